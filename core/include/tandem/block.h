@@ -1,0 +1,217 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * block.h: the bytes of a block of each quantised type, exactly as a GGUF file holds them.
+ *
+ * Source of the facts: ggml (ggml-org/ggml: docs/gguf.md for the type numbers, src/ggml-common.h
+ * for the layouts). This header owns layout and meaning; how many elements and bytes a block has
+ * is in type.h, conversions are the business of whoever computes.
+ *
+ * How to read it. A block holds consecutive elements of one row, element 0 first. All integers
+ * are little-endian; `tdm_f16` is the bit pattern of an IEEE 754 binary16. Every struct is a
+ * multiple of 2 bytes with an alignment of 2, so that arrays of blocks have no padding; a pointer
+ * to blocks must be 2-byte aligned. Every byte pattern is a valid block (a scale may be NaN or
+ * infinite, and its elements are then whatever the arithmetic gives).
+ *
+ * Formulas are evaluated in f32, in the order written, each operation rounded (no contraction into
+ * fused multiply-add): whoever does the same gets the same bits. `x[i]` is element i; `a[i].lo` and
+ * `a[i].hi` are the low and high nibble of byte i; `bit(v, i)` is (v >> i) & 1 and `bits2(v, i)` is
+ * (v >> i) & 3.
+ *
+ * Shapes of quantised tensors: blocks never cross a row, so a row's length is a multiple of the
+ * block length.
+ */
+#ifndef TANDEM_BLOCK_H
+#define TANDEM_BLOCK_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "tandem/type.h"
+
+#ifdef __cplusplus
+extern "C" {
+#define TDM_BLOCK_ASSERT_(claim, text) static_assert(claim, text)
+#else
+#define TDM_BLOCK_ASSERT_(claim, text) _Static_assert(claim, text)
+#endif
+
+/* Elements in a block of the small types (q4_0 … q8_0, iq4_nl) and in a superblock of the rest. */
+#define TDM_BLOCK_LEN      32
+#define TDM_SUPERBLOCK_LEN 256
+
+typedef uint16_t tdm_f16; /* bits of an IEEE 754 binary16 */
+
+/* ---- blocks of 32 --------------------------------------------------------------------------- */
+
+/* q4_0, 18 bytes: signed 4-bit codes around 8.
+ *   x[j]      = (qs[j].lo - 8) * d      0 <= j < 16
+ *   x[j + 16] = (qs[j].hi - 8) * d */
+typedef struct tdm_block_q4_0 {
+    tdm_f16 d;
+    uint8_t qs[16];
+} tdm_block_q4_0;
+
+/* q4_1, 20 bytes: unsigned 4-bit codes above a minimum.
+ *   x[j]      = qs[j].lo * d + m        0 <= j < 16
+ *   x[j + 16] = qs[j].hi * d + m */
+typedef struct tdm_block_q4_1 {
+    tdm_f16 d;
+    tdm_f16 m;
+    uint8_t qs[16];
+} tdm_block_q4_1;
+
+/* q5_0, 22 bytes: signed 5-bit codes around 16. `qh` is a 32-bit little-endian word H (as bytes,
+ * since it begins at an offset of 2) whose bit i is the fifth bit of element i.
+ *   x[j]      = ((qs[j].lo | bit(H, j)      << 4) - 16) * d      0 <= j < 16
+ *   x[j + 16] = ((qs[j].hi | bit(H, j + 16) << 4) - 16) * d */
+typedef struct tdm_block_q5_0 {
+    tdm_f16 d;
+    uint8_t qh[4];
+    uint8_t qs[16];
+} tdm_block_q5_0;
+
+/* q5_1, 24 bytes: unsigned 5-bit codes above a minimum; `qh` as in q5_0.
+ *   x[j]      = (qs[j].lo | bit(H, j)      << 4) * d + m         0 <= j < 16
+ *   x[j + 16] = (qs[j].hi | bit(H, j + 16) << 4) * d + m */
+typedef struct tdm_block_q5_1 {
+    tdm_f16 d;
+    tdm_f16 m;
+    uint8_t qh[4];
+    uint8_t qs[16];
+} tdm_block_q5_1;
+
+/* q8_0, 34 bytes: signed bytes. The quantiser uses -127 … 127; -128 is valid.
+ *   x[i] = qs[i] * d                    0 <= i < 32 */
+typedef struct tdm_block_q8_0 {
+    tdm_f16 d;
+    int8_t qs[32];
+} tdm_block_q8_0;
+
+/* iq4_nl, 18 bytes: 4-bit indices into a fixed codebook V (TDM_IQ4_VALUES).
+ *   x[j]      = d * V[qs[j].lo]         0 <= j < 16
+ *   x[j + 16] = d * V[qs[j].hi] */
+typedef struct tdm_block_iq4_nl {
+    tdm_f16 d;
+    uint8_t qs[16];
+} tdm_block_iq4_nl;
+
+/* The codebook of iq4_nl and iq4_xs, as an initialiser list: sixteen int8, ascending. */
+#define TDM_IQ4_VALUES                                                                             \
+    { -127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113 }
+
+/* ---- superblocks of 256 --------------------------------------------------------------------- */
+
+/* q2_K, 84 bytes: 16 sub-blocks of 16, unsigned 2-bit codes. Sub-block s has the scale
+ * scales[s].lo and the minimum scales[s].hi. Codes come in two halves of 128 elements; a half has
+ * 32 bytes, and each of its four quarters of 32 elements is one pair of bits of those bytes:
+ * element i is at qs[32 * (i / 128) + i % 32], bits 2 * (i % 128 / 32) and the next.
+ *   x[i] = (d * scale) * code - (dmin * minimum)      s = i / 16 */
+typedef struct tdm_block_q2_K {
+    uint8_t scales[16];
+    uint8_t qs[64];
+    tdm_f16 d;
+    tdm_f16 dmin;
+} tdm_block_q2_K;
+
+/* q3_K, 110 bytes: 16 sub-blocks of 16, signed 3-bit codes. The low two bits lie as in q2_K; the
+ * third bit of element i is bit i / 32 of hmask[i % 32] and, where it is *clear*, 4 is subtracted.
+ * Scales are 6 bits with an offset of 32, see tdm_q3_K_scale.
+ *   x[i] = (d * (scale - 32)) * (low2 - (high ? 0 : 4))      s = i / 16 */
+typedef struct tdm_block_q3_K {
+    uint8_t hmask[32];
+    uint8_t qs[64];
+    uint8_t scales[12];
+    tdm_f16 d;
+} tdm_block_q3_K;
+
+/* q4_K, 144 bytes: 8 sub-blocks of 32, unsigned 4-bit codes; 6-bit scales and minimums, see
+ * tdm_q4_K_scale and tdm_q4_K_min. A run of 32 bytes holds two sub-blocks, the even one in the low
+ * nibbles: element i is at qs[32 * (i / 64) + i % 32], high nibble where i % 64 >= 32.
+ *   x[i] = (d * scale) * code - (dmin * minimum)      s = i / 32 */
+typedef struct tdm_block_q4_K {
+    tdm_f16 d;
+    tdm_f16 dmin;
+    uint8_t scales[12];
+    uint8_t qs[128];
+} tdm_block_q4_K;
+
+/* q5_K, 176 bytes: q4_K with a fifth bit: bit i / 32 of qh[i % 32] adds 16 to the code. */
+typedef struct tdm_block_q5_K {
+    tdm_f16 d;
+    tdm_f16 dmin;
+    uint8_t scales[12];
+    uint8_t qh[32];
+    uint8_t qs[128];
+} tdm_block_q5_K;
+
+/* q6_K, 210 bytes: 16 sub-blocks of 16, signed 6-bit codes around 32, signed 8-bit scales. Codes
+ * come in two halves of 128; in half h, quarter k = i % 128 / 32 and column c = i % 32:
+ *   low four bits:  ql[64 * h + 32 * (k % 2) + c], low nibble for k < 2, high nibble for k >= 2
+ *   high two bits:  bits2(qh[32 * h + c], 2 * k)
+ *   x[i] = (d * scales[i / 16]) * ((low4 | high2 << 4) - 32) */
+typedef struct tdm_block_q6_K {
+    uint8_t ql[128];
+    uint8_t qh[64];
+    int8_t scales[16];
+    tdm_f16 d;
+} tdm_block_q6_K;
+
+/* iq4_xs, 136 bytes: 8 sub-blocks of 32, laid out like the codes of iq4_nl, 16 bytes for each;
+ * 6-bit scales with an offset of 32, see tdm_iq4_xs_scale.
+ *   x[32 * s + j]      = (d * (scale - 32)) * V[qs[16 * s + j].lo]      0 <= j < 16
+ *   x[32 * s + j + 16] = (d * (scale - 32)) * V[qs[16 * s + j].hi] */
+typedef struct tdm_block_iq4_xs {
+    tdm_f16 d;
+    uint16_t scales_h;
+    uint8_t scales_l[4];
+    uint8_t qs[128];
+} tdm_block_iq4_xs;
+
+/* ---- packed scales -------------------------------------------------------------------------- */
+
+/* The 6-bit scale, 0 … 63, of sub-block s, 0 … 7, of q4_K and q5_K. Bytes 0-3 hold scales 0-3 in
+ * their low six bits, bytes 4-7 the minimums 0-3; byte 8 + k holds the low nibbles of scale and
+ * minimum 4 + k, whose high two bits are the top bits of bytes k and 4 + k. [any-thread] */
+static inline uint8_t tdm_q4_K_scale(const uint8_t scales[12], int s) {
+    return s < 4 ? scales[s] & 63 : (uint8_t)((scales[s + 4] & 15) | (scales[s - 4] >> 6) << 4);
+}
+
+/* The 6-bit minimum, 0 … 63, of sub-block s, 0 … 7, of q4_K and q5_K. [any-thread] */
+static inline uint8_t tdm_q4_K_min(const uint8_t scales[12], int s) {
+    return s < 4 ? scales[s + 4] & 63 : (uint8_t)(scales[s + 4] >> 4 | (scales[s] >> 6) << 4);
+}
+
+/* The 6-bit scale, 0 … 63 and still with its offset of 32, of sub-block s, 0 … 15, of q3_K. Bytes
+ * 0-7 hold the low nibbles (0-7 low, 8-15 high), byte 8 + s % 4 the high two bits at 2 * (s / 4).
+ * [any-thread] */
+static inline uint8_t tdm_q3_K_scale(const uint8_t scales[12], int s) {
+    uint8_t low = s < 8 ? scales[s] & 15 : scales[s - 8] >> 4;
+    return (uint8_t)(low | (scales[8 + s % 4] >> 2 * (s / 4) & 3) << 4);
+}
+
+/* The 6-bit scale, 0 … 63 and still with its offset of 32, of sub-block s, 0 … 7, of iq4_xs.
+ * [any-thread] */
+static inline uint8_t tdm_iq4_xs_scale(const tdm_block_iq4_xs *block, int s) {
+    uint8_t low = block->scales_l[s / 2] >> 4 * (s % 2) & 15;
+    return (uint8_t)(low | (block->scales_h >> 2 * s & 3) << 4);
+}
+
+TDM_BLOCK_ASSERT_(sizeof(tdm_block_q4_0) == 18 && offsetof(tdm_block_q4_0, qs) == 2, "q4_0");
+TDM_BLOCK_ASSERT_(sizeof(tdm_block_q4_1) == 20 && offsetof(tdm_block_q4_1, qs) == 4, "q4_1");
+TDM_BLOCK_ASSERT_(sizeof(tdm_block_q5_0) == 22 && offsetof(tdm_block_q5_0, qs) == 6, "q5_0");
+TDM_BLOCK_ASSERT_(sizeof(tdm_block_q5_1) == 24 && offsetof(tdm_block_q5_1, qs) == 8, "q5_1");
+TDM_BLOCK_ASSERT_(sizeof(tdm_block_q8_0) == 34 && offsetof(tdm_block_q8_0, qs) == 2, "q8_0");
+TDM_BLOCK_ASSERT_(sizeof(tdm_block_iq4_nl) == 18 && offsetof(tdm_block_iq4_nl, qs) == 2, "iq4_nl");
+TDM_BLOCK_ASSERT_(sizeof(tdm_block_q2_K) == 84 && offsetof(tdm_block_q2_K, d) == 80, "q2_K");
+TDM_BLOCK_ASSERT_(sizeof(tdm_block_q3_K) == 110 && offsetof(tdm_block_q3_K, d) == 108, "q3_K");
+TDM_BLOCK_ASSERT_(sizeof(tdm_block_q4_K) == 144 && offsetof(tdm_block_q4_K, qs) == 16, "q4_K");
+TDM_BLOCK_ASSERT_(sizeof(tdm_block_q5_K) == 176 && offsetof(tdm_block_q5_K, qs) == 48, "q5_K");
+TDM_BLOCK_ASSERT_(sizeof(tdm_block_q6_K) == 210 && offsetof(tdm_block_q6_K, d) == 208, "q6_K");
+TDM_BLOCK_ASSERT_(sizeof(tdm_block_iq4_xs) == 136 && offsetof(tdm_block_iq4_xs, qs) == 8, "iq4_xs");
+#undef TDM_BLOCK_ASSERT_
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
