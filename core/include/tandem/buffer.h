@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * buffer.h: device memory, and the private layouts in which a device may keep weights.
+ *
+ * A buffer is a range of bytes on one device. The plugin that allocated it frees it; neither side
+ * frees the other's memory. Offsets and sizes are bytes. Upload, download, copy and fill are
+ * synchronous: on return the bytes are there. They may be called from any thread for ranges that
+ * no queue is using.
+ *
+ * Rationale for tensor_upload: a device multiplies fastest from its own arrangement of a matrix.
+ * Handing it canonical bytes row range by row range lets it convert as the file is read, with
+ * bounded staging, and lets the caller drop the pages behind it.
+ */
+#ifndef TANDEM_BUFFER_H
+#define TANDEM_BUFFER_H
+
+#include "tandem/kv.h"
+#include "tandem/tensor.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct tdm_device tdm_device; /* the plugin's; opened by tdm_device_ops.open */
+typedef struct tdm_buffer tdm_buffer; /* the plugin's */
+
+typedef enum tdm_buffer_purpose {
+    TDM_BUFFER_ANY = 0,
+    TDM_BUFFER_WEIGHT,  /* written once, read by every step */
+    TDM_BUFFER_STATE,   /* caches */
+    TDM_BUFFER_COMPUTE, /* temporaries, inputs, outputs */
+    TDM_BUFFER_STAGING  /* crossed by the host often; host-visible where there is a choice */
+} tdm_buffer_purpose;
+
+typedef struct tdm_buffer_params {
+    size_t struct_size;
+    uint64_t size;   /* bytes; 0 is allowed and gives a buffer that holds nothing */
+    int32_t purpose; /* tdm_buffer_purpose */
+} tdm_buffer_params;
+
+/* What import_host found out about the memory by trying. */
+typedef struct tdm_import_info {
+    size_t struct_size;
+    bool is_coherent;  /* device and host see each other's writes without a call */
+    bool has_atomic32; /* 32-bit atomics work across both */
+    bool has_atomic64;
+    bool is_pollable;  /* a running kernel sees host writes: it may wait on a word */
+} tdm_import_info;
+
+typedef struct tdm_buffer_ops {
+    size_t struct_size;
+
+    /* Allocates. The memory's contents are undefined. Not enough memory gives
+     * TDM_RESOURCE_EXHAUSTED with the sizes asked for and free, and leaves the device usable.
+     * *buffer_out is set on TDM_OK only; the caller releases it with free. Required. [any-thread] */
+    tdm_status (*alloc)(tdm_device *device, const tdm_buffer_params *params,
+                        tdm_buffer **buffer_out, tdm_error *err);
+
+    /* Frees; NULL is a no-op. No work that uses the buffer may be under way. Required.
+     * [any-thread] */
+    void (*free)(tdm_buffer *buffer);
+
+    /* Copies `size` bytes from host memory to buffer[off ..]. A range that is not inside the
+     * buffer gives TDM_OUT_OF_RANGE and changes nothing. Required. [any-thread] */
+    tdm_status (*upload)(tdm_buffer *buffer, uint64_t off, const void *src, uint64_t size,
+                         tdm_error *err);
+
+    /* Copies buffer[off .. off+size] to host memory; as upload. Required. [any-thread] */
+    tdm_status (*download)(tdm_buffer *buffer, uint64_t off, void *dst, uint64_t size,
+                           tdm_error *err);
+
+    /* Optional from here on. */
+
+    /* Copies inside one device; the ranges must not overlap. Absent: the core goes through the
+     * host. [any-thread] */
+    tdm_status (*copy)(tdm_buffer *dst, uint64_t dst_off, tdm_buffer *src, uint64_t src_off,
+                       uint64_t size, tdm_error *err);
+
+    /* Sets every byte of a range. Absent: the core uploads. [any-thread] */
+    tdm_status (*fill)(tdm_buffer *buffer, uint64_t off, uint64_t size, uint8_t byte,
+                       tdm_error *err);
+
+    /* The address at which the host may read and write the buffer while no queue uses it, valid
+     * until free; NULL where there is none. [any-thread] */
+    void *(*host_pointer)(tdm_buffer *buffer);
+
+    /* Makes `size` bytes of host memory at `ptr` visible to the device as a buffer. The memory
+     * stays the caller's and must outlive the buffer. *info_out (nullable) reports what was
+     * probed. TDM_UNSUPPORTED where the device cannot. [any-thread] */
+    tdm_status (*import_host)(tdm_device *device, void *ptr, uint64_t size,
+                              tdm_import_info *info_out, tdm_buffer **buffer_out, tdm_error *err);
+
+    /* Bytes that a tensor takes on this device. Absent: canonical size. A tensor whose type, shape
+     * or usage the device refuses gives TDM_UNSUPPORTED with the reason. [any-thread] */
+    tdm_status (*tensor_size)(tdm_device *device, const tdm_tensor_desc *desc, uint64_t *size_out,
+                              tdm_error *err);
+
+    /* Converts part of a tensor, given as canonical bytes, into the layout that this device keeps
+     * for `desc` at buffer[off ..]: rows row_first .. row_first+n_row-1, in each of them columns
+     * col_first .. col_first+n_col-1 (whole blocks). `src` points at the first of those columns of
+     * the first row, row_pitch is the distance between rows of src in bytes. The parts may come in
+     * any order; bytes of parts never uploaded are undefined. Absent: canonical bytes.
+     * [any-thread], for parts that do not overlap */
+    tdm_status (*tensor_upload)(tdm_buffer *buffer, uint64_t off, const tdm_tensor_desc *desc,
+                                const void *src, uint64_t row_pitch, int64_t row_first,
+                                int64_t n_row, int64_t col_first, int64_t n_col, tdm_error *err);
+
+    /* The inverse: gives back the canonical bytes that were uploaded. Present exactly where
+     * tensor_upload is. [any-thread] */
+    tdm_status (*tensor_download)(tdm_buffer *buffer, uint64_t off, const tdm_tensor_desc *desc,
+                                  void *dst, uint64_t row_pitch, int64_t row_first, int64_t n_row,
+                                  int64_t col_first, int64_t n_col, tdm_error *err);
+
+    /* Bytes of one page of a cache like `desc`; TDM_UNSUPPORTED with the reason where the device
+     * has no cache of that kind. Required of a device that claims any cache op. [any-thread] */
+    tdm_status (*kv_page_size)(tdm_device *device, const tdm_kv_desc *desc, uint64_t *size_out,
+                               tdm_error *err);
+} tdm_buffer_ops;
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

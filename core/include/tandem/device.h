@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * device.h: finding devices, opening them, and asking what they can do.
+ *
+ * Enumeration is cheap, quiet and stable: it neither opens a device nor prints, and gives the same
+ * list in the same order while the machine does not change. No driver or no device means a count
+ * of zero and a readable reason, not a failure.
+ */
+#ifndef TANDEM_DEVICE_H
+#define TANDEM_DEVICE_H
+
+#include "tandem/queue.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct tdm_instance tdm_instance; /* the plugin's, one for each host that loaded it */
+
+enum {
+    TDM_DEVICE_IS_HOST = 1u << 0,      /* its memory is the host's, its arithmetic the CPU's */
+    TDM_DEVICE_IS_GROUP = 1u << 1,     /* made of other devices: the split hooks are present */
+    TDM_DEVICE_IS_INTEGRATED = 1u << 2, /* shares the host's memory without being the CPU */
+    TDM_DEVICE_HAS_EXCHANGE = 1u << 3, /* EXCHANGE nodes run inside its plans */
+    TDM_DEVICE_WAITS_NATIVE = 1u << 4  /* waits on host semaphores without a host thread */
+};
+
+/* Texts are NUL-terminated, empty where unknown. */
+typedef struct tdm_device_info {
+    size_t struct_size;
+    char name[32];         /* unique within the plugin and stable: "cpu0" */
+    char description[128]; /* for people: "AMD EPYC 9355" */
+    char vendor[32];
+    char pci_address[16];  /* "0000:01:00.0" */
+    uint64_t memory_total; /* bytes; 0 = unknown */
+    uint64_t memory_free;  /* bytes at the time of the call; 0 = unknown */
+    uint64_t bandwidth;    /* of its memory, bytes per second; 0 = unknown */
+    uint64_t buffer_align; /* of binding offsets, a power of two; 0 = 1 */
+    uint64_t max_buffer;   /* largest single buffer, bytes; 0 = no limit but memory */
+    uint32_t flags;        /* TDM_DEVICE_* */
+    int32_t n_thread;      /* of a host device: threads it would use by default; else 0 */
+} tdm_device_info;
+
+/* One "key = value" of the device's section in the configuration. Keys that every device knows
+ * are handled by the core; a plugin refuses a key it does not know with TDM_INVALID_ARGUMENT,
+ * naming the key and those it knows. */
+typedef struct tdm_option {
+    const char *key;
+    const char *value;
+} tdm_option;
+
+typedef struct tdm_device_params {
+    size_t struct_size;
+    int32_t index;             /* as enumerated */
+    int32_t n_option;
+    const tdm_option *options; /* read during the call only */
+} tdm_device_params;
+
+typedef struct tdm_device_ops {
+    size_t struct_size;
+
+    /* Stores the number of devices; where it is 0, *err (nullable) receives the reason while the
+     * call still returns TDM_OK. Required. [any-thread] */
+    tdm_status (*count)(tdm_instance *instance, int32_t *n_out, tdm_error *err);
+
+    /* Describes device `index` without opening it; fills *info_out as far as its struct_size
+     * goes. TDM_NOT_FOUND past the end. Required. [any-thread] */
+    tdm_status (*describe)(tdm_instance *instance, int32_t index, tdm_device_info *info_out,
+                           tdm_error *err);
+
+    /* Opens a device: the first call that may talk to a driver or start threads. One device may be
+     * opened several times, with different options; each is a device of its own. Released with
+     * close. Required. [setup] */
+    tdm_status (*open)(tdm_instance *instance, const tdm_device_params *params,
+                       tdm_device **device_out, tdm_error *err);
+
+    /* Closes; NULL is a no-op. Its buffers, plans and queues have been released. Required.
+     * [setup] */
+    void (*close)(tdm_device *device);
+
+    /* What an open device is; memory_free is current. Optional: describe's answer stands.
+     * [any-thread] */
+    tdm_status (*get_info)(tdm_device *device, tdm_device_info *info_out, tdm_error *err);
+
+    /* TDM_OK if the device runs this node with these types and shapes, TDM_UNSUPPORTED with the
+     * reason if not. Pure: looks at the graph alone, allocates nothing. True means that
+     * graph_prepare will not refuse it. Required. [any-thread] */
+    tdm_status (*supports_op)(tdm_device *device, const tdm_graph *graph, int32_t node,
+                              tdm_error *err);
+
+    /* Answers for a whole graph at once: supported_out[n_node] gets 1 or 0. Optional.
+     * [any-thread] */
+    tdm_status (*graph_supports)(tdm_device *device, const tdm_graph *graph,
+                                 uint8_t *supported_out, tdm_error *err);
+
+    /* Runs a whole verified graph and returns when it is done. Required of a device without
+     * tdm_queue_ops. One call at a time. [queue-serial] */
+    tdm_status (*graph_compute_sync)(tdm_device *device, const tdm_graph *graph,
+                                     const tdm_binding *bindings, int32_t n_binding,
+                                     tdm_error *err);
+} tdm_device_ops;
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

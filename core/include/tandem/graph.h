@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * graph.h: a computation as data.
+ *
+ * A graph is flat arrays of values and nodes: no pointers between them, no callbacks, no
+ * addresses. It can be hashed, compared, cut, printed and sent. Nodes are stored in an order in
+ * which they can run: each source is produced earlier, and nodes that touch the same STATE keep
+ * their order. A value is written by at most one node.
+ *
+ * A value names a binding slot, never memory: whoever computes the graph passes a buffer and an
+ * offset for each slot (tdm_binding in queue.h). A view (RESHAPE, PERMUTE, SLICE) has slot -1: it
+ * lives inside its source. Temporaries have slots too; the caller plans their memory by lifetime,
+ * and two temporaries that never live at the same time may be bound to the same bytes. A device
+ * that fuses nodes need not write the temporaries in between.
+ *
+ * Whoever builds a graph owns it and keeps it alive and unchanged while any plan made of it lives.
+ */
+#ifndef TANDEM_GRAPH_H
+#define TANDEM_GRAPH_H
+
+#include "tandem/kv.h"
+#include "tandem/op.h"
+#include "tandem/step.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef enum tdm_value_kind {
+    TDM_VALUE_TEMP = 0, /* produced and consumed inside */
+    TDM_VALUE_WEIGHT,   /* constant across steps; private layout where it has usage flags */
+    TDM_VALUE_STATE,    /* kept across steps, changed in place; i8 [page_size, n_page] */
+    TDM_VALUE_INPUT,    /* uploaded by the caller before each step */
+    TDM_VALUE_OUTPUT    /* read by the caller after each step */
+} tdm_value_kind;
+
+typedef struct tdm_value {
+    int32_t kind; /* tdm_value_kind */
+    int32_t type; /* tdm_type */
+    int64_t ne[TDM_MAX_DIMS];
+    int32_t slot;      /* 0 .. graph->n_slot - 1, each used once; -1 for a view */
+    uint32_t usage;    /* TDM_USAGE_*, of a WEIGHT */
+    int32_t partition; /* index into graph->partitions; 0 = none */
+    int32_t axis;      /* which axis the partition cuts */
+    int32_t name;      /* offset into graph->names */
+    int32_t reserved;  /* 0 */
+} tdm_value;
+
+typedef struct tdm_node {
+    int32_t op; /* tdm_op */
+    int32_t n_src;
+    int32_t n_dst;
+    int32_t reserved;
+    int32_t src[TDM_MAX_SRC]; /* value indices; -1 = optional source absent, and past n_src */
+    int32_t dst[TDM_MAX_DST]; /* value indices; -1 = optional destination absent, and past n_dst */
+    tdm_op_params params;
+} tdm_node;
+
+#define TDM_MAX_SEGMENTS 4
+
+/* Values that must be cut alike name the same partition: all of one attention block (unit: a
+ * KV-head group), all of one feed-forward block (unit: a column), the vocabulary. Devices that
+ * are not groups ignore it. Element i of the cut axis lies in segment s when it is inside the
+ * s-th run of n_unit[s] * unit_len[s] elements (a fused QKV has three segments). */
+typedef struct tdm_partition {
+    int32_t id;        /* equal ids are apportioned once; ids are stable across graphs of a model */
+    int32_t layer;     /* which layer; lets rounding rotate. -1 = none */
+    int32_t n_unit;    /* units to deal out */
+    int32_t n_segment; /* 1 .. TDM_MAX_SEGMENTS */
+    int32_t unit_len[TDM_MAX_SEGMENTS]; /* elements of the cut axis that one unit takes in each */
+} tdm_partition;
+
+typedef struct tdm_graph {
+    size_t struct_size;
+    size_t value_size;     /* sizeof(tdm_value) for the builder: the arrays' stride, so that */
+    size_t node_size;      /* both may grow by appended fields */
+    size_t partition_size;
+    size_t kv_size;
+    const tdm_value *values;
+    const tdm_node *nodes;
+    const tdm_partition *partitions; /* [0] is "none" */
+    const tdm_kv_desc *kv;
+    const char *names; /* NUL-terminated strings, one after the other; offset 0 is "" */
+    int32_t n_value;
+    int32_t n_node;
+    int32_t n_partition;
+    int32_t n_kv;
+    int32_t n_slot;
+    int32_t names_size;       /* bytes */
+    tdm_step_caps step_caps;  /* of the step block, where the graph has one */
+    int32_t step;             /* value index of the step block; -1 = none */
+    int32_t reserved;
+    uint64_t hash; /* of structure and shapes, not of names; 0 = not computed */
+} tdm_graph;
+
+/* Element i of one of the graph's arrays, by stride. [any-thread] */
+static inline const tdm_value *tdm_graph_value(const tdm_graph *graph, int32_t i) {
+    return (const tdm_value *)(const void *)((const char *)graph->values +
+                                             (size_t)i * graph->value_size);
+}
+static inline const tdm_node *tdm_graph_node(const tdm_graph *graph, int32_t i) {
+    return (const tdm_node *)(const void *)((const char *)graph->nodes +
+                                            (size_t)i * graph->node_size);
+}
+static inline const tdm_kv_desc *tdm_graph_kv(const tdm_graph *graph, int32_t i) {
+    return (const tdm_kv_desc *)(const void *)((const char *)graph->kv +
+                                               (size_t)i * graph->kv_size);
+}
+static inline const tdm_partition *tdm_graph_partition(const tdm_graph *graph, int32_t i) {
+    return (const tdm_partition *)(const void *)((const char *)graph->partitions +
+                                                 (size_t)i * graph->partition_size);
+}
+static inline const char *tdm_graph_value_name(const tdm_graph *graph, int32_t i) {
+    return graph->names + tdm_graph_value(graph, i)->name;
+}
+
+/* True for the ops whose destination is a view of their first source. [any-thread] */
+static inline bool tdm_op_is_view(int32_t op) {
+    return op == TDM_OP_RESHAPE || op == TDM_OP_PERMUTE || op == TDM_OP_SLICE;
+}
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * kv.h: what the pages of a key/value cache hold, and what a device may decide about them.
+ *
+ * The cache of one layer is one STATE value of the graph: n_page pages of kv_page_size(desc)
+ * bytes each, one after the other. A page holds the K and V rows of page_len tokens. The bytes of
+ * a page are private to the device: only KV_WRITE, ATTENTION, KV_SHIFT, KV_COPY, KV_EXPORT and
+ * KV_IMPORT touch them, so a device keeps quantised blocks in the order that its kernels like.
+ * Fresh pages are never read before they are written: their contents need no initialising.
+ *
+ * Storage. Each head is padded with zeros to a whole number of quantisation blocks
+ * (tdm_kv_padded). With TDM_KV_ROTATE_K and a quantised type_k, K heads (at KV_WRITE) and Q heads
+ * (at ATTENTION) are multiplied by a normalised Walsh-Hadamard matrix in blocks of
+ * tdm_kv_rotation_block elements, which leaves their dot products as they are and spreads outliers
+ * over the block; with TDM_KV_ROTATE_V and a quantised type_v the same happens to V, and
+ * ATTENTION undoes it on its output. The rotation is a property of the storage: no other op sees
+ * it.
+ */
+#ifndef TANDEM_KV_H
+#define TANDEM_KV_H
+
+#include "tandem/tensor.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum {
+    TDM_KV_ROTATE_K = 1u << 0, /* rotate K where type_k is quantised; no effect otherwise */
+    TDM_KV_ROTATE_V = 1u << 1, /* rotate V where type_v is quantised; no effect otherwise */
+    TDM_KV_V_FROM_K = 1u << 2  /* latent cache: V is the first head_dim_v elements of K and is not
+                                  stored; type_v must equal type_k, ROTATE_V must equal ROTATE_K */
+};
+
+#define TDM_KV_PAGE_LEN_DEFAULT 64
+
+typedef struct tdm_kv_desc {
+    size_t struct_size;
+    tdm_type type_k;    /* f32 f16 bf16 q8_0 q5_1 q5_0 q4_1 q4_0 iq4_nl */
+    tdm_type type_v;    /* likewise, chosen apart from type_k */
+    int32_t head_dim_k; /* elements, before padding */
+    int32_t head_dim_v;
+    int32_t n_head_kv;
+    int32_t page_len;    /* tokens in a page, a power of two; 0 = TDM_KV_PAGE_LEN_DEFAULT */
+    int32_t rope_offset; /* first element of a K head that RoPE turns */
+    int32_t n_rot;       /* how many; 0 = K carries no positions and a shift leaves it alone */
+    uint32_t flags;      /* TDM_KV_* */
+    int32_t cls;         /* which class of the step block its page table is */
+} tdm_kv_desc;
+
+/* Elements of a head as stored in `type`: head_dim rounded up to whole blocks. [any-thread] */
+static inline int32_t tdm_kv_padded(tdm_type type, int32_t head_dim) {
+    int32_t len = tdm_type_get_info(type).block_len;
+    return (head_dim + len - 1) / len * len;
+}
+
+/* The size of the Walsh-Hadamard blocks of a padded head: the largest power of two that divides
+ * it and, where a boundary between turned and unturned elements lies on a multiple of 32, divides
+ * that boundary too, so that no block crosses it. 1 means no rotation. [any-thread] */
+static inline int32_t tdm_kv_rotation_block(int32_t padded, int32_t rope_offset, int32_t n_rot) {
+    int32_t block = padded & -padded;
+    int32_t end = rope_offset + n_rot;
+    if (n_rot > 0 && rope_offset > 0 && rope_offset < padded && rope_offset % 32 == 0)
+        while (rope_offset % block != 0) block /= 2;
+    if (n_rot > 0 && end < padded && end % 32 == 0)
+        while (end % block != 0) block /= 2;
+    return block;
+}
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

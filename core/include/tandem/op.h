@@ -1,0 +1,238 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * op.h: the operations of a graph: what each computes, from which shapes, with which parameters.
+ *
+ * Each op's paragraph is normative: a device computes this, to the accuracy that `tandem certify`
+ * states for its level. Sources are in order; one in [brackets] is optional and -1 when absent.
+ * Values are f32 unless said otherwise. A device may fuse, reorder and use other precisions
+ * inside, as long as outputs stay within those bounds. No op reads outside its sources or writes
+ * outside its destinations; shapes were verified before a device sees them.
+ *
+ * Indices in parameters are absolute (the head, expert or row number in the whole model), so that
+ * a slice of an op means the same as the whole: that is what lets a group cut it.
+ */
+#ifndef TANDEM_OP_H
+#define TANDEM_OP_H
+
+#include "tandem/tensor.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define TDM_MAX_SRC 8
+#define TDM_MAX_DST 2
+
+typedef enum tdm_op {
+    TDM_OP_NONE = 0,
+
+    /* Views: no bytes move; strides are derived by whoever executes. The source may itself be a
+     * view, never a private tensor (a weight with usage flags) and never a STATE. */
+    TDM_OP_RESHAPE, /* x -> same elements, other shape; x is contiguous in canonical order */
+    TDM_OP_PERMUTE, /* x -> y with y.ne[axis[i]] = x.ne[i] */
+    TDM_OP_SLICE,   /* x -> x[offset .. offset + y.ne); quantised types: whole blocks of ne[0] */
+
+    /* Data movement. */
+    TDM_OP_COPY,     /* x (any view, f32 f16 bf16 i32) -> contiguous y of y's type */
+    TDM_OP_CONCAT,   /* a, b -> y: a then b along axis */
+    TDM_OP_GET_ROWS, /* table [n, n_row] any type, id i32 [m] -> y f32 [n, m]; row id - first_row
+                        of the table; a foreign id (outside first_row .. first_row + n_row - 1,
+                        -1 included) gives a row of zeros */
+
+    /* Arithmetic. */
+    TDM_OP_MATMUL, /* w [k, n] any type, x [k, ...] -> y [n, ...]: y[j] = sum_i w[i, j] * x[i] */
+    TDM_OP_ADD,    /* a, b -> a + b; each ne of b equals a's or is 1 (repeated) */
+    TDM_OP_MUL,    /* a, b -> a * b; shapes as in ADD */
+    TDM_OP_SCALE,  /* x -> x * scale + bias */
+    TDM_OP_ACT,    /* x -> act(x) */
+    TDM_OP_GLU,    /* gate, up -> act(gate) * up */
+    TDM_OP_SOFTMAX, /* x -> softmax over ne[0]; a row of only -inf gives zeros */
+
+    /* Normalisation over ne[0]. */
+    TDM_OP_RMS_NORM,  /* x, [weight [ne0]] -> x / sqrt(mean(x^2) + eps) * weight */
+    TDM_OP_SUM_SQ,    /* x -> [1, ...]: sum of squares; for norms over a cut axis */
+    TDM_OP_RMS_APPLY, /* x, sum [1, ...], [weight] -> x / sqrt(sum / n + eps) * weight */
+
+    TDM_OP_ROPE, /* x [head_dim, n_head, n_tok], pos i32 [n_tok], [factor [n_rot / 2]] -> like x;
+                    elements rope_offset .. + n_rot of each head are turned by their position,
+                    the rest copied; a token at position -1 is copied */
+
+    /* Selection: discrete results. Ties go to the lower index. NaN ranks below everything. */
+    TDM_OP_TOP_K,     /* x [n, m] -> value [k, m], id i32 [k, m]: descending; ids + index_base */
+    TDM_OP_MOE_ROUTE, /* logit [n_expert, n_tok], [bias [n_expert]] -> id i32 [n_used, n_tok],
+                         weight [n_used, n_tok]: see tdm_route_params */
+    TDM_OP_MOE_FFN,   /* x [n, n_tok], id i32 [n_used, n_tok], weight [n_used, n_tok],
+                         gate [n, n_ff, n_expert], up [n, n_ff, n_expert], down [n_ff, n, n_expert]
+                         -> y [n, n_tok] = sum_u weight[u] * down_e(act(gate_e x) * (up_e x)),
+                         e = id[u]; experts outside first_expert .. + n_expert add nothing */
+
+    /* Key/value cache. `state` is a STATE value described by graph->kv[params.kv]. A node that
+     * changes state has no destination; it runs after every earlier node that touches the same
+     * state and before every later one. */
+    TDM_OP_KV_WRITE,  /* k [head_dim_k, n_head_kv, n_tok], [v [head_dim_v, n_head_kv, n_tok]],
+                         step, state: each token's rows go to its cell of the step block; v is
+                         absent exactly when the cache is V_FROM_K */
+    TDM_OP_ATTENTION, /* q [head_dim_k, n_head, n_tok], step, state, [sink [n_head]]
+                         -> o [head_dim_v, n_head, n_tok], [ml [2, n_head, n_tok]]
+                         For token t of sequence s at position p, over every cached token of s at
+                         position c with c <= p (when causal) and p - c < window (when window > 0):
+                         a_c = scale * dot(q, k_c), softcap * tanh(a_c / softcap) where softcap > 0
+                         m = max a_c, l = sum exp(a_c - m), o = sum exp(a_c - m) v_c / l
+                         A sink adds one term exp(sink - m) to l and nothing to o. Over nothing:
+                         o = 0, m = -inf, l = 0. */
+    TDM_OP_KV_SHIFT,  /* step, state, [factor]: for each job, the n_rot elements of each K row are
+                         turned on by `arg` positions, without mscale (V untouched), and stored as
+                         type_k again */
+    TDM_OP_KV_COPY,   /* step, state: for each job, slots first .. + count of page `arg` -> `page` */
+    TDM_OP_KV_EXPORT, /* step, state -> k type_k [padded_k, n_head_kv, n_row],
+                         [v type_v [padded_v, n_head_kv, n_row]]: canonical rows as stored
+                         (rotated if so); job slot first + i goes to row arg + i */
+    TDM_OP_KV_IMPORT, /* k, [v], step, state: the inverse */
+
+    TDM_OP_LSE_MERGE, /* o [head_dim, n_head, n_tok, n_part], ml [2, n_head, n_tok, n_part]
+                         -> o [head_dim, n_head, n_tok]: attention over the union of the parts */
+
+    TDM_OP_EXCHANGE, /* inside a captured group plan: see collective.h */
+    TDM_OP_COUNT_
+} tdm_op;
+
+typedef enum tdm_act {
+    TDM_ACT_NONE = 0, /* identity */
+    TDM_ACT_SILU,     /* x / (1 + exp(-x)) */
+    TDM_ACT_GELU,     /* tanh approximation */
+    TDM_ACT_GELU_ERF, /* exact */
+    TDM_ACT_RELU,
+    TDM_ACT_SIGMOID,
+    TDM_ACT_TANH
+} tdm_act;
+
+typedef enum tdm_rope_mode {
+    TDM_ROPE_ADJACENT = 0, /* pairs (2i, 2i + 1): GGUF's "llama" order */
+    TDM_ROPE_HALVES = 1    /* pairs (i, i + n_rot / 2): "neox" */
+} tdm_rope_mode;
+
+/* The angle of pair i at position p, after Su et al. (arXiv:2104.09864) and YaRN
+ * (arXiv:2309.00071):
+ *   theta = p * freq_base^(-2i / n_rot) / factor[i]           factor = 1 where absent
+ *   interpolated = theta * freq_scale
+ *   ext_factor == 0: angle = interpolated
+ *   else: r = clamp((i - low) / max(0.001, high - low), 0, 1), ramp = (1 - r) * ext_factor,
+ *         angle = interpolated * (1 - ramp) + theta * ramp, and
+ *         mscale = attn_factor * (1 + 0.1 * ln(1 / freq_scale))
+ *         with low = max(0, floor(d(beta_fast))), high = min(n_rot - 1, ceil(d(beta_slow))),
+ *         d(beta) = n_rot * ln(n_ctx_orig / (beta * 2 * pi)) / (2 * ln(freq_base))
+ * cos and sin are multiplied by mscale (attn_factor itself where ext_factor is 0). */
+typedef struct tdm_rope_params {
+    int32_t n_rot;       /* even; 0 = nothing is turned */
+    int32_t rope_offset; /* first turned element of a head */
+    int32_t mode;        /* tdm_rope_mode */
+    int32_t n_ctx_orig;  /* context the model was trained with; used by YaRN only */
+    float freq_base;     /* 0 = 10000 */
+    float freq_scale;    /* 0 = 1 */
+    float ext_factor;    /* 0 = no YaRN */
+    float attn_factor;   /* 0 = 1 */
+    float beta_fast;     /* 0 = 32 */
+    float beta_slow;     /* 0 = 1 */
+} tdm_rope_params;
+
+/* score = softmax or sigmoid of the logits; choice = score + bias. With n_group > 1 the experts
+ * form equal groups, a group's rank is the sum of its two best choices (its best one where scores
+ * are softmax), and only experts of the n_group_used best groups stay. The n_used best by choice
+ * are taken, in descending order; weight = their score (without bias), divided by their sum where
+ * `normalize`, times scale. Scoring TDM_ROUTE_TOP_SOFTMAX instead takes the best logits and
+ * applies softmax to those alone. */
+typedef enum tdm_route_score {
+    TDM_ROUTE_SOFTMAX = 0,
+    TDM_ROUTE_SIGMOID = 1,
+    TDM_ROUTE_TOP_SOFTMAX = 2
+} tdm_route_score;
+
+typedef struct tdm_route_params {
+    int32_t n_used;
+    int32_t score;        /* tdm_route_score */
+    int32_t normalize;    /* 0 or 1 */
+    int32_t n_group;      /* 0 or 1 = no groups */
+    int32_t n_group_used; /* groups kept */
+    float scale;          /* 0 = 1 */
+} tdm_route_params;
+
+typedef struct tdm_attention_params {
+    int32_t kv;            /* index into graph->kv */
+    int32_t first_head;    /* absolute number of this node's first query head */
+    int32_t first_head_kv; /* absolute number of the state's first KV head */
+    int32_t heads_per_kv;  /* query heads that share a KV head, >= 1: absolute head h reads KV head
+                              h / heads_per_kv - first_head_kv of the state */
+    int32_t n_head_all;    /* query heads in the whole model */
+    int32_t is_causal;     /* 0 or 1 */
+    int32_t window;        /* tokens; 0 = no window */
+    float scale;           /* 0 = 1 / sqrt(head_dim_k) */
+    float softcap;         /* 0 = none */
+} tdm_attention_params;
+
+/* What EXCHANGE does; the arena and its words are described in collective.h. */
+typedef struct tdm_exchange_params {
+    int32_t stage;     /* number of the exchange within the plan, 0 .. */
+    int32_t member;    /* which member of the group this is */
+    int32_t n_member;  /* 1 .. 64 */
+    int32_t wire_type; /* tdm_type of the addends in the arena: f32 f16 bf16 q8_0 */
+    uint64_t data_off; /* bytes into the arena: n_member addends of data_stride bytes */
+    uint64_t data_stride;
+    uint64_t flag_off; /* bytes into the arena: n_member flag words of 64 bytes */
+} tdm_exchange_params;
+
+/* The typed parameters of a node. Unused bytes are zero, so that nodes compare and hash by
+ * bytes. */
+typedef union tdm_op_params {
+    struct {
+        int32_t axis[TDM_MAX_DIMS]; /* a permutation of 0..3 */
+    } permute;
+    struct {
+        int64_t offset[TDM_MAX_DIMS]; /* elements along each axis of the source */
+    } slice;
+    struct {
+        int32_t axis; /* 0 .. 3 */
+    } concat;
+    struct {
+        int64_t first_row;
+    } rows;
+    struct {
+        float scale; /* exact: 0 is 0 */
+        float bias;
+    } scale;
+    struct {
+        int32_t act; /* tdm_act; of ACT and GLU */
+    } act;
+    struct {
+        float eps;
+        int32_t reserved;
+        int64_t n; /* RMS_APPLY: elements of the whole row; 0 = ne[0] */
+    } norm;
+    tdm_rope_params rope;
+    struct {
+        int32_t k;
+        int32_t index_base;
+    } top_k;
+    tdm_route_params route;
+    struct {
+        int32_t act;          /* tdm_act */
+        int32_t first_expert; /* absolute number of the matrices' first expert */
+        int32_t n_expert_all; /* experts in the whole layer; 0 = those of the matrices */
+    } moe;
+    tdm_attention_params attention;
+    struct {
+        int32_t kv; /* index into graph->kv; of KV_WRITE, KV_COPY, KV_EXPORT, KV_IMPORT */
+    } kv;
+    struct {
+        int32_t kv;
+        int32_t reserved;
+        tdm_rope_params rope;
+    } shift;
+    tdm_exchange_params exchange;
+    uint8_t bytes[64];
+} tdm_op_params;
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
