@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * counters.h: how often the expensive things happened. Tests and --profile read them: in steady
+ * decoding none of them moves.
+ */
+#ifndef TANDEM_CORE_COUNTERS_H
+#define TANDEM_CORE_COUNTERS_H
+
+#include <stdint.h>
+
+typedef enum tdm_counter {
+    TDM_COUNTER_GRAPHS_BUILT,
+    TDM_COUNTER_GRAPHS_HASHED,
+    TDM_COUNTER_GRAPHS_PLANNED, /* graph_prepare calls and schedules made */
+    TDM_COUNTER_ALLOCATIONS,    /* through the host table, buffers included */
+    TDM_COUNTER_BYTES_ALLOCATED,
+    TDM_COUNTER_COUNT_
+} tdm_counter;
+
+/* Adds to a process-wide counter. [any-thread] */
+void tdm_counter_add(tdm_counter counter, uint64_t amount);
+/* Reads it. [any-thread] */
+uint64_t tdm_counter_get(tdm_counter counter);
+/* Its name, for tables ("graphs built"). [any-thread] */
+const char *tdm_counter_name(tdm_counter counter);
+
+#endif

@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * runtime.h: the plugins that are loaded and the devices that are open.
+ *
+ * A runtime loads plugins from its folders, lists their devices, and opens devices under the names
+ * that the configuration gives them. It closes groups before their members and unloads plugins
+ * last. Several runtimes may live in one process. It knows nothing of models.
+ */
+#ifndef TANDEM_CORE_RUNTIME_H
+#define TANDEM_CORE_RUNTIME_H
+
+#include "tandem/plugin.h"
+
+typedef struct tdm_runtime tdm_runtime;
+
+typedef void (*tdm_log_fn)(void *context, int32_t level, const char *line);
+
+typedef struct tdm_runtime_params {
+    size_t struct_size;
+    const char *plugin_path; /* folders, separated by ':', searched first; NULL = none. Then the
+                                environment's TANDEM_PLUGIN_PATH, then the installed folder; never
+                                the current directory: relative and empty entries are refused */
+    tdm_log_fn log;          /* NULL: nothing is logged */
+    void *log_context;
+    int32_t log_level; /* the highest tdm_log_level passed on */
+} tdm_runtime_params;
+
+/* Creates an empty runtime; loads nothing yet. Released with tdm_runtime_destroy. [setup] */
+tdm_status tdm_runtime_create(const tdm_runtime_params *params, tdm_runtime **runtime_out,
+                              tdm_error *err);
+/* Closes every device, borrowers first, deinits and unloads every plugin; NULL is a no-op. */
+void tdm_runtime_destroy(tdm_runtime *rt);
+
+/* Loads lib/tandem/plugins/NAME.so from the first folder that has it; a plugin already loaded is
+ * not loaded again. The error says which folders were searched, or why dlopen, the symbol, the
+ * entry or init failed. [setup] */
+tdm_status tdm_runtime_load(tdm_runtime *rt, const char *name, tdm_error *err);
+/* Loads one file by path (for certify). [setup] */
+tdm_status tdm_runtime_load_file(tdm_runtime *rt, const char *path, tdm_error *err);
+/* Loads every plugin in every folder; the first of a name wins. One that fails is logged as a
+ * warning with its reason, and the rest go on. *n_out (nullable) = plugins now loaded. [setup] */
+tdm_status tdm_runtime_load_all(tdm_runtime *rt, int32_t *n_out, tdm_error *err);
+
+/* Plugins and devices, for listing. Pointers live as long as the runtime. */
+int32_t tdm_runtime_plugin_count(const tdm_runtime *rt);
+const tdm_plugin *tdm_runtime_plugin(const tdm_runtime *rt, int32_t i);
+/* Where it was loaded from. */
+const char *tdm_runtime_plugin_file(const tdm_runtime *rt, int32_t i);
+/* Number of devices of plugin i; with 0, err (nullable) tells the reason. */
+tdm_status tdm_runtime_device_count(tdm_runtime *rt, int32_t i, int32_t *n_out, tdm_error *err);
+tdm_status tdm_runtime_device_describe(tdm_runtime *rt, int32_t i, int32_t index,
+                                       tdm_device_info *info_out, tdm_error *err);
+
+/* An open device as the host uses it: the plugin's tables with the gaps filled, so that callers
+ * need not ask TDM_HAS: every function below works for a level 0 plugin too. */
+typedef struct tdm_dev tdm_dev;
+
+/* A device that tdm_runtime_open may open later, declared from the configuration before. */
+typedef struct tdm_device_spec {
+    const char *name;   /* in the configuration; unique */
+    const char *plugin; /* "cpu" */
+    int32_t index;      /* which of the plugin's devices */
+    const tdm_option *options;
+    int32_t n_option;
+} tdm_device_spec;
+
+/* Declares a device; strings are copied. A second one of the same name is an error. [setup] */
+tdm_status tdm_runtime_declare(tdm_runtime *rt, const tdm_device_spec *spec, tdm_error *err);
+/* Opens a declared device, or returns it where it is open; loads its plugin if need be. The
+ * runtime owns it. An unknown name lists the known ones. [setup] */
+tdm_status tdm_runtime_open(tdm_runtime *rt, const char *name, tdm_dev **dev_out, tdm_error *err);
+
+/* ---- Using an open device ---- */
+
+const char *tdm_dev_name(const tdm_dev *dev);
+const tdm_plugin *tdm_dev_plugin(const tdm_dev *dev);
+tdm_device *tdm_dev_handle(const tdm_dev *dev);
+tdm_status tdm_dev_get_info(tdm_dev *dev, tdm_device_info *info_out, tdm_error *err);
+tdm_status tdm_dev_supports_op(tdm_dev *dev, const tdm_graph *graph, int32_t node, tdm_error *err);
+
+/* A buffer together with its device. Counted in TDM_COUNTER_ALLOCATIONS. */
+typedef struct tdm_mem {
+    tdm_dev *dev; /* NULL: nothing is held */
+    tdm_buffer *buffer;
+    uint64_t size; /* bytes */
+} tdm_mem;
+
+tdm_status tdm_mem_alloc(tdm_dev *dev, uint64_t size, tdm_buffer_purpose purpose, tdm_mem *mem_out,
+                         tdm_error *err);
+/* Frees and clears *mem; cleared or NULL is a no-op. */
+void tdm_mem_free(tdm_mem *mem);
+tdm_status tdm_mem_upload(const tdm_mem *mem, uint64_t off, const void *src, uint64_t size,
+                          tdm_error *err);
+tdm_status tdm_mem_download(const tdm_mem *mem, uint64_t off, void *dst, uint64_t size,
+                            tdm_error *err);
+tdm_status tdm_mem_fill(const tdm_mem *mem, uint64_t off, uint64_t size, uint8_t byte,
+                        tdm_error *err);
+/* Between any two devices; through the host where they differ. */
+tdm_status tdm_mem_copy(const tdm_mem *dst, uint64_t dst_off, const tdm_mem *src, uint64_t src_off,
+                        uint64_t size, tdm_error *err);
+/* Host address or NULL. */
+void *tdm_mem_host_pointer(const tdm_mem *mem);
+tdm_status tdm_dev_tensor_size(tdm_dev *dev, const tdm_tensor_desc *desc, uint64_t *size_out,
+                               tdm_error *err);
+tdm_status tdm_mem_tensor_upload(const tdm_mem *mem, uint64_t off, const tdm_tensor_desc *desc,
+                                 const void *src, uint64_t row_pitch, int64_t row_first,
+                                 int64_t n_row, int64_t col_first, int64_t n_col, tdm_error *err);
+tdm_status tdm_mem_tensor_download(const tdm_mem *mem, uint64_t off, const tdm_tensor_desc *desc,
+                                   void *dst, uint64_t row_pitch, int64_t row_first, int64_t n_row,
+                                   int64_t col_first, int64_t n_col, tdm_error *err);
+tdm_status tdm_dev_kv_page_size(tdm_dev *dev, const tdm_kv_desc *desc, uint64_t *size_out,
+                                tdm_error *err);
+
+/* ---- Semaphores (semaphore.h), for callers inside the host ---- */
+extern const tdm_host_semaphore_ops tdm_semaphore_ops;
+
+#endif
