@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * cpu.h: what the files of the CPU plugin know of each other.
+ *
+ * Mental model. A cpu_device is a set of options and a pool of threads. Preparing a graph resolves
+ * each node to a cpu_node: an implementation from the op table and views whose strides are fixed.
+ * Running a plan adds the bound addresses to the views and sends every worker of the pool through
+ * the same list of nodes; a worker does its share (ith of nth) of each and meets the others at a
+ * barrier before the next. Kernels are chosen per device through ordered tables of
+ * {needed ISA, function}: the first row the device may use wins.
+ *
+ * Who owns what: plugin.c the entry, device.c options and ISA, pool.c threads, buffer.c memory,
+ * plan.c and queue.c preparing and running, ops.c the one op table; an op family has a file, its
+ * kernels for an ISA a file of the same name under that ISA's folder.
+ */
+#ifndef TANDEM_CPU_H
+#define TANDEM_CPU_H
+
+#include <stdatomic.h>
+
+#include "tandem/plugin.h"
+
+/* Instruction sets as a set of flags: a kernel names what it needs, a device what it may use. */
+enum {
+    CPU_ISA_AVX2 = 1u << 0,   /* AVX2, FMA, F16C */
+    CPU_ISA_AVX512 = 1u << 1, /* AVX-512 F, BW, DQ, VL and VNNI */
+    CPU_ISA_NEON = 1u << 2    /* AArch64 Advanced SIMD with dot products */
+};
+
+typedef struct cpu_pool cpu_pool;
+
+struct tdm_device {
+    const tdm_host *host;
+    cpu_pool *pool;
+    int32_t n_thread;
+    uint32_t isa;      /* CPU_ISA_*: what this machine has and the options allow */
+    bool is_reference; /* path = reference: plain C, f32 activations, canonical weights */
+};
+typedef tdm_device cpu_device;
+
+/* One thread of a pool, inside a running plan. */
+typedef struct cpu_worker {
+    int32_t ith; /* 0 .. nth-1 */
+    int32_t nth;
+    cpu_pool *pool;
+} cpu_worker;
+
+/* Waits until every worker of the pool has come here. */
+void cpu_worker_barrier(cpu_worker *w);
+
+/* The share of `n` items that worker w does: items first .. last-1, in multiples of `unit` (>= 1)
+ * but for the end. Shares may be empty. */
+static inline void cpu_worker_share(const cpu_worker *w, int64_t n, int64_t unit, int64_t *first,
+                                    int64_t *last) {
+    int64_t n_unit = (n + unit - 1) / unit;
+    *first = n_unit * w->ith / w->nth * unit;
+    *last = n_unit * (w->ith + 1) / w->nth * unit;
+    if (*first > n) *first = n;
+    if (*last > n) *last = n;
+}
+
+/* A value as kernels see it. */
+typedef struct cpu_view {
+    uint8_t *data; /* NULL: the optional source or destination is absent */
+    tdm_type type;
+    uint32_t usage; /* TDM_USAGE_*: not 0 = private layout (weight.h) */
+    int64_t ne[TDM_MAX_DIMS];
+    int64_t nb[TDM_MAX_DIMS]; /* bytes from one element (of ne[0]: one block) to the next */
+} cpu_view;
+
+struct cpu_op_impl;
+
+typedef struct cpu_node {
+    const cpu_device *device;
+    const tdm_graph *graph;
+    const tdm_node *node;
+    const struct cpu_op_impl *impl;
+    cpu_view src[TDM_MAX_SRC];
+    cpu_view dst[TDM_MAX_DST];
+    uint8_t *scratch; /* scratch_size bytes, 64-byte aligned, shared by the workers; reused by
+                         every node of the plan: nothing survives in it */
+} cpu_node;
+
+/* One row of the op table. */
+typedef struct cpu_op_impl {
+    int32_t op; /* tdm_op */
+    /* TDM_OK, or TDM_UNSUPPORTED with the reason, for a verified node. NULL: always. */
+    tdm_status (*supports)(const cpu_device *device, const tdm_graph *graph, const tdm_node *node,
+                           tdm_error *err);
+    /* Bytes of scratch. NULL: none. */
+    size_t (*scratch_size)(const cpu_device *device, const tdm_graph *graph, const tdm_node *node);
+    /* Does worker w's share; every worker calls it. Calls cpu_worker_barrier between phases (all
+     * workers alike); the caller puts a barrier behind every node. */
+    void (*run)(const cpu_node *n, cpu_worker *w);
+    /* The same on the reference path. NULL: `run` is plain C already. */
+    void (*run_reference)(const cpu_node *n, cpu_worker *w);
+} cpu_op_impl;
+
+/* The op table's rows, one for each op but views and EXCHANGE; each defined in its family's file. */
+extern const cpu_op_impl cpu_op_copy, cpu_op_concat;                               /* copy.c */
+extern const cpu_op_impl cpu_op_get_rows;                                          /* rows.c */
+extern const cpu_op_impl cpu_op_matmul;                                            /* matmul.c */
+extern const cpu_op_impl cpu_op_moe_ffn;                                           /* moe.c */
+extern const cpu_op_impl cpu_op_add, cpu_op_mul, cpu_op_scale, cpu_op_act, cpu_op_glu; /* arith.c */
+extern const cpu_op_impl cpu_op_softmax, cpu_op_rms_norm, cpu_op_sum_sq, cpu_op_rms_apply; /* norm.c */
+extern const cpu_op_impl cpu_op_rope;                                              /* rope.c */
+extern const cpu_op_impl cpu_op_top_k, cpu_op_moe_route;                           /* select.c */
+extern const cpu_op_impl cpu_op_kv_write, cpu_op_kv_shift, cpu_op_kv_copy, cpu_op_kv_export,
+    cpu_op_kv_import;                                                              /* kv_*.c */
+extern const cpu_op_impl cpu_op_attention, cpu_op_lse_merge;                       /* attention.c */
+
+/* cos and sin of the angle of each pair at `pos`, times mscale (op.h); pairs n_rot / 2. `factor` is
+ * NULL or [n_rot / 2]. With with_mscale false the magnitude stays (KV_SHIFT). Defined in rope.c. */
+void cpu_rope_angles(const tdm_rope_params *params, const float *factor, int32_t pos,
+                     bool with_mscale, float *cos_out, float *sin_out);
+/* Turns the params->n_rot elements at x + rope_offset in place by such angles. In rope.c. */
+void cpu_rope_turn(const tdm_rope_params *params, const float *cos_row, const float *sin_row,
+                   float *x);
+
+/* ---- Weights in private layout (weight.c): repacked for the device's matmul kernels. ---- */
+tdm_status cpu_weight_size(const cpu_device *device, const tdm_tensor_desc *desc,
+                           uint64_t *size_out, tdm_error *err);
+tdm_status cpu_weight_upload(const cpu_device *device, uint8_t *dst, const tdm_tensor_desc *desc,
+                             const void *src, uint64_t row_pitch, int64_t row_first, int64_t n_row,
+                             int64_t col_first, int64_t n_col, tdm_error *err);
+tdm_status cpu_weight_download(const cpu_device *device, const uint8_t *src,
+                               const tdm_tensor_desc *desc, void *dst, uint64_t row_pitch,
+                               int64_t row_first, int64_t n_row, int64_t col_first, int64_t n_col,
+                               tdm_error *err);
+/* Row `row` of a table in private layout as f32 (ne[0] elements): what GET_ROWS reads. */
+void cpu_weight_get_row(const cpu_device *device, const cpu_view *table, int64_t row, float *out);
+
+/* ---- Cache pages (kv_page.c). ---- */
+tdm_status cpu_kv_page_size(const cpu_device *device, const tdm_kv_desc *desc, uint64_t *size_out,
+                            tdm_error *err);
+
+#endif
