@@ -1,0 +1,626 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * random_model.c: see random_model.h. Tensor names and keys are those that llama.cpp's
+ * architecture "llama" has (ggml-org/llama.cpp, gguf-py/gguf/constants.py).
+ *
+ * Weights: w[row][col] = g(hash(seed, name, row) + col) / sqrt(row length), g close to a standard
+ * normal, so that a matrix product keeps the size of its input and activations stay sane through
+ * any number of layers.
+ */
+#include "bench/random_model.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/convert.h"
+#include "llm/gguf_write.h"
+
+#define THREADS_MAX 64
+#define CHUNK_SIZE  ((int64_t)4 << 20) /* bytes written at a time; bounds memory */
+
+/* Widths are multiples of 256 so that every type applies, except in tiny-odd, which is there for
+ * rows that are not and for heads, columns and vocabularies that nothing divides evenly. */
+static const struct {
+    const char *name;
+    random_model_spec spec;
+} presets[] = {
+    {"1.1b",
+     {.name = "random 1.1B",
+      .n_layer = 16,
+      .n_embd = 2048,
+      .n_head = 32,
+      .n_head_kv = 8,
+      .head_dim = 64,
+      .n_ff = 8192,
+      .n_vocab = 32000,
+      .n_ctx = 8192,
+      .seed = 1,
+      .n_thread = 2,
+      .type = TDM_TYPE_F16,
+      .rope_base = 10000,
+      .rope_factor = 1}},
+    {"100m",
+     {.name = "random 100M",
+      .n_layer = 12,
+      .n_embd = 768,
+      .n_head = 12,
+      .n_head_kv = 4,
+      .head_dim = 64,
+      .n_ff = 2048,
+      .n_vocab = 32000,
+      .n_ctx = 8192,
+      .seed = 1,
+      .n_thread = 2,
+      .type = TDM_TYPE_F16,
+      .rope_base = 10000,
+      .rope_factor = 1,
+      .is_tied = true}},
+    {"tiny-llama",
+     {.name = "tiny llama",
+      .n_layer = 2,
+      .n_head = 4,
+      .n_head_kv = 2,
+      .head_dim = 64,
+      .n_ff = 256,
+      .rope_base = 10000,
+      .rope_factor = 4,
+      .n_embd = 256,
+      .n_vocab = 384,
+      .n_ctx = 512,
+      .seed = 1,
+      .n_thread = 2}},
+    {"tiny-mistral", /* heads wider than n_embd / n_head, as in Mistral Nemo */
+     {.name = "tiny mistral",
+      .n_layer = 2,
+      .n_head = 8,
+      .n_head_kv = 2,
+      .head_dim = 64,
+      .n_ff = 512,
+      .rope_base = 1000000,
+      .rope_factor = 4,
+      .n_embd = 256,
+      .n_vocab = 384,
+      .n_ctx = 512,
+      .seed = 1,
+      .n_thread = 2}},
+    {"tiny-mixtral",
+     {.name = "tiny mixtral",
+      .n_layer = 2,
+      .n_head = 4,
+      .n_head_kv = 2,
+      .head_dim = 64,
+      .n_ff = 256,
+      .n_expert = 4,
+      .n_expert_used = 2,
+      .rope_base = 1000000,
+      .rope_factor = 4,
+      .n_embd = 256,
+      .n_vocab = 384,
+      .n_ctx = 512,
+      .seed = 1,
+      .n_thread = 2}},
+    {"tiny-one-kv-head",
+     {.name = "tiny one KV head",
+      .n_layer = 2,
+      .n_head = 4,
+      .n_head_kv = 1,
+      .head_dim = 64,
+      .n_ff = 256,
+      .rope_base = 10000,
+      .rope_factor = 4,
+      .is_tied = true,
+      .n_embd = 256,
+      .n_vocab = 384,
+      .n_ctx = 512,
+      .seed = 1,
+      .n_thread = 2}},
+    {"tiny-odd",
+     {.name = "tiny odd",
+      .n_layer = 3,
+      .n_embd = 96,
+      .n_head = 3,
+      .n_head_kv = 3,
+      .head_dim = 24,
+      .n_ff = 116,
+      .n_vocab = 291,
+      .n_ctx = 512,
+      .seed = 1,
+      .n_thread = 2,
+      .rope_base = 10000,
+      .rope_factor = 4}},
+};
+
+const random_model_spec *random_model_preset_at(int i, const char **name) {
+    if (i < 0 || (size_t)i >= sizeof presets / sizeof *presets) return NULL;
+    *name = presets[i].name;
+    return &presets[i].spec;
+}
+
+/* ---- The tensors that a spec calls for ---- */
+
+typedef enum weight_kind {
+    WEIGHT_MATRIX,
+    WEIGHT_ROUTER, /* kept in f32, as converters keep it: routing is decided by small differences */
+    WEIGHT_NORM,
+    WEIGHT_ROPE_FREQS,
+} weight_kind;
+
+typedef struct weight {
+    char name[64];
+    const char *short_name; /* without the layer */
+    weight_kind kind;
+    tdm_type type, round_type;
+    int32_t n_dims;
+    int64_t ne[3];
+} weight;
+
+typedef struct weight_list {
+    weight *items;
+    int64_t n, size;
+    bool is_short_of_memory;
+} weight_list;
+
+/* The asked type where rows are whole blocks of it; else the best that fits. */
+static tdm_type type_for_rows(tdm_type type, int64_t row) {
+    if (row % tdm_type_get_info(type).block_len == 0) return type;
+    return row % tdm_type_get_info(TDM_TYPE_Q8_0).block_len == 0 ? TDM_TYPE_Q8_0 : TDM_TYPE_F16;
+}
+
+/* `layer` -1: not in a layer. Trailing dimensions of 0 are not there. */
+static void list_add(weight_list *list, const random_model_spec *spec, int64_t layer,
+                     const char *name, weight_kind kind, int64_t ne0, int64_t ne1, int64_t ne2) {
+    if (list->n == list->size) {
+        int64_t grown_size = list->size == 0 ? 64 : list->size * 2;
+        weight *grown = realloc(list->items, (size_t)grown_size * sizeof *grown);
+        if (grown == NULL) {
+            list->is_short_of_memory = true;
+            return;
+        }
+        list->items = grown;
+        list->size = grown_size;
+    }
+    weight *w = &list->items[list->n++];
+    *w = (weight){.short_name = name,
+                  .kind = kind,
+                  .type = TDM_TYPE_F32,
+                  .round_type = TDM_TYPE_F32,
+                  .n_dims = ne1 == 0   ? 1
+                            : ne2 == 0 ? 2
+                                       : 3,
+                  .ne = {ne0, ne1 == 0 ? 1 : ne1, ne2 == 0 ? 1 : ne2}};
+    if (layer < 0)
+        snprintf(w->name, sizeof w->name, "%s", name);
+    else
+        snprintf(w->name, sizeof w->name, "blk.%" PRId64 ".%s", layer, name);
+    if (kind == WEIGHT_MATRIX) {
+        w->type = type_for_rows(spec->type, ne0);
+        w->round_type = type_for_rows(spec->round_type, ne0);
+    }
+}
+
+static void list_fill(weight_list *list, const random_model_spec *s) {
+    const int64_t q_width = s->n_head * s->head_dim, kv_width = s->n_head_kv * s->head_dim;
+    list_add(list, s, -1, "token_embd.weight", WEIGHT_MATRIX, s->n_embd, s->n_vocab, 0);
+    if (s->rope == RANDOM_MODEL_ROPE_LLAMA3)
+        list_add(list, s, -1, "rope_freqs.weight", WEIGHT_ROPE_FREQS, s->head_dim / 2, 0, 0);
+    for (int64_t l = 0; l < s->n_layer; ++l) {
+        list_add(list, s, l, "attn_norm.weight", WEIGHT_NORM, s->n_embd, 0, 0);
+        list_add(list, s, l, "attn_q.weight", WEIGHT_MATRIX, s->n_embd, q_width, 0);
+        list_add(list, s, l, "attn_k.weight", WEIGHT_MATRIX, s->n_embd, kv_width, 0);
+        list_add(list, s, l, "attn_v.weight", WEIGHT_MATRIX, s->n_embd, kv_width, 0);
+        list_add(list, s, l, "attn_output.weight", WEIGHT_MATRIX, q_width, s->n_embd, 0);
+        list_add(list, s, l, "ffn_norm.weight", WEIGHT_NORM, s->n_embd, 0, 0);
+        if (s->n_expert > 0) {
+            const int64_t n = s->n_expert;
+            list_add(list, s, l, "ffn_gate_inp.weight", WEIGHT_ROUTER, s->n_embd, n, 0);
+            list_add(list, s, l, "ffn_gate_exps.weight", WEIGHT_MATRIX, s->n_embd, s->n_ff, n);
+            list_add(list, s, l, "ffn_up_exps.weight", WEIGHT_MATRIX, s->n_embd, s->n_ff, n);
+            list_add(list, s, l, "ffn_down_exps.weight", WEIGHT_MATRIX, s->n_ff, s->n_embd, n);
+        } else {
+            list_add(list, s, l, "ffn_gate.weight", WEIGHT_MATRIX, s->n_embd, s->n_ff, 0);
+            list_add(list, s, l, "ffn_up.weight", WEIGHT_MATRIX, s->n_embd, s->n_ff, 0);
+            list_add(list, s, l, "ffn_down.weight", WEIGHT_MATRIX, s->n_ff, s->n_embd, 0);
+        }
+    }
+    list_add(list, s, -1, "output_norm.weight", WEIGHT_NORM, s->n_embd, 0, 0);
+    if (!s->is_tied)
+        list_add(list, s, -1, "output.weight", WEIGHT_MATRIX, s->n_embd, s->n_vocab, 0);
+}
+
+static void facts_fill(random_model_facts *facts, const random_model_spec *spec,
+                       const weight_list *list) {
+    memset(facts, 0, sizeof *facts);
+    for (int64_t i = 0; i < list->n; ++i) {
+        const weight *w = &list->items[i];
+        const int64_t n_row = w->ne[1] * w->ne[2];
+        facts->n_param += w->ne[0] * n_row;
+        facts->size += (int64_t)tdm_type_row_size(w->type, w->ne[0]) * n_row;
+        if (w->kind != WEIGHT_MATRIX || w->type == spec->type) continue;
+        if (facts->n_fallback++ > 0) continue;
+        facts->fallback_name = w->short_name;
+        facts->fallback_type = w->type;
+        facts->fallback_row = w->ne[0];
+    }
+}
+
+/* ---- Numbers ---- */
+
+/* The finaliser of splitmix64 (Steele, Lea, Flood: Fast splittable pseudorandom number generators,
+ * 2014): a good hash of a counter, so that any element can be computed alone. */
+static uint64_t hash_mix(uint64_t x) {
+    x += 0x9e3779b97f4a7c15u;
+    x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+    x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+    return x ^ (x >> 31);
+}
+
+static uint64_t hash_text(uint64_t seed, const char *text) {
+    uint64_t hash = hash_mix(seed);
+    for (; *text != '\0'; ++text) hash = hash_mix(hash ^ (unsigned char)*text);
+    return hash;
+}
+
+/* dst[i] = offset + scale * g. The sum of four 16-bit uniforms is close enough to a normal (its
+ * kurtosis is 2.7 instead of 3) at a fraction of the cost, and exact, hence the same everywhere. */
+static void row_fill(float *dst, int64_t n, uint64_t key, float offset, float scale) {
+    const float unit = scale / 37837.227f; /* standard deviation of the sum: 65536 / sqrt(3) */
+    for (int64_t i = 0; i < n; ++i) {
+        const uint64_t r = hash_mix(key + (uint64_t)i);
+        const int32_t sum =
+            (int32_t)((r & 0xffff) + (r >> 16 & 0xffff) + (r >> 32 & 0xffff) + (r >> 48)) -
+            2 * 65535;
+        dst[i] = offset + (float)sum * unit;
+    }
+}
+
+/* Factors by which frequencies are divided, as Llama 3.1 was trained with: long waves by `factor`,
+ * short ones not, a ramp between (meta-llama/llama-models, models/llama3/reference_impl, and the
+ * rope_scaling of its config.json: low 1, high 4). */
+static void rope_freqs_fill(float *dst, const random_model_spec *spec) {
+    const double low = 1, high = 4, n_old = (double)spec->n_ctx / spec->rope_factor;
+    for (int64_t i = 0; i < spec->head_dim / 2; ++i) {
+        const double exponent = 2.0 * (double)i / (double)spec->head_dim;
+        const double wave = 6.283185307179586 * pow(spec->rope_base, exponent);
+        double ramp = (n_old / wave - low) / (high - low);
+        ramp = ramp < 0 ? 0 : ramp > 1 ? 1 : ramp;
+        dst[i] = (float)(1 / ((1 - ramp) / spec->rope_factor + ramp));
+    }
+}
+
+/* ---- Rows, made by several threads ---- */
+
+typedef struct row_job {
+    const random_model_spec *spec;
+    const weight *w;
+    int64_t row_begin, row_end; /* rows of the tensor */
+    uint8_t *dst;               /* of row_begin */
+    float *row;                 /* one row's numbers */
+    uint8_t *blocks;            /* one row in round_type */
+    tdm_status status;
+} row_job;
+
+static void *row_job_run(void *arg) {
+    row_job *job = arg;
+    const weight *w = job->w;
+    const int64_t n = w->ne[0];
+    const size_t row_size = tdm_type_row_size(w->type, n);
+    const uint64_t key = hash_text((uint64_t)job->spec->seed, w->name);
+    uint8_t *dst = job->dst;
+    for (int64_t r = job->row_begin; r < job->row_end; ++r, dst += row_size) {
+        if (w->kind == WEIGHT_ROPE_FREQS)
+            rope_freqs_fill(job->row, job->spec);
+        else if (w->kind == WEIGHT_NORM)
+            row_fill(job->row, n, key, 1.0f, 0.1f);
+        else
+            row_fill(job->row, n, hash_mix(key + (uint64_t)r), 0.0f, 1.0f / sqrtf((float)n));
+        if (w->round_type != TDM_TYPE_F32) {
+            job->status = tdm_row_quantize(w->round_type, job->row, job->blocks, n, NULL);
+            if (job->status == TDM_OK)
+                job->status = tdm_row_dequantize(w->round_type, job->blocks, job->row, n);
+            if (job->status != TDM_OK) return NULL;
+        }
+        job->status = tdm_row_quantize(w->type, job->row, dst, n, NULL);
+        if (job->status != TDM_OK) return NULL;
+    }
+    return NULL;
+}
+
+/* Rows [begin, end) of a weight into dst, shared out among the jobs' threads. */
+static tdm_status rows_make(row_job *jobs, int64_t n_thread, const weight *w, int64_t begin,
+                            int64_t end, uint8_t *dst, tdm_error *err) {
+    const size_t row_size = tdm_type_row_size(w->type, w->ne[0]);
+    const int64_t n = end - begin;
+    pthread_t threads[THREADS_MAX];
+    bool is_running[THREADS_MAX] = {false};
+    for (int64_t t = 0; t < n_thread; ++t) {
+        row_job *job = &jobs[t];
+        job->w = w;
+        job->row_begin = begin + n * t / n_thread;
+        job->row_end = begin + n * (t + 1) / n_thread;
+        job->dst = dst + (size_t)(job->row_begin - begin) * row_size;
+        job->status = TDM_OK;
+        /* A single row is not worth a thread; nor is failing because there is none to have. */
+        if (t + 1 < n_thread && n > 1)
+            is_running[t] = pthread_create(&threads[t], NULL, row_job_run, job) == 0;
+        if (!is_running[t]) row_job_run(job);
+    }
+    tdm_status status = TDM_OK;
+    for (int64_t t = 0; t < n_thread; ++t) {
+        if (is_running[t]) pthread_join(threads[t], NULL);
+        if (jobs[t].status != TDM_OK) status = jobs[t].status;
+    }
+    if (status == TDM_OK) return TDM_OK;
+    return tdm_fail(err, status, "tensor '%s': rows of %" PRId64 " cannot be made in type %s",
+                    w->name, w->ne[0], tdm_type_name(w->type));
+}
+
+/* ---- The vocabulary ---- */
+
+#define VOCAB_SPECIAL 3                     /* <unk> <s> </s> */
+#define VOCAB_BYTES   (VOCAB_SPECIAL + 256) /* with <0x00> to <0xFF> */
+#define VOCAB_MAX     400000
+#define VOCAB_SPACE   "\xe2\x96\x81" /* U+2581, SentencePiece's space */
+
+/* Piece number i behind the byte tokens: printable characters, then all words of one, two, three
+ * and four small letters, each with and without a space before it. All are different, and any text
+ * can be encoded. */
+static void vocab_piece(int64_t i, char *text, size_t text_size) {
+    if (i == 0) {
+        snprintf(text, text_size, VOCAB_SPACE);
+        return;
+    }
+    i -= 1;
+    if (i < 94) {
+        snprintf(text, text_size, "%c", (int)('!' + i));
+        return;
+    }
+    i -= 94;
+    int64_t n_words = 26;
+    for (int len = 1; len <= 4; ++len, n_words *= 26) {
+        for (int with_space = 1; with_space >= 0; --with_space) {
+            if (len == 1 && with_space == 0) continue; /* a single letter is there already */
+            if (i >= n_words) {
+                i -= n_words;
+                continue;
+            }
+            char word[5] = {0};
+            for (int c = len - 1; c >= 0; --c, i /= 26) word[c] = (char)('a' + i % 26);
+            snprintf(text, text_size, "%s%s", with_space ? VOCAB_SPACE : "", word);
+            return;
+        }
+    }
+    text[0] = '\0';
+}
+
+static tdm_status vocab_put(llm_gguf_writer *writer, int64_t n, tdm_error *err) {
+    enum { PIECE_SIZE = 16, NORMAL = 1, UNKNOWN = 2, CONTROL = 3, BYTE = 6 };
+    char(*text)[PIECE_SIZE] = malloc((size_t)n * sizeof *text);
+    llm_gguf_str *pieces = malloc((size_t)n * sizeof *pieces);
+    float *scores = malloc((size_t)n * sizeof *scores);
+    int32_t *kinds = malloc((size_t)n * sizeof *kinds);
+    tdm_status status = TDM_OK;
+    if (text == NULL || pieces == NULL || scores == NULL || kinds == NULL) {
+        status = tdm_fail(err, TDM_RESOURCE_EXHAUSTED,
+                          "not enough memory for a vocabulary of %" PRId64, n);
+    } else {
+        static const char *const special[VOCAB_SPECIAL] = {"<unk>", "<s>", "</s>"};
+        for (int64_t i = 0; i < n; ++i) {
+            kinds[i] = i == 0 ? UNKNOWN : i < VOCAB_SPECIAL ? CONTROL : BYTE;
+            scores[i] = 0;
+            if (i < VOCAB_SPECIAL) {
+                snprintf(text[i], PIECE_SIZE, "%s", special[i]);
+            } else if (i < VOCAB_BYTES) {
+                snprintf(text[i], PIECE_SIZE, "<0x%02X>", (unsigned)(i - VOCAB_SPECIAL));
+            } else {
+                vocab_piece(i - VOCAB_BYTES, text[i], PIECE_SIZE);
+                kinds[i] = NORMAL;
+                scores[i] = -(float)(i - VOCAB_BYTES); /* SentencePiece: the rank, negated */
+            }
+            pieces[i] = (llm_gguf_str){text[i], strlen(text[i])};
+        }
+        llm_gguf_writer_put_text(writer, "tokenizer.ggml.model", "llama");
+        llm_gguf_writer_put_text(writer, "tokenizer.ggml.pre", "default");
+        llm_gguf_writer_put_strings(writer, "tokenizer.ggml.tokens", pieces, (uint64_t)n);
+        llm_gguf_writer_put_array(writer, "tokenizer.ggml.scores", LLM_GGUF_F32, scores,
+                                  (uint64_t)n);
+        llm_gguf_writer_put_array(writer, "tokenizer.ggml.token_type", LLM_GGUF_I32, kinds,
+                                  (uint64_t)n);
+        llm_gguf_writer_put_u32(writer, "tokenizer.ggml.bos_token_id", 1);
+        llm_gguf_writer_put_u32(writer, "tokenizer.ggml.eos_token_id", 2);
+        llm_gguf_writer_put_u32(writer, "tokenizer.ggml.unknown_token_id", 0);
+        llm_gguf_writer_put_bool(writer, "tokenizer.ggml.add_bos_token", true);
+        llm_gguf_writer_put_bool(writer, "tokenizer.ggml.add_eos_token", false);
+    }
+    free(text);
+    free(pieces);
+    free(scores);
+    free(kinds);
+    return status;
+}
+
+/* ---- Keys ---- */
+
+/* general.file_type: `enum llama_ftype` (ggml-org/llama.cpp, include/llama.h). */
+static uint32_t file_type_of(tdm_type type) {
+    switch ((int)type) {
+    case TDM_TYPE_F32: return 0;
+    case TDM_TYPE_F16: return 1;
+    case TDM_TYPE_Q4_0: return 2;
+    case TDM_TYPE_Q4_1: return 3;
+    case TDM_TYPE_Q8_0: return 7;
+    case TDM_TYPE_Q5_0: return 8;
+    case TDM_TYPE_Q5_1: return 9;
+    case TDM_TYPE_Q2_K: return 10;
+    case TDM_TYPE_Q3_K: return 11;
+    case TDM_TYPE_Q4_K: return 14;
+    case TDM_TYPE_Q5_K: return 16;
+    case TDM_TYPE_Q6_K: return 18;
+    case TDM_TYPE_IQ4_NL: return 25;
+    case TDM_TYPE_IQ4_XS: return 30;
+    case TDM_TYPE_BF16: return 32;
+    default: return 1024; /* "guessed" */
+    }
+}
+
+static void keys_put(llm_gguf_writer *writer, const random_model_spec *s) {
+    const struct {
+        const char *name;
+        int64_t value;
+    } numbers[] = {
+        {"llama.context_length", s->n_ctx},
+        {"llama.embedding_length", s->n_embd},
+        {"llama.block_count", s->n_layer},
+        {"llama.feed_forward_length", s->n_ff},
+        {"llama.attention.head_count", s->n_head},
+        {"llama.attention.head_count_kv", s->n_head_kv},
+        {"llama.attention.key_length", s->head_dim},
+        {"llama.attention.value_length", s->head_dim},
+        {"llama.rope.dimension_count", s->head_dim},
+        {"llama.vocab_size", s->n_vocab},
+        {"llama.expert_count", s->n_expert},
+        {"llama.expert_used_count", s->n_expert_used},
+    };
+    llm_gguf_writer_put_text(writer, "general.architecture", "llama");
+    llm_gguf_writer_put_text(writer, "general.name", s->name);
+    llm_gguf_writer_put_u32(writer, "general.file_type", file_type_of(s->type));
+    llm_gguf_writer_put_u32(writer, "general.quantization_version", 2);
+    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; ++i)
+        if (numbers[i].value > 0)
+            llm_gguf_writer_put_u32(writer, numbers[i].name, (uint32_t)numbers[i].value);
+    llm_gguf_writer_put_f32(writer, "llama.attention.layer_norm_rms_epsilon", 1e-5f);
+    llm_gguf_writer_put_f32(writer, "llama.rope.freq_base", s->rope_base);
+    if (s->rope != RANDOM_MODEL_ROPE_LINEAR && s->rope != RANDOM_MODEL_ROPE_YARN) return;
+    llm_gguf_writer_put_text(writer, "llama.rope.scaling.type",
+                             s->rope == RANDOM_MODEL_ROPE_YARN ? "yarn" : "linear");
+    llm_gguf_writer_put_f32(writer, "llama.rope.scaling.factor", s->rope_factor);
+    llm_gguf_writer_put_u32(writer, "llama.rope.scaling.original_context_length",
+                            (uint32_t)((float)s->n_ctx / s->rope_factor));
+}
+
+/* ---- The whole ---- */
+
+/* The bounds keep every product of sizes far inside an int64. */
+static tdm_status spec_check(const random_model_spec *s, tdm_error *err) {
+    const struct {
+        const char *name;
+        int64_t value, low, high;
+    } ranges[] = {
+        {"layers", s->n_layer, 1, 1024},
+        {"width", s->n_embd, 2, 65536},
+        {"heads", s->n_head, 1, 1024},
+        {"heads-kv", s->n_head_kv, 1, s->n_head},
+        {"head-dim", s->head_dim, 2, 1024},
+        {"ff", s->n_ff, 1, 1 << 20},
+        {"vocab", s->n_vocab, VOCAB_BYTES, VOCAB_MAX},
+        {"ctx", s->n_ctx, 1, 1 << 24},
+        {"experts", s->n_expert, 0, 1024},
+        {"experts-used", s->n_expert_used, s->n_expert > 0, s->n_expert},
+        {"seed", s->seed, 0, INT64_MAX},
+        {"threads", s->n_thread, 1, THREADS_MAX},
+    };
+    for (size_t i = 0; i < sizeof ranges / sizeof *ranges; ++i)
+        if (ranges[i].value < ranges[i].low || ranges[i].value > ranges[i].high)
+            return tdm_fail(err, TDM_INVALID_ARGUMENT,
+                            "%s is %" PRId64 ", but must be from %" PRId64 " to %" PRId64,
+                            ranges[i].name, ranges[i].value, ranges[i].low, ranges[i].high);
+    if (s->n_head % s->n_head_kv != 0)
+        return tdm_fail(err, TDM_INVALID_ARGUMENT,
+                        "heads is %" PRId64 ", but must be a multiple of heads-kv, %" PRId64,
+                        s->n_head, s->n_head_kv);
+    if (s->head_dim % 2 != 0)
+        return tdm_fail(err, TDM_INVALID_ARGUMENT, "head-dim is %" PRId64 ", but must be even",
+                        s->head_dim);
+    if (!(s->rope_base > 1 && s->rope_base < 1e12f))
+        return tdm_fail(err, TDM_INVALID_ARGUMENT, "rope-base is %g, but must be above 1",
+                        s->rope_base);
+    if (!(s->rope_factor >= 1 && s->rope_factor <= (float)s->n_ctx))
+        return tdm_fail(err, TDM_INVALID_ARGUMENT,
+                        "rope-factor is %g, but must be from 1 to the context length",
+                        s->rope_factor);
+    const tdm_type types[] = {s->type, s->round_type};
+    for (size_t i = 0; i < 2; ++i)
+        if (tdm_row_codec_get(types[i]).quantize == NULL)
+            return tdm_fail(err, TDM_INVALID_ARGUMENT, "weights cannot have type %s",
+                            tdm_type_name(types[i]));
+    return TDM_OK;
+}
+
+static tdm_status weights_write(llm_gguf_writer *writer, const random_model_spec *spec,
+                                const weight_list *list, int64_t size,
+                                random_model_progress progress, void *user, tdm_error *err) {
+    const int64_t n_thread = spec->n_thread;
+    size_t row_max = 0, row_size_max = 0;
+    for (int64_t i = 0; i < list->n; ++i) {
+        const weight *w = &list->items[i];
+        const size_t row_size = tdm_type_row_size(w->type, w->ne[0]);
+        if ((size_t)w->ne[0] > row_max) row_max = (size_t)w->ne[0];
+        if (row_size > row_size_max) row_size_max = row_size;
+    }
+    const size_t chunk_size = row_size_max > (size_t)CHUNK_SIZE ? row_size_max : (size_t)CHUNK_SIZE;
+    row_job jobs[THREADS_MAX] = {0};
+    uint8_t *chunk = malloc(chunk_size);
+    /* No type takes more bytes than f32. */
+    float *scratch = malloc((size_t)n_thread * 2 * row_max * sizeof *scratch);
+    tdm_status status = TDM_OK;
+    if (chunk == NULL || scratch == NULL)
+        status = tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "not enough memory to make weights");
+    for (int64_t t = 0; status == TDM_OK && t < n_thread; ++t) {
+        jobs[t].spec = spec;
+        jobs[t].row = scratch + (size_t)(2 * t) * row_max;
+        jobs[t].blocks = (uint8_t *)(jobs[t].row + row_max);
+    }
+    int64_t done = 0;
+    for (int64_t i = 0; i < list->n && status == TDM_OK; ++i) {
+        const weight *w = &list->items[i];
+        const int64_t n_row = w->ne[1] * w->ne[2];
+        const size_t row_size = tdm_type_row_size(w->type, w->ne[0]);
+        const int64_t step = (int64_t)(chunk_size / row_size);
+        for (int64_t r = 0; r < n_row && status == TDM_OK; r += step) {
+            const int64_t end = r + step < n_row ? r + step : n_row;
+            status = rows_make(jobs, n_thread, w, r, end, chunk, err);
+            if (status == TDM_OK)
+                status = llm_gguf_writer_write(writer, chunk, (size_t)(end - r) * row_size, err);
+            done += (end - r) * (int64_t)row_size;
+            if (status == TDM_OK && progress != NULL) progress(done, size, user);
+        }
+    }
+    free(chunk);
+    free(scratch);
+    return status;
+}
+
+tdm_status random_model_write(const random_model_spec *spec, const char *path,
+                              random_model_facts *facts, random_model_progress progress, void *user,
+                              tdm_error *err) {
+    random_model_facts own_facts;
+    if (facts == NULL) facts = &own_facts;
+    tdm_status status = spec_check(spec, err);
+    if (status != TDM_OK) return status;
+    weight_list list = {0};
+    list_fill(&list, spec);
+    if (list.is_short_of_memory) {
+        free(list.items);
+        return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "not enough memory for a list of weights");
+    }
+    facts_fill(facts, spec, &list);
+    llm_gguf_writer *writer = NULL;
+    status = llm_gguf_writer_create(path, &writer, err);
+    if (status == TDM_OK) {
+        keys_put(writer, spec);
+        status = vocab_put(writer, spec->n_vocab, err);
+    }
+    if (status == TDM_OK) {
+        for (int64_t i = 0; i < list.n; ++i) {
+            const weight *w = &list.items[i];
+            llm_gguf_writer_add_tensor(writer, w->name, w->type, w->n_dims, w->ne);
+        }
+        status = weights_write(writer, spec, &list, facts->size, progress, user, err);
+    }
+    if (status == TDM_OK) status = llm_gguf_writer_finish(writer, err);
+    llm_gguf_writer_destroy(writer);
+    free(list.items);
+    return status;
+}

@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * random_model.h: Llama, Mistral and Mixtral models with random weights, as GGUF files that any
+ * reader of the format loads: for benchmarks, which depend on shapes and not on sense, and for
+ * tests, which compare one implementation's numbers with another's.
+ *
+ * The weights depend on seed, tensor name, row and column alone: not on the machine, the number of
+ * threads or the other options, so that a test may keep expected results instead of models.
+ */
+#ifndef BENCH_RANDOM_MODEL_H
+#define BENCH_RANDOM_MODEL_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "tandem/status.h"
+#include "tandem/type.h"
+
+typedef enum random_model_rope {
+    RANDOM_MODEL_ROPE_NONE = 0,
+    RANDOM_MODEL_ROPE_LINEAR, /* positions divided by rope_factor */
+    RANDOM_MODEL_ROPE_YARN,
+    RANDOM_MODEL_ROPE_LLAMA3, /* factors per frequency, in a tensor rope_freqs.weight */
+    RANDOM_MODEL_ROPE_COUNT_
+} random_model_rope;
+
+typedef struct random_model_spec {
+    const char *name;       /* general.name */
+    int64_t n_layer;        /* 1 to 1024 */
+    int64_t n_embd;         /* width of the residual stream */
+    int64_t n_head;         /* a multiple of n_head_kv */
+    int64_t n_head_kv;      /* 1 and up */
+    int64_t head_dim;       /* even; need not be n_embd / n_head */
+    int64_t n_ff;           /* of one expert where there are experts */
+    int64_t n_vocab;        /* 259 and up: three special tokens and the bytes come first */
+    int64_t n_ctx;          /* what the model says it was trained for */
+    int64_t n_expert;       /* 0: a plain feed-forward block */
+    int64_t n_expert_used;  /* 1 to n_expert; 0 without experts */
+    int64_t seed;           /* 0 and up */
+    int64_t n_thread;       /* 1 and up; changes the time it takes, nothing else */
+    tdm_type type;          /* of every matrix whose rows are whole blocks; norms are f32 */
+    tdm_type round_type;    /* values first go through this type and back (F32: they do not):
+                             * the f32 model that a quantised one stands for */
+    float rope_base;        /* rope.freq_base */
+    float rope_factor;      /* of the scaling */
+    random_model_rope rope; /* n_ctx is stretched from n_ctx / rope_factor */
+    bool is_tied;           /* the output head is the token embedding */
+} random_model_spec;
+
+/* A spec by name, or NULL after the last: "1.1b", "100m", "tiny-llama", ... [any-thread] */
+const random_model_spec *random_model_preset_at(int i, const char **name);
+
+/* Facts about the model, of no use but to be printed. */
+typedef struct random_model_facts {
+    int64_t n_param;
+    int64_t size;              /* bytes of tensor data */
+    int64_t n_fallback;        /* matrices whose rows are not whole blocks of the asked type */
+    const char *fallback_name; /* the first of them, without its layer ("ffn_down.weight"); a
+                                 * literal; NULL where there is none */
+    tdm_type fallback_type;    /* what it has instead */
+    int64_t fallback_row;      /* elements of its rows */
+} random_model_facts;
+
+/* Called now and then while a model is written, with bytes done and bytes in all. */
+typedef void (*random_model_progress)(int64_t done, int64_t all, void *user);
+
+/* Writes the model to `path`, which appears only when complete. *facts (nullable) is filled before
+ * any data is written. TDM_INVALID_ARGUMENT names the parameter that is out of range; else as
+ * llm_gguf_writer_. [setup] */
+tdm_status random_model_write(const random_model_spec *spec, const char *path,
+                              random_model_facts *facts, random_model_progress progress, void *user,
+                              tdm_error *err);
+
+#endif
