@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * config.h: what the runner was told, from the command line and one INI file.
+ *
+ * A value is looked up in four levels, the first that has it wins:
+ *
+ *     flag on the command line  >  section  >  [*] or before any section  >  built-in default
+ *
+ * where the section is the chosen [model NAME] (a `model` that is the name of such a section
+ * chooses it; so does its being the only one, where no model is named) and, for the keys of a
+ * device, first that device's [device NAME]. Which keys there are is options.h's table.
+ *
+ * Getters give the value at once, because by then every value has been checked. Asking for a key
+ * that is not in the table, or for a type that it does not have, is a bug of the caller: the getter
+ * gives 0 or "" and remembers TDM_INTERNAL, which runner_config_check then returns. A command
+ * reads all that it needs, then checks once.
+ *
+ * Ownership: a runner_config owns everything that it hands out (strings, sections, origins); all
+ * of it lives until runner_config_destroy. The command and argv given to runner_config_parse must
+ * live as long. One thread at a time.
+ */
+#ifndef TANDEM_RUNNER_CONFIG_H
+#define TANDEM_RUNNER_CONFIG_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "runner/options.h"
+#include "tandem/status.h"
+
+typedef struct runner_config runner_config;
+
+/* A [device NAME], [group NAME] or [model NAME] of the file. */
+typedef struct runner_section runner_section;
+
+typedef enum runner_level { /* weakest first, so that levels compare */
+                            RUNNER_LEVEL_BUILT_IN,
+                            RUNNER_LEVEL_DEFAULTS, /* before any section, or [*] */
+                            RUNNER_LEVEL_SECTION,
+                            RUNNER_LEVEL_FLAG
+} runner_level;
+
+typedef struct runner_origin {
+    runner_level level;
+    const char *file; /* as the user named it; NULL unless level is DEFAULTS or SECTION */
+    int line;         /* from 1; 0 likewise */
+    const char *flag; /* as the user wrote it ("-c"); NULL unless level is FLAG */
+} runner_origin;
+
+/* An empty configuration: built-in defaults only. [setup] */
+tdm_status runner_config_create(runner_config **config_out, tdm_error *err);
+
+/* Releases it and all that it handed out; NULL is allowed. [setup] */
+void runner_config_destroy(runner_config *config);
+
+/* Reads the arguments of `command` (those behind its name) and the file that --config names,
+ * checks every value, and chooses the model section. To be called once. With -h or --help among
+ * the arguments nothing else is looked at: runner_config_wants_help. On failure the message names
+ * file, line and key, or the flag, and the nearest valid word; runner_config_exit_code says what
+ * the process is to exit with. The configuration may then only be destroyed. [setup] */
+tdm_status runner_config_parse(runner_config *config, const runner_command *command, int argc,
+                               char *const *argv, tdm_error *err);
+
+/* Reads one INI file into `config`, as runner_config_parse does for --config; relative paths in it
+ * are relative to its folder. Fails with TDM_NOT_FOUND or TDM_IO where it cannot be read, with
+ * TDM_INVALID_ARGUMENT where it is wrong. To be called at most once. [setup] */
+tdm_status runner_config_read_file(runner_config *config, const char *path, tdm_error *err);
+
+/* 0 after success, 2 where the command line was wrong, 1 for anything else. [setup] */
+int runner_config_exit_code(const runner_config *config);
+
+bool runner_config_wants_help(const runner_config *config);
+
+/* Words of the command line that are neither flags nor their values; NULL past the last. */
+size_t runner_config_n_positional(const runner_config *config);
+const char *runner_config_positional(const runner_config *config, size_t i);
+
+/* The value of a key, looked up as above without a device or group section. [setup] */
+int64_t runner_config_get_int(runner_config *config, const char *key);   /* INT, INTS: first */
+uint64_t runner_config_get_size(runner_config *config, const char *key); /* SIZE: bytes */
+double runner_config_get_float(runner_config *config, const char *key);
+bool runner_config_get_bool(runner_config *config, const char *key); /* auto counts as true */
+/* STRING, PATH, ENUM (the word); never NULL, "" where nothing was given. */
+const char *runner_config_get_string(runner_config *config, const char *key);
+/* ENUM: index of the word in runner_key.words. */
+int runner_config_get_enum(runner_config *config, const char *key);
+/* Whether the value is the word "auto" of a key that knows it. */
+bool runner_config_is_auto(runner_config *config, const char *key);
+
+/* The same for a list, and for a flag of `bench` that holds several values: how many there are,
+ * and one of them. An index past the end is TDM_INTERNAL too. A bool counts as 0 or 1. [setup] */
+size_t runner_config_get_count(runner_config *config, const char *key);
+int64_t runner_config_get_int_at(runner_config *config, const char *key, size_t i);
+const char *runner_config_get_string_at(runner_config *config, const char *key, size_t i);
+
+/* The same for a device or group: its section comes before the model's. `section` may be NULL: a
+ * device that has no section, for which flags, model section and [*] still count. [setup] */
+int64_t runner_section_get_int(runner_config *config, const runner_section *section,
+                               const char *key);
+uint64_t runner_section_get_size(runner_config *config, const runner_section *section,
+                                 const char *key);
+const char *runner_section_get_string(runner_config *config, const runner_section *section,
+                                      const char *key);
+int runner_section_get_enum(runner_config *config, const runner_section *section, const char *key);
+bool runner_section_is_auto(runner_config *config, const runner_section *section, const char *key);
+size_t runner_section_get_count(runner_config *config, const runner_section *section,
+                                const char *key);
+int64_t runner_section_get_int_at(runner_config *config, const runner_section *section,
+                                  const char *key, size_t i);
+double runner_section_get_float_at(runner_config *config, const runner_section *section,
+                                   const char *key, size_t i);
+const char *runner_section_get_string_at(runner_config *config, const runner_section *section,
+                                         const char *key, size_t i);
+
+/* Where a value came from. An unknown key is remembered as above and gives BUILT_IN. [setup] */
+runner_origin runner_config_get_origin(runner_config *config, const char *key);
+runner_origin runner_section_get_origin(runner_config *config, const runner_section *section,
+                                        const char *key);
+
+/* "conf/demo.ini:3", "flag -c" or "default". Always terminated. [any-thread] */
+void runner_origin_format(runner_origin origin, char *text, size_t text_size);
+
+/* The value as it would be written in a file, quoted where it has to be: an unchanged value when
+ * read back. Paths are given as absolute ones. Truncated to fit, always terminated; returns the
+ * length that it would have, so that a caller may try again with more room. [setup] */
+size_t runner_config_format(runner_config *config, const runner_section *section, const char *key,
+                            char *text, size_t text_size);
+
+/* The first wrong question asked of a getter, as TDM_INTERNAL; else TDM_OK. [setup] */
+tdm_status runner_config_check(const runner_config *config, tdm_error *err);
+
+/* Fails with `status` and a message that begins with the value's origin: "conf/x.ini:4: ctx-size
+ * = 99999999: " or "--ctx-size 99999999: "; a default has "ctx-size = 4096: ". [setup] */
+TDM_PRINTF(5, 6)
+tdm_status runner_config_fail(runner_config *config, const char *key, tdm_status status,
+                              tdm_error *err, const char *format, ...);
+
+/* The sections of the file, in its order. [setup] */
+size_t runner_config_n_devices(const runner_config *config);
+const runner_section *runner_config_device(const runner_config *config, size_t i);
+size_t runner_config_n_groups(const runner_config *config);
+const runner_section *runner_config_group(const runner_config *config, size_t i);
+
+/* The section that applies to the chosen model, or NULL. [setup] */
+const runner_section *runner_config_model(const runner_config *config);
+
+/* The NAME of [device NAME]. */
+const char *runner_section_name(const runner_section *section);
+
+/* The device that a command is to run on. *device_out is the [device NAME] that `device` names, or
+ * the file's only one where `device` is "auto"; NULL where the file has nothing to say: then
+ * `device` is "auto" or a name that a plugin must know (if none does: runner_config_device_unknown).
+ * Fails with TDM_UNSUPPORTED for a group, whose plugin `meta` this build does not have, and with
+ * TDM_INVALID_ARGUMENT where `device` is "auto" and the file leaves several to choose from.
+ * [setup] */
+tdm_status runner_config_pick_device(runner_config *config, const runner_section **device_out,
+                                     tdm_error *err);
+
+/* Fails with TDM_NOT_FOUND: `device` names neither a section nor one of the `n` names that the
+ * plugins' devices have; the message lists what there is and the nearest. [setup] */
+tdm_status runner_config_device_unknown(runner_config *config, const char *const *names, size_t n,
+                                        tdm_error *err);
+
+/* `tandem config`: writes the effective configuration to `out` as an INI file that means the same
+ * when read back, each value with its origin as a comment. TDM_IO where it cannot be written.
+ * [setup] */
+tdm_status runner_cmd_config(runner_config *config, FILE *out, tdm_error *err);
+
+#endif

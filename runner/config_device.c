@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * config_device.c: which section of the file applies: the model's, and the device's that a command
+ * runs on. Devices that plugins enumerate are not known here; the caller compares their names.
+ */
+#include <string.h>
+#include <unistd.h>
+
+#include "runner/config_state.h"
+
+#define NAMES_MAX 128 /* names considered for a suggestion */
+
+/* Collects the names of sections of one kind behind names[0..n), and returns the new n. */
+static size_t names_add(const runner_config *config, runner_section_kind kind, const char **names,
+                        size_t n) {
+    for (const runner_section *at = config->sections; at != NULL && n < NAMES_MAX; at = at->next)
+        if (at->kind == kind) names[n++] = at->name;
+    return n;
+}
+
+/* "'a', 'b', 'c'" */
+static void names_format(const char *const *names, size_t n, char *text, size_t text_size) {
+    size_t at = 0;
+    text[0] = '\0';
+    for (size_t i = 0; i < n && at < text_size; i++)
+        at += (size_t)snprintf(text + at, text_size - at, "%s'%s'", i > 0 ? ", " : "", names[i]);
+}
+
+tdm_status runner_config_choose_model(runner_config *config, tdm_error *err) {
+    size_t i = (size_t)(runner_key_find("model", NULL) - runner_keys);
+    const runner_setting *setting = &config->flags[i];
+    if (!setting->is_set) setting = &config->sections->settings[i];
+    const char *names[NAMES_MAX];
+    size_t n = names_add(config, RUNNER_SECTION_MODEL, names, 0);
+    if (n == 0) return TDM_OK;
+    if (!setting->is_set || setting->text[0] == '\0') {
+        /* several models and none named: the command that needs one will say so */
+        if (n == 1)
+            config->model = runner_config_find_section(config, RUNNER_SECTION_MODEL, *names);
+        return TDM_OK;
+    }
+    config->model = runner_config_find_section(config, RUNNER_SECTION_MODEL, setting->text);
+    if (config->model != NULL || setting->value.n != 1 || strchr(setting->text, '/') != NULL ||
+        access(setting->value.items[0].s, F_OK) == 0)
+        return TDM_OK;
+    const char *nearest = runner_word_nearest(setting->text, names, n);
+    char list[160];
+    names_format(names, n, list, sizeof list);
+    config->is_usage = setting->origin.level == RUNNER_LEVEL_FLAG;
+    return runner_config_fail(config, "model", TDM_NOT_FOUND, err,
+                              "no such file, and no section [model %.64s]; %s%s%s", setting->text,
+                              nearest != NULL ? "did you mean '" : "there are ",
+                              nearest != NULL ? nearest : list, nearest != NULL ? "'?" : "");
+}
+
+static tdm_status group_refuse(runner_config *config, const runner_section *group, tdm_error *err) {
+    const char *first =
+        group->settings[runner_key_find("members", NULL) - runner_keys].value.items[0].s;
+    if (runner_config_is_auto(config, "device"))
+        return tdm_fail(err, TDM_UNSUPPORTED,
+                        "%s:%d: [group %s] needs the plugin 'meta', which is not part of this "
+                        "build; run on one device: --device %s",
+                        config->file, group->line, group->name, first);
+    return runner_config_fail(config, "device", TDM_UNSUPPORTED, err,
+                              "[group %s] (%s:%d) needs the plugin 'meta', which is not part of "
+                              "this build; run on one device: --device %s",
+                              group->name, config->file, group->line, first);
+}
+
+tdm_status runner_config_pick_device(runner_config *config, const runner_section **device_out,
+                                     tdm_error *err) {
+    *device_out = NULL;
+    const char *name = runner_config_get_string(config, "device");
+    if (strcmp(name, "auto") != 0) {
+        const runner_section *group =
+            runner_config_find_section(config, RUNNER_SECTION_GROUP, name);
+        if (group != NULL) return group_refuse(config, group, err);
+        *device_out = runner_config_find_section(config, RUNNER_SECTION_DEVICE, name);
+        return TDM_OK;
+    }
+    size_t n_device = runner_config_n_devices(config), n_group = runner_config_n_groups(config);
+    if (n_group == 1 && n_device > 0)
+        return group_refuse(config, runner_config_group(config, 0), err);
+    if (n_device == 1 && n_group == 0) *device_out = runner_config_device(config, 0);
+    if (n_device + n_group <= 1) return TDM_OK;
+    const char *names[NAMES_MAX];
+    size_t n = names_add(config, RUNNER_SECTION_DEVICE, names, 0);
+    n = names_add(config, RUNNER_SECTION_GROUP, names, n);
+    char list[200];
+    names_format(names, n, list, sizeof list);
+    return tdm_fail(err, TDM_INVALID_ARGUMENT,
+                    "%s: several devices and none chosen: add `device = NAME` before the first "
+                    "section or give --device NAME, one of %s",
+                    config->file, list);
+}
+
+tdm_status runner_config_device_unknown(runner_config *config, const char *const *names, size_t n,
+                                        tdm_error *err) {
+    const char *all[NAMES_MAX];
+    size_t n_all = names_add(config, RUNNER_SECTION_DEVICE, all, 0);
+    n_all = names_add(config, RUNNER_SECTION_GROUP, all, n_all);
+    for (size_t i = 0; i < n && n_all < NAMES_MAX; i++) all[n_all++] = names[i];
+    const char *nearest =
+        runner_word_nearest(runner_config_get_string(config, "device"), all, n_all);
+    char list[200];
+    names_format(all, n_all, list, sizeof list);
+    return runner_config_fail(config, "device", TDM_NOT_FOUND, err, "no such device; %s%s%s%s%s",
+                              n_all > 0 ? "there are "
+                                        : "no plugin "
+                                          "found any: see `tandem devices`",
+                              list, nearest != NULL ? "; did you mean '" : "",
+                              nearest != NULL ? nearest : "", nearest != NULL ? "'?" : "");
+}

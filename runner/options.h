@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * options.h: what the runner can be told: its commands and its keys, one ordered table each.
+ *
+ * A key is one word with one meaning, whether it stands in an INI file (`ctx-size = 4096`) or on
+ * the command line (`--ctx-size 4096`, `-c 4096`). The tables decide which words exist, where they
+ * may stand, what their values look like, and what `--help` says; config.h reads files and command
+ * lines by them. docs/config.md repeats the table for people, and a test keeps the two in step.
+ */
+#ifndef TANDEM_RUNNER_OPTIONS_H
+#define TANDEM_RUNNER_OPTIONS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdio.h>
+
+/* One bit per command, so that a key can name all the commands that use it. */
+enum {
+    RUNNER_COMMAND_RUN = 1u << 0,
+    RUNNER_COMMAND_LOGITS = 1u << 1,
+    RUNNER_COMMAND_BENCH = 1u << 2,
+    RUNNER_COMMAND_TOKENIZE = 1u << 3,
+    RUNNER_COMMAND_DEVICES = 1u << 4,
+    RUNNER_COMMAND_CONFIG = 1u << 5,
+    RUNNER_COMMAND_CERTIFY = 1u << 6
+};
+
+typedef struct runner_command {
+    const char *name;
+    unsigned bit;            /* RUNNER_COMMAND_* */
+    const char *positional;  /* how the words that are no flags are shown in --help; "" = none */
+    size_t n_positional_min; /* words that are no flags: at least, and at most, this many */
+    size_t n_positional_max;
+    const char *summary; /* one line */
+} runner_command;
+
+/* Where in a file a key may stand. A key with none of them exists only as a flag. */
+enum {
+    RUNNER_IN_DEFAULTS = 1u << 0, /* before any section or in [*] */
+    RUNNER_IN_MODEL = 1u << 1,
+    RUNNER_IN_DEVICE = 1u << 2,
+    RUNNER_IN_GROUP = 1u << 3
+};
+
+typedef enum runner_key_type {
+    RUNNER_KEY_INT,    /* a whole number from min to max */
+    RUNNER_KEY_FLOAT,  /* a finite number from min to max */
+    RUNNER_KEY_BOOL,   /* yes no on off true false 1 0 */
+    RUNNER_KEY_STRING, /* any text */
+    RUNNER_KEY_ENUM,   /* one of `words` */
+    RUNNER_KEY_PATH,   /* a file; in an INI file relative to that file's folder */
+    RUNNER_KEY_SIZE,   /* bytes, with K, M, G or T for powers of 1024 */
+    RUNNER_KEY_PATHS,  /* folders separated by ':' */
+    RUNNER_KEY_NAMES,  /* names separated by ',' */
+    RUNNER_KEY_INTS,   /* whole numbers from min to max, separated by ',', or ranges (7-9) */
+    RUNNER_KEY_SHARES, /* numbers >= 0 separated by ',', not all 0 */
+    RUNNER_KEY_CORES   /* CPU numbers: "0-3,5" */
+} runner_key_type;
+
+enum {
+    RUNNER_KEY_AUTO = 1u << 0,         /* the word "auto" is a value too; getters give auto_value */
+    RUNNER_KEY_BENCH_LIST = 1u << 1,   /* as a flag of `bench`, a list: every combination is run */
+    RUNNER_KEY_REQUIRED = 1u << 2,     /* a section of the kind it belongs to must have it */
+    RUNNER_KEY_POWER_OF_TWO = 1u << 3, /* RUNNER_KEY_INT only */
+    RUNNER_KEY_REPEATABLE = 1u << 4    /* the flag may be repeated; its lists are joined */
+};
+
+typedef struct runner_key {
+    const char *topic;        /* heading that it stands under in --help and docs/config.md */
+    const char *name;         /* long flag without dashes, and the word in a file */
+    const char *flag;         /* short flag without its dash; NULL = none */
+    const char *alias;        /* a second long name; NULL = none */
+    const char *fallback;     /* built-in default, as one would write it; "" = empty or not given */
+    const char *value_name;   /* "N", "PATH", …; NULL for a bool and for an enum */
+    const char *const *words; /* RUNNER_KEY_ENUM: NULL-terminated; else NULL */
+    const char *rival; /* a key that excludes this one: given at one level, it unsets lower ones */
+    const char *help;  /* one sentence, lower case, without the default */
+    double min;        /* RUNNER_KEY_INT, _INTS, _FLOAT, inclusive; whole numbers up to 2^53 */
+    double max;
+    long auto_value; /* what getters give for "auto" */
+    runner_key_type type;
+    unsigned sections; /* RUNNER_IN_* */
+    unsigned commands; /* RUNNER_COMMAND_* that take it as a flag */
+    unsigned traits;   /* RUNNER_KEY_AUTO … */
+} runner_key;
+
+/* The tables, in the order in which they are shown; constant, alive for the whole process. */
+extern const runner_command runner_commands[];
+extern const size_t n_runner_commands;
+extern const runner_key runner_keys[];
+extern const size_t n_runner_keys;
+
+/* The command called `name`, or NULL. [any-thread] */
+const runner_command *runner_command_find(const char *name);
+
+/* The key called `name` (or whose alias it is), or NULL. Two keys of different commands may share
+ * a name (`output` of logits and of bench): a key of `command` wins; NULL = any command's.
+ * [any-thread] */
+const runner_key *runner_key_find(const char *name, const runner_command *command);
+
+/* The key whose short flag, among those of `command`, is `flag` (without dash), or NULL.
+ * [any-thread] */
+const runner_key *runner_key_find_flag(const char *flag, const runner_command *command);
+
+/* Number of single-letter insertions, deletions, replacements and swaps of neighbours that turn
+ * `a` into `b`. Words longer than 63 bytes are far from everything (SIZE_MAX). [any-thread] */
+size_t runner_word_distance(const char *a, const char *b);
+
+/* The word nearest to `word` among `words` (n of them, NULL entries skipped), or NULL where none
+ * is near enough to be meant: at most a third of its letters differ, or one begins with the
+ * other. Borrowed from `words`. [any-thread] */
+const char *runner_word_nearest(const char *word, const char *const *words, size_t n);
+
+/* The name of the key nearest to `word` among those that may stand in one of `sections` or, with
+ * sections 0, that `command` takes as flags; a short flag or a word with dashes before it counts
+ * as the key that it means. NULL = none near. [any-thread] */
+const char *runner_key_nearest(const char *word, unsigned sections, const runner_command *command);
+
+/* Prints what `command` does and the flags that it takes; NULL = the program's general usage with
+ * all commands. Text only: no colour, at most 100 columns. Write errors are the stream's to
+ * report (ferror). [setup] */
+void runner_help_print(FILE *out, const runner_command *command);
+
+#endif
