@@ -88,6 +88,14 @@ static tdm_status stretch_encode(const llm_vocab *vocab, const char *text, size_
     return llm_bpe_encode(vocab, text, len, ids, err);
 }
 
+static bool eats_space(const llm_vocab *vocab, int32_t id) {
+    if (!vocab->special_eats_space) return false;
+    for (size_t i = 0; i < sizeof vocab->no_eat_ids / sizeof *vocab->no_eat_ids; ++i) {
+        if (vocab->no_eat_ids[i] == id) return false;
+    }
+    return true;
+}
+
 static tdm_status stretches_encode(const llm_vocab *vocab, const char *text, size_t len,
                                    const special_map *map, llm_id_list *ids, tdm_error *err) {
     tdm_status status = TDM_OK;
@@ -101,11 +109,15 @@ static tdm_status stretches_encode(const llm_vocab *vocab, const char *text, siz
         }
         if (at > begin)
             status = stretch_encode(vocab, text + begin, at - begin, after_special, ids, err);
-        if (status == TDM_OK)
-            status =
-                llm_id_list_add(ids, (int32_t)llm_vocab_piece_find(vocab, text + at, span), err);
+        const int32_t id = (int32_t)llm_vocab_piece_find(vocab, text + at, span);
+        if (status == TDM_OK) status = llm_id_list_add(ids, id, err);
         after_special = true;
         at += span;
+        if (eats_space(vocab, id)) {
+            while (at < len && map->spans[at] == 0 && strchr(" \t\n\v\f\r", text[at]) != NULL &&
+                   text[at] != '\0')
+                ++at;
+        }
         begin = at;
     }
     if (status == TDM_OK)

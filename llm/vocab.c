@@ -372,6 +372,12 @@ static tdm_status specials_make(llm_vocab *vocab, const llm_vocab_params *params
     return ends_make(vocab, err);
 }
 
+static void no_eat_ids_make(llm_vocab *vocab) {
+    static const char *const texts[3] = {"<s>", "<unk>", "<|endoftext|>"};
+    for (size_t i = 0; i < 3; ++i)
+        vocab->no_eat_ids[i] = llm_vocab_find(vocab, texts[i], strlen(texts[i]));
+}
+
 static int special_size_compare(const void *a, const void *b) {
     const llm_special_size *x = a, *y = b;
     return (x->size < y->size) - (x->size > y->size);
@@ -447,6 +453,8 @@ static tdm_status vocab_make(llm_vocab *vocab, const llm_vocab_params *params, t
     if (status == TDM_OK && is_bpe) status = merges_make(vocab, params, err);
     if (status != TDM_OK) return status;
     byte_pieces_make(vocab);
+    vocab->special_eats_space = params->special_eats_space;
+    no_eat_ids_make(vocab);
     status = specials_make(vocab, params, err);
     if (status == TDM_OK) status = special_sizes_make(vocab, err);
     if (status == TDM_OK) status = shown_make(vocab, err);

@@ -71,6 +71,10 @@ typedef struct llm_vocab_params {
      * models do, which is bos for Llama 3 and nothing for most). */
     int32_t add_bos, add_eos;
     int32_t add_space_prefix; /* SentencePiece only: text is read as if a space came before it */
+
+    /* Special tokens other than <s>, <unk> and <|endoftext|> swallow the white space behind them, as
+     * Phi-3's do. No key says so; the model's name does. */
+    bool special_eats_space;
 } llm_vocab_params;
 
 /* No arrays, everything else at its default. [any-thread] */

@@ -6,6 +6,7 @@
  */
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #include "llm/vocab.h"
 
@@ -113,6 +114,19 @@ static tdm_status flag_read(const llm_gguf *gguf, const char *key, int32_t *out,
     return status;
 }
 
+/* Phi-3's files don't say that its special tokens swallow white space; llama.cpp goes by the model's
+ * name too. */
+static tdm_status special_eats_space_read(const llm_gguf *gguf, bool *out, tdm_error *err) {
+    llm_gguf_str name = {NULL, 0};
+    const tdm_status status = llm_gguf_get_str(gguf, "general.name", LLM_GGUF_OPTIONAL, &name, err);
+    for (size_t i = 0; i + 4 <= name.len && !*out; ++i) {
+        const size_t dash = name.ptr[i + 3] == '-' ? 1 : 0;
+        *out = strncasecmp(name.ptr + i, "phi", 3) == 0 && i + 3 + dash < name.len &&
+               name.ptr[i + 3 + dash] == '3';
+    }
+    return status;
+}
+
 static tdm_status params_read(const llm_gguf *gguf, llm_vocab_params *params, vocab_arrays *arrays,
                               tdm_error *err) {
     const struct {
@@ -145,6 +159,7 @@ static tdm_status params_read(const llm_gguf *gguf, llm_vocab_params *params, vo
         status = id_read(gguf, ids[i].key, ids[i].id, err);
     for (size_t i = 0; status == TDM_OK && i < sizeof flags / sizeof *flags; ++i)
         status = flag_read(gguf, flags[i].key, flags[i].flag, err);
+    if (status == TDM_OK) status = special_eats_space_read(gguf, &params->special_eats_space, err);
     params->model = arrays->model;
     params->pre = arrays->pre;
     params->tokens = arrays->tokens;

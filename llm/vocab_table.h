@@ -76,7 +76,8 @@ struct llm_vocab {
     size_t n_special_size;
 
     int32_t bos_id, eos_id, unk_id, eot_id, eom_id, pad_id;
-    bool add_bos, add_eos, add_space_prefix;
+    bool add_bos, add_eos, add_space_prefix, special_eats_space;
+    int32_t no_eat_ids[3]; /* special tokens that don't, or LLM_TOKEN_NONE */
 
     int32_t *end_ids; /* ascending */
     size_t n_end_id;
