@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * op_run.h: runs graphs on the CPU plugin for the tests of its kernels. Owns the loaded plugin, a
+ * small host table, and memory laid out so that a write outside a value is seen. It judges nothing
+ * about the numbers: the tests compare, with the functions at the end.
+ *
+ * How to use it. Build a graph with core/builder.h, open one rig for the reference path and one for
+ * each ISA and thread count, run the graph on both with the same arguments, compare the outputs:
+ *
+ *     op_rig *rig = op_rig_open("avx2", "fast", 3);
+ *     if (rig == NULL) skip();
+ *     op_arg args[] = {{.value = w, .data = weight}, {.value = x, .data = in}, {.value = y, .data = out}};
+ *     op_rig_run(rig, graph, args, 3);
+ *     op_rig_close(rig);
+ *
+ * The plugin is TANDEM_PLUGIN_DIR/cpu.so; meson sets the variable. A failure of the harness itself
+ * (no plugin, a refused graph, a damaged guard, a changed input, a leak at close) fails the running
+ * cmocka test with a message.
+ */
+#ifndef TANDEM_TESTS_OP_RUN_H
+#define TANDEM_TESTS_OP_RUN_H
+
+#include "tandem/plugin.h"
+
+typedef struct op_rig op_rig;
+typedef struct op_state op_state;
+
+/* Opens a device of the CPU plugin with options isa, path and threads. NULL, and a line saying so,
+ * exactly where the machine lacks the ISA. Closed with op_rig_close. */
+op_rig *op_rig_open(const char *isa, const char *path, int n_thread);
+/* Closes the device, unloads the plugin, and fails the test if the plugin kept memory. */
+void op_rig_close(op_rig *rig);
+
+/* The open device and the plugin's tables, for what this header does not offer. */
+tdm_device *op_rig_device(const op_rig *rig);
+const tdm_plugin *op_rig_plugin(const op_rig *rig);
+/* Allocations that the plugin has made through the host since the rig was opened. */
+int64_t op_rig_n_alloc(const op_rig *rig);
+
+/* One value of the graph and where its bytes are on the test's side, in canonical form and size:
+ * WEIGHT and INPUT are read, TEMP and OUTPUT written. A WEIGHT with usage flags goes through
+ * tensor_upload. For a STATE, `state` says which; its pages live on from run to run. */
+typedef struct op_arg {
+    int32_t value;
+    void *data;
+    op_state *state;
+} op_arg;
+
+/* Runs the graph once, synchronously. Every WEIGHT and INPUT of the graph needs an argument; a
+ * TEMP or OUTPUT without one is computed and dropped. Outputs are filled with a pattern that reads
+ * as NaN before the run. Guard bytes around every slot and the bytes of weights and inputs are
+ * checked after it. */
+void op_rig_run(op_rig *rig, const tdm_graph *graph, const op_arg *args, int n_arg);
+
+/* As op_rig_run, but through graph_prepare and a queue, `n_repeat` times in a row with the same
+ * bindings; returns nanoseconds per run, the shortest of them. For figures, and for the queue's
+ * path; fails the test if a run after the first allocates. */
+double op_rig_time(op_rig *rig, const tdm_graph *graph, const op_arg *args, int n_arg,
+                   int n_repeat);
+
+/* What supports_op says of node `node`; the reason in *err. */
+tdm_status op_rig_supports(const op_rig *rig, const tdm_graph *graph, int32_t node, tdm_error *err);
+
+/* Bytes of a cache page on this rig; fails the test where the device refuses the cache. */
+uint64_t op_rig_page_size(const op_rig *rig, const tdm_kv_desc *desc);
+/* State memory of `size` bytes, filled with a pattern that reads as NaN; belongs to this rig and
+ * is destroyed before it. */
+op_state *op_state_create(op_rig *rig, uint64_t size);
+void op_state_destroy(op_state *state);
+
+/* ---- Numbers. Seeds are the caller's to print; a generator is one uint64. ---- */
+uint64_t op_random_next(uint64_t *seed);
+/* Uniform in -scale .. scale. */
+void op_random_fill(uint64_t *seed, float *x, size_t n, float scale);
+
+/* sum (got - want)^2 / sum want^2; 0 for 0 / 0. Infinite unless NaN and infinities agree in place
+ * and sign. */
+double op_nmse(const float *got, const float *want, size_t n);
+/* Largest |got - want|; infinite likewise. */
+double op_max_abs(const float *got, const float *want, size_t n);
+
+#endif
