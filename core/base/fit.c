@@ -33,6 +33,9 @@ void tdm_fit_load(const float *src, float *dst, int n, float limit) {
     }
 }
 
+/* Large weights carry most of a dot product, yet most weights are small: rms + |x| lies between
+ * equal weights and x^2. Over the seven types that search, on a small trained Llama, it gave the
+ * lowest divergence from the original, or was within 12 % of equal weights; x^2 was the worst. */
 void tdm_fit_weigh(const float *x, const float *importance, float *weights, int n) {
     float peak = 0, squares = 0;
     for (int i = 0; i < n && importance != NULL; i++) {

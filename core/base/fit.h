@@ -18,7 +18,7 @@ enum { TDM_FIT_MAX = 256, TDM_FIT_MAX_SUB = 16 };
 void tdm_fit_load(const float *src, float *dst, int n, float limit);
 
 /* How much each squared error counts: importance (NULL: all the same; negative or not finite: 0)
- * relative to its largest, times a factor that grows with |x|, see fit.c. Positive somewhere. */
+ * relative to its largest, times a factor that grows with |x|, see fit.c. All 0 where x is. */
 void tdm_fit_weigh(const float *x, const float *importance, float *weights, int n);
 
 /* The levels that a code stands for: the integers lo … hi or, if `is_iq4`, the codebook of
