@@ -29,23 +29,26 @@ void tdm_scratch_destroy(tdm_scratch *scratch);
 /* Bytes held now on device i of devs (compute buffer; plans apart). */
 uint64_t tdm_scratch_size(const tdm_scratch *scratch, int32_t i);
 
+/* Where a WEIGHT or STATE lives: mem.dev is one of the scratch's devices. */
+typedef struct tdm_slot_mem {
+    tdm_mem mem; /* mem.dev NULL: not placed */
+    uint64_t off;
+    uint64_t size;
+} tdm_slot_mem;
+
 /* Decides which device each node would run on, without preparing anything; dev_out[n_node] gets an
- * index into the scratch's devices. Used at load time to place weights: a weight lives where the
- * first node that reads it runs. TDM_UNSUPPORTED when no device takes a node: names the op, the
- * value and every device's reason. [any-thread] */
-tdm_status tdm_schedule_place(const tdm_scratch *scratch, const tdm_graph *graph, int32_t *dev_out,
-                              tdm_error *err);
+ * index into the scratch's devices. `fixed` is NULL or [n_slot] and says where weights and states
+ * live that have been placed before. Used at load time to place weights: one lives where the first
+ * node that reads it runs. TDM_UNSUPPORTED when no device takes a node: names the op, the value and
+ * every device's reason. [queue-serial] */
+tdm_status tdm_schedule_place(tdm_scratch *scratch, const tdm_graph *graph,
+                              const tdm_slot_mem *fixed, int32_t *dev_out, tdm_error *err);
 
 typedef struct tdm_schedule tdm_schedule;
 
 /* bindings[n_slot] of the graph: where each WEIGHT and STATE lives (mem.dev is one of the scratch's
  * devices); ignored for the other slots. Takes ownership of `graph` on success and failure alike.
  * Allocates all memory that running needs, growing the scratch where it must. [setup] */
-typedef struct tdm_slot_mem {
-    tdm_mem mem;
-    uint64_t off;
-    uint64_t size;
-} tdm_slot_mem;
 tdm_status tdm_schedule_create(tdm_scratch *scratch, tdm_graph *graph, const tdm_slot_mem *bindings,
                                tdm_schedule **schedule_out, tdm_error *err);
 /* NULL is a no-op. */
@@ -53,6 +56,8 @@ void tdm_schedule_destroy(tdm_schedule *schedule);
 const tdm_graph *tdm_schedule_graph(const tdm_schedule *schedule);
 /* Stages, for tests and plans: 1 when everything runs on one device. */
 int32_t tdm_schedule_stage_count(const tdm_schedule *schedule);
+/* Bytes that its plans hold, on devices and host together. */
+uint64_t tdm_schedule_plan_size(const tdm_schedule *schedule);
 
 /* Uploads inputs (host bytes for each INPUT value named), runs every stage, downloads outputs.
  * Blocks until done. On failure nothing is left running and the schedule may be run again.

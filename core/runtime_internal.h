@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * runtime_internal.h: what runtime.c, device.c and host_table.c share of a runtime. Not for others.
+ */
+#ifndef TANDEM_CORE_RUNTIME_INTERNAL_H
+#define TANDEM_CORE_RUNTIME_INTERNAL_H
+
+#include "core/plugin_path.h"
+#include "core/runtime.h"
+
+#define TDM_MAX_PLUGINS 32
+
+typedef struct tdm_loaded_plugin {
+    tdm_runtime *rt;
+    void *object; /* of dlopen */
+    char *file;
+    const tdm_plugin *plugin;
+    tdm_instance *instance;
+    tdm_host host; /* the table this plugin was given; host.context is this struct */
+} tdm_loaded_plugin;
+
+struct tdm_dev {
+    tdm_runtime *rt;
+    char *name;
+    char *plugin_name;
+    int32_t index;
+    tdm_option *options; /* strings owned */
+    int32_t n_option;
+    tdm_loaded_plugin *from; /* NULL until open */
+    tdm_device *device;      /* NULL until open */
+    bool is_opening;         /* between the call of open and its return: finds cycles */
+    int32_t open_rank;       /* order in which opens finished; closing runs backwards */
+};
+
+struct tdm_runtime {
+    tdm_plugin_path path;
+    tdm_log_fn log;
+    void *log_context;
+    int32_t log_level;
+    tdm_loaded_plugin *plugins[TDM_MAX_PLUGINS];
+    int32_t n_plugin;
+    tdm_dev **devs;
+    int32_t n_dev;
+    int32_t n_opened; /* ever: the next open_rank */
+};
+
+/* Fills the table through which `loaded` reaches the host. */
+void tdm_host_table_fill(tdm_loaded_plugin *loaded);
+/* Logs one line through the runtime's own log. [any-thread] */
+TDM_PRINTF(3, 4)
+void tdm_runtime_log(const tdm_runtime *rt, int32_t level, const char *format, ...);
+
+#endif

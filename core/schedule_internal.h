@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * schedule_internal.h: what schedule.c and schedule_place.c share. Not for others.
+ */
+#ifndef TANDEM_CORE_SCHEDULE_INTERNAL_H
+#define TANDEM_CORE_SCHEDULE_INTERNAL_H
+
+#include "core/lane.h"
+#include "core/runtime_internal.h"
+#include "core/schedule.h"
+
+struct tdm_scratch {
+    tdm_runtime *rt;
+    int32_t n_dev;
+    tdm_dev *devs[TDM_MAX_SCHEDULE_DEVICES];
+    tdm_lane *lanes[TDM_MAX_SCHEDULE_DEVICES];
+    uint64_t align[TDM_MAX_SCHEDULE_DEVICES];
+    tdm_mem mem[TDM_MAX_SCHEDULE_DEVICES];
+    uint32_t generation[TDM_MAX_SCHEDULE_DEVICES]; /* grows with each reallocation of mem */
+    tdm_semaphore *semaphore;
+    uint64_t semaphore_value;        /* last value promised */
+    uint8_t reported[TDM_OP_COUNT_]; /* bit d: a refusal of this op by devs[d] was logged */
+};
+
+/* As tdm_schedule_place; slot_dev[n_slot] holds the device of a WEIGHT or STATE that has one and
+ * -1 for the others, and receives those found. */
+tdm_status tdm_schedule_place_slots(tdm_scratch *s, const tdm_graph *graph, int32_t *slot_dev,
+                                    int32_t *dev_out, tdm_error *err);
+
+#endif

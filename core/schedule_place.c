@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * schedule_place.c: decides which device runs each node. Cutting the graph accordingly and running
+ * the pieces is schedule.c's.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/view.h"
+#include "core/schedule_internal.h"
+
+/* Says once for each op and device that the op goes elsewhere. */
+static void refusal_report(tdm_scratch *s, int32_t dev, int32_t taken_by, const tdm_node *node,
+                           const char *reason) {
+    uint8_t bit = (uint8_t)(1u << dev);
+    if (node->op < 0 || node->op >= TDM_OP_COUNT_ || (s->reported[node->op] & bit) != 0) return;
+    s->reported[node->op] |= bit;
+    tdm_runtime_log(s->rt, TDM_LOG_WARN, "%s does not run %s (%s); it runs on %s",
+                    tdm_dev_name(s->devs[dev]), tdm_op_name(node->op), reason,
+                    tdm_dev_name(s->devs[taken_by]));
+}
+
+/* The device on which a WEIGHT or STATE that the node reads lives, or -1. *two is set where two
+ * such values live apart. */
+static int32_t node_home(const tdm_graph *graph, const tdm_node *node, const int32_t *slot_dev,
+                         bool *two) {
+    int32_t home = -1;
+    for (int32_t i = 0; i < node->n_src; i++) {
+        if (node->src[i] < 0) continue;
+        tdm_view_place place;
+        tdm_view_resolve(graph, node->src[i], &place);
+        const tdm_value *base = tdm_graph_value(graph, place.base);
+        if (base->kind != TDM_VALUE_WEIGHT && base->kind != TDM_VALUE_STATE) continue;
+        int32_t dev = slot_dev[base->slot];
+        if (dev < 0) continue;
+        if (home >= 0 && home != dev) *two = true;
+        home = dev;
+    }
+    return home;
+}
+
+static void node_claim(const tdm_graph *graph, const tdm_node *node, int32_t dev,
+                       int32_t *slot_dev) {
+    for (int32_t i = 0; i < node->n_src; i++) {
+        if (node->src[i] < 0) continue;
+        tdm_view_place place;
+        tdm_view_resolve(graph, node->src[i], &place);
+        const tdm_value *base = tdm_graph_value(graph, place.base);
+        if ((base->kind == TDM_VALUE_WEIGHT || base->kind == TDM_VALUE_STATE) &&
+            slot_dev[base->slot] < 0)
+            slot_dev[base->slot] = dev;
+    }
+}
+
+static const char *node_label(const tdm_graph *graph, const tdm_node *node) {
+    for (int32_t i = 0; i < node->n_dst; i++)
+        if (node->dst[i] >= 0) return tdm_graph_value_name(graph, node->dst[i]);
+    for (int32_t i = node->n_src - 1; i >= 0; i--)
+        if (node->src[i] >= 0) return tdm_graph_value_name(graph, node->src[i]);
+    return "";
+}
+
+static tdm_status node_place(tdm_scratch *s, const tdm_graph *graph, int32_t index,
+                             int32_t *slot_dev, int32_t *dev_out, tdm_error *err) {
+    const tdm_node *node = tdm_graph_node(graph, index);
+    char reasons[TDM_ERROR_MESSAGE_SIZE / 2] = "", first_reason[160] = "";
+    size_t used = 0;
+    bool two = false;
+    int32_t home = node_home(graph, node, slot_dev, &two);
+    if (two)
+        return tdm_fail(err, TDM_UNSUPPORTED,
+                        "%s '%s': its weights or states live on different devices",
+                        tdm_op_name(node->op), node_label(graph, node));
+    for (int32_t d = 0; d < s->n_dev; d++) {
+        tdm_error why = {0};
+        if (home >= 0 && d != home) continue;
+        tdm_status status = tdm_dev_supports_op(s->devs[d], graph, index, &why);
+        if (status == TDM_OK) {
+            if (d > 0 && home < 0) refusal_report(s, 0, d, node, first_reason);
+            node_claim(graph, node, d, slot_dev);
+            *dev_out = d;
+            return TDM_OK;
+        }
+        if (d == 0) snprintf(first_reason, sizeof first_reason, "%.150s", why.message);
+        int n = snprintf(reasons + used, sizeof reasons - used, "%s%s: %s", used > 0 ? "; " : "",
+                         tdm_dev_name(s->devs[d]), why.message);
+        used += n > 0 ? (size_t)n : 0;
+        if (used >= sizeof reasons) used = sizeof reasons - 1;
+    }
+    return tdm_fail(err, TDM_UNSUPPORTED, "%s '%s': no device runs it: %s", tdm_op_name(node->op),
+                    node_label(graph, node), reasons);
+}
+
+tdm_status tdm_schedule_place_slots(tdm_scratch *s, const tdm_graph *graph, int32_t *slot_dev,
+                                    int32_t *dev_out, tdm_error *err) {
+    int32_t last = -1;
+    for (int32_t i = 0; i < graph->n_node; i++) {
+        if (tdm_op_is_view(tdm_graph_node(graph, i)->op)) {
+            dev_out[i] = last; /* no bytes move: a view never starts a stage */
+            continue;
+        }
+        tdm_status status = node_place(s, graph, i, slot_dev, &last, err);
+        if (status != TDM_OK) return status;
+        dev_out[i] = last;
+    }
+    for (int32_t i = graph->n_node - 1, next = last; i >= 0; i--) {
+        if (dev_out[i] < 0) dev_out[i] = next < 0 ? 0 : next;
+        next = dev_out[i];
+    }
+    return TDM_OK;
+}
+
+tdm_status tdm_schedule_place(tdm_scratch *scratch, const tdm_graph *graph,
+                              const tdm_slot_mem *fixed, int32_t *dev_out, tdm_error *err) {
+    int32_t *slot_dev = malloc(((size_t)graph->n_slot + 1) * sizeof *slot_dev);
+    if (slot_dev == NULL) return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "schedule: out of memory");
+    for (int32_t i = 0; i < graph->n_slot; i++) {
+        slot_dev[i] = -1;
+        for (int32_t d = 0; fixed != NULL && d < scratch->n_dev; d++)
+            if (fixed[i].mem.dev == scratch->devs[d]) slot_dev[i] = d;
+    }
+    tdm_status status = tdm_schedule_place_slots(scratch, graph, slot_dev, dev_out, err);
+    free(slot_dev);
+    return status;
+}

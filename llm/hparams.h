@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * hparams.h: a model's numbers, read from a GGUF file's keys and checked against one another, so
+ * that nothing behind them divides by zero or overflows. Which of them an architecture uses is
+ * arch.h's business; tensors are model.h's.
+ */
+#ifndef LLM_HPARAMS_H
+#define LLM_HPARAMS_H
+
+#include "llm/gguf.h"
+#include "tandem/op.h"
+
+#define LLM_MAX_LAYERS 1024
+
+typedef enum llm_rope_scaling {
+    LLM_ROPE_SCALING_NONE = 0,
+    LLM_ROPE_SCALING_LINEAR,
+    LLM_ROPE_SCALING_YARN
+} llm_rope_scaling;
+
+typedef struct llm_hparams {
+    char arch[32];   /* general.architecture */
+    char name[128];  /* general.name, cut to fit; "" where there is none */
+    int32_t n_layer; /* 1 .. LLM_MAX_LAYERS */
+    int32_t n_embd;
+    int32_t n_vocab; /* rows of the token embedding */
+    int32_t n_head;  /* a multiple of n_head_kv */
+    int32_t n_head_kv;
+    int32_t head_dim_k; /* of queries and keys */
+    int32_t head_dim_v;
+    int32_t n_ff;
+    int32_t n_expert; /* 0 = a dense feed-forward */
+    int32_t n_expert_used;
+    int32_t n_ctx_train;
+    float norm_eps;
+    float attention_scale; /* 0 = 1 / sqrt(head_dim_k) */
+    llm_rope_scaling rope_scaling;
+    tdm_rope_params rope;
+} llm_hparams;
+
+/* Reads the keys under "ARCH." that Llama-like models share. A missing key, a wrong type or a
+ * number that no model can have names file, key and value. [any-thread] */
+tdm_status llm_hparams_read(const llm_gguf *gguf, llm_hparams *hparams_out, tdm_error *err);
+
+#endif

@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * model.c: opening a model and describing it. Moving its weights is model_load.c's.
+ */
+#include "llm/model.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "llm/arch.h"
+
+static uint64_t hash_bytes(uint64_t hash, const void *data, size_t size) {
+    const uint8_t *bytes = data;
+    for (size_t i = 0; i < size; i++) hash = (hash ^ bytes[i]) * 0x100000001b3u; /* FNV-1a */
+    return hash;
+}
+
+static void model_measure(llm_model *m) {
+    m->fingerprint = hash_bytes(0xcbf29ce484222325u, m->hparams.arch, strlen(m->hparams.arch));
+    for (int32_t i = 0; i < m->n_weight; i++) {
+        const llm_gguf_tensor *t = m->weights[i].file;
+        m->fingerprint = hash_bytes(m->fingerprint, t->name, strlen(t->name));
+        m->fingerprint = hash_bytes(m->fingerprint, &t->type_raw, sizeof t->type_raw);
+        m->fingerprint = hash_bytes(m->fingerprint, t->ne, sizeof t->ne);
+        /* The first bytes of the data tell two trainings of one shape apart. */
+        m->fingerprint = hash_bytes(m->fingerprint, t->data, t->size < 64 ? t->size : 64);
+        m->n_param += (uint64_t)tdm_shape_count(t->ne);
+        m->file_size += t->size;
+    }
+}
+
+/* A tensor that no role took would be ignored, and the model computed wrongly. */
+static tdm_status leftovers_refuse(const llm_model *m, tdm_error *err) {
+    uint32_t n_tensor = llm_gguf_tensor_count(m->gguf);
+    if ((uint32_t)m->n_weight == n_tensor) return TDM_OK;
+    for (uint32_t i = 0; i < n_tensor; i++) {
+        const llm_gguf_tensor *t = llm_gguf_tensor_at(m->gguf, i);
+        bool is_taken = false;
+        for (int32_t w = 0; w < m->n_weight && !is_taken; w++) is_taken = m->weights[w].file == t;
+        if (!is_taken)
+            return tdm_fail(err, TDM_UNSUPPORTED,
+                            "%s: tensor '%s' has no place in architecture '%s' as it is supported "
+                            "here; leaving it out would give wrong results",
+                            llm_gguf_part_name(m->gguf, t->part), t->name, m->hparams.arch);
+    }
+    return TDM_OK;
+}
+
+static tdm_status model_declare(llm_model *m, tdm_error *err) {
+    size_t n_layer = (size_t)m->hparams.n_layer;
+    m->weights = calloc(n_layer * LLM_ROLE_COUNT_ + LLM_ROLE_COUNT_, sizeof *m->weights);
+    m->layer = malloc(n_layer * sizeof *m->layer);
+    if (m->weights == NULL || m->layer == NULL)
+        return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "%s: out of memory", m->path);
+    memset(m->layer, 0xff, n_layer * sizeof *m->layer);
+    memset(m->global, 0xff, sizeof m->global);
+    tdm_status status = m->arch->declare(m, err);
+    return status == TDM_OK ? leftovers_refuse(m, err) : status;
+}
+
+tdm_status llm_model_open(const char *path, llm_model **model_out, tdm_error *err) {
+    tdm_error inner = {0};
+    llm_model *m = calloc(1, sizeof *m);
+    if (m == NULL || (m->path = strdup(path)) == NULL) {
+        free(m);
+        return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "%s: out of memory", path);
+    }
+    tdm_status status = llm_gguf_open(path, &m->gguf, err);
+    if (status == TDM_OK) status = llm_hparams_read(m->gguf, &m->hparams, err);
+    if (status == TDM_OK && llm_arch_find(m->hparams.arch, &m->arch, &inner) != TDM_OK)
+        status = tdm_fail(err, inner.status, "%s: %s", llm_gguf_name(m->gguf), inner.message);
+    if (status == TDM_OK) status = model_declare(m, err);
+    if (status == TDM_OK && llm_vocab_from_gguf(m->gguf, &m->vocab, &m->vocab_error) != TDM_OK)
+        m->vocab = NULL;
+    if (status == TDM_OK && m->vocab != NULL && llm_vocab_n_token(m->vocab) > m->hparams.n_vocab)
+        status = tdm_fail(err, TDM_DATA_LOSS,
+                          "%s: the tokenizer has %d tokens but tensor 'token_embd.weight' only %d "
+                          "rows",
+                          llm_gguf_name(m->gguf), llm_vocab_n_token(m->vocab), m->hparams.n_vocab);
+    if (status != TDM_OK) {
+        llm_model_close(m);
+        return status;
+    }
+    model_measure(m);
+    *model_out = m;
+    return TDM_OK;
+}
+
+void llm_model_close(llm_model *m) {
+    if (m == NULL) return;
+    for (int32_t d = 0; d < TDM_MAX_SCHEDULE_DEVICES; d++) tdm_mem_free(&m->mem[d]);
+    llm_vocab_destroy(m->vocab);
+    llm_gguf_close(m->gguf);
+    free(m->weights);
+    free(m->layer);
+    free(m->path);
+    free(m);
+}
+
+tdm_status llm_model_vocab(const llm_model *m, const llm_vocab **vocab_out, tdm_error *err) {
+    if (m->vocab == NULL)
+        return tdm_fail(err, m->vocab_error.status, "%s; commands that take token ids still work",
+                        m->vocab_error.message);
+    *vocab_out = m->vocab;
+    return TDM_OK;
+}
+
+tdm_type llm_model_main_type(const llm_model *m) {
+    size_t size[TDM_TYPE_LIMIT_] = {0};
+    tdm_type best = TDM_TYPE_F32;
+    for (int32_t i = 0; i < m->n_weight; i++) {
+        tdm_type type = m->weights[i].file->type;
+        size[type] += m->weights[i].file->size;
+        if (size[type] > size[best]) best = type;
+    }
+    return best;
+}
+
+void llm_model_describe(const llm_model *m, char *text, size_t text_size) {
+    double n = (double)m->n_param;
+    char type[16];
+    snprintf(type, sizeof type, "%s", tdm_type_name(llm_model_main_type(m)));
+    for (char *c = type; *c != 0; c++)
+        if (*c >= 'a' && *c <= 'z') *c = (char)(*c - 'a' + 'A');
+    if (n >= 1e9)
+        snprintf(text, text_size, "%s %.2fB %s", m->hparams.arch, n / 1e9, type);
+    else if (n >= 1e6)
+        snprintf(text, text_size, "%s %.2fM %s", m->hparams.arch, n / 1e6, type);
+    else
+        snprintf(text, text_size, "%s %.2fK %s", m->hparams.arch, n / 1e3, type);
+}

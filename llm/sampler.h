@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * sampler.h: picks the next token from a row of logits.
+ *
+ * The order of the steps is fixed: repetition penalty, then top-k, top-p and min-p on the
+ * untempered distribution, then temperature, then a draw. Temperature 0 is greedy: the
+ * highest logit after penalties, the lowest id on a tie. The same seed, logits and history give
+ * the same tokens on every machine.
+ */
+#ifndef LLM_SAMPLER_H
+#define LLM_SAMPLER_H
+
+#include "tandem/status.h"
+
+typedef struct llm_sampler llm_sampler;
+
+typedef struct llm_sampler_params {
+    size_t struct_size;
+    float temp;             /* 0 = greedy */
+    int32_t top_k;          /* 0 = off */
+    float top_p;            /* 0 or >= 1 = off */
+    float min_p;            /* 0 = off */
+    float repeat_penalty;   /* 0 or 1 = off */
+    int32_t repeat_last_n;  /* tokens of history that are penalised; 0 = off, -1 = all */
+    uint64_t seed;
+} llm_sampler_params;
+
+/* Allocates all it will need for n_vocab tokens and a history of up to `n_history` (what -1 of
+ * repeat_last_n means). Bad parameters name the key and its range. [any-thread] */
+tdm_status llm_sampler_create(const llm_sampler_params *params, int32_t n_vocab, int32_t n_history,
+                              llm_sampler **sampler_out, tdm_error *err);
+/* NULL is a no-op. */
+void llm_sampler_destroy(llm_sampler *sampler);
+/* Adds a token to the history, prompt tokens too. One thread at a time for a sampler. */
+void llm_sampler_accept(llm_sampler *sampler, int32_t token);
+/* Picks from logits[n_vocab]; does not accept it. NaN counts as -inf; logits that are all -inf or
+ * NaN give TDM_DATA_LOSS. */
+tdm_status llm_sampler_pick(llm_sampler *sampler, const float *logits, int32_t *token_out,
+                            tdm_error *err);
+
+#endif
