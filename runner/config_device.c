@@ -56,7 +56,7 @@ tdm_status runner_config_choose_model(runner_config *config, tdm_error *err) {
 static tdm_status group_refuse(runner_config *config, const runner_section *group, tdm_error *err) {
     const char *first =
         group->settings[runner_key_find("members", NULL) - runner_keys].value.items[0].s;
-    if (runner_config_is_auto(config, "device"))
+    if (strcmp(runner_config_get_string(config, "device"), "auto") == 0)
         return tdm_fail(err, TDM_UNSUPPORTED,
                         "%s:%d: [group %s] needs the plugin 'meta', which is not part of this "
                         "build; run on one device: --device %s",

@@ -130,7 +130,10 @@ static void bar_draw(runner_terminal *terminal) {
     else
         snprintf(tail, sizeof tail, "%s", done);
     int width = terminal_width(terminal) - 1;
-    int cells = width - (int)strlen(terminal->what) - (int)strlen(tail) - 6;
+    /* room for the longest tail there can be ("1023 KiB" has 8), so that the bar keeps its size */
+    int total_width = (int)strlen(total), done_width = total_width > 8 ? total_width : 8;
+    int tail_width = (int)strlen("100 %   of ") + done_width + total_width;
+    int cells = width - (int)strlen(terminal->what) - tail_width - (int)strlen("  []  ");
     if (cells > BAR_CELLS_MAX) cells = BAR_CELLS_MAX;
     char line[256];
     if (terminal->total > 0 && cells >= 5) {
