@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * attention_kernel.h: the inner loops of ATTENTION: what they take, and the tables that choose
+ * them. attention.c walks the pages and calls these; it knows no type and no instruction set.
+ *
+ * A chunk is up to 64 slots of one page: whole tiles of 16 (kv_page.h). Kernels take several query
+ * rows at once (heads that share a KV head, tokens of a batch), so that what is loaded and widened
+ * is used for all of them.
+ */
+#ifndef TANDEM_CPU_ATTENTION_KERNEL_H
+#define TANDEM_CPU_ATTENTION_KERNEL_H
+
+#include "plugins/cpu/kv_page.h"
+
+enum { CPU_CHUNK = 64 };
+
+/* A query row, prepared once. Of a plain K type, and for kernels that want floats: float[padded].
+ * Otherwise 16-bit codes in the order in which K's pairs come out of a tile, padded to 64 bytes,
+ * then one cpu_query_block for each block. */
+typedef struct cpu_query_block {
+    float step;   /* the value of code 1 */
+    float sum;    /* of the block's elements */
+    int32_t bias; /* of the integer dot product: -offset of the type's codes * sum of codes */
+} cpu_query_block;
+
+static inline size_t cpu_query_codes_size(const cpu_kv_side *side) {
+    return cpu_kv_round((size_t)side->padded * 2);
+}
+
+/* Some tiles of one side of one head, from the chunk's first slot on. */
+typedef struct cpu_kv_span {
+    const cpu_kv_side *side;
+    const uint8_t *data;
+    const uint8_t *scale;
+    int32_t first, last; /* slots that hold tokens: first .. last-1, counted from the chunk's */
+} cpu_kv_span;
+
+/* score[r][slot] = dot(q[r], k[slot]) for the slots of the tiles that hold any of first .. last-1
+ * (scores of other slots in these tiles are arbitrary). score rows have CPU_CHUNK floats. */
+typedef void (*cpu_attention_score_fn)(const cpu_kv_span *k, int32_t n_row, const uint8_t *const *q,
+                                       float *const *score);
+
+/* o[r][i] = keep[r] * o[r][i] + gain[r] * sum over slots first .. last-1 of p[r][slot] * v[slot][i]
+ * for i < n_dim, a multiple of 32 (of 16 for plain types). p is 0 for the slots of these tiles
+ * that do not count, and in 0 .. 1. Nothing is read of slots outside first .. last-1 but bytes
+ * whose value does not matter. */
+typedef void (*cpu_attention_add_fn)(const cpu_kv_span *v, int32_t n_dim, int32_t n_row,
+                                     const float *const *p, float *const *o, const float *keep,
+                                     const float *gain);
+
+/* In place over the slots first .. last-1 of a row of scores: softcap (0 = none), m = max, s =
+ * exp(s - m); slots begin .. end-1 (whole tiles) outside of them become 0. The sum goes to *l_out;
+ * over -inf alone m = -inf, l = 0 and all become 0. A NaN is no maximum, and makes l NaN. */
+typedef void (*cpu_attention_soften_fn)(float *score, int32_t begin, int32_t end, int32_t first,
+                                        int32_t last, float softcap, float *m_out, float *l_out);
+
+/* x [padded], rotated and scaled, to the form that the kernel reads. */
+typedef void (*cpu_attention_query_fn)(const cpu_kv_side *side, const float *x, uint8_t *q);
+
+typedef struct cpu_attention_kernels {
+    cpu_attention_score_fn score;
+    cpu_attention_query_fn query; /* NULL: floats as they are */
+    cpu_attention_add_fn add;
+    cpu_attention_soften_fn soften;
+} cpu_attention_kernels;
+
+typedef struct cpu_score_row {
+    uint32_t isa;
+    int32_t type; /* tdm_type; -1 = any */
+    cpu_attention_score_fn fn;
+    cpu_attention_query_fn query;
+    const char *name;
+} cpu_score_row;
+
+typedef struct cpu_add_row {
+    uint32_t isa;
+    int32_t type;
+    bool from_key; /* reads V from K's arrangement */
+    cpu_attention_add_fn fn;
+    const char *name;
+} cpu_add_row;
+
+/* Ordered by preference; each ISA's own rows (x86/attention_*.c). */
+extern const cpu_score_row cpu_score_avx2[9], cpu_score_avx512[9];
+extern const cpu_add_row cpu_add_avx2[9], cpu_add_avx512[9];
+void cpu_soften_avx2(float *score, int32_t begin, int32_t end, int32_t first, int32_t last,
+                     float softcap, float *m_out, float *l_out);
+void cpu_soften_avx512(float *score, int32_t begin, int32_t end, int32_t first, int32_t last,
+                       float softcap, float *m_out, float *l_out);
+
+/* attention_plain.c: any type, any machine. */
+void cpu_score_plain(const cpu_kv_span *k, int32_t n_row, const uint8_t *const *q,
+                     float *const *score);
+void cpu_add_plain(const cpu_kv_span *v, int32_t n_dim, int32_t n_row, const float *const *p,
+                   float *const *o, const float *keep, const float *gain);
+void cpu_soften_plain(float *score, int32_t begin, int32_t end, int32_t first, int32_t last,
+                      float softcap, float *m_out, float *l_out);
+
+/* The kernels that a device uses for a cache: the first match in each table. */
+cpu_attention_kernels cpu_attention_choose(uint32_t isa, const cpu_kv_layout *layout);
+
+/* attention_reference.c */
+size_t cpu_attention_reference_scratch(const cpu_device *device, const tdm_graph *graph,
+                                       const tdm_node *node);
+void cpu_attention_reference(const cpu_node *n, cpu_worker *w);
+
+#endif

@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * kv_page.h: how the CPU plugin arranges the bytes of a cache page, and how it reads the step
+ * block. Private to the cache ops; kv_page.c, their kernels and nobody else know the arrangement.
+ *
+ * Mental model. A page holds one region for each KV head, a head's K and V tokens in tiles of 16.
+ * Quantised codes are kept apart from their scales, so that codes stay aligned to cache lines and
+ * the scales of 16 tokens load as one vector.
+ *
+ *   K, quantised: a tile is [block][word][token]: 32-bit words of a block's codes, transposed, so
+ *     that a vector lane belongs to a token and a dot product needs no horizontal sum. The fifth
+ *     bits of q5_0 and q5_1 are one more word, permuted (cpu_kv_fifth_k).
+ *   V, quantised: a tile is [block][token quad][byte of the block][token]: a 32-bit word holds the
+ *     same code byte of four tokens, in the order 0 2 1 3, so that its 16-bit halves are pairs of
+ *     neighbouring tokens. Fifth bits: one word for each of 16 elements (cpu_kv_fifth_v).
+ *   K, plain: a tile is [element][token]. V, plain: [token][element], rows padded to 16 elements.
+ *   Scales: a tile is [block][d, then m where the type has it][token], f16.
+ *
+ * A slot's bytes are its own but for V's fifth bits, where the tokens of a tile share words:
+ * whoever writes V gives all slots of a tile to one thread.
+ */
+#ifndef TANDEM_CPU_KV_PAGE_H
+#define TANDEM_CPU_KV_PAGE_H
+
+#include "plugins/cpu/cpu.h"
+
+enum { CPU_KV_TILE = 16, CPU_KV_BLOCK = 32 };
+
+/* The K or the V of a head. */
+typedef struct cpu_kv_side {
+    tdm_type type;
+    bool is_value;
+    bool has_fifth;    /* q5_0, q5_1 */
+    int32_t head_dim;  /* elements before padding */
+    int32_t padded;    /* elements stored */
+    int32_t n_block;   /* quantisation blocks of a row; 0 = plain type */
+    int32_t code_size; /* bytes of codes in a block, fifth bits apart: 16 or 32 */
+    int32_t n_scale;   /* f16 numbers in a block: 1 or 2 */
+    int32_t rotation;  /* elements of a Walsh-Hadamard block; 1 = not rotated */
+    int32_t stride;    /* plain V: elements from one token to the next */
+    size_t row_size;   /* bytes of a canonical row */
+    size_t block_size; /* bytes of a canonical block (plain: of an element) */
+    size_t data_off;   /* of the first tile in a head's region */
+    size_t data_size;  /* of a tile */
+    size_t scale_off;  /* of the first tile's scales in a head's region */
+    size_t scale_size; /* of a tile's scales */
+} cpu_kv_side;
+
+typedef struct cpu_kv_layout {
+    cpu_kv_side k;
+    cpu_kv_side v; /* not stored where v_from_k: then K's, with V's head_dim */
+    bool v_from_k;
+    int32_t n_head_kv;
+    int32_t page_len; /* tokens */
+    int32_t n_tile;   /* of a page */
+    size_t head_size; /* bytes of a head's region */
+    size_t page_size;
+} cpu_kv_layout;
+
+/* The layout for a cache; TDM_UNSUPPORTED with the reason where there is none. [any-thread] */
+tdm_status cpu_kv_layout_get(const tdm_kv_desc *desc, cpu_kv_layout *layout_out, tdm_error *err);
+
+/* Units first .. first+n-1 (blocks; of a plain type elements) of a canonical row to the slot of a
+ * head's region, and back. `row` points at unit `first`. */
+void cpu_kv_store(const cpu_kv_side *side, uint8_t *head, int32_t slot, const uint8_t *row,
+                  int32_t first, int32_t n);
+void cpu_kv_load(const cpu_kv_side *side, const uint8_t *head, int32_t slot, uint8_t *row,
+                 int32_t first, int32_t n);
+
+/* The step block as the cache ops read it. Offsets follow from the graph's capacities, and counts
+ * are limited to them, so that no content of a block leads outside it. */
+typedef struct cpu_step {
+    const int32_t *pos;            /* [n_tok] */
+    const int32_t *seq;            /* [n_tok] */
+    const int32_t *cell;           /* [n_tok] */
+    const int32_t *first_entry;    /* [n_seq + 1] */
+    const tdm_page_entry *entries; /* [n_entry] */
+    const tdm_page_job *jobs;      /* [n_job] */
+    int32_t n_tok, n_seq, n_entry, n_job;
+} cpu_step;
+
+/* Reads the block bound to `step` for class `cls`. */
+cpu_step cpu_step_get(const tdm_graph *graph, const cpu_view *step, int32_t cls);
+
+/* The entries of sequence `seq`; none where it or they are out of range. */
+const tdm_page_entry *cpu_step_entries(const cpu_step *step, int32_t seq, int32_t *n_out);
+
+/* A page entry cut to what the state holds; false where nothing is left. */
+bool cpu_kv_entry_clip(const cpu_kv_layout *layout, int64_t n_page, tdm_page_entry *entry);
+
+/* Likewise a job; `n_row` limits arg + i to rows of a tensor (export, import), -1 does not. */
+bool cpu_kv_job_clip(const cpu_kv_layout *layout, int64_t n_page, int64_t n_row, tdm_page_job *job);
+
+/* What every cache op's `supports` begins with: a layout exists and the state has it. `kv` is the
+ * index in params, `step` and `state` are the sources' places. */
+tdm_status cpu_kv_supports(const tdm_graph *graph, const tdm_node *node, int32_t kv, int step,
+                           int state, cpu_kv_layout *layout_out, tdm_error *err);
+
+/* Copies row [ne0] of an f32 view (any strides) to floats. */
+void cpu_kv_read_row(const cpu_view *view, int64_t i1, int64_t i2, float *out);
+
+static inline uint8_t *cpu_kv_head(const cpu_kv_layout *layout, uint8_t *state, int64_t page,
+                                   int32_t head) {
+    return state + (size_t)page * layout->page_size + (size_t)head * layout->head_size;
+}
+
+/* Rows of floats and bytes that a worker converts in. */
+static inline size_t cpu_kv_round(size_t size) {
+    return (size + 63) / 64 * 64;
+}
+
+#endif

@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * kv_write.c: KV_WRITE: rows of K and V, rotated where the cache says so, quantised and put into
+ * the pages. Owns the table of row quantisers; their faster forms are in x86/.
+ */
+#include <string.h>
+
+#include "plugins/cpu/hadamard.h"
+#include "plugins/cpu/kv_page.h"
+#include "plugins/cpu/kv_row.h"
+
+typedef struct quantizer_row {
+    uint32_t isa;
+    int32_t type;
+    tdm_row_quantize_fn fn;
+    const char *name;
+} quantizer_row;
+
+/* First match wins; a type that is not here is converted by core/base. */
+static const quantizer_row quantizers[] = {
+    {0, -1, NULL, ""},
+};
+
+tdm_row_quantize_fn cpu_kv_quantizer(const cpu_device *device, tdm_type type) {
+    for (size_t i = 0; i < sizeof quantizers / sizeof *quantizers; i++) {
+        const quantizer_row *row = &quantizers[i];
+        if (row->type == (int32_t)type && (row->isa & ~device->isa) == 0 && !device->is_reference)
+            return row->fn;
+    }
+    return tdm_row_codec_get(type).quantize;
+}
+
+enum { SRC_K, SRC_V, SRC_STEP, SRC_STATE };
+
+/* V is absent exactly where it is part of K; the places of step and state stay. */
+static tdm_status supports(const cpu_device *device, const tdm_graph *graph, const tdm_node *node,
+                           tdm_error *err) {
+    cpu_kv_layout layout;
+    (void)device;
+    return cpu_kv_supports(graph, node, node->params.kv.kv, SRC_STEP, SRC_STATE, &layout, err);
+}
+
+static size_t worker_size(const cpu_kv_layout *layout) {
+    size_t floats =
+        (size_t)(layout->k.padded > layout->v.padded ? layout->k.padded : layout->v.padded);
+    return cpu_kv_round(floats * sizeof(float)) * 2; /* the floats, and never more bytes */
+}
+
+static size_t scratch_size(const cpu_device *device, const tdm_graph *graph, const tdm_node *node) {
+    cpu_kv_layout layout;
+    if (cpu_kv_layout_get(tdm_graph_kv(graph, node->params.kv.kv), &layout, NULL) != TDM_OK)
+        return 0;
+    return worker_size(&layout) * (size_t)device->n_thread;
+}
+
+static void write_row(const cpu_kv_side *side, tdm_row_quantize_fn quantize, const cpu_view *src,
+                      int32_t head, int32_t token, uint8_t *region, int32_t slot, float *x,
+                      uint8_t *row) {
+    cpu_kv_read_row(src, head, token, x);
+    memset(x + side->head_dim, 0, (size_t)(side->padded - side->head_dim) * sizeof *x);
+    cpu_hadamard(x, side->padded, side->rotation);
+    quantize(x, row, side->padded, NULL);
+    cpu_kv_store(side, region, slot, row, 0, side->n_block > 0 ? side->n_block : side->padded);
+}
+
+/* A tile of slots of one head's K or V belongs to one worker, whichever tokens are written to it:
+ * tokens that share a cell are written in order, and shared words are nobody else's. */
+static void run(const cpu_node *n, cpu_worker *w) {
+    cpu_kv_layout layout;
+    const tdm_kv_desc *desc = tdm_graph_kv(n->graph, n->node->params.kv.kv);
+    const cpu_view *state = &n->src[SRC_STATE];
+    if (cpu_kv_layout_get(desc, &layout, NULL) != TDM_OK) return;
+    cpu_step step = cpu_step_get(n->graph, &n->src[SRC_STEP], desc->cls);
+    float *x = (float *)(void *)(n->scratch + (size_t)w->ith * worker_size(&layout));
+    uint8_t *row = (uint8_t *)x + worker_size(&layout) / 2;
+    tdm_row_quantize_fn quantize_k = cpu_kv_quantizer(n->device, layout.k.type);
+    tdm_row_quantize_fn quantize_v = cpu_kv_quantizer(n->device, layout.v.type);
+    int64_t n_cell = state->ne[1] * layout.page_len, n_tok = n->src[SRC_K].ne[2];
+    int32_t n_side = layout.v_from_k ? 1 : 2;
+    if (n_tok > step.n_tok) n_tok = step.n_tok;
+    for (int32_t t = 0; t < n_tok; t++) {
+        int64_t cell = step.cell[t];
+        if (cell < 0 || cell >= n_cell) continue;
+        int64_t page = cell / layout.page_len;
+        int32_t slot = (int32_t)(cell % layout.page_len);
+        int64_t tile = page * layout.n_tile + slot / CPU_KV_TILE;
+        for (int32_t unit = 0; unit < layout.n_head_kv * n_side; unit++) {
+            int32_t head = unit / n_side;
+            if ((tile + unit) % w->nth != w->ith) continue;
+            uint8_t *region = cpu_kv_head(&layout, state->data, page, head);
+            if (unit % n_side == 0)
+                write_row(&layout.k, quantize_k, &n->src[SRC_K], head, t, region, slot, x, row);
+            else
+                write_row(&layout.v, quantize_v, &n->src[SRC_V], head, t, region, slot, x, row);
+        }
+    }
+}
+
+const cpu_op_impl cpu_op_kv_write = {
+    .op = TDM_OP_KV_WRITE, .supports = supports, .scratch_size = scratch_size, .run = run};
