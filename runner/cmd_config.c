@@ -13,10 +13,9 @@
 
 static tdm_status print_setting(runner_config *config, const runner_section *section,
                                 const char *key, FILE *out, tdm_error *err) {
-    size_t size = runner_config_format(config, section, key, NULL, 0) + 1;
-    char *text = malloc(size);
-    if (text == NULL) return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "no memory to print '%s'", key);
-    runner_config_format(config, section, key, text, size);
+    char *text;
+    tdm_status status = runner_config_format(config, section, key, &text, err);
+    if (status != TDM_OK) return status;
     int n = fprintf(out, "%s = %s", key, text);
     free(text);
     char origin[512];

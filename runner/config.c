@@ -398,27 +398,16 @@ static size_t text_append_quoted(char *text, size_t text_size, size_t at, const 
     return text_append(text, text_size, at, "\"");
 }
 
-size_t runner_config_format(runner_config *config, const runner_section *section, const char *name,
-                            char *text, size_t text_size) {
-    const runner_key *key = runner_key_find(name, config->command);
-    const runner_setting *setting = ask(config, section, name, TYPES_ANY);
-    if (text_size > 0) text[0] = '\0';
-    if (setting == NULL) return 0;
-    if (key->type == RUNNER_KEY_BOOL && setting->value.n == 1 && !setting->value.is_auto)
-        return text_append(text, text_size, 0, setting->value.items[0].i != 0 ? "yes" : "no");
-    if (key->type != RUNNER_KEY_PATH && key->type != RUNNER_KEY_PATHS)
-        return text_append_quoted(text, text_size, 0, setting->text);
+/* The paths of a value, absolute, with ':' between them; NULL = no memory. */
+static char *paths_join(const runner_value *value) {
     char here[4096];
     bool has_here = getcwd(here, sizeof here) != NULL;
-    /* the paths are put together first, because quotes go around all of them */
-    size_t size = 1;
-    for (size_t i = 0; i < setting->value.n; i++)
-        size += strlen(setting->value.items[i].s) + sizeof here + 2;
+    size_t size = 1, at = 0;
+    for (size_t i = 0; i < value->n; i++) size += strlen(value->items[i].s) + sizeof here + 2;
     char *joined = calloc(1, size);
-    if (joined == NULL) return text_append_quoted(text, text_size, 0, setting->text);
-    size_t at = 0;
-    for (size_t i = 0; i < setting->value.n; i++) {
-        const char *path = setting->value.items[i].s;
+    if (joined == NULL) return NULL;
+    for (size_t i = 0; i < value->n; i++) {
+        const char *path = value->items[i].s;
         if (i > 0) at = text_append(joined, size, at, ":");
         if (path[0] != '/' && path[0] != '\0' && has_here) {
             at = text_append(joined, size, at, here);
@@ -426,9 +415,30 @@ size_t runner_config_format(runner_config *config, const runner_section *section
         }
         at = text_append(joined, size, at, path);
     }
-    size_t n = text_append_quoted(text, text_size, 0, joined);
-    free(joined);
-    return n;
+    return joined;
+}
+
+tdm_status runner_config_format(runner_config *config, const runner_section *section,
+                                const char *name, char **text_out, tdm_error *err) {
+    *text_out = NULL;
+    const runner_key *key = runner_key_find(name, config->command);
+    const runner_setting *setting = ask(config, section, name, TYPES_ANY);
+    if (setting == NULL) return runner_config_check(config, err);
+    char *paths = NULL;
+    const char *plain = setting->text;
+    if (key->type == RUNNER_KEY_BOOL && setting->value.n == 1 && !setting->value.is_auto)
+        plain = setting->value.items[0].i != 0 ? "yes" : "no";
+    if (key->type == RUNNER_KEY_PATH || key->type == RUNNER_KEY_PATHS) {
+        plain = paths = paths_join(&setting->value);
+        if (paths == NULL) return out_of_memory(err);
+    }
+    size_t size = text_append_quoted(NULL, 0, 0, plain) + 1;
+    char *text = malloc(size);
+    if (text != NULL) text_append_quoted(text, size, 0, plain);
+    free(paths);
+    if (text == NULL) return out_of_memory(err);
+    *text_out = text;
+    return TDM_OK;
 }
 
 tdm_status runner_config_check(const runner_config *config, tdm_error *err) {

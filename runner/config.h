@@ -121,10 +121,10 @@ runner_origin runner_section_get_origin(runner_config *config, const runner_sect
 void runner_origin_format(runner_origin origin, char *text, size_t text_size);
 
 /* The value as it would be written in a file, quoted where it has to be: an unchanged value when
- * read back. Paths are given as absolute ones. Truncated to fit, always terminated; returns the
- * length that it would have, so that a caller may try again with more room. [setup] */
-size_t runner_config_format(runner_config *config, const runner_section *section, const char *key,
-                            char *text, size_t text_size);
+ * read back. Paths are given as absolute ones. *text_out is the caller's to free(). Fails with
+ * TDM_RESOURCE_EXHAUSTED, or TDM_INTERNAL for a wrong question. [setup] */
+tdm_status runner_config_format(runner_config *config, const runner_section *section,
+                                const char *key, char **text_out, tdm_error *err);
 
 /* The first wrong question asked of a getter, as TDM_INTERNAL; else TDM_OK. [setup] */
 tdm_status runner_config_check(const runner_config *config, tdm_error *err);

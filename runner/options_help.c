@@ -70,7 +70,8 @@ static void key_text_format(const runner_key *key, const runner_command *command
                             size_t text_size) {
     size_t n = (size_t)snprintf(text, text_size, "%s", key->help);
     for (size_t i = 0; key->words != NULL && key->words[i] != NULL && n < text_size; i++)
-        n += (size_t)snprintf(text + n, text_size - n, "%s%s", i == 0 ? ": " : ", ", key->words[i]);
+        n += (size_t)snprintf(text + n, text_size - n, "%s%s", i == 0 ? "; one of " : ", ",
+                              key->words[i]);
     if (key->alias != NULL && n < text_size)
         n += (size_t)snprintf(text + n, text_size - n, "; also --%s", key->alias);
     if (command->bit == RUNNER_COMMAND_BENCH && (key->traits & RUNNER_KEY_BENCH_LIST) != 0 &&
