@@ -1,0 +1,363 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * context.c: making a context and decoding batches. Plans are context_plan.c's; moving what is
+ * cached is context_cache.c's.
+ */
+#include "llm/context.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "llm/context_internal.h"
+
+static tdm_status out_of_memory(tdm_error *err) {
+    return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "context: out of memory");
+}
+
+/* ---- Making one ---- */
+
+static tdm_status params_check(const llm_model *m, const llm_context_params *p, llm_context *ctx,
+                               tdm_error *err) {
+    int32_t n_ctx_default =
+        m->hparams.n_ctx_train < LLM_N_CTX_DEFAULT ? m->hparams.n_ctx_train : LLM_N_CTX_DEFAULT;
+    ctx->n_ctx = p->n_ctx != 0 ? p->n_ctx : n_ctx_default;
+    ctx->n_ubatch = p->n_ubatch != 0 ? p->n_ubatch : LLM_N_UBATCH_DEFAULT;
+    ctx->n_seq = p->n_seq != 0 ? p->n_seq : 1;
+    int32_t page_len = p->page_len != 0 ? p->page_len : TDM_KV_PAGE_LEN_DEFAULT;
+    if (ctx->n_ctx < 1 || ctx->n_ctx > 1 << 28)
+        return tdm_fail(err, TDM_INVALID_ARGUMENT, "ctx-size %d: 1 to %d is possible", ctx->n_ctx,
+                        1 << 28);
+    if (ctx->n_ubatch < 1 || ctx->n_ubatch > 1 << 16)
+        return tdm_fail(err, TDM_INVALID_ARGUMENT, "ubatch-size %d: 1 to %d is possible",
+                        ctx->n_ubatch, 1 << 16);
+    if (ctx->n_seq < 1 || ctx->n_seq > LLM_MAX_SEQ)
+        return tdm_fail(err, TDM_INVALID_ARGUMENT, "parallel %d: 1 to %d sequences are possible",
+                        ctx->n_seq, LLM_MAX_SEQ);
+    if (page_len < 1 || page_len > 1024 || (page_len & (page_len - 1)) != 0)
+        return tdm_fail(err, TDM_INVALID_ARGUMENT,
+                        "page-size %d: a power of two up to 1024 is "
+                        "needed",
+                        page_len);
+    if (ctx->n_ubatch > ctx->n_ctx) ctx->n_ubatch = ctx->n_ctx;
+    tdm_kv_desc *d = &ctx->cache.desc;
+    d->struct_size = sizeof *d;
+    d->type_k = p->type_k != NULL ? *p->type_k : TDM_TYPE_F16;
+    d->type_v = p->type_v != NULL ? *p->type_v : TDM_TYPE_F16;
+    d->head_dim_k = m->hparams.head_dim_k;
+    d->head_dim_v = m->hparams.head_dim_v;
+    d->n_head_kv = m->hparams.n_head_kv;
+    d->page_len = page_len;
+    d->n_rot = m->hparams.rope.n_rot;
+    d->rope_offset = m->hparams.rope.rope_offset;
+    d->flags = p->is_unrotated ? 0 : TDM_KV_ROTATE_K | TDM_KV_ROTATE_V;
+    /* A shift leaves up to two pages of a sequence partly empty (kv_cache.h), and a shared page is
+     * copied before it is shifted. */
+    ctx->cache.n_page = ((int64_t)ctx->n_ctx + page_len - 1) / page_len + 2 * ctx->n_seq;
+    ctx->n_entry = 16;
+    while (ctx->n_entry < ctx->cache.n_page + 2 * ctx->n_seq) ctx->n_entry *= 2;
+    return TDM_OK;
+}
+
+static tdm_status cache_allocate(llm_context *ctx, tdm_error *err) {
+    const llm_model *m = ctx->model;
+    uint64_t size[TDM_MAX_SCHEDULE_DEVICES] = {0};
+    for (int32_t l = 0; l < m->hparams.n_layer; l++) {
+        uint64_t layer_size;
+        ctx->state_off[l] = size[ctx->state_dev[l]];
+        if (__builtin_mul_overflow(ctx->page_size[l], (uint64_t)ctx->cache.n_page, &layer_size) ||
+            __builtin_add_overflow(layer_size, 4095, &layer_size) ||
+            __builtin_add_overflow(size[ctx->state_dev[l]], layer_size / 4096 * 4096,
+                                   &size[ctx->state_dev[l]]))
+            return tdm_fail(err, TDM_OUT_OF_RANGE,
+                            "ctx-size %d: the cache is larger than 2^64 "
+                            "bytes",
+                            ctx->n_ctx);
+    }
+    for (int32_t d = 0; d < m->n_dev; d++) {
+        tdm_error inner = {0};
+        if (size[d] == 0) continue;
+        tdm_status status =
+            tdm_mem_alloc(m->devs[d], size[d], TDM_BUFFER_STATE, &ctx->cache_mem[d], &inner);
+        if (status != TDM_OK)
+            return tdm_fail(err, status,
+                            "no memory for %.1f MiB of cache for %d tokens: %s; a smaller "
+                            "ctx-size or smaller cache types need less",
+                            (double)size[d] / 1048576.0, ctx->n_ctx, inner.message);
+        ctx->cache_size += size[d];
+    }
+    return TDM_OK;
+}
+
+/* Plans the largest step now, so that what does not fit is known before any work, and the compute
+ * memory never grows later but for logits of many rows. */
+static tdm_status largest_plan(llm_context *ctx, tdm_error *err) {
+    llm_step_shape shape = {ctx->n_ubatch, 1, ctx->n_seq, ctx->n_entry};
+    llm_plan *plan = NULL;
+    tdm_status status = llm_plan_get(ctx, LLM_PLAN_FORWARD, &shape, &plan, err);
+    return status == TDM_OK ? llm_step_begin(ctx, plan, err) : status;
+}
+
+tdm_status llm_context_create(llm_model *model, const llm_context_params *params,
+                              llm_context **context_out, tdm_error *err) {
+    static const llm_context_params defaults = {.struct_size = sizeof defaults};
+    if (model->n_dev == 0)
+        return tdm_fail(err, TDM_FAILED_PRECONDITION, "%s: is not loaded", model->path);
+    llm_context *ctx = calloc(1, sizeof *ctx);
+    if (ctx == NULL) return out_of_memory(err);
+    size_t n_layer = (size_t)model->hparams.n_layer;
+    ctx->model = model;
+    tdm_status status = params_check(model, params != NULL ? params : &defaults, ctx, err);
+    if (status == TDM_OK) {
+        ctx->page_size = calloc(n_layer, sizeof *ctx->page_size);
+        ctx->state_dev = calloc(n_layer, sizeof *ctx->state_dev);
+        ctx->state_off = calloc(n_layer, sizeof *ctx->state_off);
+        ctx->row_io = calloc(2 * n_layer + 1, sizeof *ctx->row_io);
+        ctx->cells =
+            calloc((size_t)(ctx->n_ubatch > LLM_STATE_CHUNK ? ctx->n_ubatch : LLM_STATE_CHUNK),
+                   sizeof *ctx->cells);
+        ctx->cache.page_size = ctx->page_size;
+        if (ctx->page_size == NULL || ctx->state_dev == NULL || ctx->state_off == NULL ||
+            ctx->row_io == NULL || ctx->cells == NULL)
+            status = out_of_memory(err);
+    }
+    if (status == TDM_OK)
+        status = tdm_scratch_create(model->rt, model->devs, model->n_dev, &ctx->scratch, err);
+    if (status == TDM_OK) status = llm_plan_place_cache(ctx, err);
+    if (status == TDM_OK) status = cache_allocate(ctx, err);
+    if (status == TDM_OK)
+        status = llm_kv_create((int32_t)ctx->cache.n_page, ctx->cache.desc.page_len, ctx->n_seq,
+                               &ctx->kv, err);
+    if (status == TDM_OK) {
+        ctx->max_job = llm_kv_max_jobs(ctx->kv);
+        ctx->jobs = calloc((size_t)ctx->max_job * 2 + 1, sizeof *ctx->jobs);
+        if (ctx->jobs == NULL) status = out_of_memory(err);
+    }
+    if (status == TDM_OK) status = largest_plan(ctx, err);
+    if (status != TDM_OK) {
+        llm_context_destroy(ctx);
+        return status;
+    }
+    *context_out = ctx;
+    return TDM_OK;
+}
+
+void llm_context_destroy(llm_context *ctx) {
+    if (ctx == NULL) return;
+    llm_plan_clear(ctx);
+    tdm_scratch_destroy(ctx->scratch);
+    for (int32_t d = 0; d < TDM_MAX_SCHEDULE_DEVICES; d++) tdm_mem_free(&ctx->cache_mem[d]);
+    llm_kv_destroy(ctx->kv);
+    free(ctx->page_size);
+    free(ctx->state_dev);
+    free(ctx->state_off);
+    free(ctx->row_io);
+    free(ctx->cells);
+    free(ctx->jobs);
+    free(ctx->step);
+    free(ctx->logits);
+    free(ctx);
+}
+
+int32_t llm_context_n_ctx(const llm_context *ctx) {
+    return ctx->n_ctx;
+}
+int32_t llm_context_n_ubatch(const llm_context *ctx) {
+    return ctx->n_ubatch;
+}
+const llm_model *llm_context_model(const llm_context *ctx) {
+    return ctx->model;
+}
+const tdm_kv_desc *llm_context_kv_desc(const llm_context *ctx) {
+    return &ctx->cache.desc;
+}
+
+llm_context_memory llm_context_get_memory(const llm_context *ctx) {
+    llm_context_memory memory = {.cache = ctx->cache_size};
+    for (int32_t d = 0; d < ctx->model->n_dev; d++)
+        memory.compute += tdm_scratch_size(ctx->scratch, d);
+    for (int32_t i = 0; i < ctx->n_plan; i++)
+        memory.compute += tdm_schedule_plan_size(ctx->plans[i].schedule);
+    memory.output = (uint64_t)ctx->logits_rows * (uint64_t)ctx->model->hparams.n_vocab * 4;
+    return memory;
+}
+
+void llm_context_set_progress(llm_context *ctx, llm_progress_fn progress, void *progress_context) {
+    ctx->progress = progress;
+    ctx->progress_context = progress_context;
+}
+
+int32_t llm_context_length(const llm_context *ctx, int32_t seq) {
+    return llm_kv_length(ctx->kv, seq);
+}
+
+/* ---- Decoding ---- */
+
+static int32_t batch_seq(const llm_batch *batch, int32_t i) {
+    return batch->seqs != NULL ? batch->seqs[i] : 0;
+}
+
+static bool batch_wants(const llm_batch *batch, int32_t i) {
+    return batch->wanted != NULL ? batch->wanted[i] : i == batch->n_tok - 1;
+}
+
+static tdm_status batch_check(const llm_context *ctx, const llm_batch *batch, tdm_error *err) {
+    int64_t added[LLM_MAX_SEQ] = {0};
+    for (int32_t i = 0; i < batch->n_tok; i++) {
+        int32_t seq = batch_seq(batch, i);
+        if (seq < 0 || seq >= ctx->n_seq)
+            return tdm_fail(err, TDM_INVALID_ARGUMENT,
+                            "token %d of the batch: sequence %d of %d; raise 'parallel'", i, seq,
+                            ctx->n_seq);
+        if (batch->tokens[i] < 0 || batch->tokens[i] >= ctx->model->hparams.n_vocab)
+            return tdm_fail(err, TDM_INVALID_ARGUMENT,
+                            "token %d of the batch: id %d; the vocabulary ends at %d", i,
+                            batch->tokens[i], ctx->model->hparams.n_vocab - 1);
+        added[seq]++;
+    }
+    for (int32_t s = 0; s < ctx->n_seq; s++)
+        if (added[s] > 0 && llm_kv_length(ctx->kv, s) + added[s] > ctx->n_ctx)
+            return tdm_fail(err, TDM_OUT_OF_RANGE,
+                            "%lld tokens behind the %d there are do not fit a context of %d; raise "
+                            "ctx-size or shorten the prompt",
+                            (long long)added[s], llm_kv_length(ctx->kv, s), ctx->n_ctx);
+    return TDM_OK;
+}
+
+static tdm_status logits_reserve(llm_context *ctx, int64_t n_row, tdm_error *err) {
+    if (n_row <= ctx->logits_rows) return TDM_OK;
+    float *grown = realloc(ctx->logits, (size_t)n_row * (size_t)ctx->model->hparams.n_vocab * 4);
+    if (grown == NULL)
+        return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "no memory for the logits of %lld tokens",
+                        (long long)n_row);
+    ctx->logits = grown;
+    ctx->logits_rows = n_row;
+    return TDM_OK;
+}
+
+/* Finds cells for tokens first .. last-1, a run of one sequence at a time. */
+static tdm_status cells_find(llm_context *ctx, const llm_batch *batch, int32_t first, int32_t last,
+                             tdm_error *err) {
+    for (int32_t i = first, end; i < last; i = end) {
+        int32_t seq = batch_seq(batch, i);
+        for (end = i; end < last && batch_seq(batch, end) == seq;) end++;
+        tdm_status status = llm_kv_append(ctx->kv, seq, end - i, ctx->cells + (i - first), err);
+        if (status != TDM_OK) return status;
+    }
+    return TDM_OK;
+}
+
+/* Entries of all sequences that the batch names; the table's capacity grows when it must. */
+static int32_t entries_needed(const llm_context *ctx, const bool *is_used) {
+    int32_t n = 0;
+    for (int32_t s = 0; s < ctx->n_seq; s++)
+        if (is_used[s]) n += llm_kv_entry_count(ctx->kv, s);
+    return n;
+}
+
+/* Writes tokens, positions, cells and page tables; returns the bytes of the block in use. */
+static size_t step_fill(llm_context *ctx, const llm_plan *plan, const llm_batch *batch,
+                        int32_t first, int32_t last, const int32_t *start, const bool *is_used) {
+    const tdm_step_header *h = &plan->header;
+    int32_t *step = ctx->step, next[LLM_MAX_SEQ];
+    int32_t n_out = 0;
+    memcpy(next, start, (size_t)ctx->n_seq * sizeof *next);
+    for (int32_t i = first; i < last; i++) {
+        int32_t at = i - first, seq = batch_seq(batch, i);
+        step[h->token_off + at] = batch->tokens[i];
+        step[h->pos_off + at] = next[seq]++;
+        step[h->seq_off + at] = seq;
+        step[h->cls[0].write_off + at] = ctx->cells[at];
+        if (batch_wants(batch, i)) {
+            if (plan->shape.n_out > 0) step[h->out_row_off + n_out] = at;
+            n_out++;
+        }
+    }
+    int32_t n_entry = 0;
+    for (int32_t s = 0; s < ctx->n_seq; s++) {
+        int32_t n = is_used[s] ? llm_kv_entry_count(ctx->kv, s) : 0;
+        step[h->cls[0].first_entry_off + s] = n_entry;
+        if (n > 0)
+            memcpy(&step[h->cls[0].entry_off + 4 * n_entry], llm_kv_entries(ctx->kv, s),
+                   (size_t)n * sizeof(tdm_page_entry));
+        n_entry += n;
+    }
+    step[h->cls[0].first_entry_off + ctx->n_seq] = n_entry;
+    tdm_step_header *header = (tdm_step_header *)(void *)step;
+    header->n_tok = last - first;
+    header->n_seq = ctx->n_seq;
+    header->n_out = n_out;
+    return ((size_t)h->cls[0].entry_off + 4 * (size_t)n_entry) * sizeof(int32_t);
+}
+
+/* Runs tokens first .. last-1 of the batch; logits go to rows n_logits .. of the context. */
+static tdm_status ubatch_run(llm_context *ctx, const llm_batch *batch, int32_t first, int32_t last,
+                             tdm_error *err) {
+    int32_t n_vocab = ctx->model->hparams.n_vocab, start[LLM_MAX_SEQ], n_out = 0;
+    bool is_used[LLM_MAX_SEQ] = {false};
+    for (int32_t s = 0; s < ctx->n_seq; s++) start[s] = llm_kv_length(ctx->kv, s);
+    for (int32_t i = first; i < last; i++) {
+        is_used[batch_seq(batch, i)] = true;
+        n_out += batch_wants(batch, i);
+    }
+    tdm_status status = cells_find(ctx, batch, first, last, err);
+    if (status != TDM_OK) return status;
+    while (ctx->n_entry < entries_needed(ctx, is_used)) {
+        llm_plan_clear(ctx);
+        ctx->n_entry *= 2;
+    }
+    llm_step_shape shape = {llm_plan_bucket(last - first, ctx->n_ubatch), 0, ctx->n_seq,
+                            ctx->n_entry};
+    if (n_out > 0) shape.n_out = llm_plan_bucket(n_out, shape.n_tok);
+    llm_plan *plan = NULL;
+    status = llm_plan_get(ctx, LLM_PLAN_FORWARD, &shape, &plan, err);
+    if (status == TDM_OK) status = llm_step_begin(ctx, plan, err);
+    if (status != TDM_OK) return status;
+    size_t size = step_fill(ctx, plan, batch, first, last, start, is_used);
+    tdm_io input = {plan->step, ctx->step, size};
+    if (n_out == 0) return tdm_schedule_run(plan->schedule, &input, 1, NULL, 0, err);
+
+    /* A plan that gives logits of every token leaves them in the tokens' rows. */
+    bool is_by_token = shape.n_out == shape.n_tok;
+    int32_t n_row = is_by_token ? last - first : n_out;
+    status = logits_reserve(ctx, (int64_t)ctx->n_logits + n_row, err);
+    if (status != TDM_OK) return status;
+    float *rows = ctx->logits + (int64_t)ctx->n_logits * n_vocab;
+    tdm_io output = {plan->logits, rows, (uint64_t)n_row * (uint64_t)n_vocab * sizeof(float)};
+    status = tdm_schedule_run(plan->schedule, &input, 1, &output, 1, err);
+    if (status != TDM_OK) return status;
+    for (int32_t i = first, at = 0; is_by_token && i < last; i++) {
+        if (!batch_wants(batch, i)) continue;
+        if (at != i - first)
+            memmove(rows + (int64_t)at * n_vocab, rows + (int64_t)(i - first) * n_vocab,
+                    (size_t)n_vocab * sizeof(float));
+        at++;
+    }
+    ctx->n_logits += n_out;
+    return TDM_OK;
+}
+
+tdm_status llm_context_decode(llm_context *ctx, const llm_batch *batch, tdm_error *err) {
+    int32_t before[LLM_MAX_SEQ];
+    tdm_status status = batch_check(ctx, batch, err);
+    if (status != TDM_OK) return status;
+    for (int32_t s = 0; s < ctx->n_seq; s++) before[s] = llm_kv_length(ctx->kv, s);
+    ctx->n_logits = 0;
+    for (int32_t i = 0; i < batch->n_tok && status == TDM_OK; i += ctx->n_ubatch) {
+        int32_t end = batch->n_tok - i < ctx->n_ubatch ? batch->n_tok : i + ctx->n_ubatch;
+        status = ubatch_run(ctx, batch, i, end, err);
+        if (status == TDM_OK && ctx->progress != NULL && batch->n_tok > ctx->n_ubatch &&
+            !ctx->progress(ctx->progress_context, (uint64_t)end, (uint64_t)batch->n_tok))
+            status = tdm_fail(err, TDM_CANCELLED, "decoding was cancelled after %d of %d tokens",
+                              end, batch->n_tok);
+    }
+    if (status != TDM_OK) {
+        ctx->n_logits = 0;
+        for (int32_t s = 0; s < ctx->n_seq; s++) llm_kv_truncate(ctx->kv, s, before[s], NULL);
+    }
+    return status;
+}
+
+const float *llm_context_logits(const llm_context *ctx, int32_t i) {
+    if (i < 0 || i >= ctx->n_logits) return NULL;
+    return ctx->logits + (int64_t)i * ctx->model->hparams.n_vocab;
+}

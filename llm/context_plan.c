@@ -1,0 +1,229 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * context_plan.c: a context's plans: graphs are built and scheduled here, once for each shape.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "llm/context_internal.h"
+
+static tdm_status out_of_memory(tdm_error *err) {
+    return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "context: out of memory");
+}
+
+/* Exact where a step of more would be felt, then in steps that waste a quarter at most, then of
+ * 32 tokens. */
+int32_t llm_plan_bucket(int32_t n, int32_t max) {
+    int32_t unit = n <= 8 ? 1 : n <= 64 ? 8 : 32;
+    int32_t bucket = (n + unit - 1) / unit * unit;
+    return bucket < max ? bucket : max;
+}
+
+/* The arrays of an llm_graph_builder, in one piece. */
+static tdm_status maps_create(const llm_context *ctx, llm_graph_builder *g, int32_t **maps_out,
+                              tdm_error *err) {
+    size_t n_weight = (size_t)ctx->model->n_weight, n_layer = (size_t)ctx->model->hparams.n_layer;
+    int32_t *maps = malloc((n_weight + 2 * n_layer) * sizeof *maps);
+    if (maps == NULL) return out_of_memory(err);
+    memset(maps, 0xff, (n_weight + 2 * n_layer) * sizeof *maps);
+    g->weight_value = maps;
+    g->state_value = maps + n_weight;
+    g->state_kv = g->state_value + n_layer;
+    *maps_out = maps;
+    return TDM_OK;
+}
+
+static void build_maintenance(llm_graph_builder *g, llm_plan *plan) {
+    const llm_hparams *h = &g->model->hparams;
+    int32_t factor = -1;
+    if (plan->kind == LLM_PLAN_SHIFT)
+        factor = llm_graph_weight(g, g->model->global[LLM_ROLE_ROPE_FREQS]);
+    for (int32_t l = 0; l < h->n_layer; l++) {
+        int32_t state = llm_graph_state(g, l), kv = g->state_kv[l];
+        const tdm_kv_desc *d = &g->cache->desc;
+        if (plan->kind == LLM_PLAN_SHIFT) {
+            tdm_build_kv_shift(g->b, g->step, state, factor, kv, &h->rope);
+        } else if (plan->kind == LLM_PLAN_COPY) {
+            tdm_build_kv_copy(g->b, g->step, state, kv);
+        } else if (plan->kind == LLM_PLAN_EXPORT) {
+            plan->rows[2 * l] = tdm_build_kv_export(g->b, g->step, state, kv, LLM_STATE_CHUNK,
+                                                    &plan->rows[2 * l + 1]);
+            tdm_build_output(g->b, plan->rows[2 * l], "export.k");
+            tdm_build_output(g->b, plan->rows[2 * l + 1], "export.v");
+        } else {
+            const int64_t k[] = {tdm_kv_padded(d->type_k, d->head_dim_k), d->n_head_kv,
+                                 LLM_STATE_CHUNK, 1};
+            const int64_t v[] = {tdm_kv_padded(d->type_v, d->head_dim_v), d->n_head_kv,
+                                 LLM_STATE_CHUNK, 1};
+            plan->rows[2 * l] = tdm_build_input(g->b, "import.k", d->type_k, k);
+            plan->rows[2 * l + 1] = tdm_build_input(g->b, "import.v", d->type_v, v);
+            tdm_build_kv_import(g->b, plan->rows[2 * l], plan->rows[2 * l + 1], g->step, state, kv);
+        }
+    }
+}
+
+static tdm_status graph_build(const llm_context *ctx, llm_graph_builder *g, llm_plan *plan,
+                              tdm_graph **graph_out, tdm_error *err) {
+    const llm_step_shape *s = &plan->shape;
+    tdm_step_caps caps = {s->n_tok, s->n_seq, s->n_out, s->n_entry, 0, 1};
+    if (plan->kind != LLM_PLAN_FORWARD) caps = (tdm_step_caps){0, 0, 0, 0, LLM_STATE_CHUNK, 1};
+    tdm_status status = tdm_step_layout(&caps, &plan->header, err);
+    if (status == TDM_OK) status = tdm_builder_create(&g->b, err);
+    if (status != TDM_OK) return status;
+    g->model = ctx->model;
+    g->cache = &ctx->cache;
+    g->step = tdm_build_step(g->b, &caps);
+    plan->step = g->step;
+    plan->logits = -1;
+    if (plan->kind == LLM_PLAN_FORWARD)
+        plan->logits = ctx->model->arch->build(g, s);
+    else
+        build_maintenance(g, plan);
+    status = tdm_builder_finish(g->b, graph_out, err);
+    tdm_builder_destroy(g->b);
+    return status;
+}
+
+/* Where the weights and the cache live, by slot. */
+static tdm_status slots_bind(const llm_context *ctx, const llm_graph_builder *g,
+                             const tdm_graph *graph, bool with_cache, tdm_slot_mem **slots_out,
+                             tdm_error *err) {
+    const llm_model *m = ctx->model;
+    tdm_slot_mem *slots = calloc((size_t)graph->n_slot + 1, sizeof *slots);
+    if (slots == NULL) return out_of_memory(err);
+    for (int32_t w = 0; w < m->n_weight; w++) {
+        if (g->weight_value[w] < 0) continue;
+        const llm_weight *weight = &m->weights[w];
+        slots[tdm_graph_value(graph, g->weight_value[w])->slot] =
+            (tdm_slot_mem){m->mem[weight->dev], weight->off, weight->size};
+    }
+    for (int32_t l = 0; with_cache && l < m->hparams.n_layer; l++) {
+        if (g->state_value[l] < 0) continue;
+        slots[tdm_graph_value(graph, g->state_value[l])->slot] =
+            (tdm_slot_mem){ctx->cache_mem[ctx->state_dev[l]], ctx->state_off[l],
+                           ctx->page_size[l] * (uint64_t)ctx->cache.n_page};
+    }
+    *slots_out = slots;
+    return TDM_OK;
+}
+
+static void plan_destroy(llm_plan *plan) {
+    tdm_schedule_destroy(plan->schedule);
+    free(plan->rows);
+    memset(plan, 0, sizeof *plan);
+}
+
+static tdm_status plan_make(llm_context *ctx, llm_plan *plan, tdm_error *err) {
+    llm_graph_builder g = {0};
+    int32_t *maps = NULL;
+    tdm_graph *graph = NULL;
+    tdm_slot_mem *slots = NULL;
+    tdm_status status = maps_create(ctx, &g, &maps, err);
+    if (status == TDM_OK && plan->kind >= LLM_PLAN_EXPORT) {
+        plan->rows = calloc((size_t)ctx->model->hparams.n_layer * 2, sizeof *plan->rows);
+        if (plan->rows == NULL) status = out_of_memory(err);
+    }
+    if (status == TDM_OK) status = graph_build(ctx, &g, plan, &graph, err);
+    if (status == TDM_OK) status = slots_bind(ctx, &g, graph, true, &slots, err);
+    if (status == TDM_OK)
+        status = tdm_schedule_create(ctx->scratch, graph, slots, &plan->schedule, err);
+    else
+        tdm_graph_free(graph);
+    free(slots);
+    free(maps);
+    return status;
+}
+
+tdm_status llm_plan_get(llm_context *ctx, llm_plan_kind kind, const llm_step_shape *shape,
+                        llm_plan **plan_out, tdm_error *err) {
+    ctx->clock++;
+    for (int32_t i = 0; i < ctx->n_plan; i++) {
+        llm_plan *p = &ctx->plans[i];
+        if (p->kind == kind && memcmp(&p->shape, shape, sizeof *shape) == 0) {
+            p->last_used = ctx->clock;
+            *plan_out = p;
+            return TDM_OK;
+        }
+    }
+    llm_plan fresh = {.kind = kind, .shape = *shape, .last_used = ctx->clock};
+    tdm_status status = plan_make(ctx, &fresh, err);
+    if (status != TDM_OK) {
+        plan_destroy(&fresh);
+        return status;
+    }
+    int32_t at = ctx->n_plan;
+    if (at == LLM_MAX_PLANS) {
+        at = 0;
+        for (int32_t i = 1; i < LLM_MAX_PLANS; i++)
+            if (ctx->plans[i].last_used < ctx->plans[at].last_used) at = i;
+        plan_destroy(&ctx->plans[at]);
+    } else {
+        ctx->n_plan++;
+    }
+    ctx->plans[at] = fresh;
+    *plan_out = &ctx->plans[at];
+    return TDM_OK;
+}
+
+void llm_plan_clear(llm_context *ctx) {
+    for (int32_t i = 0; i < ctx->n_plan; i++) plan_destroy(&ctx->plans[i]);
+    ctx->n_plan = 0;
+}
+
+/* A layer's cache lives where its attention runs. */
+static void states_find(llm_context *ctx, const llm_graph_builder *g, const tdm_graph *graph,
+                        const int32_t *node_dev) {
+    for (int32_t i = 0; i < graph->n_node; i++) {
+        const tdm_node *node = tdm_graph_node(graph, i);
+        if (node->op != TDM_OP_KV_WRITE && node->op != TDM_OP_ATTENTION) continue;
+        for (int32_t s = 0; s < node->n_src; s++)
+            for (int32_t l = 0; l < ctx->model->hparams.n_layer; l++)
+                if (node->src[s] == g->state_value[l]) ctx->state_dev[l] = node_dev[i];
+    }
+}
+
+tdm_status llm_plan_place_cache(llm_context *ctx, tdm_error *err) {
+    llm_model *m = ctx->model;
+    llm_graph_builder g = {0};
+    llm_plan plan = {.kind = LLM_PLAN_FORWARD, .shape = {1, 1, ctx->n_seq, ctx->n_entry}};
+    int32_t *maps = NULL, *node_dev = NULL;
+    tdm_graph *graph = NULL;
+    tdm_slot_mem *slots = NULL;
+    tdm_status status = tdm_dev_kv_page_size(m->devs[0], &ctx->cache.desc, &ctx->page_size[0], err);
+    if (status != TDM_OK) return status;
+    for (int32_t l = 1; l < m->hparams.n_layer; l++) ctx->page_size[l] = ctx->page_size[0];
+    status = maps_create(ctx, &g, &maps, err);
+    if (status == TDM_OK) status = graph_build(ctx, &g, &plan, &graph, err);
+    if (status == TDM_OK) status = slots_bind(ctx, &g, graph, false, &slots, err);
+    if (status == TDM_OK) {
+        node_dev = malloc(((size_t)graph->n_node + 1) * sizeof *node_dev);
+        status = node_dev != NULL ? tdm_schedule_place(ctx->scratch, graph, slots, node_dev, err)
+                                  : out_of_memory(err);
+    }
+    if (status == TDM_OK) states_find(ctx, &g, graph, node_dev);
+    for (int32_t l = 0; l < m->hparams.n_layer && status == TDM_OK; l++)
+        status = tdm_dev_kv_page_size(m->devs[ctx->state_dev[l]], &ctx->cache.desc,
+                                      &ctx->page_size[l], err);
+    free(slots);
+    free(node_dev);
+    free(maps);
+    tdm_graph_free(graph);
+    return status;
+}
+
+tdm_status llm_step_begin(llm_context *ctx, const llm_plan *plan, tdm_error *err) {
+    size_t size = (size_t)plan->header.size * sizeof(int32_t);
+    if (size > ctx->step_size) {
+        int32_t *grown = realloc(ctx->step, size);
+        if (grown == NULL) return out_of_memory(err);
+        ctx->step = grown;
+        ctx->step_size = size;
+    }
+    size_t head = sizeof plan->header;
+    /* Everything before the page entries is padding unless filled in; entries are counted. */
+    size_t fixed = (size_t)plan->header.cls[0].entry_off * sizeof(int32_t);
+    memset((char *)ctx->step + head, 0xff, fixed - head);
+    memcpy(ctx->step, &plan->header, head);
+    ((tdm_step_header *)(void *)ctx->step)->epoch = ++ctx->epoch;
+    return TDM_OK;
+}
