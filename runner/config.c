@@ -441,6 +441,44 @@ tdm_status runner_config_format(runner_config *config, const runner_section *sec
     return TDM_OK;
 }
 
+tdm_status runner_config_join_paths(runner_config *config, const char *key, char **text_out,
+                                    tdm_error *err) {
+    *text_out = NULL;
+    const runner_setting *setting = ask(config, NULL, key, TYPE_BIT(RUNNER_KEY_PATHS));
+    if (setting == NULL) return runner_config_check(config, err);
+    if (setting->value.n == 0) return TDM_OK;
+    for (size_t i = 0; i < setting->value.n; i++)
+        if (strchr(setting->value.items[i].s, ':') != NULL)
+            return runner_config_fail(config, key, TDM_INVALID_ARGUMENT, err,
+                                      "%s: a ':' in the name of a folder would end it; move the "
+                                      "file or give an absolute path",
+                                      setting->value.items[i].s);
+    *text_out = paths_join(&setting->value);
+    return *text_out != NULL ? TDM_OK : out_of_memory(err);
+}
+
+size_t runner_section_get_options(runner_config *config, const runner_section *section,
+                                  const char *plugin, tdm_option *options, size_t capacity) {
+    size_t n = 0;
+    for (size_t i = 0; i < n_runner_keys; i++) {
+        const runner_key *key = &runner_keys[i];
+        /* what may stand outside a device's section too is an option; the others say which device
+         * it is, and `reserve` is about memory, which the core keeps count of */
+        if ((key->sections & RUNNER_IN_DEVICE) == 0 || (key->sections & RUNNER_IN_DEFAULTS) == 0 ||
+            key->type == RUNNER_KEY_SIZE)
+            continue;
+        const runner_setting *setting = setting_get(config, section, key);
+        bool is_own = section != NULL && setting == &section->settings[i];
+        if (setting->origin.level == RUNNER_LEVEL_BUILT_IN || setting->value.is_auto ||
+            setting->text[0] == '\0' || (!is_own && strcmp(plugin, "cpu") != 0) ||
+            (key->type != RUNNER_KEY_CORES && setting->value.n != 1))
+            continue;
+        if (n < capacity) options[n] = (tdm_option){key->name, setting->text};
+        n++;
+    }
+    return n;
+}
+
 tdm_status runner_config_check(const runner_config *config, tdm_error *err) {
     if (config->wrong_question[0] == '\0') return TDM_OK;
     return tdm_fail(err, TDM_INTERNAL, "%s; please report this", config->wrong_question);

@@ -26,6 +26,7 @@
 #include <stdint.h>
 
 #include "runner/options.h"
+#include "tandem/device.h"
 #include "tandem/status.h"
 
 typedef struct runner_config runner_config;
@@ -125,6 +126,20 @@ void runner_origin_format(runner_origin origin, char *text, size_t text_size);
  * TDM_RESOURCE_EXHAUSTED, or TDM_INTERNAL for a wrong question. [setup] */
 tdm_status runner_config_format(runner_config *config, const runner_section *section,
                                 const char *key, char **text_out, tdm_error *err);
+
+/* The folders of a key like `plugin-path`, absolute, with ':' between them, as the core wants them;
+ * NULL where there are none. *text_out is the caller's to free(). [setup] */
+tdm_status runner_config_join_paths(runner_config *config, const char *key, char **text_out,
+                                    tdm_error *err);
+
+/* What a device's plugin is to be told when it is opened: every key of *Devices* that was given and
+ * is neither `plugin`, `index` nor `reserve`, with its text; "auto" and empty values are left out,
+ * because they are the plugin's default. Values from outside the device's section (flags, [*],
+ * the model's) speak of CPU devices and are passed on only where `plugin` is "cpu". A flag of
+ * `bench` with several values is left out too: the caller adds the one at hand. Returns how many
+ * there are and stores at most `capacity`; the strings are the configuration's. [setup] */
+size_t runner_section_get_options(runner_config *config, const runner_section *section,
+                                  const char *plugin, tdm_option *options, size_t capacity);
 
 /* The first wrong question asked of a getter, as TDM_INTERNAL; else TDM_OK. [setup] */
 tdm_status runner_config_check(const runner_config *config, tdm_error *err);
