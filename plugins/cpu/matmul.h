@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * matmul.h: the matmul kernels as their callers (matmul.c, moe.c) see them. Kernels are in
+ * matmul_*.c, the layouts they read in weight.h, the activations in quantize_row.h.
+ *
+ * A kernel computes a tile: the rows of one group of weights times up to CPU_MATMUL_TOK tokens.
+ * A caller walks over groups and tiles; each output is the work of one call, so results do not
+ * depend on the number of threads.
+ *
+ * Accuracy. Weights are used exactly as stored. Float kernels multiply f32 activations and sum in
+ * f32. Integer kernels round activations to 8 bits with a scale for each 32 elements (an error of
+ * at most max |x| / 254 in each, the maximum taken over the 32) and multiply and sum the codes of
+ * 16 or 32 elements exactly; only those sums are scaled and added in f32.
+ */
+#ifndef TANDEM_CPU_MATMUL_H
+#define TANDEM_CPU_MATMUL_H
+
+#include "plugins/cpu/quantize_row.h"
+#include "plugins/cpu/weight.h"
+
+enum {
+    CPU_MATMUL_TOK = 8,  /* most tokens in a tile */
+    CPU_MATMUL_LANE = 16 /* most rows in a group */
+};
+
+typedef struct cpu_matmul_tile {
+    tdm_type type;                 /* of the weights */
+    int32_t n_row;                 /* rows of the group that exist: 1 .. n_lane */
+    int32_t n_tok;                 /* 1 .. CPU_MATMUL_TOK */
+    int64_t n_block;               /* blocks of a row */
+    const uint8_t *group;          /* weights of n_lane rows in the kernel's layout */
+    const void *x[CPU_MATMUL_TOK]; /* per token: float[k], or cpu_q8_block[k / 32] */
+    float *y[CPU_MATMUL_TOK];      /* per token: n_row outputs are written, nothing else */
+} cpu_matmul_tile;
+
+typedef struct cpu_matmul_kernel {
+    const char *name;
+    uint32_t isa;        /* CPU_ISA_*: all that it needs */
+    tdm_type type;       /* of the weights */
+    int32_t n_lane;      /* rows of a group */
+    bool is_q8;          /* activations are cpu_q8_block, else float */
+    int32_t code_offset; /* see cpu_quantize_row_fn */
+    void (*run)(const cpu_matmul_tile *tile);
+} cpu_matmul_kernel;
+
+/* The kernel that `device` uses for weights of that type kept for matmul, NULL for a type that is
+ * no number. The layout of private weights follows from it. [any-thread] */
+const cpu_matmul_kernel *cpu_matmul_kernel_get(const cpu_device *device, tdm_type type);
+
+/* The kernel for canonical rows and float activations, any type: the reference, and what plain
+ * weights are multiplied with everywhere. [any-thread] */
+const cpu_matmul_kernel *cpu_matmul_kernel_reference(void);
+
+/* Row i of the kernel table, NULL past its end: for tests and benchmarks. [any-thread] */
+const cpu_matmul_kernel *cpu_matmul_kernel_at(int32_t i);
+
+/* A matrix as a kernel walks over it. */
+typedef struct cpu_matmul_matrix {
+    const cpu_matmul_kernel *kernel;
+    tdm_type type;
+    const uint8_t *data;
+    size_t group_pitch; /* bytes from one group to the next */
+    int64_t n_block;    /* blocks of a row */
+    int64_t n_row;
+    int64_t n_group;
+} cpu_matmul_matrix;
+
+/* Matrix number `i` of weights kept in the layout `l` at `data`. */
+cpu_matmul_matrix cpu_matmul_matrix_get(const cpu_device *device, const cpu_weight_layout *l,
+                                        const uint8_t *data, int64_t i);
+
+/* Bytes that one token's activations of k elements take for this kernel, a multiple of 64; 0 where
+ * floats are read in place. */
+size_t cpu_matmul_x_size(const cpu_matmul_kernel *kernel, int64_t k);
+
+/* One token (row `token` of x) to `out` in the kernel's form: floats are copied. x may be strided. */
+void cpu_matmul_x_prepare(const cpu_matmul_kernel *kernel, uint32_t isa, const cpu_view *x,
+                          int64_t token, uint8_t *out);
+
+/* Multiplies one group: tile->x, n_tok and y are set, y[t] pointing at the output of row y_row of
+ * the matrix (at most the group's first). */
+void cpu_matmul_group(const cpu_matmul_matrix *m, int64_t group, const cpu_matmul_tile *tile,
+                      int64_t y_row);
+
+/* Kernels. */
+void cpu_matmul_run_reference(const cpu_matmul_tile *tile); /* matmul_reference.c */
+void cpu_matmul_run_plain(const cpu_matmul_tile *tile);     /* matmul_plain.c: quantised types */
+
+#endif

@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * quantize_row.c: the plain C activation quantiser and the table that chooses one.
+ */
+#include <math.h>
+#include <string.h>
+
+#include "plugins/cpu/quantize_row.h"
+
+void cpu_quantize_row_plain(const float *x, int64_t n, int32_t code_offset, cpu_q8_block *out) {
+    for (int64_t b = 0; b < n / CPU_Q8_LEN; b++, x += CPU_Q8_LEN, out++) {
+        float largest = 0;
+        bool is_finite = true;
+        for (int i = 0; i < CPU_Q8_LEN; i++) {
+            float magnitude = fabsf(x[i]);
+            is_finite &= magnitude <= 3.402823466e38f; /* false for NaN too */
+            largest = magnitude > largest ? magnitude : largest;
+        }
+        memset(out, 0, sizeof *out);
+        if (!is_finite) {
+            out->d = NAN;
+            if (code_offset == 0) out->half.sum[0] = out->half.sum[1] = NAN;
+            continue;
+        }
+        if (largest < 0x1p-100f) continue;
+        float inverse = 127.0f / largest;
+        int32_t sum[2] = {0, 0};
+        out->d = largest / 127.0f;
+        for (int i = 0; i < CPU_Q8_LEN; i++) {
+            int32_t q = (int32_t)nearbyintf(x[i] * inverse); /* to nearest, ties to even */
+            out->q[i] = (int8_t)q;
+            sum[i / 16] += q;
+        }
+        for (int i = 0; i < 2; i++) {
+            if (code_offset == 0) {
+                out->half.sum[i] = out->d * (float)sum[i];
+            } else {
+                out->half.bias[i] = -code_offset * sum[i];
+            }
+        }
+    }
+}
+
+typedef struct row {
+    uint32_t isa;
+    cpu_quantize_row_fn run;
+} row;
+
+/* First row whose instruction sets the device may use wins. NEON's row goes between x86's and the
+ * last. */
+static const row rows[] = {
+    {0, cpu_quantize_row_plain},
+};
+
+cpu_quantize_row_fn cpu_quantize_row_get(uint32_t isa) {
+    const row *r = rows;
+    while ((r->isa & ~isa) != 0) r++;
+    return r->run;
+}

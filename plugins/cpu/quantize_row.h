@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * quantize_row.h: activations as the integer kernels take them: 8-bit codes with a scale for each
+ * 32 elements. One function per instruction set, all giving the same bits. How much it costs in
+ * accuracy is stated in matmul.h.
+ */
+#ifndef TANDEM_CPU_QUANTIZE_ROW_H
+#define TANDEM_CPU_QUANTIZE_ROW_H
+
+#include "plugins/cpu/cpu.h"
+
+enum { CPU_Q8_LEN = 32 };
+
+/* x[i] ~ d * q[i], |q[i]| <= 127, d = max |x| / 127. A block that holds a NaN or an infinity has
+ * d = NaN and codes 0, so that what is multiplied with it becomes NaN; a block whose largest
+ * magnitude is below 2^-100 counts as zeros (its reciprocal scale would overflow). */
+typedef struct cpu_q8_block {
+    int8_t q[CPU_Q8_LEN];
+    float d;
+    union {              /* of the elements 0 .. 15 and of 16 .. 31 */
+        int32_t bias[2]; /* minus the kernel's code_offset times the sum of q */
+        float sum[2];    /* d times the sum of q: what a minimum multiplies (code_offset 0) */
+    } half;
+} cpu_q8_block;
+
+/* Quantises n (a multiple of 32) contiguous elements into n / 32 blocks. code_offset is what the
+ * kernel's unsigned weight codes are too large by; 0: fill `sum` instead of `bias`. */
+typedef void (*cpu_quantize_row_fn)(const float *x, int64_t n, int32_t code_offset,
+                                    cpu_q8_block *out);
+
+/* The fastest function that a device with these CPU_ISA_ flags may use. [any-thread] */
+cpu_quantize_row_fn cpu_quantize_row_get(uint32_t isa);
+
+void cpu_quantize_row_plain(const float *x, int64_t n, int32_t code_offset, cpu_q8_block *out);
+void cpu_quantize_row_avx2(const float *x, int64_t n, int32_t code_offset, cpu_q8_block *out);
+void cpu_quantize_row_avx512(const float *x, int64_t n, int32_t code_offset, cpu_q8_block *out);
+
+#endif

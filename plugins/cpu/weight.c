@@ -1,0 +1,352 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * weight.c: canonical rows to the interleaved groups of weight.h, and back, in any pieces.
+ * What the kernels do with a group is theirs (matmul_*.c); the canonical bytes are block.h's.
+ */
+#include <string.h>
+
+#include "core/base/convert.h"
+#include "plugins/cpu/matmul.h"
+#include "plugins/cpu/weight.h"
+
+/* One field of a canonical block. Fields of a plane follow each other in the order listed. */
+typedef struct field {
+    uint8_t off;  /* in the canonical block, bytes */
+    uint8_t size; /* bytes; 0 ends the list */
+    uint8_t unit; /* bytes of a row that stay together: 1, 2 or 4; BITS */
+    uint8_t plane;
+} field;
+
+/* A 32-bit word of fifth bits, element i at bit i, is kept with element 4 * c + j at bit c of byte
+ * j: the bytes then line up with the nibbles of elements 4 * c .. + 3, for every c alike. */
+enum { BITS = 5 };
+enum { MAX_FIELDS = 5, MAX_BLOCK_SIZE = 256 };
+
+typedef struct recipe {
+    field fields[MAX_FIELDS];
+} recipe;
+
+static const recipe recipes[TDM_TYPE_LIMIT_] = {
+    [TDM_TYPE_F32] = {{{0, 4, 4, 0}}},
+    [TDM_TYPE_F16] = {{{0, 2, 2, 0}}},
+    [TDM_TYPE_BF16] = {{{0, 2, 2, 0}}},
+    /* codes (and fifth bits), then d, then m */
+    [TDM_TYPE_Q4_0] = {{{2, 16, 4, 0}, {0, 2, 2, 1}}},
+    [TDM_TYPE_Q4_1] = {{{4, 16, 4, 0}, {0, 2, 2, 1}, {2, 2, 2, 1}}},
+    [TDM_TYPE_Q5_0] = {{{6, 16, 4, 0}, {2, 4, BITS, 0}, {0, 2, 2, 1}}},
+    [TDM_TYPE_Q5_1] = {{{8, 16, 4, 0}, {4, 4, BITS, 0}, {0, 2, 2, 1}, {2, 2, 2, 1}}},
+    [TDM_TYPE_Q8_0] = {{{2, 32, 4, 0}, {0, 2, 2, 1}}},
+    [TDM_TYPE_IQ4_NL] = {{{2, 16, 4, 0}, {0, 2, 2, 1}}},
+    /* codes, further bits, packed scales, d, dmin */
+    [TDM_TYPE_Q2_K] = {{{16, 64, 4, 0}, {0, 16, 1, 0}, {80, 2, 2, 0}, {82, 2, 2, 0}}},
+    [TDM_TYPE_Q3_K] = {{{32, 64, 4, 0}, {0, 32, 4, 0}, {96, 12, 1, 0}, {108, 2, 2, 1}}},
+    [TDM_TYPE_Q4_K] = {{{16, 128, 4, 0}, {4, 12, 1, 0}, {0, 2, 2, 0}, {2, 2, 2, 0}}},
+    [TDM_TYPE_Q5_K] =
+        {{{48, 128, 4, 0}, {16, 32, 4, 0}, {4, 12, 1, 0}, {0, 2, 2, 0}, {2, 2, 2, 0}}},
+    [TDM_TYPE_Q6_K] = {{{0, 128, 4, 0}, {128, 64, 4, 0}, {192, 16, 1, 0}, {208, 2, 2, 1}}},
+    /* codes, scales_l, scales_h, d */
+    [TDM_TYPE_IQ4_XS] = {{{8, 128, 4, 0}, {4, 4, 1, 0}, {2, 2, 2, 0}, {0, 2, 2, 0}}},
+};
+
+static bool is_known(tdm_type type) {
+    return (unsigned)type < TDM_TYPE_LIMIT_ && recipes[type].fields[0].size != 0;
+}
+
+size_t cpu_weight_plane_size(tdm_type type) {
+    size_t size = 0;
+    for (int i = 0; i < MAX_FIELDS; i++) {
+        const field *f = &recipes[type].fields[i];
+        if (f->plane == 0) size += f->size;
+    }
+    return size;
+}
+
+tdm_status cpu_weight_layout_get(const cpu_device *device, tdm_type type, uint32_t usage,
+                                 const int64_t ne[TDM_MAX_DIMS], cpu_weight_layout *layout_out,
+                                 tdm_error *err) {
+    tdm_type_info info = tdm_type_get_info(type);
+    if (info.name == NULL || (usage != 0 && !is_known(type))) {
+        return tdm_fail(err, TDM_UNSUPPORTED,
+                        "weights of type %s cannot be kept for matmul or "
+                        "row lookup: only floating-point and quantised types can",
+                        tdm_type_name(type));
+    }
+    if (ne[0] < 0 || ne[0] % info.block_len != 0 || ne[0] > INT64_MAX / 8) {
+        return tdm_fail(err, TDM_INVALID_ARGUMENT,
+                        "rows of %lld elements are not whole blocks of %s", (long long)ne[0],
+                        info.name);
+    }
+    cpu_weight_layout l = {
+        .type = type, .n_lane = 1, .block_len = info.block_len, .block_size = info.block_size};
+    if (usage & (TDM_USAGE_MATMUL | TDM_USAGE_EXPERT)) {
+        l.n_lane = cpu_matmul_kernel_get(device, type)->n_lane;
+    }
+    l.n_block = ne[0] / info.block_len;
+    l.n_row = ne[1];
+    l.n_group = ne[1] / l.n_lane + (ne[1] % l.n_lane != 0);
+    l.row_size = tdm_type_row_size(type, ne[0]);
+    int64_t n_row_kept, size;
+    if (ne[1] < 0 || ne[2] < 0 || ne[3] < 0 || __builtin_mul_overflow(ne[2], ne[3], &l.n_matrix) ||
+        __builtin_mul_overflow(l.n_group, (int64_t)l.n_lane, &n_row_kept) ||
+        __builtin_mul_overflow(n_row_kept, l.n_matrix, &n_row_kept) ||
+        __builtin_mul_overflow(n_row_kept, (int64_t)l.row_size, &size) || size > INT64_MAX / 2) {
+        return tdm_fail(err, TDM_INVALID_ARGUMENT,
+                        "a weight of [%lld, %lld, %lld, %lld] has no size in bytes",
+                        (long long)ne[0], (long long)ne[1], (long long)ne[2], (long long)ne[3]);
+    }
+    l.group_size = l.row_size * (size_t)l.n_lane;
+    *layout_out = l;
+    return TDM_OK;
+}
+
+/* Bits j, j + 4, ... of `word` to byte j; see BITS. */
+static uint32_t bits_spread(uint32_t word) {
+    uint32_t out = 0;
+    for (int j = 0; j < 4; j++) {
+        uint32_t t = word >> j & 0x11111111;
+        t = (t | t >> 3) & 0x03030303;
+        t = (t | t >> 6) & 0x000f000f;
+        t = (t | t >> 12) & 0xff;
+        out |= t << 8 * j;
+    }
+    return out;
+}
+
+static uint32_t bits_gather(uint32_t word) {
+    uint32_t out = 0;
+    for (int j = 0; j < 4; j++) {
+        uint32_t t = word >> 8 * j & 0xff;
+        t = (t | t << 12) & 0x000f000f;
+        t = (t | t << 6) & 0x03030303;
+        t = (t | t << 3) & 0x11111111;
+        out |= t << j;
+    }
+    return out;
+}
+
+/* Moves the units of one field between a canonical block and its lane; `pitch` is the distance of
+ * a lane's units in the group. */
+static void field_scatter(const field *f, uint8_t *lane, size_t pitch, const uint8_t *block) {
+    uint32_t word;
+    switch (f->unit) {
+    case 1:
+        for (int i = 0; i < f->size; i++) lane[(size_t)i * pitch] = block[i];
+        break;
+    case 2:
+        for (int i = 0; i < f->size; i += 2) memcpy(lane + (size_t)(i / 2) * pitch, block + i, 2);
+        break;
+    case 4:
+        for (int i = 0; i < f->size; i += 4) memcpy(lane + (size_t)(i / 4) * pitch, block + i, 4);
+        break;
+    default:
+        memcpy(&word, block, 4);
+        word = bits_spread(word);
+        memcpy(lane, &word, 4);
+    }
+}
+
+static void field_gather(const field *f, const uint8_t *lane, size_t pitch, uint8_t *block) {
+    uint32_t word;
+    switch (f->unit) {
+    case 1:
+        for (int i = 0; i < f->size; i++) block[i] = lane[(size_t)i * pitch];
+        break;
+    case 2:
+        for (int i = 0; i < f->size; i += 2) memcpy(block + i, lane + (size_t)(i / 2) * pitch, 2);
+        break;
+    case 4:
+        for (int i = 0; i < f->size; i += 4) memcpy(block + i, lane + (size_t)(i / 4) * pitch, 4);
+        break;
+    default:
+        memcpy(&word, lane, 4);
+        word = bits_gather(word);
+        memcpy(block, &word, 4);
+    }
+}
+
+/* Where the fields of one lane of one block lie in an interleaved group. */
+typedef struct cursor {
+    size_t base[2]; /* bytes from the group: block b of plane p is at base[p] + b * step[p] */
+    size_t step[2];
+} cursor;
+
+static cursor cursor_get(const cpu_weight_layout *l) {
+    size_t plane0 = cpu_weight_plane_size(l->type), lanes = (size_t)l->n_lane;
+    return (cursor){.base = {0, (size_t)l->n_block * lanes * plane0},
+                    .step = {lanes * plane0, lanes * ((size_t)l->block_size - plane0)}};
+}
+
+static size_t unit_size(const field *f) {
+    return f->unit == BITS ? 4 : f->unit;
+}
+
+static void block_scatter(const cpu_weight_layout *l, const cursor *at, uint8_t *group, int64_t b,
+                          int32_t lane, const uint8_t *block) {
+    size_t used[2] = {0, 0};
+    for (const field *f = recipes[l->type].fields, *end = f + MAX_FIELDS; f < end && f->size; f++) {
+        uint8_t *to = group + at->base[f->plane] + (size_t)b * at->step[f->plane] +
+                      used[f->plane] * (size_t)l->n_lane + (size_t)lane * unit_size(f);
+        field_scatter(f, to, unit_size(f) * (size_t)l->n_lane, block + f->off);
+        used[f->plane] += f->size;
+    }
+}
+
+static void block_gather(const cpu_weight_layout *l, const cursor *at, const uint8_t *group,
+                         int64_t b, int32_t lane, uint8_t *block) {
+    size_t used[2] = {0, 0};
+    for (const field *f = recipes[l->type].fields, *end = f + MAX_FIELDS; f < end && f->size; f++) {
+        const uint8_t *from = group + at->base[f->plane] + (size_t)b * at->step[f->plane] +
+                              used[f->plane] * (size_t)l->n_lane + (size_t)lane * unit_size(f);
+        field_gather(f, from, unit_size(f) * (size_t)l->n_lane, block + f->off);
+        used[f->plane] += f->size;
+    }
+}
+
+/* Elements of a plain type: a field of n_block units. */
+static void elements_scatter(const cpu_weight_layout *l, uint8_t *group, int64_t first, int64_t n,
+                             int32_t lane, const uint8_t *src) {
+    size_t size = (size_t)l->block_size, pitch = size * (size_t)l->n_lane;
+    uint8_t *to = group + (size_t)first * pitch + (size_t)lane * size;
+    if (size == 2) {
+        for (int64_t i = 0; i < n; i++, to += pitch, src += 2) memcpy(to, src, 2);
+    } else {
+        for (int64_t i = 0; i < n; i++, to += pitch, src += 4) memcpy(to, src, 4);
+    }
+}
+
+static void elements_gather(const cpu_weight_layout *l, const uint8_t *group, int64_t first,
+                            int64_t n, int32_t lane, uint8_t *dst) {
+    size_t size = (size_t)l->block_size, pitch = size * (size_t)l->n_lane;
+    const uint8_t *from = group + (size_t)first * pitch + (size_t)lane * size;
+    if (size == 2) {
+        for (int64_t i = 0; i < n; i++, from += pitch, dst += 2) memcpy(dst, from, 2);
+    } else {
+        for (int64_t i = 0; i < n; i++, from += pitch, dst += 4) memcpy(dst, from, 4);
+    }
+}
+
+/* Blocks first .. first + n - 1 of a row; `lane` is its lane in the group. */
+static void row_scatter(const cpu_weight_layout *l, const cursor *at, uint8_t *group, int32_t lane,
+                        int64_t first, int64_t n, const uint8_t *src) {
+    if (l->n_lane == 1) {
+        memcpy(group + (size_t)first * (size_t)l->block_size, src,
+               (size_t)n * (size_t)l->block_size);
+    } else if (l->block_len == 1) {
+        elements_scatter(l, group, first, n, lane, src);
+    } else {
+        for (int64_t b = first; b < first + n; b++, src += l->block_size) {
+            block_scatter(l, at, group, b, lane, src);
+        }
+    }
+}
+
+static void row_gather(const cpu_weight_layout *l, const cursor *at, const uint8_t *group,
+                       int32_t lane, int64_t first, int64_t n, uint8_t *dst) {
+    if (l->n_lane == 1) {
+        memcpy(dst, group + (size_t)first * (size_t)l->block_size,
+               (size_t)n * (size_t)l->block_size);
+    } else if (l->block_len == 1) {
+        elements_gather(l, group, first, n, lane, dst);
+    } else {
+        for (int64_t b = first; b < first + n; b++, dst += l->block_size) {
+            block_gather(l, at, group, b, lane, dst);
+        }
+    }
+}
+
+/* Where the group of row `row` (numbered over all matrices) begins; *lane is its lane there. */
+static size_t group_off(const cpu_weight_layout *l, int64_t row, int32_t *lane) {
+    int64_t matrix = row / l->n_row, in_matrix = row % l->n_row;
+    *lane = (int32_t)(in_matrix % l->n_lane);
+    return (size_t)(matrix * l->n_group + in_matrix / l->n_lane) * l->group_size;
+}
+
+tdm_status cpu_weight_size(const cpu_device *device, const tdm_tensor_desc *desc,
+                           uint64_t *size_out, tdm_error *err) {
+    cpu_weight_layout l;
+    tdm_status status = cpu_weight_layout_get(device, desc->type, desc->usage, desc->ne, &l, err);
+    if (status != TDM_OK) return status;
+    *size_out = (uint64_t)(l.n_matrix * l.n_group) * l.group_size;
+    return TDM_OK;
+}
+
+/* Checks a part of a tensor and turns columns into blocks. */
+static tdm_status part_check(const cpu_device *device, const tdm_tensor_desc *desc,
+                             int64_t row_first, int64_t n_row, int64_t col_first, int64_t n_col,
+                             cpu_weight_layout *l, tdm_error *err) {
+    tdm_status status = cpu_weight_layout_get(device, desc->type, desc->usage, desc->ne, l, err);
+    if (status != TDM_OK) return status;
+    int64_t row_end, col_end, n_row_all = l->n_row * l->n_matrix;
+    if (row_first < 0 || n_row < 0 || col_first < 0 || n_col < 0 ||
+        __builtin_add_overflow(row_first, n_row, &row_end) || row_end > n_row_all ||
+        __builtin_add_overflow(col_first, n_col, &col_end) || col_end > desc->ne[0]) {
+        return tdm_fail(err, TDM_OUT_OF_RANGE,
+                        "rows %lld + %lld, columns %lld + %lld lie outside a tensor of %lld x %lld",
+                        (long long)row_first, (long long)n_row, (long long)col_first,
+                        (long long)n_col, (long long)n_row_all, (long long)desc->ne[0]);
+    }
+    if (col_first % l->block_len != 0 || n_col % l->block_len != 0) {
+        return tdm_fail(err, TDM_INVALID_ARGUMENT, "columns %lld + %lld are not whole blocks of %s",
+                        (long long)col_first, (long long)n_col, tdm_type_name(desc->type));
+    }
+    return TDM_OK;
+}
+
+tdm_status cpu_weight_upload(const cpu_device *device, uint8_t *dst, const tdm_tensor_desc *desc,
+                             const void *src, uint64_t row_pitch, int64_t row_first, int64_t n_row,
+                             int64_t col_first, int64_t n_col, tdm_error *err) {
+    cpu_weight_layout l;
+    tdm_status status = part_check(device, desc, row_first, n_row, col_first, n_col, &l, err);
+    if (status != TDM_OK || n_row == 0 || n_col == 0) return status;
+    cursor at = cursor_get(&l);
+    const uint8_t *row_src = src;
+    for (int64_t row = row_first; row < row_first + n_row; row++, row_src += row_pitch) {
+        int32_t lane;
+        uint8_t *group = dst + group_off(&l, row, &lane);
+        row_scatter(&l, &at, group, lane, col_first / l.block_len, n_col / l.block_len, row_src);
+    }
+    return TDM_OK;
+}
+
+tdm_status cpu_weight_download(const cpu_device *device, const uint8_t *src,
+                               const tdm_tensor_desc *desc, void *dst, uint64_t row_pitch,
+                               int64_t row_first, int64_t n_row, int64_t col_first, int64_t n_col,
+                               tdm_error *err) {
+    cpu_weight_layout l;
+    tdm_status status = part_check(device, desc, row_first, n_row, col_first, n_col, &l, err);
+    if (status != TDM_OK || n_row == 0 || n_col == 0) return status;
+    cursor at = cursor_get(&l);
+    uint8_t *row_dst = dst;
+    for (int64_t row = row_first; row < row_first + n_row; row++, row_dst += row_pitch) {
+        int32_t lane;
+        const uint8_t *group = src + group_off(&l, row, &lane);
+        row_gather(&l, &at, group, lane, col_first / l.block_len, n_col / l.block_len, row_dst);
+    }
+    return TDM_OK;
+}
+
+void cpu_weight_get_row(const cpu_device *device, const cpu_view *table, int64_t row, float *out) {
+    cpu_weight_layout l;
+    if (cpu_weight_layout_get(device, table->type, table->usage, table->ne, &l, NULL) != TDM_OK) {
+        return; /* the graph was verified: this type and shape were uploaded */
+    }
+    tdm_row_dequantize_fn dequantize = tdm_row_codec_get(table->type).dequantize;
+    int32_t lane;
+    const uint8_t *group = table->data + group_off(&l, row, &lane);
+    if (l.n_lane == 1) {
+        dequantize(group, out, table->ne[0]);
+        return;
+    }
+    /* Canonical bytes of a piece of the row at a time: one block, or as many elements as fit. */
+    cursor at = cursor_get(&l);
+    union {
+        uint32_t align;
+        uint8_t bytes[MAX_BLOCK_SIZE];
+    } piece;
+    int64_t n_step = l.block_len > 1 ? 1 : MAX_BLOCK_SIZE / l.block_size;
+    for (int64_t b = 0; b < l.n_block; b += n_step) {
+        int64_t n = l.n_block - b < n_step ? l.n_block - b : n_step;
+        row_gather(&l, &at, group, lane, b, n, piece.bytes);
+        dequantize(piece.bytes, out + b * l.block_len, n * l.block_len);
+    }
+}

@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * weight.h: how this device keeps a matrix, as the matmul kernels and the uploader see it.
+ *
+ * Mental model. The rows of a matrix are dealt into groups of `n_lane` neighbours; the kernels
+ * compute a whole group at once, one row per vector lane. Inside a group the same word of all rows
+ * lies side by side:
+ *
+ *   group    = plane 0 of block 0, plane 0 of block 1, ..., then plane 1 of block 0, ...
+ *   plane    = the fields listed in weight.c for the type, one after the other
+ *   field    = unit 0 of lane 0, unit 0 of lane 1, ..., unit 1 of lane 0, ...
+ *
+ * Codes have units of 4 bytes (what one 32-bit lane of a dot-product instruction takes), scales
+ * units of 1 or 2. Plane 1 holds what would push the codes of the next block off a 64-byte
+ * boundary. Nothing is widened: a group takes exactly the canonical bytes of its rows; only a last,
+ * partly filled group of a matrix is padded, with rows that nobody reads. Every canonical bit is
+ * kept, so that a download gives the file's bytes back.
+ *
+ * n_lane 1 means canonical rows: tables that are only looked up, and devices whose kernels (plain
+ * C, the reference) read canonical blocks. [k, n, n_expert] is n_expert matrices, each padded.
+ */
+#ifndef TANDEM_CPU_WEIGHT_H
+#define TANDEM_CPU_WEIGHT_H
+
+#include "plugins/cpu/cpu.h"
+
+typedef struct cpu_weight_layout {
+    tdm_type type;
+    int32_t n_lane;     /* rows of a group; 1 = canonical */
+    int32_t block_len;  /* elements */
+    int32_t block_size; /* bytes */
+    int64_t n_block;    /* blocks of a row */
+    int64_t n_row;      /* rows of one matrix */
+    int64_t n_group;    /* groups of one matrix */
+    int64_t n_matrix;
+    size_t row_size;   /* bytes of a canonical row */
+    size_t group_size; /* bytes: n_lane * row_size */
+} cpu_weight_layout;
+
+/* Bytes of plane 0 of one block of one row: where plane 1 begins is n_block * n_lane times this. */
+size_t cpu_weight_plane_size(tdm_type type);
+
+/* The layout in which `device` keeps a tensor of that type, usage and shape. TDM_UNSUPPORTED for a
+ * type that is no number, TDM_INVALID_ARGUMENT for rows that are not whole blocks or a size beyond
+ * 2^62 bytes. [any-thread] */
+tdm_status cpu_weight_layout_get(const cpu_device *device, tdm_type type, uint32_t usage,
+                                 const int64_t ne[TDM_MAX_DIMS], cpu_weight_layout *layout_out,
+                                 tdm_error *err);
+
+#endif
