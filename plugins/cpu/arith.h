@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * arith.h: the kernels of arith.c, one set for each instruction set. They take dense rows; what is
+ * strided or repeated along ne[0] stays with arith.c.
+ */
+#ifndef TANDEM_CPU_ARITH_H
+#define TANDEM_CPU_ARITH_H
+
+#include "plugins/cpu/cpu.h"
+
+/* Sources and destination do not overlap; n >= 0. An element's result does not depend on n or on
+ * its place in the row. */
+typedef struct cpu_arith_kernels {
+    uint32_t isa; /* CPU_ISA_* that they need */
+    const char *name;
+    void (*add)(const float *a, const float *b, float *y, int64_t n);
+    void (*mul)(const float *a, const float *b, float *y, int64_t n);
+    void (*scale)(const float *x, float *y, int64_t n, float scale, float bias);
+    /* act(x) * up; up NULL: act(x). */
+    void (*glu)(tdm_act act, const float *x, const float *up, float *y, int64_t n);
+} cpu_arith_kernels;
+
+extern const cpu_arith_kernels cpu_arith_avx2, cpu_arith_avx512; /* x86/arith_*.c */
+
+/* The formulas of op.h with every operation in double, rounded once: the oracle. */
+float cpu_act_reference(tdm_act act, float x);
+
+/* act(x) in f32, for kernels whose vectors do not know `act`. */
+float cpu_act_plain(tdm_act act, float x);
+
+#endif

@@ -1,0 +1,244 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * buffer.c: the device's memory, which is the host's, and the way of tensors in and out of it. What
+ * a private layout looks like is weight.c's and kv_page.c's.
+ */
+#include <sys/mman.h>
+
+#include "plugins/cpu/device.h"
+#include "plugins/cpu/memory.h"
+
+enum {
+    SMALL_PAGE = 4096,
+    HUGE_PAGE = 2 << 20,
+    /* Below this a huge page's rounding is worth more than the misses it saves. */
+    HUGE_FROM = 8 << 20
+};
+
+static tdm_status buffer_alloc(tdm_device *device, const tdm_buffer_params *params,
+                               tdm_buffer **buffer_out, tdm_error *err) {
+    const tdm_host *host = device->host;
+    tdm_buffer_params p;
+    uint64_t total, available;
+    cpu_struct_read(&p, sizeof p, params);
+    cpu_memory_query(&total, &available);
+    /* Asked before allocating, since the system hands out addresses for memory that it lacks. */
+    bool is_too_large = p.size > SIZE_MAX / 2 || (available != 0 && p.size > available);
+    tdm_buffer *buffer = is_too_large ? NULL : host->alloc(host->context, sizeof *buffer, 0);
+    uint8_t *data = NULL;
+    if (buffer != NULL && p.size > 0) {
+        size_t align = p.size >= HUGE_FROM    ? HUGE_PAGE
+                       : p.size >= SMALL_PAGE ? SMALL_PAGE
+                                              : CPU_BUFFER_ALIGN;
+        data = host->alloc(host->context, (size_t)p.size, align);
+        if (data == NULL) {
+            host->free(host->context, buffer, sizeof *buffer);
+            buffer = NULL;
+        }
+    }
+    if (buffer == NULL)
+        return tdm_fail(err, TDM_RESOURCE_EXHAUSTED,
+                        "not enough memory: asked for %llu bytes, %llu are free",
+                        (unsigned long long)p.size, (unsigned long long)available);
+    /* Only whole huge pages; whatever follows the buffer is not ours to advise on. A kernel
+     * without them says no, and nothing is lost. */
+    if (p.size >= HUGE_FROM)
+        (void)madvise(data, (size_t)p.size / HUGE_PAGE * HUGE_PAGE, MADV_HUGEPAGE);
+    *buffer = (tdm_buffer){.device = device, .data = data, .size = p.size};
+    *buffer_out = buffer;
+    return TDM_OK;
+}
+
+static void buffer_free(tdm_buffer *buffer) {
+    if (buffer == NULL) return;
+    const tdm_host *host = buffer->device->host;
+    if (buffer->data != NULL && !buffer->is_imported)
+        host->free(host->context, buffer->data, (size_t)buffer->size);
+    host->free(host->context, buffer, sizeof *buffer);
+}
+
+static tdm_status range_check(const tdm_buffer *buffer, const char *what, uint64_t off,
+                              uint64_t size, tdm_error *err) {
+    if (off <= buffer->size && size <= buffer->size - off) return TDM_OK;
+    return tdm_fail(
+        err, TDM_OUT_OF_RANGE, "%s: %llu bytes at offset %llu are not inside a buffer of %llu",
+        what, (unsigned long long)size, (unsigned long long)off, (unsigned long long)buffer->size);
+}
+
+static tdm_status buffer_upload(tdm_buffer *buffer, uint64_t off, const void *src, uint64_t size,
+                                tdm_error *err) {
+    tdm_status status = range_check(buffer, "upload", off, size, err);
+    if (status == TDM_OK && size > 0) memcpy(buffer->data + off, src, (size_t)size);
+    return status;
+}
+
+static tdm_status buffer_download(tdm_buffer *buffer, uint64_t off, void *dst, uint64_t size,
+                                  tdm_error *err) {
+    tdm_status status = range_check(buffer, "download", off, size, err);
+    if (status == TDM_OK && size > 0) memcpy(dst, buffer->data + off, (size_t)size);
+    return status;
+}
+
+static tdm_status buffer_copy(tdm_buffer *dst, uint64_t dst_off, tdm_buffer *src, uint64_t src_off,
+                              uint64_t size, tdm_error *err) {
+    tdm_status status = range_check(dst, "copy, destination", dst_off, size, err);
+    if (status == TDM_OK) status = range_check(src, "copy, source", src_off, size, err);
+    if (status != TDM_OK || size == 0) return status;
+    const uint8_t *from = src->data + src_off;
+    uint8_t *to = dst->data + dst_off;
+    if (from < to + size && to < from + size)
+        return tdm_fail(err, TDM_INVALID_ARGUMENT, "copy: the ranges overlap");
+    memcpy(to, from, (size_t)size);
+    return TDM_OK;
+}
+
+static tdm_status buffer_fill(tdm_buffer *buffer, uint64_t off, uint64_t size, uint8_t byte,
+                              tdm_error *err) {
+    tdm_status status = range_check(buffer, "fill", off, size, err);
+    if (status == TDM_OK && size > 0) memset(buffer->data + off, byte, (size_t)size);
+    return status;
+}
+
+static void *buffer_host_pointer(tdm_buffer *buffer) {
+    return buffer->data;
+}
+
+static tdm_status buffer_import_host(tdm_device *device, void *ptr, uint64_t size,
+                                     tdm_import_info *info_out, tdm_buffer **buffer_out,
+                                     tdm_error *err) {
+    const tdm_host *host = device->host;
+    if ((ptr == NULL && size > 0) || size > SIZE_MAX / 2)
+        return tdm_fail(err, TDM_INVALID_ARGUMENT, "import: no memory to import");
+    if ((uintptr_t)ptr % CPU_BUFFER_ALIGN != 0)
+        return tdm_fail(err, TDM_UNSUPPORTED, "import: the address is not a multiple of %d",
+                        (int)CPU_BUFFER_ALIGN);
+    tdm_buffer *buffer = host->alloc(host->context, sizeof *buffer, 0);
+    if (buffer == NULL) return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "import: no memory");
+    *buffer = (tdm_buffer){.device = device, .data = ptr, .size = size, .is_imported = true};
+    if (info_out != NULL) {
+        /* The device is the host: same memory, same atomics. */
+        tdm_import_info info = {.struct_size = sizeof info,
+                                .is_coherent = true,
+                                .has_atomic32 = true,
+                                .has_atomic64 = true,
+                                .is_pollable = true};
+        cpu_struct_write(info_out, &info, sizeof info);
+    }
+    *buffer_out = buffer;
+    return TDM_OK;
+}
+
+/* ---- Tensors --------------------------------------------------------------------------------- */
+
+/* Reads the caller's description and refuses what no layout could hold. */
+static tdm_status desc_read(const tdm_tensor_desc *theirs, tdm_tensor_desc *desc, tdm_error *err) {
+    cpu_struct_read(desc, sizeof *desc, theirs);
+    tdm_type_info type = tdm_type_get_info(desc->type);
+    if (type.name == NULL)
+        return tdm_fail(err, TDM_UNSUPPORTED, "tensor: type %d is unknown", (int)desc->type);
+    uint64_t size = (uint64_t)type.block_size;
+    for (int i = 0; i < TDM_MAX_DIMS; i++) {
+        int64_t n = desc->ne[i];
+        if (n < 0 || (i == 0 && n % type.block_len != 0))
+            return tdm_fail(err, TDM_INVALID_ARGUMENT,
+                            "tensor: %lld is no length of axis %d in type %s", (long long)n, i,
+                            type.name);
+        if (n > 0 && (__builtin_mul_overflow(size, (uint64_t)n, &size) || size > INT64_MAX))
+            return tdm_fail(err, TDM_INVALID_ARGUMENT, "tensor: larger than any memory");
+    }
+    return TDM_OK;
+}
+
+static tdm_status buffer_tensor_size(tdm_device *device, const tdm_tensor_desc *desc,
+                                     uint64_t *size_out, tdm_error *err) {
+    tdm_tensor_desc d;
+    tdm_status status = desc_read(desc, &d, err);
+    if (status != TDM_OK) return status;
+    if (d.usage != 0) return cpu_weight_size(device, &d, size_out, err);
+    *size_out = tdm_tensor_canonical_size(d.type, d.ne);
+    return TDM_OK;
+}
+
+/* Checks description, rows and columns, and that the tensor lies inside the buffer. */
+static tdm_status part_check(const tdm_buffer *buffer, uint64_t off, const tdm_tensor_desc *theirs,
+                             int64_t row_first, int64_t n_row, int64_t col_first, int64_t n_col,
+                             tdm_tensor_desc *desc, tdm_error *err) {
+    uint64_t size = 0;
+    tdm_status status = desc_read(theirs, desc, err);
+    if (status == TDM_OK) status = buffer_tensor_size(buffer->device, desc, &size, err);
+    if (status == TDM_OK) status = range_check(buffer, "tensor", off, size, err);
+    if (status != TDM_OK) return status;
+    int64_t n_row_all = tdm_shape_rows(desc->ne), len = tdm_type_get_info(desc->type).block_len;
+    if (row_first < 0 || n_row < 0 || row_first > n_row_all || n_row > n_row_all - row_first)
+        return tdm_fail(err, TDM_OUT_OF_RANGE, "tensor: rows %lld and %lld more, of %lld",
+                        (long long)row_first, (long long)n_row, (long long)n_row_all);
+    if (col_first < 0 || n_col < 0 || col_first > desc->ne[0] || n_col > desc->ne[0] - col_first)
+        return tdm_fail(err, TDM_OUT_OF_RANGE, "tensor: columns %lld and %lld more, of %lld",
+                        (long long)col_first, (long long)n_col, (long long)desc->ne[0]);
+    if (col_first % len != 0 || n_col % len != 0)
+        return tdm_fail(err, TDM_INVALID_ARGUMENT,
+                        "tensor: columns %lld and %lld more are not whole blocks of %s",
+                        (long long)col_first, (long long)n_col, tdm_type_name(desc->type));
+    return TDM_OK;
+}
+
+static tdm_status buffer_tensor_upload(tdm_buffer *buffer, uint64_t off,
+                                       const tdm_tensor_desc *desc, const void *src,
+                                       uint64_t row_pitch, int64_t row_first, int64_t n_row,
+                                       int64_t col_first, int64_t n_col, tdm_error *err) {
+    tdm_tensor_desc d;
+    tdm_status status = part_check(buffer, off, desc, row_first, n_row, col_first, n_col, &d, err);
+    if (status != TDM_OK || n_row == 0 || n_col == 0) return status;
+    if (d.usage != 0)
+        return cpu_weight_upload(buffer->device, buffer->data + off, &d, src, row_pitch, row_first,
+                                 n_row, col_first, n_col, err);
+    size_t row_size = tdm_type_row_size(d.type, d.ne[0]);
+    uint8_t *dst =
+        buffer->data + off + (size_t)row_first * row_size + tdm_type_row_size(d.type, col_first);
+    for (int64_t r = 0; r < n_row; r++)
+        memcpy(dst + (size_t)r * row_size, (const uint8_t *)src + (size_t)r * row_pitch,
+               tdm_type_row_size(d.type, n_col));
+    return TDM_OK;
+}
+
+static tdm_status buffer_tensor_download(tdm_buffer *buffer, uint64_t off,
+                                         const tdm_tensor_desc *desc, void *dst, uint64_t row_pitch,
+                                         int64_t row_first, int64_t n_row, int64_t col_first,
+                                         int64_t n_col, tdm_error *err) {
+    tdm_tensor_desc d;
+    tdm_status status = part_check(buffer, off, desc, row_first, n_row, col_first, n_col, &d, err);
+    if (status != TDM_OK || n_row == 0 || n_col == 0) return status;
+    if (d.usage != 0)
+        return cpu_weight_download(buffer->device, buffer->data + off, &d, dst, row_pitch,
+                                   row_first, n_row, col_first, n_col, err);
+    size_t row_size = tdm_type_row_size(d.type, d.ne[0]);
+    const uint8_t *src =
+        buffer->data + off + (size_t)row_first * row_size + tdm_type_row_size(d.type, col_first);
+    for (int64_t r = 0; r < n_row; r++)
+        memcpy((uint8_t *)dst + (size_t)r * row_pitch, src + (size_t)r * row_size,
+               tdm_type_row_size(d.type, n_col));
+    return TDM_OK;
+}
+
+static tdm_status buffer_kv_page_size(tdm_device *device, const tdm_kv_desc *desc,
+                                      uint64_t *size_out, tdm_error *err) {
+    tdm_kv_desc d;
+    cpu_struct_read(&d, sizeof d, desc);
+    return cpu_kv_page_size(device, &d, size_out, err);
+}
+
+const tdm_buffer_ops cpu_buffer_ops = {
+    .struct_size = sizeof(tdm_buffer_ops),
+    .alloc = buffer_alloc,
+    .free = buffer_free,
+    .upload = buffer_upload,
+    .download = buffer_download,
+    .copy = buffer_copy,
+    .fill = buffer_fill,
+    .host_pointer = buffer_host_pointer,
+    .import_host = buffer_import_host,
+    .tensor_size = buffer_tensor_size,
+    .tensor_upload = buffer_tensor_upload,
+    .tensor_download = buffer_tensor_download,
+    .kv_page_size = buffer_kv_page_size,
+};

@@ -1,0 +1,211 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * device.c: describing the processor, opening devices on it, their options, and what slices their
+ * kernels take. One device is enumerated; opened several times with different threads and cores it
+ * gives the members of a group.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "plugins/cpu/cores.h"
+#include "plugins/cpu/device.h"
+#include "plugins/cpu/isa.h"
+#include "plugins/cpu/memory.h"
+#include "plugins/cpu/plan.h"
+#include "plugins/cpu/pool.h"
+#include "plugins/cpu/sysfile.h"
+
+enum { MAX_THREADS = 1024 };
+
+static tdm_status device_count(tdm_instance *instance, int32_t *n_out, tdm_error *err) {
+    (void)instance;
+    (void)err;
+    *n_out = 1;
+    return TDM_OK;
+}
+
+/* The value of the first "key : value" line of /proc/cpuinfo with that key; empty where absent. */
+static void cpuinfo_field(const char *text, const char *key, char *out, size_t out_size) {
+    out[0] = 0;
+    const char *line = strstr(text, key);
+    if (line == NULL) return;
+    const char *value = strchr(line, ':');
+    if (value == NULL || memchr(line, '\n', (size_t)(value - line)) != NULL) return;
+    value++;
+    value += strspn(value, " \t");
+    snprintf(out, out_size, "%.*s", (int)strcspn(value, "\n"), value);
+}
+
+static void info_fill(int32_t n_thread, tdm_device_info *info_out) {
+    tdm_device_info info = {.struct_size = sizeof info};
+    char text[4096]; /* the first processor's lines */
+    snprintf(info.name, sizeof info.name, "cpu0");
+    if (cpu_sysfile_read("/proc/cpuinfo", text, sizeof text)) {
+        cpuinfo_field(text, "model name", info.description, sizeof info.description);
+        cpuinfo_field(text, "vendor_id", info.vendor, sizeof info.vendor);
+    }
+    cpu_memory_query(&info.memory_total, &info.memory_free);
+    info.buffer_align = CPU_BUFFER_ALIGN;
+    info.flags = TDM_DEVICE_IS_HOST;
+    info.n_thread = n_thread;
+    cpu_struct_write(info_out, &info, sizeof info);
+}
+
+static tdm_status device_describe(tdm_instance *instance, int32_t index, tdm_device_info *info_out,
+                                  tdm_error *err) {
+    (void)instance;
+    if (index != 0)
+        return tdm_fail(err, TDM_NOT_FOUND, "cpu: no device %d; there is one, number 0",
+                        (int)index);
+    info_fill(cpu_cores_default(), info_out);
+    return TDM_OK;
+}
+
+/* Options as parsed; threads 0 = not given. */
+typedef struct device_options {
+    int32_t n_thread;
+    bool has_cores;
+    cpu_set_t cores;
+    uint32_t isa;
+    bool is_reference;
+} device_options;
+
+static tdm_status option_parse(const tdm_option *option, device_options *o, tdm_error *err) {
+    const char *value = option->value != NULL ? option->value : "";
+    if (strcmp(option->key, "threads") == 0) {
+        char *end;
+        errno = 0;
+        long n = strtol(value, &end, 10);
+        if (value[0] < '0' || value[0] > '9' || *end != 0 || errno != 0 || n < 1 || n > MAX_THREADS)
+            return tdm_fail(err, TDM_INVALID_ARGUMENT,
+                            "threads = %s: not a number of threads from 1 to %d", value,
+                            (int)MAX_THREADS);
+        o->n_thread = (int32_t)n;
+        return TDM_OK;
+    }
+    if (strcmp(option->key, "cores") == 0) {
+        o->has_cores = true;
+        return cpu_cores_parse(value, &o->cores, err);
+    }
+    if (strcmp(option->key, "isa") == 0) return cpu_isa_parse(value, &o->isa, err);
+    if (strcmp(option->key, "path") == 0) {
+        o->is_reference = strcmp(value, "reference") == 0;
+        if (o->is_reference || strcmp(value, "fast") == 0) return TDM_OK;
+        return tdm_fail(err, TDM_INVALID_ARGUMENT, "path = %s: unknown; use fast or reference",
+                        value);
+    }
+    return tdm_fail(err, TDM_INVALID_ARGUMENT,
+                    "%s: not an option of a cpu device; it has threads, cores, isa and path",
+                    option->key);
+}
+
+static tdm_status device_open(tdm_instance *instance, const tdm_device_params *params,
+                              tdm_device **device_out, tdm_error *err) {
+    const tdm_host *host = instance->host;
+    tdm_device_params p;
+    device_options o = {.isa = cpu_isa_detect()};
+    cpu_struct_read(&p, sizeof p, params);
+    if (p.index != 0)
+        return tdm_fail(err, TDM_NOT_FOUND, "cpu: no device %d; there is one, number 0",
+                        (int)p.index);
+    for (int32_t i = 0; i < p.n_option; i++) {
+        tdm_status status = option_parse(&p.options[i], &o, err);
+        if (status != TDM_OK) return status;
+    }
+    if (o.n_thread == 0) o.n_thread = o.has_cores ? CPU_COUNT(&o.cores) : cpu_cores_default();
+    cpu_device *device = host->alloc(host->context, sizeof *device, 0);
+    if (device == NULL) return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "cpu: no memory");
+    *device = (cpu_device){
+        .host = host,
+        .n_thread = o.n_thread,
+        .isa = o.is_reference ? 0 : o.isa,
+        .is_reference = o.is_reference,
+    };
+    tdm_status status =
+        cpu_pool_create(host, o.n_thread, o.has_cores ? &o.cores : NULL, &device->pool, err);
+    if (status != TDM_OK) {
+        host->free(host->context, device, sizeof *device);
+        return status;
+    }
+    *device_out = device;
+    return TDM_OK;
+}
+
+static void device_close(tdm_device *device) {
+    if (device == NULL) return;
+    const tdm_host *host = device->host;
+    cpu_pool_destroy(device->pool);
+    host->free(host->context, device, sizeof *device);
+}
+
+static tdm_status device_get_info(tdm_device *device, tdm_device_info *info_out, tdm_error *err) {
+    (void)err;
+    info_fill(device->n_thread, info_out);
+    return TDM_OK;
+}
+
+static tdm_status device_supports_op(tdm_device *device, const tdm_graph *graph, int32_t node,
+                                     tdm_error *err) {
+    return cpu_op_supports(device, graph, node, err);
+}
+
+static tdm_status device_graph_supports(tdm_device *device, const tdm_graph *graph,
+                                        uint8_t *supported_out, tdm_error *err) {
+    (void)err;
+    for (int32_t i = 0; i < graph->n_node; i++)
+        supported_out[i] = cpu_op_supports(device, graph, i, NULL) == TDM_OK;
+    return TDM_OK;
+}
+
+static tdm_status device_compute_sync(tdm_device *device, const tdm_graph *graph,
+                                      const tdm_binding *bindings, int32_t n_binding,
+                                      tdm_error *err) {
+    const tdm_host *host = device->host;
+    tdm_plan *plan = NULL;
+    tdm_status status = cpu_plan_create(device, graph, &plan, err);
+    if (status != TDM_OK) return status;
+    status = cpu_plan_check(plan, bindings, n_binding, err);
+    if (status == TDM_OK) {
+        size_t bases_size = ((size_t)cpu_plan_n_slot(plan) + 1) * sizeof(uint8_t *);
+        uint8_t **bases = host->alloc(host->context, bases_size, 0);
+        if (bases != NULL) {
+            cpu_plan_bases(plan, bindings, bases);
+            cpu_plan_run(plan, bases);
+            host->free(host->context, bases, bases_size);
+        } else {
+            status = tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "cpu: no memory for %d bindings",
+                              (int)n_binding);
+        }
+    }
+    cpu_plan_destroy(plan);
+    return status;
+}
+
+static tdm_status device_split_unit(tdm_device *device, const tdm_graph *graph, int32_t value,
+                                    int32_t axis, int64_t *unit_out, tdm_error *err) {
+    (void)device;
+    if (value < 0 || value >= graph->n_value || axis < 0 || axis >= TDM_MAX_DIMS)
+        return tdm_fail(err, TDM_INVALID_ARGUMENT, "split_unit: no axis %d of value %d", (int)axis,
+                        (int)value);
+    tdm_type type = (tdm_type)tdm_graph_value(graph, value)->type;
+    *unit_out = axis == 0 ? tdm_type_get_info(type).block_len : 1;
+    return TDM_OK;
+}
+
+const tdm_device_ops cpu_device_ops = {
+    .struct_size = sizeof(tdm_device_ops),
+    .count = device_count,
+    .describe = device_describe,
+    .open = device_open,
+    .close = device_close,
+    .get_info = device_get_info,
+    .supports_op = device_supports_op,
+    .graph_supports = device_graph_supports,
+    .graph_compute_sync = device_compute_sync,
+};
+
+const tdm_split_ops cpu_split_ops = {
+    .struct_size = sizeof(tdm_split_ops),
+    .split_unit = device_split_unit,
+};

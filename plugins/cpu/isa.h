@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * isa.h: which instruction sets this processor and its operating system offer, and their words in
+ * options. Which of them a device may use is its own choice (device.c).
+ */
+#ifndef TANDEM_CPU_ISA_H
+#define TANDEM_CPU_ISA_H
+
+#include "plugins/cpu/cpu.h"
+
+/* CPU_ISA_* that the processor has and the operating system saves on a switch. [any-thread] */
+uint32_t cpu_isa_detect(void);
+
+/* What a device with option `isa = text` may use: "auto" all that was detected, "plain" nothing,
+ * "avx2" and "avx512" (which includes AVX2) or "neon" that set. TDM_INVALID_ARGUMENT for another
+ * word, TDM_UNSUPPORTED where this machine lacks the set. [any-thread] */
+tdm_status cpu_isa_parse(const char *text, uint32_t *isa_out, tdm_error *err);
+
+/* The word of the best set in `isa` ("plain" for none). Never NULL. [any-thread] */
+const char *cpu_isa_name(uint32_t isa);
+
+#endif

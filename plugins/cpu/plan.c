@@ -1,0 +1,299 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * plan.c: from a graph to a list of nodes with fixed views, and running the list. When a
+ * computation may start is the queue's business.
+ *
+ * Addresses are bound when they differ from the last computation's: in steady decoding they never
+ * do. Binding also decides where workers must meet: a node needs the barrier before it only where
+ * it touches bytes that a node since the last barrier wrote, or writes bytes that one read. That
+ * can be told from addresses alone, since the caller may bind two temporaries to the same bytes.
+ */
+#include "core/base/view.h"
+#include "plugins/cpu/plan.h"
+#include "plugins/cpu/pool.h"
+
+/* Where a source or destination lies: base address of `slot` plus `off`. */
+typedef struct plan_place {
+    int32_t slot; /* -1: absent */
+    int64_t off;
+} plan_place;
+
+typedef struct plan_node {
+    cpu_node node; /* data pointers as last bound */
+    plan_place src[TDM_MAX_SRC];
+    plan_place dst[TDM_MAX_DST];
+    bool writes_state;
+    bool uses_scratch;
+    bool needs_barrier; /* before it; as last bound */
+} plan_node;
+
+struct tdm_plan {
+    cpu_device *device;
+    const tdm_graph *graph;
+    plan_node *nodes;     /* n_node: those that are no views */
+    uint64_t *slot_sizes; /* bytes that a slot needs; 0 = no node uses it */
+    uint8_t **bases;      /* as last bound */
+    uint8_t *scratch;
+    size_t scratch_size;
+    size_t plan_size; /* of this allocation, arrays included */
+    int32_t n_node;
+    int32_t n_slot;
+    bool is_bound;
+};
+
+/* ---- Making ---------------------------------------------------------------------------------- */
+
+static tdm_status slot_size_find(const cpu_device *device, const tdm_value *v, uint64_t *size_out,
+                                 tdm_error *err) {
+    if (v->kind == TDM_VALUE_WEIGHT && v->usage != 0) {
+        tdm_tensor_desc desc = {.struct_size = sizeof desc,
+                                .type = (tdm_type)v->type,
+                                .usage = v->usage,
+                                .ne = {v->ne[0], v->ne[1], v->ne[2], v->ne[3]}};
+        return cpu_weight_size(device, &desc, size_out, err);
+    }
+    *size_out = tdm_tensor_canonical_size((tdm_type)v->type, v->ne);
+    return TDM_OK;
+}
+
+/* Fills view and place of value `index`; -1 is absent. */
+static tdm_status view_fill(tdm_plan *plan, const tdm_view_place *places, int32_t index,
+                            cpu_view *view, plan_place *place, tdm_error *err) {
+    memset(view, 0, sizeof *view);
+    *place = (plan_place){.slot = -1};
+    if (index < 0) return TDM_OK;
+    const tdm_value *v = tdm_graph_value(plan->graph, index);
+    const tdm_view_place *at = &places[index];
+    const tdm_value *base = tdm_graph_value(plan->graph, at->base);
+    view->type = (tdm_type)v->type;
+    view->usage = v->kind == TDM_VALUE_WEIGHT ? v->usage : 0;
+    memcpy(view->ne, v->ne, sizeof view->ne);
+    memcpy(view->nb, at->nb, sizeof view->nb);
+    *place = (plan_place){.slot = base->slot, .off = at->off};
+    return slot_size_find(plan->device, base, &plan->slot_sizes[base->slot], err);
+}
+
+static tdm_status node_fill(tdm_plan *plan, const tdm_view_place *places, int32_t index,
+                            plan_node *out, tdm_error *err) {
+    const tdm_node *n = tdm_graph_node(plan->graph, index);
+    tdm_status status = cpu_op_supports(plan->device, plan->graph, index, err);
+    const cpu_op_impl *impl = cpu_op_find(n->op);
+    out->node = (cpu_node){.device = plan->device, .graph = plan->graph, .node = n, .impl = impl};
+    for (int i = 0; i < TDM_MAX_SRC && status == TDM_OK; i++)
+        status = view_fill(plan, places, i < n->n_src ? n->src[i] : -1, &out->node.src[i],
+                           &out->src[i], err);
+    for (int i = 0; i < TDM_MAX_DST && status == TDM_OK; i++)
+        status = view_fill(plan, places, i < n->n_dst ? n->dst[i] : -1, &out->node.dst[i],
+                           &out->dst[i], err);
+    if (status != TDM_OK) return status;
+    size_t scratch_size =
+        impl->scratch_size != NULL ? impl->scratch_size(plan->device, plan->graph, n) : 0;
+    out->uses_scratch = scratch_size > 0;
+    if (scratch_size > plan->scratch_size) plan->scratch_size = scratch_size;
+    out->writes_state = n->op == TDM_OP_KV_WRITE || n->op == TDM_OP_KV_SHIFT ||
+                        n->op == TDM_OP_KV_COPY || n->op == TDM_OP_KV_IMPORT;
+    return TDM_OK;
+}
+
+tdm_status cpu_plan_create(cpu_device *device, const tdm_graph *graph, tdm_plan **plan_out,
+                           tdm_error *err) {
+    const tdm_host *host = device->host;
+    int32_t n_node = 0;
+    for (int32_t i = 0; i < graph->n_node; i++)
+        n_node += !tdm_op_is_view(tdm_graph_node(graph, i)->op);
+    size_t nodes_off = (sizeof(tdm_plan) + 63) / 64 * 64;
+    size_t sizes_off = nodes_off + (size_t)n_node * sizeof(plan_node);
+    size_t bases_off = sizes_off + (size_t)graph->n_slot * sizeof(uint64_t);
+    size_t plan_size = bases_off + (size_t)graph->n_slot * sizeof(uint8_t *);
+    size_t places_size = ((size_t)graph->n_value + 1) * sizeof(tdm_view_place);
+    uint8_t *memory = host->alloc(host->context, plan_size, 64);
+    tdm_view_place *places = host->alloc(host->context, places_size, 0);
+    tdm_plan *plan = (void *)memory;
+    tdm_status status = TDM_OK;
+    if (memory == NULL || places == NULL) {
+        if (memory != NULL) host->free(host->context, memory, plan_size);
+        if (places != NULL) host->free(host->context, places, places_size);
+        return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "cpu: no memory for a plan of %d nodes",
+                        (int)graph->n_node);
+    }
+    memset(memory, 0, plan_size);
+    *plan = (tdm_plan){
+        .device = device,
+        .graph = graph,
+        .nodes = (void *)(memory + nodes_off),
+        .slot_sizes = (void *)(memory + sizes_off),
+        .bases = (void *)(memory + bases_off),
+        .plan_size = plan_size,
+        .n_slot = graph->n_slot,
+    };
+    tdm_view_resolve_all(graph, places);
+    for (int32_t i = 0; i < graph->n_node && status == TDM_OK; i++)
+        if (!tdm_op_is_view(tdm_graph_node(graph, i)->op))
+            status = node_fill(plan, places, i, &plan->nodes[plan->n_node++], err);
+    host->free(host->context, places, places_size);
+    if (status == TDM_OK && plan->scratch_size > 0) {
+        plan->scratch = host->alloc(host->context, plan->scratch_size, 64);
+        if (plan->scratch == NULL)
+            status = tdm_fail(err, TDM_RESOURCE_EXHAUSTED,
+                              "cpu: no memory for %zu bytes of scratch", plan->scratch_size);
+    }
+    if (status != TDM_OK) {
+        cpu_plan_destroy(plan);
+        return status;
+    }
+    for (int32_t i = 0; i < plan->n_node; i++) plan->nodes[i].node.scratch = plan->scratch;
+    *plan_out = plan;
+    return TDM_OK;
+}
+
+void cpu_plan_destroy(tdm_plan *plan) {
+    if (plan == NULL) return;
+    const tdm_host *host = plan->device->host;
+    if (plan->scratch != NULL) host->free(host->context, plan->scratch, plan->scratch_size);
+    host->free(host->context, plan, plan->plan_size);
+}
+
+const cpu_device *cpu_plan_device(const tdm_plan *plan) {
+    return plan->device;
+}
+
+int32_t cpu_plan_n_slot(const tdm_plan *plan) {
+    return plan->n_slot;
+}
+
+void cpu_plan_sizes(const tdm_plan *plan, uint64_t *scratch_size_out, uint64_t *host_size_out) {
+    *scratch_size_out = plan->scratch_size;
+    *host_size_out = plan->plan_size;
+}
+
+/* ---- Binding --------------------------------------------------------------------------------- */
+
+static const char *slot_name(const tdm_plan *plan, int32_t slot) {
+    for (int32_t i = 0; i < plan->graph->n_value; i++)
+        if (tdm_graph_value(plan->graph, i)->slot == slot)
+            return tdm_graph_value_name(plan->graph, i);
+    return "";
+}
+
+tdm_status cpu_plan_check(const tdm_plan *plan, const tdm_binding *bindings, int32_t n_binding,
+                          tdm_error *err) {
+    if (n_binding != plan->n_slot)
+        return tdm_fail(err, TDM_INVALID_ARGUMENT, "cpu: %d bindings for a graph of %d slots",
+                        (int)n_binding, (int)plan->n_slot);
+    for (int32_t i = 0; i < n_binding; i++) {
+        const tdm_binding *b = &bindings[i];
+        uint64_t need = plan->slot_sizes[i];
+        if (need == 0) continue;
+        if (b->buffer == NULL)
+            return tdm_fail(err, TDM_INVALID_ARGUMENT, "cpu: slot %d ('%s') is not bound", (int)i,
+                            slot_name(plan, i));
+        if (b->off % CPU_BUFFER_ALIGN != 0)
+            return tdm_fail(err, TDM_INVALID_ARGUMENT,
+                            "cpu: slot %d ('%s') is bound at offset %llu, not a multiple of %d",
+                            (int)i, slot_name(plan, i), (unsigned long long)b->off,
+                            (int)CPU_BUFFER_ALIGN);
+        if (b->size < need || b->off > b->buffer->size || b->size > b->buffer->size - b->off)
+            return tdm_fail(
+                err, TDM_OUT_OF_RANGE,
+                "cpu: slot %d ('%s') needs %llu bytes and is bound to %llu at %llu of a "
+                "buffer of %llu",
+                (int)i, slot_name(plan, i), (unsigned long long)need, (unsigned long long)b->size,
+                (unsigned long long)b->off, (unsigned long long)b->buffer->size);
+    }
+    return TDM_OK;
+}
+
+void cpu_plan_bases(const tdm_plan *plan, const tdm_binding *bindings, uint8_t **bases_out) {
+    for (int32_t i = 0; i < plan->n_slot; i++)
+        bases_out[i] = plan->slot_sizes[i] != 0 ? bindings[i].buffer->data + bindings[i].off : NULL;
+}
+
+/* Bytes touched by the nodes since the last barrier. */
+enum { MAX_SPANS = 48 };
+typedef struct plan_span {
+    const uint8_t *first, *end;
+    bool is_written;
+} plan_span;
+typedef struct plan_spans {
+    plan_span spans[MAX_SPANS];
+    int n;
+    bool uses_scratch;
+} plan_spans;
+
+static bool spans_conflict(const plan_spans *s, plan_span x) {
+    for (int i = 0; i < s->n; i++)
+        if ((s->spans[i].is_written || x.is_written) && x.first < s->spans[i].end &&
+            s->spans[i].first < x.end)
+            return true;
+    return false;
+}
+
+/* What a node touches: whole slots, which contain its views. */
+static int node_spans(const tdm_plan *plan, const plan_node *p, plan_span *out) {
+    int n = 0;
+    for (int i = 0; i < TDM_MAX_SRC + TDM_MAX_DST; i++) {
+        const plan_place *place = i < TDM_MAX_SRC ? &p->src[i] : &p->dst[i - TDM_MAX_SRC];
+        if (place->slot < 0 || plan->slot_sizes[place->slot] == 0) continue;
+        const uint8_t *first = plan->bases[place->slot];
+        /* A state is written in place; which source it is does not matter: the others are read
+         * by everyone. */
+        out[n++] = (plan_span){first, first + plan->slot_sizes[place->slot],
+                               i >= TDM_MAX_SRC || p->writes_state};
+    }
+    return n;
+}
+
+static void barriers_place(tdm_plan *plan) {
+    plan_spans since = {.n = 0};
+    for (int32_t i = 0; i < plan->n_node; i++) {
+        plan_node *p = &plan->nodes[i];
+        plan_span spans[TDM_MAX_SRC + TDM_MAX_DST];
+        int n = node_spans(plan, p, spans);
+        p->needs_barrier = since.n + n > MAX_SPANS || (since.uses_scratch && p->uses_scratch);
+        for (int k = 0; k < n && !p->needs_barrier; k++)
+            p->needs_barrier = spans_conflict(&since, spans[k]);
+        if (p->needs_barrier) since = (plan_spans){.n = 0};
+        memcpy(&since.spans[since.n], spans, (size_t)n * sizeof spans[0]);
+        since.n += n;
+        since.uses_scratch |= p->uses_scratch;
+    }
+}
+
+static void plan_bind(tdm_plan *plan, uint8_t *const *bases) {
+    size_t size = (size_t)plan->n_slot * sizeof bases[0];
+    if (plan->is_bound && memcmp(plan->bases, bases, size) == 0) return;
+    memcpy(plan->bases, bases, size);
+    for (int32_t i = 0; i < plan->n_node; i++) {
+        plan_node *p = &plan->nodes[i];
+        for (int k = 0; k < TDM_MAX_SRC + TDM_MAX_DST; k++) {
+            const plan_place *place = k < TDM_MAX_SRC ? &p->src[k] : &p->dst[k - TDM_MAX_SRC];
+            cpu_view *view = k < TDM_MAX_SRC ? &p->node.src[k] : &p->node.dst[k - TDM_MAX_SRC];
+            if (place->slot < 0) continue;
+            /* An empty value is present and has no bytes; any address but NULL will do. */
+            view->data =
+                bases[place->slot] != NULL ? bases[place->slot] + place->off : (uint8_t *)plan;
+        }
+    }
+    barriers_place(plan);
+    plan->is_bound = true;
+}
+
+/* ---- Running --------------------------------------------------------------------------------- */
+
+static void plan_work(void *arg, cpu_worker *w) {
+    const tdm_plan *plan = arg;
+    for (int32_t i = 0; i < plan->n_node; i++) {
+        const plan_node *p = &plan->nodes[i];
+        const cpu_op_impl *impl = p->node.impl;
+        if (p->needs_barrier) cpu_worker_barrier(w);
+        if (plan->device->is_reference && impl->run_reference != NULL)
+            impl->run_reference(&p->node, w);
+        else
+            impl->run(&p->node, w);
+    }
+}
+
+void cpu_plan_run(tdm_plan *plan, uint8_t *const *bases) {
+    plan_bind(plan, bases);
+    cpu_pool_run(plan->device->pool, plan_work, plan);
+}

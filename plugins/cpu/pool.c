@@ -1,0 +1,218 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * pool.c: threads that wait for work and for each other. Both waits look at one word for a bounded
+ * time, then sleep on a condition variable: between the nodes of a graph the others come within
+ * microseconds, and sleeping would cost more than the node; between steps an idle device must not
+ * hold the processor.
+ *
+ * Sleeping without losing a wake-up: a sleeper counts itself, then looks at the word again, under
+ * the mutex; the waker changes the word, then looks at the count. In sequentially consistent
+ * order one of the two sees the other.
+ */
+#include <signal.h>
+#include <string.h>
+#include <time.h>
+
+#include "plugins/cpu/cores.h"
+#include "plugins/cpu/pool.h"
+
+enum {
+    /* About what a sleep and its wake-up cost together, twice: whoever waits longer loses little
+     * by sleeping. */
+    SPIN_NS = 100000,
+    /* With more threads than processors the one waited for may need this very processor. */
+    CROWDED_SPIN_NS = 2000,
+    /* Behind the spin: offer the processor to whoever is waited for before the way through the
+     * kernel's wait queues. */
+    YIELD_NS = 50000,
+    LOOKS_PER_CLOCK = 32 /* the clock costs as much as some looks */
+};
+
+typedef struct pool_thread {
+    cpu_pool *pool;
+    pthread_t thread;
+    int32_t ith;
+} pool_thread;
+
+/* A word that threads wait on, on a cache line of its own. */
+typedef struct pool_word {
+    _Alignas(64) _Atomic uint32_t value;
+    _Atomic int32_t n_sleeper;
+} pool_word;
+
+struct cpu_pool {
+    pool_word job;                          /* counts jobs: workers wait for the next */
+    pool_word meeting;                      /* counts barriers passed */
+    _Alignas(64) _Atomic int32_t n_arrived; /* at the current barrier */
+    _Alignas(64) pthread_mutex_t sleep_mutex;
+    pthread_cond_t changed;
+    pthread_mutex_t run_mutex; /* one job at a time */
+    cpu_pool_fn fn;            /* of the current job; NULL ends the threads */
+    void *arg;
+    const tdm_host *host;
+    int32_t n_thread;
+    int32_t n_started; /* entries of threads[] that run */
+    int32_t spin_ns;
+    bool is_pinned;
+    cpu_set_t cores;
+    pool_thread threads[]; /* n_thread - 1; thread i is worker i + 1 */
+};
+
+static uint64_t clock_ns(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+bool cpu_pool_spin(const cpu_pool *pool, cpu_spin *spin) {
+    cpu_relax();
+    if (++spin->n_look % LOOKS_PER_CLOCK != 0) return true;
+    uint64_t now = clock_ns();
+    if (spin->end_ns == 0) spin->end_ns = now + (uint64_t)pool->spin_ns;
+    if (now < spin->end_ns) return true;
+    if (now >= spin->end_ns + YIELD_NS) return false;
+    sched_yield();
+    return true;
+}
+
+static void word_wait(cpu_pool *pool, pool_word *word, uint32_t seen) {
+    cpu_spin spin = {0};
+    do {
+        if (atomic_load_explicit(&word->value, memory_order_acquire) != seen) return;
+    } while (cpu_pool_spin(pool, &spin));
+    pthread_mutex_lock(&pool->sleep_mutex);
+    atomic_fetch_add(&word->n_sleeper, 1);
+    while (atomic_load(&word->value) == seen) pthread_cond_wait(&pool->changed, &pool->sleep_mutex);
+    atomic_fetch_sub(&word->n_sleeper, 1);
+    pthread_mutex_unlock(&pool->sleep_mutex);
+}
+
+static void word_raise(cpu_pool *pool, pool_word *word) {
+    atomic_fetch_add(&word->value, 1);
+    if (atomic_load(&word->n_sleeper) == 0) return;
+    pthread_mutex_lock(&pool->sleep_mutex);
+    pthread_cond_broadcast(&pool->changed);
+    pthread_mutex_unlock(&pool->sleep_mutex);
+}
+
+void cpu_worker_barrier(cpu_worker *w) {
+    cpu_pool *pool = w->pool;
+    if (w->nth == 1) return;
+    uint32_t seen = atomic_load_explicit(&pool->meeting.value, memory_order_acquire);
+    if (atomic_fetch_add(&pool->n_arrived, 1) == w->nth - 1) {
+        /* Nobody arrives again before the word moves, so the count may be reset first. */
+        atomic_store_explicit(&pool->n_arrived, 0, memory_order_relaxed);
+        word_raise(pool, &pool->meeting);
+    } else {
+        word_wait(pool, &pool->meeting, seen);
+    }
+}
+
+static void affinity_apply(const cpu_pool *pool, int32_t ith) {
+    if (!pool->is_pinned) return;
+    cpu_set_t set = pool->cores;
+    /* A processor each where they suffice; otherwise all threads share them all. */
+    if (pool->n_thread <= CPU_COUNT(&pool->cores)) {
+        int32_t rank = 0;
+        CPU_ZERO(&set);
+        for (int i = 0; i < CPU_SETSIZE; i++)
+            if (CPU_ISSET(i, &pool->cores) && rank++ == ith) CPU_SET(i, &set);
+    }
+    /* A processor that went away since the list was checked leaves the thread where it is. */
+    (void)pthread_setaffinity_np(pthread_self(), sizeof set, &set);
+}
+
+int cpu_thread_start(pthread_t *thread_out, void *(*main)(void *), void *arg) {
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int rc = pthread_create(thread_out, NULL, main, arg);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return rc;
+}
+
+void cpu_pool_pin_caller(const cpu_pool *pool) {
+    affinity_apply(pool, 0);
+}
+
+static void *thread_main(void *arg) {
+    pool_thread *self = arg;
+    cpu_pool *pool = self->pool;
+    cpu_worker w = {.ith = self->ith, .nth = pool->n_thread, .pool = pool};
+    affinity_apply(pool, self->ith);
+    for (uint32_t seen = 0;; seen++) {
+        word_wait(pool, &pool->job, seen);
+        if (pool->fn == NULL) return NULL;
+        pool->fn(pool->arg, &w);
+        cpu_worker_barrier(&w);
+    }
+}
+
+void cpu_pool_run(cpu_pool *pool, cpu_pool_fn fn, void *arg) {
+    cpu_worker w = {.ith = 0, .nth = pool->n_thread, .pool = pool};
+    pthread_mutex_lock(&pool->run_mutex);
+    if (pool->n_thread > 1) {
+        pool->fn = fn;
+        pool->arg = arg;
+        word_raise(pool, &pool->job);
+    }
+    fn(arg, &w);
+    cpu_worker_barrier(&w);
+    pthread_mutex_unlock(&pool->run_mutex);
+}
+
+static size_t pool_size(int32_t n_thread) {
+    return sizeof(cpu_pool) + (size_t)(n_thread - 1) * sizeof(pool_thread);
+}
+
+tdm_status cpu_pool_create(const tdm_host *host, int32_t n_thread, const cpu_set_t *cores,
+                           cpu_pool **pool_out, tdm_error *err) {
+    cpu_pool *pool = host->alloc(host->context, pool_size(n_thread), 64);
+    if (pool == NULL)
+        return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "no memory for a pool of %d threads",
+                        (int)n_thread);
+    memset(pool, 0, pool_size(n_thread));
+    pool->host = host;
+    pool->n_thread = n_thread;
+    if (cores != NULL) {
+        pool->is_pinned = true;
+        pool->cores = *cores;
+    }
+    int32_t n_core = cores != NULL ? (int32_t)CPU_COUNT(cores) : cpu_cores_available();
+    pool->spin_ns = n_thread <= n_core ? SPIN_NS : CROWDED_SPIN_NS;
+    int rc = pthread_mutex_init(&pool->sleep_mutex, NULL);
+    if (rc == 0 && (rc = pthread_mutex_init(&pool->run_mutex, NULL)) != 0)
+        pthread_mutex_destroy(&pool->sleep_mutex);
+    if (rc == 0 && (rc = pthread_cond_init(&pool->changed, NULL)) != 0) {
+        pthread_mutex_destroy(&pool->run_mutex);
+        pthread_mutex_destroy(&pool->sleep_mutex);
+    }
+    if (rc != 0) {
+        host->free(host->context, pool, pool_size(n_thread));
+        return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "thread pool: %s", strerror(rc));
+    }
+    for (int32_t i = 0; i < n_thread - 1; i++) {
+        pool->threads[i] = (pool_thread){.pool = pool, .ith = i + 1};
+        rc = cpu_thread_start(&pool->threads[i].thread, thread_main, &pool->threads[i]);
+        if (rc != 0) {
+            cpu_pool_destroy(pool);
+            return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "cannot start thread %d of %d: %s",
+                            (int)i + 2, (int)n_thread, strerror(rc));
+        }
+        pool->n_started++;
+    }
+    *pool_out = pool;
+    return TDM_OK;
+}
+
+void cpu_pool_destroy(cpu_pool *pool) {
+    if (pool == NULL) return;
+    pool->fn = NULL;
+    word_raise(pool, &pool->job);
+    for (int32_t i = 0; i < pool->n_started; i++) pthread_join(pool->threads[i].thread, NULL);
+    pthread_cond_destroy(&pool->changed);
+    pthread_mutex_destroy(&pool->run_mutex);
+    pthread_mutex_destroy(&pool->sleep_mutex);
+    const tdm_host *host = pool->host;
+    host->free(host->context, pool, pool_size(pool->n_thread));
+}

@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * pool.h: the threads of a device, and how they meet. What they compute is the caller's; in which
+ * order computations come is the queue's.
+ */
+#ifndef TANDEM_CPU_POOL_H
+#define TANDEM_CPU_POOL_H
+
+#include <pthread.h>
+#include <sched.h>
+
+#include "plugins/cpu/cpu.h"
+
+/* One worker's part of a job. */
+typedef void (*cpu_pool_fn)(void *arg, cpu_worker *w);
+
+/* A pool of n_thread workers: n_thread - 1 threads of its own, and whoever calls cpu_pool_run.
+ * `cores` (NULL: anywhere) are the processors that they stay on. Destroyed with
+ * cpu_pool_destroy. [setup] */
+tdm_status cpu_pool_create(const tdm_host *host, int32_t n_thread, const cpu_set_t *cores,
+                           cpu_pool **pool_out, tdm_error *err);
+
+/* Ends and joins the threads; NULL is a no-op. No job is under way. [setup] */
+void cpu_pool_destroy(cpu_pool *pool);
+
+/* Runs fn(arg, w) on every worker, the calling thread being worker 0, and returns when all are
+ * done. Callers from several threads take turns. [any-thread] */
+void cpu_pool_run(cpu_pool *pool, cpu_pool_fn fn, void *arg);
+
+/* Moves the calling thread to where worker 0 belongs; without effect on a pool that is not pinned.
+ * For threads that the plugin owns. [any-thread] */
+void cpu_pool_pin_caller(const cpu_pool *pool);
+
+/* pthread_create with every signal blocked: signals are for the program's own threads.
+ * [any-thread] */
+int cpu_thread_start(pthread_t *thread_out, void *(*main)(void *), void *arg);
+
+/* True while a waiting thread should go on looking instead of sleeping: one policy for the pool's
+ * own waits and the queue's. Start with *spin = {0}. [any-thread] */
+typedef struct cpu_spin {
+    int32_t n_look;
+    uint64_t end_ns;
+} cpu_spin;
+bool cpu_pool_spin(const cpu_pool *pool, cpu_spin *spin);
+
+/* A processor that waits in a loop says so, to the benefit of its sibling and its own exit. */
+static inline void cpu_relax(void) {
+#if defined(__x86_64__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ __volatile__("yield");
+#endif
+}
+
+#endif

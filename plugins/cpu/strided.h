@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * strided.h: rows of views wherever they lie, and how workers divide rows and columns.
+ */
+#ifndef TANDEM_CPU_STRIDED_H
+#define TANDEM_CPU_STRIDED_H
+
+#include <string.h>
+
+#include "plugins/cpu/cpu.h"
+
+/* Columns are dealt out in multiples of this, so that kernels see whole vectors but at a row's end
+ * and an element is computed the same way whoever computes it. */
+enum { CPU_COLUMN_UNIT = 16 };
+
+/* First element of row `row` of a value of shape `ne`, read from `v`, whose axes are as long or 1
+ * (repeated). */
+static inline uint8_t *cpu_view_row_as(const cpu_view *v, const int64_t ne[TDM_MAX_DIMS],
+                                       int64_t row) {
+    uint8_t *data = v->data;
+    for (int i = 1; i < TDM_MAX_DIMS; i++) {
+        if (v->ne[i] != 1) data += row % ne[i] * v->nb[i];
+        row /= ne[i];
+    }
+    return data;
+}
+
+/* First element of a view's row. */
+static inline uint8_t *cpu_view_row(const cpu_view *v, int64_t row) {
+    return cpu_view_row_as(v, v->ne, row);
+}
+
+/* The elements (blocks) of a row lie one after the other. */
+static inline bool cpu_view_has_dense_rows(const cpu_view *v) {
+    return v->ne[0] <= 1 || v->nb[0] == tdm_type_get_info(v->type).block_size;
+}
+
+/* All elements lie one after the other, so that the rows are one long one. */
+static inline bool cpu_view_is_dense(const cpu_view *v) {
+    int64_t size = (int64_t)tdm_type_row_size(v->type, v->ne[0]);
+    if (!cpu_view_has_dense_rows(v)) return false;
+    for (int i = 1; i < TDM_MAX_DIMS; i++) {
+        if (v->ne[i] > 1 && v->nb[i] != size) return false;
+        size *= v->ne[i];
+    }
+    return true;
+}
+
+static inline float cpu_f32_at(const uint8_t *row, int64_t i, int64_t nb) {
+    float x;
+    memcpy(&x, row + i * nb, sizeof x);
+    return x;
+}
+
+static inline int32_t cpu_i32_at(const uint8_t *row, int64_t i, int64_t nb) {
+    int32_t x;
+    memcpy(&x, row + i * nb, sizeof x);
+    return x;
+}
+
+/* A worker's rows and columns: whole rows where there are enough of them, else columns of all. */
+typedef struct cpu_tile {
+    int64_t row_first, row_last;
+    int64_t col_first, col_last;
+} cpu_tile;
+
+static inline cpu_tile cpu_tile_share(const cpu_worker *w, int64_t n_row, int64_t n_col) {
+    cpu_tile t = {0, n_row, 0, n_col};
+    if (n_row >= w->nth)
+        cpu_worker_share(w, n_row, 1, &t.row_first, &t.row_last);
+    else
+        cpu_worker_share(w, n_col, CPU_COLUMN_UNIT, &t.col_first, &t.col_last);
+    return t;
+}
+
+#endif
