@@ -3,9 +3,11 @@
  * random_model.c: see random_model.h. Tensor names and keys are those that llama.cpp's
  * architecture "llama" has (ggml-org/llama.cpp, gguf-py/gguf/constants.py).
  *
- * Weights: w[row][col] = g(hash(seed, name, row) + col) / sqrt(row length), g close to a standard
- * normal, so that a matrix product keeps the size of its input and activations stay sane through
- * any number of layers.
+ * Weights: w[row][col] = scale * g(hash(seed, name, row) + col), g close to a standard normal.
+ * scale = 1 / sqrt(row length) lets a product keep the size of its input; what goes back into the
+ * residual stream is smaller by sqrt(2 * layers), as in GPT-2 (Radford et al., 2019, section 2.3),
+ * and the embedding, where it is not the output head too, has scale 1. So the stream dominates, as
+ * in a trained model, and rounding errors grow no faster than there.
  */
 #include "bench/random_model.h"
 
@@ -152,6 +154,7 @@ typedef struct weight {
     char name[64];
     const char *short_name; /* without the layer */
     weight_kind kind;
+    float scale; /* matrices: the numbers' standard deviation */
     tdm_type type, round_type;
     int32_t n_dims;
     int64_t ne[3];
@@ -185,6 +188,7 @@ static void list_add(weight_list *list, const random_model_spec *spec, int64_t l
     weight *w = &list->items[list->n++];
     *w = (weight){.short_name = name,
                   .kind = kind,
+                  .scale = 1.0f / sqrtf((float)ne0),
                   .type = TDM_TYPE_F32,
                   .round_type = TDM_TYPE_F32,
                   .n_dims = ne1 == 0   ? 1
@@ -201,9 +205,18 @@ static void list_add(weight_list *list, const random_model_spec *spec, int64_t l
     }
 }
 
+/* A matrix whose product is added to the residual stream. */
+static void list_add_branch(weight_list *list, const random_model_spec *spec, int64_t layer,
+                            const char *name, int64_t ne0, int64_t ne1, int64_t ne2) {
+    list_add(list, spec, layer, name, WEIGHT_MATRIX, ne0, ne1, ne2);
+    if (!list->is_short_of_memory)
+        list->items[list->n - 1].scale = 1.0f / sqrtf((float)ne0 * 2.0f * (float)spec->n_layer);
+}
+
 static void list_fill(weight_list *list, const random_model_spec *s) {
     const int64_t q_width = s->n_head * s->head_dim, kv_width = s->n_head_kv * s->head_dim;
     list_add(list, s, -1, "token_embd.weight", WEIGHT_MATRIX, s->n_embd, s->n_vocab, 0);
+    if (!s->is_tied && !list->is_short_of_memory) list->items[list->n - 1].scale = 1.0f;
     if (s->rope == RANDOM_MODEL_ROPE_LLAMA3)
         list_add(list, s, -1, "rope_freqs.weight", WEIGHT_ROPE_FREQS, s->head_dim / 2, 0, 0);
     for (int64_t l = 0; l < s->n_layer; ++l) {
@@ -211,18 +224,18 @@ static void list_fill(weight_list *list, const random_model_spec *s) {
         list_add(list, s, l, "attn_q.weight", WEIGHT_MATRIX, s->n_embd, q_width, 0);
         list_add(list, s, l, "attn_k.weight", WEIGHT_MATRIX, s->n_embd, kv_width, 0);
         list_add(list, s, l, "attn_v.weight", WEIGHT_MATRIX, s->n_embd, kv_width, 0);
-        list_add(list, s, l, "attn_output.weight", WEIGHT_MATRIX, q_width, s->n_embd, 0);
+        list_add_branch(list, s, l, "attn_output.weight", q_width, s->n_embd, 0);
         list_add(list, s, l, "ffn_norm.weight", WEIGHT_NORM, s->n_embd, 0, 0);
         if (s->n_expert > 0) {
             const int64_t n = s->n_expert;
             list_add(list, s, l, "ffn_gate_inp.weight", WEIGHT_ROUTER, s->n_embd, n, 0);
             list_add(list, s, l, "ffn_gate_exps.weight", WEIGHT_MATRIX, s->n_embd, s->n_ff, n);
             list_add(list, s, l, "ffn_up_exps.weight", WEIGHT_MATRIX, s->n_embd, s->n_ff, n);
-            list_add(list, s, l, "ffn_down_exps.weight", WEIGHT_MATRIX, s->n_ff, s->n_embd, n);
+            list_add_branch(list, s, l, "ffn_down_exps.weight", s->n_ff, s->n_embd, n);
         } else {
             list_add(list, s, l, "ffn_gate.weight", WEIGHT_MATRIX, s->n_embd, s->n_ff, 0);
             list_add(list, s, l, "ffn_up.weight", WEIGHT_MATRIX, s->n_embd, s->n_ff, 0);
-            list_add(list, s, l, "ffn_down.weight", WEIGHT_MATRIX, s->n_ff, s->n_embd, 0);
+            list_add_branch(list, s, l, "ffn_down.weight", s->n_ff, s->n_embd, 0);
         }
     }
     list_add(list, s, -1, "output_norm.weight", WEIGHT_NORM, s->n_embd, 0, 0);
@@ -315,7 +328,7 @@ static void *row_job_run(void *arg) {
         else if (w->kind == WEIGHT_NORM)
             row_fill(job->row, n, key, 1.0f, 0.1f);
         else
-            row_fill(job->row, n, hash_mix(key + (uint64_t)r), 0.0f, 1.0f / sqrtf((float)n));
+            row_fill(job->row, n, hash_mix(key + (uint64_t)r), 0.0f, w->scale);
         if (w->round_type != TDM_TYPE_F32) {
             job->status = tdm_row_quantize(w->round_type, job->row, job->blocks, n, NULL);
             if (job->status == TDM_OK)

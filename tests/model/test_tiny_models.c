@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * test_tiny_models.c: the golden probabilities of the tiny models are whole (every row sums to 1,
+ * no two models share theirs), cover every weight type for each of Llama, Mistral and Mixtral and
+ * every RoPE scaling, and each model of the list can be made. That Tandem computes the same
+ * probabilities is tested where a model is run.
+ */
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <setjmp.h>
+#include <math.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#include "llm/gguf.h"
+#include "tests/model/tiny_models.h"
+
+static tiny_models list;
+
+static void test_rows(void **state) {
+    (void)state;
+    for (int i = 0; i < list.n; ++i) {
+        const tiny_model *m = &list.items[i];
+        for (int r = 0; r < list.n_rows; ++r) {
+            double sum = 0;
+            for (int t = 0; t < m->n_vocab; ++t) {
+                const float p = m->probabilities[r * m->n_vocab + t];
+                assert_true(p > 0 && p < 0.9f); /* rounding shows only where nothing is certain */
+                sum += (double)p;
+            }
+            if (!(fabs(sum - 1) < 1e-4)) fail_msg("%s: row %d sums to %f", m->name, r, sum);
+        }
+        for (int j = 0; j < i; ++j)
+            if (memcmp(m->probabilities, list.items[j].probabilities, 64) == 0)
+                fail_msg("%s has the probabilities of %s", m->name, list.items[j].name);
+    }
+    for (int t = 0; t < list.n_tokens; ++t) assert_in_range(list.tokens[t], 0, 290);
+}
+
+static void test_coverage(void **state) {
+    (void)state;
+    static const char *const presets[] = {"tiny-llama ", "tiny-mistral ", "tiny-mixtral "};
+    for (size_t p = 0; p < 3; ++p) {
+        int n_types = 0;
+        for (int i = 0; i < list.n; ++i)
+            n_types += strncmp(list.items[i].name, presets[p], strlen(presets[p])) == 0 &&
+                       strstr(list.items[i].name, " none untied") != NULL;
+        assert_int_equal(n_types, 15);
+    }
+    int n_rope[RANDOM_MODEL_ROPE_COUNT_] = {0}, n_tied = 0;
+    for (int i = 0; i < list.n; ++i) {
+        n_rope[list.items[i].spec.rope] += 1;
+        n_tied += list.items[i].spec.is_tied;
+    }
+    for (int r = 0; r < RANDOM_MODEL_ROPE_COUNT_; ++r) assert_true(n_rope[r] > 0);
+    assert_true(n_tied > 0);
+}
+
+static void test_make(void **state) {
+    (void)state;
+    const char *tmp = getenv("TMPDIR");
+    char folder[256], path[300];
+    snprintf(folder, sizeof folder, "%s/tandem-tiny-XXXXXX", tmp != NULL ? tmp : "/tmp");
+    assert_non_null(mkdtemp(folder));
+    snprintf(path, sizeof path, "%s/model.gguf", folder);
+    for (int i = 0; i < list.n; ++i) {
+        tdm_error err = {0};
+        llm_gguf *g = NULL;
+        if (random_model_write(&list.items[i].spec, path, NULL, NULL, NULL, &err) != TDM_OK ||
+            llm_gguf_open(path, &g, &err) != TDM_OK)
+            fail_msg("%s: %s", list.items[i].name, err.message);
+        for (uint32_t t = 0; t < llm_gguf_tensor_count(g); ++t)
+            assert_int_equal(llm_gguf_tensor_check_type(g, llm_gguf_tensor_at(g, t), &err), TDM_OK);
+        llm_gguf_close(g);
+        remove(path);
+    }
+    assert_int_equal(rmdir(folder), 0);
+}
+
+int main(void) {
+    const char *root = getenv("TANDEM_SOURCE_ROOT");
+    char folder[400];
+    snprintf(folder, sizeof folder, "%s/tests/model/tiny_models", root != NULL ? root : ".");
+    if (!tiny_models_read(folder, &list)) {
+        fprintf(stderr,
+                "%s: models.txt and probabilities.f32 are missing or do not agree; run "
+                "update.sh\n",
+                folder);
+        free(list.data);
+        return 1;
+    }
+    printf("%d models, %d tokens, rows from %d\n", list.n, list.n_tokens, list.first_row);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_rows),
+        cmocka_unit_test(test_coverage),
+        cmocka_unit_test(test_make),
+    };
+    const int n_failed = cmocka_run_group_tests(tests, NULL, NULL);
+    free(list.data);
+    return n_failed;
+}
