@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: MIT
+# Sourced by run.sh, test.sh and .ci/run: which Debian packages are needed, and installing those
+# that are missing.
+
+packages_build="gcc libc6-dev meson ninja-build pkg-config libinih-dev libpcre2-dev libutf8proc-dev"
+packages_test="libcmocka-dev binutils"
+packages_ci="g++ clang"
+
+# packages_install NAME...: installs what is not there; says what before it does so.
+packages_install() {
+    missing=""
+    for name in "$@"; do
+        case "$(dpkg-query -W -f '${Status}' "$name" 2>/dev/null)" in
+        *"install ok installed"*) ;;
+        *) missing="$missing $name" ;;
+        esac
+    done
+    [ -z "$missing" ] && return 0
+    if ! command -v apt-get >/dev/null 2>&1; then
+        echo "needed, and this is no Debian to install them on by itself:$missing" >&2
+        return 1
+    fi
+    as_root=""
+    if [ "$(id -u)" -ne 0 ]; then
+        if ! command -v sudo >/dev/null 2>&1; then
+            echo "needed:$missing; install them as root: apt-get install$missing" >&2
+            return 1
+        fi
+        as_root="sudo"
+    fi
+    echo "installing Debian packages:$missing" >&2
+    $as_root apt-get update -q >&2 || return 1
+    # shellcheck disable=SC2086 # a list of words
+    $as_root env DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends \
+        $missing >&2
+}
+
+# meson_setup FOLDER OPTION...: configures a build folder, or keeps one configured before. A folder
+# of another checkout (moved or copied here) is made anew.
+meson_setup() {
+    folder="$1"
+    shift
+    if [ -f "$folder/meson-private/coredata.dat" ] && meson setup --reconfigure "$folder" "$@" \
+        >"$folder/setup.log" 2>&1; then
+        return 0
+    fi
+    rm -rf "$folder"
+    mkdir -p "$folder"
+    if ! meson setup "$folder" "$@" >"$folder.log" 2>&1; then
+        cat "$folder.log" >&2
+        return 1
+    fi
+    rm -f "$folder.log"
+}

@@ -1,0 +1,33 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT
+# Installs what is missing, builds, and runs every test; closes with "N passed, N failed".
+#   ./test.sh [ARGUMENTS OF meson test, such as a test's name]
+# In the environment: BUILD_FOLDER (build-test) and MESON_OPTIONS (none) choose another build.
+set -eu
+cd "$(dirname "$0")"
+. scripts/packages.sh
+# shellcheck disable=SC2086 # lists of words
+{
+    packages_install $packages_build $packages_test
+    folder="${BUILD_FOLDER:-build-test}"
+    meson_setup "$folder" ${MESON_OPTIONS:-}
+}
+ninja -C "$folder" >"$folder/build.log" 2>&1 || {
+    cat "$folder/build.log" >&2
+    exit 1
+}
+status=0
+meson test -C "$folder" --no-rebuild --print-errorlogs "$@" >"$folder/test.log" 2>&1 || status=$?
+cat "$folder/test.log"
+awk '
+    /^Ok:/ { ok += $2 }
+    /^(Fail|Unexpected Pass|Timeout):/ { fail += $NF }
+    /^Expected Fail:/ { ok += $NF }
+    /^Skipped:/ { skip += $2 }
+    END {
+        printf "%d passed, %d failed", ok, fail
+        if (skip > 0) printf ", %d skipped", skip
+        print ""
+        if (ok + fail == 0) exit 1
+    }' "$folder/test.log"
+exit "$status"
