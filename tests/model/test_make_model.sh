@@ -1,0 +1,47 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT
+#
+# test_make_model.sh: the command line of tandem-make-model ($1): exit codes, messages, the same
+# bytes for the same options, and nothing left behind by a failure.
+set -u
+make_model=$1
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+failed=0
+
+# expect CODE TEXT ARGUMENTS...: TEXT must be in what is printed, in either stream.
+expect() {
+    code=$1 text=$2
+    shift 2
+    said=$("$make_model" "$@" 2>&1)
+    found=$?
+    case "$said" in
+    *"$text"*) ;;
+    *) found="$found without '$text'" ;;
+    esac
+    [ "$found" = "$code" ] && return
+    echo "FAILED: $*: exit code $found, not $code: $said" >&2
+    failed=1
+}
+
+expect 0 "--rope-scaling" --help
+expect 2 "OUT.gguf: is missing"
+expect 2 "nope: unknown preset" --preset nope "$work/a"
+expect 2 "--preset: needs a value" --preset
+expect 2 "--type: unknown type" --type q9_9 "$work/a"
+expect 2 "--layers: needs a whole number" --layers 2x "$work/a"
+expect 2 "--seed: needs a whole number" --seed 99999999999999999999 "$work/a"
+expect 2 "--frob: unknown option" --frob 1 "$work/a"
+expect 2 "one output file only" "$work/a" "$work/b"
+expect 2 "layers is 0" --layers 0 "$work/a"
+expect 2 "multiple of heads-kv" --heads 6 --heads-kv 4 "$work/a"
+expect 1 "cannot create" "$work/no/folder/a"
+expect 1 "is not a regular file" "$work"
+[ -z "$(ls "$work")" ] || { echo "FAILED: left behind: $(ls "$work")" >&2; failed=1; }
+
+expect 0 "1.0 M parameters" --preset tiny-llama --type Q4_K "$work/one"
+expect 0 "" --type q4_K --preset tiny-llama --threads 1 --quiet "$work/two"
+expect 0 "matrices are q8_0, not q4_K" --preset tiny-odd --type q4_K "$work/three"
+cmp "$work/one" "$work/two" || failed=1
+[ "$(ls "$work" | tr '\n' ' ')" = "one three two " ] || failed=1
+exit $failed
