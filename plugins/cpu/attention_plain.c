@@ -89,6 +89,10 @@ static const struct {
     const cpu_score_row *rows;
     size_t n;
 } score_tables[] = {
+#if defined(__x86_64__)
+    {cpu_score_avx512, 9},
+    {cpu_score_avx2, 9},
+#endif
     {score_plain, 1},
 };
 
@@ -99,6 +103,10 @@ static const struct {
     const cpu_add_row *rows;
     size_t n;
 } add_tables[] = {
+#if defined(__x86_64__)
+    {cpu_add_avx512, 9},
+    {cpu_add_avx2, 9},
+#endif
     {add_plain, 2},
 };
 
@@ -107,6 +115,10 @@ static const struct {
     cpu_attention_soften_fn fn;
     const char *name;
 } soften_table[] = {
+#if defined(__x86_64__)
+    {CPU_ISA_AVX512, cpu_soften_avx512, "soften_avx512"},
+    {CPU_ISA_AVX2, cpu_soften_avx2, "soften_avx2"},
+#endif
     {0, cpu_soften_plain, "soften_plain"},
 };
 

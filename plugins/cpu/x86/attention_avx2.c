@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * x86/attention_avx2.c: attention_vector.h in 256-bit vectors (AVX2, FMA, F16C).
+ */
+#include <immintrin.h>
+
+#define LANES      8
+#define SCORE_ROWS 4
+#define ADD_ROWS   2
+#define ADD_VECS   4
+
+typedef __m256i vec_i;
+typedef __m256 vec_f;
+
+#define i_load(p)            _mm256_loadu_si256((const __m256i *)(const void *)(p))
+#define i_set1(x)            _mm256_set1_epi32(x)
+#define i_table(p)           _mm256_broadcastsi128_si256(_mm_loadu_si128((const __m128i *)(const void *)(p)))
+#define i_and(a, b)          _mm256_and_si256(a, b)
+#define i_add(a, b)          _mm256_add_epi32(a, b)
+#define i_or_and(a, b, mask) _mm256_or_si256(a, _mm256_and_si256(b, mask))
+#define i_srl16(x, n)        _mm256_srli_epi16(x, n)
+#define i_sll16(x, n)        _mm256_slli_epi16(x, n)
+#define i_sra16(x, n)        _mm256_srai_epi16(x, n)
+#define i_srl32(x, n)        _mm256_srli_epi32(x, n)
+#define i_sll32(x, n)        _mm256_slli_epi32(x, n)
+#define i_lookup(table, x)   _mm256_shuffle_epi8(table, x)
+#define i_dot(acc, a, b)     _mm256_add_epi32(acc, _mm256_madd_epi16(a, b))
+#define i_to_f(x)            _mm256_cvtepi32_ps(x)
+#define f_to_i(x)            _mm256_cvtps_epi32(x)
+#define f_zero()             _mm256_setzero_ps()
+#define f_load(p)            _mm256_loadu_ps(p)
+#define f_store(p, x)        _mm256_storeu_ps(p, x)
+#define f_set1(x)            _mm256_set1_ps(x)
+#define f_add(a, b)          _mm256_add_ps(a, b)
+#define f_mul(a, b)          _mm256_mul_ps(a, b)
+#define f_div(a, b)          _mm256_div_ps(a, b)
+#define f_fma(a, b, c)       _mm256_fmadd_ps(a, b, c)
+#define f_max(a, b)          _mm256_max_ps(a, b)
+#define f_min(a, b)          _mm256_min_ps(a, b)
+#define f_max_abs(a, b)      _mm256_max_ps(_mm256_andnot_ps(_mm256_set1_ps(-0.0f), a), b)
+#define f_round(x)           _mm256_round_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)
+#define f_from_f16(p)        _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)(p)))
+#define f_from_bf16(p)                                                                             \
+    _mm256_castsi256_ps(_mm256_slli_epi32(                                                         \
+        _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)(const void *)(p))), 16))
+#define f_keep(x, first, last, at)      _mm256_and_ps(x, lanes_in(first, last, at))
+#define f_choose(x, y, first, last, at) _mm256_blendv_ps(y, x, lanes_in(first, last, at))
+#define f_peak(x)                       f_largest(x)
+
+#define INLINE_ static inline __attribute__((always_inline))
+
+/* Lanes i with first <= at + i < last. */
+INLINE_ vec_f lanes_in(int first, int last, int at) {
+    vec_i i = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+    vec_i below_first = _mm256_cmpgt_epi32(_mm256_set1_epi32(first - at), i);
+    vec_i below_last = _mm256_cmpgt_epi32(_mm256_set1_epi32(last - at), i);
+    return _mm256_castsi256_ps(_mm256_andnot_si256(below_first, below_last));
+}
+
+INLINE_ void i_store16(int16_t *p, vec_i x) {
+    __m128i lo = _mm256_castsi256_si128(x), hi = _mm256_extracti128_si256(x, 1);
+    _mm_storeu_si128((__m128i *)(void *)p, _mm_packs_epi32(lo, hi));
+}
+
+INLINE_ int i_sum(vec_i x) {
+    __m128i y = _mm_add_epi32(_mm256_castsi256_si128(x), _mm256_extracti128_si256(x, 1));
+    y = _mm_add_epi32(y, _mm_shuffle_epi32(y, 0x4e));
+    return _mm_cvtsi128_si32(_mm_add_epi32(y, _mm_shuffle_epi32(y, 0xb1)));
+}
+
+INLINE_ float f_sum(vec_f x) {
+    __m128 y = _mm_add_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
+    y = _mm_add_ps(y, _mm_movehl_ps(y, y));
+    return _mm_cvtss_f32(_mm_add_ss(y, _mm_movehdup_ps(y)));
+}
+
+INLINE_ float f_largest(vec_f x) {
+    __m128 y = _mm_max_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
+    y = _mm_max_ps(y, _mm_movehl_ps(y, y));
+    return _mm_cvtss_f32(_mm_max_ss(y, _mm_movehdup_ps(y)));
+}
+
+/* x 2^n for whole n >= -290, in two steps, since one exponent holds no less than -126. A NaN in n
+ * comes with a NaN in x. */
+INLINE_ vec_f f_scale2(vec_f x, vec_f n) {
+    vec_i whole = _mm256_cvtps_epi32(n), half = _mm256_srai_epi32(whole, 1);
+    vec_i rest = _mm256_sub_epi32(whole, half), bias = _mm256_set1_epi32(127);
+    vec_f a = _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(half, bias), 23));
+    vec_f b = _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(rest, bias), 23));
+    return _mm256_mul_ps(_mm256_mul_ps(x, a), b);
+}
+
+#include "plugins/cpu/x86/attention_vector.h"
+
+#define SCORE_PLAIN(name, type) {CPU_ISA_AVX2, type, score_##name, NULL, "score_" #name "_avx2"},
+#define SCORE_QUANTIZED(name, type)                                                                \
+    {CPU_ISA_AVX2, type, score_##name, query_##name, "score_" #name "_avx2"},
+#define ADD(name, type) {CPU_ISA_AVX2, type, false, add_##name, "add_" #name "_avx2"},
+
+const cpu_score_row cpu_score_avx2[9] = {FOR_EACH_PLAIN(SCORE_PLAIN)
+                                             FOR_EACH_QUANTIZED(SCORE_QUANTIZED)};
+const cpu_add_row cpu_add_avx2[9] = {FOR_EACH_PLAIN(ADD) FOR_EACH_QUANTIZED(ADD)};
+
+void cpu_soften_avx2(float *score, int32_t begin, int32_t end, int32_t first, int32_t last,
+                     float softcap, float *m_out, float *l_out) {
+    soften(score, begin, end, first, last, softcap, m_out, l_out);
+}

@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * x86/attention_avx512.c: attention_vector.h in 512-bit vectors, with VNNI's 16-bit dot products.
+ */
+#include <immintrin.h>
+
+#define LANES      16
+#define SCORE_ROWS 8
+#define ADD_ROWS   4
+#define ADD_VECS   4
+
+typedef __m512i vec_i;
+typedef __m512 vec_f;
+
+#define i_load(p)            _mm512_loadu_si512(p)
+#define i_set1(x)            _mm512_set1_epi32(x)
+#define i_table(p)           _mm512_broadcast_i32x4(_mm_loadu_si128((const __m128i *)(const void *)(p)))
+#define i_and(a, b)          _mm512_and_si512(a, b)
+#define i_add(a, b)          _mm512_add_epi32(a, b)
+#define i_or_and(a, b, mask) _mm512_ternarylogic_epi32(a, b, mask, 0xf8)
+#define i_srl16(x, n)        _mm512_srli_epi16(x, n)
+#define i_sll16(x, n)        _mm512_slli_epi16(x, n)
+#define i_sra16(x, n)        _mm512_srai_epi16(x, n)
+#define i_srl32(x, n)        _mm512_srli_epi32(x, n)
+#define i_sll32(x, n)        _mm512_slli_epi32(x, n)
+#define i_lookup(table, x)   _mm512_shuffle_epi8(table, x)
+#define i_dot(acc, a, b)     _mm512_dpwssd_epi32(acc, a, b)
+#define i_to_f(x)            _mm512_cvtepi32_ps(x)
+#define f_to_i(x)            _mm512_cvtps_epi32(x)
+#define i_store16(p, x)      _mm256_storeu_si256((__m256i *)(void *)(p), _mm512_cvtepi32_epi16(x))
+#define i_sum(x)             _mm512_reduce_add_epi32(x)
+#define f_sum(x)             _mm512_reduce_add_ps(x)
+#define f_peak(x)            _mm512_reduce_max_ps(x)
+#define f_largest(x)         _mm512_reduce_max_ps(x)
+#define f_zero()             _mm512_setzero_ps()
+#define f_load(p)            _mm512_loadu_ps(p)
+#define f_store(p, x)        _mm512_storeu_ps(p, x)
+#define f_set1(x)            _mm512_set1_ps(x)
+#define f_add(a, b)          _mm512_add_ps(a, b)
+#define f_mul(a, b)          _mm512_mul_ps(a, b)
+#define f_div(a, b)          _mm512_div_ps(a, b)
+#define f_fma(a, b, c)       _mm512_fmadd_ps(a, b, c)
+#define f_max(a, b)          _mm512_max_ps(a, b)
+#define f_min(a, b)          _mm512_min_ps(a, b)
+#define f_max_abs(a, b)      _mm512_max_ps(_mm512_abs_ps(a), b)
+#define f_round(x)           _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)
+#define f_scale2(x, n)       _mm512_scalef_ps(x, n)
+#define f_from_f16(p)        _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)(p)))
+#define f_from_bf16(p)                                                                             \
+    _mm512_castsi512_ps(_mm512_slli_epi32(                                                         \
+        _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(const void *)(p))), 16))
+#define f_keep(x, first, last, at)      _mm512_maskz_mov_ps(lanes_in(first, last, at), x)
+#define f_choose(x, y, first, last, at) _mm512_mask_mov_ps(y, lanes_in(first, last, at), x)
+
+/* Lanes i with first <= at + i < last, for 0 <= first < last <= 64. */
+static inline __attribute__((always_inline)) __mmask16 lanes_in(int first, int last, int at) {
+    unsigned long long below_last = last >= 64 ? ~0ull : (1ull << last) - 1;
+    unsigned long long below_first = (1ull << first) - 1;
+    return (__mmask16)((below_last & ~below_first) >> at);
+}
+
+#include "plugins/cpu/x86/attention_vector.h"
+
+#define SCORE_PLAIN(name, type)                                                                    \
+    {CPU_ISA_AVX512, type, score_##name, NULL, "score_" #name "_avx512"},
+#define SCORE_QUANTIZED(name, type)                                                                \
+    {CPU_ISA_AVX512, type, score_##name, query_##name, "score_" #name "_avx512"},
+#define ADD(name, type) {CPU_ISA_AVX512, type, false, add_##name, "add_" #name "_avx512"},
+
+const cpu_score_row cpu_score_avx512[9] = {FOR_EACH_PLAIN(SCORE_PLAIN)
+                                               FOR_EACH_QUANTIZED(SCORE_QUANTIZED)};
+const cpu_add_row cpu_add_avx512[9] = {FOR_EACH_PLAIN(ADD) FOR_EACH_QUANTIZED(ADD)};
+
+void cpu_soften_avx512(float *score, int32_t begin, int32_t end, int32_t first, int32_t last,
+                       float softcap, float *m_out, float *l_out) {
+    soften(score, begin, end, first, last, softcap, m_out, l_out);
+}

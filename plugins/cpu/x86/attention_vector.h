@@ -1,0 +1,493 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * x86/attention_vector.h: attention's inner loops, written once for two vector widths. Included by
+ * attention_avx2.c and attention_avx512.c, each of which defines the words it is written in:
+ *
+ *   LANES, vec_i, vec_f            32-bit lanes of a vector (8 or 16), and its types
+ *   i_load, i_set1, i_and, i_add   unaligned load, broadcast of an int32, bitwise and, add
+ *   i_or_and(a, b, mask)           a | (b & mask)
+ *   i_srl16, i_sll16, i_sra16      shifts of 16-bit halves by a constant; i_srl32, i_sll32 of lanes
+ *   i_lookup(table, x)             bytes of a 16-byte table, by bytes 0 .. 15 of x
+ *   i_dot(acc, a, b)               acc + a.lo * b.lo + a.hi * b.hi of signed 16-bit halves
+ *   i_to_f, f_to_i                 conversions; f_to_i rounds to nearest even
+ *   i_store16(p, x)                LANES int16 from lanes that fit
+ *   i_sum(x), f_sum(x), f_peak(x)  sum of lanes, sum of lanes, largest magnitude
+ *   f_zero, f_load, f_store, f_set1, f_add, f_mul, f_fma(a, b, c), f_max(a, b) = b where either
+ *   is NaN, f_from_f16, f_from_bf16 (from memory), f_keep(x, first, last, at): lanes whose number,
+ *   counted from `at`, lies in first .. last-1, else 0
+ *   SCORE_ROWS, ADD_ROWS           rows taken at once: what the registers hold
+ *
+ * Integer arithmetic is exact: queries and weights have 15 bits and a sign, a block has 32 codes
+ * of at most 8 bits, a chunk 64 tokens, so that no sum reaches 2^31.
+ */
+#ifndef TANDEM_CPU_X86_ATTENTION_VECTOR_H
+#define TANDEM_CPU_X86_ATTENTION_VECTOR_H
+
+#include <math.h>
+#include <string.h>
+
+#include "plugins/cpu/attention_kernel.h"
+#include "tandem/block.h"
+
+#define INLINE static inline __attribute__((always_inline))
+#if defined(__clang__)
+#define UNROLL _Pragma("clang loop unroll(full)")
+#else
+#define UNROLL _Pragma("GCC unroll 8")
+#endif
+
+static const int8_t code_values[16] = TDM_IQ4_VALUES;
+
+/* What a code stands for is the code less this. */
+INLINE int32_t code_offset(int type) {
+    return type == TDM_TYPE_Q4_0 ? 8 : type == TDM_TYPE_Q5_0 ? 16 : 0;
+}
+INLINE bool type_has_fifth(int type) {
+    return type == TDM_TYPE_Q5_0 || type == TDM_TYPE_Q5_1;
+}
+INLINE bool type_has_min(int type) {
+    return type == TDM_TYPE_Q4_1 || type == TDM_TYPE_Q5_1;
+}
+
+/* ---- queries --------------------------------------------------------------------------------- */
+
+/* Codes in the order in which words of a K tile fall apart into pairs (kv_page.c). */
+INLINE void query_codes(const cpu_kv_side *side, const float *x, uint8_t *q, int type) {
+    int16_t *codes = (int16_t *)(void *)q;
+    cpu_query_block *blocks = (cpu_query_block *)(void *)(q + cpu_query_codes_size(side));
+    for (int32_t b = 0; b < side->n_block; b++, x += 32, codes += 32) {
+        int32_t whole[32], total = 0;
+        float peak = 0, sum = 0;
+        for (int i = 0; i < 32; i++) peak = fabsf(x[i]) > peak ? fabsf(x[i]) : peak;
+        float inverse = peak > 0 ? 32767 / peak : 0;
+        for (int i = 0; i < 32; i++) sum += x[i];
+        for (int i = 0; i < 32; i++) {
+            float scaled = x[i] * inverse;
+            whole[i] = (int32_t)(scaled + (scaled < 0 ? -0.5f : 0.5f));
+        }
+        for (int i = 0; i < 32; i++) total += whole[i];
+        for (int i = 0; i < 32; i++) {
+            int byte = i % 16;
+            int place = type == TDM_TYPE_Q8_0
+                            ? i / 4 * 4 + i % 2 * 2 + i % 4 / 2
+                            : byte / 4 * 8 + byte % 2 * 4 + i / 16 * 2 + byte % 4 / 2;
+            codes[place] = (int16_t)whole[i];
+        }
+        blocks[b] = (cpu_query_block){peak / 32767, sum, -code_offset(type) * total};
+    }
+}
+
+/* ---- scores ---------------------------------------------------------------------------------- */
+
+/* The codes of a 4- or 5-bit word as pairs; pair i of the word. */
+INLINE vec_i nibble_pair(vec_i x, vec_i fifth, int c, int i, int type) {
+    vec_i low = i_set1(0x000f000f), pair;
+    switch (i) {
+    case 0: pair = i_and(x, low); break;
+    case 1: pair = i_and(i_srl16(x, 4), low); break;
+    case 2: pair = i_and(i_srl16(x, 8), low); break;
+    default: pair = i_srl16(x, 12); break;
+    }
+    if (type_has_fifth(type)) {
+        vec_i mask = i_set1(0x00100010), bits;
+        switch (4 * c + i) { /* bits k and k + 16 of `fifth` to 4 and 20 */
+        case 0: bits = i_sll32(fifth, 4); break;
+        case 1: bits = i_sll32(fifth, 3); break;
+        case 2: bits = i_sll32(fifth, 2); break;
+        case 3: bits = i_sll32(fifth, 1); break;
+        case 4: bits = fifth; break;
+        case 5: bits = i_srl32(fifth, 1); break;
+        case 6: bits = i_srl32(fifth, 2); break;
+        case 7: bits = i_srl32(fifth, 3); break;
+        case 8: bits = i_srl32(fifth, 4); break;
+        case 9: bits = i_srl32(fifth, 5); break;
+        case 10: bits = i_srl32(fifth, 6); break;
+        case 11: bits = i_srl32(fifth, 7); break;
+        case 12: bits = i_srl32(fifth, 8); break;
+        case 13: bits = i_srl32(fifth, 9); break;
+        case 14: bits = i_srl32(fifth, 10); break;
+        default: bits = i_srl32(fifth, 11); break;
+        }
+        pair = i_or_and(pair, bits, mask);
+    }
+    return pair;
+}
+
+INLINE vec_i low_bytes(vec_i x) {
+    return i_sra16(i_sll16(x, 8), 8);
+}
+INLINE vec_i high_bytes(vec_i x) {
+    return i_sra16(x, 8);
+}
+
+/* The two or four pairs that the words `x` hold. `c` numbers the words of a block: their fifth
+ * bits follow from it. Returns how many. */
+INLINE int widen(vec_i x, vec_i fifth, vec_i table, int c, int type, vec_i *pairs) {
+    if (type == TDM_TYPE_Q8_0) {
+        pairs[0] = low_bytes(x);
+        pairs[1] = high_bytes(x);
+        return 2;
+    }
+    if (type == TDM_TYPE_IQ4_NL) {
+        vec_i mask = i_set1(0x0f0f0f0f);
+        vec_i lo = i_lookup(table, i_and(x, mask));
+        vec_i hi = i_lookup(table, i_and(i_srl16(x, 4), mask));
+        pairs[0] = low_bytes(lo);
+        pairs[1] = low_bytes(hi);
+        pairs[2] = high_bytes(lo);
+        pairs[3] = high_bytes(hi);
+        return 4;
+    }
+    pairs[0] = nibble_pair(x, fifth, c, 0, type);
+    pairs[1] = nibble_pair(x, fifth, c, 1, type);
+    pairs[2] = nibble_pair(x, fifth, c, 2, type);
+    pairs[3] = nibble_pair(x, fifth, c, 3, type);
+    return 4;
+}
+
+/* LANES tokens of a tile: score = sum_b d_b step_b (code_b . k_b) + m_b sum_b. */
+INLINE void score_codes(const uint8_t *data, const uint8_t *scale, int32_t n_block,
+                        size_t codes_size, int n_row, const uint8_t *const *q, float *const *score,
+                        int32_t slot, int type) {
+    vec_i table = i_table(code_values), fifth = i_set1(0);
+    vec_f sum[SCORE_ROWS];
+    UNROLL for (int r = 0; r < n_row; r++) sum[r] = f_zero();
+    for (int32_t b = 0; b < n_block; b++) {
+        vec_i acc[SCORE_ROWS];
+        UNROLL for (int r = 0; r < n_row; r++) {
+            const cpu_query_block *block =
+                (const cpu_query_block *)(const void *)(q[r] + codes_size) + b;
+            acc[r] = code_offset(type) != 0 ? i_set1(block->bias) : i_set1(0);
+        }
+        if (type_has_fifth(type)) {
+            fifth = i_load(data);
+            data += 64;
+        }
+        const int n_word = type == TDM_TYPE_Q8_0 ? 8 : 4;
+        UNROLL for (int c = 0; c < n_word; c++) {
+            vec_i pairs[4];
+            int n_pair = widen(i_load(data), fifth, table, c, type, pairs);
+            data += 64;
+            UNROLL for (int i = 0; i < n_pair; i++) {
+                UNROLL for (int r = 0; r < n_row; r++) {
+                    int32_t code;
+                    memcpy(&code, q[r] + 64 * (size_t)b + 4 * (size_t)(n_pair * c + i), 4);
+                    acc[r] = i_dot(acc[r], pairs[i], i_set1(code));
+                }
+            }
+        }
+        vec_f d = f_from_f16(scale), m = f_zero();
+        scale += 2 * CPU_KV_TILE;
+        if (type_has_min(type)) {
+            m = f_from_f16(scale);
+            scale += 2 * CPU_KV_TILE;
+        }
+        UNROLL for (int r = 0; r < n_row; r++) {
+            const cpu_query_block *block =
+                (const cpu_query_block *)(const void *)(q[r] + codes_size) + b;
+            sum[r] = f_fma(f_mul(i_to_f(acc[r]), f_set1(block->step)), d, sum[r]);
+            if (type_has_min(type)) sum[r] = f_fma(m, f_set1(block->sum), sum[r]);
+        }
+    }
+    UNROLL for (int r = 0; r < n_row; r++) f_store(score[r] + slot, sum[r]);
+}
+
+INLINE vec_f plain_load(const uint8_t *at, int type) {
+    if (type == TDM_TYPE_F16) return f_from_f16(at);
+    if (type == TDM_TYPE_BF16) return f_from_bf16(at);
+    return f_load((const float *)(const void *)at);
+}
+
+INLINE size_t plain_size(int type) {
+    return type == TDM_TYPE_F32 ? 4 : 2;
+}
+
+/* Even and odd elements have sums of their own, so that additions need not wait for each other. */
+INLINE void score_floats(const uint8_t *data, int32_t n, int n_row, const uint8_t *const *q,
+                         float *const *score, int32_t slot, int type) {
+    vec_f sum[SCORE_ROWS], odd[SCORE_ROWS];
+    size_t step = CPU_KV_TILE * plain_size(type);
+    int32_t i = 0;
+    UNROLL for (int r = 0; r < n_row; r++) sum[r] = odd[r] = f_zero();
+    for (; i + 2 <= n; i += 2, data += 2 * step) {
+        vec_f x = plain_load(data, type), y = plain_load(data + step, type);
+        UNROLL for (int r = 0; r < n_row; r++) {
+            const float *row = (const float *)(const void *)q[r] + i;
+            sum[r] = f_fma(x, f_set1(row[0]), sum[r]);
+            odd[r] = f_fma(y, f_set1(row[1]), odd[r]);
+        }
+    }
+    if (i < n) {
+        vec_f x = plain_load(data, type);
+        UNROLL for (int r = 0; r < n_row; r++) sum[r] =
+            f_fma(x, f_set1(((const float *)(const void *)q[r])[i]), sum[r]);
+    }
+    UNROLL for (int r = 0; r < n_row; r++) f_store(score[r] + slot, f_add(sum[r], odd[r]));
+}
+
+INLINE bool type_is_plain(int type) {
+    return type == TDM_TYPE_F32 || type == TDM_TYPE_F16 || type == TDM_TYPE_BF16;
+}
+
+/* n_row is a constant where this is inlined, at most SCORE_ROWS. */
+INLINE void score_group(const cpu_kv_span *k, int n_row, const uint8_t *const *q,
+                        float *const *score, int type) {
+    const cpu_kv_side *side = k->side;
+    size_t codes_size = cpu_query_codes_size(side);
+    int32_t last = (k->last + CPU_KV_TILE - 1) / CPU_KV_TILE;
+    for (int32_t tile = k->first / CPU_KV_TILE; tile < last; tile++) {
+        for (int32_t lane = 0; lane < CPU_KV_TILE; lane += LANES) {
+            const uint8_t *data = k->data + (size_t)tile * side->data_size;
+            int32_t slot = tile * CPU_KV_TILE + lane;
+            if (type_is_plain(type))
+                score_floats(data + (size_t)lane * plain_size(type), side->padded, n_row, q, score,
+                             slot, type);
+            else
+                score_codes(data + 4 * lane, k->scale + (size_t)tile * side->scale_size + 2 * lane,
+                            side->n_block, codes_size, n_row, q, score, slot, type);
+        }
+    }
+}
+
+INLINE void score_rows(const cpu_kv_span *k, int32_t n_row, const uint8_t *const *q,
+                       float *const *score, int type) {
+    for (; n_row >= SCORE_ROWS; n_row -= SCORE_ROWS, q += SCORE_ROWS, score += SCORE_ROWS)
+        score_group(k, SCORE_ROWS, q, score, type);
+    if (SCORE_ROWS > 4 && n_row >= 4) {
+        score_group(k, 4, q, score, type);
+        n_row -= 4, q += 4, score += 4;
+    }
+    if (n_row >= 2) {
+        score_group(k, 2, q, score, type);
+        n_row -= 2, q += 2, score += 2;
+    }
+    if (n_row >= 1) score_group(k, 1, q, score, type);
+}
+
+/* ---- weighted sums --------------------------------------------------------------------------- */
+
+enum { HALVES = 32 / LANES }; /* vectors that hold a block of 32 elements */
+
+/* A block of 32 elements: p d / dmax becomes a signed 16-bit weight w, so that
+ *   sum_t p_t (d_t (c_t - offset) + m_t) = dmax / 32767 (sum w c - offset sum w) + sum p m. */
+INLINE void add_codes(const cpu_kv_span *v, int32_t b, int n_row, const float *const *p,
+                      float *const *o, const float *keep, const float *gain, int type) {
+    const cpu_kv_side *side = v->side;
+    int32_t tile_first = v->first / CPU_KV_TILE;
+    int32_t tile_last = (v->last + CPU_KV_TILE - 1) / CPU_KV_TILE;
+    int32_t n_scale = type_has_min(type) ? 2 : 1;
+    int32_t n_word = type == TDM_TYPE_Q8_0 ? 8 : 4;
+    size_t block_size = 64 * (size_t)(n_word + (type_has_fifth(type) ? 1 : 0));
+    int16_t weight[ADD_ROWS][CPU_CHUNK];
+    vec_f d[CPU_CHUNK / LANES], peak = f_zero(), p_m[ADD_ROWS];
+    vec_i w_sum[ADD_ROWS], acc[ADD_ROWS][HALVES];
+
+    UNROLL for (int r = 0; r < n_row; r++) {
+        p_m[r] = f_zero();
+        w_sum[r] = i_set1(0);
+        UNROLL for (int h = 0; h < HALVES; h++) acc[r][h] = i_set1(0);
+    }
+    for (int32_t i = tile_first * (CPU_KV_TILE / LANES); i < tile_last * (CPU_KV_TILE / LANES);
+         i++) {
+        const uint8_t *scale =
+            v->scale + (size_t)(i * LANES / CPU_KV_TILE) * side->scale_size +
+            ((size_t)(b * n_scale) * CPU_KV_TILE + (size_t)(i * LANES % CPU_KV_TILE)) * 2;
+        d[i] = f_keep(f_from_f16(scale), v->first, v->last, i * LANES);
+        peak = f_max_abs(d[i], peak);
+        if (!type_has_min(type)) continue;
+        vec_f m = f_keep(f_from_f16(scale + 2 * CPU_KV_TILE), v->first, v->last, i * LANES);
+        UNROLL for (int r = 0; r < n_row; r++) p_m[r] = f_fma(f_load(p[r] + i * LANES), m, p_m[r]);
+    }
+    float d_max = f_peak(peak), inverse = d_max > 0 ? 32767 / d_max : 0;
+    for (int32_t i = tile_first * (CPU_KV_TILE / LANES); i < tile_last * (CPU_KV_TILE / LANES);
+         i++) {
+        vec_f scaled = f_mul(d[i], f_set1(inverse));
+        UNROLL for (int r = 0; r < n_row; r++) {
+            vec_i w = f_to_i(f_mul(f_load(p[r] + i * LANES), scaled));
+            i_store16(weight[r] + i * LANES, w);
+            if (code_offset(type) != 0) w_sum[r] = i_add(w_sum[r], w);
+        }
+    }
+
+    vec_i table = i_table(code_values), fifth[HALVES];
+    for (int32_t tile = tile_first; tile < tile_last; tile++) {
+        const uint8_t *at = v->data + (size_t)tile * side->data_size + (size_t)b * block_size;
+        UNROLL for (int h = 0; h < HALVES; h++) fifth[h] = i_set1(0);
+        if (type_has_fifth(type)) {
+            UNROLL for (int h = 0; h < 16 / LANES; h++) fifth[h] = i_load(at + 4 * LANES * h);
+            at += 64;
+        }
+        UNROLL for (int quad = 0; quad < 4; quad++) {
+            UNROLL for (int part = 0; part < n_word / 4 * (16 / LANES); part++) {
+                /* Elements part * LANES .. of the 16 (4 bits) or 32 (8 bits) bytes of a block. */
+                vec_i pairs[4];
+                int n_pair = widen(i_load(at), fifth[type == TDM_TYPE_Q8_0 ? 0 : part], table, quad,
+                                   type, pairs);
+                at += 4 * LANES;
+                UNROLL for (int r = 0; r < n_row; r++) {
+                    int32_t w[2];
+                    memcpy(w, weight[r] + tile * CPU_KV_TILE + 4 * quad, 8);
+                    vec_i w01 = i_set1(w[0]), w23 = i_set1(w[1]);
+                    if (n_pair == 2) {
+                        acc[r][part] = i_dot(acc[r][part], pairs[0], w01);
+                        acc[r][part] = i_dot(acc[r][part], pairs[1], w23);
+                    } else {
+                        int hi = part + 16 / LANES;
+                        acc[r][part] = i_dot(acc[r][part], pairs[0], w01);
+                        acc[r][hi] = i_dot(acc[r][hi], pairs[1], w01);
+                        acc[r][part] = i_dot(acc[r][part], pairs[2], w23);
+                        acc[r][hi] = i_dot(acc[r][hi], pairs[3], w23);
+                    }
+                }
+            }
+        }
+    }
+    UNROLL for (int r = 0; r < n_row; r++) {
+        vec_f factor = f_set1(gain[r] * (d_max / 32767)), old = f_set1(keep[r]);
+        vec_i offset = i_set1(0);
+        vec_f base = f_zero();
+        if (code_offset(type) != 0) offset = i_set1(-code_offset(type) * i_sum(w_sum[r]));
+        if (type_has_min(type)) base = f_set1(gain[r] * f_sum(p_m[r]));
+        UNROLL for (int h = 0; h < HALVES; h++) {
+            float *out = o[r] + 32 * (size_t)b + h * LANES;
+            vec_f sum = i_to_f(i_add(acc[r][h], offset));
+            f_store(out, f_fma(f_load(out), old, f_fma(sum, factor, base)));
+        }
+    }
+}
+
+/* n_vec vectors of elements from `first` on. */
+INLINE void add_floats(const cpu_kv_span *v, int32_t first, int n_vec, int n_row,
+                       const float *const *p, float *const *o, const float *keep, const float *gain,
+                       int type) {
+    vec_f acc[ADD_ROWS][4];
+    size_t step = (size_t)v->side->stride * plain_size(type);
+    const uint8_t *at = v->data + (size_t)v->first * step + (size_t)first * plain_size(type);
+    UNROLL for (int r = 0; r < n_row; r++) {
+        UNROLL for (int i = 0; i < n_vec; i++) acc[r][i] = f_zero();
+    }
+    for (int32_t slot = v->first; slot < v->last; slot++, at += step) {
+        vec_f x[4];
+        UNROLL for (int i = 0; i < n_vec; i++) x[i] =
+            plain_load(at + (size_t)(i * LANES) * plain_size(type), type);
+        UNROLL for (int r = 0; r < n_row; r++) {
+            vec_f w = f_set1(p[r][slot]);
+            UNROLL for (int i = 0; i < n_vec; i++) acc[r][i] = f_fma(x[i], w, acc[r][i]);
+        }
+    }
+    UNROLL for (int r = 0; r < n_row; r++) {
+        UNROLL for (int i = 0; i < n_vec; i++) {
+            float *out = o[r] + first + i * LANES;
+            vec_f sum = f_mul(acc[r][i], f_set1(gain[r]));
+            f_store(out, f_fma(f_load(out), f_set1(keep[r]), sum));
+        }
+    }
+}
+
+INLINE void add_group(const cpu_kv_span *v, int32_t n_dim, int n_row, const float *const *p,
+                      float *const *o, const float *keep, const float *gain, int type) {
+    if (!type_is_plain(type)) {
+        for (int32_t b = 0; b < n_dim / 32; b++) add_codes(v, b, n_row, p, o, keep, gain, type);
+        return;
+    }
+    int32_t at = 0;
+    for (; at + ADD_VECS * LANES <= n_dim; at += ADD_VECS * LANES)
+        add_floats(v, at, ADD_VECS, n_row, p, o, keep, gain, type);
+    for (; at < n_dim; at += 16) add_floats(v, at, 16 / LANES, n_row, p, o, keep, gain, type);
+}
+
+INLINE void add_rows(const cpu_kv_span *v, int32_t n_dim, int32_t n_row, const float *const *p,
+                     float *const *o, const float *keep, const float *gain, int type) {
+    int32_t r = 0;
+    for (; n_row - r >= ADD_ROWS; r += ADD_ROWS)
+        add_group(v, n_dim, ADD_ROWS, p + r, o + r, keep + r, gain + r, type);
+    if (ADD_ROWS > 2 && n_row - r >= 2) {
+        add_group(v, n_dim, 2, p + r, o + r, keep + r, gain + r, type);
+        r += 2;
+    }
+    if (n_row - r >= 1) add_group(v, n_dim, 1, p + r, o + r, keep + r, gain + r, type);
+}
+
+/* ---- softmax --------------------------------------------------------------------------------- */
+
+/* exp(x): x = n ln 2 + r with |r| <= ln 2 / 2, and the Taylor series of exp(r) to the seventh
+ * power, whose remainder is below 6e-9. */
+INLINE vec_f f_exp(vec_f x) {
+    vec_f n = f_round(f_mul(x, f_set1(1.44269504f)));
+    vec_f r = f_fma(n, f_set1(-0.693145752f), x); /* ln 2 in two parts, the first of 15 bits */
+    r = f_fma(n, f_set1(-1.42860677e-6f), r);
+    vec_f y = f_set1(1.0f / 5040);
+    y = f_fma(y, r, f_set1(1.0f / 720));
+    y = f_fma(y, r, f_set1(1.0f / 120));
+    y = f_fma(y, r, f_set1(1.0f / 24));
+    y = f_fma(y, r, f_set1(1.0f / 6));
+    y = f_fma(y, r, f_set1(0.5f));
+    y = f_fma(y, r, f_set1(1));
+    y = f_fma(y, r, f_set1(1));
+    return f_scale2(y, n);
+}
+
+/* softcap tanh(x / softcap), tanh(y) = 1 - 2 / (exp(2 y) + 1). */
+INLINE vec_f f_softcap(vec_f x, float softcap) {
+    vec_f y = f_max(f_set1(-20), f_min(f_set1(20), f_mul(x, f_set1(2 / softcap))));
+    vec_f part = f_div(f_set1(2), f_add(f_exp(y), f_set1(1)));
+    return f_mul(f_set1(softcap), f_add(f_set1(1), f_mul(part, f_set1(-1))));
+}
+
+INLINE void soften(float *score, int32_t begin, int32_t end, int32_t first, int32_t last,
+                   float softcap, float *m_out, float *l_out) {
+    vec_f peak = f_set1(-INFINITY), sum = f_zero();
+    for (int32_t i = begin; i < end; i += LANES) {
+        vec_f x = f_load(score + i);
+        if (softcap > 0) {
+            x = f_softcap(x, softcap);
+            f_store(score + i, x);
+        }
+        peak = f_max(f_choose(x, f_set1(-INFINITY), first, last, i), peak);
+    }
+    float m = f_largest(peak);
+    for (int32_t i = begin; i < end; i += LANES) {
+        /* Over -inf alone exp(-inf - 0) is 0, and a NaN stays one. */
+        vec_f x = f_add(f_load(score + i), f_set1(m == -INFINITY ? 0 : -m));
+        x = f_keep(f_exp(f_max(f_set1(-200), x)), first, last, i);
+        f_store(score + i, x);
+        sum = f_add(sum, x);
+    }
+    *m_out = m;
+    *l_out = f_sum(sum);
+}
+
+#define SCORE_KERNEL(name, type)                                                                   \
+    static void score_##name(const cpu_kv_span *k, int32_t n_row, const uint8_t *const *q,         \
+                             float *const *score) {                                                \
+        score_rows(k, n_row, q, score, type);                                                      \
+    }
+#define QUERY_KERNEL(name, type)                                                                   \
+    static void query_##name(const cpu_kv_side *side, const float *x, uint8_t *q) {                \
+        query_codes(side, x, q, type);                                                             \
+    }
+#define ADD_KERNEL(name, type)                                                                     \
+    static void add_##name(const cpu_kv_span *v, int32_t n_dim, int32_t n_row,                     \
+                           const float *const *p, float *const *o, const float *keep,              \
+                           const float *gain) {                                                    \
+        add_rows(v, n_dim, n_row, p, o, keep, gain, type);                                         \
+    }
+#define FOR_EACH_PLAIN(KERNEL)                                                                     \
+    KERNEL(f32, TDM_TYPE_F32)                                                                      \
+    KERNEL(f16, TDM_TYPE_F16)                                                                      \
+    KERNEL(bf16, TDM_TYPE_BF16)
+#define FOR_EACH_QUANTIZED(KERNEL)                                                                 \
+    KERNEL(q8_0, TDM_TYPE_Q8_0)                                                                    \
+    KERNEL(q5_1, TDM_TYPE_Q5_1)                                                                    \
+    KERNEL(q5_0, TDM_TYPE_Q5_0)                                                                    \
+    KERNEL(q4_1, TDM_TYPE_Q4_1)                                                                    \
+    KERNEL(q4_0, TDM_TYPE_Q4_0)                                                                    \
+    KERNEL(iq4_nl, TDM_TYPE_IQ4_NL)
+
+FOR_EACH_PLAIN(SCORE_KERNEL)
+FOR_EACH_QUANTIZED(SCORE_KERNEL)
+FOR_EACH_QUANTIZED(QUERY_KERNEL)
+FOR_EACH_PLAIN(ADD_KERNEL)
+FOR_EACH_QUANTIZED(ADD_KERNEL)
+
+#endif
