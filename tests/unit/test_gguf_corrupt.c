@@ -118,16 +118,16 @@ static uint64_t read_all(const llm_gguf *g) {
 
 /* Opens `len` bytes of `im`; TDM_OK only after everything was read. */
 static tdm_status try_image(const image *im, size_t len, tdm_error *err) {
-    static const char *path = NULL;
-    if (path == NULL) {
-        static char kept[256];
-        snprintf(kept, sizeof kept, "%s", image_path("victim.gguf"));
-        path = kept;
+    /* One file for all: creating one each time would be most of the time. */
+    static char path[256];
+    static int fd = -1;
+    if (fd < 0) {
+        snprintf(path, sizeof path, "%s", image_path("victim.gguf"));
+        fd = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+        assert_true(fd >= 0);
     }
-    int fd = open(path, O_WRONLY | O_CREAT | O_TRUNC, 0600);
-    assert_true(fd >= 0);
-    assert_int_equal(write(fd, im->data, len), len);
-    close(fd);
+    assert_int_equal(pwrite(fd, im->data, len, 0), len);
+    assert_int_equal(ftruncate(fd, (off_t)len), 0);
     llm_gguf *g = NULL;
     *err = (tdm_error){0};
     const tdm_status status = llm_gguf_open(path, &g, err);
