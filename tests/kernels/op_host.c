@@ -1,0 +1,190 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * op_host.c: see op_host.h. Deliberately simple: a semaphore is a mutex and a condition variable.
+ */
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "tests/kernels/op_host.h"
+
+enum {
+    TAIL_SIZE = 64,      /* guard bytes behind every allocation */
+    FILL_LIMIT = 1 << 26 /* larger allocations stay untouched, so that they cost no memory */
+};
+#define TAIL_BYTE 0xa7
+#define FILL_BYTE 0xff /* reads as NaN */
+
+struct op_host {
+    tdm_host table;
+    _Atomic int64_t n_alloc;
+    _Atomic int64_t live_size;
+    _Atomic int64_t n_left; /* allocations before failure; negative: no failure */
+    _Atomic int n_damaged;
+};
+
+static void *host_alloc(void *context, size_t size, size_t align) {
+    op_host *host = context;
+    if (align < TAIL_SIZE) align = TAIL_SIZE;
+    if (atomic_load(&host->n_left) >= 0 && atomic_fetch_sub(&host->n_left, 1) <= 0) {
+        atomic_store(&host->n_left, 0);
+        return NULL;
+    }
+    if (size > SIZE_MAX / 2) return NULL;
+    size_t whole = (size + TAIL_SIZE + align - 1) / align * align;
+    uint8_t *ptr = aligned_alloc(align, whole);
+    if (ptr == NULL) return NULL;
+    if (size <= FILL_LIMIT) memset(ptr, FILL_BYTE, size);
+    memset(ptr + size, TAIL_BYTE, TAIL_SIZE);
+    atomic_fetch_add(&host->n_alloc, 1);
+    atomic_fetch_add(&host->live_size, (int64_t)size);
+    return ptr;
+}
+
+static void host_free(void *context, void *ptr, size_t size) {
+    op_host *host = context;
+    if (ptr == NULL) return;
+    for (int i = 0; i < TAIL_SIZE; i++)
+        if (((uint8_t *)ptr)[size + (size_t)i] != TAIL_BYTE) atomic_store(&host->n_damaged, 1);
+    atomic_fetch_sub(&host->live_size, (int64_t)size);
+    free(ptr);
+}
+
+TDM_PRINTF(3, 4)
+static void host_log(void *context, int32_t level, const char *format, ...) {
+    (void)context;
+    (void)level;
+    va_list args;
+    va_start(args, format);
+    vfprintf(stderr, format, args);
+    va_end(args);
+    fputc('\n', stderr);
+}
+
+/* ---- Semaphores ------------------------------------------------------------------------------ */
+
+struct tdm_semaphore {
+    pthread_mutex_t mutex;
+    pthread_cond_t changed;
+    uint64_t value;
+    tdm_error error; /* status TDM_OK until poisoned */
+};
+
+static tdm_status semaphore_create(uint64_t value, tdm_semaphore **semaphore_out, tdm_error *err) {
+    tdm_semaphore *s = calloc(1, sizeof *s);
+    if (s == NULL) return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "semaphore: no memory");
+    pthread_mutex_init(&s->mutex, NULL);
+    pthread_cond_init(&s->changed, NULL);
+    s->value = value;
+    *semaphore_out = s;
+    return TDM_OK;
+}
+
+static void semaphore_destroy(tdm_semaphore *s) {
+    if (s == NULL) return;
+    pthread_mutex_lock(&s->mutex); /* until the signaller has let go */
+    pthread_mutex_unlock(&s->mutex);
+    pthread_cond_destroy(&s->changed);
+    pthread_mutex_destroy(&s->mutex);
+    free(s);
+}
+
+static tdm_status semaphore_query(tdm_semaphore *s, uint64_t *value_out, tdm_error *err) {
+    pthread_mutex_lock(&s->mutex);
+    tdm_status status = s->error.status;
+    if (status == TDM_OK)
+        *value_out = s->value;
+    else
+        tdm_fail(err, status, "%s", s->error.message);
+    pthread_mutex_unlock(&s->mutex);
+    return status;
+}
+
+static tdm_status semaphore_wait(tdm_semaphore *s, uint64_t value, uint64_t timeout_ns,
+                                 tdm_error *err) {
+    struct timespec deadline;
+    clock_gettime(CLOCK_REALTIME, &deadline);
+    if (timeout_ns > (uint64_t)3600 * 1000000000u) timeout_ns = (uint64_t)3600 * 1000000000u;
+    deadline.tv_sec += (time_t)(timeout_ns / 1000000000u);
+    deadline.tv_nsec += (long)(timeout_ns % 1000000000u);
+    deadline.tv_sec += deadline.tv_nsec / 1000000000;
+    deadline.tv_nsec %= 1000000000;
+    int rc = 0;
+    pthread_mutex_lock(&s->mutex);
+    while (s->value < value && s->error.status == TDM_OK && rc != ETIMEDOUT)
+        rc = pthread_cond_timedwait(&s->changed, &s->mutex, &deadline);
+    tdm_status status = s->error.status;
+    if (status != TDM_OK)
+        tdm_fail(err, status, "%s", s->error.message);
+    else if (s->value < value)
+        status = tdm_fail(err, TDM_DEADLINE_EXCEEDED, "semaphore: out of time");
+    pthread_mutex_unlock(&s->mutex);
+    return status;
+}
+
+static void semaphore_signal(tdm_semaphore *s, uint64_t value) {
+    pthread_mutex_lock(&s->mutex);
+    if (value > s->value) s->value = value;
+    pthread_cond_broadcast(&s->changed);
+    pthread_mutex_unlock(&s->mutex);
+}
+
+static void semaphore_fail(tdm_semaphore *s, tdm_status status, const tdm_error *err) {
+    pthread_mutex_lock(&s->mutex);
+    if (s->error.status == TDM_OK)
+        tdm_fail(&s->error, status, "%s", err != NULL ? err->message : tdm_status_text(status));
+    pthread_cond_broadcast(&s->changed);
+    pthread_mutex_unlock(&s->mutex);
+}
+
+static const tdm_host_semaphore_ops semaphore_ops = {
+    .struct_size = sizeof semaphore_ops,
+    .create = semaphore_create,
+    .destroy = semaphore_destroy,
+    .query = semaphore_query,
+    .wait = semaphore_wait,
+    .signal = semaphore_signal,
+    .fail = semaphore_fail,
+};
+
+/* ---- The table ------------------------------------------------------------------------------- */
+
+op_host *op_host_create(void) {
+    op_host *host = calloc(1, sizeof *host);
+    if (host == NULL) abort();
+    atomic_init(&host->n_left, -1);
+    host->table = (tdm_host){
+        .struct_size = sizeof host->table,
+        .context = host,
+        .log = host_log,
+        .alloc = host_alloc,
+        .free = host_free,
+        .semaphore = &semaphore_ops,
+    };
+    return host;
+}
+
+bool op_host_destroy(op_host *host) {
+    bool is_clean = atomic_load(&host->live_size) == 0 && atomic_load(&host->n_damaged) == 0;
+    free(host);
+    return is_clean;
+}
+
+const tdm_host *op_host_table(const op_host *host) {
+    return &host->table;
+}
+
+int64_t op_host_n_alloc(const op_host *host) {
+    return atomic_load(&host->n_alloc);
+}
+
+int64_t op_host_live_size(const op_host *host) {
+    return atomic_load(&host->live_size);
+}
+
+void op_host_fail_after(op_host *host, int64_t n) {
+    atomic_store(&host->n_left, n);
+}
