@@ -70,6 +70,10 @@ static const cpu_arith_kernels arith_plain = {0,         "plain",     add_plain,
 
 /* The best first; a row for CPU_ISA_NEON goes before plain. */
 static const cpu_arith_kernels *const arith_table[] = {
+#if defined(__x86_64__)
+    &cpu_arith_avx512,
+    &cpu_arith_avx2,
+#endif
     &arith_plain,
 };
 

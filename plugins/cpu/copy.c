@@ -5,28 +5,19 @@
 #include "core/base/half.h"
 #include "plugins/cpu/strided.h"
 
-/* f32 and f16, bf16, i32 to each other. An i32 rounds to the nearest float; a float is cut towards
- * zero, what does not fit gives the nearest i32, NaN gives 0. */
+/* Floats of any type as f32. */
 static float element_get(tdm_type type, const uint8_t *at) {
     uint16_t half;
-    int32_t whole;
     float x;
     switch ((int)type) {
     case TDM_TYPE_F16: memcpy(&half, at, sizeof half); return tdm_f16_to_f32(half);
     case TDM_TYPE_BF16: memcpy(&half, at, sizeof half); return tdm_bf16_to_f32(half);
-    case TDM_TYPE_I32: memcpy(&whole, at, sizeof whole); return (float)whole;
     default: memcpy(&x, at, sizeof x); return x;
     }
 }
 
-static int32_t whole_from(float x) {
-    if (!(x > -2147483648.0f)) return x == x ? INT32_MIN : 0;
-    return x < 2147483648.0f ? (int32_t)x : INT32_MAX;
-}
-
 static void element_put(tdm_type type, uint8_t *at, float x) {
     uint16_t half;
-    int32_t whole;
     switch ((int)type) {
     case TDM_TYPE_F16:
         half = tdm_f32_to_f16(x);
@@ -36,17 +27,12 @@ static void element_put(tdm_type type, uint8_t *at, float x) {
         half = tdm_f32_to_bf16(x);
         memcpy(at, &half, sizeof half);
         break;
-    case TDM_TYPE_I32:
-        whole = whole_from(x);
-        memcpy(at, &whole, sizeof whole);
-        break;
     default: memcpy(at, &x, sizeof x);
     }
 }
 
 static bool is_converted(int32_t type) {
-    return type == TDM_TYPE_F32 || type == TDM_TYPE_F16 || type == TDM_TYPE_BF16 ||
-           type == TDM_TYPE_I32;
+    return type == TDM_TYPE_F32 || type == TDM_TYPE_F16 || type == TDM_TYPE_BF16;
 }
 
 static tdm_status copy_supports(const cpu_device *device, const tdm_graph *graph,

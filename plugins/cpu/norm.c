@@ -48,6 +48,10 @@ static const cpu_norm_kernels norm_plain = {0, "plain", sum_sq_plain, apply_plai
 
 /* The best first; a row for CPU_ISA_NEON goes before plain. */
 static const cpu_norm_kernels *const norm_table[] = {
+#if defined(__x86_64__)
+    &cpu_norm_avx512,
+    &cpu_norm_avx2,
+#endif
     &norm_plain,
 };
 

@@ -94,6 +94,10 @@ static const cpu_rope_kernels rope_plain = {0, "plain", adjacent_plain, halves_p
 
 /* The best first; a row for CPU_ISA_NEON goes before plain. */
 static const cpu_rope_kernels *const rope_table[] = {
+#if defined(__x86_64__)
+    &cpu_rope_avx512,
+    &cpu_rope_avx2,
+#endif
     &rope_plain,
 };
 

@@ -142,8 +142,8 @@ static void groups_close(const tdm_route_params *p, int64_t n_expert, const rout
         const float *choice = room->choice + g * len;
         uint8_t *is_open = room->is_open + g * len;
         int32_t best = best_open(choice, is_open, len);
-        room->rank[g] = best >= 0 ? choice[best] : -INFINITY;
-        if (p->score == TDM_ROUTE_SIGMOID && best >= 0) {
+        room->rank[g] = choice[best];
+        if (p->score == TDM_ROUTE_SIGMOID) {
             is_open[best] = 0;
             int32_t second = best_open(choice, is_open, len);
             if (second >= 0) room->rank[g] += choice[second];
@@ -170,9 +170,9 @@ static void token_route(const cpu_node *n, int64_t tok, const route_room *room) 
     if (p->n_group > 1) groups_close(p, n_expert, room);
     for (int64_t u = 0; u < n_used; u++) {
         int32_t best = best_open(room->choice, room->is_open, n_expert);
-        id[u] = best; /* -1, which no expert answers to, where fewer are left than asked for */
-        weight[u] = best >= 0 ? room->score[best] : 0.0f;
-        if (best >= 0) room->is_open[best] = 0;
+        id[u] = best; /* the rules leave at least n_used open */
+        weight[u] = room->score[best];
+        room->is_open[best] = 0;
     }
     if (p->score == TDM_ROUTE_TOP_SOFTMAX) softmax_in_place(weight, n_used);
     double sum = 0;

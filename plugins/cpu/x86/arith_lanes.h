@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * arith_lanes.h: the kernels of arith.h over lanes; the body of arith_avx2.c and arith_avx512.c,
+ * which include a lanes_*.h first. Reference: cpu_act_reference.
+ */
+#include "plugins/cpu/arith.h"
+#include "plugins/cpu/x86/exp_lanes.h"
+
+static void add_lanes(const float *a, const float *b, float *y, int64_t n) {
+    int64_t i = 0;
+    for (; i + N_LANE <= n; i += N_LANE)
+        lanes_store(y + i, lanes_add(lanes_load(a + i), lanes_load(b + i)));
+    n -= i;
+    lanes_store_part(y + i, lanes_add(lanes_load_part(a + i, n), lanes_load_part(b + i, n)), n);
+}
+
+static void mul_lanes(const float *a, const float *b, float *y, int64_t n) {
+    int64_t i = 0;
+    for (; i + N_LANE <= n; i += N_LANE)
+        lanes_store(y + i, lanes_mul(lanes_load(a + i), lanes_load(b + i)));
+    n -= i;
+    lanes_store_part(y + i, lanes_mul(lanes_load_part(a + i, n), lanes_load_part(b + i, n)), n);
+}
+
+static void scale_lanes(const float *x, float *y, int64_t n, float scale, float bias) {
+    lanes s = lanes_set(scale), b = lanes_set(bias);
+    int64_t i = 0;
+    for (; i + N_LANE <= n; i += N_LANE) lanes_store(y + i, lanes_fma(lanes_load(x + i), s, b));
+    n -= i;
+    lanes_store_part(y + i, lanes_fma(lanes_load_part(x + i, n), s, b), n);
+}
+
+/* ---- Activations ----------------------------------------------------------------------------- */
+
+static inline lanes none_of(lanes x) {
+    return x;
+}
+
+/* 1 / (1 + e^-x) */
+static inline lanes sigmoid_of(lanes x) {
+    lanes e = lanes_exp(lanes_sub(lanes_set(0.0f), x));
+    return lanes_div(lanes_set(1.0f), lanes_add(lanes_set(1.0f), e));
+}
+
+/* x / (1 + e^-x) */
+static inline lanes silu_of(lanes x) {
+    lanes e = lanes_exp(lanes_sub(lanes_set(0.0f), x));
+    return lanes_div(x, lanes_add(lanes_set(1.0f), e));
+}
+
+/* x (1 + tanh u) / 2 = x / (1 + e^-2u), u = sqrt(2 / pi) (x + 0.044715 x^3) */
+static inline lanes gelu_of(lanes x) {
+    lanes cube = lanes_mul(lanes_mul(lanes_mul(x, x), x), lanes_set(0.044715f));
+    lanes e = lanes_exp(lanes_mul(lanes_add(x, cube), lanes_set(-2.0f * 0.797884561f)));
+    return lanes_div(x, lanes_add(lanes_set(1.0f), e));
+}
+
+static inline lanes relu_of(lanes x) {
+    return lanes_max(lanes_set(0.0f), x);
+}
+
+/* 1 - 2 / (1 + e^2|x|) with the sign of x; near 0, where that loses digits, the odd polynomial of
+ * Cephes (single/tanhf.c). */
+static inline lanes tanh_of(lanes x) {
+    lanes size = lanes_abs(x), z = lanes_mul(x, x);
+    lanes e = lanes_exp(lanes_add(size, size));
+    lanes far = lanes_div(lanes_set(2.0f), lanes_add(e, lanes_set(1.0f)));
+    far = lanes_copysign(lanes_sub(lanes_set(1.0f), far), x);
+    lanes p = lanes_set(-5.70498872745e-3f);
+    p = lanes_fma(p, z, lanes_set(2.06390887954e-2f));
+    p = lanes_fma(p, z, lanes_set(-5.37397155531e-2f));
+    p = lanes_fma(p, z, lanes_set(1.33314422036e-1f));
+    p = lanes_fma(p, z, lanes_set(-3.33332819422e-1f));
+    lanes near = lanes_fma(lanes_mul(p, z), x, x);
+    return lanes_select_less(size, lanes_set(0.625f), near, far);
+}
+
+/* One loop for each activation, with and without the factor. */
+#define GLU_LANES(act)                                                                             \
+    static void act##_lanes(const float *x, const float *up, float *y, int64_t n) {                \
+        int64_t i = 0;                                                                             \
+        if (up == NULL) {                                                                          \
+            for (; i + N_LANE <= n; i += N_LANE) lanes_store(y + i, act##_of(lanes_load(x + i)));  \
+            lanes_store_part(y + i, act##_of(lanes_load_part(x + i, n - i)), n - i);               \
+            return;                                                                                \
+        }                                                                                          \
+        for (; i + N_LANE <= n; i += N_LANE)                                                       \
+            lanes_store(y + i, lanes_mul(act##_of(lanes_load(x + i)), lanes_load(up + i)));        \
+        n -= i;                                                                                    \
+        lanes part = act##_of(lanes_load_part(x + i, n));                                          \
+        lanes_store_part(y + i, lanes_mul(part, lanes_load_part(up + i, n)), n);                   \
+    }
+
+GLU_LANES(none)
+GLU_LANES(silu)
+GLU_LANES(gelu)
+GLU_LANES(relu)
+GLU_LANES(sigmoid)
+GLU_LANES(tanh)
+
+static void glu_lanes(tdm_act act, const float *x, const float *up, float *y, int64_t n) {
+    switch ((int)act) {
+    case TDM_ACT_NONE: none_lanes(x, up, y, n); break;
+    case TDM_ACT_SILU: silu_lanes(x, up, y, n); break;
+    case TDM_ACT_GELU: gelu_lanes(x, up, y, n); break;
+    case TDM_ACT_RELU: relu_lanes(x, up, y, n); break;
+    case TDM_ACT_SIGMOID: sigmoid_lanes(x, up, y, n); break;
+    case TDM_ACT_TANH: tanh_lanes(x, up, y, n); break;
+    default: /* GELU_ERF: no model's hot path */
+        for (int64_t i = 0; i < n; i++) {
+            float value = cpu_act_plain(act, x[i]);
+            y[i] = up != NULL ? value * up[i] : value;
+        }
+    }
+}
+
+#define ARITH_KERNELS                                                                              \
+    { LANES_ISA, LANES_NAME, add_lanes, mul_lanes, scale_lanes, glu_lanes }

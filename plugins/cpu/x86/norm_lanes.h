@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * norm_lanes.h: the kernels of norm.h over lanes; the body of norm_avx2.c and norm_avx512.c, which
+ * include a lanes_*.h first.
+ */
+#include <math.h>
+#include <string.h>
+
+#include "plugins/cpu/norm.h"
+#include "plugins/cpu/x86/exp_lanes.h"
+
+static double sum_sq_lanes(const float *x, int64_t n) {
+    /* Two chains, since an addition takes as long as four can be begun. */
+    lanes_wide even = lanes_wide_zero(), odd = lanes_wide_zero();
+    int64_t i = 0;
+    for (; i + 2 * N_LANE <= n; i += 2 * N_LANE) {
+        even = lanes_wide_add_sq(even, lanes_load(x + i));
+        odd = lanes_wide_add_sq(odd, lanes_load(x + i + N_LANE));
+    }
+    if (i + N_LANE <= n) {
+        even = lanes_wide_add_sq(even, lanes_load(x + i));
+        i += N_LANE;
+    }
+    odd = lanes_wide_add_sq(odd, lanes_load_part(x + i, n - i));
+    return lanes_wide_sum(even) + lanes_wide_sum(odd);
+}
+
+static void apply_lanes(const float *x, const float *weight, float factor, float *y, int64_t n) {
+    lanes f = lanes_set(factor);
+    int64_t i = 0;
+    if (weight == NULL) {
+        for (; i + N_LANE <= n; i += N_LANE) lanes_store(y + i, lanes_mul(lanes_load(x + i), f));
+        lanes_store_part(y + i, lanes_mul(lanes_load_part(x + i, n - i), f), n - i);
+        return;
+    }
+    for (; i + N_LANE <= n; i += N_LANE)
+        lanes_store(y + i, lanes_mul(lanes_mul(lanes_load(x + i), f), lanes_load(weight + i)));
+    n -= i;
+    lanes part = lanes_mul(lanes_load_part(x + i, n), f);
+    lanes_store_part(y + i, lanes_mul(part, lanes_load_part(weight + i, n)), n);
+}
+
+static float max_lanes(const float *x, int64_t n) {
+    lanes max = lanes_set(-INFINITY);
+    float last = -INFINITY;
+    int64_t i = 0;
+    for (; i + N_LANE <= n; i += N_LANE) max = lanes_max(lanes_load(x + i), max);
+    for (; i < n; i++)
+        if (x[i] > last) last = x[i];
+    float first = lanes_max_of(max);
+    return first > last ? first : last;
+}
+
+static void softmax_lanes(const float *x, float *y, int64_t n) {
+    float max = max_lanes(x, n);
+    bool has_nan = false;
+    for (int64_t i = 0; i < n && max == -INFINITY; i++) has_nan |= x[i] != x[i];
+    if (max == -INFINITY && !has_nan) {
+        memset(y, 0, (size_t)n * sizeof y[0]);
+        return;
+    }
+    lanes shift = lanes_set(max);
+    lanes_wide sum = lanes_wide_zero();
+    int64_t i = 0;
+    for (; i + N_LANE <= n; i += N_LANE) {
+        lanes e = lanes_exp(lanes_sub(lanes_load(x + i), shift));
+        lanes_store(y + i, e);
+        sum = lanes_wide_add(sum, e);
+    }
+    int64_t rest = n - i;
+    lanes_store_part(y + i, lanes_exp(lanes_sub(lanes_load_part(x + i, rest), shift)), rest);
+    sum = lanes_wide_add(sum, lanes_load_part(y + i, rest));
+    lanes factor = lanes_set((float)(1.0 / lanes_wide_sum(sum)));
+    for (i = 0; i + N_LANE <= n; i += N_LANE)
+        lanes_store(y + i, lanes_mul(lanes_load(y + i), factor));
+    lanes_store_part(y + i, lanes_mul(lanes_load_part(y + i, rest), factor), rest);
+}
+
+#define NORM_KERNELS                                                                               \
+    { LANES_ISA, LANES_NAME, sum_sq_lanes, apply_lanes, softmax_lanes }
