@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * arith_lanes.h: the kernels of arith.h over lanes; the body of arith_avx2.c and arith_avx512.c,
- * which include a lanes_*.h first. Reference: cpu_act_reference.
+ * which include a floats_*.h first. Reference: cpu_act_reference.
  */
 #include "plugins/cpu/arith.h"
 #include "plugins/cpu/x86/exp_lanes.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * exp_lanes.h: e^x over lanes. Include a lanes_*.h first.
+ * exp_lanes.h: e^x over lanes. Include a floats_*.h first.
  */
 #ifndef TANDEM_CPU_EXP_LANES_H
 #define TANDEM_CPU_EXP_LANES_H

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * norm_lanes.h: the kernels of norm.h over lanes; the body of norm_avx2.c and norm_avx512.c, which
- * include a lanes_*.h first.
+ * include a floats_*.h first.
  */
 #include <math.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * rope_lanes.h: the kernels of rope.h over lanes; the body of rope_avx2.c and rope_avx512.c, which
- * include a lanes_*.h first. Sources of a vector are read before any of it is written, so that x
+ * include a floats_*.h first. Sources of a vector are read before any of it is written, so that x
  * and y may be the same.
  */
 #include "plugins/cpu/rope.h"

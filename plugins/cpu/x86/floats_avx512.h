@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
- * lanes_avx512.h: a vector of floats with the few operations that the simple ops' kernels are
- * written in, for AVX-512. lanes_avx2.h says the same words for AVX2; arith_lanes.h, norm_lanes.h
+ * floats_avx512.h: a vector of floats with the few operations that the simple ops' kernels are
+ * written in, for AVX-512. floats_avx2.h says the same words for AVX2; arith_lanes.h, norm_lanes.h
  * and rope_lanes.h are built once with each.
  */
-#ifndef TANDEM_CPU_LANES_H
-#define TANDEM_CPU_LANES_H
+#ifndef TANDEM_CPU_FLOATS_H
+#define TANDEM_CPU_FLOATS_H
 
 #include <immintrin.h>
 #include <stdint.h>

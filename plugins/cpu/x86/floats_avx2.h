@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * lanes_avx2.h: the words of lanes_avx512.h for AVX2 with FMA.
+ * floats_avx2.h: the words of floats_avx512.h for AVX2 with FMA.
  */
-#ifndef TANDEM_CPU_LANES_H
-#define TANDEM_CPU_LANES_H
+#ifndef TANDEM_CPU_FLOATS_H
+#define TANDEM_CPU_FLOATS_H
 
 #include <immintrin.h>
 #include <stdint.h>
