@@ -86,4 +86,25 @@ void cpu_matmul_group(const cpu_matmul_matrix *m, int64_t group, const cpu_matmu
 void cpu_matmul_run_reference(const cpu_matmul_tile *tile); /* matmul_reference.c */
 void cpu_matmul_run_plain(const cpu_matmul_tile *tile);     /* matmul_plain.c: quantised types */
 
+/* x86/matmul_tile.h, compiled for each instruction set. */
+#define CPU_MATMUL_RUN_(isa)                                                                       \
+    void cpu_matmul_run_f32_##isa(const cpu_matmul_tile *tile);                                    \
+    void cpu_matmul_run_f16_##isa(const cpu_matmul_tile *tile);                                    \
+    void cpu_matmul_run_bf16_##isa(const cpu_matmul_tile *tile);                                   \
+    void cpu_matmul_run_q4_0_##isa(const cpu_matmul_tile *tile);                                   \
+    void cpu_matmul_run_q4_1_##isa(const cpu_matmul_tile *tile);                                   \
+    void cpu_matmul_run_q5_0_##isa(const cpu_matmul_tile *tile);                                   \
+    void cpu_matmul_run_q5_1_##isa(const cpu_matmul_tile *tile);                                   \
+    void cpu_matmul_run_q8_0_##isa(const cpu_matmul_tile *tile);                                   \
+    void cpu_matmul_run_q2_K_##isa(const cpu_matmul_tile *tile);                                   \
+    void cpu_matmul_run_q3_K_##isa(const cpu_matmul_tile *tile);                                   \
+    void cpu_matmul_run_q4_K_##isa(const cpu_matmul_tile *tile);                                   \
+    void cpu_matmul_run_q5_K_##isa(const cpu_matmul_tile *tile);                                   \
+    void cpu_matmul_run_q6_K_##isa(const cpu_matmul_tile *tile);                                   \
+    void cpu_matmul_run_iq4_nl_##isa(const cpu_matmul_tile *tile);                                 \
+    void cpu_matmul_run_iq4_xs_##isa(const cpu_matmul_tile *tile)
+CPU_MATMUL_RUN_(avx2);
+CPU_MATMUL_RUN_(avx512);
+#undef CPU_MATMUL_RUN_
+
 #endif

@@ -5,17 +5,46 @@
  */
 #include "plugins/cpu/matmul.h"
 
+/* Rows of an instruction set: Q8_ multiplies rounded activations, F32_ floats. */
+#define Q8_(TYPE, name, isa, ISA, n_lane, code_offset)                                             \
+    {                                                                                              \
+        "matmul_" #name "_" #isa, CPU_ISA_##ISA, TDM_TYPE_##TYPE, n_lane, true, code_offset,       \
+            cpu_matmul_run_##name##_##isa                                                          \
+    }
+#define F32_(TYPE, name, isa, ISA, n_lane)                                                         \
+    {                                                                                              \
+        "matmul_" #name "_" #isa, CPU_ISA_##ISA, TDM_TYPE_##TYPE, n_lane, false, 0,                \
+            cpu_matmul_run_##name##_##isa                                                          \
+    }
+#define ROWS_(isa, ISA, n_lane, signed_offset)                                                     \
+    Q8_(Q4_0, q4_0, isa, ISA, n_lane, 8), Q8_(Q4_1, q4_1, isa, ISA, n_lane, 0),                    \
+        Q8_(Q5_0, q5_0, isa, ISA, n_lane, 16), Q8_(Q5_1, q5_1, isa, ISA, n_lane, 0),               \
+        Q8_(Q8_0, q8_0, isa, ISA, n_lane, signed_offset), Q8_(Q2_K, q2_K, isa, ISA, n_lane, 0),    \
+        Q8_(Q3_K, q3_K, isa, ISA, n_lane, 4), Q8_(Q4_K, q4_K, isa, ISA, n_lane, 0),                \
+        Q8_(Q5_K, q5_K, isa, ISA, n_lane, 0), Q8_(Q6_K, q6_K, isa, ISA, n_lane, 32),               \
+        Q8_(IQ4_NL, iq4_nl, isa, ISA, n_lane, signed_offset),                                      \
+        Q8_(IQ4_XS, iq4_xs, isa, ISA, n_lane, signed_offset), F32_(F32, f32, isa, ISA, n_lane),    \
+        F32_(F16, f16, isa, ISA, n_lane), F32_(BF16, bf16, isa, ISA, n_lane)
+
 #define PLAIN_(TYPE, name)                                                                         \
     { "matmul_" name "_plain", 0, TDM_TYPE_##TYPE, 1, true, 0, cpu_matmul_run_plain }
 #define FLOAT_(TYPE, name)                                                                         \
     { "matmul_" name "_plain", 0, TDM_TYPE_##TYPE, 1, false, 0, cpu_matmul_run_reference }
 
+/* clang-format off */
 static const cpu_matmul_kernel kernels[] = {
-    PLAIN_(Q4_0, "q4_0"), PLAIN_(Q4_1, "q4_1"), PLAIN_(Q5_0, "q5_0"),     PLAIN_(Q5_1, "q5_1"),
-    PLAIN_(Q8_0, "q8_0"), PLAIN_(Q2_K, "q2_K"), PLAIN_(Q3_K, "q3_K"),     PLAIN_(Q4_K, "q4_K"),
-    PLAIN_(Q5_K, "q5_K"), PLAIN_(Q6_K, "q6_K"), PLAIN_(IQ4_NL, "iq4_nl"), PLAIN_(IQ4_XS, "iq4_xs"),
-    FLOAT_(F32, "f32"),   FLOAT_(F16, "f16"),   FLOAT_(BF16, "bf16"),
+#if defined(__x86_64__)
+    ROWS_(avx512, AVX512, 16, 128),
+    ROWS_(avx2, AVX2, 8, 0),
+#endif
+    /* NEON's rows belong here. */
+    PLAIN_(Q4_0, "q4_0"),     PLAIN_(Q4_1, "q4_1"),     PLAIN_(Q5_0, "q5_0"),
+    PLAIN_(Q5_1, "q5_1"),     PLAIN_(Q8_0, "q8_0"),     PLAIN_(Q2_K, "q2_K"),
+    PLAIN_(Q3_K, "q3_K"),     PLAIN_(Q4_K, "q4_K"),     PLAIN_(Q5_K, "q5_K"),
+    PLAIN_(Q6_K, "q6_K"),     PLAIN_(IQ4_NL, "iq4_nl"), PLAIN_(IQ4_XS, "iq4_xs"),
+    FLOAT_(F32, "f32"),       FLOAT_(F16, "f16"),       FLOAT_(BF16, "bf16"),
 };
+/* clang-format on */
 
 enum { N_KERNEL = (int)(sizeof kernels / sizeof kernels[0]) };
 

@@ -183,7 +183,7 @@ void cpu_matmul_run_plain(const cpu_matmul_tile *tile) {
             for (int h = 0; h < n_half; h++) {
                 const cpu_q8_block *xh = x + h / 2;
                 float dot = (float)half_dot(u.code + HALF * h, xh->q + HALF * (h % 2));
-                y[t] += xh->d * (u.scale[h] * dot) - u.min[h] * xh->half.sum[h % 2];
+                y[t] += xh->d * (u.scale[h] * dot) - u.min[h] * xh->half[h % 2].sum;
             }
         }
     }

@@ -9,10 +9,10 @@
  * nothing. Tokens go through in chunks, which bounds the scratch. The products are those of
  * matmul.h; routing is select.c's.
  */
-#include <math.h>
 #include <string.h>
 
 #include "core/base/convert.h"
+#include "plugins/cpu/arith.h"
 #include "plugins/cpu/matmul.h"
 
 enum { CHUNK = 256 }; /* tokens */
@@ -143,19 +143,6 @@ static void pairs_sort(const cpu_node *n, const plan *p, int64_t token, int64_t 
     first[0] = 0;
 }
 
-static float act_apply(int32_t act, float x) {
-    switch (act) {
-    case TDM_ACT_SILU: return x / (1.0f + expf(-x));
-    case TDM_ACT_GELU:
-        return 0.5f * x * (1.0f + tanhf(0.79788456080286535588f * x * (1.0f + 0.044715f * x * x)));
-    case TDM_ACT_GELU_ERF: return 0.5f * x * (1.0f + erff(x * 0.70710678118654752440f));
-    case TDM_ACT_RELU: return x > 0 ? x : 0;
-    case TDM_ACT_SIGMOID: return 1.0f / (1.0f + expf(-x));
-    case TDM_ACT_TANH: return tanhf(x);
-    default: return x;
-    }
-}
-
 static cpu_matmul_matrix expert_get(const cpu_node *n, int src, int64_t expert) {
     const cpu_view *w = &n->src[src];
     cpu_weight_layout layout = {0};
@@ -192,6 +179,9 @@ static float *h_row(const cpu_node *n, const plan *p, int64_t slot) {
 /* h = act(gate x) * (up x) for rows row .. row + CPU_MATMUL_LANE - 1 of slots first .. end-1. */
 static void hidden_compute(const cpu_node *n, const plan *p, const cpu_matmul_matrix *gate,
                            const cpu_matmul_matrix *up, int64_t row, int64_t first, int64_t end) {
+    tdm_act act = (tdm_act)n->node->params.moe.act;
+    float (*act_apply)(tdm_act, float) =
+        n->device->is_reference ? cpu_act_reference : cpu_act_plain;
     int64_t n_row = p->n_ff - row < CPU_MATMUL_LANE ? p->n_ff - row : CPU_MATMUL_LANE;
     for (int64_t s = first; s < end; s += CPU_MATMUL_TOK) {
         cpu_matmul_tile tile;
@@ -209,7 +199,7 @@ static void hidden_compute(const cpu_node *n, const plan *p, const cpu_matmul_ma
         for (int32_t t = 0; t < tile.n_tok; t++) {
             float *h = h_row(n, p, s + t) + row;
             for (int64_t j = 0; j < n_row; j++) {
-                h[j] = act_apply(n->node->params.moe.act, a.y[t][j]) * b.y[t][j];
+                h[j] = act_apply(act, a.y[t][j]) * b.y[t][j];
             }
         }
     }

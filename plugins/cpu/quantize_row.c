@@ -19,7 +19,7 @@ void cpu_quantize_row_plain(const float *x, int64_t n, int32_t code_offset, cpu_
         memset(out, 0, sizeof *out);
         if (!is_finite) {
             out->d = NAN;
-            if (code_offset == 0) out->half.sum[0] = out->half.sum[1] = NAN;
+            if (code_offset == 0) out->half[0].sum = out->half[1].sum = out->all.sum = NAN;
             continue;
         }
         if (largest < 0x1p-100f) continue;
@@ -31,13 +31,7 @@ void cpu_quantize_row_plain(const float *x, int64_t n, int32_t code_offset, cpu_
             out->q[i] = (int8_t)q;
             sum[i / 16] += q;
         }
-        for (int i = 0; i < 2; i++) {
-            if (code_offset == 0) {
-                out->half.sum[i] = out->d * (float)sum[i];
-            } else {
-                out->half.bias[i] = -code_offset * sum[i];
-            }
-        }
+        cpu_q8_sums_set(out, sum[0], sum[1], code_offset);
     }
 }
 
@@ -49,6 +43,10 @@ typedef struct row {
 /* First row whose instruction sets the device may use wins. NEON's row goes between x86's and the
  * last. */
 static const row rows[] = {
+#if defined(__x86_64__)
+    {CPU_ISA_AVX512, cpu_quantize_row_avx512},
+    {CPU_ISA_AVX2, cpu_quantize_row_avx2},
+#endif
     {0, cpu_quantize_row_plain},
 };
 

@@ -14,14 +14,31 @@ enum { CPU_Q8_LEN = 32 };
 /* x[i] ~ d * q[i], |q[i]| <= 127, d = max |x| / 127. A block that holds a NaN or an infinity has
  * d = NaN and codes 0, so that what is multiplied with it becomes NaN; a block whose largest
  * magnitude is below 2^-100 counts as zeros (its reciprocal scale would overflow). */
+typedef union cpu_q8_sum {
+    int32_t bias; /* minus the kernel's code_offset times the sum of q */
+    float sum;    /* d times the sum of q: what a minimum multiplies (code_offset 0) */
+} cpu_q8_sum;
+
 typedef struct cpu_q8_block {
     int8_t q[CPU_Q8_LEN];
     float d;
-    union {              /* of the elements 0 .. 15 and of 16 .. 31 */
-        int32_t bias[2]; /* minus the kernel's code_offset times the sum of q */
-        float sum[2];    /* d times the sum of q: what a minimum multiplies (code_offset 0) */
-    } half;
+    cpu_q8_sum half[2]; /* of the elements 0 .. 15, and of 16 .. 31 */
+    cpu_q8_sum all;
 } cpu_q8_block;
+
+/* Fills the sums of a block whose d is set; sum_lo and sum_hi are those of the codes. */
+static inline void cpu_q8_sums_set(cpu_q8_block *block, int32_t sum_lo, int32_t sum_hi,
+                                   int32_t code_offset) {
+    if (code_offset == 0) {
+        block->half[0].sum = block->d * (float)sum_lo;
+        block->half[1].sum = block->d * (float)sum_hi;
+        block->all.sum = block->d * (float)(sum_lo + sum_hi);
+    } else {
+        block->half[0].bias = -code_offset * sum_lo;
+        block->half[1].bias = -code_offset * sum_hi;
+        block->all.bias = -code_offset * (sum_lo + sum_hi);
+    }
+}
 
 /* Quantises n (a multiple of 32) contiguous elements into n / 32 blocks. code_offset is what the
  * kernel's unsigned weight codes are too large by; 0: fill `sum` instead of `bias`. */

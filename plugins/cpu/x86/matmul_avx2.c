@@ -1,0 +1,6 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * matmul_avx2.c: the kernels of matmul_tile.h for AVX2, eight rows at a time.
+ */
+#include "plugins/cpu/x86/tile_vec_avx2.h"
+#include "plugins/cpu/x86/matmul_tile.h"

@@ -1,0 +1,6 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * matmul_avx512.c: the kernels of matmul_tile.h for AVX-512 with VNNI, sixteen rows at a time.
+ */
+#include "plugins/cpu/x86/tile_vec_avx512.h"
+#include "plugins/cpu/x86/matmul_tile.h"

@@ -1,0 +1,389 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * matmul_tile.h: the matmul kernels for interleaved weights (weight.h), written once in the words of
+ * tile_vec_*.h and compiled once for each instruction set. Reference: matmul_reference.c.
+ *
+ * A row of the group is a vector lane. For 32 elements at a time a kernel unpacks the codes of all
+ * rows (eight vectors of four codes a row) and their scales; every token of the tile then takes
+ *   acc[t] += d[t] * (scale * dot(code, q[t]))  -  min * (d[t] * sum q[t])
+ * with scale and min (where the type has one) per row and per 32 or per 16 elements. Codes that
+ * are stored with an offset are not shifted back: the sum begins at -offset * sum q, which the
+ * quantised activations bring along. The order of the sums is the same for every number of tokens,
+ * so a token's result does not depend on its neighbours.
+ */
+#ifndef TANDEM_CPU_MATMUL_TILE_H
+#define TANDEM_CPU_MATMUL_TILE_H
+
+#include "plugins/cpu/matmul.h"
+
+#define INLINE static inline __attribute__((always_inline))
+#if defined(__clang__)
+#define UNROLL _Pragma("clang loop unroll(full)")
+#else
+#define UNROLL _Pragma("GCC unroll 8")
+#endif
+
+enum { N_VEC = CPU_Q8_LEN / 4 }; /* vectors of codes for 32 elements */
+
+/* What 32 elements of a row have besides codes. */
+enum { ONE_SCALE = 1, TWO_SCALES = 2, HAS_MIN = 4, HAS_BIAS = 8 };
+enum { SIGNED_BIAS = V_SIGNED_OFFSET != 0 ? HAS_BIAS : 0 };
+
+/* Adds 32 elements, block ix of x, of tokens t0 .. t0 + n_tok - 1. `scale` and `min` have one or two
+ * elements. */
+INLINE void step_add(int kind, int n_bit, const v_u8 *codes, const v_f32 *scale, const v_f32 *min,
+                     const cpu_matmul_tile *tile, int t0, int n_tok, int64_t ix, v_f32 *acc) {
+    UNROLL
+    for (int t = 0; t < n_tok; t++) {
+        const cpu_q8_block *x = (const cpu_q8_block *)tile->x[t0 + t] + ix;
+        v_f32 d = v_set(x->d), sum;
+        if (kind & ONE_SCALE) {
+            v_i32 init = v_set_i32(kind & HAS_BIAS ? x->all.bias : 0);
+            sum = v_mul(v_from_i32(v_dot(init, codes, N_VEC, x->q, n_bit)), scale[0]);
+            if (kind & HAS_MIN) acc[t] = v_nmadd(min[0], v_set(x->all.sum), acc[t]);
+        } else {
+            v_i32 lo = v_set_i32(kind & HAS_BIAS ? x->half[0].bias : 0);
+            v_i32 hi = v_set_i32(kind & HAS_BIAS ? x->half[1].bias : 0);
+            sum = v_mul(v_from_i32(v_dot(lo, codes, N_VEC / 2, x->q, n_bit)), scale[0]);
+            hi = v_dot(hi, codes + N_VEC / 2, N_VEC / 2, x->q + 16, n_bit);
+            sum = v_madd(v_from_i32(hi), scale[1], sum);
+            if (kind & HAS_MIN) {
+                acc[t] = v_nmadd(min[0], v_set(x->half[0].sum), acc[t]);
+                acc[t] = v_nmadd(min[1], v_set(x->half[1].sum), acc[t]);
+            }
+        }
+        acc[t] = v_madd(sum, d, acc[t]);
+    }
+}
+
+INLINE void tile_clear(v_f32 *acc, int n_tok) {
+    UNROLL
+    for (int t = 0; t < n_tok; t++) acc[t] = v_zero();
+}
+
+INLINE void tile_store(const cpu_matmul_tile *tile, int t0, int n_tok, const v_f32 *acc) {
+    UNROLL
+    for (int t = 0; t < n_tok; t++) v_store(tile->y[t0 + t], tile->n_row, acc[t]);
+}
+
+/* 32 nibbles of each row as blocks of 32 have them: low nibbles are elements 0 .. 15. */
+INLINE void nibbles_load(const uint8_t *p, v_u8 *codes) {
+    UNROLL
+    for (int c = 0; c < 4; c++) {
+        v_u8 v = v_load_codes(p + 4 * V_LANE * c);
+        codes[c] = v_low4(v);
+        codes[c + 4] = v_high4(v);
+    }
+}
+
+INLINE void fifth_bits_add(const uint8_t *p, v_u8 *codes) {
+    v_u8 bits = v_load_codes(p);
+    UNROLL
+    for (int c = 0; c < N_VEC; c++) codes[c] = v_add_bit(codes[c], bits, c, 16);
+}
+
+INLINE void codebook_apply(v_u8 *codes) {
+    UNROLL
+    for (int c = 0; c < N_VEC; c++) codes[c] = v_from_codebook(codes[c]);
+}
+
+/* A kernel's body for n_tok tokens (a constant) from t0 on. Offsets below are in units of V_LANE
+ * bytes: what one byte of every row takes. */
+
+/* ---- blocks of 32: plane 0 codes (and fifth bits), plane 1 d (and m) ------------------------- */
+
+INLINE void block32_tile(tdm_type type, const cpu_matmul_tile *tile, int t0, int n_tok) {
+    bool has_min = type == TDM_TYPE_Q4_1 || type == TDM_TYPE_Q5_1;
+    bool has_fifth = type == TDM_TYPE_Q5_0 || type == TDM_TYPE_Q5_1;
+    bool is_signed = type == TDM_TYPE_Q8_0 || type == TDM_TYPE_IQ4_NL;
+    int kind = ONE_SCALE | (has_min ? HAS_MIN : is_signed ? SIGNED_BIAS : HAS_BIAS);
+    int n_bit = is_signed ? 8 : has_fifth ? 5 : 4;
+    int code_size = (type == TDM_TYPE_Q8_0 ? 32 : has_fifth ? 20 : 16) * V_LANE;
+    int scale_size = (has_min ? 4 : 2) * V_LANE;
+    const uint8_t *p = tile->group, *ps = p + tile->n_block * code_size;
+    v_f32 acc[V_TOK];
+    tile_clear(acc, n_tok);
+    for (int64_t b = 0; b < tile->n_block; b++, p += code_size, ps += scale_size) {
+        v_u8 codes[N_VEC];
+        v_f32 scale = v_load_f16(ps), min = v_zero();
+        if (has_min) min = v_sub(min, v_load_f16(ps + 2 * V_LANE)); /* m is added */
+        if (type == TDM_TYPE_Q8_0) {
+            UNROLL
+            for (int c = 0; c < N_VEC; c++) {
+                codes[c] = v_from_signed(v_load_codes(p + 4 * V_LANE * c));
+            }
+        } else {
+            nibbles_load(p, codes);
+            if (has_fifth) fifth_bits_add(p + 16 * V_LANE, codes);
+            if (is_signed) codebook_apply(codes);
+        }
+        step_add(kind, n_bit, codes, &scale, &min, tile, t0, n_tok, b, acc);
+    }
+    tile_store(tile, t0, n_tok, acc);
+}
+
+/* ---- superblocks of 256 ---------------------------------------------------------------------- */
+
+/* q4_K: codes at 0, scales at 128, d at 140, dmin at 142. q5_K: codes at 0, fifth bits at 128,
+ * scales at 160, d at 172, dmin at 174. The scales' packing is told at tdm_q4_K_scale. */
+INLINE void q45_K_scales(const uint8_t *p, v_f32 *scale, v_f32 *min) {
+    v_f32 d = v_load_f16(p + 12 * V_LANE), dmin = v_load_f16(p + 14 * V_LANE);
+    UNROLL
+    for (int s = 0; s < 4; s++) {
+        v_i32 a = v_load_u8(p + s * V_LANE), b = v_load_u8(p + (s + 4) * V_LANE);
+        v_i32 c = v_load_u8(p + (s + 8) * V_LANE);
+        v_i32 a_high = v_shift_left(v_bits_i32(a, 6, 3), 4);
+        v_i32 b_high = v_shift_left(v_bits_i32(b, 6, 3), 4);
+        scale[s] = v_mul(d, v_from_i32(v_bits_i32(a, 0, 63)));
+        min[s] = v_mul(dmin, v_from_i32(v_bits_i32(b, 0, 63)));
+        scale[s + 4] = v_mul(d, v_from_i32(v_or(v_bits_i32(c, 0, 15), a_high)));
+        min[s + 4] = v_mul(dmin, v_from_i32(v_or(v_bits_i32(c, 4, 15), b_high)));
+    }
+}
+
+INLINE void q45_K_tile(bool has_fifth, const cpu_matmul_tile *tile, int t0, int n_tok) {
+    int block_size = (has_fifth ? 176 : 144) * V_LANE, scale_off = (has_fifth ? 160 : 128) * V_LANE;
+    int n_bit = has_fifth ? 5 : 4;
+    const uint8_t *p = tile->group;
+    v_f32 acc[V_TOK];
+    tile_clear(acc, n_tok);
+    for (int64_t b = 0; b < tile->n_block; b++, p += block_size) {
+        v_f32 scale[8], min[8];
+        q45_K_scales(p + scale_off, scale, min);
+        for (int pair = 0; pair < 4; pair++) {
+            const uint8_t *run = p + 32 * V_LANE * pair;
+            v_u8 codes[N_VEC];
+            UNROLL
+            for (int c = 0; c < N_VEC; c++) {
+                codes[c] = v_low4(v_load_codes(run + 4 * V_LANE * c));
+                if (!has_fifth) continue;
+                v_u8 bits = v_load_codes(p + (128 + 4 * c) * V_LANE);
+                codes[c] = v_add_bit(codes[c], bits, 2 * pair, 16);
+            }
+            step_add(ONE_SCALE | HAS_MIN, n_bit, codes, scale + 2 * pair, min + 2 * pair, tile, t0,
+                     n_tok, 8 * b + 2 * pair, acc);
+            UNROLL
+            for (int c = 0; c < N_VEC; c++) {
+                codes[c] = v_high4(v_load_codes(run + 4 * V_LANE * c));
+                if (!has_fifth) continue;
+                v_u8 bits = v_load_codes(p + (128 + 4 * c) * V_LANE);
+                codes[c] = v_add_bit(codes[c], bits, 2 * pair + 1, 16);
+            }
+            step_add(ONE_SCALE | HAS_MIN, n_bit, codes, scale + 2 * pair + 1, min + 2 * pair + 1,
+                     tile, t0, n_tok, 8 * b + 2 * pair + 1, acc);
+        }
+    }
+    tile_store(tile, t0, n_tok, acc);
+}
+
+/* q2_K: codes at 0, scales at 64, d at 80, dmin at 82. */
+INLINE void q2_K_step(const uint8_t *p, int half, int k, const v_f32 *scale, const v_f32 *min,
+                      const cpu_matmul_tile *tile, int t0, int n_tok, int64_t ix, v_f32 *acc) {
+    v_u8 codes[N_VEC];
+    UNROLL
+    for (int c = 0; c < N_VEC; c++) {
+        codes[c] = v_pair_low(v_load_codes(p + (32 * half + 4 * c) * V_LANE), k);
+    }
+    step_add(TWO_SCALES | HAS_MIN, 2, codes, scale, min, tile, t0, n_tok, ix, acc);
+}
+
+INLINE void q2_K_tile(const cpu_matmul_tile *tile, int t0, int n_tok) {
+    const uint8_t *p = tile->group;
+    v_f32 acc[V_TOK];
+    tile_clear(acc, n_tok);
+    for (int64_t b = 0; b < tile->n_block; b++, p += 84 * V_LANE) {
+        v_f32 d = v_load_f16(p + 80 * V_LANE), dmin = v_load_f16(p + 82 * V_LANE);
+        for (int half = 0; half < 2; half++) {
+            v_f32 scale[8], min[8];
+            for (int s = 0; s < 8; s++) {
+                v_i32 both = v_load_u8(p + (64 + 8 * half + s) * V_LANE);
+                scale[s] = v_mul(d, v_from_i32(v_bits_i32(both, 0, 15)));
+                min[s] = v_mul(dmin, v_from_i32(v_bits_i32(both, 4, 15)));
+            }
+            int64_t ix = 8 * b + 4 * half;
+            q2_K_step(p, half, 0, scale, min, tile, t0, n_tok, ix, acc);
+            q2_K_step(p, half, 1, scale + 2, min + 2, tile, t0, n_tok, ix + 1, acc);
+            q2_K_step(p, half, 2, scale + 4, min + 4, tile, t0, n_tok, ix + 2, acc);
+            q2_K_step(p, half, 3, scale + 6, min + 6, tile, t0, n_tok, ix + 3, acc);
+        }
+    }
+    tile_store(tile, t0, n_tok, acc);
+}
+
+/* q3_K: low bits at 0, third bits at 64, scales at 96; d in plane 1. The scales' packing is told at
+ * tdm_q3_K_scale. */
+INLINE void q3_K_step(const uint8_t *p, int half, int k, const v_f32 *scale,
+                      const cpu_matmul_tile *tile, int t0, int n_tok, int64_t ix, v_f32 *acc) {
+    v_u8 codes[N_VEC];
+    UNROLL
+    for (int c = 0; c < N_VEC; c++) {
+        codes[c] = v_pair_low(v_load_codes(p + (32 * half + 4 * c) * V_LANE), k);
+        codes[c] = v_add_bit(codes[c], v_load_codes(p + (64 + 4 * c) * V_LANE), 4 * half + k, 4);
+    }
+    step_add(TWO_SCALES | HAS_BIAS, 3, codes, scale, NULL, tile, t0, n_tok, ix, acc);
+}
+
+INLINE void q3_K_tile(const cpu_matmul_tile *tile, int t0, int n_tok) {
+    const uint8_t *p = tile->group, *ps = p + tile->n_block * 108 * V_LANE;
+    v_f32 acc[V_TOK];
+    tile_clear(acc, n_tok);
+    for (int64_t b = 0; b < tile->n_block; b++, p += 108 * V_LANE, ps += 2 * V_LANE) {
+        v_f32 d = v_load_f16(ps);
+        for (int half = 0; half < 2; half++) {
+            v_f32 scale[8];
+            for (int s = 0; s < 8; s++) {
+                v_i32 low = v_bits_i32(v_load_u8(p + (96 + s) * V_LANE), 4 * half, 15);
+                v_i32 high = v_load_u8(p + (104 + s % 4) * V_LANE);
+                high = v_shift_left(v_bits_i32(high, 2 * (2 * half + s / 4), 3), 4);
+                scale[s] = v_mul(d, v_from_i32(v_sub_i32(v_or(low, high), v_set_i32(32))));
+            }
+            int64_t ix = 8 * b + 4 * half;
+            q3_K_step(p, half, 0, scale, tile, t0, n_tok, ix, acc);
+            q3_K_step(p, half, 1, scale + 2, tile, t0, n_tok, ix + 1, acc);
+            q3_K_step(p, half, 2, scale + 4, tile, t0, n_tok, ix + 2, acc);
+            q3_K_step(p, half, 3, scale + 6, tile, t0, n_tok, ix + 3, acc);
+        }
+    }
+    tile_store(tile, t0, n_tok, acc);
+}
+
+/* q6_K: low four bits at 0, high two at 128, scales at 192; d in plane 1. */
+INLINE void q6_K_step(const uint8_t *p, int half, int k, const v_f32 *scale,
+                      const cpu_matmul_tile *tile, int t0, int n_tok, int64_t ix, v_f32 *acc) {
+    v_u8 codes[N_VEC];
+    UNROLL
+    for (int c = 0; c < N_VEC; c++) {
+        v_u8 low = v_load_codes(p + (64 * half + 32 * (k % 2) + 4 * c) * V_LANE);
+        v_u8 high = v_load_codes(p + (128 + 32 * half + 4 * c) * V_LANE);
+        codes[c] = v_or(k < 2 ? v_low4(low) : v_high4(low), v_pair_high(high, k));
+    }
+    step_add(TWO_SCALES | HAS_BIAS, 6, codes, scale, NULL, tile, t0, n_tok, ix, acc);
+}
+
+INLINE void q6_K_tile(const cpu_matmul_tile *tile, int t0, int n_tok) {
+    const uint8_t *p = tile->group, *ps = p + tile->n_block * 208 * V_LANE;
+    v_f32 acc[V_TOK];
+    tile_clear(acc, n_tok);
+    for (int64_t b = 0; b < tile->n_block; b++, p += 208 * V_LANE, ps += 2 * V_LANE) {
+        v_f32 d = v_load_f16(ps);
+        for (int half = 0; half < 2; half++) {
+            v_f32 scale[8];
+            for (int s = 0; s < 8; s++) {
+                scale[s] = v_mul(d, v_from_i32(v_load_i8(p + (192 + 8 * half + s) * V_LANE)));
+            }
+            int64_t ix = 8 * b + 4 * half;
+            q6_K_step(p, half, 0, scale, tile, t0, n_tok, ix, acc);
+            q6_K_step(p, half, 1, scale + 2, tile, t0, n_tok, ix + 1, acc);
+            q6_K_step(p, half, 2, scale + 4, tile, t0, n_tok, ix + 2, acc);
+            q6_K_step(p, half, 3, scale + 6, tile, t0, n_tok, ix + 3, acc);
+        }
+    }
+    tile_store(tile, t0, n_tok, acc);
+}
+
+/* iq4_xs: codes at 0, scales_l at 128, scales_h at 132, d at 134; see tdm_iq4_xs_scale. */
+INLINE void iq4_xs_tile(const cpu_matmul_tile *tile, int t0, int n_tok) {
+    const uint8_t *p = tile->group;
+    v_f32 acc[V_TOK];
+    tile_clear(acc, n_tok);
+    for (int64_t b = 0; b < tile->n_block; b++, p += 136 * V_LANE) {
+        v_f32 d = v_load_f16(p + 134 * V_LANE);
+        v_i32 scales_h = v_load_u16(p + 132 * V_LANE);
+        for (int s = 0; s < 8; s++) {
+            v_u8 codes[N_VEC];
+            v_i32 low = v_bits_i32(v_load_u8(p + (128 + s / 2) * V_LANE), 4 * (s % 2), 15);
+            v_i32 high = v_shift_left(v_bits_i32(scales_h, 2 * s, 3), 4);
+            v_f32 scale = v_mul(d, v_from_i32(v_sub_i32(v_or(low, high), v_set_i32(32))));
+            nibbles_load(p + 16 * V_LANE * s, codes);
+            codebook_apply(codes);
+            step_add(ONE_SCALE | SIGNED_BIAS, 8, codes, &scale, NULL, tile, t0, n_tok, 8 * b + s,
+                     acc);
+        }
+    }
+    tile_store(tile, t0, n_tok, acc);
+}
+
+/* ---- plain types: [k][V_LANE] -------------------------------------------------------------------- */
+
+INLINE v_f32 element_load(tdm_type type, const uint8_t *p) {
+    if (type == TDM_TYPE_F32) return v_load_f32(p);
+    return type == TDM_TYPE_F16 ? v_load_f16(p) : v_load_bf16(p);
+}
+
+/* Even and odd elements have sums of their own, so that additions overlap. */
+INLINE void float_tile(tdm_type type, const cpu_matmul_tile *tile, int t0, int n_tok) {
+    int size = (type == TDM_TYPE_F32 ? 4 : 2) * V_LANE;
+    const uint8_t *p = tile->group;
+    v_f32 even[V_TOK], odd[V_TOK];
+    int64_t i = 0;
+    tile_clear(even, n_tok);
+    tile_clear(odd, n_tok);
+    for (; i + 2 <= tile->n_block; i += 2, p += 2 * size) {
+        v_f32 a = element_load(type, p), b = element_load(type, p + size);
+        UNROLL
+        for (int t = 0; t < n_tok; t++) {
+            const float *x = (const float *)tile->x[t0 + t] + i;
+            even[t] = v_madd(a, v_set(x[0]), even[t]);
+            odd[t] = v_madd(b, v_set(x[1]), odd[t]);
+        }
+    }
+    v_f32 last = v_zero();
+    if (i < tile->n_block) last = element_load(type, p);
+    UNROLL
+    for (int t = 0; t < n_tok; t++) {
+        if (i < tile->n_block) {
+            even[t] = v_madd(last, v_set(((const float *)tile->x[t0 + t])[i]), even[t]);
+        }
+        even[t] = v_add(even[t], odd[t]);
+    }
+    tile_store(tile, t0, n_tok, even);
+}
+
+/* ---- entries ----------------------------------------------------------------------------------- */
+
+/* Cuts a tile into pieces whose number of tokens is a constant. */
+#define KERNEL_(name, body)                                                                        \
+    void V_NAME(name)(const cpu_matmul_tile *tile) {                                               \
+        int t0 = 0;                                                                                \
+        for (; V_TOK >= 8 && t0 + 8 <= tile->n_tok; t0 += 8) body(tile, t0, V_TOK >= 8 ? 8 : 1);   \
+        for (; t0 + 4 <= tile->n_tok; t0 += 4) body(tile, t0, 4);                                  \
+        for (; t0 + 2 <= tile->n_tok; t0 += 2) body(tile, t0, 2);                                  \
+        if (t0 < tile->n_tok) body(tile, t0, 1);                                                   \
+    }
+
+#define BLOCK32_(name, TYPE)                                                                       \
+    INLINE void name##_tile(const cpu_matmul_tile *tile, int t0, int n_tok) {                      \
+        block32_tile(TDM_TYPE_##TYPE, tile, t0, n_tok);                                            \
+    }                                                                                              \
+    KERNEL_(name, name##_tile)
+
+#define FLOAT_(name, TYPE)                                                                         \
+    INLINE void name##_tile(const cpu_matmul_tile *tile, int t0, int n_tok) {                      \
+        float_tile(TDM_TYPE_##TYPE, tile, t0, n_tok);                                              \
+    }                                                                                              \
+    KERNEL_(name, name##_tile)
+
+BLOCK32_(q4_0, Q4_0)
+BLOCK32_(q4_1, Q4_1)
+BLOCK32_(q5_0, Q5_0)
+BLOCK32_(q5_1, Q5_1)
+BLOCK32_(q8_0, Q8_0)
+BLOCK32_(iq4_nl, IQ4_NL)
+FLOAT_(f32, F32)
+FLOAT_(f16, F16)
+FLOAT_(bf16, BF16)
+
+INLINE void q4_K_tile(const cpu_matmul_tile *tile, int t0, int n_tok) {
+    q45_K_tile(false, tile, t0, n_tok);
+}
+INLINE void q5_K_tile(const cpu_matmul_tile *tile, int t0, int n_tok) {
+    q45_K_tile(true, tile, t0, n_tok);
+}
+KERNEL_(q2_K, q2_K_tile)
+KERNEL_(q3_K, q3_K_tile)
+KERNEL_(q4_K, q4_K_tile)
+KERNEL_(q5_K, q5_K_tile)
+KERNEL_(q6_K, q6_K_tile)
+KERNEL_(iq4_xs, iq4_xs_tile)
+
+#endif

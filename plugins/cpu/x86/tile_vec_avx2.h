@@ -1,0 +1,162 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * tile_vec_avx2.h: the vector words that matmul_tile.h is written in, for AVX2 with FMA and F16C:
+ * eight lanes of 32 bits, a lane for each row of a group.
+ */
+#ifndef TANDEM_CPU_TILE_VEC_H
+#define TANDEM_CPU_TILE_VEC_H
+
+#include <immintrin.h>
+
+#include "tandem/block.h"
+
+/* As in tile_vec_avx512.h. Signed codes stay signed here: u8 * s8 pairs would not fit 16 bits. */
+enum { V_LANE = 8, V_TOK = 4, V_SIGNED_OFFSET = 0 };
+#define V_NAME(name) cpu_matmul_run_##name##_avx2
+
+typedef __m256 v_f32;
+typedef __m256i v_i32;
+typedef __m256i v_u8; /* four codes of each row */
+
+static inline v_f32 v_zero(void) {
+    return _mm256_setzero_ps();
+}
+static inline v_f32 v_set(float x) {
+    return _mm256_set1_ps(x);
+}
+static inline v_f32 v_add(v_f32 a, v_f32 b) {
+    return _mm256_add_ps(a, b);
+}
+static inline v_f32 v_sub(v_f32 a, v_f32 b) {
+    return _mm256_sub_ps(a, b);
+}
+static inline v_f32 v_mul(v_f32 a, v_f32 b) {
+    return _mm256_mul_ps(a, b);
+}
+/* a * b + c and c - a * b, rounded once */
+static inline v_f32 v_madd(v_f32 a, v_f32 b, v_f32 c) {
+    return _mm256_fmadd_ps(a, b, c);
+}
+static inline v_f32 v_nmadd(v_f32 a, v_f32 b, v_f32 c) {
+    return _mm256_fnmadd_ps(a, b, c);
+}
+static inline v_f32 v_from_i32(v_i32 a) {
+    return _mm256_cvtepi32_ps(a);
+}
+
+/* One number of each row. */
+static inline v_f32 v_load_f32(const uint8_t *p) {
+    return _mm256_loadu_ps((const void *)p);
+}
+static inline v_f32 v_load_f16(const uint8_t *p) {
+    return _mm256_cvtph_ps(_mm_loadu_si128((const void *)p));
+}
+static inline v_f32 v_load_bf16(const uint8_t *p) {
+    __m256i wide = _mm256_cvtepu16_epi32(_mm_loadu_si128((const void *)p));
+    return _mm256_castsi256_ps(_mm256_slli_epi32(wide, 16));
+}
+static inline v_i32 v_load_u8(const uint8_t *p) {
+    return _mm256_cvtepu8_epi32(_mm_loadl_epi64((const void *)p));
+}
+static inline v_i32 v_load_i8(const uint8_t *p) {
+    return _mm256_cvtepi8_epi32(_mm_loadl_epi64((const void *)p));
+}
+static inline v_i32 v_load_u16(const uint8_t *p) {
+    return _mm256_cvtepu16_epi32(_mm_loadu_si128((const void *)p));
+}
+
+static inline v_i32 v_set_i32(int32_t x) {
+    return _mm256_set1_epi32(x);
+}
+static inline v_i32 v_sub_i32(v_i32 a, v_i32 b) {
+    return _mm256_sub_epi32(a, b);
+}
+static inline v_i32 v_or(v_i32 a, v_i32 b) {
+    return _mm256_or_si256(a, b);
+}
+/* (a >> shift) & mask in each lane */
+static inline v_i32 v_bits_i32(v_i32 a, int shift, int32_t mask) {
+    return _mm256_and_si256(_mm256_srl_epi32(a, _mm_cvtsi32_si128(shift)), _mm256_set1_epi32(mask));
+}
+static inline v_i32 v_shift_left(v_i32 a, int shift) {
+    return _mm256_sll_epi32(a, _mm_cvtsi32_si128(shift));
+}
+
+/* Codes: four bytes of each row. */
+static inline v_u8 v_load_codes(const uint8_t *p) {
+    return _mm256_loadu_si256((const void *)p);
+}
+static inline v_u8 v_low4(v_u8 a) {
+    return _mm256_and_si256(a, _mm256_set1_epi8(15));
+}
+static inline v_u8 v_high4(v_u8 a) {
+    return _mm256_and_si256(_mm256_srli_epi16(a, 4), _mm256_set1_epi8(15));
+}
+/* Bits 2 * k and the next of every byte, moved to bits 0 and 1, or 4 and 5. */
+static inline v_u8 v_pair_low(v_u8 a, int k) {
+    switch (k) {
+    case 0: break;
+    case 1: a = _mm256_srli_epi16(a, 2); break;
+    case 2: a = _mm256_srli_epi16(a, 4); break;
+    default: a = _mm256_srli_epi16(a, 6);
+    }
+    return _mm256_and_si256(a, _mm256_set1_epi8(3));
+}
+static inline v_u8 v_pair_high(v_u8 a, int k) {
+    switch (k) {
+    case 0: a = _mm256_slli_epi16(a, 4); break;
+    case 1: a = _mm256_slli_epi16(a, 2); break;
+    case 2: break;
+    default: a = _mm256_srli_epi16(a, 2);
+    }
+    return _mm256_and_si256(a, _mm256_set1_epi8(0x30));
+}
+/* Adds `value` to the codes where bit `bit` of `bits` is set. */
+static inline v_u8 v_add_bit(v_u8 codes, v_u8 bits, int bit, int value) {
+    __m256i only = _mm256_set1_epi8((char)(1 << bit));
+    __m256i is_set = _mm256_cmpeq_epi8(_mm256_and_si256(bits, only), only);
+    return _mm256_add_epi8(codes, _mm256_and_si256(is_set, _mm256_set1_epi8((char)value)));
+}
+/* Signed bytes as codes. */
+static inline v_u8 v_from_signed(v_u8 a) {
+    return a;
+}
+/* Codes of the values that the codebook gives for 4-bit indices. */
+static inline v_u8 v_from_codebook(v_u8 index) {
+    static const int8_t values[16] = TDM_IQ4_VALUES;
+    __m256i table = _mm256_broadcastsi128_si256(_mm_loadu_si128((const void *)values));
+    return v_from_signed(_mm256_shuffle_epi8(table, index));
+}
+
+/* init + the dot products of each row's 4 * n codes with q[0 .. 4 * n), |q| <= 127. `n_bit` is how
+ * wide the codes are, 8 = signed. maddubs gives pairs in 16 bits; how many of them may be added
+ * there: 2 * 15 * 127 fits 8 times into 2^15 - 1, 2 * 31 * 127 4 times, 2 * 63 * 127 twice. Signed
+ * codes hand their sign to the other factor: 2 * 128 * 127 fits once. */
+static inline v_i32 v_dot(v_i32 init, const v_u8 *codes, int n, const int8_t *q, int n_bit) {
+    const __m256i ones = _mm256_set1_epi16(1);
+    int n_safe = n_bit <= 4 ? 8 : n_bit == 5 ? 4 : n_bit == 6 ? 2 : 1;
+    __m256i pairs = _mm256_setzero_si256();
+    for (int c = 0; c < n; c++) {
+        int32_t four;
+        __builtin_memcpy(&four, q + 4 * c, 4);
+        __m256i x = _mm256_set1_epi32(four), w = codes[c];
+        if (n_bit == 8) {
+            x = _mm256_sign_epi8(x, w);
+            w = _mm256_abs_epi8(w);
+        }
+        __m256i product = _mm256_maddubs_epi16(w, x);
+        pairs = c % n_safe == 0 ? product : _mm256_add_epi16(pairs, product);
+        if (c % n_safe == n_safe - 1 || c == n - 1) {
+            init = _mm256_add_epi32(init, _mm256_madd_epi16(pairs, ones));
+        }
+    }
+    return init;
+}
+
+/* The first n rows. */
+static inline void v_store(float *y, int n, v_f32 a) {
+    const __m256i lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+    _mm256_maskstore_ps(y, _mm256_cmpgt_epi32(_mm256_set1_epi32(n), lane), a);
+}
+
+#endif

@@ -1,0 +1,148 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * tile_vec_avx512.h: the vector words that matmul_tile.h is written in, for AVX-512 with VNNI:
+ * sixteen lanes of 32 bits, a lane for each row of a group.
+ */
+#ifndef TANDEM_CPU_TILE_VEC_H
+#define TANDEM_CPU_TILE_VEC_H
+
+#include <immintrin.h>
+
+#include "tandem/block.h"
+
+/* V_TOK: most tokens that a tile keeps in registers. V_SIGNED_OFFSET: what is added to signed codes
+ * to make them unsigned, as dot products take them; 0 where they stay signed. */
+enum { V_LANE = 16, V_TOK = 8, V_SIGNED_OFFSET = 128 };
+#define V_NAME(name) cpu_matmul_run_##name##_avx512
+
+typedef __m512 v_f32;
+typedef __m512i v_i32;
+typedef __m512i v_u8; /* four codes of each row */
+
+static inline v_f32 v_zero(void) {
+    return _mm512_setzero_ps();
+}
+static inline v_f32 v_set(float x) {
+    return _mm512_set1_ps(x);
+}
+static inline v_f32 v_add(v_f32 a, v_f32 b) {
+    return _mm512_add_ps(a, b);
+}
+static inline v_f32 v_sub(v_f32 a, v_f32 b) {
+    return _mm512_sub_ps(a, b);
+}
+static inline v_f32 v_mul(v_f32 a, v_f32 b) {
+    return _mm512_mul_ps(a, b);
+}
+/* a * b + c and c - a * b, rounded once */
+static inline v_f32 v_madd(v_f32 a, v_f32 b, v_f32 c) {
+    return _mm512_fmadd_ps(a, b, c);
+}
+static inline v_f32 v_nmadd(v_f32 a, v_f32 b, v_f32 c) {
+    return _mm512_fnmadd_ps(a, b, c);
+}
+static inline v_f32 v_from_i32(v_i32 a) {
+    return _mm512_cvtepi32_ps(a);
+}
+
+/* One number of each row. */
+static inline v_f32 v_load_f32(const uint8_t *p) {
+    return _mm512_loadu_ps((const void *)p);
+}
+static inline v_f32 v_load_f16(const uint8_t *p) {
+    return _mm512_cvtph_ps(_mm256_loadu_si256((const void *)p));
+}
+static inline v_f32 v_load_bf16(const uint8_t *p) {
+    __m512i wide = _mm512_cvtepu16_epi32(_mm256_loadu_si256((const void *)p));
+    return _mm512_castsi512_ps(_mm512_slli_epi32(wide, 16));
+}
+static inline v_i32 v_load_u8(const uint8_t *p) {
+    return _mm512_cvtepu8_epi32(_mm_loadu_si128((const void *)p));
+}
+static inline v_i32 v_load_i8(const uint8_t *p) {
+    return _mm512_cvtepi8_epi32(_mm_loadu_si128((const void *)p));
+}
+static inline v_i32 v_load_u16(const uint8_t *p) {
+    return _mm512_cvtepu16_epi32(_mm256_loadu_si256((const void *)p));
+}
+
+static inline v_i32 v_set_i32(int32_t x) {
+    return _mm512_set1_epi32(x);
+}
+static inline v_i32 v_sub_i32(v_i32 a, v_i32 b) {
+    return _mm512_sub_epi32(a, b);
+}
+static inline v_i32 v_or(v_i32 a, v_i32 b) {
+    return _mm512_or_si512(a, b);
+}
+/* (a >> shift) & mask in each lane */
+static inline v_i32 v_bits_i32(v_i32 a, int shift, int32_t mask) {
+    return _mm512_and_si512(_mm512_srl_epi32(a, _mm_cvtsi32_si128(shift)), _mm512_set1_epi32(mask));
+}
+static inline v_i32 v_shift_left(v_i32 a, int shift) {
+    return _mm512_sll_epi32(a, _mm_cvtsi32_si128(shift));
+}
+
+/* Codes: four bytes of each row. */
+static inline v_u8 v_load_codes(const uint8_t *p) {
+    return _mm512_loadu_si512(p);
+}
+static inline v_u8 v_low4(v_u8 a) {
+    return _mm512_and_si512(a, _mm512_set1_epi8(15));
+}
+static inline v_u8 v_high4(v_u8 a) {
+    return _mm512_and_si512(_mm512_srli_epi16(a, 4), _mm512_set1_epi8(15));
+}
+/* Bits 2 * k and the next of every byte, moved to bits 0 and 1, or 4 and 5. */
+static inline v_u8 v_pair_low(v_u8 a, int k) {
+    switch (k) {
+    case 0: break;
+    case 1: a = _mm512_srli_epi16(a, 2); break;
+    case 2: a = _mm512_srli_epi16(a, 4); break;
+    default: a = _mm512_srli_epi16(a, 6);
+    }
+    return _mm512_and_si512(a, _mm512_set1_epi8(3));
+}
+static inline v_u8 v_pair_high(v_u8 a, int k) {
+    switch (k) {
+    case 0: a = _mm512_slli_epi16(a, 4); break;
+    case 1: a = _mm512_slli_epi16(a, 2); break;
+    case 2: break;
+    default: a = _mm512_srli_epi16(a, 2);
+    }
+    return _mm512_and_si512(a, _mm512_set1_epi8(0x30));
+}
+/* Adds `value` to the codes where bit `bit` of `bits` is set. */
+static inline v_u8 v_add_bit(v_u8 codes, v_u8 bits, int bit, int value) {
+    __mmask64 m = _mm512_test_epi8_mask(bits, _mm512_set1_epi8((char)(1 << bit)));
+    return _mm512_mask_add_epi8(codes, m, codes, _mm512_set1_epi8((char)value));
+}
+/* Signed bytes as codes. */
+static inline v_u8 v_from_signed(v_u8 a) {
+    return _mm512_xor_si512(a, _mm512_set1_epi8((char)0x80));
+}
+/* Codes of the values that the codebook gives for 4-bit indices. */
+static inline v_u8 v_from_codebook(v_u8 index) {
+    static const int8_t values[16] = TDM_IQ4_VALUES;
+    __m512i table = _mm512_broadcast_i32x4(_mm_loadu_si128((const void *)values));
+    return v_from_signed(_mm512_shuffle_epi8(table, index));
+}
+
+/* init + the dot products of each row's 4 * n codes with q[0 .. 4 * n). dpbusd sums in 32 bits
+ * without saturation: 32 * 255 * 127 stays far below 2^31. `n_bit` is how wide the codes are. */
+static inline v_i32 v_dot(v_i32 init, const v_u8 *codes, int n, const int8_t *q, int n_bit) {
+    (void)n_bit;
+    for (int c = 0; c < n; c++) {
+        int32_t four;
+        __builtin_memcpy(&four, q + 4 * c, 4);
+        init = _mm512_dpbusd_epi32(init, codes[c], _mm512_set1_epi32(four));
+    }
+    return init;
+}
+
+/* The first n rows. */
+static inline void v_store(float *y, int n, v_f32 a) {
+    _mm512_mask_storeu_ps(y, (__mmask16)(0xffffu >> (16 - n)), a);
+}
+
+#endif
