@@ -51,7 +51,10 @@ tdm_status llm_kv_fork(llm_kv *kv, int32_t dst, int32_t src, int32_t n_tok, tdm_
  * down by n_discard positions. First the copies (page <- arg, for pages that others share), then
  * the shifts (arg = -n_discard; no slot twice) must be run, before anything else touches the
  * sequence. Both arrays hold `max_job` jobs; llm_kv_max_jobs says how many are enough.
- * TDM_RESOURCE_EXHAUSTED where no pages are free for the copies: nothing has changed. */
+ * TDM_RESOURCE_EXHAUSTED where no pages are free for the copies, or where cuts inside pages would
+ * leave a sequence in more pieces than llm_kv_max_jobs (context shifts never do): nothing has
+ * changed. All moved pieces of a page stay together in one page; a kept piece of a shared page
+ * moves along with them. */
 tdm_status llm_kv_shift(llm_kv *kv, int32_t seq, int32_t n_keep, int32_t n_discard,
                         tdm_page_job *copies_out, int32_t *n_copy_out, tdm_page_job *shifts_out,
                         int32_t *n_shift_out, int32_t max_job, tdm_error *err);
