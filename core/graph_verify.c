@@ -214,8 +214,8 @@ static tdm_status node_check(const tdm_graph *graph, int32_t index, verify_value
         memcpy(want[i].ne, v->ne, sizeof v->ne);
     }
     if (node->src[0] >= 0 && node->src[0] < graph->n_value) place = &known[node->src[0]].place;
-    status = tdm_op_infer(graph, node, index, place, want, err);
-    if (status == TDM_OK) status = produce(graph, index, known, err);
+    status = produce(graph, index, known, err);
+    if (status == TDM_OK) status = tdm_op_infer(graph, node, index, place, want, err);
     for (i = 0; i < node->n_dst && i < TDM_MAX_DST && status == TDM_OK; i++)
         if (node->dst[i] != -1) status = result_check(graph, index, i, &want[i], err);
     if (status == TDM_OK) status = state_check(graph, index, known, err);

@@ -1,0 +1,486 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * test_graph_infer.c: each op's rule through the builder: the shapes it gives, and for each way of
+ * being wrong a message that names the trouble.
+ */
+#include <math.h>
+
+#include "graph_fixture.h"
+
+static void must_give(const fixture *f, int32_t value, tdm_type type, const int64_t ne[4]) {
+    tdm_graph *graph = NULL;
+    tdm_error err = {0};
+    const int64_t *shape = tdm_build_shape(f->b, value);
+    if (shape == NULL) { /* says why */
+        tdm_builder_finish(f->b, &graph, &err);
+        fail_msg("%s", err.message);
+        return;
+    }
+    assert_memory_equal(shape, ne, 4 * sizeof *ne);
+    if (tdm_builder_finish(f->b, &graph, &err) != TDM_OK) fail_msg("%s", err.message);
+    assert_int_equal(tdm_graph_value(graph, value)->type, type);
+    tdm_graph_free(graph);
+    tdm_builder_destroy(f->b);
+}
+
+static void must_fail(const fixture *f, const char *text) {
+    tdm_graph *graph = NULL;
+    tdm_error err = {0};
+    assert_int_not_equal(tdm_builder_finish(f->b, &graph, &err), TDM_OK);
+    if (strstr(err.message, text) == NULL) fail_msg("'%s' is not in: %s", text, err.message);
+    if (strchr(err.message, '\n') != NULL) fail_msg("more than a line: %s", err.message);
+    tdm_builder_destroy(f->b);
+}
+
+/* GOOD: `result` evaluates to a value of that type and shape. BAD: the statement fails with `text`
+ * in its message. `f` is a fresh fixture in both. */
+#define GOOD(type, n0, n1, n2, n3, result)                                                         \
+    do {                                                                                           \
+        fixture f = fixture_make();                                                                \
+        must_give(&f, result, type, NE(n0, n1, n2, n3));                                           \
+    } while (0)
+#define BAD(text, ...)                                                                             \
+    do {                                                                                           \
+        fixture f = fixture_make();                                                                \
+        __VA_ARGS__;                                                                               \
+        must_fail(&f, text);                                                                       \
+    } while (0)
+
+#define F32          TDM_TYPE_F32
+#define I32          TDM_TYPE_I32
+#define INPUT(...)   tdm_build_input(f.b, NULL, F32, NE(__VA_ARGS__))
+#define INPUT_I(...) tdm_build_input(f.b, NULL, I32, NE(__VA_ARGS__))
+
+static void test_reshape(void **state) {
+    (void)state;
+    GOOD(F32, 16, 4, 5, 1, tdm_build_reshape(f.b, f.x, 16, 4, 5, 1));
+    GOOD(TDM_TYPE_Q8_0, 32, 64, 1, 1, tdm_build_reshape(f.b, f.plain, 32, 64, 1, 1));
+    GOOD(F32, 0, 7, 1, 1, tdm_build_reshape(f.b, INPUT(3, 0, 1, 1), 0, 7, 1, 1));
+    /* outer slices are contiguous, and so is a permutation of axes of length 1 */
+    GOOD(F32, 128, 1, 1, 1,
+         tdm_build_reshape(f.b, tdm_build_slice(f.b, f.x, NE(0, 2, 0, 0), NE(64, 2, 1, 1)), 128, 1,
+                           1, 1));
+    GOOD(F32, 320, 1, 1, 1,
+         tdm_build_reshape(f.b, tdm_build_permute(f.b, f.x, 0, 2, 1, 3), 320, 1, 1, 1));
+    BAD("elements", tdm_build_reshape(f.b, f.x, 16, 4, 4, 1));
+    BAD("axis 1 has -4", tdm_build_reshape(f.b, f.x, 16, -4, 5, -1));
+    BAD("2^48", tdm_build_reshape(f.b, f.x, INT64_MAX, INT64_MAX, 0, 0));
+    BAD("whole blocks", tdm_build_reshape(f.b, f.plain, 16, 128, 1, 1));
+    BAD("COPY", tdm_build_reshape(f.b, tdm_build_permute(f.b, f.x, 1, 0, 2, 3), 320, 1, 1, 1));
+    BAD("COPY", tdm_build_reshape(f.b, tdm_build_slice(f.b, f.x, NE(0, 0, 0, 0), NE(32, 5, 1, 1)),
+                                  160, 1, 1, 1));
+    BAD("private", tdm_build_reshape(f.b, f.w, 64, 8, 4, 1));
+    BAD("STATE", tdm_build_reshape(f.b, f.state, 7000, 1, 1, 1));
+    BAD("value -3", tdm_build_reshape(f.b, -3, 7000, 1, 1, 1));
+    BAD("absent", tdm_build_reshape(f.b, -1, 7000, 1, 1, 1));
+    BAD("value 99", tdm_build_reshape(f.b, 99, 7000, 1, 1, 1));
+}
+
+static void test_permute(void **state) {
+    (void)state;
+    GOOD(F32, 4, 16, 1, 5, tdm_build_permute(f.b, f.q, 1, 0, 3, 2));
+    GOOD(F32, 5, 16, 4, 1, tdm_build_permute(f.b, f.q, 1, 2, 0, 3));
+    GOOD(TDM_TYPE_Q8_0, 64, 1, 1, 32, tdm_build_permute(f.b, f.plain, 0, 3, 2, 1));
+    BAD("permutation", tdm_build_permute(f.b, f.q, 0, 1, 2, 2));
+    BAD("permutation", tdm_build_permute(f.b, f.q, 0, 1, 2, 4));
+    BAD("permutation", tdm_build_permute(f.b, f.q, -1, 1, 2, 3));
+    BAD("blocks", tdm_build_permute(f.b, f.plain, 1, 0, 2, 3));
+    BAD("private", tdm_build_permute(f.b, f.w, 0, 1, 2, 3));
+}
+
+static void test_slice(void **state) {
+    (void)state;
+    GOOD(F32, 3, 2, 1, 1, tdm_build_slice(f.b, f.x, NE(61, 3, 0, 0), NE(3, 2, 1, 1)));
+    GOOD(F32, 0, 5, 1, 1, tdm_build_slice(f.b, f.x, NE(64, 0, 0, 0), NE(0, 5, 1, 1)));
+    GOOD(TDM_TYPE_Q8_0, 32, 3, 1, 1,
+         tdm_build_slice(f.b, f.plain, NE(32, 7, 0, 0), NE(32, 3, 1, 1)));
+    BAD("outside", tdm_build_slice(f.b, f.x, NE(62, 3, 0, 0), NE(3, 2, 1, 1)));
+    BAD("outside", tdm_build_slice(f.b, f.x, NE(-1, 0, 0, 0), NE(3, 2, 1, 1)));
+    BAD("outside", tdm_build_slice(f.b, f.x, NE(0, 0, 0, 0), NE(3, -2, 1, 1)));
+    BAD("outside", tdm_build_slice(f.b, f.x, NE(0, INT64_MAX, 0, 0), NE(3, INT64_MAX, 1, 1)));
+    BAD("block of 32", tdm_build_slice(f.b, f.plain, NE(16, 0, 0, 0), NE(32, 1, 1, 1)));
+    BAD("block of 32", tdm_build_slice(f.b, f.plain, NE(32, 0, 0, 0), NE(16, 1, 1, 1)));
+    BAD("private", tdm_build_slice(f.b, f.w, NE(0, 0, 0, 0), NE(64, 1, 1, 1)));
+}
+
+static void test_movement(void **state) {
+    (void)state;
+    GOOD(TDM_TYPE_F16, 64, 5, 1, 1, tdm_build_copy(f.b, f.x, TDM_TYPE_F16));
+    GOOD(I32, 5, 1, 1, 1, tdm_build_copy(f.b, tdm_build_step_field(f.b, TDM_STEP_POS), I32));
+    BAD("f16", tdm_build_copy(f.b, f.plain, F32));
+    BAD("q8_0", tdm_build_copy(f.b, f.x, TDM_TYPE_Q8_0));
+    BAD("ids", tdm_build_copy(f.b, f.x, I32));
+    BAD("ids", tdm_build_copy(f.b, f.step, F32));
+    BAD("to ?", tdm_build_copy(f.b, f.x, (tdm_type)5));
+
+    GOOD(F32, 64, 10, 1, 1, tdm_build_concat(f.b, f.x, f.x, 1));
+    GOOD(F32, 64, 5, 1, 2, tdm_build_concat(f.b, f.x, f.x, 3));
+    BAD("axis 1 differs", tdm_build_concat(f.b, f.x, INPUT(64, 4, 1, 1), 0));
+    BAD("axis = 4", tdm_build_concat(f.b, f.x, f.x, 4));
+    BAD("axis = -1", tdm_build_concat(f.b, f.x, f.x, -1));
+    BAD("one type", tdm_build_concat(f.b, f.x, f.step, 0));
+    BAD("one type", tdm_build_concat(f.b, f.plain, f.plain, 1));
+    BAD("2^48", int32_t big = INPUT((int64_t)1 << 47, 1, 1, 1); tdm_build_concat(f.b, big, big, 0));
+
+    GOOD(F32, 64, 5, 1, 1,
+         tdm_build_get_rows(f.b, f.table, tdm_build_step_field(f.b, TDM_STEP_TOKEN), 10));
+    GOOD(F32, 64, 2, 1, 1,
+         tdm_build_get_rows(f.b, f.x, tdm_build_step_field(f.b, TDM_STEP_OUT_ROW), 0));
+    BAD("private", tdm_build_get_rows(f.b, f.w, INPUT_I(3, 1, 1, 1), 0));
+    BAD("id must be i32", tdm_build_get_rows(f.b, f.table, INPUT(3, 1, 1, 1), 0));
+    BAD("id must have shape [*]", tdm_build_get_rows(f.b, f.table, INPUT_I(3, 2, 1, 1), 0));
+    BAD("the table must have shape [*, *]", tdm_build_get_rows(f.b, f.q, INPUT_I(3, 1, 1, 1), 0));
+    BAD("first_row = -1", tdm_build_get_rows(f.b, f.table, INPUT_I(3, 1, 1, 1), -1));
+    BAD("quantised", tdm_build_get_rows(f.b, f.step, INPUT_I(3, 1, 1, 1), 0));
+}
+
+static void test_arithmetic(void **state) {
+    (void)state;
+    GOOD(F32, 32, 5, 1, 1, tdm_build_matmul(f.b, f.w, f.x));
+    GOOD(F32, 32, 5, 2, 3, tdm_build_matmul(f.b, f.plain, INPUT(64, 5, 2, 3)));
+    GOOD(F32, 0, 5, 1, 1,
+         tdm_build_matmul(
+             f.b, tdm_build_weight(f.b, "none", TDM_TYPE_Q8_0, NE(64, 0, 1, 1), TDM_USAGE_MATMUL),
+             f.x));
+    BAD("w and x differ", tdm_build_matmul(f.b, f.w, INPUT(32, 5, 1, 1)));
+    BAD("x must be f32", tdm_build_matmul(f.b, f.w, f.step));
+    BAD("private", tdm_build_matmul(f.b, f.table, f.x));
+    BAD("private", tdm_build_matmul(f.b, f.w, f.w));
+    BAD("w must have shape", tdm_build_matmul(f.b, INPUT(64, 2, 2, 1), f.x));
+    BAD("STATE", tdm_build_matmul(f.b, f.state, f.x));
+    BAD("2^48", tdm_build_matmul(f.b,
+                                 tdm_build_weight(f.b, "w2", TDM_TYPE_F16,
+                                                  NE(1, (int64_t)1 << 40, 1, 1), TDM_USAGE_MATMUL),
+                                 INPUT(1, (int64_t)1 << 40, 1, 1)));
+
+    GOOD(F32, 64, 5, 1, 1, tdm_build_add(f.b, f.x, f.norm));
+    GOOD(F32, 64, 5, 1, 1, tdm_build_mul(f.b, f.x, INPUT(1, 5, 1, 1)));
+    BAD("axis 1 of b", tdm_build_add(f.b, f.norm, f.x));
+    BAD("b must be f32", tdm_build_mul(f.b, f.x, f.step));
+
+    GOOD(F32, 64, 5, 1, 1, tdm_build_scale(f.b, f.x, -2, 0));
+    BAD("scale = nan", tdm_build_scale(f.b, f.x, NAN, 0));
+    BAD("bias = inf", tdm_build_scale(f.b, f.x, 1, INFINITY));
+    GOOD(F32, 64, 5, 1, 1, tdm_build_act(f.b, f.x, TDM_ACT_TANH));
+    BAD("act = 7", tdm_build_act(f.b, f.x, (tdm_act)7));
+    GOOD(F32, 64, 5, 1, 1, tdm_build_glu(f.b, f.x, f.x, TDM_ACT_SILU));
+    BAD("up must have shape", tdm_build_glu(f.b, f.x, INPUT(64, 4, 1, 1), TDM_ACT_SILU));
+    GOOD(F32, 64, 5, 1, 1, tdm_build_softmax(f.b, f.x));
+    BAD("x must be f32", tdm_build_softmax(f.b, f.step));
+}
+
+static void test_norms(void **state) {
+    (void)state;
+    GOOD(F32, 64, 5, 1, 1, tdm_build_rms_norm(f.b, f.x, f.norm, 1e-5f));
+    GOOD(F32, 64, 5, 1, 1, tdm_build_rms_norm(f.b, f.x, -1, 0));
+    BAD("weight must have shape [64]", tdm_build_rms_norm(f.b, f.x, INPUT(32, 1, 1, 1), 0));
+    BAD("eps = -1", tdm_build_rms_norm(f.b, f.x, f.norm, -1));
+    BAD("eps = nan", tdm_build_rms_norm(f.b, f.x, f.norm, NAN));
+    GOOD(F32, 1, 5, 1, 1, tdm_build_sum_sq(f.b, f.x));
+    GOOD(F32, 64, 5, 1, 1,
+         tdm_build_rms_apply(f.b, f.x, tdm_build_sum_sq(f.b, f.x), f.norm, 1e-5f, 128));
+    BAD("sum must have shape [1, 5]", tdm_build_rms_apply(f.b, f.x, f.x, -1, 0, 0));
+    BAD("n = 63", tdm_build_rms_apply(f.b, f.x, tdm_build_sum_sq(f.b, f.x), -1, 0, 63));
+}
+
+static void rope_with(fixture *f, tdm_rope_params p, int32_t factor) {
+    tdm_build_rope(f->b, f->q, tdm_build_step_field(f->b, TDM_STEP_POS), factor, &p);
+}
+
+static void test_rope(void **state) {
+    tdm_rope_params p = fixture_rope();
+    (void)state;
+    GOOD(F32, 16, 4, 5, 1,
+         tdm_build_rope(f.b, f.q, tdm_build_step_field(f.b, TDM_STEP_POS), INPUT(8, 1, 1, 1), &p));
+    BAD("pos must have shape [5]", tdm_build_rope(f.b, f.q, INPUT_I(4, 1, 1, 1), -1, &p));
+    BAD("pos must be i32", tdm_build_rope(f.b, f.q, INPUT(5, 1, 1, 1), -1, &p));
+    BAD("factor must have shape [8]", rope_with(&f, p, INPUT(16, 1, 1, 1)));
+#define ROPE_BAD(text, ...)                                                                        \
+    do {                                                                                           \
+        tdm_rope_params bad = fixture_rope();                                                      \
+        __VA_ARGS__;                                                                               \
+        BAD(text, rope_with(&f, bad, -1));                                                         \
+    } while (0)
+    ROPE_BAD("n_rot = 18", bad.n_rot = 18);
+    ROPE_BAD("odd", bad.n_rot = 7);
+    ROPE_BAD("n_rot = -2", bad.n_rot = -2);
+    ROPE_BAD("rope_offset = 1", bad.rope_offset = 1);
+    ROPE_BAD("rope_offset = -2147483648", bad.rope_offset = INT32_MIN);
+    ROPE_BAD("mode = 2", bad.mode = 2);
+    ROPE_BAD("n_ctx_orig", bad.n_ctx_orig = -1);
+    ROPE_BAD("freq_base", bad.freq_base = -1);
+    ROPE_BAD("freq_scale", bad.freq_scale = INFINITY);
+    ROPE_BAD("ext_factor", bad.ext_factor = NAN);
+    ROPE_BAD("attn_factor", bad.attn_factor = -1);
+    ROPE_BAD("beta_fast", bad.beta_fast = -1);
+    ROPE_BAD("beta_slow", bad.beta_slow = -1);
+    ROPE_BAD("YaRN", bad.ext_factor = 1);
+    ROPE_BAD("not above 1", bad.ext_factor = 1, bad.n_ctx_orig = 4096, bad.freq_base = 1);
+}
+
+static void test_selection(void **state) {
+    int32_t id;
+    (void)state;
+    GOOD(F32, 3, 5, 1, 1, tdm_build_top_k(f.b, f.x, 3, 100, &id));
+    GOOD(I32, 3, 5, 1, 1, (tdm_build_top_k(f.b, f.x, 3, 100, &id), id));
+    BAD("k = 65", tdm_build_top_k(f.b, f.x, 65, 0, &id));
+    BAD("k = -1", tdm_build_top_k(f.b, f.x, -1, 0, &id));
+    BAD("index_base", tdm_build_top_k(f.b, f.x, 1, INT32_MAX, &id));
+    BAD("x must have shape", tdm_build_top_k(f.b, f.q, 1, 0, &id));
+}
+
+static void route_with(fixture *f, tdm_route_params p) {
+    int32_t weight, logit = tdm_build_input(f->b, "logit", F32, NE(8, 5, 1, 1));
+    tdm_build_moe_route(f->b, logit, -1, &p, &weight);
+}
+
+static void test_experts(void **state) {
+    tdm_route_params p = {.n_used = 2, .score = TDM_ROUTE_SIGMOID, .n_group = 4, .n_group_used = 2};
+    int32_t weight;
+    (void)state;
+    GOOD(I32, 2, 5, 1, 1,
+         tdm_build_moe_route(f.b, INPUT(8, 5, 1, 1), INPUT(8, 1, 1, 1), &p, &weight));
+    GOOD(F32, 2, 5, 1, 1, (tdm_build_moe_route(f.b, INPUT(8, 5, 1, 1), -1, &p, &weight), weight));
+    BAD("bias", tdm_build_moe_route(f.b, INPUT(8, 5, 1, 1), INPUT(7, 1, 1, 1), &p, &weight));
+#define ROUTE_BAD(text, ...) BAD(text, tdm_route_params bad = p; __VA_ARGS__; route_with(&f, bad))
+    ROUTE_BAD("n_used = 0", bad.n_used = 0);
+    ROUTE_BAD("n_used = 5", bad.n_used = 5);
+    ROUTE_BAD("score = 3", bad.score = 3);
+    ROUTE_BAD("normalize = 2", bad.normalize = 2);
+    ROUTE_BAD("divide", bad.n_group = 3);
+    ROUTE_BAD("n_group = -1", bad.n_group = -1);
+    ROUTE_BAD("n_group_used = 5", bad.n_group_used = 5);
+    ROUTE_BAD("n_group_used = 2", bad.n_group = 0);
+    ROUTE_BAD("scale", bad.scale = NAN);
+
+#define MOE(x, id, weight, gate, up, down, act, first, all)                                        \
+    tdm_build_moe_ffn(f.b, x, id, weight, gate, up, down, act, first, all)
+#define ID     INPUT_I(2, 5, 1, 1)
+#define WEIGHT INPUT(2, 5, 1, 1)
+    GOOD(F32, 64, 5, 1, 1, MOE(f.x, ID, WEIGHT, f.gate, f.up, f.down, TDM_ACT_SILU, 0, 0));
+    GOOD(F32, 64, 5, 1, 1, MOE(f.x, ID, WEIGHT, f.gate, f.up, f.down, TDM_ACT_SILU, 4, 8));
+    BAD("id must be i32", MOE(f.x, WEIGHT, WEIGHT, f.gate, f.up, f.down, TDM_ACT_SILU, 0, 0));
+    BAD("weight must have shape",
+        MOE(f.x, ID, INPUT(3, 5, 1, 1), f.gate, f.up, f.down, TDM_ACT_SILU, 0, 0));
+    BAD("down must have shape", MOE(f.x, ID, WEIGHT, f.gate, f.up, f.gate, TDM_ACT_SILU, 0, 0));
+    BAD("up must have shape", MOE(f.x, ID, WEIGHT, f.gate, f.down, f.down, TDM_ACT_SILU, 0, 0));
+    BAD("private", MOE(f.x, ID, WEIGHT, f.w, f.up, f.down, TDM_ACT_SILU, 0, 0));
+    BAD("act", MOE(f.x, ID, WEIGHT, f.gate, f.up, f.down, (tdm_act)-1, 0, 0));
+    BAD("n_expert_all = 7", MOE(f.x, ID, WEIGHT, f.gate, f.up, f.down, TDM_ACT_SILU, 4, 7));
+    BAD("first_expert = -1", MOE(f.x, ID, WEIGHT, f.gate, f.up, f.down, TDM_ACT_SILU, -1, 7));
+}
+
+static int32_t attend(fixture *f, tdm_attention_params p, int32_t q) {
+    return tdm_build_attention(f->b, q, f->step, f->state, -1, &p, NULL);
+}
+
+static int32_t attend_ml(fixture *f) {
+    tdm_attention_params p = fixture_attention(f);
+    int32_t ml, sink = tdm_build_input(f->b, "sink", F32, NE(FIX_HEADS, 1, 1, 1));
+    tdm_build_attention(f->b, f->q, f->step, f->state, sink, &p, &ml);
+    return ml;
+}
+
+static int32_t attend_latent(fixture *f) {
+    tdm_attention_params p = fixture_attention(f);
+    p.kv = f->latent_kv;
+    return tdm_build_attention(f->b, f->q, f->step, f->latent, -1, &p, NULL);
+}
+
+static void test_attention(void **state) {
+    (void)state;
+    GOOD(F32, 16, 4, 5, 1, attend(&f, fixture_attention(&f), f.q));
+    GOOD(F32, 2, 4, 5, 1, attend_ml(&f));
+    GOOD(F32, 8, 4, 5, 1, attend_latent(&f));
+    GOOD(F32, 16, 0, 5, 1, attend(&f, fixture_attention(&f), INPUT(16, 0, 5, 1)));
+#define ATTEND_BAD(text, ...)                                                                      \
+    BAD(text, tdm_attention_params p = fixture_attention(&f); int32_t q = f.q; __VA_ARGS__;        \
+        attend(&f, p, q))
+    ATTEND_BAD("kv = 2", p.kv = 2);
+    ATTEND_BAD("kv = -1", p.kv = -1);
+    ATTEND_BAD("heads_per_kv = 0", p.heads_per_kv = 0);
+    ATTEND_BAD("KV heads 0 .. 3", p.heads_per_kv = 1);
+    ATTEND_BAD("KV heads -1 .. 0", p.first_head_kv = 1);
+    ATTEND_BAD("n_head_all = 4", p.first_head = 1);
+    ATTEND_BAD("n_head_all", p.first_head = INT32_MAX, p.heads_per_kv = INT32_MAX);
+    ATTEND_BAD("first_head = -1", p.first_head = -1);
+    ATTEND_BAD("is_causal = 2", p.is_causal = 2);
+    ATTEND_BAD("window = -1", p.window = -1);
+    ATTEND_BAD("scale = inf", p.scale = INFINITY);
+    ATTEND_BAD("softcap = -1", p.softcap = -1);
+    ATTEND_BAD("q must have shape [16, *, 5]", q = INPUT(16, 4, 4, 1));
+    ATTEND_BAD("q must have shape", q = INPUT(8, 4, 5, 1));
+    BAD("sink", tdm_attention_params p = fixture_attention(&f);
+        tdm_build_attention(f.b, f.q, f.step, f.state, INPUT(5, 1, 1, 1), &p, NULL));
+    BAD("step block", tdm_attention_params p = fixture_attention(&f);
+        tdm_build_attention(f.b, f.q, INPUT_I(5, 1, 1, 1), f.state, -1, &p, NULL));
+    BAD("must be a STATE", tdm_attention_params p = fixture_attention(&f);
+        tdm_build_attention(f.b, f.q, f.step, f.x, -1, &p, NULL));
+    BAD("cache description 1, an earlier node with 0", attend(&f, fixture_attention(&f), f.q);
+        tdm_attention_params p = fixture_attention(&f); p.kv = 1; attend(&f, p, f.q));
+
+    GOOD(F32, 16, 4, 5, 1, tdm_build_lse_merge(f.b, INPUT(16, 4, 5, 3), INPUT(2, 4, 5, 3)));
+    BAD("ml must have shape [2, 4, 5, 3]",
+        tdm_build_lse_merge(f.b, INPUT(16, 4, 5, 3), INPUT(2, 4, 5, 2)));
+}
+
+static void test_cache(void **state) {
+    tdm_rope_params rope = fixture_rope();
+    int32_t v;
+    (void)state;
+    GOOD(F32, 16, 2, 5, 1, (tdm_build_kv_write(f.b, f.k, f.k, f.step, f.state, f.kv), f.k));
+    GOOD(F32, 16, 2, 5, 1, (tdm_build_kv_write(f.b, f.k, -1, f.step, f.latent, f.latent_kv), f.k));
+    BAD("v is absent", tdm_build_kv_write(f.b, f.k, -1, f.step, f.state, f.kv));
+    BAD("v must be absent", tdm_build_kv_write(f.b, f.k, f.k, f.step, f.latent, f.latent_kv));
+    BAD("k must have shape", tdm_build_kv_write(f.b, f.q, f.k, f.step, f.state, f.kv));
+    BAD("v must have shape", tdm_build_kv_write(f.b, f.k, f.q, f.step, f.state, f.kv));
+    BAD("kv = 9", tdm_build_kv_write(f.b, f.k, f.k, f.step, f.state, 9));
+
+    GOOD(F32, 16, 2, 5, 1, (tdm_build_kv_shift(f.b, f.step, f.state, -1, f.kv, &rope), f.k));
+    BAD("factor", tdm_build_kv_shift(f.b, f.step, f.state, INPUT(16, 1, 1, 1), f.kv, &rope));
+    BAD("cache description 0 says 16", tdm_rope_params other = rope; other.n_rot = 8;
+        tdm_build_kv_shift(f.b, f.step, f.state, -1, f.kv, &other));
+    GOOD(F32, 16, 2, 5, 1, (tdm_build_kv_copy(f.b, f.step, f.state, f.kv), f.k));
+
+    /* heads of 16 are padded to blocks of 32 */
+    GOOD(TDM_TYPE_Q8_0, 32, 2, 9, 1, tdm_build_kv_export(f.b, f.step, f.state, f.kv, 9, &v));
+    GOOD(TDM_TYPE_Q4_0, 32, 2, 9, 1, (tdm_build_kv_export(f.b, f.step, f.state, f.kv, 9, &v), v));
+    GOOD(TDM_TYPE_Q8_0, 32, 2, 9, 1,
+         tdm_build_kv_export(f.b, f.step, f.latent, f.latent_kv, 9, &v));
+    BAD("rows = -1", tdm_build_kv_export(f.b, f.step, f.state, f.kv, -1, &v));
+#define ROWS(type) tdm_build_input(f.b, NULL, type, NE(32, 2, 9, 1))
+    GOOD(F32, 16, 2, 5, 1,
+         (tdm_build_kv_import(f.b, ROWS(TDM_TYPE_Q8_0), ROWS(TDM_TYPE_Q4_0), f.step, f.state, f.kv),
+          f.k));
+    BAD("k must be q8_0",
+        tdm_build_kv_import(f.b, ROWS(TDM_TYPE_Q4_0), ROWS(TDM_TYPE_Q4_0), f.step, f.state, f.kv));
+    BAD("v is absent", tdm_build_kv_import(f.b, ROWS(TDM_TYPE_Q8_0), -1, f.step, f.state, f.kv));
+}
+
+static void desc_with(fixture *f, tdm_kv_desc desc) {
+    int32_t kv;
+    tdm_build_state(f->b, "other", &desc, 64, 1, &kv);
+}
+
+static void test_descriptions(void **state) {
+    (void)state;
+#define DESC_BAD(text, ...)                                                                        \
+    BAD(text, tdm_kv_desc d = fixture_kv_desc(); __VA_ARGS__; desc_with(&f, d))
+    DESC_BAD("type_k is q4_K", d.type_k = TDM_TYPE_Q4_K);
+    DESC_BAD("type_v is ?", d.type_v = (tdm_type)4);
+    DESC_BAD("page_len = 48", d.page_len = 48);
+    DESC_BAD("page_len = -64", d.page_len = -64);
+    DESC_BAD("head_dim_k = 0", d.head_dim_k = 0);
+    DESC_BAD("head_dim_v", d.head_dim_v = INT32_MAX);
+    DESC_BAD("n_head_kv", d.n_head_kv = -1);
+    DESC_BAD("n_rot = 15 is odd", d.n_rot = 15);
+    DESC_BAD("n_rot = 32", d.n_rot = 32);
+    DESC_BAD("rope_offset", d.rope_offset = 8);
+    DESC_BAD("flags", d.flags = 8);
+    DESC_BAD("cls = 4", d.cls = 4);
+    DESC_BAD("type_v cannot be q4_0", d.flags = TDM_KV_V_FROM_K);
+    DESC_BAD("head_dim_v = 17", d.flags = TDM_KV_V_FROM_K, d.type_v = d.type_k, d.head_dim_v = 17);
+    DESC_BAD("both or none", d.flags = TDM_KV_V_FROM_K | TDM_KV_ROTATE_K, d.type_v = d.type_k);
+    BAD("class 1; the step block has 1", tdm_kv_desc d = fixture_kv_desc(); int32_t kv; d.cls = 1;
+        int32_t s = tdm_build_state(f.b, "s", &d, 64, 1, &kv);
+        tdm_build_kv_copy(f.b, f.step, s, kv));
+}
+
+static void test_values(void **state) {
+    const tdm_step_caps caps = {1, 1, 1, 1, 1, 1}, bad_caps = {-1, 1, 1, 1, 1, 1};
+    (void)state;
+    BAD("type 4", tdm_build_input(f.b, "a", (tdm_type)4, NE(1, 1, 1, 1)));
+    BAD("'a'", tdm_build_input(f.b, "a", F32, NE(1, -1, 1, 1)));
+    BAD("2^48", tdm_build_input(f.b, "a", F32, NE(0, INT64_MAX, INT64_MAX, 2)));
+    BAD("whole blocks", tdm_build_weight(f.b, "a", TDM_TYPE_Q4_K, NE(128, 1, 1, 1), 0));
+    BAD("usage flags 0x10", tdm_build_weight(f.b, "a", F32, NE(1, 1, 1, 1), 16));
+    BAD("usage flags 0x5", tdm_build_weight(f.b, "a", F32, NE(1, 1, 1, 1), 5));
+    BAD("more axes", tdm_build_weight(f.b, "a", F32, NE(1, 1, 2, 1), TDM_USAGE_MATMUL));
+    BAD("second step block", tdm_build_step(f.b, &caps));
+    BAD("a page of", int32_t kv; tdm_kv_desc d = fixture_kv_desc();
+        tdm_build_state(f.b, "s", &d, UINT64_MAX, 1, &kv));
+    BAD("is a view", tdm_build_output(f.b, tdm_build_reshape(f.b, f.x, 320, 1, 1, 1), "o"));
+    BAD("not a temporary", tdm_build_output(f.b, f.x, "o"));
+    BAD("output of value -1", tdm_build_output(f.b, -1, "o"));
+    BAD("my own", tdm_build_fail(f.b, TDM_UNSUPPORTED, "my own %d", 7);
+        tdm_build_scale(f.b, 99, 1, 1));
+    { /* the first failure stays, everything afterwards does nothing */
+        fixture f = fixture_make();
+        tdm_graph *graph = NULL;
+        tdm_error err = {0};
+        tdm_build_fail(f.b, TDM_UNSUPPORTED, "first");
+        assert_int_equal(tdm_build_scale(f.b, f.x, 1, 1), -1);
+        assert_null(tdm_build_shape(f.b, f.x));
+        tdm_build_fail(f.b, TDM_IO, "second");
+        assert_int_equal(tdm_builder_finish(f.b, &graph, &err), TDM_UNSUPPORTED);
+        assert_string_equal(err.message, "first");
+        /* and the builder may be used anew */
+        assert_int_equal(tdm_build_step(f.b, &bad_caps), -1);
+        assert_int_equal(tdm_builder_finish(f.b, &graph, &err), TDM_INVALID_ARGUMENT);
+        assert_int_equal(tdm_build_input(f.b, "a", F32, NE(1, 1, 1, 1)), 0);
+        assert_int_equal(tdm_builder_finish(f.b, &graph, &err), TDM_OK);
+        assert_int_equal(graph->n_value, 1);
+        tdm_graph_free(graph);
+        assert_int_equal(tdm_builder_finish(f.b, &graph, &err), TDM_OK);
+        assert_int_equal(graph->n_value, 0);
+        tdm_graph_free(graph);
+        tdm_builder_destroy(f.b);
+    }
+}
+
+static void test_names(void **state) {
+    fixture f = fixture_make();
+    tdm_graph *graph = NULL;
+    int32_t y = tdm_build_matmul(f.b, f.w, f.x), z = tdm_build_scale(f.b, y, 1, 0);
+    (void)state;
+    tdm_build_name(f.b, z, "scaled", 3);
+    tdm_build_name(f.b, y, "line\nbreak", -1);
+    assert_int_equal(tdm_build_step_field(f.b, TDM_STEP_POS),
+                     tdm_build_step_field(f.b, TDM_STEP_POS));
+    assert_int_equal(tdm_builder_finish(f.b, &graph, NULL), TDM_OK);
+    assert_string_equal(tdm_graph_value_name(graph, z), "blk.3.scaled");
+    assert_string_equal(tdm_graph_value_name(graph, y), "line?break");
+    assert_string_equal(tdm_graph_value_name(graph, f.w), "w");
+    tdm_graph_free(graph);
+    tdm_builder_destroy(f.b);
+}
+
+static void test_partitions(void **state) {
+    const tdm_partition p = {.id = 7, .layer = 1, .n_unit = 16, .n_segment = 1, .unit_len = {2}};
+    tdm_partition two = p, more = p;
+    (void)state;
+    two.n_segment = 2, two.unit_len[0] = 1, two.unit_len[1] = 1;
+    more.n_unit = 17;
+    {
+        fixture f = fixture_make();
+        tdm_graph *graph = NULL;
+        assert_int_equal(tdm_build_partition(f.b, &p), 1);
+        assert_int_equal(tdm_build_partition(f.b, &p), 1);
+        assert_int_equal(tdm_build_partition(f.b, &two), 2);
+        tdm_build_set_partition(f.b, f.w, 1, 1);
+        assert_int_equal(tdm_builder_finish(f.b, &graph, NULL), TDM_OK);
+        assert_int_equal(graph->n_partition, 3);
+        assert_int_equal(tdm_graph_partition(graph, tdm_graph_value(graph, f.w)->partition)->id, 7);
+        tdm_graph_free(graph);
+        tdm_builder_destroy(f.b);
+    }
+    BAD("partition id 7", tdm_build_partition(f.b, &p); tdm_build_partition(f.b, &more));
+    BAD("16 units of 2 elements, axis 0 has 64",
+        tdm_build_set_partition(f.b, f.w, tdm_build_partition(f.b, &p), 0));
+    BAD("partition 5 of", tdm_build_set_partition(f.b, f.w, 5, 0));
+    BAD("5 segments", two.n_segment = 5; tdm_build_partition(f.b, &two));
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_reshape),    cmocka_unit_test(test_permute),
+        cmocka_unit_test(test_slice),      cmocka_unit_test(test_movement),
+        cmocka_unit_test(test_arithmetic), cmocka_unit_test(test_norms),
+        cmocka_unit_test(test_rope),       cmocka_unit_test(test_selection),
+        cmocka_unit_test(test_experts),    cmocka_unit_test(test_attention),
+        cmocka_unit_test(test_cache),      cmocka_unit_test(test_descriptions),
+        cmocka_unit_test(test_values),     cmocka_unit_test(test_names),
+        cmocka_unit_test(test_partitions),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

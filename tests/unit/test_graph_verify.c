@@ -1,0 +1,410 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * test_graph_verify.c: the verifier against graphs that no builder makes: one damage at a time
+ * with the message it must give, EXCHANGE (which only groups make), and random damage, where what
+ * is accepted must be usable by everything that trusts the verifier.
+ */
+#include "core/base/view.h"
+#include "graph_copy.h"
+
+/* A small graph with every kind of value; the indices of its parts. */
+typedef struct sample {
+    tdm_graph *graph;
+    fixture f;
+    int32_t view, rows, product, sum, exported, exported_v;
+    int32_t node_view, node_rows, node_product, node_sum, node_write, node_attention, node_export;
+} sample;
+
+static sample sample_make(void) {
+    sample s;
+    tdm_partition p = {.id = 3, .layer = -1, .n_unit = 32, .n_segment = 1, .unit_len = {1}};
+    tdm_attention_params attention;
+    tdm_error err = {0};
+    s.f = fixture_make();
+    attention = fixture_attention(&s.f);
+    tdm_build_set_partition(s.f.b, s.f.w, tdm_build_partition(s.f.b, &p), 1);
+    s.node_view = 0;
+    s.view = tdm_build_step_field(s.f.b, TDM_STEP_TOKEN);
+    s.node_rows = 1;
+    s.rows = tdm_build_get_rows(s.f.b, s.f.table, s.view, 0);
+    s.node_product = 2;
+    s.product = tdm_build_matmul(s.f.b, s.f.w, s.rows);
+    s.node_sum = 3;
+    s.sum = tdm_build_add(s.f.b, s.product, s.product);
+    s.node_write = 4;
+    tdm_build_kv_write(s.f.b, s.f.k, s.f.k, s.f.step, s.f.state, s.f.kv);
+    s.node_attention = 5;
+    tdm_build_attention(s.f.b, s.f.q, s.f.step, s.f.state, -1, &attention, NULL);
+    s.node_export = 6;
+    s.exported = tdm_build_kv_export(s.f.b, s.f.step, s.f.state, s.f.kv, 4, &s.exported_v);
+    tdm_build_output(s.f.b, s.sum, "logits");
+    if (tdm_builder_finish(s.f.b, &s.graph, &err) != TDM_OK) fail_msg("%s", err.message);
+    tdm_builder_destroy(s.f.b);
+    return s;
+}
+
+static void must_refuse(const tdm_graph *graph, const char *text) {
+    tdm_error err = {0};
+    if (tdm_graph_verify(graph, &err) == TDM_OK) fail_msg("accepted; expected '%s'", text);
+    if (strstr(err.message, text) == NULL) fail_msg("'%s' is not in: %s", text, err.message);
+    /* and without an error to fill */
+    assert_int_not_equal(tdm_graph_verify(graph, NULL), TDM_OK);
+}
+
+/* `damage` changes `c`, a copy of the sample `s`. */
+#define REFUSED(text, ...)                                                                         \
+    do {                                                                                           \
+        graph_copy c = graph_copy_make(s.graph);                                                   \
+        __VA_ARGS__;                                                                               \
+        must_refuse(&c.g, text);                                                                   \
+        graph_copy_free(&c);                                                                       \
+    } while (0)
+
+static void test_header(void **state) {
+    sample s = sample_make();
+    (void)state;
+    must_refuse(NULL, "absent");
+    REFUSED("shorter", c.g.struct_size = 8);
+    REFUSED("values have a stride of 8", c.g.value_size = 8);
+    REFUSED("nodes have a stride of 18446744073709551615", c.g.node_size = SIZE_MAX);
+    REFUSED("stride", c.g.kv_size = sizeof(tdm_kv_desc) + 1);
+    REFUSED("stride", c.g.partition_size = 0);
+    REFUSED("-1 nodes", c.g.n_node = -1);
+    REFUSED("-2147483648 values", c.g.n_value = INT32_MIN);
+    REFUSED("array of values is absent", c.g.values = NULL);
+    REFUSED("array of nodes is not aligned",
+            c.g.nodes = (const tdm_node *)(const void *)((const char *)c.nodes + 1));
+    REFUSED("names", c.g.names = NULL);
+    REFUSED("names", c.g.names_size = 0);
+    REFUSED("names", c.names[c.g.names_size - 1] = 'x');
+    REFUSED("names", c.names[0] = 'x');
+    REFUSED("control character 0xa", c.names[1] = '\n');
+    REFUSED("its name is at", c.values[s.f.x].name = c.g.names_size);
+    REFUSED("its name is at -1", c.values[s.f.x].name = -1);
+    REFUSED("reserved", c.g.reserved = 1);
+    REFUSED("hash", c.g.hash = 1);
+    { /* a right hash is fine, and so is none */
+        graph_copy c = graph_copy_make(s.graph);
+        assert_int_equal(tdm_graph_verify(&c.g, NULL), TDM_OK);
+        c.g.hash = tdm_graph_hash(&c.g);
+        assert_int_equal(tdm_graph_verify(&c.g, NULL), TDM_OK);
+        graph_copy_free(&c);
+    }
+    tdm_graph_free(s.graph);
+}
+
+static void test_values(void **state) {
+    sample s = sample_make();
+    (void)state;
+    REFUSED("kind 9", c.values[s.f.x].kind = 9);
+    REFUSED("kind -1", c.values[s.f.x].kind = -1);
+    REFUSED("'x'", c.values[s.f.x].type = 77);
+    REFUSED("axis 2 has -5", c.values[s.f.x].ne[2] = -5);
+    REFUSED("2^48", c.values[s.f.x].ne[2] = INT64_MAX);
+    REFUSED("reserved", c.values[s.f.x].reserved = 1);
+    REFUSED("usage flags 0x1 but is no WEIGHT", c.values[s.f.x].usage = 1);
+    REFUSED("is a STATE", c.values[s.f.state].type = TDM_TYPE_F32);
+    REFUSED("is a STATE", c.values[s.f.state].ne[2] = 2);
+    REFUSED("is produced by no node", c.values[s.f.latent].kind = TDM_VALUE_TEMP);
+    REFUSED("is produced by no node", c.values[s.f.norm].kind = TDM_VALUE_OUTPUT);
+    REFUSED("is of a kind that no node writes", c.values[s.product].kind = TDM_VALUE_INPUT);
+    REFUSED("is of a kind that no node writes", c.values[s.product].kind = TDM_VALUE_WEIGHT);
+    REFUSED("axis 4", c.values[s.f.w].axis = 4);
+    REFUSED("axis 1", c.values[s.f.x].axis = 1);
+    REFUSED("partition 2 of 2", c.values[s.f.x].partition = 2);
+    REFUSED("partition -1", c.values[s.f.x].partition = -1);
+    REFUSED("partition 1 has 32 units", c.values[s.f.w].axis = 0);
+    REFUSED("units", c.partitions[1].n_unit = INT32_MAX, c.partitions[1].unit_len[0] = INT32_MAX);
+    REFUSED("segments", c.partitions[1].n_segment = 0);
+    REFUSED("segment 2 of 1", c.partitions[1].unit_len[2] = 1);
+    REFUSED("segment 0 of 1", c.partitions[1].unit_len[0] = 0);
+    REFUSED("slot 0 is another value's", c.values[s.f.x].slot = 0);
+    REFUSED("slot -1", c.values[s.f.x].slot = -1);
+    REFUSED("slot 2147483647", c.values[s.f.x].slot = INT32_MAX);
+    REFUSED("is a view", c.values[s.view].slot = 0);
+    REFUSED("is a view", c.values[s.view].kind = TDM_VALUE_OUTPUT);
+    REFUSED("slots", c.g.n_slot++);
+    REFUSED("slot", c.g.n_slot--);
+    REFUSED("slots", c.g.n_slot = INT32_MAX);
+    REFUSED("slots", c.g.n_slot = -1);
+    REFUSED("struct_size", c.kv[0].struct_size = 3);
+    REFUSED("page_len = 3", c.kv[1].page_len = 3);
+    tdm_graph_free(s.graph);
+}
+
+static void test_step(void **state) {
+    sample s = sample_make();
+    (void)state;
+    REFUSED("step block is value 999", c.g.step = 999);
+    REFUSED("step block is value -2", c.g.step = -2);
+    REFUSED("no step block", c.g.step = -1);
+    REFUSED("must be the step block", c.g.step = -1;
+            memset(&c.g.step_caps, 0, sizeof c.g.step_caps));
+    REFUSED("must be an INPUT of type i32", c.g.step_caps.n_tok++);
+    REFUSED("must be an INPUT of type i32", c.g.step = s.f.x);
+    REFUSED("must be an INPUT of type i32", c.values[s.f.step].kind = TDM_VALUE_WEIGHT);
+    REFUSED("capacity", c.g.step_caps.n_job = -1);
+    REFUSED("capacity", c.g.step_caps.n_class = 5);
+    REFUSED("2^31", c.g.step_caps.n_entry = INT32_MAX);
+    tdm_graph_free(s.graph);
+}
+
+static void test_nodes(void **state) {
+    sample s = sample_make();
+    (void)state;
+    REFUSED("op number 0", c.nodes[s.node_sum].op = TDM_OP_NONE);
+    REFUSED("op number -7", c.nodes[s.node_sum].op = -7);
+    REFUSED("op number 29", c.nodes[s.node_sum].op = TDM_OP_COUNT_);
+    REFUSED("has 3 sources", c.nodes[s.node_sum].n_src = 3);
+    REFUSED("destination 0 of -1", c.nodes[s.node_sum].n_dst = -1);
+    REFUSED("node 3 (add): source 1 is value 1000", c.nodes[s.node_sum].src[1] = 1000);
+    REFUSED("source 1 is value -2", c.nodes[s.node_sum].src[1] = -2);
+    REFUSED("source 1 is absent", c.nodes[s.node_sum].src[1] = -1);
+    REFUSED("past the last", c.nodes[s.node_sum].src[5] = 0);
+    REFUSED("not produced by an earlier node", c.nodes[s.node_sum].src[0] = s.sum);
+    REFUSED("not produced by an earlier node", c.nodes[s.node_rows].src[0] = s.product);
+    REFUSED("was written before", c.nodes[s.node_sum].dst[0] = s.product);
+    REFUSED("no node writes", c.nodes[s.node_sum].dst[0] = s.f.x);
+    REFUSED("destination 0 is absent", c.nodes[s.node_sum].dst[0] = -1);
+    REFUSED("value 1000", c.nodes[s.node_sum].dst[0] = 1000);
+    REFUSED("destination 1", c.nodes[s.node_sum].dst[1] = s.product);
+    REFUSED("destination 1, ", c.nodes[s.node_export].dst[1] = s.exported);
+    REFUSED("v is absent", c.nodes[s.node_export].dst[1] = -1);
+    REFUSED("destination 0 must be f32 [32, 5]", c.values[s.sum].ne[1] = 4);
+    REFUSED("destination 0 must be f32 [32, 5]", c.values[s.sum].type = TDM_TYPE_F16);
+    REFUSED("reserved", c.nodes[s.node_sum].reserved = 1);
+    REFUSED("unused parameter byte 63", c.nodes[s.node_sum].params.bytes[63] = 1);
+    REFUSED("unused parameter byte 36", c.nodes[s.node_attention].params.bytes[36] = 1);
+    REFUSED("unused parameter byte 4", c.nodes[s.node_write].params.bytes[4] = 1);
+    REFUSED("outside", c.nodes[s.node_view].params.slice.offset[0] = INT64_MAX);
+    REFUSED("must not be a STATE", c.nodes[s.node_sum].src[0] = s.f.state);
+    REFUSED("must be a STATE", c.nodes[s.node_write].src[3] = s.f.x);
+    tdm_graph_free(s.graph);
+}
+
+/* A graph of one EXCHANGE by hand: addend [32, 3], arena of 4096 bytes. */
+enum { X_ADDEND, X_ARENA, X_STEP, X_RESIDUAL, X_SUM, X_COUNT };
+
+typedef struct exchange_graph {
+    tdm_graph g;
+    tdm_value values[X_COUNT];
+    tdm_node node;
+} exchange_graph;
+
+static void exchange_make(exchange_graph *x) {
+    const tdm_step_caps caps = {3, 1, 1, 1, 1, 1};
+    tdm_step_header header;
+    tdm_exchange_params p = {.stage = 2,
+                             .member = 1,
+                             .n_member = 2,
+                             .wire_type = TDM_TYPE_F16,
+                             .data_off = 256,
+                             .data_stride = 192,
+                             .flag_off = 64};
+    int i;
+    memset(x, 0, sizeof *x);
+    assert_int_equal(tdm_step_layout(&caps, &header, NULL), TDM_OK);
+    for (i = 0; i < X_COUNT; i++) {
+        tdm_value v = {.kind = TDM_VALUE_INPUT, .type = TDM_TYPE_F32, .ne = {32, 3, 1, 1}};
+        v.slot = i;
+        x->values[i] = v;
+    }
+    x->values[X_ARENA].kind = TDM_VALUE_STATE;
+    x->values[X_ARENA].type = TDM_TYPE_I8;
+    x->values[X_ARENA].ne[0] = 4096;
+    x->values[X_ARENA].ne[1] = 1;
+    x->values[X_STEP].type = TDM_TYPE_I32;
+    x->values[X_STEP].ne[0] = header.size;
+    x->values[X_STEP].ne[1] = 1;
+    x->values[X_SUM].kind = TDM_VALUE_OUTPUT;
+    x->node.op = TDM_OP_EXCHANGE;
+    x->node.n_src = 4;
+    x->node.n_dst = 1;
+    for (i = 0; i < TDM_MAX_SRC; i++) x->node.src[i] = i < 4 ? i : -1;
+    x->node.dst[0] = X_SUM;
+    x->node.dst[1] = -1;
+    x->node.params.exchange = p;
+    x->g.struct_size = sizeof x->g;
+    x->g.value_size = sizeof(tdm_value);
+    x->g.node_size = sizeof(tdm_node);
+    x->g.partition_size = sizeof(tdm_partition);
+    x->g.kv_size = sizeof(tdm_kv_desc);
+    x->g.values = x->values;
+    x->g.nodes = &x->node;
+    x->g.names = "";
+    x->g.n_value = X_COUNT;
+    x->g.n_node = 1;
+    x->g.n_slot = X_COUNT;
+    x->g.names_size = 1;
+    x->g.step_caps = caps;
+    x->g.step = X_STEP;
+}
+
+static void test_exchange(void **state) {
+    exchange_graph x;
+    tdm_error err = {0};
+    (void)state;
+    exchange_make(&x);
+    if (tdm_graph_verify(&x.g, &err) != TDM_OK) fail_msg("%s", err.message);
+    x.node.src[3] = -1; /* without residual */
+    assert_int_equal(tdm_graph_verify(&x.g, &err), TDM_OK);
+#define EXCHANGE_BAD(text, ...)                                                                    \
+    do {                                                                                           \
+        tdm_exchange_params *p = &x.node.params.exchange;                                          \
+        exchange_make(&x);                                                                         \
+        __VA_ARGS__;                                                                               \
+        (void)p;                                                                                   \
+        must_refuse(&x.g, text);                                                                   \
+    } while (0)
+    EXCHANGE_BAD("stage", p->stage = -1);
+    EXCHANGE_BAD("n_member = 65", p->n_member = 65);
+    EXCHANGE_BAD("member = 2", p->member = 2);
+    EXCHANGE_BAD("wire_type = 3", p->wire_type = TDM_TYPE_Q4_1);
+    EXCHANGE_BAD("wire_type = -1", p->wire_type = -1);
+    EXCHANGE_BAD("data_stride = 190", p->data_stride = 190);
+    EXCHANGE_BAD("do not fit the arena", p->data_stride = UINT64_MAX / 4 * 4);
+    EXCHANGE_BAD("do not fit the arena", p->data_off = UINT64_MAX / 4 * 4);
+    EXCHANGE_BAD("do not fit the arena", p->data_off = 4096 - 380);
+    EXCHANGE_BAD("abort word", p->data_off = 4);
+    EXCHANGE_BAD("abort word", p->flag_off = 0);
+    EXCHANGE_BAD("flags", p->flag_off = 4096 - 64);
+    EXCHANGE_BAD("lie inside", p->flag_off = 200);
+    EXCHANGE_BAD("residual must have shape", x.values[X_RESIDUAL].ne[0] = 31);
+    EXCHANGE_BAD("must be a STATE", x.node.src[1] = X_ADDEND);
+    EXCHANGE_BAD("step block", x.node.src[2] = X_ADDEND);
+}
+
+/* ---- Random damage ---- */
+
+static int64_t odd_number(void) {
+    static const int64_t numbers[] = {
+        0,  -1, 1,       2,   INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN,        7,         31,
+        32, 64, 1 << 20, 255, -2,        3,         4,         (int64_t)1 << 47, 0x7fc00000};
+    int64_t n = numbers[random_below((int64_t)(sizeof numbers / sizeof numbers[0]))];
+    return random_below(4) == 0 ? (int64_t)random_next() : n;
+}
+
+/* Overwrites some bytes, a 32-bit or a 64-bit word of an array. */
+static void bytes_damage(void *array, size_t size) {
+    int64_t number = odd_number();
+    int32_t half = (int32_t)(uint32_t)(uint64_t)number;
+    char *bytes = array;
+    if (size < 8) return;
+    switch (random_below(4)) {
+    case 0: bytes[random_below((int64_t)size)] = (char)random_next(); break;
+    case 1: bytes[random_below((int64_t)size)] ^= (char)(1 << random_below(8)); break;
+    case 2: memcpy(bytes + random_below((int64_t)size / 4) * 4, &half, 4); break;
+    default: memcpy(bytes + random_below((int64_t)size / 8) * 8, &number, 8);
+    }
+}
+
+static void graph_damage(graph_copy *c) {
+    switch (random_below(8)) {
+    case 0:
+    case 1: bytes_damage(c->values, (size_t)c->g.n_value * sizeof(tdm_value)); break;
+    case 2:
+    case 3: bytes_damage(c->nodes, (size_t)c->g.n_node * sizeof(tdm_node)); break;
+    case 4: bytes_damage(c->kv, (size_t)c->g.n_kv * sizeof(tdm_kv_desc)); break;
+    case 5: bytes_damage(c->names, (size_t)c->g.names_size); break;
+    case 6: /* the counts may only shrink: the arrays are as long as they are */
+        switch (random_below(6)) {
+        case 0: c->g.n_value = (int32_t)random_below(c->g.n_value + 1); break;
+        case 1: c->g.n_node = (int32_t)random_below(c->g.n_node + 1); break;
+        case 2: c->g.n_kv = (int32_t)random_below(c->g.n_kv + 1); break;
+        case 3: c->g.names_size = (int32_t)random_below(c->g.names_size + 1); break;
+        case 4: c->g.n_slot = (int32_t)odd_number(); break;
+        default: c->g.step = (int32_t)odd_number();
+        }
+        break;
+    default: /* one field of a value or node, so that a good share stays nearly valid */
+        if (c->g.n_node > 0) {
+            tdm_node *node = &c->nodes[random_below(c->g.n_node)];
+            switch (random_below(4)) {
+            case 0: node->src[random_below(3)] = (int32_t)random_below(c->g.n_value); break;
+            case 1: node->op = 1 + (int32_t)random_below(TDM_OP_COUNT_); break;
+            case 2: bytes_damage(&node->params, 40); break;
+            default: bytes_damage(&c->g.step_caps, sizeof c->g.step_caps);
+            }
+        }
+    }
+}
+
+/* Whatever was accepted is safe for everything behind the verifier. */
+static void graph_use(const tdm_graph *graph) {
+    tdm_view_place *places = malloc(((size_t)graph->n_value + 1) * sizeof *places);
+    uint64_t *offsets = malloc(((size_t)graph->n_slot + 1) * sizeof *offsets);
+    int32_t *slots = malloc(((size_t)graph->n_slot + 1) * sizeof *slots);
+    int32_t first = (int32_t)random_below(graph->n_node + 1), i;
+    uint64_t size;
+    tdm_graph *part = NULL;
+    char *text = tdm_graph_print(graph);
+    tdm_error err = {0};
+    assert_non_null(text);
+    free(text);
+    tdm_view_resolve_all(graph, places);
+    for (i = 0; i < graph->n_value; i++) {
+        tdm_view_place place;
+        int64_t base_size, last = places[i].off;
+        const tdm_value *v = tdm_graph_value(graph, i);
+        const tdm_value *base = tdm_graph_value(graph, places[i].base);
+        int d;
+        tdm_view_resolve(graph, i, &place);
+        assert_int_equal(place.base, places[i].base);
+        if (tdm_shape_count(v->ne) == 0) continue; /* strides and offset of nothing */
+        assert_int_equal(place.off, places[i].off);
+        assert_memory_equal(place.nb, places[i].nb, sizeof place.nb);
+        /* the last element lies inside the base */
+        base_size = (int64_t)tdm_tensor_canonical_size((tdm_type)base->type, base->ne);
+        for (d = 0; d < TDM_MAX_DIMS; d++) {
+            int64_t n = v->ne[d];
+            if (d == 0) n /= tdm_type_get_info((tdm_type)v->type).block_len;
+            last += (n - 1) * places[i].nb[d];
+        }
+        assert_true(places[i].off >= 0 &&
+                    last + tdm_type_get_info((tdm_type)v->type).block_size <= base_size);
+    }
+    tdm_graph_plan_memory(graph, 64, offsets, &size, &err);
+    if (tdm_graph_extract(graph, first, graph->n_node - first, &part, slots, &err) != TDM_OK)
+        fail_msg("%s", err.message);
+    if (tdm_graph_verify(part, &err) != TDM_OK) fail_msg("part: %s", err.message);
+    tdm_graph_free(part);
+    free(places);
+    free(offsets);
+    free(slots);
+}
+
+static void test_damage(void **state) {
+    int round, n_accepted = 0, n = 0;
+    (void)state;
+    random_begin("graph_verify", 20261120);
+    for (round = 0; round < 60; round++) {
+        tdm_graph *graph = random_graph(40);
+        int i;
+        graph_use(graph);
+        for (i = 0; i < 250; i++, n++) {
+            graph_copy c = graph_copy_make(graph);
+            tdm_error err = {0};
+            int k = 1 + (int)random_below(3);
+            while (k-- > 0) graph_damage(&c);
+            if (tdm_graph_verify(&c.g, &err) == TDM_OK) {
+                graph_use(&c.g);
+                n_accepted++;
+            } else {
+                assert_true(err.message[0] != '\0' && strchr(err.message, '\n') == NULL);
+            }
+            graph_copy_free(&c);
+        }
+        tdm_graph_free(graph);
+    }
+    printf("graph_verify: %d of %d damaged graphs were still graphs\n", n_accepted, n);
+    assert_true(n_accepted > 0 && n_accepted < n / 2);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_header),   cmocka_unit_test(test_values),
+        cmocka_unit_test(test_step),     cmocka_unit_test(test_nodes),
+        cmocka_unit_test(test_exchange), cmocka_unit_test(test_damage),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
