@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * made_weight.c: see made_weight.h.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "core/base/convert.h"
+#include "tests/kernels/made_weight.h"
+#include "tests/kernels/op_run.h"
+
+const tdm_type made_types[MADE_TYPES] = {
+    TDM_TYPE_F32,  TDM_TYPE_F16,  TDM_TYPE_BF16, TDM_TYPE_Q4_0,   TDM_TYPE_Q4_1,
+    TDM_TYPE_Q5_0, TDM_TYPE_Q5_1, TDM_TYPE_Q8_0, TDM_TYPE_Q2_K,   TDM_TYPE_Q3_K,
+    TDM_TYPE_Q4_K, TDM_TYPE_Q5_K, TDM_TYPE_Q6_K, TDM_TYPE_IQ4_NL, TDM_TYPE_IQ4_XS,
+};
+
+void *made_alloc(size_t size) {
+    void *p = malloc(size + 1);
+    if (p == NULL) fail_msg("no memory for %zu bytes", size);
+    return p;
+}
+
+/* Where a block has its f16 scales; -1 = no more. */
+static void scale_offsets(tdm_type type, int off[2]) {
+    off[0] = off[1] = -1;
+    switch ((int)type) {
+    case TDM_TYPE_Q4_0:
+    case TDM_TYPE_Q5_0:
+    case TDM_TYPE_Q8_0:
+    case TDM_TYPE_IQ4_NL:
+    case TDM_TYPE_IQ4_XS: off[0] = 0; break;
+    case TDM_TYPE_Q4_1:
+    case TDM_TYPE_Q5_1:
+    case TDM_TYPE_Q4_K:
+    case TDM_TYPE_Q5_K: off[0] = 0, off[1] = 2; break;
+    case TDM_TYPE_Q2_K: off[0] = 80, off[1] = 82; break;
+    case TDM_TYPE_Q3_K: off[0] = 108; break;
+    case TDM_TYPE_Q6_K: off[0] = 208; break;
+    default: break;
+    }
+}
+
+static float random_unit(uint64_t *seed) {
+    float x;
+    op_random_fill(seed, &x, 1, 1.0f);
+    return x;
+}
+
+static uint16_t scale_make(uint64_t *seed, made_kind kind) {
+    switch ((int)kind) {
+    case MADE_LARGEST:
+    case MADE_SMALLEST: return 0x7bff; /* 65504 */
+    case MADE_SUBNORMAL: return (uint16_t)(op_random_next(seed) & 0x83ff);
+    case MADE_ZERO: return 0;
+    default: return tdm_f32_to_f16(0.05f * random_unit(seed));
+    }
+}
+
+static float plain_make(uint64_t *seed, made_kind kind) {
+    switch ((int)kind) {
+    case MADE_LARGEST: return 65504.0f;
+    case MADE_SMALLEST: return -65504.0f;
+    case MADE_SUBNORMAL: return 0x1p-15f * random_unit(seed);
+    case MADE_ZERO: return 0;
+    default: return random_unit(seed);
+    }
+}
+
+void made_weight_fill(uint64_t *seed, tdm_type type, made_kind kind, int64_t k, int64_t n_row,
+                      uint8_t *rows) {
+    tdm_type_info info = tdm_type_get_info(type);
+    int64_t n_block = k / info.block_len * n_row;
+    int off[2];
+    scale_offsets(type, off);
+    for (int64_t b = 0; b < n_block; b++, rows += info.block_size) {
+        if (!info.is_quantized) {
+            float x = plain_make(seed, kind);
+            tdm_row_quantize(type, &x, rows, 1, NULL);
+            continue;
+        }
+        for (int i = 0; i < info.block_size; i++) {
+            uint8_t random = (uint8_t)(op_random_next(seed) >> 32);
+            rows[i] = kind == MADE_LARGEST ? 0xff : kind == MADE_SMALLEST ? 0 : random;
+        }
+        if (kind == MADE_SMALLEST) {
+            /* Codes alone are the smallest; scales keep their largest patterns. */
+            if (type == TDM_TYPE_Q2_K) memset(rows, 0x0f, 16);
+            if (type == TDM_TYPE_Q3_K) memset(rows + 96, 0xff, 12);
+            if (type == TDM_TYPE_Q4_K || type == TDM_TYPE_Q5_K) memset(rows + 4, 0xff, 12);
+            if (type == TDM_TYPE_Q6_K) memset(rows + 192, 0x80, 16);
+            if (type == TDM_TYPE_Q8_0) memset(rows + 2, 0x80, 32);
+        }
+        for (int i = 0; i < 2 && off[i] >= 0; i++) {
+            uint16_t scale = scale_make(seed, kind);
+            memcpy(rows + off[i], &scale, sizeof scale);
+        }
+    }
+}
+
+uint8_t *made_weight_create(uint64_t *seed, tdm_type type, made_kind kind, int64_t k,
+                            int64_t n_row) {
+    uint8_t *rows = made_alloc(tdm_type_row_size(type, k) * (size_t)n_row);
+    made_weight_fill(seed, type, kind, k, n_row, rows);
+    return rows;
+}
+
+void made_weight_row(tdm_type type, const uint8_t *rows, int64_t k, int64_t row, float *out) {
+    tdm_row_dequantize(type, rows + tdm_type_row_size(type, k) * (size_t)row, out, k);
+}

@@ -1,0 +1,357 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * test_matmul.c: the MATMUL op of every weight type, on the reference path and with the kernels of
+ * every instruction set, against sums in double made here.
+ *
+ * The bounds. The reference rounds once: 1e-6 of the sum of magnitudes is generous. A fast kernel
+ * uses the weights as they are and may round activations to 8 bits: each by at most half a step of
+ * its block of 32, largest / 254; added up against |w| that is a strict bound for each output, and
+ * `slack` is for the f32 sums.
+ */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "core/builder.h"
+#include "tests/kernels/made_weight.h"
+#include "tests/kernels/op_run.h"
+
+enum { N_FAST = 5, MAX_TOK = 17 };
+
+typedef struct rigs {
+    op_rig *reference;
+    op_rig *fast[N_FAST];
+} rigs;
+
+static const struct {
+    const char *isa;
+    int n_thread;
+} fast_rigs[N_FAST] = {{"plain", 2}, {"avx2", 2}, {"avx512", 1}, {"avx512", 2}, {"avx512", 3}};
+
+static int setup(void **state) {
+    rigs *r = calloc(1, sizeof *r);
+    if (r == NULL) return -1;
+    r->reference = op_rig_open("plain", "reference", 2);
+    for (int i = 0; i < N_FAST; i++) {
+        r->fast[i] = op_rig_open(fast_rigs[i].isa, "fast", fast_rigs[i].n_thread);
+    }
+    *state = r;
+    return 0;
+}
+
+static int teardown(void **state) {
+    rigs *r = *state;
+    op_rig_close(r->reference);
+    for (int i = 0; i < N_FAST; i++) op_rig_close(r->fast[i]);
+    free(r);
+    return 0;
+}
+
+/* ---- One product ----------------------------------------------------------------------------- */
+
+typedef struct product {
+    tdm_type type;
+    int64_t k, n, n_tok;
+    uint8_t *w;
+    float *x;
+    double *want;      /* [n, n_tok] */
+    double *magnitude; /* sum of |w x| */
+    double *rounding;  /* what 8-bit activations may add */
+    double *slack;     /* what f32 sums may add */
+} product;
+
+static product product_create(uint64_t *seed, tdm_type type, made_kind kind, int64_t k, int64_t n,
+                              int64_t n_tok) {
+    size_t n_out = (size_t)(n * n_tok);
+    product p = {.type = type, .k = k, .n = n, .n_tok = n_tok};
+    p.w = made_weight_create(seed, type, kind, k, n);
+    p.x = made_alloc((size_t)(k * n_tok) * sizeof *p.x);
+    op_random_fill(seed, p.x, (size_t)(k * n_tok), 3.0f);
+    if (kind == MADE_LARGEST ||
+        kind == MADE_SMALLEST) { /* every code +127 or, in odd tokens, -127 */
+        for (int64_t i = 0; i < k * n_tok; i++) p.x[i] = i / k % 2 == 0 ? 3.0f : -3.0f;
+    }
+    p.want = made_alloc(4 * n_out * sizeof *p.want);
+    p.magnitude = p.want + n_out;
+    p.rounding = p.magnitude + n_out;
+    p.slack = p.rounding + n_out;
+    float *row = made_alloc((size_t)k * sizeof *row);
+    for (int64_t j = 0; j < n; j++) {
+        made_weight_row(type, p.w, k, j, row);
+        double largest_w = 0;
+        for (int64_t i = 0; i < k; i++) largest_w = fmax(largest_w, fabs((double)row[i]));
+        for (int64_t t = 0; t < n_tok; t++) {
+            const float *x = p.x + t * k;
+            double sum = 0, magnitude = 0, rounding = 0, sum_x = 0;
+            for (int64_t b = 0; b < k; b += 32) {
+                double largest = 0, w_abs = 0;
+                for (int64_t i = b; i < k && i < b + 32; i++) {
+                    sum += (double)row[i] * (double)x[i];
+                    magnitude += fabs((double)row[i] * (double)x[i]);
+                    largest = fmax(largest, fabs((double)x[i]));
+                    sum_x += fabs((double)x[i]);
+                    w_abs += fabs((double)row[i]);
+                }
+                rounding += largest / 254.0 * w_abs;
+            }
+            int64_t o = t * n + j;
+            p.want[o] = sum;
+            p.magnitude[o] = magnitude;
+            p.rounding[o] = rounding;
+            /* A minimum and a scaled code may cancel to a small weight: hence the largest one. */
+            p.slack[o] = 3e-6 * sum_x * largest_w;
+        }
+    }
+    free(row);
+    return p;
+}
+
+static void product_destroy(product *p) {
+    free(p->w);
+    free(p->x);
+    free(p->want);
+}
+
+/* A graph of one MATMUL, run on a rig. */
+static void product_run(op_rig *rig, const product *p, uint32_t usage, float *y) {
+    tdm_builder *b = NULL;
+    tdm_graph *graph = NULL;
+    tdm_error err = {0};
+    int64_t w_ne[] = {p->k, p->n, 1, 1}, x_ne[] = {p->k, p->n_tok, 1, 1};
+    assert_int_equal(tdm_builder_create(&b, &err), TDM_OK);
+    int32_t w = tdm_build_weight(b, "w", p->type, w_ne, usage);
+    int32_t x = tdm_build_input(b, "x", TDM_TYPE_F32, x_ne);
+    int32_t out = tdm_build_matmul(b, w, x);
+    tdm_build_output(b, out, "y");
+    if (tdm_builder_finish(b, &graph, &err) != TDM_OK) fail_msg("%s", err.message);
+    tdm_builder_destroy(b);
+    op_arg args[] = {
+        {.value = w, .data = p->w}, {.value = x, .data = p->x}, {.value = out, .data = y}};
+    op_rig_run(rig, graph, args, 3);
+    tdm_graph_free(graph);
+}
+
+static void product_check(const product *p, const char *who, made_kind kind, const float *y,
+                          bool is_rounded) {
+    for (int64_t o = 0; o < p->n * p->n_tok; o++) {
+        double bound =
+            is_rounded ? p->rounding[o] * 1.0001 + p->slack[o] : p->magnitude[o] * 1e-6 + 1e-37;
+        double off = fabs((double)y[o] - p->want[o]);
+        if (!(off <= bound)) {
+            fail_msg(
+                "%s, %s kind %d, [%lld, %lld] x %lld: y[%lld] = %g, want %g, off by %g, allowed %g",
+                who, tdm_type_name(p->type), (int)kind, (long long)p->k, (long long)p->n,
+                (long long)p->n_tok, (long long)o, (double)y[o], p->want[o], off, bound);
+        }
+    }
+}
+
+static void product_test(rigs *r, uint64_t *seed, tdm_type type, made_kind kind, int64_t k,
+                         int64_t n, int64_t n_tok) {
+    product p = product_create(seed, type, kind, k, n, n_tok);
+    size_t size = (size_t)(n * n_tok) * sizeof(float);
+    float *y = made_alloc(size), *one = made_alloc(size);
+    product_run(r->reference, &p, TDM_USAGE_MATMUL, y);
+    product_check(&p, "reference", kind, y, false);
+    bool has_one = false;
+    for (int i = 0; i < N_FAST; i++) {
+        if (r->fast[i] == NULL) continue;
+        product_run(r->fast[i], &p, TDM_USAGE_MATMUL, y);
+        product_check(&p, fast_rigs[i].isa, kind, y, true);
+        if (strcmp(fast_rigs[i].isa, "avx512") != 0) continue;
+        if (has_one && memcmp(y, one, size) != 0) {
+            fail_msg("%s: %d threads give other bits than 1", tdm_type_name(type),
+                     fast_rigs[i].n_thread);
+        }
+        if (!has_one) memcpy(one, y, size);
+        has_one = true;
+    }
+    free(y);
+    free(one);
+    product_destroy(&p);
+}
+
+/* ---- Tests ----------------------------------------------------------------------------------- */
+
+static int64_t k_of(tdm_type type, int64_t n_block) {
+    tdm_type_info info = tdm_type_get_info(type);
+    return info.block_len > 1 ? n_block * info.block_len : n_block * 32 + 5; /* odd for plain */
+}
+
+static void test_sizes(void **state) {
+    static const int64_t n[] = {1, 7, 16, 17, 33}, n_tok[] = {1, 2, 3, 5, 8, 17};
+    uint64_t seed = 20261120;
+    print_message("seed %llu\n", (unsigned long long)seed);
+    for (int i = 0; i < MADE_TYPES; i++) {
+        for (int a = 0; a < 5; a++) {
+            for (int b = 0; b < 6; b++) {
+                int64_t n_block = (a + b) % 2 == 0 ? 1 : 3;
+                product_test(*state, &seed, made_types[i], MADE_RANDOM,
+                             k_of(made_types[i], n_block), n[a], n_tok[b]);
+            }
+        }
+    }
+}
+
+static void test_worst_values(void **state) {
+    uint64_t seed = 7;
+    print_message("seed %llu\n", (unsigned long long)seed);
+    for (int i = 0; i < MADE_TYPES; i++) {
+        for (int kind = 0; kind < MADE_KINDS; kind++) {
+            product_test(*state, &seed, made_types[i], (made_kind)kind, k_of(made_types[i], 4), 19,
+                         7);
+        }
+    }
+}
+
+/* A token of NaN or infinity, or of zeros, changes nothing for its neighbours. */
+static void test_bad_activations(void **state) {
+    rigs *r = *state;
+    uint64_t seed = 11;
+    for (int i = 0; i < MADE_TYPES; i++) {
+        product p =
+            product_create(&seed, made_types[i], MADE_RANDOM, k_of(made_types[i], 2), 18, 4);
+        float y[18 * 4];
+        p.x[p.k + 1] = NAN;
+        p.x[2 * p.k + 3] = INFINITY;
+        memset(p.x + 3 * p.k, 0, (size_t)p.k * sizeof(float));
+        for (int rig = -1; rig < N_FAST; rig++) {
+            op_rig *at = rig < 0 ? r->reference : r->fast[rig];
+            if (at == NULL) continue;
+            product_run(at, &p, TDM_USAGE_MATMUL, y);
+            for (int j = 0; j < 18; j++) {
+                double bound = p.rounding[j] * 1.0001 + p.slack[j];
+                assert_true(fabs((double)y[j] - p.want[j]) <= bound);
+                assert_true(isnan(y[18 + j]));
+                assert_false(isfinite(y[36 + j]));
+                assert_true(y[54 + j] == 0);
+            }
+        }
+        product_destroy(&p);
+    }
+}
+
+/* Weights without usage are canonical everywhere and multiplied with f32 activations. */
+static void test_plain_weights(void **state) {
+    rigs *r = *state;
+    uint64_t seed = 12;
+    for (int i = 0; i < MADE_TYPES; i++) {
+        product p =
+            product_create(&seed, made_types[i], MADE_RANDOM, k_of(made_types[i], 3), 18, 9);
+        float *y = made_alloc(18 * 9 * sizeof *y);
+        for (int rig = -1; rig < N_FAST; rig++) {
+            op_rig *at = rig < 0 ? r->reference : r->fast[rig];
+            if (at == NULL) continue;
+            product_run(at, &p, 0, y);
+            product_check(&p, "plain weights", MADE_RANDOM, y, false);
+        }
+        free(y);
+        product_destroy(&p);
+    }
+}
+
+/* Both sources as views whose elements are not neighbours. */
+static void test_strided(void **state) {
+    enum { K = 64, N = 19, TOK = 5 };
+    rigs *r = *state;
+    uint64_t seed = 13;
+    float w[K * N], x[K * TOK], y[N * TOK];
+    op_random_fill(&seed, w, K * N, 1.0f);
+    op_random_fill(&seed, x, K * TOK, 1.0f);
+    for (int is_private = 0; is_private < 2; is_private++) {
+        tdm_builder *b = NULL;
+        tdm_graph *graph = NULL;
+        tdm_error err = {0};
+        int64_t w_ne[] = {N, K, 1, 1}, x_ne[] = {TOK, K, 1, 1}, w_private_ne[] = {K, N, 1, 1};
+        assert_int_equal(tdm_builder_create(&b, &err), TDM_OK);
+        int32_t wv = tdm_build_weight(b, "w", TDM_TYPE_F32, is_private ? w_private_ne : w_ne,
+                                      is_private ? TDM_USAGE_MATMUL : 0);
+        int32_t xv = tdm_build_input(b, "x", TDM_TYPE_F32, x_ne);
+        int32_t wt = is_private ? wv : tdm_build_permute(b, wv, 1, 0, 2, 3);
+        int32_t yv = tdm_build_matmul(b, wt, tdm_build_permute(b, xv, 1, 0, 2, 3));
+        tdm_build_output(b, yv, "y");
+        if (tdm_builder_finish(b, &graph, &err) != TDM_OK) fail_msg("%s", err.message);
+        tdm_builder_destroy(b);
+        op_arg args[] = {
+            {.value = wv, .data = w}, {.value = xv, .data = x}, {.value = yv, .data = y}};
+        for (int rig = -1; rig < N_FAST; rig++) {
+            op_rig *at = rig < 0 ? r->reference : r->fast[rig];
+            if (at == NULL) continue;
+            op_rig_run(at, graph, args, 3);
+            for (int t = 0; t < TOK; t++) {
+                for (int j = 0; j < N; j++) {
+                    double want = 0;
+                    for (int i = 0; i < K; i++) {
+                        double wi = is_private ? (double)w[j * K + i] : (double)w[i * N + j];
+                        want += wi * (double)x[i * TOK + t];
+                    }
+                    assert_true(fabs((double)y[t * N + j] - want) < 1e-4);
+                }
+            }
+        }
+        tdm_graph_free(graph);
+    }
+}
+
+/* Tokens in three dimensions, and none at all. */
+static void test_shapes(void **state) {
+    rigs *r = *state;
+    uint64_t seed = 14;
+    product p = product_create(&seed, TDM_TYPE_Q8_0, MADE_RANDOM, 64, 9, 12);
+    float y[9 * 12];
+    for (int64_t outer = 0; outer < 3; outer++) {
+        tdm_builder *b = NULL;
+        tdm_graph *graph = NULL;
+        tdm_error err = {0};
+        int64_t w_ne[] = {64, 9, 1, 1}, x_ne[] = {64, 3, 2, outer};
+        assert_int_equal(tdm_builder_create(&b, &err), TDM_OK);
+        int32_t w = tdm_build_weight(b, "w", TDM_TYPE_Q8_0, w_ne, TDM_USAGE_MATMUL);
+        int32_t x = tdm_build_input(b, "x", TDM_TYPE_F32, x_ne);
+        int32_t out = tdm_build_matmul(b, w, x);
+        tdm_build_output(b, out, "y");
+        if (tdm_builder_finish(b, &graph, &err) != TDM_OK) fail_msg("%s", err.message);
+        tdm_builder_destroy(b);
+        op_arg args[] = {
+            {.value = w, .data = p.w}, {.value = x, .data = p.x}, {.value = out, .data = y}};
+        for (int rig = -1; rig < N_FAST; rig++) {
+            op_rig *at = rig < 0 ? r->reference : r->fast[rig];
+            if (at == NULL) continue;
+            op_rig_run(at, graph, args, 3);
+            for (int64_t o = 0; o < 9 * 6 * outer; o++) {
+                double bound = p.rounding[o] * 1.0001 + p.slack[o];
+                assert_true(fabs((double)y[o] - p.want[o]) <= bound);
+            }
+        }
+        tdm_graph_free(graph);
+    }
+    product_destroy(&p);
+}
+
+/* The bounds are tight enough to see a wrong code: one changed weight fails the check. */
+static void test_bounds_see_an_error(void **state) {
+    rigs *r = *state;
+    uint64_t seed = 15;
+    product p = product_create(&seed, TDM_TYPE_Q8_0, MADE_RANDOM, 32, 1, 1);
+    float y;
+    ((int8_t *)p.w)[2] = (int8_t)(((int8_t *)p.w)[2] ^ 0x40);
+    product_run(r->reference, &p, TDM_USAGE_MATMUL, &y);
+    assert_true(fabs((double)y - p.want[0]) > p.rounding[0] * 1.0001 + p.slack[0]);
+    product_destroy(&p);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_sizes),
+        cmocka_unit_test(test_worst_values),
+        cmocka_unit_test(test_bad_activations),
+        cmocka_unit_test(test_plain_weights),
+        cmocka_unit_test(test_strided),
+        cmocka_unit_test(test_shapes),
+        cmocka_unit_test(test_bounds_see_an_error),
+    };
+    return cmocka_run_group_tests_name("matmul", tests, setup, teardown);
+}
