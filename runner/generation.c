@@ -1,0 +1,259 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * generation.c: the loop around decoding. All sequences that are not done are one batch, so that
+ * the weights are read once for all of them.
+ */
+#include "runner/generation.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "runner/interrupt.h"
+
+typedef struct sequence {
+    llm_sampler *sampler;
+    llm_detok *detok;
+    int32_t next;     /* the token picked last */
+    int32_t n_picked; /* so far */
+    int32_t row;      /* of the logits of its last token; -1 = none */
+    runner_stop stop;
+} sequence;
+
+typedef struct generation {
+    runner_session *session;
+    const runner_generation_params *params;
+    runner_generation_result *result;
+    const llm_vocab *vocab;
+    int32_t n_vocab;
+    int32_t n_limit; /* tokens that a sequence may hold before it must be shifted */
+    sequence *seqs;  /* [n_seq] */
+    int32_t *ends;   /* [n_end] tokens that end generation */
+    int32_t n_end;
+    float *logits;   /* [n_vocab] a row without those tokens; NULL unless ignores_end */
+    int32_t *tokens; /* [n_seq] the batch */
+    int32_t *owners; /* [n_seq] */
+    bool *wanted;    /* [n_seq] */
+} generation;
+
+static tdm_status no_memory(tdm_error *err) {
+    return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "generation: no memory");
+}
+
+static tdm_status ends_collect(generation *g) {
+    for (int32_t id = 0; id < llm_vocab_n_token(g->vocab); id++)
+        g->n_end += llm_vocab_ends_generation(g->vocab, id);
+    g->ends = malloc(((size_t)g->n_end + 1) * sizeof *g->ends);
+    if (g->ends == NULL) return TDM_RESOURCE_EXHAUSTED;
+    int32_t n = 0;
+    for (int32_t id = 0; id < llm_vocab_n_token(g->vocab); id++)
+        if (llm_vocab_ends_generation(g->vocab, id)) g->ends[n++] = id;
+    return TDM_OK;
+}
+
+static tdm_status generation_begin(generation *g, tdm_error *err) {
+    const runner_generation_params *p = g->params;
+    size_t n_seq = (size_t)p->n_seq;
+    tdm_status status = llm_model_vocab(g->session->model, &g->vocab, err);
+    if (status != TDM_OK) return status;
+    g->n_vocab = g->session->model->hparams.n_vocab;
+    g->seqs = calloc(n_seq, sizeof *g->seqs);
+    g->tokens = calloc(n_seq, sizeof *g->tokens);
+    g->owners = calloc(n_seq, sizeof *g->owners);
+    g->wanted = calloc(n_seq, sizeof *g->wanted);
+    if (p->ignores_end) g->logits = malloc((size_t)g->n_vocab * sizeof *g->logits);
+    if (g->seqs == NULL || g->tokens == NULL || g->owners == NULL || g->wanted == NULL ||
+        (p->ignores_end && (g->logits == NULL || ends_collect(g) != TDM_OK)))
+        return no_memory(err);
+    int32_t n_ctx = llm_context_n_ctx(g->session->ctx);
+    /* A shift gives every sequence pages of its own, so each may only have its part of them. */
+    g->n_limit = p->shifts_context ? n_ctx / p->n_seq : n_ctx;
+    unsigned flags = (p->shows_special ? LLM_DETOKENIZE_SPECIAL : 0u) |
+                     (p->continues_text ? LLM_DETOKENIZE_CONTINUE : 0u);
+    for (int32_t s = 0; s < p->n_seq && status == TDM_OK; s++) {
+        llm_sampler_params sampler = p->sampler;
+        sampler.seed += (uint64_t)s;
+        status = llm_sampler_create(&sampler, g->n_vocab, n_ctx, &g->seqs[s].sampler, err);
+        if (status == TDM_OK) status = llm_detok_create(g->vocab, flags, &g->seqs[s].detok, err);
+        for (int32_t i = 0; i < p->n_prompt && status == TDM_OK; i++)
+            llm_sampler_accept(g->seqs[s].sampler, p->prompt[i]);
+        g->seqs[s].row = -1;
+    }
+    return status;
+}
+
+static void generation_end(generation *g) {
+    for (int32_t s = 0; g->seqs != NULL && s < g->params->n_seq; s++) {
+        llm_sampler_destroy(g->seqs[s].sampler);
+        llm_detok_destroy(g->seqs[s].detok);
+    }
+    free(g->seqs);
+    free(g->ends);
+    free(g->logits);
+    free(g->tokens);
+    free(g->owners);
+    free(g->wanted);
+}
+
+static tdm_status text_give(const generation *g, int32_t s, llm_vocab_str text, tdm_error *err) {
+    if (text.len == 0) return TDM_OK;
+    return g->params->text(g->params->text_user, s, text.ptr, text.len, err);
+}
+
+static tdm_status sequence_stop(generation *g, int32_t s, runner_stop stop, tdm_error *err) {
+    g->seqs[s].stop = stop;
+    g->result->stop = stop;
+    return text_give(g, s, llm_detok_flush(g->seqs[s].detok), err);
+}
+
+/* The row without the tokens that would end the text. */
+static const float *row_without_ends(generation *g, const float *row) {
+    memcpy(g->logits, row, (size_t)g->n_vocab * sizeof *row);
+    for (int32_t i = 0; i < g->n_end; i++) g->logits[g->ends[i]] = -HUGE_VALF;
+    return g->logits;
+}
+
+/* Picks the next token of a sequence from the logits of its last one, and gives its text. */
+static tdm_status sequence_pick(generation *g, int32_t s, tdm_error *err) {
+    sequence *seq = &g->seqs[s];
+    const float *row = llm_context_logits(g->session->ctx, seq->row);
+    if (row == NULL) return tdm_fail(err, TDM_INTERNAL, "sequence %d has no logits", s);
+    if (g->params->ignores_end) row = row_without_ends(g, row);
+    llm_vocab_str text;
+    tdm_status status = llm_sampler_pick(seq->sampler, row, &seq->next, err);
+    if (status != TDM_OK) return status;
+    llm_sampler_accept(seq->sampler, seq->next);
+    seq->n_picked++;
+    g->result->n_generated++;
+    bool is_end = llm_vocab_ends_generation(g->vocab, seq->next);
+    /* A row of the embedding may have no token in the tokenizer: nothing to show. */
+    if (seq->next < llm_vocab_n_token(g->vocab)) {
+        status = llm_detok_push(seq->detok, seq->next, &text, err);
+        if (status == TDM_OK) status = text_give(g, s, text, err);
+    }
+    if (status != TDM_OK) return status;
+    if (is_end) return sequence_stop(g, s, RUNNER_STOP_END, err);
+    if (g->params->n_predict >= 0 && seq->n_picked >= g->params->n_predict)
+        return sequence_stop(g, s, RUNNER_STOP_LENGTH, err);
+    return TDM_OK;
+}
+
+/* Makes room in a sequence that is at its limit; what cannot be shifted stops. */
+static tdm_status sequence_shift(generation *g, int32_t s, tdm_error *err) {
+    const runner_generation_params *p = g->params;
+    int32_t length = llm_context_length(g->session->ctx, s);
+    int32_t n_keep = p->n_keep < 0 || p->n_keep > p->n_prompt ? p->n_prompt : p->n_keep;
+    int32_t n_discard = (length - n_keep) / 2;
+    if (n_discard < 1) return sequence_stop(g, s, RUNNER_STOP_CONTEXT, err);
+    g->result->n_shift++;
+    return llm_context_shift(g->session->ctx, s, n_keep, n_discard, err);
+}
+
+/* Slots in use: the shared prompt counts once while nothing is shifted. */
+static int64_t slots_used(const generation *g) {
+    int64_t used = g->params->n_prompt;
+    for (int32_t s = 0; s < g->params->n_seq; s++)
+        used += llm_context_length(g->session->ctx, s) - g->params->n_prompt;
+    return used;
+}
+
+/* Sees to it that every sequence that goes on has room for a token. */
+static tdm_status room_make(generation *g, tdm_error *err) {
+    const runner_generation_params *p = g->params;
+    int32_t n_going = 0;
+    tdm_status status = TDM_OK;
+    for (int32_t s = 0; s < p->n_seq; s++) n_going += g->seqs[s].stop == RUNNER_STOP_NONE;
+    bool is_full = !p->shifts_context && slots_used(g) + n_going > g->n_limit;
+    for (int32_t s = 0; s < p->n_seq && status == TDM_OK; s++) {
+        if (g->seqs[s].stop != RUNNER_STOP_NONE) continue;
+        if (is_full)
+            status = sequence_stop(g, s, RUNNER_STOP_CONTEXT, err);
+        else if (p->shifts_context && llm_context_length(g->session->ctx, s) >= g->n_limit)
+            status = sequence_shift(g, s, err);
+    }
+    return status;
+}
+
+/* Decodes the tokens picked last, of all sequences that go on. *n_out = how many those are. */
+static tdm_status step(generation *g, int32_t *n_out, tdm_error *err) {
+    int32_t n = 0;
+    for (int32_t s = 0; s < g->params->n_seq; s++) {
+        sequence *seq = &g->seqs[s];
+        seq->row = -1;
+        if (seq->stop != RUNNER_STOP_NONE) continue;
+        g->tokens[n] = seq->next;
+        g->owners[n] = s;
+        g->wanted[n] = true;
+        seq->row = n++;
+    }
+    *n_out = n;
+    if (n == 0) return TDM_OK;
+    llm_batch batch = {g->tokens, g->owners, g->wanted, n};
+    return llm_context_decode(g->session->ctx, &batch, err);
+}
+
+static tdm_status pick_all(generation *g, tdm_error *err) {
+    tdm_status status = TDM_OK;
+    for (int32_t s = 0; s < g->params->n_seq && status == TDM_OK; s++)
+        if (g->seqs[s].stop == RUNNER_STOP_NONE) status = sequence_pick(g, s, err);
+    return status;
+}
+
+static void counters_read(uint64_t *counters) {
+    for (int i = 0; i < TDM_COUNTER_COUNT_; i++) counters[i] = tdm_counter_get((tdm_counter)i);
+}
+
+static tdm_status loop(generation *g, tdm_error *err) {
+    runner_generation_result *r = g->result;
+    uint64_t start = runner_clock(), before[TDM_COUNTER_COUNT_] = {0};
+    int64_t n_step = 0;
+    tdm_status status = pick_all(g, err);
+    while (status == TDM_OK) {
+        int32_t n = 0;
+        if (runner_interrupt_came()) {
+            for (int32_t s = 0; s < g->params->n_seq && status == TDM_OK; s++)
+                if (g->seqs[s].stop == RUNNER_STOP_NONE)
+                    status = sequence_stop(g, s, RUNNER_STOP_INTERRUPT, err);
+            if (status == TDM_OK) status = tdm_fail(err, TDM_CANCELLED, "interrupted");
+            break;
+        }
+        status = room_make(g, err);
+        if (status == TDM_OK) status = step(g, &n, err);
+        if (status == TDM_OK && n == 0) break;
+        if (status == TDM_OK) {
+            r->n_decoded += n;
+            /* The first step plans; from the second on nothing more may be made. */
+            if (n_step++ == 0)
+                counters_read(before);
+            else
+                r->n_steady += n;
+            status = pick_all(g, err);
+        }
+    }
+    r->decode_ns = runner_clock() - start;
+    counters_read(r->steady);
+    for (int i = 0; i < TDM_COUNTER_COUNT_; i++) r->steady[i] -= n_step > 0 ? before[i] : 0;
+    if (n_step == 0) memset(r->steady, 0, sizeof r->steady);
+    return status;
+}
+
+tdm_status runner_generate(runner_session *session, const runner_generation_params *params,
+                           runner_generation_result *result, tdm_error *err) {
+    generation g = {.session = session, .params = params, .result = result};
+    memset(result, 0, sizeof *result);
+    tdm_status status = generation_begin(&g, err);
+    uint64_t start = runner_clock();
+    if (status == TDM_OK)
+        status = runner_session_prefill(session, params->prompt, params->n_prompt,
+                                        params->n_predict != 0, err);
+    result->prompt_ns = runner_clock() - start;
+    result->n_prompt = llm_context_length(session->ctx, 0);
+    for (int32_t s = 1; s < params->n_seq && status == TDM_OK; s++)
+        status = llm_context_fork(session->ctx, s, 0, params->n_prompt, err);
+    for (int32_t s = 0; s < params->n_seq && status == TDM_OK; s++) g.seqs[s].row = 0;
+    result->stop = RUNNER_STOP_LENGTH;
+    if (status == TDM_OK && params->n_predict != 0) status = loop(&g, err);
+    if (status == TDM_CANCELLED) result->stop = RUNNER_STOP_INTERRUPT;
+    generation_end(&g);
+    return status;
+}

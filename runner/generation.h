@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * generation.h: continuing a prompt: samples, decodes, and hands out text, for one sequence or
+ * several that share the prompt. Where the text goes is the caller's business.
+ */
+#ifndef TANDEM_RUNNER_GENERATION_H
+#define TANDEM_RUNNER_GENERATION_H
+
+#include "core/counters.h"
+#include "llm/sampler.h"
+#include "llm/tokenizer.h"
+#include "runner/session.h"
+
+/* Why a sequence ended. */
+typedef enum runner_stop {
+    RUNNER_STOP_NONE, /* it has not */
+    RUNNER_STOP_END,  /* the model ended the text */
+    RUNNER_STOP_LENGTH,
+    RUNNER_STOP_CONTEXT, /* the context is full */
+    RUNNER_STOP_INTERRUPT
+} runner_stop;
+
+/* Called with text as it comes, whole code points, of sequence `seq`. A failure ends generation. */
+typedef tdm_status (*runner_text_fn)(void *user, int32_t seq, const char *text, size_t len,
+                                     tdm_error *err);
+
+typedef struct runner_generation_params {
+    const int32_t *prompt; /* [n_prompt] at least 1 */
+    int32_t n_prompt;
+    bool continues_text; /* the prompt holds text, which the generated one goes on from */
+    llm_sampler_params sampler;
+    int32_t n_seq;     /* 1 .. LLM_MAX_SEQ; sequence i draws with seed + i */
+    int32_t n_predict; /* tokens for each sequence; -1 = no limit */
+    int32_t n_keep;    /* tokens that a context shift leaves alone; -1 = the whole prompt */
+    bool ignores_end;
+    bool shows_special;
+    bool shifts_context;
+    runner_text_fn text;
+    void *text_user;
+} runner_generation_params;
+
+/* What was done and how long it took. */
+typedef struct runner_generation_result {
+    runner_stop stop; /* of the sequence that ended last */
+    int32_t n_prompt;
+    uint64_t prompt_ns;
+    int64_t n_generated; /* tokens picked, of all sequences */
+    int64_t n_decoded;   /* of those, computed further: what decode_ns took */
+    uint64_t decode_ns;
+    int32_t n_shift;
+    int64_t n_steady;                    /* tokens decoded since the counters below began */
+    uint64_t steady[TDM_COUNTER_COUNT_]; /* what the counters rose by meanwhile */
+} runner_generation_result;
+
+/* Runs it on a session whose context is empty and has n_seq sequences. *result is filled as far as
+ * it got, on failure too. After Ctrl-C: TDM_CANCELLED, with RUNNER_STOP_INTERRUPT. [setup] */
+tdm_status runner_generate(runner_session *session, const runner_generation_params *params,
+                           runner_generation_result *result, tdm_error *err);
+
+#endif

@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * interrupt.c: remembers a signal in a flag; nothing else may be done in a handler.
+ */
+#include "runner/interrupt.h"
+
+#include <signal.h>
+#include <stdatomic.h>
+#include <string.h>
+
+static atomic_bool came;
+
+static void remember(int signal_number) {
+    (void)signal_number;
+    atomic_store_explicit(&came, true, memory_order_relaxed);
+}
+
+void runner_interrupt_watch(void) {
+    struct sigaction action;
+    memset(&action, 0, sizeof action);
+    sigemptyset(&action.sa_mask);
+    action.sa_handler = remember;
+    action.sa_flags = SA_RESETHAND; /* without SA_RESTART, so that a read from a terminal ends */
+    sigaction(SIGINT, &action, NULL);
+    sigaction(SIGTERM, &action, NULL);
+    action.sa_handler = SIG_IGN;
+    action.sa_flags = 0;
+    sigaction(SIGPIPE, &action, NULL);
+}
+
+bool runner_interrupt_came(void) {
+    return atomic_load_explicit(&came, memory_order_relaxed);
+}

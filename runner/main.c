@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * main.c: finds the command, reads its configuration, runs it, and turns what came of it into an
+ * exit code: 0 = done, 1 = failed, 2 = the command line was wrong, 130 = ended by Ctrl-C.
+ */
+#include <errno.h>
+#include <string.h>
+
+#include "runner/commands.h"
+#include "runner/interrupt.h"
+
+#define COMMANDS_MAX 32
+
+tdm_status runner_usage(runner_app *app, tdm_error *err, const char *format, ...) {
+    char text[TDM_ERROR_MESSAGE_SIZE];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    app->is_usage = true;
+    return tdm_fail(err, TDM_INVALID_ARGUMENT, "%s", text);
+}
+
+tdm_status runner_flush(runner_app *app, tdm_error *err) {
+    errno = 0;
+    if (fflush(app->out) == 0 && ferror(app->out) == 0) return TDM_OK;
+    return tdm_fail(err, TDM_IO, "cannot write to standard output: %s",
+                    errno != 0 ? strerror(errno) : "an earlier write failed");
+}
+
+static tdm_status config_run(runner_app *app, tdm_error *err) {
+    return runner_cmd_config(app->config, app->out, err);
+}
+
+static runner_command_fn function_of(const runner_command *command) {
+    switch (command->bit) {
+    case RUNNER_COMMAND_LOGITS: return runner_cmd_logits;
+    case RUNNER_COMMAND_CONFIG: return config_run;
+    default: return NULL;
+    }
+}
+
+/* Says that something failed before there is a terminal that knows of --quiet and colours. */
+static int fail_early(const char *message, int exit_code) {
+    fprintf(stderr, "tandem: error: %s\n", message);
+    return exit_code;
+}
+
+static int command_unknown(const char *word) {
+    const char *names[COMMANDS_MAX];
+    size_t n = 0;
+    for (; n < n_runner_commands && n < COMMANDS_MAX - 1; n++) names[n] = runner_commands[n].name;
+    names[n++] = "help";
+    const char *nearest = runner_word_nearest(word, names, n);
+    char message[256];
+    if (nearest != NULL)
+        snprintf(message, sizeof message, "unknown command '%.64s'; did you mean '%s'?", word,
+                 nearest);
+    else
+        snprintf(message, sizeof message,
+                 "unknown command '%.64s'; `tandem --help` lists the commands", word);
+    return fail_early(message, 2);
+}
+
+static int help(const runner_command *command) {
+    runner_app app = {.out = stdout};
+    tdm_error err = {0};
+    runner_help_print(stdout, command);
+    return runner_flush(&app, &err) == TDM_OK ? 0 : fail_early(err.message, 1);
+}
+
+static int version(void) {
+    runner_app app = {.out = stdout};
+    tdm_error err = {0};
+    printf("tandem %s (plugin ABI %d)\n", TANDEM_VERSION, TDM_ABI_VERSION);
+    return runner_flush(&app, &err) == TDM_OK ? 0 : fail_early(err.message, 1);
+}
+
+static int command_run(runner_app *app, const runner_command *command) {
+    tdm_error err = {0};
+    runner_terminal_params params = {
+        .is_quiet = runner_config_get_bool(app->config, "quiet"),
+        .is_verbose = runner_config_get_bool(app->config, "verbose"),
+    };
+    if (!runner_config_is_auto(app->config, "color"))
+        params.color = runner_config_get_bool(app->config, "color") ? 1 : -1;
+    tdm_status status = runner_terminal_create(&params, &app->terminal, &err);
+    if (status != TDM_OK) return fail_early(err.message, 1);
+    runner_interrupt_watch();
+    status = function_of(command)(app, &err);
+    if (status == TDM_OK) status = runner_flush(app, &err);
+    int exit_code = status == TDM_OK ? 0 : app->is_usage ? 2 : 1;
+    if (status == TDM_CANCELLED && runner_interrupt_came())
+        exit_code = RUNNER_EXIT_INTERRUPTED;
+    else if (status != TDM_OK)
+        runner_terminal_print(app->terminal, RUNNER_MESSAGE_ERROR, "%s", err.message);
+    runner_terminal_destroy(app->terminal);
+    return exit_code;
+}
+
+int main(int argc, char **argv) {
+    const char *word = argc > 1 ? argv[1] : "";
+    if (argc < 2) {
+        runner_help_print(stderr, NULL);
+        return 2;
+    }
+    if (strcmp(word, "--version") == 0) return version();
+    if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0) return help(NULL);
+    if (strcmp(word, "help") == 0) {
+        if (argc < 3) return help(NULL);
+        const runner_command *asked = runner_command_find(argv[2]);
+        return asked != NULL ? help(asked) : command_unknown(argv[2]);
+    }
+    const runner_command *command = runner_command_find(word);
+    if (command == NULL || function_of(command) == NULL) return command_unknown(word);
+    runner_app app = {.out = stdout};
+    tdm_error err = {0};
+    if (runner_config_create(&app.config, &err) != TDM_OK) return fail_early(err.message, 1);
+    int exit_code;
+    if (runner_config_parse(app.config, command, argc - 2, argv + 2, &err) != TDM_OK)
+        exit_code = fail_early(err.message, runner_config_exit_code(app.config));
+    else if (runner_config_wants_help(app.config))
+        exit_code = help(command);
+    else
+        exit_code = command_run(&app, command);
+    runner_config_destroy(app.config);
+    return exit_code;
+}

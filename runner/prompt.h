@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * prompt.h: the text that a command works on: --prompt, --file, or standard input.
+ */
+#ifndef TANDEM_RUNNER_PROMPT_H
+#define TANDEM_RUNNER_PROMPT_H
+
+#include "runner/commands.h"
+
+/* Reads the text. *text_out is NUL-terminated beyond *len_out and the caller's to free(). TDM_IO
+ * names the file that cannot be read; TDM_CANCELLED after Ctrl-C while standard input was read.
+ * [setup] */
+tdm_status runner_prompt_read(runner_app *app, char **text_out, size_t *len_out, tdm_error *err);
+
+#endif

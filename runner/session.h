@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * session.h: from the configuration to a model at work: runtime, devices, model, context. What the
+ * commands that compute have in common.
+ *
+ * A session is filled in this order, as far as a command needs it:
+ *
+ *     runner_session_open    the model file is read and checked; nothing is computed with it yet
+ *     runner_session_load    runtime, device and weights
+ *     runner_session_begin   a context
+ *
+ * and released by runner_session_close from any of these states.
+ */
+#ifndef TANDEM_RUNNER_SESSION_H
+#define TANDEM_RUNNER_SESSION_H
+
+#include "llm/context.h"
+#include "runner/commands.h"
+
+typedef struct runner_session {
+    runner_app *app;
+    llm_model *model;
+    tdm_runtime *rt;
+    tdm_dev *dev;         /* what the model runs on */
+    tdm_dev *fallback;    /* the CPU, for what `dev` refuses; NULL where `dev` is the CPU */
+    tdm_device_info info; /* of dev, as it was before loading */
+    llm_context *ctx;
+    uint64_t load_ns; /* how long reading the file, opening devices and loading took */
+} runner_session;
+
+/* Nanoseconds that never go backwards. [any-thread] */
+uint64_t runner_clock(void);
+
+/* A runtime with the configured plugin folders, whose log goes to the terminal. Destroyed by the
+ * caller. [setup] */
+tdm_status runner_runtime_create(runner_app *app, tdm_runtime **rt_out, tdm_error *err);
+
+/* Opens `path`, or the configured model where it is NULL, into the cleared *session. Whatever
+ * fails, runner_session_close is due. [setup] */
+tdm_status runner_session_open(runner_session *session, runner_app *app, const char *path,
+                               tdm_error *err);
+
+/* Opens the configured device and uploads the weights to it, with a progress bar. `threads` is for
+ * a CPU device; 0 = as configured. TDM_CANCELLED after Ctrl-C. [setup] */
+tdm_status runner_session_load(runner_session *session, int32_t threads, tdm_error *err);
+
+/* What a command asks of its context beyond the configuration; zeroes are the configuration's. */
+typedef struct runner_context_wish {
+    int32_t n_ctx; /* where ctx-size is auto */
+    int32_t n_ubatch;
+    int32_t n_seq;
+    const char *type_k, *type_v; /* names of cache types */
+    int rotate;                  /* 1 = on, -1 = off */
+} runner_context_wish;
+
+/* Makes a context for the loaded model; `wish` may be NULL. [setup] */
+tdm_status runner_session_begin(runner_session *session, const runner_context_wish *wish,
+                                tdm_error *err);
+
+/* Appends tokens to sequence 0, batch-size at a time, with a progress bar where that takes long.
+ * Logits of the last one are kept if `wants_last`. TDM_CANCELLED after Ctrl-C. [setup] */
+tdm_status runner_session_prefill(runner_session *session, const int32_t *tokens, int32_t n_tok,
+                                  bool wants_last, tdm_error *err);
+
+/* Releases everything; a cleared session is a no-op. [setup] */
+void runner_session_close(runner_session *session);
+
+#endif
