@@ -17,15 +17,18 @@
 #include <string.h>
 
 #include "plugins/cpu/attention_kernel.h"
-#include "plugins/cpu/hadamard.h"
 
 enum { SRC_Q, SRC_STEP, SRC_STATE, SRC_SINK };
 
 enum {
     BLOCK_ROWS = 64, /* query rows of an item: their state then stays in the second-level cache */
+    PREFETCH_SIZE = 8192,
     MAX_ITEMS = 256, /* splits are made until there are so many items */
-    MIN_CHUNKS = 8   /* of a split: 512 tokens; merging costs less than a chunk */
+    MIN_SPLIT = 1024 /* tokens of a split, in full pages: else preparing and merging shows */
 };
+
+/* Arrays of a worker with an element for each query row: see walk. */
+enum { POINTER_ARRAYS = 3, WORD_ARRAYS = 9 };
 
 /* What follows from the graph alone. */
 typedef struct shape {
@@ -44,10 +47,7 @@ typedef struct shape {
 } shape;
 
 typedef struct row_state {
-    float m, l;
-    int32_t token, head;
     int64_t first_pos, last_pos; /* visible positions */
-    int32_t first, last;         /* visible slots of the present chunk, counted from its first */
 } row_state;
 
 static size_t align_up(size_t n, size_t unit) {
@@ -77,23 +77,23 @@ static bool shape_get(const tdm_graph *graph, const tdm_node *node, shape *out) 
     out->n_dim = (int32_t)align_up((size_t)v->head_dim, unit);
 
     int64_t items = (int64_t)out->n_kv * ((out->n_tok + out->block_len - 1) / out->block_len);
-    int64_t chunks =
-        (int64_t)graph->step_caps.n_entry * ((out->layout.page_len + CPU_CHUNK - 1) / CPU_CHUNK);
+    int64_t tokens = (int64_t)graph->step_caps.n_entry * out->layout.page_len;
     int64_t n_split = MAX_ITEMS / items;
     if (out->n_tok > out->block_len) n_split = 1;
-    if (n_split > (chunks + MIN_CHUNKS - 1) / MIN_CHUNKS)
-        n_split = (chunks + MIN_CHUNKS - 1) / MIN_CHUNKS;
+    if (n_split > (tokens + MIN_SPLIT - 1) / MIN_SPLIT)
+        n_split = (tokens + MIN_SPLIT - 1) / MIN_SPLIT;
     out->n_split = n_split > 1 ? (int32_t)n_split : 1;
 
     size_t rows = (size_t)out->max_rows;
     out->query_size = cpu_kv_round((size_t)k->padded * 4) +
                       cpu_kv_round((size_t)k->n_block * sizeof(cpu_query_block));
     out->part_size = cpu_kv_round(64 + (size_t)out->n_dim * sizeof(float));
-    out->worker_size =
-        cpu_kv_round((size_t)k->padded * sizeof(float)) + rows * out->query_size +
-        rows * CPU_CHUNK * sizeof(float) + rows * cpu_kv_round((size_t)out->n_dim * sizeof(float)) +
-        cpu_kv_round(rows * sizeof(row_state)) + 3 * cpu_kv_round(rows * sizeof(void *)) +
-        2 * cpu_kv_round(rows * sizeof(float)) + cpu_kv_round(rows * sizeof(int32_t));
+    out->worker_size = cpu_kv_round((size_t)k->padded * sizeof(float)) + rows * out->query_size +
+                       rows * CPU_CHUNK * sizeof(float) +
+                       rows * cpu_kv_round((size_t)out->n_dim * sizeof(float)) +
+                       cpu_kv_round(rows * sizeof(row_state)) +
+                       POINTER_ARRAYS * cpu_kv_round(rows * sizeof(void *)) +
+                       WORD_ARRAYS * cpu_kv_round(rows * sizeof(float));
     out->scale = p->scale != 0 ? p->scale : 1 / sqrtf((float)k->head_dim);
     return true;
 }
@@ -140,13 +140,16 @@ typedef struct walk {
     float *scores;    /* [max_rows, CPU_CHUNK] */
     float *outs;      /* [max_rows] of out_stride floats */
     size_t out_stride;
-    row_state *rows;       /* [max_rows] */
-    const uint8_t **q_ptr; /* [max_rows] of the rows that see the present chunk, like the rest */
-    float **score_ptr;
-    float **out_ptr;
-    float *keep;
-    float *gain;
-    int32_t *active; /* which rows those are */
+    int32_t n_row;
+    row_state *rows; /* [max_rows], like all from here on */
+    float *m, *l;    /* running maximum and sum */
+    /* Of the rows that see some of the present chunk: which ones, and what the kernels take. */
+    int32_t *active;
+    const uint8_t **q;
+    float **score;
+    float **out;
+    int32_t *first, *last; /* slots, counted from the chunk's first */
+    float *keep, *gain, *active_m, *active_l;
 } walk;
 
 static walk walk_begin(const cpu_node *n, const shape *s, uint8_t *at) {
@@ -160,12 +163,19 @@ static walk walk_begin(const cpu_node *n, const shape *s, uint8_t *at) {
     k.scores = (float *)(void *)at, at += rows * CPU_CHUNK * sizeof(float);
     k.outs = (float *)(void *)at, at += rows * k.out_stride * sizeof(float);
     k.rows = (row_state *)(void *)at, at += cpu_kv_round(rows * sizeof(row_state));
-    k.q_ptr = (const uint8_t **)(void *)at, at += cpu_kv_round(rows * sizeof(void *));
-    k.score_ptr = (float **)(void *)at, at += cpu_kv_round(rows * sizeof(void *));
-    k.out_ptr = (float **)(void *)at, at += cpu_kv_round(rows * sizeof(void *));
-    k.keep = (float *)(void *)at, at += cpu_kv_round(rows * sizeof(float));
-    k.gain = (float *)(void *)at, at += cpu_kv_round(rows * sizeof(float));
-    k.active = (int32_t *)(void *)at;
+    size_t pointers = cpu_kv_round(rows * sizeof(void *)), words = cpu_kv_round(rows * 4);
+    k.q = (const uint8_t **)(void *)at, at += pointers;
+    k.score = (float **)(void *)at, at += pointers;
+    k.out = (float **)(void *)at, at += pointers;
+    k.m = (float *)(void *)at, at += words;
+    k.l = (float *)(void *)at, at += words;
+    k.active = (int32_t *)(void *)at, at += words;
+    k.first = (int32_t *)(void *)at, at += words;
+    k.last = (int32_t *)(void *)at, at += words;
+    k.keep = (float *)(void *)at, at += words;
+    k.gain = (float *)(void *)at, at += words;
+    k.active_m = (float *)(void *)at, at += words;
+    k.active_l = (float *)(void *)at;
     return k;
 }
 
@@ -176,18 +186,20 @@ static void visible_range(const tdm_attention_params *p, int64_t pos, int64_t *f
     *last = p->is_causal ? pos : INT32_MAX;
 }
 
-static void query_begin(walk *k, int32_t row, int32_t token, int32_t head) {
+static void query_begin(walk *k, int32_t token, int32_t head) {
     const shape *s = k->s;
     const cpu_kv_side *side = &s->layout.k;
+    int32_t row = k->n_row++;
     row_state *state = &k->rows[row];
     uint8_t *q = k->queries + (size_t)row * s->query_size;
     float *x = k->kernels.query != NULL ? k->x : (float *)(void *)q;
-    *state = (row_state){.m = -INFINITY, .l = 0, .token = token, .head = head};
+    k->m[row] = -INFINITY;
+    k->l[row] = 0;
     visible_range(&s->params, k->step.pos[token], &state->first_pos, &state->last_pos);
     cpu_kv_read_row(&k->n->src[SRC_Q], head, token, x);
     for (int32_t i = 0; i < side->head_dim; i++) x[i] *= s->scale;
     memset(x + side->head_dim, 0, (size_t)(side->padded - side->head_dim) * sizeof *x);
-    cpu_hadamard(x, side->padded, side->rotation);
+    k->kernels.rotate(x, side->padded, side->rotation);
     if (k->kernels.query != NULL) k->kernels.query(side, x, q);
     memset(k->outs + (size_t)row * k->out_stride, 0, (size_t)s->n_dim * sizeof(float));
 }
@@ -202,85 +214,110 @@ static cpu_kv_span span_get(const cpu_kv_side *side, const uint8_t *region, int3
                          .last = last};
 }
 
-/* Folds the chunk that begins at slot `start` of `region` into the rows that see some of it. The
- * slot holds position `pos`, and slots valid_first .. valid_last-1 hold tokens. */
-static void fold_chunk(walk *k, int32_t n_row, const uint8_t *region, int32_t start, int64_t pos,
-                       int32_t valid_first, int32_t valid_last) {
-    const shape *s = k->s;
-    int32_t n_active = 0, first = CPU_CHUNK, last = 0;
-    for (int32_t r = 0; r < n_row; r++) {
-        row_state *row = &k->rows[r];
-        int64_t lo = row->first_pos - pos, hi = row->last_pos - pos + 1;
-        row->first = lo > valid_first ? (int32_t)(lo < CPU_CHUNK ? lo : CPU_CHUNK) : valid_first;
-        row->last = hi < valid_last ? (int32_t)(hi > 0 ? hi : 0) : valid_last;
-        if (row->first >= row->last) continue;
-        k->q_ptr[n_active] = k->queries + (size_t)r * s->query_size;
-        k->score_ptr[n_active] = k->scores + (size_t)r * CPU_CHUNK;
-        k->active[n_active++] = r;
-        if (row->first < first) first = row->first;
-        if (row->last > last) last = row->last;
-    }
-    if (n_active == 0) return;
-    cpu_kv_span keys = span_get(&s->layout.k, region, start, first, last);
-    k->kernels.score(&keys, n_active, k->q_ptr, k->score_ptr);
-
-    int32_t begin = first / CPU_KV_TILE * CPU_KV_TILE;
-    int32_t end = (last + CPU_KV_TILE - 1) / CPU_KV_TILE * CPU_KV_TILE, n_add = 0;
-    for (int32_t a = 0; a < n_active; a++) {
-        row_state *row = &k->rows[k->active[a]];
-        float m, l;
-        k->kernels.soften(k->score_ptr[a], begin, end, row->first, row->last, s->params.softcap, &m,
-                          &l);
-        if (l == 0) continue;
-        float max = m > row->m ? m : row->m;
-        float keep = row->m == -INFINITY ? 0 : expf(row->m - max), gain = expf(m - max);
-        row->l = row->l * keep + l * gain;
-        row->m = max;
-        k->keep[n_add] = keep;
-        k->gain[n_add] = gain;
-        k->score_ptr[n_add] = k->score_ptr[a];
-        k->out_ptr[n_add++] = k->outs + (size_t)k->active[a] * k->out_stride;
-    }
-    if (n_add == 0) return;
-    cpu_kv_span values = span_get(&s->layout.v, region, start, first, last);
-    k->kernels.add(&values, s->n_dim, n_add, (const float *const *)k->score_ptr, k->out_ptr,
-                   k->keep, k->gain);
+/* Row r sees slots first .. last-1 of the present chunk. */
+static void activate(walk *k, int32_t r, int32_t at, int32_t first, int32_t last) {
+    k->active[at] = r;
+    k->q[at] = k->queries + (size_t)r * k->s->query_size;
+    k->score[at] = k->scores + (size_t)r * CPU_CHUNK;
+    k->out[at] = k->outs + (size_t)r * k->out_stride;
+    k->first[at] = first;
+    k->last[at] = last;
 }
 
-/* Walks the chunks of a sequence that any of positions first_pos .. last_pos lies in. With rows,
- * folds those numbered chunk_first .. chunk_last-1; returns how many there are. */
-static int64_t walk_chunks(walk *k, int32_t n_row, int32_t head_kv, int32_t seq, int64_t first_pos,
-                           int64_t last_pos, int64_t chunk_first, int64_t chunk_last) {
+/* Finds the rows that see some of the chunk whose first slot holds position `pos`; slots
+ * valid_first .. valid_last-1 hold tokens. Returns how many. */
+static int32_t activate_rows(walk *k, int64_t pos, int32_t valid_first, int32_t valid_last) {
+    int32_t n = 0;
+    for (int32_t r = 0; r < k->n_row; r++) {
+        int64_t lo = k->rows[r].first_pos - pos, hi = k->rows[r].last_pos - pos + 1;
+        if (lo < valid_first) lo = valid_first;
+        if (hi > valid_last) hi = valid_last;
+        if (lo < hi) activate(k, r, n++, (int32_t)lo, (int32_t)hi);
+    }
+    return n;
+}
+
+/* Folds the chunk that begins at slot `start` of `region` into the rows that see some of it. */
+static void fold_chunk(walk *k, const uint8_t *region, int32_t start, int64_t pos,
+                       int32_t valid_first, int32_t valid_last) {
+    const shape *s = k->s;
+    int32_t n = activate_rows(k, pos, valid_first, valid_last), first = CPU_CHUNK, last = 0;
+    if (n == 0) return;
+    for (int32_t a = 0; a < n; a++) {
+        if (k->first[a] < first) first = k->first[a];
+        if (k->last[a] > last) last = k->last[a];
+    }
+    cpu_kv_span keys = span_get(&s->layout.k, region, start, first, last);
+    k->kernels.score(&keys, n, k->q, k->score);
+
+    bool is_whole = n == k->n_row; /* then active[a] = a */
+    float *m = is_whole ? k->m : k->active_m, *l = is_whole ? k->l : k->active_l;
+    for (int32_t a = 0; a < n && !is_whole; a++) {
+        m[a] = k->m[k->active[a]];
+        l[a] = k->l[k->active[a]];
+    }
+    k->kernels.soften(n, k->score, first / CPU_KV_TILE * CPU_KV_TILE,
+                      (last + CPU_KV_TILE - 1) / CPU_KV_TILE * CPU_KV_TILE, k->first, k->last,
+                      s->params.softcap, m, l, k->keep, k->gain);
+    for (int32_t a = 0; a < n && !is_whole; a++) {
+        k->m[k->active[a]] = m[a];
+        k->l[k->active[a]] = l[a];
+    }
+    cpu_kv_span values = span_get(&s->layout.v, region, start, first, last);
+    k->kernels.add(&values, s->n_dim, n, (const float *const *)k->score, k->out, k->keep, k->gain);
+}
+
+/* Asks for the beginning of the region that comes next: pages lie anywhere, and no prefetcher of
+ * the machine guesses where. */
+static void prefetch_region(const cpu_kv_layout *layout, const uint8_t *region) {
+#if defined(__GNUC__)
+    size_t size = layout->head_size < PREFETCH_SIZE ? layout->head_size : PREFETCH_SIZE;
+    for (size_t i = 0; i < size; i += 64) __builtin_prefetch(region + i, 0, 2);
+#else
+    (void)layout, (void)region;
+#endif
+}
+
+/* Entries of a sequence, without those at either end that hold nothing of first_pos .. last_pos. */
+static const tdm_page_entry *visible_entries(const walk *k, int32_t seq, int64_t first_pos,
+                                             int64_t last_pos, int32_t *n_out) {
+    int32_t n;
+    const tdm_page_entry *e = cpu_step_entries(&k->step, seq, &n);
+    while (n > 0 && (int64_t)e->base_pos + e->count <= first_pos) e++, n--;
+    while (n > 0 && e[n - 1].base_pos > last_pos) n--;
+    *n_out = n;
+    return e;
+}
+
+/* Folds the tokens of some entries that any of positions first_pos .. last_pos lies in. */
+static void walk_entries(walk *k, const tdm_page_entry *entries, int32_t n_entry, int32_t head_kv,
+                         int64_t first_pos, int64_t last_pos) {
     const cpu_kv_layout *layout = &k->s->layout;
     const cpu_view *state = &k->n->src[SRC_STATE];
-    int32_t n_entry;
-    const tdm_page_entry *entries = cpu_step_entries(&k->step, seq, &n_entry);
-    int64_t chunk = 0;
     for (int32_t e = 0; e < n_entry; e++) {
         tdm_page_entry entry = entries[e];
         if (!cpu_kv_entry_clip(layout, state->ne[1], &entry) || entry.base_pos > last_pos ||
             (int64_t)entry.base_pos + entry.count <= first_pos)
             continue;
         int64_t lo = first_pos > entry.base_pos ? first_pos - entry.base_pos : 0;
-        int64_t hi = last_pos - entry.base_pos + 1 < entry.count ? last_pos - entry.base_pos + 1
-                                                                 : entry.count;
-        int32_t first = entry.first + (int32_t)lo, last = entry.first + (int32_t)hi;
-        for (int32_t start = first / CPU_CHUNK * CPU_CHUNK; start < last;
-             start += CPU_CHUNK, chunk++) {
-            if (chunk < chunk_first || chunk >= chunk_last) continue;
+        int64_t hi = last_pos - entry.base_pos + 1;
+        int32_t first = entry.first + (int32_t)lo;
+        int32_t last = entry.first + (hi < entry.count ? (int32_t)hi : entry.count);
+        const uint8_t *region = cpu_kv_head(layout, state->data, entry.page, head_kv);
+        if (e + 1 < n_entry && entries[e + 1].page >= 0 && entries[e + 1].page < state->ne[1])
+            prefetch_region(layout, cpu_kv_head(layout, state->data, entries[e + 1].page, head_kv));
+        for (int32_t start = first / CPU_CHUNK * CPU_CHUNK; start < last; start += CPU_CHUNK) {
             int32_t valid_first = entry.first > start ? entry.first - start : 0;
             int32_t valid_last = entry.first + entry.count - start;
-            fold_chunk(k, n_row, cpu_kv_head(layout, state->data, entry.page, head_kv), start,
-                       (int64_t)entry.base_pos + start - entry.first, valid_first,
+            fold_chunk(k, region, start, (int64_t)entry.base_pos + start - entry.first, valid_first,
                        valid_last < CPU_CHUNK ? valid_last : CPU_CHUNK);
         }
     }
-    return chunk;
 }
 
 /* o / l, with the sink's share, out of the rotation, to the destinations. `o` is changed. */
-static void finish_row(const cpu_node *n, const shape *s, int32_t token, int32_t head, float m,
-                       float l, float *o) {
+static void finish_row(const cpu_node *n, const shape *s, cpu_attention_rotate_fn rotate,
+                       int32_t token, int32_t head, float m, float l, float *o) {
     const cpu_view *out = &n->dst[0], *ml = &n->dst[1], *sink = &n->src[SRC_SINK];
     uint8_t *at = out->data + head * out->nb[1] + token * out->nb[2];
     float factor = 0, total = l;
@@ -294,9 +331,8 @@ static void finish_row(const cpu_node *n, const shape *s, int32_t token, int32_t
         }
         for (int32_t i = 0; i < s->layout.v.head_dim || i % s->layout.v.rotation != 0; i++)
             o[i] *= factor;
-        cpu_hadamard(o,
-                     (int32_t)align_up((size_t)s->layout.v.head_dim, (size_t)s->layout.v.rotation),
-                     s->layout.v.rotation);
+        rotate(o, (int32_t)align_up((size_t)s->layout.v.head_dim, (size_t)s->layout.v.rotation),
+               s->layout.v.rotation);
     }
     for (int32_t i = 0; i < s->layout.v.head_dim; i++)
         *(float *)(void *)(at + i * out->nb[0]) = l == 0 ? 0 : o[i];
@@ -317,7 +353,7 @@ static void keep_row(const walk *k, int32_t token, int32_t head, int32_t split, 
                      float *o) {
     const shape *s = k->s;
     if (s->n_split <= 1) {
-        finish_row(k->n, s, token, head, m, l, o);
+        finish_row(k->n, s, k->kernels.rotate, token, head, m, l, o);
         return;
     }
     float *part = part_at(k->n, s, token, head, split);
@@ -332,7 +368,8 @@ static void run_tokens(walk *k, int32_t first, int32_t last, int32_t kv, int32_t
     const tdm_attention_params *p = &s->params;
     int32_t kv_all = p->first_head_kv + s->first_kv + kv;
     int32_t head_first = kv_all * p->heads_per_kv - p->first_head;
-    int32_t head_last = head_first + p->heads_per_kv, n_row = 0;
+    int32_t head_last = head_first + p->heads_per_kv;
+    k->n_row = 0;
     if (head_first < 0) head_first = 0;
     if (head_last > s->n_head) head_last = s->n_head;
     int64_t first_pos = INT32_MAX, last_pos = -1;
@@ -344,26 +381,26 @@ static void run_tokens(walk *k, int32_t first, int32_t last, int32_t kv, int32_t
             first_pos = lo < first_pos ? lo : first_pos;
             last_pos = hi > last_pos ? hi : last_pos;
         }
-        int64_t n_chunk = 0, per_split = INT64_MAX;
+        int32_t n_entry, at = 0;
+        const tdm_page_entry *entries = visible_entries(k, seq, first_pos, last_pos, &n_entry);
         if (s->n_split > 1) {
-            n_chunk = walk_chunks(k, 0, 0, seq, first_pos, last_pos, 0, 0);
-            per_split = (n_chunk + s->n_split - 1) / s->n_split;
-            if (per_split < MIN_CHUNKS) per_split = MIN_CHUNKS;
+            int32_t least = (MIN_SPLIT + s->layout.page_len - 1) / s->layout.page_len;
+            int32_t share = (n_entry + s->n_split - 1) / s->n_split;
+            if (share < least) share = least;
+            at = (int64_t)share * split < n_entry ? share * split : n_entry;
+            n_entry = n_entry - at < share ? n_entry - at : share;
         }
-        if (s->n_split == 1 || per_split * split < n_chunk) {
+        if (n_entry > 0) {
             for (int32_t t = first; t < last; t++)
-                for (int32_t h = head_first; h < head_last; h++) query_begin(k, n_row++, t, h);
-            walk_chunks(k, n_row, s->first_kv + kv, seq, first_pos, last_pos,
-                        s->n_split == 1 ? 0 : per_split * split,
-                        s->n_split == 1 ? INT64_MAX : per_split * (split + 1));
+                for (int32_t h = head_first; h < head_last; h++) query_begin(k, t, h);
+            walk_entries(k, entries + at, n_entry, s->first_kv + kv, first_pos, last_pos);
         }
     }
     int32_t r = 0;
     for (int32_t t = first; t < last; t++) {
         for (int32_t h = head_first; h < head_last; h++, r++) {
-            if (r < n_row)
-                keep_row(k, t, h, split, k->rows[r].m, k->rows[r].l,
-                         k->outs + (size_t)r * k->out_stride);
+            if (r < k->n_row)
+                keep_row(k, t, h, split, k->m[r], k->l[r], k->outs + (size_t)r * k->out_stride);
             else
                 keep_row(k, t, h, split, -INFINITY, 0, NULL);
         }
@@ -383,7 +420,8 @@ static void run_block(walk *k, int32_t first, int32_t last, int32_t kv, int32_t 
     }
 }
 
-static void merge_splits(const cpu_node *n, const shape *s, cpu_worker *w) {
+static void merge_splits(const cpu_node *n, const shape *s, cpu_attention_rotate_fn rotate,
+                         cpu_worker *w) {
     int64_t first, last;
     cpu_worker_share(w, (int64_t)s->n_tok * s->n_head, 1, &first, &last);
     for (int64_t row = first; row < last; row++) {
@@ -404,7 +442,7 @@ static void merge_splits(const cpu_node *n, const shape *s, cpu_worker *w) {
             for (int32_t i = 16; i < 16 + s->n_dim; i++)
                 sum[i] = (split == 0 ? 0 : sum[i]) + part[i] * factor;
         }
-        finish_row(n, s, token, head, m, l, sum + 16);
+        finish_row(n, s, rotate, token, head, m, l, sum + 16);
     }
 }
 
@@ -422,7 +460,7 @@ static void run(const cpu_node *n, cpu_worker *w) {
     }
     if (s.n_split > 1) {
         cpu_worker_barrier(w);
-        merge_splits(n, &s, w);
+        merge_splits(n, &s, k.kernels.rotate, w);
     }
 }
 

@@ -48,11 +48,18 @@ typedef void (*cpu_attention_add_fn)(const cpu_kv_span *v, int32_t n_dim, int32_
                                      const float *const *p, float *const *o, const float *keep,
                                      const float *gain);
 
-/* In place over the slots first .. last-1 of a row of scores: softcap (0 = none), m = max, s =
- * exp(s - m); slots begin .. end-1 (whole tiles) outside of them become 0. The sum goes to *l_out;
- * over -inf alone m = -inf, l = 0 and all become 0. A NaN is no maximum, and makes l NaN. */
-typedef void (*cpu_attention_soften_fn)(float *score, int32_t begin, int32_t end, int32_t first,
-                                        int32_t last, float softcap, float *m_out, float *l_out);
+/* Softmax of a chunk, row by row, and its place in the running one. In place over the slots
+ * first[r] .. last[r]-1 of a row of scores: softcap (0 = none), m' = max, s = exp(s - m'), l' = sum;
+ * slots begin .. end-1 (whole tiles) outside of them become 0. Over -inf alone m' = -inf and l' = 0; a
+ * NaN is no maximum and makes l' NaN. Then M = max(m, m'), keep = exp(m - M), gain = exp(m' - M),
+ * l = keep l + gain l', m = M. */
+typedef void (*cpu_attention_soften_fn)(int32_t n_row, float *const *score, int32_t begin,
+                                        int32_t end, const int32_t *first, const int32_t *last,
+                                        float softcap, float *m, float *l, float *keep,
+                                        float *gain);
+
+/* cpu_hadamard, with the same bits. */
+typedef void (*cpu_attention_rotate_fn)(float *x, int32_t n, int32_t block);
 
 /* x [padded], rotated and scaled, to the form that the kernel reads. */
 typedef void (*cpu_attention_query_fn)(const cpu_kv_side *side, const float *x, uint8_t *q);
@@ -62,6 +69,7 @@ typedef struct cpu_attention_kernels {
     cpu_attention_query_fn query; /* NULL: floats as they are */
     cpu_attention_add_fn add;
     cpu_attention_soften_fn soften;
+    cpu_attention_rotate_fn rotate;
 } cpu_attention_kernels;
 
 typedef struct cpu_score_row {
@@ -83,18 +91,24 @@ typedef struct cpu_add_row {
 /* Ordered by preference; each ISA's own rows (x86/attention_*.c). */
 extern const cpu_score_row cpu_score_avx2[9], cpu_score_avx512[9];
 extern const cpu_add_row cpu_add_avx2[9], cpu_add_avx512[9];
-void cpu_soften_avx2(float *score, int32_t begin, int32_t end, int32_t first, int32_t last,
-                     float softcap, float *m_out, float *l_out);
-void cpu_soften_avx512(float *score, int32_t begin, int32_t end, int32_t first, int32_t last,
-                       float softcap, float *m_out, float *l_out);
+void cpu_soften_avx2(int32_t n_row, float *const *score, int32_t begin, int32_t end,
+                     const int32_t *first, const int32_t *last, float softcap, float *m, float *l,
+                     float *keep, float *gain);
+void cpu_soften_avx512(int32_t n_row, float *const *score, int32_t begin, int32_t end,
+                       const int32_t *first, const int32_t *last, float softcap, float *m, float *l,
+                       float *keep, float *gain);
+
+void cpu_rotate_avx2(float *x, int32_t n, int32_t block);
+void cpu_rotate_avx512(float *x, int32_t n, int32_t block);
 
 /* attention_plain.c: any type, any machine. */
 void cpu_score_plain(const cpu_kv_span *k, int32_t n_row, const uint8_t *const *q,
                      float *const *score);
 void cpu_add_plain(const cpu_kv_span *v, int32_t n_dim, int32_t n_row, const float *const *p,
                    float *const *o, const float *keep, const float *gain);
-void cpu_soften_plain(float *score, int32_t begin, int32_t end, int32_t first, int32_t last,
-                      float softcap, float *m_out, float *l_out);
+void cpu_soften_plain(int32_t n_row, float *const *score, int32_t begin, int32_t end,
+                      const int32_t *first, const int32_t *last, float softcap, float *m, float *l,
+                      float *keep, float *gain);
 
 /* The kernels that a device uses for a cache: the first match in each table. */
 cpu_attention_kernels cpu_attention_choose(uint32_t isa, const cpu_kv_layout *layout);

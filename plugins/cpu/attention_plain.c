@@ -9,6 +9,7 @@
 
 #include "core/base/convert.h"
 #include "plugins/cpu/attention_kernel.h"
+#include "plugins/cpu/hadamard.h"
 
 /* Heads longer than this are taken in pieces, so that a row fits the stack. A multiple of 32. */
 enum { PIECE = 256 };
@@ -62,8 +63,8 @@ void cpu_add_plain(const cpu_kv_span *v, int32_t n_dim, int32_t n_row, const flo
     }
 }
 
-void cpu_soften_plain(float *score, int32_t begin, int32_t end, int32_t first, int32_t last,
-                      float softcap, float *m_out, float *l_out) {
+static void soften_row(float *score, int32_t begin, int32_t end, int32_t first, int32_t last,
+                       float softcap, float *m_out, float *l_out) {
     float m = -INFINITY, l = 0;
     for (int32_t i = first; i < last; i++) {
         if (softcap > 0) score[i] = softcap * tanhf(score[i] / softcap);
@@ -79,6 +80,20 @@ void cpu_soften_plain(float *score, int32_t begin, int32_t end, int32_t first, i
     }
     *m_out = m;
     *l_out = l;
+}
+
+void cpu_soften_plain(int32_t n_row, float *const *score, int32_t begin, int32_t end,
+                      const int32_t *first, const int32_t *last, float softcap, float *m, float *l,
+                      float *keep, float *gain) {
+    for (int32_t r = 0; r < n_row; r++) {
+        float m_new, l_new;
+        soften_row(score[r], begin, end, first[r], last[r], softcap, &m_new, &l_new);
+        float max = m_new > m[r] ? m_new : m[r];
+        keep[r] = m[r] == -INFINITY ? 0 : expf(m[r] - max);
+        gain[r] = m_new == -INFINITY ? 0 : expf(m_new - max);
+        l[r] = l[r] * keep[r] + l_new * (isnan(l_new) ? 1 : gain[r]);
+        m[r] = max;
+    }
 }
 
 /* ---- choice ---------------------------------------------------------------------------------- */
@@ -112,14 +127,15 @@ static const struct {
 
 static const struct {
     uint32_t isa;
-    cpu_attention_soften_fn fn;
+    cpu_attention_soften_fn soften;
+    cpu_attention_rotate_fn rotate;
     const char *name;
-} soften_table[] = {
+} row_table[] = {
 #if defined(__x86_64__)
-    {CPU_ISA_AVX512, cpu_soften_avx512, "soften_avx512"},
-    {CPU_ISA_AVX2, cpu_soften_avx2, "soften_avx2"},
+    {CPU_ISA_AVX512, cpu_soften_avx512, cpu_rotate_avx512, "avx512"},
+    {CPU_ISA_AVX2, cpu_soften_avx2, cpu_rotate_avx2, "avx2"},
 #endif
-    {0, cpu_soften_plain, "soften_plain"},
+    {0, cpu_soften_plain, cpu_hadamard, "plain"},
 };
 
 cpu_attention_kernels cpu_attention_choose(uint32_t isa, const cpu_kv_layout *layout) {
@@ -142,7 +158,10 @@ cpu_attention_kernels cpu_attention_choose(uint32_t isa, const cpu_kv_layout *la
             out.add = row->fn;
         }
     }
-    for (size_t i = 0; i < sizeof soften_table / sizeof *soften_table && !out.soften; i++)
-        if ((soften_table[i].isa & ~isa) == 0) out.soften = soften_table[i].fn;
+    for (size_t i = 0; i < sizeof row_table / sizeof *row_table && !out.soften; i++) {
+        if ((row_table[i].isa & ~isa) != 0) continue;
+        out.soften = row_table[i].soften;
+        out.rotate = row_table[i].rotate;
+    }
     return out;
 }

@@ -25,6 +25,8 @@ typedef __m256 vec_f;
 #define i_sll32(x, n)        _mm256_slli_epi32(x, n)
 #define i_lookup(table, x)   _mm256_shuffle_epi8(table, x)
 #define i_dot(acc, a, b)     _mm256_add_epi32(acc, _mm256_madd_epi16(a, b))
+#define i_mul15(a, b)        _mm256_mulhrs_epi16(a, b)
+#define i_store(p, x)        _mm256_storeu_si256((__m256i *)(void *)(p), x)
 #define i_to_f(x)            _mm256_cvtepi32_ps(x)
 #define f_to_i(x)            _mm256_cvtps_epi32(x)
 #define f_zero()             _mm256_setzero_ps()
@@ -32,6 +34,7 @@ typedef __m256 vec_f;
 #define f_store(p, x)        _mm256_storeu_ps(p, x)
 #define f_set1(x)            _mm256_set1_ps(x)
 #define f_add(a, b)          _mm256_add_ps(a, b)
+#define f_sub(a, b)          _mm256_sub_ps(a, b)
 #define f_mul(a, b)          _mm256_mul_ps(a, b)
 #define f_div(a, b)          _mm256_div_ps(a, b)
 #define f_fma(a, b, c)       _mm256_fmadd_ps(a, b, c)
@@ -57,9 +60,9 @@ INLINE_ vec_f lanes_in(int first, int last, int at) {
     return _mm256_castsi256_ps(_mm256_andnot_si256(below_first, below_last));
 }
 
-INLINE_ void i_store16(int16_t *p, vec_i x) {
+INLINE_ void i_store16(void *p, vec_i x) {
     __m128i lo = _mm256_castsi256_si128(x), hi = _mm256_extracti128_si256(x, 1);
-    _mm_storeu_si128((__m128i *)(void *)p, _mm_packs_epi32(lo, hi));
+    _mm_storeu_si128((__m128i *)p, _mm_packs_epi32(lo, hi));
 }
 
 INLINE_ int i_sum(vec_i x) {
@@ -80,7 +83,7 @@ INLINE_ float f_largest(vec_f x) {
     return _mm_cvtss_f32(_mm_max_ss(y, _mm_movehdup_ps(y)));
 }
 
-/* x 2^n for whole n >= -290, in two steps, since one exponent holds no less than -126. A NaN in n
+/* x 2^n for whole n >= -252, in two steps, since one exponent holds no less than -126. A NaN in n
  * comes with a NaN in x. */
 INLINE_ vec_f f_scale2(vec_f x, vec_f n) {
     vec_i whole = _mm256_cvtps_epi32(n), half = _mm256_srai_epi32(whole, 1);
@@ -88,6 +91,16 @@ INLINE_ vec_f f_scale2(vec_f x, vec_f n) {
     vec_f a = _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(half, bias), 23));
     vec_f b = _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(rest, bias), 23));
     return _mm256_mul_ps(_mm256_mul_ps(x, a), b);
+}
+
+/* The passes of a Walsh-Hadamard transform inside a vector: lane i with lane i ^ 1, 2, 4. */
+INLINE_ vec_f f_butterflies(vec_f x) {
+    vec_f y = _mm256_permute_ps(x, 0xb1);
+    x = _mm256_blend_ps(_mm256_add_ps(x, y), _mm256_sub_ps(y, x), 0xaa);
+    y = _mm256_permute_ps(x, 0x4e);
+    x = _mm256_blend_ps(_mm256_add_ps(x, y), _mm256_sub_ps(y, x), 0xcc);
+    y = _mm256_permute2f128_ps(x, x, 0x01);
+    return _mm256_blend_ps(_mm256_add_ps(x, y), _mm256_sub_ps(y, x), 0xf0);
 }
 
 #include "plugins/cpu/x86/attention_vector.h"
@@ -101,7 +114,12 @@ const cpu_score_row cpu_score_avx2[9] = {FOR_EACH_PLAIN(SCORE_PLAIN)
                                              FOR_EACH_QUANTIZED(SCORE_QUANTIZED)};
 const cpu_add_row cpu_add_avx2[9] = {FOR_EACH_PLAIN(ADD) FOR_EACH_QUANTIZED(ADD)};
 
-void cpu_soften_avx2(float *score, int32_t begin, int32_t end, int32_t first, int32_t last,
-                     float softcap, float *m_out, float *l_out) {
-    soften(score, begin, end, first, last, softcap, m_out, l_out);
+void cpu_soften_avx2(int32_t n_row, float *const *score, int32_t begin, int32_t end,
+                     const int32_t *first, const int32_t *last, float softcap, float *m, float *l,
+                     float *keep, float *gain) {
+    soften_rows(n_row, score, begin, end, first, last, softcap, m, l, keep, gain);
+}
+
+void cpu_rotate_avx2(float *x, int32_t n, int32_t block) {
+    rotate(x, n, block);
 }

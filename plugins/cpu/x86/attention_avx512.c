@@ -25,6 +25,8 @@ typedef __m512 vec_f;
 #define i_sll32(x, n)        _mm512_slli_epi32(x, n)
 #define i_lookup(table, x)   _mm512_shuffle_epi8(table, x)
 #define i_dot(acc, a, b)     _mm512_dpwssd_epi32(acc, a, b)
+#define i_mul15(a, b)        _mm512_mulhrs_epi16(a, b)
+#define i_store(p, x)        _mm512_storeu_si512(p, x)
 #define i_to_f(x)            _mm512_cvtepi32_ps(x)
 #define f_to_i(x)            _mm512_cvtps_epi32(x)
 #define i_store16(p, x)      _mm256_storeu_si256((__m256i *)(void *)(p), _mm512_cvtepi32_epi16(x))
@@ -37,6 +39,7 @@ typedef __m512 vec_f;
 #define f_store(p, x)        _mm512_storeu_ps(p, x)
 #define f_set1(x)            _mm512_set1_ps(x)
 #define f_add(a, b)          _mm512_add_ps(a, b)
+#define f_sub(a, b)          _mm512_sub_ps(a, b)
 #define f_mul(a, b)          _mm512_mul_ps(a, b)
 #define f_div(a, b)          _mm512_div_ps(a, b)
 #define f_fma(a, b, c)       _mm512_fmadd_ps(a, b, c)
@@ -59,6 +62,18 @@ static inline __attribute__((always_inline)) __mmask16 lanes_in(int first, int l
     return (__mmask16)((below_last & ~below_first) >> at);
 }
 
+/* The passes of a Walsh-Hadamard transform inside a vector: lane i with lane i ^ 1, 2, 4, 8. */
+static inline __attribute__((always_inline)) vec_f f_butterflies(vec_f x) {
+    vec_f y = _mm512_permute_ps(x, 0xb1);
+    x = _mm512_mask_sub_ps(_mm512_add_ps(x, y), 0xaaaa, y, x);
+    y = _mm512_permute_ps(x, 0x4e);
+    x = _mm512_mask_sub_ps(_mm512_add_ps(x, y), 0xcccc, y, x);
+    y = _mm512_shuffle_f32x4(x, x, 0xb1);
+    x = _mm512_mask_sub_ps(_mm512_add_ps(x, y), 0xf0f0, y, x);
+    y = _mm512_shuffle_f32x4(x, x, 0x4e);
+    return _mm512_mask_sub_ps(_mm512_add_ps(x, y), 0xff00, y, x);
+}
+
 #include "plugins/cpu/x86/attention_vector.h"
 
 #define SCORE_PLAIN(name, type)                                                                    \
@@ -71,7 +86,12 @@ const cpu_score_row cpu_score_avx512[9] = {FOR_EACH_PLAIN(SCORE_PLAIN)
                                                FOR_EACH_QUANTIZED(SCORE_QUANTIZED)};
 const cpu_add_row cpu_add_avx512[9] = {FOR_EACH_PLAIN(ADD) FOR_EACH_QUANTIZED(ADD)};
 
-void cpu_soften_avx512(float *score, int32_t begin, int32_t end, int32_t first, int32_t last,
-                       float softcap, float *m_out, float *l_out) {
-    soften(score, begin, end, first, last, softcap, m_out, l_out);
+void cpu_soften_avx512(int32_t n_row, float *const *score, int32_t begin, int32_t end,
+                       const int32_t *first, const int32_t *last, float softcap, float *m, float *l,
+                       float *keep, float *gain) {
+    soften_rows(n_row, score, begin, end, first, last, softcap, m, l, keep, gain);
+}
+
+void cpu_rotate_avx512(float *x, int32_t n, int32_t block) {
+    rotate(x, n, block);
 }

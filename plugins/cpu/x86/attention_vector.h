@@ -10,9 +10,10 @@
  *   i_lookup(table, x)             bytes of a 16-byte table, by bytes 0 .. 15 of x
  *   i_dot(acc, a, b)               acc + a.lo * b.lo + a.hi * b.hi of signed 16-bit halves
  *   i_to_f, f_to_i                 conversions; f_to_i rounds to nearest even
- *   i_store16(p, x)                LANES int16 from lanes that fit
+ *   i_store(p, x), i_store16(p, x) a vector; LANES int16 from lanes that fit
+ *   i_mul15(a, b)                  a * b / 2^15 of signed 16-bit halves, rounded
  *   i_sum(x), f_sum(x), f_peak(x)  sum of lanes, sum of lanes, largest magnitude
- *   f_zero, f_load, f_store, f_set1, f_add, f_mul, f_fma(a, b, c), f_max(a, b) = b where either
+ *   f_zero, f_load, f_store, f_set1, f_add, f_sub, f_mul, f_fma(a, b, c), f_max(a, b) = b where either
  *   is NaN, f_from_f16, f_from_bf16 (from memory), f_keep(x, first, last, at): lanes whose number,
  *   counted from `at`, lies in first .. last-1, else 0
  *   SCORE_ROWS, ADD_ROWS           rows taken at once: what the registers hold
@@ -27,6 +28,7 @@
 #include <string.h>
 
 #include "plugins/cpu/attention_kernel.h"
+#include "plugins/cpu/hadamard.h"
 #include "tandem/block.h"
 
 #define INLINE static inline __attribute__((always_inline))
@@ -38,9 +40,15 @@
 
 static const int8_t code_values[16] = TDM_IQ4_VALUES;
 
+enum { HALVES = 32 / LANES }; /* vectors that hold a block of 32 elements */
+
 /* What a code stands for is the code less this. */
 INLINE int32_t code_offset(int type) {
     return type == TDM_TYPE_Q4_0 ? 8 : type == TDM_TYPE_Q5_0 ? 16 : 0;
+}
+/* The middle of V's codes: counting from there keeps the rounding of weights small. */
+INLINE int32_t code_middle(int type) {
+    return type == TDM_TYPE_Q4_1 ? 8 : type == TDM_TYPE_Q5_1 ? 16 : code_offset(type);
 }
 INLINE bool type_has_fifth(int type) {
     return type == TDM_TYPE_Q5_0 || type == TDM_TYPE_Q5_1;
@@ -56,24 +64,29 @@ INLINE void query_codes(const cpu_kv_side *side, const float *x, uint8_t *q, int
     int16_t *codes = (int16_t *)(void *)q;
     cpu_query_block *blocks = (cpu_query_block *)(void *)(q + cpu_query_codes_size(side));
     for (int32_t b = 0; b < side->n_block; b++, x += 32, codes += 32) {
-        int32_t whole[32], total = 0;
-        float peak = 0, sum = 0;
-        for (int i = 0; i < 32; i++) peak = fabsf(x[i]) > peak ? fabsf(x[i]) : peak;
-        float inverse = peak > 0 ? 32767 / peak : 0;
-        for (int i = 0; i < 32; i++) sum += x[i];
-        for (int i = 0; i < 32; i++) {
-            float scaled = x[i] * inverse;
-            whole[i] = (int32_t)(scaled + (scaled < 0 ? -0.5f : 0.5f));
+        int16_t whole[32];
+        vec_f peak = f_zero(), sum = f_zero();
+        vec_i total = i_set1(0);
+        UNROLL for (int h = 0; h < HALVES; h++) {
+            vec_f part = f_load(x + h * LANES);
+            peak = f_max_abs(part, peak);
+            sum = f_add(sum, part);
         }
-        for (int i = 0; i < 32; i++) total += whole[i];
+        float largest = f_peak(peak), inverse = largest > 0 ? 32767 / largest : 0;
+        UNROLL for (int h = 0; h < HALVES; h++) {
+            vec_i part = f_to_i(f_mul(f_load(x + h * LANES), f_set1(inverse)));
+            i_store16(whole + h * LANES, part);
+            total = i_add(total, part);
+        }
         for (int i = 0; i < 32; i++) {
             int byte = i % 16;
             int place = type == TDM_TYPE_Q8_0
                             ? i / 4 * 4 + i % 2 * 2 + i % 4 / 2
                             : byte / 4 * 8 + byte % 2 * 4 + i / 16 * 2 + byte % 4 / 2;
-            codes[place] = (int16_t)whole[i];
+            codes[place] = whole[i];
         }
-        blocks[b] = (cpu_query_block){peak / 32767, sum, -code_offset(type) * total};
+        blocks[b] =
+            (cpu_query_block){largest / 32767, f_sum(sum), -code_offset(type) * i_sum(total)};
     }
 }
 
@@ -145,51 +158,62 @@ INLINE int widen(vec_i x, vec_i fifth, vec_i table, int c, int type, vec_i *pair
     return 4;
 }
 
-/* LANES tokens of a tile: score = sum_b d_b step_b (code_b . k_b) + m_b sum_b. */
-INLINE void score_codes(const uint8_t *data, const uint8_t *scale, int32_t n_block,
-                        size_t codes_size, int n_row, const uint8_t *const *q, float *const *score,
-                        int32_t slot, int type) {
-    vec_i table = i_table(code_values), fifth = i_set1(0);
-    vec_f sum[SCORE_ROWS];
-    UNROLL for (int r = 0; r < n_row; r++) sum[r] = f_zero();
+/* n_tile runs of LANES tokens, data_step and scale_step bytes apart:
+ *   score = sum_b d_b step_b (code_b . k_b) + m_b sum_b */
+INLINE void score_codes(const uint8_t *data, const uint8_t *scale, size_t data_step,
+                        size_t scale_step, int32_t n_block, size_t codes_size, int n_tile,
+                        int n_row, const uint8_t *const *q, float *const *score, int32_t slot,
+                        int type) {
+    vec_i table = i_table(code_values), fifth[2];
+    vec_f sum[2][SCORE_ROWS];
+    UNROLL for (int t = 0; t < n_tile; t++) {
+        fifth[t] = i_set1(0);
+        UNROLL for (int r = 0; r < n_row; r++) sum[t][r] = f_zero();
+    }
     for (int32_t b = 0; b < n_block; b++) {
-        vec_i acc[SCORE_ROWS];
+        vec_i acc[2][SCORE_ROWS];
+        const int n_word = type == TDM_TYPE_Q8_0 ? 8 : 4;
         UNROLL for (int r = 0; r < n_row; r++) {
             const cpu_query_block *block =
                 (const cpu_query_block *)(const void *)(q[r] + codes_size) + b;
-            acc[r] = code_offset(type) != 0 ? i_set1(block->bias) : i_set1(0);
+            UNROLL for (int t = 0; t < n_tile; t++) acc[t][r] =
+                code_offset(type) != 0 ? i_set1(block->bias) : i_set1(0);
         }
         if (type_has_fifth(type)) {
-            fifth = i_load(data);
+            UNROLL for (int t = 0; t < n_tile; t++) fifth[t] = i_load(data + (size_t)t * data_step);
             data += 64;
         }
-        const int n_word = type == TDM_TYPE_Q8_0 ? 8 : 4;
         UNROLL for (int c = 0; c < n_word; c++) {
-            vec_i pairs[4];
-            int n_pair = widen(i_load(data), fifth, table, c, type, pairs);
+            vec_i pairs[2][4];
+            int n_pair = 0;
+            UNROLL for (int t = 0; t < n_tile; t++) n_pair =
+                widen(i_load(data + (size_t)t * data_step), fifth[t], table, c, type, pairs[t]);
             data += 64;
             UNROLL for (int i = 0; i < n_pair; i++) {
                 UNROLL for (int r = 0; r < n_row; r++) {
                     int32_t code;
                     memcpy(&code, q[r] + 64 * (size_t)b + 4 * (size_t)(n_pair * c + i), 4);
-                    acc[r] = i_dot(acc[r], pairs[i], i_set1(code));
+                    UNROLL for (int t = 0; t < n_tile; t++) acc[t][r] =
+                        i_dot(acc[t][r], pairs[t][i], i_set1(code));
                 }
             }
         }
-        vec_f d = f_from_f16(scale), m = f_zero();
-        scale += 2 * CPU_KV_TILE;
-        if (type_has_min(type)) {
-            m = f_from_f16(scale);
-            scale += 2 * CPU_KV_TILE;
+        UNROLL for (int t = 0; t < n_tile; t++) {
+            vec_f d = f_from_f16(scale + (size_t)t * scale_step), m = f_zero();
+            if (type_has_min(type))
+                m = f_from_f16(scale + (size_t)t * scale_step + 2 * CPU_KV_TILE);
+            UNROLL for (int r = 0; r < n_row; r++) {
+                const cpu_query_block *block =
+                    (const cpu_query_block *)(const void *)(q[r] + codes_size) + b;
+                sum[t][r] = f_fma(f_mul(i_to_f(acc[t][r]), f_set1(block->step)), d, sum[t][r]);
+                if (type_has_min(type)) sum[t][r] = f_fma(m, f_set1(block->sum), sum[t][r]);
+            }
         }
-        UNROLL for (int r = 0; r < n_row; r++) {
-            const cpu_query_block *block =
-                (const cpu_query_block *)(const void *)(q[r] + codes_size) + b;
-            sum[r] = f_fma(f_mul(i_to_f(acc[r]), f_set1(block->step)), d, sum[r]);
-            if (type_has_min(type)) sum[r] = f_fma(m, f_set1(block->sum), sum[r]);
-        }
+        scale += (type_has_min(type) ? 4 : 2) * CPU_KV_TILE;
     }
-    UNROLL for (int r = 0; r < n_row; r++) f_store(score[r] + slot, sum[r]);
+    UNROLL for (int t = 0; t < n_tile; t++) {
+        UNROLL for (int r = 0; r < n_row; r++) f_store(score[r] + slot + t * LANES, sum[t][r]);
+    }
 }
 
 INLINE vec_f plain_load(const uint8_t *at, int type) {
@@ -229,22 +253,31 @@ INLINE bool type_is_plain(int type) {
     return type == TDM_TYPE_F32 || type == TDM_TYPE_F16 || type == TDM_TYPE_BF16;
 }
 
-/* n_row is a constant where this is inlined, at most SCORE_ROWS. */
+/* n_row is a constant where this is inlined, at most SCORE_ROWS. Few rows take two runs of LANES
+ * tokens at once, since a sum has to wait for its last addition. */
 INLINE void score_group(const cpu_kv_span *k, int n_row, const uint8_t *const *q,
                         float *const *score, int type) {
     const cpu_kv_side *side = k->side;
     size_t codes_size = cpu_query_codes_size(side);
-    int32_t last = (k->last + CPU_KV_TILE - 1) / CPU_KV_TILE;
-    for (int32_t tile = k->first / CPU_KV_TILE; tile < last; tile++) {
-        for (int32_t lane = 0; lane < CPU_KV_TILE; lane += LANES) {
-            const uint8_t *data = k->data + (size_t)tile * side->data_size;
-            int32_t slot = tile * CPU_KV_TILE + lane;
-            if (type_is_plain(type))
-                score_floats(data + (size_t)lane * plain_size(type), side->padded, n_row, q, score,
-                             slot, type);
-            else
-                score_codes(data + 4 * lane, k->scale + (size_t)tile * side->scale_size + 2 * lane,
-                            side->n_block, codes_size, n_row, q, score, slot, type);
+    int32_t first = k->first / CPU_KV_TILE * (CPU_KV_TILE / LANES);
+    int32_t last = (k->last + CPU_KV_TILE - 1) / CPU_KV_TILE * (CPU_KV_TILE / LANES);
+    size_t data_step = LANES < 16 ? 4 * LANES : side->data_size;
+    size_t scale_step = LANES < 16 ? 2 * LANES : side->scale_size;
+    for (int32_t i = first; i < last; i++) {
+        int32_t slot = i * LANES, lane = slot % CPU_KV_TILE;
+        const uint8_t *data = k->data + (size_t)(slot / CPU_KV_TILE) * side->data_size;
+        const uint8_t *scale =
+            k->scale + (size_t)(slot / CPU_KV_TILE) * side->scale_size + 2 * lane;
+        if (type_is_plain(type)) {
+            score_floats(data + (size_t)lane * plain_size(type), side->padded, n_row, q, score,
+                         slot, type);
+        } else if (2 * n_row <= SCORE_ROWS && i + 1 < last) {
+            score_codes(data + 4 * lane, scale, data_step, scale_step, side->n_block, codes_size, 2,
+                        n_row, q, score, slot, type);
+            i++;
+        } else {
+            score_codes(data + 4 * lane, scale, 0, 0, side->n_block, codes_size, 1, n_row, q, score,
+                        slot, type);
         }
     }
 }
@@ -266,19 +299,40 @@ INLINE void score_rows(const cpu_kv_span *k, int32_t n_row, const uint8_t *const
 
 /* ---- weighted sums --------------------------------------------------------------------------- */
 
-enum { HALVES = 32 / LANES }; /* vectors that hold a block of 32 elements */
+/* 16-bit numbers, two to a word: tokens 2i and 2i + 1. */
+typedef int32_t chunk16[CPU_CHUNK / 2];
 
-/* A block of 32 elements: p d / dmax becomes a signed 16-bit weight w, so that
- *   sum_t p_t (d_t (c_t - offset) + m_t) = dmax / 32767 (sum w c - offset sum w) + sum p m. */
-INLINE void add_codes(const cpu_kv_span *v, int32_t b, int n_row, const float *const *p,
-                      float *const *o, const float *keep, const float *gain, int type) {
+/* What a group of rows shares: weights p as 16-bit numbers, and which tiles count. */
+typedef struct add_frame {
+    int32_t tile_first, tile_last;
+    chunk16 p16[ADD_ROWS];
+} add_frame;
+
+INLINE void add_begin(const cpu_kv_span *v, int n_row, const float *const *p, add_frame *f) {
+    f->tile_first = v->first / CPU_KV_TILE;
+    f->tile_last = (v->last + CPU_KV_TILE - 1) / CPU_KV_TILE;
+    UNROLL for (int i = 0; i < CPU_CHUNK; i += LANES) {
+        bool counts = i / CPU_KV_TILE >= f->tile_first && i / CPU_KV_TILE < f->tile_last;
+        UNROLL for (int r = 0; r < n_row; r++) {
+            vec_i w = i_set1(0);
+            if (counts) w = f_to_i(f_mul(f_load(p[r] + i), f_set1(32767)));
+            i_store16(f->p16[r] + i / 2, w);
+        }
+    }
+}
+
+/* A block of 32 elements. With w = p d / d_max, rounded to 15 bits and a sign, and mid the middle
+ * of the codes (the offset, where the type has one),
+ *   sum_t p_t (d_t c_t + m_t) = d_max (sum w c - mid sum w) + sum p (m + mid d). */
+INLINE void add_codes(const cpu_kv_span *v, const add_frame *f, int32_t b, int n_row,
+                      const float *const *p, float *const *o, const float *keep, const float *gain,
+                      int type) {
     const cpu_kv_side *side = v->side;
-    int32_t tile_first = v->first / CPU_KV_TILE;
-    int32_t tile_last = (v->last + CPU_KV_TILE - 1) / CPU_KV_TILE;
-    int32_t n_scale = type_has_min(type) ? 2 : 1;
-    int32_t n_word = type == TDM_TYPE_Q8_0 ? 8 : 4;
-    size_t block_size = 64 * (size_t)(n_word + (type_has_fifth(type) ? 1 : 0));
-    int16_t weight[ADD_ROWS][CPU_CHUNK];
+    const int n_scale = type_has_min(type) ? 2 : 1;
+    const int n_word = type == TDM_TYPE_Q8_0 ? 8 : 4;
+    const size_t block_size = 64 * (size_t)(n_word + (type_has_fifth(type) ? 1 : 0));
+    int32_t first = f->tile_first * CPU_KV_TILE, last = f->tile_last * CPU_KV_TILE;
+    chunk16 d16, weight[ADD_ROWS];
     vec_f d[CPU_CHUNK / LANES], peak = f_zero(), p_m[ADD_ROWS];
     vec_i w_sum[ADD_ROWS], acc[ADD_ROWS][HALVES];
 
@@ -287,46 +341,49 @@ INLINE void add_codes(const cpu_kv_span *v, int32_t b, int n_row, const float *c
         w_sum[r] = i_set1(0);
         UNROLL for (int h = 0; h < HALVES; h++) acc[r][h] = i_set1(0);
     }
-    for (int32_t i = tile_first * (CPU_KV_TILE / LANES); i < tile_last * (CPU_KV_TILE / LANES);
-         i++) {
-        const uint8_t *scale =
-            v->scale + (size_t)(i * LANES / CPU_KV_TILE) * side->scale_size +
-            ((size_t)(b * n_scale) * CPU_KV_TILE + (size_t)(i * LANES % CPU_KV_TILE)) * 2;
-        d[i] = f_keep(f_from_f16(scale), v->first, v->last, i * LANES);
-        peak = f_max_abs(d[i], peak);
+    for (int32_t i = first; i < last; i += LANES) {
+        const uint8_t *scale = v->scale + (size_t)(i / CPU_KV_TILE) * side->scale_size +
+                               (size_t)(b * n_scale * CPU_KV_TILE + i % CPU_KV_TILE) * 2;
+        d[i / LANES] = f_keep(f_from_f16(scale), v->first, v->last, i);
+        peak = f_max_abs(d[i / LANES], peak);
         if (!type_has_min(type)) continue;
-        vec_f m = f_keep(f_from_f16(scale + 2 * CPU_KV_TILE), v->first, v->last, i * LANES);
-        UNROLL for (int r = 0; r < n_row; r++) p_m[r] = f_fma(f_load(p[r] + i * LANES), m, p_m[r]);
+        vec_f m = f_keep(f_from_f16(scale + 2 * CPU_KV_TILE), v->first, v->last, i);
+        m = f_fma(d[i / LANES], f_set1((float)code_middle(type)), m);
+        UNROLL for (int r = 0; r < n_row; r++) p_m[r] = f_fma(f_load(p[r] + i), m, p_m[r]);
     }
     float d_max = f_peak(peak), inverse = d_max > 0 ? 32767 / d_max : 0;
-    for (int32_t i = tile_first * (CPU_KV_TILE / LANES); i < tile_last * (CPU_KV_TILE / LANES);
-         i++) {
-        vec_f scaled = f_mul(d[i], f_set1(inverse));
+    UNROLL for (int i = 0; i < CPU_CHUNK; i += LANES) {
+        vec_i scaled = i_set1(0);
+        if (i >= first && i < last) scaled = f_to_i(f_mul(d[i / LANES], f_set1(inverse)));
+        i_store16(d16 + i / 2, scaled);
+    }
+    UNROLL for (int i = 0; i < CPU_CHUNK / 2; i += LANES) {
+        vec_i scaled = i_load(d16 + i);
         UNROLL for (int r = 0; r < n_row; r++) {
-            vec_i w = f_to_i(f_mul(f_load(p[r] + i * LANES), scaled));
-            i_store16(weight[r] + i * LANES, w);
-            if (code_offset(type) != 0) w_sum[r] = i_add(w_sum[r], w);
+            vec_i w = i_mul15(i_load(f->p16[r] + i), scaled);
+            i_store(weight[r] + i, w);
+            if (code_middle(type) != 0) w_sum[r] = i_dot(w_sum[r], w, i_set1(0x00010001));
         }
     }
 
     vec_i table = i_table(code_values), fifth[HALVES];
-    for (int32_t tile = tile_first; tile < tile_last; tile++) {
+    UNROLL for (int h = 0; h < HALVES; h++) fifth[h] = i_set1(0);
+    for (int32_t tile = f->tile_first; tile < f->tile_last; tile++) {
         const uint8_t *at = v->data + (size_t)tile * side->data_size + (size_t)b * block_size;
-        UNROLL for (int h = 0; h < HALVES; h++) fifth[h] = i_set1(0);
         if (type_has_fifth(type)) {
             UNROLL for (int h = 0; h < 16 / LANES; h++) fifth[h] = i_load(at + 4 * LANES * h);
             at += 64;
         }
         UNROLL for (int quad = 0; quad < 4; quad++) {
-            UNROLL for (int part = 0; part < n_word / 4 * (16 / LANES); part++) {
-                /* Elements part * LANES .. of the 16 (4 bits) or 32 (8 bits) bytes of a block. */
+            const int n_part = n_word / 4 * (16 / LANES);
+            UNROLL for (int part = 0; part < n_part; part++) {
+                /* LANES of the 16 (4 bits) or 32 (8 bits) code bytes of four tokens. */
                 vec_i pairs[4];
                 int n_pair = widen(i_load(at), fifth[type == TDM_TYPE_Q8_0 ? 0 : part], table, quad,
                                    type, pairs);
                 at += 4 * LANES;
                 UNROLL for (int r = 0; r < n_row; r++) {
-                    int32_t w[2];
-                    memcpy(w, weight[r] + tile * CPU_KV_TILE + 4 * quad, 8);
+                    const int32_t *w = weight[r] + tile * (CPU_KV_TILE / 2) + 2 * quad;
                     vec_i w01 = i_set1(w[0]), w23 = i_set1(w[1]);
                     if (n_pair == 2) {
                         acc[r][part] = i_dot(acc[r][part], pairs[0], w01);
@@ -343,10 +400,11 @@ INLINE void add_codes(const cpu_kv_span *v, int32_t b, int n_row, const float *c
         }
     }
     UNROLL for (int r = 0; r < n_row; r++) {
-        vec_f factor = f_set1(gain[r] * (d_max / 32767)), old = f_set1(keep[r]);
+        /* p and d have 32767 steps each, their product was divided by 32768. */
+        vec_f factor = f_set1(gain[r] * (d_max * (32768.0f / 32767 / 32767))),
+              old = f_set1(keep[r]), base = f_zero();
         vec_i offset = i_set1(0);
-        vec_f base = f_zero();
-        if (code_offset(type) != 0) offset = i_set1(-code_offset(type) * i_sum(w_sum[r]));
+        if (code_middle(type) != 0) offset = i_set1(-code_middle(type) * i_sum(w_sum[r]));
         if (type_has_min(type)) base = f_set1(gain[r] * f_sum(p_m[r]));
         UNROLL for (int h = 0; h < HALVES; h++) {
             float *out = o[r] + 32 * (size_t)b + h * LANES;
@@ -387,7 +445,9 @@ INLINE void add_floats(const cpu_kv_span *v, int32_t first, int n_vec, int n_row
 INLINE void add_group(const cpu_kv_span *v, int32_t n_dim, int n_row, const float *const *p,
                       float *const *o, const float *keep, const float *gain, int type) {
     if (!type_is_plain(type)) {
-        for (int32_t b = 0; b < n_dim / 32; b++) add_codes(v, b, n_row, p, o, keep, gain, type);
+        add_frame f;
+        add_begin(v, n_row, p, &f);
+        for (int32_t b = 0; b < n_dim / 32; b++) add_codes(v, &f, b, n_row, p, o, keep, gain, type);
         return;
     }
     int32_t at = 0;
@@ -434,8 +494,9 @@ INLINE vec_f f_softcap(vec_f x, float softcap) {
     return f_mul(f_set1(softcap), f_add(f_set1(1), f_mul(part, f_set1(-1))));
 }
 
-INLINE void soften(float *score, int32_t begin, int32_t end, int32_t first, int32_t last,
-                   float softcap, float *m_out, float *l_out) {
+/* One row: p in place of the scores, its maximum and sum. With is_whole every slot counts. */
+INLINE void soften_row(float *score, int32_t begin, int32_t end, int32_t first, int32_t last,
+                       float softcap, bool is_whole, float *m_out, float *l_out) {
     vec_f peak = f_set1(-INFINITY), sum = f_zero();
     for (int32_t i = begin; i < end; i += LANES) {
         vec_f x = f_load(score + i);
@@ -443,18 +504,77 @@ INLINE void soften(float *score, int32_t begin, int32_t end, int32_t first, int3
             x = f_softcap(x, softcap);
             f_store(score + i, x);
         }
-        peak = f_max(f_choose(x, f_set1(-INFINITY), first, last, i), peak);
+        if (!is_whole) x = f_choose(x, f_set1(-INFINITY), first, last, i);
+        peak = f_max(x, peak);
     }
     float m = f_largest(peak);
+    vec_f base = f_set1(m == -INFINITY ? 0 : -m);
     for (int32_t i = begin; i < end; i += LANES) {
         /* Over -inf alone exp(-inf - 0) is 0, and a NaN stays one. */
-        vec_f x = f_add(f_load(score + i), f_set1(m == -INFINITY ? 0 : -m));
-        x = f_keep(f_exp(f_max(f_set1(-200), x)), first, last, i);
+        vec_f x = f_exp(f_max(f_set1(-150), f_add(f_load(score + i), base)));
+        if (!is_whole) x = f_keep(x, first, last, i);
         f_store(score + i, x);
         sum = f_add(sum, x);
     }
     *m_out = m;
     *l_out = f_sum(sum);
+}
+
+INLINE void soften_rows(int32_t n_row, float *const *score, int32_t begin, int32_t end,
+                        const int32_t *first, const int32_t *last, float softcap, float *m,
+                        float *l, float *keep, float *gain) {
+    for (int32_t r = 0; r < n_row; r += LANES) {
+        float m_new[LANES], l_new[LANES], m_old[LANES], l_old[LANES], max[LANES];
+        float factors[2][LANES];
+        f_store(m_new, f_zero());
+        f_store(m_old, f_zero());
+        int n = n_row - r < LANES ? n_row - r : LANES;
+        for (int i = 0; i < n; i++) {
+            if (first[r + i] > begin || last[r + i] < end)
+                soften_row(score[r + i], begin, end, first[r + i], last[r + i], softcap, false,
+                           m_new + i, l_new + i);
+            else if (softcap > 0)
+                soften_row(score[r + i], begin, end, begin, end, softcap, true, m_new + i,
+                           l_new + i);
+            else
+                soften_row(score[r + i], begin, end, begin, end, 0, true, m_new + i, l_new + i);
+            m_old[i] = m[r + i];
+            l_old[i] = l[r + i];
+        }
+        vec_f both = f_max(f_load(m_new), f_load(m_old)), least = f_set1(-3e38f);
+        vec_f base = f_mul(f_max(both, least), f_set1(-1)); /* -inf - -inf would be NaN */
+        f_store(factors[0], f_exp(f_max(f_set1(-150), f_add(f_load(m_old), base))));
+        f_store(factors[1], f_exp(f_max(f_set1(-150), f_add(f_load(m_new), base))));
+        f_store(max, both);
+        for (int i = 0; i < n; i++) {
+            keep[r + i] = factors[0][i];
+            gain[r + i] = factors[1][i];
+            l[r + i] = l_old[i] * factors[0][i] + l_new[i] * factors[1][i];
+            m[r + i] = max[i];
+        }
+    }
+}
+
+/* The transform of hadamard.c: the same sums, so the same bits. */
+INLINE void rotate(float *x, int32_t n, int32_t block) {
+    if (block < 2 * LANES) {
+        cpu_hadamard(x, n, block);
+        return;
+    }
+    float norm = 1 / sqrtf((float)block);
+    for (; n > 0; n -= block, x += block) {
+        for (int32_t i = 0; i < block; i += LANES) f_store(x + i, f_butterflies(f_load(x + i)));
+        for (int32_t half = LANES; half < block; half *= 2) {
+            vec_f factor = f_set1(2 * half < block ? 1 : norm);
+            for (int32_t i = 0; i < block; i += 2 * half) {
+                for (int32_t j = i; j < i + half; j += LANES) {
+                    vec_f a = f_load(x + j), b = f_load(x + j + half);
+                    f_store(x + j, f_mul(f_add(a, b), factor));
+                    f_store(x + j + half, f_mul(f_sub(a, b), factor));
+                }
+            }
+        }
+    }
 }
 
 #define SCORE_KERNEL(name, type)                                                                   \
