@@ -64,8 +64,7 @@ static const cpu_norm_kernels *norm_pick(uint32_t isa) {
 /* ---- RMS norm -------------------------------------------------------------------------------- */
 
 static double row_sum_sq(const cpu_norm_kernels *kernels, const uint8_t *x, int64_t n, int64_t nb) {
-    if (kernels != NULL && (nb == sizeof(float) || n <= 1))
-        return kernels->sum_sq((const void *)x, n);
+    if (kernels != NULL && nb == sizeof(float)) return kernels->sum_sq((const void *)x, n);
     double sum = 0;
     for (int64_t i = 0; i < n; i++) {
         double value = (double)cpu_f32_at(x, i, nb);
@@ -83,8 +82,8 @@ static double norm_factor(double sum, int64_t n, float eps) {
 static void row_apply(const cpu_norm_kernels *kernels, const uint8_t *x, int64_t x_nb,
                       const cpu_view *weight, double factor, float *y, int64_t first,
                       int64_t last) {
-    bool is_dense = (x_nb == sizeof(float) || last - first <= 1) &&
-                    (weight->data == NULL || cpu_view_has_dense_rows(weight));
+    bool is_dense =
+        x_nb == sizeof(float) && (weight->data == NULL || cpu_view_has_dense_rows(weight));
     if (kernels != NULL && is_dense) {
         const float *scale = (const void *)weight->data;
         kernels->apply((const float *)(const void *)(x + first * x_nb),

@@ -69,6 +69,8 @@ static tdm_status view_fill(tdm_plan *plan, const tdm_view_place *places, int32_
     view->usage = v->kind == TDM_VALUE_WEIGHT ? v->usage : 0;
     memcpy(view->ne, v->ne, sizeof view->ne);
     memcpy(view->nb, at->nb, sizeof view->nb);
+    /* The step from a row's only element is never taken; as if dense, kernels take the row. */
+    if (v->ne[0] <= 1) view->nb[0] = tdm_type_get_info(view->type).block_size;
     *place = (plan_place){.slot = base->slot, .off = at->off};
     return slot_size_find(plan->device, base, &plan->slot_sizes[base->slot], err);
 }

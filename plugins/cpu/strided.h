@@ -32,7 +32,7 @@ static inline uint8_t *cpu_view_row(const cpu_view *v, int64_t row) {
 
 /* The elements (blocks) of a row lie one after the other. */
 static inline bool cpu_view_has_dense_rows(const cpu_view *v) {
-    return v->ne[0] <= 1 || v->nb[0] == tdm_type_get_info(v->type).block_size;
+    return v->nb[0] == tdm_type_get_info(v->type).block_size;
 }
 
 /* All elements lie one after the other, so that the rows are one long one. */
