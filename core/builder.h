@@ -33,7 +33,9 @@ typedef enum tdm_step_field { TDM_STEP_TOKEN, TDM_STEP_POS, TDM_STEP_OUT_ROW } t
 /* A SLICE of the step block: i32 [n_tok], [n_tok] or [n_out]. Made once for each field. */
 int32_t tdm_build_step_field(tdm_builder *b, tdm_step_field field);
 
-/* Adds a partition (graph.h) and returns its index; equal ids return the same index. */
+/* Adds a partition (graph.h) and returns its index; an equal one returns the same index. Values
+ * that are cut together but have units of other lengths have a partition each, with the same id,
+ * layer and count of units. */
 int32_t tdm_build_partition(tdm_builder *b, const tdm_partition *partition);
 /* Says that `axis` of a value is cut by `partition`. */
 void tdm_build_set_partition(tdm_builder *b, int32_t value, int32_t partition, int32_t axis);

@@ -179,8 +179,12 @@ static inline tdm_graph *random_graph(int n_step) {
             if (count < 4096) y = tdm_build_concat(f.b, x, x, (int)random_below(4));
             break;
         case 10: {
-            int32_t w = tdm_build_weight(f.b, NULL, TDM_TYPE_F16,
-                                         NE(ne[0], 1 + random_below(40), 1, 1), TDM_USAGE_MATMUL);
+            int64_t n = 1 + random_below(40);
+            tdm_partition cut = {.id = 100 + i, .layer = i, .n_segment = 1, .unit_len = {1}};
+            int32_t w =
+                tdm_build_weight(f.b, NULL, TDM_TYPE_F16, NE(ne[0], n, 1, 1), TDM_USAGE_MATMUL);
+            cut.n_unit = (int32_t)n;
+            tdm_build_set_partition(f.b, w, tdm_build_partition(f.b, &cut), 1);
             y = tdm_build_matmul(f.b, w, x);
             break;
         }

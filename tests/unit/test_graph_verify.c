@@ -299,7 +299,8 @@ static void bytes_damage(void *array, size_t size) {
 }
 
 static void graph_damage(graph_copy *c) {
-    switch (random_below(8)) {
+    switch (random_below(9)) {
+    case 8: bytes_damage(c->partitions, (size_t)c->g.n_partition * sizeof(tdm_partition)); break;
     case 0:
     case 1: bytes_damage(c->values, (size_t)c->g.n_value * sizeof(tdm_value)); break;
     case 2:
@@ -307,7 +308,8 @@ static void graph_damage(graph_copy *c) {
     case 4: bytes_damage(c->kv, (size_t)c->g.n_kv * sizeof(tdm_kv_desc)); break;
     case 5: bytes_damage(c->names, (size_t)c->g.names_size); break;
     case 6: /* the counts may only shrink: the arrays are as long as they are */
-        switch (random_below(6)) {
+        switch (random_below(7)) {
+        case 6: c->g.n_partition = (int32_t)random_below(c->g.n_partition + 1); break;
         case 0: c->g.n_value = (int32_t)random_below(c->g.n_value + 1); break;
         case 1: c->g.n_node = (int32_t)random_below(c->g.n_node + 1); break;
         case 2: c->g.n_kv = (int32_t)random_below(c->g.n_kv + 1); break;
