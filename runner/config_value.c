@@ -11,7 +11,8 @@
 
 /* More values than any list is meant to have; keeps a range like 1-2000000000 from eating memory
  * (token lists of `logits` are the longest, and fit a context). */
-#define ITEMS_MAX (1 << 20)
+#define ITEMS_MAX          (1 << 20)
+#define LIST_FILE_SIZE_MAX ((size_t)ITEMS_MAX * 12) /* of the longest numbers, with commas */
 
 static tdm_status out_of_memory(const runner_key *key, tdm_error *err) {
     return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "no memory for the value of '%s'", key->name);
@@ -262,12 +263,66 @@ static tdm_status list_check(const runner_key *key, const char *text, const runn
     return TDM_OK;
 }
 
+/* Blanks, line ends and commas of a file are all the same between two values: one comma. */
+static void list_normalize(char *text) {
+    char *to = text;
+    for (const char *from = text; *from != '\0';) {
+        size_t gap = strspn(from, ", \t\r\n");
+        from += gap;
+        if (gap > 0 && to != text && *from != '\0') *to++ = ',';
+        for (size_t n = strcspn(from, ", \t\r\n"); n > 0; n--) *to++ = *from++;
+    }
+    *to = '\0';
+}
+
+/* The list in the file that "@PATH" names, as a flag would have it; the caller's to free(). */
+static tdm_status list_file_read(const runner_key *key, const char *path, char **text_out,
+                                 tdm_error *err) {
+    FILE *file = fopen(path, "rb");
+    if (file == NULL)
+        return tdm_fail(err, errno == ENOENT ? TDM_NOT_FOUND : TDM_IO, "%s: cannot be read: %s",
+                        path, strerror(errno));
+    size_t n = 0, capacity = 4096;
+    char *text = malloc(capacity);
+    bool is_read = false;
+    while (text != NULL && !is_read && n <= LIST_FILE_SIZE_MAX) {
+        n += fread(text + n, 1, capacity - n - 1, file);
+        is_read = feof(file) != 0 || ferror(file) != 0;
+        if (is_read || n + 1 < capacity) continue;
+        char *grown = realloc(text, capacity *= 2);
+        if (grown == NULL) free(text);
+        text = grown;
+    }
+    tdm_status status = TDM_OK;
+    if (text == NULL)
+        status = out_of_memory(key, err);
+    else if (ferror(file) != 0)
+        status = tdm_fail(err, TDM_IO, "%s: cannot be read: %s", path, strerror(errno));
+    else if (!is_read || memchr(text, '\0', n) != NULL)
+        status = tdm_fail(err, TDM_INVALID_ARGUMENT, "%s: is no list of numbers for '%s'", path,
+                          key->name);
+    fclose(file);
+    if (status != TDM_OK) {
+        free(text);
+        return status;
+    }
+    text[n] = '\0';
+    list_normalize(text);
+    *text_out = text;
+    return TDM_OK;
+}
+
 static tdm_status list_parse(const runner_key *key, const char *text, runner_value *value,
                              tdm_error *err) {
     char separator = key->type == RUNNER_KEY_PATHS ? ':' : ',';
-    char *copy = strdup(text);
-    if (copy == NULL) return out_of_memory(key, err);
+    bool is_file = (key->traits & RUNNER_KEY_AT_FILE) != 0 && text[0] == '@';
+    char *copy = NULL;
     tdm_status status = TDM_OK;
+    if (is_file)
+        status = list_file_read(key, text + 1, &copy, err);
+    else if ((copy = strdup(text)) == NULL)
+        status = out_of_memory(key, err);
+    if (status != TDM_OK) return status;
     for (char *at = copy; at != NULL && status == TDM_OK;) {
         char *next = strchr(at, separator);
         if (next != NULL) *next++ = '\0';

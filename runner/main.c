@@ -35,6 +35,8 @@ static tdm_status config_run(runner_app *app, tdm_error *err) {
 static runner_command_fn function_of(const runner_command *command) {
     switch (command->bit) {
     case RUNNER_COMMAND_LOGITS: return runner_cmd_logits;
+    case RUNNER_COMMAND_TOKENIZE: return runner_cmd_tokenize;
+    case RUNNER_COMMAND_DEVICES: return runner_cmd_devices;
     case RUNNER_COMMAND_CONFIG: return config_run;
     default: return NULL;
     }

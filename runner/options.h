@@ -62,7 +62,8 @@ enum {
     RUNNER_KEY_BENCH_LIST = 1u << 1,   /* as a flag of `bench`, a list: every combination is run */
     RUNNER_KEY_REQUIRED = 1u << 2,     /* a section of the kind it belongs to must have it */
     RUNNER_KEY_POWER_OF_TWO = 1u << 3, /* RUNNER_KEY_INT only */
-    RUNNER_KEY_REPEATABLE = 1u << 4    /* the flag may be repeated; its lists are joined */
+    RUNNER_KEY_REPEATABLE = 1u << 4,   /* the flag may be repeated; its lists are joined */
+    RUNNER_KEY_AT_FILE = 1u << 5 /* RUNNER_KEY_INTS only: "@PATH" is a file that holds the list */
 };
 
 typedef struct runner_key {

@@ -193,7 +193,7 @@ static void test_values(void **state) {
         {"seed", "007", true, 7},          {"seed", "-1", true, -1},
         {"seed", "-2", false, 0},          {"seed", "4294967295", true, 4294967295},
         {"seed", "4294967296", false, 0},  {"page-size", "1", true, 1},
-        {"page-size", "4096", true, 4096}, {"page-size", "0", false, 0},
+        {"page-size", "1024", true, 1024}, {"page-size", "0", false, 0},
         {"page-size", "65", false, 0},     {"threads", "auto", true, 0},
         {"ctx-size", "auto", true, -1},    {"cores", "5", true, 5},
         {"cores", "0-4095", true, 0},      {"cores", "4096", false, 0},
