@@ -1,0 +1,171 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * matmul_speed.c: the command tandem-matmul-speed, which times the CPU plugin's MATMUL as a graph
+ * runs it: for each weight type and instruction set, decoding one token (GB/s of weights, from
+ * memory) and prefilling 512 (billions of operations a second, two for each weight and token). It
+ * checks no numbers: tests/kernels does.
+ */
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "core/schedule.h"
+
+/* Decoding reads a matrix that no cache holds; prefill one of a small model's. */
+enum { DECODE_SIZE = 192 << 20, DECODE_K = 4096, PREFILL_K = 2048, PREFILL_N = 4096 };
+
+static const tdm_type types[] = {
+    TDM_TYPE_Q4_0,   TDM_TYPE_Q4_1,   TDM_TYPE_Q5_0, TDM_TYPE_Q5_1, TDM_TYPE_Q8_0,
+    TDM_TYPE_Q2_K,   TDM_TYPE_Q3_K,   TDM_TYPE_Q4_K, TDM_TYPE_Q5_K, TDM_TYPE_Q6_K,
+    TDM_TYPE_IQ4_NL, TDM_TYPE_IQ4_XS, TDM_TYPE_F16,  TDM_TYPE_BF16, TDM_TYPE_F32,
+};
+
+static double clock_s(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+static tdm_status graph_make(tdm_type type, int64_t k, int64_t n, int64_t n_tok,
+                             tdm_graph **graph_out, int32_t *x_out, tdm_error *err) {
+    int64_t w_ne[] = {k, n, 1, 1}, x_ne[] = {k, n_tok, 1, 1};
+    tdm_builder *b = NULL;
+    tdm_status status = tdm_builder_create(&b, err);
+    if (status != TDM_OK) return status;
+    int32_t w = tdm_build_weight(b, "w", type, w_ne, TDM_USAGE_MATMUL);
+    *x_out = tdm_build_input(b, "x", TDM_TYPE_F32, x_ne);
+    tdm_build_output(b, tdm_build_matmul(b, w, *x_out), "y");
+    status = tdm_builder_finish(b, graph_out, err);
+    tdm_builder_destroy(b);
+    return status;
+}
+
+/* Seconds of the fastest of the runs that fit half a second, at least three. */
+static tdm_status schedule_time(tdm_schedule *schedule, double *best_out, tdm_error *err) {
+    double best = 1e30, end = clock_s() + 0.5;
+    for (int i = 0; i < 3 || clock_s() < end; i++) {
+        double start = clock_s();
+        tdm_status status = tdm_schedule_run(schedule, NULL, 0, NULL, 0, err);
+        if (status != TDM_OK) return status;
+        double spent = clock_s() - start;
+        if (spent < best) best = spent;
+    }
+    *best_out = best;
+    return TDM_OK;
+}
+
+/* Times one product. Every row is the same bytes: what the codes are does not change the time. */
+static tdm_status product_time(tdm_scratch *scratch, tdm_dev *dev, tdm_type type, int64_t k,
+                               int64_t n, int64_t n_tok, double *best_out, tdm_error *err) {
+    tdm_tensor_desc desc = {sizeof desc, type, TDM_USAGE_MATMUL, {k, n, 1, 1}};
+    size_t row_size = tdm_type_row_size(type, k), x_size = (size_t)(k * n_tok) * sizeof(float);
+    tdm_graph *graph = NULL;
+    tdm_schedule *schedule = NULL;
+    tdm_slot_mem *slots = NULL;
+    tdm_mem w = {0};
+    uint64_t w_size = 0;
+    int32_t x_value = -1;
+    uint8_t *row = malloc(row_size);
+    float *x = malloc(x_size);
+    tdm_status status = TDM_OK;
+    if (row == NULL || x == NULL) status = tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "no memory");
+    if (status == TDM_OK) status = graph_make(type, k, n, n_tok, &graph, &x_value, err);
+    if (status == TDM_OK) status = tdm_dev_tensor_size(dev, &desc, &w_size, err);
+    if (status == TDM_OK) status = tdm_mem_alloc(dev, w_size, TDM_BUFFER_WEIGHT, &w, err);
+    if (status == TDM_OK) {
+        memset(row, 0x11, row_size);
+        status = tdm_mem_tensor_upload(&w, 0, &desc, row, 0, 0, n, 0, k, err);
+    }
+    if (status == TDM_OK) {
+        slots = calloc((size_t)graph->n_slot, sizeof *slots);
+        if (slots == NULL) status = tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "no memory");
+    }
+    if (status == TDM_OK) {
+        slots[tdm_graph_value(graph, 0)->slot] = (tdm_slot_mem){w, 0, w_size};
+        status = tdm_schedule_create(scratch, graph, slots, &schedule, err);
+        graph = NULL; /* the schedule's, whatever happened */
+    }
+    if (status == TDM_OK) {
+        for (size_t i = 0; i < x_size / sizeof *x; i++) x[i] = (float)(i % 13) - 6.0f;
+        tdm_io input = {x_value, x, x_size};
+        status = tdm_schedule_run(schedule, &input, 1, NULL, 0, err);
+    }
+    if (status == TDM_OK) status = schedule_time(schedule, best_out, err);
+    tdm_schedule_destroy(schedule);
+    tdm_graph_free(graph);
+    tdm_mem_free(&w);
+    free(slots);
+    free(row);
+    free(x);
+    return status;
+}
+
+/* The lines of one device. */
+static tdm_status device_time(tdm_runtime *rt, const char *isa, const char *only, int64_t n_tok,
+                              tdm_error *err) {
+    tdm_dev *dev = NULL;
+    tdm_scratch *scratch = NULL;
+    tdm_status status = tdm_runtime_open(rt, isa, &dev, err);
+    if (status == TDM_UNSUPPORTED) {
+        printf("%-8s skipped: %s\n", isa, err->message);
+        return TDM_OK;
+    }
+    if (status == TDM_OK) status = tdm_scratch_create(rt, &dev, 1, &scratch, err);
+    for (size_t i = 0; i < sizeof types / sizeof types[0] && status == TDM_OK; i++) {
+        if (only != NULL && strcmp(only, tdm_type_name(types[i])) != 0) continue;
+        double decode = 0, prefill = 0;
+        size_t row_size = tdm_type_row_size(types[i], DECODE_K);
+        int64_t n = DECODE_SIZE / (int64_t)row_size;
+        status = product_time(scratch, dev, types[i], DECODE_K, n, 1, &decode, err);
+        if (status == TDM_OK) {
+            status =
+                product_time(scratch, dev, types[i], PREFILL_K, PREFILL_N, n_tok, &prefill, err);
+        }
+        if (status != TDM_OK) break;
+        printf("%-8s %-7s %8.1f %10.0f\n", isa, tdm_type_name(types[i]),
+               (double)row_size * (double)n / decode * 1e-9,
+               2.0 * PREFILL_K * PREFILL_N * (double)n_tok / prefill * 1e-9);
+        fflush(stdout);
+    }
+    tdm_scratch_destroy(scratch);
+    return status;
+}
+
+int main(int argc, char **argv) {
+    static const char *const all[] = {"avx512", "avx2", "plain"};
+    const char *isa = NULL, *type = NULL, *threads = NULL, *folder = NULL;
+    int64_t n_tok = 512;
+    for (int i = 1; i < argc; i += 2) {
+        const char *value = i + 1 < argc ? argv[i + 1] : NULL;
+        if (value != NULL && strcmp(argv[i], "--isa") == 0)
+            isa = value;
+        else if (value != NULL && strcmp(argv[i], "--type") == 0)
+            type = value;
+        else if (value != NULL && strcmp(argv[i], "--threads") == 0)
+            threads = value;
+        else if (value != NULL && strcmp(argv[i], "--plugin-path") == 0)
+            folder = value;
+        else if (value != NULL && strcmp(argv[i], "--tokens") == 0)
+            n_tok = atoll(value);
+        else {
+            fprintf(stderr, "Usage: tandem-matmul-speed [--isa plain|avx2|avx512] [--type TYPE] "
+                            "[--threads N] [--tokens N] [--plugin-path FOLDER]\n");
+            return 2;
+        }
+    }
+    tdm_runtime *rt = NULL;
+    tdm_error err = {0};
+    tdm_runtime_params params = {.struct_size = sizeof params, .plugin_path = folder};
+    tdm_status status = tdm_runtime_create(&params, &rt, &err);
+    printf("%-8s %-7s %8s %10s\n", "isa", "type", "GB/s", "Gop/s");
+    for (size_t i = 0; i < sizeof all / sizeof all[0] && status == TDM_OK; i++) {
+        if (isa != NULL && strcmp(isa, all[i]) != 0) continue;
+        tdm_option options[] = {{"isa", all[i]}, {"threads", threads}};
+        tdm_device_spec spec = {all[i], "cpu", 0, options, threads != NULL ? 2 : 1};
+        status = tdm_runtime_declare(rt, &spec, &err);
+        if (status == TDM_OK) status = device_time(rt, all[i], type, n_tok > 0 ? n_tok : 1, &err);
+    }
+    tdm_runtime_destroy(rt);
+    if (status != TDM_OK) fprintf(stderr, "tandem-matmul-speed: %s\n", err.message);
+    return status == TDM_OK ? 0 : 1;
+}
