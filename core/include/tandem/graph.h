@@ -47,8 +47,8 @@ typedef struct tdm_value {
 } tdm_value;
 
 typedef struct tdm_node {
-    int32_t op; /* tdm_op */
-    int32_t n_src;
+    int32_t op;    /* tdm_op */
+    int32_t n_src; /* all that the op has, absent ones included */
     int32_t n_dst;
     int32_t reserved;
     int32_t src[TDM_MAX_SRC]; /* value indices; -1 = optional source absent, and past n_src */
@@ -58,10 +58,12 @@ typedef struct tdm_node {
 
 #define TDM_MAX_SEGMENTS 4
 
-/* Values that must be cut alike name the same partition: all of one attention block (unit: a
+/* Values that must be cut alike name partitions of the same id: all of one attention block (unit: a
  * KV-head group), all of one feed-forward block (unit: a column), the vocabulary. Devices that
- * are not groups ignore it. Element i of the cut axis lies in segment s when it is inside the
- * s-th run of n_unit[s] * unit_len[s] elements (a fused QKV has three segments). */
+ * are not groups ignore it. The cut axis is n_segment runs one after the other, run s of
+ * n_unit * unit_len[s] elements (a fused QKV has three), and has no other elements; partitions of
+ * one id have the same n_unit and layer and may differ in unit_len. A STATE is cut by KV heads
+ * whatever its axis says. */
 typedef struct tdm_partition {
     int32_t id;        /* equal ids are apportioned once; ids are stable across graphs of a model */
     int32_t layer;     /* which layer; lets rounding rotate. -1 = none */

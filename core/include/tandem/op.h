@@ -33,7 +33,8 @@ typedef enum tdm_op {
     TDM_OP_SLICE,   /* x -> x[offset .. offset + y.ne); quantised types: whole blocks of ne[0] */
 
     /* Data movement. */
-    TDM_OP_COPY,     /* x (any view, f32 f16 bf16 i32) -> contiguous y of y's type */
+    TDM_OP_COPY,     /* x (any view, f32 f16 bf16 i32) -> contiguous y of y's type; floats convert
+                        into one another, i32 stays i32 */
     TDM_OP_CONCAT,   /* a, b -> y: a then b along axis */
     TDM_OP_GET_ROWS, /* table [n, n_row] any type, id i32 [m] -> y f32 [n, m]; row id - first_row
                         of the table; a foreign id (outside first_row .. first_row + n_row - 1,
@@ -92,7 +93,8 @@ typedef enum tdm_op {
     TDM_OP_LSE_MERGE, /* o [head_dim, n_head, n_tok, n_part], ml [2, n_head, n_tok, n_part]
                          -> o [head_dim, n_head, n_tok]: attention over the union of the parts */
 
-    TDM_OP_EXCHANGE, /* inside a captured group plan: see collective.h */
+    TDM_OP_EXCHANGE, /* addend, arena (a STATE of bytes), step, [residual] -> sum: inside a group's
+                        plan; see collective.h */
     TDM_OP_COUNT_
 } tdm_op;
 
