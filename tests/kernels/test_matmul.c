@@ -35,11 +35,11 @@ static const struct {
 static int setup(void **state) {
     rigs *r = calloc(1, sizeof *r);
     if (r == NULL) return -1;
+    *state = r;
     r->reference = op_rig_open("plain", "reference", 2);
     for (int i = 0; i < N_FAST; i++) {
         r->fast[i] = op_rig_open(fast_rigs[i].isa, "fast", fast_rigs[i].n_thread);
     }
-    *state = r;
     return 0;
 }
 
