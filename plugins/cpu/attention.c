@@ -22,9 +22,9 @@ enum { SRC_Q, SRC_STEP, SRC_STATE, SRC_SINK };
 
 enum {
     BLOCK_ROWS = 64, /* query rows of an item: their state then stays in the second-level cache */
-    PREFETCH_SIZE = 8192,
-    MAX_ITEMS = 256, /* splits are made until there are so many items */
-    MIN_SPLIT = 1024 /* tokens of a split, in full pages: else preparing and merging shows */
+    PREFETCH_SIZE = 16384, /* bytes of the next page's region */
+    MAX_ITEMS = 256,       /* splits are made until there are so many items */
+    MIN_SPLIT = 1024       /* tokens of a split, in full pages: else preparing and merging shows */
 };
 
 /* Arrays of a worker with an element for each query row: see walk. */

@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * kv_scene.h: a cache with sequences in it, for the tests of the cache ops: which pages each
+ * sequence has, the rows written to them, and what attention over them must give, computed here in
+ * double from the stored rows, by another way than the plugin's.
+ */
+#ifndef TANDEM_TESTS_KV_SCENE_H
+#define TANDEM_TESTS_KV_SCENE_H
+
+#include "core/builder.h"
+#include "tests/kernels/op_run.h"
+
+enum { SCENE_MAX_SEQ = 4, SCENE_MAX_ENTRY = 1024 };
+
+/* Sequences share no cells but those of whole or partial pages of a common prefix. */
+typedef struct kv_scene {
+    tdm_kv_desc desc;
+    int32_t page_len;
+    int32_t n_page;
+    int32_t n_seq;
+    int32_t len[SCENE_MAX_SEQ]; /* tokens: positions 0 .. len-1 */
+    int32_t first_entry[SCENE_MAX_SEQ + 1];
+    tdm_page_entry entries[SCENE_MAX_ENTRY];
+    int32_t n_cell; /* n_page * page_len */
+    float *k, *v;   /* [head_dim, n_head_kv, n_cell]: what is written to each cell */
+    double *k_row,
+        *v_row;    /* [head_dim, n_head_kv, n_cell]: what a cell then holds, rotation undone */
+    bool *is_used; /* [n_cell] */
+} kv_scene;
+
+/* Plans n_seq sequences of the given lengths over shuffled pages. Sequence s > 0 shares the first
+ * `shared` tokens with sequence 0 (at most both lengths; its later tokens go to pages of its own,
+ * behind a copy's place where the prefix ends inside a page) and holds random rows. */
+void kv_scene_init(kv_scene *scene, const tdm_kv_desc *desc, int32_t n_seq, const int32_t *len,
+                   int32_t shared, uint64_t *seed);
+void kv_scene_free(kv_scene *scene);
+
+/* What capacities a step over the scene needs. */
+tdm_step_caps kv_scene_caps(const kv_scene *scene, int32_t n_tok, int32_t n_job);
+
+/* A new step block for caps with the scene's page tables; n_tok and n_job count as used, all
+ * tokens are padding and all jobs skipped until set. The caller frees it with free(). */
+int32_t *kv_step_create(const kv_scene *scene, const tdm_step_caps *caps);
+void kv_step_set_token(int32_t *step, int32_t token, int32_t pos, int32_t seq, int32_t cell);
+void kv_step_set_job(int32_t *step, int32_t job, tdm_page_job value);
+
+/* A new state on a rig with the scene's rows in it, written by KV_WRITE in batches of `batch`. */
+op_state *kv_scene_write(const kv_scene *scene, op_rig *rig, int32_t batch);
+
+/* Canonical rows [padded, n_head_kv, n_cell] of all cells of a state, by KV_EXPORT. The caller frees
+ * them; *v_out is NULL where V is part of K. */
+void kv_scene_export(const kv_scene *scene, op_rig *rig, op_state *state, uint8_t **k_out,
+                     uint8_t **v_out);
+
+/* Fills k_row and v_row from exported rows. */
+void kv_scene_decode(kv_scene *scene, const uint8_t *k, const uint8_t *v);
+
+/* One query token. */
+typedef struct kv_query {
+    int32_t pos; /* -1: padding */
+    int32_t seq;
+} kv_query;
+
+/* o [head_dim_v, n_head, n_tok], ml [2, n_head, n_tok]. sink NULL: none. */
+void kv_scene_attend(const kv_scene *scene, const tdm_attention_params *params, int32_t n_head,
+                     const float *q, const float *sink, const kv_query *queries, int32_t n_tok,
+                     float *o, float *ml);
+
+/* Attention by the plugin; n_tok tokens. ml may be NULL. */
+void kv_scene_run(const kv_scene *scene, op_rig *rig, op_state *state,
+                  const tdm_attention_params *params, int32_t n_head, const float *q,
+                  const float *sink, const kv_query *queries, int32_t n_tok, float *o, float *ml);
+
+/* The nine types of a cache. */
+extern const tdm_type kv_types[9];
+
+#endif

@@ -1,0 +1,363 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * test_attention.c: ATTENTION and LSE_MERGE. Every kernel (type of K, type of V, ISA) against sums
+ * in double over the rows that the cache holds, over odd shapes, shared and partial pages, windows,
+ * sinks, softcap, padding; the same bits for any number of threads.
+ *
+ * Bounds. The reference path computes in double: 1e-12. The fast path rounds queries and weights
+ * to 15 bits where a type is quantised: 1e-6, and sums in f32 elsewhere: 1e-11. That a bound can
+ * fail is shown by test_bound_is_sharp.
+ */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "tests/kernels/kv_scene.h"
+
+enum { N_RIG = 6 };
+
+static const struct {
+    const char *isa, *path;
+    int n_thread;
+} rig_rows[N_RIG] = {
+    {"plain", "reference", 2}, {"plain", "fast", 1},  {"avx2", "fast", 1},
+    {"avx2", "fast", 3},       {"avx512", "fast", 1}, {"avx512", "fast", 2},
+};
+
+/* A case: all that varies. */
+typedef struct attention_case {
+    tdm_type type_k, type_v;
+    int32_t dim_k, dim_v, n_head_kv, heads_per_kv, n_tok, page_len;
+    uint32_t flags;
+    int32_t rope_offset, n_rot;
+    int32_t n_seq, len[SCENE_MAX_SEQ], shared;
+    int32_t window;
+    bool is_causal, has_sink, has_padding, has_ml;
+    float softcap, scale, q_scale;
+} attention_case;
+
+static op_rig *rigs[N_RIG];
+
+static int open_rigs(void **state) {
+    (void)state;
+    for (int i = 0; i < N_RIG; i++)
+        rigs[i] = op_rig_open(rig_rows[i].isa, rig_rows[i].path, rig_rows[i].n_thread);
+    return 0;
+}
+
+static int close_rigs(void **state) {
+    (void)state;
+    for (int i = 0; i < N_RIG; i++) op_rig_close(rigs[i]);
+    return 0;
+}
+
+static bool is_exact(const attention_case *c) {
+    return !tdm_type_get_info(c->type_k).is_quantized && !tdm_type_get_info(c->type_v).is_quantized;
+}
+
+static void check(const char *what, int rig, const attention_case *c, double got, double bound) {
+    if (got <= bound) return;
+    fail_msg("%s: %g > %g: isa %s, path %s, %d threads, k %s, v %s, dim %d %d, heads %d x %d, "
+             "%d tokens, pages of %d, window %d, softcap %g, sink %d, flags %u, lengths %d %d %d",
+             what, got, bound, rig_rows[rig].isa, rig_rows[rig].path, rig_rows[rig].n_thread,
+             tdm_type_name(c->type_k), tdm_type_name(c->type_v), c->dim_k, c->dim_v, c->n_head_kv,
+             c->heads_per_kv, c->n_tok, c->page_len, c->window, (double)c->softcap, c->has_sink,
+             c->flags, c->len[0], c->len[1], c->len[2]);
+}
+
+/* The largest difference of (m, l) from `want`: absolute in m, relative in l. */
+static double ml_error(const float *got, const float *want, int32_t n) {
+    double worst = 0;
+    for (int32_t i = 0; i < n; i++) {
+        double m = want[2 * i] == got[2 * i] ? 0 : fabs((double)got[2 * i] - want[2 * i]);
+        double l = fabs((double)got[2 * i + 1] - want[2 * i + 1]) /
+                   (want[2 * i + 1] != 0 ? want[2 * i + 1] : 1);
+        if (want[2 * i + 1] == got[2 * i + 1]) l = 0;
+        worst = fmax(worst, fmax(isnan(m) ? INFINITY : m, isnan(l) ? INFINITY : l));
+    }
+    return worst;
+}
+
+static void run_case(const attention_case *c, uint64_t *seed, double bound_fast, double bound_ml) {
+    kv_scene scene;
+    tdm_kv_desc desc = {.struct_size = sizeof desc,
+                        .type_k = c->type_k,
+                        .type_v = c->type_v,
+                        .head_dim_k = c->dim_k,
+                        .head_dim_v = c->dim_v,
+                        .n_head_kv = c->n_head_kv,
+                        .page_len = c->page_len,
+                        .rope_offset = c->rope_offset,
+                        .n_rot = c->n_rot,
+                        .flags = c->flags};
+    kv_scene_init(&scene, &desc, c->n_seq, c->len, c->shared, seed);
+    /* A node that begins inside the heads of a whole model: KV heads from 2 on. */
+    int32_t n_head = c->n_head_kv * c->heads_per_kv, first_kv = 2;
+    tdm_attention_params params = {.first_head = first_kv * c->heads_per_kv,
+                                   .first_head_kv = first_kv,
+                                   .heads_per_kv = c->heads_per_kv,
+                                   .n_head_all = (first_kv + c->n_head_kv + 1) * c->heads_per_kv,
+                                   .is_causal = c->is_causal,
+                                   .window = c->window,
+                                   .scale = c->scale,
+                                   .softcap = c->softcap};
+    size_t n_o = (size_t)c->dim_v * (size_t)n_head * (size_t)c->n_tok;
+    size_t n_q = (size_t)c->dim_k * (size_t)n_head * (size_t)c->n_tok;
+    size_t n_ml = 2 * (size_t)n_head * (size_t)c->n_tok;
+    float *q = calloc(n_q, sizeof *q), *want = calloc(n_o, sizeof *want);
+    float *got = calloc(n_o, sizeof *got), *first = calloc(n_o, sizeof *first);
+    float *ml = calloc(n_ml, sizeof *ml), *ml_want = calloc(n_ml, sizeof *ml_want);
+    float *sink = calloc((size_t)n_head, sizeof *sink);
+    kv_query *queries = calloc((size_t)c->n_tok, sizeof *queries);
+    op_random_fill(seed, q, n_q, c->q_scale);
+    op_random_fill(seed, sink, (size_t)n_head, 4);
+    if (c->has_sink) sink[0] = -INFINITY;
+    for (int32_t t = 0; t < c->n_tok; t++) {
+        int32_t s = (int32_t)(op_random_next(seed) % (uint64_t)c->n_seq);
+        if (c->n_tok > 4) s = t * c->n_seq / c->n_tok; /* runs of one sequence, as in a prefill */
+        int32_t back = (int32_t)(op_random_next(seed) % 3) == 0
+                           ? (int32_t)(op_random_next(seed) % (uint64_t)scene.len[s])
+                           : t % scene.len[s];
+        queries[t] = (kv_query){scene.len[s] - 1 - back, s};
+        if (c->has_padding && t % 3 == 1) queries[t].pos = -1;
+    }
+    const char *previous_isa = "";
+    for (int i = 0; i < N_RIG; i++) {
+        if (rigs[i] == NULL) continue;
+        op_state *cache = kv_scene_write(&scene, rigs[i], 7);
+        if (i == 0) {
+            uint8_t *k, *v;
+            kv_scene_export(&scene, rigs[i], cache, &k, &v);
+            kv_scene_decode(&scene, k, v);
+            free(k);
+            free(v);
+            kv_scene_attend(&scene, &params, n_head, q, c->has_sink ? sink : NULL, queries,
+                            c->n_tok, want, ml_want);
+        }
+        kv_scene_run(&scene, rigs[i], cache, &params, n_head, q, c->has_sink ? sink : NULL, queries,
+                     c->n_tok, got, c->has_ml ? ml : NULL);
+        bool is_plain = i <= 1;
+        double bound = i == 0 ? 1e-12 : is_plain && bound_fast < 1e-5 ? 1e-10 : bound_fast;
+        check("output", i, c, op_nmse(got, want, n_o), bound);
+        if (c->has_ml) check("m and l", i, c, ml_error(ml, ml_want, (int32_t)n_ml / 2), bound_ml);
+        if (strcmp(previous_isa, rig_rows[i].isa) == 0 && i > 1 &&
+            memcmp(first, got, n_o * sizeof *got) != 0)
+            check("threads change the result", i, c, 1, 0);
+        memcpy(first, got, n_o * sizeof *got);
+        previous_isa = rig_rows[i].isa;
+        op_state_destroy(cache);
+    }
+    free(q), free(want), free(got), free(first), free(ml), free(ml_want), free(sink);
+    free(queries);
+    kv_scene_free(&scene);
+}
+
+static void run_default(const attention_case *c, uint64_t *seed) {
+    run_case(c, seed, is_exact(c) ? 1e-11 : 1e-6, 2e-3);
+}
+
+static int32_t pick(uint64_t *seed, const int32_t *list, int n) {
+    return list[op_random_next(seed) % (uint64_t)n];
+}
+#define PICK(seed, ...)                                                                            \
+    pick(seed, (const int32_t[]){__VA_ARGS__}, (int)(sizeof((const int32_t[]){__VA_ARGS__}) / 4))
+
+static attention_case random_case(uint64_t *seed, tdm_type type_k, tdm_type type_v) {
+    attention_case c = {.type_k = type_k, .type_v = type_v, .q_scale = 1};
+    c.dim_k = PICK(seed, 8, 32, 64, 80, 96, 128);
+    c.dim_v = PICK(seed, 0, 0, 0, 8, 64, 96);
+    if (c.dim_v == 0) c.dim_v = c.dim_k;
+    c.n_head_kv = PICK(seed, 1, 2, 3);
+    c.heads_per_kv = PICK(seed, 1, 2, 4, 7);
+    c.n_tok = PICK(seed, 1, 1, 2, 3, 17);
+    c.page_len = PICK(seed, 1, 8, 16, 0, 64, 256);
+    c.flags = (uint32_t)PICK(seed, 0, TDM_KV_ROTATE_K, TDM_KV_ROTATE_V,
+                             TDM_KV_ROTATE_K | TDM_KV_ROTATE_V);
+    c.n_rot = PICK(seed, 0, 1, 2) * c.dim_k / 4 / 2 * 2;
+    c.rope_offset = PICK(seed, 0, 1) * (c.dim_k - c.n_rot) / 2;
+    c.n_seq = PICK(seed, 1, 2, 3);
+    for (int32_t s = 0; s < c.n_seq; s++) c.len[s] = PICK(seed, 1, 5, 16, 63, 64, 65, 150);
+    c.shared = PICK(seed, 0, 3, 16, 64, 100);
+    c.window = PICK(seed, 0, 0, 1, 7, 64);
+    c.is_causal = PICK(seed, 0, 1, 1, 1) != 0;
+    c.has_sink = PICK(seed, 0, 0, 1) != 0;
+    c.has_padding = PICK(seed, 0, 1) != 0;
+    c.has_ml = PICK(seed, 0, 1, 1) != 0;
+    c.softcap = PICK(seed, 0, 0, 1) != 0 ? 5 : 0;
+    c.scale = PICK(seed, 0, 0, 1) != 0 ? 0.2f : 0;
+    return c;
+}
+
+/* All 81 pairs of types, each with shapes of its own. */
+static void test_pairs(void **state) {
+    uint64_t seed = 20260101;
+    (void)state;
+    print_message("seed %llu\n", (unsigned long long)seed);
+    for (int k = 0; k < 9; k++) {
+        for (int v = 0; v < 9; v++) {
+            attention_case c = random_case(&seed, kv_types[k], kv_types[v]);
+            run_default(&c, &seed);
+        }
+    }
+}
+
+/* Each type with itself, over more shapes. */
+static void test_shapes(void **state) {
+    uint64_t seed = 77;
+    (void)state;
+    print_message("seed %llu\n", (unsigned long long)seed);
+    for (int i = 0; i < 72; i++) {
+        attention_case c = random_case(&seed, kv_types[i % 9], kv_types[i % 9]);
+        run_default(&c, &seed);
+    }
+}
+
+/* Long enough that a decode is split, over entries of several sizes. */
+static void test_splits(void **state) {
+    uint64_t seed = 5;
+    (void)state;
+    for (int i = 0; i < 4; i++) {
+        attention_case c = random_case(&seed, kv_types[3 * i % 9], kv_types[(2 * i + 1) % 9]);
+        c.page_len = i % 2 == 0 ? 64 : 1024;
+        c.n_tok = i + 1;
+        c.n_head_kv = 1;
+        c.heads_per_kv = 3;
+        c.n_seq = 2;
+        c.len[0] = 2500;
+        c.len[1] = 3100;
+        c.shared = 1500;
+        c.window = i == 3 ? 2000 : 0;
+        c.is_causal = true;
+        c.dim_k = c.dim_v = 32;
+        c.n_rot = c.rope_offset = 0;
+        run_default(&c, &seed);
+    }
+}
+
+/* V is the first part of K's row. */
+static void test_latent(void **state) {
+    uint64_t seed = 99;
+    (void)state;
+    for (int i = 0; i < 9; i++) {
+        attention_case c = random_case(&seed, kv_types[i], kv_types[i]);
+        c.dim_k = 96;
+        c.dim_v = i % 2 == 0 ? 64 : 40;
+        c.rope_offset = 64;
+        c.n_rot = 32;
+        c.n_head_kv = 1;
+        c.heads_per_kv = 7;
+        c.flags = TDM_KV_V_FROM_K | (i % 3 != 0 ? TDM_KV_ROTATE_K | TDM_KV_ROTATE_V : 0);
+        run_default(&c, &seed);
+    }
+}
+
+/* Scores around 1e4 must neither overflow nor lose the maximum; equal scores give the average. */
+static void test_extremes(void **state) {
+    uint64_t seed = 3;
+    (void)state;
+    for (int i = 0; i < 18; i++) {
+        attention_case c = random_case(&seed, kv_types[i % 9], kv_types[i % 9]);
+        c.q_scale = i < 9 ? 1e4f : 0;
+        c.scale = 1;
+        c.softcap = 0;
+        c.has_ml = i >= 9;
+        c.has_sink = false;
+        run_case(&c, &seed, i < 9 ? 1e-2 : is_exact(&c) ? 1e-11 : 1e-6, 1e-3);
+    }
+}
+
+/* A cache written as q4_0 misses an f32 cache's bound by far: the comparison can fail. */
+static void test_bound_is_sharp(void **state) {
+    uint64_t seed = 11;
+    (void)state;
+    attention_case c = random_case(&seed, TDM_TYPE_Q4_0, TDM_TYPE_Q4_0);
+    tdm_kv_desc desc = {.struct_size = sizeof desc,
+                        .type_k = c.type_k,
+                        .type_v = c.type_v,
+                        .head_dim_k = 64,
+                        .head_dim_v = 64,
+                        .n_head_kv = 1};
+    int32_t len = 40;
+    kv_scene scene;
+    kv_scene_init(&scene, &desc, 1, &len, 0, &seed);
+    op_state *cache = kv_scene_write(&scene, rigs[0], 7);
+    float q[64], got[64], want[64], ml[2];
+    op_random_fill(&seed, q, 64, 1);
+    for (size_t i = 0; i < 64 * (size_t)scene.n_cell; i++) {
+        scene.k_row[i] = (double)scene.k[i];
+        scene.v_row[i] = (double)scene.v[i];
+    }
+    tdm_attention_params params = {.heads_per_kv = 1, .n_head_all = 1, .is_causal = 1};
+    kv_query query = {39, 0};
+    kv_scene_attend(&scene, &params, 1, q, NULL, &query, 1, want, ml);
+    kv_scene_run(&scene, rigs[0], cache, &params, 1, q, NULL, &query, 1, got, NULL);
+    assert_true(op_nmse(got, want, 64) > 1e-4);
+    op_state_destroy(cache);
+    kv_scene_free(&scene);
+}
+
+/* Parts of a sequence, merged, are the whole; a part over nothing changes nothing. */
+static void test_lse_merge(void **state) {
+    enum { DIM = 20, HEADS = 3, TOKENS = 5, PARTS = 4, ROWS = HEADS * TOKENS };
+    uint64_t seed = 41;
+    float o[PARTS][ROWS][DIM], ml[PARTS][ROWS][2], got[ROWS][DIM], want[ROWS][DIM];
+    (void)state;
+    op_random_fill(&seed, &o[0][0][0], sizeof o / sizeof(float), 1);
+    for (int p = 0; p < PARTS; p++) {
+        for (int r = 0; r < ROWS; r++) {
+            ml[p][r][0] = (float)(op_random_next(&seed) % 2001) / 10 - 100;
+            ml[p][r][1] = 1 + (float)(op_random_next(&seed) % 100);
+            if ((p == 1 && r % 2 == 0) || r == 7) {
+                ml[p][r][0] = -INFINITY;
+                ml[p][r][1] = 0;
+                memset(o[p][r], 0, sizeof o[p][r]);
+            }
+        }
+    }
+    for (int r = 0; r < ROWS; r++) {
+        for (int i = 0; i < DIM; i++) {
+            double sum = 0, total = 0, max = -INFINITY;
+            for (int p = 0; p < PARTS; p++) max = fmax(max, (double)ml[p][r][0]);
+            for (int p = 0; p < PARTS && max != -INFINITY; p++) {
+                double w = (double)ml[p][r][1] * exp((double)ml[p][r][0] - max);
+                sum += w * (double)o[p][r][i];
+                total += w;
+            }
+            want[r][i] = max != -INFINITY ? (float)(sum / total) : 0;
+        }
+    }
+    tdm_builder *b;
+    tdm_graph *graph;
+    tdm_error err = {0};
+    assert_int_equal(tdm_builder_create(&b, &err), TDM_OK);
+    int64_t o_ne[4] = {DIM, HEADS, TOKENS, PARTS}, ml_ne[4] = {2, HEADS, TOKENS, PARTS};
+    int32_t o_value = tdm_build_input(b, "o", TDM_TYPE_F32, o_ne);
+    int32_t ml_value = tdm_build_input(b, "ml", TDM_TYPE_F32, ml_ne);
+    int32_t out = tdm_build_lse_merge(b, o_value, ml_value);
+    tdm_build_output(b, out, "out");
+    if (tdm_builder_finish(b, &graph, &err) != TDM_OK) fail_msg("%s", err.message);
+    tdm_builder_destroy(b);
+    for (int i = 0; i < N_RIG; i++) {
+        if (rigs[i] == NULL) continue;
+        op_arg args[] = {{.value = o_value, .data = o},
+                         {.value = ml_value, .data = ml},
+                         {.value = out, .data = got}};
+        op_rig_run(rigs[i], graph, args, 3);
+        assert_true(op_nmse(&got[0][0], &want[0][0], ROWS * DIM) < 1e-12);
+    }
+    tdm_graph_free(graph);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_pairs),     cmocka_unit_test(test_shapes),
+        cmocka_unit_test(test_splits),    cmocka_unit_test(test_latent),
+        cmocka_unit_test(test_extremes),  cmocka_unit_test(test_bound_is_sharp),
+        cmocka_unit_test(test_lse_merge),
+    };
+    return cmocka_run_group_tests(tests, open_rigs, close_rigs);
+}
