@@ -16,12 +16,12 @@ typedef struct llm_sampler llm_sampler;
 
 typedef struct llm_sampler_params {
     size_t struct_size;
-    float temp;             /* 0 = greedy */
-    int32_t top_k;          /* 0 = off */
-    float top_p;            /* 0 or >= 1 = off */
-    float min_p;            /* 0 = off */
-    float repeat_penalty;   /* 0 or 1 = off */
-    int32_t repeat_last_n;  /* tokens of history that are penalised; 0 = off, -1 = all */
+    float temp;            /* 0 = greedy */
+    int32_t top_k;         /* 0 = off */
+    float top_p;           /* 0 or >= 1 = off */
+    float min_p;           /* 0 = off */
+    float repeat_penalty;  /* 0 or 1 = off */
+    int32_t repeat_last_n; /* tokens of history that are penalised; 0 = off, -1 = all */
     uint64_t seed;
 } llm_sampler_params;
 
@@ -31,10 +31,12 @@ tdm_status llm_sampler_create(const llm_sampler_params *params, int32_t n_vocab,
                               llm_sampler **sampler_out, tdm_error *err);
 /* NULL is a no-op. */
 void llm_sampler_destroy(llm_sampler *sampler);
-/* Adds a token to the history, prompt tokens too. One thread at a time for a sampler. */
+/* Adds a token to the history, prompt tokens too; what is no token of the vocabulary is ignored.
+ * One thread at a time for a sampler. */
 void llm_sampler_accept(llm_sampler *sampler, int32_t token);
-/* Picks from logits[n_vocab]; does not accept it. NaN counts as -inf; logits that are all -inf or
- * NaN give TDM_DATA_LOSS. */
+/* Picks from logits[n_vocab]; does not accept it, so that the same pick again gives the same token:
+ * the draw depends on the seed and on how many tokens were accepted. NaN counts as -inf; logits
+ * that are all -inf or NaN give TDM_DATA_LOSS. One thread at a time for a sampler. */
 tdm_status llm_sampler_pick(llm_sampler *sampler, const float *logits, int32_t *token_out,
                             tdm_error *err);
 

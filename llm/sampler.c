@@ -1,0 +1,362 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * sampler.c: one token from a row of logits; the steps and their order are sampler.h's.
+ *
+ * The same result everywhere is more than a seed: libm's exp differs from machine to machine in
+ * its last bits, and sums differ with their order. So all sums are doubles in a fixed order, exp is
+ * this file's own and made of plain multiplications and additions, which the compiler may not fuse.
+ *
+ * Vocabularies are large (150 thousand), what survives top-k or top-p small: candidates are found
+ * with a heap, and never sorted as a whole.
+ */
+#include <float.h>
+#include <math.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "llm/sampler.h"
+
+#ifdef __clang__
+#pragma STDC FP_CONTRACT OFF /* gcc fuses nothing in its ISO modes, and knows no such pragma */
+#endif
+
+typedef struct candidate {
+    double weight; /* exp(logit - the highest logit), so > 0 and <= 1 before the temperature */
+    float logit;
+    int32_t token;
+} candidate;
+
+struct llm_sampler {
+    llm_sampler_params params;
+    int32_t n_vocab;
+    uint64_t n_accepted; /* tokens of history, those forgotten too */
+
+    /* The tokens that are penalised: those in the last n_last of the history. */
+    int32_t n_last;     /* 0 = no penalty */
+    int32_t *last;      /* [n_last] a ring; n_accepted % n_last is written next */
+    int32_t *n_seen;    /* [n_vocab] how often each token is in the ring */
+    int32_t n_distinct; /* tokens with n_seen > 0 */
+    int32_t *distinct;  /* [n_last] them, in no order */
+    int32_t *place;     /* [n_vocab] where in `distinct` a token with n_seen > 0 stands */
+
+    float *logits;         /* [n_vocab] penalised */
+    candidate *candidates; /* [n_vocab]; NULL where sampling is greedy */
+};
+
+/* ---- creation and history -------------------------------------------------------------------- */
+
+static tdm_status params_check(const llm_sampler_params *p, tdm_error *err) {
+    if (!(p->temp >= 0 && p->temp <= FLT_MAX))
+        return tdm_fail(err, TDM_INVALID_ARGUMENT,
+                        "temp = %g: must be 0 (greedy) or a positive number", (double)p->temp);
+    if (p->top_k < 0)
+        return tdm_fail(err, TDM_INVALID_ARGUMENT, "top-k = %d: must be 0 (off) or more", p->top_k);
+    if (!(p->top_p >= 0))
+        return tdm_fail(err, TDM_INVALID_ARGUMENT, "top-p = %g: must be 0 to 1 (off)",
+                        (double)p->top_p);
+    if (!(p->min_p >= 0 && p->min_p <= 1))
+        return tdm_fail(err, TDM_INVALID_ARGUMENT, "min-p = %g: must be 0 (off) to 1",
+                        (double)p->min_p);
+    if (!(p->repeat_penalty >= 0 && p->repeat_penalty <= FLT_MAX))
+        return tdm_fail(err, TDM_INVALID_ARGUMENT,
+                        "repeat-penalty = %g: must be 1 (off) or another positive number",
+                        (double)p->repeat_penalty);
+    if (p->repeat_last_n < -1)
+        return tdm_fail(err, TDM_INVALID_ARGUMENT,
+                        "repeat-last-n = %d: must be -1 (all), 0 (off) or more", p->repeat_last_n);
+    return TDM_OK;
+}
+
+tdm_status llm_sampler_create(const llm_sampler_params *params, int32_t n_vocab, int32_t n_history,
+                              llm_sampler **sampler_out, tdm_error *err) {
+    llm_sampler_params p = {0};
+    *sampler_out = NULL;
+    if (params != NULL) {
+        const size_t size = params->struct_size;
+        memcpy(&p, params, size > 0 && size < sizeof p ? size : sizeof p);
+    }
+    p.struct_size = sizeof p;
+    const tdm_status status = params_check(&p, err);
+    if (status != TDM_OK) return status;
+    if (n_vocab < 1 || n_history < 0)
+        return tdm_fail(err, TDM_INVALID_ARGUMENT,
+                        "sampler for a vocabulary of %d and a history of %d tokens: the first must "
+                        "be at least 1, the second at least 0",
+                        n_vocab, n_history);
+
+    llm_sampler *s = calloc(1, sizeof *s);
+    bool is_complete = s != NULL;
+    if (is_complete) {
+        s->params = p;
+        s->n_vocab = n_vocab;
+        s->logits = calloc((size_t)n_vocab, sizeof *s->logits);
+        is_complete = s->logits != NULL;
+        if (p.temp > 0) {
+            s->candidates = calloc((size_t)n_vocab, sizeof *s->candidates);
+            is_complete = is_complete && s->candidates != NULL;
+        }
+        if (p.repeat_penalty != 0 && p.repeat_penalty != 1)
+            s->n_last =
+                p.repeat_last_n < 0 || p.repeat_last_n > n_history ? n_history : p.repeat_last_n;
+        if (s->n_last > 0) {
+            s->last = calloc((size_t)s->n_last, sizeof *s->last);
+            s->distinct = calloc((size_t)s->n_last, sizeof *s->distinct);
+            s->n_seen = calloc((size_t)n_vocab, sizeof *s->n_seen);
+            s->place = calloc((size_t)n_vocab, sizeof *s->place);
+            is_complete = is_complete && s->last != NULL && s->distinct != NULL &&
+                          s->n_seen != NULL && s->place != NULL;
+        }
+    }
+    if (!is_complete) {
+        llm_sampler_destroy(s);
+        return tdm_fail(err, TDM_RESOURCE_EXHAUSTED,
+                        "no memory to sample from a vocabulary of %d tokens", n_vocab);
+    }
+    *sampler_out = s;
+    return TDM_OK;
+}
+
+void llm_sampler_destroy(llm_sampler *s) {
+    if (s == NULL) return;
+    free(s->last);
+    free(s->distinct);
+    free(s->n_seen);
+    free(s->place);
+    free(s->logits);
+    free(s->candidates);
+    free(s);
+}
+
+void llm_sampler_accept(llm_sampler *s, int32_t token) {
+    if (token < 0 || token >= s->n_vocab) return;
+    if (s->n_last > 0) {
+        int32_t *slot = &s->last[s->n_accepted % (uint64_t)s->n_last];
+        if (s->n_accepted >= (uint64_t)s->n_last && --s->n_seen[*slot] == 0) {
+            const int32_t moved = s->distinct[--s->n_distinct];
+            s->distinct[s->place[*slot]] = moved;
+            s->place[moved] = s->place[*slot];
+        }
+        *slot = token;
+        if (s->n_seen[token]++ == 0) {
+            s->place[token] = s->n_distinct;
+            s->distinct[s->n_distinct++] = token;
+        }
+    }
+    s->n_accepted++;
+}
+
+/* ---- arithmetic that is the same everywhere -------------------------------------------------- */
+
+/* exp(x) for x <= 0, to about 1e-15; 0 below what a normal double holds.
+ * x = k ln 2 + r with |r| <= ln 2 / 2, and exp(r) by its Taylor series to r^13, whose rest is
+ * below 1e-17. ln 2 is given in two parts, of which the first has few enough bits for k times it
+ * to be exact (fdlibm's split). */
+static double exp_same(double x) {
+    if (!(x > -708)) return 0;
+    const int64_t k_int = (int64_t)(x * 1.4426950408889634 - 0.5); /* to the nearest, as x <= 0 */
+    const double k = (double)k_int;
+    const double r = (x - k * 6.93147180369123816490e-01) - k * 1.90821492927058770002e-10;
+    static const double inverse_factorial[] = {1.0,
+                                               1.0,
+                                               1.0 / 2,
+                                               1.0 / 6,
+                                               1.0 / 24,
+                                               1.0 / 120,
+                                               1.0 / 720,
+                                               1.0 / 5040,
+                                               1.0 / 40320,
+                                               1.0 / 362880,
+                                               1.0 / 3628800,
+                                               1.0 / 39916800,
+                                               1.0 / 479001600,
+                                               1.0 / 6227020800};
+    double sum = inverse_factorial[13];
+    for (int i = 12; i >= 0; i--) sum = sum * r + inverse_factorial[i];
+    const uint64_t bits = (uint64_t)(1023 + k_int) << 52;
+    double scale;
+    memcpy(&scale, &bits, sizeof scale);
+    return sum * scale;
+}
+
+/* Steele, Lea and Flood's SplitMix64 step (OOPSLA 2014), as a hash. */
+static uint64_t mix(uint64_t z) {
+    z += 0x9e3779b97f4a7c15u;
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+    return z ^ (z >> 31);
+}
+
+/* 0 <= u < 1, from the seed and the length of the history alone: there is no hidden state, so a
+ * pick that is repeated is the same pick. */
+static double uniform(const llm_sampler *s) {
+    return (double)(mix(mix(s->params.seed) + s->n_accepted) >> 11) * 0x1p-53;
+}
+
+/* ---- the steps ------------------------------------------------------------------------------- */
+
+/* Fills s->logits: NaN becomes -inf, +inf the largest number, tokens in the history are penalised.
+ * Which way depends on the sign, so that a penalty above 1 always makes less likely (Keskar et
+ * al., "CTRL", 2019, section 4.1, as everyone extends it to negative logits). */
+static void logits_prepare(llm_sampler *s, const float *logits) {
+    for (int32_t i = 0; i < s->n_vocab; i++) {
+        const float x = logits[i];
+        s->logits[i] = x != x ? -INFINITY : x > FLT_MAX ? FLT_MAX : x;
+    }
+    for (int32_t i = 0; i < s->n_distinct; i++) {
+        float *x = &s->logits[s->distinct[i]];
+        if (*x < -FLT_MAX) continue;
+        *x = *x > 0 ? *x / s->params.repeat_penalty : *x * s->params.repeat_penalty;
+        /* Unlikely is not impossible. */
+        if (*x < -FLT_MAX) *x = -FLT_MAX;
+        if (*x > FLT_MAX) *x = FLT_MAX;
+    }
+}
+
+/* The order of candidates, without ties: the higher logit, then the lower id. */
+static bool is_better(const candidate *a, const candidate *b) {
+    return a->logit > b->logit || (a->logit == b->logit && a->token < b->token);
+}
+
+/* Heaps with the best or the worst candidate on top. */
+static void sift_down(candidate *heap, int32_t n, int32_t i, bool is_best_first) {
+    const candidate moved = heap[i];
+    for (int32_t child; (child = 2 * i + 1) < n; i = child) {
+        if (child + 1 < n && is_better(&heap[child + 1], &heap[child]) == is_best_first) child++;
+        if (is_better(&heap[child], &moved) != is_best_first) break;
+        heap[i] = heap[child];
+    }
+    heap[i] = moved;
+}
+
+static void heapify(candidate *heap, int32_t n, bool is_best_first) {
+    for (int32_t i = n / 2 - 1; i >= 0; i--) sift_down(heap, n, i, is_best_first);
+}
+
+/* Swaps the top of a heap of n behind the others, which stay a heap. */
+static void heap_pop(candidate *heap, int32_t n, bool is_best_first) {
+    const candidate top = heap[0];
+    heap[0] = heap[n - 1];
+    heap[n - 1] = top;
+    if (n > 2) sift_down(heap, n - 1, 0, is_best_first);
+}
+
+/* The k best tokens, best first: a heap with the worst of the best so far on top, which few of the
+ * others pass. */
+static int32_t top_k(const llm_sampler *s, int32_t k, candidate *c) {
+    int32_t n = 0;
+    for (int32_t i = 0; i < s->n_vocab; i++) {
+        const float x = s->logits[i];
+        if (!(x >= -FLT_MAX)) continue;
+        if (n < k) {
+            c[n++] = (candidate){.logit = x, .token = i};
+            if (n == k) heapify(c, n, false);
+        } else if (x > c[0].logit) { /* an equal one has the higher id */
+            c[0] = (candidate){.logit = x, .token = i};
+            sift_down(c, n, 0, false);
+        }
+    }
+    if (n < k) heapify(c, n, false);
+    for (int32_t left = n; left > 1; left--) heap_pop(c, left, false);
+    return n;
+}
+
+/* The tokens that are possible at all, by id. */
+static int32_t all_possible(const llm_sampler *s, candidate *c) {
+    int32_t n = 0;
+    for (int32_t i = 0; i < s->n_vocab; i++)
+        if (s->logits[i] >= -FLT_MAX) c[n++] = (candidate){.logit = s->logits[i], .token = i};
+    return n;
+}
+
+/* The fewest best candidates whose weight reaches `part` of `sum`, best first. */
+static int32_t top_p(candidate *c, int32_t n, double part, double sum, bool is_sorted) {
+    double reached = 0;
+    int32_t n_kept = 0;
+    if (is_sorted) {
+        while (n_kept < n && (n_kept == 0 || reached < part * sum)) reached += c[n_kept++].weight;
+        return n_kept;
+    }
+    /* Candidates below this weigh less than the rest that is left out even if all are, so they
+     * need no order. Half of the bound leaves room for rounding. */
+    const double too_light = (1 - part) * sum / n / 2;
+    int32_t n_heavy = 0;
+    for (int32_t i = 0; i < n; i++)
+        if (c[i].weight >= too_light) c[n_heavy++] = c[i];
+    n = n_heavy;
+    heapify(c, n, true);
+    while (n_kept < n && (n_kept == 0 || reached < part * sum)) {
+        heap_pop(c, n - n_kept, true);
+        n_kept++;
+        reached += c[n - n_kept].weight;
+    }
+    /* They stand at the end now, the best last. */
+    for (int32_t i = 0; i < n_kept && i < n - 1 - i; i++) {
+        const candidate swapped = c[i];
+        c[i] = c[n - 1 - i];
+        c[n - 1 - i] = swapped;
+    }
+    return n_kept;
+}
+
+/* Weights relative to the highest logit, and their sum. */
+static double weigh(candidate *c, int32_t n, float max_logit, float temp) {
+    double sum = 0;
+    for (int32_t i = 0; i < n; i++) {
+        c[i].weight = exp_same(((double)c[i].logit - (double)max_logit) / (double)temp);
+        sum += c[i].weight;
+    }
+    return sum;
+}
+
+static int32_t draw(const llm_sampler *s, const candidate *c, int32_t n, double sum) {
+    const double enough = uniform(s) * sum;
+    int32_t token = c[0].token;
+    double reached = 0;
+    for (int32_t i = 0; i < n; i++) {
+        if (!(c[i].weight > 0)) continue;
+        token = c[i].token;
+        reached += c[i].weight;
+        if (reached > enough) break;
+    }
+    return token;
+}
+
+tdm_status llm_sampler_pick(llm_sampler *s, const float *logits, int32_t *token_out,
+                            tdm_error *err) {
+    const llm_sampler_params *p = &s->params;
+    *token_out = -1;
+    logits_prepare(s, logits);
+    int32_t best = 0;
+    for (int32_t i = 1; i < s->n_vocab; i++)
+        if (s->logits[i] > s->logits[best]) best = i;
+    const float max_logit = s->logits[best];
+    if (!(max_logit >= -FLT_MAX))
+        return tdm_fail(err, TDM_DATA_LOSS,
+                        "all %d logits are -inf or NaN: the model's weights or its computation "
+                        "are broken",
+                        s->n_vocab);
+    if (p->temp == 0 || p->top_k == 1) {
+        *token_out = best;
+        return TDM_OK;
+    }
+
+    candidate *c = s->candidates;
+    const bool is_sorted = p->top_k > 0 && p->top_k < s->n_vocab;
+    int32_t n = is_sorted ? top_k(s, p->top_k, c) : all_possible(s, c);
+    const bool has_min_p = p->min_p > 0, has_top_p = p->top_p > 0 && p->top_p < 1;
+    if (has_min_p || has_top_p) {
+        const double sum = weigh(c, n, max_logit, 1);
+        /* Both cuts keep the best candidates, so their order does not matter; min-p is the cheaper
+         * one and leaves less to find an order for. Top-p counts in what min-p left out. */
+        if (has_min_p) {
+            int32_t n_kept = 0;
+            for (int32_t i = 0; i < n; i++)
+                if (c[i].weight >= (double)p->min_p) c[n_kept++] = c[i];
+            n = n_kept;
+        }
+        if (has_top_p) n = top_p(c, n, (double)p->top_p, sum, is_sorted);
+    }
+    *token_out = draw(s, c, n, weigh(c, n, max_logit, p->temp));
+    return TDM_OK;
+}
