@@ -114,7 +114,8 @@ static tdm_status tokens_check(const llm_model *model, const int32_t *tokens, in
 static tdm_status logits_run(runner_session *session, const int32_t *tokens, int32_t n_tok,
                              const char *path, tdm_error *err) {
     output_file file = {0};
-    runner_context_wish wish = {.n_ctx = n_tok};
+    bool is_auto = runner_config_is_auto(session->app->config, "ctx-size");
+    runner_context_wish wish = {.n_ctx = is_auto ? n_tok : 0};
     tdm_status status = runner_session_open(session, session->app, NULL, err);
     if (status == TDM_OK) status = tokens_check(session->model, tokens, n_tok, err);
     if (status == TDM_OK) status = runner_session_load(session, 0, err);

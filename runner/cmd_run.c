@@ -199,6 +199,7 @@ static runner_generation_params params_read(run *r) {
     runner_generation_params params = {
         .prompt = r->tokens,
         .n_prompt = r->n_token,
+        .n_batch = (int32_t)runner_config_get_int(config, "batch-size"),
         .continues_text = r->has_text,
         .sampler = {.struct_size = sizeof params.sampler,
                     .temp = (float)runner_config_get_float(config, "temp"),

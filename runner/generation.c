@@ -244,7 +244,7 @@ tdm_status runner_generate(runner_session *session, const runner_generation_para
     tdm_status status = generation_begin(&g, err);
     uint64_t start = runner_clock();
     if (status == TDM_OK)
-        status = runner_session_prefill(session, params->prompt, params->n_prompt,
+        status = runner_session_prefill(session, params->prompt, params->n_prompt, params->n_batch,
                                         params->n_predict != 0, err);
     result->prompt_ns = runner_clock() - start;
     result->n_prompt = llm_context_length(session->ctx, 0);

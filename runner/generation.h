@@ -27,6 +27,7 @@ typedef tdm_status (*runner_text_fn)(void *user, int32_t seq, const char *text, 
 typedef struct runner_generation_params {
     const int32_t *prompt; /* [n_prompt] at least 1 */
     int32_t n_prompt;
+    int32_t n_batch;     /* tokens of the prompt handed over at a time, at least 1 */
     bool continues_text; /* the prompt holds text, which the generated one goes on from */
     llm_sampler_params sampler;
     int32_t n_seq;     /* 1 .. LLM_MAX_SEQ; sequence i draws with seed + i */

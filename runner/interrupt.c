@@ -8,11 +8,10 @@
 #include <stdatomic.h>
 #include <string.h>
 
-static atomic_bool came;
+static atomic_int came; /* the signal's number */
 
 static void remember(int signal_number) {
-    (void)signal_number;
-    atomic_store_explicit(&came, true, memory_order_relaxed);
+    atomic_store_explicit(&came, signal_number, memory_order_relaxed);
 }
 
 void runner_interrupt_watch(void) {
@@ -26,8 +25,13 @@ void runner_interrupt_watch(void) {
     action.sa_handler = SIG_IGN;
     action.sa_flags = 0;
     sigaction(SIGPIPE, &action, NULL);
+    sigaction(SIGXFSZ, &action, NULL);
 }
 
 bool runner_interrupt_came(void) {
-    return atomic_load_explicit(&came, memory_order_relaxed);
+    return atomic_load_explicit(&came, memory_order_relaxed) != 0;
+}
+
+int runner_interrupt_exit_code(void) {
+    return 128 + atomic_load_explicit(&came, memory_order_relaxed);
 }

@@ -7,14 +7,15 @@
 
 #include <stdbool.h>
 
-/* What a process that Ctrl-C ended exits with, as shells expect it: 128 + SIGINT. */
-#define RUNNER_EXIT_INTERRUPTED 130
-
-/* From here on SIGINT and SIGTERM are remembered instead of killing, once; a closed pipe is a
- * failed write instead of a signal. [setup] */
+/* From here on SIGINT and SIGTERM are remembered instead of killing, once; a closed pipe or a file
+ * that grows too large is a failed write instead of a signal. [setup] */
 void runner_interrupt_watch(void);
 
 /* Whether one has come. [any-thread] */
 bool runner_interrupt_came(void);
+
+/* What a process that one has ended exits with, as shells expect it: 128 + its number, which is
+ * 130 for Ctrl-C. [any-thread] */
+int runner_interrupt_exit_code(void);
 
 #endif

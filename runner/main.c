@@ -34,7 +34,9 @@ static tdm_status config_run(runner_app *app, tdm_error *err) {
 
 static runner_command_fn function_of(const runner_command *command) {
     switch (command->bit) {
+    case RUNNER_COMMAND_RUN: return runner_cmd_run;
     case RUNNER_COMMAND_LOGITS: return runner_cmd_logits;
+    case RUNNER_COMMAND_BENCH: return runner_cmd_bench;
     case RUNNER_COMMAND_TOKENIZE: return runner_cmd_tokenize;
     case RUNNER_COMMAND_DEVICES: return runner_cmd_devices;
     case RUNNER_COMMAND_CONFIG: return config_run;
@@ -93,7 +95,7 @@ static int command_run(runner_app *app, const runner_command *command) {
     if (status == TDM_OK) status = runner_flush(app, &err);
     int exit_code = status == TDM_OK ? 0 : app->is_usage ? 2 : 1;
     if (status == TDM_CANCELLED && runner_interrupt_came())
-        exit_code = RUNNER_EXIT_INTERRUPTED;
+        exit_code = runner_interrupt_exit_code();
     else if (status != TDM_OK)
         runner_terminal_print(app->terminal, RUNNER_MESSAGE_ERROR, "%s", err.message);
     runner_terminal_destroy(app->terminal);

@@ -221,10 +221,10 @@ static tdm_status type_find(const char *name, tdm_type *type_out, tdm_error *err
 }
 
 /* ctx-size in the language layer's terms: there 0 is what `auto` is here. */
-static int32_t context_size(runner_session *session, const runner_context_wish *wish) {
+static int32_t context_size(runner_session *session) {
     int64_t n_ctx = runner_config_get_int(session->app->config, "ctx-size");
     if (n_ctx == 0) return session->model->hparams.n_ctx_train;
-    return n_ctx < 0 ? wish->n_ctx : (int32_t)n_ctx;
+    return n_ctx < 0 ? 0 : (int32_t)n_ctx;
 }
 
 tdm_status runner_session_begin(runner_session *session, const runner_context_wish *wish,
@@ -242,7 +242,7 @@ tdm_status runner_session_begin(runner_session *session, const runner_context_wi
     tdm_type k = TDM_TYPE_F16, v = TDM_TYPE_F16;
     llm_context_params params = {
         .struct_size = sizeof params,
-        .n_ctx = context_size(session, wish),
+        .n_ctx = wish->n_ctx != 0 ? wish->n_ctx : context_size(session),
         .n_ubatch = n_ubatch,
         .n_seq = wish->n_seq,
         .page_len = (int32_t)runner_config_get_int(config, "page-size"),
@@ -280,21 +280,18 @@ static bool prefill_update(void *context, uint64_t done, uint64_t total) {
 }
 
 tdm_status runner_session_prefill(runner_session *session, const int32_t *tokens, int32_t n_tok,
-                                  bool wants_last, tdm_error *err) {
+                                  int32_t n_batch, bool wants_last, tdm_error *err) {
     runner_app *app = session->app;
-    int64_t n_batch = runner_config_get_int(app->config, "batch-size");
-    tdm_status status = runner_config_check(app->config, err);
-    if (status != TDM_OK) return status;
+    tdm_status status = TDM_OK;
     if (n_batch > n_tok) n_batch = n_tok;
     bool *unwanted = calloc((size_t)n_batch + 1, sizeof *unwanted);
     if (unwanted == NULL)
-        return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "no memory for a batch of %d tokens",
-                        (int)n_batch);
+        return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "no memory for a batch of %d tokens", n_batch);
     prefill_progress progress = {app, 0};
     runner_progress_begin(app->terminal, "prompt", (uint64_t)n_tok, RUNNER_UNIT_TOKENS);
     llm_context_set_progress(session->ctx, prefill_update, &progress);
     for (int32_t at = 0, n; at < n_tok && status == TDM_OK; at += n) {
-        n = n_tok - at < n_batch ? n_tok - at : (int32_t)n_batch;
+        n = n_tok - at < n_batch ? n_tok - at : n_batch;
         bool is_last = at + n == n_tok;
         llm_batch batch = {tokens + at, NULL, is_last && wants_last ? NULL : unwanted, n};
         progress.done_before = (uint64_t)at;

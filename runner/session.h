@@ -46,7 +46,7 @@ tdm_status runner_session_load(runner_session *session, int32_t threads, tdm_err
 
 /* What a command asks of its context beyond the configuration; zeroes are the configuration's. */
 typedef struct runner_context_wish {
-    int32_t n_ctx; /* where ctx-size is auto */
+    int32_t n_ctx; /* whatever ctx-size says */
     int32_t n_ubatch;
     int32_t n_seq;
     const char *type_k, *type_v; /* names of cache types */
@@ -57,10 +57,10 @@ typedef struct runner_context_wish {
 tdm_status runner_session_begin(runner_session *session, const runner_context_wish *wish,
                                 tdm_error *err);
 
-/* Appends tokens to sequence 0, batch-size at a time, with a progress bar where that takes long.
+/* Appends tokens to sequence 0, n_batch at a time, with a progress bar where that takes long.
  * Logits of the last one are kept if `wants_last`. TDM_CANCELLED after Ctrl-C. [setup] */
 tdm_status runner_session_prefill(runner_session *session, const int32_t *tokens, int32_t n_tok,
-                                  bool wants_last, tdm_error *err);
+                                  int32_t n_batch, bool wants_last, tdm_error *err);
 
 /* Releases everything; a cleared session is a no-op. [setup] */
 void runner_session_close(runner_session *session);

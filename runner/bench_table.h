@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * bench_table.h: results of `tandem bench` as Markdown, CSV, JSON or JSON lines. Fields are called
+ * as llama-bench calls them, so that the scripts that read its output read ours; what it has not
+ * comes under names of our own.
+ */
+#ifndef TANDEM_RUNNER_BENCH_TABLE_H
+#define TANDEM_RUNNER_BENCH_TABLE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <time.h>
+
+typedef enum bench_format {
+    BENCH_FORMAT_MD,
+    BENCH_FORMAT_CSV,
+    BENCH_FORMAT_JSON,
+    BENCH_FORMAT_JSONL
+} bench_format;
+
+/* One test, measured n_sample times. Texts are the caller's. */
+typedef struct bench_row {
+    const char *version; /* of tandem */
+    const char *model_filename;
+    const char *model_type; /* "llama 1.10B Q4_0" */
+    uint64_t model_size;    /* bytes of its weights in the file */
+    uint64_t model_n_params;
+    const char *device; /* its name in the configuration */
+    const char *device_description;
+    const char *plugin;
+    int32_t n_threads; /* 0 = no host device */
+    int32_t n_batch, n_ubatch;
+    const char *type_k, *type_v;
+    bool is_rotated;
+    int32_t n_prompt, n_gen, n_depth;
+    time_t test_time;
+    const uint64_t *samples_ns; /* [n_sample], at least 1 */
+    int32_t n_sample;
+} bench_row;
+
+/* Which columns of a Markdown table are worth their place: those that differ from the default or
+ * from row to row. The other forms always have all. */
+typedef struct bench_columns {
+    bool n_batch, n_ubatch, type_k, type_v, is_rotated;
+} bench_columns;
+
+typedef struct bench_table {
+    FILE *out;
+    bench_format format;
+    bench_columns columns;
+    int32_t n_row; /* so far */
+} bench_table;
+
+/* Begins with the first row and ends as a whole: also without any row, and after a failure, JSON is
+ * valid. Write errors are the stream's to report. [setup] */
+void bench_table_add(bench_table *table, const bench_row *row);
+void bench_table_end(bench_table *table);
+
+/* "pp512", "tg128", "pp512+tg128", each with " @ d4096" where the depth is not 0. */
+void bench_test_format(const bench_row *row, char *text, size_t text_size);
+
+#endif

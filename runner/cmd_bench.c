@@ -1,0 +1,287 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * cmd_bench.c: `tandem bench`: how fast a model reads a prompt and generates, for every combination
+ * of what was given as a list. The model is loaded once for each file and number of threads, a
+ * context is made for each combination of what concerns it, filled to its depth once, and cut back
+ * to that depth between measurements.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "runner/bench_table.h"
+#include "runner/interrupt.h"
+#include "runner/session.h"
+
+#define SEED_DEFAULT 42 /* the tokens' values hardly matter, that they are always the same does */
+
+typedef struct bench {
+    runner_app *app;
+    runner_session session;
+    bench_table table;
+    char model_type[96];
+    /* the combination at hand */
+    int32_t n_depth, n_batch, n_ubatch;
+    const char *type_k, *type_v;
+    bool is_rotated;
+    /* what it is run with */
+    int32_t *tokens; /* [n_token] random ones, for the longest prompt or depth */
+    int32_t n_token;
+    uint64_t *samples_ns; /* [n_sample] */
+    int32_t n_sample;
+} bench;
+
+static int32_t list_at(const bench *b, const char *key, size_t i) {
+    return (int32_t)runner_config_get_int_at(b->app->config, key, i);
+}
+
+static size_t list_count(const bench *b, const char *key) {
+    return runner_config_get_count(b->app->config, key);
+}
+
+static int32_t list_max(const bench *b, const char *key) {
+    int32_t max = 0;
+    for (size_t i = 0; i < list_count(b, key); i++)
+        if (list_at(b, key, i) > max) max = list_at(b, key, i);
+    return max;
+}
+
+/* ---- Random tokens ---- */
+
+/* splitmix64 (Steele, Lea and Flood 2014) */
+static uint64_t random_next(uint64_t *state) {
+    uint64_t z = *state += 0x9e3779b97f4a7c15u;
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
+    return z ^ z >> 31;
+}
+
+static tdm_status tokens_make(bench *b, tdm_error *err) {
+    int64_t seed = runner_config_get_int(b->app->config, "seed");
+    uint64_t state = seed >= 0 ? (uint64_t)seed : SEED_DEFAULT;
+    free(b->tokens);
+    b->tokens = malloc(((size_t)b->n_token + 1) * sizeof *b->tokens);
+    if (b->tokens == NULL)
+        return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "no memory for %d tokens", b->n_token);
+    uint64_t n_vocab = (uint64_t)b->session.model->hparams.n_vocab;
+    for (int32_t i = 0; i < b->n_token; i++)
+        b->tokens[i] = (int32_t)(random_next(&state) % n_vocab);
+    return TDM_OK;
+}
+
+/* ---- One test ---- */
+
+/* Reads a prompt, then generates: tokens that were drawn beforehand, one at a time. */
+static tdm_status test_run(bench *b, int32_t n_prompt, int32_t n_gen, tdm_error *err) {
+    tdm_status status = TDM_OK;
+    for (int32_t at = 0, n; at < n_prompt && status == TDM_OK; at += n) {
+        n = n_prompt - at < b->n_batch ? n_prompt - at : b->n_batch;
+        llm_batch batch = {b->tokens + at, NULL, NULL, n};
+        status = llm_context_decode(b->session.ctx, &batch, err);
+        if (status == TDM_OK && runner_interrupt_came())
+            return tdm_fail(err, TDM_CANCELLED, "interrupted");
+    }
+    for (int32_t i = 0; i < n_gen && status == TDM_OK; i++) {
+        llm_batch batch = {b->tokens + i, NULL, NULL, 1};
+        status = llm_context_decode(b->session.ctx, &batch, err);
+        if (status == TDM_OK && runner_interrupt_came())
+            return tdm_fail(err, TDM_CANCELLED, "interrupted");
+    }
+    return status;
+}
+
+static tdm_status depth_restore(bench *b, tdm_error *err) {
+    return llm_context_truncate(b->session.ctx, 0, b->n_depth, err);
+}
+
+static tdm_status test_measure(bench *b, int32_t n_prompt, int32_t n_gen, tdm_error *err) {
+    tdm_status status = TDM_OK;
+    if (n_prompt == 0 && n_gen == 0) return TDM_OK;
+    time_t test_time = time(NULL);
+    if (runner_config_get_bool(b->app->config, "warmup")) {
+        status = test_run(b, n_prompt, n_gen > 0 ? 1 : 0, err);
+        if (status == TDM_OK) status = depth_restore(b, err);
+    }
+    for (int32_t i = 0; i < b->n_sample && status == TDM_OK; i++) {
+        uint64_t start = runner_clock();
+        status = test_run(b, n_prompt, n_gen, err);
+        b->samples_ns[i] = runner_clock() - start;
+        if (status == TDM_OK) status = depth_restore(b, err);
+    }
+    if (status != TDM_OK) return status;
+    const runner_session *s = &b->session;
+    bench_row row = {
+        .version = TANDEM_VERSION,
+        .model_filename = s->model->path,
+        .model_type = b->model_type,
+        .model_size = s->model->file_size,
+        .model_n_params = s->model->n_param,
+        .device = tdm_dev_name(s->dev),
+        .device_description = s->info.description,
+        .plugin = tdm_dev_plugin(s->dev)->name,
+        .n_threads = s->info.n_thread,
+        .n_batch = b->n_batch,
+        .n_ubatch = b->n_ubatch,
+        .type_k = b->type_k,
+        .type_v = b->type_v,
+        .is_rotated = b->is_rotated,
+        .n_prompt = n_prompt,
+        .n_gen = n_gen,
+        .n_depth = b->n_depth,
+        .test_time = test_time,
+        .samples_ns = b->samples_ns,
+        .n_sample = b->n_sample,
+    };
+    bench_table_add(&b->table, &row);
+    return runner_flush(b->app, err);
+}
+
+/* Every prompt length alone, every number of generated tokens alone, then the pairs. */
+static tdm_status tests_measure(bench *b, tdm_error *err) {
+    tdm_status status = TDM_OK;
+    for (size_t i = 0; i < list_count(b, "n-prompt") && status == TDM_OK; i++)
+        status = test_measure(b, list_at(b, "n-prompt", i), 0, err);
+    for (size_t i = 0; i < list_count(b, "n-gen") && status == TDM_OK; i++)
+        status = test_measure(b, 0, list_at(b, "n-gen", i), err);
+    for (size_t i = 0; i + 1 < list_count(b, "n-prompt-gen") && status == TDM_OK; i += 2)
+        status =
+            test_measure(b, list_at(b, "n-prompt-gen", i), list_at(b, "n-prompt-gen", i + 1), err);
+    return status;
+}
+
+/* ---- Combinations ---- */
+
+/* Tokens that the longest test adds to the depth. */
+static int64_t longest_test(const bench *b) {
+    int64_t n = list_max(b, "n-prompt");
+    if (list_max(b, "n-gen") > n) n = list_max(b, "n-gen");
+    for (size_t i = 0; i + 1 < list_count(b, "n-prompt-gen"); i += 2) {
+        int64_t pair = (int64_t)list_at(b, "n-prompt-gen", i) + list_at(b, "n-prompt-gen", i + 1);
+        if (pair > n) n = pair;
+    }
+    return n;
+}
+
+static tdm_status context_measure(bench *b, tdm_error *err) {
+    int64_t n_ctx = b->n_depth + longest_test(b);
+    if (n_ctx > INT32_MAX)
+        return tdm_fail(err, TDM_OUT_OF_RANGE, "a context of %lld tokens is too long",
+                        (long long)n_ctx);
+    runner_context_wish wish = {
+        .n_ctx = (int32_t)n_ctx,
+        .n_ubatch = b->n_ubatch,
+        .type_k = b->type_k,
+        .type_v = b->type_v,
+        .rotate = b->is_rotated ? 1 : -1,
+    };
+    tdm_status status = runner_session_begin(&b->session, &wish, err);
+    if (status == TDM_OK && b->n_depth > 0)
+        status = runner_session_prefill(&b->session, b->tokens, b->n_depth, b->n_batch, false, err);
+    if (status == TDM_OK) status = tests_measure(b, err);
+    llm_context_destroy(b->session.ctx);
+    b->session.ctx = NULL;
+    return status;
+}
+
+/* The combinations are counted like digits, the last list fastest. */
+static tdm_status contexts_measure(bench *b, tdm_error *err) {
+    static const char *const keys[] = {"n-depth",      "batch-size",   "ubatch-size",
+                                       "cache-type-k", "cache-type-v", "kv-rotate"};
+    enum { N_KEY = sizeof keys / sizeof keys[0] };
+    size_t at[N_KEY] = {0}, count[N_KEY];
+    runner_config *config = b->app->config;
+    for (size_t k = 0; k < N_KEY; k++) count[k] = list_count(b, keys[k]);
+    tdm_status status = TDM_OK;
+    for (size_t k = N_KEY; k > 0 && status == TDM_OK;) {
+        b->n_depth = list_at(b, keys[0], at[0]);
+        b->n_batch = list_at(b, keys[1], at[1]);
+        b->n_ubatch = list_at(b, keys[2], at[2]);
+        b->type_k = runner_config_get_string_at(config, keys[3], at[3]);
+        b->type_v = runner_config_get_string_at(config, keys[4], at[4]);
+        b->is_rotated = list_at(b, keys[5], at[5]) != 0;
+        status = runner_config_check(config, err);
+        if (status == TDM_OK) status = context_measure(b, err);
+        for (k = N_KEY; k > 0 && ++at[k - 1] == count[k - 1]; k--) at[k - 1] = 0;
+    }
+    return status;
+}
+
+static tdm_status model_measure(bench *b, const char *path, int32_t threads, tdm_error *err) {
+    tdm_status status = runner_session_open(&b->session, b->app, path, err);
+    if (status == TDM_OK) status = tokens_make(b, err);
+    if (status == TDM_OK) status = runner_session_load(&b->session, threads, err);
+    if (status == TDM_OK) {
+        llm_model_describe(b->session.model, b->model_type, sizeof b->model_type);
+        status = contexts_measure(b, err);
+    }
+    runner_session_close(&b->session);
+    return status;
+}
+
+/* Numbers of threads count only as a flag; otherwise they are the device's own business. */
+static tdm_status models_measure(bench *b, tdm_error *err) {
+    runner_config *config = b->app->config;
+    bool has_threads = runner_config_get_origin(config, "threads").level == RUNNER_LEVEL_FLAG;
+    size_t n_threads = has_threads ? list_count(b, "threads") : 1;
+    size_t n_model = list_count(b, "model");
+    tdm_status status = runner_config_check(config, err);
+    for (size_t m = 0; m < n_model && status == TDM_OK; m++)
+        for (size_t t = 0; t < n_threads && status == TDM_OK; t++)
+            status = model_measure(b, runner_config_get_string_at(config, "model", m),
+                                   has_threads ? list_at(b, "threads", t) : 0, err);
+    return status;
+}
+
+/* ---- The command ---- */
+
+/* A column is shown where its values are not all the default. */
+static bool column_is_needed(runner_config *config, const char *key) {
+    const runner_key *k = runner_key_find(key, NULL);
+    char text[32];
+    if (runner_config_get_count(config, key) > 1) return true;
+    if (k->type == RUNNER_KEY_INT) {
+        snprintf(text, sizeof text, "%lld", (long long)runner_config_get_int(config, key));
+        return strcmp(text, k->fallback) != 0;
+    }
+    if (k->type == RUNNER_KEY_BOOL) return !runner_config_get_bool(config, key);
+    return strcmp(runner_config_get_string(config, key), k->fallback) != 0;
+}
+
+static tdm_status bench_prepare(bench *b, tdm_error *err) {
+    runner_config *config = b->app->config;
+    b->table.out = b->app->out;
+    b->table.format = (bench_format)runner_config_get_enum(config, "output");
+    b->table.columns = (bench_columns){
+        .n_batch = column_is_needed(config, "batch-size"),
+        .n_ubatch = column_is_needed(config, "ubatch-size"),
+        .type_k = column_is_needed(config, "cache-type-k"),
+        .type_v = column_is_needed(config, "cache-type-v"),
+        .is_rotated = column_is_needed(config, "kv-rotate"),
+    };
+    b->n_sample = (int32_t)runner_config_get_int(config, "repetitions");
+    int64_t n_token = longest_test(b);
+    if (list_max(b, "n-depth") > n_token) n_token = list_max(b, "n-depth");
+    tdm_status status = runner_config_check(config, err);
+    if (status != TDM_OK) return status;
+    if (list_count(b, "n-prompt-gen") % 2 != 0)
+        return runner_usage(b->app, err, "-pg: pairs are needed, such as 512,128");
+    if (longest_test(b) == 0)
+        return runner_usage(b->app, err, "nothing to measure: -p, -n and -pg are all 0");
+    if (n_token > INT32_MAX) return runner_usage(b->app, err, "-pg: too many tokens");
+    b->n_token = (int32_t)n_token;
+    b->samples_ns = calloc((size_t)b->n_sample, sizeof *b->samples_ns);
+    if (b->samples_ns == NULL)
+        return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "no memory for %d measurements", b->n_sample);
+    return TDM_OK;
+}
+
+tdm_status runner_cmd_bench(runner_app *app, tdm_error *err) {
+    bench b = {.app = app};
+    tdm_status status = bench_prepare(&b, err);
+    if (status == TDM_OK) {
+        status = models_measure(&b, err);
+        bench_table_end(&b.table);
+    }
+    free(b.tokens);
+    free(b.samples_ns);
+    return status;
+}

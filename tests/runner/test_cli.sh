@@ -1,0 +1,213 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT
+#
+# test_cli.sh: the program as its users see it: what comes on which stream, exit codes, and that a
+# failure says one line and leaves nothing behind.
+#   test_cli.sh TANDEM MODEL.gguf SOURCE_ROOT
+set -u
+tandem=$1 model=$2 source=$3
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+failed=0
+passed=0
+
+fail() {
+    echo "FAILED: $*" >&2
+    failed=$((failed + 1))
+}
+ok() { passed=$((passed + 1)); }
+
+# expect CODE TEXT ARGUMENTS...: the exit code, and TEXT somewhere in what is printed. A failure is
+# one line on standard error, and nothing on standard output.
+expect() {
+    code=$1 text=$2
+    shift 2
+    "$tandem" "$@" >"$work/out" 2>"$work/err" </dev/null
+    found=$?
+    [ "$found" = "$code" ] || { fail "$*: exit code $found, not $code: $(cat "$work/err")"; return; }
+    grep -qF -e "$text" "$work/out" "$work/err" ||
+        { fail "$*: no '$text' in: $(cat "$work/out" "$work/err")"; return; }
+    if [ "$code" != 0 ]; then
+        [ "$(wc -l <"$work/err")" = 1 ] || { fail "$*: not one line: $(cat "$work/err")"; return; }
+        [ ! -s "$work/out" ] || { fail "$*: output besides the error: $(cat "$work/out")"; return; }
+    fi
+    ok
+}
+
+# same A B WHAT
+same() { if cmp -s "$1" "$2"; then ok; else fail "$3: $1 and $2 differ"; fi; }
+
+greedy() { "$tandem" run -m "$model" --temp 0 --quiet -c 256 "$@" 2>"$work/err"; }
+
+# --- Help, versions, wrong words
+expect 0 "tandem 0." --version
+expect 0 "Commands" --help
+expect 0 "usage: tandem run" help run
+expect 0 "usage: tandem run" run --help
+expect 0 "usage: tandem bench" bench -h
+expect 2 "did you mean 'run'?" rnu
+expect 2 "unknown command 'frobnicate'" frobnicate
+expect 2 "unknown command 'frobnicate'" help frobnicate
+expect 2 "did you mean '--temp'?" run --tmep 0
+expect 2 "expected a whole number from 1 to 1024" run -m "$model" -t 0
+expect 2 "no model given" run -p x
+expect 2 "no tokens given" logits -m "$model" -o "$work/x"
+expect 2 "no output given" logits -m "$model" --tokens 1
+expect 2 "pairs are needed" bench -m "$model" -pg 3
+expect 2 "nothing to measure" bench -m "$model" -p 0 -n 0
+"$tandem" >"$work/out" 2>"$work/err" && fail "no command: exit code 0"
+
+# --- Generation: streams, and one text however it is asked for
+greedy -p "Once upon a time" -n 24 >"$work/a" || fail "run: $(cat "$work/err")"
+[ -s "$work/err" ] && fail "quiet: $(cat "$work/err")"
+case $(cat "$work/a") in "Once upon a time"?*) ok ;; *) fail "no prompt in: $(cat "$work/a")" ;; esac
+printf 'Once upon a time' >"$work/prompt"
+greedy -f "$work/prompt" -n 24 >"$work/b"; same "$work/a" "$work/b" "--file"
+greedy -n 24 <"$work/prompt" >"$work/b"; same "$work/a" "$work/b" "standard input"
+greedy -p "Once upon a time" -n 24 -ub 2 -b 3 >"$work/b"; same "$work/a" "$work/b" "small batches"
+(printf 'Once upon a time'; greedy -p "Once upon a time" -n 24 --no-display-prompt) >"$work/b"
+same "$work/a" "$work/b" "--no-display-prompt"
+greedy -p "Once upon a time" -n 24 -np 3 >"$work/b"
+cat "$work/a" "$work/a" "$work/a" >"$work/c"; same "$work/b" "$work/c" "three sequences"
+greedy -p 'a\nb' -n 1 >"$work/b"; [ "$(wc -l <"$work/b")" -ge 2 ] && ok || fail "--escape"
+greedy -p 'a\nb' -n 0 --no-escape >"$work/b"
+[ "$(cat "$work/b")" = 'a\nb' ] && ok || fail "--no-escape: $(cat "$work/b")"
+for seed in 7 7 8; do
+    "$tandem" run -m "$model" -p "Once" -n 40 --seed $seed --temp 1.5 -c 256 >"$work/s$seed.new" \
+        2>"$work/err"
+    grep -q "seed $seed" "$work/err" || fail "seed $seed is not printed"
+    if [ -e "$work/s$seed" ]; then same "$work/s$seed" "$work/s$seed.new" "same seed"; fi
+    mv "$work/s$seed.new" "$work/s$seed"
+done
+cmp -s "$work/s7" "$work/s8" && fail "another seed gives the same text"
+grep -q "t/s" "$work/err" && ok || fail "no timings: $(cat "$work/err")"
+
+# --- The context: full, or shifted; prompts that do not fit
+"$tandem" run -m "$model" -p "Once" -c 32 -n 100 --ignore-eos --temp 0 >"$work/out" 2>"$work/err"
+grep -q "the context is full" "$work/err" && ok || fail "full: $(cat "$work/err")"
+"$tandem" run -m "$model" -p "Once" -c 32 -n 100 --ignore-eos --temp 0 --context-shift --keep 2 \
+    >"$work/out" 2>"$work/err"
+grep -q "100 tokens in" "$work/err" && grep -q "shifted" "$work/err" && ok ||
+    fail "shift: $(cat "$work/err")"
+"$tandem" run -m "$model" -p "Once upon a time" -c 60 -n 80 --ignore-eos --context-shift -np 3 \
+    >"$work/out" 2>"$work/err"
+grep -q "240 tokens in" "$work/err" && ok || fail "shift of three: $(cat "$work/err")"
+expect 1 "raise ctx-size" run -m "$model" -p "Once upon a time there was a little dog" -c 4
+
+# --- In steady decoding nothing is built, planned or allocated
+"$tandem" run -m "$model" -p "Once" -n 32 --ignore-eos -c 128 --profile >"$work/out" 2>"$work/err"
+sed -n '/per token when steady/,$p' "$work/err" | tail -n +2 >"$work/counters"
+[ "$(wc -l <"$work/counters")" -ge 5 ] && ! grep -qv ' 0$' "$work/counters" && ok ||
+    fail "counters: $(cat "$work/err")"
+
+# --- What cannot be read or written
+expect 1 "No such file" run -m "$work/none.gguf" -p x
+expect 1 "$work" run -m "$work" -p x
+expect 1 "cannot be read" run -m "$model" -f "$work/none"
+expect 1 "cannot be read" run -m "$model" -f "$work"
+head -c 100000 "$model" >"$work/cut.gguf"
+expect 1 "cut.gguf" run -m "$work/cut.gguf" -p x
+head -c 1 "$model" >"$work/cut.gguf"
+expect 1 "cut.gguf" tokenize -m "$work/cut.gguf" -p x
+expect 1 "none.ini" run -m "$model" -p x --config "$work/none.ini"
+expect 2 "no such device" run -m "$model" -p x --device gpu7
+expect 0 "" run -m "$model" -p x -n 1 -c 64 --device cpu0
+expect 1 "reserve" run -m "$model" -p x --reserve 900G
+if [ -w /dev/full ]; then
+    "$tandem" run -m "$model" -p x -n 4 -c 64 --quiet >/dev/full 2>"$work/err"
+    [ $? = 1 ] && grep -q "standard output" "$work/err" && ok || fail "full disk: $(cat "$work/err")"
+    "$tandem" tokenize -m "$model" -p x >/dev/full 2>"$work/err"
+    [ $? = 1 ] && grep -q "standard output" "$work/err" && ok || fail "full disk: $(cat "$work/err")"
+    expect 1 "No space left" logits -m "$model" --tokens 1,2 -o /dev/full
+fi
+{ "$tandem" run -m "$model" -p x -n 100 -c 128 --ignore-eos --quiet 2>"$work/err"; echo $? \
+    >"$work/code"; } | head -c 1 >"$work/out"
+[ "$(cat "$work/code")" = 1 ] && grep -q "Broken pipe" "$work/err" && ok ||
+    fail "closed pipe: $(cat "$work/code" "$work/err")"
+
+# --- logits: whole or not at all
+"$tandem" logits -m "$model" --tokens 1,2,3 -o "$work/l.f32" >"$work/out" || fail "logits"
+read -r n_tok n_vocab <"$work/out"
+[ "$n_tok" = 3 ] && [ "$(wc -c <"$work/l.f32")" = $((4 * n_tok * n_vocab)) ] && ok ||
+    fail "logits: $(cat "$work/out"), $(wc -c <"$work/l.f32") bytes"
+printf '1 2\n3\n' >"$work/ids"
+"$tandem" logits -m "$model" --tokens @"$work/ids" -o "$work/m.f32" >"$work/out"
+same "$work/l.f32" "$work/m.f32" "--tokens @FILE"
+expect 2 "bad value" logits -m "$model" --tokens 1,x -o "$work/m.f32"
+expect 1 "cannot be read" logits -m "$model" --tokens @"$work/none" -o "$work/m.f32"
+expect 1 "is not in the vocabulary" logits -m "$model" --tokens 1,$n_vocab -o "$work/m.f32"
+expect 1 "cannot be written" logits -m "$model" --tokens 1 -o "$work/no/folder"
+expect 1 "too small for 3 tokens" logits -m "$model" --tokens 1,2,3 -c 2 -o "$work/m.f32"
+(
+    ulimit -f 1 2>/dev/null || exit 3
+    "$tandem" logits -m "$model" --tokens 1-40 -o "$work/m.f32" >"$work/out" 2>"$work/err"
+    [ $? = 1 ] || exit 1
+)
+case $? in 0) ok ;; 3) echo "skipped: no limit on the size of files" ;; *) fail "file too large" ;; esac
+same "$work/l.f32" "$work/m.f32" "the older file after a failure"
+ls "$work"/*.tmp >/dev/null 2>&1 && fail "left behind: $(ls "$work"/*.tmp)"
+
+# --- tokenize, there and back
+text='The cat said: "Hello, 123 wörld!" '
+"$tandem" tokenize -m "$model" -p "$text" --ids >"$work/ids" && "$tandem" tokenize -m "$model" \
+    --decode @"$work/ids" >"$work/out"
+[ "$(cat "$work/out")" = "$text" ] && ok || fail "tokenize: $(cat "$work/ids" "$work/out")"
+n=$(tr ',' '\n' <"$work/ids" | wc -l)
+expect 0 "$n tokens" tokenize -m "$model" -p "$text" --show-count
+expect 1 "999999" tokenize -m "$model" --decode 999999
+
+# --- bench: rows and forms
+bench() { "$tandem" bench -m "$model" -p 8 -n 4 -pg 8,4 -r 2 "$@" 2>"$work/err"; }
+bench -d 0,16 -ctk f16,q8_0 -t 1 >"$work/out" || fail "bench: $(cat "$work/err")"
+[ "$(wc -l <"$work/out")" = 14 ] && ok || fail "bench: $(cat "$work/out")"
+for word in "pp8 |" "tg4 |" "pp8+tg4 |" "pp8 @ d16 |" "pp8+tg4 @ d16 |" "type_k" " ± "; do
+    grep -qF "$word" "$work/out" && ok || fail "bench: no '$word' in: $(cat "$work/out")"
+done
+grep -q "n_ubatch" "$work/out" && fail "bench: a column at its default"
+bench -o csv >"$work/out"
+[ "$(wc -l <"$work/out")" = 4 ] && grep -q '"avg_ts"' "$work/out" && ok || fail "csv"
+if command -v python3 >/dev/null; then
+    bench -o json | python3 -c '
+import json, sys
+rows = json.load(sys.stdin)
+assert [(r["n_prompt"], r["n_gen"]) for r in rows] == [(8, 0), (0, 4), (8, 4)]
+assert all(len(r["samples_ns"]) == 2 and r["avg_ts"] > 0 for r in rows)' && ok || fail "json"
+    bench -o jsonl | python3 -c '
+import json, sys
+assert len([json.loads(line) for line in sys.stdin]) == 3' && ok || fail "jsonl"
+else
+    echo "skipped: no python3 to read JSON with"
+fi
+
+# --- devices: a plugin that fails says why, and the rest go on
+expect 0 "cpu0" devices
+mkdir "$work/plugins"
+echo "no plugin" >"$work/plugins/broken.so"
+expect 0 "broken.so" devices --plugin-path "$work/plugins"
+grep -q "cpu0" "$work/out" && ok || fail "a broken plugin hides the others"
+cp "$work/plugins/broken.so" "$work/plugins/cpu.so"
+expect 1 "plugins/cpu.so" run -m "$model" -p x --plugin-path "$work/plugins"
+
+# --- Configuration: from anywhere, and groups are refused by name
+(cd / && "$tandem" run --config "$source/conf/demo.ini" -p "Once" -n 2 --quiet) >"$work/out" \
+    2>"$work/err" && ok || fail "conf/demo.ini: $(cat "$work/err")"
+printf 'model = %s\n[device a]\nplugin = cpu\nthreads = 1\n[device b]\nplugin = cpu\n[group ab]\nmembers = a, b\n' \
+    "$model" >"$work/group.ini"
+expect 1 "meta" run --config "$work/group.ini" -p x
+expect 0 "" run --config "$work/group.ini" -p x -n 1 -c 64 --device b
+printf '[device a]\nplugin = nope\n' >"$work/nope.ini"
+expect 1 "nope.so" run --config "$work/nope.ini" -m "$model" -p x
+
+# --- Ctrl-C: ends cleanly, with timings
+"$tandem" run -m "$model" -p "Once" -c 64 --ignore-eos --context-shift >"$work/out" 2>"$work/err" &
+pid=$!
+i=0
+while [ "$(wc -c <"$work/out")" -lt 40 ] && [ $i -lt 100 ]; do sleep 0.1; i=$((i + 1)); done
+kill -INT $pid
+wait $pid
+code=$?
+[ $code = 130 ] && grep -q "interrupted" "$work/err" && grep -q "t/s" "$work/err" && ok ||
+    fail "Ctrl-C: exit code $code: $(cat "$work/err")"
+
+echo "$passed checks passed, $failed failed"
+[ "$failed" = 0 ]
