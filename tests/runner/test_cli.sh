@@ -5,7 +5,8 @@
 # failure says one line and leaves nothing behind.
 #   test_cli.sh TANDEM MODEL.gguf SOURCE_ROOT
 set -u
-tandem=$1 model=$2 source=$3
+case $1 in /*) tandem=$1 ;; *) tandem=$PWD/$1 ;; esac
+model=$2 source=$3
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 failed=0
@@ -37,7 +38,7 @@ expect() {
 # same A B WHAT
 same() { if cmp -s "$1" "$2"; then ok; else fail "$3: $1 and $2 differ"; fi; }
 
-greedy() { "$tandem" run -m "$model" --temp 0 --quiet -c 256 "$@" 2>"$work/err"; }
+greedy() { "$tandem" run -m "$model" -t 1 --temp 0 --quiet -c 256 "$@" 2>"$work/err"; }
 
 # --- Help, versions, wrong words
 expect 0 "tandem 0." --version
@@ -73,7 +74,7 @@ greedy -p 'a\nb' -n 1 >"$work/b"; [ "$(wc -l <"$work/b")" -ge 2 ] && ok || fail 
 greedy -p 'a\nb' -n 0 --no-escape >"$work/b"
 [ "$(cat "$work/b")" = 'a\nb' ] && ok || fail "--no-escape: $(cat "$work/b")"
 for seed in 7 7 8; do
-    "$tandem" run -m "$model" -p "Once" -n 40 --seed $seed --temp 1.5 -c 256 >"$work/s$seed.new" \
+    "$tandem" run -m "$model" -p "Once" -n 40 -t 1 --seed $seed --temp 1.5 -c 256 >"$work/s$seed.new" \
         2>"$work/err"
     grep -q "seed $seed" "$work/err" || fail "seed $seed is not printed"
     if [ -e "$work/s$seed" ]; then same "$work/s$seed" "$work/s$seed.new" "same seed"; fi
@@ -83,13 +84,13 @@ cmp -s "$work/s7" "$work/s8" && fail "another seed gives the same text"
 grep -q "t/s" "$work/err" && ok || fail "no timings: $(cat "$work/err")"
 
 # --- The context: full, or shifted; prompts that do not fit
-"$tandem" run -m "$model" -p "Once" -c 32 -n 100 --ignore-eos --temp 0 >"$work/out" 2>"$work/err"
+"$tandem" run -m "$model" -t 1 -p "Once" -c 32 -n 100 --ignore-eos --temp 0 >"$work/out" 2>"$work/err"
 grep -q "the context is full" "$work/err" && ok || fail "full: $(cat "$work/err")"
-"$tandem" run -m "$model" -p "Once" -c 32 -n 100 --ignore-eos --temp 0 --context-shift --keep 2 \
+"$tandem" run -m "$model" -t 1 -p "Once" -c 32 -n 100 --ignore-eos --temp 0 --context-shift --keep 2 \
     >"$work/out" 2>"$work/err"
 grep -q "100 tokens in" "$work/err" && grep -q "shifted" "$work/err" && ok ||
     fail "shift: $(cat "$work/err")"
-"$tandem" run -m "$model" -p "Once upon a time" -c 60 -n 80 --ignore-eos --context-shift -np 3 \
+"$tandem" run -m "$model" -t 1 -p "Once upon a time" -c 60 -n 80 --ignore-eos --context-shift -np 3 \
     >"$work/out" 2>"$work/err"
 grep -q "240 tokens in" "$work/err" && ok || fail "shift of three: $(cat "$work/err")"
 expect 1 "raise ctx-size" run -m "$model" -p "Once upon a time there was a little dog" -c 4
