@@ -9,9 +9,6 @@
 #include "core/counters.h"
 #include "core/runtime_internal.h"
 
-/* Bytes that a copy or fill through the host moves at a time. */
-#define STAGING_SIZE ((uint64_t)1 << 20)
-
 const char *tdm_dev_name(const tdm_dev *dev) {
     return dev->name;
 }
@@ -76,7 +73,7 @@ tdm_status tdm_mem_fill(const tdm_mem *mem, uint64_t off, uint64_t size, uint8_t
                         tdm_error *err) {
     const tdm_buffer_ops *ops = buffer_ops(mem->dev);
     if (TDM_HAS(ops, fill)) return ops->fill(mem->buffer, off, size, byte, err);
-    uint64_t chunk = size < STAGING_SIZE ? size : STAGING_SIZE;
+    uint64_t chunk = size < TDM_STAGING_SIZE ? size : TDM_STAGING_SIZE;
     void *staging = malloc(chunk > 0 ? chunk : 1);
     if (staging == NULL) return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "fill: out of memory");
     memset(staging, byte, chunk);
@@ -88,24 +85,50 @@ tdm_status tdm_mem_fill(const tdm_mem *mem, uint64_t off, uint64_t size, uint8_t
     return status;
 }
 
-tdm_status tdm_mem_copy(const tdm_mem *dst, uint64_t dst_off, const tdm_mem *src, uint64_t src_off,
-                        uint64_t size, tdm_error *err) {
+/* The host's address of a range; NULL where there is none, or where the range leaves the buffer,
+ * which the plugin's own functions then refuse. */
+static uint8_t *host_range(const tdm_mem *mem, uint64_t off, uint64_t size) {
+    uint8_t *host = tdm_mem_host_pointer(mem);
+    return host != NULL && off <= mem->size && size <= mem->size - off ? host + off : NULL;
+}
+
+/* True where the bytes need no staging; *status is the copy's then. */
+static bool copy_direct(const tdm_mem *dst, uint64_t dst_off, const tdm_mem *src, uint64_t src_off,
+                        uint64_t size, tdm_status *status, tdm_error *err) {
     const tdm_buffer_ops *ops = buffer_ops(dst->dev);
+    uint8_t *host;
     if (dst->dev == src->dev && TDM_HAS(ops, copy))
-        return ops->copy(dst->buffer, dst_off, src->buffer, src_off, size, err);
-    /* One side that the host can address saves the staging copy. */
-    const uint8_t *from = tdm_mem_host_pointer(src);
-    if (from != NULL && src_off <= src->size && size <= src->size - src_off)
-        return ops->upload(dst->buffer, dst_off, from + src_off, size, err);
-    uint64_t chunk = size < STAGING_SIZE ? size : STAGING_SIZE;
-    void *staging = malloc(chunk > 0 ? chunk : 1);
-    if (staging == NULL) return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "copy: out of memory");
+        *status = ops->copy(dst->buffer, dst_off, src->buffer, src_off, size, err);
+    else if ((host = host_range(src, src_off, size)) != NULL)
+        *status = tdm_mem_upload(dst, dst_off, host, size, err);
+    else if ((host = host_range(dst, dst_off, size)) != NULL)
+        *status = tdm_mem_download(src, src_off, host, size, err);
+    else
+        return false;
+    return true;
+}
+
+tdm_status tdm_mem_copy_staged(const tdm_mem *dst, uint64_t dst_off, const tdm_mem *src,
+                               uint64_t src_off, uint64_t size, void *staging,
+                               uint64_t staging_size, tdm_error *err) {
     tdm_status status = TDM_OK;
-    for (uint64_t at = 0; at < size && status == TDM_OK; at += chunk) {
-        uint64_t n = size - at < chunk ? size - at : chunk;
+    if (copy_direct(dst, dst_off, src, src_off, size, &status, err)) return status;
+    for (uint64_t at = 0; at < size && status == TDM_OK; at += staging_size) {
+        uint64_t n = size - at < staging_size ? size - at : staging_size;
         status = tdm_mem_download(src, src_off + at, staging, n, err);
         if (status == TDM_OK) status = tdm_mem_upload(dst, dst_off + at, staging, n, err);
     }
+    return status;
+}
+
+tdm_status tdm_mem_copy(const tdm_mem *dst, uint64_t dst_off, const tdm_mem *src, uint64_t src_off,
+                        uint64_t size, tdm_error *err) {
+    tdm_status status = TDM_OK;
+    if (size == 0 || copy_direct(dst, dst_off, src, src_off, size, &status, err)) return status;
+    uint64_t chunk = size < TDM_STAGING_SIZE ? size : TDM_STAGING_SIZE;
+    void *staging = malloc(chunk);
+    if (staging == NULL) return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "copy: out of memory");
+    status = tdm_mem_copy_staged(dst, dst_off, src, src_off, size, staging, chunk, err);
     free(staging);
     return status;
 }

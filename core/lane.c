@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "core/counters.h"
+#include "core/runtime_internal.h"
 
 /* What a core thread needs to run one computation; it lives in the plan, so that submitting
  * allocates nothing. */
@@ -49,9 +50,12 @@ static void job_run(tdm_lane *lane, lane_job *job) {
     for (int32_t i = 0; i < job->n_wait && status == TDM_OK; i++)
         status = tdm_semaphore_ops.wait(job->waits[i].semaphore, job->waits[i].value,
                                         TDM_WAIT_FOREVER, &err);
-    if (status == TDM_OK)
+    if (status == TDM_OK) {
+        pthread_mutex_lock(&lane->dev->sync_mutex);
         status = tdm_dev_plugin(lane->dev)->device->graph_compute_sync(
             tdm_dev_handle(lane->dev), graph, job->bindings, graph->n_slot, &err);
+        pthread_mutex_unlock(&lane->dev->sync_mutex);
+    }
     tdm_point signals[TDM_LANE_MAX_POINTS];
     int32_t n_signal = job->n_signal;
     memcpy(signals, job->signals, sizeof signals);
@@ -175,7 +179,8 @@ static tdm_status job_submit(tdm_lane *lane, tdm_lane_plan *plan, const tdm_bind
     lane_job *job = &plan->job;
     pthread_mutex_lock(&lane->mutex);
     while (job->is_queued) pthread_cond_wait(&lane->changed, &lane->mutex);
-    memcpy(job->bindings, bindings, (size_t)plan->graph->n_slot * sizeof *bindings);
+    if (plan->graph->n_slot > 0)
+        memcpy(job->bindings, bindings, (size_t)plan->graph->n_slot * sizeof *bindings);
     if (n_wait > 0) memcpy(job->waits, waits, (size_t)n_wait * sizeof *waits);
     if (n_signal > 0) memcpy(job->signals, signals, (size_t)n_signal * sizeof *signals);
     job->n_wait = n_wait;

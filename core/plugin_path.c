@@ -8,6 +8,7 @@
  */
 #include "core/plugin_path.h"
 
+#include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -44,6 +45,20 @@ static tdm_status list_add(tdm_plugin_path *path, const char *list, const char *
     }
 }
 
+/* As folder_add, unless the folder is in the list already, perhaps under another name: a plugin
+ * that fails would be tried, and complained of, twice. */
+static tdm_status folder_add_once(tdm_plugin_path *path, const char *folder, tdm_error *err) {
+    char *real = realpath(folder, NULL);
+    bool is_known = false;
+    for (int32_t i = 0; i < path->n_folder && real != NULL && !is_known; i++) {
+        char *other = realpath(path->folders[i], NULL);
+        is_known = other != NULL && strcmp(other, real) == 0;
+        free(other);
+    }
+    free(real);
+    return is_known ? TDM_OK : folder_add(path, folder, strlen(folder), err);
+}
+
 static tdm_status program_relative_add(tdm_plugin_path *path, tdm_error *err) {
     char program[4096], folder[4200];
     ssize_t len = readlink("/proc/self/exe", program, sizeof program - 1);
@@ -52,11 +67,11 @@ static tdm_status program_relative_add(tdm_plugin_path *path, tdm_error *err) {
     char *slash = strrchr(program, '/');
     if (slash == NULL) return TDM_OK;
     *slash = 0;
-    int n = snprintf(folder, sizeof folder, "%s/../lib/tandem/plugins", program);
-    tdm_status status = folder_add(path, folder, (size_t)n, err);
+    snprintf(folder, sizeof folder, "%s/../lib/tandem/plugins", program);
+    tdm_status status = folder_add_once(path, folder, err);
     if (status != TDM_OK) return status;
-    n = snprintf(folder, sizeof folder, "%s/../plugins", program);
-    return folder_add(path, folder, (size_t)n, err);
+    snprintf(folder, sizeof folder, "%s/../plugins", program);
+    return folder_add_once(path, folder, err);
 }
 
 tdm_status tdm_plugin_path_collect(const char *configured, tdm_plugin_path *path_out,
@@ -66,8 +81,7 @@ tdm_status tdm_plugin_path_collect(const char *configured, tdm_plugin_path *path
     if (status == TDM_OK)
         status = list_add(&path, getenv("TANDEM_PLUGIN_PATH"), "TANDEM_PLUGIN_PATH", err);
     if (status == TDM_OK) status = program_relative_add(&path, err);
-    if (status == TDM_OK)
-        status = folder_add(&path, TDM_INSTALLED_PLUGIN_DIR, strlen(TDM_INSTALLED_PLUGIN_DIR), err);
+    if (status == TDM_OK) status = folder_add_once(&path, TDM_INSTALLED_PLUGIN_DIR, err);
     if (status != TDM_OK) {
         tdm_plugin_path_free(&path);
         return status;

@@ -9,6 +9,7 @@
 #include <dlfcn.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "core/runtime_internal.h"
 
@@ -26,13 +27,15 @@ tdm_status tdm_runtime_create(const tdm_runtime_params *params, tdm_runtime **ru
                               tdm_error *err) {
     tdm_runtime *rt = calloc(1, sizeof *rt);
     if (rt == NULL) return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "runtime: out of memory");
-    if (TDM_FIELD(params, log_level)) {
-        rt->log = params->log;
-        rt->log_context = params->log_context;
-        rt->log_level = params->log_level;
+    tdm_runtime_params p = {0};
+    if (params != NULL) {
+        size_t size = params->struct_size;
+        memcpy(&p, params, size > 0 && size < sizeof p ? size : sizeof p);
     }
-    tdm_status status =
-        tdm_plugin_path_collect(params != NULL ? params->plugin_path : NULL, &rt->path, err);
+    rt->log = p.log;
+    rt->log_context = p.log_context;
+    rt->log_level = p.log_level;
+    tdm_status status = tdm_plugin_path_collect(p.plugin_path, &rt->path, err);
     if (status != TDM_OK) {
         free(rt);
         return status;
@@ -53,7 +56,8 @@ static void plugin_unload(tdm_loaded_plugin *loaded) {
 
 /* Says which of the required slots is missing; NULL when all are there. */
 static const char *plugin_missing_slot(const tdm_plugin *p) {
-    if (!TDM_HAS(p, name)) return "name";
+    if (!TDM_HAS(p, name) || p->name[0] == 0) return "name";
+    if (TDM_HAS(p, init) && !TDM_HAS(p, deinit)) return "deinit (init is there)";
     if (!TDM_HAS(p, device)) return "device";
     if (!TDM_HAS(p, buffer)) return "buffer";
     if (!TDM_HAS(p->device, count)) return "device.count";
@@ -85,7 +89,37 @@ static tdm_plugin_entry_fn entry_find(void *object) {
     return entry;
 }
 
-static tdm_status plugin_start(tdm_loaded_plugin *loaded, tdm_error *err) {
+/* What a plugin said of its failure; its status where it said nothing. */
+static const char *reason_of(tdm_status status, const tdm_error *said) {
+    return said->message[0] != 0 ? said->message : tdm_status_text(status);
+}
+
+static tdm_loaded_plugin *plugin_find(const tdm_runtime *rt, const char *name) {
+    for (int32_t i = 0; i < rt->n_plugin; i++)
+        if (strcmp(rt->plugins[i]->plugin->name, name) == 0) return rt->plugins[i];
+    return NULL;
+}
+
+/* Whether the table may be used under the name it has. `name` is what the plugin should be called,
+ * NULL for whatever it calls itself. */
+static tdm_status plugin_check(const tdm_loaded_plugin *loaded, const tdm_plugin *plugin,
+                               const char *name, tdm_error *err) {
+    const char *missing = plugin_missing_slot(plugin);
+    if (missing != NULL)
+        return tdm_fail(err, TDM_UNSUPPORTED, "plugin %s: required slot %s is missing",
+                        loaded->file, missing);
+    if (name != NULL && strcmp(plugin->name, name) != 0)
+        return tdm_fail(err, TDM_FAILED_PRECONDITION,
+                        "plugin %s: calls itself '%s'; the file's name must be the plugin's",
+                        loaded->file, plugin->name);
+    const tdm_loaded_plugin *other = plugin_find(loaded->rt, plugin->name);
+    if (other != NULL)
+        return tdm_fail(err, TDM_FAILED_PRECONDITION, "plugin %s: '%s' is loaded already, from %s",
+                        loaded->file, plugin->name, other->file);
+    return TDM_OK;
+}
+
+static tdm_status plugin_start(tdm_loaded_plugin *loaded, const char *name, tdm_error *err) {
     tdm_error inner = {0};
     loaded->object = dlopen(loaded->file, RTLD_NOW | RTLD_LOCAL);
     if (loaded->object == NULL) {
@@ -103,21 +137,21 @@ static tdm_status plugin_start(tdm_loaded_plugin *loaded, tdm_error *err) {
     tdm_status status = entry(&loaded->host, &plugin, &inner);
     if (status != TDM_OK || plugin == NULL)
         return tdm_fail(err, status != TDM_OK ? status : TDM_INTERNAL, "plugin %s: entry: %s",
-                        loaded->file, status != TDM_OK ? inner.message : "gave no table");
-    const char *missing = plugin_missing_slot(plugin);
-    if (missing != NULL)
-        return tdm_fail(err, TDM_UNSUPPORTED, "plugin %s: required slot %s is missing",
-                        loaded->file, missing);
+                        loaded->file,
+                        status != TDM_OK ? reason_of(status, &inner) : "gave no table");
+    status = plugin_check(loaded, plugin, name, err);
+    if (status != TDM_OK) return status;
     if (plugin->init != NULL) {
         status = plugin->init(&loaded->host, &loaded->instance, &inner);
         if (status != TDM_OK)
-            return tdm_fail(err, status, "plugin %s: init: %s", loaded->file, inner.message);
+            return tdm_fail(err, status, "plugin %s: init: %s", loaded->file,
+                            reason_of(status, &inner));
     }
     loaded->plugin = plugin; /* from here on deinit is due */
     return TDM_OK;
 }
 
-tdm_status tdm_runtime_load_file(tdm_runtime *rt, const char *path, tdm_error *err) {
+static tdm_status file_load(tdm_runtime *rt, const char *path, const char *name, tdm_error *err) {
     if (rt->n_plugin == TDM_MAX_PLUGINS)
         return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "plugin %s: %d plugins are loaded already",
                         path, TDM_MAX_PLUGINS);
@@ -128,7 +162,7 @@ tdm_status tdm_runtime_load_file(tdm_runtime *rt, const char *path, tdm_error *e
     }
     loaded->rt = rt;
     tdm_host_table_fill(loaded);
-    tdm_status status = plugin_start(loaded, err);
+    tdm_status status = plugin_start(loaded, name, err);
     if (status != TDM_OK) {
         plugin_unload(loaded);
         return status;
@@ -137,47 +171,45 @@ tdm_status tdm_runtime_load_file(tdm_runtime *rt, const char *path, tdm_error *e
     return TDM_OK;
 }
 
-static tdm_loaded_plugin *plugin_find(const tdm_runtime *rt, const char *name) {
-    for (int32_t i = 0; i < rt->n_plugin; i++)
-        if (strcmp(rt->plugins[i]->plugin->name, name) == 0) return rt->plugins[i];
-    return NULL;
+tdm_status tdm_runtime_load_file(tdm_runtime *rt, const char *path, tdm_error *err) {
+    return file_load(rt, path, NULL, err);
 }
 
 tdm_status tdm_runtime_load(tdm_runtime *rt, const char *name, tdm_error *err) {
     if (plugin_find(rt, name) != NULL) return TDM_OK;
     char *file = NULL;
     tdm_status status = tdm_plugin_path_find(&rt->path, name, &file, err);
-    if (status == TDM_OK) status = tdm_runtime_load_file(rt, file, err);
-    if (status == TDM_OK && plugin_find(rt, name) == NULL)
-        status = tdm_fail(err, TDM_FAILED_PRECONDITION,
-                          "plugin %s: calls itself '%s'; the file's name must be the plugin's",
-                          file, rt->plugins[rt->n_plugin - 1]->plugin->name);
+    if (status == TDM_OK) status = file_load(rt, file, name, err);
     free(file);
     return status;
 }
 
+/* Loads FOLDER/NAME.so, or FOLDER/NAME/NAME.so as in a build folder, where there is such a file. */
+static void folder_entry_load(tdm_runtime *rt, const char *folder, const char *entry) {
+    char name[256], file[8192];
+    size_t len = strlen(entry);
+    if (entry[0] == '.' || len >= sizeof name) return;
+    bool is_file = len > 3 && strcmp(entry + len - 3, ".so") == 0;
+    if (is_file) len -= 3;
+    memcpy(name, entry, len);
+    name[len] = 0;
+    int n = is_file ? snprintf(file, sizeof file, "%s/%s.so", folder, name)
+                    : snprintf(file, sizeof file, "%s/%s/%s.so", folder, name, name);
+    if (n < 0 || (size_t)n >= sizeof file || access(file, R_OK) != 0) return;
+    tdm_error reason = {0};
+    if (plugin_find(rt, name) == NULL && file_load(rt, file, name, &reason) != TDM_OK)
+        tdm_runtime_log(rt, TDM_LOG_WARN, "%s", reason.message);
+}
+
 static void folder_load(tdm_runtime *rt, const char *folder) {
-    DIR *dir = opendir(folder);
-    if (dir == NULL) return;
-    for (struct dirent *entry; (entry = readdir(dir)) != NULL;) {
-        char name[256];
-        size_t len = strlen(entry->d_name);
-        if (entry->d_name[0] == '.') continue;
-        if (len > 3 && strcmp(entry->d_name + len - 3, ".so") == 0) len -= 3;
-        snprintf(name, sizeof name, "%.*s", (int)len, entry->d_name);
-        char file[8192];
-        if (entry->d_name[len] == 0) /* a build folder's plugins/NAME/NAME.so */
-            snprintf(file, sizeof file, "%s/%s/%s.so", folder, name, name);
-        else
-            snprintf(file, sizeof file, "%s/%s.so", folder, name);
-        FILE *probe = fopen(file, "rb");
-        if (probe == NULL) continue;
-        fclose(probe);
-        tdm_error reason = {0};
-        if (plugin_find(rt, name) == NULL && tdm_runtime_load_file(rt, file, &reason) != TDM_OK)
-            tdm_runtime_log(rt, TDM_LOG_WARN, "%s", reason.message);
+    struct dirent **entries = NULL;
+    /* In order of name, so that lists of devices are the same on every machine. */
+    int n = scandir(folder, &entries, NULL, alphasort);
+    for (int i = 0; i < n; i++) {
+        folder_entry_load(rt, folder, entries[i]->d_name);
+        free(entries[i]);
     }
-    closedir(dir);
+    free(entries);
 }
 
 tdm_status tdm_runtime_load_all(tdm_runtime *rt, int32_t *n_out, tdm_error *err) {
@@ -221,6 +253,7 @@ static void dev_free(tdm_dev *dev) {
     free(dev->options);
     free(dev->name);
     free(dev->plugin_name);
+    pthread_mutex_destroy(&dev->sync_mutex);
     free(dev);
 }
 
@@ -234,6 +267,10 @@ static tdm_dev *dev_find(const tdm_runtime *rt, const char *name) {
 static tdm_dev *dev_copy_spec(tdm_runtime *rt, const tdm_device_spec *spec) {
     tdm_dev *dev = calloc(1, sizeof *dev);
     if (dev == NULL) return NULL;
+    if (pthread_mutex_init(&dev->sync_mutex, NULL) != 0) {
+        free(dev);
+        return NULL;
+    }
     dev->rt = rt;
     dev->index = spec->index;
     dev->name = strdup(spec->name);
@@ -290,9 +327,12 @@ tdm_status tdm_runtime_open(tdm_runtime *rt, const char *name, tdm_dev **dev_out
         dev->is_opening = true;
         status = from->plugin->device->open(from->instance, &params, &dev->device, &inner);
         dev->is_opening = false;
-        if (status != TDM_OK) {
+        if (status != TDM_OK || dev->device == NULL) {
             dev->device = NULL;
-            return tdm_fail(err, status, "device '%s': %s", name, inner.message);
+            if (status == TDM_OK)
+                return tdm_fail(err, TDM_INTERNAL, "device '%s': plugin %s opened nothing", name,
+                                dev->plugin_name);
+            return tdm_fail(err, status, "device '%s': %s", name, reason_of(status, &inner));
         }
         dev->from = from;
         dev->open_rank = rt->n_opened++;

@@ -20,7 +20,7 @@ typedef struct tdm_runtime_params {
     const char *plugin_path; /* folders, separated by ':', searched first; NULL = none. Then the
                                 environment's TANDEM_PLUGIN_PATH, then the installed folder; never
                                 the current directory: relative and empty entries are refused */
-    tdm_log_fn log;          /* NULL: nothing is logged */
+    tdm_log_fn log;          /* NULL: nothing is logged. Called from any thread */
     void *log_context;
     int32_t log_level; /* the highest tdm_log_level passed on */
 } tdm_runtime_params;
@@ -35,9 +35,10 @@ void tdm_runtime_destroy(tdm_runtime *rt);
  * not loaded again. The error says which folders were searched, or why dlopen, the symbol, the
  * entry or init failed. [setup] */
 tdm_status tdm_runtime_load(tdm_runtime *rt, const char *name, tdm_error *err);
-/* Loads one file by path (for certify). [setup] */
+/* Loads one file by path (for certify), whatever the plugin calls itself, unless one of that name
+ * is loaded. [setup] */
 tdm_status tdm_runtime_load_file(tdm_runtime *rt, const char *path, tdm_error *err);
-/* Loads every plugin in every folder; the first of a name wins. One that fails is logged as a
+/* Loads every plugin in every folder, in order of name; the first of a name wins. One that fails is logged as a
  * warning with its reason, and the rest go on. *n_out (nullable) = plugins now loaded. [setup] */
 tdm_status tdm_runtime_load_all(tdm_runtime *rt, int32_t *n_out, tdm_error *err);
 

@@ -5,6 +5,8 @@
 #ifndef TANDEM_CORE_RUNTIME_INTERNAL_H
 #define TANDEM_CORE_RUNTIME_INTERNAL_H
 
+#include <pthread.h>
+
 #include "core/plugin_path.h"
 #include "core/runtime.h"
 
@@ -26,10 +28,12 @@ struct tdm_dev {
     int32_t index;
     tdm_option *options; /* strings owned */
     int32_t n_option;
-    tdm_loaded_plugin *from; /* NULL until open */
-    tdm_device *device;      /* NULL until open */
-    bool is_opening;         /* between the call of open and its return: finds cycles */
-    int32_t open_rank;       /* order in which opens finished; closing runs backwards */
+    tdm_loaded_plugin *from;    /* NULL until open */
+    tdm_device *device;         /* NULL until open */
+    bool is_opening;            /* between the call of open and its return: finds cycles */
+    int32_t open_rank;          /* order in which opens finished; closing runs backwards */
+    pthread_mutex_t sync_mutex; /* held during graph_compute_sync, which takes one call at a time
+                                   for a device, however many lanes it has */
 };
 
 struct tdm_runtime {
@@ -46,6 +50,12 @@ struct tdm_runtime {
 
 /* Fills the table through which `loaded` reaches the host. */
 void tdm_host_table_fill(tdm_loaded_plugin *loaded);
+/* tdm_mem_copy with the caller's staging memory, so that it allocates nothing; staging_size > 0. */
+tdm_status tdm_mem_copy_staged(const tdm_mem *dst, uint64_t dst_off, const tdm_mem *src,
+                               uint64_t src_off, uint64_t size, void *staging,
+                               uint64_t staging_size, tdm_error *err);
+/* Bytes that a copy or fill through the host moves at a time. */
+#define TDM_STAGING_SIZE ((uint64_t)1 << 20)
 /* Logs one line through the runtime's own log. [any-thread] */
 TDM_PRINTF(3, 4)
 void tdm_runtime_log(const tdm_runtime *rt, int32_t level, const char *format, ...);

@@ -80,6 +80,7 @@ void tdm_scratch_destroy(tdm_scratch *s) {
         tdm_mem_free(&s->mem[d]);
     }
     tdm_semaphore_ops.destroy(s->semaphore);
+    free(s->staging);
     free(s);
 }
 
@@ -97,6 +98,16 @@ static tdm_status scratch_grow(tdm_scratch *s, int32_t d, uint64_t size, tdm_err
     tdm_mem_free(&s->mem[d]);
     s->mem[d] = grown;
     s->generation[d]++;
+    return TDM_OK;
+}
+
+static tdm_status staging_grow(tdm_scratch *s, uint64_t size, tdm_error *err) {
+    if (size > TDM_STAGING_SIZE) size = TDM_STAGING_SIZE;
+    if (s->staging_size >= size) return TDM_OK;
+    void *grown = realloc(s->staging, size);
+    if (grown == NULL) return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "schedule: out of memory");
+    s->staging = grown;
+    s->staging_size = size;
     return TDM_OK;
 }
 
@@ -153,11 +164,15 @@ static tdm_status stage_bind(tdm_schedule *c, stage *st, const tdm_slot_mem *wei
             b->off = temp_off[v->slot];
             continue;
         }
+        /* What an earlier stage brought to this device is still there. */
+        bool is_new = c->slot_off[st->dev][slot] == NOWHERE;
         b->off = border_place(c, st->dev, slot);
         if (v->kind == TDM_VALUE_OUTPUT) {
             c->slot_home[slot] = st->dev;
-        } else if (c->slot_home[slot] >= 0 && c->slot_home[slot] != st->dev) {
+        } else if (is_new && c->slot_home[slot] >= 0) {
             st->copies[st->n_copy++] = (stage_copy){slot, c->slot_home[slot]};
+            tdm_status status = staging_grow(c->scratch, b->size, err);
+            if (status != TDM_OK) return status;
         }
     }
     return TDM_OK;
@@ -371,9 +386,10 @@ static tdm_status stage_run(const tdm_schedule *c, const stage *st, tdm_error *e
     tdm_scratch *s = c->scratch;
     for (int32_t i = 0; i < st->n_copy; i++) {
         int32_t slot = st->copies[i].slot, from = st->copies[i].from;
-        tdm_status status = tdm_mem_copy(
+        tdm_status status = tdm_mem_copy_staged(
             &s->mem[st->dev], c->slot_off[st->dev][slot], &s->mem[from], c->slot_off[from][slot],
-            value_size(tdm_graph_value(c->graph, c->slot_value[slot])), err);
+            value_size(tdm_graph_value(c->graph, c->slot_value[slot])), s->staging, s->staging_size,
+            err);
         if (status != TDM_OK) return status;
     }
     tdm_point done = {s->semaphore, ++s->semaphore_value};

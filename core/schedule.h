@@ -3,7 +3,8 @@
  * schedule.h: runs a graph on a device with fallbacks.
  *
  * Each node is placed on the first of the devices that supports it, except that a node which reads
- * a WEIGHT or STATE goes where that lives. Neighbouring nodes of one device form a stage, a graph
+ * a WEIGHT or STATE goes where that lives; one that lives nowhere yet goes to the first device that
+ * supports every node which reads it. Neighbouring nodes of one device form a stage, a graph
  * and plan of their own; values that cross between stages are copied through the host. An op that
  * the first device refuses is reported once, by name and reason, in the runtime's log.
  *

@@ -17,6 +17,8 @@ struct tdm_scratch {
     uint64_t align[TDM_MAX_SCHEDULE_DEVICES];
     tdm_mem mem[TDM_MAX_SCHEDULE_DEVICES];
     uint32_t generation[TDM_MAX_SCHEDULE_DEVICES]; /* grows with each reallocation of mem */
+    void *staging;                                 /* for copies that cross the host */
+    uint64_t staging_size;
     tdm_semaphore *semaphore;
     uint64_t semaphore_value;        /* last value promised */
     uint8_t reported[TDM_OP_COUNT_]; /* bit d: a refusal of this op by devs[d] was logged */

@@ -4,7 +4,6 @@
  * the pieces is schedule.c's.
  */
 #include <stdlib.h>
-#include <string.h>
 
 #include "core/base/view.h"
 #include "core/schedule_internal.h"
@@ -20,18 +19,23 @@ static void refusal_report(tdm_scratch *s, int32_t dev, int32_t taken_by, const 
                     tdm_dev_name(s->devs[taken_by]));
 }
 
+/* The slot of the WEIGHT or STATE behind a node's source, or -1. */
+static int32_t src_slot(const tdm_graph *graph, const tdm_node *node, int32_t i) {
+    if (node->src[i] < 0) return -1;
+    tdm_view_place place;
+    tdm_view_resolve(graph, node->src[i], &place);
+    const tdm_value *base = tdm_graph_value(graph, place.base);
+    return base->kind == TDM_VALUE_WEIGHT || base->kind == TDM_VALUE_STATE ? base->slot : -1;
+}
+
 /* The device on which a WEIGHT or STATE that the node reads lives, or -1. *two is set where two
  * such values live apart. */
 static int32_t node_home(const tdm_graph *graph, const tdm_node *node, const int32_t *slot_dev,
                          bool *two) {
     int32_t home = -1;
     for (int32_t i = 0; i < node->n_src; i++) {
-        if (node->src[i] < 0) continue;
-        tdm_view_place place;
-        tdm_view_resolve(graph, node->src[i], &place);
-        const tdm_value *base = tdm_graph_value(graph, place.base);
-        if (base->kind != TDM_VALUE_WEIGHT && base->kind != TDM_VALUE_STATE) continue;
-        int32_t dev = slot_dev[base->slot];
+        int32_t slot = src_slot(graph, node, i);
+        int32_t dev = slot < 0 ? -1 : slot_dev[slot];
         if (dev < 0) continue;
         if (home >= 0 && home != dev) *two = true;
         home = dev;
@@ -42,14 +46,38 @@ static int32_t node_home(const tdm_graph *graph, const tdm_node *node, const int
 static void node_claim(const tdm_graph *graph, const tdm_node *node, int32_t dev,
                        int32_t *slot_dev) {
     for (int32_t i = 0; i < node->n_src; i++) {
-        if (node->src[i] < 0) continue;
-        tdm_view_place place;
-        tdm_view_resolve(graph, node->src[i], &place);
-        const tdm_value *base = tdm_graph_value(graph, place.base);
-        if ((base->kind == TDM_VALUE_WEIGHT || base->kind == TDM_VALUE_STATE) &&
-            slot_dev[base->slot] < 0)
-            slot_dev[base->slot] = dev;
+        int32_t slot = src_slot(graph, node, i);
+        if (slot >= 0 && slot_dev[slot] < 0) slot_dev[slot] = dev;
     }
+}
+
+static bool node_reads(const tdm_graph *graph, const tdm_node *node, int32_t slot) {
+    for (int32_t i = 0; i < node->n_src; i++)
+        if (src_slot(graph, node, i) == slot) return true;
+    return false;
+}
+
+/* Whether device d runs the node and every later one that reads a weight or state which the node
+ * would be the first to place: a cache that is written where it cannot be read, or a table that
+ * is looked up where it cannot be multiplied, would be in the wrong place. */
+static tdm_status supports_with_siblings(tdm_scratch *s, const tdm_graph *graph, int32_t index,
+                                         const int32_t *slot_dev, int32_t d, tdm_error *why) {
+    const tdm_node *node = tdm_graph_node(graph, index);
+    tdm_status status = tdm_dev_supports_op(s->devs[d], graph, index, why);
+    for (int32_t i = 0; i < node->n_src && status == TDM_OK; i++) {
+        int32_t slot = src_slot(graph, node, i);
+        if (slot < 0 || slot_dev[slot] >= 0) continue;
+        for (int32_t j = index + 1; j < graph->n_node && status == TDM_OK; j++) {
+            const tdm_node *other = tdm_graph_node(graph, j);
+            if (tdm_op_is_view(other->op) || !node_reads(graph, other, slot)) continue;
+            tdm_error inner = {0};
+            status = tdm_dev_supports_op(s->devs[d], graph, j, &inner);
+            if (status != TDM_OK)
+                tdm_fail(why, status, "shares its data with %s: %.200s", tdm_op_name(other->op),
+                         inner.message);
+        }
+    }
+    return status;
 }
 
 static const char *node_label(const tdm_graph *graph, const tdm_node *node) {
@@ -74,7 +102,7 @@ static tdm_status node_place(tdm_scratch *s, const tdm_graph *graph, int32_t ind
     for (int32_t d = 0; d < s->n_dev; d++) {
         tdm_error why = {0};
         if (home >= 0 && d != home) continue;
-        tdm_status status = tdm_dev_supports_op(s->devs[d], graph, index, &why);
+        tdm_status status = supports_with_siblings(s, graph, index, slot_dev, d, &why);
         if (status == TDM_OK) {
             if (d > 0 && home < 0) refusal_report(s, 0, d, node, first_reason);
             node_claim(graph, node, d, slot_dev);
@@ -82,8 +110,9 @@ static tdm_status node_place(tdm_scratch *s, const tdm_graph *graph, int32_t ind
             return TDM_OK;
         }
         if (d == 0) snprintf(first_reason, sizeof first_reason, "%.150s", why.message);
-        int n = snprintf(reasons + used, sizeof reasons - used, "%s%s: %s", used > 0 ? "; " : "",
-                         tdm_dev_name(s->devs[d]), why.message);
+        int n =
+            snprintf(reasons + used, sizeof reasons - used, "%s%s%s: %s", used > 0 ? "; " : "",
+                     tdm_dev_name(s->devs[d]), home >= 0 ? ", where its data is" : "", why.message);
         used += n > 0 ? (size_t)n : 0;
         if (used >= sizeof reasons) used = sizeof reasons - 1;
     }
