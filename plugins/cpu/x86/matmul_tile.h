@@ -56,6 +56,17 @@ INLINE void step_add(int kind, int n_bit, const v_u8 *codes, const v_f32 *scale,
     }
 }
 
+/* Asks for the `size` bytes that lie AHEAD of p. Decoding streams each weight once from memory, in
+ * more than one run of addresses at a time, which hardware prefetchers follow badly; with more
+ * tokens the weights come from a cache. */
+enum { AHEAD = 4096 };
+
+INLINE void weights_prefetch(const uint8_t *p, int size, int n_tok) {
+    if (n_tok > 2) return;
+    UNROLL
+    for (int i = 0; i < size; i += 64) _mm_prefetch((const void *)(p + AHEAD + i), _MM_HINT_T0);
+}
+
 INLINE void tile_clear(v_f32 *acc, int n_tok) {
     UNROLL
     for (int t = 0; t < n_tok; t++) acc[t] = v_zero();
@@ -105,6 +116,7 @@ INLINE void block32_tile(tdm_type type, const cpu_matmul_tile *tile, int t0, int
     tile_clear(acc, n_tok);
     for (int64_t b = 0; b < tile->n_block; b++, p += code_size, ps += scale_size) {
         v_u8 codes[N_VEC];
+        weights_prefetch(p, code_size, n_tok);
         v_f32 scale = v_load_f16(ps), min = v_zero();
         if (has_min) min = v_sub(min, v_load_f16(ps + 2 * V_LANE)); /* m is added */
         if (type == TDM_TYPE_Q8_0) {
@@ -149,6 +161,7 @@ INLINE void q45_K_tile(bool has_fifth, const cpu_matmul_tile *tile, int t0, int 
     tile_clear(acc, n_tok);
     for (int64_t b = 0; b < tile->n_block; b++, p += block_size) {
         v_f32 scale[8], min[8];
+        weights_prefetch(p, block_size, n_tok);
         q45_K_scales(p + scale_off, scale, min);
         for (int pair = 0; pair < 4; pair++) {
             const uint8_t *run = p + 32 * V_LANE * pair;
@@ -192,6 +205,7 @@ INLINE void q2_K_tile(const cpu_matmul_tile *tile, int t0, int n_tok) {
     v_f32 acc[V_TOK];
     tile_clear(acc, n_tok);
     for (int64_t b = 0; b < tile->n_block; b++, p += 84 * V_LANE) {
+        weights_prefetch(p, 84 * V_LANE, n_tok);
         v_f32 d = v_load_f16(p + 80 * V_LANE), dmin = v_load_f16(p + 82 * V_LANE);
         for (int half = 0; half < 2; half++) {
             v_f32 scale[8], min[8];
@@ -228,6 +242,7 @@ INLINE void q3_K_tile(const cpu_matmul_tile *tile, int t0, int n_tok) {
     v_f32 acc[V_TOK];
     tile_clear(acc, n_tok);
     for (int64_t b = 0; b < tile->n_block; b++, p += 108 * V_LANE, ps += 2 * V_LANE) {
+        weights_prefetch(p, 108 * V_LANE, n_tok);
         v_f32 d = v_load_f16(ps);
         for (int half = 0; half < 2; half++) {
             v_f32 scale[8];
@@ -265,6 +280,7 @@ INLINE void q6_K_tile(const cpu_matmul_tile *tile, int t0, int n_tok) {
     v_f32 acc[V_TOK];
     tile_clear(acc, n_tok);
     for (int64_t b = 0; b < tile->n_block; b++, p += 208 * V_LANE, ps += 2 * V_LANE) {
+        weights_prefetch(p, 208 * V_LANE, n_tok);
         v_f32 d = v_load_f16(ps);
         for (int half = 0; half < 2; half++) {
             v_f32 scale[8];
@@ -287,6 +303,7 @@ INLINE void iq4_xs_tile(const cpu_matmul_tile *tile, int t0, int n_tok) {
     v_f32 acc[V_TOK];
     tile_clear(acc, n_tok);
     for (int64_t b = 0; b < tile->n_block; b++, p += 136 * V_LANE) {
+        weights_prefetch(p, 136 * V_LANE, n_tok);
         v_f32 d = v_load_f16(p + 134 * V_LANE);
         v_i32 scales_h = v_load_u16(p + 132 * V_LANE);
         for (int s = 0; s < 8; s++) {
