@@ -19,23 +19,45 @@ static void refusal_report(tdm_scratch *s, int32_t dev, int32_t taken_by, const 
                     tdm_dev_name(s->devs[taken_by]));
 }
 
-/* The slot of the WEIGHT or STATE behind a node's source, or -1. */
-static int32_t src_slot(const tdm_graph *graph, const tdm_node *node, int32_t i) {
-    if (node->src[i] < 0) return -1;
-    tdm_view_place place;
-    tdm_view_resolve(graph, node->src[i], &place);
-    const tdm_value *base = tdm_graph_value(graph, place.base);
-    return base->kind == TDM_VALUE_WEIGHT || base->kind == TDM_VALUE_STATE ? base->slot : -1;
+/* A placement under way. */
+typedef struct placement {
+    tdm_scratch *scratch;
+    const tdm_graph *graph;
+    int32_t *data_slot; /* [n_value] the slot of the WEIGHT or STATE behind a value, or -1 */
+    int32_t *slot_dev;  /* [n_slot] */
+} placement;
+
+static tdm_status placement_begin(placement *p, tdm_error *err) {
+    const tdm_graph *graph = p->graph;
+    size_t n = (size_t)graph->n_value + 1;
+    tdm_view_place *places = malloc(n * sizeof *places);
+    p->data_slot = malloc(n * sizeof *p->data_slot);
+    if (places == NULL || p->data_slot == NULL) {
+        free(places);
+        free(p->data_slot);
+        return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "schedule: out of memory");
+    }
+    tdm_view_resolve_all(graph, places);
+    for (int32_t i = 0; i < graph->n_value; i++) {
+        const tdm_value *base = tdm_graph_value(graph, places[i].base);
+        bool is_data = base->kind == TDM_VALUE_WEIGHT || base->kind == TDM_VALUE_STATE;
+        p->data_slot[i] = is_data ? base->slot : -1;
+    }
+    free(places);
+    return TDM_OK;
+}
+
+static int32_t src_slot(const placement *p, const tdm_node *node, int32_t i) {
+    return node->src[i] < 0 ? -1 : p->data_slot[node->src[i]];
 }
 
 /* The device on which a WEIGHT or STATE that the node reads lives, or -1. *two is set where two
  * such values live apart. */
-static int32_t node_home(const tdm_graph *graph, const tdm_node *node, const int32_t *slot_dev,
-                         bool *two) {
+static int32_t node_home(const placement *p, const tdm_node *node, bool *two) {
     int32_t home = -1;
     for (int32_t i = 0; i < node->n_src; i++) {
-        int32_t slot = src_slot(graph, node, i);
-        int32_t dev = slot < 0 ? -1 : slot_dev[slot];
+        int32_t slot = src_slot(p, node, i);
+        int32_t dev = slot < 0 ? -1 : p->slot_dev[slot];
         if (dev < 0) continue;
         if (home >= 0 && home != dev) *two = true;
         home = dev;
@@ -43,35 +65,36 @@ static int32_t node_home(const tdm_graph *graph, const tdm_node *node, const int
     return home;
 }
 
-static void node_claim(const tdm_graph *graph, const tdm_node *node, int32_t dev,
-                       int32_t *slot_dev) {
+static void node_claim(placement *p, const tdm_node *node, int32_t dev) {
     for (int32_t i = 0; i < node->n_src; i++) {
-        int32_t slot = src_slot(graph, node, i);
-        if (slot >= 0 && slot_dev[slot] < 0) slot_dev[slot] = dev;
+        int32_t slot = src_slot(p, node, i);
+        if (slot >= 0 && p->slot_dev[slot] < 0) p->slot_dev[slot] = dev;
     }
 }
 
-static bool node_reads(const tdm_graph *graph, const tdm_node *node, int32_t slot) {
+static bool node_reads(const placement *p, const tdm_node *node, int32_t slot) {
     for (int32_t i = 0; i < node->n_src; i++)
-        if (src_slot(graph, node, i) == slot) return true;
+        if (src_slot(p, node, i) == slot) return true;
     return false;
 }
 
 /* Whether device d runs the node and every later one that reads a weight or state which the node
  * would be the first to place: a cache that is written where it cannot be read, or a table that
  * is looked up where it cannot be multiplied, would be in the wrong place. */
-static tdm_status supports_with_siblings(tdm_scratch *s, const tdm_graph *graph, int32_t index,
-                                         const int32_t *slot_dev, int32_t d, tdm_error *why) {
+static tdm_status supports_with_siblings(const placement *p, int32_t index, int32_t d,
+                                         tdm_error *why) {
+    const tdm_graph *graph = p->graph;
+    tdm_dev *dev = p->scratch->devs[d];
     const tdm_node *node = tdm_graph_node(graph, index);
-    tdm_status status = tdm_dev_supports_op(s->devs[d], graph, index, why);
+    tdm_status status = tdm_dev_supports_op(dev, graph, index, why);
     for (int32_t i = 0; i < node->n_src && status == TDM_OK; i++) {
-        int32_t slot = src_slot(graph, node, i);
-        if (slot < 0 || slot_dev[slot] >= 0) continue;
+        int32_t slot = src_slot(p, node, i);
+        if (slot < 0 || p->slot_dev[slot] >= 0) continue;
         for (int32_t j = index + 1; j < graph->n_node && status == TDM_OK; j++) {
             const tdm_node *other = tdm_graph_node(graph, j);
-            if (tdm_op_is_view(other->op) || !node_reads(graph, other, slot)) continue;
+            if (tdm_op_is_view(other->op) || !node_reads(p, other, slot)) continue;
             tdm_error inner = {0};
-            status = tdm_dev_supports_op(s->devs[d], graph, j, &inner);
+            status = tdm_dev_supports_op(dev, graph, j, &inner);
             if (status != TDM_OK)
                 tdm_fail(why, status, "shares its data with %s: %.200s", tdm_op_name(other->op),
                          inner.message);
@@ -88,13 +111,14 @@ static const char *node_label(const tdm_graph *graph, const tdm_node *node) {
     return "";
 }
 
-static tdm_status node_place(tdm_scratch *s, const tdm_graph *graph, int32_t index,
-                             int32_t *slot_dev, int32_t *dev_out, tdm_error *err) {
+static tdm_status node_place(placement *p, int32_t index, int32_t *dev_out, tdm_error *err) {
+    tdm_scratch *s = p->scratch;
+    const tdm_graph *graph = p->graph;
     const tdm_node *node = tdm_graph_node(graph, index);
     char reasons[TDM_ERROR_MESSAGE_SIZE / 2] = "", first_reason[160] = "";
     size_t used = 0;
     bool two = false;
-    int32_t home = node_home(graph, node, slot_dev, &two);
+    int32_t home = node_home(p, node, &two);
     if (two)
         return tdm_fail(err, TDM_UNSUPPORTED,
                         "%s '%s': its weights or states live on different devices",
@@ -102,10 +126,10 @@ static tdm_status node_place(tdm_scratch *s, const tdm_graph *graph, int32_t ind
     for (int32_t d = 0; d < s->n_dev; d++) {
         tdm_error why = {0};
         if (home >= 0 && d != home) continue;
-        tdm_status status = supports_with_siblings(s, graph, index, slot_dev, d, &why);
+        tdm_status status = supports_with_siblings(p, index, d, &why);
         if (status == TDM_OK) {
             if (d > 0 && home < 0) refusal_report(s, 0, d, node, first_reason);
-            node_claim(graph, node, d, slot_dev);
+            node_claim(p, node, d);
             *dev_out = d;
             return TDM_OK;
         }
@@ -122,16 +146,17 @@ static tdm_status node_place(tdm_scratch *s, const tdm_graph *graph, int32_t ind
 
 tdm_status tdm_schedule_place_slots(tdm_scratch *s, const tdm_graph *graph, int32_t *slot_dev,
                                     int32_t *dev_out, tdm_error *err) {
+    placement p = {.scratch = s, .graph = graph, .slot_dev = slot_dev};
+    tdm_status status = placement_begin(&p, err);
+    if (status != TDM_OK) return status;
     int32_t last = -1;
-    for (int32_t i = 0; i < graph->n_node; i++) {
-        if (tdm_op_is_view(tdm_graph_node(graph, i)->op)) {
-            dev_out[i] = last; /* no bytes move: a view never starts a stage */
-            continue;
-        }
-        tdm_status status = node_place(s, graph, i, slot_dev, &last, err);
-        if (status != TDM_OK) return status;
+    for (int32_t i = 0; i < graph->n_node && status == TDM_OK; i++) {
+        /* No bytes move: a view never starts a stage. */
+        if (!tdm_op_is_view(tdm_graph_node(graph, i)->op)) status = node_place(&p, i, &last, err);
         dev_out[i] = last;
     }
+    free(p.data_slot);
+    if (status != TDM_OK) return status;
     for (int32_t i = graph->n_node - 1, next = last; i >= 0; i--) {
         if (dev_out[i] < 0) dev_out[i] = next < 0 ? 0 : next;
         next = dev_out[i];
