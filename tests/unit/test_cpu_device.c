@@ -204,7 +204,7 @@ static void takes_good_options(void **state) {
     unload(&l);
 }
 
-/* With cores and no threads there is one thread for each core, and it stays there. */
+/* With cores and no threads there is one thread for each core. */
 static void cores_set_threads(void **state) {
     (void)state;
     cpu_set_t set;

@@ -2,7 +2,9 @@
  *
  * test_cpu_queue.c: the CPU plugin's plans and queues: bindings, order, waits, failures, memory.
  */
+#include <dirent.h>
 #include <pthread.h>
+#include <sched.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -24,11 +26,16 @@ typedef struct fixture {
     int32_t in_slot, out_slot;
 } fixture;
 
-static fixture fixture_create(const char *n_thread) {
+/* cores NULL: anywhere. */
+static fixture fixture_create_on(const char *n_thread, const char *cores) {
     fixture f = {.l = load()};
     tdm_error err = {0};
     tdm_builder *b = NULL;
-    f.device = open_threads(&f.l, n_thread);
+    const tdm_option options[] = {{"threads", n_thread}, {"cores", cores}};
+    tdm_device_params params = {
+        .struct_size = sizeof params, .n_option = cores != NULL ? 2 : 1, .options = options};
+    if (f.l.plugin->device->open(f.l.instance, &params, &f.device, &err) != TDM_OK)
+        fail_msg("%s", err.message);
     assert_int_equal(tdm_builder_create(&b, &err), TDM_OK);
     int32_t x = tdm_build_input(b, "x", TDM_TYPE_F32, (const int64_t[4]){N, 1, 1, 1});
     int32_t y = tdm_build_mul(b, tdm_build_add(b, x, x), x);
@@ -44,6 +51,10 @@ static fixture fixture_create(const char *n_thread) {
     float *in = (void *)((uint8_t *)f.l.plugin->buffer->host_pointer(f.buffer) + f.in_slot * 4096);
     for (int i = 0; i < N; i++) in[i] = (float)i;
     return f;
+}
+
+static fixture fixture_create(const char *n_thread) {
+    return fixture_create_on(n_thread, NULL);
 }
 
 static void fixture_destroy(fixture *f) {
@@ -301,12 +312,68 @@ static void callers_take_turns(void **state) {
     fixture_destroy(&f);
 }
 
+/* Threads of this process that may run on exactly the processors of `set`. */
+static int pinned_count(const cpu_set_t *set) {
+    int n = 0;
+    DIR *dir = opendir("/proc/self/task");
+    assert_non_null(dir);
+    for (const struct dirent *e = readdir(dir); e != NULL; e = readdir(dir)) {
+        cpu_set_t own;
+        if (e->d_name[0] == '.' || sched_getaffinity(atoi(e->d_name), sizeof own, &own) != 0)
+            continue;
+        n += CPU_EQUAL(&own, set);
+    }
+    closedir(dir);
+    return n;
+}
+
+/* `cores` holds the device's own threads, and leaves the caller's where it was. */
+static void threads_stay_on_cores(void **state) {
+    (void)state;
+    cpu_set_t all, one;
+    char list[32];
+    int first = 0;
+    assert_int_equal(sched_getaffinity(0, sizeof all, &all), 0);
+    if (CPU_COUNT(&all) < 2) {
+        print_message("SKIPPED: one processor, nothing to choose\n");
+        skip();
+    }
+    while (!CPU_ISSET(first, &all)) first++;
+    CPU_ZERO(&one);
+    CPU_SET(first, &one);
+    snprintf(list, sizeof list, "%d", first);
+    int before = pinned_count(&one);
+    fixture f = fixture_create_on("3", list);
+    const tdm_queue_ops *ops = f.l.plugin->queue;
+    const tdm_host_semaphore_ops *sem = op_host_table(f.l.host)->semaphore;
+    tdm_plan_params params = {.struct_size = sizeof params};
+    tdm_plan *plan = NULL;
+    tdm_queue *queue = NULL;
+    tdm_point done = {.value = 1};
+    tdm_error err = {0};
+    assert_int_equal(ops->graph_prepare(f.device, f.graph, &params, &plan, &err), TDM_OK);
+    assert_int_equal(ops->create(f.device, &queue, &err), TDM_OK);
+    assert_int_equal(sem->create(0, &done.semaphore, &err), TDM_OK);
+    assert_int_equal(ops->graph_compute(queue, plan, f.bindings, 3, NULL, 0, &done, 1, &err),
+                     TDM_OK);
+    assert_int_equal(sem->wait(done.semaphore, 1, TDM_WAIT_FOREVER, &err), TDM_OK);
+    out_check(&f);
+    assert_int_equal(pinned_count(&one), before + 3); /* two of the pool and the queue's */
+    cpu_set_t now;
+    assert_int_equal(sched_getaffinity(0, sizeof now, &now), 0);
+    assert_true(CPU_EQUAL(&now, &all));
+    ops->destroy(queue);
+    ops->plan_destroy(plan);
+    sem->destroy(done.semaphore);
+    fixture_destroy(&f);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bindings_are_checked), cmocka_unit_test(prepare_without_memory),
         cmocka_unit_test(semaphores_chain),     cmocka_unit_test(failure_passes_on),
         cmocka_unit_test(destroy_drains),       cmocka_unit_test(steady_use_allocates_nothing),
-        cmocka_unit_test(callers_take_turns),
+        cmocka_unit_test(callers_take_turns),   cmocka_unit_test(threads_stay_on_cores),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
