@@ -40,6 +40,7 @@ static runner_command_fn function_of(const runner_command *command) {
     case RUNNER_COMMAND_TOKENIZE: return runner_cmd_tokenize;
     case RUNNER_COMMAND_DEVICES: return runner_cmd_devices;
     case RUNNER_COMMAND_CONFIG: return config_run;
+    case RUNNER_COMMAND_CERTIFY: return runner_cmd_certify;
     default: return NULL;
     }
 }
