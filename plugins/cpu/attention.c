@@ -316,8 +316,8 @@ static void walk_entries(walk *k, const tdm_page_entry *entries, int32_t n_entry
 }
 
 /* o / l, with the sink's share, out of the rotation, to the destinations. `o` is changed. */
-static void finish_row(const cpu_node *n, const shape *s, cpu_attention_rotate_fn rotate,
-                       int32_t token, int32_t head, float m, float l, float *o) {
+static void finish_row(const cpu_node *n, const shape *s, cpu_hadamard_fn rotate, int32_t token,
+                       int32_t head, float m, float l, float *o) {
     const cpu_view *out = &n->dst[0], *ml = &n->dst[1], *sink = &n->src[SRC_SINK];
     uint8_t *at = out->data + head * out->nb[1] + token * out->nb[2];
     float factor = 0, total = l;
@@ -420,8 +420,7 @@ static void run_block(walk *k, int32_t first, int32_t last, int32_t kv, int32_t 
     }
 }
 
-static void merge_splits(const cpu_node *n, const shape *s, cpu_attention_rotate_fn rotate,
-                         cpu_worker *w) {
+static void merge_splits(const cpu_node *n, const shape *s, cpu_hadamard_fn rotate, cpu_worker *w) {
     int64_t first, last;
     cpu_worker_share(w, (int64_t)s->n_tok * s->n_head, 1, &first, &last);
     for (int64_t row = first; row < last; row++) {

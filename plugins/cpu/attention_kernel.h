@@ -10,6 +10,7 @@
 #ifndef TANDEM_CPU_ATTENTION_KERNEL_H
 #define TANDEM_CPU_ATTENTION_KERNEL_H
 
+#include "plugins/cpu/hadamard.h"
 #include "plugins/cpu/kv_page.h"
 
 enum { CPU_CHUNK = 64 };
@@ -58,9 +59,6 @@ typedef void (*cpu_attention_soften_fn)(int32_t n_row, float *const *score, int3
                                         float softcap, float *m, float *l, float *keep,
                                         float *gain);
 
-/* cpu_hadamard, with the same bits. */
-typedef void (*cpu_attention_rotate_fn)(float *x, int32_t n, int32_t block);
-
 /* x [padded], rotated and scaled, to the form that the kernel reads. */
 typedef void (*cpu_attention_query_fn)(const cpu_kv_side *side, const float *x, uint8_t *q);
 
@@ -69,7 +67,7 @@ typedef struct cpu_attention_kernels {
     cpu_attention_query_fn query; /* NULL: floats as they are */
     cpu_attention_add_fn add;
     cpu_attention_soften_fn soften;
-    cpu_attention_rotate_fn rotate;
+    cpu_hadamard_fn rotate;
 } cpu_attention_kernels;
 
 typedef struct cpu_score_row {
@@ -97,9 +95,6 @@ void cpu_soften_avx2(int32_t n_row, float *const *score, int32_t begin, int32_t 
 void cpu_soften_avx512(int32_t n_row, float *const *score, int32_t begin, int32_t end,
                        const int32_t *first, const int32_t *last, float softcap, float *m, float *l,
                        float *keep, float *gain);
-
-void cpu_rotate_avx2(float *x, int32_t n, int32_t block);
-void cpu_rotate_avx512(float *x, int32_t n, int32_t block);
 
 /* attention_plain.c: any type, any machine. */
 void cpu_score_plain(const cpu_kv_span *k, int32_t n_row, const uint8_t *const *q,

@@ -128,14 +128,13 @@ static const struct {
 static const struct {
     uint32_t isa;
     cpu_attention_soften_fn soften;
-    cpu_attention_rotate_fn rotate;
     const char *name;
-} row_table[] = {
+} soften_table[] = {
 #if defined(__x86_64__)
-    {CPU_ISA_AVX512, cpu_soften_avx512, cpu_rotate_avx512, "avx512"},
-    {CPU_ISA_AVX2, cpu_soften_avx2, cpu_rotate_avx2, "avx2"},
+    {CPU_ISA_AVX512, cpu_soften_avx512, "soften_avx512"},
+    {CPU_ISA_AVX2, cpu_soften_avx2, "soften_avx2"},
 #endif
-    {0, cpu_soften_plain, cpu_hadamard, "plain"},
+    {0, cpu_soften_plain, "soften_plain"},
 };
 
 cpu_attention_kernels cpu_attention_choose(uint32_t isa, const cpu_kv_layout *layout) {
@@ -158,10 +157,10 @@ cpu_attention_kernels cpu_attention_choose(uint32_t isa, const cpu_kv_layout *la
             out.add = row->fn;
         }
     }
-    for (size_t i = 0; i < sizeof row_table / sizeof *row_table && !out.soften; i++) {
-        if ((row_table[i].isa & ~isa) != 0) continue;
-        out.soften = row_table[i].soften;
-        out.rotate = row_table[i].rotate;
+    for (size_t i = 0; i < sizeof soften_table / sizeof *soften_table && !out.soften; i++) {
+        if ((soften_table[i].isa & ~isa) != 0) continue;
+        out.soften = soften_table[i].soften;
     }
+    out.rotate = cpu_hadamard_choose(isa);
     return out;
 }

@@ -13,4 +13,13 @@
  * cache can have. [any-thread] */
 tdm_row_quantize_fn cpu_kv_quantizer(const cpu_device *device, tdm_type type);
 
+/* x86/kv_write_avx2.c; importance is not used. */
+void cpu_quantize_f16_avx2(const float *src, void *blocks, int64_t n, const float *importance);
+void cpu_quantize_q8_0_avx2(const float *src, void *blocks, int64_t n, const float *importance);
+void cpu_quantize_q5_1_avx2(const float *src, void *blocks, int64_t n, const float *importance);
+void cpu_quantize_q5_0_avx2(const float *src, void *blocks, int64_t n, const float *importance);
+void cpu_quantize_q4_1_avx2(const float *src, void *blocks, int64_t n, const float *importance);
+void cpu_quantize_q4_0_avx2(const float *src, void *blocks, int64_t n, const float *importance);
+void cpu_quantize_iq4_nl_avx2(const float *src, void *blocks, int64_t n, const float *importance);
+
 #endif

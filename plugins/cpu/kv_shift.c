@@ -55,6 +55,7 @@ static void run(const cpu_node *n, cpu_worker *w) {
     const float *factor = (const float *)(const void *)n->src[SRC_FACTOR].data;
     tdm_row_dequantize_fn dequantize = tdm_row_codec_get(side->type).dequantize;
     tdm_row_quantize_fn quantize = cpu_kv_quantizer(n->device, side->type);
+    cpu_hadamard_fn rotate = cpu_hadamard_choose(n->device->isa);
 
     /* Only blocks (of the rotation and of the type) with turned elements are rewritten: a second
      * quantisation costs accuracy. */
@@ -74,9 +75,9 @@ static void run(const cpu_node *n, cpu_worker *w) {
             for (int32_t slot = job.first; slot < job.first + job.count; slot++) {
                 cpu_kv_load(side, region, slot, row, first / unit, (last - first) / unit);
                 dequantize(row, x + first, last - first);
-                cpu_hadamard(x + first, last - first, side->rotation);
+                rotate(x + first, last - first, side->rotation);
                 cpu_rope_turn(rope, cosines, sines, x);
-                cpu_hadamard(x + first, last - first, side->rotation);
+                rotate(x + first, last - first, side->rotation);
                 quantize(x + first, row, last - first, NULL);
                 cpu_kv_store(side, region, slot, row, first / unit, (last - first) / unit);
             }

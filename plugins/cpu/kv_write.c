@@ -16,17 +16,24 @@ typedef struct quantizer_row {
     const char *name;
 } quantizer_row;
 
-/* First match wins; a type that is not here is converted by core/base. */
+/* First match wins; what is not here is converted by core/base. AVX-512 has nothing to add: a block
+ * is 32 elements. */
 static const quantizer_row quantizers[] = {
-    {0, -1, NULL, ""},
+#if defined(__x86_64__)
+    {CPU_ISA_AVX2, TDM_TYPE_F16, cpu_quantize_f16_avx2, "quantize_f16_avx2"},
+    {CPU_ISA_AVX2, TDM_TYPE_Q8_0, cpu_quantize_q8_0_avx2, "quantize_q8_0_avx2"},
+    {CPU_ISA_AVX2, TDM_TYPE_Q5_1, cpu_quantize_q5_1_avx2, "quantize_q5_1_avx2"},
+    {CPU_ISA_AVX2, TDM_TYPE_Q5_0, cpu_quantize_q5_0_avx2, "quantize_q5_0_avx2"},
+    {CPU_ISA_AVX2, TDM_TYPE_Q4_1, cpu_quantize_q4_1_avx2, "quantize_q4_1_avx2"},
+    {CPU_ISA_AVX2, TDM_TYPE_Q4_0, cpu_quantize_q4_0_avx2, "quantize_q4_0_avx2"},
+    {CPU_ISA_AVX2, TDM_TYPE_IQ4_NL, cpu_quantize_iq4_nl_avx2, "quantize_iq4_nl_avx2"},
+#endif
+    {0, -1, NULL, ""}, /* the end */
 };
 
 tdm_row_quantize_fn cpu_kv_quantizer(const cpu_device *device, tdm_type type) {
-    for (size_t i = 0; i < sizeof quantizers / sizeof *quantizers; i++) {
-        const quantizer_row *row = &quantizers[i];
-        if (row->type == (int32_t)type && (row->isa & ~device->isa) == 0 && !device->is_reference)
-            return row->fn;
-    }
+    for (const quantizer_row *row = quantizers; row->fn != NULL && !device->is_reference; row++)
+        if (row->type == (int32_t)type && (row->isa & ~device->isa) == 0) return row->fn;
     return tdm_row_codec_get(type).quantize;
 }
 
@@ -53,14 +60,23 @@ static size_t scratch_size(const cpu_device *device, const tdm_graph *graph, con
     return worker_size(&layout) * (size_t)device->n_thread;
 }
 
-static void write_row(const cpu_kv_side *side, tdm_row_quantize_fn quantize, const cpu_view *src,
-                      int32_t head, int32_t token, uint8_t *region, int32_t slot, float *x,
-                      uint8_t *row) {
-    cpu_kv_read_row(src, head, token, x);
-    memset(x + side->head_dim, 0, (size_t)(side->padded - side->head_dim) * sizeof *x);
-    cpu_hadamard(x, side->padded, side->rotation);
-    quantize(x, row, side->padded, NULL);
-    cpu_kv_store(side, region, slot, row, 0, side->n_block > 0 ? side->n_block : side->padded);
+/* How a worker converts the rows of one side. */
+typedef struct writer {
+    const cpu_kv_side *side;
+    const cpu_view *src;
+    tdm_row_quantize_fn quantize;
+    cpu_hadamard_fn rotate;
+    float *x;     /* [padded] */
+    uint8_t *row; /* canonical */
+} writer;
+
+static void write_row(const writer *w, int32_t head, int32_t token, uint8_t *region, int32_t slot) {
+    const cpu_kv_side *side = w->side;
+    cpu_kv_read_row(w->src, head, token, w->x);
+    memset(w->x + side->head_dim, 0, (size_t)(side->padded - side->head_dim) * sizeof *w->x);
+    w->rotate(w->x, side->padded, side->rotation);
+    w->quantize(w->x, w->row, side->padded, NULL);
+    cpu_kv_store(side, region, slot, w->row, 0, side->n_block > 0 ? side->n_block : side->padded);
 }
 
 /* A tile of slots of one head's K or V belongs to one worker, whichever tokens are written to it:
@@ -73,8 +89,11 @@ static void run(const cpu_node *n, cpu_worker *w) {
     cpu_step step = cpu_step_get(n->graph, &n->src[SRC_STEP], desc->cls);
     float *x = (float *)(void *)(n->scratch + (size_t)w->ith * worker_size(&layout));
     uint8_t *row = (uint8_t *)x + worker_size(&layout) / 2;
-    tdm_row_quantize_fn quantize_k = cpu_kv_quantizer(n->device, layout.k.type);
-    tdm_row_quantize_fn quantize_v = cpu_kv_quantizer(n->device, layout.v.type);
+    cpu_hadamard_fn rotate = cpu_hadamard_choose(n->device->isa);
+    writer k = {&layout.k, &n->src[SRC_K], cpu_kv_quantizer(n->device, layout.k.type), rotate, x,
+                row};
+    writer v = {&layout.v, &n->src[SRC_V], cpu_kv_quantizer(n->device, layout.v.type), rotate, x,
+                row};
     int64_t n_cell = state->ne[1] * layout.page_len, n_tok = n->src[SRC_K].ne[2];
     int32_t n_side = layout.v_from_k ? 1 : 2;
     if (n_tok > step.n_tok) n_tok = step.n_tok;
@@ -88,10 +107,7 @@ static void run(const cpu_node *n, cpu_worker *w) {
             int32_t head = unit / n_side;
             if ((tile + unit) % w->nth != w->ith) continue;
             uint8_t *region = cpu_kv_head(&layout, state->data, page, head);
-            if (unit % n_side == 0)
-                write_row(&layout.k, quantize_k, &n->src[SRC_K], head, t, region, slot, x, row);
-            else
-                write_row(&layout.v, quantize_v, &n->src[SRC_V], head, t, region, slot, x, row);
+            write_row(unit % n_side == 0 ? &k : &v, head, t, region, slot);
         }
     }
 }

@@ -34,7 +34,6 @@ typedef __m256 vec_f;
 #define f_store(p, x)        _mm256_storeu_ps(p, x)
 #define f_set1(x)            _mm256_set1_ps(x)
 #define f_add(a, b)          _mm256_add_ps(a, b)
-#define f_sub(a, b)          _mm256_sub_ps(a, b)
 #define f_mul(a, b)          _mm256_mul_ps(a, b)
 #define f_div(a, b)          _mm256_div_ps(a, b)
 #define f_fma(a, b, c)       _mm256_fmadd_ps(a, b, c)
@@ -93,16 +92,6 @@ INLINE_ vec_f f_scale2(vec_f x, vec_f n) {
     return _mm256_mul_ps(_mm256_mul_ps(x, a), b);
 }
 
-/* The passes of a Walsh-Hadamard transform inside a vector: lane i with lane i ^ 1, 2, 4. */
-INLINE_ vec_f f_butterflies(vec_f x) {
-    vec_f y = _mm256_permute_ps(x, 0xb1);
-    x = _mm256_blend_ps(_mm256_add_ps(x, y), _mm256_sub_ps(y, x), 0xaa);
-    y = _mm256_permute_ps(x, 0x4e);
-    x = _mm256_blend_ps(_mm256_add_ps(x, y), _mm256_sub_ps(y, x), 0xcc);
-    y = _mm256_permute2f128_ps(x, x, 0x01);
-    return _mm256_blend_ps(_mm256_add_ps(x, y), _mm256_sub_ps(y, x), 0xf0);
-}
-
 #include "plugins/cpu/x86/attention_vector.h"
 
 #define SCORE_PLAIN(name, type) {CPU_ISA_AVX2, type, score_##name, NULL, "score_" #name "_avx2"},
@@ -118,8 +107,4 @@ void cpu_soften_avx2(int32_t n_row, float *const *score, int32_t begin, int32_t 
                      const int32_t *first, const int32_t *last, float softcap, float *m, float *l,
                      float *keep, float *gain) {
     soften_rows(n_row, score, begin, end, first, last, softcap, m, l, keep, gain);
-}
-
-void cpu_rotate_avx2(float *x, int32_t n, int32_t block) {
-    rotate(x, n, block);
 }

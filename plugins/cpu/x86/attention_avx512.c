@@ -39,7 +39,6 @@ typedef __m512 vec_f;
 #define f_store(p, x)        _mm512_storeu_ps(p, x)
 #define f_set1(x)            _mm512_set1_ps(x)
 #define f_add(a, b)          _mm512_add_ps(a, b)
-#define f_sub(a, b)          _mm512_sub_ps(a, b)
 #define f_mul(a, b)          _mm512_mul_ps(a, b)
 #define f_div(a, b)          _mm512_div_ps(a, b)
 #define f_fma(a, b, c)       _mm512_fmadd_ps(a, b, c)
@@ -62,18 +61,6 @@ static inline __attribute__((always_inline)) __mmask16 lanes_in(int first, int l
     return (__mmask16)((below_last & ~below_first) >> at);
 }
 
-/* The passes of a Walsh-Hadamard transform inside a vector: lane i with lane i ^ 1, 2, 4, 8. */
-static inline __attribute__((always_inline)) vec_f f_butterflies(vec_f x) {
-    vec_f y = _mm512_permute_ps(x, 0xb1);
-    x = _mm512_mask_sub_ps(_mm512_add_ps(x, y), 0xaaaa, y, x);
-    y = _mm512_permute_ps(x, 0x4e);
-    x = _mm512_mask_sub_ps(_mm512_add_ps(x, y), 0xcccc, y, x);
-    y = _mm512_shuffle_f32x4(x, x, 0xb1);
-    x = _mm512_mask_sub_ps(_mm512_add_ps(x, y), 0xf0f0, y, x);
-    y = _mm512_shuffle_f32x4(x, x, 0x4e);
-    return _mm512_mask_sub_ps(_mm512_add_ps(x, y), 0xff00, y, x);
-}
-
 #include "plugins/cpu/x86/attention_vector.h"
 
 #define SCORE_PLAIN(name, type)                                                                    \
@@ -90,8 +77,4 @@ void cpu_soften_avx512(int32_t n_row, float *const *score, int32_t begin, int32_
                        const int32_t *first, const int32_t *last, float softcap, float *m, float *l,
                        float *keep, float *gain) {
     soften_rows(n_row, score, begin, end, first, last, softcap, m, l, keep, gain);
-}
-
-void cpu_rotate_avx512(float *x, int32_t n, int32_t block) {
-    rotate(x, n, block);
 }

@@ -13,7 +13,7 @@
  *   i_store(p, x), i_store16(p, x) a vector; LANES int16 from lanes that fit
  *   i_mul15(a, b)                  a * b / 2^15 of signed 16-bit halves, rounded
  *   i_sum(x), f_sum(x), f_peak(x)  sum of lanes, sum of lanes, largest magnitude
- *   f_zero, f_load, f_store, f_set1, f_add, f_sub, f_mul, f_fma(a, b, c), f_max(a, b) = b where either
+ *   f_zero, f_load, f_store, f_set1, f_add, f_mul, f_fma(a, b, c), f_max(a, b) = b where either
  *   is NaN, f_from_f16, f_from_bf16 (from memory), f_keep(x, first, last, at): lanes whose number,
  *   counted from `at`, lies in first .. last-1, else 0
  *   SCORE_ROWS, ADD_ROWS           rows taken at once: what the registers hold
@@ -28,7 +28,6 @@
 #include <string.h>
 
 #include "plugins/cpu/attention_kernel.h"
-#include "plugins/cpu/hadamard.h"
 #include "tandem/block.h"
 
 #define INLINE static inline __attribute__((always_inline))
@@ -551,28 +550,6 @@ INLINE void soften_rows(int32_t n_row, float *const *score, int32_t begin, int32
             gain[r + i] = factors[1][i];
             l[r + i] = l_old[i] * factors[0][i] + l_new[i] * factors[1][i];
             m[r + i] = max[i];
-        }
-    }
-}
-
-/* The transform of hadamard.c: the same sums, so the same bits. */
-INLINE void rotate(float *x, int32_t n, int32_t block) {
-    if (block < 2 * LANES) {
-        cpu_hadamard(x, n, block);
-        return;
-    }
-    float norm = 1 / sqrtf((float)block);
-    for (; n > 0; n -= block, x += block) {
-        for (int32_t i = 0; i < block; i += LANES) f_store(x + i, f_butterflies(f_load(x + i)));
-        for (int32_t half = LANES; half < block; half *= 2) {
-            vec_f factor = f_set1(2 * half < block ? 1 : norm);
-            for (int32_t i = 0; i < block; i += 2 * half) {
-                for (int32_t j = i; j < i + half; j += LANES) {
-                    vec_f a = f_load(x + j), b = f_load(x + j + half);
-                    f_store(x + j, f_mul(f_add(a, b), factor));
-                    f_store(x + j + half, f_mul(f_sub(a, b), factor));
-                }
-            }
         }
     }
 }

@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * x86/hadamard_avx2.c: hadamard.c's sums in 256-bit vectors, for blocks of 16 and more.
+ */
+#include "plugins/cpu/hadamard.h"
+
+#include <immintrin.h>
+#include <math.h>
+
+/* The passes inside a vector: lane i with lanes i ^ 1, i ^ 2, i ^ 4. */
+static inline __m256 butterflies(__m256 x) {
+    __m256 y = _mm256_permute_ps(x, 0xb1);
+    x = _mm256_blend_ps(_mm256_add_ps(x, y), _mm256_sub_ps(y, x), 0xaa);
+    y = _mm256_permute_ps(x, 0x4e);
+    x = _mm256_blend_ps(_mm256_add_ps(x, y), _mm256_sub_ps(y, x), 0xcc);
+    y = _mm256_permute2f128_ps(x, x, 0x01);
+    return _mm256_blend_ps(_mm256_add_ps(x, y), _mm256_sub_ps(y, x), 0xf0);
+}
+
+void cpu_hadamard_avx2(float *x, int32_t n, int32_t block) {
+    if (block < 16) {
+        cpu_hadamard_plain(x, n, block);
+        return;
+    }
+    float norm = 1 / sqrtf((float)block);
+    for (; n > 0; n -= block, x += block) {
+        for (int32_t i = 0; i < block; i += 8)
+            _mm256_storeu_ps(x + i, butterflies(_mm256_loadu_ps(x + i)));
+        for (int32_t half = 8; half < block; half *= 2) {
+            __m256 factor = _mm256_set1_ps(2 * half < block ? 1 : norm);
+            for (int32_t i = 0; i < block; i += 2 * half) {
+                for (int32_t j = i; j < i + half; j += 8) {
+                    __m256 a = _mm256_loadu_ps(x + j), b = _mm256_loadu_ps(x + j + half);
+                    _mm256_storeu_ps(x + j, _mm256_mul_ps(_mm256_add_ps(a, b), factor));
+                    _mm256_storeu_ps(x + j + half, _mm256_mul_ps(_mm256_sub_ps(a, b), factor));
+                }
+            }
+        }
+    }
+}

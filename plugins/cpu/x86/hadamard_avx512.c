@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * x86/hadamard_avx512.c: hadamard.c's sums in 512-bit vectors, for blocks of 32 and more.
+ */
+#include "plugins/cpu/hadamard.h"
+
+#include <immintrin.h>
+#include <math.h>
+
+/* The passes inside a vector: lane i with lanes i ^ 1, i ^ 2, i ^ 4, i ^ 8. */
+static inline __m512 butterflies(__m512 x) {
+    __m512 y = _mm512_permute_ps(x, 0xb1);
+    x = _mm512_mask_sub_ps(_mm512_add_ps(x, y), 0xaaaa, y, x);
+    y = _mm512_permute_ps(x, 0x4e);
+    x = _mm512_mask_sub_ps(_mm512_add_ps(x, y), 0xcccc, y, x);
+    y = _mm512_shuffle_f32x4(x, x, 0xb1);
+    x = _mm512_mask_sub_ps(_mm512_add_ps(x, y), 0xf0f0, y, x);
+    y = _mm512_shuffle_f32x4(x, x, 0x4e);
+    return _mm512_mask_sub_ps(_mm512_add_ps(x, y), 0xff00, y, x);
+}
+
+void cpu_hadamard_avx512(float *x, int32_t n, int32_t block) {
+    if (block < 32) {
+        cpu_hadamard_plain(x, n, block);
+        return;
+    }
+    float norm = 1 / sqrtf((float)block);
+    for (; n > 0; n -= block, x += block) {
+        for (int32_t i = 0; i < block; i += 16)
+            _mm512_storeu_ps(x + i, butterflies(_mm512_loadu_ps(x + i)));
+        for (int32_t half = 16; half < block; half *= 2) {
+            __m512 factor = _mm512_set1_ps(2 * half < block ? 1 : norm);
+            for (int32_t i = 0; i < block; i += 2 * half) {
+                for (int32_t j = i; j < i + half; j += 16) {
+                    __m512 a = _mm512_loadu_ps(x + j), b = _mm512_loadu_ps(x + j + half);
+                    _mm512_storeu_ps(x + j, _mm512_mul_ps(_mm512_add_ps(a, b), factor));
+                    _mm512_storeu_ps(x + j + half, _mm512_mul_ps(_mm512_sub_ps(a, b), factor));
+                }
+            }
+        }
+    }
+}
