@@ -1,0 +1,311 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * test_sequence.c: however tokens get into a sequence, it says the same: in ubatches of any size,
+ * with any of the logits wanted, together with other sequences, after a truncation, out of a fork.
+ * Each is compared with computing the sequence afresh, a token at a time. Shifts are test_shift.c's,
+ * state files test_state.c's.
+ */
+#include "tests/model/rig.h"
+
+#include "bench/random_model.h"
+
+enum { N_TOK = 150 };
+
+/* A model, a cache and a path, and what "the same" means for them. Weights and caches in floats
+ * leave the order of additions. Where activations are rounded to 8 bits, one bit of difference
+ * before the rounding is 2^-8 of an element behind it.
+ * The reference path adds in one order whatever the batch. */
+static const struct {
+    const char *path;
+    tdm_type weights, cache;
+    int page_len;
+    double bound; /* NMSE of logits */
+} setups[] = {
+    {"reference", TDM_TYPE_F32, TDM_TYPE_F32, 64, 0},
+    {"fast", TDM_TYPE_F32, TDM_TYPE_F32, 64, 1e-9},
+    {"fast", TDM_TYPE_F32, TDM_TYPE_F16, 32, 1e-6},
+    {"fast", TDM_TYPE_Q8_0, TDM_TYPE_F32, 64, 1e-4},
+    {"fast", TDM_TYPE_Q4_K, TDM_TYPE_Q4_0, 8, 1e-3},
+};
+enum { N_SETUP = sizeof setups / sizeof *setups };
+
+/* The setup under test. */
+typedef struct bench {
+    int setup;
+    int n_vocab;
+    double worst; /* NMSE seen */
+    llm_model *model;
+    int32_t tokens[3][N_TOK]; /* of three sequences */
+    float *fresh[3];          /* [N_TOK, n_vocab] logits of each, computed alone, one at a time */
+    float *rows;              /* [3 * N_TOK, n_vocab] for a test's own use */
+} bench;
+
+static llm_context *context_make(bench *b, int n_ubatch, int n_seq) {
+    const llm_context_params params = {.struct_size = sizeof params,
+                                       .n_ctx = 512,
+                                       .n_ubatch = n_ubatch,
+                                       .n_seq = n_seq,
+                                       .page_len = setups[b->setup].page_len,
+                                       .type_k = &setups[b->setup].cache,
+                                       .type_v = &setups[b->setup].cache};
+    return rig_context(b->model, &params);
+}
+
+static bench *bench_make(int setup) {
+    tdm_error err = {0};
+    const char *name;
+    bench *b = calloc(1, sizeof *b);
+    assert_non_null(b);
+    random_model_spec spec = {0};
+    for (int i = 0; random_model_preset_at(i, &name) != NULL; i++)
+        if (strcmp(name, "tiny-llama") == 0) spec = *random_model_preset_at(i, &name);
+    spec.type = setups[setup].weights;
+    const char *path = rig_file("sequence.gguf");
+    RIG_OK(random_model_write(&spec, path, NULL, NULL, NULL, &err));
+    b->setup = setup;
+    b->model = rig_model(path, rig_device(NULL, setups[setup].path, 2));
+    b->n_vocab = b->model->hparams.n_vocab;
+    b->rows = malloc(3 * N_TOK * (size_t)b->n_vocab * sizeof *b->rows);
+    assert_non_null(b->rows);
+    for (int s = 0; s < 3; s++) {
+        b->fresh[s] = malloc(N_TOK * (size_t)b->n_vocab * sizeof *b->rows);
+        assert_non_null(b->fresh[s]);
+        llm_context *ctx = context_make(b, 1, 1);
+        for (int i = 0; i < N_TOK; i++)
+            b->tokens[s][i] = (i * 7919 + s * 104729 + i * i * 31 + 13) % b->n_vocab;
+        rig_decode(ctx, b->tokens[s], N_TOK, N_TOK, b->fresh[s]);
+        llm_context_destroy(ctx);
+    }
+    return b;
+}
+
+static void bench_free(bench *b) {
+    llm_model_close(b->model);
+    for (int s = 0; s < 3; s++) free(b->fresh[s]);
+    free(b->rows);
+    free(b);
+}
+
+/* Fails unless the rows are those of sequence s from token `first` on. */
+static void rows_check(bench *b, const char *what, int s, int first, int n_row, const float *rows) {
+    const float *fresh = b->fresh[s] + (size_t)first * (size_t)b->n_vocab;
+    double nmse = rig_nmse(fresh, rows, (size_t)n_row * (size_t)b->n_vocab);
+    if (nmse > b->worst) b->worst = nmse;
+    if (nmse > setups[b->setup].bound)
+        fail_msg("%s path, %s weights, %s cache: %s: NMSE %.1e of sequence %d, tokens %d to %d",
+                 setups[b->setup].path, tdm_type_name(setups[b->setup].weights),
+                 tdm_type_name(setups[b->setup].cache), what, nmse, s, first, first + n_row - 1);
+}
+
+/* Appends tokens first .. first+n-1 of story `s` to sequence `seq` and checks their logits. */
+static void append_check(bench *b, llm_context *ctx, const char *what, int seq, int s, int first,
+                         int n) {
+    tdm_error err = {0};
+    int32_t seqs[N_TOK];
+    bool wanted[N_TOK];
+    for (int i = 0; i < n; i++) {
+        seqs[i] = seq;
+        wanted[i] = true;
+    }
+    const llm_batch batch = {&b->tokens[s][first], seqs, wanted, n};
+    assert_int_equal(llm_context_length(ctx, seq), first);
+    RIG_OK(llm_context_decode(ctx, &batch, &err));
+    rows_check(b, what, s, first, n, llm_context_logits(ctx, 0));
+    assert_null(llm_context_logits(ctx, n));
+}
+
+static void check_ubatches(bench *b) {
+    static const int sizes[] = {1, 3, 64, 512};
+    for (int i = 0; i < 4; i++) {
+        char what[32];
+        llm_context *ctx = context_make(b, sizes[i], 1);
+        snprintf(what, sizeof what, "ubatch of %d", sizes[i]);
+        append_check(b, ctx, what, 0, 0, 0, N_TOK);
+        llm_context_destroy(ctx);
+    }
+}
+
+/* Which logits are wanted must not change them: all, none, the last, every third, and numbers just
+ * below the bucket of tokens. */
+static void check_outputs(bench *b) {
+    static const int lengths[] = {1, 5, 9, 30, 65, 97};
+    tdm_error err = {0};
+    for (size_t k = 0; k < sizeof lengths / sizeof *lengths; k++) {
+        int n = lengths[k];
+        llm_context *ctx = context_make(b, 96, 1);
+        for (int pattern = 0; pattern < 5; pattern++) {
+            bool wanted[N_TOK];
+            int at = 0;
+            for (int i = 0; i < n; i++)
+                wanted[i] = pattern == 0   ? true
+                            : pattern == 1 ? false
+                            : pattern == 2 ? i % 3 == 1
+                            : pattern == 3 ? i >= 2 /* 28 of 30 */
+                                           : i % 2 == 0 || i < n / 2;
+            const llm_batch batch = {b->tokens[0], NULL, wanted, n};
+            RIG_OK(llm_context_truncate(ctx, 0, 0, &err));
+            RIG_OK(llm_context_decode(ctx, &batch, &err));
+            for (int i = 0; i < n; i++)
+                if (wanted[i]) rows_check(b, "wanted", 0, i, 1, llm_context_logits(ctx, at++));
+            assert_null(llm_context_logits(ctx, at));
+            assert_null(llm_context_logits(ctx, -1));
+        }
+        llm_context_destroy(ctx);
+    }
+}
+
+/* Three sequences, their tokens dealt out like cards of an unfair game. */
+static void check_several(bench *b) {
+    tdm_error err = {0};
+    int32_t tokens[3 * N_TOK], seqs[3 * N_TOK];
+    bool wanted[3 * N_TOK];
+    int at[3] = {0}, n = 0;
+    uint32_t dice = 12345;
+    while (n < 3 * N_TOK) {
+        dice = dice * 1664525u + 1013904223u;
+        int s = (int)(dice >> 16) % 3;
+        if (at[s] == N_TOK) continue;
+        tokens[n] = b->tokens[s][at[s]++];
+        wanted[n] = (dice >> 24) % 4 != 0;
+        seqs[n++] = s;
+    }
+    for (int size = 7; size <= 512; size = size * 4 + 5) {
+        llm_context *ctx = context_make(b, size, 3);
+        const llm_batch batch = {tokens, seqs, wanted, n};
+        RIG_OK(llm_context_decode(ctx, &batch, &err));
+        memset(at, 0, sizeof at);
+        for (int i = 0, row = 0; i < n; i++) {
+            int s = seqs[i], first = at[s]++;
+            if (wanted[i]) rows_check(b, "together", s, first, 1, llm_context_logits(ctx, row++));
+        }
+        llm_context_destroy(ctx);
+    }
+}
+
+static void check_truncate(bench *b) {
+    static const int cuts[] = {149, 128, 127, 65, 64, 63, 9, 8, 1, 0};
+    tdm_error err = {0};
+    llm_context *ctx = context_make(b, 64, 1);
+    append_check(b, ctx, "before truncation", 0, 0, 0, N_TOK);
+    for (size_t i = 0; i < sizeof cuts / sizeof *cuts; i++) {
+        RIG_OK(llm_context_truncate(ctx, 0, cuts[i], &err));
+        append_check(b, ctx, "truncated", 0, 0, cuts[i], N_TOK - cuts[i]);
+    }
+    /* Something else in between must leave no trace. */
+    RIG_OK(llm_context_truncate(ctx, 0, 0, &err));
+    append_check(b, ctx, "another story", 0, 1, 0, 100);
+    RIG_OK(llm_context_truncate(ctx, 0, 0, &err));
+    append_check(b, ctx, "the first again", 0, 0, 0, N_TOK);
+    /* Longer than it is: nothing happens. */
+    RIG_OK(llm_context_truncate(ctx, 0, 1000, &err));
+    assert_int_equal(llm_context_length(ctx, 0), N_TOK);
+    assert_int_equal(llm_context_truncate(ctx, 1, 0, &err), TDM_INVALID_ARGUMENT);
+    llm_context_destroy(ctx);
+}
+
+/* All three share a prefix, then go their own ways, in turns. */
+static void check_fork(bench *b, int n_shared) {
+    tdm_error err = {0};
+    llm_context *ctx = context_make(b, 64, 4);
+    int32_t saved[3][N_TOK];
+    memcpy(saved, b->tokens, sizeof saved);
+    append_check(b, ctx, "before the fork", 0, 0, 0, n_shared + 20);
+    RIG_OK(llm_context_fork(ctx, 3, 0, n_shared, &err));
+    assert_int_equal(llm_context_length(ctx, 3), n_shared);
+    /* A sequence of its own tokens behind the shared ones: compared with itself alone. */
+    memcpy(&b->tokens[1][0], &b->tokens[0][0], (size_t)n_shared * sizeof(int32_t));
+    llm_context *alone = context_make(b, 1, 1);
+    float *kept = b->fresh[1];
+    b->fresh[1] = b->rows;
+    rig_decode(alone, b->tokens[1], N_TOK, N_TOK, b->fresh[1]);
+    llm_context_destroy(alone);
+    for (int step = 0; step < 3; step++) {
+        append_check(b, ctx, "the forked", 3, 1, n_shared + 7 * step, 7);
+        append_check(b, ctx, "the original", 0, 0, n_shared + 20 + 5 * step, 5);
+    }
+    /* A fork of the fork outlives both. */
+    RIG_OK(llm_context_fork(ctx, 2, 3, n_shared + 21, &err));
+    RIG_OK(llm_context_truncate(ctx, 0, 0, &err));
+    RIG_OK(llm_context_truncate(ctx, 3, n_shared / 2, &err));
+    append_check(b, ctx, "the fork's fork", 2, 1, n_shared + 21, N_TOK - n_shared - 21);
+    append_check(b, ctx, "the truncated fork", 3, 1, n_shared / 2, 30);
+    append_check(b, ctx, "the original, begun again", 0, 0, 0, 50);
+    assert_int_not_equal(llm_context_fork(ctx, 2, 3, 5, &err), TDM_OK); /* not empty */
+    assert_int_not_equal(llm_context_fork(ctx, 1, 3, N_TOK + 1, &err), TDM_OK);
+    assert_int_not_equal(llm_context_fork(ctx, 4, 3, 5, &err), TDM_OK);
+    b->fresh[1] = kept;
+    memcpy(b->tokens, saved, sizeof saved);
+    llm_context_destroy(ctx);
+}
+
+/* Refused batches leave the sequences as they were. */
+static void check_refusals(bench *b) {
+    tdm_error err = {0};
+    llm_context *ctx = context_make(b, 32, 2);
+    static const int32_t bad_seqs[3] = {0, 2, 0};
+    int32_t tokens[600] = {0};
+    append_check(b, ctx, "before a refusal", 0, 0, 0, 100);
+    llm_batch batch = {tokens, NULL, NULL, 600};
+    assert_int_equal(llm_context_decode(ctx, &batch, &err), TDM_OUT_OF_RANGE);
+    assert_non_null(strstr(err.message, "ctx-size"));
+    batch.n_tok = 3;
+    batch.seqs = bad_seqs;
+    assert_int_equal(llm_context_decode(ctx, &batch, &err), TDM_INVALID_ARGUMENT);
+    batch.seqs = NULL;
+    tokens[1] = b->n_vocab;
+    assert_int_equal(llm_context_decode(ctx, &batch, &err), TDM_INVALID_ARGUMENT);
+    assert_non_null(strstr(err.message, "vocabulary"));
+    tokens[1] = -1;
+    assert_int_equal(llm_context_decode(ctx, &batch, &err), TDM_INVALID_ARGUMENT);
+    assert_int_equal(llm_context_length(ctx, 0), 100);
+    assert_int_equal(llm_context_length(ctx, 1), 0);
+    append_check(b, ctx, "after refusals", 0, 0, 100, 50);
+    llm_context_destroy(ctx);
+}
+
+static bool stop_after_two(void *context, uint64_t done, uint64_t total) {
+    int *n_call = context;
+    assert_true(done <= total);
+    return ++*n_call < 2;
+}
+
+/* A cancelled batch is taken back whole. */
+static void check_cancelled(bench *b) {
+    tdm_error err = {0};
+    int n_call = 0;
+    llm_context *ctx = context_make(b, 32, 1);
+    append_check(b, ctx, "before cancelling", 0, 0, 0, 20);
+    const llm_batch batch = {b->tokens[1], NULL, NULL, N_TOK};
+    llm_context_set_progress(ctx, stop_after_two, &n_call);
+    assert_int_equal(llm_context_decode(ctx, &batch, &err), TDM_CANCELLED);
+    llm_context_set_progress(ctx, NULL, NULL);
+    assert_int_equal(n_call, 2);
+    assert_int_equal(llm_context_length(ctx, 0), 20);
+    assert_null(llm_context_logits(ctx, 0));
+    append_check(b, ctx, "after cancelling", 0, 0, 20, N_TOK - 20);
+    llm_context_destroy(ctx);
+}
+
+static void test_sequences(void **state) {
+    (void)state;
+    for (int i = 0; i < N_SETUP; i++) {
+        bench *b = bench_make(i);
+        check_ubatches(b);
+        check_outputs(b);
+        check_several(b);
+        check_truncate(b);
+        for (int n = 63; n <= 65; n++) check_fork(b, n);
+        check_fork(b, 1);
+        check_refusals(b);
+        check_cancelled(b);
+        printf("%-9s path, %-4s weights, %-4s cache, pages of %2d: worst NMSE %.1e\n",
+               setups[i].path, tdm_type_name(setups[i].weights), tdm_type_name(setups[i].cache),
+               setups[i].page_len, b->worst);
+        bench_free(b);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_sequences)};
+    return cmocka_run_group_tests(tests, rig_begin, rig_end);
+}
