@@ -1,0 +1,392 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * fake_plugin.c: a level 0 plugin for the tests of the runtime: memory of the host that the host
+ * is not told of, five ops, and whatever trouble a test asks for.
+ *
+ * Built several times; -D says what is wrong with a plugin as a whole:
+ *   FAKE_NAME          what it calls itself
+ *   FAKE_ENTRY_FAILS, FAKE_NO_TABLE, FAKE_INIT_FAILS, FAKE_NO_UPLOAD, FAKE_NO_DEINIT
+ *   FAKE_NO_ENTRY      the symbol has another name
+ *   FAKE_NO_DEVICE     no device, and a reason
+ * Options of a device say what is wrong with that: see open. It tells what happens to its devices
+ * through the log, for the tests to read.
+ */
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "core/base/view.h"
+#include "tandem/plugin.h"
+
+#ifndef FAKE_NAME
+#define FAKE_NAME "fake"
+#endif
+
+struct tdm_instance {
+    const tdm_host *host;
+    int32_t n_open;
+};
+
+struct tdm_device {
+    tdm_instance *instance;
+    char name[32];
+    char refuse[128]; /* words of ops, separated by commas */
+    char member[32];
+    int64_t fail_at;  /* which computation fails, counted from 1; 0 = none */
+    int64_t delay_us; /* of each computation */
+    uint64_t memory;  /* bytes that may be allocated; 0 = no limit */
+    _Atomic uint64_t used;
+    int64_t n_compute;
+    atomic_flag is_busy;
+    tdm_acquired_device lent;
+};
+
+struct tdm_buffer {
+    tdm_device *device;
+    uint64_t size;
+    uint8_t *bytes;
+};
+
+#define SAY(host, ...) (host)->log((host)->context, TDM_LOG_INFO, __VA_ARGS__)
+
+/* ---- devices --------------------------------------------------------------------------------- */
+
+static tdm_status device_count(tdm_instance *instance, int32_t *n_out, tdm_error *err) {
+    (void)instance;
+#ifdef FAKE_NO_DEVICE
+    *n_out = 0;
+    tdm_fail(err, TDM_UNAVAILABLE, "no fake driver is installed");
+#else
+    (void)err;
+    *n_out = 2;
+#endif
+    return TDM_OK;
+}
+
+static tdm_status device_describe(tdm_instance *instance, int32_t index, tdm_device_info *info_out,
+                                  tdm_error *err) {
+    int32_t n = 0;
+    device_count(instance, &n, NULL);
+    if (index < 0 || index >= n)
+        return tdm_fail(err, TDM_NOT_FOUND, "no fake device %d, there are %d", index, n);
+    snprintf(info_out->name, sizeof info_out->name, FAKE_NAME "%d", index);
+    info_out->buffer_align = 128;
+    return TDM_OK;
+}
+
+static tdm_status option_read(tdm_device *d, const tdm_option *option, tdm_error *err) {
+    const char *key = option->key, *value = option->value;
+    if (strcmp(key, "name") == 0)
+        snprintf(d->name, sizeof d->name, "%s", value);
+    else if (strcmp(key, "refuse") == 0)
+        snprintf(d->refuse, sizeof d->refuse, "%s", value);
+    else if (strcmp(key, "member") == 0)
+        snprintf(d->member, sizeof d->member, "%s", value);
+    else if (strcmp(key, "fail-at") == 0)
+        d->fail_at = atoll(value);
+    else if (strcmp(key, "delay-us") == 0)
+        d->delay_us = atoll(value);
+    else if (strcmp(key, "memory") == 0)
+        d->memory = strtoull(value, NULL, 10);
+    else if (strcmp(key, "broken") == 0)
+        return tdm_fail(err, TDM_UNAVAILABLE, "%s", value);
+    else
+        return tdm_fail(err, TDM_INVALID_ARGUMENT, "unknown key '%s'", key);
+    return TDM_OK;
+}
+
+static tdm_status device_open(tdm_instance *instance, const tdm_device_params *params,
+                              tdm_device **device_out, tdm_error *err) {
+    int32_t n = 0;
+    device_count(instance, &n, NULL);
+    if (params->index < 0 || params->index >= n)
+        return tdm_fail(err, TDM_NOT_FOUND, "no fake device %d, there are %d", params->index, n);
+    tdm_device *d = calloc(1, sizeof *d);
+    if (d == NULL) return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "out of memory");
+    d->instance = instance;
+    atomic_flag_clear(&d->is_busy);
+    tdm_status status = TDM_OK;
+    for (int32_t i = 0; i < params->n_option && status == TDM_OK; i++)
+        status = option_read(d, &params->options[i], err);
+    if (status == TDM_OK && d->member[0] != 0)
+        status = instance->host->device_acquire(instance->host->context, d->member, &d->lent, err);
+    if (status != TDM_OK) {
+        free(d);
+        return status;
+    }
+    instance->n_open++;
+    SAY(instance->host, "open %s", d->name);
+    *device_out = d;
+    return TDM_OK;
+}
+
+static void device_close(tdm_device *d) {
+    if (d == NULL) return;
+    const tdm_host *host = d->instance->host;
+    if (d->member[0] != 0) host->device_release(host->context, &d->lent);
+    SAY(host, "close %s, %llu bytes left", d->name, (unsigned long long)d->used);
+    d->instance->n_open--;
+    free(d);
+}
+
+/* ---- memory ---------------------------------------------------------------------------------- */
+
+static tdm_status buffer_alloc(tdm_device *d, const tdm_buffer_params *params,
+                               tdm_buffer **buffer_out, tdm_error *err) {
+    if (d->memory > 0 && params->size > d->memory - d->used)
+        return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "%llu bytes asked for, %llu free",
+                        (unsigned long long)params->size,
+                        (unsigned long long)(d->memory - d->used));
+    tdm_buffer *b = calloc(1, sizeof *b);
+    /* What nobody has written is not zero. */
+    if (b != NULL) b->bytes = malloc(params->size + 1);
+    if (b == NULL || b->bytes == NULL) {
+        free(b);
+        return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "out of memory");
+    }
+    memset(b->bytes, 0xff, params->size);
+    b->device = d;
+    b->size = params->size;
+    d->used += b->size;
+    *buffer_out = b;
+    return TDM_OK;
+}
+
+static void buffer_free(tdm_buffer *b) {
+    if (b == NULL) return;
+    b->device->used -= b->size;
+    free(b->bytes);
+    free(b);
+}
+
+static tdm_status range_check(const tdm_buffer *b, uint64_t off, uint64_t size, tdm_error *err) {
+    if (off <= b->size && size <= b->size - off) return TDM_OK;
+    return tdm_fail(err, TDM_OUT_OF_RANGE, "%llu bytes at %llu of a buffer of %llu",
+                    (unsigned long long)size, (unsigned long long)off, (unsigned long long)b->size);
+}
+
+static tdm_status buffer_upload(tdm_buffer *b, uint64_t off, const void *src, uint64_t size,
+                                tdm_error *err) {
+    const tdm_status status = range_check(b, off, size, err);
+    if (status == TDM_OK && size > 0) memcpy(b->bytes + off, src, size);
+    return status;
+}
+
+static tdm_status buffer_download(tdm_buffer *b, uint64_t off, void *dst, uint64_t size,
+                                  tdm_error *err) {
+    const tdm_status status = range_check(b, off, size, err);
+    if (status == TDM_OK && size > 0) memcpy(dst, b->bytes + off, size);
+    return status;
+}
+
+/* ---- ops ------------------------------------------------------------------------------------- */
+
+static const char *op_word(int32_t op) {
+    switch (op) {
+    case TDM_OP_RESHAPE: return "reshape";
+    case TDM_OP_PERMUTE: return "permute";
+    case TDM_OP_SLICE: return "slice";
+    case TDM_OP_ADD: return "add";
+    case TDM_OP_MUL: return "mul";
+    case TDM_OP_SCALE: return "scale";
+    case TDM_OP_GET_ROWS: return "get_rows";
+    case TDM_OP_MATMUL: return "matmul";
+    default: return NULL;
+    }
+}
+
+static tdm_status device_supports_op(tdm_device *d, const tdm_graph *graph, int32_t index,
+                                     tdm_error *err) {
+    const tdm_node *node = tdm_graph_node(graph, index);
+    const char *word = op_word(node->op);
+    if (word == NULL) return tdm_fail(err, TDM_UNSUPPORTED, "op %d is too hard", node->op);
+    const char *at = strstr(d->refuse, word);
+    if (at != NULL) return tdm_fail(err, TDM_UNSUPPORTED, "%s does not like %s", d->name, word);
+    for (int32_t i = 0; i < node->n_src; i++) {
+        const tdm_type type = (tdm_type)tdm_graph_value(graph, node->src[i])->type;
+        if (type != TDM_TYPE_F32 && type != TDM_TYPE_I32)
+            return tdm_fail(err, TDM_UNSUPPORTED, "%s of a type other than f32", word);
+    }
+    return TDM_OK;
+}
+
+typedef struct array {
+    const int64_t *ne;
+    int64_t nb[TDM_MAX_DIMS];
+    uint8_t *bytes;
+} array;
+
+static array array_of(const tdm_graph *graph, const tdm_binding *bindings, int32_t value) {
+    tdm_view_place place;
+    tdm_view_resolve(graph, value, &place);
+    const tdm_binding *b = &bindings[tdm_graph_value(graph, place.base)->slot];
+    array a = {.ne = tdm_graph_value(graph, value)->ne, .bytes = b->buffer->bytes + b->off};
+    a.bytes += place.off;
+    memcpy(a.nb, place.nb, sizeof a.nb);
+    return a;
+}
+
+static void *at(const array *a, int64_t i0, int64_t i1, int64_t i2, int64_t i3) {
+    return a->bytes + i0 * a->nb[0] + i1 * a->nb[1] + i2 * a->nb[2] + i3 * a->nb[3];
+}
+
+static float get(const array *a, int64_t i0, int64_t i1, int64_t i2, int64_t i3) {
+    float x;
+    memcpy(&x, at(a, i0, i1, i2, i3), sizeof x);
+    return x;
+}
+
+static float rows_get(const array *table, const array *id, int64_t first, int64_t i0, int64_t i1) {
+    int32_t row;
+    memcpy(&row, at(id, i1, 0, 0, 0), sizeof row);
+    return row < first || row >= first + table->ne[1] ? 0 : get(table, i0, row - first, 0, 0);
+}
+
+static float element(const tdm_node *node, const array *a, const array *b, const int64_t i[4]) {
+    float x = 0;
+    switch (node->op) {
+    case TDM_OP_SCALE:
+        return get(a, i[0], i[1], i[2], i[3]) * node->params.scale.scale + node->params.scale.bias;
+    case TDM_OP_GET_ROWS: return rows_get(a, b, node->params.rows.first_row, i[0], i[1]);
+    case TDM_OP_MATMUL:
+        for (int64_t k = 0; k < a->ne[0]; k++)
+            x += get(a, k, i[0], 0, 0) * get(b, k, i[1], i[2], i[3]);
+        return x;
+    default:
+        x = get(b, i[0] % b->ne[0], i[1] % b->ne[1], i[2] % b->ne[2], i[3] % b->ne[3]);
+        return node->op == TDM_OP_ADD ? get(a, i[0], i[1], i[2], i[3]) + x
+                                      : get(a, i[0], i[1], i[2], i[3]) * x;
+    }
+}
+
+static void node_run(const tdm_graph *graph, const tdm_binding *bindings, const tdm_node *node) {
+    const array y = array_of(graph, bindings, node->dst[0]);
+    const array a = array_of(graph, bindings, node->src[0]);
+    const array b = node->n_src > 1 ? array_of(graph, bindings, node->src[1]) : a;
+    for (int64_t i3 = 0; i3 < y.ne[3]; i3++)
+        for (int64_t i2 = 0; i2 < y.ne[2]; i2++)
+            for (int64_t i1 = 0; i1 < y.ne[1]; i1++)
+                for (int64_t i0 = 0; i0 < y.ne[0]; i0++) {
+                    const float x = element(node, &a, &b, (const int64_t[]){i0, i1, i2, i3});
+                    memcpy(at(&y, i0, i1, i2, i3), &x, sizeof x);
+                }
+}
+
+/* Everything that the graph needs must have been given, and must lie in its buffer. */
+static tdm_status bindings_check(const tdm_device *d, const tdm_graph *graph,
+                                 const tdm_binding *bindings, int32_t n_binding, tdm_error *err) {
+    if (n_binding != graph->n_slot)
+        return tdm_fail(err, TDM_INVALID_ARGUMENT, "%d bindings for %d slots", n_binding,
+                        graph->n_slot);
+    for (int32_t i = 0; i < graph->n_value; i++) {
+        const tdm_value *v = tdm_graph_value(graph, i);
+        if (v->slot < 0) continue;
+        const tdm_binding *b = &bindings[v->slot];
+        const uint64_t size = tdm_tensor_canonical_size((tdm_type)v->type, v->ne);
+        if (b->buffer == NULL || b->buffer->device != d || b->off % 128 != 0 || b->size < size ||
+            b->off > b->buffer->size || size > b->buffer->size - b->off)
+            return tdm_fail(err, TDM_INVALID_ARGUMENT, "'%s' is bound wrongly",
+                            tdm_graph_value_name(graph, i));
+    }
+    return TDM_OK;
+}
+
+static tdm_status device_graph_compute_sync(tdm_device *d, const tdm_graph *graph,
+                                            const tdm_binding *bindings, int32_t n_binding,
+                                            tdm_error *err) {
+    if (atomic_flag_test_and_set(&d->is_busy))
+        return tdm_fail(err, TDM_INTERNAL, "%s: two computations at once", d->name);
+    tdm_status status = bindings_check(d, graph, bindings, n_binding, err);
+    if (d->delay_us > 0)
+        nanosleep(&(struct timespec){d->delay_us / 1000000, d->delay_us % 1000000 * 1000}, NULL);
+    if (++d->n_compute == d->fail_at)
+        status = tdm_fail(err, TDM_UNAVAILABLE, "%s fell off the bus", d->name);
+    for (int32_t i = 0; i < graph->n_node && status == TDM_OK; i++) {
+        status = device_supports_op(d, graph, i, err);
+        if (status == TDM_OK && !tdm_op_is_view(tdm_graph_node(graph, i)->op))
+            node_run(graph, bindings, tdm_graph_node(graph, i));
+    }
+    atomic_flag_clear(&d->is_busy);
+    return status;
+}
+
+/* ---- the plugin ------------------------------------------------------------------------------ */
+
+static tdm_status instance_init(const tdm_host *host, tdm_instance **instance_out, tdm_error *err) {
+#ifdef FAKE_INIT_FAILS
+    (void)host;
+    (void)instance_out;
+    return tdm_fail(err, TDM_UNAVAILABLE, "the fake licence has run out");
+#else
+    tdm_instance *instance = calloc(1, sizeof *instance);
+    if (instance == NULL) return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "out of memory");
+    instance->host = host;
+    *instance_out = instance;
+    return TDM_OK;
+#endif
+}
+
+static void instance_deinit(tdm_instance *instance) {
+    SAY(instance->host, "deinit, %d open", instance->n_open);
+    free(instance);
+}
+
+static const tdm_device_ops device_ops = {
+    .struct_size = sizeof device_ops,
+    .count = device_count,
+    .describe = device_describe,
+    .open = device_open,
+    .close = device_close,
+    .supports_op = device_supports_op,
+    .graph_compute_sync = device_graph_compute_sync,
+};
+
+static const tdm_buffer_ops buffer_ops = {
+    .struct_size = offsetof(tdm_buffer_ops, copy), /* as if built before the rest was added */
+    .alloc = buffer_alloc,
+    .free = buffer_free,
+#ifndef FAKE_NO_UPLOAD
+    .upload = buffer_upload,
+#endif
+    .download = buffer_download,
+};
+
+static const tdm_plugin plugin = {
+    .struct_size = sizeof plugin,
+    .name = FAKE_NAME,
+    .version = "1",
+    .licence = "MIT",
+    .init = instance_init,
+#ifndef FAKE_NO_DEINIT
+    .deinit = instance_deinit,
+#endif
+    .device = &device_ops,
+    .buffer = &buffer_ops,
+};
+
+#ifdef FAKE_NO_ENTRY
+#define tdm_plugin_entry_v0 tdm_plugin_entry_v7
+TDM_EXPORT tdm_status tdm_plugin_entry_v7(const tdm_host *host, const tdm_plugin **plugin_out,
+                                          tdm_error *err);
+#endif
+
+tdm_status tdm_plugin_entry_v0(const tdm_host *host, const tdm_plugin **plugin_out,
+                               tdm_error *err) {
+    (void)host;
+    /* Each variant leaves some of these out of its tables. */
+    (void)buffer_upload;
+    (void)instance_deinit;
+#ifdef FAKE_ENTRY_FAILS
+    (void)plugin_out;
+    return tdm_fail(err, TDM_UNSUPPORTED, "the host is too old");
+#else
+    (void)err;
+#ifdef FAKE_NO_TABLE
+    *plugin_out = NULL;
+#else
+    *plugin_out = &plugin;
+#endif
+    return TDM_OK;
+#endif
+}
