@@ -28,26 +28,8 @@
 #include <string.h>
 
 #include "plugins/cpu/attention_kernel.h"
+#include "plugins/cpu/x86/unroll.h"
 #include "tandem/block.h"
-
-/* Under a sanitizer loops stay loops and functions functions: one copy for each type and number of
- * rows, each with its checks, takes minutes to compile. */
-#if defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) ||                         \
-    __has_feature(undefined_behavior_sanitizer)
-#define IS_CHECKED 1
-#endif
-#endif
-#if defined(IS_CHECKED) || defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define INLINE static inline
-#define UNROLL
-#elif defined(__clang__)
-#define INLINE static inline __attribute__((always_inline))
-#define UNROLL _Pragma("clang loop unroll(full)")
-#else
-#define INLINE static inline __attribute__((always_inline))
-#define UNROLL _Pragma("GCC unroll 8")
-#endif
 
 static const int8_t code_values[16] = TDM_IQ4_VALUES;
 

@@ -15,13 +15,8 @@
 #define TANDEM_CPU_MATMUL_TILE_H
 
 #include "plugins/cpu/matmul.h"
+#include "plugins/cpu/x86/unroll.h"
 
-#define INLINE static inline __attribute__((always_inline))
-#if defined(__clang__)
-#define UNROLL _Pragma("clang loop unroll(full)")
-#else
-#define UNROLL _Pragma("GCC unroll 8")
-#endif
 
 enum { N_VEC = CPU_Q8_LEN / 4 }; /* vectors of codes for 32 elements */
 
