@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * cmd_bench.c: `tandem bench`: how fast a model reads a prompt and generates, for every combination
- * of what was given as a list. The model is loaded once for each file and number of threads, a
- * context is made for each combination of what concerns it, filled to its depth once, and cut back
+ * of what was given as a list. The model is loaded once for each file, device and number of threads;
+ * a context is made for each combination of what concerns it, filled to its depth once, and cut back
  * to that depth between measurements.
  */
 #include <stdlib.h>
@@ -205,10 +205,11 @@ static tdm_status contexts_measure(bench *b, tdm_error *err) {
     return status;
 }
 
-static tdm_status model_measure(bench *b, const char *path, int32_t threads, tdm_error *err) {
+static tdm_status model_measure(bench *b, const char *path, const char *device, int32_t threads,
+                                tdm_error *err) {
     tdm_status status = runner_session_open(&b->session, b->app, path, err);
     if (status == TDM_OK) status = tokens_make(b, err);
-    if (status == TDM_OK) status = runner_session_load(&b->session, threads, err);
+    if (status == TDM_OK) status = runner_session_load(&b->session, device, threads, err);
     if (status == TDM_OK) {
         llm_model_describe(b->session.model, b->model_type, sizeof b->model_type);
         status = contexts_measure(b, err);
@@ -222,12 +223,15 @@ static tdm_status models_measure(bench *b, tdm_error *err) {
     runner_config *config = b->app->config;
     bool has_threads = runner_config_get_origin(config, "threads").level == RUNNER_LEVEL_FLAG;
     size_t n_threads = has_threads ? list_count(b, "threads") : 1;
-    size_t n_model = list_count(b, "model");
+    size_t n_model = list_count(b, "model"), n_device = list_count(b, "device");
     tdm_status status = runner_config_check(config, err);
-    for (size_t m = 0; m < n_model && status == TDM_OK; m++)
-        for (size_t t = 0; t < n_threads && status == TDM_OK; t++)
-            status = model_measure(b, runner_config_get_string_at(config, "model", m),
-                                   has_threads ? list_at(b, "threads", t) : 0, err);
+    /* the number of threads varies fastest */
+    for (size_t i = 0; i < n_model * n_device * n_threads && status == TDM_OK; i++) {
+        size_t t = i % n_threads, d = i / n_threads % n_device, m = i / n_threads / n_device;
+        status = model_measure(b, runner_config_get_string_at(config, "model", m),
+                               runner_config_get_string_at(config, "device", d),
+                               has_threads ? list_at(b, "threads", t) : 0, err);
+    }
     return status;
 }
 

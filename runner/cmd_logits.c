@@ -118,7 +118,7 @@ static tdm_status logits_run(runner_session *session, const int32_t *tokens, int
     runner_context_wish wish = {.n_ctx = is_auto ? n_tok : 0};
     tdm_status status = runner_session_open(session, session->app, NULL, err);
     if (status == TDM_OK) status = tokens_check(session->model, tokens, n_tok, err);
-    if (status == TDM_OK) status = runner_session_load(session, 0, err);
+    if (status == TDM_OK) status = runner_session_load(session, NULL, 0, err);
     if (status == TDM_OK) status = runner_session_begin(session, &wish, err);
     if (status == TDM_OK && n_tok > llm_context_n_ctx(session->ctx))
         status = runner_config_fail(session->app->config, "ctx-size", TDM_OUT_OF_RANGE, err,

@@ -227,7 +227,7 @@ static tdm_status run_all(run *r, tdm_error *err) {
     tdm_status status = runner_session_open(&r->session, r->app, NULL, err);
     if (status == TDM_OK) status = runner_prompt_read(r->app, &r->prompt, &r->prompt_len, err);
     if (status == TDM_OK) status = prompt_tokenize(r, err);
-    if (status == TDM_OK) status = runner_session_load(&r->session, 0, err);
+    if (status == TDM_OK) status = runner_session_load(&r->session, NULL, 0, err);
     if (status == TDM_OK) status = runner_session_begin(&r->session, &wish, err);
     if (status == TDM_OK) status = prompt_check(r, err);
     runner_generation_params params = params_read(r);

@@ -162,19 +162,23 @@ const runner_section *runner_config_model(const runner_config *config);
 /* The NAME of [device NAME]. */
 const char *runner_section_name(const runner_section *section);
 
-/* The device that a command is to run on. *device_out is the [device NAME] that `device` names, or
- * the file's only one where `device` is "auto"; NULL where the file has nothing to say: then
- * `device` is "auto" or a name that a plugin must know (if none does: runner_config_device_unknown).
- * Fails with TDM_UNSUPPORTED for a group, whose plugin `meta` this build does not have, and with
- * TDM_INVALID_ARGUMENT where `device` is "auto" and the file leaves several to choose from.
- * [setup] */
+/* The device that a command is to run on, `name` being the value of `device` (or one of its values,
+ * as a flag of `bench`). *device_out is the [device NAME] so called, or the file's only one where
+ * `name` is "auto"; NULL where the file has nothing to say: then `name` is "auto" or what a plugin
+ * must know (if none does: runner_config_device_unknown). Fails with TDM_UNSUPPORTED for a group,
+ * whose plugin `meta` this build does not have, and with TDM_INVALID_ARGUMENT where `name` is "auto"
+ * and the file leaves several to choose from. [setup] */
+tdm_status runner_config_find_device(runner_config *config, const char *name,
+                                     const runner_section **device_out, tdm_error *err);
+
+/* The same for the configured name. [setup] */
 tdm_status runner_config_pick_device(runner_config *config, const runner_section **device_out,
                                      tdm_error *err);
 
-/* Fails with TDM_NOT_FOUND: `device` names neither a section nor one of the `n` names that the
- * plugins' devices have; the message lists what there is and the nearest. [setup] */
-tdm_status runner_config_device_unknown(runner_config *config, const char *const *names, size_t n,
-                                        tdm_error *err);
+/* Fails with TDM_NOT_FOUND: `name`, a value of `device`, is neither a section nor one of the `n`
+ * names that the plugins' devices have; the message lists what there is and the nearest. [setup] */
+tdm_status runner_config_device_unknown(runner_config *config, const char *name,
+                                        const char *const *names, size_t n, tdm_error *err);
 
 /* `tandem config`: writes the effective configuration to `out` as an INI file that means the same
  * when read back, each value with its origin as a comment. TDM_IO where it cannot be written.

@@ -53,10 +53,11 @@ tdm_status runner_config_choose_model(runner_config *config, tdm_error *err) {
                               nearest != NULL ? nearest : list, nearest != NULL ? "'?" : "");
 }
 
-static tdm_status group_refuse(runner_config *config, const runner_section *group, tdm_error *err) {
+static tdm_status group_refuse(runner_config *config, const char *name, const runner_section *group,
+                               tdm_error *err) {
     const char *first =
         group->settings[runner_key_find("members", NULL) - runner_keys].value.items[0].s;
-    if (strcmp(runner_config_get_string(config, "device"), "auto") == 0)
+    if (strcmp(name, "auto") == 0)
         return tdm_fail(err, TDM_UNSUPPORTED,
                         "%s:%d: [group %s] needs the plugin 'meta', which is not part of this "
                         "build; run on one device: --device %s",
@@ -69,18 +70,23 @@ static tdm_status group_refuse(runner_config *config, const runner_section *grou
 
 tdm_status runner_config_pick_device(runner_config *config, const runner_section **device_out,
                                      tdm_error *err) {
+    return runner_config_find_device(config, runner_config_get_string(config, "device"), device_out,
+                                     err);
+}
+
+tdm_status runner_config_find_device(runner_config *config, const char *name,
+                                     const runner_section **device_out, tdm_error *err) {
     *device_out = NULL;
-    const char *name = runner_config_get_string(config, "device");
     if (strcmp(name, "auto") != 0) {
         const runner_section *group =
             runner_config_find_section(config, RUNNER_SECTION_GROUP, name);
-        if (group != NULL) return group_refuse(config, group, err);
+        if (group != NULL) return group_refuse(config, name, group, err);
         *device_out = runner_config_find_section(config, RUNNER_SECTION_DEVICE, name);
         return TDM_OK;
     }
     size_t n_device = runner_config_n_devices(config), n_group = runner_config_n_groups(config);
     if (n_group == 1 && n_device > 0)
-        return group_refuse(config, runner_config_group(config, 0), err);
+        return group_refuse(config, name, runner_config_group(config, 0), err);
     if (n_device == 1 && n_group == 0) *device_out = runner_config_device(config, 0);
     if (n_device + n_group <= 1) return TDM_OK;
     const char *names[NAMES_MAX];
@@ -94,17 +100,17 @@ tdm_status runner_config_pick_device(runner_config *config, const runner_section
                     config->file, list);
 }
 
-tdm_status runner_config_device_unknown(runner_config *config, const char *const *names, size_t n,
-                                        tdm_error *err) {
-    const char *all[NAMES_MAX];
+tdm_status runner_config_device_unknown(runner_config *config, const char *name,
+                                        const char *const *names, size_t n, tdm_error *err) {
+    const char *all[NAMES_MAX] = {0};
     size_t n_all = names_add(config, RUNNER_SECTION_DEVICE, all, 0);
     n_all = names_add(config, RUNNER_SECTION_GROUP, all, n_all);
     for (size_t i = 0; i < n && n_all < NAMES_MAX; i++) all[n_all++] = names[i];
-    const char *nearest =
-        runner_word_nearest(runner_config_get_string(config, "device"), all, n_all);
+    const char *nearest = runner_word_nearest(name, all, n_all);
     char list[200];
     names_format(all, n_all, list, sizeof list);
-    return runner_config_fail(config, "device", TDM_NOT_FOUND, err, "no such device; %s%s%s%s%s",
+    return runner_config_fail(config, "device", TDM_NOT_FOUND, err,
+                              "no such device as '%.64s'; %s%s%s%s%s", name,
                               n_all > 0 ? "there are "
                                         : "no plugin "
                                           "found any: see `tandem devices`",

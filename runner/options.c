@@ -70,6 +70,7 @@ const runner_key runner_keys[] = {
      .value_name = "NAME",
      .sections = TOP_MODEL,
      .commands = COMPUTE,
+     .traits = RUNNER_KEY_BENCH_LIST,
      .help = "device to run on: a section of the file, or a name that `tandem devices` shows; auto "
              "= the file's only one, or the CPU"},
     {.topic = "Model and device",

@@ -93,10 +93,10 @@ static tdm_status device_declare(runner_session *session, const runner_section *
     return tdm_runtime_declare(session->rt, &spec, err);
 }
 
-/* Looks for the configured name among what the plugins have. */
-static tdm_status device_find(runner_session *session, int32_t threads, tdm_error *err) {
+/* Looks for a name among what the plugins have. */
+static tdm_status device_find(runner_session *session, const char *wanted, int32_t threads,
+                              tdm_error *err) {
     runner_config *config = session->app->config;
-    const char *wanted = runner_config_get_string(config, "device");
     static char names[DEVICES_MAX][sizeof((tdm_device_info *)0)->name];
     const char *known[DEVICES_MAX];
     size_t n_known = 0;
@@ -118,15 +118,16 @@ static tdm_status device_find(runner_session *session, int32_t threads, tdm_erro
         }
     }
     session->app->is_usage = runner_config_get_origin(config, "device").level == RUNNER_LEVEL_FLAG;
-    return runner_config_device_unknown(config, known, n_known, err);
+    return runner_config_device_unknown(config, wanted, known, n_known, err);
 }
 
-/* Declares what the configuration has, and says what the chosen one is called. */
-static tdm_status devices_declare(runner_session *session, int32_t threads, const char **name_out,
+/* Declares what the configuration has; *name is a value of `device` and becomes what the chosen one
+ * is called. */
+static tdm_status devices_declare(runner_session *session, const char **name, int32_t threads,
                                   tdm_error *err) {
     runner_config *config = session->app->config;
     const runner_section *chosen = NULL;
-    tdm_status status = runner_config_pick_device(config, &chosen, err);
+    tdm_status status = runner_config_find_device(config, *name, &chosen, err);
     for (size_t i = 0; status == TDM_OK && i < runner_config_n_devices(config); i++) {
         const runner_section *section = runner_config_device(config, i);
         status = device_declare(session, section, runner_section_name(section),
@@ -135,13 +136,13 @@ static tdm_status devices_declare(runner_session *session, int32_t threads, cons
                                 section == chosen ? threads : 0, err);
     }
     if (status != TDM_OK) return status;
+    session->section = chosen;
     if (chosen != NULL) {
-        *name_out = runner_section_name(chosen);
+        *name = runner_section_name(chosen);
         return TDM_OK;
     }
-    *name_out = runner_config_get_string(config, "device");
-    if (strcmp(*name_out, "auto") != 0) return device_find(session, threads, err);
-    *name_out = CPU_PLUGIN;
+    if (strcmp(*name, "auto") != 0) return device_find(session, *name, threads, err);
+    *name = CPU_PLUGIN;
     return device_declare(session, NULL, CPU_PLUGIN, CPU_PLUGIN, 0, threads, err);
 }
 
@@ -160,11 +161,7 @@ static void fallback_open(runner_session *session) {
 
 static tdm_status reserve_check(runner_session *session, uint64_t memory_free, uint64_t size,
                                 const char *what, tdm_error *err) {
-    runner_config *config = session->app->config;
-    const runner_section *section = NULL;
-    tdm_status status = runner_config_pick_device(config, &section, err);
-    if (status != TDM_OK) return status;
-    uint64_t reserve = runner_section_get_size(config, section, "reserve");
+    uint64_t reserve = runner_section_get_size(session->app->config, session->section, "reserve");
     if (reserve == 0 || memory_free == 0) return TDM_OK;
     if (memory_free >= reserve && memory_free - reserve >= size) return TDM_OK;
     char size_text[32], free_text[32], reserve_text[32];
@@ -184,12 +181,13 @@ static bool loading_update(void *context, uint64_t done, uint64_t total) {
     return !runner_interrupt_came();
 }
 
-tdm_status runner_session_load(runner_session *session, int32_t threads, tdm_error *err) {
+tdm_status runner_session_load(runner_session *session, const char *device, int32_t threads,
+                               tdm_error *err) {
     uint64_t start = runner_clock();
     runner_app *app = session->app;
-    const char *name = NULL;
+    const char *name = device != NULL ? device : runner_config_get_string(app->config, "device");
     tdm_status status = runner_runtime_create(app, &session->rt, err);
-    if (status == TDM_OK) status = devices_declare(session, threads, &name, err);
+    if (status == TDM_OK) status = devices_declare(session, &name, threads, err);
     if (status == TDM_OK) status = runner_config_check(app->config, err);
     if (status == TDM_OK) status = tdm_runtime_open(session->rt, name, &session->dev, err);
     if (status == TDM_OK) status = tdm_dev_get_info(session->dev, &session->info, err);

@@ -20,6 +20,7 @@
 typedef struct runner_session {
     runner_app *app;
     llm_model *model;
+    const runner_section *section; /* of the device; NULL = it has none */
     tdm_runtime *rt;
     tdm_dev *dev;         /* what the model runs on */
     tdm_dev *fallback;    /* the CPU, for what `dev` refuses; NULL where `dev` is the CPU */
@@ -40,9 +41,11 @@ tdm_status runner_runtime_create(runner_app *app, tdm_runtime **rt_out, tdm_erro
 tdm_status runner_session_open(runner_session *session, runner_app *app, const char *path,
                                tdm_error *err);
 
-/* Opens the configured device and uploads the weights to it, with a progress bar. `threads` is for
- * a CPU device; 0 = as configured. TDM_CANCELLED after Ctrl-C. [setup] */
-tdm_status runner_session_load(runner_session *session, int32_t threads, tdm_error *err);
+/* Opens a device and uploads the weights to it, with a progress bar. `device` is a value of the key
+ * `device`, NULL = the configured one; `threads` is for a CPU device, 0 = as configured.
+ * TDM_CANCELLED after Ctrl-C. [setup] */
+tdm_status runner_session_load(runner_session *session, const char *device, int32_t threads,
+                               tdm_error *err);
 
 /* What a command asks of its context beyond the configuration; zeroes are the configuration's. */
 typedef struct runner_context_wish {
