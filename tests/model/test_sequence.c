@@ -7,7 +7,7 @@
  */
 #include "tests/model/rig.h"
 
-#include "bench/random_model.h"
+#include "tests/model/preset.h"
 
 enum { N_TOK = 150 };
 
@@ -53,12 +53,9 @@ static llm_context *context_make(bench *b, int n_ubatch, int n_seq) {
 
 static bench *bench_make(int setup) {
     tdm_error err = {0};
-    const char *name;
     bench *b = calloc(1, sizeof *b);
     assert_non_null(b);
-    random_model_spec spec = {0};
-    for (int i = 0; random_model_preset_at(i, &name) != NULL; i++)
-        if (strcmp(name, "tiny-llama") == 0) spec = *random_model_preset_at(i, &name);
+    random_model_spec spec = preset_find("tiny-llama");
     spec.type = setups[setup].weights;
     const char *path = rig_file("sequence.gguf");
     RIG_OK(random_model_write(&spec, path, NULL, NULL, NULL, &err));
