@@ -54,7 +54,7 @@ INLINE void step_add(int kind, int n_bit, const v_u8 *codes, const v_f32 *scale,
 /* Asks for the `size` bytes that lie AHEAD of p. Decoding streams each weight once from memory, in
  * more than one run of addresses at a time, which hardware prefetchers follow badly; with more
  * tokens the weights come from a cache. */
-enum { AHEAD = 4096 };
+enum { AHEAD = 8192 };
 
 INLINE void weights_prefetch(const uint8_t *p, int size, int n_tok) {
     if (n_tok > 2) return;
