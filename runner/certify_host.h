@@ -12,9 +12,10 @@
 
 typedef struct certify_host {
     tdm_host table;
-    _Atomic int64_t n_alloc; /* calls, ever */
-    _Atomic int64_t n_live;  /* allocations not yet freed */
-    _Atomic int64_t n_call;  /* of any function of the table (semaphores and graphs apart) */
+    _Atomic int64_t n_alloc;   /* calls, ever */
+    _Atomic int64_t n_live;    /* allocations not yet freed */
+    _Atomic int64_t n_call;    /* of any function of the table (semaphores and graphs apart) */
+    _Atomic int64_t n_foreign; /* frees of memory that another host gave */
     atomic_flag has_offence;
     char offence[160]; /* the first: "free(40 bytes) of what alloc gave 64"; "" = none */
 } certify_host;

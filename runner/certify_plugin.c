@@ -127,14 +127,6 @@ static certify_verdict entry_check(certify *c) {
     return CERTIFY_PASSED;
 }
 
-static certify_verdict offence_judge(certify *c, const certify_host *host, const char *who) {
-    if (host->offence[0] != 0) return certify_fail(c, "%s%s", who, host->offence);
-    if (host->n_live != 0)
-        return certify_fail(c, "%s%lld allocations of the host are not freed", who,
-                            (long long)host->n_live);
-    return CERTIFY_PASSED;
-}
-
 static certify_verdict deinit_check(certify *c) {
     int n_thread = certify_thread_count();
     tdm_buffer *buffer = NULL;
@@ -143,8 +135,10 @@ static certify_verdict deinit_check(certify *c) {
     if (c->device != NULL && certify_alloc(c, 1000, &buffer) == CERTIFY_PASSED)
         c->plugin->buffer->free(buffer);
     certify_close(c);
-    verdict = offence_judge(c, &c->host, "");
-    if (verdict != CERTIFY_PASSED) return verdict;
+    if (c->host.offence[0] != 0) return certify_fail(c, "%s", c->host.offence);
+    if (c->host.n_live != 0)
+        return certify_fail(c, "%lld allocations of the host are not freed",
+                            (long long)c->host.n_live);
     if (n_thread > 0 && !certify_threads_settle(n_thread))
         return certify_fail(c, "%d threads are still running", certify_thread_count() - n_thread);
     return CERTIFY_PASSED;
@@ -196,18 +190,27 @@ static certify_verdict hosts_check(certify *c) {
         (plugin->init != NULL && plugin->init(&second.table, &instance, &err) != TDM_OK))
         return certify_fail(c, "the second host: %.300s", err.message);
     if (certify_open_on(c, instance, &device) != CERTIFY_PASSED) return CERTIFY_FAILED;
+    int64_t n_call = second.n_call;
     verdict = device_use(c, c->device, "the first host, beside a second");
-    if (verdict == CERTIFY_PASSED) verdict = device_use(c, device, "the second host");
     if (verdict != CERTIFY_PASSED) return verdict;
+    if (second.n_call != n_call)
+        return certify_fail(c, "asked the second host while the first was served");
+    n_call = c->host.n_call;
+    verdict = device_use(c, device, "the second host");
+    if (verdict != CERTIFY_PASSED) return verdict;
+    if (c->host.n_call != n_call)
+        return certify_fail(c, "asked the first host while the second was served");
     certify_close(c);
-    if (offence_judge(c, &c->host, "the first host: ") != CERTIFY_PASSED) return CERTIFY_FAILED;
+    if (c->host.n_foreign + second.n_foreign != 0)
+        return certify_fail(c, "gave one host's memory back to another");
     memset(&c->host.table, 0, sizeof c->host.table); /* gone: a call would crash */
     c->plugin = plugin;
     verdict = device_use(c, device, "the second host, the first one gone");
     if (verdict != CERTIFY_PASSED) return verdict;
     plugin->device->close(device);
     if (plugin->init != NULL) plugin->deinit(instance);
-    return offence_judge(c, &second, "the second host: ");
+    if (second.n_foreign != 0) return certify_fail(c, "gave one host's memory back to another");
+    return CERTIFY_PASSED;
 }
 
 static bool has_trapped; /* a function behind the host's struct_size was called */

@@ -1,0 +1,210 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * example.c: a whole backend. It keeps buffers in the host's memory and runs two ops, ADD and MUL
+ * of equal shapes. Built from Tandem's installed headers alone, see the Makefile; explained in
+ * docs/writing-a-backend.md.
+ */
+#include <string.h>
+
+#include "tandem/plugin.h"
+
+/* The handles are ours: what stands in them is nobody else's business. */
+struct tdm_instance {
+    const tdm_host *host;
+};
+struct tdm_device {
+    const tdm_host *host;
+};
+struct tdm_buffer {
+    const tdm_host *host;
+    uint8_t *data;
+    uint64_t size;
+};
+
+/* ---- Devices ---- */
+
+static tdm_status device_count(tdm_instance *instance, int32_t *n_out, tdm_error *err) {
+    (void)instance;
+    (void)err; /* with no device: *n_out = 0, the reason in *err, and TDM_OK all the same */
+    *n_out = 1;
+    return TDM_OK;
+}
+
+static tdm_status device_describe(tdm_instance *instance, int32_t index, tdm_device_info *info_out,
+                                  tdm_error *err) {
+    tdm_device_info info = {.name = "example0",
+                            .description = "memory of the host, arithmetic of a loop",
+                            .buffer_align = 4,
+                            .flags = TDM_DEVICE_IS_HOST};
+    size_t size = info_out->struct_size; /* the caller's version of the struct may be another */
+    (void)instance;
+    if (index != 0) return tdm_fail(err, TDM_NOT_FOUND, "example: no device %d", (int)index);
+    if (size == 0 || size > sizeof info) size = sizeof info;
+    info.struct_size = info_out->struct_size;
+    memcpy(info_out, &info, size);
+    return TDM_OK;
+}
+
+static tdm_status device_open(tdm_instance *instance, const tdm_device_params *params,
+                              tdm_device **device_out, tdm_error *err) {
+    const tdm_host *host = instance->host;
+    tdm_device *device;
+    if (params->index != 0)
+        return tdm_fail(err, TDM_NOT_FOUND, "example: no device %d", (int)params->index);
+    if (TDM_FIELD(params, options) && params->n_option > 0)
+        return tdm_fail(err, TDM_INVALID_ARGUMENT, "%s: example devices have no options",
+                        params->options[0].key);
+    device = host->alloc(host->context, sizeof *device, 0);
+    if (device == NULL) return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "example: out of memory");
+    device->host = host;
+    *device_out = device;
+    return TDM_OK;
+}
+
+static void device_close(tdm_device *device) {
+    if (device != NULL) device->host->free(device->host->context, device, sizeof *device);
+}
+
+/* ---- Buffers ---- */
+
+static tdm_status buffer_alloc(tdm_device *device, const tdm_buffer_params *params,
+                               tdm_buffer **buffer_out, tdm_error *err) {
+    const tdm_host *host = device->host;
+    uint64_t size = params->size;
+    tdm_buffer *buffer = host->alloc(host->context, sizeof *buffer, 0);
+    uint8_t *data = size < SIZE_MAX / 2 ? host->alloc(host->context, (size_t)size, 0) : NULL;
+    if (buffer == NULL || data == NULL) {
+        if (buffer != NULL) host->free(host->context, buffer, sizeof *buffer);
+        return tdm_fail(err, TDM_RESOURCE_EXHAUSTED,
+                        "example: %llu bytes asked for, fewer are free", (unsigned long long)size);
+    }
+    buffer->host = host;
+    buffer->data = data;
+    buffer->size = size;
+    *buffer_out = buffer;
+    return TDM_OK;
+}
+
+static void buffer_free(tdm_buffer *buffer) {
+    if (buffer == NULL) return;
+    buffer->host->free(buffer->host->context, buffer->data, (size_t)buffer->size);
+    buffer->host->free(buffer->host->context, buffer, sizeof *buffer);
+}
+
+static tdm_status range_check(const tdm_buffer *buffer, uint64_t off, uint64_t size,
+                              tdm_error *err) {
+    if (off <= buffer->size && size <= buffer->size - off) return TDM_OK;
+    return tdm_fail(err, TDM_OUT_OF_RANGE, "example: %llu bytes at %llu of a buffer of %llu",
+                    (unsigned long long)size, (unsigned long long)off,
+                    (unsigned long long)buffer->size);
+}
+
+static tdm_status buffer_upload(tdm_buffer *buffer, uint64_t off, const void *src, uint64_t size,
+                                tdm_error *err) {
+    tdm_status status = range_check(buffer, off, size, err);
+    if (status == TDM_OK && size > 0) memcpy(buffer->data + off, src, (size_t)size);
+    return status;
+}
+
+static tdm_status buffer_download(tdm_buffer *buffer, uint64_t off, void *dst, uint64_t size,
+                                  tdm_error *err) {
+    tdm_status status = range_check(buffer, off, size, err);
+    if (status == TDM_OK && size > 0) memcpy(dst, buffer->data + off, (size_t)size);
+    return status;
+}
+
+/* ---- Graphs ---- */
+
+/* Yes to ADD and MUL of two f32 values of one shape that are no views and have no private layout.
+ * To everything else no, and why: the host then runs the node elsewhere, and says so once. */
+static tdm_status supports_op(tdm_device *device, const tdm_graph *graph, int32_t node,
+                              tdm_error *err) {
+    const tdm_node *n = tdm_graph_node(graph, node);
+    const tdm_value *a, *b;
+    (void)device;
+    if (n->op != TDM_OP_ADD && n->op != TDM_OP_MUL)
+        return tdm_fail(err, TDM_UNSUPPORTED,
+                        "example: node %d: only ADD and MUL are run, not op %d", (int)node,
+                        (int)n->op);
+    a = tdm_graph_value(graph, n->src[0]);
+    b = tdm_graph_value(graph, n->src[1]);
+    if (a->slot < 0 || b->slot < 0)
+        return tdm_fail(err, TDM_UNSUPPORTED, "example: node %d: a source is a view", (int)node);
+    if (memcmp(a->ne, b->ne, sizeof a->ne) != 0)
+        return tdm_fail(err, TDM_UNSUPPORTED, "example: node %d: the shapes differ", (int)node);
+    return TDM_OK;
+}
+
+static float *data_of(const tdm_graph *graph, const tdm_binding *bindings, int32_t value) {
+    const tdm_binding *at = &bindings[tdm_graph_value(graph, value)->slot];
+    return (float *)(void *)(at->buffer->data + at->off);
+}
+
+static tdm_status compute_sync(tdm_device *device, const tdm_graph *graph,
+                               const tdm_binding *bindings, int32_t n_binding, tdm_error *err) {
+    if (n_binding != graph->n_slot)
+        return tdm_fail(err, TDM_INVALID_ARGUMENT, "example: %d bindings for %d slots",
+                        (int)n_binding, (int)graph->n_slot);
+    for (int32_t i = 0; i < graph->n_node; i++) {
+        const tdm_node *n = tdm_graph_node(graph, i);
+        tdm_status status = supports_op(device, graph, i, err);
+        if (status != TDM_OK) return status;
+        const float *a = data_of(graph, bindings, n->src[0]);
+        const float *b = data_of(graph, bindings, n->src[1]);
+        float *y = data_of(graph, bindings, n->dst[0]);
+        int64_t count = tdm_shape_count(tdm_graph_value(graph, n->dst[0])->ne);
+        for (int64_t k = 0; k < count; k++) y[k] = n->op == TDM_OP_ADD ? a[k] + b[k] : a[k] * b[k];
+    }
+    return TDM_OK;
+}
+
+/* ---- The plugin ---- */
+
+static tdm_status plugin_init(const tdm_host *host, tdm_instance **instance_out, tdm_error *err) {
+    tdm_instance *instance = host->alloc(host->context, sizeof *instance, 0);
+    if (instance == NULL) return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "example: out of memory");
+    instance->host = host;
+    *instance_out = instance;
+    return TDM_OK;
+}
+
+static void plugin_deinit(tdm_instance *instance) {
+    if (instance != NULL) instance->host->free(instance->host->context, instance, sizeof *instance);
+}
+
+static const tdm_device_ops device_ops = {
+    .struct_size = sizeof(tdm_device_ops),
+    .count = device_count,
+    .describe = device_describe,
+    .open = device_open,
+    .close = device_close,
+    .supports_op = supports_op,
+    .graph_compute_sync = compute_sync,
+};
+
+static const tdm_buffer_ops buffer_ops = {
+    .struct_size = sizeof(tdm_buffer_ops),
+    .alloc = buffer_alloc,
+    .free = buffer_free,
+    .upload = buffer_upload,
+    .download = buffer_download,
+};
+
+static const tdm_plugin plugin = {
+    .struct_size = sizeof(tdm_plugin),
+    .name = "example",
+    .version = "1.0",
+    .licence = "MIT",
+    .init = plugin_init,
+    .deinit = plugin_deinit,
+    .device = &device_ops,
+    .buffer = &buffer_ops,
+};
+
+tdm_status tdm_plugin_entry_v0(const tdm_host *host, const tdm_plugin **plugin_out,
+                               tdm_error *err) {
+    (void)host;
+    (void)err;
+    *plugin_out = &plugin;
+    return TDM_OK;
+}
