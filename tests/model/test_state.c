@@ -1,0 +1,317 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * test_state.c: a sequence saved to a file and loaded again goes on as if nothing had happened, in
+ * the same context or one with other pages, threads or instructions; a file that is truncated,
+ * changed, or of something else is refused and leaves the sequence empty; a file that cannot be
+ * written leaves nothing behind.
+ */
+#include "tests/model/rig.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "llm/state.h"
+#include "tests/model/preset.h"
+
+enum { N_TOK = 150, N_NEXT = 12 };
+
+static int32_t tokens[N_TOK + N_NEXT];
+static const char *model_path, *other_path;
+static const tdm_type cache_types[] = {TDM_TYPE_F32,  TDM_TYPE_F16,  TDM_TYPE_BF16,
+                                       TDM_TYPE_Q8_0, TDM_TYPE_Q5_1, TDM_TYPE_Q5_0,
+                                       TDM_TYPE_Q4_1, TDM_TYPE_Q4_0, TDM_TYPE_IQ4_NL};
+
+static int begin(void **state) {
+    tdm_error err = {0};
+    if (rig_begin(state) != 0) return -1;
+    random_model_spec spec = preset_find("tiny-llama");
+    spec.type = TDM_TYPE_F32;
+    model_path = rig_file("model.gguf");
+    other_path = rig_file("other.gguf");
+    RIG_OK(random_model_write(&spec, model_path, NULL, NULL, NULL, &err));
+    spec.seed = 2;
+    RIG_OK(random_model_write(&spec, other_path, NULL, NULL, NULL, &err));
+    for (int i = 0; i < N_TOK + N_NEXT; i++) tokens[i] = (i * 7919 + i * i * 31 + 13) % 384;
+    return 0;
+}
+
+static llm_context *context_make(llm_model *model, tdm_type k, tdm_type v, int page_len) {
+    const llm_context_params params = {.struct_size = sizeof params,
+                                       .n_ctx = 400,
+                                       .n_seq = 2,
+                                       .page_len = page_len,
+                                       .type_k = &k,
+                                       .type_v = &v};
+    return rig_context(model, &params);
+}
+
+/* Logits of the tokens behind the saved ones, of sequence `seq`; freed by the caller. */
+static float *next_rows(llm_context *ctx, int seq) {
+    tdm_error err = {0};
+    size_t n = (size_t)N_NEXT * (size_t)llm_context_model(ctx)->hparams.n_vocab;
+    float *rows = malloc(n * sizeof *rows);
+    int32_t seqs[N_NEXT];
+    bool wanted[N_NEXT];
+    assert_non_null(rows);
+    for (int i = 0; i < N_NEXT; i++) {
+        seqs[i] = seq;
+        wanted[i] = true;
+    }
+    const llm_batch batch = {tokens + N_TOK, seqs, wanted, N_NEXT};
+    RIG_OK(llm_context_decode(ctx, &batch, &err));
+    memcpy(rows, llm_context_logits(ctx, 0), n * sizeof *rows);
+    RIG_OK(llm_context_truncate(ctx, seq, llm_context_length(ctx, seq) - N_NEXT, &err));
+    return rows;
+}
+
+static void fill(llm_context *ctx) {
+    tdm_error err = {0};
+    const llm_batch batch = {tokens, NULL, NULL, N_TOK};
+    RIG_OK(llm_context_decode(ctx, &batch, &err));
+}
+
+/* Loads into sequence 1 and checks the ids; logits behind it are the caller's to free. */
+static float *load_and_go_on(llm_context *ctx, const char *path) {
+    tdm_error err = {0};
+    int32_t *ids = NULL, n = 0;
+    RIG_OK(llm_state_load(ctx, 1, path, &ids, &n, &err));
+    assert_int_equal(n, N_TOK);
+    assert_int_equal(llm_context_length(ctx, 1), N_TOK);
+    assert_memory_equal(ids, tokens, N_TOK * sizeof *ids);
+    free(ids);
+    return next_rows(ctx, 1);
+}
+
+static void test_again(void **state) {
+    (void)state;
+    tdm_error err = {0};
+    const char *path = rig_file("again.state");
+    llm_model *model = rig_model(model_path, rig_device(NULL, "fast", 2));
+    size_t n = (size_t)N_NEXT * (size_t)model->hparams.n_vocab;
+    for (size_t k = 0; k < sizeof cache_types / sizeof *cache_types; k++) {
+        size_t v = (k * 2 + 1) % (sizeof cache_types / sizeof *cache_types);
+        llm_context *ctx = context_make(model, cache_types[k], cache_types[v], 16);
+        fill(ctx);
+        float *expected = next_rows(ctx, 0);
+        RIG_OK(llm_state_save(ctx, 0, tokens, N_TOK, path, &err));
+        float *rows = load_and_go_on(ctx, path);
+        if (memcmp(rows, expected, n * sizeof *rows) != 0)
+            fail_msg("cache %s %s: the loaded sequence goes on differently: NMSE %.1e",
+                     tdm_type_name(cache_types[k]), tdm_type_name(cache_types[v]),
+                     rig_nmse(expected, rows, n));
+        free(rows);
+        free(expected);
+        llm_context_destroy(ctx);
+    }
+    llm_model_close(model);
+}
+
+/* Saved by one device, loaded by each of the others, with other pages. */
+static void test_elsewhere(void **state) {
+    (void)state;
+    tdm_error err = {0};
+    const char *path = rig_file("elsewhere.state");
+    static const tdm_type types[] = {TDM_TYPE_F32, TDM_TYPE_Q8_0, TDM_TYPE_Q4_0};
+    for (int t = 0; t < 3; t++) {
+        llm_model *model = rig_model(model_path, rig_device("plain", "reference", 1));
+        size_t n = (size_t)N_NEXT * (size_t)model->hparams.n_vocab;
+        llm_context *ctx = context_make(model, types[t], types[t], 64);
+        fill(ctx);
+        float *expected = next_rows(ctx, 0);
+        RIG_OK(llm_state_save(ctx, 0, tokens, N_TOK, path, &err));
+        llm_context_destroy(ctx);
+        llm_model_close(model);
+        for (int i = 0; rig_isas[i] != NULL; i++) {
+            static const int page_lens[] = {8, 1, 128, 32};
+            if (!rig_has_isa(rig_isas[i])) continue;
+            model = rig_model(model_path, rig_device(rig_isas[i], "fast", 1 + i % 2));
+            ctx = context_make(model, types[t], types[t], page_lens[i]);
+            float *rows = load_and_go_on(ctx, path);
+            double nmse = rig_nmse(expected, rows, n);
+            printf("%s saved by the reference path, loaded by %s into pages of %d: NMSE %.1e\n",
+                   tdm_type_name(types[t]), rig_isas[i], page_lens[i], nmse);
+            assert_true(nmse <= 1e-8);
+            free(rows);
+            llm_context_destroy(ctx);
+            llm_model_close(model);
+        }
+        free(expected);
+    }
+}
+
+/* ---- Files that are refused ---- */
+
+typedef struct bytes {
+    uint8_t *data;
+    size_t size;
+} bytes;
+
+static bytes file_read(const char *path) {
+    FILE *f = fopen(path, "rb");
+    assert_non_null(f);
+    fseek(f, 0, SEEK_END);
+    bytes b = {NULL, (size_t)ftell(f)};
+    b.data = malloc(b.size);
+    assert_non_null(b.data);
+    rewind(f);
+    assert_int_equal(fread(b.data, 1, b.size, f), b.size);
+    fclose(f);
+    return b;
+}
+
+static void file_write(const char *path, const uint8_t *data, size_t size) {
+    FILE *f = fopen(path, "wb");
+    assert_non_null(f);
+    assert_int_equal(fwrite(data, 1, size, f), size);
+    assert_int_equal(fclose(f), 0);
+}
+
+/* The file must be refused with a message that names it and contains `word`. */
+static void refuse(llm_context *ctx, const char *path, const char *word) {
+    tdm_error err = {0};
+    int32_t *ids = NULL, n = -7;
+    tdm_status status = llm_state_load(ctx, 1, path, &ids, &n, &err);
+    if (status == TDM_OK) fail_msg("%s was loaded; '%s' should be wrong with it", path, word);
+    assert_null(ids);
+    assert_int_equal(n, -7);
+    assert_int_equal(llm_context_length(ctx, 1), 0);
+    if (strncmp(err.message, path, strlen(path)) != 0 || strstr(err.message, word) == NULL ||
+        strchr(err.message, '\n') != NULL)
+        fail_msg("the message should name the file and '%s': %s", word, err.message);
+}
+
+static void test_damaged(void **state) {
+    (void)state;
+    tdm_error err = {0};
+    const char *path = rig_file("good.state"), *bad = rig_file("bad.state");
+    llm_model *model = rig_model(model_path, rig_device(NULL, "fast", 2));
+    llm_context *ctx = context_make(model, TDM_TYPE_Q8_0, TDM_TYPE_Q4_0, 16);
+    fill(ctx);
+    RIG_OK(llm_state_save(ctx, 0, tokens, N_TOK, path, &err));
+    bytes good = file_read(path);
+    for (size_t size = 0; size < good.size; size += size < 900 ? 1 : 1013) {
+        file_write(bad, good.data, size);
+        refuse(ctx, bad, "truncated");
+    }
+    file_write(bad, good.data, good.size - 1);
+    refuse(ctx, bad, "truncated");
+    for (size_t at = 0; at < good.size; at += at < 900 ? 1 : 997) {
+        good.data[at] ^= (uint8_t)(1 << at % 8);
+        file_write(bad, good.data, good.size);
+        refuse(ctx, bad, "");
+        good.data[at] ^= (uint8_t)(1 << at % 8);
+    }
+    uint8_t *longer = malloc(good.size + 1);
+    assert_non_null(longer);
+    memcpy(longer, good.data, good.size);
+    longer[good.size] = 0;
+    file_write(bad, longer, good.size + 1);
+    refuse(ctx, bad, "damaged");
+    refuse(ctx, rig_file("missing.state"), "cannot be read");
+    assert_int_equal(llm_state_load(ctx, 0, path, NULL, NULL, &err), TDM_FAILED_PRECONDITION);
+    assert_non_null(strstr(err.message, "not empty"));
+    /* After all that, the good one still loads. */
+    float *rows = load_and_go_on(ctx, path);
+    free(rows);
+    free(longer);
+    free(good.data);
+    llm_context_destroy(ctx);
+    llm_model_close(model);
+}
+
+/* Whole files, of something else. */
+static void test_foreign(void **state) {
+    (void)state;
+    tdm_error err = {0};
+    const char *path = rig_file("foreign.state");
+    tdm_dev *dev = rig_device(NULL, "fast", 2);
+    llm_model *model = rig_model(model_path, dev), *other = rig_model(other_path, dev);
+    llm_context *ctx = context_make(model, TDM_TYPE_Q8_0, TDM_TYPE_Q8_0, 16);
+    fill(ctx);
+    RIG_OK(llm_state_save(ctx, 0, tokens, N_TOK, path, &err));
+    llm_context_destroy(ctx);
+
+    ctx = context_make(other, TDM_TYPE_Q8_0, TDM_TYPE_Q8_0, 16);
+    refuse(ctx, path, "another model");
+    llm_context_destroy(ctx);
+    ctx = context_make(model, TDM_TYPE_Q8_0, TDM_TYPE_F16, 16);
+    refuse(ctx, path, "cache-type-v");
+    llm_context_destroy(ctx);
+    static const tdm_type q8_0 = TDM_TYPE_Q8_0;
+    llm_context_params params = {.struct_size = sizeof params,
+                                 .n_ctx = 256,
+                                 .n_seq = 2,
+                                 .type_k = &q8_0,
+                                 .type_v = &q8_0,
+                                 .is_unrotated = true};
+    ctx = rig_context(model, &params);
+    refuse(ctx, path, "kv-rotate");
+    llm_context_destroy(ctx);
+    params.is_unrotated = false;
+    params.n_ctx = N_TOK - 1;
+    ctx = rig_context(model, &params);
+    refuse(ctx, path, "ctx-size");
+    llm_context_destroy(ctx);
+    llm_model_close(model);
+    llm_model_close(other);
+}
+
+/* ---- Files that cannot be written ---- */
+
+static bool is_there(const char *path) {
+    struct stat info;
+    return stat(path, &info) == 0;
+}
+
+static void test_unwritable(void **state) {
+    (void)state;
+    tdm_error err = {0};
+    char temporary[600];
+    const char *path = rig_file("full.state");
+    struct rlimit before, small;
+    llm_model *model = rig_model(model_path, rig_device(NULL, "fast", 2));
+    llm_context *ctx = context_make(model, TDM_TYPE_F32, TDM_TYPE_F32, 16);
+    fill(ctx);
+    /* A wrong length, a folder that is not there. */
+    assert_int_equal(llm_state_save(ctx, 0, tokens, N_TOK - 1, path, &err), TDM_INVALID_ARGUMENT);
+    snprintf(temporary, sizeof temporary, "%s/no/folder", path);
+    assert_int_equal(llm_state_save(ctx, 0, tokens, N_TOK, temporary, &err), TDM_IO);
+    assert_non_null(strstr(err.message, "cannot be written"));
+    assert_false(is_there(path));
+    /* A disk that is full after so many bytes, with an older file there: that one stays. */
+    RIG_OK(llm_state_save(ctx, 0, tokens, N_TOK, path, &err));
+    bytes old = file_read(path);
+    snprintf(temporary, sizeof temporary, "%s.tmp", path);
+    signal(SIGXFSZ, SIG_IGN);
+    assert_int_equal(getrlimit(RLIMIT_FSIZE, &before), 0);
+    for (size_t size = 0; size < old.size; size += old.size / 7 + 1) {
+        small = before;
+        small.rlim_cur = size;
+        assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
+        tdm_status status = llm_state_save(ctx, 0, tokens, N_TOK, path, &err);
+        assert_int_equal(setrlimit(RLIMIT_FSIZE, &before), 0);
+        assert_int_equal(status, TDM_IO);
+        assert_non_null(strstr(err.message, path));
+        assert_false(is_there(temporary));
+        bytes now = file_read(path);
+        assert_int_equal(now.size, old.size);
+        assert_memory_equal(now.data, old.data, old.size);
+        free(now.data);
+    }
+    signal(SIGXFSZ, SIG_DFL);
+    free(old.data);
+    llm_context_destroy(ctx);
+    llm_model_close(model);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_again),      cmocka_unit_test(test_elsewhere),
+        cmocka_unit_test(test_damaged),    cmocka_unit_test(test_foreign),
+        cmocka_unit_test(test_unwritable),
+    };
+    return cmocka_run_group_tests(tests, begin, rig_end);
+}
