@@ -1,0 +1,241 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * test_lane.c: queues of the core's own around a plugin that has none: order, waits before
+ * signals, poison. Meant to run under the thread sanitizer too.
+ */
+#include "tests/unit/runtime_fixture.h"
+
+#include "core/lane.h"
+
+static const tdm_host_semaphore_ops *const ops = &tdm_semaphore_ops;
+
+/* y = 2 x + 1 over 32 floats; slot 0 is x's or y's. */
+enum { N = 32, SIZE = N * sizeof(float) };
+
+typedef struct scene {
+    tdm_runtime *rt;
+    tdm_dev *dev;
+    tdm_graph *graph;
+    tdm_lane *lane;
+    tdm_lane_plan *plan;
+    tdm_mem mem; /* x, then y, 128 bytes apart */
+    int32_t x_slot, y_slot;
+    tdm_semaphore *in, *out;
+} scene;
+
+static tdm_graph *graph_make(int32_t *x_slot, int32_t *y_slot) {
+    tdm_builder *b = NULL;
+    tdm_graph *graph = NULL;
+    OK(tdm_builder_create(&b, err));
+    const int32_t x = tdm_build_input(b, "x", TDM_TYPE_F32, (const int64_t[4]){N, 1, 1, 1});
+    const int32_t y = tdm_build_scale(b, x, 2, 1);
+    tdm_build_output(b, y, "y");
+    OK(tdm_builder_finish(b, &graph, err));
+    tdm_builder_destroy(b);
+    *x_slot = tdm_graph_value(graph, x)->slot;
+    *y_slot = tdm_graph_value(graph, y)->slot;
+    return graph;
+}
+
+static scene scene_make(const char *option0, const char *option1) {
+    scene s = {.rt = runtime_make(FAKE_PLUGIN_DIR)};
+    s.dev = open_fake(s.rt, "a", option0, option1);
+    s.graph = graph_make(&s.x_slot, &s.y_slot);
+    OK(tdm_lane_create(s.dev, &s.lane, err));
+    const uint64_t n_planned = tdm_counter_get(TDM_COUNTER_GRAPHS_PLANNED);
+    OK(tdm_lane_prepare(s.lane, s.graph, &s.plan, err));
+    assert_int_equal(tdm_counter_get(TDM_COUNTER_GRAPHS_PLANNED), n_planned + 1);
+    OK(tdm_mem_alloc(s.dev, 2 * SIZE, TDM_BUFFER_ANY, &s.mem, err));
+    OK(ops->create(0, &s.in, err));
+    OK(ops->create(0, &s.out, err));
+    return s;
+}
+
+static void scene_free(scene *s) {
+    tdm_lane_plan_destroy(s->plan);
+    tdm_lane_destroy(s->lane);
+    tdm_graph_free(s->graph);
+    tdm_mem_free(&s->mem);
+    ops->destroy(s->in);
+    ops->destroy(s->out);
+    tdm_runtime_destroy(s->rt);
+    log_has("close a, 0 bytes left", 1);
+}
+
+static void x_set(const scene *s, float x) {
+    float row[N];
+    for (int i = 0; i < N; i++) row[i] = x;
+    OK(tdm_mem_upload(&s->mem, 0, row, SIZE, err));
+}
+
+static float y_get(const scene *s) {
+    float row[N];
+    OK(tdm_mem_download(&s->mem, SIZE, row, SIZE, err));
+    return row[N - 1];
+}
+
+/* One computation, from x to y or, with is_chained, from y to y. */
+static tdm_status submit(const scene *s, tdm_lane_plan *plan, bool is_chained, uint64_t wait,
+                         uint64_t signal, tdm_error *err) {
+    tdm_binding bindings[2];
+    const tdm_point point = {s->in, wait}, done = {s->out, signal};
+    bindings[s->x_slot] = (tdm_binding){s->mem.buffer, is_chained ? SIZE : 0, SIZE};
+    bindings[s->y_slot] = (tdm_binding){s->mem.buffer, SIZE, SIZE};
+    return tdm_lane_compute(s->lane, plan, bindings, 2, &point, wait > 0, &done, signal > 0, err);
+}
+
+static void test_wait_before_signal(void **state) {
+    (void)state;
+    scene s = scene_make(NULL, NULL);
+    x_set(&s, 5);
+    OK(submit(&s, s.plan, false, 1, 1, err));
+    assert_int_equal(ops->wait(s.out, 1, 10000000, NULL), TDM_DEADLINE_EXCEEDED);
+    x_set(&s, 6); /* not begun, so this is what it reads */
+    ops->signal(s.in, 1);
+    OK(ops->wait(s.out, 1, TDM_WAIT_FOREVER, err));
+    assert_true(y_get(&s) == 13);
+    tdm_plan_info info = {.device_size = 7};
+    OK(tdm_lane_plan_get_info(s.plan, &info, err));
+    assert_int_equal(info.device_size, 0);
+    scene_free(&s);
+}
+
+/* Two plans in turn, each waiting for its own last computation: the order is that of submission. */
+static void test_order(void **state) {
+    (void)state;
+    scene s = scene_make("delay-us=300", NULL);
+    tdm_lane_plan *other = NULL;
+    OK(tdm_lane_prepare(s.lane, s.graph, &other, err));
+    x_set(&s, 1);
+    OK(submit(&s, s.plan, false, 0, 1, err)); /* 3 */
+    for (uint64_t i = 2; i <= 10; i++) OK(submit(&s, i % 2 ? s.plan : other, true, 0, i, err));
+    OK(ops->wait(s.out, 10, TDM_WAIT_FOREVER, err));
+    assert_true(y_get(&s) == 2047); /* 2^11 - 1 */
+    tdm_lane_plan_destroy(other);
+    scene_free(&s);
+}
+
+static void test_poisoned_wait(void **state) {
+    (void)state;
+    scene s = scene_make(NULL, NULL);
+    tdm_error said = {0}, heard = {0};
+    OK(tdm_mem_fill(&s.mem, 0, 2 * SIZE, 0, err));
+    OK(submit(&s, s.plan, false, 1, 1, err));
+    tdm_fail(&said, TDM_UNAVAILABLE, "the cable is out");
+    (ops->fail)(s.in, TDM_UNAVAILABLE, &said);
+    assert_int_equal(ops->wait(s.out, 1, TDM_WAIT_FOREVER, &heard), TDM_UNAVAILABLE);
+    assert_string_equal(heard.message, "the cable is out");
+    assert_true(y_get(&s) == 0); /* skipped */
+    /* Work behind it that does not wait for it goes on. */
+    tdm_semaphore *fresh = NULL;
+    OK(ops->create(0, &fresh, err));
+    ops->destroy(s.out);
+    s.out = fresh;
+    OK(submit(&s, s.plan, false, 0, 1, err));
+    OK(ops->wait(s.out, 1, TDM_WAIT_FOREVER, err));
+    assert_true(y_get(&s) == 1);
+    scene_free(&s);
+}
+
+static void test_failing(void **state) {
+    (void)state;
+    scene s = scene_make("fail-at=2", NULL);
+    tdm_semaphore *second = NULL;
+    tdm_error heard = {0};
+    OK(ops->create(0, &second, err));
+    x_set(&s, 1);
+    OK(submit(&s, s.plan, false, 0, 1, err));
+    OK(ops->wait(s.out, 1, TDM_WAIT_FOREVER, err));
+    /* All its signals, and all that wait for these, get the reason. */
+    const tdm_point signals[2] = {{s.out, 2}, {second, 1}};
+    tdm_binding bindings[2];
+    bindings[s.x_slot] = (tdm_binding){s.mem.buffer, 0, SIZE};
+    bindings[s.y_slot] = (tdm_binding){s.mem.buffer, SIZE, SIZE};
+    OK(tdm_lane_compute(s.lane, s.plan, bindings, 2, NULL, 0, signals, 2, err));
+    assert_int_equal(ops->wait(second, 1, TDM_WAIT_FOREVER, &heard), TDM_UNAVAILABLE);
+    assert_string_equal(heard.message, "a fell off the bus");
+    assert_int_equal(ops->wait(s.out, 2, TDM_WAIT_FOREVER, &heard), TDM_UNAVAILABLE);
+    assert_string_equal(heard.message, "a fell off the bus");
+    ops->destroy(second);
+    scene_free(&s);
+}
+
+static void test_bad_arguments(void **state) {
+    (void)state;
+    scene s = scene_make(NULL, NULL);
+    tdm_binding bindings[3] = {{0}};
+    tdm_point points[TDM_LANE_MAX_POINTS + 1] = {{0}};
+    const int32_t too_many = TDM_LANE_MAX_POINTS + 1;
+    FAILS(TDM_INVALID_ARGUMENT, "3 bindings for 2 slots",
+          tdm_lane_compute(s.lane, s.plan, bindings, 3, NULL, 0, NULL, 0, err));
+    FAILS(TDM_INVALID_ARGUMENT, "17 waits",
+          tdm_lane_compute(s.lane, s.plan, bindings, 2, points, too_many, NULL, 0, err));
+    FAILS(TDM_INVALID_ARGUMENT, "17 signals",
+          tdm_lane_compute(s.lane, s.plan, bindings, 2, NULL, 0, points, too_many, err));
+    tdm_lane_destroy(NULL);
+    tdm_lane_plan_destroy(NULL);
+    scene_free(&s);
+}
+
+/* Destroying a lane waits for what it was given. */
+static void test_destroy_waits(void **state) {
+    (void)state;
+    scene s = scene_make("delay-us=5000", NULL);
+    tdm_lane *lane = s.lane;
+    tdm_lane_plan *other = NULL;
+    OK(tdm_lane_create(s.dev, &s.lane, err));
+    OK(tdm_lane_prepare(s.lane, s.graph, &other, err));
+    x_set(&s, 3);
+    OK(submit(&s, other, false, 0, 1, err));
+    tdm_lane_destroy(s.lane);
+    OK(ops->wait(s.out, 1, 0, err));
+    assert_true(y_get(&s) == 7);
+    s.lane = lane;
+    tdm_lane_plan_destroy(other);
+    scene_free(&s);
+}
+
+/* A device without queues computes one graph at a time, however many lanes it has. */
+static void test_two_lanes(void **state) {
+    (void)state;
+    enum { LANES = 3, ROUNDS = 20 };
+    scene s = scene_make("delay-us=200", NULL);
+    tdm_lane *lanes[LANES];
+    tdm_lane_plan *plans[LANES];
+    tdm_semaphore *done[LANES];
+    tdm_mem mems[LANES] = {{0}};
+    for (int i = 0; i < LANES; i++) {
+        OK(tdm_lane_create(s.dev, &lanes[i], err));
+        OK(tdm_lane_prepare(lanes[i], s.graph, &plans[i], err));
+        OK(ops->create(0, &done[i], err));
+        OK(tdm_mem_alloc(s.dev, 2 * SIZE, TDM_BUFFER_ANY, &mems[i], err));
+        OK(tdm_mem_fill(&mems[i], 0, 2 * SIZE, 0, err));
+    }
+    for (uint64_t round = 1; round <= ROUNDS; round++)
+        for (int i = 0; i < LANES; i++) {
+            tdm_binding bindings[2];
+            const tdm_point point = {done[i], round};
+            bindings[s.x_slot] = (tdm_binding){mems[i].buffer, 0, SIZE};
+            bindings[s.y_slot] = (tdm_binding){mems[i].buffer, SIZE, SIZE};
+            OK(tdm_lane_compute(lanes[i], plans[i], bindings, 2, NULL, 0, &point, 1, err));
+        }
+    for (int i = 0; i < LANES; i++) {
+        OK(ops->wait(done[i], ROUNDS, TDM_WAIT_FOREVER, err));
+        tdm_lane_plan_destroy(plans[i]);
+        tdm_lane_destroy(lanes[i]);
+        ops->destroy(done[i]);
+        tdm_mem_free(&mems[i]);
+    }
+    scene_free(&s);
+}
+
+int main(void) {
+    unsetenv("TANDEM_PLUGIN_PATH");
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_wait_before_signal), cmocka_unit_test(test_order),
+        cmocka_unit_test(test_poisoned_wait),      cmocka_unit_test(test_failing),
+        cmocka_unit_test(test_bad_arguments),      cmocka_unit_test(test_destroy_waits),
+        cmocka_unit_test(test_two_lanes),
+    };
+    return cmocka_run_group_tests_name("lane", tests, NULL, NULL);
+}
