@@ -118,7 +118,9 @@ void runner_help_print(FILE *out, const runner_command *command) {
                  runner_commands[i].positional);
         print_entry(out, name, runner_commands[i].summary);
     }
-    fputs("\n`tandem COMMAND --help` shows the flags of a command. To begin:\n"
-          "  tandem run -m MODEL.gguf -p \"Once upon a time\"\n",
-          out);
+    fputs(
+        "\n`tandem COMMAND --help` or `tandem help COMMAND` shows the flags of a command, `tandem "
+        "--version`\nthe version. To begin:\n"
+        "  tandem run -m MODEL.gguf -p \"Once upon a time\"\n",
+        out);
 }
