@@ -24,7 +24,7 @@ enum {
     BLOCK_ROWS = 64, /* query rows of an item: their state then stays in the second-level cache */
     PREFETCH_SIZE = 16384, /* bytes of the next page's region */
     MAX_ITEMS = 256,       /* splits are made until there are so many items */
-    MIN_SPLIT = 1024       /* tokens of a split, in full pages: else preparing and merging shows */
+    MIN_SPLIT = 512        /* tokens of a split, in full pages: else preparing and merging shows */
 };
 
 /* Arrays of a worker with an element for each query row: see walk. */

@@ -410,6 +410,49 @@ static void test_shift(void **state) {
     }
 }
 
+/* What many small shifts do to K, against one turn of what was stored at first. Printed per type;
+ * bounded so that a shift that loses more than its quantisation shows. */
+static void test_shift_drift(void **state) {
+    enum { N_SHIFT = 100 };
+    uint64_t seed = 23;
+    (void)state;
+    for (int t = 0; t < 9; t++) {
+        tdm_kv_desc desc = make_desc(kv_types[t], TDM_TYPE_F32, 64, TDM_KV_ROTATE_K);
+        desc.head_dim_k = 64;
+        desc.n_rot = 64;
+        tdm_rope_params rope = {.n_rot = 64, .freq_base = 10000, .freq_scale = 1};
+        int32_t len = 64;
+        kv_scene scene;
+        kv_scene_init(&scene, &desc, 1, &len, 0, &seed);
+        int32_t page = scene.entries[0].page;
+        tdm_page_job jobs[N_SHIFT];
+        for (int j = 0; j < N_SHIFT; j++) jobs[j] = (tdm_page_job){page, 0, 64, j % 7 - 2};
+        int32_t total = 0;
+        for (int j = 0; j < N_SHIFT; j++) total += jobs[j].arg;
+        uint8_t *k, *v;
+        op_state *cache = kv_scene_write(&scene, rigs[0], 32);
+        kv_scene_export(&scene, rigs[0], cache, &k, &v);
+        kv_scene_decode(&scene, k, v);
+        free(k), free(v);
+        size_t token = (size_t)(desc.head_dim_k * desc.n_head_kv);
+        size_t n = token * (size_t)scene.n_cell;
+        double *want = malloc(n * sizeof *want);
+        assert_non_null(want);
+        memcpy(want, scene.k_row, n * sizeof *want);
+        for (size_t row = 0; row < n; row += 64) turn(&rope, NULL, total, want + row);
+        run_jobs(&scene, rigs[0], cache, JOB_SHIFT, jobs, N_SHIFT, &rope, NULL, NULL, NULL, 0);
+        kv_scene_export(&scene, rigs[0], cache, &k, &v);
+        kv_scene_decode(&scene, k, v);
+        double drift = page_nmse(&scene, scene.k_row, want, page);
+        print_message("%d shifts of %s: NMSE %.2g\n", N_SHIFT, tdm_type_name(kv_types[t]), drift);
+        if (drift > 2 * N_SHIFT * shift_bound(kv_types[t]))
+            fail_msg("%s drifts by %g", tdm_type_name(kv_types[t]), drift);
+        op_state_destroy(cache);
+        free(want), free(k), free(v);
+        kv_scene_free(&scene);
+    }
+}
+
 /* ---- lies ------------------------------------------------------------------------------------ */
 
 /* A graph of all cache ops on one state; only that nothing outside is touched is checked, by the
@@ -528,9 +571,10 @@ static void test_refusals(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_write),      cmocka_unit_test(test_copy),
-        cmocka_unit_test(test_import),     cmocka_unit_test(test_shift),
-        cmocka_unit_test(test_lying_step), cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_write),       cmocka_unit_test(test_copy),
+        cmocka_unit_test(test_import),      cmocka_unit_test(test_shift),
+        cmocka_unit_test(test_shift_drift), cmocka_unit_test(test_lying_step),
+        cmocka_unit_test(test_refusals),
     };
     return cmocka_run_group_tests(tests, open_rigs, close_rigs);
 }
