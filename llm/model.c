@@ -58,17 +58,34 @@ static tdm_status model_declare(llm_model *m, tdm_error *err) {
     return status == TDM_OK ? leftovers_refuse(m, err) : status;
 }
 
-tdm_status llm_model_open(const char *path, llm_model **model_out, tdm_error *err) {
+/* Before the numbers are read: an architecture that is not known may have others than Llama's, and
+ * would be told that they are missing. */
+static tdm_status arch_find(llm_model *m, tdm_error *err) {
+    llm_gguf_str text = {"", 0};
+    char name[sizeof m->hparams.arch];
     tdm_error inner = {0};
+    tdm_status status =
+        llm_gguf_get_str(m->gguf, "general.architecture", LLM_GGUF_REQUIRED, &text, err);
+    if (status != TDM_OK) return status;
+    snprintf(name, sizeof name, "%.*s", (int)(text.len < sizeof name ? text.len : sizeof name),
+             text.ptr);
+    for (char *c = name; *c != 0; c++)
+        if ((unsigned char)*c < 0x20) *c = '?'; /* messages are one line */
+    status = llm_arch_find(name, &m->arch, &inner);
+    if (status != TDM_OK)
+        return tdm_fail(err, status, "%s: %s", llm_gguf_name(m->gguf), inner.message);
+    return TDM_OK;
+}
+
+tdm_status llm_model_open(const char *path, llm_model **model_out, tdm_error *err) {
     llm_model *m = calloc(1, sizeof *m);
     if (m == NULL || (m->path = strdup(path)) == NULL) {
         free(m);
         return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "%s: out of memory", path);
     }
     tdm_status status = llm_gguf_open(path, &m->gguf, err);
+    if (status == TDM_OK) status = arch_find(m, err);
     if (status == TDM_OK) status = llm_hparams_read(m->gguf, &m->hparams, err);
-    if (status == TDM_OK && llm_arch_find(m->hparams.arch, &m->arch, &inner) != TDM_OK)
-        status = tdm_fail(err, inner.status, "%s: %s", llm_gguf_name(m->gguf), inner.message);
     if (status == TDM_OK) status = model_declare(m, err);
     if (status == TDM_OK && llm_vocab_from_gguf(m->gguf, &m->vocab, &m->vocab_error) != TDM_OK)
         m->vocab = NULL;
