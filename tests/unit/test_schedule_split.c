@@ -1,0 +1,225 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * test_schedule_split.c: however the ops of a graph are dealt out to devices, the result is that of
+ * one device: random graphs over fake devices, and a real layer between one of them and the CPU.
+ */
+#include "tests/unit/schedule_fixture.h"
+
+#include <math.h>
+
+/* ---- random graphs --------------------------------------------------------------------------- */
+
+static uint64_t random_state;
+
+static int32_t draw(int32_t n) {
+    random_state ^= random_state << 13;
+    random_state ^= random_state >> 7;
+    random_state ^= random_state << 17;
+    return (int32_t)((random_state >> 20) % (uint64_t)n);
+}
+
+/* The same graph from the same seed: values of 4 or 8 columns and 6 rows, ops that all fake devices
+ * know, views between, some temporaries read from outside. */
+static tdm_graph *random_graph(uint64_t seed, int32_t *n_output) {
+    enum { POOL = 40, ROWS = 6 };
+    const uint64_t kept = random_state;
+    tdm_builder *b = begin();
+    int32_t pool[POOL], width[POOL], n = 0;
+    char name[32];
+    random_state = seed;
+    pool[n] = input(b, "x", 8, ROWS);
+    width[n++] = 8;
+    pool[n] = input(b, "z", 4, ROWS);
+    width[n++] = 4;
+    *n_output = 0;
+    const int32_t n_op = 3 + draw(POOL - 6);
+    for (int32_t i = 0; i < n_op; i++) {
+        int32_t a = draw(n), w = width[a], x = pool[a];
+        if (draw(4) == 0) { /* through views, the last of which is not contiguous */
+            x = tdm_build_reshape(b, x, w / 2, 2, ROWS, 1);
+            x = tdm_build_permute(b, x, 1, 0, 2, 3);
+            x = tdm_build_slice(b, x, (const int64_t[4]){0, draw(w / 4 + 1), 0, 0},
+                                (const int64_t[4]){2, w / 4, ROWS, 1});
+            x = tdm_build_scale(b, x, 0.5f, 0.25f);
+            x = tdm_build_reshape(b, x, w / 2, ROWS, 1, 1);
+            x = tdm_build_concat(b, x, x, 0);
+        }
+        snprintf(name, sizeof name, "w%d", i);
+        int32_t y = -1, other = draw(n);
+        while (width[other] != w) other = draw(n);
+        switch (draw(5)) {
+        case 0: y = tdm_build_add(b, x, pool[other]); break;
+        case 1: y = tdm_build_mul(b, x, weight(b, name, w, 1, 0)); break;
+        case 2: y = tdm_build_scale(b, x, -0.5f, 0.125f); break;
+        case 3: y = tdm_build_add(b, pool[other], x); break;
+        default:
+            width[n] = draw(2) ? 4 : 8;
+            y = tdm_build_matmul(b, weight(b, name, w, width[n], TDM_USAGE_MATMUL), x);
+            w = width[n];
+            y = tdm_build_scale(b, y, 0.125f, 0); /* keeps numbers small and sums exact enough */
+        }
+        width[n] = w;
+        pool[n++] = y;
+        if (i == n_op - 1 || draw(6) == 0) {
+            snprintf(name, sizeof name, "out%d", (*n_output)++);
+            tdm_build_output(b, y, name);
+        }
+    }
+    random_state = kept;
+    return end(b);
+}
+
+/* All outputs of a random graph, one after the other. */
+static size_t random_run(scene *s, uint64_t seed, float *y, int32_t *n_stage) {
+    int32_t n_output = 0;
+    tdm_graph *graph = random_graph(seed, &n_output);
+    tdm_schedule *schedule = schedule_make(s, graph);
+    float x[48], z[24];
+    tdm_io out[48];
+    const tdm_io in[2] = {{value_named(graph, "x"), x, sizeof x},
+                          {value_named(graph, "z"), z, sizeof z}};
+    size_t at = 0;
+    x_fill(x, 48, 1);
+    x_fill(z, 24, 2);
+    for (int32_t i = 0; i < n_output; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "out%d", i);
+        const int32_t value = value_named(graph, name);
+        const size_t n = (size_t)tdm_shape_count(tdm_graph_value(graph, value)->ne);
+        out[i] = (tdm_io){value, y + at, n * sizeof *y};
+        at += n;
+    }
+    OK(tdm_schedule_run(schedule, in, 2, out, n_output, err));
+    OK(tdm_schedule_run(schedule, in, 2, out, n_output, err)); /* nothing is used up */
+    *n_stage = tdm_schedule_stage_count(schedule);
+    tdm_schedule_destroy(schedule);
+    weights_free(&s->w);
+    return at;
+}
+
+/* However the ops are dealt out, the result is that of one device, bit for bit. */
+static void test_random(void **state) {
+    (void)state;
+    enum { GRAPHS = 150 };
+    static const char *const words[] = {"add", "mul", "scale", "matmul", "concat"};
+    const char *text = getenv("TANDEM_TEST_SEED");
+    const uint64_t seed = text != NULL ? strtoull(text, NULL, 10) : 4711;
+    static float expected[48 * 48], y[48 * 48];
+    int32_t n_stage = 0, n_cut = 0, most = 0;
+    print_message("seed %llu\n", (unsigned long long)seed);
+    random_state = seed * 2 + 1;
+    for (int32_t i = 0; i < GRAPHS; i++) {
+        const uint64_t graph_seed = ((uint64_t)draw(1 << 30) << 8) + 1;
+        char refuse[3][64] = {"", "", ""};
+        for (int32_t d = 0; d < 2; d++) /* the third refuses nothing */
+            for (size_t k = 0; k < sizeof words / sizeof *words; k++)
+                if (draw(2)) {
+                    strcat(refuse[d], words[k]);
+                    strcat(refuse[d], ",");
+                }
+        scene *s = scene_make("", NULL, NULL);
+        const size_t n = random_run(s, graph_seed, expected, &n_stage);
+        assert_int_equal(n_stage, 1);
+        scene_free(s);
+        s = scene_make(refuse[0], refuse[1], refuse[2]);
+        memset(y, 0x55, sizeof y);
+        assert_int_equal(random_run(s, graph_seed, y, &n_stage), n);
+        if (memcmp(y, expected, n * sizeof *y) != 0)
+            fail_msg("graph %d of seed %llu, refused %s and %s: another result", i,
+                     (unsigned long long)seed, refuse[0], refuse[1]);
+        n_cut += n_stage > 1;
+        most = n_stage > most ? n_stage : most;
+        scene_free(s);
+    }
+    print_message("%d of %d graphs cut, into %d stages at most\n", n_cut, GRAPHS, most);
+    assert_true(n_cut > GRAPHS / 2);
+}
+
+/* ---- with the CPU plugin --------------------------------------------------------------------- */
+
+static tdm_dev *open_cpu(tdm_runtime *rt) {
+    const tdm_option threads = {"threads", "2"};
+    const tdm_device_spec spec = {
+        .name = "cpu", .plugin = "cpu", .options = &threads, .n_option = 1};
+    tdm_dev *dev = NULL;
+    OK(tdm_runtime_declare(rt, &spec, err));
+    OK(tdm_runtime_open(rt, "cpu", &dev, err));
+    return dev;
+}
+
+/* A norm, a gated layer and a softmax, of which the fake device runs half. */
+static tdm_graph *mixed_graph(void) {
+    tdm_builder *b = begin();
+    const int32_t x = input(b, "x", 64, 3);
+    int32_t h = tdm_build_rms_norm(b, x, weight(b, "norm", 64, 1, 0), 1e-5f);
+    const int32_t gate = tdm_build_matmul(b, weight(b, "gate", 64, 96, TDM_USAGE_MATMUL), h);
+    const int32_t up = tdm_build_matmul(b, weight(b, "up", 64, 96, TDM_USAGE_MATMUL), h);
+    h = tdm_build_glu(b, gate, up, TDM_ACT_SILU);
+    h = tdm_build_scale(b, h, 0.01f, 0);
+    h = tdm_build_matmul(b, weight(b, "down", 96, 64, TDM_USAGE_MATMUL), h);
+    h = tdm_build_add(b, h, x);
+    tdm_build_output(b, tdm_build_softmax(b, h), "y");
+    return end(b);
+}
+
+static void mixed_run(scene *s, float *y, int32_t *n_stage) {
+    float x[192];
+    x_fill(x, 192, 9);
+    OK(tdm_scratch_create(s->rt, s->devs, s->n_dev, &s->scratch, err));
+    tdm_schedule *schedule = schedule_make(s, mixed_graph());
+    const tdm_graph *graph = tdm_schedule_graph(schedule);
+    const tdm_io in = {value_named(graph, "x"), x, sizeof x};
+    const tdm_io out = {value_named(graph, "y"), y, sizeof x};
+    for (int i = 0; i < 3; i++) OK(tdm_schedule_run(schedule, &in, 1, &out, 1, err));
+    *n_stage = tdm_schedule_stage_count(schedule);
+    tdm_schedule_destroy(schedule);
+    tdm_scratch_destroy(s->scratch);
+    weights_free(&s->w);
+    tdm_runtime_destroy(s->rt);
+}
+
+static void test_cpu(void **state) {
+    (void)state;
+    const char *dir = getenv("TANDEM_PLUGIN_DIR");
+    char path[4096];
+    float expected[192], y[192];
+    int32_t n_stage = 0;
+    if (dir == NULL) {
+        print_message("SKIP: TANDEM_PLUGIN_DIR does not say where cpu.so is\n");
+        skip();
+    }
+    snprintf(path, sizeof path, "%s:%s", FAKE_PLUGIN_DIR, dir);
+    scene alone = {.rt = runtime_make(path), .n_dev = 1};
+    alone.devs[0] = open_cpu(alone.rt);
+    mixed_run(&alone, expected, &n_stage);
+    assert_int_equal(n_stage, 1);
+    log_has("does not run", 0);
+
+    scene mixed = {.rt = runtime_make(path), .n_dev = 2};
+    mixed.devs[0] = open_fake(mixed.rt, "main", NULL, NULL);
+    mixed.devs[1] = open_cpu(mixed.rt);
+    mixed_run(&mixed, y, &n_stage);
+    assert_int_equal(n_stage, 5); /* norm | matmuls | glu | scale, matmul, add | softmax */
+    log_has("main does not run rms_norm", 1);
+    log_has("main does not run glu", 1);
+    log_has("main does not run softmax", 1);
+    log_has("does not run", 3);
+    for (int i = 0; i < 192; i++) assert_true(fabsf(y[i] - expected[i]) < 1e-5f);
+
+    /* And the other way round: the CPU runs it all, the other is never asked. */
+    scene other = {.rt = runtime_make(path), .n_dev = 2};
+    other.devs[0] = open_cpu(other.rt);
+    other.devs[1] = open_fake(other.rt, "help", NULL, NULL);
+    mixed_run(&other, y, &n_stage);
+    assert_int_equal(n_stage, 1);
+    assert_memory_equal(y, expected, sizeof y);
+}
+
+int main(void) {
+    unsetenv("TANDEM_PLUGIN_PATH");
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_random),
+        cmocka_unit_test(test_cpu),
+    };
+    return cmocka_run_group_tests_name("schedule_split", tests, NULL, NULL);
+}
