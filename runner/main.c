@@ -4,7 +4,9 @@
  * exit code: 0 = done, 1 = failed, 2 = the command line was wrong, 130 = ended by Ctrl-C.
  */
 #include <errno.h>
+#include <fcntl.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "runner/commands.h"
 #include "runner/interrupt.h"
@@ -103,7 +105,17 @@ static int command_run(runner_app *app, const runner_command *command) {
     return exit_code;
 }
 
+/* A stream that is closed gets a descriptor that cannot be used, lest the next file that is opened
+ * takes its number and receives what was meant for the stream. */
+static void streams_occupy(void) {
+    for (int fd = 0; fd <= 2; fd++)
+        if (fcntl(fd, F_GETFD) == -1 &&
+            open("/dev/null", fd == STDIN_FILENO ? O_WRONLY : O_RDONLY) != fd)
+            return; /* no /dev/null: as before */
+}
+
 int main(int argc, char **argv) {
+    streams_occupy();
     const char *word = argc > 1 ? argv[1] : "";
     if (argc < 2) {
         runner_help_print(stderr, NULL);

@@ -148,6 +148,10 @@ case $? in 0) ok ;; 3) echo "skipped: no limit on the size of files" ;; *) fail 
 same "$work/l.f32" "$work/m.f32" "the older file after a failure"
 ls "$work"/*.tmp >/dev/null 2>&1 && fail "left behind: $(ls "$work"/*.tmp)"
 
+"$tandem" logits -m "$model" --tokens 1,2,3 -o "$work/m.f32" >&- 2>"$work/err"
+[ $? = 1 ] && grep -q "standard output" "$work/err" && ok || fail "closed output: $(cat "$work/err")"
+same "$work/l.f32" "$work/m.f32" "a file written while standard output is closed"
+
 # --- tokenize, there and back
 text='The cat said: "Hello, 123 wörld!" '
 "$tandem" tokenize -m "$model" -p "$text" --ids >"$work/ids" && "$tandem" tokenize -m "$model" \
