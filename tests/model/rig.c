@@ -63,6 +63,10 @@ int rig_end(void **state) {
     return rmdir(folder); /* fails where a test left a file that it did not say it would */
 }
 
+tdm_runtime *rig_runtime(void) {
+    return runtime;
+}
+
 int rig_n_warning(void) {
     return n_warning;
 }

@@ -43,7 +43,9 @@ bool rig_has_isa(const char *isa);
 /* The device with these options, open until rig_end. `path` is "reference" or "fast"; isa NULL =
  * the best there is. */
 tdm_dev *rig_device(const char *isa, const char *path, int n_thread);
-/* Lines that the runtime has logged as warnings or worse; the last of them. */
+/* The runtime itself, for what this header does not offer. */
+tdm_runtime *rig_runtime(void);
+/* Lines that the runtime has logged as warnings or worse. */
 int rig_n_warning(void);
 
 /* A file's path in the folder of the program's own, which rig_end empties; "%s/name". Valid for the

@@ -1,0 +1,382 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * test_bad_model.c: models that are whole GGUF files but no models (missing, misshapen, superfluous
+ * tensors; keys that no model can have), and headers with any bit turned: one line of error that
+ * names the file and the thing, or a model that runs; never a crash. What is wrong with a file's
+ * structure itself is tests/unit/test_gguf_corrupt.c's.
+ */
+#include "tests/model/rig.h"
+
+#include <math.h>
+
+#include "llm/gguf_write.h"
+#include "tests/model/preset.h"
+
+static const char *good_path, *tied_path, *bad_path;
+
+static int begin(void **state) {
+    tdm_error err = {0};
+    if (rig_begin(state) != 0) return -1;
+    random_model_spec spec = preset_find("tiny-mixtral");
+    spec.n_layer = 2;
+    spec.n_embd = 64;
+    spec.n_ff = 64;
+    spec.n_head = 2;
+    spec.n_head_kv = 1;
+    spec.head_dim = 32;
+    spec.n_vocab = 300;
+    spec.type = TDM_TYPE_Q8_0;
+    good_path = rig_file("good.gguf");
+    bad_path = rig_file("bad.gguf");
+    RIG_OK(random_model_write(&spec, good_path, NULL, NULL, NULL, &err));
+    tied_path = rig_file("tied.gguf");
+    spec.is_tied = true;
+    RIG_OK(random_model_write(&spec, tied_path, NULL, NULL, NULL, &err));
+    return 0;
+}
+
+/* ---- Trying a file ---- */
+
+/* Opens, loads and decodes. With a failure, *err has its message and everything is released. */
+static tdm_status model_try(const char *path, tdm_error *err) {
+    static const int32_t tokens[2] = {1, 2};
+    static const tdm_type f32 = TDM_TYPE_F32;
+    const llm_context_params params = {
+        .struct_size = sizeof params, .n_ctx = 64, .type_k = &f32, .type_v = &f32};
+    const llm_batch batch = {tokens, NULL, NULL, 2};
+    llm_model *model = NULL;
+    llm_context *ctx = NULL;
+    tdm_dev *dev = rig_device(NULL, "fast", 1);
+    tdm_status status = llm_model_open(path, &model, err);
+    if (status == TDM_OK) status = llm_model_load(model, rig_runtime(), &dev, 1, NULL, NULL, err);
+    if (status == TDM_OK) status = llm_context_create(model, &params, &ctx, err);
+    if (status == TDM_OK) status = llm_context_decode(ctx, &batch, err);
+    llm_context_destroy(ctx);
+    llm_model_close(model);
+    return status;
+}
+
+static void line_check(const char *what, const char *message) {
+    if (message[0] == 0 || strchr(message, '\n') != NULL)
+        fail_msg("%s: the message is not one line: '%s'", what, message);
+}
+
+/* ---- Files with one thing wrong ---- */
+
+typedef enum edit_kind {
+    KEEP,
+    KEY_DROP,
+    KEY_U32,
+    KEY_F32,
+    KEY_TEXT,
+    TENSOR_DROP,
+    TENSOR_NEW,   /* beside those there are */
+    TENSOR_SHAPE, /* n x m in place of the tensor */
+    TENSOR_TYPE   /* n is a number that no type has */
+} edit_kind;
+
+typedef struct edit {
+    edit_kind kind;
+    const char *name; /* of the key or tensor */
+    int64_t n, m;
+    double number;
+    const char *text;
+    const char *words[2]; /* that the message must contain */
+    bool is_tied;         /* of the file to begin with: has no head of its own */
+} edit;
+
+static void tensor_write(llm_gguf_writer *w, int64_t n_float) {
+    tdm_error err = {0};
+    static const float zeros[1024];
+    for (int64_t left = n_float; left > 0; left -= 1024)
+        RIG_OK(llm_gguf_writer_write(w, zeros, (size_t)(left < 1024 ? left : 1024) * 4, &err));
+}
+
+static void edit_keys(const edit *e, const llm_gguf *in, llm_gguf_writer *out) {
+    for (uint32_t i = 0; i < llm_gguf_key_count(in); i++) {
+        const llm_gguf_key *key = llm_gguf_key_at(in, i);
+        bool is_it = strcmp(key->name, e->name) == 0;
+        if (!is_it || e->kind < KEY_DROP || e->kind > KEY_TEXT) llm_gguf_writer_put_key(out, key);
+    }
+    if (e->kind == KEY_U32) llm_gguf_writer_put_u32(out, e->name, (uint32_t)e->n);
+    if (e->kind == KEY_F32) llm_gguf_writer_put_f32(out, e->name, (float)e->number);
+    if (e->kind == KEY_TEXT) llm_gguf_writer_put_text(out, e->name, e->text);
+}
+
+/* Copies the good file with one change. */
+static void edit_write(const edit *e) {
+    tdm_error err = {0};
+    llm_gguf *in = NULL;
+    llm_gguf_writer *out = NULL;
+    const int64_t ne[4] = {e->n, e->m, 1, 1};
+    RIG_OK(llm_gguf_open(e->is_tied ? tied_path : good_path, &in, &err));
+    RIG_OK(llm_gguf_writer_create(bad_path, &out, &err));
+    edit_keys(e, in, out);
+    for (int pass = 0; pass < 2; pass++) { /* descriptions, then data */
+        for (uint32_t i = 0; i < llm_gguf_tensor_count(in); i++) {
+            const llm_gguf_tensor *t = llm_gguf_tensor_at(in, i);
+            bool is_it = strcmp(t->name, e->name) == 0;
+            if (is_it && e->kind == TENSOR_DROP) continue;
+            bool is_reshaped = is_it && e->kind == TENSOR_SHAPE;
+            if (pass == 0 && is_reshaped)
+                llm_gguf_writer_add_tensor(out, t->name, TDM_TYPE_F32, 2, ne);
+            else if (pass == 0)
+                llm_gguf_writer_add_tensor(out, t->name, t->type, t->n_dims, t->ne);
+            else if (is_reshaped)
+                tensor_write(out, e->n * e->m);
+            else
+                RIG_OK(llm_gguf_writer_write(out, t->data, t->size, &err));
+        }
+        if (e->kind != TENSOR_NEW) continue;
+        if (pass == 0)
+            llm_gguf_writer_add_tensor(out, e->name, TDM_TYPE_F32, 2, ne);
+        else
+            tensor_write(out, e->n * e->m);
+    }
+    RIG_OK(llm_gguf_writer_finish(out, &err));
+    llm_gguf_writer_destroy(out);
+    llm_gguf_close(in);
+}
+
+static uint8_t *file_read(const char *path, size_t *size_out) {
+    FILE *f = fopen(path, "rb");
+    assert_non_null(f);
+    fseek(f, 0, SEEK_END);
+    *size_out = (size_t)ftell(f);
+    uint8_t *data = malloc(*size_out);
+    assert_non_null(data);
+    rewind(f);
+    assert_int_equal(fread(data, 1, *size_out, f), *size_out);
+    fclose(f);
+    return data;
+}
+
+/* Writes over bytes of the bad file. */
+static void file_patch(size_t at, const void *bytes, size_t size) {
+    FILE *f = fopen(bad_path, "r+b");
+    assert_non_null(f);
+    assert_int_equal(fseek(f, (long)at, SEEK_SET), 0);
+    assert_int_equal(fwrite(bytes, 1, size, f), size);
+    assert_int_equal(fclose(f), 0);
+}
+
+/* The type of a tensor stands behind its name, its number of dimensions and those. */
+static void type_patch(const char *name, uint32_t type) {
+    size_t size, len = strlen(name);
+    uint8_t *data = file_read(bad_path, &size);
+    uint8_t *at = memmem(data, size, name, len);
+    assert_non_null(at);
+    size_t off = (size_t)(at - data) + len;
+    file_patch(off + 4 + 8 * (size_t)data[off], &type, sizeof type);
+    free(data);
+}
+
+static const edit edits[] = {
+    {TENSOR_DROP, "output_norm.weight", .words = {"output_norm.weight", "missing"}},
+    {TENSOR_DROP, "token_embd.weight", .words = {"token_embd.weight", "missing"}},
+    {TENSOR_DROP, "blk.1.attn_q.weight", .words = {"blk.1.attn_q.weight", "missing"}},
+    {TENSOR_DROP, "blk.0.ffn_gate_exps.weight", .words = {"blk.0.ffn_gate_exps.weight", "missing"}},
+    {TENSOR_DROP, "blk.1.ffn_gate_inp.weight", .words = {"blk.1.ffn_gate_inp.weight", "missing"}},
+    {TENSOR_SHAPE, "blk.0.attn_k.weight", 64, 33, .words = {"blk.0.attn_k.weight", "33"}},
+    {TENSOR_SHAPE, "blk.1.attn_norm.weight", 32, 1, .words = {"blk.1.attn_norm.weight", "32"}},
+    {TENSOR_SHAPE, "blk.0.ffn_down_exps.weight", 64, 64,
+     .words = {"blk.0.ffn_down_exps.weight", "64"}},
+    {TENSOR_SHAPE, "output.weight", 64, 299, .words = {"output.weight", "299"}},
+    {TENSOR_SHAPE, "token_embd.weight", 64, 200, .words = {"output.weight", "200"}},
+    {TENSOR_SHAPE, "token_embd.weight", 64, 200, .is_tied = true,
+     .words = {"tokenizer has 300 tokens", "200"}},
+    {TENSOR_SHAPE, "token_embd.weight", 32, 300, .words = {"token_embd.weight", "32"}},
+    {TENSOR_NEW, "blk.0.attn_q_norm.weight", 32, 1, .words = {"blk.0.attn_q_norm.weight", "llama"}},
+    {TENSOR_NEW, "blk.2.attn_q.weight", 64, 64, .words = {"blk.2.attn_q.weight", "llama"}},
+    {TENSOR_TYPE, "blk.0.attn_v.weight", 99, .words = {"blk.0.attn_v.weight", "99"}},
+    {KEY_TEXT, "general.architecture", .text = "gptj", .words = {"gptj", "llama"}},
+    {KEY_TEXT, "general.architecture", .text = "", .words = {"architecture", ""}},
+    {KEY_DROP, "general.architecture", .words = {"general.architecture", ""}},
+    {KEY_DROP, "llama.block_count", .words = {"llama.block_count", ""}},
+    {KEY_U32, "llama.block_count", 0, .words = {"llama.block_count", "0"}},
+    {KEY_U32, "llama.block_count", 3, .words = {"blk.2", "missing"}},
+    {KEY_U32, "llama.block_count", 1, .words = {"blk.1", ""}},
+    {KEY_U32, "llama.block_count", 4000000000, .words = {"llama.block_count", "4000000000"}},
+    {KEY_U32, "llama.attention.head_count", 0, .words = {"llama.attention.head_count", "0"}},
+    {KEY_U32, "llama.attention.head_count", 3, .words = {"attn_q", ""}},
+    {KEY_U32, "llama.attention.head_count_kv", 0, .words = {"llama.attention.head_count_kv", "0"}},
+    {KEY_U32, "llama.attention.head_count_kv", 3, .words = {"head", "3"}},
+    {KEY_U32, "llama.attention.key_length", 0, .words = {"llama.attention.key_length", "0"}},
+    {KEY_U32, "llama.attention.key_length", 2000000000, .words = {"key_length", "2000000000"}},
+    {KEY_U32, "llama.embedding_length", 0, .words = {"llama.embedding_length", "0"}},
+    {KEY_U32, "llama.embedding_length", 128, .words = {"128", ""}},
+    {KEY_U32, "llama.feed_forward_length", 65, .words = {"ffn", "65"}},
+    {KEY_U32, "llama.expert_count", 5, .words = {"5", "blk.0"}},
+    {KEY_U32, "llama.expert_count", 0, .words = {"blk.0", ""}},
+    {KEY_U32, "llama.expert_used_count", 0, .words = {"llama.expert_used_count", "0"}},
+    {KEY_U32, "llama.expert_used_count", 9, .words = {"llama.expert_used_count", "9"}},
+    {KEY_U32, "llama.context_length", 0, .words = {"llama.context_length", "0"}},
+    {KEY_U32, "llama.rope.dimension_count", 31, .words = {"llama.rope.dimension_count", "31"}},
+    {KEY_U32, "llama.rope.dimension_count", 64, .words = {"llama.rope.dimension_count", "64"}},
+    {KEY_F32, "llama.rope.freq_base", .number = 0, .words = {"llama.rope.freq_base", "0"}},
+    {KEY_F32, "llama.rope.freq_base", .number = NAN, .words = {"llama.rope.freq_base", "nan"}},
+    {KEY_F32, "llama.attention.layer_norm_rms_epsilon", .number = -1, .words = {"epsilon", "-1"}},
+    {KEY_TEXT, "llama.rope.scaling.type", .text = "spiral", .words = {"spiral", "yarn"}},
+    {KEY_TEXT, "llama.block_count", .text = "two", .words = {"llama.block_count", ""}},
+};
+
+static void test_edits(void **state) {
+    (void)state;
+    const edit none = {KEEP, "", .words = {"", ""}};
+    tdm_error err = {0};
+    int n_bad = 0;
+    edit_write(&none);
+    RIG_OK(model_try(bad_path, &err)); /* the copy itself is good */
+    for (size_t i = 0; i < sizeof edits / sizeof *edits; i++) {
+        const edit *e = &edits[i];
+        edit_write(e);
+        if (e->kind == TENSOR_TYPE) type_patch(e->name, (uint32_t)e->n);
+        memset(&err, 0, sizeof err);
+        if (model_try(bad_path, &err) == TDM_OK) {
+            printf("%s (%d): the file was accepted\n", e->name, (int)e->kind);
+            n_bad++;
+            continue;
+        }
+        line_check(e->name, err.message);
+        if (strstr(err.message, "bad.gguf") == NULL || strstr(err.message, e->words[0]) == NULL ||
+            strstr(err.message, e->words[1]) == NULL) {
+            printf("%s (%d): the message should name the file, '%s' and '%s': %s\n", e->name,
+                   (int)e->kind, e->words[0], e->words[1], err.message);
+            n_bad++;
+        }
+    }
+    assert_int_equal(n_bad, 0);
+}
+
+/* Whichever bit of the header is turned, the model is refused or runs. */
+static void test_header_bits(void **state) {
+    (void)state;
+    size_t size, n_tried = 0, n_good = 0;
+    uint8_t *good = file_read(good_path, &size);
+    tdm_error err = {0};
+    llm_gguf *gguf = NULL;
+    RIG_OK(llm_gguf_open(good_path, &gguf, &err));
+    size_t n_data = 0;
+    for (uint32_t i = 0; i < llm_gguf_tensor_count(gguf); i++)
+        n_data += llm_gguf_tensor_at(gguf, i)->size;
+    llm_gguf_close(gguf);
+    size_t header_size = size - n_data;
+    FILE *f = fopen(bad_path, "wb");
+    assert_non_null(f);
+    assert_int_equal(fwrite(good, 1, size, f), size);
+    assert_int_equal(fclose(f), 0);
+    for (size_t at = 0; at < header_size; at += 2, n_tried++) {
+        uint8_t changed = good[at] ^ (uint8_t)(1u << (at / 2 * 3) % 8);
+        memset(&err, 0, sizeof err);
+        file_patch(at, &changed, 1);
+        if (model_try(bad_path, &err) == TDM_OK)
+            n_good++;
+        else
+            line_check("a turned bit", err.message);
+        file_patch(at, &good[at], 1);
+    }
+    printf("%zu turned bits in a header of %zu bytes: %zu files are refused, %zu run\n", n_tried,
+           header_size, n_tried - n_good, n_good);
+    assert_true(n_good > 0 && n_good < n_tried);
+    free(good);
+}
+
+/* ---- Contexts and batches that cannot be ---- */
+
+static void test_contexts(void **state) {
+    (void)state;
+    static const tdm_type f32 = TDM_TYPE_F32, q4_K = TDM_TYPE_Q4_K;
+    static const struct {
+        int32_t n_ctx, n_ubatch, n_seq, page_len;
+        const tdm_type *type;
+        const char *word;
+    } bad[] = {
+        {1 << 28, 0, 0, 0, &f32, "ctx-size"},     {-1, 0, 0, 0, &f32, "ctx-size"},
+        {INT32_MAX, 0, 0, 0, &f32, "ctx-size"},   {64, -1, 0, 0, &f32, "ubatch-size"},
+        {64, 1 << 20, 0, 0, &f32, "ubatch-size"}, {64, 0, 1000, 0, &f32, "parallel"},
+        {64, 0, -1, 0, &f32, "parallel"},         {64, 0, 0, 48, &f32, "page"},
+        {64, 0, 0, 4096, &f32, "page"},           {64, 0, 0, 0, &q4_K, "q4_K"},
+    };
+    llm_model *model = rig_model(good_path, rig_device(NULL, "fast", 1));
+    for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) {
+        const llm_context_params params = {.struct_size = sizeof params,
+                                           .n_ctx = bad[i].n_ctx,
+                                           .n_ubatch = bad[i].n_ubatch,
+                                           .n_seq = bad[i].n_seq,
+                                           .page_len = bad[i].page_len,
+                                           .type_k = bad[i].type,
+                                           .type_v = bad[i].type};
+        tdm_error err = {0};
+        llm_context *ctx = NULL;
+        if (llm_context_create(model, &params, &ctx, &err) == TDM_OK)
+            fail_msg("a context with a wrong '%s' was made", bad[i].word);
+        assert_null(ctx);
+        line_check(bad[i].word, err.message);
+        if (strstr(err.message, bad[i].word) == NULL)
+            fail_msg("the message should name '%s': %s", bad[i].word, err.message);
+    }
+    llm_model_close(model);
+}
+
+static void test_prompts(void **state) {
+    (void)state;
+    static const int32_t n_ctx = 64;
+    const llm_context_params params = {.struct_size = sizeof params, .n_ctx = n_ctx};
+    int32_t tokens[65] = {0};
+    tdm_error err = {0};
+    llm_model *model = rig_model(good_path, rig_device(NULL, "fast", 1));
+    llm_context *ctx = rig_context(model, &params);
+    llm_batch batch = {tokens, NULL, NULL, 65};
+    assert_int_equal(llm_context_decode(ctx, &batch, &err), TDM_OUT_OF_RANGE);
+    line_check("a long prompt", err.message);
+    assert_true(strstr(err.message, "65") != NULL && strstr(err.message, "ctx-size") != NULL);
+    batch.n_tok = 3;
+    static const int32_t bad[] = {300, -1, INT32_MAX, INT32_MIN};
+    for (int i = 0; i < 4; i++) {
+        tokens[2] = bad[i];
+        assert_int_equal(llm_context_decode(ctx, &batch, &err), TDM_INVALID_ARGUMENT);
+        line_check("a wrong id", err.message);
+        assert_non_null(strstr(err.message, "299"));
+    }
+    tokens[2] = 299;
+    RIG_OK(llm_context_decode(ctx, &batch, &err));
+    batch.n_tok = 0;
+    RIG_OK(llm_context_decode(ctx, &batch, &err));
+    assert_int_equal(llm_context_length(ctx, 0), 3);
+    llm_context_destroy(ctx);
+    llm_model_close(model);
+}
+
+static bool stop(void *context, uint64_t done, uint64_t total) {
+    (void)context;
+    return done > total / 2 ? false : true;
+}
+
+/* A load that is cancelled leaves a model that can be loaded. */
+static void test_cancelled(void **state) {
+    (void)state;
+    tdm_error err = {0};
+    llm_model *model = NULL;
+    llm_context *ctx = NULL;
+    tdm_dev *dev = rig_device(NULL, "fast", 1);
+    RIG_OK(llm_model_open(good_path, &model, &err));
+    assert_int_equal(llm_context_create(model, NULL, &ctx, &err), TDM_FAILED_PRECONDITION);
+    assert_int_equal(llm_model_load(model, rig_runtime(), &dev, 1, stop, NULL, &err),
+                     TDM_CANCELLED);
+    assert_int_equal(llm_context_create(model, NULL, &ctx, &err), TDM_FAILED_PRECONDITION);
+    RIG_OK(llm_model_load(model, rig_runtime(), &dev, 1, NULL, NULL, &err));
+    assert_int_equal(llm_model_load(model, rig_runtime(), &dev, 1, NULL, NULL, &err),
+                     TDM_FAILED_PRECONDITION);
+    llm_model_close(model);
+    assert_int_equal(llm_model_open("/nowhere/model.gguf", &model, &err), TDM_NOT_FOUND);
+    assert_non_null(strstr(err.message, "/nowhere/model.gguf"));
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_edits),     cmocka_unit_test(test_header_bits),
+        cmocka_unit_test(test_contexts),  cmocka_unit_test(test_prompts),
+        cmocka_unit_test(test_cancelled),
+    };
+    return cmocka_run_group_tests(tests, begin, rig_end);
+}
