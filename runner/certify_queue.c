@@ -7,6 +7,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "core/runtime.h"
 #include "runner/certify_pipe.h"
@@ -56,17 +57,32 @@ static certify_verdict arrays_check(certify *c) {
     return verdict;
 }
 
+/* Signals a semaphore a moment later, when the queue is being destroyed. */
+static void *late_signal(void *arg) {
+    nanosleep(&(struct timespec){.tv_nsec = 30000000}, NULL);
+    tdm_semaphore_ops.signal(arg, 1);
+    return NULL;
+}
+
 static certify_verdict destroy_check(certify *c) {
     certify_pipe p;
+    tdm_point gate = {NULL, 1};
+    pthread_t thread;
     uint64_t value = 0;
     certify_verdict verdict = certify_pipe_open(c, &p);
-    for (uint64_t i = 1; verdict == CERTIFY_PASSED && i <= 8; i++)
-        verdict = certify_pipe_submit(&p, NULL, 0, i);
     if (verdict != CERTIFY_PASSED) return verdict;
+    if (tdm_semaphore_ops.create(0, &gate.semaphore, NULL) != TDM_OK)
+        return certify_skip(c, "out of memory");
+    for (uint64_t i = 1; verdict == CERTIFY_PASSED && i <= 8; i++)
+        verdict = certify_pipe_submit(&p, &gate, 1, i);
+    if (verdict != CERTIFY_PASSED) return verdict;
+    if (pthread_create(&thread, NULL, late_signal, gate.semaphore) != 0)
+        return certify_skip(c, "cannot start threads");
     c->plugin->queue->destroy(p.queue);
     if (tdm_semaphore_ops.query(p.done, &value, NULL) != TDM_OK || value != 8)
         return certify_fail(c, "returned while work was left: %llu of 8 computations are done",
                             (unsigned long long)value);
+    pthread_join(thread, NULL);
     return certify_pipe_judge(&p, "before the queue went");
 }
 

@@ -1,0 +1,203 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * null_queue.c: plans and queues of the null plugin: a plan is the graph, a queue a thread that
+ * takes jobs from a ring. Correct as it stands; each BREAK_… makes it wrong in one way.
+ */
+#include <pthread.h>
+#include <string.h>
+
+#include "tests/conform/null_plugin.h"
+
+enum { N_JOB = 16, MAX_SLOT = 64, MAX_POINT = 8 };
+
+struct tdm_plan {
+    tdm_device *device;
+    const tdm_graph *graph;
+};
+
+typedef struct job {
+    tdm_plan *plan;
+    const tdm_binding *bindings;
+    tdm_binding own[MAX_SLOT];
+    int32_t n_binding;
+    tdm_point waits[MAX_POINT];
+    int32_t n_wait;
+    tdm_point signals[MAX_POINT];
+    int32_t n_signal;
+} job;
+
+struct tdm_queue {
+    tdm_device *device;
+    pthread_t thread;
+    pthread_mutex_t mutex;
+    pthread_cond_t changed;
+    job jobs[N_JOB];
+    int first;
+    int n_job;
+    bool is_ending;
+    bool has_failed; /* ever; of interest to BREAK_RECOVER alone */
+};
+
+/* True when it failed. */
+static bool job_run(tdm_queue *queue, job *j) {
+    const tdm_host_semaphore_ops *ops = queue->device->host->semaphore;
+    tdm_error err = {.struct_size = sizeof err};
+    tdm_status status = TDM_OK;
+    for (int32_t i = 0; i < j->n_wait && status == TDM_OK; i++) {
+#ifdef BREAK_WAIT_ANY
+        if (j->n_wait > 1 && i == 0) continue;
+#endif
+        status = ops->wait(j->waits[i].semaphore, j->waits[i].value, TDM_WAIT_FOREVER, &err);
+    }
+#ifdef BREAK_NOT_SKIPPED
+    (void)null_compute(queue->device, j->plan->graph, j->bindings, j->n_binding, NULL);
+#endif
+    if (status == TDM_OK)
+        status = null_compute(queue->device, j->plan->graph, j->bindings, j->n_binding, &err);
+    for (int32_t i = 0; i < j->n_signal; i++) {
+#ifdef BREAK_ONE_SIGNAL
+        if (i == 2) ops->fail(j->signals[i].semaphore, TDM_INTERNAL, NULL);
+#endif
+        tdm_status told = status;
+#ifdef BREAK_POISON
+        if (i > 0 && status != TDM_OK) told = TDM_INTERNAL;
+#endif
+        if (status == TDM_OK)
+            ops->signal(j->signals[i].semaphore, j->signals[i].value);
+        else
+            ops->fail(j->signals[i].semaphore, told, &err);
+    }
+    return status != TDM_OK;
+}
+
+static void *queue_main(void *arg) {
+    tdm_queue *queue = arg;
+    pthread_mutex_lock(&queue->mutex);
+    for (;;) {
+        while (queue->n_job == 0 && !queue->is_ending)
+            pthread_cond_wait(&queue->changed, &queue->mutex);
+#ifdef BREAK_DESTROY
+        if (queue->is_ending) break;
+#endif
+        if (queue->n_job == 0) break;
+        job *j = &queue->jobs[queue->first];
+        pthread_mutex_unlock(&queue->mutex);
+        bool has_failed = job_run(queue, j);
+        pthread_mutex_lock(&queue->mutex);
+        queue->has_failed = queue->has_failed || has_failed;
+        queue->first = (queue->first + 1) % N_JOB;
+        queue->n_job--;
+        pthread_cond_broadcast(&queue->changed);
+    }
+    pthread_mutex_unlock(&queue->mutex);
+    return NULL;
+}
+
+static tdm_status queue_create(tdm_device *device, tdm_queue **queue_out, tdm_error *err) {
+    tdm_queue *queue = device->host->alloc(device->host->context, sizeof *queue, 0);
+    if (queue == NULL) return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "null: out of memory");
+    memset(queue, 0, sizeof *queue);
+    queue->device = device;
+    pthread_mutex_init(&queue->mutex, NULL);
+    pthread_cond_init(&queue->changed, NULL);
+    if (pthread_create(&queue->thread, NULL, queue_main, queue) != 0) {
+        device->host->free(device->host->context, queue, sizeof *queue);
+        return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "null: no thread for a queue");
+    }
+    *queue_out = queue;
+    return TDM_OK;
+}
+
+static void queue_destroy(tdm_queue *queue) {
+#ifndef BREAK_QUEUE_NULL
+    if (queue == NULL) return;
+#endif
+    pthread_mutex_lock(&queue->mutex);
+    queue->is_ending = true;
+    pthread_cond_broadcast(&queue->changed);
+    pthread_mutex_unlock(&queue->mutex);
+    pthread_join(queue->thread, NULL);
+    pthread_cond_destroy(&queue->changed);
+    pthread_mutex_destroy(&queue->mutex);
+    queue->device->host->free(queue->device->host->context, queue, sizeof *queue);
+}
+
+static tdm_status plan_prepare(tdm_device *device, const tdm_graph *graph,
+                               const tdm_plan_params *params, tdm_plan **plan_out, tdm_error *err) {
+    (void)params;
+    for (int32_t i = 0; i < graph->n_node; i++) {
+        tdm_status status = null_supports_op(device, graph, i, err);
+        if (status != TDM_OK) return status;
+    }
+    if (graph->n_slot > MAX_SLOT)
+        return tdm_fail(err, TDM_UNSUPPORTED, "null: at most %d slots", (int)MAX_SLOT);
+    tdm_plan *plan = device->host->alloc(device->host->context, sizeof *plan, 0);
+    if (plan == NULL) return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "null: out of memory");
+    *plan = (tdm_plan){device, graph};
+    *plan_out = plan;
+    return TDM_OK;
+}
+
+static void plan_destroy(tdm_plan *plan) {
+    if (plan != NULL) plan->device->host->free(plan->device->host->context, plan, sizeof *plan);
+}
+
+static tdm_status plan_get_info(const tdm_plan *plan, tdm_plan_info *info_out, tdm_error *err) {
+    tdm_plan_info info = {.host_size = sizeof *plan};
+    size_t size = info_out->struct_size;
+    (void)err;
+#ifdef BREAK_PLAN_INFO
+    size = sizeof info;
+#endif
+    if (size == 0 || size > sizeof info) size = sizeof info;
+    info.struct_size = info_out->struct_size;
+    memcpy(info_out, &info, size);
+    return TDM_OK;
+}
+
+static tdm_status queue_compute(tdm_queue *queue, tdm_plan *plan, const tdm_binding *bindings,
+                                int32_t n_binding, const tdm_point *waits, int32_t n_wait,
+                                const tdm_point *signals, int32_t n_signal, tdm_error *err) {
+    if (n_binding != plan->graph->n_slot || n_wait > MAX_POINT || n_signal > MAX_POINT)
+        return tdm_fail(err, TDM_INVALID_ARGUMENT, "null: %d bindings, %d waits, %d signals",
+                        (int)n_binding, (int)n_wait, (int)n_signal);
+#ifdef BREAK_RECOVER
+    pthread_mutex_lock(&queue->mutex);
+    bool has_failed = queue->has_failed;
+    pthread_mutex_unlock(&queue->mutex);
+    if (has_failed) return tdm_fail(err, TDM_FAILED_PRECONDITION, "null: failed before");
+#endif
+#ifdef BREAK_STEADY
+    void *scratch = queue->device->host->alloc(queue->device->host->context, 100, 0);
+    queue->device->host->free(queue->device->host->context, scratch, 100);
+#endif
+    pthread_mutex_lock(&queue->mutex);
+    while (queue->n_job == N_JOB) pthread_cond_wait(&queue->changed, &queue->mutex);
+    job *j = &queue->jobs[(queue->first + queue->n_job) % N_JOB];
+    j->plan = plan;
+    j->n_binding = n_binding;
+    memcpy(j->own, bindings, (size_t)n_binding * sizeof bindings[0]);
+#ifdef BREAK_ARRAYS
+    j->bindings = bindings;
+#else
+    j->bindings = j->own;
+#endif
+    j->n_wait = n_wait;
+    if (n_wait > 0) memcpy(j->waits, waits, (size_t)n_wait * sizeof waits[0]);
+    j->n_signal = n_signal;
+    if (n_signal > 0) memcpy(j->signals, signals, (size_t)n_signal * sizeof signals[0]);
+    queue->n_job++;
+    pthread_cond_broadcast(&queue->changed);
+    pthread_mutex_unlock(&queue->mutex);
+    return TDM_OK;
+}
+
+const tdm_queue_ops null_queue_ops = {
+    .struct_size = sizeof(tdm_queue_ops),
+    .create = queue_create,
+    .destroy = queue_destroy,
+    .graph_prepare = plan_prepare,
+    .plan_destroy = plan_destroy,
+    .plan_get_info = plan_get_info,
+    .graph_compute = queue_compute,
+};
