@@ -331,6 +331,31 @@ static void test_shapes(void **state) {
     product_destroy(&p);
 }
 
+/* A token's outputs are the same bits alone and among any number of others. */
+static void test_company(void **state) {
+    enum { N = 19, TOK = 15 };
+    rigs *r = *state;
+    uint64_t seed = 16;
+    for (int i = 0; i < MADE_TYPES; i++) {
+        product p =
+            product_create(&seed, made_types[i], MADE_RANDOM, k_of(made_types[i], 3), N, TOK);
+        float y[N * TOK], alone[N];
+        for (int rig = -1; rig < N_FAST; rig++) {
+            op_rig *at = rig < 0 ? r->reference : r->fast[rig];
+            if (at == NULL) continue;
+            product_run(at, &p, TDM_USAGE_MATMUL, y);
+            for (int t = 0; t < TOK; t++) {
+                product one = p;
+                one.x = p.x + t * p.k;
+                one.n_tok = 1;
+                product_run(at, &one, TDM_USAGE_MATMUL, alone);
+                assert_memory_equal(alone, y + t * N, sizeof alone);
+            }
+        }
+        product_destroy(&p);
+    }
+}
+
 /* The bounds are tight enough to see a wrong code: one changed weight fails the check. */
 static void test_bounds_see_an_error(void **state) {
     rigs *r = *state;
@@ -345,13 +370,10 @@ static void test_bounds_see_an_error(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sizes),
-        cmocka_unit_test(test_worst_values),
-        cmocka_unit_test(test_bad_activations),
-        cmocka_unit_test(test_plain_weights),
-        cmocka_unit_test(test_strided),
-        cmocka_unit_test(test_shapes),
-        cmocka_unit_test(test_bounds_see_an_error),
+        cmocka_unit_test(test_sizes),           cmocka_unit_test(test_worst_values),
+        cmocka_unit_test(test_bad_activations), cmocka_unit_test(test_plain_weights),
+        cmocka_unit_test(test_strided),         cmocka_unit_test(test_shapes),
+        cmocka_unit_test(test_company),         cmocka_unit_test(test_bounds_see_an_error),
     };
     return cmocka_run_group_tests_name("matmul", tests, setup, teardown);
 }

@@ -17,7 +17,6 @@
 #include "plugins/cpu/matmul.h"
 #include "plugins/cpu/x86/unroll.h"
 
-
 enum { N_VEC = CPU_Q8_LEN / 4 }; /* vectors of codes for 32 elements */
 
 /* What 32 elements of a row have besides codes. */
