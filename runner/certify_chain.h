@@ -19,6 +19,9 @@ typedef struct certify_chain {
  * n0 x n1, all filled with random numbers. */
 certify_verdict certify_chain_open(certify *c, int n, int64_t n0, int64_t n1,
                                    certify_chain *chain_out);
+/* The same, with a RESHAPE of what the first node gives, which no other node reads. */
+certify_verdict certify_chain_open_viewed(certify *c, int n, int64_t n0, int64_t n1,
+                                          certify_chain *chain_out);
 /* A further chain on the open device. */
 certify_verdict certify_chain_create(certify *c, int n, int64_t n0, int64_t n1,
                                      certify_chain *chain_out);

@@ -220,6 +220,20 @@ static certify_verdict empty_check(certify *c) {
     return verdict == CERTIFY_PASSED ? certify_rig_run(&chain.rig) : verdict;
 }
 
+/* The host asks about no view, and hands over whatever views lie between the nodes that it asked
+ * about. */
+static certify_verdict views_check(certify *c) {
+    certify_chain chain;
+    certify_verdict verdict = certify_chain_open_viewed(c, 3, 12, 6, &chain);
+    if (verdict == CERTIFY_PASSED && !certify_rig_is_supported(&chain.rig))
+        return certify_fail(c, "supports_op refuses a RESHAPE that nothing reads: %.300s",
+                            c->failure.message);
+    if (verdict == CERTIFY_PASSED) verdict = certify_rig_run(&chain.rig);
+    if (verdict == CERTIFY_PASSED)
+        verdict = certify_rig_judge(&chain.rig, "beside a view", chain.nmse);
+    return verdict;
+}
+
 static const certify_check checks[] = {
     {"graph.supports-pure", 0,
      "device.h: supports_op: \"Pure: looks at the graph alone, allocates nothing.\"", pure_check},
@@ -239,6 +253,10 @@ static const certify_check checks[] = {
      stride_check},
     {"graph.unused-slot", 0,
      "queue.h: tdm_binding: \"Slots that no node uses may have a NULL buffer.\"", unused_check},
+    {"graph.views", 0,
+     "op.h: Views: \"no bytes move; strides are derived by whoever executes\": as such they are "
+     "nothing that could be refused",
+     views_check},
     {"graph.empty", 0,
      "tensor.h: \"No dimension is negative; 0 makes an empty tensor, which is an ordinary thing.\"",
      empty_check},

@@ -115,13 +115,15 @@ static tdm_status buffer_download(tdm_buffer *buffer, uint64_t off, void *dst, u
 
 /* ---- Graphs ---- */
 
-/* Yes to ADD and MUL of two f32 values of one shape that are no views and have no private layout.
- * To everything else no, and why: the host then runs the node elsewhere, and says so once. */
+/* Yes to ADD and MUL of two f32 values of one shape that are no views and have no private layout,
+ * and to views, which by themselves are nothing to do. To everything else no, and why: the host then
+ * runs the node elsewhere, and says so once. */
 static tdm_status supports_op(tdm_device *device, const tdm_graph *graph, int32_t node,
                               tdm_error *err) {
     const tdm_node *n = tdm_graph_node(graph, node);
     const tdm_value *a, *b;
     (void)device;
+    if (tdm_op_is_view(n->op)) return TDM_OK;
     if (n->op != TDM_OP_ADD && n->op != TDM_OP_MUL)
         return tdm_fail(err, TDM_UNSUPPORTED,
                         "example: node %d: only ADD and MUL are run, not op %d", (int)node,
@@ -149,6 +151,7 @@ static tdm_status compute_sync(tdm_device *device, const tdm_graph *graph,
         const tdm_node *n = tdm_graph_node(graph, i);
         tdm_status status = supports_op(device, graph, i, err);
         if (status != TDM_OK) return status;
+        if (tdm_op_is_view(n->op)) continue;
         const float *a = data_of(graph, bindings, n->src[0]);
         const float *b = data_of(graph, bindings, n->src[1]);
         float *y = data_of(graph, bindings, n->dst[0]);

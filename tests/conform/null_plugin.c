@@ -235,6 +235,9 @@ static tdm_status node_check(const tdm_graph *graph, int32_t node, tdm_error *er
     const tdm_node *n = tdm_graph_node(graph, node);
     bool is_pair = n->op == TDM_OP_ADD || n->op == TDM_OP_MUL;
     bool is_known = is_pair || n->op == TDM_OP_SCALE;
+#ifndef BREAK_VIEWS
+    if (tdm_op_is_view(n->op)) return TDM_OK;
+#endif
 #ifdef BREAK_NULL_ERROR
     if (!is_known) err->message[0] = 0;
 #endif
@@ -316,7 +319,8 @@ tdm_status null_compute(tdm_device *device, const tdm_graph *graph, const tdm_bi
     for (int32_t i = 0; i < graph->n_node; i++) {
         tdm_status status = node_check(graph, i, err);
         if (status != TDM_OK) return status;
-        node_run(graph, bindings, tdm_graph_node(graph, i));
+        if (!tdm_op_is_view(tdm_graph_node(graph, i)->op))
+            node_run(graph, bindings, tdm_graph_node(graph, i));
     }
     return TDM_OK;
 }
