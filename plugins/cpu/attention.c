@@ -267,14 +267,18 @@ static void fold_chunk(walk *k, const uint8_t *region, int32_t start, int64_t po
     k->kernels.add(&values, s->n_dim, n, (const float *const *)k->score, k->out, k->keep, k->gain);
 }
 
-/* Asks for the beginning of the region that comes next: pages lie anywhere, and no prefetcher of
- * the machine guesses where. */
-static void prefetch_region(const cpu_kv_layout *layout, const uint8_t *region) {
+/* Asks for the beginning of an entry's region before it is walked: pages lie anywhere, and no
+ * prefetcher of the machine guesses where. */
+static void prefetch_entry(const walk *k, const tdm_page_entry *entry, int32_t head_kv) {
 #if defined(__GNUC__)
+    const cpu_kv_layout *layout = &k->s->layout;
+    const cpu_view *state = &k->n->src[SRC_STATE];
     size_t size = layout->head_size < PREFETCH_SIZE ? layout->head_size : PREFETCH_SIZE;
+    if (entry->page < 0 || entry->page >= state->ne[1]) return;
+    const uint8_t *region = cpu_kv_head(layout, state->data, entry->page, head_kv);
     for (size_t i = 0; i < size; i += 64) __builtin_prefetch(region + i, 0, 2);
 #else
-    (void)layout, (void)region;
+    (void)k, (void)entry, (void)head_kv;
 #endif
 }
 
@@ -304,8 +308,7 @@ static void walk_entries(walk *k, const tdm_page_entry *entries, int32_t n_entry
         int32_t first = entry.first + (int32_t)lo;
         int32_t last = entry.first + (hi < entry.count ? (int32_t)hi : entry.count);
         const uint8_t *region = cpu_kv_head(layout, state->data, entry.page, head_kv);
-        if (e + 1 < n_entry && entries[e + 1].page >= 0 && entries[e + 1].page < state->ne[1])
-            prefetch_region(layout, cpu_kv_head(layout, state->data, entries[e + 1].page, head_kv));
+        if (e + 1 < n_entry) prefetch_entry(k, &entries[e + 1], head_kv);
         for (int32_t start = first / CPU_CHUNK * CPU_CHUNK; start < last; start += CPU_CHUNK) {
             int32_t valid_first = entry.first > start ? entry.first - start : 0;
             int32_t valid_last = entry.first + entry.count - start;
@@ -391,6 +394,7 @@ static void run_tokens(walk *k, int32_t first, int32_t last, int32_t kv, int32_t
             n_entry = n_entry - at < share ? n_entry - at : share;
         }
         if (n_entry > 0) {
+            prefetch_entry(k, &entries[at], s->first_kv + kv);
             for (int32_t t = first; t < last; t++)
                 for (int32_t h = head_first; h < head_last; h++) query_begin(k, t, h);
             walk_entries(k, entries + at, n_entry, s->first_kv + kv, first_pos, last_pos);

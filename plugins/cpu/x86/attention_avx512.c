@@ -6,7 +6,7 @@
 
 #define LANES      16
 #define SCORE_ROWS 8
-#define ADD_ROWS   4
+#define ADD_ROWS   8
 #define ADD_VECS   4
 
 typedef __m512i vec_i;
