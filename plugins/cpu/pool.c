@@ -16,16 +16,14 @@
 #include "plugins/cpu/cores.h"
 #include "plugins/cpu/pool.h"
 
+/* Between these the patience moves: doubled where looking was rewarded, halved where it was not.
+ * On a machine of our own, waits end within microseconds and a sleep with its wake-up would cost
+ * more than the node; on a busy one, whoever is waited for may need this very processor, and
+ * looking only keeps it from running. */
 enum {
-    /* About what a sleep and its wake-up cost together, twice: whoever waits longer loses little
-     * by sleeping. */
-    SPIN_NS = 100000,
-    /* With more threads than processors the one waited for may need this very processor. */
-    CROWDED_SPIN_NS = 2000,
-    /* Behind the spin: offer the processor to whoever is waited for before the way through the
-     * kernel's wait queues. */
-    YIELD_NS = 50000,
-    LOOKS_PER_CLOCK = 32 /* the clock costs as much as some looks */
+    PATIENCE_MIN_NS = 1000,
+    PATIENCE_MAX_NS = 100000, /* about twice what a sleep and its wake-up cost together */
+    LOOKS_PER_CLOCK = 32      /* the clock costs as much as some looks */
 };
 
 typedef struct pool_thread {
@@ -38,6 +36,7 @@ typedef struct pool_thread {
 typedef struct pool_word {
     _Alignas(64) _Atomic uint32_t value;
     _Atomic int32_t n_sleeper;
+    cpu_patience patience;
 } pool_word;
 
 struct cpu_pool {
@@ -52,7 +51,6 @@ struct cpu_pool {
     const tdm_host *host;
     int32_t n_thread;
     int32_t n_started; /* entries of threads[] that run */
-    int32_t spin_ns;
     bool is_pinned;
     cpu_set_t cores;
     pool_thread threads[]; /* n_thread - 1; thread i is worker i + 1 */
@@ -64,22 +62,34 @@ static uint64_t clock_ns(void) {
     return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
-bool cpu_pool_spin(const cpu_pool *pool, cpu_spin *spin) {
+bool cpu_spin_goes_on(cpu_spin *spin, cpu_patience *patience) {
     cpu_relax();
     if (++spin->n_look % LOOKS_PER_CLOCK != 0) return true;
+    int32_t ns = atomic_load_explicit(patience, memory_order_relaxed);
     uint64_t now = clock_ns();
-    if (spin->end_ns == 0) spin->end_ns = now + (uint64_t)pool->spin_ns;
+    if (spin->end_ns == 0) spin->end_ns = now + (uint64_t)ns;
     if (now < spin->end_ns) return true;
-    if (now >= spin->end_ns + YIELD_NS) return false;
-    sched_yield();
-    return true;
+    /* Lost updates between threads do no harm: the next wait corrects them. */
+    ns = ns / 2 > PATIENCE_MIN_NS ? ns / 2 : PATIENCE_MIN_NS;
+    atomic_store_explicit(patience, ns, memory_order_relaxed);
+    return false;
+}
+
+void cpu_spin_succeeded(const cpu_spin *spin, cpu_patience *patience) {
+    if (spin->end_ns == 0) return; /* there almost at once: says nothing */
+    int32_t ns = atomic_load_explicit(patience, memory_order_relaxed);
+    ns = ns < PATIENCE_MAX_NS / 2 ? ns * 2 : PATIENCE_MAX_NS;
+    atomic_store_explicit(patience, ns, memory_order_relaxed);
 }
 
 static void word_wait(cpu_pool *pool, pool_word *word, uint32_t seen) {
     cpu_spin spin = {0};
     do {
-        if (atomic_load_explicit(&word->value, memory_order_acquire) != seen) return;
-    } while (cpu_pool_spin(pool, &spin));
+        if (atomic_load_explicit(&word->value, memory_order_acquire) != seen) {
+            cpu_spin_succeeded(&spin, &word->patience);
+            return;
+        }
+    } while (cpu_spin_goes_on(&spin, &word->patience));
     pthread_mutex_lock(&pool->sleep_mutex);
     atomic_fetch_add(&word->n_sleeper, 1);
     while (atomic_load(&word->value) == seen) pthread_cond_wait(&pool->changed, &pool->sleep_mutex);
@@ -179,7 +189,9 @@ tdm_status cpu_pool_create(const tdm_host *host, int32_t n_thread, const cpu_set
         pool->cores = *cores;
     }
     int32_t n_core = cores != NULL ? (int32_t)CPU_COUNT(cores) : cpu_cores_available();
-    pool->spin_ns = n_thread <= n_core ? SPIN_NS : CROWDED_SPIN_NS;
+    int32_t patience = n_thread <= n_core ? CPU_PATIENCE_START : PATIENCE_MIN_NS;
+    atomic_store_explicit(&pool->job.patience, patience, memory_order_relaxed);
+    atomic_store_explicit(&pool->meeting.patience, patience, memory_order_relaxed);
     int rc = pthread_mutex_init(&pool->sleep_mutex, NULL);
     if (rc == 0 && (rc = pthread_mutex_init(&pool->run_mutex, NULL)) != 0)
         pthread_mutex_destroy(&pool->sleep_mutex);

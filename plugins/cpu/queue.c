@@ -32,6 +32,7 @@ struct tdm_queue {
     bool is_ending;
     _Atomic int32_t
         n_pending; /* jobs in the list, plus one when ending: what the thread spins on */
+    cpu_patience patience;
 };
 
 static const tdm_host_semaphore_ops *semaphore_ops(const tdm_queue *queue) {
@@ -90,9 +91,10 @@ static void job_run(tdm_queue *queue, queue_job *job) {
 /* The next job; NULL when the queue ends and nothing is left. */
 static queue_job *job_next(tdm_queue *queue) {
     cpu_spin spin = {0};
-    while (atomic_load_explicit(&queue->n_pending, memory_order_acquire) == 0 &&
-           cpu_pool_spin(queue->device->pool, &spin)) {
-    }
+    while (atomic_load_explicit(&queue->n_pending, memory_order_acquire) == 0)
+        if (!cpu_spin_goes_on(&spin, &queue->patience)) break;
+    if (atomic_load_explicit(&queue->n_pending, memory_order_acquire) != 0)
+        cpu_spin_succeeded(&spin, &queue->patience);
     pthread_mutex_lock(&queue->mutex);
     while (queue->first == NULL && !queue->is_ending)
         pthread_cond_wait(&queue->changed, &queue->mutex);
@@ -124,6 +126,7 @@ static tdm_status queue_create(tdm_device *device, tdm_queue **queue_out, tdm_er
     if (queue == NULL) return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "cpu: no memory for a queue");
     memset(queue, 0, sizeof *queue);
     queue->device = device;
+    atomic_store_explicit(&queue->patience, CPU_PATIENCE_START, memory_order_relaxed);
     int rc = pthread_mutex_init(&queue->mutex, NULL);
     if (rc == 0 && (rc = pthread_cond_init(&queue->changed, NULL)) != 0)
         pthread_mutex_destroy(&queue->mutex);
