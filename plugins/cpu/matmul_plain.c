@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
  * matmul_plain.c: canonical quantised rows times 8-bit activations in plain C, for machines whose
- * vectors we have no kernel for. A block is unpacked to signed bytes with a scale and a minimum for
- * each 16 elements, whatever its type:
+ * vectors we have no kernel for. A block is unpacked to signed codes with a scale and a minimum for
+ * each 16 elements, whatever its type (codes of 16 bits, since every compiler knows how to multiply
+ * and add vectors of those):
  *   w[i] = scale[i / 16] * code[i] - min[i / 16]
  *   y = sum over halves h of 16: d * (scale[h] * sum(code * q)) - min[h] * (d * sum q)
  * Its reference is matmul_reference.c.
@@ -14,7 +15,7 @@
 enum { HALF = 16, MAX_HALVES = TDM_SUPERBLOCK_LEN / HALF };
 
 typedef struct unpacked {
-    int8_t code[TDM_SUPERBLOCK_LEN];
+    int16_t code[TDM_SUPERBLOCK_LEN];
     float scale[MAX_HALVES];
     float min[MAX_HALVES];
 } unpacked;
@@ -26,19 +27,19 @@ static void scale_set(unpacked *u, int first, int n, float scale, float min) {
 }
 
 /* The 32 nibbles of 16 bytes, minus an offset. */
-static void nibbles_unpack(const uint8_t *qs, int offset, int8_t *code) {
+static void nibbles_unpack(const uint8_t *qs, int offset, int16_t *code) {
     for (int j = 0; j < 16; j++) {
-        code[j] = (int8_t)((qs[j] & 15) - offset);
-        code[j + 16] = (int8_t)((qs[j] >> 4) - offset);
+        code[j] = (int16_t)((qs[j] & 15) - offset);
+        code[j + 16] = (int16_t)((qs[j] >> 4) - offset);
     }
 }
 
 /* Adds 16 where the fifth bit is set. */
-static void fifth_bits_add(const uint8_t *qh, int8_t *code) {
-    for (int i = 0; i < 32; i++) code[i] = (int8_t)(code[i] + (qh[i / 8] >> i % 8 & 1) * 16);
+static void fifth_bits_add(const uint8_t *qh, int16_t *code) {
+    for (int i = 0; i < 32; i++) code[i] = (int16_t)(code[i] + (qh[i / 8] >> i % 8 & 1) * 16);
 }
 
-static void codebook_unpack(const uint8_t *qs, int8_t *code) {
+static void codebook_unpack(const uint8_t *qs, int16_t *code) {
     for (int j = 0; j < 16; j++) {
         code[j] = iq4_values[qs[j] & 15];
         code[j + 16] = iq4_values[qs[j] >> 4];
@@ -89,8 +90,10 @@ static void q2_K_unpack(const void *block, unpacked *u) {
     for (int s = 0; s < 16; s++) {
         scale_set(u, s, 1, d * (float)(b->scales[s] & 15), dmin * (float)(b->scales[s] >> 4));
     }
-    for (int i = 0; i < 256; i++) {
-        u->code[i] = (int8_t)(b->qs[32 * (i / 128) + i % 32] >> 2 * (i % 128 / 32) & 3);
+    for (int run = 0; run < 8; run++) {
+        const uint8_t *qs = b->qs + 32 * (run / 4);
+        int16_t *code = u->code + 32 * run;
+        for (int c = 0; c < 32; c++) code[c] = (int16_t)(qs[c] >> 2 * (run % 4) & 3);
     }
 }
 
@@ -100,9 +103,12 @@ static void q3_K_unpack(const void *block, unpacked *u) {
     for (int s = 0; s < 16; s++) {
         scale_set(u, s, 1, d * (float)(tdm_q3_K_scale(b->scales, s) - 32), 0);
     }
-    for (int i = 0; i < 256; i++) {
-        int low = b->qs[32 * (i / 128) + i % 32] >> 2 * (i % 128 / 32) & 3;
-        u->code[i] = (int8_t)(low - 4 + (b->hmask[i % 32] >> i / 32 & 1) * 4);
+    for (int run = 0; run < 8; run++) {
+        const uint8_t *qs = b->qs + 32 * (run / 4);
+        int16_t *code = u->code + 32 * run;
+        for (int c = 0; c < 32; c++) {
+            code[c] = (int16_t)((qs[c] >> 2 * (run % 4) & 3) - 4 + (b->hmask[c] >> run & 1) * 4);
+        }
     }
 }
 
@@ -113,8 +119,10 @@ static void q4_K_unpack(const void *block, unpacked *u) {
         scale_set(u, 2 * s, 2, d * (float)tdm_q4_K_scale(b->scales, s),
                   dmin * (float)tdm_q4_K_min(b->scales, s));
     }
-    for (int i = 0; i < 256; i++) {
-        u->code[i] = (int8_t)(b->qs[32 * (i / 64) + i % 32] >> i % 64 / 32 * 4 & 15);
+    for (int run = 0; run < 8; run++) {
+        const uint8_t *qs = b->qs + 32 * (run / 2);
+        int16_t *code = u->code + 32 * run;
+        for (int c = 0; c < 32; c++) code[c] = (int16_t)(qs[c] >> 4 * (run % 2) & 15);
     }
 }
 
@@ -125,9 +133,12 @@ static void q5_K_unpack(const void *block, unpacked *u) {
         scale_set(u, 2 * s, 2, d * (float)tdm_q4_K_scale(b->scales, s),
                   dmin * (float)tdm_q4_K_min(b->scales, s));
     }
-    for (int i = 0; i < 256; i++) {
-        int low = b->qs[32 * (i / 64) + i % 32] >> i % 64 / 32 * 4 & 15;
-        u->code[i] = (int8_t)(low | (b->qh[i % 32] >> i / 32 & 1) << 4);
+    for (int run = 0; run < 8; run++) {
+        const uint8_t *qs = b->qs + 32 * (run / 2);
+        int16_t *code = u->code + 32 * run;
+        for (int c = 0; c < 32; c++) {
+            code[c] = (int16_t)((qs[c] >> 4 * (run % 2) & 15) | (b->qh[c] >> run & 1) << 4);
+        }
     }
 }
 
@@ -135,10 +146,15 @@ static void q6_K_unpack(const void *block, unpacked *u) {
     const tdm_block_q6_K *b = block;
     float d = tdm_f16_to_f32(b->d);
     for (int s = 0; s < 16; s++) scale_set(u, s, 1, d * (float)b->scales[s], 0);
-    for (int i = 0; i < 256; i++) {
-        int low = b->ql[64 * (i / 128) + i % 64] >> i % 128 / 64 * 4 & 15;
-        int high = b->qh[32 * (i / 128) + i % 32] >> 2 * (i % 128 / 32) & 3;
-        u->code[i] = (int8_t)((low | high << 4) - 32);
+    for (int run = 0; run < 8; run++) {
+        const uint8_t *ql = b->ql + 64 * (run / 4) + 32 * (run % 2);
+        const uint8_t *qh = b->qh + 32 * (run / 4);
+        int shift = run % 4 / 2 * 4;
+        int16_t *code = u->code + 32 * run;
+        for (int c = 0; c < 32; c++) {
+            int low = ql[c] >> shift & 15, high = qh[c] >> 2 * (run % 4) & 3;
+            code[c] = (int16_t)((low | high << 4) - 32);
+        }
     }
 }
 
@@ -162,8 +178,9 @@ static const unpack_fn unpackers[TDM_TYPE_LIMIT_] = {
     [TDM_TYPE_IQ4_NL] = iq4_nl_unpack, [TDM_TYPE_IQ4_XS] = iq4_xs_unpack,
 };
 
-/* At most 16 * 128 * 127: exact. */
-static int32_t half_dot(const int8_t *code, const int8_t *q) {
+/* At most 16 * 128 * 127: exact. A function of its own, because compilers that see the whole loop nest
+ * take the sixteen steps apart before they could become vectors. */
+__attribute__((noinline)) static int32_t half_dot(const int16_t *code, const int16_t *q) {
     int32_t sum = 0;
     for (int i = 0; i < HALF; i++) sum += code[i] * q[i];
     return sum;
@@ -172,18 +189,22 @@ static int32_t half_dot(const int8_t *code, const int8_t *q) {
 void cpu_matmul_run_plain(const cpu_matmul_tile *tile) {
     tdm_type_info info = tdm_type_get_info(tile->type);
     unpack_fn unpack = unpackers[tile->type];
-    int n_half = info.block_len / HALF;
+    int n_x = info.block_len / CPU_Q8_LEN;
     float y[CPU_MATMUL_TOK] = {0};
     const uint8_t *block = tile->group;
     for (int64_t b = 0; b < tile->n_block; b++, block += info.block_size) {
         unpacked u;
         unpack(block, &u);
         for (int32_t t = 0; t < tile->n_tok; t++) {
-            const cpu_q8_block *x = (const cpu_q8_block *)tile->x[t] + b * (n_half / 2);
-            for (int h = 0; h < n_half; h++) {
-                const cpu_q8_block *xh = x + h / 2;
-                float dot = (float)half_dot(u.code + HALF * h, xh->q + HALF * (h % 2));
-                y[t] += xh->d * (u.scale[h] * dot) - u.min[h] * xh->half[h % 2].sum;
+            const cpu_q8_block *x = (const cpu_q8_block *)tile->x[t] + b * n_x;
+            const int16_t *code = u.code;
+            for (int i = 0; i < n_x; i++, x++, code += CPU_Q8_LEN) {
+                int16_t q[CPU_Q8_LEN];
+                for (int c = 0; c < CPU_Q8_LEN; c++) q[c] = x->q[c];
+                float lo = u.scale[2 * i] * (float)half_dot(code, q);
+                float hi = u.scale[2 * i + 1] * (float)half_dot(code + HALF, q + HALF);
+                float min = u.min[2 * i] * x->half[0].sum + u.min[2 * i + 1] * x->half[1].sum;
+                y[t] += x->d * (lo + hi) - min;
             }
         }
     }
