@@ -34,7 +34,7 @@ typedef struct cpu_matmul_tile {
 } cpu_matmul_tile;
 
 typedef struct cpu_matmul_kernel {
-    const char *name;
+    const char *name;    /* matmul_TYPE_ISA */
     uint32_t isa;        /* CPU_ISA_*: all that it needs */
     tdm_type type;       /* of the weights */
     int32_t n_lane;      /* rows of a group */
@@ -50,9 +50,6 @@ const cpu_matmul_kernel *cpu_matmul_kernel_get(const cpu_device *device, tdm_typ
 /* The kernel for canonical rows and float activations, any type: the reference, and what plain
  * weights are multiplied with everywhere. [any-thread] */
 const cpu_matmul_kernel *cpu_matmul_kernel_reference(void);
-
-/* Row i of the kernel table, NULL past its end: for tests and benchmarks. [any-thread] */
-const cpu_matmul_kernel *cpu_matmul_kernel_at(int32_t i);
 
 /* A matrix as a kernel walks over it. */
 typedef struct cpu_matmul_matrix {

@@ -51,10 +51,6 @@ enum { N_KERNEL = (int)(sizeof kernels / sizeof kernels[0]) };
 static const cpu_matmul_kernel reference = {"matmul_reference",      0, TDM_TYPE_F32, 1, false, 0,
                                             cpu_matmul_run_reference};
 
-const cpu_matmul_kernel *cpu_matmul_kernel_at(int32_t i) {
-    return i >= 0 && i < N_KERNEL ? &kernels[i] : NULL;
-}
-
 const cpu_matmul_kernel *cpu_matmul_kernel_reference(void) {
     return &reference;
 }
