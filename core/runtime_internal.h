@@ -28,12 +28,13 @@ struct tdm_dev {
     int32_t index;
     tdm_option *options; /* strings owned */
     int32_t n_option;
-    tdm_loaded_plugin *from;    /* NULL until open */
-    tdm_device *device;         /* NULL until open */
-    bool is_opening;            /* between the call of open and its return: finds cycles */
-    int32_t open_rank;          /* order in which opens finished; closing runs backwards */
-    pthread_mutex_t sync_mutex; /* held during graph_compute_sync, which takes one call at a time
+    tdm_loaded_plugin *from;     /* NULL until open */
+    tdm_device *device;          /* NULL until open */
+    bool is_opening;             /* between the call of open and its return: finds cycles */
+    int32_t open_rank;           /* order in which opens finished; closing runs backwards */
+    pthread_mutex_t sync_mutex;  /* held during graph_compute_sync, which takes one call at a time
                                    for a device, however many lanes it has */
+    bool refused[TDM_OP_COUNT_]; /* that it refuses this op was logged */
 };
 
 struct tdm_runtime {

@@ -6,7 +6,7 @@
  * a WEIGHT or STATE goes where that lives; one that lives nowhere yet goes to the first device that
  * supports every node which reads it. Neighbouring nodes of one device form a stage, a graph
  * and plan of their own; values that cross between stages are copied through the host. An op that
- * the first device refuses is reported once, by name and reason, in the runtime's log.
+ * the first device refuses is reported once for a device, by name and reason, in the runtime's log.
  *
  * A schedule is made once for each shape and then run any number of times: running builds, plans
  * and allocates nothing. Temporaries of all schedules that share a tdm_scratch overlap, since only

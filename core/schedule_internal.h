@@ -21,7 +21,6 @@ struct tdm_scratch {
     uint64_t staging_size;
     tdm_semaphore *semaphore;
     uint64_t semaphore_value;        /* last value promised */
-    uint8_t reported[TDM_OP_COUNT_]; /* bit d: a refusal of this op by devs[d] was logged */
 };
 
 /* As tdm_schedule_place; slot_dev[n_slot] holds the device of a WEIGHT or STATE that has one and

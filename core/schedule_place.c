@@ -11,9 +11,8 @@
 /* Says once for each op and device that the op goes elsewhere. */
 static void refusal_report(tdm_scratch *s, int32_t dev, int32_t taken_by, const tdm_node *node,
                            const char *reason) {
-    uint8_t bit = (uint8_t)(1u << dev);
-    if (node->op < 0 || node->op >= TDM_OP_COUNT_ || (s->reported[node->op] & bit) != 0) return;
-    s->reported[node->op] |= bit;
+    if (node->op < 0 || node->op >= TDM_OP_COUNT_ || s->devs[dev]->refused[node->op]) return;
+    s->devs[dev]->refused[node->op] = true;
     tdm_runtime_log(s->rt, TDM_LOG_WARN, "%s does not run %s (%s); it runs on %s",
                     tdm_dev_name(s->devs[dev]), tdm_op_name(node->op), reason,
                     tdm_dev_name(s->devs[taken_by]));
@@ -128,7 +127,10 @@ static tdm_status node_place(placement *p, int32_t index, int32_t *dev_out, tdm_
         if (home >= 0 && d != home) continue;
         tdm_status status = supports_with_siblings(p, index, d, &why);
         if (status == TDM_OK) {
-            if (d > 0 && home < 0) refusal_report(s, 0, d, node, first_reason);
+            /* Where the node's data decided, the first device was not asked. */
+            if (d > 0 &&
+                (home < 0 || tdm_dev_supports_op(s->devs[0], graph, index, &why) != TDM_OK))
+                refusal_report(s, 0, d, node, home < 0 ? first_reason : why.message);
             node_claim(p, node, d);
             *dev_out = d;
             return TDM_OK;

@@ -110,6 +110,14 @@ tdm_status llm_model_need(llm_model *model, llm_role role, int32_t layer, bool i
     return TDM_OK;
 }
 
+tdm_status llm_cache_page_size(tdm_dev *const *devs, int32_t n_dev, const tdm_kv_desc *desc,
+                               uint64_t *size_out, tdm_error *err) {
+    tdm_status status = TDM_INTERNAL;
+    for (int32_t d = 0; d < n_dev && status != TDM_OK; d++)
+        status = tdm_dev_kv_page_size(devs[d], desc, size_out, err);
+    return status;
+}
+
 int32_t llm_graph_weight(llm_graph_builder *g, int32_t weight) {
     if (weight < 0) return -1;
     if (g->weight_value[weight] < 0) {

@@ -26,6 +26,11 @@ typedef struct llm_cache_shape {
     const uint64_t *page_size; /* [n_layer] bytes, as the layer's device wants it */
 } llm_cache_shape;
 
+/* Bytes of a page on the first of the devices that keeps such a cache: attention will not run on
+ * one before it. TDM_UNSUPPORTED gives the reason of the last. */
+tdm_status llm_cache_page_size(tdm_dev *const *devs, int32_t n_dev, const tdm_kv_desc *desc,
+                               uint64_t *size_out, tdm_error *err);
+
 /* A graph under construction and what its values stand for. */
 typedef struct llm_graph_builder {
     tdm_builder *b;

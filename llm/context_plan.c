@@ -189,7 +189,8 @@ tdm_status llm_plan_place_cache(llm_context *ctx, tdm_error *err) {
     int32_t *maps = NULL, *node_dev = NULL;
     tdm_graph *graph = NULL;
     tdm_slot_mem *slots = NULL;
-    tdm_status status = tdm_dev_kv_page_size(m->devs[0], &ctx->cache.desc, &ctx->page_size[0], err);
+    tdm_status status =
+        llm_cache_page_size(m->devs, m->n_dev, &ctx->cache.desc, &ctx->page_size[0], err);
     if (status != TDM_OK) return status;
     for (int32_t l = 1; l < m->hparams.n_layer; l++) ctx->page_size[l] = ctx->page_size[0];
     status = maps_create(ctx, &g, &maps, err);

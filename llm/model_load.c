@@ -15,8 +15,8 @@
 #define WEIGHT_ALIGN ((uint64_t)256)
 
 /* The forward graph of one token over an f16 cache: every node that reads a weight is in it. */
-static tdm_status placing_graph(const llm_model *m, tdm_dev *dev, tdm_graph **graph_out,
-                                int32_t *weight_value, tdm_error *err) {
+static tdm_status placing_graph(const llm_model *m, tdm_graph **graph_out, int32_t *weight_value,
+                                tdm_error *err) {
     size_t n_layer = (size_t)m->hparams.n_layer;
     uint64_t *page_size = calloc(n_layer, sizeof *page_size);
     int32_t *state = malloc(n_layer * 2 * sizeof *state);
@@ -32,9 +32,10 @@ static tdm_status placing_graph(const llm_model *m, tdm_dev *dev, tdm_graph **gr
         .page_len = TDM_KV_PAGE_LEN_DEFAULT,
         .n_rot = m->hparams.rope.n_rot,
     };
-    tdm_status status = page_size != NULL && state != NULL
-                            ? tdm_dev_kv_page_size(dev, &cache.desc, &page_size[0], err)
-                            : tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "%s: out of memory", m->path);
+    tdm_status status =
+        page_size != NULL && state != NULL
+            ? llm_cache_page_size(m->devs, m->n_dev, &cache.desc, &page_size[0], err)
+            : tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "%s: out of memory", m->path);
     if (status == TDM_OK) status = tdm_builder_create(&b, err);
     if (status == TDM_OK) {
         for (size_t i = 1; i < n_layer; i++) page_size[i] = page_size[0];
@@ -59,7 +60,7 @@ static tdm_status weights_place(llm_model *m, tdm_scratch *scratch, tdm_error *e
     int32_t *value = malloc(((size_t)m->n_weight + 1) * sizeof *value);
     int32_t *node_dev = NULL;
     tdm_status status = value != NULL
-                            ? placing_graph(m, m->devs[0], &graph, value, err)
+                            ? placing_graph(m, &graph, value, err)
                             : tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "%s: out of memory", m->path);
     if (status == TDM_OK) {
         node_dev = malloc(((size_t)graph->n_node + 1) * sizeof *node_dev);
