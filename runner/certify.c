@@ -51,6 +51,8 @@ static void child_run(const certify_params *params, const certify_check *check, 
                       int capture_fd) {
     report answer = {0};
     certify c = {.params = params};
+    signal(SIGINT, SIG_DFL);
+    signal(SIGTERM, SIG_DFL);
     dup2(capture_fd, STDOUT_FILENO);
     dup2(capture_fd, STDERR_FILENO);
     c.random = (params->seed != 0 ? params->seed : 1) * 0x9e3779b97f4a7c15u;
@@ -140,13 +142,16 @@ static tdm_status check_run(suite *s, const certify_check *check, report *answer
     if (!has_answer && has_hung) kill(pid, SIGKILL);
     while (waitpid(pid, &wait_status, 0) < 0 && errno == EINTR) continue;
     capture_read(fileno(capture), line, sizeof line);
+    bool is_cancelled = WIFSIGNALED(wait_status) &&
+                        (WTERMSIG(wait_status) == SIGINT || WTERMSIG(wait_status) == SIGTERM);
     if (!has_answer)
         end_describe(wait_status, has_hung, limit_s, line, answer);
     else if (line[0] != 0 && s->noise[0] == 0)
         snprintf(s->noise, sizeof s->noise, "printed during %s: \"%.200s\"", check->id, line);
     close(ends[0]);
     fclose(capture);
-    return TDM_OK;
+    return is_cancelled ? tdm_fail(err, TDM_CANCELLED, "certify: stopped in %s", check->id)
+                        : TDM_OK;
 }
 
 /* ---- Reporting ---- */
@@ -224,6 +229,9 @@ tdm_status certify_run(const certify_params *params, FILE *out, certify_result *
             if (status == TDM_OK) answer_print(&s, check, &answer);
         }
     if (status != TDM_OK) return status;
+    if (s.result.n_passed + s.result.n_failed + s.result.n_skipped == 0)
+        return tdm_fail(err, TDM_NOT_FOUND, "certify: no check's id begins with '%s'; see --list",
+                        params->only != NULL ? params->only : "");
     quiet_judge(&s);
     summary_print(&s);
     if (fflush(out) != 0 || ferror(out) != 0)

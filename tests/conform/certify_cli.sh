@@ -1,0 +1,72 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT
+#
+# certify_cli.sh: `tandem certify` as its users meet it: exit codes, what is on which stream.
+#
+#   certify_cli.sh TANDEM NULL_PLUGIN BROKEN_PLUGIN CPU_PLUGIN
+set -eu
+tandem=$(readlink -f "$1") good=$(readlink -f "$2")
+broken=$(readlink -f "$3") cpu=$(readlink -f "$4")
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+n_failed=0
+
+# expect CODE ARGUMENTS…: the exit code of `tandem certify ARGUMENTS`
+expect() {
+    want=$1
+    shift
+    code=0
+    "$tandem" certify "$@" >"$work/out" 2>"$work/err" || code=$?
+    if [ "$code" != "$want" ]; then
+        echo "certify $*: exit code $code, not $want"
+        cat "$work/out" "$work/err"
+        n_failed=$((n_failed + 1))
+    fi
+}
+# contains STREAM PATTERN: a line of out or err matches
+contains() {
+    grep -qE -- "$2" "$work/$1" && return
+    echo "no /$2/ in $1:"
+    cat "$work/$1"
+    n_failed=$((n_failed + 1))
+}
+
+expect 0 "$good" --level 0 --seed 7
+contains out '\(seed 7\)$'
+contains out '^ok    plugin.load$'
+contains out '^skip  device.info: no slot get_info$'
+contains out '^levels claimed: 0; reaches level 0$'
+contains out '^[0-9]+ passed, 0 failed, [0-9]+ skipped$'
+[ ! -s "$work/err" ] || { echo "errors printed on success"; cat "$work/err"; n_failed=$((n_failed + 1)); }
+
+expect 1 "$broken" --only buffer.
+contains out '^FAIL  buffer.upload-range: '
+contains out '^      buffer.h: upload: "A range that is not inside the buffer'
+contains out '1 failed'
+contains err 'error: .*1 of [0-9]+ checks failed$'
+
+expect 1 "$work/absent.so"
+contains out '^FAIL  plugin.load: .*absent.so'
+contains out 'reaches no level$'
+: >"$work/empty.so"
+expect 1 "$work/empty.so"
+contains out '^FAIL  plugin.load: '
+cp "$good" "$work/here.so" # a name without a folder is of the current one
+(cd "$work" && "$tandem" certify here.so --only plugin.) >/dev/null || n_failed=$((n_failed + 1))
+
+expect 2
+expect 2 "$good" --level 9
+expect 2 "$good" --option threads
+expect 1 "$good" --option threads=2 --only device. # refused by the device, by name
+contains out '^FAIL  device.open: threads: '
+expect 1 "$good" --device-index 3 --only device.
+contains out 'FAIL  device.open: there is no device 3'
+expect 0 "$cpu" --option threads=1,cores=0 --only plugin.
+
+expect 0 --list "$good"
+contains out '^0  plugin.exports$'
+contains out '^5  split.unit$'
+expect 1 "$good" --only no-such-check
+contains err 'no check'
+
+[ "$n_failed" = 0 ] || { echo "$n_failed failed"; exit 1; }
