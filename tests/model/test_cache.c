@@ -20,11 +20,14 @@ static const struct {
              {TDM_TYPE_Q4_1, 1.5e-2}, {TDM_TYPE_Q4_0, 2e-2}, {TDM_TYPE_IQ4_NL, 1.5e-2}};
 enum { N_TYPE = sizeof types / sizeof *types, F32 = 0, Q8_0 = 3, Q4_0 = 7, N_WINDOW = 4 };
 
-/* Tokens of a run: fewer where a sanitizer makes every one dear. The bounds hold for both. */
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+/* Tokens of a run: fewer where a sanitizer makes every one dear; then rotated q4_0 may be worse than
+ * unrotated by chance, by this factor. */
+#ifdef TANDEM_SANITIZED
 enum { N_TOK = 48 };
+#define ROTATION_CHANCE 1.5
 #else
 enum { N_TOK = 256 };
+#define ROTATION_CHANCE 1
 #endif
 
 static int32_t *tokens; /* [n_token] of the story */
@@ -124,7 +127,7 @@ static void test_path(const char *path, bool is_short) {
         double kl[2] = {0};
         if (is_short && t != Q8_0 && t != Q4_0) continue;
         one_type(model, t, (size_t)n_window, expected, kl);
-        bool is_bad = (t == Q4_0 && kl[1] > kl[0]) ||
+        bool is_bad = (t == Q4_0 && kl[1] > kl[0] * ROTATION_CHANCE) ||
                       (t == Q8_0 && (kl[0] > 1e-3 || kl[1] > 1e-3)) || kl[1] > 2 * types[t].bound;
         n_bad += is_bad;
         printf("%-6s without rotation %.1e, with %.1e%s\n", tdm_type_name(types[t].type), kl[0],
