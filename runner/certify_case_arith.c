@@ -35,6 +35,12 @@ void certify_case_matmul(certify_trial *t) {
                 int64_t k = len == 1 ? 19 + 64 * (int64_t)s : len * (1 + (int64_t)s % 3);
                 matmul(t, type, usage ? TDM_USAGE_MATMUL : 0, k, sizes[s][0], sizes[s][1]);
             }
+    /* larger than a tile of anybody's, and nobody's multiple */
+    static const tdm_type large[] = {TDM_TYPE_F32, TDM_TYPE_F16, TDM_TYPE_Q8_0, TDM_TYPE_Q4_K};
+    for (size_t i = 0; i < sizeof large / sizeof large[0]; i++) {
+        matmul(t, large[i], TDM_USAGE_MATMUL, 1024, 301, 1);
+        matmul(t, large[i], TDM_USAGE_MATMUL, 768, 147, 75);
+    }
     matmul(t, TDM_TYPE_F32, TDM_USAGE_MATMUL, 16, 0, 3);
     matmul(t, TDM_TYPE_F32, TDM_USAGE_MATMUL, 16, 5, 0);
     matmul(t, TDM_TYPE_F32, TDM_USAGE_MATMUL, 0, 5, 3);

@@ -499,6 +499,65 @@ static certify_verdict variants_check(certify *c) {
     return each(c, variants_run);
 }
 
+/* Ten pages in no order, tokens of a long prompt's end and one in its midst. */
+static certify_verdict long_run(certify_cache *cache) {
+    enum { N_PAGE = 10, N_TOK = 37 };
+    static const int32_t order[N_PAGE] = {7, 2, 9, 0, 4, 11, 1, 6, 3, 10};
+    tdm_page_entry pages[N_PAGE];
+    int32_t first[] = {0, N_PAGE}, pos[N_TOK], seq[N_TOK] = {0};
+    certify_attention a = attention_make(cache);
+    certify_verdict verdict = CERTIFY_PASSED;
+    int32_t len = cache->page_len, n_cached = N_PAGE * len - 5;
+    for (int32_t p = 0; p < N_PAGE; p++)
+        pages[p] = (tdm_page_entry){order[p], 0, p == N_PAGE - 1 ? len - 5 : len, p * len};
+    for (int32_t t = 0; t < n_cached && verdict == CERTIFY_PASSED; t += 32) {
+        rows r;
+        for (int32_t i = 0; i < 32; i++)
+            r.cells[i] = t + i < n_cached ? order[(t + i) / len] * len + (t + i) % len : -1;
+        verdict = rows_write(cache, &r, 32);
+        rows_free(&r);
+    }
+    for (int32_t t = 0; t < N_TOK; t++) pos[t] = n_cached - N_TOK + t;
+    pos[0] = n_cached / 2;
+    a.n_tok = N_TOK;
+    a.n_tok_used = N_TOK;
+    a.pos = pos;
+    a.seq = seq;
+    a.n_seq = 1;
+    a.first_entry = first;
+    a.entries = pages;
+    if (verdict == CERTIFY_PASSED) verdict = certify_cache_learn(cache);
+    if (verdict == CERTIFY_PASSED)
+        verdict = certify_cache_attend(cache, &a, attention_bound(&cache->desc));
+    return verdict;
+}
+
+static certify_verdict long_check(certify *c) {
+    static const tdm_type pairs[][2] = {{TDM_TYPE_F16, TDM_TYPE_F16},
+                                        {TDM_TYPE_Q8_0, TDM_TYPE_Q4_0}};
+    certify_verdict verdict = certify_open(c), last = verdict;
+    int n_run = 0;
+    if (verdict != CERTIFY_PASSED) return verdict;
+    for (int i = 0; i < 2; i++) {
+        certify_cache cache;
+        tdm_kv_desc desc = {.struct_size = sizeof desc,
+                            .type_k = pairs[i][0],
+                            .type_v = pairs[i][1],
+                            .head_dim_k = 64,
+                            .head_dim_v = 64,
+                            .n_head_kv = 2,
+                            .n_rot = 64,
+                            .flags = ROTATED};
+        verdict = certify_cache_create(c, &desc, 12, &cache);
+        if (verdict == CERTIFY_PASSED) verdict = long_run(&cache);
+        certify_cache_destroy(&cache);
+        last = label_put(c, &desc, verdict);
+        if (verdict == CERTIFY_FAILED) return verdict;
+        if (verdict == CERTIFY_PASSED) n_run++;
+    }
+    return n_run > 0 ? CERTIFY_PASSED : last;
+}
+
 static const certify_check checks[] = {
     {"kv.required", 4, "buffer.h: kv_page_size: \"Required of a device that claims any cache op.\"",
      required_check},
@@ -529,6 +588,11 @@ static const certify_check checks[] = {
      "op.h: ATTENTION: \"m = max a_c, l = sum exp(a_c - m)\"; \"Over nothing: o = 0, m = -inf, l = "
      "0.\"",
      ml_check},
+    {"kv.attention-long", 4,
+     "step.h: tdm_page_entry: \"slots first .. first+count-1 of `page` hold the tokens at "
+     "positions "
+     "base_pos .. base_pos+count-1 of the sequence\"",
+     long_check},
     {"kv.attention-variants", 4,
      "op.h: ATTENTION: window, softcap, sink; tdm_attention_params: \"absolute head h reads KV "
      "head "
