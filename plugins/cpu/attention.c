@@ -141,8 +141,12 @@ typedef struct walk {
     float *outs;      /* [max_rows] of out_stride floats */
     size_t out_stride;
     int32_t n_row;
-    row_state *rows; /* [max_rows], like all from here on */
-    float *m, *l;    /* running maximum and sum */
+    row_state *rows;                   /* [max_rows], like all from here on */
+    float *m, *l;                      /* running maximum and sum */
+    int64_t common_first, common_last; /* positions that every row sees */
+    /* Where all rows see the same slots of a chunk, those; the arrays below then stay as they are
+     * from chunk to chunk. uniform_last 0: not so. */
+    int32_t uniform_first, uniform_last;
     /* Of the rows that see some of the present chunk: which ones, and what the kernels take. */
     int32_t *active;
     const uint8_t **q;
@@ -196,6 +200,8 @@ static void query_begin(walk *k, int32_t token, int32_t head) {
     k->m[row] = -INFINITY;
     k->l[row] = 0;
     visible_range(&s->params, k->step.pos[token], &state->first_pos, &state->last_pos);
+    if (state->first_pos > k->common_first) k->common_first = state->first_pos;
+    if (state->last_pos < k->common_last) k->common_last = state->last_pos;
     cpu_kv_read_row(&k->n->src[SRC_Q], head, token, x);
     for (int32_t i = 0; i < side->head_dim; i++) x[i] *= s->scale;
     memset(x + side->head_dim, 0, (size_t)(side->padded - side->head_dim) * sizeof *x);
@@ -228,6 +234,12 @@ static void activate(walk *k, int32_t r, int32_t at, int32_t first, int32_t last
  * valid_first .. valid_last-1 hold tokens. Returns how many. */
 static int32_t activate_rows(walk *k, int64_t pos, int32_t valid_first, int32_t valid_last) {
     int32_t n = 0;
+    bool is_uniform =
+        k->common_first <= pos + valid_first && k->common_last >= pos + valid_last - 1;
+    if (is_uniform && k->uniform_first == valid_first && k->uniform_last == valid_last)
+        return k->n_row;
+    k->uniform_first = valid_first;
+    k->uniform_last = is_uniform ? valid_last : 0;
     for (int32_t r = 0; r < k->n_row; r++) {
         int64_t lo = k->rows[r].first_pos - pos, hi = k->rows[r].last_pos - pos + 1;
         if (lo < valid_first) lo = valid_first;
@@ -243,7 +255,8 @@ static void fold_chunk(walk *k, const uint8_t *region, int32_t start, int64_t po
     const shape *s = k->s;
     int32_t n = activate_rows(k, pos, valid_first, valid_last), first = CPU_CHUNK, last = 0;
     if (n == 0) return;
-    for (int32_t a = 0; a < n; a++) {
+    if (k->uniform_last > 0) first = valid_first, last = valid_last;
+    for (int32_t a = 0; a < n && k->uniform_last == 0; a++) {
         if (k->first[a] < first) first = k->first[a];
         if (k->last[a] > last) last = k->last[a];
     }
@@ -373,6 +386,9 @@ static void run_tokens(walk *k, int32_t first, int32_t last, int32_t kv, int32_t
     int32_t head_first = kv_all * p->heads_per_kv - p->first_head;
     int32_t head_last = head_first + p->heads_per_kv;
     k->n_row = 0;
+    k->common_first = 0;
+    k->common_last = INT32_MAX;
+    k->uniform_first = k->uniform_last = 0;
     if (head_first < 0) head_first = 0;
     if (head_last > s->n_head) head_last = s->n_head;
     int64_t first_pos = INT32_MAX, last_pos = -1;

@@ -34,6 +34,7 @@
 static const int8_t code_values[16] = TDM_IQ4_VALUES;
 
 enum { HALVES = 32 / LANES }; /* vectors that hold a block of 32 elements */
+enum { ADD_BLOCKS = 4 };      /* blocks whose weights are made together */
 
 /* What a code stands for is the code less this. */
 INLINE int32_t code_offset(int type) {
@@ -295,10 +296,15 @@ INLINE void score_rows(const cpu_kv_span *k, int32_t n_row, const uint8_t *const
 /* 16-bit numbers, two to a word: tokens 2i and 2i + 1. */
 typedef int32_t chunk16[CPU_CHUNK / 2];
 
-/* What a group of rows shares: weights p as 16-bit numbers, and which tiles count. */
+/* What a group of rows shares: weights p as 16-bit numbers, and which tiles count. Then, for a few
+ * blocks at once so that none waits for the other's maximum, what add_codes needs. */
 typedef struct add_frame {
     int32_t tile_first, tile_last;
     chunk16 p16[ADD_ROWS];
+    chunk16 weight[ADD_BLOCKS][ADD_ROWS]; /* w = p d / d_max, rounded to 15 bits and a sign */
+    float step[ADD_BLOCKS];               /* d_max as the value of w c = 1 */
+    int32_t w_sum[ADD_BLOCKS][ADD_ROWS];  /* sum w, where the codes have a middle */
+    float p_m[ADD_BLOCKS][ADD_ROWS];      /* sum p (m + middle d), where the type has m */
 } add_frame;
 
 INLINE void add_begin(const cpu_kv_span *v, int n_row, const float *const *p, add_frame *f) {
@@ -314,27 +320,22 @@ INLINE void add_begin(const cpu_kv_span *v, int n_row, const float *const *p, ad
     }
 }
 
-/* A block of 32 elements. With w = p d / d_max, rounded to 15 bits and a sign, and mid the middle
- * of the codes (the offset, where the type has one),
- *   sum_t p_t (d_t c_t + m_t) = d_max (sum w c - mid sum w) + sum p (m + mid d). */
-INLINE void add_codes(const cpu_kv_span *v, const add_frame *f, int32_t b, int n_row,
-                      const float *const *p, float *const *o, const float *keep, const float *gain,
-                      int type) {
+/* Weights of block b, as the frame's block `at`. */
+INLINE void add_weights(const cpu_kv_span *v, add_frame *f, int32_t b, int32_t at, int n_row,
+                        const float *const *p, int type) {
     const cpu_kv_side *side = v->side;
     const int n_scale = type_has_min(type) ? 2 : 1;
-    const int n_word = type == TDM_TYPE_Q8_0 ? 8 : 4;
-    const size_t block_size = 64 * (size_t)(n_word + (type_has_fifth(type) ? 1 : 0));
     int32_t first = f->tile_first * CPU_KV_TILE, last = f->tile_last * CPU_KV_TILE;
-    chunk16 d16, weight[ADD_ROWS];
+    chunk16 d16;
     vec_f d[CPU_CHUNK / LANES], peak = f_zero(), p_m[ADD_ROWS];
-    vec_i w_sum[ADD_ROWS], acc[ADD_ROWS][HALVES];
-
+    vec_i w_sum[ADD_ROWS];
     UNROLL for (int r = 0; r < n_row; r++) {
         p_m[r] = f_zero();
         w_sum[r] = i_set1(0);
-        UNROLL for (int h = 0; h < HALVES; h++) acc[r][h] = i_set1(0);
     }
-    for (int32_t i = first; i < last; i += LANES) {
+    UNROLL for (int i = 0; i < CPU_CHUNK; i += LANES) {
+        d[i / LANES] = f_zero();
+        if (i < first || i >= last) continue;
         const uint8_t *scale = v->scale + (size_t)(i / CPU_KV_TILE) * side->scale_size +
                                (size_t)(b * n_scale * CPU_KV_TILE + i % CPU_KV_TILE) * 2;
         d[i / LANES] = f_keep(f_from_f16(scale), v->first, v->last, i);
@@ -345,38 +346,51 @@ INLINE void add_codes(const cpu_kv_span *v, const add_frame *f, int32_t b, int n
         UNROLL for (int r = 0; r < n_row; r++) p_m[r] = f_fma(f_load(p[r] + i), m, p_m[r]);
     }
     float d_max = f_peak(peak), inverse = d_max > 0 ? 32767 / d_max : 0;
-    UNROLL for (int i = 0; i < CPU_CHUNK; i += LANES) {
-        vec_i scaled = i_set1(0);
-        if (i >= first && i < last) scaled = f_to_i(f_mul(d[i / LANES], f_set1(inverse)));
-        i_store16(d16 + i / 2, scaled);
-    }
+    UNROLL for (int i = 0; i < CPU_CHUNK; i += LANES)
+        i_store16(d16 + i / 2, f_to_i(f_mul(d[i / LANES], f_set1(inverse))));
     UNROLL for (int i = 0; i < CPU_CHUNK / 2; i += LANES) {
         vec_i scaled = i_load(d16 + i);
         UNROLL for (int r = 0; r < n_row; r++) {
             vec_i w = i_mul15(i_load(f->p16[r] + i), scaled);
-            i_store(weight[r] + i, w);
+            i_store(f->weight[at][r] + i, w);
             if (code_middle(type) != 0) w_sum[r] = i_dot(w_sum[r], w, i_set1(0x00010001));
         }
     }
+    /* p and d have 32767 steps each, and their product was divided by 32768. */
+    f->step[at] = d_max * (32768.0f / 32767 / 32767);
+    UNROLL for (int r = 0; r < n_row; r++) {
+        if (code_middle(type) != 0) f->w_sum[at][r] = i_sum(w_sum[r]);
+        if (type_has_min(type)) f->p_m[at][r] = f_sum(p_m[r]);
+    }
+}
 
-    vec_i table = i_table(code_values), fifth[HALVES];
-    UNROLL for (int h = 0; h < HALVES; h++) fifth[h] = i_set1(0);
+/* A block of 32 elements. With mid the middle of the codes (their offset, where the type has one),
+ *   sum_t p_t (d_t c_t + m_t) = d_max (sum w c - mid sum w) + sum p (m + mid d). */
+INLINE void add_codes(const cpu_kv_span *v, const add_frame *f, int32_t b, int32_t at, int n_row,
+                      float *const *o, const float *keep, const float *gain, int type) {
+    const int n_word = type == TDM_TYPE_Q8_0 ? 8 : 4;
+    const size_t block_size = 64 * (size_t)(n_word + (type_has_fifth(type) ? 1 : 0));
+    vec_i table = i_table(code_values), fifth[HALVES], acc[ADD_ROWS][HALVES];
+    UNROLL for (int h = 0; h < HALVES; h++) {
+        fifth[h] = i_set1(0);
+        UNROLL for (int r = 0; r < n_row; r++) acc[r][h] = i_set1(0);
+    }
     for (int32_t tile = f->tile_first; tile < f->tile_last; tile++) {
-        const uint8_t *at = v->data + (size_t)tile * side->data_size + (size_t)b * block_size;
+        const uint8_t *data = v->data + (size_t)tile * v->side->data_size + (size_t)b * block_size;
         if (type_has_fifth(type)) {
-            UNROLL for (int h = 0; h < 16 / LANES; h++) fifth[h] = i_load(at + 4 * LANES * h);
-            at += 64;
+            UNROLL for (int h = 0; h < 16 / LANES; h++) fifth[h] = i_load(data + 4 * LANES * h);
+            data += 64;
         }
         UNROLL for (int quad = 0; quad < 4; quad++) {
             const int n_part = n_word / 4 * (16 / LANES);
             UNROLL for (int part = 0; part < n_part; part++) {
                 /* LANES of the 16 (4 bits) or 32 (8 bits) code bytes of four tokens. */
                 vec_i pairs[4];
-                int n_pair = widen(i_load(at), fifth[type == TDM_TYPE_Q8_0 ? 0 : part], table, quad,
-                                   type, pairs);
-                at += 4 * LANES;
+                int n_pair = widen(i_load(data), fifth[type == TDM_TYPE_Q8_0 ? 0 : part], table,
+                                   quad, type, pairs);
+                data += 4 * LANES;
                 UNROLL for (int r = 0; r < n_row; r++) {
-                    const int32_t *w = weight[r] + tile * (CPU_KV_TILE / 2) + 2 * quad;
+                    const int32_t *w = f->weight[at][r] + tile * (CPU_KV_TILE / 2) + 2 * quad;
                     vec_i w01 = i_set1(w[0]), w23 = i_set1(w[1]);
                     if (n_pair == 2) {
                         acc[r][part] = i_dot(acc[r][part], pairs[0], w01);
@@ -393,12 +407,10 @@ INLINE void add_codes(const cpu_kv_span *v, const add_frame *f, int32_t b, int n
         }
     }
     UNROLL for (int r = 0; r < n_row; r++) {
-        /* p and d have 32767 steps each, their product was divided by 32768. */
-        vec_f factor = f_set1(gain[r] * (d_max * (32768.0f / 32767 / 32767))),
-              old = f_set1(keep[r]), base = f_zero();
+        vec_f factor = f_set1(gain[r] * f->step[at]), old = f_set1(keep[r]), base = f_zero();
         vec_i offset = i_set1(0);
-        if (code_middle(type) != 0) offset = i_set1(-code_middle(type) * i_sum(w_sum[r]));
-        if (type_has_min(type)) base = f_set1(gain[r] * f_sum(p_m[r]));
+        if (code_middle(type) != 0) offset = i_set1(-code_middle(type) * f->w_sum[at][r]);
+        if (type_has_min(type)) base = f_set1(gain[r] * f->p_m[at][r]);
         UNROLL for (int h = 0; h < HALVES; h++) {
             float *out = o[r] + 32 * (size_t)b + h * LANES;
             vec_f sum = i_to_f(i_add(acc[r][h], offset));
@@ -440,7 +452,11 @@ INLINE void add_group(const cpu_kv_span *v, int32_t n_dim, int n_row, const floa
     if (!type_is_plain(type)) {
         add_frame f;
         add_begin(v, n_row, p, &f);
-        for (int32_t b = 0; b < n_dim / 32; b++) add_codes(v, &f, b, n_row, p, o, keep, gain, type);
+        for (int32_t b = 0; b < n_dim / 32; b += ADD_BLOCKS) {
+            int32_t n = n_dim / 32 - b < ADD_BLOCKS ? n_dim / 32 - b : ADD_BLOCKS;
+            for (int32_t i = 0; i < n; i++) add_weights(v, &f, b + i, i, n_row, p, type);
+            for (int32_t i = 0; i < n; i++) add_codes(v, &f, b + i, i, n_row, o, keep, gain, type);
+        }
         return;
     }
     const int n_vec = n_row > 4 ? ADD_VECS / 2 : ADD_VECS;
@@ -490,10 +506,10 @@ INLINE vec_f f_softcap(vec_f x, float softcap) {
     return f_mul(f_set1(softcap), f_add(f_set1(1), f_mul(part, f_set1(-1))));
 }
 
-/* One row: p in place of the scores, its maximum and sum. With is_whole every slot counts. */
-INLINE void soften_row(float *score, int32_t begin, int32_t end, int32_t first, int32_t last,
-                       float softcap, bool is_whole, float *m_out, float *l_out) {
-    vec_f peak = f_set1(-INFINITY), sum = f_zero();
+/* The largest score of a row, softcap applied in place. With is_whole every slot counts. */
+INLINE float row_max(float *score, int32_t begin, int32_t end, int32_t first, int32_t last,
+                     float softcap, bool is_whole) {
+    vec_f peak = f_set1(-INFINITY);
     for (int32_t i = begin; i < end; i += LANES) {
         vec_f x = f_load(score + i);
         if (softcap > 0) {
@@ -503,8 +519,13 @@ INLINE void soften_row(float *score, int32_t begin, int32_t end, int32_t first, 
         if (!is_whole) x = f_choose(x, f_set1(-INFINITY), first, last, i);
         peak = f_max(x, peak);
     }
-    float m = f_largest(peak);
-    vec_f base = f_set1(m == -INFINITY ? 0 : -m);
+    return f_largest(peak);
+}
+
+/* p = exp(score - m) in place of a row's scores. Returns the sum. */
+INLINE float row_exp(float *score, int32_t begin, int32_t end, int32_t first, int32_t last, float m,
+                     bool is_whole) {
+    vec_f sum = f_zero(), base = f_set1(m == -INFINITY ? 0 : -m);
     for (int32_t i = begin; i < end; i += LANES) {
         /* Over -inf alone exp(-inf - 0) is 0, and a NaN stays one. */
         vec_f x = f_exp(f_max(f_set1(-150), f_add(f_load(score + i), base)));
@@ -512,30 +533,35 @@ INLINE void soften_row(float *score, int32_t begin, int32_t end, int32_t first, 
         f_store(score + i, x);
         sum = f_add(sum, x);
     }
-    *m_out = m;
-    *l_out = f_sum(sum);
+    return f_sum(sum);
 }
 
+/* Three passes over up to LANES rows: rows do not wait for each other's sums, and the numbers that
+ * the last one loads as vectors were stored long before. */
 INLINE void soften_rows(int32_t n_row, float *const *score, int32_t begin, int32_t end,
                         const int32_t *first, const int32_t *last, float softcap, float *m,
                         float *l, float *keep, float *gain) {
-    for (int32_t r = 0; r < n_row; r += LANES) {
-        float m_new[LANES], l_new[LANES], m_old[LANES], l_old[LANES], max[LANES];
-        float factors[2][LANES];
+    for (int32_t at = 0; at < n_row; at += LANES) {
+        float m_new[LANES], l_new[LANES], m_old[LANES], max[LANES], factors[2][LANES];
+        int n = n_row - at < LANES ? n_row - at : LANES;
         f_store(m_new, f_zero());
         f_store(m_old, f_zero());
-        int n = n_row - r < LANES ? n_row - r : LANES;
         for (int i = 0; i < n; i++) {
-            if (first[r + i] > begin || last[r + i] < end)
-                soften_row(score[r + i], begin, end, first[r + i], last[r + i], softcap, false,
-                           m_new + i, l_new + i);
+            int32_t r = at + i, lo = first[r], hi = last[r];
+            bool is_whole = lo <= begin && hi >= end;
+            m_old[i] = m[r];
+            if (!is_whole)
+                m_new[i] = row_max(score[r], begin, end, lo, hi, softcap, false);
             else if (softcap > 0)
-                soften_row(score[r + i], begin, end, begin, end, softcap, true, m_new + i,
-                           l_new + i);
+                m_new[i] = row_max(score[r], begin, end, begin, end, softcap, true);
             else
-                soften_row(score[r + i], begin, end, begin, end, 0, true, m_new + i, l_new + i);
-            m_old[i] = m[r + i];
-            l_old[i] = l[r + i];
+                m_new[i] = row_max(score[r], begin, end, begin, end, 0, true);
+        }
+        for (int i = 0; i < n; i++) {
+            int32_t r = at + i, lo = first[r], hi = last[r];
+            l_new[i] = lo <= begin && hi >= end
+                           ? row_exp(score[r], begin, end, begin, end, m_new[i], true)
+                           : row_exp(score[r], begin, end, lo, hi, m_new[i], false);
         }
         vec_f both = f_max(f_load(m_new), f_load(m_old)), least = f_set1(-3e38f);
         vec_f base = f_mul(f_max(both, least), f_set1(-1)); /* -inf - -inf would be NaN */
@@ -543,10 +569,10 @@ INLINE void soften_rows(int32_t n_row, float *const *score, int32_t begin, int32
         f_store(factors[1], f_exp(f_max(f_set1(-150), f_add(f_load(m_new), base))));
         f_store(max, both);
         for (int i = 0; i < n; i++) {
-            keep[r + i] = factors[0][i];
-            gain[r + i] = factors[1][i];
-            l[r + i] = l_old[i] * factors[0][i] + l_new[i] * factors[1][i];
-            m[r + i] = max[i];
+            keep[at + i] = factors[0][i];
+            gain[at + i] = factors[1][i];
+            l[at + i] = l[at + i] * factors[0][i] + l_new[i] * factors[1][i];
+            m[at + i] = max[i];
         }
     }
 }
