@@ -278,3 +278,8 @@ void llm_gguf_release(const llm_gguf *g, const llm_gguf_tensor *tensor, size_t f
     (void)g;
     tensor_advise(tensor, from, to, false, MADV_DONTNEED);
 }
+
+void llm_gguf_release_all(const llm_gguf *g) {
+    for (uint32_t i = 0; i < g->n_parts; ++i)
+        (void)madvise((void *)(uintptr_t)g->parts[i].base, g->parts[i].size, MADV_DONTNEED);
+}

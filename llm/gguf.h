@@ -186,4 +186,8 @@ void llm_gguf_prefetch(const llm_gguf *g, const llm_gguf_tensor *tensor, size_t 
  * Bounds are clipped to the tensor. [any-thread] */
 void llm_gguf_release(const llm_gguf *g, const llm_gguf_tensor *tensor, size_t from, size_t to);
 
+/* The same for everything that is mapped, of all parts: what faults brought along besides tensors
+ * that have been worked through. Nothing becomes invalid. [any-thread] */
+void llm_gguf_release_all(const llm_gguf *g);
+
 #endif

@@ -27,6 +27,8 @@ static void model_measure(llm_model *m) {
         m->n_param += (uint64_t)tdm_shape_count(t->ne);
         m->file_size += t->size;
     }
+    /* Each page touched brought some of its surroundings along. */
+    llm_gguf_release_all(m->gguf);
 }
 
 /* A tensor that no role took would be ignored, and the model computed wrongly. */

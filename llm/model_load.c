@@ -145,6 +145,8 @@ static tdm_status weight_upload(const llm_model *m, const llm_weight *w, upload_
             !progress->call(progress->context, progress->done, progress->total))
             return tdm_fail(err, TDM_CANCELLED, "%s: loading was cancelled", m->path);
     }
+    /* The first fault of a tensor maps the end of its neighbour again. */
+    llm_gguf_release_all(m->gguf);
     return TDM_OK;
 }
 
