@@ -8,8 +8,8 @@
  * depend on the number of threads.
  *
  * Accuracy. Weights are used exactly as stored. Float kernels multiply f32 activations and sum in
- * f32. Integer kernels round activations to 8 bits with a scale for each 32 elements (an error of
- * at most max |x| / 254 in each, the maximum taken over the 32) and multiply and sum the codes of
+ * f32. Integer kernels round activations to 15 bits with a scale for each 32 elements (an error of
+ * at most max |x| / 32512 in each, the maximum taken over the 32) and multiply and sum the codes of
  * 16 or 32 elements exactly; only those sums are scaled and added in f32.
  */
 #ifndef TANDEM_CPU_MATMUL_H
@@ -29,7 +29,7 @@ typedef struct cpu_matmul_tile {
     int32_t n_tok;                 /* 1 .. CPU_MATMUL_TOK */
     int64_t n_block;               /* blocks of a row */
     const uint8_t *group;          /* weights of n_lane rows in the kernel's layout */
-    const void *x[CPU_MATMUL_TOK]; /* per token: float[k], or cpu_q8_block[k / 32] */
+    const void *x[CPU_MATMUL_TOK]; /* per token: float[k], or cpu_q15_block[k / 32] */
     float *y[CPU_MATMUL_TOK];      /* per token: n_row outputs are written, nothing else */
 } cpu_matmul_tile;
 
@@ -38,7 +38,7 @@ typedef struct cpu_matmul_kernel {
     uint32_t isa;        /* CPU_ISA_*: all that it needs */
     tdm_type type;       /* of the weights */
     int32_t n_lane;      /* rows of a group */
-    bool is_q8;          /* activations are cpu_q8_block, else float */
+    bool is_q15;         /* activations are cpu_q15_block, else float */
     int32_t code_offset; /* see cpu_quantize_row_fn */
     void (*run)(const cpu_matmul_tile *tile);
 } cpu_matmul_kernel;

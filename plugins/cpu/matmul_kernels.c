@@ -5,8 +5,8 @@
  */
 #include "plugins/cpu/matmul.h"
 
-/* Rows of an instruction set: Q8_ multiplies rounded activations, F32_ floats. */
-#define Q8_(TYPE, name, isa, ISA, n_lane, code_offset)                                             \
+/* Rows of an instruction set: Q15_ multiplies rounded activations, F32_ floats. */
+#define Q15_(TYPE, name, isa, ISA, n_lane, code_offset)                                            \
     {                                                                                              \
         "matmul_" #name "_" #isa, CPU_ISA_##ISA, TDM_TYPE_##TYPE, n_lane, true, code_offset,       \
             cpu_matmul_run_##name##_##isa                                                          \
@@ -17,13 +17,13 @@
             cpu_matmul_run_##name##_##isa                                                          \
     }
 #define ROWS_(isa, ISA, n_lane, signed_offset)                                                     \
-    Q8_(Q4_0, q4_0, isa, ISA, n_lane, 8), Q8_(Q4_1, q4_1, isa, ISA, n_lane, 0),                    \
-        Q8_(Q5_0, q5_0, isa, ISA, n_lane, 16), Q8_(Q5_1, q5_1, isa, ISA, n_lane, 0),               \
-        Q8_(Q8_0, q8_0, isa, ISA, n_lane, signed_offset), Q8_(Q2_K, q2_K, isa, ISA, n_lane, 0),    \
-        Q8_(Q3_K, q3_K, isa, ISA, n_lane, 4), Q8_(Q4_K, q4_K, isa, ISA, n_lane, 0),                \
-        Q8_(Q5_K, q5_K, isa, ISA, n_lane, 0), Q8_(Q6_K, q6_K, isa, ISA, n_lane, 32),               \
-        Q8_(IQ4_NL, iq4_nl, isa, ISA, n_lane, signed_offset),                                      \
-        Q8_(IQ4_XS, iq4_xs, isa, ISA, n_lane, signed_offset), F32_(F32, f32, isa, ISA, n_lane),    \
+    Q15_(Q4_0, q4_0, isa, ISA, n_lane, 8), Q15_(Q4_1, q4_1, isa, ISA, n_lane, 0),                  \
+        Q15_(Q5_0, q5_0, isa, ISA, n_lane, 16), Q15_(Q5_1, q5_1, isa, ISA, n_lane, 0),             \
+        Q15_(Q8_0, q8_0, isa, ISA, n_lane, signed_offset), Q15_(Q2_K, q2_K, isa, ISA, n_lane, 0),  \
+        Q15_(Q3_K, q3_K, isa, ISA, n_lane, 4), Q15_(Q4_K, q4_K, isa, ISA, n_lane, 0),              \
+        Q15_(Q5_K, q5_K, isa, ISA, n_lane, 0), Q15_(Q6_K, q6_K, isa, ISA, n_lane, 32),             \
+        Q15_(IQ4_NL, iq4_nl, isa, ISA, n_lane, signed_offset),                                     \
+        Q15_(IQ4_XS, iq4_xs, isa, ISA, n_lane, signed_offset), F32_(F32, f32, isa, ISA, n_lane),   \
         F32_(F16, f16, isa, ISA, n_lane), F32_(BF16, bf16, isa, ISA, n_lane)
 
 #define PLAIN_(TYPE, name)                                                                         \

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * matmul_plain.c: canonical quantised rows times 8-bit activations in plain C, for machines whose
+ * matmul_plain.c: canonical quantised rows times 15-bit activations in plain C, for machines whose
  * vectors we have no kernel for. A block is unpacked to signed codes with a scale and a minimum for
  * each 16 elements, whatever its type (codes of 16 bits, since every compiler knows how to multiply
  * and add vectors of those):
@@ -178,7 +178,7 @@ static const unpack_fn unpackers[TDM_TYPE_LIMIT_] = {
     [TDM_TYPE_IQ4_NL] = iq4_nl_unpack, [TDM_TYPE_IQ4_XS] = iq4_xs_unpack,
 };
 
-/* At most 16 * 128 * 127: exact. A function of its own, because compilers that see the whole loop nest
+/* At most 16 * 128 * 16256, far below 2^31: exact. A function of its own, because compilers that see the whole loop nest
  * take the sixteen steps apart before they could become vectors. */
 __attribute__((noinline)) static int32_t half_dot(const int16_t *code, const int16_t *q) {
     int32_t sum = 0;
@@ -189,18 +189,18 @@ __attribute__((noinline)) static int32_t half_dot(const int16_t *code, const int
 void cpu_matmul_run_plain(const cpu_matmul_tile *tile) {
     tdm_type_info info = tdm_type_get_info(tile->type);
     unpack_fn unpack = unpackers[tile->type];
-    int n_x = info.block_len / CPU_Q8_LEN;
+    int n_x = info.block_len / CPU_Q15_LEN;
     float y[CPU_MATMUL_TOK] = {0};
     const uint8_t *block = tile->group;
     for (int64_t b = 0; b < tile->n_block; b++, block += info.block_size) {
         unpacked u;
         unpack(block, &u);
         for (int32_t t = 0; t < tile->n_tok; t++) {
-            const cpu_q8_block *x = (const cpu_q8_block *)tile->x[t] + b * n_x;
+            const cpu_q15_block *x = (const cpu_q15_block *)tile->x[t] + b * n_x;
             const int16_t *code = u.code;
-            for (int i = 0; i < n_x; i++, x++, code += CPU_Q8_LEN) {
-                int16_t q[CPU_Q8_LEN];
-                for (int c = 0; c < CPU_Q8_LEN; c++) q[c] = x->q[c];
+            for (int i = 0; i < n_x; i++, x++, code += CPU_Q15_LEN) {
+                int16_t q[CPU_Q15_LEN];
+                for (int c = 0; c < CPU_Q15_LEN; c++) q[c] = (int16_t)(128 * x->hi[c] + x->lo[c]);
                 float lo = u.scale[2 * i] * (float)half_dot(code, q);
                 float hi = u.scale[2 * i + 1] * (float)half_dot(code + HALF, q + HALF);
                 float min = u.min[2 * i] * x->half[0].sum + u.min[2 * i + 1] * x->half[1].sum;

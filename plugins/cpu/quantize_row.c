@@ -7,11 +7,11 @@
 
 #include "plugins/cpu/quantize_row.h"
 
-void cpu_quantize_row_plain(const float *x, int64_t n, int32_t code_offset, cpu_q8_block *out) {
-    for (int64_t b = 0; b < n / CPU_Q8_LEN; b++, x += CPU_Q8_LEN, out++) {
+void cpu_quantize_row_plain(const float *x, int64_t n, int32_t code_offset, cpu_q15_block *out) {
+    for (int64_t b = 0; b < n / CPU_Q15_LEN; b++, x += CPU_Q15_LEN, out++) {
         float largest = 0;
         bool is_finite = true;
-        for (int i = 0; i < CPU_Q8_LEN; i++) {
+        for (int i = 0; i < CPU_Q15_LEN; i++) {
             float magnitude = fabsf(x[i]);
             is_finite &= magnitude <= 3.402823466e38f; /* false for NaN too */
             largest = magnitude > largest ? magnitude : largest;
@@ -23,15 +23,17 @@ void cpu_quantize_row_plain(const float *x, int64_t n, int32_t code_offset, cpu_
             continue;
         }
         if (largest < 0x1p-100f) continue;
-        float inverse = 127.0f / largest;
+        float inverse = CPU_Q15_MAX / largest;
         int32_t sum[2] = {0, 0};
-        out->d = largest / 127.0f;
-        for (int i = 0; i < CPU_Q8_LEN; i++) {
+        out->d = largest / CPU_Q15_MAX;
+        for (int i = 0; i < CPU_Q15_LEN; i++) {
             int32_t q = (int32_t)nearbyintf(x[i] * inverse); /* to nearest, ties to even */
-            out->q[i] = (int8_t)q;
+            int32_t hi = (q + 64) >> 7;
+            out->hi[i] = (int8_t)hi;
+            out->lo[i] = (int8_t)(q - 128 * hi);
             sum[i / 16] += q;
         }
-        cpu_q8_sums_set(out, sum[0], sum[1], code_offset);
+        cpu_q15_sums_set(out, sum[0], sum[1], code_offset);
     }
 }
 

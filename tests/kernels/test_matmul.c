@@ -4,8 +4,8 @@
  * every instruction set, against sums in double made here.
  *
  * The bounds. The reference rounds once: 1e-6 of the sum of magnitudes is generous. A fast kernel
- * uses the weights as they are and may round activations to 8 bits: each by at most half a step of
- * its block of 32, largest / 254; added up against |w| that is a strict bound for each output, and
+ * uses the weights as they are and may round activations to 15 bits: each by at most half a step
+ * of its block of 32, largest / 32512; added up against |w| that is a strict bound for each output, and
  * `slack` is for the f32 sums.
  */
 #include <math.h>
@@ -60,7 +60,7 @@ typedef struct product {
     float *x;
     double *want;      /* [n, n_tok] */
     double *magnitude; /* sum of |w x| */
-    double *rounding;  /* what 8-bit activations may add */
+    double *rounding;  /* what 15-bit activations may add */
     double *slack;     /* what f32 sums may add */
 } product;
 
@@ -72,7 +72,7 @@ static product product_create(uint64_t *seed, tdm_type type, made_kind kind, int
     p.x = made_alloc((size_t)(k * n_tok) * sizeof *p.x);
     op_random_fill(seed, p.x, (size_t)(k * n_tok), 3.0f);
     if (kind == MADE_LARGEST ||
-        kind == MADE_SMALLEST) { /* every code +127 or, in odd tokens, -127 */
+        kind == MADE_SMALLEST) { /* every code the largest or, in odd tokens, the smallest */
         for (int64_t i = 0; i < k * n_tok; i++) p.x[i] = i / k % 2 == 0 ? 3.0f : -3.0f;
     }
     p.want = made_alloc(4 * n_out * sizeof *p.want);
@@ -96,7 +96,7 @@ static product product_create(uint64_t *seed, tdm_type type, made_kind kind, int
                     sum_x += fabs((double)x[i]);
                     w_abs += fabs((double)row[i]);
                 }
-                rounding += largest / 254.0 * w_abs;
+                rounding += largest / 32512.0 * w_abs;
             }
             int64_t o = t * n + j;
             p.want[o] = sum;

@@ -24,7 +24,7 @@ static void expect(uint32_t isa, const char *suffix, int32_t n_lane) {
         assert_int_equal(kernel->isa & ~isa, 0);
         assert_int_equal(kernel->n_lane, n_lane);
         assert_int_equal(CPU_MATMUL_LANE % n_lane, 0);
-        assert_int_equal(kernel->is_q8, tdm_type_get_info(made_types[i]).is_quantized);
+        assert_int_equal(kernel->is_q15, tdm_type_get_info(made_types[i]).is_quantized);
     }
 }
 
@@ -46,7 +46,7 @@ static void test_reference(void **state) {
                          cpu_matmul_kernel_reference());
     }
     assert_int_equal(cpu_matmul_kernel_reference()->n_lane, 1);
-    assert_false(cpu_matmul_kernel_reference()->is_q8);
+    assert_false(cpu_matmul_kernel_reference()->is_q15);
 }
 
 static void test_no_number(void **state) {

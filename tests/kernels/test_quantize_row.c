@@ -6,6 +6,7 @@
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -13,21 +14,21 @@
 #include "plugins/cpu/quantize_row.h"
 #include "tests/kernels/op_run.h"
 
-enum { N_BLOCK = 9, LEN = N_BLOCK * CPU_Q8_LEN };
+enum { N_BLOCK = 9, LEN = N_BLOCK * CPU_Q15_LEN };
 
 static const int32_t offsets[] = {0, 4, 8, 16, 32, 128};
 
 /* Ordinary blocks, then zeros, subnormals, the largest numbers, ties, and what is no number. */
 static void input_make(uint64_t *seed, float x[LEN]) {
     op_random_fill(seed, x, LEN, 2.5f);
-    for (int i = 0; i < CPU_Q8_LEN; i++) {
+    for (int i = 0; i < CPU_Q15_LEN; i++) {
         x[32 * 2 + i] = 0;
         x[32 * 3 + i] *= 0x1p-140f;
         x[32 * 4 + i] = i % 3 == 0 ? 3.402823466e38f : -3.402823466e38f;
-        x[32 * 5 + i] = (float)(i - 15) * 0.5f; /* halves of a step once 127 is there */
+        x[32 * 5 + i] = (float)(i - 15) * 0.5f; /* halves of a step once 16256 is there */
         x[32 * 8 + i] *= 0x1p-99f;
     }
-    x[32 * 5] = 127.0f;
+    x[32 * 5] = CPU_Q15_MAX;
     x[32 * 6 + 31] = NAN;
     x[32 * 7 + 16] = -INFINITY;
 }
@@ -36,7 +37,7 @@ static void test_promise(void **state) {
     (void)state;
     uint64_t seed = 51;
     float x[LEN];
-    cpu_q8_block out[N_BLOCK];
+    cpu_q15_block out[N_BLOCK];
     for (size_t o = 0; o < sizeof offsets / sizeof offsets[0]; o++) {
         input_make(&seed, x);
         cpu_quantize_row_plain(x, LEN, offsets[o], out);
@@ -46,11 +47,12 @@ static void test_promise(void **state) {
                 assert_true(isnan(out[b].d));
                 continue;
             }
-            for (int i = 0; i < CPU_Q8_LEN; i++) {
-                double off = fabs((double)x[32 * b + i] - (double)out[b].d * out[b].q[i]);
-                assert_true(out[b].q[i] >= -127);
-                assert_true(b == 3 ? out[b].q[i] == 0 : off <= (double)out[b].d * 0.50001);
-                sum[i / 16] += out[b].q[i];
+            for (int i = 0; i < CPU_Q15_LEN; i++) {
+                int32_t code = 128 * out[b].hi[i] + out[b].lo[i];
+                double off = fabs((double)x[32 * b + i] - (double)out[b].d * code);
+                assert_true(out[b].hi[i] >= -127 && abs(out[b].lo[i]) <= 64);
+                assert_true(b == 3 ? code == 0 : off <= (double)out[b].d * 0.50001);
+                sum[i / 16] += code;
             }
             for (int h = 0; h < 2; h++) {
                 if (offsets[o] != 0) assert_int_equal(out[b].half[h].bias, -offsets[o] * sum[h]);
@@ -63,15 +65,15 @@ static void test_promise(void **state) {
 }
 
 /* NaN may have any payload: compared as NaN. */
-static bool is_equal(const cpu_q8_block *a, const cpu_q8_block *b) {
-    if (isnan(a->d) && isnan(b->d)) return memcmp(a->q, b->q, sizeof a->q) == 0;
+static bool is_equal(const cpu_q15_block *a, const cpu_q15_block *b) {
+    if (isnan(a->d) && isnan(b->d)) return memcmp(a->hi, b->hi, 64) == 0;
     return memcmp(a, b, sizeof *a) == 0;
 }
 
 static void isa_test(uint32_t isa, cpu_quantize_row_fn run, const char *name, bool has) {
     uint64_t seed = 52;
     float x[LEN];
-    cpu_q8_block want[N_BLOCK], got[N_BLOCK + 1], guard;
+    cpu_q15_block want[N_BLOCK], got[N_BLOCK + 1], guard;
     if (!has) {
         print_message("SKIPPED: this machine lacks %s\n", name);
         skip();

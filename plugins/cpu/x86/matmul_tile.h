@@ -17,7 +17,7 @@
 #include "plugins/cpu/matmul.h"
 #include "plugins/cpu/x86/unroll.h"
 
-enum { N_VEC = CPU_Q8_LEN / 4 }; /* vectors of codes for 32 elements */
+enum { N_VEC = CPU_Q15_LEN / 4 }; /* vectors of codes for 32 elements */
 
 /* What 32 elements of a row have besides codes. */
 enum { ONE_SCALE = 1, TWO_SCALES = 2, HAS_MIN = 4, HAS_BIAS = 8 };
@@ -29,17 +29,17 @@ INLINE void step_add(int kind, int n_bit, const v_u8 *codes, const v_f32 *scale,
                      const cpu_matmul_tile *tile, int t0, int n_tok, int64_t ix, v_f32 *acc) {
     UNROLL
     for (int t = 0; t < n_tok; t++) {
-        const cpu_q8_block *x = (const cpu_q8_block *)tile->x[t0 + t] + ix;
+        const cpu_q15_block *x = (const cpu_q15_block *)tile->x[t0 + t] + ix;
         v_f32 d = v_set(x->d), sum;
         if (kind & ONE_SCALE) {
             v_i32 init = v_set_i32(kind & HAS_BIAS ? x->all.bias : 0);
-            sum = v_mul(v_from_i32(v_dot(init, codes, N_VEC, x->q, n_bit)), scale[0]);
+            sum = v_mul(v_from_i32(v_dot(init, codes, N_VEC, x->hi, x->lo, n_bit)), scale[0]);
             if (kind & HAS_MIN) acc[t] = v_nmadd(min[0], v_set(x->all.sum), acc[t]);
         } else {
             v_i32 lo = v_set_i32(kind & HAS_BIAS ? x->half[0].bias : 0);
             v_i32 hi = v_set_i32(kind & HAS_BIAS ? x->half[1].bias : 0);
-            sum = v_mul(v_from_i32(v_dot(lo, codes, N_VEC / 2, x->q, n_bit)), scale[0]);
-            hi = v_dot(hi, codes + N_VEC / 2, N_VEC / 2, x->q + 16, n_bit);
+            sum = v_mul(v_from_i32(v_dot(lo, codes, N_VEC / 2, x->hi, x->lo, n_bit)), scale[0]);
+            hi = v_dot(hi, codes + N_VEC / 2, N_VEC / 2, x->hi + 16, x->lo + 16, n_bit);
             sum = v_madd(v_from_i32(hi), scale[1], sum);
             if (kind & HAS_MIN) {
                 acc[t] = v_nmadd(min[0], v_set(x->half[0].sum), acc[t]);

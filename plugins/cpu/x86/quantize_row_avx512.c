@@ -8,12 +8,20 @@
 
 #include "plugins/cpu/quantize_row.h"
 
+/* Elements first .. first + 15 as two bytes each. */
+static void codes_store(cpu_q15_block *out, int first, __m512i q) {
+    __m512i hi = _mm512_srai_epi32(_mm512_add_epi32(q, _mm512_set1_epi32(64)), 7);
+    __m512i lo = _mm512_sub_epi32(q, _mm512_slli_epi32(hi, 7));
+    _mm_storeu_si128((void *)(out->hi + first), _mm512_cvtepi32_epi8(hi));
+    _mm_storeu_si128((void *)(out->lo + first), _mm512_cvtepi32_epi8(lo));
+}
+
 static int32_t sum16(__m512i q) {
     return _mm512_reduce_add_epi32(q);
 }
 
-void cpu_quantize_row_avx512(const float *x, int64_t n, int32_t code_offset, cpu_q8_block *out) {
-    for (int64_t b = 0; b < n / CPU_Q8_LEN; b++, x += CPU_Q8_LEN, out++) {
+void cpu_quantize_row_avx512(const float *x, int64_t n, int32_t code_offset, cpu_q15_block *out) {
+    for (int64_t b = 0; b < n / CPU_Q15_LEN; b++, x += CPU_Q15_LEN, out++) {
         __m512 lo = _mm512_loadu_ps(x), hi = _mm512_loadu_ps(x + 16);
         __m512 lo_abs = _mm512_abs_ps(lo), hi_abs = _mm512_abs_ps(hi);
         const __m512 limit = _mm512_set1_ps(3.402823466e38f);
@@ -29,12 +37,12 @@ void cpu_quantize_row_avx512(const float *x, int64_t n, int32_t code_offset, cpu
             }
             continue;
         }
-        __m512 inverse = _mm512_set1_ps(127.0f / largest);
+        __m512 inverse = _mm512_set1_ps(CPU_Q15_MAX / largest);
         __m512i lo_q = _mm512_cvtps_epi32(_mm512_mul_ps(lo, inverse));
         __m512i hi_q = _mm512_cvtps_epi32(_mm512_mul_ps(hi, inverse));
-        _mm_storeu_si128((void *)out->q, _mm512_cvtepi32_epi8(lo_q));
-        _mm_storeu_si128((void *)(out->q + 16), _mm512_cvtepi32_epi8(hi_q));
-        out->d = largest / 127.0f;
-        cpu_q8_sums_set(out, sum16(lo_q), sum16(hi_q), code_offset);
+        codes_store(out, 0, lo_q);
+        codes_store(out, 16, hi_q);
+        out->d = largest / CPU_Q15_MAX;
+        cpu_q15_sums_set(out, sum16(lo_q), sum16(hi_q), code_offset);
     }
 }

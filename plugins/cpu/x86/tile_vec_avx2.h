@@ -128,26 +128,32 @@ static inline v_u8 v_from_codebook(v_u8 index) {
     return v_from_signed(_mm256_shuffle_epi8(table, index));
 }
 
-/* init + the dot products of each row's 4 * n codes with q[0 .. 4 * n), |q| <= 127. `n_bit` is how
- * wide the codes are, 8 = signed. maddubs gives pairs in 16 bits; how many of them may be added
- * there: 2 * 15 * 127 fits 8 times into 2^15 - 1, 2 * 31 * 127 4 times, 2 * 63 * 127 twice. Signed
- * codes hand their sign to the other factor: 2 * 128 * 127 fits once. */
-static inline v_i32 v_dot(v_i32 init, const v_u8 *codes, int n, const int8_t *q, int n_bit) {
-    const __m256i ones = _mm256_set1_epi16(1);
+/* Sums in pairs, 16 bits each, of the products of four codes a row with four activation codes. */
+static inline __m256i pairs_multiply(v_u8 codes, const int8_t *q, int n_bit) {
+    int32_t four;
+    __builtin_memcpy(&four, q, 4);
+    __m256i x = _mm256_set1_epi32(four);
+    if (n_bit < 8) return _mm256_maddubs_epi16(codes, x);
+    return _mm256_maddubs_epi16(_mm256_abs_epi8(codes), _mm256_sign_epi8(x, codes));
+}
+
+/* init + the dot products of each row's 4 * n codes with 128 * hi[0 .. 4 * n) + lo[0 .. 4 * n),
+ * |hi|, |lo| <= 127. `n_bit` is how wide the codes are, 8 = signed. maddubs gives pairs in 16 bits;
+ * how many of them may be added there: 2 * 15 * 127 fits 8 times into 2^15 - 1, 2 * 31 * 127 4 times,
+ * 2 * 63 * 127 twice. Signed codes hand their sign to the other factor: 2 * 128 * 127 fits once. */
+static inline v_i32 v_dot(v_i32 init, const v_u8 *codes, int n, const int8_t *hi, const int8_t *lo,
+                          int n_bit) {
+    const __m256i ones = _mm256_set1_epi16(1), places = _mm256_set1_epi16(128);
     int n_safe = n_bit <= 4 ? 8 : n_bit == 5 ? 4 : n_bit == 6 ? 2 : 1;
-    __m256i pairs = _mm256_setzero_si256();
+    __m256i high = _mm256_setzero_si256(), low = high;
     for (int c = 0; c < n; c++) {
-        int32_t four;
-        __builtin_memcpy(&four, q + 4 * c, 4);
-        __m256i x = _mm256_set1_epi32(four), w = codes[c];
-        if (n_bit == 8) {
-            x = _mm256_sign_epi8(x, w);
-            w = _mm256_abs_epi8(w);
-        }
-        __m256i product = _mm256_maddubs_epi16(w, x);
-        pairs = c % n_safe == 0 ? product : _mm256_add_epi16(pairs, product);
+        __m256i h = pairs_multiply(codes[c], hi + 4 * c, n_bit);
+        __m256i l = pairs_multiply(codes[c], lo + 4 * c, n_bit);
+        high = c % n_safe == 0 ? h : _mm256_add_epi16(high, h);
+        low = c % n_safe == 0 ? l : _mm256_add_epi16(low, l);
         if (c % n_safe == n_safe - 1 || c == n - 1) {
-            init = _mm256_add_epi32(init, _mm256_madd_epi16(pairs, ones));
+            init = _mm256_add_epi32(init, _mm256_madd_epi16(high, places));
+            init = _mm256_add_epi32(init, _mm256_madd_epi16(low, ones));
         }
     }
     return init;

@@ -128,16 +128,24 @@ static inline v_u8 v_from_codebook(v_u8 index) {
     return v_from_signed(_mm512_shuffle_epi8(table, index));
 }
 
-/* init + the dot products of each row's 4 * n codes with q[0 .. 4 * n). dpbusd sums in 32 bits
- * without saturation: 32 * 255 * 127 stays far below 2^31. `n_bit` is how wide the codes are. */
-static inline v_i32 v_dot(v_i32 init, const v_u8 *codes, int n, const int8_t *q, int n_bit) {
+static inline v_u8 v_set_codes(const int8_t *q) {
+    int32_t four;
+    __builtin_memcpy(&four, q, 4);
+    return _mm512_set1_epi32(four);
+}
+
+/* init + the dot products of each row's 4 * n codes with 128 * hi[0 .. 4 * n) + lo[0 .. 4 * n).
+ * dpbusd sums in 32 bits without saturation: 32 * 255 * 16256 stays below 2^28. `n_bit` is how wide
+ * the codes are. */
+static inline v_i32 v_dot(v_i32 init, const v_u8 *codes, int n, const int8_t *hi, const int8_t *lo,
+                          int n_bit) {
     (void)n_bit;
+    v_i32 high = _mm512_setzero_si512();
     for (int c = 0; c < n; c++) {
-        int32_t four;
-        __builtin_memcpy(&four, q + 4 * c, 4);
-        init = _mm512_dpbusd_epi32(init, codes[c], _mm512_set1_epi32(four));
+        high = _mm512_dpbusd_epi32(high, codes[c], v_set_codes(hi + 4 * c));
+        init = _mm512_dpbusd_epi32(init, codes[c], v_set_codes(lo + 4 * c));
     }
-    return init;
+    return _mm512_add_epi32(init, _mm512_slli_epi32(high, 7));
 }
 
 /* The first n rows. */
