@@ -336,6 +336,7 @@ static void finish_row(const cpu_node *n, const shape *s, cpu_hadamard_fn rotate
                        int32_t head, float m, float l, float *o) {
     const cpu_view *out = &n->dst[0], *ml = &n->dst[1], *sink = &n->src[SRC_SINK];
     uint8_t *at = out->data + head * out->nb[1] + token * out->nb[2];
+    int32_t n_out = s->layout.v.head_dim;
     float factor = 0, total = l;
     if (l != 0) {
         factor = 1 / l;
@@ -345,13 +346,16 @@ static void finish_row(const cpu_node *n, const shape *s, cpu_hadamard_fn rotate
             /* A sink far above m would overflow; relative to the sink nothing does. */
             factor = extra > 0 ? expf(-extra) / (l * expf(-extra) + 1) : 1 / total;
         }
-        for (int32_t i = 0; i < s->layout.v.head_dim || i % s->layout.v.rotation != 0; i++)
-            o[i] *= factor;
-        rotate(o, (int32_t)align_up((size_t)s->layout.v.head_dim, (size_t)s->layout.v.rotation),
-               s->layout.v.rotation);
+        int32_t n_rotated = (int32_t)align_up((size_t)n_out, (size_t)s->layout.v.rotation);
+        for (int32_t i = 0; i < n_rotated; i++) o[i] *= factor;
+        rotate(o, n_rotated, s->layout.v.rotation);
     }
-    for (int32_t i = 0; i < s->layout.v.head_dim; i++)
-        *(float *)(void *)(at + i * out->nb[0]) = l == 0 ? 0 : o[i];
+    if (l != 0 && out->nb[0] == (int64_t)sizeof *o) {
+        memcpy(at, o, (size_t)n_out * sizeof *o);
+    } else {
+        for (int32_t i = 0; i < n_out; i++)
+            *(float *)(void *)(at + i * out->nb[0]) = l == 0 ? 0 : o[i];
+    }
     if (ml->data == NULL) return;
     at = ml->data + head * ml->nb[1] + token * ml->nb[2];
     *(float *)(void *)at = m;
