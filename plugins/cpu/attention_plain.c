@@ -96,7 +96,8 @@ void cpu_soften_plain(int32_t n_row, float *const *score, int32_t begin, int32_t
     }
 }
 
-/* ---- choice ---------------------------------------------------------------------------------- */
+/* ---- choice ----------------------------------------------------------------------------------
+ * The first row that fits wins; rows for CPU_ISA_NEON belong before the plain ones. */
 
 static const cpu_score_row score_plain[1] = {{0, -1, cpu_score_plain, NULL, "score_plain"}};
 
