@@ -146,6 +146,33 @@ static certify_verdict untouched_check(certify *c) {
     return CERTIFY_PASSED;
 }
 
+/* Structs of the caller's with nothing in struct_size. */
+static certify_verdict zero_check(certify *c) {
+    tdm_device_info told = {.struct_size = sizeof told}, info = {.struct_size = 0};
+    tdm_buffer_params wanted = {.size = 100};
+    tdm_buffer *buffer = NULL;
+    tdm_device *device = NULL;
+    uint8_t bytes[100] = {0};
+    tdm_error err = {.struct_size = 0};
+    certify_verdict verdict = certify_open(c);
+    if (verdict != CERTIFY_PASSED) return verdict;
+    const tdm_plugin *p = c->plugin;
+    tdm_device_params params = {0, c->params->device, c->params->n_option, c->params->options};
+    if (p->device->describe(c->instance, c->params->device, &told, NULL) != TDM_OK ||
+        p->device->describe(c->instance, c->params->device, &info, &err) != TDM_OK)
+        return certify_fail(c, "describe: %.300s", err.message);
+    if (strcmp(told.name, info.name) != 0 || told.buffer_align != info.buffer_align)
+        return certify_fail(c, "describe filled less than the whole struct");
+    if (p->device->open(c->instance, &params, &device, &err) != TDM_OK)
+        return certify_fail(c, "open: %.300s", err.message);
+    p->device->close(device);
+    if (p->buffer->alloc(c->device, &wanted, &buffer, &err) != TDM_OK ||
+        p->buffer->upload(buffer, 0, bytes, sizeof bytes, &err) != TDM_OK)
+        return certify_fail(c, "alloc of 100 bytes: %.300s", err.message);
+    p->buffer->free(buffer);
+    return CERTIFY_PASSED;
+}
+
 static const certify_check checks[] = {
     {"status.message", 0,
      "status.h: \"its message is one line, without a trailing newline, that names the thing that "
@@ -153,6 +180,10 @@ static const certify_check checks[] = {
      message_check},
     {"status.null-error", 0, "status.h: \"The caller owns the error and may pass NULL.\"",
      null_check},
+    {"status.size-zero", 0,
+     "status.h: \"struct_size 0 means this version's size, as everywhere where the caller owns the "
+     "storage.\"",
+     zero_check},
     {"status.untouched", 0, "status.h: \"On TDM_OK the error is left untouched\"", untouched_check},
 };
 const certify_table certify_status_table = CERTIFY_TABLE(checks);

@@ -48,6 +48,9 @@ static tdm_status device_describe(tdm_instance *instance, int32_t index, tdm_dev
 #ifdef BREAK_NAME_CONTROL
     snprintf(info.name, sizeof info.name, "null\n0");
 #endif
+#ifdef BREAK_SIZE_ZERO
+    size = info_out->struct_size < size ? info_out->struct_size : size;
+#endif
 #ifdef BREAK_DESCRIBE_SIZE
     size = sizeof info;
 #endif
