@@ -6,6 +6,7 @@
 
 #define LANES      8
 #define SCORE_ROWS 4
+#define SCORE_SUMS 8
 #define ADD_ROWS   2
 #define ADD_VECS   4
 
@@ -24,7 +25,6 @@ typedef __m256 vec_f;
 #define i_srl32(x, n)        _mm256_srli_epi32(x, n)
 #define i_sll32(x, n)        _mm256_slli_epi32(x, n)
 #define i_lookup(table, x)   _mm256_shuffle_epi8(table, x)
-#define i_dot(acc, a, b)     _mm256_add_epi32(acc, _mm256_madd_epi16(a, b))
 #define i_mul15(a, b)        _mm256_mulhrs_epi16(a, b)
 #define i_store(p, x)        _mm256_storeu_si256((__m256i *)(void *)(p), x)
 #define i_to_f(x)            _mm256_cvtepi32_ps(x)
@@ -50,6 +50,16 @@ typedef __m256 vec_f;
 #define f_peak(x)                       f_largest(x)
 
 #define INLINE_ static inline __attribute__((always_inline))
+
+/* The empty statement keeps the addition here: gcc would gather all products of a block before it
+ * adds any, and spill them. */
+INLINE_ vec_i i_dot(vec_i acc, vec_i a, vec_i b) {
+    acc = _mm256_add_epi32(acc, _mm256_madd_epi16(a, b));
+#if defined(__GNUC__)
+    __asm__("" : "+x"(acc));
+#endif
+    return acc;
+}
 
 /* Lanes i with first <= at + i < last. */
 INLINE_ vec_f lanes_in(int first, int last, int at) {

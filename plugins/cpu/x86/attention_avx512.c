@@ -6,6 +6,7 @@
 
 #define LANES      16
 #define SCORE_ROWS 8
+#define SCORE_SUMS 8
 #define ADD_ROWS   8
 #define ADD_VECS   4
 

@@ -17,6 +17,7 @@
  *   is NaN, f_from_f16, f_from_bf16 (from memory), f_keep(x, first, last, at): lanes whose number,
  *   counted from `at`, lies in first .. last-1, else 0
  *   SCORE_ROWS, ADD_ROWS           rows taken at once: what the registers hold
+ *   SCORE_SUMS, ADD_VECS           integer sums at once; vectors of elements at once
  *
  * Integer arithmetic is exact: queries and weights have 15 bits and a sign, a block has 32 codes
  * of at most 8 bits, a chunk 64 tokens, so that no sum reaches 2^31.
@@ -127,29 +128,18 @@ INLINE vec_i high_bytes(vec_i x) {
     return i_sra16(x, 8);
 }
 
-/* The two or four pairs that the words `x` hold. `c` numbers the words of a block: their fifth
- * bits follow from it. Returns how many. */
-INLINE int widen(vec_i x, vec_i fifth, vec_i table, int c, int type, vec_i *pairs) {
-    if (type == TDM_TYPE_Q8_0) {
-        pairs[0] = low_bytes(x);
-        pairs[1] = high_bytes(x);
-        return 2;
-    }
-    if (type == TDM_TYPE_IQ4_NL) {
-        vec_i mask = i_set1(0x0f0f0f0f);
-        vec_i lo = i_lookup(table, i_and(x, mask));
-        vec_i hi = i_lookup(table, i_and(i_srl16(x, 4), mask));
-        pairs[0] = low_bytes(lo);
-        pairs[1] = low_bytes(hi);
-        pairs[2] = high_bytes(lo);
-        pairs[3] = high_bytes(hi);
-        return 4;
-    }
-    pairs[0] = nibble_pair(x, fifth, c, 0, type);
-    pairs[1] = nibble_pair(x, fifth, c, 1, type);
-    pairs[2] = nibble_pair(x, fifth, c, 2, type);
-    pairs[3] = nibble_pair(x, fifth, c, 3, type);
-    return 4;
+/* How many pairs words of codes hold. */
+INLINE int word_pairs(int type) {
+    return type == TDM_TYPE_Q8_0 ? 2 : 4;
+}
+
+/* Pair i of words `x`. `c` numbers the words of a block: their fifth bits follow from it. */
+INLINE vec_i widen(vec_i x, vec_i fifth, vec_i table, int c, int i, int type) {
+    if (type == TDM_TYPE_Q8_0) return i == 0 ? low_bytes(x) : high_bytes(x);
+    if (type != TDM_TYPE_IQ4_NL) return nibble_pair(x, fifth, c, i, type);
+    if (i % 2 == 1) x = i_srl16(x, 4);
+    x = i_lookup(table, i_and(x, i_set1(0x0f0f0f0f)));
+    return i < 2 ? low_bytes(x) : high_bytes(x);
 }
 
 /* n_tile runs of LANES tokens, data_step and scale_step bytes apart:
@@ -178,17 +168,19 @@ INLINE void score_codes(const uint8_t *data, const uint8_t *scale, size_t data_s
             data += 64;
         }
         UNROLL for (int c = 0; c < n_word; c++) {
-            vec_i pairs[2][4];
-            int n_pair = 0;
-            UNROLL for (int t = 0; t < n_tile; t++) n_pair =
-                widen(i_load(data + (size_t)t * data_step), fifth[t], table, c, type, pairs[t]);
+            const int n_pair = word_pairs(type);
+            vec_i x[2];
+            UNROLL for (int t = 0; t < n_tile; t++) x[t] = i_load(data + (size_t)t * data_step);
             data += 64;
             UNROLL for (int i = 0; i < n_pair; i++) {
+                vec_i pair[2];
+                UNROLL for (int t = 0; t < n_tile; t++) pair[t] =
+                    widen(x[t], fifth[t], table, c, i, type);
                 UNROLL for (int r = 0; r < n_row; r++) {
                     int32_t code;
                     memcpy(&code, q[r] + 64 * (size_t)b + 4 * (size_t)(n_pair * c + i), 4);
                     UNROLL for (int t = 0; t < n_tile; t++) acc[t][r] =
-                        i_dot(acc[t][r], pairs[t][i], i_set1(code));
+                        i_dot(acc[t][r], pair[t], i_set1(code));
                 }
             }
         }
@@ -265,7 +257,7 @@ INLINE void score_group(const cpu_kv_span *k, int n_row, const uint8_t *const *q
         if (type_is_plain(type)) {
             score_floats(data + (size_t)lane * plain_size(type), side->padded, n_row, q, score,
                          slot, type);
-        } else if (2 * n_row <= SCORE_ROWS && i + 1 < last) {
+        } else if (2 * n_row <= SCORE_SUMS && i + 1 < last) {
             score_codes(data + 4 * lane, scale, data_step, scale_step, side->n_block, codes_size, 2,
                         n_row, q, score, slot, type);
             i++;
@@ -385,23 +377,18 @@ INLINE void add_codes(const cpu_kv_span *v, const add_frame *f, int32_t b, int32
             const int n_part = n_word / 4 * (16 / LANES);
             UNROLL for (int part = 0; part < n_part; part++) {
                 /* LANES of the 16 (4 bits) or 32 (8 bits) code bytes of four tokens. */
-                vec_i pairs[4];
-                int n_pair = widen(i_load(data), fifth[type == TDM_TYPE_Q8_0 ? 0 : part], table,
-                                   quad, type, pairs);
+                const int n_pair = word_pairs(type);
+                vec_i x = i_load(data);
                 data += 4 * LANES;
-                UNROLL for (int r = 0; r < n_row; r++) {
-                    const int32_t *w = f->weight[at][r] + tile * (CPU_KV_TILE / 2) + 2 * quad;
-                    vec_i w01 = i_set1(w[0]), w23 = i_set1(w[1]);
-                    if (n_pair == 2) {
-                        acc[r][part] = i_dot(acc[r][part], pairs[0], w01);
-                        acc[r][part] = i_dot(acc[r][part], pairs[1], w23);
-                    } else {
-                        int hi = part + 16 / LANES;
-                        acc[r][part] = i_dot(acc[r][part], pairs[0], w01);
-                        acc[r][hi] = i_dot(acc[r][hi], pairs[1], w01);
-                        acc[r][part] = i_dot(acc[r][part], pairs[2], w23);
-                        acc[r][hi] = i_dot(acc[r][hi], pairs[3], w23);
-                    }
+                UNROLL for (int i = 0; i < n_pair; i++) {
+                    /* Of nibbles the odd pairs are the upper half of the block; the last half of
+                     * the pairs are tokens 2 and 3 of the quad. */
+                    int half = n_pair == 4 && i % 2 == 1 ? part + 16 / LANES : part;
+                    int word = tile * (CPU_KV_TILE / 2) + 2 * quad + 2 * i / n_pair;
+                    vec_i pair =
+                        widen(x, fifth[type == TDM_TYPE_Q8_0 ? 0 : part], table, quad, i, type);
+                    UNROLL for (int r = 0; r < n_row; r++) acc[r][half] =
+                        i_dot(acc[r][half], pair, i_set1(f->weight[at][r][word]));
                 }
             }
         }
