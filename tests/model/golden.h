@@ -13,10 +13,11 @@
 #define GOLDEN_REFERENCE_BOUND 1e-9
 
 /* The fast path against the reference path, NMSE of probabilities: nothing but the order of
- * additions for weights that are floats; for blocks, what rounding activations to 8 bits costs. */
+ * additions for weights that are floats; for blocks, what rounding activations to 15 bits costs.
+ * 2e-4 is asked for q8_0 and K-quants; every type stays far below. */
 static inline double golden_fast_bound(tdm_type type) {
     bool is_float = type == TDM_TYPE_F32 || type == TDM_TYPE_F16 || type == TDM_TYPE_BF16;
-    return is_float ? 1e-10 : 2e-4;
+    return is_float ? 1e-10 : 1e-6;
 }
 
 #endif
