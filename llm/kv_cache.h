@@ -54,7 +54,9 @@ tdm_status llm_kv_fork(llm_kv *kv, int32_t dst, int32_t src, int32_t n_tok, tdm_
  * TDM_RESOURCE_EXHAUSTED where no pages are free for the copies, or where cuts inside pages would
  * leave a sequence in more pieces than llm_kv_max_jobs (context shifts never do): nothing has
  * changed. All moved pieces of a page stay together in one page; a kept piece of a shared page
- * moves along with them. */
+ * moves along with them. Slots of discarded tokens come back when their whole page is free: a
+ * caller that shifts again and again with the same n_keep loses two pages at most, one that changes
+ * n_keep each time may fill the cache before its tokens do. */
 tdm_status llm_kv_shift(llm_kv *kv, int32_t seq, int32_t n_keep, int32_t n_discard,
                         tdm_page_job *copies_out, int32_t *n_copy_out, tdm_page_job *shifts_out,
                         int32_t *n_shift_out, int32_t max_job, tdm_error *err);

@@ -10,11 +10,11 @@
  *
  * Storage. Each head is padded with zeros to a whole number of quantisation blocks
  * (tdm_kv_padded). With TDM_KV_ROTATE_K and a quantised type_k, K heads (at KV_WRITE) and Q heads
- * (at ATTENTION) are multiplied by a normalised Walsh-Hadamard matrix in blocks of
- * tdm_kv_rotation_block elements, which leaves their dot products as they are and spreads outliers
- * over the block; with TDM_KV_ROTATE_V and a quantised type_v the same happens to V, and
- * ATTENTION undoes it on its output. The rotation is a property of the storage: no other op sees
- * it.
+ * (at ATTENTION) are multiplied by a normalised Walsh-Hadamard matrix, its rows in natural
+ * (Sylvester) order, in blocks of tdm_kv_rotation_block elements, which leaves their dot products
+ * as they are and spreads outliers over the block; with TDM_KV_ROTATE_V and a quantised type_v the
+ * same happens to V, and ATTENTION undoes it on its output. The rotation is a property of the
+ * storage: no other op sees it.
  */
 #ifndef TANDEM_KV_H
 #define TANDEM_KV_H

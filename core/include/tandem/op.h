@@ -27,7 +27,8 @@ typedef enum tdm_op {
     TDM_OP_NONE = 0,
 
     /* Views: no bytes move; strides are derived by whoever executes. The source may itself be a
-     * view, never a private tensor (a weight with usage flags) and never a STATE. */
+     * view, never a private tensor (a weight with usage flags) and never a STATE. Every device
+     * passes over view nodes: supports_op says yes to them, and running them does nothing. */
     TDM_OP_RESHAPE, /* x -> same elements, other shape; x is contiguous in canonical order */
     TDM_OP_PERMUTE, /* x -> y with y.ne[axis[i]] = x.ne[i] */
     TDM_OP_SLICE,   /* x -> x[offset .. offset + y.ne); quantised types: whole blocks of ne[0] */
@@ -79,8 +80,8 @@ typedef enum tdm_op {
                          position c with c <= p (when causal) and p - c < window (when window > 0):
                          a_c = scale * dot(q, k_c), softcap * tanh(a_c / softcap) where softcap > 0
                          m = max a_c, l = sum exp(a_c - m), o = sum exp(a_c - m) v_c / l
-                         A sink adds one term exp(sink - m) to l and nothing to o. Over nothing:
-                         o = 0, m = -inf, l = 0. */
+                         A sink adds one term exp(sink - m) to l and nothing to o. Over nothing,
+                         with a sink or without: o = 0, m = -inf, l = 0. */
     TDM_OP_KV_SHIFT,  /* step, state, [factor]: for each job, the n_rot elements of each K row are
                          turned on by `arg` positions, without mscale (V untouched), and stored as
                          type_k again */

@@ -31,12 +31,14 @@ extern "C" {
          (size_t)((const char *)&(table)->slot - (const char *)(table)) + sizeof((table)->slot) && \
      (table)->slot != NULL)
 
-/* The same question for a parameter struct's field, whose value may rightly be 0. */
+/* The same question for a parameter struct's field, whose value may rightly be 0. A caller that
+ * left struct_size 0 means the struct as version 0 has it. */
 #define TDM_FIELD(params, field)                                                                   \
     ((params) != NULL &&                                                                           \
-     (params)->struct_size >=                                                                      \
-         (size_t)((const char *)&(params)->field - (const char *)(params)) +                       \
-             sizeof((params)->field))
+     ((params)->struct_size == 0 ||                                                                \
+      (params)->struct_size >=                                                                     \
+          (size_t)((const char *)&(params)->field - (const char *)(params)) +                      \
+              sizeof((params)->field)))
 
 typedef enum tdm_status {
     TDM_OK = 0,
