@@ -131,7 +131,7 @@ static void test_bad_files(void **state) {
         {"seed = 99999999999999999999\n", "@:1: bad value '99999999999999999999' for 'seed': "
                                           "expected a whole number from -1 to 4294967295"},
         {"page-size = 48\n",
-         "@:1: bad value '48' for 'page-size': expected a power of two from 1 to 4096"},
+         "@:1: bad value '48' for 'page-size': expected a power of two from 1 to 1024"},
         {"temp = nan\n", "@:1: bad value 'nan' for 'temp': expected a number from 0 to 1000"},
         {"temp = 1e999\n", "@:1: bad value '1e999' for 'temp': expected a number from 0 to 1000"},
         {"temp = 0x1\n", "@:1: bad value '0x1' for 'temp': expected a number from 0 to 1000"},
