@@ -7,8 +7,8 @@
 #define LANES      8
 #define SCORE_ROWS 4
 #define SCORE_SUMS 8
-#define ADD_ROWS   2
-#define ADD_VECS   4
+#define ADD_ROWS   4
+#define ADD_SUMS   8
 
 typedef __m256i vec_i;
 typedef __m256 vec_f;

@@ -8,7 +8,7 @@
 #define SCORE_ROWS 8
 #define SCORE_SUMS 8
 #define ADD_ROWS   8
-#define ADD_VECS   4
+#define ADD_SUMS   16
 
 typedef __m512i vec_i;
 typedef __m512 vec_f;

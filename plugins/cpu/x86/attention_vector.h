@@ -17,7 +17,7 @@
  *   is NaN, f_from_f16, f_from_bf16 (from memory), f_keep(x, first, last, at): lanes whose number,
  *   counted from `at`, lies in first .. last-1, else 0
  *   SCORE_ROWS, ADD_ROWS           rows taken at once: what the registers hold
- *   SCORE_SUMS, ADD_VECS           integer sums at once; vectors of elements at once
+ *   SCORE_SUMS, ADD_SUMS           sums at once
  *
  * Integer arithmetic is exact: queries and weights have 15 bits and a sign, a block has 32 codes
  * of at most 8 bits, a chunk 64 tokens, so that no sum reaches 2^31.
@@ -212,27 +212,34 @@ INLINE size_t plain_size(int type) {
     return type == TDM_TYPE_F32 ? 4 : 2;
 }
 
-/* Even and odd elements have sums of their own, so that additions need not wait for each other. */
+/* Every second or fourth element goes to a sum of its own, so that additions need not wait for each
+ * other. */
 INLINE void score_floats(const uint8_t *data, int32_t n, int n_row, const uint8_t *const *q,
                          float *const *score, int32_t slot, int type) {
-    vec_f sum[SCORE_ROWS], odd[SCORE_ROWS];
+    const int n_sum = n_row <= 2 ? 4 : 2;
+    vec_f sum[4][SCORE_ROWS];
     size_t step = CPU_KV_TILE * plain_size(type);
     int32_t i = 0;
-    UNROLL for (int r = 0; r < n_row; r++) sum[r] = odd[r] = f_zero();
-    for (; i + 2 <= n; i += 2, data += 2 * step) {
-        vec_f x = plain_load(data, type), y = plain_load(data + step, type);
-        UNROLL for (int r = 0; r < n_row; r++) {
-            const float *row = (const float *)(const void *)q[r] + i;
-            sum[r] = f_fma(x, f_set1(row[0]), sum[r]);
-            odd[r] = f_fma(y, f_set1(row[1]), odd[r]);
+    UNROLL for (int k = 0; k < n_sum; k++) {
+        UNROLL for (int r = 0; r < n_row; r++) sum[k][r] = f_zero();
+    }
+    for (; i + n_sum <= n; i += n_sum) {
+        UNROLL for (int k = 0; k < n_sum; k++, data += step) {
+            vec_f x = plain_load(data, type);
+            UNROLL for (int r = 0; r < n_row; r++) sum[k][r] =
+                f_fma(x, f_set1(((const float *)(const void *)q[r])[i + k]), sum[k][r]);
         }
     }
-    if (i < n) {
+    for (; i < n; i++, data += step) {
         vec_f x = plain_load(data, type);
-        UNROLL for (int r = 0; r < n_row; r++) sum[r] =
-            f_fma(x, f_set1(((const float *)(const void *)q[r])[i]), sum[r]);
+        UNROLL for (int r = 0; r < n_row; r++) sum[0][r] =
+            f_fma(x, f_set1(((const float *)(const void *)q[r])[i]), sum[0][r]);
     }
-    UNROLL for (int r = 0; r < n_row; r++) f_store(score[r] + slot, f_add(sum[r], odd[r]));
+    UNROLL for (int r = 0; r < n_row; r++) {
+        vec_f total = f_add(sum[0][r], sum[1][r]);
+        if (n_sum == 4) total = f_add(total, f_add(sum[2][r], sum[3][r]));
+        f_store(score[r] + slot, total);
+    }
 }
 
 INLINE bool type_is_plain(int type) {
@@ -356,41 +363,37 @@ INLINE void add_weights(const cpu_kv_span *v, add_frame *f, int32_t b, int32_t a
     }
 }
 
-/* A block of 32 elements. With mid the middle of the codes (their offset, where the type has one),
+/* Two vectors of a block of 32 elements: of nibbles those at pass * LANES and 16 further on, which
+ * share bytes, else the pass-th pair. With mid the middle of the codes (their offset, where the
+ * type has one),
  *   sum_t p_t (d_t c_t + m_t) = d_max (sum w c - mid sum w) + sum p (m + mid d). */
-INLINE void add_codes(const cpu_kv_span *v, const add_frame *f, int32_t b, int32_t at, int n_row,
-                      float *const *o, const float *keep, const float *gain, int type) {
-    const int n_word = type == TDM_TYPE_Q8_0 ? 8 : 4;
-    const size_t block_size = 64 * (size_t)(n_word + (type_has_fifth(type) ? 1 : 0));
-    vec_i table = i_table(code_values), fifth[HALVES], acc[ADD_ROWS][HALVES];
-    UNROLL for (int h = 0; h < HALVES; h++) {
-        fifth[h] = i_set1(0);
-        UNROLL for (int r = 0; r < n_row; r++) acc[r][h] = i_set1(0);
-    }
+INLINE void add_codes(const cpu_kv_span *v, const add_frame *f, int32_t b, int32_t at, int pass,
+                      int n_row, float *const *o, const float *keep, const float *gain, int type) {
+    const bool is_bytes = type == TDM_TYPE_Q8_0;
+    const int n_pair = word_pairs(type), n_part = is_bytes ? 2 : 1;
+    const size_t quad_size = is_bytes ? 128 : 64;
+    const size_t block_size = 4 * quad_size + (type_has_fifth(type) ? 64 : 0);
+    vec_i table = i_table(code_values), fifth = i_set1(0), acc[ADD_ROWS][2];
+    UNROLL for (int r = 0; r < n_row; r++) acc[r][0] = acc[r][1] = i_set1(0);
     for (int32_t tile = f->tile_first; tile < f->tile_last; tile++) {
         const uint8_t *data = v->data + (size_t)tile * v->side->data_size + (size_t)b * block_size;
         if (type_has_fifth(type)) {
-            UNROLL for (int h = 0; h < 16 / LANES; h++) fifth[h] = i_load(data + 4 * LANES * h);
+            fifth = i_load(data + 4 * LANES * pass);
             data += 64;
         }
         UNROLL for (int quad = 0; quad < 4; quad++) {
-            const int n_part = n_word / 4 * (16 / LANES);
             UNROLL for (int part = 0; part < n_part; part++) {
-                /* LANES of the 16 (4 bits) or 32 (8 bits) code bytes of four tokens. */
-                const int n_pair = word_pairs(type);
-                vec_i x = i_load(data);
-                data += 4 * LANES;
+                vec_i x = i_load(data + 4 * LANES * (n_part * pass + part));
                 UNROLL for (int i = 0; i < n_pair; i++) {
-                    /* Of nibbles the odd pairs are the upper half of the block; the last half of
-                     * the pairs are tokens 2 and 3 of the quad. */
-                    int half = n_pair == 4 && i % 2 == 1 ? part + 16 / LANES : part;
+                    /* The last half of the pairs are tokens 2 and 3 of the quad. */
+                    int half = is_bytes ? part : i % 2;
                     int word = tile * (CPU_KV_TILE / 2) + 2 * quad + 2 * i / n_pair;
-                    vec_i pair =
-                        widen(x, fifth[type == TDM_TYPE_Q8_0 ? 0 : part], table, quad, i, type);
+                    vec_i pair = widen(x, fifth, table, quad, i, type);
                     UNROLL for (int r = 0; r < n_row; r++) acc[r][half] =
                         i_dot(acc[r][half], pair, i_set1(f->weight[at][r][word]));
                 }
             }
+            data += quad_size;
         }
     }
     UNROLL for (int r = 0; r < n_row; r++) {
@@ -398,8 +401,9 @@ INLINE void add_codes(const cpu_kv_span *v, const add_frame *f, int32_t b, int32
         vec_i offset = i_set1(0);
         if (code_middle(type) != 0) offset = i_set1(-code_middle(type) * f->w_sum[at][r]);
         if (type_has_min(type)) base = f_set1(gain[r] * f->p_m[at][r]);
-        UNROLL for (int h = 0; h < HALVES; h++) {
-            float *out = o[r] + 32 * (size_t)b + h * LANES;
+        UNROLL for (int h = 0; h < 2; h++) {
+            int first = is_bytes ? (2 * pass + h) * LANES : pass * LANES + 16 * h;
+            float *out = o[r] + 32 * (size_t)b + first;
             vec_f sum = i_to_f(i_add(acc[r][h], offset));
             f_store(out, f_fma(f_load(out), old, f_fma(sum, factor, base)));
         }
@@ -410,7 +414,7 @@ INLINE void add_codes(const cpu_kv_span *v, const add_frame *f, int32_t b, int32
 INLINE void add_floats(const cpu_kv_span *v, int32_t first, int n_vec, int n_row,
                        const float *const *p, float *const *o, const float *keep, const float *gain,
                        int type) {
-    vec_f acc[ADD_ROWS][ADD_VECS];
+    vec_f acc[ADD_ROWS][4];
     size_t step = (size_t)v->side->stride * plain_size(type);
     const uint8_t *at = v->data + (size_t)v->first * step + (size_t)first * plain_size(type);
     UNROLL for (int r = 0; r < n_row; r++) {
@@ -442,11 +446,14 @@ INLINE void add_group(const cpu_kv_span *v, int32_t n_dim, int n_row, const floa
         for (int32_t b = 0; b < n_dim / 32; b += ADD_BLOCKS) {
             int32_t n = n_dim / 32 - b < ADD_BLOCKS ? n_dim / 32 - b : ADD_BLOCKS;
             for (int32_t i = 0; i < n; i++) add_weights(v, &f, b + i, i, n_row, p, type);
-            for (int32_t i = 0; i < n; i++) add_codes(v, &f, b + i, i, n_row, o, keep, gain, type);
+            for (int32_t i = 0; i < n; i++) {
+                UNROLL for (int pass = 0; pass < HALVES / 2; pass++)
+                    add_codes(v, &f, b + i, i, pass, n_row, o, keep, gain, type);
+            }
         }
         return;
     }
-    const int n_vec = n_row > 4 ? ADD_VECS / 2 : ADD_VECS;
+    const int n_vec = 4 * n_row <= ADD_SUMS ? 4 : 2;
     int32_t at = 0;
     for (; at + n_vec * LANES <= n_dim; at += n_vec * LANES)
         add_floats(v, at, n_vec, n_row, p, o, keep, gain, type);
