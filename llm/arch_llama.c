@@ -12,7 +12,7 @@
 
 #include "llm/arch.h"
 
-/* Stable partition ids: three a layer, and one for the vocabulary. */
+/* Stable partition ids: two a layer, and one for the vocabulary. */
 enum { PARTITION_VOCAB = 1, PARTITION_ATTENTION = 2, PARTITION_FFN = 3, PARTITION_STRIDE = 2 };
 
 static tdm_partition partition_make(int32_t id, int32_t layer, int32_t n_unit, int32_t unit_len) {

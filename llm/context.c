@@ -24,12 +24,12 @@ static tdm_status params_check(const llm_model *m, const llm_context_params *p, 
     ctx->n_ubatch = p->n_ubatch != 0 ? p->n_ubatch : LLM_N_UBATCH_DEFAULT;
     ctx->n_seq = p->n_seq != 0 ? p->n_seq : 1;
     int32_t page_len = p->page_len != 0 ? p->page_len : TDM_KV_PAGE_LEN_DEFAULT;
-    if (ctx->n_ctx < 1 || ctx->n_ctx > 1 << 28)
+    if (ctx->n_ctx < 1 || ctx->n_ctx > LLM_MAX_CTX)
         return tdm_fail(err, TDM_INVALID_ARGUMENT, "ctx-size %d: 1 to %d is possible", ctx->n_ctx,
-                        1 << 28);
-    if (ctx->n_ubatch < 1 || ctx->n_ubatch > 1 << 16)
+                        LLM_MAX_CTX);
+    if (ctx->n_ubatch < 1 || ctx->n_ubatch > LLM_MAX_UBATCH)
         return tdm_fail(err, TDM_INVALID_ARGUMENT, "ubatch-size %d: 1 to %d is possible",
-                        ctx->n_ubatch, 1 << 16);
+                        ctx->n_ubatch, LLM_MAX_UBATCH);
     if (ctx->n_seq < 1 || ctx->n_seq > LLM_MAX_SEQ)
         return tdm_fail(err, TDM_INVALID_ARGUMENT, "parallel %d: 1 to %d sequences are possible",
                         ctx->n_seq, LLM_MAX_SEQ);

@@ -22,12 +22,14 @@ typedef struct llm_context llm_context;
 #define LLM_N_CTX_DEFAULT    4096
 #define LLM_N_UBATCH_DEFAULT 512
 #define LLM_MAX_SEQ          256
+#define LLM_MAX_UBATCH       (1 << 16)
 
 typedef struct llm_context_params {
     size_t struct_size;
-    int32_t n_ctx;          /* tokens that a sequence, and all of them together, may hold;
-                               0 = what the model was trained with, at most LLM_N_CTX_DEFAULT */
-    int32_t n_ubatch;       /* tokens computed at once; 0 = LLM_N_UBATCH_DEFAULT */
+    int32_t n_ctx;          /* tokens that a sequence, and all of them together, may hold, at most
+                               LLM_MAX_CTX; 0 = what the model was trained with, at most LLM_N_CTX_DEFAULT */
+    int32_t n_ubatch;       /* tokens computed at once, at most LLM_MAX_UBATCH;
+                               0 = LLM_N_UBATCH_DEFAULT */
     int32_t n_seq;          /* 1 .. LLM_MAX_SEQ; 0 = 1 */
     int32_t page_len;       /* tokens in a page, a power of two; 0 = TDM_KV_PAGE_LEN_DEFAULT */
     const tdm_type *type_k; /* of the cache; NULL = f16; read during the call */

@@ -11,7 +11,6 @@
 /* Limits beyond any model there is; they keep every product of two of them inside 64 bits. */
 #define MAX_WIDTH (1 << 20)
 #define MAX_VOCAB (1 << 24)
-#define MAX_CTX   (1 << 28)
 
 typedef struct key_reader {
     const llm_gguf *gguf;
@@ -93,7 +92,7 @@ static void read_rope_scaling(key_reader *r, llm_hparams *h) {
     key_name(r, "rope.scaling.type", name);
     if (r->status == TDM_OK)
         r->status = llm_gguf_get_str(r->gguf, name, LLM_GGUF_OPTIONAL, &type, r->err);
-    read_int(r, "rope.scaling.original_context_length", LLM_GGUF_OPTIONAL, 1, MAX_CTX,
+    read_int(r, "rope.scaling.original_context_length", LLM_GGUF_OPTIONAL, 1, LLM_MAX_CTX,
              &h->rope.n_ctx_orig);
     read_float(r, "rope.scaling.attn_factor", LLM_GGUF_OPTIONAL, 0, 1e6f, &h->rope.attn_factor);
     read_float(r, "rope.scaling.yarn_attn_factor", LLM_GGUF_OPTIONAL, 0, 1e6f,
@@ -138,6 +137,12 @@ static void read_heads(key_reader *r, llm_hparams *h) {
     if (r->status == TDM_OK && h->head_dim_k < 1)
         r->status = tdm_fail(r->err, TDM_DATA_LOSS, "%s: %d heads do not fit a width of %d",
                              llm_gguf_name(r->gguf), h->n_head, h->n_embd);
+    int64_t width =
+        (int64_t)h->n_head * (h->head_dim_k > h->head_dim_v ? h->head_dim_k : h->head_dim_v);
+    if (r->status == TDM_OK && width > INT32_MAX)
+        r->status = tdm_fail(
+            r->err, TDM_DATA_LOSS, "%s: %d heads of %d are %lld wide; fewer than 2^31 is possible",
+            llm_gguf_name(r->gguf), h->n_head, (int32_t)(width / h->n_head), (long long)width);
     read_float(r, "attention.scale", LLM_GGUF_OPTIONAL, 0, 1e6f, &h->attention_scale);
 }
 
@@ -173,7 +178,7 @@ tdm_status llm_hparams_read(const llm_gguf *gguf, llm_hparams *hparams_out, tdm_
     key_reader r = {gguf, h.arch, err, TDM_OK};
     read_int(&r, "block_count", LLM_GGUF_REQUIRED, 1, LLM_MAX_LAYERS, &h.n_layer);
     read_int(&r, "embedding_length", LLM_GGUF_REQUIRED, 1, MAX_WIDTH, &h.n_embd);
-    read_int(&r, "context_length", LLM_GGUF_REQUIRED, 1, MAX_CTX, &h.n_ctx_train);
+    read_int(&r, "context_length", LLM_GGUF_REQUIRED, 1, LLM_MAX_CTX, &h.n_ctx_train);
     if (r.status == TDM_OK) read_each(&r, "feed_forward_length", h.n_layer, MAX_WIDTH, &h.n_ff);
     if (r.status == TDM_OK) read_heads(&r, &h);
     read_float(&r, "attention.layer_norm_rms_epsilon", LLM_GGUF_REQUIRED, 0, 1, &h.norm_eps);

@@ -11,6 +11,8 @@
 #include "tandem/op.h"
 
 #define LLM_MAX_LAYERS 1024
+/* Tokens of a context, trained for or asked for. */
+#define LLM_MAX_CTX (1 << 28)
 
 typedef enum llm_rope_scaling {
     LLM_ROPE_SCALING_NONE = 0,

@@ -11,6 +11,8 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "llm/context.h"
+
 #define RUN      RUNNER_COMMAND_RUN
 #define LOGITS   RUNNER_COMMAND_LOGITS
 #define BENCH    RUNNER_COMMAND_BENCH
@@ -50,6 +52,9 @@ static const char *const check_words[] = {"none", "replicas", NULL};
 static const char *const format_words[] = {"md", "csv", "json", "jsonl", NULL};
 
 #define INT_MAX_ 2147483647.0
+/* What a context takes (llm/context.h). */
+#define CTX_MAX    ((double)LLM_MAX_CTX)
+#define UBATCH_MAX ((double)LLM_MAX_UBATCH)
 
 const runner_key runner_keys[] = {
     {.topic = "Model and device",
@@ -95,7 +100,7 @@ const runner_key runner_keys[] = {
      .type = RUNNER_KEY_INT,
      .fallback = "auto",
      .value_name = "N",
-     .max = INT_MAX_,
+     .max = CTX_MAX,
      .auto_value = -1,
      .sections = TOP_MODEL,
      .commands = RUN | LOGITS | CONFIG,
@@ -121,7 +126,7 @@ const runner_key runner_keys[] = {
      .fallback = "512",
      .value_name = "N",
      .min = 1,
-     .max = INT_MAX_,
+     .max = UBATCH_MAX,
      .sections = TOP_MODEL,
      .commands = COMPUTE,
      .traits = RUNNER_KEY_BENCH_LIST,
@@ -534,7 +539,7 @@ const runner_key runner_keys[] = {
      .type = RUNNER_KEY_INTS,
      .fallback = "512",
      .value_name = "N,N,...",
-     .max = INT_MAX_,
+     .max = CTX_MAX,
      .commands = BENCH,
      .traits = RUNNER_KEY_REPEATABLE,
      .help = "prompt lengths to measure; 0 = none"},
@@ -544,7 +549,7 @@ const runner_key runner_keys[] = {
      .type = RUNNER_KEY_INTS,
      .fallback = "128",
      .value_name = "N,N,...",
-     .max = INT_MAX_,
+     .max = CTX_MAX,
      .commands = BENCH,
      .traits = RUNNER_KEY_REPEATABLE,
      .help = "numbers of generated tokens to measure; 0 = none"},
@@ -554,7 +559,7 @@ const runner_key runner_keys[] = {
      .type = RUNNER_KEY_INTS,
      .fallback = "",
      .value_name = "N,N",
-     .max = INT_MAX_,
+     .max = CTX_MAX,
      .commands = BENCH,
      .traits = RUNNER_KEY_REPEATABLE,
      .help = "pairs of a prompt length and a number of generated tokens, measured together"},
@@ -564,7 +569,7 @@ const runner_key runner_keys[] = {
      .type = RUNNER_KEY_INTS,
      .fallback = "0",
      .value_name = "N,N,...",
-     .max = INT_MAX_,
+     .max = CTX_MAX,
      .commands = BENCH,
      .traits = RUNNER_KEY_REPEATABLE,
      .help = "tokens in the cache before the measured part"},

@@ -121,11 +121,11 @@ static void test_bad_files(void **state) {
         {"n-predic = 1\n", "@:1: unknown key 'n-predic'; did you mean 'predict'?"},
         {"[device d]\nplugn = cpu\n", "@:2: unknown key 'plugn'; did you mean 'plugin'?"},
         {"ctx-size = 32k\n", "@:1: bad value '32k' for 'ctx-size': expected a whole number from 0 "
-                             "to 2147483647, or auto"},
+                             "to 268435456, or auto"},
         {"ctx-size = atuo\n", "@:1: bad value 'atuo' for 'ctx-size': expected a whole number from "
-                              "0 to 2147483647, or auto; did you mean 'auto'?"},
+                              "0 to 268435456, or auto; did you mean 'auto'?"},
         {"ctx-size =\n", "@:1: bad value '' for 'ctx-size': expected a whole number from 0 to "
-                         "2147483647, or auto"},
+                         "268435456, or auto"},
         {"batch-size = 0\n", "@:1: bad value '0' for 'batch-size': expected a whole number from 1 "
                              "to 2147483647"},
         {"seed = 99999999999999999999\n", "@:1: bad value '99999999999999999999' for 'seed': "

@@ -110,7 +110,7 @@ static void test_bad_flags(void **state) {
         {"run -m", "'-m' needs a value: -m PATH"},
         {"run --cache-type-k", "'--cache-type-k' needs a value: --cache-type-k WORD"},
         {"run -c x", "-c: bad value 'x' for 'ctx-size': expected a whole number from 0 to "
-                     "2147483647, or auto"},
+                     "268435456, or auto"},
         {"run --quiet=maybe", "--quiet: bad value 'maybe' for 'quiet': expected yes or no"},
         {"run --threads 0",
          "--threads: bad value '0' for 'threads': expected a whole number from 1 to 1024, or auto"},
@@ -124,17 +124,22 @@ static void test_bad_flags(void **state) {
         {"run hello", "'hello': `tandem run` takes only flags; a prompt goes behind -p, in "
                       "quotes"},
         {"certify", "`tandem certify` needs PLUGIN.so"},
+        {"run -c 268435457",
+         "-c: bad value '268435457' for 'ctx-size': expected a whole number from "
+         "0 to 268435456, or auto"},
+        {"run -ub 65537", "-ub: bad value '65537' for 'ubatch-size': expected a whole number from "
+                          "1 to 65536"},
         {"run --top-k 5,6", "--top-k: bad value '5,6' for 'top-k': expected a whole number from 0 "
                             "to 2147483647"},
         {"bench -p 1-9999999", "'n-prompt' has more than 1048576 values"},
         {"bench -p 4-2", "-p: bad value '4-2' for 'n-prompt': expected whole numbers from 0 to "
-                         "2147483647, separated by ',', or ranges (1-4)"},
+                         "268435456, separated by ',', or ranges (1-4)"},
         {"bench -p 4-8+0", "-p: bad value '4-8+0' for 'n-prompt': expected whole numbers from 0 to "
-                           "2147483647, separated by ',', or ranges (1-4)"},
+                           "268435456, separated by ',', or ranges (1-4)"},
         {"bench -p 0-8*2", "-p: bad value '0-8*2' for 'n-prompt': expected whole numbers from 0 to "
-                           "2147483647, separated by ',', or ranges (1-4)"},
+                           "268435456, separated by ',', or ranges (1-4)"},
         {"bench -p 1-8*1", "-p: bad value '1-8*1' for 'n-prompt': expected whole numbers from 0 to "
-                           "2147483647, separated by ',', or ranges (1-4)"},
+                           "268435456, separated by ',', or ranges (1-4)"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         const char *message = rows[i].message;
