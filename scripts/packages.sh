@@ -3,7 +3,7 @@
 # that are missing.
 
 packages_build="gcc libc6-dev meson ninja-build pkg-config libinih-dev libpcre2-dev libutf8proc-dev"
-packages_test="libcmocka-dev binutils"
+packages_test="libcmocka-dev binutils make"
 packages_ci="g++ clang"
 
 # packages_install NAME...: installs what is not there; says what before it does so.
