@@ -80,6 +80,7 @@ tdm_status tdm_plugin_path_collect(const char *configured, tdm_plugin_path *path
     tdm_status status = list_add(&path, configured, "plugin-path", err);
     if (status == TDM_OK)
         status = list_add(&path, getenv("TANDEM_PLUGIN_PATH"), "TANDEM_PLUGIN_PATH", err);
+    path.n_asked = path.n_folder;
     if (status == TDM_OK) status = program_relative_add(&path, err);
     if (status == TDM_OK) status = folder_add_once(&path, TDM_INSTALLED_PLUGIN_DIR, err);
     if (status != TDM_OK) {

@@ -10,6 +10,7 @@
 typedef struct tdm_plugin_path {
     char **folders; /* absolute */
     int32_t n_folder;
+    int32_t n_asked; /* the first ones, which somebody named */
 } tdm_plugin_path;
 
 /* Collects the folders of `configured` (nullable), of TANDEM_PLUGIN_PATH and of the installation.

@@ -7,6 +7,7 @@
 
 #include <dirent.h>
 #include <dlfcn.h>
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -201,10 +202,14 @@ static void folder_entry_load(tdm_runtime *rt, const char *folder, const char *e
         tdm_runtime_log(rt, TDM_LOG_WARN, "%s", reason.message);
 }
 
-static void folder_load(tdm_runtime *rt, const char *folder) {
+/* A folder that somebody named and that cannot be read is told of; the others need not be there. */
+static void folder_load(tdm_runtime *rt, const char *folder, bool is_asked) {
     struct dirent **entries = NULL;
     /* In order of name, so that lists of devices are the same on every machine. */
     int n = scandir(folder, &entries, NULL, alphasort);
+    if (n < 0 && is_asked)
+        tdm_runtime_log(rt, TDM_LOG_WARN, "plugins: folder %s cannot be read: %s", folder,
+                        strerror(errno));
     for (int i = 0; i < n; i++) {
         folder_entry_load(rt, folder, entries[i]->d_name);
         free(entries[i]);
@@ -214,7 +219,8 @@ static void folder_load(tdm_runtime *rt, const char *folder) {
 
 tdm_status tdm_runtime_load_all(tdm_runtime *rt, int32_t *n_out, tdm_error *err) {
     (void)err;
-    for (int32_t i = 0; i < rt->path.n_folder; i++) folder_load(rt, rt->path.folders[i]);
+    for (int32_t i = 0; i < rt->path.n_folder; i++)
+        folder_load(rt, rt->path.folders[i], i < rt->path.n_asked);
     if (n_out != NULL) *n_out = rt->n_plugin;
     return TDM_OK;
 }

@@ -112,10 +112,12 @@ tdm_status llm_state_save(llm_context *ctx, int32_t seq, const int32_t *tokens, 
     if (n_tok != llm_context_length(ctx, seq))
         return tdm_fail(err, TDM_INVALID_ARGUMENT, "%s: %d token ids for a sequence of %d", path,
                         n_tok, llm_context_length(ctx, seq));
-    char *temporary = malloc(strlen(path) + 5);
+    size_t temporary_size = strlen(path) + 32;
+    char *temporary = malloc(temporary_size);
     if (temporary == NULL) return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "%s: out of memory", path);
-    sprintf(temporary, "%s.tmp", path);
-    state_file f = {fopen(temporary, "wb"), path, 0xcbf29ce484222325u};
+    snprintf(temporary, temporary_size, "%s.%ld.tmp", path, (long)getpid());
+    /* "x": nobody's file is taken for the temporary one. */
+    state_file f = {fopen(temporary, "wbx"), path, 0xcbf29ce484222325u};
     tdm_status status = f.stream != NULL ? state_write(ctx, seq, tokens, n_tok, &f, err)
                                          : tdm_fail(err, TDM_IO, "%s: cannot be written: %s", path,
                                                     strerror(errno));

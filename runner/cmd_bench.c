@@ -162,12 +162,8 @@ static int64_t longest_test(const bench *b) {
 }
 
 static tdm_status context_measure(bench *b, tdm_error *err) {
-    int64_t n_ctx = b->n_depth + longest_test(b);
-    if (n_ctx > INT32_MAX)
-        return tdm_fail(err, TDM_OUT_OF_RANGE, "a context of %lld tokens is too long",
-                        (long long)n_ctx);
     runner_context_wish wish = {
-        .n_ctx = (int32_t)n_ctx,
+        .n_ctx = b->n_depth + (int32_t)longest_test(b),
         .n_ubatch = b->n_ubatch,
         .type_k = b->type_k,
         .type_v = b->type_v,
@@ -270,7 +266,9 @@ static tdm_status bench_prepare(bench *b, tdm_error *err) {
         return runner_usage(b->app, err, "-pg: pairs are needed, such as 512,128");
     if (longest_test(b) == 0)
         return runner_usage(b->app, err, "nothing to measure: -p, -n and -pg are all 0");
-    if (n_token > INT32_MAX) return runner_usage(b->app, err, "-pg: too many tokens");
+    if (list_max(b, "n-depth") + longest_test(b) > LLM_MAX_CTX)
+        return runner_usage(b->app, err,
+                            "-p, -n, -pg and -d ask for a context of more than 268435456 tokens");
     b->n_token = (int32_t)n_token;
     b->samples_ns = calloc((size_t)b->n_sample, sizeof *b->samples_ns);
     if (b->samples_ns == NULL)

@@ -34,13 +34,14 @@ static tdm_status output_open(output_file *file, const char *path, tdm_error *er
     file->path = path;
     bool is_special = stat(path, &info) == 0 && !S_ISREG(info.st_mode);
     if (!is_special) {
-        size_t size = strlen(path) + sizeof ".tmp";
+        size_t size = strlen(path) + 32;
         file->temporary = malloc(size);
         if (file->temporary == NULL)
             return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "%s: no memory", path);
-        snprintf(file->temporary, size, "%s.tmp", path);
+        snprintf(file->temporary, size, "%s.%ld.tmp", path, (long)getpid());
     }
-    file->stream = fopen(is_special ? path : file->temporary, "wb");
+    /* "x": nobody's file is taken for the temporary one. */
+    file->stream = is_special ? fopen(path, "wb") : fopen(file->temporary, "wbx");
     if (file->stream != NULL) return TDM_OK;
     tdm_status status = output_fail(file, err);
     free(file->temporary);
@@ -118,12 +119,12 @@ static tdm_status logits_run(runner_session *session, const int32_t *tokens, int
     runner_context_wish wish = {.n_ctx = is_auto ? n_tok : 0};
     tdm_status status = runner_session_open(session, session->app, NULL, err);
     if (status == TDM_OK) status = tokens_check(session->model, tokens, n_tok, err);
+    if (status == TDM_OK) status = output_open(&file, path, err); /* before the long work */
     if (status == TDM_OK) status = runner_session_load(session, NULL, 0, err);
     if (status == TDM_OK) status = runner_session_begin(session, &wish, err);
     if (status == TDM_OK && n_tok > llm_context_n_ctx(session->ctx))
         status = runner_config_fail(session->app->config, "ctx-size", TDM_OUT_OF_RANGE, err,
                                     "too small for %d tokens", n_tok);
-    if (status == TDM_OK) status = output_open(&file, path, err);
     if (status == TDM_OK) status = logits_write(session, tokens, n_tok, &file, err);
     status = output_close(&file, status, err);
     if (status == TDM_OK)

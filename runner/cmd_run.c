@@ -120,6 +120,16 @@ static tdm_status prompt_tokenize(run *r, tdm_error *err) {
 
 static tdm_status prompt_check(run *r, tdm_error *err) {
     int32_t n_ctx = llm_context_n_ctx(r->session.ctx);
+    /* After a shift nothing is shared any more, so a sequence then has only its part (generation.c);
+     * a longer prompt would get stuck in the middle of the first shift. */
+    int32_t n_part = n_ctx / r->n_seq;
+    if (runner_config_get_bool(r->app->config, "context-shift") && r->n_token > n_part &&
+        r->n_token <= n_ctx)
+        return runner_config_fail(r->app->config, "ctx-size", TDM_OUT_OF_RANGE, err,
+                                  "the prompt has %d tokens; with context-shift each of the %d "
+                                  "sequences has room for %d; raise ctx-size, lower parallel or "
+                                  "shorten the prompt",
+                                  r->n_token, r->n_seq, n_part);
     if (r->n_token <= n_ctx) return TDM_OK;
     return runner_config_fail(r->app->config, "ctx-size", TDM_OUT_OF_RANGE, err,
                               "the prompt has %d tokens, the context room for %d; raise ctx-size "
@@ -149,10 +159,13 @@ static void timings_print(run *r, const runner_generation_params *params,
                           "prompt      %d tokens in %.1f ms, %.1f t/s", result->n_prompt,
                           (double)result->prompt_ns / 1e6,
                           per_second(result->n_prompt, result->prompt_ns));
-    runner_terminal_print(terminal, RUNNER_MESSAGE_NOTE,
-                          "generation  %lld tokens in %.1f ms, %.1f t/s%s",
-                          (long long)result->n_generated, (double)result->decode_ns / 1e6,
-                          per_second(result->n_decoded, result->decode_ns), stops[result->stop]);
+    /* The first token comes from the prompt; a single one has no rate. */
+    char rate[32] = "";
+    if (result->n_decoded > 0)
+        snprintf(rate, sizeof rate, ", %.1f t/s", per_second(result->n_decoded, result->decode_ns));
+    runner_terminal_print(terminal, RUNNER_MESSAGE_NOTE, "generation  %lld tokens in %.1f ms%s%s",
+                          (long long)result->n_generated, (double)result->decode_ns / 1e6, rate,
+                          stops[result->stop]);
     if (result->n_shift > 0)
         runner_terminal_print(terminal, RUNNER_MESSAGE_NOTE, "context     shifted %d times",
                               result->n_shift);

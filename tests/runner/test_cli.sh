@@ -56,6 +56,7 @@ expect 2 "no tokens given" logits -m "$model" -o "$work/x"
 expect 2 "no output given" logits -m "$model" --tokens 1
 expect 2 "pairs are needed" bench -m "$model" -pg 3
 expect 2 "nothing to measure" bench -m "$model" -p 0 -n 0
+expect 2 "-p, -n, -pg and -d ask for" bench -m "$model" -p 268435456 -d 1
 "$tandem" >"$work/out" 2>"$work/err" && fail "no command: exit code 0"
 
 # --- Generation: streams, and one text however it is asked for
@@ -94,6 +95,8 @@ grep -q "100 tokens in" "$work/err" && grep -q "shifted" "$work/err" && ok ||
     >"$work/out" 2>"$work/err"
 grep -q "240 tokens in" "$work/err" && ok || fail "shift of three: $(cat "$work/err")"
 expect 1 "raise ctx-size" run -m "$model" -p "Once upon a time there was a little dog" -c 4
+expect 1 "each of the 8 sequences has room for 4" run -m "$model" -c 32 -np 8 --context-shift \
+    -p "Once upon a time there was a little dog"
 
 # --- In steady decoding nothing is built, planned or allocated
 "$tandem" run -m "$model" -p "Once" -n 32 --ignore-eos -c 128 --profile >"$work/out" 2>"$work/err"
@@ -138,6 +141,7 @@ expect 2 "bad value" logits -m "$model" --tokens 1,x -o "$work/m.f32"
 expect 1 "cannot be read" logits -m "$model" --tokens @"$work/none" -o "$work/m.f32"
 expect 1 "is not in the vocabulary" logits -m "$model" --tokens 1,$n_vocab -o "$work/m.f32"
 expect 1 "cannot be written" logits -m "$model" --tokens 1 -o "$work/no/folder"
+echo "somebody's" >"$work/m.f32.tmp"; cp "$work/m.f32.tmp" "$work/kept"
 expect 1 "too small for 3 tokens" logits -m "$model" --tokens 1,2,3 -c 2 -o "$work/m.f32"
 (
     ulimit -f 1 2>/dev/null || exit 3
@@ -146,6 +150,7 @@ expect 1 "too small for 3 tokens" logits -m "$model" --tokens 1,2,3 -c 2 -o "$wo
 )
 case $? in 0) ok ;; 3) echo "skipped: no limit on the size of files" ;; *) fail "file too large" ;; esac
 same "$work/l.f32" "$work/m.f32" "the older file after a failure"
+same "$work/m.f32.tmp" "$work/kept" "somebody's own .tmp"; rm "$work/m.f32.tmp"
 ls "$work"/*.tmp >/dev/null 2>&1 && fail "left behind: $(ls "$work"/*.tmp)"
 
 "$tandem" logits -m "$model" --tokens 1,2,3 -o "$work/m.f32" >&- 2>"$work/err"
