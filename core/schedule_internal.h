@@ -20,7 +20,7 @@ struct tdm_scratch {
     void *staging;                                 /* for copies that cross the host */
     uint64_t staging_size;
     tdm_semaphore *semaphore;
-    uint64_t semaphore_value;        /* last value promised */
+    uint64_t semaphore_value; /* last value promised */
 };
 
 /* As tdm_schedule_place; slot_dev[n_slot] holds the device of a WEIGHT or STATE that has one and

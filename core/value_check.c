@@ -103,21 +103,6 @@ tdm_status tdm_value_check(const tdm_graph *graph, int32_t index, tdm_error *err
     return usage_check(graph, index, err);
 }
 
-static bool is_kv_type(tdm_type type) {
-    switch ((int)type) {
-    case TDM_TYPE_F32:
-    case TDM_TYPE_F16:
-    case TDM_TYPE_BF16:
-    case TDM_TYPE_Q8_0:
-    case TDM_TYPE_Q5_1:
-    case TDM_TYPE_Q5_0:
-    case TDM_TYPE_Q4_1:
-    case TDM_TYPE_Q4_0:
-    case TDM_TYPE_IQ4_NL: return true;
-    default: return false;
-    }
-}
-
 tdm_status tdm_kv_desc_check(const tdm_kv_desc *desc, int32_t index, tdm_error *err) {
     const int64_t max_page_len = 1 << 20;
     const struct {
@@ -138,13 +123,14 @@ tdm_status tdm_kv_desc_check(const tdm_kv_desc *desc, int32_t index, tdm_error *
         return tdm_fail(err, TDM_INVALID_ARGUMENT,
                         "cache description %d: struct_size %zu is less than %zu", (int)index,
                         desc->struct_size, sizeof *desc);
-    if (!is_kv_type(desc->type_k) || !is_kv_type(desc->type_v))
-        return tdm_fail(err, TDM_INVALID_ARGUMENT,
-                        "cache description %d: type_%s is %s (%d); a cache holds f32 f16 bf16 q8_0 "
-                        "q5_1 q5_0 q4_1 q4_0 iq4_nl",
-                        (int)index, is_kv_type(desc->type_k) ? "v" : "k",
-                        tdm_type_name(is_kv_type(desc->type_k) ? desc->type_v : desc->type_k),
-                        (int)(is_kv_type(desc->type_k) ? desc->type_v : desc->type_k));
+    if (!tdm_kv_type_is_storable(desc->type_k) || !tdm_kv_type_is_storable(desc->type_v))
+        return tdm_fail(
+            err, TDM_INVALID_ARGUMENT,
+            "cache description %d: type_%s is %s (%d); a cache holds f32 f16 bf16 q8_0 "
+            "q5_1 q5_0 q4_1 q4_0 iq4_nl",
+            (int)index, tdm_kv_type_is_storable(desc->type_k) ? "v" : "k",
+            tdm_type_name(tdm_kv_type_is_storable(desc->type_k) ? desc->type_v : desc->type_k),
+            (int)(tdm_kv_type_is_storable(desc->type_k) ? desc->type_v : desc->type_k));
     for (i = 0; i < sizeof ranges / sizeof ranges[0]; i++)
         if (ranges[i].value < ranges[i].lo || ranges[i].value > ranges[i].hi)
             return tdm_fail(err, TDM_INVALID_ARGUMENT,

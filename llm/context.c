@@ -161,9 +161,6 @@ void llm_context_destroy(llm_context *ctx) {
 int32_t llm_context_n_ctx(const llm_context *ctx) {
     return ctx->n_ctx;
 }
-int32_t llm_context_n_ubatch(const llm_context *ctx) {
-    return ctx->n_ubatch;
-}
 const llm_model *llm_context_model(const llm_context *ctx) {
     return ctx->model;
 }

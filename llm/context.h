@@ -52,7 +52,6 @@ tdm_status llm_context_create(llm_model *model, const llm_context_params *params
 void llm_context_destroy(llm_context *ctx);
 
 int32_t llm_context_n_ctx(const llm_context *ctx);
-int32_t llm_context_n_ubatch(const llm_context *ctx);
 const llm_model *llm_context_model(const llm_context *ctx);
 const tdm_kv_desc *llm_context_kv_desc(const llm_context *ctx);
 llm_context_memory llm_context_get_memory(const llm_context *ctx);

@@ -4,6 +4,8 @@
  * standard error.
  */
 #include <errno.h>
+#include <float.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -217,7 +219,8 @@ static runner_generation_params params_read(run *r) {
         .sampler = {.struct_size = sizeof params.sampler,
                     .temp = (float)runner_config_get_float(config, "temp"),
                     .top_k = (int32_t)runner_config_get_int(config, "top-k"),
-                    .top_p = (float)runner_config_get_float(config, "top-p"),
+                    /* 0 leaves the likeliest token; to the sampler it would mean no limit. */
+                    .top_p = fmaxf((float)runner_config_get_float(config, "top-p"), FLT_MIN),
                     .min_p = (float)runner_config_get_float(config, "min-p"),
                     .repeat_penalty = (float)runner_config_get_float(config, "repeat-penalty"),
                     .repeat_last_n = (int32_t)runner_config_get_int(config, "repeat-last-n"),

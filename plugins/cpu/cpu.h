@@ -97,17 +97,18 @@ typedef struct cpu_op_impl {
 } cpu_op_impl;
 
 /* The op table's rows, one for each op but views and EXCHANGE; each defined in its family's file. */
-extern const cpu_op_impl cpu_op_copy, cpu_op_concat;                               /* copy.c */
-extern const cpu_op_impl cpu_op_get_rows;                                          /* rows.c */
-extern const cpu_op_impl cpu_op_matmul;                                            /* matmul.c */
-extern const cpu_op_impl cpu_op_moe_ffn;                                           /* moe.c */
+extern const cpu_op_impl cpu_op_copy, cpu_op_concat; /* copy.c */
+extern const cpu_op_impl cpu_op_get_rows;            /* rows.c */
+extern const cpu_op_impl cpu_op_matmul;              /* matmul.c */
+extern const cpu_op_impl cpu_op_moe_ffn;             /* moe.c */
 extern const cpu_op_impl cpu_op_add, cpu_op_mul, cpu_op_scale, cpu_op_act, cpu_op_glu; /* arith.c */
-extern const cpu_op_impl cpu_op_softmax, cpu_op_rms_norm, cpu_op_sum_sq, cpu_op_rms_apply; /* norm.c */
-extern const cpu_op_impl cpu_op_rope;                                              /* rope.c */
-extern const cpu_op_impl cpu_op_top_k, cpu_op_moe_route;                           /* select.c */
+extern const cpu_op_impl cpu_op_softmax, cpu_op_rms_norm, cpu_op_sum_sq,
+    cpu_op_rms_apply;                                    /* norm.c */
+extern const cpu_op_impl cpu_op_rope;                    /* rope.c */
+extern const cpu_op_impl cpu_op_top_k, cpu_op_moe_route; /* select.c */
 extern const cpu_op_impl cpu_op_kv_write, cpu_op_kv_shift, cpu_op_kv_copy, cpu_op_kv_export,
-    cpu_op_kv_import;                                                              /* kv_*.c */
-extern const cpu_op_impl cpu_op_attention, cpu_op_lse_merge;                       /* attention.c */
+    cpu_op_kv_import;                                        /* kv_*.c */
+extern const cpu_op_impl cpu_op_attention, cpu_op_lse_merge; /* attention.c */
 
 /* cos and sin of the angle of each pair at `pos`, times mscale (op.h); pairs n_rot / 2. `factor` is
  * NULL or [n_rot / 2]. With with_mscale false the magnitude stays (KV_SHIFT). Defined in rope.c. */

@@ -12,21 +12,6 @@
 /* Far above any model; keeps all size arithmetic inside 64 bits. */
 enum { MAX_HEAD_DIM = 1 << 16, MAX_HEADS = 1 << 16, MAX_PAGE_LEN = 1024 };
 
-static bool type_is_cacheable(tdm_type type) {
-    switch ((int)type) {
-    case TDM_TYPE_F32:
-    case TDM_TYPE_F16:
-    case TDM_TYPE_BF16:
-    case TDM_TYPE_Q8_0:
-    case TDM_TYPE_Q5_1:
-    case TDM_TYPE_Q5_0:
-    case TDM_TYPE_Q4_1:
-    case TDM_TYPE_Q4_0:
-    case TDM_TYPE_IQ4_NL: return true;
-    default: return false;
-    }
-}
-
 static void side_init(cpu_kv_side *side, tdm_type type, int32_t head_dim, bool is_value) {
     tdm_type_info info = tdm_type_get_info(type);
     memset(side, 0, sizeof *side);
@@ -66,7 +51,7 @@ tdm_status cpu_kv_layout_get(const tdm_kv_desc *desc, cpu_kv_layout *layout_out,
     bool v_from_k = (desc->flags & TDM_KV_V_FROM_K) != 0;
     bool rotate_k = (desc->flags & TDM_KV_ROTATE_K) != 0;
     bool rotate_v = (desc->flags & TDM_KV_ROTATE_V) != 0;
-    if (!type_is_cacheable(desc->type_k) || !type_is_cacheable(desc->type_v))
+    if (!tdm_kv_type_is_storable(desc->type_k) || !tdm_kv_type_is_storable(desc->type_v))
         return tdm_fail(err, TDM_UNSUPPORTED,
                         "cache types %s and %s: use f32, f16, bf16, q8_0, q5_1, q5_0, q4_1, q4_0 "
                         "or iq4_nl",

@@ -74,6 +74,11 @@ cat "$work/a" "$work/a" "$work/a" >"$work/c"; same "$work/b" "$work/c" "three se
 greedy -p 'a\nb' -n 1 >"$work/b"; [ "$(wc -l <"$work/b")" -ge 2 ] && ok || fail "--escape"
 greedy -p 'a\nb' -n 0 --no-escape >"$work/b"
 [ "$(cat "$work/b")" = 'a\nb' ] && ok || fail "--no-escape: $(cat "$work/b")"
+for cut in "--top-p 0" "--top-k 1" "--min-p 1"; do
+    # shellcheck disable=SC2086 # a flag and its value
+    greedy -p "Once upon a time" -n 24 --temp 3 --top-k 0 --min-p 0 $cut >"$work/b"
+    same "$work/a" "$work/b" "$cut"
+done
 for seed in 7 7 8; do
     "$tandem" run -m "$model" -p "Once" -n 40 -t 1 --seed $seed --temp 1.5 -c 256 >"$work/s$seed.new" \
         2>"$work/err"

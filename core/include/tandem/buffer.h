@@ -44,7 +44,7 @@ typedef struct tdm_import_info {
     bool is_coherent;  /* device and host see each other's writes without a call */
     bool has_atomic32; /* 32-bit atomics work across both */
     bool has_atomic64;
-    bool is_pollable;  /* a running kernel sees host writes: it may wait on a word */
+    bool is_pollable; /* a running kernel sees host writes: it may wait on a word */
 } tdm_import_info;
 
 typedef struct tdm_buffer_ops {

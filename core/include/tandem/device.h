@@ -18,11 +18,11 @@ extern "C" {
 typedef struct tdm_instance tdm_instance; /* the plugin's, one for each host that loaded it */
 
 enum {
-    TDM_DEVICE_IS_HOST = 1u << 0,      /* its memory is the host's, its arithmetic the CPU's */
-    TDM_DEVICE_IS_GROUP = 1u << 1,     /* made of other devices: the split hooks are present */
+    TDM_DEVICE_IS_HOST = 1u << 0,       /* its memory is the host's, its arithmetic the CPU's */
+    TDM_DEVICE_IS_GROUP = 1u << 1,      /* made of other devices: the split hooks are present */
     TDM_DEVICE_IS_INTEGRATED = 1u << 2, /* shares the host's memory without being the CPU */
-    TDM_DEVICE_HAS_EXCHANGE = 1u << 3, /* EXCHANGE nodes run inside its plans */
-    TDM_DEVICE_WAITS_NATIVE = 1u << 4  /* waits on host semaphores without a host thread */
+    TDM_DEVICE_HAS_EXCHANGE = 1u << 3,  /* EXCHANGE nodes run inside its plans */
+    TDM_DEVICE_WAITS_NATIVE = 1u << 4   /* waits on host semaphores without a host thread */
 };
 
 /* Texts are NUL-terminated, empty where unknown. */
@@ -51,7 +51,7 @@ typedef struct tdm_option {
 
 typedef struct tdm_device_params {
     size_t struct_size;
-    int32_t index;             /* as enumerated */
+    int32_t index; /* as enumerated */
     int32_t n_option;
     const tdm_option *options; /* read during the call only */
 } tdm_device_params;
@@ -90,8 +90,8 @@ typedef struct tdm_device_ops {
 
     /* Answers for a whole graph at once: supported_out[n_node] gets 1 or 0. Optional.
      * [any-thread] */
-    tdm_status (*graph_supports)(tdm_device *device, const tdm_graph *graph,
-                                 uint8_t *supported_out, tdm_error *err);
+    tdm_status (*graph_supports)(tdm_device *device, const tdm_graph *graph, uint8_t *supported_out,
+                                 tdm_error *err);
 
     /* Runs a whole verified graph and returns when it is done. Required of a device without
      * tdm_queue_ops. One call at a time. [queue-serial] */

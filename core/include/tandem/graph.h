@@ -74,8 +74,8 @@ typedef struct tdm_partition {
 
 typedef struct tdm_graph {
     size_t struct_size;
-    size_t value_size;     /* sizeof(tdm_value) for the builder: the arrays' stride, so that */
-    size_t node_size;      /* both may grow by appended fields */
+    size_t value_size; /* sizeof(tdm_value) for the builder: the arrays' stride, so that */
+    size_t node_size;  /* both may grow by appended fields */
     size_t partition_size;
     size_t kv_size;
     const tdm_value *values;
@@ -88,9 +88,9 @@ typedef struct tdm_graph {
     int32_t n_partition;
     int32_t n_kv;
     int32_t n_slot;
-    int32_t names_size;       /* bytes */
-    tdm_step_caps step_caps;  /* of the step block, where the graph has one */
-    int32_t step;             /* value index of the step block; -1 = none */
+    int32_t names_size;      /* bytes */
+    tdm_step_caps step_caps; /* of the step block, where the graph has one */
+    int32_t step;            /* value index of the step block; -1 = none */
     int32_t reserved;
     uint64_t hash; /* of structure and shapes, not of names; 0 = not computed */
 } tdm_graph;

@@ -48,6 +48,22 @@ typedef struct tdm_kv_desc {
     int32_t cls;         /* which class of the step block its page table is */
 } tdm_kv_desc;
 
+/* Whether a cache may keep K or V in `type`. [any-thread] */
+static inline int tdm_kv_type_is_storable(tdm_type type) {
+    switch ((int)type) {
+    case TDM_TYPE_F32:
+    case TDM_TYPE_F16:
+    case TDM_TYPE_BF16:
+    case TDM_TYPE_Q8_0:
+    case TDM_TYPE_Q5_1:
+    case TDM_TYPE_Q5_0:
+    case TDM_TYPE_Q4_1:
+    case TDM_TYPE_Q4_0:
+    case TDM_TYPE_IQ4_NL: return 1;
+    default: return 0;
+    }
+}
+
 /* Elements of a head as stored in `type`: head_dim rounded up to whole blocks. [any-thread] */
 static inline int32_t tdm_kv_padded(tdm_type type, int32_t head_dim) {
     int32_t len = tdm_type_get_info(type).block_len;

@@ -42,12 +42,12 @@ typedef enum tdm_op {
                         -1 included) gives a row of zeros */
 
     /* Arithmetic. */
-    TDM_OP_MATMUL, /* w [k, n] any type, x [k, ...] -> y [n, ...]: y[j] = sum_i w[i, j] * x[i] */
-    TDM_OP_ADD,    /* a, b -> a + b; each ne of b equals a's or is 1 (repeated) */
-    TDM_OP_MUL,    /* a, b -> a * b; shapes as in ADD */
-    TDM_OP_SCALE,  /* x -> x * scale + bias */
-    TDM_OP_ACT,    /* x -> act(x) */
-    TDM_OP_GLU,    /* gate, up -> act(gate) * up */
+    TDM_OP_MATMUL,  /* w [k, n] any type, x [k, ...] -> y [n, ...]: y[j] = sum_i w[i, j] * x[i] */
+    TDM_OP_ADD,     /* a, b -> a + b; each ne of b equals a's or is 1 (repeated) */
+    TDM_OP_MUL,     /* a, b -> a * b; shapes as in ADD */
+    TDM_OP_SCALE,   /* x -> x * scale + bias */
+    TDM_OP_ACT,     /* x -> act(x) */
+    TDM_OP_GLU,     /* gate, up -> act(gate) * up */
     TDM_OP_SOFTMAX, /* x -> softmax over ne[0]; a row of only -inf gives zeros */
 
     /* Normalisation over ne[0]. */
@@ -85,7 +85,7 @@ typedef enum tdm_op {
     TDM_OP_KV_SHIFT,  /* step, state, [factor]: for each job, the n_rot elements of each K row are
                          turned on by `arg` positions, without mscale (V untouched), and stored as
                          type_k again */
-    TDM_OP_KV_COPY,   /* step, state: for each job, slots first .. + count of page `arg` -> `page` */
+    TDM_OP_KV_COPY, /* step, state: for each job, slots first .. + count of page `arg` -> `page` */
     TDM_OP_KV_EXPORT, /* step, state -> k type_k [padded_k, n_head_kv, n_row],
                          [v type_v [padded_v, n_head_kv, n_row]]: canonical rows as stored
                          (rotated if so); job slot first + i goes to row arg + i */

@@ -55,8 +55,7 @@ typedef struct tdm_queue_ops {
      * outlive the plan. May be slow; allocates all that running will need, so that computing
      * allocates nothing. Released with plan_destroy. [any-thread] */
     tdm_status (*graph_prepare)(tdm_device *device, const tdm_graph *graph,
-                                const tdm_plan_params *params, tdm_plan **plan_out,
-                                tdm_error *err);
+                                const tdm_plan_params *params, tdm_plan **plan_out, tdm_error *err);
 
     /* Destroys; NULL is a no-op. No computation of the plan may be under way. [any-thread] */
     void (*plan_destroy)(tdm_plan *plan);

@@ -36,9 +36,8 @@ extern "C" {
 #define TDM_FIELD(params, field)                                                                   \
     ((params) != NULL &&                                                                           \
      ((params)->struct_size == 0 ||                                                                \
-      (params)->struct_size >=                                                                     \
-          (size_t)((const char *)&(params)->field - (const char *)(params)) +                      \
-              sizeof((params)->field)))
+      (params)->struct_size >= (size_t)((const char *)&(params)->field - (const char *)(params)) + \
+                                   sizeof((params)->field)))
 
 typedef enum tdm_status {
     TDM_OK = 0,
@@ -49,11 +48,11 @@ typedef enum tdm_status {
     TDM_OUT_OF_RANGE,       /* past the end of something: a buffer, a context, a cache */
     TDM_RESOURCE_EXHAUSTED, /* no memory, pages, threads or handles; nothing was half-allocated */
     TDM_FAILED_PRECONDITION, /* right call, wrong time or state */
-    TDM_IO,                 /* the operating system could not read or write */
-    TDM_DATA_LOSS,          /* a file or a message is truncated or corrupt */
-    TDM_DEADLINE_EXCEEDED,  /* a wait ran out of time */
-    TDM_UNAVAILABLE,        /* a device or driver went away; trying again later may work */
-    TDM_INTERNAL,           /* a broken invariant: a bug in whoever returned it */
+    TDM_IO,                  /* the operating system could not read or write */
+    TDM_DATA_LOSS,           /* a file or a message is truncated or corrupt */
+    TDM_DEADLINE_EXCEEDED,   /* a wait ran out of time */
+    TDM_UNAVAILABLE,         /* a device or driver went away; trying again later may work */
+    TDM_INTERNAL,            /* a broken invariant: a bug in whoever returned it */
     TDM_STATUS_COUNT_
 } tdm_status;
 
@@ -68,8 +67,7 @@ typedef struct tdm_error {
 } tdm_error;
 
 #if defined(__GNUC__)
-#define TDM_PRINTF(format_index, first_arg)                                                        \
-    __attribute__((format(printf, format_index, first_arg)))
+#define TDM_PRINTF(format_index, first_arg) __attribute__((format(printf, format_index, first_arg)))
 #else
 #define TDM_PRINTF(format_index, first_arg)
 #endif
@@ -77,9 +75,18 @@ typedef struct tdm_error {
 /* Canonical lower-case words for a status ("not found"). Never NULL. [any-thread] */
 static inline const char *tdm_status_text(tdm_status status) {
     static const char *const text[TDM_STATUS_COUNT_] = {
-        "ok",          "cancelled",          "invalid argument",    "not found",
-        "unsupported", "out of range",       "resource exhausted",  "failed precondition",
-        "i/o error",   "data loss",          "deadline exceeded",   "unavailable",
+        "ok",
+        "cancelled",
+        "invalid argument",
+        "not found",
+        "unsupported",
+        "out of range",
+        "resource exhausted",
+        "failed precondition",
+        "i/o error",
+        "data loss",
+        "deadline exceeded",
+        "unavailable",
         "internal error",
     };
     return (unsigned)status < (unsigned)TDM_STATUS_COUNT_ ? text[status] : "unknown status";

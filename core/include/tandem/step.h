@@ -53,7 +53,8 @@ typedef struct tdm_page_job {
     int32_t page;
     int32_t first;
     int32_t count;
-    int32_t arg; /* shift: positions to add; copy: the page copied from; export, import: first row */
+    /* shift: positions to add; copy: the page copied from; export, import: first row */
+    int32_t arg;
 } tdm_page_job;
 
 typedef struct tdm_step_class {

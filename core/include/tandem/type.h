@@ -40,7 +40,7 @@ typedef enum tdm_type {
 } tdm_type;
 
 typedef struct tdm_type_info {
-    const char *name;   /* as llama.cpp's users write it ("q4_K"); NULL where the number is no type */
+    const char *name; /* as llama.cpp's users write it ("q4_K"); NULL where the number is no type */
     int32_t block_len;  /* elements in a block; 1 for a plain type */
     int32_t block_size; /* bytes in a block */
     bool is_quantized;
