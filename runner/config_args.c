@@ -156,11 +156,12 @@ tdm_status runner_config_read_args(runner_config *config, int argc, char *const 
         }
     }
     const runner_command *command = config->command;
+    bool has_prompt = (runner_key_find("prompt", NULL)->commands & command->bit) != 0;
     if (config->n_positional > command->n_positional_max)
-        return tdm_fail(err, TDM_INVALID_ARGUMENT,
-                        "'%.64s': `tandem %s` takes %s; a prompt goes behind -p, in quotes",
+        return tdm_fail(err, TDM_INVALID_ARGUMENT, "'%.64s': `tandem %s` takes only %s%s",
                         config->positional[command->n_positional_max], command->name,
-                        command->n_positional_max == 0 ? "only flags" : command->positional);
+                        command->n_positional_max == 0 ? "flags" : command->positional,
+                        has_prompt ? "; a prompt goes behind -p, in quotes" : "");
     if (config->n_positional < command->n_positional_min)
         return tdm_fail(err, TDM_INVALID_ARGUMENT, "`tandem %s` needs %s", command->name,
                         command->positional);

@@ -124,7 +124,7 @@ int main(int argc, char **argv) {
     if (strcmp(word, "--version") == 0) return version();
     if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0) return help(NULL);
     if (strcmp(word, "help") == 0) {
-        if (argc < 3) return help(NULL);
+        if (argc < 3 || strcmp(argv[2], "help") == 0) return help(NULL);
         const runner_command *asked = runner_command_find(argv[2]);
         return asked != NULL ? help(asked) : command_unknown(argv[2]);
     }

@@ -44,6 +44,7 @@ greedy() { "$tandem" run -m "$model" -t 1 --temp 0 --quiet -c 256 "$@" 2>"$work/
 expect 0 "tandem 0." --version
 expect 0 "Commands" --help
 expect 0 "usage: tandem run" help run
+expect 0 "Commands" help help
 expect 0 "usage: tandem run" run --help
 expect 0 "usage: tandem bench" bench -h
 expect 2 "did you mean 'run'?" rnu

@@ -124,6 +124,8 @@ static void test_bad_flags(void **state) {
         {"run hello", "'hello': `tandem run` takes only flags; a prompt goes behind -p, in "
                       "quotes"},
         {"certify", "`tandem certify` needs PLUGIN.so"},
+        {"certify a b", "'b': `tandem certify` takes only PLUGIN.so"},
+        {"devices x", "'x': `tandem devices` takes only flags"},
         {"run -c 268435457",
          "-c: bad value '268435457' for 'ctx-size': expected a whole number from "
          "0 to 268435456, or auto"},
