@@ -23,12 +23,22 @@ static const tdm_buffer_ops *buffer_ops(const tdm_dev *dev) {
     return dev->from->plugin->buffer;
 }
 
+void tdm_device_info_end_texts(tdm_device_info *info) {
+    info->name[sizeof info->name - 1] = 0;
+    info->description[sizeof info->description - 1] = 0;
+    info->vendor[sizeof info->vendor - 1] = 0;
+    info->pci_address[sizeof info->pci_address - 1] = 0;
+}
+
 tdm_status tdm_dev_get_info(tdm_dev *dev, tdm_device_info *info_out, tdm_error *err) {
     const tdm_device_ops *ops = dev->from->plugin->device;
     memset(info_out, 0, sizeof *info_out);
     info_out->struct_size = sizeof *info_out;
-    if (TDM_HAS(ops, get_info)) return ops->get_info(dev->device, info_out, err);
-    return ops->describe(dev->from->instance, dev->index, info_out, err);
+    tdm_status status = TDM_HAS(ops, get_info)
+                            ? ops->get_info(dev->device, info_out, err)
+                            : ops->describe(dev->from->instance, dev->index, info_out, err);
+    tdm_device_info_end_texts(info_out);
+    return status;
 }
 
 tdm_status tdm_dev_supports_op(tdm_dev *dev, const tdm_graph *graph, int32_t node, tdm_error *err) {

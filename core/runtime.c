@@ -245,7 +245,10 @@ tdm_status tdm_runtime_device_describe(tdm_runtime *rt, int32_t i, int32_t index
                                        tdm_device_info *info_out, tdm_error *err) {
     memset(info_out, 0, sizeof *info_out);
     info_out->struct_size = sizeof *info_out;
-    return rt->plugins[i]->plugin->device->describe(rt->plugins[i]->instance, index, info_out, err);
+    tdm_status status =
+        rt->plugins[i]->plugin->device->describe(rt->plugins[i]->instance, index, info_out, err);
+    tdm_device_info_end_texts(info_out);
+    return status;
 }
 
 /* ---- Devices ---- */

@@ -49,6 +49,8 @@ struct tdm_runtime {
     int32_t n_opened; /* ever: the next open_rank */
 };
 
+/* Puts an end to the texts of a plugin that forgot to. */
+void tdm_device_info_end_texts(tdm_device_info *info);
 /* Fills the table through which `loaded` reaches the host. */
 void tdm_host_table_fill(tdm_loaded_plugin *loaded);
 /* tdm_mem_copy with the caller's staging memory, so that it allocates nothing; staging_size > 0. */

@@ -71,6 +71,8 @@ static tdm_status device_describe(tdm_instance *instance, int32_t index, tdm_dev
     if (index < 0 || index >= n)
         return tdm_fail(err, TDM_NOT_FOUND, "no fake device %d, there are %d", index, n);
     snprintf(info_out->name, sizeof info_out->name, FAKE_NAME "%d", index);
+    /* Without a NUL, as a careless plugin leaves what it cut to fit. */
+    memset(info_out->vendor, 'v', sizeof info_out->vendor);
     info_out->buffer_align = 128;
     return TDM_OK;
 }

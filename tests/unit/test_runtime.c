@@ -237,6 +237,7 @@ static void test_enumerate(void **state) {
     OK(tdm_runtime_device_count(rt, 0, &n, err));
     assert_int_equal(n, 2);
     OK(tdm_runtime_device_describe(rt, 0, 1, &info, err));
+    assert_int_equal(strnlen(info.vendor, sizeof info.vendor), sizeof info.vendor - 1);
     assert_string_equal(info.name, "fake1");
     FAILS(TDM_NOT_FOUND, "there are 2", tdm_runtime_device_describe(rt, 0, 2, &info, err));
     /* None is no failure, and has a reason. */
@@ -284,6 +285,7 @@ static void test_open(void **state) {
     assert_non_null(tdm_dev_handle(a));
     tdm_device_info info;
     OK(tdm_dev_get_info(a, &info, err)); /* describe's, as it has no get_info */
+    assert_int_equal(strnlen(info.vendor, sizeof info.vendor), sizeof info.vendor - 1);
     assert_string_equal(info.name, "fake0");
     tdm_runtime_destroy(rt);
     log_has("close a, 0 bytes left", 1);
