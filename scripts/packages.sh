@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: MIT
+# shellcheck shell=sh disable=SC2034 # the lists are for those who source this
 # Sourced by run.sh, test.sh and .ci/run: which Debian packages are needed, and installing those
 # that are missing.
 
@@ -43,6 +44,10 @@ meson_setup() {
     if [ -f "$folder/meson-private/coredata.dat" ] && meson setup --reconfigure "$folder" "$@" \
         >"$folder/setup.log" 2>&1; then
         return 0
+    fi
+    if [ ! -d "$folder/meson-private" ] && [ -n "$(ls -A "$folder" 2>/dev/null)" ]; then
+        echo "$folder: is no build folder of Meson's, so it is left alone; move it away" >&2
+        return 1
     fi
     rm -rf "$folder"
     mkdir -p "$folder"
