@@ -28,8 +28,8 @@ static void side_init(cpu_kv_side *side, tdm_type type, int32_t head_dim, bool i
         side->has_fifth = type == TDM_TYPE_Q5_0 || type == TDM_TYPE_Q5_1;
         side->n_scale = type == TDM_TYPE_Q4_1 || type == TDM_TYPE_Q5_1 ? 2 : 1;
         side->code_size = type == TDM_TYPE_Q8_0 ? 32 : 16;
-        side->data_size = (size_t)side->n_block * CPU_KV_TILE *
-                          (size_t)(side->code_size + (side->has_fifth ? 4 : 0));
+        side->codes_size = CPU_KV_TILE * (size_t)(side->code_size + (side->has_fifth ? 4 : 0));
+        side->data_size = (size_t)side->n_block * side->codes_size;
         side->scale_size = (size_t)side->n_block * CPU_KV_TILE * 2 * (size_t)side->n_scale;
     } else {
         int32_t elements = is_value ? side->stride : side->padded;
@@ -39,6 +39,8 @@ static void side_init(cpu_kv_side *side, tdm_type type, int32_t head_dim, bool i
 
 /* Places a side's tiles behind `off`; returns the end. */
 static size_t side_place(cpu_kv_side *side, int32_t n_tile, size_t off) {
+    int32_t group = side->is_value ? 4 : 2;
+    side->group = side->n_block == 0 ? 1 : n_tile < group ? n_tile : group;
     side->data_off = off;
     off = cpu_kv_round(off + (size_t)n_tile * side->data_size);
     side->scale_off = off;
@@ -151,10 +153,7 @@ static size_t code_off(const cpu_kv_side *side) {
 
 static const uint8_t quad_place[4] = {0, 2, 1, 3};
 
-static void store_codes(const cpu_kv_side *side, uint8_t *tile, int32_t b, int32_t lane,
-                        const uint8_t *block) {
-    size_t size = CPU_KV_TILE * (size_t)(side->code_size + (side->has_fifth ? 4 : 0));
-    uint8_t *at = tile + (size_t)b * size;
+static void store_codes(const cpu_kv_side *side, uint8_t *at, int32_t lane, const uint8_t *block) {
     const uint8_t *codes = block + code_off(side);
     if (side->has_fifth) {
         uint32_t bits, word;
@@ -182,10 +181,7 @@ static void store_codes(const cpu_kv_side *side, uint8_t *tile, int32_t b, int32
     }
 }
 
-static void load_codes(const cpu_kv_side *side, const uint8_t *tile, int32_t b, int32_t lane,
-                       uint8_t *block) {
-    size_t size = CPU_KV_TILE * (size_t)(side->code_size + (side->has_fifth ? 4 : 0));
-    const uint8_t *at = tile + (size_t)b * size;
+static void load_codes(const cpu_kv_side *side, const uint8_t *at, int32_t lane, uint8_t *block) {
     uint8_t *codes = block + code_off(side);
     if (side->has_fifth) {
         uint32_t bits = 0, word;
@@ -213,8 +209,8 @@ static void load_codes(const cpu_kv_side *side, const uint8_t *tile, int32_t b, 
 
 void cpu_kv_store(const cpu_kv_side *side, uint8_t *head, int32_t slot, const uint8_t *row,
                   int32_t first, int32_t n) {
-    int32_t lane = slot % CPU_KV_TILE;
-    uint8_t *tile = head + side->data_off + (size_t)(slot / CPU_KV_TILE) * side->data_size;
+    int32_t lane = slot % CPU_KV_TILE, tile_at = slot / CPU_KV_TILE;
+    uint8_t *tile = head + side->data_off + (size_t)tile_at * side->data_size;
     size_t es = side->block_size;
     if (side->n_block == 0 && side->is_value) {
         uint8_t *at = tile + ((size_t)lane * (size_t)side->stride + (size_t)first) * es;
@@ -224,21 +220,22 @@ void cpu_kv_store(const cpu_kv_side *side, uint8_t *head, int32_t slot, const ui
             memcpy(tile + ((size_t)i * CPU_KV_TILE + (size_t)lane) * es,
                    row + (size_t)(i - first) * es, es);
     } else {
-        uint8_t *scale = head + side->scale_off + (size_t)(slot / CPU_KV_TILE) * side->scale_size;
+        uint8_t *scale = head + side->scale_off + (size_t)tile_at * side->scale_size;
         for (int32_t b = first; b < first + n; b++) {
             const uint8_t *block = row + (size_t)(b - first) * es;
             for (int32_t s = 0; s < side->n_scale; s++)
                 memcpy(scale + ((b * side->n_scale + s) * CPU_KV_TILE + lane) * 2, block + 2 * s,
                        2);
-            store_codes(side, tile, b, lane, block);
+            store_codes(side, head + side->data_off + cpu_kv_codes_off(side, tile_at, b), lane,
+                        block);
         }
     }
 }
 
 void cpu_kv_load(const cpu_kv_side *side, const uint8_t *head, int32_t slot, uint8_t *row,
                  int32_t first, int32_t n) {
-    int32_t lane = slot % CPU_KV_TILE;
-    const uint8_t *tile = head + side->data_off + (size_t)(slot / CPU_KV_TILE) * side->data_size;
+    int32_t lane = slot % CPU_KV_TILE, tile_at = slot / CPU_KV_TILE;
+    const uint8_t *tile = head + side->data_off + (size_t)tile_at * side->data_size;
     size_t es = side->block_size;
     if (side->n_block == 0 && side->is_value) {
         const uint8_t *at = tile + ((size_t)lane * (size_t)side->stride + (size_t)first) * es;
@@ -248,14 +245,14 @@ void cpu_kv_load(const cpu_kv_side *side, const uint8_t *head, int32_t slot, uin
             memcpy(row + (size_t)(i - first) * es,
                    tile + ((size_t)i * CPU_KV_TILE + (size_t)lane) * es, es);
     } else {
-        const uint8_t *scale =
-            head + side->scale_off + (size_t)(slot / CPU_KV_TILE) * side->scale_size;
+        const uint8_t *scale = head + side->scale_off + (size_t)tile_at * side->scale_size;
         for (int32_t b = first; b < first + n; b++) {
             uint8_t *block = row + (size_t)(b - first) * es;
             for (int32_t s = 0; s < side->n_scale; s++)
                 memcpy(block + 2 * s, scale + ((b * side->n_scale + s) * CPU_KV_TILE + lane) * 2,
                        2);
-            load_codes(side, tile, b, lane, block);
+            load_codes(side, head + side->data_off + cpu_kv_codes_off(side, tile_at, b), lane,
+                       block);
         }
     }
 }

@@ -5,7 +5,8 @@
  *
  * Mental model. A page holds one region for each KV head, a head's K and V tokens in tiles of 16.
  * Quantised codes are kept apart from their scales, so that codes stay aligned to cache lines and
- * the scales of 16 tokens load as one vector.
+ * the scales of 16 tokens load as one vector. Two neighbouring tiles of K, four of V take turns
+ * block by block: kernels read them in that order, and memory comes fastest in one rising run.
  *
  *   K, quantised: a tile is [block][word][token]: 32-bit words of a block's codes, transposed, so
  *     that a vector lane belongs to a token and a dot product needs no horizontal sum. The fifth
@@ -42,6 +43,8 @@ typedef struct cpu_kv_side {
     size_t block_size; /* bytes of a canonical block (plain: of an element) */
     size_t data_off;   /* of the first tile in a head's region */
     size_t data_size;  /* of a tile */
+    size_t codes_size; /* of a block in a tile, fifth bits included */
+    int32_t group;     /* tiles that take turns block by block */
     size_t scale_off;  /* of the first tile's scales in a head's region */
     size_t scale_size; /* of a tile's scales */
 } cpu_kv_side;
@@ -59,6 +62,13 @@ typedef struct cpu_kv_layout {
 
 /* The layout for a cache; TDM_UNSUPPORTED with the reason where there is none. [any-thread] */
 tdm_status cpu_kv_layout_get(const tdm_kv_desc *desc, cpu_kv_layout *layout_out, tdm_error *err);
+
+/* Where block b of a tile begins, from the first tile on. */
+static inline size_t cpu_kv_codes_off(const cpu_kv_side *side, int32_t tile, int32_t b) {
+    int32_t in_group = tile % side->group;
+    return (size_t)(tile - in_group) * side->data_size +
+           (size_t)(b * side->group + in_group) * side->codes_size;
+}
 
 /* Units first .. first+n-1 (blocks; of a plain type elements) of a canonical row to the slot of a
  * head's region, and back. `row` points at unit `first`. */

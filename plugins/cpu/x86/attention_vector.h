@@ -143,11 +143,12 @@ INLINE vec_i widen(vec_i x, vec_i fifth, vec_i table, int c, int i, int type) {
 }
 
 /* n_tile runs of LANES tokens, data_step and scale_step bytes apart:
- *   score = sum_b d_b step_b (code_b . k_b) + m_b sum_b */
+ *   score = sum_b d_b step_b (code_b . k_b) + m_b sum_b
+ * block_skip bytes lie between the blocks of a tile. */
 INLINE void score_codes(const uint8_t *data, const uint8_t *scale, size_t data_step,
-                        size_t scale_step, int32_t n_block, size_t codes_size, int n_tile,
-                        int n_row, const uint8_t *const *q, float *const *score, int32_t slot,
-                        int type) {
+                        size_t scale_step, size_t block_skip, int32_t n_block, size_t codes_size,
+                        int n_tile, int n_row, const uint8_t *const *q, float *const *score,
+                        int32_t slot, int type) {
     vec_i table = i_table(code_values), fifth[2];
     vec_f sum[2][SCORE_ROWS];
     UNROLL for (int t = 0; t < n_tile; t++) {
@@ -196,6 +197,7 @@ INLINE void score_codes(const uint8_t *data, const uint8_t *scale, size_t data_s
             }
         }
         scale += (type_has_min(type) ? 4 : 2) * CPU_KV_TILE;
+        data += block_skip;
     }
     UNROLL for (int t = 0; t < n_tile; t++) {
         UNROLL for (int r = 0; r < n_row; r++) f_store(score[r] + slot + t * LANES, sum[t][r]);
@@ -254,23 +256,24 @@ INLINE void score_group(const cpu_kv_span *k, int n_row, const uint8_t *const *q
     size_t codes_size = cpu_query_codes_size(side);
     int32_t first = k->first / CPU_KV_TILE * (CPU_KV_TILE / LANES);
     int32_t last = (k->last + CPU_KV_TILE - 1) / CPU_KV_TILE * (CPU_KV_TILE / LANES);
-    size_t data_step = LANES < 16 ? 4 * LANES : side->data_size;
+    size_t data_step = LANES < 16 ? 4 * LANES : side->codes_size;
     size_t scale_step = LANES < 16 ? 2 * LANES : side->scale_size;
+    size_t block_skip = (size_t)(side->group - 1) * side->codes_size;
     for (int32_t i = first; i < last; i++) {
         int32_t slot = i * LANES, lane = slot % CPU_KV_TILE;
-        const uint8_t *data = k->data + (size_t)(slot / CPU_KV_TILE) * side->data_size;
+        const uint8_t *data = k->data + cpu_kv_codes_off(side, slot / CPU_KV_TILE, 0);
         const uint8_t *scale =
             k->scale + (size_t)(slot / CPU_KV_TILE) * side->scale_size + 2 * lane;
         if (type_is_plain(type)) {
             score_floats(data + (size_t)lane * plain_size(type), side->padded, n_row, q, score,
                          slot, type);
-        } else if (2 * n_row <= SCORE_SUMS && i + 1 < last) {
-            score_codes(data + 4 * lane, scale, data_step, scale_step, side->n_block, codes_size, 2,
-                        n_row, q, score, slot, type);
+        } else if (2 * n_row <= SCORE_SUMS && i % 2 == 0 && i + 1 < last) {
+            score_codes(data + 4 * lane, scale, data_step, scale_step, block_skip, side->n_block,
+                        codes_size, 2, n_row, q, score, slot, type);
             i++;
         } else {
-            score_codes(data + 4 * lane, scale, 0, 0, side->n_block, codes_size, 1, n_row, q, score,
-                        slot, type);
+            score_codes(data + 4 * lane, scale, 0, 0, block_skip, side->n_block, codes_size, 1,
+                        n_row, q, score, slot, type);
         }
     }
 }
@@ -372,11 +375,10 @@ INLINE void add_codes(const cpu_kv_span *v, const add_frame *f, int32_t b, int32
     const bool is_bytes = type == TDM_TYPE_Q8_0;
     const int n_pair = word_pairs(type), n_part = is_bytes ? 2 : 1;
     const size_t quad_size = is_bytes ? 128 : 64;
-    const size_t block_size = 4 * quad_size + (type_has_fifth(type) ? 64 : 0);
     vec_i table = i_table(code_values), fifth = i_set1(0), acc[ADD_ROWS][2];
     UNROLL for (int r = 0; r < n_row; r++) acc[r][0] = acc[r][1] = i_set1(0);
     for (int32_t tile = f->tile_first; tile < f->tile_last; tile++) {
-        const uint8_t *data = v->data + (size_t)tile * v->side->data_size + (size_t)b * block_size;
+        const uint8_t *data = v->data + cpu_kv_codes_off(v->side, tile, b);
         if (type_has_fifth(type)) {
             fifth = i_load(data + 4 * LANES * pass);
             data += 64;
