@@ -22,9 +22,9 @@ enum { SRC_Q, SRC_STEP, SRC_STATE, SRC_SINK };
 
 enum {
     BLOCK_ROWS = 64, /* query rows of an item: their state then stays in the second-level cache */
-    PREFETCH_SIZE = 16384, /* bytes of the next page's region */
-    MAX_ITEMS = 256,       /* splits are made until there are so many items */
-    MIN_SPLIT = 512        /* tokens of a split, in full pages: else preparing and merging shows */
+    PREFETCH_SIZE = 256, /* bytes of the next page's region: what follows the machine guesses */
+    MAX_ITEMS = 256,     /* splits are made until there are so many items */
+    MIN_SPLIT = 512      /* tokens of a split, in full pages: else preparing and merging shows */
 };
 
 /* Arrays of a worker with an element for each query row: see walk. */
@@ -280,8 +280,8 @@ static void fold_chunk(walk *k, const uint8_t *region, int32_t start, int64_t po
     k->kernels.add(&values, s->n_dim, n, (const float *const *)k->score, k->out, k->keep, k->gain);
 }
 
-/* Asks for the beginning of an entry's region before it is walked: pages lie anywhere, and no
- * prefetcher of the machine guesses where. */
+/* Asks for the first lines of an entry's region before it is walked: pages lie anywhere, and no
+ * prefetcher of the machine guesses where. Asking for more is slower than leaving the rest to it. */
 static void prefetch_entry(const walk *k, const tdm_page_entry *entry, int32_t head_kv) {
 #if defined(__GNUC__)
     const cpu_kv_layout *layout = &k->s->layout;
