@@ -7,9 +7,9 @@ cd "$(dirname "$0")"
 . scripts/packages.sh
 # shellcheck disable=SC2086 # a list of words
 packages_install $packages_build
-meson_setup build -Dtests=false -Dbench=false
-if ! ninja -C build >build/build.log 2>&1; then
-    cat build/build.log >&2
+meson_setup build-run -Dtests=false -Dbench=false
+if ! ninja -C build-run >build-run/build.log 2>&1; then
+    cat build-run/build.log >&2
     exit 1
 fi
-exec build/runner/tandem run --config conf/demo.ini --prompt "${1:-Once upon a time}"
+exec build-run/runner/tandem run --config conf/demo.ini --prompt "${1:-Once upon a time}"

@@ -81,6 +81,10 @@ static tdm_status suite_run(runner_app *app, const option_list *list, tdm_error 
     if (status == TDM_OK && result.n_failed > 0)
         status = tdm_fail(err, TDM_FAILED_PRECONDITION, "%s: %d of %d checks failed", file,
                           (int)result.n_failed, (int)(result.n_failed + result.n_passed));
+    else if (status == TDM_OK && result.n_passed == 0)
+        status = tdm_fail(err, TDM_FAILED_PRECONDITION,
+                          "%s: every check was skipped: nothing is known; the reasons stand above",
+                          file);
     return status;
 }
 

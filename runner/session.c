@@ -15,6 +15,7 @@
 #define OPTIONS_MAX   32
 #define DEVICES_MAX   256              /* names offered where a device is unknown */
 #define CPU_PLUGIN    "cpu"            /* what a machine without configuration runs on */
+#define CPU_DEVICE    "cpu0"           /* and what `tandem devices` calls it */
 #define FALLBACK_NAME "cpu (fallback)" /* no [device NAME] can be called so */
 
 uint64_t runner_clock(void) {
@@ -142,8 +143,8 @@ static tdm_status devices_declare(runner_session *session, const char **name, in
         return TDM_OK;
     }
     if (strcmp(*name, "auto") != 0) return device_find(session, *name, threads, err);
-    *name = CPU_PLUGIN;
-    return device_declare(session, NULL, CPU_PLUGIN, CPU_PLUGIN, 0, threads, err);
+    *name = CPU_DEVICE;
+    return device_declare(session, NULL, CPU_DEVICE, CPU_PLUGIN, 0, threads, err);
 }
 
 /* Any device but the CPU may refuse an op, which the CPU then runs. */
