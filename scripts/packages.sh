@@ -39,21 +39,21 @@ packages_install() {
 # meson_setup FOLDER OPTION...: configures a build folder, or keeps one configured before. A folder
 # of another checkout (moved or copied here) is made anew.
 meson_setup() {
-    folder="$1"
+    build_dir="$1"
     shift
-    if [ -f "$folder/meson-private/coredata.dat" ] && meson setup --reconfigure "$folder" "$@" \
-        >"$folder/setup.log" 2>&1; then
+    if [ -f "$build_dir/meson-private/coredata.dat" ] && meson setup --reconfigure "$build_dir" "$@" \
+        >"$build_dir/setup.log" 2>&1; then
         return 0
     fi
-    if [ ! -d "$folder/meson-private" ] && [ -n "$(ls -A "$folder" 2>/dev/null)" ]; then
-        echo "$folder: is no build folder of Meson's, so it is left alone; move it away" >&2
+    if [ ! -d "$build_dir/meson-private" ] && [ -n "$(ls -A "$build_dir" 2>/dev/null)" ]; then
+        echo "$build_dir: is no build folder of Meson's, so it is left alone; move it away" >&2
         return 1
     fi
-    rm -rf "$folder"
-    mkdir -p "$folder"
-    if ! meson setup "$folder" "$@" >"$folder.log" 2>&1; then
-        cat "$folder.log" >&2
+    rm -rf "$build_dir"
+    mkdir -p "$build_dir"
+    if ! meson setup "$build_dir" "$@" >"$build_dir.log" 2>&1; then
+        cat "$build_dir.log" >&2
         return 1
     fi
-    rm -f "$folder.log"
+    rm -f "$build_dir.log"
 }
