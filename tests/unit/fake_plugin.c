@@ -397,6 +397,7 @@ tdm_status tdm_plugin_entry_v0(const tdm_host *host, const tdm_plugin **plugin_o
     /* Each variant leaves some of these out of its tables. */
     (void)buffer_upload;
     (void)instance_deinit;
+    (void)&plugin;
 #ifdef FAKE_ENTRY_FAILS
     (void)plugin_out;
     return tdm_fail(err, TDM_UNSUPPORTED, "the host is too old");
