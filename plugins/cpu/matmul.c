@@ -102,24 +102,23 @@ static const cpu_matmul_kernel *kernel_of(const cpu_device *device, const tdm_va
                          : cpu_matmul_kernel_get(device, (tdm_type)w->type);
 }
 
-static scratch_plan scratch_plan_get(const cpu_device *device, const tdm_graph *graph,
-                                     const tdm_node *node) {
-    const tdm_value *w = tdm_graph_value(graph, node->src[0]);
-    const tdm_value *x = tdm_graph_value(graph, node->src[1]);
-    scratch_plan plan = {.x_pitch = cpu_matmul_x_size(kernel_of(device, w), w->ne[0])};
-    if (plan.x_pitch == 0 && may_be_strided(graph, node->src[1])) {
-        plan.x_pitch = round_up_64((size_t)w->ne[0] * sizeof(float));
-    }
-    if (w->usage == 0 && may_be_strided(graph, node->src[0])) {
-        plan.w_pitch = round_up_64(tdm_type_row_size((tdm_type)w->type, w->ne[0]));
-    }
-    plan.x_size = plan.x_pitch * (size_t)tdm_shape_rows(x->ne);
+static scratch_plan scratch_plan_make(const cpu_matmul_kernel *kernel, tdm_type w_type, int64_t k,
+                                      int64_t n_tok, bool is_x_strided, bool is_w_strided) {
+    scratch_plan plan = {.x_pitch = cpu_matmul_x_size(kernel, k)};
+    if (plan.x_pitch == 0 && is_x_strided) plan.x_pitch = round_up_64((size_t)k * sizeof(float));
+    if (is_w_strided) plan.w_pitch = round_up_64(tdm_type_row_size(w_type, k));
+    plan.x_size = plan.x_pitch * (size_t)n_tok;
     return plan;
 }
 
+/* Before views have strides: room for every value that may turn out to need copying. */
 static size_t matmul_scratch_size(const cpu_device *device, const tdm_graph *graph,
                                   const tdm_node *node) {
-    scratch_plan plan = scratch_plan_get(device, graph, node);
+    const tdm_value *w = tdm_graph_value(graph, node->src[0]);
+    const tdm_value *x = tdm_graph_value(graph, node->src[1]);
+    scratch_plan plan = scratch_plan_make(
+        kernel_of(device, w), (tdm_type)w->type, w->ne[0], tdm_shape_rows(x->ne),
+        may_be_strided(graph, node->src[1]), w->usage == 0 && may_be_strided(graph, node->src[0]));
     return plan.x_size + plan.w_pitch * (size_t)device->n_thread;
 }
 
@@ -206,18 +205,21 @@ static cpu_matmul_matrix matrix_of(const cpu_node *n) {
 
 static void matmul_run(const cpu_node *n, cpu_worker *w) {
     cpu_matmul_matrix m = matrix_of(n);
-    scratch_plan plan = scratch_plan_get(n->device, n->graph, n->node);
+    const cpu_view *weight = &n->src[0], *x = &n->src[1];
+    bool is_w_strided = weight->usage == 0 && weight->nb[0] != tdm_type_get_info(m.type).block_size;
+    scratch_plan plan = scratch_plan_make(m.kernel, m.type, weight->ne[0], tdm_shape_rows(x->ne),
+                                          x->nb[0] != (int64_t)sizeof(float), is_w_strided);
     int64_t first, last;
     if (plan.x_pitch != 0) {
-        cpu_worker_share(w, tdm_shape_rows(n->src[1].ne), 1, &first, &last);
+        cpu_worker_share(w, tdm_shape_rows(x->ne), 1, &first, &last);
         for (int64_t t = first; t < last; t++) {
-            cpu_matmul_x_prepare(m.kernel, n->device->isa, &n->src[1], t,
+            cpu_matmul_x_prepare(m.kernel, n->device->isa, x, t,
                                  n->scratch + (size_t)t * plan.x_pitch);
         }
         cpu_worker_barrier(w);
     }
     cpu_worker_share(w, m.n_group, 1, &first, &last);
-    if (n->src[0].usage == 0 && n->src[0].nb[0] != tdm_type_get_info(m.type).block_size) {
+    if (is_w_strided) {
         uint8_t *row = n->scratch + plan.x_size + plan.w_pitch * (size_t)w->ith;
         strided_multiply(n, &m, n->scratch, plan.x_pitch, first, last, row);
         return;
