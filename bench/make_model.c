@@ -19,7 +19,7 @@ static const char *const rope_names[RANDOM_MODEL_ROPE_COUNT_] = {"none", "linear
 static void usage_print(FILE *out) {
     fputs("Usage: tandem-make-model [--preset NAME] [options] OUT.gguf\n"
           "\n"
-          "Writes a Llama, Mistral or Mixtral model with random weights.\n"
+          "Writes a Llama, Mistral, Mixtral or DeepSeek-2 model with random weights.\n"
           "\n"
           "  --preset NAME          ",
           out);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * random_model.c: see random_model.h. Tensor names and keys are those that llama.cpp's
- * architecture "llama" has (ggml-org/llama.cpp, gguf-py/gguf/constants.py).
+ * architectures "llama" and "deepseek2" have (ggml-org/llama.cpp, gguf-py/gguf/constants.py).
  *
  * Weights: w[row][col] = scale * g(hash(seed, name, row) + col), g close to a standard normal.
  * scale = 1 / sqrt(row length) lets a product keep the size of its input; what goes back into the
@@ -23,130 +23,13 @@
 #define THREADS_MAX 64
 #define CHUNK_SIZE  ((int64_t)4 << 20) /* bytes written at a time; bounds memory */
 
-/* Widths are multiples of 256 so that every type applies, except in tiny-odd, which is there for
- * rows that are not and for heads, columns and vocabularies that nothing divides evenly. */
-static const struct {
-    const char *name;
-    random_model_spec spec;
-} presets[] = {
-    {"1.1b",
-     {.name = "random 1.1B",
-      .n_layer = 16,
-      .n_embd = 2048,
-      .n_head = 32,
-      .n_head_kv = 8,
-      .head_dim = 64,
-      .n_ff = 8192,
-      .n_vocab = 32000,
-      .n_ctx = 8192,
-      .seed = 1,
-      .n_thread = 2,
-      .type = TDM_TYPE_F16,
-      .rope_base = 10000,
-      .rope_factor = 1}},
-    {"100m",
-     {.name = "random 100M",
-      .n_layer = 12,
-      .n_embd = 768,
-      .n_head = 12,
-      .n_head_kv = 4,
-      .head_dim = 64,
-      .n_ff = 2048,
-      .n_vocab = 32000,
-      .n_ctx = 8192,
-      .seed = 1,
-      .n_thread = 2,
-      .type = TDM_TYPE_F16,
-      .rope_base = 10000,
-      .rope_factor = 1,
-      .is_tied = true}},
-    {"tiny-llama",
-     {.name = "tiny llama",
-      .n_layer = 2,
-      .n_head = 4,
-      .n_head_kv = 2,
-      .head_dim = 64,
-      .n_ff = 256,
-      .rope_base = 10000,
-      .rope_factor = 4,
-      .n_embd = 256,
-      .n_vocab = 384,
-      .n_ctx = 512,
-      .seed = 1,
-      .n_thread = 2}},
-    {"tiny-mistral", /* heads wider than n_embd / n_head, as in Mistral Nemo */
-     {.name = "tiny mistral",
-      .n_layer = 2,
-      .n_head = 8,
-      .n_head_kv = 2,
-      .head_dim = 64,
-      .n_ff = 512,
-      .rope_base = 1000000,
-      .rope_factor = 4,
-      .n_embd = 256,
-      .n_vocab = 384,
-      .n_ctx = 512,
-      .seed = 1,
-      .n_thread = 2}},
-    {"tiny-mixtral",
-     {.name = "tiny mixtral",
-      .n_layer = 2,
-      .n_head = 4,
-      .n_head_kv = 2,
-      .head_dim = 64,
-      .n_ff = 256,
-      .n_expert = 4,
-      .n_expert_used = 2,
-      .rope_base = 1000000,
-      .rope_factor = 4,
-      .n_embd = 256,
-      .n_vocab = 384,
-      .n_ctx = 512,
-      .seed = 1,
-      .n_thread = 2}},
-    {"tiny-one-kv-head",
-     {.name = "tiny one KV head",
-      .n_layer = 2,
-      .n_head = 4,
-      .n_head_kv = 1,
-      .head_dim = 64,
-      .n_ff = 256,
-      .rope_base = 10000,
-      .rope_factor = 4,
-      .is_tied = true,
-      .n_embd = 256,
-      .n_vocab = 384,
-      .n_ctx = 512,
-      .seed = 1,
-      .n_thread = 2}},
-    {"tiny-odd",
-     {.name = "tiny odd",
-      .n_layer = 3,
-      .n_embd = 96,
-      .n_head = 3,
-      .n_head_kv = 3,
-      .head_dim = 24,
-      .n_ff = 116,
-      .n_vocab = 291,
-      .n_ctx = 512,
-      .seed = 1,
-      .n_thread = 2,
-      .rope_base = 10000,
-      .rope_factor = 4}},
-};
-
-const random_model_spec *random_model_preset_at(int i, const char **name) {
-    if (i < 0 || (size_t)i >= sizeof presets / sizeof *presets) return NULL;
-    *name = presets[i].name;
-    return &presets[i].spec;
-}
-
 /* ---- The tensors that a spec calls for ---- */
 
 typedef enum weight_kind {
     WEIGHT_MATRIX,
     WEIGHT_ROUTER, /* kept in f32, as converters keep it: routing is decided by small differences */
     WEIGHT_NORM,
+    WEIGHT_BIAS, /* of the router */
     WEIGHT_ROPE_FREQS,
 } weight_kind;
 
@@ -213,30 +96,68 @@ static void list_add_branch(weight_list *list, const random_model_spec *spec, in
         list->items[list->n - 1].scale = 1.0f / sqrtf((float)ne0 * 2.0f * (float)spec->n_layer);
 }
 
-static void list_fill(weight_list *list, const random_model_spec *s) {
+/* Gate, up and down of a feed-forward block, n of each (0: two-dimensional ones). */
+static void list_add_ffn(weight_list *list, const random_model_spec *s, int64_t layer,
+                         const char *const names[3], int64_t n_ff, int64_t n) {
+    list_add(list, s, layer, names[0], WEIGHT_MATRIX, s->n_embd, n_ff, n);
+    list_add(list, s, layer, names[1], WEIGHT_MATRIX, s->n_embd, n_ff, n);
+    list_add_branch(list, s, layer, names[2], n_ff, s->n_embd, n);
+}
+
+static void list_add_attention(weight_list *list, const random_model_spec *s, int64_t l) {
     const int64_t q_width = s->n_head * s->head_dim, kv_width = s->n_head_kv * s->head_dim;
+    list_add(list, s, l, "attn_q.weight", WEIGHT_MATRIX, s->n_embd, q_width, 0);
+    list_add(list, s, l, "attn_k.weight", WEIGHT_MATRIX, s->n_embd, kv_width, 0);
+    list_add(list, s, l, "attn_v.weight", WEIGHT_MATRIX, s->n_embd, kv_width, 0);
+    list_add_branch(list, s, l, "attn_output.weight", q_width, s->n_embd, 0);
+}
+
+static void list_add_latent_attention(weight_list *list, const random_model_spec *s, int64_t l) {
+    const random_model_latent *t = &s->latent;
+    const int64_t q_width = s->n_head * s->head_dim, row = t->n_lora_kv + t->n_rot;
+    if (t->n_lora_q > 0) {
+        list_add(list, s, l, "attn_q_a.weight", WEIGHT_MATRIX, s->n_embd, t->n_lora_q, 0);
+        list_add(list, s, l, "attn_q_a_norm.weight", WEIGHT_NORM, t->n_lora_q, 0, 0);
+        list_add(list, s, l, "attn_q_b.weight", WEIGHT_MATRIX, t->n_lora_q, q_width, 0);
+    } else {
+        list_add(list, s, l, "attn_q.weight", WEIGHT_MATRIX, s->n_embd, q_width, 0);
+    }
+    list_add(list, s, l, "attn_kv_a_mqa.weight", WEIGHT_MATRIX, s->n_embd, row, 0);
+    list_add(list, s, l, "attn_kv_a_norm.weight", WEIGHT_NORM, t->n_lora_kv, 0, 0);
+    list_add(list, s, l, "attn_k_b.weight", WEIGHT_MATRIX, s->head_dim - t->n_rot, t->n_lora_kv,
+             s->n_head);
+    list_add(list, s, l, "attn_v_b.weight", WEIGHT_MATRIX, t->n_lora_kv, t->head_dim_v, s->n_head);
+    list_add_branch(list, s, l, "attn_output.weight", s->n_head * t->head_dim_v, s->n_embd, 0);
+}
+
+static void list_fill(weight_list *list, const random_model_spec *s) {
+    static const char *const dense[] = {"ffn_gate.weight", "ffn_up.weight", "ffn_down.weight"};
+    static const char *const experts[] = {"ffn_gate_exps.weight", "ffn_up_exps.weight",
+                                          "ffn_down_exps.weight"};
+    static const char *const shared[] = {"ffn_gate_shexp.weight", "ffn_up_shexp.weight",
+                                         "ffn_down_shexp.weight"};
+    const random_model_latent *t = &s->latent;
+    const bool is_latent = t->n_lora_kv > 0;
     list_add(list, s, -1, "token_embd.weight", WEIGHT_MATRIX, s->n_embd, s->n_vocab, 0);
     if (!s->is_tied && !list->is_short_of_memory) list->items[list->n - 1].scale = 1.0f;
     if (s->rope == RANDOM_MODEL_ROPE_LLAMA3)
         list_add(list, s, -1, "rope_freqs.weight", WEIGHT_ROPE_FREQS, s->head_dim / 2, 0, 0);
     for (int64_t l = 0; l < s->n_layer; ++l) {
         list_add(list, s, l, "attn_norm.weight", WEIGHT_NORM, s->n_embd, 0, 0);
-        list_add(list, s, l, "attn_q.weight", WEIGHT_MATRIX, s->n_embd, q_width, 0);
-        list_add(list, s, l, "attn_k.weight", WEIGHT_MATRIX, s->n_embd, kv_width, 0);
-        list_add(list, s, l, "attn_v.weight", WEIGHT_MATRIX, s->n_embd, kv_width, 0);
-        list_add_branch(list, s, l, "attn_output.weight", q_width, s->n_embd, 0);
+        if (is_latent)
+            list_add_latent_attention(list, s, l);
+        else
+            list_add_attention(list, s, l);
         list_add(list, s, l, "ffn_norm.weight", WEIGHT_NORM, s->n_embd, 0, 0);
-        if (s->n_expert > 0) {
-            const int64_t n = s->n_expert;
-            list_add(list, s, l, "ffn_gate_inp.weight", WEIGHT_ROUTER, s->n_embd, n, 0);
-            list_add(list, s, l, "ffn_gate_exps.weight", WEIGHT_MATRIX, s->n_embd, s->n_ff, n);
-            list_add(list, s, l, "ffn_up_exps.weight", WEIGHT_MATRIX, s->n_embd, s->n_ff, n);
-            list_add_branch(list, s, l, "ffn_down_exps.weight", s->n_ff, s->n_embd, n);
-        } else {
-            list_add(list, s, l, "ffn_gate.weight", WEIGHT_MATRIX, s->n_embd, s->n_ff, 0);
-            list_add(list, s, l, "ffn_up.weight", WEIGHT_MATRIX, s->n_embd, s->n_ff, 0);
-            list_add_branch(list, s, l, "ffn_down.weight", s->n_ff, s->n_embd, 0);
+        if (s->n_expert == 0 || l < t->n_layer_dense) {
+            list_add_ffn(list, s, l, dense, s->n_ff, 0);
+            continue;
         }
+        list_add(list, s, l, "ffn_gate_inp.weight", WEIGHT_ROUTER, s->n_embd, s->n_expert, 0);
+        if (t->is_sigmoid) list_add(list, s, l, "exp_probs_b.bias", WEIGHT_BIAS, s->n_expert, 0, 0);
+        list_add_ffn(list, s, l, experts, is_latent ? t->n_ff_expert : s->n_ff, s->n_expert);
+        if (t->n_expert_shared > 0)
+            list_add_ffn(list, s, l, shared, t->n_ff_expert * t->n_expert_shared, 0);
     }
     list_add(list, s, -1, "output_norm.weight", WEIGHT_NORM, s->n_embd, 0, 0);
     if (!s->is_tied)
@@ -327,6 +248,8 @@ static void *row_job_run(void *arg) {
             rope_freqs_fill(job->row, job->spec);
         else if (w->kind == WEIGHT_NORM)
             row_fill(job->row, n, key, 1.0f, 0.1f);
+        else if (w->kind == WEIGHT_BIAS)
+            row_fill(job->row, n, key, 0.0f, 0.1f);
         else
             row_fill(job->row, n, hash_mix(key + (uint64_t)r), 0.0f, w->scale);
         if (w->round_type != TDM_TYPE_F32) {
@@ -478,49 +401,143 @@ static uint32_t file_type_of(tdm_type type) {
     }
 }
 
-static void keys_put(llm_gguf_writer *writer, const random_model_spec *s) {
-    const struct {
-        const char *name;
-        int64_t value;
-    } numbers[] = {
-        {"llama.context_length", s->n_ctx},
-        {"llama.embedding_length", s->n_embd},
-        {"llama.block_count", s->n_layer},
-        {"llama.feed_forward_length", s->n_ff},
-        {"llama.attention.head_count", s->n_head},
-        {"llama.attention.head_count_kv", s->n_head_kv},
-        {"llama.attention.key_length", s->head_dim},
-        {"llama.attention.value_length", s->head_dim},
-        {"llama.rope.dimension_count", s->head_dim},
-        {"llama.vocab_size", s->n_vocab},
-        {"llama.expert_count", s->n_expert},
-        {"llama.expert_used_count", s->n_expert_used},
+typedef struct key {
+    const char *name; /* behind "ARCHITECTURE." */
+    int64_t value;
+} key;
+
+static void key_name(char name[96], const char *arch, const char *suffix) {
+    snprintf(name, 96, "%s.%s", arch, suffix);
+}
+
+static void key_put_f32(llm_gguf_writer *writer, const char *arch, const char *suffix, float x) {
+    char name[96];
+    key_name(name, arch, suffix);
+    llm_gguf_writer_put_f32(writer, name, x);
+}
+
+/* Those with a value. */
+static void keys_put_positive(llm_gguf_writer *writer, const char *arch, const key *keys,
+                              size_t n) {
+    char name[96];
+    for (size_t i = 0; i < n; ++i) {
+        if (keys[i].value <= 0) continue;
+        key_name(name, arch, keys[i].name);
+        llm_gguf_writer_put_u32(writer, name, (uint32_t)keys[i].value);
+    }
+}
+
+/* expert_gating_func: 1 is a softmax, 2 the sigmoid (`llama_expert_gating_func_type` in
+ * ggml-org/llama.cpp, src/llama-hparams.h). */
+static void keys_put_latent(llm_gguf_writer *writer, const random_model_spec *s) {
+    const random_model_latent *t = &s->latent;
+    const key keys[] = {
+        {"attention.kv_lora_rank", t->n_lora_kv},
+        {"attention.key_length_mla", s->head_dim},
+        {"attention.value_length_mla", t->head_dim_v},
+        {"leading_dense_block_count", t->n_layer_dense},
+        {"expert_feed_forward_length", t->n_ff_expert},
+        {"expert_shared_count", t->n_expert_shared},
+        {"expert_group_count", t->n_group},
+        {"expert_group_used_count", t->n_group_used},
+        {"expert_gating_func", t->is_sigmoid ? 2 : 1},
     };
-    llm_gguf_writer_put_text(writer, "general.architecture", "llama");
+    keys_put_positive(writer, "deepseek2", keys, sizeof keys / sizeof *keys);
+    /* llama.cpp takes the key's absence for a smaller variant at some counts of layers only. */
+    llm_gguf_writer_put_u32(writer, "deepseek2.attention.q_lora_rank", (uint32_t)t->n_lora_q);
+    key_put_f32(writer, "deepseek2", "expert_weights_scale", t->expert_scale);
+    llm_gguf_writer_put_bool(writer, "deepseek2.expert_weights_norm", t->is_sigmoid);
+    if (s->rope == RANDOM_MODEL_ROPE_YARN) /* a tenth of DeepSeek-V2's mscale_all_dim */
+        key_put_f32(writer, "deepseek2", "rope.scaling.yarn_log_multiplier", 0.0707f);
+}
+
+static void keys_put(llm_gguf_writer *writer, const random_model_spec *s) {
+    const random_model_latent *t = &s->latent;
+    const bool is_latent = t->n_lora_kv > 0;
+    const char *arch = is_latent ? "deepseek2" : "llama";
+    char name[96];
+    const key keys[] = {
+        {"context_length", s->n_ctx},
+        {"embedding_length", s->n_embd},
+        {"block_count", s->n_layer},
+        {"feed_forward_length", s->n_ff},
+        {"attention.head_count", s->n_head},
+        {"attention.head_count_kv", s->n_head_kv},
+        {"attention.key_length", is_latent ? t->n_lora_kv + t->n_rot : s->head_dim},
+        {"attention.value_length", is_latent ? t->n_lora_kv : s->head_dim},
+        {"rope.dimension_count", is_latent ? t->n_rot : s->head_dim},
+        {"vocab_size", s->n_vocab},
+        {"expert_count", s->n_expert},
+        {"expert_used_count", s->n_expert_used},
+    };
+    llm_gguf_writer_put_text(writer, "general.architecture", arch);
     llm_gguf_writer_put_text(writer, "general.name", s->name);
     llm_gguf_writer_put_u32(writer, "general.file_type", file_type_of(s->type));
     llm_gguf_writer_put_u32(writer, "general.quantization_version", 2);
-    for (size_t i = 0; i < sizeof numbers / sizeof *numbers; ++i)
-        if (numbers[i].value > 0)
-            llm_gguf_writer_put_u32(writer, numbers[i].name, (uint32_t)numbers[i].value);
-    llm_gguf_writer_put_f32(writer, "llama.attention.layer_norm_rms_epsilon", 1e-5f);
-    llm_gguf_writer_put_f32(writer, "llama.rope.freq_base", s->rope_base);
+    keys_put_positive(writer, arch, keys, sizeof keys / sizeof *keys);
+    key_put_f32(writer, arch, "attention.layer_norm_rms_epsilon", 1e-5f);
+    key_put_f32(writer, arch, "rope.freq_base", s->rope_base);
+    if (is_latent) keys_put_latent(writer, s);
     if (s->rope != RANDOM_MODEL_ROPE_LINEAR && s->rope != RANDOM_MODEL_ROPE_YARN) return;
-    llm_gguf_writer_put_text(writer, "llama.rope.scaling.type",
-                             s->rope == RANDOM_MODEL_ROPE_YARN ? "yarn" : "linear");
-    llm_gguf_writer_put_f32(writer, "llama.rope.scaling.factor", s->rope_factor);
-    llm_gguf_writer_put_u32(writer, "llama.rope.scaling.original_context_length",
-                            (uint32_t)((float)s->n_ctx / s->rope_factor));
+    key_name(name, arch, "rope.scaling.type");
+    llm_gguf_writer_put_text(writer, name, s->rope == RANDOM_MODEL_ROPE_YARN ? "yarn" : "linear");
+    key_put_f32(writer, arch, "rope.scaling.factor", s->rope_factor);
+    key_name(name, arch, "rope.scaling.original_context_length");
+    llm_gguf_writer_put_u32(writer, name, (uint32_t)((float)s->n_ctx / s->rope_factor));
 }
 
 /* ---- The whole ---- */
 
+typedef struct range {
+    const char *name;
+    int64_t value, low, high;
+} range;
+
+static tdm_status ranges_check(const range *ranges, size_t n, tdm_error *err) {
+    for (size_t i = 0; i < n; ++i)
+        if (ranges[i].value < ranges[i].low || ranges[i].value > ranges[i].high)
+            return tdm_fail(err, TDM_INVALID_ARGUMENT,
+                            "%s is %" PRId64 ", but must be from %" PRId64 " to %" PRId64,
+                            ranges[i].name, ranges[i].value, ranges[i].low, ranges[i].high);
+    return TDM_OK;
+}
+
+/* Of a model with latent attention. */
+static tdm_status latent_check(const random_model_spec *s, tdm_error *err) {
+    const random_model_latent *t = &s->latent;
+    const range ranges[] = {
+        {"kv-lora", t->n_lora_kv, 1, 65536},
+        {"q-lora", t->n_lora_q, 0, 65536},
+        {"rot", t->n_rot, 2, s->head_dim - 1},
+        {"heads-kv", s->n_head_kv, 1, 1},
+        {"head-dim-v", t->head_dim_v, 1, 1024},
+        {"layers-dense", t->n_layer_dense, 0, s->n_layer},
+        {"experts", s->n_expert, 1, 1024},
+        {"ff-expert", t->n_ff_expert, 1, 1 << 20},
+        {"experts-shared", t->n_expert_shared, 0, 64},
+        {"groups", t->n_group, 0, s->n_expert},
+        {"groups-used", t->n_group_used, t->n_group > 0, t->n_group},
+    };
+    tdm_status status = ranges_check(ranges, sizeof ranges / sizeof *ranges, err);
+    if (status != TDM_OK) return status;
+    if (t->n_rot % 2 != 0)
+        return tdm_fail(err, TDM_INVALID_ARGUMENT, "rot is %" PRId64 ", but must be even",
+                        t->n_rot);
+    if (t->n_group > 0 && (s->n_expert % t->n_group != 0 ||
+                           s->n_expert / t->n_group * t->n_group_used < s->n_expert_used))
+        return tdm_fail(err, TDM_INVALID_ARGUMENT,
+                        "groups is %" PRId64 ", but must divide experts, %" PRId64
+                        ", and those used must hold experts-used",
+                        t->n_group, s->n_expert);
+    if (s->rope == RANDOM_MODEL_ROPE_LLAMA3)
+        return tdm_fail(err, TDM_INVALID_ARGUMENT,
+                        "rope-scaling is llama3, but must be another with latent attention");
+    return TDM_OK;
+}
+
 /* The bounds keep every product of sizes far inside an int64. */
 static tdm_status spec_check(const random_model_spec *s, tdm_error *err) {
-    const struct {
-        const char *name;
-        int64_t value, low, high;
-    } ranges[] = {
+    const range ranges[] = {
         {"layers", s->n_layer, 1, 1024},
         {"width", s->n_embd, 2, 65536},
         {"heads", s->n_head, 1, 1024},
@@ -534,11 +551,8 @@ static tdm_status spec_check(const random_model_spec *s, tdm_error *err) {
         {"seed", s->seed, 0, INT64_MAX},
         {"threads", s->n_thread, 1, THREADS_MAX},
     };
-    for (size_t i = 0; i < sizeof ranges / sizeof *ranges; ++i)
-        if (ranges[i].value < ranges[i].low || ranges[i].value > ranges[i].high)
-            return tdm_fail(err, TDM_INVALID_ARGUMENT,
-                            "%s is %" PRId64 ", but must be from %" PRId64 " to %" PRId64,
-                            ranges[i].name, ranges[i].value, ranges[i].low, ranges[i].high);
+    tdm_status status = ranges_check(ranges, sizeof ranges / sizeof *ranges, err);
+    if (status != TDM_OK) return status;
     if (s->n_head % s->n_head_kv != 0)
         return tdm_fail(err, TDM_INVALID_ARGUMENT,
                         "heads is %" PRId64 ", but must be a multiple of heads-kv, %" PRId64,
@@ -558,7 +572,7 @@ static tdm_status spec_check(const random_model_spec *s, tdm_error *err) {
         if (tdm_row_codec_get(types[i]).quantize == NULL)
             return tdm_fail(err, TDM_INVALID_ARGUMENT, "weights cannot have type %s",
                             tdm_type_name(types[i]));
-    return TDM_OK;
+    return s->latent.n_lora_kv > 0 ? latent_check(s, err) : TDM_OK;
 }
 
 static tdm_status weights_write(llm_gguf_writer *writer, const random_model_spec *spec,

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * random_model.h: Llama, Mistral and Mixtral models with random weights, as GGUF files that any
- * reader of the format loads: for benchmarks, which depend on shapes and not on sense, and for
- * tests, which compare one implementation's numbers with another's.
+ * random_model.h: Llama, Mistral, Mixtral and DeepSeek-2 models with random weights, as GGUF files
+ * that any reader of the format loads: for benchmarks, which depend on shapes and not on sense, and
+ * for tests, which compare one implementation's numbers with another's.
  *
  * The weights depend on seed, tensor name, row and column alone: not on the machine, the number of
  * threads or the other options, so that a test may keep expected results instead of models.
@@ -24,6 +24,22 @@ typedef enum random_model_rope {
     RANDOM_MODEL_ROPE_COUNT_
 } random_model_rope;
 
+/* What a DeepSeek-2 has beyond the others: one latent row a token in the cache, experts that serve
+ * every token beside those that are chosen. The spec's head_dim is that of queries. */
+typedef struct random_model_latent {
+    int64_t n_lora_kv;       /* of the latent row before its turned elements; 0: no such model */
+    int64_t n_lora_q;        /* 0: queries are made from the stream */
+    int64_t n_rot;           /* turned elements of a query head, its last */
+    int64_t head_dim_v;      /* of a head's output */
+    int64_t n_ff_expert;     /* columns of one expert */
+    int64_t n_expert_shared; /* 0 and up */
+    int64_t n_layer_dense;   /* first layers, without experts */
+    int64_t n_group;         /* of experts; 0: none */
+    int64_t n_group_used;
+    float expert_scale; /* of the chosen experts' weights */
+    bool is_sigmoid;    /* chosen by sigmoid and bias, weights normalised; else by softmax */
+} random_model_latent;
+
 typedef struct random_model_spec {
     const char *name;       /* general.name */
     int64_t n_layer;        /* 1 to 1024 */
@@ -44,7 +60,8 @@ typedef struct random_model_spec {
     float rope_base;        /* rope.freq_base */
     float rope_factor;      /* of the scaling */
     random_model_rope rope; /* n_ctx is stretched from n_ctx / rope_factor */
-    bool is_tied;           /* the output head is the token embedding */
+    random_model_latent latent;
+    bool is_tied; /* the output head is the token embedding */
 } random_model_spec;
 
 /* A spec by name, or NULL after the last: "1.1b", "100m", "tiny-llama", ... [any-thread] */

@@ -149,6 +149,12 @@ int32_t tdm_build_input(tdm_builder *b, const char *name, tdm_type type,
     return tdm_builder_add_value(b, TDM_VALUE_INPUT, (int32_t)type, ne, name, "input", false);
 }
 
+int32_t tdm_build_bytes(tdm_builder *b, const char *name, uint64_t size) {
+    const int64_t ne[TDM_MAX_DIMS] = {size < (uint64_t)TDM_MAX_ELEMENTS ? (int64_t)size : -1, 1, 1,
+                                      1};
+    return tdm_builder_add_value(b, TDM_VALUE_STATE, TDM_TYPE_I8, ne, name, "bytes", false);
+}
+
 int32_t tdm_build_state(tdm_builder *b, const char *name, const tdm_kv_desc *desc,
                         uint64_t page_size, int64_t n_page, int32_t *kv_out) {
     tdm_kv_desc own = {0};
@@ -226,7 +232,8 @@ int32_t tdm_build_partition(tdm_builder *b, const tdm_partition *partition) {
         const tdm_partition *p = tdm_graph_partition(g, i);
         if (p->id != partition->id) continue;
         if (memcmp(p, partition, sizeof *p) == 0) return i;
-        if (p->n_unit != partition->n_unit || p->layer != partition->layer) {
+        if (p->n_unit != partition->n_unit || p->layer != partition->layer ||
+            p->n_sub != partition->n_sub) {
             tdm_build_fail(b, TDM_INVALID_ARGUMENT,
                            "partition id %d: %d units of layer %d, and elsewhere %d of layer %d",
                            (int)p->id, (int)p->n_unit, (int)p->layer, (int)partition->n_unit,

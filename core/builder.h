@@ -27,6 +27,8 @@ int32_t tdm_build_input(tdm_builder *b, const char *name, tdm_type type,
 /* n_page pages of page_size bytes; adds `desc` to graph->kv and stores its index in *kv_out. */
 int32_t tdm_build_state(tdm_builder *b, const char *name, const tdm_kv_desc *desc,
                         uint64_t page_size, int64_t n_page, int32_t *kv_out);
+/* A STATE of `size` bytes, such as the arena of exchanges. */
+int32_t tdm_build_bytes(tdm_builder *b, const char *name, uint64_t size);
 /* The step block, at most one for a graph. Its shape follows from the capacities. */
 int32_t tdm_build_step(tdm_builder *b, const tdm_step_caps *caps);
 typedef enum tdm_step_field { TDM_STEP_TOKEN, TDM_STEP_POS, TDM_STEP_OUT_ROW } tdm_step_field;
@@ -81,6 +83,11 @@ int32_t tdm_build_kv_export(tdm_builder *b, int32_t step, int32_t state, int32_t
 void tdm_build_kv_import(tdm_builder *b, int32_t k, int32_t v, int32_t step, int32_t state,
                          int32_t kv);
 int32_t tdm_build_lse_merge(tdm_builder *b, int32_t o, int32_t ml);
+/* x is -1 where the member sends nothing, residual where there is none; the result has this type
+ * and shape. */
+int32_t tdm_build_exchange(tdm_builder *b, int32_t x, int32_t arena, int32_t step, int32_t residual,
+                           tdm_type type, const int64_t ne[TDM_MAX_DIMS],
+                           const tdm_exchange_params *params);
 
 /* Marks a temporary as read by the caller after each step, under `name`. */
 void tdm_build_output(tdm_builder *b, int32_t value, const char *name);

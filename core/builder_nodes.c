@@ -243,3 +243,13 @@ int32_t tdm_build_lse_merge(tdm_builder *b, int32_t o, int32_t ml) {
     recipe r = recipe_of(TDM_OP_LSE_MERGE, o, ml, -1, -1);
     return recipe_add(b, &r, NULL);
 }
+
+int32_t tdm_build_exchange(tdm_builder *b, int32_t x, int32_t arena, int32_t step, int32_t residual,
+                           tdm_type type, const int64_t ne[TDM_MAX_DIMS],
+                           const tdm_exchange_params *params) {
+    recipe r = recipe_of(TDM_OP_EXCHANGE, x, arena, step, residual);
+    r.params.exchange = *params;
+    r.want[0].type = (int32_t)type;
+    memcpy(r.want[0].ne, ne, sizeof r.want[0].ne);
+    return recipe_add(b, &r, NULL);
+}

@@ -47,14 +47,19 @@ tdm_status tdm_dev_supports_op(tdm_dev *dev, const tdm_graph *graph, int32_t nod
 
 tdm_status tdm_mem_alloc(tdm_dev *dev, uint64_t size, tdm_buffer_purpose purpose, tdm_mem *mem_out,
                          tdm_error *err) {
-    tdm_buffer_params params = {sizeof params, size, purpose};
+    tdm_buffer_params params = {sizeof params, size, purpose, 0, NULL};
+    return tdm_mem_alloc_items(dev, &params, mem_out, err);
+}
+
+tdm_status tdm_mem_alloc_items(tdm_dev *dev, const tdm_buffer_params *params, tdm_mem *mem_out,
+                               tdm_error *err) {
     tdm_error inner = {0};
     tdm_buffer *buffer = NULL;
-    tdm_status status = buffer_ops(dev)->alloc(dev->device, &params, &buffer, &inner);
+    tdm_status status = buffer_ops(dev)->alloc(dev->device, params, &buffer, &inner);
     if (status != TDM_OK) return tdm_fail(err, status, "device '%s': %s", dev->name, inner.message);
     tdm_counter_add(TDM_COUNTER_ALLOCATIONS, 1);
-    tdm_counter_add(TDM_COUNTER_BYTES_ALLOCATED, size);
-    *mem_out = (tdm_mem){dev, buffer, size};
+    tdm_counter_add(TDM_COUNTER_BYTES_ALLOCATED, params->size);
+    *mem_out = (tdm_mem){dev, buffer, params->size};
     return TDM_OK;
 }
 
@@ -215,6 +220,48 @@ tdm_status tdm_dev_kv_page_size(tdm_dev *dev, const tdm_kv_desc *desc, uint64_t 
         return tdm_fail(err, TDM_UNSUPPORTED, "device '%s': keeps no key/value cache", dev->name);
     tdm_error inner = {0};
     tdm_status status = ops->kv_page_size(dev->device, desc, size_out, &inner);
+    if (status != TDM_OK) return tdm_fail(err, status, "device '%s': %s", dev->name, inner.message);
+    return TDM_OK;
+}
+
+/* ---- Groups ---- */
+
+static const tdm_split_ops *split_ops(const tdm_dev *dev) {
+    const tdm_plugin *plugin = dev->from->plugin;
+    return TDM_HAS(plugin, split) ? plugin->split : NULL;
+}
+
+tdm_status tdm_dev_split_unit(tdm_dev *dev, const tdm_graph *graph, int32_t value, int32_t axis,
+                              int64_t *unit_out, tdm_error *err) {
+    const tdm_split_ops *ops = split_ops(dev);
+    if (TDM_HAS(ops, split_unit))
+        return ops->split_unit(dev->device, graph, value, axis, unit_out, err);
+    tdm_type type = (tdm_type)tdm_graph_value(graph, value)->type;
+    *unit_out = axis == 0 ? tdm_type_get_info(type).block_len : 1;
+    return TDM_OK;
+}
+
+bool tdm_dev_is_group(const tdm_dev *dev) {
+    const tdm_split_ops *ops = split_ops(dev);
+    return ops != NULL && TDM_HAS(ops, split_prepare);
+}
+
+tdm_status tdm_dev_split_prepare(tdm_dev *dev, const tdm_graph *graph, tdm_error *err) {
+    if (!tdm_dev_is_group(dev)) return TDM_OK;
+    tdm_error inner = {0};
+    tdm_status status = split_ops(dev)->split_prepare(dev->device, graph, &inner);
+    if (status != TDM_OK) return tdm_fail(err, status, "device '%s': %s", dev->name, inner.message);
+    return TDM_OK;
+}
+
+tdm_status tdm_dev_split_report(tdm_dev *dev, const tdm_graph *graph, tdm_split_report *report,
+                                tdm_error *err) {
+    const tdm_split_ops *ops = split_ops(dev);
+    if (!tdm_dev_is_group(dev) || !TDM_HAS(ops, split_report))
+        return tdm_fail(err, TDM_UNSUPPORTED, "device '%s': is no group that reports on members",
+                        dev->name);
+    tdm_error inner = {0};
+    tdm_status status = ops->split_report(dev->device, graph, report, &inner);
     if (status != TDM_OK) return tdm_fail(err, status, "device '%s': %s", dev->name, inner.message);
     return TDM_OK;
 }

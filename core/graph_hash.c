@@ -64,6 +64,7 @@ static void words_of_partition(const tdm_graph *g, int32_t i, words *w) {
     words_pair(w, p->n_unit, p->n_segment);
     words_pair(w, p->unit_len[0], p->unit_len[1]);
     words_pair(w, p->unit_len[2], p->unit_len[3]);
+    words_pair(w, p->n_sub, p->is_whole);
 }
 
 static void words_of_kv(const tdm_graph *g, int32_t i, words *w) {

@@ -61,6 +61,19 @@ static const char *act_name(int32_t act) {
     return act >= 0 && act < (int32_t)(sizeof names / sizeof names[0]) ? names[act] : "?";
 }
 
+static void exchange_add(page *p, const tdm_exchange_params *x) {
+    static const char *const kinds[] = {"sum", "sum_part", "gather"};
+    page_add(p, " %s stage=%d member=%d/%d senders=0x%llx",
+             x->kind >= 0 && x->kind <= TDM_EXCHANGE_GATHER ? kinds[x->kind] : "?", (int)x->stage,
+             (int)x->member, (int)x->n_member, (unsigned long long)x->senders);
+    if (x->kind != TDM_EXCHANGE_SUM) page_add(p, " axis=%d first=%d", (int)x->axis, (int)x->first);
+    if (x->whole != 0) page_add(p, " whole=%d", (int)x->whole);
+    if (x->kind != TDM_EXCHANGE_GATHER)
+        page_add(p, " wire=%s", tdm_type_name((tdm_type)x->wire_type));
+    page_add(p, " data=%llu+%llu flags=%llu", (unsigned long long)x->data_off,
+             (unsigned long long)x->data_stride, (unsigned long long)x->flag_off);
+}
+
 static void params_add(page *p, const tdm_node *node) {
     const tdm_op_params *a = &node->params;
     switch (node->op) {
@@ -115,14 +128,7 @@ static void params_add(page *p, const tdm_node *node) {
     case TDM_OP_KV_COPY:
     case TDM_OP_KV_EXPORT:
     case TDM_OP_KV_IMPORT: page_add(p, " kv=%d", (int)a->kv.kv); break;
-    case TDM_OP_EXCHANGE:
-        page_add(p, " stage=%d member=%d/%d wire=%s data=%llu+%llu flags=%llu",
-                 (int)a->exchange.stage, (int)a->exchange.member, (int)a->exchange.n_member,
-                 tdm_type_name((tdm_type)a->exchange.wire_type),
-                 (unsigned long long)a->exchange.data_off,
-                 (unsigned long long)a->exchange.data_stride,
-                 (unsigned long long)a->exchange.flag_off);
-        break;
+    case TDM_OP_EXCHANGE: exchange_add(p, &a->exchange); break;
     default: break;
     }
 }

@@ -8,6 +8,7 @@
 
 #include "core/builder.h"
 #include "core/counters.h"
+#include "core/lend.h"
 #include "core/runtime_internal.h"
 
 TDM_PRINTF(3, 4)
@@ -48,19 +49,12 @@ static void host_free(void *context, void *ptr, size_t size) {
 static tdm_status host_device_acquire(void *context, const char *name,
                                       tdm_acquired_device *device_out, tdm_error *err) {
     tdm_loaded_plugin *loaded = context;
-    tdm_dev *dev = NULL;
-    tdm_status status = tdm_runtime_open(loaded->rt, name, &dev, err);
-    if (status != TDM_OK) return status;
-    device_out->plugin = dev->from->plugin;
-    device_out->device = dev->device;
-    return TDM_OK;
+    return tdm_lend_acquire(loaded->rt, name, device_out, err);
 }
 
-/* The runtime keeps the device until borrowers are closed; there is nothing to give back. */
 static void host_device_release(void *context, tdm_acquired_device *device) {
-    (void)context;
-    device->plugin = NULL;
-    device->device = NULL;
+    tdm_loaded_plugin *loaded = context;
+    tdm_lend_release(loaded->rt, device);
 }
 
 static const tdm_host_graph_ops graph_ops = {
@@ -68,6 +62,8 @@ static const tdm_host_graph_ops graph_ops = {
     .verify = tdm_graph_verify,
     .hash = tdm_graph_hash,
     .plan_memory = tdm_graph_plan_memory,
+    .extract = tdm_graph_extract,
+    .graph_free = tdm_graph_free,
 };
 
 void tdm_host_table_fill(tdm_loaded_plugin *loaded) {

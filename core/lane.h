@@ -8,11 +8,12 @@
 #define TANDEM_CORE_LANE_H
 
 #include "core/runtime.h"
+#include "core/worker.h"
 
 typedef struct tdm_lane tdm_lane;
 typedef struct tdm_lane_plan tdm_lane_plan;
 
-#define TDM_LANE_MAX_POINTS 16 /* waits, and signals, of one computation */
+#define TDM_LANE_MAX_POINTS TDM_WORKER_MAX_POINTS /* waits, and signals, of one computation */
 
 /* Released with tdm_lane_destroy, before the device is closed. [setup] */
 tdm_status tdm_lane_create(tdm_dev *dev, tdm_lane **lane_out, tdm_error *err);
@@ -22,6 +23,9 @@ void tdm_lane_destroy(tdm_lane *lane);
 /* `graph` must outlive the plan. Counted in TDM_COUNTER_GRAPHS_PLANNED. [any-thread] */
 tdm_status tdm_lane_prepare(tdm_lane *lane, const tdm_graph *graph, tdm_lane_plan **plan_out,
                             tdm_error *err);
+/* The same for whichever lane of the device it will first be computed on. [any-thread] */
+tdm_status tdm_lane_plan_create(tdm_dev *dev, const tdm_graph *graph, tdm_lane_plan **plan_out,
+                                tdm_error *err);
 /* NULL is a no-op. No computation of the plan may be under way. [any-thread] */
 void tdm_lane_plan_destroy(tdm_lane_plan *plan);
 /* Zeroes where the plugin does not say. [any-thread] */

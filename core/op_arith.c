@@ -15,11 +15,16 @@ tdm_status tdm_infer_matmul(const tdm_op_args *a, tdm_op_result *dst, tdm_error 
     const tdm_value *w = a->src[0], *x = a->src[1];
     char text[TDM_VALUE_TEXT_SIZE], other[TDM_VALUE_TEXT_SIZE];
     tdm_status status = tdm_op_need_numbers(a, 0, "w", err);
-    if (status == TDM_OK) status = tdm_op_need_shape(a, 0, "w", -1, -1, 1, 1, err);
+    if (status == TDM_OK) status = tdm_op_need_shape(a, 0, "w", -1, -1, -1, 1, err);
     if (status == TDM_OK) status = tdm_op_need_type(a, 1, "x", TDM_TYPE_F32, err);
     if (status != TDM_OK) return status;
     if (w->ne[0] != x->ne[0])
         return tdm_op_fail(a, err, "w and x differ in axis 0: %s, %s",
+                           tdm_value_text(a->graph, a->node->src[0], text),
+                           tdm_value_text(a->graph, a->node->src[1], other));
+    /* One matrix serves all rows of x, several serve a row of each token. */
+    if (w->ne[2] != 1 && w->ne[2] != x->ne[1])
+        return tdm_op_fail(a, err, "w's matrices (axis 2) and x's heads (axis 1) differ: %s, %s",
                            tdm_value_text(a->graph, a->node->src[0], text),
                            tdm_value_text(a->graph, a->node->src[1], other));
     tdm_op_give(dst, TDM_TYPE_F32, w->ne[1], x->ne[1], x->ne[2], x->ne[3]);

@@ -53,11 +53,10 @@ TDM_OP_INFER_(tdm_infer_sum_sq);
 TDM_OP_INFER_(tdm_infer_rms_apply);
 TDM_OP_INFER_(tdm_infer_rope);
 
-/* op_select.c: selection, experts, exchange. */
+/* op_select.c: selection and experts. */
 TDM_OP_INFER_(tdm_infer_top_k);
 TDM_OP_INFER_(tdm_infer_moe_route);
 TDM_OP_INFER_(tdm_infer_moe_ffn);
-TDM_OP_INFER_(tdm_infer_exchange);
 
 /* op_cache.c: everything that touches the cache. */
 TDM_OP_INFER_(tdm_infer_kv_write);
@@ -67,5 +66,8 @@ TDM_OP_INFER_(tdm_infer_kv_copy);
 TDM_OP_INFER_(tdm_infer_kv_export);
 TDM_OP_INFER_(tdm_infer_kv_import);
 TDM_OP_INFER_(tdm_infer_lse_merge);
+
+/* op_exchange.c. */
+TDM_OP_INFER_(tdm_infer_exchange);
 
 #endif

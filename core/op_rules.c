@@ -2,7 +2,7 @@
  *
  * op_rules.c: the table of ops and the checks that are the same for all of them: counts, presence
  * and kinds of sources, zero bytes behind the parameters. What an op makes of its sources is in
- * op_view.c, op_arith.c, op_select.c and op_cache.c.
+ * op_view.c, op_arith.c, op_select.c, op_cache.c and op_exchange.c.
  */
 #include "core/op_rules.h"
 
@@ -53,8 +53,9 @@ static const tdm_op_rule rules[TDM_OP_COUNT_] = {
     [TDM_OP_KV_IMPORT] = {"kv_import", 4, 0, SRC(1), 0, SRC(2), SRC(3), 0, 0, PARAMS(kv),
                           tdm_infer_kv_import},
     [TDM_OP_LSE_MERGE] = {"lse_merge", 2, 1, 0, 0, 0, 0, 0, 0, 0, tdm_infer_lse_merge},
-    /* The arena is memory that is changed in place, hence a STATE. */
-    [TDM_OP_EXCHANGE] = {"exchange", 4, 1, SRC(3), 0, SRC(2), SRC(1), 0, 0, PARAMS(exchange),
+    /* The arena is memory that is changed in place, hence a STATE. The step source need not be the
+     * graph's step block: a part of a graph may have nothing else of it. */
+    [TDM_OP_EXCHANGE] = {"exchange", 4, 1, SRC(0) | SRC(3), 0, 0, SRC(1), 0, 0, PARAMS(exchange),
                          tdm_infer_exchange},
 };
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * op_select.c: what selection, experts and EXCHANGE give.
+ * op_select.c: what selection and experts give.
  */
 #include <float.h>
 
@@ -83,63 +83,4 @@ tdm_status tdm_infer_moe_ffn(const tdm_op_args *a, tdm_op_result *dst, tdm_error
         status = tdm_op_need_range(a, "n_expert_all", all, first + n_expert, INT32_MAX, err);
     if (status == TDM_OK) tdm_op_give(dst, TDM_TYPE_F32, n, n_tok, 1, 1);
     return status;
-}
-
-/* [off, off + n * stride) lies behind the abort word and inside the arena. */
-static tdm_status arena_check(const tdm_op_args *a, const char *word, uint64_t off, uint64_t n,
-                              uint64_t stride, uint64_t align, tdm_error *err) {
-    uint64_t size = (uint64_t)tdm_shape_count(a->src[1]->ne), bytes;
-    char text[TDM_VALUE_TEXT_SIZE];
-    if (off < 8 || off % align != 0 || stride % align != 0 ||
-        __builtin_mul_overflow(n, stride, &bytes) || off > size || bytes > size - off)
-        return tdm_op_fail(a, err,
-                           "%llu %s of %llu bytes at offset %llu (multiples of %llu, behind the "
-                           "abort word) do not fit the arena %s",
-                           (unsigned long long)n, word, (unsigned long long)stride,
-                           (unsigned long long)off, (unsigned long long)align,
-                           tdm_value_text(a->graph, a->node->src[1], text));
-    return TDM_OK;
-}
-
-tdm_status tdm_infer_exchange(const tdm_op_args *a, tdm_op_result *dst, tdm_error *err) {
-    const tdm_value *x = a->src[0];
-    const tdm_exchange_params *p = &a->node->params.exchange;
-    const int64_t count = tdm_shape_count(x->ne);
-    uint64_t data_end, flag_end, n_member;
-    tdm_status status = tdm_op_need_type(a, 0, "addend", TDM_TYPE_F32, err);
-    if (status == TDM_OK) status = tdm_op_need_type(a, 1, "arena", TDM_TYPE_I8, err);
-    if (status == TDM_OK && a->src[3] != NULL) {
-        status = tdm_op_need_type(a, 3, "residual", TDM_TYPE_F32, err);
-        if (status == TDM_OK)
-            status =
-                tdm_op_need_shape(a, 3, "residual", x->ne[0], x->ne[1], x->ne[2], x->ne[3], err);
-    }
-    if (status == TDM_OK) status = tdm_op_need_range(a, "stage", p->stage, 0, INT32_MAX, err);
-    if (status == TDM_OK) status = tdm_op_need_range(a, "n_member", p->n_member, 1, 64, err);
-    if (status == TDM_OK)
-        status = tdm_op_need_range(a, "member", p->member, 0, p->n_member - 1, err);
-    if (status != TDM_OK) return status;
-    if (p->wire_type != TDM_TYPE_F32 && p->wire_type != TDM_TYPE_F16 &&
-        p->wire_type != TDM_TYPE_BF16 && p->wire_type != TDM_TYPE_Q8_0)
-        return tdm_op_fail(a, err, "wire_type = %d is none of f32, f16, bf16, q8_0",
-                           (int)p->wire_type);
-    if (count % tdm_type_get_info((tdm_type)p->wire_type).block_len != 0)
-        return tdm_op_fail(a, err, "%lld elements are not whole blocks of %s", (long long)count,
-                           tdm_type_name((tdm_type)p->wire_type));
-    if (p->data_stride < tdm_type_row_size((tdm_type)p->wire_type, count))
-        return tdm_op_fail(a, err, "data_stride = %llu is less than the %llu bytes of an addend",
-                           (unsigned long long)p->data_stride,
-                           (unsigned long long)tdm_type_row_size((tdm_type)p->wire_type, count));
-    n_member = (uint64_t)p->n_member;
-    status = arena_check(a, "addends", p->data_off, n_member, p->data_stride, 4, err);
-    if (status == TDM_OK) status = arena_check(a, "flags", p->flag_off, n_member, 64, 8, err);
-    if (status != TDM_OK) return status;
-    data_end = p->data_off + n_member * p->data_stride;
-    flag_end = p->flag_off + n_member * 64;
-    if (p->data_off < flag_end && p->flag_off < data_end)
-        return tdm_op_fail(a, err, "flags at %llu lie inside the addends at %llu .. %llu",
-                           (unsigned long long)p->flag_off, (unsigned long long)p->data_off,
-                           (unsigned long long)data_end);
-    tdm_op_give(dst, TDM_TYPE_F32, x->ne[0], x->ne[1], x->ne[2], x->ne[3]);
-    return TDM_OK;
 }

@@ -28,6 +28,7 @@ tdm_status tdm_runtime_create(const tdm_runtime_params *params, tdm_runtime **ru
                               tdm_error *err) {
     tdm_runtime *rt = calloc(1, sizeof *rt);
     if (rt == NULL) return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "runtime: out of memory");
+    pthread_mutex_init(&rt->lend_mutex, NULL);
     tdm_runtime_params p = {0};
     if (params != NULL) {
         size_t size = params->struct_size;
@@ -38,6 +39,7 @@ tdm_status tdm_runtime_create(const tdm_runtime_params *params, tdm_runtime **ru
     rt->log_level = p.log_level;
     tdm_status status = tdm_plugin_path_collect(p.plugin_path, &rt->path, err);
     if (status != TDM_OK) {
+        pthread_mutex_destroy(&rt->lend_mutex);
         free(rt);
         return status;
     }
@@ -253,7 +255,7 @@ tdm_status tdm_runtime_device_describe(tdm_runtime *rt, int32_t i, int32_t index
 
 /* ---- Devices ---- */
 
-static void dev_free(tdm_dev *dev) {
+void tdm_dev_free(tdm_dev *dev) {
     if (dev == NULL) return;
     for (int32_t i = 0; i < dev->n_option; i++) {
         free((char *)dev->options[i].key);
@@ -272,8 +274,7 @@ static tdm_dev *dev_find(const tdm_runtime *rt, const char *name) {
     return NULL;
 }
 
-/* A copy of a declaration; NULL without memory. */
-static tdm_dev *dev_copy_spec(tdm_runtime *rt, const tdm_device_spec *spec) {
+tdm_dev *tdm_dev_create(tdm_runtime *rt, const tdm_device_spec *spec) {
     tdm_dev *dev = calloc(1, sizeof *dev);
     if (dev == NULL) return NULL;
     if (pthread_mutex_init(&dev->sync_mutex, NULL) != 0) {
@@ -293,7 +294,7 @@ static tdm_dev *dev_copy_spec(tdm_runtime *rt, const tdm_device_spec *spec) {
         is_whole = dev->options[i].key != NULL && dev->options[i].value != NULL;
     }
     if (is_whole) return dev;
-    dev_free(dev);
+    tdm_dev_free(dev);
     return NULL;
 }
 
@@ -302,7 +303,7 @@ tdm_status tdm_runtime_declare(tdm_runtime *rt, const tdm_device_spec *spec, tdm
         return tdm_fail(err, TDM_INVALID_ARGUMENT, "device '%s': declared twice", spec->name);
     tdm_dev **grown = realloc(rt->devs, (size_t)(rt->n_dev + 1) * sizeof *grown);
     if (grown != NULL) rt->devs = grown;
-    tdm_dev *dev = grown != NULL ? dev_copy_spec(rt, spec) : NULL;
+    tdm_dev *dev = grown != NULL ? tdm_dev_create(rt, spec) : NULL;
     if (dev == NULL)
         return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "device '%s': out of memory", spec->name);
     rt->devs[rt->n_dev++] = dev;
@@ -321,6 +322,24 @@ static tdm_status unknown_device(const tdm_runtime *rt, const char *name, tdm_er
                     rt->n_dev > 0 ? known : "none");
 }
 
+tdm_status tdm_dev_open(tdm_dev *dev, tdm_error *err) {
+    tdm_loaded_plugin *from = plugin_find(dev->rt, dev->plugin_name);
+    tdm_device_params params = {sizeof params, dev->index, dev->n_option, dev->options};
+    tdm_error inner = {0};
+    dev->is_opening = true;
+    tdm_status status = from->plugin->device->open(from->instance, &params, &dev->device, &inner);
+    dev->is_opening = false;
+    if (status != TDM_OK || dev->device == NULL) {
+        dev->device = NULL;
+        if (status == TDM_OK)
+            return tdm_fail(err, TDM_INTERNAL, "device '%s': plugin %s opened nothing", dev->name,
+                            dev->plugin_name);
+        return tdm_fail(err, status, "device '%s': %s", dev->name, reason_of(status, &inner));
+    }
+    dev->from = from;
+    return TDM_OK;
+}
+
 tdm_status tdm_runtime_open(tdm_runtime *rt, const char *name, tdm_dev **dev_out, tdm_error *err) {
     tdm_dev *dev = dev_find(rt, name);
     if (dev == NULL) return unknown_device(rt, name, err);
@@ -329,21 +348,8 @@ tdm_status tdm_runtime_open(tdm_runtime *rt, const char *name, tdm_dev **dev_out
                         "device '%s': is a member of itself, through its members", name);
     if (dev->device == NULL) {
         tdm_status status = tdm_runtime_load(rt, dev->plugin_name, err);
+        if (status == TDM_OK) status = tdm_dev_open(dev, err);
         if (status != TDM_OK) return status;
-        tdm_loaded_plugin *from = plugin_find(rt, dev->plugin_name);
-        tdm_device_params params = {sizeof params, dev->index, dev->n_option, dev->options};
-        tdm_error inner = {0};
-        dev->is_opening = true;
-        status = from->plugin->device->open(from->instance, &params, &dev->device, &inner);
-        dev->is_opening = false;
-        if (status != TDM_OK || dev->device == NULL) {
-            dev->device = NULL;
-            if (status == TDM_OK)
-                return tdm_fail(err, TDM_INTERNAL, "device '%s': plugin %s opened nothing", name,
-                                dev->plugin_name);
-            return tdm_fail(err, status, "device '%s': %s", name, reason_of(status, &inner));
-        }
-        dev->from = from;
         dev->open_rank = rt->n_opened++;
     }
     *dev_out = dev;
@@ -356,8 +362,12 @@ static void devices_close(tdm_runtime *rt) {
         for (int32_t i = 0; i < rt->n_dev; i++)
             if (rt->devs[i]->device != NULL && rt->devs[i]->open_rank == rank)
                 rt->devs[i]->from->plugin->device->close(rt->devs[i]->device);
-    for (int32_t i = 0; i < rt->n_dev; i++) dev_free(rt->devs[i]);
+    for (int32_t i = 0; i < rt->n_dev; i++) tdm_dev_free(rt->devs[i]);
     free(rt->devs);
+    tdm_lend_end(rt);
+    if (rt->fallback != NULL && rt->fallback->device != NULL)
+        rt->fallback->from->plugin->device->close(rt->fallback->device);
+    tdm_dev_free(rt->fallback);
 }
 
 void tdm_runtime_destroy(tdm_runtime *rt) {
@@ -365,5 +375,6 @@ void tdm_runtime_destroy(tdm_runtime *rt) {
     devices_close(rt);
     for (int32_t i = rt->n_plugin - 1; i >= 0; i--) plugin_unload(rt->plugins[i]);
     tdm_plugin_path_free(&rt->path);
+    pthread_mutex_destroy(&rt->lend_mutex);
     free(rt);
 }

@@ -88,6 +88,9 @@ typedef struct tdm_mem {
 
 tdm_status tdm_mem_alloc(tdm_dev *dev, uint64_t size, tdm_buffer_purpose purpose, tdm_mem *mem_out,
                          tdm_error *err);
+/* The same for a buffer of which it is known what will lie in it: params->items. */
+tdm_status tdm_mem_alloc_items(tdm_dev *dev, const tdm_buffer_params *params, tdm_mem *mem_out,
+                               tdm_error *err);
 /* Frees and clears *mem; cleared or NULL is a no-op. */
 void tdm_mem_free(tdm_mem *mem);
 tdm_status tdm_mem_upload(const tdm_mem *mem, uint64_t off, const void *src, uint64_t size,
@@ -110,6 +113,18 @@ tdm_status tdm_mem_tensor_download(const tdm_mem *mem, uint64_t off, const tdm_t
                                    void *dst, uint64_t row_pitch, int64_t row_first, int64_t n_row,
                                    int64_t col_first, int64_t n_col, tdm_error *err);
 tdm_status tdm_dev_kv_page_size(tdm_dev *dev, const tdm_kv_desc *desc, uint64_t *size_out,
+                                tdm_error *err);
+
+/* As tdm_split_ops.split_unit, with its default for devices without one. [any-thread] */
+tdm_status tdm_dev_split_unit(tdm_dev *dev, const tdm_graph *graph, int32_t value, int32_t axis,
+                              int64_t *unit_out, tdm_error *err);
+/* Whether the device deals out what it is given among members (the split hooks are there). */
+bool tdm_dev_is_group(const tdm_dev *dev);
+/* As tdm_split_ops.split_prepare; nothing on a device that is no group. [setup] */
+tdm_status tdm_dev_split_prepare(tdm_dev *dev, const tdm_graph *graph, tdm_error *err);
+/* As tdm_split_ops.split_report. A group without one, and a device that is none, give
+ * TDM_UNSUPPORTED. [setup] */
+tdm_status tdm_dev_split_report(tdm_dev *dev, const tdm_graph *graph, tdm_split_report *report,
                                 tdm_error *err);
 
 /* ---- Semaphores (semaphore.h), for callers inside the host ---- */

@@ -47,8 +47,21 @@ struct tdm_runtime {
     tdm_dev **devs;
     int32_t n_dev;
     int32_t n_opened; /* ever: the next open_rank */
+    tdm_device *lent; /* devices with gaps filled in (lend.h), a list */
+    tdm_dev
+        *fallback; /* the CPU that helps them out, of no section's name; NULL = there is none, or
+                          nothing was lent so far. Closed last */
+    pthread_mutex_t lend_mutex; /* held while the fallback is opened, or a refusal noted */
 };
 
+/* A device of the runtime's, not open; NULL without memory. Freed with tdm_dev_free, closed or never
+ * opened. */
+tdm_dev *tdm_dev_create(tdm_runtime *rt, const tdm_device_spec *spec);
+void tdm_dev_free(tdm_dev *dev);
+/* Opens a device whose plugin is loaded. */
+tdm_status tdm_dev_open(tdm_dev *dev, tdm_error *err);
+/* Frees what borrowers have not returned; they are closed. */
+void tdm_lend_end(tdm_runtime *rt);
 /* Puts an end to the texts of a plugin that forgot to. */
 void tdm_device_info_end_texts(tdm_device_info *info);
 /* Fills the table through which `loaded` reaches the host. */

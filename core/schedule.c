@@ -4,7 +4,7 @@
  *
  * Memory of device d: first the values that cross a stage's border (inputs, outputs, and what one
  * device hands another), each at an address of its own; behind them the temporaries, where the
- * stages overlap one another.
+ * stages overlap one another. A device whose plans hold their temporaries gets no bytes for them.
  */
 #include "core/schedule.h"
 
@@ -62,6 +62,7 @@ tdm_status tdm_scratch_create(tdm_runtime *rt, tdm_dev *const *devs, int32_t n_d
         s->devs[d] = devs[d];
         status = tdm_dev_get_info(devs[d], &info, err);
         s->align[d] = info.buffer_align > 64 ? info.buffer_align : 64;
+        s->holds_temps[d] = (info.flags & TDM_DEVICE_HOLDS_TEMPS) != 0;
         if (status == TDM_OK) status = tdm_lane_create(devs[d], &s->lanes[d], err);
         s->n_dev = d + 1;
     }
@@ -158,6 +159,7 @@ static tdm_status stage_bind(tdm_schedule *c, stage *st, const tdm_slot_mem *wei
             if (status != TDM_OK) return status;
             continue;
         }
+        if (v->kind == TDM_VALUE_TEMP && c->scratch->holds_temps[st->dev]) continue;
         st->is_scratch[v->slot] = true;
         b->size = value_size(v);
         if (v->kind == TDM_VALUE_TEMP) {
@@ -200,7 +202,7 @@ static tdm_status stage_make(tdm_schedule *c, stage *st, int32_t first, int32_t 
         st->graph = st->own_graph;
     }
     uint64_t temp_size = 0;
-    if (status == TDM_OK)
+    if (status == TDM_OK && !c->scratch->holds_temps[st->dev])
         status =
             tdm_graph_plan_memory(st->graph, c->scratch->align[st->dev], temp_off, &temp_size, err);
     if (status == TDM_OK) status = stage_bind(c, st, weights, temp_off, err);
@@ -212,7 +214,7 @@ static tdm_status stage_make(tdm_schedule *c, stage *st, int32_t first, int32_t 
 static void stage_shift_temporaries(const tdm_schedule *c, stage *st) {
     for (int32_t i = 0; i < st->graph->n_value; i++) {
         const tdm_value *v = tdm_graph_value(st->graph, i);
-        if (v->slot >= 0 && v->kind == TDM_VALUE_TEMP)
+        if (v->slot >= 0 && v->kind == TDM_VALUE_TEMP && st->is_scratch[v->slot])
             st->bindings[v->slot].off += c->border_size[st->dev];
     }
 }
@@ -371,6 +373,7 @@ static tdm_status inputs_upload(const tdm_schedule *c, const tdm_io *inputs, int
     for (int32_t i = 0; i < n_input; i++) {
         tdm_status status = io_check(c, &inputs[i], TDM_VALUE_INPUT, err);
         if (status != TDM_OK) return status;
+        if (inputs[i].size == 0) continue; /* a graph of nothing has no memory to go to */
         int32_t slot = tdm_graph_value(c->graph, inputs[i].value)->slot;
         for (int32_t d = 0; d < c->scratch->n_dev; d++) {
             if (c->slot_off[d][slot] == NOWHERE) continue;
@@ -421,6 +424,7 @@ tdm_status tdm_schedule_run(tdm_schedule *c, const tdm_io *inputs, int32_t n_inp
     for (int32_t i = 0; i < n_output && status == TDM_OK; i++) {
         status = io_check(c, &outputs[i], TDM_VALUE_OUTPUT, err);
         if (status != TDM_OK) break;
+        if (outputs[i].size == 0) continue;
         int32_t slot = tdm_graph_value(c->graph, outputs[i].value)->slot;
         int32_t home = c->slot_home[slot];
         status = tdm_mem_download(&c->scratch->mem[home], c->slot_off[home][slot], outputs[i].data,

@@ -15,6 +15,7 @@ struct tdm_scratch {
     tdm_dev *devs[TDM_MAX_SCHEDULE_DEVICES];
     tdm_lane *lanes[TDM_MAX_SCHEDULE_DEVICES];
     uint64_t align[TDM_MAX_SCHEDULE_DEVICES];
+    bool holds_temps[TDM_MAX_SCHEDULE_DEVICES]; /* TDM_DEVICE_HOLDS_TEMPS */
     tdm_mem mem[TDM_MAX_SCHEDULE_DEVICES];
     uint32_t generation[TDM_MAX_SCHEDULE_DEVICES]; /* grows with each reallocation of mem */
     void *staging;                                 /* for copies that cross the host */

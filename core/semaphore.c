@@ -5,6 +5,7 @@
  */
 #include <errno.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,7 +15,8 @@
 
 /* A wait looks this often at the word before it sleeps: about the time of a wake-up, so that a
  * short computation is met awake and a long one does not take a core from its workers. */
-#define SPIN_COUNT 2000
+#define SPIN_COUNT      2000
+#define LOOKS_PER_YIELD 100
 
 struct tdm_semaphore {
     _Atomic uint64_t value;
@@ -94,7 +96,11 @@ static struct timespec deadline_after(uint64_t timeout_ns) {
 
 static tdm_status semaphore_wait(tdm_semaphore *s, uint64_t value, uint64_t timeout_ns,
                                  tdm_error *err) {
-    for (int i = 0; i < SPIN_COUNT && timeout_ns > 0 && !is_settled(s, value); i++) cpu_relax();
+    for (int i = 1; i <= SPIN_COUNT && timeout_ns > 0 && !is_settled(s, value); i++) {
+        cpu_relax();
+        /* Whoever is waited for may be waiting for this very processor. */
+        if (i % LOOKS_PER_YIELD == 0) sched_yield();
+    }
     if (!is_settled(s, value)) {
         struct timespec deadline = {0};
         if (timeout_ns != TDM_WAIT_FOREVER) deadline = deadline_after(timeout_ns);

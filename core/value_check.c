@@ -78,7 +78,7 @@ static tdm_status usage_check(const tdm_graph *graph, int32_t index, tdm_error *
                         "%s has usage flags but holds no numbers to "
                         "multiply",
                         text);
-    if (v->ne[3] != 1 || (v->usage != TDM_USAGE_EXPERT && v->ne[2] != 1))
+    if (v->ne[3] != 1 || ((v->usage & TDM_USAGE_ROWS) != 0 && v->ne[2] != 1))
         return tdm_fail(err, TDM_INVALID_ARGUMENT, "%s has more axes than its usage 0x%x takes",
                         text, v->usage);
     return TDM_OK;
@@ -172,6 +172,17 @@ tdm_status tdm_partition_check(const tdm_partition *partition, int32_t index, td
                         "there are 0 units or more and 1 .. %d segments",
                         (int)index, (int)partition->layer, (int)partition->n_unit,
                         (int)partition->n_segment, TDM_MAX_SEGMENTS);
+    if (partition->n_sub < 0 || partition->is_whole < 0 || partition->is_whole > 1)
+        return tdm_fail(err, TDM_INVALID_ARGUMENT,
+                        "partition %d: %d parts of a unit, is_whole = %d: parts are 0 or more, "
+                        "is_whole is 0 or 1",
+                        (int)index, (int)partition->n_sub, (int)partition->is_whole);
+    for (i = 0; i < TDM_MAX_SEGMENTS; i++)
+        if (partition->n_sub > 1 && partition->is_whole == 0 && i < partition->n_segment &&
+            partition->unit_len[i] % partition->n_sub != 0)
+            return tdm_fail(err, TDM_INVALID_ARGUMENT,
+                            "partition %d: a unit of %d elements does not have %d equal parts",
+                            (int)index, (int)partition->unit_len[i], (int)partition->n_sub);
     for (i = 0; i < TDM_MAX_SEGMENTS; i++)
         if (i < partition->n_segment ? partition->unit_len[i] < 1 : partition->unit_len[i] != 0)
             return tdm_fail(err, TDM_INVALID_ARGUMENT,

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const llm_arch *const arches[] = {&llm_arch_llama};
+static const llm_arch *const arches[] = {&llm_arch_llama, &llm_arch_deepseek2};
 
 tdm_status llm_arch_find(const char *name, const llm_arch **arch_out, tdm_error *err) {
     char known[256] = "";
@@ -17,13 +17,12 @@ tdm_status llm_arch_find(const char *name, const llm_arch **arch_out, tdm_error 
             *arch_out = arches[i];
             return TDM_OK;
         }
-        int n =
-            snprintf(known + used, sizeof known - used, "%s%s", i > 0 ? ", " : "", arches[i]->name);
+        int n = snprintf(known + used, sizeof known - used, "%s%s (%s)", i > 0 ? ", " : "",
+                         arches[i]->name, arches[i]->people);
         if (n > 0 && used + (size_t)n < sizeof known) used += (size_t)n;
     }
-    return tdm_fail(err, TDM_UNSUPPORTED,
-                    "architecture '%s' is not supported; supported: %s (Llama, Mistral, Mixtral)",
-                    name, known);
+    return tdm_fail(err, TDM_UNSUPPORTED, "architecture '%s' is not supported; supported: %s", name,
+                    known);
 }
 
 /* Names are GGUF's (ggml-org/ggml, docs/gguf.md, "Standardized tensor names"). */
@@ -44,6 +43,13 @@ static const struct {
     [LLM_ROLE_ATTN_V_BIAS] = {"attn_v.bias", 0},
     [LLM_ROLE_ATTN_OUT] = {"attn_output.weight", TDM_USAGE_MATMUL},
     [LLM_ROLE_ATTN_OUT_BIAS] = {"attn_output.bias", 0},
+    [LLM_ROLE_ATTN_Q_A] = {"attn_q_a.weight", TDM_USAGE_MATMUL},
+    [LLM_ROLE_ATTN_Q_A_NORM] = {"attn_q_a_norm.weight", 0},
+    [LLM_ROLE_ATTN_Q_B] = {"attn_q_b.weight", TDM_USAGE_MATMUL},
+    [LLM_ROLE_ATTN_KV_A] = {"attn_kv_a_mqa.weight", TDM_USAGE_MATMUL},
+    [LLM_ROLE_ATTN_KV_A_NORM] = {"attn_kv_a_norm.weight", 0},
+    [LLM_ROLE_ATTN_K_B] = {"attn_k_b.weight", TDM_USAGE_MATMUL},
+    [LLM_ROLE_ATTN_V_B] = {"attn_v_b.weight", TDM_USAGE_MATMUL},
     [LLM_ROLE_FFN_NORM] = {"ffn_norm.weight", 0},
     [LLM_ROLE_FFN_GATE] = {"ffn_gate.weight", TDM_USAGE_MATMUL},
     [LLM_ROLE_FFN_UP] = {"ffn_up.weight", TDM_USAGE_MATMUL},
@@ -52,6 +58,10 @@ static const struct {
     [LLM_ROLE_FFN_GATE_EXPS] = {"ffn_gate_exps.weight", TDM_USAGE_EXPERT},
     [LLM_ROLE_FFN_UP_EXPS] = {"ffn_up_exps.weight", TDM_USAGE_EXPERT},
     [LLM_ROLE_FFN_DOWN_EXPS] = {"ffn_down_exps.weight", TDM_USAGE_EXPERT},
+    [LLM_ROLE_FFN_ROUTER_BIAS] = {"exp_probs_b.bias", 0},
+    [LLM_ROLE_FFN_GATE_SHARED] = {"ffn_gate_shexp.weight", TDM_USAGE_MATMUL},
+    [LLM_ROLE_FFN_UP_SHARED] = {"ffn_up_shexp.weight", TDM_USAGE_MATMUL},
+    [LLM_ROLE_FFN_DOWN_SHARED] = {"ffn_down_shexp.weight", TDM_USAGE_MATMUL},
 };
 
 void llm_role_tensor_name(llm_role role, int32_t layer, char *name, size_t name_size) {
@@ -101,6 +111,7 @@ tdm_status llm_model_need(llm_model *model, llm_role role, int32_t layer, bool i
     w->usage = roles[role].usage;
     if (partition != NULL) {
         w->partition = *partition;
+        if (w->partition.id != 0) w->partition.id += model->partition_base;
         w->axis = axis;
     }
     if (layer < 0)
@@ -110,11 +121,13 @@ tdm_status llm_model_need(llm_model *model, llm_role role, int32_t layer, bool i
     return TDM_OK;
 }
 
-tdm_status llm_cache_page_size(tdm_dev *const *devs, int32_t n_dev, const tdm_kv_desc *desc,
-                               uint64_t *size_out, tdm_error *err) {
+tdm_status llm_cache_page_size(const llm_model *m, const tdm_kv_desc *desc, uint64_t *size_out,
+                               tdm_error *err) {
     tdm_status status = TDM_INTERNAL;
-    for (int32_t d = 0; d < n_dev && status != TDM_OK; d++)
-        status = tdm_dev_kv_page_size(devs[d], desc, size_out, err);
+    if (m->cache_wish > 0 && m->cache_wish <= m->n_dev)
+        return tdm_dev_kv_page_size(m->devs[m->cache_wish - 1], desc, size_out, err);
+    for (int32_t d = 0; d < m->n_dev && status != TDM_OK; d++)
+        status = tdm_dev_kv_page_size(m->devs[d], desc, size_out, err);
     return status;
 }
 
@@ -130,6 +143,14 @@ int32_t llm_graph_weight(llm_graph_builder *g, int32_t weight) {
     return g->weight_value[weight];
 }
 
+/* Rows are cut where the heads are that the projection writes into them: of K, or of the one latent
+ * head. */
+tdm_partition llm_cache_partition(const llm_model *model, int32_t layer) {
+    int32_t k = model->layer[layer][LLM_ROLE_ATTN_K];
+    if (k < 0) k = model->layer[layer][LLM_ROLE_ATTN_KV_A];
+    return k >= 0 ? model->weights[k].partition : (tdm_partition){0};
+}
+
 int32_t llm_graph_state(llm_graph_builder *g, int32_t layer) {
     if (g->state_value[layer] < 0) {
         char name[32];
@@ -137,10 +158,10 @@ int32_t llm_graph_state(llm_graph_builder *g, int32_t layer) {
         g->state_value[layer] =
             tdm_build_state(g->b, name, &g->cache->desc, g->cache->page_size[layer],
                             g->cache->n_page, &g->state_kv[layer]);
-        int32_t k = g->model->layer[layer][LLM_ROLE_ATTN_K];
-        if (k >= 0 && g->model->weights[k].partition.id != 0)
+        tdm_partition partition = llm_cache_partition(g->model, layer);
+        if (partition.id != 0)
             tdm_build_set_partition(g->b, g->state_value[layer],
-                                    tdm_build_partition(g->b, &g->model->weights[k].partition), 0);
+                                    tdm_build_partition(g->b, &partition), 0);
     }
     return g->state_value[layer];
 }

@@ -16,8 +16,10 @@ static tdm_status out_of_memory(tdm_error *err) {
 
 /* ---- Making one ---- */
 
-static tdm_status params_check(const llm_model *m, const llm_context_params *p, llm_context *ctx,
-                               tdm_error *err) {
+tdm_status llm_context_measure(llm_context *ctx, const llm_model *m,
+                               const llm_context_params *params, tdm_error *err) {
+    static const llm_context_params defaults = {.struct_size = sizeof defaults};
+    const llm_context_params *p = params != NULL ? params : &defaults;
     int32_t n_ctx_default =
         m->hparams.n_ctx_train < LLM_N_CTX_DEFAULT ? m->hparams.n_ctx_train : LLM_N_CTX_DEFAULT;
     ctx->n_ctx = p->n_ctx != 0 ? p->n_ctx : n_ctx_default;
@@ -40,21 +42,51 @@ static tdm_status params_check(const llm_model *m, const llm_context_params *p, 
                         page_len);
     if (ctx->n_ubatch > ctx->n_ctx) ctx->n_ubatch = ctx->n_ctx;
     tdm_kv_desc *d = &ctx->cache.desc;
-    d->struct_size = sizeof *d;
-    d->type_k = p->type_k != NULL ? *p->type_k : TDM_TYPE_F16;
-    d->type_v = p->type_v != NULL ? *p->type_v : TDM_TYPE_F16;
-    d->head_dim_k = m->hparams.head_dim_k;
-    d->head_dim_v = m->hparams.head_dim_v;
-    d->n_head_kv = m->hparams.n_head_kv;
+    llm_cache_desc_fill(m, d);
+    if (p->type_k != NULL) d->type_k = *p->type_k;
+    if (p->type_v != NULL) d->type_v = *p->type_v;
+    bool is_latent = (d->flags & TDM_KV_V_FROM_K) != 0;
+    if (is_latent && p->type_v == NULL) d->type_v = d->type_k;
+    if (is_latent && d->type_v != d->type_k)
+        return tdm_fail(err, TDM_INVALID_ARGUMENT,
+                        "cache-type-v %s: '%s' keeps one latent row for K and V, so that V has K's "
+                        "type; set cache-type-v to %s",
+                        tdm_type_name(d->type_v), m->hparams.arch, tdm_type_name(d->type_k));
     d->page_len = page_len;
-    d->n_rot = m->hparams.rope.n_rot;
-    d->rope_offset = m->hparams.rope.rope_offset;
-    d->flags = p->is_unrotated ? 0 : TDM_KV_ROTATE_K | TDM_KV_ROTATE_V;
+    if (!p->is_unrotated) d->flags |= TDM_KV_ROTATE_K | TDM_KV_ROTATE_V;
     /* A shift leaves up to two pages of a sequence partly empty (kv_cache.h), and a shared page is
      * copied before it is shifted. */
     ctx->cache.n_page = ((int64_t)ctx->n_ctx + page_len - 1) / page_len + 2 * ctx->n_seq;
     ctx->n_entry = 16;
     while (ctx->n_entry < ctx->cache.n_page + 2 * ctx->n_seq) ctx->n_entry *= 2;
+    return TDM_OK;
+}
+
+/* The cache of the layers that live on device d. */
+static tdm_status cache_buffer_allocate(llm_context *ctx, int32_t d, uint64_t size,
+                                        tdm_error *err) {
+    const llm_model *m = ctx->model;
+    tdm_buffer_params params = {sizeof params, size, TDM_BUFFER_STATE, 0, NULL};
+    tdm_buffer_item *items = calloc((size_t)m->hparams.n_layer, sizeof *items);
+    tdm_error inner = {0};
+    if (items == NULL) return out_of_memory(err);
+    for (int32_t l = 0; l < m->hparams.n_layer; l++)
+        if (ctx->state_dev[l] == d)
+            items[params.n_item++] =
+                (tdm_buffer_item){.off = ctx->state_off[l],
+                                  .size = ctx->page_size[l] * (uint64_t)ctx->cache.n_page,
+                                  .kv = &ctx->cache.desc,
+                                  .n_page = ctx->cache.n_page,
+                                  .partition = llm_cache_partition(m, l)};
+    params.items = items;
+    tdm_status status = tdm_mem_alloc_items(m->devs[d], &params, &ctx->cache_mem[d], &inner);
+    free(items);
+    if (status != TDM_OK)
+        return tdm_fail(err, status,
+                        "no memory for %.1f MiB of cache for %d tokens: %s; a smaller "
+                        "ctx-size or smaller cache types need less",
+                        (double)size / 1048576.0, ctx->n_ctx, inner.message);
+    ctx->cache_size += size;
     return TDM_OK;
 }
 
@@ -65,27 +97,19 @@ static tdm_status cache_allocate(llm_context *ctx, tdm_error *err) {
         uint64_t layer_size;
         ctx->state_off[l] = size[ctx->state_dev[l]];
         if (__builtin_mul_overflow(ctx->page_size[l], (uint64_t)ctx->cache.n_page, &layer_size) ||
-            __builtin_add_overflow(layer_size, 4095, &layer_size) ||
-            __builtin_add_overflow(size[ctx->state_dev[l]], layer_size / 4096 * 4096,
+            __builtin_add_overflow(layer_size, LLM_STATE_ALIGN - 1, &layer_size) ||
+            __builtin_add_overflow(size[ctx->state_dev[l]],
+                                   layer_size / LLM_STATE_ALIGN * LLM_STATE_ALIGN,
                                    &size[ctx->state_dev[l]]))
             return tdm_fail(err, TDM_OUT_OF_RANGE,
                             "ctx-size %d: the cache is larger than 2^64 "
                             "bytes",
                             ctx->n_ctx);
     }
-    for (int32_t d = 0; d < m->n_dev; d++) {
-        tdm_error inner = {0};
-        if (size[d] == 0) continue;
-        tdm_status status =
-            tdm_mem_alloc(m->devs[d], size[d], TDM_BUFFER_STATE, &ctx->cache_mem[d], &inner);
-        if (status != TDM_OK)
-            return tdm_fail(err, status,
-                            "no memory for %.1f MiB of cache for %d tokens: %s; a smaller "
-                            "ctx-size or smaller cache types need less",
-                            (double)size[d] / 1048576.0, ctx->n_ctx, inner.message);
-        ctx->cache_size += size[d];
-    }
-    return TDM_OK;
+    tdm_status status = TDM_OK;
+    for (int32_t d = 0; d < m->n_dev && status == TDM_OK; d++)
+        if (size[d] > 0) status = cache_buffer_allocate(ctx, d, size[d], err);
+    return status;
 }
 
 /* Plans the largest step now, so that what does not fit is known before any work, and the compute
@@ -99,14 +123,13 @@ static tdm_status largest_plan(llm_context *ctx, tdm_error *err) {
 
 tdm_status llm_context_create(llm_model *model, const llm_context_params *params,
                               llm_context **context_out, tdm_error *err) {
-    static const llm_context_params defaults = {.struct_size = sizeof defaults};
     if (model->n_dev == 0)
         return tdm_fail(err, TDM_FAILED_PRECONDITION, "%s: is not loaded", model->path);
     llm_context *ctx = calloc(1, sizeof *ctx);
     if (ctx == NULL) return out_of_memory(err);
     size_t n_layer = (size_t)model->hparams.n_layer;
     ctx->model = model;
-    tdm_status status = params_check(model, params != NULL ? params : &defaults, ctx, err);
+    tdm_status status = llm_context_measure(ctx, model, params, err);
     if (status == TDM_OK) {
         ctx->page_size = calloc(n_layer, sizeof *ctx->page_size);
         ctx->state_dev = calloc(n_layer, sizeof *ctx->state_dev);

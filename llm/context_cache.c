@@ -57,6 +57,82 @@ static tdm_status jobs_run(llm_context *ctx, llm_plan_kind kind, const tdm_page_
     return TDM_OK;
 }
 
+static size_t row_size(tdm_type type, int32_t head_dim, int32_t n_head_kv) {
+    return tdm_type_row_size(type, tdm_kv_padded(type, head_dim)) * (size_t)n_head_kv;
+}
+
+static size_t k_row_size(const llm_context *ctx) {
+    const tdm_kv_desc *d = &ctx->cache.desc;
+    return row_size(d->type_k, d->head_dim_k, d->n_head_kv);
+}
+
+static size_t v_row_size(const llm_context *ctx) {
+    const tdm_kv_desc *d = &ctx->cache.desc;
+    if ((d->flags & TDM_KV_V_FROM_K) != 0) return 0;
+    return row_size(d->type_v, d->head_dim_v, d->n_head_kv);
+}
+
+size_t llm_context_rows_size(const llm_context *ctx, int32_t n_row) {
+    return (k_row_size(ctx) + v_row_size(ctx)) * (size_t)n_row *
+           (size_t)ctx->model->hparams.n_layer;
+}
+
+/* Points the K values of every layer, and the V values where there are any, at their part of
+ * `rows`; returns how many there are. */
+static int32_t rows_map(llm_context *ctx, const llm_plan *plan, int32_t n_row, void *rows) {
+    uint8_t *at = rows;
+    int32_t n_io = 0;
+    for (int32_t i = 0; i < 2 * ctx->model->hparams.n_layer; i++) {
+        size_t size = (i % 2 == 0 ? k_row_size(ctx) : v_row_size(ctx)) * (size_t)n_row;
+        if (plan->rows[i] < 0) continue;
+        ctx->row_io[n_io++] = (tdm_io){plan->rows[i], at, size};
+        at += size;
+    }
+    return n_io;
+}
+
+/* Rows first .. first+n_row-1 of a page, out of it or into it. */
+static tdm_status page_rows_move(llm_context *ctx, llm_plan_kind kind, int32_t page, int32_t first,
+                                 int32_t n_row, void *rows, tdm_error *err) {
+    static const llm_step_shape no_shape = {0};
+    tdm_page_job job = {page, first, n_row, 0};
+    llm_plan *plan = NULL;
+    tdm_status status = llm_plan_get(ctx, kind, &no_shape, &plan, err);
+    if (status == TDM_OK) status = jobs_fill(ctx, plan, &job, 1, err);
+    if (status != TDM_OK) return status;
+    int32_t n_io = rows_map(ctx, plan, n_row, rows);
+    tdm_io input = step_input(ctx, plan);
+    if (kind == LLM_PLAN_EXPORT)
+        return tdm_schedule_run(plan->schedule, &input, 1, ctx->row_io, n_io, err);
+    ctx->row_io[n_io] = input;
+    return tdm_schedule_run(plan->schedule, ctx->row_io, n_io + 1, NULL, 0, err);
+}
+
+/* Copies pages. A device may be unable to do it itself: a group whose pages belong to different
+ * members refuses before it has changed any. Then the rows go through the host. */
+static tdm_status copies_run(llm_context *ctx, const tdm_page_job *jobs, int32_t n_job,
+                             tdm_error *err) {
+    tdm_error why = {0};
+    tdm_status status = jobs_run(ctx, LLM_PLAN_COPY, jobs, n_job, &why);
+    if (status != TDM_UNSUPPORTED)
+        return status == TDM_OK ? TDM_OK : tdm_fail(err, status, "%s", why.message);
+    void *rows = malloc(llm_context_rows_size(ctx, LLM_STATE_CHUNK));
+    if (rows == NULL)
+        return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "no memory to copy pages of the cache");
+    status = TDM_OK;
+    for (int32_t i = 0; i < n_job; i++) {
+        for (int32_t at = 0; at < jobs[i].count && status == TDM_OK; at += LLM_STATE_CHUNK) {
+            int32_t n = jobs[i].count - at < LLM_STATE_CHUNK ? jobs[i].count - at : LLM_STATE_CHUNK;
+            int32_t first = jobs[i].first + at;
+            status = page_rows_move(ctx, LLM_PLAN_EXPORT, jobs[i].arg, first, n, rows, err);
+            if (status == TDM_OK)
+                status = page_rows_move(ctx, LLM_PLAN_IMPORT, jobs[i].page, first, n, rows, err);
+        }
+    }
+    free(rows);
+    return status;
+}
+
 tdm_status llm_context_shift(llm_context *ctx, int32_t seq, int32_t n_keep, int32_t n_discard,
                              tdm_error *err) {
     static const llm_step_shape no_shape = {0};
@@ -71,7 +147,7 @@ tdm_status llm_context_shift(llm_context *ctx, int32_t seq, int32_t n_keep, int3
         status = llm_kv_shift(ctx->kv, seq, n_keep, n_discard, copies, &n_copy, shifts, &n_shift,
                               ctx->max_job, err);
     if (status != TDM_OK) return status;
-    status = jobs_run(ctx, LLM_PLAN_COPY, copies, n_copy, err);
+    status = copies_run(ctx, copies, n_copy, err);
     if (status == TDM_OK && ctx->cache.desc.n_rot > 0)
         status = jobs_run(ctx, LLM_PLAN_SHIFT, shifts, n_shift, err);
     /* A device failed halfway: what the pages hold is unknown, so the sequence is given up rather
@@ -81,35 +157,6 @@ tdm_status llm_context_shift(llm_context *ctx, int32_t seq, int32_t n_keep, int3
 }
 
 /* ---- Export and import ---- */
-
-static size_t row_size(tdm_type type, int32_t head_dim, int32_t n_head_kv) {
-    return tdm_type_row_size(type, tdm_kv_padded(type, head_dim)) * (size_t)n_head_kv;
-}
-
-static size_t k_row_size(const llm_context *ctx) {
-    const tdm_kv_desc *d = &ctx->cache.desc;
-    return row_size(d->type_k, d->head_dim_k, d->n_head_kv);
-}
-
-static size_t v_row_size(const llm_context *ctx) {
-    const tdm_kv_desc *d = &ctx->cache.desc;
-    return row_size(d->type_v, d->head_dim_v, d->n_head_kv);
-}
-
-size_t llm_context_rows_size(const llm_context *ctx, int32_t n_row) {
-    return (k_row_size(ctx) + v_row_size(ctx)) * (size_t)n_row *
-           (size_t)ctx->model->hparams.n_layer;
-}
-
-/* Points the K and V values of every layer at their part of `rows`. */
-static void rows_map(llm_context *ctx, const llm_plan *plan, int32_t n_row, void *rows) {
-    uint8_t *at = rows;
-    for (int32_t i = 0; i < 2 * ctx->model->hparams.n_layer; i++) {
-        size_t size = (i % 2 == 0 ? k_row_size(ctx) : v_row_size(ctx)) * (size_t)n_row;
-        ctx->row_io[i] = (tdm_io){plan->rows[i], at, size};
-        at += size;
-    }
-}
 
 /* Jobs for tokens first .. first+n_row-1 of a sequence; at most one for each token. */
 static int32_t range_jobs(const llm_context *ctx, int32_t seq, int32_t first, int32_t n_row,
@@ -143,10 +190,9 @@ tdm_status llm_context_export_rows(llm_context *ctx, int32_t seq, int32_t first,
     status = llm_plan_get(ctx, LLM_PLAN_EXPORT, &no_shape, &plan, err);
     if (status == TDM_OK) status = jobs_fill(ctx, plan, jobs, n_job, err);
     if (status != TDM_OK) return status;
-    rows_map(ctx, plan, n_row, rows_out);
+    int32_t n_io = rows_map(ctx, plan, n_row, rows_out);
     tdm_io input = step_input(ctx, plan);
-    return tdm_schedule_run(plan->schedule, &input, 1, ctx->row_io, 2 * ctx->model->hparams.n_layer,
-                            err);
+    return tdm_schedule_run(plan->schedule, &input, 1, ctx->row_io, n_io, err);
 }
 
 tdm_status llm_context_import_rows(llm_context *ctx, int32_t seq, int32_t n_row, const void *rows,
@@ -167,8 +213,7 @@ tdm_status llm_context_import_rows(llm_context *ctx, int32_t seq, int32_t n_row,
     int32_t n_job = range_jobs(ctx, seq, first, n_row, jobs);
     status = jobs_fill(ctx, plan, jobs, n_job, err);
     if (status == TDM_OK) {
-        int32_t n_io = 2 * ctx->model->hparams.n_layer;
-        rows_map(ctx, plan, n_row, (void *)(uintptr_t)rows); /* inputs are only read */
+        int32_t n_io = rows_map(ctx, plan, n_row, (void *)(uintptr_t)rows); /* only read */
         ctx->row_io[n_io] = step_input(ctx, plan);
         status = tdm_schedule_run(plan->schedule, ctx->row_io, n_io + 1, NULL, 0, err);
     }

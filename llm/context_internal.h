@@ -10,6 +10,9 @@
 
 #define LLM_MAX_PLANS 64
 
+/* Distance of the layers' caches in a buffer, bytes: a page of most hosts. */
+#define LLM_STATE_ALIGN ((uint64_t)4096)
+
 /* What a plan does. */
 typedef enum llm_plan_kind {
     LLM_PLAN_FORWARD,
@@ -59,6 +62,10 @@ struct llm_context {
     void *progress_context;
 };
 
+/* Checks what a context is asked for and fills in its sizes and the shape of its cache, but for the
+ * size of pages; nothing is allocated. params NULL: the defaults. */
+tdm_status llm_context_measure(llm_context *ctx, const llm_model *model,
+                               const llm_context_params *params, tdm_error *err);
 /* Shapes are planned in buckets, so that prompts of every length need few plans. */
 int32_t llm_plan_bucket(int32_t n, int32_t max);
 /* The plan for a kind and shape, made on first use. */

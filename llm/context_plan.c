@@ -49,14 +49,17 @@ static void build_maintenance(llm_graph_builder *g, llm_plan *plan) {
             plan->rows[2 * l] = tdm_build_kv_export(g->b, g->step, state, kv, LLM_STATE_CHUNK,
                                                     &plan->rows[2 * l + 1]);
             tdm_build_output(g->b, plan->rows[2 * l], "export.k");
-            tdm_build_output(g->b, plan->rows[2 * l + 1], "export.v");
+            if (plan->rows[2 * l + 1] >= 0)
+                tdm_build_output(g->b, plan->rows[2 * l + 1], "export.v");
         } else {
             const int64_t k[] = {tdm_kv_padded(d->type_k, d->head_dim_k), d->n_head_kv,
                                  LLM_STATE_CHUNK, 1};
             const int64_t v[] = {tdm_kv_padded(d->type_v, d->head_dim_v), d->n_head_kv,
                                  LLM_STATE_CHUNK, 1};
             plan->rows[2 * l] = tdm_build_input(g->b, "import.k", d->type_k, k);
-            plan->rows[2 * l + 1] = tdm_build_input(g->b, "import.v", d->type_v, v);
+            plan->rows[2 * l + 1] = (d->flags & TDM_KV_V_FROM_K) != 0
+                                        ? -1
+                                        : tdm_build_input(g->b, "import.v", d->type_v, v);
             tdm_build_kv_import(g->b, plan->rows[2 * l], plan->rows[2 * l + 1], g->step, state, kv);
         }
     }
@@ -189,13 +192,16 @@ tdm_status llm_plan_place_cache(llm_context *ctx, tdm_error *err) {
     int32_t *maps = NULL, *node_dev = NULL;
     tdm_graph *graph = NULL;
     tdm_slot_mem *slots = NULL;
-    tdm_status status =
-        llm_cache_page_size(m->devs, m->n_dev, &ctx->cache.desc, &ctx->page_size[0], err);
+    tdm_status status = llm_cache_page_size(m, &ctx->cache.desc, &ctx->page_size[0], err);
     if (status != TDM_OK) return status;
     for (int32_t l = 1; l < m->hparams.n_layer; l++) ctx->page_size[l] = ctx->page_size[0];
     status = maps_create(ctx, &g, &maps, err);
     if (status == TDM_OK) status = graph_build(ctx, &g, &plan, &graph, err);
     if (status == TDM_OK) status = slots_bind(ctx, &g, graph, false, &slots, err);
+    for (int32_t l = 0; status == TDM_OK && l < m->hparams.n_layer && m->cache_wish > 0; l++)
+        if (g.state_value[l] >= 0 && m->cache_wish <= m->n_dev)
+            slots[tdm_graph_value(graph, g.state_value[l])->slot].mem.dev =
+                m->devs[m->cache_wish - 1];
     if (status == TDM_OK) {
         node_dev = malloc(((size_t)graph->n_node + 1) * sizeof *node_dev);
         status = node_dev != NULL ? tdm_schedule_place(ctx->scratch, graph, slots, node_dev, err)

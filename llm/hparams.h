@@ -28,11 +28,22 @@ typedef struct llm_hparams {
     int32_t n_vocab; /* rows of the token embedding */
     int32_t n_head;  /* a multiple of n_head_kv */
     int32_t n_head_kv;
-    int32_t head_dim_k; /* of queries and keys */
+    int32_t head_dim_k; /* of queries and keys, as the cache keeps them */
     int32_t head_dim_v;
+    /* Latent attention: the cache keeps one row for all heads, n_lora_kv elements from which both
+     * keys and values are made, then rope.n_rot turned ones. */
+    int32_t n_lora_kv; /* 0 = the cache keeps K and V; the rest of this group is 0 then */
+    int32_t n_lora_q;  /* width of the row that queries are made from; 0 = from the stream */
+    int32_t
+        head_dim_q; /* of queries as projected: unturned elements, then rope.n_rot turned ones */
+    int32_t head_dim_o; /* of a head's values */
     int32_t n_ff;
     int32_t n_expert; /* 0 = a dense feed-forward */
     int32_t n_expert_used;
+    int32_t n_ff_expert;     /* columns of one expert where n_ff is another block's; 0 = n_ff */
+    int32_t n_expert_shared; /* experts that every token goes through; 0 = none */
+    int32_t n_layer_dense;   /* layers at the beginning that have no experts */
+    tdm_route_params route;  /* how tokens choose experts */
     int32_t n_ctx_train;
     float norm_eps;
     float attention_scale; /* 0 = 1 / sqrt(head_dim_k) */

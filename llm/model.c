@@ -4,6 +4,7 @@
  */
 #include "llm/model.h"
 
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -48,6 +49,14 @@ static tdm_status leftovers_refuse(const llm_model *m, tdm_error *err) {
     return TDM_OK;
 }
 
+/* Ids are handed out once; after a thousand million they begin anew, when the models of then are
+ * long closed. */
+static int32_t partition_base_take(const llm_hparams *h) {
+    static _Atomic uint32_t next;
+    uint32_t base = atomic_fetch_add(&next, (uint32_t)llm_partition_limit(h));
+    return (int32_t)(base & ((1u << 30) - 1));
+}
+
 static tdm_status model_declare(llm_model *m, tdm_error *err) {
     size_t n_layer = (size_t)m->hparams.n_layer;
     m->weights = calloc(n_layer * LLM_ROLE_COUNT_ + LLM_ROLE_COUNT_, sizeof *m->weights);
@@ -56,6 +65,7 @@ static tdm_status model_declare(llm_model *m, tdm_error *err) {
         return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "%s: out of memory", m->path);
     memset(m->layer, 0xff, n_layer * sizeof *m->layer);
     memset(m->global, 0xff, sizeof m->global);
+    m->partition_base = partition_base_take(&m->hparams);
     tdm_status status = m->arch->declare(m, err);
     return status == TDM_OK ? leftovers_refuse(m, err) : status;
 }
@@ -88,6 +98,8 @@ tdm_status llm_model_open(const char *path, llm_model **model_out, tdm_error *er
     tdm_status status = llm_gguf_open(path, &m->gguf, err);
     if (status == TDM_OK) status = arch_find(m, err);
     if (status == TDM_OK) status = llm_hparams_read(m->gguf, &m->hparams, err);
+    if (status == TDM_OK && m->arch->read != NULL)
+        status = m->arch->read(m->gguf, &m->hparams, err);
     if (status == TDM_OK) status = model_declare(m, err);
     if (status == TDM_OK && llm_vocab_from_gguf(m->gguf, &m->vocab, &m->vocab_error) != TDM_OK)
         m->vocab = NULL;

@@ -34,6 +34,13 @@ typedef enum llm_role {
     LLM_ROLE_ATTN_V_BIAS,
     LLM_ROLE_ATTN_OUT,
     LLM_ROLE_ATTN_OUT_BIAS,
+    LLM_ROLE_ATTN_Q_A, /* latent attention: to the queries' latent row, and out of it */
+    LLM_ROLE_ATTN_Q_A_NORM,
+    LLM_ROLE_ATTN_Q_B,
+    LLM_ROLE_ATTN_KV_A, /* to the cached row: latent part, turned part */
+    LLM_ROLE_ATTN_KV_A_NORM,
+    LLM_ROLE_ATTN_K_B, /* a matrix for each head: absorbed into its query */
+    LLM_ROLE_ATTN_V_B, /* a matrix for each head: out of the latent row */
     LLM_ROLE_FFN_NORM,
     LLM_ROLE_FFN_GATE,
     LLM_ROLE_FFN_UP,
@@ -42,6 +49,10 @@ typedef enum llm_role {
     LLM_ROLE_FFN_GATE_EXPS,
     LLM_ROLE_FFN_UP_EXPS,
     LLM_ROLE_FFN_DOWN_EXPS,
+    LLM_ROLE_FFN_ROUTER_BIAS, /* added for the choice of experts, not for their weights */
+    LLM_ROLE_FFN_GATE_SHARED, /* experts that every token goes through */
+    LLM_ROLE_FFN_UP_SHARED,
+    LLM_ROLE_FFN_DOWN_SHARED,
     LLM_ROLE_COUNT_
 } llm_role;
 
@@ -52,6 +63,7 @@ typedef struct llm_weight {
     uint32_t usage;          /* TDM_USAGE_* */
     int32_t axis;            /* which axis `partition` cuts */
     tdm_partition partition; /* id 0 = not cut */
+    int32_t wish;            /* 1 + index of the device it is to live on; 0 = none in particular */
     int32_t dev;             /* index into the model's devices */
     uint64_t off;            /* in that device's weight buffer */
     uint64_t size;           /* bytes as kept there */
@@ -68,9 +80,11 @@ struct llm_model {
     int32_t n_weight;
     int32_t global[LLM_ROLE_GLOBAL_COUNT_]; /* role -> weight, -1 = absent */
     int32_t (*layer)[LLM_ROLE_COUNT_];      /* [n_layer] role -> weight, -1 = absent */
+    int32_t partition_base; /* added to the architecture's partition ids: unique in a process */
     uint64_t fingerprint; /* of numbers, tensor names, types and shapes: tells state files apart */
     uint64_t n_param;     /* elements of all weights */
     uint64_t file_size;   /* bytes of all weights in the file */
+    int32_t cache_wish;   /* 1 + index of the device that caches are to live on; 0 = none */
     tdm_runtime *rt;
     int32_t n_dev; /* 0 = not loaded */
     tdm_dev *devs[TDM_MAX_SCHEDULE_DEVICES];
@@ -80,6 +94,19 @@ struct llm_model {
 /* Opens and checks a file. A tokenizer that this build does not know is no failure: vocab is NULL
  * and vocab_error holds the reason. Every other defect of the file is one. [setup] */
 tdm_status llm_model_open(const char *path, llm_model **model_out, tdm_error *err);
+
+/* Where weights and caches are to live, where that is not wherever their first reader runs. */
+typedef struct llm_placement {
+    /* The device for the tensor of that name: an index into llm_model_load's devs, -1 = whatever
+     * suits. NULL: no wishes. */
+    int32_t (*weight)(void *user, const char *name);
+    void *user;
+    int32_t cache; /* 1 + index of the device for the caches of all layers; 0 = whatever suits */
+} llm_placement;
+
+/* Says so, before loading: what reads a weight or cache runs where it lives. Wishes that cannot be
+ * met fail the loading, or making a context, by name. [setup] */
+void llm_model_place(llm_model *model, const llm_placement *placement);
 
 /* Called now and then while loading, with bytes done and in all; returning false cancels. */
 typedef bool (*llm_progress_fn)(void *context, uint64_t done, uint64_t total);

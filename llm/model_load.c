@@ -11,61 +11,74 @@
 
 /* Bytes of the file converted at a time. */
 #define CHUNK_SIZE ((size_t)8 << 20)
-/* Distance of weights in a buffer: a cache line, and what every device asks for at most so far. */
-#define WEIGHT_ALIGN ((uint64_t)256)
 
-/* The forward graph of one token over an f16 cache: every node that reads a weight is in it. */
-static tdm_status placing_graph(const llm_model *m, tdm_graph **graph_out, int32_t *weight_value,
-                                tdm_error *err) {
-    size_t n_layer = (size_t)m->hparams.n_layer;
-    uint64_t *page_size = calloc(n_layer, sizeof *page_size);
-    int32_t *state = malloc(n_layer * 2 * sizeof *state);
-    tdm_builder *b = NULL;
-    llm_cache_shape cache = {.n_page = 1, .page_size = page_size};
-    cache.desc = (tdm_kv_desc){
-        .struct_size = sizeof cache.desc,
-        .type_k = TDM_TYPE_F16,
-        .type_v = TDM_TYPE_F16,
-        .head_dim_k = m->hparams.head_dim_k,
-        .head_dim_v = m->hparams.head_dim_v,
-        .n_head_kv = m->hparams.n_head_kv,
-        .page_len = TDM_KV_PAGE_LEN_DEFAULT,
-        .n_rot = m->hparams.rope.n_rot,
-    };
-    tdm_status status =
-        page_size != NULL && state != NULL
-            ? llm_cache_page_size(m->devs, m->n_dev, &cache.desc, &page_size[0], err)
-            : tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "%s: out of memory", m->path);
-    if (status == TDM_OK) status = tdm_builder_create(&b, err);
-    if (status == TDM_OK) {
-        for (size_t i = 1; i < n_layer; i++) page_size[i] = page_size[0];
-        memset(state, 0xff, n_layer * 2 * sizeof *state);
-        memset(weight_value, 0xff, (size_t)m->n_weight * sizeof *weight_value);
-        llm_graph_builder g = {b, m, &cache, weight_value, state, state + n_layer, -1};
-        llm_step_shape shape = {1, 1, 1, 1};
-        tdm_step_caps caps = {1, 1, 1, 1, 0, 1};
-        g.step = tdm_build_step(b, &caps);
-        m->arch->build(&g, &shape);
-        status = tdm_builder_finish(b, graph_out, err);
-    }
-    tdm_builder_destroy(b);
-    free(page_size);
-    free(state);
+/* The forward graph of one token over an f16 cache: every node that reads a weight is in it. With
+ * page_size 0 pages have their canonical size, for a device that has not been told of any cuts. */
+static tdm_status placing_graph(const llm_model *m, uint64_t page_size, int32_t *weight_value,
+                                tdm_graph **graph_out, tdm_error *err) {
+    static const llm_step_shape shape = {1, 1, 1, 1};
+    llm_cache_shape cache = {.n_page = 1};
+    llm_cache_desc_fill(m, &cache.desc);
+    return llm_forward_graph(m, &cache, page_size, &shape, weight_value, graph_out, err);
+}
+
+/* A group hears of the model before it can say how large anything is. */
+static tdm_status group_prepare(const llm_model *m, int32_t *weight_value, tdm_error *err) {
+    tdm_graph *graph = NULL;
+    if (!tdm_dev_is_group(m->devs[0])) return TDM_OK;
+    tdm_status status = placing_graph(m, 0, weight_value, &graph, err);
+    if (status == TDM_OK) status = tdm_dev_split_prepare(m->devs[0], graph, err);
+    tdm_graph_free(graph);
     return status;
 }
 
-/* Each weight goes where the first node that reads it runs. */
+void llm_model_place(llm_model *m, const llm_placement *placement) {
+    for (int32_t i = 0; i < m->n_weight; i++)
+        m->weights[i].wish = placement->weight != NULL
+                                 ? placement->weight(placement->user, m->weights[i].file->name) + 1
+                                 : 0;
+    m->cache_wish = placement->cache;
+}
+
+/* Wishes as the schedule takes them; *slots_out is to be freed. */
+static tdm_status wishes_bind(const llm_model *m, const tdm_graph *graph,
+                              const int32_t *weight_value, tdm_slot_mem **slots_out,
+                              tdm_error *err) {
+    tdm_slot_mem *slots = calloc((size_t)graph->n_slot + 1, sizeof *slots);
+    if (slots == NULL) return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "%s: out of memory", m->path);
+    for (int32_t w = 0; w < m->n_weight; w++) {
+        int32_t wish = m->weights[w].wish;
+        if (wish > 0 && wish <= m->n_dev && weight_value[w] >= 0)
+            slots[tdm_graph_value(graph, weight_value[w])->slot].mem.dev = m->devs[wish - 1];
+    }
+    for (int32_t i = 0; i < graph->n_value && m->cache_wish > 0; i++) {
+        const tdm_value *v = tdm_graph_value(graph, i);
+        if (v->kind == TDM_VALUE_STATE && m->cache_wish <= m->n_dev)
+            slots[v->slot].mem.dev = m->devs[m->cache_wish - 1];
+    }
+    *slots_out = slots;
+    return TDM_OK;
+}
+
+/* Each weight goes where the first node that reads it runs, which is where it is wished. */
 static tdm_status weights_place(llm_model *m, tdm_scratch *scratch, tdm_error *err) {
     tdm_graph *graph = NULL;
     int32_t *value = malloc(((size_t)m->n_weight + 1) * sizeof *value);
     int32_t *node_dev = NULL;
+    tdm_slot_mem *wishes = NULL;
+    uint64_t page_size = 0;
+    llm_cache_shape cache = {0};
     tdm_status status = value != NULL
-                            ? placing_graph(m, &graph, value, err)
+                            ? group_prepare(m, value, err)
                             : tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "%s: out of memory", m->path);
+    llm_cache_desc_fill(m, &cache.desc);
+    if (status == TDM_OK) status = llm_cache_page_size(m, &cache.desc, &page_size, err);
+    if (status == TDM_OK) status = placing_graph(m, page_size, value, &graph, err);
+    if (status == TDM_OK) status = wishes_bind(m, graph, value, &wishes, err);
     if (status == TDM_OK) {
         node_dev = malloc(((size_t)graph->n_node + 1) * sizeof *node_dev);
         status = node_dev != NULL
-                     ? tdm_schedule_place(scratch, graph, NULL, node_dev, err)
+                     ? tdm_schedule_place(scratch, graph, wishes, node_dev, err)
                      : tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "%s: out of memory", m->path);
     }
     for (int32_t w = 0; w < m->n_weight && status == TDM_OK; w++) {
@@ -77,40 +90,68 @@ static tdm_status weights_place(llm_model *m, tdm_scratch *scratch, tdm_error *e
         }
     }
     free(value);
+    free(wishes);
     free(node_dev);
     tdm_graph_free(graph);
     return status;
 }
 
-static tdm_tensor_desc weight_desc(const llm_weight *w) {
-    tdm_tensor_desc desc = {sizeof desc, w->file->type, w->usage, {0}};
+tdm_tensor_desc llm_weight_desc(const llm_weight *w) {
+    tdm_tensor_desc desc = {.struct_size = sizeof desc,
+                            .type = w->file->type,
+                            .usage = w->usage,
+                            .partition = w->partition,
+                            .axis = w->axis};
     memcpy(desc.ne, w->file->ne, sizeof desc.ne);
     return desc;
+}
+
+/* The weights that live on device d. */
+static tdm_status weight_buffer_allocate(llm_model *m, int32_t d, uint64_t size, tdm_error *err) {
+    tdm_buffer_params params = {sizeof params, size, TDM_BUFFER_WEIGHT, 0, NULL};
+    tdm_buffer_item *items = calloc((size_t)m->n_weight, sizeof *items);
+    tdm_tensor_desc *descs = calloc((size_t)m->n_weight, sizeof *descs);
+    tdm_error inner = {0};
+    tdm_status status = TDM_RESOURCE_EXHAUSTED;
+    if (items == NULL || descs == NULL) {
+        tdm_fail(&inner, status, "out of memory");
+    } else {
+        for (int32_t i = 0; i < m->n_weight; i++) {
+            const llm_weight *w = &m->weights[i];
+            if (w->dev != d) continue;
+            descs[params.n_item] = llm_weight_desc(w);
+            items[params.n_item] =
+                (tdm_buffer_item){.off = w->off, .size = w->size, .tensor = &descs[params.n_item]};
+            params.n_item++;
+        }
+        params.items = items;
+        status = tdm_mem_alloc_items(m->devs[d], &params, &m->mem[d], &inner);
+    }
+    free(items);
+    free(descs);
+    if (status != TDM_OK)
+        return tdm_fail(err, status, "%s: no memory for %.1f MiB of weights: %s",
+                        llm_gguf_name(m->gguf), (double)size / 1048576.0, inner.message);
+    return TDM_OK;
 }
 
 static tdm_status buffers_allocate(llm_model *m, tdm_error *err) {
     uint64_t size[TDM_MAX_SCHEDULE_DEVICES] = {0};
     for (int32_t i = 0; i < m->n_weight; i++) {
         llm_weight *w = &m->weights[i];
-        tdm_tensor_desc desc = weight_desc(w);
+        tdm_tensor_desc desc = llm_weight_desc(w);
         tdm_error inner = {0};
         tdm_status status = tdm_dev_tensor_size(m->devs[w->dev], &desc, &w->size, &inner);
         if (status != TDM_OK)
             return tdm_fail(err, status, "%s: tensor '%s': %s", llm_gguf_name(m->gguf),
                             w->file->name, inner.message);
         w->off = size[w->dev];
-        size[w->dev] += (w->size + WEIGHT_ALIGN - 1) / WEIGHT_ALIGN * WEIGHT_ALIGN;
+        size[w->dev] += (w->size + LLM_WEIGHT_ALIGN - 1) / LLM_WEIGHT_ALIGN * LLM_WEIGHT_ALIGN;
     }
-    for (int32_t d = 0; d < m->n_dev; d++) {
-        tdm_error inner = {0};
-        tdm_status status = size[d] == 0 ? TDM_OK
-                                         : tdm_mem_alloc(m->devs[d], size[d], TDM_BUFFER_WEIGHT,
-                                                         &m->mem[d], &inner);
-        if (status != TDM_OK)
-            return tdm_fail(err, status, "%s: no memory for %.1f MiB of weights: %s",
-                            llm_gguf_name(m->gguf), (double)size[d] / 1048576.0, inner.message);
-    }
-    return TDM_OK;
+    tdm_status status = TDM_OK;
+    for (int32_t d = 0; d < m->n_dev && status == TDM_OK; d++)
+        if (size[d] > 0) status = weight_buffer_allocate(m, d, size[d], err);
+    return status;
 }
 
 typedef struct upload_progress {
@@ -121,7 +162,7 @@ typedef struct upload_progress {
 
 static tdm_status weight_upload(const llm_model *m, const llm_weight *w, upload_progress *progress,
                                 tdm_error *err) {
-    tdm_tensor_desc desc = weight_desc(w);
+    tdm_tensor_desc desc = llm_weight_desc(w);
     const uint8_t *data = w->file->data;
     size_t pitch = tdm_type_row_size(desc.type, desc.ne[0]);
     int64_t n_row = tdm_shape_rows(desc.ne);

@@ -128,6 +128,16 @@ void llm_sampler_destroy(llm_sampler *s) {
     free(s);
 }
 
+void llm_sampler_copy(llm_sampler *s, const llm_sampler *other) {
+    s->n_accepted = other->n_accepted;
+    if (s->n_last == 0) return;
+    s->n_distinct = other->n_distinct;
+    memcpy(s->last, other->last, (size_t)s->n_last * sizeof *s->last);
+    memcpy(s->distinct, other->distinct, (size_t)s->n_last * sizeof *s->distinct);
+    memcpy(s->n_seen, other->n_seen, (size_t)s->n_vocab * sizeof *s->n_seen);
+    memcpy(s->place, other->place, (size_t)s->n_vocab * sizeof *s->place);
+}
+
 void llm_sampler_accept(llm_sampler *s, int32_t token) {
     if (token < 0 || token >= s->n_vocab) return;
     if (s->n_last > 0) {

@@ -31,6 +31,9 @@ tdm_status llm_sampler_create(const llm_sampler_params *params, int32_t n_vocab,
                               llm_sampler **sampler_out, tdm_error *err);
 /* NULL is a no-op. */
 void llm_sampler_destroy(llm_sampler *sampler);
+/* Makes *sampler what `other` is: same history, same draws to come. Both were created with the same
+ * parameters and sizes; what each holds stays its own. One thread at a time for both. */
+void llm_sampler_copy(llm_sampler *sampler, const llm_sampler *other);
 /* Adds a token to the history, prompt tokens too; what is no token of the vocabulary is ignored.
  * One thread at a time for a sampler. */
 void llm_sampler_accept(llm_sampler *sampler, int32_t token);

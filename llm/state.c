@@ -64,12 +64,13 @@ static void file_hash(state_file *f, const void *data, size_t size) {
 
 static tdm_status file_write(state_file *f, const void *data, size_t size, tdm_error *err) {
     file_hash(f, data, size);
-    if (fwrite(data, 1, size, f->stream) == size) return TDM_OK;
+    /* A sequence of no tokens has no address to write from. */
+    if (size == 0 || fwrite(data, 1, size, f->stream) == size) return TDM_OK;
     return tdm_fail(err, TDM_IO, "%s: cannot be written: %s", f->path, strerror(errno));
 }
 
 static tdm_status file_read(state_file *f, void *data, size_t size, tdm_error *err) {
-    if (fread(data, 1, size, f->stream) != size) {
+    if (size > 0 && fread(data, 1, size, f->stream) != size) {
         if (ferror(f->stream))
             return tdm_fail(err, TDM_IO, "%s: cannot be read: %s", f->path, strerror(errno));
         return tdm_fail(err, TDM_DATA_LOSS, "%s: the file is truncated; save the state again",

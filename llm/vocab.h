@@ -8,7 +8,7 @@
  * Making it is apart from loading the weights: a model whose tokenizer this build does not know
  * gives TDM_UNSUPPORTED here and is still good for every command that takes token ids.
  *
- * Text to tokens and back is tokenizer.h. Chat templates are nobody's here.
+ * Text to tokens and back is tokenizer.h. Chat templates are template.h's.
  */
 #ifndef LLM_VOCAB_H
 #define LLM_VOCAB_H

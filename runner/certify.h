@@ -16,7 +16,7 @@
 
 #include "tandem/device.h"
 
-#define CERTIFY_LEVEL_MAX 5
+#define CERTIFY_LEVEL_MAX 6
 
 typedef struct certify_params {
     const char *file;          /* the plugin */

@@ -25,6 +25,18 @@ static void matmul(certify_trial *t, tdm_type type, uint32_t usage, int64_t k, i
     certify_trial_end(t, tdm_build_matmul(t->b, w, input(t, k, m, 1, 1)));
 }
 
+static void per_head(certify_trial *t, tdm_type type, uint32_t usage, int64_t k, int64_t n,
+                     int64_t n_head, int64_t n_tok) {
+    if (!certify_trial_begin(t, certify_trial_bound(type),
+                             "matmul %s%s [%d, %d, %d] x [%d, %d, %d]", tdm_type_name(type),
+                             usage ? " (private)" : "", (int)k, (int)n, (int)n_head, (int)k,
+                             (int)n_head, (int)n_tok))
+        return;
+    t->rms = t->scale * t->scale / 3 * sqrt((double)k);
+    int32_t w = tdm_build_weight(t->b, "w", type, (const int64_t[]){k, n, n_head, 1}, usage);
+    certify_trial_end(t, tdm_build_matmul(t->b, w, input(t, k, n_head, n_tok, 1)));
+}
+
 void certify_case_matmul(certify_trial *t) {
     static const int64_t sizes[][2] = {{1, 1}, {7, 1}, {33, 5}, {64, 17}};
     for (size_t i = 0; i < n_certify_weight_types; i++)
@@ -44,6 +56,15 @@ void certify_case_matmul(certify_trial *t) {
     matmul(t, TDM_TYPE_F32, TDM_USAGE_MATMUL, 16, 0, 3);
     matmul(t, TDM_TYPE_F32, TDM_USAGE_MATMUL, 16, 5, 0);
     matmul(t, TDM_TYPE_F32, TDM_USAGE_MATMUL, 0, 5, 3);
+    /* a matrix for each head */
+    for (size_t i = 0; i < n_certify_weight_types; i++) {
+        int64_t len = tdm_type_get_info(certify_weight_types[i]).block_len;
+        for (int usage = 0; usage < 2; usage++)
+            per_head(t, certify_weight_types[i], usage ? TDM_USAGE_MATMUL : 0,
+                     len == 1 ? 23 : 2 * len, 18, 3, usage ? 5 : 1);
+    }
+    per_head(t, TDM_TYPE_F32, TDM_USAGE_MATMUL, 8, 5, 0, 3);
+    per_head(t, TDM_TYPE_F32, TDM_USAGE_MATMUL, 8, 5, 3, 0);
     if (certify_trial_begin(t, CERTIFY_NMSE_MATMUL, "matmul of a permuted x")) {
         int32_t w = tdm_build_weight(t->b, "w", TDM_TYPE_F32, (const int64_t[]){12, 6, 1, 1},
                                      TDM_USAGE_MATMUL);

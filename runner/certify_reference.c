@@ -90,9 +90,10 @@ double certify_act(int32_t act, double x) {
 static void matmul(const certify_operands *o) {
     EACH(i, &o->dst[0]) {
         double sum = 0;
+        int64_t head = o->src[0].ne[2] == 1 ? 0 : i[1];
         for (int64_t k = 0; k < o->src[0].ne[0]; k++)
-            sum +=
-                *array_at(&o->src[0], k, i[0], 0, 0) * *array_at(&o->src[1], k, i[1], i[2], i[3]);
+            sum += *array_at(&o->src[0], k, i[0], head, 0) *
+                   *array_at(&o->src[1], k, i[1], i[2], i[3]);
         set(&o->dst[0], i, sum);
     }
 }

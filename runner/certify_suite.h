@@ -60,6 +60,7 @@ extern const certify_table certify_queue_table;
 extern const certify_table certify_order_table;
 extern const certify_table certify_cache_table;
 extern const certify_table certify_split_table;
+extern const certify_table certify_exchange_table;
 
 /* Says why and returns the verdict, so that a failing path is one line. */
 TDM_PRINTF(2, 3)

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "runner/bench_table.h"
+#include "runner/fit.h"
 #include "runner/interrupt.h"
 #include "runner/session.h"
 
@@ -122,7 +123,7 @@ static tdm_status test_measure(bench *b, int32_t n_prompt, int32_t n_gen, tdm_er
         .n_batch = b->n_batch,
         .n_ubatch = b->n_ubatch,
         .type_k = b->type_k,
-        .type_v = b->type_v,
+        .type_v = tdm_type_name(llm_context_kv_desc(s->ctx)->type_v), /* K's in a latent cache */
         .is_rotated = b->is_rotated,
         .n_prompt = n_prompt,
         .n_gen = n_gen,
@@ -204,7 +205,11 @@ static tdm_status contexts_measure(bench *b, tdm_error *err) {
 static tdm_status model_measure(bench *b, const char *path, const char *device, int32_t threads,
                                 tdm_error *err) {
     tdm_status status = runner_session_open(&b->session, b->app, path, err);
+    runner_context_wish largest = {.n_ctx = list_max(b, "n-depth") + (int32_t)longest_test(b),
+                                   .n_ubatch = list_max(b, "ubatch-size")};
     if (status == TDM_OK) status = tokens_make(b, err);
+    if (status == TDM_OK) status = runner_session_pick(&b->session, device, threads, err);
+    if (status == TDM_OK) status = runner_fit(&b->session, &largest, err);
     if (status == TDM_OK) status = runner_session_load(&b->session, device, threads, err);
     if (status == TDM_OK) {
         llm_model_describe(b->session.model, b->model_type, sizeof b->model_type);

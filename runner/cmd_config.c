@@ -11,18 +11,37 @@
 
 #define COMMENT_COLUMN 36 /* where origins stand, unless a value is longer */
 
+static void print_line(FILE *out, const char *key, const char *text, runner_origin origin) {
+    char where[512];
+    int n = fprintf(out, "%s = %s", key, text);
+    runner_origin_format(origin, where, sizeof where);
+    int blanks = n >= 0 && n < COMMENT_COLUMN - 1 ? COMMENT_COLUMN - n : 1;
+    fprintf(out, "%*s# %s\n", blanks, "", where);
+}
+
 static tdm_status print_setting(runner_config *config, const runner_section *section,
                                 const char *key, FILE *out, tdm_error *err) {
     char *text;
     tdm_status status = runner_config_format(config, section, key, &text, err);
     if (status != TDM_OK) return status;
-    int n = fprintf(out, "%s = %s", key, text);
+    print_line(out, key, text, runner_section_get_origin(config, section, key));
     free(text);
-    char origin[512];
-    runner_origin_format(runner_section_get_origin(config, section, key), origin, sizeof origin);
-    int blanks = n >= 0 && n < COMMENT_COLUMN - 1 ? COMMENT_COLUMN - n : 1;
-    fprintf(out, "%*s# %s\n", blanks, "", origin);
     return TDM_OK;
+}
+
+/* Values from outside a group's section count for the group that commands run on; in another one they
+ * would be read back as its own. */
+static void print_group(runner_config *config, const runner_section *group, bool is_main,
+                        FILE *out) {
+    fprintf(out, "\n[group %s]\n", runner_section_name(group));
+    for (size_t i = 0; i < n_runner_keys; i++) {
+        const runner_key *key = &runner_keys[i];
+        runner_origin origin;
+        if ((key->sections & RUNNER_IN_GROUP) == 0) continue;
+        const char *text =
+            runner_section_get_group_text(config, group, key->name, is_main, &origin);
+        print_line(out, key->name, text, origin);
+    }
 }
 
 /* All keys of the table that may stand in `sections`, under their topics where those are wanted. */
@@ -56,10 +75,12 @@ tdm_status runner_cmd_config(runner_config *config, FILE *out, tdm_error *err) {
         fprintf(out, "\n[device %s]\n", runner_section_name(device));
         status = print_settings(config, device, RUNNER_IN_DEVICE, false, out, err);
     }
+    const runner_section *picked = NULL;
+    if (status == TDM_OK && runner_config_pick_device(config, &picked, NULL) != TDM_OK)
+        picked = NULL; /* the command that is to run on it will say what is wrong */
     for (size_t i = 0; status == TDM_OK && i < runner_config_n_groups(config); i++) {
         const runner_section *group = runner_config_group(config, i);
-        fprintf(out, "\n[group %s]\n", runner_section_name(group));
-        status = print_settings(config, group, RUNNER_IN_GROUP, false, out, err);
+        if (runner_section_line(group) > 0) print_group(config, group, group == picked, out);
     }
     if (status == TDM_OK) status = runner_config_check(config, err);
     if (status == TDM_OK && (fflush(out) != 0 || ferror(out) != 0))

@@ -9,6 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "runner/fit.h"
 #include "runner/interrupt.h"
 #include "runner/session.h"
 
@@ -120,6 +121,8 @@ static tdm_status logits_run(runner_session *session, const int32_t *tokens, int
     tdm_status status = runner_session_open(session, session->app, NULL, err);
     if (status == TDM_OK) status = tokens_check(session->model, tokens, n_tok, err);
     if (status == TDM_OK) status = output_open(&file, path, err); /* before the long work */
+    if (status == TDM_OK) status = runner_session_pick(session, NULL, 0, err);
+    if (status == TDM_OK) status = runner_fit(session, &wish, err);
     if (status == TDM_OK) status = runner_session_load(session, NULL, 0, err);
     if (status == TDM_OK) status = runner_session_begin(session, &wish, err);
     if (status == TDM_OK && n_tok > llm_context_n_ctx(session->ctx))

@@ -11,7 +11,9 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "runner/fit.h"
 #include "runner/generation.h"
+#include "runner/profile.h"
 #include "runner/prompt.h"
 
 /* Text of a sequence that waits for those before it. */
@@ -23,7 +25,8 @@ typedef struct pending_text {
 typedef struct run {
     runner_app *app;
     runner_session session;
-    char *prompt; /* as read */
+    runner_session draft; /* of --model-draft; cleared where there is none */
+    char *prompt;         /* as read */
     size_t prompt_len;
     int32_t *tokens;
     int32_t n_token;
@@ -32,6 +35,8 @@ typedef struct run {
     pending_text *pending; /* [n_seq]; of sequence 0 none */
     int32_t n_seq;
     char last; /* byte written last */
+    bool is_profiled;
+    runner_profile_mark marks[3]; /* before the prompt, behind it, at the end */
 } run;
 
 /* ---- Output ---- */
@@ -168,6 +173,13 @@ static void timings_print(run *r, const runner_generation_params *params,
     runner_terminal_print(terminal, RUNNER_MESSAGE_NOTE, "generation  %lld tokens in %.1f ms%s%s",
                           (long long)result->n_generated, (double)result->decode_ns / 1e6, rate,
                           stops[result->stop]);
+    if (params->draft != NULL)
+        runner_terminal_print(terminal, RUNNER_MESSAGE_NOTE,
+                              "draft       %lld of %lld proposed tokens accepted, %.1f %%",
+                              (long long)result->n_accepted, (long long)result->n_proposed,
+                              result->n_proposed > 0
+                                  ? 100.0 * (double)result->n_accepted / (double)result->n_proposed
+                                  : 0.0);
     if (result->n_shift > 0)
         runner_terminal_print(terminal, RUNNER_MESSAGE_NOTE, "context     shifted %d times",
                               result->n_shift);
@@ -188,6 +200,12 @@ static void profile_print(run *r, const runner_generation_result *result) {
             terminal, RUNNER_MESSAGE_NOTE, "%-18s %14llu %24g", tdm_counter_name((tdm_counter)i),
             (unsigned long long)tdm_counter_get((tdm_counter)i),
             result->n_steady > 0 ? (double)result->steady[i] / (double)result->n_steady : 0.0);
+    runner_profile_print(&r->session, &r->marks[0], &r->marks[1], &r->marks[2]);
+}
+
+static void prompt_done(void *user) {
+    run *r = user;
+    if (r->is_profiled) runner_profile_take(&r->session, &r->marks[1]);
 }
 
 /* ---- The command ---- */
@@ -231,31 +249,64 @@ static runner_generation_params params_read(run *r) {
         .ignores_end = runner_config_get_bool(config, "ignore-eos"),
         .shows_special = runner_config_get_bool(config, "special"),
         .shifts_context = runner_config_get_bool(config, "context-shift"),
+        .draft = r->draft.model != NULL ? &r->draft : NULL,
+        .n_draft = (int32_t)runner_config_get_int(config, "draft-max"),
+        .prompt_done = prompt_done,
         .text = text_take,
-        .text_user = r,
+        .user = r,
     };
     return params;
+}
+
+/* The draft model, if one was asked for; whether it fits is known before weights are read. */
+static tdm_status draft_open(run *r, tdm_error *err) {
+    const char *path = runner_config_get_string(r->app->config, "model-draft");
+    tdm_status status = runner_config_check(r->app->config, err);
+    if (status != TDM_OK || path[0] == '\0') return status;
+    if (r->n_seq > 1)
+        return runner_usage(r->app, err,
+                            "a draft model works for one sequence: leave out model-draft or "
+                            "parallel = %d",
+                            r->n_seq);
+    status = runner_session_open(&r->draft, r->app, path, err);
+    return status == TDM_OK ? runner_draft_check(r->draft.model, r->session.model, err) : status;
+}
+
+static tdm_status draft_begin(run *r, tdm_error *err) {
+    if (r->draft.model == NULL) return TDM_OK;
+    /* as large as the model's, whatever that was made to fit into */
+    runner_context_wish wish = {.n_ctx = llm_context_n_ctx(r->session.ctx)};
+    runner_session_join(&r->draft, &r->session);
+    tdm_status status = runner_fit(&r->draft, &wish, err);
+    if (status == TDM_OK) status = runner_session_load(&r->draft, NULL, 0, err);
+    return status == TDM_OK ? runner_session_begin(&r->draft, &wish, err) : status;
 }
 
 static tdm_status run_all(run *r, tdm_error *err) {
     runner_generation_result result = {0};
     runner_context_wish wish = {.n_seq = r->n_seq};
     tdm_status status = runner_session_open(&r->session, r->app, NULL, err);
+    if (status == TDM_OK) status = draft_open(r, err);
     if (status == TDM_OK) status = runner_prompt_read(r->app, &r->prompt, &r->prompt_len, err);
     if (status == TDM_OK) status = prompt_tokenize(r, err);
+    if (status == TDM_OK) status = runner_session_pick(&r->session, NULL, 0, err);
+    if (status == TDM_OK) status = runner_fit(&r->session, &wish, err);
     if (status == TDM_OK) status = runner_session_load(&r->session, NULL, 0, err);
     if (status == TDM_OK) status = runner_session_begin(&r->session, &wish, err);
     if (status == TDM_OK) status = prompt_check(r, err);
+    if (status == TDM_OK) status = draft_begin(r, err);
     runner_generation_params params = params_read(r);
-    bool is_profiled = runner_config_get_bool(r->app->config, "profile");
+    r->is_profiled = runner_config_get_bool(r->app->config, "profile");
     if (status == TDM_OK) status = runner_config_check(r->app->config, err);
     if (status == TDM_OK) status = prompt_show(r, err);
     if (status != TDM_OK) return status;
+    if (r->is_profiled) runner_profile_take(&r->session, &r->marks[0]);
     status = runner_generate(&r->session, &params, &result, err);
+    if (r->is_profiled) runner_profile_take(&r->session, &r->marks[2]);
     if (status != TDM_OK && status != TDM_CANCELLED) return status;
     tdm_status shown = pending_show(r, status == TDM_OK ? err : NULL);
     timings_print(r, &params, &result);
-    if (is_profiled) profile_print(r, &result);
+    if (r->is_profiled) profile_print(r, &result);
     return status != TDM_OK ? status : shown;
 }
 
@@ -266,6 +317,7 @@ tdm_status runner_cmd_run(runner_app *app, tdm_error *err) {
     r.pending = calloc((size_t)r.n_seq + 1, sizeof *r.pending);
     status =
         r.pending != NULL ? run_all(&r, err) : tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "no memory");
+    runner_session_close(&r.draft); /* before the session whose devices it works on */
     runner_session_close(&r.session);
     for (int32_t s = 0; r.pending != NULL && s < r.n_seq; s++) free(r.pending[s].text);
     free(r.pending);

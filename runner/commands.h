@@ -23,8 +23,13 @@ typedef struct runner_app {
 typedef tdm_status (*runner_command_fn)(runner_app *app, tdm_error *err);
 
 tdm_status runner_cmd_run(runner_app *app, tdm_error *err);
+tdm_status runner_cmd_chat(runner_app *app, tdm_error *err);
+tdm_status runner_cmd_plan(runner_app *app, tdm_error *err);
 tdm_status runner_cmd_logits(runner_app *app, tdm_error *err);
 tdm_status runner_cmd_bench(runner_app *app, tdm_error *err);
+tdm_status runner_cmd_perplexity(runner_app *app, tdm_error *err);
+tdm_status runner_cmd_quantize(runner_app *app, tdm_error *err);
+tdm_status runner_cmd_info(runner_app *app, tdm_error *err);
 tdm_status runner_cmd_tokenize(runner_app *app, tdm_error *err);
 tdm_status runner_cmd_devices(runner_app *app, tdm_error *err);
 /* cmd_certify.c: fails with what the suite found broken, after printing it all to app->out. */

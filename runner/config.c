@@ -539,3 +539,17 @@ const runner_section *runner_config_model(const runner_config *config) {
 const char *runner_section_name(const runner_section *section) {
     return section->name;
 }
+
+int runner_section_line(const runner_section *section) {
+    return section->line;
+}
+
+bool runner_section_is_group(const runner_section *section) {
+    return section != NULL && section->kind == RUNNER_SECTION_GROUP;
+}
+
+const runner_section *runner_config_find_name(const runner_config *config, const char *name) {
+    const runner_section *section = runner_config_find_section(config, RUNNER_SECTION_DEVICE, name);
+    return section != NULL ? section
+                           : runner_config_find_section(config, RUNNER_SECTION_GROUP, name);
+}

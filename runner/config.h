@@ -162,23 +162,73 @@ const runner_section *runner_config_model(const runner_config *config);
 /* The NAME of [device NAME]. */
 const char *runner_section_name(const runner_section *section);
 
-/* The device that a command is to run on, `name` being the value of `device` (or one of its values,
- * as a flag of `bench`). *device_out is the [device NAME] so called, or the file's only one where
- * `name` is "auto"; NULL where the file has nothing to say: then `name` is "auto" or what a plugin
- * must know (if none does: runner_config_device_unknown). Fails with TDM_UNSUPPORTED for a group,
- * whose plugin `meta` this build does not have, and with TDM_INVALID_ARGUMENT where `name` is "auto"
- * and the file leaves several to choose from. [setup] */
+/* The line of its heading; 0 where no file has it. */
+int runner_section_line(const runner_section *section);
+
+/* Whether the section is a group, of the file or made from several names. NULL is none. */
+bool runner_section_is_group(const runner_section *section);
+
+/* The [device NAME] or [group NAME] called `name`, or NULL. [setup] */
+const runner_section *runner_config_find_name(const runner_config *config, const char *name);
+
+/* Whether `name` is one of a group's members. */
+bool runner_section_has_member(const runner_section *group, const char *name);
+
+/* What a command is to run on, `name` being the value of `device` (or one of its values, as a flag of
+ * `bench`). *device_out is
+ *   - the [device NAME] or [group NAME] so called;
+ *   - where several names stand there ("a,b" or "a/b"), a group of them;
+ *   - where `name` is "auto", the file's only group that is no other's member, or else the file's
+ *     only device;
+ *   - NULL where the file has nothing to say: `name` is "auto" and the devices are to be compared,
+ *     or it is what a plugin must know (if none does: runner_config_device_unknown).
+ * Fails with TDM_INVALID_ARGUMENT where `name` is "auto" and the file leaves several groups to
+ * choose from, or where a list names a device twice. [setup] */
 tdm_status runner_config_find_device(runner_config *config, const char *name,
                                      const runner_section **device_out, tdm_error *err);
+
+/* A group that no file has, of `members` ("a,b" or "a/b"), called `name` (NULL: "a+b"); the one made
+ * before where there is one of that name. [setup] */
+tdm_status runner_config_make_group(runner_config *config, const char *name, const char *members,
+                                    const runner_section **group_out, tdm_error *err);
+
+/* A group's options, for the plugin that runs it. */
+typedef struct runner_group_options {
+    tdm_option items[12];
+    int32_t n;
+    char text[8192]; /* where the values are */
+} runner_group_options;
+
+/* Fills *options with everything that the group was told, each value with its default where it was
+ * told nothing. Flags and values outside its section count for the group that a command runs on
+ * (`is_main`), not for groups inside it. Fails where the shares are not one for each member.
+ * [setup] */
+tdm_status runner_section_get_group_options(runner_config *config, const runner_section *group,
+                                            bool is_main, runner_group_options *options,
+                                            tdm_error *err);
+
+/* One of a group's keys as it counts for the group, and where it came from (nullable). The text is
+ * the configuration's. [setup] */
+const char *runner_section_get_group_text(runner_config *config, const runner_section *group,
+                                          const char *key, bool is_main,
+                                          runner_origin *origin_out);
+
+/* Whether the group's first member is to work alone (`split = none`). [setup] */
+bool runner_section_is_undivided(runner_config *config, const runner_section *group, bool is_main);
 
 /* The same for the configured name. [setup] */
 tdm_status runner_config_pick_device(runner_config *config, const runner_section **device_out,
                                      tdm_error *err);
 
-/* Fails with TDM_NOT_FOUND: `name`, a value of `device`, is neither a section nor one of the `n`
+/* Fails with TDM_NOT_FOUND: `name`, a value of `key` ("device"), is neither a section nor one of the `n`
  * names that the plugins' devices have; the message lists what there is and the nearest. [setup] */
-tdm_status runner_config_device_unknown(runner_config *config, const char *name,
+tdm_status runner_config_device_unknown(runner_config *config, const char *key, const char *name,
                                         const char *const *names, size_t n, tdm_error *err);
+
+/* The same for a name among a group's members. [setup] */
+tdm_status runner_config_member_unknown(runner_config *config, const runner_section *group,
+                                        const char *name, const char *const *names, size_t n,
+                                        tdm_error *err);
 
 /* `tandem config`: writes the effective configuration to `out` as an INI file that means the same
  * when read back, each value with its origin as a comment. TDM_IO where it cannot be written.

@@ -103,6 +103,12 @@ static tdm_status flag_read(args_reader *reader, tdm_error *err) {
         is_negated = key != NULL && key->type == RUNNER_KEY_BOOL;
         if (!is_negated) key = NULL;
     }
+    /* -nkvo is --no-kv-offload; single letters have no such form, because -n is a flag itself */
+    if (key == NULL && !is_long && name[0] == 'n' && strlen(name) > 2) {
+        key = runner_key_find_flag(name + 1, command);
+        is_negated = key != NULL && key->type == RUNNER_KEY_BOOL;
+        if (!is_negated) key = NULL;
+    }
     if (key == NULL || (key->commands & command->bit) == 0)
         return flag_unknown(reader, word, name, err);
     const char *next = reader->at + 1 < reader->argc ? reader->argv[reader->at + 1] : NULL;

@@ -53,67 +53,99 @@ tdm_status runner_config_choose_model(runner_config *config, tdm_error *err) {
                               nearest != NULL ? nearest : list, nearest != NULL ? "'?" : "");
 }
 
-static tdm_status group_refuse(runner_config *config, const char *name, const runner_section *group,
-                               tdm_error *err) {
-    const char *first =
-        group->settings[runner_key_find("members", NULL) - runner_keys].value.items[0].s;
-    if (strcmp(name, "auto") == 0)
-        return tdm_fail(err, TDM_UNSUPPORTED,
-                        "%s:%d: [group %s] needs the plugin 'meta', which is not part of this "
-                        "build; run on one device: --device %s",
-                        config->file, group->line, group->name, first);
-    return runner_config_fail(config, "device", TDM_UNSUPPORTED, err,
-                              "[group %s] (%s:%d) needs the plugin 'meta', which is not part of "
-                              "this build; run on one device: --device %s",
-                              group->name, config->file, group->line, first);
-}
-
 tdm_status runner_config_pick_device(runner_config *config, const runner_section **device_out,
                                      tdm_error *err) {
     return runner_config_find_device(config, runner_config_get_string(config, "device"), device_out,
                                      err);
 }
 
-tdm_status runner_config_find_device(runner_config *config, const char *name,
-                                     const runner_section **device_out, tdm_error *err) {
+/* Whether a group of the file has `name` for a member. */
+static bool is_member(const runner_config *config, const char *name) {
+    for (const runner_section *at = config->sections; at != NULL; at = at->next)
+        if (at->kind == RUNNER_SECTION_GROUP && runner_section_has_member(at, name)) return true;
+    return false;
+}
+
+/* The section that `auto` means: the file's only group that stands for itself, or its only device;
+ * NULL where the devices are to be compared. */
+static tdm_status auto_find(const runner_config *config, const runner_section **device_out,
+                            tdm_error *err) {
+    const char *names[NAMES_MAX];
+    size_t n_group = 0;
+    for (const runner_section *at = config->sections; at != NULL; at = at->next) {
+        if (at->kind != RUNNER_SECTION_GROUP || at->line == 0 || is_member(config, at->name))
+            continue;
+        if (n_group < NAMES_MAX) names[n_group] = at->name;
+        n_group++;
+        *device_out = at;
+    }
+    if (n_group == 1) return TDM_OK;
     *device_out = NULL;
-    if (strcmp(name, "auto") != 0) {
-        const runner_section *group =
-            runner_config_find_section(config, RUNNER_SECTION_GROUP, name);
-        if (group != NULL) return group_refuse(config, name, group, err);
-        *device_out = runner_config_find_section(config, RUNNER_SECTION_DEVICE, name);
+    if (n_group == 0) {
+        if (runner_config_n_devices(config) == 1) *device_out = runner_config_device(config, 0);
         return TDM_OK;
     }
-    size_t n_device = runner_config_n_devices(config), n_group = runner_config_n_groups(config);
-    if (n_group == 1 && n_device > 0)
-        return group_refuse(config, name, runner_config_group(config, 0), err);
-    if (n_device == 1 && n_group == 0) *device_out = runner_config_device(config, 0);
-    if (n_device + n_group <= 1) return TDM_OK;
-    const char *names[NAMES_MAX];
-    size_t n = names_add(config, RUNNER_SECTION_DEVICE, names, 0);
-    n = names_add(config, RUNNER_SECTION_GROUP, names, n);
     char list[200];
-    names_format(names, n, list, sizeof list);
+    names_format(names, n_group < NAMES_MAX ? n_group : NAMES_MAX, list, sizeof list);
     return tdm_fail(err, TDM_INVALID_ARGUMENT,
-                    "%s: several devices and none chosen: add `device = NAME` before the first "
+                    "%s: several groups and none chosen: add `device = NAME` before the first "
                     "section or give --device NAME, one of %s",
                     config->file, list);
 }
 
-tdm_status runner_config_device_unknown(runner_config *config, const char *name,
-                                        const char *const *names, size_t n, tdm_error *err) {
+tdm_status runner_config_find_device(runner_config *config, const char *name,
+                                     const runner_section **device_out, tdm_error *err) {
+    *device_out = NULL;
+    if (strcmp(name, "auto") == 0) return auto_find(config, device_out, err);
+    if (strpbrk(name, ",/") != NULL) {
+        size_t len = strspn(name, " \t,/");
+        if (name[len] == '\0')
+            return runner_config_fail(config, "device", TDM_INVALID_ARGUMENT, err, "no names");
+        tdm_error why = {0};
+        tdm_status status = runner_config_make_group(config, NULL, name, device_out, &why);
+        if (status == TDM_OK) return TDM_OK;
+        return runner_config_fail(config, "device", status, err, "%s", why.message);
+    }
+    *device_out = runner_config_find_section(config, RUNNER_SECTION_GROUP, name);
+    if (*device_out == NULL)
+        *device_out = runner_config_find_section(config, RUNNER_SECTION_DEVICE, name);
+    return TDM_OK;
+}
+
+/* "there are 'a', 'b'; did you mean 'a'?" of sections and the `n` names of plugins. */
+static void known_format(const runner_config *config, const char *name, const char *const *names,
+                         size_t n, char *text, size_t text_size) {
     const char *all[NAMES_MAX] = {0};
     size_t n_all = names_add(config, RUNNER_SECTION_DEVICE, all, 0);
-    n_all = names_add(config, RUNNER_SECTION_GROUP, all, n_all);
+    for (const runner_section *at = config->sections; at != NULL && n_all < NAMES_MAX;
+         at = at->next)
+        if (at->kind == RUNNER_SECTION_GROUP && at->line != 0) all[n_all++] = at->name;
     for (size_t i = 0; i < n && n_all < NAMES_MAX; i++) all[n_all++] = names[i];
     const char *nearest = runner_word_nearest(name, all, n_all);
     char list[200];
     names_format(all, n_all, list, sizeof list);
-    return runner_config_fail(config, "device", TDM_NOT_FOUND, err,
-                              "no such device as '%.64s'; %s%s%s%s%s", name,
-                              n_all > 0 ? "there are "
-                                        : "no plugin "
-                                          "found any: see `tandem devices`",
-                              list, nearest != NULL ? "; did you mean '" : "",
-                              nearest != NULL ? nearest : "", nearest != NULL ? "'?" : "");
+    snprintf(text, text_size, "%s%s%s%s%s",
+             n_all > 0 ? "there are " : "no plugin found any: see `tandem devices`", list,
+             nearest != NULL ? "; did you mean '" : "", nearest != NULL ? nearest : "",
+             nearest != NULL ? "'?" : "");
+}
+
+tdm_status runner_config_device_unknown(runner_config *config, const char *key, const char *name,
+                                        const char *const *names, size_t n, tdm_error *err) {
+    char known[400];
+    known_format(config, name, names, n, known, sizeof known);
+    return runner_config_fail(config, key, TDM_NOT_FOUND, err, "no such device as '%.64s'; %s",
+                              name, known);
+}
+
+tdm_status runner_config_member_unknown(runner_config *config, const runner_section *group,
+                                        const char *name, const char *const *names, size_t n,
+                                        tdm_error *err) {
+    if (group->line == 0)
+        return runner_config_device_unknown(config, "device", name, names, n, err);
+    char known[400], where[320];
+    known_format(config, name, names, n, known, sizeof known);
+    runner_origin_format(runner_section_get_origin(config, group, "members"), where, sizeof where);
+    return tdm_fail(err, TDM_NOT_FOUND, "%s: members of [group %s]: no such device as '%.64s'; %s",
+                    where, group->name, name, known);
 }

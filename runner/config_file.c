@@ -416,7 +416,7 @@ static int text_parse(file_reader *reader) {
 }
 
 /* What a section must have, and what its values must have in common. */
-static tdm_status section_check(const runner_config *config, const runner_section *section,
+static tdm_status section_check(const runner_config *config, runner_section *section,
                                 tdm_error *err) {
     const char *kind = runner_section_kind_word(section->kind);
     for (size_t i = 0; i < n_runner_keys; i++) {
@@ -431,29 +431,7 @@ static tdm_status section_check(const runner_config *config, const runner_sectio
                             key->value_name, key->help);
     }
     if (section->kind != RUNNER_SECTION_GROUP) return TDM_OK;
-    const runner_setting *members =
-        &section->settings[runner_key_find("members", NULL) - runner_keys];
-    for (size_t i = 0; i < members->value.n; i++) {
-        const char *name = members->value.items[i].s;
-        if (runner_config_find_section(config, RUNNER_SECTION_DEVICE, name) != NULL) continue;
-        const char *names[64] = {NULL};
-        size_t n = 0;
-        for (const runner_section *at = config->sections; at != NULL && n < 64; at = at->next)
-            if (at->kind == RUNNER_SECTION_DEVICE) names[n++] = at->name;
-        const char *nearest = runner_word_nearest(name, names, n);
-        return tdm_fail(err, TDM_INVALID_ARGUMENT, "%s:%d: there is no section [device %s]%s%s%s",
-                        config->file, members->origin.line, name,
-                        nearest != NULL ? "; did you mean '" : " for this member of the group",
-                        nearest != NULL ? nearest : "", nearest != NULL ? "'?" : "");
-    }
-    const runner_setting *share = &section->settings[runner_key_find("share", NULL) - runner_keys];
-    if (share->is_set && !share->value.is_auto && share->value.n != members->value.n)
-        return tdm_fail(err, TDM_INVALID_ARGUMENT,
-                        "%s:%d: 'share' has %zu numbers for the %zu members of [group %s]; give "
-                        "one for each, or auto",
-                        config->file, share->origin.line, share->value.n, members->value.n,
-                        section->name);
-    return TDM_OK;
+    return runner_group_check(config, section, err);
 }
 
 tdm_status runner_config_read_file(runner_config *config, const char *path, tdm_error *err) {

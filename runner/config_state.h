@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * config_state.h: the inside of a runner_config, shared by the files that fill it (config_file.c,
- * config_args.c) and the one that answers from it (config.c). Nobody else includes this.
+ * config_args.c) and those that answer from it (config.c, config_device.c, config_group.c). Nobody else includes this.
  */
 #ifndef TANDEM_RUNNER_CONFIG_STATE_H
 #define TANDEM_RUNNER_CONFIG_STATE_H
@@ -28,6 +28,8 @@ struct runner_section {
     runner_section_kind kind;
     char *name;               /* "" for the defaults; owned */
     int line;                 /* of its heading; 0 = there was none */
+    int height;               /* of a group: groups inside one another, itself included; 0 = not
+                                 known yet, -1 = being counted */
     runner_setting *settings; /* [n_runner_keys], in the order of the table; owned */
     runner_section *next;     /* in the order of the file */
 };
@@ -75,6 +77,10 @@ tdm_status runner_config_read_args(runner_config *config, int argc, char *const 
 
 /* Refuses two keys that exclude each other, given at the same level. */
 tdm_status runner_config_check_rivals(runner_config *config, tdm_error *err);
+
+/* Whether a group of the file has at most TDM_MAX_MEMBERS members, a share for each, and is not a
+ * member of itself. Once the whole file is read. */
+tdm_status runner_group_check(const runner_config *config, runner_section *group, tdm_error *err);
 
 /* Finds the [model NAME] that applies, once flags and file are read. */
 tdm_status runner_config_choose_model(runner_config *config, tdm_error *err);

@@ -323,6 +323,9 @@ static tdm_status list_parse(const runner_key *key, const char *text, runner_val
     else if ((copy = strdup(text)) == NULL)
         status = out_of_memory(key, err);
     if (status != TDM_OK) return status;
+    /* 3/1 is how llama-bench writes shares */
+    for (char *at = copy; key->type == RUNNER_KEY_SHARES && *at != '\0'; at++)
+        if (*at == '/') *at = ',';
     for (char *at = copy; at != NULL && status == TDM_OK;) {
         char *next = strchr(at, separator);
         if (next != NULL) *next++ = '\0';

@@ -30,10 +30,12 @@ typedef struct generation {
     sequence *seqs;  /* [n_seq] */
     int32_t *ends;   /* [n_end] tokens that end generation */
     int32_t n_end;
-    float *logits;   /* [n_vocab] a row without those tokens; NULL unless ignores_end */
-    int32_t *tokens; /* [n_seq] the batch */
-    int32_t *owners; /* [n_seq] */
-    bool *wanted;    /* [n_seq] */
+    float *logits;       /* [n_vocab] a row without those tokens; NULL unless ignores_end */
+    int32_t *tokens;     /* [n_batch] the batch */
+    int32_t *owners;     /* [n_batch] */
+    bool *wanted;        /* [n_batch] */
+    runner_draft *draft; /* NULL = none */
+    int32_t *history;    /* [n_ctx] with a draft: the tokens that the context holds */
 } generation;
 
 static tdm_status no_memory(tdm_error *err) {
@@ -54,13 +56,14 @@ static tdm_status ends_collect(generation *g) {
 static tdm_status generation_begin(generation *g, tdm_error *err) {
     const runner_generation_params *p = g->params;
     size_t n_seq = (size_t)p->n_seq;
+    size_t n_batch = p->draft != NULL ? (size_t)p->n_draft + 1 : n_seq;
     tdm_status status = llm_model_vocab(g->session->model, &g->vocab, err);
     if (status != TDM_OK) return status;
     g->n_vocab = g->session->model->hparams.n_vocab;
     g->seqs = calloc(n_seq, sizeof *g->seqs);
-    g->tokens = calloc(n_seq, sizeof *g->tokens);
-    g->owners = calloc(n_seq, sizeof *g->owners);
-    g->wanted = calloc(n_seq, sizeof *g->wanted);
+    g->tokens = calloc(n_batch, sizeof *g->tokens);
+    g->owners = calloc(n_batch, sizeof *g->owners);
+    g->wanted = calloc(n_batch, sizeof *g->wanted);
     if (p->ignores_end) g->logits = malloc((size_t)g->n_vocab * sizeof *g->logits);
     if (g->seqs == NULL || g->tokens == NULL || g->owners == NULL || g->wanted == NULL ||
         (p->ignores_end && (g->logits == NULL || ends_collect(g) != TDM_OK)))
@@ -79,7 +82,10 @@ static tdm_status generation_begin(generation *g, tdm_error *err) {
             llm_sampler_accept(g->seqs[s].sampler, p->prompt[i]);
         g->seqs[s].row = -1;
     }
-    return status;
+    if (status != TDM_OK || p->draft == NULL) return status;
+    g->history = malloc(((size_t)n_ctx + 1) * sizeof *g->history);
+    if (g->history == NULL) return no_memory(err);
+    return runner_draft_create(p->draft, &p->sampler, g->ends, g->n_end, &g->draft, err);
 }
 
 static void generation_end(generation *g) {
@@ -93,11 +99,13 @@ static void generation_end(generation *g) {
     free(g->tokens);
     free(g->owners);
     free(g->wanted);
+    free(g->history);
+    runner_draft_destroy(g->draft);
 }
 
 static tdm_status text_give(const generation *g, int32_t s, llm_vocab_str text, tdm_error *err) {
     if (text.len == 0) return TDM_OK;
-    return g->params->text(g->params->text_user, s, text.ptr, text.len, err);
+    return g->params->text(g->params->user, s, text.ptr, text.len, err);
 }
 
 static tdm_status sequence_stop(generation *g, int32_t s, runner_stop stop, tdm_error *err) {
@@ -146,7 +154,12 @@ static tdm_status sequence_shift(generation *g, int32_t s, tdm_error *err) {
     int32_t n_discard = (length - n_keep) / 2;
     if (n_discard < 1) return sequence_stop(g, s, RUNNER_STOP_CONTEXT, err);
     g->result->n_shift++;
-    return llm_context_shift(g->session->ctx, s, n_keep, n_discard, err);
+    tdm_status status = llm_context_shift(g->session->ctx, s, n_keep, n_discard, err);
+    if (status != TDM_OK || g->draft == NULL) return status;
+    /* the draft reads again what has moved */
+    memmove(g->history + n_keep, g->history + n_keep + n_discard,
+            (size_t)(length - n_keep - n_discard) * sizeof *g->history);
+    return runner_draft_truncate(g->draft, n_keep, err);
 }
 
 /* Slots in use: the shared prompt counts once while nothing is shifted. */
@@ -192,6 +205,47 @@ static tdm_status step(generation *g, int32_t *n_out, tdm_error *err) {
     return llm_context_decode(g->session->ctx, &batch, err);
 }
 
+/* How many tokens the draft is to propose: as many as the context has room for besides the one
+ * picked last. More than the text may still have, at its end: a step of another shape would have to
+ * be planned. */
+static int32_t proposals_count(const generation *g) {
+    int32_t room = g->n_limit - llm_context_length(g->session->ctx, 0) - 1;
+    return room < g->params->n_draft ? room : g->params->n_draft;
+}
+
+/* With a draft: decodes the token picked last and what may follow it, and picks from the logits in
+ * their order for as long as the next proposal was right. What follows a wrong one is taken back.
+ * *n_out = tokens that stay in the context; 0 where the sequence has ended. */
+static tdm_status step_drafted(generation *g, int32_t *n_out, tdm_error *err) {
+    llm_context *ctx = g->session->ctx;
+    sequence *seq = &g->seqs[0];
+    *n_out = 0;
+    if (seq->stop != RUNNER_STOP_NONE) return TDM_OK;
+    int32_t length = llm_context_length(ctx, 0), n = proposals_count(g), n_kept = 1;
+    g->tokens[0] = seq->next;
+    tdm_status status = runner_draft_propose(g->draft, seq->sampler, g->history, length, seq->next,
+                                             n, g->tokens + 1, err);
+    for (int32_t i = 0; i <= n; i++) g->wanted[i] = true;
+    llm_batch batch = {g->tokens, NULL, g->wanted, n + 1};
+    if (status == TDM_OK) status = llm_context_decode(ctx, &batch, err);
+    for (seq->row = 0; status == TDM_OK; seq->row++, n_kept++) {
+        status = sequence_pick(g, 0, err);
+        if (status != TDM_OK || seq->row == n || seq->stop != RUNNER_STOP_NONE ||
+            seq->next != g->tokens[seq->row + 1])
+            break;
+    }
+    if (status != TDM_OK) return status;
+    g->result->n_proposed += n;
+    g->result->n_accepted += n_kept - 1;
+    *n_out = n_kept;
+    memcpy(g->history + length, g->tokens, (size_t)n_kept * sizeof *g->tokens);
+    if (n_kept < n + 1) status = llm_context_truncate(ctx, 0, length + n_kept, err);
+    /* One token less than the model holds: the draft's next step then has the same shape whether
+     * all of its proposals were right or not. */
+    if (status == TDM_OK) status = runner_draft_truncate(g->draft, length + n_kept - 1, err);
+    return status;
+}
+
 static tdm_status pick_all(generation *g, tdm_error *err) {
     tdm_status status = TDM_OK;
     for (int32_t s = 0; s < g->params->n_seq && status == TDM_OK; s++)
@@ -218,7 +272,8 @@ static tdm_status loop(generation *g, tdm_error *err) {
             break;
         }
         status = room_make(g, err);
-        if (status == TDM_OK) status = step(g, &n, err);
+        if (status == TDM_OK)
+            status = g->draft != NULL ? step_drafted(g, &n, err) : step(g, &n, err);
         if (status == TDM_OK && n == 0) break;
         if (status == TDM_OK) {
             r->n_decoded += n;
@@ -227,7 +282,7 @@ static tdm_status loop(generation *g, tdm_error *err) {
                 counters_read(before);
             else
                 r->n_steady += n;
-            status = pick_all(g, err);
+            if (g->draft == NULL) status = pick_all(g, err);
         }
     }
     r->decode_ns = runner_clock() - start;
@@ -246,8 +301,16 @@ tdm_status runner_generate(runner_session *session, const runner_generation_para
     if (status == TDM_OK)
         status = runner_session_prefill(session, params->prompt, params->n_prompt, params->n_batch,
                                         params->n_predict != 0, err);
+    if (status == TDM_OK && g.draft != NULL) {
+        /* without its last token, as after every step */
+        memcpy(g.history, params->prompt, (size_t)params->n_prompt * sizeof *g.history);
+        if (params->n_prompt > 1)
+            status = runner_session_prefill(params->draft, params->prompt, params->n_prompt - 1,
+                                            params->n_batch, false, err);
+    }
     result->prompt_ns = runner_clock() - start;
     result->n_prompt = llm_context_length(session->ctx, 0);
+    if (status == TDM_OK && params->prompt_done != NULL) params->prompt_done(params->user);
     for (int32_t s = 1; s < params->n_seq && status == TDM_OK; s++)
         status = llm_context_fork(session->ctx, s, 0, params->n_prompt, err);
     for (int32_t s = 0; s < params->n_seq && status == TDM_OK; s++) g.seqs[s].row = 0;

@@ -9,7 +9,7 @@
 #include "core/counters.h"
 #include "llm/sampler.h"
 #include "llm/tokenizer.h"
-#include "runner/session.h"
+#include "runner/draft.h"
 
 /* Why a sequence ended. */
 typedef enum runner_stop {
@@ -36,8 +36,12 @@ typedef struct runner_generation_params {
     bool ignores_end;
     bool shows_special;
     bool shifts_context;
+    runner_session *draft; /* proposes tokens to the model, which decides; its context is empty and
+                              as large as the model's. One sequence only. NULL = none */
+    int32_t n_draft;       /* proposals at a time, 1 .. RUNNER_DRAFT_MAX */
+    void (*prompt_done)(void *user); /* called once the prompt has been read; NULL = not wanted */
     runner_text_fn text;
-    void *text_user;
+    void *user; /* of both */
 } runner_generation_params;
 
 /* What was done and how long it took. */
@@ -49,6 +53,8 @@ typedef struct runner_generation_result {
     int64_t n_decoded;   /* of those, computed further: what decode_ns took */
     uint64_t decode_ns;
     int32_t n_shift;
+    int64_t n_proposed;                  /* by the draft model */
+    int64_t n_accepted;                  /* of those, what the model picked too */
     int64_t n_steady;                    /* tokens decoded since the counters below began */
     uint64_t steady[TDM_COUNTER_COUNT_]; /* what the counters rose by meanwhile */
 } runner_generation_result;

@@ -32,6 +32,13 @@ bool runner_interrupt_came(void) {
     return atomic_load_explicit(&came, memory_order_relaxed) != 0;
 }
 
+bool runner_interrupt_obey(void) {
+    int ctrl_c = SIGINT;
+    if (!atomic_compare_exchange_strong(&came, &ctrl_c, 0)) return false;
+    runner_interrupt_watch();
+    return true;
+}
+
 int runner_interrupt_exit_code(void) {
     return 128 + atomic_load_explicit(&came, memory_order_relaxed);
 }

@@ -14,6 +14,10 @@ void runner_interrupt_watch(void);
 /* Whether one has come. [any-thread] */
 bool runner_interrupt_came(void);
 
+/* Forgets a Ctrl-C that has been obeyed, and watches for the next one; true where there was one. Not
+ * for SIGTERM: that stays. [setup] */
+bool runner_interrupt_obey(void);
+
 /* What a process that one has ended exits with, as shells expect it: 128 + its number, which is
  * 130 for Ctrl-C. [any-thread] */
 int runner_interrupt_exit_code(void);

@@ -37,8 +37,13 @@ static tdm_status config_run(runner_app *app, tdm_error *err) {
 static runner_command_fn function_of(const runner_command *command) {
     switch (command->bit) {
     case RUNNER_COMMAND_RUN: return runner_cmd_run;
+    case RUNNER_COMMAND_CHAT: return runner_cmd_chat;
+    case RUNNER_COMMAND_PLAN: return runner_cmd_plan;
     case RUNNER_COMMAND_LOGITS: return runner_cmd_logits;
     case RUNNER_COMMAND_BENCH: return runner_cmd_bench;
+    case RUNNER_COMMAND_PERPLEXITY: return runner_cmd_perplexity;
+    case RUNNER_COMMAND_QUANTIZE: return runner_cmd_quantize;
+    case RUNNER_COMMAND_INFO: return runner_cmd_info;
     case RUNNER_COMMAND_TOKENIZE: return runner_cmd_tokenize;
     case RUNNER_COMMAND_DEVICES: return runner_cmd_devices;
     case RUNNER_COMMAND_CONFIG: return config_run;

@@ -1,40 +1,51 @@
 /* SPDX-License-Identifier: MIT
  *
- * options.c: the tables of commands and keys, and finding words in them. Help text is made in
- * options_help.c, values are read in config_value.c.
+ * options.c: the tables of commands and keys. Words are found in them in options_find.c, help text
+ * is made in options_help.c, values are read in config_value.c.
  *
  * Names, short flags and defaults are those of llama.cpp's command line wherever the concept is
  * the same, so that nobody has to learn a second set.
  */
 #include "runner/options.h"
 
-#include <stdint.h>
-#include <string.h>
+#include "runner/draft.h"
 
-#include "llm/context.h"
-
-#define RUN      RUNNER_COMMAND_RUN
-#define LOGITS   RUNNER_COMMAND_LOGITS
-#define BENCH    RUNNER_COMMAND_BENCH
-#define TOKENIZE RUNNER_COMMAND_TOKENIZE
-#define DEVICES  RUNNER_COMMAND_DEVICES
-#define CONFIG   RUNNER_COMMAND_CONFIG
-#define CERTIFY  RUNNER_COMMAND_CERTIFY
+#define RUN        RUNNER_COMMAND_RUN
+#define LOGITS     RUNNER_COMMAND_LOGITS
+#define BENCH      RUNNER_COMMAND_BENCH
+#define TOKENIZE   RUNNER_COMMAND_TOKENIZE
+#define DEVICES    RUNNER_COMMAND_DEVICES
+#define CONFIG     RUNNER_COMMAND_CONFIG
+#define CERTIFY    RUNNER_COMMAND_CERTIFY
+#define PLAN       RUNNER_COMMAND_PLAN
+#define CHAT       RUNNER_COMMAND_CHAT
+#define PERPLEXITY RUNNER_COMMAND_PERPLEXITY
+#define INFO       RUNNER_COMMAND_INFO
+#define QUANTIZE   RUNNER_COMMAND_QUANTIZE
 /* commands that compute with a model, and every command */
-#define COMPUTE (RUN | LOGITS | BENCH | CONFIG)
-#define EVERY   (COMPUTE | TOKENIZE | DEVICES | CERTIFY)
+#define COMPUTE (RUN | CHAT | LOGITS | BENCH | CONFIG | PLAN | PERPLEXITY)
+#define EVERY   (COMPUTE | TOKENIZE | DEVICES | CERTIFY | INFO | QUANTIZE)
 
 #define TOP         RUNNER_IN_DEFAULTS
 #define TOP_MODEL   (RUNNER_IN_DEFAULTS | RUNNER_IN_MODEL)
 #define EVERY_PLACE (RUNNER_IN_DEFAULTS | RUNNER_IN_MODEL | RUNNER_IN_DEVICE)
+#define GROUP_PLACE (RUNNER_IN_DEFAULTS | RUNNER_IN_MODEL | RUNNER_IN_GROUP)
 
 const runner_command runner_commands[] = {
     {"run", RUN, "", 0, 0, "generate text from a prompt, a file or standard input"},
+    {"chat", CHAT, "", 0, 0, "talk with a model, in the chat template that its file carries"},
+    {"plan", PLAN, "", 0, 0, "explain what a configuration takes, and how fast it will be"},
     {"logits", LOGITS, "", 0, 0, "write the logits of every position of given tokens to a file"},
     {"bench", BENCH, "", 0, 0, "measure prefill and decoding speed, for every combination given"},
+    {"perplexity", PERPLEXITY, "", 0, 0,
+     "measure how well a model foretells a text, alone or against another"},
     {"tokenize", TOKENIZE, "", 0, 0, "show the tokens of a text"},
     {"devices", DEVICES, "", 0, 0, "list plugins and the devices they found"},
     {"config", CONFIG, "", 0, 0, "print the effective configuration and where it came from"},
+    {"quantize", QUANTIZE, "IN.gguf OUT.gguf TYPE", 3, 3,
+     "write a model in a smaller type, such as q8_0 or q4_K_M"},
+    {"convert-info", INFO, "MODEL.gguf", 1, 1,
+     "show what is in a GGUF file: keys, tensors, types, chat template"},
     {"certify", CERTIFY, "PLUGIN.so", 1, 1, "run the conformance suite against a plugin"},
 };
 const size_t n_runner_commands = sizeof runner_commands / sizeof runner_commands[0];
@@ -44,11 +55,11 @@ static const char *const cache_types[] = {"f32",  "f16",  "bf16", "q8_0",   "q5_
                                           "q5_0", "q4_1", "q4_0", "iq4_nl", NULL};
 static const char *const isa_words[] = {"auto", "plain", "avx2", "avx512", NULL};
 static const char *const path_words[] = {"fast", "reference", NULL};
-static const char *const split_words[] = {"tensor", "layer", NULL};
+static const char *const split_words[] = {"tensor", "layer", "none", NULL};
 static const char *const reduce_words[] = {"f32", "f16", "bf16", "q8_0", NULL};
-static const char *const attention_words[] = {"auto", "replicate", "fewer", "sequence", NULL};
-static const char *const expert_words[] = {"hidden", "expert", NULL};
-static const char *const check_words[] = {"none", "replicas", NULL};
+static const char *const attention_words[] = {"heads", "replicate", "sequence", NULL};
+static const char *const expert_words[] = {"hidden", "whole", NULL};
+static const char *const check_words[] = {"off", "replicas", NULL};
 static const char *const format_words[] = {"md", "csv", "json", "jsonl", NULL};
 
 #define INT_MAX_ 2147483647.0
@@ -72,12 +83,46 @@ const runner_key runner_keys[] = {
      .flag = "dev",
      .type = RUNNER_KEY_STRING,
      .fallback = "auto",
-     .value_name = "NAME",
+     .value_name = "NAME[,NAME]",
      .sections = TOP_MODEL,
      .commands = COMPUTE,
      .traits = RUNNER_KEY_BENCH_LIST,
-     .help = "device to run on: a section of the file, or a name that `tandem devices` shows; auto "
-             "= the file's only one, or the CPU"},
+     .help =
+         "what to run on: a section of the file, a name that `tandem devices` shows, or several "
+         "(A,B; in bench A/B), which work together; auto = what the model runs fastest on"},
+    {.topic = "Model and device",
+     .name = "model-draft",
+     .flag = "md",
+     .type = RUNNER_KEY_PATH,
+     .fallback = "",
+     .value_name = "PATH",
+     .sections = TOP_MODEL,
+     .commands = RUN | CONFIG,
+     .help = "GGUF file of a small model that proposes tokens, which the model checks several at a "
+             "time: the same text, sooner"},
+    {.topic = "Model and device",
+     .name = "draft-max",
+     .alias = "draft",
+     .type = RUNNER_KEY_INT,
+     .fallback = "8",
+     .value_name = "N",
+     .min = 1,
+     .max = RUNNER_DRAFT_MAX,
+     .sections = TOP_MODEL,
+     .commands = RUN | CONFIG,
+     .help = "tokens that the draft model proposes at a time"},
+    {.topic = "Model and device",
+     .name = "override-tensor",
+     .flag = "ot",
+     .type = RUNNER_KEY_NAMES,
+     .fallback = "",
+     .value_name = "REGEX=DEVICE,...",
+     .sections = TOP_MODEL,
+     .commands = COMPUTE,
+     .traits = RUNNER_KEY_REPEATABLE,
+     .help =
+         "keep the tensors whose names match on that device, which then computes with them; cpu "
+         "= the machine's CPU; the first match counts"},
     {.topic = "Model and device",
      .name = "plugin-path",
      .type = RUNNER_KEY_PATHS,
@@ -103,10 +148,10 @@ const runner_key runner_keys[] = {
      .max = CTX_MAX,
      .auto_value = -1,
      .sections = TOP_MODEL,
-     .commands = RUN | LOGITS | CONFIG,
+     .commands = RUN | CHAT | LOGITS | CONFIG | PLAN | PERPLEXITY,
      .traits = RUNNER_KEY_AUTO,
      .help = "tokens that the cache has room for; 0 = as many as the model was trained for, auto "
-             "= that, but at most 4096"},
+             "= that, but at most 4096 and what fits the memory (perplexity: 512)"},
     {.topic = "Context and cache",
      .name = "batch-size",
      .flag = "b",
@@ -130,7 +175,8 @@ const runner_key runner_keys[] = {
      .sections = TOP_MODEL,
      .commands = COMPUTE,
      .traits = RUNNER_KEY_BENCH_LIST,
-     .help = "tokens computed in one step; compute memory grows with it"},
+     .help = "tokens computed in one step; compute memory grows with it; less where not given and "
+             "memory is short"},
     {.topic = "Context and cache",
      .name = "parallel",
      .flag = "np",
@@ -140,7 +186,7 @@ const runner_key runner_keys[] = {
      .min = 1,
      .max = 256,
      .sections = TOP_MODEL,
-     .commands = RUN | CONFIG,
+     .commands = RUN | CONFIG | PLAN,
      .help = "sequences generated from the prompt, decoded together"},
     {.topic = "Context and cache",
      .name = "cache-type-k",
@@ -161,7 +207,9 @@ const runner_key runner_keys[] = {
      .sections = TOP_MODEL,
      .commands = COMPUTE,
      .traits = RUNNER_KEY_BENCH_LIST,
-     .help = "type in which the cache keeps V, chosen apart from K's"},
+     .help =
+         "type in which the cache keeps V, chosen apart from K's; a latent cache (deepseek2) has "
+         "K's"},
     {.topic = "Context and cache",
      .name = "kv-rotate",
      .type = RUNNER_KEY_BOOL,
@@ -170,6 +218,15 @@ const runner_key runner_keys[] = {
      .commands = COMPUTE,
      .traits = RUNNER_KEY_BENCH_LIST,
      .help = "rotate heads before a quantised cache type stores them; no effect on f32, f16, bf16"},
+    {.topic = "Context and cache",
+     .name = "kv-offload",
+     .flag = "kvo",
+     .type = RUNNER_KEY_BOOL,
+     .fallback = "yes",
+     .sections = TOP_MODEL,
+     .commands = COMPUTE,
+     .help = "keep the cache where the model runs; no = in the host's memory, where the CPU then "
+             "computes attention"},
     {.topic = "Context and cache",
      .name = "page-size",
      .type = RUNNER_KEY_INT,
@@ -186,8 +243,10 @@ const runner_key runner_keys[] = {
      .type = RUNNER_KEY_BOOL,
      .fallback = "no",
      .sections = TOP_MODEL,
-     .commands = RUN | CONFIG,
-     .help = "when the context is full, drop old tokens and go on instead of stopping"},
+     .commands = RUN | CHAT | CONFIG,
+     .help = "when the context is full, drop old tokens and go on instead of stopping; chat does "
+             "unless "
+             "told not to"},
     {.topic = "Context and cache",
      .name = "keep",
      .type = RUNNER_KEY_INT,
@@ -218,8 +277,8 @@ const runner_key runner_keys[] = {
      .value_name = "PATH",
      .rival = "prompt",
      .sections = TOP_MODEL,
-     .commands = RUN | TOKENIZE | CONFIG,
-     .help = "file whose text is the prompt"},
+     .commands = RUN | TOKENIZE | CONFIG | PERPLEXITY,
+     .help = "file whose text is the prompt, or what perplexity measures"},
     {.topic = "Prompt and output",
      .name = "escape",
      .flag = "e",
@@ -245,7 +304,7 @@ const runner_key runner_keys[] = {
      .min = -1,
      .max = INT_MAX_,
      .sections = TOP_MODEL,
-     .commands = RUN | CONFIG,
+     .commands = RUN | CHAT | CONFIG,
      .help = "tokens to generate; -1 = until the model ends the text or the context is full"},
     {.topic = "Prompt and output",
      .name = "ignore-eos",
@@ -272,7 +331,7 @@ const runner_key runner_keys[] = {
      .min = -1,
      .max = 4294967295.0,
      .sections = TOP_MODEL,
-     .commands = RUN | BENCH | CERTIFY | CONFIG,
+     .commands = RUN | CHAT | BENCH | CERTIFY | CONFIG,
      .help = "seed of everything random; -1 = a new one each time"},
     {.topic = "Sampling",
      .name = "temp",
@@ -282,7 +341,7 @@ const runner_key runner_keys[] = {
      .value_name = "X",
      .max = 1000,
      .sections = TOP_MODEL,
-     .commands = RUN | CONFIG,
+     .commands = RUN | CHAT | CONFIG,
      .help = "temperature; 0 = always the likeliest token"},
     {.topic = "Sampling",
      .name = "top-k",
@@ -291,7 +350,7 @@ const runner_key runner_keys[] = {
      .value_name = "N",
      .max = INT_MAX_,
      .sections = TOP_MODEL,
-     .commands = RUN | CONFIG,
+     .commands = RUN | CHAT | CONFIG,
      .help = "choose among the N likeliest tokens; 0 = all"},
     {.topic = "Sampling",
      .name = "top-p",
@@ -300,7 +359,7 @@ const runner_key runner_keys[] = {
      .value_name = "X",
      .max = 1,
      .sections = TOP_MODEL,
-     .commands = RUN | CONFIG,
+     .commands = RUN | CHAT | CONFIG,
      .help = "choose among the likeliest tokens that reach this probability together; 1 = all"},
     {.topic = "Sampling",
      .name = "min-p",
@@ -309,7 +368,7 @@ const runner_key runner_keys[] = {
      .value_name = "X",
      .max = 1,
      .sections = TOP_MODEL,
-     .commands = RUN | CONFIG,
+     .commands = RUN | CHAT | CONFIG,
      .help = "leave out tokens less likely than this part of the likeliest; 0 = none"},
     {.topic = "Sampling",
      .name = "repeat-penalty",
@@ -319,7 +378,7 @@ const runner_key runner_keys[] = {
      .min = 0.01,
      .max = 100,
      .sections = TOP_MODEL,
-     .commands = RUN | CONFIG,
+     .commands = RUN | CHAT | CONFIG,
      .help = "penalty on tokens that occurred lately; 1 = none"},
     {.topic = "Sampling",
      .name = "repeat-last-n",
@@ -329,7 +388,7 @@ const runner_key runner_keys[] = {
      .min = -1,
      .max = INT_MAX_,
      .sections = TOP_MODEL,
-     .commands = RUN | CONFIG,
+     .commands = RUN | CHAT | CONFIG,
      .help = "tokens that the penalty looks back on; 0 = none, -1 = the whole context"},
 
     {.topic = "Devices",
@@ -358,7 +417,7 @@ const runner_key runner_keys[] = {
      .max = 1024,
      .auto_value = 0,
      .sections = EVERY_PLACE,
-     .commands = COMPUTE,
+     .commands = COMPUTE | QUANTIZE,
      .traits = RUNNER_KEY_AUTO | RUNNER_KEY_BENCH_LIST,
      .help = "threads of a CPU device; auto = one for each core that it may use"},
     {.topic = "Devices",
@@ -402,51 +461,75 @@ const runner_key runner_keys[] = {
      .value_name = "A, B, ...",
      .sections = RUNNER_IN_GROUP,
      .traits = RUNNER_KEY_REQUIRED,
-     .help = "the [device NAME] sections that work together as one device"},
+     .help = "devices that work together as one: sections [device NAME] or [group NAME], or names "
+             "that `tandem devices` shows"},
     {.topic = "Groups",
      .name = "share",
+     .flag = "ts",
+     .alias = "tensor-split",
      .type = RUNNER_KEY_SHARES,
      .fallback = "auto",
-     .value_name = "X, Y, ...",
-     .sections = RUNNER_IN_GROUP,
+     .value_name = "X,Y,...",
+     .sections = GROUP_PLACE,
+     .commands = COMPUTE,
      .traits = RUNNER_KEY_AUTO,
-     .help = "each member's part of the model, in proportion; auto = by bandwidth and memory"},
+     .help =
+         "each member's part of the model, in proportion; 0 = none; auto = by speed and memory"},
     {.topic = "Groups",
      .name = "split",
+     .flag = "sm",
+     .alias = "split-mode",
      .type = RUNNER_KEY_ENUM,
      .fallback = "tensor",
      .words = split_words,
-     .sections = RUNNER_IN_GROUP,
-     .help = "tensor = every layer is shared among the members, layer = whole layers are"},
+     .sections = GROUP_PLACE,
+     .commands = COMPUTE,
+     .help = "tensor = every layer is shared among the members, layer = whole layers are, none = "
+             "the first member works alone"},
     {.topic = "Groups",
      .name = "reduce-type",
      .type = RUNNER_KEY_ENUM,
      .fallback = "f32",
      .words = reduce_words,
-     .sections = RUNNER_IN_GROUP,
+     .sections = GROUP_PLACE,
+     .commands = COMPUTE,
      .help = "type in which partial sums travel between members"},
     {.topic = "Groups",
      .name = "attention",
      .type = RUNNER_KEY_ENUM,
-     .fallback = "auto",
+     .fallback = "heads",
      .words = attention_words,
-     .sections = RUNNER_IN_GROUP,
-     .help = "with fewer KV heads than members: hold heads twice, use fewer members, or cut by "
-             "sequence"},
+     .sections = GROUP_PLACE,
+     .commands = COMPUTE,
+     .help = "how the cache and attention are cut: by KV heads (heads; members beyond their number "
+             "get none), with heads held by all that need a part of them (replicate), or by tokens "
+             "(sequence)"},
     {.topic = "Groups",
      .name = "experts",
      .type = RUNNER_KEY_ENUM,
      .fallback = "hidden",
      .words = expert_words,
-     .sections = RUNNER_IN_GROUP,
+     .sections = GROUP_PLACE,
+     .commands = COMPUTE,
      .help = "cut every expert along its hidden dimension, or hand out whole experts"},
     {.topic = "Groups",
      .name = "check",
      .type = RUNNER_KEY_ENUM,
-     .fallback = "none",
+     .fallback = "off",
      .words = check_words,
-     .sections = RUNNER_IN_GROUP,
-     .help = "replicas = compare what members hold in common, as it runs"},
+     .sections = GROUP_PLACE,
+     .commands = COMPUTE,
+     .help = "replicas = compare what members hold in common, as it runs; slow"},
+    {.topic = "Groups",
+     .name = "timeout",
+     .type = RUNNER_KEY_INT,
+     .fallback = "60",
+     .value_name = "SECONDS",
+     .min = 1,
+     .max = 86400,
+     .sections = GROUP_PLACE,
+     .commands = COMPUTE,
+     .help = "seconds after which a member that does not answer is given up, by name"},
 
     {.topic = "Terminal",
      .name = "quiet",
@@ -479,7 +562,39 @@ const runner_key runner_keys[] = {
      .fallback = "no",
      .sections = TOP_MODEL,
      .commands = RUN | CONFIG,
-     .help = "print memory, and counters of graphs, plans and bytes allocated"},
+     .help = "print memory, counters of graphs, plans and bytes allocated, and the time of each "
+             "member of a group"},
+
+    {.topic = "Only plan",
+     .name = "json",
+     .type = RUNNER_KEY_BOOL,
+     .fallback = "no",
+     .commands = PLAN,
+     .help = "print the plan as JSON"},
+    {.topic = "Only plan",
+     .name = "write-share",
+     .type = RUNNER_KEY_BOOL,
+     .fallback = "no",
+     .commands = PLAN,
+     .help = "write the shares, such as auto found them, into the group's section of the --config "
+             "file"},
+
+    {.topic = "Only chat",
+     .name = "template",
+     .alias = "chat-template-file",
+     .type = RUNNER_KEY_PATH,
+     .fallback = "",
+     .value_name = "FILE",
+     .commands = CHAT,
+     .help = "chat template (Jinja) to use instead of the one that the model's file carries"},
+    {.topic = "Only chat",
+     .name = "system-prompt",
+     .flag = "sys",
+     .type = RUNNER_KEY_STRING,
+     .fallback = "",
+     .value_name = "TEXT",
+     .commands = CHAT,
+     .help = "what the model is told before the conversation begins"},
 
     {.topic = "Only logits",
      .name = "tokens",
@@ -498,6 +613,24 @@ const runner_key runner_keys[] = {
      .value_name = "PATH",
      .commands = LOGITS,
      .help = "file to write: little-endian float32, a row of n_vocab for every token"},
+
+    {.topic = "Only perplexity",
+     .name = "chunks",
+     .type = RUNNER_KEY_INT,
+     .fallback = "-1",
+     .value_name = "N",
+     .min = -1,
+     .max = INT_MAX_,
+     .commands = PERPLEXITY,
+     .help = "pieces of ctx-size tokens to score, from the beginning of the text; -1 = all"},
+    {.topic = "Only perplexity",
+     .name = "kl-base",
+     .type = RUNNER_KEY_PATH,
+     .fallback = "",
+     .value_name = "PATH",
+     .commands = PERPLEXITY,
+     .help = "file of reference logits: written where it does not exist, else what the model is "
+             "compared with (KL divergence)"},
 
     {.topic = "Only tokenize",
      .name = "decode",
@@ -598,12 +731,26 @@ const runner_key runner_keys[] = {
      .commands = BENCH,
      .help = "form of the table on standard output"},
 
+    {.topic = "Only quantize",
+     .name = "pure",
+     .type = RUNNER_KEY_BOOL,
+     .fallback = "no",
+     .commands = QUANTIZE,
+     .help = "give every matrix the type itself, none a larger one where that helps most"},
+
+    {.topic = "Only convert-info",
+     .name = "json",
+     .type = RUNNER_KEY_BOOL,
+     .fallback = "no",
+     .commands = INFO,
+     .help = "print all of it as JSON; of long arrays, such as vocabularies, the first 64 values"},
+
     {.topic = "Only certify",
      .name = "level",
      .type = RUNNER_KEY_INT,
-     .fallback = "5",
+     .fallback = "6",
      .value_name = "N",
-     .max = 5,
+     .max = 6,
      .commands = CERTIFY,
      .help = "run the checks of levels 0 to N; docs/abi.md says what a level is"},
     {.topic = "Only certify",
@@ -637,105 +784,3 @@ const runner_key runner_keys[] = {
      .help = "give the device this option whenever it is opened, such as threads=2"},
 };
 const size_t n_runner_keys = sizeof runner_keys / sizeof runner_keys[0];
-
-const runner_command *runner_command_find(const char *name) {
-    for (size_t i = 0; i < n_runner_commands; i++)
-        if (strcmp(runner_commands[i].name, name) == 0) return &runner_commands[i];
-    return NULL;
-}
-
-static bool key_is_called(const runner_key *key, const char *name) {
-    return strcmp(key->name, name) == 0 || (key->alias != NULL && strcmp(key->alias, name) == 0);
-}
-
-const runner_key *runner_key_find(const char *name, const runner_command *command) {
-    const runner_key *other = NULL;
-    for (size_t i = 0; i < n_runner_keys; i++) {
-        const runner_key *key = &runner_keys[i];
-        if (!key_is_called(key, name)) continue;
-        if (command == NULL || (key->commands & command->bit) != 0) return key;
-        if (other == NULL) other = key;
-    }
-    return other;
-}
-
-const runner_key *runner_key_find_flag(const char *flag, const runner_command *command) {
-    for (size_t i = 0; i < n_runner_keys; i++) {
-        const runner_key *key = &runner_keys[i];
-        if (key->flag != NULL && strcmp(key->flag, flag) == 0 &&
-            (key->commands & command->bit) != 0)
-            return key;
-    }
-    return NULL;
-}
-
-#define WORD_MAX 63
-
-static size_t least(size_t a, size_t b) {
-    return a < b ? a : b;
-}
-
-size_t runner_word_distance(const char *a, const char *b) {
-    size_t n = strlen(a), m = strlen(b);
-    if (n > WORD_MAX || m > WORD_MAX) return SIZE_MAX;
-    /* rows i-2, i-1 and i of the usual table; i-2 is for swapped neighbours */
-    size_t rows[3][WORD_MAX + 1];
-    size_t *before = rows[0], *above = rows[1], *row = rows[2];
-    memset(before, 0, sizeof rows[0]);
-    for (size_t j = 0; j <= m; j++) above[j] = j;
-    for (size_t i = 1; i <= n; i++) {
-        row[0] = i;
-        for (size_t j = 1; j <= m; j++) {
-            size_t cost = a[i - 1] == b[j - 1] ? 0 : 1;
-            size_t best = least(least(above[j], row[j - 1]) + 1, above[j - 1] + cost);
-            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
-                best = least(best, before[j - 2] + 1);
-            row[j] = best;
-        }
-        size_t *oldest = before;
-        before = above, above = row, row = oldest;
-    }
-    return above[m];
-}
-
-/* How far `word` is from `candidate` for the purpose of a suggestion; SIZE_MAX = too far. */
-static size_t word_score(const char *word, const char *candidate) {
-    size_t n = strlen(word), m = strlen(candidate);
-    if (n == 0 || m == 0) return SIZE_MAX;
-    size_t distance = runner_word_distance(word, candidate);
-    size_t longer = n > m ? n : m, shorter = n > m ? m : n;
-    size_t limit = longer / 3 > 0 ? longer / 3 : 1;
-    if (distance <= limit && distance < longer) return distance;
-    /* "ctx" for "ctx-size": worth a suggestion, but any near word comes first */
-    if (shorter >= 2 && strncmp(word, candidate, shorter) == 0) return WORD_MAX + longer - shorter;
-    return SIZE_MAX;
-}
-
-const char *runner_word_nearest(const char *word, const char *const *words, size_t n) {
-    const char *nearest = NULL;
-    size_t best = SIZE_MAX;
-    for (size_t i = 0; i < n; i++) {
-        if (words[i] == NULL) continue;
-        size_t score = word_score(word, words[i]);
-        if (score < best) best = score, nearest = words[i];
-    }
-    return nearest;
-}
-
-const char *runner_key_nearest(const char *word, unsigned sections, const runner_command *command) {
-    const char *nearest = NULL;
-    size_t best = SIZE_MAX;
-    while (*word == '-') word++;
-    for (size_t i = 0; i < n_runner_keys; i++) {
-        const runner_key *key = &runner_keys[i];
-        bool fits = sections != 0 ? (key->sections & sections) != 0
-                                  : command == NULL || (key->commands & command->bit) != 0;
-        if (!fits) continue;
-        size_t score = word_score(word, key->name);
-        if (key->alias != NULL) score = least(score, word_score(word, key->alias));
-        if (strcmp(key->name, word) == 0 || (key->flag != NULL && strcmp(key->flag, word) == 0))
-            score = 0;
-        if (score < best) best = score, nearest = key->name;
-    }
-    return nearest;
-}

@@ -22,7 +22,12 @@ enum {
     RUNNER_COMMAND_TOKENIZE = 1u << 3,
     RUNNER_COMMAND_DEVICES = 1u << 4,
     RUNNER_COMMAND_CONFIG = 1u << 5,
-    RUNNER_COMMAND_CERTIFY = 1u << 6
+    RUNNER_COMMAND_CERTIFY = 1u << 6,
+    RUNNER_COMMAND_PLAN = 1u << 7,
+    RUNNER_COMMAND_CHAT = 1u << 8,
+    RUNNER_COMMAND_PERPLEXITY = 1u << 9,
+    RUNNER_COMMAND_INFO = 1u << 10,
+    RUNNER_COMMAND_QUANTIZE = 1u << 11
 };
 
 typedef struct runner_command {

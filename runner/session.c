@@ -10,12 +10,9 @@
 #include <string.h>
 #include <time.h>
 
+#include "runner/choice.h"
 #include "runner/interrupt.h"
 
-#define OPTIONS_MAX   32
-#define DEVICES_MAX   256              /* names offered where a device is unknown */
-#define CPU_PLUGIN    "cpu"            /* what a machine without configuration runs on */
-#define CPU_DEVICE    "cpu0"           /* and what `tandem devices` calls it */
 #define FALLBACK_NAME "cpu (fallback)" /* no [device NAME] can be called so */
 
 uint64_t runner_clock(void) {
@@ -72,107 +69,52 @@ tdm_status runner_session_open(runner_session *session, runner_app *app, const c
 
 /* ---- Device ---- */
 
-/* Declares a device as its section says; `section` NULL = as flags and [*] say. */
-static tdm_status device_declare(runner_session *session, const runner_section *section,
-                                 const char *name, const char *plugin, int32_t index,
-                                 int32_t threads, tdm_error *err) {
-    tdm_option options[OPTIONS_MAX];
-    char threads_text[16];
+/* Follows groups whose first member is to work alone; *name is the section's, or that member's. */
+static tdm_status undivided_follow(runner_session *session, const char **name, tdm_error *err) {
     runner_config *config = session->app->config;
-    size_t n = runner_section_get_options(config, section, plugin, options, OPTIONS_MAX - 1);
-    if (n > OPTIONS_MAX - 1)
-        return tdm_fail(err, TDM_OUT_OF_RANGE, "device '%s': more than %d options", name,
-                        OPTIONS_MAX - 1);
-    if (threads > 0 && strcmp(plugin, CPU_PLUGIN) == 0) {
-        size_t at = 0;
-        while (at < n && strcmp(options[at].key, "threads") != 0) at++;
-        snprintf(threads_text, sizeof threads_text, "%d", (int)threads);
-        options[at] = (tdm_option){"threads", threads_text};
-        if (at == n) n++;
+    /* The file has no cycles, so this ends. */
+    while (runner_section_is_group(session->section) &&
+           runner_section_is_undivided(config, session->section, true)) {
+        *name = runner_section_get_string_at(config, session->section, "members", 0);
+        session->section = runner_config_find_name(config, *name);
     }
-    tdm_device_spec spec = {name, plugin, index, options, (int32_t)n};
-    return tdm_runtime_declare(session->rt, &spec, err);
+    return runner_config_check(config, err);
 }
 
-/* Looks for a name among what the plugins have. */
-static tdm_status device_find(runner_session *session, const char *wanted, int32_t threads,
-                              tdm_error *err) {
+/* Opens what `name`, a value of `device`, means. */
+static tdm_status device_open(runner_session *session, const char *name, tdm_error *err) {
     runner_config *config = session->app->config;
-    static char names[DEVICES_MAX][sizeof((tdm_device_info *)0)->name];
-    const char *known[DEVICES_MAX];
-    size_t n_known = 0;
-    int32_t n_plugin = 0;
-    tdm_status status = tdm_runtime_load_all(session->rt, &n_plugin, err);
+    tdm_status status = runner_config_find_device(config, name, &session->section, err);
+    bool is_flag = runner_config_get_origin(config, "device").level == RUNNER_LEVEL_FLAG;
+    session->app->is_usage = status != TDM_OK && is_flag;
     if (status != TDM_OK) return status;
-    for (int32_t p = 0; p < n_plugin; p++) {
-        int32_t n_device = 0;
-        if (tdm_runtime_device_count(session->rt, p, &n_device, NULL) != TDM_OK) continue;
-        for (int32_t i = 0; i < n_device && n_known < DEVICES_MAX; i++) {
-            tdm_device_info info;
-            if (tdm_runtime_device_describe(session->rt, p, i, &info, NULL) != TDM_OK) continue;
-            if (strcmp(info.name, wanted) == 0)
-                return device_declare(session, NULL, wanted,
-                                      tdm_runtime_plugin(session->rt, p)->name, i, threads, err);
-            memcpy(names[n_known], info.name, sizeof info.name);
-            known[n_known] = names[n_known];
-            n_known++;
-        }
-    }
-    session->app->is_usage = runner_config_get_origin(config, "device").level == RUNNER_LEVEL_FLAG;
-    return runner_config_device_unknown(config, wanted, known, n_known, err);
+    if (session->section == NULL && strcmp(name, "auto") == 0) return runner_choose(session, err);
+    if (session->section != NULL) name = runner_section_name(session->section);
+    status = undivided_follow(session, &name, err);
+    if (status == TDM_OK && session->section != NULL)
+        status = runner_roster_declare_section(&session->roster, session->section, true, err);
+    else if (status == TDM_OK)
+        status = runner_roster_declare(&session->roster, name, NULL, err);
+    return status == TDM_OK ? tdm_runtime_open(session->rt, name, &session->dev, err) : status;
 }
 
-/* Declares what the configuration has; *name is a value of `device` and becomes what the chosen one
- * is called. */
-static tdm_status devices_declare(runner_session *session, const char **name, int32_t threads,
-                                  tdm_error *err) {
-    runner_config *config = session->app->config;
-    const runner_section *chosen = NULL;
-    tdm_status status = runner_config_find_device(config, *name, &chosen, err);
-    for (size_t i = 0; status == TDM_OK && i < runner_config_n_devices(config); i++) {
-        const runner_section *section = runner_config_device(config, i);
-        status = device_declare(session, section, runner_section_name(section),
-                                runner_section_get_string(config, section, "plugin"),
-                                (int32_t)runner_section_get_int(config, section, "index"),
-                                section == chosen ? threads : 0, err);
-    }
-    if (status != TDM_OK) return status;
-    session->section = chosen;
-    if (chosen != NULL) {
-        *name = runner_section_name(chosen);
-        return TDM_OK;
-    }
-    if (strcmp(*name, "auto") != 0) return device_find(session, *name, threads, err);
-    *name = CPU_DEVICE;
-    return device_declare(session, NULL, CPU_DEVICE, CPU_PLUGIN, 0, threads, err);
-}
-
-/* Any device but the CPU may refuse an op, which the CPU then runs. */
+/* Any device but the CPU may refuse an op, which the CPU then runs; a group sees to its members
+ * itself. */
 static void fallback_open(runner_session *session) {
     tdm_error why = {0};
-    if (strcmp(tdm_dev_plugin(session->dev)->name, CPU_PLUGIN) == 0) return;
-    tdm_status status = device_declare(session, NULL, FALLBACK_NAME, CPU_PLUGIN, 0, 0, &why);
+    if (session->is_guest || strcmp(tdm_dev_plugin(session->dev)->name, RUNNER_CPU_PLUGIN) == 0 ||
+        tdm_dev_is_group(session->dev))
+        return;
+    for (int32_t i = 1; i < session->placement.n_dev; i++) /* it is among the others already */
+        if (strcmp(tdm_dev_plugin(session->placement.devs[i])->name, RUNNER_CPU_PLUGIN) == 0)
+            return;
+    tdm_status status = runner_roster_declare_cpu(&session->roster, FALLBACK_NAME, &why);
     if (status == TDM_OK)
         status = tdm_runtime_open(session->rt, FALLBACK_NAME, &session->fallback, &why);
     if (status != TDM_OK)
         runner_terminal_print(session->app->terminal, RUNNER_MESSAGE_DEBUG,
                               "no CPU to run what '%s' refuses: %s", tdm_dev_name(session->dev),
                               why.message);
-}
-
-static tdm_status reserve_check(runner_session *session, uint64_t memory_free, uint64_t size,
-                                const char *what, tdm_error *err) {
-    uint64_t reserve = runner_section_get_size(session->app->config, session->section, "reserve");
-    if (reserve == 0 || memory_free == 0) return TDM_OK;
-    if (memory_free >= reserve && memory_free - reserve >= size) return TDM_OK;
-    char size_text[32], free_text[32], reserve_text[32];
-    runner_bytes_format(size, size_text, sizeof size_text);
-    runner_bytes_format(memory_free, free_text, sizeof free_text);
-    runner_bytes_format(reserve, reserve_text, sizeof reserve_text);
-    return tdm_fail(err, TDM_RESOURCE_EXHAUSTED,
-                    "device '%s': %s need %s; %s are free and `reserve` keeps %s of them; reserve "
-                    "less, or use a smaller model, ctx-size or cache type",
-                    tdm_dev_name(session->dev), what, size_text, free_text, reserve_text);
 }
 
 static bool loading_update(void *context, uint64_t done, uint64_t total) {
@@ -182,25 +124,48 @@ static bool loading_update(void *context, uint64_t done, uint64_t total) {
     return !runner_interrupt_came();
 }
 
-tdm_status runner_session_load(runner_session *session, const char *device, int32_t threads,
+tdm_status runner_session_pick(runner_session *session, const char *device, int32_t threads,
                                tdm_error *err) {
     uint64_t start = runner_clock();
     runner_app *app = session->app;
     const char *name = device != NULL ? device : runner_config_get_string(app->config, "device");
     tdm_status status = runner_runtime_create(app, &session->rt, err);
-    if (status == TDM_OK) status = devices_declare(session, &name, threads, err);
+    session->roster = (runner_roster){.app = app, .rt = session->rt, .threads = threads};
+    if (status == TDM_OK) status = device_open(session, name, err);
     if (status == TDM_OK) status = runner_config_check(app->config, err);
-    if (status == TDM_OK) status = tdm_runtime_open(session->rt, name, &session->dev, err);
     if (status == TDM_OK) status = tdm_dev_get_info(session->dev, &session->info, err);
     if (status == TDM_OK)
-        status = reserve_check(session, session->info.memory_free, session->model->file_size,
-                               "the weights", err);
+        status = runner_placement_read(&session->placement, &session->roster, session->dev,
+                                       session->section, session->model, err);
+    session->load_ns += runner_clock() - start;
+    return status;
+}
+
+void runner_session_join(runner_session *session, const runner_session *host) {
+    session->is_guest = true;
+    session->section = host->section;
+    session->rt = host->rt;
+    session->dev = host->dev;
+    session->fallback = host->fallback;
+    session->info = host->info;
+}
+
+tdm_status runner_session_load(runner_session *session, const char *device, int32_t threads,
+                               tdm_error *err) {
+    runner_app *app = session->app;
+    tdm_status status =
+        session->dev == NULL ? runner_session_pick(session, device, threads, err) : TDM_OK;
+    uint64_t start = runner_clock();
     if (status != TDM_OK) return status;
     fallback_open(session);
-    tdm_dev *devs[2] = {session->dev, session->fallback};
+    tdm_dev *devs[TDM_MAX_SCHEDULE_DEVICES] = {session->dev};
+    int32_t n_dev = 1;
+    /* A guest has its host's devices, but not its placement. */
+    for (; n_dev < session->placement.n_dev; n_dev++) devs[n_dev] = session->placement.devs[n_dev];
+    if (session->fallback != NULL) devs[n_dev++] = session->fallback;
+    if (!session->is_guest) runner_placement_apply(&session->placement, session->model);
     runner_progress_begin(app->terminal, "loading", session->model->file_size, RUNNER_UNIT_BYTES);
-    status = llm_model_load(session->model, session->rt, devs, session->fallback != NULL ? 2 : 1,
-                            loading_update, app, err);
+    status = llm_model_load(session->model, session->rt, devs, n_dev, loading_update, app, err);
     runner_progress_end(app->terminal);
     session->load_ns += runner_clock() - start;
     return status;
@@ -226,8 +191,8 @@ static int32_t context_size(runner_session *session) {
     return n_ctx < 0 ? 0 : (int32_t)n_ctx;
 }
 
-tdm_status runner_session_begin(runner_session *session, const runner_context_wish *wish,
-                                tdm_error *err) {
+tdm_status runner_session_context(runner_session *session, const runner_context_wish *wish,
+                                  runner_context_request *request, tdm_error *err) {
     static const runner_context_wish none;
     runner_config *config = session->app->config;
     if (wish == NULL) wish = &none;
@@ -238,32 +203,32 @@ tdm_status runner_session_begin(runner_session *session, const runner_context_wi
     if (n_ubatch == 0) n_ubatch = (int32_t)runner_config_get_int(config, "ubatch-size");
     bool is_rotated =
         wish->rotate != 0 ? wish->rotate > 0 : runner_config_get_bool(config, "kv-rotate");
-    tdm_type k = TDM_TYPE_F16, v = TDM_TYPE_F16;
-    llm_context_params params = {
-        .struct_size = sizeof params,
+    request->params = (llm_context_params){
+        .struct_size = sizeof request->params,
         .n_ctx = wish->n_ctx != 0 ? wish->n_ctx : context_size(session),
         .n_ubatch = n_ubatch,
         .n_seq = wish->n_seq,
         .page_len = (int32_t)runner_config_get_int(config, "page-size"),
-        .type_k = &k,
-        .type_v = &v,
+        .type_k = &request->type_k,
+        .type_v = &request->type_v,
         .is_unrotated = !is_rotated,
     };
-    tdm_device_info info = {0};
     tdm_status status = runner_config_check(config, err);
-    if (status == TDM_OK) status = type_find(type_k, &k, err);
-    if (status == TDM_OK) status = type_find(type_v, &v, err);
-    if (status == TDM_OK) status = tdm_dev_get_info(session->dev, &info, err);
-    if (status == TDM_OK) status = llm_context_create(session->model, &params, &session->ctx, err);
-    if (status != TDM_OK) return status;
-    /* How much a context needs is known only when it is there; its pages are untouched so far. */
-    llm_context_memory memory = llm_context_get_memory(session->ctx);
-    status = reserve_check(session, info.memory_free, memory.cache + memory.compute,
-                           "cache and compute memory", err);
-    if (status == TDM_OK) return TDM_OK;
-    llm_context_destroy(session->ctx);
-    session->ctx = NULL;
+    if (status == TDM_OK) status = type_find(type_k, &request->type_k, err);
+    if (status == TDM_OK) status = type_find(type_v, &request->type_v, err);
+    /* A latent cache has one type: V's follows where nothing is said of it. */
+    if (session->model->hparams.n_lora_kv > 0 &&
+        runner_config_get_origin(config, "cache-type-v").level == RUNNER_LEVEL_BUILT_IN)
+        request->type_v = request->type_k;
     return status;
+}
+
+tdm_status runner_session_begin(runner_session *session, const runner_context_wish *wish,
+                                tdm_error *err) {
+    runner_context_request request;
+    tdm_status status = runner_session_context(session, wish, &request, err);
+    if (status != TDM_OK) return status;
+    return llm_context_create(session->model, &request.params, &session->ctx, err);
 }
 
 typedef struct prefill_progress {
@@ -309,6 +274,8 @@ tdm_status runner_session_prefill(runner_session *session, const int32_t *tokens
 void runner_session_close(runner_session *session) {
     llm_context_destroy(session->ctx);
     llm_model_close(session->model);
-    tdm_runtime_destroy(session->rt);
+    runner_placement_clear(&session->placement);
+    runner_roster_clear(&session->roster);
+    if (!session->is_guest) tdm_runtime_destroy(session->rt);
     memset(session, 0, sizeof *session);
 }

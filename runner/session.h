@@ -6,7 +6,8 @@
  * A session is filled in this order, as far as a command needs it:
  *
  *     runner_session_open    the model file is read and checked; nothing is computed with it yet
- *     runner_session_load    runtime, device and weights
+ *     runner_session_pick    runtime and device
+ *     runner_session_load    weights (and the step before, where it was left out)
  *     runner_session_begin   a context
  *
  * and released by runner_session_close from any of these states.
@@ -16,16 +17,20 @@
 
 #include "llm/context.h"
 #include "runner/commands.h"
+#include "runner/placement.h"
 
 typedef struct runner_session {
     runner_app *app;
     llm_model *model;
-    const runner_section *section; /* of the device; NULL = it has none */
+    const runner_section *section; /* of the device or group; NULL = it has none */
     tdm_runtime *rt;
-    tdm_dev *dev;         /* what the model runs on */
-    tdm_dev *fallback;    /* the CPU, for what `dev` refuses; NULL where `dev` is the CPU */
-    tdm_device_info info; /* of dev, as it was before loading */
+    runner_roster roster;       /* what rt knows by name */
+    tdm_dev *dev;               /* what the model runs on */
+    tdm_dev *fallback;          /* the CPU, for what `dev` refuses; NULL where `dev` is the CPU */
+    runner_placement placement; /* what is to live elsewhere */
+    tdm_device_info info;       /* of dev, as it was before loading */
     llm_context *ctx;
+    bool is_guest;    /* rt, dev and fallback are another session's */
     uint64_t load_ns; /* how long reading the file, opening devices and loading took */
 } runner_session;
 
@@ -41,11 +46,19 @@ tdm_status runner_runtime_create(runner_app *app, tdm_runtime **rt_out, tdm_erro
 tdm_status runner_session_open(runner_session *session, runner_app *app, const char *path,
                                tdm_error *err);
 
-/* Opens a device and uploads the weights to it, with a progress bar. `device` is a value of the key
- * `device`, NULL = the configured one; `threads` is for a CPU device, 0 = as configured.
- * TDM_CANCELLED after Ctrl-C. [setup] */
+/* Opens a device or group. `device` is a value of the key `device`, NULL = the configured one;
+ * `threads` is for CPU devices, 0 = as configured. [setup] */
+tdm_status runner_session_pick(runner_session *session, const char *device, int32_t threads,
+                               tdm_error *err);
+
+/* The same where it has not been done, and uploads the weights, with a progress bar. TDM_CANCELLED
+ * after Ctrl-C. [setup] */
 tdm_status runner_session_load(runner_session *session, const char *device, int32_t threads,
                                tdm_error *err);
+
+/* Makes the session, whose model is open, work on the devices of `host`, which outlives it: the next
+ * step is runner_session_load. [setup] */
+void runner_session_join(runner_session *session, const runner_session *host);
 
 /* What a command asks of its context beyond the configuration; zeroes are the configuration's. */
 typedef struct runner_context_wish {
@@ -55,6 +68,16 @@ typedef struct runner_context_wish {
     const char *type_k, *type_v; /* names of cache types */
     int rotate;                  /* 1 = on, -1 = off */
 } runner_context_wish;
+
+/* What the language layer is asked for. */
+typedef struct runner_context_request {
+    llm_context_params params; /* its types are the two below */
+    tdm_type type_k, type_v;
+} runner_context_request;
+
+/* What the wish (NULL: none) and the configuration ask for. [setup] */
+tdm_status runner_session_context(runner_session *session, const runner_context_wish *wish,
+                                  runner_context_request *request, tdm_error *err);
 
 /* Makes a context for the loaded model; `wish` may be NULL. [setup] */
 tdm_status runner_session_begin(runner_session *session, const runner_context_wish *wish,

@@ -88,7 +88,7 @@ typedef struct cpu_add_row {
 
 /* Ordered by preference; each ISA's own rows (x86/attention_*.c). */
 extern const cpu_score_row cpu_score_avx2[9], cpu_score_avx512[9];
-extern const cpu_add_row cpu_add_avx2[9], cpu_add_avx512[9];
+extern const cpu_add_row cpu_add_avx2[18], cpu_add_avx512[18];
 void cpu_soften_avx2(int32_t n_row, float *const *score, int32_t begin, int32_t end,
                      const int32_t *first, const int32_t *last, float softcap, float *m, float *l,
                      float *keep, float *gain);

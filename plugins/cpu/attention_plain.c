@@ -120,8 +120,8 @@ static const struct {
     size_t n;
 } add_tables[] = {
 #if defined(__x86_64__)
-    {cpu_add_avx512, 9},
-    {cpu_add_avx2, 9},
+    {cpu_add_avx512, 18},
+    {cpu_add_avx2, 18},
 #endif
     {add_plain, 2},
 };

@@ -33,8 +33,9 @@ struct tdm_device {
     const tdm_host *host;
     cpu_pool *pool;
     int32_t n_thread;
-    uint32_t isa;      /* CPU_ISA_*: what this machine has and the options allow */
-    bool is_reference; /* path = reference: plain C, f32 activations, canonical weights */
+    uint32_t isa;         /* CPU_ISA_*: what this machine has and the options allow */
+    bool is_reference;    /* path = reference: plain C, f32 activations, canonical weights */
+    uint64_t patience_ns; /* how long an exchange waits for another member */
 };
 typedef tdm_device cpu_device;
 
@@ -69,6 +70,7 @@ typedef struct cpu_view {
 } cpu_view;
 
 struct cpu_op_impl;
+typedef struct cpu_exchange cpu_exchange; /* exchange.h */
 
 typedef struct cpu_node {
     const cpu_device *device;
@@ -77,8 +79,9 @@ typedef struct cpu_node {
     const struct cpu_op_impl *impl;
     cpu_view src[TDM_MAX_SRC];
     cpu_view dst[TDM_MAX_DST];
-    uint8_t *scratch; /* scratch_size bytes, 64-byte aligned, shared by the workers; reused by
+    uint8_t *scratch;       /* scratch_size bytes, 64-byte aligned, shared by the workers; reused by
                          every node of the plan: nothing survives in it */
+    cpu_exchange *exchange; /* of an EXCHANGE; else NULL */
 } cpu_node;
 
 /* One row of the op table. */
@@ -96,7 +99,7 @@ typedef struct cpu_op_impl {
     void (*run_reference)(const cpu_node *n, cpu_worker *w);
 } cpu_op_impl;
 
-/* The op table's rows, one for each op but views and EXCHANGE; each defined in its family's file. */
+/* The op table's rows, one for each op but views; each defined in its family's file. */
 extern const cpu_op_impl cpu_op_copy, cpu_op_concat; /* copy.c */
 extern const cpu_op_impl cpu_op_get_rows;            /* rows.c */
 extern const cpu_op_impl cpu_op_matmul;              /* matmul.c */
@@ -109,6 +112,7 @@ extern const cpu_op_impl cpu_op_top_k, cpu_op_moe_route; /* select.c */
 extern const cpu_op_impl cpu_op_kv_write, cpu_op_kv_shift, cpu_op_kv_copy, cpu_op_kv_export,
     cpu_op_kv_import;                                        /* kv_*.c */
 extern const cpu_op_impl cpu_op_attention, cpu_op_lse_merge; /* attention.c */
+extern const cpu_op_impl cpu_op_exchange;                    /* exchange.c */
 
 /* cos and sin of the angle of each pair at `pos`, times mscale (op.h); pairs n_rot / 2. `factor` is
  * NULL or [n_rot / 2]. With with_mscale false the magnitude stays (KV_SHIFT). Defined in rope.c. */

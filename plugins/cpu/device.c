@@ -47,7 +47,7 @@ static void info_fill(int32_t n_thread, tdm_device_info *info_out) {
     }
     cpu_memory_query(&info.memory_total, &info.memory_free);
     info.buffer_align = CPU_BUFFER_ALIGN;
-    info.flags = TDM_DEVICE_IS_HOST;
+    info.flags = TDM_DEVICE_IS_HOST | TDM_DEVICE_HAS_EXCHANGE;
     info.n_thread = n_thread;
     cpu_struct_write(info_out, &info, sizeof info);
 }
@@ -69,7 +69,21 @@ typedef struct device_options {
     cpu_set_t cores;
     uint32_t isa;
     bool is_reference;
+    uint64_t patience_ns;
 } device_options;
+
+/* Milliseconds, up to a day. */
+static tdm_status patience_parse(const char *value, uint64_t *ns_out, tdm_error *err) {
+    const long max = 24L * 60 * 60 * 1000;
+    char *end;
+    errno = 0;
+    long n = strtol(value, &end, 10);
+    if (value[0] < '0' || value[0] > '9' || *end != 0 || errno != 0 || n < 1 || n > max)
+        return tdm_fail(err, TDM_INVALID_ARGUMENT,
+                        "patience = %s: not a number of milliseconds from 1 to %ld", value, max);
+    *ns_out = (uint64_t)n * 1000000u;
+    return TDM_OK;
+}
 
 static tdm_status option_parse(const tdm_option *option, device_options *o, tdm_error *err) {
     const char *value = option->value != NULL ? option->value : "";
@@ -95,8 +109,10 @@ static tdm_status option_parse(const tdm_option *option, device_options *o, tdm_
         return tdm_fail(err, TDM_INVALID_ARGUMENT, "path = %s: unknown; use fast or reference",
                         value);
     }
+    if (strcmp(option->key, "patience") == 0) return patience_parse(value, &o->patience_ns, err);
     return tdm_fail(err, TDM_INVALID_ARGUMENT,
-                    "%s: not an option of a cpu device; it has threads, cores, isa and path",
+                    "%s: not an option of a cpu device; it has threads, cores, isa, path and "
+                    "patience",
                     option->key);
 }
 
@@ -104,7 +120,7 @@ static tdm_status device_open(tdm_instance *instance, const tdm_device_params *p
                               tdm_device **device_out, tdm_error *err) {
     const tdm_host *host = instance->host;
     tdm_device_params p;
-    device_options o = {.isa = cpu_isa_detect()};
+    device_options o = {.isa = cpu_isa_detect(), .patience_ns = TDM_EXCHANGE_PATIENCE_NS};
     cpu_struct_read(&p, sizeof p, params);
     if (p.index != 0)
         return tdm_fail(err, TDM_NOT_FOUND, "cpu: no device %d; there is one, number 0",
@@ -121,6 +137,7 @@ static tdm_status device_open(tdm_instance *instance, const tdm_device_params *p
         .n_thread = o.n_thread,
         .isa = o.is_reference ? 0 : o.isa,
         .is_reference = o.is_reference,
+        .patience_ns = o.patience_ns,
     };
     tdm_status status =
         cpu_pool_create(host, o.n_thread, o.has_cores ? &o.cores : NULL, &device->pool, err);
@@ -141,7 +158,19 @@ static void device_close(tdm_device *device) {
 
 static tdm_status device_get_info(tdm_device *device, tdm_device_info *info_out, tdm_error *err) {
     (void)err;
-    info_fill(device->n_thread, info_out);
+    tdm_device_info info = {.struct_size = sizeof info};
+    size_t used;
+    info_fill(device->n_thread, &info);
+    /* Kernels of other sets round in other places: devices that may differ in a bit say so, which
+     * is what a group goes by. */
+    used = strlen(info.description);
+    if (device->is_reference)
+        snprintf(info.description + used, sizeof info.description - used, "%sreference path",
+                 used > 0 ? ", " : "");
+    else if (device->isa != cpu_isa_detect())
+        snprintf(info.description + used, sizeof info.description - used, "%s%s kernels",
+                 used > 0 ? ", " : "", cpu_isa_name(device->isa));
+    cpu_struct_write(info_out, &info, sizeof info);
     return TDM_OK;
 }
 
@@ -171,7 +200,7 @@ static tdm_status device_compute_sync(tdm_device *device, const tdm_graph *graph
         uint8_t **bases = host->alloc(host->context, bases_size, 0);
         if (bases != NULL) {
             cpu_plan_bases(plan, bindings, bases);
-            cpu_plan_run(plan, bases);
+            status = cpu_plan_run(plan, bases, err);
             host->free(host->context, bases, bases_size);
         } else {
             status = tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "cpu: no memory for %d bindings",

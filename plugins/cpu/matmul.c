@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * matmul.c: the MATMUL op: y[j] = sum_i w[i, j] * x[i] for every token.
+ * matmul.c: the MATMUL op: y[j] = sum_i w[i, j] * x[i] for every token; with a matrix for each
+ * head, row h of a token is multiplied with matrix h.
  *
  * First the workers share the tokens and bring their activations into the kernel's form, once for
- * the whole matrix; then they share the groups of rows, and each multiplies its own with all
+ * all matrices; then they share the groups of rows, and each multiplies its own with all
  * tokens. A weight is thus read from memory once however many tokens there are. Kernels are in
  * matmul_*.c, experts in moe.c.
  */
@@ -80,10 +81,10 @@ static tdm_status matmul_supports(const cpu_device *device, const tdm_graph *gra
                         "usage lacks MATMUL",
                         tdm_graph_value_name(graph, node->src[0]));
     }
-    if (w->ne[2] != 1 || w->ne[3] != 1) {
+    if (w->ne[3] != 1) {
         return tdm_fail(err, TDM_UNSUPPORTED,
-                        "MATMUL: a weight has two dimensions, not [%lld, %lld, "
-                        "%lld, %lld]",
+                        "MATMUL: a weight has two dimensions, or three with one matrix for each "
+                        "head, not [%lld, %lld, %lld, %lld]",
                         (long long)w->ne[0], (long long)w->ne[1], (long long)w->ne[2],
                         (long long)w->ne[3]);
     }
@@ -154,48 +155,51 @@ void cpu_matmul_x_prepare(const cpu_matmul_kernel *kernel, uint32_t isa, const c
     }
 }
 
-/* Groups first .. last-1 of the matrix times all tokens. */
-static void groups_multiply(const cpu_node *n, const cpu_matmul_matrix *m, const uint8_t *x_data,
-                            size_t x_pitch, int64_t first, int64_t last) {
-    int64_t n_tok = tdm_shape_rows(n->src[1].ne);
+/* Groups first .. last-1 of matrix number `head` times all its tokens: rows head, head + n_matrix
+ * and so on of x. */
+static void groups_multiply(const cpu_node *n, const cpu_matmul_matrix *m, int64_t head,
+                            const uint8_t *x_data, size_t x_pitch, int64_t first, int64_t last) {
+    int64_t n_matrix = n->src[0].ne[2], n_tok = tdm_shape_rows(n->src[1].ne) / n_matrix;
     for (int64_t t = 0; t < n_tok; t += CPU_MATMUL_TOK) {
         cpu_matmul_tile tile;
         tile.n_tok = (int32_t)(n_tok - t < CPU_MATMUL_TOK ? n_tok - t : CPU_MATMUL_TOK);
         for (int32_t i = 0; i < tile.n_tok; i++) {
-            tile.x[i] = x_pitch != 0 ? (const void *)(x_data + (size_t)(t + i) * x_pitch)
-                                     : (const void *)view_row(&n->src[1], t + i);
-            tile.y[i] = (float *)(void *)view_row(&n->dst[0], t + i);
+            int64_t row = head + (t + i) * n_matrix;
+            tile.x[i] = x_pitch != 0 ? (const void *)(x_data + (size_t)row * x_pitch)
+                                     : (const void *)view_row(&n->src[1], row);
+            tile.y[i] = (float *)(void *)view_row(&n->dst[0], row);
         }
         for (int64_t g = first; g < last; g++) cpu_matmul_group(m, g, &tile, 0);
     }
 }
 
 /* The same for a plain matrix whose elements are not neighbours: row by row through `row`. */
-static void strided_multiply(const cpu_node *n, const cpu_matmul_matrix *m, const uint8_t *x_data,
-                             size_t x_pitch, int64_t first, int64_t last, uint8_t *row) {
+static void strided_multiply(const cpu_node *n, const cpu_matmul_matrix *m, int64_t head,
+                             const uint8_t *x_data, size_t x_pitch, int64_t first, int64_t last,
+                             uint8_t *row) {
     const cpu_view *w = &n->src[0];
     size_t unit = (size_t)tdm_type_get_info(w->type).block_size;
     for (int64_t j = first; j < last; j++) {
         cpu_matmul_matrix one = *m;
-        units_gather(w->data + j * w->nb[1], w->nb[0], unit, m->n_block, row);
+        units_gather(m->data + j * w->nb[1], w->nb[0], unit, m->n_block, row);
         one.data = row;
         one.group_pitch = 0; /* group j, like every other, is the row just copied */
-        groups_multiply(n, &one, x_data, x_pitch, j, j + 1);
+        groups_multiply(n, &one, head, x_data, x_pitch, j, j + 1);
     }
 }
 
-static cpu_matmul_matrix matrix_of(const cpu_node *n) {
+static cpu_matmul_matrix matrix_of(const cpu_node *n, int64_t head) {
     const cpu_view *w = &n->src[0];
     if (w->usage != 0) {
         cpu_weight_layout layout;
         if (cpu_weight_layout_get(n->device, w->type, w->usage, w->ne, &layout, NULL) == TDM_OK) {
-            return cpu_matmul_matrix_get(n->device, &layout, w->data, 0);
+            return cpu_matmul_matrix_get(n->device, &layout, w->data, head);
         }
     }
     return (cpu_matmul_matrix){
         .kernel = cpu_matmul_kernel_reference(),
         .type = w->type,
-        .data = w->data,
+        .data = w->data + head * w->nb[2],
         .group_pitch = (size_t)w->nb[1],
         .n_block = w->ne[0] / tdm_type_get_info(w->type).block_len,
         .n_row = w->ne[1],
@@ -203,13 +207,29 @@ static cpu_matmul_matrix matrix_of(const cpu_node *n) {
     };
 }
 
+/* Groups first .. last-1 of one matrix, as many at a time as stay in the cache. */
+static void matrix_multiply(const cpu_node *n, const cpu_worker *w, const scratch_plan *plan,
+                            const cpu_matmul_matrix *m, int64_t head, int64_t first, int64_t last) {
+    if (plan->w_pitch != 0) {
+        uint8_t *row = n->scratch + plan->x_size + plan->w_pitch * (size_t)w->ith;
+        strided_multiply(n, m, head, n->scratch, plan->x_pitch, first, last, row);
+        return;
+    }
+    int64_t n_cached = m->group_pitch > 0 ? CACHED_SIZE / (int64_t)m->group_pitch : 0;
+    if (n_cached < 1) n_cached = 1;
+    for (int64_t g = first; g < last; g += n_cached) {
+        int64_t end = last - g < n_cached ? last : g + n_cached;
+        groups_multiply(n, m, head, n->scratch, plan->x_pitch, g, end);
+    }
+}
+
 static void matmul_run(const cpu_node *n, cpu_worker *w) {
-    cpu_matmul_matrix m = matrix_of(n);
     const cpu_view *weight = &n->src[0], *x = &n->src[1];
+    cpu_matmul_matrix m = matrix_of(n, 0);
     bool is_w_strided = weight->usage == 0 && weight->nb[0] != tdm_type_get_info(m.type).block_size;
     scratch_plan plan = scratch_plan_make(m.kernel, m.type, weight->ne[0], tdm_shape_rows(x->ne),
                                           x->nb[0] != (int64_t)sizeof(float), is_w_strided);
-    int64_t first, last;
+    int64_t first, last, n_group = m.n_group;
     if (plan.x_pitch != 0) {
         cpu_worker_share(w, tdm_shape_rows(x->ne), 1, &first, &last);
         for (int64_t t = first; t < last; t++) {
@@ -218,17 +238,15 @@ static void matmul_run(const cpu_node *n, cpu_worker *w) {
         }
         cpu_worker_barrier(w);
     }
-    cpu_worker_share(w, m.n_group, 1, &first, &last);
-    if (is_w_strided) {
-        uint8_t *row = n->scratch + plan.x_size + plan.w_pitch * (size_t)w->ith;
-        strided_multiply(n, &m, n->scratch, plan.x_pitch, first, last, row);
-        return;
-    }
-    int64_t n_cached = m.group_pitch > 0 ? CACHED_SIZE / (int64_t)m.group_pitch : 0;
-    if (n_cached < 1) n_cached = 1;
-    for (int64_t g = first; g < last; g += n_cached) {
-        int64_t end = last - g < n_cached ? last : g + n_cached;
-        groups_multiply(n, &m, n->scratch, plan.x_pitch, g, end);
+    /* The groups of all matrices are dealt out as one list: a worker's share may begin and end
+     * inside a matrix. */
+    cpu_worker_share(w, n_group * weight->ne[2], 1, &first, &last);
+    while (first < last) {
+        int64_t head = first / n_group, end = (head + 1) * n_group;
+        if (end > last) end = last;
+        if (head > 0) m = matrix_of(n, head);
+        matrix_multiply(n, w, &plan, &m, head, first - head * n_group, end - head * n_group);
+        first = end;
     }
 }
 

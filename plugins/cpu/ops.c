@@ -9,7 +9,7 @@ static const cpu_op_impl *const op_table[] = {
     &cpu_op_scale,     &cpu_op_act,       &cpu_op_glu,      &cpu_op_softmax,   &cpu_op_rms_norm,
     &cpu_op_sum_sq,    &cpu_op_rms_apply, &cpu_op_rope,     &cpu_op_top_k,     &cpu_op_moe_route,
     &cpu_op_kv_write,  &cpu_op_kv_shift,  &cpu_op_kv_copy,  &cpu_op_kv_export, &cpu_op_kv_import,
-    &cpu_op_attention, &cpu_op_lse_merge, &cpu_op_matmul,   &cpu_op_moe_ffn,
+    &cpu_op_attention, &cpu_op_lse_merge, &cpu_op_matmul,   &cpu_op_moe_ffn,   &cpu_op_exchange,
 };
 
 const cpu_op_impl *cpu_op_find(int32_t op) {

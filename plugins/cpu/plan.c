@@ -7,8 +7,13 @@
  * do. Binding also decides where workers must meet: a node needs the barrier before it only where
  * it touches bytes that a node since the last barrier wrote, or writes bytes that one read. That
  * can be told from addresses alone, since the caller may bind two temporaries to the same bytes.
+ *
+ * An exchange may fail, and then the plan ends. Workers must agree on where, since they meet in
+ * many nodes: there is a barrier behind every exchange, so that all have left it when the next node
+ * begins, and a failure stops them in front of that node and not before.
  */
 #include "core/base/view.h"
+#include "plugins/cpu/exchange.h"
 #include "plugins/cpu/plan.h"
 #include "plugins/cpu/pool.h"
 
@@ -30,6 +35,8 @@ typedef struct plan_node {
 struct tdm_plan {
     cpu_device *device;
     const tdm_graph *graph;
+    cpu_exchange *exchange_of; /* n_exchange */
+    cpu_exchanges exchanges;
     plan_node *nodes;     /* n_node: those that are no views */
     uint64_t *slot_sizes; /* bytes that a slot needs; 0 = no node uses it */
     uint8_t **bases;      /* as last bound */
@@ -38,6 +45,7 @@ struct tdm_plan {
     size_t plan_size; /* of this allocation, arrays included */
     int32_t n_node;
     int32_t n_slot;
+    int32_t n_exchange;
     bool is_bound;
 };
 
@@ -93,17 +101,29 @@ static tdm_status node_fill(tdm_plan *plan, const tdm_view_place *places, int32_
     out->uses_scratch = scratch_size > 0;
     if (scratch_size > plan->scratch_size) plan->scratch_size = scratch_size;
     out->writes_state = n->op == TDM_OP_KV_WRITE || n->op == TDM_OP_KV_SHIFT ||
-                        n->op == TDM_OP_KV_COPY || n->op == TDM_OP_KV_IMPORT;
+                        n->op == TDM_OP_KV_COPY || n->op == TDM_OP_KV_IMPORT ||
+                        n->op == TDM_OP_EXCHANGE;
+    if (n->op == TDM_OP_EXCHANGE) out->node.exchange = &plan->exchange_of[plan->n_exchange++];
     return TDM_OK;
+}
+
+static void exchanges_reset(tdm_plan *plan) {
+    cpu_exchanges_init(&plan->exchanges, plan->device->patience_ns);
+    for (int32_t i = 0; i < plan->n_node; i++)
+        if (plan->nodes[i].node.exchange != NULL)
+            cpu_exchange_init(plan->nodes[i].node.exchange, &plan->exchanges, i);
 }
 
 tdm_status cpu_plan_create(cpu_device *device, const tdm_graph *graph, tdm_plan **plan_out,
                            tdm_error *err) {
     const tdm_host *host = device->host;
-    int32_t n_node = 0;
-    for (int32_t i = 0; i < graph->n_node; i++)
+    int32_t n_node = 0, n_exchange = 0;
+    for (int32_t i = 0; i < graph->n_node; i++) {
         n_node += !tdm_op_is_view(tdm_graph_node(graph, i)->op);
-    size_t nodes_off = (sizeof(tdm_plan) + 63) / 64 * 64;
+        n_exchange += tdm_graph_node(graph, i)->op == TDM_OP_EXCHANGE;
+    }
+    size_t exchange_off = (sizeof(tdm_plan) + 63) / 64 * 64;
+    size_t nodes_off = exchange_off + (size_t)n_exchange * sizeof(cpu_exchange);
     size_t sizes_off = nodes_off + (size_t)n_node * sizeof(plan_node);
     size_t bases_off = sizes_off + (size_t)graph->n_slot * sizeof(uint64_t);
     size_t plan_size = bases_off + (size_t)graph->n_slot * sizeof(uint8_t *);
@@ -122,6 +142,7 @@ tdm_status cpu_plan_create(cpu_device *device, const tdm_graph *graph, tdm_plan 
     *plan = (tdm_plan){
         .device = device,
         .graph = graph,
+        .exchange_of = (void *)(memory + exchange_off),
         .nodes = (void *)(memory + nodes_off),
         .slot_sizes = (void *)(memory + sizes_off),
         .bases = (void *)(memory + bases_off),
@@ -144,6 +165,7 @@ tdm_status cpu_plan_create(cpu_device *device, const tdm_graph *graph, tdm_plan 
         return status;
     }
     for (int32_t i = 0; i < plan->n_node; i++) plan->nodes[i].node.scratch = plan->scratch;
+    exchanges_reset(plan);
     *plan_out = plan;
     return TDM_OK;
 }
@@ -251,7 +273,8 @@ static void barriers_place(tdm_plan *plan) {
         plan_node *p = &plan->nodes[i];
         plan_span spans[TDM_MAX_SRC + TDM_MAX_DST];
         int n = node_spans(plan, p, spans);
-        p->needs_barrier = since.n + n > MAX_SPANS || (since.uses_scratch && p->uses_scratch);
+        p->needs_barrier = since.n + n > MAX_SPANS || (since.uses_scratch && p->uses_scratch) ||
+                           (i > 0 && plan->nodes[i - 1].node.exchange != NULL);
         for (int k = 0; k < n && !p->needs_barrier; k++)
             p->needs_barrier = spans_conflict(&since, spans[k]);
         if (p->needs_barrier) since = (plan_spans){.n = 0};
@@ -288,6 +311,7 @@ static void plan_work(void *arg, cpu_worker *w) {
         const plan_node *p = &plan->nodes[i];
         const cpu_op_impl *impl = p->node.impl;
         if (p->needs_barrier) cpu_worker_barrier(w);
+        if (atomic_load_explicit(&plan->exchanges.failed_at, memory_order_relaxed) < i) return;
         if (plan->device->is_reference && impl->run_reference != NULL)
             impl->run_reference(&p->node, w);
         else
@@ -295,7 +319,10 @@ static void plan_work(void *arg, cpu_worker *w) {
     }
 }
 
-void cpu_plan_run(tdm_plan *plan, uint8_t *const *bases) {
+tdm_status cpu_plan_run(tdm_plan *plan, uint8_t *const *bases, tdm_error *err) {
     plan_bind(plan, bases);
     cpu_pool_run(plan->device->pool, plan_work, plan);
+    tdm_status status = cpu_exchanges_status(&plan->exchanges, err);
+    if (status != TDM_OK) exchanges_reset(plan);
+    return status;
 }

@@ -28,7 +28,8 @@ tdm_status cpu_plan_check(const tdm_plan *plan, const tdm_binding *bindings, int
 void cpu_plan_bases(const tdm_plan *plan, const tdm_binding *bindings, uint8_t **bases_out);
 
 /* Runs the plan at these addresses, the calling thread being worker 0. Allocates nothing. One call
- * at a time for a plan. */
-void cpu_plan_run(tdm_plan *plan, uint8_t *const *bases);
+ * at a time for a plan. Only an exchange fails: TDM_CANCELLED, or TDM_DEADLINE_EXCEEDED with the
+ * member that did not come; what follows it has not run, and the plan may be run again. */
+tdm_status cpu_plan_run(tdm_plan *plan, uint8_t *const *bases, tdm_error *err);
 
 #endif

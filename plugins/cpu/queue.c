@@ -73,7 +73,7 @@ static void points_settle(tdm_queue *queue, const tdm_point *points, int32_t n, 
 static void job_run(tdm_queue *queue, queue_job *job) {
     tdm_error err = {.struct_size = sizeof err};
     tdm_status status = job_wait(queue, job, &err);
-    if (status == TDM_OK) cpu_plan_run(job->plan, job->bases);
+    if (status == TDM_OK) status = cpu_plan_run(job->plan, job->bases, &err);
     /* Recycled before the signal where the points fit aside: the caller that waits for it and
      * submits the next computation then finds this very job, and never allocates another. */
     if (job->n_signal <= MAX_LOCAL_SIGNALS) {

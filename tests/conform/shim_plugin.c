@@ -45,6 +45,15 @@ static tdm_status compute_sync(tdm_device *device, const tdm_graph *graph,
 }
 #endif
 
+#ifdef BREAK_EXCHANGE_ABORT
+/* An abort is no failure of the plan. */
+static tdm_status compute_sync(tdm_device *device, const tdm_graph *graph,
+                               const tdm_binding *bindings, int32_t n_binding, tdm_error *err) {
+    tdm_status status = inner->device->graph_compute_sync(device, graph, bindings, n_binding, err);
+    return status == TDM_CANCELLED ? TDM_OK : status;
+}
+#endif
+
 #ifdef BREAK_GRAPH_SUPPORTS
 static tdm_status graph_supports(tdm_device *device, const tdm_graph *graph, uint8_t *supported_out,
                                  tdm_error *err) {
@@ -102,7 +111,7 @@ static tdm_status split_unit(tdm_device *device, const tdm_graph *graph, int32_t
 #endif
 
 static void tables_patch(void) {
-#ifdef SHIM_OP
+#if defined(SHIM_OP) || defined(BREAK_EXCHANGE_ABORT)
     device_ops.graph_compute_sync = compute_sync;
 #endif
 #ifdef BREAK_GRAPH_SUPPORTS

@@ -253,6 +253,19 @@ static void test_latent(void **state) {
         c.flags = TDM_KV_V_FROM_K | (i % 3 != 0 ? TDM_KV_ROTATE_K | TDM_KV_ROTATE_V : 0);
         run_default(&c, &seed);
     }
+    /* V of any width, all of K included, for fewer and more heads than kernels take at once. */
+    static const int dims[][2] = {{576, 512}, {33, 33}, {48, 17}, {21, 1}, {160, 144}, {64, 64}};
+    for (int i = 0; i < 18; i++) {
+        attention_case c = random_case(&seed, kv_types[i % 9], kv_types[i % 9]);
+        const int *dim = dims[(i + i / 9) % 6];
+        c.dim_k = dim[0];
+        c.dim_v = dim[1];
+        c.rope_offset = c.n_rot = 0;
+        c.n_head_kv = 1;
+        c.heads_per_kv = 1 + 5 * i % 17;
+        c.flags = TDM_KV_V_FROM_K | (i % 2 == 0 ? TDM_KV_ROTATE_K | TDM_KV_ROTATE_V : 0);
+        run_default(&c, &seed);
+    }
 }
 
 /* Scores around 1e4 must neither overflow nor lose the maximum; equal scores give the average. */

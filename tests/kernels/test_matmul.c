@@ -331,6 +331,109 @@ static void test_shapes(void **state) {
     product_destroy(&p);
 }
 
+/* A matrix for each head: the same bits as each head's product by itself. */
+static void heads_test(rigs *r, uint64_t *seed, tdm_type type, uint32_t usage, int64_t n_block,
+                       int64_t n, int64_t n_head, int64_t n_tok) {
+    int64_t k = k_of(type, n_block);
+    size_t matrix_size = tdm_type_row_size(type, k) * (size_t)n;
+    size_t n_y = (size_t)(n * n_head * n_tok);
+    uint8_t *w = made_weight_create(seed, type, MADE_RANDOM, k, n * n_head);
+    float *x = made_alloc((size_t)(k * n_head * n_tok) * sizeof *x);
+    float *y = made_alloc(n_y * sizeof *y);
+    float *x_head = made_alloc((size_t)(k * n_tok) * sizeof *x);
+    float *y_head = made_alloc((size_t)(n * n_tok) * sizeof *y);
+    op_random_fill(seed, x, (size_t)(k * n_head * n_tok), 3.0f);
+    for (int rig = -1; rig < N_FAST; rig++) {
+        op_rig *at = rig < 0 ? r->reference : r->fast[rig];
+        tdm_builder *b = NULL;
+        tdm_graph *graph = NULL;
+        tdm_error err = {0};
+        int64_t w_ne[] = {k, n, n_head, 1}, x_ne[] = {k, n_head, n_tok, 1};
+        if (at == NULL) continue;
+        assert_int_equal(tdm_builder_create(&b, &err), TDM_OK);
+        int32_t wv = tdm_build_weight(b, "w", type, w_ne, usage);
+        int32_t xv = tdm_build_input(b, "x", TDM_TYPE_F32, x_ne);
+        int32_t yv = tdm_build_matmul(b, wv, xv);
+        tdm_build_output(b, yv, "y");
+        if (tdm_builder_finish(b, &graph, &err) != TDM_OK) fail_msg("%s", err.message);
+        tdm_builder_destroy(b);
+        op_arg args[] = {
+            {.value = wv, .data = w}, {.value = xv, .data = x}, {.value = yv, .data = y}};
+        op_rig_run(at, graph, args, 3);
+        tdm_graph_free(graph);
+        for (int64_t h = 0; h < n_head; h++) {
+            product p = {.type = type, .k = k, .n = n, .n_tok = n_tok};
+            p.w = w + (size_t)h * matrix_size;
+            p.x = x_head;
+            for (int64_t t = 0; t < n_tok; t++)
+                memcpy(x_head + t * k, x + (t * n_head + h) * k, (size_t)k * sizeof *x);
+            product_run(at, &p, usage, y_head);
+            for (int64_t t = 0; t < n_tok; t++)
+                if (memcmp(y + (t * n_head + h) * n, y_head + t * n, (size_t)n * sizeof *y) != 0)
+                    fail_msg("%s, rig %d: head %lld of %lld, token %lld of %lld: not its product",
+                             tdm_type_name(type), rig, (long long)h, (long long)n_head,
+                             (long long)t, (long long)n_tok);
+        }
+    }
+    free(w);
+    free(x);
+    free(y);
+    free(x_head);
+    free(y_head);
+}
+
+static void test_heads(void **state) {
+    static const int64_t n[] = {1, 17, 33, 16}, n_head[] = {2, 3, 5, 8}, n_tok[] = {9, 1, 2, 1};
+    uint64_t seed = 17;
+    print_message("seed %llu\n", (unsigned long long)seed);
+    for (int i = 0; i < MADE_TYPES; i++) {
+        for (int a = 0; a < 4; a++) {
+            heads_test(*state, &seed, made_types[i], TDM_USAGE_MATMUL, 1 + a % 2, n[a], n_head[a],
+                       n_tok[a]);
+        }
+        heads_test(*state, &seed, made_types[i], 0, 2, 5, 3, 2);
+    }
+    heads_test(*state, &seed, TDM_TYPE_F32, TDM_USAGE_MATMUL, 1, 0, 3, 2);
+    heads_test(*state, &seed, TDM_TYPE_F32, TDM_USAGE_MATMUL, 1, 3, 2, 0);
+    heads_test(*state, &seed, TDM_TYPE_F32, TDM_USAGE_MATMUL, 1, 3, 0, 2);
+}
+
+/* Heads of a permuted x and of plain matrices whose elements are not neighbours. */
+static void test_heads_strided(void **state) {
+    enum { K = 40, N = 7, HEADS = 3, TOK = 5 };
+    rigs *r = *state;
+    uint64_t seed = 18;
+    float w[K * N * HEADS], x[K * HEADS * TOK], y[N * HEADS * TOK];
+    op_random_fill(&seed, w, K * N * HEADS, 1.0f);
+    op_random_fill(&seed, x, K * HEADS * TOK, 1.0f);
+    tdm_builder *b = NULL;
+    tdm_graph *graph = NULL;
+    tdm_error err = {0};
+    int64_t w_ne[] = {N, K, HEADS, 1}, x_ne[] = {HEADS, TOK, K, 1};
+    assert_int_equal(tdm_builder_create(&b, &err), TDM_OK);
+    int32_t wv = tdm_build_weight(b, "w", TDM_TYPE_F32, w_ne, 0);
+    int32_t xv = tdm_build_input(b, "x", TDM_TYPE_F32, x_ne);
+    int32_t yv = tdm_build_matmul(b, tdm_build_permute(b, wv, 1, 0, 2, 3),
+                                  tdm_build_permute(b, xv, 1, 2, 0, 3));
+    tdm_build_output(b, yv, "y");
+    if (tdm_builder_finish(b, &graph, &err) != TDM_OK) fail_msg("%s", err.message);
+    tdm_builder_destroy(b);
+    op_arg args[] = {{.value = wv, .data = w}, {.value = xv, .data = x}, {.value = yv, .data = y}};
+    for (int rig = -1; rig < N_FAST; rig++) {
+        op_rig *at = rig < 0 ? r->reference : r->fast[rig];
+        if (at == NULL) continue;
+        op_rig_run(at, graph, args, 3);
+        for (int i = 0; i < TOK * HEADS * N; i++) {
+            int t = i / (HEADS * N), h = i / N % HEADS, j = i % N;
+            double want = 0;
+            for (int k = 0; k < K; k++)
+                want += (double)w[(h * K + k) * N + j] * (double)x[(k * TOK + t) * HEADS + h];
+            assert_true(fabs((double)y[i] - want) < 1e-4);
+        }
+    }
+    tdm_graph_free(graph);
+}
+
 /* A token's outputs are the same bits alone and among any number of others. */
 static void test_company(void **state) {
     enum { N = 19, TOK = 15 };
@@ -374,6 +477,7 @@ int main(void) {
         cmocka_unit_test(test_bad_activations), cmocka_unit_test(test_plain_weights),
         cmocka_unit_test(test_strided),         cmocka_unit_test(test_shapes),
         cmocka_unit_test(test_company),         cmocka_unit_test(test_bounds_see_an_error),
+        cmocka_unit_test(test_heads),           cmocka_unit_test(test_heads_strided),
     };
     return cmocka_run_group_tests_name("matmul", tests, setup, teardown);
 }

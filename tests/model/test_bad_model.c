@@ -12,7 +12,7 @@
 #include "llm/gguf_write.h"
 #include "tests/model/preset.h"
 
-static const char *good_path, *tied_path, *bad_path;
+static const char *good_path, *tied_path, *latent_path, *bad_path;
 
 static int begin(void **state) {
     tdm_error err = {0};
@@ -32,6 +32,12 @@ static int begin(void **state) {
     tied_path = rig_file("tied.gguf");
     spec.is_tied = true;
     RIG_OK(random_model_write(&spec, tied_path, NULL, NULL, NULL, &err));
+    latent_path = rig_file("latent.gguf");
+    spec = preset_find("tiny-deepseek2");
+    spec.n_layer = 2;
+    spec.n_vocab = 300;
+    spec.rope = RANDOM_MODEL_ROPE_YARN;
+    RIG_OK(random_model_write(&spec, latent_path, NULL, NULL, NULL, &err));
     return 0;
 }
 
@@ -72,6 +78,7 @@ typedef enum edit_kind {
     TENSOR_DROP,
     TENSOR_NEW,   /* beside those there are */
     TENSOR_SHAPE, /* n x m in place of the tensor */
+    TENSOR_NAME,  /* `text` in place of the tensor's */
     TENSOR_TYPE   /* n is a number that no type has */
 } edit_kind;
 
@@ -83,6 +90,7 @@ typedef struct edit {
     const char *text;
     const char *words[2]; /* that the message must contain */
     bool is_tied;         /* of the file to begin with: has no head of its own */
+    bool is_latent;       /* likewise: a DeepSeek-2 of two layers, one dense */
 } edit;
 
 static void tensor_write(llm_gguf_writer *w, int64_t n_float) {
@@ -109,7 +117,8 @@ static void edit_write(const edit *e) {
     llm_gguf *in = NULL;
     llm_gguf_writer *out = NULL;
     const int64_t ne[4] = {e->n, e->m, 1, 1};
-    RIG_OK(llm_gguf_open(e->is_tied ? tied_path : good_path, &in, &err));
+    const char *path = e->is_tied ? tied_path : e->is_latent ? latent_path : good_path;
+    RIG_OK(llm_gguf_open(path, &in, &err));
     RIG_OK(llm_gguf_writer_create(bad_path, &out, &err));
     edit_keys(e, in, out);
     for (int pass = 0; pass < 2; pass++) { /* descriptions, then data */
@@ -121,7 +130,8 @@ static void edit_write(const edit *e) {
             if (pass == 0 && is_reshaped)
                 llm_gguf_writer_add_tensor(out, t->name, TDM_TYPE_F32, 2, ne);
             else if (pass == 0)
-                llm_gguf_writer_add_tensor(out, t->name, t->type, t->n_dims, t->ne);
+                llm_gguf_writer_add_tensor(out, is_it && e->kind == TENSOR_NAME ? e->text : t->name,
+                                           t->type, t->n_dims, t->ne);
             else if (is_reshaped)
                 tensor_write(out, e->n * e->m);
             else
@@ -220,30 +230,74 @@ static const edit edits[] = {
     {KEY_TEXT, "llama.block_count", .text = "two", .words = {"llama.block_count", ""}},
 };
 
+/* The same of a model with latent attention. */
+static const edit latent_edits[] = {
+    {TENSOR_DROP, "blk.0.attn_kv_a_mqa.weight", .words = {"blk.0.attn_kv_a_mqa.weight", "missing"}},
+    {TENSOR_DROP, "blk.1.attn_v_b.weight", .words = {"blk.1.attn_v_b.weight", "missing"}},
+    {TENSOR_DROP, "blk.1.ffn_up_shexp.weight", .words = {"blk.1.ffn_up_shexp.weight", "missing"}},
+    {TENSOR_NAME, "blk.0.attn_k_b.weight", .text = "blk.0.attn_kv_b.weight",
+     .words = {"blk.0.attn_kv_b.weight", "old form"}},
+    {TENSOR_NEW, "blk.0.attn_kv_b.weight", 64, 64, .words = {"blk.0.attn_kv_b.weight", "place"}},
+    {TENSOR_SHAPE, "blk.1.attn_k_b.weight", 64, 256, .words = {"blk.1.attn_k_b.weight", "4"}},
+    {KEY_DROP, "deepseek2.attention.kv_lora_rank", .words = {"kv_lora_rank", ""}},
+    {KEY_DROP, "deepseek2.attention.key_length_mla", .words = {"key_length_mla", ""}},
+    {KEY_DROP, "deepseek2.attention.value_length_mla", .words = {"value_length_mla", ""}},
+    {KEY_DROP, "deepseek2.expert_feed_forward_length", .words = {"expert_feed_forward_length", ""}},
+    {KEY_DROP, "deepseek2.expert_count", .words = {"expert_count", "missing"}},
+    {KEY_U32, "deepseek2.attention.kv_lora_rank", 0, .words = {"kv_lora_rank", "0"}},
+    {KEY_U32, "deepseek2.attention.kv_lora_rank", 192, .words = {"kv_lora_rank", "key_length"}},
+    {KEY_U32, "deepseek2.attention.key_length", 96, .words = {"key_length", "kv_lora_rank"}},
+    {KEY_U32, "deepseek2.attention.key_length_mla", 32, .words = {"dimension_count", "key_length"}},
+    {KEY_U32, "deepseek2.attention.key_length_mla", 64, .words = {"attn_q_b", "384"}},
+    {KEY_U32, "deepseek2.attention.head_count_kv", 4, .words = {"head_count_kv", "1"}},
+    {KEY_U32, "deepseek2.attention.head_count", 8, .words = {"blk.0", ""}},
+    {KEY_U32, "deepseek2.attention.q_lora_rank", 0, .words = {"attn_q.weight", "missing"}},
+    {KEY_U32, "deepseek2.leading_dense_block_count", 3, .words = {"dense_block_count", "3"}},
+    {KEY_U32, "deepseek2.leading_dense_block_count", 2, .words = {"blk.1.ffn_gate.weight", ""}},
+    {KEY_U32, "deepseek2.expert_shared_count", 2, .words = {"shexp", "512"}},
+    {KEY_U32, "deepseek2.expert_group_count", 3, .words = {"expert_group_count", "3"}},
+    {KEY_U32, "deepseek2.expert_group_used_count", 1, .words = {"group", "1"}},
+    {KEY_U32, "deepseek2.expert_gating_func", 4, .words = {"expert_gating_func", "4"}},
+    {KEY_F32, "deepseek2.expert_weights_scale", .number = NAN, .words = {"weights_scale", "nan"}},
+    {KEY_F32, "deepseek2.attention.temperature_scale", .number = 0.1,
+     .words = {"temperature_scale", "not supported"}},
+    {KEY_F32, "deepseek2.rope.scaling.yarn_log_multiplier", .number = -1,
+     .words = {"yarn_log_multiplier", "-1"}},
+};
+
+/* Whether the file with one thing wrong is refused with a message that names the thing. */
+static bool edit_is_refused(const edit *e) {
+    tdm_error err = {0};
+    edit_write(e);
+    if (e->kind == TENSOR_TYPE) type_patch(e->name, (uint32_t)e->n);
+    if (model_try(bad_path, &err) == TDM_OK) {
+        printf("%s (%d): the file was accepted\n", e->name, (int)e->kind);
+        return false;
+    }
+    line_check(e->name, err.message);
+    if (strstr(err.message, "bad.gguf") != NULL && strstr(err.message, e->words[0]) != NULL &&
+        strstr(err.message, e->words[1]) != NULL)
+        return true;
+    printf("%s (%d): the message should name the file, '%s' and '%s': %s\n", e->name, (int)e->kind,
+           e->words[0], e->words[1], err.message);
+    return false;
+}
+
 static void test_edits(void **state) {
     (void)state;
-    const edit none = {KEEP, "", .words = {"", ""}};
+    edit none = {KEEP, "", .words = {"", ""}};
     tdm_error err = {0};
     int n_bad = 0;
     edit_write(&none);
     RIG_OK(model_try(bad_path, &err)); /* the copy itself is good */
-    for (size_t i = 0; i < sizeof edits / sizeof *edits; i++) {
-        const edit *e = &edits[i];
-        edit_write(e);
-        if (e->kind == TENSOR_TYPE) type_patch(e->name, (uint32_t)e->n);
-        memset(&err, 0, sizeof err);
-        if (model_try(bad_path, &err) == TDM_OK) {
-            printf("%s (%d): the file was accepted\n", e->name, (int)e->kind);
-            n_bad++;
-            continue;
-        }
-        line_check(e->name, err.message);
-        if (strstr(err.message, "bad.gguf") == NULL || strstr(err.message, e->words[0]) == NULL ||
-            strstr(err.message, e->words[1]) == NULL) {
-            printf("%s (%d): the message should name the file, '%s' and '%s': %s\n", e->name,
-                   (int)e->kind, e->words[0], e->words[1], err.message);
-            n_bad++;
-        }
+    for (size_t i = 0; i < sizeof edits / sizeof *edits; i++) n_bad += !edit_is_refused(&edits[i]);
+    none.is_latent = true;
+    edit_write(&none);
+    RIG_OK(model_try(bad_path, &err));
+    for (size_t i = 0; i < sizeof latent_edits / sizeof *latent_edits; i++) {
+        edit e = latent_edits[i];
+        e.is_latent = true;
+        n_bad += !edit_is_refused(&e);
     }
     assert_int_equal(n_bad, 0);
 }

@@ -16,16 +16,18 @@ enum { N_TOK = 150 };
  * before the rounding is 2^-8 of an element behind it.
  * The reference path adds in one order whatever the batch. */
 static const struct {
-    const char *path;
+    const char *preset, *path;
     tdm_type weights, cache;
     int page_len;
     double bound; /* NMSE of logits */
 } setups[] = {
-    {"reference", TDM_TYPE_F32, TDM_TYPE_F32, 64, 0},
-    {"fast", TDM_TYPE_F32, TDM_TYPE_F32, 64, 1e-9},
-    {"fast", TDM_TYPE_F32, TDM_TYPE_F16, 32, 1e-6},
-    {"fast", TDM_TYPE_Q8_0, TDM_TYPE_F32, 64, 1e-4},
-    {"fast", TDM_TYPE_Q4_K, TDM_TYPE_Q4_0, 8, 1e-3},
+    {"tiny-llama", "reference", TDM_TYPE_F32, TDM_TYPE_F32, 64, 0},
+    {"tiny-llama", "fast", TDM_TYPE_F32, TDM_TYPE_F32, 64, 1e-9},
+    {"tiny-llama", "fast", TDM_TYPE_F32, TDM_TYPE_F16, 32, 1e-6},
+    {"tiny-llama", "fast", TDM_TYPE_Q8_0, TDM_TYPE_F32, 64, 1e-4},
+    {"tiny-llama", "fast", TDM_TYPE_Q4_K, TDM_TYPE_Q4_0, 8, 1e-3},
+    {"tiny-deepseek2", "fast", TDM_TYPE_F32, TDM_TYPE_F32, 32, 1e-9},
+    {"tiny-deepseek2-lite", "fast", TDM_TYPE_Q8_0, TDM_TYPE_Q8_0, 8, 1e-3},
 };
 enum { N_SETUP = sizeof setups / sizeof *setups };
 
@@ -55,7 +57,7 @@ static bench *bench_make(int setup) {
     tdm_error err = {0};
     bench *b = calloc(1, sizeof *b);
     assert_non_null(b);
-    random_model_spec spec = preset_find("tiny-llama");
+    random_model_spec spec = preset_find(setups[setup].preset);
     spec.type = setups[setup].weights;
     const char *path = rig_file("sequence.gguf");
     RIG_OK(random_model_write(&spec, path, NULL, NULL, NULL, &err));
@@ -89,9 +91,10 @@ static void rows_check(bench *b, const char *what, int s, int first, int n_row, 
     double nmse = rig_nmse(fresh, rows, (size_t)n_row * (size_t)b->n_vocab);
     if (nmse > b->worst) b->worst = nmse;
     if (nmse > setups[b->setup].bound)
-        fail_msg("%s path, %s weights, %s cache: %s: NMSE %.1e of sequence %d, tokens %d to %d",
-                 setups[b->setup].path, tdm_type_name(setups[b->setup].weights),
-                 tdm_type_name(setups[b->setup].cache), what, nmse, s, first, first + n_row - 1);
+        fail_msg("%s: %s path, %s weights, %s cache: %s: NMSE %.1e of sequence %d, tokens %d to %d",
+                 setups[b->setup].preset, setups[b->setup].path,
+                 tdm_type_name(setups[b->setup].weights), tdm_type_name(setups[b->setup].cache),
+                 what, nmse, s, first, first + n_row - 1);
 }
 
 /* Appends tokens first .. first+n-1 of story `s` to sequence `seq` and checks their logits. */
@@ -298,9 +301,9 @@ static void test_sequences(void **state) {
         check_fork(b, 1);
         check_refusals(b);
         check_cancelled(b);
-        printf("%-9s path, %-4s weights, %-4s cache, pages of %2d: worst NMSE %.1e\n",
-               setups[i].path, tdm_type_name(setups[i].weights), tdm_type_name(setups[i].cache),
-               setups[i].page_len, b->worst);
+        printf("%-19s %-9s path, %-4s weights, %-4s cache, pages of %2d: worst NMSE %.1e\n",
+               setups[i].preset, setups[i].path, tdm_type_name(setups[i].weights),
+               tdm_type_name(setups[i].cache), setups[i].page_len, b->worst);
         bench_free(b);
     }
 }

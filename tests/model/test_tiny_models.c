@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * test_tiny_models.c: the golden probabilities of the tiny models are whole (every row sums to 1,
- * no two models share theirs), cover every weight type for each of Llama, Mistral and Mixtral and
- * every RoPE scaling, and each model of the list can be made. That Tandem computes the same
+ * no two models share theirs), cover every weight type for each of Llama, Mistral and Mixtral,
+ * both kinds of DeepSeek-2 and every RoPE scaling, and each model of the list can be made. That Tandem computes the same
  * probabilities is tested where a model is run.
  */
 #include <stdarg.h>
@@ -48,13 +48,17 @@ static void test_coverage(void **state) {
                        strstr(list.items[i].name, " none untied") != NULL;
         assert_int_equal(n_types, 15);
     }
-    int n_rope[RANDOM_MODEL_ROPE_COUNT_] = {0}, n_tied = 0;
+    int n_rope[RANDOM_MODEL_ROPE_COUNT_] = {0}, n_tied = 0, n_latent = 0, n_stretched = 0;
     for (int i = 0; i < list.n; ++i) {
         n_rope[list.items[i].spec.rope] += 1;
         n_tied += list.items[i].spec.is_tied;
+        n_latent += list.items[i].spec.latent.n_lora_kv > 0;
+        n_stretched += list.items[i].spec.latent.n_lora_kv > 0 &&
+                       list.items[i].spec.rope == RANDOM_MODEL_ROPE_YARN;
     }
     for (int r = 0; r < RANDOM_MODEL_ROPE_COUNT_; ++r) assert_true(n_rope[r] > 0);
     assert_true(n_tied > 0);
+    assert_true(n_latent > 8 && n_stretched > 1);
 }
 
 static void test_make(void **state) {

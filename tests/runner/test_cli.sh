@@ -195,6 +195,30 @@ else
     echo "skipped: no python3 to read JSON with"
 fi
 
+# --- plan: of one device; nothing is loaded for it, and what does not fit says so
+"$tandem" plan -m "$model" -c 64 -ctk q8_0 >"$work/out" 2>"$work/err" && [ ! -s "$work/err" ] && ok ||
+    fail "plan: $(cat "$work/err")"
+for word in "64 tokens" "K q8_0, V f16" "cpu0" "blk.*.attn_q.weight" "It fits."; do
+    grep -qF "$word" "$work/out" && ok || fail "plan: no '$word' in: $(cat "$work/out")"
+done
+"$tandem" plan -m "$model" --reserve 900G >"$work/out" 2>"$work/err"
+[ $? = 1 ] && grep -q "it does not fit: 'cpu0' would need" "$work/err" && [ "$(wc -l <"$work/err")" = 1 ] &&
+    grep -q "It does not fit" "$work/out" && ok || fail "plan: $(cat "$work/out" "$work/err")"
+expect 2 "no model given" plan
+expect 1 "No such file" plan -m "$work/none.gguf"
+if command -v python3 >/dev/null; then
+    "$tandem" plan -m "$model" -c 64 --json | python3 -c '
+import json, sys
+plan = json.load(sys.stdin)
+assert plan["fits"] is True and plan["context"]["n_ctx"] == 64
+(m,) = plan["members"]
+assert m["name"] == "cpu0" and m["share"] == 1 and m["weight_size"] >= plan["model"]["file_size"]
+assert m["memory_after"] == m["memory_free"] - m["weight_size"] - m["cache_size"] - m["compute_size"]
+assert sum(t["count"] for t in plan["tensors"]) > 10' && ok || fail "plan --json"
+else
+    echo "skipped: no python3 to read JSON with"
+fi
+
 # --- devices: a plugin that fails says why, and the rest go on
 expect 0 "cpu0" devices
 mkdir "$work/plugins"
@@ -202,17 +226,39 @@ echo "no plugin" >"$work/plugins/broken.so"
 expect 0 "broken.so" devices --plugin-path "$work/plugins"
 grep -q "cpu0" "$work/out" && ok || fail "a broken plugin hides the others"
 cp "$work/plugins/broken.so" "$work/plugins/cpu.so"
-expect 1 "plugins/cpu.so" run -m "$model" -p x --plugin-path "$work/plugins"
+printf '[device a]\nplugin = cpu\n' >"$work/one.ini"
+expect 1 "plugins/cpu.so" run -m "$model" -p x --config "$work/one.ini" --plugin-path "$work/plugins"
 
-# --- Configuration: from anywhere, and groups are refused by name
+# --- Configuration: from anywhere; groups are checked by name before anything is opened
 (cd / && "$tandem" run --config "$source/conf/demo.ini" -p "Once" -n 2 --quiet) >"$work/out" \
     2>"$work/err" && ok || fail "conf/demo.ini: $(cat "$work/err")"
 printf 'model = %s\n[device a]\nplugin = cpu\nthreads = 1\n[device b]\nplugin = cpu\n[group ab]\nmembers = a, b\n' \
     "$model" >"$work/group.ini"
-expect 1 "meta" run --config "$work/group.ini" -p x
 expect 0 "" run --config "$work/group.ini" -p x -n 1 -c 64 --device b
+expect 0 "" run --config "$work/group.ini" -p x -n 1 -c 64 -sm none
+expect 2 "3 numbers for the 2 members" run --config "$work/group.ini" -p x -ts 1,2,3
+expect 2 "did you mean 'cpu0'?" run -m "$model" -p x --device cpu0,cup0
+expect 2 "none of them twice" run -m "$model" -p x --device a,a
+sed 's/a, b/a, bb/' "$work/group.ini" >"$work/member.ini"
+expect 1 "member.ini:8: members of [group ab]: no such device as 'bb'" run --config "$work/member.ini" \
+    -p x
+expect 0 "" run --config "$work/member.ini" -p x -n 1 -c 64 --device b
 printf '[device a]\nplugin = nope\n' >"$work/nope.ini"
 expect 1 "nope.so" run --config "$work/nope.ini" -m "$model" -p x
+
+# --- override-tensor and kv-offload: the same text wherever weights live; wrong words are told
+printf '[device a]\nplugin = cpu\nthreads = 1\n[device b]\nplugin = cpu\nthreads = 1\n' >"$work/two.ini"
+greedy -p "Once upon a time" -n 24 --config "$work/two.ini" --device a \
+    -ot 'ffn_(up|gate)=b,\.[12]\.attn=cpu' -ot 'token_embd=b' -nkvo >"$work/b" || fail "-ot: $(cat "$work/err")"
+same "$work/a" "$work/b" "-ot and -nkvo"
+"$tandem" plan -m "$model" --config "$work/two.ini" --device a -ot 'ffn_(up|gate)=b' >"$work/out" \
+    2>"$work/err" && grep -q "override-tensor ffn_(up|gate): 8 tensors on 'b'" "$work/out" && ok ||
+    fail "plan -ot: $(cat "$work/out" "$work/err")"
+expect 2 "'ffn' is not REGEX=DEVICE" run -m "$model" -p x -ot ffn
+expect 2 "'f(' is no regular expression: missing closing parenthesis" run -m "$model" -p x -ot 'f(=cpu'
+expect 2 "no such device as 'gpu0'; there are 'cpu0'" run -m "$model" -p x -ot 'ffn=gpu0'
+expect 0 "'zzz' applies to no tensor" run -m "$model" -p x -n 1 -c 64 -ot 'zzz=CPU'
+expect 2 "unknown flag '-nx'" run -m "$model" -nx
 
 # --- Ctrl-C: ends cleanly, with timings
 "$tandem" run -m "$model" -p "Once" -c 64 --ignore-eos --context-shift >"$work/out" 2>"$work/err" &

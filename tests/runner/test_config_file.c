@@ -198,12 +198,17 @@ static void test_bad_files(void **state) {
                                         "the device, such as cpu"},
         {"[model m]\nseed = 1\n", "@:1: [model m] needs 'model = PATH': GGUF file, first part of a "
                                   "split one, or the NAME of a [model NAME] section"},
-        {"[group g]\n", "@:1: [group g] needs 'members = A, B, ...': the [device NAME] sections "
-                        "that work together as one device"},
-        {"[device gpu0]\nplugin = cpu\n[group g]\nmembers = gpu0, gup0\n",
-         "@:4: there is no section [device gup0]; did you mean 'gpu0'?"},
-        {"[group g]\nmembers = x\n",
-         "@:2: there is no section [device x] for this member of the group"},
+        {"[group g]\n", "@:1: [group g] needs 'members = A, B, ...': devices that work together "
+                        "as one: sections [device NAME] or [group NAME], or names that `tandem "
+                        "devices` shows"},
+        {"[group g]\nmembers = x, auto\n",
+         "@:2: members of [group g]: 'auto' is no device; name them"},
+        {"[group g]\nmembers = x, g\n",
+         "@:2: [group g] has [group g] for a member, which has it for a member too, directly or "
+         "through others; take it out of one of them"},
+        {"[group g]\nmembers = h\n[group h]\nmembers = i, x\n[group i]\nmembers = g\n",
+         "@:6: [group i] has [group g] for a member, which has it for a member too, directly or "
+         "through others; take it out of one of them"},
         {"[device a]\nplugin = cpu\n[group g]\nmembers = a, a\n",
          "@:4: bad value 'a, a' for 'members': expected names separated by ',', none of them "
          "twice"},

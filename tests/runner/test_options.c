@@ -119,8 +119,13 @@ static void test_bad_flags(void **state) {
          "takes"},
         {"run --plugin cpu", "'--plugin' is not a flag: 'plugin' stands in [device NAME] of the "
                              "file given with --config"},
-        {"run --share 1,2", "'--share' is not a flag: 'share' stands in [group NAME] of the file "
-                            "given with --config"},
+        {"run --members a,b", "'--members' is not a flag: 'members' stands in [group NAME] of the "
+                              "file given with --config"},
+        {"run -ts 0/0", "-ts: bad value '0/0' for 'share': expected numbers not below 0 separated "
+                        "by ',', not all 0, or auto"},
+        {"run -sm row", "-sm: bad value 'row' for 'split': expected one of tensor, layer, none"},
+        {"run --timeout 0",
+         "--timeout: bad value '0' for 'timeout': expected a whole number from 1 to 86400"},
         {"run hello", "'hello': `tandem run` takes only flags; a prompt goes behind -p, in "
                       "quotes"},
         {"certify", "`tandem certify` needs PLUGIN.so"},
@@ -354,16 +359,19 @@ static void test_docs_agree(void **state) {
 /* The examples parse, and demo.ini shows every key that it says it shows, at its default. */
 static void test_examples(void **state) {
     (void)state;
-    static const char *const names[] = {"demo", "cpu"};
-    for (size_t i = 0; i < 2; i++) {
+    static const char *const examples[][2] = {
+        {"demo", "pair"}, {"cpu", "cpu0"}, {"two-sockets", "sockets"}, {"gpus", "all"}};
+    for (size_t i = 0; i < sizeof examples / sizeof examples[0]; i++) {
         char line[512];
-        snprintf(line, sizeof line, "run --config %s/conf/%s.ini", TANDEM_SOURCE_ROOT, names[i]);
+        snprintf(line, sizeof line, "run --config %s/conf/%s.ini", TANDEM_SOURCE_ROOT,
+                 examples[i][0]);
         runner_config *config = parse_ok(line);
         const runner_section *device;
         assert_int_equal(runner_config_pick_device(config, &device, NULL), TDM_OK);
         assert_non_null(device);
-        assert_string_equal(runner_section_name(device), "cpu0");
-        assert_string_equal(runner_section_get_string(config, device, "plugin"), "cpu");
+        assert_string_equal(runner_section_name(device), examples[i][1]);
+        if (!runner_section_is_group(device))
+            assert_string_equal(runner_section_get_string(config, device, "plugin"), "cpu");
         assert_checked(config);
     }
     char *text = source_read("conf/demo.ini");

@@ -8,6 +8,7 @@
  *   FAKE_ENTRY_FAILS, FAKE_NO_TABLE, FAKE_INIT_FAILS, FAKE_NO_UPLOAD, FAKE_NO_DEINIT
  *   FAKE_NO_ENTRY      the symbol has another name
  *   FAKE_NO_DEVICE     no device, and a reason
+ *   FAKE_HOLDS_TEMPS   its devices have memory of their own for temporaries
  * Options of a device say what is wrong with that: see open. It tells what happens to its devices
  * through the log, for the tests to read.
  */
@@ -74,6 +75,9 @@ static tdm_status device_describe(tdm_instance *instance, int32_t index, tdm_dev
     /* Without a NUL, as a careless plugin leaves what it cut to fit. */
     memset(info_out->vendor, 'v', sizeof info_out->vendor);
     info_out->buffer_align = 128;
+#ifdef FAKE_HOLDS_TEMPS
+    info_out->flags = TDM_DEVICE_HOLDS_TEMPS;
+#endif
     return TDM_OK;
 }
 
@@ -136,6 +140,8 @@ static void device_close(tdm_device *d) {
 
 static tdm_status buffer_alloc(tdm_device *d, const tdm_buffer_params *params,
                                tdm_buffer **buffer_out, tdm_error *err) {
+    if (TDM_FIELD(params, items) && params->items != NULL)
+        SAY(d->instance->host, "%s is told of %d items", d->name, params->n_item);
     if (d->memory > 0 && params->size > d->memory - d->used)
         return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "%llu bytes asked for, %llu free",
                         (unsigned long long)params->size,
@@ -264,8 +270,8 @@ static float element(const tdm_node *node, const array *a, const array *b, const
         return get(a, i[0], i[1], i[2], i[3]) * node->params.scale.scale + node->params.scale.bias;
     case TDM_OP_GET_ROWS: return rows_get(a, b, node->params.rows.first_row, i[0], i[1]);
     case TDM_OP_MATMUL:
-        for (int64_t k = 0; k < a->ne[0]; k++)
-            x += get(a, k, i[0], 0, 0) * get(b, k, i[1], i[2], i[3]);
+        for (int64_t k = 0; k < a->ne[0]; k++) /* a matrix for each head where it has three axes */
+            x += get(a, k, i[0], a->ne[2] > 1 ? i[1] : 0, 0) * get(b, k, i[1], i[2], i[3]);
         return x;
     case TDM_OP_CONCAT:
         memcpy(from, i, sizeof from);
@@ -312,11 +318,32 @@ static tdm_status bindings_check(const tdm_device *d, const tdm_graph *graph,
     return TDM_OK;
 }
 
-static tdm_status device_graph_compute_sync(tdm_device *d, const tdm_graph *graph,
-                                            const tdm_binding *bindings, int32_t n_binding,
-                                            tdm_error *err) {
-    if (atomic_flag_test_and_set(&d->is_busy))
-        return tdm_fail(err, TDM_INTERNAL, "%s: two computations at once", d->name);
+#ifdef FAKE_HOLDS_TEMPS
+/* Temporaries in a buffer of the device's own, each at its own place; they must come unbound. */
+static tdm_status temps_bind(tdm_device *d, const tdm_graph *graph, tdm_binding *bindings,
+                             tdm_buffer **buffer_out, tdm_error *err) {
+    tdm_buffer_params params = {.struct_size = sizeof params};
+    for (int32_t i = 0; i < graph->n_value; i++) {
+        const tdm_value *v = tdm_graph_value(graph, i);
+        if (v->slot < 0 || v->kind != TDM_VALUE_TEMP) continue;
+        if (bindings[v->slot].buffer != NULL)
+            return tdm_fail(err, TDM_INVALID_ARGUMENT, "'%s' needs no memory",
+                            tdm_graph_value_name(graph, i));
+        bindings[v->slot].off = params.size;
+        bindings[v->slot].size = tdm_tensor_canonical_size((tdm_type)v->type, v->ne);
+        params.size += (bindings[v->slot].size + 127) / 128 * 128;
+    }
+    const tdm_status status = buffer_alloc(d, &params, buffer_out, err);
+    for (int32_t i = 0; i < graph->n_value && status == TDM_OK; i++) {
+        const tdm_value *v = tdm_graph_value(graph, i);
+        if (v->slot >= 0 && v->kind == TDM_VALUE_TEMP) bindings[v->slot].buffer = *buffer_out;
+    }
+    return status;
+}
+#endif
+
+static tdm_status graph_run(tdm_device *d, const tdm_graph *graph, const tdm_binding *bindings,
+                            int32_t n_binding, tdm_error *err) {
     tdm_status status = bindings_check(d, graph, bindings, n_binding, err);
     if (d->delay_us > 0)
         nanosleep(&(struct timespec){d->delay_us / 1000000, d->delay_us % 1000000 * 1000}, NULL);
@@ -327,6 +354,26 @@ static tdm_status device_graph_compute_sync(tdm_device *d, const tdm_graph *grap
         if (status == TDM_OK && !tdm_op_is_view(tdm_graph_node(graph, i)->op))
             node_run(graph, bindings, tdm_graph_node(graph, i));
     }
+    return status;
+}
+
+static tdm_status device_graph_compute_sync(tdm_device *d, const tdm_graph *graph,
+                                            const tdm_binding *bindings, int32_t n_binding,
+                                            tdm_error *err) {
+    if (atomic_flag_test_and_set(&d->is_busy))
+        return tdm_fail(err, TDM_INTERNAL, "%s: two computations at once", d->name);
+#ifdef FAKE_HOLDS_TEMPS
+    tdm_buffer *temps = NULL;
+    tdm_binding *own = malloc(((size_t)n_binding + 1) * sizeof *own);
+    if (own == NULL) return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "out of memory");
+    memcpy(own, bindings, (size_t)n_binding * sizeof *own);
+    tdm_status status = temps_bind(d, graph, own, &temps, err);
+    if (status == TDM_OK) status = graph_run(d, graph, own, n_binding, err);
+    buffer_free(temps);
+    free(own);
+#else
+    const tdm_status status = graph_run(d, graph, bindings, n_binding, err);
+#endif
     atomic_flag_clear(&d->is_busy);
     return status;
 }

@@ -91,11 +91,12 @@ static inline tdm_runtime *runtime_make(const char *plugin_path) {
     return rt;
 }
 
-/* Declares device `name` of the fake plugin; `options` are up to three "key=value". */
-static inline void declare(tdm_runtime *rt, const char *name, const char *const options[3]) {
+/* Declares device `name` of a variant of the fake plugin; `options` are up to three "key=value". */
+static inline void declare_of(tdm_runtime *rt, const char *plugin, const char *name,
+                              const char *const options[3]) {
     char text[3][160];
     tdm_option list[4] = {{"name", name}};
-    tdm_device_spec spec = {.name = name, .plugin = "fake", .options = list, .n_option = 1};
+    tdm_device_spec spec = {.name = name, .plugin = plugin, .options = list, .n_option = 1};
     for (int i = 0; i < 3 && options != NULL && options[i] != NULL; i++) {
         snprintf(text[i], sizeof text[i], "%s", options[i]);
         char *value = strchr(text[i], '=');
@@ -104,6 +105,10 @@ static inline void declare(tdm_runtime *rt, const char *name, const char *const 
         list[spec.n_option++] = (tdm_option){text[i], value + 1};
     }
     OK(tdm_runtime_declare(rt, &spec, err));
+}
+
+static inline void declare(tdm_runtime *rt, const char *name, const char *const options[3]) {
+    declare_of(rt, "fake", name, options);
 }
 
 static inline tdm_dev *open_fake(tdm_runtime *rt, const char *name, const char *option0,

@@ -8,6 +8,7 @@
 
 #include "bench/random_model.h"
 #include "llm/gguf_write.h"
+#include "tests/model/preset.h"
 
 static int fail_at; /* which allocation fails, from 1; 0: none */
 static int n_calls; /* allocations so far */
@@ -53,8 +54,7 @@ static tdm_status run_write(tdm_error *err) {
 }
 
 static tdm_status run_make(tdm_error *err) {
-    const char *name;
-    random_model_spec spec = *random_model_preset_at(2, &name);
+    random_model_spec spec = preset_find("tiny-llama");
     spec.n_layer = 10; /* enough tensors for the list to grow */
     spec.n_embd = 32;
     spec.n_ff = 32;

@@ -146,7 +146,11 @@ static void test_arithmetic(void **state) {
     BAD("x must be f32", tdm_build_matmul(f.b, f.w, f.step));
     BAD("private", tdm_build_matmul(f.b, f.table, f.x));
     BAD("private", tdm_build_matmul(f.b, f.w, f.w));
-    BAD("w must have shape", tdm_build_matmul(f.b, INPUT(64, 2, 2, 1), f.x));
+    BAD("w must have shape", tdm_build_matmul(f.b, INPUT(64, 2, 2, 2), f.x));
+    GOOD(F32, 7, 5, 2, 3, tdm_build_matmul(f.b, INPUT(64, 7, 5, 1), INPUT(64, 5, 2, 3)));
+    GOOD(F32, 7, 0, 2, 1, tdm_build_matmul(f.b, INPUT(64, 7, 0, 1), INPUT(64, 0, 2, 1)));
+    BAD("heads (axis 1) differ", tdm_build_matmul(f.b, INPUT(64, 7, 5, 1), INPUT(64, 4, 5, 1)));
+    BAD("heads (axis 1) differ", tdm_build_matmul(f.b, INPUT(64, 7, 0, 1), INPUT(64, 4, 5, 1)));
     BAD("STATE", tdm_build_matmul(f.b, f.state, f.x));
     BAD("2^48", tdm_build_matmul(f.b,
                                  tdm_build_weight(f.b, "w2", TDM_TYPE_F16,
@@ -395,7 +399,8 @@ static void test_values(void **state) {
     BAD("whole blocks", tdm_build_weight(f.b, "a", TDM_TYPE_Q4_K, NE(128, 1, 1, 1), 0));
     BAD("usage flags 0x10", tdm_build_weight(f.b, "a", F32, NE(1, 1, 1, 1), 16));
     BAD("usage flags 0x5", tdm_build_weight(f.b, "a", F32, NE(1, 1, 1, 1), 5));
-    BAD("more axes", tdm_build_weight(f.b, "a", F32, NE(1, 1, 2, 1), TDM_USAGE_MATMUL));
+    BAD("more axes", tdm_build_weight(f.b, "a", F32, NE(1, 1, 1, 2), TDM_USAGE_MATMUL));
+    BAD("more axes", tdm_build_weight(f.b, "a", F32, NE(1, 1, 2, 1), TDM_USAGE_ROWS));
     BAD("second step block", tdm_build_step(f.b, &caps));
     BAD("a page of", int32_t kv; tdm_kv_desc d = fixture_kv_desc();
         tdm_build_state(f.b, "s", &d, UINT64_MAX, 1, &kv));

@@ -200,7 +200,8 @@ static void exchange_make(exchange_graph *x) {
                              .wire_type = TDM_TYPE_F16,
                              .data_off = 256,
                              .data_stride = 192,
-                             .flag_off = 64};
+                             .flag_off = 64,
+                             .senders = 3};
     int i;
     memset(x, 0, sizeof *x);
     assert_int_equal(tdm_step_layout(&caps, &header, NULL), TDM_OK);
@@ -240,14 +241,11 @@ static void exchange_make(exchange_graph *x) {
     x->g.step = X_STEP;
 }
 
-static void test_exchange(void **state) {
-    exchange_graph x;
+static void must_accept(const tdm_graph *graph) {
     tdm_error err = {0};
-    (void)state;
-    exchange_make(&x);
-    if (tdm_graph_verify(&x.g, &err) != TDM_OK) fail_msg("%s", err.message);
-    x.node.src[3] = -1; /* without residual */
-    assert_int_equal(tdm_graph_verify(&x.g, &err), TDM_OK);
+    if (tdm_graph_verify(graph, &err) != TDM_OK) fail_msg("refused: %s", err.message);
+}
+
 #define EXCHANGE_BAD(text, ...)                                                                    \
     do {                                                                                           \
         tdm_exchange_params *p = &x.node.params.exchange;                                          \
@@ -256,9 +254,34 @@ static void test_exchange(void **state) {
         (void)p;                                                                                   \
         must_refuse(&x.g, text);                                                                   \
     } while (0)
+
+#define EXCHANGE_GOOD(...)                                                                         \
+    do {                                                                                           \
+        tdm_exchange_params *p = &x.node.params.exchange;                                          \
+        exchange_make(&x);                                                                         \
+        __VA_ARGS__;                                                                               \
+        (void)p;                                                                                   \
+        must_accept(&x.g);                                                                         \
+    } while (0)
+
+static void test_exchange(void **state) {
+    exchange_graph x;
+    tdm_error err = {0};
+    (void)state;
+    exchange_make(&x);
+    if (tdm_graph_verify(&x.g, &err) != TDM_OK) fail_msg("%s", err.message);
+    x.node.src[3] = -1; /* without residual */
+    assert_int_equal(tdm_graph_verify(&x.g, &err), TDM_OK);
     EXCHANGE_BAD("stage", p->stage = -1);
     EXCHANGE_BAD("n_member = 65", p->n_member = 65);
     EXCHANGE_BAD("member = 2", p->member = 2);
+    EXCHANGE_BAD("kind = 3", p->kind = 3);
+    EXCHANGE_BAD("axis = 1", p->axis = 1);
+    EXCHANGE_BAD("first = 1", p->first = 1);
+    EXCHANGE_BAD("whole = 3", p->whole = 3);
+    EXCHANGE_BAD("senders = 0x7", p->senders = 7);
+    EXCHANGE_BAD("its x is present", p->senders = 1);
+    EXCHANGE_BAD("its x is absent", x.node.src[0] = -1);
     EXCHANGE_BAD("wire_type = 3", p->wire_type = TDM_TYPE_Q4_1);
     EXCHANGE_BAD("wire_type = -1", p->wire_type = -1);
     EXCHANGE_BAD("data_stride = 190", p->data_stride = 190);
@@ -269,9 +292,94 @@ static void test_exchange(void **state) {
     EXCHANGE_BAD("abort word", p->flag_off = 0);
     EXCHANGE_BAD("flags", p->flag_off = 4096 - 64);
     EXCHANGE_BAD("lie inside", p->flag_off = 200);
+    EXCHANGE_BAD("x must be f32", x.values[X_ADDEND].type = TDM_TYPE_F16);
+    EXCHANGE_BAD("x must have shape [32, 4]", x.values[X_SUM].ne[1] = 4, x.node.src[3] = -1,
+                 p->data_stride = 256);
     EXCHANGE_BAD("residual must have shape", x.values[X_RESIDUAL].ne[0] = 31);
+    EXCHANGE_BAD("residual must be f32", x.values[X_RESIDUAL].type = TDM_TYPE_BF16);
+    EXCHANGE_BAD("destination 0 must be f32", x.values[X_SUM].type = TDM_TYPE_BF16);
     EXCHANGE_BAD("must be a STATE", x.node.src[1] = X_ADDEND);
     EXCHANGE_BAD("step block", x.node.src[2] = X_ADDEND);
+}
+
+/* An EXCHANGE without the graph's own step block, and members that have nothing to send. */
+static void test_exchange_silent(void **state) {
+    exchange_graph x;
+    (void)state;
+    EXCHANGE_GOOD(x.g.step = -1, memset(&x.g.step_caps, 0, sizeof x.g.step_caps),
+                  x.values[X_STEP].ne[0] = 32);
+    EXCHANGE_BAD("begins with its header of 32", x.g.step = -1,
+                 memset(&x.g.step_caps, 0, sizeof x.g.step_caps), x.values[X_STEP].ne[0] = 31);
+    EXCHANGE_GOOD(p->senders = 1, x.node.src[0] = -1);
+    EXCHANGE_GOOD(p->senders = 0, x.node.src[0] = -1);
+    EXCHANGE_GOOD(p->senders = 0, x.node.src[0] = x.node.src[3] = -1);
+    /* Addends of 99 elements: four blocks, the last of them filled up. */
+#define NINETY_NINE                                                                                \
+    x.values[X_ADDEND].ne[0] = x.values[X_SUM].ne[0] = x.values[X_RESIDUAL].ne[0] = 33
+    EXCHANGE_GOOD(NINETY_NINE, p->wire_type = TDM_TYPE_Q8_0, p->data_stride = 136);
+    EXCHANGE_BAD("data_stride = 132", NINETY_NINE, p->wire_type = TDM_TYPE_Q8_0,
+                 p->data_stride = 132);
+    /* 64 members: every bit of senders names one. */
+    EXCHANGE_GOOD(p->n_member = 64, p->member = 63, p->senders = UINT64_MAX,
+                  x.values[X_ARENA].ne[0] = 65536, p->data_off = 8192);
+}
+
+/* Rows 1 and 2 of three, or columns 8 .. 15 of 32. */
+static void test_exchange_part(void **state) {
+    exchange_graph x;
+    (void)state;
+#define PART_ROWS                                                                                  \
+    p->kind = TDM_EXCHANGE_SUM_PART, p->axis = 1, p->first = 1,                                    \
+    x.values[X_SUM].ne[1] = x.values[X_RESIDUAL].ne[1] = 2
+#define PART_COLUMNS                                                                               \
+    p->kind = TDM_EXCHANGE_SUM_PART, p->first = 8,                                                 \
+    x.values[X_SUM].ne[0] = x.values[X_RESIDUAL].ne[0] = 8
+    EXCHANGE_GOOD(PART_ROWS);
+    EXCHANGE_GOOD(PART_ROWS, p->whole = 3);
+    EXCHANGE_GOOD(PART_COLUMNS);
+    EXCHANGE_GOOD(PART_COLUMNS, x.values[X_SUM].ne[0] = x.values[X_RESIDUAL].ne[0] = 0);
+    EXCHANGE_GOOD(PART_COLUMNS, p->senders = 1, x.node.src[0] = -1, p->whole = 32);
+    EXCHANGE_BAD("say in `whole`", PART_COLUMNS, p->senders = 1, x.node.src[0] = -1);
+    EXCHANGE_BAD("data_stride = 192 is less than the 198", PART_COLUMNS, p->senders = 1,
+                 x.node.src[0] = -1, p->whole = 33);
+    EXCHANGE_BAD("2^48", PART_COLUMNS, p->senders = 1, x.node.src[0] = x.node.src[3] = -1,
+                 p->whole = INT32_MAX, x.values[X_SUM].ne[1] = INT32_MAX);
+    EXCHANGE_BAD("x must have shape [33, 3]", PART_COLUMNS, p->whole = 33, p->data_stride = 200);
+    EXCHANGE_BAD("2 elements from 2 on along axis 1 are outside 3", PART_ROWS, p->first = 2);
+    EXCHANGE_BAD("first = -1", PART_ROWS, p->first = -1);
+    EXCHANGE_BAD("axis = 4", PART_ROWS, p->axis = 4);
+    EXCHANGE_BAD("residual must have shape [32, 2]", PART_ROWS, x.values[X_RESIDUAL].ne[1] = 3);
+    EXCHANGE_BAD("x must have shape", PART_ROWS, x.values[X_SUM].ne[0] = 31, x.node.src[3] = -1);
+}
+
+/* Rows 4 .. 6 of nine, of any type. */
+static void test_exchange_gather(void **state) {
+    exchange_graph x;
+    (void)state;
+#define GATHER_ROWS(type_)                                                                         \
+    p->kind = TDM_EXCHANGE_GATHER, p->axis = 1, p->first = 4, p->wire_type = 0,                    \
+    p->data_stride = 0, x.values[X_SUM].ne[1] = 9, x.node.src[3] = -1,                             \
+    x.values[X_ADDEND].type = x.values[X_SUM].type = (type_)
+    EXCHANGE_GOOD(GATHER_ROWS(TDM_TYPE_F32));
+    EXCHANGE_GOOD(GATHER_ROWS(TDM_TYPE_I32));
+    EXCHANGE_GOOD(GATHER_ROWS(TDM_TYPE_Q8_0));
+    EXCHANGE_GOOD(GATHER_ROWS(TDM_TYPE_F32), x.values[X_ADDEND].ne[1] = 0);
+    EXCHANGE_GOOD(GATHER_ROWS(TDM_TYPE_F32), p->senders = 1, x.node.src[0] = -1, p->first = 0);
+    EXCHANGE_GOOD(GATHER_ROWS(TDM_TYPE_F32), p->data_off = 4096 - 9 * 128);
+    EXCHANGE_BAD("do not fit", GATHER_ROWS(TDM_TYPE_F32), p->data_off = 4096 - 9 * 128 + 4);
+    EXCHANGE_BAD("lie inside", GATHER_ROWS(TDM_TYPE_F32), p->flag_off = 1024);
+    EXCHANGE_BAD("first = 4", GATHER_ROWS(TDM_TYPE_F32), p->senders = 1, x.node.src[0] = -1);
+    EXCHANGE_BAD("x is no part from 7 on", GATHER_ROWS(TDM_TYPE_F32), p->first = 7);
+    EXCHANGE_BAD("x is no part", GATHER_ROWS(TDM_TYPE_F32), x.values[X_SUM].ne[0] = 31);
+    EXCHANGE_BAD("x must be i32", GATHER_ROWS(TDM_TYPE_F32), x.values[X_SUM].type = TDM_TYPE_I32);
+    EXCHANGE_BAD("no residual", GATHER_ROWS(TDM_TYPE_F32), x.node.src[3] = X_RESIDUAL,
+                 x.values[X_RESIDUAL].ne[1] = 9);
+    EXCHANGE_BAD("no wire_type (1)", GATHER_ROWS(TDM_TYPE_F32), p->wire_type = TDM_TYPE_F16);
+    EXCHANGE_BAD("no data_stride (64)", GATHER_ROWS(TDM_TYPE_F32), p->data_stride = 64);
+    EXCHANGE_BAD("first = 4 cuts a block of 32", GATHER_ROWS(TDM_TYPE_Q8_0), p->axis = 0,
+                 x.values[X_SUM].ne[0] = 64, x.values[X_SUM].ne[1] = 3);
+    EXCHANGE_GOOD(GATHER_ROWS(TDM_TYPE_Q8_0), p->axis = 0, p->first = 32,
+                  x.values[X_SUM].ne[0] = 64, x.values[X_SUM].ne[1] = 3);
 }
 
 /* ---- Random damage ---- */
@@ -404,9 +512,11 @@ static void test_damage(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_header),   cmocka_unit_test(test_values),
-        cmocka_unit_test(test_step),     cmocka_unit_test(test_nodes),
-        cmocka_unit_test(test_exchange), cmocka_unit_test(test_damage),
+        cmocka_unit_test(test_header),        cmocka_unit_test(test_values),
+        cmocka_unit_test(test_step),          cmocka_unit_test(test_nodes),
+        cmocka_unit_test(test_exchange),      cmocka_unit_test(test_exchange_silent),
+        cmocka_unit_test(test_exchange_part), cmocka_unit_test(test_exchange_gather),
+        cmocka_unit_test(test_damage),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -67,6 +67,25 @@ static void test_gpt2(void **state) {
     }
 }
 
+/* One newline at a time; letters, signs, Chinese and numbers apart, a space with the first two. */
+static void test_deepseek(void **state) {
+    (void)state;
+    SPLIT("deepseek-llm", "");
+    SPLIT("deepseek-llm", "Hello│ world│!│\n│\n│x");
+    SPLIT("deepseek-llm", "a│12345│ │7│  ");
+    SPLIT("deepseek-llm", "ü│ber│ Ω│mega│，│中文字"); /* its signs hold A to z too */
+    SPLIT("deepseek-llm", "don│'│t│ (│it│)");
+    SPLIT("deepseek-coder", "Hello│ world│!│\n│x│ │1│2│中文");
+    SPLIT("deepseek-coder", "a│ _│b│ +│ (");
+    static const char *const names[] = {"deepseek-v3", "hunyuan-dense"};
+    for (size_t i = 0; i < 2; ++i) {
+        SPLIT(names[i], "Hello│ world│!\n\n│x");
+        SPLIT(names[i], "a│123│45│ │7");
+        SPLIT(names[i], ".com│'s│ it│'s│ +=│ a");
+        SPLIT(names[i], "中文かな│x│ \n│   │ b");
+    }
+}
+
 static void test_llama3(void **state) {
     (void)state;
     static const char *const names[] = {"llama-bpe", "llama3",    "llama-v3", "falcon3",
@@ -166,10 +185,11 @@ static void test_properties(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_gpt2),           cmocka_unit_test(test_llama3),
-        cmocka_unit_test(test_qwen2),          cmocka_unit_test(test_qwen35),
-        cmocka_unit_test(test_several_passes), cmocka_unit_test(test_tekken),
-        cmocka_unit_test(test_unknown),        cmocka_unit_test(test_properties),
+        cmocka_unit_test(test_gpt2),       cmocka_unit_test(test_deepseek),
+        cmocka_unit_test(test_llama3),     cmocka_unit_test(test_qwen2),
+        cmocka_unit_test(test_qwen35),     cmocka_unit_test(test_several_passes),
+        cmocka_unit_test(test_tekken),     cmocka_unit_test(test_unknown),
+        cmocka_unit_test(test_properties),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -44,17 +44,22 @@ static void test_presets(void **state) {
         llm_gguf *g = make(spec, "preset.gguf");
         uint32_t n_layer = 0, n_experts = 0;
         llm_gguf_str text = {"", 0};
-        assert_int_equal(llm_gguf_get_u32(g, "llama.block_count", 1, &n_layer, NULL), TDM_OK);
+        bool is_latent = spec->latent.n_lora_kv > 0;
+        const char *arch = is_latent ? "deepseek2" : "llama";
+        char key[64];
+        snprintf(key, sizeof key, "%s.block_count", arch);
+        assert_int_equal(llm_gguf_get_u32(g, key, 1, &n_layer, NULL), TDM_OK);
         assert_int_equal(n_layer, spec->n_layer);
         assert_int_equal(llm_gguf_get_str(g, "general.architecture", 1, &text, NULL), TDM_OK);
-        assert_true(llm_gguf_str_equals(text, "llama"));
-        assert_int_equal(llm_gguf_get_u32(g, "llama.expert_count", 0, &n_experts, NULL), TDM_OK);
+        assert_true(llm_gguf_str_equals(text, arch));
+        snprintf(key, sizeof key, "%s.expert_count", arch);
+        assert_int_equal(llm_gguf_get_u32(g, key, 0, &n_experts, NULL), TDM_OK);
         assert_int_equal(n_experts, spec->n_expert);
         assert_int_equal(llm_gguf_tensor_find(g, "output.weight") == NULL, spec->is_tied);
         const llm_gguf_tensor *down = llm_gguf_tensor_find(
             g, spec->n_expert > 0 ? "blk.1.ffn_down_exps.weight" : "blk.1.ffn_down.weight");
         assert_non_null(down);
-        assert_int_equal(down->ne[0], spec->n_ff);
+        assert_int_equal(down->ne[0], is_latent ? spec->latent.n_ff_expert : spec->n_ff);
         assert_int_equal(down->ne[1], spec->n_embd);
         assert_int_equal(down->ne[2], spec->n_expert > 0 ? spec->n_expert : 1);
 

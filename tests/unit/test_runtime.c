@@ -391,6 +391,20 @@ static void test_memory(void **state) {
     assert_null(none.dev);
     OK(tdm_mem_alloc(b, SIZE, TDM_BUFFER_ANY, &y, err));
     assert_null(tdm_mem_host_pointer(&x));
+    log_has("is told of", 0);
+    const tdm_buffer_item items[2] = {{.size = 16}, {.off = 128, .size = 16}};
+    const tdm_buffer_params params = {
+        .struct_size = sizeof params, .size = 256, .n_item = 2, .items = items};
+    OK(tdm_mem_alloc_items(b, &params, &none, err));
+    log_has("b is told of 2 items", 1);
+    assert_int_equal(none.size, 256);
+    tdm_mem_free(&none);
+
+    /* What is no group is dealt nothing out and has nothing to report. */
+    tdm_split_report report = {.struct_size = sizeof report};
+    assert_false(tdm_dev_is_group(a));
+    OK(tdm_dev_split_prepare(a, NULL, err));
+    FAILS(TDM_UNSUPPORTED, "device 'a': is no group", tdm_dev_split_report(a, NULL, &report, err));
 
     uint8_t *bytes = malloc(SIZE), *back = malloc(SIZE);
     assert_non_null(bytes);

@@ -137,6 +137,28 @@ static void test_third_device(void **state) {
     scene_free(s);
 }
 
+/* A device whose plans hold their temporaries gets no memory for them, but for what crosses. */
+static void test_device_that_holds_temps(void **state) {
+    (void)state;
+    static const char *const refuse[2] = {"refuse=", "refuse=matmul"};
+    for (int i = 0; i < 2; i++) {
+        scene s = {.rt = runtime_make(FAKE_PLUGIN_DIR), .n_dev = 2};
+        declare_of(s.rt, "fake_holds_temps", "main", (const char *const[3]){refuse[i]});
+        OK(tdm_runtime_open(s.rt, "main", &s.devs[0], err));
+        s.devs[1] = open_fake(s.rt, "help", NULL, NULL);
+        OK(tdm_scratch_create(s.rt, s.devs, s.n_dev, &s.scratch, err));
+        tdm_schedule *schedule = schedule_make(&s, layer_graph(4));
+        assert_int_equal(tdm_schedule_stage_count(schedule), i == 0 ? 1 : 5);
+        layer_check(schedule, 4, i);
+        if (i == 0) assert_int_equal(tdm_scratch_size(s.scratch, 0), 2 * 128); /* x and y */
+        tdm_schedule_destroy(schedule);
+        tdm_scratch_destroy(s.scratch);
+        weights_free(&s.w);
+        tdm_runtime_destroy(s.rt);
+        log_has(", 0 bytes left", 2);
+    }
+}
+
 static void test_nobody(void **state) {
     (void)state;
     scene *s = scene_make("matmul", "scale", NULL);
@@ -368,11 +390,17 @@ static void test_io(void **state) {
 int main(void) {
     unsetenv("TANDEM_PLUGIN_PATH");
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_one_device),    cmocka_unit_test(test_fallback),
-        cmocka_unit_test(test_third_device),  cmocka_unit_test(test_nobody),
-        cmocka_unit_test(test_shared_weight), cmocka_unit_test(test_shapes),
-        cmocka_unit_test(test_steady),        cmocka_unit_test(test_failing_compute),
-        cmocka_unit_test(test_no_memory),     cmocka_unit_test(test_io),
+        cmocka_unit_test(test_one_device),
+        cmocka_unit_test(test_fallback),
+        cmocka_unit_test(test_third_device),
+        cmocka_unit_test(test_device_that_holds_temps),
+        cmocka_unit_test(test_nobody),
+        cmocka_unit_test(test_shared_weight),
+        cmocka_unit_test(test_shapes),
+        cmocka_unit_test(test_steady),
+        cmocka_unit_test(test_failing_compute),
+        cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_io),
     };
     return cmocka_run_group_tests_name("schedule", tests, NULL, NULL);
 }

@@ -149,8 +149,8 @@ static void test_refusals(void **state) {
     refuse(&tiny.params, TDM_UNSUPPORTED, "gpt2");
     tiny.params.model = NULL;
     refuse(&tiny.params, TDM_UNSUPPORTED, "llama");
-    tiny_bpe(&tiny, "deepseek-llm");
-    refuse(&tiny.params, TDM_UNSUPPORTED, "deepseek-llm");
+    tiny_bpe(&tiny, "poro-chat");
+    refuse(&tiny.params, TDM_UNSUPPORTED, "poro-chat");
     refuse(&tiny.params, TDM_UNSUPPORTED, "qwen2");
 
     tiny_spm(&tiny);

@@ -32,10 +32,25 @@ typedef enum tdm_buffer_purpose {
     TDM_BUFFER_STAGING  /* crossed by the host often; host-visible where there is a choice */
 } tdm_buffer_purpose;
 
+/* One thing that will lie in a buffer. A weight (`tensor` set), the cache of a layer (`kv` set), or
+ * bytes (neither). Pointers are read during the call only. */
+typedef struct tdm_buffer_item {
+    uint64_t off;  /* bytes from the buffer's start */
+    uint64_t size; /* bytes: what tensor_size said, or n_page * kv_page_size */
+    const tdm_tensor_desc *tensor;
+    const tdm_kv_desc *kv;
+    int64_t n_page;          /* of a cache */
+    tdm_partition partition; /* of a cache; a weight has it in its description */
+} tdm_buffer_item;
+
 typedef struct tdm_buffer_params {
     size_t struct_size;
     uint64_t size;   /* bytes; 0 is allowed and gives a buffer that holds nothing */
     int32_t purpose; /* tdm_buffer_purpose */
+    int32_t n_item;
+    const tdm_buffer_item *items; /* in order of off, not overlapping; NULL = not known. A group
+                                     needs them for weights and states, since its members hold a
+                                     part of each; other devices ignore them */
 } tdm_buffer_params;
 
 /* What import_host found out about the memory by trying. */

@@ -3,15 +3,37 @@
  * collective.h: what a plugin may offer so that its devices exchange data quickly. All optional:
  * a group moves everything through the host where a member offers nothing.
  *
- * The shared arena is host memory that the group imported into every member (import_host). For an
- * EXCHANGE (op.h: tdm_exchange_params) member d
- *   1. writes its addend, converted to wire_type, to data_off + d * data_stride;
- *   2. releases the step's epoch (step.h) into its flag word at flag_off + d * 64;
- *   3. waits, with a bounded spin, until all n_member flags hold that epoch, or the abort word
- *      (the first word of the arena) is not 0, which fails the plan with TDM_CANCELLED;
- *   4. sums the addends as they crossed the wire, its own included, in member order, in f32,
- *      without contraction, denormal results flushed to zero, then adds the residual.
- * Sources: addend, arena (i8), step, [residual]; destination: the sum, exact on every member.
+ * The shared arena is host memory that the group imported into every member (import_host). Its
+ * first word (64 bits) is the abort word. Each exchange has n_member flag words, 64 bytes apart,
+ * and data. A flag is epoch * 2^32 + the number of chunks published, and only grows; the epoch is
+ * the `epoch` of the step header (step.h) that the node is given, as an unsigned 32-bit number, and
+ * grows by one from run to run of the group. Values of a flag are compared by their signed
+ * difference, so that the epoch may wrap; all flags are 0 before the first run, whose epoch is
+ * therefore less than 2^31.
+ *
+ * A sum is done in chunks of TDM_EXCHANGE_CHUNK elements of the addend in canonical order: the last
+ * one may be shorter, and a sum of nothing has one empty chunk. A GATHER is one chunk. For an
+ * EXCHANGE, for chunk c = 0, 1, ..., member d
+ *   1. where it is a sender: writes its addend's chunk, converted to wire_type, to its place in the
+ *      arena (blocks of a quantised wire type are filled up with zeros); its part, for a GATHER;
+ *   2. releases epoch * 2^32 + c + 1 into flag word d, sender or not;
+ *   3. waits, with a bounded spin, until every flag of the n_member holds at least that; the abort
+ *      word, when it is not 0, fails the plan with TDM_CANCELLED, flags or not; running out of
+ *      patience (TDM_EXCHANGE_PATIENCE_NS for one wait) fails it with TDM_DEADLINE_EXCEEDED and a
+ *      message that names stage and member;
+ *   4. sums the chunk as it crossed the wire, its own included, in member order, in f32, each
+ *      addition rounded on its own and denormal operands taken as they are, starting from the first
+ *      sender's; adds the residual last; then results of a magnitude below 2^-126 (-0 too) become
+ *      +0 and NaNs become 0x7fc00000. Of a GATHER it copies the whole result.
+ * It may publish chunks ahead of those it sums. Without senders a sum is the residual (treated as
+ * any result), or zeros. A member that failed publishes nothing more in that run. When done it adds
+ * the nanoseconds that steps 1 to 4 took to the 64-bit word behind its own flag (at flag_off + d *
+ * 64 + 8), which is there for profiles and is nobody else's to write.
+ *
+ * Because every member passes every exchange, data of two exchanges ago may be overwritten, but not
+ * that of the one before, of the same run or of the last.
+ *
+ * Sources: x, arena (i8), step, [residual]; destination: the result, equal on every member by bits.
  */
 #ifndef TANDEM_COLLECTIVE_H
 #define TANDEM_COLLECTIVE_H
@@ -21,6 +43,11 @@
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+#define TDM_EXCHANGE_CHUNK       65536 /* elements; a multiple of every wire type's block */
+#define TDM_EXCHANGE_ARENA_ALIGN 64
+/* A last resort: the watchdog of any group is shorter. 25 hours. */
+#define TDM_EXCHANGE_PATIENCE_NS UINT64_C(90000000000000)
 
 typedef struct tdm_comm tdm_comm; /* the plugin's: some of its own devices, in a fixed order */
 

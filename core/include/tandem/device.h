@@ -22,7 +22,9 @@ enum {
     TDM_DEVICE_IS_GROUP = 1u << 1,      /* made of other devices: the split hooks are present */
     TDM_DEVICE_IS_INTEGRATED = 1u << 2, /* shares the host's memory without being the CPU */
     TDM_DEVICE_HAS_EXCHANGE = 1u << 3,  /* EXCHANGE nodes run inside its plans */
-    TDM_DEVICE_WAITS_NATIVE = 1u << 4   /* waits on host semaphores without a host thread */
+    TDM_DEVICE_WAITS_NATIVE = 1u << 4,  /* waits on host semaphores without a host thread */
+    TDM_DEVICE_HOLDS_TEMPS = 1u << 5    /* its plans have their own memory for temporaries: the
+                                           slots of TEMP values need none and are not read */
 };
 
 /* Texts are NUL-terminated, empty where unknown. */

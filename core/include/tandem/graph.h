@@ -56,22 +56,6 @@ typedef struct tdm_node {
     tdm_op_params params;
 } tdm_node;
 
-#define TDM_MAX_SEGMENTS 4
-
-/* Values that must be cut alike name partitions of the same id: all of one attention block (unit: a
- * KV-head group), all of one feed-forward block (unit: a column), the vocabulary. Devices that
- * are not groups ignore it. The cut axis is n_segment runs one after the other, run s of
- * n_unit * unit_len[s] elements (a fused QKV has three), and has no other elements; partitions of
- * one id have the same n_unit and layer and may differ in unit_len. A STATE is cut by KV heads
- * whatever its axis says. */
-typedef struct tdm_partition {
-    int32_t id;        /* equal ids are apportioned once; ids are stable across graphs of a model */
-    int32_t layer;     /* which layer; lets rounding rotate. -1 = none */
-    int32_t n_unit;    /* units to deal out */
-    int32_t n_segment; /* 1 .. TDM_MAX_SEGMENTS */
-    int32_t unit_len[TDM_MAX_SEGMENTS]; /* elements of the cut axis that one unit takes in each */
-} tdm_partition;
-
 typedef struct tdm_graph {
     size_t struct_size;
     size_t value_size; /* sizeof(tdm_value) for the builder: the arrays' stride, so that */

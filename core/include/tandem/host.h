@@ -26,7 +26,16 @@ typedef enum tdm_log_level {
     TDM_LOG_DEBUG
 } tdm_log_level;
 
-/* A device of another plugin, lent by the core under the name it has in the configuration. */
+/* A device of another plugin, lent by the core under the name it has in the configuration. The
+ * tables are those of a device without gaps, whatever its plugin offers: buffer, queue and
+ * split.split_unit have every slot but host_pointer's answer and import_host, which may be NULL or
+ * refuse; where a node is refused by the device itself, the CPU runs it, inside the same plan, and
+ * the log says so once. supports_op says no where neither does. Of the device table get_info,
+ * supports_op and graph_supports are there: opening and closing are the core's.
+ *
+ * Buffers of weights and caches are allocated with items (buffer.h): what only refused nodes read
+ * lives with the CPU, which the core cannot know of bytes. An EXCHANGE is always the device's own:
+ * nobody stands in for a member among the others. */
 typedef struct tdm_acquired_device {
     size_t struct_size;
     const tdm_plugin *plugin; /* its tables; valid until release */
@@ -49,6 +58,16 @@ typedef struct tdm_host_graph_ops {
      * size. [any-thread] */
     tdm_status (*plan_memory)(const tdm_graph *graph, uint64_t align, uint64_t *offsets_out,
                               uint64_t *size_out, tdm_error *err);
+
+    /* A new graph of nodes first .. first+count-1. Values that cross the boundary become INPUT
+     * (read from outside) or OUTPUT (read later); slot_map_out[new slot] = slot in `graph`, with
+     * room for graph->n_slot. The base of a view that crosses in comes along, with the view nodes
+     * that lead to it. Released with graph_free. [any-thread] */
+    tdm_status (*extract)(const tdm_graph *graph, int32_t first, int32_t count,
+                          tdm_graph **graph_out, int32_t *slot_map_out, tdm_error *err);
+
+    /* NULL is a no-op. [any-thread] */
+    void (*graph_free)(tdm_graph *graph);
 } tdm_host_graph_ops;
 
 struct tdm_host {

@@ -42,7 +42,11 @@ typedef enum tdm_op {
                         -1 included) gives a row of zeros */
 
     /* Arithmetic. */
-    TDM_OP_MATMUL,  /* w [k, n] any type, x [k, ...] -> y [n, ...]: y[j] = sum_i w[i, j] * x[i] */
+    TDM_OP_MATMUL,  /* w [k, n] any type, x [k, ...] -> y [n, ...]: y[j] = sum_i w[i, j] * x[i].
+                       w [k, n, n_head], x [k, n_head, ...] -> y [n, n_head, ...]: matrix h times
+                       x's row h of each token (one for each head). A slice of w along axis 2 with
+                       the same slice of x along axis 1 gives that slice of y along axis 1: so a
+                       group cuts it by heads */
     TDM_OP_ADD,     /* a, b -> a + b; each ne of b equals a's or is 1 (repeated) */
     TDM_OP_MUL,     /* a, b -> a * b; shapes as in ADD */
     TDM_OP_SCALE,   /* x -> x * scale + bias */
@@ -94,8 +98,8 @@ typedef enum tdm_op {
     TDM_OP_LSE_MERGE, /* o [head_dim, n_head, n_tok, n_part], ml [2, n_head, n_tok, n_part]
                          -> o [head_dim, n_head, n_tok]: attention over the union of the parts */
 
-    TDM_OP_EXCHANGE, /* addend, arena (a STATE of bytes), step, [residual] -> sum: inside a group's
-                        plan; see collective.h */
+    TDM_OP_EXCHANGE, /* [x], arena (a STATE of bytes), step, [residual] -> y: inside a group's plan;
+                        see tdm_exchange_params and collective.h */
     TDM_OP_COUNT_
 } tdm_op;
 
@@ -172,15 +176,33 @@ typedef struct tdm_attention_params {
     float softcap;         /* 0 = none */
 } tdm_attention_params;
 
-/* What EXCHANGE does; the arena and its words are described in collective.h. */
+/* What an EXCHANGE gives; `senders` are the members that have something to send. The destination's
+ * shape is the node's to say: a member that sends nothing has no x to infer it from. x and residual
+ * may be any views. The step source is the step block, or any INPUT of i32 that begins with a
+ * tdm_step_header: the epoch is all that is read of it. */
+typedef enum tdm_exchange_kind {
+    TDM_EXCHANGE_SUM = 0,  /* like addend, f32: the senders' addends, summed, plus the residual */
+    TDM_EXCHANGE_SUM_PART, /* a part of the sum: `axis` from `first` on, as long as the result is */
+    TDM_EXCHANGE_GATHER    /* the senders' parts side by side along `axis`, any type, as bytes: this
+                              member's own begins at `first`; the parts cover the result; no
+                              residual */
+} tdm_exchange_kind;
+
+/* The arena and its words are described in collective.h. */
 typedef struct tdm_exchange_params {
-    int32_t stage;     /* number of the exchange within the plan, 0 .. */
-    int32_t member;    /* which member of the group this is */
-    int32_t n_member;  /* 1 .. 64 */
-    int32_t wire_type; /* tdm_type of the addends in the arena: f32 f16 bf16 q8_0 */
-    uint64_t data_off; /* bytes into the arena: n_member addends of data_stride bytes */
-    uint64_t data_stride;
-    uint64_t flag_off; /* bytes into the arena: n_member flag words of 64 bytes */
+    int32_t stage;        /* number of the exchange within the plan, 0 .. */
+    int32_t member;       /* which member of the group this is */
+    int32_t n_member;     /* 1 .. 64 */
+    int32_t wire_type;    /* of sums: tdm_type of the addends in the arena: f32 f16 bf16 q8_0 */
+    uint64_t data_off;    /* bytes into the arena: sums: n_member addends of data_stride bytes;
+                             GATHER: the whole result, canonical */
+    uint64_t data_stride; /* of sums; fields that a kind does not have are 0 */
+    uint64_t flag_off;    /* bytes into the arena: n_member flag words of 64 bytes */
+    uint64_t senders;     /* bit m: member m sends; where this member's is 0 its x is absent */
+    int32_t kind;         /* tdm_exchange_kind */
+    int32_t axis;         /* of SUM_PART and GATHER */
+    int32_t first;        /* likewise: elements along axis; 0 where a GATHER sends nothing */
+    int32_t whole;        /* of SUM_PART: elements of the addends along axis; 0 = those of x */
 } tdm_exchange_params;
 
 /* The typed parameters of a node. Unused bytes are zero, so that nodes compare and hash by

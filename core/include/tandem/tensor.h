@@ -31,10 +31,33 @@ extern "C" {
 /* What a weight is used for: a set of flags, so that a device may keep it in a layout of its own.
  * 0 is a plain tensor: canonical bytes, usable by every op that reads it elementwise. */
 enum {
-    TDM_USAGE_MATMUL = 1u << 0, /* [k, n]: first source of MATMUL */
+    TDM_USAGE_MATMUL = 1u << 0, /* [k, n] or [k, n, n_head]: first source of MATMUL */
     TDM_USAGE_ROWS = 1u << 1,   /* [k, n]: table of GET_ROWS; with MATMUL: a tied embedding */
     TDM_USAGE_EXPERT = 1u << 2  /* [k, n, n_expert]: matrices of MOE_FFN */
 };
+
+#define TDM_MAX_SEGMENTS 4
+
+/* Values that must be cut alike over a group name partitions of the same id: all of one attention
+ * block (unit: a KV-head group), all of one feed-forward block (unit: a column), the vocabulary.
+ * Devices that are not groups ignore it. The cut axis is n_segment runs one after the other, run s
+ * of n_unit * unit_len[s] elements (a fused QKV has three), and has no other elements; partitions
+ * of one id have the same n_unit, n_sub and layer and may differ in the rest. A STATE is cut by KV
+ * heads whatever its axis says.
+ *
+ * Rationale for n_sub: with fewer KV heads than members a group may cut inside a unit. The query
+ * heads of a KV-head group can be held apart (n_sub of them), its key and value cannot: those
+ * values are whole, and every member that holds a part of the unit holds all of it. */
+typedef struct tdm_partition {
+    int32_t id;        /* equal ids are apportioned once; unique in a process, the same in every
+                          graph of a loaded model; 0 = none */
+    int32_t layer;     /* which layer; lets rounding rotate. -1 = none */
+    int32_t n_unit;    /* units to deal out */
+    int32_t n_segment; /* 1 .. TDM_MAX_SEGMENTS */
+    int32_t unit_len[TDM_MAX_SEGMENTS]; /* elements of the cut axis that one unit takes in each */
+    int32_t n_sub;    /* equal parts that a unit may be cut into where need be; 0 = 1: none */
+    int32_t is_whole; /* 1: this value's units are never cut, only held by several members */
+} tdm_partition;
 
 /* A tensor as a device is told of it, before any bytes. */
 typedef struct tdm_tensor_desc {
@@ -42,6 +65,9 @@ typedef struct tdm_tensor_desc {
     tdm_type type;
     uint32_t usage; /* TDM_USAGE_*; 0 = plain */
     int64_t ne[TDM_MAX_DIMS];
+    tdm_partition partition; /* how a group cuts it; id 0 = every member holds all of it */
+    int32_t axis;            /* which axis the partition cuts */
+    int32_t reserved;        /* 0 */
 } tdm_tensor_desc;
 
 /* Elements of a shape; shapes are checked for overflow where they enter (the graph verifier and

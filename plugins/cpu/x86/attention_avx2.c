@@ -24,6 +24,7 @@ typedef __m256 vec_f;
 #define i_sra16(x, n)        _mm256_srai_epi16(x, n)
 #define i_srl32(x, n)        _mm256_srli_epi32(x, n)
 #define i_sll32(x, n)        _mm256_slli_epi32(x, n)
+#define i_sra32(x, n)        _mm256_srai_epi32(x, n)
 #define i_lookup(table, x)   _mm256_shuffle_epi8(table, x)
 #define i_mul15(a, b)        _mm256_mulhrs_epi16(a, b)
 #define i_store(p, x)        _mm256_storeu_si256((__m256i *)(void *)(p), x)
@@ -102,16 +103,39 @@ INLINE_ vec_f f_scale2(vec_f x, vec_f n) {
     return _mm256_mul_ps(_mm256_mul_ps(x, a), b);
 }
 
-#include "plugins/cpu/x86/attention_vector.h"
+/* Pairs, then quads of neighbours in each 128-bit part; then the parts change places. */
+INLINE_ void f_transpose(vec_f x[8]) {
+    vec_f t[8];
+    for (int i = 0; i < 8; i += 2) {
+        t[i] = _mm256_unpacklo_ps(x[i], x[i + 1]);
+        t[i + 1] = _mm256_unpackhi_ps(x[i], x[i + 1]);
+    }
+    for (int i = 0; i < 8; i += 4) {
+        for (int k = 0; k < 2; k++) {
+            __m256d a = _mm256_castps_pd(t[i + k]), b = _mm256_castps_pd(t[i + k + 2]);
+            x[i + 2 * k] = _mm256_castpd_ps(_mm256_unpacklo_pd(a, b));
+            x[i + 2 * k + 1] = _mm256_castpd_ps(_mm256_unpackhi_pd(a, b));
+        }
+    }
+    for (int i = 0; i < 4; i++) {
+        vec_f a = x[i], b = x[i + 4];
+        x[i] = _mm256_permute2f128_ps(a, b, 0x20);
+        x[i + 4] = _mm256_permute2f128_ps(a, b, 0x31);
+    }
+}
+
+#include "plugins/cpu/x86/attention_latent.h"
 
 #define SCORE_PLAIN(name, type) {CPU_ISA_AVX2, type, score_##name, NULL, "score_" #name "_avx2"},
 #define SCORE_QUANTIZED(name, type)                                                                \
     {CPU_ISA_AVX2, type, score_##name, query_##name, "score_" #name "_avx2"},
-#define ADD(name, type) {CPU_ISA_AVX2, type, false, add_##name, "add_" #name "_avx2"},
+#define ADD_LATENT(name, type) {CPU_ISA_AVX2, type, true, latent_##name, "add_key_" #name "_avx2"},
+#define ADD(name, type)        {CPU_ISA_AVX2, type, false, add_##name, "add_" #name "_avx2"},
 
 const cpu_score_row cpu_score_avx2[9] = {FOR_EACH_PLAIN(SCORE_PLAIN)
                                              FOR_EACH_QUANTIZED(SCORE_QUANTIZED)};
-const cpu_add_row cpu_add_avx2[9] = {FOR_EACH_PLAIN(ADD) FOR_EACH_QUANTIZED(ADD)};
+const cpu_add_row cpu_add_avx2[18] = {FOR_EACH_PLAIN(ADD) FOR_EACH_QUANTIZED(ADD) FOR_EACH_PLAIN(
+    ADD_LATENT) FOR_EACH_QUANTIZED(ADD_LATENT)};
 
 void cpu_soften_avx2(int32_t n_row, float *const *score, int32_t begin, int32_t end,
                      const int32_t *first, const int32_t *last, float softcap, float *m, float *l,

@@ -24,6 +24,7 @@ typedef __m512 vec_f;
 #define i_sra16(x, n)        _mm512_srai_epi16(x, n)
 #define i_srl32(x, n)        _mm512_srli_epi32(x, n)
 #define i_sll32(x, n)        _mm512_slli_epi32(x, n)
+#define i_sra32(x, n)        _mm512_srai_epi32(x, n)
 #define i_lookup(table, x)   _mm512_shuffle_epi8(table, x)
 #define i_dot(acc, a, b)     _mm512_dpwssd_epi32(acc, a, b)
 #define i_mul15(a, b)        _mm512_mulhrs_epi16(a, b)
@@ -62,17 +63,48 @@ static inline __attribute__((always_inline)) __mmask16 lanes_in(int first, int l
     return (__mmask16)((below_last & ~below_first) >> at);
 }
 
-#include "plugins/cpu/x86/attention_vector.h"
+/* Pairs, then quads of neighbours in each 128-bit part; then the parts change places. */
+static inline __attribute__((always_inline)) void f_transpose(vec_f x[16]) {
+    vec_f t[16];
+    for (int i = 0; i < 16; i += 2) {
+        t[i] = _mm512_unpacklo_ps(x[i], x[i + 1]);
+        t[i + 1] = _mm512_unpackhi_ps(x[i], x[i + 1]);
+    }
+    for (int i = 0; i < 16; i += 4) {
+        for (int k = 0; k < 2; k++) {
+            __m512d a = _mm512_castps_pd(t[i + k]), b = _mm512_castps_pd(t[i + k + 2]);
+            x[i + 2 * k] = _mm512_castpd_ps(_mm512_unpacklo_pd(a, b));
+            x[i + 2 * k + 1] = _mm512_castpd_ps(_mm512_unpackhi_pd(a, b));
+        }
+    }
+    for (int i = 0; i < 4; i++) {
+        t[i] = _mm512_shuffle_f32x4(x[i], x[i + 4], 0x88);
+        t[i + 4] = _mm512_shuffle_f32x4(x[i], x[i + 4], 0xdd);
+        t[i + 8] = _mm512_shuffle_f32x4(x[i + 8], x[i + 12], 0x88);
+        t[i + 12] = _mm512_shuffle_f32x4(x[i + 8], x[i + 12], 0xdd);
+    }
+    for (int i = 0; i < 4; i++) {
+        x[i] = _mm512_shuffle_f32x4(t[i], t[i + 8], 0x88);
+        x[i + 4] = _mm512_shuffle_f32x4(t[i + 4], t[i + 12], 0x88);
+        x[i + 8] = _mm512_shuffle_f32x4(t[i], t[i + 8], 0xdd);
+        x[i + 12] = _mm512_shuffle_f32x4(t[i + 4], t[i + 12], 0xdd);
+    }
+}
+
+#include "plugins/cpu/x86/attention_latent.h"
 
 #define SCORE_PLAIN(name, type)                                                                    \
     {CPU_ISA_AVX512, type, score_##name, NULL, "score_" #name "_avx512"},
 #define SCORE_QUANTIZED(name, type)                                                                \
     {CPU_ISA_AVX512, type, score_##name, query_##name, "score_" #name "_avx512"},
+#define ADD_LATENT(name, type)                                                                     \
+    {CPU_ISA_AVX512, type, true, latent_##name, "add_key_" #name "_avx512"},
 #define ADD(name, type) {CPU_ISA_AVX512, type, false, add_##name, "add_" #name "_avx512"},
 
 const cpu_score_row cpu_score_avx512[9] = {FOR_EACH_PLAIN(SCORE_PLAIN)
                                                FOR_EACH_QUANTIZED(SCORE_QUANTIZED)};
-const cpu_add_row cpu_add_avx512[9] = {FOR_EACH_PLAIN(ADD) FOR_EACH_QUANTIZED(ADD)};
+const cpu_add_row cpu_add_avx512[18] = {FOR_EACH_PLAIN(ADD) FOR_EACH_QUANTIZED(ADD) FOR_EACH_PLAIN(
+    ADD_LATENT) FOR_EACH_QUANTIZED(ADD_LATENT)};
 
 void cpu_soften_avx512(int32_t n_row, float *const *score, int32_t begin, int32_t end,
                        const int32_t *first, const int32_t *last, float softcap, float *m, float *l,

@@ -1,0 +1,350 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * exchange_scene.c: see exchange_scene.h. A member's graph is written by hand: no builder makes
+ * exchanges.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "bench/exchange_scene.h"
+#include "core/builder.h"
+
+/* Values of an exchange behind arena and step: bases and views are the same where dense. */
+enum { V_X_BASE, V_X, V_RESIDUAL_BASE, V_RESIDUAL, V_RESULT, V_COUNT };
+enum {
+    MAX_VALUE = 2 + (V_COUNT + 2) * SCENE_MAX_NODE,
+    STEP_LEN = sizeof(tdm_step_header) / sizeof(int32_t),
+    PAD_ROWS = 1 /* of what is wider than its slice */
+};
+enum { ARENA, STEP };
+
+typedef struct scene_member {
+    tdm_dev *dev;
+    tdm_queue *queue;
+    tdm_buffer *arena;
+    tdm_semaphore *done;
+    uint64_t n_run;
+    /* Of the plan. */
+    tdm_plan *plan;
+    tdm_mem memory;
+    tdm_graph graph;
+    tdm_value values[MAX_VALUE];
+    tdm_node nodes[5 * SCENE_MAX_NODE]; /* with two views and two copies each */
+    tdm_binding bindings[MAX_VALUE];
+    int32_t index[SCENE_MAX_NODE][V_COUNT]; /* of values; -1 = absent */
+} scene_member;
+
+struct scene {
+    tdm_runtime *rt;
+    uint8_t *arena;
+    uint64_t arena_size;
+    int32_t n_member;
+    int32_t n_node;
+    scene_node nodes[SCENE_MAX_NODE];
+    scene_member members[SCENE_MAX_MEMBER];
+};
+
+static const tdm_queue_ops *queue_ops(const scene_member *m) {
+    return tdm_dev_plugin(m->dev)->queue;
+}
+
+/* ---- Shapes ---------------------------------------------------------------------------------- */
+
+static int64_t part_len(const scene *s, int32_t node, int32_t member) {
+    return s->nodes[node].cut[member + 1] - s->nodes[node].cut[member];
+}
+
+void scene_shape_x(const scene *s, int32_t node, int32_t member, int64_t ne_out[TDM_MAX_DIMS]) {
+    const scene_node *n = &s->nodes[node];
+    memcpy(ne_out, n->ne, sizeof n->ne);
+    if (n->params.kind == TDM_EXCHANGE_GATHER) ne_out[n->params.axis] = part_len(s, node, member);
+}
+
+void scene_shape_result(const scene *s, int32_t node, int32_t member,
+                        int64_t ne_out[TDM_MAX_DIMS]) {
+    const scene_node *n = &s->nodes[node];
+    memcpy(ne_out, n->ne, sizeof n->ne);
+    if (n->params.kind == TDM_EXCHANGE_SUM_PART) ne_out[n->params.axis] = part_len(s, node, member);
+}
+
+/* ---- Graphs ---------------------------------------------------------------------------------- */
+
+static int32_t value_add(scene_member *m, int32_t kind, tdm_type type, const int64_t *ne,
+                         bool is_view) {
+    int32_t index = m->graph.n_value++;
+    m->values[index] = (tdm_value){.kind = kind,
+                                   .type = (int32_t)type,
+                                   .ne = {ne[0], ne[1], ne[2], ne[3]},
+                                   .slot = is_view ? -1 : m->graph.n_slot++};
+    return index;
+}
+
+static tdm_node *node_add(scene_member *m, tdm_op op, int32_t n_src, int32_t dst) {
+    tdm_node *node = &m->nodes[m->graph.n_node++];
+    memset(node, 0, sizeof *node);
+    node->op = op;
+    node->n_src = n_src;
+    node->n_dst = 1;
+    for (int i = 0; i < TDM_MAX_SRC; i++) node->src[i] = -1;
+    node->dst[0] = dst;
+    node->dst[1] = -1;
+    return node;
+}
+
+/* An input of shape ne that lies as `lie` says; *base_out is what has memory. */
+static int32_t source_add(scene_member *m, tdm_type type, const int64_t *ne, scene_lie lie,
+                          int32_t *base_out) {
+    int64_t wide[TDM_MAX_DIMS] = {ne[0], ne[1], ne[2], ne[3]};
+    int64_t block = tdm_type_get_info(type).block_len;
+    if (lie == SCENE_SLICED) wide[0] += 2 * block, wide[1] += PAD_ROWS;
+    if (lie == SCENE_TRANSPOSED) wide[0] = ne[1], wide[1] = ne[0];
+    *base_out = value_add(m, TDM_VALUE_INPUT, type, wide, false);
+    if (lie == SCENE_DENSE) return *base_out;
+    int32_t view = value_add(m, TDM_VALUE_TEMP, type, ne, true);
+    tdm_node *node = node_add(m, lie == SCENE_SLICED ? TDM_OP_SLICE : TDM_OP_PERMUTE, 1, view);
+    node->src[0] = *base_out;
+    if (lie == SCENE_SLICED) {
+        node->params.slice.offset[0] = block;
+        node->params.slice.offset[1] = PAD_ROWS;
+    } else {
+        for (int i = 0; i < TDM_MAX_DIMS; i++) node->params.permute.axis[i] = i < 2 ? 1 - i : i;
+    }
+    return view;
+}
+
+/* A copy of `from`, of the same type and shape. */
+static int32_t copy_add(scene_member *m, int32_t from, int32_t kind) {
+    const tdm_value v = m->values[from];
+    int32_t to = value_add(m, kind, (tdm_type)v.type, v.ne, false);
+    node_add(m, TDM_OP_COPY, 1, to)->src[0] = from;
+    return to;
+}
+
+static void exchange_add(scene *s, int32_t index, int32_t member) {
+    scene_member *m = &s->members[member];
+    const scene_node *n = &s->nodes[index];
+    int32_t *v = m->index[index];
+    int64_t ne[TDM_MAX_DIMS];
+    bool is_sender = (n->params.senders >> member & 1) != 0;
+    for (int i = 0; i < V_COUNT; i++) v[i] = -1;
+    scene_shape_x(s, index, member, ne);
+    if (is_sender)
+        v[V_X] = source_add(m, n->params.kind == TDM_EXCHANGE_GATHER ? n->type : TDM_TYPE_F32, ne,
+                            n->lie, &v[V_X_BASE]);
+    if (is_sender && n->in_chain) v[V_X] = copy_add(m, v[V_X], TDM_VALUE_TEMP);
+    scene_shape_result(s, index, member, ne);
+    if (n->has_residual)
+        v[V_RESIDUAL] = source_add(m, TDM_TYPE_F32, ne, n->lie, &v[V_RESIDUAL_BASE]);
+    v[V_RESULT] = value_add(m, n->in_chain ? TDM_VALUE_TEMP : TDM_VALUE_OUTPUT, n->type, ne, false);
+    tdm_node *node = node_add(m, TDM_OP_EXCHANGE, 4, v[V_RESULT]);
+    node->src[0] = v[V_X];
+    node->src[1] = ARENA;
+    node->src[2] = STEP;
+    node->src[3] = v[V_RESIDUAL];
+    tdm_exchange_params *p = &node->params.exchange;
+    *p = n->params;
+    p->member = member;
+    if (n->params.kind != TDM_EXCHANGE_SUM &&
+        (is_sender || n->params.kind == TDM_EXCHANGE_SUM_PART))
+        p->first = n->cut[member];
+    if (n->params.kind == TDM_EXCHANGE_SUM_PART && !is_sender)
+        p->whole = (int32_t)n->ne[n->params.axis];
+    if (n->in_chain) v[V_RESULT] = copy_add(m, v[V_RESULT], TDM_VALUE_OUTPUT);
+}
+
+static uint64_t value_size(const tdm_value *v) {
+    return tdm_tensor_canonical_size((tdm_type)v->type, v->ne);
+}
+
+static void plan_drop(scene_member *m) {
+    if (m->plan != NULL) queue_ops(m)->plan_destroy(m->plan);
+    m->plan = NULL;
+    tdm_mem_free(&m->memory);
+}
+
+static tdm_status member_prepare(scene *s, int32_t member, tdm_error *err) {
+    scene_member *m = &s->members[member];
+    const int64_t arena_ne[TDM_MAX_DIMS] = {(int64_t)s->arena_size, 1, 1, 1};
+    const int64_t step_ne[TDM_MAX_DIMS] = {STEP_LEN, 1, 1, 1};
+    uint64_t size = 0;
+    plan_drop(m);
+    m->graph = (tdm_graph){.struct_size = sizeof m->graph,
+                           .value_size = sizeof(tdm_value),
+                           .node_size = sizeof(tdm_node),
+                           .partition_size = sizeof(tdm_partition),
+                           .kv_size = sizeof(tdm_kv_desc),
+                           .values = m->values,
+                           .nodes = m->nodes,
+                           .names = "",
+                           .names_size = 1,
+                           .step = -1};
+    value_add(m, TDM_VALUE_STATE, TDM_TYPE_I8, arena_ne, false);
+    value_add(m, TDM_VALUE_INPUT, TDM_TYPE_I32, step_ne, false);
+    for (int32_t i = 0; i < s->n_node; i++) exchange_add(s, i, member);
+    tdm_status status = tdm_graph_verify(&m->graph, err);
+    if (status != TDM_OK) return status;
+    for (int32_t i = 0; i < m->graph.n_value; i++) {
+        const tdm_value *v = &m->values[i];
+        if (v->slot < 0) continue;
+        m->bindings[v->slot] = (tdm_binding){m->arena, 0, s->arena_size};
+        if (i == ARENA) continue;
+        m->bindings[v->slot] = (tdm_binding){NULL, size, value_size(v)};
+        size += (value_size(v) + 63) / 64 * 64;
+    }
+    status = tdm_mem_alloc(m->dev, size + 64, TDM_BUFFER_COMPUTE, &m->memory, err);
+    if (status != TDM_OK) return status;
+    memset(tdm_mem_host_pointer(&m->memory), 0xff, size);
+    for (int32_t i = 0; i < m->graph.n_slot; i++)
+        if (m->bindings[i].buffer == NULL) m->bindings[i].buffer = m->memory.buffer;
+    const tdm_plan_params params = {.struct_size = sizeof params};
+    return queue_ops(m)->graph_prepare(tdm_dev_handle(m->dev), &m->graph, &params, &m->plan, err);
+}
+
+tdm_status scene_prepare(scene *s, const scene_node *nodes, int32_t n_node, tdm_error *err) {
+    tdm_status status = TDM_OK;
+    s->n_node = n_node;
+    memcpy(s->nodes, nodes, (size_t)n_node * sizeof nodes[0]);
+    for (int32_t i = 0; i < s->n_member && status == TDM_OK; i++)
+        status = member_prepare(s, i, err);
+    return status;
+}
+
+/* ---- Members --------------------------------------------------------------------------------- */
+
+static tdm_status member_open(scene *s, const scene_params *params, int32_t i, tdm_error *err) {
+    scene_member *m = &s->members[i];
+    char name[32], threads[16];
+    tdm_option options[4];
+    tdm_device_spec spec = {.name = name, .plugin = "cpu", .options = options};
+    snprintf(name, sizeof name, "member%d", (int)i);
+    snprintf(threads, sizeof threads, "%d", params->threads[i] > 0 ? (int)params->threads[i] : 1);
+    options[spec.n_option++] = (tdm_option){"threads", threads};
+    if (params->isa[i] != NULL) options[spec.n_option++] = (tdm_option){"isa", params->isa[i]};
+    if (params->cores[i] != NULL)
+        options[spec.n_option++] = (tdm_option){"cores", params->cores[i]};
+    if (params->patience != NULL)
+        options[spec.n_option++] = (tdm_option){"patience", params->patience};
+    tdm_status status = tdm_runtime_declare(s->rt, &spec, err);
+    if (status == TDM_OK) status = tdm_runtime_open(s->rt, name, &m->dev, err);
+    if (status == TDM_OK) status = queue_ops(m)->create(tdm_dev_handle(m->dev), &m->queue, err);
+    if (status == TDM_OK) status = tdm_semaphore_ops.create(0, &m->done, err);
+    if (status == TDM_OK)
+        status = tdm_dev_plugin(m->dev)->buffer->import_host(tdm_dev_handle(m->dev), s->arena,
+                                                             s->arena_size, NULL, &m->arena, err);
+    return status;
+}
+
+tdm_status scene_open(const scene_params *params, scene **scene_out, tdm_error *err) {
+    const tdm_runtime_params runtime = {.struct_size = sizeof runtime,
+                                        .plugin_path = params->plugin_path};
+    scene *s = calloc(1, sizeof *s);
+    if (s == NULL) return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "no memory");
+    s->arena_size = (params->arena_size + 63) / 64 * 64;
+    s->arena = aligned_alloc(64, s->arena_size);
+    tdm_status status = s->arena != NULL ? tdm_runtime_create(&runtime, &s->rt, err)
+                                         : tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "no memory");
+    if (status == TDM_OK) memset(s->arena, 0, s->arena_size);
+    for (; s->n_member < params->n_member && status == TDM_OK; s->n_member++)
+        status = member_open(s, params, s->n_member, err);
+    if (status != TDM_OK) {
+        scene_close(s);
+        return status;
+    }
+    *scene_out = s;
+    return TDM_OK;
+}
+
+void scene_close(scene *s) {
+    if (s == NULL) return;
+    for (int32_t i = 0; i < s->n_member; i++) {
+        scene_member *m = &s->members[i];
+        if (m->dev == NULL) continue;
+        queue_ops(m)->destroy(m->queue);
+        plan_drop(m);
+        tdm_dev_plugin(m->dev)->buffer->free(m->arena);
+        if (m->done != NULL) tdm_semaphore_ops.destroy(m->done);
+    }
+    tdm_runtime_destroy(s->rt);
+    free(s->arena);
+    free(s);
+}
+
+uint8_t *scene_arena(scene *s) {
+    return s->arena;
+}
+
+/* ---- Data ------------------------------------------------------------------------------------ */
+
+static uint8_t *value_bytes(scene_member *m, int32_t value) {
+    const tdm_binding *b = &m->bindings[m->values[value].slot];
+    return (uint8_t *)tdm_mem_host_pointer(&m->memory) + b->off;
+}
+
+/* Canonical bytes of shape ne to where the view takes them from. */
+static void value_put(scene_member *m, int32_t base, const int64_t *ne, scene_lie lie,
+                      const uint8_t *bytes) {
+    const tdm_value *v = &m->values[base];
+    tdm_type type = (tdm_type)v->type;
+    size_t row = tdm_type_row_size(type, ne[0]), wide = tdm_type_row_size(type, v->ne[0]);
+    size_t block = (size_t)tdm_type_get_info(type).block_size;
+    uint8_t *to = value_bytes(m, base);
+    for (int64_t r = 0; r < tdm_shape_rows(ne); r++, bytes += row) {
+        int64_t i1 = r % ne[1], outer = r / ne[1];
+        if (lie == SCENE_TRANSPOSED) {
+            for (int64_t i = 0; i < ne[0]; i++)
+                memcpy(to + (outer * ne[0] + i) * (int64_t)wide + i1 * (int64_t)block,
+                       bytes + i * (int64_t)block, block);
+            continue;
+        }
+        bool is_sliced = lie == SCENE_SLICED;
+        int64_t at = outer * v->ne[1] + i1 + (is_sliced ? PAD_ROWS : 0);
+        memcpy(to + at * (int64_t)wide + (is_sliced ? block : 0), bytes, row);
+    }
+}
+
+void scene_put_x(scene *s, int32_t node, int32_t member, const void *bytes) {
+    scene_member *m = &s->members[member];
+    int64_t ne[TDM_MAX_DIMS];
+    scene_shape_x(s, node, member, ne);
+    if (m->index[node][V_X_BASE] >= 0)
+        value_put(m, m->index[node][V_X_BASE], ne, s->nodes[node].lie, bytes);
+}
+
+void scene_put_residual(scene *s, int32_t node, int32_t member, const float *residual) {
+    scene_member *m = &s->members[member];
+    int64_t ne[TDM_MAX_DIMS];
+    scene_shape_result(s, node, member, ne);
+    if (m->index[node][V_RESIDUAL_BASE] >= 0)
+        value_put(m, m->index[node][V_RESIDUAL_BASE], ne, s->nodes[node].lie,
+                  (const uint8_t *)residual);
+}
+
+void *scene_result(scene *s, int32_t node, int32_t member) {
+    return value_bytes(&s->members[member], s->members[member].index[node][V_RESULT]);
+}
+
+/* ---- Running --------------------------------------------------------------------------------- */
+
+tdm_status scene_start(scene *s, int32_t member, uint32_t epoch, tdm_error *err) {
+    scene_member *m = &s->members[member];
+    tdm_step_header header = {.version = TDM_STEP_VERSION, .size = STEP_LEN};
+    header.epoch = (int32_t)epoch;
+    memcpy(value_bytes(m, STEP), &header, sizeof header);
+    const tdm_point done = {m->done, ++m->n_run};
+    return queue_ops(m)->graph_compute(m->queue, m->plan, m->bindings, m->graph.n_slot, NULL, 0,
+                                       &done, 1, err);
+}
+
+tdm_status scene_wait(scene *s, int32_t member, tdm_error *err) {
+    scene_member *m = &s->members[member];
+    tdm_status status = tdm_semaphore_ops.wait(m->done, m->n_run, TDM_WAIT_FOREVER, err);
+    if (status == TDM_OK) return TDM_OK;
+    /* A poisoned semaphore stays so: the next run has one of its own. */
+    tdm_error again = {0};
+    tdm_semaphore_ops.destroy(m->done);
+    m->done = NULL;
+    m->n_run = 0;
+    if (tdm_semaphore_ops.create(0, &m->done, &again) != TDM_OK)
+        return tdm_fail(err, again.status, "%s", again.message);
+    return status;
+}

@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * exchange_scene.h: members of a group without the group: CPU devices in one process, each with a
+ * plan of EXCHANGE nodes over one arena. For tandem-exchange-speed and for the tests of the op,
+ * which own the numbers: nothing here knows what a sum is.
+ */
+#ifndef TANDEM_BENCH_EXCHANGE_SCENE_H
+#define TANDEM_BENCH_EXCHANGE_SCENE_H
+
+#include "core/runtime.h"
+
+enum { SCENE_MAX_MEMBER = 4, SCENE_MAX_NODE = 64 };
+
+typedef struct scene scene;
+
+typedef struct scene_params {
+    const char *plugin_path;
+    int32_t n_member;
+    int32_t threads[SCENE_MAX_MEMBER];   /* 0 = 1 */
+    const char *isa[SCENE_MAX_MEMBER];   /* NULL = auto */
+    const char *cores[SCENE_MAX_MEMBER]; /* NULL = anywhere */
+    const char *patience;                /* milliseconds; NULL = the default */
+    uint64_t arena_size;
+} scene_params;
+
+/* How x and residual lie in memory. */
+typedef enum scene_lie {
+    SCENE_DENSE = 0,
+    SCENE_SLICED,    /* inside something wider: rows apart */
+    SCENE_TRANSPOSED /* axes 0 and 1 swapped in memory: elements apart; no quantised type */
+} scene_lie;
+
+/* One exchange as the group sees it. */
+typedef struct scene_node {
+    tdm_exchange_params params; /* without what differs from member to member: member, first; with
+                                   `whole` only where x is absent */
+    tdm_type type;              /* of the result */
+    int64_t ne[TDM_MAX_DIMS];   /* of the addends; of a GATHER's result */
+    int32_t cut[SCENE_MAX_MEMBER + 1]; /* member m has cut[m] .. cut[m + 1] of params.axis */
+    bool has_residual;
+    scene_lie lie;
+    bool in_chain; /* x comes from a COPY and the result goes through one; no quantised type */
+} scene_node;
+
+/* Opens the members. Released with scene_close. */
+tdm_status scene_open(const scene_params *params, scene **scene_out, tdm_error *err);
+void scene_close(scene *s);
+
+/* Replaces every member's plan. A refused graph gives the verifier's status. */
+tdm_status scene_prepare(scene *s, const scene_node *nodes, int32_t n_node, tdm_error *err);
+
+uint8_t *scene_arena(scene *s);
+/* Shape of what a member holds of a node: its x (a GATHER's part), or its result and residual. */
+void scene_shape_x(const scene *s, int32_t node, int32_t member, int64_t ne_out[TDM_MAX_DIMS]);
+void scene_shape_result(const scene *s, int32_t node, int32_t member, int64_t ne_out[TDM_MAX_DIMS]);
+/* Gives a member its x or residual, canonical bytes; without effect where it has none. */
+void scene_put_x(scene *s, int32_t node, int32_t member, const void *bytes);
+void scene_put_residual(scene *s, int32_t node, int32_t member, const float *residual);
+void *scene_result(scene *s, int32_t node, int32_t member);
+
+/* Starts a member's plan, and waits for its end. One run of a member at a time. */
+tdm_status scene_start(scene *s, int32_t member, uint32_t epoch, tdm_error *err);
+tdm_status scene_wait(scene *s, int32_t member, tdm_error *err);
+
+#endif

@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * wire.h: the arithmetic of an EXCHANGE (tandem/collective.h), in plain C: how an addend crosses,
+ * and what a sum of addends is, bit for bit. Who waits for whom, and where addends lie, is the
+ * business of those who exchange; faster forms of these functions give the same bits.
+ */
+#ifndef TANDEM_BASE_WIRE_H
+#define TANDEM_BASE_WIRE_H
+
+#include "core/base/convert.h"
+
+/* Bytes of an addend of n elements: whole blocks. [any-thread] */
+uint64_t tdm_wire_size(tdm_type type, int64_t n);
+
+/* Writes n elements as `type` (f32 f16 bf16 q8_0), a last block filled up with zeros:
+ * tdm_wire_size(type, n) bytes. `x` and `wire` do not overlap. [any-thread] */
+void tdm_wire_store(tdm_type type, const float *x, void *wire, int64_t n);
+
+/* The same by a function that gives the bytes of tdm_row_quantize for `type`. [any-thread] */
+void tdm_wire_store_by(tdm_row_quantize_fn quantize, tdm_type type, const float *x, void *wire,
+                       int64_t n);
+
+/* y[i] = sum over the n_addend addends, in their order, of element first + i, plus residual[i]
+ * (NULL: none), for i in 0 .. n-1. Without addends the residual, or zeros. Results below 2^-126 in
+ * magnitude become +0, NaNs 0x7fc00000. addends[k] points at element 0 of an addend as
+ * tdm_wire_store wrote it. y may be residual. [any-thread] */
+void tdm_wire_sum(tdm_type type, const void *const *addends, int32_t n_addend, int64_t first,
+                  int64_t n, const float *residual, float *y);
+
+#endif

@@ -1,0 +1,202 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * report.c: what running a model would take. A group tells by itself; for other devices it is
+ * computed here in the way in which model_load.c, context.c and the schedule allocate.
+ */
+#include "llm/report.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/lane.h"
+#include "llm/context_internal.h"
+
+/* What the device keeps of a graph: everything but what nodes read that it refuses to run. */
+typedef struct kept {
+    bool *is_kept;   /* [n_value] */
+    int32_t *weight; /* [n_weight] value of each weight in the graph, -1 = none */
+    bool is_whole;   /* nothing was refused */
+    bool is_cache_kept;
+} kept;
+
+static tdm_status kept_begin(kept *k, const llm_model *m, tdm_error *err) {
+    k->weight = malloc(((size_t)m->n_weight + 1) * sizeof *k->weight);
+    if (k->weight == NULL) return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "report: out of memory");
+    return TDM_OK;
+}
+
+static void kept_end(kept *k) {
+    free(k->is_kept);
+    free(k->weight);
+}
+
+/* As the schedule does, which places what a refused node reads elsewhere. */
+static tdm_status kept_find(kept *k, tdm_dev *dev, const tdm_graph *graph, tdm_error *err) {
+    k->is_kept = malloc((size_t)graph->n_value + 1);
+    if (k->is_kept == NULL) return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "report: out of memory");
+    memset(k->is_kept, true, (size_t)graph->n_value + 1);
+    k->is_whole = k->is_cache_kept;
+    for (int32_t i = 0; i < graph->n_node; i++) {
+        const tdm_node *node = tdm_graph_node(graph, i);
+        if (tdm_op_is_view(node->op) || tdm_dev_supports_op(dev, graph, i, NULL) == TDM_OK)
+            continue;
+        k->is_whole = false;
+        for (int32_t s = 0; s < node->n_src; s++) {
+            if (node->src[s] < 0) continue;
+            k->is_kept[node->src[s]] = false;
+            if (tdm_graph_value(graph, node->src[s])->kind == TDM_VALUE_STATE)
+                k->is_cache_kept = false;
+        }
+    }
+    return TDM_OK;
+}
+
+/* Bytes of the weights as the device keeps them. */
+static tdm_status weights_measure(const llm_model *m, tdm_dev *dev, const kept *k,
+                                  uint64_t *size_out, tdm_error *err) {
+    uint64_t total = 0;
+    for (int32_t i = 0; i < m->n_weight; i++) {
+        tdm_tensor_desc desc = llm_weight_desc(&m->weights[i]);
+        uint64_t size;
+        tdm_error inner = {0};
+        if (k->weight[i] >= 0 && !k->is_kept[k->weight[i]]) continue;
+        tdm_status status = tdm_dev_tensor_size(dev, &desc, &size, &inner);
+        if (status != TDM_OK)
+            return tdm_fail(err, status, "%s: tensor '%s': %s", llm_gguf_name(m->gguf),
+                            m->weights[i].file->name, inner.message);
+        total += (size + LLM_WEIGHT_ALIGN - 1) / LLM_WEIGHT_ALIGN * LLM_WEIGHT_ALIGN;
+    }
+    *size_out = total;
+    return TDM_OK;
+}
+
+/* Bytes that a plan itself holds. Memory that it does not get is memory that the table shows to be
+ * missing anyway. */
+static tdm_status plan_measure(tdm_dev *dev, const tdm_graph *graph, uint64_t *size_out,
+                               tdm_error *err) {
+    tdm_lane *lane = NULL;
+    tdm_lane_plan *plan = NULL;
+    tdm_plan_info info;
+    *size_out = 0;
+    tdm_status status = tdm_lane_create(dev, &lane, err);
+    if (status != TDM_OK) return status;
+    status = tdm_lane_prepare(lane, graph, &plan, err);
+    if (status == TDM_OK) status = tdm_lane_plan_get_info(plan, &info, err);
+    if (status == TDM_OK) *size_out = info.device_size + info.host_size;
+    tdm_lane_plan_destroy(plan);
+    tdm_lane_destroy(lane);
+    return status == TDM_RESOURCE_EXHAUSTED ? TDM_OK : status;
+}
+
+/* Inputs, outputs and temporaries, as a schedule of one stage lays them out, and the plan. */
+static tdm_status compute_measure(tdm_dev *dev, const tdm_graph *graph, const kept *k,
+                                  uint64_t align, uint64_t *size_out, tdm_error *err) {
+    uint64_t *offsets = malloc(((size_t)graph->n_slot + 1) * sizeof *offsets);
+    uint64_t size = 0, plan_size = 0;
+    if (offsets == NULL) return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "report: out of memory");
+    tdm_status status = tdm_graph_plan_memory(graph, align, offsets, &size, err);
+    free(offsets);
+    for (int32_t i = 0; i < graph->n_value; i++) {
+        const tdm_value *v = tdm_graph_value(graph, i);
+        if (v->slot < 0 || (v->kind != TDM_VALUE_INPUT && v->kind != TDM_VALUE_OUTPUT)) continue;
+        size += (tdm_tensor_canonical_size((tdm_type)v->type, v->ne) + align - 1) / align * align;
+    }
+    if (status == TDM_OK && k->is_whole) status = plan_measure(dev, graph, &plan_size, err);
+    *size_out = size + plan_size;
+    return status;
+}
+
+/* The one member of a device that is no group. */
+static tdm_status member_measure(const llm_model *m, tdm_dev *dev, const llm_context *ctx,
+                                 uint64_t page_size, const tdm_graph *graph, const kept *k,
+                                 tdm_split_member *member, tdm_error *err) {
+    tdm_device_info info;
+    tdm_status status = tdm_dev_get_info(dev, &info, err);
+    if (status != TDM_OK) return status;
+    snprintf(member->name, sizeof member->name, "%s", tdm_dev_name(dev));
+    snprintf(member->plugin, sizeof member->plugin, "%s", tdm_dev_plugin(dev)->name);
+    member->share = 1;
+    member->memory_total = info.memory_total;
+    member->memory_free = info.memory_free;
+    status = weights_measure(m, dev, k, &member->weight_size, err);
+    uint64_t layer_size, align = info.buffer_align > 64 ? info.buffer_align : 64;
+    if (status == TDM_OK && k->is_cache_kept &&
+        (__builtin_mul_overflow(page_size, (uint64_t)ctx->cache.n_page, &layer_size) ||
+         __builtin_add_overflow(layer_size, LLM_STATE_ALIGN - 1, &layer_size) ||
+         __builtin_mul_overflow(layer_size / LLM_STATE_ALIGN * LLM_STATE_ALIGN,
+                                (uint64_t)m->hparams.n_layer, &member->state_size)))
+        status = tdm_fail(err, TDM_OUT_OF_RANGE, "ctx-size %d: the cache is larger than 2^64 bytes",
+                          ctx->n_ctx);
+    if (status == TDM_OK)
+        status = compute_measure(dev, graph, k, align, &member->compute_size, err);
+    return status;
+}
+
+/* Writes as much of a struct as whoever reads it knows. */
+static void prefix_copy(void *dst, size_t dst_size, const void *src, size_t src_size) {
+    memcpy(dst, src, dst_size < src_size ? dst_size : src_size);
+}
+
+static void report_fill(tdm_split_report *report, const tdm_split_member *member) {
+    tdm_split_report filled = {.n_member = 1};
+    size_t known = report->struct_size < sizeof filled ? report->struct_size : sizeof filled;
+    size_t first = offsetof(tdm_split_report, n_member);
+    if (report->members != NULL && report->capacity > 0)
+        prefix_copy(report->members, report->member_size, member, sizeof *member);
+    if (known > first) memcpy((char *)report + first, (char *)&filled + first, known - first);
+}
+
+/* The forward graph of the step asked for; *page_size_out is the device's, 0 where it keeps no such
+ * cache. weight_value as in llm_forward_graph. */
+static tdm_status step_graph(const llm_model *m, tdm_dev *dev, const llm_context *ctx,
+                             const llm_step_shape *shape, uint64_t *page_size_out,
+                             int32_t *weight_value, tdm_graph **graph_out, tdm_error *err) {
+    tdm_status status = TDM_OK;
+    if (tdm_dev_is_group(dev)) { /* hears of the cuts before it says how large a page is */
+        tdm_graph *whole = NULL;
+        status = llm_forward_graph(m, &ctx->cache, 0, shape, NULL, &whole, err);
+        if (status == TDM_OK) status = tdm_dev_split_prepare(dev, whole, err);
+        tdm_graph_free(whole);
+    }
+    *page_size_out = 0;
+    if (status == TDM_OK) status = tdm_dev_kv_page_size(dev, &ctx->cache.desc, page_size_out, err);
+    if (status == TDM_OK || (status == TDM_UNSUPPORTED && !tdm_dev_is_group(dev)))
+        status =
+            llm_forward_graph(m, &ctx->cache, *page_size_out, shape, weight_value, graph_out, err);
+    return status;
+}
+
+tdm_status llm_model_report(const llm_model *m, tdm_dev *dev, const llm_context_params *params,
+                            int32_t n_tok, int32_t n_out, tdm_split_report *report,
+                            tdm_error *err) {
+    if (n_tok < 0 || n_out < 0)
+        return tdm_fail(err, TDM_INVALID_ARGUMENT, "report: a step of %d tokens, %d with logits",
+                        n_tok, n_out);
+    llm_context *ctx = calloc(1, sizeof *ctx);
+    if (ctx == NULL) return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "report: out of memory");
+    tdm_split_member member = {0};
+    tdm_graph *graph = NULL;
+    kept k = {0};
+    uint64_t page_size = 0;
+    tdm_status status = llm_context_measure(ctx, m, params, err);
+    if (status == TDM_OK) status = kept_begin(&k, m, err);
+    if (status == TDM_OK) {
+        if (n_tok == 0 || n_tok > ctx->n_ubatch) n_tok = ctx->n_ubatch;
+        if (n_out == 0) n_out = 1;
+        llm_step_shape shape = {n_tok, n_out < n_tok ? n_out : n_tok, ctx->n_seq, ctx->n_entry};
+        status = step_graph(m, dev, ctx, &shape, &page_size, k.weight, &graph, err);
+        k.is_cache_kept = page_size > 0;
+    }
+    if (status == TDM_OK && tdm_dev_is_group(dev)) {
+        status = tdm_dev_split_report(dev, graph, report, err);
+    } else if (status == TDM_OK) {
+        status = kept_find(&k, dev, graph, err);
+        if (status == TDM_OK)
+            status = member_measure(m, dev, ctx, page_size, graph, &k, &member, err);
+        if (status == TDM_OK) report_fill(report, &member);
+    }
+    tdm_graph_free(graph);
+    kept_end(&k);
+    free(ctx);
+    return status;
+}

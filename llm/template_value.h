@@ -1,0 +1,178 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * template_value.h: what a template computes with: values as Jinja has them from Python, and the
+ * job that pays for them.
+ *
+ * The model in the head: a job is one parse or one rendering. All memory comes from its arena and
+ * goes with it, so that values are passed around freely and nobody owns one. What a job may take is
+ * bounded (memory, steps, depth); the first failure is kept in the job, and every function that can
+ * fail returns false from there on. Text and its conversions are template_text.h's.
+ */
+#ifndef LLM_TEMPLATE_VALUE_H
+#define LLM_TEMPLATE_VALUE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "tandem/status.h"
+
+#define LLM_TPL_MEMORY_MAX ((size_t)128 << 20) /* bytes of one job */
+#define LLM_TPL_STEPS_MAX  20000000            /* of one rendering; about seconds */
+#define LLM_TPL_DEPTH_MAX  1000                /* calls and nested nodes: bounds the C stack */
+#define LLM_TPL_RANGE_MAX  100000              /* items of range(), as in Jinja's sandbox */
+
+typedef enum llm_tpl_kind {
+    LLM_TPL_ABSENT, /* an argument that was not given; no value of a template's */
+    LLM_TPL_UNDEFINED,
+    LLM_TPL_NONE,
+    LLM_TPL_BOOL,
+    LLM_TPL_INT,
+    LLM_TPL_FLOAT,
+    LLM_TPL_STRING,
+    LLM_TPL_LIST,
+    LLM_TPL_DICT,
+    LLM_TPL_NAMESPACE,
+    LLM_TPL_LOOP,     /* `loop` inside a for */
+    LLM_TPL_MACRO,    /* of the template, `caller` too */
+    LLM_TPL_FUNCTION, /* of the interpreter: range, namespace, ... */
+    LLM_TPL_METHOD    /* of a value: text.strip */
+} llm_tpl_kind;
+
+/* Bytes, UTF-8 where they came in as such; not NUL-terminated. */
+typedef struct llm_tpl_str {
+    const char *ptr; /* NULL only where len is 0 */
+    size_t len;
+} llm_tpl_str;
+
+typedef struct llm_tpl_list llm_tpl_list;
+typedef struct llm_tpl_dict llm_tpl_dict;
+typedef struct llm_tpl_loop llm_tpl_loop;
+typedef struct llm_tpl_macro llm_tpl_macro;
+typedef struct llm_tpl_method llm_tpl_method;
+struct llm_tpl_node;
+struct llm_tpl_scope;
+struct llm_tpl_builtin;
+
+typedef struct llm_tpl_value {
+    llm_tpl_kind kind;
+    union {
+        bool truth;
+        int64_t number;
+        double real;
+        llm_tpl_str text; /* of a string; of an undefined value the name that has none */
+        llm_tpl_list *list;
+        llm_tpl_dict *dict; /* of a namespace too */
+        llm_tpl_loop *loop;
+        const llm_tpl_macro *macro;
+        const struct llm_tpl_builtin *function;
+        const llm_tpl_method *method;
+    } as;
+} llm_tpl_value;
+
+/* Python has several kinds of sequences; what differs is how they print and whether an empty one
+ * is false. */
+typedef enum llm_tpl_flavor {
+    LLM_TPL_PLAIN,
+    LLM_TPL_TUPLE,
+    LLM_TPL_LAZY /* what filters such as map give: always true, gone once it has been read */
+} llm_tpl_flavor;
+
+struct llm_tpl_list {
+    llm_tpl_value *items; /* [n] */
+    size_t n, capacity;
+    llm_tpl_flavor flavor;
+};
+
+typedef struct llm_tpl_pair {
+    llm_tpl_value key, value;
+} llm_tpl_pair;
+
+struct llm_tpl_dict {
+    llm_tpl_pair *pairs; /* [n] in order of insertion */
+    size_t n, capacity;
+    uint32_t *index; /* [n_index] 1 + place in pairs, 0 = free; NULL while it is small */
+    size_t n_index;  /* a power of two */
+};
+
+struct llm_tpl_loop {
+    const llm_tpl_list *items;
+    size_t index;          /* from 0 */
+    llm_tpl_value changed; /* what loop.changed() saw last; ABSENT before */
+};
+
+struct llm_tpl_macro {
+    llm_tpl_str name;
+    const struct llm_tpl_node *node; /* parameters and body */
+    struct llm_tpl_scope *scope;     /* where it was defined */
+};
+
+struct llm_tpl_method {
+    llm_tpl_value self;
+    llm_tpl_str name;
+};
+
+typedef struct llm_tpl_job {
+    const char *name; /* of the template, for messages */
+    int line;         /* being worked on */
+    tdm_status status;
+    tdm_error *err; /* nullable */
+    void *chunks;   /* the arena */
+    size_t n_byte;  /* taken from it */
+    int64_t n_step;
+    int depth;
+    int64_t now; /* seconds since 1970, for strftime_now */
+    struct llm_tpl_scope *scope;
+    struct llm_tpl_buffer *out;
+} llm_tpl_job;
+
+/* Remembers the failure, the first one only, with template and line before it; false. */
+TDM_PRINTF(3, 4)
+bool llm_tpl_fail(llm_tpl_job *job, tdm_status status, const char *format, ...);
+
+/* Zeroed memory that lives as long as the job; NULL fails the job. `n` of `size` bytes each. */
+void *llm_tpl_alloc(llm_tpl_job *job, size_t n, size_t size);
+/* Releases all of it. */
+void llm_tpl_job_end(llm_tpl_job *job);
+/* Counts `n` steps; fails the job past the limit. */
+bool llm_tpl_step(llm_tpl_job *job, size_t n);
+
+/* ---- Making values ---- */
+
+llm_tpl_str llm_tpl_str_of(const char *text); /* borrowed */
+bool llm_tpl_str_is(llm_tpl_str str, const char *text);
+bool llm_tpl_str_same(llm_tpl_str a, llm_tpl_str b);
+
+llm_tpl_value llm_tpl_undefined(llm_tpl_str name);
+llm_tpl_value llm_tpl_none(void);
+llm_tpl_value llm_tpl_bool(bool truth);
+llm_tpl_value llm_tpl_int(int64_t number);
+llm_tpl_value llm_tpl_float(double real);
+llm_tpl_value llm_tpl_string(llm_tpl_str text);
+bool llm_tpl_list_make(llm_tpl_job *job, llm_tpl_flavor flavor, llm_tpl_value *out);
+bool llm_tpl_dict_make(llm_tpl_job *job, llm_tpl_value *out);
+
+bool llm_tpl_list_push(llm_tpl_job *job, llm_tpl_list *list, llm_tpl_value item);
+/* Adds or replaces. A key that cannot be one (a list) fails. */
+bool llm_tpl_dict_set(llm_tpl_job *job, llm_tpl_dict *dict, llm_tpl_value key, llm_tpl_value value);
+/* NULL where there is none. */
+const llm_tpl_value *llm_tpl_dict_get(const llm_tpl_dict *dict, const llm_tpl_value *key);
+const llm_tpl_value *llm_tpl_dict_get_str(const llm_tpl_dict *dict, llm_tpl_str key);
+
+/* ---- Asking values ---- */
+
+bool llm_tpl_is_true(const llm_tpl_value *value);
+bool llm_tpl_is_number(const llm_tpl_value *value); /* a bool is one, as in Python */
+double llm_tpl_as_real(const llm_tpl_value *value); /* of a number */
+int64_t llm_tpl_as_int(const llm_tpl_value *value); /* of an int or bool */
+/* Python's ==. What is nested or branched beyond any use counts as unequal. */
+bool llm_tpl_equals(const llm_tpl_value *a, const llm_tpl_value *b);
+/* <0, 0, >0; fails for kinds that have no order between them. */
+bool llm_tpl_compare(llm_tpl_job *job, const llm_tpl_value *a, const llm_tpl_value *b, int *out);
+/* "str", "list", ...: Python's names. */
+const char *llm_tpl_kind_name(const llm_tpl_value *value);
+/* What a for runs over: items of a list, keys of a dict, characters of a string, nothing of an
+ * undefined value. Reading a lazy list empties it. Anything else fails. */
+bool llm_tpl_iterate(llm_tpl_job *job, const llm_tpl_value *value, llm_tpl_list **out);
+
+#endif

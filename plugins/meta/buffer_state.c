@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * buffer_state.c: what of a cache each member keeps: KV heads, pages, or all of it. How many of
+ * either is partition.c's.
+ */
+#include "plugins/meta/buffer.h"
+#include "plugins/meta/device.h"
+
+/* Pages of a cache cut by sequence that member d holds. */
+static tdm_status pages_count(const meta_device *device, int64_t n_page, int32_t d,
+                              int64_t *n_page_out, tdm_error *err) {
+    int64_t n_local[TDM_MAX_MEMBERS] = {0};
+    size_t size;
+    if (n_page <= 0) {
+        *n_page_out = 0;
+        return TDM_OK;
+    }
+    meta_page *pages = __builtin_mul_overflow((size_t)n_page, sizeof *pages, &size)
+                           ? NULL
+                           : meta_alloc(device->host, size);
+    if (pages == NULL)
+        return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "group: no memory to deal out %lld pages",
+                        (long long)n_page);
+    meta_pages_deal(device, n_page, pages, n_local);
+    meta_free(device->host, pages, size);
+    *n_page_out = n_local[d];
+    return TDM_OK;
+}
+
+tdm_status meta_state_local(const meta_device *device, const tdm_kv_desc *desc, int64_t n_page,
+                            const tdm_partition *partition, int32_t d, tdm_kv_desc *desc_out,
+                            int64_t *n_page_out, bool *is_held_out, tdm_error *err) {
+    int64_t lo[TDM_MAX_MEMBERS], hi[TDM_MAX_MEMBERS];
+    meta_struct_read(desc_out, sizeof *desc_out, desc);
+    *n_page_out = n_page;
+    *is_held_out = meta_is_active(device, d);
+    if (!*is_held_out) return TDM_OK;
+    /* All of them: a step block can name pages in one way only. */
+    if (device->options.attention == META_ATTENTION_SEQUENCE) {
+        tdm_status status = pages_count(device, n_page, d, n_page_out, err);
+        *is_held_out = *n_page_out > 0;
+        return status;
+    }
+    if (partition->id == 0) return TDM_OK;
+    tdm_status status = meta_partition_units(device, partition, lo, hi, err);
+    if (status != TDM_OK) return status;
+    /* A unit is a KV head, or several that stay together. */
+    if (partition->n_unit <= 0 || desc_out->n_head_kv % partition->n_unit != 0)
+        return tdm_fail(err, TDM_UNSUPPORTED, "a cache of %d KV heads is not cut into %d units",
+                        (int)desc_out->n_head_kv, (int)partition->n_unit);
+    desc_out->n_head_kv = (int32_t)((hi[d] - lo[d]) * (desc_out->n_head_kv / partition->n_unit));
+    *is_held_out = hi[d] > lo[d];
+    return TDM_OK;
+}

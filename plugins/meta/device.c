@@ -1,0 +1,271 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * device.c: opening a group: its members are borrowed, looked at and given shares; then the parts
+ * that hang on it (partitions, arena, probe) are made. Also what the group says of itself.
+ */
+#include "plugins/meta/device.h"
+
+#include "plugins/meta/arena.h"
+#include "plugins/meta/partition.h"
+#include "plugins/meta/watchdog.h"
+
+enum { GROUP_ALIGN = 64 };
+
+/* ---- Enumerating: groups are made by configurations, not found ---- */
+
+static tdm_status device_count(tdm_instance *instance, int32_t *n_out, tdm_error *err) {
+    (void)instance;
+    *n_out = 0;
+    if (err != NULL) {
+        err->status = TDM_OK;
+        snprintf(err->message, sizeof err->message,
+                 "makes groups of other devices; a [group NAME] section or --device a,b makes one");
+    }
+    return TDM_OK;
+}
+
+static tdm_status device_describe(tdm_instance *instance, int32_t index, tdm_device_info *info_out,
+                                  tdm_error *err) {
+    (void)instance;
+    (void)info_out;
+    return tdm_fail(err, TDM_NOT_FOUND,
+                    "meta: no device %d: groups are opened with members, not found", (int)index);
+}
+
+/* ---- Opening ---- */
+
+/* The tables that a group calls without asking; what lends fills in is tandem/host.h's promise,
+ * which is checked once rather than trusted at each call. */
+static const char *lent_missing(const tdm_acquired_device *lent) {
+    const tdm_plugin *p = lent->plugin;
+    if (p == NULL || !TDM_HAS(p, device) || !TDM_HAS(p, buffer)) return "tables";
+    if (!TDM_HAS(p, queue)) return "a queue";
+    if (!TDM_HAS(p->buffer, tensor_size) || !TDM_HAS(p->buffer, tensor_upload) ||
+        !TDM_HAS(p->buffer, tensor_download))
+        return "tensors";
+    if (!TDM_HAS(p->buffer, kv_page_size)) return "caches";
+    if (!TDM_HAS(p->buffer, fill) || !TDM_HAS(p->buffer, copy)) return "fill and copy";
+    return NULL;
+}
+
+static tdm_status member_info(const meta_member *member, tdm_device_info *info, tdm_error *err) {
+    const tdm_device_ops *ops = member->lent.plugin->device;
+    memset(info, 0, sizeof *info);
+    info->struct_size = sizeof *info;
+    if (!TDM_HAS(ops, get_info)) return TDM_OK;
+    tdm_status status = ops->get_info(member->lent.device, info, err);
+    info->name[sizeof info->name - 1] = 0;
+    info->description[sizeof info->description - 1] = 0;
+    info->vendor[sizeof info->vendor - 1] = 0;
+    info->pci_address[sizeof info->pci_address - 1] = 0;
+    return status;
+}
+
+static tdm_status member_open(meta_device *device, int32_t d, tdm_error *err) {
+    const tdm_host *host = device->host;
+    meta_member *member = &device->members[d];
+    tdm_error inner = {0};
+    tdm_acquired_device lent = {.struct_size = sizeof lent};
+    member->name = device->options.names[d];
+    tdm_status status = host->device_acquire(host->context, member->name, &lent, &inner);
+    if (status == TDM_OK) {
+        member->lent = lent;
+        const char *missing = lent_missing(&lent);
+        if (missing != NULL)
+            status = tdm_fail(&inner, TDM_UNSUPPORTED, "was lent without %s", missing);
+    }
+    if (status == TDM_OK) status = member_info(member, &member->info, &inner);
+    if (status != TDM_OK)
+        return tdm_fail(err, status, "member %d of the group, '%s': %s", (int)d + 1, member->name,
+                        inner.message);
+    member->align =
+        member->info.buffer_align > GROUP_ALIGN ? member->info.buffer_align : GROUP_ALIGN;
+    if ((member->align & (member->align - 1)) != 0)
+        return tdm_fail(err, TDM_INTERNAL, "member '%s': its alignment %llu is no power of two",
+                        member->name, (unsigned long long)member->align);
+    return TDM_OK;
+}
+
+/* Same plugin, same kind of device; how many threads one has does not change what it computes. */
+static bool members_are_alike(const meta_member *a, const meta_member *b) {
+    return strcmp(a->lent.plugin->name, b->lent.plugin->name) == 0 &&
+           strcmp(a->info.description, b->info.description) == 0 &&
+           a->info.flags == b->info.flags && (a->info.flags & TDM_DEVICE_IS_GROUP) == 0;
+}
+
+void meta_roles_assign(meta_device *device) {
+    device->owner = -1;
+    device->n_active = 0;
+    device->division++;
+    device->is_uniform = true;
+    for (int32_t d = 0; d < device->n_member; d++) {
+        if (!meta_is_active(device, d)) continue;
+        if (device->owner < 0) device->owner = d;
+        device->n_active++;
+        if (!members_are_alike(&device->members[device->owner], &device->members[d]))
+            device->is_uniform = device->n_active == 1;
+    }
+}
+
+static tdm_status queues_create(meta_device *device, tdm_error *err) {
+    for (int32_t d = 0; d < device->n_member; d++) {
+        meta_member *member = &device->members[d];
+        tdm_error inner = {0};
+        if (!meta_is_active(device, d)) continue;
+        tdm_status status =
+            member->lent.plugin->queue->create(member->lent.device, &member->probe_queue, &inner);
+        if (status != TDM_OK) {
+            member->probe_queue = NULL;
+            return tdm_fail(err, status, "member '%s': %s", member->name, inner.message);
+        }
+    }
+    return TDM_OK;
+}
+
+static void device_close(tdm_device *device) {
+    if (device == NULL) return;
+    const tdm_host *host = device->host;
+    (void)meta_stuck_members_settle(device);
+    /* Queues first: what they still run may touch all that follows. What a member that never came
+     * back may still touch is left to it. */
+    for (int32_t d = 0; d < device->n_member; d++) {
+        meta_member *member = &device->members[d];
+        if (member->probe_queue != NULL && !meta_member_is_stuck(device, d))
+            member->lent.plugin->queue->destroy(member->probe_queue);
+    }
+    if (device->arena != NULL) {
+        meta_arena_release(device);
+        meta_free(host, device->arena, sizeof *device->arena);
+    }
+    for (int32_t d = 0; d < device->n_member; d++) {
+        meta_member *member = &device->members[d];
+        if (member->lent.plugin == NULL || meta_member_is_stuck(device, d)) continue;
+        if (member->scratch != NULL) meta_member_buffers(member)->free(member->scratch);
+        if (member->zeros != NULL) meta_member_buffers(member)->free(member->zeros);
+    }
+    meta_free(host, device->overrides, (size_t)device->cap_override * sizeof *device->overrides);
+    meta_partition_table_destroy(device->partitions);
+    for (int32_t d = device->n_member - 1; d >= 0; d--)
+        if (device->members[d].lent.plugin != NULL)
+            host->device_release(host->context, &device->members[d].lent);
+    pthread_mutex_destroy(&device->mutex);
+    meta_free(host, device, sizeof *device);
+}
+
+static tdm_status parts_make(meta_device *device, tdm_error *err) {
+    tdm_status status = meta_partition_table_create(device->host, &device->partitions, err);
+    if (status == TDM_OK) {
+        device->arena = meta_alloc(device->host, sizeof *device->arena);
+        if (device->arena == NULL)
+            status = tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "group: no memory");
+    }
+    if (status == TDM_OK) status = queues_create(device, err);
+    if (status == TDM_OK) status = meta_arena_reserve(device, META_ARENA_FLAGS, err);
+    if (status == TDM_OK) status = meta_probe(device, err);
+    return status;
+}
+
+static tdm_status device_open(tdm_instance *instance, const tdm_device_params *params,
+                              tdm_device **device_out, tdm_error *err) {
+    const tdm_host *host = instance->host;
+    tdm_device_params p;
+    meta_struct_read(&p, sizeof p, params);
+    if (p.index != 0)
+        return tdm_fail(err, TDM_NOT_FOUND, "meta: no device %d; a group is opened as number 0",
+                        (int)p.index);
+    if (!TDM_HAS(host, device_acquire) || !TDM_HAS(host, device_release) || !TDM_HAS(host, graph) ||
+        !TDM_HAS(host, semaphore))
+        return tdm_fail(err, TDM_UNSUPPORTED,
+                        "meta: the host lends no devices (device_acquire, graph, semaphore)");
+    meta_device *device = meta_alloc(host, sizeof *device);
+    if (device == NULL) return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "group: no memory");
+    device->host = host;
+    if (pthread_mutex_init(&device->mutex, NULL) != 0) {
+        meta_free(host, device, sizeof *device);
+        return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "group: no mutex");
+    }
+    tdm_status status = meta_options_read(p.options, p.n_option, &device->options, err);
+    for (int32_t d = 0; d < device->options.n_member && status == TDM_OK; d++) {
+        device->n_member = d + 1;
+        status = member_open(device, d, err);
+    }
+    if (status == TDM_OK) {
+        meta_share_fill(device);
+        meta_roles_assign(device);
+        if (device->n_active == 0)
+            status = tdm_fail(err, TDM_INVALID_ARGUMENT, "share: no member is left with any");
+    }
+    if (status == TDM_OK) status = parts_make(device, err);
+    if (status != TDM_OK) {
+        device_close(device);
+        return status;
+    }
+    *device_out = device;
+    return TDM_OK;
+}
+
+/* ---- What it says of itself ---- */
+
+/* "a + b", cut where the room ends. */
+static void names_join(const meta_device *device, bool is_description, char *text, size_t size) {
+    size_t used = 0;
+    text[0] = 0;
+    for (int32_t d = 0; d < device->n_member && used < size; d++) {
+        const meta_member *member = &device->members[d];
+        const char *name = is_description && member->info.description[0] != 0
+                               ? member->info.description
+                               : member->name;
+        int n = snprintf(text + used, size - used, "%s%s", d > 0 ? " + " : "", name);
+        if (n > 0) used += (size_t)n;
+    }
+}
+
+static tdm_status device_get_info(tdm_device *device, tdm_device_info *info_out, tdm_error *err) {
+    tdm_device_info info = {.struct_size = sizeof info,
+                            .buffer_align = GROUP_ALIGN,
+                            .flags = TDM_DEVICE_IS_GROUP | TDM_DEVICE_HOLDS_TEMPS};
+    bool is_total_known = true, is_free_known = true;
+    names_join(device, false, info.name, sizeof info.name);
+    names_join(device, true, info.description, sizeof info.description);
+    for (int32_t d = 0; d < device->n_member; d++) {
+        tdm_device_info now;
+        if (!meta_is_active(device, d)) continue;
+        tdm_status status = member_info(&device->members[d], &now, err);
+        if (status != TDM_OK) return status;
+        is_total_known = is_total_known && now.memory_total > 0;
+        is_free_known = is_free_known && now.memory_free > 0;
+        info.memory_total += now.memory_total;
+        info.memory_free += now.memory_free;
+    }
+    if (!is_total_known) info.memory_total = 0;
+    if (!is_free_known) info.memory_free = 0;
+    meta_struct_write(info_out, &info, sizeof info);
+    return TDM_OK;
+}
+
+static tdm_status device_supports_op(tdm_device *device, const tdm_graph *graph, int32_t node,
+                                     tdm_error *err) {
+    if (tdm_graph_node(graph, node)->op == TDM_OP_EXCHANGE)
+        return tdm_fail(err, TDM_UNSUPPORTED,
+                        "a group makes its own exchanges and takes none of its caller's");
+    for (int32_t d = 0; d < device->n_member; d++) {
+        const meta_member *member = &device->members[d];
+        tdm_error inner = {0};
+        if (!meta_is_active(device, d)) continue;
+        tdm_status status =
+            member->lent.plugin->device->supports_op(member->lent.device, graph, node, &inner);
+        if (status != TDM_OK)
+            return tdm_fail(err, status, "member '%s': %s", member->name, inner.message);
+    }
+    return TDM_OK;
+}
+
+const tdm_device_ops meta_device_ops = {
+    .struct_size = sizeof(tdm_device_ops),
+    .count = device_count,
+    .describe = device_describe,
+    .open = device_open,
+    .close = device_close,
+    .get_info = device_get_info,
+    .supports_op = device_supports_op,
+};

@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * part.h: what one member has to do of a graph: a tdm_graph under construction, and where each of
+ * its slots gets its memory from. Which nodes go in is the rules' business.
+ */
+#ifndef TANDEM_META_PART_H
+#define TANDEM_META_PART_H
+
+#include "core/base/view.h"
+#include "plugins/meta/meta.h"
+
+/* Where the memory of a slot comes from. */
+typedef enum meta_slot_source {
+    META_SLOT_TEMP,   /* the member's scratch */
+    META_SLOT_WEIGHT, /* the slice of a WEIGHT of the group's graph */
+    META_SLOT_STATE,  /* the slice of a STATE */
+    META_SLOT_INPUT,  /* an INPUT of the group's graph, whole */
+    META_SLOT_STEP, /* the caller's step block as this member must see it (caches cut by sequence) */
+    META_SLOT_OUTPUT, /* lies in the scratch and is delivered after the run */
+    META_SLOT_ARENA,  /* the group's arena */
+    META_SLOT_EPOCH,  /* a step header of the group's own, for EXCHANGE */
+    META_SLOT_ZEROS   /* bytes of 0 */
+} meta_slot_source;
+
+typedef struct meta_slot {
+    int32_t source; /* meta_slot_source */
+    int32_t value;  /* of the group's graph; -1 = none */
+    uint64_t size;  /* bytes (canonical; of a private weight: not used) */
+} meta_slot;
+
+typedef struct meta_part {
+    const tdm_host *host;
+    tdm_graph graph;        /* arrays owned by the part; names are those of the group's graph */
+    tdm_view_place *places; /* [n_value] */
+    meta_slot *slots;       /* [n_slot] */
+    int32_t cap_value, cap_node, cap_kv, cap_slot, cap_place;
+    int32_t arena, epoch; /* value indices; -1 = not used so far */
+    uint64_t zeros_size;  /* largest need of zeros, bytes */
+} meta_part;
+
+void meta_part_begin(const tdm_host *host, const tdm_graph *whole, meta_part *part);
+void meta_part_end(meta_part *part);
+
+/* Adds a value that no node produces; returns its index, -1 without memory. `like` gives kind, type,
+ * usage and name; ne the local shape. */
+int32_t meta_part_add_value(meta_part *part, const tdm_value *like, const int64_t ne[TDM_MAX_DIMS],
+                            meta_slot_source source, int32_t value);
+int32_t meta_part_add_kv(meta_part *part, const tdm_kv_desc *desc);
+/* Makes a temporary with memory of its own (no view) outlive the run, as a piece of `value`. */
+void meta_part_keep(meta_part *part, int32_t v, int32_t value);
+/* Adds a node; its destinations are new TEMP values of the given types and shapes (or views), their
+ * indices in dst_out. `name` is an offset into the whole graph's names. False without memory. */
+typedef struct meta_result {
+    int32_t type;
+    int32_t name;
+    int64_t ne[TDM_MAX_DIMS];
+} meta_result;
+bool meta_part_add_node(meta_part *part, int32_t op, const tdm_op_params *params,
+                        const int32_t *src, int32_t n_src, const meta_result *dst, int32_t n_dst,
+                        int32_t *dst_out);
+
+/* Views and copies of one value; -1 without memory. A view that changes nothing is the value. */
+int32_t meta_part_reshape(meta_part *part, int32_t v, const int64_t ne[TDM_MAX_DIMS]);
+int32_t meta_part_slice(meta_part *part, int32_t v, int32_t axis, int64_t off, int64_t len);
+int32_t meta_part_concat(meta_part *part, int32_t a, int32_t b, int32_t axis);
+/* The value itself where it is contiguous, else a copy. */
+int32_t meta_part_contiguous(meta_part *part, int32_t v);
+
+static inline const tdm_value *meta_part_value(const meta_part *part, int32_t v) {
+    return &part->graph.values[v];
+}
+
+#endif

@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * report.h: what running a graph takes of each member, and how long it should (split.h:
+ * split_report). Sizes come from the same functions that allocate; rates from measure.h.
+ */
+#ifndef TANDEM_META_REPORT_H
+#define TANDEM_META_REPORT_H
+
+#include "plugins/meta/meta.h"
+
+/* Fills *report. Under device->mutex. */
+tdm_status meta_report(meta_device *device, const tdm_graph *graph, tdm_split_report *report,
+                       tdm_error *err);
+
+#endif

@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * chat_answer.h: one answer after the other in one context, which keeps what it holds: of each
+ * prompt only what differs from the last one is computed.
+ */
+#ifndef TANDEM_RUNNER_CHAT_ANSWER_H
+#define TANDEM_RUNNER_CHAT_ANSWER_H
+
+#include "runner/generation.h"
+
+typedef struct runner_chat_answer_params {
+    const int32_t *prompt; /* [n_prompt] at least 1, at most what the context has room for */
+    int32_t n_prompt;
+    int32_t n_batch;
+    llm_sampler_params sampler;
+    int32_t n_predict; /* -1 = no limit */
+    int32_t n_keep;    /* tokens at the beginning that a context shift leaves alone */
+    bool shifts_context;
+    const char *stop; /* a text that ends the answer and is no part of it; "" = none */
+    int32_t stop_id;  /* a token that does, besides those that the vocabulary knows; or
+                          LLM_TOKEN_NONE */
+    runner_text_fn text;
+    void *user; /* of text */
+} runner_chat_answer_params;
+
+typedef struct runner_chat_answer_result {
+    runner_stop stop;
+    int32_t n_reused; /* of the prompt's tokens, those that the context held already */
+    int32_t n_prompt; /* those computed */
+    uint64_t prompt_ns;
+    int32_t n_generated;
+    uint64_t decode_ns;
+    int32_t n_shift;
+} runner_chat_answer_result;
+
+/* What a context holds. Cleared = nothing yet. */
+typedef struct runner_chat_held {
+    int32_t *tokens; /* [n_ctx] */
+    int32_t n;
+} runner_chat_held;
+
+/* Answers. Ctrl-C ends the answer and is no failure: RUNNER_STOP_INTERRUPT. *text_out is what was
+ * shown, NUL-terminated, the caller's to free(), and NULL on failure. [setup] */
+tdm_status runner_chat_answer(runner_session *session, runner_chat_held *held,
+                              const runner_chat_answer_params *params,
+                              runner_chat_answer_result *result, char **text_out, tdm_error *err);
+
+#endif

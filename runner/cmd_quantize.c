@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * cmd_quantize.c: `tandem quantize IN OUT TYPE`: a model file in a smaller type. What becomes of which
+ * tensor is llm/quantize.h's business.
+ */
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "llm/quantize.h"
+#include "runner/commands.h"
+#include "runner/interrupt.h"
+#include "runner/session.h"
+
+static tdm_status kind_find(runner_app *app, const llm_quantize_kind **kind_out, tdm_error *err) {
+    const char *word = runner_config_positional(app->config, 2), *names[64];
+    char list[320] = "";
+    size_t n = 0, len = 0;
+    *kind_out = llm_quantize_kind_find(word);
+    if (*kind_out != NULL) return TDM_OK;
+    for (; n < n_llm_quantize_kinds && n < sizeof names / sizeof *names; n++) {
+        names[n] = llm_quantize_kinds[n].name;
+        if (len < sizeof list)
+            len += (size_t)snprintf(list + len, sizeof list - len, "%s%s", n > 0 ? ", " : "",
+                                    names[n]);
+    }
+    const char *nearest = runner_word_nearest(word, names, n);
+    if (nearest != NULL)
+        return runner_usage(app, err, "unknown type '%.32s'; did you mean '%s'? (there are %s)",
+                            word, nearest, list);
+    return runner_usage(app, err, "unknown type '%.32s'; there are %s", word, list);
+}
+
+/* The source is read while the target is written, so they must not be one file. */
+static tdm_status paths_check(runner_app *app, const char *in, const char *out, tdm_error *err) {
+    struct stat a, b;
+    if (stat(in, &a) != 0 || stat(out, &b) != 0) return TDM_OK;
+    if (a.st_dev == b.st_dev && a.st_ino == b.st_ino)
+        return runner_usage(app, err, "%s: is the model that is read; name another file to write",
+                            out);
+    if (S_ISDIR(b.st_mode))
+        return runner_usage(app, err, "%s: is a folder; name a file to write", out);
+    return TDM_OK;
+}
+
+/* What the user should know of the choices before the work begins. */
+static void choices_tell(runner_app *app, const llm_gguf *g, const llm_quantize_choice *choices) {
+    uint32_t n_short = 0, n_again = 0;
+    const llm_gguf_tensor *example = NULL;
+    tdm_type wanted = TDM_TYPE_F32, taken = TDM_TYPE_F32;
+    for (uint32_t i = 0; i < llm_gguf_tensor_count(g); i++) {
+        const llm_gguf_tensor *tensor = llm_gguf_tensor_at(g, i);
+        runner_terminal_print(app->terminal, RUNNER_MESSAGE_DEBUG, "%s: %s becomes %s",
+                              tensor->name, tdm_type_name(tensor->type),
+                              tdm_type_name(choices[i].type));
+        if (choices[i].type != tensor->type && tdm_type_get_info(tensor->type).is_quantized)
+            n_again++;
+        if (choices[i].type == choices[i].wanted) continue;
+        if (n_short++ > 0) continue;
+        example = tensor;
+        wanted = choices[i].wanted;
+        taken = choices[i].type;
+    }
+    if (n_short > 0)
+        runner_terminal_print(
+            app->terminal, RUNNER_MESSAGE_NOTE,
+            "%u tensors have rows that are no whole blocks of their type and take "
+            "another, such as %s: %lld elements, %s instead of %s",
+            n_short, example->name, (long long)example->ne[0], tdm_type_name(taken),
+            tdm_type_name(wanted));
+    if (n_again > 0)
+        runner_terminal_print(app->terminal, RUNNER_MESSAGE_WARNING,
+                              "%u tensors are quantised already, and lose more than those of the "
+                              "original model would",
+                              n_again);
+}
+
+static bool progress_update(void *context, uint64_t done, uint64_t total) {
+    runner_app *app = context;
+    (void)total;
+    runner_progress_update(app->terminal, done);
+    return !runner_interrupt_came();
+}
+
+static void result_print(runner_app *app, const llm_gguf *g, const llm_quantize_choice *choices,
+                         const char *path, uint64_t ns) {
+    uint64_t before = 0, after = 0, n_element = 0;
+    char from[32], to[32];
+    for (uint32_t i = 0; i < llm_gguf_tensor_count(g); i++) {
+        const llm_gguf_tensor *tensor = llm_gguf_tensor_at(g, i);
+        int64_t n_row = tensor->ne[1] * tensor->ne[2] * tensor->ne[3];
+        before += tensor->size;
+        after += tdm_type_row_size(choices[i].type, tensor->ne[0]) * (uint64_t)n_row;
+        n_element += (uint64_t)(tensor->ne[0] * n_row);
+    }
+    runner_bytes_format(before, from, sizeof from);
+    runner_bytes_format(after, to, sizeof to);
+    if (!runner_config_get_bool(app->config, "quiet"))
+        fprintf(app->out, "%s: %s of tensors from %s, %.2f bits each, in %.1f s\n", path, to, from,
+                n_element > 0 ? 8 * (double)after / (double)n_element : 0, (double)ns / 1e9);
+}
+
+/* Those that this process may use. */
+static int core_count(void) {
+    cpu_set_t set;
+    return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+}
+
+static tdm_status file_quantize(runner_app *app, const llm_quantize_kind *kind, tdm_error *err) {
+    const char *in = runner_config_positional(app->config, 0);
+    const char *out = runner_config_positional(app->config, 1);
+    bool is_pure = runner_config_get_bool(app->config, "pure");
+    int64_t n_thread = runner_config_get_int(app->config, "threads");
+    llm_gguf *gguf = NULL;
+    llm_quantize_choice *choices = NULL;
+    uint64_t start = runner_clock();
+    tdm_status status = runner_config_check(app->config, err);
+    if (status == TDM_OK) status = llm_gguf_open(in, &gguf, err);
+    if (status != TDM_OK) return status;
+    uint32_t n_tensor = llm_gguf_tensor_count(gguf);
+    if (n_thread == 0) n_thread = core_count();
+    choices = calloc((size_t)n_tensor + 1, sizeof *choices);
+    if (choices == NULL)
+        status = tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "no memory for %u tensors", n_tensor);
+    if (status == TDM_OK) status = llm_quantize_choose(gguf, kind, is_pure, choices, err);
+    if (status == TDM_OK) {
+        uint64_t size = 0;
+        for (uint32_t i = 0; i < n_tensor; i++) size += llm_gguf_tensor_at(gguf, i)->size;
+        choices_tell(app, gguf, choices);
+        runner_progress_begin(app->terminal, "quantising", size, RUNNER_UNIT_BYTES);
+        status = llm_quantize_write(gguf, kind, choices, out, (int32_t)n_thread, progress_update,
+                                    app, err);
+        runner_progress_end(app->terminal);
+    }
+    if (status == TDM_OK) result_print(app, gguf, choices, out, runner_clock() - start);
+    free(choices);
+    llm_gguf_close(gguf);
+    return status;
+}
+
+tdm_status runner_cmd_quantize(runner_app *app, tdm_error *err) {
+    const llm_quantize_kind *kind = NULL;
+    tdm_status status = kind_find(app, &kind, err);
+    if (status == TDM_OK)
+        status = paths_check(app, runner_config_positional(app->config, 0),
+                             runner_config_positional(app->config, 1), err);
+    return status == TDM_OK ? file_quantize(app, kind, err) : status;
+}

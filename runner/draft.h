@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * draft.h: a small model that guesses what a large one will say next (speculative decoding). It
+ * proposes; whoever uses it has the large model compute all proposals in one step and keeps those
+ * that it would have picked itself, so that the text is the large model's alone.
+ *
+ * The draft's context follows the large model's: it holds a prefix of the same tokens, and catches
+ * up when it is asked for proposals.
+ */
+#ifndef TANDEM_RUNNER_DRAFT_H
+#define TANDEM_RUNNER_DRAFT_H
+
+#include "llm/sampler.h"
+#include "runner/session.h"
+
+#define RUNNER_DRAFT_MAX 64 /* proposals at a time; more than that are hardly ever all right */
+
+typedef struct runner_draft runner_draft;
+
+/* Whether the two models mean the same by every token id. TDM_INVALID_ARGUMENT names the first
+ * difference. Neither need be loaded. [setup] */
+tdm_status runner_draft_check(const llm_model *draft, const llm_model *model, tdm_error *err);
+
+/* A draft around a session whose context is empty and lives longer. Proposals are drawn as `params`
+ * say, never one of the `n_bar` tokens of `bars`, which are copied. [setup] */
+tdm_status runner_draft_create(runner_session *session, const llm_sampler_params *params,
+                               const int32_t *bars, int32_t n_bar, runner_draft **draft_out,
+                               tdm_error *err);
+/* NULL is a no-op. [setup] */
+void runner_draft_destroy(runner_draft *draft);
+
+/* Proposes n tokens that may follow the `n_history` tokens of `history` and then `next`. The tokens
+ * that the draft holds must be the first of `history`. `sampler` is the large model's, as it is
+ * after accepting `next`; it is not changed. [setup] */
+tdm_status runner_draft_propose(runner_draft *draft, const llm_sampler *sampler,
+                                const int32_t *history, int32_t n_history, int32_t next, int32_t n,
+                                int32_t *tokens_out, tdm_error *err);
+
+/* Keeps at most the first n_tok tokens that the draft holds. [setup] */
+tdm_status runner_draft_truncate(runner_draft *draft, int32_t n_tok, tdm_error *err);
+
+#endif

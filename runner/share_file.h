@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * share_file.h: writes shares that were found into the configuration file that asked for them.
+ */
+#ifndef TANDEM_RUNNER_SHARE_FILE_H
+#define TANDEM_RUNNER_SHARE_FILE_H
+
+#include <stddef.h>
+
+#include "tandem/status.h"
+
+/* Sets `share` of [group `name`] in the INI file `path` to the n shares (together 1): its line is
+ * replaced, or one is added behind the heading; everything else stays as it is, comments included.
+ * The file appears whole or not at all; what `path` links to is what is replaced. Fails with
+ * TDM_NOT_FOUND where there is no such section, with TDM_IO where it cannot be read or written.
+ * [setup] */
+tdm_status runner_share_file_write(const char *path, const char *name, const double *shares,
+                                   size_t n, tdm_error *err);
+
+#endif

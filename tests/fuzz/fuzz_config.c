@@ -1,0 +1,139 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * fuzz_config.c: the input is an INI file. What is accepted must be printable, and what `tandem
+ * config` prints must read back as the same configuration; groups must accept shares written into
+ * the file.
+ */
+#include <string.h>
+#include <unistd.h>
+
+#include "runner/config.h"
+#include "runner/share_file.h"
+#include "tests/fuzz/fuzz.h"
+
+static fuzz_file first, second;
+static char folder[64], named[96]; /* a real file, for what replaces files */
+
+int LLVMFuzzerInitialize(int *argc, char ***argv) {
+    (void)argc;
+    (void)argv;
+    fuzz_file_create(&first);
+    fuzz_file_create(&second);
+    return 0;
+}
+
+/* Reads the file as `tandem run --config PATH` does; NULL where it is refused. */
+static runner_config *config_read(const char *path, tdm_error *err) {
+    static char flag[] = "--config", words[2][96];
+    static int turn; /* the words must outlive the configuration; there are two at most */
+    char *word = words[turn++ % 2];
+    snprintf(word, sizeof words[0], "%s", path);
+    char *argv[] = {flag, word, NULL};
+    runner_config *config;
+    FUZZ_DEMAND(runner_config_create(&config, err) == TDM_OK, "%s", err->message);
+    tdm_status status = runner_config_parse(config, runner_command_find("run"), 2, argv, err);
+    if (status == TDM_OK) return config;
+    FUZZ_DEMAND(err->status == status && err->message[0] != '\0' &&
+                    strchr(err->message, '\n') == NULL,
+                "a message must be one line: '%s'", err->message);
+    FUZZ_DEMAND(runner_config_exit_code(config) == 1, "the file is not the command line");
+    runner_config_destroy(config);
+    return NULL;
+}
+
+static void values_compare(runner_config *a, const runner_section *in_a, runner_config *b,
+                           const runner_section *in_b, unsigned sections) {
+    tdm_error err = {0};
+    for (size_t i = 0; i < n_runner_keys; i++) {
+        const runner_key *key = &runner_keys[i];
+        char *text_a, *text_b;
+        if ((key->sections & sections) == 0) continue;
+        FUZZ_DEMAND(runner_config_format(a, in_a, key->name, &text_a, &err) == TDM_OK, "%s: %s",
+                    key->name, err.message);
+        FUZZ_DEMAND(runner_config_format(b, in_b, key->name, &text_b, &err) == TDM_OK, "%s: %s",
+                    key->name, err.message);
+        FUZZ_DEMAND(strcmp(text_a, text_b) == 0, "%s: '%s' reads back as '%s'", key->name, text_a,
+                    text_b);
+        free(text_a);
+        free(text_b);
+    }
+}
+
+/* Prints, reads back and compares. */
+static void config_print(runner_config *config) {
+    tdm_error err = {0};
+    char *text = NULL;
+    size_t size = 0;
+    FILE *out = open_memstream(&text, &size);
+    FUZZ_DEMAND(out != NULL, "no memory");
+    FUZZ_DEMAND(runner_cmd_config(config, out, &err) == TDM_OK, "%s", err.message);
+    fclose(out);
+    fuzz_file_write(&second, text, size);
+    runner_config *again = config_read(second.path, &err);
+    FUZZ_DEMAND(again != NULL, "%s\n%s", err.message, text);
+    values_compare(config, NULL, again, NULL, RUNNER_IN_DEFAULTS);
+    size_t n = runner_config_n_devices(config);
+    FUZZ_DEMAND(n == runner_config_n_devices(again), "%zu devices", n);
+    for (size_t i = 0; i < n; i++) {
+        const runner_section *device = runner_config_device(config, i);
+        const runner_section *same = runner_config_find_name(again, runner_section_name(device));
+        values_compare(config, device, again, same, RUNNER_IN_DEVICE);
+    }
+    runner_config_destroy(again);
+    free(text);
+}
+
+/* Shares that were found are written into a file that the configuration came from. */
+static void share_write(const char *name, size_t n_member, const uint8_t *data, size_t size) {
+    double shares[64];
+    tdm_error err = {0};
+    if (folder[0] == '\0') {
+        const char *temp = getenv("TMPDIR");
+        snprintf(folder, sizeof folder, "%s/tandem-fuzz-XXXXXX",
+                 temp != NULL && strlen(temp) < 40 ? temp : "/tmp");
+        FUZZ_DEMAND(mkdtemp(folder) != NULL, "%s: cannot be made", folder);
+        snprintf(named, sizeof named, "%s/x.ini", folder);
+    }
+    FILE *f = fopen(named, "wb");
+    FUZZ_DEMAND(f != NULL && fwrite(data, 1, size, f) == size, "%s: cannot be written", named);
+    fclose(f);
+    for (size_t i = 0; i < n_member; i++) shares[i] = 1.0 / (double)n_member;
+    FUZZ_DEMAND(runner_share_file_write(named, name, shares, n_member, &err) == TDM_OK, "%s",
+                err.message);
+    runner_config *again = config_read(named, &err);
+    FUZZ_DEMAND(again != NULL, "with its shares: %s", err.message);
+    const runner_section *group = runner_config_find_name(again, name);
+    FUZZ_DEMAND(group != NULL, "group %s is gone", name);
+    FUZZ_DEMAND(runner_section_get_count(again, group, "share") == n_member, "other shares");
+    runner_config_destroy(again);
+    unlink(named);
+    rmdir(folder);
+    folder[0] = '\0';
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+    tdm_error err = {0};
+    fuzz_file_write(&first, data, size);
+    runner_config *config = config_read(first.path, &err);
+    if (config == NULL) return 0;
+    for (size_t i = 0; i < runner_config_n_devices(config); i++) {
+        tdm_option options[64];
+        (void)runner_section_get_options(config, runner_config_device(config, i), "cpu", options,
+                                         64);
+    }
+    for (size_t i = 0; i < runner_config_n_groups(config); i++) {
+        runner_group_options options;
+        const runner_section *group = runner_config_group(config, i);
+        (void)runner_section_get_group_options(config, group, i == 0, &options, &err);
+        (void)runner_section_is_undivided(config, group, false);
+        if (i == 0)
+            share_write(runner_section_name(group),
+                        runner_section_get_count(config, group, "members"), data, size);
+    }
+    const runner_section *picked = NULL;
+    (void)runner_config_pick_device(config, &picked, &err);
+    FUZZ_DEMAND(runner_config_check(config, &err) == TDM_OK, "%s", err.message);
+    config_print(config);
+    runner_config_destroy(config);
+    return 0;
+}

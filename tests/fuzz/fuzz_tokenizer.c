@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * fuzz_tokenizer.c: the first byte of the input chooses a vocabulary, the second the flags, the rest
+ * is text, well-formed or not. Ids must be in range and the way back be UTF-8, the same in one go
+ * and token by token; where a vocabulary can write everything, the text itself must come back. The
+ * same bytes are also taken for ids.
+ *
+ * Vocabularies are the tests' tiny ones, a byte-level one for each pre-tokenizer; the model that
+ * lies in the source tree (TANDEM_SOURCE_ROOT) has a SentencePiece one with all bytes.
+ */
+#include <string.h>
+#include <utf8proc.h>
+
+#include "llm/tokenizer.h"
+#include "tests/fuzz/fuzz.h"
+#include "tests/unit/tiny_vocab.h"
+
+static const char *const pres[] = {"default",   "gpt-2",          "llama-bpe",   "qwen2",
+                                   "qwen35",    "deepseek-llm",   "deepseek-v3", "falcon",
+                                   "starcoder", "deepseek-coder", "tekken"};
+enum { N_PRE = TINY_COUNT(pres), N_VOCAB = N_PRE + 2, SPM_TINY = N_PRE, SPM_STORIES = N_PRE + 1 };
+
+static llm_vocab *vocabs[N_VOCAB];
+
+int LLVMFuzzerInitialize(int *argc, char ***argv) {
+    (void)argc;
+    (void)argv;
+    static tiny_vocab v;
+    tdm_error err = {0};
+    for (size_t i = 0; i <= N_PRE; i++) {
+        memset(&v, 0, sizeof v);
+        if (i < N_PRE)
+            tiny_bpe(&v, pres[i]);
+        else
+            tiny_spm(&v);
+        FUZZ_DEMAND(llm_vocab_create(&v.params, &vocabs[i], &err) == TDM_OK, "%s", err.message);
+    }
+    char path[1024];
+    const char *root = getenv("TANDEM_SOURCE_ROOT");
+    llm_gguf *gguf;
+    snprintf(path, sizeof path, "%s/models/stories-3m-q8_0.gguf", root != NULL ? root : ".");
+    FUZZ_DEMAND(llm_gguf_open(path, &gguf, &err) == TDM_OK, "%s", err.message);
+    FUZZ_DEMAND(llm_vocab_from_gguf(gguf, &vocabs[SPM_STORIES], &err) == TDM_OK, "%s", err.message);
+    llm_gguf_close(gguf);
+    return 0;
+}
+
+static bool is_utf8(const char *text, size_t len) {
+    for (size_t at = 0; at < len;) {
+        utf8proc_int32_t point;
+        const utf8proc_ssize_t n = utf8proc_iterate((const utf8proc_uint8_t *)text + at,
+                                                    (utf8proc_ssize_t)(len - at), &point);
+        if (n <= 0) return false;
+        at += (size_t)n;
+    }
+    return true;
+}
+
+/* In one go and token by token; the caller frees the text. */
+static char *ids_to_text(const llm_vocab *vocab, const int32_t *ids, size_t n, unsigned flags,
+                         size_t *len) {
+    char *text;
+    tdm_error err = {0};
+    llm_detok *detok;
+    llm_vocab_str part;
+    FUZZ_DEMAND(llm_detokenize(vocab, ids, n, flags, &text, len, &err) == TDM_OK, "%s",
+                err.message);
+    FUZZ_DEMAND(is_utf8(text, *len) && text[*len] == '\0', "the way back is no text");
+    FUZZ_DEMAND(llm_detok_create(vocab, flags, &detok, &err) == TDM_OK, "%s", err.message);
+    size_t at = 0;
+    for (size_t i = 0; i <= n; i++) {
+        if (i == n)
+            part = llm_detok_flush(detok);
+        else
+            FUZZ_DEMAND(llm_detok_push(detok, ids[i], &part, &err) == TDM_OK, "%s", err.message);
+        FUZZ_DEMAND(is_utf8(part.ptr, part.len), "part %zu is no text", i);
+        FUZZ_DEMAND(part.len <= *len - at &&
+                        (part.len == 0 || memcmp(text + at, part.ptr, part.len) == 0),
+                    "token by token it is another text at byte %zu", at);
+        at += part.len;
+    }
+    FUZZ_DEMAND(at == *len, "token by token it is shorter: %zu of %zu bytes", at, *len);
+    llm_detok_destroy(detok);
+    return text;
+}
+
+/* Whether ids of this text must give it back: byte-level ones always do; SentencePiece with all
+ * bytes does where nothing stands for something else (its mark of a space). */
+static bool comes_back(size_t which, const char *text, size_t len, unsigned flags) {
+    if (!is_utf8(text, len)) return false;
+    if (which < N_PRE) return true;
+    return which == SPM_STORIES && (flags & LLM_TOKENIZE_PARSE_SPECIAL) == 0 &&
+           memmem(text, len, "\xE2\x96\x81", 3) == NULL;
+}
+
+static void text_try(size_t which, const char *text, size_t len, unsigned flags) {
+    const llm_vocab *vocab = vocabs[which];
+    int32_t *ids;
+    size_t n, back_len;
+    tdm_error err = {0};
+    FUZZ_DEMAND(llm_tokenize(vocab, text, len, flags, &ids, &n, &err) == TDM_OK, "%s", err.message);
+    for (size_t i = 0; i < n; i++)
+        FUZZ_DEMAND(ids[i] >= 0 && ids[i] < llm_vocab_n_token(vocab), "id %d", ids[i]);
+    char *back = ids_to_text(vocab, ids, n, LLM_DETOKENIZE_SPECIAL, &back_len);
+    if (comes_back(which, text, len, flags) && (flags & LLM_TOKENIZE_ADD_SPECIAL) == 0)
+        FUZZ_DEMAND(back_len == len && memcmp(back, text, len) == 0,
+                    "vocabulary %zu, flags %u: '%.*s' comes back as '%s'", which, flags, (int)len,
+                    text, back);
+    free(back);
+    back = ids_to_text(vocab, ids, n, LLM_DETOKENIZE_CONTINUE, &back_len);
+    free(back);
+    free(ids);
+}
+
+static void ids_try(const llm_vocab *vocab, const uint8_t *data, size_t size, unsigned flags) {
+    const size_t n = size / 2;
+    size_t len;
+    int32_t *ids = malloc(n * sizeof *ids + 1);
+    FUZZ_DEMAND(ids != NULL, "no memory");
+    for (size_t i = 0; i < n; i++)
+        ids[i] = (data[2 * i] | data[2 * i + 1] << 8) % llm_vocab_n_token(vocab);
+    char *text = ids_to_text(vocab, ids, n, flags, &len);
+    free(text);
+    free(ids);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
+    if (size < 2) return 0;
+    const size_t which = data[0] % N_VOCAB;
+    const unsigned flags = data[1];
+    text_try(which, (const char *)data + 2, size - 2,
+             flags & (LLM_TOKENIZE_ADD_SPECIAL | LLM_TOKENIZE_PARSE_SPECIAL));
+    ids_try(vocabs[which], data + 2, size - 2,
+            flags >> 2 & (LLM_DETOKENIZE_SPECIAL | LLM_DETOKENIZE_CONTINUE));
+    return 0;
+}

@@ -1,0 +1,672 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * test_exchange.c: EXCHANGE between CPU devices of one process (tandem/collective.h): every kind,
+ * wire type and way for sources to lie, bit for bit against sums written down here; epochs that
+ * wrap, arenas that are used again and again, members that are missing, and aborts.
+ */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "bench/exchange_scene.h"
+#include "core/base/convert.h"
+
+#define GUARD_BYTE 0x5a
+enum { MAX_RANK = SCENE_MAX_MEMBER, MAX_NODE = 3, N_CASE = 60, LINE = 64, MAX_COUNT = 200000 };
+
+static uint64_t seed;
+
+/* splitmix64, Steele, Lea and Flood, OOPSLA 2014. */
+static uint64_t random_next(void) {
+    uint64_t z = seed += 0x9e3779b97f4a7c15u;
+    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
+    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
+    return z ^ z >> 31;
+}
+
+static int64_t random_below(int64_t n) {
+    return (int64_t)(random_next() >> 1) % n;
+}
+
+static void must(tdm_status status, const tdm_error *err) {
+    if (status != TDM_OK) fail_msg("%s: %s", tdm_status_text(status), err->message);
+}
+
+static void *memory(size_t size) {
+    void *p = calloc(1, size + 1);
+    if (p == NULL) fail_msg("no memory");
+    return p;
+}
+
+/* ---- What must come out ---------------------------------------------------------------------- */
+
+static float number_random(bool with_extremes) {
+    static const uint32_t bits[] = {0x7fc00000, 0xffc00001, 0x7f800001, 0x7f800000, 0xff800000,
+                                    0x00000001, 0x80000001, 0x007fffff, 0x00800000, 0x80800000,
+                                    0x80000000, 0x7f7fffff, 0xff7fffff, 0x80400000, 0x00400000};
+    if (with_extremes && random_below(8) == 0)
+        return tdm_f32_from_bits(bits[random_below((int64_t)(sizeof bits / sizeof bits[0]))]);
+    float x = (float)(int64_t)(random_next() >> 40) * 0x1p-23f - 1.0f;
+    return random_below(4) == 0 ? x * 0x1p-20f : x;
+}
+
+/* What a member's x, residual and result are in one run. */
+typedef struct rank_data {
+    uint8_t *x;
+    float *crossed; /* of sums: x as it crossed the wire */
+    float *residual;
+    uint8_t *want;
+    size_t want_size;
+} rank_data;
+
+typedef struct run_data {
+    rank_data ranks[MAX_NODE][MAX_RANK];
+} run_data;
+
+static bool is_sender(const scene_node *n, int32_t rank) {
+    return (n->params.senders >> rank & 1) != 0;
+}
+
+static void crossed_make(const scene_node *n, rank_data *d, int64_t count) {
+    tdm_type wire = (tdm_type)n->params.wire_type;
+    int64_t len = (count + 31) / 32 * 32;
+    float *padded = memory((size_t)len * sizeof(float));
+    uint8_t *bytes = memory((size_t)len * sizeof(float));
+    d->crossed = memory((size_t)len * sizeof(float));
+    memcpy(padded, d->x, (size_t)count * sizeof(float));
+    assert_int_equal(tdm_row_quantize(wire, padded, bytes, len, NULL), TDM_OK);
+    assert_int_equal(tdm_row_dequantize(wire, bytes, d->crossed, len), TDM_OK);
+    free(padded);
+    free(bytes);
+}
+
+/* Element `at` of the addends, summed in order; volatile, so that nothing is contracted. */
+static uint32_t sum_bits(const scene_node *n, const rank_data *ranks, int32_t n_rank, int64_t at,
+                         const float *residual) {
+    volatile float sum = 0;
+    bool is_first = true;
+    for (int32_t k = 0; k < n_rank; k++) {
+        if (!is_sender(n, k)) continue;
+        sum = is_first ? ranks[k].crossed[at] : sum + ranks[k].crossed[at];
+        is_first = false;
+    }
+    if (residual != NULL) sum = is_first ? *residual : sum + *residual;
+    if (isnan(sum)) return 0x7fc00000;
+    if (fpclassify(sum) == FP_SUBNORMAL || sum == 0) return 0;
+    return tdm_f32_to_bits(sum);
+}
+
+/* Visits the elements (blocks of axis 0) of shape `part` as they lie inside shape `whole`. */
+static int64_t place_of(const int64_t *part, const int64_t *whole, int axis, int64_t first,
+                        int64_t i) {
+    int64_t at = 0, stride = 1;
+    for (int d = 0; d < TDM_MAX_DIMS; d++) {
+        at += (i % part[d] + (d == axis ? first : 0)) * stride;
+        i /= part[d];
+        stride *= whole[d];
+    }
+    return at;
+}
+
+static void gather_want(const scene *s, int32_t node, const scene_node *n, rank_data *ranks,
+                        int32_t n_rank) {
+    tdm_type_info info = tdm_type_get_info(n->type);
+    size_t size = tdm_tensor_canonical_size(n->type, n->ne), block = (size_t)info.block_size;
+    uint8_t *all = memory(size);
+    int64_t whole[TDM_MAX_DIMS];
+    memcpy(whole, n->ne, sizeof whole);
+    whole[0] /= info.block_len;
+    for (int32_t k = 0; k < n_rank; k++) {
+        int64_t part[TDM_MAX_DIMS], first = n->cut[k];
+        if (!is_sender(n, k)) continue;
+        scene_shape_x(s, node, k, part);
+        part[0] /= info.block_len;
+        if (n->params.axis == 0) first /= info.block_len;
+        for (int64_t i = 0; i < tdm_shape_count(part); i++)
+            memcpy(all + place_of(part, whole, n->params.axis, first, i) * (int64_t)block,
+                   ranks[k].x + i * (int64_t)block, block);
+    }
+    for (int32_t k = 0; k < n_rank; k++) {
+        ranks[k].want_size = size;
+        ranks[k].want = memory(size);
+        memcpy(ranks[k].want, all, size);
+    }
+    free(all);
+}
+
+static void node_data_make(const scene *s, int32_t node, const scene_node *n, rank_data *ranks,
+                           int32_t n_rank) {
+    bool with_extremes = random_below(2) == 0, is_gather = n->params.kind == TDM_EXCHANGE_GATHER;
+    float *residual = NULL; /* of the whole: members have the same, or a part of it */
+    int64_t count = tdm_shape_count(n->ne);
+    if (n->has_residual) {
+        residual = memory((size_t)count * sizeof(float));
+        for (int64_t i = 0; i < count; i++) residual[i] = number_random(with_extremes);
+    }
+    for (int32_t k = 0; k < n_rank; k++) {
+        int64_t ne[TDM_MAX_DIMS];
+        rank_data *d = &ranks[k];
+        if (!is_sender(n, k)) continue;
+        scene_shape_x(s, node, k, ne);
+        if (is_gather) {
+            size_t size = tdm_tensor_canonical_size(n->type, ne);
+            d->x = memory(size);
+            for (size_t i = 0; i < size; i++) d->x[i] = (uint8_t)random_next();
+            continue;
+        }
+        float *x = memory((size_t)count * sizeof(float));
+        for (int64_t i = 0; i < count; i++) x[i] = number_random(with_extremes);
+        d->x = (uint8_t *)x;
+        crossed_make(n, d, count);
+    }
+    if (is_gather) {
+        gather_want(s, node, n, ranks, n_rank);
+        return;
+    }
+    for (int32_t k = 0; k < n_rank; k++) {
+        int64_t ne[TDM_MAX_DIMS], first = n->params.kind == TDM_EXCHANGE_SUM ? 0 : n->cut[k];
+        rank_data *d = &ranks[k];
+        scene_shape_result(s, node, k, ne);
+        int64_t n_out = tdm_shape_count(ne);
+        d->want_size = (size_t)n_out * sizeof(float);
+        d->want = memory(d->want_size);
+        if (residual != NULL) d->residual = memory(d->want_size);
+        for (int64_t i = 0; i < n_out; i++) {
+            int64_t at = place_of(ne, n->ne, n->params.axis, first, i);
+            if (residual != NULL) d->residual[i] = residual[at];
+            uint32_t bits = sum_bits(n, ranks, n_rank, at, residual != NULL ? &residual[at] : NULL);
+            memcpy(d->want + (size_t)i * sizeof bits, &bits, sizeof bits);
+        }
+    }
+    free(residual);
+}
+
+static run_data *run_data_make(const scene *s, const scene_node *nodes, int32_t n_node,
+                               int32_t n_rank) {
+    run_data *run = memory(sizeof *run);
+    for (int32_t i = 0; i < n_node; i++) node_data_make(s, i, &nodes[i], run->ranks[i], n_rank);
+    return run;
+}
+
+static void run_data_free(run_data *run) {
+    for (int32_t i = 0; run != NULL && i < MAX_NODE; i++)
+        for (int32_t k = 0; k < MAX_RANK; k++) {
+            rank_data *d = &run->ranks[i][k];
+            free(d->x);
+            free(d->crossed);
+            free(d->residual);
+            free(d->want);
+        }
+    free(run);
+}
+
+static void rank_put(scene *s, int32_t n_node, int32_t rank, const run_data *run) {
+    for (int32_t i = 0; i < n_node; i++) {
+        const rank_data *d = &run->ranks[i][rank];
+        if (d->x != NULL) scene_put_x(s, i, rank, d->x);
+        if (d->residual != NULL) scene_put_residual(s, i, rank, d->residual);
+    }
+}
+
+static void rank_check(scene *s, const scene_node *nodes, int32_t n_node, int32_t rank,
+                       const run_data *run, const char *label) {
+    for (int32_t i = 0; i < n_node; i++) {
+        const rank_data *d = &run->ranks[i][rank];
+        const uint8_t *got = scene_result(s, i, rank);
+        for (size_t at = 0; at < d->want_size; at++)
+            if (got[at] != d->want[at]) {
+                size_t word = at / 4 * 4;
+                fail_msg("%s: exchange %d (kind %d, wire %s, type %s), member %d: byte %zu of %zu "
+                         "is 0x%02x, not 0x%02x (f32 %g, not %g)",
+                         label, (int)i, (int)nodes[i].params.kind,
+                         tdm_type_name((tdm_type)nodes[i].params.wire_type),
+                         tdm_type_name(nodes[i].type), (int)rank, at, d->want_size, got[at],
+                         d->want[at], (double)*(const float *)(const void *)(got + word),
+                         (double)*(const float *)(const void *)(d->want + word));
+            }
+    }
+}
+
+/* ---- Groups ---------------------------------------------------------------------------------- */
+
+static scene_params params_of(int32_t n_member, uint64_t arena_size) {
+    return (scene_params){
+        .plugin_path = getenv("TANDEM_PLUGIN_DIR"), .n_member = n_member, .arena_size = arena_size};
+}
+
+static scene *open_or_fail(const scene_params *params) {
+    scene *s = NULL;
+    tdm_error err = {0};
+    must(scene_open(params, &s, &err), &err);
+    return s;
+}
+
+static void prepare_or_fail(scene *s, const scene_node *nodes, int32_t n_node) {
+    tdm_error err = {0};
+    must(scene_prepare(s, nodes, n_node, &err), &err);
+}
+
+static uint64_t *flag_of(scene *s, const scene_node *n, int32_t rank) {
+    return (uint64_t *)(void *)(scene_arena(s) + n->params.flag_off + (uint64_t)rank * LINE);
+}
+
+/* All flags as a run of the epoch before left them. */
+static void flags_set(scene *s, const scene_node *nodes, int32_t n_node, int32_t n_rank,
+                      uint32_t epoch) {
+    for (int32_t i = 0; i < n_node; i++)
+        for (int32_t k = 0; k < n_rank; k++) {
+            uint64_t *flag = flag_of(s, &nodes[i], k);
+            flag[0] = (uint64_t)(epoch - 1) << 32 | 1;
+            flag[1] = 0;
+        }
+}
+
+static void abort_word_set(scene *s, uint64_t value) {
+    atomic_store((_Atomic uint64_t *)(void *)scene_arena(s), value);
+}
+
+static void all_start(scene *s, int32_t n_rank, uint32_t epoch) {
+    tdm_error err = {0};
+    for (int32_t k = 0; k < n_rank; k++) must(scene_start(s, k, epoch, &err), &err);
+}
+
+static void all_wait(scene *s, int32_t n_rank) {
+    tdm_error err = {0};
+    for (int32_t k = 0; k < n_rank; k++) must(scene_wait(s, k, &err), &err);
+}
+
+/* An exchange of plain sums at its place for `index`: flags behind the first line. */
+static scene_node sum_of(int32_t index, int32_t n_rank, int64_t count, tdm_type wire,
+                         uint64_t data_off) {
+    scene_node n = {.type = TDM_TYPE_F32, .ne = {count, 1, 1, 1}};
+    n.params = (tdm_exchange_params){.stage = 10 + index,
+                                     .n_member = n_rank,
+                                     .wire_type = (int32_t)wire,
+                                     .data_off = data_off,
+                                     .flag_off = (uint64_t)(1 + index * n_rank) * LINE,
+                                     .senders = (UINT64_C(1) << n_rank) - 1};
+    n.params.data_stride = (tdm_type_row_size(wire, (count + 31) / 32 * 32) + 3) / 4 * 4;
+    return n;
+}
+
+/* ---- Random exchanges ------------------------------------------------------------------------ */
+
+static int64_t length_random(void) {
+    static const int64_t some[] = {1, 2, 3, 7, 8, 15, 16, 17, 31, 32, 33, 63, 64, 65, 100, 257};
+    return some[random_below((int64_t)(sizeof some / sizeof some[0]))];
+}
+
+/* Cuts 0 .. length at multiples of unit; parts may be empty. */
+static void cut_random(int32_t *cut, int32_t n_rank, int64_t length, int64_t unit) {
+    cut[0] = 0;
+    cut[n_rank] = (int32_t)length;
+    for (int32_t k = 1; k < n_rank; k++) cut[k] = (int32_t)(random_below(length / unit + 1) * unit);
+    for (int32_t i = 1; i < n_rank; i++) /* in order */
+        for (int32_t k = 1; k + 1 < n_rank; k++)
+            if (cut[k] > cut[k + 1]) {
+                int32_t other = cut[k];
+                cut[k] = cut[k + 1];
+                cut[k + 1] = other;
+            }
+}
+
+static scene_node node_random(int32_t index, int32_t n_rank, uint64_t *end) {
+    static const tdm_type wires[] = {TDM_TYPE_F32, TDM_TYPE_F16, TDM_TYPE_BF16, TDM_TYPE_Q8_0};
+    static const tdm_type gathered[] = {TDM_TYPE_F32,  TDM_TYPE_I32,  TDM_TYPE_F16, TDM_TYPE_I8,
+                                        TDM_TYPE_Q8_0, TDM_TYPE_Q4_0, TDM_TYPE_Q5_1};
+    scene_node n = sum_of(index, n_rank, 1, TDM_TYPE_F32, 0);
+    bool is_small = random_below(20) != 0;
+    n.params.kind = (int32_t)random_below(3);
+    n.params.senders = random_next() >> (64 - n_rank) |
+                       (random_below(4) == 0 ? 0 : random_next() >> (64 - n_rank));
+    n.lie = (scene_lie)random_below(3);
+    for (int d = 0; d < TDM_MAX_DIMS; d++)
+        n.ne[d] = d == 0  ? length_random() * (is_small ? 1 : 50)
+                  : d < 2 ? 1 + random_below(9)
+                          : 1 + random_below(3);
+    if (random_below(20) == 0) n.ne[random_below(2)] = 0;
+    if (n.params.kind == TDM_EXCHANGE_GATHER) {
+        n.type = gathered[random_below((int64_t)(sizeof gathered / sizeof gathered[0]))];
+        int64_t block = tdm_type_get_info(n.type).block_len;
+        n.params.axis = (int32_t)random_below(TDM_MAX_DIMS);
+        n.ne[0] *= block;
+        if (block > 1 && n.lie == SCENE_TRANSPOSED) n.lie = SCENE_DENSE;
+        cut_random(n.cut, n_rank, n.ne[n.params.axis], n.params.axis == 0 ? block : 1);
+        /* What nobody sends is not there: parts cover the result. */
+        for (int32_t k = 0; k < n_rank; k++)
+            if (n.cut[k] < n.cut[k + 1]) n.params.senders |= UINT64_C(1) << k;
+        n.in_chain = block == 1 && n.type != TDM_TYPE_I8 && random_below(2) == 0;
+        n.params.data_stride = 0;
+        n.params.wire_type = 0;
+        n.params.data_off = (*end + 3) / 4 * 4;
+        *end = n.params.data_off + tdm_tensor_canonical_size(n.type, n.ne);
+        return n;
+    }
+    if (n.params.kind == TDM_EXCHANGE_SUM_PART) {
+        n.params.axis = (int32_t)random_below(TDM_MAX_DIMS);
+        cut_random(n.cut, n_rank, n.ne[n.params.axis], 1);
+    }
+    tdm_type wire = wires[random_below(4)];
+    int64_t count = tdm_shape_count(n.ne);
+    n.has_residual = random_below(2) == 0;
+    n.in_chain = random_below(2) == 0;
+    n.params.wire_type = (int32_t)wire;
+    n.params.data_stride = (tdm_type_row_size(wire, (count + 31) / 32 * 32) + 3) / 4 * 4 +
+                           (uint64_t)random_below(3) * 4;
+    n.params.data_off = (*end + 3) / 4 * 4;
+    *end = n.params.data_off + (uint64_t)n_rank * n.params.data_stride;
+    return n;
+}
+
+/* Bytes that no exchange may touch keep the guard's pattern. */
+static void arena_fill(scene *s, uint64_t size) {
+    memset(scene_arena(s), GUARD_BYTE, size);
+    abort_word_set(s, 0);
+}
+
+static void arena_check(scene *s, const scene_node *nodes, int32_t n_node, int32_t n_rank,
+                        uint64_t size, const char *label) {
+    const uint8_t *arena = scene_arena(s);
+    uint8_t *may = memory(size);
+    memset(may, 1, 8);
+    for (int32_t i = 0; i < n_node; i++) {
+        const tdm_exchange_params *p = &nodes[i].params;
+        uint64_t data = p->kind == TDM_EXCHANGE_GATHER
+                            ? tdm_tensor_canonical_size(nodes[i].type, nodes[i].ne)
+                            : (uint64_t)n_rank * p->data_stride;
+        memset(may + p->data_off, 1, data);
+        for (int32_t k = 0; k < n_rank; k++) memset(may + p->flag_off + (uint64_t)k * LINE, 1, 16);
+    }
+    for (uint64_t at = 0; at < size; at++)
+        if (!may[at] && arena[at] != GUARD_BYTE)
+            fail_msg("%s: byte %llu of the arena belongs to no exchange and was written", label,
+                     (unsigned long long)at);
+    free(may);
+}
+
+static void flags_check(scene *s, const scene_node *nodes, int32_t n_node, int32_t n_rank,
+                        uint32_t epoch, const char *label) {
+    for (int32_t i = 0; i < n_node; i++)
+        for (int32_t k = 0; k < n_rank; k++) {
+            int64_t count = tdm_shape_count(nodes[i].ne), n_chunk = 1;
+            if (nodes[i].params.kind != TDM_EXCHANGE_GATHER && count > 0)
+                n_chunk = (count + TDM_EXCHANGE_CHUNK - 1) / TDM_EXCHANGE_CHUNK;
+            uint64_t want = ((uint64_t)epoch << 32) + (uint64_t)n_chunk;
+            if (*flag_of(s, &nodes[i], k) != want)
+                fail_msg("%s: flag %d of exchange %d is 0x%llx, not 0x%llx", label, (int)k, (int)i,
+                         (unsigned long long)*flag_of(s, &nodes[i], k), (unsigned long long)want);
+        }
+}
+
+static void case_run(scene *s, int32_t n_rank, uint64_t arena_size, const char *label) {
+    scene_node nodes[MAX_NODE];
+    int32_t n_node = 1 + (int32_t)random_below(MAX_NODE);
+    uint64_t end = (uint64_t)(1 + MAX_NODE * n_rank) * LINE;
+    uint32_t epoch = random_below(2) == 0 ? UINT32_MAX - 1 : (uint32_t)random_next();
+    for (int32_t i = 0; i < n_node; i++) {
+        uint64_t before = end;
+        do {
+            end = before;
+            nodes[i] = node_random(i, n_rank, &end);
+        } while (end > arena_size || tdm_shape_count(nodes[i].ne) > MAX_COUNT);
+    }
+    arena_fill(s, arena_size);
+    flags_set(s, nodes, n_node, n_rank, epoch);
+    prepare_or_fail(s, nodes, n_node);
+    for (int run = 0; run < 3; run++, epoch++) {
+        run_data *data = run_data_make(s, nodes, n_node, n_rank);
+        for (int32_t k = 0; k < n_rank; k++) rank_put(s, n_node, k, data);
+        all_start(s, n_rank, epoch);
+        all_wait(s, n_rank);
+        for (int32_t k = 0; k < n_rank; k++) rank_check(s, nodes, n_node, k, data, label);
+        flags_check(s, nodes, n_node, n_rank, epoch, label);
+        run_data_free(data);
+    }
+    arena_check(s, nodes, n_node, n_rank, arena_size, label);
+}
+
+static bool has_isa(const char *isa) {
+    scene_params p = params_of(1, LINE);
+    scene *s = NULL;
+    p.isa[0] = isa;
+    bool has = scene_open(&p, &s, NULL) == TDM_OK;
+    if (has) scene_close(s);
+    return has;
+}
+
+static void test_random(void **state) {
+    static const char *const isas[] = {NULL, "plain", "avx2", "avx512"};
+    bool has[4] = {true, true, has_isa("avx2"), has_isa("avx512")};
+    (void)state;
+    for (int32_t n_rank = 1; n_rank <= MAX_RANK; n_rank++)
+        for (int mix = 0; mix < 2; mix++) {
+            const uint64_t arena_size = 1 << 20;
+            scene_params p = params_of(n_rank, arena_size);
+            char label[64];
+            for (int32_t k = 0; k < n_rank; k++) {
+                int isa = (int)random_below(4);
+                p.isa[k] = has[isa] ? isas[isa] : NULL;
+                p.threads[k] = mix == 0 ? 1 : 1 + (int32_t)random_below(3);
+            }
+            scene *s = open_or_fail(&p);
+            for (int i = 0; i < N_CASE; i++) {
+                uint64_t before = seed;
+                snprintf(label, sizeof label, "%d members, seed 0x%llx", (int)n_rank,
+                         (unsigned long long)before);
+                case_run(s, n_rank, arena_size, label);
+            }
+            scene_close(s);
+        }
+}
+
+/* ---- Chunks ---------------------------------------------------------------------------------- */
+
+static void test_chunks(void **state) {
+    static const int64_t counts[] = {TDM_EXCHANGE_CHUNK - 1, TDM_EXCHANGE_CHUNK,
+                                     TDM_EXCHANGE_CHUNK + 1, 2 * TDM_EXCHANGE_CHUNK + 33};
+    static const tdm_type wires[] = {TDM_TYPE_F32, TDM_TYPE_Q8_0};
+    const uint64_t arena_size = 4 << 20;
+    scene_params p = params_of(3, arena_size);
+    (void)state;
+    p.threads[1] = 3;
+    scene *s = open_or_fail(&p);
+    for (int i = 0; i < 8; i++)
+        for (int kind = TDM_EXCHANGE_SUM; kind <= TDM_EXCHANGE_SUM_PART; kind++) {
+            scene_node n = sum_of(0, 3, counts[i / 2], wires[i % 2], 4096);
+            n.params.kind = kind;
+            n.has_residual = true;
+            if (kind == TDM_EXCHANGE_SUM_PART) {
+                /* Rows so short that chunks begin inside them, and parts inside blocks. */
+                n.ne[0] = 100;
+                n.ne[1] = counts[i / 2] / 100;
+                n.cut[1] = 0, n.cut[2] = 33, n.cut[3] = 100;
+            }
+            arena_fill(s, arena_size);
+            flags_set(s, &n, 1, 3, 1);
+            prepare_or_fail(s, &n, 1);
+            for (uint32_t epoch = 1; epoch <= 3; epoch++) {
+                run_data *data = run_data_make(s, &n, 1, 3);
+                for (int32_t k = 0; k < 3; k++) rank_put(s, 1, k, data);
+                all_start(s, 3, epoch);
+                all_wait(s, 3);
+                for (int32_t k = 0; k < 3; k++) rank_check(s, &n, 1, k, data, "chunks");
+                flags_check(s, &n, 1, 3, epoch, "chunks");
+                run_data_free(data);
+            }
+            arena_check(s, &n, 1, 3, arena_size, "chunks");
+        }
+    scene_close(s);
+}
+
+/* ---- Run after run --------------------------------------------------------------------------- */
+
+/* Two exchanges, over and over at the same places; each member begins its next run as soon as it is
+ * through, while others are still in the one before. */
+static void test_back_to_back(void **state) {
+    enum { N_RANK = 3, N_RUN = 1000, COUNT = 700 };
+    scene_params p = params_of(N_RANK, 64 << 10);
+    scene_node nodes[2];
+    run_data *before = NULL;
+    tdm_error err = {0};
+    (void)state;
+    p.threads[2] = 2;
+    scene *s = open_or_fail(&p);
+    for (int i = 0; i < 2; i++) {
+        nodes[i] = sum_of(i, N_RANK, COUNT, TDM_TYPE_F32, 4096 + (uint64_t)i * 16384);
+        nodes[i].has_residual = i == 1;
+    }
+    prepare_or_fail(s, nodes, 2);
+    for (uint32_t epoch = 1; epoch <= N_RUN; epoch++) {
+        int32_t order = (int32_t)random_below(N_RANK);
+        run_data *now = run_data_make(s, nodes, 2, N_RANK);
+        for (int32_t i = 0; i < N_RANK; i++) {
+            int32_t k = (i + order) % N_RANK;
+            if (epoch > 1) {
+                must(scene_wait(s, k, &err), &err);
+                rank_check(s, nodes, 2, k, before, "back to back");
+            }
+            rank_put(s, 2, k, now);
+            must(scene_start(s, k, epoch, &err), &err);
+        }
+        run_data_free(before);
+        before = now;
+    }
+    for (int32_t k = 0; k < N_RANK; k++) {
+        must(scene_wait(s, k, &err), &err);
+        rank_check(s, nodes, 2, k, before, "back to back");
+    }
+    run_data_free(before);
+    scene_close(s);
+}
+
+/* ---- Failure --------------------------------------------------------------------------------- */
+
+enum { FAIL_RANKS = 3, FAIL_COUNT = 5000 };
+
+/* Two exchanges in a row; a run that succeeds shows that the plans are still good. */
+static scene *failing_open(const char *patience, scene_node *nodes) {
+    scene_params p = params_of(FAIL_RANKS, 256 << 10);
+    p.patience = patience;
+    p.threads[0] = 3;
+    scene *s = open_or_fail(&p);
+    for (int i = 0; i < 2; i++)
+        nodes[i] =
+            sum_of(i, FAIL_RANKS, FAIL_COUNT, TDM_TYPE_F32, 4096 + (uint64_t)i * (100 << 10));
+    prepare_or_fail(s, nodes, 2);
+    return s;
+}
+
+static void good_run(scene *s, const scene_node *nodes, uint32_t epoch) {
+    abort_word_set(s, 0);
+    run_data *data = run_data_make(s, nodes, 2, FAIL_RANKS);
+    for (int32_t k = 0; k < FAIL_RANKS; k++) rank_put(s, 2, k, data);
+    all_start(s, FAIL_RANKS, epoch);
+    all_wait(s, FAIL_RANKS);
+    for (int32_t k = 0; k < FAIL_RANKS; k++) rank_check(s, nodes, 2, k, data, "after a failure");
+    run_data_free(data);
+}
+
+static void must_fail(scene *s, int32_t rank, tdm_status status, const char *text) {
+    tdm_error err = {0};
+    assert_int_equal(scene_wait(s, rank, &err), status);
+    if (strstr(err.message, text) == NULL) fail_msg("'%s' does not say '%s'", err.message, text);
+}
+
+static void test_missing(void **state) {
+    scene_node nodes[2];
+    tdm_error err = {0};
+    (void)state;
+    scene *s = failing_open("30", nodes);
+    for (uint32_t epoch = 1; epoch < 7; epoch += 2) {
+        good_run(s, nodes, epoch);
+        memset(scene_result(s, 1, 0), 0x77, 4);
+        must(scene_start(s, 0, epoch + 1, &err), &err);
+        must(scene_start(s, 2, epoch + 1, &err), &err);
+        must_fail(s, 0, TDM_DEADLINE_EXCEEDED, "stage 10 ran out of time: the flag of member 1");
+        must_fail(s, 2, TDM_DEADLINE_EXCEEDED, "member 1");
+        /* What follows the exchange that failed was not run. */
+        assert_int_equal(*(const uint32_t *)scene_result(s, 1, 0), 0x77777777);
+        assert_int_equal(*flag_of(s, &nodes[1], 0) >> 32, epoch);
+    }
+    scene_close(s);
+}
+
+static void test_abort(void **state) {
+    scene_node nodes[2];
+    tdm_error err = {0};
+    (void)state;
+    scene *s = failing_open(NULL, nodes);
+    for (uint32_t epoch = 1; epoch < 9; epoch += 2) {
+        good_run(s, nodes, epoch);
+        must(scene_start(s, 0, epoch + 1, &err), &err);
+        must(scene_start(s, 1, epoch + 1, &err), &err);
+        abort_word_set(s, 1);
+        must_fail(s, 0, TDM_CANCELLED, "stage 10 was aborted");
+        must_fail(s, 1, TDM_CANCELLED, "stage 10 was aborted");
+        /* Who comes later finds the word set. */
+        must(scene_start(s, 2, epoch + 1, &err), &err);
+        must_fail(s, 2, TDM_CANCELLED, "stage 10 was aborted");
+    }
+    scene_close(s);
+}
+
+/* What a device says of itself, and an option that makes no sense. */
+static void test_info(void **state) {
+    scene_params p = params_of(1, LINE);
+    tdm_runtime *rt = NULL;
+    tdm_runtime_params runtime = {.struct_size = sizeof runtime, .plugin_path = p.plugin_path};
+    tdm_device_spec spec = {.name = "m", .plugin = "cpu"};
+    tdm_device_info info = {.struct_size = sizeof info};
+    tdm_error err = {0};
+    tdm_dev *dev = NULL;
+    (void)state;
+    must(tdm_runtime_create(&runtime, &rt, &err), &err);
+    must(tdm_runtime_declare(rt, &spec, &err), &err);
+    must(tdm_runtime_open(rt, "m", &dev, &err), &err);
+    must(tdm_dev_get_info(dev, &info, &err), &err);
+    assert_true((info.flags & TDM_DEVICE_HAS_EXCHANGE) != 0);
+    tdm_runtime_destroy(rt);
+    p.patience = "0";
+    scene *s = NULL;
+    assert_int_equal(scene_open(&p, &s, &err), TDM_INVALID_ARGUMENT);
+    assert_non_null(strstr(err.message, "patience = 0"));
+}
+
+/* Time is counted behind a member's own flag, and only there. */
+static void test_time(void **state) {
+    scene_params p = params_of(2, 64 << 10);
+    scene_node n = sum_of(0, 2, 64, TDM_TYPE_F32, 4096);
+    tdm_error err = {0};
+    (void)state;
+    scene *s = open_or_fail(&p);
+    prepare_or_fail(s, &n, 1);
+    uint64_t before = 0;
+    for (uint32_t epoch = 1; epoch < 4; epoch++) {
+        all_start(s, 1, epoch);
+        must(scene_start(s, 1, epoch, &err), &err);
+        all_wait(s, 2);
+        assert_true(flag_of(s, &n, 0)[1] > before);
+        before = flag_of(s, &n, 0)[1];
+        assert_true(flag_of(s, &n, 1)[1] > 0);
+    }
+    assert_true(before < UINT64_C(60000000000));
+    scene_close(s);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_random),       cmocka_unit_test(test_chunks),
+        cmocka_unit_test(test_back_to_back), cmocka_unit_test(test_missing),
+        cmocka_unit_test(test_abort),        cmocka_unit_test(test_info),
+        cmocka_unit_test(test_time),
+    };
+    const char *text = getenv("TANDEM_TEST_SEED");
+    seed = text != NULL ? strtoull(text, NULL, 0) : 20261121;
+    print_message("exchange: TANDEM_TEST_SEED=%llu\n", (unsigned long long)seed);
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * group_cover.h: few rows that contain every pair: of factors with some levels each, a row picks one
+ * level of every factor, and any two levels of two factors are together in some row. It knows
+ * nothing of what the factors mean.
+ */
+#ifndef TANDEM_TESTS_GROUP_COVER_H
+#define TANDEM_TESTS_GROUP_COVER_H
+
+#include <stdbool.h>
+
+enum { COVER_MAX_FACTOR = 16, COVER_MAX_LEVEL = 16, COVER_MAX_ROW = 512 };
+
+typedef struct cover {
+    int n_factor;
+    int n_level[COVER_MAX_FACTOR];
+    int n_row;
+    unsigned char rows[COVER_MAX_ROW][COVER_MAX_FACTOR];
+} cover;
+
+/* Fills the rows for n_factor and n_level; the same every time. False where COVER_MAX_ROW rows are
+ * not enough. */
+bool cover_make(cover *c);
+/* Pairs that no row has: 0 for what cover_make made. */
+int cover_missing(const cover *c);
+
+#endif

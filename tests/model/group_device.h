@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * group_device.h: groups of CPU devices of one thread for the tests of whole models, in the rig's
+ * runtime (rig.h).
+ */
+#ifndef TANDEM_TESTS_GROUP_DEVICE_H
+#define TANDEM_TESTS_GROUP_DEVICE_H
+
+#include "tests/model/rig.h"
+
+enum { GROUP_MAX_MEMBER = 8 };
+
+/* NULL = the plugin's default. */
+typedef struct group_config {
+    int n_member;       /* 1 .. GROUP_MAX_MEMBER */
+    const char *shares; /* "3,1"; shorter than the members: begun again; NULL = even */
+    const char *path;   /* of the members: "fast" */
+    const char *split, *attention, *experts, *reduce_type, *check;
+    const char *name; /* of a group that others of that configuration do not share; NULL = they do */
+} group_config;
+
+/* The group; made and opened at first, then kept until rig_end. Fails the running test where it
+ * cannot be opened. */
+tdm_dev *group_device(const group_config *config);
+/* The one device that groups of that path are compared with. */
+tdm_dev *group_single(const char *path);
+/* The configuration in words, valid until the next call. */
+const char *group_words(const group_config *config);
+
+#endif

@@ -1,0 +1,340 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * test_group_memory.c: what a plan says that a group takes of its members is what is allocated
+ * there, within a hundredth; and of a member's compute memory only what the plan lists does not
+ * shrink with its share.
+ *
+ * What is allocated is not asked of the group: a ledger stands between it and each of its members
+ * and counts the bytes of every buffer and plan that it makes there. Memory of the host is looked up
+ * in the group's own structures: the arena, of which every member is reckoned a like share, and
+ * what a program stages for a member. Not counted, as little as on a single device, are the
+ * descriptions of graphs that host code keeps, and the group's host buffers for inputs and logits,
+ * which lie on no member.
+ */
+#include "tests/model/rig.h"
+
+#include "llm/context_internal.h"
+#include "llm/report.h"
+#include "plugins/meta/arena.h"
+#include "plugins/meta/buffer.h"
+#include "plugins/meta/partition_table.h"
+#include "plugins/meta/program.h"
+#include "tests/model/group_device.h"
+#include "tests/model/preset.h"
+
+/* ---- The ledger ------------------------------------------------------------------------------ */
+
+enum { MAX_ENTRY = 256, N_PURPOSE = TDM_BUFFER_COMPUTE + 1 };
+
+/* A buffer or plan that is there. */
+typedef struct entry {
+    void *what; /* NULL = free for another */
+    uint64_t *sum;
+    uint64_t size;
+} entry;
+
+typedef struct account {
+    tdm_device *device;
+    uint64_t buffers[N_PURPOSE]; /* bytes, by tdm_buffer_purpose */
+    uint64_t plans;
+    int n_call; /* of those that allocate */
+} account;
+
+static struct {
+    const tdm_plugin *real;
+    tdm_plugin plugin;
+    tdm_buffer_ops buffer;
+    tdm_queue_ops queue;
+    account accounts[GROUP_MAX_MEMBER];
+    int n_account;
+    entry entries[MAX_ENTRY];
+} ledger;
+
+static account *ledger_find(const tdm_device *device) {
+    for (int i = 0; i < ledger.n_account; i++)
+        if (ledger.accounts[i].device == device) return &ledger.accounts[i];
+    fail_msg("a device that is no member");
+    return NULL;
+}
+
+static void ledger_add(void *what, uint64_t size, uint64_t *sum) {
+    for (int i = 0; i < MAX_ENTRY; i++) {
+        if (ledger.entries[i].what != NULL) continue;
+        ledger.entries[i] = (entry){.what = what, .sum = sum, .size = size};
+        *sum += size;
+        return;
+    }
+    fail_msg("more than %d buffers and plans", MAX_ENTRY);
+}
+
+/* What was made before the ledger was opened is not in it. */
+static void ledger_remove(const void *what) {
+    for (int i = 0; i < MAX_ENTRY && what != NULL; i++) {
+        if (ledger.entries[i].what != what) continue;
+        *ledger.entries[i].sum -= ledger.entries[i].size;
+        ledger.entries[i].what = NULL;
+    }
+}
+
+static tdm_status ledger_alloc(tdm_device *device, const tdm_buffer_params *params,
+                               tdm_buffer **buffer_out, tdm_error *err) {
+    account *a = ledger_find(device);
+    assert_in_range(params->purpose, 0, N_PURPOSE - 1);
+    a->n_call++;
+    tdm_status status = ledger.real->buffer->alloc(device, params, buffer_out, err);
+    if (status == TDM_OK) ledger_add(*buffer_out, params->size, &a->buffers[params->purpose]);
+    return status;
+}
+
+static void ledger_free(tdm_buffer *buffer) {
+    ledger_remove(buffer);
+    ledger.real->buffer->free(buffer);
+}
+
+static tdm_status ledger_import(tdm_device *device, void *ptr, uint64_t size,
+                                tdm_import_info *info_out, tdm_buffer **buffer_out,
+                                tdm_error *err) {
+    ledger_find(device)->n_call++;
+    return ledger.real->buffer->import_host(device, ptr, size, info_out, buffer_out, err);
+}
+
+static tdm_status ledger_prepare(tdm_device *device, const tdm_graph *graph,
+                                 const tdm_plan_params *params, tdm_plan **plan_out,
+                                 tdm_error *err) {
+    account *a = ledger_find(device);
+    tdm_plan_info info = {.struct_size = sizeof info};
+    a->n_call++;
+    tdm_status status = ledger.real->queue->graph_prepare(device, graph, params, plan_out, err);
+    if (status == TDM_OK) status = ledger.real->queue->plan_get_info(*plan_out, &info, err);
+    if (status == TDM_OK) ledger_add(*plan_out, info.device_size + info.host_size, &a->plans);
+    return status;
+}
+
+static void ledger_destroy(tdm_plan *plan) {
+    ledger_remove(plan);
+    ledger.real->queue->plan_destroy(plan);
+}
+
+/* Stands before the members of a group that has not been used yet. */
+static void ledger_open(meta_device *group) {
+    memset(&ledger, 0, sizeof ledger);
+    ledger.real = group->members[0].lent.plugin;
+    ledger.plugin = *ledger.real;
+    ledger.buffer = *ledger.real->buffer;
+    ledger.queue = *ledger.real->queue;
+    ledger.plugin.buffer = &ledger.buffer;
+    ledger.plugin.queue = &ledger.queue;
+    ledger.buffer.alloc = ledger_alloc;
+    ledger.buffer.free = ledger_free;
+    ledger.buffer.import_host = ledger_import;
+    ledger.queue.graph_prepare = ledger_prepare;
+    ledger.queue.plan_destroy = ledger_destroy;
+    for (int d = 0; d < group->n_member; d++) {
+        assert_ptr_equal(group->members[d].lent.plugin, ledger.real);
+        assert_int_equal(group->members[d].scratch_size, 0);
+        ledger.accounts[ledger.n_account++].device = group->members[d].lent.device;
+        group->members[d].lent.plugin = &ledger.plugin;
+    }
+}
+
+static void ledger_close(meta_device *group) {
+    for (int d = 0; d < group->n_member; d++) group->members[d].lent.plugin = ledger.real;
+}
+
+/* ---- Cases ----------------------------------------------------------------------------------- */
+
+static const struct {
+    int n_member;
+    const char *shares;
+    bool is_by_host; /* exchanges are done by the host, as for devices that cannot */
+} splits[] = {{2, "1", false}, {2, "3,1", false},   {2, "3,1", true},   {2, "0,1", false},
+              {3, "1", false}, {3, "5,2,1", false}, {3, "5,2,1", true}, {3, "3,0,1", false}};
+
+static const char *const attentions[] = {"heads", "replicate", "sequence"};
+
+static const tdm_type f16 = TDM_TYPE_F16, q8_0 = TDM_TYPE_Q8_0, q4_0 = TDM_TYPE_Q4_0;
+static const struct {
+    const tdm_type *k, *v;
+    const char *name;
+} caches[] = {{&f16, &f16, "f16"}, {&q8_0, &q4_0, "q8_0/q4_0"}, {&q8_0, &q8_0, "q8_0"}};
+
+enum { N_SPLIT = sizeof splits / sizeof *splits, N_ATTENTION = 3 };
+
+typedef struct sheet {
+    tdm_split_report report;
+    tdm_split_member members[GROUP_MAX_MEMBER];
+} sheet;
+
+static void sheet_fill(const llm_model *model, tdm_dev *dev, const llm_context_params *params,
+                       sheet *s) {
+    tdm_error err = {0};
+    *s = (sheet){.report = {.struct_size = sizeof s->report,
+                            .member_size = sizeof s->members[0],
+                            .capacity = GROUP_MAX_MEMBER,
+                            .is_brief = 1}};
+    s->report.members = s->members;
+    RIG_OK(llm_model_report(model, dev, params, 0, 1, &s->report, &err));
+}
+
+static void near_check(const char *words, const char *member, const char *what, uint64_t said,
+                       uint64_t is) {
+    uint64_t apart = said > is ? said - is : is - said;
+    if (apart * 100 > is)
+        fail_msg("%s, member '%s': %s: the plan says %llu bytes, %llu are allocated", words, member,
+                 what, (unsigned long long)said, (unsigned long long)is);
+}
+
+/* The largest part of a partition's units that member d has been dealt out. Shares cannot be told
+ * more closely than that: heads are few, and one layer gives a member more than the next. */
+static double share_dealt(const meta_device *group, int d) {
+    double most = 0;
+    for (int32_t i = 0; i < group->partitions->n_entry; i++) {
+        const meta_entry *e = &group->partitions->entries[i];
+        const meta_dealt *dealt[] = {e->dealt, e->experts};
+        for (int k = 0; k < 2; k++) {
+            if (dealt[k] == NULL) continue;
+            double n_part = (double)dealt[k]->n_unit * dealt[k]->n_sub;
+            double share = (double)(dealt[k]->hi[d] - dealt[k]->lo[d]) / n_part;
+            if (share > most) most = share;
+        }
+    }
+    return most;
+}
+
+static void inactive_check(const meta_device *group, const llm_context *ctx, int d,
+                           const tdm_split_member *said, const char *words) {
+    const meta_member *member = &group->members[d];
+    const meta_buffer *weights = ctx->model->mem[0].buffer, *cache = ctx->cache_mem[0].buffer;
+    if (ledger.accounts[d].n_call != 0)
+        fail_msg("%s: %d allocations on member '%s', which has no share", words,
+                 ledger.accounts[d].n_call, member->name);
+    assert_null(member->scratch);
+    assert_null(member->zeros);
+    assert_null(member->arena);
+    assert_null(weights->members[d]);
+    assert_null(cache->members[d]);
+    assert_int_equal(said->weight_size + said->replicated_size + said->state_size, 0);
+    assert_int_equal(said->compute_size + said->whole_size, 0);
+}
+
+static void member_check(const meta_device *group, const meta_program *program, int d,
+                         const tdm_split_member *said, const tdm_split_member *single,
+                         const char *words) {
+    const meta_member *member = &group->members[d];
+    const account *a = &ledger.accounts[d];
+    const uint64_t flags = meta_arena_data(group->n_active);
+    const uint64_t arena = group->n_active > 1 ? group->arena->size - flags : 0;
+    const uint64_t compute = a->buffers[TDM_BUFFER_COMPUTE] + a->plans +
+                             arena / (uint64_t)group->n_active + program->members[d].staging_size;
+    double share = share_dealt(group, d);
+    assert_int_equal(member->scratch_size + member->zeros_size, a->buffers[TDM_BUFFER_COMPUTE]);
+    near_check(words, member->name, "weights", said->weight_size, a->buffers[TDM_BUFFER_WEIGHT]);
+    near_check(words, member->name, "cache", said->state_size, a->buffers[TDM_BUFFER_STATE]);
+    near_check(words, member->name, "compute", said->compute_size, compute);
+    /* What shrinks is at most the member's share of what a device alone takes. Temporaries are laid
+     * out at multiples of the alignment and between others, so that a sum is not reached exactly. */
+    double room = share * (double)single->compute_size + (double)said->whole_size;
+    if ((double)said->compute_size > 1.02 * room)
+        fail_msg(
+            "%s, member '%s': compute takes %llu bytes; %.3f of the %llu of a device alone and "
+            "the %llu that are listed as whole are less",
+            words, member->name, (unsigned long long)said->compute_size, share,
+            (unsigned long long)single->compute_size, (unsigned long long)said->whole_size);
+    /* Nor is more listed than there is. */
+    assert_true(said->whole_size > 0 && said->whole_size <= said->compute_size);
+}
+
+static void case_check(const char *path, const group_config *config, bool is_by_host,
+                       const llm_context_params *params, const char *cache) {
+    static int n_case;
+    char name[32], words[300];
+    tdm_error err = {0};
+    sheet alone, s;
+    group_config own = *config;
+    own.name = name;
+    snprintf(name, sizeof name, "memory %d", n_case++);
+    snprintf(words, sizeof words, "%s, cache %s%s", group_words(config), cache,
+             is_by_host ? ", exchanges by the host" : "");
+    tdm_dev *dev = group_device(&own);
+    meta_device *group = tdm_dev_handle(dev);
+    ledger_open(group);
+    for (int d = 0; d < group->n_member && is_by_host; d++) group->members[d].has_exchange = false;
+    llm_model *model = NULL;
+    RIG_OK(llm_model_open(path, &model, &err));
+    sheet_fill(model, group_single("fast"), params, &alone);
+    sheet_fill(model, dev, params, &s);
+    /* Asking allocates nothing that stays. */
+    for (int d = 0; d < group->n_member; d++) {
+        const account *a = &ledger.accounts[d];
+        for (int k = 0; k < N_PURPOSE; k++) assert_int_equal(a->buffers[k], 0);
+        assert_int_equal(a->plans, 0);
+    }
+    RIG_OK(llm_model_load(model, rig_runtime(), &dev, 1, NULL, NULL, &err));
+    llm_context *ctx = rig_context(model, params);
+    account kept[GROUP_MAX_MEMBER];
+    memcpy(kept, ledger.accounts, sizeof kept);
+    tdm_plan *plan = NULL;
+    tdm_plan_params plan_params = {.struct_size = sizeof plan_params};
+    const tdm_queue_ops *queue = tdm_dev_plugin(dev)->queue;
+    RIG_OK(queue->graph_prepare(group, tdm_schedule_graph(ctx->plans[0].schedule), &plan_params,
+                                &plan, &err));
+    memcpy(ledger.accounts, kept, sizeof kept);
+    for (int d = 0; d < group->n_member; d++) {
+        if (meta_is_active(group, d))
+            member_check(group, plan, d, &s.members[d], &alone.members[0], words);
+        else
+            inactive_check(group, ctx, d, &s.members[d], words);
+    }
+    queue->plan_destroy(plan);
+    llm_context_destroy(ctx);
+    llm_model_close(model);
+    ledger_close(group);
+}
+
+static void model_check(const random_model_spec *spec, const char *file,
+                        const llm_context_params *params) {
+    tdm_error err = {0};
+    const char *path = rig_file(file);
+    RIG_OK(random_model_write(spec, path, NULL, NULL, NULL, &err));
+    for (int i = 0; i < N_SPLIT; i++)
+        for (int a = 0; a < N_ATTENTION; a++)
+            for (int c = 0; c < 2; c++) {
+                bool is_latent = spec->latent.n_lora_kv > 0;
+                int at = c == 1 && is_latent ? 2 : c; /* one row: K and V are of one type */
+                llm_context_params p = *params;
+                group_config config = {.n_member = splits[i].n_member,
+                                       .shares = splits[i].shares,
+                                       .attention = attentions[a]};
+                p.type_k = caches[at].k;
+                p.type_v = caches[at].v;
+                case_check(path, &config, splits[i].is_by_host, &p, caches[at].name);
+            }
+}
+
+static void test_llama(void **state) {
+    const llm_context_params params = {
+        .struct_size = sizeof params, .n_ctx = 1024, .n_ubatch = 256, .n_seq = 2};
+    random_model_spec spec = preset_find("100m");
+    (void)state;
+    spec.n_layer = 3;
+    spec.n_vocab = 4096;
+    spec.type = TDM_TYPE_Q8_0;
+    model_check(&spec, "llama.gguf", &params);
+}
+
+static void test_latent(void **state) {
+    const llm_context_params params = {
+        .struct_size = sizeof params, .n_ctx = 2048, .n_ubatch = 256};
+    random_model_spec spec = preset_find("tiny-deepseek2");
+    (void)state;
+    spec.type = TDM_TYPE_Q8_0;
+    model_check(&spec, "latent.gguf", &params);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_llama),
+        cmocka_unit_test(test_latent),
+    };
+    return cmocka_run_group_tests(tests, rig_begin, rig_end);
+}

@@ -1,0 +1,79 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT
+#
+# test_draft.sh: `tandem run --model-draft`: the text with a draft model is the text without one,
+# whatever the draft proposes, at any temperature and through full and shifted contexts.
+#   test_draft.sh TANDEM MODEL.gguf MAKE_VARIANT [MAKE_MODEL]
+set -u
+tandem=$1 model=$2 make_variant=$3 make_model=${4:-}
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+failed=0
+passed=0
+
+fail() {
+    echo "FAILED: $*" >&2
+    failed=$((failed + 1))
+}
+ok() { passed=$((passed + 1)); }
+
+# The percentage in the line about the draft.
+accepted() { sed -n 's/^draft .* accepted, \([0-9]*\).*/\1/p' "$work/err"; }
+
+# The same model, a coarser one and one that is hardly ever right.
+"$make_variant" "$model" "$work/q4.gguf" q4_0 2>"$work/err" || fail "q4_0: $(cat "$work/err")"
+"$make_variant" "$model" "$work/q2.gguf" q2_K 2>"$work/err" || fail "q2_K: $(cat "$work/err")"
+for flags in "--temp 0" "--temp 0.8 --seed 7" "--temp 1.5 --seed 3 --repeat-penalty 1.3" \
+    "--temp 0 --ignore-eos -c 128" "--temp 0 --ignore-eos -c 128 -n 300 --context-shift --keep 4" \
+    "--temp 1 --seed 5 --ignore-eos -c 96 -n 200 --context-shift" "--temp 0 -n 1" "--temp 0 -n 2"; do
+    # shellcheck disable=SC2086 # a list of words
+    "$tandem" run -m "$model" -p "Once upon a time" -t 1 -c 256 $flags >"$work/alone" 2>"$work/err" ||
+        fail "$flags: $(cat "$work/err")"
+    for draft in "$model" "$work/q4.gguf" "$work/q2.gguf"; do
+        for n in 1 5 64; do
+            # shellcheck disable=SC2086
+            "$tandem" run -m "$model" -p "Once upon a time" -t 1 -c 256 $flags -md "$draft" \
+                --draft-max $n >"$work/drafted" 2>"$work/err" || fail "$flags: $(cat "$work/err")"
+            if cmp -s "$work/alone" "$work/drafted"; then ok; else fail "$draft $n $flags differs"; fi
+            # A model that drafts for itself draws what it would have drawn: nearly all is accepted
+            # but for what a shift makes different.
+            case "$flags" in *-n\ [12]*|*shift*) continue ;; esac
+            [ "$draft" != "$model" ] || [ "$(accepted)" -ge 85 ] ||
+                fail "$flags: only $(accepted) % of the model's own proposals: $(cat "$work/err")"
+        done
+    done
+done
+
+# An empty prompt is one token; alternating shapes are planned once.
+"$tandem" run -m "$model" -p "" --temp 0 -n 20 -c 64 --quiet >"$work/alone" 2>"$work/err" ||
+    fail "empty: $(cat "$work/err")"
+"$tandem" run -m "$model" -md "$work/q4.gguf" -p "" --temp 0 -n 20 -c 64 --quiet >"$work/drafted" \
+    2>"$work/err" && cmp -s "$work/alone" "$work/drafted" && ok || fail "empty: $(cat "$work/err")"
+"$tandem" run -m "$model" -md "$work/q2.gguf" -p "Once" -n 100 --ignore-eos -c 256 --profile \
+    >"$work/drafted" 2>"$work/err"
+sed -n '/per token when steady/,$p' "$work/err" | tail -n +2 >"$work/counters"
+[ "$(wc -l <"$work/counters")" -ge 5 ] && ! grep -qv ' 0$' "$work/counters" && ok ||
+    fail "counters: $(cat "$work/err")"
+
+# refused CODE TEXT FLAGS...
+refused() {
+    code=$1 text=$2
+    shift 2
+    "$tandem" run -m "$model" -p x "$@" >"$work/out" 2>"$work/err"
+    found=$?
+    [ $found = "$code" ] && grep -qF -e "$text" "$work/err" && [ "$(wc -l <"$work/err")" = 1 ] && ok ||
+        fail "$*: $found: $(cat "$work/err")"
+}
+refused 2 "one sequence" -md "$model" -np 2
+refused 2 "from 1 to 64" -md "$model" --draft-max 0
+refused 1 "none.gguf" -md "$work/none.gguf"
+if [ -n "$make_model" ]; then
+    "$make_model" --preset tiny-llama "$work/tiny.gguf" >"$work/out" 2>&1 || fail "$(cat "$work/out")"
+    refused 1 "it has 384 tokens, not 1024; a draft model must have the same vocabulary" \
+        -md "$work/tiny.gguf"
+else
+    echo "skipped: no make_model for a model with another vocabulary"
+fi
+
+echo "$passed checks passed, $failed failed"
+[ "$failed" = 0 ]

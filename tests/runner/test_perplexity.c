@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * test_perplexity.c: the arithmetic behind `tandem perplexity` against sums done by hand, and its
+ * file of reference logits, whole and damaged.
+ */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+#include "runner/kl_file.h"
+#include "runner/perplexity.h"
+
+static void assert_near(double a, double b, double tolerance) {
+    if (!(fabs(a - b) <= tolerance)) fail_msg("%.17g is not %.17g", a, b);
+}
+
+static void test_log_probs(void **state) {
+    (void)state;
+    float row[4] = {1000, 1000 + logf(2), 1000 + logf(5), -INFINITY}, out[4];
+    perplexity_log_probs(row, 4, out);
+    assert_near(out[0], log(1.0 / 8), 1e-4); /* 1000 leaves 2^-14 to a logit */
+    assert_near(out[2], log(5.0 / 8), 1e-4);
+    assert_true(isinf(out[3]) && out[3] < 0);
+    assert_int_equal(perplexity_top(row, 4), 2);
+    row[1] = NAN;
+    perplexity_log_probs(row, 4, row);
+    assert_true(isnan(row[0]));
+    float equal[3] = {1, 2, 2};
+    assert_int_equal(perplexity_top(equal, 3), 1);
+}
+
+static void test_divergence(void **state) {
+    (void)state;
+    float p[3] = {logf(0.5f), logf(0.25f), logf(0.25f)},
+          q[3] = {logf(0.25f), logf(0.25f), logf(0.5f)};
+    assert_near(perplexity_divergence(p, q, 3), 0.5 * log(2) - 0.25 * log(2), 1e-7);
+    assert_near(perplexity_divergence(p, p, 3), 0, 0);
+    float zero[3] = {logf(0.5f), logf(0.5f), -INFINITY},
+          one[3] = {logf(0.5f), -INFINITY, logf(0.5f)};
+    assert_near(perplexity_divergence(zero, p, 3), 0.5 * log(2), 1e-7); /* p_ref = 0 adds nothing */
+    assert_true(isinf(perplexity_divergence(zero, one, 3)));
+    /* A small one is not lost in the rounding of logarithms: 0.5 e^2 for p = q = 1/2, shifted. */
+    float near[2] = {logf(0.5f + 1e-4f), logf(0.5f - 1e-4f)}, half[2] = {logf(0.5f), logf(0.5f)};
+    assert_near(perplexity_divergence(half, near, 2), 2e-8, 2e-11);
+}
+
+static void test_means(void **state) {
+    (void)state;
+    perplexity_mean mean = {0};
+    double spread;
+    assert_near(perplexity_mean_get(&mean), 0, 0);
+    assert_near(perplexity_mean_uncertainty(&mean), 0, 0);
+    perplexity_mean_add(&mean, log(2));
+    assert_near(perplexity_of(&mean, &spread), 2, 1e-12);
+    assert_near(spread, 0, 0);
+    perplexity_mean_add(&mean, log(8));
+    assert_near(perplexity_of(&mean, &spread), 4, 1e-12);
+    /* deviation log 2 each way; divided by sqrt(n - 1) */
+    assert_near(spread, 4 * log(2), 1e-12);
+    double values[5] = {5, 1, 4, 2, 3};
+    assert_near(perplexity_quantile(values, 5, 0.99), 4.96, 1e-12);
+    assert_near(perplexity_quantile(values, 5, 0), 1, 0);
+    assert_near(perplexity_quantile(values, 5, 1), 5, 0);
+    assert_near(perplexity_quantile(values, 0, 0.5), 0, 0);
+}
+
+/* ---- The file ---- */
+
+static char path[64];
+
+static kl_head head_example(void) {
+    kl_head head = {.n_vocab = 3, .n_ctx = 6, .n_chunk = 2, .vocabulary = 1, .model = UINT64_MAX};
+    int32_t tokens[3] = {1, -1, 70000};
+    head.text = kl_hash_tokens(0, tokens, 3);
+    assert_true(head.text == kl_hash_tokens(kl_hash_tokens(0, tokens, 1), tokens + 1, 2));
+    strcpy(head.name, "a model");
+    return head;
+}
+
+static void file_write(const kl_head *head, tdm_status end) {
+    kl_file *file = NULL;
+    assert_int_equal(kl_file_create(path, head, &file, NULL), TDM_OK);
+    for (int i = 0; i < 4; i++) {
+        float row[3] = {(float)i, -INFINITY, 0.1f};
+        assert_int_equal(kl_file_write(file, row, NULL), TDM_OK);
+    }
+    assert_int_equal(kl_file_close(file, end, NULL), end);
+}
+
+static void test_file(void **state) {
+    (void)state;
+    kl_head head = head_example(), found;
+    kl_file *file = NULL;
+    assert_int_equal(kl_head_n_row(&head), 2);
+    file_write(&head, TDM_CANCELLED);
+    assert_int_equal(access(path, F_OK), -1); /* nothing is left of a file that was not finished */
+    file_write(&head, TDM_OK);
+    assert_int_equal(kl_file_open(path, &found, &file, NULL), TDM_OK);
+    assert_memory_equal(&found, &head, sizeof head);
+    for (int i = 0; i < 4; i++) {
+        float row[3], expected[3] = {(float)i, -INFINITY, 0.1f};
+        assert_int_equal(kl_file_read(file, row, NULL), TDM_OK);
+        assert_memory_equal(row, expected, sizeof row);
+    }
+    float row[3];
+    assert_int_equal(kl_file_read(file, row, NULL), TDM_IO); /* past the end */
+    assert_int_equal(kl_file_close(file, TDM_OK, NULL), TDM_OK);
+    assert_int_equal(kl_file_close(NULL, TDM_IO, NULL), TDM_IO);
+    unlink(path);
+}
+
+/* Every bit of the numbers in the head, and every length, is either harmless or refused. */
+static void test_damaged(void **state) {
+    (void)state;
+    kl_head head = head_example(), found;
+    kl_file *file = NULL;
+    uint8_t bytes[128 + 4 * 12];
+    file_write(&head, TDM_OK);
+    FILE *stream = fopen(path, "rb");
+    assert_non_null(stream);
+    assert_int_equal(fread(bytes, 1, sizeof bytes, stream), sizeof bytes);
+    assert_int_equal(fgetc(stream), EOF);
+    fclose(stream);
+    for (size_t trial = 0; trial < 24 * 8 + sizeof bytes; trial++) {
+        bool is_bit = trial < 24 * 8;
+        if (is_bit) bytes[trial / 8] ^= (uint8_t)(1 << trial % 8);
+        stream = fopen(path, "wb");
+        assert_non_null(stream);
+        size_t size = is_bit ? sizeof bytes : trial - 24 * 8;
+        assert_int_equal(fwrite(bytes, 1, size, stream), size);
+        assert_int_equal(fclose(stream), 0);
+        tdm_error err = {0};
+        tdm_status status = kl_file_open(path, &found, &file, &err);
+        if (status == TDM_OK) fail_msg("trial %zu was taken", trial);
+        assert_null(file);
+        assert_non_null(strstr(err.message, path));
+        if (is_bit) bytes[trial / 8] ^= (uint8_t)(1 << trial % 8);
+    }
+    unlink(path);
+    assert_int_equal(kl_file_open(path, &found, &file, NULL), TDM_NOT_FOUND);
+    assert_int_equal(kl_file_create("/nonexistent/x", &head, &file, NULL), TDM_IO);
+    assert_null(file);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_log_probs), cmocka_unit_test(test_divergence),
+        cmocka_unit_test(test_means),     cmocka_unit_test(test_file),
+        cmocka_unit_test(test_damaged),
+    };
+    snprintf(path, sizeof path, "test_perplexity.%ld.kl", (long)getpid());
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,197 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * test_placement.c: weights and caches on other devices than the one that runs the model, which may
+ * be a group: the logits are those of one device, through everything that moves a cache too.
+ *   test_placement MODEL.gguf
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "llm/context_internal.h"
+
+#define N_TOK 24
+#define N_CTX 128
+
+static const char *model_path;
+static tdm_runtime *rt;
+static tdm_dev *a, *b, *c, *group;
+static tdm_error err;
+
+#define OK(call)                                                                                   \
+    do {                                                                                           \
+        if ((call) != TDM_OK) fail_msg("%s: %s", #call, err.message);                              \
+    } while (0)
+
+static tdm_dev *device_open(const char *name, const char *plugin, const tdm_option *options,
+                            int32_t n_option) {
+    tdm_device_spec spec = {name, plugin, 0, options, n_option};
+    tdm_dev *dev = NULL;
+    OK(tdm_runtime_declare(rt, &spec, &err));
+    OK(tdm_runtime_open(rt, name, &dev, &err));
+    return dev;
+}
+
+static int devices_open(void **state) {
+    (void)state;
+    static const tdm_option one[] = {{"threads", "1"}};
+    static const tdm_option two[] = {{"members", "a,b"}, {"share", "3,1"}};
+    tdm_runtime_params params = {.struct_size = sizeof params};
+    OK(tdm_runtime_create(&params, &rt, &err));
+    a = device_open("a", "cpu", one, 1);
+    b = device_open("b", "cpu", one, 1);
+    c = device_open("c", "cpu", one, 1);
+    group = device_open("group", "meta", two, 2);
+    return 0;
+}
+
+static int devices_close(void **state) {
+    (void)state;
+    tdm_runtime_destroy(rt);
+    return 0;
+}
+
+/* A model at work, and its last row of logits after each step of the same scene. */
+typedef struct scene {
+    llm_model *model;
+    llm_context *ctx;
+    float *rows; /* [4][n_vocab] */
+} scene;
+
+static void row_keep(scene *s, int step) {
+    size_t n = (size_t)s->model->hparams.n_vocab;
+    const float *row = llm_context_logits(s->ctx, 0);
+    assert_non_null(row);
+    memcpy(s->rows + (size_t)step * n, row, n * sizeof *row);
+}
+
+static void decode(scene *s, const int32_t *tokens, int32_t n) {
+    llm_batch batch = {tokens, NULL, NULL, n};
+    OK(llm_context_decode(s->ctx, &batch, &err));
+}
+
+/* A prompt, a token, a shift and a token, and a token behind rows that were exported and imported. */
+static scene scene_play(tdm_dev *const *devs, int32_t n_dev, const llm_placement *placement) {
+    static const tdm_type type_k = TDM_TYPE_Q8_0, type_v = TDM_TYPE_Q4_0;
+    llm_context_params params = {.struct_size = sizeof params,
+                                 .n_ctx = N_CTX,
+                                 .n_seq = 2,
+                                 .page_len = 16,
+                                 .type_k = &type_k,
+                                 .type_v = &type_v};
+    scene s = {0};
+    int32_t tokens[N_TOK], next = 5;
+    for (int32_t i = 0; i < N_TOK; i++) tokens[i] = 3 + i * 7;
+    OK(llm_model_open(model_path, &s.model, &err));
+    if (placement != NULL) llm_model_place(s.model, placement);
+    OK(llm_model_load(s.model, rt, devs, n_dev, NULL, NULL, &err));
+    OK(llm_context_create(s.model, &params, &s.ctx, &err));
+    s.rows = calloc(4 * (size_t)s.model->hparams.n_vocab, sizeof *s.rows);
+    assert_non_null(s.rows);
+    decode(&s, tokens, N_TOK);
+    row_keep(&s, 0);
+    decode(&s, &next, 1);
+    row_keep(&s, 1);
+    OK(llm_context_shift(s.ctx, 0, 4, 8, &err));
+    decode(&s, &next, 1);
+    row_keep(&s, 2);
+    int32_t length = llm_context_length(s.ctx, 0);
+    void *rows = malloc(llm_context_rows_size(s.ctx, length));
+    assert_non_null(rows);
+    OK(llm_context_export_rows(s.ctx, 0, 0, length, rows, &err));
+    OK(llm_context_truncate(s.ctx, 0, 0, &err));
+    OK(llm_context_import_rows(s.ctx, 0, length, rows, &err));
+    free(rows);
+    decode(&s, &next, 1);
+    row_keep(&s, 3);
+    return s;
+}
+
+static void scene_end(scene *s) {
+    llm_context_destroy(s->ctx);
+    llm_model_close(s->model);
+    free(s->rows);
+}
+
+/* Sum of squared differences over the sum of squares. */
+static double nmse(const float *expected, const float *found, size_t n) {
+    double difference = 0, sum = 0;
+    for (size_t i = 0; i < n; i++) {
+        difference += ((double)found[i] - expected[i]) * ((double)found[i] - expected[i]);
+        sum += (double)expected[i] * expected[i];
+    }
+    return difference / sum;
+}
+
+/* Every third weight on device 1, and what `user` names too. */
+static int32_t weight_wish(void *user, const char *name) {
+    static int32_t n;
+    const char *word = user;
+    if (strstr(name, word) != NULL) return 1;
+    return strcmp(word, "every third") == 0 && n++ % 3 == 0 ? 1 : -1;
+}
+
+static void scenes_compare(tdm_dev *main_dev, const char *word, bool has_cache) {
+    tdm_dev *devs[] = {main_dev, c};
+    scene expected = scene_play(&a, 1, NULL);
+    llm_placement placement = {word[0] != '\0' ? weight_wish : NULL, (void *)(uintptr_t)word,
+                               has_cache ? 2 : 0};
+    scene found = scene_play(devs, 2, &placement);
+    int32_t n_moved = 0, n_vocab = expected.model->hparams.n_vocab;
+    for (int32_t i = 0; i < found.model->n_weight; i++) n_moved += found.model->weights[i].dev == 1;
+    if (word[0] != '\0') assert_in_range(n_moved, 1, found.model->n_weight - 1);
+    for (int step = 0; step < 4; step++) {
+        double error = nmse(expected.rows + (size_t)step * (size_t)n_vocab,
+                            found.rows + (size_t)step * (size_t)n_vocab, (size_t)n_vocab);
+        if (!(error <= 1e-6))
+            fail_msg("'%s'%s on %s: step %d: NMSE %g", word, has_cache ? ", cache moved" : "",
+                     tdm_dev_name(main_dev), step, error);
+    }
+    scene_end(&expected);
+    scene_end(&found);
+}
+
+static void test_weights(void **state) {
+    (void)state;
+    static const char *const words[] = {"ffn_down", "attn_k", "attn_norm", "token_embd",
+                                        "every third"};
+    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
+        scenes_compare(a, words[i], false);
+        scenes_compare(group, words[i], false);
+    }
+}
+
+static void test_cache(void **state) {
+    (void)state;
+    scenes_compare(a, "", true);
+    scenes_compare(group, "", true);
+    scenes_compare(group, "ffn_up", true);
+}
+
+/* The cache is where it was wished, and else where the model is. */
+static void test_cache_is_there(void **state) {
+    (void)state;
+    tdm_dev *devs[] = {group, c};
+    for (int32_t wish = 0; wish <= 2; wish++) {
+        llm_placement placement = {.cache = wish};
+        scene s = scene_play(devs, 2, &placement);
+        for (int32_t l = 0; l < s.model->hparams.n_layer; l++)
+            assert_int_equal(s.ctx->state_dev[l], wish == 2);
+        scene_end(&s);
+    }
+}
+
+int main(int argc, char **argv) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_weights),
+        cmocka_unit_test(test_cache),
+        cmocka_unit_test(test_cache_is_there),
+    };
+    if (argc != 2) return 2;
+    model_path = argv[1];
+    return cmocka_run_group_tests(tests, devices_open, devices_close);
+}

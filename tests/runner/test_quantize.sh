@@ -1,0 +1,77 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT
+#
+# test_quantize.sh: `tandem quantize` as its users see it: what comes out runs and says nearly what the
+# original does, and a failure leaves nothing behind.
+#   test_quantize.sh TANDEM MODEL.gguf TEXT MAKE_VARIANT
+set -u
+tandem=$1 model=$2 text=$3 make_variant=$4
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+failed=0
+
+fail() {
+    echo "FAILED: $*" >&2
+    failed=1
+}
+
+# fails CODE TEXT ARGUMENTS...: one line on standard error, nothing on standard output, no new file.
+fails() {
+    code=$1 part=$2
+    shift 2
+    before=$(ls "$work")
+    "$tandem" quantize "$@" >"$work/out" 2>"$work/err" </dev/null
+    found=$?
+    [ "$found" = "$code" ] || fail "$*: exit code $found, not $code: $(cat "$work/err")"
+    grep -qF -e "$part" "$work/err" || fail "$*: no '$part' in: $(cat "$work/err")"
+    [ "$(wc -l <"$work/err")" = 1 ] || fail "$*: not one line: $(cat "$work/err")"
+    [ -s "$work/out" ] && fail "$*: output besides the error"
+    [ "$(ls "$work")" = "$before" ] || fail "$*: left something behind"
+}
+
+# The original: the demo model in f32.
+"$make_variant" "$model" "$work/f32.gguf" f32 || fail "no f32 model"
+score() { "$tandem" perplexity --quiet -m "$1" -f "$text" -c 128 --chunks 4 --kl-base "$work/base"; }
+score "$work/f32.gguf" >"$work/out" || fail "the original does not run"
+
+# less TYPE KL: the largest divergence that is plausible for it
+less() {
+    "$tandem" quantize --quiet -t 2 "$work/f32.gguf" "$work/$1.gguf" "$1" >"$work/out" 2>"$work/err" ||
+        fail "$1: $(cat "$work/err")"
+    [ -s "$work/out" ] && fail "$1: output in spite of --quiet"
+    score "$work/$1.gguf" >"$work/out" 2>"$work/err" || fail "$1 does not run: $(cat "$work/err")"
+    kl=$(sed -n 's/^mean KL divergence = \([0-9.e+-]*\).*/\1/p' "$work/out")
+    echo "$1: KL $kl"
+    awk -v kl="$kl" -v most="$2" 'BEGIN { exit !(kl != "" && kl + 0 <= most) }' ||
+        fail "$1: divergence $kl is more than $2"
+}
+less f16 0.0001
+less bf16 0.001
+less q8_0 0.001
+less q6_K 0.01
+less q5_K_M 0.02
+less q5_0 0.05
+less q4_K_M 0.1
+less q4_0 0.2
+less iq4_xs 0.2
+less q3_K_M 0.4
+less q2_K 2
+
+"$tandem" quantize "$work/f32.gguf" "$work/again.gguf" Q4_K >"$work/out" 2>"$work/err" || fail "Q4_K"
+cmp -s "$work/again.gguf" "$work/q4_K_M.gguf" || fail "Q4_K and q4_K_M differ"
+grep -q '4.91 bits each' "$work/out" || fail "no summary: $(cat "$work/out")"
+"$tandem" quantize --pure "$work/f32.gguf" "$work/pure.gguf" q4_K_M >/dev/null 2>&1 || fail "--pure"
+"$tandem" convert-info "$work/pure.gguf" | grep -q '^q4_K  *29 tensors' || fail "--pure is not"
+# What is quantised already is said to be.
+"$tandem" quantize "$model" "$work/twice.gguf" q4_0 >"$work/out" 2>"$work/err" || fail "from q8_0"
+grep -q 'quantised already' "$work/err" || fail "no warning: $(cat "$work/err")"
+
+fails 2 "did you mean 'q4_K_M'?" "$work/f32.gguf" "$work/x.gguf" q4_K_N
+fails 2 "unknown type" "$work/f32.gguf" "$work/x.gguf" zebra
+fails 2 "needs" "$work/f32.gguf" "$work/x.gguf"
+fails 2 "is the model that is read" "$work/f32.gguf" "$work/../${work##*/}/f32.gguf" q4_0
+fails 2 "is a folder" "$work/f32.gguf" "$work" q4_0
+fails 1 "none.gguf" "$work/none.gguf" "$work/x.gguf" q4_0
+fails 1 "is not a GGUF file" "$text" "$work/x.gguf" q4_0
+fails 1 "$work/none/x.gguf" "$work/f32.gguf" "$work/none/x.gguf" q4_0
+exit $failed

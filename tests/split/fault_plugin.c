@@ -1,0 +1,490 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * fault_plugin.c: a device that is another one with something wrong with it, for the tests of
+ * groups. It borrows the device that its option `member` names and passes everything on, but for
+ * what a test asks for: by options when it is opened, or later through fault_set, which a test finds
+ * with dlsym.
+ *
+ *   member = NAME         the device behind it; required
+ *   exchange = no         does not claim to exchange in its plans
+ *            = lie-bits   exchanges, but adds something else
+ *            = lie-idle   signals without having done anything
+ *            = lie-hang   takes an exchange and never answers
+ *   import = no           sees no host memory
+ *   host-pointer = no     its memory cannot be touched by the host
+ *   refuse = N            supports no op number N
+ *   memory = N            says that it has memory of its own, of which N bytes are free
+ *   fail-call = N         the N-th call that may run out of memory does, counted from 1
+ * fault_set(NAME, key, n): "fail-in", "silent-in", "refuse-in": the n-th computation from now on
+ * fails, is never signalled, is not accepted; "release": signals what was not, as if done;
+ * "lie-in": the n-th computation is waited for by the caller, and then every f32 OUTPUT of it that
+ * has "lie-size" elements gets another bit, "lie-bit", in its last one;
+ * "delay-us": longest delay of a computation, at random; "prepare-in": the n-th plan fails.
+ */
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "tandem/plugin.h"
+
+enum { MAX_OPEN = 64, MAX_KEPT = 64 };
+
+struct tdm_instance {
+    const tdm_host *host;
+};
+
+struct tdm_device {
+    const tdm_host *host;
+    tdm_acquired_device lent;
+    char member[64], exchange[16];
+    bool imports, has_pointer;
+    uint64_t memory;                                                      /* 0 = as it is */
+    int64_t refused_op;                                                   /* -1 = none */
+    _Atomic int64_t fail_call, fail_in, silent_in, refuse_in, prepare_in; /* 0 = never */
+    _Atomic int64_t delay_us, lie_in, lie_size, lie_bit;
+    pthread_mutex_t mutex;
+    tdm_point kept[MAX_KEPT]; /* signals that wait for a release */
+    int32_t n_kept;
+    uint32_t random;
+};
+
+struct tdm_queue {
+    tdm_device *device;
+    tdm_queue *lent;
+};
+
+struct tdm_plan {
+    const tdm_graph *graph;
+    tdm_plan *lent;
+};
+
+static tdm_device *devices[MAX_OPEN];
+static pthread_mutex_t devices_mutex = PTHREAD_MUTEX_INITIALIZER;
+static const tdm_plugin *behind; /* the tables of lent devices: one and the same for all */
+
+/* True when this call is the one that fails. */
+static bool is_due(_Atomic int64_t *counter) {
+    return atomic_load(counter) > 0 && atomic_fetch_sub(counter, 1) == 1;
+}
+
+static tdm_status spend(tdm_device *d, tdm_error *err) {
+    if (!is_due(&d->fail_call)) return TDM_OK;
+    return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "'%s' has no memory left", d->member);
+}
+
+static void release(tdm_device *d) {
+    pthread_mutex_lock(&d->mutex);
+    for (int32_t i = 0; i < d->n_kept; i++)
+        d->host->semaphore->signal(d->kept[i].semaphore, d->kept[i].value);
+    d->n_kept = 0;
+    pthread_mutex_unlock(&d->mutex);
+}
+
+TDM_EXPORT void fault_set(const char *member, const char *key, int64_t n);
+TDM_EXPORT void fault_set(const char *member, const char *key, int64_t n) {
+    pthread_mutex_lock(&devices_mutex);
+    for (int i = 0; i < MAX_OPEN; i++) {
+        tdm_device *d = devices[i];
+        if (d == NULL || strcmp(d->member, member) != 0) continue;
+        if (strcmp(key, "fail-in") == 0) atomic_store(&d->fail_in, n);
+        if (strcmp(key, "silent-in") == 0) atomic_store(&d->silent_in, n);
+        if (strcmp(key, "refuse-in") == 0) atomic_store(&d->refuse_in, n);
+        if (strcmp(key, "prepare-in") == 0) atomic_store(&d->prepare_in, n);
+        if (strcmp(key, "lie-in") == 0) atomic_store(&d->lie_in, n);
+        if (strcmp(key, "lie-size") == 0) atomic_store(&d->lie_size, n);
+        if (strcmp(key, "lie-bit") == 0) atomic_store(&d->lie_bit, n);
+        if (strcmp(key, "delay-us") == 0) atomic_store(&d->delay_us, n);
+        if (strcmp(key, "fail-call") == 0) atomic_store(&d->fail_call, n);
+        if (strcmp(key, "release") == 0) release(d);
+    }
+    pthread_mutex_unlock(&devices_mutex);
+}
+
+/* ---- Devices --------------------------------------------------------------------------------- */
+
+static tdm_status device_count(tdm_instance *instance, int32_t *n_out, tdm_error *err) {
+    (void)instance;
+    (void)err;
+    *n_out = 1;
+    return TDM_OK;
+}
+
+static tdm_status device_describe(tdm_instance *instance, int32_t index, tdm_device_info *info_out,
+                                  tdm_error *err) {
+    (void)instance;
+    if (index != 0) return tdm_fail(err, TDM_NOT_FOUND, "no fault device %d", (int)index);
+    snprintf(info_out->name, sizeof info_out->name, "fault0");
+    return TDM_OK;
+}
+
+static void option_read(tdm_device *d, const char *key, const char *value) {
+    if (strcmp(key, "member") == 0) snprintf(d->member, sizeof d->member, "%s", value);
+    if (strcmp(key, "exchange") == 0) snprintf(d->exchange, sizeof d->exchange, "%s", value);
+    if (strcmp(key, "import") == 0) d->imports = strcmp(value, "no") != 0;
+    if (strcmp(key, "host-pointer") == 0) d->has_pointer = strcmp(value, "no") != 0;
+    if (strcmp(key, "memory") == 0) d->memory = strtoull(value, NULL, 10);
+    if (strcmp(key, "refuse") == 0) d->refused_op = atoll(value);
+    if (strcmp(key, "fail-call") == 0) atomic_store(&d->fail_call, atoll(value));
+}
+
+static void device_note(tdm_device *was, tdm_device *is) {
+    pthread_mutex_lock(&devices_mutex);
+    for (int i = 0; i < MAX_OPEN; i++) {
+        if (devices[i] != was) continue;
+        devices[i] = is;
+        break;
+    }
+    pthread_mutex_unlock(&devices_mutex);
+}
+
+static tdm_status device_open(tdm_instance *instance, const tdm_device_params *params,
+                              tdm_device **device_out, tdm_error *err) {
+    tdm_device *d = calloc(1, sizeof *d);
+    if (d == NULL) return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "out of memory");
+    d->host = instance->host;
+    d->imports = d->has_pointer = true;
+    d->refused_op = -1;
+    d->random = 1;
+    d->lent.struct_size = sizeof d->lent;
+    for (int32_t i = 0; i < params->n_option; i++)
+        option_read(d, params->options[i].key, params->options[i].value);
+    tdm_status status = d->host->device_acquire(d->host->context, d->member, &d->lent, err);
+    if (status != TDM_OK) {
+        free(d);
+        return status;
+    }
+    behind = d->lent.plugin;
+    pthread_mutex_init(&d->mutex, NULL);
+    device_note(NULL, d);
+    *device_out = d;
+    return TDM_OK;
+}
+
+static void device_close(tdm_device *d) {
+    if (d == NULL) return;
+    device_note(d, NULL);
+    d->host->device_release(d->host->context, &d->lent);
+    pthread_mutex_destroy(&d->mutex);
+    free(d);
+}
+
+static tdm_status device_get_info(tdm_device *d, tdm_device_info *info_out, tdm_error *err) {
+    tdm_status status = behind->device->get_info(d->lent.device, info_out, err);
+    if (strcmp(d->exchange, "no") == 0) info_out->flags &= ~(uint32_t)TDM_DEVICE_HAS_EXCHANGE;
+    if (d->memory > 0) {
+        info_out->flags &= ~(uint32_t)TDM_DEVICE_IS_HOST;
+        info_out->memory_free = d->memory;
+    }
+    return status;
+}
+
+static tdm_status device_supports_op(tdm_device *d, const tdm_graph *graph, int32_t node,
+                                     tdm_error *err) {
+    if (tdm_graph_node(graph, node)->op == d->refused_op)
+        return tdm_fail(err, TDM_UNSUPPORTED, "'%s' has been told to refuse op %d", d->member,
+                        (int)d->refused_op);
+    return behind->device->supports_op(d->lent.device, graph, node, err);
+}
+
+/* ---- Buffers --------------------------------------------------------------------------------- */
+
+static tdm_status buffer_alloc(tdm_device *d, const tdm_buffer_params *params, tdm_buffer **out,
+                               tdm_error *err) {
+    tdm_status status = spend(d, err);
+    return status == TDM_OK ? behind->buffer->alloc(d->lent.device, params, out, err) : status;
+}
+
+static void buffer_free(tdm_buffer *b) {
+    if (b != NULL) behind->buffer->free(b);
+}
+
+static tdm_status buffer_upload(tdm_buffer *b, uint64_t off, const void *src, uint64_t size,
+                                tdm_error *err) {
+    return behind->buffer->upload(b, off, src, size, err);
+}
+
+static tdm_status buffer_download(tdm_buffer *b, uint64_t off, void *dst, uint64_t size,
+                                  tdm_error *err) {
+    return behind->buffer->download(b, off, dst, size, err);
+}
+
+static tdm_status buffer_copy(tdm_buffer *dst, uint64_t dst_off, tdm_buffer *src, uint64_t src_off,
+                              uint64_t size, tdm_error *err) {
+    return behind->buffer->copy(dst, dst_off, src, src_off, size, err);
+}
+
+static tdm_status buffer_fill(tdm_buffer *b, uint64_t off, uint64_t size, uint8_t byte,
+                              tdm_error *err) {
+    return behind->buffer->fill(b, off, size, byte, err);
+}
+
+/* Whether a buffer has an address is asked of the buffer; which device it is of, nobody says. */
+static void *buffer_host_pointer(tdm_buffer *b) {
+    bool has_pointer = true;
+    pthread_mutex_lock(&devices_mutex);
+    for (int i = 0; i < MAX_OPEN; i++)
+        if (devices[i] != NULL) has_pointer = has_pointer && devices[i]->has_pointer;
+    pthread_mutex_unlock(&devices_mutex);
+    return has_pointer ? behind->buffer->host_pointer(b) : NULL;
+}
+
+static tdm_status buffer_import_host(tdm_device *d, void *ptr, uint64_t size,
+                                     tdm_import_info *info_out, tdm_buffer **out, tdm_error *err) {
+    if (!d->imports) return tdm_fail(err, TDM_UNSUPPORTED, "'%s' imports nothing", d->member);
+    tdm_status status = spend(d, err);
+    if (status != TDM_OK) return status;
+    return behind->buffer->import_host(d->lent.device, ptr, size, info_out, out, err);
+}
+
+static tdm_status tensor_size(tdm_device *d, const tdm_tensor_desc *desc, uint64_t *size_out,
+                              tdm_error *err) {
+    return behind->buffer->tensor_size(d->lent.device, desc, size_out, err);
+}
+
+static tdm_status tensor_upload(tdm_buffer *b, uint64_t off, const tdm_tensor_desc *desc,
+                                const void *src, uint64_t row_pitch, int64_t row_first,
+                                int64_t n_row, int64_t col_first, int64_t n_col, tdm_error *err) {
+    return behind->buffer->tensor_upload(b, off, desc, src, row_pitch, row_first, n_row, col_first,
+                                         n_col, err);
+}
+
+static tdm_status tensor_download(tdm_buffer *b, uint64_t off, const tdm_tensor_desc *desc,
+                                  void *dst, uint64_t row_pitch, int64_t row_first, int64_t n_row,
+                                  int64_t col_first, int64_t n_col, tdm_error *err) {
+    return behind->buffer->tensor_download(b, off, desc, dst, row_pitch, row_first, n_row,
+                                           col_first, n_col, err);
+}
+
+static tdm_status kv_page_size(tdm_device *d, const tdm_kv_desc *desc, uint64_t *size_out,
+                               tdm_error *err) {
+    return behind->buffer->kv_page_size(d->lent.device, desc, size_out, err);
+}
+
+/* ---- Queues ---------------------------------------------------------------------------------- */
+
+static tdm_status queue_create(tdm_device *d, tdm_queue **queue_out, tdm_error *err) {
+    tdm_status status = spend(d, err);
+    if (status != TDM_OK) return status;
+    tdm_queue *q = calloc(1, sizeof *q);
+    if (q == NULL) return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "out of memory");
+    q->device = d;
+    status = behind->queue->create(d->lent.device, &q->lent, err);
+    if (status != TDM_OK) {
+        free(q);
+        return status;
+    }
+    *queue_out = q;
+    return TDM_OK;
+}
+
+static void queue_destroy(tdm_queue *q) {
+    if (q == NULL) return;
+    behind->queue->destroy(q->lent);
+    free(q);
+}
+
+static tdm_status graph_prepare(tdm_device *d, const tdm_graph *graph,
+                                const tdm_plan_params *params, tdm_plan **plan_out,
+                                tdm_error *err) {
+    tdm_status status = spend(d, err);
+    if (status == TDM_OK && is_due(&d->prepare_in))
+        status = tdm_fail(err, TDM_INTERNAL, "'%s' cannot make this plan", d->member);
+    if (status != TDM_OK) return status;
+    tdm_plan *plan = calloc(1, sizeof *plan);
+    if (plan == NULL) return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "out of memory");
+    plan->graph = graph;
+    status = behind->queue->graph_prepare(d->lent.device, graph, params, &plan->lent, err);
+    if (status != TDM_OK) {
+        free(plan);
+        return status;
+    }
+    *plan_out = plan;
+    return TDM_OK;
+}
+
+static void plan_destroy(tdm_plan *plan) {
+    if (plan == NULL) return;
+    behind->queue->plan_destroy(plan->lent);
+    free(plan);
+}
+
+static tdm_status plan_get_info(const tdm_plan *plan, tdm_plan_info *info_out, tdm_error *err) {
+    return behind->queue->plan_get_info(plan->lent, info_out, err);
+}
+
+static void keep(tdm_device *d, const tdm_point *signals, int32_t n) {
+    pthread_mutex_lock(&d->mutex);
+    for (int32_t i = 0; i < n && d->n_kept < MAX_KEPT; i++) d->kept[d->n_kept++] = signals[i];
+    pthread_mutex_unlock(&d->mutex);
+}
+
+static int32_t exchange_find(const tdm_graph *graph) {
+    for (int32_t i = 0; i < graph->n_node; i++)
+        if (tdm_graph_node(graph, i)->op == TDM_OP_EXCHANGE) return i;
+    return -1;
+}
+
+static void dawdle(tdm_device *d) {
+    int64_t us = atomic_load(&d->delay_us);
+    if (us <= 0) return;
+    d->random = d->random * 1664525u + 1013904223u;
+    if (d->random >> 28 != 0) return; /* now and then only */
+    us = (d->random >> 8 & 0xffff) % us + 1;
+    nanosleep(&(struct timespec){us / 1000000, us % 1000000 * 1000}, NULL);
+}
+
+/* Another bit in outputs of that many numbers. */
+static void outputs_change(const tdm_graph *graph, const tdm_binding *bindings, int64_t size,
+                           int64_t bit) {
+    for (int32_t i = 0; i < graph->n_value; i++) {
+        const tdm_value *v = tdm_graph_value(graph, i);
+        uint8_t byte = 0;
+        if (v->kind != TDM_VALUE_OUTPUT || tdm_shape_count(v->ne) != size) continue;
+        const tdm_binding *b = &bindings[v->slot];
+        uint64_t at = b->off + (uint64_t)(size - 1) * sizeof(float) + (uint64_t)bit / 8;
+        if (behind->buffer->download(b->buffer, at, &byte, 1, NULL) != TDM_OK) continue;
+        byte ^= (uint8_t)(1u << bit % 8);
+        (void)behind->buffer->upload(b->buffer, at, &byte, 1, NULL);
+    }
+}
+
+static tdm_status lie(tdm_queue *q, tdm_plan *plan, const tdm_binding *bindings, int32_t n_binding,
+                      const tdm_point *waits, int32_t n_wait, const tdm_point *signals,
+                      int32_t n_signal, tdm_error *err) {
+    tdm_device *d = q->device;
+    const tdm_host_semaphore_ops *ops = d->host->semaphore;
+    tdm_point done = {NULL, 1};
+    tdm_status status = ops->create(0, &done.semaphore, err);
+    if (status != TDM_OK) return status;
+    status = behind->queue->graph_compute(q->lent, plan->lent, bindings, n_binding, waits, n_wait,
+                                          &done, 1, err);
+    if (status == TDM_OK) status = ops->wait(done.semaphore, 1, TDM_WAIT_FOREVER, err);
+    if (status == TDM_OK)
+        outputs_change(plan->graph, bindings, atomic_load(&d->lie_size), atomic_load(&d->lie_bit));
+    ops->destroy(done.semaphore);
+    for (int32_t i = 0; i < n_signal && status == TDM_OK; i++)
+        ops->signal(signals[i].semaphore, signals[i].value);
+    return status;
+}
+
+static tdm_status graph_compute(tdm_queue *q, tdm_plan *plan, const tdm_binding *bindings,
+                                int32_t n_binding, const tdm_point *waits, int32_t n_wait,
+                                const tdm_point *signals, int32_t n_signal, tdm_error *err) {
+    tdm_device *d = q->device;
+    int32_t exchange = exchange_find(plan->graph);
+    tdm_binding changed[16];
+    tdm_error broken = {0};
+    if (is_due(&d->refuse_in))
+        return tdm_fail(err, TDM_INTERNAL, "'%s' does not take this computation", d->member);
+    if (is_due(&d->fail_in)) {
+        tdm_fail(&broken, TDM_UNAVAILABLE, "'%s' fell off the bus", d->member);
+        for (int32_t i = 0; i < n_signal; i++)
+            d->host->semaphore->fail(signals[i].semaphore, TDM_UNAVAILABLE, &broken);
+        return TDM_OK;
+    }
+    if (is_due(&d->silent_in) || (exchange >= 0 && strcmp(d->exchange, "lie-hang") == 0)) {
+        keep(d, signals, n_signal);
+        return TDM_OK;
+    }
+    if (exchange >= 0 && strcmp(d->exchange, "lie-idle") == 0) {
+        for (int32_t i = 0; i < n_signal; i++)
+            d->host->semaphore->signal(signals[i].semaphore, signals[i].value);
+        return TDM_OK;
+    }
+    if (exchange >= 0 && strcmp(d->exchange, "lie-bits") == 0 && n_binding <= 16) {
+        const tdm_node *node = tdm_graph_node(plan->graph, exchange);
+        memcpy(changed, bindings, (size_t)n_binding * sizeof *changed);
+        if (node->src[3] >= 0 && node->src[0] >= 0)
+            changed[tdm_graph_value(plan->graph, node->src[3])->slot] =
+                bindings[tdm_graph_value(plan->graph, node->src[0])->slot];
+        bindings = changed;
+    }
+    dawdle(d);
+    if (is_due(&d->lie_in))
+        return lie(q, plan, bindings, n_binding, waits, n_wait, signals, n_signal, err);
+    return behind->queue->graph_compute(q->lent, plan->lent, bindings, n_binding, waits, n_wait,
+                                        signals, n_signal, err);
+}
+
+static tdm_status split_unit(tdm_device *d, const tdm_graph *graph, int32_t value, int32_t axis,
+                             int64_t *unit_out, tdm_error *err) {
+    return behind->split->split_unit(d->lent.device, graph, value, axis, unit_out, err);
+}
+
+/* ---- The plugin ------------------------------------------------------------------------------ */
+
+static tdm_status instance_init(const tdm_host *host, tdm_instance **instance_out, tdm_error *err) {
+    tdm_instance *instance = calloc(1, sizeof *instance);
+    if (instance == NULL) return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "out of memory");
+    instance->host = host;
+    *instance_out = instance;
+    return TDM_OK;
+}
+
+static void instance_deinit(tdm_instance *instance) {
+    free(instance);
+}
+
+static const tdm_device_ops device_ops = {
+    .struct_size = sizeof device_ops,
+    .count = device_count,
+    .describe = device_describe,
+    .open = device_open,
+    .close = device_close,
+    .get_info = device_get_info,
+    .supports_op = device_supports_op,
+};
+
+static const tdm_buffer_ops buffer_ops = {
+    .struct_size = sizeof buffer_ops,
+    .alloc = buffer_alloc,
+    .free = buffer_free,
+    .upload = buffer_upload,
+    .download = buffer_download,
+    .copy = buffer_copy,
+    .fill = buffer_fill,
+    .host_pointer = buffer_host_pointer,
+    .import_host = buffer_import_host,
+    .tensor_size = tensor_size,
+    .tensor_upload = tensor_upload,
+    .tensor_download = tensor_download,
+    .kv_page_size = kv_page_size,
+};
+
+static const tdm_queue_ops queue_ops = {
+    .struct_size = sizeof queue_ops,
+    .create = queue_create,
+    .destroy = queue_destroy,
+    .graph_prepare = graph_prepare,
+    .plan_destroy = plan_destroy,
+    .plan_get_info = plan_get_info,
+    .graph_compute = graph_compute,
+};
+
+static const tdm_split_ops split_ops = {
+    .struct_size = offsetof(tdm_split_ops, split_set),
+    .split_unit = split_unit,
+};
+
+static const tdm_plugin plugin = {
+    .struct_size = sizeof plugin,
+    .name = "fault",
+    .version = "1",
+    .licence = "MIT",
+    .init = instance_init,
+    .deinit = instance_deinit,
+    .device = &device_ops,
+    .buffer = &buffer_ops,
+    .queue = &queue_ops,
+    .split = &split_ops,
+};
+
+tdm_status tdm_plugin_entry_v0(const tdm_host *host, const tdm_plugin **plugin_out,
+                               tdm_error *err) {
+    (void)host;
+    (void)err;
+    *plugin_out = &plugin;
+    return TDM_OK;
+}

@@ -1,0 +1,168 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * test_arena.c: the memory of exchanges (plugins/meta/arena.c): it grows, moves, is imported where
+ * it must be and stays whole when a member refuses.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "plugins/meta/arena.h"
+
+/* A member that counts its imports. */
+struct tdm_buffer {
+    uint8_t *data;
+    uint64_t size;
+    bool is_used;
+};
+
+static tdm_buffer imports[16];
+static int n_refusal; /* imports from now on until one is refused; 0 = never */
+
+static tdm_status import_host(tdm_device *device, void *ptr, uint64_t size,
+                              tdm_import_info *info_out, tdm_buffer **buffer_out, tdm_error *err) {
+    (void)device;
+    (void)info_out;
+    if (n_refusal > 0 && --n_refusal == 0)
+        return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "no more imports");
+    for (int i = 0; i < 16; i++) {
+        if (imports[i].is_used) continue;
+        imports[i] = (tdm_buffer){ptr, size, true};
+        *buffer_out = &imports[i];
+        return TDM_OK;
+    }
+    return tdm_fail(err, TDM_INTERNAL, "too many imports");
+}
+
+static void import_free(tdm_buffer *buffer) {
+    assert_true(buffer->is_used);
+    buffer->is_used = false;
+}
+
+static int n_import(void) {
+    int n = 0;
+    for (int i = 0; i < 16; i++) n += imports[i].is_used;
+    return n;
+}
+
+static const tdm_buffer_ops buffer_ops = {
+    .struct_size = sizeof buffer_ops, .free = import_free, .import_host = import_host};
+static const tdm_plugin plugin = {
+    .struct_size = sizeof plugin, .name = "counting", .buffer = &buffer_ops};
+
+/* Four members: two exchange in their plans, one does not, one has no share. */
+static void device_make(meta_device *device, meta_arena *arena) {
+    memset(device, 0, sizeof *device);
+    memset(arena, 0, sizeof *arena);
+    memset(imports, 0, sizeof imports);
+    n_refusal = 0;
+    device->arena = arena;
+    device->n_member = 4;
+    device->n_active = 3;
+    for (int i = 0; i < 4; i++) {
+        device->members[i].name = (const char *[]){"a", "b", "c", "d"}[i];
+        device->members[i].lent.plugin = &plugin;
+        device->members[i].share = i < 3 ? 0.25 : 0;
+        device->members[i].has_exchange = i != 1;
+    }
+}
+
+static void test_grows(void **state) {
+    meta_device device;
+    meta_arena arena;
+    (void)state;
+    device_make(&device, &arena);
+    assert_int_equal(meta_arena_reserve(&device, 100, NULL), TDM_OK);
+    assert_true(arena.size >= 100 && arena.size % 4096 == 0);
+    assert_int_equal((uintptr_t)arena.data % 4096, 0);
+    assert_int_equal(n_import(), 2);
+    assert_null(device.members[1].arena);
+    assert_null(device.members[3].arena);
+    uint32_t generation = device.generation;
+    memset(arena.data, 0xff, (size_t)arena.size);
+    /* Nothing to do is nothing done. */
+    assert_int_equal(meta_arena_reserve(&device, 100, NULL), TDM_OK);
+    assert_int_equal(device.generation, generation);
+    assert_int_equal(arena.data[0], 0xff);
+    /* A larger one is fresh: no flag of the old one is in it. */
+    assert_int_equal(meta_arena_reserve(&device, 1 << 20, NULL), TDM_OK);
+    assert_true(device.generation != generation);
+    for (uint64_t i = 0; i < arena.size; i++) assert_int_equal(arena.data[i], 0);
+    assert_int_equal(n_import(), 2);
+    assert_ptr_equal(device.members[0].arena->data, arena.data);
+    assert_int_equal(device.members[2].arena->size, arena.size);
+    meta_arena_release(&device);
+    assert_int_equal(n_import(), 0);
+    assert_null(arena.data);
+    meta_arena_release(&device);
+}
+
+/* A member trusted after the arena was made gets it, too. */
+static void test_imports_later(void **state) {
+    meta_device device;
+    meta_arena arena;
+    (void)state;
+    device_make(&device, &arena);
+    device.members[0].has_exchange = device.members[2].has_exchange = false;
+    assert_int_equal(meta_arena_reserve(&device, 64, NULL), TDM_OK);
+    assert_int_equal(n_import(), 0);
+    uint32_t generation = device.generation;
+    device.members[2].has_exchange = true;
+    assert_int_equal(meta_arena_reserve(&device, 64, NULL), TDM_OK);
+    assert_int_equal(n_import(), 1);
+    assert_true(device.generation != generation);
+    meta_arena_release(&device);
+}
+
+static void test_refused(void **state) {
+    meta_device device;
+    meta_arena arena;
+    (void)state;
+    device_make(&device, &arena);
+    assert_int_equal(meta_arena_reserve(&device, 64, NULL), TDM_OK);
+    uint8_t *data = arena.data;
+    for (int n = 1; n <= 2; n++) {
+        tdm_error err = {0};
+        n_refusal = n;
+        assert_int_equal(meta_arena_reserve(&device, 1 << 20, &err), TDM_RESOURCE_EXHAUSTED);
+        assert_non_null(strstr(err.message, n == 1 ? "'a'" : "'c'"));
+        assert_ptr_equal(arena.data, data);
+        assert_int_equal(n_import(), 2);
+        assert_ptr_equal(device.members[0].arena->data, data);
+    }
+    n_refusal = 0;
+    assert_int_equal(meta_arena_reserve(&device, UINT64_MAX - 8, NULL), TDM_RESOURCE_EXHAUSTED);
+    assert_int_equal(meta_arena_reserve(&device, 1 << 20, NULL), TDM_OK);
+    meta_arena_release(&device);
+    assert_int_equal(n_import(), 0);
+}
+
+static void test_abort_word(void **state) {
+    meta_device device;
+    meta_arena arena;
+    uint64_t word;
+    (void)state;
+    device_make(&device, &arena);
+    meta_arena_abort(&device); /* without an arena there is nobody to tell */
+    assert_int_equal(meta_arena_reserve(&device, 64, NULL), TDM_OK);
+    meta_arena_abort(&device);
+    memcpy(&word, arena.data, sizeof word);
+    assert_true(word != 0);
+    meta_arena_calm(&device);
+    memcpy(&word, arena.data, sizeof word);
+    assert_true(word == 0);
+    meta_arena_release(&device);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_grows),
+        cmocka_unit_test(test_imports_later),
+        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_abort_word),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,177 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * test_options.c: the options of a group: what they give, and that what is wrong is told with the
+ * key, the value and what would do.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "plugins/meta/meta.h"
+
+enum { MAX_OPTION = 8 };
+
+/* Pairs of key and value up to NULL. */
+static tdm_status options_read(const char *const *pairs, meta_options *out, tdm_error *err) {
+    tdm_option options[MAX_OPTION];
+    int32_t n = 0;
+    for (; pairs[2 * n] != NULL; n++) options[n] = (tdm_option){pairs[2 * n], pairs[2 * n + 1]};
+    return meta_options_read(options, n, out, err);
+}
+
+#define READ(...) options_read((const char *const[]){__VA_ARGS__, NULL}, &o, &err)
+
+static void test_defaults(void **context) {
+    (void)context;
+    meta_options o;
+    tdm_error err = {0};
+    assert_int_equal(READ("members", "cpu0"), TDM_OK);
+    assert_int_equal(o.n_member, 1);
+    assert_string_equal(o.names[0], "cpu0");
+    assert_true(o.is_share_auto);
+    assert_int_equal(o.split, META_SPLIT_TENSOR);
+    assert_int_equal(o.attention, META_ATTENTION_HEADS);
+    assert_int_equal(o.experts, META_EXPERTS_HIDDEN);
+    assert_int_equal(o.reduce_type, TDM_TYPE_F32);
+    assert_false(o.checks_replicas);
+    assert_true(o.timeout > 0);
+    assert_int_equal(o.reserve[0], 0);
+}
+
+static void test_values(void **context) {
+    (void)context;
+    meta_options o;
+    tdm_error err = {0};
+    assert_int_equal(READ("share", "3, 0,\t1.5e0", "members", "a , b,c", "attention", "sequence",
+                          "experts", "whole", "reduce-type", "q8_0", "check", "replicas", "timeout",
+                          "0.25"),
+                     TDM_OK);
+    assert_int_equal(o.n_member, 3);
+    assert_string_equal(o.names[0], "a");
+    assert_string_equal(o.names[1], "b");
+    assert_string_equal(o.names[2], "c");
+    assert_false(o.is_share_auto);
+    assert_true(o.shares[0] == 3 && o.shares[1] == 0 && o.shares[2] == 1.5);
+    assert_int_equal(o.attention, META_ATTENTION_SEQUENCE);
+    assert_int_equal(o.experts, META_EXPERTS_WHOLE);
+    assert_int_equal(o.reduce_type, TDM_TYPE_Q8_0);
+    assert_true(o.checks_replicas);
+    assert_true(o.timeout == 0.25);
+
+    assert_int_equal(READ("members", "a,b", "reserve", "1000"), TDM_OK);
+    assert_true(o.reserve[0] == 1000 && o.reserve[1] == 1000);
+    assert_int_equal(READ("members", "a,b", "reserve", "5,18446744073709551615"), TDM_OK);
+    assert_true(o.reserve[0] == 5 && o.reserve[1] == UINT64_MAX);
+
+    /* Whole layers have nothing to cut a cache by. */
+    assert_int_equal(READ("members", "a,b", "attention", "sequence", "split", "layer"), TDM_OK);
+    assert_int_equal(o.split, META_SPLIT_LAYER);
+    assert_int_equal(o.attention, META_ATTENTION_HEADS);
+}
+
+typedef struct bad_options {
+    const char *pairs[5];
+    const char *says[3]; /* what the message must name */
+} bad_options;
+
+static const bad_options bad[] = {
+    {{"share", "1"}, {"members", "missing"}},
+    {{"members", ""}, {"members", "empty"}},
+    {{"members", "a,,b"}, {"members", "empty"}},
+    {{"members", "a,b,a"}, {"members", "'a'", "twice"}},
+    {{"members", "a,0123456789012345678901234567890123456789012345678901234567890123456789"},
+     {"members", "longer"}},
+    {{"members", "a,b", "share", "1"}, {"share", "1 numbers for 2", "auto"}},
+    {{"members", "a,b", "share", "1,2,3"}, {"share", "3 numbers for 2"}},
+    {{"members", "a,b", "share", "1,-2"}, {"share = 1,-2", "'-2'", "auto"}},
+    {{"members", "a,b", "share", "-0,1"}, {"share", "'-0'"}},
+    {{"members", "a,b", "share", "nan,1"}, {"share", "'nan'"}},
+    {{"members", "a,b", "share", "1,inf"}, {"share", "'inf'"}},
+    {{"members", "a,b", "share", "0x10,1"}, {"share", "'0x10'"}},
+    {{"members", "a,b", "share", "1e999,1"}, {"share", "'1e999'"}},
+    {{"members", "a,b", "share", "1e308,1e308"}, {"share", "infinite"}},
+    {{"members", "a,b", "share", "1,"}, {"share", "''"}},
+    {{"members", "a,b", "share", "1 2,3"}, {"share", "'1 2'"}},
+    {{"members", "a,b", "share", "0,0.0"}, {"share", "all are 0"}},
+    {{"members", "a,b", "share", "Auto"}, {"share", "'Auto'", "auto"}},
+    {{"members", "a", "split", "row"}, {"split = row", "tensor or layer"}},
+    {{"members", "a", "attention", ""}, {"attention", "heads, replicate or sequence"}},
+    {{"members", "a", "experts", "some"}, {"experts = some", "hidden or whole"}},
+    {{"members", "a", "reduce-type", "q4_0"}, {"reduce-type = q4_0", "f32, f16, bf16 or q8_0"}},
+    {{"members", "a", "check", "on"}, {"check = on", "off or replicas"}},
+    {{"members", "a", "timeout", "0"}, {"timeout = 0", "seconds"}},
+    {{"members", "a", "timeout", "-1"}, {"timeout = -1"}},
+    {{"members", "a", "timeout", "1e9"}, {"timeout = 1e9"}},
+    {{"members", "a", "timeout", "5s"}, {"timeout = 5s"}},
+    {{"members", "a,b", "reserve", "1,2,3"}, {"reserve", "3 numbers for 2"}},
+    {{"members", "a,b", "reserve", "1G"}, {"reserve = 1G", "bytes"}},
+    {{"members", "a,b", "reserve", "18446744073709551616"}, {"reserve", "bytes"}},
+    {{"members", "a,b", "reserve", ""}, {"reserve", "bytes"}},
+    {{"members", "a", "threads", "4"}, {"threads", "share", "reduce-type"}},
+    {{"members", NULL}, {"members", "empty"}},
+};
+
+static void test_bad(void **context) {
+    (void)context;
+    for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
+        meta_options o;
+        tdm_error err = {0};
+        const char *const *pairs = bad[i].pairs;
+        /* A value may be NULL; the array of pairs ends with a NULL key. */
+        assert_int_equal(options_read(pairs, &o, &err), TDM_INVALID_ARGUMENT);
+        assert_null(strchr(err.message, '\n'));
+        for (int s = 0; s < 3 && bad[i].says[s] != NULL; s++)
+            if (strstr(err.message, bad[i].says[s]) == NULL)
+                fail_msg("'%s' does not say '%s'", err.message, bad[i].says[s]);
+        assert_int_equal(options_read(pairs, &o, NULL), TDM_INVALID_ARGUMENT);
+    }
+}
+
+/* 64 members and shares are read, 65 of either are not. */
+static void test_most(void **context) {
+    (void)context;
+    char members[512] = "", shares[512] = "";
+    meta_options o;
+    tdm_error err = {0};
+    for (int i = 0; i < TDM_MAX_MEMBERS; i++) {
+        snprintf(members + strlen(members), 8, "%sm%d", i > 0 ? "," : "", i);
+        snprintf(shares + strlen(shares), 8, "%s%d", i > 0 ? "," : "", i);
+    }
+    assert_int_equal(READ("members", members, "share", shares), TDM_OK);
+    assert_int_equal(o.n_member, TDM_MAX_MEMBERS);
+    assert_string_equal(o.names[TDM_MAX_MEMBERS - 1], "m63");
+    assert_true(o.shares[TDM_MAX_MEMBERS - 1] == TDM_MAX_MEMBERS - 1);
+    snprintf(shares + strlen(shares), 8, ",1");
+    assert_int_equal(READ("members", members, "share", shares), TDM_INVALID_ARGUMENT);
+    snprintf(members + strlen(members), 8, ",more");
+    assert_int_equal(READ("members", members), TDM_INVALID_ARGUMENT);
+    assert_non_null(strstr(err.message, "64"));
+}
+
+/* A later value of a key stands in for an earlier one. */
+static void test_last_counts(void **context) {
+    (void)context;
+    meta_options o;
+    tdm_error err = {0};
+    assert_int_equal(READ("members", "a,b,c", "members", "d,e", "share", "1,2", "share", "auto",
+                          "split", "layer", "split", "tensor"),
+                     TDM_OK);
+    assert_int_equal(o.n_member, 2);
+    assert_string_equal(o.names[0], "d");
+    assert_true(o.is_share_auto);
+    assert_int_equal(o.split, META_SPLIT_TENSOR);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_defaults),    cmocka_unit_test(test_values),
+        cmocka_unit_test(test_bad),         cmocka_unit_test(test_most),
+        cmocka_unit_test(test_last_counts),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,644 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * test_lend.c: devices that are lent have no gaps: a plugin of ten slots serves through the whole
+ * table, what it refuses the CPU runs inside the same plan, and nothing is lost when it fails.
+ */
+#include "tests/unit/lend_fixture.h"
+
+#include "tests/unit/random_graph.h"
+
+static char both_path[4096]; /* fake plugins and the CPU's */
+
+static bool has_cpu(void) {
+    if (both_path[0] != 0) return true;
+    print_message("SKIP: TANDEM_PLUGIN_DIR does not say where cpu.so is\n");
+    return false;
+}
+
+/* A runtime with the device "m" of the fake plugin, and "cpu". */
+static tdm_runtime *runtime_with(const char *option0, const char *option1) {
+    tdm_runtime *rt = runtime_make(both_path[0] != 0 ? both_path : FAKE_PLUGIN_DIR);
+    const tdm_option threads = {"threads", "1"};
+    const tdm_device_spec cpu = {
+        .name = "cpu", .plugin = "cpu", .options = &threads, .n_option = 1};
+    declare(rt, "m", (const char *const[3]){option0, option1});
+    OK(tdm_runtime_declare(rt, &cpu, err));
+    return rt;
+}
+
+static void runtime_end(tdm_runtime *rt) {
+    tdm_runtime_destroy(rt);
+    log_has("close m, 0 bytes left", 1);
+}
+
+/* ---- the table ------------------------------------------------------------------------------- */
+
+static void test_table_has_no_gaps(void **state) {
+    (void)state;
+    tdm_runtime *rt = runtime_with(NULL, NULL);
+    lent l = borrow(rt, "m");
+    const tdm_plugin *p = l.got.plugin;
+    assert_string_equal(p->name, "fake");
+    assert_true(TDM_HAS(p->device, get_info) && TDM_HAS(p->device, supports_op) &&
+                TDM_HAS(p->device, graph_supports));
+    assert_true(TDM_HAS(p->buffer, alloc) && TDM_HAS(p->buffer, free) &&
+                TDM_HAS(p->buffer, upload) && TDM_HAS(p->buffer, download) &&
+                TDM_HAS(p->buffer, copy) && TDM_HAS(p->buffer, fill) &&
+                TDM_HAS(p->buffer, host_pointer) && TDM_HAS(p->buffer, import_host) &&
+                TDM_HAS(p->buffer, tensor_size) && TDM_HAS(p->buffer, tensor_upload) &&
+                TDM_HAS(p->buffer, tensor_download) && TDM_HAS(p->buffer, kv_page_size));
+    assert_true(TDM_HAS(p->queue, create) && TDM_HAS(p->queue, destroy) &&
+                TDM_HAS(p->queue, graph_prepare) && TDM_HAS(p->queue, plan_destroy) &&
+                TDM_HAS(p->queue, plan_get_info) && TDM_HAS(p->queue, graph_compute));
+    assert_true(TDM_HAS(p->split, split_unit));
+    assert_false(TDM_HAS(p->split, split_prepare));
+
+    tdm_device_info info = {.struct_size = sizeof info};
+    OK(p->device->get_info(l.got.device, &info, err));
+    assert_int_equal(info.buffer_align, 128);
+    info = (tdm_device_info){.struct_size = offsetof(tdm_device_info, vendor)};
+    OK(p->device->get_info(l.got.device, &info, err));
+    assert_int_equal(info.vendor[0], 0); /* only as far as the caller knows the struct */
+
+    p->buffer->free(NULL);
+    p->queue->plan_destroy(NULL);
+    p->queue->destroy(NULL);
+    give_back(rt, &l);
+    assert_null(l.got.plugin);
+    tdm_lend_release(rt, &l.got); /* once is enough */
+    runtime_end(rt);
+}
+
+static void test_buffers(void **state) {
+    (void)state;
+    tdm_runtime *rt = runtime_with(NULL, NULL);
+    lent l = borrow(rt, "m");
+    const tdm_buffer_ops *ops = l.got.plugin->buffer;
+    const tdm_buffer_params params = {.struct_size = sizeof params, .size = 3000000};
+    tdm_buffer *a = NULL, *b = NULL;
+    uint8_t bytes[64], read[64];
+    OK(ops->alloc(l.got.device, &params, &a, err));
+    OK(ops->alloc(l.got.device, &params, &b, err));
+    for (int i = 0; i < 64; i++) bytes[i] = (uint8_t)(i + 1);
+    OK(ops->fill(a, 0, 3000000, 7, err));
+    OK(ops->upload(a, 2999936, bytes, 64, err));
+    OK(ops->copy(b, 0, a, 1000000, 2000000, err));
+    OK(ops->download(b, 1999936, read, 64, err));
+    assert_memory_equal(read, bytes, 64);
+    OK(ops->download(b, 100, read, 1, err));
+    assert_int_equal(read[0], 7);
+    FAILS(TDM_OUT_OF_RANGE, "", ops->upload(a, 2999937, bytes, 64, err));
+    FAILS(TDM_OUT_OF_RANGE, "", ops->download(a, 3000001, read, 0, err));
+    FAILS(TDM_OUT_OF_RANGE, "", ops->copy(b, 2999999, a, 0, 2, err));
+    FAILS(TDM_OUT_OF_RANGE, "", ops->fill(b, UINT64_MAX, 2, 0, err));
+    FAILS(TDM_UNSUPPORTED, "'m': imports no memory",
+          ops->import_host(l.got.device, bytes, 64, NULL, &a, err));
+    assert_null(ops->host_pointer(a));
+
+    /* Columns of a tensor, canonical. */
+    const tdm_tensor_desc desc = {
+        .struct_size = sizeof desc, .type = TDM_TYPE_F32, .ne = {4, 3, 1, 1}};
+    uint64_t size = 0;
+    float x[6] = {1, 2, 3, 4, 5, 6}, y[12] = {0};
+    OK(ops->tensor_size(l.got.device, &desc, &size, err));
+    assert_int_equal(size, 48);
+    OK(ops->fill(a, 128, 48, 0, err));
+    OK(ops->tensor_upload(a, 128, &desc, x, 8, 0, 3, 2, 2, err));
+    OK(ops->tensor_download(a, 128, &desc, y, 16, 0, 3, 0, 4, err));
+    assert_true(y[1] == 0 && y[2] == 1 && y[7] == 4 && y[11] == 6);
+    FAILS(TDM_OUT_OF_RANGE, "", ops->tensor_upload(a, 128, &desc, x, 8, 2, 2, 2, 2, err));
+    ops->free(a);
+    ops->free(b);
+    give_back(rt, &l);
+    runtime_end(rt);
+}
+
+/* The CPU and what nobody can help are lent as they are. */
+static void test_what_is_whole_is_lent_as_it_is(void **state) {
+    (void)state;
+    if (!has_cpu()) skip();
+    tdm_runtime *rt = runtime_with(NULL, NULL);
+    tdm_dev *dev = NULL;
+    lent l = borrow(rt, "cpu");
+    OK(tdm_runtime_open(rt, "cpu", &dev, err));
+    assert_ptr_equal(l.got.plugin, tdm_dev_plugin(dev));
+    assert_ptr_equal(l.got.device, tdm_dev_handle(dev));
+    give_back(rt, &l);
+    FAILS(TDM_NOT_FOUND, "'nobody': not declared", tdm_lend_acquire(rt, "nobody", &l.got, err));
+    tdm_runtime_destroy(rt);
+}
+
+/* ---- computing ------------------------------------------------------------------------------- */
+
+/* y = w2 (w1 (x * scale) * gain) + x, over n_tok rows of 8. */
+static tdm_graph *layer_graph(int64_t n_tok) {
+    tdm_builder *b = begin();
+    const int32_t x = input(b, "x", 8, n_tok);
+    int32_t h = tdm_build_mul(b, x, weight(b, "scale", 8, 1, 0));
+    h = tdm_build_matmul(b, weight(b, "w1", 8, 12, TDM_USAGE_MATMUL), h);
+    h = tdm_build_mul(b, h, weight(b, "gain", 12, 1, 0));
+    h = tdm_build_matmul(b, weight(b, "w2", 12, 8, TDM_USAGE_MATMUL), h);
+    tdm_build_output(b, tdm_build_add(b, h, x), "y");
+    return end(b);
+}
+
+/* The layer on "m" with these options, or on `name`; x is x_fill's. */
+static void layer_run(lent *l, float *y, int64_t n_tok) {
+    tdm_graph *graph = layer_graph(n_tok);
+    loan n = loan_begin(l, graph);
+    float x[64];
+    x_fill(x, 8 * n_tok, 3);
+    loan_put(&n, "x", x, (size_t)n_tok * 32);
+    for (int i = 0; i < 3; i++) {
+        OK(loan_run(&n, err));
+        loan_take(&n, "y", y, (size_t)n_tok * 32);
+    }
+    loan_end(&n);
+    tdm_graph_free(graph);
+}
+
+static void layer_check(const char *refuse, int n_line) {
+    char option[128];
+    float expected[24], y[24] = {0};
+    tdm_runtime *rt = runtime_with(NULL, NULL);
+    lent l = borrow(rt, "m");
+    layer_run(&l, expected, 3);
+    give_back(rt, &l);
+    runtime_end(rt);
+    snprintf(option, sizeof option, "refuse=%s", refuse);
+    rt = runtime_with(option, NULL);
+    l = borrow(rt, "m");
+    layer_run(&l, y, 3);
+    assert_memory_equal(y, expected, sizeof y);
+    layer_run(&l, y, 3); /* said once */
+    log_has("m does not run", n_line);
+    give_back(rt, &l);
+    runtime_end(rt);
+}
+
+static void test_refused_ops_run_on_the_cpu(void **state) {
+    (void)state;
+    if (!has_cpu()) skip();
+    layer_check("", 0);
+    layer_check("matmul", 1);
+    layer_check("add", 1);
+    layer_check("mul", 1);
+    layer_check("mul,add", 2);
+    layer_check("mul,add,matmul", 3);
+}
+
+/* Weights that are of no use to the device take none of its memory. */
+static void test_weights_live_where_they_are_read(void **state) {
+    (void)state;
+    if (!has_cpu()) skip();
+    tdm_builder *b = begin();
+    const int32_t x = input(b, "x", 64, 1);
+    const int32_t h = tdm_build_matmul(b, weight(b, "w", 64, 64, TDM_USAGE_MATMUL), x);
+    tdm_build_output(b, tdm_build_mul(b, h, weight(b, "gain", 64, 1, 0)), "y");
+    tdm_graph *graph = end(b);
+    tdm_runtime *rt = runtime_with("refuse=matmul", "memory=4096"); /* the matrix has 16384 */
+    lent l = borrow(rt, "m");
+    loan n = loan_begin(&l, graph);
+    float row[64], y[64], m[64 * 64], gain[64];
+    x_fill(row, 64, 1);
+    loan_put(&n, "x", row, sizeof row);
+    OK(loan_run(&n, err));
+    loan_take(&n, "y", y, sizeof y);
+    const tdm_binding *w = loan_binding(&n, "w");
+    const tdm_tensor_desc desc = desc_of(tdm_graph_value(graph, value_named(graph, "w")));
+    OK(l.got.plugin->buffer->tensor_download(w->buffer, w->off, &desc, m, 256, 0, 64, 0, 64, err));
+    loan_take(&n, "gain", gain, sizeof gain);
+    for (int j = 0; j < 64; j++) {
+        float sum = 0;
+        for (int i = 0; i < 64; i++) sum += m[64 * j + i] * row[i];
+        assert_true(y[j] == sum * gain[j]);
+    }
+    /* Bytes that cross from one item to another, over a gap that holds nothing. */
+    uint8_t *all = malloc(n.kept != NULL ? 32768 : 1);
+    assert_non_null(all);
+    OK(l.got.plugin->buffer->download(n.kept, 0, all, 16384 + 256, err));
+    OK(l.got.plugin->buffer->upload(n.kept, 0, all, 16384 + 256, err));
+    OK(loan_run(&n, err));
+    loan_take(&n, "gain", y, sizeof y);
+    assert_memory_equal(y, gain, sizeof y);
+    free(all);
+    assert_null(l.got.plugin->buffer->host_pointer(n.kept));
+    loan_end(&n);
+
+    /* Without items there is no telling. */
+    FAILS(TDM_RESOURCE_EXHAUSTED, "bytes asked for", loan_try(&n, &l, graph, false, err));
+    give_back(rt, &l);
+    runtime_end(rt);
+    tdm_graph_free(graph);
+}
+
+/* A plain weight that both sides read is kept by the device; the CPU's copy follows it. */
+static void test_copies_of_weights_follow(void **state) {
+    (void)state;
+    if (!has_cpu()) skip();
+    tdm_builder *b = begin();
+    const int32_t x = input(b, "x", 8, 1), w = weight(b, "w", 8, 1, 0);
+    tdm_build_output(b, tdm_build_add(b, tdm_build_mul(b, x, w), w), "y");
+    tdm_graph *graph = end(b);
+    tdm_runtime *rt = runtime_with("refuse=add", NULL);
+    lent l = borrow(rt, "m");
+    for (int with_items = 0; with_items < 2; with_items++) {
+        loan n;
+        float row[8], gain[8], y[8];
+        OK(loan_try(&n, &l, graph, with_items != 0, err));
+        x_fill(row, 8, 1);
+        loan_put(&n, "x", row, sizeof row);
+        for (int k = 0; k < 3; k++) {
+            x_fill(gain, 8, k / 2 + 5);
+            loan_put(&n, "w", gain, sizeof gain);
+            OK(loan_run(&n, err));
+            loan_take(&n, "y", y, sizeof y);
+            for (int i = 0; i < 8; i++) assert_true(y[i] == row[i] * gain[i] + gain[i]);
+        }
+        loan_end(&n);
+    }
+    give_back(rt, &l);
+    runtime_end(rt);
+    tdm_graph_free(graph);
+}
+
+static void test_private_weights_need_items(void **state) {
+    (void)state;
+    if (!has_cpu()) skip();
+    tdm_graph *graph = layer_graph(1);
+    tdm_runtime *rt = runtime_with("refuse=matmul", NULL);
+    lent l = borrow(rt, "m");
+    const tdm_tensor_desc desc = desc_of(tdm_graph_value(graph, value_named(graph, "w1")));
+    loan n;
+    float row[8] = {0};
+    OK(loan_try(&n, &l, graph, false, err));
+    FAILS(TDM_FAILED_PRECONDITION, "must be allocated with items",
+          l.got.plugin->buffer->tensor_upload(n.kept, 0, &desc, row, 32, 0, 1, 0, 8, err));
+    FAILS(TDM_FAILED_PRECONDITION, "'w1' lies on m but is needed on the fallback",
+          loan_run(&n, err));
+    loan_end(&n);
+    tdm_buffer_item items[2] = {{.off = 256, .size = 16}, {.off = 0, .size = 16}};
+    const tdm_buffer_params params = {
+        .struct_size = sizeof params, .size = 512, .n_item = 2, .items = items};
+    tdm_buffer *none = NULL;
+    FAILS(TDM_INVALID_ARGUMENT, "item 1 at 0",
+          l.got.plugin->buffer->alloc(l.got.device, &params, &none, err));
+    items[1].off = 500;
+    FAILS(TDM_INVALID_ARGUMENT, "item 1 at 500",
+          l.got.plugin->buffer->alloc(l.got.device, &params, &none, err));
+    give_back(rt, &l);
+    runtime_end(rt);
+    tdm_graph_free(graph);
+}
+
+/* What is on the CPU's side of a staged plan and what is the device's own come in the order given,
+ * also where the first of them was submitted before any plan had stages. */
+static void test_order(void **state) {
+    (void)state;
+    if (!has_cpu()) skip();
+    tdm_builder *b = begin();
+    int32_t x = input(b, "x", 8, 1);
+    tdm_build_output(b, tdm_build_scale(b, x, 2, 1), "y");
+    tdm_graph *direct = end(b);
+    b = begin();
+    x = input(b, "x", 8, 1);
+    tdm_build_output(b, tdm_build_add(b, x, x), "y");
+    tdm_graph *staged = end(b);
+    tdm_runtime *rt = runtime_with("refuse=add", "delay-us=3000");
+    lent l = borrow(rt, "m");
+    loan first = loan_begin(&l, direct), second;
+    /* y and x of both graphs change places from step to step. */
+    float row[8], y[8];
+    x_fill(row, 8, 4);
+    loan_put(&first, "x", row, sizeof row);
+    OK(loan_submit(&first, err)); /* straight to the device */
+    second = loan_begin(&l, staged);
+    const int32_t sx = tdm_graph_value(staged, value_named(staged, "x"))->slot;
+    second.bindings[sx] = *loan_binding(&first, "y");
+    const int32_t fx = tdm_graph_value(direct, value_named(direct, "x"))->slot;
+    OK(loan_submit(&second, err)); /* 2 (2x + 1) */
+    first.bindings[fx] = *loan_binding(&second, "y");
+    OK(loan_submit(&first, err));  /* 2 (4x + 2) + 1 */
+    OK(loan_submit(&second, err)); /* 2 (8x + 5) */
+    OK(loan_wait(&second, err));
+    loan_take(&second, "y", y, sizeof y);
+    for (int i = 0; i < 8; i++) assert_true(y[i] == 16 * row[i] + 10);
+    loan_end(&first);
+    loan_end(&second);
+    give_back(rt, &l);
+    runtime_end(rt);
+    tdm_graph_free(direct);
+    tdm_graph_free(staged);
+}
+
+/* A failure reaches the signals, later work is unhurt, and a wait that fails is passed on. */
+static void test_failures(void **state) {
+    (void)state;
+    if (!has_cpu()) skip();
+    tdm_graph *graph = layer_graph(2);
+    tdm_runtime *rt = runtime_with("refuse=add,matmul", "fail-at=2");
+    lent l = borrow(rt, "m");
+    loan n = loan_begin(&l, graph);
+    float x[16];
+    x_fill(x, 16, 1);
+    loan_put(&n, "x", x, sizeof x);
+    FAILS(TDM_UNAVAILABLE, "m fell off the bus", loan_run(&n, err));
+    FAILS(TDM_UNAVAILABLE, "m fell off the bus", loan_run(&n, err)); /* the semaphore's poison */
+    tdm_semaphore *poisoned = l.done;
+    OK(tdm_semaphore_ops.create(l.value, &l.done, err));
+    OK(loan_run(&n, err));
+    const tdm_point wait = {poisoned, 1}, done = {l.done, ++l.value};
+    OK(l.got.plugin->queue->graph_compute(l.queue, n.plan, n.bindings, graph->n_slot, &wait, 1,
+                                          &done, 1, err));
+    FAILS(TDM_UNAVAILABLE, "m fell off the bus", loan_wait(&n, err));
+    tdm_semaphore_ops.destroy(poisoned);
+
+    FAILS(
+        TDM_INVALID_ARGUMENT, "bindings for",
+        l.got.plugin->queue->graph_compute(l.queue, n.plan, n.bindings, 1, NULL, 0, NULL, 0, err));
+    tdm_plan_info info = {.struct_size = sizeof info};
+    OK(l.got.plugin->queue->plan_get_info(n.plan, &info, err));
+    assert_true(info.device_size > 0 && info.host_size > 0); /* borders on either side */
+    loan_end(&n);
+    give_back(rt, &l);
+    runtime_end(rt);
+    tdm_graph_free(graph);
+}
+
+/* Temporaries that a device holds itself are none of the borrower's; those that cross are lent
+ * memory by the core. */
+static void test_device_that_holds_temps(void **state) {
+    (void)state;
+    if (!has_cpu()) skip();
+    static const char *const refuse[3] = {"refuse=", "refuse=matmul", "refuse=mul"};
+    float expected[24], y[24];
+    for (int i = 0; i < 3; i++) {
+        tdm_runtime *rt = runtime_make(both_path);
+        declare(rt, "m", (const char *const[3]){refuse[0]});
+        declare_of(rt, "fake_holds_temps", "t", (const char *const[3]){refuse[i]});
+        lent m = borrow(rt, "m"), t = borrow(rt, "t");
+        layer_run(&m, expected, 3);
+        tdm_graph *graph = layer_graph(3);
+        loan n = loan_begin(&t, graph);
+        tdm_device_info info = {.struct_size = sizeof info};
+        OK(t.got.plugin->device->get_info(t.got.device, &info, err));
+        assert_true((info.flags & TDM_DEVICE_HOLDS_TEMPS) != 0);
+        for (int32_t v = 0; v < graph->n_value; v++) {
+            const tdm_value *value = tdm_graph_value(graph, v);
+            if (value->slot >= 0 && value->kind == TDM_VALUE_TEMP)
+                n.bindings[value->slot] = (tdm_binding){0};
+        }
+        float x[24];
+        x_fill(x, 24, 3);
+        loan_put(&n, "x", x, sizeof x);
+        OK(loan_run(&n, err));
+        loan_take(&n, "y", y, sizeof y);
+        assert_memory_equal(y, expected, sizeof y);
+        loan_end(&n);
+        give_back(rt, &t);
+        give_back(rt, &m);
+        tdm_graph_free(graph);
+        tdm_runtime_destroy(rt);
+        log_has(", 0 bytes left", 2);
+    }
+}
+
+static void test_supports(void **state) {
+    (void)state;
+    if (!has_cpu()) skip();
+    tdm_builder *b = begin();
+    const int32_t x = input(b, "x", 64, 2);
+    int32_t h = tdm_build_rms_norm(b, x, weight(b, "norm", 64, 1, 0), 1e-5f);
+    h = tdm_build_matmul(b, weight(b, "w", 64, 32, TDM_USAGE_MATMUL), h);
+    tdm_build_output(b, tdm_build_scale(b, h, 2, 0), "y");
+    tdm_graph *graph = end(b);
+    tdm_runtime *rt = runtime_with("refuse=matmul", NULL);
+    lent l = borrow(rt, "m");
+    uint8_t supported[8] = {0};
+    OK(l.got.plugin->device->graph_supports(l.got.device, graph, supported, err));
+    for (int32_t i = 0; i < graph->n_node; i++) {
+        OK(l.got.plugin->device->supports_op(l.got.device, graph, i, err));
+        assert_int_equal(supported[i], 1);
+    }
+    int64_t unit = 0;
+    OK(l.got.plugin->split->split_unit(l.got.device, graph, value_named(graph, "w"), 0, &unit,
+                                       err));
+    assert_true(unit >= 1);
+    give_back(rt, &l);
+    runtime_end(rt);
+
+    /* Alone the device says what it thinks of it. */
+    rt = runtime_make(FAKE_PLUGIN_DIR);
+    declare(rt, "m", (const char *const[3]){"refuse=matmul"});
+    l = borrow(rt, "m");
+    FAILS(TDM_UNSUPPORTED, "is too hard; nor on the fallback: there is no plugin 'cpu'",
+          l.got.plugin->device->supports_op(l.got.device, graph, 0, err));
+    OK(l.got.plugin->device->graph_supports(l.got.device, graph, supported, err));
+    assert_int_equal(supported[0] + supported[1], 0);
+    assert_int_equal(supported[2], 1);
+    tdm_plan *plan = NULL;
+    FAILS(TDM_UNSUPPORTED, "device 'm': rms_norm: op ",
+          l.got.plugin->queue->graph_prepare(l.got.device, graph, NULL, &plan, err));
+    give_back(rt, &l);
+    runtime_end(rt);
+    tdm_graph_free(graph);
+}
+
+/* ---- a cache --------------------------------------------------------------------------------- */
+
+/* Writes 3 tokens of 2 heads into a cache and attends to them; step in and out are the caller's. */
+static tdm_graph *cache_graph(tdm_type type_k, tdm_type type_v, uint64_t page_size) {
+    const tdm_kv_desc desc = {.struct_size = sizeof desc,
+                              .type_k = type_k,
+                              .type_v = type_v,
+                              .head_dim_k = 32,
+                              .head_dim_v = 32,
+                              .n_head_kv = 2,
+                              .page_len = 16,
+                              .flags = TDM_KV_ROTATE_K | TDM_KV_ROTATE_V};
+    const tdm_step_caps caps = {3, 1, 3, 1, 0, 1};
+    const tdm_attention_params params = {.heads_per_kv = 2, .n_head_all = 4, .is_causal = 1};
+    tdm_builder *b = begin();
+    int32_t kv = 0;
+    const int32_t step = tdm_build_step(b, &caps);
+    const int32_t state = tdm_build_state(b, "cache", &desc, page_size, 2, &kv);
+    const int32_t x = input(b, "x", 64, 3);
+    const int32_t k = tdm_build_reshape(b, tdm_build_scale(b, x, 0.5f, 0), 32, 2, 3, 1);
+    const int32_t v = tdm_build_reshape(b, tdm_build_scale(b, x, -1, 0), 32, 2, 3, 1);
+    tdm_build_kv_write(b, k, v, step, state, kv);
+    int32_t q = tdm_build_concat(b, x, tdm_build_scale(b, x, 0.25f, 0.125f), 0);
+    q = tdm_build_reshape(b, q, 32, 4, 3, 1);
+    int32_t o = tdm_build_attention(b, q, step, state, -1, &params, NULL);
+    o = tdm_build_scale(b, tdm_build_reshape(b, o, 128, 3, 1, 1), 3, 0);
+    tdm_build_output(b, o, "y");
+    return end(b);
+}
+
+static void cache_run(lent *l, tdm_type type_k, tdm_type type_v, float *y) {
+    tdm_kv_desc desc = {.struct_size = sizeof desc,
+                        .type_k = type_k,
+                        .type_v = type_v,
+                        .head_dim_k = 32,
+                        .head_dim_v = 32,
+                        .n_head_kv = 2,
+                        .page_len = 16,
+                        .flags = TDM_KV_ROTATE_K | TDM_KV_ROTATE_V};
+    uint64_t page_size = 0;
+    OK(l->got.plugin->buffer->kv_page_size(l->got.device, &desc, &page_size, err));
+    tdm_graph *graph = cache_graph(type_k, type_v, page_size);
+    loan n = loan_begin(l, graph);
+    tdm_step_header h;
+    int32_t step[256];
+    OK(tdm_step_layout(&graph->step_caps, &h, err));
+    assert_true(h.size <= 256);
+    memset(step, 0xff, sizeof step);
+    memcpy(step, &h, sizeof h);
+    tdm_step_header *header = (tdm_step_header *)(void *)step;
+    header->n_tok = 3;
+    header->n_seq = 1;
+    for (int32_t t = 0; t < 3; t++) {
+        step[h.pos_off + t] = t;
+        step[h.seq_off + t] = 0;
+        step[h.cls[0].write_off + t] = 16 + t;
+    }
+    step[h.cls[0].first_entry_off] = 0;
+    step[h.cls[0].first_entry_off + 1] = 1;
+    memcpy(&step[h.cls[0].entry_off], &(tdm_page_entry){1, 0, 3, 0}, sizeof(tdm_page_entry));
+    const tdm_binding *at = &n.bindings[tdm_graph_value(graph, graph->step)->slot];
+    OK(l->got.plugin->buffer->upload(at->buffer, at->off, step, (uint64_t)h.size * 4, err));
+    float x[192];
+    x_fill(x, 192, 2);
+    loan_put(&n, "x", x, sizeof x);
+    OK(loan_run(&n, err));
+    loan_take(&n, "y", y, 384 * sizeof *y);
+    loan_end(&n);
+    tdm_graph_free(graph);
+}
+
+static void test_cache_lives_with_the_cpu(void **state) {
+    (void)state;
+    if (!has_cpu()) skip();
+    static const tdm_type types[][2] = {{TDM_TYPE_F32, TDM_TYPE_F32},
+                                        {TDM_TYPE_Q8_0, TDM_TYPE_Q4_0}};
+    for (size_t i = 0; i < 2; i++) {
+        float expected[384], y[384];
+        tdm_runtime *rt = runtime_with(NULL, NULL);
+        lent cpu = borrow(rt, "cpu"), m = borrow(rt, "m");
+        cache_run(&cpu, types[i][0], types[i][1], expected);
+        cache_run(&m, types[i][0], types[i][1], y);
+        for (int k = 0; k < 384; k++)
+            if (!(y[k] - expected[k] < 1e-5f && expected[k] - y[k] < 1e-5f))
+                fail_msg("element %d: %g, expected %g", k, (double)y[k], (double)expected[k]);
+        log_has("m does not run kv_write", 1);
+        log_has("m does not run attention", 1);
+        give_back(rt, &m);
+        give_back(rt, &cpu);
+        runtime_end(rt);
+    }
+}
+
+/* ---- random graphs --------------------------------------------------------------------------- */
+
+/* All outputs, one after the other. */
+static size_t random_run(lent *l, uint64_t seed, float *y) {
+    int32_t n_output = 0;
+    tdm_graph *graph = random_graph(seed, &n_output);
+    loan n = loan_begin(l, graph);
+    float x[48], z[24];
+    size_t at = 0;
+    x_fill(x, 48, 1);
+    x_fill(z, 24, 2);
+    loan_put(&n, "x", x, sizeof x);
+    loan_put(&n, "z", z, sizeof z);
+    OK(loan_run(&n, err));
+    OK(loan_run(&n, err)); /* nothing is used up */
+    for (int32_t i = 0; i < n_output; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "out%d", i);
+        const size_t count =
+            (size_t)tdm_shape_count(tdm_graph_value(graph, value_named(graph, name))->ne);
+        loan_take(&n, name, y + at, count * sizeof *y);
+        at += count;
+    }
+    loan_end(&n);
+    tdm_graph_free(graph);
+    return at;
+}
+
+/* Whatever the device refuses, the result is the same, bit for bit. */
+static void test_random(void **state) {
+    (void)state;
+    if (!has_cpu()) skip();
+    enum { GRAPHS = 150 };
+    static const char *const words[] = {"add", "mul", "scale", "matmul", "concat"};
+    const char *text = getenv("TANDEM_TEST_SEED");
+    const uint64_t seed = text != NULL ? strtoull(text, NULL, 10) : 815;
+    static float expected[48 * 48], y[48 * 48];
+    print_message("seed %llu\n", (unsigned long long)seed);
+    random_state = seed * 2 + 1;
+    for (int32_t i = 0; i < GRAPHS; i++) {
+        const uint64_t graph_seed = ((uint64_t)draw(1 << 30) << 8) + 1;
+        char refuse[80] = "refuse=";
+        for (size_t k = 0; k < sizeof words / sizeof *words; k++)
+            if (draw(2)) {
+                strcat(refuse, words[k]);
+                strcat(refuse, ",");
+            }
+        tdm_runtime *rt = runtime_with(NULL, NULL);
+        lent l = borrow(rt, "m");
+        const size_t n = random_run(&l, graph_seed, expected);
+        give_back(rt, &l);
+        runtime_end(rt);
+        rt = runtime_with(refuse, NULL);
+        l = borrow(rt, "m");
+        memset(y, 0x55, sizeof y);
+        assert_int_equal(random_run(&l, graph_seed, y), n);
+        if (memcmp(y, expected, n * sizeof *y) != 0)
+            fail_msg("graph %d of seed %llu, %s: another result", i, (unsigned long long)seed,
+                     refuse);
+        give_back(rt, &l);
+        runtime_end(rt);
+    }
+}
+
+/* ---- owners ---------------------------------------------------------------------------------- */
+
+/* A borrower that forgets to give a device back, and two of one device. */
+static void test_release(void **state) {
+    (void)state;
+    tdm_runtime *rt = runtime_with(NULL, NULL);
+    tdm_acquired_device a = {.struct_size = sizeof a}, b = a;
+    OK(tdm_lend_acquire(rt, "m", &a, err));
+    OK(tdm_lend_acquire(rt, "m", &b, err));
+    assert_ptr_not_equal(a.device, b.device);
+    log_has("open m", 1);
+    tdm_lend_release(rt, &a);
+    tdm_buffer *buffer = NULL;
+    const tdm_buffer_params params = {.struct_size = sizeof params, .size = 64};
+    OK(b.plugin->buffer->alloc(b.device, &params, &buffer, err));
+    b.plugin->buffer->free(buffer);
+    runtime_end(rt);
+}
+
+int main(void) {
+    const char *dir = getenv("TANDEM_PLUGIN_DIR");
+    unsetenv("TANDEM_PLUGIN_PATH");
+    if (dir != NULL) snprintf(both_path, sizeof both_path, "%s:%s", FAKE_PLUGIN_DIR, dir);
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_table_has_no_gaps),
+        cmocka_unit_test(test_buffers),
+        cmocka_unit_test(test_what_is_whole_is_lent_as_it_is),
+        cmocka_unit_test(test_refused_ops_run_on_the_cpu),
+        cmocka_unit_test(test_weights_live_where_they_are_read),
+        cmocka_unit_test(test_copies_of_weights_follow),
+        cmocka_unit_test(test_private_weights_need_items),
+        cmocka_unit_test(test_order),
+        cmocka_unit_test(test_failures),
+        cmocka_unit_test(test_device_that_holds_temps),
+        cmocka_unit_test(test_supports),
+        cmocka_unit_test(test_cache_lives_with_the_cpu),
+        cmocka_unit_test(test_random),
+        cmocka_unit_test(test_release),
+    };
+    return cmocka_run_group_tests_name("lend", tests, NULL, NULL);
+}
