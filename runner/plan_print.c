@@ -250,6 +250,13 @@ static void known_number(json_writer *w, const char *key, double value) {
         json_null(w, key);
 }
 
+static void known_size(json_writer *w, const char *key, uint64_t size) {
+    if (size > 0)
+        json_uint(w, key, size);
+    else
+        json_null(w, key);
+}
+
 static void rates_write(json_writer *w, const char *key, double decode, double prefill) {
     json_begin_object(w, key);
     known_number(w, "generation", decode);
@@ -271,7 +278,7 @@ static void members_write(json_writer *w, const runner_plan *plan) {
         json_uint(w, "compute_size", m->at.compute_size);
         json_uint(w, "compute_whole_size", m->at.whole_size);
         json_uint(w, "reserve", m->reserve);
-        known_number(w, "memory_total", (double)m->at.memory_total);
+        known_size(w, "memory_total", m->at.memory_total);
         if (m->at.memory_free > 0) {
             json_uint(w, "memory_free", m->at.memory_free);
             json_int(w, "memory_after", m->after);
