@@ -418,12 +418,9 @@ static char *paths_join(const runner_value *value) {
     return joined;
 }
 
-tdm_status runner_config_format(runner_config *config, const runner_section *section,
-                                const char *name, char **text_out, tdm_error *err) {
-    *text_out = NULL;
-    const runner_key *key = runner_key_find(name, config->command);
-    const runner_setting *setting = ask(config, section, name, TYPES_ANY);
-    if (setting == NULL) return runner_config_check(config, err);
+/* The setting as a file would have it; *text_out is to be freed. */
+static tdm_status setting_format(const runner_setting *setting, const runner_key *key,
+                                 char **text_out, tdm_error *err) {
     char *paths = NULL;
     const char *plain = setting->text;
     if (key->type == RUNNER_KEY_BOOL && setting->value.n == 1 && !setting->value.is_auto)
@@ -439,6 +436,28 @@ tdm_status runner_config_format(runner_config *config, const runner_section *sec
     if (text == NULL) return out_of_memory(err);
     *text_out = text;
     return TDM_OK;
+}
+
+tdm_status runner_config_format(runner_config *config, const runner_section *section,
+                                const char *name, char **text_out, tdm_error *err) {
+    *text_out = NULL;
+    const runner_setting *setting = ask(config, section, name, TYPES_ANY);
+    if (setting == NULL) return runner_config_check(config, err);
+    return setting_format(setting, runner_key_find(name, config->command), text_out, err);
+}
+
+tdm_status runner_section_get_effective(runner_config *config, const runner_section *section,
+                                        const char *name, bool is_main, runner_effective *effective,
+                                        tdm_error *err) {
+    *effective = (runner_effective){0};
+    const runner_setting *setting = ask(config, section, name, TYPES_ANY);
+    if (setting == NULL) return runner_config_check(config, err);
+    if (runner_section_is_group(section))
+        setting = runner_group_setting(config, section, name, is_main);
+    const runner_key *key = runner_key_find(name, config->command);
+    effective->origin = setting->origin;
+    effective->is_own = setting == &section->settings[key_index(key)];
+    return setting_format(setting, key, &effective->text, err);
 }
 
 tdm_status runner_config_join_paths(runner_config *config, const char *key, char **text_out,

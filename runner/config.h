@@ -127,6 +127,19 @@ void runner_origin_format(runner_origin origin, char *text, size_t text_size);
 tdm_status runner_config_format(runner_config *config, const runner_section *section,
                                 const char *key, char **text_out, tdm_error *err);
 
+/* A key as it counts for a device's or a group's section. */
+typedef struct runner_effective {
+    char *text; /* as runner_config_format has it; the caller's to free() */
+    runner_origin origin;
+    bool is_own; /* it stands in that section, and no flag beats it */
+} runner_effective;
+
+/* `is_main`: of a group, whether it is the one that a command runs on, for which what is outside its
+ * section counts too. Fails as runner_config_format does. [setup] */
+tdm_status runner_section_get_effective(runner_config *config, const runner_section *section,
+                                        const char *key, bool is_main,
+                                        runner_effective *effective, tdm_error *err);
+
 /* The folders of a key like `plugin-path`, absolute, with ':' between them, as the core wants them;
  * NULL where there are none. *text_out is the caller's to free(). [setup] */
 tdm_status runner_config_join_paths(runner_config *config, const char *key, char **text_out,
@@ -207,12 +220,6 @@ tdm_status runner_section_get_group_options(runner_config *config, const runner_
                                             bool is_main, runner_group_options *options,
                                             tdm_error *err);
 
-/* One of a group's keys as it counts for the group, and where it came from (nullable). The text is
- * the configuration's. [setup] */
-const char *runner_section_get_group_text(runner_config *config, const runner_section *group,
-                                          const char *key, bool is_main,
-                                          runner_origin *origin_out);
-
 /* Whether the group's first member is to work alone (`split = none`). [setup] */
 bool runner_section_is_undivided(runner_config *config, const runner_section *group, bool is_main);
 
@@ -231,7 +238,8 @@ tdm_status runner_config_member_unknown(runner_config *config, const runner_sect
                                         tdm_error *err);
 
 /* `tandem config`: writes the effective configuration to `out` as an INI file that means the same
- * when read back, each value with its origin as a comment. TDM_IO where it cannot be written.
+ * when read back, each value with its origin as a comment. In a section, a line that begins with
+ * '#' is a value that counts for it and does not stand in it. TDM_IO where it cannot be written.
  * [setup] */
 tdm_status runner_cmd_config(runner_config *config, FILE *out, tdm_error *err);
 

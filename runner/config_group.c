@@ -130,8 +130,7 @@ tdm_status runner_config_make_group(runner_config *config, const char *name, con
 
 /* ---- What the plugin is told ---- */
 
-/* The setting that counts for a group; inside another group only its own does. */
-static const runner_setting *group_setting(runner_config *config, const runner_section *group,
+const runner_setting *runner_group_setting(runner_config *config, const runner_section *group,
                                            const char *key, bool is_main) {
     const runner_setting *own = own_setting(group, key);
     size_t i = (size_t)(runner_key_find(key, NULL) - runner_keys);
@@ -143,16 +142,8 @@ static const runner_setting *group_setting(runner_config *config, const runner_s
     return &config->built_in[i];
 }
 
-const char *runner_section_get_group_text(runner_config *config, const runner_section *group,
-                                          const char *key, bool is_main,
-                                          runner_origin *origin_out) {
-    const runner_setting *setting = group_setting(config, group, key, is_main);
-    if (origin_out != NULL) *origin_out = setting->origin;
-    return setting->text;
-}
-
 bool runner_section_is_undivided(runner_config *config, const runner_section *group, bool is_main) {
-    return strcmp(group_setting(config, group, "split", is_main)->text, "none") == 0;
+    return strcmp(runner_group_setting(config, group, "split", is_main)->text, "none") == 0;
 }
 
 typedef struct option_writer {
@@ -189,7 +180,7 @@ static void option_end(option_writer *w) {
 
 static tdm_status share_write(runner_config *config, const runner_section *group, bool is_main,
                               option_writer *w, tdm_error *err) {
-    const runner_setting *share = group_setting(config, group, "share", is_main);
+    const runner_setting *share = runner_group_setting(config, group, "share", is_main);
     size_t n_member = own_setting(group, "members")->value.n;
     option_begin(w, "share");
     if (share->value.is_auto) {
@@ -247,7 +238,7 @@ tdm_status runner_section_get_group_options(runner_config *config, const runner_
     if (status != TDM_OK) return status;
     for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
         option_begin(&w, words[i]);
-        option_print(&w, "%s", group_setting(config, group, words[i], is_main)->text);
+        option_print(&w, "%s", runner_group_setting(config, group, words[i], is_main)->text);
         option_end(&w);
     }
     reserve_write(config, group, &w);

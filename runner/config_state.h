@@ -82,6 +82,11 @@ tdm_status runner_config_check_rivals(runner_config *config, tdm_error *err);
  * member of itself. Once the whole file is read. */
 tdm_status runner_group_check(const runner_config *config, runner_section *group, tdm_error *err);
 
+/* The setting that counts for a group: for one inside another (not `is_main`) its own, or else the
+ * default. */
+const runner_setting *runner_group_setting(runner_config *config, const runner_section *group,
+                                           const char *key, bool is_main);
+
 /* Finds the [model NAME] that applies, once flags and file are read. */
 tdm_status runner_config_choose_model(runner_config *config, tdm_error *err);
 

@@ -14,7 +14,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define BLANKS " \t\r"
+#define BLANKS          " \t\r"
+#define BYTE_ORDER_MARK "\xEF\xBB\xBF" /* before the first line; copied, and else not seen */
 
 static tdm_status fail(const char *path, const char *what, tdm_error *err) {
     return tdm_fail(err, TDM_IO, "%s: cannot be %s: %s", path, what, strerror(errno));
@@ -34,7 +35,7 @@ static bool heading_is(const char *line, size_t len, const char *name, bool *is_
     return true;
 }
 
-/* Whether a line sets `share`, under either of its names. */
+/* Whether a line sets `share`, under either of its names; inih takes ':' for '=' too. */
 static bool is_share(const char *line, size_t len) {
     static const char *const names[] = {"share", "tensor-split"};
     size_t at = 0;
@@ -43,7 +44,7 @@ static bool is_share(const char *line, size_t len) {
         size_t n = strlen(names[i]), end = at + n;
         if (len - at < n || memcmp(line + at, names[i], n) != 0) continue;
         while (end < len && strchr(BLANKS, line[end]) != NULL) end++;
-        if (end < len && line[end] == '=') return true;
+        if (end < len && (line[end] == '=' || line[end] == ':')) return true;
     }
     return false;
 }
@@ -59,14 +60,17 @@ static tdm_status lines_copy(FILE *in, FILE *out, const char *name, const double
                              bool has_share, bool *is_set) {
     char *line = NULL;
     size_t capacity = 0;
-    bool is_inside = false, is_ours = false;
+    bool is_inside = false, is_ours = false, is_first = true;
     *is_set = false;
     errno = 0;
     for (ssize_t got; (got = getline(&line, &capacity, in)) > 0;) {
         size_t len = (size_t)got;
         bool has_end = line[len - 1] == '\n';
         if (has_end) len--;
-        bool is_heading = heading_is(line, len, name, &is_ours);
+        size_t mark = strlen(BYTE_ORDER_MARK);
+        if (!is_first || len < mark || memcmp(line, BYTE_ORDER_MARK, mark) != 0) mark = 0;
+        is_first = false;
+        bool is_heading = heading_is(line + mark, len - mark, name, &is_ours);
         if (is_heading) is_inside = is_ours;
         bool is_replaced = is_inside && !is_heading && is_share(line, len);
         if (out == NULL) {

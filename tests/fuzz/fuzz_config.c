@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
  * fuzz_config.c: the input is an INI file. What is accepted must be printable, and what `tandem
- * config` prints must read back as the same configuration; groups must accept shares written into
- * the file.
+ * config` prints must read back as the same configuration: the same values, the same device to run
+ * on, and the same options for the plugins of devices and groups. Groups must accept shares written
+ * into the file.
  */
 #include <string.h>
 #include <unistd.h>
@@ -59,6 +60,50 @@ static void values_compare(runner_config *a, const runner_section *in_a, runner_
     }
 }
 
+/* What a plugin other than the CPU's is told of a device. */
+static void device_compare(runner_config *a, const runner_section *in_a, runner_config *b,
+                           const runner_section *in_b) {
+    tdm_option told_a[64], told_b[64];
+    size_t n_a = runner_section_get_options(a, in_a, "other", told_a, 64);
+    size_t n_b = runner_section_get_options(b, in_b, "other", told_b, 64);
+    const char *name = runner_section_name(in_a);
+    FUZZ_DEMAND(n_a == n_b, "[device %s]: %zu options are %zu when read back", name, n_a, n_b);
+    for (size_t i = 0; i < n_a; i++)
+        FUZZ_DEMAND(strcmp(told_a[i].key, told_b[i].key) == 0 &&
+                        strcmp(told_a[i].value, told_b[i].value) == 0,
+                    "[device %s]: option %s = %s reads back as %s = %s", name, told_a[i].key,
+                    told_a[i].value, told_b[i].key, told_b[i].value);
+}
+
+/* What the plugin of groups is told of one, or why nothing. */
+static void group_compare(runner_config *a, const runner_section *in_a, runner_config *b,
+                          const runner_section *in_b, bool is_main) {
+    static runner_group_options told_a, told_b;
+    const char *name = runner_section_name(in_a);
+    tdm_error err_a = {0}, err_b = {0};
+    tdm_status status_a = runner_section_get_group_options(a, in_a, is_main, &told_a, &err_a);
+    tdm_status status_b = runner_section_get_group_options(b, in_b, is_main, &told_b, &err_b);
+    FUZZ_DEMAND(status_a == status_b, "[group %s]: '%s' and when read back '%s'", name,
+                err_a.message, err_b.message);
+    FUZZ_DEMAND(runner_section_is_undivided(a, in_a, is_main) ==
+                    runner_section_is_undivided(b, in_b, is_main),
+                "[group %s]: split is another", name);
+    if (status_a != TDM_OK) return;
+    FUZZ_DEMAND(told_a.n == told_b.n, "[group %s]: %d options are %d when read back", name,
+                (int)told_a.n, (int)told_b.n);
+    for (int32_t i = 0; i < told_a.n; i++)
+        FUZZ_DEMAND(strcmp(told_a.items[i].key, told_b.items[i].key) == 0 &&
+                        strcmp(told_a.items[i].value, told_b.items[i].value) == 0,
+                    "[group %s]: option %s = %s reads back as %s = %s", name, told_a.items[i].key,
+                    told_a.items[i].value, told_b.items[i].key, told_b.items[i].value);
+}
+
+/* The section that a command runs on; NULL where there is none, or none that can be found. */
+static const runner_section *device_pick(runner_config *config) {
+    const runner_section *picked = NULL;
+    return runner_config_pick_device(config, &picked, NULL) == TDM_OK ? picked : NULL;
+}
+
 /* Prints, reads back and compares. */
 static void config_print(runner_config *config) {
     tdm_error err = {0};
@@ -78,6 +123,22 @@ static void config_print(runner_config *config) {
         const runner_section *device = runner_config_device(config, i);
         const runner_section *same = runner_config_find_name(again, runner_section_name(device));
         values_compare(config, device, again, same, RUNNER_IN_DEVICE);
+        device_compare(config, device, again, same);
+    }
+    const runner_section *picked = device_pick(config), *picked_again = device_pick(again);
+    FUZZ_DEMAND((picked != NULL) == (picked_again != NULL) &&
+                    (picked == NULL ||
+                     strcmp(runner_section_name(picked), runner_section_name(picked_again)) == 0),
+                "another device is picked");
+    n = runner_config_n_groups(config);
+    FUZZ_DEMAND(n == runner_config_n_groups(again), "%zu groups", n);
+    for (size_t i = 0; i < n; i++) {
+        const runner_section *group = runner_config_group(config, i);
+        const runner_section *same = runner_config_find_name(again, runner_section_name(group));
+        FUZZ_DEMAND(runner_section_is_group(same), "[group %s] is gone",
+                    runner_section_name(group));
+        group_compare(config, group, again, same, group == picked);
+        group_compare(config, group, again, same, group != picked); /* were it chosen by a flag */
     }
     runner_config_destroy(again);
     free(text);
@@ -130,8 +191,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
             share_write(runner_section_name(group),
                         runner_section_get_count(config, group, "members"), data, size);
     }
-    const runner_section *picked = NULL;
-    (void)runner_config_pick_device(config, &picked, &err);
+    (void)device_pick(config);
     FUZZ_DEMAND(runner_config_check(config, &err) == TDM_OK, "%s", err.message);
     config_print(config);
     runner_config_destroy(config);

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "config_fixture.h"
+#include "runner/share_file.h"
 
 static const char duo_text[] = "reserve = 1K\n"
                                "[device cpu0]\nplugin = cpu\nreserve = 2M\n"
@@ -113,8 +114,8 @@ static void test_levels(void **state) {
     assert_checked(config);
 }
 
-/* `tandem config` gives a file that means the same: what flags say of the group that runs stands in
- * that group and in no other. */
+/* `tandem config` gives a file that means the same: what flags say of the group that runs is shown
+ * with that group and with no other. */
 static void test_config_command(void **state) {
     (void)state;
     file_write("x.ini", "[device a]\nplugin = cpu\n[device b]\nplugin = cpu\n"
@@ -132,10 +133,10 @@ static void test_config_command(void **state) {
     const char *inner = strstr(text, "\n[group i]\n"), *outer = strstr(text, "\n[group o]\n");
     assert_non_null(inner);
     assert_true(outer > inner);
-    const char *share = strstr(inner, "\nshare = auto  ");
+    const char *share = strstr(inner, "\n#share = auto  ");
     assert_true(share != NULL && share < outer);
-    assert_non_null(strstr(outer, "\nshare = 3,1   "));
-    assert_non_null(strstr(outer, "\nsplit = layer "));
+    assert_non_null(strstr(outer, "\n#share = 3,1  "));
+    assert_non_null(strstr(outer, "\n#split = layer "));
     file_write("x.ini", text);
     free(text);
     config = parse_ok("run @");
@@ -147,6 +148,86 @@ static void test_config_command(void **state) {
     assert_string_equal(option_find(&options, "split"), "tensor");
     assert_string_equal(option_find(&options, "check"), "replicas");
     assert_checked(config);
+}
+
+/* The same of what a section cannot repeat: shares from above that are too many for the group, names
+ * that need quotes, values that a plugin other than the CPU's must not be told. */
+static void test_config_command_odd(void **state) {
+    (void)state;
+    file_write("x.ini", "share = 1, 1\nthreads = 3\n[device x]\nplugin = other\n"
+                        "[group odd]\nmembers = \"a # \\\"b\\n\"\n");
+    for (int turn = 0; turn < 3; turn++) {
+        runner_config *config = parse_ok("config @");
+        const runner_section *group = picked(config);
+        assert_string_equal(runner_section_name(group), "odd");
+        assert_int_equal(runner_section_get_count(config, group, "members"), 1);
+        assert_string_equal(runner_section_get_string_at(config, group, "members", 0), "a # \"b\n");
+        static runner_group_options options;
+        tdm_error err = {0};
+        assert_int_equal(runner_section_get_group_options(config, group, true, &options, &err),
+                         TDM_INVALID_ARGUMENT);
+        assert_non_null(strstr(err.message, "2 numbers for the 1 members of the group 'odd'"));
+        tdm_option told[8];
+        const runner_section *device = runner_config_find_name(config, "x");
+        assert_int_equal(runner_section_get_options(config, device, "other", told, 8), 0);
+        assert_int_equal(runner_config_get_int(config, "threads"), 3);
+        char *text = NULL;
+        size_t size = 0;
+        FILE *out = open_memstream(&text, &size);
+        assert_non_null(out);
+        assert_int_equal(runner_cmd_config(config, out, &err), TDM_OK);
+        assert_int_equal(fclose(out), 0);
+        assert_checked(config);
+        file_write("x.ini", text);
+        free(text);
+    }
+}
+
+/* The text of x.ini; to be freed. */
+static char *file_read(void) {
+    char path[96], *text = calloc(1, 4096);
+    snprintf(path, sizeof path, "%s/x.ini", folder);
+    FILE *f = fopen(path, "rb");
+    assert_non_null(f);
+    assert_non_null(text);
+    assert_in_range(fread(text, 1, 4095, f), 1, 4094);
+    fclose(f);
+    return text;
+}
+
+/* Shares go into the one section, over what stands there in whatever form the reader takes. */
+static void test_share_file(void **state) {
+    (void)state;
+    static const char *const files[][2] = {
+        {"[group g]\nmembers = a, b # c\n", "[group g]\nshare = 0.75, 0.25\nmembers = a, b # c\n"},
+        {"\xEF\xBB\xBF[group g]\nmembers = a, b",
+         "\xEF\xBB\xBF[group g]\nshare = 0.75, 0.25\nmembers = a, b"},
+        {"\xEF\xBB\xBFshare = 1\n[group g]\nmembers = a, b",
+         "\xEF\xBB\xBFshare = 1\n[group g]\nshare = 0.75, 0.25\nmembers = a, b"},
+        {"[group g]\nmembers = a, b\n share : 1, 2 # c\n",
+         "[group g]\nmembers = a, b\nshare = 0.75, 0.25\n"},
+        {"share: 1,1\r\n[group h]\r\nmembers = c, d\r\nshare = 1, 1\r\n"
+         "[ group\tg ] # x\r\nmembers = a, b\r\ntensor-split=3/1\r\n",
+         "share: 1,1\r\n[group h]\r\nmembers = c, d\r\nshare = 1, 1\r\n"
+         "[ group\tg ] # x\r\nmembers = a, b\r\nshare = 0.75, 0.25\n"},
+    };
+    static const double shares[] = {0.75, 0.25};
+    char path[96];
+    snprintf(path, sizeof path, "%s/x.ini", folder);
+    for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
+        assert_checked(parse_file(files[i][0], "run @"));
+        tdm_error err = {0};
+        if (runner_share_file_write(path, "g", shares, 2, &err) != TDM_OK)
+            fail_msg("file %zu: %s", i, err.message);
+        char *text = file_read();
+        assert_string_equal(text, files[i][1]);
+        free(text);
+        runner_config *config = parse_ok("run @");
+        const runner_section *group = runner_config_find_name(config, "g");
+        assert_true(runner_section_get_float_at(config, group, "share", 0) == 0.75);
+        assert_checked(config);
+        assert_int_equal(runner_share_file_write(path, "i", shares, 2, &err), TDM_NOT_FOUND);
+    }
 }
 
 /* Several names on the command line or behind `device`. */
@@ -267,9 +348,10 @@ static void test_large(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_section),  cmocka_unit_test(test_levels),
-        cmocka_unit_test(test_lists),    cmocka_unit_test(test_config_command),
-        cmocka_unit_test(test_mistakes), cmocka_unit_test(test_large),
+        cmocka_unit_test(test_section),    cmocka_unit_test(test_levels),
+        cmocka_unit_test(test_lists),      cmocka_unit_test(test_config_command),
+        cmocka_unit_test(test_mistakes),   cmocka_unit_test(test_large),
+        cmocka_unit_test(test_share_file), cmocka_unit_test(test_config_command_odd),
     };
     return cmocka_run_group_tests(tests, folder_make, folder_remove);
 }
