@@ -18,11 +18,12 @@ int LLVMFuzzerInitialize(int *argc, char ***argv);
 /* One input; returns 0. */
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* What must hold whatever the input is. Aborts, so that the driver keeps the input. */
+/* What must hold whatever the input is. Aborts, so that the driver keeps the input. What was wrong
+ * belongs into the first lines of the message: run.sh shows those by themselves. */
 #define FUZZ_DEMAND(condition, ...)                                                                \
     do {                                                                                           \
         if (!(condition)) {                                                                        \
-            fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #condition);                        \
+            fprintf(stderr, "%s:%d: demanded: %s\n", __FILE__, __LINE__, #condition);              \
             fprintf(stderr, __VA_ARGS__);                                                          \
             fputc('\n', stderr);                                                                   \
             abort();                                                                               \

@@ -1,16 +1,38 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
 # Fuzzes each target for a while, two at a time.
-#   tests/fuzz/run.sh BUILD_FOLDER SECONDS [TARGET...]      targets: config gguf ...; none = all
-# The build folder is configured with -Dfuzz=true (README.md). New inputs that reach new code are
-# kept in BUILD_FOLDER/fuzz/TARGET and used again; an input that breaks something is left in
-# BUILD_FOLDER/fuzz/find-TARGET-*, with the log beside it. Fails where there is one.
+#   tests/fuzz/run.sh [-seed=N] BUILD_FOLDER SECONDS [TARGET...]    targets: config gguf ...; none = all
+# The build folder is configured with -Dfuzz=true (README.md).
+#
+# Without -seed this searches: every run tries other inputs, begins with those that earlier runs
+# found to reach new code, and keeps its own in BUILD_FOLDER/fuzz/TARGET. With -seed it is a test: it
+# begins with the corpus alone and tries the same inputs in the same order each time, as many as a
+# small machine tries in SECONDS, however long that takes; what it finds depends on the tree.
+#
+# Fails where an input breaks something. That input is left in BUILD_FOLDER/fuzz/find-TARGET-*, with
+# the log beside it. What was demanded of it and the input itself (gzip, base64) are also written
+# out, in lines that begin with "fuzz TARGET:", at once and again at the end: a log of this that is
+# cut at either end still has both.
 set -eu
+seed=''
+case "${1-}" in
+-seed=*[!0-9]* | -seed= | -seed=0)
+    echo "$1: expected a number above 0" >&2
+    exit 2
+    ;;
+-seed=*)
+    seed=${1#-seed=}
+    shift
+    ;;
+esac
 build=$(cd "$1" && pwd) seconds="$2"
 shift 2
 here=$(cd "$(dirname "$0")" && pwd)
-# shellcheck disable=SC2046 # a list of words
-[ $# -gt 0 ] || set -- $(cd "$build/tests/fuzz" && ls -d fuzz_*[a-z] | grep -v '\.p$' | sed 's/^fuzz_//')
+if [ $# -eq 0 ]; then
+    for program in "$build"/tests/fuzz/fuzz_*; do
+        [ -d "$program" ] || set -- "$@" "${program##*/fuzz_}"
+    done
+fi
 export TANDEM_PLUGIN_PATH="$build/plugins/cpu" TANDEM_SOURCE_ROOT="$here/../.."
 # The CPU plugin's own threads may outlive the last input.
 export ASAN_OPTIONS="detect_leaks=1:allocator_may_return_null=1:quarantine_size_mb=32"
@@ -33,20 +55,62 @@ patience() {
     esac
 }
 
+# Inputs that a small machine (two cores, one for each of two targets) tries in a second.
+pace() {
+    case "$1" in
+    config) echo 600 ;;
+    gguf) echo 400 ;;
+    model) echo 20 ;;
+    state) echo 50 ;;
+    template) echo 500 ;;
+    tokenizer) echo 500 ;;
+    *) echo 100 ;;
+    esac
+}
+
+# finding TARGET: what the log says was wrong, and the input.
+finding() {
+    log="$build/fuzz/$1.log"
+    echo "fuzz $1: FOUND"
+    # the demand and what follows it, or the first words of a sanitizer
+    awk -v prefix="fuzz $1: " '
+        /: demanded: / { n = 4 }
+        /ERROR: |runtime error: |^SUMMARY: / && n < 1 { n = 1 }
+        n > 0 && shown < 12 { print prefix substr($0, 1, 400); n--; shown++ }
+    ' "$log"
+    input=$(sed -n 's/.*Test unit written to //p' "$log" | tail -n 1)
+    if [ ! -f "$input" ]; then
+        echo "fuzz $1: no input was left, see $log"
+        return
+    fi
+    echo "fuzz $1: replay: $build/tests/fuzz/fuzz_$1 $input"
+    echo "fuzz $1: the input: what follows '=' below, through base64 -d | gunzip"
+    gzip -9n <"$input" | base64 -w 120 | head -n 400 | sed "s/^/fuzz $1: = /"
+}
+
 fuzz() {
     name="$1" folder="$build/fuzz/$1" dictionary="$here/$1.dict" seeds="$here/corpus/$1"
-    mkdir -p "$folder"
-    set -- "$folder" "$seeds"
+    rm -f "$build/fuzz/$name.found"
+    set -- "$seeds"
     [ "$name" = config ] && set -- "$@" "$here/../../conf"
     [ "$name" = model ] && set -- "$@" "$here/corpus/gguf" && dictionary="$here/gguf.dict"
+    if [ -n "$seed" ]; then
+        # in the order of their names, not in that of the file system; new ones are not kept
+        inputs=$(find "$@" -type f | LC_ALL=C sort | tr '\n' ',')
+        set -- "-seed=$seed" "-runs=$((seconds * $(pace "$name")))" "-seed_inputs=${inputs%,}"
+    else
+        mkdir -p "$folder"
+        set -- "-max_total_time=$seconds" "$folder" "$@"
+    fi
     [ -f "$dictionary" ] && set -- "$@" "-dict=$dictionary"
     status=0
-    "$build/tests/fuzz/fuzz_$name" "$@" -max_total_time="$seconds" -max_len="$(limit "$name")" \
+    $fixed "$build/tests/fuzz/fuzz_$name" "$@" -max_len="$(limit "$name")" \
         -timeout="$(patience "$name")" -rss_limit_mb=1500 -malloc_limit_mb=512 -print_final_stats=1 \
         -artifact_prefix="$build/fuzz/find-$name-" >"$build/fuzz/$name.log" 2>&1 || status=$?
     if [ "$status" -ne 0 ]; then
+        finding "$name" >"$build/fuzz/$name.found"
+        cat "$build/fuzz/$name.found"
         grep -v '^#' "$build/fuzz/$name.log" | head -n 80
-        echo "fuzz $name: FOUND, see $build/fuzz/find-$name-*; replay: $build/tests/fuzz/replay_$name FILE"
         return 1
     fi
     awk -v name="$name" '
@@ -57,15 +121,23 @@ fuzz() {
     ' "$build/fuzz/$name.log"
 }
 
-failed=0
+# Words that were compared are put into inputs, addresses among them: they must be the same each time.
+fixed=''
+[ -z "$seed" ] || ! setarch -R true 2>/dev/null || fixed='setarch -R'
+
+mkdir -p "$build/fuzz"
+failed='' targets="$*"
 while [ $# -gt 0 ]; do
     fuzz "$1" &
-    first=$!
+    first=$! other="$1"
     if [ $# -gt 1 ]; then
         shift
-        fuzz "$1" || failed=1
+        fuzz "$1" || failed="$failed $1"
     fi
+    wait "$first" || failed="$failed $other"
     shift
-    wait "$first" || failed=1
 done
-exit "$failed"
+for name in $targets; do
+    [ ! -f "$build/fuzz/$name.found" ] || cat "$build/fuzz/$name.found"
+done
+[ -z "$failed" ]
