@@ -12,15 +12,33 @@
 #include "runner/share_file.h"
 #include "tests/fuzz/fuzz.h"
 
-static fuzz_file first, second;
-static char folder[64], named[96]; /* a real file, for what replaces files */
+/* The input is a real file, because shares replace it, alone in a folder, because paths in it are
+ * relative to that: beside /proc/self/fd/N there would be files that are called 0, 1 and 2. */
+static char folder[64], first_path[96];
+static fuzz_file second;
+
+static void folder_remove(void) {
+    unlink(first_path);
+    rmdir(folder);
+}
 
 int LLVMFuzzerInitialize(int *argc, char ***argv) {
     (void)argc;
     (void)argv;
-    fuzz_file_create(&first);
+    const char *temp = getenv("TMPDIR");
+    snprintf(folder, sizeof folder, "%s/tandem-fuzz-XXXXXX",
+             temp != NULL && strlen(temp) < 40 ? temp : "/tmp");
+    FUZZ_DEMAND(mkdtemp(folder) != NULL, "%s: cannot be made", folder);
+    snprintf(first_path, sizeof first_path, "%s/x.ini", folder);
+    atexit(folder_remove);
     fuzz_file_create(&second);
     return 0;
+}
+
+static void first_write(const uint8_t *data, size_t size) {
+    FILE *f = fopen(first_path, "wb");
+    FUZZ_DEMAND(f != NULL && fwrite(data, 1, size, f) == size && fclose(f) == 0,
+                "%s: cannot be written", first_path);
 }
 
 /* Reads the file as `tandem run --config PATH` does; NULL where it is refused. */
@@ -144,38 +162,25 @@ static void config_print(runner_config *config) {
     free(text);
 }
 
-/* Shares that were found are written into a file that the configuration came from. */
-static void share_write(const char *name, size_t n_member, const uint8_t *data, size_t size) {
+/* Shares that were found are written into the file that the configuration came from. */
+static void share_write(const char *name, size_t n_member) {
     double shares[64];
     tdm_error err = {0};
-    if (folder[0] == '\0') {
-        const char *temp = getenv("TMPDIR");
-        snprintf(folder, sizeof folder, "%s/tandem-fuzz-XXXXXX",
-                 temp != NULL && strlen(temp) < 40 ? temp : "/tmp");
-        FUZZ_DEMAND(mkdtemp(folder) != NULL, "%s: cannot be made", folder);
-        snprintf(named, sizeof named, "%s/x.ini", folder);
-    }
-    FILE *f = fopen(named, "wb");
-    FUZZ_DEMAND(f != NULL && fwrite(data, 1, size, f) == size, "%s: cannot be written", named);
-    fclose(f);
     for (size_t i = 0; i < n_member; i++) shares[i] = 1.0 / (double)n_member;
-    FUZZ_DEMAND(runner_share_file_write(named, name, shares, n_member, &err) == TDM_OK, "%s",
+    FUZZ_DEMAND(runner_share_file_write(first_path, name, shares, n_member, &err) == TDM_OK, "%s",
                 err.message);
-    runner_config *again = config_read(named, &err);
+    runner_config *again = config_read(first_path, &err);
     FUZZ_DEMAND(again != NULL, "with its shares: %s", err.message);
     const runner_section *group = runner_config_find_name(again, name);
     FUZZ_DEMAND(group != NULL, "group %s is gone", name);
     FUZZ_DEMAND(runner_section_get_count(again, group, "share") == n_member, "other shares");
     runner_config_destroy(again);
-    unlink(named);
-    rmdir(folder);
-    folder[0] = '\0';
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     tdm_error err = {0};
-    fuzz_file_write(&first, data, size);
-    runner_config *config = config_read(first.path, &err);
+    first_write(data, size);
+    runner_config *config = config_read(first_path, &err);
     if (config == NULL) return 0;
     for (size_t i = 0; i < runner_config_n_devices(config); i++) {
         tdm_option options[64];
@@ -189,7 +194,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
         (void)runner_section_is_undivided(config, group, false);
         if (i == 0)
             share_write(runner_section_name(group),
-                        runner_section_get_count(config, group, "members"), data, size);
+                        runner_section_get_count(config, group, "members"));
     }
     (void)device_pick(config);
     FUZZ_DEMAND(runner_config_check(config, &err) == TDM_OK, "%s", err.message);
