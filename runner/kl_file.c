@@ -5,6 +5,7 @@
 #include "runner/kl_file.h"
 
 #include <errno.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,6 +14,9 @@
 
 #define VERSION   1
 #define HEAD_SIZE 128
+/* What the probabilities of a row may add up to beside 1. As f32, a logarithm of -16 is right to
+ * 2^-21, and so is the probability: a row of any length stays below a hundredth of this. */
+#define SUM_ERROR 1e-3
 
 static const char magic[8] = {'T', 'D', 'M', 'K', 'L', 'R', 'E', 'F'};
 
@@ -22,6 +26,7 @@ struct kl_file {
     FILE *stream;
     uint8_t *bytes; /* a row as the file has it */
     int32_t n_vocab;
+    uint64_t n_row; /* read so far */
     bool is_written;
 };
 
@@ -198,6 +203,8 @@ static tdm_status head_read(const char *path, FILE *stream, kl_head *head, tdm_e
         .model = get_u64(bytes + 40),
     };
     memcpy(head->name, bytes + 48, sizeof head->name - 1);
+    for (char *at = head->name; *at != '\0'; at++) /* it is printed, perhaps on a terminal */
+        if ((unsigned char)*at < 0x20 || *at == 0x7f) *at = '?';
     return head_check(path, head, stream, err);
 }
 
@@ -238,10 +245,19 @@ tdm_status kl_file_read(kl_file *file, float *row_out, tdm_error *err) {
     if (fread(file->bytes, 1, size, file->stream) != size)
         return tdm_fail(err, TDM_IO, "%s: cannot be read: %s", file->path,
                         errno != 0 ? strerror(errno) : "it ends too early");
+    double sum = 0;
+    bool is_none = false; /* a value that is the logarithm of no probability */
     for (int32_t i = 0; i < file->n_vocab; i++) {
         uint32_t bits = get_u32(file->bytes + (size_t)i * 4);
         memcpy(&row_out[i], &bits, sizeof bits);
+        if (!(row_out[i] <= 0)) is_none = true;
+        sum += exp((double)row_out[i]);
     }
+    file->n_row++;
+    if (is_none || fabs(sum - 1) > SUM_ERROR)
+        return tdm_fail(err, TDM_DATA_LOSS,
+                        "%s: its row %llu holds no probabilities; remove the file to write it anew",
+                        file->path, (unsigned long long)file->n_row);
     return TDM_OK;
 }
 

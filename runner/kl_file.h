@@ -46,11 +46,13 @@ uint64_t kl_hash_tokens(uint64_t hash, const int32_t *tokens, int32_t n);
 tdm_status kl_file_create(const char *path, const kl_head *head, kl_file **file_out,
                           tdm_error *err);
 
-/* Opens one and reads its head. TDM_DATA_LOSS where it is no such file, of another version, or not as
- * long as its head says. [setup] */
+/* Opens one and reads its head; control characters of the name are replaced. TDM_DATA_LOSS where it
+ * is no such file or not as long as its head says, TDM_UNSUPPORTED where of another version. The
+ * caller owns *file_out. [setup] */
 tdm_status kl_file_open(const char *path, kl_head *head_out, kl_file **file_out, tdm_error *err);
 
-/* The next row of n_vocab values. [setup] */
+/* The next row of n_vocab values. Reading fails with TDM_DATA_LOSS where they are no logarithms of
+ * probabilities (above 0, NaN, or together not 1), with TDM_IO behind the last. [setup] */
 tdm_status kl_file_write(kl_file *file, const float *row, tdm_error *err);
 tdm_status kl_file_read(kl_file *file, float *row_out, tdm_error *err);
 

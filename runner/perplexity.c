@@ -25,16 +25,18 @@ int32_t perplexity_top(const float *values, int32_t n) {
 }
 
 /* As both distributions sum to 1, sum p_ref delta = sum p_ref (delta + e^-delta - 1), whose terms
- * are all positive and of second order in delta. */
+ * are all positive and of second order in delta. p_ref e^-delta is p; where p is much larger than
+ * p_ref it is taken so, since e^-delta alone may be too large for a number, and p_ref 0 beside it. */
 double perplexity_divergence(const float *reference, const float *log_probs, int32_t n) {
     double sum = 0;
     for (int32_t i = 0; i < n; i++) {
-        if (isinf(reference[i])) { /* p_ref = 0: only the e^-delta of the sum is left */
+        double p_ref = exp(reference[i]), delta = (double)reference[i] - log_probs[i];
+        if (p_ref == 0) /* only p is left; delta may be inf - inf */
             sum += exp(log_probs[i]);
-            continue;
-        }
-        double delta = (double)reference[i] - log_probs[i];
-        sum += exp(reference[i]) * (delta + expm1(-delta));
+        else if (delta < -1)
+            sum += exp(log_probs[i]) + p_ref * (delta - 1);
+        else
+            sum += p_ref * (delta + expm1(-delta));
     }
     return sum;
 }

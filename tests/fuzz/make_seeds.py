@@ -3,6 +3,7 @@
 """Makes the seeds of corpus/ that are not text: small whole models, every kind of GGUF value, state
 files, texts behind the two bytes that choose a vocabulary and flags. Needed only to change them;
 what fuzzing found (find-*) is not made here. Formats: ggml-org/ggml, docs/gguf.md; llm/state.h."""
+import math
 import os
 import struct
 import sys
@@ -186,6 +187,24 @@ def states():
     save("state", "ids", bytes([11]) + body + bytes(range(112)) + bytes(8))
 
 
+def kl_files():
+    def head(n_vocab, n_ctx, n_chunk, name=b"llama 3.10M Q8_0"):
+        return (b"TDMKLREF" + struct.pack("<IIII", 1, n_vocab, n_ctx, n_chunk) +
+                struct.pack("<QQQ", 1, 2, 3) + name.ljust(80, b"\0"))
+
+    def logs(*parts):
+        return struct.pack("<%df" % len(parts), *[math.log(p / sum(parts)) if p > 0 else -math.inf for p in parts])
+
+    # Whole files that are right as they are; then logits that the target makes probabilities of.
+    save("kl_file", "whole", bytes([0]) + head(3, 6, 2) + logs(1, 2, 5) + logs(0, 0, 1) + logs(1, 0, 1) + logs(1, 1, 1))
+    save("kl_file", "one", bytes([0]) + head(1, 4, 3) + logs(1) * 3)
+    save("kl_file", "name", bytes([0]) + head(2, 4, 1, bytes(range(1, 81))) + logs(1, 3))
+    save("kl_file", "logits", bytes([15]) + head(4, 1, 1) + struct.pack("<12f", *[i * 37 % 11 for i in range(12)]))
+    save("kl_file", "far", bytes([15]) + head(2, 1, 1) + struct.pack("<6f", 0, -740, 800, 0, -1e38, 1e38))
+    save("kl_file", "none", bytes([7]) + head(3, 4, 1) + struct.pack("<3f", math.nan, 1, math.inf))
+    save("kl_file", "large", bytes([1]) + head(2**28 - 1, 2**30 - 1, 2**31 - 1))
+
+
 def texts():
     lines = ["Hello world, it's 12345 o'clock!\n\n  \tAnd we'LL go", "h\u00e9llo \U0001f600 \u4f60\u597d\u3002 12\u0663",
              "<|endoftext|> <|tool|>hello<|x|>y<s> abc\u2581a", "\u0e20\u0e32\u0e29\u0e32 \u0915\u094d\u0937 A\u0301 \u00a0\u3000\u2003",
@@ -209,4 +228,5 @@ save("gguf", "values", values())
 save("gguf", "split", split())
 save("gguf", "lfs", b"version https://git-lfs.github.com/spec/v1\n")
 states()
+kl_files()
 texts()

@@ -60,6 +60,7 @@ pace() {
     case "$1" in
     config) echo 600 ;;
     gguf) echo 400 ;;
+    kl_file) echo 3000 ;;
     model) echo 20 ;;
     state) echo 50 ;;
     template) echo 500 ;;
