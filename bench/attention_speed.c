@@ -28,7 +28,8 @@ typedef struct bench {
     uint64_t page_size;
     int32_t depth; /* tokens in the cache */
     int32_t n_page;
-    int32_t n_layer;
+    int32_t n_layer;  /* 0 = until cache_size is reached */
+    const char *only; /* one of decode, prefill, write; NULL = all */
     tdm_mem states[MAX_LAYER];
     int32_t *step;
     size_t step_size; /* bytes */
@@ -133,6 +134,11 @@ done:
     return status;
 }
 
+/* How long to time `what`: what was not asked for runs three times, and its figure means little. */
+static double wanted(const bench *b, const char *what, double seconds) {
+    return b->only == NULL || strcmp(b->only, what) == 0 ? seconds : 0.001;
+}
+
 static tdm_status type_time(bench *b, const char *isa, tdm_error *err) {
     tdm_step_caps caps = {.n_tok = BATCH, .n_seq = 1, .n_entry = b->n_page, .n_class = 1};
     double write = 0, decode = 0, shallow = 0, prefill = 0, ignored = 0;
@@ -141,14 +147,17 @@ static tdm_status type_time(bench *b, const char *isa, tdm_error *err) {
         status = step_fill(b, &caps, pos, err);
         if (status == TDM_OK) status = graph_time(b, true, &caps, 0, &ignored, err);
     }
-    if (status == TDM_OK) status = graph_time(b, true, &caps, 0.3, &write, err);
+    if (status == TDM_OK) status = graph_time(b, true, &caps, wanted(b, "write", 0.3), &write, err);
     if (status == TDM_OK) status = step_fill(b, &caps, 0, err);
-    if (status == TDM_OK) status = graph_time(b, false, &caps, 0.3, &prefill, err);
+    if (status == TDM_OK)
+        status = graph_time(b, false, &caps, wanted(b, "prefill", 0.3), &prefill, err);
     caps.n_tok = 1;
     if (status == TDM_OK) status = step_fill(b, &caps, b->depth - 1, err);
-    if (status == TDM_OK) status = graph_time(b, false, &caps, 0.7, &decode, err);
+    if (status == TDM_OK)
+        status = graph_time(b, false, &caps, wanted(b, "decode", 0.7), &decode, err);
     if (status == TDM_OK) status = step_fill(b, &caps, 0, err);
-    if (status == TDM_OK) status = graph_time(b, false, &caps, 0.2, &shallow, err);
+    if (status == TDM_OK)
+        status = graph_time(b, false, &caps, wanted(b, "decode", 0.2), &shallow, err);
     if (status != TDM_OK) return status;
     double layers = b->n_layer, rows = N_HEAD_KV * layers;
     double bytes = (double)b->depth * rows *
@@ -164,8 +173,9 @@ static tdm_status type_time(bench *b, const char *isa, tdm_error *err) {
 }
 
 static tdm_status pair_time(tdm_scratch *scratch, tdm_dev *dev, const char *isa, tdm_type type_k,
-                            tdm_type type_v, int32_t depth, tdm_error *err) {
-    bench b = {.scratch = scratch, .dev = dev, .depth = depth};
+                            tdm_type type_v, int32_t depth, int32_t n_layer, const char *only,
+                            tdm_error *err) {
+    bench b = {.scratch = scratch, .dev = dev, .depth = depth, .n_layer = n_layer, .only = only};
     b.desc = (tdm_kv_desc){.struct_size = sizeof b.desc,
                            .type_k = type_k,
                            .type_v = type_v,
@@ -178,7 +188,7 @@ static tdm_status pair_time(tdm_scratch *scratch, tdm_dev *dev, const char *isa,
     b.n_page = (depth + BATCH + PAGE_LEN - 1) / PAGE_LEN + 1;
     while (b.n_page % 7 == 0) b.n_page++;
     tdm_status status = tdm_dev_kv_page_size(dev, &b.desc, &b.page_size, err);
-    if (status == TDM_OK) {
+    if (status == TDM_OK && n_layer == 0) {
         uint64_t layers = cache_size / (b.page_size * (uint64_t)b.n_page) + 1;
         b.n_layer = layers < MAX_LAYER ? (int32_t)layers : MAX_LAYER;
     }
@@ -192,7 +202,8 @@ static tdm_status pair_time(tdm_scratch *scratch, tdm_dev *dev, const char *isa,
 }
 
 static tdm_status device_time(tdm_runtime *rt, const char *isa, const char *type_k,
-                              const char *type_v, int32_t depth, tdm_error *err) {
+                              const char *type_v, int32_t depth, int32_t n_layer, const char *only,
+                              tdm_error *err) {
     tdm_dev *dev = NULL;
     tdm_scratch *scratch = NULL;
     tdm_status status = tdm_runtime_open(rt, isa, &dev, err);
@@ -206,7 +217,7 @@ static tdm_status device_time(tdm_runtime *rt, const char *isa, const char *type
         tdm_type v = types[i];
         for (size_t j = 0; j < sizeof types / sizeof *types && type_v != NULL; j++)
             if (strcmp(type_v, tdm_type_name(types[j])) == 0) v = types[j];
-        status = pair_time(scratch, dev, isa, types[i], v, depth, err);
+        status = pair_time(scratch, dev, isa, types[i], v, depth, n_layer, only, err);
     }
     tdm_scratch_destroy(scratch);
     return status;
@@ -214,8 +225,9 @@ static tdm_status device_time(tdm_runtime *rt, const char *isa, const char *type
 
 int main(int argc, char **argv) {
     static const char *const all[] = {"avx512", "avx2", "plain"};
-    const char *isa = NULL, *type_k = NULL, *type_v = NULL, *threads = NULL, *folder = NULL;
-    int32_t depth = 8192;
+    const char *isa = NULL, *type_k = NULL, *type_v = NULL, *threads = NULL, *folder = NULL,
+               *only = NULL;
+    int32_t depth = 8192, n_layer = 0;
     for (int i = 1; i < argc; i += 2) {
         const char *value = i + 1 < argc ? argv[i + 1] : NULL;
         if (value != NULL && strcmp(argv[i], "--isa") == 0)
@@ -226,15 +238,21 @@ int main(int argc, char **argv) {
             type_v = value;
         else if (value != NULL && strcmp(argv[i], "--threads") == 0)
             threads = value;
+        else if (value != NULL && strcmp(argv[i], "--only") == 0)
+            only = value;
         else if (value != NULL && strcmp(argv[i], "--plugin-path") == 0)
             folder = value;
         else if (value != NULL && strcmp(argv[i], "--depth") == 0 && atoi(value) > 0 &&
                  atoi(value) <= 1 << 20)
             depth = (atoi(value) + BATCH - 1) / BATCH * BATCH;
+        else if (value != NULL && strcmp(argv[i], "--layers") == 0 && atoi(value) > 0 &&
+                 atoi(value) <= MAX_LAYER)
+            n_layer = atoi(value);
         else {
             fprintf(stderr,
                     "Usage: tandem-attention-speed [--isa plain|avx2|avx512] [--type-k TYPE] "
-                    "[--type-v TYPE] [--threads N] [--depth TOKENS] [--plugin-path FOLDER]\n");
+                    "[--type-v TYPE] [--threads N] [--depth TOKENS] [--layers N] [--only WHAT] "
+                    "[--plugin-path FOLDER]\n");
             return 2;
         }
     }
@@ -249,7 +267,8 @@ int main(int argc, char **argv) {
         tdm_option options[] = {{"isa", all[i]}, {"threads", threads}};
         tdm_device_spec spec = {all[i], "cpu", 0, options, threads != NULL ? 2 : 1};
         status = tdm_runtime_declare(rt, &spec, &err);
-        if (status == TDM_OK) status = device_time(rt, all[i], type_k, type_v, depth, &err);
+        if (status == TDM_OK)
+            status = device_time(rt, all[i], type_k, type_v, depth, n_layer, only, &err);
     }
     tdm_runtime_destroy(rt);
     if (status != TDM_OK) fprintf(stderr, "tandem-attention-speed: %s\n", err.message);

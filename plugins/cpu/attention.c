@@ -22,9 +22,10 @@ enum { SRC_Q, SRC_STEP, SRC_STATE, SRC_SINK };
 
 enum {
     BLOCK_ROWS = 64, /* query rows of an item: their state then stays in the second-level cache */
-    PREFETCH_SIZE = 256, /* bytes of the next page's region: what follows the machine guesses */
+    PREFETCH_SIZE = 512, /* bytes of an item's first codes that are asked for before its queries */
     MAX_ITEMS = 256,     /* splits are made until there are so many items */
-    MIN_SPLIT = 512      /* tokens of a split, in full pages: else preparing and merging shows */
+    PART_HEAD = 16, /* floats of a split's row before its elements, so that these are aligned */
+    MIN_SPLIT = 512 /* tokens of a split, in full pages: else preparing and merging shows */
 };
 
 /* Arrays of a worker with an element for each query row: see walk. */
@@ -87,7 +88,7 @@ static bool shape_get(const tdm_graph *graph, const tdm_node *node, shape *out) 
     size_t rows = (size_t)out->max_rows;
     out->query_size = cpu_kv_round((size_t)k->padded * 4) +
                       cpu_kv_round((size_t)k->n_block * sizeof(cpu_query_block));
-    out->part_size = cpu_kv_round(64 + (size_t)out->n_dim * sizeof(float));
+    out->part_size = cpu_kv_round((PART_HEAD + (size_t)out->n_dim) * sizeof(float));
     out->worker_size = cpu_kv_round((size_t)k->padded * sizeof(float)) + rows * out->query_size +
                        rows * CPU_CHUNK * sizeof(float) +
                        rows * cpu_kv_round((size_t)out->n_dim * sizeof(float)) +
@@ -197,8 +198,6 @@ static void query_begin(walk *k, int32_t token, int32_t head) {
     row_state *state = &k->rows[row];
     uint8_t *q = k->queries + (size_t)row * s->query_size;
     float *x = k->kernels.query != NULL ? k->x : (float *)(void *)q;
-    k->m[row] = -INFINITY;
-    k->l[row] = 0;
     visible_range(&s->params, k->step.pos[token], &state->first_pos, &state->last_pos);
     if (state->first_pos > k->common_first) k->common_first = state->first_pos;
     if (state->last_pos < k->common_last) k->common_last = state->last_pos;
@@ -207,17 +206,47 @@ static void query_begin(walk *k, int32_t token, int32_t head) {
     memset(x + side->head_dim, 0, (size_t)(side->padded - side->head_dim) * sizeof *x);
     k->kernels.rotate(x, side->padded, side->rotation);
     if (k->kernels.query != NULL) k->kernels.query(side, x, q);
-    memset(k->outs + (size_t)row * k->out_stride, 0, (size_t)s->n_dim * sizeof(float));
 }
 
-static cpu_kv_span span_get(const cpu_kv_side *side, const uint8_t *region, int32_t start,
+/* Up to 64 slots of a head's region: those from `start` on. */
+typedef struct chunk {
+    const uint8_t *region;
+    int32_t start;
+    int64_t pos;                     /* of the token that slot `start` holds, or would */
+    int32_t valid_first, valid_last; /* slots that hold tokens, counted from `start` */
+    int32_t entry;                   /* of the run */
+} chunk;
+
+static const uint8_t *chunk_codes(const chunk *c, const cpu_kv_side *side) {
+    return c->region + side->data_off + (size_t)(c->start / CPU_KV_TILE) * side->data_size;
+}
+
+static const uint8_t *chunk_scales(const chunk *c, const cpu_kv_side *side) {
+    return c->region + side->scale_off + (size_t)(c->start / CPU_KV_TILE) * side->scale_size;
+}
+
+/* Asks for n bytes. Pages lie anywhere, and no prefetcher of the machine guesses where. */
+static void ask_for(const uint8_t *at, size_t n) {
+#if defined(__GNUC__)
+    for (size_t i = 0; i < n; i += 64) __builtin_prefetch(at + i, 0, 2);
+#else
+    (void)at, (void)n;
+#endif
+}
+
+/* Slots first .. last-1 of a chunk. Scales of the chunk behind are few lines and asked for at
+ * once, codes by the kernel as it goes: so many at a time would have to wait for each other. */
+static cpu_kv_span span_get(const cpu_kv_side *side, const chunk *c, const chunk *next,
                             int32_t first, int32_t last) {
-    size_t tile = (size_t)(start / CPU_KV_TILE);
-    return (cpu_kv_span){.side = side,
-                         .data = region + side->data_off + tile * side->data_size,
-                         .scale = region + side->scale_off + tile * side->scale_size,
-                         .first = first,
-                         .last = last};
+    cpu_kv_span span = {.side = side,
+                        .data = chunk_codes(c, side),
+                        .scale = chunk_scales(c, side),
+                        .first = first,
+                        .last = last};
+    if (next->region == NULL) return span;
+    span.ahead = chunk_codes(next, side) - span.data;
+    ask_for(chunk_scales(next, side), side->scale_size * (CPU_CHUNK / CPU_KV_TILE));
+    return span;
 }
 
 /* Row r sees slots first .. last-1 of the present chunk. */
@@ -249,18 +278,18 @@ static int32_t activate_rows(walk *k, int64_t pos, int32_t valid_first, int32_t 
     return n;
 }
 
-/* Folds the chunk that begins at slot `start` of `region` into the rows that see some of it. */
-static void fold_chunk(walk *k, const uint8_t *region, int32_t start, int64_t pos,
-                       int32_t valid_first, int32_t valid_last) {
+/* Folds a chunk into the rows that see some of it. */
+static void fold_chunk(walk *k, const chunk *c, const chunk *next) {
     const shape *s = k->s;
-    int32_t n = activate_rows(k, pos, valid_first, valid_last), first = CPU_CHUNK, last = 0;
+    int32_t n = activate_rows(k, c->pos, c->valid_first, c->valid_last);
+    int32_t first = CPU_CHUNK, last = 0;
     if (n == 0) return;
-    if (k->uniform_last > 0) first = valid_first, last = valid_last;
+    if (k->uniform_last > 0) first = c->valid_first, last = c->valid_last;
     for (int32_t a = 0; a < n && k->uniform_last == 0; a++) {
         if (k->first[a] < first) first = k->first[a];
         if (k->last[a] > last) last = k->last[a];
     }
-    cpu_kv_span keys = span_get(&s->layout.k, region, start, first, last);
+    cpu_kv_span keys = span_get(&s->layout.k, c, next, first, last);
     k->kernels.score(&keys, n, k->q, k->score);
 
     bool is_whole = n == k->n_row; /* then active[a] = a */
@@ -276,59 +305,83 @@ static void fold_chunk(walk *k, const uint8_t *region, int32_t start, int64_t po
         k->m[k->active[a]] = m[a];
         k->l[k->active[a]] = l[a];
     }
-    cpu_kv_span values = span_get(&s->layout.v, region, start, first, last);
+    cpu_kv_span values = span_get(&s->layout.v, c, next, first, last);
     k->kernels.add(&values, s->n_dim, n, (const float *const *)k->score, k->out, k->keep, k->gain);
 }
 
-/* Asks for the first lines of an entry's region before it is walked: pages lie anywhere, and no
- * prefetcher of the machine guesses where. Asking for more is slower than leaving the rest to it. */
-static void prefetch_entry(const walk *k, const tdm_page_entry *entry, int32_t head_kv) {
-#if defined(__GNUC__)
-    const cpu_kv_layout *layout = &k->s->layout;
-    const cpu_view *state = &k->n->src[SRC_STATE];
-    size_t size = layout->head_size < PREFETCH_SIZE ? layout->head_size : PREFETCH_SIZE;
-    if (entry->page < 0 || entry->page >= state->ne[1]) return;
-    const uint8_t *region = cpu_kv_head(layout, state->data, entry->page, head_kv);
-    for (size_t i = 0; i < size; i += 64) __builtin_prefetch(region + i, 0, 2);
-#else
-    (void)k, (void)entry, (void)head_kv;
-#endif
-}
+/* Neighbouring tokens that attend together: of one sequence, or one token of padding. */
+typedef struct token_run {
+    int32_t first, last;           /* tokens first .. last-1 */
+    int64_t first_pos, last_pos;   /* positions that any of them sees */
+    const tdm_page_entry *entries; /* without those at either end that hold none of these */
+    int32_t n_entry;
+    int32_t share;  /* entries of a part */
+    int32_t n_part; /* parts that are attended to separately and merged; 0 = nothing to see */
+} token_run;
 
-/* Entries of a sequence, without those at either end that hold nothing of first_pos .. last_pos. */
-static const tdm_page_entry *visible_entries(const walk *k, int32_t seq, int64_t first_pos,
-                                             int64_t last_pos, int32_t *n_out) {
-    int32_t n;
-    const tdm_page_entry *e = cpu_step_entries(&k->step, seq, &n);
-    while (n > 0 && (int64_t)e->base_pos + e->count <= first_pos) e++, n--;
-    while (n > 0 && e[n - 1].base_pos > last_pos) n--;
-    *n_out = n;
-    return e;
-}
-
-/* Folds the tokens of some entries that any of positions first_pos .. last_pos lies in. */
-static void walk_entries(walk *k, const tdm_page_entry *entries, int32_t n_entry, int32_t head_kv,
-                         int64_t first_pos, int64_t last_pos) {
-    const cpu_kv_layout *layout = &k->s->layout;
-    const cpu_view *state = &k->n->src[SRC_STATE];
-    for (int32_t e = 0; e < n_entry; e++) {
-        tdm_page_entry entry = entries[e];
-        if (!cpu_kv_entry_clip(layout, state->ne[1], &entry) || entry.base_pos > last_pos ||
-            (int64_t)entry.base_pos + entry.count <= first_pos)
-            continue;
-        int64_t lo = first_pos > entry.base_pos ? first_pos - entry.base_pos : 0;
-        int64_t hi = last_pos - entry.base_pos + 1;
-        int32_t first = entry.first + (int32_t)lo;
-        int32_t last = entry.first + (hi < entry.count ? (int32_t)hi : entry.count);
-        const uint8_t *region = cpu_kv_head(layout, state->data, entry.page, head_kv);
-        if (e + 1 < n_entry) prefetch_entry(k, &entries[e + 1], head_kv);
-        for (int32_t start = first / CPU_CHUNK * CPU_CHUNK; start < last; start += CPU_CHUNK) {
-            int32_t valid_first = entry.first > start ? entry.first - start : 0;
-            int32_t valid_last = entry.first + entry.count - start;
-            fold_chunk(k, region, start, (int64_t)entry.base_pos + start - entry.first, valid_first,
-                       valid_last < CPU_CHUNK ? valid_last : CPU_CHUNK);
-        }
+/* The run that begins with token `first` and ends before `limit`. */
+static token_run run_get(const cpu_step *step, const shape *s, int32_t first, int32_t limit) {
+    token_run run = {
+        .first = first, .last = first + 1, .first_pos = INT32_MAX, .last_pos = -1, .share = 1};
+    if (first >= step->n_tok || step->pos[first] < 0) return run;
+    while (run.last < limit && run.last < step->n_tok && step->pos[run.last] >= 0 &&
+           step->seq[run.last] == step->seq[first])
+        run.last++;
+    for (int32_t t = first; t < run.last; t++) {
+        int64_t lo, hi;
+        visible_range(&s->params, step->pos[t], &lo, &hi);
+        run.first_pos = lo < run.first_pos ? lo : run.first_pos;
+        run.last_pos = hi > run.last_pos ? hi : run.last_pos;
     }
+    int32_t n;
+    const tdm_page_entry *e = cpu_step_entries(step, step->seq[first], &n);
+    while (n > 0 && (int64_t)e->base_pos + e->count <= run.first_pos) e++, n--;
+    while (n > 0 && e[n - 1].base_pos > run.last_pos) n--;
+    if (n == 0) return run;
+    int32_t least = (MIN_SPLIT + s->layout.page_len - 1) / s->layout.page_len;
+    run.entries = e;
+    run.n_entry = n;
+    run.share = (n + s->n_split - 1) / s->n_split;
+    if (s->n_split > 1 && run.share < least) run.share = least;
+    run.n_part = (n + run.share - 1) / run.share;
+    return run;
+}
+
+/* Where a walk over the chunks of a run's entries is: those that hold positions it sees. */
+typedef struct cursor {
+    const token_run *run;
+    int32_t at, end;      /* entries not yet begun: at .. end-1 */
+    int32_t head_kv;      /* of the state */
+    tdm_page_entry entry; /* the present one, clipped */
+    int32_t start, last;  /* slots of it that are left: start, a chunk's first, .. last-1 */
+} cursor;
+
+/* The next chunk; region NULL behind the last. */
+static chunk cursor_next(cursor *c, const walk *k) {
+    const cpu_kv_layout *layout = &k->s->layout;
+    const cpu_view *state = &k->n->src[SRC_STATE];
+    while (c->start >= c->last) {
+        if (c->at >= c->end) return (chunk){.region = NULL};
+        const token_run *run = c->run;
+        tdm_page_entry e = run->entries[c->at++];
+        if (!cpu_kv_entry_clip(layout, state->ne[1], &e) || e.base_pos > run->last_pos ||
+            (int64_t)e.base_pos + e.count <= run->first_pos)
+            continue;
+        int64_t lo = run->first_pos > e.base_pos ? run->first_pos - e.base_pos : 0;
+        int64_t hi = run->last_pos - e.base_pos + 1;
+        c->entry = e;
+        c->start = (e.first + (int32_t)lo) / CPU_CHUNK * CPU_CHUNK;
+        c->last = e.first + (hi < e.count ? (int32_t)hi : e.count);
+    }
+    const tdm_page_entry *e = &c->entry;
+    int32_t start = c->start, valid_last = e->first + e->count - start;
+    c->start += CPU_CHUNK;
+    return (chunk){.region = cpu_kv_head(layout, state->data, e->page, c->head_kv),
+                   .start = start,
+                   .pos = (int64_t)e->base_pos + start - e->first,
+                   .valid_first = e->first > start ? e->first - start : 0,
+                   .valid_last = valid_last < CPU_CHUNK ? valid_last : CPU_CHUNK,
+                   .entry = c->at - 1};
 }
 
 /* o / l, with the sink's share, out of the rotation, to the destinations. `o` is changed. */
@@ -362,110 +415,134 @@ static void finish_row(const cpu_node *n, const shape *s, cpu_hadamard_fn rotate
     *(float *)(void *)(at + ml->nb[0]) = total;
 }
 
+/* m, l, then from PART_HEAD on n_dim elements. */
 static float *part_at(const cpu_node *n, const shape *s, int32_t token, int32_t head,
-                      int32_t split) {
+                      int32_t part) {
     size_t row = (size_t)token * (size_t)s->n_head + (size_t)head;
-    return (float *)(void *)(n->scratch +
-                             (row * (size_t)s->n_split + (size_t)split) * s->part_size);
+    return (float *)(void *)(n->scratch + (row * (size_t)s->n_split + (size_t)part) * s->part_size);
 }
 
-static void keep_row(const walk *k, int32_t token, int32_t head, int32_t split, float m, float l,
-                     float *o) {
+static void keep_row(const walk *k, int32_t token, int32_t head, int32_t part, int32_t row) {
     const shape *s = k->s;
+    float *o = k->outs + (size_t)row * k->out_stride;
     if (s->n_split <= 1) {
-        finish_row(k->n, s, k->kernels.rotate, token, head, m, l, o);
+        finish_row(k->n, s, k->kernels.rotate, token, head, k->m[row], k->l[row], o);
         return;
     }
-    float *part = part_at(k->n, s, token, head, split);
-    part[0] = m;
-    part[1] = l;
-    if (l != 0) memcpy(part + 16, o, (size_t)s->n_dim * sizeof *o);
+    float *to = part_at(k->n, s, token, head, part);
+    to[0] = k->m[row];
+    to[1] = k->l[row];
+    if (to[1] != 0) memcpy(to + PART_HEAD, o, (size_t)s->n_dim * sizeof *o);
 }
 
-/* Tokens first .. last-1 are of one sequence, or one padding token. */
-static void run_tokens(walk *k, int32_t first, int32_t last, int32_t kv, int32_t split) {
+/* A run's tokens and the heads of one KV head, over parts part_first .. part_last-1 (all on 0
+ * where the run sees nothing). Queries are prepared once for all of them. */
+static void attend(walk *k, const token_run *run, int32_t kv, int32_t part_first,
+                   int32_t part_last) {
     const shape *s = k->s;
     const tdm_attention_params *p = &s->params;
     int32_t kv_all = p->first_head_kv + s->first_kv + kv;
     int32_t head_first = kv_all * p->heads_per_kv - p->first_head;
     int32_t head_last = head_first + p->heads_per_kv;
+    if (head_first < 0) head_first = 0;
+    if (head_last > s->n_head) head_last = s->n_head;
+    int32_t n_head = head_last - head_first;
+    cursor c = {.run = run, .at = part_first * run->share, .head_kv = s->first_kv + kv};
+    c.end = run->n_entry < part_last * run->share ? run->n_entry : part_last * run->share;
+    chunk present = cursor_next(&c, k);
     k->n_row = 0;
     k->common_first = 0;
     k->common_last = INT32_MAX;
     k->uniform_first = k->uniform_last = 0;
-    if (head_first < 0) head_first = 0;
-    if (head_last > s->n_head) head_last = s->n_head;
-    int64_t first_pos = INT32_MAX, last_pos = -1;
-    int32_t seq = first < k->step.n_tok ? k->step.seq[first] : -1;
-    if (seq >= 0 && k->step.pos[first] >= 0) {
-        for (int32_t t = first; t < last; t++) {
-            int64_t lo, hi;
-            visible_range(p, k->step.pos[t], &lo, &hi);
-            first_pos = lo < first_pos ? lo : first_pos;
-            last_pos = hi > last_pos ? hi : last_pos;
-        }
-        int32_t n_entry, at = 0;
-        const tdm_page_entry *entries = visible_entries(k, seq, first_pos, last_pos, &n_entry);
-        if (s->n_split > 1) {
-            int32_t least = (MIN_SPLIT + s->layout.page_len - 1) / s->layout.page_len;
-            int32_t share = (n_entry + s->n_split - 1) / s->n_split;
-            if (share < least) share = least;
-            at = (int64_t)share * split < n_entry ? share * split : n_entry;
-            n_entry = n_entry - at < share ? n_entry - at : share;
-        }
-        if (n_entry > 0) {
-            prefetch_entry(k, &entries[at], s->first_kv + kv);
-            for (int32_t t = first; t < last; t++)
-                for (int32_t h = head_first; h < head_last; h++) query_begin(k, t, h);
-            walk_entries(k, entries + at, n_entry, s->first_kv + kv, first_pos, last_pos);
-        }
+    if (present.region != NULL) {
+        ask_for(chunk_codes(&present, &s->layout.k), PREFETCH_SIZE);
+        for (int32_t t = run->first; t < run->last; t++)
+            for (int32_t h = head_first; h < head_last; h++) query_begin(k, t, h);
     }
-    int32_t r = 0;
-    for (int32_t t = first; t < last; t++) {
-        for (int32_t h = head_first; h < head_last; h++, r++) {
-            if (r < k->n_row)
-                keep_row(k, t, h, split, k->m[r], k->l[r], k->outs + (size_t)r * k->out_stride);
-            else
-                keep_row(k, t, h, split, -INFINITY, 0, NULL);
+    for (int32_t part = part_first; part < part_last; part++) {
+        int32_t n_row = (run->last - run->first) * n_head;
+        for (int32_t r = 0; r < n_row; r++) k->m[r] = -INFINITY, k->l[r] = 0;
+        memset(k->outs, 0, (size_t)k->n_row * k->out_stride * sizeof *k->outs);
+        while (present.region != NULL && present.entry < (part + 1) * run->share) {
+            chunk next = cursor_next(&c, k);
+            fold_chunk(k, &present, &next);
+            present = next;
         }
+        for (int32_t r = 0; r < n_row; r++)
+            keep_row(k, run->first + r / n_head, head_first + r % n_head, part, r);
     }
 }
 
-static void run_block(walk *k, int32_t first, int32_t last, int32_t kv, int32_t split) {
-    const cpu_step *step = &k->step;
+static void attend_block(walk *k, int32_t first, int32_t last, int32_t kv) {
     while (first < last) {
-        int32_t end = first + 1;
-        bool is_padding = first >= step->n_tok || step->pos[first] < 0;
-        while (end < last && !is_padding && end < step->n_tok && step->pos[end] >= 0 &&
-               step->seq[end] == step->seq[first])
-            end++;
-        run_tokens(k, first, end, kv, split);
-        first = end;
+        token_run run = run_get(&k->step, k->s, first, last);
+        attend(k, &run, kv, 0, 1);
+        first = run.last;
     }
 }
 
-static void merge_splits(const cpu_node *n, const shape *s, cpu_hadamard_fn rotate, cpu_worker *w) {
+/* Worker w's share of the parts of all runs and KV heads: neighbours, so that few queries are
+ * prepared more than once, and counted without the parts that hold nothing. */
+static void attend_parts(walk *k, const cpu_worker *w) {
+    const shape *s = k->s;
+    int64_t n_item = 0, at = 0;
+    for (int32_t t = 0; t < s->n_tok;) {
+        token_run run = run_get(&k->step, s, t, s->n_tok);
+        n_item += (int64_t)run.n_part * s->n_kv;
+        t = run.last;
+    }
+    int64_t first = n_item * w->ith / w->nth, last = n_item * (w->ith + 1) / w->nth;
+    for (int32_t t = 0; t < s->n_tok && at < last;) {
+        token_run run = run_get(&k->step, s, t, s->n_tok);
+        for (int32_t kv = 0; kv < s->n_kv; kv++, at += run.n_part) {
+            int64_t lo = first > at ? first - at : 0;
+            int64_t hi = last - at < run.n_part ? last - at : run.n_part;
+            if (lo < hi) attend(k, &run, kv, (int32_t)lo, (int32_t)hi);
+        }
+        t = run.last;
+    }
+}
+
+static void add_part(float *restrict sum, const float *restrict part, float factor, int32_t n) {
+    for (int32_t i = 0; i < n; i++) sum[i] += part[i] * factor;
+}
+
+/* The sum of a row's parts, in their order; the first part's memory is used for it. */
+static void merge_row(const cpu_node *n, const shape *s, cpu_hadamard_fn rotate, int32_t token,
+                      int32_t head, int32_t n_part) {
+    float *first = part_at(n, s, token, head, 0), m = -INFINITY, l = 0;
+    for (int32_t i = 0; i < n_part; i++) {
+        const float *part = part_at(n, s, token, head, i);
+        m = part[0] > m ? part[0] : m;
+    }
+    for (int32_t i = 0; i < n_part; i++) {
+        const float *part = part_at(n, s, token, head, i);
+        float factor = part[1] != 0 ? expf(part[0] - m) : 0;
+        if (i == 0 && part[1] == 0) {
+            memset(first + PART_HEAD, 0, (size_t)s->n_dim * sizeof *first);
+        } else if (i == 0) {
+            l = part[1] * factor;
+            for (int32_t j = PART_HEAD; j < PART_HEAD + s->n_dim; j++) first[j] *= factor;
+        } else if (part[1] != 0) {
+            l += part[1] * factor;
+            add_part(first + PART_HEAD, part + PART_HEAD, factor, s->n_dim);
+        }
+    }
+    finish_row(n, s, rotate, token, head, m, l, first + PART_HEAD);
+}
+
+static void merge_parts(const walk *k, const cpu_worker *w) {
+    const shape *s = k->s;
     int64_t first, last;
     cpu_worker_share(w, (int64_t)s->n_tok * s->n_head, 1, &first, &last);
-    for (int64_t row = first; row < last; row++) {
-        int32_t token = (int32_t)(row / s->n_head), head = (int32_t)(row % s->n_head);
-        float *sum = part_at(n, s, token, head, 0), m = -INFINITY, l = 0;
-        for (int32_t split = 0; split < s->n_split; split++) {
-            const float *part = part_at(n, s, token, head, split);
-            m = part[0] > m ? part[0] : m;
+    for (int32_t t = 0; t < s->n_tok;) {
+        token_run run = run_get(&k->step, s, t, s->n_tok);
+        for (; t < run.last; t++) {
+            int64_t lo = first - (int64_t)t * s->n_head, hi = last - (int64_t)t * s->n_head;
+            if (hi > s->n_head) hi = s->n_head;
+            for (int32_t head = lo > 0 ? (int32_t)lo : 0; head < hi; head++)
+                merge_row(k->n, s, k->kernels.rotate, t, head, run.n_part);
         }
-        for (int32_t split = 0; split < s->n_split; split++) {
-            const float *part = part_at(n, s, token, head, split);
-            if (part[1] == 0) {
-                if (split == 0) memset(sum + 16, 0, (size_t)s->n_dim * sizeof *sum);
-                continue;
-            }
-            float factor = expf(part[0] - m);
-            l += part[1] * factor;
-            for (int32_t i = 16; i < 16 + s->n_dim; i++)
-                sum[i] = (split == 0 ? 0 : sum[i]) + part[i] * factor;
-        }
-        finish_row(n, s, rotate, token, head, m, l, sum + 16);
     }
 }
 
@@ -473,17 +550,17 @@ static void run(const cpu_node *n, cpu_worker *w) {
     shape s;
     if (!shape_get(n->graph, n->node, &s) || s.n_tok == 0 || s.n_head == 0) return;
     walk k = walk_begin(n, &s, n->scratch + parts_size(&s) + s.worker_size * (size_t)w->ith);
-    int64_t n_block = (s.n_tok + s.block_len - 1) / s.block_len;
-    int64_t n_item = n_block * s.n_split * s.n_kv;
-    for (int64_t item = w->ith; item < n_item; item += w->nth) {
-        int32_t kv = (int32_t)(item % s.n_kv), split = (int32_t)(item / s.n_kv % s.n_split);
-        int32_t first = (int32_t)(item / s.n_kv / s.n_split) * s.block_len;
-        int32_t last = first + s.block_len < s.n_tok ? first + s.block_len : s.n_tok;
-        run_block(&k, first, last, kv, split);
-    }
     if (s.n_split > 1) {
+        attend_parts(&k, w);
         cpu_worker_barrier(w);
-        merge_splits(n, &s, k.kernels.rotate, w);
+        merge_parts(&k, w);
+        return;
+    }
+    int64_t n_block = (s.n_tok + s.block_len - 1) / s.block_len, n_item = n_block * s.n_kv;
+    for (int64_t item = w->ith; item < n_item; item += w->nth) {
+        int32_t first = (int32_t)(item / s.n_kv) * s.block_len;
+        int32_t last = first + s.block_len < s.n_tok ? first + s.block_len : s.n_tok;
+        attend_block(&k, first, last, (int32_t)(item % s.n_kv));
     }
 }
 

@@ -34,6 +34,8 @@ typedef struct cpu_kv_span {
     const uint8_t *data;
     const uint8_t *scale;
     int32_t first, last; /* slots that hold tokens: first .. last-1, counted from the chunk's */
+    ptrdiff_t ahead;     /* bytes from these codes to those of the next chunk, which kernels ask
+                            for as they read these; 0 = nothing follows */
 } cpu_kv_span;
 
 /* score[r][slot] = dot(q[r], k[slot]) for the slots of the tiles that hold any of first .. last-1

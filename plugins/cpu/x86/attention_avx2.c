@@ -27,6 +27,7 @@ typedef __m256 vec_f;
 #define i_sra32(x, n)        _mm256_srai_epi32(x, n)
 #define i_lookup(table, x)   _mm256_shuffle_epi8(table, x)
 #define i_mul15(a, b)        _mm256_mulhrs_epi16(a, b)
+#define i_pack16(x)          _mm256_permute4x64_epi64(_mm256_packs_epi32((x)[0], (x)[1]), 0xd8)
 #define i_store(p, x)        _mm256_storeu_si256((__m256i *)(void *)(p), x)
 #define i_to_f(x)            _mm256_cvtepi32_ps(x)
 #define f_to_i(x)            _mm256_cvtps_epi32(x)

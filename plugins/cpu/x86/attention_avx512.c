@@ -32,6 +32,7 @@ typedef __m512 vec_f;
 #define i_to_f(x)            _mm512_cvtepi32_ps(x)
 #define f_to_i(x)            _mm512_cvtps_epi32(x)
 #define i_store16(p, x)      _mm256_storeu_si256((__m256i *)(void *)(p), _mm512_cvtepi32_epi16(x))
+#define i_pack16(x)          _mm512_cvtepi32_epi16((x)[0])
 #define i_sum(x)             _mm512_reduce_add_epi32(x)
 #define f_sum(x)             _mm512_reduce_add_ps(x)
 #define f_peak(x)            _mm512_reduce_max_ps(x)

@@ -11,6 +11,7 @@
  *   i_dot(acc, a, b)               acc + a.lo * b.lo + a.hi * b.hi of signed 16-bit halves
  *   i_to_f, f_to_i                 conversions; f_to_i rounds to nearest even
  *   i_store(p, x), i_store16(p, x) a vector; LANES int16 from lanes that fit
+ *   i_pack16(x)                    16 int16 (__m256i) from one or two vectors of lanes that fit
  *   i_mul15(a, b)                  a * b / 2^15 of signed 16-bit halves, rounded
  *   i_sum(x), f_sum(x), f_peak(x)  sum of lanes, sum of lanes, largest magnitude
  *   f_zero, f_load, f_store, f_set1, f_add, f_mul, f_fma(a, b, c), f_max(a, b) = b where either
@@ -25,6 +26,7 @@
 #ifndef TANDEM_CPU_X86_ATTENTION_VECTOR_H
 #define TANDEM_CPU_X86_ATTENTION_VECTOR_H
 
+#include <immintrin.h>
 #include <math.h>
 #include <string.h>
 
@@ -36,6 +38,15 @@ static const int8_t code_values[16] = TDM_IQ4_VALUES;
 
 enum { HALVES = 32 / LANES }; /* vectors that hold a block of 32 elements */
 enum { ADD_BLOCKS = 4 };      /* blocks whose weights are made together */
+
+/* Asks for the line `ahead` bytes from the one that is read (cpu_kv_span). */
+INLINE void ask_ahead(const uint8_t *at, ptrdiff_t ahead) {
+#if defined(__GNUC__)
+    __builtin_prefetch(at + ahead, 0, 2);
+#else
+    (void)at, (void)ahead;
+#endif
+}
 
 /* What a code stands for is the code less this. */
 INLINE int32_t code_offset(int type) {
@@ -54,14 +65,29 @@ INLINE bool type_has_min(int type) {
 
 /* ---- queries --------------------------------------------------------------------------------- */
 
-/* Codes in the order in which words of a K tile fall apart into pairs (kv_page.c). */
+/* A block's elements 0 .. 15 and 16 .. 31 in the order in which words of a K tile fall apart into
+ * pairs (kv_page.c): of four neighbours 0 2 1 3; of nibbles, which share bytes with elements 16
+ * further on, pairs of the lower and the upper half take turns. */
+INLINE void store_query(int16_t *codes, __m256i low, __m256i high, bool is_bytes) {
+    const __m256i quad = _mm256_setr_epi8(0, 1, 4, 5, 2, 3, 6, 7, 8, 9, 12, 13, 10, 11, 14, 15, 0,
+                                          1, 4, 5, 2, 3, 6, 7, 8, 9, 12, 13, 10, 11, 14, 15);
+    __m256i first = _mm256_shuffle_epi8(low, quad), second = _mm256_shuffle_epi8(high, quad);
+    if (!is_bytes) {
+        __m256i even = _mm256_unpacklo_epi32(first, second);
+        __m256i odd = _mm256_unpackhi_epi32(first, second);
+        first = _mm256_permute2x128_si256(even, odd, 0x20);
+        second = _mm256_permute2x128_si256(even, odd, 0x31);
+    }
+    _mm256_storeu_si256((__m256i *)(void *)codes, first);
+    _mm256_storeu_si256((__m256i *)(void *)(codes + 16), second);
+}
+
 INLINE void query_codes(const cpu_kv_side *side, const float *x, uint8_t *q, int type) {
     int16_t *codes = (int16_t *)(void *)q;
     cpu_query_block *blocks = (cpu_query_block *)(void *)(q + cpu_query_codes_size(side));
     for (int32_t b = 0; b < side->n_block; b++, x += 32, codes += 32) {
-        int16_t whole[32];
         vec_f peak = f_zero(), sum = f_zero();
-        vec_i total = i_set1(0);
+        vec_i total = i_set1(0), whole[HALVES];
         UNROLL for (int h = 0; h < HALVES; h++) {
             vec_f part = f_load(x + h * LANES);
             peak = f_max_abs(part, peak);
@@ -69,19 +95,13 @@ INLINE void query_codes(const cpu_kv_side *side, const float *x, uint8_t *q, int
         }
         float largest = f_peak(peak), inverse = largest > 0 ? 32767 / largest : 0;
         UNROLL for (int h = 0; h < HALVES; h++) {
-            vec_i part = f_to_i(f_mul(f_load(x + h * LANES), f_set1(inverse)));
-            i_store16(whole + h * LANES, part);
-            total = i_add(total, part);
+            whole[h] = f_to_i(f_mul(f_load(x + h * LANES), f_set1(inverse)));
+            total = i_add(total, whole[h]);
         }
-        for (int i = 0; i < 32; i++) {
-            int byte = i % 16;
-            int place = type == TDM_TYPE_Q8_0
-                            ? i / 4 * 4 + i % 2 * 2 + i % 4 / 2
-                            : byte / 4 * 8 + byte % 2 * 4 + i / 16 * 2 + byte % 4 / 2;
-            codes[place] = whole[i];
-        }
-        blocks[b] =
-            (cpu_query_block){largest / 32767, f_sum(sum), -code_offset(type) * i_sum(total)};
+        store_query(codes, i_pack16(whole), i_pack16(whole + HALVES / 2), type == TDM_TYPE_Q8_0);
+        blocks[b] = (cpu_query_block){largest / 32767, 0, 0};
+        if (type_has_min(type)) blocks[b].sum = f_sum(sum);
+        if (code_offset(type) != 0) blocks[b].bias = -code_offset(type) * i_sum(total);
     }
 }
 
@@ -145,10 +165,10 @@ INLINE vec_i widen(vec_i x, vec_i fifth, vec_i table, int c, int i, int type) {
 /* n_tile runs of LANES tokens, data_step and scale_step bytes apart:
  *   score = sum_b d_b step_b (code_b . k_b) + m_b sum_b
  * block_skip bytes lie between the blocks of a tile. */
-INLINE void score_codes(const uint8_t *data, const uint8_t *scale, size_t data_step,
-                        size_t scale_step, size_t block_skip, int32_t n_block, size_t codes_size,
-                        int n_tile, int n_row, const uint8_t *const *q, float *const *score,
-                        int32_t slot, int type) {
+INLINE void score_codes(const uint8_t *data, const uint8_t *scale, ptrdiff_t ahead,
+                        size_t data_step, size_t scale_step, size_t block_skip, int32_t n_block,
+                        size_t codes_size, int n_tile, int n_row, const uint8_t *const *q,
+                        float *const *score, int32_t slot, int type) {
     vec_i table = i_table(code_values), fifth[2];
     vec_f sum[2][SCORE_ROWS];
     UNROLL for (int t = 0; t < n_tile; t++) {
@@ -171,7 +191,10 @@ INLINE void score_codes(const uint8_t *data, const uint8_t *scale, size_t data_s
         UNROLL for (int c = 0; c < n_word; c++) {
             const int n_pair = word_pairs(type);
             vec_i x[2];
-            UNROLL for (int t = 0; t < n_tile; t++) x[t] = i_load(data + (size_t)t * data_step);
+            UNROLL for (int t = 0; t < n_tile; t++) {
+                x[t] = i_load(data + (size_t)t * data_step);
+                ask_ahead(data + (size_t)t * data_step, ahead);
+            }
             data += 64;
             UNROLL for (int i = 0; i < n_pair; i++) {
                 vec_i pair[2];
@@ -216,8 +239,8 @@ INLINE size_t plain_size(int type) {
 
 /* Every second or fourth element goes to a sum of its own, so that additions need not wait for each
  * other. */
-INLINE void score_floats(const uint8_t *data, int32_t n, int n_row, const uint8_t *const *q,
-                         float *const *score, int32_t slot, int type) {
+INLINE void score_floats(const uint8_t *data, ptrdiff_t ahead, int32_t n, int n_row,
+                         const uint8_t *const *q, float *const *score, int32_t slot, int type) {
     const int n_sum = n_row <= 2 ? 4 : 2;
     vec_f sum[4][SCORE_ROWS];
     size_t step = CPU_KV_TILE * plain_size(type);
@@ -228,6 +251,7 @@ INLINE void score_floats(const uint8_t *data, int32_t n, int n_row, const uint8_
     for (; i + n_sum <= n; i += n_sum) {
         UNROLL for (int k = 0; k < n_sum; k++, data += step) {
             vec_f x = plain_load(data, type);
+            if (k % (64 / step > 1 ? 2 : 1) == 0) ask_ahead(data, ahead);
             UNROLL for (int r = 0; r < n_row; r++) sum[k][r] =
                 f_fma(x, f_set1(((const float *)(const void *)q[r])[i + k]), sum[k][r]);
         }
@@ -265,15 +289,15 @@ INLINE void score_group(const cpu_kv_span *k, int n_row, const uint8_t *const *q
         const uint8_t *scale =
             k->scale + (size_t)(slot / CPU_KV_TILE) * side->scale_size + 2 * lane;
         if (type_is_plain(type)) {
-            score_floats(data + (size_t)lane * plain_size(type), side->padded, n_row, q, score,
-                         slot, type);
+            score_floats(data + (size_t)lane * plain_size(type), k->ahead, side->padded, n_row, q,
+                         score, slot, type);
         } else if (2 * n_row <= SCORE_SUMS && i % 2 == 0 && i + 1 < last) {
-            score_codes(data + 4 * lane, scale, data_step, scale_step, block_skip, side->n_block,
-                        codes_size, 2, n_row, q, score, slot, type);
+            score_codes(data + 4 * lane, scale, k->ahead, data_step, scale_step, block_skip,
+                        side->n_block, codes_size, 2, n_row, q, score, slot, type);
             i++;
         } else {
-            score_codes(data + 4 * lane, scale, 0, 0, block_skip, side->n_block, codes_size, 1,
-                        n_row, q, score, slot, type);
+            score_codes(data + 4 * lane, scale, k->ahead, 0, 0, block_skip, side->n_block,
+                        codes_size, 1, n_row, q, score, slot, type);
         }
     }
 }
@@ -386,6 +410,7 @@ INLINE void add_codes(const cpu_kv_span *v, const add_frame *f, int32_t b, int32
         UNROLL for (int quad = 0; quad < 4; quad++) {
             UNROLL for (int part = 0; part < n_part; part++) {
                 vec_i x = i_load(data + 4 * LANES * (n_part * pass + part));
+                if (pass % (16 / LANES) == 0) ask_ahead(data + 64 * part, v->ahead);
                 UNROLL for (int i = 0; i < n_pair; i++) {
                     /* The last half of the pairs are tokens 2 and 3 of the quad. */
                     int half = is_bytes ? part : i % 2;
@@ -424,8 +449,11 @@ INLINE void add_floats(const cpu_kv_span *v, int32_t first, int n_vec, int n_row
     }
     for (int32_t slot = v->first; slot < v->last; slot++, at += step) {
         vec_f x[4];
-        UNROLL for (int i = 0; i < n_vec; i++) x[i] =
-            plain_load(at + (size_t)(i * LANES) * plain_size(type), type);
+        UNROLL for (int i = 0; i < n_vec; i++) {
+            x[i] = plain_load(at + (size_t)(i * LANES) * plain_size(type), type);
+            if (i * LANES * (int)plain_size(type) % 64 == 0)
+                ask_ahead(at + (size_t)(i * LANES) * plain_size(type), v->ahead);
+        }
         UNROLL for (int r = 0; r < n_row; r++) {
             vec_f w = f_set1(p[r][slot]);
             UNROLL for (int i = 0; i < n_vec; i++) acc[r][i] = f_fma(x[i], w, acc[r][i]);

@@ -7,6 +7,8 @@
 #include <immintrin.h>
 #include <math.h>
 
+#include "plugins/cpu/x86/unroll.h"
+
 /* The passes inside a vector: lane i with lanes i ^ 1, i ^ 2, i ^ 4. */
 static inline __m256 butterflies(__m256 x) {
     __m256 y = _mm256_permute_ps(x, 0xb1);
@@ -17,9 +19,35 @@ static inline __m256 butterflies(__m256 x) {
     return _mm256_blend_ps(_mm256_add_ps(x, y), _mm256_sub_ps(y, x), 0xf0);
 }
 
+/* A block of n_vec vectors, a constant where this is inlined: it stays in registers. */
+INLINE void rotate_vectors(float *x, int n_vec, float norm) {
+    __m256 v[8];
+    UNROLL for (int i = 0; i < n_vec; i++) v[i] = butterflies(_mm256_loadu_ps(x + 8 * i));
+    UNROLL for (int half = 1; half < n_vec; half *= 2) {
+        UNROLL for (int i = 0; i < n_vec; i++) {
+            if ((i & half) != 0) continue;
+            __m256 a = v[i], b = v[i + half];
+            v[i] = _mm256_add_ps(a, b);
+            v[i + half] = _mm256_sub_ps(a, b);
+        }
+    }
+    UNROLL for (int i = 0; i < n_vec; i++)
+        _mm256_storeu_ps(x + 8 * i, _mm256_mul_ps(v[i], _mm256_set1_ps(norm)));
+}
+
 void cpu_hadamard_avx2(float *x, int32_t n, int32_t block) {
     if (block < 16) {
         cpu_hadamard_plain(x, n, block);
+        return;
+    }
+    if (block == 32 || block == 64) {
+        float factor = 1 / sqrtf((float)block);
+        for (; n > 0; n -= block, x += block) {
+            if (block == 32)
+                rotate_vectors(x, 4, factor);
+            else
+                rotate_vectors(x, 8, factor);
+        }
         return;
     }
     float norm = 1 / sqrtf((float)block);

@@ -7,6 +7,8 @@
 #include <immintrin.h>
 #include <math.h>
 
+#include "plugins/cpu/x86/unroll.h"
+
 /* The passes inside a vector: lane i with lanes i ^ 1, i ^ 2, i ^ 4, i ^ 8. */
 static inline __m512 butterflies(__m512 x) {
     __m512 y = _mm512_permute_ps(x, 0xb1);
@@ -19,9 +21,37 @@ static inline __m512 butterflies(__m512 x) {
     return _mm512_mask_sub_ps(_mm512_add_ps(x, y), 0xff00, y, x);
 }
 
+/* A block of n_vec vectors, a constant where this is inlined: it stays in registers. */
+INLINE void rotate_vectors(float *x, int n_vec, float norm) {
+    __m512 v[8];
+    UNROLL for (int i = 0; i < n_vec; i++) v[i] = butterflies(_mm512_loadu_ps(x + 16 * i));
+    UNROLL for (int half = 1; half < n_vec; half *= 2) {
+        UNROLL for (int i = 0; i < n_vec; i++) {
+            if ((i & half) != 0) continue;
+            __m512 a = v[i], b = v[i + half];
+            v[i] = _mm512_add_ps(a, b);
+            v[i + half] = _mm512_sub_ps(a, b);
+        }
+    }
+    UNROLL for (int i = 0; i < n_vec; i++)
+        _mm512_storeu_ps(x + 16 * i, _mm512_mul_ps(v[i], _mm512_set1_ps(norm)));
+}
+
 void cpu_hadamard_avx512(float *x, int32_t n, int32_t block) {
     if (block < 32) {
         cpu_hadamard_plain(x, n, block);
+        return;
+    }
+    if (block <= 128) {
+        float factor = 1 / sqrtf((float)block);
+        for (; n > 0; n -= block, x += block) {
+            if (block == 32)
+                rotate_vectors(x, 2, factor);
+            else if (block == 64)
+                rotate_vectors(x, 4, factor);
+            else
+                rotate_vectors(x, 8, factor);
+        }
         return;
     }
     float norm = 1 / sqrtf((float)block);
