@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "core/counters.h"
+#include "core/op_rules.h"
 #include "core/runtime_internal.h"
 
 const char *tdm_dev_name(const tdm_dev *dev) {
@@ -41,7 +42,22 @@ tdm_status tdm_dev_get_info(tdm_dev *dev, tdm_device_info *info_out, tdm_error *
     return status;
 }
 
+bool tdm_dev_has_host_kv(const tdm_dev *dev) {
+    return dev->has_host_kv;
+}
+
+/* Refuses what a plugin is not asked for: to keep a cache where it does not work. */
+static tdm_status cache_check(const tdm_dev *dev, const tdm_kv_desc *desc, tdm_error *err) {
+    if ((desc->flags & TDM_KV_IN_HOST) == 0 || dev->has_host_kv) return TDM_OK;
+    return tdm_fail(err, TDM_UNSUPPORTED,
+                    "the cache is to lie in the host's memory, where the device does not work");
+}
+
 tdm_status tdm_dev_supports_op(tdm_dev *dev, const tdm_graph *graph, int32_t node, tdm_error *err) {
+    const tdm_node *n = tdm_graph_node(graph, node);
+    tdm_status status = TDM_OK;
+    if (tdm_op_uses_kv(n->op)) status = cache_check(dev, tdm_graph_kv(graph, n->params.kv.kv), err);
+    if (status != TDM_OK) return status;
     return dev->from->plugin->device->supports_op(dev->device, graph, node, err);
 }
 
@@ -219,7 +235,8 @@ tdm_status tdm_dev_kv_page_size(tdm_dev *dev, const tdm_kv_desc *desc, uint64_t 
     if (!TDM_HAS(ops, kv_page_size))
         return tdm_fail(err, TDM_UNSUPPORTED, "device '%s': keeps no key/value cache", dev->name);
     tdm_error inner = {0};
-    tdm_status status = ops->kv_page_size(dev->device, desc, size_out, &inner);
+    tdm_status status = cache_check(dev, desc, &inner);
+    if (status == TDM_OK) status = ops->kv_page_size(dev->device, desc, size_out, &inner);
     if (status != TDM_OK) return tdm_fail(err, status, "device '%s': %s", dev->name, inner.message);
     return TDM_OK;
 }

@@ -205,13 +205,14 @@ char *tdm_graph_print(const tdm_graph *graph) {
     page_add(&p, "\n");
     for (i = 0; i < graph->n_kv; i++) {
         const tdm_kv_desc *kv = tdm_graph_kv(graph, i);
-        page_add(&p, "cache  %d: k %s [%d] v %s [%d], %d heads, pages of %d, class %d%s%s%s\n",
+        page_add(&p, "cache  %d: k %s [%d] v %s [%d], %d heads, pages of %d, class %d%s%s%s%s\n",
                  (int)i, tdm_type_name(kv->type_k), (int)kv->head_dim_k, tdm_type_name(kv->type_v),
                  (int)kv->head_dim_v, (int)kv->n_head_kv,
                  kv->page_len > 0 ? (int)kv->page_len : TDM_KV_PAGE_LEN_DEFAULT, (int)kv->cls,
                  (kv->flags & TDM_KV_ROTATE_K) != 0 ? " rotate_k" : "",
                  (kv->flags & TDM_KV_ROTATE_V) != 0 ? " rotate_v" : "",
-                 (kv->flags & TDM_KV_V_FROM_K) != 0 ? " v_from_k" : "");
+                 (kv->flags & TDM_KV_V_FROM_K) != 0 ? " v_from_k" : "",
+                 (kv->flags & TDM_KV_IN_HOST) != 0 ? " in_host" : "");
     }
     sources_add(&p, graph);
     for (i = 0; i < graph->n_node; i++) node_add(&p, graph, i);

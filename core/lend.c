@@ -122,11 +122,12 @@ static bool plugin_is_whole(const tdm_plugin *p) {
 }
 
 /* Nothing to fill in, and nobody who could help out better: the CPU is its own fallback, a group
- * borrows those of its members. */
+ * borrows those of its members. Without a fallback, caches that are not to be the device's are still
+ * to be refused for it. */
 static bool dev_is_lent_as_it_is(const tdm_dev *dev) {
     const tdm_plugin *p = tdm_dev_plugin(dev);
     return plugin_is_whole(p) && (strcmp(p->name, FALLBACK_PLUGIN) == 0 || tdm_dev_is_group(dev) ||
-                                  dev->rt->fallback == NULL);
+                                  (dev->rt->fallback == NULL && tdm_dev_has_host_kv(dev)));
 }
 
 static tdm_status lent_make(tdm_dev *dev, tdm_device **device_out, tdm_error *err) {

@@ -69,15 +69,16 @@ static tdm_status items_place(tdm_buffer *b, const tdm_buffer_params *params, td
 /* Allocates what one side holds of a mixed buffer. */
 static tdm_status side_alloc(tdm_buffer *b, const tdm_buffer_params *params, lend_side side,
                              tdm_error *err) {
-    /* As far apart as caches and weights are kept elsewhere. */
-    uint64_t align = b->device->align > 4096 ? b->device->align : 4096, end = 0;
+    const uint64_t align = b->device->align;
+    uint64_t end = 0;
     tdm_buffer_params own = {sizeof own, 0, params->purpose, 0, NULL};
     tdm_buffer_item *items = calloc((size_t)b->n_item + 1, sizeof *items);
     if (items == NULL) return out_of_memory(b->device, err);
     for (int32_t i = 0; i < b->n_item; i++) {
         lend_item *item = &b->items[i];
         if (item->side != side) continue;
-        uint64_t step = params->items[i].kv != NULL || b->device->align > 256 ? align : 256;
+        /* Caches are no farther apart than borrowers place them: what is said of them is exact. */
+        uint64_t step = params->items[i].kv != NULL || align > 256 ? align : 256;
         item->local = (end + step - 1) / step * step;
         end = item->local + item->size;
         items[own.n_item] = params->items[i];
@@ -296,7 +297,11 @@ static tdm_status buffer_kv_page_size(tdm_device *device, const tdm_kv_desc *des
                                       uint64_t *size_out, tdm_error *err) {
     if (lend_kv_side(device, desc) == LEND_HELP)
         return tdm_dev_kv_page_size(lend_help(device, err), desc, size_out, err);
-    return tdm_dev_kv_page_size(device->main, desc, size_out, err);
+    tdm_error refusal = {0}, why = {0};
+    tdm_status status = tdm_dev_kv_page_size(device->main, desc, size_out, &refusal);
+    if (status == TDM_OK) return TDM_OK;
+    if (lend_help(device, &why) != NULL) return tdm_fail(err, status, "%s", refusal.message);
+    return tdm_fail(err, status, "%.300s; %.200s", refusal.message, why.message);
 }
 
 const tdm_buffer_ops lend_buffer_ops = {

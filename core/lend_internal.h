@@ -60,6 +60,8 @@ tdm_dev *lend_help(tdm_device *device, tdm_error *why);
 /* The side on which a weight or a cache of this kind lives. [any-thread] */
 lend_side lend_tensor_side(tdm_device *device, const tdm_tensor_desc *desc);
 lend_side lend_kv_side(tdm_device *device, const tdm_kv_desc *desc);
+/* The cache that a node works on; NULL where it works on none. [any-thread] */
+const tdm_kv_desc *lend_node_kv(const tdm_graph *graph, const tdm_node *node);
 /* The same for the WEIGHT or STATE that node `index` reads through source `i`; main where the
  * source is neither. `base` is the value that owns the source's memory. */
 lend_side lend_source_side(tdm_device *device, const tdm_graph *graph, int32_t index, int32_t base);

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "core/lend_internal.h"
+#include "core/op_rules.h"
 
 enum { PROBE_MAX_VALUE = 8 };
 
@@ -182,17 +183,8 @@ tdm_tensor_desc lend_weight_desc(const tdm_value *value) {
     return desc;
 }
 
-/* The cache that a node reads or writes; NULL where it does neither (an EXCHANGE's arena). */
-static const tdm_kv_desc *node_kv(const tdm_graph *graph, const tdm_node *node) {
-    switch (node->op) {
-    case TDM_OP_ATTENTION: return tdm_graph_kv(graph, node->params.attention.kv);
-    case TDM_OP_KV_SHIFT: return tdm_graph_kv(graph, node->params.shift.kv);
-    case TDM_OP_KV_WRITE:
-    case TDM_OP_KV_COPY:
-    case TDM_OP_KV_EXPORT:
-    case TDM_OP_KV_IMPORT: return tdm_graph_kv(graph, node->params.kv.kv);
-    default: return NULL;
-    }
+const tdm_kv_desc *lend_node_kv(const tdm_graph *graph, const tdm_node *node) {
+    return tdm_op_uses_kv(node->op) ? tdm_graph_kv(graph, node->params.kv.kv) : NULL;
 }
 
 lend_side lend_source_side(tdm_device *device, const tdm_graph *graph, int32_t index,
@@ -203,7 +195,7 @@ lend_side lend_source_side(tdm_device *device, const tdm_graph *graph, int32_t i
         return lend_tensor_side(device, &desc);
     }
     const tdm_kv_desc *kv =
-        v->kind == TDM_VALUE_STATE ? node_kv(graph, tdm_graph_node(graph, index)) : NULL;
+        v->kind == TDM_VALUE_STATE ? lend_node_kv(graph, tdm_graph_node(graph, index)) : NULL;
     return kv != NULL ? lend_kv_side(device, kv) : LEND_MAIN;
 }
 

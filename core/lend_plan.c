@@ -46,7 +46,9 @@ static tdm_status node_side(tdm_device *device, const tdm_graph *graph, int32_t 
     if (status != TDM_OK)
         return tdm_fail(err, status, "device '%s': %s: %s", tdm_dev_name(device->main),
                         tdm_op_name(node->op), why.message);
-    if (*side_out == LEND_HELP) refusal_report(device, node, why.message);
+    const tdm_kv_desc *kv = lend_node_kv(graph, node);
+    bool is_as_told = kv != NULL && (kv->flags & TDM_KV_IN_HOST) != 0;
+    if (*side_out == LEND_HELP && !is_as_told) refusal_report(device, node, why.message);
     return TDM_OK;
 }
 
@@ -290,10 +292,12 @@ static tdm_status copies_find(tdm_plan *plan, tdm_error *err) {
                 if (st->side == LEND_HELP && is_output[slot]) {
                     st->copies_out[st->n_copy_out++] = slot;
                     at[LEND_MAIN] = 1;
+                    plan->crossing_size += plan->slot_size[slot];
                 }
             } else if (!at[st->side]) {
                 st->copies_in[st->n_copy_in++] = slot;
                 at[st->side] = 1;
+                plan->crossing_size += plan->slot_size[slot];
             } else {
                 continue;
             }
@@ -422,9 +426,11 @@ tdm_status lend_plan_get_info(const tdm_plan *plan, tdm_plan_info *info_out, tdm
         bool is_main = plan->stages[s].side == LEND_MAIN;
         sum.device_size += is_main ? part.device_size : 0;
         sum.host_size += part.host_size + (is_main ? 0 : part.device_size);
+        sum.crossing_size += part.crossing_size;
     }
     sum.device_size += plan->border[LEND_MAIN].size;
     sum.host_size += plan->border[LEND_HELP].size + plan->staging_size;
+    sum.crossing_size += plan->crossing_size;
     if (status == TDM_OK)
         memcpy(info_out, &sum, known > 0 && known < sizeof sum ? known : sizeof sum);
     return status;

@@ -54,7 +54,8 @@ struct tdm_plan {
     int32_t n_weight;
     void *staging;
     uint64_t staging_size;
-    tdm_queue *queue; /* that runs it now */
+    uint64_t crossing_size; /* bytes of all copies of one run, weights apart */
+    tdm_queue *queue;       /* that runs it now */
     tdm_job job;
 };
 

@@ -337,6 +337,10 @@ tdm_status tdm_dev_open(tdm_dev *dev, tdm_error *err) {
         return tdm_fail(err, status, "device '%s': %s", dev->name, reason_of(status, &inner));
     }
     dev->from = from;
+    tdm_device_info info;
+    const uint32_t host = TDM_DEVICE_IS_HOST | TDM_DEVICE_IS_INTEGRATED | TDM_DEVICE_HAS_HOST_KV;
+    dev->has_host_kv = tdm_dev_is_group(dev) ||
+                       (tdm_dev_get_info(dev, &info, NULL) == TDM_OK && (info.flags & host) != 0);
     return TDM_OK;
 }
 

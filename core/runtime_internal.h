@@ -35,6 +35,7 @@ struct tdm_dev {
     pthread_mutex_t sync_mutex;  /* held during graph_compute_sync, which takes one call at a time
                                    for a device, however many lanes it has */
     bool refused[TDM_OP_COUNT_]; /* that it refuses this op was logged */
+    bool has_host_kv;            /* see tdm_dev_has_host_kv; known from when it is open */
 };
 
 struct tdm_runtime {

@@ -17,8 +17,9 @@
 #define NOWHERE UINT64_MAX
 
 typedef struct stage_copy {
-    int32_t slot; /* of the whole graph */
-    int32_t from; /* device */
+    int32_t slot;    /* of the whole graph */
+    int32_t from;    /* device whose scratch it is in; -1 = it is a weight */
+    tdm_slot_mem at; /* of a weight */
 } stage_copy;
 
 typedef struct stage {
@@ -133,9 +134,26 @@ static uint64_t border_place(tdm_schedule *c, int32_t d, int32_t slot) {
     return c->slot_off[d][slot];
 }
 
-static tdm_status weight_bind(const tdm_schedule *c, const stage *st, int32_t slot,
-                              const tdm_slot_mem *at, tdm_error *err) {
+/* A plain weight that a node on another device's cache reads comes along as values do. */
+static tdm_status weight_bring(tdm_schedule *c, stage *st, int32_t slot, const tdm_slot_mem *at,
+                               tdm_error *err) {
+    int32_t whole = st->slot_map[slot];
+    bool is_new = c->slot_off[st->dev][whole] == NOWHERE;
+    st->bindings[slot].size = value_size(tdm_graph_value(c->graph, c->slot_value[whole]));
+    st->bindings[slot].off = border_place(c, st->dev, whole);
+    st->is_scratch[slot] = true;
+    if (!is_new) return TDM_OK;
+    st->copies[st->n_copy++] = (stage_copy){.slot = whole, .from = -1, .at = *at};
+    return staging_grow(c->scratch, st->bindings[slot].size, err);
+}
+
+static tdm_status weight_bind(tdm_schedule *c, stage *st, int32_t slot, const tdm_slot_mem *at,
+                              tdm_error *err) {
+    const tdm_value *v = tdm_graph_value(c->graph, c->slot_value[st->slot_map[slot]]);
     const char *name = tdm_graph_value_name(c->graph, c->slot_value[st->slot_map[slot]]);
+    if (at->mem.dev != c->scratch->devs[st->dev] && at->mem.dev != NULL &&
+        v->kind == TDM_VALUE_WEIGHT && v->usage == 0)
+        return weight_bring(c, st, slot, at, err);
     if (at->mem.dev != c->scratch->devs[st->dev])
         return tdm_fail(err, TDM_INTERNAL, "'%s' is needed on %s but lives on %s", name,
                         tdm_dev_name(c->scratch->devs[st->dev]),
@@ -172,7 +190,7 @@ static tdm_status stage_bind(tdm_schedule *c, stage *st, const tdm_slot_mem *wei
         if (v->kind == TDM_VALUE_OUTPUT) {
             c->slot_home[slot] = st->dev;
         } else if (is_new && c->slot_home[slot] >= 0) {
-            st->copies[st->n_copy++] = (stage_copy){slot, c->slot_home[slot]};
+            st->copies[st->n_copy++] = (stage_copy){.slot = slot, .from = c->slot_home[slot]};
             tdm_status status = staging_grow(c->scratch, b->size, err);
             if (status != TDM_OK) return status;
         }
@@ -388,11 +406,15 @@ static tdm_status inputs_upload(const tdm_schedule *c, const tdm_io *inputs, int
 static tdm_status stage_run(const tdm_schedule *c, const stage *st, tdm_error *err) {
     tdm_scratch *s = c->scratch;
     for (int32_t i = 0; i < st->n_copy; i++) {
-        int32_t slot = st->copies[i].slot, from = st->copies[i].from;
-        tdm_status status = tdm_mem_copy_staged(
-            &s->mem[st->dev], c->slot_off[st->dev][slot], &s->mem[from], c->slot_off[from][slot],
-            value_size(tdm_graph_value(c->graph, c->slot_value[slot])), s->staging, s->staging_size,
-            err);
+        const stage_copy *copy = &st->copies[i];
+        int32_t slot = copy->slot;
+        bool is_weight = copy->from < 0;
+        tdm_status status =
+            tdm_mem_copy_staged(&s->mem[st->dev], c->slot_off[st->dev][slot],
+                                is_weight ? &copy->at.mem : &s->mem[copy->from],
+                                is_weight ? copy->at.off : c->slot_off[copy->from][slot],
+                                value_size(tdm_graph_value(c->graph, c->slot_value[slot])),
+                                s->staging, s->staging_size, err);
         if (status != TDM_OK) return status;
     }
     tdm_point done = {s->semaphore, ++s->semaphore_value};

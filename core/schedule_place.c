@@ -6,11 +6,15 @@
 #include <stdlib.h>
 
 #include "core/base/view.h"
+#include "core/op_rules.h"
 #include "core/schedule_internal.h"
 
-/* Says once for each op and device that the op goes elsewhere. */
-static void refusal_report(tdm_scratch *s, int32_t dev, int32_t taken_by, const tdm_node *node,
-                           const char *reason) {
+/* Says once for each op and device that the op goes elsewhere, unless it was told to. */
+static void refusal_report(tdm_scratch *s, const tdm_graph *graph, int32_t dev, int32_t taken_by,
+                           const tdm_node *node, const char *reason) {
+    if (tdm_op_uses_kv(node->op) &&
+        (tdm_graph_kv(graph, node->params.kv.kv)->flags & TDM_KV_IN_HOST) != 0)
+        return;
     if (node->op < 0 || node->op >= TDM_OP_COUNT_ || s->devs[dev]->refused[node->op]) return;
     s->devs[dev]->refused[node->op] = true;
     tdm_runtime_log(s->rt, TDM_LOG_WARN, "%s does not run %s (%s); it runs on %s",
@@ -23,6 +27,7 @@ typedef struct placement {
     tdm_scratch *scratch;
     const tdm_graph *graph;
     int32_t *data_slot; /* [n_value] the slot of the WEIGHT or STATE behind a value, or -1 */
+    bool *is_plain;     /* [n_value] a WEIGHT is behind it that every device keeps as it is */
     int32_t *slot_dev;  /* [n_slot] */
 } placement;
 
@@ -31,9 +36,11 @@ static tdm_status placement_begin(placement *p, tdm_error *err) {
     size_t n = (size_t)graph->n_value + 1;
     tdm_view_place *places = malloc(n * sizeof *places);
     p->data_slot = malloc(n * sizeof *p->data_slot);
-    if (places == NULL || p->data_slot == NULL) {
+    p->is_plain = malloc(n * sizeof *p->is_plain);
+    if (places == NULL || p->data_slot == NULL || p->is_plain == NULL) {
         free(places);
         free(p->data_slot);
+        free(p->is_plain);
         return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "schedule: out of memory");
     }
     tdm_view_resolve_all(graph, places);
@@ -41,6 +48,7 @@ static tdm_status placement_begin(placement *p, tdm_error *err) {
         const tdm_value *base = tdm_graph_value(graph, places[i].base);
         bool is_data = base->kind == TDM_VALUE_WEIGHT || base->kind == TDM_VALUE_STATE;
         p->data_slot[i] = is_data ? base->slot : -1;
+        p->is_plain[i] = base->kind == TDM_VALUE_WEIGHT && base->usage == 0;
     }
     free(places);
     return TDM_OK;
@@ -51,13 +59,15 @@ static int32_t src_slot(const placement *p, const tdm_node *node, int32_t i) {
 }
 
 /* The device on which a WEIGHT or STATE that the node reads lives, or -1. *two is set where two
- * such values live apart. */
+ * such values live apart; but plain weights are brought to a cache, as often as the node runs: a few
+ * numbers in comparison (the frequencies of a shift). */
 static int32_t node_home(const placement *p, const tdm_node *node, bool *two) {
     int32_t home = -1;
+    bool has_cache = tdm_op_uses_kv(node->op);
     for (int32_t i = 0; i < node->n_src; i++) {
         int32_t slot = src_slot(p, node, i);
         int32_t dev = slot < 0 ? -1 : p->slot_dev[slot];
-        if (dev < 0) continue;
+        if (dev < 0 || (has_cache && p->is_plain[node->src[i]])) continue;
         if (home >= 0 && home != dev) *two = true;
         home = dev;
     }
@@ -130,7 +140,7 @@ static tdm_status node_place(placement *p, int32_t index, int32_t *dev_out, tdm_
             /* Where the node's data decided, the first device was not asked. */
             if (d > 0 &&
                 (home < 0 || tdm_dev_supports_op(s->devs[0], graph, index, &why) != TDM_OK))
-                refusal_report(s, 0, d, node, home < 0 ? first_reason : why.message);
+                refusal_report(s, graph, 0, d, node, home < 0 ? first_reason : why.message);
             node_claim(p, node, d);
             *dev_out = d;
             return TDM_OK;
@@ -158,6 +168,7 @@ tdm_status tdm_schedule_place_slots(tdm_scratch *s, const tdm_graph *graph, int3
         dev_out[i] = last;
     }
     free(p.data_slot);
+    free(p.is_plain);
     if (status != TDM_OK) return status;
     for (int32_t i = graph->n_node - 1, next = last; i >= 0; i--) {
         if (dev_out[i] < 0) dev_out[i] = next < 0 ? 0 : next;

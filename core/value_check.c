@@ -116,7 +116,8 @@ tdm_status tdm_kv_desc_check(const tdm_kv_desc *desc, int32_t index, tdm_error *
         {"n_rot", desc->n_rot, 0, desc->head_dim_k},
         {"rope_offset", desc->rope_offset, 0, (int64_t)desc->head_dim_k - desc->n_rot},
         {"cls", desc->cls, 0, TDM_STEP_MAX_CLASS - 1},
-        {"flags", desc->flags, 0, (int64_t)(TDM_KV_ROTATE_K | TDM_KV_ROTATE_V | TDM_KV_V_FROM_K)},
+        {"flags", desc->flags, 0,
+         (int64_t)(TDM_KV_ROTATE_K | TDM_KV_ROTATE_V | TDM_KV_V_FROM_K | TDM_KV_IN_HOST)},
     };
     size_t i;
     if (desc->struct_size < sizeof *desc)

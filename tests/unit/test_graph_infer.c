@@ -380,7 +380,7 @@ static void test_descriptions(void **state) {
     DESC_BAD("n_rot = 15 is odd", d.n_rot = 15);
     DESC_BAD("n_rot = 32", d.n_rot = 32);
     DESC_BAD("rope_offset", d.rope_offset = 8);
-    DESC_BAD("flags", d.flags = 8);
+    DESC_BAD("flags", d.flags = 16);
     DESC_BAD("cls = 4", d.cls = 4);
     DESC_BAD("type_v cannot be q4_0", d.flags = TDM_KV_V_FROM_K);
     DESC_BAD("head_dim_v = 17", d.flags = TDM_KV_V_FROM_K, d.type_v = d.type_k, d.head_dim_v = 17);

@@ -447,7 +447,8 @@ static void test_supports(void **state) {
 /* ---- a cache --------------------------------------------------------------------------------- */
 
 /* Writes 3 tokens of 2 heads into a cache and attends to them; step in and out are the caller's. */
-static tdm_graph *cache_graph(tdm_type type_k, tdm_type type_v, uint64_t page_size) {
+static tdm_graph *cache_graph(tdm_type type_k, tdm_type type_v, uint32_t flags,
+                              uint64_t page_size) {
     const tdm_kv_desc desc = {.struct_size = sizeof desc,
                               .type_k = type_k,
                               .type_v = type_v,
@@ -455,7 +456,7 @@ static tdm_graph *cache_graph(tdm_type type_k, tdm_type type_v, uint64_t page_si
                               .head_dim_v = 32,
                               .n_head_kv = 2,
                               .page_len = 16,
-                              .flags = TDM_KV_ROTATE_K | TDM_KV_ROTATE_V};
+                              .flags = TDM_KV_ROTATE_K | TDM_KV_ROTATE_V | flags};
     const tdm_step_caps caps = {3, 1, 3, 1, 0, 1};
     const tdm_attention_params params = {.heads_per_kv = 2, .n_head_all = 4, .is_causal = 1};
     tdm_builder *b = begin();
@@ -474,7 +475,8 @@ static tdm_graph *cache_graph(tdm_type type_k, tdm_type type_v, uint64_t page_si
     return end(b);
 }
 
-static void cache_run(lent *l, tdm_type type_k, tdm_type type_v, float *y) {
+/* Returns the bytes that crossed. */
+static uint64_t cache_run(lent *l, tdm_type type_k, tdm_type type_v, uint32_t flags, float *y) {
     tdm_kv_desc desc = {.struct_size = sizeof desc,
                         .type_k = type_k,
                         .type_v = type_v,
@@ -482,10 +484,10 @@ static void cache_run(lent *l, tdm_type type_k, tdm_type type_v, float *y) {
                         .head_dim_v = 32,
                         .n_head_kv = 2,
                         .page_len = 16,
-                        .flags = TDM_KV_ROTATE_K | TDM_KV_ROTATE_V};
+                        .flags = TDM_KV_ROTATE_K | TDM_KV_ROTATE_V | flags};
     uint64_t page_size = 0;
     OK(l->got.plugin->buffer->kv_page_size(l->got.device, &desc, &page_size, err));
-    tdm_graph *graph = cache_graph(type_k, type_v, page_size);
+    tdm_graph *graph = cache_graph(type_k, type_v, flags, page_size);
     loan n = loan_begin(l, graph);
     tdm_step_header h;
     int32_t step[256];
@@ -511,8 +513,11 @@ static void cache_run(lent *l, tdm_type type_k, tdm_type type_v, float *y) {
     loan_put(&n, "x", x, sizeof x);
     OK(loan_run(&n, err));
     loan_take(&n, "y", y, 384 * sizeof *y);
+    tdm_plan_info info = {.struct_size = sizeof info};
+    OK(l->got.plugin->queue->plan_get_info(n.plan, &info, err));
     loan_end(&n);
     tdm_graph_free(graph);
+    return info.crossing_size;
 }
 
 static void test_cache_lives_with_the_cpu(void **state) {
@@ -524,8 +529,13 @@ static void test_cache_lives_with_the_cpu(void **state) {
         float expected[384], y[384];
         tdm_runtime *rt = runtime_with(NULL, NULL);
         lent cpu = borrow(rt, "cpu"), m = borrow(rt, "m");
-        cache_run(&cpu, types[i][0], types[i][1], expected);
-        cache_run(&m, types[i][0], types[i][1], y);
+        tdm_step_header h;
+        const tdm_step_caps caps = {3, 1, 3, 1, 0, 1};
+        OK(tdm_step_layout(&caps, &h, err));
+        assert_int_equal(cache_run(&cpu, types[i][0], types[i][1], 0, expected), 0);
+        /* k, v and q go, o comes back */
+        assert_int_equal(cache_run(&m, types[i][0], types[i][1], 0, y),
+                         (uint64_t)h.size * 4 + (64 + 64 + 128 + 128) * 3 * sizeof(float));
         for (int k = 0; k < 384; k++)
             if (!(y[k] - expected[k] < 1e-5f && expected[k] - y[k] < 1e-5f))
                 fail_msg("element %d: %g, expected %g", k, (double)y[k], (double)expected[k]);
@@ -535,6 +545,47 @@ static void test_cache_lives_with_the_cpu(void **state) {
         give_back(rt, &cpu);
         runtime_end(rt);
     }
+}
+
+/* Where a cache is to lie changes no result, and is no news where it was asked for. */
+static void test_cache_in_host(void **state) {
+    (void)state;
+    if (!has_cpu()) skip();
+    float expected[384], y[384];
+    tdm_runtime *rt = runtime_with(NULL, NULL);
+    lent cpu = borrow(rt, "cpu"), m = borrow(rt, "m");
+    cache_run(&cpu, TDM_TYPE_Q8_0, TDM_TYPE_Q4_0, 0, expected);
+    assert_int_equal(cache_run(&cpu, TDM_TYPE_Q8_0, TDM_TYPE_Q4_0, TDM_KV_IN_HOST, y), 0);
+    assert_memory_equal(y, expected, sizeof y);
+    assert_true(cache_run(&m, TDM_TYPE_Q8_0, TDM_TYPE_Q4_0, TDM_KV_IN_HOST, y) > 0);
+    for (int k = 0; k < 384; k++)
+        assert_true(y[k] - expected[k] < 1e-5f && expected[k] - y[k] < 1e-5f);
+    log_has("m does not run kv_write", 0);
+    log_has("m does not run attention", 0);
+    tdm_dev *dev = NULL;
+    OK(tdm_runtime_open(rt, "cpu", &dev, err));
+    assert_true(tdm_dev_has_host_kv(dev));
+    OK(tdm_runtime_open(rt, "m", &dev, err));
+    assert_false(tdm_dev_has_host_kv(dev));
+    give_back(rt, &m);
+    give_back(rt, &cpu);
+    runtime_end(rt);
+    /* Without the CPU nobody works there. */
+    const tdm_kv_desc desc = {.struct_size = sizeof desc,
+                              .type_k = TDM_TYPE_F16,
+                              .type_v = TDM_TYPE_F16,
+                              .head_dim_k = 32,
+                              .head_dim_v = 32,
+                              .n_head_kv = 1,
+                              .flags = TDM_KV_IN_HOST};
+    uint64_t size = 0;
+    rt = runtime_make(FAKE_PLUGIN_DIR);
+    declare(rt, "m", (const char *const[3]){NULL});
+    m = borrow(rt, "m");
+    FAILS(TDM_UNSUPPORTED, "there is no plugin 'cpu' to help out",
+          m.got.plugin->buffer->kv_page_size(m.got.device, &desc, &size, err));
+    give_back(rt, &m);
+    runtime_end(rt);
 }
 
 /* ---- random graphs --------------------------------------------------------------------------- */
@@ -637,6 +688,7 @@ int main(void) {
         cmocka_unit_test(test_device_that_holds_temps),
         cmocka_unit_test(test_supports),
         cmocka_unit_test(test_cache_lives_with_the_cpu),
+        cmocka_unit_test(test_cache_in_host),
         cmocka_unit_test(test_random),
         cmocka_unit_test(test_release),
     };

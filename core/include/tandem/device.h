@@ -23,8 +23,11 @@ enum {
     TDM_DEVICE_IS_INTEGRATED = 1u << 2, /* shares the host's memory without being the CPU */
     TDM_DEVICE_HAS_EXCHANGE = 1u << 3,  /* EXCHANGE nodes run inside its plans */
     TDM_DEVICE_WAITS_NATIVE = 1u << 4,  /* waits on host semaphores without a host thread */
-    TDM_DEVICE_HOLDS_TEMPS = 1u << 5    /* its plans have their own memory for temporaries: the
+    TDM_DEVICE_HOLDS_TEMPS = 1u << 5,   /* its plans have their own memory for temporaries: the
                                            slots of TEMP values need none and are not read */
+    TDM_DEVICE_HAS_HOST_KV = 1u << 6    /* keeps caches with TDM_KV_IN_HOST in the host's memory and
+                                           works on them there: they take nothing of its own; of no
+                                           meaning where that is the host's */
 };
 
 /* Texts are NUL-terminated, empty where unknown. */
@@ -42,6 +45,7 @@ typedef struct tdm_device_info {
     uint32_t flags;        /* TDM_DEVICE_* */
     int32_t n_thread;      /* of a host device: threads it would use by default; else 0 */
 } tdm_device_info;
+
 
 /* One "key = value" of the device's section in the configuration. Keys that every device knows
  * are handled by the core; a plugin refuses a key it does not know with TDM_INVALID_ARGUMENT,
@@ -100,6 +104,7 @@ typedef struct tdm_device_ops {
     tdm_status (*graph_compute_sync)(tdm_device *device, const tdm_graph *graph,
                                      const tdm_binding *bindings, int32_t n_binding,
                                      tdm_error *err);
+
 } tdm_device_ops;
 
 #ifdef __cplusplus

@@ -15,6 +15,12 @@
  * as they are and spreads outliers over the block; with TDM_KV_ROTATE_V and a quantised type_v the
  * same happens to V, and ATTENTION undoes it on its output. The rotation is a property of the
  * storage: no other op sees it.
+ *
+ * Place. With TDM_KV_IN_HOST the pages lie in the host's memory, whichever device runs the rest of
+ * the graph. A device whose memory is the host's (TDM_DEVICE_IS_HOST, TDM_DEVICE_IS_INTEGRATED)
+ * keeps such a cache as any other; a group hands the flag on to its members, each with its part. Any
+ * other device either reads such a cache by itself and says so (TDM_DEVICE_HAS_HOST_KV), or is never
+ * shown one: the core keeps the pages with the CPU, which then runs the ops that touch them.
  */
 #ifndef TANDEM_KV_H
 #define TANDEM_KV_H
@@ -28,8 +34,10 @@ extern "C" {
 enum {
     TDM_KV_ROTATE_K = 1u << 0, /* rotate K where type_k is quantised; no effect otherwise */
     TDM_KV_ROTATE_V = 1u << 1, /* rotate V where type_v is quantised; no effect otherwise */
-    TDM_KV_V_FROM_K = 1u << 2  /* latent cache: V is the first head_dim_v elements of K and is not
+    TDM_KV_V_FROM_K = 1u << 2, /* latent cache: V is the first head_dim_v elements of K and is not
                                   stored; type_v must equal type_k, ROTATE_V must equal ROTATE_K */
+    TDM_KV_IN_HOST = 1u << 3   /* the pages lie in the host's memory; no effect on a device that has
+                                  no other */
 };
 
 #define TDM_KV_PAGE_LEN_DEFAULT 64

@@ -38,8 +38,10 @@ typedef struct tdm_plan_params {
 
 typedef struct tdm_plan_info {
     size_t struct_size;
-    uint64_t device_size; /* bytes the plan itself holds on the device (scratch, constants) */
-    uint64_t host_size;   /* bytes of host memory */
+    uint64_t device_size;   /* bytes the plan itself holds on the device (scratch, constants) */
+    uint64_t host_size;     /* bytes of host memory */
+    uint64_t crossing_size; /* bytes copied in one run between the device and the CPU that runs some
+                               of the nodes in its stead (host.h, device_acquire), both ways */
 } tdm_plan_info;
 
 typedef struct tdm_queue_ops {

@@ -74,6 +74,10 @@ typedef struct tdm_split_member {
     uint64_t whole_size;      /* bytes of compute_size, at most, that do not shrink with the share:
                                  values that every member holds whole, at the moment when most of
                                  them live, plan, staging, its part of the arena */
+    uint64_t host_state_size; /* bytes of state_size in the host's memory instead of its own
+                                 (TDM_KV_IN_HOST) */
+    uint64_t crossing_size;   /* bytes that cross in one run between its device and the CPU that
+                                 runs nodes in its stead, on such a cache among others */
 } tdm_split_member;
 
 typedef struct tdm_split_report {
