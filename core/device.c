@@ -42,6 +42,20 @@ tdm_status tdm_dev_get_info(tdm_dev *dev, tdm_device_info *info_out, tdm_error *
     return status;
 }
 
+tdm_status tdm_dev_measure_limits(tdm_dev *dev, tdm_device_limits *limits_out, tdm_error *err) {
+    const tdm_device_ops *ops = dev->from->plugin->device;
+    tdm_device_limits limits = {.struct_size = sizeof limits};
+    tdm_error inner = {0};
+    if (TDM_HAS(ops, measure_limits)) {
+        tdm_status status = ops->measure_limits(dev->device, &limits, &inner);
+        if (status != TDM_OK)
+            return tdm_fail(err, status, "device '%s': %.400s", dev->name, inner.message);
+    }
+    limits.arithmetic[sizeof limits.arithmetic - 1] = 0;
+    *limits_out = limits;
+    return TDM_OK;
+}
+
 bool tdm_dev_has_host_kv(const tdm_dev *dev) {
     return dev->has_host_kv;
 }

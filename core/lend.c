@@ -87,6 +87,17 @@ static tdm_status device_graph_supports(tdm_device *device, const tdm_graph *gra
     return TDM_OK;
 }
 
+static tdm_status device_measure_limits(tdm_device *device, tdm_device_limits *limits_out,
+                                        tdm_error *err) {
+    tdm_device_limits limits;
+    size_t known = limits_out->struct_size;
+    tdm_status status = tdm_dev_measure_limits(device->main, &limits, err);
+    if (status != TDM_OK) return status;
+    limits.struct_size = known;
+    memcpy(limits_out, &limits, known > 0 && known < sizeof limits ? known : sizeof limits);
+    return TDM_OK;
+}
+
 static tdm_status device_split_unit(tdm_device *device, const tdm_graph *graph, int32_t value,
                                     int32_t axis, int64_t *unit_out, tdm_error *err) {
     const tdm_value *v = tdm_graph_value(graph, value);
@@ -103,6 +114,7 @@ static const tdm_device_ops device_ops = {
     .get_info = device_get_info,
     .supports_op = device_supports_op,
     .graph_supports = device_graph_supports,
+    .measure_limits = device_measure_limits,
 };
 
 static const tdm_split_ops split_ops = {

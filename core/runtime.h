@@ -77,6 +77,8 @@ const char *tdm_dev_name(const tdm_dev *dev);
 const tdm_plugin *tdm_dev_plugin(const tdm_dev *dev);
 tdm_device *tdm_dev_handle(const tdm_dev *dev);
 tdm_status tdm_dev_get_info(tdm_dev *dev, tdm_device_info *info_out, tdm_error *err);
+/* As tdm_device_ops.measure_limits; all unknown of a device without it. [setup] */
+tdm_status tdm_dev_measure_limits(tdm_dev *dev, tdm_device_limits *limits_out, tdm_error *err);
 /* As tdm_device_ops.supports_op; an op on a cache that is to lie in the host's memory is refused of
  * a device that does not work there, as is the page size of such a cache. [any-thread] */
 tdm_status tdm_dev_supports_op(tdm_dev *dev, const tdm_graph *graph, int32_t node, tdm_error *err);

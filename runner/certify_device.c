@@ -4,6 +4,7 @@
  */
 #include "runner/certify_suite.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -197,6 +198,39 @@ static certify_verdict info_check(certify *c) {
     return info_size_judge(c, get_info_call);
 }
 
+/* A caller of an earlier version knows no names of arithmetic. */
+static certify_verdict limits_check(certify *c) {
+    union {
+        tdm_device_limits limits;
+        uint8_t bytes[sizeof(tdm_device_limits) + N_CANARY];
+    } whole, small;
+    const size_t small_size = offsetof(tdm_device_limits, arithmetic);
+    tdm_error err = {.struct_size = sizeof err};
+    certify_verdict verdict = certify_open(c);
+    if (verdict != CERTIFY_PASSED) return verdict;
+    if (!TDM_HAS(c->plugin->device, measure_limits))
+        return certify_skip(c, "no slot measure_limits");
+    memset(&whole, CANARY, sizeof whole);
+    memset(&small, CANARY, sizeof small);
+    whole.limits.struct_size = sizeof whole.limits;
+    small.limits.struct_size = small_size;
+    if (c->plugin->device->measure_limits(c->device, &whole.limits, &err) != TDM_OK ||
+        c->plugin->device->measure_limits(c->device, &small.limits, NULL) != TDM_OK)
+        return certify_fail(c, "failed: %.200s", err.message);
+    const double told[] = {whole.limits.read_bandwidth, whole.limits.int8_peak,
+                           whole.limits.f32_peak};
+    for (size_t i = 0; i < sizeof told / sizeof told[0]; i++)
+        if (!(told[i] >= 0) || isinf(told[i]))
+            return certify_fail(c, "a limit of %g: numbers from 0 on, 0 = unknown", told[i]);
+    verdict = text_judge(c, "arithmetic", whole.limits.arithmetic, sizeof whole.limits.arithmetic);
+    if (verdict != CERTIFY_PASSED) return verdict;
+    if (!bytes_are(small.bytes + small_size, sizeof small - small_size, CANARY))
+        return certify_fail(c, "wrote behind a struct_size of %zu", small_size);
+    if (!(small.limits.f32_peak >= 0))
+        return certify_fail(c, "did not fill what a struct_size of %zu holds", small_size);
+    return CERTIFY_PASSED;
+}
+
 static certify_verdict lazy_check(certify *c) {
     static tdm_device_info infos[MAX_DEVICES];
     int32_t n;
@@ -363,5 +397,9 @@ static const certify_check checks[] = {
     {"device.close-null", 0, "device.h: close: \"Closes; NULL is a no-op.\"", close_null_check},
     {"device.info", 0, "device.h: get_info: \"What an open device is; memory_free is current.\"",
      info_check},
+    {"device.limits", 0,
+     "device.h: measure_limits: \"fills *limits_out as far as its struct_size goes\" "
+     "tdm_device_limits: \"0 = unknown\"",
+     limits_check},
 };
 const certify_table certify_device_table = CERTIFY_TABLE(checks);

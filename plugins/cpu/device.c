@@ -11,6 +11,7 @@
 #include "plugins/cpu/cores.h"
 #include "plugins/cpu/device.h"
 #include "plugins/cpu/isa.h"
+#include "plugins/cpu/limits.h"
 #include "plugins/cpu/memory.h"
 #include "plugins/cpu/plan.h"
 #include "plugins/cpu/pool.h"
@@ -232,6 +233,7 @@ const tdm_device_ops cpu_device_ops = {
     .supports_op = device_supports_op,
     .graph_supports = device_graph_supports,
     .graph_compute_sync = device_compute_sync,
+    .measure_limits = cpu_limits_measure,
 };
 
 const tdm_split_ops cpu_split_ops = {

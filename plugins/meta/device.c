@@ -6,6 +6,7 @@
 #include "plugins/meta/device.h"
 
 #include "plugins/meta/arena.h"
+#include "plugins/meta/limits.h"
 #include "plugins/meta/partition.h"
 #include "plugins/meta/watchdog.h"
 
@@ -268,4 +269,5 @@ const tdm_device_ops meta_device_ops = {
     .close = device_close,
     .get_info = device_get_info,
     .supports_op = device_supports_op,
+    .measure_limits = meta_limits_measure,
 };

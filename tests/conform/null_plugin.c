@@ -374,6 +374,23 @@ static void plugin_deinit(tdm_instance *instance) {
     host->free(host->context, instance, sizeof *instance);
 }
 
+/* Nobody has measured anything: all is unknown. */
+static tdm_status device_measure_limits(tdm_device *device, tdm_device_limits *limits_out,
+                                        tdm_error *err) {
+    tdm_device_limits limits = {0};
+    size_t size = common_size(limits_out->struct_size, sizeof limits);
+    (void)device, (void)err;
+#ifdef BREAK_LIMITS
+    limits.read_bandwidth = -1;
+#endif
+#ifdef BREAK_LIMITS_SIZE
+    size = sizeof limits;
+#endif
+    limits.struct_size = limits_out->struct_size;
+    memcpy(limits_out, &limits, size);
+    return TDM_OK;
+}
+
 static const tdm_device_ops device_ops = {
     .struct_size = sizeof(tdm_device_ops),
     .count = device_count,
@@ -382,6 +399,7 @@ static const tdm_device_ops device_ops = {
     .close = device_close,
     .supports_op = null_supports_op,
     .graph_compute_sync = null_compute,
+    .measure_limits = device_measure_limits,
 };
 
 static const tdm_buffer_ops buffer_ops = {

@@ -397,6 +397,60 @@ static void imported_memory_is_shared(void **state) {
     unload(&l);
 }
 
+/* ---- Limits ---------------------------------------------------------------------------------- */
+
+/* What the numbers are is the machine's affair; that there are any is not. */
+static void limits_are_measured(void **state) {
+    (void)state;
+    static const struct {
+        const char *isa, *arithmetic;
+    } ways[] = {{"avx512", "AVX-512 VNNI"}, {"avx2", "AVX"}, {"plain", "plain C"}};
+    loaded l = load();
+    for (size_t i = 0; i < sizeof ways / sizeof ways[0]; i++) {
+        tdm_device *device = NULL;
+        tdm_error err = {0};
+        tdm_status status = open_with(&l, "isa", ways[i].isa, &device, &err);
+        if (status == TDM_UNSUPPORTED) {
+            print_message("SKIPPED: %s\n", err.message);
+            continue;
+        }
+        assert_int_equal(status, TDM_OK);
+        int64_t live = op_host_live_size(l.host);
+        tdm_device_limits limits = {.struct_size = sizeof limits};
+        assert_int_equal(l.plugin->device->measure_limits(device, &limits, &err), TDM_OK);
+        assert_int_equal(op_host_live_size(l.host), live);
+        print_message("%s: %.1f GB/s, %.3f TOP/s of 8 bits, %.3f TFLOP/s\n", limits.arithmetic,
+                      limits.read_bandwidth / 1e9, limits.int8_peak / 1e12, limits.f32_peak / 1e12);
+        assert_memory_equal(limits.arithmetic, ways[i].arithmetic, strlen(ways[i].arithmetic));
+        assert_true(limits.int8_peak > 0 && limits.f32_peak > 0);
+        /* below memory, above what any machine does: both would be mistakes of the arithmetic */
+        assert_true(limits.read_bandwidth < 1e14 && limits.int8_peak < 1e16);
+        assert_true(limits.f32_peak < 1e15 && limits.f32_peak > 1e6);
+        l.plugin->device->close(device);
+    }
+    unload(&l);
+}
+
+/* Without memory limits are unknown, and nothing fails. */
+static void limits_without_memory(void **state) {
+    (void)state;
+    loaded l = load();
+    tdm_device *device = open_threads(&l, "2");
+    int64_t live = op_host_live_size(l.host);
+    for (int64_t n = 0; n < 2; n++) { /* the memory to read, the notes on each thread */
+        tdm_device_limits limits = {.struct_size = sizeof limits};
+        tdm_error err = {0};
+        op_host_fail_after(l.host, n);
+        assert_int_equal(l.plugin->device->measure_limits(device, &limits, &err), TDM_OK);
+        op_host_fail_after(l.host, -1);
+        assert_true(limits.read_bandwidth == 0);
+        assert_true(limits.int8_peak == 0 && limits.f32_peak == 0);
+        assert_int_equal(op_host_live_size(l.host), live);
+    }
+    l.plugin->device->close(device);
+    unload(&l);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(exports_one_symbol),        cmocka_unit_test(unloads_for_real),
@@ -406,7 +460,8 @@ int main(void) {
         cmocka_unit_test(cores_set_threads),         cmocka_unit_test(open_without_memory),
         cmocka_unit_test(oversized_alloc),           cmocka_unit_test(large_buffers_stay_untouched),
         cmocka_unit_test(ranges_are_checked),        cmocka_unit_test(plain_tensor_parts),
-        cmocka_unit_test(imported_memory_is_shared),
+        cmocka_unit_test(imported_memory_is_shared), cmocka_unit_test(limits_are_measured),
+        cmocka_unit_test(limits_without_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

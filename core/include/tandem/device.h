@@ -46,6 +46,17 @@ typedef struct tdm_device_info {
     int32_t n_thread;      /* of a host device: threads it would use by default; else 0 */
 } tdm_device_info;
 
+/* What a device can do at most, as measured on it: limits of the machine, not of the kernels, so that
+ * one can tell how near to them these come. A multiply-add is two operations; 0 = unknown. Of a
+ * group: the sums of its members, measured at the same time. */
+typedef struct tdm_device_limits {
+    size_t struct_size;
+    double read_bandwidth; /* bytes per second, streaming from its memory what no cache holds */
+    double int8_peak;      /* operations per second of 8-bit integers added up in wider ones, in the
+                              fastest form that the device may use */
+    double f32_peak;       /* operations per second of f32 */
+    char arithmetic[32];   /* NUL-terminated name of that form: "AVX-512 VNNI"; empty = unknown */
+} tdm_device_limits;
 
 /* One "key = value" of the device's section in the configuration. Keys that every device knows
  * are handled by the core; a plugin refuses a key it does not know with TDM_INVALID_ARGUMENT,
@@ -105,6 +116,12 @@ typedef struct tdm_device_ops {
                                      const tdm_binding *bindings, int32_t n_binding,
                                      tdm_error *err);
 
+    /* Measures the device's limits, and fills *limits_out as far as its struct_size goes. Takes up
+     * to a few seconds and memory while it lasts, uses all that the device computes with, and is
+     * right only if nothing else does: never called unless somebody asks for the numbers. A limit
+     * that cannot be measured (too little memory) is 0 and no failure. Optional: none is known.
+     * [setup] */
+    tdm_status (*measure_limits)(tdm_device *device, tdm_device_limits *limits_out, tdm_error *err);
 } tdm_device_ops;
 
 #ifdef __cplusplus

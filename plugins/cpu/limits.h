@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * limits.h: how fast this machine reads memory and multiplies at most, whatever kernels make of it:
+ * the loops that find out, one set for each way of multiplying. What they measure is
+ * tdm_device_limits (tandem/device.h).
+ */
+#ifndef TANDEM_CPU_LIMITS_H
+#define TANDEM_CPU_LIMITS_H
+
+#include <stddef.h>
+
+#include "plugins/cpu/cpu.h"
+
+enum {
+    CPU_LIMIT_GRAIN = 256, /* bytes that a reading loop takes from each of its two fronts */
+    CPU_LIMIT_N_ACC = 16   /* sums at once: more than latency times units of any known core, and
+                              no more than there are registers */
+};
+
+/* Loops in which nothing but the thing measured takes time. Results depend on all that was done, so
+ * that a compiler leaves none of it out. */
+typedef struct cpu_limit_loops {
+    const char *name; /* for people: "AVX-512 VNNI" */
+    /* Reads n times CPU_LIMIT_GRAIN bytes from `a` and as many from `b`, both of which then move on
+     * by `step` bytes. Addresses and step are multiples of 64. */
+    uint64_t (*read)(const uint8_t *a, const uint8_t *b, size_t step, size_t n);
+    /* Some tens of microseconds of multiply-adds of 8-bit integers, and of f32; *n_op_out
+     * gets how many operations, two for each multiply-add. `seed` is any small number that the
+     * compiler does not know. */
+    uint64_t (*int8)(uint32_t seed, double *n_op_out);
+    uint64_t (*f32)(uint32_t seed, double *n_op_out);
+} cpu_limit_loops;
+
+#if defined(__x86_64__)
+extern const cpu_limit_loops cpu_limit_loops_avx2, cpu_limit_loops_avx512; /* x86/limits_*.c */
+#ifdef CPU_HAS_AVX_VNNI
+extern const cpu_limit_loops cpu_limit_loops_avx_vnni;
+#endif
+#endif
+
+/* tdm_device_ops.measure_limits, with the instruction sets that the device may use. [setup] */
+tdm_status cpu_limits_measure(cpu_device *device, tdm_device_limits *limits_out, tdm_error *err);
+
+#endif

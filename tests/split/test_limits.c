@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * test_limits.c: what a group says that it can do at most: sums of what its members say, where all
+ * of them do. What the numbers are is the machine's affair.
+ */
+#include "tests/split/fault_rig.h"
+
+static tdm_dev *group_open(tdm_runtime *rt, const char *name, const char *members,
+                           const char *share) {
+    const tdm_option options[] = {{"members", members}, {"share", share}};
+    const tdm_device_spec spec = {name, "meta", 0, options, 2};
+    tdm_dev *dev = NULL;
+    OK(tdm_runtime_declare(rt, &spec, err));
+    OK(tdm_runtime_open(rt, name, &dev, err));
+    return dev;
+}
+
+static tdm_runtime *runtime_make(void) {
+    tdm_runtime *rt = NULL;
+    tdm_runtime_params params = {.struct_size = sizeof params,
+                                 .plugin_path = getenv("FAULT_PLUGIN_PATH")};
+    OK(tdm_runtime_create(&params, &rt, err));
+    for (int i = 0; i < 4; i++) {
+        const tdm_option plain[] = {{"threads", "1"}, {"isa", "plain"}};
+        const tdm_option reference[] = {{"threads", "1"}, {"path", "reference"}};
+        const char name[] = {(char)('a' + i), 0};
+        const tdm_device_spec spec = {name, "cpu", 0, i < 3 ? plain : reference, 2};
+        OK(tdm_runtime_declare(rt, &spec, err));
+    }
+    /* has no slot for limits, and hands all else on to "d" */
+    const tdm_option behind[] = {{"member", "d"}};
+    const tdm_device_spec silent = {"silent", "fault", 0, behind, 1};
+    OK(tdm_runtime_declare(rt, &silent, err));
+    return rt;
+}
+
+static void group_adds_up(void **state) {
+    (void)state;
+    tdm_runtime *rt = runtime_make();
+    tdm_dev *group = group_open(rt, "group", "a, b, c", "1, 1, 0");
+    tdm_device_limits limits;
+    OK(tdm_dev_measure_limits(group, &limits, err));
+    assert_int_equal(limits.struct_size, sizeof limits);
+    assert_string_equal(limits.arithmetic, "plain C");
+    assert_true(limits.int8_peak > 0 && limits.f32_peak > 0 && limits.read_bandwidth >= 0);
+    tdm_runtime_destroy(rt);
+}
+
+/* A group of a group. */
+static void groups_nest(void **state) {
+    (void)state;
+    tdm_runtime *rt = runtime_make();
+    (void)group_open(rt, "inner", "a, b", "1, 1");
+    tdm_dev *outer = group_open(rt, "outer", "inner, c", "2, 1");
+    tdm_device_limits limits;
+    OK(tdm_dev_measure_limits(outer, &limits, err));
+    assert_string_equal(limits.arithmetic, "plain C");
+    assert_true(limits.int8_peak > 0 && limits.f32_peak > 0);
+    tdm_runtime_destroy(rt);
+}
+
+/* A device that tells nothing: all is unknown of it, and of a group in which it works. */
+static void silence_is_unknown(void **state) {
+    (void)state;
+    tdm_runtime *rt = runtime_make();
+    tdm_dev *silent = NULL;
+    tdm_device_limits limits;
+    OK(tdm_runtime_open(rt, "silent", &silent, err));
+    OK(tdm_dev_measure_limits(silent, &limits, err));
+    assert_true(limits.read_bandwidth == 0 && limits.int8_peak == 0 && limits.f32_peak == 0);
+    assert_string_equal(limits.arithmetic, "");
+    OK(tdm_dev_measure_limits(group_open(rt, "half", "a, silent", "1, 1"), &limits, err));
+    assert_true(limits.read_bandwidth == 0 && limits.int8_peak == 0 && limits.f32_peak == 0);
+    assert_string_equal(limits.arithmetic, "mixed");
+    OK(tdm_dev_measure_limits(group_open(rt, "idle", "a, silent", "1, 0"), &limits, err));
+    assert_true(limits.int8_peak > 0 && limits.f32_peak > 0);
+    tdm_runtime_destroy(rt);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(group_adds_up),
+        cmocka_unit_test(groups_nest),
+        cmocka_unit_test(silence_is_unknown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
