@@ -39,6 +39,11 @@ static double deviation(const bench_row *row, sample_fn sample) {
     return sqrt(sum / (row->n_sample - 1));
 }
 
+/* The part of the limit that was reached; 0 = unknown. */
+static double limit_share(const bench_row *row) {
+    return row->limit_ts > 0 ? mean(row, sample_speed) / row->limit_ts : 0;
+}
+
 void bench_test_format(const bench_row *row, char *text, size_t text_size) {
     char test[48], depth[24] = "";
     if (row->n_gen == 0)
@@ -83,6 +88,13 @@ typedef enum field_id {
     FIELD_STDDEV_NS,
     FIELD_AVG_TS,
     FIELD_STDDEV_TS,
+    FIELD_LOAD_NS,
+    FIELD_READ_BANDWIDTH,
+    FIELD_INT8_PEAK,
+    FIELD_F32_PEAK,
+    FIELD_LIMIT_KIND,
+    FIELD_LIMIT_TS,
+    FIELD_LIMIT_SHARE,
     FIELD_LIST_NS,
     FIELD_LIST_TS
 } field_id;
@@ -114,6 +126,13 @@ static const struct {
     {"stddev_ns", FIELD_STDDEV_NS, FIELD_NUMBER},
     {"avg_ts", FIELD_AVG_TS, FIELD_NUMBER},
     {"stddev_ts", FIELD_STDDEV_TS, FIELD_NUMBER},
+    {"load_ns", FIELD_LOAD_NS, FIELD_NUMBER},
+    {"read_bandwidth", FIELD_READ_BANDWIDTH, FIELD_NUMBER},
+    {"int8_peak", FIELD_INT8_PEAK, FIELD_NUMBER},
+    {"f32_peak", FIELD_F32_PEAK, FIELD_NUMBER},
+    {"limit_kind", FIELD_LIMIT_KIND, FIELD_TEXT},
+    {"limit_ts", FIELD_LIMIT_TS, FIELD_NUMBER},
+    {"limit_share", FIELD_LIMIT_SHARE, FIELD_NUMBER},
     {"samples_ns", FIELD_LIST_NS, FIELD_SAMPLES_NS},
     {"samples_ts", FIELD_LIST_TS, FIELD_SAMPLES_TS},
 };
@@ -149,6 +168,13 @@ static const char *field_format(const bench_row *row, field_id id, char *text, s
     case FIELD_STDDEV_NS: snprintf(text, text_size, "%.0f", deviation(row, sample_ns)); break;
     case FIELD_AVG_TS: snprintf(text, text_size, "%.6f", mean(row, sample_speed)); break;
     case FIELD_STDDEV_TS: snprintf(text, text_size, "%.6f", deviation(row, sample_speed)); break;
+    case FIELD_LOAD_NS: snprintf(text, text_size, "%" PRIu64, row->load_ns); break;
+    case FIELD_READ_BANDWIDTH: snprintf(text, text_size, "%.0f", row->read_bandwidth); break;
+    case FIELD_INT8_PEAK: snprintf(text, text_size, "%.0f", row->int8_peak); break;
+    case FIELD_F32_PEAK: snprintf(text, text_size, "%.0f", row->f32_peak); break;
+    case FIELD_LIMIT_KIND: return row->limit_kind != NULL ? row->limit_kind : "";
+    case FIELD_LIMIT_TS: snprintf(text, text_size, "%.6f", row->limit_ts); break;
+    case FIELD_LIMIT_SHARE: snprintf(text, text_size, "%.6f", limit_share(row)); break;
     case FIELD_LIST_NS:
     case FIELD_LIST_TS: break; /* written by json_samples_print */
     }
@@ -306,6 +332,11 @@ static void md_line_print(const bench_table *table, const bench_row *row, md_lin
     snprintf(text, sizeof text, "%.2f ± %.2f", mean(row, sample_speed),
              deviation(row, sample_speed));
     md_column_print(out, line, "t/s", text, 20, true);
+    if (row->limit_kind != NULL && row->limit_ts > 0)
+        snprintf(text, sizeof text, "%.0f %% %s", 100 * limit_share(row), row->limit_kind);
+    else
+        snprintf(text, sizeof text, "-");
+    if (table->columns.limit) md_column_print(out, line, "limit", text, 10, true);
     fputc('\n', out);
 }
 

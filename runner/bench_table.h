@@ -37,12 +37,17 @@ typedef struct bench_row {
     time_t test_time;
     const uint64_t *samples_ns; /* [n_sample], at least 1 */
     int32_t n_sample;
+    uint64_t load_ns; /* from opening the file to the weights' being where they are used */
+    /* The device's limits (tdm_device_limits); 0 = unknown. */
+    double read_bandwidth, int8_peak, f32_peak;
+    const char *limit_kind; /* which of them the test runs into (bench_limit.h); NULL = unknown */
+    double limit_ts;        /* tokens per second there; 0 = unknown */
 } bench_row;
 
 /* Which columns of a Markdown table are worth their place: those that differ from the default or
  * from row to row. The other forms always have all. */
 typedef struct bench_columns {
-    bool n_batch, n_ubatch, type_k, type_v, is_rotated;
+    bool n_batch, n_ubatch, type_k, type_v, is_rotated, limit;
 } bench_columns;
 
 typedef struct bench_table {

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "runner/bench_limit.h"
 #include "runner/bench_table.h"
 #include "runner/fit.h"
 #include "runner/interrupt.h"
@@ -20,6 +21,7 @@ typedef struct bench {
     runner_session session;
     bench_table table;
     char model_type[96];
+    tdm_device_limits limits; /* of the device; all unknown where nobody asked */
     /* the combination at hand */
     int32_t n_depth, n_batch, n_ubatch;
     const char *type_k, *type_v;
@@ -94,6 +96,59 @@ static tdm_status depth_restore(bench *b, tdm_error *err) {
     return llm_context_truncate(b->session.ctx, 0, b->n_depth, err);
 }
 
+/* ---- What a test could be at most ---- */
+
+/* A prompt's steps, as test_run and the context cut it: a batch has logits of its last token. */
+static tdm_status prompt_limit_add(bench *b, int32_t n_prompt, bench_limit *limit, tdm_error *err) {
+    tdm_status status = TDM_OK;
+    for (int32_t batch = 0, end; batch < n_prompt && status == TDM_OK; batch = end) {
+        end = n_prompt - batch < b->n_batch ? n_prompt : batch + b->n_batch;
+        for (int32_t at = batch, n; at < end && status == TDM_OK; at += n) {
+            llm_work work;
+            n = end - at < b->n_ubatch ? end - at : b->n_ubatch;
+            status =
+                llm_context_work(b->session.ctx, n, at + n == end, b->n_depth + at, &work, err);
+            if (status == TDM_OK) bench_limit_add(limit, &b->limits, &work, 1);
+        }
+    }
+    return status;
+}
+
+/* Steps of generated tokens differ by a row of the cache each: the one in the middle stands for all
+ * of them. */
+static tdm_status gen_limit_add(bench *b, int32_t n_prompt, int32_t n_gen, bench_limit *limit,
+                                tdm_error *err) {
+    llm_work work;
+    if (n_gen == 0) return TDM_OK;
+    tdm_status status =
+        llm_context_work(b->session.ctx, 1, 1, b->n_depth + n_prompt + n_gen / 2, &work, err);
+    if (status == TDM_OK) bench_limit_add(limit, &b->limits, &work, n_gen);
+    return status;
+}
+
+static tdm_status limit_fill(bench *b, bench_row *row, tdm_error *err) {
+    bench_limit limit = {0};
+    row->read_bandwidth = b->limits.read_bandwidth;
+    row->int8_peak = b->limits.int8_peak;
+    row->f32_peak = b->limits.f32_peak;
+    tdm_status status = prompt_limit_add(b, row->n_prompt, &limit, err);
+    if (status == TDM_OK) status = gen_limit_add(b, row->n_prompt, row->n_gen, &limit, err);
+    row->limit_kind = bench_limit_kind(&limit);
+    if (row->limit_kind != NULL)
+        row->limit_ts = ((double)row->n_prompt + (double)row->n_gen) / limit.seconds;
+    return status;
+}
+
+/* Of one device: what other devices do for it is not in its limits. */
+static tdm_status limits_measure(bench *b, tdm_error *err) {
+    b->limits = (tdm_device_limits){.struct_size = sizeof b->limits};
+    if (!runner_config_get_bool(b->app->config, "limits") || b->session.placement.n_dev > 1)
+        return TDM_OK;
+    return tdm_dev_measure_limits(b->session.dev, &b->limits, err);
+}
+
+/* ---- Measuring one test ---- */
+
 static tdm_status test_measure(bench *b, int32_t n_prompt, int32_t n_gen, tdm_error *err) {
     tdm_status status = TDM_OK;
     if (n_prompt == 0 && n_gen == 0) return TDM_OK;
@@ -131,7 +186,10 @@ static tdm_status test_measure(bench *b, int32_t n_prompt, int32_t n_gen, tdm_er
         .test_time = test_time,
         .samples_ns = b->samples_ns,
         .n_sample = b->n_sample,
+        .load_ns = s->load_ns,
     };
+    status = limit_fill(b, &row, err);
+    if (status != TDM_OK) return status;
     bench_table_add(&b->table, &row);
     return runner_flush(b->app, err);
 }
@@ -210,6 +268,7 @@ static tdm_status model_measure(bench *b, const char *path, const char *device, 
     if (status == TDM_OK) status = tokens_make(b, err);
     if (status == TDM_OK) status = runner_session_pick(&b->session, device, threads, err);
     if (status == TDM_OK) status = runner_fit(&b->session, &largest, err);
+    if (status == TDM_OK) status = limits_measure(b, err);
     if (status == TDM_OK) status = runner_session_load(&b->session, device, threads, err);
     if (status == TDM_OK) {
         llm_model_describe(b->session.model, b->model_type, sizeof b->model_type);
@@ -261,6 +320,7 @@ static tdm_status bench_prepare(bench *b, tdm_error *err) {
         .type_k = column_is_needed(config, "cache-type-k"),
         .type_v = column_is_needed(config, "cache-type-v"),
         .is_rotated = column_is_needed(config, "kv-rotate"),
+        .limit = runner_config_get_bool(config, "limits"),
     };
     b->n_sample = (int32_t)runner_config_get_int(config, "repetitions");
     int64_t n_token = longest_test(b);

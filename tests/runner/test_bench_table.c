@@ -32,6 +32,11 @@ static bench_row row_make(void) {
         .n_prompt = 100,
         .samples_ns = samples,
         .n_sample = 3,
+        .load_ns = 1234567,
+        .read_bandwidth = 32e9,
+        .int8_peak = 1.45e12,
+        .limit_kind = "bw",
+        .limit_ts = 200,
     };
     return row;
 }
@@ -97,6 +102,36 @@ static void test_md(void **state) {
     free(text);
 }
 
+/* The share of the limit; nothing where there is none. */
+static void test_limit(void **state) {
+    (void)state;
+    bench_row rows[2] = {row_make(), row_make()};
+    const bench_columns columns = {.limit = true};
+    rows[1].limit_kind = NULL;
+    rows[1].limit_ts = 0;
+    char *text = table_write(BENCH_FORMAT_MD, columns, rows, 2);
+    assert_has(text, "t/s |      limit |\n");
+    assert_has(text, "-: | ---------: |\n");
+    assert_has(text, "116.67 ± 76.38 |    58 % bw |\n"); /* of 200 */
+    assert_has(text, "116.67 ± 76.38 |          - |\n");
+    free(text);
+    text = table_write(BENCH_FORMAT_MD, (bench_columns){0}, rows, 2);
+    assert_null(strstr(text, "limit"));
+    free(text);
+    text = table_write(BENCH_FORMAT_CSV, columns, rows, 2);
+    assert_has(text, "\"load_ns\",\"read_bandwidth\",\"int8_peak\",\"f32_peak\",\"limit_kind\","
+                     "\"limit_ts\",\"limit_share\"\n");
+    assert_has(text, ",\"1234567\",\"32000000000\",\"1450000000000\",\"0\",\"bw\","
+                     "\"200.000000\",\"0.583333\"\n");
+    assert_has(text, ",\"0\",\"\",\"0.000000\",\"0.000000\"\n");
+    free(text);
+    text = table_write(BENCH_FORMAT_JSON, columns, rows, 2);
+    assert_has(text, "\"limit_kind\": \"bw\",");
+    assert_has(text, "\"limit_share\": 0.583333,");
+    assert_has(text, "\"limit_kind\": \"\",");
+    free(text);
+}
+
 static void test_json(void **state) {
     (void)state;
     bench_row rows[2] = {row_make(), row_make()};
@@ -145,10 +180,8 @@ static void test_csv(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_names),
-        cmocka_unit_test(test_md),
-        cmocka_unit_test(test_json),
-        cmocka_unit_test(test_csv),
+        cmocka_unit_test(test_names), cmocka_unit_test(test_md),  cmocka_unit_test(test_limit),
+        cmocka_unit_test(test_json),  cmocka_unit_test(test_csv),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -180,6 +180,11 @@ for word in "pp8 |" "tg4 |" "pp8+tg4 |" "pp8 @ d16 |" "pp8+tg4 @ d16 |" "type_k"
     grep -qF "$word" "$work/out" && ok || fail "bench: no '$word' in: $(cat "$work/out")"
 done
 grep -q "n_ubatch" "$work/out" && fail "bench: a column at its default"
+[ "$(grep -c ' % bw |$\| % int8 |$\| % f32 |$\|  - |$' "$work/out")" = 12 ] && ok ||
+    fail "bench: no shares of the limits: $(cat "$work/out")"
+bench --no-limits -t 1 >"$work/out"
+grep -q 't/s |$' "$work/out" && ! grep -q " limit |" "$work/out" && ok ||
+    fail "bench --no-limits: $(cat "$work/out")"
 bench -o csv >"$work/out"
 [ "$(wc -l <"$work/out")" = 4 ] && grep -q '"avg_ts"' "$work/out" && ok || fail "csv"
 if command -v python3 >/dev/null; then
@@ -187,7 +192,12 @@ if command -v python3 >/dev/null; then
 import json, sys
 rows = json.load(sys.stdin)
 assert [(r["n_prompt"], r["n_gen"]) for r in rows] == [(8, 0), (0, 4), (8, 4)]
-assert all(len(r["samples_ns"]) == 2 and r["avg_ts"] > 0 for r in rows)' && ok || fail "json"
+assert all(len(r["samples_ns"]) == 2 and r["avg_ts"] > 0 for r in rows)
+for r in rows:
+    assert r["load_ns"] > 0 and r["int8_peak"] > 0 and r["f32_peak"] > 0
+    if r["limit_kind"] != "":
+        assert r["limit_kind"] in ("bw", "int8", "f32") and r["limit_ts"] > 0
+        assert abs(r["limit_share"] * r["limit_ts"] / r["avg_ts"] - 1) < 1e-2' && ok || fail "json"
     bench -o jsonl | python3 -c '
 import json, sys
 assert len([json.loads(line) for line in sys.stdin]) == 3' && ok || fail "jsonl"

@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * test_bench_limit.c: the least time of steps, for machines made up here.
+ */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include "runner/bench_limit.h"
+
+static const tdm_device_limits machine = {.read_bandwidth = 100, .int8_peak = 1000, .f32_peak = 10};
+
+static bench_limit of(const tdm_device_limits *limits, double read, double int8, double f32) {
+    const llm_work work = {read, int8, f32};
+    bench_limit limit = {0};
+    bench_limit_add(&limit, limits, &work, 3);
+    return limit;
+}
+
+/* Whichever takes longer; both kinds of arithmetic come one after the other. */
+static void test_longest_counts(void **state) {
+    (void)state;
+    static const struct {
+        double read, int8, f32, seconds;
+        const char *kind;
+    } cases[] = {
+        {200, 1000, 5, 2, "bw"},    {100, 3000, 0, 3, "int8"}, {100, 0, 40, 4, "f32"},
+        {250, 2000, 10, 3, "int8"}, {250, 1000, 20, 3, "f32"}, {300, 1500, 15, 3, "bw"},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof cases[0]; i++) {
+        bench_limit limit = of(&machine, cases[i].read, cases[i].int8, cases[i].f32);
+        assert_true(fabs(limit.seconds - (3 * cases[i].seconds)) < 1e-12);
+        assert_string_equal(bench_limit_kind(&limit), cases[i].kind);
+    }
+}
+
+/* Named after what limits most of the time. */
+static void test_steps_add_up(void **state) {
+    (void)state;
+    const llm_work prompt = {100, 4000, 0}, token = {100, 10, 0};
+    bench_limit limit = {0};
+    bench_limit_add(&limit, &machine, &prompt, 1);
+    bench_limit_add(&limit, &machine, &token, 3);
+    assert_true(fabs(limit.seconds - (4 + 3)) < 1e-12);
+    assert_string_equal(bench_limit_kind(&limit), "int8");
+    bench_limit_add(&limit, &machine, &token, 2);
+    assert_string_equal(bench_limit_kind(&limit), "bw");
+}
+
+/* A limit that is not known matters only where something needs it. */
+static void test_unknown(void **state) {
+    (void)state;
+    tdm_device_limits no_f32 = machine, none = {0};
+    no_f32.f32_peak = 0;
+    bench_limit limit = of(&no_f32, 200, 1000, 0);
+    assert_string_equal(bench_limit_kind(&limit), "bw");
+    limit = of(&no_f32, 200, 1000, 1);
+    assert_null(bench_limit_kind(&limit));
+    limit = of(&none, 200, 0, 0);
+    assert_null(bench_limit_kind(&limit));
+    limit = of(&machine, 0, 0, 0);
+    assert_null(bench_limit_kind(&limit));
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_longest_counts),
+        cmocka_unit_test(test_steps_add_up),
+        cmocka_unit_test(test_unknown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
