@@ -306,7 +306,9 @@ static void fold_chunk(walk *k, const chunk *c, const chunk *next) {
         k->l[k->active[a]] = l[a];
     }
     cpu_kv_span values = span_get(&s->layout.v, c, next, first, last);
-    k->kernels.add(&values, s->n_dim, n, (const float *const *)k->score, k->out, k->keep, k->gain);
+    cpu_attention_rows rows = {
+        n, (const float *const *)k->score, k->first, k->last, k->out, k->keep, k->gain};
+    k->kernels.add(&values, s->n_dim, &rows);
 }
 
 /* Neighbouring tokens that attend together: of one sequence, or one token of padding. */

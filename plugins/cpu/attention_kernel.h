@@ -43,13 +43,21 @@ typedef struct cpu_kv_span {
 typedef void (*cpu_attention_score_fn)(const cpu_kv_span *k, int32_t n_row, const uint8_t *const *q,
                                        float *const *score);
 
-/* o[r][i] = keep[r] * o[r][i] + gain[r] * sum over slots first .. last-1 of p[r][slot] * v[slot][i]
- * for i < n_dim, a multiple of 32 (of 16 for plain types). p is 0 for the slots of these tiles
- * that do not count, and in 0 .. 1. Nothing is read of slots outside first .. last-1 but bytes
- * whose value does not matter. */
-typedef void (*cpu_attention_add_fn)(const cpu_kv_span *v, int32_t n_dim, int32_t n_row,
-                                     const float *const *p, float *const *o, const float *keep,
-                                     const float *gain);
+/* What rows take from a chunk: p[slot] in 0 .. 1 for slots first .. last-1, which lie in the
+ * span's; 0 for the other slots of its tiles. */
+typedef struct cpu_attention_rows {
+    int32_t n;
+    const float *const *p;
+    const int32_t *first, *last;
+    float *const *o;
+    const float *keep, *gain;
+} cpu_attention_rows;
+
+/* o[r][i] = keep[r] * o[r][i] + gain[r] * sum over slots first[r] .. last[r]-1 of p[r][slot] *
+ * v[slot][i] for i < n_dim, a multiple of 32 (of 16 for plain types). What another slot holds, NaN
+ * and Inf included, does not reach the row. */
+typedef void (*cpu_attention_add_fn)(const cpu_kv_span *v, int32_t n_dim,
+                                     const cpu_attention_rows *rows);
 
 /* Softmax of a chunk, row by row, and its place in the running one. In place over the slots
  * first[r] .. last[r]-1 of a row of scores: softcap (0 = none), m' = max, s = exp(s - m'), l' = sum;
@@ -101,8 +109,7 @@ void cpu_soften_avx512(int32_t n_row, float *const *score, int32_t begin, int32_
 /* attention_plain.c: any type, any machine. */
 void cpu_score_plain(const cpu_kv_span *k, int32_t n_row, const uint8_t *const *q,
                      float *const *score);
-void cpu_add_plain(const cpu_kv_span *v, int32_t n_dim, int32_t n_row, const float *const *p,
-                   float *const *o, const float *keep, const float *gain);
+void cpu_add_plain(const cpu_kv_span *v, int32_t n_dim, const cpu_attention_rows *rows);
 void cpu_soften_plain(int32_t n_row, float *const *score, int32_t begin, int32_t end,
                       const int32_t *first, const int32_t *last, float softcap, float *m, float *l,
                       float *keep, float *gain);

@@ -44,20 +44,19 @@ void cpu_score_plain(const cpu_kv_span *k, int32_t n_row, const uint8_t *const *
     }
 }
 
-void cpu_add_plain(const cpu_kv_span *v, int32_t n_dim, int32_t n_row, const float *const *p,
-                   float *const *o, const float *keep, const float *gain) {
+void cpu_add_plain(const cpu_kv_span *v, int32_t n_dim, const cpu_attention_rows *rows) {
     float x[PIECE];
     int32_t stored = n_dim < v->side->padded ? n_dim : v->side->padded;
-    for (int32_t r = 0; r < n_row; r++)
-        for (int32_t i = 0; i < n_dim; i++) o[r][i] *= keep[r];
+    for (int32_t r = 0; r < rows->n; r++)
+        for (int32_t i = 0; i < n_dim; i++) rows->o[r][i] *= rows->keep[r];
     for (int32_t slot = v->first; slot < v->last; slot++) {
         for (int32_t at = 0; at < stored; at += PIECE) {
             int32_t n = stored - at < PIECE ? stored - at : PIECE;
             load_piece(v, slot, at, n, x);
-            for (int32_t r = 0; r < n_row; r++) {
-                float weight = p[r][slot] * gain[r];
-                if (weight == 0) continue;
-                for (int32_t i = 0; i < n; i++) o[r][at + i] += weight * x[i];
+            for (int32_t r = 0; r < rows->n; r++) {
+                float weight = rows->p[r][slot] * rows->gain[r];
+                if (slot < rows->first[r] || slot >= rows->last[r]) continue;
+                for (int32_t i = 0; i < n; i++) rows->o[r][at + i] += weight * x[i];
             }
         }
     }

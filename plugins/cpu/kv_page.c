@@ -28,6 +28,7 @@ static void side_init(cpu_kv_side *side, tdm_type type, int32_t head_dim, bool i
         side->has_fifth = type == TDM_TYPE_Q5_0 || type == TDM_TYPE_Q5_1;
         side->n_scale = type == TDM_TYPE_Q4_1 || type == TDM_TYPE_Q5_1 ? 2 : 1;
         side->code_size = type == TDM_TYPE_Q8_0 ? 32 : 16;
+        side->flip = is_value && type == TDM_TYPE_Q4_0 ? 0x88 : 0; /* code - 8 is code ^ 8, signed */
         side->codes_size = CPU_KV_TILE * (size_t)(side->code_size + (side->has_fifth ? 4 : 0));
         side->data_size = (size_t)side->n_block * side->codes_size;
         side->scale_size = (size_t)side->n_block * CPU_KV_TILE * 2 * (size_t)side->n_scale;
@@ -177,7 +178,7 @@ static void store_codes(const cpu_kv_side *side, uint8_t *at, int32_t lane, cons
             memcpy(at + (c * CPU_KV_TILE + lane) * 4, codes + 4 * c, 4);
     } else {
         uint8_t *quad = at + lane / 4 * 4 * side->code_size + quad_place[lane % 4];
-        for (int j = 0; j < side->code_size; j++) quad[4 * j] = codes[j];
+        for (int j = 0; j < side->code_size; j++) quad[4 * j] = codes[j] ^ side->flip;
     }
 }
 
@@ -203,7 +204,7 @@ static void load_codes(const cpu_kv_side *side, const uint8_t *at, int32_t lane,
             memcpy(codes + 4 * c, at + (c * CPU_KV_TILE + lane) * 4, 4);
     } else {
         const uint8_t *quad = at + lane / 4 * 4 * side->code_size + quad_place[lane % 4];
-        for (int j = 0; j < side->code_size; j++) codes[j] = quad[4 * j];
+        for (int j = 0; j < side->code_size; j++) codes[j] = quad[4 * j] ^ side->flip;
     }
 }
 

@@ -13,7 +13,8 @@
  *     bits of q5_0 and q5_1 are one more word, permuted (cpu_kv_fifth_k).
  *   V, quantised: a tile is [block][token quad][byte of the block][token]: a 32-bit word holds the
  *     same code byte of four tokens, in the order 0 2 1 3, so that its 16-bit halves are pairs of
- *     neighbouring tokens. Fifth bits: one word for each of 16 elements (cpu_kv_fifth_v).
+ *     neighbouring tokens. Fifth bits: one word for each of 16 elements (cpu_kv_fifth_v). Nibbles
+ *     of q4_0 are stored less 8, in two's complement: no sum of weights has to be taken off.
  *   K, plain: a tile is [element][token]. V, plain: [token][element], rows padded to 16 elements.
  *   Scales: a tile is [block][d, then m where the type has it][token], f16.
  *
@@ -36,6 +37,7 @@ typedef struct cpu_kv_side {
     int32_t padded;    /* elements stored */
     int32_t n_block;   /* quantisation blocks of a row; 0 = plain type */
     int32_t code_size; /* bytes of codes in a block, fifth bits apart: 16 or 32 */
+    uint8_t flip;      /* bits that a byte of codes is stored with inverted */
     int32_t n_scale;   /* f16 numbers in a block: 1 or 2 */
     int32_t rotation;  /* elements of a Walsh-Hadamard block; 1 = not rotated */
     int32_t stride;    /* plain V: elements from one token to the next */

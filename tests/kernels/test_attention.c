@@ -2,7 +2,8 @@
  *
  * test_attention.c: ATTENTION and LSE_MERGE. Every kernel (type of K, type of V, ISA) against sums
  * in double over the rows that the cache holds, over odd shapes, shared and partial pages, windows,
- * sinks, softcap, padding; the same bits for any number of threads.
+ * sinks, softcap, padding; the same bits for any number of threads, and whatever a token that is
+ * not seen holds.
  *
  * Bounds. The reference path computes in double: 1e-12. The fast path rounds queries and weights
  * to 15 bits where a type is quantised: 1e-6, and sums in f32 elsewhere: 1e-11. That a bound can
@@ -268,6 +269,89 @@ static void test_latent(void **state) {
     }
 }
 
+/* What a scene writes for position `pos` of sequence 0: [head_dim, n_head_kv] of scene->k or v. */
+static float *scene_row(const kv_scene *scene, float *rows, int32_t head_dim, int32_t pos) {
+    const tdm_page_entry *e = scene->entries;
+    while (pos >= e->base_pos + e->count) e++;
+    size_t cell = (size_t)(e->page * scene->page_len + e->first + pos - e->base_pos);
+    return rows + cell * (size_t)scene->desc.n_head_kv * (size_t)head_dim;
+}
+
+/* One batch of a sequence, a query at each position. Where one token's K and V are NaN and Inf,
+ * whoever does not see it (earlier tokens, and later ones whose window has passed it) gets the
+ * same bits as without. */
+static void check_poison(const attention_case *c, int32_t at, uint64_t *seed) {
+    kv_scene scene;
+    tdm_kv_desc desc = {.struct_size = sizeof desc,
+                        .type_k = c->type_k,
+                        .type_v = c->type_v,
+                        .head_dim_k = c->dim_k,
+                        .head_dim_v = c->dim_v,
+                        .n_head_kv = c->n_head_kv,
+                        .page_len = c->page_len,
+                        .flags = c->flags};
+    int32_t len = c->len[0], n_head = c->n_head_kv * c->heads_per_kv;
+    kv_scene_init(&scene, &desc, 1, &len, 0, seed);
+    tdm_attention_params params = {
+        .heads_per_kv = c->heads_per_kv, .n_head_all = n_head, .is_causal = 1, .window = c->window};
+    size_t row = (size_t)c->dim_v * (size_t)n_head, n_q = (size_t)c->dim_k * (size_t)n_head;
+    float *q = calloc(n_q * (size_t)len, sizeof *q);
+    float *clean = calloc(row * (size_t)len, sizeof *clean);
+    float *poisoned = calloc(row * (size_t)len, sizeof *poisoned);
+    kv_query *queries = calloc((size_t)len, sizeof *queries);
+    op_random_fill(seed, q, n_q * (size_t)len, 1);
+    for (int32_t t = 0; t < len; t++) queries[t] = (kv_query){t, 0};
+    for (int i = 0; i < N_RIG; i++) {
+        if (rigs[i] == NULL) continue;
+        op_state *cache = kv_scene_write(&scene, rigs[i], 7);
+        kv_scene_run(&scene, rigs[i], cache, &params, n_head, q, NULL, queries, len, clean, NULL);
+        op_state_destroy(cache);
+        float *k = scene_row(&scene, scene.k, c->dim_k, at);
+        float *v = scene.v != NULL ? scene_row(&scene, scene.v, c->dim_v, at) : k;
+        float k_old = k[0], v_old = v[1];
+        k[0] = NAN;
+        v[1] = INFINITY;
+        cache = kv_scene_write(&scene, rigs[i], 7);
+        kv_scene_run(&scene, rigs[i], cache, &params, n_head, q, NULL, queries, len, poisoned,
+                     NULL);
+        op_state_destroy(cache);
+        k[0] = k_old;
+        v[1] = v_old;
+        bool is_reached = false;
+        for (int32_t t = 0; t < len; t++) {
+            bool sees = t >= at && (c->window == 0 || t - at < c->window);
+            const float *a = clean + row * (size_t)t, *b = poisoned + row * (size_t)t;
+            if (!sees && memcmp(a, b, row * sizeof *a) != 0)
+                check("what a token does not see changes its result", i, c, 1, 0);
+            for (size_t e = 0; e < row && sees; e++) is_reached = is_reached || !isfinite(b[e]);
+        }
+        if (!is_reached) check("NaN and Inf are lost on who sees them", i, c, 1, 0);
+    }
+    free(q), free(clean), free(poisoned), free(queries);
+    kv_scene_free(&scene);
+}
+
+static void test_unseen_nan(void **state) {
+    static const tdm_type plain[] = {TDM_TYPE_F32, TDM_TYPE_F16, TDM_TYPE_BF16};
+    uint64_t seed = 2024;
+    (void)state;
+    for (int i = 0; i < 24; i++) {
+        attention_case c = {.type_k = plain[i % 3], .type_v = plain[i / 3 % 3]};
+        bool is_latent = i % 4 == 3;
+        if (is_latent) c.type_v = c.type_k;
+        c.dim_k = is_latent ? 40 : PICK(&seed, 8, 33, 64, 96);
+        c.dim_v = is_latent ? 24 : PICK(&seed, 8, 33, 64, 96);
+        c.flags = is_latent ? TDM_KV_V_FROM_K : 0;
+        c.n_head_kv = is_latent ? 1 : PICK(&seed, 1, 2);
+        c.heads_per_kv = PICK(&seed, 1, 2, 3, 4, 7);
+        c.page_len = PICK(&seed, 8, 16, 64, 256);
+        c.len[0] = PICK(&seed, 17, 64, 100);
+        c.n_tok = c.len[0];
+        c.window = PICK(&seed, 0, 1, 5);
+        check_poison(&c, (int32_t)(op_random_next(&seed) % (uint64_t)c.len[0]), &seed);
+    }
+}
+
 /* Scores around 1e4 must neither overflow nor lose the maximum; equal scores give the average. */
 static void test_extremes(void **state) {
     uint64_t seed = 3;
@@ -367,10 +451,10 @@ static void test_lse_merge(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_pairs),     cmocka_unit_test(test_shapes),
-        cmocka_unit_test(test_splits),    cmocka_unit_test(test_latent),
-        cmocka_unit_test(test_extremes),  cmocka_unit_test(test_bound_is_sharp),
-        cmocka_unit_test(test_lse_merge),
+        cmocka_unit_test(test_pairs),          cmocka_unit_test(test_shapes),
+        cmocka_unit_test(test_splits),         cmocka_unit_test(test_latent),
+        cmocka_unit_test(test_unseen_nan),     cmocka_unit_test(test_extremes),
+        cmocka_unit_test(test_bound_is_sharp), cmocka_unit_test(test_lse_merge),
     };
     return cmocka_run_group_tests(tests, open_rigs, close_rigs);
 }

@@ -27,7 +27,8 @@ typedef __m256 vec_f;
 #define i_sra32(x, n)        _mm256_srai_epi32(x, n)
 #define i_lookup(table, x)   _mm256_shuffle_epi8(table, x)
 #define i_mul15(a, b)        _mm256_mulhrs_epi16(a, b)
-#define i_pack16(x)          _mm256_permute4x64_epi64(_mm256_packs_epi32((x)[0], (x)[1]), 0xd8)
+#define i_pack16(x)          i_pack((x)[0], (x)[1])
+#define i_pack(a, b)         _mm256_permute4x64_epi64(_mm256_packs_epi32(a, b), 0xd8)
 #define i_store(p, x)        _mm256_storeu_si256((__m256i *)(void *)(p), x)
 #define i_to_f(x)            _mm256_cvtepi32_ps(x)
 #define f_to_i(x)            _mm256_cvtps_epi32(x)
@@ -69,11 +70,6 @@ INLINE_ vec_f lanes_in(int first, int last, int at) {
     vec_i below_first = _mm256_cmpgt_epi32(_mm256_set1_epi32(first - at), i);
     vec_i below_last = _mm256_cmpgt_epi32(_mm256_set1_epi32(last - at), i);
     return _mm256_castsi256_ps(_mm256_andnot_si256(below_first, below_last));
-}
-
-INLINE_ void i_store16(void *p, vec_i x) {
-    __m128i lo = _mm256_castsi256_si128(x), hi = _mm256_extracti128_si256(x, 1);
-    _mm_storeu_si128((__m128i *)p, _mm_packs_epi32(lo, hi));
 }
 
 INLINE_ int i_sum(vec_i x) {
@@ -126,6 +122,7 @@ INLINE_ void f_transpose(vec_f x[8]) {
 }
 
 #include "plugins/cpu/x86/attention_latent.h"
+#include "plugins/cpu/x86/attention_soften.h"
 
 #define SCORE_PLAIN(name, type) {CPU_ISA_AVX2, type, score_##name, NULL, "score_" #name "_avx2"},
 #define SCORE_QUANTIZED(name, type)                                                                \

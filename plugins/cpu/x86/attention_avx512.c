@@ -31,26 +31,27 @@ typedef __m512 vec_f;
 #define i_store(p, x)        _mm512_storeu_si512(p, x)
 #define i_to_f(x)            _mm512_cvtepi32_ps(x)
 #define f_to_i(x)            _mm512_cvtps_epi32(x)
-#define i_store16(p, x)      _mm256_storeu_si256((__m256i *)(void *)(p), _mm512_cvtepi32_epi16(x))
 #define i_pack16(x)          _mm512_cvtepi32_epi16((x)[0])
-#define i_sum(x)             _mm512_reduce_add_epi32(x)
-#define f_sum(x)             _mm512_reduce_add_ps(x)
-#define f_peak(x)            _mm512_reduce_max_ps(x)
-#define f_largest(x)         _mm512_reduce_max_ps(x)
-#define f_zero()             _mm512_setzero_ps()
-#define f_load(p)            _mm512_loadu_ps(p)
-#define f_store(p, x)        _mm512_storeu_ps(p, x)
-#define f_set1(x)            _mm512_set1_ps(x)
-#define f_add(a, b)          _mm512_add_ps(a, b)
-#define f_mul(a, b)          _mm512_mul_ps(a, b)
-#define f_div(a, b)          _mm512_div_ps(a, b)
-#define f_fma(a, b, c)       _mm512_fmadd_ps(a, b, c)
-#define f_max(a, b)          _mm512_max_ps(a, b)
-#define f_min(a, b)          _mm512_min_ps(a, b)
-#define f_max_abs(a, b)      _mm512_max_ps(_mm512_abs_ps(a), b)
-#define f_round(x)           _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)
-#define f_scale2(x, n)       _mm512_scalef_ps(x, n)
-#define f_from_f16(p)        _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)(p)))
+#define i_pack(a, b)                                                                               \
+    _mm512_permutexvar_epi64(_mm512_setr_epi64(0, 2, 4, 6, 1, 3, 5, 7), _mm512_packs_epi32(a, b))
+#define i_sum(x)        _mm512_reduce_add_epi32(x)
+#define f_sum(x)        _mm512_reduce_add_ps(x)
+#define f_peak(x)       _mm512_reduce_max_ps(x)
+#define f_largest(x)    _mm512_reduce_max_ps(x)
+#define f_zero()        _mm512_setzero_ps()
+#define f_load(p)       _mm512_loadu_ps(p)
+#define f_store(p, x)   _mm512_storeu_ps(p, x)
+#define f_set1(x)       _mm512_set1_ps(x)
+#define f_add(a, b)     _mm512_add_ps(a, b)
+#define f_mul(a, b)     _mm512_mul_ps(a, b)
+#define f_div(a, b)     _mm512_div_ps(a, b)
+#define f_fma(a, b, c)  _mm512_fmadd_ps(a, b, c)
+#define f_max(a, b)     _mm512_max_ps(a, b)
+#define f_min(a, b)     _mm512_min_ps(a, b)
+#define f_max_abs(a, b) _mm512_max_ps(_mm512_abs_ps(a), b)
+#define f_round(x)      _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)
+#define f_scale2(x, n)  _mm512_scalef_ps(x, n)
+#define f_from_f16(p)   _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)(p)))
 #define f_from_bf16(p)                                                                             \
     _mm512_castsi512_ps(_mm512_slli_epi32(                                                         \
         _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(const void *)(p))), 16))
@@ -93,6 +94,7 @@ static inline __attribute__((always_inline)) void f_transpose(vec_f x[16]) {
 }
 
 #include "plugins/cpu/x86/attention_latent.h"
+#include "plugins/cpu/x86/attention_soften.h"
 
 #define SCORE_PLAIN(name, type)                                                                    \
     {CPU_ISA_AVX512, type, score_##name, NULL, "score_" #name "_avx512"},

@@ -87,68 +87,61 @@ INLINE void latent_codes(const cpu_kv_span *v, int32_t b, latent_part *part, int
     }
 }
 
-/* o = keep o + gain sum p x over elements at .. + 2 * LANES - 1 of the part (or n_vec 1: LANES), which
- * are o's from `first` on. */
-INLINE void latent_add(const cpu_kv_span *v, const latent_part *part, int32_t first, int at,
-                       int n_vec, int n_row, const float *const *p, float *const *o,
-                       const float *keep, const float *gain) {
-    vec_f acc[ADD_ROWS][2];
+/* o = keep o + gain sum p x over n_vec vectors of elements from `at` on in the part, which are o's
+ * from `first` + `at` on. */
+INLINE void latent_add(const latent_part *part, int32_t first, int at, int n_vec, int n_row,
+                       const cpu_attention_rows *rows, const add_range *range) {
+    vec_f acc[ADD_ROWS][4];
     UNROLL for (int r = 0; r < n_row; r++) {
         UNROLL for (int i = 0; i < n_vec; i++) acc[r][i] = f_zero();
     }
-    for (int32_t slot = v->first; slot < v->last; slot++) {
+    for (int32_t slot = range->first; slot < range->last; slot++) {
         vec_f x[2];
+        bool is_inner = slot >= range->inner_first && slot < range->inner_last;
         UNROLL for (int i = 0; i < n_vec; i++) x[i] = f_load(part->x[slot] + at + i * LANES);
-        UNROLL for (int r = 0; r < n_row; r++) {
-            vec_f w = f_set1(p[r][slot]);
-            UNROLL for (int i = 0; i < n_vec; i++) acc[r][i] = f_fma(x[i], w, acc[r][i]);
-        }
+        if (is_inner)
+            add_slot(rows, n_row, slot, true, x, n_vec, acc);
+        else
+            add_slot(rows, n_row, slot, false, x, n_vec, acc);
     }
-    UNROLL for (int r = 0; r < n_row; r++) {
-        UNROLL for (int i = 0; i < n_vec; i++) {
-            float *out = o[r] + first + at + i * LANES;
-            vec_f sum = f_mul(acc[r][i], f_set1(gain[r]));
-            f_store(out, f_fma(f_load(out), f_set1(keep[r]), sum));
-        }
-    }
+    add_finish(rows, n_row, first + at, n_vec, acc);
 }
 
-INLINE void latent_group(const cpu_kv_span *v, const latent_part *part, int32_t first, int32_t n,
-                         int n_row, const float *const *p, float *const *o, const float *keep,
-                         const float *gain) {
+INLINE void latent_group(const latent_part *part, int32_t first, int32_t n, int n_row,
+                         const cpu_attention_rows *rows) {
+    add_range range = add_range_get(rows, n_row);
     int32_t at = 0;
     for (; at + 2 * LANES <= n; at += 2 * LANES)
-        latent_add(v, part, first, at, 2, n_row, p, o, keep, gain);
-    for (; at < n; at += LANES) latent_add(v, part, first, at, 1, n_row, p, o, keep, gain);
+        latent_add(part, first, at, 2, n_row, rows, &range);
+    for (; at < n; at += LANES) latent_add(part, first, at, 1, n_row, rows, &range);
 }
 
-INLINE void latent_rows(const cpu_kv_span *v, int32_t n_dim, int32_t n_row, const float *const *p,
-                        float *const *o, const float *keep, const float *gain, int type) {
+INLINE void latent_rows(const cpu_kv_span *v, int32_t n_dim, const cpu_attention_rows *all,
+                        int type) {
     latent_part part;
     for (int32_t first = 0; first < n_dim; first += LATENT_LEN) {
-        int32_t n = n_dim - first < LATENT_LEN ? n_dim - first : LATENT_LEN, r = 0;
+        int32_t n = n_dim - first < LATENT_LEN ? n_dim - first : LATENT_LEN;
+        cpu_attention_rows rows = *all;
         if (!type_is_plain(type))
             latent_codes(v, first / LATENT_LEN, &part, type);
         else if (n == LATENT_LEN)
             latent_floats(v, first, LATENT_LEN, &part, type);
         else
             latent_floats(v, first, 16, &part, type);
-        for (; n_row - r >= ADD_ROWS; r += ADD_ROWS)
-            latent_group(v, &part, first, n, ADD_ROWS, p + r, o + r, keep + r, gain + r);
-        if (ADD_ROWS > 4 && n_row - r >= 4) {
-            latent_group(v, &part, first, n, 4, p + r, o + r, keep + r, gain + r);
-            r += 4;
+        for (; rows.n >= ADD_ROWS; rows_skip(&rows, ADD_ROWS))
+            latent_group(&part, first, n, ADD_ROWS, &rows);
+        if (ADD_ROWS > 4 && rows.n >= 4) {
+            latent_group(&part, first, n, 4, &rows);
+            rows_skip(&rows, 4);
         }
-        for (; r < n_row; r++)
-            latent_group(v, &part, first, n, 1, p + r, o + r, keep + r, gain + r);
+        for (; rows.n > 0; rows_skip(&rows, 1)) latent_group(&part, first, n, 1, &rows);
     }
 }
 
 #define LATENT_KERNEL(name, type)                                                                  \
-    static void latent_##name(const cpu_kv_span *v, int32_t n_dim, int32_t n_row,                  \
-                              const float *const *p, float *const *o, const float *keep,           \
-                              const float *gain) {                                                 \
-        latent_rows(v, n_dim, n_row, p, o, keep, gain, type);                                      \
+    static void latent_##name(const cpu_kv_span *v, int32_t n_dim,                                 \
+                              const cpu_attention_rows *rows) {                                    \
+        latent_rows(v, n_dim, rows, type);                                                         \
     }
 FOR_EACH_PLAIN(LATENT_KERNEL)
 FOR_EACH_QUANTIZED(LATENT_KERNEL)

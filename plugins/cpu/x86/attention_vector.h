@@ -10,7 +10,8 @@
  *   i_lookup(table, x)             bytes of a 16-byte table, by bytes 0 .. 15 of x
  *   i_dot(acc, a, b)               acc + a.lo * b.lo + a.hi * b.hi of signed 16-bit halves
  *   i_to_f, f_to_i                 conversions; f_to_i rounds to nearest even
- *   i_store(p, x), i_store16(p, x) a vector; LANES int16 from lanes that fit
+ *   i_store(p, x)                  unaligned store
+ *   i_pack(a, b)                   16-bit halves from the lanes of a, then those of b, that fit
  *   i_pack16(x)                    16 int16 (__m256i) from one or two vectors of lanes that fit
  *   i_mul15(a, b)                  a * b / 2^15 of signed 16-bit halves, rounded
  *   i_sum(x), f_sum(x), f_peak(x)  sum of lanes, sum of lanes, largest magnitude
@@ -54,7 +55,7 @@ INLINE int32_t code_offset(int type) {
 }
 /* The middle of V's codes: counting from there keeps the rounding of weights small. */
 INLINE int32_t code_middle(int type) {
-    return type == TDM_TYPE_Q4_1 ? 8 : type == TDM_TYPE_Q5_1 ? 16 : code_offset(type);
+    return type == TDM_TYPE_Q4_1 ? 8 : type == TDM_TYPE_Q5_1 || type == TDM_TYPE_Q5_0 ? 16 : 0;
 }
 INLINE bool type_has_fifth(int type) {
     return type == TDM_TYPE_Q5_0 || type == TDM_TYPE_Q5_1;
@@ -160,6 +161,17 @@ INLINE vec_i widen(vec_i x, vec_i fifth, vec_i table, int c, int i, int type) {
     if (i % 2 == 1) x = i_srl16(x, 4);
     x = i_lookup(table, i_and(x, i_set1(0x0f0f0f0f)));
     return i < 2 ? low_bytes(x) : high_bytes(x);
+}
+
+/* Pair i of words of V, whose nibbles of q4_0 are signed (kv_page.h). */
+INLINE vec_i widen_value(vec_i x, vec_i fifth, vec_i table, int c, int i, int type) {
+    if (type != TDM_TYPE_Q4_0) return widen(x, fifth, table, c, i, type);
+    switch (i) {
+    case 0: return i_sra16(i_sll16(x, 12), 12);
+    case 1: return i_sra16(i_sll16(x, 8), 12);
+    case 2: return i_sra16(i_sll16(x, 4), 12);
+    default: return i_sra16(x, 12);
+    }
 }
 
 /* n_tile runs of LANES tokens, data_step and scale_step bytes apart:
@@ -319,8 +331,13 @@ INLINE void score_rows(const cpu_kv_span *k, int32_t n_row, const uint8_t *const
 
 /* ---- weighted sums --------------------------------------------------------------------------- */
 
-/* 16-bit numbers, two to a word: tokens 2i and 2i + 1. */
-typedef int32_t chunk16[CPU_CHUNK / 2];
+/* 16-bit numbers, two to a word: tokens 2i and 2i + 1. Stored as whole vectors, since what is
+ * loaded soon after must not be pieced together from several stores. */
+typedef struct chunk16 {
+    _Alignas(64) int32_t x[CPU_CHUNK / 2];
+} chunk16;
+
+enum { WIDE = 2 * LANES }; /* tokens of a vector of 16-bit numbers */
 
 /* What a group of rows shares: weights p as 16-bit numbers, and which tiles count. Then, for a few
  * blocks at once so that none waits for the other's maximum, what add_codes needs. */
@@ -333,26 +350,31 @@ typedef struct add_frame {
     float p_m[ADD_BLOCKS][ADD_ROWS];      /* sum p (m + middle d), where the type has m */
 } add_frame;
 
-INLINE void add_begin(const cpu_kv_span *v, int n_row, const float *const *p, add_frame *f) {
+INLINE void add_begin(const cpu_kv_span *v, int n_row, const cpu_attention_rows *rows,
+                      add_frame *f) {
     f->tile_first = v->first / CPU_KV_TILE;
     f->tile_last = (v->last + CPU_KV_TILE - 1) / CPU_KV_TILE;
-    UNROLL for (int i = 0; i < CPU_CHUNK; i += LANES) {
-        bool counts = i / CPU_KV_TILE >= f->tile_first && i / CPU_KV_TILE < f->tile_last;
+    UNROLL for (int i = 0; i < CPU_CHUNK; i += WIDE) {
         UNROLL for (int r = 0; r < n_row; r++) {
-            vec_i w = i_set1(0);
-            if (counts) w = f_to_i(f_mul(f_load(p[r] + i), f_set1(32767)));
-            i_store16(f->p16[r] + i / 2, w);
+            vec_i w[2];
+            UNROLL for (int h = 0; h < 2; h++) {
+                int tile = (i + h * LANES) / CPU_KV_TILE;
+                w[h] = i_set1(0);
+                if (tile >= f->tile_first && tile < f->tile_last)
+                    w[h] = f_to_i(f_mul(f_load(rows->p[r] + i + h * LANES), f_set1(32767)));
+            }
+            i_store(f->p16[r].x + i / 2, i_pack(w[0], w[1]));
         }
     }
 }
 
 /* Weights of block b, as the frame's block `at`. */
 INLINE void add_weights(const cpu_kv_span *v, add_frame *f, int32_t b, int32_t at, int n_row,
-                        const float *const *p, int type) {
+                        const cpu_attention_rows *rows, int type) {
     const cpu_kv_side *side = v->side;
     const int n_scale = type_has_min(type) ? 2 : 1;
     int32_t first = f->tile_first * CPU_KV_TILE, last = f->tile_last * CPU_KV_TILE;
-    chunk16 d16;
+    bool is_whole = v->first <= first && v->last >= last;
     vec_f d[CPU_CHUNK / LANES], peak = f_zero(), p_m[ADD_ROWS];
     vec_i w_sum[ADD_ROWS];
     UNROLL for (int r = 0; r < n_row; r++) {
@@ -364,21 +386,23 @@ INLINE void add_weights(const cpu_kv_span *v, add_frame *f, int32_t b, int32_t a
         if (i < first || i >= last) continue;
         const uint8_t *scale = v->scale + (size_t)(i / CPU_KV_TILE) * side->scale_size +
                                (size_t)(b * n_scale * CPU_KV_TILE + i % CPU_KV_TILE) * 2;
-        d[i / LANES] = f_keep(f_from_f16(scale), v->first, v->last, i);
+        d[i / LANES] = f_from_f16(scale);
+        if (!is_whole) d[i / LANES] = f_keep(d[i / LANES], v->first, v->last, i);
         peak = f_max_abs(d[i / LANES], peak);
         if (!type_has_min(type)) continue;
-        vec_f m = f_keep(f_from_f16(scale + 2 * CPU_KV_TILE), v->first, v->last, i);
+        vec_f m = f_from_f16(scale + 2 * CPU_KV_TILE);
+        if (!is_whole) m = f_keep(m, v->first, v->last, i);
         m = f_fma(d[i / LANES], f_set1((float)code_middle(type)), m);
-        UNROLL for (int r = 0; r < n_row; r++) p_m[r] = f_fma(f_load(p[r] + i), m, p_m[r]);
+        UNROLL for (int r = 0; r < n_row; r++) p_m[r] = f_fma(f_load(rows->p[r] + i), m, p_m[r]);
     }
     float d_max = f_peak(peak), inverse = d_max > 0 ? 32767 / d_max : 0;
-    UNROLL for (int i = 0; i < CPU_CHUNK; i += LANES)
-        i_store16(d16 + i / 2, f_to_i(f_mul(d[i / LANES], f_set1(inverse))));
-    UNROLL for (int i = 0; i < CPU_CHUNK / 2; i += LANES) {
-        vec_i scaled = i_load(d16 + i);
+    UNROLL for (int i = 0; i < CPU_CHUNK; i += WIDE) {
+        vec_f factor = f_set1(inverse);
+        vec_i scaled =
+            i_pack(f_to_i(f_mul(d[i / LANES], factor)), f_to_i(f_mul(d[i / LANES + 1], factor)));
         UNROLL for (int r = 0; r < n_row; r++) {
-            vec_i w = i_mul15(i_load(f->p16[r] + i), scaled);
-            i_store(f->weight[at][r] + i, w);
+            vec_i w = i_mul15(i_load(f->p16[r].x + i / 2), scaled);
+            i_store(f->weight[at][r].x + i / 2, w);
             if (code_middle(type) != 0) w_sum[r] = i_dot(w_sum[r], w, i_set1(0x00010001));
         }
     }
@@ -395,7 +419,7 @@ INLINE void add_weights(const cpu_kv_span *v, add_frame *f, int32_t b, int32_t a
  * type has one),
  *   sum_t p_t (d_t c_t + m_t) = d_max (sum w c - mid sum w) + sum p (m + mid d). */
 INLINE void add_codes(const cpu_kv_span *v, const add_frame *f, int32_t b, int32_t at, int pass,
-                      int n_row, float *const *o, const float *keep, const float *gain, int type) {
+                      int n_row, const cpu_attention_rows *rows, int type) {
     const bool is_bytes = type == TDM_TYPE_Q8_0;
     const int n_pair = word_pairs(type), n_part = is_bytes ? 2 : 1;
     const size_t quad_size = is_bytes ? 128 : 64;
@@ -415,70 +439,115 @@ INLINE void add_codes(const cpu_kv_span *v, const add_frame *f, int32_t b, int32
                     /* The last half of the pairs are tokens 2 and 3 of the quad. */
                     int half = is_bytes ? part : i % 2;
                     int word = tile * (CPU_KV_TILE / 2) + 2 * quad + 2 * i / n_pair;
-                    vec_i pair = widen(x, fifth, table, quad, i, type);
+                    vec_i pair = widen_value(x, fifth, table, quad, i, type);
                     UNROLL for (int r = 0; r < n_row; r++) acc[r][half] =
-                        i_dot(acc[r][half], pair, i_set1(f->weight[at][r][word]));
+                        i_dot(acc[r][half], pair, i_set1(f->weight[at][r].x[word]));
                 }
             }
             data += quad_size;
         }
     }
     UNROLL for (int r = 0; r < n_row; r++) {
-        vec_f factor = f_set1(gain[r] * f->step[at]), old = f_set1(keep[r]), base = f_zero();
+        vec_f factor = f_set1(rows->gain[r] * f->step[at]), old = f_set1(rows->keep[r]),
+              base = f_zero();
         vec_i offset = i_set1(0);
         if (code_middle(type) != 0) offset = i_set1(-code_middle(type) * f->w_sum[at][r]);
-        if (type_has_min(type)) base = f_set1(gain[r] * f->p_m[at][r]);
+        if (type_has_min(type)) base = f_set1(rows->gain[r] * f->p_m[at][r]);
         UNROLL for (int h = 0; h < 2; h++) {
             int first = is_bytes ? (2 * pass + h) * LANES : pass * LANES + 16 * h;
-            float *out = o[r] + 32 * (size_t)b + first;
+            float *out = rows->o[r] + 32 * (size_t)b + first;
             vec_f sum = i_to_f(i_add(acc[r][h], offset));
             f_store(out, f_fma(f_load(out), old, f_fma(sum, factor, base)));
         }
     }
 }
 
-/* n_vec vectors of elements from `first` on. */
-INLINE void add_floats(const cpu_kv_span *v, int32_t first, int n_vec, int n_row,
-                       const float *const *p, float *const *o, const float *keep, const float *gain,
-                       int type) {
-    vec_f acc[ADD_ROWS][4];
-    size_t step = (size_t)v->side->stride * plain_size(type);
-    const uint8_t *at = v->data + (size_t)v->first * step + (size_t)first * plain_size(type);
-    UNROLL for (int r = 0; r < n_row; r++) {
-        UNROLL for (int i = 0; i < n_vec; i++) acc[r][i] = f_zero();
+/* Which slots a group of rows takes together: all of them inner_first .. inner_last-1, some of them
+ * first .. inner_first-1 and inner_last .. last-1. */
+typedef struct add_range {
+    int32_t first, inner_first, inner_last, last;
+} add_range;
+
+INLINE add_range add_range_get(const cpu_attention_rows *rows, int n_row) {
+    add_range range = {rows->first[0], rows->first[0], rows->last[0], rows->last[0]};
+    for (int r = 1; r < n_row; r++) {
+        int32_t first = rows->first[r], last = rows->last[r];
+        range.first = first < range.first ? first : range.first;
+        range.inner_first = first > range.inner_first ? first : range.inner_first;
+        range.inner_last = last < range.inner_last ? last : range.inner_last;
+        range.last = last > range.last ? last : range.last;
     }
-    for (int32_t slot = v->first; slot < v->last; slot++, at += step) {
+    if (range.inner_first > range.last) range.inner_first = range.last;
+    if (range.inner_last < range.inner_first) range.inner_last = range.inner_first;
+    return range;
+}
+
+/* acc += p x; where not all rows take the slot, of those that do. */
+INLINE void add_slot(const cpu_attention_rows *rows, int n_row, int32_t slot, bool is_inner,
+                     const vec_f *x, int n_vec, vec_f (*acc)[4]) {
+    UNROLL for (int r = 0; r < n_row; r++) {
+        if (!is_inner && (slot < rows->first[r] || slot >= rows->last[r])) continue;
+        vec_f w = f_set1(rows->p[r][slot]);
+        UNROLL for (int i = 0; i < n_vec; i++) acc[r][i] = f_fma(x[i], w, acc[r][i]);
+    }
+}
+
+/* n_vec vectors of elements of the slots first .. last-1, from `at` in the first on. */
+INLINE void add_slots(const cpu_kv_span *v, const uint8_t *at, size_t step, int n_vec, int n_row,
+                      const cpu_attention_rows *rows, int32_t first, int32_t last, bool is_inner,
+                      vec_f (*acc)[4], int type) {
+    at += (size_t)first * step;
+    for (int32_t slot = first; slot < last; slot++, at += step) {
         vec_f x[4];
         UNROLL for (int i = 0; i < n_vec; i++) {
-            x[i] = plain_load(at + (size_t)(i * LANES) * plain_size(type), type);
-            if (i * LANES * (int)plain_size(type) % 64 == 0)
-                ask_ahead(at + (size_t)(i * LANES) * plain_size(type), v->ahead);
+            const uint8_t *part = at + (size_t)(i * LANES) * plain_size(type);
+            x[i] = plain_load(part, type);
+            if (i * LANES * (int)plain_size(type) % 64 == 0) ask_ahead(part, v->ahead);
         }
-        UNROLL for (int r = 0; r < n_row; r++) {
-            vec_f w = f_set1(p[r][slot]);
-            UNROLL for (int i = 0; i < n_vec; i++) acc[r][i] = f_fma(x[i], w, acc[r][i]);
-        }
+        add_slot(rows, n_row, slot, is_inner, x, n_vec, acc);
     }
+}
+
+/* o = keep o + gain acc, for n_vec vectors of elements from `first` on. */
+INLINE void add_finish(const cpu_attention_rows *rows, int n_row, int32_t first, int n_vec,
+                       vec_f (*acc)[4]) {
     UNROLL for (int r = 0; r < n_row; r++) {
         UNROLL for (int i = 0; i < n_vec; i++) {
-            float *out = o[r] + first + i * LANES;
-            vec_f sum = f_mul(acc[r][i], f_set1(gain[r]));
-            f_store(out, f_fma(f_load(out), f_set1(keep[r]), sum));
+            float *out = rows->o[r] + first + i * LANES;
+            vec_f sum = f_mul(acc[r][i], f_set1(rows->gain[r]));
+            f_store(out, f_fma(f_load(out), f_set1(rows->keep[r]), sum));
         }
     }
 }
 
-INLINE void add_group(const cpu_kv_span *v, int32_t n_dim, int n_row, const float *const *p,
-                      float *const *o, const float *keep, const float *gain, int type) {
+/* n_vec vectors of elements from `first` on. */
+INLINE void add_floats(const cpu_kv_span *v, int32_t first, int n_vec, int n_row,
+                       const cpu_attention_rows *rows, int type) {
+    vec_f acc[ADD_ROWS][4];
+    size_t step = (size_t)v->side->stride * plain_size(type);
+    const uint8_t *at = v->data + (size_t)first * plain_size(type);
+    add_range range = add_range_get(rows, n_row);
+    UNROLL for (int r = 0; r < n_row; r++) {
+        UNROLL for (int i = 0; i < n_vec; i++) acc[r][i] = f_zero();
+    }
+    add_slots(v, at, step, n_vec, n_row, rows, range.first, range.inner_first, false, acc, type);
+    add_slots(v, at, step, n_vec, n_row, rows, range.inner_first, range.inner_last, true, acc,
+              type);
+    add_slots(v, at, step, n_vec, n_row, rows, range.inner_last, range.last, false, acc, type);
+    add_finish(rows, n_row, first, n_vec, acc);
+}
+
+INLINE void add_group(const cpu_kv_span *v, int32_t n_dim, int n_row,
+                      const cpu_attention_rows *rows, int type) {
     if (!type_is_plain(type)) {
         add_frame f;
-        add_begin(v, n_row, p, &f);
+        add_begin(v, n_row, rows, &f);
         for (int32_t b = 0; b < n_dim / 32; b += ADD_BLOCKS) {
             int32_t n = n_dim / 32 - b < ADD_BLOCKS ? n_dim / 32 - b : ADD_BLOCKS;
-            for (int32_t i = 0; i < n; i++) add_weights(v, &f, b + i, i, n_row, p, type);
+            for (int32_t i = 0; i < n; i++) add_weights(v, &f, b + i, i, n_row, rows, type);
             for (int32_t i = 0; i < n; i++) {
                 UNROLL for (int pass = 0; pass < HALVES / 2; pass++)
-                    add_codes(v, &f, b + i, i, pass, n_row, o, keep, gain, type);
+                    add_codes(v, &f, b + i, i, pass, n_row, rows, type);
             }
         }
         return;
@@ -486,119 +555,30 @@ INLINE void add_group(const cpu_kv_span *v, int32_t n_dim, int n_row, const floa
     const int n_vec = 4 * n_row <= ADD_SUMS ? 4 : 2;
     int32_t at = 0;
     for (; at + n_vec * LANES <= n_dim; at += n_vec * LANES)
-        add_floats(v, at, n_vec, n_row, p, o, keep, gain, type);
-    for (; at < n_dim; at += 16) add_floats(v, at, 16 / LANES, n_row, p, o, keep, gain, type);
+        add_floats(v, at, n_vec, n_row, rows, type);
+    for (; at < n_dim; at += 16) add_floats(v, at, 16 / LANES, n_row, rows, type);
 }
 
-INLINE void add_rows(const cpu_kv_span *v, int32_t n_dim, int32_t n_row, const float *const *p,
-                     float *const *o, const float *keep, const float *gain, int type) {
-    int32_t r = 0;
-    for (; n_row - r >= ADD_ROWS; r += ADD_ROWS)
-        add_group(v, n_dim, ADD_ROWS, p + r, o + r, keep + r, gain + r, type);
-    if (ADD_ROWS > 4 && n_row - r >= 4) {
-        add_group(v, n_dim, 4, p + r, o + r, keep + r, gain + r, type);
-        r += 4;
+/* The rows behind the first n. */
+INLINE void rows_skip(cpu_attention_rows *rows, int n) {
+    rows->n -= n;
+    rows->p += n, rows->first += n, rows->last += n;
+    rows->o += n, rows->keep += n, rows->gain += n;
+}
+
+INLINE void add_rows(const cpu_kv_span *v, int32_t n_dim, const cpu_attention_rows *all, int type) {
+    cpu_attention_rows rows = *all;
+    for (; rows.n >= ADD_ROWS; rows_skip(&rows, ADD_ROWS))
+        add_group(v, n_dim, ADD_ROWS, &rows, type);
+    if (ADD_ROWS > 4 && rows.n >= 4) {
+        add_group(v, n_dim, 4, &rows, type);
+        rows_skip(&rows, 4);
     }
-    if (ADD_ROWS > 2 && n_row - r >= 2) {
-        add_group(v, n_dim, 2, p + r, o + r, keep + r, gain + r, type);
-        r += 2;
+    if (ADD_ROWS > 2 && rows.n >= 2) {
+        add_group(v, n_dim, 2, &rows, type);
+        rows_skip(&rows, 2);
     }
-    if (n_row - r >= 1) add_group(v, n_dim, 1, p + r, o + r, keep + r, gain + r, type);
-}
-
-/* ---- softmax --------------------------------------------------------------------------------- */
-
-/* exp(x), x <= 0: x = n ln 2 + r with |r| <= ln 2 / 2, and the Taylor series of exp(r) to the sixth
- * power, whose remainder is below 1.3e-7. ln 2 as one f32 adds 2e-9 n, where the result is 2^-n. */
-INLINE vec_f f_exp(vec_f x) {
-    vec_f n = f_round(f_mul(x, f_set1(1.44269504f)));
-    vec_f r = f_fma(n, f_set1(-0.693147182f), x);
-    vec_f y = f_set1(1.0f / 720);
-    y = f_fma(y, r, f_set1(1.0f / 120));
-    y = f_fma(y, r, f_set1(1.0f / 24));
-    y = f_fma(y, r, f_set1(1.0f / 6));
-    y = f_fma(y, r, f_set1(0.5f));
-    y = f_fma(y, r, f_set1(1));
-    y = f_fma(y, r, f_set1(1));
-    return f_scale2(y, n);
-}
-
-/* softcap tanh(x / softcap), tanh(y) = 1 - 2 / (exp(2 y) + 1). */
-INLINE vec_f f_softcap(vec_f x, float softcap) {
-    vec_f y = f_max(f_set1(-20), f_min(f_set1(20), f_mul(x, f_set1(2 / softcap))));
-    vec_f part = f_div(f_set1(2), f_add(f_exp(y), f_set1(1)));
-    return f_mul(f_set1(softcap), f_add(f_set1(1), f_mul(part, f_set1(-1))));
-}
-
-/* The largest score of a row, softcap applied in place. With is_whole every slot counts. */
-INLINE float row_max(float *score, int32_t begin, int32_t end, int32_t first, int32_t last,
-                     float softcap, bool is_whole) {
-    vec_f peak = f_set1(-INFINITY);
-    for (int32_t i = begin; i < end; i += LANES) {
-        vec_f x = f_load(score + i);
-        if (softcap > 0) {
-            x = f_softcap(x, softcap);
-            f_store(score + i, x);
-        }
-        if (!is_whole) x = f_choose(x, f_set1(-INFINITY), first, last, i);
-        peak = f_max(x, peak);
-    }
-    return f_largest(peak);
-}
-
-/* p = exp(score - m) in place of a row's scores. Returns the sum. */
-INLINE float row_exp(float *score, int32_t begin, int32_t end, int32_t first, int32_t last, float m,
-                     bool is_whole) {
-    vec_f sum = f_zero(), base = f_set1(m == -INFINITY ? 0 : -m);
-    for (int32_t i = begin; i < end; i += LANES) {
-        /* Over -inf alone exp(-inf - 0) is 0, and a NaN stays one. */
-        vec_f x = f_exp(f_max(f_set1(-150), f_add(f_load(score + i), base)));
-        if (!is_whole) x = f_keep(x, first, last, i);
-        f_store(score + i, x);
-        sum = f_add(sum, x);
-    }
-    return f_sum(sum);
-}
-
-/* Three passes over up to LANES rows: rows do not wait for each other's sums, and the numbers that
- * the last one loads as vectors were stored long before. */
-INLINE void soften_rows(int32_t n_row, float *const *score, int32_t begin, int32_t end,
-                        const int32_t *first, const int32_t *last, float softcap, float *m,
-                        float *l, float *keep, float *gain) {
-    for (int32_t at = 0; at < n_row; at += LANES) {
-        float m_new[LANES], l_new[LANES], m_old[LANES], max[LANES], factors[2][LANES];
-        int n = n_row - at < LANES ? n_row - at : LANES;
-        f_store(m_new, f_zero());
-        f_store(m_old, f_zero());
-        for (int i = 0; i < n; i++) {
-            int32_t r = at + i, lo = first[r], hi = last[r];
-            bool is_whole = lo <= begin && hi >= end;
-            m_old[i] = m[r];
-            if (!is_whole)
-                m_new[i] = row_max(score[r], begin, end, lo, hi, softcap, false);
-            else if (softcap > 0)
-                m_new[i] = row_max(score[r], begin, end, begin, end, softcap, true);
-            else
-                m_new[i] = row_max(score[r], begin, end, begin, end, 0, true);
-        }
-        for (int i = 0; i < n; i++) {
-            int32_t r = at + i, lo = first[r], hi = last[r];
-            l_new[i] = lo <= begin && hi >= end
-                           ? row_exp(score[r], begin, end, begin, end, m_new[i], true)
-                           : row_exp(score[r], begin, end, lo, hi, m_new[i], false);
-        }
-        vec_f both = f_max(f_load(m_new), f_load(m_old)), least = f_set1(-3e38f);
-        vec_f base = f_mul(f_max(both, least), f_set1(-1)); /* -inf - -inf would be NaN */
-        f_store(factors[0], f_exp(f_max(f_set1(-150), f_add(f_load(m_old), base))));
-        f_store(factors[1], f_exp(f_max(f_set1(-150), f_add(f_load(m_new), base))));
-        f_store(max, both);
-        for (int i = 0; i < n; i++) {
-            keep[at + i] = factors[0][i];
-            gain[at + i] = factors[1][i];
-            l[at + i] = l[at + i] * factors[0][i] + l_new[i] * factors[1][i];
-            m[at + i] = max[i];
-        }
-    }
+    if (rows.n >= 1) add_group(v, n_dim, 1, &rows, type);
 }
 
 #define SCORE_KERNEL(name, type)                                                                   \
@@ -611,10 +591,8 @@ INLINE void soften_rows(int32_t n_row, float *const *score, int32_t begin, int32
         query_codes(side, x, q, type);                                                             \
     }
 #define ADD_KERNEL(name, type)                                                                     \
-    static void add_##name(const cpu_kv_span *v, int32_t n_dim, int32_t n_row,                     \
-                           const float *const *p, float *const *o, const float *keep,              \
-                           const float *gain) {                                                    \
-        add_rows(v, n_dim, n_row, p, o, keep, gain, type);                                         \
+    static void add_##name(const cpu_kv_span *v, int32_t n_dim, const cpu_attention_rows *rows) {  \
+        add_rows(v, n_dim, rows, type);                                                            \
     }
 #define FOR_EACH_PLAIN(KERNEL)                                                                     \
     KERNEL(f32, TDM_TYPE_F32)                                                                      \
