@@ -124,8 +124,6 @@ tdm_status llm_model_need(llm_model *model, llm_role role, int32_t layer, bool i
 tdm_status llm_cache_page_size(const llm_model *m, const tdm_kv_desc *desc, uint64_t *size_out,
                                tdm_error *err) {
     tdm_status status = TDM_INTERNAL;
-    if (m->cache_wish > 0 && m->cache_wish <= m->n_dev)
-        return tdm_dev_kv_page_size(m->devs[m->cache_wish - 1], desc, size_out, err);
     for (int32_t d = 0; d < m->n_dev && status != TDM_OK; d++)
         status = tdm_dev_kv_page_size(m->devs[d], desc, size_out, err);
     return status;

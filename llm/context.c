@@ -53,6 +53,7 @@ tdm_status llm_context_measure(llm_context *ctx, const llm_model *m,
                         "type; set cache-type-v to %s",
                         tdm_type_name(d->type_v), m->hparams.arch, tdm_type_name(d->type_k));
     d->page_len = page_len;
+    if (p->is_cache_in_host) d->flags |= TDM_KV_IN_HOST;
     if (!p->is_unrotated) d->flags |= TDM_KV_ROTATE_K | TDM_KV_ROTATE_V;
     /* A shift leaves up to two pages of a sequence partly empty (kv_cache.h), and a shared page is
      * copied before it is shifted. */

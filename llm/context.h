@@ -34,7 +34,9 @@ typedef struct llm_context_params {
     int32_t page_len;       /* tokens in a page, a power of two; 0 = TDM_KV_PAGE_LEN_DEFAULT */
     const tdm_type *type_k; /* of the cache; NULL = f16; read during the call */
     const tdm_type *type_v;
-    bool is_unrotated; /* true: quantised caches are stored without rotation */
+    bool is_unrotated;     /* true: quantised caches are stored without rotation */
+    bool is_cache_in_host; /* true: the cache lies in the host's memory, whatever device the model
+                              is on (TDM_KV_IN_HOST) */
 } llm_context_params;
 
 /* Bytes that a context holds, apart from the model's weights. */

@@ -198,10 +198,6 @@ tdm_status llm_plan_place_cache(llm_context *ctx, tdm_error *err) {
     status = maps_create(ctx, &g, &maps, err);
     if (status == TDM_OK) status = graph_build(ctx, &g, &plan, &graph, err);
     if (status == TDM_OK) status = slots_bind(ctx, &g, graph, false, &slots, err);
-    for (int32_t l = 0; status == TDM_OK && l < m->hparams.n_layer && m->cache_wish > 0; l++)
-        if (g.state_value[l] >= 0 && m->cache_wish <= m->n_dev)
-            slots[tdm_graph_value(graph, g.state_value[l])->slot].mem.dev =
-                m->devs[m->cache_wish - 1];
     if (status == TDM_OK) {
         node_dev = malloc(((size_t)graph->n_node + 1) * sizeof *node_dev);
         status = node_dev != NULL ? tdm_schedule_place(ctx->scratch, graph, slots, node_dev, err)

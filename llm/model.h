@@ -84,7 +84,6 @@ struct llm_model {
     uint64_t fingerprint; /* of numbers, tensor names, types and shapes: tells state files apart */
     uint64_t n_param;     /* elements of all weights */
     uint64_t file_size;   /* bytes of all weights in the file */
-    int32_t cache_wish;   /* 1 + index of the device that caches are to live on; 0 = none */
     tdm_runtime *rt;
     int32_t n_dev; /* 0 = not loaded */
     tdm_dev *devs[TDM_MAX_SCHEDULE_DEVICES];
@@ -95,17 +94,16 @@ struct llm_model {
  * and vocab_error holds the reason. Every other defect of the file is one. [setup] */
 tdm_status llm_model_open(const char *path, llm_model **model_out, tdm_error *err);
 
-/* Where weights and caches are to live, where that is not wherever their first reader runs. */
+/* Where weights are to live, where that is not wherever their first reader runs. */
 typedef struct llm_placement {
     /* The device for the tensor of that name: an index into llm_model_load's devs, -1 = whatever
      * suits. NULL: no wishes. */
     int32_t (*weight)(void *user, const char *name);
     void *user;
-    int32_t cache; /* 1 + index of the device for the caches of all layers; 0 = whatever suits */
 } llm_placement;
 
-/* Says so, before loading: what reads a weight or cache runs where it lives. Wishes that cannot be
- * met fail the loading, or making a context, by name. [setup] */
+/* Says so, before loading: what reads a weight runs where it lives. Wishes that cannot be met fail
+ * the loading by name. [setup] */
 void llm_model_place(llm_model *model, const llm_placement *placement);
 
 /* Called now and then while loading, with bytes done and in all; returning false cancels. */

@@ -37,7 +37,6 @@ void llm_model_place(llm_model *m, const llm_placement *placement) {
         m->weights[i].wish = placement->weight != NULL
                                  ? placement->weight(placement->user, m->weights[i].file->name) + 1
                                  : 0;
-    m->cache_wish = placement->cache;
 }
 
 /* Wishes as the schedule takes them; *slots_out is to be freed. */
@@ -50,11 +49,6 @@ static tdm_status wishes_bind(const llm_model *m, const tdm_graph *graph,
         int32_t wish = m->weights[w].wish;
         if (wish > 0 && wish <= m->n_dev && weight_value[w] >= 0)
             slots[tdm_graph_value(graph, weight_value[w])->slot].mem.dev = m->devs[wish - 1];
-    }
-    for (int32_t i = 0; i < graph->n_value && m->cache_wish > 0; i++) {
-        const tdm_value *v = tdm_graph_value(graph, i);
-        if (v->kind == TDM_VALUE_STATE && m->cache_wish <= m->n_dev)
-            slots[v->slot].mem.dev = m->devs[m->cache_wish - 1];
     }
     *slots_out = slots;
     return TDM_OK;

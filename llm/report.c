@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/view.h"
 #include "core/lane.h"
 #include "llm/context_internal.h"
 
@@ -49,6 +50,35 @@ static tdm_status kept_find(kept *k, tdm_dev *dev, const tdm_graph *graph, tdm_e
         }
     }
     return TDM_OK;
+}
+
+/* Bytes of what one side of the schedule hands the other in a run; inputs come from the host. */
+static tdm_status crossing_measure(tdm_dev *dev, const tdm_graph *graph, uint64_t *size_out,
+                                   tdm_error *err) {
+    enum { HERE = 1, THERE = 2 };
+    size_t n_value = (size_t)graph->n_value + 1;
+    tdm_view_place *places = malloc(n_value * sizeof *places);
+    uint8_t *made_at = calloc(n_value, 1); /* by base: the sides that have it; 0 = no node's */
+    bool is_whole = places != NULL && made_at != NULL;
+    if (is_whole) tdm_view_resolve_all(graph, places);
+    *size_out = 0;
+    for (int32_t i = 0; i < graph->n_node && is_whole; i++) {
+        const tdm_node *node = tdm_graph_node(graph, i);
+        if (tdm_op_is_view(node->op)) continue;
+        uint8_t side = tdm_dev_supports_op(dev, graph, i, NULL) == TDM_OK ? HERE : THERE;
+        for (int32_t s = 0; s < node->n_src; s++) {
+            int32_t base = node->src[s] < 0 ? -1 : places[node->src[s]].base;
+            if (base < 0 || made_at[base] == 0 || (made_at[base] & side) != 0) continue;
+            const tdm_value *v = tdm_graph_value(graph, base);
+            *size_out += tdm_tensor_canonical_size((tdm_type)v->type, v->ne);
+            made_at[base] |= side;
+        }
+        for (int32_t s = 0; s < node->n_dst; s++)
+            if (node->dst[s] >= 0) made_at[node->dst[s]] = side;
+    }
+    free(places);
+    free(made_at);
+    return is_whole ? TDM_OK : tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "report: out of memory");
 }
 
 /* Bytes of the weights as the device keeps them. */
@@ -127,8 +157,13 @@ static tdm_status member_measure(const llm_model *m, tdm_dev *dev, const llm_con
                                 (uint64_t)m->hparams.n_layer, &member->state_size)))
         status = tdm_fail(err, TDM_OUT_OF_RANGE, "ctx-size %d: the cache is larger than 2^64 bytes",
                           ctx->n_ctx);
+    if ((ctx->cache.desc.flags & TDM_KV_IN_HOST) != 0 &&
+        (info.flags & (TDM_DEVICE_IS_HOST | TDM_DEVICE_IS_INTEGRATED)) == 0)
+        member->host_state_size = member->state_size;
     if (status == TDM_OK)
         status = compute_measure(dev, graph, k, align, &member->compute_size, err);
+    if (status == TDM_OK && !k->is_whole)
+        status = crossing_measure(dev, graph, &member->crossing_size, err);
     return status;
 }
 

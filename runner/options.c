@@ -225,8 +225,8 @@ const runner_key runner_keys[] = {
      .fallback = "yes",
      .sections = TOP_MODEL,
      .commands = COMPUTE,
-     .help = "keep the cache where the model runs; no = in the host's memory, where the CPU then "
-             "computes attention"},
+     .help = "keep the cache in the memory of the devices that work with it; no = in the host's, "
+             "where the CPU works on it in their stead"},
     {.topic = "Context and cache",
      .name = "page-size",
      .type = RUNNER_KEY_INT,

@@ -101,28 +101,8 @@ static tdm_status override_read(runner_placement *p, runner_roster *roster, cons
     return status == TDM_OK ? status : tdm_fail(err, status, "%s", why.message);
 }
 
-/* Whether a device, or every member of a group, has the host's memory. */
-static bool is_in_host(runner_roster *roster, tdm_dev *dev, const runner_section *section) {
-    runner_config *config = roster->app->config;
-    if (!tdm_dev_is_group(dev)) {
-        tdm_device_info info;
-        return tdm_dev_get_info(dev, &info, NULL) == TDM_OK &&
-               (info.flags & TDM_DEVICE_IS_HOST) != 0;
-    }
-    size_t n = section != NULL ? runner_section_get_count(config, section, "members") : 0;
-    for (size_t i = 0; i < n; i++) {
-        const char *name = runner_section_get_string_at(config, section, "members", i);
-        tdm_dev *member = NULL;
-        if (tdm_runtime_open(roster->rt, name, &member, NULL) != TDM_OK || /* it is open */
-            !is_in_host(roster, member, runner_config_find_name(config, name)))
-            return false;
-    }
-    return n > 0;
-}
-
 tdm_status runner_placement_read(runner_placement *p, runner_roster *roster, tdm_dev *dev,
-                                 const runner_section *section, const llm_model *model,
-                                 tdm_error *err) {
+                                 const llm_model *model, tdm_error *err) {
     runner_config *config = roster->app->config;
     size_t n = runner_config_get_count(config, "override-tensor");
     bool is_offloaded = runner_config_get_bool(config, "kv-offload");
@@ -134,7 +114,7 @@ tdm_status runner_placement_read(runner_placement *p, runner_roster *roster, tdm
     for (size_t i = 0; i < n && status == TDM_OK; i++)
         status = override_read(p, roster, runner_config_get_string_at(config, "override-tensor", i),
                                err);
-    if (status == TDM_OK && !is_offloaded && !is_in_host(roster, dev, section))
+    if (status == TDM_OK && !is_offloaded && !tdm_dev_has_host_kv(dev))
         status = cpu_add(p, roster, &p->cache_dev, err);
     if (status != TDM_OK) {
         if (status == TDM_INVALID_ARGUMENT &&
@@ -174,7 +154,6 @@ void runner_placement_apply(runner_placement *p, llm_model *model) {
     llm_placement placement = {
         .weight = p->n_override > 0 ? weight_wish : NULL,
         .user = p,
-        .cache = p->cache_dev > 0 ? p->cache_dev + 1 : 0,
     };
     llm_model_place(model, &placement);
 }

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * placement.h: `override-tensor` and `kv-offload`: weights and caches that are to live elsewhere
- * than on the device that runs the model. What reads them then runs where they are.
+ * placement.h: `override-tensor`: weights that are to live elsewhere than on the device that runs
+ * the model; what reads them then runs where they are. And who helps with `kv-offload = no`: where
+ * the device does not work on a cache in the host's memory itself, or through its members, a CPU.
  */
 #ifndef TANDEM_RUNNER_PLACEMENT_H
 #define TANDEM_RUNNER_PLACEMENT_H
@@ -23,18 +24,16 @@ typedef struct runner_placement {
     int32_t n_dev;
     runner_override *overrides; /* [n_override] in the order given: the first that matches counts */
     int32_t n_override;
-    int32_t cache_dev; /* where the cache goes; 0 = where the model runs */
+    int32_t cache_dev; /* the CPU that has the cache; 0 = whatever runs the model sees to it */
 } runner_placement;
 
 /* Reads both keys and opens the devices that they name; "cpu" is the machine's CPU, under whatever
- * name, `dev` where that is one. `dev` is what the model runs on, `section` its section (NULL = it
- * has none); where all of it is in the host's memory, a cache stays where it is. Fails with TDM_INVALID_ARGUMENT (no '=', a pattern that is no
- * regular expression) or TDM_NOT_FOUND (no such device), naming flag or line; a pattern that
- * applies to no tensor is warned of. *placement is cleared first; runner_placement_clear is due
- * whatever comes of it. [setup] */
+ * name, `dev` where that is one. `dev` is what the model runs on. Fails with TDM_INVALID_ARGUMENT
+ * (no '=', a pattern that is no regular expression) or TDM_NOT_FOUND (no such device), naming flag
+ * or line; a pattern that applies to no tensor is warned of. *placement is cleared first;
+ * runner_placement_clear is due whatever comes of it. [setup] */
 tdm_status runner_placement_read(runner_placement *placement, runner_roster *roster, tdm_dev *dev,
-                                 const runner_section *section, const llm_model *model,
-                                 tdm_error *err);
+                                 const llm_model *model, tdm_error *err);
 
 /* The device for a tensor: an index into devs, 0 where no pattern applies. [any-thread] */
 int32_t runner_placement_find(const runner_placement *placement, const char *tensor);

@@ -64,7 +64,10 @@ static tdm_status members_fill(const runner_session *session, const sheet *decod
         /* steps of other sizes share their memory: the larger counts */
         if (decode->members[i].compute_size > m->at.compute_size)
             m->at.compute_size = decode->members[i].compute_size;
+        if (m->at.host_state_size > m->at.state_size) m->at.host_state_size = m->at.state_size;
+        m->at.state_size -= m->at.host_state_size;
         m->decode_seconds = decode->members[i].seconds;
+        m->decode_crossing_size = decode->members[i].crossing_size;
         if (!runner_section_is_group(section))
             m->reserve = runner_section_get_size(config, section, "reserve");
     }
@@ -97,6 +100,39 @@ static tdm_status weight_move(const runner_session *session, const llm_weight *w
         if (plan->is_group && !is_cut) take_off(&at->replicated_size, (double)here);
     }
     return status;
+}
+
+/* What is free in the memory that every CPU device shares; 0 = unknown. */
+static void host_memory_find(const runner_session *session, tdm_split_member *at) {
+    tdm_device_info info = {0};
+    tdm_status status = tdm_runtime_load(session->rt, RUNNER_CPU_PLUGIN, NULL);
+    for (int32_t i = 0; status == TDM_OK && i < tdm_runtime_plugin_count(session->rt); i++) {
+        if (strcmp(tdm_runtime_plugin(session->rt, i)->name, RUNNER_CPU_PLUGIN) != 0) continue;
+        if (tdm_runtime_device_describe(session->rt, i, 0, &info, NULL) != TDM_OK) return;
+        at->memory_total = info.memory_total;
+        at->memory_free = info.memory_free;
+    }
+}
+
+/* Appends a row for the host's memory where caches of members lie in it. */
+static tdm_status host_fill(const runner_session *session, runner_plan *plan, tdm_error *err) {
+    uint64_t size = 0;
+    for (int32_t i = 0; i < plan->n_member; i++)
+        if (__builtin_add_overflow(size, plan->members[i].at.host_state_size, &size))
+            return tdm_fail(err, TDM_OUT_OF_RANGE, "plan: a cache of more than 2^64 bytes");
+    if (size == 0) return TDM_OK;
+    runner_plan_member *grown =
+        realloc(plan->members, (size_t)(plan->n_member + 1) * sizeof *grown);
+    if (grown == NULL) return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "plan: no memory");
+    plan->members = grown;
+    runner_plan_member *m = &plan->members[plan->n_member++];
+    memset(m, 0, sizeof *m);
+    plan->n_extra++;
+    snprintf(m->at.name, sizeof m->at.name, "host memory"); /* no section can be called so */
+    snprintf(m->at.plugin, sizeof m->at.plugin, "%s", RUNNER_CPU_PLUGIN);
+    m->at.state_size = size;
+    host_memory_find(session, &m->at);
+    return TDM_OK;
 }
 
 /* Appends a row for each device that holds something beside the members. */
@@ -213,7 +249,7 @@ static tdm_status alone_fill(runner_session *session, const llm_context_params *
     m->alone_fits = true;
     for (int32_t i = 0; i < s->report.n_member; i++) {
         const tdm_split_member *at = &s->members[i];
-        uint64_t need = at->weight_size + at->state_size + at->compute_size;
+        uint64_t need = at->weight_size + at->state_size - at->host_state_size + at->compute_size;
         if (at->memory_free != 0 &&
             (at->memory_free < m->reserve || need > at->memory_free - m->reserve))
             m->alone_fits = false;
@@ -348,6 +384,7 @@ tdm_status runner_plan_make(runner_session *session, const runner_context_wish *
         plan->prefill = prefill->report;
         status = extras_fill(session, &request.params, prefill, plan, err);
     }
+    if (status == TDM_OK) status = host_fill(session, plan, err);
     if (status == TDM_OK) status = needs_find(plan, err);
     if (status == TDM_OK) {
         plan->decode_rate = rate(plan->n_seq, plan->decode.seconds);

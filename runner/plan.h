@@ -12,13 +12,15 @@
 
 /* A member of the plan, or the only device. */
 typedef struct runner_plan_member {
-    tdm_split_member at;   /* as a step of the largest ubatch takes it */
+    tdm_split_member at;   /* as a step of the largest ubatch takes it; state_size without what
+                              lies in the host's memory */
     double decode_seconds; /* expected for its own nodes in a step that generates; 0 = unknown */
-    uint64_t reserve;      /* bytes to leave free */
-    uint64_t need;         /* bytes: weights, cache, compute */
-    int64_t after;         /* bytes free with all of it; of members in the host's memory, with what
+    uint64_t decode_crossing_size; /* bytes, as at.crossing_size, in a step that generates */
+    uint64_t reserve;              /* bytes to leave free */
+    uint64_t need;                 /* bytes: weights, cache, compute */
+    int64_t after; /* bytes free with all of it; of members in the host's memory, with what
                               all of those take. Meaningless where memory_free is 0 (unknown) */
-    bool fits;             /* after is not below the reserve, or memory_free is unknown */
+    bool fits;     /* after is not below the reserve, or memory_free is unknown */
     /* If it worked alone on all of it; 0 = unknown. */
     double alone_decode_rate; /* tokens per second */
     double alone_prefill_rate;
@@ -32,7 +34,7 @@ typedef struct runner_plan {
     runner_plan_member *members; /* [n_member]; owned */
     int32_t n_member;
     int32_t n_extra; /* of them, the last: devices that hold only what override-tensor or kv-offload
-                        puts there */
+                        puts there, and the host's memory where members' caches lie in it */
     tdm_split_report decode;  /* of a step that generates a token for each sequence; no members */
     tdm_split_report prefill; /* of a step of n_ubatch tokens; no members */
     bool fits;                /* all members do */

@@ -147,6 +147,10 @@ static bool is_cut_by_tokens(const runner_session *session) {
                   "sequence") == 0;
 }
 
+static bool is_cache_in_host(const runner_session *session) {
+    return !runner_config_get_bool(session->app->config, "kv-offload");
+}
+
 static void tensors_print(const runner_session *session, const runner_plan *plan, FILE *out) {
     const llm_model *model = session->model;
     char name[128], shape[64], layout[128];
@@ -163,17 +167,18 @@ static void tensors_print(const runner_session *session, const runner_plan *plan
                 plan->is_group ? layout : "whole");
     }
     const runner_placement *p = &session->placement;
+    const char *place = is_cache_in_host(session) ? ", in the host's memory" : "";
     tdm_partition cache = llm_cache_partition(model, 0);
     fprintf(out, "%-28s %5d %-7s %-20s ", "cache of a layer", (int)model->hparams.n_layer, "", "");
     bool is_whole = !plan->is_group || (cache.id == 0 && !is_cut_by_tokens(session));
     if (p->cache_dev > 0)
         fprintf(out, "whole on '%s'\n", tdm_dev_name(p->devs[p->cache_dev]));
     else if (is_whole)
-        fprintf(out, "%s\n", plan->is_group ? "whole on every member" : "whole");
+        fprintf(out, "%s%s\n", plan->is_group ? "whole on every member" : "whole", place);
     else if (is_cut_by_tokens(session))
-        fprintf(out, "cut by tokens, page by page\n");
+        fprintf(out, "cut by tokens, page by page%s\n", place);
     else
-        fprintf(out, "cut by KV heads: %d\n", (int)cache.n_unit);
+        fprintf(out, "cut by KV heads: %d%s\n", (int)cache.n_unit, place);
     for (int32_t i = 0; i < p->n_override; i++)
         fprintf(out, "override-tensor %s: %d tensors on '%s'\n", p->overrides[i].pattern,
                 (int)p->overrides[i].n_tensor, tdm_dev_name(p->devs[p->overrides[i].dev]));
@@ -191,12 +196,39 @@ static void exchange_print(const tdm_split_report *report, const char *word, con
     fputc('\n', out);
 }
 
+/* "a step that generates a token" */
+static void decode_format(const runner_plan *plan, char *text, size_t text_size) {
+    if (plan->n_seq == 1)
+        snprintf(text, text_size, "a step that generates a token");
+    else
+        snprintf(text, text_size, "a step that generates %d tokens", (int)plan->n_seq);
+}
+
+/* What members have in the host's memory, and what passes between them and it. */
+static void crossings_print(const runner_plan *plan, FILE *out) {
+    char step[64];
+    bool is_first = true;
+    decode_format(plan, step, sizeof step);
+    for (int32_t i = 0; i < plan->n_member; i++) {
+        const runner_plan_member *m = &plan->members[i];
+        char sizes[3][32];
+        if (m->at.host_state_size == 0 && m->at.crossing_size == 0) continue;
+        runner_bytes_format(m->at.host_state_size, sizes[0], sizeof sizes[0]);
+        runner_bytes_format(m->decode_crossing_size, sizes[1], sizeof sizes[1]);
+        runner_bytes_format(m->at.crossing_size, sizes[2], sizeof sizes[2]);
+        if (is_first) fputc('\n', out);
+        line_begin(out, is_first ? "host" : "");
+        is_first = false;
+        fprintf(out, "%s: ", m->at.name);
+        if (m->at.host_state_size > 0) fprintf(out, "%s of cache in the host's memory; ", sizes[0]);
+        fprintf(out, "%s to the CPU and back in %s, %s in a step of %d tokens of a prompt\n",
+                sizes[1], step, sizes[2], (int)plan->n_ubatch);
+    }
+}
+
 static void exchanges_print(const runner_plan *plan, FILE *out) {
     char step[64];
-    if (plan->n_seq == 1)
-        snprintf(step, sizeof step, "a step that generates a token");
-    else
-        snprintf(step, sizeof step, "a step that generates %d tokens", (int)plan->n_seq);
+    decode_format(plan, step, sizeof step);
     fputc('\n', out);
     exchange_print(&plan->decode, "exchanges", step, out);
     snprintf(step, sizeof step, "a step of %d tokens of a prompt", (int)plan->n_ubatch);
@@ -236,6 +268,7 @@ void runner_plan_print(const runner_session *session, const runner_plan *plan, F
     members_print(plan, out);
     tensors_print(session, plan, out);
     if (plan->is_group) exchanges_print(plan, out);
+    crossings_print(plan, out);
     rates_print(session, plan, out);
     fprintf(out, "\n%s\n", plan->verdict);
 }
@@ -275,6 +308,7 @@ static void members_write(json_writer *w, const runner_plan *plan) {
         json_uint(w, "weight_size", m->at.weight_size);
         json_uint(w, "replicated_size", m->at.replicated_size);
         json_uint(w, "cache_size", m->at.state_size);
+        json_uint(w, "host_cache_size", m->at.host_state_size);
         json_uint(w, "compute_size", m->at.compute_size);
         json_uint(w, "compute_whole_size", m->at.whole_size);
         json_uint(w, "reserve", m->reserve);
@@ -292,6 +326,10 @@ static void members_write(json_writer *w, const runner_plan *plan) {
         known_number(w, "generation_seconds", m->decode_seconds);
         known_number(w, "prompt_seconds", m->at.seconds);
         json_string(w, "transport", m->at.transport);
+        json_begin_object(w, "crossing_bytes");
+        json_uint(w, "generation", m->decode_crossing_size);
+        json_uint(w, "prompt", m->at.crossing_size);
+        json_end_object(w);
         rates_write(w, "alone", m->alone_decode_rate, m->alone_prefill_rate);
         json_bool(w, "fits_alone", m->alone_fits);
         json_end_object(w);
@@ -380,6 +418,7 @@ void runner_plan_print_json(const runner_session *session, const runner_plan *pl
     members_write(w, plan);
     tensors_write(w, session->model);
     overrides_write(w, &session->placement);
+    json_bool(w, "cache_in_host", is_cache_in_host(session));
     json_begin_object(w, "exchanges");
     exchange_write(w, "generation", &plan->decode);
     exchange_write(w, "prompt", &plan->prefill);

@@ -136,7 +136,7 @@ tdm_status runner_session_pick(runner_session *session, const char *device, int3
     if (status == TDM_OK) status = tdm_dev_get_info(session->dev, &session->info, err);
     if (status == TDM_OK)
         status = runner_placement_read(&session->placement, &session->roster, session->dev,
-                                       session->section, session->model, err);
+                                       session->model, err);
     session->load_ns += runner_clock() - start;
     return status;
 }
@@ -147,6 +147,8 @@ void runner_session_join(runner_session *session, const runner_session *host) {
     session->rt = host->rt;
     session->dev = host->dev;
     session->fallback = host->fallback;
+    if (session->fallback == NULL && host->placement.cache_dev > 0)
+        session->fallback = host->placement.devs[host->placement.cache_dev];
     session->info = host->info;
 }
 
@@ -212,6 +214,7 @@ tdm_status runner_session_context(runner_session *session, const runner_context_
         .type_k = &request->type_k,
         .type_v = &request->type_v,
         .is_unrotated = !is_rotated,
+        .is_cache_in_host = !runner_config_get_bool(config, "kv-offload"),
     };
     tdm_status status = runner_config_check(config, err);
     if (status == TDM_OK) status = type_find(type_k, &request->type_k, err);

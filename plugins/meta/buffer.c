@@ -207,12 +207,14 @@ static tdm_status item_size(const meta_device *device, const meta_item *item, in
     return TDM_OK;
 }
 
-/* Places every item on member d, one behind the other. */
+/* Places every item on member d, one behind the other; *own_out is what that takes of the member's
+ * own memory. */
 static tdm_status member_layout(const meta_buffer *buffer, int32_t d, member_items *told,
-                                int32_t *n_told, uint64_t *total_out, tdm_error *err) {
+                                int32_t *n_told, uint64_t *total_out, uint64_t *own_out,
+                                tdm_error *err) {
     const meta_device *device = buffer->device;
     const uint64_t align = device->members[d].align;
-    uint64_t total = 0;
+    uint64_t total = 0, in_host = 0;
     *n_told = 0;
     for (int32_t i = 0; i < buffer->n_item; i++) {
         meta_item *item = &buffer->items[i];
@@ -230,9 +232,12 @@ static tdm_status member_layout(const meta_buffer *buffer, int32_t d, member_ite
         item->member_off[d] = t->off = total;
         item->member_size[d] = t->size = size;
         total = end;
+        if (item->is_state && meta_is_cache_in_host(&device->members[d], &item->kv))
+            in_host += size;
         ++*n_told;
     }
     *total_out = total;
+    *own_out = total - in_host;
     return TDM_OK;
 }
 
@@ -267,10 +272,11 @@ static tdm_status member_make(meta_buffer *buffer, int32_t d, int32_t purpose, m
     const meta_member *member = &device->members[d];
     tdm_buffer_params params = {
         .struct_size = sizeof params, .purpose = purpose, .items = told->items};
+    uint64_t own = 0;
     tdm_error inner = {0};
-    tdm_status status = member_layout(buffer, d, told, &params.n_item, &params.size, err);
+    tdm_status status = member_layout(buffer, d, told, &params.n_item, &params.size, &own, err);
     if (status != TDM_OK || params.size == 0) return status;
-    status = reserve_check(device, d, params.size, &inner);
+    if (own > 0) status = reserve_check(device, d, own, &inner);
     if (status == TDM_OK)
         status = meta_member_buffers(member)->alloc(member->lent.device, &params,
                                                     &buffer->members[d], &inner);

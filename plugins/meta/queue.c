@@ -556,6 +556,7 @@ static tdm_status plan_get_info(const tdm_plan *plan, tdm_plan_info *info_out, t
             if (status != TDM_OK) return status;
             info.device_size += own.device_size;
             info.host_size += own.host_size;
+            info.crossing_size += own.crossing_size;
         }
     }
     meta_struct_write(info_out, &info, sizeof info);

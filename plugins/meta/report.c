@@ -76,14 +76,16 @@ static tdm_status states_weigh(const meta_device *device, const tdm_graph *graph
         status =
             meta_member_buffers(member)->kv_page_size(member->lent.device, &local, &page_size, err);
         if (status != TDM_OK) return status;
-        out->state_size += round_up(page_size * (uint64_t)n_page, member->align);
+        page_size = round_up(page_size * (uint64_t)n_page, member->align);
+        out->state_size += page_size;
+        if (meta_is_cache_in_host(member, desc)) out->host_state_size += page_size;
     }
     return TDM_OK;
 }
 
-/* Adds what the member's plans hold, found by making them. */
+/* Adds what the member's plans hold, and what crosses as they run, found by making them. */
 static tdm_status plans_weigh(const meta_program *program, int32_t d, uint64_t *size,
-                              tdm_error *err) {
+                              uint64_t *crossing_size, tdm_error *err) {
     const meta_member *member = &program->device->members[d];
     const tdm_queue_ops *queue = member->lent.plugin->queue;
     const meta_member_program *m = &program->members[d];
@@ -99,6 +101,7 @@ static tdm_status plans_weigh(const meta_program *program, int32_t d, uint64_t *
         if (plan != NULL) queue->plan_destroy(plan);
         if (status != TDM_OK) return status;
         *size += info.device_size + info.host_size;
+        *crossing_size += info.crossing_size;
     }
     return TDM_OK;
 }
@@ -347,7 +350,7 @@ static tdm_status member_fill(const meta_program *program, int32_t d, tdm_split_
     if (!meta_is_active(device, d)) return TDM_OK;
     status = weights_weigh(device, program->graph, d, out, err);
     if (status == TDM_OK) status = states_weigh(device, program->graph, d, out, err);
-    if (status == TDM_OK) status = plans_weigh(program, d, &whole, err);
+    if (status == TDM_OK) status = plans_weigh(program, d, &whole, &out->crossing_size, err);
     out->compute_size = whole + program->members[d].temp_size;
     if (status == TDM_OK) status = whole_weigh(program, d, &out->whole_size, err);
     out->whole_size += whole;

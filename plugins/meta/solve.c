@@ -43,10 +43,13 @@ tdm_status meta_load_weigh(const meta_device *device, const tdm_graph *graph, me
         const tdm_node *node = tdm_graph_node(graph, i);
         uint64_t page_size = 0;
         if (node->op != TDM_OP_KV_WRITE) continue;
-        tdm_status status = owner->lent.plugin->buffer->kv_page_size(
-            owner->lent.device, tdm_graph_kv(graph, node->params.kv.kv), &page_size, err);
+        const tdm_kv_desc *desc = tdm_graph_kv(graph, node->params.kv.kv);
+        tdm_status status =
+            owner->lent.plugin->buffer->kv_page_size(owner->lent.device, desc, &page_size, err);
         if (status != TDM_OK) return status;
-        out->state_size += page_size * (uint64_t)tdm_graph_value(graph, node->src[3])->ne[1];
+        page_size *= (uint64_t)tdm_graph_value(graph, node->src[3])->ne[1];
+        out->state_size += page_size;
+        if ((desc->flags & TDM_KV_IN_HOST) != 0) out->host_size += page_size;
     }
     return TDM_OK;
 }
@@ -106,7 +109,10 @@ tdm_status meta_share_divide(int32_t n, const double *rate, const double *cap, d
 static double member_cap(const meta_device *device, int32_t d, const meta_load *load) {
     tdm_device_info info = {.struct_size = sizeof info};
     const meta_member *member = &device->members[d];
+    const tdm_kv_desc in_host = {.flags = TDM_KV_IN_HOST};
+    bool is_host = (member->info.flags & TDM_DEVICE_IS_HOST) != 0;
     uint64_t divisible = load->cut_size + load->state_size;
+    if (is_host || meta_is_cache_in_host(member, &in_host)) divisible -= load->host_size;
     if (!TDM_HAS(member->lent.plugin->device, get_info) ||
         member->lent.plugin->device->get_info(member->lent.device, &info, NULL) != TDM_OK ||
         info.memory_free == 0 || divisible == 0)
@@ -115,7 +121,9 @@ static double member_cap(const meta_device *device, int32_t d, const meta_load *
      * kept once. */
     int32_t n_sharing = 1;
     uint64_t reserve = device->options.reserve[d];
-    if ((info.flags & TDM_DEVICE_IS_HOST) != 0) {
+    double memory = (double)info.memory_free;
+    if (is_host) {
+        memory -= (double)load->host_size; /* whosever heads they are */
         n_sharing = 0;
         for (int32_t i = 0; i < device->n_member; i++) {
             if ((device->members[i].info.flags & TDM_DEVICE_IS_HOST) == 0) continue;
@@ -125,8 +133,7 @@ static double member_cap(const meta_device *device, int32_t d, const meta_load *
         if (n_sharing == 0) n_sharing = 1;
     }
     /* A twentieth of the rest stays for plans and temporaries. */
-    double room =
-        ((double)info.memory_free - (double)reserve) * 0.95 / n_sharing - (double)load->whole_size;
+    double room = (memory - (double)reserve) * 0.95 / n_sharing - (double)load->whole_size;
     return room <= 0 ? 0 : room / (double)divisible;
 }
 

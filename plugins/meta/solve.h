@@ -14,6 +14,7 @@ typedef struct meta_load {
     uint64_t whole_size; /* bytes of weights that every member holds */
     uint64_t read_size;  /* bytes of cut weights that one token reads */
     uint64_t state_size; /* bytes of caches, all together */
+    uint64_t host_size;  /* of them, those that no member keeps in memory of its own */
     double n_mac;        /* multiply-adds of one token in cut weights */
 } meta_load;
 

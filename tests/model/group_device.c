@@ -10,6 +10,17 @@ static void member_name(const char *path, int i, char *name, size_t size) {
     snprintf(name, size, "member-%s-%d", path, i);
 }
 
+/* Declares a device before another that has memory of its own, of which nothing is known. */
+static void away_declare(const char *name, const char *behind, bool imports, bool has_host_kv) {
+    const tdm_option options[] = {{"member", behind},
+                                  {"memory", "1000000000000"},
+                                  {"host-pointer", "no"},
+                                  {"import", imports ? "yes" : "no"},
+                                  {"host-kv", has_host_kv ? "yes" : "no"}};
+    const tdm_device_spec spec = {name, "fault", 0, options, 5};
+    tdm_runtime_declare(rig_runtime(), &spec, NULL); /* may be there already */
+}
+
 static void shares_fill(const group_config *c, char *text, size_t size) {
     char given[64];
     int values[GROUP_MAX_MEMBER] = {1}, n = 0, sum = 0;
@@ -27,15 +38,29 @@ const char *group_words(const group_config *c) {
     static char text[256];
     char shares[64];
     shares_fill(c, shares, sizeof shares);
-    snprintf(text, sizeof text, "%d members %s, %s path, split %s, attention %s, experts %s, %s%s",
-             c->n_member, shares, OR(c->path, "fast"), OR(c->split, "tensor"),
-             OR(c->attention, "heads"), OR(c->experts, "hidden"), OR(c->reduce_type, "f32"),
-             c->check != NULL ? c->check : "");
+    snprintf(text, sizeof text,
+             "%d members%s %s, %s path, split %s, attention %s, experts %s, %s%s", c->n_member,
+             c->has_host_kv ? " away that read the host's caches"
+             : c->is_away   ? " away"
+                            : "",
+             shares, OR(c->path, "fast"), OR(c->split, "tensor"), OR(c->attention, "heads"),
+             OR(c->experts, "hidden"), OR(c->reduce_type, "f32"), c->check != NULL ? c->check : "");
     return text;
 }
 
 tdm_dev *group_single(const char *path) {
     return rig_device(NULL, path, 1);
+}
+
+tdm_dev *group_away(void) {
+    tdm_dev *dev = NULL;
+    tdm_error err = {0};
+    const tdm_option options[] = {{"path", "fast"}, {"threads", "1"}};
+    const tdm_device_spec spec = {"behind", "cpu", 0, options, 2};
+    tdm_runtime_declare(rig_runtime(), &spec, NULL);
+    away_declare("away", "behind", true, false);
+    RIG_OK(tdm_runtime_open(rig_runtime(), "away", &dev, &err));
+    return dev;
 }
 
 tdm_dev *group_device(const group_config *c) {
@@ -51,6 +76,12 @@ tdm_dev *group_device(const group_config *c) {
         const tdm_device_spec spec = {name, "cpu", 0, options, 2};
         member_name(path, i, name, sizeof name);
         tdm_runtime_declare(rig_runtime(), &spec, NULL); /* may be there already */
+        if (c->is_away) {
+            char behind[64];
+            memcpy(behind, name, sizeof behind);
+            snprintf(name, sizeof name, "%s-%.50s", c->has_host_kv ? "reader" : "away", behind);
+            away_declare(name, behind, i % 2 == 0, c->has_host_kv);
+        }
         at += (size_t)snprintf(members + at, sizeof members - at, "%s%s", i > 0 ? "," : "", name);
     }
     shares_fill(c, shares, sizeof shares);

@@ -16,6 +16,10 @@ typedef struct group_config {
     const char *shares; /* "3,1"; shorter than the members: begun again; NULL = even */
     const char *path;   /* of the members: "fast" */
     const char *split, *attention, *experts, *reduce_type, *check;
+    /* Members say that their memory is not the host's and lend no addresses of it, and every second
+     * sees none of the host's: the plugin "fault" of tests/split, over CPU devices. */
+    bool is_away;
+    bool has_host_kv; /* such members say that they read caches in the host's memory themselves */
     const char *name; /* of a group that others of that configuration do not share; NULL = they do */
 } group_config;
 
@@ -24,6 +28,8 @@ typedef struct group_config {
 tdm_dev *group_device(const group_config *config);
 /* The one device that groups of that path are compared with. */
 tdm_dev *group_single(const char *path);
+/* A device of one thread that is away, as members are; the fast path. */
+tdm_dev *group_away(void);
 /* The configuration in words, valid until the next call. */
 const char *group_words(const group_config *config);
 

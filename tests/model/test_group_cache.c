@@ -37,6 +37,10 @@ static const group_config groups[] = {
     {.n_member = 4, .shares = "1,0,2", .attention = "sequence"},
     {.n_member = 3, .shares = "0,1", .attention = "heads", .check = "replicas"},
     {.n_member = 2, .split = "layer"},
+    /* their caches in the host's memory */
+    {.n_member = 2, .shares = "3,1", .attention = "heads", .is_away = true},
+    {.n_member = 3, .shares = "5,0,1", .attention = "replicate", .is_away = true},
+    {.n_member = 3, .shares = "5,2,1", .attention = "sequence", .is_away = true},
 };
 enum { N_GROUP = sizeof groups / sizeof *groups };
 
@@ -56,7 +60,7 @@ static const char *model_path(int setup) {
     return path;
 }
 
-static llm_context *context_make(llm_model *model, int setup, int page_len) {
+static llm_context *context_make(llm_model *model, int setup, int page_len, bool is_in_host) {
     const llm_context_params params = {.struct_size = sizeof params,
                                        .n_ctx = N_CTX,
                                        .n_ubatch = 32,
@@ -64,7 +68,8 @@ static llm_context *context_make(llm_model *model, int setup, int page_len) {
                                        .page_len = page_len,
                                        .type_k = &setups[setup].k,
                                        .type_v = &setups[setup].v,
-                                       .is_unrotated = setups[setup].is_unrotated};
+                                       .is_unrotated = setups[setup].is_unrotated,
+                                       .is_cache_in_host = is_in_host};
     return rig_context(model, &params);
 }
 
@@ -134,13 +139,13 @@ static void tale_tell(tale *t) {
     append(t, 15, 1);
 }
 
-static tale tale_run(const char *path, tdm_dev *dev, int setup) {
+static tale tale_run(const char *path, tdm_dev *dev, int setup, bool is_in_host) {
     tale t = {.random = 7};
     llm_model *model = rig_model(path, dev);
     t.n_vocab = model->hparams.n_vocab;
     t.rows = calloc(N_ROW_MAX * (size_t)t.n_vocab, sizeof *t.rows);
     assert_non_null(t.rows);
-    t.ctx = context_make(model, setup, 16);
+    t.ctx = context_make(model, setup, 16, is_in_host);
     tale_tell(&t);
     llm_context_destroy(t.ctx);
     llm_model_close(model);
@@ -153,9 +158,9 @@ static void test_tales(void **state) {
     int n_bad = 0;
     for (int s = 0; s < N_SETUP; s++) {
         const char *path = model_path(s);
-        tale one = tale_run(path, group_single("fast"), s);
+        tale one = tale_run(path, group_single("fast"), s, false);
         for (int g = 0; g < N_GROUP; g++) {
-            tale many = tale_run(path, group_device(&groups[g]), s);
+            tale many = tale_run(path, group_device(&groups[g]), s, groups[g].is_away);
             double nmse = INFINITY;
             assert_int_equal(one.n_row, many.n_row);
             for (int r = 0; r < one.n_row; r++) {
@@ -203,6 +208,10 @@ static tdm_dev *topology(int i) {
     return i < 0 ? group_single("fast") : group_device(&groups[i]);
 }
 
+static bool is_away(int i) {
+    return i >= 0 && groups[i].is_away;
+}
+
 static const char *topology_words(int i) {
     return i < 0 ? "one device" : group_words(&groups[i]);
 }
@@ -211,7 +220,7 @@ static const char *topology_words(int i) {
 static float *save(int setup, int from, const char *path, size_t *n_out) {
     tdm_error err = {0};
     llm_model *model = rig_model(model_path(setup), topology(from));
-    llm_context *ctx = context_make(model, setup, 16);
+    llm_context *ctx = context_make(model, setup, 16, is_away(from));
     for (int i = 0; i < N_SAVED + N_NEXT; i++)
         saved[i] = (i * 7919 + i * i * 31 + 13) % model->hparams.n_vocab;
     const llm_batch batch = {saved, NULL, NULL, N_SAVED};
@@ -229,7 +238,7 @@ static double load_and_compare(int setup, int to, const char *path, const float 
     tdm_error err = {0};
     int32_t *ids = NULL, n_id = 0;
     llm_model *model = rig_model(model_path(setup), topology(to));
-    llm_context *ctx = context_make(model, setup, 8); /* other pages */
+    llm_context *ctx = context_make(model, setup, 8, is_away(to)); /* other pages */
     RIG_OK(llm_state_load(ctx, 2, path, &ids, &n_id, &err));
     assert_int_equal(n_id, N_SAVED);
     float *rows = go_on(ctx, 2);
@@ -244,7 +253,8 @@ static double load_and_compare(int setup, int to, const char *path, const float 
 static void test_states(void **state) {
     (void)state;
     static const int ways[][2] = {{-1, 0}, {0, -1}, {2, -1}, {-1, 2}, {0, 1},
-                                  {1, 2},  {2, 3},  {3, 1},  {5, 0},  {3, 5}};
+                                  {1, 2},  {2, 3},  {3, 1},  {5, 0},  {3, 5},
+                                  {-1, 6}, {6, -1}, {7, 8},  {8, 0},  {2, 7}};
     double worst = 0;
     int n_bad = 0;
     for (int s = 0; s < N_SETUP; s++) {

@@ -44,6 +44,7 @@ static const group_config groups[] = {
     {.n_member = 2, .attention = "replicate", .check = "replicas", .reduce_type = "q8_0"},
     {.n_member = 2, .split = "layer"},
     {.n_member = 1},
+    {.n_member = 2, .shares = "3,1", .is_away = true}, /* caches in the host's memory */
 };
 
 static const char *const presets[] = {"tiny-mixtral", "tiny-one-kv-head", "tiny-deepseek2"};
@@ -78,7 +79,7 @@ static void decode(llm_context *ctx, int seq, int n_tok, int n_wanted) {
     RIG_OK(llm_context_decode(ctx, &batch, &err));
 }
 
-static llm_context *context_make(llm_model *model) {
+static llm_context *context_make(llm_model *model, bool is_in_host) {
     static const tdm_type q8_0 = TDM_TYPE_Q8_0;
     const llm_context_params params = {.struct_size = sizeof params,
                                        .n_ctx = 400,
@@ -86,7 +87,8 @@ static llm_context *context_make(llm_model *model) {
                                        .n_seq = 3,
                                        .page_len = 16,
                                        .type_k = &q8_0,
-                                       .type_v = &q8_0};
+                                       .type_v = &q8_0,
+                                       .is_cache_in_host = is_in_host};
     return rig_context(model, &params);
 }
 
@@ -117,7 +119,7 @@ static void config_check(const char *path, const group_config *config) {
     bool is_by_page = config->attention != NULL && strcmp(config->attention, "sequence") == 0;
     uint64_t before[N_COUNTER];
     llm_model *model = rig_model(path, group_device(config));
-    llm_context *ctx = context_make(model);
+    llm_context *ctx = context_make(model, config->is_away);
     decode(ctx, 0, 30, 1);
     decode(ctx, 0, 1, 1);
     counters_read(before);
@@ -163,7 +165,7 @@ static void test_counting(void **state) {
     const char *path = rig_file("counting.gguf");
     RIG_OK(random_model_write(&spec, path, NULL, NULL, NULL, &err));
     llm_model *model = rig_model(path, group_device(&groups[0]));
-    llm_context *ctx = context_make(model);
+    llm_context *ctx = context_make(model, false);
     decode(ctx, 0, 1, 1);
     counters_read(before);
     decode(ctx, 0, 7, 1);

@@ -20,6 +20,7 @@
 #include "plugins/meta/partition_table.h"
 #include "plugins/meta/program.h"
 #include "tests/model/group_device.h"
+#include "tests/model/lent_buffer.h"
 #include "tests/model/preset.h"
 
 /* ---- The ledger ------------------------------------------------------------------------------ */
@@ -41,6 +42,7 @@ typedef struct account {
 } account;
 
 static struct {
+    const tdm_plugin *reals[GROUP_MAX_MEMBER]; /* of each member; their tables are the same */
     const tdm_plugin *real;
     tdm_plugin plugin;
     tdm_buffer_ops buffer;
@@ -130,7 +132,9 @@ static void ledger_open(meta_device *group) {
     ledger.queue.graph_prepare = ledger_prepare;
     ledger.queue.plan_destroy = ledger_destroy;
     for (int d = 0; d < group->n_member; d++) {
-        assert_ptr_equal(group->members[d].lent.plugin, ledger.real);
+        ledger.reals[d] = group->members[d].lent.plugin;
+        assert_ptr_equal(ledger.reals[d]->buffer, ledger.real->buffer);
+        assert_ptr_equal(ledger.reals[d]->queue, ledger.real->queue);
         assert_int_equal(group->members[d].scratch_size, 0);
         ledger.accounts[ledger.n_account++].device = group->members[d].lent.device;
         group->members[d].lent.plugin = &ledger.plugin;
@@ -138,7 +142,7 @@ static void ledger_open(meta_device *group) {
 }
 
 static void ledger_close(meta_device *group) {
-    for (int d = 0; d < group->n_member; d++) group->members[d].lent.plugin = ledger.real;
+    for (int d = 0; d < group->n_member; d++) group->members[d].lent.plugin = ledger.reals[d];
 }
 
 /* ---- Cases ----------------------------------------------------------------------------------- */
@@ -147,8 +151,11 @@ static const struct {
     int n_member;
     const char *shares;
     bool is_by_host; /* exchanges are done by the host, as for devices that cannot */
-} splits[] = {{2, "1", false}, {2, "3,1", false},   {2, "3,1", true},   {2, "0,1", false},
-              {3, "1", false}, {3, "5,2,1", false}, {3, "5,2,1", true}, {3, "3,0,1", false}};
+    bool is_away;    /* members have memory of their own, and their caches lie in the host's */
+} splits[] = {{2, "1", false, false},    {2, "3,1", false, false},   {2, "3,1", true, false},
+              {2, "0,1", false, false},  {3, "1", false, false},     {3, "5,2,1", false, false},
+              {3, "5,2,1", true, false}, {3, "3,0,1", false, false}, {2, "3,1", false, true},
+              {3, "5,0,2", false, true}, {3, "5,2,1", true, true}};
 
 static const char *const attentions[] = {"heads", "replicate", "sequence"};
 
@@ -217,9 +224,23 @@ static void inactive_check(const meta_device *group, const llm_context *ctx, int
     assert_int_equal(said->compute_size + said->whole_size, 0);
 }
 
-static void member_check(const meta_device *group, const meta_program *program, int d,
-                         const tdm_split_member *said, const tdm_split_member *single,
-                         const char *words) {
+/* What is said to lie in the host's memory does, and the rest does not. */
+static void host_check(const meta_program *program, int d, const meta_buffer *cache,
+                       const tdm_split_member *said, const char *words) {
+    const meta_member *member = &program->device->members[d];
+    uint64_t own = 0, help = 0;
+    if ((member->info.flags & TDM_DEVICE_IS_HOST) != 0) { /* lent as it is */
+        assert_int_equal(said->host_state_size + said->crossing_size, 0);
+        return;
+    }
+    if (cache->members[d] != NULL) lent_buffer_sizes(cache->members[d], &own, &help);
+    near_check(words, member->name, "cache in the host's memory", said->host_state_size, help);
+    assert_int_equal(own, 0);
+}
+
+static void member_check(const meta_device *group, const meta_program *program,
+                         const meta_buffer *cache, int d, const tdm_split_member *said,
+                         const tdm_split_member *single, const char *words) {
     const meta_member *member = &group->members[d];
     const account *a = &ledger.accounts[d];
     const uint64_t flags = meta_arena_data(group->n_active);
@@ -230,6 +251,7 @@ static void member_check(const meta_device *group, const meta_program *program, 
     assert_int_equal(member->scratch_size + member->zeros_size, a->buffers[TDM_BUFFER_COMPUTE]);
     near_check(words, member->name, "weights", said->weight_size, a->buffers[TDM_BUFFER_WEIGHT]);
     near_check(words, member->name, "cache", said->state_size, a->buffers[TDM_BUFFER_STATE]);
+    host_check(program, d, cache, said, words);
     near_check(words, member->name, "compute", said->compute_size, compute);
     /* What shrinks is at most the member's share of what a device alone takes. Temporaries are laid
      * out at multiples of the alignment and between others, so that a sum is not reached exactly. */
@@ -281,7 +303,8 @@ static void case_check(const char *path, const group_config *config, bool is_by_
     memcpy(ledger.accounts, kept, sizeof kept);
     for (int d = 0; d < group->n_member; d++) {
         if (meta_is_active(group, d))
-            member_check(group, plan, d, &s.members[d], &alone.members[0], words);
+            member_check(group, plan, ctx->cache_mem[0].buffer, d, &s.members[d], &alone.members[0],
+                         words);
         else
             inactive_check(group, ctx, d, &s.members[d], words);
     }
@@ -304,7 +327,9 @@ static void model_check(const random_model_spec *spec, const char *file,
                 llm_context_params p = *params;
                 group_config config = {.n_member = splits[i].n_member,
                                        .shares = splits[i].shares,
-                                       .attention = attentions[a]};
+                                       .attention = attentions[a],
+                                       .is_away = splits[i].is_away};
+                p.is_cache_in_host = splits[i].is_away;
                 p.type_k = caches[at].k;
                 p.type_v = caches[at].v;
                 case_check(path, &config, splits[i].is_by_host, &p, caches[at].name);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_placement.c: weights and caches on other devices than the one that runs the model, which may
- * be a group: the logits are those of one device, through everything that moves a cache too.
+ * test_placement.c: weights on other devices than the one that runs the model, and caches in the
+ * host's memory; the model's device may be a group, and may have memory of its own: the logits are
+ * those of one device, through everything that moves a cache too.
  *   test_placement MODEL.gguf
  */
 #include <setjmp.h>
@@ -20,6 +21,7 @@
 static const char *model_path;
 static tdm_runtime *rt;
 static tdm_dev *a, *b, *c, *group;
+static tdm_dev *away, *away_group; /* with memory of their own */
 static tdm_error err;
 
 #define OK(call)                                                                                   \
@@ -46,6 +48,13 @@ static int devices_open(void **state) {
     b = device_open("b", "cpu", one, 1);
     c = device_open("c", "cpu", one, 1);
     group = device_open("group", "meta", two, 2);
+    static const tdm_option far[][3] = {
+        {{"member", "a"}, {"memory", "1000000000000"}, {"host-pointer", "no"}},
+        {{"member", "b"}, {"memory", "1000000000000"}, {"host-pointer", "no"}}};
+    static const tdm_option far_two[] = {{"members", "far a,far b"}, {"share", "3,1"}};
+    away = device_open("far a", "fault", far[0], 3);
+    device_open("far b", "fault", far[1], 3);
+    away_group = device_open("far group", "meta", far_two, 2);
     return 0;
 }
 
@@ -75,14 +84,16 @@ static void decode(scene *s, const int32_t *tokens, int32_t n) {
 }
 
 /* A prompt, a token, a shift and a token, and a token behind rows that were exported and imported. */
-static scene scene_play(tdm_dev *const *devs, int32_t n_dev, const llm_placement *placement) {
+static scene scene_play(tdm_dev *const *devs, int32_t n_dev, const llm_placement *placement,
+                        bool is_cache_in_host) {
     static const tdm_type type_k = TDM_TYPE_Q8_0, type_v = TDM_TYPE_Q4_0;
     llm_context_params params = {.struct_size = sizeof params,
                                  .n_ctx = N_CTX,
                                  .n_seq = 2,
                                  .page_len = 16,
                                  .type_k = &type_k,
-                                 .type_v = &type_v};
+                                 .type_v = &type_v,
+                                 .is_cache_in_host = is_cache_in_host};
     scene s = {0};
     int32_t tokens[N_TOK], next = 5;
     for (int32_t i = 0; i < N_TOK; i++) tokens[i] = 3 + i * 7;
@@ -135,12 +146,11 @@ static int32_t weight_wish(void *user, const char *name) {
     return strcmp(word, "every third") == 0 && n++ % 3 == 0 ? 1 : -1;
 }
 
-static void scenes_compare(tdm_dev *main_dev, const char *word, bool has_cache) {
+static void scenes_compare(tdm_dev *main_dev, const char *word, bool is_cache_in_host) {
     tdm_dev *devs[] = {main_dev, c};
-    scene expected = scene_play(&a, 1, NULL);
-    llm_placement placement = {word[0] != '\0' ? weight_wish : NULL, (void *)(uintptr_t)word,
-                               has_cache ? 2 : 0};
-    scene found = scene_play(devs, 2, &placement);
+    scene expected = scene_play(&a, 1, NULL, false);
+    llm_placement placement = {word[0] != '\0' ? weight_wish : NULL, (void *)(uintptr_t)word};
+    scene found = scene_play(devs, 2, &placement, is_cache_in_host);
     int32_t n_moved = 0, n_vocab = expected.model->hparams.n_vocab;
     for (int32_t i = 0; i < found.model->n_weight; i++) n_moved += found.model->weights[i].dev == 1;
     if (word[0] != '\0') assert_in_range(n_moved, 1, found.model->n_weight - 1);
@@ -148,8 +158,9 @@ static void scenes_compare(tdm_dev *main_dev, const char *word, bool has_cache) 
         double error = nmse(expected.rows + (size_t)step * (size_t)n_vocab,
                             found.rows + (size_t)step * (size_t)n_vocab, (size_t)n_vocab);
         if (!(error <= 1e-6))
-            fail_msg("'%s'%s on %s: step %d: NMSE %g", word, has_cache ? ", cache moved" : "",
-                     tdm_dev_name(main_dev), step, error);
+            fail_msg("'%s'%s on %s: step %d: NMSE %g", word,
+                     is_cache_in_host ? ", cache in the host's memory" : "", tdm_dev_name(main_dev),
+                     step, error);
     }
     scene_end(&expected);
     scene_end(&found);
@@ -167,20 +178,24 @@ static void test_weights(void **state) {
 
 static void test_cache(void **state) {
     (void)state;
-    scenes_compare(a, "", true);
-    scenes_compare(group, "", true);
-    scenes_compare(group, "ffn_up", true);
+    tdm_dev *const devs[] = {a, group, away, away_group};
+    for (size_t i = 0; i < sizeof devs / sizeof devs[0]; i++) {
+        scenes_compare(devs[i], "", true);
+        scenes_compare(devs[i], "ffn_up", true);
+    }
 }
 
-/* The cache is where it was wished, and else where the model is. */
+/* A device that is no group leaves a cache in the host's memory to the CPU, if it has other memory;
+ * a group keeps it among its members. */
 static void test_cache_is_there(void **state) {
     (void)state;
-    tdm_dev *devs[] = {group, c};
-    for (int32_t wish = 0; wish <= 2; wish++) {
-        llm_placement placement = {.cache = wish};
-        scene s = scene_play(devs, 2, &placement);
+    tdm_dev *const mains[] = {a, group, away, away_group};
+    for (int i = 0; i < 8; i++) {
+        tdm_dev *devs[] = {mains[i / 2], c};
+        bool is_in_host = i % 2 == 1;
+        scene s = scene_play(devs, 2, NULL, is_in_host);
         for (int32_t l = 0; l < s.model->hparams.n_layer; l++)
-            assert_int_equal(s.ctx->state_dev[l], wish == 2);
+            assert_int_equal(s.ctx->state_dev[l], is_in_host && devs[0] == away);
         scene_end(&s);
     }
 }

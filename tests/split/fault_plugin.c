@@ -14,6 +14,7 @@
  *   host-pointer = no     its memory cannot be touched by the host
  *   refuse = N            supports no op number N
  *   memory = N            says that it has memory of its own, of which N bytes are free
+ *   host-kv = yes         says that it reads caches in the host's memory itself
  *   fail-call = N         the N-th call that may run out of memory does, counted from 1
  * fault_set(NAME, key, n): "fail-in", "silent-in", "refuse-in": the n-th computation from now on
  * fails, is never signalled, is not accepted; "release": signals what was not, as if done;
@@ -39,7 +40,7 @@ struct tdm_device {
     const tdm_host *host;
     tdm_acquired_device lent;
     char member[64], exchange[16];
-    bool imports, has_pointer;
+    bool imports, has_pointer, has_host_kv;
     uint64_t memory;                                                      /* 0 = as it is */
     int64_t refused_op;                                                   /* -1 = none */
     _Atomic int64_t fail_call, fail_in, silent_in, refuse_in, prepare_in; /* 0 = never */
@@ -124,6 +125,7 @@ static void option_read(tdm_device *d, const char *key, const char *value) {
     if (strcmp(key, "exchange") == 0) snprintf(d->exchange, sizeof d->exchange, "%s", value);
     if (strcmp(key, "import") == 0) d->imports = strcmp(value, "no") != 0;
     if (strcmp(key, "host-pointer") == 0) d->has_pointer = strcmp(value, "no") != 0;
+    if (strcmp(key, "host-kv") == 0) d->has_host_kv = strcmp(value, "yes") == 0;
     if (strcmp(key, "memory") == 0) d->memory = strtoull(value, NULL, 10);
     if (strcmp(key, "refuse") == 0) d->refused_op = atoll(value);
     if (strcmp(key, "fail-call") == 0) atomic_store(&d->fail_call, atoll(value));
@@ -177,6 +179,7 @@ static tdm_status device_get_info(tdm_device *d, tdm_device_info *info_out, tdm_
         info_out->flags &= ~(uint32_t)TDM_DEVICE_IS_HOST;
         info_out->memory_free = d->memory;
     }
+    if (d->has_host_kv) info_out->flags |= TDM_DEVICE_HAS_HOST_KV;
     return status;
 }
 

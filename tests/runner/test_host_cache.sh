@@ -1,0 +1,99 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT
+#
+# test_host_cache.sh: kv-offload = no on devices that have memory of their own (away_plugin.c): the
+# same text on one, in groups and with a draft model, and a plan that says where the cache lies and
+# what crosses for it.
+#   test_host_cache.sh TANDEM MODEL.gguf
+set -u
+tandem=$1 model=$2
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+failed=0
+passed=0
+
+fail() {
+    echo "FAILED: $*" >&2
+    failed=$((failed + 1))
+}
+ok() { passed=$((passed + 1)); }
+
+cat >"$work/x.ini" <<END
+model = $model
+ctx-size = 256
+[device a]
+plugin = away
+[device b]
+plugin = away
+[device c]
+plugin = cpu
+threads = 1
+[group inner]
+members = a, b
+share = 3, 1
+END
+
+# --- The same text wherever the cache lies
+text() {
+    "$tandem" run -p "Once upon a time" -n 24 --temp 0 --quiet --config "$work/x.ini" "$@" 2>"$work/err" ||
+        fail "$*: $(cat "$work/err")"
+    [ ! -s "$work/err" ] || fail "$*: $(cat "$work/err")"
+}
+text --device c >"$work/a"
+[ "$(wc -c <"$work/a")" -gt 40 ] && ok || fail "one device: $(cat "$work/a")"
+for flags in "--device a" "--device a -md $model" "--device a -ot ffn_up=cpu" "--device a,b -ts 1,1" \
+    "--device a,b,c -ts 5,0,1 --attention replicate" "--device a,b,c -ts 5,2,1 --attention sequence" \
+    "--device a,b -ts 3,1 -md $model" "--device a,b -ts 3,1 -ot attn_q=c" "--device inner,c -ts 2,1" \
+    "--device a,b -sm layer" "--device a,c -ts auto"; do
+    # shellcheck disable=SC2086 # a list of words
+    text $flags -nkvo >"$work/b"
+    if cmp -s "$work/a" "$work/b"; then ok; else fail "$flags -nkvo: $(cat "$work/b")"; fi
+done
+
+# --- plan: the cache is cut as without it, and lies elsewhere
+plan() {
+    "$tandem" plan --config "$work/x.ini" "$@" >"$work/out" 2>"$work/err" && [ ! -s "$work/err" ] ||
+        fail "plan $*: $(cat "$work/err")"
+}
+shows() {
+    for word in "$@"; do
+        grep -qF "$word" "$work/out" && ok || fail "no '$word' in: $(cat "$work/out")"
+    done
+}
+plan --device a,b -ts 3,1 -nkvo
+shows "cut by KV heads: 4, in the host's memory" "host memory" "a: " "of cache in the host's memory; " \
+    "to the CPU and back in a step that generates a token" "b: "
+plan --device a,b -ts 3,1
+grep -Eq "host's memory|to the CPU|^host" "$work/out" && fail "kv-offload = yes: $(cat "$work/out")" || ok
+plan --device a -nkvo
+shows "whole on 'cpu (host)'" "to the CPU and back in a step that generates a token"
+plan --device c -nkvo
+shows "whole, in the host's memory"
+if command -v python3 >/dev/null; then
+    for flags in "-nkvo" "-kvo"; do
+        "$tandem" plan --config "$work/x.ini" --device a,b,c -ts 2,1,1 --json $flags >"$work/$flags.json" ||
+            fail "plan --json $flags"
+    done
+    python3 - "$work/-nkvo.json" "$work/-kvo.json" <<'END' && ok || fail "plan --json"
+import json, sys
+there, here = (json.load(open(path)) for path in sys.argv[1:3])
+assert there["cache_in_host"] and not here["cache_in_host"]
+assert there["exchanges"] == here["exchanges"] or all(
+    there["exchanges"][k][f] == here["exchanges"][k][f]
+    for k in ("generation", "prompt") for f in ("count", "relayouts", "bytes"))
+a, b, c, host = there["members"]
+assert [m["name"] for m in there["members"]] == ["a", "b", "c", "host memory"]
+assert [m["name"] for m in here["members"]] == ["a", "b", "c"]
+for m, was in zip((a, b), here["members"]):
+    assert m["cache_size"] == 0 and m["host_cache_size"] == was["cache_size"] > 0
+    assert m["weight_size"] == was["weight_size"]
+    assert 0 < m["crossing_bytes"]["generation"] < m["crossing_bytes"]["prompt"]
+    assert was["host_cache_size"] == was["crossing_bytes"]["generation"] == 0
+assert c["cache_size"] == here["members"][2]["cache_size"] and c["crossing_bytes"]["prompt"] == 0
+assert host["cache_size"] == a["host_cache_size"] + b["host_cache_size"] and host["plugin"] == "cpu"
+assert host["memory_after"] == c["memory_after"]  # one memory
+END
+fi
+
+echo "$passed checks passed, $failed failed"
+[ "$failed" = 0 ]
