@@ -54,6 +54,7 @@ const size_t n_runner_commands = sizeof runner_commands / sizeof runner_commands
 static const char *const cache_types[] = {"f32",  "f16",  "bf16", "q8_0",   "q5_1",
                                           "q5_0", "q4_1", "q4_0", "iq4_nl", NULL};
 static const char *const isa_words[] = {"auto", "plain", "avx2", "avx512", NULL};
+static const char *const activation_words[] = {"15", "8", NULL};
 static const char *const path_words[] = {"fast", "reference", NULL};
 static const char *const split_words[] = {"tensor", "layer", "none", NULL};
 static const char *const reduce_words[] = {"f32", "f16", "bf16", "q8_0", NULL};
@@ -445,6 +446,15 @@ const runner_key runner_keys[] = {
      .sections = EVERY_PLACE,
      .commands = COMPUTE,
      .help = "reference = plain f32 arithmetic, slow, what the fast kernels are checked against"},
+    {.topic = "Devices",
+     .name = "activation-bits",
+     .type = RUNNER_KEY_ENUM,
+     .fallback = "15",
+     .words = activation_words,
+     .sections = EVERY_PLACE,
+     .commands = COMPUTE,
+     .help = "to how many bits a CPU device rounds what it multiplies quantised weights with; 8 = "
+             "prompts up to twice as fast, less exact"},
     {.topic = "Devices",
      .name = "reserve",
      .type = RUNNER_KEY_SIZE,

@@ -70,6 +70,7 @@ typedef struct device_options {
     cpu_set_t cores;
     uint32_t isa;
     bool is_reference;
+    bool has_q8;
     uint64_t patience_ns;
 } device_options;
 
@@ -110,10 +111,18 @@ static tdm_status option_parse(const tdm_option *option, device_options *o, tdm_
         return tdm_fail(err, TDM_INVALID_ARGUMENT, "path = %s: unknown; use fast or reference",
                         value);
     }
+    if (strcmp(option->key, "activation-bits") == 0) {
+        o->has_q8 = strcmp(value, "8") == 0;
+        if (o->has_q8 || strcmp(value, "15") == 0) return TDM_OK;
+        return tdm_fail(err, TDM_INVALID_ARGUMENT,
+                        "activation-bits = %s: unknown; use 15, or 8 for faster prompts and less "
+                        "exact products",
+                        value);
+    }
     if (strcmp(option->key, "patience") == 0) return patience_parse(value, &o->patience_ns, err);
     return tdm_fail(err, TDM_INVALID_ARGUMENT,
-                    "%s: not an option of a cpu device; it has threads, cores, isa, path and "
-                    "patience",
+                    "%s: not an option of a cpu device; it has threads, cores, isa, path, "
+                    "activation-bits and patience",
                     option->key);
 }
 
@@ -138,6 +147,7 @@ static tdm_status device_open(tdm_instance *instance, const tdm_device_params *p
         .n_thread = o.n_thread,
         .isa = o.is_reference ? 0 : o.isa,
         .is_reference = o.is_reference,
+        .has_q8 = o.has_q8 && !o.is_reference,
         .patience_ns = o.patience_ns,
     };
     tdm_status status =
@@ -165,6 +175,10 @@ static tdm_status device_get_info(tdm_device *device, tdm_device_info *info_out,
     /* Kernels of other sets round in other places: devices that may differ in a bit say so, which
      * is what a group goes by. */
     used = strlen(info.description);
+    if (device->has_q8)
+        used += (size_t)snprintf(info.description + used, sizeof info.description - used,
+                                 "%s8-bit activations", used > 0 ? ", " : "");
+    if (used >= sizeof info.description) used = sizeof info.description - 1;
     if (device->is_reference)
         snprintf(info.description + used, sizeof info.description - used, "%sreference path",
                  used > 0 ? ", " : "");

@@ -34,7 +34,7 @@ static size_t round_up_64(size_t size) {
 }
 
 size_t cpu_matmul_x_size(const cpu_matmul_kernel *kernel, int64_t k) {
-    return kernel->is_q15 ? round_up_64((size_t)(k / CPU_Q15_LEN) * sizeof(cpu_q15_block)) : 0;
+    return round_up_64((size_t)(k / CPU_X_LEN) * cpu_x_block_size(kernel->form));
 }
 
 void cpu_matmul_group(const cpu_matmul_matrix *m, int64_t group, const cpu_matmul_tile *tile,
@@ -138,20 +138,19 @@ void cpu_matmul_x_prepare(const cpu_matmul_kernel *kernel, uint32_t isa, const c
                           int64_t token, uint8_t *out) {
     const uint8_t *row = view_row(x, token);
     bool is_dense = x->nb[0] == (int64_t)sizeof(float);
-    if (!kernel->is_q15) {
+    if (kernel->form == CPU_X_F32) {
         units_gather(row, x->nb[0], sizeof(float), x->ne[0], out);
         return;
     }
-    cpu_quantize_row_fn quantize = cpu_quantize_row_get(isa);
-    cpu_q15_block *blocks = (cpu_q15_block *)(void *)out;
+    cpu_quantize_row_fn quantize = cpu_quantize_row_get(isa, kernel->form);
     if (is_dense) {
-        quantize((const float *)(const void *)row, x->ne[0], kernel->code_offset, blocks);
+        quantize((const float *)(const void *)row, x->ne[0], kernel->code_offset, out);
         return;
     }
-    for (int64_t i = 0; i < x->ne[0]; i += CPU_Q15_LEN) {
-        float piece[CPU_Q15_LEN];
-        units_gather(row + i * x->nb[0], x->nb[0], sizeof(float), CPU_Q15_LEN, (uint8_t *)piece);
-        quantize(piece, CPU_Q15_LEN, kernel->code_offset, blocks++);
+    for (int64_t i = 0; i < x->ne[0]; i += CPU_X_LEN, out += cpu_x_block_size(kernel->form)) {
+        float piece[CPU_X_LEN];
+        units_gather(row + i * x->nb[0], x->nb[0], sizeof(float), CPU_X_LEN, (uint8_t *)piece);
+        quantize(piece, CPU_X_LEN, kernel->code_offset, out);
     }
 }
 

@@ -29,7 +29,7 @@ typedef struct cpu_matmul_tile {
     int32_t n_tok;                 /* 1 .. CPU_MATMUL_TOK */
     int64_t n_block;               /* blocks of a row */
     const uint8_t *group;          /* weights of n_lane rows in the kernel's layout */
-    const void *x[CPU_MATMUL_TOK]; /* per token: float[k], or cpu_q15_block[k / 32] */
+    const void *x[CPU_MATMUL_TOK]; /* per token: float[k], or blocks[k / 32] of its form */
     float *y[CPU_MATMUL_TOK];      /* per token: n_row outputs are written, nothing else */
 } cpu_matmul_tile;
 
@@ -38,7 +38,7 @@ typedef struct cpu_matmul_kernel {
     uint32_t isa;        /* CPU_ISA_*: all that it needs */
     tdm_type type;       /* of the weights */
     int32_t n_lane;      /* rows of a group */
-    bool is_q15;         /* activations are cpu_q15_block, else float */
+    cpu_x_form form;     /* of activations */
     int32_t code_offset; /* see cpu_quantize_row_fn */
     void (*run)(const cpu_matmul_tile *tile);
 } cpu_matmul_kernel;
@@ -82,12 +82,10 @@ void cpu_matmul_group(const cpu_matmul_matrix *m, int64_t group, const cpu_matmu
 /* Kernels. */
 void cpu_matmul_run_reference(const cpu_matmul_tile *tile); /* matmul_reference.c */
 void cpu_matmul_run_plain(const cpu_matmul_tile *tile);     /* matmul_plain.c: quantised types */
+void cpu_matmul_run_q8_plain(const cpu_matmul_tile *tile);
 
 /* x86/matmul_tile.h, compiled for each instruction set. */
 #define CPU_MATMUL_RUN_(isa)                                                                       \
-    void cpu_matmul_run_f32_##isa(const cpu_matmul_tile *tile);                                    \
-    void cpu_matmul_run_f16_##isa(const cpu_matmul_tile *tile);                                    \
-    void cpu_matmul_run_bf16_##isa(const cpu_matmul_tile *tile);                                   \
     void cpu_matmul_run_q4_0_##isa(const cpu_matmul_tile *tile);                                   \
     void cpu_matmul_run_q4_1_##isa(const cpu_matmul_tile *tile);                                   \
     void cpu_matmul_run_q5_0_##isa(const cpu_matmul_tile *tile);                                   \
@@ -100,8 +98,17 @@ void cpu_matmul_run_plain(const cpu_matmul_tile *tile);     /* matmul_plain.c: q
     void cpu_matmul_run_q6_K_##isa(const cpu_matmul_tile *tile);                                   \
     void cpu_matmul_run_iq4_nl_##isa(const cpu_matmul_tile *tile);                                 \
     void cpu_matmul_run_iq4_xs_##isa(const cpu_matmul_tile *tile)
+#define CPU_MATMUL_RUN_FLOATS_(isa)                                                                \
+    void cpu_matmul_run_f32_##isa(const cpu_matmul_tile *tile);                                    \
+    void cpu_matmul_run_f16_##isa(const cpu_matmul_tile *tile);                                    \
+    void cpu_matmul_run_bf16_##isa(const cpu_matmul_tile *tile)
+CPU_MATMUL_RUN_FLOATS_(avx2);
+CPU_MATMUL_RUN_FLOATS_(avx512);
 CPU_MATMUL_RUN_(avx2);
 CPU_MATMUL_RUN_(avx512);
+CPU_MATMUL_RUN_(q8_avx2);
+CPU_MATMUL_RUN_(q8_avx512);
+#undef CPU_MATMUL_RUN_FLOATS_
 #undef CPU_MATMUL_RUN_
 
 #endif

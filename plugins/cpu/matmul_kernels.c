@@ -5,37 +5,42 @@
  */
 #include "plugins/cpu/matmul.h"
 
-/* Rows of an instruction set: Q15_ multiplies rounded activations, F32_ floats. */
-#define Q15_(TYPE, name, isa, ISA, n_lane, code_offset)                                            \
+/* Rows of an instruction set: for the integer kernels of one form of activations, and for floats. */
+#define ROW_(TYPE, name, isa, ISA, n_lane, form, code_offset)                                      \
     {                                                                                              \
-        "matmul_" #name "_" #isa, CPU_ISA_##ISA, TDM_TYPE_##TYPE, n_lane, true, code_offset,       \
+        "matmul_" #name "_" #isa, CPU_ISA_##ISA, TDM_TYPE_##TYPE, n_lane, form, code_offset,       \
             cpu_matmul_run_##name##_##isa                                                          \
     }
-#define F32_(TYPE, name, isa, ISA, n_lane)                                                         \
-    {                                                                                              \
-        "matmul_" #name "_" #isa, CPU_ISA_##ISA, TDM_TYPE_##TYPE, n_lane, false, 0,                \
-            cpu_matmul_run_##name##_##isa                                                          \
-    }
-#define ROWS_(isa, ISA, n_lane, signed_offset)                                                     \
-    Q15_(Q4_0, q4_0, isa, ISA, n_lane, 8), Q15_(Q4_1, q4_1, isa, ISA, n_lane, 0),                  \
-        Q15_(Q5_0, q5_0, isa, ISA, n_lane, 16), Q15_(Q5_1, q5_1, isa, ISA, n_lane, 0),             \
-        Q15_(Q8_0, q8_0, isa, ISA, n_lane, signed_offset), Q15_(Q2_K, q2_K, isa, ISA, n_lane, 0),  \
-        Q15_(Q3_K, q3_K, isa, ISA, n_lane, 4), Q15_(Q4_K, q4_K, isa, ISA, n_lane, 0),              \
-        Q15_(Q5_K, q5_K, isa, ISA, n_lane, 0), Q15_(Q6_K, q6_K, isa, ISA, n_lane, 32),             \
-        Q15_(IQ4_NL, iq4_nl, isa, ISA, n_lane, signed_offset),                                     \
-        Q15_(IQ4_XS, iq4_xs, isa, ISA, n_lane, signed_offset), F32_(F32, f32, isa, ISA, n_lane),   \
-        F32_(F16, f16, isa, ISA, n_lane), F32_(BF16, bf16, isa, ISA, n_lane)
+#define CODES_(isa, ISA, n_lane, form, signed_offset)                                              \
+    ROW_(Q4_0, q4_0, isa, ISA, n_lane, form, 8), ROW_(Q4_1, q4_1, isa, ISA, n_lane, form, 0),      \
+        ROW_(Q5_0, q5_0, isa, ISA, n_lane, form, 16), ROW_(Q5_1, q5_1, isa, ISA, n_lane, form, 0), \
+        ROW_(Q8_0, q8_0, isa, ISA, n_lane, form, signed_offset),                                   \
+        ROW_(Q2_K, q2_K, isa, ISA, n_lane, form, 0), ROW_(Q3_K, q3_K, isa, ISA, n_lane, form, 4),  \
+        ROW_(Q4_K, q4_K, isa, ISA, n_lane, form, 0), ROW_(Q5_K, q5_K, isa, ISA, n_lane, form, 0),  \
+        ROW_(Q6_K, q6_K, isa, ISA, n_lane, form, 32),                                              \
+        ROW_(IQ4_NL, iq4_nl, isa, ISA, n_lane, form, signed_offset),                               \
+        ROW_(IQ4_XS, iq4_xs, isa, ISA, n_lane, form, signed_offset)
+#define FLOATS_(isa, ISA, n_lane)                                                                  \
+    ROW_(F32, f32, isa, ISA, n_lane, CPU_X_F32, 0),                                                \
+        ROW_(F16, f16, isa, ISA, n_lane, CPU_X_F32, 0),                                            \
+        ROW_(BF16, bf16, isa, ISA, n_lane, CPU_X_F32, 0)
 
 #define PLAIN_(TYPE, name)                                                                         \
-    { "matmul_" name "_plain", 0, TDM_TYPE_##TYPE, 1, true, 0, cpu_matmul_run_plain }
+    {"matmul_" name "_plain", 0, TDM_TYPE_##TYPE, 1, CPU_X_Q15, 0, cpu_matmul_run_plain}, {        \
+        "matmul_" name "_q8_plain", 0, TDM_TYPE_##TYPE, 1, CPU_X_Q8, 0, cpu_matmul_run_q8_plain    \
+    }
 #define FLOAT_(TYPE, name)                                                                         \
-    { "matmul_" name "_plain", 0, TDM_TYPE_##TYPE, 1, false, 0, cpu_matmul_run_reference }
+    { "matmul_" name "_plain", 0, TDM_TYPE_##TYPE, 1, CPU_X_F32, 0, cpu_matmul_run_reference }
 
 /* clang-format off */
 static const cpu_matmul_kernel kernels[] = {
 #if defined(__x86_64__)
-    ROWS_(avx512, AVX512, 16, 128),
-    ROWS_(avx2, AVX2, 8, 0),
+    CODES_(avx512, AVX512, 16, CPU_X_Q15_BYTES, 128),
+    CODES_(q8_avx512, AVX512, 16, CPU_X_Q8, 128),
+    FLOATS_(avx512, AVX512, 16),
+    CODES_(avx2, AVX2, 8, CPU_X_Q15, 0),
+    CODES_(q8_avx2, AVX2, 8, CPU_X_Q8, 0),
+    FLOATS_(avx2, AVX2, 8),
 #endif
     /* NEON's rows belong here. */
     PLAIN_(Q4_0, "q4_0"),     PLAIN_(Q4_1, "q4_1"),     PLAIN_(Q5_0, "q5_0"),
@@ -48,8 +53,8 @@ static const cpu_matmul_kernel kernels[] = {
 
 enum { N_KERNEL = (int)(sizeof kernels / sizeof kernels[0]) };
 
-static const cpu_matmul_kernel reference = {"matmul_reference",      0, TDM_TYPE_F32, 1, false, 0,
-                                            cpu_matmul_run_reference};
+static const cpu_matmul_kernel reference = {
+    "matmul_reference", 0, TDM_TYPE_F32, 1, CPU_X_F32, 0, cpu_matmul_run_reference};
 
 const cpu_matmul_kernel *cpu_matmul_kernel_reference(void) {
     return &reference;
@@ -58,6 +63,7 @@ const cpu_matmul_kernel *cpu_matmul_kernel_reference(void) {
 const cpu_matmul_kernel *cpu_matmul_kernel_get(const cpu_device *device, tdm_type type) {
     for (const cpu_matmul_kernel *k = kernels; k < kernels + N_KERNEL; k++) {
         if (k->type != type || (k->isa & ~device->isa) != 0) continue;
+        if (k->form != CPU_X_F32 && (k->form == CPU_X_Q8) != device->has_q8) continue;
         return device->is_reference ? &reference : k;
     }
     return NULL;

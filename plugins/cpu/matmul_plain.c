@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * matmul_plain.c: canonical quantised rows times 15-bit activations in plain C, for machines whose
+ * matmul_plain.c: canonical quantised rows times activations of 15 or 8 bits in plain C, for machines whose
  * vectors we have no kernel for. A block is unpacked to signed codes with a scale and a minimum for
  * each 16 elements, whatever its type (codes of 16 bits, since every compiler knows how to multiply
  * and add vectors of those):
@@ -186,27 +186,49 @@ __attribute__((noinline)) static int32_t half_dot(const int16_t *code, const int
     return sum;
 }
 
-void cpu_matmul_run_plain(const cpu_matmul_tile *tile) {
+/* Block `ix` of a token as words. */
+static const int16_t *words_get(cpu_x_form form, const void *x, int64_t ix, int16_t *piece,
+                                const cpu_x_scale **scale) {
+    if (form == CPU_X_Q15) {
+        const cpu_q15_block *block = (const cpu_q15_block *)x + ix;
+        *scale = &block->s;
+        return block->q;
+    }
+    const cpu_q8_block *block = (const cpu_q8_block *)x + ix;
+    for (int c = 0; c < CPU_X_LEN; c++) piece[c] = block->q[c];
+    *scale = &block->s;
+    return piece;
+}
+
+static void tile_run(cpu_x_form form, const cpu_matmul_tile *tile) {
     tdm_type_info info = tdm_type_get_info(tile->type);
     unpack_fn unpack = unpackers[tile->type];
-    int n_x = info.block_len / CPU_Q15_LEN;
+    int n_x = info.block_len / CPU_X_LEN;
     float y[CPU_MATMUL_TOK] = {0};
     const uint8_t *block = tile->group;
     for (int64_t b = 0; b < tile->n_block; b++, block += info.block_size) {
         unpacked u;
         unpack(block, &u);
         for (int32_t t = 0; t < tile->n_tok; t++) {
-            const cpu_q15_block *x = (const cpu_q15_block *)tile->x[t] + b * n_x;
             const int16_t *code = u.code;
-            for (int i = 0; i < n_x; i++, x++, code += CPU_Q15_LEN) {
-                int16_t q[CPU_Q15_LEN];
-                for (int c = 0; c < CPU_Q15_LEN; c++) q[c] = (int16_t)(128 * x->hi[c] + x->lo[c]);
+            for (int i = 0; i < n_x; i++, code += CPU_X_LEN) {
+                int16_t piece[CPU_X_LEN];
+                const cpu_x_scale *s;
+                const int16_t *q = words_get(form, tile->x[t], b * n_x + i, piece, &s);
                 float lo = u.scale[2 * i] * (float)half_dot(code, q);
                 float hi = u.scale[2 * i + 1] * (float)half_dot(code + HALF, q + HALF);
-                float min = u.min[2 * i] * x->half[0].sum + u.min[2 * i + 1] * x->half[1].sum;
-                y[t] += x->d * (lo + hi) - min;
+                float min = u.min[2 * i] * s->half[0].sum + u.min[2 * i + 1] * s->half[1].sum;
+                y[t] += s->d * (lo + hi) - min;
             }
         }
     }
     for (int32_t t = 0; t < tile->n_tok; t++) tile->y[t][0] = y[t];
+}
+
+void cpu_matmul_run_plain(const cpu_matmul_tile *tile) {
+    tile_run(CPU_X_Q15, tile);
+}
+
+void cpu_matmul_run_q8_plain(const cpu_matmul_tile *tile) {
+    tile_run(CPU_X_Q8, tile);
 }

@@ -47,7 +47,8 @@ static size_t place(plan *p, size_t size) {
 }
 
 static size_t x_pitch(const cpu_matmul_kernel *kernel, int64_t k) {
-    return kernel->is_q15 ? cpu_matmul_x_size(kernel, k) : round_up_64((size_t)k * sizeof(float));
+    size_t size = cpu_matmul_x_size(kernel, k);
+    return size != 0 ? size : round_up_64((size_t)k * sizeof(float));
 }
 
 static plan plan_get(const cpu_device *device, const tdm_graph *graph, const tdm_node *node) {
@@ -75,7 +76,7 @@ static plan plan_get(const cpu_device *device, const tdm_graph *graph, const tdm
     p.gate_x_off = place(&p, (size_t)p.chunk * p.gate_x_pitch);
     p.up_x_pitch = x_pitch(p.up, p.n);
     p.up_x_off = p.gate_x_off;
-    if (p.up->is_q15 != p.gate->is_q15 || p.up->code_offset != p.gate->code_offset) {
+    if (p.up->form != p.gate->form || p.up->code_offset != p.gate->code_offset) {
         p.up_x_off = place(&p, (size_t)p.chunk * p.up_x_pitch);
     }
     p.h_off = place(&p, n_pair * (size_t)p.n_ff * sizeof(float));
@@ -252,11 +253,11 @@ static void x_prepare(const cpu_node *n, const plan *p, int64_t token, int64_t n
 /* The slots' h in the form that down takes. */
 static void hx_prepare(const cpu_node *n, const plan *p, int64_t n_slot, const cpu_worker *w) {
     int64_t first, last;
-    cpu_quantize_row_fn quantize = cpu_quantize_row_get(n->device->isa);
+    cpu_quantize_row_fn quantize = cpu_quantize_row_get(n->device->isa, p->down->form);
     cpu_worker_share(w, n_slot, 1, &first, &last);
     for (int64_t s = first; s < last; s++) {
         quantize(h_row(n, p, s), p->n_ff, p->down->code_offset,
-                 (cpu_q15_block *)(void *)(n->scratch + p->hx_off + (size_t)s * p->hx_pitch));
+                 n->scratch + p->hx_off + (size_t)s * p->hx_pitch);
     }
 }
 

@@ -65,13 +65,14 @@ static void check(const op_rig *rig, const char *what, tdm_status status, const 
 
 /* ---- Opening --------------------------------------------------------------------------------- */
 
-op_rig *op_rig_open(const char *isa, const char *path, int n_thread) {
+static op_rig *rig_open(const char *isa, const char *path, const char *bits, int n_thread) {
     char file[4096], threads[16];
     tdm_error err = {0};
     const char *dir = getenv("TANDEM_PLUGIN_DIR");
     op_rig *rig = calloc(1, sizeof *rig);
     if (rig == NULL) fail_msg("no memory");
-    snprintf(rig->label, sizeof rig->label, "isa %s, path %s, %d threads", isa, path, n_thread);
+    snprintf(rig->label, sizeof rig->label, "isa %s, path %s, %s-bit activations, %d threads", isa,
+             path, bits, n_thread);
     snprintf(file, sizeof file, "%s/cpu.so", dir != NULL ? dir : ".");
     rig->object = dlopen(file, RTLD_NOW | RTLD_LOCAL);
     if (rig->object == NULL) fail_msg("TANDEM_PLUGIN_DIR: %s", dlerror());
@@ -83,8 +84,9 @@ op_rig *op_rig_open(const char *isa, const char *path, int n_thread) {
     check(rig, "entry", entry(op_host_table(rig->host), &rig->plugin, &err), &err);
     check(rig, "init", rig->plugin->init(op_host_table(rig->host), &rig->instance, &err), &err);
     snprintf(threads, sizeof threads, "%d", n_thread);
-    const tdm_option options[] = {{"isa", isa}, {"path", path}, {"threads", threads}};
-    tdm_device_params params = {.struct_size = sizeof params, .n_option = 3, .options = options};
+    const tdm_option options[] = {
+        {"isa", isa}, {"path", path}, {"threads", threads}, {"activation-bits", bits}};
+    tdm_device_params params = {.struct_size = sizeof params, .n_option = 4, .options = options};
     tdm_status status = rig->plugin->device->open(rig->instance, &params, &rig->device, &err);
     if (status == TDM_UNSUPPORTED) {
         print_message("SKIPPED: %s: %s\n", rig->label, err.message);
@@ -93,6 +95,14 @@ op_rig *op_rig_open(const char *isa, const char *path, int n_thread) {
     }
     check(rig, "open", status, &err);
     return rig;
+}
+
+op_rig *op_rig_open(const char *isa, const char *path, int n_thread) {
+    return rig_open(isa, path, "15", n_thread);
+}
+
+op_rig *op_rig_open_bits(const char *isa, const char *activation_bits, int n_thread) {
+    return rig_open(isa, "fast", activation_bits, n_thread);
 }
 
 void op_rig_close(op_rig *rig) {

@@ -28,6 +28,8 @@ typedef struct op_state op_state;
 /* Opens a device of the CPU plugin with options isa, path and threads. NULL, and a line saying so,
  * exactly where the machine lacks the ISA. Closed with op_rig_close. */
 op_rig *op_rig_open(const char *isa, const char *path, int n_thread);
+/* The same on the fast path with option activation-bits. */
+op_rig *op_rig_open_bits(const char *isa, const char *activation_bits, int n_thread);
 /* Closes the device, unloads the plugin, and fails the test if the plugin kept memory. */
 void op_rig_close(op_rig *rig);
 

@@ -4,9 +4,9 @@
  * every instruction set, against sums in double made here.
  *
  * The bounds. The reference rounds once: 1e-6 of the sum of magnitudes is generous. A fast kernel
- * uses the weights as they are and may round activations to 15 bits: each by at most half a step
- * of its block of 32, largest / 32512; added up against |w| that is a strict bound for each output, and
- * `slack` is for the f32 sums.
+ * uses the weights as they are and may round activations to 15 or 8 bits: each by at most half a step
+ * of its block of 32, largest / 32512 or largest / 254; added up against |w| that is a strict bound
+ * for each output, and `slack` is for the f32 sums.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -20,17 +20,24 @@
 #include "tests/kernels/made_weight.h"
 #include "tests/kernels/op_run.h"
 
-enum { N_FAST = 5, MAX_TOK = 17 };
+enum { N_FAST = 10, MAX_TOK = 17 };
 
 typedef struct rigs {
     op_rig *reference;
     op_rig *fast[N_FAST];
 } rigs;
 
+/* Rigs of one instruction set and form of activations stand together. */
 static const struct {
     const char *isa;
     int n_thread;
-} fast_rigs[N_FAST] = {{"plain", 2}, {"avx2", 2}, {"avx512", 1}, {"avx512", 2}, {"avx512", 3}};
+    const char *bits;
+    double limit; /* twice the largest code of an activation */
+} fast_rigs[N_FAST] = {{"plain", 2, "15", 32512},  {"avx2", 2, "15", 32512},
+                       {"avx512", 1, "15", 32512}, {"avx512", 2, "15", 32512},
+                       {"avx512", 3, "15", 32512}, {"plain", 2, "8", 254},
+                       {"avx2", 1, "8", 254},      {"avx2", 3, "8", 254},
+                       {"avx512", 1, "8", 254},    {"avx512", 3, "8", 254}};
 
 static int setup(void **state) {
     rigs *r = calloc(1, sizeof *r);
@@ -38,7 +45,7 @@ static int setup(void **state) {
     *state = r;
     r->reference = op_rig_open("plain", "reference", 2);
     for (int i = 0; i < N_FAST; i++) {
-        r->fast[i] = op_rig_open(fast_rigs[i].isa, "fast", fast_rigs[i].n_thread);
+        r->fast[i] = op_rig_open_bits(fast_rigs[i].isa, fast_rigs[i].bits, fast_rigs[i].n_thread);
     }
     return 0;
 }
@@ -60,7 +67,7 @@ typedef struct product {
     float *x;
     double *want;      /* [n, n_tok] */
     double *magnitude; /* sum of |w x| */
-    double *rounding;  /* what 15-bit activations may add */
+    double *rounding;  /* what activations add that are off by the largest of their block */
     double *slack;     /* what f32 sums may add */
 } product;
 
@@ -96,7 +103,7 @@ static product product_create(uint64_t *seed, tdm_type type, made_kind kind, int
                     sum_x += fabs((double)x[i]);
                     w_abs += fabs((double)row[i]);
                 }
-                rounding += largest / 32512.0 * w_abs;
+                rounding += largest * w_abs;
             }
             int64_t o = t * n + j;
             p.want[o] = sum;
@@ -135,19 +142,30 @@ static void product_run(op_rig *rig, const product *p, uint32_t usage, float *y)
     tdm_graph_free(graph);
 }
 
-static void product_check(const product *p, const char *who, made_kind kind, const float *y,
-                          bool is_rounded) {
+/* What output `o` may be off by on rig number `rig`, -1 being the reference. */
+static double bound_of(const product *p, int rig, int64_t o) {
+    if (rig < 0) return p->magnitude[o] * 1e-6 + 1e-37;
+    return p->rounding[o] / fast_rigs[rig].limit * 1.0001 + p->slack[o];
+}
+
+static void product_check(const product *p, int rig, made_kind kind, const float *y) {
     for (int64_t o = 0; o < p->n * p->n_tok; o++) {
-        double bound =
-            is_rounded ? p->rounding[o] * 1.0001 + p->slack[o] : p->magnitude[o] * 1e-6 + 1e-37;
-        double off = fabs((double)y[o] - p->want[o]);
+        double bound = bound_of(p, rig, o), off = fabs((double)y[o] - p->want[o]);
         if (!(off <= bound)) {
             fail_msg(
-                "%s, %s kind %d, [%lld, %lld] x %lld: y[%lld] = %g, want %g, off by %g, allowed %g",
-                who, tdm_type_name(p->type), (int)kind, (long long)p->k, (long long)p->n,
+                "%s, %s bits, %s kind %d, [%lld, %lld] x %lld: y[%lld] = %g, want %g, off by %g, "
+                "allowed %g",
+                rig < 0 ? "reference" : fast_rigs[rig].isa, rig < 0 ? "32" : fast_rigs[rig].bits,
+                tdm_type_name(p->type), (int)kind, (long long)p->k, (long long)p->n,
                 (long long)p->n_tok, (long long)o, (double)y[o], p->want[o], off, bound);
         }
     }
+}
+
+/* Rigs that differ in their threads alone. */
+static bool is_alike(int a, int b) {
+    return strcmp(fast_rigs[a].isa, fast_rigs[b].isa) == 0 &&
+           strcmp(fast_rigs[a].bits, fast_rigs[b].bits) == 0;
 }
 
 static void product_test(rigs *r, uint64_t *seed, tdm_type type, made_kind kind, int64_t k,
@@ -156,19 +174,16 @@ static void product_test(rigs *r, uint64_t *seed, tdm_type type, made_kind kind,
     size_t size = (size_t)(n * n_tok) * sizeof(float);
     float *y = made_alloc(size), *one = made_alloc(size);
     product_run(r->reference, &p, TDM_USAGE_MATMUL, y);
-    product_check(&p, "reference", kind, y, false);
-    bool has_one = false;
+    product_check(&p, -1, kind, y);
     for (int i = 0; i < N_FAST; i++) {
         if (r->fast[i] == NULL) continue;
         product_run(r->fast[i], &p, TDM_USAGE_MATMUL, y);
-        product_check(&p, fast_rigs[i].isa, kind, y, true);
-        if (strcmp(fast_rigs[i].isa, "avx512") != 0) continue;
-        if (has_one && memcmp(y, one, size) != 0) {
-            fail_msg("%s: %d threads give other bits than 1", tdm_type_name(type),
-                     fast_rigs[i].n_thread);
+        product_check(&p, i, kind, y);
+        if (i > 0 && is_alike(i, i - 1) && memcmp(y, one, size) != 0) {
+            fail_msg("%s: %d threads give other bits than %d", tdm_type_name(type),
+                     fast_rigs[i].n_thread, fast_rigs[i - 1].n_thread);
         }
-        if (!has_one) memcpy(one, y, size);
-        has_one = true;
+        memcpy(one, y, size);
     }
     free(y);
     free(one);
@@ -224,8 +239,7 @@ static void test_bad_activations(void **state) {
             if (at == NULL) continue;
             product_run(at, &p, TDM_USAGE_MATMUL, y);
             for (int j = 0; j < 18; j++) {
-                double bound = p.rounding[j] * 1.0001 + p.slack[j];
-                assert_true(fabs((double)y[j] - p.want[j]) <= bound);
+                assert_true(fabs((double)y[j] - p.want[j]) <= bound_of(&p, rig, j));
                 assert_true(isnan(y[18 + j]));
                 assert_false(isfinite(y[36 + j]));
                 assert_true(y[54 + j] == 0);
@@ -247,7 +261,7 @@ static void test_plain_weights(void **state) {
             op_rig *at = rig < 0 ? r->reference : r->fast[rig];
             if (at == NULL) continue;
             product_run(at, &p, 0, y);
-            product_check(&p, "plain weights", MADE_RANDOM, y, false);
+            product_check(&p, -1, MADE_RANDOM, y); /* f32 activations on every device */
         }
         free(y);
         product_destroy(&p);
@@ -322,8 +336,7 @@ static void test_shapes(void **state) {
             if (at == NULL) continue;
             op_rig_run(at, graph, args, 3);
             for (int64_t o = 0; o < 9 * 6 * outer; o++) {
-                double bound = p.rounding[o] * 1.0001 + p.slack[o];
-                assert_true(fabs((double)y[o] - p.want[o]) <= bound);
+                assert_true(fabs((double)y[o] - p.want[o]) <= bound_of(&p, rig, o));
             }
         }
         tdm_graph_free(graph);
@@ -467,7 +480,8 @@ static void test_bounds_see_an_error(void **state) {
     float y;
     ((int8_t *)p.w)[2] = (int8_t)(((int8_t *)p.w)[2] ^ 0x40);
     product_run(r->reference, &p, TDM_USAGE_MATMUL, &y);
-    assert_true(fabs((double)y - p.want[0]) > p.rounding[0] * 1.0001 + p.slack[0]);
+    for (int rig = -1; rig < N_FAST; rig++)
+        assert_true(fabs((double)y - p.want[0]) > bound_of(&p, rig, 0));
     product_destroy(&p);
 }
 

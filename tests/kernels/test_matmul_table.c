@@ -12,30 +12,36 @@
 #include "plugins/cpu/matmul.h"
 #include "tests/kernels/made_weight.h"
 
-static void expect(uint32_t isa, const char *suffix, int32_t n_lane) {
-    tdm_device device = {.isa = isa, .n_thread = 1};
+static void expect(uint32_t isa, bool has_q8, const char *suffix, int32_t n_lane, cpu_x_form form) {
+    tdm_device device = {.isa = isa, .n_thread = 1, .has_q8 = has_q8};
     for (int i = 0; i < MADE_TYPES; i++) {
         char name[64];
         const cpu_matmul_kernel *kernel = cpu_matmul_kernel_get(&device, made_types[i]);
         assert_non_null(kernel);
-        snprintf(name, sizeof name, "matmul_%s_%s", tdm_type_name(made_types[i]), suffix);
+        bool is_codes = tdm_type_get_info(made_types[i]).is_quantized;
+        snprintf(name, sizeof name, "matmul_%s_%s%s", tdm_type_name(made_types[i]),
+                 has_q8 && is_codes ? "q8_" : "", suffix);
         assert_string_equal(kernel->name, name);
         assert_int_equal(kernel->type, made_types[i]);
         assert_int_equal(kernel->isa & ~isa, 0);
         assert_int_equal(kernel->n_lane, n_lane);
         assert_int_equal(CPU_MATMUL_LANE % n_lane, 0);
-        assert_int_equal(kernel->is_q15, tdm_type_get_info(made_types[i]).is_quantized);
+        assert_int_equal(kernel->form, is_codes ? form : CPU_X_F32);
     }
 }
 
 static void test_choice(void **state) {
     (void)state;
-    expect(0, "plain", 1);
-    expect(CPU_ISA_NEON, "plain", 1);
+    for (int has_q8 = 0; has_q8 < 2; has_q8++) {
+        cpu_x_form q15 = has_q8 ? CPU_X_Q8 : CPU_X_Q15;
+        expect(0, has_q8, "plain", 1, q15);
+        expect(CPU_ISA_NEON, has_q8, "plain", 1, q15);
 #if defined(__x86_64__)
-    expect(CPU_ISA_AVX2, "avx2", 8);
-    expect(CPU_ISA_AVX2 | CPU_ISA_AVX512, "avx512", 16);
+        expect(CPU_ISA_AVX2, has_q8, "avx2", 8, q15);
+        expect(CPU_ISA_AVX2 | CPU_ISA_AVX512, has_q8, "avx512", 16,
+               has_q8 ? CPU_X_Q8 : CPU_X_Q15_BYTES);
 #endif
+    }
 }
 
 static void test_reference(void **state) {
@@ -46,7 +52,7 @@ static void test_reference(void **state) {
                          cpu_matmul_kernel_reference());
     }
     assert_int_equal(cpu_matmul_kernel_reference()->n_lane, 1);
-    assert_false(cpu_matmul_kernel_reference()->is_q15);
+    assert_int_equal(cpu_matmul_kernel_reference()->form, CPU_X_F32);
 }
 
 static void test_no_number(void **state) {

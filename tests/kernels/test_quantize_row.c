@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_quantize_row.c: the activation quantisers. Plain C against its promise (half a step, sums of
- * the codes), and each instruction set against plain C, bit for bit.
+ * test_quantize_row.c: the activation quantisers, of every form. Plain C against its promise (half a
+ * step, sums of the codes), and each instruction set against plain C, bit for bit.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -14,97 +14,138 @@
 #include "plugins/cpu/quantize_row.h"
 #include "tests/kernels/op_run.h"
 
-enum { N_BLOCK = 9, LEN = N_BLOCK * CPU_Q15_LEN };
+enum { N_BLOCK = 9, LEN = N_BLOCK * CPU_X_LEN };
 
 static const int32_t offsets[] = {0, 4, 8, 16, 32, 128};
+static const cpu_x_form forms[] = {CPU_X_Q15, CPU_X_Q15_BYTES, CPU_X_Q8};
+
+/* Room for blocks of any form, and one more. */
+typedef union row {
+    cpu_q15_block q15[N_BLOCK + 1];
+    cpu_q8_block q8[N_BLOCK + 1];
+} row;
+
+static int32_t code_get(cpu_x_form form, const row *r, int b, int i) {
+    if (form == CPU_X_Q15) return r->q15[b].q[i];
+    if (form == CPU_X_Q15_BYTES) return 128 * r->q15[b].hi[i] + r->q15[b].lo[i];
+    return r->q8[b].q[i];
+}
+
+static const cpu_x_scale *scale_get(cpu_x_form form, const row *r, int b) {
+    return form == CPU_X_Q8 ? &r->q8[b].s : &r->q15[b].s;
+}
 
 /* Ordinary blocks, then zeros, subnormals, the largest numbers, ties, and what is no number. */
-static void input_make(uint64_t *seed, float x[LEN]) {
+static void input_make(uint64_t *seed, cpu_x_form form, float x[LEN]) {
     op_random_fill(seed, x, LEN, 2.5f);
-    for (int i = 0; i < CPU_Q15_LEN; i++) {
+    for (int i = 0; i < CPU_X_LEN; i++) {
         x[32 * 2 + i] = 0;
         x[32 * 3 + i] *= 0x1p-140f;
         x[32 * 4 + i] = i % 3 == 0 ? 3.402823466e38f : -3.402823466e38f;
-        x[32 * 5 + i] = (float)(i - 15) * 0.5f; /* halves of a step once 16256 is there */
+        x[32 * 5 + i] =
+            (float)(i - 15) * 0.5f; /* halves of a step once the largest code is there */
         x[32 * 8 + i] *= 0x1p-99f;
     }
-    x[32 * 5] = CPU_Q15_MAX;
+    x[32 * 5] = form == CPU_X_Q8 ? CPU_Q8_MAX : CPU_Q15_MAX;
     x[32 * 6 + 31] = NAN;
     x[32 * 7 + 16] = -INFINITY;
+}
+
+static void promise_test(cpu_x_form form, int32_t offset, uint64_t *seed) {
+    int32_t limit = form == CPU_X_Q8 ? CPU_Q8_MAX : CPU_Q15_MAX;
+    float x[LEN];
+    row out;
+    input_make(seed, form, x);
+    cpu_quantize_row_get(0, form)(x, LEN, offset, &out);
+    for (int b = 0; b < N_BLOCK; b++) {
+        const cpu_x_scale *s = scale_get(form, &out, b);
+        int32_t sum[2] = {0, 0}, largest = 0;
+        if (b == 6 || b == 7) {
+            assert_true(isnan(s->d));
+            assert_true(offset != 0 || isnan(s->all.sum));
+            for (int i = 0; i < CPU_X_LEN; i++) assert_int_equal(code_get(form, &out, b, i), 0);
+            continue;
+        }
+        for (int i = 0; i < CPU_X_LEN; i++) {
+            int32_t code = code_get(form, &out, b, i);
+            double off = fabs((double)x[32 * b + i] - (double)s->d * code);
+            if (abs(code) > largest) largest = abs(code);
+            assert_true(b == 3 ? code == 0 : off <= (double)s->d * 0.50001);
+            if (form == CPU_X_Q15_BYTES)
+                assert_true(out.q15[b].hi[i] >= -127 && abs(out.q15[b].lo[i]) <= 64);
+            sum[i / 16] += code;
+        }
+        assert_int_equal(largest, b == 2 || b == 3 ? 0 : limit);
+        for (int h = 0; h < 2; h++) {
+            if (offset != 0) assert_int_equal(s->half[h].bias, -offset * sum[h]);
+            if (offset == 0) assert_true(s->half[h].sum == s->d * (float)sum[h]);
+        }
+        if (offset != 0) assert_int_equal(s->all.bias, -offset * (sum[0] + sum[1]));
+        if (offset == 0) assert_true(s->all.sum == s->d * (float)(sum[0] + sum[1]));
+    }
 }
 
 static void test_promise(void **state) {
     (void)state;
     uint64_t seed = 51;
-    float x[LEN];
-    cpu_q15_block out[N_BLOCK];
-    for (size_t o = 0; o < sizeof offsets / sizeof offsets[0]; o++) {
-        input_make(&seed, x);
-        cpu_quantize_row_plain(x, LEN, offsets[o], out);
-        for (int b = 0; b < N_BLOCK; b++) {
-            int32_t sum[2] = {0, 0};
-            if (b == 6 || b == 7) {
-                assert_true(isnan(out[b].d));
-                continue;
-            }
-            for (int i = 0; i < CPU_Q15_LEN; i++) {
-                int32_t code = 128 * out[b].hi[i] + out[b].lo[i];
-                double off = fabs((double)x[32 * b + i] - (double)out[b].d * code);
-                assert_true(out[b].hi[i] >= -127 && abs(out[b].lo[i]) <= 64);
-                assert_true(b == 3 ? code == 0 : off <= (double)out[b].d * 0.50001);
-                sum[i / 16] += code;
-            }
-            for (int h = 0; h < 2; h++) {
-                if (offsets[o] != 0) assert_int_equal(out[b].half[h].bias, -offsets[o] * sum[h]);
-                if (offsets[o] == 0) assert_true(out[b].half[h].sum == out[b].d * (float)sum[h]);
-            }
-            if (offsets[o] != 0) assert_int_equal(out[b].all.bias, -offsets[o] * (sum[0] + sum[1]));
-            if (offsets[o] == 0) assert_true(out[b].all.sum == out[b].d * (float)(sum[0] + sum[1]));
-        }
-    }
+    for (size_t f = 0; f < sizeof forms / sizeof forms[0]; f++)
+        for (size_t o = 0; o < sizeof offsets / sizeof offsets[0]; o++)
+            promise_test(forms[f], offsets[o], &seed);
 }
 
 /* NaN may have any payload: compared as NaN. */
-static bool is_equal(const cpu_q15_block *a, const cpu_q15_block *b) {
-    if (isnan(a->d) && isnan(b->d)) return memcmp(a->hi, b->hi, 64) == 0;
-    return memcmp(a, b, sizeof *a) == 0;
+static bool is_equal(cpu_x_form form, const row *a, const row *b, int block) {
+    const cpu_x_scale *sa = scale_get(form, a, block), *sb = scale_get(form, b, block);
+    for (int i = 0; i < CPU_X_LEN; i++)
+        if (code_get(form, a, block, i) != code_get(form, b, block, i)) return false;
+    return (isnan(sa->d) && isnan(sb->d)) || memcmp(sa, sb, sizeof *sa) == 0;
 }
 
-static void isa_test(uint32_t isa, cpu_quantize_row_fn run, const char *name, bool has) {
+/* `runs` has a function for each of `forms`, NULL where the set has none of its own. */
+static void isa_test(uint32_t isa, const cpu_quantize_row_fn runs[3], const char *name, bool has) {
     uint64_t seed = 52;
     float x[LEN];
-    cpu_q15_block want[N_BLOCK], got[N_BLOCK + 1], guard;
+    row want, got;
+    uint8_t guard[sizeof(cpu_q15_block)];
     if (!has) {
         print_message("SKIPPED: this machine lacks %s\n", name);
         skip();
     }
-    assert_true(cpu_quantize_row_get(isa) == run);
-    for (int repeat = 0; repeat < 200; repeat++) {
-        int32_t offset = offsets[repeat % 6];
-        int64_t n = repeat % 2 == 0 ? LEN : 32;
-        memset(got, 0x5a, sizeof got);
-        guard = got[N_BLOCK];
-        input_make(&seed, x);
-        cpu_quantize_row_plain(x, n, offset, want);
-        run(x, n, offset, got);
-        for (int b = 0; b < n / 32; b++) assert_true(is_equal(&got[b], &want[b]));
-        assert_memory_equal(&got[n / 32], &guard, sizeof guard);
+    memset(guard, 0x5a, sizeof guard);
+    for (int f = 0; f < 3; f++) {
+        size_t size = cpu_x_block_size(forms[f]);
+        if (runs[f] == NULL) continue;
+        assert_true(cpu_quantize_row_get(isa, forms[f]) == runs[f]);
+        for (int repeat = 0; repeat < 200; repeat++) {
+            int32_t offset = offsets[repeat % 6];
+            int64_t n = repeat % 2 == 0 ? LEN : 32;
+            memset(&got, 0x5a, sizeof got);
+            input_make(&seed, forms[f], x);
+            cpu_quantize_row_get(0, forms[f])(x, n, offset, &want);
+            runs[f](x, n, offset, &got);
+            for (int b = 0; b < n / 32; b++) assert_true(is_equal(forms[f], &got, &want, b));
+            assert_memory_equal((uint8_t *)&got + (size_t)(n / 32) * size, guard, size);
+        }
     }
 }
 
 #if defined(__x86_64__)
 static void test_avx2(void **state) {
     (void)state;
+    static const cpu_quantize_row_fn runs[] = {cpu_quantize_row_q15_avx2, NULL,
+                                               cpu_quantize_row_q8_avx2};
     bool has = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
-    isa_test(CPU_ISA_AVX2, cpu_quantize_row_avx2, "avx2", has);
+    isa_test(CPU_ISA_AVX2, runs, "avx2", has);
 }
 
 static void test_avx512(void **state) {
     (void)state;
+    static const cpu_quantize_row_fn runs[] = {NULL, cpu_quantize_row_q15_bytes_avx512,
+                                               cpu_quantize_row_q8_avx512};
     bool has = __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
                __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
                __builtin_cpu_supports("avx512vnni");
-    isa_test(CPU_ISA_AVX2 | CPU_ISA_AVX512, cpu_quantize_row_avx512, "avx512", has);
+    isa_test(CPU_ISA_AVX2 | CPU_ISA_AVX512, runs, "avx512", has);
 }
 #endif
 

@@ -165,7 +165,8 @@ static void refuses_bad_options(void **state) {
         {"cores", "1023", "processor"}, {"cores", "99999999999", "cores"},
         {"isa", "sse9", "avx512"},      {"isa", "", "auto"},
         {"path", "slow", "reference"},  {"Threads", "1", "threads"},
-        {"share", "1", "threads"},
+        {"share", "1", "threads"},      {"activation-bits", "16", "15"},
+        {"activation-bits", "", "15"},
     };
     loaded l = load();
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
@@ -187,9 +188,10 @@ static void takes_good_options(void **state) {
     static const struct {
         const char *key, *value;
         int n_thread; /* 0: whatever is the default */
-    } good[] = {{NULL, NULL, 0},         {"threads", "1", 1}, {"threads", "7", 7},
-                {"isa", "auto", 0},      {"isa", "plain", 0}, {"path", "fast", 0},
-                {"path", "reference", 0}};
+    } good[] = {
+        {NULL, NULL, 0},          {"threads", "1", 1},         {"threads", "7", 7},
+        {"isa", "auto", 0},       {"isa", "plain", 0},         {"path", "fast", 0},
+        {"path", "reference", 0}, {"activation-bits", "8", 0}, {"activation-bits", "15", 0}};
     loaded l = load();
     for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
         tdm_device *device = NULL;
@@ -200,6 +202,31 @@ static void takes_good_options(void **state) {
         assert_int_equal(l.plugin->device->get_info(device, &info, &err), TDM_OK);
         if (good[i].n_thread != 0) assert_int_equal(info.n_thread, good[i].n_thread);
         l.plugin->device->close(device);
+    }
+    unload(&l);
+}
+
+/* Devices that may differ in a bit are told apart by what they are called. */
+static void names_what_differs(void **state) {
+    (void)state;
+    static const struct {
+        const char *key, *value, *says;
+    } unlike[] = {{"activation-bits", "8", "8-bit activations"},
+                  {"isa", "plain", "plain kernels"},
+                  {"path", "reference", "reference path"}};
+    loaded l = load();
+    for (size_t i = 0; i < sizeof unlike / sizeof unlike[0]; i++) {
+        tdm_device_info info = {.struct_size = sizeof info}, usual = info;
+        tdm_device *device = NULL;
+        tdm_error err = {0};
+        assert_int_equal(open_with(&l, NULL, NULL, &device, &err), TDM_OK);
+        assert_int_equal(l.plugin->device->get_info(device, &usual, &err), TDM_OK);
+        l.plugin->device->close(device);
+        assert_int_equal(open_with(&l, unlike[i].key, unlike[i].value, &device, &err), TDM_OK);
+        assert_int_equal(l.plugin->device->get_info(device, &info, &err), TDM_OK);
+        l.plugin->device->close(device);
+        assert_non_null(strstr(info.description, unlike[i].says));
+        assert_null(strstr(usual.description, unlike[i].says));
     }
     unload(&l);
 }
@@ -462,6 +489,7 @@ int main(void) {
         cmocka_unit_test(ranges_are_checked),        cmocka_unit_test(plain_tensor_parts),
         cmocka_unit_test(imported_memory_is_shared), cmocka_unit_test(limits_are_measured),
         cmocka_unit_test(limits_without_memory),
+        cmocka_unit_test(names_what_differs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,7 +3,8 @@
  * matmul_tile.h: the matmul kernels for interleaved weights (weight.h), written once in the words of
  * tile_vec_*.h and compiled once for each instruction set. Reference: matmul_reference.c.
  *
- * A row of the group is a vector lane. For 32 elements at a time a kernel unpacks the codes of all
+ * It is also compiled for each form of activations that an instruction set has kernels for; V_IS_Q8
+ * says which (tile_vec_*.h). A row of the group is a vector lane. For 32 elements at a time a kernel unpacks the codes of all
  * rows (eight vectors of four codes a row) and their scales; every token of the tile then takes
  *   acc[t] += d[t] * (scale * dot(code, q[t]))  -  min * (d[t] * sum q[t])
  * with scale and min (where the type has one) per row and per 32 or per 16 elements. Codes that
@@ -15,38 +16,51 @@
 #define TANDEM_CPU_MATMUL_TILE_H
 
 #include "plugins/cpu/matmul.h"
-#include "plugins/cpu/x86/unroll.h"
 
-enum { N_VEC = CPU_Q15_LEN / 4 }; /* vectors of codes for 32 elements */
+enum { N_VEC = CPU_X_LEN / 4 }; /* vectors of codes for 32 elements */
 
 /* What 32 elements of a row have besides codes. */
 enum { ONE_SCALE = 1, TWO_SCALES = 2, HAS_MIN = 4, HAS_BIAS = 8 };
 enum { SIGNED_BIAS = V_SIGNED_OFFSET != 0 ? HAS_BIAS : 0 };
 
+/* The exact sums of `n` vectors of codes, from vector `first` on, times those elements of each
+ * token's block; a bias is where they begin. */
+INLINE void sums_get(int kind, int n_bit, const v_u8 *codes, int first, int n, const v_x_block **x,
+                     int n_tok, v_i32 *sum) {
+    UNROLL
+    for (int t = 0; t < n_tok; t++) {
+        const cpu_x_sum *s = n == N_VEC ? &x[t]->s.all : &x[t]->s.half[first != 0];
+        sum[t] = v_set_i32(kind & HAS_BIAS ? s->bias : 0);
+    }
+    v_dots(sum, codes, first, n, x, n_tok, n_bit);
+}
+
 /* Adds 32 elements, block ix of x, of tokens t0 .. t0 + n_tok - 1. `scale` and `min` have one or two
  * elements. */
 INLINE void step_add(int kind, int n_bit, const v_u8 *codes, const v_f32 *scale, const v_f32 *min,
                      const cpu_matmul_tile *tile, int t0, int n_tok, int64_t ix, v_f32 *acc) {
+    const v_x_block *x[V_TOK];
+    v_i32 all[V_TOK], half[V_TOK];
+    UNROLL
+    for (int t = 0; t < n_tok; t++) x[t] = (const v_x_block *)tile->x[t0 + t] + ix;
+    if (kind & ONE_SCALE) {
+        sums_get(kind, n_bit, codes, 0, N_VEC, x, n_tok, all);
+    } else {
+        sums_get(kind, n_bit, codes, 0, N_VEC / 2, x, n_tok, all);
+        sums_get(kind, n_bit, codes, N_VEC / 2, N_VEC / 2, x, n_tok, half);
+    }
     UNROLL
     for (int t = 0; t < n_tok; t++) {
-        const cpu_q15_block *x = (const cpu_q15_block *)tile->x[t0 + t] + ix;
-        v_f32 d = v_set(x->d), sum;
-        if (kind & ONE_SCALE) {
-            v_i32 init = v_set_i32(kind & HAS_BIAS ? x->all.bias : 0);
-            sum = v_mul(v_from_i32(v_dot(init, codes, N_VEC, x->hi, x->lo, n_bit)), scale[0]);
-            if (kind & HAS_MIN) acc[t] = v_nmadd(min[0], v_set(x->all.sum), acc[t]);
-        } else {
-            v_i32 lo = v_set_i32(kind & HAS_BIAS ? x->half[0].bias : 0);
-            v_i32 hi = v_set_i32(kind & HAS_BIAS ? x->half[1].bias : 0);
-            sum = v_mul(v_from_i32(v_dot(lo, codes, N_VEC / 2, x->hi, x->lo, n_bit)), scale[0]);
-            hi = v_dot(hi, codes + N_VEC / 2, N_VEC / 2, x->hi + 16, x->lo + 16, n_bit);
-            sum = v_madd(v_from_i32(hi), scale[1], sum);
-            if (kind & HAS_MIN) {
-                acc[t] = v_nmadd(min[0], v_set(x->half[0].sum), acc[t]);
-                acc[t] = v_nmadd(min[1], v_set(x->half[1].sum), acc[t]);
-            }
+        const cpu_x_scale *s = &x[t]->s;
+        v_f32 sum = v_mul(v_from_i32(all[t]), scale[0]);
+        if (kind & TWO_SCALES) {
+            sum = v_madd(v_from_i32(half[t]), scale[1], sum);
+            if (kind & HAS_MIN) acc[t] = v_nmadd(min[0], v_set(s->half[0].sum), acc[t]);
+            if (kind & HAS_MIN) acc[t] = v_nmadd(min[1], v_set(s->half[1].sum), acc[t]);
+        } else if (kind & HAS_MIN) {
+            acc[t] = v_nmadd(min[0], v_set(s->all.sum), acc[t]);
         }
-        acc[t] = v_madd(sum, d, acc[t]);
+        acc[t] = v_madd(sum, v_set(s->d), acc[t]);
     }
 }
 
@@ -314,6 +328,7 @@ INLINE void iq4_xs_tile(const cpu_matmul_tile *tile, int t0, int n_tok) {
     tile_store(tile, t0, n_tok, acc);
 }
 
+#if !V_IS_Q8
 /* ---- plain types: [k][V_LANE] -------------------------------------------------------------------- */
 
 INLINE v_f32 element_load(tdm_type type, const uint8_t *p) {
@@ -325,7 +340,7 @@ INLINE v_f32 element_load(tdm_type type, const uint8_t *p) {
 INLINE void float_tile(tdm_type type, const cpu_matmul_tile *tile, int t0, int n_tok) {
     int size = (type == TDM_TYPE_F32 ? 4 : 2) * V_LANE;
     const uint8_t *p = tile->group;
-    v_f32 even[V_TOK], odd[V_TOK];
+    v_f32 even[V_TOK_FLOAT], odd[V_TOK_FLOAT];
     int64_t i = 0;
     tile_clear(even, n_tok);
     tile_clear(odd, n_tok);
@@ -349,28 +364,24 @@ INLINE void float_tile(tdm_type type, const cpu_matmul_tile *tile, int t0, int n
     }
     tile_store(tile, t0, n_tok, even);
 }
+#endif
 
 /* ---- entries ----------------------------------------------------------------------------------- */
 
 /* Cuts a tile into pieces whose number of tokens is a constant. */
-#define KERNEL_(name, body)                                                                        \
+#define KERNEL_OF_(name, body, n_max)                                                              \
     void V_NAME(name)(const cpu_matmul_tile *tile) {                                               \
         int t0 = 0;                                                                                \
-        for (; V_TOK >= 8 && t0 + 8 <= tile->n_tok; t0 += 8) body(tile, t0, V_TOK >= 8 ? 8 : 1);   \
+        for (; n_max >= 8 && t0 + 8 <= tile->n_tok; t0 += 8) body(tile, t0, n_max >= 8 ? 8 : 1);   \
         for (; t0 + 4 <= tile->n_tok; t0 += 4) body(tile, t0, 4);                                  \
         for (; t0 + 2 <= tile->n_tok; t0 += 2) body(tile, t0, 2);                                  \
         if (t0 < tile->n_tok) body(tile, t0, 1);                                                   \
     }
+#define KERNEL_(name, body) KERNEL_OF_(name, body, V_TOK)
 
 #define BLOCK32_(name, TYPE)                                                                       \
     INLINE void name##_tile(const cpu_matmul_tile *tile, int t0, int n_tok) {                      \
         block32_tile(TDM_TYPE_##TYPE, tile, t0, n_tok);                                            \
-    }                                                                                              \
-    KERNEL_(name, name##_tile)
-
-#define FLOAT_(name, TYPE)                                                                         \
-    INLINE void name##_tile(const cpu_matmul_tile *tile, int t0, int n_tok) {                      \
-        float_tile(TDM_TYPE_##TYPE, tile, t0, n_tok);                                              \
     }                                                                                              \
     KERNEL_(name, name##_tile)
 
@@ -380,9 +391,6 @@ BLOCK32_(q5_0, Q5_0)
 BLOCK32_(q5_1, Q5_1)
 BLOCK32_(q8_0, Q8_0)
 BLOCK32_(iq4_nl, IQ4_NL)
-FLOAT_(f32, F32)
-FLOAT_(f16, F16)
-FLOAT_(bf16, BF16)
 
 INLINE void q4_K_tile(const cpu_matmul_tile *tile, int t0, int n_tok) {
     q45_K_tile(false, tile, t0, n_tok);
@@ -396,5 +404,17 @@ KERNEL_(q4_K, q4_K_tile)
 KERNEL_(q5_K, q5_K_tile)
 KERNEL_(q6_K, q6_K_tile)
 KERNEL_(iq4_xs, iq4_xs_tile)
+
+#if !V_IS_Q8
+#define FLOAT_(name, TYPE)                                                                         \
+    INLINE void name##_tile(const cpu_matmul_tile *tile, int t0, int n_tok) {                      \
+        float_tile(TDM_TYPE_##TYPE, tile, t0, n_tok);                                              \
+    }                                                                                              \
+    KERNEL_OF_(name, name##_tile, V_TOK_FLOAT)
+
+FLOAT_(f32, F32)
+FLOAT_(f16, F16)
+FLOAT_(bf16, BF16)
+#endif
 
 #endif

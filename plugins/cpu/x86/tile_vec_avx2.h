@@ -8,11 +8,20 @@
 
 #include <immintrin.h>
 
+#include "plugins/cpu/quantize_row.h"
+#include "plugins/cpu/x86/unroll.h"
 #include "tandem/block.h"
 
-/* As in tile_vec_avx512.h. Signed codes stay signed here: u8 * s8 pairs would not fit 16 bits. */
-enum { V_LANE = 8, V_TOK = 4, V_SIGNED_OFFSET = 0 };
+/* As in tile_vec_avx512.h. Signed codes stay signed here. */
+enum { V_LANE = 8, V_TOK = 8, V_TOK_FLOAT = 4, V_SIGNED_OFFSET = 0 };
+
+#if V_IS_Q8
+#define V_NAME(name) cpu_matmul_run_##name##_q8_avx2
+typedef cpu_q8_block v_x_block;
+#else
 #define V_NAME(name) cpu_matmul_run_##name##_avx2
+typedef cpu_q15_block v_x_block;
+#endif
 
 typedef __m256 v_f32;
 typedef __m256i v_i32;
@@ -128,36 +137,75 @@ static inline v_u8 v_from_codebook(v_u8 index) {
     return v_from_signed(_mm256_shuffle_epi8(table, index));
 }
 
-/* Sums in pairs, 16 bits each, of the products of four codes a row with four activation codes. */
-static inline __m256i pairs_multiply(v_u8 codes, const int8_t *q, int n_bit) {
+static inline __m256i v_set_four(const void *four_bytes) {
     int32_t four;
-    __builtin_memcpy(&four, q, 4);
-    __m256i x = _mm256_set1_epi32(four);
-    if (n_bit < 8) return _mm256_maddubs_epi16(codes, x);
-    return _mm256_maddubs_epi16(_mm256_abs_epi8(codes), _mm256_sign_epi8(x, codes));
+    __builtin_memcpy(&four, four_bytes, 4);
+    return _mm256_set1_epi32(four);
 }
 
-/* init + the dot products of each row's 4 * n codes with 128 * hi[0 .. 4 * n) + lo[0 .. 4 * n),
- * |hi|, |lo| <= 127. `n_bit` is how wide the codes are, 8 = signed. maddubs gives pairs in 16 bits;
- * how many of them may be added there: 2 * 15 * 127 fits 8 times into 2^15 - 1, 2 * 31 * 127 4 times,
- * 2 * 63 * 127 twice. Signed codes hand their sign to the other factor: 2 * 128 * 127 fits once. */
-static inline v_i32 v_dot(v_i32 init, const v_u8 *codes, int n, const int8_t *hi, const int8_t *lo,
-                          int n_bit) {
-    const __m256i ones = _mm256_set1_epi16(1), places = _mm256_set1_epi16(128);
+/* Keeps compilers from adding up a block's products in an order that needs them all at once. */
+static inline void v_pin(__m256i *v) {
+    __asm__("" : "+x"(*v));
+}
+
+/* sum[t] += the dot products of each row's 4 * n codes codes[first ..] with those elements of x[t].
+ * `n_bit` is how wide the codes are, 8 = signed. */
+#if V_IS_Q8
+/* maddubs gives sums of pairs in 16 bits; how many of them may be added there: 2 * 15 * 127 fits 8
+ * times into 2^15 - 1, 2 * 31 * 127 4 times, 2 * 63 * 127 twice. Signed codes hand their sign to the
+ * other factor: 2 * 128 * 127 fits once. */
+INLINE void v_dots(v_i32 *sum, const v_u8 *codes, int first, int n, const v_x_block **x, int n_tok,
+                   int n_bit) {
+    const __m256i ones = _mm256_set1_epi16(1);
     int n_safe = n_bit <= 4 ? 8 : n_bit == 5 ? 4 : n_bit == 6 ? 2 : 1;
-    __m256i high = _mm256_setzero_si256(), low = high;
+    __m256i pairs[V_TOK];
+    UNROLL
     for (int c = 0; c < n; c++) {
-        __m256i h = pairs_multiply(codes[c], hi + 4 * c, n_bit);
-        __m256i l = pairs_multiply(codes[c], lo + 4 * c, n_bit);
-        high = c % n_safe == 0 ? h : _mm256_add_epi16(high, h);
-        low = c % n_safe == 0 ? l : _mm256_add_epi16(low, l);
-        if (c % n_safe == n_safe - 1 || c == n - 1) {
-            init = _mm256_add_epi32(init, _mm256_madd_epi16(high, places));
-            init = _mm256_add_epi32(init, _mm256_madd_epi16(low, ones));
+        v_u8 code = codes[first + c];
+        v_u8 magnitude = n_bit < 8 ? code : _mm256_abs_epi8(code);
+        UNROLL
+        for (int t = 0; t < n_tok; t++) {
+            __m256i q = v_set_four(x[t]->q + 4 * (first + c));
+            if (n_bit == 8) q = _mm256_sign_epi8(q, code);
+            q = _mm256_maddubs_epi16(magnitude, q);
+            pairs[t] = c % n_safe == 0 ? q : _mm256_add_epi16(pairs[t], q);
+            if (c % n_safe == n_safe - 1 || c == n - 1) {
+                sum[t] = _mm256_add_epi32(sum[t], _mm256_madd_epi16(pairs[t], ones));
+                v_pin(&sum[t]);
+            } else {
+                v_pin(&pairs[t]);
+            }
         }
     }
-    return init;
 }
+#else
+/* The first two of the four codes of each row as words: unsigned codes get a byte of zeros behind
+ * them, signed ones come behind a byte that is shifted out. */
+static inline __m256i codes_widen(v_u8 codes, bool is_signed) {
+    const char _ = (char)0x80;
+    __m128i order = is_signed ? _mm_setr_epi8(_, 0, _, 1, _, 4, _, 5, _, 8, _, 9, _, 12, _, 13)
+                              : _mm_setr_epi8(0, _, 1, _, 4, _, 5, _, 8, _, 9, _, 12, _, 13, _);
+    codes = _mm256_shuffle_epi8(codes, _mm256_broadcastsi128_si256(order));
+    return is_signed ? _mm256_srai_epi16(codes, 8) : codes;
+}
+
+/* In words, which maddwd sums in 32 bits: 32 * 128 * 16256 stays below 2^27. */
+INLINE void v_dots(v_i32 *sum, const v_u8 *codes, int first, int n, const v_x_block **x, int n_tok,
+                   int n_bit) {
+    UNROLL
+    for (int c = first; c < first + n; c++) {
+        __m256i a = codes_widen(codes[c], n_bit == 8);
+        __m256i b = codes_widen(_mm256_srli_epi32(codes[c], 16), n_bit == 8);
+        UNROLL
+        for (int t = 0; t < n_tok; t++) {
+            __m256i p = _mm256_madd_epi16(a, v_set_four(x[t]->q + 4 * c));
+            __m256i q = _mm256_madd_epi16(b, v_set_four(x[t]->q + 4 * c + 2));
+            sum[t] = _mm256_add_epi32(sum[t], _mm256_add_epi32(p, q));
+            v_pin(&sum[t]);
+        }
+    }
+}
+#endif
 
 /* The first n rows. */
 static inline void v_store(float *y, int n, v_f32 a) {

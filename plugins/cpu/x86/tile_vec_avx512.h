@@ -8,12 +8,22 @@
 
 #include <immintrin.h>
 
+#include "plugins/cpu/quantize_row.h"
+#include "plugins/cpu/x86/unroll.h"
 #include "tandem/block.h"
 
-/* V_TOK: most tokens that a tile keeps in registers. V_SIGNED_OFFSET: what is added to signed codes
+/* V_TOK, and V_TOK_FLOAT of plain types: most tokens that go through at once. V_SIGNED_OFFSET: what is added to signed codes
  * to make them unsigned, as dot products take them; 0 where they stay signed. */
-enum { V_LANE = 16, V_TOK = 8, V_SIGNED_OFFSET = 128 };
+enum { V_LANE = 16, V_TOK = 8, V_TOK_FLOAT = 8, V_SIGNED_OFFSET = 128 };
+
+/* V_IS_Q8, when this is included, chooses the activations that integer kernels take. */
+#if V_IS_Q8
+#define V_NAME(name) cpu_matmul_run_##name##_q8_avx512
+typedef cpu_q8_block v_x_block;
+#else
 #define V_NAME(name) cpu_matmul_run_##name##_avx512
+typedef cpu_q15_block v_x_block;
+#endif
 
 typedef __m512 v_f32;
 typedef __m512i v_i32;
@@ -134,18 +144,36 @@ static inline v_u8 v_set_codes(const int8_t *q) {
     return _mm512_set1_epi32(four);
 }
 
-/* init + the dot products of each row's 4 * n codes with 128 * hi[0 .. 4 * n) + lo[0 .. 4 * n).
+/* sum[t] += the dot products of each row's 4 * n codes codes[first ..] with those elements of x[t].
  * dpbusd sums in 32 bits without saturation: 32 * 255 * 16256 stays below 2^28. `n_bit` is how wide
- * the codes are. */
-static inline v_i32 v_dot(v_i32 init, const v_u8 *codes, int n, const int8_t *hi, const int8_t *lo,
-                          int n_bit) {
+ * the codes are. A sum is several chains where few tokens leave the multipliers waiting for it. */
+INLINE void v_dots(v_i32 *sum, const v_u8 *codes, int first, int n, const v_x_block **x, int n_tok,
+                   int n_bit) {
     (void)n_bit;
-    v_i32 high = _mm512_setzero_si512();
-    for (int c = 0; c < n; c++) {
-        high = _mm512_dpbusd_epi32(high, codes[c], v_set_codes(hi + 4 * c));
-        init = _mm512_dpbusd_epi32(init, codes[c], v_set_codes(lo + 4 * c));
+    UNROLL
+    for (int t = 0; t < n_tok; t++) {
+#if V_IS_Q8
+        v_i32 more = _mm512_setzero_si512();
+        UNROLL
+        for (int c = first; c < first + n; c++) {
+            v_i32 *to = n_tok <= 2 && c % 2 != 0 ? &more : &sum[t];
+            *to = _mm512_dpbusd_epi32(*to, codes[c], v_set_codes(x[t]->q + 4 * c));
+        }
+        if (n_tok <= 2) sum[t] = _mm512_add_epi32(sum[t], more);
+#else
+        v_i32 high = _mm512_setzero_si512(), high2 = high, sum2 = high;
+        UNROLL
+        for (int c = first; c < first + n; c++) {
+            v_i32 *h = n_tok == 1 && c % 2 != 0 ? &high2 : &high;
+            v_i32 *l = n_tok == 1 && c % 2 != 0 ? &sum2 : &sum[t];
+            *h = _mm512_dpbusd_epi32(*h, codes[c], v_set_codes(x[t]->hi + 4 * c));
+            *l = _mm512_dpbusd_epi32(*l, codes[c], v_set_codes(x[t]->lo + 4 * c));
+        }
+        if (n_tok == 1) high = _mm512_add_epi32(high, high2);
+        if (n_tok == 1) sum[t] = _mm512_add_epi32(sum[t], sum2);
+        sum[t] = _mm512_add_epi32(sum[t], _mm512_slli_epi32(high, 7));
+#endif
     }
-    return _mm512_add_epi32(init, _mm512_slli_epi32(high, 7));
 }
 
 /* The first n rows. */
