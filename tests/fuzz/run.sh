@@ -58,13 +58,12 @@ patience() {
 # Inputs that a small machine (two cores, one for each of two targets) tries in a second.
 pace() {
     case "$1" in
-    config) echo 600 ;;
-    gguf) echo 400 ;;
-    kl_file) echo 3000 ;;
-    model) echo 20 ;;
-    state) echo 50 ;;
-    template) echo 500 ;;
-    tokenizer) echo 500 ;;
+    config) echo 1000 ;;
+    gguf) echo 3000 ;;
+    kl_file) echo 4000 ;;
+    model | state) echo 400 ;;
+    template) echo 2000 ;;
+    tokenizer) echo 1500 ;;
     *) echo 100 ;;
     esac
 }
