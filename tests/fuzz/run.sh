@@ -105,7 +105,8 @@ fuzz() {
     [ -f "$dictionary" ] && set -- "$@" "-dict=$dictionary"
     status=0
     $fixed "$build/tests/fuzz/fuzz_$name" "$@" -max_len="$(limit "$name")" \
-        -timeout="$(patience "$name")" -rss_limit_mb=1500 -malloc_limit_mb=512 -print_final_stats=1 \
+        -timeout="$(patience "$name")" -report_slow_units="$(patience "$name")" \
+        -rss_limit_mb=1500 -malloc_limit_mb=512 -print_final_stats=1 \
         -artifact_prefix="$build/fuzz/find-$name-" >"$build/fuzz/$name.log" 2>&1 || status=$?
     if [ "$status" -ne 0 ]; then
         finding "$name" >"$build/fuzz/$name.found"
