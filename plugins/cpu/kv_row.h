@@ -21,5 +21,7 @@ void cpu_quantize_q5_0_avx2(const float *src, void *blocks, int64_t n, const flo
 void cpu_quantize_q4_1_avx2(const float *src, void *blocks, int64_t n, const float *importance);
 void cpu_quantize_q4_0_avx2(const float *src, void *blocks, int64_t n, const float *importance);
 void cpu_quantize_iq4_nl_avx2(const float *src, void *blocks, int64_t n, const float *importance);
+/* x86/kv_write_avx512.c */
+void cpu_quantize_iq4_nl_avx512(const float *src, void *blocks, int64_t n, const float *importance);
 
 #endif

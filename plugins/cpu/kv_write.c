@@ -16,10 +16,11 @@ typedef struct quantizer_row {
     const char *name;
 } quantizer_row;
 
-/* First match wins; what is not here is converted by core/base. AVX-512 has nothing to add: a block
- * is 32 elements. */
+/* First match wins; what is not here is converted by core/base. But for the search of iq4_nl
+ * AVX-512 has nothing to add: a block is 32 elements. */
 static const quantizer_row quantizers[] = {
 #if defined(__x86_64__)
+    {CPU_ISA_AVX512, TDM_TYPE_IQ4_NL, cpu_quantize_iq4_nl_avx512, "quantize_iq4_nl_avx512"},
     {CPU_ISA_AVX2, TDM_TYPE_F16, cpu_quantize_f16_avx2, "quantize_f16_avx2"},
     {CPU_ISA_AVX2, TDM_TYPE_Q8_0, cpu_quantize_q8_0_avx2, "quantize_q8_0_avx2"},
     {CPU_ISA_AVX2, TDM_TYPE_Q5_1, cpu_quantize_q5_1_avx2, "quantize_q5_1_avx2"},

@@ -4,80 +4,8 @@
  * the same operations in the same order, each rounded on its own, where they round at all. Of
  * several elements of the largest magnitude (or the least value) the first counts, there as here.
  */
-#include <immintrin.h>
-#include <math.h>
-#include <string.h>
-
-#include "core/base/fit.h"
-#include "core/base/half.h"
-#include "plugins/cpu/kv_row.h"
-#include "tandem/block.h"
-
-enum { LEN = TDM_BLOCK_LEN, PARTS = LEN / 8 };
-
-static const float f16_max = 65504;
-
-typedef struct block32 {
-    __m256 x[PARTS];
-} block32;
-
-/* NaN counts as 0, everything is limited to -limit .. limit. */
-static inline block32 load_block(const float *src, float limit) {
-    block32 b;
-    for (int i = 0; i < PARTS; i++) {
-        __m256 x = _mm256_loadu_ps(src + 8 * i);
-        x = _mm256_and_ps(x, _mm256_cmp_ps(x, x, _CMP_ORD_Q));
-        x = _mm256_min_ps(x, _mm256_set1_ps(limit));
-        b.x[i] = _mm256_max_ps(x, _mm256_set1_ps(-limit));
-    }
-    return b;
-}
-
-static inline __m256 magnitude(__m256 x) {
-    return _mm256_andnot_ps(_mm256_set1_ps(-0.0f), x);
-}
-
-static inline float reduce(__m256 x, bool is_max) {
-    __m128 lo = _mm256_castps256_ps128(x), hi = _mm256_extractf128_ps(x, 1);
-    lo = is_max ? _mm_max_ps(lo, hi) : _mm_min_ps(lo, hi);
-    hi = _mm_movehl_ps(lo, lo);
-    lo = is_max ? _mm_max_ps(lo, hi) : _mm_min_ps(lo, hi);
-    hi = _mm_movehdup_ps(lo);
-    return _mm_cvtss_f32(is_max ? _mm_max_ss(lo, hi) : _mm_min_ss(lo, hi));
-}
-
-/* The first element that equals `value`, or whose magnitude does: the sign of zero, or of the
- * peak, is the first one's. */
-static inline float first_equal(const block32 *b, float value, bool of_magnitude) {
-    float x[LEN];
-    unsigned found = 0;
-    for (int i = 0; i < PARTS; i++) {
-        __m256 y = of_magnitude ? magnitude(b->x[i]) : b->x[i];
-        __m256 equal = _mm256_cmp_ps(y, _mm256_set1_ps(value), _CMP_EQ_OQ);
-        found |= (unsigned)_mm256_movemask_ps(equal) << 8 * i;
-        _mm256_storeu_ps(x + 8 * i, b->x[i]);
-    }
-    return found != 0 ? x[__builtin_ctz(found)] : value;
-}
-
-static inline float find_peak(const block32 *b) {
-    __m256 most = magnitude(b->x[0]);
-    for (int i = 1; i < PARTS; i++) most = _mm256_max_ps(most, magnitude(b->x[i]));
-    float largest = reduce(most, true);
-    return largest > 0 ? first_equal(b, largest, true) : 0;
-}
-
-static inline float reciprocal(float d) {
-    return fabsf(d) >= 0x1p-126f ? 1 / d : 0;
-}
-
-/* 32 whole numbers from -128 .. 127 to bytes, in order. */
-static inline __m256i pack_bytes(const __m256i *codes) {
-    __m256i lo = _mm256_packs_epi32(codes[0], codes[1]);
-    __m256i hi = _mm256_packs_epi32(codes[2], codes[3]);
-    return _mm256_permutevar8x32_epi32(_mm256_packs_epi16(lo, hi),
-                                       _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
-}
+#include "plugins/cpu/x86/kv_block.h"
+#include "plugins/cpu/x86/kv_iq4.h"
 
 /* Codes (x - base) / d + offset, rounded half up, at most hi. */
 static inline __m256i round_codes(const block32 *b, float base, float inverse, float offset,
@@ -90,13 +18,6 @@ static inline __m256i round_codes(const block32 *b, float base, float inverse, f
         codes[i] = _mm256_min_epi32(_mm256_cvttps_epi32(x), _mm256_set1_epi32(hi));
     }
     return pack_bytes(codes);
-}
-
-static inline void store_nibbles(uint8_t *qs, __m256i codes) {
-    __m128i mask = _mm_set1_epi8(15);
-    __m128i lo = _mm_and_si128(_mm256_castsi256_si128(codes), mask);
-    __m128i hi = _mm_and_si128(_mm256_extracti128_si256(codes, 1), mask);
-    _mm_storeu_si128((__m128i *)(void *)qs, _mm_or_si128(lo, _mm_slli_epi16(hi, 4)));
 }
 
 static inline void store_fifth_bits(uint8_t *qh, __m256i codes) {
@@ -193,11 +114,7 @@ void cpu_quantize_f16_avx2(const float *src, void *blocks, int64_t n, const floa
     for (; i < n; i++) half[i] = tdm_f32_to_f16(src[i]);
 }
 
-/* ---- iq4_nl: the search of core/base/fit.c --------------------------------------------------- */
-
-typedef struct iq4_sums {
-    float xv, vv; /* sum w x v, sum w v^2, of the levels v nearest to x * inverse */
-} iq4_sums;
+/* ---- iq4_nl ---------------------------------------------------------------------------------- */
 
 /* The number of the nearest level: how many of the 15 midpoints between levels lie below, found by
  * halving. *v_out is the level. */
@@ -222,67 +139,27 @@ static inline __m256i nearest_level(__m256 x, __m256 *v_out) {
     return code;
 }
 
-/* Lanes one after the other, as fit.c adds them. */
-static inline float sum_lanes(__m256 x) {
-    float lanes[8], sum = 0;
-    _mm256_storeu_ps(lanes, x);
-    for (int i = 0; i < 8; i++) sum += lanes[i];
-    return sum;
-}
-
-static inline iq4_sums sum_levels(const block32 *b, const block32 *weights, float inverse) {
+/* The partial sums of one candidate (kv_iq4.h). */
+static void sum_levels(const block32 *b, const block32 *weights, const float *inverse,
+                       float (*xv_out)[8], float (*vv_out)[8]) {
     __m256 xv = _mm256_setzero_ps(), vv = _mm256_setzero_ps();
     for (int i = 0; i < PARTS; i++) {
         __m256 v;
-        nearest_level(_mm256_mul_ps(b->x[i], _mm256_set1_ps(inverse)), &v);
+        nearest_level(_mm256_mul_ps(b->x[i], _mm256_set1_ps(*inverse)), &v);
         __m256 wv = _mm256_mul_ps(weights->x[i], v);
         xv = _mm256_add_ps(xv, _mm256_mul_ps(wv, b->x[i]));
         vv = _mm256_add_ps(vv, _mm256_mul_ps(wv, v));
     }
-    return (iq4_sums){sum_lanes(xv), sum_lanes(vv)};
-}
-
-static inline float scale_reciprocal(float scale) {
-    return fabsf(scale) > 1e-30f ? 1 / scale : 0;
-}
-
-/* search_scale of fit.c for the codebook: the peak is mapped to places around either end. */
-static float search_scale(const block32 *b, const block32 *weights) {
-    enum { STEPS = 8 };
-    float peak = find_peak(b);
-    if (fabsf(peak) <= 1e-30f) return 0;
-    float best_gain = 0, best = peak / -127;
-    for (int end = 0; end < 2; end++) {
-        float limit = end == 0 ? -127 : 113;
-        for (int step = -STEPS; step <= STEPS; step++) {
-            iq4_sums sums = sum_levels(b, weights, (limit + 12.0f * (float)step / STEPS) / peak);
-            if (sums.vv <= 0 || sums.xv * sums.xv <= best_gain * sums.vv) continue;
-            best_gain = sums.xv * sums.xv / sums.vv;
-            best = sums.xv / sums.vv;
-        }
-    }
-    for (int turn = 0; turn < 2; turn++) {
-        iq4_sums sums = sum_levels(b, weights, scale_reciprocal(best));
-        if (sums.vv <= 0 || sums.xv * sums.xv <= best_gain * sums.vv) break;
-        best_gain = sums.xv * sums.xv / sums.vv;
-        best = sums.xv / sums.vv;
-    }
-    return best;
+    _mm256_store_ps(xv_out[0], xv);
+    _mm256_store_ps(vv_out[0], vv);
 }
 
 void cpu_quantize_iq4_nl_avx2(const float *src, void *blocks, int64_t n, const float *importance) {
     tdm_block_iq4_nl *block = blocks;
     (void)importance;
     for (int64_t at = 0; at < n; at += LEN, block++) {
-        block32 b = load_block(src + at, f16_max), weights;
-        float x[LEN], w[LEN];
-        for (int i = 0; i < PARTS; i++) _mm256_storeu_ps(x + 8 * i, b.x[i]);
-        tdm_fit_weigh(x, NULL, w, LEN);
-        for (int i = 0; i < PARTS; i++) weights.x[i] = _mm256_loadu_ps(w + 8 * i);
-        float scale = search_scale(&b, &weights);
-        scale = scale < -f16_max ? -f16_max : scale;
-        block->d = tdm_f32_to_f16(scale > f16_max ? f16_max : scale);
-        __m256 v, inverse = _mm256_set1_ps(scale_reciprocal(tdm_f16_to_f32(block->d)));
+        block32 b = load_block(src + at, f16_max);
+        __m256 v, inverse = _mm256_set1_ps(iq4_inverse(&b, sum_levels, 1, &block->d));
         __m256i codes[PARTS];
         for (int i = 0; i < PARTS; i++)
             codes[i] = nearest_level(_mm256_mul_ps(b.x[i], inverse), &v);
