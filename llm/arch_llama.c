@@ -66,16 +66,21 @@ static int32_t build_attention(llm_graph_builder *g, int32_t layer, int32_t x, i
     tdm_builder *b = g->b;
     int32_t factor = llm_graph_weight(g, g->model->global[LLM_ROLE_ROPE_FREQS]);
     int32_t state = llm_graph_state(g, layer);
+    /* The products first and the cache last: values that are all still needed share no memory, and
+     * threads then do all of it without waiting for each other. */
     int32_t k = llm_build_project(g, layer, LLM_ROLE_ATTN_K, LLM_ROLE_ATTN_K_BIAS, x, "k");
     int32_t v = llm_build_project(g, layer, LLM_ROLE_ATTN_V, LLM_ROLE_ATTN_V_BIAS, x, "v");
+    int32_t q = -1;
+    if (is_needed) q = llm_build_project(g, layer, LLM_ROLE_ATTN_Q, LLM_ROLE_ATTN_Q_BIAS, x, "q");
     k = tdm_build_reshape(b, k, h->head_dim_k, h->n_head_kv, n_tok, 1);
     v = tdm_build_reshape(b, v, h->head_dim_v, h->n_head_kv, n_tok, 1);
     k = tdm_build_rope(b, k, pos, factor, &h->rope);
+    if (is_needed) {
+        q = tdm_build_reshape(b, q, h->head_dim_k, h->n_head, n_tok, 1);
+        q = tdm_build_rope(b, q, pos, factor, &h->rope);
+    }
     tdm_build_kv_write(b, k, v, g->step, state, g->state_kv[layer]);
     if (!is_needed) return -1;
-    int32_t q = llm_build_project(g, layer, LLM_ROLE_ATTN_Q, LLM_ROLE_ATTN_Q_BIAS, x, "q");
-    q = tdm_build_reshape(b, q, h->head_dim_k, h->n_head, n_tok, 1);
-    q = tdm_build_rope(b, q, pos, factor, &h->rope);
     tdm_attention_params params = {0};
     params.kv = g->state_kv[layer];
     params.heads_per_kv = h->n_head / h->n_head_kv;

@@ -83,6 +83,38 @@ static const cpu_arith_kernels *arith_pick(uint32_t isa) {
     return *row;
 }
 
+/* ---- Dealing out ----------------------------------------------------------------------------- */
+
+/* Where all is contiguous and of one shape, rows do not matter: the units in which elements are
+ * dealt out then; else 0. */
+static int64_t flat_unit(const cpu_node *n) {
+    const cpu_view *y = &n->dst[0];
+    for (int32_t i = 0; i < n->node->n_src; i++) {
+        if (n->node->src[i] < 0) continue;
+        if (!cpu_view_is_dense(&n->src[i]) || memcmp(n->src[i].ne, y->ne, sizeof y->ne) != 0)
+            return 0;
+    }
+    if (n->unit != 0) return n->unit;
+    return tdm_shape_rows(y->ne) >= n->device->n_thread ? y->ne[0] : CPU_DEAL_UNIT;
+}
+
+static cpu_tile tile_share(const cpu_node *n, const cpu_worker *w) {
+    const cpu_view *y = &n->dst[0];
+    int64_t unit = flat_unit(n);
+    if (unit == 0) return cpu_tile_share(n, w, tdm_shape_rows(y->ne), y->ne[0]);
+    cpu_tile t = {.row_last = 1};
+    cpu_worker_share(w, tdm_shape_count(y->ne), unit, &t.col_first, &t.col_last);
+    return t;
+}
+
+static int64_t deal(const cpu_node *n, int32_t arg) {
+    const cpu_view *y = &n->dst[0], *v = arg < TDM_MAX_SRC ? &n->src[arg] : y;
+    int64_t unit = flat_unit(n);
+    if (unit != 0) return unit;
+    if (!cpu_view_is_dense(v) || memcmp(v->ne, y->ne, sizeof y->ne) != 0) return 0;
+    return cpu_tile_unit(n, tdm_shape_rows(y->ne), y->ne[0]);
+}
+
 /* ---- Running --------------------------------------------------------------------------------- */
 
 static float pair_of(int32_t op, float a, float b) {
@@ -96,10 +128,7 @@ static void pair_run(const cpu_node *n, cpu_worker *w) {
     void (*kernel)(const float *, const float *, float *, int64_t) =
         n->node->op == TDM_OP_ADD ? kernels->add : kernels->mul;
     bool is_repeated = b->ne[0] != y->ne[0];
-    bool is_flat =
-        cpu_view_is_dense(a) && cpu_view_is_dense(b) && memcmp(a->ne, b->ne, sizeof a->ne) == 0;
-    cpu_tile t = is_flat ? cpu_tile_share(w, 1, tdm_shape_count(y->ne))
-                         : cpu_tile_share(w, tdm_shape_rows(y->ne), y->ne[0]);
+    cpu_tile t = tile_share(n, w);
     int64_t count = t.col_last - t.col_first;
     if (count <= 0) return;
     bool is_dense = cpu_view_has_dense_rows(a) && cpu_view_has_dense_rows(b) && !is_repeated;
@@ -130,10 +159,8 @@ static float mapped(const cpu_node *n, float x, float up, bool is_reference) {
 static void map_rows(const cpu_node *n, cpu_worker *w, const cpu_arith_kernels *kernels) {
     const cpu_view *x = &n->src[0], *up = n->node->op == TDM_OP_GLU ? &n->src[1] : NULL;
     const cpu_view *y = &n->dst[0];
-    bool is_flat = cpu_view_is_dense(x) && (up == NULL || cpu_view_is_dense(up));
     bool is_dense = cpu_view_has_dense_rows(x) && (up == NULL || cpu_view_has_dense_rows(up));
-    cpu_tile t = cpu_tile_share(w, is_flat ? 1 : tdm_shape_rows(y->ne),
-                                is_flat ? tdm_shape_count(y->ne) : y->ne[0]);
+    cpu_tile t = tile_share(n, w);
     int64_t count = t.col_last - t.col_first;
     if (count <= 0) return;
     for (int64_t r = t.row_first; r < t.row_last; r++) {
@@ -162,11 +189,11 @@ static void map_run_reference(const cpu_node *n, cpu_worker *w) {
     map_rows(n, w, NULL);
 }
 
-const cpu_op_impl cpu_op_add = {.op = TDM_OP_ADD, .run = pair_run};
-const cpu_op_impl cpu_op_mul = {.op = TDM_OP_MUL, .run = pair_run};
+const cpu_op_impl cpu_op_add = {.op = TDM_OP_ADD, .deal = deal, .run = pair_run};
+const cpu_op_impl cpu_op_mul = {.op = TDM_OP_MUL, .deal = deal, .run = pair_run};
 const cpu_op_impl cpu_op_scale = {
-    .op = TDM_OP_SCALE, .run = map_run, .run_reference = map_run_reference};
+    .op = TDM_OP_SCALE, .deal = deal, .run = map_run, .run_reference = map_run_reference};
 const cpu_op_impl cpu_op_act = {
-    .op = TDM_OP_ACT, .run = map_run, .run_reference = map_run_reference};
+    .op = TDM_OP_ACT, .deal = deal, .run = map_run, .run_reference = map_run_reference};
 const cpu_op_impl cpu_op_glu = {
-    .op = TDM_OP_GLU, .run = map_run, .run_reference = map_run_reference};
+    .op = TDM_OP_GLU, .deal = deal, .run = map_run, .run_reference = map_run_reference};

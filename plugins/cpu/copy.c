@@ -68,7 +68,7 @@ static void copy_run(const cpu_node *n, cpu_worker *w) {
         if (last > first) memcpy(y->data + first, x->data + first, (size_t)(last - first));
         return;
     }
-    cpu_tile t = cpu_tile_share(w, tdm_shape_rows(x->ne), x->ne[0] / len);
+    cpu_tile t = cpu_tile_share(n, w, tdm_shape_rows(x->ne), x->ne[0] / len);
     int64_t count = t.col_last - t.col_first;
     if (count <= 0) return;
     for (int64_t r = t.row_first; r < t.row_last; r++) {

@@ -5,9 +5,11 @@
  * Mental model. A cpu_device is a set of options and a pool of threads. Preparing a graph resolves
  * each node to a cpu_node: an implementation from the op table and views whose strides are fixed.
  * Running a plan adds the bound addresses to the views and sends every worker of the pool through
- * the same list of nodes; a worker does its share (ith of nth) of each and meets the others at a
- * barrier before the next. Kernels are chosen per device through ordered tables of
- * {needed ISA, function}: the first row the device may use wins.
+ * the same list of nodes; a worker does its share (ith of nth) of each. Workers meet at a barrier
+ * where one needs what another wrote, and nowhere else: ops say how they deal out what they touch,
+ * and a worker goes on alone from node to node as long as the shares are the same. Kernels are
+ * chosen per device through ordered tables of {needed ISA, function}: the first row the device may
+ * use wins.
  *
  * Who owns what: plugin.c the entry, device.c options and ISA, pool.c threads, buffer.c memory,
  * plan.c and queue.c preparing and running, ops.c the one op table; an op family has a file, its
@@ -80,10 +82,29 @@ typedef struct cpu_node {
     const struct cpu_op_impl *impl;
     cpu_view src[TDM_MAX_SRC];
     cpu_view dst[TDM_MAX_DST];
-    uint8_t *scratch;       /* scratch_size bytes, 64-byte aligned, shared by the workers; reused by
-                         every node of the plan: nothing survives in it */
+    uint8_t *scratch;       /* scratch_size bytes, 64-byte aligned, shared by the workers; nothing
+                               survives in it */
+    uint8_t *form;          /* of an op with a form and of what makes it; else NULL */
+    int64_t unit;           /* elements that those who read the destination would have dealt out
+                               together, a multiple of CPU_DEAL_UNIT or whole rows; 0 = any */
     cpu_exchange *exchange; /* of an EXCHANGE; else NULL */
 } cpu_node;
+
+/* Unless others wish otherwise, elements of a row are dealt out in multiples of this: whole vectors
+ * of every kernel, whole blocks of activations, whole groups of weights, and cache lines that two
+ * workers never share. An element is computed the same way whoever computes it. */
+enum { CPU_DEAL_UNIT = 32 };
+
+/* Sources brought into what an op's kernels take. All ops of a plan that take the same form of the
+ * same bytes share it: it is made before the first of them, and again where those bytes have
+ * changed since. */
+typedef struct cpu_form {
+    const struct cpu_op_impl *maker; /* runs with the op's node; writes n->form */
+    uint32_t made_of; /* bit i: the maker reads source i, and the op itself does not */
+    /* Of nodes with the same maker, sources and size: do they take the same form? NULL: yes. */
+    bool (*is_same)(const cpu_node *a, const cpu_node *b);
+    size_t size; /* bytes; 0 = sources are read as they are */
+} cpu_form;
 
 /* One row of the op table. */
 typedef struct cpu_op_impl {
@@ -93,8 +114,15 @@ typedef struct cpu_op_impl {
                            tdm_error *err);
     /* Bytes of scratch. NULL: none. */
     size_t (*scratch_size)(const cpu_device *device, const tdm_graph *graph, const tdm_node *node);
+    /* The form in which some of the sources are taken. NULL: none. */
+    cpu_form (*form)(const cpu_node *n);
+    /* How workers divide source `arg`, or destination `arg` - TDM_MAX_SRC: worker w touches nothing
+     * but its cpu_worker_share of all elements, dealt out in units of the result. 0 says nothing:
+     * anybody may touch anything. Not 0 only for contiguous f32. NULL: 0 throughout. Follows n->unit
+     * where the op can; asked before addresses are bound. */
+    int64_t (*deal)(const cpu_node *n, int32_t arg);
     /* Does worker w's share; every worker calls it. Calls cpu_worker_barrier between phases (all
-     * workers alike); the caller puts a barrier behind every node. */
+     * workers alike); the caller sees to it that nobody runs into what others still do. */
     void (*run)(const cpu_node *n, cpu_worker *w);
     /* The same on the reference path. NULL: `run` is plain C already. */
     void (*run_reference)(const cpu_node *n, cpu_worker *w);

@@ -8,6 +8,7 @@
 #include "plugins/cpu/hadamard.h"
 #include "plugins/cpu/kv_page.h"
 #include "plugins/cpu/kv_row.h"
+#include "plugins/cpu/strided.h"
 
 typedef struct quantizer_row {
     uint32_t isa;
@@ -80,6 +81,13 @@ static void write_row(const writer *w, int32_t head, int32_t token, uint8_t *reg
     cpu_kv_store(side, region, slot, w->row, 0, side->n_block > 0 ? side->n_block : side->padded);
 }
 
+/* Of one token each worker writes the heads that it computed, where they were dealt out by heads. */
+static int64_t deal(const cpu_node *n, int32_t arg) {
+    bool is_row = arg == SRC_K || arg == SRC_V;
+    return is_row && n->src[SRC_K].ne[2] == 1 && cpu_view_is_dense(&n->src[arg]) ? n->src[arg].ne[0]
+                                                                                 : 0;
+}
+
 /* A tile of slots of one head's K or V belongs to one worker, whichever tokens are written to it:
  * tokens that share a cell are written in order, and shared words are nobody else's. */
 static void run(const cpu_node *n, cpu_worker *w) {
@@ -97,6 +105,9 @@ static void run(const cpu_node *n, cpu_worker *w) {
                 row};
     int64_t n_cell = state->ne[1] * layout.page_len, n_tok = n->src[SRC_K].ne[2];
     int32_t n_side = layout.v_from_k ? 1 : 2;
+    bool is_by_head = n_tok == 1;
+    int64_t head_first, head_last;
+    cpu_worker_share(w, layout.n_head_kv, 1, &head_first, &head_last);
     if (n_tok > step.n_tok) n_tok = step.n_tok;
     for (int32_t t = 0; t < n_tok; t++) {
         int64_t cell = step.cell[t];
@@ -106,12 +117,17 @@ static void run(const cpu_node *n, cpu_worker *w) {
         int64_t tile = page * layout.n_tile + slot / CPU_KV_TILE;
         for (int32_t unit = 0; unit < layout.n_head_kv * n_side; unit++) {
             int32_t head = unit / n_side;
-            if ((tile + unit) % w->nth != w->ith) continue;
+            bool is_mine = is_by_head ? head >= head_first && head < head_last
+                                      : (tile + unit) % w->nth == w->ith;
+            if (!is_mine) continue;
             uint8_t *region = cpu_kv_head(&layout, state->data, page, head);
             write_row(unit % n_side == 0 ? &k : &v, head, t, region, slot);
         }
     }
 }
 
-const cpu_op_impl cpu_op_kv_write = {
-    .op = TDM_OP_KV_WRITE, .supports = supports, .scratch_size = scratch_size, .run = run};
+const cpu_op_impl cpu_op_kv_write = {.op = TDM_OP_KV_WRITE,
+                                     .supports = supports,
+                                     .scratch_size = scratch_size,
+                                     .deal = deal,
+                                     .run = run};

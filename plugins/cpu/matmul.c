@@ -3,18 +3,19 @@
  * matmul.c: the MATMUL op: y[j] = sum_i w[i, j] * x[i] for every token; with a matrix for each
  * head, row h of a token is multiplied with matrix h.
  *
- * First the workers share the tokens and bring their activations into the kernel's form, once for
- * all matrices; then they share the groups of rows, and each multiplies its own with all
- * tokens. A weight is thus read from memory once however many tokens there are. Kernels are in
- * matmul_*.c, experts in moe.c.
+ * Activations come in the kernel's form, made once for all products that take it (x_make). The
+ * workers share the groups of rows, and each multiplies its own with all tokens: a weight is thus
+ * read from memory once however many tokens there are. Kernels are in matmul_*.c, experts in moe.c.
  */
-#include <string.h>
-
 #include "core/base/convert.h"
 #include "plugins/cpu/matmul.h"
+#include "plugins/cpu/strided.h"
 
 /* Bytes of weights that stay in a core's second-level cache while all tokens pass by. */
 enum { CACHED_SIZE = 256 * 1024 };
+
+_Static_assert(CPU_DEAL_UNIT % CPU_MATMUL_LANE == 0 && CPU_DEAL_UNIT % CPU_X_LEN == 0,
+               "what is dealt out are whole groups of rows and whole blocks of activations");
 
 cpu_matmul_matrix cpu_matmul_matrix_get(const cpu_device *device, const cpu_weight_layout *l,
                                         const uint8_t *data, int64_t i) {
@@ -91,42 +92,21 @@ static tdm_status matmul_supports(const cpu_device *device, const tdm_graph *gra
     return TDM_OK;
 }
 
-/* The scratch of a node: activations of all tokens, then a row of weights for each worker. */
-typedef struct scratch_plan {
-    size_t x_pitch; /* bytes from one token to the next; 0 = floats are read where they are */
-    size_t x_size;
-    size_t w_pitch; /* bytes for each worker; 0 = rows are read where they are */
-} scratch_plan;
-
-static const cpu_matmul_kernel *kernel_of(const cpu_device *device, const tdm_value *w) {
-    return w->usage == 0 ? cpu_matmul_kernel_reference()
-                         : cpu_matmul_kernel_get(device, (tdm_type)w->type);
+static const cpu_matmul_kernel *kernel_of(const cpu_device *device, tdm_type type, uint32_t usage) {
+    return usage == 0 ? cpu_matmul_kernel_reference() : cpu_matmul_kernel_get(device, type);
 }
 
-static scratch_plan scratch_plan_make(const cpu_matmul_kernel *kernel, tdm_type w_type, int64_t k,
-                                      int64_t n_tok, bool is_x_strided, bool is_w_strided) {
-    scratch_plan plan = {.x_pitch = cpu_matmul_x_size(kernel, k)};
-    if (plan.x_pitch == 0 && is_x_strided) plan.x_pitch = round_up_64((size_t)k * sizeof(float));
-    if (is_w_strided) plan.w_pitch = round_up_64(tdm_type_row_size(w_type, k));
-    plan.x_size = plan.x_pitch * (size_t)n_tok;
-    return plan;
+/* A row of weights for each worker, where the rows of a plain matrix cannot be read in place. */
+static size_t row_pitch(tdm_type type, int64_t k) {
+    return round_up_64(tdm_type_row_size(type, k));
 }
 
 /* Before views have strides: room for every value that may turn out to need copying. */
 static size_t matmul_scratch_size(const cpu_device *device, const tdm_graph *graph,
                                   const tdm_node *node) {
     const tdm_value *w = tdm_graph_value(graph, node->src[0]);
-    const tdm_value *x = tdm_graph_value(graph, node->src[1]);
-    scratch_plan plan = scratch_plan_make(
-        kernel_of(device, w), (tdm_type)w->type, w->ne[0], tdm_shape_rows(x->ne),
-        may_be_strided(graph, node->src[1]), w->usage == 0 && may_be_strided(graph, node->src[0]));
-    return plan.x_size + plan.w_pitch * (size_t)device->n_thread;
-}
-
-/* Row `i` of a view, rows numbered through its outer dimensions. */
-static uint8_t *view_row(const cpu_view *v, int64_t i) {
-    int64_t i1 = i % v->ne[1], i2 = i / v->ne[1] % v->ne[2], i3 = i / v->ne[1] / v->ne[2];
-    return v->data + i1 * v->nb[1] + i2 * v->nb[2] + i3 * v->nb[3];
+    if (w->usage != 0 || !may_be_strided(graph, node->src[0])) return 0;
+    return row_pitch((tdm_type)w->type, w->ne[0]) * (size_t)device->n_thread;
 }
 
 /* Copies n units of `size` bytes that lie `pitch` apart. */
@@ -134,39 +114,93 @@ static void units_gather(const uint8_t *src, int64_t pitch, size_t size, int64_t
     for (int64_t i = 0; i < n; i++, src += pitch, dst += size) memcpy(dst, src, size);
 }
 
+bool cpu_matmul_x_is_same(const cpu_matmul_kernel *a, const cpu_matmul_kernel *b) {
+    return a->form == b->form && (a->form == CPU_X_F32 || a->code_offset == b->code_offset);
+}
+
 void cpu_matmul_x_prepare(const cpu_matmul_kernel *kernel, uint32_t isa, const cpu_view *x,
-                          int64_t token, uint8_t *out) {
-    const uint8_t *row = view_row(x, token);
+                          int64_t token, int64_t first, int64_t last, uint8_t *out) {
+    const uint8_t *row = cpu_view_row(x, token) + first * x->nb[0];
     bool is_dense = x->nb[0] == (int64_t)sizeof(float);
     if (kernel->form == CPU_X_F32) {
-        units_gather(row, x->nb[0], sizeof(float), x->ne[0], out);
+        units_gather(row, x->nb[0], sizeof(float), last - first,
+                     out + (size_t)first * sizeof(float));
         return;
     }
     cpu_quantize_row_fn quantize = cpu_quantize_row_get(isa, kernel->form);
+    size_t block_size = cpu_x_block_size(kernel->form);
+    out += (size_t)(first / CPU_X_LEN) * block_size;
     if (is_dense) {
-        quantize((const float *)(const void *)row, x->ne[0], kernel->code_offset, out);
+        quantize((const float *)(const void *)row, last - first, kernel->code_offset, out);
         return;
     }
-    for (int64_t i = 0; i < x->ne[0]; i += CPU_X_LEN, out += cpu_x_block_size(kernel->form)) {
+    for (int64_t i = first; i < last; i += CPU_X_LEN, row += CPU_X_LEN * x->nb[0]) {
         float piece[CPU_X_LEN];
-        units_gather(row + i * x->nb[0], x->nb[0], sizeof(float), CPU_X_LEN, (uint8_t *)piece);
+        units_gather(row, x->nb[0], sizeof(float), CPU_X_LEN, (uint8_t *)piece);
         quantize(piece, CPU_X_LEN, kernel->code_offset, out);
+        out += block_size;
     }
 }
+
+/* ---- The form of the activations ------------------------------------------------------------- */
+
+/* Bytes from one token to the next; 0 = floats are read where they are. */
+static size_t x_pitch(const cpu_node *n) {
+    const cpu_view *w = &n->src[0], *x = &n->src[1];
+    size_t pitch = cpu_matmul_x_size(kernel_of(n->device, w->type, w->usage), w->ne[0]);
+    if (pitch == 0 && x->nb[0] != (int64_t)sizeof(float))
+        pitch = round_up_64((size_t)w->ne[0] * sizeof(float));
+    return pitch;
+}
+
+static void x_make_run(const cpu_node *n, cpu_worker *w) {
+    const cpu_view *weight = &n->src[0], *x = &n->src[1];
+    const cpu_matmul_kernel *kernel = kernel_of(n->device, weight->type, weight->usage);
+    size_t pitch = x_pitch(n);
+    cpu_tile t = cpu_tile_share(n, w, tdm_shape_rows(x->ne), x->ne[0]);
+    if (t.col_first >= t.col_last) return;
+    for (int64_t i = t.row_first; i < t.row_last; i++)
+        cpu_matmul_x_prepare(kernel, n->device->isa, x, i, t.col_first, t.col_last,
+                             n->form + (size_t)i * pitch);
+}
+
+static int64_t x_make_deal(const cpu_node *n, int32_t arg) {
+    const cpu_view *x = &n->src[1];
+    if (arg != 1 || !cpu_view_is_dense(x)) return 0;
+    return cpu_tile_unit(n, tdm_shape_rows(x->ne), x->ne[0]);
+}
+
+static const cpu_op_impl x_make = {.op = -1, .deal = x_make_deal, .run = x_make_run};
+
+static bool x_is_same(const cpu_node *a, const cpu_node *b) {
+    const cpu_view *v = &a->src[0], *w = &b->src[0];
+    return cpu_matmul_x_is_same(kernel_of(a->device, v->type, v->usage),
+                                kernel_of(b->device, w->type, w->usage));
+}
+
+static cpu_form matmul_form(const cpu_node *n) {
+    return (cpu_form){
+        .maker = &x_make,
+        .made_of = 1u << 1,
+        .is_same = x_is_same,
+        .size = x_pitch(n) * (size_t)tdm_shape_rows(n->src[1].ne),
+    };
+}
+
+/* ---- Multiplying ----------------------------------------------------------------------------- */
 
 /* Groups first .. last-1 of matrix number `head` times all its tokens: rows head, head + n_matrix
  * and so on of x. */
 static void groups_multiply(const cpu_node *n, const cpu_matmul_matrix *m, int64_t head,
-                            const uint8_t *x_data, size_t x_pitch, int64_t first, int64_t last) {
+                            size_t pitch, int64_t first, int64_t last) {
     int64_t n_matrix = n->src[0].ne[2], n_tok = tdm_shape_rows(n->src[1].ne) / n_matrix;
     for (int64_t t = 0; t < n_tok; t += CPU_MATMUL_TOK) {
         cpu_matmul_tile tile;
         tile.n_tok = (int32_t)(n_tok - t < CPU_MATMUL_TOK ? n_tok - t : CPU_MATMUL_TOK);
         for (int32_t i = 0; i < tile.n_tok; i++) {
             int64_t row = head + (t + i) * n_matrix;
-            tile.x[i] = x_pitch != 0 ? (const void *)(x_data + (size_t)row * x_pitch)
-                                     : (const void *)view_row(&n->src[1], row);
-            tile.y[i] = (float *)(void *)view_row(&n->dst[0], row);
+            tile.x[i] = pitch != 0 ? n->form + (size_t)row * pitch : cpu_view_row(&n->src[1], row);
+            tile.y[i] = (float *)(void *)cpu_view_row(&n->dst[0], row);
         }
         for (int64_t g = first; g < last; g++) cpu_matmul_group(m, g, &tile, 0);
     }
@@ -174,8 +208,7 @@ static void groups_multiply(const cpu_node *n, const cpu_matmul_matrix *m, int64
 
 /* The same for a plain matrix whose elements are not neighbours: row by row through `row`. */
 static void strided_multiply(const cpu_node *n, const cpu_matmul_matrix *m, int64_t head,
-                             const uint8_t *x_data, size_t x_pitch, int64_t first, int64_t last,
-                             uint8_t *row) {
+                             size_t pitch, int64_t first, int64_t last, uint8_t *row) {
     const cpu_view *w = &n->src[0];
     size_t unit = (size_t)tdm_type_get_info(w->type).block_size;
     for (int64_t j = first; j < last; j++) {
@@ -183,7 +216,7 @@ static void strided_multiply(const cpu_node *n, const cpu_matmul_matrix *m, int6
         units_gather(m->data + j * w->nb[1], w->nb[0], unit, m->n_block, row);
         one.data = row;
         one.group_pitch = 0; /* group j, like every other, is the row just copied */
-        groups_multiply(n, &one, head, x_data, x_pitch, j, j + 1);
+        groups_multiply(n, &one, head, pitch, j, j + 1);
     }
 }
 
@@ -207,44 +240,50 @@ static cpu_matmul_matrix matrix_of(const cpu_node *n, int64_t head) {
 }
 
 /* Groups first .. last-1 of one matrix, as many at a time as stay in the cache. */
-static void matrix_multiply(const cpu_node *n, const cpu_worker *w, const scratch_plan *plan,
-                            const cpu_matmul_matrix *m, int64_t head, int64_t first, int64_t last) {
-    if (plan->w_pitch != 0) {
-        uint8_t *row = n->scratch + plan->x_size + plan->w_pitch * (size_t)w->ith;
-        strided_multiply(n, m, head, n->scratch, plan->x_pitch, first, last, row);
+static void matrix_multiply(const cpu_node *n, const cpu_worker *w, const cpu_matmul_matrix *m,
+                            int64_t head, int64_t first, int64_t last) {
+    const cpu_view *weight = &n->src[0];
+    size_t pitch = x_pitch(n);
+    if (weight->usage == 0 && weight->nb[0] != tdm_type_get_info(m->type).block_size) {
+        uint8_t *row = n->scratch + row_pitch(m->type, weight->ne[0]) * (size_t)w->ith;
+        strided_multiply(n, m, head, pitch, first, last, row);
         return;
     }
     int64_t n_cached = m->group_pitch > 0 ? CACHED_SIZE / (int64_t)m->group_pitch : 0;
     if (n_cached < 1) n_cached = 1;
     for (int64_t g = first; g < last; g += n_cached) {
         int64_t end = last - g < n_cached ? last : g + n_cached;
-        groups_multiply(n, m, head, n->scratch, plan->x_pitch, g, end);
+        groups_multiply(n, m, head, pitch, g, end);
     }
 }
 
+/* Rows that are dealt out together: as the readers of y wish, where nobody gets more for it. */
+static int64_t row_unit(const cpu_node *n) {
+    const cpu_view *w = &n->src[0];
+    int64_t n_row = w->ne[1] * w->ne[2], share = n->unit * n->device->n_thread;
+    bool is_even = share != 0 && n->unit % CPU_DEAL_UNIT == 0 && n_row % share == 0;
+    return is_even ? n->unit : CPU_DEAL_UNIT;
+}
+
+/* The rows of all matrices are dealt out as one list, in whole groups: of one token that is a list
+ * of the elements of y, unless a matrix's last group is not full and another matrix follows. */
+static int64_t matmul_deal(const cpu_node *n, int32_t arg) {
+    const cpu_view *w = &n->src[0];
+    bool is_one = tdm_shape_rows(n->src[1].ne) == w->ne[2];
+    bool is_list = w->ne[2] == 1 || w->ne[1] % CPU_MATMUL_LANE == 0;
+    return arg == TDM_MAX_SRC && is_one && is_list ? row_unit(n) : 0;
+}
+
 static void matmul_run(const cpu_node *n, cpu_worker *w) {
-    const cpu_view *weight = &n->src[0], *x = &n->src[1];
     cpu_matmul_matrix m = matrix_of(n, 0);
-    bool is_w_strided = weight->usage == 0 && weight->nb[0] != tdm_type_get_info(m.type).block_size;
-    scratch_plan plan = scratch_plan_make(m.kernel, m.type, weight->ne[0], tdm_shape_rows(x->ne),
-                                          x->nb[0] != (int64_t)sizeof(float), is_w_strided);
     int64_t first, last, n_group = m.n_group;
-    if (plan.x_pitch != 0) {
-        cpu_worker_share(w, tdm_shape_rows(x->ne), 1, &first, &last);
-        for (int64_t t = first; t < last; t++) {
-            cpu_matmul_x_prepare(m.kernel, n->device->isa, x, t,
-                                 n->scratch + (size_t)t * plan.x_pitch);
-        }
-        cpu_worker_barrier(w);
-    }
-    /* The groups of all matrices are dealt out as one list: a worker's share may begin and end
-     * inside a matrix. */
-    cpu_worker_share(w, n_group * weight->ne[2], 1, &first, &last);
+    cpu_worker_share(w, n_group * n->src[0].ne[2], row_unit(n) / m.kernel->n_lane, &first, &last);
     while (first < last) {
+        /* A worker's share may begin and end inside a matrix. */
         int64_t head = first / n_group, end = (head + 1) * n_group;
         if (end > last) end = last;
         if (head > 0) m = matrix_of(n, head);
-        matrix_multiply(n, w, &plan, &m, head, first - head * n_group, end - head * n_group);
+        matrix_multiply(n, w, &m, head, first - head * n_group, end - head * n_group);
         first = end;
     }
 }
@@ -254,5 +293,7 @@ const cpu_op_impl cpu_op_matmul = {
     .op = TDM_OP_MATMUL,
     .supports = matmul_supports,
     .scratch_size = matmul_scratch_size,
+    .form = matmul_form,
+    .deal = matmul_deal,
     .run = matmul_run,
 };

@@ -70,9 +70,14 @@ cpu_matmul_matrix cpu_matmul_matrix_get(const cpu_device *device, const cpu_weig
  * floats are read in place. */
 size_t cpu_matmul_x_size(const cpu_matmul_kernel *kernel, int64_t k);
 
-/* One token (row `token` of x) to `out` in the kernel's form: floats are copied. x may be strided. */
+/* Do both kernels take the same bytes for the same activations? */
+bool cpu_matmul_x_is_same(const cpu_matmul_kernel *a, const cpu_matmul_kernel *b);
+
+/* Elements first .. last-1 of one token (row `token` of x) in the kernel's form, to their place in
+ * `out`, which is where the token begins: floats are copied. `first` is a multiple of
+ * CPU_DEAL_UNIT, as is `last` but at the row's end. x may be strided. */
 void cpu_matmul_x_prepare(const cpu_matmul_kernel *kernel, uint32_t isa, const cpu_view *x,
-                          int64_t token, uint8_t *out);
+                          int64_t token, int64_t first, int64_t last, uint8_t *out);
 
 /* Multiplies one group: tile->x, n_tok and y are set, y[t] pointing at the output of row y_row of
  * the matrix (at most the group's first). */

@@ -76,7 +76,7 @@ static plan plan_get(const cpu_device *device, const tdm_graph *graph, const tdm
     p.gate_x_off = place(&p, (size_t)p.chunk * p.gate_x_pitch);
     p.up_x_pitch = x_pitch(p.up, p.n);
     p.up_x_off = p.gate_x_off;
-    if (p.up->form != p.gate->form || p.up->code_offset != p.gate->code_offset) {
+    if (!cpu_matmul_x_is_same(p.up, p.gate)) {
         p.up_x_off = place(&p, (size_t)p.chunk * p.up_x_pitch);
     }
     p.h_off = place(&p, n_pair * (size_t)p.n_ff * sizeof(float));
@@ -242,10 +242,10 @@ static void x_prepare(const cpu_node *n, const plan *p, int64_t token, int64_t n
     int64_t first, last;
     cpu_worker_share(w, n_tok, 1, &first, &last);
     for (int64_t t = first; t < last; t++) {
-        cpu_matmul_x_prepare(p->gate, n->device->isa, &n->src[SRC_X], token + t,
+        cpu_matmul_x_prepare(p->gate, n->device->isa, &n->src[SRC_X], token + t, 0, p->n,
                              n->scratch + p->gate_x_off + (size_t)t * p->gate_x_pitch);
         if (p->up_x_off == p->gate_x_off) continue;
-        cpu_matmul_x_prepare(p->up, n->device->isa, &n->src[SRC_X], token + t,
+        cpu_matmul_x_prepare(p->up, n->device->isa, &n->src[SRC_X], token + t, 0, p->n,
                              n->scratch + p->up_x_off + (size_t)t * p->up_x_pitch);
     }
 }

@@ -105,7 +105,7 @@ static void rms_rows(const cpu_node *n, cpu_worker *w, const cpu_norm_kernels *k
     const cpu_view *x = &n->src[0], *weight = has_sum ? &n->src[2] : &n->src[1], *y = &n->dst[0];
     float eps = n->node->params.norm.eps;
     int64_t n_all = has_sum && n->node->params.norm.n != 0 ? n->node->params.norm.n : x->ne[0];
-    cpu_tile t = cpu_tile_share(w, tdm_shape_rows(x->ne), x->ne[0]);
+    cpu_tile t = cpu_tile_share(n, w, tdm_shape_rows(x->ne), x->ne[0]);
     if (t.col_last <= t.col_first) return;
     for (int64_t r = t.row_first; r < t.row_last; r++) {
         const uint8_t *px = cpu_view_row(x, r);
@@ -114,6 +114,14 @@ static void rms_rows(const cpu_node *n, cpu_worker *w, const cpu_norm_kernels *k
         row_apply(kernels, px, x->nb[0], weight, norm_factor(sum, n_all, eps),
                   (void *)cpu_view_row(y, r), t.col_first, t.col_last);
     }
+}
+
+/* Of fewer rows than workers each is read by all of them. */
+static int64_t rms_deal(const cpu_node *n, int32_t arg) {
+    const cpu_view *x = &n->src[0];
+    int64_t n_row = tdm_shape_rows(x->ne);
+    bool is_by_row = n_row >= n->device->n_thread && cpu_view_is_dense(x);
+    return arg == TDM_MAX_SRC || (arg == 0 && is_by_row) ? cpu_tile_unit(n, n_row, x->ne[0]) : 0;
 }
 
 static void rms_run(const cpu_node *n, cpu_worker *w) {
@@ -177,8 +185,8 @@ static void softmax_run(const cpu_node *n, cpu_worker *w) {
 
 const cpu_op_impl cpu_op_softmax = {.op = TDM_OP_SOFTMAX, .run = softmax_run};
 const cpu_op_impl cpu_op_rms_norm = {
-    .op = TDM_OP_RMS_NORM, .run = rms_run, .run_reference = rms_run_reference};
+    .op = TDM_OP_RMS_NORM, .deal = rms_deal, .run = rms_run, .run_reference = rms_run_reference};
 const cpu_op_impl cpu_op_rms_apply = {
-    .op = TDM_OP_RMS_APPLY, .run = rms_run, .run_reference = rms_run_reference};
+    .op = TDM_OP_RMS_APPLY, .deal = rms_deal, .run = rms_run, .run_reference = rms_run_reference};
 const cpu_op_impl cpu_op_sum_sq = {
     .op = TDM_OP_SUM_SQ, .run = sum_sq_run, .run_reference = sum_sq_run_reference};

@@ -4,50 +4,15 @@
  * computation may start is the queue's business.
  *
  * Addresses are bound when they differ from the last computation's: in steady decoding they never
- * do. Binding also decides where workers must meet: a node needs the barrier before it only where
- * it touches bytes that a node since the last barrier wrote, or writes bytes that one read. That
- * can be told from addresses alone, since the caller may bind two temporaries to the same bytes.
+ * do. Binding also decides where workers must meet (plan_deal.c).
  *
  * An exchange may fail, and then the plan ends. Workers must agree on where, since they meet in
  * many nodes: there is a barrier behind every exchange, so that all have left it when the next node
  * begins, and a failure stops them in front of that node and not before.
  */
 #include "core/base/view.h"
-#include "plugins/cpu/exchange.h"
-#include "plugins/cpu/plan.h"
+#include "plugins/cpu/plan_internal.h"
 #include "plugins/cpu/pool.h"
-
-/* Where a source or destination lies: base address of `slot` plus `off`. */
-typedef struct plan_place {
-    int32_t slot; /* -1: absent */
-    int64_t off;
-} plan_place;
-
-typedef struct plan_node {
-    cpu_node node; /* data pointers as last bound */
-    plan_place src[TDM_MAX_SRC];
-    plan_place dst[TDM_MAX_DST];
-    bool writes_state;
-    bool uses_scratch;
-    bool needs_barrier; /* before it; as last bound */
-} plan_node;
-
-struct tdm_plan {
-    cpu_device *device;
-    const tdm_graph *graph;
-    cpu_exchange *exchange_of; /* n_exchange */
-    cpu_exchanges exchanges;
-    plan_node *nodes;     /* n_node: those that are no views */
-    uint64_t *slot_sizes; /* bytes that a slot needs; 0 = no node uses it */
-    uint8_t **bases;      /* as last bound */
-    uint8_t *scratch;
-    size_t scratch_size;
-    size_t plan_size; /* of this allocation, arrays included */
-    int32_t n_node;
-    int32_t n_slot;
-    int32_t n_exchange;
-    bool is_bound;
-};
 
 /* ---- Making ---------------------------------------------------------------------------------- */
 
@@ -79,15 +44,29 @@ static tdm_status view_fill(tdm_plan *plan, const tdm_view_place *places, int32_
     memcpy(view->nb, at->nb, sizeof view->nb);
     /* The step from a row's only element is never taken; as if dense, kernels take the row. */
     if (v->ne[0] <= 1) view->nb[0] = tdm_type_get_info(view->type).block_size;
-    *place = (plan_place){.slot = base->slot, .off = at->off};
+    *place =
+        (plan_place){.slot = base->slot, .is_state = base->kind == TDM_VALUE_STATE, .off = at->off};
     return slot_size_find(plan->device, base, &plan->slot_sizes[base->slot], err);
 }
 
+/* Turns the node just filled into what makes its form, and moves it to `user`, the place behind. */
+static void maker_insert(plan_node *maker, plan_node *user) {
+    *user = *maker;
+    maker->node.impl = maker->form.maker;
+    maker->makes_form = true;
+    maker->scratch_size = 0;
+    for (int i = 0; i < TDM_MAX_SRC; i++)
+        if ((maker->form.made_of >> i & 1) == 0) maker->src[i].slot = -1;
+    for (int i = 0; i < TDM_MAX_DST; i++) maker->dst[i].slot = -1;
+}
+
 static tdm_status node_fill(tdm_plan *plan, const tdm_view_place *places, int32_t index,
-                            plan_node *out, tdm_error *err) {
+                            tdm_error *err) {
     const tdm_node *n = tdm_graph_node(plan->graph, index);
     tdm_status status = cpu_op_supports(plan->device, plan->graph, index, err);
     const cpu_op_impl *impl = cpu_op_find(n->op);
+    plan_node *out = &plan->nodes[plan->n_node];
+    out->form_before = -1;
     out->node = (cpu_node){.device = plan->device, .graph = plan->graph, .node = n, .impl = impl};
     for (int i = 0; i < TDM_MAX_SRC && status == TDM_OK; i++)
         status = view_fill(plan, places, i < n->n_src ? n->src[i] : -1, &out->node.src[i],
@@ -96,14 +75,15 @@ static tdm_status node_fill(tdm_plan *plan, const tdm_view_place *places, int32_
         status = view_fill(plan, places, i < n->n_dst ? n->dst[i] : -1, &out->node.dst[i],
                            &out->dst[i], err);
     if (status != TDM_OK) return status;
-    size_t scratch_size =
-        impl->scratch_size != NULL ? impl->scratch_size(plan->device, plan->graph, n) : 0;
-    out->uses_scratch = scratch_size > 0;
-    if (scratch_size > plan->scratch_size) plan->scratch_size = scratch_size;
+    if (impl->scratch_size != NULL)
+        out->scratch_size = impl->scratch_size(plan->device, plan->graph, n);
     out->writes_state = n->op == TDM_OP_KV_WRITE || n->op == TDM_OP_KV_SHIFT ||
                         n->op == TDM_OP_KV_COPY || n->op == TDM_OP_KV_IMPORT ||
                         n->op == TDM_OP_EXCHANGE;
     if (n->op == TDM_OP_EXCHANGE) out->node.exchange = &plan->exchange_of[plan->n_exchange++];
+    if (impl->form != NULL) out->form = impl->form(&out->node);
+    if (out->form.size > 0) maker_insert(out, &plan->nodes[++plan->n_node]);
+    plan->n_node++;
     return TDM_OK;
 }
 
@@ -117,9 +97,10 @@ static void exchanges_reset(tdm_plan *plan) {
 tdm_status cpu_plan_create(cpu_device *device, const tdm_graph *graph, tdm_plan **plan_out,
                            tdm_error *err) {
     const tdm_host *host = device->host;
-    int32_t n_node = 0, n_exchange = 0;
+    int32_t n_node = 0, n_exchange = 0; /* most nodes; exchanges */
     for (int32_t i = 0; i < graph->n_node; i++) {
-        n_node += !tdm_op_is_view(tdm_graph_node(graph, i)->op);
+        const cpu_op_impl *impl = cpu_op_find(tdm_graph_node(graph, i)->op);
+        if (impl != NULL) n_node += impl->form != NULL ? 2 : 1;
         n_exchange += tdm_graph_node(graph, i)->op == TDM_OP_EXCHANGE;
     }
     size_t exchange_off = (sizeof(tdm_plan) + 63) / 64 * 64;
@@ -151,20 +132,14 @@ tdm_status cpu_plan_create(cpu_device *device, const tdm_graph *graph, tdm_plan 
     };
     tdm_view_resolve_all(graph, places);
     for (int32_t i = 0; i < graph->n_node && status == TDM_OK; i++)
-        if (!tdm_op_is_view(tdm_graph_node(graph, i)->op))
-            status = node_fill(plan, places, i, &plan->nodes[plan->n_node++], err);
+        if (!tdm_op_is_view(tdm_graph_node(graph, i)->op)) status = node_fill(plan, places, i, err);
     host->free(host->context, places, places_size);
-    if (status == TDM_OK && plan->scratch_size > 0) {
-        plan->scratch = host->alloc(host->context, plan->scratch_size, 64);
-        if (plan->scratch == NULL)
-            status = tdm_fail(err, TDM_RESOURCE_EXHAUSTED,
-                              "cpu: no memory for %zu bytes of scratch", plan->scratch_size);
-    }
+    if (status == TDM_OK) status = cpu_plan_units_choose(plan, err);
+    if (status == TDM_OK) status = cpu_plan_memory_make(plan, err);
     if (status != TDM_OK) {
         cpu_plan_destroy(plan);
         return status;
     }
-    for (int32_t i = 0; i < plan->n_node; i++) plan->nodes[i].node.scratch = plan->scratch;
     exchanges_reset(plan);
     *plan_out = plan;
     return TDM_OK;
@@ -232,58 +207,6 @@ void cpu_plan_bases(const tdm_plan *plan, const tdm_binding *bindings, uint8_t *
         bases_out[i] = plan->slot_sizes[i] != 0 ? bindings[i].buffer->data + bindings[i].off : NULL;
 }
 
-/* Bytes touched by the nodes since the last barrier. */
-enum { MAX_SPANS = 48 };
-typedef struct plan_span {
-    const uint8_t *first, *end;
-    bool is_written;
-} plan_span;
-typedef struct plan_spans {
-    plan_span spans[MAX_SPANS];
-    int n;
-    bool uses_scratch;
-} plan_spans;
-
-static bool spans_conflict(const plan_spans *s, plan_span x) {
-    for (int i = 0; i < s->n; i++)
-        if ((s->spans[i].is_written || x.is_written) && x.first < s->spans[i].end &&
-            s->spans[i].first < x.end)
-            return true;
-    return false;
-}
-
-/* What a node touches: whole slots, which contain its views. */
-static int node_spans(const tdm_plan *plan, const plan_node *p, plan_span *out) {
-    int n = 0;
-    for (int i = 0; i < TDM_MAX_SRC + TDM_MAX_DST; i++) {
-        const plan_place *place = i < TDM_MAX_SRC ? &p->src[i] : &p->dst[i - TDM_MAX_SRC];
-        if (place->slot < 0 || plan->slot_sizes[place->slot] == 0) continue;
-        const uint8_t *first = plan->bases[place->slot];
-        /* A state is written in place; which source it is does not matter: the others are read
-         * by everyone. */
-        out[n++] = (plan_span){first, first + plan->slot_sizes[place->slot],
-                               i >= TDM_MAX_SRC || p->writes_state};
-    }
-    return n;
-}
-
-static void barriers_place(tdm_plan *plan) {
-    plan_spans since = {.n = 0};
-    for (int32_t i = 0; i < plan->n_node; i++) {
-        plan_node *p = &plan->nodes[i];
-        plan_span spans[TDM_MAX_SRC + TDM_MAX_DST];
-        int n = node_spans(plan, p, spans);
-        p->needs_barrier = since.n + n > MAX_SPANS || (since.uses_scratch && p->uses_scratch) ||
-                           (i > 0 && plan->nodes[i - 1].node.exchange != NULL);
-        for (int k = 0; k < n && !p->needs_barrier; k++)
-            p->needs_barrier = spans_conflict(&since, spans[k]);
-        if (p->needs_barrier) since = (plan_spans){.n = 0};
-        memcpy(&since.spans[since.n], spans, (size_t)n * sizeof spans[0]);
-        since.n += n;
-        since.uses_scratch |= p->uses_scratch;
-    }
-}
-
 static void plan_bind(tdm_plan *plan, uint8_t *const *bases) {
     size_t size = (size_t)plan->n_slot * sizeof bases[0];
     if (plan->is_bound && memcmp(plan->bases, bases, size) == 0) return;
@@ -299,7 +222,7 @@ static void plan_bind(tdm_plan *plan, uint8_t *const *bases) {
                 bases[place->slot] != NULL ? bases[place->slot] + place->off : (uint8_t *)plan;
         }
     }
-    barriers_place(plan);
+    cpu_plan_barriers_place(plan);
     plan->is_bound = true;
 }
 
@@ -310,6 +233,7 @@ static void plan_work(void *arg, cpu_worker *w) {
     for (int32_t i = 0; i < plan->n_node; i++) {
         const plan_node *p = &plan->nodes[i];
         const cpu_op_impl *impl = p->node.impl;
+        if (p->is_idle) continue;
         if (p->needs_barrier) cpu_worker_barrier(w);
         if (atomic_load_explicit(&plan->exchanges.failed_at, memory_order_relaxed) < i) return;
         if (plan->device->is_reference && impl->run_reference != NULL)

@@ -116,36 +116,78 @@ void cpu_rope_turn(const tdm_rope_params *params, const float *cos_row, const fl
         halves_plain(first, first, params->n_rot / 2, cos_row, sin_row, params->n_rot / 2);
 }
 
+/* ---- Angles ---------------------------------------------------------------------------------- */
+
+/* The form of positions and factors, a row for each position: 1, or 0 for one that is not turned
+ * (-1); then cos, then sin of the angle of each pair. */
+enum { FLAG_LEN = 16 /* floats: what follows is aligned */ };
+
+static int64_t row_len(const tdm_rope_params *p) {
+    return (FLAG_LEN + p->n_rot + 15) / 16 * 16;
+}
+
+static void angles_run(const cpu_node *n, cpu_worker *w) {
+    const tdm_rope_params *p = &n->node->params.rope;
+    const cpu_view *pos_view = &n->src[1], *factor = &n->src[2];
+    int64_t n_pair = p->n_rot / 2;
+    rope_plan plan = rope_plan_make(p);
+    cpu_tile t = cpu_tile_share(n, w, n->src[0].ne[2], n_pair);
+    for (int64_t tok = t.row_first; tok < t.row_last; tok++) {
+        float *row = (float *)(void *)n->form + tok * row_len(p);
+        int32_t pos = cpu_i32_at(pos_view->data, tok, pos_view->nb[0]);
+        double freq = 1.0;
+        if (t.col_first == 0) row[0] = pos != -1;
+        for (int64_t i = 0; i < t.col_last; i++, freq *= plan.freq_step) {
+            if (i < t.col_first) continue;
+            double angle =
+                pos * pair_speed(&plan, (const void *)factor->data, factor->nb[0], i, freq);
+            row[FLAG_LEN + i] = (float)(cos(angle) * plan.mscale);
+            row[FLAG_LEN + n_pair + i] = (float)(sin(angle) * plan.mscale);
+        }
+    }
+}
+
+static const cpu_op_impl angles_make = {.op = -1, .run = angles_run};
+
+static bool angles_are_same(const cpu_node *a, const cpu_node *b) {
+    tdm_rope_params p = a->node->params.rope, q = b->node->params.rope;
+    p.mode = q.mode = 0; /* how pairs are formed and where they lie does not change their angles */
+    p.rope_offset = q.rope_offset = 0;
+    return memcmp(&p, &q, sizeof p) == 0;
+}
+
+static cpu_form rope_form(const cpu_node *n) {
+    const tdm_rope_params *p = &n->node->params.rope;
+    int64_t n_row = p->n_rot > 0 ? n->src[0].ne[2] : 0;
+    return (cpu_form){
+        .maker = &angles_make,
+        .made_of = 1u << 1 | 1u << 2,
+        .is_same = angles_are_same,
+        .size = (size_t)(n_row * row_len(p)) * sizeof(float),
+    };
+}
+
 /* ---- Running --------------------------------------------------------------------------------- */
 
-/* Pairs whose cos and sin a worker holds at once, on its stack: all of them for any usual head. */
-enum { ROPE_CHUNK = 256 };
-
-typedef struct rope_chunk {
-    int64_t first, count; /* pairs */
-    float cos_row[ROPE_CHUNK];
-    float sin_row[ROPE_CHUNK];
-} rope_chunk;
-
-static void head_turn(const cpu_node *n, const cpu_rope_kernels *kernels, const rope_chunk *chunk,
+static void head_turn(const cpu_node *n, const cpu_rope_kernels *kernels, const float *cos_row,
                       const uint8_t *x, float *y) {
     const tdm_rope_params *p = &n->node->params.rope;
-    int64_t nb = n->src[0].nb[0], half = p->n_rot / 2;
+    int64_t nb = n->src[0].nb[0], half = p->n_rot / 2, at = p->rope_offset;
+    const float *sin_row = cos_row + half;
     bool is_adjacent = p->mode == TDM_ROPE_ADJACENT;
-    int64_t at = p->rope_offset + (is_adjacent ? 2 * chunk->first : chunk->first);
     if (kernels != NULL && nb == sizeof(float)) {
         const float *from = (const float *)(const void *)x + at;
         if (is_adjacent)
-            kernels->adjacent(from, y + at, chunk->cos_row, chunk->sin_row, chunk->count);
+            kernels->adjacent(from, y + at, cos_row, sin_row, half);
         else
-            kernels->halves(from, y + at, half, chunk->cos_row, chunk->sin_row, chunk->count);
+            kernels->halves(from, y + at, half, cos_row, sin_row, half);
         return;
     }
-    for (int64_t i = 0; i < chunk->count; i++) {
+    for (int64_t i = 0; i < half; i++) {
         int64_t first = at + (is_adjacent ? 2 * i : i);
         int64_t second = first + (is_adjacent ? 1 : half);
         double a = (double)cpu_f32_at(x, first, nb), b = (double)cpu_f32_at(x, second, nb);
-        double c = (double)chunk->cos_row[i], s = (double)chunk->sin_row[i];
+        double c = (double)cos_row[i], s = (double)sin_row[i];
         y[first] = (float)(a * c - b * s);
         y[second] = (float)(a * s + b * c);
     }
@@ -163,53 +205,43 @@ static void head_copy(const cpu_view *x, const uint8_t *from, float *y, int64_t 
 }
 
 /* Heads head_first .. head_last-1 of one token. */
-static void token_turn(const cpu_node *n, const cpu_rope_kernels *kernels, const rope_plan *plan,
-                       int64_t tok, int64_t head_first, int64_t head_last) {
-    const cpu_view *x = &n->src[0], *y = &n->dst[0], *factor = &n->src[2];
+static void token_turn(const cpu_node *n, const cpu_rope_kernels *kernels, int64_t tok,
+                       int64_t head_first, int64_t head_last) {
+    const cpu_view *x = &n->src[0], *y = &n->dst[0];
     const tdm_rope_params *p = &n->node->params.rope;
-    int32_t pos = cpu_i32_at(n->src[1].data, tok % x->ne[2], n->src[1].nb[0]);
-    bool is_turned = pos != -1 && p->n_rot > 0;
+    const float *row = NULL;
+    if (n->form != NULL) row = (const float *)(void *)n->form + tok % x->ne[2] * row_len(p);
+    bool is_turned = row != NULL && row[0] != 0.0f;
     const uint8_t *px = x->data + tok % x->ne[2] * x->nb[2] + tok / x->ne[2] * x->nb[3];
     uint8_t *py = y->data + tok % x->ne[2] * y->nb[2] + tok / x->ne[2] * y->nb[3];
     for (int64_t h = head_first; h < head_last; h++) {
         const uint8_t *from = px + h * x->nb[1];
         float *to = (void *)(py + h * y->nb[1]);
         head_copy(x, from, to, 0, is_turned ? p->rope_offset : x->ne[0]);
-        if (is_turned) head_copy(x, from, to, p->rope_offset + p->n_rot, x->ne[0]);
-    }
-    if (!is_turned) return;
-    double freq = 1.0;
-    rope_chunk chunk;
-    for (chunk.first = 0; chunk.first < p->n_rot / 2; chunk.first += ROPE_CHUNK) {
-        chunk.count = p->n_rot / 2 - chunk.first;
-        if (chunk.count > ROPE_CHUNK) chunk.count = ROPE_CHUNK;
-        for (int64_t i = 0; i < chunk.count; i++, freq *= plan->freq_step) {
-            double angle = pos * pair_speed(plan, (const void *)factor->data, factor->nb[0],
-                                            chunk.first + i, freq);
-            chunk.cos_row[i] = (float)(cos(angle) * plan->mscale);
-            chunk.sin_row[i] = (float)(sin(angle) * plan->mscale);
-        }
-        for (int64_t h = head_first; h < head_last; h++)
-            head_turn(n, kernels, &chunk, px + h * x->nb[1], (void *)(py + h * y->nb[1]));
+        if (!is_turned) continue;
+        head_copy(x, from, to, p->rope_offset + p->n_rot, x->ne[0]);
+        head_turn(n, kernels, row + FLAG_LEN, from, to);
     }
 }
 
 static void rope_tokens(const cpu_node *n, cpu_worker *w, const cpu_rope_kernels *kernels) {
     const cpu_view *x = &n->src[0];
-    const tdm_rope_params *p = &n->node->params.rope;
-    rope_plan plan = {.freq_step = 1.0};
-    if (p->n_rot > 0) plan = rope_plan_make(p);
     int64_t n_tok = x->ne[2] * x->ne[3];
     int64_t tok_first = 0, tok_last = n_tok, head_first = 0, head_last = x->ne[1];
     if (x->ne[0] == 0) return;
-    /* A token's angles are computed by each worker that has heads of it: cheaper than to meet. */
     if (n_tok >= w->nth)
         cpu_worker_share(w, n_tok, 1, &tok_first, &tok_last);
     else
         cpu_worker_share(w, x->ne[1], 1, &head_first, &head_last);
-    if (head_first == head_last) return;
     for (int64_t tok = tok_first; tok < tok_last; tok++)
-        token_turn(n, kernels, &plan, tok, head_first, head_last);
+        token_turn(n, kernels, tok, head_first, head_last);
+}
+
+static int64_t rope_deal(const cpu_node *n, int32_t arg) {
+    const cpu_view *x = &n->src[0];
+    if (arg != TDM_MAX_SRC && (arg != 0 || !cpu_view_is_dense(x))) return 0;
+    if (x->ne[2] * x->ne[3] >= n->device->n_thread) return x->ne[0] * x->ne[1];
+    return x->ne[2] * x->ne[3] == 1 ? x->ne[0] : 0;
 }
 
 static void rope_run(const cpu_node *n, cpu_worker *w) {
@@ -220,5 +252,8 @@ static void rope_run_reference(const cpu_node *n, cpu_worker *w) {
     rope_tokens(n, w, NULL);
 }
 
-const cpu_op_impl cpu_op_rope = {
-    .op = TDM_OP_ROPE, .run = rope_run, .run_reference = rope_run_reference};
+const cpu_op_impl cpu_op_rope = {.op = TDM_OP_ROPE,
+                                 .form = rope_form,
+                                 .deal = rope_deal,
+                                 .run = rope_run,
+                                 .run_reference = rope_run_reference};

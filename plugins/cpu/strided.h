@@ -9,10 +9,6 @@
 
 #include "plugins/cpu/cpu.h"
 
-/* Columns are dealt out in multiples of this, so that kernels see whole vectors but at a row's end
- * and an element is computed the same way whoever computes it. */
-enum { CPU_COLUMN_UNIT = 16 };
-
 /* First element of row `row` of a value of shape `ne`, read from `v`, whose axes are as long or 1
  * (repeated). */
 static inline uint8_t *cpu_view_row_as(const cpu_view *v, const int64_t ne[TDM_MAX_DIMS],
@@ -64,12 +60,22 @@ typedef struct cpu_tile {
     int64_t col_first, col_last;
 } cpu_tile;
 
-static inline cpu_tile cpu_tile_share(const cpu_worker *w, int64_t n_row, int64_t n_col) {
+/* The units in which cpu_tile_share deals out a contiguous value of so many rows and columns, or 0
+ * where a worker's columns of several rows are not one piece. */
+static inline int64_t cpu_tile_unit(const cpu_node *n, int64_t n_row, int64_t n_col) {
+    if (n_row >= n->device->n_thread) return n_col;
+    if (n_row > 1) return 0;
+    return n->unit != 0 ? n->unit : CPU_DEAL_UNIT;
+}
+
+static inline cpu_tile cpu_tile_share(const cpu_node *n, const cpu_worker *w, int64_t n_row,
+                                      int64_t n_col) {
     cpu_tile t = {0, n_row, 0, n_col};
     if (n_row >= w->nth)
         cpu_worker_share(w, n_row, 1, &t.row_first, &t.row_last);
     else
-        cpu_worker_share(w, n_col, CPU_COLUMN_UNIT, &t.col_first, &t.col_last);
+        cpu_worker_share(w, n_col, n->unit != 0 ? n->unit : CPU_DEAL_UNIT, &t.col_first,
+                         &t.col_last);
     return t;
 }
 
