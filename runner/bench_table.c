@@ -88,6 +88,7 @@ typedef enum field_id {
     FIELD_STDDEV_NS,
     FIELD_AVG_TS,
     FIELD_STDDEV_TS,
+    FIELD_KV_ROW_SIZE,
     FIELD_LOAD_NS,
     FIELD_READ_BANDWIDTH,
     FIELD_INT8_PEAK,
@@ -126,6 +127,7 @@ static const struct {
     {"stddev_ns", FIELD_STDDEV_NS, FIELD_NUMBER},
     {"avg_ts", FIELD_AVG_TS, FIELD_NUMBER},
     {"stddev_ts", FIELD_STDDEV_TS, FIELD_NUMBER},
+    {"kv_row_size", FIELD_KV_ROW_SIZE, FIELD_NUMBER},
     {"load_ns", FIELD_LOAD_NS, FIELD_NUMBER},
     {"read_bandwidth", FIELD_READ_BANDWIDTH, FIELD_NUMBER},
     {"int8_peak", FIELD_INT8_PEAK, FIELD_NUMBER},
@@ -168,6 +170,7 @@ static const char *field_format(const bench_row *row, field_id id, char *text, s
     case FIELD_STDDEV_NS: snprintf(text, text_size, "%.0f", deviation(row, sample_ns)); break;
     case FIELD_AVG_TS: snprintf(text, text_size, "%.6f", mean(row, sample_speed)); break;
     case FIELD_STDDEV_TS: snprintf(text, text_size, "%.6f", deviation(row, sample_speed)); break;
+    case FIELD_KV_ROW_SIZE: snprintf(text, text_size, "%" PRIu64, row->kv_row_size); break;
     case FIELD_LOAD_NS: snprintf(text, text_size, "%" PRIu64, row->load_ns); break;
     case FIELD_READ_BANDWIDTH: snprintf(text, text_size, "%.0f", row->read_bandwidth); break;
     case FIELD_INT8_PEAK: snprintf(text, text_size, "%.0f", row->int8_peak); break;

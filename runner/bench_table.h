@@ -37,7 +37,8 @@ typedef struct bench_row {
     time_t test_time;
     const uint64_t *samples_ns; /* [n_sample], at least 1 */
     int32_t n_sample;
-    uint64_t load_ns; /* from opening the file to the weights' being where they are used */
+    uint64_t kv_row_size; /* bytes that the cache keeps of a token, in all layers */
+    uint64_t load_ns;     /* from opening the file to the weights' being where they are used */
     /* The device's limits (tdm_device_limits); 0 = unknown. */
     double read_bandwidth, int8_peak, f32_peak;
     const char *limit_kind; /* which of them the test runs into (bench_limit.h); NULL = unknown */

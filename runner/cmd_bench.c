@@ -186,6 +186,7 @@ static tdm_status test_measure(bench *b, int32_t n_prompt, int32_t n_gen, tdm_er
         .test_time = test_time,
         .samples_ns = b->samples_ns,
         .n_sample = b->n_sample,
+        .kv_row_size = llm_context_rows_size(s->ctx, 1),
         .load_ns = s->load_ns,
     };
     status = limit_fill(b, &row, err);

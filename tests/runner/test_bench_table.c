@@ -32,6 +32,7 @@ static bench_row row_make(void) {
         .n_prompt = 100,
         .samples_ns = samples,
         .n_sample = 3,
+        .kv_row_size = 6144,
         .load_ns = 1234567,
         .read_bandwidth = 32e9,
         .int8_peak = 1.45e12,
@@ -119,9 +120,11 @@ static void test_limit(void **state) {
     assert_null(strstr(text, "limit"));
     free(text);
     text = table_write(BENCH_FORMAT_CSV, columns, rows, 2);
-    assert_has(text, "\"load_ns\",\"read_bandwidth\",\"int8_peak\",\"f32_peak\",\"limit_kind\","
-                     "\"limit_ts\",\"limit_share\"\n");
-    assert_has(text, ",\"1234567\",\"32000000000\",\"1450000000000\",\"0\",\"bw\","
+    assert_has(
+        text,
+        "\"kv_row_size\",\"load_ns\",\"read_bandwidth\",\"int8_peak\",\"f32_peak\",\"limit_kind\","
+        "\"limit_ts\",\"limit_share\"\n");
+    assert_has(text, ",\"6144\",\"1234567\",\"32000000000\",\"1450000000000\",\"0\",\"bw\","
                      "\"200.000000\",\"0.583333\"\n");
     assert_has(text, ",\"0\",\"\",\"0.000000\",\"0.000000\"\n");
     free(text);
