@@ -394,9 +394,19 @@ static uint32_t file_type_of(tdm_type type) {
     case TDM_TYPE_Q4_K: return 14;
     case TDM_TYPE_Q5_K: return 16;
     case TDM_TYPE_Q6_K: return 18;
+    case TDM_TYPE_IQ2_XXS: return 19;
+    case TDM_TYPE_IQ2_XS: return 20;
+    case TDM_TYPE_IQ3_XXS: return 23;
+    case TDM_TYPE_IQ1_S: return 24;
     case TDM_TYPE_IQ4_NL: return 25;
+    case TDM_TYPE_IQ3_S: return 26;
+    case TDM_TYPE_IQ2_S: return 28;
     case TDM_TYPE_IQ4_XS: return 30;
+    case TDM_TYPE_IQ1_M: return 31;
     case TDM_TYPE_BF16: return 32;
+    case TDM_TYPE_TQ1_0: return 36;
+    case TDM_TYPE_TQ2_0: return 37;
+    case TDM_TYPE_MXFP4: return 38;
     default: return 1024; /* "guessed" */
     }
 }

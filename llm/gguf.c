@@ -233,9 +233,7 @@ const llm_gguf_tensor *llm_gguf_tensor_find(const llm_gguf *g, const char *name)
 const char *llm_gguf_tensor_type_name(uint32_t type_raw) {
     /* `enum ggml_type` (ggml-org/ggml, include/ggml.h); the gaps were types once. */
     static const char *const other[] = {
-        [9] = "q8_1",   [15] = "q8_K",  [16] = "iq2_xxs", [17] = "iq2_xs", [18] = "iq3_xxs",
-        [19] = "iq1_s", [21] = "iq3_s", [22] = "iq2_s",   [25] = "i16",    [27] = "i64",
-        [28] = "f64",   [29] = "iq1_m", [34] = "tq1_0",   [35] = "tq2_0",  [39] = "mxfp4",
+        [9] = "q8_1", [15] = "q8_K", [25] = "i16", [27] = "i64", [28] = "f64", [40] = "nvfp4",
     };
     const char *name =
         type_raw < TDM_TYPE_LIMIT_ ? tdm_type_get_info((tdm_type)type_raw).name : NULL;

@@ -171,7 +171,7 @@ const llm_gguf_tensor *llm_gguf_tensor_find(const llm_gguf *g, const char *name)
 tdm_status llm_gguf_tensor_check_type(const llm_gguf *g, const llm_gguf_tensor *tensor,
                                       tdm_error *err);
 
-/* The name that ggml gives to the number in tensor->type_raw ("iq2_xxs"), also for types this
+/* The name that ggml gives to the number in tensor->type_raw ("q8_K"), also for types this
  * build does not know; "?" for a number without a name. [any-thread] */
 const char *llm_gguf_tensor_type_name(uint32_t type_raw);
 

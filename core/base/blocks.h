@@ -27,6 +27,18 @@ TDM_BLOCK_ROWS_(q6_K);
 /* blocks_iq4.c */
 TDM_BLOCK_ROWS_(iq4_nl);
 TDM_BLOCK_ROWS_(iq4_xs);
+/* blocks_codes.c */
+TDM_BLOCK_ROWS_(mxfp4);
+TDM_BLOCK_ROWS_(tq1_0);
+TDM_BLOCK_ROWS_(tq2_0);
+/* blocks_codes.c (reading), blocks_grid.c */
+TDM_BLOCK_ROWS_(iq2_xxs);
+TDM_BLOCK_ROWS_(iq2_xs);
+TDM_BLOCK_ROWS_(iq2_s);
+TDM_BLOCK_ROWS_(iq3_xxs);
+TDM_BLOCK_ROWS_(iq3_s);
+TDM_BLOCK_ROWS_(iq1_s);
+TDM_BLOCK_ROWS_(iq1_m);
 
 #undef TDM_BLOCK_ROWS_
 

@@ -56,6 +56,16 @@ static const tdm_row_codec row_codecs[TDM_TYPE_LIMIT_] = {
     [TDM_TYPE_Q6_K] = {tdm_q6_K_dequantize, tdm_q6_K_quantize},
     [TDM_TYPE_IQ4_NL] = {tdm_iq4_nl_dequantize, tdm_iq4_nl_quantize},
     [TDM_TYPE_IQ4_XS] = {tdm_iq4_xs_dequantize, tdm_iq4_xs_quantize},
+    [TDM_TYPE_MXFP4] = {tdm_mxfp4_dequantize, tdm_mxfp4_quantize},
+    [TDM_TYPE_IQ2_XXS] = {tdm_iq2_xxs_dequantize, tdm_iq2_xxs_quantize},
+    [TDM_TYPE_IQ2_XS] = {tdm_iq2_xs_dequantize, tdm_iq2_xs_quantize},
+    [TDM_TYPE_IQ2_S] = {tdm_iq2_s_dequantize, tdm_iq2_s_quantize},
+    [TDM_TYPE_IQ3_XXS] = {tdm_iq3_xxs_dequantize, tdm_iq3_xxs_quantize},
+    [TDM_TYPE_IQ3_S] = {tdm_iq3_s_dequantize, tdm_iq3_s_quantize},
+    [TDM_TYPE_IQ1_S] = {tdm_iq1_s_dequantize, tdm_iq1_s_quantize},
+    [TDM_TYPE_IQ1_M] = {tdm_iq1_m_dequantize, tdm_iq1_m_quantize},
+    [TDM_TYPE_TQ1_0] = {tdm_tq1_0_dequantize, tdm_tq1_0_quantize},
+    [TDM_TYPE_TQ2_0] = {tdm_tq2_0_dequantize, tdm_tq2_0_quantize},
 };
 
 tdm_row_codec tdm_row_codec_get(tdm_type type) {

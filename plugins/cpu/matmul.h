@@ -89,7 +89,7 @@ void cpu_matmul_run_reference(const cpu_matmul_tile *tile); /* matmul_reference.
 void cpu_matmul_run_plain(const cpu_matmul_tile *tile);     /* matmul_plain.c: quantised types */
 void cpu_matmul_run_q8_plain(const cpu_matmul_tile *tile);
 
-/* x86/matmul_tile.h, compiled for each instruction set. */
+/* x86/matmul_tile.h and matmul_grid.h, compiled for each instruction set. */
 #define CPU_MATMUL_RUN_(isa)                                                                       \
     void cpu_matmul_run_q4_0_##isa(const cpu_matmul_tile *tile);                                   \
     void cpu_matmul_run_q4_1_##isa(const cpu_matmul_tile *tile);                                   \
@@ -102,7 +102,17 @@ void cpu_matmul_run_q8_plain(const cpu_matmul_tile *tile);
     void cpu_matmul_run_q5_K_##isa(const cpu_matmul_tile *tile);                                   \
     void cpu_matmul_run_q6_K_##isa(const cpu_matmul_tile *tile);                                   \
     void cpu_matmul_run_iq4_nl_##isa(const cpu_matmul_tile *tile);                                 \
-    void cpu_matmul_run_iq4_xs_##isa(const cpu_matmul_tile *tile)
+    void cpu_matmul_run_iq4_xs_##isa(const cpu_matmul_tile *tile);                                 \
+    void cpu_matmul_run_mxfp4_##isa(const cpu_matmul_tile *tile);                                  \
+    void cpu_matmul_run_iq2_xxs_##isa(const cpu_matmul_tile *tile);                                \
+    void cpu_matmul_run_iq2_xs_##isa(const cpu_matmul_tile *tile);                                 \
+    void cpu_matmul_run_iq2_s_##isa(const cpu_matmul_tile *tile);                                  \
+    void cpu_matmul_run_iq3_xxs_##isa(const cpu_matmul_tile *tile);                                \
+    void cpu_matmul_run_iq3_s_##isa(const cpu_matmul_tile *tile);                                  \
+    void cpu_matmul_run_iq1_s_##isa(const cpu_matmul_tile *tile);                                  \
+    void cpu_matmul_run_iq1_m_##isa(const cpu_matmul_tile *tile);                                  \
+    void cpu_matmul_run_tq1_0_##isa(const cpu_matmul_tile *tile);                                  \
+    void cpu_matmul_run_tq2_0_##isa(const cpu_matmul_tile *tile)
 #define CPU_MATMUL_RUN_FLOATS_(isa)                                                                \
     void cpu_matmul_run_f32_##isa(const cpu_matmul_tile *tile);                                    \
     void cpu_matmul_run_f16_##isa(const cpu_matmul_tile *tile);                                    \

@@ -19,7 +19,17 @@
         ROW_(Q4_K, q4_K, isa, ISA, n_lane, form, 0), ROW_(Q5_K, q5_K, isa, ISA, n_lane, form, 0),  \
         ROW_(Q6_K, q6_K, isa, ISA, n_lane, form, 32),                                              \
         ROW_(IQ4_NL, iq4_nl, isa, ISA, n_lane, form, signed_offset),                               \
-        ROW_(IQ4_XS, iq4_xs, isa, ISA, n_lane, form, signed_offset)
+        ROW_(IQ4_XS, iq4_xs, isa, ISA, n_lane, form, signed_offset),                               \
+        ROW_(MXFP4, mxfp4, isa, ISA, n_lane, form, signed_offset),                                 \
+        ROW_(IQ2_XXS, iq2_xxs, isa, ISA, n_lane, form, signed_offset),                             \
+        ROW_(IQ2_XS, iq2_xs, isa, ISA, n_lane, form, signed_offset),                               \
+        ROW_(IQ2_S, iq2_s, isa, ISA, n_lane, form, signed_offset),                                 \
+        ROW_(IQ3_XXS, iq3_xxs, isa, ISA, n_lane, form, signed_offset),                             \
+        ROW_(IQ3_S, iq3_s, isa, ISA, n_lane, form, signed_offset),                                 \
+        ROW_(IQ1_S, iq1_s, isa, ISA, n_lane, form, 9),                                             \
+        ROW_(IQ1_M, iq1_m, isa, ISA, n_lane, form, 9),                                             \
+        ROW_(TQ1_0, tq1_0, isa, ISA, n_lane, form, 1),                                             \
+        ROW_(TQ2_0, tq2_0, isa, ISA, n_lane, form, 1)
 #define FLOATS_(isa, ISA, n_lane)                                                                  \
     ROW_(F32, f32, isa, ISA, n_lane, CPU_X_F32, 0),                                                \
         ROW_(F16, f16, isa, ISA, n_lane, CPU_X_F32, 0),                                            \
@@ -47,6 +57,10 @@ static const cpu_matmul_kernel kernels[] = {
     PLAIN_(Q5_1, "q5_1"),     PLAIN_(Q8_0, "q8_0"),     PLAIN_(Q2_K, "q2_K"),
     PLAIN_(Q3_K, "q3_K"),     PLAIN_(Q4_K, "q4_K"),     PLAIN_(Q5_K, "q5_K"),
     PLAIN_(Q6_K, "q6_K"),     PLAIN_(IQ4_NL, "iq4_nl"), PLAIN_(IQ4_XS, "iq4_xs"),
+    PLAIN_(MXFP4, "mxfp4"),   PLAIN_(TQ1_0, "tq1_0"),   PLAIN_(TQ2_0, "tq2_0"),
+    PLAIN_(IQ2_XXS, "iq2_xxs"), PLAIN_(IQ2_XS, "iq2_xs"), PLAIN_(IQ2_S, "iq2_s"),
+    PLAIN_(IQ3_XXS, "iq3_xxs"), PLAIN_(IQ3_S, "iq3_s"),
+    PLAIN_(IQ1_S, "iq1_s"),   PLAIN_(IQ1_M, "iq1_m"),
     FLOAT_(F32, "f32"),       FLOAT_(F16, "f16"),       FLOAT_(BF16, "bf16"),
 };
 /* clang-format on */

@@ -8,6 +8,7 @@
  *   y = sum over halves h of 16: d * (scale[h] * sum(code * q)) - min[h] * (d * sum q)
  * Its reference is matmul_reference.c.
  */
+#include "core/base/codes.h"
 #include "core/base/half.h"
 #include "plugins/cpu/matmul.h"
 #include "tandem/block.h"
@@ -167,6 +168,14 @@ static void iq4_xs_unpack(const void *block, unpacked *u) {
     }
 }
 
+/* Of the types that core/base/codes.h knows. */
+static void codes_unpack(tdm_codes_fn codes_get, int n, const void *block, unpacked *u) {
+    int8_t code[TDM_SUPERBLOCK_LEN];
+    codes_get(block, code, u->scale);
+    for (int h = 0; h < n / HALF; h++) u->min[h] = 0;
+    for (int i = 0; i < n; i++) u->code[i] = code[i];
+}
+
 typedef void (*unpack_fn)(const void *block, unpacked *u);
 
 static const unpack_fn unpackers[TDM_TYPE_LIMIT_] = {
@@ -202,13 +211,17 @@ static const int16_t *words_get(cpu_x_form form, const void *x, int64_t ix, int1
 
 static void tile_run(cpu_x_form form, const cpu_matmul_tile *tile) {
     tdm_type_info info = tdm_type_get_info(tile->type);
-    unpack_fn unpack = unpackers[tile->type];
+    unpack_fn unpack = unpackers[tile->type]; /* or, where NULL: */
+    tdm_codes_fn codes_get = tdm_codes_get(tile->type);
     int n_x = info.block_len / CPU_X_LEN;
     float y[CPU_MATMUL_TOK] = {0};
     const uint8_t *block = tile->group;
     for (int64_t b = 0; b < tile->n_block; b++, block += info.block_size) {
         unpacked u;
-        unpack(block, &u);
+        if (unpack != NULL)
+            unpack(block, &u);
+        else
+            codes_unpack(codes_get, info.block_len, block, &u);
         for (int32_t t = 0; t < tile->n_tok; t++) {
             const int16_t *code = u.code;
             for (int i = 0; i < n_x; i++, code += CPU_X_LEN) {

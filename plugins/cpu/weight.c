@@ -46,6 +46,20 @@ static const recipe recipes[TDM_TYPE_LIMIT_] = {
     [TDM_TYPE_Q6_K] = {{{0, 128, 4, 0}, {128, 64, 4, 0}, {192, 16, 1, 0}, {208, 2, 2, 1}}},
     /* codes, scales_l, scales_h, d */
     [TDM_TYPE_IQ4_XS] = {{{8, 128, 4, 0}, {4, 4, 1, 0}, {2, 2, 2, 0}, {0, 2, 2, 0}}},
+    [TDM_TYPE_MXFP4] = {{{1, 16, 4, 0}, {0, 1, 1, 1}}},
+    /* indices (with or beside words of signs), further signs, high bits, scales, d */
+    [TDM_TYPE_IQ2_XXS] = {{{2, 64, 4, 0}, {0, 2, 2, 1}}},
+    [TDM_TYPE_IQ2_XS] = {{{2, 64, 4, 0}, {66, 8, 1, 0}, {0, 2, 2, 1}}},
+    [TDM_TYPE_IQ2_S] =
+        {{{2, 32, 4, 0}, {34, 32, 4, 0}, {66, 8, 1, 0}, {74, 8, 1, 0}, {0, 2, 2, 1}}},
+    [TDM_TYPE_IQ3_XXS] = {{{2, 64, 4, 0}, {66, 32, 4, 0}, {0, 2, 2, 1}}},
+    [TDM_TYPE_IQ3_S] =
+        {{{2, 64, 4, 0}, {74, 32, 4, 0}, {66, 8, 1, 0}, {106, 4, 1, 0}, {0, 2, 2, 1}}},
+    [TDM_TYPE_IQ1_S] = {{{2, 32, 4, 0}, {34, 16, 2, 0}, {0, 2, 2, 1}}},
+    [TDM_TYPE_IQ1_M] = {{{0, 32, 4, 0}, {32, 16, 2, 0}, {48, 8, 2, 0}}},
+    /* codes, d */
+    [TDM_TYPE_TQ1_0] = {{{0, 48, 4, 0}, {48, 4, 4, 0}, {52, 2, 2, 1}}},
+    [TDM_TYPE_TQ2_0] = {{{0, 64, 4, 0}, {64, 2, 2, 1}}},
 };
 
 static bool is_known(tdm_type type) {

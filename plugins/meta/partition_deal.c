@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "plugins/meta/partition_table.h"
+#include "plugins/meta/superblock.h"
 
 /* An id that the table does not know yet. */
 typedef struct draft {
@@ -95,12 +96,13 @@ static tdm_status unit_find(const meta_device *device, const tdm_graph *graph, i
                             int64_t *unit_out, tdm_error *err) {
     const tdm_value *value = tdm_graph_value(graph, index);
     int32_t block_len = value->axis == 0 ? tdm_type_get_info((tdm_type)value->type).block_len : 1;
-    /* Superblocks are cut at sub-blocks, whatever the device's kernels take: superblock.h. Those of
-     * experts are not, since what they multiply is inside the op and cannot be padded. */
-    enum { SUPERBLOCK_LEN = 256, SUB_BLOCK_LEN = 32 };
+    /* Superblocks, of the types that can be, are cut at sub-blocks, whatever the device's kernels
+     * take: superblock.h. Those of experts are not, since what they multiply is inside the op and
+     * cannot be padded. */
     *unit_out = block_len;
-    if (block_len == SUPERBLOCK_LEN && (value->usage & TDM_USAGE_EXPERT) == 0) {
-        *unit_out = SUB_BLOCK_LEN;
+    if (value->axis == 0 && meta_superblock_is_cuttable((tdm_type)value->type) &&
+        (value->usage & TDM_USAGE_EXPERT) == 0) {
+        *unit_out = META_SUPERBLOCK_UNIT;
         return TDM_OK;
     }
     for (int32_t d = 0; d < device->n_member; d++) {

@@ -4,7 +4,8 @@
  * 32. Each keeps the whole block with the other's sub-blocks silenced: their scales and minimums
  * are such that they dequantise to 0, and all that belongs to the kept ones stays as it was.
  *
- * Types: q2_K q3_K q4_K q5_K q6_K iq4_xs. A scale of the whole block that is infinite or NaN makes
+ * Types: q2_K q3_K q4_K q5_K q6_K iq4_xs. Those of grid points and of trits (iq1 to iq3, tq) have no
+ * scale that is 0, and are cut between blocks only. A scale of the whole block that is infinite or NaN makes
  * a silenced sub-block NaN, as it made all of the block before.
  */
 #ifndef TANDEM_META_SUPERBLOCK_H

@@ -14,9 +14,11 @@
 #include "tests/kernels/op_run.h"
 
 const tdm_type made_types[MADE_TYPES] = {
-    TDM_TYPE_F32,  TDM_TYPE_F16,  TDM_TYPE_BF16, TDM_TYPE_Q4_0,   TDM_TYPE_Q4_1,
-    TDM_TYPE_Q5_0, TDM_TYPE_Q5_1, TDM_TYPE_Q8_0, TDM_TYPE_Q2_K,   TDM_TYPE_Q3_K,
-    TDM_TYPE_Q4_K, TDM_TYPE_Q5_K, TDM_TYPE_Q6_K, TDM_TYPE_IQ4_NL, TDM_TYPE_IQ4_XS,
+    TDM_TYPE_F32,   TDM_TYPE_F16,     TDM_TYPE_BF16,   TDM_TYPE_Q4_0,   TDM_TYPE_Q4_1,
+    TDM_TYPE_Q5_0,  TDM_TYPE_Q5_1,    TDM_TYPE_Q8_0,   TDM_TYPE_Q2_K,   TDM_TYPE_Q3_K,
+    TDM_TYPE_Q4_K,  TDM_TYPE_Q5_K,    TDM_TYPE_Q6_K,   TDM_TYPE_IQ4_NL, TDM_TYPE_IQ4_XS,
+    TDM_TYPE_MXFP4, TDM_TYPE_IQ2_XXS, TDM_TYPE_IQ2_XS, TDM_TYPE_IQ2_S,  TDM_TYPE_IQ3_XXS,
+    TDM_TYPE_IQ3_S, TDM_TYPE_IQ1_S,   TDM_TYPE_IQ1_M,  TDM_TYPE_TQ1_0,  TDM_TYPE_TQ2_0,
 };
 
 void *made_alloc(size_t size) {
@@ -33,7 +35,15 @@ static void scale_offsets(tdm_type type, int off[2]) {
     case TDM_TYPE_Q5_0:
     case TDM_TYPE_Q8_0:
     case TDM_TYPE_IQ4_NL:
-    case TDM_TYPE_IQ4_XS: off[0] = 0; break;
+    case TDM_TYPE_IQ4_XS:
+    case TDM_TYPE_IQ2_XXS:
+    case TDM_TYPE_IQ2_XS:
+    case TDM_TYPE_IQ2_S:
+    case TDM_TYPE_IQ3_XXS:
+    case TDM_TYPE_IQ3_S:
+    case TDM_TYPE_IQ1_S: off[0] = 0; break;
+    case TDM_TYPE_TQ1_0: off[0] = 52; break;
+    case TDM_TYPE_TQ2_0: off[0] = 64; break;
     case TDM_TYPE_Q4_1:
     case TDM_TYPE_Q5_1:
     case TDM_TYPE_Q4_K:
@@ -58,6 +68,32 @@ static uint16_t scale_make(uint64_t *seed, made_kind kind) {
     case MADE_SUBNORMAL: return (uint16_t)(op_random_next(seed) & 0x83ff);
     case MADE_ZERO: return 0;
     default: return tdm_f32_to_f16(0.05f * random_unit(seed));
+    }
+}
+
+/* The types whose scale is no f16 at an offset. */
+static void mxfp4_scale_make(uint64_t *seed, made_kind kind, tdm_block_mxfp4 *block) {
+    int random = (int)(op_random_next(seed) >> 40 & 3);
+    switch ((int)kind) {
+    case MADE_LARGEST: block->e = 127 + 14; break;
+    case MADE_SMALLEST:
+        block->e = 127 + 14;
+        memset(block->qs, 0x77, sizeof block->qs); /* all bits clear would be zeros */
+        break;
+    case MADE_SUBNORMAL: block->e = (uint8_t)random; break;
+    case MADE_ZERO:
+        block->e = (uint8_t)(127 + random);
+        memset(block->qs, 0x80, sizeof block->qs); /* zeros of both signs */
+        break;
+    default: block->e = (uint8_t)(127 - 6 + random);
+    }
+}
+
+static void iq1_m_scale_make(uint64_t *seed, made_kind kind, tdm_block_iq1_m *block) {
+    uint16_t d = scale_make(seed, kind);
+    for (int k = 0; k < 4; k++) {
+        uint8_t *byte = &block->scales[2 * k + 1];
+        *byte = (uint8_t)((*byte & 15) | (d >> 4 * k & 15) << 4);
     }
 }
 
@@ -95,6 +131,8 @@ void made_weight_fill(uint64_t *seed, tdm_type type, made_kind kind, int64_t k, 
             if (type == TDM_TYPE_Q6_K) memset(rows + 192, 0x80, 16);
             if (type == TDM_TYPE_Q8_0) memset(rows + 2, 0x80, 32);
         }
+        if (type == TDM_TYPE_MXFP4) mxfp4_scale_make(seed, kind, (tdm_block_mxfp4 *)rows);
+        if (type == TDM_TYPE_IQ1_M) iq1_m_scale_make(seed, kind, (tdm_block_iq1_m *)rows);
         for (int i = 0; i < 2 && off[i] >= 0; i++) {
             uint16_t scale = scale_make(seed, kind);
             memcpy(rows + off[i], &scale, sizeof scale);

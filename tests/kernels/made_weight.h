@@ -17,8 +17,8 @@ typedef enum made_kind {
     MADE_KINDS
 } made_kind;
 
-extern const tdm_type made_types[]; /* the fifteen that weights can have */
-enum { MADE_TYPES = 15 };
+extern const tdm_type made_types[]; /* all that weights can have */
+enum { MADE_TYPES = 25 };
 
 /* Fills n_row canonical rows of k elements; never a NaN or an infinity. */
 void made_weight_fill(uint64_t *seed, tdm_type type, made_kind kind, int64_t k, int64_t n_row,

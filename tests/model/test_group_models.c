@@ -41,8 +41,9 @@ enum factor {
 static const char *const models[] = {"stories-3m",     "tiny-llama",         "tiny-mistral",
                                      "tiny-mixtral",   "tiny-one-kv-head",   "tiny-odd",
                                      "tiny-deepseek2", "tiny-deepseek2-lite"};
-static const tdm_type weight_types[] = {TDM_TYPE_Q8_0, TDM_TYPE_Q4_0, TDM_TYPE_Q4_K, TDM_TYPE_Q6_K,
-                                        TDM_TYPE_F16};
+static const tdm_type weight_types[] = {TDM_TYPE_Q8_0,   TDM_TYPE_Q4_0, TDM_TYPE_Q4_K,
+                                        TDM_TYPE_Q6_K,   TDM_TYPE_F16,  TDM_TYPE_MXFP4,
+                                        TDM_TYPE_IQ2_XS, TDM_TYPE_TQ1_0};
 static const int member_counts[] = {1, 2, 3, 4, 7};
 static const char *const shares[] = {"1", "3,1", "5,2,1", "1,0,2"};
 static const tdm_type cache_types[] = {TDM_TYPE_F32,  TDM_TYPE_F16,  TDM_TYPE_BF16,

@@ -49,6 +49,14 @@ static block_facts facts_of(tdm_type type) {
     case TDM_TYPE_Q2_K: return (block_facts){{80, 82}, 16};
     case TDM_TYPE_Q3_K: return (block_facts){{108, -1}, 42};
     case TDM_TYPE_Q6_K: return (block_facts){{208, -1}, 1360};
+    case TDM_TYPE_IQ2_XXS:
+    case TDM_TYPE_IQ2_XS:
+    case TDM_TYPE_IQ2_S: return (block_facts){{0, -1}, 50};
+    case TDM_TYPE_IQ3_XXS: return (block_facts){{0, -1}, 130};
+    case TDM_TYPE_IQ3_S: return (block_facts){{0, -1}, 140};
+    case TDM_TYPE_IQ1_S: return (block_facts){{0, -1}, 7};
+    case TDM_TYPE_TQ1_0: return (block_facts){{52, -1}, 0.8};
+    case TDM_TYPE_TQ2_0: return (block_facts){{64, -1}, 1.2};
     default: return (block_facts){{-1, -1}, 1};
     }
 }

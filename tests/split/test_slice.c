@@ -105,10 +105,10 @@ typedef struct slice_case {
     meta_slice slices[MAX_MEMBER];
 } slice_case;
 
-static const tdm_type all_types[] = {TDM_TYPE_F32,   TDM_TYPE_F16,  TDM_TYPE_BF16, TDM_TYPE_Q4_0,
-                                     TDM_TYPE_Q5_1,  TDM_TYPE_Q8_0, TDM_TYPE_Q2_K, TDM_TYPE_Q3_K,
-                                     TDM_TYPE_Q4_K,  TDM_TYPE_Q5_K, TDM_TYPE_Q6_K, TDM_TYPE_IQ4_XS,
-                                     TDM_TYPE_IQ4_NL};
+static const tdm_type all_types[] = {
+    TDM_TYPE_F32,    TDM_TYPE_F16,   TDM_TYPE_BF16,  TDM_TYPE_Q4_0,  TDM_TYPE_Q5_1, TDM_TYPE_Q8_0,
+    TDM_TYPE_Q2_K,   TDM_TYPE_Q3_K,  TDM_TYPE_Q4_K,  TDM_TYPE_Q5_K,  TDM_TYPE_Q6_K, TDM_TYPE_IQ4_XS,
+    TDM_TYPE_IQ4_NL, TDM_TYPE_MXFP4, TDM_TYPE_IQ2_S, TDM_TYPE_IQ1_M, TDM_TYPE_TQ1_0};
 
 /* Elements of the axis that member d holds, in its order; returns their number. */
 static int64_t held_list(const slice_case *c, int32_t d, int64_t *list) {
@@ -153,8 +153,9 @@ static void case_draw(slice_case *c) {
     const int32_t axis = (int32_t)random_below(n_dim + 1) - 1;
     c->cut.axis = -1;
     if (axis == 0) {
-        const int64_t unit =
-            type.block_len == SUPER && random_below(4) > 0 ? META_SUPERBLOCK_UNIT : type.block_len;
+        const int64_t unit = meta_superblock_is_cuttable(c->desc.type) && random_below(4) > 0
+                                 ? META_SUPERBLOCK_UNIT
+                                 : type.block_len;
         cut_draw(c, 0, unit, type.block_len);
     } else if (axis > 0) {
         cut_draw(c, axis, 1 + random_below(3), 1);

@@ -38,6 +38,16 @@ static void test_sizes_agree_with_type_h(void **state) {
         {TDM_TYPE_Q6_K, sizeof(tdm_block_q6_K), 256},
         {TDM_TYPE_IQ4_NL, sizeof(tdm_block_iq4_nl), 32},
         {TDM_TYPE_IQ4_XS, sizeof(tdm_block_iq4_xs), 256},
+        {TDM_TYPE_MXFP4, sizeof(tdm_block_mxfp4), 32},
+        {TDM_TYPE_IQ2_XXS, sizeof(tdm_block_iq2_xxs), 256},
+        {TDM_TYPE_IQ2_XS, sizeof(tdm_block_iq2_xs), 256},
+        {TDM_TYPE_IQ2_S, sizeof(tdm_block_iq2_s), 256},
+        {TDM_TYPE_IQ3_XXS, sizeof(tdm_block_iq3_xxs), 256},
+        {TDM_TYPE_IQ3_S, sizeof(tdm_block_iq3_s), 256},
+        {TDM_TYPE_IQ1_S, sizeof(tdm_block_iq1_s), 256},
+        {TDM_TYPE_IQ1_M, sizeof(tdm_block_iq1_m), 256},
+        {TDM_TYPE_TQ1_0, sizeof(tdm_block_tq1_0), 256},
+        {TDM_TYPE_TQ2_0, sizeof(tdm_block_tq2_0), 256},
     };
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         tdm_type_info info = tdm_type_get_info(rows[i].type);
@@ -81,6 +91,16 @@ static float make_neutral(tdm_type type, uint8_t *b) {
         b[1] = 0x3c, b[2] = 0xaa, b[3] = 0xaa;
         memset(b + 4, 0x11, 4);
         return -127;
+    case TDM_TYPE_MXFP4: b[0] = 128; return 0; /* steps of E2M1's halves are 1 */
+    case TDM_TYPE_IQ2_XXS:                     /* the first point, (8, ...), times 0.5 / 4 */
+    case TDM_TYPE_IQ2_XS:
+    case TDM_TYPE_IQ2_S: b[1] = 0x3c; return 1;
+    case TDM_TYPE_IQ3_XXS: b[1] = 0x3c; return 1; /* (4, ...) times 0.5 / 2 */
+    case TDM_TYPE_IQ3_S: b[1] = 0x3c; return 1;
+    case TDM_TYPE_IQ1_S: b[1] = 0x3c; return -0.875f; /* (-1, ...) and an eighth */
+    case TDM_TYPE_IQ1_M: b[55] = 0x30, b[53] = 0xc0; return -0.875f;
+    case TDM_TYPE_TQ1_0: b[53] = 0x3c; return -1;
+    case TDM_TYPE_TQ2_0: b[65] = 0x3c; return -1;
     default: return 0;
     }
 }
@@ -180,6 +200,44 @@ static const probe probes[] = {
     {TDM_TYPE_IQ4_XS, 7, 0x10, 224, 32, 0},         /* scale 32 */
     {TDM_TYPE_IQ4_XS, 2, 0x03, 0, 32, 127 * 15},    /* high bits 2 to 1: scale 17 */
     {TDM_TYPE_IQ4_XS, 3, 0x40, 224, 32, -127 * 17}, /* and to 3: scale 49 */
+    {TDM_TYPE_MXFP4, 1, 0x07, 0, 1, 12},
+    {TDM_TYPE_MXFP4, 1, 0xf0, 16, 1, -12},
+    {TDM_TYPE_MXFP4, 16, 0x01, 15, 1, 1},
+    /* iq2_xxs: d 0, then 4 indices and a word for each 32 */
+    {TDM_TYPE_IQ2_XXS, 9, 0x10, 0, 32, 3},     /* scale 1: 1.5 / 4 */
+    {TDM_TYPE_IQ2_XXS, 65, 0x80, 224, 32, 17}, /* scale 8 */
+    /* iq2_xs: d 0, qs 2-65, scales 66-73 */
+    {TDM_TYPE_IQ2_XS, 66, 0x01, 0, 16, 3},
+    {TDM_TYPE_IQ2_XS, 73, 0x80, 240, 16, 17},
+    /* iq2_s: d 0, qs 2-33, signs 34-65, qh 66-73, scales 74-81 */
+    {TDM_TYPE_IQ2_S, 34, 0x01, 0, 1, -1},
+    {TDM_TYPE_IQ2_S, 65, 0x80, 255, 1, -1},
+    {TDM_TYPE_IQ2_S, 74, 0x10, 16, 16, 3},
+    /* iq3_xxs: d 0, qs 2-65, words 66-97 */
+    {TDM_TYPE_IQ3_XXS, 69, 0x10, 0, 32, 3},
+    {TDM_TYPE_IQ3_XXS, 97, 0x10, 224, 32, 3},
+    /* iq3_s: d 0, qs 2-65, qh 66-73, signs 74-105, scales 106-109 */
+    {TDM_TYPE_IQ3_S, 74, 0x02, 1, 1, -1},
+    {TDM_TYPE_IQ3_S, 105, 0x80, 255, 1, -1},
+    {TDM_TYPE_IQ3_S, 106, 0x10, 32, 32, 3},
+    /* iq1_s: d 0, qs 2-33, qh 34-49 */
+    {TDM_TYPE_IQ1_S, 35, 0x80, 0, 32, -1.125f},
+    {TDM_TYPE_IQ1_S, 49, 0x10, 224, 32, -2.625f}, /* scale 3 */
+    /* iq1_m: qs 0-31, qh 32-47, scales 48-55 */
+    {TDM_TYPE_IQ1_M, 32, 0x80, 8, 8, -1.125f},
+    {TDM_TYPE_IQ1_M, 47, 0x08, 240, 8, -1.125f},
+    {TDM_TYPE_IQ1_M, 48, 0x01, 0, 16, -2.625f},
+    {TDM_TYPE_IQ1_M, 55, 0x02, 240, 16, -2.625f}, /* bit 9 of the last word */
+    /* tq1_0: qs 0-47, qh 48-51, d 52. A byte of 86 has the trits 1, 0, 0, 0, 0: 86 * 3 = 256 + 2 */
+    {TDM_TYPE_TQ1_0, 0, 0x56, 0, 1, 0},
+    {TDM_TYPE_TQ1_0, 31, 0xab, 31, 1, 1},
+    {TDM_TYPE_TQ1_0, 0, 0x1d, 32, 1, 0}, /* 29: 0, 1, 0, 0, 0 */
+    {TDM_TYPE_TQ1_0, 47, 0x56, 175, 1, 0},
+    {TDM_TYPE_TQ1_0, 51, 0x56, 243, 1, 0},
+    /* tq2_0: qs 0-63, d 64 */
+    {TDM_TYPE_TQ2_0, 0, 0x01, 0, 1, 0},
+    {TDM_TYPE_TQ2_0, 0, 0x08, 32, 1, 1},
+    {TDM_TYPE_TQ2_0, 63, 0xc0, 255, 1, 2},
 };
 
 static void test_single_bits(void **state) {
@@ -267,12 +325,17 @@ static const struct {
     tdm_type type;
     uint64_t hash;
 } golden[] = {
-    {TDM_TYPE_Q4_0, 0xa016137901ab1012},   {TDM_TYPE_Q4_1, 0x17467aed60f6ba9d},
-    {TDM_TYPE_Q5_0, 0x695fc3f8f3563b82},   {TDM_TYPE_Q5_1, 0x17dbd7a00a9867a8},
-    {TDM_TYPE_Q8_0, 0xe3e3b095b361bc17},   {TDM_TYPE_Q2_K, 0x0be742b9d67cc3d8},
-    {TDM_TYPE_Q3_K, 0x3ce6184c41903eea},   {TDM_TYPE_Q4_K, 0x0c3103bdf00db1cd},
-    {TDM_TYPE_Q5_K, 0x22184e589fdbdbd7},   {TDM_TYPE_Q6_K, 0xb959665ef8b7e425},
-    {TDM_TYPE_IQ4_NL, 0xd4f3390e4015ae6f}, {TDM_TYPE_IQ4_XS, 0xa06eda2b81c15f36},
+    {TDM_TYPE_Q4_0, 0xa016137901ab1012},    {TDM_TYPE_Q4_1, 0x17467aed60f6ba9d},
+    {TDM_TYPE_Q5_0, 0x695fc3f8f3563b82},    {TDM_TYPE_Q5_1, 0x17dbd7a00a9867a8},
+    {TDM_TYPE_Q8_0, 0xe3e3b095b361bc17},    {TDM_TYPE_Q2_K, 0x0be742b9d67cc3d8},
+    {TDM_TYPE_Q3_K, 0x3ce6184c41903eea},    {TDM_TYPE_Q4_K, 0x0c3103bdf00db1cd},
+    {TDM_TYPE_Q5_K, 0x22184e589fdbdbd7},    {TDM_TYPE_Q6_K, 0xb959665ef8b7e425},
+    {TDM_TYPE_IQ4_NL, 0xd4f3390e4015ae6f},  {TDM_TYPE_IQ4_XS, 0xa06eda2b81c15f36},
+    {TDM_TYPE_MXFP4, 0xc36dca8a490c67e9},   {TDM_TYPE_IQ2_XXS, 0x601bb086cccb9dc4},
+    {TDM_TYPE_IQ2_XS, 0xc44ab4748ba7e9d0},  {TDM_TYPE_IQ2_S, 0x19c28119db2ea8b1},
+    {TDM_TYPE_IQ3_XXS, 0xb6984a75c96ca028}, {TDM_TYPE_IQ3_S, 0x55cb19e84a58d4dd},
+    {TDM_TYPE_IQ1_S, 0x4224c3fa3945acc1},   {TDM_TYPE_IQ1_M, 0x8c8b29184ea4a436},
+    {TDM_TYPE_TQ1_0, 0xcf88dd61b5a15d9b},   {TDM_TYPE_TQ2_0, 0x6ae870c532c1a5e2},
 };
 
 static void test_random_bytes_as_ggml_reads_them(void **state) {

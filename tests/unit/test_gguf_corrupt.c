@@ -65,7 +65,7 @@ static int good_build(void **state) {
         im->len = info;
         image_tensor(im, "norm", TDM_TYPE_F32, 1, (uint64_t[]){16}, 0);
         image_tensor(im, "matrix", TDM_TYPE_Q8_0, 2, (uint64_t[]){32, 2}, 64);
-        image_tensor(im, "alien", 17, 2, (uint64_t[]){256, 1}, 160);
+        image_tensor(im, "alien", 15, 2, (uint64_t[]){256, 1}, 160);
         image_tensor(im, "rest", TDM_TYPE_I8, 3, (uint64_t[]){2, last / 2, 1}, 192);
         image_align(im, 32);
         header_size = im->len;

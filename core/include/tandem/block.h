@@ -8,9 +8,9 @@
  *
  * How to read it. A block holds consecutive elements of one row, element 0 first. All integers
  * are little-endian; `tdm_f16` is the bit pattern of an IEEE 754 binary16. Every struct is a
- * multiple of 2 bytes with an alignment of 2, so that arrays of blocks have no padding; a pointer
- * to blocks must be 2-byte aligned. Every byte pattern is a valid block (a scale may be NaN or
- * infinite, and its elements are then whatever the arithmetic gives).
+ * multiple of 2 bytes with an alignment of 2 (mxfp4: of 1), so that arrays of blocks have no
+ * padding; a pointer to blocks must be aligned likewise. Every byte pattern is a valid block (a
+ * scale may be NaN or infinite, and its elements are then whatever the arithmetic gives).
  *
  * Formulas are evaluated in f32, in the order written, each operation rounded (no contraction into
  * fused multiply-add): whoever does the same gets the same bits. `x[i]` is element i; `a[i].lo` and
@@ -25,6 +25,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #include "tandem/type.h"
 
@@ -35,7 +36,7 @@ extern "C" {
 #define TDM_BLOCK_ASSERT_(claim, text) _Static_assert(claim, text)
 #endif
 
-/* Elements in a block of the small types (q4_0 … q8_0, iq4_nl) and in a superblock of the rest. */
+/* Elements in a block of the small types (q4_0 … q8_0, iq4_nl, mxfp4), in a superblock of the rest. */
 #define TDM_BLOCK_LEN      32
 #define TDM_SUPERBLOCK_LEN 256
 
@@ -98,6 +99,20 @@ typedef struct tdm_block_iq4_nl {
 /* The codebook of iq4_nl and iq4_xs, as an initialiser list: sixteen int8, ascending. */
 #define TDM_IQ4_VALUES                                                                             \
     { -127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113 }
+
+/* mxfp4, 17 bytes: the MXFP4 of the OCP Microscaling Formats specification 1.0 (elements E2M1, scale
+ * E8M0), nibbles in the order of iq4_nl. M = TDM_MXFP4_VALUES holds twice the elements' values, so
+ * the scale is halved: tdm_mxfp4_scale.
+ *   x[j]      = scale * M[qs[j].lo]     0 <= j < 16
+ *   x[j + 16] = scale * M[qs[j].hi] */
+typedef struct tdm_block_mxfp4 {
+    uint8_t e;
+    uint8_t qs[16];
+} tdm_block_mxfp4;
+
+/* Twice the values of E2M1 (sign, two bits of exponent, one of mantissa): sixteen int8. */
+#define TDM_MXFP4_VALUES                                                                           \
+    { 0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12 }
 
 /* ---- superblocks of 256 --------------------------------------------------------------------- */
 
@@ -167,6 +182,107 @@ typedef struct tdm_block_iq4_xs {
     uint8_t qs[128];
 } tdm_block_iq4_xs;
 
+/* ---- superblocks of grid points: iq2, iq3 and iq1 ---------------------------------------------
+ *
+ * Eight elements (iq3: four) are a point of the type's grid G (grid.h); a point's index is put
+ * together from bytes and further bits. iq2 and iq3 give every element a sign, sign(b) = -1 where
+ * the bit b is set and 1 otherwise; seven sign bits stand for eight, since the number of minus signs
+ * is even then: `tdm_signs_of_7` adds the eighth. Groups of eight elements have the numbers
+ * g = i / 8, sub-blocks of 32 the numbers s = i / 32; words of 32 bits are little-endian. */
+
+/* iq2_xxs, 66 bytes: 32 elements take 8 bytes of qs: an index for each group, then a word W with
+ * four sets of 7 sign bits from the low end and 4 bits of scale on top.
+ *   x[i] = (d * (0.5 + (W >> 28)) * 0.25) * G[qs[8 * s + g % 4]][i % 8] * sign(bit i % 8 of
+ *          tdm_signs_of_7(W >> 7 * (g % 4) & 127)) */
+typedef struct tdm_block_iq2_xxs {
+    tdm_f16 d;
+    uint8_t qs[64];
+} tdm_block_iq2_xxs;
+
+/* iq2_xs, 74 bytes: a word of 16 bits for each group, 9 of index and 7 of signs; 4-bit scales for 16
+ * elements each, low nibbles first.
+ *   x[i] = (d * (0.5 + scale(i / 16)) * 0.25) * G[qs[g] & 511][i % 8] * sign(bit i % 8 of
+ *          tdm_signs_of_7(qs[g] >> 9)) */
+typedef struct tdm_block_iq2_xs {
+    tdm_f16 d;
+    uint16_t qs[32];
+    uint8_t scales[8];
+} tdm_block_iq2_xs;
+
+/* iq2_s, 82 bytes: low bytes of 10-bit indices, their high bits (two for each group, four groups to a
+ * byte), all sign bits, and scales as in iq2_xs.
+ *   x[i] = (d * (0.5 + scale(i / 16)) * 0.25) * G[qs[g] | bits2(qh[s], 2 * (g % 4)) << 8][i % 8] *
+ *          sign(bit(signs[g], i % 8)) */
+typedef struct tdm_block_iq2_s {
+    tdm_f16 d;
+    uint8_t qs[32];
+    uint8_t signs[32];
+    uint8_t qh[8];
+    uint8_t scales[8];
+} tdm_block_iq2_s;
+
+/* iq3_xxs, 98 bytes: an index for each four elements, then for each 32 a word W as in iq2_xxs.
+ *   x[i] = (d * (0.5 + (W >> 28)) * 0.5) * G[qs[i / 4]][i % 4] * sign(bit i % 8 of
+ *          tdm_signs_of_7(W >> 7 * (g % 4) & 127)) */
+typedef struct tdm_block_iq3_xxs {
+    tdm_f16 d;
+    uint8_t qs[64];
+    uint8_t words[32];
+} tdm_block_iq3_xxs;
+
+/* iq3_s, 110 bytes: low bytes of 9-bit indices, their ninth bits, all sign bits, 4-bit scales for 32
+ * elements each.
+ *   x[i] = (d * (1 + 2 * scale(s))) * G[qs[i / 4] | bit(qh[s], i % 32 / 4) << 8][i % 4] *
+ *          sign(bit(signs[g], i % 8)) */
+typedef struct tdm_block_iq3_s {
+    tdm_f16 d;
+    uint8_t qs[64];
+    uint8_t qh[8];
+    uint8_t signs[32];
+    uint8_t scales[4];
+} tdm_block_iq3_s;
+
+/* iq1_s, 50 bytes: low bytes of 11-bit indices; for each 32 elements a word of 16 bits H with three
+ * high bits for each of four groups, 3 bits of scale and, on top, the sign of an offset: o is 0.125,
+ * or -0.125 where it is set. v = G / 8 - 1 is -1, 0 or 1.
+ *   x[i] = (d * (2 * (H >> 12 & 7) + 1)) * (v[qs[g] | (H >> 3 * (g % 4) & 7) << 8][i % 8] + o) */
+typedef struct tdm_block_iq1_s {
+    tdm_f16 d;
+    uint8_t qs[32];
+    uint16_t qh[8];
+} tdm_block_iq1_s;
+
+/* iq1_m, 56 bytes: as iq1_s, but a nibble of qh for each group holds the index's three high bits and
+ * the sign of o, and 16 elements share a 3-bit scale; what the four words of 16 bits with the scales
+ * (tdm_iq1_m_scale) have left is d (tdm_iq1_m_d).
+ *   x[i] = (d * (2 * scale(i / 16) + 1)) * (v[qs[g] | (qh nibble g & 7) << 8][i % 8] + o) */
+typedef struct tdm_block_iq1_m {
+    uint8_t qs[32];
+    uint8_t qh[16];
+    uint8_t scales[8];
+} tdm_block_iq1_m;
+
+/* ---- superblocks of trits ------------------------------------------------------------------- */
+
+/* tq1_0, 54 bytes: codes 0, 1 and 2, five to a byte as a fraction of 3^5: the first is what a
+ * multiplication by 3 carries out of the byte, the next what multiplying the rest carries out, and
+ * so on: tdm_tq1_0_trit. The 32 bytes from qs[0] hold elements 0 .. 159, element i at byte i % 32 as
+ * number i / 32; the 16 from qs[32] elements 160 .. 239 in runs of 16 likewise; and qh, with four
+ * trits to a byte, elements 240 .. 255 in runs of 4.
+ *   x[i] = (code - 1) * d */
+typedef struct tdm_block_tq1_0 {
+    uint8_t qs[48];
+    uint8_t qh[4];
+    tdm_f16 d;
+} tdm_block_tq1_0;
+
+/* tq2_0, 66 bytes: 2-bit codes, laid out as those of q2_K; 3 is not used by quantisers.
+ *   x[i] = (code - 1) * d */
+typedef struct tdm_block_tq2_0 {
+    uint8_t qs[64];
+    tdm_f16 d;
+} tdm_block_tq2_0;
+
 /* ---- packed scales -------------------------------------------------------------------------- */
 
 /* The 6-bit scale, 0 … 63, of sub-block s, 0 … 7, of q4_K and q5_K. Bytes 0-3 hold scales 0-3 in
@@ -196,6 +312,40 @@ static inline uint8_t tdm_iq4_xs_scale(const tdm_block_iq4_xs *block, int s) {
     return (uint8_t)(low | (block->scales_h >> 2 * s & 3) << 4);
 }
 
+/* The scale of an mxfp4 block, halved: 2^(e - 128), which is subnormal for e = 0 and 1. An e of 255,
+ * NaN in OCP's E8M0, is 2^127 like ggml's. [any-thread] */
+static inline float tdm_mxfp4_scale(uint8_t e) {
+    const uint32_t bits = e < 2 ? 0x00200000u << e : (uint32_t)(e - 1) << 23;
+    float scale;
+    memcpy(&scale, &bits, sizeof scale);
+    return scale;
+}
+
+/* Eight sign bits from seven. [any-thread] */
+static inline uint8_t tdm_signs_of_7(uint32_t signs) {
+    uint32_t parity = signs ^ signs >> 4;
+    parity ^= parity >> 2;
+    return (uint8_t)(signs | ((parity ^ parity >> 1) & 1) << 7);
+}
+
+/* The 3-bit scale, 0 … 7, of sub-block s, 0 … 15, of iq1_m: four to a word of 16 bits. [any-thread] */
+static inline uint8_t tdm_iq1_m_scale(const uint8_t scales[8], int s) {
+    uint32_t word = scales[s / 4 * 2] | (uint32_t)scales[s / 4 * 2 + 1] << 8;
+    return (uint8_t)(word >> 3 * (s % 4) & 7);
+}
+
+/* d of iq1_m: the top nibbles of the words, that of the first the lowest. [any-thread] */
+static inline tdm_f16 tdm_iq1_m_d(const uint8_t scales[8]) {
+    return (tdm_f16)(scales[1] >> 4 | (scales[3] & 0xf0) | (scales[5] & 0xf0) << 4 |
+                     (scales[7] & 0xf0) << 8);
+}
+
+/* Trit number n, 0 … 4, of a byte of tq1_0. [any-thread] */
+static inline uint8_t tdm_tq1_0_trit(uint8_t byte, int n) {
+    static const uint8_t powers[5] = {1, 3, 9, 27, 81};
+    return (uint8_t)((uint8_t)(byte * powers[n]) * 3 >> 8);
+}
+
 TDM_BLOCK_ASSERT_(sizeof(tdm_block_q4_0) == 18 && offsetof(tdm_block_q4_0, qs) == 2, "q4_0");
 TDM_BLOCK_ASSERT_(sizeof(tdm_block_q4_1) == 20 && offsetof(tdm_block_q4_1, qs) == 4, "q4_1");
 TDM_BLOCK_ASSERT_(sizeof(tdm_block_q5_0) == 22 && offsetof(tdm_block_q5_0, qs) == 6, "q5_0");
@@ -208,6 +358,21 @@ TDM_BLOCK_ASSERT_(sizeof(tdm_block_q4_K) == 144 && offsetof(tdm_block_q4_K, qs) 
 TDM_BLOCK_ASSERT_(sizeof(tdm_block_q5_K) == 176 && offsetof(tdm_block_q5_K, qs) == 48, "q5_K");
 TDM_BLOCK_ASSERT_(sizeof(tdm_block_q6_K) == 210 && offsetof(tdm_block_q6_K, d) == 208, "q6_K");
 TDM_BLOCK_ASSERT_(sizeof(tdm_block_iq4_xs) == 136 && offsetof(tdm_block_iq4_xs, qs) == 8, "iq4_xs");
+TDM_BLOCK_ASSERT_(sizeof(tdm_block_mxfp4) == 17 && offsetof(tdm_block_mxfp4, qs) == 1, "mxfp4");
+TDM_BLOCK_ASSERT_(sizeof(tdm_block_iq2_xxs) == 66, "iq2_xxs");
+TDM_BLOCK_ASSERT_(sizeof(tdm_block_iq2_xs) == 74 && offsetof(tdm_block_iq2_xs, scales) == 66,
+                  "iq2_xs");
+TDM_BLOCK_ASSERT_(sizeof(tdm_block_iq2_s) == 82 && offsetof(tdm_block_iq2_s, scales) == 74,
+                  "iq2_s");
+TDM_BLOCK_ASSERT_(sizeof(tdm_block_iq3_xxs) == 98 && offsetof(tdm_block_iq3_xxs, words) == 66,
+                  "iq3_xxs");
+TDM_BLOCK_ASSERT_(sizeof(tdm_block_iq3_s) == 110 && offsetof(tdm_block_iq3_s, scales) == 106,
+                  "iq3_s");
+TDM_BLOCK_ASSERT_(sizeof(tdm_block_iq1_s) == 50 && offsetof(tdm_block_iq1_s, qh) == 34, "iq1_s");
+TDM_BLOCK_ASSERT_(sizeof(tdm_block_iq1_m) == 56 && offsetof(tdm_block_iq1_m, scales) == 48,
+                  "iq1_m");
+TDM_BLOCK_ASSERT_(sizeof(tdm_block_tq1_0) == 54 && offsetof(tdm_block_tq1_0, d) == 52, "tq1_0");
+TDM_BLOCK_ASSERT_(sizeof(tdm_block_tq2_0) == 66 && offsetof(tdm_block_tq2_0, d) == 64, "tq2_0");
 #undef TDM_BLOCK_ASSERT_
 
 #ifdef __cplusplus

@@ -31,11 +31,21 @@ typedef enum tdm_type {
     TDM_TYPE_Q4_K = 12,
     TDM_TYPE_Q5_K = 13,
     TDM_TYPE_Q6_K = 14,
+    TDM_TYPE_IQ2_XXS = 16,
+    TDM_TYPE_IQ2_XS = 17,
+    TDM_TYPE_IQ3_XXS = 18,
+    TDM_TYPE_IQ1_S = 19,
     TDM_TYPE_IQ4_NL = 20,
+    TDM_TYPE_IQ3_S = 21,
+    TDM_TYPE_IQ2_S = 22,
     TDM_TYPE_IQ4_XS = 23,
     TDM_TYPE_I8 = 24,
     TDM_TYPE_I32 = 26,
+    TDM_TYPE_IQ1_M = 29,
     TDM_TYPE_BF16 = 30,
+    TDM_TYPE_TQ1_0 = 34,
+    TDM_TYPE_TQ2_0 = 35,
+    TDM_TYPE_MXFP4 = 39,
     TDM_TYPE_LIMIT_ = 64 /* every type's number is below this; holes are not types */
 } tdm_type;
 
@@ -72,6 +82,16 @@ static inline tdm_type_info tdm_type_get_info(tdm_type type) {
         TDM_TYPE_ROW_(TDM_TYPE_Q5_K, "q5_K", 256, 176, true);
         TDM_TYPE_ROW_(TDM_TYPE_Q6_K, "q6_K", 256, 210, true);
         TDM_TYPE_ROW_(TDM_TYPE_IQ4_XS, "iq4_xs", 256, 136, true);
+        TDM_TYPE_ROW_(TDM_TYPE_MXFP4, "mxfp4", 32, 17, true);
+        TDM_TYPE_ROW_(TDM_TYPE_IQ2_XXS, "iq2_xxs", 256, 66, true);
+        TDM_TYPE_ROW_(TDM_TYPE_IQ2_XS, "iq2_xs", 256, 74, true);
+        TDM_TYPE_ROW_(TDM_TYPE_IQ2_S, "iq2_s", 256, 82, true);
+        TDM_TYPE_ROW_(TDM_TYPE_IQ3_XXS, "iq3_xxs", 256, 98, true);
+        TDM_TYPE_ROW_(TDM_TYPE_IQ3_S, "iq3_s", 256, 110, true);
+        TDM_TYPE_ROW_(TDM_TYPE_IQ1_S, "iq1_s", 256, 50, true);
+        TDM_TYPE_ROW_(TDM_TYPE_IQ1_M, "iq1_m", 256, 56, true);
+        TDM_TYPE_ROW_(TDM_TYPE_TQ1_0, "tq1_0", 256, 54, true);
+        TDM_TYPE_ROW_(TDM_TYPE_TQ2_0, "tq2_0", 256, 66, true);
     default: break;
     }
 #undef TDM_TYPE_ROW_

@@ -4,3 +4,4 @@
  */
 #define V_IS_Q8 1
 #include "plugins/cpu/x86/matmul_avx512.c"
+#include "plugins/cpu/x86/matmul_grid.h"

@@ -106,26 +106,40 @@ INLINE void codebook_apply(v_u8 *codes) {
     for (int c = 0; c < N_VEC; c++) codes[c] = v_from_codebook(codes[c]);
 }
 
+INLINE void e2m1_apply(v_u8 *codes) {
+    UNROLL
+    for (int c = 0; c < N_VEC; c++) codes[c] = v_from_e2m1(codes[c]);
+}
+
+/* 2^(e - 128) as 2^(a - 64) * 2^(b - 64), a + b = e: exact where it is subnormal, too. */
+INLINE v_f32 v_load_e8m0(const uint8_t *p) {
+    v_i32 e = v_load_u8(p), a = v_bits_i32(e, 1, 127), b = v_sub_i32(e, a);
+    v_i32 bias = v_set_i32(127 - 64);
+    return v_mul(v_as_f32(v_shift_left(v_add_i32(a, bias), 23)),
+                 v_as_f32(v_shift_left(v_add_i32(b, bias), 23)));
+}
+
 /* A kernel's body for n_tok tokens (a constant) from t0 on. Offsets below are in units of V_LANE
  * bytes: what one byte of every row takes. */
 
-/* ---- blocks of 32: plane 0 codes (and fifth bits), plane 1 d (and m) ------------------------- */
+/* ---- blocks of 32: plane 0 codes (and fifth bits), plane 1 d (and m), mxfp4's e ------------------------- */
 
 INLINE void block32_tile(tdm_type type, const cpu_matmul_tile *tile, int t0, int n_tok) {
     bool has_min = type == TDM_TYPE_Q4_1 || type == TDM_TYPE_Q5_1;
     bool has_fifth = type == TDM_TYPE_Q5_0 || type == TDM_TYPE_Q5_1;
-    bool is_signed = type == TDM_TYPE_Q8_0 || type == TDM_TYPE_IQ4_NL;
+    bool is_mx = type == TDM_TYPE_MXFP4;
+    bool is_signed = type == TDM_TYPE_Q8_0 || type == TDM_TYPE_IQ4_NL || is_mx;
     int kind = ONE_SCALE | (has_min ? HAS_MIN : is_signed ? SIGNED_BIAS : HAS_BIAS);
     int n_bit = is_signed ? 8 : has_fifth ? 5 : 4;
     int code_size = (type == TDM_TYPE_Q8_0 ? 32 : has_fifth ? 20 : 16) * V_LANE;
-    int scale_size = (has_min ? 4 : 2) * V_LANE;
+    int scale_size = (has_min ? 4 : is_mx ? 1 : 2) * V_LANE;
     const uint8_t *p = tile->group, *ps = p + tile->n_block * code_size;
     v_f32 acc[V_TOK];
     tile_clear(acc, n_tok);
     for (int64_t b = 0; b < tile->n_block; b++, p += code_size, ps += scale_size) {
         v_u8 codes[N_VEC];
         weights_prefetch(p, code_size, n_tok);
-        v_f32 scale = v_load_f16(ps), min = v_zero();
+        v_f32 scale = is_mx ? v_load_e8m0(ps) : v_load_f16(ps), min = v_zero();
         if (has_min) min = v_sub(min, v_load_f16(ps + 2 * V_LANE)); /* m is added */
         if (type == TDM_TYPE_Q8_0) {
             UNROLL
@@ -135,7 +149,10 @@ INLINE void block32_tile(tdm_type type, const cpu_matmul_tile *tile, int t0, int
         } else {
             nibbles_load(p, codes);
             if (has_fifth) fifth_bits_add(p + 16 * V_LANE, codes);
-            if (is_signed) codebook_apply(codes);
+            if (is_mx)
+                e2m1_apply(codes);
+            else if (is_signed)
+                codebook_apply(codes);
         }
         step_add(kind, n_bit, codes, &scale, &min, tile, t0, n_tok, b, acc);
     }
@@ -328,6 +345,74 @@ INLINE void iq4_xs_tile(const cpu_matmul_tile *tile, int t0, int n_tok) {
     tile_store(tile, t0, n_tok, acc);
 }
 
+/* tq2_0: codes at 0, d in plane 1. */
+INLINE void tq2_0_step(const uint8_t *p, int k, const v_f32 *scale, const cpu_matmul_tile *tile,
+                       int t0, int n_tok, int64_t ix, v_f32 *acc) {
+    v_u8 codes[N_VEC];
+    UNROLL
+    for (int c = 0; c < N_VEC; c++) codes[c] = v_pair_low(v_load_codes(p + 4 * V_LANE * c), k);
+    step_add(ONE_SCALE | HAS_BIAS, 2, codes, scale, NULL, tile, t0, n_tok, ix, acc);
+}
+
+INLINE void tq2_0_tile(const cpu_matmul_tile *tile, int t0, int n_tok) {
+    const uint8_t *p = tile->group, *ps = p + tile->n_block * 64 * V_LANE;
+    v_f32 acc[V_TOK];
+    tile_clear(acc, n_tok);
+    for (int64_t b = 0; b < tile->n_block; b++, p += 64 * V_LANE, ps += 2 * V_LANE) {
+        weights_prefetch(p, 64 * V_LANE, n_tok);
+        v_f32 d = v_load_f16(ps);
+        for (int half = 0; half < 2; half++) {
+            const uint8_t *run = p + 32 * V_LANE * half;
+            int64_t ix = 8 * b + 4 * half;
+            tq2_0_step(run, 0, &d, tile, t0, n_tok, ix, acc);
+            tq2_0_step(run, 1, &d, tile, t0, n_tok, ix + 1, acc);
+            tq2_0_step(run, 2, &d, tile, t0, n_tok, ix + 2, acc);
+            tq2_0_step(run, 3, &d, tile, t0, n_tok, ix + 3, acc);
+        }
+    }
+    tile_store(tile, t0, n_tok, acc);
+}
+
+/* tq1_0: qs at 0, qh at 48; d in plane 1. The next trits of n vectors of bytes, which move on. */
+INLINE void trits_take(v_u8 *bytes, int n, v_u8 *codes) {
+    UNROLL
+    for (int c = 0; c < n; c++) {
+        codes[c] = v_trit(bytes[c]);
+        bytes[c] = v_trit_rest(bytes[c]);
+    }
+}
+
+INLINE void tq1_0_tile(const cpu_matmul_tile *tile, int t0, int n_tok) {
+    const uint8_t *p = tile->group, *ps = p + tile->n_block * 52 * V_LANE;
+    v_f32 acc[V_TOK];
+    tile_clear(acc, n_tok);
+    for (int64_t b = 0; b < tile->n_block; b++, p += 52 * V_LANE, ps += 2 * V_LANE) {
+        v_u8 bytes[N_VEC], codes[N_VEC];
+        int64_t ix = 8 * b;
+        weights_prefetch(p, 52 * V_LANE, n_tok);
+        v_f32 d = v_load_f16(ps);
+        UNROLL
+        for (int c = 0; c < N_VEC; c++) bytes[c] = v_load_codes(p + 4 * V_LANE * c);
+        for (int n = 0; n < 5; n++, ix++) {
+            trits_take(bytes, N_VEC, codes);
+            step_add(ONE_SCALE | HAS_BIAS, 2, codes, &d, NULL, tile, t0, n_tok, ix, acc);
+        }
+        UNROLL
+        for (int c = 0; c < N_VEC / 2; c++) bytes[c] = v_load_codes(p + (32 + 4 * c) * V_LANE);
+        for (int n = 0; n < 2; n++, ix++) {
+            trits_take(bytes, N_VEC / 2, codes);
+            trits_take(bytes, N_VEC / 2, codes + N_VEC / 2);
+            step_add(ONE_SCALE | HAS_BIAS, 2, codes, &d, NULL, tile, t0, n_tok, ix, acc);
+        }
+        trits_take(bytes, N_VEC / 2, codes);
+        bytes[0] = v_load_codes(p + 48 * V_LANE);
+        UNROLL
+        for (int c = N_VEC / 2; c < N_VEC; c++) trits_take(bytes, 1, codes + c);
+        step_add(ONE_SCALE | HAS_BIAS, 2, codes, &d, NULL, tile, t0, n_tok, ix, acc);
+    }
+    tile_store(tile, t0, n_tok, acc);
+}
+
 #if !V_IS_Q8
 /* ---- plain types: [k][V_LANE] -------------------------------------------------------------------- */
 
@@ -391,6 +476,7 @@ BLOCK32_(q5_0, Q5_0)
 BLOCK32_(q5_1, Q5_1)
 BLOCK32_(q8_0, Q8_0)
 BLOCK32_(iq4_nl, IQ4_NL)
+BLOCK32_(mxfp4, MXFP4)
 
 INLINE void q4_K_tile(const cpu_matmul_tile *tile, int t0, int n_tok) {
     q45_K_tile(false, tile, t0, n_tok);
@@ -404,6 +490,8 @@ KERNEL_(q4_K, q4_K_tile)
 KERNEL_(q5_K, q5_K_tile)
 KERNEL_(q6_K, q6_K_tile)
 KERNEL_(iq4_xs, iq4_xs_tile)
+KERNEL_(tq1_0, tq1_0_tile)
+KERNEL_(tq2_0, tq2_0_tile)
 
 #if !V_IS_Q8
 #define FLOAT_(name, TYPE)                                                                         \

@@ -77,8 +77,14 @@ static inline v_i32 v_load_u16(const uint8_t *p) {
 static inline v_i32 v_set_i32(int32_t x) {
     return _mm256_set1_epi32(x);
 }
+static inline v_i32 v_add_i32(v_i32 a, v_i32 b) {
+    return _mm256_add_epi32(a, b);
+}
 static inline v_i32 v_sub_i32(v_i32 a, v_i32 b) {
     return _mm256_sub_epi32(a, b);
+}
+static inline v_i32 v_xor(v_i32 a, v_i32 b) {
+    return _mm256_xor_si256(a, b);
 }
 static inline v_i32 v_or(v_i32 a, v_i32 b) {
     return _mm256_or_si256(a, b);
@@ -89,6 +95,22 @@ static inline v_i32 v_bits_i32(v_i32 a, int shift, int32_t mask) {
 }
 static inline v_i32 v_shift_left(v_i32 a, int shift) {
     return _mm256_sll_epi32(a, _mm_cvtsi32_si128(shift));
+}
+/* The f16 whose bits are the low half of each lane, of which the rest is 0. */
+static inline v_f32 v_from_f16_bits(v_i32 a) {
+    return _mm256_cvtph_ps(
+        _mm_packus_epi32(_mm256_castsi256_si128(a), _mm256_extracti128_si256(a, 1)));
+}
+/* Bits of each lane as f32. */
+static inline v_f32 v_as_f32(v_i32 a) {
+    return _mm256_castsi256_ps(a);
+}
+/* The 4 bytes at table + 8 (or 4) * index, for each lane. */
+static inline v_i32 v_gather8(const void *table, v_i32 index) {
+    return _mm256_i32gather_epi32(table, index, 8);
+}
+static inline v_i32 v_gather4(const void *table, v_i32 index) {
+    return _mm256_i32gather_epi32(table, index, 4);
 }
 
 /* Codes: four bytes of each row. */
@@ -133,6 +155,34 @@ static inline v_u8 v_from_signed(v_u8 a) {
 /* Codes of the values that the codebook gives for 4-bit indices. */
 static inline v_u8 v_from_codebook(v_u8 index) {
     static const int8_t values[16] = TDM_IQ4_VALUES;
+    __m256i table = _mm256_broadcastsi128_si256(_mm_loadu_si128((const void *)values));
+    return v_from_signed(_mm256_shuffle_epi8(table, index));
+}
+
+/* Signed bytes with their signs turned where, of the bits k .. k + 3 of their lane (k = 0 or 4),
+ * theirs is set. */
+static inline v_u8 v_negate(v_u8 a, v_i32 bits, int k) {
+    const __m256i first =
+        _mm256_broadcastsi128_si256(_mm_setr_epi32(0, 0x04040404, 0x08080808, 0x0c0c0c0c));
+    __m256i only = _mm256_set1_epi32(k == 0 ? 0x08040201 : (int)0x80402010);
+    __m256i m = _mm256_and_si256(_mm256_shuffle_epi8(bits, first), only);
+    m = _mm256_cmpeq_epi8(m, only);
+    return _mm256_sub_epi8(_mm256_xor_si256(a, m), m);
+}
+/* The next trit of each byte, 0 .. 2, and what is left of it (tdm_tq1_0_trit): 3 * b / 256 counts
+ * the passing of 85 and of 170. */
+static inline v_u8 v_trit(v_u8 a) {
+    const __m256i one = _mm256_set1_epi8(1);
+    __m256i first = _mm256_min_epu8(_mm256_subs_epu8(a, _mm256_set1_epi8(85)), one);
+    __m256i second = _mm256_min_epu8(_mm256_subs_epu8(a, _mm256_set1_epi8((char)170)), one);
+    return _mm256_add_epi8(first, second);
+}
+static inline v_u8 v_trit_rest(v_u8 a) {
+    return _mm256_add_epi8(a, _mm256_add_epi8(a, a));
+}
+/* Codes of the values that mxfp4's codes stand for. */
+static inline v_u8 v_from_e2m1(v_u8 index) {
+    static const int8_t values[16] = TDM_MXFP4_VALUES;
     __m256i table = _mm256_broadcastsi128_si256(_mm_loadu_si128((const void *)values));
     return v_from_signed(_mm256_shuffle_epi8(table, index));
 }

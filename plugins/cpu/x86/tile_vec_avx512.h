@@ -79,8 +79,14 @@ static inline v_i32 v_load_u16(const uint8_t *p) {
 static inline v_i32 v_set_i32(int32_t x) {
     return _mm512_set1_epi32(x);
 }
+static inline v_i32 v_add_i32(v_i32 a, v_i32 b) {
+    return _mm512_add_epi32(a, b);
+}
 static inline v_i32 v_sub_i32(v_i32 a, v_i32 b) {
     return _mm512_sub_epi32(a, b);
+}
+static inline v_i32 v_xor(v_i32 a, v_i32 b) {
+    return _mm512_xor_si512(a, b);
 }
 static inline v_i32 v_or(v_i32 a, v_i32 b) {
     return _mm512_or_si512(a, b);
@@ -91,6 +97,21 @@ static inline v_i32 v_bits_i32(v_i32 a, int shift, int32_t mask) {
 }
 static inline v_i32 v_shift_left(v_i32 a, int shift) {
     return _mm512_sll_epi32(a, _mm_cvtsi32_si128(shift));
+}
+/* The f16 whose bits are the low half of each lane, of which the rest is 0. */
+static inline v_f32 v_from_f16_bits(v_i32 a) {
+    return _mm512_cvtph_ps(_mm512_cvtepi32_epi16(a));
+}
+/* Bits of each lane as f32. */
+static inline v_f32 v_as_f32(v_i32 a) {
+    return _mm512_castsi512_ps(a);
+}
+/* The 4 bytes at table + 8 (or 4) * index, for each lane. */
+static inline v_i32 v_gather8(const void *table, v_i32 index) {
+    return _mm512_i32gather_epi32(index, table, 8);
+}
+static inline v_i32 v_gather4(const void *table, v_i32 index) {
+    return _mm512_i32gather_epi32(index, table, 4);
 }
 
 /* Codes: four bytes of each row. */
@@ -134,6 +155,32 @@ static inline v_u8 v_from_signed(v_u8 a) {
 /* Codes of the values that the codebook gives for 4-bit indices. */
 static inline v_u8 v_from_codebook(v_u8 index) {
     static const int8_t values[16] = TDM_IQ4_VALUES;
+    __m512i table = _mm512_broadcast_i32x4(_mm_loadu_si128((const void *)values));
+    return v_from_signed(_mm512_shuffle_epi8(table, index));
+}
+
+/* Signed bytes with their signs turned where, of the bits k .. k + 3 of their lane (k = 0 or 4),
+ * theirs is set. */
+static inline v_u8 v_negate(v_u8 a, v_i32 bits, int k) {
+    const __m512i first = _mm512_set4_epi32(0x0c0c0c0c, 0x08080808, 0x04040404, 0);
+    __m512i only = _mm512_set1_epi32(k == 0 ? 0x08040201 : (int)0x80402010);
+    __mmask64 m = _mm512_test_epi8_mask(_mm512_shuffle_epi8(bits, first), only);
+    return _mm512_mask_sub_epi8(a, m, _mm512_setzero_si512(), a);
+}
+/* The next trit of each byte, 0 .. 2, and what is left of it (tdm_tq1_0_trit): 3 * b / 256 counts
+ * the passing of 85 and of 170. */
+static inline v_u8 v_trit(v_u8 a) {
+    const __m512i one = _mm512_set1_epi8(1);
+    __m512i first = _mm512_min_epu8(_mm512_subs_epu8(a, _mm512_set1_epi8(85)), one);
+    __m512i second = _mm512_min_epu8(_mm512_subs_epu8(a, _mm512_set1_epi8((char)170)), one);
+    return _mm512_add_epi8(first, second);
+}
+static inline v_u8 v_trit_rest(v_u8 a) {
+    return _mm512_add_epi8(a, _mm512_add_epi8(a, a));
+}
+/* Codes of the values that mxfp4's codes stand for. */
+static inline v_u8 v_from_e2m1(v_u8 index) {
+    static const int8_t values[16] = TDM_MXFP4_VALUES;
     __m512i table = _mm512_broadcast_i32x4(_mm_loadu_si128((const void *)values));
     return v_from_signed(_mm512_shuffle_epi8(table, index));
 }

@@ -1,0 +1,269 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * matmul_grid.h: the kernels of matmul_tile.h for the types whose codes are points of a grid
+ * (tandem/grid.h): iq2, iq3 and iq1. Reference: matmul_reference.c.
+ *
+ * Weights stay as small as they are in the file; a point is looked up when it is needed, that of each
+ * row in its lane, with one gather for every four codes. Offsets below are in units of V_LANE bytes,
+ * as there, and d is in plane 1 but for iq1_m's, which is in bits of its scales.
+ */
+#ifndef TANDEM_CPU_MATMUL_GRID_H
+#define TANDEM_CPU_MATMUL_GRID_H
+
+#include "core/base/grids.h"
+#include "plugins/cpu/x86/matmul_tile.h"
+
+/* Eight codes of each row: a point with the signs of the low eight bits of `signs`. */
+INLINE void point8_load(const uint64_t *grid, v_i32 index, v_i32 signs, v_u8 *codes) {
+    const uint8_t *table = (const uint8_t *)grid;
+    codes[0] = v_from_signed(v_negate(v_gather8(table, index), signs, 0));
+    codes[1] = v_from_signed(v_negate(v_gather8(table + 4, index), signs, 4));
+}
+
+/* The same, of two points of four. */
+INLINE void point4_load(const uint32_t *grid, v_i32 first, v_i32 second, v_i32 signs, v_u8 *codes) {
+    codes[0] = v_from_signed(v_negate(v_gather4(grid, first), signs, 0));
+    codes[1] = v_from_signed(v_negate(v_gather4(grid, second), signs, 4));
+}
+
+/* The eighth bit makes the number of bits that are set even. */
+INLINE v_i32 signs_of_7(v_i32 signs) {
+    v_i32 parity = v_xor(signs, v_bits_i32(signs, 4, 7));
+    parity = v_xor(parity, v_bits_i32(parity, 2, 3));
+    parity = v_xor(parity, v_bits_i32(parity, 1, 1));
+    return v_or(signs, v_shift_left(v_bits_i32(parity, 0, 1), 7));
+}
+
+/* d * (0.5 + n) for 4 bits n of each lane. */
+INLINE v_f32 half_scale(v_f32 d, v_i32 lane, int shift) {
+    return v_mul(d, v_add(v_from_i32(v_bits_i32(lane, shift, 15)), v_set(0.5f)));
+}
+
+/* d * (1 + 2 * n) for the bits n of `mask` */
+INLINE v_f32 odd_scale(v_f32 d, v_i32 lane, int shift, int32_t mask) {
+    v_i32 n = v_bits_i32(lane, shift, mask);
+    return v_mul(d, v_from_i32(v_add_i32(v_add_i32(n, n), v_set_i32(1))));
+}
+
+/* Four indices, then four sets of seven signs with a scale: 8 bytes for 32 elements. */
+INLINE void iq2_xxs_tile(const cpu_matmul_tile *tile, int t0, int n_tok) {
+    const uint64_t *grid = tdm_grids_get()->iq2_xxs;
+    const uint8_t *p = tile->group, *ps = p + tile->n_block * 64 * V_LANE;
+    v_f32 acc[V_TOK];
+    tile_clear(acc, n_tok);
+    for (int64_t b = 0; b < tile->n_block; b++, p += 64 * V_LANE, ps += 2 * V_LANE) {
+        weights_prefetch(p, 64 * V_LANE, n_tok);
+        v_f32 d = v_mul(v_load_f16(ps), v_set(0.25f));
+        for (int s = 0; s < 8; s++) {
+            v_u8 codes[N_VEC];
+            v_i32 index = v_load_codes(p + 8 * V_LANE * s);
+            v_i32 word = v_load_codes(p + (8 * s + 4) * V_LANE);
+            v_f32 scale = half_scale(d, word, 28);
+            UNROLL
+            for (int g = 0; g < 4; g++) {
+                v_i32 signs = signs_of_7(v_bits_i32(word, 7 * g, 127));
+                point8_load(grid, v_bits_i32(index, 8 * g, 255), signs, codes + 2 * g);
+            }
+            step_add(ONE_SCALE | SIGNED_BIAS, 8, codes, &scale, NULL, tile, t0, n_tok, 8 * b + s,
+                     acc);
+        }
+    }
+    tile_store(tile, t0, n_tok, acc);
+}
+
+/* Indices with signs at 0, two groups of eight to a lane; scales at 64. */
+INLINE void iq2_xs_tile(const cpu_matmul_tile *tile, int t0, int n_tok) {
+    const uint64_t *grid = tdm_grids_get()->iq2_xs;
+    const uint8_t *p = tile->group, *ps = p + tile->n_block * 72 * V_LANE;
+    v_f32 acc[V_TOK];
+    tile_clear(acc, n_tok);
+    for (int64_t b = 0; b < tile->n_block; b++, p += 72 * V_LANE, ps += 2 * V_LANE) {
+        weights_prefetch(p, 72 * V_LANE, n_tok);
+        v_f32 d = v_mul(v_load_f16(ps), v_set(0.25f));
+        for (int s = 0; s < 8; s++) {
+            v_u8 codes[N_VEC];
+            v_i32 scales = v_load_u8(p + (64 + s) * V_LANE);
+            v_f32 scale[2] = {half_scale(d, scales, 0), half_scale(d, scales, 4)};
+            UNROLL
+            for (int g = 0; g < 4; g++) {
+                v_i32 both = v_load_codes(p + (8 * s + 4 * (g / 2)) * V_LANE);
+                v_i32 signs = signs_of_7(v_bits_i32(both, 16 * (g % 2) + 9, 127));
+                point8_load(grid, v_bits_i32(both, 16 * (g % 2), 511), signs, codes + 2 * g);
+            }
+            step_add(TWO_SCALES | SIGNED_BIAS, 8, codes, scale, NULL, tile, t0, n_tok, 8 * b + s,
+                     acc);
+        }
+    }
+    tile_store(tile, t0, n_tok, acc);
+}
+
+/* Low bytes of indices at 0, signs at 32, high bits at 64, scales at 72. */
+INLINE void iq2_s_tile(const cpu_matmul_tile *tile, int t0, int n_tok) {
+    const uint64_t *grid = tdm_grids_get()->iq2_s;
+    const uint8_t *p = tile->group, *ps = p + tile->n_block * 80 * V_LANE;
+    v_f32 acc[V_TOK];
+    tile_clear(acc, n_tok);
+    for (int64_t b = 0; b < tile->n_block; b++, p += 80 * V_LANE, ps += 2 * V_LANE) {
+        weights_prefetch(p, 80 * V_LANE, n_tok);
+        v_f32 d = v_mul(v_load_f16(ps), v_set(0.25f));
+        for (int s = 0; s < 8; s++) {
+            v_u8 codes[N_VEC];
+            v_i32 low = v_load_codes(p + 4 * V_LANE * s);
+            v_i32 signs = v_load_codes(p + (32 + 4 * s) * V_LANE);
+            v_i32 high = v_load_u8(p + (64 + s) * V_LANE);
+            v_i32 scales = v_load_u8(p + (72 + s) * V_LANE);
+            v_f32 scale[2] = {half_scale(d, scales, 0), half_scale(d, scales, 4)};
+            UNROLL
+            for (int g = 0; g < 4; g++) {
+                v_i32 index =
+                    v_or(v_bits_i32(low, 8 * g, 255), v_shift_left(v_bits_i32(high, 2 * g, 3), 8));
+                point8_load(grid, index, v_bits_i32(signs, 8 * g, 255), codes + 2 * g);
+            }
+            step_add(TWO_SCALES | SIGNED_BIAS, 8, codes, scale, NULL, tile, t0, n_tok, 8 * b + s,
+                     acc);
+        }
+    }
+    tile_store(tile, t0, n_tok, acc);
+}
+
+/* Indices at 0, words of signs with a scale at 64. */
+INLINE void iq3_xxs_tile(const cpu_matmul_tile *tile, int t0, int n_tok) {
+    const uint32_t *grid = tdm_grids_get()->iq3_xxs;
+    const uint8_t *p = tile->group, *ps = p + tile->n_block * 96 * V_LANE;
+    v_f32 acc[V_TOK];
+    tile_clear(acc, n_tok);
+    for (int64_t b = 0; b < tile->n_block; b++, p += 96 * V_LANE, ps += 2 * V_LANE) {
+        weights_prefetch(p, 96 * V_LANE, n_tok);
+        v_f32 d = v_mul(v_load_f16(ps), v_set(0.5f));
+        for (int s = 0; s < 8; s++) {
+            v_u8 codes[N_VEC];
+            v_i32 word = v_load_codes(p + (64 + 4 * s) * V_LANE);
+            v_f32 scale = half_scale(d, word, 28);
+            UNROLL
+            for (int g = 0; g < 4; g++) {
+                v_i32 index = v_load_codes(p + (8 * s + 4 * (g / 2)) * V_LANE);
+                v_i32 signs = signs_of_7(v_bits_i32(word, 7 * g, 127));
+                int shift = 16 * (g % 2);
+                point4_load(grid, v_bits_i32(index, shift, 255), v_bits_i32(index, shift + 8, 255),
+                            signs, codes + 2 * g);
+            }
+            step_add(ONE_SCALE | SIGNED_BIAS, 8, codes, &scale, NULL, tile, t0, n_tok, 8 * b + s,
+                     acc);
+        }
+    }
+    tile_store(tile, t0, n_tok, acc);
+}
+
+/* Low bytes of indices at 0, signs at 64, ninth bits at 96, scales at 104. */
+INLINE v_i32 iq3_s_index(v_i32 low, int shift, v_i32 high, int bit) {
+    return v_or(v_bits_i32(low, shift, 255), v_shift_left(v_bits_i32(high, bit, 1), 8));
+}
+
+INLINE void iq3_s_tile(const cpu_matmul_tile *tile, int t0, int n_tok) {
+    const uint32_t *grid = tdm_grids_get()->iq3_s;
+    const uint8_t *p = tile->group, *ps = p + tile->n_block * 108 * V_LANE;
+    v_f32 acc[V_TOK];
+    tile_clear(acc, n_tok);
+    for (int64_t b = 0; b < tile->n_block; b++, p += 108 * V_LANE, ps += 2 * V_LANE) {
+        weights_prefetch(p, 108 * V_LANE, n_tok);
+        v_f32 d = v_load_f16(ps);
+        for (int s = 0; s < 8; s++) {
+            v_u8 codes[N_VEC];
+            v_i32 signs = v_load_codes(p + (64 + 4 * s) * V_LANE);
+            v_i32 high = v_load_u8(p + (96 + s) * V_LANE);
+            v_f32 scale = odd_scale(d, v_load_u8(p + (104 + s / 2) * V_LANE), 4 * (s % 2), 15);
+            UNROLL
+            for (int g = 0; g < 4; g++) {
+                v_i32 low = v_load_codes(p + (8 * s + 4 * (g / 2)) * V_LANE);
+                int shift = 16 * (g % 2);
+                point4_load(grid, iq3_s_index(low, shift, high, 2 * g),
+                            iq3_s_index(low, shift + 8, high, 2 * g + 1),
+                            v_bits_i32(signs, 8 * g, 255), codes + 2 * g);
+            }
+            step_add(ONE_SCALE | SIGNED_BIAS, 8, codes, &scale, NULL, tile, t0, n_tok, 8 * b + s,
+                     acc);
+        }
+    }
+    tile_store(tile, t0, n_tok, acc);
+}
+
+/* iq1's codes are eight times v + o, plus 9 so that they are not negative: 8 * (v + 1) as the grid
+ * has them, and 2 where o is positive. `minus` is 1 in lanes where it is not. */
+INLINE void iq1_point_load(const uint64_t *grid, v_i32 index, v_i32 minus, v_u8 *codes) {
+    const uint8_t *table = (const uint8_t *)grid;
+    v_i32 offset = v_bits_i32(v_sub_i32(minus, v_set_i32(1)), 0, 0x02020202);
+    codes[0] = v_add_i32(v_gather8(table, index), offset); /* bytes up to 18: nothing is carried */
+    codes[1] = v_add_i32(v_gather8(table + 4, index), offset);
+}
+
+/* Low bytes of indices at 0; high bits, scale and offset's sign at 32. */
+INLINE void iq1_s_tile(const cpu_matmul_tile *tile, int t0, int n_tok) {
+    const uint64_t *grid = tdm_grids_get()->iq1;
+    const uint8_t *p = tile->group, *ps = p + tile->n_block * 48 * V_LANE;
+    v_f32 acc[V_TOK];
+    tile_clear(acc, n_tok);
+    for (int64_t b = 0; b < tile->n_block; b++, p += 48 * V_LANE, ps += 2 * V_LANE) {
+        weights_prefetch(p, 48 * V_LANE, n_tok);
+        v_f32 d = v_mul(v_load_f16(ps), v_set(0.125f));
+        for (int s = 0; s < 8; s++) {
+            v_u8 codes[N_VEC];
+            v_i32 low = v_load_codes(p + 4 * V_LANE * s);
+            v_i32 high = v_load_u16(p + (32 + 2 * s) * V_LANE);
+            v_i32 minus = v_bits_i32(high, 15, 1);
+            v_f32 scale = odd_scale(d, high, 12, 7);
+            UNROLL
+            for (int g = 0; g < 4; g++) {
+                v_i32 index =
+                    v_or(v_bits_i32(low, 8 * g, 255), v_shift_left(v_bits_i32(high, 3 * g, 7), 8));
+                iq1_point_load(grid, index, minus, codes + 2 * g);
+            }
+            step_add(ONE_SCALE | HAS_BIAS, 5, codes, &scale, NULL, tile, t0, n_tok, 8 * b + s, acc);
+        }
+    }
+    tile_store(tile, t0, n_tok, acc);
+}
+
+/* Low bytes of indices at 0; high bits and offsets' signs at 32, scales with d at 48. */
+INLINE v_f32 iq1_m_d(const uint8_t *p) {
+    v_i32 bits = v_bits_i32(v_load_u16(p), 12, 15);
+    bits = v_or(bits, v_bits_i32(v_load_u16(p + 2 * V_LANE), 8, 0xf0));
+    bits = v_or(bits, v_bits_i32(v_load_u16(p + 4 * V_LANE), 4, 0xf00));
+    return v_from_f16_bits(v_or(bits, v_bits_i32(v_load_u16(p + 6 * V_LANE), 0, 0xf000)));
+}
+
+INLINE void iq1_m_tile(const cpu_matmul_tile *tile, int t0, int n_tok) {
+    const uint64_t *grid = tdm_grids_get()->iq1;
+    const uint8_t *p = tile->group;
+    v_f32 acc[V_TOK];
+    tile_clear(acc, n_tok);
+    for (int64_t b = 0; b < tile->n_block; b++, p += 56 * V_LANE) {
+        weights_prefetch(p, 56 * V_LANE, n_tok);
+        v_f32 d = v_mul(iq1_m_d(p + 48 * V_LANE), v_set(0.125f));
+        for (int s = 0; s < 8; s++) {
+            v_u8 codes[N_VEC];
+            v_i32 low = v_load_codes(p + 4 * V_LANE * s);
+            v_i32 high = v_load_u16(p + (32 + 2 * s) * V_LANE);
+            v_i32 scales = v_load_u16(p + (48 + 2 * (s / 2)) * V_LANE);
+            v_f32 scale[2] = {odd_scale(d, scales, 6 * (s % 2), 7),
+                              odd_scale(d, scales, 6 * (s % 2) + 3, 7)};
+            UNROLL
+            for (int g = 0; g < 4; g++) {
+                v_i32 index =
+                    v_or(v_bits_i32(low, 8 * g, 255), v_shift_left(v_bits_i32(high, 4 * g, 7), 8));
+                iq1_point_load(grid, index, v_bits_i32(high, 4 * g + 3, 1), codes + 2 * g);
+            }
+            step_add(TWO_SCALES | HAS_BIAS, 5, codes, scale, NULL, tile, t0, n_tok, 8 * b + s, acc);
+        }
+    }
+    tile_store(tile, t0, n_tok, acc);
+}
+
+KERNEL_(iq2_xxs, iq2_xxs_tile)
+KERNEL_(iq2_xs, iq2_xs_tile)
+KERNEL_(iq2_s, iq2_s_tile)
+KERNEL_(iq3_xxs, iq3_xxs_tile)
+KERNEL_(iq3_s, iq3_s_tile)
+KERNEL_(iq1_s, iq1_s_tile)
+KERNEL_(iq1_m, iq1_m_tile)
+
+#endif
