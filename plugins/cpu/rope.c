@@ -132,6 +132,7 @@ static void angles_run(const cpu_node *n, cpu_worker *w) {
     int64_t n_pair = p->n_rot / 2;
     rope_plan plan = rope_plan_make(p);
     cpu_tile t = cpu_tile_share(n, w, n->src[0].ne[2], n_pair);
+    if (t.col_first >= t.col_last) return;
     for (int64_t tok = t.row_first; tok < t.row_last; tok++) {
         float *row = (float *)(void *)n->form + tok * row_len(p);
         int32_t pos = cpu_i32_at(pos_view->data, tok, pos_view->nb[0]);
