@@ -82,6 +82,22 @@ static void row_round(const certify_cache *cache, bool is_v, const float *x, dou
 
 /* ---- Memory ---- */
 
+/* A device that is to put a cache somewhere must be told of it. */
+static certify_verdict pages_alloc(certify_cache *cache, uint64_t total) {
+    certify *c = cache->c;
+    if ((cache->desc.flags & TDM_KV_IN_HOST) == 0) return certify_alloc(c, total, &cache->buffer);
+    const tdm_buffer_item item = {.off = cache->guard,
+                                  .size = total - 2 * cache->guard,
+                                  .kv = &cache->desc,
+                                  .n_page = cache->n_page};
+    const tdm_buffer_params params = {sizeof params, total, TDM_BUFFER_STATE, 1, &item};
+    tdm_error err = {.struct_size = sizeof err};
+    tdm_status status = c->plugin->buffer->alloc(c->device, &params, &cache->buffer, &err);
+    if (status == TDM_OK) return CERTIFY_PASSED;
+    cache->buffer = NULL;
+    return certify_skip(c, "alloc: %.300s", err.message);
+}
+
 certify_verdict certify_cache_create(certify *c, const tdm_kv_desc *desc, int32_t n_page,
                                      certify_cache *cache) {
     const tdm_buffer_ops *ops = c->plugin->buffer;
@@ -102,7 +118,7 @@ certify_verdict certify_cache_create(certify *c, const tdm_kv_desc *desc, int32_
     certify_verdict verdict = CERTIFY_PASSED;
     if (cache->k == NULL || cache->v == NULL || raw == NULL)
         verdict = certify_skip(c, "out of memory");
-    if (verdict == CERTIFY_PASSED) verdict = certify_alloc(c, total, &cache->buffer);
+    if (verdict == CERTIFY_PASSED) verdict = pages_alloc(cache, total);
     if (verdict == CERTIFY_PASSED) {
         memset(raw, GUARD_BYTE, total);
         /* Reads as NaN in f32, f16 and bf16 and in a quantised block's scale. */

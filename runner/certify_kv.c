@@ -39,9 +39,10 @@ static double attention_bound(const tdm_kv_desc *desc) {
 static char label[128];
 
 static const char *desc_text(const tdm_kv_desc *d) {
-    snprintf(label, sizeof label, "%s/%s, %d heads of %d and %d%s%s", tdm_type_name(d->type_k),
+    snprintf(label, sizeof label, "%s/%s, %d heads of %d and %d%s%s%s", tdm_type_name(d->type_k),
              tdm_type_name(d->type_v), (int)d->n_head_kv, (int)d->head_dim_k, (int)d->head_dim_v,
-             d->flags & ROTATED ? ", rotated" : "", d->flags & TDM_KV_V_FROM_K ? ", V from K" : "");
+             d->flags & ROTATED ? ", rotated" : "", d->flags & TDM_KV_V_FROM_K ? ", V from K" : "",
+             d->flags & TDM_KV_IN_HOST ? ", in the host's memory" : "");
     return label;
 }
 
@@ -67,13 +68,12 @@ static certify_verdict desc_try(certify *c, const tdm_kv_desc *desc, cache_fn ru
     return label_put(c, desc, verdict);
 }
 
-/* Runs over caches of every type, rotated and not, of whole blocks and padded; a skip where the
- * device takes none. */
-static certify_verdict each(certify *c, cache_fn run) {
+/* Runs over caches of every type with these flags, rotated and not, of whole blocks and padded, on
+ * the open device; a skip where it takes none. */
+static certify_verdict each_with(certify *c, cache_fn run, uint32_t flags) {
     static const int32_t dims[][2] = {{64, 64}, {80, 48}, {36, 20}};
     int n_run = 0;
-    certify_verdict verdict = certify_open(c);
-    if (verdict != CERTIFY_PASSED) return verdict;
+    certify_verdict verdict = CERTIFY_PASSED;
     for (int t = 0; t < N_TYPE; t++)
         for (int v = 0; v < 2; v++)
             for (int rotated = 0; rotated < 2; rotated++) {
@@ -87,7 +87,7 @@ static certify_verdict each(certify *c, cache_fn run) {
                                     .page_len = 16,
                                     .n_rot = d == 1 ? 32 : dims[d][0],
                                     .rope_offset = d == 1 ? 32 : 0,
-                                    .flags = rotated ? ROTATED : 0};
+                                    .flags = flags | (rotated ? ROTATED : 0)};
                 verdict = desc_try(c, &desc, run, &n_run);
                 if (verdict == CERTIFY_FAILED) return verdict;
             }
@@ -100,15 +100,20 @@ static certify_verdict each(certify *c, cache_fn run) {
                           .page_len = 32,
                           .rope_offset = 64,
                           .n_rot = 32,
-                          .flags = TDM_KV_V_FROM_K | ROTATED};
+                          .flags = flags | TDM_KV_V_FROM_K | ROTATED};
     verdict = desc_try(c, &latent, run, &n_run);
     if (verdict == CERTIFY_FAILED) return verdict;
     latent.type_k = latent.type_v = TDM_TYPE_F16;
-    latent.flags = TDM_KV_V_FROM_K;
+    latent.flags = flags | TDM_KV_V_FROM_K;
     latent.page_len = 0;
     verdict = desc_try(c, &latent, run, &n_run);
     if (verdict == CERTIFY_FAILED) return verdict;
     return n_run > 0 ? CERTIFY_PASSED : verdict;
+}
+
+static certify_verdict each(certify *c, cache_fn run) {
+    certify_verdict verdict = certify_open(c);
+    return verdict == CERTIFY_PASSED ? each_with(c, run, 0) : verdict;
 }
 
 /* Rows to write, and the cells of n_tok tokens in page order, `stride` apart. */
@@ -558,6 +563,47 @@ static certify_verdict long_check(certify *c) {
     return n_run > 0 ? CERTIFY_PASSED : last;
 }
 
+/* ---- In the host's memory ---- */
+
+static uint32_t device_flags(const certify *c) {
+    tdm_device_info info = {.struct_size = sizeof info};
+    const tdm_device_ops *ops = c->plugin->device;
+    tdm_status status = TDM_HAS(ops, get_info)
+                            ? ops->get_info(c->device, &info, NULL)
+                            : ops->describe(c->instance, c->params->device, &info, NULL);
+    return status == TDM_OK ? info.flags : 0;
+}
+
+/* A device that has no other memory takes no notice; one that says that it works there does. */
+static certify_verdict in_host_check(certify *c) {
+    tdm_kv_desc desc = {.struct_size = sizeof desc,
+                        .type_k = TDM_TYPE_F16,
+                        .type_v = TDM_TYPE_F16,
+                        .head_dim_k = 64,
+                        .head_dim_v = 64,
+                        .n_head_kv = 2};
+    uint64_t size = 0, in_host = 0;
+    tdm_error err = {.struct_size = sizeof err};
+    certify_verdict verdict = certify_open(c);
+    if (verdict != CERTIFY_PASSED) return verdict;
+    const tdm_buffer_ops *ops = c->plugin->buffer;
+    if (!TDM_HAS(ops, kv_page_size)) return certify_skip(c, "no slot kv_page_size");
+    uint32_t flags = device_flags(c);
+    bool is_host = (flags & (TDM_DEVICE_IS_HOST | TDM_DEVICE_IS_INTEGRATED)) != 0;
+    if (!is_host && (flags & TDM_DEVICE_HAS_HOST_KV) == 0)
+        return certify_skip(c, "has memory of its own, and no TDM_DEVICE_HAS_HOST_KV");
+    if (ops->kv_page_size(c->device, &desc, &size, &err) != TDM_OK)
+        return certify_skip(c, "kv_page_size: %.300s", err.message);
+    desc.flags = TDM_KV_IN_HOST;
+    if (ops->kv_page_size(c->device, &desc, &in_host, &err) != TDM_OK)
+        return certify_fail(c, "refuses an f16 cache for TDM_KV_IN_HOST: %.300s", err.message);
+    if (is_host && in_host != size)
+        return certify_fail(c, "a page takes %llu bytes, with TDM_KV_IN_HOST %llu",
+                            (unsigned long long)size, (unsigned long long)in_host);
+    verdict = each_with(c, write_run, TDM_KV_IN_HOST);
+    return verdict == CERTIFY_PASSED ? each_with(c, plain_run, TDM_KV_IN_HOST) : verdict;
+}
+
 static const certify_check checks[] = {
     {"kv.required", 4, "buffer.h: kv_page_size: \"Required of a device that claims any cache op.\"",
      required_check},
@@ -565,6 +611,11 @@ static const certify_check checks[] = {
      "buffer.h: kv_page_size: \"Bytes of one page of a cache like `desc`; TDM_UNSUPPORTED with the "
      "reason where the device has no cache of that kind.\"",
      size_check},
+    {"kv.in-host", 4,
+     "kv.h: TDM_KV_IN_HOST: \"no effect on a device that has no other\"; device.h: "
+     "TDM_DEVICE_HAS_HOST_KV: \"keeps caches with TDM_KV_IN_HOST in the host's memory and works on "
+     "them there\"",
+     in_host_check},
     {"kv.write", 4,
      "op.h: KV_WRITE: \"each token's rows go to its cell of the step block\"; KV_EXPORT: "
      "\"canonical rows as stored (rotated if so)\"; kv.h: Storage",

@@ -101,6 +101,15 @@ static tdm_status kv_page_size(tdm_device *device, const tdm_kv_desc *desc, uint
 }
 #endif
 
+#ifdef BREAK_IN_HOST
+static tdm_status kv_page_size(tdm_device *device, const tdm_kv_desc *desc, uint64_t *size_out,
+                               tdm_error *err) {
+    tdm_status status = inner->buffer->kv_page_size(device, desc, size_out, err);
+    if (status == TDM_OK && (desc->flags & TDM_KV_IN_HOST) != 0) *size_out *= 2;
+    return status;
+}
+#endif
+
 #ifdef BREAK_SPLIT_UNIT
 static tdm_status split_unit(tdm_device *device, const tdm_graph *graph, int32_t value,
                              int32_t axis, int64_t *unit_out, tdm_error *err) {
@@ -129,7 +138,7 @@ static void tables_patch(void) {
 #ifdef BREAK_IMPORT_INFO
     buffer_ops.import_host = import_host;
 #endif
-#ifdef BREAK_PAGE_SIZE
+#if defined(BREAK_PAGE_SIZE) || defined(BREAK_IN_HOST)
     buffer_ops.kv_page_size = kv_page_size;
 #endif
 #ifdef BREAK_PAGE_SLOT
