@@ -139,6 +139,7 @@ static void test_bad_files(void **state) {
         {"quiet = yse\n",
          "@:1: bad value 'yse' for 'quiet': expected yes or no; did you mean 'yes'?"},
         {"quiet = auto\n", "@:1: bad value 'auto' for 'quiet': expected yes or no"},
+        {"quiet = \"a\\nb\\t\"\n", "@:1: bad value 'a?b?' for 'quiet': expected yes or no"},
         {"cache-type-k = q8\n",
          "@:1: bad value 'q8' for 'cache-type-k': expected one of f32, f16, bf16, q8_0, q5_1, "
          "q5_0, q4_1, q4_0, iq4_nl; did you mean 'q8_0'?"},

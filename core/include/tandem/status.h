@@ -94,7 +94,9 @@ static inline const char *tdm_status_text(tdm_status status) {
 
 /* Records a failure in *err (NULL is allowed) and returns `status`, so that a failing path is one
  * line: `return tdm_fail(err, TDM_IO, "%s: cannot open: %s", path, strerror(errno));`. The
- * arguments may include err->message itself (to put a context before it). [any-thread] */
+ * arguments may include err->message itself (to put a context before it). The message is one line
+ * that a terminal can show: control characters, which names and values may hold, become '?'.
+ * [any-thread] */
 TDM_PRINTF(3, 4)
 static inline tdm_status tdm_fail(tdm_error *err, tdm_status status, const char *format, ...) {
     if (err != NULL) {
@@ -103,6 +105,8 @@ static inline tdm_status tdm_fail(tdm_error *err, tdm_status status, const char 
         va_start(args, format);
         vsnprintf(text, sizeof text, format, args);
         va_end(args);
+        for (char *at = text; *at != '\0'; at++)
+            if ((unsigned char)*at < 0x20 || *at == 0x7f) *at = '?';
         err->status = status;
         snprintf(err->message, sizeof err->message, "%s", text);
     }
