@@ -7,12 +7,15 @@
 
 #include "plugins/cpu/device.h"
 #include "plugins/cpu/memory.h"
+#include "plugins/cpu/pool.h"
 
 enum {
     SMALL_PAGE = 4096,
     HUGE_PAGE = 2 << 20,
     /* Below this a huge page's rounding is worth more than the misses it saves. */
-    HUGE_FROM = 8 << 20
+    HUGE_FROM = 8 << 20,
+    UPLOAD_UNIT = 64,         /* rows of a worker: whole groups of any layout, mostly */
+    UPLOAD_TOGETHER = 1 << 20 /* bytes for which waking the threads is worth it */
 };
 
 static tdm_status buffer_alloc(tdm_device *device, const tdm_buffer_params *params,
@@ -182,6 +185,41 @@ static tdm_status part_check(const tdm_buffer *buffer, uint64_t off, const tdm_t
     return TDM_OK;
 }
 
+/* A part of a tensor on its way in, checked. */
+typedef struct upload {
+    const cpu_device *device;
+    const tdm_tensor_desc *desc;
+    uint8_t *dst; /* the tensor */
+    const uint8_t *src;
+    uint64_t row_pitch;
+    int64_t row_first, n_row, col_first, n_col;
+    tdm_error *err;
+    tdm_status status; /* worker 0's: what a layout may refuse does not depend on the rows */
+} upload;
+
+static void upload_work(void *arg, cpu_worker *w) {
+    upload *u = arg;
+    int64_t first, last;
+    cpu_worker_share(w, u->n_row, UPLOAD_UNIT, &first, &last);
+    if (first == last) return;
+    const uint8_t *src = u->src + (uint64_t)first * u->row_pitch;
+    if (u->desc->usage != 0) {
+        tdm_status status =
+            cpu_weight_upload(u->device, u->dst, u->desc, src, u->row_pitch, u->row_first + first,
+                              last - first, u->col_first, u->n_col, w->ith == 0 ? u->err : NULL);
+        if (w->ith == 0) u->status = status;
+        return;
+    }
+    size_t row_size = tdm_type_row_size(u->desc->type, u->desc->ne[0]);
+    size_t size = tdm_type_row_size(u->desc->type, u->n_col);
+    uint8_t *dst = u->dst + (size_t)(u->row_first + first) * row_size +
+                   tdm_type_row_size(u->desc->type, u->col_first);
+    for (int64_t r = first; r < last; r++, dst += row_size, src += u->row_pitch)
+        memcpy(dst, src, size);
+}
+
+/* Large parts by all threads: a page of a mapped file that is touched for the first time, and a page
+ * of the buffer, cost more than what is done with them. */
 static tdm_status buffer_tensor_upload(tdm_buffer *buffer, uint64_t off,
                                        const tdm_tensor_desc *desc, const void *src,
                                        uint64_t row_pitch, int64_t row_first, int64_t n_row,
@@ -189,16 +227,23 @@ static tdm_status buffer_tensor_upload(tdm_buffer *buffer, uint64_t off,
     tdm_tensor_desc d;
     tdm_status status = part_check(buffer, off, desc, row_first, n_row, col_first, n_col, &d, err);
     if (status != TDM_OK || n_row == 0 || n_col == 0) return status;
-    if (d.usage != 0)
-        return cpu_weight_upload(buffer->device, buffer->data + off, &d, src, row_pitch, row_first,
-                                 n_row, col_first, n_col, err);
-    size_t row_size = tdm_type_row_size(d.type, d.ne[0]);
-    uint8_t *dst =
-        buffer->data + off + (size_t)row_first * row_size + tdm_type_row_size(d.type, col_first);
-    for (int64_t r = 0; r < n_row; r++)
-        memcpy(dst + (size_t)r * row_size, (const uint8_t *)src + (size_t)r * row_pitch,
-               tdm_type_row_size(d.type, n_col));
-    return TDM_OK;
+    upload u = {
+        .device = buffer->device,
+        .desc = &d,
+        .dst = buffer->data + off,
+        .src = src,
+        .row_pitch = row_pitch,
+        .row_first = row_first,
+        .n_row = n_row,
+        .col_first = col_first,
+        .n_col = n_col,
+        .err = err,
+        .status = TDM_OK,
+    };
+    bool is_large = (uint64_t)n_row * tdm_type_row_size(d.type, n_col) >= UPLOAD_TOGETHER;
+    if (!is_large || !cpu_pool_try_run(buffer->device->pool, upload_work, &u))
+        upload_work(&u, &(cpu_worker){.ith = 0, .nth = 1});
+    return u.status;
 }
 
 static tdm_status buffer_tensor_download(tdm_buffer *buffer, uint64_t off,

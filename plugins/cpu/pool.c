@@ -158,9 +158,9 @@ static void *thread_main(void *arg) {
     }
 }
 
-void cpu_pool_run(cpu_pool *pool, cpu_pool_fn fn, void *arg) {
+/* With run_mutex held, which it gives back. */
+static void job_run(cpu_pool *pool, cpu_pool_fn fn, void *arg) {
     cpu_worker w = {.ith = 0, .nth = pool->n_thread, .pool = pool};
-    pthread_mutex_lock(&pool->run_mutex);
     if (pool->n_thread > 1) {
         pool->fn = fn;
         pool->arg = arg;
@@ -169,6 +169,17 @@ void cpu_pool_run(cpu_pool *pool, cpu_pool_fn fn, void *arg) {
     fn(arg, &w);
     cpu_worker_barrier(&w);
     pthread_mutex_unlock(&pool->run_mutex);
+}
+
+void cpu_pool_run(cpu_pool *pool, cpu_pool_fn fn, void *arg) {
+    pthread_mutex_lock(&pool->run_mutex);
+    job_run(pool, fn, arg);
+}
+
+bool cpu_pool_try_run(cpu_pool *pool, cpu_pool_fn fn, void *arg) {
+    if (pthread_mutex_trylock(&pool->run_mutex) != 0) return false;
+    job_run(pool, fn, arg);
+    return true;
 }
 
 static size_t pool_size(int32_t n_thread) {

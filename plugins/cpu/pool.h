@@ -27,6 +27,9 @@ void cpu_pool_destroy(cpu_pool *pool);
  * done. Callers from several threads take turns. [any-thread] */
 void cpu_pool_run(cpu_pool *pool, cpu_pool_fn fn, void *arg);
 
+/* The same, if no job is under way; false, and nothing done, where one is. [any-thread] */
+bool cpu_pool_try_run(cpu_pool *pool, cpu_pool_fn fn, void *arg);
+
 /* Moves the calling thread to where worker 0 belongs; without effect on a pool that is not pinned.
  * For threads that the plugin owns. [any-thread] */
 void cpu_pool_pin_caller(const cpu_pool *pool);

@@ -3,6 +3,7 @@
  * test_weight.c: weights in private layout: uploaded in any pieces they come back bit for bit, take
  * no more bytes than their rows, padded to a group, and can be looked up row by row exactly.
  */
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -74,16 +75,19 @@ typedef struct piece {
     int64_t row, n_row, col, n_col;
 } piece;
 
-static void piece_move(held *h, uint8_t *canonical, const piece *p, bool is_upload) {
-    tdm_error err = {0};
+static tdm_status piece_try(held *h, uint8_t *canonical, const piece *p, bool is_upload,
+                            tdm_error *err) {
     size_t pitch = tdm_type_row_size(h->desc.type, h->desc.ne[0]);
     uint8_t *at = canonical + pitch * (size_t)p->row + tdm_type_row_size(h->desc.type, p->col);
-    tdm_status status = is_upload
-                            ? h->ops->tensor_upload(h->buffer, GUARD, &h->desc, at, pitch, p->row,
-                                                    p->n_row, p->col, p->n_col, &err)
-                            : h->ops->tensor_download(h->buffer, GUARD, &h->desc, at, pitch, p->row,
-                                                      p->n_row, p->col, p->n_col, &err);
-    if (status != TDM_OK) fail_msg("%s", err.message);
+    return is_upload ? h->ops->tensor_upload(h->buffer, GUARD, &h->desc, at, pitch, p->row,
+                                             p->n_row, p->col, p->n_col, err)
+                     : h->ops->tensor_download(h->buffer, GUARD, &h->desc, at, pitch, p->row,
+                                               p->n_row, p->col, p->n_col, err);
+}
+
+static void piece_move(held *h, uint8_t *canonical, const piece *p, bool is_upload) {
+    tdm_error err = {0};
+    if (piece_try(h, canonical, p, is_upload, &err) != TDM_OK) fail_msg("%s", err.message);
 }
 
 /* Cuts rows and columns into random pieces and moves them in a random order. */
@@ -147,6 +151,57 @@ static void test_round_trip(void **state) {
 }
 
 /* A part that is not inside, or cuts a block, changes nothing. */
+/* Parts large enough for all threads of a device to take them up together, from several threads of
+ * the caller at once: the pool is then busy for some. */
+typedef struct large {
+    held *h;
+    uint8_t *canonical;
+    piece part;
+    tdm_status status;
+} large;
+
+static void *large_upload(void *arg) {
+    large *l = arg;
+    l->status = piece_try(l->h, l->canonical, &l->part, true, NULL);
+    return NULL;
+}
+
+static void test_large_parts(void **state) {
+    enum { N_PART = 3, PART_ROWS = 700, COLUMNS = 2048 };
+    uint64_t seed = 32;
+    (void)state;
+    print_message("seed %llu\n", (unsigned long long)seed);
+    static const uint32_t usages[] = {TDM_USAGE_MATMUL, TDM_USAGE_ROWS, 0};
+    for (int i = 0; i < N_RIG; i++) {
+        op_rig *rig = op_rig_open(rig_isa[i], rig_path[i], 3);
+        for (int u = 0; u < 3 && rig != NULL; u++) {
+            tdm_tensor_desc desc = {
+                sizeof desc, TDM_TYPE_Q8_0, usages[u], {COLUMNS, N_PART * PART_ROWS + 1, 1, 1}};
+            size_t size = tdm_tensor_canonical_size(desc.type, desc.ne);
+            uint8_t *want = made_alloc(size), *got = made_alloc(size);
+            for (size_t b = 0; b < size; b++) want[b] = (uint8_t)(op_random_next(&seed) >> 40);
+            held h = held_create(rig, &desc);
+            large parts[N_PART];
+            pthread_t threads[N_PART];
+            for (int p = 0; p < N_PART; p++) {
+                int64_t n = PART_ROWS + (p == N_PART - 1);
+                parts[p] = (large){&h, want, {p * PART_ROWS, n, 0, COLUMNS}, TDM_OK};
+                assert_int_equal(pthread_create(&threads[p], NULL, large_upload, &parts[p]), 0);
+            }
+            for (int p = 0; p < N_PART; p++) {
+                pthread_join(threads[p], NULL);
+                assert_int_equal(parts[p].status, TDM_OK);
+            }
+            piece_move(&h, got, &(piece){0, desc.ne[1], 0, COLUMNS}, false);
+            assert_memory_equal(got, want, size);
+            held_destroy(&h);
+            free(want);
+            free(got);
+        }
+        if (rig != NULL) op_rig_close(rig);
+    }
+}
+
 static void test_bad_parts(void **state) {
     rigs *r = *state;
     static const piece bad[] = {
@@ -247,9 +302,8 @@ static void test_rows(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_round_trip),
-        cmocka_unit_test(test_bad_parts),
-        cmocka_unit_test(test_bad_tensors),
+        cmocka_unit_test(test_round_trip), cmocka_unit_test(test_large_parts),
+        cmocka_unit_test(test_bad_parts),  cmocka_unit_test(test_bad_tensors),
         cmocka_unit_test(test_rows),
     };
     return cmocka_run_group_tests_name("weight", tests, setup, teardown);
