@@ -28,7 +28,8 @@ static void side_init(cpu_kv_side *side, tdm_type type, int32_t head_dim, bool i
         side->has_fifth = type == TDM_TYPE_Q5_0 || type == TDM_TYPE_Q5_1;
         side->n_scale = type == TDM_TYPE_Q4_1 || type == TDM_TYPE_Q5_1 ? 2 : 1;
         side->code_size = type == TDM_TYPE_Q8_0 ? 32 : 16;
-        side->flip = is_value && type == TDM_TYPE_Q4_0 ? 0x88 : 0; /* code - 8 is code ^ 8, signed */
+        side->flip =
+            is_value && type == TDM_TYPE_Q4_0 ? 0x88 : 0; /* code - 8 is code ^ 8, signed */
         side->codes_size = CPU_KV_TILE * (size_t)(side->code_size + (side->has_fifth ? 4 : 0));
         side->data_size = (size_t)side->n_block * side->codes_size;
         side->scale_size = (size_t)side->n_block * CPU_KV_TILE * 2 * (size_t)side->n_scale;
