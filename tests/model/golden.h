@@ -20,4 +20,10 @@ static inline double golden_fast_bound(tdm_type type) {
     return is_float ? 1e-10 : 1e-6;
 }
 
+/* The same with activations of 8 bits, which is what llama.cpp's own kernels round them to. */
+static inline double golden_8_bound(tdm_type type) {
+    double bound = golden_fast_bound(type);
+    return bound < 1e-6 ? bound : 7e-4;
+}
+
 #endif

@@ -78,8 +78,12 @@ static tdm_status device_open(const char *isa, const char *path, int n_thread, t
     snprintf(name, sizeof name, "%s-%s-%d", isa, path, n_thread);
     snprintf(threads, sizeof threads, "%d", n_thread);
     if (tdm_runtime_open(runtime, name, dev_out, err) == TDM_OK) return TDM_OK;
-    const tdm_option options[] = {{"isa", isa}, {"path", path}, {"threads", threads}};
-    const tdm_device_spec spec = {name, "cpu", 0, options, 3};
+    bool is_8 = strcmp(path, RIG_FAST_8) == 0;
+    const tdm_option options[] = {{"isa", isa},
+                                  {"threads", threads},
+                                  {"path", is_8 ? "fast" : path},
+                                  {"activation-bits", is_8 ? "8" : "15"}};
+    const tdm_device_spec spec = {name, "cpu", 0, options, 4};
     tdm_runtime_declare(runtime, &spec, NULL); /* declared before where opening was refused */
     return tdm_runtime_open(runtime, name, dev_out, err);
 }

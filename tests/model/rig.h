@@ -40,8 +40,9 @@ int rig_end(void **state);
 extern const char *const rig_isas[];
 bool rig_has_isa(const char *isa);
 
-/* The device with these options, open until rig_end. `path` is "reference" or "fast"; isa NULL =
- * the best there is. */
+/* The device with these options, open until rig_end. `path` is "reference", "fast" or, for the fast
+ * path with activations of 8 bits, RIG_FAST_8; isa NULL = the best there is. */
+#define RIG_FAST_8 "fast-8"
 tdm_dev *rig_device(const char *isa, const char *path, int n_thread);
 /* The runtime itself, for what this header does not offer. */
 tdm_runtime *rig_runtime(void);

@@ -76,16 +76,18 @@ static int story_check(const story *s, const char *path, const float *golden) {
     float *reference = calloc(3 * n, sizeof *reference), *rows = reference + n;
     assert_non_null(reference);
     story_run(s, path, rig_device(NULL, "reference", 2), reference);
-    double nmse = rig_nmse(golden, reference, n), bound = golden_fast_bound(s->type);
+    double nmse = rig_nmse(golden, reference, n);
     int n_bad = nmse > GOLDEN_REFERENCE_BOUND;
     printf("%-10s %-6s %.1e%s", s->name, s->type_name, nmse, n_bad > 0 ? " OVER" : "");
-    for (int k = 0; rig_isas[k] != NULL; k++) {
-        if (!rig_has_isa(rig_isas[k])) continue;
-        story_run(s, path, rig_device(rig_isas[k], "fast", 1), rows);
-        story_run(s, path, rig_device(rig_isas[k], "fast", 2), rows + n);
+    for (int k = 0; rig_isas[k / 2] != NULL; k++) {
+        const char *isa = rig_isas[k / 2], *way = k % 2 == 0 ? "fast" : RIG_FAST_8;
+        double bound = k % 2 == 0 ? golden_fast_bound(s->type) : golden_8_bound(s->type);
+        if (!rig_has_isa(isa)) continue;
+        story_run(s, path, rig_device(isa, way, 1), rows);
+        story_run(s, path, rig_device(isa, way, 2), rows + n);
         bool is_same = memcmp(rows, rows + n, n * sizeof *rows) == 0;
         nmse = rig_nmse(reference, rows, n);
-        printf("  %s %.1e", rig_isas[k], nmse);
+        printf("  %s%s %.1e", isa, k % 2 == 0 ? "" : "/8", nmse);
         if (!is_same) printf(" DIFFERS WITH 2 THREADS");
         if (nmse > bound) printf(" OVER %.0e", bound);
         n_bad += !is_same || nmse > bound;

@@ -24,16 +24,28 @@ static void model_run(const char *path, tdm_dev *dev, float *rows_out) {
     llm_model_close(model);
 }
 
-/* Runs the fast path of an ISA with one thread and two; 1 where the numbers are not as they must
+/* Activations of 8 bits change which experts these two choose from their groups, and with a choice
+ * the whole row. llama.cpp's own kernels change them too, for 1.6e-2 and 4.8e-2. */
+static double bound_8(const tiny_model *m) {
+    static const char *const fickle[] = {"tiny-deepseek2 q4_0 none untied",
+                                         "tiny-deepseek2 q4_K yarn tied"};
+    for (int i = 0; i < 2; i++)
+        if (strcmp(m->name, fickle[i]) == 0) return 2e-2;
+    return golden_8_bound(m->spec.type);
+}
+
+/* Runs a fast path of an ISA with one thread and two; 1 where the numbers are not as they must
  * be. `rows` holds two times the rows. */
-static int fast_check(const tiny_model *m, const char *path, const char *isa,
+static int fast_check(const tiny_model *m, const char *path, const char *isa, bool is_8,
                       const float *reference, float *rows) {
+    const char *way = is_8 ? RIG_FAST_8 : "fast";
     size_t n = (size_t)list.n_rows * (size_t)m->n_vocab;
-    model_run(path, rig_device(isa, "fast", 1), rows);
-    model_run(path, rig_device(isa, "fast", 2), rows + n);
+    model_run(path, rig_device(isa, way, 1), rows);
+    model_run(path, rig_device(isa, way, 2), rows + n);
     bool is_same = memcmp(rows, rows + n, n * sizeof *rows) == 0;
-    double nmse = rig_nmse(reference, rows, n), bound = golden_fast_bound(m->spec.type);
-    printf("  %s %.1e", isa, nmse);
+    double nmse = rig_nmse(reference, rows, n);
+    double bound = is_8 ? bound_8(m) : golden_fast_bound(m->spec.type);
+    printf("  %s%s %.1e", isa, is_8 ? "/8" : "", nmse);
     if (!is_same) printf(" DIFFERS WITH 2 THREADS");
     if (nmse > bound) printf(" OVER %.0e", bound);
     return !is_same || nmse > bound;
@@ -57,8 +69,8 @@ static void test_models(void **state) {
         printf("%-34s %.1e%s", m->name, nmse, is_bad ? " OVER" : "");
         n_bad += is_bad;
         for (int k = 0; rig_isas[k] != NULL; k++)
-            if (rig_has_isa(rig_isas[k]))
-                n_bad += fast_check(m, path, rig_isas[k], reference, reference + n);
+            for (int is_8 = 0; is_8 < 2 && rig_has_isa(rig_isas[k]); is_8++)
+                n_bad += fast_check(m, path, rig_isas[k], is_8, reference, reference + n);
         printf("\n");
         free(reference);
     }
