@@ -29,9 +29,25 @@ static tdm_status fallback_declare(tdm_runtime *rt, tdm_error *err) {
         tdm_runtime_log(rt, TDM_LOG_DEBUG, "no fallback for lent devices: %s", reason.message);
         return TDM_OK;
     }
-    rt->fallback = tdm_dev_create(rt, &spec);
+    rt->fallback = rt->help != NULL ? rt->help : tdm_dev_create(rt, &spec);
+    rt->help = NULL;
     if (rt->fallback == NULL)
         return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "%s: out of memory", FALLBACK_NAME);
+    return TDM_OK;
+}
+
+tdm_status tdm_runtime_set_help(tdm_runtime *rt, const tdm_option *options, int32_t n_option,
+                                tdm_error *err) {
+    const tdm_device_spec spec = {
+        .name = FALLBACK_NAME, .plugin = FALLBACK_PLUGIN, .options = options, .n_option = n_option};
+    tdm_dev *help = rt->fallback == NULL ? tdm_dev_create(rt, &spec) : NULL;
+    if (rt->fallback != NULL)
+        return tdm_fail(err, TDM_FAILED_PRECONDITION, "%s: devices have been lent already",
+                        FALLBACK_NAME);
+    if (help == NULL)
+        return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "%s: out of memory", FALLBACK_NAME);
+    tdm_dev_free(rt->help);
+    rt->help = help;
     return TDM_OK;
 }
 

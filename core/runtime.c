@@ -372,6 +372,7 @@ static void devices_close(tdm_runtime *rt) {
     if (rt->fallback != NULL && rt->fallback->device != NULL)
         rt->fallback->from->plugin->device->close(rt->fallback->device);
     tdm_dev_free(rt->fallback);
+    tdm_dev_free(rt->help);
 }
 
 void tdm_runtime_destroy(tdm_runtime *rt) {

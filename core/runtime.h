@@ -67,6 +67,11 @@ typedef struct tdm_device_spec {
 
 /* Declares a device; strings are copied. A second one of the same name is an error. [setup] */
 tdm_status tdm_runtime_declare(tdm_runtime *rt, const tdm_device_spec *spec, tdm_error *err);
+/* Options of the CPU that works in the stead of lent devices (tandem/host.h, device_acquire), such as
+ * its threads; without them it has the plugin's defaults. Strings are copied. Before any device is
+ * lent; a second call replaces the first. [setup] */
+tdm_status tdm_runtime_set_help(tdm_runtime *rt, const tdm_option *options, int32_t n_option,
+                                tdm_error *err);
 /* Opens a declared device, or returns it where it is open; loads its plugin if need be. The
  * runtime owns it. An unknown name lists the known ones. [setup] */
 tdm_status tdm_runtime_open(tdm_runtime *rt, const char *name, tdm_dev **dev_out, tdm_error *err);

@@ -52,6 +52,7 @@ struct tdm_runtime {
     tdm_dev
         *fallback; /* the CPU that helps them out, of no section's name; NULL = there is none, or
                           nothing was lent so far. Closed last */
+    tdm_dev *help; /* what fallback will be, by tdm_runtime_set_help; NULL = nothing was said */
     pthread_mutex_t lend_mutex; /* held while the fallback is opened, or a refusal noted */
 };
 

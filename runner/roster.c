@@ -40,26 +40,48 @@ static tdm_status spec_declare(runner_roster *roster, const tdm_device_spec *spe
     return status;
 }
 
-/* Declares a device as its section says; `section` NULL = as flags and [*] say. */
-static tdm_status device_declare(runner_roster *roster, const runner_section *section,
-                                 const char *name, const char *plugin, int32_t index,
-                                 tdm_error *err) {
-    tdm_option options[OPTIONS_MAX];
+/* What a device is opened with. */
+typedef struct device_options {
+    tdm_option items[OPTIONS_MAX];
+    size_t n;
     char threads_text[16];
-    size_t n =
-        runner_section_get_options(roster->app->config, section, plugin, options, OPTIONS_MAX - 1);
-    if (n > OPTIONS_MAX - 1)
+} device_options;
+
+/* As a device's section says; `section` NULL = as flags and [*] say. */
+static tdm_status options_read(const runner_roster *roster, const runner_section *section,
+                               const char *name, const char *plugin, device_options *o,
+                               tdm_error *err) {
+    o->n =
+        runner_section_get_options(roster->app->config, section, plugin, o->items, OPTIONS_MAX - 1);
+    if (o->n > OPTIONS_MAX - 1)
         return tdm_fail(err, TDM_OUT_OF_RANGE, "device '%s': more than %d options", name,
                         OPTIONS_MAX - 1);
     if (roster->threads > 0 && strcmp(plugin, RUNNER_CPU_PLUGIN) == 0) {
         size_t at = 0;
-        while (at < n && strcmp(options[at].key, "threads") != 0) at++;
-        snprintf(threads_text, sizeof threads_text, "%d", (int)roster->threads);
-        options[at] = (tdm_option){"threads", threads_text};
-        if (at == n) n++;
+        while (at < o->n && strcmp(o->items[at].key, "threads") != 0) at++;
+        snprintf(o->threads_text, sizeof o->threads_text, "%d", (int)roster->threads);
+        o->items[at] = (tdm_option){"threads", o->threads_text};
+        if (at == o->n) o->n++;
     }
-    tdm_device_spec spec = {name, plugin, index, options, (int32_t)n};
-    return spec_declare(roster, &spec, err);
+    return TDM_OK;
+}
+
+static tdm_status device_declare(runner_roster *roster, const runner_section *section,
+                                 const char *name, const char *plugin, int32_t index,
+                                 tdm_error *err) {
+    device_options options;
+    tdm_status status = options_read(roster, section, name, plugin, &options, err);
+    tdm_device_spec spec = {name, plugin, index, options.items, (int32_t)options.n};
+    return status == TDM_OK ? spec_declare(roster, &spec, err) : status;
+}
+
+tdm_status runner_roster_set_help(runner_roster *roster, tdm_error *err) {
+    device_options options;
+    tdm_status status =
+        options_read(roster, NULL, "cpu (fallback)", RUNNER_CPU_PLUGIN, &options, err);
+    return status == TDM_OK
+               ? tdm_runtime_set_help(roster->rt, options.items, (int32_t)options.n, err)
+               : status;
 }
 
 /* ---- What plugins have ---- */

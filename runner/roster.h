@@ -44,6 +44,9 @@ tdm_status runner_roster_declare_section(runner_roster *roster, const runner_sec
 /* Declares a CPU device that is nobody's choice under a name that no section can have. [setup] */
 tdm_status runner_roster_declare_cpu(runner_roster *roster, const char *name, tdm_error *err);
 
+/* Tells the runtime what the CPU is opened with that works in the stead of a group's members. [setup] */
+tdm_status runner_roster_set_help(runner_roster *roster, tdm_error *err);
+
 /* Loads every plugin and lists what they have: *n_out names, the roster's. [setup] */
 tdm_status runner_roster_enumerate(runner_roster *roster, const char *const **names_out,
                                    size_t *n_out, tdm_error *err);

@@ -131,6 +131,7 @@ tdm_status runner_session_pick(runner_session *session, const char *device, int3
     const char *name = device != NULL ? device : runner_config_get_string(app->config, "device");
     tdm_status status = runner_runtime_create(app, &session->rt, err);
     session->roster = (runner_roster){.app = app, .rt = session->rt, .threads = threads};
+    if (status == TDM_OK) status = runner_roster_set_help(&session->roster, err);
     if (status == TDM_OK) status = device_open(session, name, err);
     if (status == TDM_OK) status = runner_config_check(app->config, err);
     if (status == TDM_OK) status = tdm_dev_get_info(session->dev, &session->info, err);

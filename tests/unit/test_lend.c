@@ -588,6 +588,38 @@ static void test_cache_in_host(void **state) {
     runtime_end(rt);
 }
 
+/* The CPU that helps out is opened with what the host says. */
+static void test_help_has_options(void **state) {
+    (void)state;
+    if (!has_cpu()) skip();
+    static const tdm_option wrong = {"threads", "many"}, right = {"threads", "1"};
+    const tdm_kv_desc desc = {.struct_size = sizeof desc,
+                              .type_k = TDM_TYPE_F16,
+                              .type_v = TDM_TYPE_F16,
+                              .head_dim_k = 32,
+                              .head_dim_v = 32,
+                              .n_head_kv = 1};
+    uint64_t size = 0;
+    for (int i = 0; i < 2; i++) {
+        tdm_runtime *rt = runtime_with(NULL, NULL);
+        OK(tdm_runtime_set_help(rt, i == 0 ? &right : &wrong, 1, err));
+        OK(tdm_runtime_set_help(rt, i == 0 ? &wrong : &right, 1, err));
+        lent m = borrow(rt, "m");
+        if (i == 0)
+            FAILS(TDM_UNSUPPORTED, "threads = many",
+                  m.got.plugin->buffer->kv_page_size(m.got.device, &desc, &size, err));
+        else
+            OK(m.got.plugin->buffer->kv_page_size(m.got.device, &desc, &size, err));
+        FAILS(TDM_FAILED_PRECONDITION, "have been lent already",
+              tdm_runtime_set_help(rt, &right, 1, err));
+        give_back(rt, &m);
+        runtime_end(rt);
+    }
+    tdm_runtime *rt = runtime_with(NULL, NULL); /* of no use, and no leak */
+    OK(tdm_runtime_set_help(rt, &right, 1, err));
+    tdm_runtime_destroy(rt);
+}
+
 /* ---- random graphs --------------------------------------------------------------------------- */
 
 /* All outputs, one after the other. */
@@ -689,6 +721,7 @@ int main(void) {
         cmocka_unit_test(test_supports),
         cmocka_unit_test(test_cache_lives_with_the_cpu),
         cmocka_unit_test(test_cache_in_host),
+        cmocka_unit_test(test_help_has_options),
         cmocka_unit_test(test_random),
         cmocka_unit_test(test_release),
     };
