@@ -140,11 +140,14 @@ static tdm_type weight_type(pool *p, int64_t n) {
                                       TDM_TYPE_Q5_0, TDM_TYPE_Q5_1, TDM_TYPE_IQ4_NL};
     static const tdm_type superblocks[] = {TDM_TYPE_Q4_K, TDM_TYPE_Q2_K, TDM_TYPE_Q3_K,
                                            TDM_TYPE_Q5_K, TDM_TYPE_Q6_K, TDM_TYPE_IQ4_XS};
+    /* Cut between blocks only. Not drawn, so that a seed's other choices are what they were. */
     static const tdm_type whole[] = {TDM_TYPE_IQ2_XXS, TDM_TYPE_IQ3_S, TDM_TYPE_IQ1_S,
-                                     TDM_TYPE_TQ1_0}; /* cut between blocks only */
-    uint32_t kind = pool_below(p, 5);
-    if (kind >= 4 && n % 256 == 0 && n > 0) return whole[pool_below(p, 4)];
-    if (kind >= 2 && n % 256 == 0 && n > 0) return superblocks[pool_below(p, 6)];
+                                     TDM_TYPE_TQ1_0};
+    uint32_t kind = pool_below(p, 4);
+    if (kind >= 2 && n % 256 == 0 && n > 0) {
+        tdm_type type = superblocks[pool_below(p, 6)];
+        return p->n_weight % 4 == 3 ? whole[p->n_weight / 4 % 4] : type;
+    }
     if (kind >= 1 && n % 32 == 0 && n > 0) return blocks[pool_below(p, 6)];
     return plain[pool_below(p, 3)];
 }
