@@ -488,8 +488,7 @@ int main(void) {
         cmocka_unit_test(oversized_alloc),           cmocka_unit_test(large_buffers_stay_untouched),
         cmocka_unit_test(ranges_are_checked),        cmocka_unit_test(plain_tensor_parts),
         cmocka_unit_test(imported_memory_is_shared), cmocka_unit_test(limits_are_measured),
-        cmocka_unit_test(limits_without_memory),
-        cmocka_unit_test(names_what_differs),
+        cmocka_unit_test(limits_without_memory),     cmocka_unit_test(names_what_differs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
