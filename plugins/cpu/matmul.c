@@ -145,18 +145,21 @@ void cpu_matmul_x_prepare(const cpu_matmul_kernel *kernel, uint32_t isa, const c
 /* ---- The form of the activations ------------------------------------------------------------- */
 
 /* Bytes from one token to the next; 0 = floats are read where they are. */
-static size_t x_pitch(const cpu_node *n) {
-    const cpu_view *w = &n->src[0], *x = &n->src[1];
-    size_t pitch = cpu_matmul_x_size(kernel_of(n->device, w->type, w->usage), w->ne[0]);
+static size_t x_pitch(const cpu_matmul_kernel *kernel, const cpu_view *x) {
+    size_t pitch = cpu_matmul_x_size(kernel, x->ne[0]);
     if (pitch == 0 && x->nb[0] != (int64_t)sizeof(float))
-        pitch = round_up_64((size_t)w->ne[0] * sizeof(float));
+        pitch = round_up_64((size_t)x->ne[0] * sizeof(float));
     return pitch;
 }
 
+static const cpu_matmul_kernel *kernel_of_node(const cpu_node *n) {
+    return kernel_of(n->device, n->src[0].type, n->src[0].usage);
+}
+
 static void x_make_run(const cpu_node *n, cpu_worker *w) {
-    const cpu_view *weight = &n->src[0], *x = &n->src[1];
-    const cpu_matmul_kernel *kernel = kernel_of(n->device, weight->type, weight->usage);
-    size_t pitch = x_pitch(n);
+    const cpu_view *x = &n->src[1];
+    const cpu_matmul_kernel *kernel = kernel_of_node(n);
+    size_t pitch = x_pitch(kernel, x);
     cpu_tile t = cpu_tile_share(n, w, tdm_shape_rows(x->ne), x->ne[0]);
     if (t.col_first >= t.col_last) return;
     for (int64_t i = t.row_first; i < t.row_last; i++)
@@ -173,9 +176,7 @@ static int64_t x_make_deal(const cpu_node *n, int32_t arg) {
 static const cpu_op_impl x_make = {.op = -1, .deal = x_make_deal, .run = x_make_run};
 
 static bool x_is_same(const cpu_node *a, const cpu_node *b) {
-    const cpu_view *v = &a->src[0], *w = &b->src[0];
-    return cpu_matmul_x_is_same(kernel_of(a->device, v->type, v->usage),
-                                kernel_of(b->device, w->type, w->usage));
+    return cpu_matmul_x_is_same(kernel_of_node(a), kernel_of_node(b));
 }
 
 static cpu_form matmul_form(const cpu_node *n) {
@@ -183,7 +184,7 @@ static cpu_form matmul_form(const cpu_node *n) {
         .maker = &x_make,
         .made_of = 1u << 1,
         .is_same = x_is_same,
-        .size = x_pitch(n) * (size_t)tdm_shape_rows(n->src[1].ne),
+        .size = x_pitch(kernel_of_node(n), &n->src[1]) * (size_t)tdm_shape_rows(n->src[1].ne),
     };
 }
 
@@ -243,7 +244,7 @@ static cpu_matmul_matrix matrix_of(const cpu_node *n, int64_t head) {
 static void matrix_multiply(const cpu_node *n, const cpu_worker *w, const cpu_matmul_matrix *m,
                             int64_t head, int64_t first, int64_t last) {
     const cpu_view *weight = &n->src[0];
-    size_t pitch = x_pitch(n);
+    size_t pitch = x_pitch(m->kernel, &n->src[1]);
     if (weight->usage == 0 && weight->nb[0] != tdm_type_get_info(m->type).block_size) {
         uint8_t *row = n->scratch + row_pitch(m->type, weight->ne[0]) * (size_t)w->ith;
         strided_multiply(n, m, head, pitch, first, last, row);
