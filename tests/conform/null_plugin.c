@@ -152,15 +152,14 @@ static void buffer_free(tdm_buffer *buffer) {
 static tdm_status range_check(const tdm_buffer *buffer, uint64_t off, uint64_t size,
                               tdm_error *err) {
     if (off <= buffer->size && size <= buffer->size - off) return TDM_OK;
-    return tdm_fail(err, TDM_OUT_OF_RANGE, "null: %llu bytes at %llu of a buffer of %llu%s",
-                    (unsigned long long)size, (unsigned long long)off,
-                    (unsigned long long)buffer->size,
+    tdm_status status = tdm_fail(
+        err, TDM_OUT_OF_RANGE, "null: %llu bytes at %llu of a buffer of %llu",
+        (unsigned long long)size, (unsigned long long)off, (unsigned long long)buffer->size);
 #ifdef BREAK_MESSAGE
-                    "\n"
-#else
-                    ""
+    /* Past tdm_fail, which would not let it through; plugins may fill the message themselves. */
+    if (err != NULL && strlen(err->message) + 1 < sizeof err->message) strcat(err->message, "\n");
 #endif
-    );
+    return status;
 }
 
 static tdm_status buffer_upload(tdm_buffer *buffer, uint64_t off, const void *src, uint64_t size,
