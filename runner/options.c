@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * options.c: the tables of commands and keys. Words are found in them in options_find.c, help text
- * is made in options_help.c, values are read in config_value.c.
+ * options.c: the table of keys; that of commands is in commands.c. Words are found in them in
+ * options_find.c, help text is made in options_help.c, values are read in config_value.c.
  *
  * Names, short flags and defaults are those of llama.cpp's command line wherever the concept is
  * the same, so that nobody has to learn a second set.
@@ -30,25 +30,6 @@
 #define TOP_MODEL   (RUNNER_IN_DEFAULTS | RUNNER_IN_MODEL)
 #define EVERY_PLACE (RUNNER_IN_DEFAULTS | RUNNER_IN_MODEL | RUNNER_IN_DEVICE)
 #define GROUP_PLACE (RUNNER_IN_DEFAULTS | RUNNER_IN_MODEL | RUNNER_IN_GROUP)
-
-const runner_command runner_commands[] = {
-    {"run", RUN, "", 0, 0, "generate text from a prompt, a file or standard input"},
-    {"chat", CHAT, "", 0, 0, "talk with a model, in the chat template that its file carries"},
-    {"plan", PLAN, "", 0, 0, "explain what a configuration takes, and how fast it will be"},
-    {"logits", LOGITS, "", 0, 0, "write the logits of every position of given tokens to a file"},
-    {"bench", BENCH, "", 0, 0, "measure prefill and decoding speed, for every combination given"},
-    {"perplexity", PERPLEXITY, "", 0, 0,
-     "measure how well a model foretells a text, alone or against another"},
-    {"tokenize", TOKENIZE, "", 0, 0, "show the tokens of a text"},
-    {"devices", DEVICES, "", 0, 0, "list plugins and the devices they found"},
-    {"config", CONFIG, "", 0, 0, "print the effective configuration and where it came from"},
-    {"quantize", QUANTIZE, "IN.gguf OUT.gguf TYPE", 3, 3,
-     "write a model in a smaller type, such as q8_0 or q4_K_M"},
-    {"convert-info", INFO, "MODEL.gguf", 1, 1,
-     "show what is in a GGUF file: keys, tensors, types, chat template"},
-    {"certify", CERTIFY, "PLUGIN.so", 1, 1, "run the conformance suite against a plugin"},
-};
-const size_t n_runner_commands = sizeof runner_commands / sizeof runner_commands[0];
 
 /* The types that a cache can be kept in (tandem/kv.h). */
 static const char *const cache_types[] = {"f32",  "f16",  "bf16", "q8_0",   "q5_1",

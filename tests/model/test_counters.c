@@ -7,35 +7,11 @@
  */
 #include "tests/model/rig.h"
 
-#include <stdatomic.h>
-
 #include "core/counters.h"
+#include "tests/model/malloc_count.h"
 #include "tests/model/preset.h"
 
 static llm_model *model;
-static atomic_ulong n_malloc;
-
-void *__real_malloc(size_t size);
-void *__real_calloc(size_t n, size_t size);
-void *__real_realloc(void *data, size_t size);
-void *__wrap_malloc(size_t size);
-void *__wrap_calloc(size_t n, size_t size);
-void *__wrap_realloc(void *data, size_t size);
-
-void *__wrap_malloc(size_t size) {
-    n_malloc++;
-    return __real_malloc(size);
-}
-
-void *__wrap_calloc(size_t n, size_t size) {
-    n_malloc++;
-    return __real_calloc(n, size);
-}
-
-void *__wrap_realloc(void *data, size_t size) {
-    n_malloc++;
-    return __real_realloc(data, size);
-}
 
 /* A reading of the counters; mallocs come last. */
 enum { N_COUNTER = TDM_COUNTER_COUNT_ + 1 };
@@ -83,7 +59,7 @@ static void decode(llm_context *ctx, int seq, int n_tok, int n_wanted) {
 
 static void counters_read(uint64_t *counters_out) {
     for (int i = 0; i < TDM_COUNTER_COUNT_; i++) counters_out[i] = tdm_counter_get((tdm_counter)i);
-    counters_out[TDM_COUNTER_COUNT_] = n_malloc;
+    counters_out[TDM_COUNTER_COUNT_] = malloc_count_get();
 }
 
 /* Fails where a counter has moved since `before`. */

@@ -8,35 +8,10 @@
  */
 #include "tests/model/rig.h"
 
-#include <stdatomic.h>
-
 #include "core/counters.h"
 #include "tests/model/group_device.h"
+#include "tests/model/malloc_count.h"
 #include "tests/model/preset.h"
-
-static atomic_ulong n_malloc;
-
-void *__real_malloc(size_t size);
-void *__real_calloc(size_t n, size_t size);
-void *__real_realloc(void *data, size_t size);
-void *__wrap_malloc(size_t size);
-void *__wrap_calloc(size_t n, size_t size);
-void *__wrap_realloc(void *data, size_t size);
-
-void *__wrap_malloc(size_t size) {
-    n_malloc++;
-    return __real_malloc(size);
-}
-
-void *__wrap_calloc(size_t n, size_t size) {
-    n_malloc++;
-    return __real_calloc(n, size);
-}
-
-void *__wrap_realloc(void *data, size_t size) {
-    n_malloc++;
-    return __real_realloc(data, size);
-}
 
 static const group_config groups[] = {
     {.n_member = 2, .shares = "3,1"},
@@ -53,7 +28,7 @@ enum { N_COUNTER = TDM_COUNTER_COUNT_ + 1 }; /* mallocs come last */
 
 static void counters_read(uint64_t *counters_out) {
     for (int i = 0; i < TDM_COUNTER_COUNT_; i++) counters_out[i] = tdm_counter_get((tdm_counter)i);
-    counters_out[TDM_COUNTER_COUNT_] = n_malloc;
+    counters_out[TDM_COUNTER_COUNT_] = malloc_count_get();
 }
 
 static void counters_check(const uint64_t *before, const group_config *config, const char *what) {
