@@ -435,7 +435,7 @@ const runner_key runner_keys[] = {
      .sections = EVERY_PLACE,
      .commands = COMPUTE,
      .help = "to how many bits a CPU device rounds what it multiplies quantised weights with; 8 = "
-             "prompts up to twice as fast, less exact"},
+             "prompts about 1.5 times as fast, less exact"},
     {.topic = "Devices",
      .name = "reserve",
      .type = RUNNER_KEY_SIZE,
