@@ -9,68 +9,88 @@
 #include "plugins/cpu/matmul.h"
 #include "plugins/cpu/weight.h"
 
-/* One field of a canonical block. Fields of a plane follow each other in the order listed. */
+/* One field of a canonical block. Fields of a front, and of a body, follow each other in the order
+ * listed: that in which the kernels want them. */
 typedef struct field {
     uint8_t off;  /* in the canonical block, bytes */
     uint8_t size; /* bytes; 0 ends the list */
     uint8_t unit; /* bytes of a row that stay together: 1, 2 or 4; BITS */
-    uint8_t plane;
+    uint8_t part; /* FRONT or BODY */
 } field;
+
+enum { FRONT, BODY, N_PART };
 
 /* A 32-bit word of fifth bits, element i at bit i, is kept with element 4 * c + j at bit c of byte
  * j: the bytes then line up with the nibbles of elements 4 * c .. + 3, for every c alike. */
 enum { BITS = 5 };
-enum { MAX_FIELDS = 5, MAX_BLOCK_SIZE = 256 };
+enum { MAX_FIELDS = 6, MAX_BLOCK_SIZE = 256 };
 
 typedef struct recipe {
     field fields[MAX_FIELDS];
 } recipe;
 
 static const recipe recipes[TDM_TYPE_LIMIT_] = {
-    [TDM_TYPE_F32] = {{{0, 4, 4, 0}}},
-    [TDM_TYPE_F16] = {{{0, 2, 2, 0}}},
-    [TDM_TYPE_BF16] = {{{0, 2, 2, 0}}},
-    /* codes (and fifth bits), then d, then m */
-    [TDM_TYPE_Q4_0] = {{{2, 16, 4, 0}, {0, 2, 2, 1}}},
-    [TDM_TYPE_Q4_1] = {{{4, 16, 4, 0}, {0, 2, 2, 1}, {2, 2, 2, 1}}},
-    [TDM_TYPE_Q5_0] = {{{6, 16, 4, 0}, {2, 4, BITS, 0}, {0, 2, 2, 1}}},
-    [TDM_TYPE_Q5_1] = {{{8, 16, 4, 0}, {4, 4, BITS, 0}, {0, 2, 2, 1}, {2, 2, 2, 1}}},
-    [TDM_TYPE_Q8_0] = {{{2, 32, 4, 0}, {0, 2, 2, 1}}},
-    [TDM_TYPE_IQ4_NL] = {{{2, 16, 4, 0}, {0, 2, 2, 1}}},
-    /* codes, further bits, packed scales, d, dmin */
-    [TDM_TYPE_Q2_K] = {{{16, 64, 4, 0}, {0, 16, 1, 0}, {80, 2, 2, 0}, {82, 2, 2, 0}}},
-    [TDM_TYPE_Q3_K] = {{{32, 64, 4, 0}, {0, 32, 4, 0}, {96, 12, 1, 0}, {108, 2, 2, 1}}},
-    [TDM_TYPE_Q4_K] = {{{16, 128, 4, 0}, {4, 12, 1, 0}, {0, 2, 2, 0}, {2, 2, 2, 0}}},
-    [TDM_TYPE_Q5_K] =
-        {{{48, 128, 4, 0}, {16, 32, 4, 0}, {4, 12, 1, 0}, {0, 2, 2, 0}, {2, 2, 2, 0}}},
-    [TDM_TYPE_Q6_K] = {{{0, 128, 4, 0}, {128, 64, 4, 0}, {192, 16, 1, 0}, {208, 2, 2, 1}}},
-    /* codes, scales_l, scales_h, d */
-    [TDM_TYPE_IQ4_XS] = {{{8, 128, 4, 0}, {4, 4, 1, 0}, {2, 2, 2, 0}, {0, 2, 2, 0}}},
-    [TDM_TYPE_MXFP4] = {{{1, 16, 4, 0}, {0, 1, 1, 1}}},
-    /* indices (with or beside words of signs), further signs, high bits, scales, d */
-    [TDM_TYPE_IQ2_XXS] = {{{2, 64, 4, 0}, {0, 2, 2, 1}}},
-    [TDM_TYPE_IQ2_XS] = {{{2, 64, 4, 0}, {66, 8, 1, 0}, {0, 2, 2, 1}}},
-    [TDM_TYPE_IQ2_S] =
-        {{{2, 32, 4, 0}, {34, 32, 4, 0}, {66, 8, 1, 0}, {74, 8, 1, 0}, {0, 2, 2, 1}}},
-    [TDM_TYPE_IQ3_XXS] = {{{2, 64, 4, 0}, {66, 32, 4, 0}, {0, 2, 2, 1}}},
-    [TDM_TYPE_IQ3_S] =
-        {{{2, 64, 4, 0}, {74, 32, 4, 0}, {66, 8, 1, 0}, {106, 4, 1, 0}, {0, 2, 2, 1}}},
-    [TDM_TYPE_IQ1_S] = {{{2, 32, 4, 0}, {34, 16, 2, 0}, {0, 2, 2, 1}}},
-    [TDM_TYPE_IQ1_M] = {{{0, 32, 4, 0}, {32, 16, 2, 0}, {48, 8, 2, 0}}},
-    /* codes, d */
-    [TDM_TYPE_TQ1_0] = {{{0, 48, 4, 0}, {48, 4, 4, 0}, {52, 2, 2, 1}}},
-    [TDM_TYPE_TQ2_0] = {{{0, 64, 4, 0}, {64, 2, 2, 1}}},
+    [TDM_TYPE_F32] = {{{0, 4, 4, BODY}}},
+    [TDM_TYPE_F16] = {{{0, 2, 2, BODY}}},
+    [TDM_TYPE_BF16] = {{{0, 2, 2, BODY}}},
+    /* d, then m; codes (and fifth bits) */
+    [TDM_TYPE_Q4_0] = {{{0, 2, 2, FRONT}, {2, 16, 4, BODY}}},
+    [TDM_TYPE_Q4_1] = {{{0, 2, 2, FRONT}, {2, 2, 2, FRONT}, {4, 16, 4, BODY}}},
+    [TDM_TYPE_Q5_0] = {{{0, 2, 2, FRONT}, {6, 16, 4, BODY}, {2, 4, BITS, BODY}}},
+    [TDM_TYPE_Q5_1] = {{{0, 2, 2, FRONT}, {2, 2, 2, FRONT}, {8, 16, 4, BODY}, {4, 4, BITS, BODY}}},
+    [TDM_TYPE_Q8_0] = {{{0, 2, 2, FRONT}, {2, 32, 4, BODY}}},
+    [TDM_TYPE_IQ4_NL] = {{{0, 2, 2, FRONT}, {2, 16, 4, BODY}}},
+    [TDM_TYPE_MXFP4] = {{{0, 1, 1, FRONT}, {1, 16, 4, BODY}}},
+    /* packed scales, d, dmin, further bits, codes */
+    [TDM_TYPE_Q2_K] = {{{0, 16, 1, BODY}, {80, 2, 2, BODY}, {82, 2, 2, BODY}, {16, 64, 4, BODY}}},
+    [TDM_TYPE_Q3_K] =
+        {{{108, 2, 2, FRONT}, {96, 12, 1, BODY}, {0, 32, 4, BODY}, {32, 64, 4, BODY}}},
+    [TDM_TYPE_Q4_K] = {{{4, 12, 1, BODY}, {0, 2, 2, BODY}, {2, 2, 2, BODY}, {16, 128, 4, BODY}}},
+    [TDM_TYPE_Q5_K] = {{{4, 12, 1, BODY},
+                        {0, 2, 2, BODY},
+                        {2, 2, 2, BODY},
+                        {16, 32, 4, BODY},
+                        {48, 128, 4, BODY}}},
+    /* the high bits of each half before its low ones */
+    [TDM_TYPE_Q6_K] = {{{208, 2, 2, FRONT},
+                        {192, 16, 1, BODY},
+                        {128, 32, 4, BODY},
+                        {0, 64, 4, BODY},
+                        {160, 32, 4, BODY},
+                        {64, 64, 4, BODY}}},
+    /* scales_l, scales_h, d, codes */
+    [TDM_TYPE_IQ4_XS] = {{{4, 4, 1, BODY}, {2, 2, 2, BODY}, {0, 2, 2, BODY}, {8, 128, 4, BODY}}},
+    /* d; indices (with or beside words of signs), further signs, high bits, scales */
+    [TDM_TYPE_IQ2_XXS] = {{{0, 2, 2, FRONT}, {2, 64, 4, BODY}}},
+    [TDM_TYPE_IQ2_XS] = {{{0, 2, 2, FRONT}, {2, 64, 4, BODY}, {66, 8, 1, BODY}}},
+    [TDM_TYPE_IQ2_S] = {{{0, 2, 2, FRONT},
+                         {2, 32, 4, BODY},
+                         {34, 32, 4, BODY},
+                         {66, 8, 1, BODY},
+                         {74, 8, 1, BODY}}},
+    [TDM_TYPE_IQ3_XXS] = {{{0, 2, 2, FRONT}, {2, 64, 4, BODY}, {66, 32, 4, BODY}}},
+    [TDM_TYPE_IQ3_S] = {{{0, 2, 2, FRONT},
+                         {2, 64, 4, BODY},
+                         {74, 32, 4, BODY},
+                         {66, 8, 1, BODY},
+                         {106, 4, 1, BODY}}},
+    [TDM_TYPE_IQ1_S] = {{{0, 2, 2, FRONT}, {2, 32, 4, BODY}, {34, 16, 2, BODY}}},
+    [TDM_TYPE_IQ1_M] = {{{0, 32, 4, BODY}, {32, 16, 2, BODY}, {48, 8, 2, BODY}}},
+    /* d, codes */
+    [TDM_TYPE_TQ1_0] = {{{52, 2, 2, FRONT}, {0, 48, 4, BODY}, {48, 4, 4, BODY}}},
+    [TDM_TYPE_TQ2_0] = {{{64, 2, 2, FRONT}, {0, 64, 4, BODY}}},
 };
 
 static bool is_known(tdm_type type) {
     return (unsigned)type < TDM_TYPE_LIMIT_ && recipes[type].fields[0].size != 0;
 }
 
-size_t cpu_weight_plane_size(tdm_type type) {
+/* Bytes of the front of one block of one row. */
+static size_t front_size(tdm_type type) {
     size_t size = 0;
     for (int i = 0; i < MAX_FIELDS; i++) {
         const field *f = &recipes[type].fields[i];
-        if (f->plane == 0) size += f->size;
+        if (f->part == FRONT) size += f->size;
     }
     return size;
 }
@@ -138,27 +158,37 @@ static uint32_t bits_gather(uint32_t word) {
     return out;
 }
 
-/* Moves the units of one field between a canonical block and its lane; `pitch` is the distance of
- * a lane's units in the group. */
-static void field_scatter(const field *f, uint8_t *lane, size_t pitch, const uint8_t *block) {
-    uint32_t word;
+/* Moves the units of one field of `n_row` rows, `row_pitch` apart at `src`, to neighbouring lanes, of
+ * which the first begins at `to`; `pitch` is the distance of a lane's units in the group. The group
+ * is written as it lies, a cache line at a time. */
+static void field_scatter(const field *f, uint8_t *to, size_t pitch, const uint8_t *src,
+                          uint64_t row_pitch, int32_t n_row) {
     switch (f->unit) {
     case 1:
-        for (int i = 0; i < f->size; i++) lane[(size_t)i * pitch] = block[i];
+        for (int i = 0; i < f->size; i++, to += pitch)
+            for (int32_t r = 0; r < n_row; r++) to[r] = src[(uint64_t)r * row_pitch + (uint64_t)i];
         break;
     case 2:
-        for (int i = 0; i < f->size; i += 2) memcpy(lane + (size_t)(i / 2) * pitch, block + i, 2);
+        for (int i = 0; i < f->size; i += 2, to += pitch)
+            for (int32_t r = 0; r < n_row; r++)
+                memcpy(to + 2 * r, src + (uint64_t)r * row_pitch + i, 2);
         break;
     case 4:
-        for (int i = 0; i < f->size; i += 4) memcpy(lane + (size_t)(i / 4) * pitch, block + i, 4);
+        for (int i = 0; i < f->size; i += 4, to += pitch)
+            for (int32_t r = 0; r < n_row; r++)
+                memcpy(to + 4 * r, src + (uint64_t)r * row_pitch + i, 4);
         break;
     default:
-        memcpy(&word, block, 4);
-        word = bits_spread(word);
-        memcpy(lane, &word, 4);
+        for (int32_t r = 0; r < n_row; r++) {
+            uint32_t word;
+            memcpy(&word, src + (uint64_t)r * row_pitch, 4);
+            word = bits_spread(word);
+            memcpy(to + 4 * r, &word, 4);
+        }
     }
 }
 
+/* Moves the units of one field from a lane to a canonical block. */
 static void field_gather(const field *f, const uint8_t *lane, size_t pitch, uint8_t *block) {
     uint32_t word;
     switch (f->unit) {
@@ -178,53 +208,59 @@ static void field_gather(const field *f, const uint8_t *lane, size_t pitch, uint
     }
 }
 
-/* Where the fields of one lane of one block lie in an interleaved group. */
-typedef struct cursor {
-    size_t base[2]; /* bytes from the group: block b of plane p is at base[p] + b * step[p] */
-    size_t step[2];
-} cursor;
-
-static cursor cursor_get(const cpu_weight_layout *l) {
-    size_t plane0 = cpu_weight_plane_size(l->type), lanes = (size_t)l->n_lane;
-    return (cursor){.base = {0, (size_t)l->n_block * lanes * plane0},
-                    .step = {lanes * plane0, lanes * ((size_t)l->block_size - plane0)}};
+/* Where front and body of block b begin in an interleaved group. */
+static void parts_locate(const cpu_weight_layout *l, int64_t b, size_t off[N_PART]) {
+    size_t lanes = (size_t)l->n_lane, front = front_size(l->type);
+    int64_t chunk = CPU_WEIGHT_CHUNK / l->n_lane, first = b / chunk * chunk;
+    int64_t n = l->n_block - first < chunk ? l->n_block - first : chunk;
+    size_t begin = (size_t)first * (size_t)l->block_size;
+    off[FRONT] = lanes * (begin + (size_t)(b - first) * front);
+    off[BODY] =
+        lanes * (begin + (size_t)n * front + (size_t)(b - first) * ((size_t)l->block_size - front));
 }
 
 static size_t unit_size(const field *f) {
     return f->unit == BITS ? 4 : f->unit;
 }
 
-static void block_scatter(const cpu_weight_layout *l, const cursor *at, uint8_t *group, int64_t b,
-                          int32_t lane, const uint8_t *block) {
-    size_t used[2] = {0, 0};
+/* Block b of n_row rows, to lanes `lane` and on. */
+static void blocks_scatter(const cpu_weight_layout *l, uint8_t *group, int64_t b, int32_t lane,
+                           const uint8_t *src, uint64_t row_pitch, int32_t n_row) {
+    size_t off[N_PART];
+    parts_locate(l, b, off);
     for (const field *f = recipes[l->type].fields, *end = f + MAX_FIELDS; f < end && f->size; f++) {
-        uint8_t *to = group + at->base[f->plane] + (size_t)b * at->step[f->plane] +
-                      used[f->plane] * (size_t)l->n_lane + (size_t)lane * unit_size(f);
-        field_scatter(f, to, unit_size(f) * (size_t)l->n_lane, block + f->off);
-        used[f->plane] += f->size;
+        size_t unit = unit_size(f);
+        field_scatter(f, group + off[f->part] + (size_t)lane * unit, unit * (size_t)l->n_lane,
+                      src + f->off, row_pitch, n_row);
+        off[f->part] += f->size * (size_t)l->n_lane;
     }
 }
 
-static void block_gather(const cpu_weight_layout *l, const cursor *at, const uint8_t *group,
-                         int64_t b, int32_t lane, uint8_t *block) {
-    size_t used[2] = {0, 0};
+static void block_gather(const cpu_weight_layout *l, const uint8_t *group, int64_t b, int32_t lane,
+                         uint8_t *block) {
+    size_t off[N_PART];
+    parts_locate(l, b, off);
     for (const field *f = recipes[l->type].fields, *end = f + MAX_FIELDS; f < end && f->size; f++) {
-        const uint8_t *from = group + at->base[f->plane] + (size_t)b * at->step[f->plane] +
-                              used[f->plane] * (size_t)l->n_lane + (size_t)lane * unit_size(f);
-        field_gather(f, from, unit_size(f) * (size_t)l->n_lane, block + f->off);
-        used[f->plane] += f->size;
+        size_t unit = unit_size(f);
+        field_gather(f, group + off[f->part] + (size_t)lane * unit, unit * (size_t)l->n_lane,
+                     block + f->off);
+        off[f->part] += f->size * (size_t)l->n_lane;
     }
 }
 
 /* Elements of a plain type: a field of n_block units. */
 static void elements_scatter(const cpu_weight_layout *l, uint8_t *group, int64_t first, int64_t n,
-                             int32_t lane, const uint8_t *src) {
+                             int32_t lane, const uint8_t *src, uint64_t row_pitch, int32_t n_row) {
     size_t size = (size_t)l->block_size, pitch = size * (size_t)l->n_lane;
     uint8_t *to = group + (size_t)first * pitch + (size_t)lane * size;
     if (size == 2) {
-        for (int64_t i = 0; i < n; i++, to += pitch, src += 2) memcpy(to, src, 2);
+        for (int64_t i = 0; i < n; i++, to += pitch, src += 2)
+            for (int32_t r = 0; r < n_row; r++)
+                memcpy(to + 2 * r, src + (uint64_t)r * row_pitch, 2);
     } else {
-        for (int64_t i = 0; i < n; i++, to += pitch, src += 4) memcpy(to, src, 4);
+        for (int64_t i = 0; i < n; i++, to += pitch, src += 4)
+            for (int32_t r = 0; r < n_row; r++)
+                memcpy(to + 4 * r, src + (uint64_t)r * row_pitch, 4);
     }
 }
 
@@ -239,32 +275,30 @@ static void elements_gather(const cpu_weight_layout *l, const uint8_t *group, in
     }
 }
 
-/* Blocks first .. first + n - 1 of a row; `lane` is its lane in the group. */
-static void row_scatter(const cpu_weight_layout *l, const cursor *at, uint8_t *group, int32_t lane,
-                        int64_t first, int64_t n, const uint8_t *src) {
-    if (l->n_lane == 1) {
+/* Blocks first .. first + n - 1 of n_row rows, to lanes `lane` and on of one group. */
+static void rows_scatter(const cpu_weight_layout *l, uint8_t *group, int32_t lane, int64_t first,
+                         int64_t n, const uint8_t *src, uint64_t row_pitch, int32_t n_row) {
+    if (l->n_lane == 1) { /* and n_row */
         memcpy(group + (size_t)first * (size_t)l->block_size, src,
                (size_t)n * (size_t)l->block_size);
     } else if (l->block_len == 1) {
-        elements_scatter(l, group, first, n, lane, src);
+        elements_scatter(l, group, first, n, lane, src, row_pitch, n_row);
     } else {
-        for (int64_t b = first; b < first + n; b++, src += l->block_size) {
-            block_scatter(l, at, group, b, lane, src);
-        }
+        for (int64_t b = first; b < first + n; b++, src += l->block_size)
+            blocks_scatter(l, group, b, lane, src, row_pitch, n_row);
     }
 }
 
-static void row_gather(const cpu_weight_layout *l, const cursor *at, const uint8_t *group,
-                       int32_t lane, int64_t first, int64_t n, uint8_t *dst) {
+static void row_gather(const cpu_weight_layout *l, const uint8_t *group, int32_t lane,
+                       int64_t first, int64_t n, uint8_t *dst) {
     if (l->n_lane == 1) {
         memcpy(dst, group + (size_t)first * (size_t)l->block_size,
                (size_t)n * (size_t)l->block_size);
     } else if (l->block_len == 1) {
         elements_gather(l, group, first, n, lane, dst);
     } else {
-        for (int64_t b = first; b < first + n; b++, dst += l->block_size) {
-            block_gather(l, at, group, b, lane, dst);
-        }
+        for (int64_t b = first; b < first + n; b++, dst += l->block_size)
+            block_gather(l, group, b, lane, dst);
     }
 }
 
@@ -312,12 +346,19 @@ tdm_status cpu_weight_upload(const cpu_device *device, uint8_t *dst, const tdm_t
     cpu_weight_layout l;
     tdm_status status = part_check(device, desc, row_first, n_row, col_first, n_col, &l, err);
     if (status != TDM_OK || n_row == 0 || n_col == 0) return status;
-    cursor at = cursor_get(&l);
-    const uint8_t *row_src = src;
-    for (int64_t row = row_first; row < row_first + n_row; row++, row_src += row_pitch) {
+    const uint8_t *from = src;
+    int64_t end = row_first + n_row;
+    for (int64_t row = row_first; row < end;) {
         int32_t lane;
         uint8_t *group = dst + group_off(&l, row, &lane);
-        row_scatter(&l, &at, group, lane, col_first / l.block_len, n_col / l.block_len, row_src);
+        /* To the end of the group, or of the matrix where that is sooner. */
+        int64_t n = l.n_lane - lane, n_left = l.n_row - row % l.n_row;
+        if (n > n_left) n = n_left;
+        if (n > end - row) n = end - row;
+        rows_scatter(&l, group, lane, col_first / l.block_len, n_col / l.block_len, from, row_pitch,
+                     (int32_t)n);
+        row += n;
+        from += (uint64_t)n * row_pitch;
     }
     return TDM_OK;
 }
@@ -329,12 +370,11 @@ tdm_status cpu_weight_download(const cpu_device *device, const uint8_t *src,
     cpu_weight_layout l;
     tdm_status status = part_check(device, desc, row_first, n_row, col_first, n_col, &l, err);
     if (status != TDM_OK || n_row == 0 || n_col == 0) return status;
-    cursor at = cursor_get(&l);
     uint8_t *row_dst = dst;
     for (int64_t row = row_first; row < row_first + n_row; row++, row_dst += row_pitch) {
         int32_t lane;
         const uint8_t *group = src + group_off(&l, row, &lane);
-        row_gather(&l, &at, group, lane, col_first / l.block_len, n_col / l.block_len, row_dst);
+        row_gather(&l, group, lane, col_first / l.block_len, n_col / l.block_len, row_dst);
     }
     return TDM_OK;
 }
@@ -352,7 +392,6 @@ void cpu_weight_get_row(const cpu_device *device, const cpu_view *table, int64_t
         return;
     }
     /* Canonical bytes of a piece of the row at a time: one block, or as many elements as fit. */
-    cursor at = cursor_get(&l);
     union {
         uint32_t align;
         uint8_t bytes[MAX_BLOCK_SIZE];
@@ -360,7 +399,7 @@ void cpu_weight_get_row(const cpu_device *device, const cpu_view *table, int64_t
     int64_t n_step = l.block_len > 1 ? 1 : MAX_BLOCK_SIZE / l.block_size;
     for (int64_t b = 0; b < l.n_block; b += n_step) {
         int64_t n = l.n_block - b < n_step ? l.n_block - b : n_step;
-        row_gather(&l, &at, group, lane, b, n, piece.bytes);
+        row_gather(&l, group, lane, b, n, piece.bytes);
         dequantize(piece.bytes, out + b * l.block_len, n * l.block_len);
     }
 }

@@ -6,15 +6,23 @@
  * compute a whole group at once, one row per vector lane. Inside a group the same word of all rows
  * lies side by side:
  *
- *   group    = plane 0 of block 0, plane 0 of block 1, ..., then plane 1 of block 0, ...
- *   plane    = the fields listed in weight.c for the type, one after the other
+ *   group    = chunks of CPU_WEIGHT_CHUNK / n_lane blocks of each row; the last one may have fewer
+ *   chunk    = front of block 0, front of block 1, ..., then body of block 0, body of block 1, ...
+ *   front,
+ *   body     = the fields listed in weight.c for the type, one after the other
  *   field    = unit 0 of lane 0, unit 0 of lane 1, ..., unit 1 of lane 0, ...
  *
  * Codes have units of 4 bytes (what one 32-bit lane of a dot-product instruction takes), scales
- * units of 1 or 2. Plane 1 holds what would push the codes of the next block off a 64-byte
- * boundary. Nothing is widened: a group takes exactly the canonical bytes of its rows; only a last,
- * partly filled group of a matrix is padded, with rows that nobody reads. Every canonical bit is
- * kept, so that a download gives the file's bytes back.
+ * units of 1 or 2. The front holds what would push the codes of the next block off a 64-byte
+ * boundary, for as many blocks as make it whole cache lines.
+ *
+ * Rationale. A kernel that decodes one token should meet the bytes in the order of their addresses:
+ * hardware prefetchers then bring memory's full speed. With all fronts of a row behind its bodies, a
+ * core got 13 of 30 GB/s (docs/performance.md).
+ *
+ * Nothing is widened: a group takes exactly the canonical bytes of its rows; only a last, partly
+ * filled group of a matrix is padded, with rows that nobody reads. Every canonical bit is kept, so
+ * that a download gives the file's bytes back.
  *
  * n_lane 1 means canonical rows: tables that are only looked up, and devices whose kernels (plain
  * C, the reference) read canonical blocks. [k, n, n_expert] is n_expert matrices, each padded.
@@ -23,6 +31,8 @@
 #define TANDEM_CPU_WEIGHT_H
 
 #include "plugins/cpu/cpu.h"
+
+enum { CPU_WEIGHT_CHUNK = 64 }; /* blocks of all rows of a group; a multiple of n_lane */
 
 typedef struct cpu_weight_layout {
     tdm_type type;
@@ -36,9 +46,6 @@ typedef struct cpu_weight_layout {
     size_t row_size;   /* bytes of a canonical row */
     size_t group_size; /* bytes: n_lane * row_size */
 } cpu_weight_layout;
-
-/* Bytes of plane 0 of one block of one row: where plane 1 begins is n_block * n_lane times this. */
-size_t cpu_weight_plane_size(tdm_type type);
 
 /* The layout in which `device` keeps a tensor of that type, usage and shape. TDM_UNSUPPORTED for a
  * type that is no number, TDM_INVALID_ARGUMENT for rows that are not whole blocks or a size beyond

@@ -5,7 +5,7 @@
  *
  * Weights stay as small as they are in the file; a point is looked up when it is needed, that of each
  * row in its lane, with one gather for every four codes. Offsets below are in units of V_LANE bytes,
- * as there, and d is in plane 1 but for iq1_m's, which is in bits of its scales.
+ * as there, and d is in front but for iq1_m's, which is in bits of its scales.
  */
 #ifndef TANDEM_CPU_MATMUL_GRID_H
 #define TANDEM_CPU_MATMUL_GRID_H
@@ -48,10 +48,11 @@ INLINE v_f32 odd_scale(v_f32 d, v_i32 lane, int shift, int32_t mask) {
 /* Four indices, then four sets of seven signs with a scale: 8 bytes for 32 elements. */
 INLINE void iq2_xxs_tile(const cpu_matmul_tile *tile, int t0, int n_tok) {
     const uint64_t *grid = tdm_grids_get()->iq2_xxs;
-    const uint8_t *p = tile->group, *ps = p + tile->n_block * 64 * V_LANE;
+    const uint8_t *p = tile->group, *ps = p;
     v_f32 acc[V_TOK];
     tile_clear(acc, n_tok);
     for (int64_t b = 0; b < tile->n_block; b++, p += 64 * V_LANE, ps += 2 * V_LANE) {
+        chunk_enter(tile, b, 2 * V_LANE, &p, &ps);
         weights_prefetch(p, 64 * V_LANE, n_tok);
         v_f32 d = v_mul(v_load_f16(ps), v_set(0.25f));
         for (int s = 0; s < 8; s++) {
@@ -74,10 +75,11 @@ INLINE void iq2_xxs_tile(const cpu_matmul_tile *tile, int t0, int n_tok) {
 /* Indices with signs at 0, two groups of eight to a lane; scales at 64. */
 INLINE void iq2_xs_tile(const cpu_matmul_tile *tile, int t0, int n_tok) {
     const uint64_t *grid = tdm_grids_get()->iq2_xs;
-    const uint8_t *p = tile->group, *ps = p + tile->n_block * 72 * V_LANE;
+    const uint8_t *p = tile->group, *ps = p;
     v_f32 acc[V_TOK];
     tile_clear(acc, n_tok);
     for (int64_t b = 0; b < tile->n_block; b++, p += 72 * V_LANE, ps += 2 * V_LANE) {
+        chunk_enter(tile, b, 2 * V_LANE, &p, &ps);
         weights_prefetch(p, 72 * V_LANE, n_tok);
         v_f32 d = v_mul(v_load_f16(ps), v_set(0.25f));
         for (int s = 0; s < 8; s++) {
@@ -100,10 +102,11 @@ INLINE void iq2_xs_tile(const cpu_matmul_tile *tile, int t0, int n_tok) {
 /* Low bytes of indices at 0, signs at 32, high bits at 64, scales at 72. */
 INLINE void iq2_s_tile(const cpu_matmul_tile *tile, int t0, int n_tok) {
     const uint64_t *grid = tdm_grids_get()->iq2_s;
-    const uint8_t *p = tile->group, *ps = p + tile->n_block * 80 * V_LANE;
+    const uint8_t *p = tile->group, *ps = p;
     v_f32 acc[V_TOK];
     tile_clear(acc, n_tok);
     for (int64_t b = 0; b < tile->n_block; b++, p += 80 * V_LANE, ps += 2 * V_LANE) {
+        chunk_enter(tile, b, 2 * V_LANE, &p, &ps);
         weights_prefetch(p, 80 * V_LANE, n_tok);
         v_f32 d = v_mul(v_load_f16(ps), v_set(0.25f));
         for (int s = 0; s < 8; s++) {
@@ -129,10 +132,11 @@ INLINE void iq2_s_tile(const cpu_matmul_tile *tile, int t0, int n_tok) {
 /* Indices at 0, words of signs with a scale at 64. */
 INLINE void iq3_xxs_tile(const cpu_matmul_tile *tile, int t0, int n_tok) {
     const uint32_t *grid = tdm_grids_get()->iq3_xxs;
-    const uint8_t *p = tile->group, *ps = p + tile->n_block * 96 * V_LANE;
+    const uint8_t *p = tile->group, *ps = p;
     v_f32 acc[V_TOK];
     tile_clear(acc, n_tok);
     for (int64_t b = 0; b < tile->n_block; b++, p += 96 * V_LANE, ps += 2 * V_LANE) {
+        chunk_enter(tile, b, 2 * V_LANE, &p, &ps);
         weights_prefetch(p, 96 * V_LANE, n_tok);
         v_f32 d = v_mul(v_load_f16(ps), v_set(0.5f));
         for (int s = 0; s < 8; s++) {
@@ -161,10 +165,11 @@ INLINE v_i32 iq3_s_index(v_i32 low, int shift, v_i32 high, int bit) {
 
 INLINE void iq3_s_tile(const cpu_matmul_tile *tile, int t0, int n_tok) {
     const uint32_t *grid = tdm_grids_get()->iq3_s;
-    const uint8_t *p = tile->group, *ps = p + tile->n_block * 108 * V_LANE;
+    const uint8_t *p = tile->group, *ps = p;
     v_f32 acc[V_TOK];
     tile_clear(acc, n_tok);
     for (int64_t b = 0; b < tile->n_block; b++, p += 108 * V_LANE, ps += 2 * V_LANE) {
+        chunk_enter(tile, b, 2 * V_LANE, &p, &ps);
         weights_prefetch(p, 108 * V_LANE, n_tok);
         v_f32 d = v_load_f16(ps);
         for (int s = 0; s < 8; s++) {
@@ -199,10 +204,11 @@ INLINE void iq1_point_load(const uint64_t *grid, v_i32 index, v_i32 minus, v_u8 
 /* Low bytes of indices at 0; high bits, scale and offset's sign at 32. */
 INLINE void iq1_s_tile(const cpu_matmul_tile *tile, int t0, int n_tok) {
     const uint64_t *grid = tdm_grids_get()->iq1;
-    const uint8_t *p = tile->group, *ps = p + tile->n_block * 48 * V_LANE;
+    const uint8_t *p = tile->group, *ps = p;
     v_f32 acc[V_TOK];
     tile_clear(acc, n_tok);
     for (int64_t b = 0; b < tile->n_block; b++, p += 48 * V_LANE, ps += 2 * V_LANE) {
+        chunk_enter(tile, b, 2 * V_LANE, &p, &ps);
         weights_prefetch(p, 48 * V_LANE, n_tok);
         v_f32 d = v_mul(v_load_f16(ps), v_set(0.125f));
         for (int s = 0; s < 8; s++) {

@@ -64,15 +64,17 @@ INLINE void step_add(int kind, int n_bit, const v_u8 *codes, const v_f32 *scale,
     }
 }
 
-/* Asks for the `size` bytes that lie AHEAD of p. Decoding streams each weight once from memory, in
- * more than one run of addresses at a time, which hardware prefetchers follow badly; with more
- * tokens the weights come from a cache. */
-enum { AHEAD = 8192 };
+/* Asks for one line in four of the `size` bytes that lie AHEAD of p, into the second-level cache.
+ * Decoding streams each weight once from memory, in the order of its addresses: hardware prefetchers
+ * follow that by themselves, and are only told early where it goes on. Asking for every line takes
+ * the places in which their requests wait. With more tokens weights come from a cache. */
+enum { AHEAD = 8192, AHEAD_STEP = 256 };
 
 INLINE void weights_prefetch(const uint8_t *p, int size, int n_tok) {
     if (n_tok > 2) return;
     UNROLL
-    for (int i = 0; i < size; i += 64) _mm_prefetch((const void *)(p + AHEAD + i), _MM_HINT_T0);
+    for (int i = 0; i < size; i += AHEAD_STEP)
+        _mm_prefetch((const void *)(p + AHEAD + i), _MM_HINT_T1);
 }
 
 INLINE void tile_clear(v_f32 *acc, int n_tok) {
@@ -120,9 +122,20 @@ INLINE v_f32 v_load_e8m0(const uint8_t *p) {
 }
 
 /* A kernel's body for n_tok tokens (a constant) from t0 on. Offsets below are in units of V_LANE
- * bytes: what one byte of every row takes. */
+ * bytes: what one byte of every row takes.
+ *
+ * p walks over the bodies and ps over the fronts of a group's blocks, `size` and `front_size` bytes
+ * each; before block b it is here that p passes the fronts of a chunk. */
+INLINE void chunk_enter(const cpu_matmul_tile *tile, int64_t b, int front_size, const uint8_t **p,
+                        const uint8_t **ps) {
+    enum { N_BLOCK = CPU_WEIGHT_CHUNK / V_LANE };
+    if (b % N_BLOCK != 0) return;
+    int64_t n = tile->n_block - b < N_BLOCK ? tile->n_block - b : N_BLOCK;
+    *ps = *p;
+    *p += n * front_size;
+}
 
-/* ---- blocks of 32: plane 0 codes (and fifth bits), plane 1 d (and m), mxfp4's e ------------------------- */
+/* ---- blocks of 32: d (and m), mxfp4's e in front; codes (and fifth bits) ---------------------------------- */
 
 INLINE void block32_tile(tdm_type type, const cpu_matmul_tile *tile, int t0, int n_tok) {
     bool has_min = type == TDM_TYPE_Q4_1 || type == TDM_TYPE_Q5_1;
@@ -133,11 +146,12 @@ INLINE void block32_tile(tdm_type type, const cpu_matmul_tile *tile, int t0, int
     int n_bit = is_signed ? 8 : has_fifth ? 5 : 4;
     int code_size = (type == TDM_TYPE_Q8_0 ? 32 : has_fifth ? 20 : 16) * V_LANE;
     int scale_size = (has_min ? 4 : is_mx ? 1 : 2) * V_LANE;
-    const uint8_t *p = tile->group, *ps = p + tile->n_block * code_size;
+    const uint8_t *p = tile->group, *ps = p;
     v_f32 acc[V_TOK];
     tile_clear(acc, n_tok);
     for (int64_t b = 0; b < tile->n_block; b++, p += code_size, ps += scale_size) {
         v_u8 codes[N_VEC];
+        chunk_enter(tile, b, scale_size, &p, &ps);
         weights_prefetch(p, code_size, n_tok);
         v_f32 scale = is_mx ? v_load_e8m0(ps) : v_load_f16(ps), min = v_zero();
         if (has_min) min = v_sub(min, v_load_f16(ps + 2 * V_LANE)); /* m is added */
@@ -161,8 +175,8 @@ INLINE void block32_tile(tdm_type type, const cpu_matmul_tile *tile, int t0, int
 
 /* ---- superblocks of 256 ---------------------------------------------------------------------- */
 
-/* q4_K: codes at 0, scales at 128, d at 140, dmin at 142. q5_K: codes at 0, fifth bits at 128,
- * scales at 160, d at 172, dmin at 174. The scales' packing is told at tdm_q4_K_scale. */
+/* q4_K: scales at 0, d at 12, dmin at 14, codes at 16. q5_K: the same, with fifth bits at 16 and
+ * codes at 48. The scales' packing is told at tdm_q4_K_scale. */
 INLINE void q45_K_scales(const uint8_t *p, v_f32 *scale, v_f32 *min) {
     v_f32 d = v_load_f16(p + 12 * V_LANE), dmin = v_load_f16(p + 14 * V_LANE);
     UNROLL
@@ -179,7 +193,7 @@ INLINE void q45_K_scales(const uint8_t *p, v_f32 *scale, v_f32 *min) {
 }
 
 INLINE void q45_K_tile(bool has_fifth, const cpu_matmul_tile *tile, int t0, int n_tok) {
-    int block_size = (has_fifth ? 176 : 144) * V_LANE, scale_off = (has_fifth ? 160 : 128) * V_LANE;
+    int block_size = (has_fifth ? 176 : 144) * V_LANE, code_off = (has_fifth ? 48 : 16) * V_LANE;
     int n_bit = has_fifth ? 5 : 4;
     const uint8_t *p = tile->group;
     v_f32 acc[V_TOK];
@@ -187,15 +201,15 @@ INLINE void q45_K_tile(bool has_fifth, const cpu_matmul_tile *tile, int t0, int 
     for (int64_t b = 0; b < tile->n_block; b++, p += block_size) {
         v_f32 scale[8], min[8];
         weights_prefetch(p, block_size, n_tok);
-        q45_K_scales(p + scale_off, scale, min);
+        q45_K_scales(p, scale, min);
         for (int pair = 0; pair < 4; pair++) {
-            const uint8_t *run = p + 32 * V_LANE * pair;
+            const uint8_t *run = p + code_off + 32 * V_LANE * pair;
             v_u8 codes[N_VEC];
             UNROLL
             for (int c = 0; c < N_VEC; c++) {
                 codes[c] = v_low4(v_load_codes(run + 4 * V_LANE * c));
                 if (!has_fifth) continue;
-                v_u8 bits = v_load_codes(p + (128 + 4 * c) * V_LANE);
+                v_u8 bits = v_load_codes(p + (16 + 4 * c) * V_LANE);
                 codes[c] = v_add_bit(codes[c], bits, 2 * pair, 16);
             }
             step_add(ONE_SCALE | HAS_MIN, n_bit, codes, scale + 2 * pair, min + 2 * pair, tile, t0,
@@ -204,7 +218,7 @@ INLINE void q45_K_tile(bool has_fifth, const cpu_matmul_tile *tile, int t0, int 
             for (int c = 0; c < N_VEC; c++) {
                 codes[c] = v_high4(v_load_codes(run + 4 * V_LANE * c));
                 if (!has_fifth) continue;
-                v_u8 bits = v_load_codes(p + (128 + 4 * c) * V_LANE);
+                v_u8 bits = v_load_codes(p + (16 + 4 * c) * V_LANE);
                 codes[c] = v_add_bit(codes[c], bits, 2 * pair + 1, 16);
             }
             step_add(ONE_SCALE | HAS_MIN, n_bit, codes, scale + 2 * pair + 1, min + 2 * pair + 1,
@@ -214,13 +228,13 @@ INLINE void q45_K_tile(bool has_fifth, const cpu_matmul_tile *tile, int t0, int 
     tile_store(tile, t0, n_tok, acc);
 }
 
-/* q2_K: codes at 0, scales at 64, d at 80, dmin at 82. */
+/* q2_K: scales at 0, d at 16, dmin at 18, codes at 20. */
 INLINE void q2_K_step(const uint8_t *p, int half, int k, const v_f32 *scale, const v_f32 *min,
                       const cpu_matmul_tile *tile, int t0, int n_tok, int64_t ix, v_f32 *acc) {
     v_u8 codes[N_VEC];
     UNROLL
     for (int c = 0; c < N_VEC; c++) {
-        codes[c] = v_pair_low(v_load_codes(p + (32 * half + 4 * c) * V_LANE), k);
+        codes[c] = v_pair_low(v_load_codes(p + (20 + 32 * half + 4 * c) * V_LANE), k);
     }
     step_add(TWO_SCALES | HAS_MIN, 2, codes, scale, min, tile, t0, n_tok, ix, acc);
 }
@@ -231,11 +245,11 @@ INLINE void q2_K_tile(const cpu_matmul_tile *tile, int t0, int n_tok) {
     tile_clear(acc, n_tok);
     for (int64_t b = 0; b < tile->n_block; b++, p += 84 * V_LANE) {
         weights_prefetch(p, 84 * V_LANE, n_tok);
-        v_f32 d = v_load_f16(p + 80 * V_LANE), dmin = v_load_f16(p + 82 * V_LANE);
+        v_f32 d = v_load_f16(p + 16 * V_LANE), dmin = v_load_f16(p + 18 * V_LANE);
         for (int half = 0; half < 2; half++) {
             v_f32 scale[8], min[8];
             for (int s = 0; s < 8; s++) {
-                v_i32 both = v_load_u8(p + (64 + 8 * half + s) * V_LANE);
+                v_i32 both = v_load_u8(p + (8 * half + s) * V_LANE);
                 scale[s] = v_mul(d, v_from_i32(v_bits_i32(both, 0, 15)));
                 min[s] = v_mul(dmin, v_from_i32(v_bits_i32(both, 4, 15)));
             }
@@ -249,31 +263,32 @@ INLINE void q2_K_tile(const cpu_matmul_tile *tile, int t0, int n_tok) {
     tile_store(tile, t0, n_tok, acc);
 }
 
-/* q3_K: low bits at 0, third bits at 64, scales at 96; d in plane 1. The scales' packing is told at
+/* q3_K: d in front; scales at 0, third bits at 12, low bits at 44. The scales' packing is told at
  * tdm_q3_K_scale. */
 INLINE void q3_K_step(const uint8_t *p, int half, int k, const v_f32 *scale,
                       const cpu_matmul_tile *tile, int t0, int n_tok, int64_t ix, v_f32 *acc) {
     v_u8 codes[N_VEC];
     UNROLL
     for (int c = 0; c < N_VEC; c++) {
-        codes[c] = v_pair_low(v_load_codes(p + (32 * half + 4 * c) * V_LANE), k);
-        codes[c] = v_add_bit(codes[c], v_load_codes(p + (64 + 4 * c) * V_LANE), 4 * half + k, 4);
+        codes[c] = v_pair_low(v_load_codes(p + (44 + 32 * half + 4 * c) * V_LANE), k);
+        codes[c] = v_add_bit(codes[c], v_load_codes(p + (12 + 4 * c) * V_LANE), 4 * half + k, 4);
     }
     step_add(TWO_SCALES | HAS_BIAS, 3, codes, scale, NULL, tile, t0, n_tok, ix, acc);
 }
 
 INLINE void q3_K_tile(const cpu_matmul_tile *tile, int t0, int n_tok) {
-    const uint8_t *p = tile->group, *ps = p + tile->n_block * 108 * V_LANE;
+    const uint8_t *p = tile->group, *ps = p;
     v_f32 acc[V_TOK];
     tile_clear(acc, n_tok);
     for (int64_t b = 0; b < tile->n_block; b++, p += 108 * V_LANE, ps += 2 * V_LANE) {
+        chunk_enter(tile, b, 2 * V_LANE, &p, &ps);
         weights_prefetch(p, 108 * V_LANE, n_tok);
         v_f32 d = v_load_f16(ps);
         for (int half = 0; half < 2; half++) {
             v_f32 scale[8];
             for (int s = 0; s < 8; s++) {
-                v_i32 low = v_bits_i32(v_load_u8(p + (96 + s) * V_LANE), 4 * half, 15);
-                v_i32 high = v_load_u8(p + (104 + s % 4) * V_LANE);
+                v_i32 low = v_bits_i32(v_load_u8(p + s * V_LANE), 4 * half, 15);
+                v_i32 high = v_load_u8(p + (8 + s % 4) * V_LANE);
                 high = v_shift_left(v_bits_i32(high, 2 * (2 * half + s / 4), 3), 4);
                 scale[s] = v_mul(d, v_from_i32(v_sub_i32(v_or(low, high), v_set_i32(32))));
             }
@@ -287,30 +302,31 @@ INLINE void q3_K_tile(const cpu_matmul_tile *tile, int t0, int n_tok) {
     tile_store(tile, t0, n_tok, acc);
 }
 
-/* q6_K: low four bits at 0, high two at 128, scales at 192; d in plane 1. */
+/* q6_K: d in front; scales at 0; for each half high two bits at 16, low four at 48. */
 INLINE void q6_K_step(const uint8_t *p, int half, int k, const v_f32 *scale,
                       const cpu_matmul_tile *tile, int t0, int n_tok, int64_t ix, v_f32 *acc) {
     v_u8 codes[N_VEC];
     UNROLL
     for (int c = 0; c < N_VEC; c++) {
-        v_u8 low = v_load_codes(p + (64 * half + 32 * (k % 2) + 4 * c) * V_LANE);
-        v_u8 high = v_load_codes(p + (128 + 32 * half + 4 * c) * V_LANE);
+        v_u8 low = v_load_codes(p + (48 + 96 * half + 32 * (k % 2) + 4 * c) * V_LANE);
+        v_u8 high = v_load_codes(p + (16 + 96 * half + 4 * c) * V_LANE);
         codes[c] = v_or(k < 2 ? v_low4(low) : v_high4(low), v_pair_high(high, k));
     }
     step_add(TWO_SCALES | HAS_BIAS, 6, codes, scale, NULL, tile, t0, n_tok, ix, acc);
 }
 
 INLINE void q6_K_tile(const cpu_matmul_tile *tile, int t0, int n_tok) {
-    const uint8_t *p = tile->group, *ps = p + tile->n_block * 208 * V_LANE;
+    const uint8_t *p = tile->group, *ps = p;
     v_f32 acc[V_TOK];
     tile_clear(acc, n_tok);
     for (int64_t b = 0; b < tile->n_block; b++, p += 208 * V_LANE, ps += 2 * V_LANE) {
+        chunk_enter(tile, b, 2 * V_LANE, &p, &ps);
         weights_prefetch(p, 208 * V_LANE, n_tok);
         v_f32 d = v_load_f16(ps);
         for (int half = 0; half < 2; half++) {
             v_f32 scale[8];
             for (int s = 0; s < 8; s++) {
-                scale[s] = v_mul(d, v_from_i32(v_load_i8(p + (192 + 8 * half + s) * V_LANE)));
+                scale[s] = v_mul(d, v_from_i32(v_load_i8(p + (8 * half + s) * V_LANE)));
             }
             int64_t ix = 8 * b + 4 * half;
             q6_K_step(p, half, 0, scale, tile, t0, n_tok, ix, acc);
@@ -322,21 +338,21 @@ INLINE void q6_K_tile(const cpu_matmul_tile *tile, int t0, int n_tok) {
     tile_store(tile, t0, n_tok, acc);
 }
 
-/* iq4_xs: codes at 0, scales_l at 128, scales_h at 132, d at 134; see tdm_iq4_xs_scale. */
+/* iq4_xs: scales_l at 0, scales_h at 4, d at 6, codes at 8; see tdm_iq4_xs_scale. */
 INLINE void iq4_xs_tile(const cpu_matmul_tile *tile, int t0, int n_tok) {
     const uint8_t *p = tile->group;
     v_f32 acc[V_TOK];
     tile_clear(acc, n_tok);
     for (int64_t b = 0; b < tile->n_block; b++, p += 136 * V_LANE) {
         weights_prefetch(p, 136 * V_LANE, n_tok);
-        v_f32 d = v_load_f16(p + 134 * V_LANE);
-        v_i32 scales_h = v_load_u16(p + 132 * V_LANE);
+        v_f32 d = v_load_f16(p + 6 * V_LANE);
+        v_i32 scales_h = v_load_u16(p + 4 * V_LANE);
         for (int s = 0; s < 8; s++) {
             v_u8 codes[N_VEC];
-            v_i32 low = v_bits_i32(v_load_u8(p + (128 + s / 2) * V_LANE), 4 * (s % 2), 15);
+            v_i32 low = v_bits_i32(v_load_u8(p + s / 2 * V_LANE), 4 * (s % 2), 15);
             v_i32 high = v_shift_left(v_bits_i32(scales_h, 2 * s, 3), 4);
             v_f32 scale = v_mul(d, v_from_i32(v_sub_i32(v_or(low, high), v_set_i32(32))));
-            nibbles_load(p + 16 * V_LANE * s, codes);
+            nibbles_load(p + (8 + 16 * s) * V_LANE, codes);
             codebook_apply(codes);
             step_add(ONE_SCALE | SIGNED_BIAS, 8, codes, &scale, NULL, tile, t0, n_tok, 8 * b + s,
                      acc);
@@ -345,7 +361,7 @@ INLINE void iq4_xs_tile(const cpu_matmul_tile *tile, int t0, int n_tok) {
     tile_store(tile, t0, n_tok, acc);
 }
 
-/* tq2_0: codes at 0, d in plane 1. */
+/* tq2_0: d in front, codes at 0. */
 INLINE void tq2_0_step(const uint8_t *p, int k, const v_f32 *scale, const cpu_matmul_tile *tile,
                        int t0, int n_tok, int64_t ix, v_f32 *acc) {
     v_u8 codes[N_VEC];
@@ -355,10 +371,11 @@ INLINE void tq2_0_step(const uint8_t *p, int k, const v_f32 *scale, const cpu_ma
 }
 
 INLINE void tq2_0_tile(const cpu_matmul_tile *tile, int t0, int n_tok) {
-    const uint8_t *p = tile->group, *ps = p + tile->n_block * 64 * V_LANE;
+    const uint8_t *p = tile->group, *ps = p;
     v_f32 acc[V_TOK];
     tile_clear(acc, n_tok);
     for (int64_t b = 0; b < tile->n_block; b++, p += 64 * V_LANE, ps += 2 * V_LANE) {
+        chunk_enter(tile, b, 2 * V_LANE, &p, &ps);
         weights_prefetch(p, 64 * V_LANE, n_tok);
         v_f32 d = v_load_f16(ps);
         for (int half = 0; half < 2; half++) {
@@ -373,7 +390,7 @@ INLINE void tq2_0_tile(const cpu_matmul_tile *tile, int t0, int n_tok) {
     tile_store(tile, t0, n_tok, acc);
 }
 
-/* tq1_0: qs at 0, qh at 48; d in plane 1. The next trits of n vectors of bytes, which move on. */
+/* tq1_0: d in front, qs at 0, qh at 48. The next trits of n vectors of bytes, which move on. */
 INLINE void trits_take(v_u8 *bytes, int n, v_u8 *codes) {
     UNROLL
     for (int c = 0; c < n; c++) {
@@ -383,12 +400,13 @@ INLINE void trits_take(v_u8 *bytes, int n, v_u8 *codes) {
 }
 
 INLINE void tq1_0_tile(const cpu_matmul_tile *tile, int t0, int n_tok) {
-    const uint8_t *p = tile->group, *ps = p + tile->n_block * 52 * V_LANE;
+    const uint8_t *p = tile->group, *ps = p;
     v_f32 acc[V_TOK];
     tile_clear(acc, n_tok);
     for (int64_t b = 0; b < tile->n_block; b++, p += 52 * V_LANE, ps += 2 * V_LANE) {
         v_u8 bytes[N_VEC], codes[N_VEC];
         int64_t ix = 8 * b;
+        chunk_enter(tile, b, 2 * V_LANE, &p, &ps);
         weights_prefetch(p, 52 * V_LANE, n_tok);
         v_f32 d = v_load_f16(ps);
         UNROLL
