@@ -77,7 +77,8 @@ static int usage(FILE *out) {
             "                             [--cores LIST] [--rounds N] [--output text|csv]\n"
             "                             [--plugin-path FOLDER]\n"
             "What the CPU can do at most: bytes read, operations of 8-bit integers and of f32 a\n"
-            "second (0 or - = unknown). The best of N rounds of about a second; 3 by default.\n");
+            "second (0 or - = unknown), reading as a stream of a fifth of a second gets it. The best\n"
+            "of N rounds of a second and a half each; 3 by default.\n");
     return out == stdout ? 0 : 2;
 }
 

@@ -1,9 +1,16 @@
 /* SPDX-License-Identifier: MIT
  *
- * limits.c: measuring the machine's limits with a device's own threads, where they are. Each
- * does small pieces of work and notes when each was done; a limit is the most that all of them
- * together did in any millisecond or two, because whatever else the machine does can only take from
- * it. The loops in plain C are here as well.
+ * limits.c: measuring the machine's limits with a device's own threads, where they are. Each does
+ * small pieces of work and notes when each was done. What is looked for is what all of them together
+ * can do while nothing keeps them from it:
+ *
+ * - multiplications: the most in any millisecond or two, which is short enough to fit between
+ *   interruptions; a core multiplies as fast all day.
+ * - reading: what a long stream gets. For some milliseconds memory can be read up to twice as fast as
+ *   for long, where others beside this machine pause, so a fifth of a second is averaged: of the time
+ *   in which every thread had its processor, which the time spent by each of them tells.
+ *
+ * The loops in plain C are here as well.
  */
 #include "plugins/cpu/limits.h"
 
@@ -27,13 +34,20 @@ enum {
     N_PIECE_MIN = 80,  /* however long they take */
     WINDOW_PIECES = 40 /* of a thread, at least */
 };
-#define BUDGET_NS     UINT64_C(200000000) /* of each measurement */
-#define BUDGET_MAX_NS UINT64_C(600000000)
-#define WINDOW_NS     UINT64_C(1500000) /* short enough to fit between two interruptions */
-#define MEMORY_MIN    ((uint64_t)256 << 20)
-#define PIECE_SIZE    ((uint64_t)512 << 10) /* bytes that a thread reads between looks at the clock */
-#define PART_UNIT     ((uint64_t)4 << 20)   /* two fronts, each of whole pieces, on huge pages */
-#define HUGE_PAGE     ((size_t)2 << 20)
+/* Of a measurement: the time for which threads work, and how long it may last where they do not get
+ * their processors. */
+typedef struct time_budget {
+    uint64_t work_ns, max_ns;
+} time_budget;
+static const time_budget budget_multiply = {200000000, 600000000};
+static const time_budget budget_read = {450000000, 900000000};
+#define WINDOW_NS   UINT64_C(1500000)   /* of multiplications */
+#define STRETCH_NS  UINT64_C(200000000) /* of reading, all threads at once */
+#define STRETCH_MIN (STRETCH_NS / 4)    /* less is too little to tell anything from */
+#define MEMORY_MIN  ((uint64_t)256 << 20)
+#define PIECE_SIZE  ((uint64_t)1 << 20) /* bytes that a thread reads between looks at the clock */
+#define PART_UNIT   ((uint64_t)4 << 20) /* two fronts, each of whole pieces, on huge pages */
+#define HUGE_PAGE   ((size_t)2 << 20)
 /* Of what is read in turn, a cache a quarter as large keeps next to nothing. */
 #define CACHE_TIMES 4
 
@@ -112,13 +126,18 @@ static const cpu_limit_loops *loops_choose(const cpu_device *device) {
 
 typedef enum limit_kind { LIMIT_READ, LIMIT_INT8, LIMIT_F32 } limit_kind;
 
+typedef struct note {
+    uint64_t at_ns;   /* when a piece was done */
+    uint64_t work_ns; /* what the thread had worked by then; noted while reading */
+} note;
+
 typedef struct measurement {
     const cpu_limit_loops *loops;
     limit_kind kind;
     int n_front; /* places in its part that a thread reads by turns: 1 or 2 */
     uint8_t *memory;
     uint64_t part_size; /* of each thread, a multiple of PART_UNIT */
-    uint64_t *logs;     /* [n_thread][LOG_LEN] when a thread began, then when each piece was done */
+    note *logs;         /* [n_thread][LOG_LEN] the beginning, then each piece */
     int32_t *log_lens;  /* [n_thread] */
     double n_op;        /* operations or bytes of a piece */
     _Atomic uint64_t sink;
@@ -139,31 +158,38 @@ static uint64_t piece_read(const measurement *m, const cpu_worker *w, int32_t pi
     return m->loops->read(part + at, part + m->part_size / 2 + at, grain, n);
 }
 
+static note note_take(const measurement *m) {
+    note taken = {.at_ns = clock_ns(CLOCK_MONOTONIC)};
+    if (m->kind == LIMIT_READ) taken.work_ns = clock_ns(CLOCK_THREAD_CPUTIME_ID);
+    return taken;
+}
+
 /* Enough is a time that the thread really had, so that a busy machine is looked at for longer. Asked
  * at every 16th piece only, since the system has to be called for it. */
-static bool is_enough(const uint64_t *log, int32_t n, uint64_t begin_ns) {
+static bool is_enough(const time_budget *budget, const note *log, int32_t n, uint64_t begin_ns) {
     if (n <= N_PIECE_MIN || n % 16 != 0) return false;
-    return clock_ns(CLOCK_THREAD_CPUTIME_ID) - begin_ns >= BUDGET_NS ||
-           log[n - 1] - log[0] >= BUDGET_MAX_NS;
+    return clock_ns(CLOCK_THREAD_CPUTIME_ID) - begin_ns >= budget->work_ns ||
+           log[n - 1].at_ns - log[0].at_ns >= budget->max_ns;
 }
 
 /* Threads do not wait for each other on the way: on a busy machine that would make them take turns. */
 static void pieces_run(void *arg, cpu_worker *w) {
     measurement *m = arg;
-    uint64_t *log = m->logs + (size_t)w->ith * LOG_LEN;
+    note *log = m->logs + (size_t)w->ith * LOG_LEN;
+    const time_budget *budget = m->kind == LIMIT_READ ? &budget_read : &budget_multiply;
     const uint32_t seed = 1 + (uint32_t)(m->part_size & 1);
     double n_op = (double)PIECE_SIZE;
     uint64_t sum = 0;
     int32_t n = 0;
     cpu_worker_barrier(w);
     const uint64_t begin_ns = clock_ns(CLOCK_THREAD_CPUTIME_ID);
-    log[n++] = clock_ns(CLOCK_MONOTONIC);
-    while (n < LOG_LEN && !is_enough(log, n, begin_ns)) {
+    log[n++] = note_take(m);
+    while (n < LOG_LEN && !is_enough(budget, log, n, begin_ns)) {
         if (m->kind == LIMIT_READ)
             sum += piece_read(m, w, n);
         else
             sum += (m->kind == LIMIT_INT8 ? m->loops->int8 : m->loops->f32)(seed, &n_op);
-        log[n++] = clock_ns(CLOCK_MONOTONIC);
+        log[n++] = note_take(m);
     }
     m->log_lens[w->ith] = n;
     if (w->ith == 0) m->n_op = n_op;
@@ -178,12 +204,12 @@ static int64_t pieces_in_best_window(const measurement *m, int32_t n_thread, uin
     memset(from, 0, (size_t)n_thread * sizeof *from);
     memset(to, 0, (size_t)n_thread * sizeof *to);
     for (int32_t i = 0; i < m->log_lens[0]; i++) {
-        const uint64_t start = m->logs[i], end = start + window_ns;
+        const uint64_t start = m->logs[i].at_ns, end = start + window_ns;
         int64_t n = 0;
         for (int32_t t = 0; t < n_thread; t++) {
-            const uint64_t *log = m->logs + (size_t)t * LOG_LEN;
-            while (from[t] < m->log_lens[t] && log[from[t]] < start) from[t]++;
-            while (to[t] + 1 < m->log_lens[t] && log[to[t] + 1] <= end) to[t]++;
+            const note *log = m->logs + (size_t)t * LOG_LEN;
+            while (from[t] < m->log_lens[t] && log[from[t]].at_ns < start) from[t]++;
+            while (to[t] + 1 < m->log_lens[t] && log[to[t] + 1].at_ns <= end) to[t]++;
             if (to[t] > from[t]) n += to[t] - from[t];
         }
         if (n > best) best = n;
@@ -194,26 +220,82 @@ static int64_t pieces_in_best_window(const measurement *m, int32_t n_thread, uin
 static uint64_t shortest_piece(const measurement *m) {
     uint64_t shortest = UINT64_MAX;
     for (int32_t i = 1; i < m->log_lens[0]; i++)
-        if (m->logs[i] - m->logs[i - 1] < shortest) shortest = m->logs[i] - m->logs[i - 1];
+        if (m->logs[i].at_ns - m->logs[i - 1].at_ns < shortest)
+            shortest = m->logs[i].at_ns - m->logs[i - 1].at_ns;
     return shortest;
+}
+
+/* Pieces a second in the best window of that length, or longer if it holds few pieces. */
+static double window_rate(const measurement *m, int32_t n_thread, uint64_t window_ns, int32_t *from,
+                          int32_t *to) {
+    /* Long enough for the pieces that it cuts off to matter little. */
+    const uint64_t least_ns = WINDOW_PIECES * shortest_piece(m);
+    const uint64_t span_ns = m->logs[m->log_lens[0] - 1].at_ns - m->logs[0].at_ns;
+    if (window_ns > span_ns) window_ns = span_ns; /* so fast that the log was full before */
+    if (window_ns < least_ns) window_ns = least_ns;
+    return (double)pieces_in_best_window(m, n_thread, window_ns, from, to) /
+           ((double)window_ns * 1e-9);
+}
+
+/* Pieces a second in the best stretch of time in which every thread had its processor: a piece that
+ * took the thread longer than it worked is left out, with what the others did meanwhile. 0 where
+ * there is too little such time: on a busy machine, or with more threads than processors. `at` are
+ * places in each log. */
+static double stretch_rate(const measurement *m, int32_t n_thread, int32_t *at) {
+    uint64_t now = 0, stretch_ns = 0;
+    double n_piece = 0, best = 0;
+    for (int32_t t = 0; t < n_thread; t++) {
+        const note *log = m->logs + (size_t)t * LOG_LEN;
+        at[t] = 1;
+        if (log[0].at_ns > now) now = log[0].at_ns;
+    }
+    for (;;) {
+        uint64_t next = UINT64_MAX;
+        double rate = 0; /* pieces a nanosecond until then */
+        bool is_whole = true;
+        for (int32_t t = 0; t < n_thread; t++) {
+            const note *log = m->logs + (size_t)t * LOG_LEN;
+            while (at[t] < m->log_lens[t] && log[at[t]].at_ns <= now) at[t]++;
+            if (at[t] >= m->log_lens[t]) { /* the first that is done */
+                if (best == 0 && stretch_ns >= STRETCH_MIN) best = n_piece / (double)stretch_ns;
+                return best * 1e9;
+            }
+            const note *done = &log[at[t]], *begun = done - 1;
+            const uint64_t took_ns = done->at_ns - begun->at_ns;
+            is_whole = is_whole && done->work_ns - begun->work_ns >= took_ns - took_ns / 8;
+            if (done->at_ns < next) next = done->at_ns;
+            rate += 1 / (double)took_ns;
+        }
+        if (is_whole) {
+            n_piece += rate * (double)(next - now);
+            stretch_ns += next - now;
+        }
+        now = next;
+        if (stretch_ns >= STRETCH_NS) {
+            if (n_piece / (double)stretch_ns > best) best = n_piece / (double)stretch_ns;
+            n_piece = 0;
+            stretch_ns = 0;
+        }
+    }
 }
 
 static double rate_measure(cpu_device *device, measurement *m, limit_kind kind) {
     const tdm_host *host = device->host;
     const size_t n = (size_t)device->n_thread, lens_size = 3 * n * sizeof *m->log_lens;
     const size_t size = lens_size + n * LOG_LEN * sizeof *m->logs;
+    double rate = 0;
     m->logs = host->alloc(host->context, size, 64);
     if (m->logs == NULL) return 0;
     m->log_lens = (int32_t *)(void *)(m->logs + n * LOG_LEN);
+    int32_t *from = m->log_lens + n, *to = from + n;
     m->kind = kind;
     cpu_pool_run(device->pool, pieces_run, m);
-    /* Long enough for the pieces that it cuts off to matter little. */
-    uint64_t window_ns = WINDOW_PIECES * shortest_piece(m);
-    if (window_ns < WINDOW_NS) window_ns = WINDOW_NS;
-    const int64_t n_piece =
-        pieces_in_best_window(m, device->n_thread, window_ns, m->log_lens + n, m->log_lens + 2 * n);
+    if (kind == LIMIT_READ) rate = stretch_rate(m, device->n_thread, from);
+    if (rate == 0)
+        rate =
+            window_rate(m, device->n_thread, kind == LIMIT_READ ? STRETCH_NS : WINDOW_NS, from, to);
     host->free(host->context, m->logs, size);
-    return (double)n_piece * m->n_op / ((double)window_ns * 1e-9);
+    return rate * m->n_op;
 }
 
 /* Each thread touches its own part first, so that it lies near it. */
@@ -273,7 +355,7 @@ static double read_bandwidth_measure(cpu_device *device, measurement *m) {
     if (m->memory == NULL) return 0;
     (void)madvise(m->memory, size, MADV_HUGEPAGE); /* whole ones: PART_UNIT is a multiple */
     cpu_pool_run(device->pool, memory_touch, m);
-    /* Which one a machine is better at differs. */
+    /* Which one a machine is better at differs. About half a second each. */
     for (m->n_front = 1; m->n_front <= 2; m->n_front++) {
         double found = rate_measure(device, m, LIMIT_READ);
         if (found > rate) rate = found;
