@@ -248,19 +248,24 @@ static void block_gather(const cpu_weight_layout *l, const uint8_t *group, int64
     }
 }
 
-/* Elements of a plain type: a field of n_block units. */
+/* Elements of a plain type: a field of n_block units. Rows are often a power of two apart, which few
+ * lines of a cache can be at a time: so a piece of each is copied first. */
 static void elements_scatter(const cpu_weight_layout *l, uint8_t *group, int64_t first, int64_t n,
                              int32_t lane, const uint8_t *src, uint64_t row_pitch, int32_t n_row) {
+    enum { PIECE_SIZE = 64 };
+    uint8_t pieces[CPU_MATMUL_LANE][PIECE_SIZE];
     size_t size = (size_t)l->block_size, pitch = size * (size_t)l->n_lane;
     uint8_t *to = group + (size_t)first * pitch + (size_t)lane * size;
-    if (size == 2) {
-        for (int64_t i = 0; i < n; i++, to += pitch, src += 2)
-            for (int32_t r = 0; r < n_row; r++)
-                memcpy(to + 2 * r, src + (uint64_t)r * row_pitch, 2);
-    } else {
-        for (int64_t i = 0; i < n; i++, to += pitch, src += 4)
-            for (int32_t r = 0; r < n_row; r++)
-                memcpy(to + 4 * r, src + (uint64_t)r * row_pitch, 4);
+    for (int64_t n_piece; n > 0; n -= n_piece, src += (size_t)n_piece * size) {
+        n_piece = PIECE_SIZE / (int64_t)size < n ? PIECE_SIZE / (int64_t)size : n;
+        for (int32_t r = 0; r < n_row; r++)
+            memcpy(pieces[r], src + (uint64_t)r * row_pitch, (size_t)n_piece * size);
+        for (int64_t i = 0; i < n_piece; i++, to += pitch) {
+            if (size == 2)
+                for (int32_t r = 0; r < n_row; r++) memcpy(to + 2 * r, pieces[r] + 2 * i, 2);
+            else
+                for (int32_t r = 0; r < n_row; r++) memcpy(to + 4 * r, pieces[r] + 4 * i, 4);
+        }
     }
 }
 
