@@ -12,13 +12,21 @@ cd "$(dirname "$0")"
     folder="${BUILD_FOLDER:-build-test}"
     meson_setup "$folder" ${MESON_OPTIONS:-}
 }
-ninja -C "$folder" >"$folder/build.log" 2>&1 || {
-    cat "$folder/build.log" >&2
-    exit 1
-}
+# Everything is built; of a suite only what its tests need, which Meson knows.
+rebuild=''
+case " $* " in
+*' --suite '*) ;;
+*)
+    rebuild=--no-rebuild
+    ninja -C "$folder" >"$folder/build.log" 2>&1 || {
+        cat "$folder/build.log" >&2
+        exit 1
+    }
+    ;;
+esac
 status=0
-meson test -C "$folder" --no-rebuild --print-errorlogs "$@" >"$folder/test.log" 2>&1 || status=$?
-cat "$folder/test.log"
+meson test -C "$folder" $rebuild --print-errorlogs "$@" >"$folder/test.log" 2>&1 || status=$?
+grep -v '^\[[0-9]*/[0-9]*\] ' "$folder/test.log" || true # what was built
 awk '
     /^Ok:/ { ok += $2 }
     /^(Fail|Unexpected Pass|Timeout):/ { fail += $NF }

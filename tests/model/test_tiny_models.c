@@ -2,8 +2,8 @@
  *
  * test_tiny_models.c: the golden probabilities of the tiny models are whole (every row sums to 1,
  * no two models share theirs), cover every weight type for each of Llama, Mistral and Mixtral,
- * both kinds of DeepSeek-2 and every RoPE scaling, and each model of the list can be made. That Tandem computes the same
- * probabilities is tested where a model is run.
+ * both kinds of DeepSeek-2 and every RoPE scaling. That each of them can be made, and that Tandem
+ * computes the same probabilities, is test_golden_tiny.c's.
  */
 #include <stdarg.h>
 #include <stddef.h>
@@ -72,27 +72,6 @@ static void test_coverage(void **state) {
     assert_true(n_latent > 8 && n_stretched > 1);
 }
 
-static void test_make(void **state) {
-    (void)state;
-    const char *tmp = getenv("TMPDIR");
-    char folder[256], path[300];
-    snprintf(folder, sizeof folder, "%s/tandem-tiny-XXXXXX", tmp != NULL ? tmp : "/tmp");
-    assert_non_null(mkdtemp(folder));
-    snprintf(path, sizeof path, "%s/model.gguf", folder);
-    for (int i = 0; i < list.n; ++i) {
-        tdm_error err = {0};
-        llm_gguf *g = NULL;
-        if (random_model_write(&list.items[i].spec, path, NULL, NULL, NULL, &err) != TDM_OK ||
-            llm_gguf_open(path, &g, &err) != TDM_OK)
-            fail_msg("%s: %s", list.items[i].name, err.message);
-        for (uint32_t t = 0; t < llm_gguf_tensor_count(g); ++t)
-            assert_int_equal(llm_gguf_tensor_check_type(g, llm_gguf_tensor_at(g, t), &err), TDM_OK);
-        llm_gguf_close(g);
-        remove(path);
-    }
-    assert_int_equal(rmdir(folder), 0);
-}
-
 int main(void) {
     const char *root = getenv("TANDEM_SOURCE_ROOT");
     char folder[400];
@@ -109,7 +88,6 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_rows),
         cmocka_unit_test(test_coverage),
-        cmocka_unit_test(test_make),
     };
     const int n_failed = cmocka_run_group_tests(tests, NULL, NULL);
     free(list.data);
