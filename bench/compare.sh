@@ -15,9 +15,11 @@
 #
 # A peer's COMMAND may hold {model} {pp} {tg} {threads}; it must print "ppN X t/s" and "tgN Y t/s".
 # One that also holds {depth}, {ctk} and {ctv} is run for the rows at --depth (0 = none), where {pp}
-# is 0, and prints "tgN @ dD Y t/s" there; one that prints "load Z s" has a row about loading. What
-# a peer cannot do is a "-". Runs are interleaved (ours, the peers', ours, ...), so that a noisy
-# machine disturbs all alike; medians are printed, and ratios. Models are made once and kept in
+# is 0, and prints "tgN @ dD Y t/s" there; one that prints "load Z s" has a row about loading, beside
+# what reading the file takes and what touching as much fresh memory does (tandem-fresh-memory); the
+# file is read into the page cache before each. What a peer cannot do is a "-". Runs are interleaved
+# (ours, the peers', ours, ...), so that a noisy machine disturbs all alike; medians and ratios are
+# printed. Models are made once, and are kept in the folder that is given with
 # --models.
 set -eu
 here=$(cd "$(dirname "$0")/.." && pwd)
@@ -34,7 +36,7 @@ while [ $# -gt 0 ]; do
         [ $# -ge 2 ] || { echo "compare.sh: $1 needs a value" >&2; exit 2; }
         ;;
     *)
-        sed -n '3,22s/^# \{0,1\}//p' "$0" >&2
+        sed -n '3,24s/^# \{0,1\}//p' "$0" >&2
         exit 2
         ;;
     esac
@@ -55,8 +57,8 @@ while [ $# -gt 0 ]; do
     shift 2
 done
 tandem="$build/runner/tandem" make_model="$build/bench/tandem-make-model"
-machine_limits="$build/bench/tandem-machine-limits"
-for program in "$tandem" "$make_model" "$machine_limits"; do
+machine_limits="$build/bench/tandem-machine-limits" fresh_memory="$build/bench/tandem-fresh-memory"
+for program in "$tandem" "$make_model" "$machine_limits" "$fresh_memory"; do
     [ -x "$program" ] || { echo "compare.sh: $program is not built; ./test.sh builds it" >&2; exit 1; }
 done
 TANDEM_PLUGIN_PATH="$build/plugins${TANDEM_PLUGIN_PATH:+:$TANDEM_PLUGIN_PATH}"
@@ -101,6 +103,10 @@ peer_run() {
     sh -c "$command" >"$work/peer.out" 2>"$work/peer.err" ||
         echo "compare.sh: $(cat "$work/peer$1.name") failed with $2: $(tail -n 1 "$work/peer.err")" >&2
 }
+
+# file_warm FILE: reads it, so that whoever opens it next finds it in the system's memory: that may
+# have let go of it for a run that took long.
+file_warm() { cat "$1" >/dev/null; }
 
 # printed TEST UNIT: the number that a peer printed behind that word.
 printed() { sed -n "s#^\(.*[^0-9A-Za-z]\)\{0,1\}$1 \([0-9.][0-9.]*\) $2.*#\2#p" "$work/peer.out"; }
@@ -184,6 +190,7 @@ for type in $(echo "$types" | tr ',' ' '); do
     rm -f "$work"/ours.pp "$work"/ours.tg "$work"/peer*.pp "$work"/peer*.tg
     limits=--limits # in the first run: they do not change
     for run in $(seq "$runs"); do
+        file_warm "$model"
         ours_run "$model" -p "$pp" -n "$tg" "$limits"
         if [ "$limits" = --limits ]; then
             limit_of pp "$work/ours.csv" >"$work/limit.pp"
@@ -193,10 +200,13 @@ for type in $(echo "$types" | tr ',' ' '); do
         field avg_ts pp "$work/ours.csv" >>"$work/ours.pp"
         field avg_ts tg "$work/ours.csv" >>"$work/ours.tg"
         field load_ns tg "$work/ours.csv" >>"$work/load.$type"
+        "$fresh_memory" "$(wc -c <"$model")" "$threads" >>"$work/touch.$type"
+        file_warm "$model"
         before=$(date +%s%N)
         cat "$model" >/dev/null
         echo $(($(date +%s%N) - before)) >>"$work/read.$type"
         for peer in $peers; do
+            file_warm "$model"
             peer_run "$peer" "$model" "$pp" 0 f16
             printed "pp$pp" t/s >>"$work/peer$peer.pp"
             printed "tg$tg" t/s >>"$work/peer$peer.tg"
@@ -256,15 +266,17 @@ fi
 
 # ---- Loading ----
 
-printf '\nFrom opening a file that the system has in memory to weights ready for work, against reading it (cat).\n\n'
-printf '| type | MB | to read, s | tandem, s | ÷ to read |'
+printf '\nFrom opening a file that the system has in memory to weights ready for work, against reading it (cat);\nto touch: as much memory, for the first time, by %s threads.\n\n' \
+    "$threads"
+printf '| type | MB | to read, s | to touch, s | tandem, s | ÷ to read |'
 peer_head s '÷ to read'
-rule $((5 + 2 * n_peer))
+rule $((6 + 2 * n_peer))
 for type in $(echo "$types" | tr ',' ' '); do
     reading=$(median "$work/read.$type") loading=$(median "$work/load.$type")
-    printf '| %s | %s | %s | %s | %s |' "$type" \
+    printf '| %s | %s | %s | %s | %s | %s |' "$type" \
         "$(quotient "$(wc -c <"$models/$preset-$type.gguf")" 1e6 %.0f)" "$(quotient "$reading" 1e9 %.3f)" \
-        "$(quotient "$loading" 1e9 %.3f)" "$(quotient "$loading" "$reading" %.2f)"
+        "$(quotient "$(median "$work/touch.$type")" 1 %.3f)" "$(quotient "$loading" 1e9 %.3f)" \
+        "$(quotient "$loading" "$reading" %.2f)"
     for peer in $peers; do
         theirs=$(median "$work/peer$peer.load.$type")
         printf ' %s | %s |' "$(quotient "$theirs" 1 %.3f)" \

@@ -59,7 +59,7 @@ awk -F ' *[|] *' '
     }
     # 80 tokens a second behind the depth, 100 without: 2.5 ms more
     /^\| q4_0 \| .*2\.50/ { depth = $8 == "80.0" && $9 == "2.50" && $11 == "-" && $14 == "-" }
-    /^\| q8_0 \| .*2\.500/ { load = $7 == "2.500" && $8 + 0 > 0 && $9 == "-" }
+    /^\| q8_0 \| .*2\.500/ { load = $5 != "-" && $8 == "2.500" && $9 + 0 > 0 && $10 == "-" }
     END {
         if (n != 4) { print n " rows of speeds"; bad = 1 }
         if (!depth) { print "no row of the depth"; bad = 1 }
