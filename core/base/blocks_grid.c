@@ -20,9 +20,17 @@
 #include "core/base/fit.h"
 #include "core/base/grids.h"
 #include "core/base/half.h"
+#include "core/base/vector.h"
 #include "tandem/block.h"
 
-enum { SUPER = TDM_SUPERBLOCK_LEN, MAX_LEVELS = 8, MAX_PATTERNS = 81, N_TRY = 4 };
+enum {
+    SUPER = TDM_SUPERBLOCK_LEN,
+    MAX_DIM = 8,
+    LEVELS_SIZE = 2 * VECTOR_LEN, /* at most so many levels */
+    MAX_PATTERNS = 81,
+    PATTERNS_SIZE = MAX_PATTERNS + 2 * VECTOR_LEN,
+    N_TRY = 4
+};
 
 /* Inputs are limited to f16's range: see convert.h. */
 static const float input_limit = 65504;
@@ -69,7 +77,7 @@ typedef struct nearest {
 } nearest;
 
 /* Among the points with the second half `h`. */
-static void half_search(const tdm_grid_search *q, int h, float pattern[2][MAX_PATTERNS],
+static void half_search(const tdm_grid_search *q, int h, float pattern[2][PATTERNS_SIZE],
                         nearest *found) {
     for (int i = q->first[h]; i < q->first[h + 1]; i++) {
         float cost = pattern[0][q->lo[i]] + pattern[1][h];
@@ -77,43 +85,67 @@ static void half_search(const tdm_grid_search *q, int h, float pattern[2][MAX_PA
     }
 }
 
+/* The costs of all patterns of half a point, its first coordinate the least significant digit and
+ * added last. Levels are added four at a time; what a vector has beyond them is overwritten by the
+ * next, and behind the last. `sums` has place for PATTERNS_SIZE. */
+static void patterns_sum(float costs[][LEVELS_SIZE], int half, int n_level, float *sums) {
+    float before[PATTERNS_SIZE];
+    int n = 1;
+    sums[0] = 0;
+    for (int c = half - 1; c >= 0; c--) {
+        memcpy(before, sums, (size_t)n * sizeof *before);
+        /* Two vectors hold all levels of any grid. */
+        const vector some = vector_load(costs[c]), others = vector_load(costs[c] + VECTOR_LEN);
+        for (int p = 0; p < n; p++) {
+            vector_store(sums + p * n_level, before[p] + some);
+            if (n_level > VECTOR_LEN)
+                vector_store(sums + p * n_level + VECTOR_LEN, before[p] + others);
+        }
+        n *= n_level;
+    }
+    vector_store(sums + n, vector_of(INFINITY));
+}
+
+/* The least of these: sums never fall where a term grows, rounded or not. */
+static float patterns_least(float costs[][LEVELS_SIZE], int half, int n_level) {
+    float sum = 0;
+    for (int c = half - 1; c >= 0; c--) {
+        float least = costs[c][0];
+        for (int l = 1; l < n_level; l++) least = costs[c][l] < least ? costs[c][l] : least;
+        sum += least;
+    }
+    return sum;
+}
+
 /* Which point is nearest to t * 1 / scale, weighted; its cost is added to *cost. */
 static int nearest_find(const form *f, const float *t, const float *w, float scale, bool is_minus,
                         float *cost) {
     const tdm_grid *g = f->grid;
-    int half = g->dim / 2;
-    float pattern[2][MAX_PATTERNS];
-    for (int side = 0; side < 2; side++) {
-        float *sums = pattern[side];
-        int n = 1;
-        sums[0] = 0;
-        /* The last coordinate first, so that the first is the least significant digit. */
-        for (int c = half - 1; c >= 0; c--) {
-            float costs[MAX_LEVELS];
-            int at = side * half + c;
-            for (int l = 0; l < g->n_level; l++) {
-                float rest = t[at] - scale * level_value(f, l, is_minus);
-                costs[l] = w[at] * rest * rest;
-            }
-            for (int p = n - 1; p >= 0; p--) {
-                float sum = sums[p];
-                for (int l = 0; l < g->n_level; l++) sums[p * g->n_level + l] = sum + costs[l];
-            }
-            n *= g->n_level;
+    const int half = g->dim / 2, n_level = g->n_level;
+    float pattern[2][PATTERNS_SIZE], costs[MAX_DIM][LEVELS_SIZE], levels[LEVELS_SIZE] = {0};
+    for (int l = 0; l < n_level; l++) levels[l] = scale * level_value(f, l, is_minus);
+    for (int c = 0; c < 2 * half; c++) {
+        for (int l = 0; l < LEVELS_SIZE; l += VECTOR_LEN) {
+            const vector rest = t[c] - vector_load(levels + l);
+            vector_store(&costs[c][l], w[c] * rest * rest);
         }
     }
+    for (int side = 0; side < 2; side++)
+        patterns_sum(costs + side * half, half, n_level, pattern[side]);
     /* Beside the cheapest second half few others can be part of the nearest point. */
     const tdm_grid_search *q = &f->search;
+    const float least_lo = patterns_least(costs, half, n_level);
+    const float least_hi = patterns_least(costs + half, half, n_level);
     nearest found = {INFINITY, 0};
-    float least_lo = INFINITY;
     int cheapest = 0;
-    for (int h = 0; h < q->n_half; h++) {
-        if (pattern[0][h] < least_lo) least_lo = pattern[0][h];
-        if (pattern[1][h] < pattern[1][cheapest]) cheapest = h;
-    }
+    while (cheapest + 1 < q->n_half && pattern[1][cheapest] > least_hi) cheapest++;
     half_search(q, cheapest, pattern, &found);
-    for (int h = 0; h < q->n_half; h++) {
-        if (pattern[1][h] + least_lo < found.cost) half_search(q, h, pattern, &found);
+    for (int first = 0; first < q->n_half; first += VECTOR_LEN) {
+        const vector some = vector_load(&pattern[1][first]) + least_lo;
+        if (!vector_any(some < vector_of(found.cost))) continue;
+        for (int h = first; h < first + VECTOR_LEN; h++) {
+            if (pattern[1][h] + least_lo < found.cost) half_search(q, h, pattern, &found);
+        }
     }
     *cost += found.cost;
     return found.index;

@@ -21,9 +21,10 @@
 #include <string.h>
 
 #include "core/base/half.h"
+#include "core/base/vector.h"
 #include "tandem/block.h"
 
-enum { LANES = 8 };
+enum { LANES = 8, N_VECTOR = LANES / VECTOR_LEN };
 
 void tdm_fit_load(const float *src, float *dst, int n, float limit) {
     for (int i = 0; i < n; i++) {
@@ -51,9 +52,10 @@ void tdm_fit_weigh(const float *x, const float *importance, float *weights, int 
     }
 }
 
-static float sum_lanes(const float *lanes) {
+static inline float sum_lanes(const vector *lanes) {
     float sum = 0;
-    for (int k = 0; k < LANES; k++) sum += lanes[k];
+    for (int v = 0; v < N_VECTOR; v++)
+        for (int k = 0; k < VECTOR_LEN; k++) sum += lanes[v][k];
     return sum;
 }
 
@@ -72,15 +74,35 @@ static inline float clamp(float value, float lo, float hi) {
     return value > hi ? hi : value;
 }
 
+static inline vector vector_round(vector value) {
+    return (value + 0x1.8p23f) - 0x1.8p23f;
+}
+
+static inline vector vector_clamp(vector value, float lo, float hi) {
+    const vector los = vector_of(lo), his = vector_of(hi);
+    value = vector_select(value < los, los, value);
+    return vector_select(value > his, his, value);
+}
+
 static const int8_t iq4_values[16] = TDM_IQ4_VALUES;
+
+static const float iq4_mids[15] = {-115.5f, -93.5f, -74,   -57,   -42, -28.5f, -16, -4.5f,
+                                   7,       19,     31.5f, 45.5f, 61,  79,     101};
+static const float iq4_steps[15] = {23, 21, 18, 16, 14, 13, 12, 11, 12, 12, 13, 15, 16, 20, 24};
 
 /* The codebook's level nearest to value: each midpoint passed adds the step across it. */
 static inline float nearest_iq4(float value) {
-    static const float mids[15] = {-115.5f, -93.5f, -74,   -57,   -42, -28.5f, -16, -4.5f,
-                                   7,       19,     31.5f, 45.5f, 61,  79,     101};
-    static const float steps[15] = {23, 21, 18, 16, 14, 13, 12, 11, 12, 12, 13, 15, 16, 20, 24};
     float level = -127;
-    for (int k = 0; k < 15; k++) level += value > mids[k] ? steps[k] : 0;
+    for (int k = 0; k < 15; k++) level += value > iq4_mids[k] ? iq4_steps[k] : 0;
+    return level;
+}
+
+static inline vector vector_nearest_iq4(vector value) {
+    vector level = vector_of(-127);
+    for (int k = 0; k < 15; k++) {
+        const vector mid = vector_of(iq4_mids[k]), step = vector_of(iq4_steps[k]);
+        level += vector_select(value > mid, step, vector_of(0));
+    }
     return level;
 }
 
@@ -92,6 +114,10 @@ static int iq4_code(float level) {
 
 static inline float nearest_level(float value, float lo, float hi, bool is_iq4) {
     return is_iq4 ? nearest_iq4(value) : round_nearest(clamp(value, lo, hi));
+}
+
+static inline vector vector_nearest(vector value, float lo, float hi, bool is_iq4) {
+    return is_iq4 ? vector_nearest_iq4(value) : vector_round(vector_clamp(value, lo, hi));
 }
 
 static float level_limit(tdm_fit_levels levels, int end) {
@@ -108,11 +134,13 @@ typedef struct scale_sums {
 /* The sums for the levels nearest to x * inverse. Always inlined so that is_iq4 is a constant. */
 static inline scale_sums sum_scale_(const float *restrict x, const float *restrict w, int n,
                                     float inverse, float lo, float hi, bool is_iq4) {
-    float xv[LANES] = {0}, vv[LANES] = {0};
+    vector xv[N_VECTOR] = {{0}}, vv[N_VECTOR] = {{0}};
     for (int i = 0; i < n; i += LANES) {
-        for (int k = 0; k < LANES; k++) {
-            float v = nearest_level(x[i + k] * inverse, lo, hi, is_iq4), wv = w[i + k] * v;
-            xv[k] += wv * x[i + k];
+        for (int k = 0; k < N_VECTOR; k++) {
+            const vector xs = vector_load(x + i + k * VECTOR_LEN);
+            const vector ws = vector_load(w + i + k * VECTOR_LEN);
+            const vector v = vector_nearest(xs * inverse, lo, hi, is_iq4), wv = ws * v;
+            xv[k] += wv * xs;
             vv[k] += wv * v;
         }
     }
@@ -127,12 +155,14 @@ static scale_sums sum_scale(const float *x, const float *w, int n, float inverse
 
 static inline float scale_error_(const float *restrict x, const float *restrict w, int n,
                                  float scale, float lo, float hi, bool is_iq4) {
-    float inverse = reciprocal(scale), error[LANES] = {0};
+    const float inverse = reciprocal(scale);
+    vector error[N_VECTOR] = {{0}};
     for (int i = 0; i < n; i += LANES) {
-        for (int k = 0; k < LANES; k++) {
-            float v = nearest_level(x[i + k] * inverse, lo, hi, is_iq4);
-            float rest = x[i + k] - scale * v;
-            error[k] += w[i + k] * rest * rest;
+        for (int k = 0; k < N_VECTOR; k++) {
+            const vector xs = vector_load(x + i + k * VECTOR_LEN);
+            const vector ws = vector_load(w + i + k * VECTOR_LEN);
+            const vector rest = xs - scale * vector_nearest(xs * inverse, lo, hi, is_iq4);
+            error[k] += ws * rest * rest;
         }
     }
     return sum_lanes(error);
@@ -270,15 +300,18 @@ typedef struct line_sums {
 /* For the codes nearest to (x - offset) * inverse. */
 static line_sums sum_line(const float *restrict x, const float *restrict w, int n, float inverse,
                           float offset, float hi) {
-    float s1[LANES] = {0}, sx[LANES] = {0}, sv[LANES] = {0}, sxv[LANES] = {0}, svv[LANES] = {0};
+    vector s1[N_VECTOR] = {{0}}, sx[N_VECTOR] = {{0}}, sv[N_VECTOR] = {{0}};
+    vector sxv[N_VECTOR] = {{0}}, svv[N_VECTOR] = {{0}};
     for (int i = 0; i < n; i += LANES) {
-        for (int k = 0; k < LANES; k++) {
-            float v = round_nearest(clamp((x[i + k] - offset) * inverse, 0, hi));
-            float wv = w[i + k] * v;
-            s1[k] += w[i + k];
-            sx[k] += w[i + k] * x[i + k];
+        for (int k = 0; k < N_VECTOR; k++) {
+            const vector xs = vector_load(x + i + k * VECTOR_LEN);
+            const vector ws = vector_load(w + i + k * VECTOR_LEN);
+            const vector v = vector_round(vector_clamp((xs - offset) * inverse, 0, hi));
+            const vector wv = ws * v;
+            s1[k] += ws;
+            sx[k] += ws * xs;
             sv[k] += wv;
-            sxv[k] += wv * x[i + k];
+            sxv[k] += wv * xs;
             svv[k] += wv * v;
         }
     }
@@ -287,12 +320,15 @@ static line_sums sum_line(const float *restrict x, const float *restrict w, int 
 
 static float line_error(const float *restrict x, const float *restrict w, int n, float scale,
                         float offset, float hi) {
-    float inverse = reciprocal(scale), error[LANES] = {0};
+    const float inverse = reciprocal(scale);
+    vector error[N_VECTOR] = {{0}};
     for (int i = 0; i < n; i += LANES) {
-        for (int k = 0; k < LANES; k++) {
-            float v = round_nearest(clamp((x[i + k] - offset) * inverse, 0, hi));
-            float rest = x[i + k] - (scale * v + offset);
-            error[k] += w[i + k] * rest * rest;
+        for (int k = 0; k < N_VECTOR; k++) {
+            const vector xs = vector_load(x + i + k * VECTOR_LEN);
+            const vector ws = vector_load(w + i + k * VECTOR_LEN);
+            const vector v = vector_round(vector_clamp((xs - offset) * inverse, 0, hi));
+            const vector rest = xs - (scale * v + offset);
+            error[k] += ws * rest * rest;
         }
     }
     return sum_lanes(error);
