@@ -24,14 +24,24 @@ typedef enum llm_quantize_mix {
     LLM_QUANTIZE_Q4_K_M,
     LLM_QUANTIZE_Q5_K_M,
     LLM_QUANTIZE_IQ4,
-    LLM_QUANTIZE_Q3_K_S
+    LLM_QUANTIZE_Q3_K_S,
+    LLM_QUANTIZE_MXFP4_MOE, /* the kind's type is for experts, all other matrices get q8_0 */
+    LLM_QUANTIZE_IQ3_M,
+    LLM_QUANTIZE_IQ3_S,
+    LLM_QUANTIZE_IQ3_XS,
+    LLM_QUANTIZE_IQ3_XXS,
+    LLM_QUANTIZE_IQ2_M, /* of iq2_s, too */
+    LLM_QUANTIZE_IQ2_XS,
+    LLM_QUANTIZE_IQ1,
+    LLM_QUANTIZE_TERNARY
 } llm_quantize_mix;
 
 typedef struct llm_quantize_kind {
     const char *name; /* "q4_K_M" */
     tdm_type type;    /* that most matrices get */
     llm_quantize_mix mix;
-    uint32_t file_type; /* what general.file_type says of such files */
+    uint32_t file_type;  /* what general.file_type says of such files */
+    const char *mixture; /* what gets another type, for people; NULL = the output matrix at most */
 } llm_quantize_kind;
 
 /* The kinds there are, largest first; constant. [any-thread] */
@@ -41,6 +51,9 @@ extern const size_t n_llm_quantize_kinds;
 /* The kind of that name, upper and lower case alike ("Q4_K" = q4_K_M, as in llama.cpp), or NULL.
  * [any-thread] */
 const llm_quantize_kind *llm_quantize_kind_find(const char *name);
+
+/* Bits that an element of the type takes, scales included. [any-thread] */
+double llm_quantize_bits(tdm_type type);
 
 typedef struct llm_quantize_choice {
     tdm_type type;

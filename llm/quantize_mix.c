@@ -14,37 +14,73 @@
 
 /* Numbers of general.file_type: ggml-org/llama.cpp, include/llama.h, enum llama_ftype. */
 const llm_quantize_kind llm_quantize_kinds[] = {
-    {"f32", TDM_TYPE_F32, LLM_QUANTIZE_PLAIN, 0},
-    {"f16", TDM_TYPE_F16, LLM_QUANTIZE_PLAIN, 1},
-    {"bf16", TDM_TYPE_BF16, LLM_QUANTIZE_PLAIN, 32},
-    {"q8_0", TDM_TYPE_Q8_0, LLM_QUANTIZE_PLAIN, 7},
-    {"q6_K", TDM_TYPE_Q6_K, LLM_QUANTIZE_PLAIN, 18},
-    {"q5_1", TDM_TYPE_Q5_1, LLM_QUANTIZE_PLAIN, 9},
-    {"q5_K_M", TDM_TYPE_Q5_K, LLM_QUANTIZE_Q5_K_M, 17},
-    {"q5_K_S", TDM_TYPE_Q5_K, LLM_QUANTIZE_PLAIN, 16},
-    {"q5_0", TDM_TYPE_Q5_0, LLM_QUANTIZE_PLAIN, 8},
-    {"q4_1", TDM_TYPE_Q4_1, LLM_QUANTIZE_PLAIN, 3},
-    {"q4_K_M", TDM_TYPE_Q4_K, LLM_QUANTIZE_Q4_K_M, 15},
-    {"q4_K_S", TDM_TYPE_Q4_K, LLM_QUANTIZE_Q4_K_S, 14},
-    {"q4_0", TDM_TYPE_Q4_0, LLM_QUANTIZE_PLAIN, 2},
-    {"iq4_nl", TDM_TYPE_IQ4_NL, LLM_QUANTIZE_IQ4, 25},
-    {"iq4_xs", TDM_TYPE_IQ4_XS, LLM_QUANTIZE_IQ4, 30},
-    {"q3_K_L", TDM_TYPE_Q3_K, LLM_QUANTIZE_Q3_K_L, 13},
-    {"q3_K_M", TDM_TYPE_Q3_K, LLM_QUANTIZE_Q3_K_M, 12},
-    {"q3_K_S", TDM_TYPE_Q3_K, LLM_QUANTIZE_Q3_K_S, 11},
-    {"q2_K", TDM_TYPE_Q2_K, LLM_QUANTIZE_Q2_K, 10},
-    {"q2_K_S", TDM_TYPE_Q2_K, LLM_QUANTIZE_Q2_K_S, 21},
+    {"f32", TDM_TYPE_F32, LLM_QUANTIZE_PLAIN, 0, NULL},
+    {"f16", TDM_TYPE_F16, LLM_QUANTIZE_PLAIN, 1, NULL},
+    {"bf16", TDM_TYPE_BF16, LLM_QUANTIZE_PLAIN, 32, NULL},
+    {"q8_0", TDM_TYPE_Q8_0, LLM_QUANTIZE_PLAIN, 7, NULL},
+    {"q6_K", TDM_TYPE_Q6_K, LLM_QUANTIZE_PLAIN, 18, NULL},
+    {"q5_1", TDM_TYPE_Q5_1, LLM_QUANTIZE_PLAIN, 9, NULL},
+    {"q5_K_M", TDM_TYPE_Q5_K, LLM_QUANTIZE_Q5_K_M, 17,
+     "attn_v and ffn_down of half the layers q6_K"},
+    {"q5_K_S", TDM_TYPE_Q5_K, LLM_QUANTIZE_PLAIN, 16, NULL},
+    {"q5_0", TDM_TYPE_Q5_0, LLM_QUANTIZE_PLAIN, 8, NULL},
+    {"q4_1", TDM_TYPE_Q4_1, LLM_QUANTIZE_PLAIN, 3, NULL},
+    {"q4_K_M", TDM_TYPE_Q4_K, LLM_QUANTIZE_Q4_K_M, 15,
+     "attn_v and ffn_down of half the layers q6_K"},
+    {"q4_K_S", TDM_TYPE_Q4_K, LLM_QUANTIZE_Q4_K_S, 14,
+     "attn_v and ffn_down of the first layers q5_K"},
+    {"q4_0", TDM_TYPE_Q4_0, LLM_QUANTIZE_PLAIN, 2, NULL},
+    {"iq4_nl", TDM_TYPE_IQ4_NL, LLM_QUANTIZE_IQ4, 25,
+     "ffn_down of the first layers q5_K, and attn_v where heads share it"},
+    {"iq4_xs", TDM_TYPE_IQ4_XS, LLM_QUANTIZE_IQ4, 30,
+     "ffn_down of the first layers q5_K, and attn_v where heads share it"},
+    {"mxfp4_moe", TDM_TYPE_MXFP4, LLM_QUANTIZE_MXFP4_MOE, 38, "experts mxfp4, all else q8_0"},
+    {"q3_K_L", TDM_TYPE_Q3_K, LLM_QUANTIZE_Q3_K_L, 13, "attn_v, attn_output and ffn_down q5_K"},
+    {"q3_K_M", TDM_TYPE_Q3_K, LLM_QUANTIZE_Q3_K_M, 12,
+     "attn_v, attn_output and ffn_down q4_K or q5_K"},
+    {"q3_K_S", TDM_TYPE_Q3_K, LLM_QUANTIZE_Q3_K_S, 11, NULL},
+    {"iq3_m", TDM_TYPE_IQ3_S, LLM_QUANTIZE_IQ3_M, 27,
+     "iq3_s; attn_v, attn_output, and ffn_down of the first layers q4_K"},
+    {"iq3_s", TDM_TYPE_IQ3_S, LLM_QUANTIZE_IQ3_S, 26, "attn_v q4_K where heads share it"},
+    {"iq3_xs", TDM_TYPE_IQ3_S, LLM_QUANTIZE_IQ3_XS, 22,
+     "iq3_s; attn_q, attn_k, and ffn_gate and ffn_up of most layers iq3_xxs"},
+    {"iq3_xxs", TDM_TYPE_IQ3_XXS, LLM_QUANTIZE_IQ3_XXS, 23,
+     "attn_q and attn_k iq2_s, attn_v and attn_output iq3_s, ffn_down q3_K"},
+    {"q2_K", TDM_TYPE_Q2_K, LLM_QUANTIZE_Q2_K, 10, "attn_v, attn_output and ffn_down q3_K"},
+    {"q2_K_S", TDM_TYPE_Q2_K, LLM_QUANTIZE_Q2_K_S, 21,
+     "ffn_down of the first layers q4_K, and attn_v where heads share it"},
+    {"iq2_m", TDM_TYPE_IQ2_S, LLM_QUANTIZE_IQ2_M, 29,
+     "iq2_s; attn_v, attn_output, and ffn_down of the first layers iq3_s"},
+    {"iq2_s", TDM_TYPE_IQ2_XS, LLM_QUANTIZE_IQ2_M, 28,
+     "iq2_xs; attn_v, attn_output, and ffn_down of the first layers iq3_s"},
+    {"iq2_xs", TDM_TYPE_IQ2_XS, LLM_QUANTIZE_IQ2_XS, 20,
+     "attn_v, and ffn_down of the first layers q2_K"},
+    {"iq2_xxs", TDM_TYPE_IQ2_XXS, LLM_QUANTIZE_IQ2_XS, 19,
+     "attn_v, and ffn_down of the first layers q2_K"},
+    {"iq1_m", TDM_TYPE_IQ1_M, LLM_QUANTIZE_IQ1, 31,
+     "attn_output iq2_xxs; attn_v, and ffn_down of the first layers q2_K"},
+    {"iq1_s", TDM_TYPE_IQ1_S, LLM_QUANTIZE_IQ1, 24,
+     "attn_output iq2_xxs; attn_v, and ffn_down of the first layers q2_K"},
+    {"tq2_0", TDM_TYPE_TQ2_0, LLM_QUANTIZE_TERNARY, 37,
+     "token_embd q4_K; for weights that were trained to be -1, 0 or 1"},
+    {"tq1_0", TDM_TYPE_TQ1_0, LLM_QUANTIZE_TERNARY, 36,
+     "token_embd q4_K; for weights that were trained to be -1, 0 or 1"},
 };
 const size_t n_llm_quantize_kinds = sizeof llm_quantize_kinds / sizeof *llm_quantize_kinds;
 
 const llm_quantize_kind *llm_quantize_kind_find(const char *name) {
     static const char *const others[][2] = {
-        {"q3_K", "q3_K_M"}, {"q4_K", "q4_K_M"}, {"q5_K", "q5_K_M"}};
+        {"q3_K", "q3_K_M"}, {"q4_K", "q4_K_M"}, {"q5_K", "q5_K_M"}, {"mxfp4", "mxfp4_moe"}};
     for (size_t i = 0; i < sizeof others / sizeof *others; i++)
         if (strcasecmp(name, others[i][0]) == 0) name = others[i][1];
     for (size_t i = 0; i < n_llm_quantize_kinds; i++)
         if (strcasecmp(name, llm_quantize_kinds[i].name) == 0) return &llm_quantize_kinds[i];
     return NULL;
+}
+
+double llm_quantize_bits(tdm_type type) {
+    tdm_type_info info = tdm_type_get_info(type);
+    return 8 * (double)info.block_size / (double)info.block_len;
 }
 
 /* ---- What a tensor is, by its name ---- */
@@ -56,7 +92,10 @@ typedef enum part {
     PART_TOKEN_EMBD,
     PART_ATTN_V,
     PART_ATTN_K,
+    PART_ATTN_Q,
     PART_ATTN_OUT,
+    PART_FFN_UP,
+    PART_FFN_GATE,
     PART_FFN_DOWN
 } part;
 
@@ -118,7 +157,10 @@ static part part_of(const llm_gguf_tensor *tensor) {
         name_has(name, "attn_v.weight"))
         return PART_ATTN_V;
     if (name_has(name, "attn_k.weight")) return PART_ATTN_K;
+    if (name_has(name, "attn_q.weight")) return PART_ATTN_Q;
     if (name_has(name, "attn_output.weight")) return PART_ATTN_OUT;
+    if (name_has(name, "ffn_up")) return PART_FFN_UP;
+    if (name_has(name, "ffn_gate")) return PART_FFN_GATE;
     return name_has(name, "ffn_down") ? PART_FFN_DOWN : PART_OTHER;
 }
 
@@ -216,7 +258,11 @@ static tdm_type attn_v_type(const facts *f, llm_quantize_mix mix, tdm_type type,
     bool is_shared = f->heads_per_kv >= 4;
     switch (mix) {
     case LLM_QUANTIZE_Q2_K: type = is_shared ? TDM_TYPE_Q4_K : TDM_TYPE_Q3_K; break;
-    case LLM_QUANTIZE_Q2_K_S: type = is_shared ? TDM_TYPE_Q4_K : type; break;
+    case LLM_QUANTIZE_IQ3_XXS: type = is_shared ? TDM_TYPE_Q4_K : TDM_TYPE_IQ3_S; break;
+    case LLM_QUANTIZE_Q2_K_S:
+    case LLM_QUANTIZE_IQ3_XS:
+    case LLM_QUANTIZE_IQ3_S: type = is_shared ? TDM_TYPE_Q4_K : type; break;
+    case LLM_QUANTIZE_IQ3_M: type = TDM_TYPE_Q4_K; break;
     case LLM_QUANTIZE_Q3_K_M: type = place < 2 ? TDM_TYPE_Q5_K : TDM_TYPE_Q4_K; break;
     case LLM_QUANTIZE_Q3_K_L: type = TDM_TYPE_Q5_K; break;
     case LLM_QUANTIZE_IQ4: type = is_shared ? TDM_TYPE_Q5_K : type; break;
@@ -230,15 +276,27 @@ static tdm_type attn_v_type(const facts *f, llm_quantize_mix mix, tdm_type type,
     return f->n_expert == 8 ? TDM_TYPE_Q8_0 : type;
 }
 
+static tdm_type attn_qk_type(llm_quantize_mix mix, tdm_type type) {
+    if (mix == LLM_QUANTIZE_IQ3_XS) return TDM_TYPE_IQ3_XXS;
+    return mix == LLM_QUANTIZE_IQ3_XXS ? TDM_TYPE_IQ2_S : type;
+}
+
+/* Experts of a layer share its place. */
+static int32_t ffn_place(const facts *f, uint32_t tensor) {
+    return f->n_expert > 1 ? layer_of(llm_gguf_tensor_at(f->g, tensor)->name)
+                           : place_among(f, tensor);
+}
+
 static tdm_type ffn_down_type(const facts *f, llm_quantize_mix mix, tdm_type type,
                               uint32_t tensor) {
-    int32_t n = f->n_layer;
-    int32_t place =
-        f->n_expert > 1 ? layer_of(llm_gguf_tensor_at(f->g, tensor)->name) : place_among(f, tensor);
+    int32_t n = f->n_layer, place = ffn_place(f, tensor);
     bool is_early = place < n / 8;
     switch (mix) {
     case LLM_QUANTIZE_Q2_K: return TDM_TYPE_Q3_K;
     case LLM_QUANTIZE_Q2_K_S: return is_early ? TDM_TYPE_Q4_K : type;
+    case LLM_QUANTIZE_IQ3_XXS: return is_early ? TDM_TYPE_Q4_K : TDM_TYPE_Q3_K;
+    case LLM_QUANTIZE_IQ3_M:
+        return is_early || (f->n_expert == 8 && is_favoured(place, n)) ? TDM_TYPE_Q4_K : type;
     case LLM_QUANTIZE_Q3_K_M: return place < n / 16 ? TDM_TYPE_Q5_K : TDM_TYPE_Q4_K;
     case LLM_QUANTIZE_Q3_K_L: return TDM_TYPE_Q5_K;
     case LLM_QUANTIZE_Q4_K_S:
@@ -249,17 +307,71 @@ static tdm_type ffn_down_type(const facts *f, llm_quantize_mix mix, tdm_type typ
     }
 }
 
+/* Gates and the ways up. */
+static tdm_type ffn_in_type(const facts *f, llm_quantize_mix mix, tdm_type type, uint32_t tensor) {
+    if (mix != LLM_QUANTIZE_IQ3_XS) return type;
+    int32_t n = f->n_layer, place = ffn_place(f, tensor);
+    return place >= n / 8 && place < 7 * n / 8 ? TDM_TYPE_IQ3_XXS : type;
+}
+
 static tdm_type attn_out_type(const facts *f, llm_quantize_mix mix, tdm_type type) {
     if (f->n_expert == 8) {
-        bool is_coarse = mix == LLM_QUANTIZE_Q2_K || mix == LLM_QUANTIZE_Q3_K_S ||
-                         mix == LLM_QUANTIZE_Q3_K_M || mix == LLM_QUANTIZE_IQ4 ||
-                         mix == LLM_QUANTIZE_Q4_K_S || mix == LLM_QUANTIZE_Q4_K_M;
-        return is_coarse ? TDM_TYPE_Q5_K : type;
+        switch (mix) {
+        case LLM_QUANTIZE_Q2_K:
+        case LLM_QUANTIZE_Q3_K_S:
+        case LLM_QUANTIZE_Q3_K_M:
+        case LLM_QUANTIZE_Q4_K_S:
+        case LLM_QUANTIZE_Q4_K_M:
+        case LLM_QUANTIZE_IQ3_XXS:
+        case LLM_QUANTIZE_IQ3_XS:
+        case LLM_QUANTIZE_IQ3_S:
+        case LLM_QUANTIZE_IQ3_M:
+        case LLM_QUANTIZE_IQ4: return TDM_TYPE_Q5_K;
+        default: return type;
+        }
     }
     switch (mix) {
     case LLM_QUANTIZE_Q2_K: return TDM_TYPE_Q3_K;
+    case LLM_QUANTIZE_IQ3_XXS: return TDM_TYPE_IQ3_S;
+    case LLM_QUANTIZE_IQ3_M:
     case LLM_QUANTIZE_Q3_K_M: return TDM_TYPE_Q4_K;
     case LLM_QUANTIZE_Q3_K_L: return TDM_TYPE_Q5_K;
+    default: return type;
+    }
+}
+
+/* Below three bits, where other matrices get a larger type than above. */
+static bool is_coarse(llm_quantize_mix mix) {
+    return mix == LLM_QUANTIZE_IQ2_M || mix == LLM_QUANTIZE_IQ2_XS || mix == LLM_QUANTIZE_IQ1;
+}
+
+static tdm_type coarse_type(const facts *f, llm_quantize_mix mix, tdm_type type, uint32_t tensor) {
+    tdm_type larger = mix == LLM_QUANTIZE_IQ2_M ? TDM_TYPE_IQ3_S : TDM_TYPE_Q2_K;
+    switch (f->parts[tensor]) {
+    case PART_ATTN_V: return f->heads_per_kv >= 4 || f->n_expert >= 4 ? TDM_TYPE_Q4_K : larger;
+    case PART_ATTN_K: return f->n_expert == 8 ? TDM_TYPE_Q4_K : type;
+    case PART_ATTN_OUT:
+        if (f->n_expert == 8) return TDM_TYPE_Q5_K;
+        if (mix == LLM_QUANTIZE_IQ2_M) return TDM_TYPE_IQ3_S;
+        return mix == LLM_QUANTIZE_IQ1 ? TDM_TYPE_IQ2_XXS : type;
+    case PART_FFN_DOWN: return place_among(f, tensor) < f->n_layer / 8 ? larger : type;
+    default: return type;
+    }
+}
+
+static tdm_type output_type(const llm_quantize_kind *kind) {
+    if (kind->type == TDM_TYPE_Q8_0 || kind->mix == LLM_QUANTIZE_MXFP4_MOE) return TDM_TYPE_Q8_0;
+    bool is_small = is_coarse(kind->mix) || kind->mix == LLM_QUANTIZE_IQ3_XXS;
+    return is_small ? TDM_TYPE_Q5_K : TDM_TYPE_Q6_K;
+}
+
+static tdm_type token_embd_type(llm_quantize_mix mix, tdm_type type) {
+    switch (mix) {
+    case LLM_QUANTIZE_IQ3_XXS:
+    case LLM_QUANTIZE_IQ2_M: return TDM_TYPE_IQ3_S;
+    case LLM_QUANTIZE_IQ2_XS:
+    case LLM_QUANTIZE_IQ1: return TDM_TYPE_Q2_K;
+    case LLM_QUANTIZE_TERNARY: return TDM_TYPE_Q4_K;
     default: return type;
     }
 }
@@ -269,15 +381,24 @@ static bool is_whole(tdm_type type, int64_t n) {
 }
 
 static tdm_type mixed_type(const facts *f, const llm_quantize_kind *kind, uint32_t tensor) {
+    const llm_gguf_tensor *matrix = llm_gguf_tensor_at(f->g, tensor);
     part what = f->parts[tensor];
     if (what == PART_TOKEN_EMBD && f->is_tied) what = PART_OUTPUT;
+    if (what == PART_OUTPUT)
+        return is_whole(kind->type, matrix->ne[0]) ? output_type(kind) : TDM_TYPE_Q8_0;
+    if (kind->mix == LLM_QUANTIZE_MXFP4_MOE) /* experts lie behind one another */
+        return matrix->ne[2] > 1 ? kind->type : TDM_TYPE_Q8_0;
+    if (what == PART_TOKEN_EMBD) return token_embd_type(kind->mix, kind->type);
+    if (is_coarse(kind->mix)) return coarse_type(f, kind->mix, kind->type, tensor);
     switch (what) {
-    case PART_OUTPUT:
-        if (!is_whole(kind->type, llm_gguf_tensor_at(f->g, tensor)->ne[0])) return TDM_TYPE_Q8_0;
-        return kind->type == TDM_TYPE_Q8_0 ? TDM_TYPE_Q8_0 : TDM_TYPE_Q6_K;
     case PART_ATTN_V: return attn_v_type(f, kind->mix, kind->type, tensor);
-    case PART_ATTN_K: return f->n_expert == 8 ? TDM_TYPE_Q8_0 : kind->type;
+    case PART_ATTN_K:
+        if (f->n_expert == 8) return TDM_TYPE_Q8_0;
+        return attn_qk_type(kind->mix, kind->type);
+    case PART_ATTN_Q: return attn_qk_type(kind->mix, kind->type);
     case PART_ATTN_OUT: return attn_out_type(f, kind->mix, kind->type);
+    case PART_FFN_UP:
+    case PART_FFN_GATE: return ffn_in_type(f, kind->mix, kind->type, tensor);
     case PART_FFN_DOWN: return ffn_down_type(f, kind->mix, kind->type, tensor);
     default: return kind->type;
     }
@@ -287,7 +408,16 @@ static tdm_type mixed_type(const facts *f, const llm_quantize_kind *kind, uint32
 static tdm_type fitting_type(tdm_type type, int64_t n) {
     if (is_whole(type, n)) return type;
     switch (type) {
+    case TDM_TYPE_IQ1_S:
+    case TDM_TYPE_IQ1_M:
+    case TDM_TYPE_IQ2_XXS:
+    case TDM_TYPE_IQ2_XS:
+    case TDM_TYPE_IQ2_S:
+    case TDM_TYPE_IQ3_XXS:
+    case TDM_TYPE_IQ3_S:
     case TDM_TYPE_IQ4_XS: type = TDM_TYPE_IQ4_NL; break;
+    case TDM_TYPE_TQ1_0:
+    case TDM_TYPE_TQ2_0:
     case TDM_TYPE_Q2_K:
     case TDM_TYPE_Q3_K: type = TDM_TYPE_Q4_0; break;
     case TDM_TYPE_Q4_K: type = TDM_TYPE_Q5_0; break;

@@ -15,7 +15,7 @@
 
 static tdm_status kind_find(runner_app *app, const llm_quantize_kind **kind_out, tdm_error *err) {
     const char *word = runner_config_positional(app->config, 2), *names[64];
-    char list[320] = "";
+    char list[512] = "";
     size_t n = 0, len = 0;
     *kind_out = llm_quantize_kind_find(word);
     if (*kind_out != NULL) return TDM_OK;
@@ -42,6 +42,44 @@ static tdm_status paths_check(runner_app *app, const char *in, const char *out, 
     if (S_ISDIR(b.st_mode))
         return runner_usage(app, err, "%s: is a folder; name a file to write", out);
     return TDM_OK;
+}
+
+void runner_quantize_types_print(FILE *out) {
+    fputs("\nTypes\n", out);
+    for (size_t i = 0; i < n_llm_quantize_kinds; i++) {
+        const llm_quantize_kind *kind = &llm_quantize_kinds[i];
+        fprintf(out, "  %-10s %5.4g bits%s%s\n", kind->name, llm_quantize_bits(kind->type),
+                kind->mixture != NULL ? "; " : "", kind->mixture != NULL ? kind->mixture : "");
+    }
+    fputs("\nThe bits are those of the type that most matrices get. What follows them is the mix: "
+          "which tensors\nget another one, the same as in llama.cpp's files of that name. Beside "
+          "that the output matrix gets\nq6_K (q8_0 in q8_0 and mxfp4_moe, q5_K in iq3_xxs, iq2 and "
+          "iq1), and so does an embedding that is\nthe output matrix, too. --pure undoes all of "
+          "it. Norms stay as they are. Rows that are no whole blocks\nof 256 take iq4_nl, q4_0, "
+          "q5_0, q5_1 or q8_0 instead; f16 where they are none of 32.\n",
+          out);
+}
+
+/* Kinds that are wrong for most models, or cost more than a user may expect. */
+static void kind_warn(runner_app *app, const llm_gguf *g, const llm_quantize_kind *kind,
+                      const llm_quantize_choice *choices) {
+    uint32_t n_taken = 0;
+    for (uint32_t i = 0; i < llm_gguf_tensor_count(g); i++)
+        if (choices[i].wanted == kind->type && choices[i].type == kind->type) n_taken++;
+    if (kind->mix == LLM_QUANTIZE_MXFP4_MOE && n_taken == 0)
+        runner_terminal_print(app->terminal, RUNNER_MESSAGE_WARNING,
+                              "this model has no experts, so none of it becomes mxfp4, but q8_0; "
+                              "--pure makes all matrices mxfp4");
+    if (kind->mix == LLM_QUANTIZE_TERNARY)
+        runner_terminal_print(app->terminal, RUNNER_MESSAGE_WARNING,
+                              "%s is for weights that were trained to be -1, 0 or 1 times a scale; "
+                              "of others little is left",
+                              kind->name);
+    else if (llm_quantize_bits(kind->type) < 3)
+        runner_terminal_print(app->terminal, RUNNER_MESSAGE_WARNING,
+                              "%s has fewer than 3 bits for a weight and is made without an "
+                              "importance matrix: its text may be poor; q3_K_S or larger is safer",
+                              kind->name);
 }
 
 /* What the user should know of the choices before the work begins. */
@@ -128,6 +166,7 @@ static tdm_status file_quantize(runner_app *app, const llm_quantize_kind *kind, 
         uint64_t size = 0;
         for (uint32_t i = 0; i < n_tensor; i++) size += llm_gguf_tensor_at(gguf, i)->size;
         choices_tell(app, gguf, choices);
+        kind_warn(app, gguf, kind, choices);
         runner_progress_begin(app->terminal, "quantising", size, RUNNER_UNIT_BYTES);
         status = llm_quantize_write(gguf, kind, choices, out, (int32_t)n_thread, progress_update,
                                     app, err);

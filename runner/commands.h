@@ -29,6 +29,8 @@ tdm_status runner_cmd_logits(runner_app *app, tdm_error *err);
 tdm_status runner_cmd_bench(runner_app *app, tdm_error *err);
 tdm_status runner_cmd_perplexity(runner_app *app, tdm_error *err);
 tdm_status runner_cmd_quantize(runner_app *app, tdm_error *err);
+/* cmd_quantize.c: the types that it knows, for --help. */
+void runner_quantize_types_print(FILE *out);
 tdm_status runner_cmd_info(runner_app *app, tdm_error *err);
 tdm_status runner_cmd_tokenize(runner_app *app, tdm_error *err);
 tdm_status runner_cmd_devices(runner_app *app, tdm_error *err);

@@ -78,6 +78,8 @@ static int help(const runner_command *command) {
     runner_app app = {.out = stdout};
     tdm_error err = {0};
     runner_help_print(stdout, command);
+    if (command != NULL && command->bit == RUNNER_COMMAND_QUANTIZE)
+        runner_quantize_types_print(stdout);
     return runner_flush(&app, &err) == TDM_OK ? 0 : fail_early(err.message, 1);
 }
 

@@ -105,6 +105,30 @@ def mixtral():
         (p + "ffn_down_exps.weight", (32, 32, 2), 2, 64 * 18)])
 
 
+# Number, and bytes of 256 elements, of the types that the models above do not have.
+SMALL = [("mxfp4", 39, 136), ("iq3_s", 21, 110), ("iq3_xxs", 18, 98), ("iq2_s", 22, 82),
+         ("iq2_xs", 17, 74), ("iq2_xxs", 16, 66), ("iq1_m", 29, 56), ("iq1_s", 19, 50),
+         ("tq2_0", 35, 66), ("tq1_0", 34, 54)]
+
+
+def small(first):
+    """A model whose matrices are of six of those types, a block a row."""
+    p, kinds = "blk.0.", SMALL[first:] + SMALL[:first]
+    keys = [("general.architecture", STR, "llama"), ("llama.block_count", U32, 1),
+            ("llama.embedding_length", U32, 256), ("llama.context_length", U32, 64),
+            ("llama.feed_forward_length", U32, 2), ("llama.attention.head_count", U32, 1),
+            ("llama.attention.key_length", U32, 4), ("llama.attention.value_length", U32, 4),
+            ("llama.rope.dimension_count", U32, 4),
+            ("llama.attention.layer_norm_rms_epsilon", F32, 1e-5)]
+    names = [("token_embd", 4), (p + "attn_q", 4), (p + "attn_k", 4), (p + "attn_v", 4),
+             (p + "ffn_gate", 2), (p + "ffn_up", 2)]
+    return gguf(keys, [(name + ".weight", (256, n), kind, n * size)
+                       for (name, n), (_, kind, size) in zip(names, kinds)] + [
+        f32("output_norm.weight", 256), f32(p + "attn_norm.weight", 256),
+        f32(p + "ffn_norm.weight", 256), (p + "attn_output.weight", (4, 256), 1, 2048),
+        (p + "ffn_down.weight", (2, 256), 1, 1024)])
+
+
 def deepseek2():
     a = "deepseek2."
     p = "blk.0."
@@ -222,6 +246,8 @@ save("gguf", "deepseek2", deepseek2())
 # The last byte chooses the types of the cache.
 save("model", "q8_0-f16", llama() + bytes([2]))
 save("model", "q4_0-q8_0", mixtral() + bytes([11]))
+save("model", "mxfp4-iq1_m", small(0) + bytes([0]))
+save("model", "iq2_xxs-tq1_0", small(5) + bytes([0]))
 save("gguf", "bpe-qwen2", bpe("qwen2", 3))
 save("gguf", "bpe-v2", bpe("gpt-2", 2))
 save("gguf", "values", values())

@@ -56,6 +56,28 @@ less q4_0 0.2
 less iq4_xs 0.2
 less q3_K_M 0.4
 less q2_K 2
+less iq3_s 0.2
+less iq1_s 1.2
+
+# Types below 3 bits come with a warning, one line; --help names every type there is.
+"$tandem" quantize --quiet "$work/f32.gguf" "$work/x.gguf" iq1_s 2>"$work/err" || fail "iq1_s"
+grep -q 'fewer than 3 bits' "$work/err" || fail "no warning: $(cat "$work/err")"
+[ "$(wc -l <"$work/err")" = 1 ] || fail "more than a warning: $(cat "$work/err")"
+"$tandem" quantize --help >"$work/help" || fail "--help"
+"$tandem" quantize "$work/f32.gguf" "$work/x.gguf" zebra 2>&1 | sed 's/.*there are //; s/,//g' |
+    tr ' ' '\n' >"$work/names"
+[ "$(wc -l <"$work/names")" -ge 33 ] || fail "few names: $(cat "$work/names")"
+while read -r name; do
+    grep -q "^  $name  *[0-9.]* bits" "$work/help" || fail "--help does not know $name"
+done <"$work/names"
+"$tandem" quantize "$work/f32.gguf" "$work/x.gguf" mxfp4 >"$work/out" 2>"$work/err" || fail "mxfp4"
+grep -q 'has no experts' "$work/err" || fail "no warning: $(cat "$work/err")"
+"$tandem" quantize --pure "$work/f32.gguf" "$work/x.gguf" mxfp4 >"$work/out" 2>"$work/err" ||
+    fail "mxfp4 --pure"
+grep -q warning "$work/err" && fail "a warning: $(cat "$work/err")"
+"$tandem" quantize "$work/f32.gguf" "$work/x.gguf" tq2_0 >"$work/out" 2>"$work/err" || fail "tq2_0"
+grep -q 'trained to be -1, 0 or 1' "$work/err" || fail "no warning: $(cat "$work/err")"
+rm "$work/x.gguf"
 
 "$tandem" quantize "$work/f32.gguf" "$work/again.gguf" Q4_K >"$work/out" 2>"$work/err" || fail "Q4_K"
 cmp -s "$work/again.gguf" "$work/q4_K_M.gguf" || fail "Q4_K and q4_K_M differ"

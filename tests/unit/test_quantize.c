@@ -150,8 +150,44 @@ static void test_names(void **state) {
     assert_string_equal(llm_quantize_kind_find("Q4_K_M")->name, "q4_K_M");
     assert_string_equal(llm_quantize_kind_find("q4_k")->name, "q4_K_M");
     assert_string_equal(llm_quantize_kind_find("Q3_K")->name, "q3_K_M");
+    assert_string_equal(llm_quantize_kind_find("MXFP4")->name, "mxfp4_moe");
     assert_null(llm_quantize_kind_find("q9"));
     assert_null(llm_quantize_kind_find(""));
+}
+
+/* What general.file_type says, by llama.cpp's enum llama_ftype. */
+static void test_file_types(void **state) {
+    (void)state;
+    static const struct {
+        const char *name;
+        uint32_t file_type;
+    } cases[] = {
+        {"F32", 0},      {"F16", 1},      {"Q4_0", 2},       {"Q4_1", 3},    {"Q8_0", 7},
+        {"Q5_0", 8},     {"Q5_1", 9},     {"Q2_K", 10},      {"Q3_K_S", 11}, {"Q3_K_M", 12},
+        {"Q3_K_L", 13},  {"Q4_K_S", 14},  {"Q4_K_M", 15},    {"Q5_K_S", 16}, {"Q5_K_M", 17},
+        {"Q6_K", 18},    {"IQ2_XXS", 19}, {"IQ2_XS", 20},    {"Q2_K_S", 21}, {"IQ3_XS", 22},
+        {"IQ3_XXS", 23}, {"IQ1_S", 24},   {"IQ4_NL", 25},    {"IQ3_S", 26},  {"IQ3_M", 27},
+        {"IQ2_S", 28},   {"IQ2_M", 29},   {"IQ4_XS", 30},    {"IQ1_M", 31},  {"BF16", 32},
+        {"TQ1_0", 36},   {"TQ2_0", 37},   {"MXFP4_MOE", 38},
+    };
+    assert_int_equal(sizeof cases / sizeof *cases, n_llm_quantize_kinds);
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        const llm_quantize_kind *kind = llm_quantize_kind_find(cases[i].name);
+        assert_non_null(kind);
+        assert_int_equal(kind->file_type, cases[i].file_type);
+    }
+}
+
+/* Every type that has a quantiser is what most matrices of some kind get. */
+static void test_types(void **state) {
+    (void)state;
+    for (int type = 0; type < TDM_TYPE_LIMIT_; type++) {
+        if (tdm_row_codec_get((tdm_type)type).quantize == NULL) continue;
+        bool is_offered = false;
+        for (size_t i = 0; i < n_llm_quantize_kinds; i++)
+            is_offered = is_offered || llm_quantize_kinds[i].type == (tdm_type)type;
+        if (!is_offered) fail_msg("no kind of %s", tdm_type_name((tdm_type)type));
+    }
 }
 
 static void test_mixtures(void **state) {
@@ -193,6 +229,101 @@ static void test_mixtures(void **state) {
     llm_gguf_close(g);
 }
 
+/* Types with grids, in a model where no head shares its values and in one where four do. */
+static void test_mixtures_of_grids(void **state) {
+    (void)state;
+    static const struct {
+        const char *kind;
+        tdm_type output, token_embd, q, k, v, shared_v, attn_output, up, first_down, down;
+    } cases[] = {
+#define T(name) TDM_TYPE_##name
+        {"iq3_m", T(Q6_K), T(IQ3_S), T(IQ3_S), T(IQ3_S), T(Q4_K), T(Q4_K), T(Q4_K), T(IQ3_S),
+         T(Q4_K), T(IQ3_S)},
+        {"iq3_s", T(Q6_K), T(IQ3_S), T(IQ3_S), T(IQ3_S), T(IQ3_S), T(Q4_K), T(IQ3_S), T(IQ3_S),
+         T(IQ3_S), T(IQ3_S)},
+        {"iq3_xs", T(Q6_K), T(IQ3_S), T(IQ3_XXS), T(IQ3_XXS), T(IQ3_S), T(Q4_K), T(IQ3_S),
+         T(IQ3_XXS), T(IQ3_S), T(IQ3_S)},
+        {"iq3_xxs", T(Q5_K), T(IQ3_S), T(IQ2_S), T(IQ2_S), T(IQ3_S), T(Q4_K), T(IQ3_S), T(IQ3_XXS),
+         T(Q4_K), T(Q3_K)},
+        {"iq2_m", T(Q5_K), T(IQ3_S), T(IQ2_S), T(IQ2_S), T(IQ3_S), T(Q4_K), T(IQ3_S), T(IQ2_S),
+         T(IQ3_S), T(IQ2_S)},
+        {"iq2_s", T(Q5_K), T(IQ3_S), T(IQ2_XS), T(IQ2_XS), T(IQ3_S), T(Q4_K), T(IQ3_S), T(IQ2_XS),
+         T(IQ3_S), T(IQ2_XS)},
+        {"iq2_xs", T(Q5_K), T(Q2_K), T(IQ2_XS), T(IQ2_XS), T(Q2_K), T(Q4_K), T(IQ2_XS), T(IQ2_XS),
+         T(Q2_K), T(IQ2_XS)},
+        {"iq2_xxs", T(Q5_K), T(Q2_K), T(IQ2_XXS), T(IQ2_XXS), T(Q2_K), T(Q4_K), T(IQ2_XXS),
+         T(IQ2_XXS), T(Q2_K), T(IQ2_XXS)},
+        {"iq1_m", T(Q5_K), T(Q2_K), T(IQ1_M), T(IQ1_M), T(Q2_K), T(Q4_K), T(IQ2_XXS), T(IQ1_M),
+         T(Q2_K), T(IQ1_M)},
+        {"iq1_s", T(Q5_K), T(Q2_K), T(IQ1_S), T(IQ1_S), T(Q2_K), T(Q4_K), T(IQ2_XXS), T(IQ1_S),
+         T(Q2_K), T(IQ1_S)},
+        {"tq1_0", T(Q6_K), T(Q4_K), T(TQ1_0), T(TQ1_0), T(TQ1_0), T(TQ1_0), T(TQ1_0), T(TQ1_0),
+         T(TQ1_0), T(TQ1_0)},
+        {"tq2_0", T(Q6_K), T(Q4_K), T(TQ2_0), T(TQ2_0), T(TQ2_0), T(TQ2_0), T(TQ2_0), T(TQ2_0),
+         T(TQ2_0), T(TQ2_0)},
+        {"mxfp4", T(Q8_0), T(Q8_0), T(Q8_0), T(Q8_0), T(Q8_0), T(Q8_0), T(Q8_0), T(Q8_0), T(Q8_0),
+         T(Q8_0)},
+#undef T
+    };
+    for (uint32_t n_head_kv = 2; n_head_kv <= 8; n_head_kv += 6) {
+        shape s = {.n_layer = 16, .n_head = 8, .n_head_kv = n_head_kv, .n_embd = 256};
+        llm_gguf *g = model_make(&s);
+        for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+            choose(g, cases[i].kind, false);
+            expect_type(g, "output.weight", cases[i].output);
+            expect_type(g, "token_embd.weight", cases[i].token_embd);
+            expect_type(g, "blk.5.attn_q.weight", cases[i].q);
+            expect_type(g, "blk.5.attn_k.weight", cases[i].k);
+            expect_type(g, "blk.5.attn_v.weight", n_head_kv == 2 ? cases[i].shared_v : cases[i].v);
+            expect_type(g, "blk.5.attn_output.weight", cases[i].attn_output);
+            expect_type(g, "blk.5.ffn_up.weight", cases[i].up);
+            expect_type(g, "blk.5.ffn_gate.weight", cases[i].up);
+            expect_type(g, "blk.1.ffn_down.weight", cases[i].first_down);
+            expect_type(g, "blk.2.ffn_down.weight", cases[i].down);
+            choose(g, cases[i].kind, true); /* pure */
+            tdm_type type = llm_quantize_kind_find(cases[i].kind)->type;
+            expect_type(g, "output.weight", type);
+            expect_type(g, "blk.5.attn_v.weight", type);
+        }
+        choose(g, "iq3_xs", false);
+        expect_layers(g, 16, "ffn_up", TDM_TYPE_IQ3_S, "0 1 14 15");
+        expect_layers(g, 16, "ffn_gate", TDM_TYPE_IQ3_S, "0 1 14 15");
+        llm_gguf_close(g);
+    }
+}
+
+/* The same types where eight experts, or four, make a block. */
+static void test_mixtures_of_experts(void **state) {
+    (void)state;
+    shape s = {.n_layer = 16, .n_head = 8, .n_head_kv = 8, .n_expert = 8, .n_embd = 256};
+    llm_gguf *g = model_make(&s);
+    choose(g, "mxfp4_moe", false);
+    expect_type(g, "blk.5.ffn_up_exps.weight", TDM_TYPE_MXFP4);
+    expect_type(g, "blk.5.ffn_down_exps.weight", TDM_TYPE_MXFP4);
+    expect_type(g, "blk.5.attn_v.weight", TDM_TYPE_Q8_0);
+    expect_type(g, "blk.5.ffn_gate_inp.weight", TDM_TYPE_F32);
+    expect_type(g, "output.weight", TDM_TYPE_Q8_0);
+    choose(g, "iq3_m", false);
+    expect_layers(g, 16, "ffn_down_exps", TDM_TYPE_Q4_K, "0 1 4 7 10 13 14 15");
+    expect_type(g, "blk.5.attn_v.weight", TDM_TYPE_Q8_0);
+    expect_type(g, "blk.5.attn_k.weight", TDM_TYPE_Q8_0);
+    expect_type(g, "blk.5.attn_output.weight", TDM_TYPE_Q5_K);
+    choose(g, "iq2_xs", false);
+    expect_type(g, "blk.5.attn_v.weight", TDM_TYPE_Q4_K);
+    expect_type(g, "blk.5.attn_k.weight", TDM_TYPE_Q4_K);
+    expect_type(g, "blk.5.attn_output.weight", TDM_TYPE_Q5_K);
+    llm_gguf_close(g);
+    s.n_expert = 4;
+    s.is_tied = true;
+    g = model_make(&s);
+    choose(g, "iq1_s", false);
+    expect_type(g, "token_embd.weight", TDM_TYPE_Q5_K); /* is the output matrix, too */
+    expect_type(g, "blk.5.attn_v.weight", TDM_TYPE_Q4_K);
+    expect_type(g, "blk.5.attn_k.weight", TDM_TYPE_IQ1_S);
+    expect_type(g, "blk.5.attn_output.weight", TDM_TYPE_IQ2_XXS);
+    llm_gguf_close(g);
+}
+
 static void test_mixtures_of_kinds(void **state) {
     (void)state;
     shape moe = {.n_layer = 16, .n_head = 8, .n_head_kv = 2, .n_expert = 8, .n_embd = 256};
@@ -227,10 +358,15 @@ static void test_fallbacks(void **state) {
         const char *kind;
         tdm_type by_32, by_none;
     } cases[] = {
-        {"q4_K_S", TDM_TYPE_Q5_0, TDM_TYPE_F16}, {"q5_K_S", TDM_TYPE_Q5_1, TDM_TYPE_F16},
-        {"q6_K", TDM_TYPE_Q8_0, TDM_TYPE_F16},   {"q3_K_S", TDM_TYPE_Q4_0, TDM_TYPE_F16},
-        {"q2_K", TDM_TYPE_Q4_0, TDM_TYPE_F16},   {"iq4_xs", TDM_TYPE_IQ4_NL, TDM_TYPE_F16},
-        {"q4_0", TDM_TYPE_Q4_0, TDM_TYPE_F16},   {"f16", TDM_TYPE_F16, TDM_TYPE_F16},
+        {"q4_K_S", TDM_TYPE_Q5_0, TDM_TYPE_F16},    {"q5_K_S", TDM_TYPE_Q5_1, TDM_TYPE_F16},
+        {"q6_K", TDM_TYPE_Q8_0, TDM_TYPE_F16},      {"q3_K_S", TDM_TYPE_Q4_0, TDM_TYPE_F16},
+        {"q2_K", TDM_TYPE_Q4_0, TDM_TYPE_F16},      {"iq4_xs", TDM_TYPE_IQ4_NL, TDM_TYPE_F16},
+        {"q4_0", TDM_TYPE_Q4_0, TDM_TYPE_F16},      {"f16", TDM_TYPE_F16, TDM_TYPE_F16},
+        {"iq3_s", TDM_TYPE_IQ4_NL, TDM_TYPE_F16},   {"iq3_xxs", TDM_TYPE_IQ4_NL, TDM_TYPE_F16},
+        {"iq2_m", TDM_TYPE_IQ4_NL, TDM_TYPE_F16},   {"iq2_s", TDM_TYPE_IQ4_NL, TDM_TYPE_F16},
+        {"iq2_xxs", TDM_TYPE_IQ4_NL, TDM_TYPE_F16}, {"iq1_m", TDM_TYPE_IQ4_NL, TDM_TYPE_F16},
+        {"iq1_s", TDM_TYPE_IQ4_NL, TDM_TYPE_F16},   {"tq1_0", TDM_TYPE_Q4_0, TDM_TYPE_F16},
+        {"tq2_0", TDM_TYPE_Q4_0, TDM_TYPE_F16},     {"mxfp4", TDM_TYPE_Q8_0, TDM_TYPE_F16},
     };
     for (int64_t n = 172; n <= 192; n += 20) {
         shape s = {.n_layer = 1, .n_head = 2, .n_head_kv = 2, .n_embd = n};
@@ -346,8 +482,12 @@ static void test_failures(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_names),
+        cmocka_unit_test(test_file_types),
+        cmocka_unit_test(test_types),
         cmocka_unit_test(test_mixtures),
         cmocka_unit_test(test_mixtures_of_kinds),
+        cmocka_unit_test(test_mixtures_of_grids),
+        cmocka_unit_test(test_mixtures_of_experts),
         cmocka_unit_test(test_fallbacks),
         cmocka_unit_test(test_content),
         cmocka_unit_test(test_failures),
