@@ -129,7 +129,7 @@ static bool flags_wait(const job *j, int64_t chunk) {
         }
         if (m == j->p->n_member) break;
         if (is_spinning) {
-            is_spinning = cpu_spin_goes_on(&spin, &all->patience);
+            is_spinning = cpu_spin_goes_on(&spin, &all->patience, NULL, NULL);
             if (!is_spinning) start = clock_ns();
             continue;
         }

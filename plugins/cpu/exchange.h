@@ -8,7 +8,7 @@
 
 #include "core/base/wire.h"
 #include "plugins/cpu/cpu.h"
-#include "plugins/cpu/pool.h"
+#include "plugins/cpu/spin.h"
 
 #define CPU_NO_FAILURE INT32_MAX
 

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * pool.c: threads that wait for work and for each other. Both waits look at one word for a bounded
- * time, then sleep on a condition variable: between the nodes of a graph the others come within
- * microseconds, and sleeping would cost more than the node; between steps an idle device must not
- * hold the processor.
+ * pool.c: threads that wait for work and for each other. Both waits look at one word, then sleep on
+ * a condition variable. Between the nodes of a graph sleeping would cost more than the node, and a
+ * barrier knows for whom it waits: it looks as long as those run. Between steps an idle device must
+ * not hold the processor, and nobody can say when the next comes: that wait looks a short while.
+ * How long is spin.h's matter.
  *
  * Sleeping without losing a wake-up: a sleeper counts itself, then looks at the word again, under
  * the mutex; the waker changes the word, then looks at the count. In sequentially consistent
@@ -11,26 +12,19 @@
  */
 #include <signal.h>
 #include <string.h>
-#include <time.h>
 
 #include "plugins/cpu/cores.h"
 #include "plugins/cpu/pool.h"
+#include "plugins/cpu/spin.h"
 
-/* Between these the patience moves: doubled where looking was rewarded, halved where it was not.
- * On a machine of our own, waits end within microseconds and a sleep with its wake-up would cost
- * more than the node; on a busy one, whoever is waited for may need this very processor, and
- * looking only keeps it from running. */
-enum {
-    PATIENCE_MIN_NS = 1000,
-    PATIENCE_MAX_NS = 100000, /* about twice what a sleep and its wake-up cost together */
-    LOOKS_PER_CLOCK = 32      /* the clock costs as much as some looks */
-};
-
-typedef struct pool_thread {
-    cpu_pool *pool;
-    pthread_t thread;
+/* A worker, on a cache line of its own. */
+typedef struct pool_worker {
+    _Alignas(64) cpu_pool *pool;
+    pthread_t thread; /* of all but worker 0 */
     int32_t ith;
-} pool_thread;
+    _Atomic clockid_t clock;    /* its processor time; of worker 0 in the current job */
+    _Atomic uint32_t n_arrival; /* at barriers, counted as `meeting` counts them */
+} pool_worker;
 
 /* A word that threads wait on, on a cache line of its own. */
 typedef struct pool_word {
@@ -50,46 +44,21 @@ struct cpu_pool {
     void *arg;
     const tdm_host *host;
     int32_t n_thread;
-    int32_t n_started; /* entries of threads[] that run */
+    int32_t n_started; /* threads that run: workers 1 .. n_started */
     bool is_pinned;
     cpu_set_t cores;
-    pool_thread threads[]; /* n_thread - 1; thread i is worker i + 1 */
+    pool_worker workers[]; /* n_thread */
 };
 
-static uint64_t clock_ns(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
-}
-
-bool cpu_spin_goes_on(cpu_spin *spin, cpu_patience *patience) {
-    cpu_relax();
-    if (++spin->n_look % LOOKS_PER_CLOCK != 0) return true;
-    int32_t ns = atomic_load_explicit(patience, memory_order_relaxed);
-    uint64_t now = clock_ns();
-    if (spin->end_ns == 0) spin->end_ns = now + (uint64_t)ns;
-    if (now < spin->end_ns) return true;
-    /* Lost updates between threads do no harm: the next wait corrects them. */
-    ns = ns / 2 > PATIENCE_MIN_NS ? ns / 2 : PATIENCE_MIN_NS;
-    atomic_store_explicit(patience, ns, memory_order_relaxed);
-    return false;
-}
-
-void cpu_spin_succeeded(const cpu_spin *spin, cpu_patience *patience) {
-    if (spin->end_ns == 0) return; /* there almost at once: says nothing */
-    int32_t ns = atomic_load_explicit(patience, memory_order_relaxed);
-    ns = ns < PATIENCE_MAX_NS / 2 ? ns * 2 : PATIENCE_MAX_NS;
-    atomic_store_explicit(patience, ns, memory_order_relaxed);
-}
-
-static void word_wait(cpu_pool *pool, pool_word *word, uint32_t seen) {
+static void word_wait(cpu_pool *pool, pool_word *word, uint32_t seen, cpu_spin_ask_fn ask,
+                      void *arg) {
     cpu_spin spin = {0};
     do {
         if (atomic_load_explicit(&word->value, memory_order_acquire) != seen) {
             cpu_spin_succeeded(&spin, &word->patience);
             return;
         }
-    } while (cpu_spin_goes_on(&spin, &word->patience));
+    } while (cpu_spin_goes_on(&spin, &word->patience, ask, arg));
     pthread_mutex_lock(&pool->sleep_mutex);
     atomic_fetch_add(&word->n_sleeper, 1);
     while (atomic_load(&word->value) == seen) pthread_cond_wait(&pool->changed, &pool->sleep_mutex);
@@ -105,16 +74,31 @@ static void word_raise(cpu_pool *pool, pool_word *word) {
     pthread_mutex_unlock(&pool->sleep_mutex);
 }
 
+/* Whether all that have not come to the barrier where worker `arg` waits run. */
+static bool missing_run(void *arg) {
+    const cpu_worker *w = arg;
+    cpu_pool *pool = w->pool;
+    uint32_t here = atomic_load_explicit(&pool->workers[w->ith].n_arrival, memory_order_relaxed);
+    for (int32_t i = 0; i < w->nth; i++) {
+        pool_worker *other = &pool->workers[i];
+        if (atomic_load_explicit(&other->n_arrival, memory_order_relaxed) == here) continue;
+        if (!cpu_thread_runs(atomic_load_explicit(&other->clock, memory_order_relaxed)))
+            return false;
+    }
+    return true;
+}
+
 void cpu_worker_barrier(cpu_worker *w) {
     cpu_pool *pool = w->pool;
     if (w->nth == 1) return;
     uint32_t seen = atomic_load_explicit(&pool->meeting.value, memory_order_acquire);
+    atomic_store_explicit(&pool->workers[w->ith].n_arrival, seen + 1, memory_order_relaxed);
     if (atomic_fetch_add(&pool->n_arrived, 1) == w->nth - 1) {
         /* Nobody arrives again before the word moves, so the count may be reset first. */
         atomic_store_explicit(&pool->n_arrived, 0, memory_order_relaxed);
         word_raise(pool, &pool->meeting);
     } else {
-        word_wait(pool, &pool->meeting, seen);
+        word_wait(pool, &pool->meeting, seen, missing_run, w);
     }
 }
 
@@ -146,12 +130,12 @@ void cpu_pool_pin_caller(const cpu_pool *pool) {
 }
 
 static void *thread_main(void *arg) {
-    pool_thread *self = arg;
+    pool_worker *self = arg;
     cpu_pool *pool = self->pool;
     cpu_worker w = {.ith = self->ith, .nth = pool->n_thread, .pool = pool};
     affinity_apply(pool, self->ith);
     for (uint32_t seen = 0;; seen++) {
-        word_wait(pool, &pool->job, seen);
+        word_wait(pool, &pool->job, seen, NULL, NULL);
         if (pool->fn == NULL) return NULL;
         pool->fn(pool->arg, &w);
         cpu_worker_barrier(&w);
@@ -162,6 +146,9 @@ static void *thread_main(void *arg) {
 static void job_run(cpu_pool *pool, cpu_pool_fn fn, void *arg) {
     cpu_worker w = {.ith = 0, .nth = pool->n_thread, .pool = pool};
     if (pool->n_thread > 1) {
+        clockid_t clock = 0;
+        (void)pthread_getcpuclockid(pthread_self(), &clock); /* a thread that lives has one */
+        atomic_store_explicit(&pool->workers[0].clock, clock, memory_order_relaxed);
         pool->fn = fn;
         pool->arg = arg;
         word_raise(pool, &pool->job);
@@ -183,7 +170,7 @@ bool cpu_pool_try_run(cpu_pool *pool, cpu_pool_fn fn, void *arg) {
 }
 
 static size_t pool_size(int32_t n_thread) {
-    return sizeof(cpu_pool) + (size_t)(n_thread - 1) * sizeof(pool_thread);
+    return sizeof(cpu_pool) + (size_t)n_thread * sizeof(pool_worker);
 }
 
 tdm_status cpu_pool_create(const tdm_host *host, int32_t n_thread, const cpu_set_t *cores,
@@ -200,7 +187,7 @@ tdm_status cpu_pool_create(const tdm_host *host, int32_t n_thread, const cpu_set
         pool->cores = *cores;
     }
     int32_t n_core = cores != NULL ? (int32_t)CPU_COUNT(cores) : cpu_cores_available();
-    int32_t patience = n_thread <= n_core ? CPU_PATIENCE_START : PATIENCE_MIN_NS;
+    int32_t patience = n_thread <= n_core ? CPU_PATIENCE_START : CPU_PATIENCE_MIN;
     atomic_store_explicit(&pool->job.patience, patience, memory_order_relaxed);
     atomic_store_explicit(&pool->meeting.patience, patience, memory_order_relaxed);
     int rc = pthread_mutex_init(&pool->sleep_mutex, NULL);
@@ -214,15 +201,20 @@ tdm_status cpu_pool_create(const tdm_host *host, int32_t n_thread, const cpu_set
         host->free(host->context, pool, pool_size(n_thread));
         return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "thread pool: %s", strerror(rc));
     }
-    for (int32_t i = 0; i < n_thread - 1; i++) {
-        pool->threads[i] = (pool_thread){.pool = pool, .ith = i + 1};
-        rc = cpu_thread_start(&pool->threads[i].thread, thread_main, &pool->threads[i]);
+    for (int32_t i = 1; i < n_thread; i++) {
+        pool_worker *worker = &pool->workers[i];
+        clockid_t clock = 0;
+        worker->pool = pool;
+        worker->ith = i;
+        rc = cpu_thread_start(&worker->thread, thread_main, worker);
         if (rc != 0) {
             cpu_pool_destroy(pool);
             return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "cannot start thread %d of %d: %s",
-                            (int)i + 2, (int)n_thread, strerror(rc));
+                            (int)i + 1, (int)n_thread, strerror(rc));
         }
         pool->n_started++;
+        (void)pthread_getcpuclockid(worker->thread, &clock);
+        atomic_store_explicit(&worker->clock, clock, memory_order_relaxed);
     }
     *pool_out = pool;
     return TDM_OK;
@@ -232,7 +224,7 @@ void cpu_pool_destroy(cpu_pool *pool) {
     if (pool == NULL) return;
     pool->fn = NULL;
     word_raise(pool, &pool->job);
-    for (int32_t i = 0; i < pool->n_started; i++) pthread_join(pool->threads[i].thread, NULL);
+    for (int32_t i = 1; i <= pool->n_started; i++) pthread_join(pool->workers[i].thread, NULL);
     pthread_cond_destroy(&pool->changed);
     pthread_mutex_destroy(&pool->run_mutex);
     pthread_mutex_destroy(&pool->sleep_mutex);

@@ -38,31 +38,4 @@ void cpu_pool_pin_caller(const cpu_pool *pool);
  * [any-thread] */
 int cpu_thread_start(pthread_t *thread_out, void *(*main)(void *), void *arg);
 
-/* How long a wait looks before it sleeps, in nanoseconds: learned from how the last waits of its
- * kind ended. Start with CPU_PATIENCE_START. */
-typedef _Atomic int32_t cpu_patience;
-#define CPU_PATIENCE_START 20000
-
-/* One wait's spin: one policy for the pool's own waits and the queue's. Start with *spin = {0}. */
-typedef struct cpu_spin {
-    int32_t n_look;
-    uint64_t end_ns; /* 0 = the clock was not needed so far */
-} cpu_spin;
-
-/* True while a waiting thread should go on looking; false says that it should sleep, and makes
- * later waits shorter. [any-thread] */
-bool cpu_spin_goes_on(cpu_spin *spin, cpu_patience *patience);
-
-/* What was looked for is there: later waits may look longer. [any-thread] */
-void cpu_spin_succeeded(const cpu_spin *spin, cpu_patience *patience);
-
-/* A processor that waits in a loop says so, to the benefit of its sibling and its own exit. */
-static inline void cpu_relax(void) {
-#if defined(__x86_64__)
-    __builtin_ia32_pause();
-#elif defined(__aarch64__)
-    __asm__ __volatile__("yield");
-#endif
-}
-
 #endif

@@ -6,6 +6,7 @@
  */
 #include "plugins/cpu/plan.h"
 #include "plugins/cpu/pool.h"
+#include "plugins/cpu/spin.h"
 
 enum { MAX_LOCAL_SIGNALS = 8 };
 
@@ -92,7 +93,7 @@ static void job_run(tdm_queue *queue, queue_job *job) {
 static queue_job *job_next(tdm_queue *queue) {
     cpu_spin spin = {0};
     while (atomic_load_explicit(&queue->n_pending, memory_order_acquire) == 0)
-        if (!cpu_spin_goes_on(&spin, &queue->patience)) break;
+        if (!cpu_spin_goes_on(&spin, &queue->patience, NULL, NULL)) break;
     if (atomic_load_explicit(&queue->n_pending, memory_order_acquire) != 0)
         cpu_spin_succeeded(&spin, &queue->patience);
     pthread_mutex_lock(&queue->mutex);

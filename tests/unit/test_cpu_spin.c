@@ -1,0 +1,306 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * test_cpu_spin.c: how long waits look before they sleep (plugins/cpu/spin.h), by a clock that the
+ * test sets; whether a thread runs; and a pool whose workers wait for one that has no processor.
+ */
+#include <pthread.h>
+#include <semaphore.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "plugins/cpu/pool.h"
+#include "plugins/cpu/spin.h"
+
+enum { START = 1000000 }; /* the clock of these waits */
+
+/* ---- Policy ---------------------------------------------------------------------------------- */
+
+/* Answers as told, and counts questions. */
+typedef struct oracle {
+    int n_asked;
+    int n_yes; /* after so many it says no */
+} oracle;
+
+static bool oracle_ask(void *arg) {
+    oracle *o = arg;
+    return o->n_asked++ < o->n_yes;
+}
+
+/* When a wait that looks at the clock every `step` ns sleeps. */
+static uint64_t look_until(cpu_patience *patience, oracle *o, uint64_t step) {
+    cpu_spin spin = {0};
+    uint64_t now = START;
+    while (cpu_spin_goes_on_at(&spin, patience, o != NULL ? oracle_ask : NULL, o, now)) now += step;
+    return now - START;
+}
+
+static void a_wait_of_which_nobody_knows_sleeps_after_its_patience(void **state) {
+    (void)state;
+    cpu_patience patience = CPU_PATIENCE_START;
+    assert_int_equal(look_until(&patience, NULL, 100), CPU_PATIENCE_START);
+    assert_int_equal(patience, CPU_PATIENCE_START / 2);
+    for (int i = 0; i < 40; i++) look_until(&patience, NULL, 100);
+    assert_int_equal(patience, CPU_PATIENCE_MIN);
+}
+
+static void a_wait_for_those_who_run_goes_on(void **state) {
+    (void)state;
+    cpu_patience patience = CPU_PATIENCE_START;
+    oracle o = {.n_yes = 5};
+    assert_int_equal(look_until(&patience, &o, 100), CPU_PATIENCE_START + 5 * CPU_LOOK_AGAIN);
+    assert_int_equal(o.n_asked, 6);
+    assert_int_equal(patience, CPU_PATIENCE_START / 2);
+}
+
+static void a_wait_for_those_who_do_not_run_sleeps_at_the_first_question(void **state) {
+    (void)state;
+    cpu_patience patience = CPU_PATIENCE_START;
+    oracle o = {.n_yes = 0};
+    assert_int_equal(look_until(&patience, &o, 100), CPU_PATIENCE_START);
+    assert_int_equal(o.n_asked, 1);
+}
+
+static void no_wait_looks_for_ever(void **state) {
+    (void)state;
+    cpu_patience patience = CPU_PATIENCE_MAX;
+    oracle o = {.n_yes = 1000000};
+    uint64_t end = look_until(&patience, &o, 100);
+    assert_true(end >= CPU_LOOK_MAX);
+    assert_true(end < CPU_LOOK_MAX + CPU_LOOK_AGAIN);
+    assert_int_equal(patience, CPU_PATIENCE_MAX / 2);
+}
+
+static void looking_that_is_rewarded_is_learned(void **state) {
+    (void)state;
+    cpu_patience patience = CPU_PATIENCE_MIN;
+    cpu_spin at_once = {0};
+    cpu_spin_succeeded(&at_once, &patience);
+    assert_int_equal(patience, CPU_PATIENCE_MIN);
+    for (int i = 0; i < 20; i++) {
+        cpu_spin spin = {0};
+        int32_t before = patience;
+        assert_true(cpu_spin_goes_on_at(&spin, &patience, NULL, NULL, START));
+        cpu_spin_succeeded(&spin, &patience);
+        assert_int_equal(patience, before < CPU_PATIENCE_MAX / 2 ? 2 * before : CPU_PATIENCE_MAX);
+    }
+    assert_int_equal(patience, CPU_PATIENCE_MAX);
+}
+
+/* ---- Who runs -------------------------------------------------------------------------------- */
+
+/* A thread that computes until told to stop, then sleeps until told to end. */
+typedef struct subject {
+    pthread_t thread;
+    clockid_t clock;
+    _Atomic long id; /* the kernel's */
+    _Atomic bool is_stopped;
+    sem_t end;
+} subject;
+
+static void *subject_main(void *arg) {
+    subject *s = arg;
+    atomic_store(&s->id, syscall(SYS_gettid));
+    while (!atomic_load(&s->is_stopped)) continue;
+    while (sem_wait(&s->end) != 0) continue;
+    return NULL;
+}
+
+/* The state letter that the kernel tells of a thread of this process; 0 where it does not. */
+static char thread_state(long id) {
+    char path[64], text[256] = "";
+    snprintf(path, sizeof path, "/proc/self/task/%ld/stat", id);
+    FILE *file = fopen(path, "r");
+    if (file == NULL) return 0;
+    size_t n = fread(text, 1, sizeof text - 1, file);
+    fclose(file);
+    text[n] = 0;
+    const char *name_end = strrchr(text, ')');
+    return name_end != NULL && strlen(name_end) > 2 ? name_end[2] : 0;
+}
+
+static void thread_await_sleep(long id) {
+    while (thread_state(id) != 'S') sched_yield();
+}
+
+static void a_thread_runs_while_it_computes_and_not_while_it_sleeps(void **state) {
+    (void)state;
+    subject s = {0};
+    if (thread_state(syscall(SYS_gettid)) == 0) {
+        print_message("skipped: /proc tells nothing of threads here\n");
+        skip();
+    }
+    assert_int_equal(sem_init(&s.end, 0, 0), 0);
+    assert_int_equal(pthread_create(&s.thread, NULL, subject_main, &s), 0);
+    assert_int_equal(pthread_getcpuclockid(s.thread, &s.clock), 0);
+    /* It may have to share its processor, so it runs at some time, not always. */
+    while (!cpu_thread_runs(s.clock)) sched_yield();
+    atomic_store(&s.is_stopped, true);
+    thread_await_sleep(atomic_load(&s.id));
+    for (int i = 0; i < 1000; i++) assert_false(cpu_thread_runs(s.clock));
+    sem_post(&s.end);
+    pthread_join(s.thread, NULL);
+    sem_destroy(&s.end);
+}
+
+/* ---- A pool ---------------------------------------------------------------------------------- */
+
+enum { N_THREAD = 3, N_ROUND = 60, MAX_TRY = 1000 };
+
+/* What pools asked of the thread with this clock, and were told: the linker leads their questions
+ * here (--wrap). */
+static _Atomic clockid_t asked_clock;
+static _Atomic int64_t n_told_yes, n_told_no;
+
+bool __real_cpu_thread_runs(clockid_t clock);
+bool __wrap_cpu_thread_runs(clockid_t clock);
+
+bool __wrap_cpu_thread_runs(clockid_t clock) {
+    bool runs = __real_cpu_thread_runs(clock);
+    if (clock == atomic_load(&asked_clock)) atomic_fetch_add(runs ? &n_told_yes : &n_told_no, 1);
+    return runs;
+}
+
+static void *host_alloc(void *context, size_t size, size_t align) {
+    (void)context;
+    return aligned_alloc(align != 0 ? align : 64, (size + 63) / 64 * 64);
+}
+
+static void host_free(void *context, void *p, size_t size) {
+    (void)context;
+    (void)size;
+    free(p);
+}
+
+static const tdm_host host = {.struct_size = sizeof host, .alloc = host_alloc, .free = host_free};
+
+static cpu_pool *pool_open(int32_t n_thread) {
+    tdm_error err = {.struct_size = sizeof err};
+    cpu_pool *pool = NULL;
+    assert_int_equal(cpu_pool_create(&host, n_thread, NULL, &pool, &err), TDM_OK);
+    return pool;
+}
+
+/* Worker 1 comes late to where worker 0 waits: computing until it was asked for, or sleeping until
+ * worker 0 sleeps. */
+typedef struct lateness {
+    bool computes;
+    _Atomic long waiter; /* worker 0's thread */
+} lateness;
+
+static void late_work(void *arg, cpu_worker *w) {
+    lateness *l = arg;
+    if (w->ith == 0) {
+        atomic_store(&l->waiter, syscall(SYS_gettid));
+    } else {
+        clockid_t clock;
+        int64_t n_before = atomic_load(&n_told_yes);
+        pthread_getcpuclockid(pthread_self(), &clock);
+        atomic_store(&asked_clock, clock);
+        while (atomic_load(&l->waiter) == 0) sched_yield();
+        while (thread_state(atomic_load(&l->waiter)) != 'S') {
+            if (!l->computes)
+                nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
+            else if (atomic_load(&n_told_yes) != n_before)
+                break;
+        }
+    }
+    cpu_worker_barrier(w);
+}
+
+/* On a busy machine a wait may end some other way, so not every one has to be as wished. */
+static void a_barrier_asks_whether_the_missing_run(void **state) {
+    (void)state;
+    if (thread_state(syscall(SYS_gettid)) == 0) {
+        print_message("skipped: /proc tells nothing of threads here\n");
+        skip();
+    }
+    cpu_pool *pool = pool_open(2);
+    for (int i = 0; i < MAX_TRY && atomic_load(&n_told_yes) == 0; i++)
+        cpu_pool_run(pool, late_work, &(lateness){.computes = true});
+    assert_true(atomic_load(&n_told_yes) > 0);
+    atomic_store(&n_told_no, 0);
+    for (int i = 0; i < MAX_TRY && atomic_load(&n_told_no) == 0; i++)
+        cpu_pool_run(pool, late_work, &(lateness){.computes = false});
+    assert_true(atomic_load(&n_told_no) > 0);
+    cpu_pool_destroy(pool);
+}
+
+/* In turn each worker comes only when all others sleep; all must then wake. */
+typedef struct rounds {
+    _Atomic long ids[N_THREAD];
+    _Atomic int32_t n_met[N_ROUND];
+    _Atomic int32_t n_wrong;
+} rounds;
+
+static void rounds_work(void *arg, cpu_worker *w) {
+    rounds *r = arg;
+    atomic_store(&r->ids[w->ith], syscall(SYS_gettid));
+    cpu_worker_barrier(w);
+    for (int32_t round = 0; round < N_ROUND; round++) {
+        for (int32_t i = 0; i < w->nth && round % N_THREAD == w->ith; i++)
+            while (i != w->ith && thread_state(atomic_load(&r->ids[i])) != 'S')
+                nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
+        atomic_fetch_add(&r->n_met[round], 1);
+        cpu_worker_barrier(w);
+        if (atomic_load(&r->n_met[round]) != w->nth) atomic_fetch_add(&r->n_wrong, 1);
+    }
+}
+
+static void sleepers_at_a_barrier_are_woken(void **state) {
+    (void)state;
+    rounds r;
+    if (thread_state(syscall(SYS_gettid)) == 0) {
+        print_message("skipped: /proc tells nothing of threads here\n");
+        skip();
+    }
+    cpu_pool *pool = pool_open(N_THREAD);
+    for (int job = 0; job < 3; job++) {
+        memset(&r, 0, sizeof r);
+        cpu_pool_run(pool, rounds_work, &r);
+        assert_int_equal(r.n_wrong, 0);
+        for (int32_t i = 0; i < N_ROUND; i++) assert_int_equal(r.n_met[i], N_THREAD);
+    }
+    cpu_pool_destroy(pool);
+}
+
+static void meet_work(void *arg, cpu_worker *w) {
+    _Atomic int64_t *n = arg;
+    for (int32_t i = 0; i < N_ROUND; i++) {
+        atomic_fetch_add(n, 1);
+        cpu_worker_barrier(w);
+        if (atomic_load(n) < (int64_t)(i + 1) * w->nth) atomic_store(n, INT64_MIN / 2);
+    }
+}
+
+static void more_threads_than_processors_meet(void **state) {
+    (void)state;
+    _Atomic int64_t n = 0;
+    int32_t n_thread = 4 * (int32_t)sysconf(_SC_NPROCESSORS_ONLN);
+    if (n_thread > 64) n_thread = 64;
+    cpu_pool *pool = pool_open(n_thread);
+    cpu_pool_run(pool, meet_work, &n);
+    assert_int_equal(n, (int64_t)N_ROUND * n_thread);
+    cpu_pool_destroy(pool);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_wait_of_which_nobody_knows_sleeps_after_its_patience),
+        cmocka_unit_test(a_wait_for_those_who_run_goes_on),
+        cmocka_unit_test(a_wait_for_those_who_do_not_run_sleeps_at_the_first_question),
+        cmocka_unit_test(no_wait_looks_for_ever),
+        cmocka_unit_test(looking_that_is_rewarded_is_learned),
+        cmocka_unit_test(a_thread_runs_while_it_computes_and_not_while_it_sleeps),
+        cmocka_unit_test(a_barrier_asks_whether_the_missing_run),
+        cmocka_unit_test(sleepers_at_a_barrier_are_woken),
+        cmocka_unit_test(more_threads_than_processors_meet),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
