@@ -51,13 +51,15 @@ void runner_quantize_types_print(FILE *out) {
         fprintf(out, "  %-10s %5.4g bits%s%s\n", kind->name, llm_quantize_bits(kind->type),
                 kind->mixture != NULL ? "; " : "", kind->mixture != NULL ? kind->mixture : "");
     }
-    fputs("\nThe bits are those of the type that most matrices get. What follows them is the mix: "
-          "which tensors\nget another one, the same as in llama.cpp's files of that name. Beside "
-          "that the output matrix gets\nq6_K (q8_0 in q8_0 and mxfp4_moe, q5_K in iq3_xxs, iq2 and "
-          "iq1), and so does an embedding that is\nthe output matrix, too. --pure undoes all of "
-          "it. Norms stay as they are. Rows that are no whole blocks\nof 256 take iq4_nl, q4_0, "
-          "q5_0, q5_1 or q8_0 instead; f16 where they are none of 32.\n",
-          out);
+    fputs(
+        "\nThe bits are those of the type that most matrices get. What follows them is the mix: "
+        "which tensors\nget another one, the same as in a file of that name that llama.cpp makes "
+        "without an importance\nmatrix. Beside that the output matrix gets q6_K (q8_0 in q8_0 and "
+        "mxfp4_moe; q5_K in iq3_xxs, iq2\nand iq1), and so does an embedding that is the output "
+        "matrix, too. --pure undoes all of it. Norms\nstay as they are. Rows that are no whole "
+        "blocks of 256 take iq4_nl, q4_0, q5_0, q5_1 or q8_0\ninstead; f16 where they are none "
+        "of 32.\n",
+        out);
 }
 
 /* Kinds that are wrong for most models, or cost more than a user may expect. */
