@@ -125,6 +125,32 @@ static char thread_state(long id) {
     return name_end != NULL && strlen(name_end) > 2 ? name_end[2] : 0;
 }
 
+/* Two processors to stay on: a thread that shares one with whoever asks never runs when asked. Skips
+ * the test where there is one only, or where /proc tells nothing of threads. */
+static cpu_set_t two_cores(void) {
+    cpu_set_t usable, two;
+    CPU_ZERO(&two);
+    CPU_ZERO(&usable);
+    (void)sched_getaffinity(0, sizeof usable, &usable);
+    for (int i = 0; i < CPU_SETSIZE && CPU_COUNT(&two) < 2; i++)
+        if (CPU_ISSET(i, &usable)) CPU_SET(i, &two);
+    if (CPU_COUNT(&two) < 2 || thread_state(syscall(SYS_gettid)) == 0) {
+        print_message("skipped: fewer than two processors, or no /proc\n");
+        skip();
+    }
+    return two;
+}
+
+/* Leaves a thread the first processor of a set (0) or the second (1). */
+static void thread_pin(pthread_t thread, const cpu_set_t *two, int which) {
+    cpu_set_t one;
+    int rank = 0;
+    CPU_ZERO(&one);
+    for (int i = 0; i < CPU_SETSIZE; i++)
+        if (CPU_ISSET(i, two) && rank++ == which) CPU_SET(i, &one);
+    assert_int_equal(pthread_setaffinity_np(thread, sizeof one, &one), 0);
+}
+
 static void thread_await_sleep(long id) {
     while (thread_state(id) != 'S') sched_yield();
 }
@@ -132,13 +158,13 @@ static void thread_await_sleep(long id) {
 static void a_thread_runs_while_it_computes_and_not_while_it_sleeps(void **state) {
     (void)state;
     subject s = {0};
-    if (thread_state(syscall(SYS_gettid)) == 0) {
-        print_message("skipped: /proc tells nothing of threads here\n");
-        skip();
-    }
+    cpu_set_t two = two_cores(), usable;
+    assert_int_equal(pthread_getaffinity_np(pthread_self(), sizeof usable, &usable), 0);
     assert_int_equal(sem_init(&s.end, 0, 0), 0);
     assert_int_equal(pthread_create(&s.thread, NULL, subject_main, &s), 0);
     assert_int_equal(pthread_getcpuclockid(s.thread, &s.clock), 0);
+    thread_pin(pthread_self(), &two, 0);
+    thread_pin(s.thread, &two, 1);
     /* It may have to share its processor, so it runs at some time, not always. */
     while (!cpu_thread_runs(s.clock)) sched_yield();
     atomic_store(&s.is_stopped, true);
@@ -147,6 +173,7 @@ static void a_thread_runs_while_it_computes_and_not_while_it_sleeps(void **state
     sem_post(&s.end);
     pthread_join(s.thread, NULL);
     sem_destroy(&s.end);
+    assert_int_equal(pthread_setaffinity_np(pthread_self(), sizeof usable, &usable), 0);
 }
 
 /* ---- A pool ---------------------------------------------------------------------------------- */
@@ -180,10 +207,10 @@ static void host_free(void *context, void *p, size_t size) {
 
 static const tdm_host host = {.struct_size = sizeof host, .alloc = host_alloc, .free = host_free};
 
-static cpu_pool *pool_open(int32_t n_thread) {
+static cpu_pool *pool_open(int32_t n_thread, const cpu_set_t *cores) {
     tdm_error err = {.struct_size = sizeof err};
     cpu_pool *pool = NULL;
-    assert_int_equal(cpu_pool_create(&host, n_thread, NULL, &pool, &err), TDM_OK);
+    assert_int_equal(cpu_pool_create(&host, n_thread, cores, &pool, &err), TDM_OK);
     return pool;
 }
 
@@ -217,11 +244,10 @@ static void late_work(void *arg, cpu_worker *w) {
 /* On a busy machine a wait may end some other way, so not every one has to be as wished. */
 static void a_barrier_asks_whether_the_missing_run(void **state) {
     (void)state;
-    if (thread_state(syscall(SYS_gettid)) == 0) {
-        print_message("skipped: /proc tells nothing of threads here\n");
-        skip();
-    }
-    cpu_pool *pool = pool_open(2);
+    cpu_set_t two = two_cores(), usable;
+    assert_int_equal(pthread_getaffinity_np(pthread_self(), sizeof usable, &usable), 0);
+    cpu_pool *pool = pool_open(2, &two);
+    cpu_pool_pin_caller(pool);
     for (int i = 0; i < MAX_TRY && atomic_load(&n_told_yes) == 0; i++)
         cpu_pool_run(pool, late_work, &(lateness){.computes = true});
     assert_true(atomic_load(&n_told_yes) > 0);
@@ -230,6 +256,7 @@ static void a_barrier_asks_whether_the_missing_run(void **state) {
         cpu_pool_run(pool, late_work, &(lateness){.computes = false});
     assert_true(atomic_load(&n_told_no) > 0);
     cpu_pool_destroy(pool);
+    assert_int_equal(pthread_setaffinity_np(pthread_self(), sizeof usable, &usable), 0);
 }
 
 /* In turn each worker comes only when all others sleep; all must then wake. */
@@ -260,7 +287,7 @@ static void sleepers_at_a_barrier_are_woken(void **state) {
         print_message("skipped: /proc tells nothing of threads here\n");
         skip();
     }
-    cpu_pool *pool = pool_open(N_THREAD);
+    cpu_pool *pool = pool_open(N_THREAD, NULL);
     for (int job = 0; job < 3; job++) {
         memset(&r, 0, sizeof r);
         cpu_pool_run(pool, rounds_work, &r);
@@ -284,7 +311,7 @@ static void more_threads_than_processors_meet(void **state) {
     _Atomic int64_t n = 0;
     int32_t n_thread = 4 * (int32_t)sysconf(_SC_NPROCESSORS_ONLN);
     if (n_thread > 64) n_thread = 64;
-    cpu_pool *pool = pool_open(n_thread);
+    cpu_pool *pool = pool_open(n_thread, NULL);
     cpu_pool_run(pool, meet_work, &n);
     assert_int_equal(n, (int64_t)N_ROUND * n_thread);
     cpu_pool_destroy(pool);
