@@ -12,8 +12,7 @@
  * sub-blocks' own fits, then improved in turns: each sub-block tries neighbouring integers with
  * their own codes, and d (and dmin) is solved for anew from all codes. E never grows.
  *
- * Sums are kept in LANES partial sums so that the compiler can use vectors without being allowed
- * to reorder additions in general.
+ * Sums are kept in LANES partial sums, so that they are the same however many of them a vector holds.
  */
 #include "core/base/fit.h"
 
