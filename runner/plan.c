@@ -195,8 +195,22 @@ static int64_t signed_of(uint64_t n) {
     return n > INT64_MAX ? INT64_MAX : (int64_t)n;
 }
 
+/* One memory is told once: each of its devices was asked at a moment of its own, and others work
+ * beside us. The least of the answers is safe. */
+static void host_memory_agree(runner_plan *plan) {
+    uint64_t least = UINT64_MAX;
+    for (int32_t i = 0; i < plan->n_member; i++) {
+        const runner_plan_member *m = &plan->members[i];
+        bool is_known = m->at.memory_free != 0;
+        if (is_in_host(m) && is_known && m->at.memory_free < least) least = m->at.memory_free;
+    }
+    for (int32_t i = 0; i < plan->n_member && least != UINT64_MAX; i++)
+        if (is_in_host(&plan->members[i])) plan->members[i].at.memory_free = least;
+}
+
 static void fit_find(runner_plan *plan) {
     uint64_t host_need = 0, host_reserve = 0;
+    host_memory_agree(plan);
     plan->fits = true;
     for (int32_t i = 0; i < plan->n_member; i++) {
         const runner_plan_member *m = &plan->members[i];

@@ -165,10 +165,13 @@ static void a_thread_runs_while_it_computes_and_not_while_it_sleeps(void **state
     assert_int_equal(pthread_getcpuclockid(s.thread, &s.clock), 0);
     thread_pin(pthread_self(), &two, 0);
     thread_pin(s.thread, &two, 1);
+    while (atomic_load(&s.id) == 0) sched_yield();
     /* It may have to share its processor, so it runs at some time, not always. */
     while (!cpu_thread_runs(s.clock)) sched_yield();
     atomic_store(&s.is_stopped, true);
     thread_await_sleep(atomic_load(&s.id));
+    /* The kernel says that it sleeps a little before it leaves its processor. */
+    while (cpu_thread_runs(s.clock)) sched_yield();
     for (int i = 0; i < 1000; i++) assert_false(cpu_thread_runs(s.clock));
     sem_post(&s.end);
     pthread_join(s.thread, NULL);
