@@ -226,7 +226,7 @@ static tdm_status device_time(tdm_runtime *rt, const char *isa, const char *type
 int main(int argc, char **argv) {
     static const char *const all[] = {"avx512", "avx2", "plain"};
     const char *isa = NULL, *type_k = NULL, *type_v = NULL, *threads = NULL, *folder = NULL,
-               *only = NULL;
+               *only = NULL, *bits = "15";
     int32_t depth = 8192, n_layer = 0;
     for (int i = 1; i < argc; i += 2) {
         const char *value = i + 1 < argc ? argv[i + 1] : NULL;
@@ -238,6 +238,8 @@ int main(int argc, char **argv) {
             type_v = value;
         else if (value != NULL && strcmp(argv[i], "--threads") == 0)
             threads = value;
+        else if (value != NULL && strcmp(argv[i], "--activation-bits") == 0)
+            bits = value;
         else if (value != NULL && strcmp(argv[i], "--only") == 0)
             only = value;
         else if (value != NULL && strcmp(argv[i], "--plugin-path") == 0)
@@ -251,8 +253,8 @@ int main(int argc, char **argv) {
         else {
             fprintf(stderr,
                     "Usage: tandem-attention-speed [--isa plain|avx2|avx512] [--type-k TYPE] "
-                    "[--type-v TYPE] [--threads N] [--depth TOKENS] [--layers N] [--only WHAT] "
-                    "[--plugin-path FOLDER]\n");
+                    "[--type-v TYPE] [--threads N] [--activation-bits 8|15] [--depth TOKENS] "
+                    "[--layers N] [--only WHAT] [--plugin-path FOLDER]\n");
             return 2;
         }
     }
@@ -264,8 +266,8 @@ int main(int argc, char **argv) {
            "Gop/s", "Mrow/s");
     for (size_t i = 0; i < sizeof all / sizeof *all && status == TDM_OK; i++) {
         if (isa != NULL && strcmp(isa, all[i]) != 0) continue;
-        tdm_option options[] = {{"isa", all[i]}, {"threads", threads}};
-        tdm_device_spec spec = {all[i], "cpu", 0, options, threads != NULL ? 2 : 1};
+        tdm_option options[] = {{"isa", all[i]}, {"activation-bits", bits}, {"threads", threads}};
+        tdm_device_spec spec = {all[i], "cpu", 0, options, threads != NULL ? 3 : 2};
         status = tdm_runtime_declare(rt, &spec, &err);
         if (status == TDM_OK)
             status = device_time(rt, all[i], type_k, type_v, depth, n_layer, only, &err);

@@ -161,7 +161,7 @@ static walk walk_begin(const cpu_node *n, const shape *s, uint8_t *at) {
     walk k = {.n = n, .s = s};
     size_t rows = (size_t)s->max_rows;
     k.step = cpu_step_get(n->graph, &n->src[SRC_STEP], tdm_graph_kv(n->graph, s->params.kv)->cls);
-    k.kernels = cpu_attention_choose(n->device->isa, &s->layout);
+    k.kernels = cpu_attention_choose(n->device->isa, n->device->has_q8, &s->layout);
     k.out_stride = cpu_kv_round((size_t)s->n_dim * sizeof(float)) / sizeof(float);
     k.x = (float *)(void *)at, at += cpu_kv_round((size_t)s->layout.k.padded * sizeof(float));
     k.queries = at, at += rows * s->query_size;

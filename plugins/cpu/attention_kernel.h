@@ -16,12 +16,13 @@
 enum { CPU_CHUNK = 64 };
 
 /* A query row, prepared once. Of a plain K type, and for kernels that want floats: float[padded].
- * Otherwise 16-bit codes in the order in which K's pairs come out of a tile, padded to 64 bytes,
- * then one cpu_query_block for each block. */
+ * Otherwise codes, padded to as many as 16-bit ones are and to 64 bytes, then one cpu_query_block
+ * for each block: 16-bit codes in the order in which K's pairs come out of a tile, or of 8 bits in
+ * the order of the elements. */
 typedef struct cpu_query_block {
     float step;   /* the value of code 1 */
     float sum;    /* of the block's elements */
-    int32_t bias; /* of the integer dot product: -offset of the type's codes * sum of codes */
+    int32_t bias; /* of the integer dot product: -offset of K's codes in it * sum of codes */
 } cpu_query_block;
 
 static inline size_t cpu_query_codes_size(const cpu_kv_side *side) {
@@ -98,6 +99,8 @@ typedef struct cpu_add_row {
 
 /* Ordered by preference; each ISA's own rows (x86/attention_*.c). */
 extern const cpu_score_row cpu_score_avx2[9], cpu_score_avx512[9];
+/* For queries of 8 bits, of the types for which that is faster. */
+extern const cpu_score_row cpu_score_q8_avx2[4], cpu_score_q8_avx512[6];
 extern const cpu_add_row cpu_add_avx2[18], cpu_add_avx512[18];
 void cpu_soften_avx2(int32_t n_row, float *const *score, int32_t begin, int32_t end,
                      const int32_t *first, const int32_t *last, float softcap, float *m, float *l,
@@ -114,8 +117,9 @@ void cpu_soften_plain(int32_t n_row, float *const *score, int32_t begin, int32_t
                       const int32_t *first, const int32_t *last, float softcap, float *m, float *l,
                       float *keep, float *gain);
 
-/* The kernels that a device uses for a cache: the first match in each table. */
-cpu_attention_kernels cpu_attention_choose(uint32_t isa, const cpu_kv_layout *layout);
+/* The kernels that a device uses for a cache: the first match in each table. With has_q8 queries
+ * are rounded to 8 bits where there are kernels for it. */
+cpu_attention_kernels cpu_attention_choose(uint32_t isa, bool has_q8, const cpu_kv_layout *layout);
 
 /* attention_reference.c */
 size_t cpu_attention_reference_scratch(const cpu_device *device, const tdm_graph *graph,

@@ -103,12 +103,13 @@ static const cpu_score_row score_plain[1] = {{0, -1, cpu_score_plain, NULL, "sco
 static const struct {
     const cpu_score_row *rows;
     size_t n;
+    bool is_q8;
 } score_tables[] = {
 #if defined(__x86_64__)
-    {cpu_score_avx512, 9},
-    {cpu_score_avx2, 9},
+    {cpu_score_q8_avx512, 6, true}, {cpu_score_avx512, 9, false},
+    {cpu_score_q8_avx2, 4, true},   {cpu_score_avx2, 9, false},
 #endif
-    {score_plain, 1},
+    {score_plain, 1, false},
 };
 
 static const cpu_add_row add_plain[2] = {{0, -1, false, cpu_add_plain, "add_plain"},
@@ -137,13 +138,13 @@ static const struct {
     {0, cpu_soften_plain, "soften_plain"},
 };
 
-cpu_attention_kernels cpu_attention_choose(uint32_t isa, const cpu_kv_layout *layout) {
+cpu_attention_kernels cpu_attention_choose(uint32_t isa, bool has_q8, const cpu_kv_layout *layout) {
     cpu_attention_kernels out = {0};
     for (size_t t = 0; t < sizeof score_tables / sizeof *score_tables && !out.score; t++) {
         for (size_t i = 0; i < score_tables[t].n && !out.score; i++) {
             const cpu_score_row *row = &score_tables[t].rows[i];
-            if ((row->isa & ~isa) != 0 || (row->type != -1 && row->type != (int32_t)layout->k.type))
-                continue;
+            if ((row->isa & ~isa) != 0 || (score_tables[t].is_q8 && !has_q8)) continue;
+            if (row->type != -1 && row->type != (int32_t)layout->k.type) continue;
             out.score = row->fn;
             out.query = row->query;
         }

@@ -1,8 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
  * x86/attention_avx2.c: attention_vector.h in 256-bit vectors (AVX2, FMA, F16C).
+ * attention_q8_avx2.c compiles it again for queries of 8 bits.
  */
 #include <immintrin.h>
+
+#ifndef QUERY_IS_Q8
+#define QUERY_IS_Q8 0
+#endif
 
 #define LANES      8
 #define SCORE_ROWS 4
@@ -27,6 +32,8 @@ typedef __m256 vec_f;
 #define i_sra32(x, n)        _mm256_srai_epi32(x, n)
 #define i_lookup(table, x)   _mm256_shuffle_epi8(table, x)
 #define i_mul15(a, b)        _mm256_mulhrs_epi16(a, b)
+#define i_xor(a, b)          _mm256_xor_si256(a, b)
+#define DOT8_IS_NARROW       1
 #define i_pack16(x)          i_pack((x)[0], (x)[1])
 #define i_pack(a, b)         _mm256_permute4x64_epi64(_mm256_packs_epi32(a, b), 0xd8)
 #define i_store(p, x)        _mm256_storeu_si256((__m256i *)(void *)(p), x)
@@ -62,6 +69,18 @@ INLINE_ vec_i i_dot(vec_i acc, vec_i a, vec_i b) {
     __asm__("" : "+x"(acc));
 #endif
     return acc;
+}
+
+INLINE_ vec_i i_dot8(vec_i acc, vec_i a, vec_i b) {
+    acc = _mm256_add_epi16(acc, _mm256_maddubs_epi16(a, b));
+#if defined(__GNUC__)
+    __asm__("" : "+x"(acc));
+#endif
+    return acc;
+}
+
+INLINE_ vec_i i_dot8_add(vec_i sum, vec_i acc) {
+    return _mm256_add_epi32(sum, _mm256_madd_epi16(acc, _mm256_set1_epi16(1)));
 }
 
 /* Lanes i with first <= at + i < last. */
@@ -121,6 +140,14 @@ INLINE_ void f_transpose(vec_f x[8]) {
     }
 }
 
+#if QUERY_IS_Q8
+#include "plugins/cpu/x86/attention_vector.h"
+
+#define SCORE(name, type)                                                                          \
+    {CPU_ISA_AVX2, type, score_##name, query_##name, "score_q8_" #name "_avx2"},
+
+const cpu_score_row cpu_score_q8_avx2[4] = {FOR_EACH_SCORED(SCORE)};
+#else
 #include "plugins/cpu/x86/attention_latent.h"
 #include "plugins/cpu/x86/attention_soften.h"
 
@@ -140,3 +167,4 @@ void cpu_soften_avx2(int32_t n_row, float *const *score, int32_t begin, int32_t 
                      float *keep, float *gain) {
     soften_rows(n_row, score, begin, end, first, last, softcap, m, l, keep, gain);
 }
+#endif

@@ -1,8 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * x86/attention_avx512.c: attention_vector.h in 512-bit vectors, with VNNI's 16-bit dot products.
+ * x86/attention_avx512.c: attention_vector.h in 512-bit vectors, with VNNI's dot products.
+ * attention_q8_avx512.c compiles it again for queries of 8 bits.
  */
 #include <immintrin.h>
+
+#ifndef QUERY_IS_Q8
+#define QUERY_IS_Q8 0
+#endif
 
 #define LANES      16
 #define SCORE_ROWS 8
@@ -28,6 +33,10 @@ typedef __m512 vec_f;
 #define i_lookup(table, x)   _mm512_shuffle_epi8(table, x)
 #define i_dot(acc, a, b)     _mm512_dpwssd_epi32(acc, a, b)
 #define i_mul15(a, b)        _mm512_mulhrs_epi16(a, b)
+#define i_xor(a, b)          _mm512_xor_si512(a, b)
+#define i_dot8(acc, a, b)    _mm512_dpbusd_epi32(acc, a, b)
+#define i_dot8_add(sum, acc) (acc)
+#define DOT8_IS_NARROW       0
 #define i_store(p, x)        _mm512_storeu_si512(p, x)
 #define i_to_f(x)            _mm512_cvtepi32_ps(x)
 #define f_to_i(x)            _mm512_cvtps_epi32(x)
@@ -93,6 +102,14 @@ static inline __attribute__((always_inline)) void f_transpose(vec_f x[16]) {
     }
 }
 
+#if QUERY_IS_Q8
+#include "plugins/cpu/x86/attention_vector.h"
+
+#define SCORE(name, type)                                                                          \
+    {CPU_ISA_AVX512, type, score_##name, query_##name, "score_q8_" #name "_avx512"},
+
+const cpu_score_row cpu_score_q8_avx512[6] = {FOR_EACH_SCORED(SCORE)};
+#else
 #include "plugins/cpu/x86/attention_latent.h"
 #include "plugins/cpu/x86/attention_soften.h"
 
@@ -114,3 +131,4 @@ void cpu_soften_avx512(int32_t n_row, float *const *score, int32_t begin, int32_
                        float *keep, float *gain) {
     soften_rows(n_row, score, begin, end, first, last, softcap, m, l, keep, gain);
 }
+#endif

@@ -14,15 +14,21 @@
  *   i_pack(a, b)                   16-bit halves from the lanes of a, then those of b, that fit
  *   i_pack16(x)                    16 int16 (__m256i) from one or two vectors of lanes that fit
  *   i_mul15(a, b)                  a * b / 2^15 of signed 16-bit halves, rounded
+ *   i_xor                          bitwise exclusive or
+ *   i_dot8(acc, a, b)              acc + products of unsigned bytes of a and signed ones of b, summed
+ *                                  in lanes, or where DOT8_IS_NARROW in 16-bit halves
+ *   i_dot8_add(sum, acc)           sum + the lanes' sums of such halves
  *   i_sum(x), f_sum(x), f_peak(x)  sum of lanes, sum of lanes, largest magnitude
  *   f_zero, f_load, f_store, f_set1, f_add, f_mul, f_fma(a, b, c), f_max(a, b) = b where either
  *   is NaN, f_from_f16, f_from_bf16 (from memory), f_keep(x, first, last, at): lanes whose number,
  *   counted from `at`, lies in first .. last-1, else 0
  *   SCORE_ROWS, ADD_ROWS           rows taken at once: what the registers hold
  *   SCORE_SUMS, ADD_SUMS           sums at once
+ *   QUERY_IS_Q8                    queries have 7 bits and a sign (option activation-bits = 8), not 15
  *
  * Integer arithmetic is exact: queries and weights have 15 bits and a sign, a block has 32 codes
- * of at most 8 bits, a chunk 64 tokens, so that no sum reaches 2^31.
+ * of at most 8 bits, a chunk 64 tokens, so that no sum reaches 2^31. Weights of V keep 15 bits in any
+ * case: rounded to fewer, many small ones beside a large one would be lost together.
  */
 #ifndef TANDEM_CPU_X86_ATTENTION_VECTOR_H
 #define TANDEM_CPU_X86_ATTENTION_VECTOR_H
@@ -37,8 +43,9 @@
 
 static const int8_t code_values[16] = TDM_IQ4_VALUES;
 
-enum { HALVES = 32 / LANES }; /* vectors that hold a block of 32 elements */
-enum { ADD_BLOCKS = 4 };      /* blocks whose weights are made together */
+enum { HALVES = 32 / LANES };                 /* vectors that hold a block of 32 elements */
+enum { ADD_BLOCKS = 4 };                      /* blocks whose weights are made together */
+enum { QUERY_BLOCK = QUERY_IS_Q8 ? 32 : 64 }; /* bytes of a query's codes */
 
 /* Asks for the line `ahead` bytes from the one that is read (cpu_kv_span). */
 INLINE void ask_ahead(const uint8_t *at, ptrdiff_t ahead) {
@@ -57,6 +64,12 @@ INLINE int32_t code_offset(int type) {
 INLINE int32_t code_middle(int type) {
     return type == TDM_TYPE_Q4_1 ? 8 : type == TDM_TYPE_Q5_1 || type == TDM_TYPE_Q5_0 ? 16 : 0;
 }
+/* How far the codes that K's dot products see lie above what they stand for: bytes are multiplied
+ * unsigned. */
+INLINE int32_t score_offset(int type) {
+    return QUERY_IS_Q8 && (type == TDM_TYPE_Q8_0 || type == TDM_TYPE_IQ4_NL) ? 128
+                                                                             : code_offset(type);
+}
 INLINE bool type_has_fifth(int type) {
     return type == TDM_TYPE_Q5_0 || type == TDM_TYPE_Q5_1;
 }
@@ -66,10 +79,15 @@ INLINE bool type_has_min(int type) {
 
 /* ---- queries --------------------------------------------------------------------------------- */
 
-/* A block's elements 0 .. 15 and 16 .. 31 in the order in which words of a K tile fall apart into
- * pairs (kv_page.c): of four neighbours 0 2 1 3; of nibbles, which share bytes with elements 16
- * further on, pairs of the lower and the upper half take turns. */
-INLINE void store_query(int16_t *codes, __m256i low, __m256i high, bool is_bytes) {
+/* A block's elements 0 .. 15 and 16 .. 31: bytes in their order, else in the order in which words of
+ * a K tile fall apart into pairs (kv_page.c): of four neighbours 0 2 1 3; of nibbles, which share
+ * bytes with elements 16 further on, pairs of the lower and the upper half take turns. */
+INLINE void store_query(uint8_t *codes, __m256i low, __m256i high, bool is_bytes) {
+    if (QUERY_IS_Q8) {
+        __m256i bytes = _mm256_permute4x64_epi64(_mm256_packs_epi16(low, high), 0xd8);
+        _mm256_storeu_si256((__m256i *)(void *)codes, bytes);
+        return;
+    }
     const __m256i quad = _mm256_setr_epi8(0, 1, 4, 5, 2, 3, 6, 7, 8, 9, 12, 13, 10, 11, 14, 15, 0,
                                           1, 4, 5, 2, 3, 6, 7, 8, 9, 12, 13, 10, 11, 14, 15);
     __m256i first = _mm256_shuffle_epi8(low, quad), second = _mm256_shuffle_epi8(high, quad);
@@ -80,13 +98,13 @@ INLINE void store_query(int16_t *codes, __m256i low, __m256i high, bool is_bytes
         second = _mm256_permute2x128_si256(even, odd, 0x31);
     }
     _mm256_storeu_si256((__m256i *)(void *)codes, first);
-    _mm256_storeu_si256((__m256i *)(void *)(codes + 16), second);
+    _mm256_storeu_si256((__m256i *)(void *)(codes + 32), second);
 }
 
 INLINE void query_codes(const cpu_kv_side *side, const float *x, uint8_t *q, int type) {
-    int16_t *codes = (int16_t *)(void *)q;
+    const float top = QUERY_IS_Q8 ? 127 : 32767;
     cpu_query_block *blocks = (cpu_query_block *)(void *)(q + cpu_query_codes_size(side));
-    for (int32_t b = 0; b < side->n_block; b++, x += 32, codes += 32) {
+    for (int32_t b = 0; b < side->n_block; b++, x += 32, q += QUERY_BLOCK) {
         vec_f peak = f_zero(), sum = f_zero();
         vec_i total = i_set1(0), whole[HALVES];
         UNROLL for (int h = 0; h < HALVES; h++) {
@@ -94,19 +112,45 @@ INLINE void query_codes(const cpu_kv_side *side, const float *x, uint8_t *q, int
             peak = f_max_abs(part, peak);
             sum = f_add(sum, part);
         }
-        float largest = f_peak(peak), inverse = largest > 0 ? 32767 / largest : 0;
+        float largest = f_peak(peak), inverse = largest > 0 ? top / largest : 0;
         UNROLL for (int h = 0; h < HALVES; h++) {
             whole[h] = f_to_i(f_mul(f_load(x + h * LANES), f_set1(inverse)));
             total = i_add(total, whole[h]);
         }
-        store_query(codes, i_pack16(whole), i_pack16(whole + HALVES / 2), type == TDM_TYPE_Q8_0);
-        blocks[b] = (cpu_query_block){largest / 32767, 0, 0};
+        store_query(q, i_pack16(whole), i_pack16(whole + HALVES / 2), type == TDM_TYPE_Q8_0);
+        blocks[b] = (cpu_query_block){largest / top, 0, 0};
         if (type_has_min(type)) blocks[b].sum = f_sum(sum);
-        if (code_offset(type) != 0) blocks[b].bias = -code_offset(type) * i_sum(total);
+        if (score_offset(type) != 0) blocks[b].bias = -score_offset(type) * i_sum(total);
     }
 }
 
 /* ---- scores ---------------------------------------------------------------------------------- */
+
+/* Bits k and k + 16 of `fifth` to 4 and 20; of bytes, bits k + 8 and k + 24 to 12 and 28. */
+INLINE vec_i fifth_bits(vec_i fifth, int k) {
+    switch (k) {
+    case -6: return i_sll32(fifth, 10);
+    case -5: return i_sll32(fifth, 9);
+    case -2: return i_sll32(fifth, 6);
+    case -1: return i_sll32(fifth, 5);
+    case 0: return i_sll32(fifth, 4);
+    case 1: return i_sll32(fifth, 3);
+    case 2: return i_sll32(fifth, 2);
+    case 3: return i_sll32(fifth, 1);
+    case 4: return fifth;
+    case 5: return i_srl32(fifth, 1);
+    case 6: return i_srl32(fifth, 2);
+    case 7: return i_srl32(fifth, 3);
+    case 8: return i_srl32(fifth, 4);
+    case 9: return i_srl32(fifth, 5);
+    case 10: return i_srl32(fifth, 6);
+    case 11: return i_srl32(fifth, 7);
+    case 12: return i_srl32(fifth, 8);
+    case 13: return i_srl32(fifth, 9);
+    case 14: return i_srl32(fifth, 10);
+    default: return i_srl32(fifth, 11);
+    }
+}
 
 /* The codes of a 4- or 5-bit word as pairs; pair i of the word. */
 INLINE vec_i nibble_pair(vec_i x, vec_i fifth, int c, int i, int type) {
@@ -117,28 +161,8 @@ INLINE vec_i nibble_pair(vec_i x, vec_i fifth, int c, int i, int type) {
     case 2: pair = i_and(i_srl16(x, 8), low); break;
     default: pair = i_srl16(x, 12); break;
     }
-    if (type_has_fifth(type)) {
-        vec_i mask = i_set1(0x00100010), bits;
-        switch (4 * c + i) { /* bits k and k + 16 of `fifth` to 4 and 20 */
-        case 0: bits = i_sll32(fifth, 4); break;
-        case 1: bits = i_sll32(fifth, 3); break;
-        case 2: bits = i_sll32(fifth, 2); break;
-        case 3: bits = i_sll32(fifth, 1); break;
-        case 4: bits = fifth; break;
-        case 5: bits = i_srl32(fifth, 1); break;
-        case 6: bits = i_srl32(fifth, 2); break;
-        case 7: bits = i_srl32(fifth, 3); break;
-        case 8: bits = i_srl32(fifth, 4); break;
-        case 9: bits = i_srl32(fifth, 5); break;
-        case 10: bits = i_srl32(fifth, 6); break;
-        case 11: bits = i_srl32(fifth, 7); break;
-        case 12: bits = i_srl32(fifth, 8); break;
-        case 13: bits = i_srl32(fifth, 9); break;
-        case 14: bits = i_srl32(fifth, 10); break;
-        default: bits = i_srl32(fifth, 11); break;
-        }
-        pair = i_or_and(pair, bits, mask);
-    }
+    if (type_has_fifth(type))
+        pair = i_or_and(pair, fifth_bits(fifth, 4 * c + i), i_set1(0x00100010));
     return pair;
 }
 
@@ -174,6 +198,35 @@ INLINE vec_i widen_value(vec_i x, vec_i fifth, vec_i table, int c, int i, int ty
     }
 }
 
+/* How many vectors of query codes meet words of K: pairs, or with QUERY_IS_Q8 bytes of four
+ * elements. */
+INLINE int score_steps(int type) {
+    return QUERY_IS_Q8 ? word_pairs(type) / 2 : word_pairs(type);
+}
+
+/* Step i of words `x`: of bytes elements 4c .. 4c+3 of the block, of nibbles those for i = 0, and 16
+ * further on. The fifth bits of its first and third code are pair 4c + i's, of the others pair
+ * 4c + i + 2's (kv_page.c). */
+INLINE vec_i score_codes_get(vec_i x, vec_i fifth, vec_i table, int c, int i, int type) {
+    if (!QUERY_IS_Q8) return widen(x, fifth, table, c, i, type);
+    if (type == TDM_TYPE_Q8_0) return i_xor(x, i_set1((int32_t)0x80808080));
+    x = i_and(i == 0 ? x : i_srl16(x, 4), i_set1(0x0f0f0f0f));
+    if (type == TDM_TYPE_IQ4_NL) return i_lookup(table, x);
+    if (!type_has_fifth(type)) return x;
+    x = i_or_and(x, fifth_bits(fifth, 4 * c + i), i_set1(0x00100010));
+    return i_or_and(x, fifth_bits(fifth, 4 * c + i + 2 - 8), i_set1(0x10001000));
+}
+
+/* Where in a block of a query the four bytes for step i of words c are. */
+INLINE size_t score_query_at(int c, int i, int type) {
+    return QUERY_IS_Q8 ? (size_t)(4 * c + 16 * i) : 4 * (size_t)(word_pairs(type) * c + i);
+}
+
+/* Whether 16-bit sums end behind words c: 16 products of 5-bit codes or 32 of nibbles fit them. */
+INLINE bool score_sums_end(int c, int type) {
+    return c == 3 || (c == 1 && type_has_fifth(type));
+}
+
 /* n_tile runs of LANES tokens, data_step and scale_step bytes apart:
  *   score = sum_b d_b step_b (code_b . k_b) + m_b sum_b
  * block_skip bytes lie between the blocks of a tile. */
@@ -183,40 +236,56 @@ INLINE void score_codes(const uint8_t *data, const uint8_t *scale, ptrdiff_t ahe
                         float *const *score, int32_t slot, int type) {
     vec_i table = i_table(code_values), fifth[2];
     vec_f sum[2][SCORE_ROWS];
+    if (QUERY_IS_Q8) table = i_xor(table, i_set1((int32_t)0x80808080));
     UNROLL for (int t = 0; t < n_tile; t++) {
         fifth[t] = i_set1(0);
         UNROLL for (int r = 0; r < n_row; r++) sum[t][r] = f_zero();
     }
     for (int32_t b = 0; b < n_block; b++) {
-        vec_i acc[2][SCORE_ROWS];
-        const int n_word = type == TDM_TYPE_Q8_0 ? 8 : 4;
+        const bool is_narrow = QUERY_IS_Q8 && DOT8_IS_NARROW;
+        const int n_word = type == TDM_TYPE_Q8_0 ? 8 : 4, n_step = score_steps(type);
+        vec_i acc[2][SCORE_ROWS], part[2][SCORE_ROWS];
         UNROLL for (int r = 0; r < n_row; r++) {
             const cpu_query_block *block =
                 (const cpu_query_block *)(const void *)(q[r] + codes_size) + b;
-            UNROLL for (int t = 0; t < n_tile; t++) acc[t][r] =
-                code_offset(type) != 0 ? i_set1(block->bias) : i_set1(0);
+            UNROLL for (int t = 0; t < n_tile; t++) {
+                acc[t][r] = score_offset(type) != 0 ? i_set1(block->bias) : i_set1(0);
+                part[t][r] = i_set1(0);
+            }
         }
         if (type_has_fifth(type)) {
             UNROLL for (int t = 0; t < n_tile; t++) fifth[t] = i_load(data + (size_t)t * data_step);
             data += 64;
         }
         UNROLL for (int c = 0; c < n_word; c++) {
-            const int n_pair = word_pairs(type);
             vec_i x[2];
             UNROLL for (int t = 0; t < n_tile; t++) {
                 x[t] = i_load(data + (size_t)t * data_step);
                 ask_ahead(data + (size_t)t * data_step, ahead);
             }
             data += 64;
-            UNROLL for (int i = 0; i < n_pair; i++) {
-                vec_i pair[2];
-                UNROLL for (int t = 0; t < n_tile; t++) pair[t] =
-                    widen(x[t], fifth[t], table, c, i, type);
+            UNROLL for (int i = 0; i < n_step; i++) {
+                vec_i codes[2];
+                UNROLL for (int t = 0; t < n_tile; t++) codes[t] =
+                    score_codes_get(x[t], fifth[t], table, c, i, type);
                 UNROLL for (int r = 0; r < n_row; r++) {
                     int32_t code;
-                    memcpy(&code, q[r] + 64 * (size_t)b + 4 * (size_t)(n_pair * c + i), 4);
-                    UNROLL for (int t = 0; t < n_tile; t++) acc[t][r] =
-                        i_dot(acc[t][r], pair[t], i_set1(code));
+                    memcpy(&code, q[r] + QUERY_BLOCK * (size_t)b + score_query_at(c, i, type), 4);
+                    UNROLL for (int t = 0; t < n_tile; t++) {
+                        if (is_narrow)
+                            part[t][r] = i_dot8(part[t][r], codes[t], i_set1(code));
+                        else if (QUERY_IS_Q8)
+                            acc[t][r] = i_dot8(acc[t][r], codes[t], i_set1(code));
+                        else
+                            acc[t][r] = i_dot(acc[t][r], codes[t], i_set1(code));
+                    }
+                }
+            }
+            if (!is_narrow || !score_sums_end(c, type)) continue;
+            UNROLL for (int r = 0; r < n_row; r++) {
+                UNROLL for (int t = 0; t < n_tile; t++) {
+                    acc[t][r] = i_dot8_add(acc[t][r], part[t][r]);
+                    part[t][r] = i_set1(0);
                 }
             }
         }
@@ -598,18 +667,29 @@ INLINE void add_rows(const cpu_kv_span *v, int32_t n_dim, const cpu_attention_ro
     KERNEL(f32, TDM_TYPE_F32)                                                                      \
     KERNEL(f16, TDM_TYPE_F16)                                                                      \
     KERNEL(bf16, TDM_TYPE_BF16)
-#define FOR_EACH_QUANTIZED(KERNEL)                                                                 \
-    KERNEL(q8_0, TDM_TYPE_Q8_0)                                                                    \
+#define FOR_EACH_UNSIGNED(KERNEL)                                                                  \
     KERNEL(q5_1, TDM_TYPE_Q5_1)                                                                    \
     KERNEL(q5_0, TDM_TYPE_Q5_0)                                                                    \
     KERNEL(q4_1, TDM_TYPE_Q4_1)                                                                    \
-    KERNEL(q4_0, TDM_TYPE_Q4_0)                                                                    \
+    KERNEL(q4_0, TDM_TYPE_Q4_0)
+#define FOR_EACH_QUANTIZED(KERNEL)                                                                 \
+    KERNEL(q8_0, TDM_TYPE_Q8_0)                                                                    \
+    FOR_EACH_UNSIGNED(KERNEL)                                                                      \
     KERNEL(iq4_nl, TDM_TYPE_IQ4_NL)
 
+/* Codes of 8 bits overflow 16-bit sums; the other kernels would be as many steps as 15 bits take. */
+#if QUERY_IS_Q8 && DOT8_IS_NARROW
+#define FOR_EACH_SCORED(KERNEL) FOR_EACH_UNSIGNED(KERNEL)
+#else
+#define FOR_EACH_SCORED(KERNEL) FOR_EACH_QUANTIZED(KERNEL)
+#endif
+
+FOR_EACH_SCORED(SCORE_KERNEL)
+FOR_EACH_SCORED(QUERY_KERNEL)
+#if !QUERY_IS_Q8
 FOR_EACH_PLAIN(SCORE_KERNEL)
-FOR_EACH_QUANTIZED(SCORE_KERNEL)
-FOR_EACH_QUANTIZED(QUERY_KERNEL)
 FOR_EACH_PLAIN(ADD_KERNEL)
 FOR_EACH_QUANTIZED(ADD_KERNEL)
+#endif
 
 #endif
