@@ -14,6 +14,9 @@ static double unit(uint64_t *random) {
     return (double)(int64_t)(random_next(random) >> 11) * 0x1p-52 - 1;
 }
 
+/* The last bit of what is stored in 16 bits, relative to it. */
+static const double f16_step = 1e-3, bf16_step = 8e-3;
+
 /* Another pattern of noise for every strength. */
 static uint64_t noise_seed(uint64_t random, double noise) {
     uint64_t bits;
@@ -72,10 +75,14 @@ static double minimum_of(tdm_type type, double scale) {
     }
 }
 
-/* Noise for what is stored in 16 bits, `step` being its last bit relative to it: that bit changes as
- * often as the noise is larger. */
+/* Noise for what is stored in 16 bits, `step` being its last bit relative to it. Larger noise
+ * multiplies the number; of smaller noise that bit changes, as often as it is a part of a step. */
+static double noise_factor(double noise, double step, uint64_t *random) {
+    return noise > step ? 1 + noise * unit(random) : 1;
+}
+
 static void bit_flip(uint8_t *bytes, double noise, double step, uint64_t *random) {
-    if (noise > 0 && 0.5 + 0.5 * unit(random) < noise / step) bytes[0] ^= 1;
+    if (noise > 0 && noise <= step && 0.5 + 0.5 * unit(random) < noise / step) bytes[0] ^= 1;
 }
 
 static void blocks_fill(tdm_type type, uint8_t *bytes, size_t size, double wanted, double noise,
@@ -91,9 +98,10 @@ static void blocks_fill(tdm_type type, uint8_t *bytes, size_t size, double wante
     for (size_t at = 0; at < size; at += (size_t)info.block_size) {
         double scale = wanted / facts.size * (1 + 0.3 * unit(random));
         if ((random_next(random) >> 40 & 1) != 0 && facts.scale_off[1] < 0) scale = -scale;
+        scale *= noise_factor(noise, f16_step, &noise_random);
         uint16_t half = tdm_f32_to_f16((float)scale);
         memcpy(bytes + at + facts.scale_off[0], &half, sizeof half);
-        bit_flip(bytes + at + facts.scale_off[0], noise, 1e-3, &noise_random);
+        bit_flip(bytes + at + facts.scale_off[0], noise, f16_step, &noise_random);
         half = tdm_f32_to_f16((float)minimum_of(type, scale));
         if (facts.scale_off[1] >= 0) memcpy(bytes + at + facts.scale_off[1], &half, sizeof half);
     }
@@ -126,13 +134,12 @@ void *random_weight(const tdm_graph *graph, int32_t value, uint64_t seed, double
         return bytes;
     }
     size_t each = tdm_type_row_size(type, 1);
+    double step = type == TDM_TYPE_F32 ? 0 : type == TDM_TYPE_F16 ? f16_step : bf16_step;
     for (int64_t i = 0; i < n; i++) {
         float x = plain_number(name[0], wanted, &random);
-        if (noise > 0 && type == TDM_TYPE_F32) x *= (float)(1 + noise * unit(&noise_random));
+        x *= (float)noise_factor(noise, step, &noise_random);
         tdm_row_quantize(type, &x, bytes + (size_t)i * each, 1, NULL);
-        if (type != TDM_TYPE_F32)
-            bit_flip(bytes + (size_t)i * each, noise, type == TDM_TYPE_F16 ? 1e-3 : 8e-3,
-                     &noise_random);
+        bit_flip(bytes + (size_t)i * each, noise, step, &noise_random);
     }
     return bytes;
 }
