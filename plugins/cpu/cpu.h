@@ -39,6 +39,9 @@ struct tdm_device {
     bool is_reference;    /* path = reference: plain C, f32 activations, canonical weights */
     bool has_q8;          /* activation-bits = 8: integer kernels take activations of 8 bits */
     uint64_t patience_ns; /* how long an exchange waits for another member */
+    /* What limits.c reads, kept from one look to the next; NULL until limits are asked for. */
+    uint8_t *limit_memory;
+    size_t limit_memory_size;
 };
 typedef tdm_device cpu_device;
 
@@ -74,6 +77,7 @@ typedef struct cpu_view {
 
 struct cpu_op_impl;
 typedef struct cpu_exchange cpu_exchange; /* exchange.h */
+typedef struct cpu_claims cpu_claims;     /* claims.h */
 
 typedef struct cpu_node {
     const cpu_device *device;
@@ -88,6 +92,7 @@ typedef struct cpu_node {
     int64_t unit;           /* elements that those who read the destination would have dealt out
                                together, a multiple of CPU_DEAL_UNIT or whole rows; 0 = any */
     cpu_exchange *exchange; /* of an EXCHANGE; else NULL */
+    cpu_claims *claims;     /* of an op that claims, on a device of several threads; else NULL */
 } cpu_node;
 
 /* Unless others wish otherwise, elements of a row are dealt out in multiples of this: whole vectors
@@ -121,6 +126,9 @@ typedef struct cpu_op_impl {
      * anybody may touch anything. Not 0 only for contiguous f32. NULL: 0 throughout. Follows n->unit
      * where the op can; asked before addresses are bound. */
     int64_t (*deal)(const cpu_node *n, int32_t arg);
+    /* Shall workers claim pieces of each other's shares (n->claims)? Then deal says 0 of the result,
+     * and there is a barrier more behind the node: for work that takes long beside one. NULL: no. */
+    bool (*claims)(const cpu_node *n);
     /* Does worker w's share; every worker calls it. Calls cpu_worker_barrier between phases (all
      * workers alike); the caller sees to it that nobody runs into what others still do. */
     void (*run)(const cpu_node *n, cpu_worker *w);

@@ -8,11 +8,18 @@
  * read from memory once however many tokens there are. Kernels are in matmul_*.c, experts in moe.c.
  */
 #include "core/base/convert.h"
+#include "plugins/cpu/claims.h"
 #include "plugins/cpu/matmul.h"
 #include "plugins/cpu/strided.h"
 
 /* Bytes of weights that stay in a core's second-level cache while all tokens pass by. */
 enum { CACHED_SIZE = 256 * 1024 };
+
+/* Products of one token with fewer bytes of weights than this are not worth a barrier more. */
+enum { CLAIMED_SIZE = 256 * 1024 };
+
+/* Pieces of a worker's share that are claimed one by one. */
+enum { N_PIECE = 16 };
 
 _Static_assert(CPU_DEAL_UNIT % CPU_MATMUL_LANE == 0 && CPU_DEAL_UNIT % CPU_X_LEN == 0,
                "what is dealt out are whole groups of rows and whole blocks of activations");
@@ -258,12 +265,18 @@ static void matrix_multiply(const cpu_node *n, const cpu_worker *w, const cpu_ma
     }
 }
 
+static bool matmul_claims(const cpu_node *n) {
+    const cpu_view *w = &n->src[0];
+    return tdm_shape_rows(n->src[1].ne) > w->ne[2] ||
+           tdm_tensor_canonical_size(w->type, w->ne) >= CLAIMED_SIZE;
+}
+
 /* Rows that are dealt out together: as the readers of y wish, where nobody gets more for it. */
 static int64_t row_unit(const cpu_node *n) {
     const cpu_view *w = &n->src[0];
     int64_t n_row = w->ne[1] * w->ne[2], share = n->unit * n->device->n_thread;
     bool is_even = share != 0 && n->unit % CPU_DEAL_UNIT == 0 && n_row % share == 0;
-    return is_even ? n->unit : CPU_DEAL_UNIT;
+    return is_even && n->claims == NULL ? n->unit : CPU_DEAL_UNIT;
 }
 
 /* The rows of all matrices are dealt out as one list, in whole groups: of one token that is a list
@@ -272,20 +285,35 @@ static int64_t matmul_deal(const cpu_node *n, int32_t arg) {
     const cpu_view *w = &n->src[0];
     bool is_one = tdm_shape_rows(n->src[1].ne) == w->ne[2];
     bool is_list = w->ne[2] == 1 || w->ne[1] % CPU_MATMUL_LANE == 0;
-    return arg == TDM_MAX_SRC && is_one && is_list ? row_unit(n) : 0;
+    return arg == TDM_MAX_SRC && is_one && is_list && n->claims == NULL ? row_unit(n) : 0;
+}
+
+/* Groups that a worker claims at a time: of few tokens, soon done, so that at the end nobody waits
+ * long for another; of many, not more than stay in the cache while all of them pass by. */
+static int64_t piece_choose(const cpu_node *n, const cpu_matmul_matrix *m, int64_t unit) {
+    int64_t share = m->n_group * n->src[0].ne[2] / n->device->n_thread;
+    int64_t piece = share / N_PIECE;
+    int64_t n_cached = m->group_pitch > 0 ? CACHED_SIZE / (int64_t)m->group_pitch : piece;
+    if (piece > n_cached) piece = n_cached;
+    return piece > unit ? piece / unit * unit : unit;
 }
 
 static void matmul_run(const cpu_node *n, cpu_worker *w) {
     cpu_matmul_matrix m = matrix_of(n, 0);
-    int64_t first, last, n_group = m.n_group;
-    cpu_worker_share(w, n_group * n->src[0].ne[2], row_unit(n) / m.kernel->n_lane, &first, &last);
-    while (first < last) {
-        /* A worker's share may begin and end inside a matrix. */
-        int64_t head = first / n_group, end = (head + 1) * n_group;
-        if (end > last) end = last;
-        if (head > 0) m = matrix_of(n, head);
-        matrix_multiply(n, w, &m, head, first - head * n_group, end - head * n_group);
-        first = end;
+    int64_t first, last, n_group = m.n_group, head_before = 0;
+    int64_t unit = row_unit(n) / m.kernel->n_lane;
+    cpu_claim_walk walk =
+        cpu_claims_walk(n->claims, w, n_group * n->src[0].ne[2], unit, piece_choose(n, &m, unit));
+    while (cpu_claims_next(&walk, &first, &last)) {
+        while (first < last) {
+            /* A piece may begin and end inside a matrix. */
+            int64_t head = first / n_group, end = (head + 1) * n_group;
+            if (end > last) end = last;
+            if (head != head_before) m = matrix_of(n, head);
+            head_before = head;
+            matrix_multiply(n, w, &m, head, first - head * n_group, end - head * n_group);
+            first = end;
+        }
     }
 }
 
@@ -296,5 +324,6 @@ const cpu_op_impl cpu_op_matmul = {
     .scratch_size = matmul_scratch_size,
     .form = matmul_form,
     .deal = matmul_deal,
+    .claims = matmul_claims,
     .run = matmul_run,
 };

@@ -81,6 +81,8 @@ static tdm_status node_fill(tdm_plan *plan, const tdm_view_place *places, int32_
                         n->op == TDM_OP_KV_COPY || n->op == TDM_OP_KV_IMPORT ||
                         n->op == TDM_OP_EXCHANGE;
     if (n->op == TDM_OP_EXCHANGE) out->node.exchange = &plan->exchange_of[plan->n_exchange++];
+    if (plan->device->n_thread > 1 && impl->claims != NULL && impl->claims(&out->node))
+        out->node.claims = &plan->claims_of[plan->n_claims++];
     if (impl->form != NULL) out->form = impl->form(&out->node);
     if (out->form.size > 0) maker_insert(out, &plan->nodes[++plan->n_node]);
     plan->n_node++;
@@ -97,14 +99,18 @@ static void exchanges_reset(tdm_plan *plan) {
 tdm_status cpu_plan_create(cpu_device *device, const tdm_graph *graph, tdm_plan **plan_out,
                            tdm_error *err) {
     const tdm_host *host = device->host;
-    int32_t n_node = 0, n_exchange = 0; /* most nodes; exchanges */
+    int32_t n_node = 0, n_exchange = 0, n_claims = 0; /* most nodes; exchanges; ops that claim */
     for (int32_t i = 0; i < graph->n_node; i++) {
         const cpu_op_impl *impl = cpu_op_find(tdm_graph_node(graph, i)->op);
         if (impl != NULL) n_node += impl->form != NULL ? 2 : 1;
         n_exchange += tdm_graph_node(graph, i)->op == TDM_OP_EXCHANGE;
+        n_claims += device->n_thread > 1 && impl != NULL && impl->claims != NULL;
     }
     size_t exchange_off = (sizeof(tdm_plan) + 63) / 64 * 64;
-    size_t nodes_off = exchange_off + (size_t)n_exchange * sizeof(cpu_exchange);
+    size_t claim_off = exchange_off + ((size_t)n_exchange * sizeof(cpu_exchange) + 63) / 64 * 64;
+    size_t n_claim = (size_t)n_claims * (size_t)device->n_thread;
+    size_t claims_off = claim_off + n_claim * sizeof(cpu_claim);
+    size_t nodes_off = claims_off + (size_t)n_claims * sizeof(cpu_claims);
     size_t sizes_off = nodes_off + (size_t)n_node * sizeof(plan_node);
     size_t bases_off = sizes_off + (size_t)graph->n_slot * sizeof(uint64_t);
     size_t plan_size = bases_off + (size_t)graph->n_slot * sizeof(uint8_t *);
@@ -124,12 +130,17 @@ tdm_status cpu_plan_create(cpu_device *device, const tdm_graph *graph, tdm_plan 
         .device = device,
         .graph = graph,
         .exchange_of = (void *)(memory + exchange_off),
+        .claims_of = (void *)(memory + claims_off),
         .nodes = (void *)(memory + nodes_off),
         .slot_sizes = (void *)(memory + sizes_off),
         .bases = (void *)(memory + bases_off),
         .plan_size = plan_size,
         .n_slot = graph->n_slot,
     };
+    for (int32_t i = 0; i < n_claims; i++)
+        plan->claims_of[i] = (cpu_claims){.round = &plan->round,
+                                          .of = (cpu_claim *)(void *)(memory + claim_off) +
+                                                (size_t)i * (size_t)device->n_thread};
     tdm_view_resolve_all(graph, places);
     for (int32_t i = 0; i < graph->n_node && status == TDM_OK; i++)
         if (!tdm_op_is_view(tdm_graph_node(graph, i)->op)) status = node_fill(plan, places, i, err);
@@ -245,6 +256,7 @@ static void plan_work(void *arg, cpu_worker *w) {
 
 tdm_status cpu_plan_run(tdm_plan *plan, uint8_t *const *bases, tdm_error *err) {
     plan_bind(plan, bases);
+    plan->round++;
     cpu_pool_run(plan->device->pool, plan_work, plan);
     tdm_status status = cpu_exchanges_status(&plan->exchanges, err);
     if (status != TDM_OK) exchanges_reset(plan);

@@ -6,7 +6,7 @@
  * the next reads in the same units, each worker wrote and reads alone: no barrier stands between
  * them. Many ops take any unit, so the units that others need travel through them, from a value's
  * readers to its writer: a head's elements that a rotation needs together come from one worker's
- * part of the product before it.
+ * part of the product before it, where that is too small for workers to claim it in pieces.
  *
  * Everything else is told from addresses, since the caller may bind two temporaries to the same
  * bytes: a node needs the barrier before it where it touches bytes that a node since the last

@@ -6,6 +6,7 @@
 #ifndef TANDEM_CPU_PLAN_INTERNAL_H
 #define TANDEM_CPU_PLAN_INTERNAL_H
 
+#include "plugins/cpu/claims.h"
 #include "plugins/cpu/exchange.h"
 #include "plugins/cpu/plan.h"
 
@@ -37,15 +38,18 @@ struct tdm_plan {
     const tdm_graph *graph;
     cpu_exchange *exchange_of; /* n_exchange */
     cpu_exchanges exchanges;
-    plan_node *nodes;     /* n_node: those that are no views, and what makes their forms */
-    uint64_t *slot_sizes; /* bytes that a slot needs; 0 = no node uses it */
-    uint8_t **bases;      /* as last bound */
-    uint8_t *scratch;     /* scratch and forms of all nodes */
+    cpu_claims *claims_of; /* n_claims */
+    uint32_t round;        /* counts runs */
+    plan_node *nodes;      /* n_node: those that are no views, and what makes their forms */
+    uint64_t *slot_sizes;  /* bytes that a slot needs; 0 = no node uses it */
+    uint8_t **bases;       /* as last bound */
+    uint8_t *scratch;      /* scratch and forms of all nodes */
     size_t scratch_size;
     size_t plan_size; /* of this allocation, arrays included */
     int32_t n_node;
     int32_t n_slot;
     int32_t n_exchange;
+    int32_t n_claims;
     bool is_bound;
 };
 

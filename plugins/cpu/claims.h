@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * claims.h: work that is dealt out while it is done. Each worker has a share, as everywhere; it
+ * claims its share piece by piece, and when that is used up claims pieces of the others. So a node
+ * ends when all processors have worked for as long, though one is slower than another, or was taken
+ * away for a while. Who computes an element does not change it; which elements a worker computed is
+ * known to nobody afterwards, so that workers meet behind such a node before its result is read.
+ *
+ * A counter per worker tells how many pieces of its share are claimed, and in which round that was:
+ * a count of another round is a count of 0. So nobody resets counters, and a worker that comes late
+ * finds what others have claimed of its share before it came.
+ */
+#ifndef TANDEM_CPU_CLAIMS_H
+#define TANDEM_CPU_CLAIMS_H
+
+#include "plugins/cpu/cpu.h"
+
+/* Of one worker, on a cache line of its own: the round in the upper half, pieces in the lower. */
+typedef struct cpu_claim {
+    _Alignas(64) _Atomic uint64_t word;
+} cpu_claim;
+
+/* Of one node; a node is walked once in a round. Zeroed memory is ready for round 1. */
+struct cpu_claims {
+    const uint32_t *round; /* counts the plan's runs; does not change while one is under way */
+    cpu_claim *of;         /* [n_thread] */
+};
+
+/* One worker's way through the pieces of a node. */
+typedef struct cpu_claim_walk {
+    const cpu_claims *claims; /* NULL: the worker's own share, as one piece */
+    cpu_worker worker;        /* whose share is being claimed */
+    int32_t n_left;           /* shares not yet used up, this one included */
+    int64_t n, unit, piece;
+} cpu_claim_walk;
+
+/* Begins a walk over `n` items in shares of whole units (cpu_worker_share), in pieces of `piece`
+ * items (>= 1, a multiple of the unit). All workers of a node say the same. Without claims (NULL)
+ * it is the worker's own share. [worker] */
+static inline cpu_claim_walk cpu_claims_walk(const cpu_claims *claims, const cpu_worker *w,
+                                             int64_t n, int64_t unit, int64_t piece) {
+    return (cpu_claim_walk){.claims = w->nth > 1 ? claims : NULL,
+                            .worker = *w,
+                            .n_left = claims != NULL ? w->nth : 1,
+                            .n = n,
+                            .unit = unit,
+                            .piece = piece};
+}
+
+/* Claims the next piece, items first .. last-1, never empty; false where none is left. [worker] */
+bool cpu_claims_next(cpu_claim_walk *walk, int64_t *first, int64_t *last);
+
+#endif
