@@ -8,10 +8,13 @@
 #                    [--depth 2048] [--depth-types f16,q8_0,q4_0] [--models DIR]
 #                    [--device 'KEY = VALUE']... [--peer 'COMMAND' [--peer-name NAME]]...
 #
-# The limits are measured first: bytes read and operations a second (tandem-machine-limits). A share
-# is what was reached of the tokens per second that they allow: weights and cache read once a token,
-# or two operations for each weight and token of a prompt. --isa holds Tandem and the limits to an
-# instruction set; what a peer uses is its own affair. --device gives Tandem's device one more option.
+# The limits, bytes read and operations a second, are looked at directly before and after every run of
+# any program (tandem-machine-limits: half a second), since memory that others share is not always as
+# fast. A share is what a run reached of the tokens per second that the mean of the two looks allows:
+# weights and cache read once a token, or two operations for each weight and token of a prompt; the
+# median of all runs is printed, and the median of what was allowed to ours. --isa holds Tandem and the
+# limits to an instruction set; what a peer uses is its own affair. --device gives Tandem's device one
+# more option.
 #
 # A peer's COMMAND may hold {model} {pp} {tg} {threads}; it must print "ppN X t/s" and "tgN Y t/s".
 # One that also holds {depth}, {ctk} and {ctv} is run for the rows at --depth (0 = none), where {pp}
@@ -36,7 +39,7 @@ while [ $# -gt 0 ]; do
         [ $# -ge 2 ] || { echo "compare.sh: $1 needs a value" >&2; exit 2; }
         ;;
     *)
-        sed -n '3,24s/^# \{0,1\}//p' "$0" >&2
+        sed -n '3,26s/^# \{0,1\}//p' "$0" >&2
         exit 2
         ;;
     esac
@@ -141,42 +144,66 @@ model_find() { # TYPE: its path
 
 # ---- Limits ----
 
-"$machine_limits" --isa "$isa" --threads "$threads" --output csv >"$work/limits.csv"
-limit() { awk -F, -v name="$1" 'NR == 1 { for (i = 1; i <= NF; i++) at[$i] = i; next } { print $at[name] }' "$work/limits.csv"; }
-read_bandwidth=$(limit read_bandwidth) int8_peak=$(limit int8_peak) f32_peak=$(limit f32_peak)
+looks="$work/looks.csv"
 
-# limit_of TEST CSV: what the limits above allow, "SPEED KIND". The run had measured limits itself;
-# what it made of them is scaled to those, so that all rows are held against the same.
-limit_of() {
-    kind=$(field limit_kind "$1" "$2")
+# look: the limits as they are now, a line of $looks: "ISA,ARITHMETIC,THREADS,READ,INT8,F32".
+look() {
+    "$machine_limits" --isa "$isa" --threads "$threads" --rounds 1 --output csv >"$work/look.csv"
+    tail -n 1 "$work/look.csv" >>"$looks"
+}
+
+# between: "READ INT8 F32" at the last run, the means of the look before and the one after it; what
+# one of them could not tell is the other's, and 0 is unknown.
+between() {
+    tail -n 2 "$looks" | awk -F, '
+        { for (i = 4; i <= 6; i++) if ($i > 0) { sum[i] += $i; n[i]++ } }
+        END { for (i = 4; i <= 6; i++) printf("%.0f%s", (n[i] > 0 ? sum[i] / n[i] : 0), (i < 6 ? " " : "\n")) }'
+}
+
+# record FILE VALUE: "VALUE READ INT8 F32" of the last run; nothing where there is no value.
+record() { [ -z "$2" ] || echo "$2 $(between)" >>"$1"; }
+
+# work_note TEST: "KIND SPEED RATE" of our test, once: what it runs into, and the speed that is its limit
+# at some rate of that. Bench measures limits itself for it; the looks say what the rate really was.
+work_note() {
+    kind=$(field limit_kind "$1" "$work/ours.csv")
     case "$kind" in
-    bw) rate=read_bandwidth limit=$read_bandwidth ;;
-    int8) rate=int8_peak limit=$int8_peak ;;
-    f32) rate=f32_peak limit=$f32_peak ;;
-    *) echo "- -"; return ;;
+    bw) rate=read_bandwidth ;;
+    int8) rate=int8_peak ;;
+    f32) rate=f32_peak ;;
+    *) return ;;
     esac
-    awk -v ts="$(field limit_ts "$1" "$2")" -v had="$(field "$rate" "$1" "$2")" -v has="$limit" \
-        -v kind="$kind" 'BEGIN { if (had > 0 && has > 0) print ts * has / had, kind; else print "- -" }'
+    echo "$kind $(field limit_ts "$1" "$work/ours.csv") $(field "$rate" "$1" "$work/ours.csv")" >"$work/work.$1"
+}
+
+# against FILE TEST limit|share: the median, over the runs recorded, of the limits, or of the shares.
+against() {
+    [ -f "$1" ] && [ -f "$work/work.$2" ] || { echo -; return; }
+    awk -v want="$3" '
+        NR == FNR { kind = $1; speed = $2; had = $3; next }
+        { rate = kind == "bw" ? $2 : kind == "int8" ? $3 : $4
+          limit = had > 0 ? speed * rate / had : 0
+          if (limit > 0) print (want == "limit" ? limit : $1 / limit) }' "$work/work.$2" "$1" >"$work/against"
+    median "$work/against"
 }
 
 printf '%s, %s threads, medians of %s runs, %s: %s\n' "$preset" "$threads" "$runs" "$(date -u +%Y-%m-%d)" \
     "$(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1)"
 [ ! -f "$work/options.ini" ] || sed 's/^/with /' "$work/options.ini"
-awk -v isa="$isa" -v name="$(limit arithmetic)" -v bw="$read_bandwidth" -v int8="$int8_peak" -v f32="$f32_peak" '
-    function show(value, unit, format) { return value > 0 ? sprintf(format, value / unit) : "-" }
-    BEGIN { printf "limits with isa = %s (%s): reading %s GB/s, 8-bit integers %s TOP/s, f32 %s TFLOP/s\n\n",
-        isa, name, show(bw, 1e9, "%.1f"), show(int8, 1e12, "%.3f"), show(f32, 1e12, "%.3f") }'
+echo
 
 # ---- Speed ----
 
 speed_row() { # TYPE TEST N
-    set -- "$1" "$2" "$3" $(cat "$work/limit.$2")
-    limit_ts=$4 ours=$(median "$work/ours.$2")
-    printf '| %s | %s%s | %s %s | %.1f | %s |' "$1" "$2" "$3" "$(quotient "$limit_ts" 1 %.1f)" \
-        "$5" "$ours" "$(quotient "$ours" "$limit_ts" %.2f)"
+    limit_ts=$(against "$work/ours.$2" "$2" limit) kind=
+    [ "$limit_ts" = - ] || kind=" $(cut -d ' ' -f 1 "$work/work.$2")"
+    ours=$(median "$work/ours.$2")
+    printf '| %s | %s%s | %s%s | %.1f | %s |' "$1" "$2" "$3" "$(quotient "$limit_ts" 1 %.1f)" \
+        "$kind" "$ours" "$(quotient "$(against "$work/ours.$2" "$2" share)" 1 %.2f)"
     for peer in $peers; do
         theirs=$(median "$work/peer$peer.$2")
-        printf ' %s | %s | %s |' "$(quotient "$theirs" 1 %.1f)" "$(quotient "$theirs" "$limit_ts" %.2f)" \
+        printf ' %s | %s | %s |' "$(quotient "$theirs" 1 %.1f)" \
+            "$(quotient "$(against "$work/peer$peer.$2" "$2" share)" 1 %.2f)" \
             "$(quotient "$ours" "$theirs" %.2f)"
     done
     echo
@@ -187,20 +214,22 @@ peer_head t/s share 'tandem ÷ it'
 rule $((5 + 3 * n_peer))
 for type in $(echo "$types" | tr ',' ' '); do
     model=$(model_find "$type")
-    rm -f "$work"/ours.pp "$work"/ours.tg "$work"/peer*.pp "$work"/peer*.tg
-    limits=--limits # in the first run: they do not change
+    rm -f "$work"/ours.pp "$work"/ours.tg "$work"/peer*.pp "$work"/peer*.tg "$work"/work.*
     for run in $(seq "$runs"); do
         # Before our load, so that what the host of a virtual machine has to find is found for both.
         "$fresh_memory" "$(wc -c <"$model")" "$threads" >>"$work/touch.$type"
+        limits=--no-limits # in the first run, mostly: what the tests have to do does not change
+        [ -f "$work/work.pp" ] && [ -f "$work/work.tg" ] || limits=--limits
         file_warm "$model"
+        look
         ours_run "$model" -p "$pp" -n "$tg" "$limits"
+        look
         if [ "$limits" = --limits ]; then
-            limit_of pp "$work/ours.csv" >"$work/limit.pp"
-            limit_of tg "$work/ours.csv" >"$work/limit.tg"
+            work_note pp
+            work_note tg
         fi
-        limits=--no-limits
-        field avg_ts pp "$work/ours.csv" >>"$work/ours.pp"
-        field avg_ts tg "$work/ours.csv" >>"$work/ours.tg"
+        record "$work/ours.pp" "$(field avg_ts pp "$work/ours.csv")"
+        record "$work/ours.tg" "$(field avg_ts tg "$work/ours.csv")"
         field load_ns tg "$work/ours.csv" >>"$work/load.$type"
         file_warm "$model"
         before=$(date +%s%N)
@@ -208,9 +237,11 @@ for type in $(echo "$types" | tr ',' ' '); do
         echo $(($(date +%s%N) - before)) >>"$work/read.$type"
         for peer in $peers; do
             file_warm "$model"
+            look
             peer_run "$peer" "$model" "$pp" 0 f16
-            printed "pp$pp" t/s >>"$work/peer$peer.pp"
-            printed "tg$tg" t/s >>"$work/peer$peer.tg"
+            look
+            record "$work/peer$peer.pp" "$(printed "pp$pp" t/s)"
+            record "$work/peer$peer.tg" "$(printed "tg$tg" t/s)"
             printed load s >>"$work/peer$peer.load.$type"
         done
     done
@@ -223,6 +254,19 @@ done
 # What a token takes longer behind the depth, milliseconds: more SPEED-AT-0 SPEED-AT-DEPTH.
 more() { awk -v a="$1" -v b="$2" 'BEGIN { if (a > 0 && b > 0) print 1000 / b - 1000 / a }'; }
 
+# to_read FILE ms|times: of the runs recorded in milliseconds, the median of what reading the cached rows
+# takes at their rates of reading, or of how many times that they took.
+to_read() {
+    [ -f "$1" ] || { echo -; return; }
+    awk -v want="$2" -v size="$(field kv_row_size tg@ "$work/ours.csv")" -v n="$depth" '
+        $2 > 0 && size > 0 { floor = 1000 * n * size / $2; print (want == "ms" ? floor : $1 / floor) }' \
+        "$1" >"$work/floor"
+    median "$work/floor"
+}
+
+# signed VALUE: two places, "-" where it is not known; what takes longer may come out below 0.
+signed() { case "$1" in -) echo - ;; *) printf '%.2f' "$1" ;; esac; }
+
 if [ "$depth" -gt 0 ]; then
     type=${types%%,*}
     model=$(model_find "$type")
@@ -234,32 +278,34 @@ if [ "$depth" -gt 0 ]; then
     for cache in $(echo "$depth_types" | tr ',' ' '); do
         rm -f "$work"/depth.*
         for run in $(seq "$runs"); do
+            look
             ours_run "$model" -p 0 -n "$tg" -d "0,$depth" -ctk "$cache" -ctv "$cache" --no-limits
+            look
             near=$(field avg_ts tg "$work/ours.csv") far=$(field avg_ts tg@ "$work/ours.csv")
             echo "$near" >>"$work/depth.near"
             echo "$far" >>"$work/depth.far"
-            more "$near" "$far" >>"$work/depth.more"
+            record "$work/depth.more" "$(more "$near" "$far")"
             for peer in $peers; do
                 grep -q '{depth}' "$work/peer$peer.command" || continue
+                look
                 peer_run "$peer" "$model" 0 0 "$cache"
                 near=$(printed "tg$tg" t/s)
                 peer_run "$peer" "$model" 0 "$depth" "$cache"
                 far=$(printed "tg$tg @ d$depth" t/s)
+                look
                 [ -n "$near" ] && [ -n "$far" ] || continue
                 echo "$far" >>"$work/depth.$peer.far"
-                more "$near" "$far" >>"$work/depth.$peer.more"
+                record "$work/depth.$peer.more" "$(more "$near" "$far")"
             done
         done
-        floor=$(awk -v size="$(field kv_row_size tg@ "$work/ours.csv")" -v n="$depth" -v rate="$read_bandwidth" \
-            'BEGIN { if (rate > 0) print 1000 * n * size / rate; else print "-" }')
-        ours=$(median "$work/depth.more")
-        printf '| %s | %s | %.1f | %.1f | %.2f | %s |' "$cache" "$(quotient "$floor" 1 %.2f)" \
-            "$(median "$work/depth.near")" "$(median "$work/depth.far")" "$ours" \
-            "$(quotient "$ours" "$floor" %.2f)"
+        printf '| %s | %s | %.1f | %.1f | %s | %s |' "$cache" \
+            "$(quotient "$(to_read "$work/depth.more" ms)" 1 %.2f)" "$(median "$work/depth.near")" \
+            "$(median "$work/depth.far")" "$(signed "$(median "$work/depth.more")")" \
+            "$(signed "$(to_read "$work/depth.more" times)")"
         for peer in $peers; do
-            theirs=$(median "$work/depth.$peer.more")
             printf ' %s | %s | %s |' "$(quotient "$(median "$work/depth.$peer.far")" 1 %.1f)" \
-                "$(quotient "$theirs" 1 %.2f)" "$(quotient "$theirs" "$floor" %.2f)"
+                "$(signed "$(median "$work/depth.$peer.more")")" \
+                "$(signed "$(to_read "$work/depth.$peer.more" times)")"
         done
         echo
     done
@@ -285,3 +331,20 @@ for type in $(echo "$types" | tr ',' ' '); do
     done
     echo
 done
+
+# ---- What the limits were ----
+
+# spread COLUMN UNIT FORMAT: "MEDIAN (LEAST to MOST)" of all looks; "-" where none could tell.
+spread() {
+    awk -F, -v i="$1" '$i > 0 { print $i }' "$looks" | sort -g | awk -v unit="$2" -v format="$3" '
+        { v[NR] = $1 / unit }
+        END {
+            if (NR == 0) { print "-"; exit }
+            middle = NR % 2 ? v[(NR + 1) / 2] : (v[NR / 2] + v[NR / 2 + 1]) / 2
+            printf format " (" format " to " format ")", middle, v[1], v[NR]
+        }'
+}
+
+printf '\nlimits with isa = %s (%s), medians of %s looks: reading %s GB/s, 8-bit integers %s TOP/s, f32 %s TFLOP/s\n' \
+    "$isa" "$(head -n 1 "$looks" | cut -d , -f 2)" "$(($(wc -l <"$looks")))" "$(spread 4 1e9 %.1f)" \
+    "$(spread 5 1e12 %.3f)" "$(spread 6 1e12 %.3f)"

@@ -77,8 +77,9 @@ static int usage(FILE *out) {
             "                             [--cores LIST] [--rounds N] [--output text|csv]\n"
             "                             [--plugin-path FOLDER]\n"
             "What the CPU can do at most: bytes read, operations of 8-bit integers and of f32 a\n"
-            "second (0 or - = unknown), reading as a stream of a fifth of a second gets it. The best\n"
-            "of N rounds of a second and a half each; 3 by default.\n");
+            "second (0 or - = unknown: the threads never ran all at once), reading as a stream of a\n"
+            "tenth of a second gets it. The best of N rounds of a quarter of a second each; 12 by\n"
+            "default.\n");
     return out == stdout ? 0 : 2;
 }
 
@@ -86,7 +87,7 @@ int main(int argc, char **argv) {
     static const char *const all[] = {"auto", "avx512", "avx2", "plain"};
     const char *isa = "auto", *threads = NULL, *cores = NULL, *folder = NULL;
     char list[8 * CPU_SETSIZE], count[16];
-    int rounds = 3;
+    int rounds = 12;
     bool is_csv = false;
     for (int i = 1; i < argc; i += 2) {
         const char *value = i + 1 < argc ? argv[i + 1] : NULL;

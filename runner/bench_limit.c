@@ -1,8 +1,24 @@
 /* SPDX-License-Identifier: MIT
  *
- * bench_limit.c: adding up the least times of steps. What steps there are is cmd_bench.c's.
+ * bench_limit.c: adding up the least times of steps, and what several looks at a device make. What steps there are is cmd_bench.c's.
  */
 #include "runner/bench_limit.h"
+
+#include <stdlib.h>
+
+static double between(double before, double after) {
+    if (!(before > 0)) return after > 0 ? after : 0;
+    return after > 0 ? (before + after) / 2 : before;
+}
+
+tdm_device_limits bench_limits_between(const tdm_device_limits *before,
+                                       const tdm_device_limits *after) {
+    tdm_device_limits limits = *before;
+    limits.read_bandwidth = between(before->read_bandwidth, after->read_bandwidth);
+    limits.int8_peak = between(before->int8_peak, after->int8_peak);
+    limits.f32_peak = between(before->f32_peak, after->f32_peak);
+    return limits;
+}
 
 /* Seconds that `amount` takes at `rate`. */
 static double least_seconds(bench_limit *limit, double amount, double rate) {
@@ -31,4 +47,18 @@ const char *bench_limit_kind(const bench_limit *limit) {
     if (limit->is_unknown || !(limit->seconds > 0)) return NULL;
     if (limit->by_read >= limit->by_int8 && limit->by_read >= limit->by_f32) return "bw";
     return limit->by_int8 >= limit->by_f32 ? "int8" : "f32";
+}
+
+static int values_compare(const void *a, const void *b) {
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+double bench_known_median(double *values, int32_t n) {
+    int32_t first = 0;
+    qsort(values, (size_t)n, sizeof *values, values_compare);
+    while (first < n && !(values[first] > 0)) first++;
+    const int32_t n_known = n - first;
+    if (n_known == 0) return 0;
+    return (values[first + (n_known - 1) / 2] + values[first + n_known / 2]) / 2;
 }

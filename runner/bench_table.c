@@ -39,11 +39,6 @@ static double deviation(const bench_row *row, sample_fn sample) {
     return sqrt(sum / (row->n_sample - 1));
 }
 
-/* The part of the limit that was reached; 0 = unknown. */
-static double limit_share(const bench_row *row) {
-    return row->limit_ts > 0 ? mean(row, sample_speed) / row->limit_ts : 0;
-}
-
 void bench_test_format(const bench_row *row, char *text, size_t text_size) {
     char test[48], depth[24] = "";
     if (row->n_gen == 0)
@@ -61,8 +56,7 @@ void bench_test_format(const bench_row *row, char *text, size_t text_size) {
 typedef enum field_kind {
     FIELD_TEXT,
     FIELD_NUMBER,
-    FIELD_SAMPLES_NS,
-    FIELD_SAMPLES_TS /* a list; only JSON has them */
+    FIELD_LIST /* one number for each sample; only JSON has them */
 } field_kind;
 
 typedef enum field_id {
@@ -97,7 +91,8 @@ typedef enum field_id {
     FIELD_LIMIT_TS,
     FIELD_LIMIT_SHARE,
     FIELD_LIST_NS,
-    FIELD_LIST_TS
+    FIELD_LIST_TS,
+    FIELD_LIST_LIMIT_TS
 } field_id;
 
 static const struct {
@@ -135,8 +130,9 @@ static const struct {
     {"limit_kind", FIELD_LIMIT_KIND, FIELD_TEXT},
     {"limit_ts", FIELD_LIMIT_TS, FIELD_NUMBER},
     {"limit_share", FIELD_LIMIT_SHARE, FIELD_NUMBER},
-    {"samples_ns", FIELD_LIST_NS, FIELD_SAMPLES_NS},
-    {"samples_ts", FIELD_LIST_TS, FIELD_SAMPLES_TS},
+    {"samples_ns", FIELD_LIST_NS, FIELD_LIST},
+    {"samples_ts", FIELD_LIST_TS, FIELD_LIST},
+    {"samples_limit_ts", FIELD_LIST_LIMIT_TS, FIELD_LIST},
 };
 #define N_FIELD (sizeof fields / sizeof fields[0])
 
@@ -177,9 +173,10 @@ static const char *field_format(const bench_row *row, field_id id, char *text, s
     case FIELD_F32_PEAK: snprintf(text, text_size, "%.0f", row->f32_peak); break;
     case FIELD_LIMIT_KIND: return row->limit_kind != NULL ? row->limit_kind : "";
     case FIELD_LIMIT_TS: snprintf(text, text_size, "%.6f", row->limit_ts); break;
-    case FIELD_LIMIT_SHARE: snprintf(text, text_size, "%.6f", limit_share(row)); break;
+    case FIELD_LIMIT_SHARE: snprintf(text, text_size, "%.6f", row->limit_share); break;
     case FIELD_LIST_NS:
-    case FIELD_LIST_TS: break; /* written by json_samples_print */
+    case FIELD_LIST_TS:
+    case FIELD_LIST_LIMIT_TS: break; /* written by json_samples_print */
     }
     return text;
 }
@@ -226,14 +223,15 @@ static void json_print(FILE *out, const char *text) {
     fputc('"', out);
 }
 
-static void json_samples_print(FILE *out, const bench_row *row, field_kind kind) {
+static void json_samples_print(FILE *out, const bench_row *row, field_id id) {
+    const int32_t n = id == FIELD_LIST_LIMIT_TS && row->limits_ts == NULL ? 0 : row->n_sample;
     fputc('[', out);
-    for (int32_t i = 0; i < row->n_sample; i++) {
+    for (int32_t i = 0; i < n; i++) {
         if (i > 0) fputs(", ", out);
-        if (kind == FIELD_SAMPLES_NS)
+        if (id == FIELD_LIST_NS)
             fprintf(out, "%" PRIu64, row->samples_ns[i]);
         else
-            fprintf(out, "%.6f", sample_speed(row, i));
+            fprintf(out, "%.6f", id == FIELD_LIST_TS ? sample_speed(row, i) : row->limits_ts[i]);
     }
     fputc(']', out);
 }
@@ -246,8 +244,8 @@ static void json_row_print(FILE *out, const bench_row *row, const char *before,
         fputs(i > 0 ? between : before, out);
         json_print(out, fields[i].name);
         fputs(": ", out);
-        if (fields[i].kind == FIELD_SAMPLES_NS || fields[i].kind == FIELD_SAMPLES_TS)
-            json_samples_print(out, row, fields[i].kind);
+        if (fields[i].kind == FIELD_LIST)
+            json_samples_print(out, row, fields[i].id);
         else if (fields[i].kind == FIELD_TEXT)
             json_print(out, field_format(row, fields[i].id, text, sizeof text));
         else
@@ -259,7 +257,7 @@ static void csv_row_print(FILE *out, const bench_row *row) {
     char text[64];
     bool is_first = true;
     for (size_t i = 0; i < N_FIELD; i++) {
-        if (fields[i].kind == FIELD_SAMPLES_NS || fields[i].kind == FIELD_SAMPLES_TS) continue;
+        if (fields[i].kind == FIELD_LIST) continue;
         if (!is_first) fputc(',', out);
         is_first = false;
         csv_print(out, row != NULL ? field_format(row, fields[i].id, text, sizeof text)
@@ -336,7 +334,7 @@ static void md_line_print(const bench_table *table, const bench_row *row, md_lin
              deviation(row, sample_speed));
     md_column_print(out, line, "t/s", text, 20, true);
     if (row->limit_kind != NULL && row->limit_ts > 0)
-        snprintf(text, sizeof text, "%.0f %% %s", 100 * limit_share(row), row->limit_kind);
+        snprintf(text, sizeof text, "%.0f %% %s", 100 * row->limit_share, row->limit_kind);
     else
         snprintf(text, sizeof text, "-");
     if (table->columns.limit) md_column_print(out, line, "limit", text, 10, true);

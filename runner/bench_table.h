@@ -39,10 +39,12 @@ typedef struct bench_row {
     int32_t n_sample;
     uint64_t kv_row_size; /* bytes that the cache keeps of a token, in all layers */
     uint64_t load_ns;     /* from opening the file to the weights' being where they are used */
-    /* The device's limits (tdm_device_limits); 0 = unknown. */
+    /* The device's limits (tdm_device_limits): medians of the looks at them; 0 = unknown. */
     double read_bandwidth, int8_peak, f32_peak;
-    const char *limit_kind; /* which of them the test runs into (bench_limit.h); NULL = unknown */
-    double limit_ts;        /* tokens per second there; 0 = unknown */
+    const char *limit_kind;  /* which of them the test runs into (bench_limit.h); NULL = unknown */
+    double limit_ts;         /* tokens per second there, the median; 0 = unknown */
+    double limit_share;      /* of a measurement in its own limit, the median; 0 = unknown */
+    const double *limits_ts; /* [n_sample] the limit of each, 0 = unknown; NULL = none is known */
 } bench_row;
 
 /* Which columns of a Markdown table are worth their place: those that differ from the default or

@@ -3,7 +3,8 @@
  * cmd_bench.c: `tandem bench`: how fast a model reads a prompt and generates, for every combination
  * of what was given as a list. The model is loaded once for each file, device and number of threads;
  * a context is made for each combination of what concerns it, filled to its depth once, and cut back
- * to that depth between measurements.
+ * to that depth between measurements. How fast memory is may change from second to second, so the
+ * device's limits are looked at before and after each repetition.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -21,7 +22,6 @@ typedef struct bench {
     runner_session session;
     bench_table table;
     char model_type[96];
-    tdm_device_limits limits; /* of the device; all unknown where nobody asked */
     /* the combination at hand */
     int32_t n_depth, n_batch, n_ubatch;
     const char *type_k, *type_v;
@@ -31,6 +31,10 @@ typedef struct bench {
     int32_t n_token;
     uint64_t *samples_ns; /* [n_sample] */
     int32_t n_sample;
+    /* The device's limits before each repetition, and behind the last; unknown where nobody asks. */
+    tdm_device_limits *looks; /* [n_sample + 1] */
+    double *limits_ts;        /* [n_sample] tokens a second that they allow a repetition */
+    double *values;           /* [n_sample + 1] to take medians of */
 } bench;
 
 static int32_t list_at(const bench *b, const char *key, size_t i) {
@@ -99,7 +103,8 @@ static tdm_status depth_restore(bench *b, tdm_error *err) {
 /* ---- What a test could be at most ---- */
 
 /* A prompt's steps, as test_run and the context cut it: a batch has logits of its last token. */
-static tdm_status prompt_limit_add(bench *b, int32_t n_prompt, bench_limit *limit, tdm_error *err) {
+static tdm_status prompt_limit_add(bench *b, int32_t n_prompt, const tdm_device_limits *limits,
+                                   bench_limit *limit, tdm_error *err) {
     tdm_status status = TDM_OK;
     for (int32_t batch = 0, end; batch < n_prompt && status == TDM_OK; batch = end) {
         end = n_prompt - batch < b->n_batch ? n_prompt : batch + b->n_batch;
@@ -108,7 +113,7 @@ static tdm_status prompt_limit_add(bench *b, int32_t n_prompt, bench_limit *limi
             n = end - at < b->n_ubatch ? end - at : b->n_ubatch;
             status =
                 llm_context_work(b->session.ctx, n, at + n == end, b->n_depth + at, &work, err);
-            if (status == TDM_OK) bench_limit_add(limit, &b->limits, &work, 1);
+            if (status == TDM_OK) bench_limit_add(limit, limits, &work, 1);
         }
     }
     return status;
@@ -116,35 +121,74 @@ static tdm_status prompt_limit_add(bench *b, int32_t n_prompt, bench_limit *limi
 
 /* Steps of generated tokens differ by a row of the cache each: the one in the middle stands for all
  * of them. */
-static tdm_status gen_limit_add(bench *b, int32_t n_prompt, int32_t n_gen, bench_limit *limit,
+static tdm_status gen_limit_add(bench *b, int32_t n_prompt, int32_t n_gen,
+                                const tdm_device_limits *limits, bench_limit *limit,
                                 tdm_error *err) {
     llm_work work;
     if (n_gen == 0) return TDM_OK;
     tdm_status status =
         llm_context_work(b->session.ctx, 1, 1, b->n_depth + n_prompt + n_gen / 2, &work, err);
-    if (status == TDM_OK) bench_limit_add(limit, &b->limits, &work, n_gen);
+    if (status == TDM_OK) bench_limit_add(limit, limits, &work, n_gen);
     return status;
 }
 
+/* Of each repetition by the looks beside it, and of all of them: what limits most of their time. */
+static tdm_status limits_fill(bench *b, const bench_row *row, bench_limit *all, tdm_error *err) {
+    const double n_token = (double)row->n_prompt + (double)row->n_gen;
+    tdm_status status = TDM_OK;
+    for (int32_t i = 0; i < b->n_sample && status == TDM_OK; i++) {
+        const tdm_device_limits limits = bench_limits_between(&b->looks[i], &b->looks[i + 1]);
+        bench_limit one = {0};
+        status = prompt_limit_add(b, row->n_prompt, &limits, &one, err);
+        if (status == TDM_OK)
+            status = gen_limit_add(b, row->n_prompt, row->n_gen, &limits, &one, err);
+        b->limits_ts[i] = bench_limit_kind(&one) != NULL ? n_token / one.seconds : 0;
+        if (b->limits_ts[i] == 0) continue;
+        all->seconds += one.seconds;
+        all->by_read += one.by_read;
+        all->by_int8 += one.by_int8;
+        all->by_f32 += one.by_f32;
+    }
+    return status;
+}
+
+/* A share of the limit that held beside it, for each repetition; the row has the medians. */
 static tdm_status limit_fill(bench *b, bench_row *row, tdm_error *err) {
-    bench_limit limit = {0};
-    row->read_bandwidth = b->limits.read_bandwidth;
-    row->int8_peak = b->limits.int8_peak;
-    row->f32_peak = b->limits.f32_peak;
-    tdm_status status = prompt_limit_add(b, row->n_prompt, &limit, err);
-    if (status == TDM_OK) status = gen_limit_add(b, row->n_prompt, row->n_gen, &limit, err);
-    row->limit_kind = bench_limit_kind(&limit);
-    if (row->limit_kind != NULL)
-        row->limit_ts = ((double)row->n_prompt + (double)row->n_gen) / limit.seconds;
-    return status;
+    const double n_token = (double)row->n_prompt + (double)row->n_gen;
+    const int32_t n_look = b->n_sample + 1;
+    bench_limit all = {0};
+    tdm_status status = limits_fill(b, row, &all, err);
+    if (status != TDM_OK) return status;
+    for (int32_t i = 0; i < n_look; i++) b->values[i] = b->looks[i].read_bandwidth;
+    row->read_bandwidth = bench_known_median(b->values, n_look);
+    for (int32_t i = 0; i < n_look; i++) b->values[i] = b->looks[i].int8_peak;
+    row->int8_peak = bench_known_median(b->values, n_look);
+    for (int32_t i = 0; i < n_look; i++) b->values[i] = b->looks[i].f32_peak;
+    row->f32_peak = bench_known_median(b->values, n_look);
+    for (int32_t i = 0; i < b->n_sample; i++) b->values[i] = b->limits_ts[i];
+    row->limit_ts = bench_known_median(b->values, b->n_sample);
+    for (int32_t i = 0; i < b->n_sample; i++)
+        b->values[i] = b->limits_ts[i] > 0 && b->samples_ns[i] > 0
+                           ? n_token * 1e9 / (double)b->samples_ns[i] / b->limits_ts[i]
+                           : 0;
+    row->limit_share = bench_known_median(b->values, b->n_sample);
+    row->limits_ts = b->limits_ts;
+    row->limit_kind = bench_limit_kind(&all);
+    return TDM_OK;
 }
 
-/* Of one device: what other devices do for it is not in its limits. */
-static tdm_status limits_measure(bench *b, tdm_error *err) {
-    b->limits = (tdm_device_limits){.struct_size = sizeof b->limits};
+/* A quarter of a second, mostly, after which caches hold nothing of the model: it is used once, where
+ * it would be before a measurement. Of one device: what other devices do for it is not in its
+ * limits. */
+static tdm_status limits_look(bench *b, int32_t i, tdm_error *err) {
+    b->looks[i] = (tdm_device_limits){.struct_size = sizeof b->looks[i]};
     if (!runner_config_get_bool(b->app->config, "limits") || b->session.placement.n_dev > 1)
         return TDM_OK;
-    return tdm_dev_measure_limits(b->session.dev, &b->limits, err);
+    tdm_status status = tdm_dev_measure_limits(b->session.dev, &b->looks[i], err);
+    if (status != TDM_OK || i == b->n_sample || !runner_config_get_bool(b->app->config, "warmup"))
+        return status;
+    status = test_run(b, 0, 1, err);
+    return status == TDM_OK ? depth_restore(b, err) : status;
 }
 
 /* ---- Measuring one test ---- */
@@ -158,11 +202,14 @@ static tdm_status test_measure(bench *b, int32_t n_prompt, int32_t n_gen, tdm_er
         if (status == TDM_OK) status = depth_restore(b, err);
     }
     for (int32_t i = 0; i < b->n_sample && status == TDM_OK; i++) {
+        status = limits_look(b, i, err);
+        if (status != TDM_OK) return status;
         uint64_t start = runner_clock();
         status = test_run(b, n_prompt, n_gen, err);
         b->samples_ns[i] = runner_clock() - start;
         if (status == TDM_OK) status = depth_restore(b, err);
     }
+    if (status == TDM_OK) status = limits_look(b, b->n_sample, err);
     if (status != TDM_OK) return status;
     const runner_session *s = &b->session;
     bench_row row = {
@@ -269,7 +316,6 @@ static tdm_status model_measure(bench *b, const char *path, const char *device, 
     if (status == TDM_OK) status = tokens_make(b, err);
     if (status == TDM_OK) status = runner_session_pick(&b->session, device, threads, err);
     if (status == TDM_OK) status = runner_fit(&b->session, &largest, err);
-    if (status == TDM_OK) status = limits_measure(b, err);
     if (status == TDM_OK) status = runner_session_load(&b->session, device, threads, err);
     if (status == TDM_OK) {
         llm_model_describe(b->session.model, b->model_type, sizeof b->model_type);
@@ -336,8 +382,12 @@ static tdm_status bench_prepare(bench *b, tdm_error *err) {
         return runner_usage(b->app, err,
                             "-p, -n, -pg and -d ask for a context of more than 268435456 tokens");
     b->n_token = (int32_t)n_token;
-    b->samples_ns = calloc((size_t)b->n_sample, sizeof *b->samples_ns);
-    if (b->samples_ns == NULL)
+    const size_t n_sample = (size_t)b->n_sample;
+    b->samples_ns = calloc(n_sample, sizeof *b->samples_ns);
+    b->looks = calloc(n_sample + 1, sizeof *b->looks);
+    b->limits_ts = calloc(n_sample, sizeof *b->limits_ts);
+    b->values = calloc(n_sample + 1, sizeof *b->values);
+    if (b->samples_ns == NULL || b->looks == NULL || b->limits_ts == NULL || b->values == NULL)
         return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "no memory for %d measurements", b->n_sample);
     return TDM_OK;
 }
@@ -351,5 +401,8 @@ tdm_status runner_cmd_bench(runner_app *app, tdm_error *err) {
     }
     free(b.tokens);
     free(b.samples_ns);
+    free(b.looks);
+    free(b.limits_ts);
+    free(b.values);
     return status;
 }

@@ -718,7 +718,8 @@ const runner_key runner_keys[] = {
      .type = RUNNER_KEY_BOOL,
      .fallback = "yes",
      .commands = BENCH,
-     .help = "measure the device's limits first, and print the share of them that was reached"},
+     .help = "look at the device's limits before and after each repetition, and print the share of "
+             "them that was reached"},
     {.topic = "Only bench",
      .name = "output",
      .flag = "o",

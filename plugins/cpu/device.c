@@ -163,6 +163,7 @@ static tdm_status device_open(tdm_instance *instance, const tdm_device_params *p
 static void device_close(tdm_device *device) {
     if (device == NULL) return;
     const tdm_host *host = device->host;
+    cpu_limits_release(device);
     cpu_pool_destroy(device->pool);
     host->free(host->context, device, sizeof *device);
 }

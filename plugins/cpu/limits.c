@@ -6,14 +6,17 @@
  *
  * - multiplications: the most in any millisecond or two, which is short enough to fit between
  *   interruptions; a core multiplies as fast all day.
- * - reading: what a long stream gets. For some milliseconds memory can be read up to twice as fast as
- *   for long, where others beside this machine pause, so a fifth of a second is averaged: of the time
+ * - reading: what a stream gets. For some milliseconds memory can be read up to twice as fast as
+ *   for long, where others beside this machine pause, so a tenth of a second is averaged: of the time
  *   in which every thread had its processor, which the time spent by each of them tells.
  *
- * The loops in plain C are here as well.
+ * Which time that is, limit_log.c finds in the notes. The whole is a look of a quarter of a second: how
+ * fast memory is changes, so whoever compares with it looks often. The loops in plain C are here as
+ * well.
  */
 #include "plugins/cpu/limits.h"
 
+#include <pthread.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <time.h>
@@ -21,6 +24,7 @@
 
 #include "plugins/cpu/device.h"
 #include "plugins/cpu/isa.h"
+#include "plugins/cpu/limit_log.h"
 #include "plugins/cpu/memory.h"
 #include "plugins/cpu/pool.h"
 #include "plugins/cpu/sysfile.h"
@@ -31,19 +35,19 @@
 
 enum {
     LOG_LEN = 16384,
-    N_PIECE_MIN = 80,  /* however long they take */
-    WINDOW_PIECES = 40 /* of a thread, at least */
+    N_PIECE_MIN = 80, /* however long they take */
+    N_TRY = 4
 };
 /* Of a measurement: the time for which threads work, and how long it may last where they do not get
  * their processors. */
 typedef struct time_budget {
     uint64_t work_ns, max_ns;
 } time_budget;
-static const time_budget budget_multiply = {200000000, 600000000};
-static const time_budget budget_read = {450000000, 900000000};
-#define WINDOW_NS   UINT64_C(1500000)   /* of multiplications */
-#define STRETCH_NS  UINT64_C(200000000) /* of reading, all threads at once */
-#define STRETCH_MIN (STRETCH_NS / 4)    /* less is too little to tell anything from */
+static const time_budget budget_multiply = {30000000, 80000000};
+static const time_budget budget_read = {110000000, 200000000}; /* in each of two orders */
+#define WINDOW_NS   UINT64_C(1500000)                          /* of multiplications */
+#define STRETCH_NS  UINT64_C(100000000)                        /* of reading, all threads at once */
+#define STRETCH_MIN (STRETCH_NS / 4) /* less is too little to tell anything from */
 #define MEMORY_MIN  ((uint64_t)256 << 20)
 #define PIECE_SIZE  ((uint64_t)1 << 20) /* bytes that a thread reads between looks at the clock */
 #define PART_UNIT   ((uint64_t)4 << 20) /* two fronts, each of whole pieces, on huge pages */
@@ -122,24 +126,19 @@ static const cpu_limit_loops *loops_choose(const cpu_device *device) {
     return &loops_plain;
 }
 
-/* ---- Logs ---- */
+/* ---- Pieces ---- */
 
 typedef enum limit_kind { LIMIT_READ, LIMIT_INT8, LIMIT_F32 } limit_kind;
-
-typedef struct note {
-    uint64_t at_ns;   /* when a piece was done */
-    uint64_t work_ns; /* what the thread had worked by then; noted while reading */
-} note;
 
 typedef struct measurement {
     const cpu_limit_loops *loops;
     limit_kind kind;
     int n_front; /* places in its part that a thread reads by turns: 1 or 2 */
     uint8_t *memory;
-    uint64_t part_size; /* of each thread, a multiple of PART_UNIT */
-    note *logs;         /* [n_thread][LOG_LEN] the beginning, then each piece */
-    int32_t *log_lens;  /* [n_thread] */
-    double n_op;        /* operations or bytes of a piece */
+    uint64_t part_size;  /* of each thread, a multiple of PART_UNIT */
+    cpu_limit_log *logs; /* [n_thread], each of at most LOG_LEN notes */
+    bool has_core_each;  /* there are as many processors as threads */
+    double n_op;         /* operations or bytes of a piece */
     _Atomic uint64_t sink;
 } measurement;
 
@@ -158,15 +157,16 @@ static uint64_t piece_read(const measurement *m, const cpu_worker *w, int32_t pi
     return m->loops->read(part + at, part + m->part_size / 2 + at, grain, n);
 }
 
-static note note_take(const measurement *m) {
-    note taken = {.at_ns = clock_ns(CLOCK_MONOTONIC)};
+static cpu_limit_note note_take(const measurement *m) {
+    cpu_limit_note taken = {.at_ns = clock_ns(CLOCK_MONOTONIC)};
     if (m->kind == LIMIT_READ) taken.work_ns = clock_ns(CLOCK_THREAD_CPUTIME_ID);
     return taken;
 }
 
 /* Enough is a time that the thread really had, so that a busy machine is looked at for longer. Asked
  * at every 16th piece only, since the system has to be called for it. */
-static bool is_enough(const time_budget *budget, const note *log, int32_t n, uint64_t begin_ns) {
+static bool is_enough(const time_budget *budget, const cpu_limit_note *log, int32_t n,
+                      uint64_t begin_ns) {
     if (n <= N_PIECE_MIN || n % 16 != 0) return false;
     return clock_ns(CLOCK_THREAD_CPUTIME_ID) - begin_ns >= budget->work_ns ||
            log[n - 1].at_ns - log[0].at_ns >= budget->max_ns;
@@ -175,7 +175,7 @@ static bool is_enough(const time_budget *budget, const note *log, int32_t n, uin
 /* Threads do not wait for each other on the way: on a busy machine that would make them take turns. */
 static void pieces_run(void *arg, cpu_worker *w) {
     measurement *m = arg;
-    note *log = m->logs + (size_t)w->ith * LOG_LEN;
+    cpu_limit_note *log = m->logs[w->ith].notes;
     const time_budget *budget = m->kind == LIMIT_READ ? &budget_read : &budget_multiply;
     const uint32_t seed = 1 + (uint32_t)(m->part_size & 1);
     double n_op = (double)PIECE_SIZE;
@@ -191,110 +191,33 @@ static void pieces_run(void *arg, cpu_worker *w) {
             sum += (m->kind == LIMIT_INT8 ? m->loops->int8 : m->loops->f32)(seed, &n_op);
         log[n++] = note_take(m);
     }
-    m->log_lens[w->ith] = n;
+    m->logs[w->ith].n = n;
     if (w->ith == 0) m->n_op = n_op;
     atomic_fetch_add_explicit(&m->sink, sum, memory_order_relaxed);
 }
 
-/* The most pieces that all threads together did in any window of time: those that began and ended in
- * it. Windows start where a piece of thread 0 does. `from` and `to` are places in each log. */
-static int64_t pieces_in_best_window(const measurement *m, int32_t n_thread, uint64_t window_ns,
-                                     int32_t *from, int32_t *to) {
-    int64_t best = 0;
-    memset(from, 0, (size_t)n_thread * sizeof *from);
-    memset(to, 0, (size_t)n_thread * sizeof *to);
-    for (int32_t i = 0; i < m->log_lens[0]; i++) {
-        const uint64_t start = m->logs[i].at_ns, end = start + window_ns;
-        int64_t n = 0;
-        for (int32_t t = 0; t < n_thread; t++) {
-            const note *log = m->logs + (size_t)t * LOG_LEN;
-            while (from[t] < m->log_lens[t] && log[from[t]].at_ns < start) from[t]++;
-            while (to[t] + 1 < m->log_lens[t] && log[to[t] + 1].at_ns <= end) to[t]++;
-            if (to[t] > from[t]) n += to[t] - from[t];
-        }
-        if (n > best) best = n;
-    }
-    return best;
-}
-
-static uint64_t shortest_piece(const measurement *m) {
-    uint64_t shortest = UINT64_MAX;
-    for (int32_t i = 1; i < m->log_lens[0]; i++)
-        if (m->logs[i].at_ns - m->logs[i - 1].at_ns < shortest)
-            shortest = m->logs[i].at_ns - m->logs[i - 1].at_ns;
-    return shortest;
-}
-
-/* Pieces a second in the best window of that length, or longer if it holds few pieces. */
-static double window_rate(const measurement *m, int32_t n_thread, uint64_t window_ns, int32_t *from,
-                          int32_t *to) {
-    /* Long enough for the pieces that it cuts off to matter little. */
-    const uint64_t least_ns = WINDOW_PIECES * shortest_piece(m);
-    const uint64_t span_ns = m->logs[m->log_lens[0] - 1].at_ns - m->logs[0].at_ns;
-    if (window_ns > span_ns) window_ns = span_ns; /* so fast that the log was full before */
-    if (window_ns < least_ns) window_ns = least_ns;
-    return (double)pieces_in_best_window(m, n_thread, window_ns, from, to) /
-           ((double)window_ns * 1e-9);
-}
-
-/* Pieces a second in the best stretch of time in which every thread had its processor: a piece that
- * took the thread longer than it worked is left out, with what the others did meanwhile. 0 where
- * there is too little such time: on a busy machine, or with more threads than processors. `at` are
- * places in each log. */
-static double stretch_rate(const measurement *m, int32_t n_thread, int32_t *at) {
-    uint64_t now = 0, stretch_ns = 0;
-    double n_piece = 0, best = 0;
-    for (int32_t t = 0; t < n_thread; t++) {
-        const note *log = m->logs + (size_t)t * LOG_LEN;
-        at[t] = 1;
-        if (log[0].at_ns > now) now = log[0].at_ns;
-    }
-    for (;;) {
-        uint64_t next = UINT64_MAX;
-        double rate = 0; /* pieces a nanosecond until then */
-        bool is_whole = true;
-        for (int32_t t = 0; t < n_thread; t++) {
-            const note *log = m->logs + (size_t)t * LOG_LEN;
-            while (at[t] < m->log_lens[t] && log[at[t]].at_ns <= now) at[t]++;
-            if (at[t] >= m->log_lens[t]) { /* the first that is done */
-                if (best == 0 && stretch_ns >= STRETCH_MIN) best = n_piece / (double)stretch_ns;
-                return best * 1e9;
-            }
-            const note *done = &log[at[t]], *begun = done - 1;
-            const uint64_t took_ns = done->at_ns - begun->at_ns;
-            is_whole = is_whole && done->work_ns - begun->work_ns >= took_ns - took_ns / 8;
-            if (done->at_ns < next) next = done->at_ns;
-            rate += 1 / (double)took_ns;
-        }
-        if (is_whole) {
-            n_piece += rate * (double)(next - now);
-            stretch_ns += next - now;
-        }
-        now = next;
-        if (stretch_ns >= STRETCH_NS) {
-            if (n_piece / (double)stretch_ns > best) best = n_piece / (double)stretch_ns;
-            n_piece = 0;
-            stretch_ns = 0;
-        }
-    }
+static double rate_find(const measurement *m, int32_t n_thread) {
+    if (m->kind != LIMIT_READ)
+        return cpu_limit_window_rate(m->logs, n_thread, WINDOW_NS, m->has_core_each);
+    double rate = cpu_limit_stretch_rate(m->logs, n_thread, STRETCH_NS, STRETCH_MIN);
+    /* Threads that share processors never have one each; what they get by turns is all there is. */
+    if (rate == 0 && !m->has_core_each)
+        rate = cpu_limit_window_rate(m->logs, n_thread, STRETCH_NS, false);
+    return rate;
 }
 
 static double rate_measure(cpu_device *device, measurement *m, limit_kind kind) {
     const tdm_host *host = device->host;
-    const size_t n = (size_t)device->n_thread, lens_size = 3 * n * sizeof *m->log_lens;
-    const size_t size = lens_size + n * LOG_LEN * sizeof *m->logs;
-    double rate = 0;
-    m->logs = host->alloc(host->context, size, 64);
-    if (m->logs == NULL) return 0;
-    m->log_lens = (int32_t *)(void *)(m->logs + n * LOG_LEN);
-    int32_t *from = m->log_lens + n, *to = from + n;
+    const size_t n = (size_t)device->n_thread, notes_size = n * LOG_LEN * sizeof(cpu_limit_note);
+    const size_t size = notes_size + n * sizeof *m->logs;
+    cpu_limit_note *notes = host->alloc(host->context, size, 64);
+    if (notes == NULL) return 0;
+    m->logs = (cpu_limit_log *)(void *)(notes + n * LOG_LEN);
+    for (size_t t = 0; t < n; t++) m->logs[t] = (cpu_limit_log){.notes = notes + t * LOG_LEN};
     m->kind = kind;
     cpu_pool_run(device->pool, pieces_run, m);
-    if (kind == LIMIT_READ) rate = stretch_rate(m, device->n_thread, from);
-    if (rate == 0)
-        rate =
-            window_rate(m, device->n_thread, kind == LIMIT_READ ? STRETCH_NS : WINDOW_NS, from, to);
-    host->free(host->context, m->logs, size);
+    double rate = rate_find(m, device->n_thread);
+    host->free(host->context, notes, size);
     return rate * m->n_op;
 }
 
@@ -345,33 +268,64 @@ static uint64_t part_size_choose(int32_t n_thread) {
     return part;
 }
 
-static double read_bandwidth_measure(cpu_device *device, measurement *m) {
+/* The memory stays with the device: to find and touch it anew would take longer than to read it. */
+static bool memory_get(cpu_device *device, measurement *m) {
     const tdm_host *host = device->host;
+    const size_t n = (size_t)device->n_thread;
+    if (device->limit_memory == NULL) {
+        m->part_size = part_size_choose(device->n_thread);
+        size_t size = (size_t)m->part_size * n;
+        if (size == 0) return false;
+        m->memory = host->alloc(host->context, size, HUGE_PAGE);
+        if (m->memory == NULL) return false;
+        (void)madvise(m->memory, size, MADV_HUGEPAGE); /* whole ones: PART_UNIT is a multiple */
+        cpu_pool_run(device->pool, memory_touch, m);
+        device->limit_memory = m->memory;
+        device->limit_memory_size = size;
+    }
+    m->memory = device->limit_memory;
+    m->part_size = device->limit_memory_size / n;
+    return true;
+}
+
+void cpu_limits_release(cpu_device *device) {
+    const tdm_host *host = device->host;
+    if (device->limit_memory != NULL)
+        host->free(host->context, device->limit_memory, device->limit_memory_size);
+    device->limit_memory = NULL;
+}
+
+static double read_bandwidth_measure(cpu_device *device, measurement *m) {
     double rate = 0;
-    m->part_size = part_size_choose(device->n_thread);
-    if (m->part_size == 0) return 0;
-    size_t size = (size_t)m->part_size * (size_t)device->n_thread;
-    m->memory = host->alloc(host->context, size, HUGE_PAGE);
-    if (m->memory == NULL) return 0;
-    (void)madvise(m->memory, size, MADV_HUGEPAGE); /* whole ones: PART_UNIT is a multiple */
-    cpu_pool_run(device->pool, memory_touch, m);
-    /* Which one a machine is better at differs. About half a second each. */
-    for (m->n_front = 1; m->n_front <= 2; m->n_front++) {
+    if (!memory_get(device, m)) return 0;
+    for (m->n_front = 1; m->n_front <= 2; m->n_front++) { /* machines differ in what suits them */
         double found = rate_measure(device, m, LIMIT_READ);
         if (found > rate) rate = found;
     }
-    host->free(host->context, m->memory, size);
+    return rate;
+}
+
+/* Looks again where threads never ran together: a try is short beside what may have kept them. */
+static double peak_measure(cpu_device *device, measurement *m, limit_kind kind) {
+    double rate = 0;
+    for (int i = 0; i < N_TRY && rate == 0; i++) rate = rate_measure(device, m, kind);
     return rate;
 }
 
 tdm_status cpu_limits_measure(cpu_device *device, tdm_device_limits *limits_out, tdm_error *err) {
     (void)err;
     tdm_device_limits limits = {.struct_size = sizeof limits};
-    measurement m = {.loops = loops_choose(device)};
+    measurement m = {.loops = loops_choose(device),
+                     .has_core_each = cpu_pool_has_core_each(device->pool)};
+    /* The caller is worker 0: left where it is, it may share the processor of another worker. */
+    cpu_set_t before;
+    bool is_moved = pthread_getaffinity_np(pthread_self(), sizeof before, &before) == 0;
+    if (is_moved) cpu_pool_pin_caller(device->pool);
     snprintf(limits.arithmetic, sizeof limits.arithmetic, "%s", m.loops->name);
     limits.read_bandwidth = read_bandwidth_measure(device, &m);
-    limits.int8_peak = rate_measure(device, &m, LIMIT_INT8);
-    limits.f32_peak = rate_measure(device, &m, LIMIT_F32);
+    limits.int8_peak = peak_measure(device, &m, LIMIT_INT8);
+    limits.f32_peak = peak_measure(device, &m, LIMIT_F32);
+    if (is_moved) (void)pthread_setaffinity_np(pthread_self(), sizeof before, &before);
     cpu_struct_write(limits_out, &limits, sizeof limits);
     return TDM_OK;
 }

@@ -41,4 +41,7 @@ extern const cpu_limit_loops cpu_limit_loops_avx_vnni;
 /* tdm_device_ops.measure_limits, with the instruction sets that the device may use. [setup] */
 tdm_status cpu_limits_measure(cpu_device *device, tdm_device_limits *limits_out, tdm_error *err);
 
+/* Frees what measuring keeps from one call to the next. [setup] */
+void cpu_limits_release(cpu_device *device);
+
 #endif

@@ -45,7 +45,7 @@ struct cpu_pool {
     const tdm_host *host;
     int32_t n_thread;
     int32_t n_started; /* threads that run: workers 1 .. n_started */
-    bool is_pinned;
+    bool is_pinned, has_core_each;
     cpu_set_t cores;
     pool_worker workers[]; /* n_thread */
 };
@@ -129,6 +129,10 @@ void cpu_pool_pin_caller(const cpu_pool *pool) {
     affinity_apply(pool, 0);
 }
 
+bool cpu_pool_has_core_each(const cpu_pool *pool) {
+    return pool->has_core_each;
+}
+
 static void *thread_main(void *arg) {
     pool_worker *self = arg;
     cpu_pool *pool = self->pool;
@@ -187,7 +191,8 @@ tdm_status cpu_pool_create(const tdm_host *host, int32_t n_thread, const cpu_set
         pool->cores = *cores;
     }
     int32_t n_core = cores != NULL ? (int32_t)CPU_COUNT(cores) : cpu_cores_available();
-    int32_t patience = n_thread <= n_core ? CPU_PATIENCE_START : CPU_PATIENCE_MIN;
+    pool->has_core_each = n_thread <= n_core;
+    int32_t patience = pool->has_core_each ? CPU_PATIENCE_START : CPU_PATIENCE_MIN;
     atomic_store_explicit(&pool->job.patience, patience, memory_order_relaxed);
     atomic_store_explicit(&pool->meeting.patience, patience, memory_order_relaxed);
     int rc = pthread_mutex_init(&pool->sleep_mutex, NULL);

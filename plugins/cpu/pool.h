@@ -34,6 +34,9 @@ bool cpu_pool_try_run(cpu_pool *pool, cpu_pool_fn fn, void *arg);
  * For threads that the plugin owns. [any-thread] */
 void cpu_pool_pin_caller(const cpu_pool *pool);
 
+/* Whether there were as many processors as workers when the pool was made. [any-thread] */
+bool cpu_pool_has_core_each(const cpu_pool *pool);
+
 /* pthread_create with every signal blocked: signals are for the program's own threads.
  * [any-thread] */
 int cpu_thread_start(pthread_t *thread_out, void *(*main)(void *), void *arg);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_bench_limit.c: the least time of steps, for machines made up here.
+ * test_bench_limit.c: the least time of steps, for machines made up here, and what several looks at
+ * one make.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -65,11 +66,34 @@ static void test_unknown(void **state) {
     assert_null(bench_limit_kind(&limit));
 }
 
+/* Between two looks lies their mean; what one does not know, the other does. */
+static void test_between_looks(void **state) {
+    (void)state;
+    const tdm_device_limits fast = {.read_bandwidth = 50, .int8_peak = 0, .f32_peak = 0};
+    const tdm_device_limits slow = {.read_bandwidth = 20, .int8_peak = 7, .f32_peak = 0};
+    tdm_device_limits limits = bench_limits_between(&fast, &slow);
+    assert_true(limits.read_bandwidth == 35 && limits.int8_peak == 7 && limits.f32_peak == 0);
+    limits = bench_limits_between(&slow, &fast);
+    assert_true(limits.read_bandwidth == 35 && limits.int8_peak == 7 && limits.f32_peak == 0);
+}
+
+static void test_median_of_what_is_known(void **state) {
+    (void)state;
+    double odd[] = {3, 0, 1, 50, 0, 2, 4}, even[] = {4, 1, 0, 2, 3}, one[] = {0, 0, 6},
+           none[] = {0, 0};
+    assert_true(bench_known_median(odd, 7) == 3);
+    assert_true(bench_known_median(even, 5) == 2.5);
+    assert_true(bench_known_median(one, 3) == 6);
+    assert_true(bench_known_median(none, 2) == 0);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_longest_counts),
         cmocka_unit_test(test_steps_add_up),
         cmocka_unit_test(test_unknown),
+        cmocka_unit_test(test_between_looks),
+        cmocka_unit_test(test_median_of_what_is_known),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

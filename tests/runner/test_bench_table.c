@@ -13,6 +13,7 @@
 #include "runner/bench_table.h"
 
 static const uint64_t samples[] = {1000000000, 500000000, 2000000000};
+static const double limits[] = {160, 400, 0};
 
 static bench_row row_make(void) {
     bench_row row = {
@@ -38,6 +39,8 @@ static bench_row row_make(void) {
         .int8_peak = 1.45e12,
         .limit_kind = "bw",
         .limit_ts = 200,
+        .limit_share = 0.625, /* a median: not the ratio of the means */
+        .limits_ts = limits,
     };
     return row;
 }
@@ -109,11 +112,12 @@ static void test_limit(void **state) {
     bench_row rows[2] = {row_make(), row_make()};
     const bench_columns columns = {.limit = true};
     rows[1].limit_kind = NULL;
-    rows[1].limit_ts = 0;
+    rows[1].limit_ts = rows[1].limit_share = 0;
+    rows[1].limits_ts = NULL;
     char *text = table_write(BENCH_FORMAT_MD, columns, rows, 2);
     assert_has(text, "t/s |      limit |\n");
     assert_has(text, "-: | ---------: |\n");
-    assert_has(text, "116.67 ± 76.38 |    58 % bw |\n"); /* of 200 */
+    assert_has(text, "116.67 ± 76.38 |    62 % bw |\n");
     assert_has(text, "116.67 ± 76.38 |          - |\n");
     free(text);
     text = table_write(BENCH_FORMAT_MD, (bench_columns){0}, rows, 2);
@@ -125,12 +129,14 @@ static void test_limit(void **state) {
         "\"kv_row_size\",\"load_ns\",\"read_bandwidth\",\"int8_peak\",\"f32_peak\",\"limit_kind\","
         "\"limit_ts\",\"limit_share\"\n");
     assert_has(text, ",\"6144\",\"1234567\",\"32000000000\",\"1450000000000\",\"0\",\"bw\","
-                     "\"200.000000\",\"0.583333\"\n");
+                     "\"200.000000\",\"0.625000\"\n");
     assert_has(text, ",\"0\",\"\",\"0.000000\",\"0.000000\"\n");
     free(text);
     text = table_write(BENCH_FORMAT_JSON, columns, rows, 2);
     assert_has(text, "\"limit_kind\": \"bw\",");
-    assert_has(text, "\"limit_share\": 0.583333,");
+    assert_has(text, "\"limit_share\": 0.625000,");
+    assert_has(text, "\"samples_limit_ts\": [160.000000, 400.000000, 0.000000]\n  },");
+    assert_has(text, "\"samples_limit_ts\": []\n  }\n");
     assert_has(text, "\"limit_kind\": \"\",");
     free(text);
 }

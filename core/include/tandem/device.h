@@ -116,11 +116,13 @@ typedef struct tdm_device_ops {
                                      const tdm_binding *bindings, int32_t n_binding,
                                      tdm_error *err);
 
-    /* Measures the device's limits, and fills *limits_out as far as its struct_size goes. Takes up
-     * to a few seconds and memory while it lasts, uses all that the device computes with, and is
-     * right only if nothing else does: never called unless somebody asks for the numbers. A limit
-     * that cannot be measured (too little memory) is 0 and no failure. Optional: none is known.
-     * [setup] */
+    /* Looks at the device's limits as they are now, and fills *limits_out as far as its struct_size
+     * goes. A look takes some tenths of a second, so that it can be repeated beside what is compared
+     * with it; the first may take longer, and memory that it needs may be kept until close. It uses
+     * all that the device computes with, and is right only if nothing else does: never called unless
+     * somebody asks for the numbers. A limit that cannot be measured (too little memory, or a machine
+     * so busy that not all of the device ever works at once) is 0 and no failure. Optional: none is
+     * known. [setup] */
     tdm_status (*measure_limits)(tdm_device *device, tdm_device_limits *limits_out, tdm_error *err);
 } tdm_device_ops;
 
