@@ -72,14 +72,15 @@ static tdm_status device_measure(tdm_runtime *rt, const char *isa, int rounds, b
 }
 
 static int usage(FILE *out) {
-    fprintf(out,
-            "Usage: tandem-machine-limits [--isa auto|avx512|avx2|plain|all] [--threads N]\n"
-            "                             [--cores LIST] [--rounds N] [--output text|csv]\n"
-            "                             [--plugin-path FOLDER]\n"
-            "What the CPU can do at most: bytes read, operations of 8-bit integers and of f32 a\n"
-            "second (0 or - = unknown: the threads never ran all at once), reading as a stream of a\n"
-            "tenth of a second gets it. The best of N rounds of a quarter of a second each; 12 by\n"
-            "default.\n");
+    fprintf(
+        out,
+        "Usage: tandem-machine-limits [--isa auto|avx512|avx2|plain|all] [--threads N]\n"
+        "                             [--cores LIST] [--rounds N] [--output text|csv]\n"
+        "                             [--plugin-path FOLDER]\n"
+        "What the CPU can do at most: bytes read, operations of 8-bit integers and of f32 a\n"
+        "second (0 or - = unknown: the threads never ran all at once), reading as a stream of a\n"
+        "tenth of a second gets it. The best of N rounds of a quarter of a second each; 12 by\n"
+        "default.\n");
     return out == stdout ? 0 : 2;
 }
 
