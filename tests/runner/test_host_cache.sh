@@ -44,7 +44,7 @@ text --device c >"$work/a"
 for flags in "--device a" "--device a -md $model" "--device a -ot ffn_up=cpu" "--device a,b -ts 1,1" \
     "--device a,b,c -ts 5,0,1 --attention replicate" "--device a,b,c -ts 5,2,1 --attention sequence" \
     "--device a,b -ts 3,1 -md $model" "--device a,b -ts 3,1 -ot attn_q=c" "--device inner,c -ts 2,1" \
-    "--device a,b -sm layer" "--device a,c -ts auto"; do
+    "--device a,b -ts 1,1 -sm layer" "--device a,c -ts auto"; do
     # shellcheck disable=SC2086 # a list of words
     text $flags -nkvo >"$work/b"
     if cmp -s "$work/a" "$work/b"; then ok; else fail "$flags -nkvo: $(cat "$work/b")"; fi
