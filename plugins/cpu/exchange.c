@@ -23,7 +23,9 @@ enum {
     TILE_LEN = 1024,    /* elements of a strided view made dense at a time */
     YIELD_NS = 2000000, /* how long a wait only yields before it sleeps */
     NAP_MIN_NS = 50000, /* about what a timer's slack makes of less */
-    NAP_MAX_NS = 500000
+    NAP_MAX_NS = 500000,
+    AHEAD_MOST = 512 * 1024, /* bytes asked for ahead: what a second-level cache has room for */
+    AHEAD_STEP = 1024        /* and between two looks at the flags */
 };
 
 typedef _Atomic uint64_t word;
@@ -38,6 +40,7 @@ typedef struct job {
     int64_t n_chunk;
     int64_t count; /* elements of the addend */
     int64_t run_first, run_len, run_stride;
+    const uint8_t *ahead, *ahead_end; /* what is left to ask for */
 } job;
 
 static uint64_t clock_ns(void) {
@@ -111,8 +114,28 @@ static void give_way(uint64_t waited_ns, uint64_t *nap_ns) {
     *nap_ns = *nap_ns < NAP_MAX_NS / 2 ? *nap_ns * 2 : NAP_MAX_NS;
 }
 
+/* The weights of this worker's next product, or their beginning, in memory that is idle while it
+ * waits: a token needs all weights once, so the time is not lost. */
+static void ahead_find(job *j, const cpu_worker *w) {
+    const cpu_exchange *x = j->n->exchange;
+    if (x->ahead == NULL) return;
+    size_t first = x->ahead_size / (size_t)w->nth * (size_t)w->ith;
+    size_t size = x->ahead_size / (size_t)w->nth;
+    j->ahead = x->ahead + first;
+    j->ahead_end = j->ahead + (size < AHEAD_MOST ? size : AHEAD_MOST);
+}
+
+static bool ahead_ask(job *j) {
+    const uint8_t *end =
+        j->ahead_end - j->ahead > AHEAD_STEP ? j->ahead + AHEAD_STEP : j->ahead_end;
+    if (j->ahead == end) return false;
+    for (; j->ahead < end; j->ahead += 64) __builtin_prefetch(j->ahead, 0, 2);
+    j->ahead = end;
+    return true;
+}
+
 /* True when every member has published the chunk; false fails the plan. */
-static bool flags_wait(const job *j, int64_t chunk) {
+static bool flags_wait(job *j, int64_t chunk) {
     cpu_exchanges *all = j->n->exchange->all;
     const word *abort_word = (const word *)(const void *)arena_at(j, 0);
     const uint64_t want = j->epoch + (uint64_t)chunk + 1;
@@ -128,6 +151,7 @@ static bool flags_wait(const job *j, int64_t chunk) {
             return false;
         }
         if (m == j->p->n_member) break;
+        if (ahead_ask(j)) continue;
         if (is_spinning) {
             is_spinning = cpu_spin_goes_on(&spin, &all->patience, NULL, NULL);
             if (!is_spinning) start = clock_ns();
@@ -324,6 +348,7 @@ static void run(const cpu_node *n, cpu_worker *w) {
     uint64_t start = w->ith == 0 ? clock_ns() : 0;
     job j = job_of(n, w);
     if (w->ith >= j.worker.nth) return;
+    ahead_find(&j, w);
     publish(&j, 0);
     for (int64_t chunk = 0; chunk < j.n_chunk; chunk++) {
         if (chunk + 1 < j.n_chunk) publish(&j, chunk + 1);

@@ -34,6 +34,9 @@ struct cpu_exchange {
     _Alignas(64) _Atomic int32_t n_published[2];
     int32_t place; /* in the plan */
     cpu_exchanges *all;
+    /* Weights of the first product behind it, as last bound: who waits has them brought nearer. */
+    const uint8_t *ahead; /* NULL: there is none before the next exchange */
+    size_t ahead_size;    /* bytes */
 };
 
 /* Ready for a first run, or for the next after one that failed; nothing is running. */

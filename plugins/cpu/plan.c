@@ -218,6 +218,23 @@ void cpu_plan_bases(const tdm_plan *plan, const tdm_binding *bindings, uint8_t *
         bases_out[i] = plan->slot_sizes[i] != 0 ? bindings[i].buffer->data + bindings[i].off : NULL;
 }
 
+/* Tells each exchange what is multiplied behind it. */
+static void exchanges_look_ahead(tdm_plan *plan) {
+    cpu_exchange *before = NULL;
+    for (int32_t i = 0; i < plan->n_node; i++) {
+        const plan_node *p = &plan->nodes[i];
+        const cpu_view *w = &p->node.src[0];
+        if (p->node.exchange != NULL) {
+            before = p->node.exchange;
+            before->ahead = NULL;
+        } else if (before != NULL && p->node.impl == &cpu_op_matmul && w->usage != 0) {
+            before->ahead = w->data;
+            before->ahead_size = plan->slot_sizes[p->src[0].slot] - (size_t)p->src[0].off;
+            before = NULL;
+        }
+    }
+}
+
 static void plan_bind(tdm_plan *plan, uint8_t *const *bases) {
     size_t size = (size_t)plan->n_slot * sizeof bases[0];
     if (plan->is_bound && memcmp(plan->bases, bases, size) == 0) return;
@@ -234,6 +251,7 @@ static void plan_bind(tdm_plan *plan, uint8_t *const *bases) {
         }
     }
     cpu_plan_barriers_place(plan);
+    exchanges_look_ahead(plan);
     plan->is_bound = true;
 }
 
