@@ -64,7 +64,8 @@ typedef void (*cpu_attention_add_fn)(const cpu_kv_span *v, int32_t n_dim,
  * first[r] .. last[r]-1 of a row of scores: softcap (0 = none), m' = max, s = exp(s - m'), l' = sum;
  * slots begin .. end-1 (whole tiles) outside of them become 0. Over -inf alone m' = -inf and l' = 0; a
  * NaN is no maximum and makes l' NaN. Then M = max(m, m'), keep = exp(m - M), gain = exp(m' - M),
- * l = keep l + gain l', m = M. */
+ * l = keep l + gain l', m = M. These four have room for rows up to a multiple of four, and what lies
+ * behind the rows is changed. */
 typedef void (*cpu_attention_soften_fn)(int32_t n_row, float *const *score, int32_t begin,
                                         int32_t end, const int32_t *first, const int32_t *last,
                                         float softcap, float *m, float *l, float *keep,

@@ -50,14 +50,16 @@ typedef __m256 vec_f;
 #define f_max(a, b)          _mm256_max_ps(a, b)
 #define f_min(a, b)          _mm256_min_ps(a, b)
 #define f_max_abs(a, b)      _mm256_max_ps(_mm256_andnot_ps(_mm256_set1_ps(-0.0f), a), b)
-#define f_round(x)           _mm256_round_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)
+#define f_limit_exponent(t)  _mm256_max_ps(_mm256_set1_ps(-200), t)
+#define f_fraction(t)        _mm256_sub_ps(t, _mm256_floor_ps(t))
 #define f_from_f16(p)        _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)(const void *)(p)))
 #define f_from_bf16(p)                                                                             \
     _mm256_castsi256_ps(_mm256_slli_epi32(                                                         \
         _mm256_cvtepu16_epi32(_mm_loadu_si128((const __m128i *)(const void *)(p))), 16))
 #define f_keep(x, first, last, at)      _mm256_and_ps(x, lanes_in(first, last, at))
 #define f_choose(x, y, first, last, at) _mm256_blendv_ps(y, x, lanes_in(first, last, at))
-#define f_peak(x)                       f_largest(x)
+#define f_quad(x, i)                    _mm256_extractf128_ps(x, i)
+#define f_from_quads(a, b)              _mm256_insertf128_ps(_mm256_castps128_ps256(a), b, 1)
 
 #define INLINE_ static inline __attribute__((always_inline))
 
@@ -103,16 +105,29 @@ INLINE_ float f_sum(vec_f x) {
     return _mm_cvtss_f32(_mm_add_ss(y, _mm_movehdup_ps(y)));
 }
 
-INLINE_ float f_largest(vec_f x) {
+INLINE_ float f_peak(vec_f x) {
     __m128 y = _mm_max_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
     y = _mm_max_ps(y, _mm_movehl_ps(y, y));
     return _mm_cvtss_f32(_mm_max_ss(y, _mm_movehdup_ps(y)));
 }
 
-/* x 2^n for whole n >= -252, in two steps, since one exponent holds no less than -126. A NaN in n
- * comes with a NaN in x. */
-INLINE_ vec_f f_scale2(vec_f x, vec_f n) {
-    vec_i whole = _mm256_cvtps_epi32(n), half = _mm256_srai_epi32(whole, 1);
+/* Rows take turns in the lanes, then lanes of a row are put together, parts last. */
+#define ROWS_FUNCTION(name, op)                                                                    \
+    INLINE_ __m128 name(const vec_f *x) {                                                          \
+        vec_f a =                                                                                  \
+            _mm256_##op##_ps(_mm256_unpacklo_ps(x[0], x[1]), _mm256_unpackhi_ps(x[0], x[1]));      \
+        vec_f b =                                                                                  \
+            _mm256_##op##_ps(_mm256_unpacklo_ps(x[2], x[3]), _mm256_unpackhi_ps(x[2], x[3]));      \
+        vec_f c = _mm256_##op##_ps(_mm256_shuffle_ps(a, b, 0x44), _mm256_shuffle_ps(a, b, 0xee));  \
+        return _mm_##op##_ps(_mm256_castps256_ps128(c), _mm256_extractf128_ps(c, 1));              \
+    }
+ROWS_FUNCTION(f_rows_max, max)
+ROWS_FUNCTION(f_rows_sum, add)
+
+/* t >= -252, in two steps, since one exponent holds no less than -126. A NaN in t comes with one in
+ * x. */
+INLINE_ vec_f f_scale2(vec_f x, vec_f t) {
+    vec_i whole = _mm256_cvtps_epi32(_mm256_floor_ps(t)), half = _mm256_srai_epi32(whole, 1);
     vec_i rest = _mm256_sub_epi32(whole, half), bias = _mm256_set1_epi32(127);
     vec_f a = _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(half, bias), 23));
     vec_f b = _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(rest, bias), 23));

@@ -43,24 +43,24 @@ typedef __m512 vec_f;
 #define i_pack16(x)          _mm512_cvtepi32_epi16((x)[0])
 #define i_pack(a, b)                                                                               \
     _mm512_permutexvar_epi64(_mm512_setr_epi64(0, 2, 4, 6, 1, 3, 5, 7), _mm512_packs_epi32(a, b))
-#define i_sum(x)        _mm512_reduce_add_epi32(x)
-#define f_sum(x)        _mm512_reduce_add_ps(x)
-#define f_peak(x)       _mm512_reduce_max_ps(x)
-#define f_largest(x)    _mm512_reduce_max_ps(x)
-#define f_zero()        _mm512_setzero_ps()
-#define f_load(p)       _mm512_loadu_ps(p)
-#define f_store(p, x)   _mm512_storeu_ps(p, x)
-#define f_set1(x)       _mm512_set1_ps(x)
-#define f_add(a, b)     _mm512_add_ps(a, b)
-#define f_mul(a, b)     _mm512_mul_ps(a, b)
-#define f_div(a, b)     _mm512_div_ps(a, b)
-#define f_fma(a, b, c)  _mm512_fmadd_ps(a, b, c)
-#define f_max(a, b)     _mm512_max_ps(a, b)
-#define f_min(a, b)     _mm512_min_ps(a, b)
-#define f_max_abs(a, b) _mm512_max_ps(_mm512_abs_ps(a), b)
-#define f_round(x)      _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC)
-#define f_scale2(x, n)  _mm512_scalef_ps(x, n)
-#define f_from_f16(p)   _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)(p)))
+#define i_sum(x)            _mm512_reduce_add_epi32(x)
+#define f_sum(x)            _mm512_reduce_add_ps(x)
+#define f_peak(x)           _mm512_reduce_max_ps(x)
+#define f_zero()            _mm512_setzero_ps()
+#define f_load(p)           _mm512_loadu_ps(p)
+#define f_store(p, x)       _mm512_storeu_ps(p, x)
+#define f_set1(x)           _mm512_set1_ps(x)
+#define f_add(a, b)         _mm512_add_ps(a, b)
+#define f_mul(a, b)         _mm512_mul_ps(a, b)
+#define f_div(a, b)         _mm512_div_ps(a, b)
+#define f_fma(a, b, c)      _mm512_fmadd_ps(a, b, c)
+#define f_max(a, b)         _mm512_max_ps(a, b)
+#define f_min(a, b)         _mm512_min_ps(a, b)
+#define f_max_abs(a, b)     _mm512_max_ps(_mm512_abs_ps(a), b)
+#define f_limit_exponent(t) (t)
+#define f_fraction(t)       _mm512_reduce_ps(t, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC)
+#define f_scale2(x, t)      _mm512_scalef_ps(x, t)
+#define f_from_f16(p)       _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)(const void *)(p)))
 #define f_from_bf16(p)                                                                             \
     _mm512_castsi512_ps(_mm512_slli_epi32(                                                         \
         _mm512_cvtepu16_epi32(_mm256_loadu_si256((const __m256i *)(const void *)(p))), 16))
@@ -73,6 +73,24 @@ static inline __attribute__((always_inline)) __mmask16 lanes_in(int first, int l
     unsigned long long below_first = (1ull << first) - 1;
     return (__mmask16)((below_last & ~below_first) >> at);
 }
+
+#define f_quad(x, i) _mm512_extractf32x4_ps(x, i)
+#define f_from_quads(a, b)                                                                         \
+    _mm512_zextps256_ps512(_mm256_insertf128_ps(_mm256_castps128_ps256(a), b, 1))
+
+/* Rows take turns in the lanes, then lanes of a row are put together, parts last. */
+#define ROWS_FUNCTION(name, op)                                                                    \
+    static inline __attribute__((always_inline)) __m128 name(const vec_f *x) {                     \
+        vec_f a =                                                                                  \
+            _mm512_##op##_ps(_mm512_unpacklo_ps(x[0], x[1]), _mm512_unpackhi_ps(x[0], x[1]));      \
+        vec_f b =                                                                                  \
+            _mm512_##op##_ps(_mm512_unpacklo_ps(x[2], x[3]), _mm512_unpackhi_ps(x[2], x[3]));      \
+        vec_f c = _mm512_##op##_ps(_mm512_shuffle_ps(a, b, 0x44), _mm512_shuffle_ps(a, b, 0xee));  \
+        __m256 d = _mm256_##op##_ps(_mm512_castps512_ps256(c), _mm512_extractf32x8_ps(c, 1));      \
+        return _mm_##op##_ps(_mm256_castps256_ps128(d), _mm256_extractf128_ps(d, 1));              \
+    }
+ROWS_FUNCTION(f_rows_max, max)
+ROWS_FUNCTION(f_rows_sum, add)
 
 /* Pairs, then quads of neighbours in each 128-bit part; then the parts change places. */
 static inline __attribute__((always_inline)) void f_transpose(vec_f x[16]) {
