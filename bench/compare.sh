@@ -20,10 +20,10 @@
 # One that also holds {depth}, {ctk} and {ctv} is run for the rows at --depth (0 = none), where {pp}
 # is 0, and prints "tgN @ dD Y t/s" there; one that prints "load Z s" has a row about loading, beside
 # what reading the file takes and what touching as much fresh memory does (tandem-fresh-memory); the
-# file is read into the page cache before each. What a peer cannot do is a "-". Runs are interleaved
-# (ours, the peers', ours, ...), so that a noisy machine disturbs all alike; medians and ratios are
-# printed. Models are made once, and are kept in the folder that is given with
-# --models.
+# file is read into the page cache before each, and ours loads it once more from storage. What a peer
+# cannot do is a "-". Runs are interleaved (ours, the peers', ours, ...), so that a noisy machine
+# disturbs all alike; medians and ratios are printed. Models are made once, and are kept in the folder
+# that is given with --models.
 set -eu
 here=$(cd "$(dirname "$0")/.." && pwd)
 work=$(mktemp -d)
@@ -110,6 +110,16 @@ peer_run() {
 # file_warm FILE: reads it, so that whoever opens it next finds it in the system's memory: that may
 # have let go of it for a run that took long.
 file_warm() { cat "$1" >/dev/null; }
+
+# file_forget FILE: so that whoever opens it next has to read the storage it lies on.
+file_forget() { dd if="$1" iflag=nocache count=0 2>/dev/null; }
+
+# ns COMMAND...: how long it took.
+ns() {
+    before=$(date +%s%N)
+    "$@"
+    echo $(($(date +%s%N) - before))
+}
 
 # printed TEST UNIT: the number that a peer printed behind that word.
 printed() { sed -n "s#^\(.*[^0-9A-Za-z]\)\{0,1\}$1 \([0-9.][0-9.]*\) $2.*#\2#p" "$work/peer.out"; }
@@ -232,9 +242,7 @@ for type in $(echo "$types" | tr ',' ' '); do
         record "$work/ours.tg" "$(field avg_ts tg "$work/ours.csv")"
         field load_ns tg "$work/ours.csv" >>"$work/load.$type"
         file_warm "$model"
-        before=$(date +%s%N)
-        cat "$model" >/dev/null
-        echo $(($(date +%s%N) - before)) >>"$work/read.$type"
+        ns file_warm "$model" >>"$work/read.$type"
         for peer in $peers; do
             file_warm "$model"
             look
@@ -313,11 +321,12 @@ fi
 
 # ---- Loading ----
 
-printf '\nFrom opening a file that the system has in memory to weights ready for work, against reading it (cat);\nto touch: as much memory, for the first time, by %s threads.\n\n' \
+printf '\nFrom opening a file to weights ready for work, against reading it (cat), when the system has it in\nmemory and, in the last columns, when it has to come from storage. To touch: as much memory, for the\nfirst time, by %s threads.\n\n' \
     "$threads"
 printf '| type | MB | to read, s | to touch, s | tandem, s | ÷ to read |'
-peer_head s '÷ to read'
-rule $((6 + 2 * n_peer))
+printf '%s' "$(peer_head s '÷ to read')"
+printf ' from storage: to read, s | tandem, s | ÷ to read |\n'
+rule $((9 + 2 * n_peer))
 for type in $(echo "$types" | tr ',' ' '); do
     reading=$(median "$work/read.$type") loading=$(median "$work/load.$type")
     printf '| %s | %s | %s | %s | %s | %s |' "$type" \
@@ -329,7 +338,17 @@ for type in $(echo "$types" | tr ',' ' '); do
         printf ' %s | %s |' "$(quotient "$theirs" 1 %.3f)" \
             "$(quotient "$(quotient "$theirs" 1e-9 %.0f)" "$reading" %.2f)"
     done
-    echo
+    model=$models/$preset-$type.gguf
+    for run in $(seq "$runs"); do
+        file_forget "$model" || break
+        ns file_warm "$model" >>"$work/read_cold.$type"
+        file_forget "$model"
+        ours_run "$model" -p 0 -n 1 --no-warmup --no-limits
+        field load_ns tg "$work/ours.csv" >>"$work/load_cold.$type"
+    done
+    reading=$(median "$work/read_cold.$type") loading=$(median "$work/load_cold.$type")
+    printf ' %s | %s | %s |\n' "$(quotient "$reading" 1e9 %.3f)" "$(quotient "$loading" 1e9 %.3f)" \
+        "$(quotient "$loading" "$reading" %.2f)"
 done
 
 # ---- What the limits were ----
