@@ -339,7 +339,7 @@ for type in $(echo "$types" | tr ',' ' '); do
             "$(quotient "$(quotient "$theirs" 1e-9 %.0f)" "$reading" %.2f)"
     done
     model=$models/$preset-$type.gguf
-    for run in $(seq "$runs"); do
+    for _ in $(seq "$runs"); do
         file_forget "$model" || break
         ns file_warm "$model" >>"$work/read_cold.$type"
         file_forget "$model"
