@@ -139,7 +139,7 @@ sh "$compare" --build "$build" --preset tiny-llama --types q8_0 --runs 1 --model
 [ "$code" != 0 ] && grep -q nonsense "$work/err" || fail "an option that there is not: exit code $code"
 code=0
 sh "$compare" --help >"$work/out" 2>&1 || code=$?
-[ "$code" = 2 ] && grep -q -- "--peer-name NAME" "$work/out" && grep -q -- "^--models\." "$work/out" ||
+[ "$code" = 2 ] && grep -q -- "--peer-name NAME" "$work/out" && grep -q -- "given with --models\.$" "$work/out" ||
     fail "usage"
 [ "$failed" = 0 ] && echo "compare: ok"
 exit "$failed"
