@@ -434,8 +434,9 @@ const runner_key runner_keys[] = {
      .words = activation_words,
      .sections = EVERY_PLACE,
      .commands = COMPUTE,
-     .help = "to how many bits a CPU device rounds what it multiplies quantised weights and quantised "
-             "keys of the cache with; 8 = prompts about 1.5 times as fast, less exact"},
+     .help =
+         "to how many bits a CPU device rounds what it multiplies quantised weights and quantised "
+         "keys of the cache with; 8 = prompts about 1.5 times as fast, less exact"},
     {.topic = "Devices",
      .name = "reserve",
      .type = RUNNER_KEY_SIZE,
