@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * bench_limit.c: adding up the least times of steps, and what several looks at a device make. What steps there are is cmd_bench.c's.
+ * bench_limit.c: adding up the least times of steps, and what several looks at a device make. What
+ * steps there are is cmd_bench.c's.
  */
 #include "runner/bench_limit.h"
 

@@ -18,26 +18,41 @@ static int64_t piece_claim(cpu_claim *claim, uint32_t round, int64_t n_piece) {
     }
 }
 
+/* Turns to the share of walk->worker. */
+static void share_begin(cpu_claim_walk *walk) {
+    cpu_worker_share(&walk->worker, walk->n, walk->unit, &walk->first, &walk->last);
+    walk->n_piece = (walk->last - walk->first + walk->piece - 1) / walk->piece;
+}
+
+cpu_claim_walk cpu_claims_walk(const cpu_claims *claims, const cpu_worker *w, int64_t n,
+                               int64_t unit, int64_t piece) {
+    cpu_claim_walk walk = {.claims = w->nth > 1 ? claims : NULL,
+                           .worker = *w,
+                           .n_left = claims != NULL ? w->nth : 1,
+                           .n = n,
+                           .unit = unit,
+                           .piece = piece};
+    share_begin(&walk);
+    return walk;
+}
+
 bool cpu_claims_next(cpu_claim_walk *walk, int64_t *first, int64_t *last) {
     const cpu_claims *claims = walk->claims;
-    for (; walk->n_left > 0; walk->n_left--) {
-        cpu_worker *of = &walk->worker;
-        int64_t begin, end;
-        cpu_worker_share(of, walk->n, walk->unit, &begin, &end);
-        if (claims == NULL) {
-            walk->n_left = 0;
-            *first = begin;
-            *last = end;
-            return begin < end;
-        }
-        int64_t n_piece = (end - begin + walk->piece - 1) / walk->piece;
-        int64_t i = piece_claim(&claims->of[of->ith], *claims->round, n_piece);
+    cpu_worker *of = &walk->worker;
+    if (claims == NULL) {
+        *first = walk->first;
+        *last = walk->last;
+        return walk->n_left-- > 0 && *first < *last;
+    }
+    while (walk->n_left > 0) {
+        int64_t i = piece_claim(&claims->of[of->ith], *claims->round, walk->n_piece);
         if (i >= 0) {
-            *first = begin + i * walk->piece;
-            *last = *first + walk->piece < end ? *first + walk->piece : end;
+            *first = walk->first + i * walk->piece;
+            *last = *first + walk->piece < walk->last ? *first + walk->piece : walk->last;
             return true;
         }
         of->ith = of->ith + 1 < of->nth ? of->ith + 1 : 0;
+        if (--walk->n_left > 0) share_begin(walk);
     }
     return false;
 }

@@ -32,20 +32,14 @@ typedef struct cpu_claim_walk {
     cpu_worker worker;        /* whose share is being claimed */
     int32_t n_left;           /* shares not yet used up, this one included */
     int64_t n, unit, piece;
+    int64_t first, last, n_piece; /* of that share */
 } cpu_claim_walk;
 
 /* Begins a walk over `n` items in shares of whole units (cpu_worker_share), in pieces of `piece`
  * items (>= 1, a multiple of the unit). All workers of a node say the same. Without claims (NULL)
  * it is the worker's own share. [worker] */
-static inline cpu_claim_walk cpu_claims_walk(const cpu_claims *claims, const cpu_worker *w,
-                                             int64_t n, int64_t unit, int64_t piece) {
-    return (cpu_claim_walk){.claims = w->nth > 1 ? claims : NULL,
-                            .worker = *w,
-                            .n_left = claims != NULL ? w->nth : 1,
-                            .n = n,
-                            .unit = unit,
-                            .piece = piece};
-}
+cpu_claim_walk cpu_claims_walk(const cpu_claims *claims, const cpu_worker *w, int64_t n,
+                               int64_t unit, int64_t piece);
 
 /* Claims the next piece, items first .. last-1, never empty; false where none is left. [worker] */
 bool cpu_claims_next(cpu_claim_walk *walk, int64_t *first, int64_t *last);
