@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "core/base/convert.h"
+#include "plugins/cpu/lane_move.h"
 #include "plugins/cpu/matmul.h"
 #include "plugins/cpu/weight.h"
 
@@ -159,32 +160,18 @@ static uint32_t bits_gather(uint32_t word) {
 }
 
 /* Moves the units of one field of `n_row` rows, `row_pitch` apart at `src`, to neighbouring lanes, of
- * which the first begins at `to`; `pitch` is the distance of a lane's units in the group. The group
- * is written as it lies, a cache line at a time. */
+ * which the first begins at `to`; `pitch` is the distance of a lane's units in the group. */
 static void field_scatter(const field *f, uint8_t *to, size_t pitch, const uint8_t *src,
                           uint64_t row_pitch, int32_t n_row) {
+    uint32_t words[CPU_MATMUL_LANE];
     switch (f->unit) {
-    case 1:
-        for (int i = 0; i < f->size; i++, to += pitch)
-            for (int32_t r = 0; r < n_row; r++) to[r] = src[(uint64_t)r * row_pitch + (uint64_t)i];
-        break;
-    case 2:
-        for (int i = 0; i < f->size; i += 2, to += pitch)
-            for (int32_t r = 0; r < n_row; r++)
-                memcpy(to + 2 * r, src + (uint64_t)r * row_pitch + i, 2);
-        break;
-    case 4:
-        for (int i = 0; i < f->size; i += 4, to += pitch)
-            for (int32_t r = 0; r < n_row; r++)
-                memcpy(to + 4 * r, src + (uint64_t)r * row_pitch + i, 4);
-        break;
+    case 1: lane_move_1(to, pitch, src, row_pitch, f->size, n_row); break;
+    case 2: lane_move_2(to, pitch, src, row_pitch, f->size, n_row); break;
+    case 4: lane_move_4(to, pitch, src, row_pitch, f->size, n_row); break;
     default:
-        for (int32_t r = 0; r < n_row; r++) {
-            uint32_t word;
-            memcpy(&word, src + (uint64_t)r * row_pitch, 4);
-            word = bits_spread(word);
-            memcpy(to + 4 * r, &word, 4);
-        }
+        for (int32_t r = 0; r < n_row; r++) memcpy(&words[r], src + (uint64_t)r * row_pitch, 4);
+        for (int32_t r = 0; r < n_row; r++) words[r] = bits_spread(words[r]);
+        memcpy(to, words, 4 * (size_t)n_row);
     }
 }
 
@@ -223,16 +210,28 @@ static size_t unit_size(const field *f) {
     return f->unit == BITS ? 4 : f->unit;
 }
 
-/* Block b of n_row rows, to lanes `lane` and on. */
-static void blocks_scatter(const cpu_weight_layout *l, uint8_t *group, int64_t b, int32_t lane,
-                           const uint8_t *src, uint64_t row_pitch, int32_t n_row) {
-    size_t off[N_PART];
-    parts_locate(l, b, off);
-    for (const field *f = recipes[l->type].fields, *end = f + MAX_FIELDS; f < end && f->size; f++) {
-        size_t unit = unit_size(f);
-        field_scatter(f, group + off[f->part] + (size_t)lane * unit, unit * (size_t)l->n_lane,
-                      src + f->off, row_pitch, n_row);
-        off[f->part] += f->size * (size_t)l->n_lane;
+/* Blocks first .. first + n - 1 of n_row rows, to lanes `lane` and on. */
+static void blocks_scatter(const cpu_weight_layout *l, uint8_t *group, int32_t lane, int64_t first,
+                           int64_t n, const uint8_t *src, uint64_t row_pitch, int32_t n_row) {
+    const field *fields = recipes[l->type].fields;
+    const size_t lanes = (size_t)l->n_lane, front = lanes * front_size(l->type);
+    const size_t body = lanes * (size_t)l->block_size - front;
+    const int64_t chunk = CPU_WEIGHT_CHUNK / l->n_lane, end = first + n;
+    for (int64_t b = first; b < end;) {
+        size_t chunk_off[N_PART];
+        parts_locate(l, b, chunk_off);
+        int64_t chunk_end = (b / chunk + 1) * chunk < end ? (b / chunk + 1) * chunk : end;
+        for (; b < chunk_end; b++, src += l->block_size) {
+            size_t off[N_PART] = {chunk_off[FRONT], chunk_off[BODY]};
+            for (const field *f = fields; f < fields + MAX_FIELDS && f->size != 0; f++) {
+                size_t unit = unit_size(f);
+                field_scatter(f, group + off[f->part] + (size_t)lane * unit, unit * lanes,
+                              src + f->off, row_pitch, n_row);
+                off[f->part] += f->size * lanes;
+            }
+            chunk_off[FRONT] += front;
+            chunk_off[BODY] += body;
+        }
     }
 }
 
@@ -258,14 +257,18 @@ static void elements_scatter(const cpu_weight_layout *l, uint8_t *group, int64_t
     uint8_t *to = group + (size_t)first * pitch + (size_t)lane * size;
     for (int64_t n_piece; n > 0; n -= n_piece, src += (size_t)n_piece * size) {
         n_piece = PIECE_SIZE / (int64_t)size < n ? PIECE_SIZE / (int64_t)size : n;
-        for (int32_t r = 0; r < n_row; r++)
-            memcpy(pieces[r], src + (uint64_t)r * row_pitch, (size_t)n_piece * size);
-        for (int64_t i = 0; i < n_piece; i++, to += pitch) {
-            if (size == 2)
-                for (int32_t r = 0; r < n_row; r++) memcpy(to + 2 * r, pieces[r] + 2 * i, 2);
-            else
-                for (int32_t r = 0; r < n_row; r++) memcpy(to + 4 * r, pieces[r] + 4 * i, 4);
+        if (n_piece == PIECE_SIZE / (int64_t)size) {
+            for (int32_t r = 0; r < n_row; r++)
+                memcpy(pieces[r], src + (uint64_t)r * row_pitch, PIECE_SIZE);
+        } else {
+            for (int32_t r = 0; r < n_row; r++)
+                memcpy(pieces[r], src + (uint64_t)r * row_pitch, (size_t)n_piece * size);
         }
+        if (size == 2)
+            lane_move_2(to, pitch, pieces[0], PIECE_SIZE, (int32_t)n_piece * 2, n_row);
+        else
+            lane_move_4(to, pitch, pieces[0], PIECE_SIZE, (int32_t)n_piece * 4, n_row);
+        to += (size_t)n_piece * pitch;
     }
 }
 
@@ -289,8 +292,7 @@ static void rows_scatter(const cpu_weight_layout *l, uint8_t *group, int32_t lan
     } else if (l->block_len == 1) {
         elements_scatter(l, group, first, n, lane, src, row_pitch, n_row);
     } else {
-        for (int64_t b = first; b < first + n; b++, src += l->block_size)
-            blocks_scatter(l, group, b, lane, src, row_pitch, n_row);
+        blocks_scatter(l, group, lane, first, n, src, row_pitch, n_row);
     }
 }
 

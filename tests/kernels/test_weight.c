@@ -97,7 +97,7 @@ static void pieces_move(uint64_t *seed, held *h, uint8_t *canonical, bool is_upl
     piece *pieces = made_alloc((size_t)(n_row * n_block) * sizeof *pieces);
     int64_t n = 0;
     for (int64_t row = 0; row < n_row;) {
-        int64_t rows = 1 + (int64_t)(op_random_next(seed) % 11);
+        int64_t rows = 1 + (int64_t)(op_random_next(seed) % 23); /* also whole groups */
         if (rows > n_row - row) rows = n_row - row;
         for (int64_t b = 0; b < n_block;) {
             int64_t blocks = 1 + (int64_t)(op_random_next(seed) % (uint64_t)n_block);
@@ -125,7 +125,7 @@ static void test_round_trip(void **state) {
         for (int t = 0; t < MADE_TYPES && r->rig[i] != NULL; t++) {
             for (int u = 0; u < 5; u++) {
                 int64_t len = tdm_type_get_info(made_types[t]).block_len;
-                int64_t k = len > 1 ? 3 * len : 37, n = 1 + (int64_t)(op_random_next(&seed) % 40);
+                int64_t k = len > 1 ? 11 * len : 101, n = 1 + (int64_t)(op_random_next(&seed) % 40);
                 tdm_tensor_desc desc = {sizeof desc,
                                         made_types[t],
                                         usages[u],
@@ -139,6 +139,12 @@ static void test_round_trip(void **state) {
                 assert_int_equal(h.size, size / (size_t)n_row * (size_t)desc.ne[2] *
                                              (size_t)((n + lane - 1) / lane * lane));
                 pieces_move(&seed, &h, want, true);
+                memset(got, 0, size);
+                pieces_move(&seed, &h, got, false);
+                assert_memory_equal(got, want, size);
+                /* And all at once: whole groups take the way that is meant for them. */
+                for (size_t b = 0; b < size; b++) want[b] ^= (uint8_t)(b * 7 + 1);
+                piece_move(&h, want, &(piece){0, n_row, 0, k}, true);
                 memset(got, 0, size);
                 pieces_move(&seed, &h, got, false);
                 assert_memory_equal(got, want, size);
