@@ -11,6 +11,7 @@
 #include "plugins/meta/bell.h"
 #include "plugins/meta/device.h"
 #include "plugins/meta/part.h"
+#include "plugins/meta/patience.h"
 
 enum {
     WEIGHT_COLUMNS = 2048,
@@ -160,13 +161,14 @@ static tdm_status product_begin(product *p, tdm_type type, int64_t n, int64_t m,
 }
 
 static tdm_status product_run(product *p, tdm_error *err) {
-    const tdm_host_semaphore_ops *semaphores = p->device->host->semaphore;
     tdm_point done = {p->semaphore, ++p->value};
     tdm_status status = p->member->lent.plugin->queue->graph_compute(
         p->member->probe_queue, p->plan, p->bindings, 3, NULL, 0, &done, 1, err);
     if (status != TDM_OK) return status;
-    uint64_t timeout = (uint64_t)(p->device->options.timeout * 1e9);
-    return semaphores->wait(done.semaphore, done.value, timeout, err);
+    meta_patience patience;
+    meta_patience_begin(&patience, meta_clock_ns());
+    return meta_patience_wait(&patience, p->device->host, done.semaphore, done.value,
+                              (uint64_t)(p->device->options.timeout * 1e9), err);
 }
 
 /* The first run warms up; then spans of at least SPAN_NS. Where one run takes as long as all of them

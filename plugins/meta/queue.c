@@ -24,7 +24,7 @@
 enum {
     MAX_LOCAL_SIGNALS = 8,
     SLICE_MIN_NS = 5000000, /* between looks at the other members while one is waited for */
-    SLICE_MAX_NS = 50000000
+    SLICE_MAX_NS = META_LOOK_NS
 };
 #define GRACE_MAX_NS 2e9 /* for members to leave a run that was given up; at most the timeout */
 
@@ -136,14 +136,15 @@ static bool has_failed(const tdm_queue *queue) {
 /* Waits for all members. TDM_DEADLINE_EXCEEDED, with the culprit, where the run was given up;
  * otherwise what happened is in the lanes. */
 static tdm_status members_await(tdm_queue *queue, tdm_error *err) {
-    uint64_t slice = SLICE_MIN_NS, end_ns = 0;
+    uint64_t slice = SLICE_MIN_NS, grace_ns = 0;
+    meta_patience grace;
     tdm_status status = TDM_OK;
     meta_watchdog_begin(&queue->dog);
     while (!lanes_poll(queue)) {
         lanes_wait(queue, slice);
         if (slice < SLICE_MAX_NS) slice *= 2;
-        if (end_ns != 0) {
-            if (meta_clock_ns() < end_ns) continue;
+        if (grace_ns != 0) {
+            if (meta_patience_look(&grace, meta_clock_ns()) < grace_ns) continue;
             if (status == TDM_OK)
                 status = meta_watchdog_blame(queue->program, queue->epoch, queue->lanes,
                                              queue->n_lane, err);
@@ -153,8 +154,9 @@ static tdm_status members_await(tdm_queue *queue, tdm_error *err) {
             status =
                 meta_watchdog_blame(queue->program, queue->epoch, queue->lanes, queue->n_lane, err);
             meta_arena_abort(queue->device);
-            double grace = queue->device->options.timeout * 1e9;
-            end_ns = meta_clock_ns() + (uint64_t)(grace < GRACE_MAX_NS ? grace : GRACE_MAX_NS);
+            double timeout = queue->device->options.timeout * 1e9;
+            grace_ns = (uint64_t)(timeout < GRACE_MAX_NS ? timeout : GRACE_MAX_NS);
+            meta_patience_begin(&grace, meta_clock_ns());
         } else if (has_failed(queue)) {
             /* Whoever still computes may take as long as it takes; whoever waits for the one that
              * failed leaves. */

@@ -35,7 +35,7 @@ static uint64_t progress_of(const meta_device *device, const meta_lane *lanes, i
 
 void meta_watchdog_begin(meta_watchdog *dog) {
     dog->progress = 0;
-    dog->since_ns = meta_clock_ns();
+    meta_patience_begin(&dog->patience, meta_clock_ns());
 }
 
 bool meta_watchdog_is_late(meta_watchdog *dog, const meta_device *device, const meta_lane *lanes,
@@ -43,9 +43,9 @@ bool meta_watchdog_is_late(meta_watchdog *dog, const meta_device *device, const 
     uint64_t progress = progress_of(device, lanes, n_lane), now = meta_clock_ns();
     if (progress != dog->progress) {
         dog->progress = progress;
-        dog->since_ns = now;
+        meta_patience_begin(&dog->patience, now);
     }
-    return (double)(now - dog->since_ns) > device->options.timeout * 1e9;
+    return (double)meta_patience_look(&dog->patience, now) > device->options.timeout * 1e9;
 }
 
 /* The first exchange that member d has not published all of; -1 = it passed them all. */

@@ -7,14 +7,16 @@
 #define TANDEM_META_WATCHDOG_H
 
 #include "plugins/meta/lane.h"
+#include "plugins/meta/patience.h"
 
 typedef struct meta_watchdog {
-    uint64_t progress; /* of all members, as a number that only moves when one of them does */
-    uint64_t since_ns; /* when it moved last */
+    uint64_t progress;      /* of all members, as a number that only moves when one of them does */
+    meta_patience patience; /* since it moved last */
 } meta_watchdog;
 
 void meta_watchdog_begin(meta_watchdog *dog);
-/* True when nothing has moved for as long as the group's options allow. lanes[n_lane]. */
+/* True when nothing has moved for as long as the group's options allow. lanes[n_lane]. Called every
+ * META_LOOK_NS at least. */
 bool meta_watchdog_is_late(meta_watchdog *dog, const meta_device *device, const meta_lane *lanes,
                            int32_t n_lane);
 /* The failure to report of a run that is late: TDM_DEADLINE_EXCEEDED, naming the members that are
