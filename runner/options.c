@@ -81,7 +81,7 @@ const runner_key runner_keys[] = {
      .sections = TOP_MODEL,
      .commands = RUN | CONFIG,
      .help = "GGUF file of a small model that proposes tokens, which the model checks several at a "
-             "time: sooner, and drawn from the same probabilities"},
+             "time: the same text, sooner"},
     {.topic = "Model and device",
      .name = "draft-max",
      .alias = "draft",

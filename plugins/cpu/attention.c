@@ -2,34 +2,34 @@
  *
  * attention.c: ATTENTION on the fast path: walks the pages of a sequence, chunk by chunk, with an
  * online softmax. Knows pages, positions, heads and threads; types and instruction sets are behind
- * attention_kernel.h.
+ * attention_kernel.h, how a sequence falls into parts is in attention_part.h.
  *
- * Mental model. An item of work is (block of tokens, KV head, split): the query rows of the
- * block's tokens and of the heads that share the KV head, over a share of the cached tokens. Rows
- * keep (m, l, o) and fold one chunk of up to 64 slots after the other into it:
+ * Mental model. A run of tokens of one sequence attends to that sequence's cached tokens in parts.
+ * For each part its query rows (those of its tokens and of the heads that share a KV head) keep
+ * (m, l, o) and fold one chunk of up to 64 slots after the other into it:
  *     s = q K, m' = max s, p = exp(s - m'), l' = sum p, then with M = max(m, m'):
  *     o = exp(m - M) o + exp(m' - M) p V, l = exp(m - M) l + exp(m' - M) l', m = M
- * Few rows over a long cache are split, and the splits' (m, l, o) are merged at the end. How many
- * splits, and which tokens are in each, follows from the graph and the step alone, so that results
- * do not depend on the number of threads.
+ * and parts are folded into one another in the same way. Few rows over a long cache are dealt out by
+ * parts, whose (m, l, o) wait in the scratch for all of them; else a worker has a block of tokens
+ * and folds part after part itself. What parts are follows from positions alone, so that a row's
+ * bits depend neither on the number of threads nor on the tokens that are computed beside it.
  */
 #include <math.h>
 #include <string.h>
 
 #include "plugins/cpu/attention_kernel.h"
+#include "plugins/cpu/attention_part.h"
 
 enum { SRC_Q, SRC_STEP, SRC_STATE, SRC_SINK };
 
 enum {
     BLOCK_ROWS = 64, /* query rows of an item: their state then stays in the second-level cache */
     PREFETCH_SIZE = 512, /* bytes of an item's first codes that are asked for before its queries */
-    MAX_ITEMS = 256,     /* splits are made until there are so many items */
-    PART_HEAD = 16, /* floats of a split's row before its elements, so that these are aligned */
-    MIN_SPLIT = 512 /* tokens of a split, in full pages: else preparing and merging shows */
+    PART_HEAD = 16       /* floats of a part's row before its elements, so that these are aligned */
 };
 
 /* Arrays of a worker with an element for each query row: see walk. */
-enum { POINTER_ARRAYS = 3, WORD_ARRAYS = 9 };
+enum { POINTER_ARRAYS = 3, WORD_ARRAYS = 11 };
 
 /* What follows from the graph alone. */
 typedef struct shape {
@@ -39,10 +39,11 @@ typedef struct shape {
     int32_t first_kv, n_kv; /* KV heads of the state that the node's query heads read */
     int32_t max_rows;       /* query rows of an item */
     int32_t block_len;      /* tokens of an item */
-    int32_t n_split;
-    int32_t n_dim;     /* elements of o inside, a multiple of 16 */
-    size_t query_size; /* bytes of a prepared query row */
-    size_t part_size;  /* bytes of a split's (m, l, o) */
+    int32_t n_part;         /* most parts that a run has */
+    bool is_split;          /* are parts dealt out to workers? */
+    int32_t n_dim;          /* elements of o inside, a multiple of 16 */
+    size_t query_size;      /* bytes of a prepared query row */
+    size_t part_size;       /* bytes of a part's (m, l, o) */
     size_t worker_size;
     float scale;
 } shape;
@@ -77,13 +78,8 @@ static bool shape_get(const tdm_graph *graph, const tdm_node *node, shape *out) 
     size_t unit = v->n_block == 0 ? 16 : (size_t)(v->rotation > 32 ? v->rotation : 32);
     out->n_dim = (int32_t)align_up((size_t)v->head_dim, unit);
 
-    int64_t items = (int64_t)out->n_kv * ((out->n_tok + out->block_len - 1) / out->block_len);
-    int64_t tokens = (int64_t)graph->step_caps.n_entry * out->layout.page_len;
-    int64_t n_split = MAX_ITEMS / items;
-    if (out->n_tok > out->block_len) n_split = 1;
-    if (n_split > (tokens + MIN_SPLIT - 1) / MIN_SPLIT)
-        n_split = (tokens + MIN_SPLIT - 1) / MIN_SPLIT;
-    out->n_split = n_split > 1 ? (int32_t)n_split : 1;
+    out->n_part = cpu_attention_part_most(graph->step_caps.n_entry, out->layout.page_len);
+    out->is_split = out->n_part > 1 && out->n_tok <= out->block_len;
 
     size_t rows = (size_t)out->max_rows;
     out->query_size = cpu_kv_round((size_t)k->padded * 4) +
@@ -91,7 +87,7 @@ static bool shape_get(const tdm_graph *graph, const tdm_node *node, shape *out) 
     out->part_size = cpu_kv_round((PART_HEAD + (size_t)out->n_dim) * sizeof(float));
     out->worker_size = cpu_kv_round((size_t)k->padded * sizeof(float)) + rows * out->query_size +
                        rows * CPU_CHUNK * sizeof(float) +
-                       rows * cpu_kv_round((size_t)out->n_dim * sizeof(float)) +
+                       2 * rows * cpu_kv_round((size_t)out->n_dim * sizeof(float)) +
                        cpu_kv_round(rows * sizeof(row_state)) +
                        POINTER_ARRAYS * cpu_kv_round(rows * sizeof(void *)) +
                        WORD_ARRAYS * cpu_kv_round(rows * sizeof(float));
@@ -100,8 +96,8 @@ static bool shape_get(const tdm_graph *graph, const tdm_node *node, shape *out) 
 }
 
 static size_t parts_size(const shape *s) {
-    if (s->n_split <= 1) return 0;
-    return (size_t)s->n_tok * (size_t)s->n_head * (size_t)s->n_split * s->part_size;
+    if (!s->is_split) return 0;
+    return (size_t)s->n_tok * (size_t)s->n_head * (size_t)s->n_part * s->part_size;
 }
 
 static tdm_status supports(const cpu_device *device, const tdm_graph *graph, const tdm_node *node,
@@ -139,11 +135,13 @@ typedef struct walk {
     float *x;         /* [padded_k] */
     uint8_t *queries; /* [max_rows] of query_size */
     float *scores;    /* [max_rows, CPU_CHUNK] */
-    float *outs;      /* [max_rows] of out_stride floats */
+    float *outs;      /* [max_rows] of out_stride floats: o of the present part, */
+    float *totals;    /* and of all before it */
     size_t out_stride;
     int32_t n_row;
     row_state *rows;                   /* [max_rows], like all from here on */
-    float *m, *l;                      /* running maximum and sum */
+    float *m, *l;                      /* running maximum and sum of the present part, */
+    float *total_m, *total_l;          /* and of all before it */
     int64_t common_first, common_last; /* positions that every row sees */
     /* Where all rows see the same slots of a chunk, those; the arrays below then stay as they are
      * from chunk to chunk. uniform_last 0: not so. */
@@ -167,6 +165,7 @@ static walk walk_begin(const cpu_node *n, const shape *s, uint8_t *at) {
     k.queries = at, at += rows * s->query_size;
     k.scores = (float *)(void *)at, at += rows * CPU_CHUNK * sizeof(float);
     k.outs = (float *)(void *)at, at += rows * k.out_stride * sizeof(float);
+    k.totals = (float *)(void *)at, at += rows * k.out_stride * sizeof(float);
     k.rows = (row_state *)(void *)at, at += cpu_kv_round(rows * sizeof(row_state));
     size_t pointers = cpu_kv_round(rows * sizeof(void *)), words = cpu_kv_round(rows * 4);
     k.q = (const uint8_t **)(void *)at, at += pointers;
@@ -174,6 +173,8 @@ static walk walk_begin(const cpu_node *n, const shape *s, uint8_t *at) {
     k.out = (float **)(void *)at, at += pointers;
     k.m = (float *)(void *)at, at += words;
     k.l = (float *)(void *)at, at += words;
+    k.total_m = (float *)(void *)at, at += words;
+    k.total_l = (float *)(void *)at, at += words;
     k.active = (int32_t *)(void *)at, at += words;
     k.first = (int32_t *)(void *)at, at += words;
     k.last = (int32_t *)(void *)at, at += words;
@@ -278,7 +279,7 @@ static int32_t activate_rows(walk *k, int64_t pos, int32_t valid_first, int32_t 
     return n;
 }
 
-/* Folds a chunk into the rows that see some of it. */
+/* Folds a chunk into the rows that see some of it: those that see the same slots together. */
 static void fold_chunk(walk *k, const chunk *c, const chunk *next) {
     const shape *s = k->s;
     int32_t n = activate_rows(k, c->pos, c->valid_first, c->valid_last);
@@ -305,10 +306,14 @@ static void fold_chunk(walk *k, const chunk *c, const chunk *next) {
         k->m[k->active[a]] = m[a];
         k->l[k->active[a]] = l[a];
     }
-    cpu_kv_span values = span_get(&s->layout.v, c, next, first, last);
-    cpu_attention_rows rows = {
-        n, (const float *const *)k->score, k->first, k->last, k->out, k->keep, k->gain};
-    k->kernels.add(&values, s->n_dim, &rows);
+    for (int32_t a = 0, end; a < n; a = end) {
+        end = k->uniform_last > 0 ? n : a + 1;
+        while (end < n && k->first[end] == k->first[a] && k->last[end] == k->last[a]) end++;
+        cpu_kv_span values = span_get(&s->layout.v, c, next, k->first[a], k->last[a]);
+        cpu_attention_rows rows = {end - a, (const float *const *)k->score + a, k->out + a,
+                                   k->keep + a, k->gain + a};
+        k->kernels.add(&values, s->n_dim, &rows);
+    }
 }
 
 /* Neighbouring tokens that attend together: of one sequence, or one token of padding. */
@@ -316,15 +321,12 @@ typedef struct token_run {
     int32_t first, last;           /* tokens first .. last-1 */
     int64_t first_pos, last_pos;   /* positions that any of them sees */
     const tdm_page_entry *entries; /* without those at either end that hold none of these */
-    int32_t n_entry;
-    int32_t share;  /* entries of a part */
-    int32_t n_part; /* parts that are attended to separately and merged; 0 = nothing to see */
+    int32_t n_entry;               /* 0 = nothing to see */
 } token_run;
 
 /* The run that begins with token `first` and ends before `limit`. */
 static token_run run_get(const cpu_step *step, const shape *s, int32_t first, int32_t limit) {
-    token_run run = {
-        .first = first, .last = first + 1, .first_pos = INT32_MAX, .last_pos = -1, .share = 1};
+    token_run run = {.first = first, .last = first + 1, .first_pos = INT32_MAX, .last_pos = -1};
     if (first >= step->n_tok || step->pos[first] < 0) return run;
     while (run.last < limit && run.last < step->n_tok && step->pos[run.last] >= 0 &&
            step->seq[run.last] == step->seq[first])
@@ -339,14 +341,15 @@ static token_run run_get(const cpu_step *step, const shape *s, int32_t first, in
     const tdm_page_entry *e = cpu_step_entries(step, step->seq[first], &n);
     while (n > 0 && (int64_t)e->base_pos + e->count <= run.first_pos) e++, n--;
     while (n > 0 && e[n - 1].base_pos > run.last_pos) n--;
-    if (n == 0) return run;
-    int32_t least = (MIN_SPLIT + s->layout.page_len - 1) / s->layout.page_len;
     run.entries = e;
     run.n_entry = n;
-    run.share = (n + s->n_split - 1) / s->n_split;
-    if (s->n_split > 1 && run.share < least) run.share = least;
-    run.n_part = (n + run.share - 1) / run.share;
     return run;
+}
+
+/* The end of part number `part`, which begins with entry `at` of the run. */
+static int32_t part_end(const shape *s, const token_run *run, int32_t part, int32_t at) {
+    if (part + 1 >= s->n_part || at >= run->n_entry) return run->n_entry;
+    return cpu_attention_part_end(run->entries, at, run->n_entry);
 }
 
 /* Where a walk over the chunks of a run's entries is: those that hold positions it sees. */
@@ -421,26 +424,64 @@ static void finish_row(const cpu_node *n, const shape *s, cpu_hadamard_fn rotate
 static float *part_at(const cpu_node *n, const shape *s, int32_t token, int32_t head,
                       int32_t part) {
     size_t row = (size_t)token * (size_t)s->n_head + (size_t)head;
-    return (float *)(void *)(n->scratch + (row * (size_t)s->n_split + (size_t)part) * s->part_size);
+    return (float *)(void *)(n->scratch + (row * (size_t)s->n_part + (size_t)part) * s->part_size);
 }
 
-static void keep_row(const walk *k, int32_t token, int32_t head, int32_t part, int32_t row) {
-    const shape *s = k->s;
-    float *o = k->outs + (size_t)row * k->out_stride;
-    if (s->n_split <= 1) {
-        finish_row(k->n, s, k->kernels.rotate, token, head, k->m[row], k->l[row], o);
+/* Folds a part (m, l, o) into the sum of those before it. One that saw nothing (l 0) adds nothing. */
+static void fold_part(float *m_sum, float *l_sum, float *restrict o_sum, float m, float l,
+                      const float *restrict o, int32_t n) {
+    if (l == 0) return;
+    if (*l_sum == 0) {
+        memcpy(o_sum, o, (size_t)n * sizeof *o);
+        *m_sum = m, *l_sum = l;
         return;
     }
-    float *to = part_at(k->n, s, token, head, part);
-    to[0] = k->m[row];
-    to[1] = k->l[row];
-    if (to[1] != 0) memcpy(to + PART_HEAD, o, (size_t)s->n_dim * sizeof *o);
+    float top = m > *m_sum ? m : *m_sum, keep = expf(*m_sum - top), gain = expf(m - top);
+    for (int32_t i = 0; i < n; i++) o_sum[i] = o_sum[i] * keep + o[i] * gain;
+    *m_sum = top, *l_sum = *l_sum * keep + l * gain;
 }
 
-/* A run's tokens and the heads of one KV head, over parts part_first .. part_last-1 (all on 0
- * where the run sees nothing). Queries are prepared once for all of them. */
-static void attend(walk *k, const token_run *run, int32_t kv, int32_t part_first,
-                   int32_t part_last) {
+/* The query rows of a run's tokens and of the heads of one KV head. */
+typedef struct row_block {
+    const token_run *run;
+    int32_t head_first, n_head;
+    int32_t n_row; /* n_head for each token */
+} row_block;
+
+/* Puts a part's rows where the parts of other workers will be merged with it. */
+static void keep_part(const walk *k, const row_block *b, int32_t part) {
+    const shape *s = k->s;
+    for (int32_t r = 0; r < b->n_row; r++) {
+        float *to =
+            part_at(k->n, s, b->run->first + r / b->n_head, b->head_first + r % b->n_head, part);
+        to[0] = k->m[r];
+        to[1] = k->l[r];
+        if (to[1] == 0) continue;
+        memcpy(to + PART_HEAD, k->outs + (size_t)r * k->out_stride, (size_t)s->n_dim * sizeof *to);
+    }
+}
+
+/* Folds the present part into those before it, or as the last one finishes the rows. */
+static void finish_part(walk *k, const row_block *b, bool is_first, bool is_last) {
+    for (int32_t r = 0; r < b->n_row; r++) {
+        float *o = k->outs + (size_t)r * k->out_stride;
+        float *total = k->totals + (size_t)r * k->out_stride;
+        float *m = &k->m[r], *l = &k->l[r];
+        if (is_first) k->total_m[r] = -INFINITY, k->total_l[r] = 0;
+        if (!is_first || !is_last) {
+            fold_part(&k->total_m[r], &k->total_l[r], total, *m, *l, o, k->s->n_dim);
+            m = &k->total_m[r], l = &k->total_l[r], o = total;
+        }
+        if (is_last)
+            finish_row(k->n, k->s, k->kernels.rotate, b->run->first + r / b->n_head,
+                       b->head_first + r % b->n_head, *m, *l, o);
+    }
+}
+
+/* A run's tokens and the heads of one KV head, over n_part parts of which number `part` begins with
+ * entry `at`; on part 0 alone where the run sees nothing. Queries are prepared once for all. */
+static void attend(walk *k, const token_run *run, int32_t kv, int32_t part, int32_t at,
+                   int32_t n_part) {
     const shape *s = k->s;
     const tdm_attention_params *p = &s->params;
     int32_t kv_all = p->first_head_kv + s->first_kv + kv;
@@ -448,9 +489,9 @@ static void attend(walk *k, const token_run *run, int32_t kv, int32_t part_first
     int32_t head_last = head_first + p->heads_per_kv;
     if (head_first < 0) head_first = 0;
     if (head_last > s->n_head) head_last = s->n_head;
-    int32_t n_head = head_last - head_first;
-    cursor c = {.run = run, .at = part_first * run->share, .head_kv = s->first_kv + kv};
-    c.end = run->n_entry < part_last * run->share ? run->n_entry : part_last * run->share;
+    row_block b = {run, head_first, head_last - head_first, 0};
+    b.n_row = (run->last - run->first) * b.n_head;
+    cursor c = {.run = run, .at = at, .end = run->n_entry, .head_kv = s->first_kv + kv};
     chunk present = cursor_next(&c, k);
     k->n_row = 0;
     k->common_first = 0;
@@ -459,78 +500,72 @@ static void attend(walk *k, const token_run *run, int32_t kv, int32_t part_first
     if (present.region != NULL) {
         ask_for(chunk_codes(&present, &s->layout.k), PREFETCH_SIZE);
         for (int32_t t = run->first; t < run->last; t++)
-            for (int32_t h = head_first; h < head_last; h++) query_begin(k, t, h);
+            for (int32_t h = 0; h < b.n_head; h++) query_begin(k, t, head_first + h);
     }
-    for (int32_t part = part_first; part < part_last; part++) {
-        int32_t n_row = (run->last - run->first) * n_head;
-        for (int32_t r = 0; r < n_row; r++) k->m[r] = -INFINITY, k->l[r] = 0;
+    bool is_first = true, is_last = false;
+    for (int32_t i = 0; i < n_part && !is_last; i++, part++) {
+        at = part_end(s, run, part, at);
+        for (int32_t r = 0; r < b.n_row; r++) k->m[r] = -INFINITY, k->l[r] = 0;
         memset(k->outs, 0, (size_t)k->n_row * k->out_stride * sizeof *k->outs);
-        while (present.region != NULL && present.entry < (part + 1) * run->share) {
+        while (present.region != NULL && present.entry < at) {
             chunk next = cursor_next(&c, k);
             fold_chunk(k, &present, &next);
             present = next;
         }
-        for (int32_t r = 0; r < n_row; r++)
-            keep_row(k, run->first + r / n_head, head_first + r % n_head, part, r);
+        is_last = at >= run->n_entry;
+        if (s->is_split)
+            keep_part(k, &b, part);
+        else
+            finish_part(k, &b, is_first, is_last);
+        is_first = false;
     }
 }
 
 static void attend_block(walk *k, int32_t first, int32_t last, int32_t kv) {
     while (first < last) {
         token_run run = run_get(&k->step, k->s, first, last);
-        attend(k, &run, kv, 0, 1);
+        attend(k, &run, kv, 0, 0, k->s->n_part);
         first = run.last;
     }
 }
 
 /* Worker w's share of the parts of all runs and KV heads: neighbours, so that few queries are
- * prepared more than once, and counted without the parts that hold nothing. */
+ * prepared more than once. A part is the worker's in whose share of all entries its middle lies. */
 static void attend_parts(walk *k, const cpu_worker *w) {
     const shape *s = k->s;
-    int64_t n_item = 0, at = 0;
+    int64_t n_all = 0, done = 0;
     for (int32_t t = 0; t < s->n_tok;) {
         token_run run = run_get(&k->step, s, t, s->n_tok);
-        n_item += (int64_t)run.n_part * s->n_kv;
+        n_all += (int64_t)run.n_entry * s->n_kv;
         t = run.last;
     }
-    int64_t first = n_item * w->ith / w->nth, last = n_item * (w->ith + 1) / w->nth;
-    for (int32_t t = 0; t < s->n_tok && at < last;) {
+    int64_t first = 2 * n_all * w->ith / w->nth, last = 2 * n_all * (w->ith + 1) / w->nth;
+    for (int32_t t = 0; t < s->n_tok && 2 * done < last;) {
         token_run run = run_get(&k->step, s, t, s->n_tok);
-        for (int32_t kv = 0; kv < s->n_kv; kv++, at += run.n_part) {
-            int64_t lo = first > at ? first - at : 0;
-            int64_t hi = last - at < run.n_part ? last - at : run.n_part;
-            if (lo < hi) attend(k, &run, kv, (int32_t)lo, (int32_t)hi);
+        for (int32_t kv = 0; kv < s->n_kv; kv++, done += run.n_entry) {
+            int32_t n_mine = 0, part_mine = 0, at_mine = 0;
+            for (int32_t at = 0, part = 0, end; at < run.n_entry; at = end, part++) {
+                end = part_end(s, &run, part, at);
+                int64_t middle = 2 * done + at + end;
+                if (middle < first || middle >= last) continue;
+                if (n_mine++ == 0) part_mine = part, at_mine = at;
+            }
+            if (n_mine > 0) attend(k, &run, kv, part_mine, at_mine, n_mine);
         }
         t = run.last;
     }
 }
 
-static void add_part(float *restrict sum, const float *restrict part, float factor, int32_t n) {
-    for (int32_t i = 0; i < n; i++) sum[i] += part[i] * factor;
-}
-
-/* The sum of a row's parts, in their order; the first part's memory is used for it. */
-static void merge_row(const cpu_node *n, const shape *s, cpu_hadamard_fn rotate, int32_t token,
-                      int32_t head, int32_t n_part) {
-    float *first = part_at(n, s, token, head, 0), m = -INFINITY, l = 0;
-    for (int32_t i = 0; i < n_part; i++) {
-        const float *part = part_at(n, s, token, head, i);
-        m = part[0] > m ? part[0] : m;
+/* A row's parts, folded in their order in the first one's memory. */
+static void merge_row(const walk *k, int32_t token, int32_t head, int32_t n_part) {
+    const shape *s = k->s;
+    float *sum = part_at(k->n, s, token, head, 0), m = -INFINITY, l = 0;
+    if (n_part > 0) m = sum[0], l = sum[1];
+    for (int32_t i = 1; i < n_part; i++) {
+        const float *part = part_at(k->n, s, token, head, i);
+        fold_part(&m, &l, sum + PART_HEAD, part[0], part[1], part + PART_HEAD, s->n_dim);
     }
-    for (int32_t i = 0; i < n_part; i++) {
-        const float *part = part_at(n, s, token, head, i);
-        float factor = part[1] != 0 ? expf(part[0] - m) : 0;
-        if (i == 0 && part[1] == 0) {
-            memset(first + PART_HEAD, 0, (size_t)s->n_dim * sizeof *first);
-        } else if (i == 0) {
-            l = part[1] * factor;
-            for (int32_t j = PART_HEAD; j < PART_HEAD + s->n_dim; j++) first[j] *= factor;
-        } else if (part[1] != 0) {
-            l += part[1] * factor;
-            add_part(first + PART_HEAD, part + PART_HEAD, factor, s->n_dim);
-        }
-    }
-    finish_row(n, s, rotate, token, head, m, l, first + PART_HEAD);
+    finish_row(k->n, s, k->kernels.rotate, token, head, m, l, sum + PART_HEAD);
 }
 
 static void merge_parts(const walk *k, const cpu_worker *w) {
@@ -539,11 +574,13 @@ static void merge_parts(const walk *k, const cpu_worker *w) {
     cpu_worker_share(w, (int64_t)s->n_tok * s->n_head, 1, &first, &last);
     for (int32_t t = 0; t < s->n_tok;) {
         token_run run = run_get(&k->step, s, t, s->n_tok);
+        int32_t n_part = 0;
+        for (int32_t at = 0; at < run.n_entry; n_part++) at = part_end(s, &run, n_part, at);
         for (; t < run.last; t++) {
             int64_t lo = first - (int64_t)t * s->n_head, hi = last - (int64_t)t * s->n_head;
             if (hi > s->n_head) hi = s->n_head;
             for (int32_t head = lo > 0 ? (int32_t)lo : 0; head < hi; head++)
-                merge_row(k->n, s, k->kernels.rotate, t, head, run.n_part);
+                merge_row(k, t, head, n_part);
         }
     }
 }
@@ -552,7 +589,7 @@ static void run(const cpu_node *n, cpu_worker *w) {
     shape s;
     if (!shape_get(n->graph, n->node, &s) || s.n_tok == 0 || s.n_head == 0) return;
     walk k = walk_begin(n, &s, n->scratch + parts_size(&s) + s.worker_size * (size_t)w->ith);
-    if (s.n_split > 1) {
+    if (s.is_split) {
         attend_parts(&k, w);
         cpu_worker_barrier(w);
         merge_parts(&k, w);

@@ -40,23 +40,23 @@ typedef struct cpu_kv_span {
 } cpu_kv_span;
 
 /* score[r][slot] = dot(q[r], k[slot]) for the slots of the tiles that hold any of first .. last-1
- * (scores of other slots in these tiles are arbitrary). score rows have CPU_CHUNK floats. */
+ * (scores of other slots in these tiles are arbitrary). score rows have CPU_CHUNK floats. A score's
+ * bits follow from its row and its slot alone. */
 typedef void (*cpu_attention_score_fn)(const cpu_kv_span *k, int32_t n_row, const uint8_t *const *q,
                                        float *const *score);
 
-/* What rows take from a chunk: p[slot] in 0 .. 1 for slots first .. last-1, which lie in the
- * span's; 0 for the other slots of its tiles. */
+/* What rows take from a chunk, all of them from the same slots, which are the span's: p[slot] in
+ * 0 .. 1 for these, 0 for the other slots of its tiles. */
 typedef struct cpu_attention_rows {
     int32_t n;
     const float *const *p;
-    const int32_t *first, *last;
     float *const *o;
     const float *keep, *gain;
 } cpu_attention_rows;
 
-/* o[r][i] = keep[r] * o[r][i] + gain[r] * sum over slots first[r] .. last[r]-1 of p[r][slot] *
- * v[slot][i] for i < n_dim, a multiple of 32 (of 16 for plain types). What another slot holds, NaN
- * and Inf included, does not reach the row. */
+/* o[r][i] = keep[r] * o[r][i] + gain[r] * sum over the span's slots of p[r][slot] * v[slot][i] for
+ * i < n_dim, a multiple of 32 (of 16 for plain types). What another slot holds, NaN and Inf
+ * included, does not reach the row; nor does how many rows there are change a row's bits. */
 typedef void (*cpu_attention_add_fn)(const cpu_kv_span *v, int32_t n_dim,
                                      const cpu_attention_rows *rows);
 

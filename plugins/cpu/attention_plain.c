@@ -55,7 +55,6 @@ void cpu_add_plain(const cpu_kv_span *v, int32_t n_dim, const cpu_attention_rows
             load_piece(v, slot, at, n, x);
             for (int32_t r = 0; r < rows->n; r++) {
                 float weight = rows->p[r][slot] * rows->gain[r];
-                if (slot < rows->first[r] || slot >= rows->last[r]) continue;
                 for (int32_t i = 0; i < n; i++) rows->o[r][at + i] += weight * x[i];
             }
         }

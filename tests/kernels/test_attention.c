@@ -2,8 +2,8 @@
  *
  * test_attention.c: ATTENTION and LSE_MERGE. Every kernel (type of K, type of V, ISA) against sums
  * in double over the rows that the cache holds, over odd shapes, shared and partial pages, windows,
- * sinks, softcap, padding; the same bits for any number of threads, and whatever a token that is
- * not seen holds.
+ * sinks, softcap, padding; the same bits for any number of threads, whatever tokens attend beside one,
+ * and whatever a token that is not seen holds.
  *
  * Bounds. The reference path computes in double: 1e-12. The fast path rounds queries and weights
  * to 15 bits where a type is quantised: 1e-6, and sums in f32 elsewhere: 1e-11. With activation-bits
@@ -97,6 +97,25 @@ static double ml_error(const float *got, const float *want, int32_t n) {
     return worst;
 }
 
+/* Tokens of a batch on their own, the first, one in the middle and the last: the same bits. */
+static void check_alone(const attention_case *c, int rig, const kv_scene *scene, op_state *cache,
+                        const tdm_attention_params *params, const float *q, const float *sink,
+                        const kv_query *queries, const float *o, const float *ml) {
+    int32_t n_head = c->n_head_kv * c->heads_per_kv, last = c->n_tok - 1;
+    const int32_t tokens[] = {0, last / 2, last};
+    size_t n_o = (size_t)(c->dim_v * n_head), n_ml = 2 * (size_t)n_head;
+    float *alone = calloc(n_o, sizeof *alone), *ml_alone = calloc(n_ml, sizeof *ml_alone);
+    for (int i = 0; i < 3 && c->n_tok > 1; i++) {
+        size_t t = (size_t)tokens[i];
+        kv_scene_run(scene, rigs[rig], cache, params, n_head, q + t * (size_t)(c->dim_k * n_head),
+                     sink, queries + t, 1, alone, c->has_ml ? ml_alone : NULL);
+        if (memcmp(alone, o + t * n_o, n_o * sizeof *o) != 0 ||
+            (c->has_ml && memcmp(ml_alone, ml + t * n_ml, n_ml * sizeof *ml) != 0))
+            check("other tokens of the batch change a result", rig, c, 1, 0);
+    }
+    free(alone), free(ml_alone);
+}
+
 static void run_case(const attention_case *c, uint64_t *seed, double bound_fast, double bound_ml) {
     const double bound_q8 = bound_fast > 2e-4 ? bound_fast : 2e-4, bound_ml_q8 = 8e-2;
     kv_scene scene;
@@ -169,6 +188,7 @@ static void run_case(const attention_case *c, uint64_t *seed, double bound_fast,
             check("threads change the result", i, c, 1, 0);
         memcpy(first, got, n_o * sizeof *got);
         previous_isa = rig_rows[i].isa;
+        check_alone(c, i, &scene, cache, &params, q, c->has_sink ? sink : NULL, queries, got, ml);
         op_state_destroy(cache);
     }
     free(q), free(want), free(got), free(first), free(ml), free(ml_want), free(sink);
@@ -236,21 +256,22 @@ static void test_shapes(void **state) {
     }
 }
 
-/* Long enough that a decode is split, over entries of several sizes. */
+/* Long enough for several parts, over entries of several sizes: dealt out to workers for few tokens,
+ * folded by one for many. */
 static void test_splits(void **state) {
     uint64_t seed = 5;
     (void)state;
-    for (int i = 0; i < 4; i++) {
+    for (int i = 0; i < 8; i++) {
         attention_case c = random_case(&seed, kv_types[3 * i % 9], kv_types[(2 * i + 1) % 9]);
         c.page_len = i % 2 == 0 ? 64 : 1024;
-        c.n_tok = i + 1;
+        c.n_tok = i < 4 ? i + 1 : 20 + i; /* blocks are of 21 tokens here */
         c.n_head_kv = 1;
         c.heads_per_kv = 3;
         c.n_seq = 2;
         c.len[0] = 2500;
         c.len[1] = 3100;
         c.shared = 1500;
-        c.window = i == 3 ? 2000 : 0;
+        c.window = i % 4 == 3 ? 2000 : 0;
         c.is_causal = true;
         c.dim_k = c.dim_v = 32;
         c.n_rot = c.rope_offset = 0;

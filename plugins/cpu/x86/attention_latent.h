@@ -89,31 +89,25 @@ INLINE void latent_codes(const cpu_kv_span *v, int32_t b, latent_part *part, int
 
 /* o = keep o + gain sum p x over n_vec vectors of elements from `at` on in the part, which are o's
  * from `first` + `at` on. */
-INLINE void latent_add(const latent_part *part, int32_t first, int at, int n_vec, int n_row,
-                       const cpu_attention_rows *rows, const add_range *range) {
+INLINE void latent_add(const cpu_kv_span *v, const latent_part *part, int32_t first, int at,
+                       int n_vec, int n_row, const cpu_attention_rows *rows) {
     vec_f acc[ADD_ROWS][4];
     UNROLL for (int r = 0; r < n_row; r++) {
         UNROLL for (int i = 0; i < n_vec; i++) acc[r][i] = f_zero();
     }
-    for (int32_t slot = range->first; slot < range->last; slot++) {
+    for (int32_t slot = v->first; slot < v->last; slot++) {
         vec_f x[2];
-        bool is_inner = slot >= range->inner_first && slot < range->inner_last;
         UNROLL for (int i = 0; i < n_vec; i++) x[i] = f_load(part->x[slot] + at + i * LANES);
-        if (is_inner)
-            add_slot(rows, n_row, slot, true, x, n_vec, acc);
-        else
-            add_slot(rows, n_row, slot, false, x, n_vec, acc);
+        add_slot(rows, n_row, slot, x, n_vec, acc);
     }
     add_finish(rows, n_row, first + at, n_vec, acc);
 }
 
-INLINE void latent_group(const latent_part *part, int32_t first, int32_t n, int n_row,
-                         const cpu_attention_rows *rows) {
-    add_range range = add_range_get(rows, n_row);
+INLINE void latent_group(const cpu_kv_span *v, const latent_part *part, int32_t first, int32_t n,
+                         int n_row, const cpu_attention_rows *rows) {
     int32_t at = 0;
-    for (; at + 2 * LANES <= n; at += 2 * LANES)
-        latent_add(part, first, at, 2, n_row, rows, &range);
-    for (; at < n; at += LANES) latent_add(part, first, at, 1, n_row, rows, &range);
+    for (; at + 2 * LANES <= n; at += 2 * LANES) latent_add(v, part, first, at, 2, n_row, rows);
+    for (; at < n; at += LANES) latent_add(v, part, first, at, 1, n_row, rows);
 }
 
 INLINE void latent_rows(const cpu_kv_span *v, int32_t n_dim, const cpu_attention_rows *all,
@@ -129,12 +123,12 @@ INLINE void latent_rows(const cpu_kv_span *v, int32_t n_dim, const cpu_attention
         else
             latent_floats(v, first, 16, &part, type);
         for (; rows.n >= ADD_ROWS; rows_skip(&rows, ADD_ROWS))
-            latent_group(&part, first, n, ADD_ROWS, &rows);
+            latent_group(v, &part, first, n, ADD_ROWS, &rows);
         if (ADD_ROWS > 4 && rows.n >= 4) {
-            latent_group(&part, first, n, 4, &rows);
+            latent_group(v, &part, first, n, 4, &rows);
             rows_skip(&rows, 4);
         }
-        for (; rows.n > 0; rows_skip(&rows, 1)) latent_group(&part, first, n, 1, &rows);
+        for (; rows.n > 0; rows_skip(&rows, 1)) latent_group(v, &part, first, n, 1, &rows);
     }
 }
 

@@ -318,34 +318,41 @@ INLINE size_t plain_size(int type) {
     return type == TDM_TYPE_F32 ? 4 : 2;
 }
 
-/* Every second or fourth element goes to a sum of its own, so that additions need not wait for each
- * other. */
-INLINE void score_floats(const uint8_t *data, ptrdiff_t ahead, int32_t n, int n_row,
-                         const uint8_t *const *q, float *const *score, int32_t slot, int type) {
-    const int n_sum = n_row <= 2 ? 4 : 2;
-    vec_f sum[4][SCORE_ROWS];
+/* n_tile runs of LANES tokens, data_step bytes apart. Even and odd elements have sums of their own, so
+ * that additions need not wait for each other; how many rows and runs are taken at once does not
+ * change the order of a sum. */
+INLINE void score_floats(const uint8_t *data, ptrdiff_t ahead, size_t data_step, int32_t n,
+                         int n_tile, int n_row, const uint8_t *const *q, float *const *score,
+                         int32_t slot, int type) {
+    vec_f sum[2][2][SCORE_ROWS];
     size_t step = CPU_KV_TILE * plain_size(type);
     int32_t i = 0;
-    UNROLL for (int k = 0; k < n_sum; k++) {
-        UNROLL for (int r = 0; r < n_row; r++) sum[k][r] = f_zero();
-    }
-    for (; i + n_sum <= n; i += n_sum) {
-        UNROLL for (int k = 0; k < n_sum; k++, data += step) {
-            vec_f x = plain_load(data, type);
-            if (k % (64 / step > 1 ? 2 : 1) == 0) ask_ahead(data, ahead);
-            UNROLL for (int r = 0; r < n_row; r++) sum[k][r] =
-                f_fma(x, f_set1(((const float *)(const void *)q[r])[i + k]), sum[k][r]);
+    UNROLL for (int k = 0; k < 2; k++) {
+        UNROLL for (int t = 0; t < n_tile; t++) {
+            UNROLL for (int r = 0; r < n_row; r++) sum[k][t][r] = f_zero();
         }
     }
-    for (; i < n; i++, data += step) {
-        vec_f x = plain_load(data, type);
-        UNROLL for (int r = 0; r < n_row; r++) sum[0][r] =
-            f_fma(x, f_set1(((const float *)(const void *)q[r])[i]), sum[0][r]);
+    for (; i + 2 <= n; i += 2) {
+        UNROLL for (int k = 0; k < 2; k++, data += step) {
+            UNROLL for (int t = 0; t < n_tile; t++) {
+                const uint8_t *at = data + (size_t)t * data_step;
+                vec_f x = plain_load(at, type);
+                if (k % (64 / step > 1 ? 2 : 1) == 0) ask_ahead(at, ahead);
+                UNROLL for (int r = 0; r < n_row; r++) sum[k][t][r] =
+                    f_fma(x, f_set1(((const float *)(const void *)q[r])[i + k]), sum[k][t][r]);
+            }
+        }
     }
-    UNROLL for (int r = 0; r < n_row; r++) {
-        vec_f total = f_add(sum[0][r], sum[1][r]);
-        if (n_sum == 4) total = f_add(total, f_add(sum[2][r], sum[3][r]));
-        f_store(score[r] + slot, total);
+    if (i < n) {
+        UNROLL for (int t = 0; t < n_tile; t++) {
+            vec_f x = plain_load(data + (size_t)t * data_step, type);
+            UNROLL for (int r = 0; r < n_row; r++) sum[0][t][r] =
+                f_fma(x, f_set1(((const float *)(const void *)q[r])[i]), sum[0][t][r]);
+        }
+    }
+    UNROLL for (int t = 0; t < n_tile; t++) {
+        UNROLL for (int r = 0; r < n_row; r++)
+            f_store(score[r] + slot + t * LANES, f_add(sum[0][t][r], sum[1][t][r]));
     }
 }
 
@@ -361,25 +368,30 @@ INLINE void score_group(const cpu_kv_span *k, int n_row, const uint8_t *const *q
     size_t codes_size = cpu_query_codes_size(side);
     int32_t first = k->first / CPU_KV_TILE * (CPU_KV_TILE / LANES);
     int32_t last = (k->last + CPU_KV_TILE - 1) / CPU_KV_TILE * (CPU_KV_TILE / LANES);
-    size_t data_step = LANES < 16 ? 4 * LANES : side->codes_size;
+    bool is_plain = type_is_plain(type);
+    size_t lane_size = is_plain ? plain_size(type) : 4; /* of a token in a vector of codes */
+    size_t tile_step = is_plain ? side->data_size : side->codes_size;
+    size_t data_step = LANES < 16 ? lane_size * LANES : tile_step;
     size_t scale_step = LANES < 16 ? 2 * LANES : side->scale_size;
     size_t block_skip = (size_t)(side->group - 1) * side->codes_size;
     for (int32_t i = first; i < last; i++) {
         int32_t slot = i * LANES, lane = slot % CPU_KV_TILE;
-        const uint8_t *data = k->data + cpu_kv_codes_off(side, slot / CPU_KV_TILE, 0);
+        const uint8_t *data =
+            k->data + cpu_kv_codes_off(side, slot / CPU_KV_TILE, 0) + (size_t)lane * lane_size;
         const uint8_t *scale =
             k->scale + (size_t)(slot / CPU_KV_TILE) * side->scale_size + 2 * lane;
-        if (type_is_plain(type)) {
-            score_floats(data + (size_t)lane * plain_size(type), k->ahead, side->padded, n_row, q,
-                         score, slot, type);
-        } else if (2 * n_row <= SCORE_SUMS && i % 2 == 0 && i + 1 < last) {
-            score_codes(data + 4 * lane, scale, k->ahead, data_step, scale_step, block_skip,
-                        side->n_block, codes_size, 2, n_row, q, score, slot, type);
-            i++;
-        } else {
-            score_codes(data + 4 * lane, scale, k->ahead, 0, 0, block_skip, side->n_block,
-                        codes_size, 1, n_row, q, score, slot, type);
-        }
+        bool is_two = (is_plain ? 4 : 2) * n_row <= SCORE_SUMS && i % 2 == 0 && i + 1 < last;
+        if (is_plain && is_two)
+            score_floats(data, k->ahead, data_step, side->padded, 2, n_row, q, score, slot, type);
+        else if (is_plain)
+            score_floats(data, k->ahead, 0, side->padded, 1, n_row, q, score, slot, type);
+        else if (is_two)
+            score_codes(data, scale, k->ahead, data_step, scale_step, block_skip, side->n_block,
+                        codes_size, 2, n_row, q, score, slot, type);
+        else
+            score_codes(data, scale, k->ahead, 0, 0, block_skip, side->n_block, codes_size, 1,
+                        n_row, q, score, slot, type);
+        i += is_two;
     }
 }
 
@@ -531,49 +543,12 @@ INLINE void add_codes(const cpu_kv_span *v, const add_frame *f, int32_t b, int32
     }
 }
 
-/* Which slots a group of rows takes together: all of them inner_first .. inner_last-1, some of them
- * first .. inner_first-1 and inner_last .. last-1. */
-typedef struct add_range {
-    int32_t first, inner_first, inner_last, last;
-} add_range;
-
-INLINE add_range add_range_get(const cpu_attention_rows *rows, int n_row) {
-    add_range range = {rows->first[0], rows->first[0], rows->last[0], rows->last[0]};
-    for (int r = 1; r < n_row; r++) {
-        int32_t first = rows->first[r], last = rows->last[r];
-        range.first = first < range.first ? first : range.first;
-        range.inner_first = first > range.inner_first ? first : range.inner_first;
-        range.inner_last = last < range.inner_last ? last : range.inner_last;
-        range.last = last > range.last ? last : range.last;
-    }
-    if (range.inner_first > range.last) range.inner_first = range.last;
-    if (range.inner_last < range.inner_first) range.inner_last = range.inner_first;
-    return range;
-}
-
-/* acc += p x; where not all rows take the slot, of those that do. */
-INLINE void add_slot(const cpu_attention_rows *rows, int n_row, int32_t slot, bool is_inner,
-                     const vec_f *x, int n_vec, vec_f (*acc)[4]) {
+/* acc += p x. */
+INLINE void add_slot(const cpu_attention_rows *rows, int n_row, int32_t slot, const vec_f *x,
+                     int n_vec, vec_f (*acc)[4]) {
     UNROLL for (int r = 0; r < n_row; r++) {
-        if (!is_inner && (slot < rows->first[r] || slot >= rows->last[r])) continue;
         vec_f w = f_set1(rows->p[r][slot]);
         UNROLL for (int i = 0; i < n_vec; i++) acc[r][i] = f_fma(x[i], w, acc[r][i]);
-    }
-}
-
-/* n_vec vectors of elements of the slots first .. last-1, from `at` in the first on. */
-INLINE void add_slots(const cpu_kv_span *v, const uint8_t *at, size_t step, int n_vec, int n_row,
-                      const cpu_attention_rows *rows, int32_t first, int32_t last, bool is_inner,
-                      vec_f (*acc)[4], int type) {
-    at += (size_t)first * step;
-    for (int32_t slot = first; slot < last; slot++, at += step) {
-        vec_f x[4];
-        UNROLL for (int i = 0; i < n_vec; i++) {
-            const uint8_t *part = at + (size_t)(i * LANES) * plain_size(type);
-            x[i] = plain_load(part, type);
-            if (i * LANES * (int)plain_size(type) % 64 == 0) ask_ahead(part, v->ahead);
-        }
-        add_slot(rows, n_row, slot, is_inner, x, n_vec, acc);
     }
 }
 
@@ -594,15 +569,19 @@ INLINE void add_floats(const cpu_kv_span *v, int32_t first, int n_vec, int n_row
                        const cpu_attention_rows *rows, int type) {
     vec_f acc[ADD_ROWS][4];
     size_t step = (size_t)v->side->stride * plain_size(type);
-    const uint8_t *at = v->data + (size_t)first * plain_size(type);
-    add_range range = add_range_get(rows, n_row);
+    const uint8_t *at = v->data + (size_t)first * plain_size(type) + (size_t)v->first * step;
     UNROLL for (int r = 0; r < n_row; r++) {
         UNROLL for (int i = 0; i < n_vec; i++) acc[r][i] = f_zero();
     }
-    add_slots(v, at, step, n_vec, n_row, rows, range.first, range.inner_first, false, acc, type);
-    add_slots(v, at, step, n_vec, n_row, rows, range.inner_first, range.inner_last, true, acc,
-              type);
-    add_slots(v, at, step, n_vec, n_row, rows, range.inner_last, range.last, false, acc, type);
+    for (int32_t slot = v->first; slot < v->last; slot++, at += step) {
+        vec_f x[4];
+        UNROLL for (int i = 0; i < n_vec; i++) {
+            const uint8_t *part = at + (size_t)(i * LANES) * plain_size(type);
+            x[i] = plain_load(part, type);
+            if (i * LANES * (int)plain_size(type) % 64 == 0) ask_ahead(part, v->ahead);
+        }
+        add_slot(rows, n_row, slot, x, n_vec, acc);
+    }
     add_finish(rows, n_row, first, n_vec, acc);
 }
 
@@ -631,8 +610,7 @@ INLINE void add_group(const cpu_kv_span *v, int32_t n_dim, int n_row,
 /* The rows behind the first n. */
 INLINE void rows_skip(cpu_attention_rows *rows, int n) {
     rows->n -= n;
-    rows->p += n, rows->first += n, rows->last += n;
-    rows->o += n, rows->keep += n, rows->gain += n;
+    rows->p += n, rows->o += n, rows->keep += n, rows->gain += n;
 }
 
 INLINE void add_rows(const cpu_kv_span *v, int32_t n_dim, const cpu_attention_rows *all, int type) {
