@@ -11,6 +11,7 @@
 
 #include "llm/template_json.h"
 #include "runner/json.h"
+#include "runner/output_file.h"
 
 #define FILE_SIZE_MAX ((size_t)64 << 20)
 
@@ -92,17 +93,12 @@ tdm_status runner_chat_history_context(const runner_chat_history *history, size_
 
 tdm_status runner_chat_history_save(const runner_chat_history *history, const char *path,
                                     tdm_error *err) {
-    errno = 0;
-    FILE *out = fopen(path, "wb");
-    bool is_bad = out == NULL;
-    if (out != NULL) {
-        json_writer w = {.out = out};
-        messages_write(&w, NULL, history, 0);
-        is_bad = ferror(out) != 0;
-        is_bad = fclose(out) != 0 || is_bad;
-    }
-    if (!is_bad) return TDM_OK;
-    return tdm_fail(err, TDM_IO, "%s: cannot be written: %s", path, strerror(errno));
+    runner_output_file file;
+    tdm_status status = runner_output_open(&file, path, err);
+    if (status != TDM_OK) return status;
+    json_writer w = {.out = file.stream};
+    messages_write(&w, NULL, history, 0);
+    return runner_output_close(&file, TDM_OK, err);
 }
 
 /* One message, or false where it is none. */

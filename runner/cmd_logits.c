@@ -5,64 +5,15 @@
  */
 #include <errno.h>
 #include <stdlib.h>
-#include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #include "runner/fit.h"
 #include "runner/interrupt.h"
+#include "runner/output_file.h"
 #include "runner/session.h"
 
 /* Rows are computed and written this many at a time at most, so that memory does not grow with the
  * number of tokens. */
 #define ROWS_MAX 512
-
-/* A file in the making, beside where it will be. */
-typedef struct output_file {
-    const char *path;
-    char *
-        temporary; /* owned; NULL: `path` is no regular file (a pipe, a device), written as it is */
-    FILE *stream;
-} output_file;
-
-static tdm_status output_fail(const output_file *file, tdm_error *err) {
-    return tdm_fail(err, TDM_IO, "%s: cannot be written: %s", file->path, strerror(errno));
-}
-
-static tdm_status output_open(output_file *file, const char *path, tdm_error *err) {
-    struct stat info;
-    memset(file, 0, sizeof *file);
-    file->path = path;
-    bool is_special = stat(path, &info) == 0 && !S_ISREG(info.st_mode);
-    if (!is_special) {
-        size_t size = strlen(path) + 32;
-        file->temporary = malloc(size);
-        if (file->temporary == NULL)
-            return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "%s: no memory", path);
-        snprintf(file->temporary, size, "%s.%ld.tmp", path, (long)getpid());
-    }
-    /* "x": nobody's file is taken for the temporary one. */
-    file->stream = is_special ? fopen(path, "wb") : fopen(file->temporary, "wbx");
-    if (file->stream != NULL) return TDM_OK;
-    tdm_status status = output_fail(file, err);
-    free(file->temporary);
-    file->temporary = NULL;
-    return status;
-}
-
-/* Closes; the file gets its name if all went well, else nothing of it is left. */
-static tdm_status output_close(output_file *file, tdm_status status, tdm_error *err) {
-    if (file->stream == NULL) return status;
-    errno = 0;
-    bool is_whole = fflush(file->stream) == 0 && ferror(file->stream) == 0;
-    if (fclose(file->stream) != 0) is_whole = false;
-    if (status == TDM_OK && !is_whole) status = output_fail(file, err);
-    if (status == TDM_OK && file->temporary != NULL && rename(file->temporary, file->path) != 0)
-        status = output_fail(file, err);
-    if (status != TDM_OK && file->temporary != NULL) unlink(file->temporary);
-    free(file->temporary);
-    return status;
-}
 
 /* f32 as the file has them, whatever the machine's byte order. */
 static bool row_write(FILE *stream, const float *row, int32_t n) {
@@ -77,7 +28,7 @@ static bool row_write(FILE *stream, const float *row, int32_t n) {
 }
 
 static tdm_status logits_write(runner_session *session, const int32_t *tokens, int32_t n_tok,
-                               output_file *file, tdm_error *err) {
+                               runner_output_file *file, tdm_error *err) {
     int32_t n_vocab = session->model->hparams.n_vocab;
     int64_t n_batch = runner_config_get_int(session->app->config, "batch-size");
     bool wanted[ROWS_MAX];
@@ -92,7 +43,7 @@ static tdm_status logits_write(runner_session *session, const int32_t *tokens, i
         for (int32_t i = 0; i < n && status == TDM_OK; i++) {
             errno = 0;
             if (!row_write(file->stream, llm_context_logits(session->ctx, i), n_vocab))
-                status = output_fail(file, err);
+                status = runner_output_fail(file, err);
         }
         runner_progress_update(session->app->terminal, (uint64_t)(at + n));
         if (status == TDM_OK && runner_interrupt_came())
@@ -115,12 +66,12 @@ static tdm_status tokens_check(const llm_model *model, const int32_t *tokens, in
 
 static tdm_status logits_run(runner_session *session, const int32_t *tokens, int32_t n_tok,
                              const char *path, tdm_error *err) {
-    output_file file = {0};
+    runner_output_file file = {0};
     bool is_auto = runner_config_is_auto(session->app->config, "ctx-size");
     runner_context_wish wish = {.n_ctx = is_auto ? n_tok : 0};
     tdm_status status = runner_session_open(session, session->app, NULL, err);
     if (status == TDM_OK) status = tokens_check(session->model, tokens, n_tok, err);
-    if (status == TDM_OK) status = output_open(&file, path, err); /* before the long work */
+    if (status == TDM_OK) status = runner_output_open(&file, path, err); /* before the long work */
     if (status == TDM_OK) status = runner_session_pick(session, NULL, 0, err);
     if (status == TDM_OK) status = runner_fit(session, &wish, err);
     if (status == TDM_OK) status = runner_session_load(session, NULL, 0, err);
@@ -129,7 +80,7 @@ static tdm_status logits_run(runner_session *session, const int32_t *tokens, int
         status = runner_config_fail(session->app->config, "ctx-size", TDM_OUT_OF_RANGE, err,
                                     "too small for %d tokens", n_tok);
     if (status == TDM_OK) status = logits_write(session, tokens, n_tok, &file, err);
-    status = output_close(&file, status, err);
+    status = runner_output_close(&file, status, err);
     if (status == TDM_OK)
         fprintf(session->app->out, "%d %d\n", n_tok, session->model->hparams.n_vocab);
     return status;

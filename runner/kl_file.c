@@ -10,7 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
+
+#include "runner/output_file.h"
 
 #define VERSION   1
 #define HEAD_SIZE 128
@@ -22,12 +23,11 @@ static const char magic[8] = {'T', 'D', 'M', 'K', 'L', 'R', 'E', 'F'};
 
 struct kl_file {
     char *path;
-    char *temporary; /* NULL: read, or `path` is no regular file and written as it is */
-    FILE *stream;
-    uint8_t *bytes; /* a row as the file has it */
+    FILE *stream;              /* read; NULL where `output` is written */
+    runner_output_file output; /* in the making */
+    uint8_t *bytes;            /* a row as the file has it */
     int32_t n_vocab;
     uint64_t n_row; /* read so far */
-    bool is_written;
 };
 
 int32_t kl_head_n_row(const kl_head *head) {
@@ -89,7 +89,6 @@ uint64_t kl_hash_tokens(uint64_t hash, const int32_t *tokens, int32_t n) {
 static void file_free(kl_file *file) {
     if (file->stream != NULL) fclose(file->stream);
     free(file->bytes);
-    free(file->temporary);
     free(file->path);
     free(file);
 }
@@ -107,10 +106,6 @@ static tdm_status file_new(const char *path, int32_t n_vocab, kl_file **file_out
     }
     *file_out = file;
     return TDM_OK;
-}
-
-static tdm_status fail_write(const kl_file *file, tdm_error *err) {
-    return tdm_fail(err, TDM_IO, "%s: cannot be written: %s", file->path, strerror(errno));
 }
 
 static void head_pack(const kl_head *head, uint8_t *bytes) {
@@ -132,27 +127,15 @@ tdm_status kl_file_create(const char *path, const kl_head *head, kl_file **file_
     *file_out = NULL;
     tdm_status status = file_new(path, head->n_vocab, &file, err);
     if (status != TDM_OK) return status;
-    struct stat info;
-    file->is_written = true;
-    if (stat(path, &info) != 0 || S_ISREG(info.st_mode)) {
-        size_t size = strlen(path) + 32;
-        file->temporary = malloc(size);
-        if (file->temporary == NULL) {
-            file_free(file);
-            return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "%s: no memory", path);
-        }
-        snprintf(file->temporary, size, "%s.%ld.tmp", path, (long)getpid());
-    }
-    /* "x": nobody's file is taken for the temporary one. */
-    file->stream = file->temporary != NULL ? fopen(file->temporary, "wbx") : fopen(path, "wb");
-    if (file->stream == NULL) {
-        status = fail_write(file, err);
+    status = runner_output_open(&file->output, path, err);
+    if (status != TDM_OK) {
         file_free(file);
         return status;
     }
     head_pack(head, file->bytes);
-    if (fwrite(file->bytes, 1, HEAD_SIZE, file->stream) != HEAD_SIZE)
-        return kl_file_close(file, fail_write(file, err), err);
+    errno = 0;
+    if (fwrite(file->bytes, 1, HEAD_SIZE, file->output.stream) != HEAD_SIZE)
+        return kl_file_close(file, runner_output_fail(&file->output, err), err);
     *file_out = file;
     return TDM_OK;
 }
@@ -236,7 +219,9 @@ tdm_status kl_file_write(kl_file *file, const float *row, tdm_error *err) {
     }
     errno = 0;
     size_t size = (size_t)file->n_vocab * 4;
-    return fwrite(file->bytes, 1, size, file->stream) == size ? TDM_OK : fail_write(file, err);
+    return fwrite(file->bytes, 1, size, file->output.stream) == size
+               ? TDM_OK
+               : runner_output_fail(&file->output, err);
 }
 
 tdm_status kl_file_read(kl_file *file, float *row_out, tdm_error *err) {
@@ -263,16 +248,7 @@ tdm_status kl_file_read(kl_file *file, float *row_out, tdm_error *err) {
 
 tdm_status kl_file_close(kl_file *file, tdm_status status, tdm_error *err) {
     if (file == NULL) return status;
-    if (file->is_written) {
-        errno = 0;
-        bool is_whole = fflush(file->stream) == 0 && ferror(file->stream) == 0;
-        if (fclose(file->stream) != 0) is_whole = false;
-        file->stream = NULL;
-        if (status == TDM_OK && !is_whole) status = fail_write(file, err);
-        if (status == TDM_OK && file->temporary != NULL && rename(file->temporary, file->path) != 0)
-            status = fail_write(file, err);
-        if (status != TDM_OK && file->temporary != NULL) unlink(file->temporary);
-    }
+    status = runner_output_close(&file->output, status, err);
     file_free(file);
     return status;
 }

@@ -12,7 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
+
+#include "runner/output_file.h"
 
 #define BLANKS          " \t\r"
 #define BYTE_ORDER_MARK "\xEF\xBB\xBF" /* before the first line; copied, and else not seen */
@@ -98,31 +99,20 @@ static tdm_status lines_copy(FILE *in, FILE *out, const char *name, const double
 /* Writes the copy beside the file and gives it the file's name. */
 static tdm_status file_replace(const char *path, FILE *in, const char *name, const double *shares,
                                size_t n, bool has_share, tdm_error *err) {
-    size_t size = strlen(path) + 32;
-    char *temporary = malloc(size);
-    if (temporary == NULL) return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "%s: no memory", path);
-    snprintf(temporary, size, "%s.%ld.tmp", path, (long)getpid());
-    FILE *out = fopen(temporary, "wbx"); /* nobody's file is taken for it */
-    if (out == NULL) {
-        tdm_status status = fail(temporary, "written", err);
-        free(temporary);
-        return status;
-    }
+    runner_output_file out;
     struct stat info;
     bool is_set = false;
-    tdm_status status = lines_copy(in, out, name, shares, n, has_share, &is_set);
-    if (status == TDM_OK && fstat(fileno(in), &info) == 0 && fchmod(fileno(out), info.st_mode) != 0)
+    tdm_status status = runner_output_open(&out, path, err);
+    if (status != TDM_OK) return status;
+    status = lines_copy(in, out.stream, name, shares, n, has_share, &is_set);
+    if (status == TDM_OK && fstat(fileno(in), &info) == 0 &&
+        fchmod(fileno(out.stream), info.st_mode) != 0)
         status = TDM_IO;
-    if (fflush(out) != 0) status = TDM_IO;
-    if (status == TDM_OK && !is_set)
+    if (status != TDM_OK)
+        runner_output_fail(&out, err);
+    else if (!is_set)
         status = tdm_fail(err, TDM_NOT_FOUND, "%s: has no section [group %s]", path, name);
-    else if (status != TDM_OK)
-        fail(temporary, "written", err);
-    if (fclose(out) != 0 && status == TDM_OK) status = fail(temporary, "written", err);
-    if (status == TDM_OK && rename(temporary, path) != 0) status = fail(path, "replaced", err);
-    if (status != TDM_OK) unlink(temporary);
-    free(temporary);
-    return status;
+    return runner_output_close(&out, status, err);
 }
 
 tdm_status runner_share_file_write(const char *path, const char *name, const double *shares,

@@ -87,6 +87,15 @@ says "none: cannot be read"
 says "where: cannot be written"
 says "Ctrl-C stops an answer"
 same "$work/out" "$work/first" "after mistakes"
+cp "$work/saved.json" "$work/kept.json"
+(
+    ulimit -f 0 2>/dev/null || exit 3
+    printf '/load %s\n/save %s\n' "$work/kept.json" "$work/saved.json" | "$tandem" chat -m "$model" -t 1 \
+        -c 256 --template "$template" 2>&1 >/dev/null | grep -q "saved.json: cannot be written"
+)
+case $? in 0) ok ;; 3) echo "skipped: no limit on the size of files" ;; *) fail "a full disk is not told" ;; esac
+same "$work/saved.json" "$work/kept.json" "the older conversation where there is no room for the new"
+ls "$work"/*.tmp >/dev/null 2>&1 && fail "left behind: $(ls "$work"/*.tmp)"
 printf '[{"role": "pirate", "content": "x"}]' >"$work/pirate.json"
 printf '/load %s\nWho?\n' "$work/pirate.json" | chat -n 4
 says "line 11: nobody called pirate is here"
