@@ -92,12 +92,12 @@ static void append_str(llm_gguf_writer *w, bytes *b, const char *text, size_t le
 
 tdm_status llm_gguf_writer_create(const char *path, llm_gguf_writer **out, tdm_error *err) {
     *out = NULL;
-    const size_t path_size = strlen(path) + 1;
+    const size_t path_size = strlen(path) + 1, tmp_path_size = path_size + 32;
     llm_gguf_writer *w = calloc(1, sizeof *w);
     if (w != NULL) {
         w->fd = -1;
         w->path = malloc(path_size);
-        w->tmp_path = malloc(path_size + 4);
+        w->tmp_path = malloc(tmp_path_size);
     }
     if (w == NULL || w->path == NULL || w->tmp_path == NULL) {
         llm_gguf_writer_destroy(w);
@@ -110,14 +110,15 @@ tdm_status llm_gguf_writer_create(const char *path, llm_gguf_writer **out, tdm_e
         return tdm_fail(err, TDM_IO, "%s: is there and is not a regular file; choose another name",
                         path);
     }
-    snprintf(w->tmp_path, path_size + 4, "%s.tmp", path);
-    /* O_NOFOLLOW: a link planted under the temporary name must not lead the writing elsewhere. */
-    w->fd = open(w->tmp_path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0666);
+    snprintf(w->tmp_path, tmp_path_size, "%s.%ld.tmp", path, (long)getpid());
+    /* O_EXCL: nobody's file is taken for it, another writer's of the same model least of all; nor
+     * does a link that was planted there lead the writing elsewhere. */
+    w->fd = open(w->tmp_path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (w->fd < 0) {
         tdm_status status = tdm_fail(err, TDM_IO,
                                      "%s: cannot create: %s; choose a folder that can be written "
                                      "to",
-                                     w->tmp_path, strerror(errno));
+                                     path, strerror(errno));
         llm_gguf_writer_destroy(w);
         return status;
     }
@@ -148,7 +149,7 @@ static void writer_flush(llm_gguf_writer *w) {
         if (n < 0 && errno == EINTR) continue;
         if (n <= 0) {
             writer_fail(w, TDM_IO, "%s: cannot write: %s; free some space or choose another folder",
-                        w->tmp_path, n < 0 ? strerror(errno) : "nothing was taken");
+                        w->path, n < 0 ? strerror(errno) : "nothing was taken");
             return;
         }
         done += (size_t)n;
@@ -238,14 +239,14 @@ tdm_status llm_gguf_writer_finish(llm_gguf_writer *w, tdm_error *err) {
     writer_flush(w);
     if (w->error.status == TDM_OK && fsync(w->fd) != 0)
         writer_fail(w, TDM_IO, "%s: cannot write: %s; free some space or choose another folder",
-                    w->tmp_path, strerror(errno));
+                    w->path, strerror(errno));
     if (w->fd >= 0) {
         /* Network file systems report a full disk as late as here. */
         if (close(w->fd) != 0)
-            writer_fail(w, TDM_IO, "%s: cannot write: %s", w->tmp_path, strerror(errno));
+            writer_fail(w, TDM_IO, "%s: cannot write: %s", w->path, strerror(errno));
         w->fd = -1;
         if (w->error.status == TDM_OK && rename(w->tmp_path, w->path) != 0)
-            writer_fail(w, TDM_IO, "%s: cannot rename to '%s': %s", w->tmp_path, w->path,
+            writer_fail(w, TDM_IO, "%s: cannot take the name of '%s': %s", w->path, w->tmp_path,
                         strerror(errno));
         if (w->error.status != TDM_OK)
             unlink(w->tmp_path);

@@ -16,7 +16,7 @@
 
 typedef struct llm_gguf_writer llm_gguf_writer;
 
-/* Begins `path`.tmp in the same folder, replacing what an earlier, interrupted run left there.
+/* Begins a file of a name of its own in the same folder, which `path` names once all is written.
  * TDM_IO where the folder cannot be written to. The caller owns *out. [setup] */
 tdm_status llm_gguf_writer_create(const char *path, llm_gguf_writer **out, tdm_error *err);
 

@@ -93,6 +93,7 @@ fails 2 "unknown type" "$work/f32.gguf" "$work/x.gguf" zebra
 fails 2 "needs" "$work/f32.gguf" "$work/x.gguf"
 fails 2 "is the model that is read" "$work/f32.gguf" "$work/../${work##*/}/f32.gguf" q4_0
 fails 2 "is a folder" "$work/f32.gguf" "$work" q4_0
+fails 2 "OUT.gguf is empty" "$work/f32.gguf" "" q4_0
 fails 1 "none.gguf" "$work/none.gguf" "$work/x.gguf" q4_0
 fails 1 "is not a GGUF file" "$text" "$work/x.gguf" q4_0
 fails 1 "$work/none/x.gguf" "$work/f32.gguf" "$work/none/x.gguf" q4_0

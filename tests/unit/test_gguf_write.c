@@ -8,6 +8,7 @@
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "llm/gguf_write.h"
 
@@ -30,6 +31,13 @@ static void file_put(const char *file, const char *text) {
     assert_non_null(f);
     fputs(text, f);
     fclose(f);
+}
+
+/* What a writer of `file` in this process writes to. */
+static const char *tmp_name(const char *file) {
+    static char name[64];
+    snprintf(name, sizeof name, "%s.%ld.tmp", file, (long)getpid());
+    return name;
 }
 
 static llm_gguf_writer *writer_begin(const char *file) {
@@ -68,11 +76,11 @@ static void test_round_trip(void **state) {
         assert_int_equal(llm_gguf_writer_write(w, big + done, n, &err), TDM_OK);
         done += n;
     }
-    assert_true(file_exists("out.gguf.tmp"));
+    assert_true(file_exists(tmp_name("out.gguf")));
     file_expect("out.gguf", "older");
     if (llm_gguf_writer_finish(w, &err) != TDM_OK) fail_msg("%s", err.message);
     llm_gguf_writer_destroy(w);
-    assert_false(file_exists("out.gguf.tmp"));
+    assert_false(file_exists(tmp_name("out.gguf")));
 
     llm_gguf *g = NULL;
     if (llm_gguf_open(image_path("out.gguf"), &g, &err) != TDM_OK) fail_msg("%s", err.message);
@@ -123,7 +131,7 @@ static void test_abandoned(void **state) {
     llm_gguf_writer_add_tensor(w, "t", TDM_TYPE_F32, 1, (int64_t[]){8});
     assert_int_equal(llm_gguf_writer_write(w, "12345678", 8, &err), TDM_OK);
     llm_gguf_writer_destroy(w);
-    assert_false(file_exists("kept.gguf.tmp"));
+    assert_false(file_exists(tmp_name("kept.gguf")));
     file_expect("kept.gguf", "older");
     llm_gguf_writer_destroy(NULL);
 }
@@ -173,7 +181,7 @@ static void test_misuse(void **state) {
         expect(llm_gguf_writer_write(w, "1234", 4, &err), &err, status, text);
         expect(llm_gguf_writer_finish(w, &err), &err, status, text);
         llm_gguf_writer_destroy(w);
-        assert_false(file_exists("never.gguf.tmp"));
+        assert_false(file_exists(tmp_name("never.gguf")));
         assert_false(file_exists("never.gguf"));
     }
     tdm_error err = {0};
@@ -195,13 +203,25 @@ static void test_unwritable(void **state) {
     assert_int_equal(mkdir(image_path("folder.gguf"), 0700), 0);
     expect(llm_gguf_writer_create(image_path("folder.gguf"), &w, &err), &err, TDM_IO,
            "is not a regular file");
-    /* A link under the temporary name is not followed. */
+    /* Nothing is taken for the temporary file: a link is not followed, another writer's is not
+     * written to. */
     file_put("precious", "precious");
-    assert_int_equal(symlink(image_path("precious"), image_path("link.gguf.tmp")), 0);
+    assert_int_equal(symlink(image_path("precious"), image_path(tmp_name("link.gguf"))), 0);
     expect(llm_gguf_writer_create(image_path("link.gguf"), &w, &err), &err, TDM_IO,
            "cannot create");
     file_expect("precious", "precious");
     assert_null(w);
+    file_put("one.gguf.tmp", "somebody's");
+    llm_gguf_writer *first = writer_begin("one.gguf");
+    expect(llm_gguf_writer_create(image_path("one.gguf"), &w, &err), &err, TDM_IO,
+           "one.gguf: cannot");
+    assert_null(w);
+    llm_gguf_writer_add_tensor(first, "t", TDM_TYPE_F32, 1, (int64_t[]){1});
+    assert_int_equal(llm_gguf_writer_write(first, "1234", 4, &err), TDM_OK);
+    if (llm_gguf_writer_finish(first, &err) != TDM_OK) fail_msg("%s", err.message);
+    llm_gguf_writer_destroy(first);
+    assert_true(file_exists("one.gguf"));
+    file_expect("one.gguf.tmp", "somebody's");
 }
 
 /* The limit on a file's size fails a write as a full disk does: in the middle. */
@@ -224,10 +244,10 @@ static void test_full_disk(void **state) {
     llm_gguf_writer_destroy(w);
     assert_int_equal(setrlimit(RLIMIT_FSIZE, &old), 0);
     signal(SIGXFSZ, handler);
-    expect(status, &first, TDM_IO, "full.gguf.tmp: cannot write: ");
+    expect(status, &first, TDM_IO, "full.gguf: cannot write: ");
     assert_int_equal(finish_status, TDM_IO);
     assert_string_equal(err.message, first.message);
-    assert_false(file_exists("full.gguf.tmp"));
+    assert_false(file_exists(tmp_name("full.gguf")));
     file_expect("full.gguf", "older");
 }
 
