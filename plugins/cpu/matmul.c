@@ -45,16 +45,20 @@ size_t cpu_matmul_x_size(const cpu_matmul_kernel *kernel, int64_t k) {
     return round_up_64((size_t)(k / CPU_X_LEN) * cpu_x_block_size(kernel->form));
 }
 
-void cpu_matmul_group(const cpu_matmul_matrix *m, int64_t group, const cpu_matmul_tile *tile,
-                      int64_t y_row) {
-    int64_t row = group * m->kernel->n_lane;
-    cpu_matmul_tile t = *tile;
-    t.type = m->type;
-    t.n_block = m->n_block;
-    t.group = m->data + (size_t)group * m->group_pitch;
-    t.n_row = (int32_t)(m->n_row - row < m->kernel->n_lane ? m->n_row - row : m->kernel->n_lane);
-    for (int32_t i = 0; i < t.n_tok; i++) t.y[i] = tile->y[i] + (row - y_row);
-    m->kernel->run(&t);
+void cpu_matmul_groups(const cpu_matmul_matrix *m, int64_t first, int64_t last,
+                       cpu_matmul_tile *tile) {
+    int32_t n_lane = m->kernel->n_lane;
+    tile->type = m->type;
+    tile->n_block = m->n_block;
+    tile->n_row = n_lane;
+    tile->group = m->data + (size_t)first * m->group_pitch;
+    for (int64_t g = first; g < last; g++) {
+        int64_t n_left = m->n_row - g * n_lane;
+        if (n_left < n_lane) tile->n_row = (int32_t)n_left;
+        m->kernel->run(tile);
+        tile->group += m->group_pitch;
+        for (int32_t t = 0; t < tile->n_tok; t++) tile->y[t] += n_lane;
+    }
 }
 
 /* True where elements of the value need not be neighbours: a PERMUTE is among its views. */
@@ -208,9 +212,9 @@ static void groups_multiply(const cpu_node *n, const cpu_matmul_matrix *m, int64
         for (int32_t i = 0; i < tile.n_tok; i++) {
             int64_t row = head + (t + i) * n_matrix;
             tile.x[i] = pitch != 0 ? n->form + (size_t)row * pitch : cpu_view_row(&n->src[1], row);
-            tile.y[i] = (float *)(void *)cpu_view_row(&n->dst[0], row);
+            tile.y[i] = (float *)(void *)cpu_view_row(&n->dst[0], row) + first * m->kernel->n_lane;
         }
-        for (int64_t g = first; g < last; g++) cpu_matmul_group(m, g, &tile, 0);
+        cpu_matmul_groups(m, first, last, &tile);
     }
 }
 

@@ -79,10 +79,12 @@ bool cpu_matmul_x_is_same(const cpu_matmul_kernel *a, const cpu_matmul_kernel *b
 void cpu_matmul_x_prepare(const cpu_matmul_kernel *kernel, uint32_t isa, const cpu_view *x,
                           int64_t token, int64_t first, int64_t last, uint8_t *out);
 
-/* Multiplies one group: tile->x, n_tok and y are set, y[t] pointing at the output of row y_row of
- * the matrix (at most the group's first). */
-void cpu_matmul_group(const cpu_matmul_matrix *m, int64_t group, const cpu_matmul_tile *tile,
-                      int64_t y_row);
+/* Multiplies groups first .. last-1: tile->x, n_tok and y are set, y[t] pointing at the output of the
+ * first group's first row; afterwards it points behind that of the last group's. The tile is changed
+ * where it lies: copied for each group, it was read before what had just been written of it had
+ * left the store buffer, behind outputs that wait for memory. */
+void cpu_matmul_groups(const cpu_matmul_matrix *m, int64_t first, int64_t last,
+                       cpu_matmul_tile *tile);
 
 /* Kernels. */
 void cpu_matmul_run_reference(const cpu_matmul_tile *tile); /* matmul_reference.c */

@@ -159,10 +159,8 @@ typedef struct patch {
 static void patch_multiply(const cpu_matmul_matrix *m, int64_t row, cpu_matmul_tile *tile,
                            patch *out) {
     for (int32_t t = 0; t < tile->n_tok; t++) tile->y[t] = out->y[t];
-    int64_t first = row / m->kernel->n_lane, n = CPU_MATMUL_LANE / m->kernel->n_lane;
-    for (int64_t g = first; g < first + n && g < m->n_group; g++) {
-        cpu_matmul_group(m, g, tile, row);
-    }
+    int64_t first = row / m->kernel->n_lane, end = first + CPU_MATMUL_LANE / m->kernel->n_lane;
+    cpu_matmul_groups(m, first, end < m->n_group ? end : m->n_group, tile);
 }
 
 /* Up to CPU_MATMUL_TOK slots from s on, `end` not included, as a tile; *token gets each one's. */
@@ -216,9 +214,10 @@ static void addends_compute(const cpu_node *n, const plan *p, const cpu_matmul_m
             tile.x[t] = p->hx_pitch != 0
                             ? (const void *)(n->scratch + p->hx_off + (size_t)(s + t) * p->hx_pitch)
                             : (const void *)h_row(n, p, s + t);
-            tile.y[t] = (float *)(void *)(n->scratch + p->out_off) + (s + t) * p->n;
+            tile.y[t] = (float *)(void *)(n->scratch + p->out_off) + (s + t) * p->n +
+                        group * down->kernel->n_lane;
         }
-        for (int64_t g = group; g < group_end; g++) cpu_matmul_group(down, g, &tile, 0);
+        cpu_matmul_groups(down, group, group_end, &tile);
     }
 }
 

@@ -35,12 +35,12 @@ INLINE void sums_get(int kind, int n_bit, const v_u8 *codes, int first, int n, c
     v_dots(sum, codes, first, n, x, n_tok, n_bit);
 }
 
-/* Adds 32 elements, block ix of x, of tokens t0 .. t0 + n_tok - 1. `scale` and `min` have one or two
- * elements. */
-INLINE void step_add(int kind, int n_bit, const v_u8 *codes, const v_f32 *scale, const v_f32 *min,
-                     const cpu_matmul_tile *tile, int t0, int n_tok, int64_t ix, v_f32 *acc) {
-    const v_x_block *x[V_TOK];
-    v_i32 all[V_TOK], half[V_TOK];
+/* Adds 32 elements, block ix of x, of tokens t0 .. t0 + n_tok - 1, at most V_STEP. `scale` and `min`
+ * have one or two elements. */
+INLINE void few_add(int kind, int n_bit, const v_u8 *codes, const v_f32 *scale, const v_f32 *min,
+                    const cpu_matmul_tile *tile, int t0, int n_tok, int64_t ix, v_f32 *acc) {
+    const v_x_block *x[V_STEP];
+    v_i32 all[V_STEP], half[V_STEP];
     UNROLL
     for (int t = 0; t < n_tok; t++) x[t] = (const v_x_block *)tile->x[t0 + t] + ix;
     if (kind & ONE_SCALE) {
@@ -62,6 +62,16 @@ INLINE void step_add(int kind, int n_bit, const v_u8 *codes, const v_f32 *scale,
         }
         acc[t] = v_madd(sum, v_set(s->d), acc[t]);
     }
+}
+
+/* The same for any number of tokens, which does not change what becomes of each. */
+INLINE void step_add(int kind, int n_bit, const v_u8 *codes, const v_f32 *scale, const v_f32 *min,
+                     const cpu_matmul_tile *tile, int t0, int n_tok, int64_t ix, v_f32 *acc) {
+    int most = (kind & TWO_SCALES) && (kind & HAS_MIN) ? V_STEP_MIN2 : V_STEP;
+    int n = n_tok < most ? n_tok : most;
+    UNROLL
+    for (int t = 0; t < n_tok; t += n)
+        few_add(kind, n_bit, codes, scale, min, tile, t0 + t, n, ix, acc + t);
 }
 
 /* Asks for one line in four of the `size` bytes that lie AHEAD of p, into the second-level cache.
@@ -179,16 +189,15 @@ INLINE void block32_tile(tdm_type type, const cpu_matmul_tile *tile, int t0, int
  * codes at 48. The scales' packing is told at tdm_q4_K_scale. */
 INLINE void q45_K_scales(const uint8_t *p, v_f32 *scale, v_f32 *min) {
     v_f32 d = v_load_f16(p + 12 * V_LANE), dmin = v_load_f16(p + 14 * V_LANE);
+    v_u8 a = v_load_codes(p), b = v_load_codes(p + 4 * V_LANE), c = v_load_codes(p + 8 * V_LANE);
+    v_u8 a_low = v_low6(a), a_high = v_or(v_low4(c), v_pair_high(a, 3));
+    v_u8 b_low = v_low6(b), b_high = v_or(v_high4(c), v_pair_high(b, 3));
     UNROLL
     for (int s = 0; s < 4; s++) {
-        v_i32 a = v_load_u8(p + s * V_LANE), b = v_load_u8(p + (s + 4) * V_LANE);
-        v_i32 c = v_load_u8(p + (s + 8) * V_LANE);
-        v_i32 a_high = v_shift_left(v_bits_i32(a, 6, 3), 4);
-        v_i32 b_high = v_shift_left(v_bits_i32(b, 6, 3), 4);
-        scale[s] = v_mul(d, v_from_i32(v_bits_i32(a, 0, 63)));
-        min[s] = v_mul(dmin, v_from_i32(v_bits_i32(b, 0, 63)));
-        scale[s + 4] = v_mul(d, v_from_i32(v_or(v_bits_i32(c, 0, 15), a_high)));
-        min[s + 4] = v_mul(dmin, v_from_i32(v_or(v_bits_i32(c, 4, 15), b_high)));
+        scale[s] = v_mul(d, v_from_i32(v_widen(a_low, s)));
+        min[s] = v_mul(dmin, v_from_i32(v_widen(b_low, s)));
+        scale[s + 4] = v_mul(d, v_from_i32(v_widen(a_high, s)));
+        min[s + 4] = v_mul(dmin, v_from_i32(v_widen(b_high, s)));
     }
 }
 

@@ -14,6 +14,8 @@
 
 /* As in tile_vec_avx512.h. Signed codes stay signed here. */
 enum { V_LANE = 8, V_TOK = 8, V_TOK_FLOAT = 4, V_SIGNED_OFFSET = 0 };
+/* Most tokens whose sums are in registers at once; with two scales and two minima. */
+enum { V_STEP = V_TOK, V_STEP_MIN2 = V_TOK };
 
 #if V_IS_Q8
 #define V_NAME(name) cpu_matmul_run_##name##_q8_avx2
@@ -96,6 +98,11 @@ static inline v_i32 v_bits_i32(v_i32 a, int shift, int32_t mask) {
 static inline v_i32 v_shift_left(v_i32 a, int shift) {
     return _mm256_sll_epi32(a, _mm_cvtsi32_si128(shift));
 }
+/* Number i of the four numbers of each row that four codes are. */
+static inline v_i32 v_widen(v_u8 a, int i) {
+    __m128i half = i < 2 ? _mm256_castsi256_si128(a) : _mm256_extracti128_si256(a, 1);
+    return _mm256_cvtepu8_epi32(i % 2 == 0 ? half : _mm_srli_si128(half, 8));
+}
 /* The f16 whose bits are the low half of each lane, of which the rest is 0. */
 static inline v_f32 v_from_f16_bits(v_i32 a) {
     return _mm256_cvtph_ps(
@@ -122,6 +129,9 @@ static inline v_u8 v_low4(v_u8 a) {
 }
 static inline v_u8 v_high4(v_u8 a) {
     return _mm256_and_si256(_mm256_srli_epi16(a, 4), _mm256_set1_epi8(15));
+}
+static inline v_u8 v_low6(v_u8 a) {
+    return _mm256_and_si256(a, _mm256_set1_epi8(63));
 }
 /* Bits 2 * k and the next of every byte, moved to bits 0 and 1, or 4 and 5. */
 static inline v_u8 v_pair_low(v_u8 a, int k) {

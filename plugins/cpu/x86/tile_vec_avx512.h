@@ -15,6 +15,8 @@
 /* V_TOK, and V_TOK_FLOAT of plain types: most tokens that go through at once. V_SIGNED_OFFSET: what is added to signed codes
  * to make them unsigned, as dot products take them; 0 where they stay signed. */
 enum { V_LANE = 16, V_TOK = 8, V_TOK_FLOAT = 8, V_SIGNED_OFFSET = 128 };
+/* Most tokens whose sums are in registers at once; with two scales and two minima. */
+enum { V_STEP = V_IS_Q8 ? 8 : 4, V_STEP_MIN2 = V_IS_Q8 ? 8 : 2 };
 
 /* V_IS_Q8, when this is included, chooses the activations that integer kernels take. */
 #if V_IS_Q8
@@ -98,6 +100,14 @@ static inline v_i32 v_bits_i32(v_i32 a, int shift, int32_t mask) {
 static inline v_i32 v_shift_left(v_i32 a, int shift) {
     return _mm512_sll_epi32(a, _mm_cvtsi32_si128(shift));
 }
+/* Number i of the four numbers of each row that four codes are. */
+static inline v_i32 v_widen(v_u8 a, int i) {
+    __m128i part = i == 0   ? _mm512_castsi512_si128(a)
+                   : i == 1 ? _mm512_extracti32x4_epi32(a, 1)
+                   : i == 2 ? _mm512_extracti32x4_epi32(a, 2)
+                            : _mm512_extracti32x4_epi32(a, 3);
+    return _mm512_cvtepu8_epi32(part);
+}
 /* The f16 whose bits are the low half of each lane, of which the rest is 0. */
 static inline v_f32 v_from_f16_bits(v_i32 a) {
     return _mm512_cvtph_ps(_mm512_cvtepi32_epi16(a));
@@ -123,6 +133,9 @@ static inline v_u8 v_low4(v_u8 a) {
 }
 static inline v_u8 v_high4(v_u8 a) {
     return _mm512_and_si512(_mm512_srli_epi16(a, 4), _mm512_set1_epi8(15));
+}
+static inline v_u8 v_low6(v_u8 a) {
+    return _mm512_and_si512(a, _mm512_set1_epi8(63));
 }
 /* Bits 2 * k and the next of every byte, moved to bits 0 and 1, or 4 and 5. */
 static inline v_u8 v_pair_low(v_u8 a, int k) {
@@ -193,35 +206,54 @@ static inline v_u8 v_set_codes(const int8_t *q) {
 
 /* sum[t] += the dot products of each row's 4 * n codes codes[first ..] with those elements of x[t].
  * dpbusd sums in 32 bits without saturation: 32 * 255 * 16256 stays below 2^28. `n_bit` is how wide
- * the codes are. A sum is several chains where few tokens leave the multipliers waiting for it. */
+ * the codes are. A dot product waits four cycles for the one before it, so four tokens take turns
+ * (eight chains of 15 bits: step_add hands over no more); one or two have several chains each. */
+#if V_IS_Q8
 INLINE void v_dots(v_i32 *sum, const v_u8 *codes, int first, int n, const v_x_block **x, int n_tok,
                    int n_bit) {
     (void)n_bit;
+    bool is_split = n_tok <= 2;
+    v_i32 more[2] = {_mm512_setzero_si512(), _mm512_setzero_si512()};
     UNROLL
-    for (int t = 0; t < n_tok; t++) {
-#if V_IS_Q8
-        v_i32 more = _mm512_setzero_si512();
+    for (int t0 = 0; t0 < n_tok; t0 += 4) {
+        int end = n_tok - t0 < 4 ? n_tok : t0 + 4;
         UNROLL
         for (int c = first; c < first + n; c++) {
-            v_i32 *to = n_tok <= 2 && c % 2 != 0 ? &more : &sum[t];
-            *to = _mm512_dpbusd_epi32(*to, codes[c], v_set_codes(x[t]->q + 4 * c));
+            UNROLL
+            for (int t = t0; t < end; t++) {
+                v_i32 *to = is_split && c % 2 != 0 ? &more[t] : &sum[t];
+                *to = _mm512_dpbusd_epi32(*to, codes[c], v_set_codes(x[t]->q + 4 * c));
+            }
         }
-        if (n_tok <= 2) sum[t] = _mm512_add_epi32(sum[t], more);
+    }
+    UNROLL
+    for (int t = 0; is_split && t < n_tok; t++) sum[t] = _mm512_add_epi32(sum[t], more[t]);
+}
 #else
-        v_i32 high = _mm512_setzero_si512(), high2 = high, sum2 = high;
+INLINE void v_dots(v_i32 *sum, const v_u8 *codes, int first, int n, const v_x_block **x, int n_tok,
+                   int n_bit) {
+    (void)n_bit;
+    bool is_split = n_tok == 1;
+    v_i32 high[V_STEP], more = _mm512_setzero_si512(), high_more = more;
+    UNROLL
+    for (int t = 0; t < n_tok; t++) high[t] = _mm512_setzero_si512();
+    UNROLL
+    for (int c = first; c < first + n; c++) {
         UNROLL
-        for (int c = first; c < first + n; c++) {
-            v_i32 *h = n_tok == 1 && c % 2 != 0 ? &high2 : &high;
-            v_i32 *l = n_tok == 1 && c % 2 != 0 ? &sum2 : &sum[t];
+        for (int t = 0; t < n_tok; t++) {
+            v_i32 *h = is_split && c % 2 != 0 ? &high_more : &high[t];
+            v_i32 *l = is_split && c % 2 != 0 ? &more : &sum[t];
             *h = _mm512_dpbusd_epi32(*h, codes[c], v_set_codes(x[t]->hi + 4 * c));
             *l = _mm512_dpbusd_epi32(*l, codes[c], v_set_codes(x[t]->lo + 4 * c));
         }
-        if (n_tok == 1) high = _mm512_add_epi32(high, high2);
-        if (n_tok == 1) sum[t] = _mm512_add_epi32(sum[t], sum2);
-        sum[t] = _mm512_add_epi32(sum[t], _mm512_slli_epi32(high, 7));
-#endif
     }
+    if (is_split) high[0] = _mm512_add_epi32(high[0], high_more);
+    if (is_split) sum[0] = _mm512_add_epi32(sum[0], more);
+    UNROLL
+    for (int t = 0; t < n_tok; t++)
+        sum[t] = _mm512_add_epi32(sum[t], _mm512_slli_epi32(high[t], 7));
 }
+#endif
 
 /* The first n rows. */
 static inline void v_store(float *y, int n, v_f32 a) {
