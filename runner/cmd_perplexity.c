@@ -194,10 +194,10 @@ static tdm_status chunks_score(evaluation *e, tdm_error *err) {
         if (status != TDM_OK) break;
         if (!is_quiet) {
             fprintf(app->out, "[%d]%.4f,", i + 1, perplexity_of(&e->nll, &ignored));
-            fflush(app->out);
             has_line = true;
+            status = runner_flush(app, err); /* nobody reads what hours of more chunks would say */
         }
-        if (i + 1 < e->n_chunk && runner_interrupt_came())
+        if (status == TDM_OK && i + 1 < e->n_chunk && runner_interrupt_came())
             status = tdm_fail(err, TDM_CANCELLED, "interrupted after %d of %d chunks", i + 1,
                               e->n_chunk);
     }

@@ -87,6 +87,11 @@ static tdm_status decode(runner_app *app, const llm_vocab *vocab, size_t n, tdm_
     return status;
 }
 
+static bool is_text_given(runner_config *config) {
+    return runner_config_get_origin(config, "prompt").level == RUNNER_LEVEL_FLAG ||
+           runner_config_get_origin(config, "file").level == RUNNER_LEVEL_FLAG;
+}
+
 tdm_status runner_cmd_tokenize(runner_app *app, tdm_error *err) {
     const char *path = runner_config_get_string(app->config, "model");
     size_t n_decode = runner_config_get_count(app->config, "decode");
@@ -95,6 +100,9 @@ tdm_status runner_cmd_tokenize(runner_app *app, tdm_error *err) {
     tdm_status status = runner_config_check(app->config, err);
     if (status == TDM_OK && path[0] == '\0')
         status = runner_usage(app, err, "no model given: use -m MODEL.gguf");
+    if (status == TDM_OK && n_decode > 0 && is_text_given(app->config))
+        status =
+            runner_usage(app, err, "--decode gives tokens, -p and -f a text: give one of them");
     if (status == TDM_OK) status = llm_gguf_open(path, &gguf, err);
     if (status == TDM_OK) status = llm_vocab_from_gguf(gguf, &vocab, err);
     if (status == TDM_OK)

@@ -1,21 +1,23 @@
 /* SPDX-License-Identifier: MIT
  *
- * interrupt.h: Ctrl-C. The first one asks the command to end cleanly, the second one kills.
+ * interrupt.h: Ctrl-C, and its like. The first one asks the command to end cleanly, the second one
+ * kills.
  */
 #ifndef TANDEM_RUNNER_INTERRUPT_H
 #define TANDEM_RUNNER_INTERRUPT_H
 
 #include <stdbool.h>
 
-/* From here on SIGINT and SIGTERM are remembered instead of killing, once; a closed pipe or a file
- * that grows too large is a failed write instead of a signal. [setup] */
+/* From here on SIGINT, SIGTERM and SIGHUP (a terminal that was closed; not where nohup has it ignored)
+ * are remembered instead of killing, once; a closed pipe or a file that grows too large is a failed
+ * write instead of a signal. [setup] */
 void runner_interrupt_watch(void);
 
 /* Whether one has come. [any-thread] */
 bool runner_interrupt_came(void);
 
 /* Forgets a Ctrl-C that has been obeyed, and watches for the next one; true where there was one. Not
- * for SIGTERM: that stays. [setup] */
+ * for the others: they stay. [setup] */
 bool runner_interrupt_obey(void);
 
 /* What a process that one has ended exits with, as shells expect it: 128 + its number, which is

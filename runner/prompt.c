@@ -50,6 +50,8 @@ static tdm_status stream_read(FILE *stream, const char *name, char **text_out, s
 
 static tdm_status file_read(const char *path, char **text_out, size_t *len_out, tdm_error *err) {
     FILE *stream = fopen(path, "rb");
+    if (stream == NULL && runner_interrupt_came()) /* a pipe that nobody writes to */
+        return tdm_fail(err, TDM_CANCELLED, "interrupted");
     if (stream == NULL)
         return tdm_fail(err, errno == ENOENT ? TDM_NOT_FOUND : TDM_IO, "%s: cannot be read: %s",
                         path, strerror(errno));

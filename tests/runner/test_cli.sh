@@ -171,6 +171,8 @@ text='The cat said: "Hello, 123 wörld!" '
 n=$(tr ',' '\n' <"$work/ids" | wc -l)
 expect 0 "$n tokens" tokenize -m "$model" -p "$text" --show-count
 expect 1 "999999" tokenize -m "$model" --decode 999999
+expect 2 "give one of them" tokenize -m "$model" --decode 5 -p x
+expect 2 "give one of them" tokenize -m "$model" --decode 5 -f "$work/ids"
 
 # --- bench: rows and forms
 bench() { "$tandem" bench -m "$model" -p 8 -n 4 -pg 8,4 -r 2 "$@" 2>"$work/err"; }
@@ -284,6 +286,28 @@ wait $pid
 code=$?
 [ $code = 130 ] && grep -q "interrupted" "$work/err" && grep -q "t/s" "$work/err" && ok ||
     fail "Ctrl-C: exit code $code: $(cat "$work/err")"
+
+# --- A terminal that is closed, and a Ctrl-C while a pipe for the prompt has no writer: as cleanly
+"$tandem" run -m "$model" -p "Once" -c 64 --ignore-eos --context-shift >"$work/out" 2>"$work/err" &
+pid=$!
+i=0
+while [ "$(wc -c <"$work/out")" -lt 40 ] && [ $i -lt 100 ]; do sleep 0.1; i=$((i + 1)); done
+kill -HUP $pid
+wait $pid
+code=$?
+[ $code = 129 ] && grep -q "interrupted" "$work/err" && ok || fail "SIGHUP: exit code $code: $(cat "$work/err")"
+mkfifo "$work/pipe"
+"$tandem" run -m "$model" -f "$work/pipe" >"$work/out" 2>"$work/err" &
+pid=$!
+i=0
+while kill -0 $pid 2>/dev/null && [ $i -lt 100 ]; do # again, should it not have been there yet
+    sleep 0.5
+    kill -INT $pid 2>/dev/null
+    i=$((i + 1))
+done
+wait $pid
+code=$?
+[ $code = 130 ] && [ ! -s "$work/out" ] && ok || fail "Ctrl-C at a pipe: exit code $code: $(cat "$work/err")"
 
 echo "$passed checks passed, $failed failed"
 [ "$failed" = 0 ]

@@ -55,6 +55,12 @@ near "again" "$(value PPL <"$work/again")" "$ppl" 0
 near "of the base" "$(value 'PPL of the base' <"$work/again")" "$ppl" 0.0001
 near "divergence from itself" "$(value 'mean KL divergence' <"$work/again")" 0 0
 near "equal tops" "$(value 'equal top tokens' <"$work/again")" 100 0
+# Where nobody can read the values, the first one is the last.
+if [ -w /dev/full ]; then
+    "$tandem" perplexity "$@" --kl-base "$work/unread" >/dev/full 2>"$work/err"
+    [ $? = 1 ] && grep -q "standard output" "$work/err" && [ ! -e "$work/unread" ] ||
+        fail "goes on though standard output is full: $(cat "$work/err")"
+fi
 # A coarser cache: a little of it, and the quantile above the mean. The file says how many tokens a
 # chunk has.
 perplexity -m "$model" -f "$text" -ctk q4_0 -ctv q4_0 --kl-base "$work/base" >"$work/coarse"
