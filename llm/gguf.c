@@ -10,6 +10,8 @@
  */
 #include "llm/gguf.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -251,30 +253,52 @@ tdm_status llm_gguf_tensor_check_type(const llm_gguf *g, const llm_gguf_tensor *
                     llm_gguf_tensor_type_name(tensor->type_raw), tensor->type_raw);
 }
 
-/* madvise on bytes [from, to) of the tensor, rounded to pages outwards or inwards. */
-static void tensor_advise(const llm_gguf_tensor *tensor, size_t from, size_t to, bool outwards,
-                          int advice) {
-    if (to > tensor->size) to = tensor->size;
-    if (tensor->data == NULL || from >= to) return;
-    const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
-    uintptr_t start = (uintptr_t)tensor->data + from, end = (uintptr_t)tensor->data + to;
-    if (outwards) {
-        start -= start % page; /* the mapping begins and ends on whole pages */
-    } else {
-        start += (page - start % page) % page;
-        end -= end % page;
+/* ---- Bytes of tensors ---- */
+
+static off_t tensor_offset(const llm_gguf_part *part, const llm_gguf_tensor *tensor, size_t from) {
+    return (off_t)((const uint8_t *)tensor->data - part->base) + (off_t)from;
+}
+
+tdm_status llm_gguf_read(const llm_gguf *g, const llm_gguf_tensor *tensor, size_t from, size_t size,
+                         void *dst, tdm_error *err) {
+    const llm_gguf_part *part = &g->parts[tensor->part];
+    const off_t at = tensor_offset(part, tensor, from);
+    uint8_t *to = dst;
+    size_t done = 0;
+    while (done < size) {
+        ssize_t n = pread(part->fd, to + done, size - done, at + (off_t)done);
+        if (n < 0 && errno == EINTR) continue;
+        if (n < 0)
+            return tdm_fail(err, TDM_IO, "%s: tensor '%.80s': cannot read: %s", part->shown,
+                            tensor->name, strerror(errno));
+        if (n == 0)
+            return tdm_fail(err, TDM_DATA_LOSS,
+                            "%s: tensor '%.80s': the file has become shorter since it was opened; "
+                            "wait until it is whole and start again",
+                            part->shown, tensor->name);
+        done += (size_t)n;
     }
-    if (start < end) (void)madvise((void *)start, end - start, advice);
+    return TDM_OK;
 }
 
 void llm_gguf_prefetch(const llm_gguf *g, const llm_gguf_tensor *tensor, size_t from, size_t to) {
-    (void)g;
-    tensor_advise(tensor, from, to, true, MADV_WILLNEED);
+    const llm_gguf_part *part = &g->parts[tensor->part];
+    if (to > tensor->size) to = tensor->size;
+    if (tensor->data == NULL || from >= to) return;
+    (void)posix_fadvise(part->fd, tensor_offset(part, tensor, from), (off_t)(to - from),
+                        POSIX_FADV_WILLNEED);
 }
 
 void llm_gguf_release(const llm_gguf *g, const llm_gguf_tensor *tensor, size_t from, size_t to) {
     (void)g;
-    tensor_advise(tensor, from, to, false, MADV_DONTNEED);
+    if (to > tensor->size) to = tensor->size;
+    if (tensor->data == NULL || from >= to) return;
+    /* Whole pages inside. */
+    const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
+    uintptr_t start = (uintptr_t)tensor->data + from, end = (uintptr_t)tensor->data + to;
+    start += (page - start % page) % page;
+    end -= end % page;
+    if (start < end) (void)madvise((void *)start, end - start, MADV_DONTNEED);
 }
 
 void llm_gguf_release_all(const llm_gguf *g) {

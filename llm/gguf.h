@@ -9,7 +9,8 @@
  * The format is version 2 or 3, little-endian (ggml-org/ggml, docs/gguf.md).
  *
  * What the keys mean, which tensors a model needs and what shapes they have is the consumer's
- * business. A file that another process shortens while it is mapped is beyond this module's reach.
+ * business. A file that another process shortens while it is open ends a program that looks through
+ * `data` (SIGBUS); llm_gguf_read says so instead, and of storage that fails as well.
  *
  * After opening nothing here changes, so every function but open and close is [any-thread].
  */
@@ -175,8 +176,15 @@ tdm_status llm_gguf_tensor_check_type(const llm_gguf *g, const llm_gguf_tensor *
  * build does not know; "?" for a number without a name. [any-thread] */
 const char *llm_gguf_tensor_type_name(uint32_t type_raw);
 
-/* Advises the kernel that bytes [from, to) of the tensor are read soon, in order; returns at once.
- * Bounds are clipped to the tensor. Advice only: cannot fail visibly. [any-thread] */
+/* Copies bytes [from, from + size) of the tensor, which must lie inside it, to `dst`, by way of the
+ * file and not of the mapping: the process's resident set does not grow. TDM_DATA_LOSS where the file
+ * has become shorter, TDM_IO where storage fails; both name the file and the tensor. [any-thread] */
+tdm_status llm_gguf_read(const llm_gguf *g, const llm_gguf_tensor *tensor, size_t from, size_t size,
+                         void *dst, tdm_error *err);
+
+/* Advises the kernel that bytes [from, to) of the tensor are read soon, few of many: what is read in
+ * order it sees by itself, and brings with less work. Returns at once. Bounds are clipped to the
+ * tensor. Advice only: cannot fail visibly. [any-thread] */
 void llm_gguf_prefetch(const llm_gguf *g, const llm_gguf_tensor *tensor, size_t from, size_t to);
 
 /* Takes the whole pages inside bytes [from, to) out of this process's resident set: for ranges that

@@ -541,10 +541,11 @@ tdm_status llm_gguf_part_open(llm_gguf_part *part, const char *path, uint32_t nu
         } else {
             part->base = base;
             part->size = (size_t)info.st_size;
+            part->fd = fd;
             status = part_read(part, number, err);
         }
     }
-    close(fd);
+    if (part->base == NULL) close(fd);
     if (status != TDM_OK) {
         char shown[sizeof part->shown];
         memcpy(shown, part->shown, sizeof shown);
@@ -564,6 +565,9 @@ void llm_gguf_part_close(llm_gguf_part *part) {
         free(part->names);
         part->names = next;
     }
-    if (part->base != NULL) munmap((void *)part->base, part->size);
+    if (part->base != NULL) {
+        munmap((void *)part->base, part->size);
+        close(part->fd);
+    }
     memset(part, 0, sizeof *part);
 }

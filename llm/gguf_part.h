@@ -17,6 +17,7 @@ typedef struct llm_gguf_part {
     char shown[168];     /* the path, shortened, for messages */
     const uint8_t *base; /* the mapping; NULL before opening */
     size_t size;         /* bytes of the file and of the mapping */
+    int fd;              /* of the file; meaningful where base is */
     uint32_t version;    /* 2 or 3 */
     uint32_t alignment;  /* bytes, a power of two, 8 or more */
     llm_gguf_names *names;

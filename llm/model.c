@@ -16,20 +16,30 @@ static uint64_t hash_bytes(uint64_t hash, const void *data, size_t size) {
     return hash;
 }
 
-static void model_measure(llm_model *m) {
+/* The first bytes of the data tell two trainings of one shape apart. */
+#define TELLING_SIZE 64
+
+static tdm_status model_measure(llm_model *m, tdm_error *err) {
+    /* All asked for before the first is waited for. */
+    for (int32_t i = 0; i < m->n_weight; i++)
+        llm_gguf_prefetch(m->gguf, m->weights[i].file, 0, TELLING_SIZE);
     m->fingerprint = hash_bytes(0xcbf29ce484222325u, m->hparams.arch, strlen(m->hparams.arch));
     for (int32_t i = 0; i < m->n_weight; i++) {
         const llm_gguf_tensor *t = m->weights[i].file;
+        uint8_t telling[TELLING_SIZE];
+        const size_t size = t->size < TELLING_SIZE ? t->size : TELLING_SIZE;
+        tdm_status status = llm_gguf_read(m->gguf, t, 0, size, telling, err);
+        if (status != TDM_OK) return status;
         m->fingerprint = hash_bytes(m->fingerprint, t->name, strlen(t->name));
         m->fingerprint = hash_bytes(m->fingerprint, &t->type_raw, sizeof t->type_raw);
         m->fingerprint = hash_bytes(m->fingerprint, t->ne, sizeof t->ne);
-        /* The first bytes of the data tell two trainings of one shape apart. */
-        m->fingerprint = hash_bytes(m->fingerprint, t->data, t->size < 64 ? t->size : 64);
+        m->fingerprint = hash_bytes(m->fingerprint, telling, size);
         m->n_param += (uint64_t)tdm_shape_count(t->ne);
         m->file_size += t->size;
     }
-    /* Each page touched brought some of its surroundings along. */
+    /* Each page of the header brought some of its surroundings along. */
     llm_gguf_release_all(m->gguf);
+    return TDM_OK;
 }
 
 /* A tensor that no role took would be ignored, and the model computed wrongly. */
@@ -108,11 +118,11 @@ tdm_status llm_model_open(const char *path, llm_model **model_out, tdm_error *er
                           "%s: the tokenizer has %d tokens but tensor 'token_embd.weight' only %d "
                           "rows",
                           llm_gguf_name(m->gguf), llm_vocab_n_token(m->vocab), m->hparams.n_vocab);
+    if (status == TDM_OK) status = model_measure(m, err);
     if (status != TDM_OK) {
         llm_model_close(m);
         return status;
     }
-    model_measure(m);
     *model_out = m;
     return TDM_OK;
 }

@@ -4,9 +4,8 @@
  *
  * Opening reads the file's header, finds the architecture (arch.h) and checks that every tensor it
  * needs is there with the right shape; no weights move. Loading places each weight on a device and
- * uploads it in that device's own layout, dropping the file's pages behind it. After loading a
- * model is immutable and shared by any number of contexts (context.h), which must be destroyed
- * before it.
+ * uploads it in that device's own layout (weight_upload.h). After loading a model is immutable and
+ * shared by any number of contexts (context.h), which must be destroyed before it.
  */
 #ifndef LLM_MODEL_H
 #define LLM_MODEL_H

@@ -1,16 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * model_load.c: places weights on devices and uploads them. Weights go up a few megabytes at a
- * time and the file's pages are dropped behind them, so that loading needs the weights as kept and
- * little more.
+ * model_load.c: places weights on devices and allocates their buffers. How their bytes get there is
+ * weight_upload.c's.
  */
 #include <stdlib.h>
 #include <string.h>
 
 #include "llm/arch.h"
-
-/* Bytes of the file converted at a time. */
-#define CHUNK_SIZE ((size_t)8 << 20)
+#include "llm/weight_upload.h"
 
 /* The forward graph of one token over an f16 cache: every node that reads a weight is in it. With
  * page_size 0 pages have their canonical size, for a device that has not been told of any cuts. */
@@ -148,43 +145,6 @@ static tdm_status buffers_allocate(llm_model *m, tdm_error *err) {
     return status;
 }
 
-typedef struct upload_progress {
-    llm_progress_fn call;
-    void *context;
-    uint64_t done, total;
-} upload_progress;
-
-static tdm_status weight_upload(const llm_model *m, const llm_weight *w, upload_progress *progress,
-                                tdm_error *err) {
-    tdm_tensor_desc desc = llm_weight_desc(w);
-    const uint8_t *data = w->file->data;
-    size_t pitch = tdm_type_row_size(desc.type, desc.ne[0]);
-    int64_t n_row = tdm_shape_rows(desc.ne);
-    int64_t step = pitch > 0 ? (int64_t)(CHUNK_SIZE / pitch) : n_row;
-    /* Whole groups of rows, whatever a device interleaves; at least one. */
-    step = step >= 64 ? step / 64 * 64 : 64;
-    for (int64_t row = 0; row < n_row; row += step) {
-        int64_t n = n_row - row < step ? n_row - row : step;
-        size_t end = (size_t)(row + n) * pitch;
-        llm_gguf_prefetch(m->gguf, w->file, end, end + CHUNK_SIZE);
-        tdm_error inner = {0};
-        tdm_status status =
-            tdm_mem_tensor_upload(&m->mem[w->dev], w->off, &desc, data + (size_t)row * pitch, pitch,
-                                  row, n, 0, desc.ne[0], &inner);
-        if (status != TDM_OK)
-            return tdm_fail(err, status, "%s: tensor '%s': %s", llm_gguf_name(m->gguf),
-                            w->file->name, inner.message);
-        llm_gguf_release(m->gguf, w->file, 0, end);
-        progress->done += (uint64_t)n * pitch;
-        if (progress->call != NULL &&
-            !progress->call(progress->context, progress->done, progress->total))
-            return tdm_fail(err, TDM_CANCELLED, "%s: loading was cancelled", m->path);
-    }
-    /* The first fault of a tensor maps the end of its neighbour again. */
-    llm_gguf_release_all(m->gguf);
-    return TDM_OK;
-}
-
 tdm_status llm_model_load(llm_model *m, tdm_runtime *rt, tdm_dev *const *devs, int32_t n_dev,
                           llm_progress_fn progress, void *progress_context, tdm_error *err) {
     if (m->n_dev > 0)
@@ -197,9 +157,7 @@ tdm_status llm_model_load(llm_model *m, tdm_runtime *rt, tdm_dev *const *devs, i
     for (int32_t d = 0; d < n_dev; d++) m->devs[d] = devs[d];
     status = weights_place(m, scratch, err);
     if (status == TDM_OK) status = buffers_allocate(m, err);
-    upload_progress up = {progress, progress_context, 0, m->file_size};
-    for (int32_t i = 0; i < m->n_weight && status == TDM_OK; i++)
-        status = weight_upload(m, &m->weights[i], &up, err);
+    if (status == TDM_OK) status = llm_weights_upload(m, progress, progress_context, err);
     tdm_scratch_destroy(scratch);
     if (status != TDM_OK) {
         for (int32_t d = 0; d < n_dev; d++) tdm_mem_free(&m->mem[d]);

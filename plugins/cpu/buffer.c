@@ -14,8 +14,9 @@ enum {
     HUGE_PAGE = 2 << 20,
     /* Below this a huge page's rounding is worth more than the misses it saves. */
     HUGE_FROM = 8 << 20,
-    UPLOAD_UNIT = 64,         /* rows of a worker: whole groups of any layout, mostly */
-    UPLOAD_TOGETHER = 1 << 20 /* bytes for which waking the threads is worth it */
+    UPLOAD_UNIT = 64,          /* rows of a worker: whole groups of any layout, mostly */
+    UPLOAD_TOGETHER = 1 << 20, /* bytes for which waking the threads is worth it */
+    UPLOAD_VISIT = 1 << 17     /* bytes for which going to the device's processors is */
 };
 
 static tdm_status buffer_alloc(tdm_device *device, const tdm_buffer_params *params,
@@ -218,8 +219,9 @@ static void upload_work(void *arg, cpu_worker *w) {
         memcpy(dst, src, size);
 }
 
-/* Large parts by all threads: a page of a mapped file that is touched for the first time, and a page
- * of the buffer, cost more than what is done with them. */
+/* Large parts by all threads: a page of the buffer that is touched for the first time costs more than
+ * what is written to it. Others by the caller, who may have several threads for that, and who goes
+ * where this device's are meanwhile: such a page then lies near them. */
 static tdm_status buffer_tensor_upload(tdm_buffer *buffer, uint64_t off,
                                        const tdm_tensor_desc *desc, const void *src,
                                        uint64_t row_pitch, int64_t row_first, int64_t n_row,
@@ -240,9 +242,13 @@ static tdm_status buffer_tensor_upload(tdm_buffer *buffer, uint64_t off,
         .err = err,
         .status = TDM_OK,
     };
-    bool is_large = (uint64_t)n_row * tdm_type_row_size(d.type, n_col) >= UPLOAD_TOGETHER;
-    if (!is_large || !cpu_pool_try_run(buffer->device->pool, upload_work, &u))
+    const uint64_t size = (uint64_t)n_row * tdm_type_row_size(d.type, n_col);
+    if (size < UPLOAD_TOGETHER || !cpu_pool_try_run(buffer->device->pool, upload_work, &u)) {
+        cpu_pool_visit visit = {.has_moved = false};
+        if (size >= UPLOAD_VISIT) visit = cpu_pool_enter(buffer->device->pool);
         upload_work(&u, &(cpu_worker){.ith = 0, .nth = 1});
+        cpu_pool_leave(&visit);
+    }
     return u.status;
 }
 

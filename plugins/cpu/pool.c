@@ -129,6 +129,20 @@ void cpu_pool_pin_caller(const cpu_pool *pool) {
     affinity_apply(pool, 0);
 }
 
+cpu_pool_visit cpu_pool_enter(const cpu_pool *pool) {
+    cpu_pool_visit visit = {.has_moved = false};
+    if (pool->is_pinned &&
+        pthread_getaffinity_np(pthread_self(), sizeof visit.before, &visit.before) == 0)
+        visit.has_moved =
+            pthread_setaffinity_np(pthread_self(), sizeof pool->cores, &pool->cores) == 0;
+    return visit;
+}
+
+void cpu_pool_leave(const cpu_pool_visit *visit) {
+    if (visit->has_moved)
+        (void)pthread_setaffinity_np(pthread_self(), sizeof visit->before, &visit->before);
+}
+
 bool cpu_pool_has_core_each(const cpu_pool *pool) {
     return pool->has_core_each;
 }

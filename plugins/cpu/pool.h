@@ -34,6 +34,16 @@ bool cpu_pool_try_run(cpu_pool *pool, cpu_pool_fn fn, void *arg);
  * For threads that the plugin owns. [any-thread] */
 void cpu_pool_pin_caller(const cpu_pool *pool);
 
+/* Moves the calling thread to the pool's processors until cpu_pool_leave, which has it where it was
+ * before: memory that it touches first then lies where the workers reach it fastest. Without effect on
+ * a pool that is not pinned. [any-thread] */
+typedef struct cpu_pool_visit {
+    cpu_set_t before;
+    bool has_moved;
+} cpu_pool_visit;
+cpu_pool_visit cpu_pool_enter(const cpu_pool *pool);
+void cpu_pool_leave(const cpu_pool_visit *visit);
+
 /* Whether there were as many processors as workers when the pool was made. [any-thread] */
 bool cpu_pool_has_core_each(const cpu_pool *pool);
 

@@ -130,6 +130,12 @@ static void tensor_try(const llm_gguf *g, const llm_gguf_tensor *tensor) {
     touch(tensor->data, tensor->size);
     llm_gguf_prefetch(g, tensor, 0, tensor->size);
     llm_gguf_prefetch(g, tensor, tensor->size / 2, SIZE_MAX);
+    uint8_t piece[300];
+    const size_t from = tensor->size / 3;
+    const size_t n = tensor->size - from < sizeof piece ? tensor->size - from : sizeof piece;
+    FUZZ_DEMAND(llm_gguf_read(g, tensor, from, n, piece, &err) == TDM_OK, "%s", err.message);
+    FUZZ_DEMAND(memcmp(piece, (const uint8_t *)tensor->data + from, n) == 0, "'%s': other bytes",
+                tensor->name);
     llm_gguf_release(g, tensor, 0, SIZE_MAX);
 }
 

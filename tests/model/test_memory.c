@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
  * test_memory.c: a model of 1.1 B parameters needs the memory of its weights as the device keeps
- * them, its cache and its compute plan, and 5 % more: the file's pages are given back as they are
- * converted. A child process loads it, reads a prompt of 512 tokens and generates; its peak
- * resident size (VmHWM) is compared with what model and context say they hold.
+ * them, its cache and its compute plan, and 5 % more: the file is read a little at a time. A child
+ * process loads it, reads a prompt of 512 tokens and generates; its peak resident size (VmHWM) is
+ * compared with what model and context say they hold.
  *
  * The model is made here; where memory or disk are short the test is skipped and says so.
  */

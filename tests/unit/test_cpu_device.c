@@ -490,6 +490,45 @@ static void limits_leave_the_caller(void **state) {
     unload(&l);
 }
 
+/* So does a part of a tensor that the calling thread arranges itself. */
+static void upload_leaves_the_caller(void **state) {
+    (void)state;
+    enum { COLUMNS = 1024, ROWS = 160 };
+    static float rows[ROWS][COLUMNS], kept[ROWS][COLUMNS];
+    loaded l = load();
+    const tdm_buffer_ops *ops = l.plugin->buffer;
+    const tdm_tensor_desc desc = {
+        sizeof desc, TDM_TYPE_F32, TDM_USAGE_MATMUL, {COLUMNS, ROWS, 1, 1}};
+    cpu_set_t before, after;
+    char last[16];
+    int cpu = 0;
+    assert_int_equal(sched_getaffinity(0, sizeof before, &before), 0);
+    for (int i = 0; i < CPU_SETSIZE; i++)
+        if (CPU_ISSET(i, &before)) cpu = i;
+    snprintf(last, sizeof last, "%d", cpu);
+    for (int r = 0; r < ROWS; r++)
+        for (int c = 0; c < COLUMNS; c++) rows[r][c] = (float)(r * COLUMNS + c);
+    tdm_device *device = NULL;
+    tdm_buffer *buffer = NULL;
+    tdm_error err = {0};
+    assert_int_equal(open_with(&l, "cores", last, &device, &err), TDM_OK);
+    tdm_buffer_params params = {.struct_size = sizeof params};
+    assert_int_equal(ops->tensor_size(device, &desc, &params.size, &err), TDM_OK);
+    assert_int_equal(ops->alloc(device, &params, &buffer, &err), TDM_OK);
+    assert_int_equal(
+        ops->tensor_upload(buffer, 0, &desc, rows, sizeof rows[0], 0, ROWS, 0, COLUMNS, &err),
+        TDM_OK);
+    assert_int_equal(sched_getaffinity(0, sizeof after, &after), 0);
+    assert_true(CPU_EQUAL(&before, &after));
+    assert_int_equal(
+        ops->tensor_download(buffer, 0, &desc, kept, sizeof kept[0], 0, ROWS, 0, COLUMNS, &err),
+        TDM_OK);
+    assert_memory_equal(kept, rows, sizeof rows);
+    ops->free(buffer);
+    l.plugin->device->close(device);
+    unload(&l);
+}
+
 /* Without memory limits are unknown, and nothing fails. */
 static void limits_without_memory(void **state) {
     (void)state;
@@ -520,8 +559,8 @@ int main(void) {
         cmocka_unit_test(oversized_alloc),           cmocka_unit_test(large_buffers_stay_untouched),
         cmocka_unit_test(ranges_are_checked),        cmocka_unit_test(plain_tensor_parts),
         cmocka_unit_test(imported_memory_is_shared), cmocka_unit_test(limits_are_measured),
-        cmocka_unit_test(limits_leave_the_caller),   cmocka_unit_test(limits_without_memory),
-        cmocka_unit_test(names_what_differs),
+        cmocka_unit_test(limits_leave_the_caller),   cmocka_unit_test(upload_leaves_the_caller),
+        cmocka_unit_test(limits_without_memory),     cmocka_unit_test(names_what_differs),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,0 +1,296 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * weight_upload.c: the threads that read weights and hand them to devices.
+ */
+#include "llm/weight_upload.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdlib.h>
+
+#include "llm/arch.h"
+
+/* What is read at a time: with what the device makes of it, it stays in a core's cache. */
+#define PIECE_SIZE ((size_t)512 << 10)
+/* What a thread takes at a time. More than a huge page (2 MiB), since threads that meet in one that
+ * nobody has touched both clear it, one of them in vain. */
+#define STRETCH_SIZE ((size_t)4 << 20)
+/* Threads are worth starting for so much each. */
+#define SIZE_PER_THREAD ((uint64_t)8 << 20)
+#define THREADS_MAX     16
+#define PAGE_SIZE       ((size_t)4096)
+/* Rows that devices arrange together, in any layout: pieces end between such groups if they can. */
+#define GROUP_ROWS 64
+
+/* Rows row .. row + n_row - 1 of a weight, of each the columns col .. col + n_col - 1: all, or part
+ * of one row. */
+typedef struct part {
+    int32_t weight;
+    int64_t row, n_row;
+    int64_t col, n_col;
+} part;
+
+typedef struct uploader {
+    const llm_model *model;
+    int32_t *order; /* weights as they lie in the files */
+    size_t piece_size;
+    pthread_mutex_t lock;
+    /* Under the lock. */
+    int32_t next; /* index into order; the stretch that comes next begins at this row and column */
+    int64_t row, col;
+    uint64_t n_done; /* bytes */
+    tdm_error error; /* the first; with it nothing more is taken */
+} uploader;
+
+typedef struct hand {
+    uploader *u;
+    uint8_t *memory; /* piece_size bytes */
+    pthread_t thread;
+} hand;
+
+/* ---- Parts ---- */
+
+static const llm_gguf_tensor *part_tensor(const uploader *u, const part *p) {
+    return u->model->weights[p->weight].file;
+}
+
+static size_t part_size(const uploader *u, const part *p) {
+    return (size_t)p->n_row * tdm_type_row_size(part_tensor(u, p)->type, p->n_col);
+}
+
+/* The first part of `whole` from `row` and `col` on that takes at most `size` bytes, where a block of
+ * any type fits into. */
+static part part_cut(const uploader *u, const part *whole, int64_t row, int64_t col, size_t size) {
+    const tdm_type type = part_tensor(u, whole)->type;
+    const tdm_type_info info = tdm_type_get_info(type);
+    const size_t row_size = tdm_type_row_size(type, whole->n_col);
+    part p = {whole->weight, row, 1, col, whole->n_col};
+    if (row_size > size) {
+        int64_t most = (int64_t)(size / (size_t)info.block_size) * info.block_len;
+        int64_t left = whole->col + whole->n_col - col;
+        p.n_col = left < most ? left : most;
+    } else {
+        int64_t most = (int64_t)(size / row_size), left = whole->row + whole->n_row - row;
+        for (int64_t group = GROUP_ROWS; group > 1; group /= 2) {
+            if (most < group) continue;
+            most = most / group * group;
+            break;
+        }
+        p.n_row = left < most ? left : most;
+    }
+    return p;
+}
+
+/* Moves behind part p of `whole`; false: that was its end. */
+static bool part_advance(const part *whole, const part *p, int64_t *row, int64_t *col) {
+    *col = p->col + p->n_col;
+    *row = p->row;
+    if (*col < whole->col + whole->n_col) return true;
+    *col = whole->col;
+    *row += p->n_row;
+    return *row < whole->row + whole->n_row;
+}
+
+/* Bytes of the file from the weight's beginning to its row and column. */
+static size_t offset_of(const llm_model *m, int32_t weight, int64_t row, int64_t col) {
+    const llm_gguf_tensor *t = m->weights[weight].file;
+    return (size_t)row * tdm_type_row_size(t->type, t->ne[0]) + tdm_type_row_size(t->type, col);
+}
+
+static part weight_whole(const llm_model *m, int32_t weight) {
+    const llm_gguf_tensor *t = m->weights[weight].file;
+    return (part){weight, 0, t->size > 0 ? tdm_shape_rows(t->ne) : 0, 0, t->ne[0]};
+}
+
+/* ---- Stretches ---- */
+
+/* The next stretch; false: there is none, or something has failed. */
+static bool stretch_take(uploader *u, part *p_out) {
+    bool is_there = false;
+    pthread_mutex_lock(&u->lock);
+    while (u->error.status == TDM_OK && u->next < u->model->n_weight && !is_there) {
+        part whole = weight_whole(u->model, u->order[u->next]);
+        bool has_more = false;
+        if (whole.n_row > 0) {
+            *p_out = part_cut(u, &whole, u->row, u->col, STRETCH_SIZE);
+            is_there = true;
+            has_more = part_advance(&whole, p_out, &u->row, &u->col);
+        }
+        if (!has_more) {
+            u->next++;
+            u->row = u->col = 0;
+        }
+    }
+    pthread_mutex_unlock(&u->lock);
+    return is_there;
+}
+
+/* One piece from the file to the device. */
+static tdm_status piece_move(hand *h, const part *p, tdm_error *err) {
+    const uploader *u = h->u;
+    const llm_weight *w = &u->model->weights[p->weight];
+    const tdm_tensor_desc desc = llm_weight_desc(w);
+    const size_t pitch = tdm_type_row_size(desc.type, desc.ne[0]), size = part_size(u, p);
+    tdm_status status =
+        llm_gguf_read(u->model->gguf, w->file, offset_of(u->model, p->weight, p->row, p->col), size,
+                      h->memory, err);
+    if (status != TDM_OK) return status;
+    tdm_error inner = {0};
+    status = tdm_mem_tensor_upload(&u->model->mem[w->dev], w->off, &desc, h->memory, pitch, p->row,
+                                   p->n_row, p->col, p->n_col, &inner);
+    if (status != TDM_OK)
+        return tdm_fail(err, status, "%s: tensor '%s': %s", llm_gguf_name(u->model->gguf),
+                        w->file->name, inner.message);
+    return TDM_OK;
+}
+
+static bool is_failed(uploader *u) {
+    pthread_mutex_lock(&u->lock);
+    bool is = u->error.status != TDM_OK;
+    pthread_mutex_unlock(&u->lock);
+    return is;
+}
+
+static void failure_keep(uploader *u, const tdm_error *err) {
+    pthread_mutex_lock(&u->lock);
+    if (u->error.status == TDM_OK) u->error = *err;
+    pthread_mutex_unlock(&u->lock);
+}
+
+/* False: cancelled. */
+static bool progress_tell(uploader *u, llm_progress_fn progress, void *context) {
+    if (progress == NULL) return true;
+    pthread_mutex_lock(&u->lock);
+    uint64_t n_done = u->n_done;
+    pthread_mutex_unlock(&u->lock);
+    if (progress(context, n_done, u->model->file_size)) return true;
+    tdm_error err = {0};
+    tdm_fail(&err, TDM_CANCELLED, "%s: loading was cancelled", u->model->path);
+    failure_keep(u, &err);
+    return false;
+}
+
+/* Stretches until none is left. The calling thread tells how far all are. */
+static void hand_work(hand *h, llm_progress_fn progress, void *context) {
+    uploader *u = h->u;
+    part stretch;
+    while (stretch_take(u, &stretch)) {
+        int64_t row = stretch.row, col = stretch.col;
+        for (bool goes_on = true; goes_on && !is_failed(u);) {
+            part p = part_cut(u, &stretch, row, col, u->piece_size);
+            tdm_error err = {0};
+            tdm_status status = piece_move(h, &p, &err);
+            if (status != TDM_OK) {
+                failure_keep(u, &err);
+                return;
+            }
+            pthread_mutex_lock(&u->lock);
+            u->n_done += part_size(u, &p);
+            pthread_mutex_unlock(&u->lock);
+            if (!progress_tell(u, progress, context)) return;
+            goes_on = part_advance(&stretch, &p, &row, &col);
+        }
+    }
+}
+
+static void *hand_main(void *arg) {
+    hand_work(arg, NULL, NULL);
+    return NULL;
+}
+
+/* ---- The crew ---- */
+
+/* As many threads as the devices have, where the process has processors for them; a group says of none,
+ * and may have them all. */
+static int32_t hands_count(const llm_model *m) {
+    int64_t n = 0;
+    cpu_set_t cores;
+    for (int32_t d = 0; d < m->n_dev; d++) {
+        tdm_device_info info = {.struct_size = sizeof info};
+        if (tdm_dev_is_group(m->devs[d]))
+            n += THREADS_MAX;
+        else if (tdm_dev_get_info(m->devs[d], &info, NULL) == TDM_OK)
+            n += info.n_thread;
+    }
+    if (n == 0) n = 2; /* no device of the host: one waits for it, one reads */
+    if (sched_getaffinity(0, sizeof cores, &cores) == 0 && n > CPU_COUNT(&cores))
+        n = CPU_COUNT(&cores);
+    if (n > THREADS_MAX) n = THREADS_MAX;
+    int64_t worth = (int64_t)(m->file_size / SIZE_PER_THREAD);
+    if (n > worth) n = worth;
+    return n > 1 ? (int32_t)n : 1;
+}
+
+/* Signals are for the program's own threads. */
+static bool hand_start(hand *h) {
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int rc = pthread_create(&h->thread, NULL, hand_main, h);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    return rc == 0;
+}
+
+static uint8_t *piece_allocate(const uploader *u) {
+    return aligned_alloc(PAGE_SIZE, u->piece_size);
+}
+
+static int order_compare(const void *a, const void *b, void *arg) {
+    const llm_model *m = arg;
+    const llm_gguf_tensor *x = m->weights[*(const int32_t *)a].file;
+    const llm_gguf_tensor *y = m->weights[*(const int32_t *)b].file;
+    if (x->part != y->part) return x->part < y->part ? -1 : 1;
+    return ((uintptr_t)x->data > (uintptr_t)y->data) - ((uintptr_t)x->data < (uintptr_t)y->data);
+}
+
+static tdm_status order_make(uploader *u, tdm_error *err) {
+    const llm_model *m = u->model;
+    size_t largest = 1;
+    u->order = malloc(((size_t)m->n_weight + 1) * sizeof *u->order);
+    if (u->order == NULL)
+        return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "%s: out of memory", m->path);
+    for (int32_t i = 0; i < m->n_weight; i++) {
+        u->order[i] = i;
+        if (m->weights[i].file->size > largest) largest = m->weights[i].file->size;
+    }
+    qsort_r(u->order, (size_t)m->n_weight, sizeof *u->order, order_compare, (void *)(uintptr_t)m);
+    u->piece_size =
+        largest < PIECE_SIZE ? (largest + PAGE_SIZE - 1) / PAGE_SIZE * PAGE_SIZE : PIECE_SIZE;
+    return TDM_OK;
+}
+
+/* Starts what helpers there can be; the caller works whether or not there are any. */
+static tdm_status crew_work(uploader *u, llm_progress_fn progress, void *context, tdm_error *err) {
+    hand hands[THREADS_MAX] = {{.u = u, .memory = piece_allocate(u)}};
+    int32_t n = 1, n_wished = hands_count(u->model);
+    if (hands[0].memory == NULL)
+        return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "%s: out of memory", u->model->path);
+    for (; n < n_wished; n++) {
+        hands[n] = (hand){.u = u, .memory = piece_allocate(u)};
+        if (hands[n].memory == NULL || !hand_start(&hands[n])) {
+            free(hands[n].memory);
+            break;
+        }
+    }
+    hand_work(&hands[0], progress, context);
+    for (int32_t i = 1; i < n; i++) pthread_join(hands[i].thread, NULL);
+    for (int32_t i = 0; i < n; i++) free(hands[i].memory);
+    if (u->error.status == TDM_OK && n > 1) (void)progress_tell(u, progress, context);
+    if (u->error.status == TDM_OK) return TDM_OK;
+    return tdm_fail(err, u->error.status, "%s", u->error.message);
+}
+
+tdm_status llm_weights_upload(const llm_model *model, llm_progress_fn progress, void *context,
+                              tdm_error *err) {
+    uploader u = {.model = model};
+    tdm_status status = order_make(&u, err);
+    if (status == TDM_OK && pthread_mutex_init(&u.lock, NULL) != 0)
+        status = tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "%s: out of memory", model->path);
+    if (status == TDM_OK) {
+        status = crew_work(&u, progress, context, err);
+        pthread_mutex_destroy(&u.lock);
+    }
+    free(u.order);
+    return status;
+}
