@@ -11,6 +11,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "core/base/relax.h"
 #include "core/runtime.h"
 
 /* A wait looks this often at the word before it sleeps: about the time of a wake-up, so that a
@@ -26,14 +27,6 @@ struct tdm_semaphore {
     pthread_cond_t changed;
     tdm_error error;
 };
-
-static void cpu_relax(void) {
-#if defined(__x86_64__)
-    __builtin_ia32_pause();
-#elif defined(__aarch64__)
-    __asm__ __volatile__("yield");
-#endif
-}
 
 static tdm_status semaphore_create(uint64_t value, tdm_semaphore **semaphore_out, tdm_error *err) {
     tdm_semaphore *s = calloc(1, sizeof *s);
@@ -97,7 +90,7 @@ static struct timespec deadline_after(uint64_t timeout_ns) {
 static tdm_status semaphore_wait(tdm_semaphore *s, uint64_t value, uint64_t timeout_ns,
                                  tdm_error *err) {
     for (int i = 1; i <= SPIN_COUNT && timeout_ns > 0 && !is_settled(s, value); i++) {
-        cpu_relax();
+        tdm_relax();
         /* Whoever is waited for may be waiting for this very processor. */
         if (i % LOOKS_PER_YIELD == 0) sched_yield();
     }

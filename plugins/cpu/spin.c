@@ -4,6 +4,8 @@
  */
 #include "plugins/cpu/spin.h"
 
+#include "core/base/relax.h"
+
 enum { LOOKS_PER_CLOCK = 32 }; /* the clock costs as much as some looks */
 
 static uint64_t ns_of(const struct timespec *t) {
@@ -29,7 +31,7 @@ bool cpu_spin_goes_on_at(cpu_spin *spin, cpu_patience *patience, cpu_spin_ask_fn
 }
 
 bool cpu_spin_goes_on(cpu_spin *spin, cpu_patience *patience, cpu_spin_ask_fn ask, void *arg) {
-    cpu_relax();
+    tdm_relax();
     if (++spin->n_look % LOOKS_PER_CLOCK != 0) return true;
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);

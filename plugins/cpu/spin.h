@@ -67,13 +67,4 @@ void cpu_spin_succeeded(const cpu_spin *spin, cpu_patience *patience);
  * one, has a processor now. [any-thread] */
 bool cpu_thread_runs(clockid_t clock);
 
-/* A processor that waits in a loop says so, to the benefit of its sibling and its own exit. */
-static inline void cpu_relax(void) {
-#if defined(__x86_64__)
-    __builtin_ia32_pause();
-#elif defined(__aarch64__)
-    __asm__ __volatile__("yield");
-#endif
-}
-
 #endif

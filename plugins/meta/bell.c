@@ -12,6 +12,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "core/base/relax.h"
+
 enum {
     PATIENCE_MIN_NS = 1000,
     PATIENCE_MAX_NS = 100000, /* about twice what a sleep and its wake-up cost together */
@@ -60,7 +62,7 @@ static bool look(meta_bell *bell, uint32_t seen) {
                                       memory_order_relaxed);
             return true;
         }
-        meta_relax();
+        tdm_relax();
         if (n % LOOKS_PER_CLOCK != 0) continue;
         uint64_t now = meta_clock_ns();
         if (end == 0) end = now + (uint64_t)patience;

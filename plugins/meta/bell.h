@@ -33,13 +33,4 @@ void meta_bell_ring(meta_bell *bell);
 
 uint64_t meta_clock_ns(void); /* monotonic */
 
-/* Tells the processor that this thread only looks. */
-static inline void meta_relax(void) {
-#if defined(__x86_64__)
-    __builtin_ia32_pause();
-#elif defined(__aarch64__)
-    __asm__ __volatile__("yield");
-#endif
-}
-
 #endif

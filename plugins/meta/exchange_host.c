@@ -11,6 +11,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "core/base/relax.h"
 #include "core/base/wire.h"
 #include "plugins/meta/arena.h"
 #include "plugins/meta/bell.h"
@@ -106,7 +107,7 @@ void meta_exchange_publish(meta_arena *arena, const meta_exchange_args *a) {
  * more than this wait does. */
 static void wait_pause(int32_t n_look) {
     if (n_look < 256) {
-        meta_relax();
+        tdm_relax();
     } else if (n_look < 1024) {
         sched_yield();
     } else {
