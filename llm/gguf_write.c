@@ -90,8 +90,7 @@ static void append_str(llm_gguf_writer *w, bytes *b, const char *text, size_t le
 
 /* ---- The file ---- */
 
-tdm_status llm_gguf_writer_create(const char *path, llm_gguf_writer **out, tdm_error *err) {
-    *out = NULL;
+static tdm_status writer_create(const char *path, llm_gguf_writer **out, tdm_error *err) {
     const size_t path_size = strlen(path) + 1, tmp_path_size = path_size + 32;
     llm_gguf_writer *w = calloc(1, sizeof *w);
     if (w != NULL) {
@@ -124,6 +123,21 @@ tdm_status llm_gguf_writer_create(const char *path, llm_gguf_writer **out, tdm_e
     }
     *out = w;
     return TDM_OK;
+}
+
+tdm_status llm_gguf_writer_create(const char *path, llm_gguf_writer **out, tdm_error *err) {
+    *out = NULL;
+    /* A link leads to the file that is meant, and is not to be replaced by it. */
+    char *real = NULL;
+    struct stat info;
+    const bool is_link = lstat(path, &info) == 0 && S_ISLNK(info.st_mode);
+    if (is_link && (real = realpath(path, NULL)) == NULL)
+        return tdm_fail(err, TDM_IO, "%s: is a link that leads nowhere (%s); choose another name",
+                        path, strerror(errno));
+    if (is_link) path = real;
+    tdm_status status = writer_create(path, out, err);
+    free(real);
+    return status;
 }
 
 void llm_gguf_writer_destroy(llm_gguf_writer *w) {

@@ -24,8 +24,17 @@ tdm_status runner_output_fail(const runner_output_file *file, tdm_error *err) {
 tdm_status runner_output_open(runner_output_file *file, const char *path, tdm_error *err) {
     struct stat info;
     bool is_special = stat(path, &info) == 0 && !S_ISREG(info.st_mode);
-    size_t size = strlen(path) + 32;
-    *file = (runner_output_file){.path = strdup(path)};
+    *file = (runner_output_file){0};
+    /* A link leads to the file that is meant, and is not to be replaced by it: /dev/stdout is one. */
+    if (!is_special && lstat(path, &info) == 0 && S_ISLNK(info.st_mode)) {
+        file->path = realpath(path, NULL);
+        if (file->path == NULL)
+            return tdm_fail(err, TDM_IO, "%s: cannot be written: where this link leads: %s", path,
+                            strerror(errno));
+    } else {
+        file->path = strdup(path);
+    }
+    size_t size = (file->path != NULL ? strlen(file->path) : 0) + 32;
     if (!is_special) file->temporary = malloc(size);
     if (file->path == NULL || (!is_special && file->temporary == NULL)) {
         names_free(file);
@@ -34,7 +43,7 @@ tdm_status runner_output_open(runner_output_file *file, const char *path, tdm_er
     if (is_special) {
         file->stream = fopen(path, "wb");
     } else {
-        snprintf(file->temporary, size, "%s.%ld.tmp", path, (long)getpid());
+        snprintf(file->temporary, size, "%s.%ld.tmp", file->path, (long)getpid());
         file->stream = fopen(file->temporary, "wbx"); /* "x": nobody's file is taken for it */
     }
     if (file->stream != NULL) return TDM_OK;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * output_file.h: a file that is written whole or not at all. What is written gathers beside it, under
- * a name that nobody has; the file that was there before stays as it is until then.
+ * a name that nobody has; the file that was there before stays as it is until then. Where a link
+ * leads, the file there is written, and the link stays.
  */
 #ifndef TANDEM_RUNNER_OUTPUT_FILE_H
 #define TANDEM_RUNNER_OUTPUT_FILE_H

@@ -211,6 +211,23 @@ static void test_unwritable(void **state) {
            "cannot create");
     file_expect("precious", "precious");
     assert_null(w);
+    /* What a link names is written, and the link stays; one that leads nowhere is refused. */
+    assert_int_equal(symlink(image_path("nowhere"), image_path("lost.gguf")), 0);
+    expect(llm_gguf_writer_create(image_path("lost.gguf"), &w, &err), &err, TDM_IO,
+           "leads nowhere");
+    assert_null(w);
+    file_put("far.gguf", "older");
+    assert_int_equal(symlink(image_path("far.gguf"), image_path("near.gguf")), 0);
+    llm_gguf_writer *linked = writer_begin("near.gguf");
+    llm_gguf_writer_add_tensor(linked, "t", TDM_TYPE_F32, 1, (int64_t[]){1});
+    assert_int_equal(llm_gguf_writer_write(linked, "1234", 4, &err), TDM_OK);
+    if (llm_gguf_writer_finish(linked, &err) != TDM_OK) fail_msg("%s", err.message);
+    llm_gguf_writer_destroy(linked);
+    struct stat info;
+    assert_int_equal(lstat(image_path("near.gguf"), &info), 0);
+    assert_true(S_ISLNK(info.st_mode));
+    assert_int_equal(stat(image_path("far.gguf"), &info), 0);
+    assert_true(info.st_size > 5);
     file_put("one.gguf.tmp", "somebody's");
     llm_gguf_writer *first = writer_begin("one.gguf");
     expect(llm_gguf_writer_create(image_path("one.gguf"), &w, &err), &err, TDM_IO,
