@@ -291,8 +291,10 @@ code=$?
 [ $code = 130 ] && grep -q "interrupted" "$work/err" && grep -q "t/s" "$work/err" && ok ||
     fail "Ctrl-C: exit code $code: $(cat "$work/err")"
 
-# --- A terminal that is closed, and a Ctrl-C while a pipe for the prompt has no writer: as cleanly
-"$tandem" run -m "$model" -p "Once" -c 64 --ignore-eos --context-shift >"$work/out" 2>"$work/err" &
+# --- A terminal that is closed, and a Ctrl-C while a pipe for the prompt has no writer: as cleanly.
+# Whoever runs the tests under nohup has the signal ignored, which is inherited.
+env --default-signal=HUP "$tandem" run -m "$model" -p "Once" -c 64 --ignore-eos --context-shift \
+    >"$work/out" 2>"$work/err" &
 pid=$!
 i=0
 while [ "$(wc -c <"$work/out")" -lt 40 ] && [ $i -lt 100 ]; do sleep 0.1; i=$((i + 1)); done
