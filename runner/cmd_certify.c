@@ -3,9 +3,13 @@
  * cmd_certify.c: `tandem certify PLUGIN.so`: the conformance suite, configured from the command
  * line. What is checked is certify.h's business.
  */
+#include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "runner/certify.h"
 #include "runner/commands.h"
@@ -56,6 +60,22 @@ static tdm_status options_read(runner_app *app, option_list *list, tdm_error *er
     return TDM_OK;
 }
 
+/* What is no file has no checks: a hundred of them would say so one by one. What a file that is no
+ * plugin lacks is the suite's to say. */
+static tdm_status file_check(const char *file, tdm_error *err) {
+    struct stat info = {0};
+    int fd = open(file, O_RDONLY | O_NONBLOCK | O_CLOEXEC); /* a pipe without a writer opens too */
+    int cause = fd < 0 ? errno : 0;
+    if (fd >= 0 && fstat(fd, &info) != 0) cause = errno;
+    if (fd >= 0) close(fd);
+    if (cause != 0)
+        return tdm_fail(err, cause == ENOENT ? TDM_NOT_FOUND : TDM_IO, "%s: cannot be read: %s",
+                        file, strerror(cause));
+    if (!S_ISREG(info.st_mode))
+        return tdm_fail(err, TDM_INVALID_ARGUMENT, "%s: is no file; a plugin is a NAME.so", file);
+    return TDM_OK;
+}
+
 static tdm_status suite_run(runner_app *app, const option_list *list, tdm_error *err) {
     runner_config *config = app->config;
     int64_t seed = runner_config_get_int(config, "seed");
@@ -72,6 +92,7 @@ static tdm_status suite_run(runner_app *app, const option_list *list, tdm_error 
     };
     char *found = NULL;
     tdm_status status = runner_config_check(config, err);
+    if (status == TDM_OK) status = file_check(file, err);
     if (status != TDM_OK) return status;
     /* dlopen looks for a name without '/' in the system's folders, which is not what was meant. */
     if (strchr(file, '/') == NULL && (found = text_join("./", "", file)) != NULL)
@@ -91,6 +112,8 @@ static tdm_status suite_run(runner_app *app, const option_list *list, tdm_error 
 tdm_status runner_cmd_certify(runner_app *app, tdm_error *err) {
     option_list list = {0};
     if (runner_config_get_bool(app->config, "list")) return certify_list(app->out, err);
+    if (runner_config_n_positional(app->config) == 0)
+        return runner_usage(app, err, "`tandem certify` needs PLUGIN.so");
     tdm_status status = options_read(app, &list, err);
     if (status == TDM_OK) status = suite_run(app, &list, err);
     options_free(&list);

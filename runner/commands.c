@@ -25,7 +25,7 @@ const runner_command runner_commands[] = {
      "write a model in a smaller type, such as q8_0 or q4_K_M"},
     {"convert-info", RUNNER_COMMAND_INFO, "MODEL.gguf", 1, 1,
      "show what is in a GGUF file: keys, tensors, types, chat template"},
-    {"certify", RUNNER_COMMAND_CERTIFY, "PLUGIN.so", 1, 1,
+    {"certify", RUNNER_COMMAND_CERTIFY, "PLUGIN.so", 0, 1, /* --list needs none */
      "run the conformance suite against a plugin"},
 };
 const size_t n_runner_commands = sizeof runner_commands / sizeof runner_commands[0];

@@ -45,16 +45,38 @@ contains out '^      buffer.h: upload: "A range that is not inside the buffer'
 contains out '1 failed'
 contains err 'error: .*1 of [0-9]+ checks failed$'
 
+# says STREAM LINES: so many lines are on it, and none on the other
+says() {
+    other=out
+    [ "$1" = err ] || other=err
+    [ "$(wc -l <"$work/$1")" = "$2" ] && [ ! -s "$work/$other" ] && return
+    echo "not $2 lines in $1 alone:"
+    cat "$work/out" "$work/err"
+    n_failed=$((n_failed + 1))
+}
+# What is no file is one line, not a check after the other.
 expect 1 "$work/absent.so"
-contains out '^FAIL  plugin.load: .*absent.so'
-contains out 'reaches no level$'
+contains err 'error: .*absent.so: cannot be read: No such file'
+says err 1
+expect 1 "$work"
+contains err 'is no file; a plugin is a NAME.so$'
+says err 1
+expect 1 /dev/null
+says err 1
+mkfifo "$work/pipe.so"
+expect 1 "$work/pipe.so"
+says err 1
 : >"$work/empty.so"
 expect 1 "$work/empty.so"
 contains out '^FAIL  plugin.load: '
+contains out 'reaches no level$'
 cp "$good" "$work/here.so" # a name without a folder is of the current one
 (cd "$work" && "$tandem" certify here.so --only plugin.) >/dev/null || n_failed=$((n_failed + 1))
 
 expect 2
+contains err 'needs PLUGIN.so$'
+says err 1
+expect 2 "$good" "$good"
 expect 2 "$good" --level 9
 expect 2 "$good" --option threads
 expect 1 "$good" --option threads=2 --only device. # refused by the device, by name
@@ -63,6 +85,9 @@ expect 1 "$good" --device-index 3 --only device.
 contains out 'FAIL  device.open: there is no device 3'
 expect 0 "$cpu" --option threads=1,cores=0 --only plugin.
 
+expect 0 --list
+contains out '^0  plugin.exports$'
+[ ! -s "$work/err" ] || { echo "errors printed by --list"; cat "$work/err"; n_failed=$((n_failed + 1)); }
 expect 0 --list "$good"
 contains out '^0  plugin.exports$'
 contains out '^5  split.unit$'
