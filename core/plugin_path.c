@@ -8,6 +8,8 @@
  */
 #include "core/plugin_path.h"
 
+#include <dirent.h>
+#include <errno.h>
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
@@ -74,10 +76,24 @@ static tdm_status program_relative_add(tdm_plugin_path *path, tdm_error *err) {
     return folder_add_once(path, folder, err);
 }
 
+tdm_status tdm_plugin_folder_check(const char *folder, const char *source, tdm_error *err) {
+    DIR *dir = opendir(folder);
+    if (dir != NULL) {
+        closedir(dir);
+        return TDM_OK;
+    }
+    if (errno == ENOMEM) return out_of_memory(err);
+    return tdm_fail(err, errno == ENOENT || errno == ENOTDIR ? TDM_NOT_FOUND : TDM_IO,
+                    "%s: folder %s cannot be read: %s", source, folder, strerror(errno));
+}
+
 tdm_status tdm_plugin_path_collect(const char *configured, tdm_plugin_path *path_out,
                                    tdm_error *err) {
     tdm_plugin_path path = {0};
     tdm_status status = list_add(&path, configured, "plugin-path", err);
+    path.n_configured = path.n_folder;
+    for (int32_t i = 0; i < path.n_configured && status == TDM_OK; i++)
+        status = tdm_plugin_folder_check(path.folders[i], "plugin-path", err);
     if (status == TDM_OK)
         status = list_add(&path, getenv("TANDEM_PLUGIN_PATH"), "TANDEM_PLUGIN_PATH", err);
     path.n_asked = path.n_folder;

@@ -7,7 +7,6 @@
 
 #include <dirent.h>
 #include <dlfcn.h>
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -22,6 +21,15 @@ void tdm_runtime_log(const tdm_runtime *rt, int32_t level, const char *format, .
     vsnprintf(line, sizeof line, format, args);
     va_end(args);
     rt->log(rt->log_context, level, line);
+}
+
+/* Folders of TANDEM_PLUGIN_PATH that cannot be read are told of and passed over. */
+static void environment_check(const tdm_runtime *rt) {
+    for (int32_t i = rt->path.n_configured; i < rt->path.n_asked; i++) {
+        tdm_error why = {0};
+        if (tdm_plugin_folder_check(rt->path.folders[i], "TANDEM_PLUGIN_PATH", &why) != TDM_OK)
+            tdm_runtime_log(rt, TDM_LOG_WARN, "%s", why.message);
+    }
 }
 
 tdm_status tdm_runtime_create(const tdm_runtime_params *params, tdm_runtime **runtime_out,
@@ -43,6 +51,7 @@ tdm_status tdm_runtime_create(const tdm_runtime_params *params, tdm_runtime **ru
         free(rt);
         return status;
     }
+    environment_check(rt);
     *runtime_out = rt;
     return TDM_OK;
 }
@@ -204,14 +213,11 @@ static void folder_entry_load(tdm_runtime *rt, const char *folder, const char *e
         tdm_runtime_log(rt, TDM_LOG_WARN, "%s", reason.message);
 }
 
-/* A folder that somebody named and that cannot be read is told of; the others need not be there. */
-static void folder_load(tdm_runtime *rt, const char *folder, bool is_asked) {
+/* Those that cannot be read were told of when the runtime was made, or need not be there. */
+static void folder_load(tdm_runtime *rt, const char *folder) {
     struct dirent **entries = NULL;
     /* In order of name, so that lists of devices are the same on every machine. */
     int n = scandir(folder, &entries, NULL, alphasort);
-    if (n < 0 && is_asked)
-        tdm_runtime_log(rt, TDM_LOG_WARN, "plugins: folder %s cannot be read: %s", folder,
-                        strerror(errno));
     for (int i = 0; i < n; i++) {
         folder_entry_load(rt, folder, entries[i]->d_name);
         free(entries[i]);
@@ -221,8 +227,7 @@ static void folder_load(tdm_runtime *rt, const char *folder, bool is_asked) {
 
 tdm_status tdm_runtime_load_all(tdm_runtime *rt, int32_t *n_out, tdm_error *err) {
     (void)err;
-    for (int32_t i = 0; i < rt->path.n_folder; i++)
-        folder_load(rt, rt->path.folders[i], i < rt->path.n_asked);
+    for (int32_t i = 0; i < rt->path.n_folder; i++) folder_load(rt, rt->path.folders[i]);
     if (n_out != NULL) *n_out = rt->n_plugin;
     return TDM_OK;
 }

@@ -19,7 +19,8 @@ typedef struct tdm_runtime_params {
     size_t struct_size;
     const char *plugin_path; /* folders, separated by ':', searched first; NULL = none. Then the
                                 environment's TANDEM_PLUGIN_PATH, then the installed folder; never
-                                the current directory: relative and empty entries are refused */
+                                the current directory: relative and empty entries are refused, as is
+                                a folder that cannot be read; one of the environment's is warned of */
     tdm_log_fn log;          /* NULL: nothing is logged. Called from any thread */
     void *log_context;
     int32_t log_level; /* the highest tdm_log_level passed on */

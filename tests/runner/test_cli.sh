@@ -315,5 +315,18 @@ wait $pid
 code=$?
 [ $code = 130 ] && [ ! -s "$work/out" ] && ok || fail "Ctrl-C at a pipe: exit code $code: $(cat "$work/err")"
 
+# --- Folders of plugins that are not there: named for this command, an error; named by the environment,
+# which many programs share, a warning
+expect 1 "plugin-path: folder $work/none cannot be read: No such file" devices --plugin-path "$work/none"
+expect 1 "plugin-path: folder $work/ids cannot be read" run -m "$model" -p x --plugin-path "$work:$work/ids"
+printf 'model = %s\nplugin-path = none\n[device a]\nplugin = cpu\n' "$model" >"$work/folder.ini"
+expect 1 "$work/none cannot be read" plan --config "$work/folder.ini"
+environment=$TANDEM_PLUGIN_PATH
+TANDEM_PLUGIN_PATH=$work/none:$environment
+expect 0 "TANDEM_PLUGIN_PATH: folder $work/none cannot be read" devices
+[ "$(wc -l <"$work/err")" = 1 ] && ok || fail "told more than once: $(cat "$work/err")"
+expect 0 "$work/none cannot be read" run --config "$work/one.ini" -m "$model" -p x -n 1 -c 64
+TANDEM_PLUGIN_PATH=$environment
+
 echo "$passed checks passed, $failed failed"
 [ "$failed" = 0 ]
