@@ -178,6 +178,9 @@ static tdm_status chunk_score(evaluation *e, const int32_t *tokens, tdm_error *e
         for (int32_t i = 0; i < n && status == TDM_OK; i++)
             if (marks[i])
                 status = row_score(e, llm_context_logits(ctx, n_row++), tokens[at + i + 1], err);
+        if (status == TDM_OK && at + n < e->n_ctx && runner_interrupt_came())
+            status = tdm_fail(err, TDM_CANCELLED, "interrupted after %d of %d tokens of a chunk",
+                              at + n, e->n_ctx);
     }
     free(marks);
     return status;

@@ -227,12 +227,20 @@ tdm_status runner_session_context(runner_session *session, const runner_context_
     return status;
 }
 
+/* Ctrl-C ends a batch between two of its steps. */
+static bool batch_goes_on(void *context, uint64_t done, uint64_t total) {
+    (void)context, (void)done, (void)total;
+    return !runner_interrupt_came();
+}
+
 tdm_status runner_session_begin(runner_session *session, const runner_context_wish *wish,
                                 tdm_error *err) {
     runner_context_request request;
     tdm_status status = runner_session_context(session, wish, &request, err);
-    if (status != TDM_OK) return status;
-    return llm_context_create(session->model, &request.params, &session->ctx, err);
+    if (status == TDM_OK)
+        status = llm_context_create(session->model, &request.params, &session->ctx, err);
+    if (status == TDM_OK) llm_context_set_progress(session->ctx, batch_goes_on, NULL);
+    return status;
 }
 
 typedef struct prefill_progress {
@@ -269,7 +277,7 @@ tdm_status runner_session_prefill(runner_session *session, const int32_t *tokens
             status =
                 tdm_fail(err, TDM_CANCELLED, "interrupted after %d of %d tokens", at + n, n_tok);
     }
-    llm_context_set_progress(session->ctx, NULL, NULL);
+    llm_context_set_progress(session->ctx, batch_goes_on, NULL);
     runner_progress_end(app->terminal);
     free(unwanted);
     return status;

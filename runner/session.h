@@ -79,7 +79,8 @@ typedef struct runner_context_request {
 tdm_status runner_session_context(runner_session *session, const runner_context_wish *wish,
                                   runner_context_request *request, tdm_error *err);
 
-/* Makes a context for the loaded model; `wish` may be NULL. [setup] */
+/* Makes a context for the loaded model; `wish` may be NULL. After Ctrl-C, decoding a batch of several
+ * steps (ubatches) ends behind the one under way with TDM_CANCELLED. [setup] */
 tdm_status runner_session_begin(runner_session *session, const runner_context_wish *wish,
                                 tdm_error *err);
 

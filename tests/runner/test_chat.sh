@@ -140,6 +140,25 @@ found=$?
 says "stopped"
 says "generation"
 
+# --- and the reading of a long message, between two steps; the conversation goes on without it
+"$tandem" chat -m "$model" --template "$template" -t 1 --temp 0 -c 65536 -b 65536 -ub 1 -n 4 \
+    <"$work/typed" >"$work/out" 2>"$work/err" &
+pid=$!
+exec 3>"$work/typed"
+awk 'BEGIN { for (i = 0; i < 12000; i++) printf "the dog and the "; print "cat." }' >&3
+sleep 2
+kill -INT "$pid"
+began=$(date +%s)
+printf 'Hello.\n/stats\n/quit\n' >&3
+exec 3>&-
+wait "$pid"
+found=$?
+[ "$found" = 0 ] && [ $(($(date +%s) - began)) -lt 15 ] && ok ||
+    fail "Ctrl-C in a prompt: exit code $found, $(($(date +%s) - began)) s later"
+says "stopped"
+says "generation  4 tokens"
+says "; 0 were there already"
+
 [ -e "$work/failed" ] && failed=$((failed + 1))
 echo "$passed passed, $failed failed"
 [ "$failed" -eq 0 ]

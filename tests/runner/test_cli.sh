@@ -328,5 +328,16 @@ expect 0 "TANDEM_PLUGIN_PATH: folder $work/none cannot be read" devices
 expect 0 "$work/none cannot be read" run --config "$work/one.ini" -m "$model" -p x -n 1 -c 64
 TANDEM_PLUGIN_PATH=$environment
 
+# --- Ctrl-C ends a batch of many steps between two of them
+"$tandem" bench -m "$model" -t 1 -p 100000 -b 100000 -ub 1 -n 0 -r 1 --no-limits >"$work/out" 2>"$work/err" &
+pid=$!
+sleep 1
+kill -INT $pid
+began=$(date +%s)
+wait $pid
+code=$?
+[ $code = 130 ] && [ $(($(date +%s) - began)) -lt 10 ] && ok ||
+    fail "Ctrl-C in bench: exit code $code, $(($(date +%s) - began)) s later: $(cat "$work/err")"
+
 echo "$passed checks passed, $failed failed"
 [ "$failed" = 0 ]

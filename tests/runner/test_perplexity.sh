@@ -86,4 +86,16 @@ head -c 100000 "$work/base" >"$work/short"
 fails 1 "that its head promises" "$@" --kl-base "$work/short"
 fails 1 "cannot be written" "$@" --kl-base "$work/none/base"
 [ -e "$work/none" ] && fail "a failure left something behind"
+
+# Ctrl-C ends the only chunk between two of its steps: no value, and no file of half of one.
+awk 'BEGIN { for (i = 0; i < 20000; i++) print "the dog and the cat" }' >"$work/long"
+"$tandem" perplexity -m "$model" -f "$work/long" -t 1 -c 60000 -ub 1 --chunks 1 --kl-base "$work/half" \
+    >"$work/out" 2>"$work/err" &
+pid=$!
+sleep 1
+kill -INT $pid
+wait $pid
+code=$?
+[ $code = 130 ] && [ ! -s "$work/out" ] && [ ! -e "$work/half" ] ||
+    fail "Ctrl-C: exit code $code: $(cat "$work/out" "$work/err")"
 exit $failed
