@@ -56,7 +56,7 @@ void runner_quantize_types_print(FILE *out) {
         "\nThe bits are those of the type that most matrices get. What follows them is the mix: "
         "which tensors\nget another one, as llama.cpp chooses for that name without an importance "
         "matrix. Beside that the\noutput matrix gets q6_K (q8_0 in q8_0 and mxfp4_moe; q5_K in "
-        "iq3_xxs, iq2 and iq1), and so does an\nembedding that is the output matrix, too. --pure "
+        "iq3_xxs, iq2 and iq1), and so does an\nembedding that is also the output matrix. --pure "
         "undoes all of it. Norms stay as they are. Rows that\nare no whole blocks of 256 take "
         "iq4_nl, q4_0, q5_0, q5_1 or q8_0 instead; f16 where they are none\nof 32.\n",
         out);

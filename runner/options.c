@@ -314,7 +314,7 @@ const runner_key runner_keys[] = {
      .max = 4294967295.0,
      .sections = TOP_MODEL,
      .commands = RUN | CHAT | BENCH | CERTIFY | CONFIG,
-     .help = "seed of everything random; -1 = a new one each time"},
+     .help = "seed of everything random; -1 = a new one each time (bench: always the same)"},
     {.topic = "Sampling",
      .name = "temp",
      .alias = "temperature",
@@ -436,7 +436,7 @@ const runner_key runner_keys[] = {
      .commands = COMPUTE,
      .help =
          "to how many bits a CPU device rounds what it multiplies quantised weights and quantised "
-         "keys of the cache with; 8 = prompts about 1.5 times as fast, less exact"},
+         "keys of the cache with; 8 = prompts 1.1 to 1.8 times as fast, less exact"},
     {.topic = "Devices",
      .name = "reserve",
      .type = RUNNER_KEY_SIZE,
