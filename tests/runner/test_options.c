@@ -128,7 +128,7 @@ static void test_bad_flags(void **state) {
          "--timeout: bad value '0' for 'timeout': expected a whole number from 1 to 86400"},
         {"run hello", "'hello': `tandem run` takes only flags; a prompt goes behind -p, in "
                       "quotes"},
-        {"certify", "`tandem certify` needs PLUGIN.so"},
+        {"convert-info", "`tandem convert-info` needs MODEL.gguf"},
         {"certify a b", "'b': `tandem certify` takes only PLUGIN.so"},
         {"devices x", "'x': `tandem devices` takes only flags"},
         {"run -c 268435457",
