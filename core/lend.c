@@ -125,6 +125,12 @@ static tdm_status device_split_unit(tdm_device *device, const tdm_graph *graph, 
     return tdm_dev_split_unit(dev, graph, value, axis, unit_out, err);
 }
 
+/* Of a group that is lent; it tells of its own members only. */
+static tdm_status device_split_report(tdm_device *device, const tdm_graph *graph,
+                                      tdm_split_report *report, tdm_error *err) {
+    return tdm_dev_split_report(device->main, graph, report, err);
+}
+
 static const tdm_device_ops device_ops = {
     .struct_size = sizeof device_ops,
     .get_info = device_get_info,
@@ -136,6 +142,7 @@ static const tdm_device_ops device_ops = {
 static const tdm_split_ops split_ops = {
     .struct_size = sizeof split_ops,
     .split_unit = device_split_unit,
+    .split_report = device_split_report,
 };
 
 /* ---- Lending ---- */

@@ -143,8 +143,8 @@ typedef void (*meta_release_fn)(meta_device *device, int32_t member, void *what)
 void meta_leave(meta_device *device, int32_t member, tdm_semaphore *semaphore, uint64_t value,
                 meta_release_fn release, void *what);
 
-/* Whether a cache lies in the host's memory instead of the member's own. How a member that is a group
- * keeps it is that group's business: it counts as its own. */
+/* Whether a cache lies in the host's memory instead of the member's own. Not known of a member that is
+ * a group, which is asked where it matters (report.c). */
 static inline bool meta_is_cache_in_host(const meta_member *member, const tdm_kv_desc *desc) {
     const uint32_t own = TDM_DEVICE_IS_HOST | TDM_DEVICE_IS_INTEGRATED | TDM_DEVICE_IS_GROUP;
     return (desc->flags & TDM_KV_IN_HOST) != 0 && (member->info.flags & own) == 0;

@@ -106,6 +106,61 @@ static tdm_status plans_weigh(const meta_program *program, int32_t d, uint64_t *
     return TDM_OK;
 }
 
+/* Bytes of the caches in a graph, as they are numbered. */
+static double states_size(const tdm_graph *graph) {
+    double size = 0;
+    for (int32_t i = 0; i < graph->n_value; i++) {
+        const tdm_value *v = tdm_graph_value(graph, i);
+        if (v->kind == TDM_VALUE_STATE && state_desc(graph, i) != NULL)
+            size += (double)v->ne[0] * (double)v->ne[1];
+    }
+    return size;
+}
+
+/* What of a cache a member that is a group keeps, and what of it in the host's memory, is known to
+ * that group alone: it is asked for the graphs that it runs. One that cannot tell counts as a device
+ * with memory of its own. */
+static tdm_status group_states_weigh(const meta_program *program, int32_t d, tdm_split_member *out,
+                                     tdm_error *err) {
+    const meta_member *member = &program->device->members[d];
+    const tdm_split_ops *split = member->lent.plugin->split;
+    const meta_member_program *m = &program->members[d];
+    const tdm_host *host = program->device->host;
+    const size_t size = TDM_MAX_MEMBERS * sizeof(tdm_split_member);
+    double numbered = 0, kept = 0, in_host = 0;
+    if ((member->info.flags & TDM_DEVICE_IS_GROUP) == 0 || !TDM_HAS(member->lent.plugin, split) ||
+        !TDM_HAS(split, split_report))
+        return TDM_OK;
+    tdm_split_member *inner = meta_alloc(host, size);
+    tdm_status status = inner != NULL
+                            ? TDM_OK
+                            : tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "group: no memory to report");
+    for (int32_t s = 0; s < m->n_stretch && status == TDM_OK; s++) {
+        const tdm_graph *graph = m->stretches[s].graph;
+        tdm_split_report report = {.struct_size = sizeof report,
+                                   .member_size = sizeof *inner,
+                                   .members = inner,
+                                   .capacity = TDM_MAX_MEMBERS,
+                                   .is_brief = 1};
+        if (graph == NULL || states_size(graph) == 0) continue;
+        memset(inner, 0, size);
+        status = split->split_report(member->lent.device, graph, &report, err);
+        for (int32_t i = 0; i < report.n_member && i < TDM_MAX_MEMBERS && status == TDM_OK; i++) {
+            kept += (double)inner[i].state_size;
+            in_host += (double)inner[i].host_state_size;
+        }
+        numbered += states_size(graph);
+    }
+    meta_free(host, inner, size);
+    if (status == TDM_UNSUPPORTED) return TDM_OK;
+    if (status != TDM_OK || !(numbered > 0)) return status;
+    /* One that is written in a stretch and read in the next was told of twice. */
+    const double once = (double)out->state_size / numbered;
+    out->state_size = (uint64_t)(kept * once + 0.5);
+    out->host_state_size = (uint64_t)(in_host * once + 0.5);
+    return TDM_OK;
+}
+
 /* ---- What does not shrink -------------------------------------------------------------------- */
 
 /* When a slot's memory is in use: nodes first .. last; first -1 = never, or it is not asked for. */
@@ -351,6 +406,7 @@ static tdm_status member_fill(const meta_program *program, int32_t d, tdm_split_
     status = weights_weigh(device, program->graph, d, out, err);
     if (status == TDM_OK) status = states_weigh(device, program->graph, d, out, err);
     if (status == TDM_OK) status = plans_weigh(program, d, &whole, &out->crossing_size, err);
+    if (status == TDM_OK) status = group_states_weigh(program, d, out, err);
     out->compute_size = whole + program->members[d].temp_size;
     if (status == TDM_OK) status = whole_weigh(program, d, &out->whole_size, err);
     out->whole_size += whole;

@@ -31,6 +31,9 @@ threads = 1
 [group inner]
 members = a, b
 share = 3, 1
+[group mixed]
+members = a, c
+share = 1, 1
 END
 
 # --- The same text wherever the cache lies
@@ -93,6 +96,26 @@ assert c["cache_size"] == here["members"][2]["cache_size"] and c["crossing_bytes
 assert host["cache_size"] == a["host_cache_size"] + b["host_cache_size"] and host["plugin"] == "cpu"
 assert host["memory_after"] == c["memory_after"]  # one memory
 END
+    # A member that is a group knows which of its own have theirs elsewhere: all of them, or one of two.
+    for device in "inner,c" "mixed,b"; do
+        for flags in "-nkvo" "-kvo"; do
+            "$tandem" plan --config "$work/x.ini" --device $device -ts 2,1 --json $flags \
+                >"$work/$device$flags.json" || fail "plan --json $device $flags"
+        done
+        python3 - "$work/$device-nkvo.json" "$work/$device-kvo.json" $device <<'END' && ok || fail "plan $device"
+import json, sys
+there, here = ({m["name"]: m for m in json.load(open(path))["members"]} for path in sys.argv[1:3])
+for name in sys.argv[3].split(","):
+    m, was = there[name], here[name]
+    assert was["host_cache_size"] == 0 and m["cache_size"] + m["host_cache_size"] == was["cache_size"] > 0
+    if name == "mixed":
+        assert m["host_cache_size"] * 2 == was["cache_size"]
+    else:
+        assert m["host_cache_size"] == (0 if name == "c" else was["cache_size"])
+    assert m["weight_size"] == was["weight_size"]
+assert there["host memory"]["cache_size"] == sum(m["host_cache_size"] for m in there.values())
+END
+    done
 fi
 
 echo "$passed checks passed, $failed failed"

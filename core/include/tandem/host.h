@@ -32,7 +32,7 @@ typedef enum tdm_log_level {
  * refuse; where a node is refused by the device itself, the CPU runs it, inside the same plan, and
  * the log says so once. supports_op says no where neither does. Of the device table get_info,
  * supports_op and graph_supports are there, and measure_limits where the plugin or the core has it:
- * opening and closing are the core's.
+ * opening and closing are the core's. split_report is TDM_UNSUPPORTED of what is no group.
  *
  * Buffers of weights and caches are allocated with items (buffer.h): what only refused nodes read
  * lives with the CPU, which the core cannot know of bytes. An EXCHANGE is always the device's own:
