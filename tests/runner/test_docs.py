@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 
-tandem, source, build = sys.argv[1:4]
+tandem, source, build = (os.path.abspath(path) for path in sys.argv[1:4])
 failures = []
 
 
