@@ -9,9 +9,8 @@
 #include "llm/tokenizer.h"
 #include "tests/model/story.h"
 
-/* The divergence that a type may cost as K or V, about three times what it does; a pair may cost
- * the sum. On the fast path even the finest differ by 1e-4: activations are rounded to 8 bits, and a
- * change of the last bit before that is a change of 2^-8 behind it. */
+/* The divergence that a type may cost as K or V; a pair may cost the sum. It is several times what a
+ * type of 4 or 5 bits does cost, and far above what the finer ones do (docs/accuracy.md). */
 static const struct {
     tdm_type type;
     double bound;
