@@ -23,7 +23,7 @@
 # file is read into the page cache before each, and ours loads it once more from storage. What a peer
 # cannot do is a "-". Runs are interleaved (ours, the peers', ours, ...), so that a noisy machine
 # disturbs all alike; medians and ratios are printed. Models are made once, and are kept in the folder
-# that is given with --models.
+# of --models (tandem-bench-models in TMPDIR, or in /tmp).
 set -eu
 here=$(cd "$(dirname "$0")/.." && pwd)
 work=$(mktemp -d)
