@@ -5,8 +5,8 @@
  * The forms of a flag: `--key value`, `--key=value`, `-k value`; for a bool also `--key`,
  * `--no-key`, and a following word counts as its value only if it is one (yes, no, ...). What
  * follows any other flag is its value, whatever it begins with (`-n -1`). A flag given twice
- * counts as given the second time; lists of `bench` and of `--tokens` are joined instead. `--`
- * ends the flags.
+ * counts as given the second time; the lists of `bench` and RUNNER_KEY_REPEATABLE ones (`--tokens`,
+ * `-ot`) are joined instead. `--` ends the flags.
  */
 #include <stdlib.h>
 #include <string.h>
