@@ -32,8 +32,9 @@ tdm_status tdm_runtime_create(const tdm_runtime_params *params, tdm_runtime **ru
 /* Closes every device, borrowers first, deinits and unloads every plugin; NULL is a no-op. */
 void tdm_runtime_destroy(tdm_runtime *rt);
 
-/* Loads NAME.so from the first folder that has it; a plugin already loaded is not loaded again. The error says which folders were searched, or why dlopen, the symbol, the
- * entry or init failed. [setup] */
+/* Loads NAME.so from the first folder that has it; a plugin already loaded is not loaded again. The
+ * error says which folders were searched, or why dlopen, the symbol, the entry or init failed.
+ * [setup] */
 tdm_status tdm_runtime_load(tdm_runtime *rt, const char *name, tdm_error *err);
 /* Loads one file by path (for certify), whatever the plugin calls itself, unless one of that name
  * is loaded. [setup] */

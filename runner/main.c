@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * main.c: finds the command, reads its configuration, runs it, and turns what came of it into an
- * exit code: 0 = done, 1 = failed, 2 = the command line was wrong, 128 and a signal's number = ended by
- * it (130: Ctrl-C).
+ * exit code: 0 = done, 1 = failed, 2 = the command line was wrong, 128 and a signal's number = ended
+ * by it (130: Ctrl-C).
  */
 #include <errno.h>
 #include <fcntl.h>
