@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: MIT
 """test_docs.py: what README.md, docs/ and conf/ name is there: files, links, headings, tests, commands
-with their flags, configurations, and the program's own lists. The keys of docs/config.md are
-test_options.c's, the rules of docs/split-states.md test_split_doc.c's.
+with their flags, configurations, the program's own lists, what keys mean and take. That docs/config.md
+has all keys is test_options.c's, the rules of docs/split-states.md are test_split_doc.c's.
 
     test_docs.py TANDEM SOURCE BUILD"""
 import glob
@@ -102,6 +102,63 @@ for line in re.search(r"^```ini\n(.*?)^```$", text_of[page], re.M | re.S).group(
     if line not in printed.splitlines():
         fail(page, f"`tandem config --config conf/demo.ini --temp 0` does not print: {line}")
 
+# What each key of config.md means, as --help has it, and its range, as an error has it.
+
+
+def help_of(command):
+    """{(topic, key): meaning} as `tandem COMMAND --help` has it."""
+    found, topic, entry = {}, "", None
+    for line in run(command, "--help")[1].splitlines():
+        flag = re.match(r"  (?:-\w+, |    )--(?:\[no-\])?([\w-]+)(?: \S+)? *(.*)", line)
+        if flag:
+            entry = (topic, flag.group(1))
+            found[entry] = flag.group(2)
+        elif entry and line.startswith(" " * 30):
+            found[entry] += " " + line.strip()
+        else:
+            topic, entry = line, None
+    for entry, text in found.items():
+        for end in (r" \(default [^)]*\)", r"; also --[\w-]+", r"; a list gives every combination", r"; one of [\w, -]+"):
+            text = re.sub(end + "$", "", text)
+        found[entry] = text.strip()
+    return found
+
+
+def number(text):
+    power = re.fullmatch("2([⁰¹²³⁴-⁹]+)(−1)?", text)
+    if not power:
+        return float(text)
+    return 2.0 ** int(power.group(1).translate(str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹", "0123456789"))) - (power.group(2) is not None)
+
+
+helps = {}
+takes = {}
+for command in re.findall(r"^  ([a-z-]+)", run("--help")[1].split("Commands\n")[1].split("\n\n")[0], re.M):
+    for entry, text in help_of(command).items():
+        helps.setdefault(entry, text)
+        takes.setdefault(entry, command)
+topic, n_key = "", 0
+for line in text_of[page].split("## All keys")[1].splitlines():
+    topic = line[4:] if line.startswith("### ") else topic
+    if not line.startswith("| `"):
+        continue
+    name, _, value, _, meaning = (cell.strip() for cell in line.strip("| ").split(" | "))
+    entry = (topic, name.strip("`"))
+    if entry not in helps:  # of a file alone
+        continue
+    n_key += 1
+    meaning = re.sub(r"\[([\w.]+)\]\(\1\)", r"docs/\1", meaning)
+    if meaning.replace("`", "") != helps[entry].replace("`", ""):
+        fail(page, f"'{name}' means: {meaning}\n  --help has: {helps[entry]}")
+    said = re.match(r"(\S+) to ([^ ,]+)", value)
+    if said:
+        err = run(takes[entry], f"--{entry[1]}", "?")[2]
+        real = re.search(r"from (\S+) to ([\d.]+)", err)
+        if not real or [float(n) for n in real.groups()] != [number(n) for n in said.groups()]:
+            fail(page, f"'{name}' is {value}; {err.strip()}")
+if n_key < 60:
+    failures.append(f"only {n_key} keys were found")
+
 # The program's own lists in README.md.
 page = pages[0]
 _, printed, _ = run("--help")
@@ -115,5 +172,5 @@ said = re.search(r"`tandem quantize IN.gguf OUT.gguf TYPE` knows (.*?);", " ".jo
 if types != re.split(r", | and ", said):
     fail(page, f"types of quantize: {said}; there are {types}")
 
-print("\n".join(failures) or f"{n_command} commands, {n_ini} configurations")
+print("\n".join(failures) or f"{n_command} commands, {n_ini} configurations, {n_key} keys")
 sys.exit(1 if failures else 0)
