@@ -25,4 +25,23 @@
 tdm_status llm_model_report(const llm_model *model, tdm_dev *dev, const llm_context_params *params,
                             int32_t n_tok, int32_t n_out, tdm_split_report *report, tdm_error *err);
 
+/* Several devices that take turns at a step: each runs what reads the weights and the cache that it
+ * has. */
+typedef struct llm_turns {
+    tdm_runtime *rt;
+    tdm_dev *const *devs;    /* [n_dev]; [0] runs all that need not be elsewhere */
+    tdm_dev *const *clocks;  /* [n_dev] groups that know how fast each is: it, or of it alone */
+    const double *bandwidth; /* [n_dev] bytes per second, for what one hands the next */
+    int32_t n_dev;           /* 2 .. TDM_MAX_SCHEDULE_DEVICES */
+    const llm_placement *placement; /* of weights, as llm_model_place takes it */
+} llm_turns;
+
+/* Tells in *seconds_out how long such a step is expected to take: stages as the schedule cuts them,
+ * each as long as its clock says, one after the other, and copies between them by way of the host.
+ * n_tok and n_out as above. Each clock has reported on the whole model, and measured for it. 0 where
+ * one of them does not know. Fails as llm_model_report does. [setup] */
+tdm_status llm_model_turns_time(const llm_model *model, const llm_turns *turns,
+                                const llm_context_params *params, int32_t n_tok, int32_t n_out,
+                                double *seconds_out, tdm_error *err);
+
 #endif

@@ -150,11 +150,12 @@ static int32_t weight_wish(void *user, const char *name) {
     return -1;
 }
 
+llm_placement runner_placement_wishes(runner_placement *p) {
+    return (llm_placement){.weight = p->n_override > 0 ? weight_wish : NULL, .user = p};
+}
+
 void runner_placement_apply(runner_placement *p, llm_model *model) {
-    llm_placement placement = {
-        .weight = p->n_override > 0 ? weight_wish : NULL,
-        .user = p,
-    };
+    llm_placement placement = runner_placement_wishes(p);
     llm_model_place(model, &placement);
 }
 

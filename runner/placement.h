@@ -38,6 +38,9 @@ tdm_status runner_placement_read(runner_placement *placement, runner_roster *ros
 /* The device for a tensor: an index into devs, 0 where no pattern applies. [any-thread] */
 int32_t runner_placement_find(const runner_placement *placement, const char *tensor);
 
+/* The wishes for a model's weights, valid as long as *placement. [any-thread] */
+llm_placement runner_placement_wishes(runner_placement *placement);
+
 /* Tells the model. [setup] */
 void runner_placement_apply(runner_placement *placement, llm_model *model);
 

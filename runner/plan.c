@@ -121,6 +121,7 @@ static tdm_status host_fill(const runner_session *session, runner_plan *plan, td
         if (__builtin_add_overflow(size, plan->members[i].at.host_state_size, &size))
             return tdm_fail(err, TDM_OUT_OF_RANGE, "plan: a cache of more than 2^64 bytes");
     if (size == 0) return TDM_OK;
+    plan->excludes_host_cache = true;
     runner_plan_member *grown =
         realloc(plan->members, (size_t)(plan->n_member + 1) * sizeof *grown);
     if (grown == NULL) return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "plan: no memory");
@@ -298,6 +299,69 @@ static void alone_find(runner_session *session, const llm_context_params *params
     plan->prefill_rate = plan->members[0].alone_prefill_rate;
 }
 
+/* ---- Devices that take turns ---- */
+
+/* Who knows how fast device i of the placement is: a group itself, else a group of that device. */
+static tdm_status clock_open(runner_session *session, tdm_dev *dev,
+                             const llm_context_params *params, const runner_plan *plan, sheet *s,
+                             tdm_dev **clock_out, double *bandwidth_out, tdm_error *err) {
+    tdm_status status = TDM_OK;
+    *clock_out = dev;
+    if (!tdm_dev_is_group(dev)) status = alone_open(session, tdm_dev_name(dev), clock_out, err);
+    /* it measures for this */
+    if (status == TDM_OK)
+        status = sheet_fill(session, *clock_out, params, plan->n_seq, plan->n_seq, false, s, err);
+    for (int32_t i = 0; status == TDM_OK && i < s->report.n_member; i++)
+        if (s->members[i].share > 0 &&
+            (*bandwidth_out == 0 || s->members[i].bandwidth < *bandwidth_out))
+            *bandwidth_out = s->members[i].bandwidth;
+    return status;
+}
+
+/* Where weights or the cache live beside what runs the model, those devices take turns: the speeds
+ * are of all of them. */
+static tdm_status turns_time(runner_session *session, const llm_context_params *params, sheet *s,
+                             runner_plan *plan, double *decode, double *prefill, tdm_error *err) {
+    runner_placement *p = &session->placement;
+    tdm_dev *devs[TDM_MAX_SCHEDULE_DEVICES], *clocks[TDM_MAX_SCHEDULE_DEVICES];
+    double bandwidth[TDM_MAX_SCHEDULE_DEVICES] = {0};
+    llm_placement wishes = runner_placement_wishes(p);
+    llm_turns turns = {.rt = session->rt,
+                       .devs = devs,
+                       .clocks = clocks,
+                       .bandwidth = bandwidth,
+                       .n_dev = p->n_dev,
+                       .placement = &wishes};
+    memcpy(devs, p->devs, sizeof devs);
+    if (session->fallback != NULL) devs[turns.n_dev++] = session->fallback;
+    tdm_status status = TDM_OK;
+    for (int32_t i = 0; i < turns.n_dev && status == TDM_OK; i++)
+        status = clock_open(session, devs[i], params, plan, s, &clocks[i], &bandwidth[i], err);
+    if (status == TDM_OK)
+        status = llm_model_turns_time(session->model, &turns, params, plan->n_seq, plan->n_seq,
+                                      decode, err);
+    if (status == TDM_OK)
+        status = llm_model_turns_time(session->model, &turns, params, 0, 1, prefill, err);
+    return status;
+}
+
+static void turns_find(runner_session *session, const llm_context_params *params, sheet *s,
+                       runner_plan *plan) {
+    double decode = 0, prefill = 0;
+    tdm_error why = {0};
+    if (session->placement.n_dev < 2) return;
+    tdm_status status = turns_time(session, params, s, plan, &decode, &prefill, &why);
+    if (status != TDM_OK)
+        runner_terminal_print(session->app->terminal, RUNNER_MESSAGE_DEBUG,
+                              "no speed of '%s' with what is elsewhere: %s",
+                              tdm_dev_name(session->dev), why.message);
+    plan->decode_rate = status == TDM_OK ? rate(plan->n_seq, decode) : 0;
+    plan->prefill_rate = status == TDM_OK ? rate(plan->n_ubatch, prefill) : 0;
+    plan->decode_layer_rate = plan->prefill_layer_rate = 0;
+    for (int32_t i = 0; i < plan->n_member; i++)
+        plan->members[i].decode_seconds = plan->members[i].at.seconds = 0; /* of all nodes */
+}
+
 /* ---- What to make of it ---- */
 
 tdm_status runner_plan_check(const runner_plan *plan, tdm_error *err) {
@@ -330,13 +394,18 @@ static void verdict_write(runner_plan *plan) {
         return;
     }
     n = (size_t)snprintf(text, size, "It fits.");
-    if (plan->n_extra > 0) {
-        snprintf(
+    if (plan->n_extra > (plan->excludes_host_cache ? 1 : 0))
+        n += (size_t)snprintf(
             text + n, size - n,
             " What override-tensor and kv-offload put elsewhere is computed there, and crosses "
-            "between devices in every step; the speeds above do not know of it.");
-        return;
-    }
+            "between devices in every step; %s.",
+            plan->is_group ? "the speeds above of members alone do not know of it"
+                           : "the speeds above are with that");
+    if (plan->excludes_host_cache)
+        snprintf(text + n, size - n,
+                 " What the CPU does on caches in the host's memory, and what crosses for it, is "
+                 "not in the speeds above.");
+    if (plan->n_extra > 0) return;
     if (!plan->is_group || plan->decode_rate <= 0) return;
     if (plan->n_member > 1 && plan->best < 0) {
         n += (size_t)snprintf(text + n, size - n, " No member could hold it alone.");
@@ -407,6 +476,7 @@ tdm_status runner_plan_make(runner_session *session, const runner_context_wish *
         plan->prefill_layer_rate = rate(plan->n_ubatch, plan->prefill.layer_seconds);
         fit_find(plan);
         if (with_speed) alone_find(session, &request.params, decode, plan);
+        if (with_speed) turns_find(session, &request.params, decode, plan);
         verdict_write(plan);
     }
     free(decode);

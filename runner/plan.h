@@ -38,11 +38,14 @@ typedef struct runner_plan {
     tdm_split_report decode;  /* of a step that generates a token for each sequence; no members */
     tdm_split_report prefill; /* of a step of n_ubatch tokens; no members */
     bool fits;                /* all members do */
-    /* Tokens per second expected; 0 = unknown. */
+    /* Tokens per second expected; 0 = unknown. With what override-tensor and kv-offload put on other
+     * devices, but as if members worked on their caches themselves: excludes_host_cache. */
     double decode_rate, prefill_rate;
     double decode_layer_rate, prefill_layer_rate; /* if whole layers were dealt out */
+    bool excludes_host_cache; /* members' caches lie in the host's memory, where the CPU works on
+                                 them: no speed knows of that */
     int32_t best; /* the member that is fastest alone among those that hold it all; -1 = none */
-    char verdict[640]; /* a sentence or two about whether it fits and pays */
+    char verdict[800]; /* a sentence or two about whether it fits and pays */
 } runner_plan;
 
 /* Plans the session's device (runner_session_pick) with a context as the wish and the configuration

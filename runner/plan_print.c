@@ -248,7 +248,9 @@ static void rate_print(FILE *out, const char *word, double decode, double prefil
 }
 
 static void rates_print(const runner_session *session, const runner_plan *plan, FILE *out) {
-    fprintf(out, "\n%-28s %14s %14s\n", "expected", "generation", "prompt");
+    fprintf(out, "\n%-28s %14s %14s\n",
+            plan->excludes_host_cache ? "expected, but for the host" : "expected", "generation",
+            "prompt");
     char word[64];
     snprintf(word, sizeof word, "%s%s", tdm_dev_name(session->dev),
              plan->is_group ? " as configured" : "");
@@ -426,6 +428,7 @@ void runner_plan_print_json(const runner_session *session, const runner_plan *pl
     json_begin_object(w, "tokens_per_second");
     rates_write(w, "configured", plan->decode_rate, plan->prefill_rate);
     rates_write(w, "layer", plan->decode_layer_rate, plan->prefill_layer_rate);
+    json_bool(w, "excludes_host_cache", plan->excludes_host_cache);
     json_end_object(w);
     json_bool(w, "fits", plan->fits);
     json_string(w, "verdict", plan->verdict);

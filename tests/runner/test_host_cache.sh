@@ -65,11 +65,16 @@ shows() {
 }
 plan --device a,b -ts 3,1 -nkvo
 shows "cut by KV heads: 4, in the host's memory" "host memory" "a: " "of cache in the host's memory; " \
-    "to the CPU and back in a step that generates a token" "b: "
+    "to the CPU and back in a step that generates a token" "b: " "expected, but for the host" \
+    "is not in the speeds above."
 plan --device a,b -ts 3,1
 grep -Eq "host's memory|to the CPU|^host" "$work/out" && fail "kv-offload = yes: $(cat "$work/out")" || ok
 plan --device a -nkvo
-shows "whole on 'cpu (host)'" "to the CPU and back in a step that generates a token"
+shows "whole on 'cpu (host)'" "to the CPU and back in a step that generates a token" \
+    "the speeds above are with that."
+grep -q "but for the host" "$work/out" && fail "plan --device a -nkvo: $(cat "$work/out")" || ok
+plan --device a,b -ts 3,1 -ot ffn_up=c
+shows "the speeds above of members alone do not know of it."
 plan --device c -nkvo
 shows "whole, in the host's memory"
 if command -v python3 >/dev/null; then
@@ -95,6 +100,16 @@ for m, was in zip((a, b), here["members"]):
 assert c["cache_size"] == here["members"][2]["cache_size"] and c["crossing_bytes"]["prompt"] == 0
 assert host["cache_size"] == a["host_cache_size"] + b["host_cache_size"] and host["plugin"] == "cpu"
 assert host["memory_after"] == c["memory_after"]  # one memory
+assert there["tokens_per_second"]["excludes_host_cache"] and not here["tokens_per_second"]["excludes_host_cache"]
+END
+    # Devices that take turns: their speed is known, and less than that of one that has it all.
+    "$tandem" plan --config "$work/x.ini" --device c -ot "ffn_(up|gate|down)=a" --json >"$work/turns.json" &&
+        "$tandem" plan --config "$work/x.ini" --device c --json >"$work/one.json" || fail "plan --json -ot"
+    python3 - "$work/turns.json" "$work/one.json" <<'END' && ok || fail "plan -ot: speeds"
+import json, sys
+turns, one = (json.load(open(path))["tokens_per_second"] for path in sys.argv[1:3])
+assert 0 < turns["configured"]["generation"] < one["configured"]["generation"], (turns, one)
+assert turns["configured"]["prompt"] > 0 and turns["layer"]["generation"] is None
 END
     # A member that is a group knows which of its own have theirs elsewhere: all of them, or one of two.
     for device in "inner,c" "mixed,b"; do

@@ -14,6 +14,7 @@
 #include <cmocka.h>
 
 #include "llm/context_internal.h"
+#include "llm/report.h"
 
 #define N_TOK 24
 #define N_CTX 128
@@ -200,11 +201,66 @@ static void test_cache_is_there(void **state) {
     }
 }
 
+/* ---- How long it takes ---- */
+
+static int32_t ffn_on_second(void *user, const char *name) {
+    (void)user;
+    return strstr(name, "ffn_gate") != NULL ? 1 : -1;
+}
+
+static tdm_dev *clock_open(const char *name, const char *member) {
+    const tdm_option options[] = {{"members", member}};
+    return device_open(name, "meta", options, 1);
+}
+
+static double turns_time(const llm_model *model, tdm_dev *const *clocks, double bandwidth,
+                         bool is_placed, int32_t n_tok) {
+    tdm_dev *const devs[] = {a, b};
+    const double bandwidths[] = {bandwidth, bandwidth};
+    const llm_placement placement = {.weight = is_placed ? ffn_on_second : NULL};
+    const llm_turns turns = {rt, devs, clocks, bandwidths, 2, &placement};
+    double seconds = -1;
+    OK(llm_model_turns_time(model, &turns, NULL, n_tok, n_tok, &seconds, &err));
+    return seconds;
+}
+
+/* Devices that take turns take as long as one, and what stages and copies between them cost. */
+static void test_turns_time(void **state) {
+    (void)state;
+    tdm_dev *clock = clock_open("a alone", "a");
+    tdm_dev *const same[] = {clock, clock};
+    tdm_dev *const unasked[] = {clock, clock_open("c alone", "c")};
+    tdm_split_report report = {.struct_size = sizeof report};
+    llm_model *model = NULL;
+    OK(llm_model_open(model_path, &model, &err));
+    OK(llm_model_report(model, clock, NULL, 1, 1, &report, &err));
+    assert_true(report.seconds > 0);
+    double one = turns_time(model, same, 1e30, false, 1), stage = one - report.seconds;
+    assert_true(stage > 0 && stage < 1e-3);
+    /* the gate of every layer: there and back */
+    double n_more = (turns_time(model, same, 1e30, true, 1) - one) / stage;
+    assert_float_equal(n_more, 2 * model->hparams.n_layer, 1e-3);
+    /* what is copied grows with the tokens: at least a row of the hidden state there and one back */
+    double copies[2];
+    for (int32_t n = 1; n <= 2; n++)
+        copies[n - 1] =
+            turns_time(model, same, 1e6, true, n) - turns_time(model, same, 1e30, true, n);
+    assert_float_equal(copies[1] / copies[0], 2, 1e-3);
+    double row = (double)model->hparams.n_embd * sizeof(float) / 1e6;
+    assert_true(copies[0] > 2 * row * model->hparams.n_layer);
+    /* a clock that has heard of the model, and was not asked how fast it is */
+    report.is_brief = 1;
+    OK(llm_model_report(model, unasked[1], NULL, 1, 1, &report, &err));
+    assert_true(turns_time(model, unasked, 1e30, true, 1) == 0);
+    llm_model_close(model);
+}
+
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_weights),
         cmocka_unit_test(test_cache),
         cmocka_unit_test(test_cache_is_there),
+        cmocka_unit_test(test_turns_time),
     };
     if (argc != 2) return 2;
     model_path = argv[1];
