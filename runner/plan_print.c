@@ -428,8 +428,8 @@ void runner_plan_print_json(const runner_session *session, const runner_plan *pl
     json_begin_object(w, "tokens_per_second");
     rates_write(w, "configured", plan->decode_rate, plan->prefill_rate);
     rates_write(w, "layer", plan->decode_layer_rate, plan->prefill_layer_rate);
-    json_bool(w, "excludes_host_cache", plan->excludes_host_cache);
     json_end_object(w);
+    json_bool(w, "speeds_exclude_host_cache", plan->excludes_host_cache);
     json_bool(w, "fits", plan->fits);
     json_string(w, "verdict", plan->verdict);
     json_end_object(w);

@@ -100,7 +100,7 @@ for m, was in zip((a, b), here["members"]):
 assert c["cache_size"] == here["members"][2]["cache_size"] and c["crossing_bytes"]["prompt"] == 0
 assert host["cache_size"] == a["host_cache_size"] + b["host_cache_size"] and host["plugin"] == "cpu"
 assert host["memory_after"] == c["memory_after"]  # one memory
-assert there["tokens_per_second"]["excludes_host_cache"] and not here["tokens_per_second"]["excludes_host_cache"]
+assert there["speeds_exclude_host_cache"] and not here["speeds_exclude_host_cache"]
 END
     # Devices that take turns: their speed is known, and less than that of one that has it all.
     "$tandem" plan --config "$work/x.ini" --device c -ot "ffn_(up|gate|down)=a" --json >"$work/turns.json" &&
