@@ -39,6 +39,8 @@ struct tdm_device {
     bool is_reference;    /* path = reference: plain C, f32 activations, canonical weights */
     bool has_q8;          /* activation-bits = 8: integer kernels take activations of 8 bits */
     uint64_t patience_ns; /* how long an exchange waits for another member */
+    /* By type of the weights, chosen when the device is opened; NULL for what is no number. */
+    const struct cpu_matmul_kernel *matmul_kernels[TDM_TYPE_LIMIT_];
     /* What limits.c reads, kept from one look to the next; NULL until limits are asked for. */
     uint8_t *limit_memory;
     size_t limit_memory_size;

@@ -12,6 +12,7 @@
 #include "plugins/cpu/device.h"
 #include "plugins/cpu/isa.h"
 #include "plugins/cpu/limits.h"
+#include "plugins/cpu/matmul.h"
 #include "plugins/cpu/memory.h"
 #include "plugins/cpu/plan.h"
 #include "plugins/cpu/pool.h"
@@ -150,6 +151,7 @@ static tdm_status device_open(tdm_instance *instance, const tdm_device_params *p
         .has_q8 = o.has_q8 && !o.is_reference,
         .patience_ns = o.patience_ns,
     };
+    cpu_matmul_kernels_choose(device);
     tdm_status status =
         cpu_pool_create(host, o.n_thread, o.has_cores ? &o.cores : NULL, &device->pool, err);
     if (status != TDM_OK) {

@@ -43,9 +43,15 @@ typedef struct cpu_matmul_kernel {
     void (*run)(const cpu_matmul_tile *tile);
 } cpu_matmul_kernel;
 
+/* Chooses device->matmul_kernels by what the device may use: isa, is_reference, has_q8. */
+void cpu_matmul_kernels_choose(cpu_device *device);
+
 /* The kernel that `device` uses for weights of that type kept for matmul, NULL for a type that is
  * no number. The layout of private weights follows from it. [any-thread] */
-const cpu_matmul_kernel *cpu_matmul_kernel_get(const cpu_device *device, tdm_type type);
+static inline const cpu_matmul_kernel *cpu_matmul_kernel_get(const cpu_device *device,
+                                                             tdm_type type) {
+    return (unsigned)type < TDM_TYPE_LIMIT_ ? device->matmul_kernels[type] : NULL;
+}
 
 /* The kernel for canonical rows and float activations, any type: the reference, and what plain
  * weights are multiplied with everywhere. [any-thread] */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * matmul_kernels.c: the one ordered table of matmul kernels. For a type, the first row whose
- * instruction sets the device may use wins; the last rows need none.
+ * matmul_kernels.c: the one ordered table of matmul kernels, and what a device chooses of it when it
+ * is opened: for a type, the first row whose instruction sets it may use; the last rows need none.
  */
 #include "plugins/cpu/matmul.h"
 
@@ -74,11 +74,11 @@ const cpu_matmul_kernel *cpu_matmul_kernel_reference(void) {
     return &reference;
 }
 
-const cpu_matmul_kernel *cpu_matmul_kernel_get(const cpu_device *device, tdm_type type) {
+void cpu_matmul_kernels_choose(cpu_device *device) {
     for (const cpu_matmul_kernel *k = kernels; k < kernels + N_KERNEL; k++) {
-        if (k->type != type || (k->isa & ~device->isa) != 0) continue;
+        const cpu_matmul_kernel **chosen = &device->matmul_kernels[k->type];
+        if (*chosen != NULL || (k->isa & ~device->isa) != 0) continue;
         if (k->form != CPU_X_F32 && (k->form == CPU_X_Q8) != device->has_q8) continue;
-        return device->is_reference ? &reference : k;
+        *chosen = device->is_reference ? &reference : k;
     }
-    return NULL;
 }

@@ -14,6 +14,7 @@
 
 static void expect(uint32_t isa, bool has_q8, const char *suffix, int32_t n_lane, cpu_x_form form) {
     tdm_device device = {.isa = isa, .n_thread = 1, .has_q8 = has_q8};
+    cpu_matmul_kernels_choose(&device);
     for (int i = 0; i < MADE_TYPES; i++) {
         char name[64];
         const cpu_matmul_kernel *kernel = cpu_matmul_kernel_get(&device, made_types[i]);
@@ -47,6 +48,7 @@ static void test_choice(void **state) {
 static void test_reference(void **state) {
     (void)state;
     tdm_device device = {.isa = CPU_ISA_AVX2 | CPU_ISA_AVX512, .n_thread = 1, .is_reference = true};
+    cpu_matmul_kernels_choose(&device);
     for (int i = 0; i < MADE_TYPES; i++) {
         assert_ptr_equal(cpu_matmul_kernel_get(&device, made_types[i]),
                          cpu_matmul_kernel_reference());
@@ -58,8 +60,11 @@ static void test_reference(void **state) {
 static void test_no_number(void **state) {
     (void)state;
     tdm_device device = {.isa = CPU_ISA_AVX2, .n_thread = 1};
+    cpu_matmul_kernels_choose(&device);
     assert_null(cpu_matmul_kernel_get(&device, TDM_TYPE_I32));
     assert_null(cpu_matmul_kernel_get(&device, TDM_TYPE_I8));
+    assert_null(cpu_matmul_kernel_get(&device, (tdm_type)-1));
+    assert_null(cpu_matmul_kernel_get(&device, (tdm_type)TDM_TYPE_LIMIT_));
 }
 
 int main(void) {
