@@ -45,117 +45,68 @@ INLINE v_f32 odd_scale(v_f32 d, v_i32 lane, int shift, int32_t mask) {
     return v_mul(d, v_from_i32(v_add_i32(v_add_i32(n, n), v_set_i32(1))));
 }
 
+/* 32 elements of each row: their codes, eight of each point or pair of points, and their one or two
+ * scales, from the block's d. p is the block's body, s = 0 .. 7 the place in it. */
+typedef void grid_step(const tdm_grids *grids, const uint8_t *p, int s, v_f32 d, v_u8 *codes,
+                       v_f32 *scale);
+
 /* Four indices, then four sets of seven signs with a scale: 8 bytes for 32 elements. */
-INLINE void iq2_xxs_tile(const cpu_matmul_tile *tile, int t0, int n_tok) {
-    const uint64_t *grid = tdm_grids_get()->iq2_xxs;
-    const uint8_t *p = tile->group, *ps = p;
-    v_f32 acc[V_TOK];
-    tile_clear(acc, n_tok);
-    for (int64_t b = 0; b < tile->n_block; b++, p += 64 * V_LANE, ps += 2 * V_LANE) {
-        chunk_enter(tile, b, 2 * V_LANE, &p, &ps);
-        weights_prefetch(p, 64 * V_LANE, n_tok);
-        v_f32 d = v_mul(v_load_f16(ps), v_set(0.25f));
-        for (int s = 0; s < 8; s++) {
-            v_u8 codes[N_VEC];
-            v_i32 index = v_load_codes(p + 8 * V_LANE * s);
-            v_i32 word = v_load_codes(p + (8 * s + 4) * V_LANE);
-            v_f32 scale = half_scale(d, word, 28);
-            UNROLL
-            for (int g = 0; g < 4; g++) {
-                v_i32 signs = signs_of_7(v_bits_i32(word, 7 * g, 127));
-                point8_load(grid, v_bits_i32(index, 8 * g, 255), signs, codes + 2 * g);
-            }
-            step_add(ONE_SCALE | SIGNED_BIAS, 8, codes, &scale, NULL, tile, t0, n_tok, 8 * b + s,
-                     acc);
-        }
+INLINE void iq2_xxs_step(const tdm_grids *grids, const uint8_t *p, int s, v_f32 d, v_u8 *codes,
+                         v_f32 *scale) {
+    v_i32 index = v_load_codes(p + 8 * V_LANE * s);
+    v_i32 word = v_load_codes(p + (8 * s + 4) * V_LANE);
+    scale[0] = half_scale(d, word, 28);
+    UNROLL
+    for (int g = 0; g < 4; g++) {
+        v_i32 signs = signs_of_7(v_bits_i32(word, 7 * g, 127));
+        point8_load(grids->iq2_xxs, v_bits_i32(index, 8 * g, 255), signs, codes + 2 * g);
     }
-    tile_store(tile, t0, n_tok, acc);
 }
 
 /* Indices with signs at 0, two groups of eight to a lane; scales at 64. */
-INLINE void iq2_xs_tile(const cpu_matmul_tile *tile, int t0, int n_tok) {
-    const uint64_t *grid = tdm_grids_get()->iq2_xs;
-    const uint8_t *p = tile->group, *ps = p;
-    v_f32 acc[V_TOK];
-    tile_clear(acc, n_tok);
-    for (int64_t b = 0; b < tile->n_block; b++, p += 72 * V_LANE, ps += 2 * V_LANE) {
-        chunk_enter(tile, b, 2 * V_LANE, &p, &ps);
-        weights_prefetch(p, 72 * V_LANE, n_tok);
-        v_f32 d = v_mul(v_load_f16(ps), v_set(0.25f));
-        for (int s = 0; s < 8; s++) {
-            v_u8 codes[N_VEC];
-            v_i32 scales = v_load_u8(p + (64 + s) * V_LANE);
-            v_f32 scale[2] = {half_scale(d, scales, 0), half_scale(d, scales, 4)};
-            UNROLL
-            for (int g = 0; g < 4; g++) {
-                v_i32 both = v_load_codes(p + (8 * s + 4 * (g / 2)) * V_LANE);
-                v_i32 signs = signs_of_7(v_bits_i32(both, 16 * (g % 2) + 9, 127));
-                point8_load(grid, v_bits_i32(both, 16 * (g % 2), 511), signs, codes + 2 * g);
-            }
-            step_add(TWO_SCALES | SIGNED_BIAS, 8, codes, scale, NULL, tile, t0, n_tok, 8 * b + s,
-                     acc);
-        }
+INLINE void iq2_xs_step(const tdm_grids *grids, const uint8_t *p, int s, v_f32 d, v_u8 *codes,
+                        v_f32 *scale) {
+    v_i32 scales = v_load_u8(p + (64 + s) * V_LANE);
+    scale[0] = half_scale(d, scales, 0);
+    scale[1] = half_scale(d, scales, 4);
+    UNROLL
+    for (int g = 0; g < 4; g++) {
+        v_i32 both = v_load_codes(p + (8 * s + 4 * (g / 2)) * V_LANE);
+        v_i32 signs = signs_of_7(v_bits_i32(both, 16 * (g % 2) + 9, 127));
+        point8_load(grids->iq2_xs, v_bits_i32(both, 16 * (g % 2), 511), signs, codes + 2 * g);
     }
-    tile_store(tile, t0, n_tok, acc);
 }
 
 /* Low bytes of indices at 0, signs at 32, high bits at 64, scales at 72. */
-INLINE void iq2_s_tile(const cpu_matmul_tile *tile, int t0, int n_tok) {
-    const uint64_t *grid = tdm_grids_get()->iq2_s;
-    const uint8_t *p = tile->group, *ps = p;
-    v_f32 acc[V_TOK];
-    tile_clear(acc, n_tok);
-    for (int64_t b = 0; b < tile->n_block; b++, p += 80 * V_LANE, ps += 2 * V_LANE) {
-        chunk_enter(tile, b, 2 * V_LANE, &p, &ps);
-        weights_prefetch(p, 80 * V_LANE, n_tok);
-        v_f32 d = v_mul(v_load_f16(ps), v_set(0.25f));
-        for (int s = 0; s < 8; s++) {
-            v_u8 codes[N_VEC];
-            v_i32 low = v_load_codes(p + 4 * V_LANE * s);
-            v_i32 signs = v_load_codes(p + (32 + 4 * s) * V_LANE);
-            v_i32 high = v_load_u8(p + (64 + s) * V_LANE);
-            v_i32 scales = v_load_u8(p + (72 + s) * V_LANE);
-            v_f32 scale[2] = {half_scale(d, scales, 0), half_scale(d, scales, 4)};
-            UNROLL
-            for (int g = 0; g < 4; g++) {
-                v_i32 index =
-                    v_or(v_bits_i32(low, 8 * g, 255), v_shift_left(v_bits_i32(high, 2 * g, 3), 8));
-                point8_load(grid, index, v_bits_i32(signs, 8 * g, 255), codes + 2 * g);
-            }
-            step_add(TWO_SCALES | SIGNED_BIAS, 8, codes, scale, NULL, tile, t0, n_tok, 8 * b + s,
-                     acc);
-        }
+INLINE void iq2_s_step(const tdm_grids *grids, const uint8_t *p, int s, v_f32 d, v_u8 *codes,
+                       v_f32 *scale) {
+    v_i32 low = v_load_codes(p + 4 * V_LANE * s);
+    v_i32 signs = v_load_codes(p + (32 + 4 * s) * V_LANE);
+    v_i32 high = v_load_u8(p + (64 + s) * V_LANE);
+    v_i32 scales = v_load_u8(p + (72 + s) * V_LANE);
+    scale[0] = half_scale(d, scales, 0);
+    scale[1] = half_scale(d, scales, 4);
+    UNROLL
+    for (int g = 0; g < 4; g++) {
+        v_i32 index =
+            v_or(v_bits_i32(low, 8 * g, 255), v_shift_left(v_bits_i32(high, 2 * g, 3), 8));
+        point8_load(grids->iq2_s, index, v_bits_i32(signs, 8 * g, 255), codes + 2 * g);
     }
-    tile_store(tile, t0, n_tok, acc);
 }
 
 /* Indices at 0, words of signs with a scale at 64. */
-INLINE void iq3_xxs_tile(const cpu_matmul_tile *tile, int t0, int n_tok) {
-    const uint32_t *grid = tdm_grids_get()->iq3_xxs;
-    const uint8_t *p = tile->group, *ps = p;
-    v_f32 acc[V_TOK];
-    tile_clear(acc, n_tok);
-    for (int64_t b = 0; b < tile->n_block; b++, p += 96 * V_LANE, ps += 2 * V_LANE) {
-        chunk_enter(tile, b, 2 * V_LANE, &p, &ps);
-        weights_prefetch(p, 96 * V_LANE, n_tok);
-        v_f32 d = v_mul(v_load_f16(ps), v_set(0.5f));
-        for (int s = 0; s < 8; s++) {
-            v_u8 codes[N_VEC];
-            v_i32 word = v_load_codes(p + (64 + 4 * s) * V_LANE);
-            v_f32 scale = half_scale(d, word, 28);
-            UNROLL
-            for (int g = 0; g < 4; g++) {
-                v_i32 index = v_load_codes(p + (8 * s + 4 * (g / 2)) * V_LANE);
-                v_i32 signs = signs_of_7(v_bits_i32(word, 7 * g, 127));
-                int shift = 16 * (g % 2);
-                point4_load(grid, v_bits_i32(index, shift, 255), v_bits_i32(index, shift + 8, 255),
-                            signs, codes + 2 * g);
-            }
-            step_add(ONE_SCALE | SIGNED_BIAS, 8, codes, &scale, NULL, tile, t0, n_tok, 8 * b + s,
-                     acc);
-        }
+INLINE void iq3_xxs_step(const tdm_grids *grids, const uint8_t *p, int s, v_f32 d, v_u8 *codes,
+                         v_f32 *scale) {
+    v_i32 word = v_load_codes(p + (64 + 4 * s) * V_LANE);
+    scale[0] = half_scale(d, word, 28);
+    UNROLL
+    for (int g = 0; g < 4; g++) {
+        v_i32 index = v_load_codes(p + (8 * s + 4 * (g / 2)) * V_LANE);
+        v_i32 signs = signs_of_7(v_bits_i32(word, 7 * g, 127));
+        int shift = 16 * (g % 2);
+        point4_load(grids->iq3_xxs, v_bits_i32(index, shift, 255),
+                    v_bits_i32(index, shift + 8, 255), signs, codes + 2 * g);
     }
-    tile_store(tile, t0, n_tok, acc);
 }
 
 /* Low bytes of indices at 0, signs at 64, ninth bits at 96, scales at 104. */
@@ -163,33 +114,19 @@ INLINE v_i32 iq3_s_index(v_i32 low, int shift, v_i32 high, int bit) {
     return v_or(v_bits_i32(low, shift, 255), v_shift_left(v_bits_i32(high, bit, 1), 8));
 }
 
-INLINE void iq3_s_tile(const cpu_matmul_tile *tile, int t0, int n_tok) {
-    const uint32_t *grid = tdm_grids_get()->iq3_s;
-    const uint8_t *p = tile->group, *ps = p;
-    v_f32 acc[V_TOK];
-    tile_clear(acc, n_tok);
-    for (int64_t b = 0; b < tile->n_block; b++, p += 108 * V_LANE, ps += 2 * V_LANE) {
-        chunk_enter(tile, b, 2 * V_LANE, &p, &ps);
-        weights_prefetch(p, 108 * V_LANE, n_tok);
-        v_f32 d = v_load_f16(ps);
-        for (int s = 0; s < 8; s++) {
-            v_u8 codes[N_VEC];
-            v_i32 signs = v_load_codes(p + (64 + 4 * s) * V_LANE);
-            v_i32 high = v_load_u8(p + (96 + s) * V_LANE);
-            v_f32 scale = odd_scale(d, v_load_u8(p + (104 + s / 2) * V_LANE), 4 * (s % 2), 15);
-            UNROLL
-            for (int g = 0; g < 4; g++) {
-                v_i32 low = v_load_codes(p + (8 * s + 4 * (g / 2)) * V_LANE);
-                int shift = 16 * (g % 2);
-                point4_load(grid, iq3_s_index(low, shift, high, 2 * g),
-                            iq3_s_index(low, shift + 8, high, 2 * g + 1),
-                            v_bits_i32(signs, 8 * g, 255), codes + 2 * g);
-            }
-            step_add(ONE_SCALE | SIGNED_BIAS, 8, codes, &scale, NULL, tile, t0, n_tok, 8 * b + s,
-                     acc);
-        }
+INLINE void iq3_s_step(const tdm_grids *grids, const uint8_t *p, int s, v_f32 d, v_u8 *codes,
+                       v_f32 *scale) {
+    v_i32 signs = v_load_codes(p + (64 + 4 * s) * V_LANE);
+    v_i32 high = v_load_u8(p + (96 + s) * V_LANE);
+    scale[0] = odd_scale(d, v_load_u8(p + (104 + s / 2) * V_LANE), 4 * (s % 2), 15);
+    UNROLL
+    for (int g = 0; g < 4; g++) {
+        v_i32 low = v_load_codes(p + (8 * s + 4 * (g / 2)) * V_LANE);
+        int shift = 16 * (g % 2);
+        point4_load(grids->iq3_s, iq3_s_index(low, shift, high, 2 * g),
+                    iq3_s_index(low, shift + 8, high, 2 * g + 1), v_bits_i32(signs, 8 * g, 255),
+                    codes + 2 * g);
     }
-    tile_store(tile, t0, n_tok, acc);
 }
 
 /* iq1's codes are eight times v + o, plus 9 so that they are not negative: 8 * (v + 1) as the grid
@@ -202,74 +139,78 @@ INLINE void iq1_point_load(const uint64_t *grid, v_i32 index, v_i32 minus, v_u8 
 }
 
 /* Low bytes of indices at 0; high bits, scale and offset's sign at 32. */
-INLINE void iq1_s_tile(const cpu_matmul_tile *tile, int t0, int n_tok) {
-    const uint64_t *grid = tdm_grids_get()->iq1;
-    const uint8_t *p = tile->group, *ps = p;
-    v_f32 acc[V_TOK];
-    tile_clear(acc, n_tok);
-    for (int64_t b = 0; b < tile->n_block; b++, p += 48 * V_LANE, ps += 2 * V_LANE) {
-        chunk_enter(tile, b, 2 * V_LANE, &p, &ps);
-        weights_prefetch(p, 48 * V_LANE, n_tok);
-        v_f32 d = v_mul(v_load_f16(ps), v_set(0.125f));
-        for (int s = 0; s < 8; s++) {
-            v_u8 codes[N_VEC];
-            v_i32 low = v_load_codes(p + 4 * V_LANE * s);
-            v_i32 high = v_load_u16(p + (32 + 2 * s) * V_LANE);
-            v_i32 minus = v_bits_i32(high, 15, 1);
-            v_f32 scale = odd_scale(d, high, 12, 7);
-            UNROLL
-            for (int g = 0; g < 4; g++) {
-                v_i32 index =
-                    v_or(v_bits_i32(low, 8 * g, 255), v_shift_left(v_bits_i32(high, 3 * g, 7), 8));
-                iq1_point_load(grid, index, minus, codes + 2 * g);
-            }
-            step_add(ONE_SCALE | HAS_BIAS, 5, codes, &scale, NULL, tile, t0, n_tok, 8 * b + s, acc);
-        }
+INLINE void iq1_s_step(const tdm_grids *grids, const uint8_t *p, int s, v_f32 d, v_u8 *codes,
+                       v_f32 *scale) {
+    v_i32 low = v_load_codes(p + 4 * V_LANE * s);
+    v_i32 high = v_load_u16(p + (32 + 2 * s) * V_LANE);
+    v_i32 minus = v_bits_i32(high, 15, 1);
+    scale[0] = odd_scale(d, high, 12, 7);
+    UNROLL
+    for (int g = 0; g < 4; g++) {
+        v_i32 index =
+            v_or(v_bits_i32(low, 8 * g, 255), v_shift_left(v_bits_i32(high, 3 * g, 7), 8));
+        iq1_point_load(grids->iq1, index, minus, codes + 2 * g);
     }
-    tile_store(tile, t0, n_tok, acc);
 }
 
 /* Low bytes of indices at 0; high bits and offsets' signs at 32, scales with d at 48. */
 INLINE v_f32 iq1_m_d(const uint8_t *p) {
-    v_i32 bits = v_bits_i32(v_load_u16(p), 12, 15);
-    bits = v_or(bits, v_bits_i32(v_load_u16(p + 2 * V_LANE), 8, 0xf0));
-    bits = v_or(bits, v_bits_i32(v_load_u16(p + 4 * V_LANE), 4, 0xf00));
-    return v_from_f16_bits(v_or(bits, v_bits_i32(v_load_u16(p + 6 * V_LANE), 0, 0xf000)));
+    v_i32 bits = v_bits_i32(v_load_u16(p + 48 * V_LANE), 12, 15);
+    bits = v_or(bits, v_bits_i32(v_load_u16(p + 50 * V_LANE), 8, 0xf0));
+    bits = v_or(bits, v_bits_i32(v_load_u16(p + 52 * V_LANE), 4, 0xf00));
+    return v_from_f16_bits(v_or(bits, v_bits_i32(v_load_u16(p + 54 * V_LANE), 0, 0xf000)));
 }
 
-INLINE void iq1_m_tile(const cpu_matmul_tile *tile, int t0, int n_tok) {
-    const uint64_t *grid = tdm_grids_get()->iq1;
-    const uint8_t *p = tile->group;
+INLINE void iq1_m_step(const tdm_grids *grids, const uint8_t *p, int s, v_f32 d, v_u8 *codes,
+                       v_f32 *scale) {
+    v_i32 low = v_load_codes(p + 4 * V_LANE * s);
+    v_i32 high = v_load_u16(p + (32 + 2 * s) * V_LANE);
+    v_i32 scales = v_load_u16(p + (48 + 2 * (s / 2)) * V_LANE);
+    scale[0] = odd_scale(d, scales, 6 * (s % 2), 7);
+    scale[1] = odd_scale(d, scales, 6 * (s % 2) + 3, 7);
+    UNROLL
+    for (int g = 0; g < 4; g++) {
+        v_i32 index =
+            v_or(v_bits_i32(low, 8 * g, 255), v_shift_left(v_bits_i32(high, 4 * g, 7), 8));
+        iq1_point_load(grids->iq1, index, v_bits_i32(high, 4 * g + 3, 1), codes + 2 * g);
+    }
+}
+
+/* ---- entries ----------------------------------------------------------------------------------- */
+
+/* Scales are in units of d * d_unit. */
+INLINE void grid_tile(grid_step *step, float d_unit, int kind, int n_bit, int front_size,
+                      int body_size, const cpu_matmul_tile *tile, int t0, int n_tok) {
+    const tdm_grids *grids = tdm_grids_get();
+    block_walk w = walk_begin(tile, front_size, body_size);
     v_f32 acc[V_TOK];
     tile_clear(acc, n_tok);
-    for (int64_t b = 0; b < tile->n_block; b++, p += 56 * V_LANE) {
-        weights_prefetch(p, 56 * V_LANE, n_tok);
-        v_f32 d = v_mul(iq1_m_d(p + 48 * V_LANE), v_set(0.125f));
+    for (; w.b < w.n_block; walk_leave(&w)) {
+        walk_enter(&w, n_tok);
+        v_f32 d = front_size != 0 ? v_load_f16(w.front) : iq1_m_d(w.body);
+        d = v_mul(d, v_set(d_unit));
         for (int s = 0; s < 8; s++) {
             v_u8 codes[N_VEC];
-            v_i32 low = v_load_codes(p + 4 * V_LANE * s);
-            v_i32 high = v_load_u16(p + (32 + 2 * s) * V_LANE);
-            v_i32 scales = v_load_u16(p + (48 + 2 * (s / 2)) * V_LANE);
-            v_f32 scale[2] = {odd_scale(d, scales, 6 * (s % 2), 7),
-                              odd_scale(d, scales, 6 * (s % 2) + 3, 7)};
-            UNROLL
-            for (int g = 0; g < 4; g++) {
-                v_i32 index =
-                    v_or(v_bits_i32(low, 8 * g, 255), v_shift_left(v_bits_i32(high, 4 * g, 7), 8));
-                iq1_point_load(grid, index, v_bits_i32(high, 4 * g + 3, 1), codes + 2 * g);
-            }
-            step_add(TWO_SCALES | HAS_BIAS, 5, codes, scale, NULL, tile, t0, n_tok, 8 * b + s, acc);
+            v_f32 scale[2];
+            step(grids, w.body, s, d, codes, scale);
+            step_add(kind, n_bit, codes, scale, NULL, tile, t0, n_tok, 8 * w.b + s, acc);
         }
     }
     tile_store(tile, t0, n_tok, acc);
 }
 
-KERNEL_(iq2_xxs, iq2_xxs_tile)
-KERNEL_(iq2_xs, iq2_xs_tile)
-KERNEL_(iq2_s, iq2_s_tile)
-KERNEL_(iq3_xxs, iq3_xxs_tile)
-KERNEL_(iq3_s, iq3_s_tile)
-KERNEL_(iq1_s, iq1_s_tile)
-KERNEL_(iq1_m, iq1_m_tile)
+#define GRID_(name, d_unit, kind, n_bit, front_size, body_size)                                    \
+    INLINE void name##_tile(const cpu_matmul_tile *tile, int t0, int n_tok) {                      \
+        grid_tile(name##_step, d_unit, kind, n_bit, front_size, body_size, tile, t0, n_tok);       \
+    }                                                                                              \
+    KERNEL_(name, name##_tile)
+
+GRID_(iq2_xxs, 0.25f, ONE_SCALE | SIGNED_BIAS, 8, 2, 64)
+GRID_(iq2_xs, 0.25f, TWO_SCALES | SIGNED_BIAS, 8, 2, 72)
+GRID_(iq2_s, 0.25f, TWO_SCALES | SIGNED_BIAS, 8, 2, 80)
+GRID_(iq3_xxs, 0.5f, ONE_SCALE | SIGNED_BIAS, 8, 2, 96)
+GRID_(iq3_s, 1, ONE_SCALE | SIGNED_BIAS, 8, 2, 108)
+GRID_(iq1_s, 0.125f, ONE_SCALE | HAS_BIAS, 5, 2, 48)
+GRID_(iq1_m, 0.125f, TWO_SCALES | HAS_BIAS, 5, 0, 56)
 
 #endif

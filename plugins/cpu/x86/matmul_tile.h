@@ -131,18 +131,45 @@ INLINE v_f32 v_load_e8m0(const uint8_t *p) {
                  v_as_f32(v_shift_left(v_add_i32(b, bias), 23)));
 }
 
-/* A kernel's body for n_tok tokens (a constant) from t0 on. Offsets below are in units of V_LANE
- * bytes: what one byte of every row takes.
+/* ---- A kernel's body for n_tok tokens (a constant) from t0 on ------------------------------------
  *
- * p walks over the bodies and ps over the fronts of a group's blocks, `size` and `front_size` bytes
- * each; before block b it is here that p passes the fronts of a chunk. */
-INLINE void chunk_enter(const cpu_matmul_tile *tile, int64_t b, int front_size, const uint8_t **p,
-                        const uint8_t **ps) {
+ * Offsets below are in units of V_LANE bytes: what one byte of every row takes. A body visits the
+ * blocks of a group:
+ *   block_walk w = walk_begin(tile, front_size, body_size);
+ *   for (; w.b < w.n_block; walk_leave(&w)) {
+ *       walk_enter(&w, n_tok);
+ * with those sizes for one row; a front_size of 0: all of a block is in its body. */
+typedef struct block_walk {
+    int64_t b, n_block; /* the block's number in its row, and how many there are */
+    const uint8_t *front, *body;
+    int front_size, body_size; /* of all rows */
+} block_walk;
+
+INLINE block_walk walk_begin(const cpu_matmul_tile *tile, int front_size, int body_size) {
+    return (block_walk){
+        .n_block = tile->n_block,
+        .front = tile->group,
+        .body = tile->group,
+        .front_size = front_size * V_LANE,
+        .body_size = body_size * V_LANE,
+    };
+}
+
+/* A chunk begins with its fronts: the body of its first block is behind them. */
+INLINE void walk_enter(block_walk *w, int n_tok) {
     enum { N_BLOCK = CPU_WEIGHT_CHUNK / V_LANE };
-    if (b % N_BLOCK != 0) return;
-    int64_t n = tile->n_block - b < N_BLOCK ? tile->n_block - b : N_BLOCK;
-    *ps = *p;
-    *p += n * front_size;
+    if (w->front_size != 0 && w->b % N_BLOCK == 0) {
+        int64_t n = w->n_block - w->b < N_BLOCK ? w->n_block - w->b : N_BLOCK;
+        w->front = w->body;
+        w->body += n * w->front_size;
+    }
+    weights_prefetch(w->body, w->body_size, n_tok);
+}
+
+INLINE void walk_leave(block_walk *w) {
+    w->b++;
+    w->front += w->front_size;
+    w->body += w->body_size;
 }
 
 /* ---- blocks of 32: d (and m), mxfp4's e in front; codes (and fifth bits) ---------------------------------- */
@@ -154,31 +181,30 @@ INLINE void block32_tile(tdm_type type, const cpu_matmul_tile *tile, int t0, int
     bool is_signed = type == TDM_TYPE_Q8_0 || type == TDM_TYPE_IQ4_NL || is_mx;
     int kind = ONE_SCALE | (has_min ? HAS_MIN : is_signed ? SIGNED_BIAS : HAS_BIAS);
     int n_bit = is_signed ? 8 : has_fifth ? 5 : 4;
-    int code_size = (type == TDM_TYPE_Q8_0 ? 32 : has_fifth ? 20 : 16) * V_LANE;
-    int scale_size = (has_min ? 4 : is_mx ? 1 : 2) * V_LANE;
-    const uint8_t *p = tile->group, *ps = p;
+    int code_size = type == TDM_TYPE_Q8_0 ? 32 : has_fifth ? 20 : 16;
+    int scale_size = has_min ? 4 : is_mx ? 1 : 2;
+    block_walk w = walk_begin(tile, scale_size, code_size);
     v_f32 acc[V_TOK];
     tile_clear(acc, n_tok);
-    for (int64_t b = 0; b < tile->n_block; b++, p += code_size, ps += scale_size) {
+    for (; w.b < w.n_block; walk_leave(&w)) {
+        walk_enter(&w, n_tok);
         v_u8 codes[N_VEC];
-        chunk_enter(tile, b, scale_size, &p, &ps);
-        weights_prefetch(p, code_size, n_tok);
-        v_f32 scale = is_mx ? v_load_e8m0(ps) : v_load_f16(ps), min = v_zero();
-        if (has_min) min = v_sub(min, v_load_f16(ps + 2 * V_LANE)); /* m is added */
+        v_f32 scale = is_mx ? v_load_e8m0(w.front) : v_load_f16(w.front), min = v_zero();
+        if (has_min) min = v_sub(min, v_load_f16(w.front + 2 * V_LANE)); /* m is added */
         if (type == TDM_TYPE_Q8_0) {
             UNROLL
             for (int c = 0; c < N_VEC; c++) {
-                codes[c] = v_from_signed(v_load_codes(p + 4 * V_LANE * c));
+                codes[c] = v_from_signed(v_load_codes(w.body + 4 * V_LANE * c));
             }
         } else {
-            nibbles_load(p, codes);
-            if (has_fifth) fifth_bits_add(p + 16 * V_LANE, codes);
+            nibbles_load(w.body, codes);
+            if (has_fifth) fifth_bits_add(w.body + 16 * V_LANE, codes);
             if (is_mx)
                 e2m1_apply(codes);
             else if (is_signed)
                 codebook_apply(codes);
         }
-        step_add(kind, n_bit, codes, &scale, &min, tile, t0, n_tok, b, acc);
+        step_add(kind, n_bit, codes, &scale, &min, tile, t0, n_tok, w.b, acc);
     }
     tile_store(tile, t0, n_tok, acc);
 }
@@ -202,36 +228,36 @@ INLINE void q45_K_scales(const uint8_t *p, v_f32 *scale, v_f32 *min) {
 }
 
 INLINE void q45_K_tile(bool has_fifth, const cpu_matmul_tile *tile, int t0, int n_tok) {
-    int block_size = (has_fifth ? 176 : 144) * V_LANE, code_off = (has_fifth ? 48 : 16) * V_LANE;
+    int block_size = has_fifth ? 176 : 144, code_off = (has_fifth ? 48 : 16) * V_LANE;
     int n_bit = has_fifth ? 5 : 4;
-    const uint8_t *p = tile->group;
+    block_walk w = walk_begin(tile, 0, block_size);
     v_f32 acc[V_TOK];
     tile_clear(acc, n_tok);
-    for (int64_t b = 0; b < tile->n_block; b++, p += block_size) {
+    for (; w.b < w.n_block; walk_leave(&w)) {
+        walk_enter(&w, n_tok);
         v_f32 scale[8], min[8];
-        weights_prefetch(p, block_size, n_tok);
-        q45_K_scales(p, scale, min);
+        q45_K_scales(w.body, scale, min);
         for (int pair = 0; pair < 4; pair++) {
-            const uint8_t *run = p + code_off + 32 * V_LANE * pair;
+            const uint8_t *run = w.body + code_off + 32 * V_LANE * pair;
             v_u8 codes[N_VEC];
             UNROLL
             for (int c = 0; c < N_VEC; c++) {
                 codes[c] = v_low4(v_load_codes(run + 4 * V_LANE * c));
                 if (!has_fifth) continue;
-                v_u8 bits = v_load_codes(p + (16 + 4 * c) * V_LANE);
+                v_u8 bits = v_load_codes(w.body + (16 + 4 * c) * V_LANE);
                 codes[c] = v_add_bit(codes[c], bits, 2 * pair, 16);
             }
             step_add(ONE_SCALE | HAS_MIN, n_bit, codes, scale + 2 * pair, min + 2 * pair, tile, t0,
-                     n_tok, 8 * b + 2 * pair, acc);
+                     n_tok, 8 * w.b + 2 * pair, acc);
             UNROLL
             for (int c = 0; c < N_VEC; c++) {
                 codes[c] = v_high4(v_load_codes(run + 4 * V_LANE * c));
                 if (!has_fifth) continue;
-                v_u8 bits = v_load_codes(p + (16 + 4 * c) * V_LANE);
+                v_u8 bits = v_load_codes(w.body + (16 + 4 * c) * V_LANE);
                 codes[c] = v_add_bit(codes[c], bits, 2 * pair + 1, 16);
             }
             step_add(ONE_SCALE | HAS_MIN, n_bit, codes, scale + 2 * pair + 1, min + 2 * pair + 1,
-                     tile, t0, n_tok, 8 * b + 2 * pair + 1, acc);
+                     tile, t0, n_tok, 8 * w.b + 2 * pair + 1, acc);
         }
     }
     tile_store(tile, t0, n_tok, acc);
@@ -249,24 +275,24 @@ INLINE void q2_K_step(const uint8_t *p, int half, int k, const v_f32 *scale, con
 }
 
 INLINE void q2_K_tile(const cpu_matmul_tile *tile, int t0, int n_tok) {
-    const uint8_t *p = tile->group;
+    block_walk w = walk_begin(tile, 0, 84);
     v_f32 acc[V_TOK];
     tile_clear(acc, n_tok);
-    for (int64_t b = 0; b < tile->n_block; b++, p += 84 * V_LANE) {
-        weights_prefetch(p, 84 * V_LANE, n_tok);
-        v_f32 d = v_load_f16(p + 16 * V_LANE), dmin = v_load_f16(p + 18 * V_LANE);
+    for (; w.b < w.n_block; walk_leave(&w)) {
+        walk_enter(&w, n_tok);
+        v_f32 d = v_load_f16(w.body + 16 * V_LANE), dmin = v_load_f16(w.body + 18 * V_LANE);
         for (int half = 0; half < 2; half++) {
             v_f32 scale[8], min[8];
             for (int s = 0; s < 8; s++) {
-                v_i32 both = v_load_u8(p + (8 * half + s) * V_LANE);
+                v_i32 both = v_load_u8(w.body + (8 * half + s) * V_LANE);
                 scale[s] = v_mul(d, v_from_i32(v_bits_i32(both, 0, 15)));
                 min[s] = v_mul(dmin, v_from_i32(v_bits_i32(both, 4, 15)));
             }
-            int64_t ix = 8 * b + 4 * half;
-            q2_K_step(p, half, 0, scale, min, tile, t0, n_tok, ix, acc);
-            q2_K_step(p, half, 1, scale + 2, min + 2, tile, t0, n_tok, ix + 1, acc);
-            q2_K_step(p, half, 2, scale + 4, min + 4, tile, t0, n_tok, ix + 2, acc);
-            q2_K_step(p, half, 3, scale + 6, min + 6, tile, t0, n_tok, ix + 3, acc);
+            int64_t ix = 8 * w.b + 4 * half;
+            q2_K_step(w.body, half, 0, scale, min, tile, t0, n_tok, ix, acc);
+            q2_K_step(w.body, half, 1, scale + 2, min + 2, tile, t0, n_tok, ix + 1, acc);
+            q2_K_step(w.body, half, 2, scale + 4, min + 4, tile, t0, n_tok, ix + 2, acc);
+            q2_K_step(w.body, half, 3, scale + 6, min + 6, tile, t0, n_tok, ix + 3, acc);
         }
     }
     tile_store(tile, t0, n_tok, acc);
@@ -286,26 +312,25 @@ INLINE void q3_K_step(const uint8_t *p, int half, int k, const v_f32 *scale,
 }
 
 INLINE void q3_K_tile(const cpu_matmul_tile *tile, int t0, int n_tok) {
-    const uint8_t *p = tile->group, *ps = p;
+    block_walk w = walk_begin(tile, 2, 108);
     v_f32 acc[V_TOK];
     tile_clear(acc, n_tok);
-    for (int64_t b = 0; b < tile->n_block; b++, p += 108 * V_LANE, ps += 2 * V_LANE) {
-        chunk_enter(tile, b, 2 * V_LANE, &p, &ps);
-        weights_prefetch(p, 108 * V_LANE, n_tok);
-        v_f32 d = v_load_f16(ps);
+    for (; w.b < w.n_block; walk_leave(&w)) {
+        walk_enter(&w, n_tok);
+        v_f32 d = v_load_f16(w.front);
         for (int half = 0; half < 2; half++) {
             v_f32 scale[8];
             for (int s = 0; s < 8; s++) {
-                v_i32 low = v_bits_i32(v_load_u8(p + s * V_LANE), 4 * half, 15);
-                v_i32 high = v_load_u8(p + (8 + s % 4) * V_LANE);
+                v_i32 low = v_bits_i32(v_load_u8(w.body + s * V_LANE), 4 * half, 15);
+                v_i32 high = v_load_u8(w.body + (8 + s % 4) * V_LANE);
                 high = v_shift_left(v_bits_i32(high, 2 * (2 * half + s / 4), 3), 4);
                 scale[s] = v_mul(d, v_from_i32(v_sub_i32(v_or(low, high), v_set_i32(32))));
             }
-            int64_t ix = 8 * b + 4 * half;
-            q3_K_step(p, half, 0, scale, tile, t0, n_tok, ix, acc);
-            q3_K_step(p, half, 1, scale + 2, tile, t0, n_tok, ix + 1, acc);
-            q3_K_step(p, half, 2, scale + 4, tile, t0, n_tok, ix + 2, acc);
-            q3_K_step(p, half, 3, scale + 6, tile, t0, n_tok, ix + 3, acc);
+            int64_t ix = 8 * w.b + 4 * half;
+            q3_K_step(w.body, half, 0, scale, tile, t0, n_tok, ix, acc);
+            q3_K_step(w.body, half, 1, scale + 2, tile, t0, n_tok, ix + 1, acc);
+            q3_K_step(w.body, half, 2, scale + 4, tile, t0, n_tok, ix + 2, acc);
+            q3_K_step(w.body, half, 3, scale + 6, tile, t0, n_tok, ix + 3, acc);
         }
     }
     tile_store(tile, t0, n_tok, acc);
@@ -325,23 +350,22 @@ INLINE void q6_K_step(const uint8_t *p, int half, int k, const v_f32 *scale,
 }
 
 INLINE void q6_K_tile(const cpu_matmul_tile *tile, int t0, int n_tok) {
-    const uint8_t *p = tile->group, *ps = p;
+    block_walk w = walk_begin(tile, 2, 208);
     v_f32 acc[V_TOK];
     tile_clear(acc, n_tok);
-    for (int64_t b = 0; b < tile->n_block; b++, p += 208 * V_LANE, ps += 2 * V_LANE) {
-        chunk_enter(tile, b, 2 * V_LANE, &p, &ps);
-        weights_prefetch(p, 208 * V_LANE, n_tok);
-        v_f32 d = v_load_f16(ps);
+    for (; w.b < w.n_block; walk_leave(&w)) {
+        walk_enter(&w, n_tok);
+        v_f32 d = v_load_f16(w.front);
         for (int half = 0; half < 2; half++) {
             v_f32 scale[8];
             for (int s = 0; s < 8; s++) {
-                scale[s] = v_mul(d, v_from_i32(v_load_i8(p + (8 * half + s) * V_LANE)));
+                scale[s] = v_mul(d, v_from_i32(v_load_i8(w.body + (8 * half + s) * V_LANE)));
             }
-            int64_t ix = 8 * b + 4 * half;
-            q6_K_step(p, half, 0, scale, tile, t0, n_tok, ix, acc);
-            q6_K_step(p, half, 1, scale + 2, tile, t0, n_tok, ix + 1, acc);
-            q6_K_step(p, half, 2, scale + 4, tile, t0, n_tok, ix + 2, acc);
-            q6_K_step(p, half, 3, scale + 6, tile, t0, n_tok, ix + 3, acc);
+            int64_t ix = 8 * w.b + 4 * half;
+            q6_K_step(w.body, half, 0, scale, tile, t0, n_tok, ix, acc);
+            q6_K_step(w.body, half, 1, scale + 2, tile, t0, n_tok, ix + 1, acc);
+            q6_K_step(w.body, half, 2, scale + 4, tile, t0, n_tok, ix + 2, acc);
+            q6_K_step(w.body, half, 3, scale + 6, tile, t0, n_tok, ix + 3, acc);
         }
     }
     tile_store(tile, t0, n_tok, acc);
@@ -349,21 +373,21 @@ INLINE void q6_K_tile(const cpu_matmul_tile *tile, int t0, int n_tok) {
 
 /* iq4_xs: scales_l at 0, scales_h at 4, d at 6, codes at 8; see tdm_iq4_xs_scale. */
 INLINE void iq4_xs_tile(const cpu_matmul_tile *tile, int t0, int n_tok) {
-    const uint8_t *p = tile->group;
+    block_walk w = walk_begin(tile, 0, 136);
     v_f32 acc[V_TOK];
     tile_clear(acc, n_tok);
-    for (int64_t b = 0; b < tile->n_block; b++, p += 136 * V_LANE) {
-        weights_prefetch(p, 136 * V_LANE, n_tok);
-        v_f32 d = v_load_f16(p + 6 * V_LANE);
-        v_i32 scales_h = v_load_u16(p + 4 * V_LANE);
+    for (; w.b < w.n_block; walk_leave(&w)) {
+        walk_enter(&w, n_tok);
+        v_f32 d = v_load_f16(w.body + 6 * V_LANE);
+        v_i32 scales_h = v_load_u16(w.body + 4 * V_LANE);
         for (int s = 0; s < 8; s++) {
             v_u8 codes[N_VEC];
-            v_i32 low = v_bits_i32(v_load_u8(p + s / 2 * V_LANE), 4 * (s % 2), 15);
+            v_i32 low = v_bits_i32(v_load_u8(w.body + s / 2 * V_LANE), 4 * (s % 2), 15);
             v_i32 high = v_shift_left(v_bits_i32(scales_h, 2 * s, 3), 4);
             v_f32 scale = v_mul(d, v_from_i32(v_sub_i32(v_or(low, high), v_set_i32(32))));
-            nibbles_load(p + (8 + 16 * s) * V_LANE, codes);
+            nibbles_load(w.body + (8 + 16 * s) * V_LANE, codes);
             codebook_apply(codes);
-            step_add(ONE_SCALE | SIGNED_BIAS, 8, codes, &scale, NULL, tile, t0, n_tok, 8 * b + s,
+            step_add(ONE_SCALE | SIGNED_BIAS, 8, codes, &scale, NULL, tile, t0, n_tok, 8 * w.b + s,
                      acc);
         }
     }
@@ -380,16 +404,15 @@ INLINE void tq2_0_step(const uint8_t *p, int k, const v_f32 *scale, const cpu_ma
 }
 
 INLINE void tq2_0_tile(const cpu_matmul_tile *tile, int t0, int n_tok) {
-    const uint8_t *p = tile->group, *ps = p;
+    block_walk w = walk_begin(tile, 2, 64);
     v_f32 acc[V_TOK];
     tile_clear(acc, n_tok);
-    for (int64_t b = 0; b < tile->n_block; b++, p += 64 * V_LANE, ps += 2 * V_LANE) {
-        chunk_enter(tile, b, 2 * V_LANE, &p, &ps);
-        weights_prefetch(p, 64 * V_LANE, n_tok);
-        v_f32 d = v_load_f16(ps);
+    for (; w.b < w.n_block; walk_leave(&w)) {
+        walk_enter(&w, n_tok);
+        v_f32 d = v_load_f16(w.front);
         for (int half = 0; half < 2; half++) {
-            const uint8_t *run = p + 32 * V_LANE * half;
-            int64_t ix = 8 * b + 4 * half;
+            const uint8_t *run = w.body + 32 * V_LANE * half;
+            int64_t ix = 8 * w.b + 4 * half;
             tq2_0_step(run, 0, &d, tile, t0, n_tok, ix, acc);
             tq2_0_step(run, 1, &d, tile, t0, n_tok, ix + 1, acc);
             tq2_0_step(run, 2, &d, tile, t0, n_tok, ix + 2, acc);
@@ -409,30 +432,29 @@ INLINE void trits_take(v_u8 *bytes, int n, v_u8 *codes) {
 }
 
 INLINE void tq1_0_tile(const cpu_matmul_tile *tile, int t0, int n_tok) {
-    const uint8_t *p = tile->group, *ps = p;
+    block_walk w = walk_begin(tile, 2, 52);
     v_f32 acc[V_TOK];
     tile_clear(acc, n_tok);
-    for (int64_t b = 0; b < tile->n_block; b++, p += 52 * V_LANE, ps += 2 * V_LANE) {
+    for (; w.b < w.n_block; walk_leave(&w)) {
+        walk_enter(&w, n_tok);
         v_u8 bytes[N_VEC], codes[N_VEC];
-        int64_t ix = 8 * b;
-        chunk_enter(tile, b, 2 * V_LANE, &p, &ps);
-        weights_prefetch(p, 52 * V_LANE, n_tok);
-        v_f32 d = v_load_f16(ps);
+        int64_t ix = 8 * w.b;
+        v_f32 d = v_load_f16(w.front);
         UNROLL
-        for (int c = 0; c < N_VEC; c++) bytes[c] = v_load_codes(p + 4 * V_LANE * c);
+        for (int c = 0; c < N_VEC; c++) bytes[c] = v_load_codes(w.body + 4 * V_LANE * c);
         for (int n = 0; n < 5; n++, ix++) {
             trits_take(bytes, N_VEC, codes);
             step_add(ONE_SCALE | HAS_BIAS, 2, codes, &d, NULL, tile, t0, n_tok, ix, acc);
         }
         UNROLL
-        for (int c = 0; c < N_VEC / 2; c++) bytes[c] = v_load_codes(p + (32 + 4 * c) * V_LANE);
+        for (int c = 0; c < N_VEC / 2; c++) bytes[c] = v_load_codes(w.body + (32 + 4 * c) * V_LANE);
         for (int n = 0; n < 2; n++, ix++) {
             trits_take(bytes, N_VEC / 2, codes);
             trits_take(bytes, N_VEC / 2, codes + N_VEC / 2);
             step_add(ONE_SCALE | HAS_BIAS, 2, codes, &d, NULL, tile, t0, n_tok, ix, acc);
         }
         trits_take(bytes, N_VEC / 2, codes);
-        bytes[0] = v_load_codes(p + 48 * V_LANE);
+        bytes[0] = v_load_codes(w.body + 48 * V_LANE);
         UNROLL
         for (int c = N_VEC / 2; c < N_VEC; c++) trits_take(bytes, 1, codes + c);
         step_add(ONE_SCALE | HAS_BIAS, 2, codes, &d, NULL, tile, t0, n_tok, ix, acc);
