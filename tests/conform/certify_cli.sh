@@ -7,9 +7,7 @@
 set -eu
 tandem=$(readlink -f "$1") good=$(readlink -f "$2")
 broken=$(readlink -f "$3") cpu=$(readlink -f "$4")
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-n_failed=0
+. "$(dirname "$0")/../tally.sh"
 
 # expect CODE ARGUMENTS…: the exit code of `tandem certify ARGUMENTS`
 expect() {
@@ -17,18 +15,12 @@ expect() {
     shift
     code=0
     "$tandem" certify "$@" >"$work/out" 2>"$work/err" || code=$?
-    if [ "$code" != "$want" ]; then
-        echo "certify $*: exit code $code, not $want"
-        cat "$work/out" "$work/err"
-        n_failed=$((n_failed + 1))
-    fi
+    [ "$code" = "$want" ] && ok ||
+        fail "certify $*: exit code $code, not $want: $(cat "$work/out" "$work/err")"
 }
 # contains STREAM PATTERN: a line of out or err matches
 contains() {
-    grep -qE -- "$2" "$work/$1" && return
-    echo "no /$2/ in $1:"
-    cat "$work/$1"
-    n_failed=$((n_failed + 1))
+    grep -qE -- "$2" "$work/$1" && ok || fail "no /$2/ in $1: $(cat "$work/$1")"
 }
 
 expect 0 "$good" --level 0 --seed 7
@@ -37,7 +29,7 @@ contains out '^ok    plugin.load$'
 contains out '^skip  device.info: no slot get_info$'
 contains out '^levels claimed: 0; reaches level 0$'
 contains out '^[0-9]+ passed, 0 failed, [0-9]+ skipped$'
-[ ! -s "$work/err" ] || { echo "errors printed on success"; cat "$work/err"; n_failed=$((n_failed + 1)); }
+[ ! -s "$work/err" ] && ok || fail "errors printed on success: $(cat "$work/err")"
 
 expect 1 "$broken" --only buffer.
 contains out '^FAIL  buffer.upload-range: '
@@ -49,10 +41,8 @@ contains err 'error: .*1 of [0-9]+ checks failed$'
 says() {
     other=out
     [ "$1" = err ] || other=err
-    [ "$(wc -l <"$work/$1")" = "$2" ] && [ ! -s "$work/$other" ] && return
-    echo "not $2 lines in $1 alone:"
-    cat "$work/out" "$work/err"
-    n_failed=$((n_failed + 1))
+    [ "$(wc -l <"$work/$1")" = "$2" ] && [ ! -s "$work/$other" ] && ok ||
+        fail "not $2 lines in $1 alone: $(cat "$work/out" "$work/err")"
 }
 # What is no file is one line, not a check after the other.
 expect 1 "$work/absent.so"
@@ -71,7 +61,8 @@ expect 1 "$work/empty.so"
 contains out '^FAIL  plugin.load: '
 contains out 'reaches no level$'
 cp "$good" "$work/here.so" # a name without a folder is of the current one
-(cd "$work" && "$tandem" certify here.so --only plugin.) >/dev/null || n_failed=$((n_failed + 1))
+(cd "$work" && "$tandem" certify here.so --only plugin.) >/dev/null && ok ||
+    fail "a plugin in the current folder"
 
 expect 2
 contains err 'needs PLUGIN.so$'
@@ -87,11 +78,11 @@ expect 0 "$cpu" --option threads=1,cores=0 --only plugin.
 
 expect 0 --list
 contains out '^0  plugin.exports$'
-[ ! -s "$work/err" ] || { echo "errors printed by --list"; cat "$work/err"; n_failed=$((n_failed + 1)); }
+[ ! -s "$work/err" ] && ok || fail "errors printed by --list: $(cat "$work/err")"
 expect 0 --list "$good"
 contains out '^0  plugin.exports$'
 contains out '^5  split.unit$'
 expect 1 "$good" --only no-such-check
 contains err 'no check'
 
-[ "$n_failed" = 0 ] || { echo "$n_failed failed"; exit 1; }
+tally_end

@@ -5,8 +5,7 @@
 #
 #   doc_example.sh DOCUMENT EXAMPLE.c
 set -eu
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
+. "$(dirname "$0")/../tally.sh"
 # The first block that is marked as C.
 awk '/^```c$/ { is_in = 1; next } /^```$/ && is_in { exit } is_in' "$1" >"$work/doc.c"
 [ -s "$work/doc.c" ] || { echo "$1 has no C in it"; exit 1; }

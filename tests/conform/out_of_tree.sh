@@ -17,8 +17,7 @@ for tool in make pkg-config "${CC:-cc}"; do
     command -v "$tool" >/dev/null || skip "no $tool"
 done
 
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
+. "$(dirname "$0")/../tally.sh"
 # meson install makes logs in the build folder; DESTDIR and our own make's flags are not inherited.
 unset MAKEFLAGS MFLAGS
 "$meson" install -C "$build" --no-rebuild --quiet --tags devel --destdir "$work/root" >/dev/null

@@ -5,9 +5,7 @@
 # bytes for the same options, and nothing left behind by a failure.
 set -u
 make_model=$1
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-failed=0
+. "$(dirname "$0")/../tally.sh"
 
 # expect CODE TEXT ARGUMENTS...: TEXT must be in what is printed, in either stream.
 expect() {
@@ -19,9 +17,7 @@ expect() {
     *"$text"*) ;;
     *) found="$found without '$text'" ;;
     esac
-    [ "$found" = "$code" ] && return
-    echo "FAILED: $*: exit code $found, not $code: $said" >&2
-    failed=1
+    [ "$found" = "$code" ] && ok || fail "$*: exit code $found, not $code: $said"
 }
 
 expect 0 "--rope-scaling" --help
@@ -37,11 +33,11 @@ expect 2 "layers is 0" --layers 0 "$work/a"
 expect 2 "multiple of heads-kv" --heads 6 --heads-kv 4 "$work/a"
 expect 1 "cannot create" "$work/no/folder/a"
 expect 1 "is not a regular file" "$work"
-[ -z "$(ls "$work")" ] || { echo "FAILED: left behind: $(ls "$work")" >&2; failed=1; }
+[ -z "$(ls "$work")" ] && ok || fail "left behind: $(ls "$work")"
 
 expect 0 "1.0 M parameters" --preset tiny-llama --type Q4_K "$work/one"
 expect 0 "" --type q4_K --preset tiny-llama --threads 1 --quiet "$work/two"
 expect 0 "matrices are q8_0, not q4_K" --preset tiny-odd --type q4_K "$work/three"
-cmp "$work/one" "$work/two" || failed=1
-[ "$(ls "$work" | tr '\n' ' ')" = "one three two " ] || failed=1
-exit $failed
+same "$work/one" "$work/two" "the same model with one thread"
+[ "$(ls "$work" | tr '\n' ' ')" = "one three two " ] && ok || fail "there is: $(ls "$work")"
+tally_end

@@ -5,26 +5,17 @@
 #   test_chat.sh TANDEM MODEL.gguf TEMPLATE.jinja
 set -u
 tandem=$1 model=$2 template=$3
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-failed=0 passed=0
+. "$(dirname "$0")/../tally.sh"
 
-fail() {
-    echo "FAILED: $*" >&2
-    sed 's/^/    /' "$work/err" >&2
-    failed=$((failed + 1))
-}
-ok() { passed=$((passed + 1)); }
 # says TEXT: it stands on standard error
-says() { if grep -qF -e "$1" "$work/err"; then ok; else fail "no '$1'"; fi; }
-same() { if cmp -s "$1" "$2"; then ok; else fail "$3: $(cat "$1") / $(cat "$2")"; fi; }
+says() { if grep -qF -e "$1" "$work/err"; then ok; else fail "no '$1' in: $(cat "$work/err")"; fi; }
 
 # chat FLAGS...: standard input is what is typed; out, err
 chat() {
     timeout 60 "$tandem" chat -m "$model" --template "$template" -t 1 --temp 0 -c 256 "$@" \
         >"$work/out" 2>"$work/err"
     found=$?
-    [ "$found" = 0 ] || { fail "chat $*: exit code $found"; : >"$work/failed"; } # in a subshell
+    [ "$found" = 0 ] || fail "chat $*: exit code $found: $(cat "$work/err")"
 }
 
 # --- Without a template there is no conversation
@@ -159,6 +150,4 @@ says "stopped"
 says "generation  4 tokens"
 says "; 0 were there already"
 
-[ -e "$work/failed" ] && failed=$((failed + 1))
-echo "$passed passed, $failed failed"
-[ "$failed" -eq 0 ]
+tally_end

@@ -7,16 +7,7 @@
 set -u
 case $1 in /*) tandem=$1 ;; *) tandem=$PWD/$1 ;; esac
 model=$2 source=$3
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-failed=0
-passed=0
-
-fail() {
-    echo "FAILED: $*" >&2
-    failed=$((failed + 1))
-}
-ok() { passed=$((passed + 1)); }
+. "$(dirname "$0")/../tally.sh"
 
 # expect CODE TEXT ARGUMENTS...: the exit code, and TEXT somewhere in what is printed. A failure is
 # one line on standard error, and nothing on standard output.
@@ -34,9 +25,6 @@ expect() {
     fi
     ok
 }
-
-# same A B WHAT
-same() { if cmp -s "$1" "$2"; then ok; else fail "$3: $1 and $2 differ"; fi; }
 
 greedy() { "$tandem" run -m "$model" -t 1 --temp 0 --quiet -c 256 "$@" 2>"$work/err"; }
 
@@ -339,5 +327,4 @@ code=$?
 [ $code = 130 ] && [ $(($(date +%s) - began)) -lt 10 ] && ok ||
     fail "Ctrl-C in bench: exit code $code, $(($(date +%s) - began)) s later: $(cat "$work/err")"
 
-echo "$passed checks passed, $failed failed"
-[ "$failed" = 0 ]
+tally_end

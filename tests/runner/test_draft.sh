@@ -6,16 +6,7 @@
 #   test_draft.sh TANDEM MODEL.gguf MAKE_VARIANT [MAKE_MODEL]
 set -u
 tandem=$1 model=$2 make_variant=$3 make_model=${4:-}
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-failed=0
-passed=0
-
-fail() {
-    echo "FAILED: $*" >&2
-    failed=$((failed + 1))
-}
-ok() { passed=$((passed + 1)); }
+. "$(dirname "$0")/../tally.sh"
 
 # The percentage in the line about the draft.
 accepted() { sed -n 's/^draft .* accepted, \([0-9]*\).*/\1/p' "$work/err"; }
@@ -109,5 +100,4 @@ else
     echo "skipped: no make_model for a model with another vocabulary"
 fi
 
-echo "$passed checks passed, $failed failed"
-[ "$failed" = 0 ]
+tally_end

@@ -8,16 +8,7 @@
 # others take or give back meanwhile is told by the free memory that a plan itself has seen.
 set -u
 tandem=$1 make_model=$2
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-failed=0
-passed=0
-
-fail() {
-    echo "FAILED: $*" >&2
-    failed=$((failed + 1))
-}
-ok() { passed=$((passed + 1)); }
+. "$(dirname "$0")/../tally.sh"
 
 # model LAYERS: one whose cache takes 128 KiB a token and layer, 512 MiB a layer with 4096 tokens.
 model() {
@@ -101,5 +92,4 @@ refused logits --tokens 1,2 -o "$work/x" -c 4096 --reserve $reserve
 refused bench -p 4000 -n 0 --reserve $reserve
 [ ! -e "$work/x" ] && ok || fail "logits left a file"
 
-echo "$passed checks passed, $failed failed"
-[ "$failed" = 0 ]
+tally_end

@@ -6,16 +6,7 @@
 #   test_group.sh TANDEM MODEL.gguf
 set -u
 tandem=$1 model=$2
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-failed=0
-passed=0
-
-fail() {
-    echo "FAILED: $*" >&2
-    failed=$((failed + 1))
-}
-ok() { passed=$((passed + 1)); }
+. "$(dirname "$0")/../tally.sh"
 
 cat >"$work/x.ini" <<END
 model = $model
@@ -187,5 +178,4 @@ refused 2 "expected a whole number from 1 to 86400" run --config "$work/x.ini" -
 sed 's/share = 2, 1/share = 0, 0/' "$work/groups.ini" >"$work/zero.ini"
 refused 1 "not all 0" run --config "$work/zero.ini" -p x
 
-echo "$passed checks passed, $failed failed"
-[ "$failed" = 0 ]
+tally_end

@@ -7,16 +7,7 @@
 #   test_host_cache.sh TANDEM MODEL.gguf
 set -u
 tandem=$1 model=$2
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-failed=0
-passed=0
-
-fail() {
-    echo "FAILED: $*" >&2
-    failed=$((failed + 1))
-}
-ok() { passed=$((passed + 1)); }
+. "$(dirname "$0")/../tally.sh"
 
 cat >"$work/x.ini" <<END
 model = $model
@@ -133,5 +124,4 @@ END
     done
 fi
 
-echo "$passed checks passed, $failed failed"
-[ "$failed" = 0 ]
+tally_end

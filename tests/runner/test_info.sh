@@ -5,15 +5,8 @@
 #   test_info.sh TANDEM MODEL.gguf PYTHON
 set -u
 tandem=$1 model=$2 python=$3
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-failed=0
-
-fail() {
-    echo "FAILED: $*" >&2
-    failed=1
-}
-has() { grep -qE -e "$1" "$work/out" || fail "no '$1' in: $(cat "$work/out")"; }
+. "$(dirname "$0")/../tally.sh"
+has() { grep -qE -e "$1" "$work/out" && ok || fail "no '$1' in: $(cat "$work/out")"; }
 
 "$tandem" convert-info "$model" >"$work/out" 2>"$work/err" || fail "$(cat "$work/err")"
 [ -s "$work/err" ] && fail "said: $(cat "$work/err")"
@@ -48,4 +41,4 @@ has 'none'
 has 'needs MODEL.gguf'
 "$tandem" convert-info "$model" >/dev/full 2>"$work/out" && fail "a full disk went unnoticed"
 has 'cannot write'
-exit $failed
+tally_end

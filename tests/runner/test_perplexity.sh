@@ -6,19 +6,12 @@
 #   test_perplexity.sh TANDEM MODEL.gguf TEXT [FOLDER]
 set -u
 tandem=$1 model=$2 text=$3
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-failed=0
-
-fail() {
-    echo "FAILED: $*" >&2
-    failed=1
-}
+. "$(dirname "$0")/../tally.sh"
 
 # near WHAT VALUE EXPECTED TOLERANCE
 near() {
     echo "$1: $2 (expected $3 +- $4)"
-    awk -v a="$2" -v b="$3" -v t="$4" 'BEGIN { d = a - b; exit !(a != "" && d <= t && -d <= t) }' ||
+    awk -v a="$2" -v b="$3" -v t="$4" 'BEGIN { d = a - b; exit !(a != "" && d <= t && -d <= t) }' && ok ||
         fail "$1: $2 is not $3 +- $4"
 }
 
@@ -29,7 +22,7 @@ fails() {
     "$tandem" perplexity "$@" >"$work/out" 2>"$work/err" </dev/null
     found=$?
     [ "$found" = "$code" ] || fail "$*: exit code $found, not $code: $(cat "$work/err")"
-    grep -qF -e "$part" "$work/err" || fail "$*: no '$part' in: $(cat "$work/err")"
+    grep -qF -e "$part" "$work/err" && ok || fail "$*: no '$part' in: $(cat "$work/err")"
 }
 
 perplexity() { "$tandem" perplexity --quiet "$@" 2>"$work/err" || fail "$*: $(cat "$work/err")"; }
@@ -42,7 +35,8 @@ if [ $# -ge 4 ]; then
         --chunks 20 | value PPL)" 3.7884 0.004
     near stories-3m "$(perplexity -m "$4/models/stories-3m.gguf" -f "$stories" \
         --chunks 20 | value PPL)" 16.486 0.02
-    exit $failed
+    tally_end
+    exit
 fi
 
 set -- -m "$model" -f "$text" -c 128
@@ -98,4 +92,4 @@ wait $pid
 code=$?
 [ $code = 130 ] && [ ! -s "$work/out" ] && [ ! -e "$work/half" ] ||
     fail "Ctrl-C: exit code $code: $(cat "$work/out" "$work/err")"
-exit $failed
+tally_end

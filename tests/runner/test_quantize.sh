@@ -6,14 +6,7 @@
 #   test_quantize.sh TANDEM MODEL.gguf TEXT MAKE_VARIANT
 set -u
 tandem=$1 model=$2 text=$3 make_variant=$4
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-failed=0
-
-fail() {
-    echo "FAILED: $*" >&2
-    failed=1
-}
+. "$(dirname "$0")/../tally.sh"
 
 # fails CODE TEXT ARGUMENTS...: one line on standard error, nothing on standard output, no new file.
 fails() {
@@ -26,7 +19,7 @@ fails() {
     grep -qF -e "$part" "$work/err" || fail "$*: no '$part' in: $(cat "$work/err")"
     [ "$(wc -l <"$work/err")" = 1 ] || fail "$*: not one line: $(cat "$work/err")"
     [ -s "$work/out" ] && fail "$*: output besides the error"
-    [ "$(ls "$work")" = "$before" ] || fail "$*: left something behind"
+    [ "$(ls "$work")" = "$before" ] && ok || fail "$*: left something behind"
 }
 
 # The original: the demo model in f32.
@@ -42,7 +35,7 @@ less() {
     score "$work/$1.gguf" >"$work/out" 2>"$work/err" || fail "$1 does not run: $(cat "$work/err")"
     kl=$(sed -n 's/^mean KL divergence = \([0-9.e+-]*\).*/\1/p' "$work/out")
     echo "$1: KL $kl"
-    awk -v kl="$kl" -v most="$2" 'BEGIN { exit !(kl != "" && kl + 0 <= most) }' ||
+    awk -v kl="$kl" -v most="$2" 'BEGIN { exit !(kl != "" && kl + 0 <= most) }' && ok ||
         fail "$1: divergence $kl is more than $2"
 }
 less f16 0.0001
@@ -97,4 +90,4 @@ fails 2 "OUT.gguf is empty" "$work/f32.gguf" "" q4_0
 fails 1 "none.gguf" "$work/none.gguf" "$work/x.gguf" q4_0
 fails 1 "is not a GGUF file" "$text" "$work/x.gguf" q4_0
 fails 1 "$work/none/x.gguf" "$work/f32.gguf" "$work/none/x.gguf" q4_0
-exit $failed
+tally_end

@@ -8,21 +8,17 @@
 set -u
 tool=$1 directory=$2
 shift 2
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
+. "$(dirname "$0")/../tally.sh"
 export TZ=UTC
-failed=0 passed=0
 
 compare() { # NAME EXPECTED ARGUMENTS...
     name=$1 expected=$2
     shift 2
     if "$tool" "$@" >"$work/out" 2>"$work/err" && cmp -s "$work/out" "$expected"; then
-        passed=$((passed + 1))
+        ok
         return
     fi
-    echo "FAILED: $name" >&2
-    diff "$expected" "$work/out" | head -20 >&2
-    failed=$((failed + 1))
+    fail "$name: $(diff "$expected" "$work/out" | head -20)"
 }
 
 compare snippets "$directory/snippets.expected" "$directory/snippets.json"
@@ -42,8 +38,6 @@ done
 # What must differ does: the comparison can fail.
 printf '[["{{ 1 }}", {}]]' >"$work/one.json"
 if "$tool" "$work/one.json" | cmp -s - "$directory/snippets.expected"; then
-    echo "FAILED: anything passes" >&2
-    failed=$((failed + 1))
+    fail "anything passes"
 fi
-echo "$passed files as Jinja renders them, $failed differ"
-[ "$failed" -eq 0 ] && [ "$passed" -gt 0 ]
+tally_end

@@ -1,0 +1,25 @@
+# SPDX-License-Identifier: MIT
+#
+# tally.sh: what shell tests begin with: a folder, $work, that goes when they end, and a tally of what
+# was checked. Sourced, after what a test may be skipped for:
+#   . "$(dirname "$0")/../tally.sh"
+# A failure counts wherever it is found, in a subshell or a pipe too. A test ends with tally_end.
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+passed=0
+
+ok() { passed=$((passed + 1)); }
+fail() {
+    echo "FAILED: $*" >&2
+    echo >>"$work/.failed"
+}
+# same A B WHAT: two files
+same() { if cmp -s "$1" "$2"; then ok; else fail "$3: $1 and $2 differ"; fi; }
+
+# Says how many, and is false where any failed or nothing was checked.
+tally_end() {
+    failed=0
+    [ ! -e "$work/.failed" ] || failed=$(($(wc -l <"$work/.failed")))
+    echo "$passed checks passed, $failed failed"
+    [ $failed = 0 ] && [ $passed -gt 0 ]
+}
