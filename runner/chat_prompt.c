@@ -19,6 +19,19 @@ static tdm_status no_memory(tdm_error *err) {
     return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "no memory for the chat template");
 }
 
+/* One that makes no text would leave out all that is said. */
+static tdm_status template_make(runner_chat_prompt *prompt, const char *name, const char *text,
+                                size_t len, tdm_error *err) {
+    size_t n = 0;
+    while (n < len && strchr(" \t\r\n", text[n]) != NULL && text[n] != '\0') n++;
+    if (n == len)
+        return tdm_fail(err, TDM_INVALID_ARGUMENT,
+                        "%s: is empty; give a chat template with --template FILE, or continue "
+                        "texts with `tandem run`",
+                        name);
+    return llm_template_create(name, text, len, &prompt->tpl, err);
+}
+
 static tdm_status file_open(runner_chat_prompt *prompt, const char *path, tdm_error *err) {
     errno = 0;
     FILE *file = fopen(path, "rb");
@@ -35,7 +48,7 @@ static tdm_status file_open(runner_chat_prompt *prompt, const char *path, tdm_er
     else if (len == TEMPLATE_SIZE_MAX)
         status = tdm_fail(err, TDM_OUT_OF_RANGE, "%s: longer than 16 MiB", path);
     else
-        status = llm_template_create(path, text, len, &prompt->tpl, err);
+        status = template_make(prompt, path, text, len, err);
     free(text);
     fclose(file);
     return status;
@@ -57,7 +70,7 @@ static tdm_status template_open(runner_chat_prompt *prompt, runner_app *app, con
                         "were not trained to chat do; give one with --template FILE, or continue "
                         "texts with `tandem run`",
                         model->path);
-    return llm_template_create("tokenizer.chat_template", text.ptr, text.len, &prompt->tpl, err);
+    return template_make(prompt, "tokenizer.chat_template", text.ptr, text.len, err);
 }
 
 static char *token_text(const llm_vocab *vocab, int32_t id) {

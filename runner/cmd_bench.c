@@ -325,6 +325,36 @@ static tdm_status model_measure(bench *b, const char *path, const char *device, 
     return status;
 }
 
+static tdm_status device_check(bench *b, runner_roster *roster, const char *name, tdm_error *err) {
+    const runner_section *section = NULL;
+    tdm_status status = runner_config_find_device(b->app->config, name, &section, err);
+    b->app->is_usage = status != TDM_OK;
+    if (status != TDM_OK || (section == NULL && strcmp(name, "auto") == 0)) return status;
+    return section != NULL ? runner_roster_declare_section(roster, section, true, err)
+                           : runner_roster_declare(roster, name, NULL, err);
+}
+
+/* Of several models or devices a wrong one is told of before hours go into the others. */
+static tdm_status names_check(bench *b, tdm_error *err) {
+    runner_config *config = b->app->config;
+    size_t n_model = list_count(b, "model"), n_device = list_count(b, "device");
+    tdm_status status = TDM_OK;
+    for (size_t i = 0; i < n_model && n_model > 1 && status == TDM_OK; i++) {
+        llm_model *model = NULL;
+        status = llm_model_open(runner_config_get_string_at(config, "model", i), &model, err);
+        if (status == TDM_OK) llm_model_close(model);
+    }
+    if (status != TDM_OK || n_device < 2) return status;
+    runner_roster roster = {.app = b->app};
+    status = runner_runtime_create(b->app, &roster.rt, err);
+    for (size_t i = 0; i < n_device && status == TDM_OK; i++)
+        status = device_check(b, &roster, runner_config_get_string_at(config, "device", i), err);
+    tdm_runtime *rt = roster.rt;
+    runner_roster_clear(&roster);
+    tdm_runtime_destroy(rt);
+    return status;
+}
+
 /* Numbers of threads count only as a flag; otherwise they are the device's own business. */
 static tdm_status models_measure(bench *b, tdm_error *err) {
     runner_config *config = b->app->config;
@@ -332,6 +362,7 @@ static tdm_status models_measure(bench *b, tdm_error *err) {
     size_t n_threads = has_threads ? list_count(b, "threads") : 1;
     size_t n_model = list_count(b, "model"), n_device = list_count(b, "device");
     tdm_status status = runner_config_check(config, err);
+    if (status == TDM_OK) status = names_check(b, err);
     /* the number of threads varies fastest */
     for (size_t i = 0; i < n_model * n_device * n_threads && status == TDM_OK; i++) {
         size_t t = i % n_threads, d = i / n_threads % n_device, m = i / n_threads / n_device;

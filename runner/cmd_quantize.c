@@ -35,7 +35,6 @@ static tdm_status kind_find(runner_app *app, const llm_quantize_kind **kind_out,
 /* The source is read while the target is written, so they must not be one file. */
 static tdm_status paths_check(runner_app *app, const char *in, const char *out, tdm_error *err) {
     struct stat a, b;
-    if (out[0] == '\0') return runner_usage(app, err, "OUT.gguf is empty; name a file to write");
     if (stat(in, &a) != 0 || stat(out, &b) != 0) return TDM_OK;
     if (a.st_dev == b.st_dev && a.st_ino == b.st_ino)
         return runner_usage(app, err, "%s: is the model that is read; name another file to write",

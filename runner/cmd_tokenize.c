@@ -100,6 +100,9 @@ tdm_status runner_cmd_tokenize(runner_app *app, tdm_error *err) {
     tdm_status status = runner_config_check(app->config, err);
     if (status == TDM_OK && path[0] == '\0')
         status = runner_usage(app, err, "no model given: use -m MODEL.gguf");
+    if (status == TDM_OK && n_decode == 0 &&
+        runner_config_get_origin(app->config, "decode").level == RUNNER_LEVEL_FLAG)
+        status = runner_usage(app, err, "no tokens given: use --decode 1,2,3 or --decode @FILE");
     if (status == TDM_OK && n_decode > 0 && is_text_given(app->config))
         status =
             runner_usage(app, err, "--decode gives tokens, -p and -f a text: give one of them");

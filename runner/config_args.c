@@ -140,6 +140,19 @@ static tdm_status flag_read(args_reader *reader, tdm_error *err) {
     return flag_assign(reader, key, flag, text, err);
 }
 
+/* A variable of a script that nobody set gives an empty word, which would name nothing. */
+static tdm_status positional_check(const runner_config *config, tdm_error *err) {
+    const char *word = config->command->positional;
+    for (size_t i = 0; i < config->n_positional; i++) {
+        size_t len = strcspn(word, " ");
+        if (config->positional[i][0] == '\0')
+            return tdm_fail(err, TDM_INVALID_ARGUMENT, "%.*s is empty; `tandem %s` needs %s",
+                            (int)len, word, config->command->name, config->command->positional);
+        word += len + strspn(word + len, " ");
+    }
+    return TDM_OK;
+}
+
 tdm_status runner_config_read_args(runner_config *config, int argc, char *const *argv,
                                    tdm_error *err) {
     args_reader reader = {.config = config, .argc = argc, .argv = argv};
@@ -171,7 +184,7 @@ tdm_status runner_config_read_args(runner_config *config, int argc, char *const 
     if (config->n_positional < command->n_positional_min)
         return tdm_fail(err, TDM_INVALID_ARGUMENT, "`tandem %s` needs %s", command->name,
                         command->positional);
-    return TDM_OK;
+    return positional_check(config, err);
 }
 
 tdm_status runner_config_parse(runner_config *config, const runner_command *command, int argc,

@@ -79,7 +79,9 @@ tdm_status cpu_cores_parse(const char *text, cpu_set_t *set_out, tdm_error *err)
     cpu_set_t set, usable;
     if (!list_read(text, &set) || strchr(text, '\n') != NULL)
         return tdm_fail(err, TDM_INVALID_ARGUMENT,
-                        "cores = %s: not a list of processors such as 0-3,6", text);
+                        "cores = %s: not a list of processors such as 0-3,6, which are numbered up "
+                        "to %d",
+                        text, CPU_SETSIZE - 1);
     affinity_read(&usable);
     for (int i = 0; i < CPU_SETSIZE; i++)
         if (CPU_ISSET(i, &set) && !CPU_ISSET(i, &usable))

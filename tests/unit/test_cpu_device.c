@@ -166,7 +166,7 @@ static void refuses_bad_options(void **state) {
         {"isa", "sse9", "avx512"},      {"isa", "", "auto"},
         {"path", "slow", "reference"},  {"Threads", "1", "threads"},
         {"share", "1", "threads"},      {"activation-bits", "16", "15"},
-        {"activation-bits", "", "15"},
+        {"activation-bits", "", "15"},  {"cores", "4000", "1023"},
     };
     loaded l = load();
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
