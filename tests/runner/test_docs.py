@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: MIT
-"""test_docs.py: what README.md, docs/ and conf/ name is there: files, links, headings, tests, commands
-with their flags, configurations, the program's own lists, what keys mean and take. That docs/config.md
-has all keys is test_options.c's, the rules of docs/split-states.md are test_split_doc.c's.
+"""test_docs.py: what README.md, docs/, conf/ and the fuzzers' page name is there: files, links,
+headings, tests, commands with their flags, configurations, the program's own lists, what keys mean and
+take. That docs/config.md has all keys is test_options.c's, the rules of docs/split-states.md are
+test_split_doc.c's.
 
     test_docs.py TANDEM SOURCE BUILD"""
 import glob
@@ -35,6 +36,7 @@ def blocks(text):
 
 
 pages = [os.path.join(source, "README.md")] + sorted(glob.glob(os.path.join(source, "docs", "*.md")))
+pages.append(os.path.join(source, "tests", "fuzz", "README.md"))
 configurations = sorted(glob.glob(os.path.join(source, "conf", "*.ini")))
 text_of = {page: open(page, encoding="utf-8").read() for page in pages + configurations}
 
