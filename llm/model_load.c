@@ -19,12 +19,16 @@ static tdm_status placing_graph(const llm_model *m, uint64_t page_size, int32_t 
     return llm_forward_graph(m, &cache, page_size, &shape, weight_value, graph_out, err);
 }
 
-/* A group hears of the model before it can say how large anything is. */
-static tdm_status group_prepare(const llm_model *m, int32_t *weight_value, tdm_error *err) {
+/* A group hears of the model before it can say how large anything is: the one that runs it, and those
+ * that some of its weights are to live on. */
+static tdm_status groups_prepare(const llm_model *m, int32_t *weight_value, tdm_error *err) {
     tdm_graph *graph = NULL;
-    if (!tdm_dev_is_group(m->devs[0])) return TDM_OK;
-    tdm_status status = placing_graph(m, 0, weight_value, &graph, err);
-    if (status == TDM_OK) status = tdm_dev_split_prepare(m->devs[0], graph, err);
+    tdm_status status = TDM_OK;
+    for (int32_t d = 0; d < m->n_dev && status == TDM_OK; d++) {
+        if (!tdm_dev_is_group(m->devs[d])) continue;
+        if (graph == NULL) status = placing_graph(m, 0, weight_value, &graph, err);
+        if (status == TDM_OK) status = tdm_dev_split_prepare(m->devs[d], graph, err);
+    }
     tdm_graph_free(graph);
     return status;
 }
@@ -60,7 +64,7 @@ static tdm_status weights_place(llm_model *m, tdm_scratch *scratch, tdm_error *e
     uint64_t page_size = 0;
     llm_cache_shape cache = {0};
     tdm_status status = value != NULL
-                            ? group_prepare(m, value, err)
+                            ? groups_prepare(m, value, err)
                             : tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "%s: out of memory", m->path);
     llm_cache_desc_fill(m, &cache.desc);
     if (status == TDM_OK) status = llm_cache_page_size(m, &cache.desc, &page_size, err);

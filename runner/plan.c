@@ -154,6 +154,9 @@ static tdm_status extras_fill(const runner_session *session, const llm_context_p
         memset(m, 0, sizeof *m);
         plan->n_extra++;
         status = tdm_dev_get_info(p->devs[i], &info, err);
+        /* a group hears of the model by it, before it can say what anything takes */
+        if (status == TDM_OK && tdm_dev_is_group(p->devs[i]))
+            status = sheet_fill(session, p->devs[i], params, 1, 1, true, scratch, err);
         if (status != TDM_OK) return status;
         snprintf(m->at.name, sizeof m->at.name, "%s", tdm_dev_name(p->devs[i]));
         snprintf(m->at.plugin, sizeof m->at.plugin, "%s", tdm_dev_plugin(p->devs[i])->name);

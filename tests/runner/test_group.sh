@@ -178,4 +178,15 @@ refused 2 "expected a whole number from 1 to 86400" run --config "$work/x.ini" -
 sed 's/share = 2, 1/share = 0, 0/' "$work/groups.ini" >"$work/zero.ini"
 refused 1 "not all 0" run --config "$work/zero.ini" -p x
 
+# --- Weights on a group beside the device, or beside a group, that runs the model
+for flags in "--device c -ot ffn_(up|down)=inner" "--device inner -ot attn_q=outer,token_embd=c" \
+    "--device c -ot .=outer -nkvo"; do
+    # shellcheck disable=SC2086 # a list of words
+    text --temp 0 --config "$work/groups.ini" $flags >"$work/b"
+    same "$work/a" "$work/b" "$flags"
+done
+"$tandem" plan --config "$work/groups.ini" --device c -ot "ffn_(up|down)=inner" >"$work/out" 2>"$work/err" &&
+    grep -q "^inner  *meta " "$work/out" && ! grep -q "unknown" "$work/out" && ok ||
+    fail "plan with weights on a group: $(cat "$work/out" "$work/err")"
+
 tally_end

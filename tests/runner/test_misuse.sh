@@ -6,10 +6,7 @@
 #   test_misuse.sh TANDEM MODEL.gguf
 set -u
 tandem=$1 model=$2
-work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
-failed=0
-passed=0
+. "$(dirname "$0")/../tally.sh"
 
 # wrong CODE TEXT ARGUMENTS...
 wrong() {
@@ -19,10 +16,9 @@ wrong() {
     found=$?
     if [ "$found" = "$code" ] && grep -qF -e "$text" "$work/err" && [ "$(wc -l <"$work/err")" = 1 ] &&
         [ ! -s "$work/out" ]; then
-        passed=$((passed + 1))
+        ok
     else
-        echo "FAILED: $*: exit code $found, not $code with '$text': $(cat "$work/out" "$work/err")" >&2
-        failed=$((failed + 1))
+        fail "$*: exit code $found, not $code with '$text': $(cat "$work/out" "$work/err")"
     fi
 }
 
@@ -59,7 +55,7 @@ wrong 1 "blank: is empty; give a chat template" chat -m "$model" --template "$wo
 wrong 1 "folder: cannot be read" chat -m "$model" --template "$work/folder"
 wrong 1 "folder: is a folder; --config takes an INI file" plan -m "$model" --config "$work/folder"
 wrong 1 "at least 1024 are needed" perplexity -m "$model" -f "$work/empty"
-[ ! -e "$work/x" ] && [ ! -e "$work/x.gguf" ] || { echo "FAILED: left behind" >&2; failed=$((failed + 1)); }
+[ ! -e "$work/x" ] && [ ! -e "$work/x.gguf" ] && ok || fail "left something behind"
 
 # --- One wrong name among several: before the others are measured
 wrong 1 "none.gguf: cannot open" bench -m "$model,$work/none.gguf" -p 8 -n 0 -r 1
@@ -73,5 +69,4 @@ wrong 1 "it does not fit" bench -m "$model" -p 268435456 -n 0
 wrong 2 "expected a whole number" run -m "$model" -p x -n 99999999999999999999
 wrong 2 "expected bytes" plan -m "$model" --reserve 99999999T
 
-echo "$passed checks passed, $failed failed"
-[ "$failed" = 0 ]
+tally_end
