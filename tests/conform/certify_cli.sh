@@ -60,6 +60,9 @@ says err 1
 expect 1 "$work/empty.so"
 contains out '^FAIL  plugin.load: '
 contains out 'reaches no level$'
+contains out '^skip  [1-9][0-9]+ more checks: the plugin cannot be loaded$'
+contains out '^[0-9]+ passed, [0-9]+ failed, [1-9][0-9]{2} skipped$'
+[ "$(wc -l <"$work/out")" -lt 40 ] && ok || fail "a plugin that cannot be loaded: $(cat "$work/out")"
 cp "$good" "$work/here.so" # a name without a folder is of the current one
 (cd "$work" && "$tandem" certify here.so --only plugin.) >/dev/null && ok ||
     fail "a plugin in the current folder"
