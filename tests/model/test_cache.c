@@ -59,12 +59,29 @@ static void run(llm_model *model, int k, int v, bool is_rotated, size_t first, f
     llm_context_destroy(ctx);
 }
 
+/* Under a sanitizer, unrotated pairs of two types: a row is rotated before it is quantised, whatever
+ * the other one is kept in, and the rotated pairs are all there. */
+static bool is_left_out(int k, int v, bool is_rotated) {
+#ifdef TANDEM_SANITIZED
+    return !is_rotated && k != v;
+#else
+    (void)k;
+    (void)v;
+    (void)is_rotated;
+    return false;
+#endif
+}
+
 /* A row of the table; the number of pairs that cost too much. */
 static int row_print(llm_model *model, int k, bool is_rotated, const float *expected,
                      float *found) {
     int n_bad = 0;
     printf("%-6s", tdm_type_name(types[k].type));
     for (int v = 0; v < N_TYPE; v++) {
+        if (is_left_out(k, v, is_rotated)) {
+            printf(" %-8s", "-");
+            continue;
+        }
         run(model, k, v, is_rotated, 0, found);
         double kl = rig_kl(expected, found, N_TOK, model->hparams.n_vocab);
         bool is_bad = kl > types[k].bound + types[v].bound ||

@@ -70,6 +70,17 @@ static void story_run(const story *s, const char *path, tdm_dev *dev, float *row
     llm_model_close(model);
 }
 
+/* Under a sanitizer a float type, one of blocks and one of superblocks: test_golden_tiny.c runs all
+ * there, and what these models add is that they were trained. */
+static bool is_left_out(const story *s) {
+#ifdef TANDEM_SANITIZED
+    return s->type != TDM_TYPE_F32 && s->type != TDM_TYPE_Q8_0 && s->type != TDM_TYPE_Q4_K;
+#else
+    (void)s;
+    return false;
+#endif
+}
+
 /* Number of things wrong with a model. */
 static int story_check(const story *s, const char *path, const float *golden) {
     size_t n = (size_t)s->n_row * (size_t)s->n_vocab;
@@ -114,6 +125,10 @@ static void test_probabilities(void **state) {
         float *golden = malloc(n * sizeof *golden);
         assert_non_null(golden);
         assert_int_equal(fread(golden, sizeof *golden, n, data), n);
+        if (is_left_out(&s)) {
+            free(golden);
+            continue;
+        }
         char *path = story_file(&s);
         if (path != NULL) n_bad += story_check(&s, path, golden);
         n_checked += path != NULL;

@@ -55,13 +55,37 @@ static int fast_check(const tiny_model *m, const char *path, const char *isa, bo
     return !is_same || nmse > bound;
 }
 
+/* Under a sanitizer, models whose type, whose preset and whose scaling or head no model before them
+ * had: those are what has code of its own. Types meet presets without one, where numbers are looked
+ * at, not memory. */
+static bool is_left_out(int i) {
+#ifdef TANDEM_SANITIZED
+    const random_model_spec *s = &list.items[i].spec;
+    bool has_type = false, has_preset = false, has_rope = false;
+    for (int k = 0; k < i; k++) {
+        const random_model_spec *t = &list.items[k].spec;
+        bool is_same_preset = strcmp(s->name, t->name) == 0;
+        has_type = has_type || s->type == t->type;
+        has_preset = has_preset || is_same_preset;
+        has_rope = has_rope || ((s->latent.n_lora_kv > 0) == (t->latent.n_lora_kv > 0) &&
+                                s->rope == t->rope && s->is_tied == t->is_tied);
+    }
+    return has_type && has_preset && has_rope;
+#else
+    (void)i;
+    return false;
+#endif
+}
+
 static void test_models(void **state) {
     (void)state;
-    int n_bad = 0;
+    int n_bad = 0, n_run = 0;
     printf("NMSE of probabilities: reference path against llama.cpp, fast paths against it\n");
     for (int i = 0; i < list.n; i++) {
         const tiny_model *m = &list.items[i];
         const char *path = rig_file("tiny.gguf");
+        if (is_left_out(i)) continue;
+        n_run++;
         tdm_error err = {0};
         size_t n = (size_t)list.n_rows * (size_t)m->n_vocab;
         float *reference = calloc(3 * n, sizeof *reference);
@@ -78,6 +102,7 @@ static void test_models(void **state) {
         printf("\n");
         free(reference);
     }
+    printf("%d of %d models\n", n_run, list.n);
     assert_int_equal(n_bad, 0);
 }
 

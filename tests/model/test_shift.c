@@ -87,6 +87,9 @@ static void test_one_layer(void **state) {
         const char *file = rig_file("layer.gguf");
         RIG_OK(random_model_write(&spec, file, NULL, NULL, NULL, &err));
         for (int p = 0; p < 2; p++) {
+#ifdef TANDEM_SANITIZED /* plain C turns by whatever angles it is given: once is enough */
+            if (p == 0 && r > 0) continue;
+#endif
             llm_model *model = rig_model(file, rig_device(NULL, paths[p], 2));
             printf("%-6s %-9s", ropes[r], paths[p]);
             for (int t = 0; t < N_TYPE; t++) {

@@ -14,8 +14,10 @@ model = $model
 ctx-size = 256
 [device a]
 plugin = away
+threads = 1
 [device b]
 plugin = away
+threads = 1
 [device c]
 plugin = cpu
 threads = 1

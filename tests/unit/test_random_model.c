@@ -142,6 +142,7 @@ static void test_rounding(void **state) {
     for (size_t p = 0; p < 2; ++p)
         for (size_t t = 0; t < N_TYPES; ++t) {
             random_model_spec spec = preset(presets[p]);
+            spec.n_layer = 1; /* searching for the points of a grid takes its time */
             spec.type = all_types[t];
             llm_gguf *coarse = make(&spec, "coarse.gguf");
             spec.type = TDM_TYPE_F32;
@@ -163,7 +164,7 @@ static void test_rounding(void **state) {
                                         (size_t)a->ne[0] * sizeof *row);
                 }
             }
-            if (p == 0) assert_int_equal(n_of_type, 1 + 2 * 7);
+            if (p == 0) assert_int_equal(n_of_type, 1 + 7);
             llm_gguf_close(coarse);
             llm_gguf_close(fine);
         }
