@@ -6,8 +6,10 @@
 #define TANDEM_TESTS_MODEL_PRESET_H
 
 #include <string.h>
+#include <unistd.h>
 
 #include "bench/random_model.h"
+#include "tests/model/rig.h"
 
 /* The preset called so; one of nothing but zeros, which cannot be written, where there is none. */
 static inline random_model_spec preset_find(const char *wanted) {
@@ -17,6 +19,15 @@ static inline random_model_spec preset_find(const char *wanted) {
     for (int i = 0; (spec = random_model_preset_at(i, &name)) != NULL; i++)
         if (strcmp(name, wanted) == 0) return *spec;
     return none;
+}
+
+/* The file of that name in the test's folder, with the model of that spec: written when it is first
+ * asked for. */
+static inline const char *preset_file(const char *name, const random_model_spec *spec) {
+    tdm_error err = {0};
+    const char *path = rig_file(name);
+    if (access(path, R_OK) != 0) RIG_OK(random_model_write(spec, path, NULL, NULL, NULL, &err));
+    return path;
 }
 
 #endif

@@ -45,19 +45,11 @@ static const group_config groups[] = {
 enum { N_GROUP = sizeof groups / sizeof *groups };
 
 static const char *model_path(int setup) {
-    tdm_error err = {0};
     char file[64];
     snprintf(file, sizeof file, "%d.gguf", setup);
-    const char *path = rig_file(file);
-    FILE *f = fopen(path, "rb");
-    if (f != NULL) {
-        fclose(f);
-        return path;
-    }
     random_model_spec spec = preset_find(setups[setup].preset);
     spec.type = setups[setup].weights;
-    RIG_OK(random_model_write(&spec, path, NULL, NULL, NULL, &err));
-    return path;
+    return preset_file(file, &spec);
 }
 
 static llm_context *context_make(llm_model *model, int setup, int page_len, bool is_in_host) {

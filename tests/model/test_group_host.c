@@ -33,20 +33,12 @@ static const char *const presets[] = {"tiny-llama", "tiny-deepseek2"};
 /* ---- Models ---- */
 
 static const char *model_file(const char *preset, random_model_rope rope) {
-    tdm_error err = {0};
     char file[64];
     snprintf(file, sizeof file, "%s-%d.gguf", preset, (int)rope);
-    const char *path = rig_file(file);
-    FILE *f = fopen(path, "rb");
-    if (f != NULL) {
-        fclose(f);
-        return path;
-    }
     random_model_spec spec = preset_find(preset);
     spec.type = TDM_TYPE_Q8_0;
     if (rope != RANDOM_MODEL_ROPE_NONE) spec.rope = rope;
-    RIG_OK(random_model_write(&spec, path, NULL, NULL, NULL, &err));
-    return path;
+    return preset_file(file, &spec);
 }
 
 /* A latent cache keeps K and V in one type. */

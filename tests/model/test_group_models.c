@@ -66,7 +66,6 @@ static const int n_level[N_FACTOR] = {
 /* The file of a model, made when it is first asked for. */
 static const char *model_file(const char *name, tdm_type type) {
     static char *stories;
-    tdm_error err = {0};
     char file[64];
     if (strcmp(name, "stories-3m") == 0) {
         if (stories == NULL) stories = rig_source_file("models/stories-3m-q8_0.gguf");
@@ -74,16 +73,9 @@ static const char *model_file(const char *name, tdm_type type) {
         return stories;
     }
     snprintf(file, sizeof file, "%s-%s.gguf", name, tdm_type_name(type));
-    const char *path = rig_file(file);
-    FILE *f = fopen(path, "rb");
-    if (f != NULL) {
-        fclose(f);
-        return path;
-    }
     random_model_spec spec = preset_find(name);
     spec.type = type;
-    RIG_OK(random_model_write(&spec, path, NULL, NULL, NULL, &err));
-    return path;
+    return preset_file(file, &spec);
 }
 
 /* A latent cache has one type; every model of that kind is called so. */
