@@ -37,6 +37,7 @@ struct tdm_device {
     int32_t n_thread;
     uint32_t isa;         /* CPU_ISA_*: what this machine has and the options allow */
     bool is_reference;    /* path = reference: plain C, f32 activations, canonical weights */
+    bool asks_each;       /* cpu_isa_asks_each(): kernels ask for each line of weights ahead */
     bool has_q8;          /* activation-bits = 8: integer kernels take activations of 8 bits */
     uint64_t patience_ns; /* how long an exchange waits for another member */
     /* By type of the weights, chosen when the device is opened; NULL for what is no number. */

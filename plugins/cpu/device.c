@@ -147,6 +147,7 @@ static tdm_status device_open(tdm_instance *instance, const tdm_device_params *p
         .host = host,
         .n_thread = o.n_thread,
         .isa = o.is_reference ? 0 : o.isa,
+        .asks_each = cpu_isa_asks_each(),
         .is_reference = o.is_reference,
         .has_q8 = o.has_q8 && !o.is_reference,
         .patience_ns = o.patience_ns,

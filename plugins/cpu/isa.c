@@ -37,6 +37,16 @@ uint32_t cpu_isa_detect(void) {
     return isa;
 }
 
+/* AMD's manual (24594, CPUID Fn0000_0001_EAX): of families beyond 15 the base field is 15, and the
+ * extended field is added to it. */
+bool cpu_isa_asks_each(void) {
+    uint32_t a, b, c, d;
+    if (!__get_cpuid(0, &a, &b, &c, &d) || b != signature_AMD_ebx || d != signature_AMD_edx ||
+        c != signature_AMD_ecx || !__get_cpuid(1, &a, &b, &c, &d))
+        return false;
+    return (a >> 8 & 0xf) == 0xf && 0xf + (a >> 20 & 0xff) >= 0x1a;
+}
+
 #elif defined(__aarch64__) && defined(__linux__)
 #include <sys/auxv.h>
 
@@ -54,6 +64,12 @@ uint32_t cpu_isa_detect(void) {
     return 0;
 }
 
+#endif
+
+#if !defined(__x86_64__)
+bool cpu_isa_asks_each(void) {
+    return false;
+}
 #endif
 
 typedef struct isa_word {

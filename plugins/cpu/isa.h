@@ -11,6 +11,11 @@
 /* CPU_ISA_* that the processor has and the operating system saves on a switch. [any-thread] */
 uint32_t cpu_isa_detect(void);
 
+/* True for processors on which a core asks for weights fastest by asking for each line, ahead of its
+ * use: those that wait for many lines at once. Measured, not detected: AMD's family 1Ah (Zen 5) is one,
+ * 19h (Zen 4) is not, others were not at hand and count as such. [any-thread] */
+bool cpu_isa_asks_each(void);
+
 /* What a device with option `isa = text` may use: "auto" all that was detected, "plain" nothing,
  * "avx2" and "avx512" (which includes AVX2) or "neon" that set. TDM_INVALID_ARGUMENT for another
  * word, TDM_UNSUPPORTED where this machine lacks the set. [any-thread] */

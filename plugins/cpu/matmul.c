@@ -34,6 +34,7 @@ cpu_matmul_matrix cpu_matmul_matrix_get(const cpu_device *device, const cpu_weig
         .n_block = l->n_block,
         .n_row = l->n_row,
         .n_group = l->n_group,
+        .asks_each = device->asks_each,
     };
 }
 
@@ -45,9 +46,16 @@ size_t cpu_matmul_x_size(const cpu_matmul_kernel *kernel, int64_t k) {
     return round_up_64((size_t)(k / CPU_X_LEN) * cpu_x_block_size(kernel->form));
 }
 
-void cpu_matmul_groups(const cpu_matmul_matrix *m, int64_t first, int64_t last,
+/* Where lines are asked for sparsely, more tokens than two take so long that it was no gain. */
+static cpu_ahead ahead_choose(const cpu_matmul_matrix *m, bool is_first, int32_t n_tok) {
+    if (m->asks_each) return is_first ? CPU_AHEAD_EACH : CPU_AHEAD_NONE;
+    return n_tok <= 2 ? CPU_AHEAD_SOME : CPU_AHEAD_NONE;
+}
+
+void cpu_matmul_groups(const cpu_matmul_matrix *m, int64_t first, int64_t last, bool is_first,
                        cpu_matmul_tile *tile) {
     int32_t n_lane = m->kernel->n_lane;
+    tile->ahead = ahead_choose(m, is_first, tile->n_tok);
     tile->type = m->type;
     tile->n_block = m->n_block;
     tile->n_row = n_lane;
@@ -214,7 +222,7 @@ static void groups_multiply(const cpu_node *n, const cpu_matmul_matrix *m, int64
             tile.x[i] = pitch != 0 ? n->form + (size_t)row * pitch : cpu_view_row(&n->src[1], row);
             tile.y[i] = (float *)(void *)cpu_view_row(&n->dst[0], row) + first * m->kernel->n_lane;
         }
-        cpu_matmul_groups(m, first, last, &tile);
+        cpu_matmul_groups(m, first, last, t == 0, &tile);
     }
 }
 

@@ -23,10 +23,18 @@ enum {
     CPU_MATMUL_LANE = 16 /* most rows in a group */
 };
 
+/* How a kernel asks for weights before it comes to them. */
+typedef enum cpu_ahead {
+    CPU_AHEAD_NONE, /* not: a cache has them */
+    CPU_AHEAD_SOME, /* one line in four, and the processor finds the others by itself */
+    CPU_AHEAD_EACH  /* each line; for processors that wait for many lines at once */
+} cpu_ahead;
+
 typedef struct cpu_matmul_tile {
     tdm_type type;                 /* of the weights */
     int32_t n_row;                 /* rows of the group that exist: 1 .. n_lane */
     int32_t n_tok;                 /* 1 .. CPU_MATMUL_TOK */
+    cpu_ahead ahead;               /* changes no result */
     int64_t n_block;               /* blocks of a row */
     const uint8_t *group;          /* weights of n_lane rows in the kernel's layout */
     const void *x[CPU_MATMUL_TOK]; /* per token: float[k], or blocks[k / 32] of its form */
@@ -66,6 +74,7 @@ typedef struct cpu_matmul_matrix {
     int64_t n_block;    /* blocks of a row */
     int64_t n_row;
     int64_t n_group;
+    bool asks_each; /* cpu_device.asks_each */
 } cpu_matmul_matrix;
 
 /* Matrix number `i` of weights kept in the layout `l` at `data`. */
@@ -86,10 +95,11 @@ void cpu_matmul_x_prepare(const cpu_matmul_kernel *kernel, uint32_t isa, const c
                           int64_t token, int64_t first, int64_t last, uint8_t *out);
 
 /* Multiplies groups first .. last-1: tile->x, n_tok and y are set, y[t] pointing at the output of the
- * first group's first row; afterwards it points behind that of the last group's. The tile is changed
- * where it lies: copied for each group, it was read before what had just been written of it had
- * left the store buffer, behind outputs that wait for memory. */
-void cpu_matmul_groups(const cpu_matmul_matrix *m, int64_t first, int64_t last,
+ * first group's first row; afterwards it points behind that of the last group's. `is_first`: no tile
+ * before had these groups, so they come from memory. The tile is changed where it lies: copied for
+ * each group, it was read before what had just been written of it had left the store buffer, behind
+ * outputs that wait for memory. */
+void cpu_matmul_groups(const cpu_matmul_matrix *m, int64_t first, int64_t last, bool is_first,
                        cpu_matmul_tile *tile);
 
 /* Kernels. */

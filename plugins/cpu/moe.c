@@ -156,11 +156,11 @@ typedef struct patch {
     float y[CPU_MATMUL_TOK][CPU_MATMUL_LANE];
 } patch;
 
-static void patch_multiply(const cpu_matmul_matrix *m, int64_t row, cpu_matmul_tile *tile,
-                           patch *out) {
+static void patch_multiply(const cpu_matmul_matrix *m, int64_t row, bool is_first,
+                           cpu_matmul_tile *tile, patch *out) {
     for (int32_t t = 0; t < tile->n_tok; t++) tile->y[t] = out->y[t];
     int64_t first = row / m->kernel->n_lane, end = first + CPU_MATMUL_LANE / m->kernel->n_lane;
-    cpu_matmul_groups(m, first, end < m->n_group ? end : m->n_group, tile);
+    cpu_matmul_groups(m, first, end < m->n_group ? end : m->n_group, is_first, tile);
 }
 
 /* Up to CPU_MATMUL_TOK slots from s on, `end` not included, as a tile; *token gets each one's. */
@@ -190,11 +190,11 @@ static void hidden_compute(const cpu_node *n, const plan *p, const cpu_matmul_ma
         for (int32_t t = 0; t < tile.n_tok; t++) {
             tile.x[t] = n->scratch + p->gate_x_off + (size_t)token[t] * p->gate_x_pitch;
         }
-        patch_multiply(gate, row, &tile, &a);
+        patch_multiply(gate, row, s == first, &tile, &a);
         for (int32_t t = 0; t < tile.n_tok; t++) {
             tile.x[t] = n->scratch + p->up_x_off + (size_t)token[t] * p->up_x_pitch;
         }
-        patch_multiply(up, row, &tile, &b);
+        patch_multiply(up, row, s == first, &tile, &b);
         for (int32_t t = 0; t < tile.n_tok; t++) {
             float *h = h_row(n, p, s + t) + row;
             for (int64_t j = 0; j < n_row; j++) {
@@ -217,7 +217,7 @@ static void addends_compute(const cpu_node *n, const plan *p, const cpu_matmul_m
             tile.y[t] = (float *)(void *)(n->scratch + p->out_off) + (s + t) * p->n +
                         group * down->kernel->n_lane;
         }
-        cpu_matmul_groups(down, group, group_end, &tile);
+        cpu_matmul_groups(down, group, group_end, s == first, &tile);
     }
 }
 

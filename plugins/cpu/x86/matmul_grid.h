@@ -182,18 +182,18 @@ INLINE void iq1_m_step(const tdm_grids *grids, const uint8_t *p, int s, v_f32 d,
 INLINE void grid_tile(grid_step *step, float d_unit, int kind, int n_bit, int front_size,
                       int body_size, const cpu_matmul_tile *tile, int t0, int n_tok) {
     const tdm_grids *grids = tdm_grids_get();
-    block_walk w = walk_begin(tile, front_size, body_size);
+    block_walk w = walk_begin(tile, t0, front_size, body_size, 8);
     v_f32 acc[V_TOK];
     tile_clear(acc, n_tok);
     for (; w.b < w.n_block; walk_leave(&w)) {
-        walk_enter(&w, n_tok);
+        walk_enter(&w);
         v_f32 d = front_size != 0 ? v_load_f16(w.front) : iq1_m_d(w.body);
         d = v_mul(d, v_set(d_unit));
         for (int s = 0; s < 8; s++) {
             v_u8 codes[N_VEC];
             v_f32 scale[2];
             step(grids, w.body, s, d, codes, scale);
-            step_add(kind, n_bit, codes, scale, NULL, tile, t0, n_tok, 8 * w.b + s, acc);
+            step_add(&w, kind, n_bit, codes, scale, NULL, n_tok, acc);
         }
     }
     tile_store(tile, t0, n_tok, acc);

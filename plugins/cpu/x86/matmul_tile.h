@@ -64,29 +64,6 @@ INLINE void few_add(int kind, int n_bit, const v_u8 *codes, const v_f32 *scale, 
     }
 }
 
-/* The same for any number of tokens, which does not change what becomes of each. */
-INLINE void step_add(int kind, int n_bit, const v_u8 *codes, const v_f32 *scale, const v_f32 *min,
-                     const cpu_matmul_tile *tile, int t0, int n_tok, int64_t ix, v_f32 *acc) {
-    int most = (kind & TWO_SCALES) && (kind & HAS_MIN) ? V_STEP_MIN2 : V_STEP;
-    int n = n_tok < most ? n_tok : most;
-    UNROLL
-    for (int t = 0; t < n_tok; t += n)
-        few_add(kind, n_bit, codes, scale, min, tile, t0 + t, n, ix, acc + t);
-}
-
-/* Asks for one line in four of the `size` bytes that lie AHEAD of p, into the second-level cache.
- * Decoding streams each weight once from memory, in the order of its addresses: hardware prefetchers
- * follow that by themselves, and are only told early where it goes on. Asking for every line takes
- * the places in which their requests wait. With more tokens weights come from a cache. */
-enum { AHEAD = 8192, AHEAD_STEP = 256 };
-
-INLINE void weights_prefetch(const uint8_t *p, int size, int n_tok) {
-    if (n_tok > 2) return;
-    UNROLL
-    for (int i = 0; i < size; i += AHEAD_STEP)
-        _mm_prefetch((const void *)(p + AHEAD + i), _MM_HINT_T1);
-}
-
 INLINE void tile_clear(v_f32 *acc, int n_tok) {
     UNROLL
     for (int t = 0; t < n_tok; t++) acc[t] = v_zero();
@@ -134,42 +111,81 @@ INLINE v_f32 v_load_e8m0(const uint8_t *p) {
 /* ---- A kernel's body for n_tok tokens (a constant) from t0 on ------------------------------------
  *
  * Offsets below are in units of V_LANE bytes: what one byte of every row takes. A body visits the
- * blocks of a group:
- *   block_walk w = walk_begin(tile, front_size, body_size);
+ * blocks of a group, and each block's elements in steps of 32:
+ *   block_walk w = walk_begin(tile, t0, front_size, body_size, n_step);
  *   for (; w.b < w.n_block; walk_leave(&w)) {
- *       walk_enter(&w, n_tok);
- * with those sizes for one row; a front_size of 0: all of a block is in its body. */
+ *       walk_enter(&w);
+ *       ... step_add(&w, ...), n_step times
+ * with those sizes for one row; a front_size of 0: all of a block is in its body.
+ *
+ * Weights that no cache has are read in the order of their addresses and asked for ahead of that, in
+ * one of two ways (cpu_ahead). Where hardware prefetchers follow by themselves they are only told
+ * early where it goes on, one line in four, into the second-level cache: asking for every line takes
+ * the places in which their requests wait. Where there are places enough each line is asked for into
+ * the first-level cache, step by step: a whole superblock's at once would find them taken. */
+enum { AHEAD_SOME = 8192, AHEAD_SOME_STEP = 256, AHEAD_EACH = 4096, AHEAD_EACH_STEP = 64 };
+
 typedef struct block_walk {
+    const cpu_matmul_tile *tile;
+    int t0;
     int64_t b, n_block; /* the block's number in its row, and how many there are */
+    int64_t ix;         /* of the next 32 elements, and so of the activations' block */
     const uint8_t *front, *body;
+    const uint8_t *asked;      /* up to here each line was asked for */
     int front_size, body_size; /* of all rows */
+    int step_size;             /* of what a step takes of the body */
 } block_walk;
 
-INLINE block_walk walk_begin(const cpu_matmul_tile *tile, int front_size, int body_size) {
+INLINE block_walk walk_begin(const cpu_matmul_tile *tile, int t0, int front_size, int body_size,
+                             int n_step) {
     return (block_walk){
+        .tile = tile,
+        .t0 = t0,
         .n_block = tile->n_block,
         .front = tile->group,
         .body = tile->group,
         .front_size = front_size * V_LANE,
         .body_size = body_size * V_LANE,
+        .step_size = body_size * V_LANE / n_step,
     };
 }
 
 /* A chunk begins with its fronts: the body of its first block is behind them. */
-INLINE void walk_enter(block_walk *w, int n_tok) {
+INLINE void walk_enter(block_walk *w) {
     enum { N_BLOCK = CPU_WEIGHT_CHUNK / V_LANE };
     if (w->front_size != 0 && w->b % N_BLOCK == 0) {
         int64_t n = w->n_block - w->b < N_BLOCK ? w->n_block - w->b : N_BLOCK;
         w->front = w->body;
         w->body += n * w->front_size;
     }
-    weights_prefetch(w->body, w->body_size, n_tok);
+    w->asked = w->body + AHEAD_EACH;
+    if (w->tile->ahead != CPU_AHEAD_SOME) return;
+    UNROLL
+    for (int i = 0; i < w->body_size; i += AHEAD_SOME_STEP)
+        _mm_prefetch((const void *)(w->body + AHEAD_SOME + i), _MM_HINT_T1);
 }
 
 INLINE void walk_leave(block_walk *w) {
     w->b++;
     w->front += w->front_size;
     w->body += w->body_size;
+}
+
+/* Adds the next 32 elements to the sums of n_tok tokens; how many there are does not change what
+ * becomes of each. */
+INLINE void step_add(block_walk *w, int kind, int n_bit, const v_u8 *codes, const v_f32 *scale,
+                     const v_f32 *min, int n_tok, v_f32 *acc) {
+    int most = (kind & TWO_SCALES) && (kind & HAS_MIN) ? V_STEP_MIN2 : V_STEP;
+    int n = n_tok < most ? n_tok : most;
+    UNROLL
+    for (int t = 0; t < n_tok; t += n)
+        few_add(kind, n_bit, codes, scale, min, w->tile, w->t0 + t, n, w->ix, acc + t);
+    w->ix++;
+    if (w->tile->ahead != CPU_AHEAD_EACH) return;
+    UNROLL
+    for (int i = 0; i < w->step_size; i += AHEAD_EACH_STEP)
+        _mm_prefetch((const void *)(w->asked + i), _MM_HINT_T0);
+    w->asked += w->step_size;
 }
 
 /* ---- blocks of 32: d (and m), mxfp4's e in front; codes (and fifth bits) ---------------------------------- */
@@ -183,11 +199,11 @@ INLINE void block32_tile(tdm_type type, const cpu_matmul_tile *tile, int t0, int
     int n_bit = is_signed ? 8 : has_fifth ? 5 : 4;
     int code_size = type == TDM_TYPE_Q8_0 ? 32 : has_fifth ? 20 : 16;
     int scale_size = has_min ? 4 : is_mx ? 1 : 2;
-    block_walk w = walk_begin(tile, scale_size, code_size);
+    block_walk w = walk_begin(tile, t0, scale_size, code_size, 1);
     v_f32 acc[V_TOK];
     tile_clear(acc, n_tok);
     for (; w.b < w.n_block; walk_leave(&w)) {
-        walk_enter(&w, n_tok);
+        walk_enter(&w);
         v_u8 codes[N_VEC];
         v_f32 scale = is_mx ? v_load_e8m0(w.front) : v_load_f16(w.front), min = v_zero();
         if (has_min) min = v_sub(min, v_load_f16(w.front + 2 * V_LANE)); /* m is added */
@@ -204,7 +220,7 @@ INLINE void block32_tile(tdm_type type, const cpu_matmul_tile *tile, int t0, int
             else if (is_signed)
                 codebook_apply(codes);
         }
-        step_add(kind, n_bit, codes, &scale, &min, tile, t0, n_tok, w.b, acc);
+        step_add(&w, kind, n_bit, codes, &scale, &min, n_tok, acc);
     }
     tile_store(tile, t0, n_tok, acc);
 }
@@ -230,11 +246,11 @@ INLINE void q45_K_scales(const uint8_t *p, v_f32 *scale, v_f32 *min) {
 INLINE void q45_K_tile(bool has_fifth, const cpu_matmul_tile *tile, int t0, int n_tok) {
     int block_size = has_fifth ? 176 : 144, code_off = (has_fifth ? 48 : 16) * V_LANE;
     int n_bit = has_fifth ? 5 : 4;
-    block_walk w = walk_begin(tile, 0, block_size);
+    block_walk w = walk_begin(tile, t0, 0, block_size, 8);
     v_f32 acc[V_TOK];
     tile_clear(acc, n_tok);
     for (; w.b < w.n_block; walk_leave(&w)) {
-        walk_enter(&w, n_tok);
+        walk_enter(&w);
         v_f32 scale[8], min[8];
         q45_K_scales(w.body, scale, min);
         for (int pair = 0; pair < 4; pair++) {
@@ -247,8 +263,8 @@ INLINE void q45_K_tile(bool has_fifth, const cpu_matmul_tile *tile, int t0, int 
                 v_u8 bits = v_load_codes(w.body + (16 + 4 * c) * V_LANE);
                 codes[c] = v_add_bit(codes[c], bits, 2 * pair, 16);
             }
-            step_add(ONE_SCALE | HAS_MIN, n_bit, codes, scale + 2 * pair, min + 2 * pair, tile, t0,
-                     n_tok, 8 * w.b + 2 * pair, acc);
+            step_add(&w, ONE_SCALE | HAS_MIN, n_bit, codes, scale + 2 * pair, min + 2 * pair, n_tok,
+                     acc);
             UNROLL
             for (int c = 0; c < N_VEC; c++) {
                 codes[c] = v_high4(v_load_codes(run + 4 * V_LANE * c));
@@ -256,30 +272,30 @@ INLINE void q45_K_tile(bool has_fifth, const cpu_matmul_tile *tile, int t0, int 
                 v_u8 bits = v_load_codes(w.body + (16 + 4 * c) * V_LANE);
                 codes[c] = v_add_bit(codes[c], bits, 2 * pair + 1, 16);
             }
-            step_add(ONE_SCALE | HAS_MIN, n_bit, codes, scale + 2 * pair + 1, min + 2 * pair + 1,
-                     tile, t0, n_tok, 8 * w.b + 2 * pair + 1, acc);
+            step_add(&w, ONE_SCALE | HAS_MIN, n_bit, codes, scale + 2 * pair + 1,
+                     min + 2 * pair + 1, n_tok, acc);
         }
     }
     tile_store(tile, t0, n_tok, acc);
 }
 
 /* q2_K: scales at 0, d at 16, dmin at 18, codes at 20. */
-INLINE void q2_K_step(const uint8_t *p, int half, int k, const v_f32 *scale, const v_f32 *min,
-                      const cpu_matmul_tile *tile, int t0, int n_tok, int64_t ix, v_f32 *acc) {
+INLINE void q2_K_step(block_walk *w, int half, int k, const v_f32 *scale, const v_f32 *min,
+                      int n_tok, v_f32 *acc) {
     v_u8 codes[N_VEC];
     UNROLL
     for (int c = 0; c < N_VEC; c++) {
-        codes[c] = v_pair_low(v_load_codes(p + (20 + 32 * half + 4 * c) * V_LANE), k);
+        codes[c] = v_pair_low(v_load_codes(w->body + (20 + 32 * half + 4 * c) * V_LANE), k);
     }
-    step_add(TWO_SCALES | HAS_MIN, 2, codes, scale, min, tile, t0, n_tok, ix, acc);
+    step_add(w, TWO_SCALES | HAS_MIN, 2, codes, scale, min, n_tok, acc);
 }
 
 INLINE void q2_K_tile(const cpu_matmul_tile *tile, int t0, int n_tok) {
-    block_walk w = walk_begin(tile, 0, 84);
+    block_walk w = walk_begin(tile, t0, 0, 84, 8);
     v_f32 acc[V_TOK];
     tile_clear(acc, n_tok);
     for (; w.b < w.n_block; walk_leave(&w)) {
-        walk_enter(&w, n_tok);
+        walk_enter(&w);
         v_f32 d = v_load_f16(w.body + 16 * V_LANE), dmin = v_load_f16(w.body + 18 * V_LANE);
         for (int half = 0; half < 2; half++) {
             v_f32 scale[8], min[8];
@@ -288,11 +304,10 @@ INLINE void q2_K_tile(const cpu_matmul_tile *tile, int t0, int n_tok) {
                 scale[s] = v_mul(d, v_from_i32(v_bits_i32(both, 0, 15)));
                 min[s] = v_mul(dmin, v_from_i32(v_bits_i32(both, 4, 15)));
             }
-            int64_t ix = 8 * w.b + 4 * half;
-            q2_K_step(w.body, half, 0, scale, min, tile, t0, n_tok, ix, acc);
-            q2_K_step(w.body, half, 1, scale + 2, min + 2, tile, t0, n_tok, ix + 1, acc);
-            q2_K_step(w.body, half, 2, scale + 4, min + 4, tile, t0, n_tok, ix + 2, acc);
-            q2_K_step(w.body, half, 3, scale + 6, min + 6, tile, t0, n_tok, ix + 3, acc);
+            q2_K_step(&w, half, 0, scale, min, n_tok, acc);
+            q2_K_step(&w, half, 1, scale + 2, min + 2, n_tok, acc);
+            q2_K_step(&w, half, 2, scale + 4, min + 4, n_tok, acc);
+            q2_K_step(&w, half, 3, scale + 6, min + 6, n_tok, acc);
         }
     }
     tile_store(tile, t0, n_tok, acc);
@@ -300,23 +315,23 @@ INLINE void q2_K_tile(const cpu_matmul_tile *tile, int t0, int n_tok) {
 
 /* q3_K: d in front; scales at 0, third bits at 12, low bits at 44. The scales' packing is told at
  * tdm_q3_K_scale. */
-INLINE void q3_K_step(const uint8_t *p, int half, int k, const v_f32 *scale,
-                      const cpu_matmul_tile *tile, int t0, int n_tok, int64_t ix, v_f32 *acc) {
+INLINE void q3_K_step(block_walk *w, int half, int k, const v_f32 *scale, int n_tok, v_f32 *acc) {
     v_u8 codes[N_VEC];
     UNROLL
     for (int c = 0; c < N_VEC; c++) {
-        codes[c] = v_pair_low(v_load_codes(p + (44 + 32 * half + 4 * c) * V_LANE), k);
-        codes[c] = v_add_bit(codes[c], v_load_codes(p + (12 + 4 * c) * V_LANE), 4 * half + k, 4);
+        codes[c] = v_pair_low(v_load_codes(w->body + (44 + 32 * half + 4 * c) * V_LANE), k);
+        codes[c] =
+            v_add_bit(codes[c], v_load_codes(w->body + (12 + 4 * c) * V_LANE), 4 * half + k, 4);
     }
-    step_add(TWO_SCALES | HAS_BIAS, 3, codes, scale, NULL, tile, t0, n_tok, ix, acc);
+    step_add(w, TWO_SCALES | HAS_BIAS, 3, codes, scale, NULL, n_tok, acc);
 }
 
 INLINE void q3_K_tile(const cpu_matmul_tile *tile, int t0, int n_tok) {
-    block_walk w = walk_begin(tile, 2, 108);
+    block_walk w = walk_begin(tile, t0, 2, 108, 8);
     v_f32 acc[V_TOK];
     tile_clear(acc, n_tok);
     for (; w.b < w.n_block; walk_leave(&w)) {
-        walk_enter(&w, n_tok);
+        walk_enter(&w);
         v_f32 d = v_load_f16(w.front);
         for (int half = 0; half < 2; half++) {
             v_f32 scale[8];
@@ -326,46 +341,43 @@ INLINE void q3_K_tile(const cpu_matmul_tile *tile, int t0, int n_tok) {
                 high = v_shift_left(v_bits_i32(high, 2 * (2 * half + s / 4), 3), 4);
                 scale[s] = v_mul(d, v_from_i32(v_sub_i32(v_or(low, high), v_set_i32(32))));
             }
-            int64_t ix = 8 * w.b + 4 * half;
-            q3_K_step(w.body, half, 0, scale, tile, t0, n_tok, ix, acc);
-            q3_K_step(w.body, half, 1, scale + 2, tile, t0, n_tok, ix + 1, acc);
-            q3_K_step(w.body, half, 2, scale + 4, tile, t0, n_tok, ix + 2, acc);
-            q3_K_step(w.body, half, 3, scale + 6, tile, t0, n_tok, ix + 3, acc);
+            q3_K_step(&w, half, 0, scale, n_tok, acc);
+            q3_K_step(&w, half, 1, scale + 2, n_tok, acc);
+            q3_K_step(&w, half, 2, scale + 4, n_tok, acc);
+            q3_K_step(&w, half, 3, scale + 6, n_tok, acc);
         }
     }
     tile_store(tile, t0, n_tok, acc);
 }
 
 /* q6_K: d in front; scales at 0; for each half high two bits at 16, low four at 48. */
-INLINE void q6_K_step(const uint8_t *p, int half, int k, const v_f32 *scale,
-                      const cpu_matmul_tile *tile, int t0, int n_tok, int64_t ix, v_f32 *acc) {
+INLINE void q6_K_step(block_walk *w, int half, int k, const v_f32 *scale, int n_tok, v_f32 *acc) {
     v_u8 codes[N_VEC];
     UNROLL
     for (int c = 0; c < N_VEC; c++) {
-        v_u8 low = v_load_codes(p + (48 + 96 * half + 32 * (k % 2) + 4 * c) * V_LANE);
-        v_u8 high = v_load_codes(p + (16 + 96 * half + 4 * c) * V_LANE);
+        v_u8 low = v_load_codes(w->body + (48 + 96 * half + 32 * (k % 2) + 4 * c) * V_LANE);
+        v_u8 high = v_load_codes(w->body + (16 + 96 * half + 4 * c) * V_LANE);
         codes[c] = v_or(k < 2 ? v_low4(low) : v_high4(low), v_pair_high(high, k));
     }
-    step_add(TWO_SCALES | HAS_BIAS, 6, codes, scale, NULL, tile, t0, n_tok, ix, acc);
+    step_add(w, TWO_SCALES | HAS_BIAS, 6, codes, scale, NULL, n_tok, acc);
 }
 
 INLINE void q6_K_tile(const cpu_matmul_tile *tile, int t0, int n_tok) {
-    block_walk w = walk_begin(tile, 2, 208);
+    block_walk w = walk_begin(tile, t0, 2, 208, 8);
     v_f32 acc[V_TOK];
     tile_clear(acc, n_tok);
     for (; w.b < w.n_block; walk_leave(&w)) {
-        walk_enter(&w, n_tok);
+        walk_enter(&w);
         v_f32 d = v_load_f16(w.front);
         for (int half = 0; half < 2; half++) {
             v_f32 scale[8];
             for (int s = 0; s < 8; s++) {
                 scale[s] = v_mul(d, v_from_i32(v_load_i8(w.body + (8 * half + s) * V_LANE)));
             }
-            int64_t ix = 8 * w.b + 4 * half;
-            q6_K_step(w.body, half, 0, scale, tile, t0, n_tok, ix, acc);
-            q6_K_step(w.body, half, 1, scale + 2, tile, t0, n_tok, ix + 1, acc);
-            q6_K_step(w.body, half, 2, scale + 4, tile, t0, n_tok, ix + 2, acc);
-            q6_K_step(w.body, half, 3, scale + 6, tile, t0, n_tok, ix + 3, acc);
+            q6_K_step(&w, half, 0, scale, n_tok, acc);
+            q6_K_step(&w, half, 1, scale + 2, n_tok, acc);
+            q6_K_step(&w, half, 2, scale + 4, n_tok, acc);
+            q6_K_step(&w, half, 3, scale + 6, n_tok, acc);
         }
     }
     tile_store(tile, t0, n_tok, acc);
@@ -373,11 +385,11 @@ INLINE void q6_K_tile(const cpu_matmul_tile *tile, int t0, int n_tok) {
 
 /* iq4_xs: scales_l at 0, scales_h at 4, d at 6, codes at 8; see tdm_iq4_xs_scale. */
 INLINE void iq4_xs_tile(const cpu_matmul_tile *tile, int t0, int n_tok) {
-    block_walk w = walk_begin(tile, 0, 136);
+    block_walk w = walk_begin(tile, t0, 0, 136, 8);
     v_f32 acc[V_TOK];
     tile_clear(acc, n_tok);
     for (; w.b < w.n_block; walk_leave(&w)) {
-        walk_enter(&w, n_tok);
+        walk_enter(&w);
         v_f32 d = v_load_f16(w.body + 6 * V_LANE);
         v_i32 scales_h = v_load_u16(w.body + 4 * V_LANE);
         for (int s = 0; s < 8; s++) {
@@ -387,36 +399,33 @@ INLINE void iq4_xs_tile(const cpu_matmul_tile *tile, int t0, int n_tok) {
             v_f32 scale = v_mul(d, v_from_i32(v_sub_i32(v_or(low, high), v_set_i32(32))));
             nibbles_load(w.body + (8 + 16 * s) * V_LANE, codes);
             codebook_apply(codes);
-            step_add(ONE_SCALE | SIGNED_BIAS, 8, codes, &scale, NULL, tile, t0, n_tok, 8 * w.b + s,
-                     acc);
+            step_add(&w, ONE_SCALE | SIGNED_BIAS, 8, codes, &scale, NULL, n_tok, acc);
         }
     }
     tile_store(tile, t0, n_tok, acc);
 }
 
 /* tq2_0: d in front, codes at 0. */
-INLINE void tq2_0_step(const uint8_t *p, int k, const v_f32 *scale, const cpu_matmul_tile *tile,
-                       int t0, int n_tok, int64_t ix, v_f32 *acc) {
+INLINE void tq2_0_step(block_walk *w, int half, int k, const v_f32 *scale, int n_tok, v_f32 *acc) {
     v_u8 codes[N_VEC];
     UNROLL
-    for (int c = 0; c < N_VEC; c++) codes[c] = v_pair_low(v_load_codes(p + 4 * V_LANE * c), k);
-    step_add(ONE_SCALE | HAS_BIAS, 2, codes, scale, NULL, tile, t0, n_tok, ix, acc);
+    for (int c = 0; c < N_VEC; c++)
+        codes[c] = v_pair_low(v_load_codes(w->body + (32 * half + 4 * c) * V_LANE), k);
+    step_add(w, ONE_SCALE | HAS_BIAS, 2, codes, scale, NULL, n_tok, acc);
 }
 
 INLINE void tq2_0_tile(const cpu_matmul_tile *tile, int t0, int n_tok) {
-    block_walk w = walk_begin(tile, 2, 64);
+    block_walk w = walk_begin(tile, t0, 2, 64, 8);
     v_f32 acc[V_TOK];
     tile_clear(acc, n_tok);
     for (; w.b < w.n_block; walk_leave(&w)) {
-        walk_enter(&w, n_tok);
+        walk_enter(&w);
         v_f32 d = v_load_f16(w.front);
         for (int half = 0; half < 2; half++) {
-            const uint8_t *run = w.body + 32 * V_LANE * half;
-            int64_t ix = 8 * w.b + 4 * half;
-            tq2_0_step(run, 0, &d, tile, t0, n_tok, ix, acc);
-            tq2_0_step(run, 1, &d, tile, t0, n_tok, ix + 1, acc);
-            tq2_0_step(run, 2, &d, tile, t0, n_tok, ix + 2, acc);
-            tq2_0_step(run, 3, &d, tile, t0, n_tok, ix + 3, acc);
+            tq2_0_step(&w, half, 0, &d, n_tok, acc);
+            tq2_0_step(&w, half, 1, &d, n_tok, acc);
+            tq2_0_step(&w, half, 2, &d, n_tok, acc);
+            tq2_0_step(&w, half, 3, &d, n_tok, acc);
         }
     }
     tile_store(tile, t0, n_tok, acc);
@@ -432,32 +441,31 @@ INLINE void trits_take(v_u8 *bytes, int n, v_u8 *codes) {
 }
 
 INLINE void tq1_0_tile(const cpu_matmul_tile *tile, int t0, int n_tok) {
-    block_walk w = walk_begin(tile, 2, 52);
+    block_walk w = walk_begin(tile, t0, 2, 52, 8);
     v_f32 acc[V_TOK];
     tile_clear(acc, n_tok);
     for (; w.b < w.n_block; walk_leave(&w)) {
-        walk_enter(&w, n_tok);
+        walk_enter(&w);
         v_u8 bytes[N_VEC], codes[N_VEC];
-        int64_t ix = 8 * w.b;
         v_f32 d = v_load_f16(w.front);
         UNROLL
         for (int c = 0; c < N_VEC; c++) bytes[c] = v_load_codes(w.body + 4 * V_LANE * c);
-        for (int n = 0; n < 5; n++, ix++) {
+        for (int n = 0; n < 5; n++) {
             trits_take(bytes, N_VEC, codes);
-            step_add(ONE_SCALE | HAS_BIAS, 2, codes, &d, NULL, tile, t0, n_tok, ix, acc);
+            step_add(&w, ONE_SCALE | HAS_BIAS, 2, codes, &d, NULL, n_tok, acc);
         }
         UNROLL
         for (int c = 0; c < N_VEC / 2; c++) bytes[c] = v_load_codes(w.body + (32 + 4 * c) * V_LANE);
-        for (int n = 0; n < 2; n++, ix++) {
+        for (int n = 0; n < 2; n++) {
             trits_take(bytes, N_VEC / 2, codes);
             trits_take(bytes, N_VEC / 2, codes + N_VEC / 2);
-            step_add(ONE_SCALE | HAS_BIAS, 2, codes, &d, NULL, tile, t0, n_tok, ix, acc);
+            step_add(&w, ONE_SCALE | HAS_BIAS, 2, codes, &d, NULL, n_tok, acc);
         }
         trits_take(bytes, N_VEC / 2, codes);
         bytes[0] = v_load_codes(w.body + 48 * V_LANE);
         UNROLL
         for (int c = N_VEC / 2; c < N_VEC; c++) trits_take(bytes, 1, codes + c);
-        step_add(ONE_SCALE | HAS_BIAS, 2, codes, &d, NULL, tile, t0, n_tok, ix, acc);
+        step_add(&w, ONE_SCALE | HAS_BIAS, 2, codes, &d, NULL, n_tok, acc);
     }
     tile_store(tile, t0, n_tok, acc);
 }
@@ -480,6 +488,11 @@ INLINE void float_tile(tdm_type type, const cpu_matmul_tile *tile, int t0, int n
     tile_clear(odd, n_tok);
     for (; i + 2 <= tile->n_block; i += 2, p += 2 * size) {
         v_f32 a = element_load(type, p), b = element_load(type, p + size);
+        if (tile->ahead == CPU_AHEAD_EACH) {
+            UNROLL
+            for (int k = 0; k < 2 * size; k += AHEAD_EACH_STEP)
+                _mm_prefetch((const void *)(p + AHEAD_EACH + k), _MM_HINT_T0);
+        }
         UNROLL
         for (int t = 0; t < n_tok; t++) {
             const float *x = (const float *)tile->x[t0 + t] + i;
