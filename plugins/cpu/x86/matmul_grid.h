@@ -180,13 +180,13 @@ INLINE void iq1_m_step(const tdm_grids *grids, const uint8_t *p, int s, v_f32 d,
 
 /* Scales are in units of d * d_unit. */
 INLINE void grid_tile(grid_step *step, float d_unit, int kind, int n_bit, int front_size,
-                      int body_size, const cpu_matmul_tile *tile, int t0, int n_tok) {
+                      int body_size, tile_cut cut, int n_tok) {
     const tdm_grids *grids = tdm_grids_get();
-    block_walk w = walk_begin(tile, t0, front_size, body_size, 8);
+    block_walk w = walk_begin(cut, front_size, body_size, 8);
     v_f32 acc[V_TOK];
     tile_clear(acc, n_tok);
     for (; w.b < w.n_block; walk_leave(&w)) {
-        walk_enter(&w);
+        walk_enter(&w, n_tok);
         v_f32 d = front_size != 0 ? v_load_f16(w.front) : iq1_m_d(w.body);
         d = v_mul(d, v_set(d_unit));
         for (int s = 0; s < 8; s++) {
@@ -196,12 +196,12 @@ INLINE void grid_tile(grid_step *step, float d_unit, int kind, int n_bit, int fr
             step_add(&w, kind, n_bit, codes, scale, NULL, n_tok, acc);
         }
     }
-    tile_store(tile, t0, n_tok, acc);
+    tile_store(cut, n_tok, acc);
 }
 
 #define GRID_(name, d_unit, kind, n_bit, front_size, body_size)                                    \
-    INLINE void name##_tile(const cpu_matmul_tile *tile, int t0, int n_tok) {                      \
-        grid_tile(name##_step, d_unit, kind, n_bit, front_size, body_size, tile, t0, n_tok);       \
+    INLINE void name##_tile(tile_cut cut, int n_tok) {                                             \
+        grid_tile(name##_step, d_unit, kind, n_bit, front_size, body_size, cut, n_tok);            \
     }                                                                                              \
     KERNEL_(name, name##_tile)
 

@@ -64,14 +64,22 @@ INLINE void few_add(int kind, int n_bit, const v_u8 *codes, const v_f32 *scale, 
     }
 }
 
+/* Tokens of a tile from t0 on. Whether each line of the weights is asked for ahead is a constant of
+ * most bodies, like the number of tokens: the test cost prompts up to a fifth of their speed. */
+typedef struct tile_cut {
+    const cpu_matmul_tile *tile;
+    int t0;
+    bool asks_each;
+} tile_cut;
+
 INLINE void tile_clear(v_f32 *acc, int n_tok) {
     UNROLL
     for (int t = 0; t < n_tok; t++) acc[t] = v_zero();
 }
 
-INLINE void tile_store(const cpu_matmul_tile *tile, int t0, int n_tok, const v_f32 *acc) {
+INLINE void tile_store(tile_cut cut, int n_tok, const v_f32 *acc) {
     UNROLL
-    for (int t = 0; t < n_tok; t++) v_store(tile->y[t0 + t], tile->n_row, acc[t]);
+    for (int t = 0; t < n_tok; t++) v_store(cut.tile->y[cut.t0 + t], cut.tile->n_row, acc[t]);
 }
 
 /* 32 nibbles of each row as blocks of 32 have them: low nibbles are elements 0 .. 15. */
@@ -108,13 +116,13 @@ INLINE v_f32 v_load_e8m0(const uint8_t *p) {
                  v_as_f32(v_shift_left(v_add_i32(b, bias), 23)));
 }
 
-/* ---- A kernel's body for n_tok tokens (a constant) from t0 on ------------------------------------
+/* ---- A kernel's body for n_tok tokens (a constant) of a tile ------------------------------------
  *
  * Offsets below are in units of V_LANE bytes: what one byte of every row takes. A body visits the
  * blocks of a group, and each block's elements in steps of 32:
- *   block_walk w = walk_begin(tile, t0, front_size, body_size, n_step);
+ *   block_walk w = walk_begin(cut, front_size, body_size, n_step);
  *   for (; w.b < w.n_block; walk_leave(&w)) {
- *       walk_enter(&w);
+ *       walk_enter(&w, n_tok);
  *       ... step_add(&w, ...), n_step times
  * with those sizes for one row; a front_size of 0: all of a block is in its body.
  *
@@ -126,8 +134,7 @@ INLINE v_f32 v_load_e8m0(const uint8_t *p) {
 enum { AHEAD_SOME = 8192, AHEAD_SOME_STEP = 256, AHEAD_EACH = 4096, AHEAD_EACH_STEP = 64 };
 
 typedef struct block_walk {
-    const cpu_matmul_tile *tile;
-    int t0;
+    tile_cut cut;
     int64_t b, n_block; /* the block's number in its row, and how many there are */
     int64_t ix;         /* of the next 32 elements, and so of the activations' block */
     const uint8_t *front, *body;
@@ -136,14 +143,12 @@ typedef struct block_walk {
     int step_size;             /* of what a step takes of the body */
 } block_walk;
 
-INLINE block_walk walk_begin(const cpu_matmul_tile *tile, int t0, int front_size, int body_size,
-                             int n_step) {
+INLINE block_walk walk_begin(tile_cut cut, int front_size, int body_size, int n_step) {
     return (block_walk){
-        .tile = tile,
-        .t0 = t0,
-        .n_block = tile->n_block,
-        .front = tile->group,
-        .body = tile->group,
+        .cut = cut,
+        .n_block = cut.tile->n_block,
+        .front = cut.tile->group,
+        .body = cut.tile->group,
         .front_size = front_size * V_LANE,
         .body_size = body_size * V_LANE,
         .step_size = body_size * V_LANE / n_step,
@@ -151,7 +156,7 @@ INLINE block_walk walk_begin(const cpu_matmul_tile *tile, int t0, int front_size
 }
 
 /* A chunk begins with its fronts: the body of its first block is behind them. */
-INLINE void walk_enter(block_walk *w) {
+INLINE void walk_enter(block_walk *w, int n_tok) {
     enum { N_BLOCK = CPU_WEIGHT_CHUNK / V_LANE };
     if (w->front_size != 0 && w->b % N_BLOCK == 0) {
         int64_t n = w->n_block - w->b < N_BLOCK ? w->n_block - w->b : N_BLOCK;
@@ -159,7 +164,7 @@ INLINE void walk_enter(block_walk *w) {
         w->body += n * w->front_size;
     }
     w->asked = w->body + AHEAD_EACH;
-    if (w->tile->ahead != CPU_AHEAD_SOME) return;
+    if (n_tok > 2 || w->cut.tile->ahead != CPU_AHEAD_SOME) return;
     UNROLL
     for (int i = 0; i < w->body_size; i += AHEAD_SOME_STEP)
         _mm_prefetch((const void *)(w->body + AHEAD_SOME + i), _MM_HINT_T1);
@@ -179,9 +184,9 @@ INLINE void step_add(block_walk *w, int kind, int n_bit, const v_u8 *codes, cons
     int n = n_tok < most ? n_tok : most;
     UNROLL
     for (int t = 0; t < n_tok; t += n)
-        few_add(kind, n_bit, codes, scale, min, w->tile, w->t0 + t, n, w->ix, acc + t);
+        few_add(kind, n_bit, codes, scale, min, w->cut.tile, w->cut.t0 + t, n, w->ix, acc + t);
     w->ix++;
-    if (w->tile->ahead != CPU_AHEAD_EACH) return;
+    if (!w->cut.asks_each) return;
     UNROLL
     for (int i = 0; i < w->step_size; i += AHEAD_EACH_STEP)
         _mm_prefetch((const void *)(w->asked + i), _MM_HINT_T0);
@@ -190,7 +195,7 @@ INLINE void step_add(block_walk *w, int kind, int n_bit, const v_u8 *codes, cons
 
 /* ---- blocks of 32: d (and m), mxfp4's e in front; codes (and fifth bits) ---------------------------------- */
 
-INLINE void block32_tile(tdm_type type, const cpu_matmul_tile *tile, int t0, int n_tok) {
+INLINE void block32_tile(tdm_type type, tile_cut cut, int n_tok) {
     bool has_min = type == TDM_TYPE_Q4_1 || type == TDM_TYPE_Q5_1;
     bool has_fifth = type == TDM_TYPE_Q5_0 || type == TDM_TYPE_Q5_1;
     bool is_mx = type == TDM_TYPE_MXFP4;
@@ -199,11 +204,11 @@ INLINE void block32_tile(tdm_type type, const cpu_matmul_tile *tile, int t0, int
     int n_bit = is_signed ? 8 : has_fifth ? 5 : 4;
     int code_size = type == TDM_TYPE_Q8_0 ? 32 : has_fifth ? 20 : 16;
     int scale_size = has_min ? 4 : is_mx ? 1 : 2;
-    block_walk w = walk_begin(tile, t0, scale_size, code_size, 1);
+    block_walk w = walk_begin(cut, scale_size, code_size, 1);
     v_f32 acc[V_TOK];
     tile_clear(acc, n_tok);
     for (; w.b < w.n_block; walk_leave(&w)) {
-        walk_enter(&w);
+        walk_enter(&w, n_tok);
         v_u8 codes[N_VEC];
         v_f32 scale = is_mx ? v_load_e8m0(w.front) : v_load_f16(w.front), min = v_zero();
         if (has_min) min = v_sub(min, v_load_f16(w.front + 2 * V_LANE)); /* m is added */
@@ -222,7 +227,7 @@ INLINE void block32_tile(tdm_type type, const cpu_matmul_tile *tile, int t0, int
         }
         step_add(&w, kind, n_bit, codes, &scale, &min, n_tok, acc);
     }
-    tile_store(tile, t0, n_tok, acc);
+    tile_store(cut, n_tok, acc);
 }
 
 /* ---- superblocks of 256 ---------------------------------------------------------------------- */
@@ -243,14 +248,14 @@ INLINE void q45_K_scales(const uint8_t *p, v_f32 *scale, v_f32 *min) {
     }
 }
 
-INLINE void q45_K_tile(bool has_fifth, const cpu_matmul_tile *tile, int t0, int n_tok) {
+INLINE void q45_K_tile(bool has_fifth, tile_cut cut, int n_tok) {
     int block_size = has_fifth ? 176 : 144, code_off = (has_fifth ? 48 : 16) * V_LANE;
     int n_bit = has_fifth ? 5 : 4;
-    block_walk w = walk_begin(tile, t0, 0, block_size, 8);
+    block_walk w = walk_begin(cut, 0, block_size, 8);
     v_f32 acc[V_TOK];
     tile_clear(acc, n_tok);
     for (; w.b < w.n_block; walk_leave(&w)) {
-        walk_enter(&w);
+        walk_enter(&w, n_tok);
         v_f32 scale[8], min[8];
         q45_K_scales(w.body, scale, min);
         for (int pair = 0; pair < 4; pair++) {
@@ -276,7 +281,7 @@ INLINE void q45_K_tile(bool has_fifth, const cpu_matmul_tile *tile, int t0, int 
                      min + 2 * pair + 1, n_tok, acc);
         }
     }
-    tile_store(tile, t0, n_tok, acc);
+    tile_store(cut, n_tok, acc);
 }
 
 /* q2_K: scales at 0, d at 16, dmin at 18, codes at 20. */
@@ -290,12 +295,12 @@ INLINE void q2_K_step(block_walk *w, int half, int k, const v_f32 *scale, const 
     step_add(w, TWO_SCALES | HAS_MIN, 2, codes, scale, min, n_tok, acc);
 }
 
-INLINE void q2_K_tile(const cpu_matmul_tile *tile, int t0, int n_tok) {
-    block_walk w = walk_begin(tile, t0, 0, 84, 8);
+INLINE void q2_K_tile(tile_cut cut, int n_tok) {
+    block_walk w = walk_begin(cut, 0, 84, 8);
     v_f32 acc[V_TOK];
     tile_clear(acc, n_tok);
     for (; w.b < w.n_block; walk_leave(&w)) {
-        walk_enter(&w);
+        walk_enter(&w, n_tok);
         v_f32 d = v_load_f16(w.body + 16 * V_LANE), dmin = v_load_f16(w.body + 18 * V_LANE);
         for (int half = 0; half < 2; half++) {
             v_f32 scale[8], min[8];
@@ -310,7 +315,7 @@ INLINE void q2_K_tile(const cpu_matmul_tile *tile, int t0, int n_tok) {
             q2_K_step(&w, half, 3, scale + 6, min + 6, n_tok, acc);
         }
     }
-    tile_store(tile, t0, n_tok, acc);
+    tile_store(cut, n_tok, acc);
 }
 
 /* q3_K: d in front; scales at 0, third bits at 12, low bits at 44. The scales' packing is told at
@@ -326,12 +331,12 @@ INLINE void q3_K_step(block_walk *w, int half, int k, const v_f32 *scale, int n_
     step_add(w, TWO_SCALES | HAS_BIAS, 3, codes, scale, NULL, n_tok, acc);
 }
 
-INLINE void q3_K_tile(const cpu_matmul_tile *tile, int t0, int n_tok) {
-    block_walk w = walk_begin(tile, t0, 2, 108, 8);
+INLINE void q3_K_tile(tile_cut cut, int n_tok) {
+    block_walk w = walk_begin(cut, 2, 108, 8);
     v_f32 acc[V_TOK];
     tile_clear(acc, n_tok);
     for (; w.b < w.n_block; walk_leave(&w)) {
-        walk_enter(&w);
+        walk_enter(&w, n_tok);
         v_f32 d = v_load_f16(w.front);
         for (int half = 0; half < 2; half++) {
             v_f32 scale[8];
@@ -347,7 +352,7 @@ INLINE void q3_K_tile(const cpu_matmul_tile *tile, int t0, int n_tok) {
             q3_K_step(&w, half, 3, scale + 6, n_tok, acc);
         }
     }
-    tile_store(tile, t0, n_tok, acc);
+    tile_store(cut, n_tok, acc);
 }
 
 /* q6_K: d in front; scales at 0; for each half high two bits at 16, low four at 48. */
@@ -362,12 +367,12 @@ INLINE void q6_K_step(block_walk *w, int half, int k, const v_f32 *scale, int n_
     step_add(w, TWO_SCALES | HAS_BIAS, 6, codes, scale, NULL, n_tok, acc);
 }
 
-INLINE void q6_K_tile(const cpu_matmul_tile *tile, int t0, int n_tok) {
-    block_walk w = walk_begin(tile, t0, 2, 208, 8);
+INLINE void q6_K_tile(tile_cut cut, int n_tok) {
+    block_walk w = walk_begin(cut, 2, 208, 8);
     v_f32 acc[V_TOK];
     tile_clear(acc, n_tok);
     for (; w.b < w.n_block; walk_leave(&w)) {
-        walk_enter(&w);
+        walk_enter(&w, n_tok);
         v_f32 d = v_load_f16(w.front);
         for (int half = 0; half < 2; half++) {
             v_f32 scale[8];
@@ -380,16 +385,16 @@ INLINE void q6_K_tile(const cpu_matmul_tile *tile, int t0, int n_tok) {
             q6_K_step(&w, half, 3, scale + 6, n_tok, acc);
         }
     }
-    tile_store(tile, t0, n_tok, acc);
+    tile_store(cut, n_tok, acc);
 }
 
 /* iq4_xs: scales_l at 0, scales_h at 4, d at 6, codes at 8; see tdm_iq4_xs_scale. */
-INLINE void iq4_xs_tile(const cpu_matmul_tile *tile, int t0, int n_tok) {
-    block_walk w = walk_begin(tile, t0, 0, 136, 8);
+INLINE void iq4_xs_tile(tile_cut cut, int n_tok) {
+    block_walk w = walk_begin(cut, 0, 136, 8);
     v_f32 acc[V_TOK];
     tile_clear(acc, n_tok);
     for (; w.b < w.n_block; walk_leave(&w)) {
-        walk_enter(&w);
+        walk_enter(&w, n_tok);
         v_f32 d = v_load_f16(w.body + 6 * V_LANE);
         v_i32 scales_h = v_load_u16(w.body + 4 * V_LANE);
         for (int s = 0; s < 8; s++) {
@@ -402,7 +407,7 @@ INLINE void iq4_xs_tile(const cpu_matmul_tile *tile, int t0, int n_tok) {
             step_add(&w, ONE_SCALE | SIGNED_BIAS, 8, codes, &scale, NULL, n_tok, acc);
         }
     }
-    tile_store(tile, t0, n_tok, acc);
+    tile_store(cut, n_tok, acc);
 }
 
 /* tq2_0: d in front, codes at 0. */
@@ -414,12 +419,12 @@ INLINE void tq2_0_step(block_walk *w, int half, int k, const v_f32 *scale, int n
     step_add(w, ONE_SCALE | HAS_BIAS, 2, codes, scale, NULL, n_tok, acc);
 }
 
-INLINE void tq2_0_tile(const cpu_matmul_tile *tile, int t0, int n_tok) {
-    block_walk w = walk_begin(tile, t0, 2, 64, 8);
+INLINE void tq2_0_tile(tile_cut cut, int n_tok) {
+    block_walk w = walk_begin(cut, 2, 64, 8);
     v_f32 acc[V_TOK];
     tile_clear(acc, n_tok);
     for (; w.b < w.n_block; walk_leave(&w)) {
-        walk_enter(&w);
+        walk_enter(&w, n_tok);
         v_f32 d = v_load_f16(w.front);
         for (int half = 0; half < 2; half++) {
             tq2_0_step(&w, half, 0, &d, n_tok, acc);
@@ -428,7 +433,7 @@ INLINE void tq2_0_tile(const cpu_matmul_tile *tile, int t0, int n_tok) {
             tq2_0_step(&w, half, 3, &d, n_tok, acc);
         }
     }
-    tile_store(tile, t0, n_tok, acc);
+    tile_store(cut, n_tok, acc);
 }
 
 /* tq1_0: d in front, qs at 0, qh at 48. The next trits of n vectors of bytes, which move on. */
@@ -440,12 +445,12 @@ INLINE void trits_take(v_u8 *bytes, int n, v_u8 *codes) {
     }
 }
 
-INLINE void tq1_0_tile(const cpu_matmul_tile *tile, int t0, int n_tok) {
-    block_walk w = walk_begin(tile, t0, 2, 52, 8);
+INLINE void tq1_0_tile(tile_cut cut, int n_tok) {
+    block_walk w = walk_begin(cut, 2, 52, 8);
     v_f32 acc[V_TOK];
     tile_clear(acc, n_tok);
     for (; w.b < w.n_block; walk_leave(&w)) {
-        walk_enter(&w);
+        walk_enter(&w, n_tok);
         v_u8 bytes[N_VEC], codes[N_VEC];
         v_f32 d = v_load_f16(w.front);
         UNROLL
@@ -467,7 +472,7 @@ INLINE void tq1_0_tile(const cpu_matmul_tile *tile, int t0, int n_tok) {
         for (int c = N_VEC / 2; c < N_VEC; c++) trits_take(bytes, 1, codes + c);
         step_add(&w, ONE_SCALE | HAS_BIAS, 2, codes, &d, NULL, n_tok, acc);
     }
-    tile_store(tile, t0, n_tok, acc);
+    tile_store(cut, n_tok, acc);
 }
 
 #if !V_IS_Q8
@@ -479,56 +484,73 @@ INLINE v_f32 element_load(tdm_type type, const uint8_t *p) {
 }
 
 /* Even and odd elements have sums of their own, so that additions overlap. */
-INLINE void float_tile(tdm_type type, const cpu_matmul_tile *tile, int t0, int n_tok) {
+INLINE void float_tile(tdm_type type, tile_cut cut, int n_tok) {
     int size = (type == TDM_TYPE_F32 ? 4 : 2) * V_LANE;
-    const uint8_t *p = tile->group;
+    const uint8_t *p = cut.tile->group;
     v_f32 even[V_TOK_FLOAT], odd[V_TOK_FLOAT];
     int64_t i = 0;
     tile_clear(even, n_tok);
     tile_clear(odd, n_tok);
-    for (; i + 2 <= tile->n_block; i += 2, p += 2 * size) {
+    for (; i + 2 <= cut.tile->n_block; i += 2, p += 2 * size) {
         v_f32 a = element_load(type, p), b = element_load(type, p + size);
-        if (tile->ahead == CPU_AHEAD_EACH) {
+        if (cut.asks_each) {
             UNROLL
             for (int k = 0; k < 2 * size; k += AHEAD_EACH_STEP)
                 _mm_prefetch((const void *)(p + AHEAD_EACH + k), _MM_HINT_T0);
         }
         UNROLL
         for (int t = 0; t < n_tok; t++) {
-            const float *x = (const float *)tile->x[t0 + t] + i;
+            const float *x = (const float *)cut.tile->x[cut.t0 + t] + i;
             even[t] = v_madd(a, v_set(x[0]), even[t]);
             odd[t] = v_madd(b, v_set(x[1]), odd[t]);
         }
     }
     v_f32 last = v_zero();
-    if (i < tile->n_block) last = element_load(type, p);
+    if (i < cut.tile->n_block) last = element_load(type, p);
     UNROLL
     for (int t = 0; t < n_tok; t++) {
-        if (i < tile->n_block) {
-            even[t] = v_madd(last, v_set(((const float *)tile->x[t0 + t])[i]), even[t]);
+        if (i < cut.tile->n_block) {
+            even[t] = v_madd(last, v_set(((const float *)cut.tile->x[cut.t0 + t])[i]), even[t]);
         }
         even[t] = v_add(even[t], odd[t]);
     }
-    tile_store(tile, t0, n_tok, even);
+    tile_store(cut, n_tok, even);
 }
 #endif
 
 /* ---- entries ----------------------------------------------------------------------------------- */
 
-/* Cuts a tile into pieces whose number of tokens is a constant. */
+/* Cuts a tile into pieces. */
+#define CUTS_(name, body, n_max)                                                                   \
+    INLINE void name##_cuts(const cpu_matmul_tile *tile, bool asks_each) {                         \
+        tile_cut cut = {tile, 0, asks_each};                                                       \
+        for (; n_max >= 8 && cut.t0 + 8 <= tile->n_tok; cut.t0 += 8)                               \
+            body(cut, n_max >= 8 ? 8 : 1);                                                         \
+        for (; cut.t0 + 4 <= tile->n_tok; cut.t0 += 4) body(cut, 4);                               \
+        for (; cut.t0 + 2 <= tile->n_tok; cut.t0 += 2) body(cut, 2);                               \
+        if (cut.t0 < tile->n_tok) body(cut, 1);                                                    \
+    }
 #define KERNEL_OF_(name, body, n_max)                                                              \
+    CUTS_(name, body, n_max)                                                                       \
     void V_NAME(name)(const cpu_matmul_tile *tile) {                                               \
-        int t0 = 0;                                                                                \
-        for (; n_max >= 8 && t0 + 8 <= tile->n_tok; t0 += 8) body(tile, t0, n_max >= 8 ? 8 : 1);   \
-        for (; t0 + 4 <= tile->n_tok; t0 += 4) body(tile, t0, 4);                                  \
-        for (; t0 + 2 <= tile->n_tok; t0 += 2) body(tile, t0, 2);                                  \
-        if (t0 < tile->n_tok) body(tile, t0, 1);                                                   \
+        if (tile->ahead == CPU_AHEAD_EACH)                                                         \
+            name##_cuts(tile, true);                                                               \
+        else                                                                                       \
+            name##_cuts(tile, false);                                                              \
+    }
+/* The same with one body for both, and the test in its steps. Where four steps take apart the same bytes it
+ * keeps compilers from doing so for all of them at once, for which registers are too few: with a body
+ * for each, prompts had 60 to 90 % of the speed. */
+#define KERNEL_TESTING_(name, body)                                                                \
+    CUTS_(name, body, V_TOK)                                                                       \
+    void V_NAME(name)(const cpu_matmul_tile *tile) {                                               \
+        name##_cuts(tile, tile->ahead == CPU_AHEAD_EACH);                                          \
     }
 #define KERNEL_(name, body) KERNEL_OF_(name, body, V_TOK)
 
 #define BLOCK32_(name, TYPE)                                                                       \
-    INLINE void name##_tile(const cpu_matmul_tile *tile, int t0, int n_tok) {                      \
-        block32_tile(TDM_TYPE_##TYPE, tile, t0, n_tok);                                            \
+    INLINE void name##_tile(tile_cut cut, int n_tok) {                                             \
+        block32_tile(TDM_TYPE_##TYPE, cut, n_tok);                                                 \
     }                                                                                              \
     KERNEL_(name, name##_tile)
 
@@ -540,14 +562,14 @@ BLOCK32_(q8_0, Q8_0)
 BLOCK32_(iq4_nl, IQ4_NL)
 BLOCK32_(mxfp4, MXFP4)
 
-INLINE void q4_K_tile(const cpu_matmul_tile *tile, int t0, int n_tok) {
-    q45_K_tile(false, tile, t0, n_tok);
+INLINE void q4_K_tile(tile_cut cut, int n_tok) {
+    q45_K_tile(false, cut, n_tok);
 }
-INLINE void q5_K_tile(const cpu_matmul_tile *tile, int t0, int n_tok) {
-    q45_K_tile(true, tile, t0, n_tok);
+INLINE void q5_K_tile(tile_cut cut, int n_tok) {
+    q45_K_tile(true, cut, n_tok);
 }
-KERNEL_(q2_K, q2_K_tile)
-KERNEL_(q3_K, q3_K_tile)
+KERNEL_TESTING_(q2_K, q2_K_tile)
+KERNEL_TESTING_(q3_K, q3_K_tile)
 KERNEL_(q4_K, q4_K_tile)
 KERNEL_(q5_K, q5_K_tile)
 KERNEL_(q6_K, q6_K_tile)
@@ -557,8 +579,8 @@ KERNEL_(tq2_0, tq2_0_tile)
 
 #if !V_IS_Q8
 #define FLOAT_(name, TYPE)                                                                         \
-    INLINE void name##_tile(const cpu_matmul_tile *tile, int t0, int n_tok) {                      \
-        float_tile(TDM_TYPE_##TYPE, tile, t0, n_tok);                                              \
+    INLINE void name##_tile(tile_cut cut, int n_tok) {                                             \
+        float_tile(TDM_TYPE_##TYPE, cut, n_tok);                                                   \
     }                                                                                              \
     KERNEL_OF_(name, name##_tile, V_TOK_FLOAT)
 
