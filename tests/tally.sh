@@ -23,3 +23,13 @@ tally_end() {
     echo "$passed checks passed, $failed failed"
     [ $failed = 0 ] && [ $passed -gt 0 ]
 }
+
+# await_handler PID: until that process catches Ctrl-C, ten seconds at most. Before, it would be lost:
+# a shell lets commands behind it ignore it.
+await_handler() {
+    i=0
+    while [ $i -lt 100 ] && ! grep -q '^SigCgt:.*[2367abef]$' "/proc/$1/status" 2>/dev/null; do
+        sleep 0.1
+        i=$((i + 1))
+    done
+}

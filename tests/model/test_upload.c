@@ -153,7 +153,8 @@ static void test_bytes(void **state) {
             tdm_status status = model_try(paths[p], devs[d], &w, &err);
             behaviour = SOUND;
             if (status != TDM_OK) fail_msg("%s", err.message);
-            assert_true(w.n_call > 1);
+            /* The calling thread tells; beside others it may have taken nothing itself. */
+            assert_true(d == 0 ? w.n_call > 1 : w.n_call > 0);
             assert_int_equal(w.done, w.total);
         }
 }

@@ -319,7 +319,8 @@ TANDEM_PLUGIN_PATH=$environment
 # --- Ctrl-C ends a batch of many steps between two of them
 "$tandem" bench -m "$model" -t 1 -p 100000 -b 100000 -ub 1 -n 0 -r 1 --no-limits >"$work/out" 2>"$work/err" &
 pid=$!
-sleep 1
+await_handler $pid
+sleep 1 # amid the work
 kill -INT $pid
 began=$(date +%s)
 wait $pid

@@ -86,7 +86,8 @@ awk 'BEGIN { for (i = 0; i < 20000; i++) print "the dog and the cat" }' >"$work/
 "$tandem" perplexity -m "$model" -f "$work/long" -t 1 -c 60000 -ub 1 --chunks 1 --kl-base "$work/half" \
     >"$work/out" 2>"$work/err" &
 pid=$!
-sleep 1
+await_handler $pid
+sleep 1 # amid the work
 kill -INT $pid
 wait $pid
 code=$?
