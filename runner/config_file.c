@@ -33,7 +33,7 @@
 
 #define FILE_SIZE_MAX    ((size_t)1 << 20)
 #define LINE_SIZE_MAX    65536
-#define SECTION_NAME_MAX 40 /* inih cuts "kind name" off at 49 bytes */
+#define SECTION_NAME_MAX 31 /* what tdm_split_member.name holds: a member is told by it */
 
 /* Stand-ins on the way through inih; a file with such bytes is refused before. */
 #define STAND_IN_SEMICOLON '\x01'

@@ -177,11 +177,15 @@ static void test_bad_files(void **state) {
                  "NAME]"},
         {"[device]\n", "@:1: section '[device]' has no name: [device NAME]"},
         {"[device  ]\n", "@:1: section '[device]' has no name: [device NAME]"},
-        {"[device a b]\n", "@:1: bad section name 'a b': at most 40 letters, digits, '_', '.' and "
+        {"[device a b]\n", "@:1: bad section name 'a b': at most 31 letters, digits, '_', '.' and "
                            "'-', and not 'auto'"},
-        {"[device auto]\n", "@:1: bad section name 'auto': at most 40 letters, digits, '_', '.' "
+        {"[device abcdefghijklmnopqrstuvwxyz012345]\n",
+         "@:1: bad section name 'abcdefghijklmnopqrstuvwxyz012345': at most 31 letters, digits, "
+         "'_', "
+         "'.' and '-', and not 'auto'"},
+        {"[device auto]\n", "@:1: bad section name 'auto': at most 31 letters, digits, '_', '.' "
                             "and '-', and not 'auto'"},
-        {"[device a;b]\n", "@:1: bad section name 'a;b': at most 40 letters, digits, '_', '.' and "
+        {"[device a;b]\n", "@:1: bad section name 'a;b': at most 31 letters, digits, '_', '.' and "
                            "'-', and not 'auto'"},
         {"[device a\nseed = 1\n", "@:1: the section heading '[device a' has no ']'"},
         {"[device a] plugin = cpu\n",
@@ -231,7 +235,7 @@ static void test_bad_files(void **state) {
     tdm_status status;
     runner_config *config = parse("run @", &status, &err);
     assert_int_equal(status, TDM_INVALID_ARGUMENT);
-    assert_non_null(strstr(err.message, "is too long; a name has at most 40 letters"));
+    assert_non_null(strstr(err.message, "is too long; a name has at most 31 letters"));
     runner_config_destroy(config);
 }
 
