@@ -4,8 +4,9 @@
  * tile_vec_*.h and compiled once for each instruction set. Reference: matmul_reference.c.
  *
  * It is also compiled for each form of activations that an instruction set has kernels for; V_IS_Q8
- * says which (tile_vec_*.h). A row of the group is a vector lane. For 32 elements at a time a kernel unpacks the codes of all
- * rows (eight vectors of four codes a row) and their scales; every token of the tile then takes
+ * says which (tile_vec_*.h). A row of the group is a vector lane. For 32 elements at a time a kernel
+ * unpacks the codes of all rows (eight vectors of four codes a row) and their scales; every token of
+ * the tile then takes
  *   acc[t] += d[t] * (scale * dot(code, q[t]))  -  min * (d[t] * sum q[t])
  * with scale and min (where the type has one) per row and per 32 or per 16 elements. Codes that
  * are stored with an offset are not shifted back: the sum begins at -offset * sum q, which the
@@ -193,7 +194,7 @@ INLINE void step_add(block_walk *w, int kind, int n_bit, const v_u8 *codes, cons
     w->asked += w->step_size;
 }
 
-/* ---- blocks of 32: d (and m), mxfp4's e in front; codes (and fifth bits) ---------------------------------- */
+/* ---- blocks of 32: d (and m), mxfp4's e in front; codes (and fifth bits) ------------------------ */
 
 INLINE void block32_tile(tdm_type type, tile_cut cut, int n_tok) {
     bool has_min = type == TDM_TYPE_Q4_1 || type == TDM_TYPE_Q5_1;
@@ -538,9 +539,9 @@ INLINE void float_tile(tdm_type type, tile_cut cut, int n_tok) {
         else                                                                                       \
             name##_cuts(tile, false);                                                              \
     }
-/* The same with one body for both, and the test in its steps. Where four steps take apart the same bytes it
- * keeps compilers from doing so for all of them at once, for which registers are too few: with a body
- * for each, prompts had 60 to 90 % of the speed. */
+/* The same with one body for both, and the test in its steps. Where four steps take apart the same
+ * bytes it keeps compilers from doing so for all of them at once, for which registers are too few:
+ * with a body for each, prompts had 60 to 90 % of the speed. */
 #define KERNEL_TESTING_(name, body)                                                                \
     CUTS_(name, body, V_TOK)                                                                       \
     void V_NAME(name)(const cpu_matmul_tile *tile) {                                               \
