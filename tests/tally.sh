@@ -33,3 +33,20 @@ await_handler() {
         i=$((i + 1))
     done
 }
+
+# expect CODE TEXT ARGUMENTS...: the exit code of $tandem, and TEXT somewhere in what it prints. A failure
+# is one line on standard error, and nothing on standard output.
+expect() {
+    code=$1 text=$2
+    shift 2
+    "$tandem" "$@" >"$work/out" 2>"$work/err" </dev/null
+    found=$?
+    [ "$found" = "$code" ] || { fail "$*: exit code $found, not $code: $(cat "$work/err")"; return; }
+    grep -qF -e "$text" "$work/out" "$work/err" ||
+        { fail "$*: no '$text' in: $(cat "$work/out" "$work/err")"; return; }
+    if [ "$code" != 0 ]; then
+        [ "$(wc -l <"$work/err")" = 1 ] || { fail "$*: not one line: $(cat "$work/err")"; return; }
+        [ ! -s "$work/out" ] || { fail "$*: output besides the error: $(cat "$work/out")"; return; }
+    fi
+    ok
+}

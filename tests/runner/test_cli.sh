@@ -9,23 +9,6 @@ case $1 in /*) tandem=$1 ;; *) tandem=$PWD/$1 ;; esac
 model=$2 source=$3
 . "$(dirname "$0")/../tally.sh"
 
-# expect CODE TEXT ARGUMENTS...: the exit code, and TEXT somewhere in what is printed. A failure is
-# one line on standard error, and nothing on standard output.
-expect() {
-    code=$1 text=$2
-    shift 2
-    "$tandem" "$@" >"$work/out" 2>"$work/err" </dev/null
-    found=$?
-    [ "$found" = "$code" ] || { fail "$*: exit code $found, not $code: $(cat "$work/err")"; return; }
-    grep -qF -e "$text" "$work/out" "$work/err" ||
-        { fail "$*: no '$text' in: $(cat "$work/out" "$work/err")"; return; }
-    if [ "$code" != 0 ]; then
-        [ "$(wc -l <"$work/err")" = 1 ] || { fail "$*: not one line: $(cat "$work/err")"; return; }
-        [ ! -s "$work/out" ] || { fail "$*: output besides the error: $(cat "$work/out")"; return; }
-    fi
-    ok
-}
-
 greedy() { "$tandem" run -m "$model" -t 1 --temp 0 --quiet -c 256 "$@" 2>"$work/err"; }
 
 # --- Help, versions, wrong words

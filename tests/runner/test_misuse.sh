@@ -8,65 +8,51 @@ set -u
 tandem=$1 model=$2
 . "$(dirname "$0")/../tally.sh"
 
-# wrong CODE TEXT ARGUMENTS...
-wrong() {
-    code=$1 text=$2
-    shift 2
-    "$tandem" "$@" >"$work/out" 2>"$work/err" </dev/null
-    found=$?
-    if [ "$found" = "$code" ] && grep -qF -e "$text" "$work/err" && [ "$(wc -l <"$work/err")" = 1 ] &&
-        [ ! -s "$work/out" ]; then
-        ok
-    else
-        fail "$*: exit code $found, not $code with '$text': $(cat "$work/out" "$work/err")"
-    fi
-}
-
 : >"$work/empty"
 printf ' \n\t\n' >"$work/blank"
 mkdir "$work/folder"
 
 # --- Words that a script left empty
-wrong 2 "MODEL.gguf is empty; \`tandem convert-info\` needs MODEL.gguf" convert-info ""
-wrong 2 "IN.gguf is empty" quantize "" "$work/x.gguf" q4_0
-wrong 2 "OUT.gguf is empty" quantize "$model" "" q4_0
-wrong 2 "TYPE is empty" quantize "$model" "$work/x.gguf" ""
-wrong 2 "PLUGIN.so is empty" certify ""
-wrong 2 "no tokens given: use --decode" tokenize -m "$model" --decode ""
-wrong 2 "no tokens given: use --tokens" logits -m "$model" --tokens "" -o "$work/x"
-wrong 2 "no output given" logits -m "$model" --tokens 1 -o ""
+expect 2 "MODEL.gguf is empty; \`tandem convert-info\` needs MODEL.gguf" convert-info ""
+expect 2 "IN.gguf is empty" quantize "" "$work/x.gguf" q4_0
+expect 2 "OUT.gguf is empty" quantize "$model" "" q4_0
+expect 2 "TYPE is empty" quantize "$model" "$work/x.gguf" ""
+expect 2 "PLUGIN.so is empty" certify ""
+expect 2 "no tokens given: use --decode" tokenize -m "$model" --decode ""
+expect 2 "no tokens given: use --tokens" logits -m "$model" --tokens "" -o "$work/x"
+expect 2 "no output given" logits -m "$model" --tokens 1 -o ""
 for command in run chat plan "perplexity -f x"; do
     # shellcheck disable=SC2086 # a list of words
-    wrong 2 "no model given" $command -m ""
+    expect 2 "no model given" $command -m ""
 done
-wrong 2 "expected a path" bench -m ""
+expect 2 "expected a path" bench -m ""
 
 # --- Files that are none, or hold nothing
 for command in "run -p x" chat plan bench "perplexity -f $model" "tokenize -p x"; do
     # shellcheck disable=SC2086
-    wrong 1 "empty: is empty" $command -m "$work/empty"
+    expect 1 "empty: is empty" $command -m "$work/empty"
     # shellcheck disable=SC2086
-    wrong 1 "folder: is not a regular file" $command -m "$work/folder"
+    expect 1 "folder: is not a regular file" $command -m "$work/folder"
 done
-wrong 1 "empty: is empty" convert-info "$work/empty"
-wrong 1 "empty: is empty" quantize "$work/empty" "$work/x.gguf" q4_0
-wrong 1 "empty: is empty; give a chat template" chat -m "$model" --template "$work/empty"
-wrong 1 "blank: is empty; give a chat template" chat -m "$model" --template "$work/blank"
-wrong 1 "folder: cannot be read" chat -m "$model" --template "$work/folder"
-wrong 1 "folder: is a folder; --config takes an INI file" plan -m "$model" --config "$work/folder"
-wrong 1 "at least 1024 are needed" perplexity -m "$model" -f "$work/empty"
+expect 1 "empty: is empty" convert-info "$work/empty"
+expect 1 "empty: is empty" quantize "$work/empty" "$work/x.gguf" q4_0
+expect 1 "empty: is empty; give a chat template" chat -m "$model" --template "$work/empty"
+expect 1 "blank: is empty; give a chat template" chat -m "$model" --template "$work/blank"
+expect 1 "folder: cannot be read" chat -m "$model" --template "$work/folder"
+expect 1 "folder: is a folder; --config takes an INI file" plan -m "$model" --config "$work/folder"
+expect 1 "at least 1024 are needed" perplexity -m "$model" -f "$work/empty"
 [ ! -e "$work/x" ] && [ ! -e "$work/x.gguf" ] && ok || fail "left something behind"
 
-# --- One wrong name among several: before the others are measured
-wrong 1 "none.gguf: cannot open" bench -m "$model,$work/none.gguf" -p 8 -n 0 -r 1
-wrong 2 "no such device as 'nope'" bench -m "$model" --device cpu0,nope -p 8 -n 0 -r 1
-wrong 2 "'auto' stands alone" bench -m "$model" --device cpu0,auto/cpu0 -p 8 -n 0 -r 1
+# --- One expect name among several: before the others are measured
+expect 1 "none.gguf: cannot open" bench -m "$model,$work/none.gguf" -p 8 -n 0 -r 1
+expect 2 "no such device as 'nope'" bench -m "$model" --device cpu0,nope -p 8 -n 0 -r 1
+expect 2 "'auto' stands alone" bench -m "$model" --device cpu0,auto/cpu0 -p 8 -n 0 -r 1
 
 # --- Numbers beyond everything
-wrong 1 "which are numbered up to 1023" run -m "$model" -p x --cores 4000
-wrong 1 "it does not fit" run -m "$model" -p x -c 268435456
-wrong 1 "it does not fit" bench -m "$model" -p 268435456 -n 0
-wrong 2 "expected a whole number" run -m "$model" -p x -n 99999999999999999999
-wrong 2 "expected bytes" plan -m "$model" --reserve 99999999T
+expect 1 "which are numbered up to 1023" run -m "$model" -p x --cores 4000
+expect 1 "it does not fit" run -m "$model" -p x -c 268435456
+expect 1 "it does not fit" bench -m "$model" -p 268435456 -n 0
+expect 2 "expected a whole number" run -m "$model" -p x -n 99999999999999999999
+expect 2 "expected bytes" plan -m "$model" --reserve 99999999T
 
 tally_end
