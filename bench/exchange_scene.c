@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "bench/exchange_scene.h"
-#include "core/builder.h"
+#include "core/graph/builder.h"
 
 /* Values of an exchange behind arena and step: bases and views are the same where dense. */
 enum { V_X_BASE, V_X, V_RESIDUAL_BASE, V_RESIDUAL, V_RESULT, V_COUNT };

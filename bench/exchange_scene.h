@@ -7,7 +7,7 @@
 #ifndef TANDEM_BENCH_EXCHANGE_SCENE_H
 #define TANDEM_BENCH_EXCHANGE_SCENE_H
 
-#include "core/runtime.h"
+#include "core/device/runtime.h"
 
 enum { SCENE_MAX_MEMBER = 4, SCENE_MAX_NODE = 64 };
 

@@ -132,7 +132,7 @@ for type in $(echo "$types" | tr ',' ' '); do
 done
 [ "$search" = yes ] || exit 0
 
-# The time of a prompt and an answer, which automatic shares are chosen for (plugins/meta/solve.c).
+# The time of a prompt and an answer, which automatic shares are chosen for (plugins/meta/share/solve.c).
 echo
 echo "| type | shares | pp$pp: t/s | tg$tg: t/s | prompt of $((4 * tg)) and answer of $tg: s |"
 echo "|---|---|---|---|---|"

@@ -9,7 +9,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "core/schedule.h"
+#include "core/stages/schedule.h"
 
 /* Decoding reads a matrix that no cache holds; prefill one of a small model's. */
 enum { DECODE_SIZE = 192 << 20, DECODE_K = 4096, PREFILL_K = 2048, PREFILL_N = 4096 };

@@ -17,8 +17,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/base/convert.h"
-#include "llm/gguf_write.h"
+#include "quant/convert.h"
+#include "llm/gguf/gguf_write.h"
 
 #define THREADS_MAX 64
 #define CHUNK_SIZE  ((int64_t)4 << 20) /* bytes written at a time; bounds memory */

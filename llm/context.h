@@ -14,7 +14,7 @@
 #ifndef LLM_CONTEXT_H
 #define LLM_CONTEXT_H
 
-#include "llm/kv_cache.h"
+#include "llm/cache/kv_cache.h"
 #include "llm/model.h"
 
 typedef struct llm_context llm_context;

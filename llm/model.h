@@ -10,9 +10,9 @@
 #ifndef LLM_MODEL_H
 #define LLM_MODEL_H
 
-#include "core/schedule.h"
-#include "llm/hparams.h"
-#include "llm/vocab.h"
+#include "core/stages/schedule.h"
+#include "llm/arch/hparams.h"
+#include "llm/tokenizer/vocab.h"
 
 typedef struct llm_model llm_model;
 struct llm_arch;

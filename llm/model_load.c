@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "llm/arch.h"
+#include "llm/arch/arch.h"
 #include "llm/weight_upload.h"
 
 /* The forward graph of one token over an f16 cache: every node that reads a weight is in it. With

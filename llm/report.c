@@ -9,8 +9,8 @@
 #include <string.h>
 
 #include "core/base/view.h"
-#include "core/lane.h"
-#include "core/schedule.h"
+#include "core/stages/queue_adapter.h"
+#include "core/stages/schedule.h"
 #include "llm/context_internal.h"
 
 /* What the device keeps of a graph: everything but what nodes read that it refuses to run. */

@@ -9,7 +9,7 @@
 #include <signal.h>
 #include <stdlib.h>
 
-#include "llm/arch.h"
+#include "llm/arch/arch.h"
 
 /* What is read at a time: with what the device makes of it, it stays in a core's cache. */
 #define PIECE_SIZE ((size_t)512 << 10)

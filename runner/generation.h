@@ -8,7 +8,7 @@
 
 #include "core/counters.h"
 #include "llm/sampler.h"
-#include "llm/tokenizer.h"
+#include "llm/tokenizer/tokenizer.h"
 #include "runner/draft.h"
 
 /* Why a sequence ended. */

@@ -9,7 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "runner/commands.h"
+#include "runner/commands/commands.h"
 #include "runner/interrupt.h"
 
 #define COMMANDS_MAX 32

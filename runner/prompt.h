@@ -5,7 +5,7 @@
 #ifndef TANDEM_RUNNER_PROMPT_H
 #define TANDEM_RUNNER_PROMPT_H
 
-#include "runner/commands.h"
+#include "runner/commands/commands.h"
 
 /* Reads the text. *text_out is NUL-terminated beyond *len_out and the caller's to free(). TDM_IO
  * names the file that cannot be read; TDM_CANCELLED after Ctrl-C while standard input was read.

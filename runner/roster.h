@@ -7,8 +7,8 @@
 #ifndef TANDEM_RUNNER_ROSTER_H
 #define TANDEM_RUNNER_ROSTER_H
 
-#include "core/runtime.h"
-#include "runner/commands.h"
+#include "core/device/runtime.h"
+#include "runner/commands/commands.h"
 
 #define RUNNER_CPU_PLUGIN   "cpu"  /* what a machine without configuration runs on */
 #define RUNNER_GROUP_PLUGIN "meta" /* what runs groups */

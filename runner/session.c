@@ -10,7 +10,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "runner/choice.h"
+#include "runner/plan/choice.h"
 #include "runner/interrupt.h"
 
 #define FALLBACK_NAME "cpu (fallback)" /* no [device NAME] can be called so */

@@ -16,8 +16,8 @@
 #define TANDEM_RUNNER_SESSION_H
 
 #include "llm/context.h"
-#include "runner/commands.h"
-#include "runner/placement.h"
+#include "runner/commands/commands.h"
+#include "runner/plan/placement.h"
 
 typedef struct runner_session {
     runner_app *app;

@@ -7,7 +7,7 @@
 #ifndef TANDEM_BASE_WIRE_H
 #define TANDEM_BASE_WIRE_H
 
-#include "core/base/convert.h"
+#include "quant/convert.h"
 
 /* Bytes of an addend of n elements: whole blocks. [any-thread] */
 uint64_t tdm_wire_size(tdm_type type, int64_t n);

@@ -6,8 +6,8 @@
 #include <sys/mman.h>
 
 #include "plugins/cpu/device.h"
-#include "plugins/cpu/memory.h"
-#include "plugins/cpu/pool.h"
+#include "plugins/cpu/machine/memory.h"
+#include "plugins/cpu/exec/pool.h"
 
 enum {
     SMALL_PAGE = 4096,

@@ -8,15 +8,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "plugins/cpu/cores.h"
+#include "plugins/cpu/machine/cores.h"
 #include "plugins/cpu/device.h"
-#include "plugins/cpu/isa.h"
-#include "plugins/cpu/limits.h"
-#include "plugins/cpu/matmul.h"
-#include "plugins/cpu/memory.h"
-#include "plugins/cpu/plan.h"
-#include "plugins/cpu/pool.h"
-#include "plugins/cpu/sysfile.h"
+#include "plugins/cpu/machine/isa.h"
+#include "plugins/cpu/machine/limits.h"
+#include "plugins/cpu/ops/matmul.h"
+#include "plugins/cpu/machine/memory.h"
+#include "plugins/cpu/exec/plan.h"
+#include "plugins/cpu/exec/pool.h"
+#include "plugins/cpu/machine/sysfile.h"
 
 enum { MAX_THREADS = 1024 };
 

@@ -11,7 +11,7 @@
 #ifndef TANDEM_META_BUFFER_H
 #define TANDEM_META_BUFFER_H
 
-#include "plugins/meta/slice.h"
+#include "plugins/meta/layout/slice.h"
 
 typedef struct meta_item {
     uint64_t off, size; /* in the group's buffer */

@@ -5,10 +5,10 @@
  */
 #include "plugins/meta/device.h"
 
-#include "plugins/meta/arena.h"
-#include "plugins/meta/limits.h"
-#include "plugins/meta/partition.h"
-#include "plugins/meta/watchdog.h"
+#include "plugins/meta/exchange/arena.h"
+#include "plugins/meta/share/limits.h"
+#include "plugins/meta/layout/partition.h"
+#include "plugins/meta/exec/watchdog.h"
 
 enum { GROUP_ALIGN = 64 };
 

@@ -8,7 +8,7 @@
  *   - bytes: a weight or cache becomes a slice on each member (slice.h, buffer.h);
  *   - a graph: preparing it walks its nodes in order, asks each op's rule (rules.h) for the layouts
  *     of its sources, converts where they differ (relayout.h), and emits what each member has to
- *     do into that member's part (part.h). The parts, with memory and plans, are a program.h.
+ *     do into that member's part (part.h). The parts, with memory and plans, are a plan.h.
  * A queue (queue.c) has a thread for each member, which runs that member's part of a program; what
  * crosses between members goes through one arena in host memory (arena.h), inside the member's own
  * plan where its device can, on its thread where it cannot.

@@ -5,9 +5,9 @@
  */
 #include <string.h>
 
-#include "plugins/meta/program.h"
-#include "plugins/meta/report.h"
-#include "plugins/meta/solve.h"
+#include "plugins/meta/exec/plan.h"
+#include "plugins/meta/share/report.h"
+#include "plugins/meta/share/solve.h"
 
 /* A group inside a group: what all of its members can take. */
 static tdm_status split_unit(tdm_device *device, const tdm_graph *graph, int32_t value,

@@ -17,7 +17,7 @@
 
 #include <cmocka.h>
 
-#include "runner/certify.h"
+#include "certify/certify.h"
 
 static certify_params params;
 static const char *expected;

@@ -8,8 +8,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "runner/config.h"
-#include "runner/share_file.h"
+#include "runner/config/config.h"
+#include "runner/config/share_file.h"
 #include "tests/fuzz/fuzz.h"
 
 /* The input is a real file, because shares replace it, alone in a folder, because paths in it are

@@ -11,10 +11,10 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#include "llm/gguf.h"
-#include "llm/hparams.h"
+#include "llm/gguf/gguf.h"
+#include "llm/arch/hparams.h"
 #include "llm/model.h"
-#include "llm/tokenizer.h"
+#include "llm/tokenizer/tokenizer.h"
 #include "tests/fuzz/fuzz.h"
 
 static fuzz_file file, second;

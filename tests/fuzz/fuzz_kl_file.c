@@ -11,8 +11,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "runner/kl_file.h"
-#include "runner/perplexity.h"
+#include "runner/commands/kl_file.h"
+#include "runner/commands/token_loss.h"
 #include "tests/fuzz/fuzz.h"
 
 enum {

@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "bench/random_model.h"
-#include "llm/state.h"
+#include "llm/cache/state.h"
 #include "tests/fuzz/fuzz.h"
 
 enum {

@@ -6,7 +6,7 @@
  */
 #include <string.h>
 
-#include "llm/template.h"
+#include "llm/template/template.h"
 #include "tests/fuzz/fuzz.h"
 
 static const char conversation[] =

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: MIT
 """Makes the seeds of corpus/ that are not text: small whole models, every kind of GGUF value, state
 files, texts behind the two bytes that choose a vocabulary and flags. Needed only to change them;
-what fuzzing found (find-*) is not made here. Formats: ggml-org/ggml, docs/gguf.md; llm/state.h."""
+what fuzzing found (find-*) is not made here. Formats: ggml-org/ggml, docs/gguf.md; llm/cache/state.h."""
 import math
 import os
 import struct

@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-#include "core/base/convert.h"
+#include "quant/convert.h"
 #include "tests/kernels/kv_scene.h"
 
 const tdm_type kv_types[9] = {TDM_TYPE_F32,  TDM_TYPE_F16,  TDM_TYPE_BF16,

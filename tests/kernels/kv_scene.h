@@ -7,7 +7,7 @@
 #ifndef TANDEM_TESTS_KV_SCENE_H
 #define TANDEM_TESTS_KV_SCENE_H
 
-#include "core/builder.h"
+#include "core/graph/builder.h"
 #include "tests/kernels/op_run.h"
 
 enum { SCENE_MAX_SEQ = 4, SCENE_MAX_ENTRY = 1024 };

@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-#include "core/base/convert.h"
+#include "quant/convert.h"
 #include "tests/kernels/made_weight.h"
 #include "tests/kernels/op_run.h"
 

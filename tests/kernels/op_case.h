@@ -6,7 +6,7 @@
 #ifndef TANDEM_TESTS_OP_CASE_H
 #define TANDEM_TESTS_OP_CASE_H
 
-#include "core/builder.h"
+#include "core/graph/builder.h"
 #include "tests/kernels/op_run.h"
 
 #define OP_SEED 20260u

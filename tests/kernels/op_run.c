@@ -13,7 +13,7 @@
 
 #include <cmocka.h>
 
-#include "core/builder.h"
+#include "core/graph/builder.h"
 #include "tests/kernels/op_host.h"
 #include "tests/kernels/op_run.h"
 

@@ -4,7 +4,7 @@
  * small host table, and memory laid out so that a write outside a value is seen. It judges nothing
  * about the numbers: the tests compare, with the functions at the end.
  *
- * How to use it. Build a graph with core/builder.h, open one rig for the reference path and one for
+ * How to use it. Build a graph with core/graph/builder.h, open one rig for the reference path and one for
  * each ISA and thread count, run the graph on both with the same arguments, compare the outputs:
  *
  *     op_rig *rig = op_rig_open("avx2", "fast", 3);

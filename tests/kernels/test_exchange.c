@@ -14,7 +14,7 @@
 #include <cmocka.h>
 
 #include "bench/exchange_scene.h"
-#include "core/base/convert.h"
+#include "quant/convert.h"
 
 #define GUARD_BYTE 0x5a
 enum { MAX_RANK = SCENE_MAX_MEMBER, MAX_NODE = 3, N_CASE = 60, LINE = 64, MAX_COUNT = 200000 };

@@ -11,7 +11,7 @@
 
 #include <cmocka.h>
 
-#include "core/base/convert.h"
+#include "quant/convert.h"
 #include "tests/kernels/kv_scene.h"
 
 enum { N_RIG = 5 };

@@ -11,8 +11,8 @@
 
 #include <cmocka.h>
 
-#include "plugins/cpu/isa.h"
-#include "plugins/cpu/matmul.h"
+#include "plugins/cpu/machine/isa.h"
+#include "plugins/cpu/ops/matmul.h"
 #include "tests/kernels/made_weight.h"
 
 static void expect(uint32_t isa, bool has_q8, const char *suffix, int32_t n_lane, cpu_x_form form) {

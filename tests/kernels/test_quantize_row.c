@@ -11,7 +11,7 @@
 
 #include <cmocka.h>
 
-#include "plugins/cpu/quantize_row.h"
+#include "plugins/cpu/ops/quantize_row.h"
 #include "tests/kernels/op_run.h"
 
 enum { N_BLOCK = 9, LEN = N_BLOCK * CPU_X_LEN };

@@ -12,7 +12,7 @@
 
 #include <cmocka.h>
 
-#include "core/base/convert.h"
+#include "quant/convert.h"
 #include "tests/kernels/op_case.h"
 
 /* ---- Copies ---------------------------------------------------------------------------------- */

@@ -11,7 +11,7 @@
 
 #include <cmocka.h>
 
-#include "core/builder.h"
+#include "core/graph/builder.h"
 #include "tests/kernels/made_weight.h"
 #include "tests/kernels/op_run.h"
 

@@ -4,7 +4,7 @@
  */
 #include "tests/model/lent_buffer.h"
 
-#include "core/lend_internal.h"
+#include "core/stages/adapter_internal.h"
 
 void lent_buffer_sizes(const tdm_buffer *buffer, uint64_t *own_out, uint64_t *help_out) {
     *own_out = buffer->mem[LEND_MAIN].size;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * lent_buffer.h: on which side a buffer of a lent device lies (core/lend_internal.h, whose handles
+ * lent_buffer.h: on which side a buffer of a lent device lies (core/stages/adapter_internal.h, whose handles
  * have the same name as a group's).
  */
 #ifndef TANDEM_TESTS_LENT_BUFFER_H

@@ -19,9 +19,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/base/convert.h"
-#include "llm/gguf.h"
-#include "llm/gguf_write.h"
+#include "quant/convert.h"
+#include "llm/gguf/gguf.h"
+#include "llm/gguf/gguf_write.h"
 
 /* What takes a type's place where rows don't fit it, and the number that general.file_type has in
  * files that are mostly of this type (ggml-org/llama.cpp, include/llama.h, enum llama_ftype). */

@@ -9,7 +9,7 @@
 
 #include <math.h>
 
-#include "llm/gguf_write.h"
+#include "llm/gguf/gguf_write.h"
 #include "tests/model/preset.h"
 
 static const char *good_path, *tied_path, *latent_path, *bad_path;

@@ -6,7 +6,7 @@
  */
 #include "tests/model/rig.h"
 
-#include "llm/tokenizer.h"
+#include "llm/tokenizer/tokenizer.h"
 #include "tests/model/story.h"
 
 /* The divergence that a type may cost as K or V; a pair may cost the sum. It is several times what a

@@ -9,7 +9,7 @@
  */
 #include "tests/model/rig.h"
 
-#include "llm/tokenizer.h"
+#include "llm/tokenizer/tokenizer.h"
 #include "tests/model/golden.h"
 
 enum { MAX_TOKENS = 32 };

@@ -8,7 +8,7 @@
 
 #include <math.h>
 
-#include "llm/state.h"
+#include "llm/cache/state.h"
 #include "tests/model/group_device.h"
 #include "tests/model/preset.h"
 

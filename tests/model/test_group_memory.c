@@ -15,10 +15,10 @@
 
 #include "llm/context_internal.h"
 #include "llm/report.h"
-#include "plugins/meta/arena.h"
+#include "plugins/meta/exchange/arena.h"
 #include "plugins/meta/buffer.h"
-#include "plugins/meta/partition_table.h"
-#include "plugins/meta/program.h"
+#include "plugins/meta/layout/partition_table.h"
+#include "plugins/meta/exec/plan.h"
 #include "tests/model/group_device.h"
 #include "tests/model/lent_buffer.h"
 #include "tests/model/preset.h"

@@ -8,8 +8,8 @@
 
 #include <math.h>
 
-#include "core/base/convert.h"
-#include "llm/state.h"
+#include "quant/convert.h"
+#include "llm/cache/state.h"
 #include "tests/model/preset.h"
 
 /* What a type may cost behind a shift: NMSE of logits with one layer, about three times what was

@@ -11,8 +11,8 @@
 
 #include <math.h>
 
-#include "core/base/convert.h"
-#include "llm/tokenizer.h"
+#include "quant/convert.h"
+#include "llm/tokenizer/tokenizer.h"
 #include "tests/model/preset.h"
 #include "tests/model/story.h"
 

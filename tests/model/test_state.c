@@ -13,7 +13,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "llm/state.h"
+#include "llm/cache/state.h"
 #include "tests/model/preset.h"
 
 enum { N_TOK = 150, N_NEXT = 12 };

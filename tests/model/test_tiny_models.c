@@ -13,7 +13,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-#include "llm/gguf.h"
+#include "llm/gguf/gguf.h"
 #include "tests/model/tiny_models.h"
 
 static tiny_models list;

@@ -17,9 +17,9 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "llm/gguf.h"
-#include "llm/tokenizer.h"
-#include "llm/vocab.h"
+#include "llm/gguf/gguf.h"
+#include "llm/tokenizer/tokenizer.h"
+#include "llm/tokenizer/vocab.h"
 
 static char shared[1024];
 

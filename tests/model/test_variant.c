@@ -17,9 +17,9 @@
 
 #include <cmocka.h>
 
-#include "core/base/convert.h"
-#include "llm/gguf.h"
-#include "llm/gguf_write.h"
+#include "quant/convert.h"
+#include "llm/gguf/gguf.h"
+#include "llm/gguf/gguf_write.h"
 
 extern char **environ;
 

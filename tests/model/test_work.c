@@ -4,7 +4,7 @@
  */
 #include <math.h>
 
-#include "llm/arch.h"
+#include "llm/arch/arch.h"
 #include "llm/work.h"
 #include "tests/model/preset.h"
 #include "tests/model/rig.h"

@@ -12,7 +12,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "runner/config.h"
+#include "runner/config/config.h"
 
 /* The folder; set by folder_make. */
 extern char folder[64];

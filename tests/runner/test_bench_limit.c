@@ -10,7 +10,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "runner/bench_limit.h"
+#include "runner/commands/bench_limit.h"
 
 static const tdm_device_limits machine = {.read_bandwidth = 100, .int8_peak = 1000, .f32_peak = 10};
 

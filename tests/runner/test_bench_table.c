@@ -10,7 +10,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-#include "runner/bench_table.h"
+#include "runner/commands/bench_table.h"
 
 static const uint64_t samples[] = {1000000000, 500000000, 2000000000};
 static const double limits[] = {160, 400, 0};

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "config_fixture.h"
-#include "runner/share_file.h"
+#include "runner/config/share_file.h"
 
 static const char duo_text[] = "reserve = 1K\n"
                                "[device cpu0]\nplugin = cpu\nreserve = 2M\n"

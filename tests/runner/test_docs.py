@@ -41,7 +41,7 @@ configurations = sorted(glob.glob(os.path.join(source, "conf", "*.ini")))
 text_of = {page: open(page, encoding="utf-8").read() for page in pages + configurations}
 
 # Files by their path from the top, and links.
-folders = "core|plugins|llm|runner|tests|bench|conf|docs|examples|scripts|models"
+folders = "core|quant|certify|plugins|llm|runner|tests|bench|conf|docs|examples|scripts|models"
 for page, text in text_of.items():
     for path in re.findall(rf"(?<![\w./-])((?:{folders})/[\w./-]*[\w/])", text):
         if not os.path.exists(os.path.join(source, path)):

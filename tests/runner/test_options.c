@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "runner/config_value.h"
+#include "runner/config/config_value.h"
 
 static void test_flags(void **state) {
     (void)state;

@@ -14,8 +14,8 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-#include "runner/kl_file.h"
-#include "runner/perplexity.h"
+#include "runner/commands/kl_file.h"
+#include "runner/commands/token_loss.h"
 
 static void assert_near(double a, double b, double tolerance) {
     if (!(fabs(a - b) <= tolerance)) fail_msg("%.17g is not %.17g", a, b);

@@ -6,7 +6,7 @@
 #ifndef TANDEM_TESTS_DECLARE_H
 #define TANDEM_TESTS_DECLARE_H
 
-#include "core/runtime.h"
+#include "core/device/runtime.h"
 #include "tandem/split.h"
 
 /* A layout that cuts a value of that shape along one axis, over members of which those that are

@@ -16,8 +16,8 @@
 #include <cmocka.h>
 #include <dlfcn.h>
 
-#include "core/builder.h"
-#include "core/schedule.h"
+#include "core/graph/builder.h"
+#include "core/stages/schedule.h"
 
 #define OK(call)                                                                                   \
     do {                                                                                           \

@@ -9,8 +9,8 @@
 #ifndef TANDEM_TESTS_GROUP_RIG_H
 #define TANDEM_TESTS_GROUP_RIG_H
 
-#include "core/builder.h"
-#include "core/schedule.h"
+#include "core/graph/builder.h"
+#include "core/stages/schedule.h"
 #include "tests/split/choices.h"
 
 /* How a group is configured. Words are those of its section in an INI file. */

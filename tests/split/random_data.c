@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/base/convert.h"
+#include "quant/convert.h"
 
 static double unit(uint64_t *random) {
     return (double)(int64_t)(random_next(random) >> 11) * 0x1p-52 - 1;

@@ -9,7 +9,7 @@
 #ifndef TANDEM_TESTS_RANDOM_GRAPH_H
 #define TANDEM_TESTS_RANDOM_GRAPH_H
 
-#include "core/builder.h"
+#include "core/graph/builder.h"
 #include "tests/split/choices.h"
 
 enum { RANDOM_MAX_STATE = 6, RANDOM_MAX_CLASS = 2, RANDOM_MAX_SEQ = 3, RANDOM_MAX_TOK = 24 };

@@ -11,7 +11,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "plugins/meta/layout.h"
+#include "plugins/meta/layout/layout.h"
 
 static uint64_t random_state;
 

@@ -9,7 +9,7 @@
 #include <stddef.h>
 #include <cmocka.h>
 
-#include "plugins/meta/partition.h"
+#include "plugins/meta/layout/partition.h"
 #include "split_random.h"
 
 /* Shares of all sizes, some 0, of which at least one is not. */

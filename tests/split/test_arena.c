@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_arena.c: the memory of exchanges (plugins/meta/arena.c): it grows, moves, is imported where
+ * test_arena.c: the memory of exchanges (plugins/meta/exchange/arena.c): it grows, moves, is imported where
  * it must be and stays whole when a member refuses.
  */
 #include <setjmp.h>
@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-#include "plugins/meta/arena.h"
+#include "plugins/meta/exchange/arena.h"
 
 /* A member that counts its imports. */
 struct tdm_buffer {

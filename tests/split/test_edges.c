@@ -13,7 +13,7 @@
 
 #include <cmocka.h>
 
-#include "core/base/convert.h"
+#include "quant/convert.h"
 #include "tests/split/group_rig.h"
 
 /* ---- Graphs ---- */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_exchange_host.c: exchanges as the host does them (plugins/meta/exchange_host.c): threads play
+ * test_exchange_host.c: exchanges as the host does them (plugins/meta/exchange/exchange_host.c): threads play
  * the members, and what each of them gets is compared bit for bit with the sum, part or gathering
  * written down naively here. Then the ways in which an exchange ends early.
  */
@@ -15,8 +15,8 @@
 
 #include <cmocka.h>
 
-#include "core/base/convert.h"
-#include "plugins/meta/arena.h"
+#include "quant/convert.h"
+#include "plugins/meta/exchange/arena.h"
 
 enum { MAX_RANK = 7, N_STAGE = 6, AREA = 1 << 22 };
 

@@ -9,7 +9,7 @@
 #include <stddef.h>
 #include <cmocka.h>
 
-#include "plugins/meta/partition.h"
+#include "plugins/meta/layout/partition.h"
 #include "split_random.h"
 
 enum { MAX_VALUE = 400, MAX_MEMBER = 8 };

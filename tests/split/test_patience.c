@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_patience.c: how long a member has been waited for (plugins/meta/patience.c), by made-up clocks
+ * test_patience.c: how long a member has been waited for (plugins/meta/exec/stall_timer.c), by made-up clocks
  * and semaphores.
  */
 #include <setjmp.h>
@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-#include "plugins/meta/patience.h"
+#include "plugins/meta/exec/stall_timer.h"
 
 #define SECOND UINT64_C(1000000000)
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_queue.c: a group's queue (plugins/meta/queue.c) over every sort of member: exchanging in its
+ * test_queue.c: a group's queue (plugins/meta/exec/queue.c) over every sort of member: exchanging in its
  * plan or through the host, with and without memory that the host can touch; two shapes taking
  * turns; nothing allocated in steady use; and a soak with delays, whose length TANDEM_SOAK_STEPS
  * sets (the whole: 100000).

@@ -12,7 +12,7 @@
 
 #include <cmocka.h>
 
-#include "core/base/convert.h"
+#include "quant/convert.h"
 #include "tests/split/random_data.h"
 
 enum { WIDTH = 256, ROWS = 64 };

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_replicas.c: `check = replicas` (plugins/meta/replicas.c) on a member that changes one bit of
+ * test_replicas.c: `check = replicas` (plugins/meta/exec/replicas.c) on a member that changes one bit of
  * what it computes or was sent: found, named, and gone with the next run; without the check it goes
  * unseen, which shows that the check is what finds it.
  */

@@ -16,9 +16,9 @@
 
 #include <cmocka.h>
 
-#include "core/runtime.h"
-#include "plugins/meta/slice.h"
-#include "plugins/meta/superblock.h"
+#include "core/device/runtime.h"
+#include "plugins/meta/layout/slice.h"
+#include "plugins/meta/layout/superblock.h"
 #include "split_random.h"
 #include "tandem/block.h"
 

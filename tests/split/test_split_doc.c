@@ -13,7 +13,7 @@
 
 #include <cmocka.h>
 
-#include "plugins/meta/compile.h"
+#include "plugins/meta/rules/compile.h"
 
 /* In the order of tdm_op, as the page writes them. */
 static const char *const op_names[TDM_OP_COUNT_] = {

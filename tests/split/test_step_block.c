@@ -12,7 +12,7 @@
 
 #include <cmocka.h>
 
-#include "plugins/meta/step_block.h"
+#include "plugins/meta/exec/step_block.h"
 
 enum { N_MEMBER = 3, N_PAGE = 20, PAGE_LEN = 16, N_SEQ = 3, N_ENTRY = 24, N_TOK = 12, N_JOB = 10 };
 

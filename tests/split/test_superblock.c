@@ -13,8 +13,8 @@
 
 #include <cmocka.h>
 
-#include "core/base/convert.h"
-#include "plugins/meta/superblock.h"
+#include "quant/convert.h"
+#include "plugins/meta/layout/superblock.h"
 #include "split_random.h"
 
 enum { LEN = TDM_SUPERBLOCK_LEN, UNIT = META_SUPERBLOCK_UNIT, N_BLOCK = 40, MAX_SIZE = 256 };

@@ -15,7 +15,7 @@
 
 #include <cmocka.h>
 
-#include "core/base/convert.h"
+#include "quant/convert.h"
 #include "tests/split/group_rig.h"
 
 /* A small Llama: grouped heads, a quantised cache, a head cut by vocabulary. */

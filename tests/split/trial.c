@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/base/convert.h"
+#include "quant/convert.h"
 #include "tests/kernels/op_run.h"
 #include "tests/split/declare.h"
 #include "tests/split/random_data.h"

@@ -11,9 +11,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "llm/gguf.h"
-#include "llm/template.h"
-#include "llm/template_json.h"
+#include "llm/gguf/gguf.h"
+#include "llm/template/template.h"
+#include "llm/template/template_json.h"
 
 #define NOW 1753920000 /* 2025-07-31, in reference.py too */
 

@@ -14,7 +14,7 @@
 
 #include <cmocka.h>
 
-#include "llm/template.h"
+#include "llm/template/template.h"
 
 static tdm_status render(const char *text, const char *context, char **out, tdm_error *err) {
     llm_template *tpl = NULL;

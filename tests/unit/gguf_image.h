@@ -16,7 +16,7 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-#include "llm/gguf.h"
+#include "llm/gguf/gguf.h"
 
 typedef struct image {
     uint8_t data[16384];

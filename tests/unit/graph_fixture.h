@@ -18,7 +18,7 @@
 
 #include <cmocka.h>
 
-#include "core/builder.h"
+#include "core/graph/builder.h"
 
 #define NE(...)                                                                                    \
     (const int64_t[4]) {                                                                           \

@@ -6,7 +6,7 @@
 #ifndef TANDEM_TEST_LEND_FIXTURE_H
 #define TANDEM_TEST_LEND_FIXTURE_H
 
-#include "core/lend.h"
+#include "core/stages/adapter.h"
 #include "tests/unit/schedule_fixture.h"
 
 /* A lent device with a queue. */

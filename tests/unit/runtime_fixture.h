@@ -18,9 +18,9 @@
 
 #include <cmocka.h>
 
-#include "core/builder.h"
+#include "core/graph/builder.h"
 #include "core/counters.h"
-#include "core/runtime.h"
+#include "core/device/runtime.h"
 
 /* The call works; it names its error `err`. */
 #define OK(call)                                                                                   \

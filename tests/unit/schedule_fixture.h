@@ -6,7 +6,7 @@
 #ifndef TANDEM_TEST_SCHEDULE_FIXTURE_H
 #define TANDEM_TEST_SCHEDULE_FIXTURE_H
 
-#include "core/schedule.h"
+#include "core/stages/schedule.h"
 #include "tests/unit/runtime_fixture.h"
 
 /* ---- weights --------------------------------------------------------------------------------- */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_block_half.c: f16 and bf16 conversions of core/base/half.h, over every pattern of 16 bits
+ * test_block_half.c: f16 and bf16 conversions of quant/half.h, over every pattern of 16 bits
  * and around every rounding boundary. The reference is arithmetic in double.
  */
 #include <math.h>
@@ -12,7 +12,7 @@
 
 #include <cmocka.h>
 
-#include "core/base/convert.h"
+#include "quant/convert.h"
 
 /* The value of a finite f16, from the definition. */
 static double f16_value(uint16_t half) {

@@ -15,7 +15,7 @@
 
 #include <cmocka.h>
 
-#include "core/base/convert.h"
+#include "quant/convert.h"
 
 enum { MAX_LEN = 256, MAX_SIZE = 256 };
 

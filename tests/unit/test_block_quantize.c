@@ -16,7 +16,7 @@
 
 #include <cmocka.h>
 
-#include "core/base/convert.h"
+#include "quant/convert.h"
 
 enum { ROW_LEN = 1 << 14, N_TYPE = 12, N_KIND = 6, GUARD = 64 };
 

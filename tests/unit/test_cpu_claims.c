@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * test_cpu_claims.c: that every item of a walk is claimed once, by whoever comes: alone, late, in
- * the next round, and by threads at the same time (plugins/cpu/claims.h).
+ * the next round, and by threads at the same time (plugins/cpu/exec/claims.h).
  */
 #include <pthread.h>
 #include <setjmp.h>
@@ -12,7 +12,7 @@
 
 #include <cmocka.h>
 
-#include "plugins/cpu/claims.h"
+#include "plugins/cpu/exec/claims.h"
 
 enum { N_THREAD = 4, N_MOST = 2000 };
 

@@ -11,7 +11,7 @@
 
 #include <cmocka.h>
 
-#include "plugins/cpu/limit_log.h"
+#include "plugins/cpu/machine/limit_log.h"
 
 #define MS      UINT64_C(1000000)
 #define STRETCH (100 * MS)

@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-#include "core/builder.h"
+#include "core/graph/builder.h"
 #include "tests/unit/cpu_loaded.h"
 
 /* first = w x, z = a + a, second = w x, where x is a with its axes exchanged: no kernel reads that

@@ -12,7 +12,7 @@
 
 #include <cmocka.h>
 
-#include "core/builder.h"
+#include "core/graph/builder.h"
 #include "tests/unit/cpu_loaded.h"
 
 /* y = (x + x) * x, over N numbers, with what runs it. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_cpu_spin.c: how long waits look before they sleep (plugins/cpu/spin.h), by a clock that the
+ * test_cpu_spin.c: how long waits look before they sleep (plugins/cpu/exec/spin.h), by a clock that the
  * test sets; whether a thread runs; and a pool whose workers wait for one that has no processor.
  */
 #include <pthread.h>
@@ -15,8 +15,8 @@
 
 #include <cmocka.h>
 
-#include "plugins/cpu/pool.h"
-#include "plugins/cpu/spin.h"
+#include "plugins/cpu/exec/pool.h"
+#include "plugins/cpu/exec/spin.h"
 
 enum { START = 1000000 }; /* the clock of these waits */
 

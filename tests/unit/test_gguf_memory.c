@@ -7,7 +7,7 @@
 #include "tests/unit/gguf_image.h"
 
 #include "bench/random_model.h"
-#include "llm/gguf_write.h"
+#include "llm/gguf/gguf_write.h"
 #include "tests/model/preset.h"
 
 static int fail_at; /* which allocation fails, from 1; 0: none */

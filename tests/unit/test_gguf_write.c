@@ -10,7 +10,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "llm/gguf_write.h"
+#include "llm/gguf/gguf_write.h"
 
 static bool file_exists(const char *file) {
     struct stat info;

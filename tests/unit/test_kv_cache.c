@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_kv_cache.c: the page bookkeeping of the cache: each sentence of llm/kv_cache.h on small
+ * test_kv_cache.c: the page bookkeeping of the cache: each sentence of llm/cache/kv_cache.h on small
  * cases, then random operations against a model that keeps what is in every cell.
  */
 #include <setjmp.h>
@@ -13,7 +13,7 @@
 
 #include <cmocka.h>
 
-#include "llm/kv_cache.h"
+#include "llm/cache/kv_cache.h"
 
 #define OK(call)                                                                                   \
     do {                                                                                           \

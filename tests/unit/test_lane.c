@@ -5,7 +5,7 @@
  */
 #include "tests/unit/runtime_fixture.h"
 
-#include "core/lane.h"
+#include "core/stages/queue_adapter.h"
 
 static const tdm_host_semaphore_ops *const ops = &tdm_semaphore_ops;
 

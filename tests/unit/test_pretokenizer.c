@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "llm/pretokenizer.h"
+#include "llm/tokenizer/pretokenizer.h"
 
 /* `words` are the expected ones, separated by U+2502; the text is the same without these. */
 static void split_expect(const char *name, const char *words, int line) {

@@ -16,9 +16,9 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-#include "core/base/convert.h"
-#include "llm/gguf_write.h"
-#include "llm/quantize.h"
+#include "quant/convert.h"
+#include "llm/gguf/gguf_write.h"
+#include "llm/quantize/quantize.h"
 
 static char in_path[64], out_path[64], other_path[64];
 

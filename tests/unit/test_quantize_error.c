@@ -16,7 +16,7 @@
 #include <stdlib.h>
 #include <cmocka.h>
 
-#include "core/base/convert.h"
+#include "quant/convert.h"
 
 #define N 65536
 

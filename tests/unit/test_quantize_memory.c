@@ -14,8 +14,8 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-#include "llm/gguf_write.h"
-#include "llm/quantize.h"
+#include "llm/gguf/gguf_write.h"
+#include "llm/quantize/quantize.h"
 
 static atomic_long n_left; /* allocations that succeed; negative = all */
 

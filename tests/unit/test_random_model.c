@@ -8,7 +8,7 @@
 #include <math.h>
 
 #include "bench/random_model.h"
-#include "core/base/convert.h"
+#include "quant/convert.h"
 
 static const tdm_type all_types[] = {
     TDM_TYPE_F32,   TDM_TYPE_F16,     TDM_TYPE_BF16,   TDM_TYPE_Q4_0,   TDM_TYPE_Q4_1,

@@ -13,7 +13,7 @@
 
 #include <cmocka.h>
 
-#include "core/runtime.h"
+#include "core/device/runtime.h"
 
 static const tdm_host_semaphore_ops *const ops = &tdm_semaphore_ops;
 

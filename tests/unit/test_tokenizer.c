@@ -15,7 +15,7 @@
 #include <string.h>
 #include <time.h>
 
-#include "llm/tokenizer.h"
+#include "llm/tokenizer/tokenizer.h"
 #include "tests/unit/tiny_vocab.h"
 
 static tiny_vocab tiny;

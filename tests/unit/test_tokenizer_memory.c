@@ -17,7 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "llm/tokenizer.h"
+#include "llm/tokenizer/tokenizer.h"
 #include "tests/unit/tiny_vocab.h"
 
 static long n_until_failure = -1; /* calls that still succeed; -1: all do */

@@ -16,8 +16,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "llm/gguf_write.h"
-#include "llm/tokenizer.h"
+#include "llm/gguf/gguf_write.h"
+#include "llm/tokenizer/tokenizer.h"
 #include "tests/unit/tiny_vocab.h"
 
 static tiny_vocab tiny;

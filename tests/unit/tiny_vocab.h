@@ -7,8 +7,8 @@
 
 #include <string.h>
 
-#include "llm/vocab.h"
-#include "llm/vocab_table.h"
+#include "llm/tokenizer/vocab.h"
+#include "llm/tokenizer/vocab_table.h"
 
 #define TINY_COUNT(array) (sizeof(array) / sizeof *(array))
 

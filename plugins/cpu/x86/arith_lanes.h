@@ -3,7 +3,7 @@
  * arith_lanes.h: the kernels of arith.h over lanes; the body of arith_avx2.c and arith_avx512.c,
  * which include a floats_*.h first. Reference: cpu_act_reference.
  */
-#include "plugins/cpu/arith.h"
+#include "plugins/cpu/ops/arith.h"
 #include "plugins/cpu/x86/exp_lanes.h"
 
 static void add_lanes(const float *a, const float *b, float *y, int64_t n) {

@@ -164,7 +164,7 @@ INLINE_ void f_transpose(vec_f x[8]) {
 const cpu_score_row cpu_score_q8_avx2[4] = {FOR_EACH_SCORED(SCORE)};
 #else
 #include "plugins/cpu/x86/attention_latent.h"
-#include "plugins/cpu/x86/attention_soften.h"
+#include "plugins/cpu/x86/attention_softmax.h"
 
 #define SCORE_PLAIN(name, type) {CPU_ISA_AVX2, type, score_##name, NULL, "score_" #name "_avx2"},
 #define SCORE_QUANTIZED(name, type)                                                                \

@@ -129,7 +129,7 @@ static inline __attribute__((always_inline)) void f_transpose(vec_f x[16]) {
 const cpu_score_row cpu_score_q8_avx512[6] = {FOR_EACH_SCORED(SCORE)};
 #else
 #include "plugins/cpu/x86/attention_latent.h"
-#include "plugins/cpu/x86/attention_soften.h"
+#include "plugins/cpu/x86/attention_softmax.h"
 
 #define SCORE_PLAIN(name, type)                                                                    \
     {CPU_ISA_AVX512, type, score_##name, NULL, "score_" #name "_avx512"},

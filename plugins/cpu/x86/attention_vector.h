@@ -37,7 +37,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "plugins/cpu/attention_kernel.h"
+#include "plugins/cpu/ops/attention_kernel.h"
 #include "plugins/cpu/x86/unroll.h"
 #include "tandem/block.h"
 

@@ -7,8 +7,8 @@
 #include <immintrin.h>
 #include <string.h>
 
-#include "core/base/half.h"
-#include "plugins/cpu/exchange.h"
+#include "quant/half.h"
+#include "plugins/cpu/ops/exchange.h"
 
 enum { LANES = 8, TILE_LEN = 256 };
 

@@ -2,7 +2,7 @@
  *
  * x86/hadamard_avx512.c: hadamard.c's sums in 512-bit vectors, for blocks of 32 and more.
  */
-#include "plugins/cpu/hadamard.h"
+#include "plugins/cpu/kv/hadamard.h"
 
 #include <immintrin.h>
 #include <math.h>

@@ -10,8 +10,8 @@
 #include <math.h>
 #include <string.h>
 
-#include "core/base/half.h"
-#include "plugins/cpu/kv_row.h"
+#include "quant/half.h"
+#include "plugins/cpu/kv/kv_row.h"
 #include "tandem/block.h"
 
 enum { LEN = TDM_BLOCK_LEN, PARTS = LEN / 8 };

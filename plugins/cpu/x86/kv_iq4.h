@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * x86/kv_iq4.h: the search for the scale of an iq4_nl block: search_scale of core/base/fit.c for the
+ * x86/kv_iq4.h: the search for the scale of an iq4_nl block: search_scale of quant/fit.c for the
  * codebook, with the same additions in the same order. How many candidates
  * are summed at once is the including file's affair, and its vectors'.
  *
@@ -10,7 +10,7 @@
 #ifndef TANDEM_CPU_X86_KV_IQ4_H
 #define TANDEM_CPU_X86_KV_IQ4_H
 
-#include "core/base/fit.h"
+#include "quant/fit.h"
 #include "plugins/cpu/x86/kv_block.h"
 
 /* Room for whole groups of eight. */

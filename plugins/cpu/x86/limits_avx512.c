@@ -5,7 +5,7 @@
  */
 #include <immintrin.h>
 
-#include "plugins/cpu/limits.h"
+#include "plugins/cpu/machine/limits.h"
 
 enum { N_STEP = 5000 };
 

@@ -10,7 +10,7 @@
 #ifndef TANDEM_CPU_MATMUL_GRID_H
 #define TANDEM_CPU_MATMUL_GRID_H
 
-#include "core/base/grids.h"
+#include "quant/grids.h"
 #include "plugins/cpu/x86/matmul_tile.h"
 
 /* Eight codes of each row: a point with the signs of the low eight bits of `signs`. */

@@ -16,7 +16,7 @@
 #ifndef TANDEM_CPU_MATMUL_TILE_H
 #define TANDEM_CPU_MATMUL_TILE_H
 
-#include "plugins/cpu/matmul.h"
+#include "plugins/cpu/ops/matmul.h"
 
 enum { N_VEC = CPU_X_LEN / 4 }; /* vectors of codes for 32 elements */
 

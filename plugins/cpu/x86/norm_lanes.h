@@ -6,7 +6,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "plugins/cpu/norm.h"
+#include "plugins/cpu/ops/norm.h"
 #include "plugins/cpu/x86/exp_lanes.h"
 
 static double sum_sq_lanes(const float *x, int64_t n) {

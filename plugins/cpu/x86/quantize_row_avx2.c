@@ -4,7 +4,7 @@
  */
 #include <immintrin.h>
 
-#include "plugins/cpu/quantize_row.h"
+#include "plugins/cpu/ops/quantize_row.h"
 
 static float max8(__m256 a) {
     __m128 m = _mm_max_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));

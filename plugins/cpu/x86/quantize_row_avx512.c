@@ -4,7 +4,7 @@
  */
 #include <immintrin.h>
 
-#include "plugins/cpu/quantize_row.h"
+#include "plugins/cpu/ops/quantize_row.h"
 
 /* The codes of 32 elements, 16 in each vector. */
 static inline cpu_x_scale codes_get(const float *x, float limit, int32_t code_offset,

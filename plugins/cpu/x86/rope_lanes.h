@@ -4,7 +4,7 @@
  * include a floats_*.h first. Sources of a vector are read before any of it is written, so that x
  * and y may be the same.
  */
-#include "plugins/cpu/rope.h"
+#include "plugins/cpu/ops/rope.h"
 
 static void adjacent_lanes(const float *x, float *y, const float *cos_row, const float *sin_row,
                            int64_t n_pair) {

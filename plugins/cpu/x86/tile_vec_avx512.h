@@ -8,7 +8,7 @@
 
 #include <immintrin.h>
 
-#include "plugins/cpu/quantize_row.h"
+#include "plugins/cpu/ops/quantize_row.h"
 #include "plugins/cpu/x86/unroll.h"
 #include "tandem/block.h"
 

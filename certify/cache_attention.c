@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * cache_attention.c: attention over a certify_cache on the device and, after op.h's
+ * formula, in double precision over the model.
+ */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "certify/cache_graph.h"
+
+/* One query head of one token. o[head_dim_v]; ml[2] = m, l. */
+static void head_model(const certify_cache *cache, const certify_attention *a, int32_t token,
+                       int32_t head, const double *q, const double *sink, double *o, double ml[2]) {
+    const tdm_attention_params *p = &a->params;
+    int32_t dk = cache->desc.head_dim_k, dv = cache->desc.head_dim_v, n_kv = cache->desc.n_head_kv;
+    int32_t kv = (p->first_head + head) / p->heads_per_kv - p->first_head_kv;
+    double scale = p->scale != 0 ? (double)p->scale : 1 / sqrt((double)dk), max = -INFINITY, l = 0;
+    int32_t pos = a->pos[token], seq = a->seq[token];
+    for (int32_t i = 0; i < dv; i++) o[i] = 0;
+    ml[0] = -INFINITY;
+    ml[1] = 0;
+    if (pos < 0) return;
+    for (int pass = 0; pass < 2; pass++) { /* the maximum first, then the sums */
+        for (int32_t e = a->first_entry[seq]; e < a->first_entry[seq + 1]; e++)
+            for (int32_t i = 0; i < a->entries[e].count; i++) {
+                int32_t c = a->entries[e].base_pos + i;
+                int32_t cell = a->entries[e].page * cache->page_len + a->entries[e].first + i;
+                if (p->is_causal && c > pos) continue;
+                if (p->window > 0 && pos - c >= p->window) continue;
+                const double *k = cache->k + (size_t)(cell * n_kv + kv) * (size_t)dk;
+                const double *v = cache->v + (size_t)(cell * n_kv + kv) * (size_t)dv;
+                double x = 0;
+                for (int32_t d = 0; d < dk; d++) x += q[d] * k[d];
+                x *= scale;
+                if (p->softcap > 0) x = (double)p->softcap * tanh(x / (double)p->softcap);
+                if (pass == 0 && x > max) max = x;
+                if (pass == 0) continue;
+                l += exp(x - max);
+                for (int32_t d = 0; d < dv; d++) o[d] += exp(x - max) * v[d];
+            }
+    }
+    if (max == -INFINITY) return;
+    if (sink != NULL) l += exp(*sink - max);
+    for (int32_t d = 0; d < dv; d++) o[d] /= l;
+    ml[0] = max;
+    ml[1] = l;
+}
+
+/* m and l as what does not depend on how a sink is folded in: m + log(l). */
+static certify_verdict ml_judge(const certify_cache *cache, const double *got, const double *want,
+                                size_t n, double nmse) {
+    double *sums = malloc(n * 2 * sizeof *sums);
+    if (sums == NULL) return certify_skip(cache->c, "out of memory");
+    certify_verdict verdict = CERTIFY_PASSED;
+    for (size_t i = 0; i < n && verdict == CERTIFY_PASSED; i++) {
+        bool is_empty = want[2 * i] == -INFINITY;
+        if (is_empty && (got[2 * i] != -INFINITY || got[2 * i + 1] != 0))
+            verdict = certify_fail(cache->c, "over nothing m = %g and l = %g, not -inf and 0",
+                                   got[2 * i], got[2 * i + 1]);
+        sums[i] = is_empty ? 0 : got[2 * i] + log(got[2 * i + 1]);
+        sums[n + i] = is_empty ? 0 : want[2 * i] + log(want[2 * i + 1]);
+    }
+    if (verdict == CERTIFY_PASSED)
+        verdict = certify_numbers_judge(cache->c, "m + log(l)", sums, sums + n, n, nmse * 10, 0);
+    free(sums);
+    return verdict;
+}
+
+static certify_verdict judge(certify_cache *cache, const certify_attention *a,
+                             const certify_rig *rig, int32_t q, int32_t sink, int32_t o, int32_t ml,
+                             double nmse) {
+    size_t n = (size_t)a->n_tok * (size_t)a->n_head, dk = (size_t)cache->desc.head_dim_k;
+    size_t dv = (size_t)cache->desc.head_dim_v;
+    double *qs = certify_numbers(TDM_TYPE_F32, rig->bytes[q], n * dk);
+    double *sinks =
+        sink >= 0 ? certify_numbers(TDM_TYPE_F32, rig->bytes[sink], (size_t)a->n_head) : NULL;
+    double *got = certify_numbers(TDM_TYPE_F32, rig->bytes[o], n * dv);
+    double *got_ml = ml >= 0 ? certify_numbers(TDM_TYPE_F32, rig->bytes[ml], n * 2) : NULL;
+    double *want = malloc((n * dv + 1) * sizeof *want),
+           *want_ml = malloc((n * 2 + 1) * sizeof *want);
+    certify_verdict verdict = CERTIFY_PASSED;
+    if (qs == NULL || got == NULL || want == NULL || want_ml == NULL)
+        verdict = certify_skip(cache->c, "out of memory");
+    for (int32_t t = 0; verdict == CERTIFY_PASSED && t < a->n_tok; t++)
+        for (int32_t h = 0; h < a->n_head; h++) {
+            size_t at = (size_t)t * (size_t)a->n_head + (size_t)h;
+            head_model(cache, a, t, h, qs + at * dk, sinks != NULL ? sinks + h : NULL,
+                       want + at * dv, want_ml + at * 2);
+        }
+    if (verdict == CERTIFY_PASSED)
+        verdict = certify_numbers_judge(cache->c, "o", got, want, n * dv, nmse, 0);
+    if (verdict == CERTIFY_PASSED && got_ml != NULL)
+        verdict = ml_judge(cache, got_ml, want_ml, n, nmse);
+    free(qs);
+    free(sinks);
+    free(got);
+    free(got_ml);
+    free(want);
+    free(want_ml);
+    return verdict;
+}
+
+static void step_fill(certify_cache_graph *g, const certify_attention *a) {
+    const tdm_step_class *cls = &g->header.cls[g->cache->desc.cls];
+    size_t n_entry = (size_t)a->first_entry[a->n_seq];
+    g->header.n_tok = a->n_tok_used;
+    memcpy(g->block + g->header.pos_off, a->pos, (size_t)a->n_tok * sizeof(int32_t));
+    memcpy(g->block + g->header.seq_off, a->seq, (size_t)a->n_tok * sizeof(int32_t));
+    memcpy(g->block + cls->first_entry_off, a->first_entry,
+           ((size_t)a->n_seq + 1) * sizeof(int32_t));
+    memcpy(g->block + cls->entry_off, a->entries, n_entry * sizeof a->entries[0]);
+}
+
+certify_verdict certify_cache_attend(certify_cache *cache, const certify_attention *a,
+                                     double nmse) {
+    tdm_step_caps caps = {.n_tok = a->n_tok,
+                          .n_seq = a->n_seq,
+                          .n_entry = a->first_entry[a->n_seq] + 2,
+                          .n_class = cache->desc.cls + 1};
+    certify_cache_graph g;
+    tdm_attention_params params = a->params;
+    int32_t sink = -1, ml = -1;
+    certify_verdict verdict = certify_cache_graph_begin(cache, &caps, &g);
+    if (verdict != CERTIFY_PASSED) return verdict;
+    params.kv = g.kv;
+    int32_t q = tdm_build_input(g.b, "q", TDM_TYPE_F32,
+                                (const int64_t[]){cache->desc.head_dim_k, a->n_head, a->n_tok, 1});
+    if (a->has_sink)
+        sink =
+            tdm_build_weight(g.b, "sink", TDM_TYPE_F32, (const int64_t[]){a->n_head, 1, 1, 1}, 0);
+    int32_t o = tdm_build_attention(g.b, q, g.step, g.state, sink, &params, a->has_ml ? &ml : NULL);
+    tdm_build_output(g.b, o, "o");
+    if (a->has_ml) tdm_build_output(g.b, ml, "ml");
+    verdict = certify_cache_graph_end(&g, NULL, 0);
+    if (verdict == CERTIFY_PASSED) {
+        certify_rig_fill(&g.rig, q, 3);
+        if (sink >= 0) certify_rig_fill(&g.rig, sink, 2);
+        step_fill(&g, a);
+        verdict = certify_cache_graph_run(&g);
+    }
+    if (verdict == CERTIFY_PASSED) verdict = judge(cache, a, &g.rig, q, sink, o, ml, nmse);
+    certify_rig_destroy(&g.rig);
+    return verdict;
+}

@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * cache_graph.h: one graph over a certify_cache with its step block. For certify_cache*.c.
+ */
+#ifndef TANDEM_RUNNER_CERTIFY_CACHE_GRAPH_H
+#define TANDEM_RUNNER_CERTIFY_CACHE_GRAPH_H
+
+#include "certify/cache.h"
+
+typedef struct certify_cache_graph {
+    certify_cache *cache;
+    tdm_step_caps caps;
+    tdm_builder *b; /* between begin and end */
+    int32_t step;   /* values */
+    int32_t state;
+    int32_t kv;
+    certify_rig rig;        /* after end; destroyed by the caller, also where end failed */
+    tdm_step_header header; /* filled; counts are all in use */
+    int32_t *block;         /* the step block's bytes: rows -1, tokens of sequence 0, no entries */
+} certify_cache_graph;
+
+certify_verdict certify_cache_graph_begin(certify_cache *cache, const tdm_step_caps *caps,
+                                          certify_cache_graph *graph_out);
+/* SKIPPED where supports_op refuses a node. */
+certify_verdict certify_cache_graph_end(certify_cache_graph *graph, const tdm_page_job *jobs,
+                                        int32_t n_job);
+/* Writes the header to the block and runs. */
+certify_verdict certify_cache_graph_run(certify_cache_graph *graph);
+
+#endif

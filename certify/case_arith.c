@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * case_arith.c: graphs of products and elementwise arithmetic.
+ */
+#include <math.h>
+
+#include "certify/trial.h"
+
+static int32_t input(certify_trial *t, int64_t n0, int64_t n1, int64_t n2, int64_t n3) {
+    return tdm_build_input(t->b, "x", TDM_TYPE_F32, (const int64_t[]){n0, n1, n2, n3});
+}
+
+static const int64_t shapes[][4] = {{1, 1, 1, 1},   {64, 1, 1, 1}, {37, 5, 1, 1},
+                                    {130, 3, 2, 1}, {3, 2, 5, 4},  {8, 0, 1, 1}};
+enum { N_SHAPE = sizeof shapes / sizeof shapes[0] };
+
+static void matmul(certify_trial *t, tdm_type type, uint32_t usage, int64_t k, int64_t n,
+                   int64_t m) {
+    if (!certify_trial_begin(t, certify_trial_bound(type), "matmul %s%s [%d, %d] x [%d, %d]",
+                             tdm_type_name(type), usage ? " (private)" : "", (int)k, (int)n, (int)k,
+                             (int)m))
+        return;
+    t->rms = t->scale * t->scale / 3 * sqrt((double)k); /* of sums of k products */
+    int32_t w = tdm_build_weight(t->b, "w", type, (const int64_t[]){k, n, 1, 1}, usage);
+    certify_trial_end(t, tdm_build_matmul(t->b, w, input(t, k, m, 1, 1)));
+}
+
+static void per_head(certify_trial *t, tdm_type type, uint32_t usage, int64_t k, int64_t n,
+                     int64_t n_head, int64_t n_tok) {
+    if (!certify_trial_begin(t, certify_trial_bound(type),
+                             "matmul %s%s [%d, %d, %d] x [%d, %d, %d]", tdm_type_name(type),
+                             usage ? " (private)" : "", (int)k, (int)n, (int)n_head, (int)k,
+                             (int)n_head, (int)n_tok))
+        return;
+    t->rms = t->scale * t->scale / 3 * sqrt((double)k);
+    int32_t w = tdm_build_weight(t->b, "w", type, (const int64_t[]){k, n, n_head, 1}, usage);
+    certify_trial_end(t, tdm_build_matmul(t->b, w, input(t, k, n_head, n_tok, 1)));
+}
+
+void certify_case_matmul(certify_trial *t) {
+    static const int64_t sizes[][2] = {{1, 1}, {7, 1}, {33, 5}, {64, 17}};
+    for (size_t i = 0; i < n_certify_weight_types; i++)
+        for (size_t s = 0; s < sizeof sizes / sizeof sizes[0]; s++)
+            for (int usage = 0; usage < 2; usage++) {
+                tdm_type type = certify_weight_types[i];
+                int64_t len = tdm_type_get_info(type).block_len;
+                int64_t k = len == 1 ? 19 + 64 * (int64_t)s : len * (1 + (int64_t)s % 3);
+                matmul(t, type, usage ? TDM_USAGE_MATMUL : 0, k, sizes[s][0], sizes[s][1]);
+            }
+    /* larger than a tile of anybody's, and nobody's multiple */
+    static const tdm_type large[] = {TDM_TYPE_F32, TDM_TYPE_F16, TDM_TYPE_Q8_0, TDM_TYPE_Q4_K};
+    for (size_t i = 0; i < sizeof large / sizeof large[0]; i++) {
+        matmul(t, large[i], TDM_USAGE_MATMUL, 1024, 301, 1);
+        matmul(t, large[i], TDM_USAGE_MATMUL, 768, 147, 75);
+    }
+    matmul(t, TDM_TYPE_F32, TDM_USAGE_MATMUL, 16, 0, 3);
+    matmul(t, TDM_TYPE_F32, TDM_USAGE_MATMUL, 16, 5, 0);
+    matmul(t, TDM_TYPE_F32, TDM_USAGE_MATMUL, 0, 5, 3);
+    /* a matrix for each head */
+    for (size_t i = 0; i < n_certify_weight_types; i++) {
+        int64_t len = tdm_type_get_info(certify_weight_types[i]).block_len;
+        for (int usage = 0; usage < 2; usage++)
+            per_head(t, certify_weight_types[i], usage ? TDM_USAGE_MATMUL : 0,
+                     len == 1 ? 23 : 2 * len, 18, 3, usage ? 5 : 1);
+    }
+    per_head(t, TDM_TYPE_F32, TDM_USAGE_MATMUL, 8, 5, 0, 3);
+    per_head(t, TDM_TYPE_F32, TDM_USAGE_MATMUL, 8, 5, 3, 0);
+    if (certify_trial_begin(t, CERTIFY_NMSE_MATMUL, "matmul of a permuted x")) {
+        int32_t w = tdm_build_weight(t->b, "w", TDM_TYPE_F32, (const int64_t[]){12, 6, 1, 1},
+                                     TDM_USAGE_MATMUL);
+        int32_t x = tdm_build_permute(t->b, input(t, 5, 12, 3, 1), 1, 0, 2, 3);
+        certify_trial_end(t, tdm_build_matmul(t->b, w, x));
+    }
+    if (certify_trial_begin(t, CERTIFY_NMSE_QUANT, "matmul of a tied q8_0 table")) {
+        int32_t w = tdm_build_weight(t->b, "w", TDM_TYPE_Q8_0, (const int64_t[]){64, 40, 1, 1},
+                                     TDM_USAGE_MATMUL | TDM_USAGE_ROWS);
+        certify_trial_end(t, tdm_build_matmul(t->b, w, input(t, 64, 2, 1, 1)));
+    }
+}
+
+static void pair(certify_trial *t, bool is_add) {
+    const char *name = is_add ? "add" : "mul";
+    for (int s = 0; s < N_SHAPE; s++)
+        for (int bits = 0; bits < 16; bits++) { /* which axes of b are 1 */
+            int64_t ne[4];
+            bool is_new = true;
+            for (int a = 0; a < 4; a++) {
+                ne[a] = bits >> a & 1 ? 1 : shapes[s][a];
+                if ((bits >> a & 1) && shapes[s][a] == 1) is_new = false;
+            }
+            if (!is_new) continue;
+            if (!certify_trial_begin(t, CERTIFY_NMSE_F32, "%s [%d, %d, %d, %d], [%d, %d, %d, %d]",
+                                     name, (int)shapes[s][0], (int)shapes[s][1], (int)shapes[s][2],
+                                     (int)shapes[s][3], (int)ne[0], (int)ne[1], (int)ne[2],
+                                     (int)ne[3]))
+                return;
+            int32_t x = tdm_build_input(t->b, "a", TDM_TYPE_F32, shapes[s]);
+            int32_t y = tdm_build_input(t->b, "b", TDM_TYPE_F32, ne);
+            certify_trial_end(t, is_add ? tdm_build_add(t->b, x, y) : tdm_build_mul(t->b, x, y));
+        }
+    if (certify_trial_begin(t, CERTIFY_NMSE_F32, "%s of views", name)) {
+        int32_t x = tdm_build_permute(t->b, input(t, 6, 4, 3, 1), 1, 0, 2, 3);
+        int32_t y = tdm_build_slice(t->b, input(t, 9, 8, 5, 1), (const int64_t[]){3, 1, 2, 0},
+                                    (const int64_t[]){4, 6, 3, 1});
+        certify_trial_end(t, is_add ? tdm_build_add(t->b, x, y) : tdm_build_mul(t->b, x, y));
+    }
+}
+
+void certify_case_add(certify_trial *t) {
+    pair(t, true);
+}
+
+void certify_case_mul(certify_trial *t) {
+    pair(t, false);
+}
+
+void certify_case_scale(certify_trial *t) {
+    static const float params[][2] = {{2.5f, 0}, {0, 1.5f}, {-1, -3}, {0, 0}};
+    for (int s = 0; s < N_SHAPE; s++)
+        for (size_t p = 0; p < sizeof params / sizeof params[0]; p++)
+            if (certify_trial_begin(t, CERTIFY_NMSE_F32, "scale by %g, bias %g of [%d, %d, %d, %d]",
+                                    (double)params[p][0], (double)params[p][1], (int)shapes[s][0],
+                                    (int)shapes[s][1], (int)shapes[s][2], (int)shapes[s][3])) {
+                int32_t x = tdm_build_input(t->b, "x", TDM_TYPE_F32, shapes[s]);
+                certify_trial_end(t, tdm_build_scale(t->b, x, params[p][0], params[p][1]));
+            }
+    if (certify_trial_begin(t, CERTIFY_NMSE_F32, "scale of a permuted x")) {
+        int32_t x = tdm_build_permute(t->b, input(t, 6, 4, 3, 1), 2, 1, 0, 3);
+        certify_trial_end(t, tdm_build_scale(t->b, x, 3, 1));
+    }
+}
+
+/* Large numbers, where an exponential overflows and the function does not. */
+static void large_fill(certify_trial *t, certify_rig *rig) {
+    static const float large[] = {-1e4f, -90, -30, 0, 30, 90, 1e4f};
+    (void)t;
+    for (int32_t i = 0; i < rig->graph->n_value; i++) {
+        float *x = (float *)(void *)rig->bytes[i];
+        if (tdm_graph_value(rig->graph, i)->kind != TDM_VALUE_INPUT) continue;
+        for (size_t k = 0; k < rig->sizes[i] / sizeof *x; k++)
+            x[k] = large[k % (sizeof large / sizeof large[0])];
+    }
+}
+
+void certify_case_act(certify_trial *t) {
+    for (int act = TDM_ACT_NONE; act <= TDM_ACT_TANH; act++) {
+        for (int s = 0; s < N_SHAPE; s++)
+            if (certify_trial_begin(t, CERTIFY_NMSE_F32, "act %d of [%d, %d, %d, %d]", act,
+                                    (int)shapes[s][0], (int)shapes[s][1], (int)shapes[s][2],
+                                    (int)shapes[s][3])) {
+                t->scale = 6;
+                int32_t x = tdm_build_input(t->b, "x", TDM_TYPE_F32, shapes[s]);
+                certify_trial_end(t, tdm_build_act(t->b, x, (tdm_act)act));
+            }
+        if (certify_trial_begin(t, CERTIFY_NMSE_F32, "act %d of large numbers", act)) {
+            t->fill = large_fill;
+            certify_trial_end(t, tdm_build_act(t->b, input(t, 35, 1, 1, 1), (tdm_act)act));
+        }
+    }
+}
+
+void certify_case_glu(certify_trial *t) {
+    for (int act = TDM_ACT_NONE; act <= TDM_ACT_TANH; act++)
+        for (int s = 0; s < N_SHAPE; s++)
+            if (certify_trial_begin(t, CERTIFY_NMSE_F32, "glu %d of [%d, %d, %d, %d]", act,
+                                    (int)shapes[s][0], (int)shapes[s][1], (int)shapes[s][2],
+                                    (int)shapes[s][3])) {
+                t->scale = 6;
+                int32_t x = tdm_build_input(t->b, "gate", TDM_TYPE_F32, shapes[s]);
+                int32_t y = tdm_build_input(t->b, "up", TDM_TYPE_F32, shapes[s]);
+                certify_trial_end(t, tdm_build_glu(t->b, x, y, (tdm_act)act));
+            }
+    if (certify_trial_begin(t, CERTIFY_NMSE_F32, "glu of the halves of a fused row")) {
+        int32_t x = input(t, 24, 5, 1, 1);
+        int32_t gate =
+            tdm_build_slice(t->b, x, (const int64_t[]){0, 0, 0, 0}, (const int64_t[]){12, 5, 1, 1});
+        int32_t up = tdm_build_slice(t->b, x, (const int64_t[]){12, 0, 0, 0},
+                                     (const int64_t[]){12, 5, 1, 1});
+        certify_trial_end(t, tdm_build_glu(t->b, gate, up, TDM_ACT_SILU));
+    }
+}

@@ -1,0 +1,199 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * case_row.c: graphs of ops over rows: softmax, norms, RoPE, LSE_MERGE.
+ */
+#include <math.h>
+
+#include "certify/trial.h"
+
+static int32_t input(certify_trial *t, int64_t n0, int64_t n1, int64_t n2, int64_t n3) {
+    return tdm_build_input(t->b, "x", TDM_TYPE_F32, (const int64_t[]){n0, n1, n2, n3});
+}
+
+static const int64_t shapes[][4] = {
+    {1, 1, 1, 1}, {64, 2, 1, 1}, {37, 5, 2, 1}, {300, 1, 1, 3}, {16, 0, 1, 1}};
+enum { N_SHAPE = sizeof shapes / sizeof shapes[0] };
+
+/* One row of -inf only, one with some, one of large numbers. */
+static void infinite_fill(certify_trial *t, certify_rig *rig) {
+    float *x = (float *)(void *)rig->bytes[0];
+    (void)t;
+    for (int i = 0; i < 20; i++) {
+        x[i] = -INFINITY;
+        x[20 + i] = i % 3 == 0 ? -INFINITY : (float)i;
+        x[40 + i] = 1e4f + (float)i;
+    }
+}
+
+void certify_case_softmax(certify_trial *t) {
+    for (int s = 0; s < N_SHAPE; s++)
+        if (certify_trial_begin(t, CERTIFY_NMSE_F32, "softmax of [%d, %d, %d, %d]",
+                                (int)shapes[s][0], (int)shapes[s][1], (int)shapes[s][2],
+                                (int)shapes[s][3])) {
+            t->scale = 5;
+            int32_t x = tdm_build_input(t->b, "x", TDM_TYPE_F32, shapes[s]);
+            certify_trial_end(t, tdm_build_softmax(t->b, x));
+        }
+    if (certify_trial_begin(t, CERTIFY_NMSE_F32, "softmax of rows with -inf")) {
+        t->fill = infinite_fill;
+        certify_trial_end(t, tdm_build_softmax(t->b, input(t, 20, 3, 1, 1)));
+    }
+}
+
+void certify_case_rms_norm(certify_trial *t) {
+    for (int s = 0; s < N_SHAPE; s++)
+        for (int has_weight = 0; has_weight < 2; has_weight++)
+            if (certify_trial_begin(t, CERTIFY_NMSE_F32, "rms_norm of [%d, %d, %d, %d]%s",
+                                    (int)shapes[s][0], (int)shapes[s][1], (int)shapes[s][2],
+                                    (int)shapes[s][3], has_weight ? " with weight" : "")) {
+                int32_t x = tdm_build_input(t->b, "x", TDM_TYPE_F32, shapes[s]), w = -1;
+                if (has_weight)
+                    w = tdm_build_weight(t->b, "w", TDM_TYPE_F32,
+                                         (const int64_t[]){shapes[s][0], 1, 1, 1}, 0);
+                certify_trial_end(t, tdm_build_rms_norm(t->b, x, w, 1e-5f));
+            }
+    if (certify_trial_begin(t, CERTIFY_NMSE_F32, "rms_norm of tiny numbers, where eps counts")) {
+        t->scale = 1e-4;
+        certify_trial_end(t, tdm_build_rms_norm(t->b, input(t, 50, 2, 1, 1), -1, 1e-6f));
+    }
+    if (certify_trial_begin(t, CERTIFY_NMSE_F32, "rms_norm of a slice")) {
+        int32_t x = tdm_build_slice(t->b, input(t, 40, 6, 1, 1), (const int64_t[]){8, 1, 0, 0},
+                                    (const int64_t[]){24, 4, 1, 1});
+        certify_trial_end(t, tdm_build_rms_norm(t->b, x, -1, 1e-5f));
+    }
+}
+
+void certify_case_sum_sq(certify_trial *t) {
+    for (int s = 0; s < N_SHAPE; s++)
+        if (certify_trial_begin(t, CERTIFY_NMSE_F32, "sum_sq of [%d, %d, %d, %d]",
+                                (int)shapes[s][0], (int)shapes[s][1], (int)shapes[s][2],
+                                (int)shapes[s][3])) {
+            int32_t x = tdm_build_input(t->b, "x", TDM_TYPE_F32, shapes[s]);
+            certify_trial_end(t, tdm_build_sum_sq(t->b, x));
+        }
+}
+
+static void absolute_fill(certify_trial *t, certify_rig *rig) {
+    (void)t;
+    for (int32_t i = 0; i < rig->graph->n_value; i++) {
+        const tdm_value *v = tdm_graph_value(rig->graph, i);
+        float *x = (float *)(void *)rig->bytes[i];
+        if (v->kind != TDM_VALUE_INPUT || v->ne[0] != 1) continue;
+        for (size_t k = 0; k < rig->sizes[i] / sizeof *x; k++) x[k] = fabsf(x[k]) * 50 + 1;
+    }
+}
+
+void certify_case_rms_apply(certify_trial *t) {
+    for (int n = 0; n < 2; n++)
+        for (int has_weight = 0; has_weight < 2; has_weight++)
+            if (certify_trial_begin(t, CERTIFY_NMSE_F32, "rms_apply, n = %d%s", n * 96,
+                                    has_weight ? ", with weight" : "")) {
+                int32_t x = input(t, 37, 5, 2, 1), sum = input(t, 1, 5, 2, 1), w = -1;
+                if (has_weight)
+                    w = tdm_build_weight(t->b, "w", TDM_TYPE_F32, (const int64_t[]){37, 1, 1, 1},
+                                         0);
+                t->fill = absolute_fill;
+                certify_trial_end(t, tdm_build_rms_apply(t->b, x, sum, w, 1e-5f, n * 96));
+            }
+}
+
+/* Factors are positive, positions 0 .. 4000 and a -1. */
+static void rope_fill(certify_trial *t, certify_rig *rig) {
+    (void)t;
+    for (int32_t i = 0; i < rig->graph->n_value; i++) {
+        const tdm_value *v = tdm_graph_value(rig->graph, i);
+        if (v->type == TDM_TYPE_I32) ((int32_t *)(void *)rig->bytes[i])[1] = -1;
+        if (v->kind != TDM_VALUE_WEIGHT) continue;
+        float *factor = (float *)(void *)rig->bytes[i];
+        for (size_t k = 0; k < rig->sizes[i] / sizeof *factor; k++)
+            factor[k] = 1 + fabsf(factor[k]) * 4;
+    }
+}
+
+static void rope(certify_trial *t, const char *label, const tdm_rope_params *params,
+                 bool has_factor) {
+    for (int mode = TDM_ROPE_ADJACENT; mode <= TDM_ROPE_HALVES; mode++)
+        for (int32_t off = 0; off < 2; off++) {
+            tdm_rope_params p = *params;
+            int64_t head_dim = p.n_rot + off * 12, n_tok = 7;
+            p.mode = mode;
+            p.rope_offset = off * 8;
+            if (!certify_trial_begin(t, CERTIFY_NMSE_ROPE, "rope: %s, mode %d, offset %d", label,
+                                     mode, (int)p.rope_offset))
+                return;
+            t->id_hi = 4000;
+            t->fill = rope_fill;
+            int32_t x = input(t, head_dim, 3, n_tok, 1);
+            int32_t pos =
+                tdm_build_input(t->b, "pos", TDM_TYPE_I32, (const int64_t[]){n_tok, 1, 1, 1});
+            int32_t factor = -1;
+            if (has_factor)
+                factor = tdm_build_weight(t->b, "factor", TDM_TYPE_F32,
+                                          (const int64_t[]){p.n_rot / 2, 1, 1, 1}, 0);
+            certify_trial_end(t, tdm_build_rope(t->b, x, pos, factor, &p));
+        }
+}
+
+void certify_case_rope(certify_trial *t) {
+    rope(t, "defaults", &(tdm_rope_params){.n_rot = 64}, false);
+    rope(t, "a few elements", &(tdm_rope_params){.n_rot = 6, .freq_base = 500}, false);
+    rope(t, "linear scaling", &(tdm_rope_params){.n_rot = 32, .freq_scale = 0.25f}, false);
+    rope(t, "frequency factors", &(tdm_rope_params){.n_rot = 64, .freq_base = 500000}, true);
+    rope(t, "YaRN",
+         &(tdm_rope_params){.n_rot = 64,
+                            .n_ctx_orig = 2048,
+                            .freq_scale = 0.25f,
+                            .ext_factor = 1,
+                            .attn_factor = 0.9f},
+         false);
+    rope(t, "YaRN with its own betas",
+         &(tdm_rope_params){.n_rot = 128,
+                            .n_ctx_orig = 4096,
+                            .freq_scale = 0.1f,
+                            .ext_factor = 0.7f,
+                            .beta_fast = 16,
+                            .beta_slow = 2},
+         false);
+    rope(t, "attention factor", &(tdm_rope_params){.n_rot = 16, .attn_factor = 1.3f}, false);
+    rope(t, "nothing turned", &(tdm_rope_params){.n_rot = 0}, false);
+}
+
+/* Part 0 of one head and every part of another are over nothing. */
+static void ml_fill(certify_trial *t, certify_rig *rig) {
+    (void)t;
+    for (int32_t i = 0; i < rig->graph->n_value; i++) {
+        const tdm_value *v = tdm_graph_value(rig->graph, i);
+        if (v->kind != TDM_VALUE_INPUT || v->ne[0] != 2) continue;
+        float *ml = (float *)(void *)rig->bytes[i];
+        size_t n = rig->sizes[i] / sizeof *ml / 2, n_in_part = n / (size_t)v->ne[3];
+        for (size_t k = 0; k < n; k++) {
+            bool is_empty = k == 0 || k % n_in_part == 1;
+            ml[2 * k] = is_empty ? -INFINITY : ml[2 * k] * 10;
+            ml[2 * k + 1] = is_empty ? 0 : 1 + fabsf(ml[2 * k + 1]) * 30;
+        }
+    }
+}
+
+/* A part over nothing has o = 0 (op.h). */
+static void parts_fill(certify_trial *t, certify_rig *rig) {
+    ml_fill(t, rig);
+    float *o = (float *)(void *)rig->bytes[0];
+    const tdm_value *v = tdm_graph_value(rig->graph, 0);
+    int64_t n = v->ne[1] * v->ne[2] * v->ne[3], n_in_part = v->ne[1] * v->ne[2];
+    for (int64_t k = 0; k < n; k++)
+        for (int64_t i = 0; i < v->ne[0]; i++)
+            if (k == 0 || k % n_in_part == 1) o[k * v->ne[0] + i] = 0;
+}
+
+void certify_case_lse_merge(certify_trial *t) {
+    static const int64_t sizes[][4] = {{64, 4, 3, 2}, {33, 2, 1, 5}, {8, 3, 2, 1}};
+    for (size_t s = 0; s < sizeof sizes / sizeof sizes[0]; s++)
+        if (certify_trial_begin(t, CERTIFY_NMSE_F32, "lse_merge of [%d, %d, %d, %d]",
+                                (int)sizes[s][0], (int)sizes[s][1], (int)sizes[s][2],
+                                (int)sizes[s][3])) {
+            int32_t o = tdm_build_input(t->b, "o", TDM_TYPE_F32, sizes[s]);
+            int32_t ml = input(t, 2, sizes[s][1], sizes[s][2], sizes[s][3]);
+            t->fill = parts_fill;
+            certify_trial_end(t, tdm_build_lse_merge(t->b, o, ml));
+        }
+}

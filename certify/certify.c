@@ -1,0 +1,282 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * certify.c: runs the checks, each in a child process, and reports. What is checked is in the
+ * tables of the certify_*.c files.
+ */
+#include "certify/certify.h"
+
+#include <errno.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "certify/suite.h"
+
+static const certify_table *const tables[] = {
+    &certify_plugin_table,   &certify_device_table, &certify_status_table, &certify_buffer_table,
+    &certify_graph_table,    &certify_op_table,     &certify_memory_table, &certify_tensor_table,
+    &certify_queue_table,    &certify_order_table,  &certify_cache_table,  &certify_split_table,
+    &certify_exchange_table,
+};
+enum { N_TABLE = sizeof tables / sizeof tables[0], LIMIT_DEFAULT = 120 };
+
+/* Without it the checks of the first table say why, and no other has anything to look at. */
+static const char load_id[] = "plugin.load";
+
+/* Judged here from what the children wrote to their standard output and error. */
+static const certify_check quiet_check = {
+    "plugin.quiet", 0,
+    "plugin.h: \"A function that fails returns a status and fills *err; nothing aborts, exits or "
+    "prints.\"",
+    NULL};
+
+/* What a child says through its pipe; small enough to be written in one piece. */
+typedef struct report {
+    int32_t verdict;
+    char message[TDM_ERROR_MESSAGE_SIZE];
+} report;
+
+typedef struct suite {
+    const certify_params *params;
+    FILE *out;
+    certify_result result;
+    bool is_claimed[CERTIFY_LEVEL_MAX + 1]; /* a check of the level was not skipped */
+    bool has_failed[CERTIFY_LEVEL_MAX + 1];
+    bool is_unloadable;                 /* load_id has failed */
+    int32_t n_unasked;                  /* checks left out for that */
+    char noise[TDM_ERROR_MESSAGE_SIZE]; /* for quiet_check; "" = nothing was printed */
+} suite;
+
+/* ---- One check ---- */
+
+static void *thread_main(void *arg) {
+    return arg;
+}
+
+/* A sanitizer may start a thread of its own with the process's first; let it, before a check
+ * counts threads. */
+static void threads_warm_up(void) {
+    pthread_t thread;
+    if (pthread_create(&thread, NULL, thread_main, NULL) == 0) pthread_join(thread, NULL);
+}
+
+static void child_run(const certify_params *params, const certify_check *check, int pipe_fd,
+                      int capture_fd) {
+    report answer = {0};
+    certify c = {.params = params};
+    signal(SIGINT, SIG_DFL);
+    signal(SIGTERM, SIG_DFL);
+    dup2(capture_fd, STDOUT_FILENO);
+    dup2(capture_fd, STDERR_FILENO);
+    c.random = (params->seed != 0 ? params->seed : 1) * 0x9e3779b97f4a7c15u;
+    if (c.random == 0) c.random = 1;
+    certify_host_init(&c.host);
+    threads_warm_up();
+    answer.verdict = check->run(&c);
+    memcpy(answer.message, c.message, sizeof answer.message);
+    /* The plugin's buffered output would be lost with _exit, and with it that it prints. */
+    fflush(NULL);
+    ssize_t n = write(pipe_fd, &answer, sizeof answer);
+    _exit(n == (ssize_t)sizeof answer ? 0 : 1);
+}
+
+/* The answer, or false where the child ended or ran out of time without one. */
+static bool answer_read(int fd, int limit_s, report *answer, bool *has_hung_out) {
+    struct timespec start, now;
+    size_t have = 0;
+    clock_gettime(CLOCK_MONOTONIC, &start);
+    *has_hung_out = false;
+    while (have < sizeof *answer) {
+        clock_gettime(CLOCK_MONOTONIC, &now);
+        long left = (long)limit_s * 1000 - (long)(now.tv_sec - start.tv_sec) * 1000;
+        struct pollfd p = {.fd = fd, .events = POLLIN};
+        int n = left > 0 ? poll(&p, 1, (int)left) : 0;
+        if (n < 0 && errno == EINTR) continue;
+        *has_hung_out = n == 0;
+        if (n <= 0) return false;
+        ssize_t got = read(fd, (char *)answer + have, sizeof *answer - have);
+        if (got <= 0) return false;
+        have += (size_t)got;
+    }
+    answer->message[sizeof answer->message - 1] = 0;
+    return true;
+}
+
+/* The first line of what the child printed, without controls; "" where it printed nothing. */
+static void capture_read(int fd, char *line, size_t line_size) {
+    ssize_t n = pread(fd, line, line_size - 1, 0);
+    line[n > 0 ? n : 0] = 0;
+    for (char *at = line; *at != 0; at++)
+        if ((unsigned char)*at < ' ') {
+            *at = at[1] != 0 && at == line ? ' ' : 0;
+            if (*at == 0) break;
+        }
+    if (n > 0 && line[0] == 0) snprintf(line, line_size, "(an empty line)");
+}
+
+static void end_describe(int wait_status, bool has_hung, int limit_s, const char *line,
+                         report *answer) {
+    answer->verdict = CERTIFY_FAILED;
+    if (has_hung)
+        snprintf(answer->message, sizeof answer->message, "did not end within %d seconds", limit_s);
+    else if (WIFSIGNALED(wait_status))
+        snprintf(answer->message, sizeof answer->message, "crashed: %s%s%.200s",
+                 strsignal(WTERMSIG(wait_status)), line[0] != 0 ? ": " : "", line);
+    else
+        snprintf(answer->message, sizeof answer->message, "ended the process with code %d%s%.200s",
+                 WEXITSTATUS(wait_status), line[0] != 0 ? ": " : "", line);
+}
+
+static tdm_status check_run(suite *s, const certify_check *check, report *answer, tdm_error *err) {
+    int limit_s = s->params->limit_s > 0 ? s->params->limit_s : LIMIT_DEFAULT, wait_status = 0;
+    int ends[2];
+    bool has_hung;
+    char line[256];
+    FILE *capture = tmpfile();
+    if (capture == NULL || pipe(ends) != 0) {
+        int cause = errno;
+        if (capture != NULL) fclose(capture);
+        return tdm_fail(err, TDM_IO, "certify: cannot capture a check's output: %s",
+                        strerror(cause));
+    }
+    fflush(s->out);
+    pid_t pid = fork();
+    if (pid == 0) {
+        close(ends[0]);
+        child_run(s->params, check, ends[1], fileno(capture));
+    }
+    close(ends[1]);
+    if (pid < 0) {
+        close(ends[0]);
+        fclose(capture);
+        return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "certify: cannot start a process: %s",
+                        strerror(errno));
+    }
+    bool has_answer = answer_read(ends[0], limit_s, answer, &has_hung);
+    if (!has_answer && has_hung) kill(pid, SIGKILL);
+    while (waitpid(pid, &wait_status, 0) < 0 && errno == EINTR) continue;
+    capture_read(fileno(capture), line, sizeof line);
+    bool is_cancelled = WIFSIGNALED(wait_status) &&
+                        (WTERMSIG(wait_status) == SIGINT || WTERMSIG(wait_status) == SIGTERM);
+    if (!has_answer)
+        end_describe(wait_status, has_hung, limit_s, line, answer);
+    else if (line[0] != 0 && s->noise[0] == 0)
+        snprintf(s->noise, sizeof s->noise, "printed during %s: \"%.200s\"", check->id, line);
+    close(ends[0]);
+    fclose(capture);
+    return is_cancelled ? tdm_fail(err, TDM_CANCELLED, "certify: stopped in %s", check->id)
+                        : TDM_OK;
+}
+
+/* ---- Reporting ---- */
+
+static void answer_print(suite *s, const certify_check *check, const report *answer) {
+    switch (answer->verdict) {
+    case CERTIFY_PASSED:
+        fprintf(s->out, "ok    %s\n", check->id);
+        s->result.n_passed++;
+        break;
+    case CERTIFY_SKIPPED:
+        fprintf(s->out, "skip  %s: %s\n", check->id, answer->message);
+        s->result.n_skipped++;
+        return;
+    default:
+        fprintf(s->out, "FAIL  %s: %s\n      %s\n", check->id, answer->message, check->cites);
+        s->result.n_failed++;
+        s->has_failed[check->level] = true;
+        s->is_unloadable = s->is_unloadable || strcmp(check->id, load_id) == 0;
+        break;
+    }
+    s->is_claimed[check->level] = true;
+}
+
+static bool check_is_wanted(const suite *s, const certify_check *check) {
+    const char *only = s->params->only;
+    if (s->params->level >= 0 && check->level > s->params->level) return false;
+    return only == NULL || strncmp(check->id, only, strlen(only)) == 0;
+}
+
+static void quiet_judge(suite *s) {
+    report answer = {CERTIFY_PASSED, ""};
+    if (!check_is_wanted(s, &quiet_check)) return;
+    if (s->result.n_passed + s->result.n_failed == 0) return; /* nothing ran: nothing was heard */
+    if (s->noise[0] != 0) {
+        answer.verdict = CERTIFY_FAILED;
+        memcpy(answer.message, s->noise, sizeof answer.message);
+    }
+    answer_print(s, &quiet_check, &answer);
+}
+
+static void summary_print(suite *s) {
+    bool is_whole = s->params->only == NULL || s->params->only[0] == 0;
+    s->result.level = -1;
+    for (int level = 0; is_whole && level <= CERTIFY_LEVEL_MAX; level++) {
+        if (!s->is_claimed[level] || s->has_failed[level]) break;
+        s->result.level = level;
+    }
+    if (is_whole) {
+        fprintf(s->out, "levels claimed:");
+        for (int level = 0; level <= CERTIFY_LEVEL_MAX; level++)
+            if (s->is_claimed[level])
+                fprintf(s->out, " %d%s", level, s->has_failed[level] ? " (failed)" : "");
+        if (s->result.level >= 0)
+            fprintf(s->out, "; reaches level %d\n", (int)s->result.level);
+        else
+            fprintf(s->out, "; reaches no level\n");
+    }
+    fprintf(s->out, "%d passed, %d failed, %d skipped\n", (int)s->result.n_passed,
+            (int)s->result.n_failed, (int)s->result.n_skipped);
+}
+
+tdm_status certify_run(const certify_params *params, FILE *out, certify_result *result_out,
+                       tdm_error *err) {
+    suite s = {.params = params, .out = out};
+    tdm_status status = TDM_OK;
+    errno = 0;
+    fprintf(out, "certify %s (seed %llu)\n", params->file,
+            (unsigned long long)(params->seed != 0 ? params->seed : 1));
+    for (size_t t = 0; t < N_TABLE && status == TDM_OK; t++)
+        for (size_t i = 0; i < tables[t]->n_check && status == TDM_OK; i++) {
+            const certify_check *check = &tables[t]->checks[i];
+            report answer = {0};
+            if (!check_is_wanted(&s, check)) continue;
+            if (t > 0 && s.is_unloadable) {
+                s.n_unasked++;
+                continue;
+            }
+            status = check_run(&s, check, &answer, err);
+            if (status == TDM_OK) answer_print(&s, check, &answer);
+        }
+    if (status != TDM_OK) return status;
+    if (s.n_unasked > 0)
+        fprintf(out, "skip  %d more checks: the plugin cannot be loaded\n", (int)s.n_unasked);
+    s.result.n_skipped += s.n_unasked;
+    if (s.result.n_passed + s.result.n_failed + s.result.n_skipped == 0)
+        return tdm_fail(err, TDM_NOT_FOUND, "certify: no check's id begins with '%s'; see --list",
+                        params->only != NULL ? params->only : "");
+    quiet_judge(&s);
+    summary_print(&s);
+    if (fflush(out) != 0 || ferror(out) != 0)
+        return tdm_fail(err, TDM_IO, "certify: cannot write the report: %s",
+                        errno != 0 ? strerror(errno) : "the output is closed");
+    *result_out = s.result;
+    return TDM_OK;
+}
+
+tdm_status certify_list(FILE *out, tdm_error *err) {
+    errno = 0;
+    for (size_t t = 0; t < N_TABLE; t++)
+        for (size_t i = 0; i < tables[t]->n_check; i++)
+            fprintf(out, "%d  %s\n   %s\n", tables[t]->checks[i].level, tables[t]->checks[i].id,
+                    tables[t]->checks[i].cites);
+    fprintf(out, "%d  %s\n   %s\n", quiet_check.level, quiet_check.id, quiet_check.cites);
+    if (fflush(out) != 0 || ferror(out) != 0)
+        return tdm_fail(err, TDM_IO, "certify: cannot write the list: %s",
+                        errno != 0 ? strerror(errno) : "the output is closed");
+    return TDM_OK;
+}

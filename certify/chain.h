@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * chain.h: graphs for checks that care how a graph is run, not what it computes: a chain of
+ * one simple op that the device takes, whichever that is.
+ */
+#ifndef TANDEM_RUNNER_CERTIFY_CHAIN_H
+#define TANDEM_RUNNER_CERTIFY_CHAIN_H
+
+#include "certify/rig.h"
+
+typedef struct certify_chain {
+    certify_rig rig;
+    int32_t x;   /* the INPUT */
+    int32_t y;   /* the OUTPUT: x after n nodes */
+    double nmse; /* bound on its error */
+} certify_chain;
+
+/* Opens the device and finds an op; a skip where it takes none of them. `n` nodes over a value of
+ * n0 x n1, all filled with random numbers. */
+certify_verdict certify_chain_open(certify *c, int n, int64_t n0, int64_t n1,
+                                   certify_chain *chain_out);
+/* The same, with a RESHAPE of what the first node gives, which no other node reads. */
+certify_verdict certify_chain_open_viewed(certify *c, int n, int64_t n0, int64_t n1,
+                                          certify_chain *chain_out);
+/* A further chain on the open device. */
+certify_verdict certify_chain_create(certify *c, int n, int64_t n0, int64_t n1,
+                                     certify_chain *chain_out);
+
+#endif

@@ -1,0 +1,194 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * memory.c: the optional slots of buffers: copy, fill, host_pointer, import_host.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "certify/suite.h"
+
+enum { SIZE = 4000 };
+
+/* Two buffers of SIZE, filled with bytes[0] and bytes[1]. */
+typedef struct two {
+    tdm_buffer *buffers[2];
+    uint8_t bytes[2][SIZE];
+} two;
+
+static certify_verdict two_open(certify *c, two *t) {
+    certify_verdict verdict = CERTIFY_PASSED;
+    for (int i = 0; verdict == CERTIFY_PASSED && i < 2; i++) {
+        tdm_error err = {.struct_size = sizeof err};
+        verdict = certify_alloc(c, SIZE, &t->buffers[i]);
+        certify_random_bytes(c, t->bytes[i], SIZE);
+        if (verdict == CERTIFY_PASSED &&
+            c->plugin->buffer->upload(t->buffers[i], 0, t->bytes[i], SIZE, &err) != TDM_OK)
+            verdict = certify_skip(c, "upload: %.300s", err.message);
+    }
+    return verdict;
+}
+
+static certify_verdict two_judge(certify *c, const two *t, const char *what) {
+    uint8_t now[SIZE];
+    for (int i = 0; i < 2; i++) {
+        memset(now, 0, sizeof now);
+        if (c->plugin->buffer->download(t->buffers[i], 0, now, SIZE, NULL) != TDM_OK)
+            return certify_skip(c, "download failed");
+        for (size_t k = 0; k < SIZE; k++)
+            if (now[k] != t->bytes[i][k])
+                return certify_fail(c, "%s: byte %zu of buffer %d is %d, not %d", what, k, i,
+                                    now[k], t->bytes[i][k]);
+    }
+    return CERTIFY_PASSED;
+}
+
+static certify_verdict copy_check(certify *c) {
+    two t;
+    tdm_error err = {.struct_size = sizeof err};
+    certify_verdict verdict = certify_open(c);
+    if (verdict != CERTIFY_PASSED) return verdict;
+    const tdm_buffer_ops *ops = c->plugin->buffer;
+    if (!TDM_HAS(ops, copy)) return certify_skip(c, "no slot copy");
+    verdict = two_open(c, &t);
+    for (int i = 0; verdict == CERTIFY_PASSED && i < 60; i++) {
+        int64_t n = certify_random_in(c, 0, i % 2 ? SIZE : 30);
+        int64_t from = certify_random_in(c, 0, SIZE - n), to = certify_random_in(c, 0, SIZE - n);
+        int src = i % 2, dst = i / 2 % 2;
+        if (src == dst && from < to + n && to < from + n) continue; /* must not overlap */
+        if (ops->copy(t.buffers[dst], (uint64_t)to, t.buffers[src], (uint64_t)from, (uint64_t)n,
+                      &err) != TDM_OK)
+            return certify_fail(c, "%lld bytes: %.300s", (long long)n, err.message);
+        memmove(t.bytes[dst] + to, t.bytes[src] + from, (size_t)n);
+        verdict = two_judge(c, &t, "copy");
+    }
+    return verdict;
+}
+
+static certify_verdict copy_range_check(certify *c) {
+    two t;
+    static const uint64_t bad[][3] = {
+        {0, 0, SIZE + 1}, {SIZE, 0, 1}, {0, SIZE, 1}, {8, UINT64_MAX, 8}, {UINT64_MAX, 8, 8}};
+    certify_verdict verdict = certify_open(c);
+    if (verdict != CERTIFY_PASSED) return verdict;
+    const tdm_buffer_ops *ops = c->plugin->buffer;
+    if (!TDM_HAS(ops, copy)) return certify_skip(c, "no slot copy");
+    verdict = two_open(c, &t);
+    for (size_t i = 0; verdict == CERTIFY_PASSED && i < sizeof bad / sizeof bad[0]; i++) {
+        if (ops->copy(t.buffers[0], bad[i][0], t.buffers[1], bad[i][1], bad[i][2], NULL) == TDM_OK)
+            return certify_fail(c, "%llu bytes from %llu to %llu of %d were copied",
+                                (unsigned long long)bad[i][2], (unsigned long long)bad[i][1],
+                                (unsigned long long)bad[i][0], (int)SIZE);
+        verdict = two_judge(c, &t, "a refused copy");
+    }
+    return verdict;
+}
+
+static certify_verdict fill_check(certify *c) {
+    two t;
+    tdm_error err = {.struct_size = sizeof err};
+    certify_verdict verdict = certify_open(c);
+    if (verdict != CERTIFY_PASSED) return verdict;
+    const tdm_buffer_ops *ops = c->plugin->buffer;
+    if (!TDM_HAS(ops, fill)) return certify_skip(c, "no slot fill");
+    verdict = two_open(c, &t);
+    for (int i = 0; verdict == CERTIFY_PASSED && i < 60; i++) {
+        int64_t n = certify_random_in(c, 0, i % 2 ? SIZE : 30);
+        int64_t off = certify_random_in(c, 0, SIZE - n);
+        uint8_t byte = (uint8_t)certify_random_in(c, 0, 255);
+        if (ops->fill(t.buffers[0], (uint64_t)off, (uint64_t)n, byte, &err) != TDM_OK)
+            return certify_fail(c, "%lld bytes at %lld: %.300s", (long long)n, (long long)off,
+                                err.message);
+        memset(t.bytes[0] + off, byte, (size_t)n);
+        verdict = two_judge(c, &t, "fill");
+    }
+    if (verdict != CERTIFY_PASSED) return verdict;
+    if (ops->fill(t.buffers[0], SIZE - 3, 4, 1, NULL) == TDM_OK ||
+        ops->fill(t.buffers[0], UINT64_MAX, 4, 1, NULL) == TDM_OK)
+        return certify_fail(c, "filled a range that is not inside the buffer");
+    return two_judge(c, &t, "a refused fill");
+}
+
+static certify_verdict pointer_check(certify *c) {
+    two t;
+    certify_verdict verdict = certify_open(c);
+    if (verdict != CERTIFY_PASSED) return verdict;
+    const tdm_buffer_ops *ops = c->plugin->buffer;
+    if (!TDM_HAS(ops, host_pointer)) return certify_skip(c, "no slot host_pointer");
+    verdict = two_open(c, &t);
+    if (verdict != CERTIFY_PASSED) return verdict;
+    uint8_t *at = ops->host_pointer(t.buffers[0]);
+    if (at == NULL) return certify_skip(c, "the device's buffers have no host address");
+    if (memcmp(at, t.bytes[0], SIZE) != 0)
+        return certify_fail(c, "uploaded bytes are not at the address");
+    certify_random_bytes(c, at, SIZE);
+    memcpy(t.bytes[0], at, SIZE);
+    if (ops->host_pointer(t.buffers[0]) != at) return certify_fail(c, "gave two addresses");
+    return two_judge(c, &t, "written by the host");
+}
+
+/* Page-aligned memory of the host's, in a range of which the device sees the middle. */
+static certify_verdict import_check(certify *c) {
+    enum { PAGE = 65536 };
+    struct {
+        tdm_import_info info;
+        uint8_t more[32];
+    } told;
+    tdm_error err = {.struct_size = sizeof err};
+    tdm_buffer *buffer = NULL;
+    uint8_t bytes[PAGE];
+    certify_verdict verdict = certify_open(c);
+    if (verdict != CERTIFY_PASSED) return verdict;
+    const tdm_buffer_ops *ops = c->plugin->buffer;
+    if (!TDM_HAS(ops, import_host)) return certify_skip(c, "no slot import_host");
+    uint8_t *memory = aligned_alloc(PAGE, 3 * PAGE);
+    if (memory == NULL) return certify_skip(c, "out of memory");
+    memset(memory, 0x3c, 3 * PAGE);
+    certify_random_bytes(c, memory + PAGE, PAGE);
+    memset(&told, 0xee, sizeof told);
+    told.info.struct_size = sizeof told;
+    tdm_status status = ops->import_host(c->device, memory + PAGE, PAGE, &told.info, &buffer, &err);
+    if (status == TDM_UNSUPPORTED) return certify_skip(c, "%.300s", err.message);
+    if (status != TDM_OK) return certify_fail(c, "%s", err.message);
+    for (size_t i = 0; i < sizeof told.more; i++)
+        if (told.more[i] != 0xee) return certify_fail(c, "wrote behind its own tdm_import_info");
+    if (ops->download(buffer, 0, bytes, PAGE, &err) != TDM_OK ||
+        memcmp(bytes, memory + PAGE, PAGE) != 0)
+        return certify_fail(c, "the device does not see what the host wrote: %.200s", err.message);
+    certify_random_bytes(c, bytes, PAGE);
+    if (ops->upload(buffer, 0, bytes, PAGE, &err) != TDM_OK)
+        return certify_fail(c, "upload: %.300s", err.message);
+    ops->free(buffer);
+    if (memcmp(bytes, memory + PAGE, PAGE) != 0)
+        return certify_fail(c, "the host does not see what was uploaded");
+    for (size_t i = 0; i < PAGE; i++)
+        if (memory[i] != 0x3c || memory[2 * PAGE + i] != 0x3c)
+            return certify_fail(c, "wrote outside the imported range");
+    free(memory); /* still the caller's: a second free would be seen */
+    buffer = NULL;
+    memory = aligned_alloc(PAGE, PAGE);
+    if (memory == NULL) return certify_skip(c, "out of memory");
+    if (ops->import_host(c->device, memory, PAGE, NULL, &buffer, &err) != TDM_OK)
+        return certify_fail(c, "with info_out NULL: %.300s", err.message);
+    ops->free(buffer);
+    free(memory);
+    return CERTIFY_PASSED;
+}
+
+static const certify_check checks[] = {
+    {"memory.copy", 2, "buffer.h: copy: \"Copies inside one device; the ranges must not overlap.\"",
+     copy_check},
+    {"memory.copy-range", 2,
+     "status.h: TDM_OUT_OF_RANGE: \"past the end of something: a buffer, a context, a cache\"; "
+     "buffer.h: copy",
+     copy_range_check},
+    {"memory.fill", 2, "buffer.h: fill: \"Sets every byte of a range.\"", fill_check},
+    {"memory.host-pointer", 2,
+     "buffer.h: host_pointer: \"The address at which the host may read and write the buffer while "
+     "no queue uses it, valid until free\"",
+     pointer_check},
+    {"memory.import", 2,
+     "buffer.h: import_host: \"The memory stays the caller's and must outlive the buffer. "
+     "*info_out (nullable) reports what was probed.\"",
+     import_check},
+};
+const certify_table certify_memory_table = CERTIFY_TABLE(checks);

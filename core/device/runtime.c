@@ -1,0 +1,390 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * runtime.c: loads plugins, declares, opens and closes devices. Where plugins are looked for is
+ * plugin_path.c's, what an open device can do device.c's.
+ */
+#include "core/device/runtime.h"
+
+#include <dirent.h>
+#include <dlfcn.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "core/device/runtime_internal.h"
+
+void tdm_runtime_log(const tdm_runtime *rt, int32_t level, const char *format, ...) {
+    if (rt->log == NULL || level > rt->log_level) return;
+    char line[1024];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(line, sizeof line, format, args);
+    va_end(args);
+    rt->log(rt->log_context, level, line);
+}
+
+/* Folders of TANDEM_PLUGIN_PATH that cannot be read are told of and passed over. */
+static void environment_check(const tdm_runtime *rt) {
+    for (int32_t i = rt->path.n_configured; i < rt->path.n_asked; i++) {
+        tdm_error why = {0};
+        if (tdm_plugin_folder_check(rt->path.folders[i], "TANDEM_PLUGIN_PATH", &why) != TDM_OK)
+            tdm_runtime_log(rt, TDM_LOG_WARN, "%s", why.message);
+    }
+}
+
+tdm_status tdm_runtime_create(const tdm_runtime_params *params, tdm_runtime **runtime_out,
+                              tdm_error *err) {
+    tdm_runtime *rt = calloc(1, sizeof *rt);
+    if (rt == NULL) return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "runtime: out of memory");
+    pthread_mutex_init(&rt->lend_mutex, NULL);
+    tdm_runtime_params p = {0};
+    if (params != NULL) {
+        size_t size = params->struct_size;
+        memcpy(&p, params, size > 0 && size < sizeof p ? size : sizeof p);
+    }
+    rt->log = p.log;
+    rt->log_context = p.log_context;
+    rt->log_level = p.log_level;
+    tdm_status status = tdm_plugin_path_collect(p.plugin_path, &rt->path, err);
+    if (status != TDM_OK) {
+        pthread_mutex_destroy(&rt->lend_mutex);
+        free(rt);
+        return status;
+    }
+    environment_check(rt);
+    *runtime_out = rt;
+    return TDM_OK;
+}
+
+/* ---- Plugins ---- */
+
+static void plugin_unload(tdm_loaded_plugin *loaded) {
+    if (loaded->plugin != NULL && loaded->plugin->init != NULL && loaded->plugin->deinit != NULL)
+        loaded->plugin->deinit(loaded->instance);
+    if (loaded->object != NULL) dlclose(loaded->object);
+    free(loaded->file);
+    free(loaded);
+}
+
+/* Says which of the required slots is missing; NULL when all are there. */
+static const char *plugin_missing_slot(const tdm_plugin *p) {
+    if (!TDM_HAS(p, name) || p->name[0] == 0) return "name";
+    if (TDM_HAS(p, init) && !TDM_HAS(p, deinit)) return "deinit (init is there)";
+    if (!TDM_HAS(p, device)) return "device";
+    if (!TDM_HAS(p, buffer)) return "buffer";
+    if (!TDM_HAS(p->device, count)) return "device.count";
+    if (!TDM_HAS(p->device, describe)) return "device.describe";
+    if (!TDM_HAS(p->device, open)) return "device.open";
+    if (!TDM_HAS(p->device, close)) return "device.close";
+    if (!TDM_HAS(p->device, supports_op)) return "device.supports_op";
+    if (!TDM_HAS(p->buffer, alloc)) return "buffer.alloc";
+    if (!TDM_HAS(p->buffer, free)) return "buffer.free";
+    if (!TDM_HAS(p->buffer, upload)) return "buffer.upload";
+    if (!TDM_HAS(p->buffer, download)) return "buffer.download";
+    if (TDM_HAS(p, queue)) {
+        if (!TDM_HAS(p->queue, create)) return "queue.create";
+        if (!TDM_HAS(p->queue, destroy)) return "queue.destroy";
+        if (!TDM_HAS(p->queue, graph_prepare)) return "queue.graph_prepare";
+        if (!TDM_HAS(p->queue, plan_destroy)) return "queue.plan_destroy";
+        if (!TDM_HAS(p->queue, graph_compute)) return "queue.graph_compute";
+    } else if (!TDM_HAS(p->device, graph_compute_sync)) {
+        return "device.graph_compute_sync (or a queue table)";
+    }
+    return NULL;
+}
+
+/* dlsym gives a data pointer; ISO C has no cast from it to a function. */
+static tdm_plugin_entry_fn entry_find(void *object) {
+    tdm_plugin_entry_fn entry = NULL;
+    void *symbol = dlsym(object, TDM_PLUGIN_ENTRY_NAME);
+    memcpy(&entry, &symbol, sizeof entry);
+    return entry;
+}
+
+/* What a plugin said of its failure; its status where it said nothing. */
+static const char *reason_of(tdm_status status, const tdm_error *said) {
+    return said->message[0] != 0 ? said->message : tdm_status_text(status);
+}
+
+static tdm_loaded_plugin *plugin_find(const tdm_runtime *rt, const char *name) {
+    for (int32_t i = 0; i < rt->n_plugin; i++)
+        if (strcmp(rt->plugins[i]->plugin->name, name) == 0) return rt->plugins[i];
+    return NULL;
+}
+
+/* Whether the table may be used under the name it has. `name` is what the plugin should be called,
+ * NULL for whatever it calls itself. */
+static tdm_status plugin_check(const tdm_loaded_plugin *loaded, const tdm_plugin *plugin,
+                               const char *name, tdm_error *err) {
+    const char *missing = plugin_missing_slot(plugin);
+    if (missing != NULL)
+        return tdm_fail(err, TDM_UNSUPPORTED, "plugin %s: required slot %s is missing",
+                        loaded->file, missing);
+    if (name != NULL && strcmp(plugin->name, name) != 0)
+        return tdm_fail(err, TDM_FAILED_PRECONDITION,
+                        "plugin %s: calls itself '%s'; the file's name must be the plugin's",
+                        loaded->file, plugin->name);
+    const tdm_loaded_plugin *other = plugin_find(loaded->rt, plugin->name);
+    if (other != NULL)
+        return tdm_fail(err, TDM_FAILED_PRECONDITION, "plugin %s: '%s' is loaded already, from %s",
+                        loaded->file, plugin->name, other->file);
+    return TDM_OK;
+}
+
+static tdm_status plugin_start(tdm_loaded_plugin *loaded, const char *name, tdm_error *err) {
+    tdm_error inner = {0};
+    loaded->object = dlopen(loaded->file, RTLD_NOW | RTLD_LOCAL);
+    if (loaded->object == NULL) {
+        const char *reason = dlerror();
+        return tdm_fail(err, TDM_UNAVAILABLE, "plugin %s: cannot be loaded: %s", loaded->file,
+                        reason != NULL ? reason : "no reason given");
+    }
+    tdm_plugin_entry_fn entry = entry_find(loaded->object);
+    if (entry == NULL)
+        return tdm_fail(err, TDM_UNSUPPORTED,
+                        "plugin %s: no symbol %s: not a Tandem plugin, or built for another "
+                        "version of the ABI; rebuild it against these headers",
+                        loaded->file, TDM_PLUGIN_ENTRY_NAME);
+    const tdm_plugin *plugin = NULL;
+    tdm_status status = entry(&loaded->host, &plugin, &inner);
+    if (status != TDM_OK || plugin == NULL)
+        return tdm_fail(err, status != TDM_OK ? status : TDM_INTERNAL, "plugin %s: entry: %s",
+                        loaded->file,
+                        status != TDM_OK ? reason_of(status, &inner) : "gave no table");
+    status = plugin_check(loaded, plugin, name, err);
+    if (status != TDM_OK) return status;
+    if (plugin->init != NULL) {
+        status = plugin->init(&loaded->host, &loaded->instance, &inner);
+        if (status != TDM_OK)
+            return tdm_fail(err, status, "plugin %s: init: %s", loaded->file,
+                            reason_of(status, &inner));
+    }
+    loaded->plugin = plugin; /* from here on deinit is due */
+    return TDM_OK;
+}
+
+static tdm_status file_load(tdm_runtime *rt, const char *path, const char *name, tdm_error *err) {
+    if (rt->n_plugin == TDM_MAX_PLUGINS)
+        return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "plugin %s: %d plugins are loaded already",
+                        path, TDM_MAX_PLUGINS);
+    tdm_loaded_plugin *loaded = calloc(1, sizeof *loaded);
+    if (loaded == NULL || (loaded->file = strdup(path)) == NULL) {
+        free(loaded);
+        return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "plugin %s: out of memory", path);
+    }
+    loaded->rt = rt;
+    tdm_host_table_fill(loaded);
+    tdm_status status = plugin_start(loaded, name, err);
+    if (status != TDM_OK) {
+        plugin_unload(loaded);
+        return status;
+    }
+    rt->plugins[rt->n_plugin++] = loaded;
+    return TDM_OK;
+}
+
+tdm_status tdm_runtime_load_file(tdm_runtime *rt, const char *path, tdm_error *err) {
+    return file_load(rt, path, NULL, err);
+}
+
+tdm_status tdm_runtime_load(tdm_runtime *rt, const char *name, tdm_error *err) {
+    if (plugin_find(rt, name) != NULL) return TDM_OK;
+    char *file = NULL;
+    tdm_status status = tdm_plugin_path_find(&rt->path, name, &file, err);
+    if (status == TDM_OK) status = file_load(rt, file, name, err);
+    free(file);
+    return status;
+}
+
+/* Loads FOLDER/NAME.so, or FOLDER/NAME/NAME.so as in a build folder, where there is such a file. */
+static void folder_entry_load(tdm_runtime *rt, const char *folder, const char *entry) {
+    char name[256], file[8192];
+    size_t len = strlen(entry);
+    if (entry[0] == '.' || len >= sizeof name) return;
+    bool is_file = len > 3 && strcmp(entry + len - 3, ".so") == 0;
+    if (is_file) len -= 3;
+    memcpy(name, entry, len);
+    name[len] = 0;
+    int n = is_file ? snprintf(file, sizeof file, "%s/%s.so", folder, name)
+                    : snprintf(file, sizeof file, "%s/%s/%s.so", folder, name, name);
+    if (n < 0 || (size_t)n >= sizeof file || access(file, R_OK) != 0) return;
+    tdm_error reason = {0};
+    if (plugin_find(rt, name) == NULL && file_load(rt, file, name, &reason) != TDM_OK)
+        tdm_runtime_log(rt, TDM_LOG_WARN, "%s", reason.message);
+}
+
+/* Those that cannot be read were told of when the runtime was made, or need not be there. */
+static void folder_load(tdm_runtime *rt, const char *folder) {
+    struct dirent **entries = NULL;
+    /* In order of name, so that lists of devices are the same on every machine. */
+    int n = scandir(folder, &entries, NULL, alphasort);
+    for (int i = 0; i < n; i++) {
+        folder_entry_load(rt, folder, entries[i]->d_name);
+        free(entries[i]);
+    }
+    free(entries);
+}
+
+tdm_status tdm_runtime_load_all(tdm_runtime *rt, int32_t *n_out, tdm_error *err) {
+    (void)err;
+    for (int32_t i = 0; i < rt->path.n_folder; i++) folder_load(rt, rt->path.folders[i]);
+    if (n_out != NULL) *n_out = rt->n_plugin;
+    return TDM_OK;
+}
+
+int32_t tdm_runtime_plugin_count(const tdm_runtime *rt) {
+    return rt->n_plugin;
+}
+
+const tdm_plugin *tdm_runtime_plugin(const tdm_runtime *rt, int32_t i) {
+    return rt->plugins[i]->plugin;
+}
+
+const char *tdm_runtime_plugin_file(const tdm_runtime *rt, int32_t i) {
+    return rt->plugins[i]->file;
+}
+
+tdm_status tdm_runtime_device_count(tdm_runtime *rt, int32_t i, int32_t *n_out, tdm_error *err) {
+    return rt->plugins[i]->plugin->device->count(rt->plugins[i]->instance, n_out, err);
+}
+
+tdm_status tdm_runtime_device_describe(tdm_runtime *rt, int32_t i, int32_t index,
+                                       tdm_device_info *info_out, tdm_error *err) {
+    memset(info_out, 0, sizeof *info_out);
+    info_out->struct_size = sizeof *info_out;
+    tdm_status status =
+        rt->plugins[i]->plugin->device->describe(rt->plugins[i]->instance, index, info_out, err);
+    tdm_device_info_end_texts(info_out);
+    return status;
+}
+
+/* ---- Devices ---- */
+
+void tdm_dev_free(tdm_dev *dev) {
+    if (dev == NULL) return;
+    for (int32_t i = 0; i < dev->n_option; i++) {
+        free((char *)dev->options[i].key);
+        free((char *)dev->options[i].value);
+    }
+    free(dev->options);
+    free(dev->name);
+    free(dev->plugin_name);
+    pthread_mutex_destroy(&dev->sync_mutex);
+    free(dev);
+}
+
+static tdm_dev *dev_find(const tdm_runtime *rt, const char *name) {
+    for (int32_t i = 0; i < rt->n_dev; i++)
+        if (strcmp(rt->devs[i]->name, name) == 0) return rt->devs[i];
+    return NULL;
+}
+
+tdm_dev *tdm_dev_create(tdm_runtime *rt, const tdm_device_spec *spec) {
+    tdm_dev *dev = calloc(1, sizeof *dev);
+    if (dev == NULL) return NULL;
+    if (pthread_mutex_init(&dev->sync_mutex, NULL) != 0) {
+        free(dev);
+        return NULL;
+    }
+    dev->rt = rt;
+    dev->index = spec->index;
+    dev->name = strdup(spec->name);
+    dev->plugin_name = strdup(spec->plugin);
+    dev->options = calloc((size_t)spec->n_option + 1, sizeof *dev->options);
+    bool is_whole = dev->name != NULL && dev->plugin_name != NULL && dev->options != NULL;
+    for (int32_t i = 0; is_whole && i < spec->n_option; i++) {
+        dev->options[i].key = strdup(spec->options[i].key);
+        dev->options[i].value = strdup(spec->options[i].value);
+        dev->n_option = i + 1;
+        is_whole = dev->options[i].key != NULL && dev->options[i].value != NULL;
+    }
+    if (is_whole) return dev;
+    tdm_dev_free(dev);
+    return NULL;
+}
+
+tdm_status tdm_runtime_declare(tdm_runtime *rt, const tdm_device_spec *spec, tdm_error *err) {
+    if (dev_find(rt, spec->name) != NULL)
+        return tdm_fail(err, TDM_INVALID_ARGUMENT, "device '%s': declared twice", spec->name);
+    tdm_dev **grown = realloc(rt->devs, (size_t)(rt->n_dev + 1) * sizeof *grown);
+    if (grown != NULL) rt->devs = grown;
+    tdm_dev *dev = grown != NULL ? tdm_dev_create(rt, spec) : NULL;
+    if (dev == NULL)
+        return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "device '%s': out of memory", spec->name);
+    rt->devs[rt->n_dev++] = dev;
+    return TDM_OK;
+}
+
+static tdm_status unknown_device(const tdm_runtime *rt, const char *name, tdm_error *err) {
+    char known[256] = "";
+    size_t used = 0;
+    for (int32_t i = 0; i < rt->n_dev && used < sizeof known; i++) {
+        int n = snprintf(known + used, sizeof known - used, "%s%s", i > 0 ? ", " : "",
+                         rt->devs[i]->name);
+        used += n > 0 ? (size_t)n : 0;
+    }
+    return tdm_fail(err, TDM_NOT_FOUND, "device '%s': not declared; known: %s", name,
+                    rt->n_dev > 0 ? known : "none");
+}
+
+tdm_status tdm_dev_open(tdm_dev *dev, tdm_error *err) {
+    tdm_loaded_plugin *from = plugin_find(dev->rt, dev->plugin_name);
+    tdm_device_params params = {sizeof params, dev->index, dev->n_option, dev->options};
+    tdm_error inner = {0};
+    dev->is_opening = true;
+    tdm_status status = from->plugin->device->open(from->instance, &params, &dev->device, &inner);
+    dev->is_opening = false;
+    if (status != TDM_OK || dev->device == NULL) {
+        dev->device = NULL;
+        if (status == TDM_OK)
+            return tdm_fail(err, TDM_INTERNAL, "device '%s': plugin %s opened nothing", dev->name,
+                            dev->plugin_name);
+        return tdm_fail(err, status, "device '%s': %s", dev->name, reason_of(status, &inner));
+    }
+    dev->from = from;
+    tdm_device_info info;
+    const uint32_t host = TDM_DEVICE_IS_HOST | TDM_DEVICE_IS_INTEGRATED | TDM_DEVICE_HAS_HOST_KV;
+    dev->has_host_kv = tdm_dev_is_group(dev) ||
+                       (tdm_dev_get_info(dev, &info, NULL) == TDM_OK && (info.flags & host) != 0);
+    return TDM_OK;
+}
+
+tdm_status tdm_runtime_open(tdm_runtime *rt, const char *name, tdm_dev **dev_out, tdm_error *err) {
+    tdm_dev *dev = dev_find(rt, name);
+    if (dev == NULL) return unknown_device(rt, name, err);
+    if (dev->is_opening)
+        return tdm_fail(err, TDM_FAILED_PRECONDITION,
+                        "device '%s': is a member of itself, through its members", name);
+    if (dev->device == NULL) {
+        tdm_status status = tdm_runtime_load(rt, dev->plugin_name, err);
+        if (status == TDM_OK) status = tdm_dev_open(dev, err);
+        if (status != TDM_OK) return status;
+        dev->open_rank = rt->n_opened++;
+    }
+    *dev_out = dev;
+    return TDM_OK;
+}
+
+/* A borrower's open returns after its lenders', so the highest rank goes first. */
+static void devices_close(tdm_runtime *rt) {
+    for (int32_t rank = rt->n_opened - 1; rank >= 0; rank--)
+        for (int32_t i = 0; i < rt->n_dev; i++)
+            if (rt->devs[i]->device != NULL && rt->devs[i]->open_rank == rank)
+                rt->devs[i]->from->plugin->device->close(rt->devs[i]->device);
+    for (int32_t i = 0; i < rt->n_dev; i++) tdm_dev_free(rt->devs[i]);
+    free(rt->devs);
+    tdm_lend_end(rt);
+    if (rt->fallback != NULL && rt->fallback->device != NULL)
+        rt->fallback->from->plugin->device->close(rt->fallback->device);
+    tdm_dev_free(rt->fallback);
+    tdm_dev_free(rt->help);
+}
+
+void tdm_runtime_destroy(tdm_runtime *rt) {
+    if (rt == NULL) return;
+    devices_close(rt);
+    for (int32_t i = rt->n_plugin - 1; i >= 0; i--) plugin_unload(rt->plugins[i]);
+    tdm_plugin_path_free(&rt->path);
+    pthread_mutex_destroy(&rt->lend_mutex);
+    free(rt);
+}

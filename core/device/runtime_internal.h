@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * runtime_internal.h: what runtime.c, device.c and host_table.c share of a runtime. Not for others.
+ */
+#ifndef TANDEM_CORE_RUNTIME_INTERNAL_H
+#define TANDEM_CORE_RUNTIME_INTERNAL_H
+
+#include <pthread.h>
+
+#include "core/device/plugin_path.h"
+#include "core/device/runtime.h"
+
+#define TDM_MAX_PLUGINS 32
+
+typedef struct tdm_loaded_plugin {
+    tdm_runtime *rt;
+    void *object; /* of dlopen */
+    char *file;
+    const tdm_plugin *plugin;
+    tdm_instance *instance;
+    tdm_host host; /* the table this plugin was given; host.context is this struct */
+} tdm_loaded_plugin;
+
+struct tdm_dev {
+    tdm_runtime *rt;
+    char *name;
+    char *plugin_name;
+    int32_t index;
+    tdm_option *options; /* strings owned */
+    int32_t n_option;
+    tdm_loaded_plugin *from;     /* NULL until open */
+    tdm_device *device;          /* NULL until open */
+    bool is_opening;             /* between the call of open and its return: finds cycles */
+    int32_t open_rank;           /* order in which opens finished; closing runs backwards */
+    pthread_mutex_t sync_mutex;  /* held during graph_compute_sync, which takes one call at a time
+                                   for a device, however many lanes it has */
+    bool refused[TDM_OP_COUNT_]; /* that it refuses this op was logged */
+    bool has_host_kv;            /* see tdm_dev_has_host_kv; known from when it is open */
+};
+
+struct tdm_runtime {
+    tdm_plugin_path path;
+    tdm_log_fn log;
+    void *log_context;
+    int32_t log_level;
+    tdm_loaded_plugin *plugins[TDM_MAX_PLUGINS];
+    int32_t n_plugin;
+    tdm_dev **devs;
+    int32_t n_dev;
+    int32_t n_opened; /* ever: the next open_rank */
+    tdm_device *lent; /* devices with gaps filled in (adapter.h), a list */
+    tdm_dev
+        *fallback; /* the CPU that helps them out, of no section's name; NULL = there is none, or
+                          nothing was lent so far. Closed last */
+    tdm_dev *help; /* what fallback will be, by tdm_runtime_set_help; NULL = nothing was said */
+    pthread_mutex_t lend_mutex; /* held while the fallback is opened, or a refusal noted */
+};
+
+/* A device of the runtime's, not open; NULL without memory. Freed with tdm_dev_free, closed or never
+ * opened. */
+tdm_dev *tdm_dev_create(tdm_runtime *rt, const tdm_device_spec *spec);
+void tdm_dev_free(tdm_dev *dev);
+/* Opens a device whose plugin is loaded. */
+tdm_status tdm_dev_open(tdm_dev *dev, tdm_error *err);
+/* Frees what borrowers have not returned; they are closed. */
+void tdm_lend_end(tdm_runtime *rt);
+/* Puts an end to the texts of a plugin that forgot to. */
+void tdm_device_info_end_texts(tdm_device_info *info);
+/* Fills the table through which `loaded` reaches the host. */
+void tdm_host_table_fill(tdm_loaded_plugin *loaded);
+/* tdm_mem_copy with the caller's staging memory, so that it allocates nothing; staging_size > 0. */
+tdm_status tdm_mem_copy_staged(const tdm_mem *dst, uint64_t dst_off, const tdm_mem *src,
+                               uint64_t src_off, uint64_t size, void *staging,
+                               uint64_t staging_size, tdm_error *err);
+/* Bytes that a copy or fill through the host moves at a time. */
+#define TDM_STAGING_SIZE ((uint64_t)1 << 20)
+/* Logs one line through the runtime's own log. [any-thread] */
+TDM_PRINTF(3, 4)
+void tdm_runtime_log(const tdm_runtime *rt, int32_t level, const char *format, ...);
+
+#endif

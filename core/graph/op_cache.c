@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * op_cache.c: what the ops on the key/value cache take and give. The description (a->kv) was
+ * checked by tdm_kv_desc_check.
+ */
+#include <float.h>
+
+#include "core/graph/op_infer.h"
+
+static bool has_v(const tdm_op_args *a) {
+    return (a->kv->flags & TDM_KV_V_FROM_K) == 0;
+}
+
+/* v, a source or a destination, is there exactly when the cache stores V. */
+static tdm_status v_check(const tdm_op_args *a, bool is_present, tdm_error *err) {
+    if (is_present == has_v(a)) return TDM_OK;
+    return tdm_op_fail(a, err,
+                       is_present ? "v must be absent: cache description %d takes V from K"
+                                  : "v is absent, but cache description %d stores V",
+                       (int)a->node->params.kv.kv);
+}
+
+tdm_status tdm_infer_kv_write(const tdm_op_args *a, tdm_op_result *dst, tdm_error *err) {
+    const tdm_kv_desc *kv = a->kv;
+    int64_t n_tok = a->graph->step_caps.n_tok;
+    tdm_status status = tdm_op_need_type(a, 0, "k", TDM_TYPE_F32, err);
+    (void)dst;
+    if (status == TDM_OK)
+        status = tdm_op_need_shape(a, 0, "k", kv->head_dim_k, kv->n_head_kv, n_tok, 1, err);
+    if (status == TDM_OK) status = v_check(a, a->src[1] != NULL, err);
+    if (status == TDM_OK && a->src[1] != NULL) {
+        status = tdm_op_need_type(a, 1, "v", TDM_TYPE_F32, err);
+        if (status == TDM_OK)
+            status = tdm_op_need_shape(a, 1, "v", kv->head_dim_v, kv->n_head_kv, n_tok, 1, err);
+    }
+    return status;
+}
+
+/* Every absolute query head reads a KV head of the state. */
+static tdm_status heads_check(const tdm_op_args *a, int64_t n_head, tdm_error *err) {
+    const tdm_attention_params *p = &a->node->params.attention;
+    int64_t first, last;
+    tdm_status status = tdm_op_need_range(a, "heads_per_kv", p->heads_per_kv, 1, INT32_MAX, err);
+    if (status == TDM_OK)
+        status = tdm_op_need_range(a, "first_head", p->first_head, 0, INT32_MAX, err);
+    if (status == TDM_OK)
+        status = tdm_op_need_range(a, "first_head_kv", p->first_head_kv, 0, INT32_MAX, err);
+    if (status == TDM_OK)
+        status = tdm_op_need_range(a, "n_head_all", p->n_head_all, p->first_head + n_head,
+                                   INT32_MAX, err);
+    if (status != TDM_OK || n_head == 0) return status;
+    first = p->first_head / p->heads_per_kv - p->first_head_kv;
+    last = (p->first_head + n_head - 1) / p->heads_per_kv - p->first_head_kv;
+    if (first < 0 || last >= a->kv->n_head_kv)
+        return tdm_op_fail(a, err,
+                           "heads %d .. %lld with %d to a KV head read KV heads %lld .. %lld of "
+                           "the state, which has 0 .. %d",
+                           (int)p->first_head, (long long)(p->first_head + n_head - 1),
+                           (int)p->heads_per_kv, (long long)first, (long long)last,
+                           (int)a->kv->n_head_kv - 1);
+    return TDM_OK;
+}
+
+tdm_status tdm_infer_attention(const tdm_op_args *a, tdm_op_result *dst, tdm_error *err) {
+    const tdm_attention_params *p = &a->node->params.attention;
+    const tdm_value *q = a->src[0];
+    tdm_status status = tdm_op_need_type(a, 0, "q", TDM_TYPE_F32, err);
+    if (status == TDM_OK)
+        status =
+            tdm_op_need_shape(a, 0, "q", a->kv->head_dim_k, -1, a->graph->step_caps.n_tok, 1, err);
+    if (status == TDM_OK && a->src[3] != NULL) {
+        status = tdm_op_need_type(a, 3, "sink", TDM_TYPE_F32, err);
+        if (status == TDM_OK) status = tdm_op_need_shape(a, 3, "sink", q->ne[1], 1, 1, 1, err);
+    }
+    if (status == TDM_OK) status = heads_check(a, q->ne[1], err);
+    if (status == TDM_OK) status = tdm_op_need_range(a, "is_causal", p->is_causal, 0, 1, err);
+    if (status == TDM_OK) status = tdm_op_need_range(a, "window", p->window, 0, INT32_MAX, err);
+    if (status == TDM_OK) status = tdm_op_need_float(a, "scale", p->scale, -FLT_MAX, err);
+    if (status == TDM_OK) status = tdm_op_need_float(a, "softcap", p->softcap, 0, err);
+    if (status == TDM_OK) {
+        tdm_op_give(&dst[0], TDM_TYPE_F32, a->kv->head_dim_v, q->ne[1], q->ne[2], 1);
+        tdm_op_give(&dst[1], TDM_TYPE_F32, 2, q->ne[1], q->ne[2], 1);
+    }
+    return status;
+}
+
+tdm_status tdm_infer_kv_shift(const tdm_op_args *a, tdm_op_result *dst, tdm_error *err) {
+    const tdm_rope_params *p = &a->node->params.shift.rope;
+    tdm_status status = tdm_op_need_range(a, "reserved", a->node->params.shift.reserved, 0, 0, err);
+    (void)dst;
+    if (status == TDM_OK) status = tdm_op_need_rope(a, p, a->kv->head_dim_k, err);
+    if (status != TDM_OK) return status;
+    if (p->n_rot != a->kv->n_rot || (p->n_rot > 0 && p->rope_offset != a->kv->rope_offset))
+        return tdm_op_fail(a, err,
+                           "turns %d elements from %d on, cache description %d says %d from %d on",
+                           (int)p->n_rot, (int)p->rope_offset, (int)a->node->params.shift.kv,
+                           (int)a->kv->n_rot, (int)a->kv->rope_offset);
+    if (a->src[2] != NULL) {
+        status = tdm_op_need_type(a, 2, "factor", TDM_TYPE_F32, err);
+        if (status == TDM_OK)
+            status = tdm_op_need_shape(a, 2, "factor", p->n_rot / 2, 1, 1, 1, err);
+    }
+    return status;
+}
+
+tdm_status tdm_infer_kv_copy(const tdm_op_args *a, tdm_op_result *dst, tdm_error *err) {
+    (void)a, (void)dst, (void)err; /* the step block, the state and its description are all of it */
+    return TDM_OK;
+}
+
+tdm_status tdm_infer_kv_export(const tdm_op_args *a, tdm_op_result *dst, tdm_error *err) {
+    const tdm_kv_desc *kv = a->kv;
+    int64_t n_row = dst[0].ne[2];
+    tdm_status status = tdm_op_need_range(a, "rows", n_row, 0, INT32_MAX, err);
+    if (status == TDM_OK) status = v_check(a, dst[1].is_present, err);
+    if (status == TDM_OK) {
+        tdm_op_give(&dst[0], kv->type_k, tdm_kv_padded(kv->type_k, kv->head_dim_k), kv->n_head_kv,
+                    n_row, 1);
+        tdm_op_give(&dst[1], kv->type_v, tdm_kv_padded(kv->type_v, kv->head_dim_v), kv->n_head_kv,
+                    n_row, 1);
+    }
+    return status;
+}
+
+tdm_status tdm_infer_kv_import(const tdm_op_args *a, tdm_op_result *dst, tdm_error *err) {
+    const tdm_kv_desc *kv = a->kv;
+    const tdm_value *k = a->src[0];
+    tdm_status status = tdm_op_need_type(a, 0, "k", kv->type_k, err);
+    (void)dst;
+    if (status == TDM_OK)
+        status = tdm_op_need_shape(a, 0, "k", tdm_kv_padded(kv->type_k, kv->head_dim_k),
+                                   kv->n_head_kv, -1, 1, err);
+    if (status == TDM_OK) status = tdm_op_need_range(a, "rows", k->ne[2], 0, INT32_MAX, err);
+    if (status == TDM_OK) status = v_check(a, a->src[1] != NULL, err);
+    if (status == TDM_OK && a->src[1] != NULL) {
+        status = tdm_op_need_type(a, 1, "v", kv->type_v, err);
+        if (status == TDM_OK)
+            status = tdm_op_need_shape(a, 1, "v", tdm_kv_padded(kv->type_v, kv->head_dim_v),
+                                       kv->n_head_kv, k->ne[2], 1, err);
+    }
+    return status;
+}
+
+tdm_status tdm_infer_lse_merge(const tdm_op_args *a, tdm_op_result *dst, tdm_error *err) {
+    const tdm_value *o = a->src[0];
+    tdm_status status = tdm_op_need_type(a, 0, "o", TDM_TYPE_F32, err);
+    if (status == TDM_OK) status = tdm_op_need_type(a, 1, "ml", TDM_TYPE_F32, err);
+    if (status == TDM_OK)
+        status = tdm_op_need_shape(a, 1, "ml", 2, o->ne[1], o->ne[2], o->ne[3], err);
+    if (status == TDM_OK) tdm_op_give(dst, TDM_TYPE_F32, o->ne[0], o->ne[1], o->ne[2], 1);
+    return status;
+}

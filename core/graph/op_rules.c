@@ -1,0 +1,233 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * op_rules.c: the table of ops and the checks that are the same for all of them: counts, presence
+ * and kinds of sources, zero bytes behind the parameters. What an op makes of its sources is in
+ * op_view.c, op_arith.c, op_select.c, op_cache.c and op_exchange.c.
+ */
+#include "core/graph/op_rules.h"
+
+#include <math.h>
+
+#include "core/graph/builder.h"
+#include "core/graph/op_infer.h"
+
+#define SRC(i)       (1u << (i))
+#define PARAMS(name) sizeof(((tdm_op_params *)NULL)->name)
+
+/* name, sources, destinations, optional sources, optional destinations, step, state, private
+ * sources and their usage flag, bytes of parameters, inference */
+static const tdm_op_rule rules[TDM_OP_COUNT_] = {
+    [TDM_OP_RESHAPE] = {"reshape", 1, 1, 0, 0, 0, 0, 0, 0, 0, tdm_infer_reshape},
+    [TDM_OP_PERMUTE] = {"permute", 1, 1, 0, 0, 0, 0, 0, 0, PARAMS(permute), tdm_infer_permute},
+    [TDM_OP_SLICE] = {"slice", 1, 1, 0, 0, 0, 0, 0, 0, PARAMS(slice), tdm_infer_slice},
+    [TDM_OP_COPY] = {"copy", 1, 1, 0, 0, 0, 0, 0, 0, 0, tdm_infer_copy},
+    [TDM_OP_CONCAT] = {"concat", 2, 1, 0, 0, 0, 0, 0, 0, PARAMS(concat), tdm_infer_concat},
+    [TDM_OP_GET_ROWS] = {"get_rows", 2, 1, 0, 0, 0, 0, SRC(0), TDM_USAGE_ROWS, PARAMS(rows),
+                         tdm_infer_get_rows},
+    [TDM_OP_MATMUL] = {"matmul", 2, 1, 0, 0, 0, 0, SRC(0), TDM_USAGE_MATMUL, 0, tdm_infer_matmul},
+    [TDM_OP_ADD] = {"add", 2, 1, 0, 0, 0, 0, 0, 0, 0, tdm_infer_pair},
+    [TDM_OP_MUL] = {"mul", 2, 1, 0, 0, 0, 0, 0, 0, 0, tdm_infer_pair},
+    [TDM_OP_SCALE] = {"scale", 1, 1, 0, 0, 0, 0, 0, 0, PARAMS(scale), tdm_infer_scale},
+    [TDM_OP_ACT] = {"act", 1, 1, 0, 0, 0, 0, 0, 0, PARAMS(act), tdm_infer_act},
+    [TDM_OP_GLU] = {"glu", 2, 1, 0, 0, 0, 0, 0, 0, PARAMS(act), tdm_infer_glu},
+    [TDM_OP_SOFTMAX] = {"softmax", 1, 1, 0, 0, 0, 0, 0, 0, 0, tdm_infer_softmax},
+    [TDM_OP_RMS_NORM] = {"rms_norm", 2, 1, SRC(1), 0, 0, 0, 0, 0, PARAMS(norm), tdm_infer_rms_norm},
+    [TDM_OP_SUM_SQ] = {"sum_sq", 1, 1, 0, 0, 0, 0, 0, 0, 0, tdm_infer_sum_sq},
+    [TDM_OP_RMS_APPLY] = {"rms_apply", 3, 1, SRC(2), 0, 0, 0, 0, 0, PARAMS(norm),
+                          tdm_infer_rms_apply},
+    [TDM_OP_ROPE] = {"rope", 3, 1, SRC(2), 0, 0, 0, 0, 0, PARAMS(rope), tdm_infer_rope},
+    [TDM_OP_TOP_K] = {"top_k", 1, 2, 0, 0, 0, 0, 0, 0, PARAMS(top_k), tdm_infer_top_k},
+    [TDM_OP_MOE_ROUTE] = {"moe_route", 2, 2, SRC(1), 0, 0, 0, 0, 0, PARAMS(route),
+                          tdm_infer_moe_route},
+    [TDM_OP_MOE_FFN] = {"moe_ffn", 6, 1, 0, 0, 0, 0, SRC(3) | SRC(4) | SRC(5), TDM_USAGE_EXPERT,
+                        PARAMS(moe), tdm_infer_moe_ffn},
+    [TDM_OP_KV_WRITE] = {"kv_write", 4, 0, SRC(1), 0, SRC(2), SRC(3), 0, 0, PARAMS(kv),
+                         tdm_infer_kv_write},
+    [TDM_OP_ATTENTION] = {"attention", 4, 2, SRC(3), SRC(1), SRC(1), SRC(2), 0, 0,
+                          PARAMS(attention), tdm_infer_attention},
+    [TDM_OP_KV_SHIFT] = {"kv_shift", 3, 0, SRC(2), 0, SRC(0), SRC(1), 0, 0, PARAMS(shift),
+                         tdm_infer_kv_shift},
+    [TDM_OP_KV_COPY] = {"kv_copy", 2, 0, 0, 0, SRC(0), SRC(1), 0, 0, PARAMS(kv), tdm_infer_kv_copy},
+    [TDM_OP_KV_EXPORT] = {"kv_export", 2, 2, 0, SRC(1), SRC(0), SRC(1), 0, 0, PARAMS(kv),
+                          tdm_infer_kv_export},
+    [TDM_OP_KV_IMPORT] = {"kv_import", 4, 0, SRC(1), 0, SRC(2), SRC(3), 0, 0, PARAMS(kv),
+                          tdm_infer_kv_import},
+    [TDM_OP_LSE_MERGE] = {"lse_merge", 2, 1, 0, 0, 0, 0, 0, 0, 0, tdm_infer_lse_merge},
+    /* The arena is memory that is changed in place, hence a STATE. The step source need not be the
+     * graph's step block: a part of a graph may have nothing else of it. */
+    [TDM_OP_EXCHANGE] = {"exchange", 4, 1, SRC(0) | SRC(3), 0, 0, SRC(1), 0, 0, PARAMS(exchange),
+                         tdm_infer_exchange},
+};
+
+const tdm_op_rule *tdm_op_rule_get(int32_t op) {
+    return op > TDM_OP_NONE && op < TDM_OP_COUNT_ ? &rules[op] : NULL;
+}
+
+const char *tdm_op_name(int32_t op) {
+    const tdm_op_rule *rule = tdm_op_rule_get(op);
+    return rule != NULL ? rule->name : op == TDM_OP_NONE ? "none" : "?";
+}
+
+bool tdm_op_uses_kv(int32_t op) {
+    return op >= TDM_OP_KV_WRITE && op <= TDM_OP_KV_IMPORT;
+}
+
+int32_t tdm_op_state(const tdm_node *node) {
+    const tdm_op_rule *rule = tdm_op_rule_get(node->op);
+    int i;
+    if (rule == NULL || rule->state_src == 0) return -1;
+    for (i = 0; (rule->state_src >> i & 1) == 0; i++) continue;
+    return node->src[i];
+}
+
+tdm_status tdm_op_fail(const tdm_op_args *a, tdm_error *err, const char *format, ...) {
+    char text[TDM_ERROR_MESSAGE_SIZE];
+    va_list args;
+    if (err == NULL) return TDM_INVALID_ARGUMENT;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    return tdm_fail(err, TDM_INVALID_ARGUMENT, "node %d (%s): %s", (int)a->index,
+                    tdm_op_name(a->node->op), text);
+}
+
+tdm_status tdm_op_need_type(const tdm_op_args *a, int i, const char *word, tdm_type type,
+                            tdm_error *err) {
+    char text[TDM_VALUE_TEXT_SIZE];
+    if (a->src[i]->type == (int32_t)type) return TDM_OK;
+    return tdm_op_fail(a, err, "%s must be %s, not %s", word, tdm_type_name(type),
+                       tdm_value_text(a->graph, a->node->src[i], text));
+}
+
+tdm_status tdm_op_need_numbers(const tdm_op_args *a, int i, const char *word, tdm_error *err) {
+    char text[TDM_VALUE_TEXT_SIZE];
+    if (a->src[i]->type != TDM_TYPE_I8 && a->src[i]->type != TDM_TYPE_I32) return TDM_OK;
+    return tdm_op_fail(a, err, "%s must be of a float or quantised type, not %s", word,
+                       tdm_value_text(a->graph, a->node->src[i], text));
+}
+
+tdm_status tdm_op_need_shape(const tdm_op_args *a, int i, const char *word, int64_t n0, int64_t n1,
+                             int64_t n2, int64_t n3, tdm_error *err) {
+    const int64_t want[TDM_MAX_DIMS] = {n0, n1, n2, n3};
+    char text[TDM_VALUE_TEXT_SIZE], shape[TDM_SHAPE_TEXT_SIZE];
+    int d;
+    for (d = 0; d < TDM_MAX_DIMS; d++)
+        if (want[d] >= 0 && a->src[i]->ne[d] != want[d])
+            return tdm_op_fail(a, err, "%s must have shape %s, not %s", word,
+                               tdm_shape_text(want, shape),
+                               tdm_value_text(a->graph, a->node->src[i], text));
+    return TDM_OK;
+}
+
+tdm_status tdm_op_need_range(const tdm_op_args *a, const char *word, int64_t value, int64_t lo,
+                             int64_t hi, tdm_error *err) {
+    if (value >= lo && value <= hi) return TDM_OK;
+    return tdm_op_fail(a, err, "%s = %lld is not in %lld .. %lld", word, (long long)value,
+                       (long long)lo, (long long)hi);
+}
+
+tdm_status tdm_op_need_float(const tdm_op_args *a, const char *word, float value, float lo,
+                             tdm_error *err) {
+    if (isfinite(value) && value >= lo) return TDM_OK;
+    return tdm_op_fail(a, err, "%s = %g is not a finite number of at least %g", word, (double)value,
+                       (double)lo);
+}
+
+void tdm_op_give(tdm_op_result *dst, tdm_type type, int64_t n0, int64_t n1, int64_t n2,
+                 int64_t n3) {
+    dst->type = (int32_t)type;
+    dst->ne[0] = n0;
+    dst->ne[1] = n1;
+    dst->ne[2] = n2;
+    dst->ne[3] = n3;
+}
+
+/* Source i of a node whose index is known to be valid: its kind against the op's masks. */
+static tdm_status source_check(const tdm_op_args *a, const tdm_op_rule *rule, int i,
+                               tdm_error *err) {
+    const tdm_value *v = a->src[i];
+    char text[TDM_VALUE_TEXT_SIZE];
+    bool wants_state = (rule->state_src >> i & 1) != 0;
+    bool wants_step = (rule->step_src >> i & 1) != 0;
+    if (wants_state != (v->kind == TDM_VALUE_STATE))
+        return tdm_op_fail(a, err, "source %d %s a STATE: %s", i,
+                           wants_state ? "must be" : "must not be",
+                           tdm_value_text(a->graph, a->node->src[i], text));
+    if (wants_step && a->node->src[i] != a->graph->step)
+        return tdm_op_fail(a, err, "source %d must be the step block, not %s", i,
+                           tdm_value_text(a->graph, a->node->src[i], text));
+    if (v->usage != 0 && ((rule->private_src >> i & 1) == 0 || (v->usage & rule->usage) == 0))
+        return tdm_op_fail(a, err,
+                           "source %d must not be in a private layout: %s has usage flags 0x%x; a "
+                           "plain tensor has none",
+                           i, tdm_value_text(a->graph, a->node->src[i], text), v->usage);
+    return TDM_OK;
+}
+
+tdm_status tdm_op_infer(const tdm_graph *graph, const tdm_node *node, int32_t index,
+                        const tdm_view_place *place, tdm_op_result dst[TDM_MAX_DST],
+                        tdm_error *err) {
+    const tdm_op_rule *rule = tdm_op_rule_get(node->op);
+    tdm_op_args args = {0};
+    tdm_status status;
+    int i;
+    args.graph = graph;
+    args.node = node;
+    args.index = index;
+    if (rule == NULL)
+        return tdm_fail(err, TDM_INVALID_ARGUMENT, "node %d: op number %d is not an op", (int)index,
+                        (int)node->op);
+    if (node->n_src != rule->n_src || node->n_dst != rule->n_dst)
+        return tdm_op_fail(&args, err,
+                           "has %d sources and %d destinations, the op has %d and %d (absent ones "
+                           "are -1)",
+                           (int)node->n_src, (int)node->n_dst, rule->n_src, rule->n_dst);
+    if (node->reserved != 0)
+        return tdm_op_fail(&args, err, "the reserved field is %d, not 0", (int)node->reserved);
+    for (i = rule->params_size; i < (int)sizeof node->params.bytes; i++)
+        if (node->params.bytes[i] != 0)
+            return tdm_op_fail(&args, err, "unused parameter byte %d is 0x%x, not 0", i,
+                               node->params.bytes[i]);
+    for (i = 0; i < TDM_MAX_SRC; i++) {
+        int32_t src = node->src[i];
+        if (i >= rule->n_src || src == -1) {
+            if (src != -1)
+                return tdm_op_fail(&args, err, "source %d, past the last, is %d, not -1", i,
+                                   (int)src);
+            if (i < rule->n_src && (rule->optional_src >> i & 1) == 0)
+                return tdm_op_fail(&args, err, "source %d is absent", i);
+            continue;
+        }
+        if (src < 0 || src >= graph->n_value)
+            return tdm_op_fail(&args, err, "source %d is value %d of %d", i, (int)src,
+                               (int)graph->n_value);
+        args.src[i] = tdm_graph_value(graph, src);
+        status = source_check(&args, rule, i, err);
+        if (status != TDM_OK) return status;
+    }
+    for (i = 0; i < TDM_MAX_DST; i++) {
+        if (i >= rule->n_dst)
+            dst[i].is_present = false;
+        else if (!dst[i].is_present && (rule->optional_dst >> i & 1) == 0)
+            return tdm_op_fail(&args, err, "destination %d is absent", i);
+    }
+    args.place = place;
+    if (tdm_op_uses_kv(node->op)) {
+        int32_t kv = node->params.kv.kv; /* every cache op's parameters begin with it */
+        status = tdm_op_need_range(&args, "kv", kv, 0, (int64_t)graph->n_kv - 1, err);
+        if (status != TDM_OK) return status;
+        args.kv = tdm_graph_kv(graph, kv);
+        if (args.kv->cls >= graph->step_caps.n_class)
+            return tdm_op_fail(&args, err,
+                               "cache description %d is of class %d; the step block has %d",
+                               (int)kv, (int)args.kv->cls, (int)graph->step_caps.n_class);
+    }
+    status = rule->infer(&args, dst, err);
+    for (i = 0; i < rule->n_dst && status == TDM_OK; i++)
+        if (dst[i].is_present) {
+            char what[64];
+            snprintf(what, sizeof what, "node %d (%s): the result", (int)index, rule->name);
+            status = tdm_shape_check(what, dst[i].type, dst[i].ne, err);
+        }
+    return status;
+}

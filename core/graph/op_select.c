@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * op_select.c: what selection and experts give.
+ */
+#include <float.h>
+
+#include "core/graph/op_infer.h"
+
+tdm_status tdm_infer_top_k(const tdm_op_args *a, tdm_op_result *dst, tdm_error *err) {
+    const tdm_value *x = a->src[0];
+    int32_t k = a->node->params.top_k.k;
+    tdm_status status = tdm_op_need_type(a, 0, "x", TDM_TYPE_F32, err);
+    if (status == TDM_OK) status = tdm_op_need_shape(a, 0, "x", -1, -1, 1, 1, err);
+    if (status == TDM_OK) status = tdm_op_need_range(a, "k", k, 0, x->ne[0], err);
+    /* the largest id, index_base + ne[0] - 1, is an i32 */
+    if (status == TDM_OK)
+        status = tdm_op_need_range(a, "elements of a row", x->ne[0], 0, INT32_MAX, err);
+    if (status == TDM_OK)
+        status = tdm_op_need_range(a, "index_base", a->node->params.top_k.index_base, 0,
+                                   INT32_MAX - x->ne[0], err);
+    if (status == TDM_OK) {
+        tdm_op_give(&dst[0], TDM_TYPE_F32, k, x->ne[1], 1, 1);
+        tdm_op_give(&dst[1], TDM_TYPE_I32, k, x->ne[1], 1, 1);
+    }
+    return status;
+}
+
+tdm_status tdm_infer_moe_route(const tdm_op_args *a, tdm_op_result *dst, tdm_error *err) {
+    const tdm_value *logit = a->src[0];
+    const tdm_route_params *p = &a->node->params.route;
+    int64_t n_expert = logit->ne[0], n_choice = n_expert;
+    tdm_status status = tdm_op_need_type(a, 0, "logit", TDM_TYPE_F32, err);
+    if (status == TDM_OK) status = tdm_op_need_shape(a, 0, "logit", -1, -1, 1, 1, err);
+    if (status == TDM_OK) status = tdm_op_need_range(a, "experts", n_expert, 1, INT32_MAX, err);
+    if (status == TDM_OK && a->src[1] != NULL) {
+        status = tdm_op_need_type(a, 1, "bias", TDM_TYPE_F32, err);
+        if (status == TDM_OK) status = tdm_op_need_shape(a, 1, "bias", n_expert, 1, 1, 1, err);
+    }
+    if (status == TDM_OK)
+        status = tdm_op_need_range(a, "score", p->score, 0, TDM_ROUTE_TOP_SOFTMAX, err);
+    if (status == TDM_OK) status = tdm_op_need_range(a, "normalize", p->normalize, 0, 1, err);
+    if (status == TDM_OK) status = tdm_op_need_range(a, "n_group", p->n_group, 0, n_expert, err);
+    if (status == TDM_OK && p->n_group > 1) {
+        if (n_expert % p->n_group != 0)
+            return tdm_op_fail(a, err, "n_group = %d does not divide %lld experts", (int)p->n_group,
+                               (long long)n_expert);
+        status = tdm_op_need_range(a, "n_group_used", p->n_group_used, 1, p->n_group, err);
+        n_choice = n_expert / p->n_group * p->n_group_used;
+    } else if (status == TDM_OK) {
+        status = tdm_op_need_range(a, "n_group_used", p->n_group_used, 0, 1, err);
+    }
+    if (status == TDM_OK) status = tdm_op_need_range(a, "n_used", p->n_used, 1, n_choice, err);
+    if (status == TDM_OK) status = tdm_op_need_float(a, "scale", p->scale, -FLT_MAX, err);
+    if (status == TDM_OK) {
+        tdm_op_give(&dst[0], TDM_TYPE_I32, p->n_used, logit->ne[1], 1, 1);
+        tdm_op_give(&dst[1], TDM_TYPE_F32, p->n_used, logit->ne[1], 1, 1);
+    }
+    return status;
+}
+
+tdm_status tdm_infer_moe_ffn(const tdm_op_args *a, tdm_op_result *dst, tdm_error *err) {
+    const tdm_value *x = a->src[0], *id = a->src[1], *gate = a->src[3];
+    int64_t n = x->ne[0], n_tok = x->ne[1], n_ff = gate->ne[1], n_expert = gate->ne[2];
+    int32_t first = a->node->params.moe.first_expert, all = a->node->params.moe.n_expert_all;
+    tdm_status status = tdm_op_need_type(a, 0, "x", TDM_TYPE_F32, err);
+    if (status == TDM_OK) status = tdm_op_need_shape(a, 0, "x", -1, -1, 1, 1, err);
+    if (status == TDM_OK) status = tdm_op_need_type(a, 1, "id", TDM_TYPE_I32, err);
+    if (status == TDM_OK) status = tdm_op_need_shape(a, 1, "id", -1, n_tok, 1, 1, err);
+    if (status == TDM_OK) status = tdm_op_need_type(a, 2, "weight", TDM_TYPE_F32, err);
+    if (status == TDM_OK) status = tdm_op_need_shape(a, 2, "weight", id->ne[0], n_tok, 1, 1, err);
+    if (status == TDM_OK) status = tdm_op_need_numbers(a, 3, "gate", err);
+    if (status == TDM_OK) status = tdm_op_need_shape(a, 3, "gate", n, -1, -1, 1, err);
+    if (status == TDM_OK) status = tdm_op_need_numbers(a, 4, "up", err);
+    if (status == TDM_OK) status = tdm_op_need_shape(a, 4, "up", n, n_ff, n_expert, 1, err);
+    if (status == TDM_OK) status = tdm_op_need_numbers(a, 5, "down", err);
+    if (status == TDM_OK) status = tdm_op_need_shape(a, 5, "down", n_ff, n, n_expert, 1, err);
+    if (status == TDM_OK)
+        status = tdm_op_need_range(a, "act", a->node->params.moe.act, 0, TDM_ACT_TANH, err);
+    if (status == TDM_OK) status = tdm_op_need_range(a, "experts", n_expert, 0, INT32_MAX, err);
+    if (status == TDM_OK)
+        status = tdm_op_need_range(a, "first_expert", first, 0, INT32_MAX - n_expert, err);
+    if (status == TDM_OK && (all != 0 || first != 0))
+        status = tdm_op_need_range(a, "n_expert_all", all, first + n_expert, INT32_MAX, err);
+    if (status == TDM_OK) tdm_op_give(dst, TDM_TYPE_F32, n, n_tok, 1, 1);
+    return status;
+}

@@ -1,0 +1,234 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * adapter.c: lending devices, and what borrowers may ask of them. Buffers are adapter_buffer.c's, plans
+ * and queues adapter_plan.c's and adapter_queue.c's.
+ */
+#include "core/stages/adapter.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/view.h"
+#include "core/stages/adapter_internal.h"
+
+/* Which plugin helps out, and what its device is called in messages: as no section can be. */
+#define FALLBACK_PLUGIN "cpu"
+#define FALLBACK_NAME   "cpu (fallback)"
+
+/* ---- The fallback ---- */
+
+/* Declares the fallback where its plugin can be loaded; nothing is opened. Not to have one is no
+ * failure. */
+static tdm_status fallback_declare(tdm_runtime *rt, tdm_error *err) {
+    static const tdm_device_spec spec = {.name = FALLBACK_NAME, .plugin = FALLBACK_PLUGIN};
+    tdm_error reason = {0};
+    if (rt->fallback != NULL) return TDM_OK;
+    tdm_status status = tdm_runtime_load(rt, FALLBACK_PLUGIN, &reason);
+    if (status == TDM_RESOURCE_EXHAUSTED) return tdm_fail(err, status, "%s", reason.message);
+    if (status != TDM_OK) {
+        tdm_runtime_log(rt, TDM_LOG_DEBUG, "no fallback for lent devices: %s", reason.message);
+        return TDM_OK;
+    }
+    rt->fallback = rt->help != NULL ? rt->help : tdm_dev_create(rt, &spec);
+    rt->help = NULL;
+    if (rt->fallback == NULL)
+        return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "%s: out of memory", FALLBACK_NAME);
+    return TDM_OK;
+}
+
+tdm_status tdm_runtime_set_help(tdm_runtime *rt, const tdm_option *options, int32_t n_option,
+                                tdm_error *err) {
+    const tdm_device_spec spec = {
+        .name = FALLBACK_NAME, .plugin = FALLBACK_PLUGIN, .options = options, .n_option = n_option};
+    tdm_dev *help = rt->fallback == NULL ? tdm_dev_create(rt, &spec) : NULL;
+    if (rt->fallback != NULL)
+        return tdm_fail(err, TDM_FAILED_PRECONDITION, "%s: devices have been lent already",
+                        FALLBACK_NAME);
+    if (help == NULL)
+        return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "%s: out of memory", FALLBACK_NAME);
+    tdm_dev_free(rt->help);
+    rt->help = help;
+    return TDM_OK;
+}
+
+tdm_dev *lend_help(tdm_device *device, tdm_error *why) {
+    tdm_runtime *rt = device->rt;
+    if (rt->fallback == NULL) {
+        tdm_fail(why, TDM_UNAVAILABLE, "there is no plugin '%s' to help out", FALLBACK_PLUGIN);
+        return NULL;
+    }
+    pthread_mutex_lock(&rt->lend_mutex);
+    tdm_status status = rt->fallback->device == NULL ? tdm_dev_open(rt->fallback, why) : TDM_OK;
+    pthread_mutex_unlock(&rt->lend_mutex);
+    return status == TDM_OK ? rt->fallback : NULL;
+}
+
+/* ---- What borrowers ask ---- */
+
+static tdm_status device_get_info(tdm_device *device, tdm_device_info *info_out, tdm_error *err) {
+    tdm_device_info info;
+    size_t known = info_out->struct_size;
+    tdm_status status = tdm_dev_get_info(device->main, &info, err);
+    if (status != TDM_OK) return status;
+    info.buffer_align = device->align;
+    info.struct_size = known;
+    memcpy(info_out, &info, known > 0 && known < sizeof info ? known : sizeof info);
+    return TDM_OK;
+}
+
+static tdm_status device_supports_op(tdm_device *device, const tdm_graph *graph, int32_t index,
+                                     tdm_error *err) {
+    const tdm_node *node = tdm_graph_node(graph, index);
+    bool wants_help = false, is_state = false;
+    lend_side side;
+    if (tdm_op_is_view(node->op)) return TDM_OK;
+    for (int32_t i = 0; i < node->n_src; i++) {
+        tdm_view_place place = {.base = node->src[i]};
+        if (node->src[i] < 0) continue;
+        if (tdm_graph_value(graph, node->src[i])->slot < 0)
+            tdm_view_resolve(graph, node->src[i], &place);
+        is_state |= tdm_graph_value(graph, place.base)->kind == TDM_VALUE_STATE;
+        wants_help |= lend_source_side(device, graph, index, place.base) == LEND_HELP;
+    }
+    tdm_error why = {0};
+    tdm_status status = lend_node_side(device, graph, index, wants_help, is_state, &side, &why);
+    return status == TDM_OK ? TDM_OK : tdm_fail(err, status, "%s", why.message);
+}
+
+static tdm_status device_graph_supports(tdm_device *device, const tdm_graph *graph,
+                                        uint8_t *supported_out, tdm_error *err) {
+    (void)err;
+    for (int32_t i = 0; i < graph->n_node; i++)
+        supported_out[i] = device_supports_op(device, graph, i, NULL) == TDM_OK;
+    return TDM_OK;
+}
+
+static tdm_status device_measure_limits(tdm_device *device, tdm_device_limits *limits_out,
+                                        tdm_error *err) {
+    tdm_device_limits limits;
+    size_t known = limits_out->struct_size;
+    tdm_status status = tdm_dev_measure_limits(device->main, &limits, err);
+    if (status != TDM_OK) return status;
+    limits.struct_size = known;
+    memcpy(limits_out, &limits, known > 0 && known < sizeof limits ? known : sizeof limits);
+    return TDM_OK;
+}
+
+static tdm_status device_split_unit(tdm_device *device, const tdm_graph *graph, int32_t value,
+                                    int32_t axis, int64_t *unit_out, tdm_error *err) {
+    const tdm_value *v = tdm_graph_value(graph, value);
+    tdm_dev *dev = device->main;
+    if (v->kind == TDM_VALUE_WEIGHT) {
+        tdm_tensor_desc desc = lend_weight_desc(v);
+        if (lend_tensor_side(device, &desc) == LEND_HELP) dev = lend_help(device, err);
+    }
+    return tdm_dev_split_unit(dev, graph, value, axis, unit_out, err);
+}
+
+/* Of a group that is lent; it tells of its own members only. */
+static tdm_status device_split_report(tdm_device *device, const tdm_graph *graph,
+                                      tdm_split_report *report, tdm_error *err) {
+    return tdm_dev_split_report(device->main, graph, report, err);
+}
+
+static const tdm_device_ops device_ops = {
+    .struct_size = sizeof device_ops,
+    .get_info = device_get_info,
+    .supports_op = device_supports_op,
+    .graph_supports = device_graph_supports,
+    .measure_limits = device_measure_limits,
+};
+
+static const tdm_split_ops split_ops = {
+    .struct_size = sizeof split_ops,
+    .split_unit = device_split_unit,
+    .split_report = device_split_report,
+};
+
+/* ---- Lending ---- */
+
+static bool plugin_is_whole(const tdm_plugin *p) {
+    return TDM_HAS(p->device, get_info) && TDM_HAS(p->device, graph_supports) &&
+           TDM_HAS(p->buffer, copy) && TDM_HAS(p->buffer, fill) &&
+           TDM_HAS(p->buffer, host_pointer) && TDM_HAS(p->buffer, tensor_size) &&
+           TDM_HAS(p->buffer, tensor_upload) && TDM_HAS(p->buffer, tensor_download) &&
+           TDM_HAS(p->buffer, kv_page_size) && TDM_HAS(p, queue) &&
+           TDM_HAS(p->queue, plan_get_info) && TDM_HAS(p, split) && TDM_HAS(p->split, split_unit);
+}
+
+/* Nothing to fill in, and nobody who could help out better: the CPU is its own fallback, a group
+ * borrows those of its members. Without a fallback, caches that are not to be the device's are still
+ * to be refused for it. */
+static bool dev_is_lent_as_it_is(const tdm_dev *dev) {
+    const tdm_plugin *p = tdm_dev_plugin(dev);
+    return plugin_is_whole(p) && (strcmp(p->name, FALLBACK_PLUGIN) == 0 || tdm_dev_is_group(dev) ||
+                                  (dev->rt->fallback == NULL && tdm_dev_has_host_kv(dev)));
+}
+
+static tdm_status lent_make(tdm_dev *dev, tdm_device **device_out, tdm_error *err) {
+    const tdm_plugin *p = tdm_dev_plugin(dev);
+    tdm_device_info info;
+    tdm_status status = tdm_dev_get_info(dev, &info, err);
+    if (status != TDM_OK) return status;
+    tdm_device *device = calloc(1, sizeof *device);
+    if (device == NULL)
+        return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "device '%s': out of memory to lend it",
+                        tdm_dev_name(dev));
+    device->rt = dev->rt;
+    device->main = dev;
+    device->align = info.buffer_align > 64 ? info.buffer_align : 64;
+    device->table = (tdm_plugin){
+        .struct_size = sizeof device->table,
+        .name = p->name,
+        .version = TDM_HAS(p, version) ? p->version : "",
+        .licence = TDM_HAS(p, licence) ? p->licence : "",
+        .device = &device_ops,
+        .buffer = &lend_buffer_ops,
+        .queue = &lend_queue_ops,
+        .split = &split_ops,
+    };
+    device->next = dev->rt->lent;
+    dev->rt->lent = device;
+    *device_out = device;
+    return TDM_OK;
+}
+
+tdm_status tdm_lend_acquire(tdm_runtime *rt, const char *name, tdm_acquired_device *device_out,
+                            tdm_error *err) {
+    tdm_dev *dev = NULL;
+    tdm_device *device = NULL;
+    tdm_status status = tdm_runtime_open(rt, name, &dev, err);
+    if (status != TDM_OK) return status;
+    if (strcmp(tdm_dev_plugin(dev)->name, FALLBACK_PLUGIN) != 0) status = fallback_declare(rt, err);
+    if (status != TDM_OK) return status;
+    if (dev_is_lent_as_it_is(dev)) {
+        device_out->plugin = tdm_dev_plugin(dev);
+        device_out->device = tdm_dev_handle(dev);
+        return TDM_OK;
+    }
+    status = lent_make(dev, &device, err);
+    if (status != TDM_OK) return status;
+    device_out->plugin = &device->table;
+    device_out->device = device;
+    return TDM_OK;
+}
+
+void tdm_lend_release(tdm_runtime *rt, tdm_acquired_device *lent) {
+    for (tdm_device **at = &rt->lent; *at != NULL; at = &(*at)->next) {
+        tdm_device *device = *at;
+        if (lent->plugin != &device->table) continue;
+        *at = device->next;
+        free(device);
+        break;
+    }
+    lent->plugin = NULL;
+    lent->device = NULL;
+}
+
+void tdm_lend_end(tdm_runtime *rt) {
+    while (rt->lent != NULL) {
+        tdm_device *next = rt->lent->next;
+        free(rt->lent);
+        rt->lent = next;
+    }
+}

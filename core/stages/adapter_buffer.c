@@ -1,0 +1,321 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * adapter_buffer.c: buffers of a lent device. One whose items all live on the device is the device's
+ * own buffer behind a handle; otherwise each side holds its items close together, and offsets are
+ * looked up. Between items there is nothing: writes there are dropped, reads give zeros.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/stages/adapter_internal.h"
+
+static tdm_status out_of_memory(const tdm_device *device, tdm_error *err) {
+    return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "device '%s': out of memory for a buffer's handle",
+                    tdm_dev_name(device->main));
+}
+
+static tdm_buffer *buffer_make(tdm_device *device, uint64_t size) {
+    static atomic_uint_least64_t last_id;
+    tdm_buffer *b = calloc(1, sizeof *b);
+    if (b == NULL) return NULL;
+    b->device = device;
+    b->size = size;
+    b->id = atomic_fetch_add(&last_id, 1) + 1;
+    return b;
+}
+
+static void buffer_free(tdm_buffer *b) {
+    if (b == NULL) return;
+    for (int s = 0; s < LEND_SIDE_COUNT_; s++) tdm_mem_free(&b->mem[s]);
+    free(b->items);
+    free(b);
+}
+
+static lend_side item_side(tdm_device *device, const tdm_buffer_item *item) {
+    if (item->tensor != NULL) return lend_tensor_side(device, item->tensor);
+    return item->kv != NULL ? lend_kv_side(device, item->kv) : LEND_MAIN;
+}
+
+/* Finds a side for each item; stays without items where all of them are the device's. */
+static tdm_status items_place(tdm_buffer *b, const tdm_buffer_params *params, tdm_error *err) {
+    bool is_mixed = false;
+    uint64_t end = 0;
+    lend_item *items = calloc((size_t)params->n_item + 1, sizeof *items);
+    if (items == NULL) return out_of_memory(b->device, err);
+    for (int32_t i = 0; i < params->n_item; i++) {
+        const tdm_buffer_item *from = &params->items[i];
+        if (from->off < end || from->off > params->size || from->size > params->size - from->off) {
+            free(items);
+            return tdm_fail(err, TDM_INVALID_ARGUMENT,
+                            "buffer of %llu bytes: item %d at %llu, %llu bytes, is out of order or "
+                            "out of range",
+                            (unsigned long long)params->size, (int)i, (unsigned long long)from->off,
+                            (unsigned long long)from->size);
+        }
+        end = from->off + from->size;
+        items[i] =
+            (lend_item){.off = from->off, .size = from->size, .side = item_side(b->device, from)};
+        is_mixed |= items[i].side != LEND_MAIN;
+    }
+    if (!is_mixed) {
+        free(items);
+        return TDM_OK;
+    }
+    b->items = items;
+    b->n_item = params->n_item;
+    return TDM_OK;
+}
+
+/* Allocates what one side holds of a mixed buffer. */
+static tdm_status side_alloc(tdm_buffer *b, const tdm_buffer_params *params, lend_side side,
+                             tdm_error *err) {
+    const uint64_t align = b->device->align;
+    uint64_t end = 0;
+    tdm_buffer_params own = {sizeof own, 0, params->purpose, 0, NULL};
+    tdm_buffer_item *items = calloc((size_t)b->n_item + 1, sizeof *items);
+    if (items == NULL) return out_of_memory(b->device, err);
+    for (int32_t i = 0; i < b->n_item; i++) {
+        lend_item *item = &b->items[i];
+        if (item->side != side) continue;
+        /* Caches are no farther apart than borrowers place them: what is said of them is exact. */
+        uint64_t step = params->items[i].kv != NULL || align > 256 ? align : 256;
+        item->local = (end + step - 1) / step * step;
+        end = item->local + item->size;
+        items[own.n_item] = params->items[i];
+        items[own.n_item++].off = item->local;
+    }
+    own.size = end;
+    own.items = items;
+    tdm_dev *dev = side == LEND_MAIN ? b->device->main : lend_help(b->device, err);
+    tdm_status status = TDM_OK;
+    if (own.n_item > 0)
+        status = dev != NULL ? tdm_mem_alloc_items(dev, &own, &b->mem[side], err) : TDM_UNAVAILABLE;
+    free(items);
+    return status;
+}
+
+static tdm_status buffer_alloc(tdm_device *device, const tdm_buffer_params *params,
+                               tdm_buffer **buffer_out, tdm_error *err) {
+    tdm_buffer *b = buffer_make(device, params->size);
+    if (b == NULL) return out_of_memory(device, err);
+    tdm_status status = TDM_OK;
+    if (TDM_FIELD(params, items) && params->items != NULL) status = items_place(b, params, err);
+    if (status == TDM_OK && b->items == NULL)
+        status = tdm_mem_alloc_items(device->main, params, &b->mem[LEND_MAIN], err);
+    for (int s = 0; s < LEND_SIDE_COUNT_ && b->items != NULL && status == TDM_OK; s++)
+        status = side_alloc(b, params, (lend_side)s, err);
+    if (status != TDM_OK) {
+        buffer_free(b);
+        return status;
+    }
+    *buffer_out = b;
+    return TDM_OK;
+}
+
+/* The last item that begins at or before `off`; -1 where there is none. */
+static int32_t item_find(const tdm_buffer *b, uint64_t off) {
+    int32_t lo = 0, hi = b->n_item;
+    while (lo < hi) {
+        int32_t mid = lo + (hi - lo) / 2;
+        if (b->items[mid].off <= off)
+            lo = mid + 1;
+        else
+            hi = mid;
+    }
+    return lo - 1;
+}
+
+bool lend_buffer_at(const tdm_buffer *b, uint64_t off, lend_place *out) {
+    if (b->items == NULL) {
+        *out = (lend_place){b->mem[LEND_MAIN], off, LEND_MAIN};
+        return true;
+    }
+    int32_t i = item_find(b, off);
+    /* Several empty items may begin where one of substance does. */
+    while (i > 0 && b->items[i].size == 0 && b->items[i - 1].off == off) i--;
+    if (i < 0 || off - b->items[i].off > b->items[i].size) return false;
+    const lend_item *item = &b->items[i];
+    *out = (lend_place){b->mem[item->side], item->local + (off - item->off), item->side};
+    return true;
+}
+
+/* ---- Bytes ---- */
+
+static tdm_status range_check(const tdm_buffer *b, uint64_t off, uint64_t size, tdm_error *err) {
+    if (off <= b->size && size <= b->size - off) return TDM_OK;
+    return tdm_fail(err, TDM_OUT_OF_RANGE, "%llu bytes at %llu of a buffer of %llu",
+                    (unsigned long long)size, (unsigned long long)off, (unsigned long long)b->size);
+}
+
+/* One of three things done with a range; which of src and dst is set says what. */
+typedef struct range_task {
+    const uint8_t *src; /* uploads */
+    uint8_t *dst;       /* downloads */
+    uint8_t fill;       /* with neither of them */
+} range_task;
+
+static tdm_status task_do(const tdm_mem *mem, uint64_t off, const range_task *task, uint64_t at,
+                          uint64_t size, tdm_error *err) {
+    if (task->src != NULL) return tdm_mem_upload(mem, off, task->src + at, size, err);
+    if (task->dst != NULL) return tdm_mem_download(mem, off, task->dst + at, size, err);
+    return tdm_mem_fill(mem, off, size, task->fill, err);
+}
+
+static tdm_status range_do(tdm_buffer *b, uint64_t off, uint64_t size, const range_task *task,
+                           tdm_error *err) {
+    if (task->dst == NULL) atomic_fetch_add(&b->version, 1);
+    if (b->items == NULL) return task_do(&b->mem[LEND_MAIN], off, task, 0, size, err);
+    tdm_status status = range_check(b, off, size, err);
+    if (status == TDM_OK && task->dst != NULL && size > 0) memset(task->dst, 0, size);
+    int32_t first = item_find(b, off);
+    for (int32_t i = first > 0 ? first : 0; i < b->n_item && status == TDM_OK; i++) {
+        const lend_item *item = &b->items[i];
+        uint64_t from = item->off > off ? item->off : off;
+        uint64_t to = item->off + item->size < off + size ? item->off + item->size : off + size;
+        if (item->off >= off + size) break;
+        if (from < to)
+            status = task_do(&b->mem[item->side], item->local + (from - item->off), task,
+                             from - off, to - from, err);
+    }
+    return status;
+}
+
+static tdm_status buffer_upload(tdm_buffer *b, uint64_t off, const void *src, uint64_t size,
+                                tdm_error *err) {
+    range_task task = {.src = src};
+    return size > 0 ? range_do(b, off, size, &task, err) : range_check(b, off, size, err);
+}
+
+static tdm_status buffer_download(tdm_buffer *b, uint64_t off, void *dst, uint64_t size,
+                                  tdm_error *err) {
+    range_task task = {.dst = dst};
+    return size > 0 ? range_do(b, off, size, &task, err) : range_check(b, off, size, err);
+}
+
+static tdm_status buffer_fill(tdm_buffer *b, uint64_t off, uint64_t size, uint8_t byte,
+                              tdm_error *err) {
+    range_task task = {.fill = byte};
+    tdm_status status = range_check(b, off, size, err);
+    return size > 0 && status == TDM_OK ? range_do(b, off, size, &task, err) : status;
+}
+
+static tdm_status buffer_copy(tdm_buffer *dst, uint64_t dst_off, tdm_buffer *src, uint64_t src_off,
+                              uint64_t size, tdm_error *err) {
+    tdm_status status = range_check(dst, dst_off, size, err);
+    if (status == TDM_OK) status = range_check(src, src_off, size, err);
+    if (status != TDM_OK || size == 0) return status;
+    if (dst->items == NULL && src->items == NULL) {
+        atomic_fetch_add(&dst->version, 1);
+        return tdm_mem_copy(&dst->mem[LEND_MAIN], dst_off, &src->mem[LEND_MAIN], src_off, size,
+                            err);
+    }
+    uint64_t chunk = size < TDM_STAGING_SIZE ? size : TDM_STAGING_SIZE;
+    void *staging = malloc(chunk);
+    if (staging == NULL) return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "copy: out of memory");
+    for (uint64_t at = 0; at < size && status == TDM_OK; at += chunk) {
+        uint64_t n = size - at < chunk ? size - at : chunk;
+        status = buffer_download(src, src_off + at, staging, n, err);
+        if (status == TDM_OK) status = buffer_upload(dst, dst_off + at, staging, n, err);
+    }
+    free(staging);
+    return status;
+}
+
+static void *buffer_host_pointer(tdm_buffer *b) {
+    return b->items == NULL ? tdm_mem_host_pointer(&b->mem[LEND_MAIN]) : NULL;
+}
+
+static tdm_status buffer_import_host(tdm_device *device, void *ptr, uint64_t size,
+                                     tdm_import_info *info_out, tdm_buffer **buffer_out,
+                                     tdm_error *err) {
+    const tdm_buffer_ops *ops = tdm_dev_plugin(device->main)->buffer;
+    if (!TDM_HAS(ops, import_host))
+        return tdm_fail(err, TDM_UNSUPPORTED, "device '%s': imports no memory of the host's",
+                        tdm_dev_name(device->main));
+    tdm_buffer *b = buffer_make(device, size);
+    if (b == NULL) return out_of_memory(device, err);
+    tdm_buffer *imported = NULL;
+    tdm_status status =
+        ops->import_host(tdm_dev_handle(device->main), ptr, size, info_out, &imported, err);
+    if (status != TDM_OK) {
+        free(b);
+        return status;
+    }
+    b->mem[LEND_MAIN] = (tdm_mem){device->main, imported, size};
+    *buffer_out = b;
+    return TDM_OK;
+}
+
+/* ---- Tensors and caches ---- */
+
+static tdm_status buffer_tensor_size(tdm_device *device, const tdm_tensor_desc *desc,
+                                     uint64_t *size_out, tdm_error *err) {
+    if (lend_tensor_side(device, desc) == LEND_HELP)
+        return tdm_dev_tensor_size(lend_help(device, err), desc, size_out, err);
+    return tdm_dev_tensor_size(device->main, desc, size_out, err);
+}
+
+/* Where the tensor at `off` lies. A private layout of the fallback's has no place in memory of the
+ * device. */
+static tdm_status tensor_at(const tdm_buffer *b, uint64_t off, const tdm_tensor_desc *desc,
+                            lend_place *at, tdm_error *err) {
+    if (!lend_buffer_at(b, off, at))
+        return tdm_fail(err, TDM_OUT_OF_RANGE, "no item lies at %llu of the buffer",
+                        (unsigned long long)off);
+    if (b->items == NULL && desc->usage != 0 && lend_tensor_side(b->device, desc) == LEND_HELP)
+        return tdm_fail(err, TDM_FAILED_PRECONDITION,
+                        "device '%s' does not run the ops of this weight: its buffer must be "
+                        "allocated with items",
+                        tdm_dev_name(b->device->main));
+    return TDM_OK;
+}
+
+static tdm_status buffer_tensor_upload(tdm_buffer *b, uint64_t off, const tdm_tensor_desc *desc,
+                                       const void *src, uint64_t row_pitch, int64_t row_first,
+                                       int64_t n_row, int64_t col_first, int64_t n_col,
+                                       tdm_error *err) {
+    lend_place at;
+    tdm_status status = tensor_at(b, off, desc, &at, err);
+    if (status != TDM_OK) return status;
+    atomic_fetch_add(&b->version, 1);
+    return tdm_mem_tensor_upload(&at.mem, at.off, desc, src, row_pitch, row_first, n_row, col_first,
+                                 n_col, err);
+}
+
+static tdm_status buffer_tensor_download(tdm_buffer *b, uint64_t off, const tdm_tensor_desc *desc,
+                                         void *dst, uint64_t row_pitch, int64_t row_first,
+                                         int64_t n_row, int64_t col_first, int64_t n_col,
+                                         tdm_error *err) {
+    lend_place at;
+    tdm_status status = tensor_at(b, off, desc, &at, err);
+    if (status != TDM_OK) return status;
+    return tdm_mem_tensor_download(&at.mem, at.off, desc, dst, row_pitch, row_first, n_row,
+                                   col_first, n_col, err);
+}
+
+static tdm_status buffer_kv_page_size(tdm_device *device, const tdm_kv_desc *desc,
+                                      uint64_t *size_out, tdm_error *err) {
+    if (lend_kv_side(device, desc) == LEND_HELP)
+        return tdm_dev_kv_page_size(lend_help(device, err), desc, size_out, err);
+    tdm_error refusal = {0}, why = {0};
+    tdm_status status = tdm_dev_kv_page_size(device->main, desc, size_out, &refusal);
+    if (status == TDM_OK) return TDM_OK;
+    if (lend_help(device, &why) != NULL) return tdm_fail(err, status, "%s", refusal.message);
+    return tdm_fail(err, status, "%.300s; %.200s", refusal.message, why.message);
+}
+
+const tdm_buffer_ops lend_buffer_ops = {
+    .struct_size = sizeof lend_buffer_ops,
+    .alloc = buffer_alloc,
+    .free = buffer_free,
+    .upload = buffer_upload,
+    .download = buffer_download,
+    .copy = buffer_copy,
+    .fill = buffer_fill,
+    .host_pointer = buffer_host_pointer,
+    .import_host = buffer_import_host,
+    .tensor_size = buffer_tensor_size,
+    .tensor_upload = buffer_tensor_upload,
+    .tensor_download = buffer_tensor_download,
+    .kv_page_size = buffer_kv_page_size,
+};

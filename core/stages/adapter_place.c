@@ -1,0 +1,221 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * adapter_place.c: which side of a lent device weights and caches live on, and nodes run on. Answers
+ * depend on types and shapes alone. Graphs of one node ask for things of which no graph is known
+ * yet; they live on the stack.
+ */
+#include <string.h>
+
+#include "core/stages/adapter_internal.h"
+#include "core/graph/op_rules.h"
+
+enum { PROBE_MAX_VALUE = 8 };
+
+/* A verified graph of one node; values have a slot each. */
+typedef struct probe {
+    tdm_graph graph;
+    tdm_value values[PROBE_MAX_VALUE];
+    tdm_node node;
+    tdm_kv_desc kv;
+    tdm_partition none;
+} probe;
+
+static int32_t value_add(probe *p, int32_t kind, tdm_type type, int64_t ne0, int64_t ne1,
+                         int64_t ne2) {
+    int32_t i = p->graph.n_value++;
+    p->values[i] = (tdm_value){.kind = kind, .type = (int32_t)type, .slot = i};
+    p->values[i].ne[0] = ne0;
+    p->values[i].ne[1] = ne1;
+    p->values[i].ne[2] = ne2;
+    p->values[i].ne[3] = 1;
+    p->graph.n_slot = p->graph.n_value;
+    return i;
+}
+
+static void probe_begin(probe *p, int32_t op) {
+    memset(p, 0, sizeof *p);
+    p->graph = (tdm_graph){.struct_size = sizeof p->graph,
+                           .value_size = sizeof(tdm_value),
+                           .node_size = sizeof(tdm_node),
+                           .partition_size = sizeof(tdm_partition),
+                           .kv_size = sizeof(tdm_kv_desc),
+                           .values = p->values,
+                           .nodes = &p->node,
+                           .partitions = &p->none,
+                           .kv = &p->kv,
+                           .names = "",
+                           .n_node = 1,
+                           .n_partition = 1,
+                           .names_size = 1,
+                           .step = -1};
+    p->node.op = op;
+    memset(p->node.src, 0xff, sizeof p->node.src);
+    memset(p->node.dst, 0xff, sizeof p->node.dst);
+}
+
+static void src_add(probe *p, int32_t value) {
+    p->node.src[p->node.n_src++] = value;
+}
+
+static void dst_set(probe *p, int64_t ne0, int64_t ne1, int64_t ne2) {
+    p->node.n_dst = 1;
+    p->node.dst[0] = value_add(p, TDM_VALUE_OUTPUT, TDM_TYPE_F32, ne0, ne1, ne2);
+}
+
+static int32_t weight_add(probe *p, const tdm_tensor_desc *desc) {
+    int32_t i = value_add(p, TDM_VALUE_WEIGHT, desc->type, 0, 0, 0);
+    memcpy(p->values[i].ne, desc->ne, sizeof p->values[i].ne);
+    p->values[i].usage = desc->usage;
+    return i;
+}
+
+static void probe_matmul(probe *p, const tdm_tensor_desc *d) {
+    bool is_by_head = d->ne[2] > 1;
+    probe_begin(p, TDM_OP_MATMUL);
+    src_add(p, weight_add(p, d));
+    src_add(p, value_add(p, TDM_VALUE_INPUT, TDM_TYPE_F32, d->ne[0], is_by_head ? d->ne[2] : 1, 1));
+    dst_set(p, d->ne[1], is_by_head ? d->ne[2] : 1, 1);
+}
+
+static void probe_rows(probe *p, const tdm_tensor_desc *d) {
+    probe_begin(p, TDM_OP_GET_ROWS);
+    src_add(p, weight_add(p, d));
+    src_add(p, value_add(p, TDM_VALUE_INPUT, TDM_TYPE_I32, 1, 1, 1));
+    dst_set(p, d->ne[0], 1, 1);
+}
+
+/* Gate, up and down have each other's shape with two axes exchanged, so that any of them will do
+ * for all three. */
+static void probe_experts(probe *p, const tdm_tensor_desc *d) {
+    int64_t n = d->ne[0], n_ff = d->ne[1];
+    tdm_tensor_desc down = *d;
+    down.ne[0] = n_ff;
+    down.ne[1] = n;
+    if (n_ff % tdm_type_get_info(d->type).block_len != 0) down.type = TDM_TYPE_F32;
+    probe_begin(p, TDM_OP_MOE_FFN);
+    src_add(p, value_add(p, TDM_VALUE_INPUT, TDM_TYPE_F32, n, 1, 1));
+    src_add(p, value_add(p, TDM_VALUE_INPUT, TDM_TYPE_I32, 1, 1, 1));
+    src_add(p, value_add(p, TDM_VALUE_INPUT, TDM_TYPE_F32, 1, 1, 1));
+    src_add(p, weight_add(p, d));
+    src_add(p, weight_add(p, d));
+    src_add(p, weight_add(p, &down));
+    dst_set(p, n, 1, 1);
+    p->node.params.moe.act = TDM_ACT_SILU;
+}
+
+static void probe_plain(probe *p, const tdm_tensor_desc *d) {
+    probe_begin(p, TDM_OP_MUL);
+    src_add(p, value_add(p, TDM_VALUE_INPUT, TDM_TYPE_F32, d->ne[0], d->ne[1], d->ne[2]));
+    src_add(p, weight_add(p, d));
+    dst_set(p, d->ne[0], d->ne[1], d->ne[2]);
+    p->values[0].ne[3] = p->values[p->node.dst[0]].ne[3] = d->ne[3];
+}
+
+static bool probe_runs(tdm_dev *dev, const probe *p) {
+    return tdm_dev_supports_op(dev, &p->graph, 0, NULL) == TDM_OK;
+}
+
+/* Whether the device runs the ops that a weight is declared for. */
+static bool dev_takes_tensor(tdm_dev *dev, const tdm_tensor_desc *desc) {
+    probe p;
+    uint64_t size;
+    bool takes = tdm_dev_tensor_size(dev, desc, &size, NULL) == TDM_OK;
+    if (takes && (desc->usage & TDM_USAGE_MATMUL) != 0) {
+        probe_matmul(&p, desc);
+        takes = probe_runs(dev, &p);
+    }
+    if (takes && (desc->usage & TDM_USAGE_ROWS) != 0) {
+        probe_rows(&p, desc);
+        takes = probe_runs(dev, &p);
+    }
+    if (takes && (desc->usage & TDM_USAGE_EXPERT) != 0) {
+        probe_experts(&p, desc);
+        takes = probe_runs(dev, &p);
+    }
+    if (takes && desc->usage == 0 && desc->type == TDM_TYPE_F32) {
+        probe_plain(&p, desc);
+        takes = probe_runs(dev, &p);
+    }
+    return takes;
+}
+
+/* Whether the device keeps such a cache, and reads it. */
+static bool dev_takes_cache(tdm_dev *dev, const tdm_kv_desc *desc) {
+    probe p;
+    uint64_t page_size;
+    tdm_step_caps caps = {1, 1, 1, 1, 0, desc->cls + 1};
+    tdm_step_header header;
+    if (tdm_dev_kv_page_size(dev, desc, &page_size, NULL) != TDM_OK ||
+        tdm_step_layout(&caps, &header, NULL) != TDM_OK)
+        return false;
+    probe_begin(&p, TDM_OP_ATTENTION);
+    p.kv = *desc;
+    p.graph.n_kv = 1;
+    p.graph.step_caps = caps;
+    src_add(&p, value_add(&p, TDM_VALUE_INPUT, TDM_TYPE_F32, desc->head_dim_k, desc->n_head_kv, 1));
+    src_add(&p, value_add(&p, TDM_VALUE_INPUT, TDM_TYPE_I32, header.size, 1, 1));
+    src_add(&p, value_add(&p, TDM_VALUE_STATE, TDM_TYPE_I8, (int64_t)page_size, 1, 1));
+    src_add(&p, -1);
+    dst_set(&p, desc->head_dim_v, desc->n_head_kv, 1);
+    p.node.n_dst = 2; /* (m, l) is absent */
+    p.graph.step = 1;
+    p.node.params.attention =
+        (tdm_attention_params){.heads_per_kv = 1, .n_head_all = desc->n_head_kv, .is_causal = 1};
+    return probe_runs(dev, &p);
+}
+
+lend_side lend_tensor_side(tdm_device *device, const tdm_tensor_desc *desc) {
+    if (dev_takes_tensor(device->main, desc)) return LEND_MAIN;
+    tdm_dev *help = lend_help(device, NULL);
+    return help != NULL && dev_takes_tensor(help, desc) ? LEND_HELP : LEND_MAIN;
+}
+
+lend_side lend_kv_side(tdm_device *device, const tdm_kv_desc *desc) {
+    if (dev_takes_cache(device->main, desc)) return LEND_MAIN;
+    tdm_dev *help = lend_help(device, NULL);
+    return help != NULL && dev_takes_cache(help, desc) ? LEND_HELP : LEND_MAIN;
+}
+
+tdm_tensor_desc lend_weight_desc(const tdm_value *value) {
+    tdm_tensor_desc desc = {
+        .struct_size = sizeof desc, .type = (tdm_type)value->type, .usage = value->usage};
+    memcpy(desc.ne, value->ne, sizeof desc.ne);
+    return desc;
+}
+
+const tdm_kv_desc *lend_node_kv(const tdm_graph *graph, const tdm_node *node) {
+    return tdm_op_uses_kv(node->op) ? tdm_graph_kv(graph, node->params.kv.kv) : NULL;
+}
+
+lend_side lend_source_side(tdm_device *device, const tdm_graph *graph, int32_t index,
+                           int32_t base) {
+    const tdm_value *v = tdm_graph_value(graph, base);
+    if (v->kind == TDM_VALUE_WEIGHT) {
+        tdm_tensor_desc desc = lend_weight_desc(v);
+        return lend_tensor_side(device, &desc);
+    }
+    const tdm_kv_desc *kv =
+        v->kind == TDM_VALUE_STATE ? lend_node_kv(graph, tdm_graph_node(graph, index)) : NULL;
+    return kv != NULL ? lend_kv_side(device, kv) : LEND_MAIN;
+}
+
+tdm_status lend_node_side(tdm_device *device, const tdm_graph *graph, int32_t index,
+                          bool wants_help, bool is_state, lend_side *side_out, tdm_error *why) {
+    tdm_error refusal = {0}, help_refusal = {0};
+    tdm_status status = tdm_dev_supports_op(device->main, graph, index, &refusal);
+    *side_out = LEND_MAIN;
+    if (status == TDM_OK && !wants_help) return TDM_OK;
+    if (status == TDM_OK) tdm_fail(&refusal, TDM_UNSUPPORTED, "its data is with the fallback");
+    /* Members wait for one another inside an EXCHANGE: no other device can stand in. A cache's
+     * bytes are of no use elsewhere. */
+    if (tdm_graph_node(graph, index)->op == TDM_OP_EXCHANGE || (is_state && !wants_help))
+        return tdm_fail(why, TDM_UNSUPPORTED, "%.400s", refusal.message);
+    tdm_dev *help = lend_help(device, &help_refusal);
+    if (help != NULL && tdm_dev_supports_op(help, graph, index, &help_refusal) == TDM_OK) {
+        *side_out = LEND_HELP;
+        tdm_fail(why, TDM_OK, "%.400s", refusal.message);
+        return TDM_OK;
+    }
+    return tdm_fail(why, TDM_UNSUPPORTED, "%.220s; nor on the fallback: %.220s", refusal.message,
+                    help_refusal.message);
+}

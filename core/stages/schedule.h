@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * schedule.h: runs a graph on a device with fallbacks.
+ *
+ * Each node is placed on the first of the devices that supports it, except that a node which reads
+ * a WEIGHT or STATE goes where that lives; one that lives nowhere yet goes to the first device that
+ * supports every node which reads it. Neighbouring nodes of one device form a stage, a graph
+ * and plan of their own; values that cross between stages are copied through the host. An op that
+ * the first device refuses is reported once for a device, by name and reason, in the runtime's log.
+ *
+ * A schedule is made once for each shape and then run any number of times: running builds, plans
+ * and allocates nothing. Temporaries of all schedules that share a tdm_scratch overlap, since only
+ * one of them runs at a time.
+ */
+#ifndef TANDEM_CORE_SCHEDULE_H
+#define TANDEM_CORE_SCHEDULE_H
+
+#include "core/graph/builder.h"
+#include "core/device/runtime.h"
+
+#define TDM_MAX_SCHEDULE_DEVICES 8
+
+/* One compute buffer for each device, grown to what the largest schedule needs, and the queue. */
+typedef struct tdm_scratch tdm_scratch;
+
+/* `devs[0]` is the main device, the others take what it refuses, in order. [setup] */
+tdm_status tdm_scratch_create(tdm_runtime *rt, tdm_dev *const *devs, int32_t n_dev,
+                              tdm_scratch **scratch_out, tdm_error *err);
+void tdm_scratch_destroy(tdm_scratch *scratch);
+/* Bytes held now on device i of devs (compute buffer; plans apart). */
+uint64_t tdm_scratch_size(const tdm_scratch *scratch, int32_t i);
+
+/* Where a WEIGHT or STATE lives: mem.dev is one of the scratch's devices. */
+typedef struct tdm_slot_mem {
+    tdm_mem mem; /* mem.dev NULL: not placed */
+    uint64_t off;
+    uint64_t size;
+} tdm_slot_mem;
+
+/* Decides which device each node would run on, without preparing anything; dev_out[n_node] gets an
+ * index into the scratch's devices. `fixed` is NULL or [n_slot] and says where weights and states
+ * live that have been placed before. Used at load time to place weights: one lives where the first
+ * node that reads it runs. TDM_UNSUPPORTED when no device takes a node: names the op, the value and
+ * every device's reason. [queue-serial] */
+tdm_status tdm_schedule_place(tdm_scratch *scratch, const tdm_graph *graph,
+                              const tdm_slot_mem *fixed, int32_t *dev_out, tdm_error *err);
+
+typedef struct tdm_schedule tdm_schedule;
+
+/* bindings[n_slot] of the graph: where each WEIGHT and STATE lives (mem.dev is one of the scratch's
+ * devices); ignored for the other slots. Takes ownership of `graph` on success and failure alike.
+ * Allocates all memory that running needs, growing the scratch where it must. [setup] */
+tdm_status tdm_schedule_create(tdm_scratch *scratch, tdm_graph *graph, const tdm_slot_mem *bindings,
+                               tdm_schedule **schedule_out, tdm_error *err);
+/* NULL is a no-op. */
+void tdm_schedule_destroy(tdm_schedule *schedule);
+const tdm_graph *tdm_schedule_graph(const tdm_schedule *schedule);
+/* Stages, for tests and plans: 1 when everything runs on one device. */
+int32_t tdm_schedule_stage_count(const tdm_schedule *schedule);
+/* Bytes that its plans hold, on devices and host together. */
+uint64_t tdm_schedule_plan_size(const tdm_schedule *schedule);
+
+/* Uploads inputs (host bytes for each INPUT value named), runs every stage, downloads outputs.
+ * Blocks until done. On failure nothing is left running and the schedule may be run again.
+ * [queue-serial] for all schedules of one scratch */
+typedef struct tdm_io {
+    int32_t value; /* index of an INPUT or OUTPUT value of the graph */
+    void *data;    /* read for an INPUT, written for an OUTPUT */
+    uint64_t size; /* bytes; at most the value's; a prefix where smaller */
+} tdm_io;
+tdm_status tdm_schedule_run(tdm_schedule *schedule, const tdm_io *inputs, int32_t n_input,
+                            const tdm_io *outputs, int32_t n_output, tdm_error *err);
+
+#endif

@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * forward_graph.c: the forward graph of a model that need not be loaded, for placing its weights
+ * and for telling what running it takes. A context's own graphs are context_plan.c's.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "llm/arch/arch.h"
+
+void llm_cache_desc_fill(const llm_model *m, tdm_kv_desc *desc) {
+    *desc = (tdm_kv_desc){
+        .struct_size = sizeof *desc,
+        .type_k = TDM_TYPE_F16,
+        .type_v = TDM_TYPE_F16,
+        .head_dim_k = m->hparams.head_dim_k,
+        .head_dim_v = m->hparams.head_dim_v,
+        .n_head_kv = m->hparams.n_head_kv,
+        .page_len = TDM_KV_PAGE_LEN_DEFAULT,
+        .rope_offset = m->hparams.rope.rope_offset,
+        .n_rot = m->hparams.rope.n_rot,
+        .flags = m->hparams.n_lora_kv > 0 ? TDM_KV_V_FROM_K : 0,
+    };
+}
+
+/* What the rows of a page take when nothing is rearranged; no device need agree. */
+static uint64_t canonical_page_size(const tdm_kv_desc *d) {
+    uint64_t k = tdm_type_row_size(d->type_k, tdm_kv_padded(d->type_k, d->head_dim_k));
+    uint64_t v = tdm_type_row_size(d->type_v, tdm_kv_padded(d->type_v, d->head_dim_v));
+    if ((d->flags & TDM_KV_V_FROM_K) != 0) v = 0;
+    return (k + v) * (uint64_t)d->n_head_kv * (uint64_t)d->page_len;
+}
+
+tdm_status llm_forward_graph(const llm_model *m, const llm_cache_shape *cache, uint64_t page_size,
+                             const llm_step_shape *shape, int32_t *weight_value,
+                             tdm_graph **graph_out, tdm_error *err) {
+    size_t n_layer = (size_t)m->hparams.n_layer, n_weight = (size_t)m->n_weight;
+    uint64_t *sizes = calloc(n_layer, sizeof *sizes);
+    int32_t *maps = malloc((n_weight + n_layer * 2) * sizeof *maps);
+    tdm_builder *b = NULL;
+    llm_cache_shape filled = *cache;
+    filled.page_size = sizes;
+    tdm_status status = sizes != NULL && maps != NULL
+                            ? tdm_builder_create(&b, err)
+                            : tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "%s: out of memory", m->path);
+    if (status == TDM_OK) {
+        if (page_size == 0) page_size = canonical_page_size(&cache->desc);
+        for (size_t i = 0; i < n_layer; i++) sizes[i] = page_size;
+        memset(maps, 0xff, (n_weight + n_layer * 2) * sizeof *maps);
+        llm_graph_builder g = {b, m, &filled, maps, maps + n_weight, maps + n_weight + n_layer, -1};
+        tdm_step_caps caps = {shape->n_tok, shape->n_seq, shape->n_out, shape->n_entry, 0, 1};
+        g.step = tdm_build_step(b, &caps);
+        m->arch->build(&g, shape);
+        status = tdm_builder_finish(b, graph_out, err);
+        if (weight_value != NULL) memcpy(weight_value, maps, n_weight * sizeof *maps);
+    }
+    tdm_builder_destroy(b);
+    free(sizes);
+    free(maps);
+    return status;
+}

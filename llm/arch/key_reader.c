@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * key_reader.c: see key_reader.h.
+ */
+#include "llm/arch/key_reader.h"
+
+#include "llm/arch/hparams.h"
+
+void llm_key_name(const llm_key_reader *r, const char *suffix, char name[96]) {
+    snprintf(name, 96, "%s.%s", r->arch, suffix);
+}
+
+void llm_key_int(llm_key_reader *r, const char *suffix, llm_gguf_need need, int32_t min,
+                 int32_t max, int32_t *value) {
+    char name[96];
+    int64_t wide = *value;
+    if (r->status != TDM_OK) return;
+    llm_key_name(r, suffix, name);
+    r->status = llm_gguf_get_i64(r->gguf, name, need, &wide, r->err);
+    if (r->status == TDM_OK && (wide < min || wide > max))
+        r->status = tdm_fail(r->err, TDM_DATA_LOSS, "%s: key '%s' is %lld; %d to %d is possible",
+                             llm_gguf_name(r->gguf), name, (long long)wide, min, max);
+    if (r->status == TDM_OK) *value = (int32_t)wide;
+}
+
+void llm_key_each(llm_key_reader *r, const char *suffix, int32_t n_layer, int32_t max,
+                  int32_t *value) {
+    char name[96];
+    uint32_t each[LLM_MAX_LAYERS];
+    if (r->status != TDM_OK) return;
+    llm_key_name(r, suffix, name);
+    for (int32_t i = 0; i < n_layer; i++) each[i] = (uint32_t)*value;
+    r->status =
+        llm_gguf_get_u32_each(r->gguf, name, *value > 0 ? LLM_GGUF_OPTIONAL : LLM_GGUF_REQUIRED,
+                              (uint32_t)n_layer, each, r->err);
+    for (int32_t i = 0; i < n_layer && r->status == TDM_OK; i++) {
+        if (each[i] != each[0])
+            r->status = tdm_fail(r->err, TDM_UNSUPPORTED,
+                                 "%s: key '%s' differs from layer to layer; such models are not "
+                                 "supported yet",
+                                 llm_gguf_name(r->gguf), name);
+        else if (each[i] < 1 || each[i] > (uint32_t)max)
+            r->status = tdm_fail(r->err, TDM_DATA_LOSS, "%s: key '%s' is %u; 1 to %d is possible",
+                                 llm_gguf_name(r->gguf), name, each[i], max);
+    }
+    if (r->status == TDM_OK) *value = (int32_t)each[0];
+}
+
+void llm_key_float(llm_key_reader *r, const char *suffix, llm_gguf_need need, float min, float max,
+                   float *value) {
+    char name[96];
+    float found = *value;
+    if (r->status != TDM_OK) return;
+    llm_key_name(r, suffix, name);
+    r->status = llm_gguf_get_f32(r->gguf, name, need, &found, r->err);
+    if (r->status == TDM_OK && !(found >= min && found <= max))
+        r->status = tdm_fail(r->err, TDM_DATA_LOSS, "%s: key '%s' is %g; %g to %g is possible",
+                             llm_gguf_name(r->gguf), name, (double)found, (double)min, (double)max);
+    if (r->status == TDM_OK) *value = found;
+}
+
+void llm_key_bool(llm_key_reader *r, const char *suffix, llm_gguf_need need, bool *value) {
+    char name[96];
+    if (r->status != TDM_OK) return;
+    llm_key_name(r, suffix, name);
+    r->status = llm_gguf_get_bool(r->gguf, name, need, value, r->err);
+}

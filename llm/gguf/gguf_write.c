@@ -1,0 +1,404 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * gguf_write.c: the streaming writer behind gguf_write.h. See gguf_part.c for the layout.
+ */
+#include "llm/gguf/gguf_write.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "llm/gguf/gguf_part.h"
+
+#define ALIGNMENT   LLM_GGUF_ALIGNMENT_DEFAULT
+#define BUFFER_SIZE ((size_t)1 << 20) /* few enough system calls, little enough memory */
+
+/* Bytes that grow at the end. */
+typedef struct bytes {
+    uint8_t *data;
+    size_t len, size;
+} bytes;
+
+struct llm_gguf_writer {
+    char *path, *tmp_path;
+    int fd;            /* -1 once closed */
+    tdm_error error;   /* the first failure; status TDM_OK while there is none */
+    bytes keys, infos; /* the encoded header, until the first data */
+    uint64_t n_keys;
+    uint64_t *tensor_size; /* bytes of each tensor */
+    uint64_t n_tensors, tensors_size;
+    uint64_t data_off; /* where the next described tensor's data goes, from the data's start */
+    bool header_written;
+    uint64_t tensor;     /* the one being written */
+    uint64_t tensor_len; /* bytes of it that are written */
+    bytes out;           /* what the next write(2) takes */
+};
+
+/* Keeps the first failure; later ones follow from it. */
+TDM_PRINTF(3, 4)
+static void writer_fail(llm_gguf_writer *w, tdm_status status, const char *format, ...) {
+    if (w->error.status != TDM_OK) return;
+    va_list args;
+    va_start(args, format);
+    vsnprintf(w->error.message, sizeof w->error.message, format, args);
+    va_end(args);
+    w->error.status = status;
+}
+
+static tdm_status writer_report(const llm_gguf_writer *w, tdm_error *err) {
+    if (w->error.status == TDM_OK) return TDM_OK;
+    return tdm_fail(err, w->error.status, "%s", w->error.message);
+}
+
+static void writer_append(llm_gguf_writer *w, bytes *b, const void *data, size_t size) {
+    if (w->error.status != TDM_OK || size == 0) return;
+    size_t needed;
+    if (__builtin_add_overflow(b->len, size, &needed) || needed > SIZE_MAX / 2) {
+        writer_fail(w, TDM_RESOURCE_EXHAUSTED, "%s: its header is too large", w->path);
+        return;
+    }
+    if (needed > b->size) {
+        size_t grown_size = needed > 4096 ? needed * 2 : 4096;
+        uint8_t *grown = realloc(b->data, grown_size);
+        if (grown == NULL) {
+            writer_fail(w, TDM_RESOURCE_EXHAUSTED, "%s: not enough memory to write it", w->path);
+            return;
+        }
+        b->data = grown;
+        b->size = grown_size;
+    }
+    memcpy(b->data + b->len, data, size);
+    b->len = needed;
+}
+
+static void append_u32(llm_gguf_writer *w, bytes *b, uint32_t value) {
+    writer_append(w, b, &value, sizeof value);
+}
+
+static void append_u64(llm_gguf_writer *w, bytes *b, uint64_t value) {
+    writer_append(w, b, &value, sizeof value);
+}
+
+static void append_str(llm_gguf_writer *w, bytes *b, const char *text, size_t len) {
+    append_u64(w, b, len);
+    writer_append(w, b, text, len);
+}
+
+/* ---- The file ---- */
+
+static tdm_status writer_create(const char *path, llm_gguf_writer **out, tdm_error *err) {
+    const size_t path_size = strlen(path) + 1, tmp_path_size = path_size + 32;
+    llm_gguf_writer *w = calloc(1, sizeof *w);
+    if (w != NULL) {
+        w->fd = -1;
+        w->path = malloc(path_size);
+        w->tmp_path = malloc(tmp_path_size);
+    }
+    if (w == NULL || w->path == NULL || w->tmp_path == NULL) {
+        llm_gguf_writer_destroy(w);
+        return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "%s: not enough memory to write it", path);
+    }
+    memcpy(w->path, path, path_size);
+    struct stat info;
+    if (stat(path, &info) == 0 && !S_ISREG(info.st_mode)) {
+        llm_gguf_writer_destroy(w);
+        return tdm_fail(err, TDM_IO, "%s: is there and is not a regular file; choose another name",
+                        path);
+    }
+    snprintf(w->tmp_path, tmp_path_size, "%s.%ld.tmp", path, (long)getpid());
+    /* O_EXCL: nobody's file is taken for it, another writer's of the same model least of all; nor
+     * does a link that was planted there lead the writing elsewhere. */
+    w->fd = open(w->tmp_path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (w->fd < 0) {
+        tdm_status status = tdm_fail(err, TDM_IO,
+                                     "%s: cannot create: %s; choose a folder that can be written "
+                                     "to",
+                                     path, strerror(errno));
+        llm_gguf_writer_destroy(w);
+        return status;
+    }
+    *out = w;
+    return TDM_OK;
+}
+
+tdm_status llm_gguf_writer_create(const char *path, llm_gguf_writer **out, tdm_error *err) {
+    *out = NULL;
+    /* A link leads to the file that is meant, and is not to be replaced by it. */
+    char *real = NULL;
+    struct stat info;
+    const bool is_link = lstat(path, &info) == 0 && S_ISLNK(info.st_mode);
+    if (is_link && (real = realpath(path, NULL)) == NULL)
+        return tdm_fail(err, TDM_IO, "%s: is a link that leads nowhere (%s); choose another name",
+                        path, strerror(errno));
+    if (is_link) path = real;
+    tdm_status status = writer_create(path, out, err);
+    free(real);
+    return status;
+}
+
+void llm_gguf_writer_destroy(llm_gguf_writer *w) {
+    if (w == NULL) return;
+    if (w->fd >= 0) {
+        close(w->fd);
+        unlink(w->tmp_path);
+    }
+    free(w->path);
+    free(w->tmp_path);
+    free(w->keys.data);
+    free(w->infos.data);
+    free(w->tensor_size);
+    free(w->out.data);
+    free(w);
+}
+
+/* Hands what is collected to the operating system. */
+static void writer_flush(llm_gguf_writer *w) {
+    size_t done = 0;
+    while (w->error.status == TDM_OK && done < w->out.len) {
+        ssize_t n = write(w->fd, w->out.data + done, w->out.len - done);
+        if (n < 0 && errno == EINTR) continue;
+        if (n <= 0) {
+            writer_fail(w, TDM_IO, "%s: cannot write: %s; free some space or choose another folder",
+                        w->path, n < 0 ? strerror(errno) : "nothing was taken");
+            return;
+        }
+        done += (size_t)n;
+    }
+    w->out.len = 0;
+}
+
+static void writer_out(llm_gguf_writer *w, const void *data, size_t size) {
+    const uint8_t *from = data;
+    while (size > 0 && w->error.status == TDM_OK) {
+        size_t n = BUFFER_SIZE - w->out.len;
+        if (n > size) n = size;
+        writer_append(w, &w->out, from, n);
+        from += n;
+        size -= n;
+        if (w->out.len == BUFFER_SIZE) writer_flush(w);
+    }
+}
+
+/* Zeros up to the next multiple of the alignment after `len` bytes. */
+static void writer_pad(llm_gguf_writer *w, uint64_t len) {
+    static const uint8_t zeros[ALIGNMENT];
+    writer_out(w, zeros, (ALIGNMENT - len % ALIGNMENT) % ALIGNMENT);
+}
+
+static void writer_write_header(llm_gguf_writer *w) {
+    bytes head = {0};
+    append_u32(w, &head, LLM_GGUF_MAGIC);
+    append_u32(w, &head, 3);
+    append_u64(w, &head, w->n_tensors);
+    append_u64(w, &head, w->n_keys);
+    writer_out(w, head.data, head.len);
+    writer_out(w, w->keys.data, w->keys.len);
+    writer_out(w, w->infos.data, w->infos.len);
+    /* A file without tensors ends here; padding would be harmless but is nobody's. */
+    if (w->n_tensors > 0) writer_pad(w, (uint64_t)head.len + w->keys.len + w->infos.len);
+    free(head.data);
+    w->header_written = true;
+}
+
+tdm_status llm_gguf_writer_write(llm_gguf_writer *w, const void *data, size_t size,
+                                 tdm_error *err) {
+    if (w->error.status == TDM_OK && !w->header_written) writer_write_header(w);
+    if (w->error.status == TDM_OK && size > 0) {
+        if (w->tensor == w->n_tensors)
+            writer_fail(w, TDM_FAILED_PRECONDITION,
+                        "%s: more data than its %" PRIu64 " tensors hold", w->path, w->n_tensors);
+        else if (size > w->tensor_size[w->tensor] - w->tensor_len)
+            writer_fail(w, TDM_INVALID_ARGUMENT,
+                        "%s: %zu bytes reach beyond the end of tensor number %" PRIu64, w->path,
+                        size, w->tensor);
+    }
+    if (w->error.status == TDM_OK && size > 0) {
+        writer_out(w, data, size);
+        w->tensor_len += size;
+        if (w->tensor_len == w->tensor_size[w->tensor]) {
+            writer_pad(w, w->tensor_len);
+            w->tensor += 1;
+            w->tensor_len = 0;
+        }
+    }
+    return writer_report(w, err);
+}
+
+/* A rename is durable once its folder is; some file systems refuse to say so, which is no failure
+ * of the file. */
+static void writer_sync_folder(const llm_gguf_writer *w) {
+    char *folder = strdup(w->path);
+    if (folder == NULL) return;
+    char *slash = strrchr(folder, '/');
+    if (slash != NULL) slash[slash == folder ? 1 : 0] = '\0';
+    int fd = open(slash != NULL ? folder : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    free(folder);
+    if (fd < 0) return;
+    (void)fsync(fd);
+    close(fd);
+}
+
+tdm_status llm_gguf_writer_finish(llm_gguf_writer *w, tdm_error *err) {
+    if (w->error.status == TDM_OK && w->fd < 0)
+        writer_fail(w, TDM_FAILED_PRECONDITION, "%s: is finished already", w->path);
+    if (w->error.status == TDM_OK && !w->header_written) writer_write_header(w);
+    if (w->error.status == TDM_OK && w->tensor != w->n_tensors)
+        writer_fail(w, TDM_FAILED_PRECONDITION,
+                    "%s: the data of %" PRIu64 " of its %" PRIu64 " tensors is missing", w->path,
+                    w->n_tensors - w->tensor, w->n_tensors);
+    writer_flush(w);
+    if (w->error.status == TDM_OK && fsync(w->fd) != 0)
+        writer_fail(w, TDM_IO, "%s: cannot write: %s; free some space or choose another folder",
+                    w->path, strerror(errno));
+    if (w->fd >= 0) {
+        /* Network file systems report a full disk as late as here. */
+        if (close(w->fd) != 0)
+            writer_fail(w, TDM_IO, "%s: cannot write: %s", w->path, strerror(errno));
+        w->fd = -1;
+        if (w->error.status == TDM_OK && rename(w->tmp_path, w->path) != 0)
+            writer_fail(w, TDM_IO, "%s: cannot take the name of '%s': %s", w->path, w->tmp_path,
+                        strerror(errno));
+        if (w->error.status != TDM_OK)
+            unlink(w->tmp_path);
+        else
+            writer_sync_folder(w);
+    }
+    return writer_report(w, err);
+}
+
+/* ---- Keys ---- */
+
+/* Name and type; false where a key can no longer be put. */
+static bool writer_begin_key(llm_gguf_writer *w, const char *name, llm_gguf_type type) {
+    if (w->header_written)
+        writer_fail(w, TDM_FAILED_PRECONDITION, "%s: key '%.80s' comes after tensor data", w->path,
+                    name);
+    if (w->error.status != TDM_OK) return false;
+    append_str(w, &w->keys, name, strlen(name));
+    append_u32(w, &w->keys, (uint32_t)type);
+    w->n_keys += 1;
+    return true;
+}
+
+void llm_gguf_writer_put_number(llm_gguf_writer *w, const char *name, llm_gguf_type type,
+                                const void *value) {
+    if (llm_gguf_type_size(type) == 0) {
+        writer_fail(w, TDM_INVALID_ARGUMENT, "%s: key '%.80s': type %s is not a number's", w->path,
+                    name, llm_gguf_type_name(type));
+        return;
+    }
+    if (writer_begin_key(w, name, type))
+        writer_append(w, &w->keys, value, llm_gguf_type_size(type));
+}
+
+void llm_gguf_writer_put_u32(llm_gguf_writer *w, const char *name, uint32_t value) {
+    llm_gguf_writer_put_number(w, name, LLM_GGUF_U32, &value);
+}
+
+void llm_gguf_writer_put_f32(llm_gguf_writer *w, const char *name, float value) {
+    llm_gguf_writer_put_number(w, name, LLM_GGUF_F32, &value);
+}
+
+void llm_gguf_writer_put_bool(llm_gguf_writer *w, const char *name, bool value) {
+    const uint8_t byte = value ? 1 : 0;
+    llm_gguf_writer_put_number(w, name, LLM_GGUF_BOOL, &byte);
+}
+
+void llm_gguf_writer_put_str(llm_gguf_writer *w, const char *name, llm_gguf_str value) {
+    if (writer_begin_key(w, name, LLM_GGUF_STRING)) append_str(w, &w->keys, value.ptr, value.len);
+}
+
+void llm_gguf_writer_put_text(llm_gguf_writer *w, const char *name, const char *value) {
+    llm_gguf_writer_put_str(w, name, (llm_gguf_str){value, strlen(value)});
+}
+
+void llm_gguf_writer_put_array(llm_gguf_writer *w, const char *name, llm_gguf_type type,
+                               const void *values, uint64_t n) {
+    const size_t element_size = llm_gguf_type_size(type);
+    size_t size = 0;
+    if (element_size == 0 || __builtin_mul_overflow(n, element_size, &size)) {
+        writer_fail(w, TDM_INVALID_ARGUMENT,
+                    "%s: key '%.80s': %" PRIu64 " elements of type %s are no array", w->path, name,
+                    n, llm_gguf_type_name(type));
+        return;
+    }
+    if (!writer_begin_key(w, name, LLM_GGUF_ARRAY)) return;
+    append_u32(w, &w->keys, (uint32_t)type);
+    append_u64(w, &w->keys, n);
+    writer_append(w, &w->keys, values, size);
+}
+
+void llm_gguf_writer_put_strings(llm_gguf_writer *w, const char *name, const llm_gguf_str *values,
+                                 uint64_t n) {
+    if (!writer_begin_key(w, name, LLM_GGUF_ARRAY)) return;
+    append_u32(w, &w->keys, LLM_GGUF_STRING);
+    append_u64(w, &w->keys, n);
+    for (uint64_t i = 0; i < n; ++i) append_str(w, &w->keys, values[i].ptr, values[i].len);
+}
+
+void llm_gguf_writer_put_key(llm_gguf_writer *w, const llm_gguf_key *key) {
+    if (key->type == LLM_GGUF_STRING) {
+        uint64_t len;
+        memcpy(&len, key->data, sizeof len);
+        llm_gguf_writer_put_str(w, key->name,
+                                (llm_gguf_str){(const char *)key->data + sizeof len, (size_t)len});
+    } else if (key->type != LLM_GGUF_ARRAY) {
+        llm_gguf_writer_put_number(w, key->name, key->type, key->data);
+    } else if (key->array.type != LLM_GGUF_STRING) {
+        llm_gguf_writer_put_array(w, key->name, key->array.type, key->array.data, key->array.n);
+    } else if (writer_begin_key(w, key->name, LLM_GGUF_ARRAY)) {
+        append_u32(w, &w->keys, LLM_GGUF_STRING);
+        append_u64(w, &w->keys, key->array.n);
+        for (uint64_t i = 0; i < key->array.n; ++i) {
+            llm_gguf_str str = llm_gguf_array_str(&key->array, i);
+            append_str(w, &w->keys, str.ptr, str.len);
+        }
+    }
+}
+
+/* ---- Tensors ---- */
+
+void llm_gguf_writer_add_tensor(llm_gguf_writer *w, const char *name, tdm_type type, int32_t n_dims,
+                                const int64_t *ne) {
+    if (w->header_written)
+        writer_fail(w, TDM_FAILED_PRECONDITION, "%s: tensor '%.80s' comes after tensor data",
+                    w->path, name);
+    if (w->error.status != TDM_OK) return;
+    tdm_type_info info = tdm_type_get_info(type);
+    bool is_valid = info.name != NULL && n_dims >= 1 && n_dims <= 4;
+    int64_t n_elements = 1;
+    uint64_t size = 0, next_off = 0;
+    for (int32_t d = 0; is_valid && d < n_dims; ++d)
+        is_valid = ne[d] > 0 && !__builtin_mul_overflow(n_elements, ne[d], &n_elements);
+    is_valid = is_valid && ne[0] % info.block_len == 0 &&
+               !__builtin_mul_overflow(n_elements / info.block_len, info.block_size, &size) &&
+               !__builtin_add_overflow(w->data_off, size, &next_off) && next_off < INT64_MAX;
+    if (!is_valid) {
+        writer_fail(
+            w, TDM_INVALID_ARGUMENT,
+            "%s: tensor '%.80s': type %s cannot have this shape (rows must be whole blocks)",
+            w->path, name, tdm_type_name(type));
+        return;
+    }
+    if (w->n_tensors == w->tensors_size) {
+        uint64_t grown_size = w->tensors_size == 0 ? 64 : w->tensors_size * 2;
+        uint64_t *grown = realloc(w->tensor_size, grown_size * sizeof *grown);
+        if (grown == NULL) {
+            writer_fail(w, TDM_RESOURCE_EXHAUSTED, "%s: not enough memory to write it", w->path);
+            return;
+        }
+        w->tensor_size = grown;
+        w->tensors_size = grown_size;
+    }
+    append_str(w, &w->infos, name, strlen(name));
+    append_u32(w, &w->infos, (uint32_t)n_dims);
+    for (int32_t d = 0; d < n_dims; ++d) append_u64(w, &w->infos, (uint64_t)ne[d]);
+    append_u32(w, &w->infos, (uint32_t)type);
+    append_u64(w, &w->infos, w->data_off);
+    w->tensor_size[w->n_tensors++] = size;
+    w->data_off = (next_off + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+}

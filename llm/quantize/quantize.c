@@ -1,0 +1,283 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * quantize.c: converts the tensors of a file, a slab of rows at a time, and writes them in order.
+ *
+ * The threads take rows from a slab until none is left; the calling thread, which takes rows too,
+ * waits for the others and writes. A row becomes what it becomes whoever takes it, so the file is
+ * the same with any number of threads.
+ */
+#include "llm/quantize/quantize.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "quant/convert.h"
+#include "llm/gguf/gguf_write.h"
+
+#define THREADS_MAX 1024
+/* A slab's converted bytes, for each thread; and what a plain copy writes at once. */
+#define SLAB_SIZE ((size_t)1 << 20)
+#define COPY_SIZE ((size_t)4 << 20)
+
+/* The rows that are being converted; set while no thread works. */
+typedef struct slab {
+    tdm_row_codec from, to;
+    const uint8_t *source;
+    uint8_t *blocks;
+    size_t source_size, size; /* bytes of a row, before and after */
+    int64_t n;                /* elements of a row */
+    int64_t n_row, grain;     /* rows are taken `grain` at a time */
+} slab;
+
+typedef struct crew {
+    slab slab;
+    atomic_llong next; /* row that nobody has taken */
+    atomic_bool is_bad;
+    pthread_mutex_t lock;
+    pthread_cond_t begun, ended;
+    uint64_t turn; /* under lock, as what follows */
+    int32_t n_busy;
+    bool is_over;
+    int32_t n_thread;
+    pthread_t *threads; /* n_thread - 1; the caller is the last */
+    float **rows;       /* [n_thread], a row each */
+    uint8_t *blocks;
+    size_t blocks_size;
+} crew;
+
+typedef struct hand {
+    crew *crew;
+    int32_t index;
+} hand;
+
+static bool row_is_finite(const float *row, int64_t n) {
+    uint32_t worst = 0;
+    for (int64_t i = 0; i < n; i++) {
+        uint32_t bits = tdm_f32_to_bits(row[i]) & 0x7fffffff;
+        worst = bits > worst ? bits : worst;
+    }
+    return worst < 0x7f800000;
+}
+
+static void slab_work(crew *c, float *row) {
+    const slab *s = &c->slab;
+    for (;;) {
+        int64_t first = atomic_fetch_add(&c->next, s->grain), end = first + s->grain;
+        if (first >= s->n_row) return;
+        if (end > s->n_row) end = s->n_row;
+        for (int64_t r = first; r < end; r++) {
+            s->from.dequantize(s->source + (size_t)r * s->source_size, row, s->n);
+            if (!row_is_finite(row, s->n)) atomic_store(&c->is_bad, true);
+            s->to.quantize(row, s->blocks + (size_t)r * s->size, s->n, NULL);
+        }
+    }
+}
+
+static void *hand_main(void *arg) {
+    hand h = *(hand *)arg;
+    crew *c = h.crew;
+    uint64_t seen = 0;
+    free(arg);
+    for (;;) {
+        pthread_mutex_lock(&c->lock);
+        while (c->turn == seen && !c->is_over) pthread_cond_wait(&c->begun, &c->lock);
+        bool is_over = c->is_over;
+        seen = c->turn;
+        pthread_mutex_unlock(&c->lock);
+        if (is_over) return NULL;
+        slab_work(c, c->rows[h.index]);
+        pthread_mutex_lock(&c->lock);
+        if (--c->n_busy == 0) pthread_cond_signal(&c->ended);
+        pthread_mutex_unlock(&c->lock);
+    }
+}
+
+/* Converts c->slab with all hands. */
+static void crew_work(crew *c) {
+    atomic_store(&c->next, 0);
+    pthread_mutex_lock(&c->lock);
+    c->turn++;
+    c->n_busy = c->n_thread - 1;
+    pthread_cond_broadcast(&c->begun);
+    pthread_mutex_unlock(&c->lock);
+    slab_work(c, c->rows[c->n_thread - 1]);
+    pthread_mutex_lock(&c->lock);
+    while (c->n_busy > 0) pthread_cond_wait(&c->ended, &c->lock);
+    pthread_mutex_unlock(&c->lock);
+}
+
+static void crew_clear(crew *c, int32_t n_started) {
+    pthread_mutex_lock(&c->lock);
+    c->is_over = true;
+    pthread_cond_broadcast(&c->begun);
+    pthread_mutex_unlock(&c->lock);
+    for (int32_t i = 0; i < n_started; i++) pthread_join(c->threads[i], NULL);
+    for (int32_t i = 0; i < c->n_thread && c->rows != NULL; i++) free(c->rows[i]);
+    free(c->rows);
+    free(c->threads);
+    free(c->blocks);
+    pthread_cond_destroy(&c->begun);
+    pthread_cond_destroy(&c->ended);
+    pthread_mutex_destroy(&c->lock);
+}
+
+static bool hand_start(crew *c, int32_t index) {
+    hand *h = malloc(sizeof *h);
+    if (h == NULL) return false;
+    *h = (hand){c, index};
+    if (pthread_create(&c->threads[index], NULL, hand_main, h) == 0) return true;
+    free(h);
+    return false;
+}
+
+/* n_row_max and row_size_max: elements, and bytes after converting, of the longest rows. Fewer
+ * threads than asked for are no failure. */
+static tdm_status crew_begin(crew *c, int32_t n_thread, int64_t n_max, size_t row_size_max,
+                             tdm_error *err) {
+    memset(c, 0, sizeof *c);
+    pthread_mutex_init(&c->lock, NULL);
+    pthread_cond_init(&c->begun, NULL);
+    pthread_cond_init(&c->ended, NULL);
+    c->n_thread = n_thread;
+    c->blocks_size = SLAB_SIZE * (size_t)n_thread;
+    if (c->blocks_size < row_size_max) c->blocks_size = row_size_max;
+    c->blocks = malloc(c->blocks_size);
+    c->rows = calloc((size_t)n_thread, sizeof *c->rows);
+    c->threads = calloc((size_t)n_thread, sizeof *c->threads);
+    bool has_memory = c->blocks != NULL && c->rows != NULL && c->threads != NULL;
+    for (int32_t i = 0; i < n_thread && has_memory; i++)
+        has_memory = (c->rows[i] = malloc((size_t)n_max * sizeof(float) + 1)) != NULL;
+    if (!has_memory) {
+        crew_clear(c, 0);
+        return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "no memory to quantise with %d threads",
+                        n_thread);
+    }
+    int32_t n_started = 0;
+    while (n_started < n_thread - 1 && hand_start(c, n_started)) n_started++;
+    if (n_started < n_thread - 1) { /* the caller works with the row behind those that started */
+        for (int32_t i = n_started + 1; i < n_thread; i++) free(c->rows[i]);
+        c->n_thread = n_started + 1;
+    }
+    return TDM_OK;
+}
+
+/* ---- The file ---- */
+
+typedef struct job {
+    const llm_gguf *g;
+    llm_gguf_writer *out;
+    crew crew;
+    llm_progress_fn progress;
+    void *progress_context;
+    uint64_t done, total; /* bytes read */
+} job;
+
+static tdm_status progress_tell(job *j, size_t size, tdm_error *err) {
+    j->done += size;
+    if (j->progress == NULL || j->progress(j->progress_context, j->done, j->total)) return TDM_OK;
+    return tdm_fail(err, TDM_CANCELLED, "interrupted; nothing was written");
+}
+
+static tdm_status tensor_copy(job *j, const llm_gguf_tensor *tensor, tdm_error *err) {
+    tdm_status status = TDM_OK;
+    for (size_t at = 0, n; at < tensor->size && status == TDM_OK; at += n) {
+        n = tensor->size - at < COPY_SIZE ? tensor->size - at : COPY_SIZE;
+        status = llm_gguf_writer_write(j->out, (const uint8_t *)tensor->data + at, n, err);
+        if (status == TDM_OK) status = progress_tell(j, n, err);
+    }
+    return status;
+}
+
+static tdm_status tensor_convert(job *j, const llm_gguf_tensor *tensor, tdm_type type,
+                                 tdm_error *err) {
+    tdm_status status = TDM_OK;
+    crew *c = &j->crew;
+    int64_t n = tensor->ne[0], n_row = tensor->ne[1] * tensor->ne[2] * tensor->ne[3];
+    size_t source_size = tdm_type_row_size(tensor->type, n), size = tdm_type_row_size(type, n);
+    if (n == 0 || n_row == 0) return TDM_OK;
+    int64_t slab_rows = (int64_t)(c->blocks_size / size);
+    for (int64_t at = 0, rows; at < n_row && status == TDM_OK; at += rows) {
+        rows = n_row - at < slab_rows ? n_row - at : slab_rows;
+        c->slab = (slab){
+            .from = tdm_row_codec_get(tensor->type),
+            .to = tdm_row_codec_get(type),
+            .source = (const uint8_t *)tensor->data + (size_t)at * source_size,
+            .blocks = c->blocks,
+            .source_size = source_size,
+            .size = size,
+            .n = n,
+            .n_row = rows,
+            .grain = 1 + rows / (16 * (int64_t)c->n_thread),
+        };
+        crew_work(c);
+        if (atomic_load(&c->is_bad))
+            return tdm_fail(err, TDM_DATA_LOSS,
+                            "%s: tensor '%.80s' has numbers that are infinite or none at all; "
+                            "convert the model anew",
+                            llm_gguf_name(j->g), tensor->name);
+        status = llm_gguf_writer_write(j->out, c->blocks, (size_t)rows * size, err);
+        llm_gguf_release(j->g, tensor, 0, (size_t)(at + rows) * source_size);
+        if (status == TDM_OK) status = progress_tell(j, (size_t)rows * source_size, err);
+    }
+    return status;
+}
+
+/* Split models become one file; the alignment is the writer's. */
+static bool key_is_dropped(const char *name) {
+    return strncmp(name, "split.", 6) == 0 || strcmp(name, "general.alignment") == 0 ||
+           strcmp(name, "general.file_type") == 0 ||
+           strcmp(name, "general.quantization_version") == 0;
+}
+
+static void head_put(job *j, const llm_quantize_kind *kind, const llm_quantize_choice *choices) {
+    for (uint32_t i = 0; i < llm_gguf_key_count(j->g); i++)
+        if (!key_is_dropped(llm_gguf_key_at(j->g, i)->name))
+            llm_gguf_writer_put_key(j->out, llm_gguf_key_at(j->g, i));
+    llm_gguf_writer_put_u32(j->out, "general.file_type", kind->file_type);
+    llm_gguf_writer_put_u32(j->out, "general.quantization_version", 2);
+    for (uint32_t i = 0; i < llm_gguf_tensor_count(j->g); i++) {
+        const llm_gguf_tensor *tensor = llm_gguf_tensor_at(j->g, i);
+        llm_gguf_writer_add_tensor(j->out, tensor->name, choices[i].type, tensor->n_dims,
+                                   tensor->ne);
+    }
+}
+
+static tdm_status file_write(job *j, const llm_quantize_choice *choices, tdm_error *err) {
+    tdm_status status = TDM_OK;
+    for (uint32_t i = 0; i < llm_gguf_tensor_count(j->g) && status == TDM_OK; i++) {
+        const llm_gguf_tensor *tensor = llm_gguf_tensor_at(j->g, i);
+        status = choices[i].type == tensor->type ? tensor_copy(j, tensor, err)
+                                                 : tensor_convert(j, tensor, choices[i].type, err);
+    }
+    return status == TDM_OK ? llm_gguf_writer_finish(j->out, err) : status;
+}
+
+tdm_status llm_quantize_write(const llm_gguf *g, const llm_quantize_kind *kind,
+                              const llm_quantize_choice *choices, const char *path,
+                              int32_t n_thread, llm_progress_fn progress, void *progress_context,
+                              tdm_error *err) {
+    job j = {.g = g, .progress = progress, .progress_context = progress_context};
+    int64_t n_max = 0;
+    size_t row_size_max = 0;
+    for (uint32_t i = 0; i < llm_gguf_tensor_count(g); i++) {
+        const llm_gguf_tensor *tensor = llm_gguf_tensor_at(g, i);
+        size_t row_size = tdm_type_row_size(choices[i].type, tensor->ne[0]);
+        j.total += tensor->size;
+        if (choices[i].type == tensor->type) continue;
+        if (tensor->ne[0] > n_max) n_max = tensor->ne[0];
+        if (row_size > row_size_max) row_size_max = row_size;
+    }
+    if (n_thread > THREADS_MAX) n_thread = THREADS_MAX;
+    tdm_status status = llm_gguf_writer_create(path, &j.out, err);
+    if (status == TDM_OK)
+        status = crew_begin(&j.crew, n_thread > 0 ? n_thread : 1, n_max, row_size_max, err);
+    if (status == TDM_OK) {
+        head_put(&j, kind, choices);
+        status = file_write(&j, choices, err);
+        crew_clear(&j.crew, j.crew.n_thread - 1);
+    }
+    llm_gguf_writer_destroy(j.out);
+    return status;
+}

@@ -1,0 +1,238 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * template_exec.c: runs statements. Their scopes are Jinja's: a for, a macro and every block that
+ * catches text have one of their own, an if has none.
+ */
+#include <string.h>
+
+#include "llm/template/template_render.h"
+
+/* How a body came to its end. */
+typedef enum flow { FLOW_NEXT, FLOW_BREAK, FLOW_CONTINUE, FLOW_FAILED } flow;
+
+static flow body_run(llm_tpl_job *job, const llm_tpl_node *body);
+
+static flow flow_of(bool ok) {
+    return ok ? FLOW_NEXT : FLOW_FAILED;
+}
+
+/* ---- Assignments ---- */
+
+static bool target_assign(llm_tpl_job *job, const llm_tpl_node *target,
+                          const llm_tpl_value *value) {
+    if (target->kind == LLM_TPL_NODE_NAME) return llm_tpl_assign(job, target->text, *value);
+    llm_tpl_list *items = NULL;
+    if (target->kind == LLM_TPL_NODE_ATTR) {
+        llm_tpl_value owner = llm_tpl_lookup(job, target->a->text);
+        if (owner.kind != LLM_TPL_NAMESPACE)
+            return llm_tpl_fail(job, TDM_INVALID_ARGUMENT,
+                                "only a namespace has attributes that can be set");
+        return llm_tpl_dict_set(job, owner.as.dict, llm_tpl_string(target->text), *value);
+    }
+    size_t n = 0;
+    for (const llm_tpl_node *item = target->list; item != NULL; item = item->next) n++;
+    if (!llm_tpl_iterate(job, value, &items)) return false;
+    if (items->n != n)
+        return llm_tpl_fail(job, TDM_INVALID_ARGUMENT, "%zu values for %zu names", items->n, n);
+    n = 0;
+    for (const llm_tpl_node *item = target->list; item != NULL; item = item->next)
+        if (!target_assign(job, item, &items->items[n++])) return false;
+    return true;
+}
+
+static bool set_run(llm_tpl_job *job, const llm_tpl_node *node) {
+    llm_tpl_value value;
+    return llm_tpl_eval(job, node->b, &value) && target_assign(job, node->a, &value);
+}
+
+/* The innermost filter of a chain has no operand: it is the block's text. */
+static bool chain_run(llm_tpl_job *job, const llm_tpl_node *chain, llm_tpl_value *value) {
+    llm_tpl_args args;
+    llm_tpl_value self;
+    if (chain == NULL) return true;
+    if (!chain_run(job, chain->a, value) || !llm_tpl_args_eval(job, chain->list, &args))
+        return false;
+    self = *value;
+    return llm_tpl_filter_run(job, chain->text, &self, &args, value);
+}
+
+static bool block_text(llm_tpl_job *job, const llm_tpl_node *node, llm_tpl_value *out) {
+    llm_tpl_str text;
+    if (!llm_tpl_exec_text(job, node->body, &text)) return false;
+    *out = llm_tpl_string(text);
+    return chain_run(job, node->b, out);
+}
+
+static bool set_block_run(llm_tpl_job *job, const llm_tpl_node *node) {
+    llm_tpl_value value;
+    return block_text(job, node, &value) && target_assign(job, node->a, &value);
+}
+
+static bool filter_block_run(llm_tpl_job *job, const llm_tpl_node *node) {
+    llm_tpl_value value;
+    return block_text(job, node, &value) && llm_tpl_put_value(job, job->out, &value);
+}
+
+/* ---- Loops ---- */
+
+/* What the loop runs over, less what its condition leaves out. */
+static bool loop_items(llm_tpl_job *job, const llm_tpl_node *node, llm_tpl_list **out) {
+    llm_tpl_value value, kept, test;
+    llm_tpl_scope *scope = job->scope;
+    if (!llm_tpl_eval(job, node->b, &value) || !llm_tpl_iterate(job, &value, out)) return false;
+    if (node->c == NULL) return true;
+    if (!llm_tpl_list_make(job, LLM_TPL_PLAIN, &kept)) return false;
+    for (size_t i = 0; i < (*out)->n; i++) {
+        bool ok = llm_tpl_scope_open(job, scope) &&
+                  target_assign(job, node->a, &(*out)->items[i]) &&
+                  llm_tpl_eval(job, node->c, &test);
+        job->scope = scope;
+        if (!ok) return false;
+        if (llm_tpl_is_true(&test) && !llm_tpl_list_push(job, kept.as.list, (*out)->items[i]))
+            return false;
+    }
+    *out = kept.as.list;
+    return true;
+}
+
+static flow for_run(llm_tpl_job *job, const llm_tpl_node *node) {
+    llm_tpl_list *items = NULL;
+    llm_tpl_scope *scope = job->scope;
+    if (!loop_items(job, node, &items)) return FLOW_FAILED;
+    llm_tpl_loop *loop = llm_tpl_alloc(job, 1, sizeof *loop);
+    if (loop == NULL) return FLOW_FAILED;
+    loop->items = items;
+    llm_tpl_value value = {.kind = LLM_TPL_LOOP, .as.loop = loop};
+    for (; loop->index < items->n; loop->index++) {
+        flow how = FLOW_FAILED;
+        if (llm_tpl_scope_open(job, scope) && llm_tpl_assign(job, llm_tpl_str_of("loop"), value) &&
+            target_assign(job, node->a, &items->items[loop->index]))
+            how = body_run(job, node->body);
+        job->scope = scope;
+        if (how == FLOW_FAILED) return how;
+        if (how == FLOW_BREAK) break;
+    }
+    if (items->n > 0) return FLOW_NEXT;
+    if (!llm_tpl_scope_open(job, scope)) return FLOW_FAILED;
+    flow how = body_run(job, node->other);
+    job->scope = scope;
+    return how;
+}
+
+/* ---- Other statements ---- */
+
+static flow if_run(llm_tpl_job *job, const llm_tpl_node *node) {
+    llm_tpl_value test;
+    for (;;) {
+        if (!llm_tpl_eval(job, node->a, &test)) return FLOW_FAILED;
+        if (llm_tpl_is_true(&test)) return body_run(job, node->body);
+        /* a chain of elif is walked, not nested */
+        if (node->other == NULL || node->other->kind != LLM_TPL_NODE_IF ||
+            node->other->next != NULL)
+            return body_run(job, node->other);
+        node = node->other;
+    }
+}
+
+static flow with_run(llm_tpl_job *job, const llm_tpl_node *node) {
+    llm_tpl_scope *scope = job->scope, *made;
+    llm_tpl_value value;
+    if (!llm_tpl_scope_open(job, scope)) return FLOW_FAILED;
+    made = job->scope;
+    for (const llm_tpl_node *pair = node->list; pair != NULL; pair = pair->next) {
+        job->scope = scope; /* values do not see one another's names */
+        bool ok = llm_tpl_eval(job, pair->b, &value);
+        job->scope = made;
+        if (!ok || !target_assign(job, pair->a, &value)) {
+            job->scope = scope;
+            return FLOW_FAILED;
+        }
+    }
+    flow how = body_run(job, node->body);
+    job->scope = scope;
+    return how;
+}
+
+static bool macro_make(llm_tpl_job *job, const llm_tpl_node *node, llm_tpl_value *out) {
+    llm_tpl_macro *macro = llm_tpl_alloc(job, 1, sizeof *macro);
+    if (macro == NULL) return false;
+    *macro = (llm_tpl_macro){node->text, node, job->scope};
+    *out = (llm_tpl_value){.kind = LLM_TPL_MACRO, .as.macro = macro};
+    return true;
+}
+
+static bool macro_define(llm_tpl_job *job, const llm_tpl_node *node) {
+    llm_tpl_value macro;
+    return macro_make(job, node, &macro) && llm_tpl_assign(job, node->text, macro);
+}
+
+static bool call_block_run(llm_tpl_job *job, const llm_tpl_node *node) {
+    llm_tpl_value callee, caller, result;
+    llm_tpl_args args;
+    if (!macro_make(job, node->b, &caller) || !llm_tpl_eval(job, node->a->a, &callee) ||
+        !llm_tpl_args_eval(job, node->a->list, &args))
+        return false;
+    llm_tpl_args with = {.n = args.n + 1, .n_named = args.n_named + 1};
+    with.items = llm_tpl_alloc(job, with.n, sizeof *with.items);
+    with.names = llm_tpl_alloc(job, with.n_named, sizeof *with.names);
+    if (with.items == NULL || with.names == NULL) return false;
+    if (args.n > 0) memcpy(with.items, args.items, args.n * sizeof *args.items);
+    if (args.n_named > 0) memcpy(with.names, args.names, args.n_named * sizeof *args.names);
+    with.items[args.n] = caller;
+    with.names[args.n_named] = llm_tpl_str_of("caller");
+    return llm_tpl_call_value(job, &callee, &with, &result) &&
+           llm_tpl_put_value(job, job->out, &result);
+}
+
+static bool print_run(llm_tpl_job *job, const llm_tpl_node *node) {
+    llm_tpl_value value;
+    return llm_tpl_eval(job, node->a, &value) && llm_tpl_put_value(job, job->out, &value);
+}
+
+static flow statement_run(llm_tpl_job *job, const llm_tpl_node *node) {
+    switch (node->kind) {
+    case LLM_TPL_NODE_DATA: return flow_of(llm_tpl_put(job, job->out, node->text));
+    case LLM_TPL_NODE_PRINT: return flow_of(print_run(job, node));
+    case LLM_TPL_NODE_IF: return if_run(job, node);
+    case LLM_TPL_NODE_FOR: return for_run(job, node);
+    case LLM_TPL_NODE_SET: return flow_of(set_run(job, node));
+    case LLM_TPL_NODE_SET_BLOCK: return flow_of(set_block_run(job, node));
+    case LLM_TPL_NODE_MACRO: return flow_of(macro_define(job, node));
+    case LLM_TPL_NODE_CALL_BLOCK: return flow_of(call_block_run(job, node));
+    case LLM_TPL_NODE_FILTER_BLOCK: return flow_of(filter_block_run(job, node));
+    case LLM_TPL_NODE_WITH: return with_run(job, node);
+    case LLM_TPL_NODE_BREAK: return FLOW_BREAK;
+    case LLM_TPL_NODE_CONTINUE: return FLOW_CONTINUE;
+    default:
+        return flow_of(llm_tpl_fail(job, TDM_INTERNAL, "a value where a statement is expected"));
+    }
+}
+
+static flow body_run(llm_tpl_job *job, const llm_tpl_node *body) {
+    if (job->depth >= LLM_TPL_DEPTH_MAX)
+        return flow_of(llm_tpl_fail(job, TDM_OUT_OF_RANGE, "nested or recursing more than %d deep",
+                                    LLM_TPL_DEPTH_MAX));
+    flow how = FLOW_NEXT;
+    job->depth++;
+    for (const llm_tpl_node *node = body; node != NULL && how == FLOW_NEXT; node = node->next) {
+        job->line = node->line;
+        how = llm_tpl_step(job, 1) ? statement_run(job, node) : FLOW_FAILED;
+    }
+    job->depth--;
+    return how;
+}
+
+bool llm_tpl_exec(llm_tpl_job *job, const llm_tpl_node *body) {
+    return body_run(job, body) != FLOW_FAILED && job->status == TDM_OK;
+}
+
+bool llm_tpl_exec_text(llm_tpl_job *job, const llm_tpl_node *body, llm_tpl_str *out) {
+    llm_tpl_buffer buffer = {0}, *before = job->out;
+    llm_tpl_scope *scope = job->scope;
+    job->out = &buffer;
+    bool ok = llm_tpl_scope_open(job, scope) && llm_tpl_exec(job, body);
+    job->scope = scope;
+    job->out = before;
+    *out = llm_tpl_buffer_str(&buffer);
+    return ok;
+}

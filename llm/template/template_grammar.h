@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * template_grammar.h: what the two halves of the parser, template_expression.c and
+ * template_parser.c, share: a place among the tokens. Nobody else includes it.
+ *
+ * Functions that give a node give NULL after a failure, which the job remembers.
+ */
+#ifndef LLM_TEMPLATE_GRAMMAR_H
+#define LLM_TEMPLATE_GRAMMAR_H
+
+#include "llm/template/template_lexer.h"
+#include "llm/template/template_parser.h"
+
+#define LLM_TPL_NESTED_MAX 200 /* expressions and statements inside one another */
+
+typedef struct llm_tpl_grammar {
+    llm_tpl_job *job;
+    const llm_tpl_token *tokens; /* the last one is END */
+    size_t at;
+    int depth;
+    int n_loop; /* that the statement being read is inside of, within its macro */
+} llm_tpl_grammar;
+
+const llm_tpl_token *llm_tpl_peek(const llm_tpl_grammar *g);
+/* "X is expected, not 'Y'", at the token's line; false. */
+bool llm_tpl_grammar_fail(llm_tpl_grammar *g, const char *expected);
+bool llm_tpl_at_word(const llm_tpl_grammar *g, const char *word);
+bool llm_tpl_at_operator(const llm_tpl_grammar *g, const char *text);
+bool llm_tpl_skip_word(llm_tpl_grammar *g, const char *word);
+bool llm_tpl_skip_operator(llm_tpl_grammar *g, const char *text);
+bool llm_tpl_expect_operator(llm_tpl_grammar *g, const char *text);
+bool llm_tpl_expect_name(llm_tpl_grammar *g, llm_tpl_str *name);
+llm_tpl_node *llm_tpl_node_make(llm_tpl_grammar *g, llm_tpl_node_kind kind);
+
+/* With and without a conditional (`x if y`) at its top. */
+llm_tpl_node *llm_tpl_parse_expression(llm_tpl_grammar *g);
+llm_tpl_node *llm_tpl_parse_plain_expression(llm_tpl_grammar *g);
+
+typedef enum llm_tpl_tuple_mode {
+    LLM_TPL_TUPLE_FULL,           /* expressions */
+    LLM_TPL_TUPLE_PLAIN,          /* expressions without a conditional at their top */
+    LLM_TPL_TUPLE_IN_PARENTHESES, /* expressions, or nothing */
+    LLM_TPL_TUPLE_TARGET          /* names to assign to; ends before `in` */
+} llm_tpl_tuple_mode;
+
+/* One expression, or several separated by commas, which are a TUPLE. */
+llm_tpl_node *llm_tpl_parse_tuple(llm_tpl_grammar *g, llm_tpl_tuple_mode mode);
+/* "(...)" into node->list. */
+bool llm_tpl_parse_arguments(llm_tpl_grammar *g, llm_tpl_node *node);
+/* Name and arguments of a filter, put around *node. */
+bool llm_tpl_parse_filter(llm_tpl_grammar *g, llm_tpl_node **node);
+
+#endif

@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * template_lexer.h: a template's text to tokens, white space around tags already taken off as
+ * Jinja's trim_blocks and lstrip_blocks do, both of which chat templates are written for.
+ */
+#ifndef LLM_TEMPLATE_LEXER_H
+#define LLM_TEMPLATE_LEXER_H
+
+#include "llm/template/template_text.h"
+
+typedef enum llm_tpl_token_kind {
+    LLM_TPL_TOKEN_END, /* of the text */
+    LLM_TPL_TOKEN_DATA,
+    LLM_TPL_TOKEN_PRINT_BEGIN, /* {{ */
+    LLM_TPL_TOKEN_PRINT_END,
+    LLM_TPL_TOKEN_BLOCK_BEGIN, /* {% */
+    LLM_TPL_TOKEN_BLOCK_END,
+    LLM_TPL_TOKEN_NAME,
+    LLM_TPL_TOKEN_STRING, /* text is what it means */
+    LLM_TPL_TOKEN_INT,    /* value */
+    LLM_TPL_TOKEN_FLOAT,
+    LLM_TPL_TOKEN_OPERATOR /* text, one or two characters */
+} llm_tpl_token_kind;
+
+typedef struct llm_tpl_token {
+    llm_tpl_token_kind kind;
+    int line;
+    llm_tpl_str text;
+    llm_tpl_value value;
+} llm_tpl_token;
+
+/* The tokens of the whole text, the last one END. `text` lives as long as the job. */
+bool llm_tpl_lex(llm_tpl_job *job, llm_tpl_str text, llm_tpl_token **tokens_out);
+
+#endif

@@ -1,0 +1,113 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * template_render.h: running a tree: scopes, calls, and the tables of what the interpreter brings
+ * along. template_eval.c evaluates expressions, template_exec.c runs statements, template_call.c
+ * calls; filters, tests, methods and functions are a table each, in the file of that name.
+ */
+#ifndef LLM_TEMPLATE_RENDER_H
+#define LLM_TEMPLATE_RENDER_H
+
+#include "llm/template/template_parser.h"
+#include "llm/template/template_text.h"
+
+/* ---- Scopes ---- */
+
+typedef struct llm_tpl_scope {
+    struct llm_tpl_scope *parent; /* NULL = the outermost: what the caller gave */
+    struct llm_tpl_binding {
+        llm_tpl_str name;
+        llm_tpl_value value;
+    } * bindings; /* [n] */
+    size_t n, capacity;
+} llm_tpl_scope;
+
+/* Opens a scope inside `parent`, which becomes the job's. */
+bool llm_tpl_scope_open(llm_tpl_job *job, llm_tpl_scope *parent);
+/* Sets a name in the innermost scope. */
+bool llm_tpl_assign(llm_tpl_job *job, llm_tpl_str name, llm_tpl_value value);
+/* The value of a name, the innermost scope's first, functions last; undefined where there is none. */
+llm_tpl_value llm_tpl_lookup(llm_tpl_job *job, llm_tpl_str name);
+
+/* ---- Running ---- */
+
+bool llm_tpl_eval(llm_tpl_job *job, const llm_tpl_node *node, llm_tpl_value *out);
+/* Runs statements; their text goes to job->out. */
+bool llm_tpl_exec(llm_tpl_job *job, const llm_tpl_node *body);
+/* Runs statements in a scope of their own inside the present one, and gives their text. */
+bool llm_tpl_exec_text(llm_tpl_job *job, const llm_tpl_node *body, llm_tpl_str *out);
+
+/* value.name and value[key]: what is not there is undefined; of an undefined value it is a failure.*/
+bool llm_tpl_attribute(llm_tpl_job *job, const llm_tpl_value *value, llm_tpl_str name,
+                       llm_tpl_value *out);
+bool llm_tpl_item(llm_tpl_job *job, const llm_tpl_value *value, const llm_tpl_value *key,
+                  llm_tpl_value *out);
+/* Python's `in`. */
+bool llm_tpl_contains(llm_tpl_job *job, const llm_tpl_value *value, const llm_tpl_value *item,
+                      bool *out);
+/* a op b, as LLM_TPL_NODE_BINARY has it. */
+bool llm_tpl_operate(llm_tpl_job *job, int op, const llm_tpl_value *a, const llm_tpl_value *b,
+                     llm_tpl_value *out);
+/* "'x' is undefined"; false. */
+bool llm_tpl_fail_undefined(llm_tpl_job *job, const llm_tpl_value *value);
+
+/* ---- Calls ---- */
+
+typedef struct llm_tpl_args {
+    llm_tpl_value *items; /* [n] those without a name first */
+    llm_tpl_str *names;   /* [n_named] of the last ones */
+    size_t n, n_named;
+} llm_tpl_args;
+
+bool llm_tpl_args_eval(llm_tpl_job *job, const llm_tpl_node *list, llm_tpl_args *args);
+/* Calls a macro, function or method. */
+bool llm_tpl_call_value(llm_tpl_job *job, const llm_tpl_value *callee, const llm_tpl_args *args,
+                        llm_tpl_value *out);
+
+#define LLM_TPL_PARAMS_MAX 6
+
+/* A call of something in a table below. */
+typedef struct llm_tpl_call {
+    llm_tpl_job *job;
+    const llm_tpl_value *self;              /* what a filter, test or method works on */
+    llm_tpl_value argv[LLM_TPL_PARAMS_MAX]; /* in the order of its parameters; ABSENT = not given */
+    const llm_tpl_args *args;               /* as given */
+} llm_tpl_call;
+
+typedef struct llm_tpl_builtin {
+    const char *name;
+    const char *params; /* names, a blank between them; "*" = any, taken from `args` */
+    bool (*run)(llm_tpl_call *call, llm_tpl_value *out);
+} llm_tpl_builtin;
+
+/* Puts the arguments in order and runs it. */
+bool llm_tpl_builtin_run(llm_tpl_job *job, const llm_tpl_builtin *builtin,
+                         const llm_tpl_value *self, const llm_tpl_args *args, llm_tpl_value *out);
+/* The entry of that name among `n`, or NULL. */
+const llm_tpl_builtin *llm_tpl_builtin_find(const llm_tpl_builtin *table, size_t n,
+                                            llm_tpl_str name);
+/* The args behind the first `n` positional ones. */
+llm_tpl_args llm_tpl_args_behind(const llm_tpl_args *args, size_t n);
+
+/* By name; an unknown one fails. */
+bool llm_tpl_filter_run(llm_tpl_job *job, llm_tpl_str name, const llm_tpl_value *self,
+                        const llm_tpl_args *args, llm_tpl_value *out);
+bool llm_tpl_test_run(llm_tpl_job *job, llm_tpl_str name, const llm_tpl_value *self,
+                      const llm_tpl_args *args, bool *out);
+/* NULL = none of that name. */
+const llm_tpl_builtin *llm_tpl_method_find(const llm_tpl_value *self, llm_tpl_str name);
+const llm_tpl_builtin *llm_tpl_function_find(llm_tpl_str name);
+const llm_tpl_builtin *llm_tpl_filter_find(llm_tpl_str name);
+const llm_tpl_builtin *llm_tpl_list_filter_find(llm_tpl_str name); /* of template_filter_list.c */
+const llm_tpl_builtin *llm_tpl_test_find(llm_tpl_str name);
+
+/* ---- Arguments ---- */
+
+/* The argument as what it must be, or `fallback` where it was not given (none counts as not given
+ * for texts). A failure names the builtin's parameter by its place. */
+bool llm_tpl_arg_int(llm_tpl_call *call, size_t i, int64_t fallback, int64_t *out);
+bool llm_tpl_arg_text(llm_tpl_call *call, size_t i, llm_tpl_str fallback, llm_tpl_str *out);
+bool llm_tpl_arg_true(const llm_tpl_call *call, size_t i); /* not given: false */
+/* Adds text.split()'s lines to a list, without their ends. */
+bool llm_tpl_split_lines(llm_tpl_job *job, llm_tpl_str text, llm_tpl_list *lines);
+
+#endif

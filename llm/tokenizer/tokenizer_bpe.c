@@ -1,0 +1,180 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * tokenizer_bpe.c: byte-level BPE, as GPT-2 began it: text is cut into words, a word is a chain of
+ * bytes, and within it the neighbours merge whose merge the file ranks first.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "llm/tokenizer/symbol_merge.h"
+#include "llm/tokenizer/tokenizer_kind.h"
+#include "llm/tokenizer/utf8.h"
+
+/* Words up to this many bytes merge by looking at every pair each time: no queue pays off. */
+enum { SHORT_WORD = 32 };
+
+static const char replacement[3] = {'\xEF', '\xBF', '\xBD'}; /* U+FFFD */
+
+/* Copies text with each ill-formed byte replaced. `out` has room for three bytes for each. */
+static size_t text_mend(const char *text, size_t len, char *out) {
+    size_t n = 0;
+    for (size_t i = 0; i < len;) {
+        size_t size;
+        if (llm_utf8_begin(text + i, len - i, &size) == LLM_UTF8_WHOLE) {
+            memcpy(out + n, text + i, size);
+            n += size;
+            i += size;
+        } else {
+            memcpy(out + n, replacement, sizeof replacement);
+            n += sizeof replacement;
+            ++i;
+        }
+    }
+    return n;
+}
+
+static bool text_is_well_formed(const char *text, size_t len) {
+    for (size_t i = 0; i < len;) {
+        size_t size;
+        if (llm_utf8_begin(text + i, len - i, &size) != LLM_UTF8_WHOLE) return false;
+        i += size;
+    }
+    return true;
+}
+
+static tdm_status unknown_emit(const llm_vocab *vocab, llm_id_list *ids, tdm_error *err) {
+    return vocab->unk_id != LLM_TOKEN_NONE ? llm_id_list_add(ids, vocab->unk_id, err) : TDM_OK;
+}
+
+/* `word` is what the piece was made from, `size` bytes. */
+static tdm_status piece_emit(const llm_vocab *vocab, uint32_t piece, const char *word, size_t size,
+                             llm_id_list *ids, tdm_error *err) {
+    if (piece < (uint32_t)vocab->n_token) return llm_id_list_add(ids, (int32_t)piece, err);
+    if (size == 1) return unknown_emit(vocab, ids, err);
+    /* A merge made something that is no token: its bytes then. */
+    tdm_status status = TDM_OK;
+    for (size_t i = 0; i < size && status == TDM_OK; ++i)
+        status =
+            piece_emit(vocab, vocab->byte_piece[(unsigned char)word[i]], word + i, 1, ids, err);
+    return status;
+}
+
+static tdm_status short_word_encode(const llm_vocab *vocab, const char *word, size_t size,
+                                    llm_id_list *ids, tdm_error *err) {
+    uint32_t pieces[SHORT_WORD];
+    uint8_t sizes[SHORT_WORD];
+    const llm_merge_slot *merges[SHORT_WORD]; /* of piece i with piece i + 1 */
+    size_t n = size;
+    for (size_t i = 0; i < n; ++i) {
+        pieces[i] = vocab->byte_piece[(unsigned char)word[i]];
+        sizes[i] = 1;
+    }
+    for (size_t i = 0; i + 1 < n; ++i)
+        merges[i] = llm_vocab_merge_find(vocab, pieces[i], pieces[i + 1]);
+    for (;;) {
+        size_t best = n;
+        for (size_t i = 0; i + 1 < n; ++i) {
+            if (merges[i] != NULL && (best == n || merges[i]->rank < merges[best]->rank)) best = i;
+        }
+        if (best == n) break;
+        pieces[best] = merges[best]->piece;
+        sizes[best] = (uint8_t)(sizes[best] + sizes[best + 1]);
+        --n;
+        for (size_t i = best + 1; i < n; ++i) {
+            pieces[i] = pieces[i + 1];
+            sizes[i] = sizes[i + 1];
+            merges[i - 1] = merges[i];
+        }
+        if (best > 0)
+            merges[best - 1] = llm_vocab_merge_find(vocab, pieces[best - 1], pieces[best]);
+        if (best + 1 < n)
+            merges[best] = llm_vocab_merge_find(vocab, pieces[best], pieces[best + 1]);
+    }
+    tdm_status status = TDM_OK;
+    for (size_t i = 0, off = 0; i < n && status == TDM_OK; off += sizes[i++])
+        status = piece_emit(vocab, pieces[i], word + off, sizes[i], ids, err);
+    return status;
+}
+
+static bool bpe_join(const void *context, const llm_symbol *left, const llm_symbol *right,
+                     uint32_t *order, uint32_t *piece) {
+    const llm_merge_slot *merge = llm_vocab_merge_find(context, left->piece, right->piece);
+    if (merge == NULL) return false;
+    *order = merge->rank;
+    *piece = merge->piece;
+    return true;
+}
+
+static tdm_status long_word_encode(const llm_vocab *vocab, const char *word, size_t size,
+                                   llm_symbol_chain *chain, llm_id_list *ids, tdm_error *err) {
+    tdm_status status = llm_symbol_chain_begin(chain, size, err);
+    if (status != TDM_OK) return status;
+    for (size_t i = 0; i < size; ++i)
+        llm_symbol_chain_add(chain, (uint32_t)i, 1, vocab->byte_piece[(unsigned char)word[i]]);
+    status = llm_symbol_chain_merge(chain, bpe_join, vocab, err);
+    for (int32_t i = 0; status == TDM_OK && i >= 0; i = chain->symbols[i].next) {
+        const llm_symbol *s = &chain->symbols[i];
+        status = piece_emit(vocab, s->piece, word + s->off, s->size, ids, err);
+    }
+    return status;
+}
+
+/* The token that the whole word is, or LLM_PIECE_NONE. `letters` has room for the longest piece. */
+static uint32_t word_find(const llm_vocab *vocab, const char *word, size_t size, char *letters) {
+    size_t n = 0;
+    for (size_t i = 0; i < size; ++i) {
+        if (n + 2 > (size_t)vocab->max_piece_size + 1) return LLM_PIECE_NONE;
+        n += llm_byte_letter_write((unsigned char)word[i], letters + n);
+    }
+    const uint32_t piece = llm_vocab_piece_find(vocab, letters, n);
+    return piece < (uint32_t)vocab->n_token ? piece : LLM_PIECE_NONE;
+}
+
+static tdm_status words_encode(const llm_vocab *vocab, const char *text, const uint32_t *ends,
+                               size_t n_ends, llm_id_list *ids, tdm_error *err) {
+    char *letters = NULL;
+    if (llm_pretokenizer_ignores_merges(vocab->pre)) {
+        letters = malloc((size_t)vocab->max_piece_size + 2);
+        if (letters == NULL)
+            return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "tokenizer: no memory for a word");
+    }
+    llm_symbol_chain chain = {0};
+    tdm_status status = TDM_OK;
+    size_t begin = 0;
+    for (size_t i = 0; i < n_ends && status == TDM_OK; ++i) {
+        const char *word = text + begin;
+        const size_t size = ends[i] - begin;
+        const uint32_t whole =
+            letters != NULL ? word_find(vocab, word, size, letters) : LLM_PIECE_NONE;
+        if (whole != LLM_PIECE_NONE)
+            status = llm_id_list_add(ids, (int32_t)whole, err);
+        else if (size <= SHORT_WORD)
+            status = short_word_encode(vocab, word, size, ids, err);
+        else
+            status = long_word_encode(vocab, word, size, &chain, ids, err);
+        begin = ends[i];
+    }
+    llm_symbol_chain_free(&chain);
+    free(letters);
+    return status;
+}
+
+tdm_status llm_bpe_encode(const llm_vocab *vocab, const char *text, size_t len, llm_id_list *ids,
+                          tdm_error *err) {
+    char *mended = NULL;
+    if (!text_is_well_formed(text, len)) {
+        mended = malloc(len * sizeof replacement);
+        if (mended == NULL)
+            return tdm_fail(err, TDM_RESOURCE_EXHAUSTED,
+                            "tokenizer: no memory for %zu bytes of text", len);
+        len = text_mend(text, len, mended);
+        text = mended;
+    }
+    uint32_t *ends;
+    size_t n_ends;
+    tdm_status status = llm_pretokenizer_split(vocab->pre, text, len, &ends, &n_ends, err);
+    if (status == TDM_OK) status = words_encode(vocab, text, ends, n_ends, ids, err);
+    free(ends);
+    free(mended);
+    return status;
+}

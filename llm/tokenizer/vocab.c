@@ -1,0 +1,560 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * vocab.c: makes a vocabulary's tables from plain arrays, and answers questions about tokens.
+ */
+#include "llm/tokenizer/vocab.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "llm/tokenizer/utf8.h"
+#include "llm/tokenizer/vocab_table.h"
+
+/* ---- Making: room ---- */
+
+static tdm_status no_memory(tdm_error *err) {
+    return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "vocabulary: no memory for its tables");
+}
+
+/* Makes room for `add` more elements in an array of `n`. */
+static bool array_reserve(void **array, size_t n, size_t *capacity, size_t add, size_t element) {
+    size_t need, grown, size;
+    if (__builtin_add_overflow(n, add, &need)) return false;
+    if (need <= *capacity && *array != NULL) return true;
+    if (__builtin_add_overflow(need, need / 2 + 16, &grown)) return false;
+    if (__builtin_mul_overflow(grown, element, &size)) return false;
+    void *moved = realloc(*array, size);
+    if (moved == NULL) return false;
+    *array = moved;
+    *capacity = grown;
+    return true;
+}
+
+static bool bytes_add(char **bytes, size_t *size, size_t *capacity, const char *add, size_t n) {
+    void *array = *bytes;
+    if (!array_reserve(&array, *size, capacity, n, 1)) return false;
+    *bytes = array;
+    if (n > 0) memcpy(*bytes + *size, add, n);
+    *size += n;
+    return true;
+}
+
+/* The power of two that holds n entries at most 5/8 full, or 0 where there is none. */
+static uint32_t table_size(size_t n) {
+    uint32_t size = 16;
+    while (size / 8 * 5 < n) {
+        if (size > UINT32_MAX / 2) return 0;
+        size *= 2;
+    }
+    return size;
+}
+
+/* ---- Making: pieces ---- */
+
+/* Enters a piece into the string table, which has room; an equal one that is there stays. */
+static void string_enter(llm_vocab *vocab, uint32_t piece) {
+    const llm_byte_range *range = &vocab->pieces[piece];
+    const uint32_t hash = llm_vocab_hash(vocab->text + range->off, range->size);
+    uint32_t i = hash & vocab->string_mask;
+    for (; vocab->strings[i].piece != LLM_PIECE_NONE; i = (i + 1) & vocab->string_mask) {
+        if (vocab->strings[i].hash != hash) continue;
+        const llm_byte_range *other = &vocab->pieces[vocab->strings[i].piece];
+        if (other->size == range->size &&
+            memcmp(vocab->text + other->off, vocab->text + range->off, range->size) == 0)
+            return;
+    }
+    vocab->strings[i] = (llm_string_slot){hash, piece};
+}
+
+static tdm_status piece_add(llm_vocab *vocab, const char *text, size_t size, tdm_error *err) {
+    if (size > INT32_MAX)
+        return tdm_fail(err, TDM_DATA_LOSS, "vocabulary: a token of %zu bytes is no token", size);
+    void *pieces = vocab->pieces;
+    if (!array_reserve(&pieces, vocab->n_piece, &vocab->piece_capacity, 1, sizeof *vocab->pieces))
+        return no_memory(err);
+    vocab->pieces = pieces;
+    const size_t off = vocab->text_size;
+    if (!bytes_add(&vocab->text, &vocab->text_size, &vocab->text_capacity, text, size))
+        return no_memory(err);
+    vocab->pieces[vocab->n_piece++] = (llm_byte_range){off, (uint32_t)size};
+    if (size > vocab->max_piece_size) vocab->max_piece_size = (uint32_t)size;
+    return TDM_OK;
+}
+
+/* The piece of that text, made if it is not there. The string table has room. */
+static tdm_status piece_intern(llm_vocab *vocab, const char *text, size_t size, uint32_t *piece,
+                               tdm_error *err) {
+    *piece = llm_vocab_piece_find(vocab, text, size);
+    if (*piece != LLM_PIECE_NONE) return TDM_OK;
+    *piece = vocab->n_piece;
+    const tdm_status status = piece_add(vocab, text, size, err);
+    if (status == TDM_OK) string_enter(vocab, *piece);
+    return status;
+}
+
+static tdm_status tokens_make(llm_vocab *vocab, const llm_vocab_params *params, tdm_error *err) {
+    const size_t n = params->n_token;
+    if (n == 0 || params->tokens == NULL)
+        return tdm_fail(err, TDM_DATA_LOSS,
+                        "vocabulary: no tokens (tokenizer.ggml.tokens is empty)");
+    if (n > INT32_MAX / 2 || params->n_merge > INT32_MAX / 8)
+        return tdm_fail(err, TDM_DATA_LOSS, "vocabulary: %zu tokens and %zu merges are too many", n,
+                        params->n_merge);
+    vocab->n_token = (int32_t)n;
+    for (size_t i = 0; i < n; ++i) {
+        const tdm_status status =
+            piece_add(vocab, params->tokens[i].ptr, params->tokens[i].len, err);
+        if (status != TDM_OK) return status;
+    }
+    vocab->types = malloc(n);
+    if (vocab->types == NULL) return no_memory(err);
+    for (size_t i = 0; i < n; ++i) {
+        const int32_t type = params->types != NULL ? params->types[i] : LLM_TOKEN_NORMAL;
+        vocab->types[i] =
+            (uint8_t)(type >= 0 && type <= LLM_TOKEN_BYTE ? type : LLM_TOKEN_UNDEFINED);
+    }
+    if (vocab->kind == LLM_VOCAB_SPM) {
+        vocab->scores = calloc(n, sizeof *vocab->scores);
+        if (vocab->scores == NULL) return no_memory(err);
+        for (size_t i = 0; i < n && params->scores != NULL; ++i) {
+            if (isnan(params->scores[i]))
+                return tdm_fail(err, TDM_DATA_LOSS,
+                                "vocabulary: the score of token %zu (tokenizer.ggml.scores) is not "
+                                "a number",
+                                i);
+            vocab->scores[i] = params->scores[i];
+        }
+    }
+
+    /* A merge can bring three pieces: its halves and their union. */
+    const size_t n_piece = vocab->kind == LLM_VOCAB_BPE ? n + 3 * params->n_merge : n;
+    const uint32_t slots = table_size(n_piece);
+    if (slots == 0) return no_memory(err);
+    vocab->strings = malloc(slots * sizeof *vocab->strings);
+    if (vocab->strings == NULL) return no_memory(err);
+    for (uint32_t i = 0; i < slots; ++i) vocab->strings[i] = (llm_string_slot){0, LLM_PIECE_NONE};
+    vocab->string_mask = slots - 1;
+    for (uint32_t i = 0; i < vocab->n_piece; ++i) {
+        if (vocab->pieces[i].size > 0) string_enter(vocab, i);
+    }
+    return TDM_OK;
+}
+
+/* ---- Making: merges ---- */
+
+static tdm_status merge_enter(llm_vocab *vocab, size_t rank, const char *text, size_t len,
+                              char **joined, size_t *joined_capacity, tdm_error *err) {
+    /* A left half may itself begin with a space, never be empty. */
+    const char *space = len > 2 ? memchr(text + 1, ' ', len - 2) : NULL;
+    if (space == NULL)
+        return tdm_fail(err, TDM_DATA_LOSS,
+                        "vocabulary: merge %zu (tokenizer.ggml.merges) is not two pieces with a "
+                        "space between",
+                        rank);
+    const size_t n_left = (size_t)(space - text), n_right = len - n_left - 1;
+    uint32_t left, right, whole;
+    tdm_status status = piece_intern(vocab, text, n_left, &left, err);
+    if (status == TDM_OK) status = piece_intern(vocab, space + 1, n_right, &right, err);
+    if (status != TDM_OK) return status;
+    size_t size = 0;
+    if (!bytes_add(joined, &size, joined_capacity, text, n_left) ||
+        !bytes_add(joined, &size, joined_capacity, space + 1, n_right))
+        return no_memory(err);
+    status = piece_intern(vocab, *joined, size, &whole, err);
+    if (status != TDM_OK) return status;
+
+    const uint64_t pair = (uint64_t)left << 32 | right;
+    uint32_t i = llm_vocab_pair_hash(pair) & vocab->merge_mask;
+    for (; vocab->merges[i].pair != UINT64_MAX; i = (i + 1) & vocab->merge_mask) {
+        if (vocab->merges[i].pair == pair) return TDM_OK; /* the first of equals counts */
+    }
+    vocab->merges[i] = (llm_merge_slot){pair, (uint32_t)rank, whole};
+    return TDM_OK;
+}
+
+static tdm_status merges_make(llm_vocab *vocab, const llm_vocab_params *params, tdm_error *err) {
+    const uint32_t slots = table_size(params->n_merge);
+    if (slots == 0) return no_memory(err);
+    vocab->merges = malloc(slots * sizeof *vocab->merges);
+    if (vocab->merges == NULL) return no_memory(err);
+    for (uint32_t i = 0; i < slots; ++i) vocab->merges[i] = (llm_merge_slot){UINT64_MAX, 0, 0};
+    vocab->merge_mask = slots - 1;
+
+    tdm_status status = TDM_OK;
+    char *joined = NULL;
+    size_t joined_capacity = 0;
+    for (size_t i = 0; i < params->n_merge && status == TDM_OK; ++i)
+        status = merge_enter(vocab, i, params->merges[i].ptr, params->merges[i].len, &joined,
+                             &joined_capacity, err);
+    free(joined);
+    return status;
+}
+
+/* ---- Making: bytes ---- */
+
+/* The byte that "<0x41>" stands for, -1 for any other text. */
+static int byte_of_name(const char *text, size_t size) {
+    if (size != 6 || memcmp(text, "<0x", 3) != 0 || text[5] != '>') return -1;
+    int value = 0;
+    for (int i = 3; i < 5; ++i) {
+        const char c = text[i];
+        if (c >= '0' && c <= '9')
+            value = value * 16 + (c - '0');
+        else if (c >= 'A' && c <= 'F')
+            value = value * 16 + (c - 'A' + 10);
+        else
+            return -1;
+    }
+    return value;
+}
+
+static void byte_pieces_make(llm_vocab *vocab) {
+    static const char digits[] = "0123456789ABCDEF";
+    for (unsigned b = 0; b < 256; ++b) {
+        char letter[2];
+        if (vocab->kind == LLM_VOCAB_BPE) {
+            const size_t size = llm_byte_letter_write((unsigned char)b, letter);
+            vocab->byte_piece[b] = llm_vocab_piece_find(vocab, letter, size);
+            continue;
+        }
+        const char name[6] = {'<', '0', 'x', digits[b >> 4], digits[b & 15], '>'};
+        vocab->byte_piece[b] = llm_vocab_piece_find(vocab, name, sizeof name);
+        if (vocab->byte_piece[b] == LLM_PIECE_NONE) {
+            letter[0] = (char)b;
+            vocab->byte_piece[b] = llm_vocab_piece_find(vocab, letter, 1);
+        }
+    }
+}
+
+static bool shown_add(llm_vocab *vocab, const char *bytes, size_t n) {
+    return bytes_add(&vocab->bytes, &vocab->bytes_size, &vocab->bytes_capacity, bytes, n);
+}
+
+/* A SentencePiece token with its marks turned into spaces. */
+static bool shown_add_unmarked(llm_vocab *vocab, const char *text, size_t size) {
+    for (size_t i = 0; i < size;) {
+        const bool is_mark = size - i >= 3 && memcmp(text + i, "\xE2\x96\x81", 3) == 0;
+        if (!(is_mark ? shown_add(vocab, " ", 1) : shown_add(vocab, text + i, 1))) return false;
+        i += is_mark ? 3 : 1;
+    }
+    return true;
+}
+
+/* A BPE token with its letters turned into bytes; what is no letter stands for itself. */
+static bool shown_add_unlettered(llm_vocab *vocab, const char *text, size_t size) {
+    for (size_t i = 0, n; i < size; i += n) {
+        int byte = -1;
+        if (llm_utf8_begin(text + i, size - i, &n) == LLM_UTF8_WHOLE && n <= 2) {
+            const unsigned char *u = (const unsigned char *)text + i;
+            byte = llm_byte_of_letter(n == 1 ? u[0] : (uint32_t)(u[0] & 0x1F) << 6 | (u[1] & 0x3F));
+        }
+        const char as_char = (char)byte;
+        if (!(byte >= 0 ? shown_add(vocab, &as_char, 1) : shown_add(vocab, text + i, n)))
+            return false;
+    }
+    return true;
+}
+
+static tdm_status shown_make(llm_vocab *vocab, tdm_error *err) {
+    vocab->shown = malloc((size_t)vocab->n_token * sizeof *vocab->shown);
+    if (vocab->shown == NULL) return no_memory(err);
+    for (int32_t id = 0; id < vocab->n_token; ++id) {
+        const char *text = vocab->text + vocab->pieces[id].off;
+        const size_t size = vocab->pieces[id].size;
+        const size_t off = vocab->bytes_size;
+        bool has_room = true;
+        switch (vocab->types[id]) {
+        case LLM_TOKEN_NORMAL:
+            has_room = vocab->kind == LLM_VOCAB_SPM ? shown_add_unmarked(vocab, text, size)
+                                                    : shown_add_unlettered(vocab, text, size);
+            break;
+        case LLM_TOKEN_BYTE: {
+            const int byte = byte_of_name(text, size);
+            const char as_char = (char)byte;
+            has_room = byte >= 0 ? shown_add(vocab, &as_char, 1) : shown_add(vocab, text, size);
+            break;
+        }
+        case LLM_TOKEN_UNKNOWN:
+        case LLM_TOKEN_CONTROL:
+        case LLM_TOKEN_USER_DEFINED: has_room = shown_add(vocab, text, size); break;
+        default: break;
+        }
+        if (!has_room) return no_memory(err);
+        vocab->shown[id] = (llm_byte_range){off, (uint32_t)(vocab->bytes_size - off)};
+    }
+    return TDM_OK;
+}
+
+/* ---- Making: special tokens ---- */
+
+/* Texts by which the families of models end a turn, a message or a document. Files seldom name more
+ * than one of them in their keys, and a model may use any. */
+static const char *const end_texts[] = {
+    "<|eot_id|>",         "<|im_end|>", "<|end|>",  "<end_of_turn>", "<|endoftext|>",
+    "<|end_of_text|>",    "<|eom_id|>", "</s>",     "<EOT>",         "[EOT]",
+    "<end_of_utterance>", "<|return|>", "<|call|>", "<|fim_pad|>",   "<|repo_name|>",
+    "<|file_sep|>",
+};
+
+/* Of these, the ones that end a turn, best first. */
+enum { N_TURN_TEXT = 4 };
+
+static int end_id_compare(const void *a, const void *b) {
+    const int32_t x = *(const int32_t *)a, y = *(const int32_t *)b;
+    return (x > y) - (x < y);
+}
+
+static tdm_status ends_make(llm_vocab *vocab, tdm_error *err) {
+    const size_t n_text = sizeof end_texts / sizeof *end_texts;
+    vocab->end_ids = malloc((n_text + 3) * sizeof *vocab->end_ids);
+    if (vocab->end_ids == NULL) return no_memory(err);
+    size_t n = 0;
+    for (size_t i = 0; i < n_text; ++i) {
+        const int32_t id = llm_vocab_find(vocab, end_texts[i], strlen(end_texts[i]));
+        if (id == LLM_TOKEN_NONE) continue;
+        vocab->types[id] = LLM_TOKEN_CONTROL;
+        vocab->end_ids[n++] = id;
+        if (i < N_TURN_TEXT && vocab->eot_id == LLM_TOKEN_NONE) vocab->eot_id = id;
+    }
+    const int32_t by_key[] = {vocab->eos_id, vocab->eot_id, vocab->eom_id};
+    for (size_t i = 0; i < sizeof by_key / sizeof *by_key; ++i) {
+        if (by_key[i] != LLM_TOKEN_NONE) vocab->end_ids[n++] = by_key[i];
+    }
+    qsort(vocab->end_ids, n, sizeof *vocab->end_ids, end_id_compare);
+    vocab->n_end_id = n;
+    return TDM_OK;
+}
+
+/* An id from the parameters, or what its kind assumes. */
+static tdm_status special_id(const llm_vocab *vocab, const char *name, int32_t given,
+                             int32_t assumed, int32_t *id, tdm_error *err) {
+    if (given == LLM_TOKEN_DEFAULT) {
+        *id = assumed < vocab->n_token ? assumed : LLM_TOKEN_NONE;
+        return TDM_OK;
+    }
+    if (given < LLM_TOKEN_NONE || given >= vocab->n_token)
+        return tdm_fail(err, TDM_DATA_LOSS,
+                        "vocabulary: %s (tokenizer.ggml.*_token_id) is %d, but tokens are 0 to %d",
+                        name, given, vocab->n_token - 1);
+    *id = given;
+    return TDM_OK;
+}
+
+static tdm_status specials_make(llm_vocab *vocab, const llm_vocab_params *params, tdm_error *err) {
+    const bool is_spm = vocab->kind == LLM_VOCAB_SPM;
+    const int32_t none = LLM_TOKEN_NONE;
+    const int32_t pad = params->pad_id < vocab->n_token ? params->pad_id : none;
+    tdm_status status;
+    if ((status = special_id(vocab, "bos", params->bos_id, is_spm ? 1 : none, &vocab->bos_id,
+                             err)) != TDM_OK ||
+        (status = special_id(vocab, "eos", params->eos_id, is_spm ? 2 : none, &vocab->eos_id,
+                             err)) != TDM_OK ||
+        (status = special_id(vocab, "unk", params->unk_id, is_spm ? 0 : none, &vocab->unk_id,
+                             err)) != TDM_OK ||
+        (status = special_id(vocab, "eot", params->eot_id, none, &vocab->eot_id, err)) != TDM_OK ||
+        (status = special_id(vocab, "eom", params->eom_id, none, &vocab->eom_id, err)) != TDM_OK ||
+        (status = special_id(vocab, "pad", pad < none ? none : pad, none, &vocab->pad_id, err)) !=
+            TDM_OK)
+        return status;
+
+    const bool has_bos = is_spm ? vocab->bos_id != none : llm_pretokenizer_adds_bos(vocab->pre);
+    vocab->add_bos = params->add_bos == LLM_FLAG_DEFAULT ? has_bos : params->add_bos != 0;
+    vocab->add_eos = params->add_eos != LLM_FLAG_DEFAULT && params->add_eos != 0;
+    vocab->add_space_prefix = is_spm && params->add_space_prefix != 0;
+    if ((vocab->add_bos && vocab->bos_id == none) || (vocab->add_eos && vocab->eos_id == none))
+        return tdm_fail(err, TDM_DATA_LOSS,
+                        "vocabulary: %s is to be added to text (tokenizer.ggml.add_%s_token), but "
+                        "no token is it (tokenizer.ggml.%s_token_id)",
+                        vocab->add_bos && vocab->bos_id == none ? "bos" : "eos",
+                        vocab->add_bos && vocab->bos_id == none ? "bos" : "eos",
+                        vocab->add_bos && vocab->bos_id == none ? "bos" : "eos");
+    return ends_make(vocab, err);
+}
+
+static void no_eat_ids_make(llm_vocab *vocab) {
+    static const char *const texts[3] = {"<s>", "<unk>", "<|endoftext|>"};
+    for (size_t i = 0; i < 3; ++i)
+        vocab->no_eat_ids[i] = llm_vocab_find(vocab, texts[i], strlen(texts[i]));
+}
+
+static int special_size_compare(const void *a, const void *b) {
+    const llm_special_size *x = a, *y = b;
+    return (x->size < y->size) - (x->size > y->size);
+}
+
+/* Which lengths special tokens have, and what they begin with. */
+static tdm_status special_sizes_make(llm_vocab *vocab, tdm_error *err) {
+    size_t capacity = 0;
+    for (int32_t id = 0; id < vocab->n_token; ++id) {
+        const uint8_t type = vocab->types[id];
+        const llm_byte_range *piece = &vocab->pieces[id];
+        const bool is_user = type == LLM_TOKEN_USER_DEFINED;
+        if (piece->size == 0 ||
+            !(is_user || type == LLM_TOKEN_CONTROL || type == LLM_TOKEN_UNKNOWN))
+            continue;
+        size_t s = 0;
+        while (s < vocab->n_special_size && vocab->special_sizes[s].size != piece->size) ++s;
+        if (s == vocab->n_special_size) {
+            void *sizes = vocab->special_sizes;
+            if (!array_reserve(&sizes, s, &capacity, 1, sizeof *vocab->special_sizes))
+                return no_memory(err);
+            vocab->special_sizes = sizes;
+            vocab->special_sizes[vocab->n_special_size++] = (llm_special_size){.size = piece->size};
+        }
+        const unsigned char first = (unsigned char)vocab->text[piece->off];
+        uint64_t *set =
+            is_user ? vocab->special_sizes[s].first_user : vocab->special_sizes[s].first_other;
+        set[first / 64] |= (uint64_t)1 << (first % 64);
+    }
+    if (vocab->n_special_size > 1)
+        qsort(vocab->special_sizes, vocab->n_special_size, sizeof *vocab->special_sizes,
+              special_size_compare);
+    return TDM_OK;
+}
+
+/* ---- Making: the whole ---- */
+
+llm_vocab_params llm_vocab_params_default(void) {
+    return (llm_vocab_params){
+        .bos_id = LLM_TOKEN_DEFAULT,
+        .eos_id = LLM_TOKEN_DEFAULT,
+        .unk_id = LLM_TOKEN_DEFAULT,
+        .eot_id = LLM_TOKEN_DEFAULT,
+        .eom_id = LLM_TOKEN_DEFAULT,
+        .pad_id = LLM_TOKEN_DEFAULT,
+        .add_bos = LLM_FLAG_DEFAULT,
+        .add_eos = LLM_FLAG_DEFAULT,
+        .add_space_prefix = LLM_FLAG_DEFAULT,
+    };
+}
+
+static tdm_status vocab_make(llm_vocab *vocab, const llm_vocab_params *params, tdm_error *err) {
+    const char *model = params->model != NULL ? params->model : "";
+    if (strcmp(model, "llama") == 0) {
+        vocab->kind = LLM_VOCAB_SPM;
+    } else if (strcmp(model, "gpt2") == 0) {
+        vocab->kind = LLM_VOCAB_BPE;
+    } else {
+        return tdm_fail(
+            err, TDM_UNSUPPORTED,
+            "tokenizer '%.60s' (tokenizer.ggml.model) is not known; known are llama "
+            "(SentencePiece) and gpt2 (byte-level BPE); the model still takes token ids",
+            model);
+    }
+    const bool is_bpe = vocab->kind == LLM_VOCAB_BPE;
+    const bool has_pre = params->pre != NULL && params->pre[0] != '\0';
+    vocab->pre_name = strdup(!is_bpe ? "" : has_pre ? params->pre : "default");
+    if (vocab->pre_name == NULL) return no_memory(err);
+
+    tdm_status status = TDM_OK;
+    if (is_bpe) status = llm_pretokenizer_create(vocab->pre_name, &vocab->pre, err);
+    if (status == TDM_OK) status = tokens_make(vocab, params, err);
+    if (status == TDM_OK && is_bpe) status = merges_make(vocab, params, err);
+    if (status != TDM_OK) return status;
+    byte_pieces_make(vocab);
+    vocab->special_eats_space = params->special_eats_space;
+    no_eat_ids_make(vocab);
+    status = specials_make(vocab, params, err);
+    if (status == TDM_OK) status = special_sizes_make(vocab, err);
+    if (status == TDM_OK) status = shown_make(vocab, err);
+    return status;
+}
+
+tdm_status llm_vocab_create(const llm_vocab_params *params, llm_vocab **out, tdm_error *err) {
+    *out = NULL;
+    llm_vocab *vocab = calloc(1, sizeof *vocab);
+    if (vocab == NULL) return no_memory(err);
+    const tdm_status status = vocab_make(vocab, params, err);
+    if (status != TDM_OK) {
+        llm_vocab_destroy(vocab);
+        return status;
+    }
+    *out = vocab;
+    return TDM_OK;
+}
+
+void llm_vocab_destroy(llm_vocab *vocab) {
+    if (vocab == NULL) return;
+    llm_pretokenizer_destroy(vocab->pre);
+    free(vocab->pre_name);
+    free(vocab->text);
+    free(vocab->pieces);
+    free(vocab->bytes);
+    free(vocab->shown);
+    free(vocab->types);
+    free(vocab->scores);
+    free(vocab->strings);
+    free(vocab->merges);
+    free(vocab->special_sizes);
+    free(vocab->end_ids);
+    free(vocab);
+}
+
+/* ---- Asking ---- */
+
+static bool has_token(const llm_vocab *vocab, int32_t id) {
+    return id >= 0 && id < vocab->n_token;
+}
+
+int32_t llm_vocab_n_token(const llm_vocab *vocab) {
+    return vocab->n_token;
+}
+
+const char *llm_vocab_model_name(const llm_vocab *vocab) {
+    return vocab->kind == LLM_VOCAB_SPM ? "llama" : "gpt2";
+}
+
+const char *llm_vocab_pre_name(const llm_vocab *vocab) {
+    return vocab->pre_name;
+}
+
+int32_t llm_vocab_bos(const llm_vocab *vocab) {
+    return vocab->bos_id;
+}
+int32_t llm_vocab_eos(const llm_vocab *vocab) {
+    return vocab->eos_id;
+}
+int32_t llm_vocab_eot(const llm_vocab *vocab) {
+    return vocab->eot_id;
+}
+int32_t llm_vocab_unk(const llm_vocab *vocab) {
+    return vocab->unk_id;
+}
+int32_t llm_vocab_pad(const llm_vocab *vocab) {
+    return vocab->pad_id;
+}
+
+bool llm_vocab_adds_bos(const llm_vocab *vocab) {
+    return vocab->add_bos;
+}
+bool llm_vocab_adds_eos(const llm_vocab *vocab) {
+    return vocab->add_eos;
+}
+bool llm_vocab_adds_space(const llm_vocab *vocab) {
+    return vocab->add_space_prefix;
+}
+
+bool llm_vocab_ends_generation(const llm_vocab *vocab, int32_t id) {
+    return bsearch(&id, vocab->end_ids, vocab->n_end_id, sizeof id, end_id_compare) != NULL;
+}
+
+llm_token_type llm_vocab_token_type(const llm_vocab *vocab, int32_t id) {
+    return has_token(vocab, id) ? (llm_token_type)vocab->types[id] : LLM_TOKEN_UNDEFINED;
+}
+
+llm_vocab_str llm_vocab_token_text(const llm_vocab *vocab, int32_t id) {
+    if (!has_token(vocab, id) || vocab->pieces[id].size == 0) return (llm_vocab_str){NULL, 0};
+    return (llm_vocab_str){vocab->text + vocab->pieces[id].off, vocab->pieces[id].size};
+}
+
+llm_vocab_str llm_vocab_token_bytes(const llm_vocab *vocab, int32_t id) {
+    if (!has_token(vocab, id) || vocab->shown[id].size == 0) return (llm_vocab_str){NULL, 0};
+    return (llm_vocab_str){vocab->bytes + vocab->shown[id].off, vocab->shown[id].size};
+}
+
+int32_t llm_vocab_find(const llm_vocab *vocab, const char *text, size_t len) {
+    if (len == 0) return LLM_TOKEN_NONE;
+    const uint32_t piece = llm_vocab_piece_find(vocab, text, len);
+    return piece < (uint32_t)vocab->n_token ? (int32_t)piece : LLM_TOKEN_NONE;
+}

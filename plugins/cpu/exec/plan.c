@@ -1,0 +1,282 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * plan.c: from a graph to a list of nodes with fixed views, and running the list. When a
+ * computation may start is the queue's business.
+ *
+ * Addresses are bound when they differ from the last computation's: in steady decoding they never
+ * do. Binding also decides where workers must meet (plan_assign.c).
+ *
+ * An exchange may fail, and then the plan ends. Workers must agree on where, since they meet in
+ * many nodes: there is a barrier behind every exchange, so that all have left it when the next node
+ * begins, and a failure stops them in front of that node and not before.
+ */
+#include "core/base/view.h"
+#include "plugins/cpu/exec/plan_internal.h"
+#include "plugins/cpu/exec/pool.h"
+
+/* ---- Making ---------------------------------------------------------------------------------- */
+
+static tdm_status slot_size_find(const cpu_device *device, const tdm_value *v, uint64_t *size_out,
+                                 tdm_error *err) {
+    if (v->kind == TDM_VALUE_WEIGHT && v->usage != 0) {
+        tdm_tensor_desc desc = {.struct_size = sizeof desc,
+                                .type = (tdm_type)v->type,
+                                .usage = v->usage,
+                                .ne = {v->ne[0], v->ne[1], v->ne[2], v->ne[3]}};
+        return cpu_weight_size(device, &desc, size_out, err);
+    }
+    *size_out = tdm_tensor_canonical_size((tdm_type)v->type, v->ne);
+    return TDM_OK;
+}
+
+/* Fills view and place of value `index`; -1 is absent. */
+static tdm_status view_fill(tdm_plan *plan, const tdm_view_place *places, int32_t index,
+                            cpu_view *view, plan_place *place, tdm_error *err) {
+    memset(view, 0, sizeof *view);
+    *place = (plan_place){.slot = -1};
+    if (index < 0) return TDM_OK;
+    const tdm_value *v = tdm_graph_value(plan->graph, index);
+    const tdm_view_place *at = &places[index];
+    const tdm_value *base = tdm_graph_value(plan->graph, at->base);
+    view->type = (tdm_type)v->type;
+    view->usage = v->kind == TDM_VALUE_WEIGHT ? v->usage : 0;
+    memcpy(view->ne, v->ne, sizeof view->ne);
+    memcpy(view->nb, at->nb, sizeof view->nb);
+    /* The step from a row's only element is never taken; as if dense, kernels take the row. */
+    if (v->ne[0] <= 1) view->nb[0] = tdm_type_get_info(view->type).block_size;
+    *place =
+        (plan_place){.slot = base->slot, .is_state = base->kind == TDM_VALUE_STATE, .off = at->off};
+    return slot_size_find(plan->device, base, &plan->slot_sizes[base->slot], err);
+}
+
+/* Turns the node just filled into what makes its form, and moves it to `user`, the place behind. */
+static void maker_insert(plan_node *maker, plan_node *user) {
+    *user = *maker;
+    maker->node.impl = maker->form.maker;
+    maker->makes_form = true;
+    maker->scratch_size = 0;
+    for (int i = 0; i < TDM_MAX_SRC; i++)
+        if ((maker->form.made_of >> i & 1) == 0) maker->src[i].slot = -1;
+    for (int i = 0; i < TDM_MAX_DST; i++) maker->dst[i].slot = -1;
+}
+
+static tdm_status node_fill(tdm_plan *plan, const tdm_view_place *places, int32_t index,
+                            tdm_error *err) {
+    const tdm_node *n = tdm_graph_node(plan->graph, index);
+    tdm_status status = cpu_op_supports(plan->device, plan->graph, index, err);
+    const cpu_op_impl *impl = cpu_op_find(n->op);
+    plan_node *out = &plan->nodes[plan->n_node];
+    out->form_before = -1;
+    out->node = (cpu_node){.device = plan->device, .graph = plan->graph, .node = n, .impl = impl};
+    for (int i = 0; i < TDM_MAX_SRC && status == TDM_OK; i++)
+        status = view_fill(plan, places, i < n->n_src ? n->src[i] : -1, &out->node.src[i],
+                           &out->src[i], err);
+    for (int i = 0; i < TDM_MAX_DST && status == TDM_OK; i++)
+        status = view_fill(plan, places, i < n->n_dst ? n->dst[i] : -1, &out->node.dst[i],
+                           &out->dst[i], err);
+    if (status != TDM_OK) return status;
+    if (impl->scratch_size != NULL)
+        out->scratch_size = impl->scratch_size(plan->device, plan->graph, n);
+    out->writes_state = n->op == TDM_OP_KV_WRITE || n->op == TDM_OP_KV_SHIFT ||
+                        n->op == TDM_OP_KV_COPY || n->op == TDM_OP_KV_IMPORT ||
+                        n->op == TDM_OP_EXCHANGE;
+    if (n->op == TDM_OP_EXCHANGE) out->node.exchange = &plan->exchange_of[plan->n_exchange++];
+    if (plan->device->n_thread > 1 && impl->claims != NULL && impl->claims(&out->node))
+        out->node.claims = &plan->claims_of[plan->n_claims++];
+    if (impl->form != NULL) out->form = impl->form(&out->node);
+    if (out->form.size > 0) maker_insert(out, &plan->nodes[++plan->n_node]);
+    plan->n_node++;
+    return TDM_OK;
+}
+
+static void exchanges_reset(tdm_plan *plan) {
+    cpu_exchanges_init(&plan->exchanges, plan->device->patience_ns);
+    for (int32_t i = 0; i < plan->n_node; i++)
+        if (plan->nodes[i].node.exchange != NULL)
+            cpu_exchange_init(plan->nodes[i].node.exchange, &plan->exchanges, i);
+}
+
+tdm_status cpu_plan_create(cpu_device *device, const tdm_graph *graph, tdm_plan **plan_out,
+                           tdm_error *err) {
+    const tdm_host *host = device->host;
+    int32_t n_node = 0, n_exchange = 0, n_claims = 0; /* most nodes; exchanges; ops that claim */
+    for (int32_t i = 0; i < graph->n_node; i++) {
+        const cpu_op_impl *impl = cpu_op_find(tdm_graph_node(graph, i)->op);
+        if (impl != NULL) n_node += impl->form != NULL ? 2 : 1;
+        n_exchange += tdm_graph_node(graph, i)->op == TDM_OP_EXCHANGE;
+        n_claims += device->n_thread > 1 && impl != NULL && impl->claims != NULL;
+    }
+    size_t exchange_off = (sizeof(tdm_plan) + 63) / 64 * 64;
+    size_t claim_off = exchange_off + ((size_t)n_exchange * sizeof(cpu_exchange) + 63) / 64 * 64;
+    size_t n_claim = (size_t)n_claims * (size_t)device->n_thread;
+    size_t claims_off = claim_off + n_claim * sizeof(cpu_claim);
+    size_t nodes_off = claims_off + (size_t)n_claims * sizeof(cpu_claims);
+    size_t sizes_off = nodes_off + (size_t)n_node * sizeof(plan_node);
+    size_t bases_off = sizes_off + (size_t)graph->n_slot * sizeof(uint64_t);
+    size_t plan_size = bases_off + (size_t)graph->n_slot * sizeof(uint8_t *);
+    size_t places_size = ((size_t)graph->n_value + 1) * sizeof(tdm_view_place);
+    uint8_t *memory = host->alloc(host->context, plan_size, 64);
+    tdm_view_place *places = host->alloc(host->context, places_size, 0);
+    tdm_plan *plan = (void *)memory;
+    tdm_status status = TDM_OK;
+    if (memory == NULL || places == NULL) {
+        if (memory != NULL) host->free(host->context, memory, plan_size);
+        if (places != NULL) host->free(host->context, places, places_size);
+        return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "cpu: no memory for a plan of %d nodes",
+                        (int)graph->n_node);
+    }
+    memset(memory, 0, plan_size);
+    *plan = (tdm_plan){
+        .device = device,
+        .graph = graph,
+        .exchange_of = (void *)(memory + exchange_off),
+        .claims_of = (void *)(memory + claims_off),
+        .nodes = (void *)(memory + nodes_off),
+        .slot_sizes = (void *)(memory + sizes_off),
+        .bases = (void *)(memory + bases_off),
+        .plan_size = plan_size,
+        .n_slot = graph->n_slot,
+    };
+    for (int32_t i = 0; i < n_claims; i++)
+        plan->claims_of[i] = (cpu_claims){.round = &plan->round,
+                                          .of = (cpu_claim *)(void *)(memory + claim_off) +
+                                                (size_t)i * (size_t)device->n_thread};
+    tdm_view_resolve_all(graph, places);
+    for (int32_t i = 0; i < graph->n_node && status == TDM_OK; i++)
+        if (!tdm_op_is_view(tdm_graph_node(graph, i)->op)) status = node_fill(plan, places, i, err);
+    host->free(host->context, places, places_size);
+    if (status == TDM_OK) status = cpu_plan_units_choose(plan, err);
+    if (status == TDM_OK) status = cpu_plan_memory_make(plan, err);
+    if (status != TDM_OK) {
+        cpu_plan_destroy(plan);
+        return status;
+    }
+    exchanges_reset(plan);
+    *plan_out = plan;
+    return TDM_OK;
+}
+
+void cpu_plan_destroy(tdm_plan *plan) {
+    if (plan == NULL) return;
+    const tdm_host *host = plan->device->host;
+    if (plan->scratch != NULL) host->free(host->context, plan->scratch, plan->scratch_size);
+    host->free(host->context, plan, plan->plan_size);
+}
+
+const cpu_device *cpu_plan_device(const tdm_plan *plan) {
+    return plan->device;
+}
+
+int32_t cpu_plan_n_slot(const tdm_plan *plan) {
+    return plan->n_slot;
+}
+
+void cpu_plan_sizes(const tdm_plan *plan, uint64_t *scratch_size_out, uint64_t *host_size_out) {
+    *scratch_size_out = plan->scratch_size;
+    *host_size_out = plan->plan_size;
+}
+
+/* ---- Binding --------------------------------------------------------------------------------- */
+
+static const char *slot_name(const tdm_plan *plan, int32_t slot) {
+    for (int32_t i = 0; i < plan->graph->n_value; i++)
+        if (tdm_graph_value(plan->graph, i)->slot == slot)
+            return tdm_graph_value_name(plan->graph, i);
+    return "";
+}
+
+tdm_status cpu_plan_check(const tdm_plan *plan, const tdm_binding *bindings, int32_t n_binding,
+                          tdm_error *err) {
+    if (n_binding != plan->n_slot)
+        return tdm_fail(err, TDM_INVALID_ARGUMENT, "cpu: %d bindings for a graph of %d slots",
+                        (int)n_binding, (int)plan->n_slot);
+    for (int32_t i = 0; i < n_binding; i++) {
+        const tdm_binding *b = &bindings[i];
+        uint64_t need = plan->slot_sizes[i];
+        if (need == 0) continue;
+        if (b->buffer == NULL)
+            return tdm_fail(err, TDM_INVALID_ARGUMENT, "cpu: slot %d ('%s') is not bound", (int)i,
+                            slot_name(plan, i));
+        if (b->off % CPU_BUFFER_ALIGN != 0)
+            return tdm_fail(err, TDM_INVALID_ARGUMENT,
+                            "cpu: slot %d ('%s') is bound at offset %llu, not a multiple of %d",
+                            (int)i, slot_name(plan, i), (unsigned long long)b->off,
+                            (int)CPU_BUFFER_ALIGN);
+        if (b->size < need || b->off > b->buffer->size || b->size > b->buffer->size - b->off)
+            return tdm_fail(
+                err, TDM_OUT_OF_RANGE,
+                "cpu: slot %d ('%s') needs %llu bytes and is bound to %llu at %llu of a "
+                "buffer of %llu",
+                (int)i, slot_name(plan, i), (unsigned long long)need, (unsigned long long)b->size,
+                (unsigned long long)b->off, (unsigned long long)b->buffer->size);
+    }
+    return TDM_OK;
+}
+
+void cpu_plan_bases(const tdm_plan *plan, const tdm_binding *bindings, uint8_t **bases_out) {
+    for (int32_t i = 0; i < plan->n_slot; i++)
+        bases_out[i] = plan->slot_sizes[i] != 0 ? bindings[i].buffer->data + bindings[i].off : NULL;
+}
+
+/* Tells each exchange what is multiplied behind it. */
+static void exchanges_look_ahead(tdm_plan *plan) {
+    cpu_exchange *before = NULL;
+    for (int32_t i = 0; i < plan->n_node; i++) {
+        const plan_node *p = &plan->nodes[i];
+        const cpu_view *w = &p->node.src[0];
+        if (p->node.exchange != NULL) {
+            before = p->node.exchange;
+            before->ahead = NULL;
+        } else if (before != NULL && p->node.impl == &cpu_op_matmul && w->usage != 0) {
+            before->ahead = w->data;
+            before->ahead_size = plan->slot_sizes[p->src[0].slot] - (size_t)p->src[0].off;
+            before = NULL;
+        }
+    }
+}
+
+static void plan_bind(tdm_plan *plan, uint8_t *const *bases) {
+    size_t size = (size_t)plan->n_slot * sizeof bases[0];
+    if (plan->is_bound && memcmp(plan->bases, bases, size) == 0) return;
+    memcpy(plan->bases, bases, size);
+    for (int32_t i = 0; i < plan->n_node; i++) {
+        plan_node *p = &plan->nodes[i];
+        for (int k = 0; k < TDM_MAX_SRC + TDM_MAX_DST; k++) {
+            const plan_place *place = k < TDM_MAX_SRC ? &p->src[k] : &p->dst[k - TDM_MAX_SRC];
+            cpu_view *view = k < TDM_MAX_SRC ? &p->node.src[k] : &p->node.dst[k - TDM_MAX_SRC];
+            if (place->slot < 0) continue;
+            /* An empty value is present and has no bytes; any address but NULL will do. */
+            view->data =
+                bases[place->slot] != NULL ? bases[place->slot] + place->off : (uint8_t *)plan;
+        }
+    }
+    cpu_plan_barriers_place(plan);
+    exchanges_look_ahead(plan);
+    plan->is_bound = true;
+}
+
+/* ---- Running --------------------------------------------------------------------------------- */
+
+static void plan_work(void *arg, cpu_worker *w) {
+    const tdm_plan *plan = arg;
+    for (int32_t i = 0; i < plan->n_node; i++) {
+        const plan_node *p = &plan->nodes[i];
+        const cpu_op_impl *impl = p->node.impl;
+        if (p->is_idle) continue;
+        if (p->needs_barrier) cpu_worker_barrier(w);
+        if (atomic_load_explicit(&plan->exchanges.failed_at, memory_order_relaxed) < i) return;
+        if (plan->device->is_reference && impl->run_reference != NULL)
+            impl->run_reference(&p->node, w);
+        else
+            impl->run(&p->node, w);
+    }
+}
+
+tdm_status cpu_plan_run(tdm_plan *plan, uint8_t *const *bases, tdm_error *err) {
+    plan_bind(plan, bases);
+    plan->round++;
+    cpu_pool_run(plan->device->pool, plan_work, plan);
+    tdm_status status = cpu_exchanges_status(&plan->exchanges, err);
+    if (status != TDM_OK) exchanges_reset(plan);
+    return status;
+}

@@ -1,0 +1,74 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * plan_internal.h: a plan as its own files see it: plan.c makes, binds and runs it, plan_memory.c
+ * lays out its memory, plan_assign.c knows who does what and where workers must meet.
+ */
+#ifndef TANDEM_CPU_PLAN_INTERNAL_H
+#define TANDEM_CPU_PLAN_INTERNAL_H
+
+#include "plugins/cpu/exec/claims.h"
+#include "plugins/cpu/ops/exchange.h"
+#include "plugins/cpu/exec/plan.h"
+
+/* Where a source or destination lies: base address of `slot` plus `off`. */
+typedef struct plan_place {
+    int32_t slot;  /* -1: absent */
+    bool is_state; /* memory that ops may write although it is a source */
+    int64_t off;
+} plan_place;
+
+typedef struct plan_node {
+    cpu_node node; /* data pointers as last bound */
+    plan_place src[TDM_MAX_SRC];
+    plan_place dst[TDM_MAX_DST];
+    int64_t units[TDM_MAX_SRC + TDM_MAX_DST]; /* how each is dealt out: cpu_op_impl.deal */
+    cpu_form form;                            /* size 0: none */
+    size_t scratch_size;                      /* bytes; 0 = none */
+    int32_t scratch_area;                     /* while the plan is made: see plan_memory.c */
+    int32_t form_area;
+    int32_t form_before; /* of what makes a form: what made it last, -1 = nothing did */
+    bool makes_form;     /* else it reads the form, and not the source it is made of */
+    bool writes_state;
+    bool needs_barrier; /* before it; as last bound */
+    bool is_idle;       /* makes a form that is there already; as last bound */
+} plan_node;
+
+struct tdm_plan {
+    cpu_device *device;
+    const tdm_graph *graph;
+    cpu_exchange *exchange_of; /* n_exchange */
+    cpu_exchanges exchanges;
+    cpu_claims *claims_of; /* n_claims */
+    uint32_t round;        /* counts runs */
+    plan_node *nodes;      /* n_node: those that are no views, and what makes their forms */
+    uint64_t *slot_sizes;  /* bytes that a slot needs; 0 = no node uses it */
+    uint8_t **bases;       /* as last bound */
+    uint8_t *scratch;      /* scratch and forms of all nodes */
+    size_t scratch_size;
+    size_t plan_size; /* of this allocation, arrays included */
+    int32_t n_node;
+    int32_t n_slot;
+    int32_t n_exchange;
+    int32_t n_claims;
+    bool is_bound;
+};
+
+/* Gives every node its scratch and its form; allocates plan->scratch. [setup] */
+tdm_status cpu_plan_memory_make(tdm_plan *plan, tdm_error *err);
+
+/* Chooses the units in which every node deals out what it touches. [setup] */
+tdm_status cpu_plan_units_choose(tdm_plan *plan, tdm_error *err);
+
+/* Where workers must meet and which forms need not be made again, given the addresses. */
+void cpu_plan_barriers_place(tdm_plan *plan);
+
+/* The i-th of a node's sources and, from TDM_MAX_SRC on, destinations. */
+static inline const plan_place *cpu_plan_place(const plan_node *p, int32_t i) {
+    return i < TDM_MAX_SRC ? &p->src[i] : &p->dst[i - TDM_MAX_SRC];
+}
+
+static inline const cpu_view *cpu_plan_view(const plan_node *p, int32_t i) {
+    return i < TDM_MAX_SRC ? &p->node.src[i] : &p->node.dst[i - TDM_MAX_SRC];
+}
+
+#endif

@@ -1,0 +1,83 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * plan_memory.c: the memory of a plan: scratch of its nodes, and the forms that several of them
+ * read. Both are areas that live from one node to another and share bytes where their lives allow.
+ *
+ * An area outlives the one after it. Else a node might be given the bytes that its neighbours have
+ * just read, and workers would have to meet for no other reason.
+ */
+#include "core/base/packing.h"
+#include "plugins/cpu/exec/plan_internal.h"
+
+static bool is_same_source(const plan_node *p, const plan_node *q, int32_t i) {
+    const cpu_view *x = &p->node.src[i], *y = &q->node.src[i];
+    return p->src[i].slot == q->src[i].slot && p->src[i].off == q->src[i].off &&
+           x->type == y->type && memcmp(x->ne, y->ne, sizeof x->ne) == 0 &&
+           memcmp(x->nb, y->nb, sizeof x->nb) == 0;
+}
+
+static bool is_same_form(const plan_node *p, const plan_node *q) {
+    const cpu_form *f = &p->form, *g = &q->form;
+    if (f->maker != g->maker || f->made_of != g->made_of || f->size != g->size) return false;
+    for (int32_t i = 0; i < TDM_MAX_SRC; i++)
+        if ((f->made_of >> i & 1) != 0 && !is_same_source(p, q, i)) return false;
+    return f->is_same == NULL || f->is_same(&p->node, &q->node);
+}
+
+/* The last node before `index` that makes what it makes, -1 where none does. */
+static int32_t maker_find(const tdm_plan *plan, int32_t index) {
+    for (int32_t i = index - 1; i >= 0; i--)
+        if (plan->nodes[i].makes_form && is_same_form(&plan->nodes[i], &plan->nodes[index]))
+            return i;
+    return -1;
+}
+
+/* Lists the areas in the order in which their lives begin; returns how many. */
+static int32_t areas_list(tdm_plan *plan, tdm_packed *areas) {
+    int32_t n = 0;
+    for (int32_t i = 0; i < plan->n_node; i++) {
+        plan_node *p = &plan->nodes[i];
+        size_t size = p->makes_form ? p->form.size : p->scratch_size;
+        int32_t before = p->makes_form ? maker_find(plan, i) : -1;
+        p->form_before = before;
+        p->scratch_area = p->form_area = -1;
+        if (before >= 0) {
+            p->form_area = plan->nodes[before].form_area;
+        } else if (size > 0) {
+            *(p->makes_form ? &p->form_area : &p->scratch_area) = n;
+            areas[n] =
+                (tdm_packed){.id = n, .first = i, .last = i, .size = (size + 63) & ~(size_t)63};
+            n++;
+        }
+        if (!p->makes_form && p->form.size > 0) p->form_area = p[-1].form_area;
+        if (p->form_area >= 0) areas[p->form_area].last = i;
+    }
+    for (int32_t i = 0; i + 1 < n; i++)
+        if (areas[i].last < areas[i + 1].last) areas[i].last = areas[i + 1].last;
+    return n;
+}
+
+tdm_status cpu_plan_memory_make(tdm_plan *plan, tdm_error *err) {
+    const tdm_host *host = plan->device->host;
+    size_t n_most = (size_t)plan->n_node + 1;
+    size_t list_size = n_most * (sizeof(tdm_packed) + sizeof(uint64_t));
+    tdm_packed *areas = host->alloc(host->context, list_size, 0);
+    if (areas == NULL)
+        return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "cpu: no memory to lay out a plan's scratch");
+    uint64_t *offs = (void *)(areas + n_most), size = 0;
+    int32_t n = areas_list(plan, areas);
+    bool is_packed = tdm_pack(areas, n, &size) && size <= SIZE_MAX;
+    for (int32_t i = 0; i < n; i++) offs[areas[i].id] = areas[i].off;
+    if (is_packed && size > 0) plan->scratch = host->alloc(host->context, (size_t)size, 64);
+    for (int32_t i = 0; i < plan->n_node && plan->scratch != NULL; i++) {
+        plan_node *p = &plan->nodes[i];
+        if (p->scratch_area >= 0) p->node.scratch = plan->scratch + offs[p->scratch_area];
+        if (p->form_area >= 0) p->node.form = plan->scratch + offs[p->form_area];
+    }
+    host->free(host->context, areas, list_size);
+    if (!is_packed || (size > 0 && plan->scratch == NULL))
+        return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "cpu: no memory for %llu bytes of scratch",
+                        (unsigned long long)size);
+    plan->scratch_size = (size_t)size;
+    return TDM_OK;
+}

@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * isa.c: detection of instruction sets by CPUID and, since registers are of no use unless a task
+ * switch saves them, by XGETBV. Facts: Intel SDM volume 1, 14.3 and 15.2 to 15.4.
+ */
+#include <string.h>
+
+#include "plugins/cpu/machine/isa.h"
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+
+enum {
+    XCR0_AVX = 0x06,   /* SSE and AVX state */
+    XCR0_AVX512 = 0xe0 /* opmask, upper halves of ZMM0-15, ZMM16-31 */
+};
+
+static uint32_t xcr0_read(void) {
+    uint32_t low, high;
+    __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+    return low;
+}
+
+uint32_t cpu_isa_detect(void) {
+    const uint32_t base_need = bit_OSXSAVE | bit_AVX | bit_FMA | bit_F16C;
+    const uint32_t avx512_need = bit_AVX512F | bit_AVX512BW | bit_AVX512DQ | bit_AVX512VL;
+    uint32_t a, b, c, d;
+    uint32_t isa = 0;
+    if (!__get_cpuid(1, &a, &b, &c, &d) || (c & base_need) != base_need) return 0;
+    uint32_t saved = xcr0_read();
+    if ((saved & XCR0_AVX) != XCR0_AVX || !__get_cpuid_count(7, 0, &a, &b, &c, &d)) return 0;
+    if (!(b & bit_AVX2)) return 0;
+    isa |= CPU_ISA_AVX2;
+    if ((saved & XCR0_AVX512) == XCR0_AVX512 && (b & avx512_need) == avx512_need &&
+        (c & bit_AVX512VNNI))
+        isa |= CPU_ISA_AVX512;
+    return isa;
+}
+
+/* AMD's manual (24594, CPUID Fn0000_0001_EAX): of families beyond 15 the base field is 15, and the
+ * extended field is added to it. */
+bool cpu_isa_asks_each(void) {
+    uint32_t a, b, c, d;
+    if (!__get_cpuid(0, &a, &b, &c, &d) || b != signature_AMD_ebx || d != signature_AMD_edx ||
+        c != signature_AMD_ecx || !__get_cpuid(1, &a, &b, &c, &d))
+        return false;
+    return (a >> 8 & 0xf) == 0xf && 0xf + (a >> 20 & 0xff) >= 0x1a;
+}
+
+#elif defined(__aarch64__) && defined(__linux__)
+#include <sys/auxv.h>
+
+/* HWCAP bits of the kernel's arch/arm64/include/uapi/asm/hwcap.h. */
+enum { HWCAP_BIT_ASIMD = 1 << 1, HWCAP_BIT_ASIMDDP = 1 << 20 };
+
+uint32_t cpu_isa_detect(void) {
+    const unsigned long need = HWCAP_BIT_ASIMD | HWCAP_BIT_ASIMDDP;
+    return (getauxval(AT_HWCAP) & need) == need ? CPU_ISA_NEON : 0;
+}
+
+#else
+
+uint32_t cpu_isa_detect(void) {
+    return 0;
+}
+
+#endif
+
+#if !defined(__x86_64__)
+bool cpu_isa_asks_each(void) {
+    return false;
+}
+#endif
+
+typedef struct isa_word {
+    const char *text;
+    uint32_t isa;
+} isa_word;
+
+/* The best first. */
+static const isa_word isa_words[] = {
+    {"avx512", CPU_ISA_AVX512 | CPU_ISA_AVX2},
+    {"avx2", CPU_ISA_AVX2},
+    {"neon", CPU_ISA_NEON},
+    {"plain", 0},
+};
+enum { N_ISA_WORD = sizeof isa_words / sizeof isa_words[0] };
+
+tdm_status cpu_isa_parse(const char *text, uint32_t *isa_out, tdm_error *err) {
+    uint32_t have = cpu_isa_detect();
+    if (strcmp(text, "auto") == 0) {
+        *isa_out = have;
+        return TDM_OK;
+    }
+    for (int i = 0; i < N_ISA_WORD; i++) {
+        if (strcmp(text, isa_words[i].text) != 0) continue;
+        if ((isa_words[i].isa & ~have) != 0)
+            return tdm_fail(err, TDM_UNSUPPORTED,
+                            "isa = %s: this machine does not have it (the best here is %s)", text,
+                            cpu_isa_name(have));
+        *isa_out = isa_words[i].isa;
+        return TDM_OK;
+    }
+    return tdm_fail(err, TDM_INVALID_ARGUMENT,
+                    "isa = %s: unknown; use auto, plain, avx2, avx512 or neon", text);
+}
+
+const char *cpu_isa_name(uint32_t isa) {
+    for (int i = 0; i < N_ISA_WORD; i++)
+        if ((isa_words[i].isa & ~isa) == 0) return isa_words[i].text;
+    return "plain";
+}

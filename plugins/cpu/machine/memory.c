@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * memory.c: /proc/meminfo and the limits of control groups (kernel documentation,
+ * admin-guide/cgroup-v2.rst). Page cache counts as free: the kernel gives it up when asked.
+ */
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "plugins/cpu/machine/memory.h"
+#include "plugins/cpu/machine/sysfile.h"
+
+/* The number behind `key` at the start of a line; UINT64_MAX where there is none. */
+static uint64_t field_find(const char *text, const char *key) {
+    size_t key_size = strlen(key);
+    for (const char *line = text; line != NULL && *line != 0;) {
+        if (strncmp(line, key, key_size) == 0) return strtoull(line + key_size, NULL, 10);
+        line = strchr(line, '\n');
+        if (line != NULL) line++;
+    }
+    return UINT64_MAX;
+}
+
+/* The tightest limit of the groups above the process, and what is in use there. A group that
+ * cannot be read does not limit. */
+static void cgroup_limit(uint64_t *total, uint64_t *available) {
+    char path[512], text[4096];
+    if (!cpu_sysfile_read("/proc/self/cgroup", text, sizeof text)) return;
+    const char *own = strstr(text, "0::");
+    if (own == NULL) return;
+    own += 3;
+    size_t own_size = strcspn(own, "\n");
+    if (own_size >= sizeof path / 2) return;
+    char group[sizeof path / 2];
+    memcpy(group, own, own_size);
+    group[own_size] = 0;
+    for (;;) {
+        const char *slash = strcmp(group, "/") == 0 ? "" : group;
+        snprintf(path, sizeof path, "/sys/fs/cgroup%s/memory.max", slash);
+        if (cpu_sysfile_read(path, text, sizeof text) && strncmp(text, "max", 3) != 0) {
+            uint64_t limit = strtoull(text, NULL, 10), used = 0, cache = 0;
+            snprintf(path, sizeof path, "/sys/fs/cgroup%s/memory.current", slash);
+            if (cpu_sysfile_read(path, text, sizeof text)) used = strtoull(text, NULL, 10);
+            snprintf(path, sizeof path, "/sys/fs/cgroup%s/memory.stat", slash);
+            if (cpu_sysfile_read(path, text, sizeof text)) {
+                uint64_t inactive = field_find(text, "inactive_file ");
+                uint64_t active = field_find(text, "active_file ");
+                cache =
+                    (inactive != UINT64_MAX ? inactive : 0) + (active != UINT64_MAX ? active : 0);
+            }
+            used = used > cache ? used - cache : 0;
+            uint64_t left = limit > used ? limit - used : 0;
+            if (limit < *total) *total = limit;
+            if (left < *available) *available = left;
+        }
+        char *last = strrchr(group, '/');
+        if (last == NULL || group[1] == 0) return;
+        last[last == group ? 1 : 0] = 0;
+    }
+}
+
+void cpu_memory_query(uint64_t *total_out, uint64_t *free_out) {
+    char text[4096];
+    uint64_t total = UINT64_MAX, available = UINT64_MAX;
+    if (cpu_sysfile_read("/proc/meminfo", text, sizeof text)) {
+        total = field_find(text, "MemTotal:");
+        available = field_find(text, "MemAvailable:");
+        if (total != UINT64_MAX) total *= 1024;
+        if (available != UINT64_MAX) available *= 1024;
+    }
+    cgroup_limit(&total, &available);
+    *total_out = total != UINT64_MAX ? total : 0;
+    *free_out = available != UINT64_MAX ? available : 0;
+}

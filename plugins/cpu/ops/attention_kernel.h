@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * attention_kernel.h: the inner loops of ATTENTION: what they take, and the tables that choose
+ * them. attention.c walks the pages and calls these; it knows no type and no instruction set.
+ *
+ * A chunk is up to 64 slots of one page: whole tiles of 16 (kv_page.h). Kernels take several query
+ * rows at once (heads that share a KV head, tokens of a batch), so that what is loaded and widened
+ * is used for all of them.
+ */
+#ifndef TANDEM_CPU_ATTENTION_KERNEL_H
+#define TANDEM_CPU_ATTENTION_KERNEL_H
+
+#include "plugins/cpu/kv/hadamard.h"
+#include "plugins/cpu/kv/kv_page.h"
+
+enum { CPU_CHUNK = 64 };
+
+/* A query row, prepared once. Of a plain K type, and for kernels that want floats: float[padded].
+ * Otherwise codes, padded to as many as 16-bit ones are and to 64 bytes, then one cpu_query_block
+ * for each block: 16-bit codes in the order in which K's pairs come out of a tile, or of 8 bits in
+ * the order of the elements. */
+typedef struct cpu_query_block {
+    float step;   /* the value of code 1 */
+    float sum;    /* of the block's elements */
+    int32_t bias; /* of the integer dot product: -offset of K's codes in it * sum of codes */
+} cpu_query_block;
+
+static inline size_t cpu_query_codes_size(const cpu_kv_side *side) {
+    return cpu_kv_round((size_t)side->padded * 2);
+}
+
+/* Some tiles of one side of one head, from the chunk's first slot on. */
+typedef struct cpu_kv_span {
+    const cpu_kv_side *side;
+    const uint8_t *data;
+    const uint8_t *scale;
+    int32_t first, last; /* slots that hold tokens: first .. last-1, counted from the chunk's */
+    ptrdiff_t ahead;     /* bytes from these codes to those of the next chunk, which kernels ask
+                            for as they read these; 0 = nothing follows */
+} cpu_kv_span;
+
+/* score[r][slot] = dot(q[r], k[slot]) for the slots of the tiles that hold any of first .. last-1
+ * (scores of other slots in these tiles are arbitrary). score rows have CPU_CHUNK floats. A score's
+ * bits follow from its row and its slot alone. */
+typedef void (*cpu_attention_score_fn)(const cpu_kv_span *k, int32_t n_row, const uint8_t *const *q,
+                                       float *const *score);
+
+/* What rows take from a chunk, all of them from the same slots, which are the span's: p[slot] in
+ * 0 .. 1 for these, 0 for the other slots of its tiles. */
+typedef struct cpu_attention_rows {
+    int32_t n;
+    const float *const *p;
+    float *const *o;
+    const float *keep, *gain;
+} cpu_attention_rows;
+
+/* o[r][i] = keep[r] * o[r][i] + gain[r] * sum over the span's slots of p[r][slot] * v[slot][i] for
+ * i < n_dim, a multiple of 32 (of 16 for plain types). What another slot holds, NaN and Inf
+ * included, does not reach the row; nor does how many rows there are change a row's bits. */
+typedef void (*cpu_attention_add_fn)(const cpu_kv_span *v, int32_t n_dim,
+                                     const cpu_attention_rows *rows);
+
+/* Softmax of a chunk, row by row, and its place in the running one. In place over the slots
+ * first[r] .. last[r]-1 of a row of scores: softcap (0 = none), m' = max, s = exp(s - m'), l' = sum;
+ * slots begin .. end-1 (whole tiles) outside of them become 0. Over -inf alone m' = -inf and l' = 0; a
+ * NaN is no maximum and makes l' NaN. Then M = max(m, m'), keep = exp(m - M), gain = exp(m' - M),
+ * l = keep l + gain l', m = M. These four have room for rows up to a multiple of four, and what lies
+ * behind the rows is changed. */
+typedef void (*cpu_attention_soften_fn)(int32_t n_row, float *const *score, int32_t begin,
+                                        int32_t end, const int32_t *first, const int32_t *last,
+                                        float softcap, float *m, float *l, float *keep,
+                                        float *gain);
+
+/* x [padded], rotated and scaled, to the form that the kernel reads. */
+typedef void (*cpu_attention_query_fn)(const cpu_kv_side *side, const float *x, uint8_t *q);
+
+typedef struct cpu_attention_kernels {
+    cpu_attention_score_fn score;
+    cpu_attention_query_fn query; /* NULL: floats as they are */
+    cpu_attention_add_fn add;
+    cpu_attention_soften_fn soften;
+    cpu_hadamard_fn rotate;
+} cpu_attention_kernels;
+
+typedef struct cpu_score_row {
+    uint32_t isa;
+    int32_t type; /* tdm_type; -1 = any */
+    cpu_attention_score_fn fn;
+    cpu_attention_query_fn query;
+    const char *name;
+} cpu_score_row;
+
+typedef struct cpu_add_row {
+    uint32_t isa;
+    int32_t type;
+    bool from_key; /* reads V from K's arrangement */
+    cpu_attention_add_fn fn;
+    const char *name;
+} cpu_add_row;
+
+/* Ordered by preference; each ISA's own rows (x86/attention_*.c). */
+extern const cpu_score_row cpu_score_avx2[9], cpu_score_avx512[9];
+/* For queries of 8 bits, of the types for which that is faster. */
+extern const cpu_score_row cpu_score_q8_avx2[4], cpu_score_q8_avx512[6];
+extern const cpu_add_row cpu_add_avx2[18], cpu_add_avx512[18];
+void cpu_soften_avx2(int32_t n_row, float *const *score, int32_t begin, int32_t end,
+                     const int32_t *first, const int32_t *last, float softcap, float *m, float *l,
+                     float *keep, float *gain);
+void cpu_soften_avx512(int32_t n_row, float *const *score, int32_t begin, int32_t end,
+                       const int32_t *first, const int32_t *last, float softcap, float *m, float *l,
+                       float *keep, float *gain);
+
+/* attention_plain.c: any type, any machine. */
+void cpu_score_plain(const cpu_kv_span *k, int32_t n_row, const uint8_t *const *q,
+                     float *const *score);
+void cpu_add_plain(const cpu_kv_span *v, int32_t n_dim, const cpu_attention_rows *rows);
+void cpu_soften_plain(int32_t n_row, float *const *score, int32_t begin, int32_t end,
+                      const int32_t *first, const int32_t *last, float softcap, float *m, float *l,
+                      float *keep, float *gain);
+
+/* The kernels that a device uses for a cache: the first match in each table. With has_q8 queries
+ * are rounded to 8 bits where there are kernels for it. */
+cpu_attention_kernels cpu_attention_choose(uint32_t isa, bool has_q8, const cpu_kv_layout *layout);
+
+/* attention_reference.c */
+size_t cpu_attention_reference_scratch(const cpu_device *device, const tdm_graph *graph,
+                                       const tdm_node *node);
+void cpu_attention_reference(const cpu_node *n, cpu_worker *w);
+
+#endif

@@ -1,0 +1,166 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * attention_plain.c: attention's inner loops in plain C, for every type at once: rows are taken
+ * out of the page, dequantised by core/base, and used as floats. Also the tables that prefer
+ * faster kernels where the machine has them.
+ */
+#include <math.h>
+#include <string.h>
+
+#include "quant/convert.h"
+#include "plugins/cpu/ops/attention_kernel.h"
+#include "plugins/cpu/kv/hadamard.h"
+
+/* Heads longer than this are taken in pieces, so that a row fits the stack. A multiple of 32. */
+enum { PIECE = 256 };
+
+/* Elements first .. first+n-1 (whole blocks) of the row in `slot` of a span. */
+static void load_piece(const cpu_kv_span *span, int32_t slot, int32_t first, int32_t n, float *x) {
+    const cpu_kv_side *side = span->side;
+    cpu_kv_side piece = *side; /* the region begins with the span's tiles */
+    uint8_t row[PIECE * sizeof(float)];
+    int32_t unit = side->n_block > 0 ? CPU_KV_BLOCK : 1;
+    piece.data_off = 0;
+    piece.scale_off = side->n_block > 0 ? (size_t)(span->scale - span->data) : 0;
+    cpu_kv_load(&piece, span->data, slot, row, first / unit, n / unit);
+    tdm_row_codec_get(side->type).dequantize(row, x, n);
+}
+
+void cpu_score_plain(const cpu_kv_span *k, int32_t n_row, const uint8_t *const *q,
+                     float *const *score) {
+    float x[PIECE];
+    int32_t padded = k->side->padded;
+    for (int32_t slot = k->first; slot < k->last; slot++) {
+        for (int32_t at = 0; at < padded; at += PIECE) {
+            int32_t n = padded - at < PIECE ? padded - at : PIECE;
+            load_piece(k, slot, at, n, x);
+            for (int32_t r = 0; r < n_row; r++) {
+                const float *row = (const float *)(const void *)q[r] + at;
+                float sum = 0;
+                for (int32_t i = 0; i < n; i++) sum += row[i] * x[i];
+                score[r][slot] = (at == 0 ? 0 : score[r][slot]) + sum;
+            }
+        }
+    }
+}
+
+void cpu_add_plain(const cpu_kv_span *v, int32_t n_dim, const cpu_attention_rows *rows) {
+    float x[PIECE];
+    int32_t stored = n_dim < v->side->padded ? n_dim : v->side->padded;
+    for (int32_t r = 0; r < rows->n; r++)
+        for (int32_t i = 0; i < n_dim; i++) rows->o[r][i] *= rows->keep[r];
+    for (int32_t slot = v->first; slot < v->last; slot++) {
+        for (int32_t at = 0; at < stored; at += PIECE) {
+            int32_t n = stored - at < PIECE ? stored - at : PIECE;
+            load_piece(v, slot, at, n, x);
+            for (int32_t r = 0; r < rows->n; r++) {
+                float weight = rows->p[r][slot] * rows->gain[r];
+                for (int32_t i = 0; i < n; i++) rows->o[r][at + i] += weight * x[i];
+            }
+        }
+    }
+}
+
+static void soften_row(float *score, int32_t begin, int32_t end, int32_t first, int32_t last,
+                       float softcap, float *m_out, float *l_out) {
+    float m = -INFINITY, l = 0;
+    for (int32_t i = first; i < last; i++) {
+        if (softcap > 0) score[i] = softcap * tanhf(score[i] / softcap);
+        if (score[i] > m) m = score[i];
+    }
+    for (int32_t i = begin; i < end; i++) {
+        bool is_inside = i >= first && i < last;
+        if (is_inside && m != -INFINITY)
+            score[i] = expf(score[i] - m);
+        else if (!is_inside || !isnan(score[i]))
+            score[i] = 0;
+        l += score[i];
+    }
+    *m_out = m;
+    *l_out = l;
+}
+
+void cpu_soften_plain(int32_t n_row, float *const *score, int32_t begin, int32_t end,
+                      const int32_t *first, const int32_t *last, float softcap, float *m, float *l,
+                      float *keep, float *gain) {
+    for (int32_t r = 0; r < n_row; r++) {
+        float m_new, l_new;
+        soften_row(score[r], begin, end, first[r], last[r], softcap, &m_new, &l_new);
+        float max = m_new > m[r] ? m_new : m[r];
+        keep[r] = m[r] == -INFINITY ? 0 : expf(m[r] - max);
+        gain[r] = m_new == -INFINITY ? 0 : expf(m_new - max);
+        l[r] = l[r] * keep[r] + l_new * (isnan(l_new) ? 1 : gain[r]);
+        m[r] = max;
+    }
+}
+
+/* ---- choice ----------------------------------------------------------------------------------
+ * The first row that fits wins; rows for CPU_ISA_NEON belong before the plain ones. */
+
+static const cpu_score_row score_plain[1] = {{0, -1, cpu_score_plain, NULL, "score_plain"}};
+
+static const struct {
+    const cpu_score_row *rows;
+    size_t n;
+    bool is_q8;
+} score_tables[] = {
+#if defined(__x86_64__)
+    {cpu_score_q8_avx512, 6, true}, {cpu_score_avx512, 9, false},
+    {cpu_score_q8_avx2, 4, true},   {cpu_score_avx2, 9, false},
+#endif
+    {score_plain, 1, false},
+};
+
+static const cpu_add_row add_plain[2] = {{0, -1, false, cpu_add_plain, "add_plain"},
+                                         {0, -1, true, cpu_add_plain, "add_key_plain"}};
+
+static const struct {
+    const cpu_add_row *rows;
+    size_t n;
+} add_tables[] = {
+#if defined(__x86_64__)
+    {cpu_add_avx512, 18},
+    {cpu_add_avx2, 18},
+#endif
+    {add_plain, 2},
+};
+
+static const struct {
+    uint32_t isa;
+    cpu_attention_soften_fn soften;
+    const char *name;
+} soften_table[] = {
+#if defined(__x86_64__)
+    {CPU_ISA_AVX512, cpu_soften_avx512, "soften_avx512"},
+    {CPU_ISA_AVX2, cpu_soften_avx2, "soften_avx2"},
+#endif
+    {0, cpu_soften_plain, "soften_plain"},
+};
+
+cpu_attention_kernels cpu_attention_choose(uint32_t isa, bool has_q8, const cpu_kv_layout *layout) {
+    cpu_attention_kernels out = {0};
+    for (size_t t = 0; t < sizeof score_tables / sizeof *score_tables && !out.score; t++) {
+        for (size_t i = 0; i < score_tables[t].n && !out.score; i++) {
+            const cpu_score_row *row = &score_tables[t].rows[i];
+            if ((row->isa & ~isa) != 0 || (score_tables[t].is_q8 && !has_q8)) continue;
+            if (row->type != -1 && row->type != (int32_t)layout->k.type) continue;
+            out.score = row->fn;
+            out.query = row->query;
+        }
+    }
+    for (size_t t = 0; t < sizeof add_tables / sizeof *add_tables && !out.add; t++) {
+        for (size_t i = 0; i < add_tables[t].n && !out.add; i++) {
+            const cpu_add_row *row = &add_tables[t].rows[i];
+            if ((row->isa & ~isa) != 0 || row->from_key != layout->v_from_k ||
+                (row->type != -1 && row->type != (int32_t)layout->v.type))
+                continue;
+            out.add = row->fn;
+        }
+    }
+    for (size_t i = 0; i < sizeof soften_table / sizeof *soften_table && !out.soften; i++) {
+        if ((soften_table[i].isa & ~isa) != 0) continue;
+        out.soften = soften_table[i].soften;
+    }
+    out.rotate = cpu_hadamard_choose(isa);
+    return out;
+}

@@ -1,0 +1,366 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * exchange.c: EXCHANGE: members of a group meet inside their plans, in memory that they share
+ * (tandem/collective.h). The arithmetic is core/base/wire.h's; which exchange goes where in the
+ * arena is the group's.
+ *
+ * No barrier: each worker writes its share of this member's addend and counts itself, and the last
+ * of them to do so releases the flag; every worker waits for the flags of all members by itself and
+ * sums its share of the result. A small exchange is done by as few workers as it is worth; the
+ * others go on to the barrier that follows every exchange (plan.c).
+ */
+#include <sched.h>
+#include <time.h>
+
+#include "plugins/cpu/ops/exchange.h"
+#include "plugins/cpu/kv/kv_row.h"
+#include "plugins/cpu/ops/strided.h"
+
+enum { SRC_X, SRC_ARENA, SRC_STEP, SRC_RESIDUAL };
+enum {
+    UNIT_LEN = 64,      /* elements dealt out together: whole blocks and cache lines of any type */
+    WORTH_LEN = 2048,   /* elements for which it is worth another worker */
+    TILE_LEN = 1024,    /* elements of a strided view made dense at a time */
+    YIELD_NS = 2000000, /* how long a wait only yields before it sleeps */
+    NAP_MIN_NS = 50000, /* about what a timer's slack makes of less */
+    NAP_MAX_NS = 500000,
+    AHEAD_MOST = 512 * 1024, /* bytes asked for ahead: what a second-level cache has room for */
+    AHEAD_STEP = 1024        /* and between two looks at the flags */
+};
+
+typedef _Atomic uint64_t word;
+
+/* An EXCHANGE as one worker sees it. The addend in canonical order is n_run times run_stride
+ * elements, of which the result has run_len from run_first on; a SUM has one run of them all. */
+typedef struct job {
+    const cpu_node *n;
+    const tdm_exchange_params *p;
+    cpu_worker worker; /* of those that take part */
+    uint64_t epoch;    /* as the flags have it */
+    int64_t n_chunk;
+    int64_t count; /* elements of the addend */
+    int64_t run_first, run_len, run_stride;
+    const uint8_t *ahead, *ahead_end; /* what is left to ask for */
+} job;
+
+static uint64_t clock_ns(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+static int64_t least(int64_t a, int64_t b) {
+    return a < b ? a : b;
+}
+
+static uint8_t *arena_at(const job *j, uint64_t off) {
+    return j->n->src[SRC_ARENA].data + off;
+}
+
+/* The flag of a member; the word behind it counts time. */
+static word *flag_of(const job *j, int32_t member) {
+    return (word *)(void *)arena_at(j, j->p->flag_off + (uint64_t)member * 64);
+}
+
+/* ---- State and failure ----------------------------------------------------------------------- */
+
+void cpu_exchanges_init(cpu_exchanges *all, uint64_t patience_ns) {
+    *all = (cpu_exchanges){.patience_ns = patience_ns};
+    atomic_store_explicit(&all->patience, CPU_PATIENCE_START, memory_order_relaxed);
+    atomic_store_explicit(&all->failed_at, CPU_NO_FAILURE, memory_order_relaxed);
+}
+
+void cpu_exchange_init(cpu_exchange *x, cpu_exchanges *all, int32_t place) {
+    atomic_store_explicit(&x->n_published[0], 0, memory_order_relaxed);
+    atomic_store_explicit(&x->n_published[1], 0, memory_order_relaxed);
+    x->place = place;
+    x->all = all;
+}
+
+tdm_status cpu_exchanges_status(const cpu_exchanges *all, tdm_error *err) {
+    if (atomic_load_explicit(&all->failed_at, memory_order_relaxed) == CPU_NO_FAILURE)
+        return TDM_OK;
+    if (all->status == TDM_CANCELLED && all->member < 0)
+        return tdm_fail(err, all->status, "exchange: stage %d was aborted", (int)all->stage);
+    return tdm_fail(err, all->status,
+                    "exchange: stage %d %s: the flag of member %d is missing (chunk %lld, after "
+                    "%.3f ms)",
+                    (int)all->stage,
+                    all->status == TDM_CANCELLED ? "was aborted" : "ran out of time",
+                    (int)all->member, (long long)all->chunk, all->waited_ms);
+}
+
+static void fail(const job *j, tdm_status status, int64_t chunk, int32_t member, uint64_t ns) {
+    cpu_exchanges *all = j->n->exchange->all;
+    int32_t none = CPU_NO_FAILURE;
+    if (!atomic_compare_exchange_strong(&all->failed_at, &none, j->n->exchange->place)) return;
+    all->status = status;
+    all->stage = j->p->stage;
+    all->chunk = chunk;
+    all->member = member;
+    all->waited_ms = (double)ns * 1e-6;
+}
+
+/* ---- Waiting --------------------------------------------------------------------------------- */
+
+/* Gives way to whoever may need this processor to get here. */
+static void give_way(uint64_t waited_ns, uint64_t *nap_ns) {
+    if (waited_ns < YIELD_NS) {
+        sched_yield();
+        return;
+    }
+    struct timespec t = {.tv_nsec = (long)*nap_ns};
+    nanosleep(&t, NULL);
+    *nap_ns = *nap_ns < NAP_MAX_NS / 2 ? *nap_ns * 2 : NAP_MAX_NS;
+}
+
+/* The weights of this worker's next product, or their beginning, in memory that is idle while it
+ * waits: a token needs all weights once, so the time is not lost. */
+static void ahead_find(job *j, const cpu_worker *w) {
+    const cpu_exchange *x = j->n->exchange;
+    if (x->ahead == NULL) return;
+    size_t first = x->ahead_size / (size_t)w->nth * (size_t)w->ith;
+    size_t size = x->ahead_size / (size_t)w->nth;
+    j->ahead = x->ahead + first;
+    j->ahead_end = j->ahead + (size < AHEAD_MOST ? size : AHEAD_MOST);
+}
+
+static bool ahead_ask(job *j) {
+    const uint8_t *end =
+        j->ahead_end - j->ahead > AHEAD_STEP ? j->ahead + AHEAD_STEP : j->ahead_end;
+    if (j->ahead == end) return false;
+    for (; j->ahead < end; j->ahead += 64) __builtin_prefetch(j->ahead, 0, 2);
+    j->ahead = end;
+    return true;
+}
+
+/* True when every member has published the chunk; false fails the plan. */
+static bool flags_wait(job *j, int64_t chunk) {
+    cpu_exchanges *all = j->n->exchange->all;
+    const word *abort_word = (const word *)(const void *)arena_at(j, 0);
+    const uint64_t want = j->epoch + (uint64_t)chunk + 1;
+    cpu_spin spin = {0};
+    uint64_t start = 0, nap_ns = NAP_MIN_NS, waited = 0;
+    bool is_spinning = true;
+    for (int32_t m = 0;;) {
+        while (m < j->p->n_member &&
+               (int64_t)(atomic_load_explicit(flag_of(j, m), memory_order_acquire) - want) >= 0)
+            m++;
+        if (atomic_load_explicit(abort_word, memory_order_relaxed) != 0) {
+            fail(j, TDM_CANCELLED, chunk, m < j->p->n_member ? m : -1, waited);
+            return false;
+        }
+        if (m == j->p->n_member) break;
+        if (ahead_ask(j)) continue;
+        if (is_spinning) {
+            is_spinning = cpu_spin_goes_on(&spin, &all->patience, NULL, NULL);
+            if (!is_spinning) start = clock_ns();
+            continue;
+        }
+        /* Another worker gave up: what this one waits for may be that one's share. */
+        if (atomic_load_explicit(&all->failed_at, memory_order_relaxed) != CPU_NO_FAILURE)
+            return false;
+        waited = clock_ns() - start;
+        if (waited >= all->patience_ns) {
+            fail(j, TDM_DEADLINE_EXCEEDED, chunk, m, waited);
+            return false;
+        }
+        give_way(waited, &nap_ns);
+    }
+    if (is_spinning) cpu_spin_succeeded(&spin, &all->patience);
+    return true;
+}
+
+/* ---- Publishing ------------------------------------------------------------------------------ */
+
+/* Elements first .. first+n-1 of a view of f32 in canonical order: where they lie, or in tile. */
+static const float *floats_get(const cpu_view *v, int64_t first, int64_t n, float *tile) {
+    if (cpu_view_is_dense(v)) return (const float *)(const void *)v->data + first;
+    for (int64_t done = 0; done < n;) {
+        int64_t column = (first + done) % v->ne[0], len = least(v->ne[0] - column, n - done);
+        const uint8_t *row = cpu_view_row(v, (first + done) / v->ne[0]) + column * v->nb[0];
+        for (int64_t i = 0; i < len; i++) tile[done + i] = cpu_f32_at(row, i, v->nb[0]);
+        done += len;
+    }
+    return tile;
+}
+
+/* This worker's share of a chunk of the addend. */
+static void addend_write(const job *j, int64_t chunk) {
+    const cpu_view *x = &j->n->src[SRC_X];
+    tdm_type type = (tdm_type)j->p->wire_type;
+    tdm_row_quantize_fn quantize = cpu_kv_quantizer(j->n->device, type);
+    uint8_t *wire = arena_at(j, j->p->data_off + (uint64_t)j->p->member * j->p->data_stride);
+    int64_t base = chunk * TDM_EXCHANGE_CHUNK, first, last;
+    int64_t step = cpu_view_is_dense(x) ? TDM_EXCHANGE_CHUNK : TILE_LEN;
+    float tile[TILE_LEN];
+    cpu_worker_share(&j->worker, least(j->count - base, TDM_EXCHANGE_CHUNK), UNIT_LEN, &first,
+                     &last);
+    for (int64_t at = base + first; at < base + last; at += step) {
+        int64_t n = least(base + last - at, step);
+        tdm_wire_store_by(quantize, type, floats_get(x, at, n, tile),
+                          wire + tdm_type_row_size(type, at), n);
+    }
+}
+
+/* Bytes of `length` indices of an axis in canonical order; of axis 0 whole blocks. */
+static int64_t axis_size(const cpu_view *v, int axis, int64_t length) {
+    if (axis == 0) return (int64_t)tdm_type_row_size(v->type, length);
+    int64_t size = (int64_t)tdm_type_row_size(v->type, v->ne[0]) * length;
+    for (int i = 1; i < axis; i++) size *= v->ne[i];
+    return size;
+}
+
+/* This worker's share of x, at its place in the whole: run after run where x is dense. */
+static void part_write(const job *j) {
+    const cpu_view *x = &j->n->src[SRC_X], *y = &j->n->dst[0];
+    int axis = j->p->axis;
+    int64_t size = (int64_t)tdm_tensor_canonical_size(x->type, x->ne);
+    int64_t run = axis_size(x, axis, x->ne[axis]), stride = axis_size(y, axis, y->ne[axis]);
+    uint8_t *to = arena_at(j, j->p->data_off) + axis_size(y, axis, j->p->first);
+    int64_t first, last;
+    if (size == 0) return;
+    if (cpu_view_is_dense(x)) {
+        cpu_worker_share(&j->worker, size, UNIT_LEN, &first, &last);
+        for (int64_t at = first; at < last;) {
+            int64_t n = least(last - at, run - at % run);
+            memcpy(to + at / run * stride + at % run, x->data + at, (size_t)n);
+            at += n;
+        }
+        return;
+    }
+    int64_t block = tdm_type_get_info(x->type).block_size, row = axis_size(x, 0, x->ne[0]);
+    cpu_worker_share(&j->worker, tdm_shape_rows(x->ne), 1, &first, &last);
+    for (int64_t r = first; r < last; r++) {
+        /* Rows before this one, in bytes of x, fall into runs as above. */
+        int64_t at = r * row;
+        uint8_t *dst = to + at / run * stride + at % run;
+        const uint8_t *src = cpu_view_row(x, r);
+        if (cpu_view_has_dense_rows(x)) {
+            memcpy(dst, src, (size_t)row);
+            continue;
+        }
+        for (int64_t i = 0; i < row / block; i++)
+            memcpy(dst + i * block, src + i * x->nb[0], (size_t)block);
+    }
+}
+
+static void publish(const job *j, int64_t chunk) {
+    const uint64_t value = j->epoch + (uint64_t)chunk + 1;
+    if (j->n->src[SRC_X].data != NULL) {
+        if (j->p->kind == TDM_EXCHANGE_GATHER)
+            part_write(j);
+        else
+            addend_write(j, chunk);
+    }
+    if (j->worker.nth > 1) {
+        /* Reset before the flag is raised: whoever counts here next has seen the flag. */
+        _Atomic int32_t *n_published = &j->n->exchange->n_published[chunk % 2];
+        if (atomic_fetch_add_explicit(n_published, 1, memory_order_acq_rel) + 1 != j->worker.nth)
+            return;
+        atomic_store_explicit(n_published, 0, memory_order_relaxed);
+    }
+    atomic_store_explicit(flag_of(j, j->p->member), value, memory_order_release);
+}
+
+/* ---- The result ------------------------------------------------------------------------------ */
+
+/* Elements of the result that lie before element `at` of the addend. */
+static int64_t result_before(const job *j, int64_t at) {
+    if (j->run_len == 0) return 0;
+    int64_t in_run = at % j->run_stride - j->run_first;
+    return at / j->run_stride * j->run_len + (in_run < 0 ? 0 : least(in_run, j->run_len));
+}
+
+static void chunk_sum(const job *j, int64_t chunk) {
+    const cpu_view *residual = &j->n->src[SRC_RESIDUAL];
+    tdm_type type = (tdm_type)j->p->wire_type;
+    const void *addends[TDM_MAX_MEMBERS];
+    float tile[TILE_LEN];
+    float *y = (float *)(void *)j->n->dst[0].data;
+    int32_t n_addend = 0;
+    int64_t first, last, base = chunk * TDM_EXCHANGE_CHUNK;
+    int64_t begin = result_before(j, base);
+    int64_t end = result_before(j, least(base + TDM_EXCHANGE_CHUNK, j->count));
+    for (int32_t m = 0; m < j->p->n_member; m++)
+        if (j->p->senders >> m & 1)
+            addends[n_addend++] = arena_at(j, j->p->data_off + (uint64_t)m * j->p->data_stride);
+    cpu_worker_share(&j->worker, end - begin, UNIT_LEN, &first, &last);
+    for (int64_t at = begin + first; at < begin + last;) {
+        int64_t in_run = at % j->run_len, n = least(begin + last - at, j->run_len - in_run);
+        const float *add = NULL;
+        if (residual->data != NULL) {
+            if (!cpu_view_is_dense(residual)) n = least(n, TILE_LEN);
+            add = floats_get(residual, at, n, tile);
+        }
+        int64_t from = at / j->run_len * j->run_stride + j->run_first + in_run;
+#if defined(__x86_64__)
+        if (j->n->device->isa & CPU_ISA_AVX2)
+            cpu_wire_sum_avx2(type, addends, n_addend, from, n, add, y + at);
+        else
+#endif
+            tdm_wire_sum(type, addends, n_addend, from, n, add, y + at);
+        at += n;
+    }
+}
+
+static void whole_copy(const job *j) {
+    const cpu_view *y = &j->n->dst[0];
+    int64_t first, last;
+    cpu_worker_share(&j->worker, (int64_t)tdm_tensor_canonical_size(y->type, y->ne), UNIT_LEN,
+                     &first, &last);
+    if (last > first)
+        memcpy(y->data + first, arena_at(j, j->p->data_off) + first, (size_t)(last - first));
+}
+
+/* ---- The op ---------------------------------------------------------------------------------- */
+
+static job job_of(const cpu_node *n, const cpu_worker *w) {
+    const tdm_exchange_params *p = &n->node->params.exchange;
+    const cpu_view *y = &n->dst[0];
+    job j = {.n = n, .p = p, .worker = *w, .n_chunk = 1};
+    uint32_t epoch;
+    memcpy(&epoch, n->src[SRC_STEP].data + offsetof(tdm_step_header, epoch), sizeof epoch);
+    j.epoch = (uint64_t)epoch << 32;
+    j.count = j.run_len = j.run_stride = tdm_shape_count(y->ne);
+    if (p->kind == TDM_EXCHANGE_SUM_PART) {
+        int64_t inner = 1, outer = 1;
+        int64_t whole =
+            p->whole != 0 || n->src[SRC_X].data == NULL ? p->whole : n->src[SRC_X].ne[p->axis];
+        for (int i = 0; i < TDM_MAX_DIMS; i++)
+            if (i != p->axis) *(i < p->axis ? &inner : &outer) *= y->ne[i];
+        j.run_first = p->first * inner;
+        j.run_len = y->ne[p->axis] * inner;
+        j.run_stride = whole * inner;
+        j.count = j.run_stride * outer;
+    }
+    int64_t worth =
+        p->kind == TDM_EXCHANGE_GATHER
+            ? (int64_t)tdm_tensor_canonical_size(y->type, y->ne) / (int64_t)sizeof(float)
+            : least(j.count, TDM_EXCHANGE_CHUNK);
+    j.worker.nth = (int32_t)least(w->nth, worth / WORTH_LEN + 1);
+    if (p->kind != TDM_EXCHANGE_GATHER && j.count > 0)
+        j.n_chunk = (j.count + TDM_EXCHANGE_CHUNK - 1) / TDM_EXCHANGE_CHUNK;
+    return j;
+}
+
+static void run(const cpu_node *n, cpu_worker *w) {
+    uint64_t start = w->ith == 0 ? clock_ns() : 0;
+    job j = job_of(n, w);
+    if (w->ith >= j.worker.nth) return;
+    ahead_find(&j, w);
+    publish(&j, 0);
+    for (int64_t chunk = 0; chunk < j.n_chunk; chunk++) {
+        if (chunk + 1 < j.n_chunk) publish(&j, chunk + 1);
+        if (!flags_wait(&j, chunk)) return;
+        if (j.p->kind == TDM_EXCHANGE_GATHER)
+            whole_copy(&j);
+        else
+            chunk_sum(&j, chunk);
+    }
+    if (w->ith == 0)
+        atomic_fetch_add_explicit(flag_of(&j, j.p->member) + 1, clock_ns() - start,
+                                  memory_order_relaxed);
+}
+
+const cpu_op_impl cpu_op_exchange = {.op = TDM_OP_EXCHANGE, .run = run};

@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * exchange.h: what the EXCHANGE nodes of a plan keep, how they fail it, and their kernels. The
+ * protocol is tandem/collective.h's.
+ */
+#ifndef TANDEM_CPU_EXCHANGE_H
+#define TANDEM_CPU_EXCHANGE_H
+
+#include "core/base/wire.h"
+#include "plugins/cpu/cpu.h"
+#include "plugins/cpu/exec/spin.h"
+
+#define CPU_NO_FAILURE INT32_MAX
+
+/* What all exchanges of a plan share. */
+typedef struct cpu_exchanges {
+    cpu_patience patience; /* how long a wait looks before it yields, as learned */
+    uint64_t patience_ns;  /* how long it waits in all */
+    /* The first failure: written by the worker that swapped its place in, read when all workers
+     * have met. */
+    _Atomic int32_t failed_at; /* place in the plan, or CPU_NO_FAILURE */
+    tdm_status status;
+    int32_t stage;
+    int32_t
+        member; /* the first whose flag was missing; -1 = none was, it was aborted all the same */
+    int64_t chunk;
+    double waited_ms;
+} cpu_exchanges;
+
+/* What one EXCHANGE node keeps. */
+struct cpu_exchange {
+    /* How many workers have published chunk c, by c % 2: they publish one chunk ahead of the one
+     * they wait for, so that there is no third. */
+    _Alignas(64) _Atomic int32_t n_published[2];
+    int32_t place; /* in the plan */
+    cpu_exchanges *all;
+    /* Weights of the first product behind it, as last bound: who waits has them brought nearer. */
+    const uint8_t *ahead; /* NULL: there is none before the next exchange */
+    size_t ahead_size;    /* bytes */
+};
+
+/* Ready for a first run, or for the next after one that failed; nothing is running. */
+void cpu_exchanges_init(cpu_exchanges *all, uint64_t patience_ns);
+void cpu_exchange_init(cpu_exchange *x, cpu_exchanges *all, int32_t place);
+
+/* The failure as a status and a message; TDM_OK where there was none. */
+tdm_status cpu_exchanges_status(const cpu_exchanges *all, tdm_error *err);
+
+/* As tdm_wire_sum, in x86/exchange_avx2.c. */
+void cpu_wire_sum_avx2(tdm_type type, const void *const *addends, int32_t n_addend, int64_t first,
+                       int64_t n, const float *residual, float *y);
+
+#endif

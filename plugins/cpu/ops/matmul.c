@@ -1,0 +1,341 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * matmul.c: the MATMUL op: y[j] = sum_i w[i, j] * x[i] for every token; with a matrix for each
+ * head, row h of a token is multiplied with matrix h.
+ *
+ * Activations come in the kernel's form, made once for all products that take it (x_make). The
+ * workers share the groups of rows, and each multiplies its own with all tokens: a weight is thus
+ * read from memory once however many tokens there are. Kernels are in matmul_*.c, experts in moe.c.
+ */
+#include "quant/convert.h"
+#include "plugins/cpu/exec/claims.h"
+#include "plugins/cpu/ops/matmul.h"
+#include "plugins/cpu/ops/strided.h"
+
+/* Bytes of weights that stay in a core's second-level cache while all tokens pass by. */
+enum { CACHED_SIZE = 256 * 1024 };
+
+/* Products of one token with fewer bytes of weights than this are not worth a barrier more. */
+enum { CLAIMED_SIZE = 256 * 1024 };
+
+/* Pieces of a worker's share that are claimed one by one. */
+enum { N_PIECE = 16 };
+
+_Static_assert(CPU_DEAL_UNIT % CPU_MATMUL_LANE == 0 && CPU_DEAL_UNIT % CPU_X_LEN == 0,
+               "what is dealt out are whole groups of rows and whole blocks of activations");
+
+cpu_matmul_matrix cpu_matmul_matrix_get(const cpu_device *device, const cpu_weight_layout *l,
+                                        const uint8_t *data, int64_t i) {
+    return (cpu_matmul_matrix){
+        .kernel = cpu_matmul_kernel_get(device, l->type),
+        .type = l->type,
+        .data = data + (size_t)(i * l->n_group) * l->group_size,
+        .group_pitch = l->group_size,
+        .n_block = l->n_block,
+        .n_row = l->n_row,
+        .n_group = l->n_group,
+        .asks_each = device->asks_each,
+    };
+}
+
+static size_t round_up_64(size_t size) {
+    return (size + 63) & ~(size_t)63;
+}
+
+size_t cpu_matmul_x_size(const cpu_matmul_kernel *kernel, int64_t k) {
+    return round_up_64((size_t)(k / CPU_X_LEN) * cpu_x_block_size(kernel->form));
+}
+
+/* Where lines are asked for sparsely, more tokens than two take so long that it was no gain. */
+static cpu_ahead ahead_choose(const cpu_matmul_matrix *m, bool is_first, int32_t n_tok) {
+    if (m->asks_each) return is_first ? CPU_AHEAD_EACH : CPU_AHEAD_NONE;
+    return n_tok <= 2 ? CPU_AHEAD_SOME : CPU_AHEAD_NONE;
+}
+
+void cpu_matmul_groups(const cpu_matmul_matrix *m, int64_t first, int64_t last, bool is_first,
+                       cpu_matmul_tile *tile) {
+    int32_t n_lane = m->kernel->n_lane;
+    tile->ahead = ahead_choose(m, is_first, tile->n_tok);
+    tile->type = m->type;
+    tile->n_block = m->n_block;
+    tile->n_row = n_lane;
+    tile->group = m->data + (size_t)first * m->group_pitch;
+    for (int64_t g = first; g < last; g++) {
+        int64_t n_left = m->n_row - g * n_lane;
+        if (n_left < n_lane) tile->n_row = (int32_t)n_left;
+        m->kernel->run(tile);
+        tile->group += m->group_pitch;
+        for (int32_t t = 0; t < tile->n_tok; t++) tile->y[t] += n_lane;
+    }
+}
+
+/* True where elements of the value need not be neighbours: a PERMUTE is among its views. */
+static bool may_be_strided(const tdm_graph *graph, int32_t value) {
+    for (int32_t i = graph->n_node - 1; i >= 0; i--) {
+        const tdm_node *node = tdm_graph_node(graph, i);
+        if (node->dst[0] != value || !tdm_op_is_view(node->op)) continue;
+        if (node->op == TDM_OP_PERMUTE) return true;
+        value = node->src[0]; /* produced earlier: the walk goes on backwards */
+    }
+    return false;
+}
+
+static tdm_status matmul_supports(const cpu_device *device, const tdm_graph *graph,
+                                  const tdm_node *node, tdm_error *err) {
+    (void)device;
+    const tdm_value *w = tdm_graph_value(graph, node->src[0]);
+    const tdm_value *x = tdm_graph_value(graph, node->src[1]);
+    const tdm_value *y = tdm_graph_value(graph, node->dst[0]);
+    if (tdm_row_codec_get((tdm_type)w->type).dequantize == NULL) {
+        return tdm_fail(err, TDM_UNSUPPORTED, "MATMUL: weights of type %s are no numbers",
+                        tdm_type_name((tdm_type)w->type));
+    }
+    if (x->type != TDM_TYPE_F32 || y->type != TDM_TYPE_F32) {
+        return tdm_fail(err, TDM_UNSUPPORTED,
+                        "MATMUL: activations must be f32, not %s -> %s: put a COPY before it",
+                        tdm_type_name((tdm_type)x->type), tdm_type_name((tdm_type)y->type));
+    }
+    if (w->usage != 0 && !(w->usage & TDM_USAGE_MATMUL)) {
+        return tdm_fail(err, TDM_UNSUPPORTED,
+                        "MATMUL: weight %s was not uploaded for matmul: its "
+                        "usage lacks MATMUL",
+                        tdm_graph_value_name(graph, node->src[0]));
+    }
+    if (w->ne[3] != 1) {
+        return tdm_fail(err, TDM_UNSUPPORTED,
+                        "MATMUL: a weight has two dimensions, or three with one matrix for each "
+                        "head, not [%lld, %lld, %lld, %lld]",
+                        (long long)w->ne[0], (long long)w->ne[1], (long long)w->ne[2],
+                        (long long)w->ne[3]);
+    }
+    return TDM_OK;
+}
+
+static const cpu_matmul_kernel *kernel_of(const cpu_device *device, tdm_type type, uint32_t usage) {
+    return usage == 0 ? cpu_matmul_kernel_reference() : cpu_matmul_kernel_get(device, type);
+}
+
+/* A row of weights for each worker, where the rows of a plain matrix cannot be read in place. */
+static size_t row_pitch(tdm_type type, int64_t k) {
+    return round_up_64(tdm_type_row_size(type, k));
+}
+
+/* Before views have strides: room for every value that may turn out to need copying. */
+static size_t matmul_scratch_size(const cpu_device *device, const tdm_graph *graph,
+                                  const tdm_node *node) {
+    const tdm_value *w = tdm_graph_value(graph, node->src[0]);
+    if (w->usage != 0 || !may_be_strided(graph, node->src[0])) return 0;
+    return row_pitch((tdm_type)w->type, w->ne[0]) * (size_t)device->n_thread;
+}
+
+/* Copies n units of `size` bytes that lie `pitch` apart. */
+static void units_gather(const uint8_t *src, int64_t pitch, size_t size, int64_t n, uint8_t *dst) {
+    for (int64_t i = 0; i < n; i++, src += pitch, dst += size) memcpy(dst, src, size);
+}
+
+bool cpu_matmul_x_is_same(const cpu_matmul_kernel *a, const cpu_matmul_kernel *b) {
+    return a->form == b->form && (a->form == CPU_X_F32 || a->code_offset == b->code_offset);
+}
+
+void cpu_matmul_x_prepare(const cpu_matmul_kernel *kernel, uint32_t isa, const cpu_view *x,
+                          int64_t token, int64_t first, int64_t last, uint8_t *out) {
+    const uint8_t *row = cpu_view_row(x, token) + first * x->nb[0];
+    bool is_dense = x->nb[0] == (int64_t)sizeof(float);
+    if (kernel->form == CPU_X_F32) {
+        units_gather(row, x->nb[0], sizeof(float), last - first,
+                     out + (size_t)first * sizeof(float));
+        return;
+    }
+    cpu_quantize_row_fn quantize = cpu_quantize_row_get(isa, kernel->form);
+    size_t block_size = cpu_x_block_size(kernel->form);
+    out += (size_t)(first / CPU_X_LEN) * block_size;
+    if (is_dense) {
+        quantize((const float *)(const void *)row, last - first, kernel->code_offset, out);
+        return;
+    }
+    for (int64_t i = first; i < last; i += CPU_X_LEN, row += CPU_X_LEN * x->nb[0]) {
+        float piece[CPU_X_LEN];
+        units_gather(row, x->nb[0], sizeof(float), CPU_X_LEN, (uint8_t *)piece);
+        quantize(piece, CPU_X_LEN, kernel->code_offset, out);
+        out += block_size;
+    }
+}
+
+/* ---- The form of the activations ------------------------------------------------------------- */
+
+/* Bytes from one token to the next; 0 = floats are read where they are. */
+static size_t x_pitch(const cpu_matmul_kernel *kernel, const cpu_view *x) {
+    size_t pitch = cpu_matmul_x_size(kernel, x->ne[0]);
+    if (pitch == 0 && x->nb[0] != (int64_t)sizeof(float))
+        pitch = round_up_64((size_t)x->ne[0] * sizeof(float));
+    return pitch;
+}
+
+static const cpu_matmul_kernel *kernel_of_node(const cpu_node *n) {
+    return kernel_of(n->device, n->src[0].type, n->src[0].usage);
+}
+
+static void x_make_run(const cpu_node *n, cpu_worker *w) {
+    const cpu_view *x = &n->src[1];
+    const cpu_matmul_kernel *kernel = kernel_of_node(n);
+    size_t pitch = x_pitch(kernel, x);
+    cpu_tile t = cpu_tile_share(n, w, tdm_shape_rows(x->ne), x->ne[0]);
+    if (t.col_first >= t.col_last) return;
+    for (int64_t i = t.row_first; i < t.row_last; i++)
+        cpu_matmul_x_prepare(kernel, n->device->isa, x, i, t.col_first, t.col_last,
+                             n->form + (size_t)i * pitch);
+}
+
+static int64_t x_make_deal(const cpu_node *n, int32_t arg) {
+    const cpu_view *x = &n->src[1];
+    if (arg != 1 || !cpu_view_is_dense(x)) return 0;
+    return cpu_tile_unit(n, tdm_shape_rows(x->ne), x->ne[0]);
+}
+
+static const cpu_op_impl x_make = {.op = -1, .deal = x_make_deal, .run = x_make_run};
+
+static bool x_is_same(const cpu_node *a, const cpu_node *b) {
+    return cpu_matmul_x_is_same(kernel_of_node(a), kernel_of_node(b));
+}
+
+static cpu_form matmul_form(const cpu_node *n) {
+    return (cpu_form){
+        .maker = &x_make,
+        .made_of = 1u << 1,
+        .is_same = x_is_same,
+        .size = x_pitch(kernel_of_node(n), &n->src[1]) * (size_t)tdm_shape_rows(n->src[1].ne),
+    };
+}
+
+/* ---- Multiplying ----------------------------------------------------------------------------- */
+
+/* Groups first .. last-1 of matrix number `head` times all its tokens: rows head, head + n_matrix
+ * and so on of x. */
+static void groups_multiply(const cpu_node *n, const cpu_matmul_matrix *m, int64_t head,
+                            size_t pitch, int64_t first, int64_t last) {
+    int64_t n_matrix = n->src[0].ne[2], n_tok = tdm_shape_rows(n->src[1].ne) / n_matrix;
+    for (int64_t t = 0; t < n_tok; t += CPU_MATMUL_TOK) {
+        cpu_matmul_tile tile;
+        tile.n_tok = (int32_t)(n_tok - t < CPU_MATMUL_TOK ? n_tok - t : CPU_MATMUL_TOK);
+        for (int32_t i = 0; i < tile.n_tok; i++) {
+            int64_t row = head + (t + i) * n_matrix;
+            tile.x[i] = pitch != 0 ? n->form + (size_t)row * pitch : cpu_view_row(&n->src[1], row);
+            tile.y[i] = (float *)(void *)cpu_view_row(&n->dst[0], row) + first * m->kernel->n_lane;
+        }
+        cpu_matmul_groups(m, first, last, t == 0, &tile);
+    }
+}
+
+/* The same for a plain matrix whose elements are not neighbours: row by row through `row`. */
+static void strided_multiply(const cpu_node *n, const cpu_matmul_matrix *m, int64_t head,
+                             size_t pitch, int64_t first, int64_t last, uint8_t *row) {
+    const cpu_view *w = &n->src[0];
+    size_t unit = (size_t)tdm_type_get_info(w->type).block_size;
+    for (int64_t j = first; j < last; j++) {
+        cpu_matmul_matrix one = *m;
+        units_gather(m->data + j * w->nb[1], w->nb[0], unit, m->n_block, row);
+        one.data = row;
+        one.group_pitch = 0; /* group j, like every other, is the row just copied */
+        groups_multiply(n, &one, head, pitch, j, j + 1);
+    }
+}
+
+static cpu_matmul_matrix matrix_of(const cpu_node *n, int64_t head) {
+    const cpu_view *w = &n->src[0];
+    if (w->usage != 0) {
+        cpu_weight_layout layout;
+        if (cpu_weight_layout_get(n->device, w->type, w->usage, w->ne, &layout, NULL) == TDM_OK) {
+            return cpu_matmul_matrix_get(n->device, &layout, w->data, head);
+        }
+    }
+    return (cpu_matmul_matrix){
+        .kernel = cpu_matmul_kernel_reference(),
+        .type = w->type,
+        .data = w->data + head * w->nb[2],
+        .group_pitch = (size_t)w->nb[1],
+        .n_block = w->ne[0] / tdm_type_get_info(w->type).block_len,
+        .n_row = w->ne[1],
+        .n_group = w->ne[1],
+    };
+}
+
+/* Groups first .. last-1 of one matrix, as many at a time as stay in the cache. */
+static void matrix_multiply(const cpu_node *n, const cpu_worker *w, const cpu_matmul_matrix *m,
+                            int64_t head, int64_t first, int64_t last) {
+    const cpu_view *weight = &n->src[0];
+    size_t pitch = x_pitch(m->kernel, &n->src[1]);
+    if (weight->usage == 0 && weight->nb[0] != tdm_type_get_info(m->type).block_size) {
+        uint8_t *row = n->scratch + row_pitch(m->type, weight->ne[0]) * (size_t)w->ith;
+        strided_multiply(n, m, head, pitch, first, last, row);
+        return;
+    }
+    int64_t n_cached = m->group_pitch > 0 ? CACHED_SIZE / (int64_t)m->group_pitch : 0;
+    if (n_cached < 1) n_cached = 1;
+    for (int64_t g = first; g < last; g += n_cached) {
+        int64_t end = last - g < n_cached ? last : g + n_cached;
+        groups_multiply(n, m, head, pitch, g, end);
+    }
+}
+
+static bool matmul_claims(const cpu_node *n) {
+    const cpu_view *w = &n->src[0];
+    return tdm_shape_rows(n->src[1].ne) > w->ne[2] ||
+           tdm_tensor_canonical_size(w->type, w->ne) >= CLAIMED_SIZE;
+}
+
+/* Rows that are dealt out together: as the readers of y wish, where nobody gets more for it. */
+static int64_t row_unit(const cpu_node *n) {
+    const cpu_view *w = &n->src[0];
+    int64_t n_row = w->ne[1] * w->ne[2], share = n->unit * n->device->n_thread;
+    bool is_even = share != 0 && n->unit % CPU_DEAL_UNIT == 0 && n_row % share == 0;
+    return is_even && n->claims == NULL ? n->unit : CPU_DEAL_UNIT;
+}
+
+/* The rows of all matrices are dealt out as one list, in whole groups: of one token that is a list
+ * of the elements of y, unless a matrix's last group is not full and another matrix follows. */
+static int64_t matmul_deal(const cpu_node *n, int32_t arg) {
+    const cpu_view *w = &n->src[0];
+    bool is_one = tdm_shape_rows(n->src[1].ne) == w->ne[2];
+    bool is_list = w->ne[2] == 1 || w->ne[1] % CPU_MATMUL_LANE == 0;
+    return arg == TDM_MAX_SRC && is_one && is_list && n->claims == NULL ? row_unit(n) : 0;
+}
+
+/* Groups that a worker claims at a time: of few tokens, soon done, so that at the end nobody waits
+ * long for another; of many, not more than stay in the cache while all of them pass by. */
+static int64_t piece_choose(const cpu_node *n, const cpu_matmul_matrix *m, int64_t unit) {
+    int64_t share = m->n_group * n->src[0].ne[2] / n->device->n_thread;
+    int64_t piece = share / N_PIECE;
+    int64_t n_cached = m->group_pitch > 0 ? CACHED_SIZE / (int64_t)m->group_pitch : piece;
+    if (piece > n_cached) piece = n_cached;
+    return piece > unit ? piece / unit * unit : unit;
+}
+
+static void matmul_run(const cpu_node *n, cpu_worker *w) {
+    cpu_matmul_matrix m = matrix_of(n, 0);
+    int64_t first, last, n_group = m.n_group, head_before = 0;
+    int64_t unit = row_unit(n) / m.kernel->n_lane;
+    cpu_claim_walk walk =
+        cpu_claims_walk(n->claims, w, n_group * n->src[0].ne[2], unit, piece_choose(n, &m, unit));
+    while (cpu_claims_next(&walk, &first, &last)) {
+        while (first < last) {
+            /* A piece may begin and end inside a matrix. */
+            int64_t head = first / n_group, end = (head + 1) * n_group;
+            if (end > last) end = last;
+            if (head != head_before) m = matrix_of(n, head);
+            head_before = head;
+            matrix_multiply(n, w, &m, head, first - head * n_group, end - head * n_group);
+            first = end;
+        }
+    }
+}
+
+/* On a reference device the same walk finds the reference kernel. */
+const cpu_op_impl cpu_op_matmul = {
+    .op = TDM_OP_MATMUL,
+    .supports = matmul_supports,
+    .scratch_size = matmul_scratch_size,
+    .form = matmul_form,
+    .deal = matmul_deal,
+    .claims = matmul_claims,
+    .run = matmul_run,
+};

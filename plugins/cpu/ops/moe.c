@@ -1,0 +1,306 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * moe.c: the MOE_FFN op, from routed tokens to their weighted sum:
+ *   y = sum_u weight[u] * down_e(act(gate_e x) * (up_e x)),  e = id[u] - first_expert
+ *
+ * A pair is a token and one of its choices u. Pairs are sorted by expert, so that an expert's
+ * weights are read once for all of its tokens; the addends of a token are summed in the order of u,
+ * whatever the experts and the number of threads. Choices outside this device's experts add
+ * nothing. Tokens go through in chunks, which bounds the scratch. The products are those of
+ * matmul.h; routing is select.c's.
+ */
+#include <string.h>
+
+#include "quant/convert.h"
+#include "plugins/cpu/ops/arith.h"
+#include "plugins/cpu/ops/matmul.h"
+
+enum { CHUNK = 256 }; /* tokens */
+
+enum { SRC_X, SRC_ID, SRC_WEIGHT, SRC_GATE, SRC_UP, SRC_DOWN };
+
+/* Where things lie in the scratch (bytes) and how large they are. A chunk of tokens has at most
+ * n_pair pairs; those of this device's experts get slots, sorted by expert. */
+typedef struct plan {
+    const cpu_matmul_kernel *gate, *up, *down;
+    int64_t n_tok, n_used, n_expert, n, n_ff;
+    int64_t chunk;    /* tokens */
+    size_t first_off; /* int32_t[n_expert + 1]: expert e has slots first[e] .. first[e + 1] - 1 */
+    size_t pair_off;  /* int32_t[n_pair]: slot -> token * n_used + u, tokens as in the chunk */
+    size_t slot_off;  /* int32_t[n_pair]: the inverse; -1 = another device's expert */
+    size_t gate_x_off, gate_x_pitch; /* the chunk's tokens as the gate's kernel takes them */
+    size_t up_x_off, up_x_pitch; /* the same for up: the same bytes where the form is the same */
+    size_t h_off;                /* float[n_pair][n_ff], by slot: act(gate) * up */
+    size_t hx_off, hx_pitch;     /* h as the down kernel takes it; pitch 0 = as it is */
+    size_t out_off;              /* float[n_pair][n], by slot: the addends without weight */
+    size_t size;
+} plan;
+
+static size_t round_up_64(size_t size) {
+    return (size + 63) & ~(size_t)63;
+}
+
+static size_t place(plan *p, size_t size) {
+    size_t off = p->size;
+    p->size += round_up_64(size);
+    return off;
+}
+
+static size_t x_pitch(const cpu_matmul_kernel *kernel, int64_t k) {
+    size_t size = cpu_matmul_x_size(kernel, k);
+    return size != 0 ? size : round_up_64((size_t)k * sizeof(float));
+}
+
+static plan plan_get(const cpu_device *device, const tdm_graph *graph, const tdm_node *node) {
+    const tdm_value *x = tdm_graph_value(graph, node->src[SRC_X]);
+    const tdm_value *id = tdm_graph_value(graph, node->src[SRC_ID]);
+    const tdm_value *gate = tdm_graph_value(graph, node->src[SRC_GATE]);
+    const tdm_value *up = tdm_graph_value(graph, node->src[SRC_UP]);
+    const tdm_value *down = tdm_graph_value(graph, node->src[SRC_DOWN]);
+    plan p = {
+        .gate = cpu_matmul_kernel_get(device, (tdm_type)gate->type),
+        .up = cpu_matmul_kernel_get(device, (tdm_type)up->type),
+        .down = cpu_matmul_kernel_get(device, (tdm_type)down->type),
+        .n_tok = x->ne[1],
+        .n_used = id->ne[0],
+        .n_expert = gate->ne[2],
+        .n = x->ne[0],
+        .n_ff = gate->ne[1],
+    };
+    p.chunk = p.n_tok < CHUNK ? p.n_tok : CHUNK;
+    size_t n_pair = (size_t)(p.chunk * p.n_used);
+    p.first_off = place(&p, ((size_t)p.n_expert + 1) * sizeof(int32_t));
+    p.pair_off = place(&p, n_pair * sizeof(int32_t));
+    p.slot_off = place(&p, n_pair * sizeof(int32_t));
+    p.gate_x_pitch = x_pitch(p.gate, p.n);
+    p.gate_x_off = place(&p, (size_t)p.chunk * p.gate_x_pitch);
+    p.up_x_pitch = x_pitch(p.up, p.n);
+    p.up_x_off = p.gate_x_off;
+    if (!cpu_matmul_x_is_same(p.up, p.gate)) {
+        p.up_x_off = place(&p, (size_t)p.chunk * p.up_x_pitch);
+    }
+    p.h_off = place(&p, n_pair * (size_t)p.n_ff * sizeof(float));
+    p.hx_pitch = cpu_matmul_x_size(p.down, p.n_ff);
+    p.hx_off = place(&p, n_pair * p.hx_pitch);
+    p.out_off = place(&p, n_pair * (size_t)p.n * sizeof(float));
+    return p;
+}
+
+static tdm_status moe_supports(const cpu_device *device, const tdm_graph *graph,
+                               const tdm_node *node, tdm_error *err) {
+    (void)device;
+    static const char *const name[] = {"gate", "up", "down"};
+    for (int i = 0; i < 3; i++) {
+        const tdm_value *w = tdm_graph_value(graph, node->src[SRC_GATE + i]);
+        if (tdm_row_codec_get((tdm_type)w->type).dequantize == NULL) {
+            return tdm_fail(err, TDM_UNSUPPORTED, "MOE_FFN: %s matrices of type %s are no numbers",
+                            name[i], tdm_type_name((tdm_type)w->type));
+        }
+        if (!(w->usage & TDM_USAGE_EXPERT)) {
+            return tdm_fail(err, TDM_UNSUPPORTED,
+                            "MOE_FFN: the %s matrices were not uploaded for it: their usage lacks "
+                            "EXPERT",
+                            name[i]);
+        }
+    }
+    const tdm_value *x = tdm_graph_value(graph, node->src[SRC_X]);
+    if (x->type != TDM_TYPE_F32) {
+        return tdm_fail(err, TDM_UNSUPPORTED, "MOE_FFN: activations must be f32, not %s",
+                        tdm_type_name((tdm_type)x->type));
+    }
+    return TDM_OK;
+}
+
+static size_t moe_scratch_size(const cpu_device *device, const tdm_graph *graph,
+                               const tdm_node *node) {
+    return plan_get(device, graph, node).size;
+}
+
+static void *element(const cpu_view *v, int64_t i0, int64_t i1) {
+    return v->data + i0 * v->nb[0] + i1 * v->nb[1];
+}
+
+/* Deals the choices of n_tok tokens from `token` on into slots. */
+static void pairs_sort(const cpu_node *n, const plan *p, int64_t token, int64_t n_tok) {
+    int32_t *first = (int32_t *)(void *)(n->scratch + p->first_off);
+    int32_t *pair = (int32_t *)(void *)(n->scratch + p->pair_off);
+    int32_t *slot = (int32_t *)(void *)(n->scratch + p->slot_off);
+    int32_t n_pair = (int32_t)(n_tok * p->n_used);
+    memset(first, 0, ((size_t)p->n_expert + 1) * sizeof *first);
+    for (int32_t i = 0; i < n_pair; i++) {
+        const int32_t *id = element(&n->src[SRC_ID], i % p->n_used, token + i / p->n_used);
+        int64_t e = (int64_t)*id - n->node->params.moe.first_expert;
+        slot[i] = e >= 0 && e < p->n_expert ? (int32_t)e : -1; /* the expert, for now */
+        if (slot[i] >= 0) first[slot[i] + 1]++;
+    }
+    for (int64_t e = 0; e < p->n_expert; e++) first[e + 1] += first[e];
+    for (int32_t i = 0; i < n_pair; i++) {
+        if (slot[i] < 0) continue;
+        int32_t s = first[slot[i]]++; /* moves each expert's start to its end, ... */
+        slot[i] = s;
+        pair[s] = i;
+    }
+    for (int64_t e = p->n_expert; e > 0; e--) first[e] = first[e - 1]; /* ... and back */
+    first[0] = 0;
+}
+
+static cpu_matmul_matrix expert_get(const cpu_node *n, int src, int64_t expert) {
+    const cpu_view *w = &n->src[src];
+    cpu_weight_layout layout = {0};
+    cpu_weight_layout_get(n->device, w->type, w->usage, w->ne, &layout, NULL);
+    return cpu_matmul_matrix_get(n->device, &layout, w->data, expert);
+}
+
+/* The outputs of rows row .. row + CPU_MATMUL_LANE - 1 (a multiple of it) for a tile of tokens. */
+typedef struct patch {
+    float y[CPU_MATMUL_TOK][CPU_MATMUL_LANE];
+} patch;
+
+static void patch_multiply(const cpu_matmul_matrix *m, int64_t row, bool is_first,
+                           cpu_matmul_tile *tile, patch *out) {
+    for (int32_t t = 0; t < tile->n_tok; t++) tile->y[t] = out->y[t];
+    int64_t first = row / m->kernel->n_lane, end = first + CPU_MATMUL_LANE / m->kernel->n_lane;
+    cpu_matmul_groups(m, first, end < m->n_group ? end : m->n_group, is_first, tile);
+}
+
+/* Up to CPU_MATMUL_TOK slots from s on, `end` not included, as a tile; *token gets each one's. */
+static void tile_start(const cpu_node *n, const plan *p, int64_t s, int64_t end,
+                       cpu_matmul_tile *tile, int32_t token[CPU_MATMUL_TOK]) {
+    const int32_t *pair = (const int32_t *)(const void *)(n->scratch + p->pair_off);
+    tile->n_tok = (int32_t)(end - s < CPU_MATMUL_TOK ? end - s : CPU_MATMUL_TOK);
+    for (int32_t t = 0; t < tile->n_tok; t++) token[t] = (int32_t)(pair[s + t] / p->n_used);
+}
+
+static float *h_row(const cpu_node *n, const plan *p, int64_t slot) {
+    return (float *)(void *)(n->scratch + p->h_off) + slot * p->n_ff;
+}
+
+/* h = act(gate x) * (up x) for rows row .. row + CPU_MATMUL_LANE - 1 of slots first .. end-1. */
+static void hidden_compute(const cpu_node *n, const plan *p, const cpu_matmul_matrix *gate,
+                           const cpu_matmul_matrix *up, int64_t row, int64_t first, int64_t end) {
+    tdm_act act = (tdm_act)n->node->params.moe.act;
+    float (*act_apply)(tdm_act, float) =
+        n->device->is_reference ? cpu_act_reference : cpu_act_plain;
+    int64_t n_row = p->n_ff - row < CPU_MATMUL_LANE ? p->n_ff - row : CPU_MATMUL_LANE;
+    for (int64_t s = first; s < end; s += CPU_MATMUL_TOK) {
+        cpu_matmul_tile tile;
+        int32_t token[CPU_MATMUL_TOK];
+        patch a, b;
+        tile_start(n, p, s, end, &tile, token);
+        for (int32_t t = 0; t < tile.n_tok; t++) {
+            tile.x[t] = n->scratch + p->gate_x_off + (size_t)token[t] * p->gate_x_pitch;
+        }
+        patch_multiply(gate, row, s == first, &tile, &a);
+        for (int32_t t = 0; t < tile.n_tok; t++) {
+            tile.x[t] = n->scratch + p->up_x_off + (size_t)token[t] * p->up_x_pitch;
+        }
+        patch_multiply(up, row, s == first, &tile, &b);
+        for (int32_t t = 0; t < tile.n_tok; t++) {
+            float *h = h_row(n, p, s + t) + row;
+            for (int64_t j = 0; j < n_row; j++) {
+                h[j] = act_apply(act, a.y[t][j]) * b.y[t][j];
+            }
+        }
+    }
+}
+
+/* The addends of slots first .. end-1 for groups of the down matrix. */
+static void addends_compute(const cpu_node *n, const plan *p, const cpu_matmul_matrix *down,
+                            int64_t group, int64_t group_end, int64_t first, int64_t end) {
+    for (int64_t s = first; s < end; s += CPU_MATMUL_TOK) {
+        cpu_matmul_tile tile;
+        tile.n_tok = (int32_t)(end - s < CPU_MATMUL_TOK ? end - s : CPU_MATMUL_TOK);
+        for (int32_t t = 0; t < tile.n_tok; t++) {
+            tile.x[t] = p->hx_pitch != 0
+                            ? (const void *)(n->scratch + p->hx_off + (size_t)(s + t) * p->hx_pitch)
+                            : (const void *)h_row(n, p, s + t);
+            tile.y[t] = (float *)(void *)(n->scratch + p->out_off) + (s + t) * p->n +
+                        group * down->kernel->n_lane;
+        }
+        cpu_matmul_groups(down, group, group_end, s == first, &tile);
+    }
+}
+
+/* y of one token from its addends, in the order of u. `index` is its number in the chunk. */
+static void token_sum(const cpu_node *n, const plan *p, int64_t token, int64_t index) {
+    const int32_t *slot = (const int32_t *)(const void *)(n->scratch + p->slot_off);
+    float *y = element(&n->dst[0], 0, token);
+    memset(y, 0, (size_t)p->n * sizeof *y);
+    for (int64_t u = 0; u < p->n_used; u++) {
+        int32_t s = slot[index * p->n_used + u];
+        if (s < 0) continue;
+        float weight = *(const float *)element(&n->src[SRC_WEIGHT], u, token);
+        const float *addend = (const float *)(const void *)(n->scratch + p->out_off) + s * p->n;
+        for (int64_t j = 0; j < p->n; j++) y[j] += weight * addend[j];
+    }
+}
+
+/* Tokens token .. token + n_tok - 1 in the forms that gate and up take. */
+static void x_prepare(const cpu_node *n, const plan *p, int64_t token, int64_t n_tok,
+                      const cpu_worker *w) {
+    int64_t first, last;
+    cpu_worker_share(w, n_tok, 1, &first, &last);
+    for (int64_t t = first; t < last; t++) {
+        cpu_matmul_x_prepare(p->gate, n->device->isa, &n->src[SRC_X], token + t, 0, p->n,
+                             n->scratch + p->gate_x_off + (size_t)t * p->gate_x_pitch);
+        if (p->up_x_off == p->gate_x_off) continue;
+        cpu_matmul_x_prepare(p->up, n->device->isa, &n->src[SRC_X], token + t, 0, p->n,
+                             n->scratch + p->up_x_off + (size_t)t * p->up_x_pitch);
+    }
+}
+
+/* The slots' h in the form that down takes. */
+static void hx_prepare(const cpu_node *n, const plan *p, int64_t n_slot, const cpu_worker *w) {
+    int64_t first, last;
+    cpu_quantize_row_fn quantize = cpu_quantize_row_get(n->device->isa, p->down->form);
+    cpu_worker_share(w, n_slot, 1, &first, &last);
+    for (int64_t s = first; s < last; s++) {
+        quantize(h_row(n, p, s), p->n_ff, p->down->code_offset,
+                 n->scratch + p->hx_off + (size_t)s * p->hx_pitch);
+    }
+}
+
+static void moe_run(const cpu_node *n, cpu_worker *w) {
+    plan p = plan_get(n->device, n->graph, n->node);
+    const int32_t *slot_first = (const int32_t *)(const void *)(n->scratch + p.first_off);
+    int64_t first, last;
+    for (int64_t token = 0; token < p.n_tok; token += p.chunk) {
+        int64_t n_tok = p.n_tok - token < p.chunk ? p.n_tok - token : p.chunk;
+        if (token > 0) cpu_worker_barrier(w); /* the scratch is still being read */
+        if (w->ith == 0) pairs_sort(n, &p, token, n_tok);
+        x_prepare(n, &p, token, n_tok, w);
+        cpu_worker_barrier(w);
+        cpu_worker_share(w, p.n_ff, CPU_MATMUL_LANE, &first, &last);
+        for (int64_t e = 0; e < p.n_expert; e++) {
+            if (slot_first[e] == slot_first[e + 1]) continue;
+            cpu_matmul_matrix gate = expert_get(n, SRC_GATE, e), up = expert_get(n, SRC_UP, e);
+            for (int64_t row = first; row < last; row += CPU_MATMUL_LANE) {
+                hidden_compute(n, &p, &gate, &up, row, slot_first[e], slot_first[e + 1]);
+            }
+        }
+        cpu_worker_barrier(w);
+        if (p.hx_pitch != 0) {
+            hx_prepare(n, &p, slot_first[p.n_expert], w);
+            cpu_worker_barrier(w);
+        }
+        for (int64_t e = 0; e < p.n_expert; e++) {
+            if (slot_first[e] == slot_first[e + 1]) continue;
+            cpu_matmul_matrix down = expert_get(n, SRC_DOWN, e);
+            cpu_worker_share(w, down.n_group, 1, &first, &last);
+            for (int64_t g = first; g < last; g++) {
+                addends_compute(n, &p, &down, g, g + 1, slot_first[e], slot_first[e + 1]);
+            }
+        }
+        cpu_worker_barrier(w);
+        cpu_worker_share(w, n_tok, 1, &first, &last);
+        for (int64_t t = first; t < last; t++) token_sum(n, &p, token + t, t);
+    }
+}
+
+/* On a reference device the same walk finds the reference kernel. */
+const cpu_op_impl cpu_op_moe_ffn = {
+    .op = TDM_OP_MOE_FFN,
+    .supports = moe_supports,
+    .scratch_size = moe_scratch_size,
+    .run = moe_run,
+};

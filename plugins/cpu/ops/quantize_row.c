@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * quantize_row.c: the plain C activation quantisers and the table that chooses one.
+ */
+#include <math.h>
+#include <string.h>
+
+#include "plugins/cpu/ops/quantize_row.h"
+
+cpu_x_scale cpu_x_scale_empty(bool is_bad, int32_t code_offset) {
+    cpu_x_scale s = {0};
+    if (is_bad) s.d = NAN;
+    if (is_bad && code_offset == 0) s.half[0].sum = s.half[1].sum = s.all.sum = NAN;
+    return s;
+}
+
+size_t cpu_x_block_size(cpu_x_form form) {
+    if (form == CPU_X_F32) return 0;
+    return form == CPU_X_Q8 ? sizeof(cpu_q8_block) : sizeof(cpu_q15_block);
+}
+
+/* The codes of 32 elements, none beyond `limit`, and what belongs to them. */
+static cpu_x_scale codes_get(const float *x, float limit, int32_t code_offset,
+                             int32_t codes[CPU_X_LEN]) {
+    float largest = 0;
+    bool is_finite = true;
+    for (int i = 0; i < CPU_X_LEN; i++) {
+        float magnitude = fabsf(x[i]);
+        is_finite &= magnitude <= 3.402823466e38f; /* false for NaN too */
+        largest = magnitude > largest ? magnitude : largest;
+    }
+    memset(codes, 0, CPU_X_LEN * sizeof *codes);
+    if (!is_finite || largest < 0x1p-100f) return cpu_x_scale_empty(!is_finite, code_offset);
+    float inverse = limit / largest;
+    int32_t sum[2] = {0, 0};
+    cpu_x_scale s = {.d = largest / limit};
+    for (int i = 0; i < CPU_X_LEN; i++) {
+        codes[i] = (int32_t)nearbyintf(x[i] * inverse); /* to nearest, ties to even */
+        sum[i / 16] += codes[i];
+    }
+    cpu_x_sums_set(&s, sum[0], sum[1], code_offset);
+    return s;
+}
+
+void cpu_quantize_row_q15_plain(const float *x, int64_t n, int32_t code_offset, void *blocks) {
+    cpu_q15_block *out = blocks;
+    for (int64_t b = 0; b < n / CPU_X_LEN; b++, x += CPU_X_LEN, out++) {
+        int32_t codes[CPU_X_LEN];
+        out->s = codes_get(x, CPU_Q15_MAX, code_offset, codes);
+        for (int i = 0; i < CPU_X_LEN; i++) out->q[i] = (int16_t)codes[i];
+    }
+}
+
+void cpu_quantize_row_q15_bytes_plain(const float *x, int64_t n, int32_t code_offset,
+                                      void *blocks) {
+    cpu_q15_block *out = blocks;
+    for (int64_t b = 0; b < n / CPU_X_LEN; b++, x += CPU_X_LEN, out++) {
+        int32_t codes[CPU_X_LEN];
+        out->s = codes_get(x, CPU_Q15_MAX, code_offset, codes);
+        for (int i = 0; i < CPU_X_LEN; i++) {
+            int32_t hi = (codes[i] + 64) >> 7;
+            out->hi[i] = (int8_t)hi;
+            out->lo[i] = (int8_t)(codes[i] - 128 * hi);
+        }
+    }
+}
+
+void cpu_quantize_row_q8_plain(const float *x, int64_t n, int32_t code_offset, void *blocks) {
+    cpu_q8_block *out = blocks;
+    for (int64_t b = 0; b < n / CPU_X_LEN; b++, x += CPU_X_LEN, out++) {
+        int32_t codes[CPU_X_LEN];
+        out->s = codes_get(x, CPU_Q8_MAX, code_offset, codes);
+        for (int i = 0; i < CPU_X_LEN; i++) out->q[i] = (int8_t)codes[i];
+    }
+}
+
+typedef struct row {
+    uint32_t isa;
+    cpu_x_form form;
+    cpu_quantize_row_fn run;
+} row;
+
+/* First row of the form whose instruction sets the device may use wins. NEON's rows go between x86's
+ * and the last. */
+static const row rows[] = {
+#if defined(__x86_64__)
+    {CPU_ISA_AVX512, CPU_X_Q15_BYTES, cpu_quantize_row_q15_bytes_avx512},
+    {CPU_ISA_AVX512, CPU_X_Q8, cpu_quantize_row_q8_avx512},
+    {CPU_ISA_AVX2, CPU_X_Q15, cpu_quantize_row_q15_avx2},
+    {CPU_ISA_AVX2, CPU_X_Q8, cpu_quantize_row_q8_avx2},
+#endif
+    {0, CPU_X_Q15, cpu_quantize_row_q15_plain},
+    {0, CPU_X_Q15_BYTES, cpu_quantize_row_q15_bytes_plain},
+    {0, CPU_X_Q8, cpu_quantize_row_q8_plain},
+};
+
+cpu_quantize_row_fn cpu_quantize_row_get(uint32_t isa, cpu_x_form form) {
+    const row *r = rows;
+    while (r->form != form || (r->isa & ~isa) != 0) r++;
+    return r->run;
+}

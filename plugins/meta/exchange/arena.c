@@ -1,0 +1,114 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * arena.c: the memory of the arena and its imports. Its words are the protocol's business
+ * (exchange_host.c); who needs how much is the compiler's.
+ *
+ * Pages come from the system rather than from the host's allocator: most flag lines are never
+ * touched, and untouched pages of such a mapping cost nothing and are zero.
+ */
+#include "plugins/meta/exchange/arena.h"
+
+#include <string.h>
+#include <sys/mman.h>
+
+#include "plugins/meta/device.h"
+
+enum { PAGE = 4096 };
+
+static uint8_t *pages_map(uint64_t size) {
+    if (size > SIZE_MAX / 2) return NULL;
+    void *data = mmap(NULL, (size_t)size, PROT_READ | PROT_WRITE,
+                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    return data == MAP_FAILED ? NULL : data;
+}
+
+static void imports_free(meta_device *device, tdm_buffer *const *imports) {
+    for (int32_t d = 0; d < device->n_member; d++)
+        if (imports[d] != NULL) meta_member_buffers(&device->members[d])->free(imports[d]);
+}
+
+/* An import for each member that exchanges in its plans; imports_out[n_member], NULL elsewhere. */
+static tdm_status imports_make(meta_device *device, uint8_t *data, uint64_t size, bool is_new,
+                               tdm_buffer **imports_out, tdm_error *err) {
+    for (int32_t d = 0; d < device->n_member; d++) imports_out[d] = NULL;
+    for (int32_t d = 0; d < device->n_member; d++) {
+        const meta_member *member = &device->members[d];
+        tdm_error inner = {0};
+        tdm_status status = TDM_UNSUPPORTED;
+        if (!meta_is_active(device, d) || !member->has_exchange) continue;
+        if (!is_new && member->arena != NULL) continue;
+        if (TDM_HAS(meta_member_buffers(member), import_host))
+            status = meta_member_buffers(member)->import_host(member->lent.device, data, size, NULL,
+                                                              &imports_out[d], &inner);
+        else
+            tdm_fail(&inner, status, "it imports no host memory");
+        if (status == TDM_OK) continue;
+        imports_out[d] = NULL;
+        imports_free(device, imports_out);
+        return tdm_fail(err, status, "member '%s': %llu bytes for exchanges: %s", member->name,
+                        (unsigned long long)size, inner.message);
+    }
+    return TDM_OK;
+}
+
+tdm_status meta_arena_reserve(meta_device *device, uint64_t size, tdm_error *err) {
+    meta_arena *arena = device->arena;
+    tdm_buffer *imports[TDM_MAX_MEMBERS];
+    bool is_new = size > arena->size, has_changed = is_new;
+    uint8_t *data = arena->data;
+    if (size > SIZE_MAX / 2)
+        return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "no memory for exchanges: %llu bytes",
+                        (unsigned long long)size);
+    size = is_new ? (size + PAGE - 1) / PAGE * PAGE : arena->size;
+    if (is_new && (data = pages_map(size)) == NULL)
+        return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "no memory for exchanges: %llu bytes",
+                        (unsigned long long)size);
+    tdm_status status = imports_make(device, data, size, is_new, imports, err);
+    if (status != TDM_OK) {
+        if (is_new) munmap(data, (size_t)size);
+        return status;
+    }
+    if (is_new) {
+        meta_arena_release(device);
+        arena->data = data;
+        arena->size = size;
+        memset(arena->seen_ns, 0, sizeof arena->seen_ns);
+    }
+    for (int32_t d = 0; d < device->n_member; d++) {
+        if (imports[d] == NULL) continue;
+        device->members[d].arena = imports[d];
+        has_changed = true;
+    }
+    if (has_changed) atomic_fetch_add(&device->generation, 1);
+    return TDM_OK;
+}
+
+void meta_arena_release(meta_device *device) {
+    meta_arena *arena = device->arena;
+    bool is_in_use = false;
+    for (int32_t d = 0; d < device->n_member; d++) {
+        meta_member *member = &device->members[d];
+        if (meta_member_is_stuck(device, d))
+            is_in_use = true;
+        else if (member->arena != NULL)
+            meta_member_buffers(member)->free(member->arena);
+        member->arena = NULL;
+    }
+    if (arena->data != NULL && !is_in_use) munmap(arena->data, (size_t)arena->size);
+    arena->data = NULL;
+    arena->size = 0;
+}
+
+static void abort_word_set(meta_device *device, uint64_t value) {
+    if (device->arena->data == NULL) return;
+    _Atomic uint64_t *word = (_Atomic uint64_t *)(void *)device->arena->data;
+    atomic_store_explicit(word, value, memory_order_release);
+}
+
+void meta_arena_abort(meta_device *device) {
+    abort_word_set(device, 1);
+}
+
+void meta_arena_calm(meta_device *device) {
+    abort_word_set(device, 0);
+}

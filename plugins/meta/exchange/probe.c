@@ -1,0 +1,527 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * probe.c: before a member's own EXCHANGE is trusted it is tried: alone against the host playing
+ * everybody else, then all that passed together. What it gives must be the host's bits. One of the
+ * others comes late, after a pause, so that a device that does not wait reads what is not there yet.
+ *
+ * The probe has an arena of its own, since a member that does not answer may still write to it
+ * later: then arena, graph, buffer and queue are left to it, and the group never knows.
+ */
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+#include "plugins/meta/exchange/arena.h"
+#include "plugins/meta/exec/event.h"
+#include "plugins/meta/device.h"
+#include "plugins/meta/exec/stall_timer.h"
+
+enum {
+    DATA_AT = META_ARENA_FLAGS + 64 * TDM_MAX_MEMBERS,
+    MAX_COUNT = TDM_EXCHANGE_CHUNK + 4096, /* elements of the largest addend: two chunks */
+    POISON = 0xa5,
+    PAUSE_NS = 500000
+};
+#define ANSWER_NS UINT64_C(3000000000)
+
+typedef struct probe_case {
+    tdm_exchange_kind kind;
+    tdm_type type; /* of the result */
+    int64_t ne[TDM_MAX_DIMS];
+    int32_t axis;
+    bool has_residual, is_pausing;
+    bool spares_first; /* rank 0 sends nothing */
+} probe_case;
+
+/* Shapes of the result; a GATHER's parts and a SUM_PART's addends follow from the members. */
+static const probe_case cases[] = {
+    {TDM_EXCHANGE_SUM, TDM_TYPE_F32, {37, 3, 1, 1}, 0, true, true, false},
+    {TDM_EXCHANGE_GATHER, TDM_TYPE_I32, {3, 0, 2, 1}, 1, false, true, false},
+    {TDM_EXCHANGE_SUM, TDM_TYPE_F32, {TDM_EXCHANGE_CHUNK + 40, 1, 1, 1}, 0, true, false, false},
+    {TDM_EXCHANGE_SUM, TDM_TYPE_F32, {64, 1, 1, 1}, 0, false, false, true},
+    {TDM_EXCHANGE_SUM_PART, TDM_TYPE_F32, {16, 5, 1, 1}, 0, true, true, false},
+    {TDM_EXCHANGE_GATHER, TDM_TYPE_F32, {0, 7, 1, 1}, 0, false, false, false},
+};
+enum { N_CASE = sizeof cases / sizeof *cases };
+
+/* The arena of a probe, which members that do not answer keep. */
+typedef struct probe_arena {
+    uint8_t *data;
+    size_t size;
+    int32_t n_user; /* the probe, and members that keep it */
+} probe_arena;
+
+/* What a member under test needs; in one allocation that a silent member keeps. */
+typedef struct probe_part {
+    int32_t d, rank;
+    tdm_queue *queue;
+    tdm_semaphore *semaphore;
+    uint64_t value;
+    tdm_buffer *arena, *buffer;
+    probe_arena *words;
+    tdm_plan *plan;
+    tdm_value values[5];
+    tdm_node node;
+    tdm_graph graph;
+    uint64_t off[5]; /* in buffer; x, step, residual, y by the value's index */
+    bool is_refused, is_silent;
+    bool is_answered; /* in the case under way: it signalled, or failed */
+    bool is_skipped;  /* another one spoiled the case */
+    tdm_error why;
+} probe_part;
+
+enum { V_X, V_ARENA, V_STEP, V_RESIDUAL, V_Y, N_VALUE };
+
+typedef struct probe {
+    meta_device *device;
+    meta_arena arena, truth; /* what the members use; what the host alone makes of the same */
+    uint64_t size;
+    uint32_t epoch, seed;
+    float *x[TDM_MAX_MEMBERS]; /* by rank; 4-byte elements of any type */
+    float *residual, *expected, *result;
+    bool is_spoiled; /* the case under way was called off */
+    probe_arena *words;
+} probe;
+
+static tdm_status out_of_memory(tdm_error *err) {
+    return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "group: no memory to try exchanges");
+}
+
+/* ---- The pattern ----------------------------------------------------------------------------- */
+
+static uint32_t pattern_next(probe *p) {
+    return p->seed = p->seed * 1664525u + 1013904223u;
+}
+
+/* Numbers of many sizes and both signs, whose sum depends on the order. */
+static void pattern_fill(probe *p, float *x, int64_t n, tdm_type type) {
+    for (int64_t i = 0; i < n; i++) {
+        uint32_t bits = pattern_next(p);
+        if (type == TDM_TYPE_F32)
+            x[i] = (float)((int32_t)bits >> 8) / (float)(1 << (8 + (bits >> 4) % 16));
+        else
+            memcpy(&x[i], &bits, sizeof bits);
+    }
+}
+
+/* The args of one rank: its shapes, and where its data is. */
+static void args_make(const probe *p, const probe_case *c, tdm_exchange_params *params,
+                      int32_t rank, meta_exchange_args *a) {
+    int64_t n = p->device->n_active;
+    memset(a, 0, sizeof *a);
+    memset(params, 0, sizeof *params);
+    params->member = rank;
+    params->n_member = (int32_t)n;
+    params->kind = (int32_t)c->kind;
+    params->axis = c->axis;
+    params->data_off = DATA_AT;
+    params->flag_off = META_ARENA_FLAGS;
+    params->senders = n == 64 ? UINT64_MAX : (UINT64_C(1) << n) - 1;
+    if (c->spares_first) params->senders &= ~UINT64_C(1);
+    memcpy(a->ne, c->ne, sizeof a->ne);
+    memcpy(a->x_ne, c->ne, sizeof a->x_ne);
+    if (c->kind == TDM_EXCHANGE_GATHER) { /* rank r brings r + 1 elements of the axis */
+        a->ne[c->axis] = n * (n + 1) / 2;
+        a->x_ne[c->axis] = rank + 1;
+        params->first = rank * (rank + 1) / 2;
+    } else {
+        params->wire_type = (int32_t)p->device->options.reduce_type;
+        params->data_stride = (p->size - DATA_AT) / (uint64_t)n / 64 * 64;
+    }
+    if (c->kind == TDM_EXCHANGE_SUM_PART) { /* rank r wants from 3 * r on */
+        a->x_ne[c->axis] = 3 * n + c->ne[c->axis];
+        params->whole = (int32_t)a->x_ne[c->axis];
+        params->first = 3 * rank;
+    }
+    bool is_sender = (params->senders >> rank & 1) != 0;
+    a->params = params;
+    a->epoch = p->epoch;
+    a->type = (int32_t)c->type;
+    if (is_sender) a->x = p->x[rank];
+    if (!is_sender) memset(a->x_ne, 0, sizeof a->x_ne);
+    if (c->has_residual) a->residual = p->residual;
+}
+
+static int64_t args_count(const meta_exchange_args *a) {
+    return tdm_shape_count(a->ne);
+}
+
+/* ---- A member under test --------------------------------------------------------------------- */
+
+static void value_set(probe_part *t, int32_t v, int32_t kind, tdm_type type, const int64_t *ne) {
+    t->values[v] = (tdm_value){.kind = kind, .type = (int32_t)type, .slot = v};
+    memcpy(t->values[v].ne, ne, sizeof t->values[v].ne);
+}
+
+static void graph_make(const probe *p, probe_part *t, const meta_exchange_args *a) {
+    const int64_t arena_ne[TDM_MAX_DIMS] = {(int64_t)p->size, 1, 1, 1};
+    const int64_t step_ne[TDM_MAX_DIMS] = {sizeof(tdm_step_header) / sizeof(int32_t), 1, 1, 1};
+    const int64_t none[TDM_MAX_DIMS] = {1, 1, 1, 1};
+    value_set(t, V_X, TDM_VALUE_INPUT, (tdm_type)a->type, a->x != NULL ? a->x_ne : none);
+    value_set(t, V_ARENA, TDM_VALUE_STATE, TDM_TYPE_I8, arena_ne);
+    value_set(t, V_STEP, TDM_VALUE_INPUT, TDM_TYPE_I32, step_ne);
+    value_set(t, V_RESIDUAL, TDM_VALUE_INPUT, TDM_TYPE_F32, a->residual != NULL ? a->ne : none);
+    value_set(t, V_Y, TDM_VALUE_OUTPUT, (tdm_type)a->type, a->ne);
+    t->node = (tdm_node){.op = TDM_OP_EXCHANGE, .n_src = 4, .n_dst = 1};
+    for (int32_t i = 0; i < TDM_MAX_SRC; i++) t->node.src[i] = -1;
+    for (int32_t i = 0; i < TDM_MAX_DST; i++) t->node.dst[i] = -1;
+    t->node.src[0] = a->x != NULL ? V_X : -1;
+    t->node.src[1] = V_ARENA;
+    t->node.src[2] = V_STEP;
+    t->node.src[3] = a->residual != NULL ? V_RESIDUAL : -1;
+    t->node.dst[0] = V_Y;
+    t->node.params.exchange = *a->params;
+    t->graph = (tdm_graph){.struct_size = sizeof t->graph,
+                           .value_size = sizeof(tdm_value),
+                           .node_size = sizeof(tdm_node),
+                           .partition_size = sizeof(tdm_partition),
+                           .kv_size = sizeof(tdm_kv_desc),
+                           .values = t->values,
+                           .nodes = &t->node,
+                           .names = "",
+                           .names_size = 1,
+                           .n_value = N_VALUE,
+                           .n_node = 1,
+                           .n_slot = N_VALUE,
+                           .step = -1};
+}
+
+static meta_member *member_of(const probe *p, const probe_part *t) {
+    return &p->device->members[t->d];
+}
+
+/* Queue, memory and a view of the arena for one member, for all its runs. */
+static tdm_status part_open(probe *p, probe_part *t, tdm_error *err) {
+    meta_member *member = member_of(p, t);
+    const tdm_buffer_ops *ops = meta_member_buffers(member);
+    uint64_t step = (sizeof(tdm_step_header) + member->align - 1) & ~(member->align - 1);
+    uint64_t array = (MAX_COUNT * sizeof(float) + member->align - 1) & ~(member->align - 1);
+    t->off[V_RESIDUAL] = step;
+    t->off[V_X] = step + array;
+    t->off[V_Y] = step + 2 * array;
+    tdm_buffer_params params = {
+        .struct_size = sizeof params, .size = step + 3 * array, .purpose = TDM_BUFFER_COMPUTE};
+    if (!TDM_HAS(ops, import_host))
+        return tdm_fail(err, TDM_UNSUPPORTED, "it imports no host memory");
+    tdm_status status =
+        ops->import_host(member->lent.device, p->arena.data, p->arena.size, NULL, &t->arena, err);
+    if (status == TDM_OK) status = ops->alloc(member->lent.device, &params, &t->buffer, err);
+    if (status == TDM_OK)
+        status = member->lent.plugin->queue->create(member->lent.device, &t->queue, err);
+    if (status == TDM_OK) status = p->device->host->semaphore->create(0, &t->semaphore, err);
+    return status;
+}
+
+static void words_drop(meta_device *device, probe_arena *words) {
+    if (words == NULL || --words->n_user > 0) return;
+    if (words->data != NULL) device->host->free(device->host->context, words->data, words->size);
+    meta_free(device->host, words, sizeof *words);
+}
+
+static void part_release(meta_device *device, int32_t d, void *part) {
+    probe_part *t = part;
+    const meta_member *member = &device->members[d];
+    const tdm_buffer_ops *ops = meta_member_buffers(member);
+    if (t->plan != NULL) member->lent.plugin->queue->plan_destroy(t->plan);
+    if (t->queue != NULL) member->lent.plugin->queue->destroy(t->queue);
+    if (t->buffer != NULL) ops->free(t->buffer);
+    if (t->arena != NULL) ops->free(t->arena);
+    device->host->semaphore->destroy(t->semaphore);
+    words_drop(device, t->words);
+    meta_free(device->host, t, sizeof *t);
+}
+
+static void part_close(probe *p, probe_part *t) {
+    if (t->is_silent)
+        meta_leave(p->device, t->d, t->semaphore, t->value, part_release, t);
+    else
+        part_release(p->device, t->d, t);
+}
+
+static tdm_status part_submit(probe *p, probe_part *t, const meta_exchange_args *a,
+                              tdm_error *err) {
+    const meta_member *member = member_of(p, t);
+    const tdm_buffer_ops *ops = meta_member_buffers(member);
+    const tdm_queue_ops *queue = member->lent.plugin->queue;
+    tdm_plan_params params = {.struct_size = sizeof params};
+    tdm_step_header header = {.version = TDM_STEP_VERSION,
+                              .size = sizeof header / sizeof(int32_t),
+                              .epoch = (int32_t)p->epoch};
+    if (t->plan != NULL) queue->plan_destroy(t->plan);
+    t->plan = NULL;
+    graph_make(p, t, a);
+    tdm_status status = p->device->host->graph->verify(&t->graph, err);
+    if (status == TDM_OK)
+        status = queue->graph_prepare(member->lent.device, &t->graph, &params, &t->plan, err);
+    tdm_binding bindings[N_VALUE];
+    for (int32_t v = 0; v < N_VALUE; v++)
+        bindings[v] =
+            (tdm_binding){t->buffer, t->off[v],
+                          tdm_tensor_canonical_size((tdm_type)t->values[v].type, t->values[v].ne)};
+    bindings[V_ARENA] = (tdm_binding){t->arena, 0, p->size};
+    uint64_t y_size = bindings[V_Y].size;
+    memset(p->result, POISON, (size_t)y_size);
+    if (status == TDM_OK)
+        status = ops->upload(t->buffer, t->off[V_STEP], &header, sizeof header, err);
+    if (status == TDM_OK && a->x != NULL)
+        status = ops->upload(t->buffer, t->off[V_X], a->x, bindings[V_X].size, err);
+    if (status == TDM_OK && a->residual != NULL)
+        status =
+            ops->upload(t->buffer, t->off[V_RESIDUAL], a->residual, bindings[V_RESIDUAL].size, err);
+    if (status == TDM_OK) status = ops->upload(t->buffer, t->off[V_Y], p->result, y_size, err);
+    tdm_point done = {t->semaphore, t->value + 1};
+    if (status == TDM_OK)
+        status = queue->graph_compute(t->queue, t->plan, bindings, N_VALUE, NULL, 0, &done, 1, err);
+    if (status == TDM_OK) t->value++;
+    return status;
+}
+
+/* ---- A run ----------------------------------------------------------------------------------- */
+
+static void abort_word_set(probe *p, uint64_t value) {
+    atomic_store_explicit((_Atomic uint64_t *)(void *)p->arena.data, value, memory_order_release);
+}
+
+static void part_refuse(probe_part *t, tdm_status status, const char *why) {
+    if (t->is_refused) return;
+    t->is_refused = true;
+    tdm_fail(&t->why, status, "%s", why);
+}
+
+static void case_spoil(probe *p) {
+    p->is_spoiled = true;
+    abort_word_set(p, 1);
+}
+
+/* Waits for a member's answer until `patience` has waited limit_ns. One that left because the case
+ * was called off gets another chance, with a semaphore that is not poisoned. */
+static void part_await(probe *p, probe_part *t, meta_patience *patience, uint64_t limit_ns) {
+    const tdm_host_semaphore_ops *ops = p->device->host->semaphore;
+    tdm_error err = {0};
+    uint64_t value = 0;
+    tdm_status status =
+        meta_patience_wait(patience, p->device->host, t->semaphore, t->value, limit_ns, &err);
+    if (status == TDM_DEADLINE_EXCEEDED && ops->query(t->semaphore, &value, &err) == TDM_OK &&
+        value < t->value)
+        return;
+    t->is_answered = true;
+    if (status == TDM_OK) return;
+    t->is_skipped = true;
+    if (status != TDM_CANCELLED || !p->is_spoiled) {
+        part_refuse(t, status, err.message);
+        case_spoil(p);
+        return;
+    }
+    ops->destroy(t->semaphore);
+    t->value = 0;
+    status = ops->create(0, &t->semaphore, &err);
+    if (status == TDM_OK) return;
+    t->semaphore = NULL;
+    part_refuse(t, status, err.message);
+}
+
+/* Time is up: those who have not even published are to blame, else those who did not answer; all
+ * are told to leave, and are silent where they do not. */
+static void parts_dismiss(probe *p, uint64_t flag, probe_part *const *parts, int32_t n_part) {
+    bool is_anyone = false;
+    for (int32_t pass = 0; pass < 2; pass++) {
+        for (int32_t i = 0; i < n_part; i++) {
+            uint64_t off = META_ARENA_FLAGS + 64 * (uint64_t)parts[i]->rank;
+            uint64_t own = atomic_load_explicit((_Atomic uint64_t *)(void *)(p->arena.data + off),
+                                                memory_order_acquire);
+            if (parts[i]->is_answered || (pass == 0 && (int64_t)(own - flag) >= 0)) continue;
+            if (pass == 1 && is_anyone) continue;
+            part_refuse(parts[i], TDM_DEADLINE_EXCEEDED, "it gave no answer");
+        }
+        for (int32_t i = 0; i < n_part; i++) is_anyone = is_anyone || parts[i]->is_refused;
+    }
+    case_spoil(p);
+    meta_patience patience;
+    meta_patience_begin(&patience, meta_clock_ns());
+    for (int32_t i = 0; i < n_part; i++) {
+        if (parts[i]->is_answered) continue;
+        part_await(p, parts[i], &patience, ANSWER_NS / 4);
+        parts[i]->is_skipped = true;
+        if (parts[i]->is_answered) continue;
+        parts[i]->is_silent = true;
+        part_refuse(parts[i], TDM_DEADLINE_EXCEEDED, "it gave no answer");
+    }
+}
+
+static probe_part *part_of_rank(probe_part *const *parts, int32_t n_part, int32_t rank) {
+    for (int32_t i = 0; i < n_part; i++)
+        if (parts[i]->rank == rank) return parts[i];
+    return NULL;
+}
+
+/* Compares what a member gave with what the host makes of the same addends. */
+static void part_compare(probe *p, probe_part *t, const probe_case *c) {
+    const tdm_buffer_ops *ops = meta_member_buffers(member_of(p, t));
+    tdm_exchange_params params;
+    meta_exchange_args a;
+    tdm_error err = {0};
+    args_make(p, c, &params, t->rank, &a);
+    size_t size = (size_t)args_count(&a) * sizeof(float);
+    a.result = p->expected;
+    tdm_status status = meta_exchange_collect(&p->truth, &a, &err);
+    if (status == TDM_OK) status = ops->download(t->buffer, t->off[V_Y], p->result, size, &err);
+    if (status != TDM_OK)
+        part_refuse(t, status, err.message);
+    else if (memcmp(p->result, p->expected, size) != 0)
+        part_refuse(t, TDM_DATA_LOSS, "its results are not what was exchanged");
+}
+
+/* One case with these members on their devices and the host in everybody else's place. */
+static void case_run(probe *p, const probe_case *c, probe_part *const *parts, int32_t n_part) {
+    int32_t n = p->device->n_active, late = -1;
+    tdm_exchange_params params;
+    meta_exchange_args a;
+    p->epoch++;
+    p->is_spoiled = false;
+    for (int32_t i = 0; i < n_part; i++) parts[i]->is_answered = parts[i]->is_skipped = false;
+    memset(p->arena.data + DATA_AT, POISON, (size_t)(p->size - DATA_AT));
+    for (int32_t r = 0; r < n; r++) {
+        args_make(p, c, &params, r, &a);
+        if (a.x != NULL) pattern_fill(p, p->x[r], tdm_shape_count(a.x_ne), c->type);
+        if (part_of_rank(parts, n_part, r) == NULL) late = r;
+    }
+    pattern_fill(p, p->residual, MAX_COUNT, TDM_TYPE_F32);
+    for (int32_t r = 0; r < n; r++) {
+        args_make(p, c, &params, r, &a);
+        meta_exchange_publish(&p->truth, &a);
+    }
+    for (int32_t i = 0; i < n_part; i++) {
+        tdm_error err = {0};
+        args_make(p, c, &params, parts[i]->rank, &a);
+        tdm_status status = part_submit(p, parts[i], &a, &err);
+        if (status == TDM_OK) continue;
+        part_refuse(parts[i], status, err.message);
+        parts[i]->is_answered = true;
+        case_spoil(p); /* nobody shall wait for it */
+    }
+    for (int32_t r = 0; r < n; r++) {
+        if (r == late || part_of_rank(parts, n_part, r) != NULL) continue;
+        args_make(p, c, &params, r, &a);
+        meta_exchange_publish(&p->arena, &a);
+    }
+    if (late >= 0) {
+        struct timespec pause = {0, PAUSE_NS};
+        if (c->is_pausing) nanosleep(&pause, NULL);
+        args_make(p, c, &params, late, &a);
+        meta_exchange_publish(&p->arena, &a);
+    }
+    meta_patience patience;
+    meta_patience_begin(&patience, meta_clock_ns());
+    bool is_late = false;
+    for (int32_t i = 0; i < n_part && !is_late; i++) {
+        if (!parts[i]->is_answered) part_await(p, parts[i], &patience, ANSWER_NS);
+        is_late = !parts[i]->is_answered;
+    }
+    args_make(p, c, &params, 0, &a);
+    if (is_late)
+        parts_dismiss(p, (uint64_t)p->epoch << 32 | (uint64_t)meta_exchange_chunks(&a), parts,
+                      n_part);
+    for (int32_t i = 0; i < n_part; i++)
+        if (!parts[i]->is_refused && !parts[i]->is_skipped) part_compare(p, parts[i], c);
+    abort_word_set(p, 0);
+}
+
+/* ---- Everything ------------------------------------------------------------------------------ */
+
+static tdm_status probe_open(probe *p, tdm_error *err) {
+    meta_device *device = p->device;
+    const tdm_host *host = device->host;
+    uint64_t n = (uint64_t)device->n_active;
+    p->size = DATA_AT + n * (MAX_COUNT * sizeof(float));
+    p->size = (p->size + 4095) / 4096 * 4096;
+    p->seed = 12345;
+    p->words = meta_alloc(host, sizeof *p->words);
+    if (p->words == NULL) return out_of_memory(err);
+    p->words->n_user = 1;
+    p->words->size = (size_t)p->size;
+    p->words->data = p->arena.data = host->alloc(host->context, (size_t)p->size, 4096);
+    p->truth.data = host->alloc(host->context, (size_t)p->size, 4096);
+    p->residual = meta_alloc(host, MAX_COUNT * sizeof(float));
+    p->expected = meta_alloc(host, MAX_COUNT * sizeof(float));
+    p->result = meta_alloc(host, MAX_COUNT * sizeof(float));
+    bool is_ok = p->arena.data != NULL && p->truth.data != NULL && p->residual != NULL &&
+                 p->expected != NULL && p->result != NULL;
+    for (uint64_t r = 0; r < n; r++) {
+        p->x[r] = meta_alloc(host, MAX_COUNT * sizeof(float));
+        is_ok = is_ok && p->x[r] != NULL;
+    }
+    if (!is_ok) return out_of_memory(err);
+    p->arena.size = p->truth.size = p->size;
+    memset(p->arena.data, 0, (size_t)p->size);
+    memset(p->truth.data, 0, (size_t)p->size);
+    return TDM_OK;
+}
+
+static void probe_close(probe *p) {
+    const tdm_host *host = p->device->host;
+    words_drop(p->device, p->words);
+    if (p->truth.data != NULL) host->free(host->context, p->truth.data, (size_t)p->size);
+    meta_free(host, p->residual, MAX_COUNT * sizeof(float));
+    meta_free(host, p->expected, MAX_COUNT * sizeof(float));
+    meta_free(host, p->result, MAX_COUNT * sizeof(float));
+    for (int32_t r = 0; r < p->device->n_active; r++)
+        meta_free(host, p->x[r], MAX_COUNT * sizeof(float));
+}
+
+/* The members that say they can, each with what it needs. */
+static tdm_status parts_make(probe *p, probe_part **parts, int32_t *n_out, tdm_error *err) {
+    meta_device *device = p->device;
+    for (int32_t d = 0, rank = 0; d < device->n_member; d++) {
+        if (!meta_is_active(device, d)) continue;
+        int32_t own = rank++;
+        if ((device->members[d].info.flags & TDM_DEVICE_HAS_EXCHANGE) == 0) continue;
+        probe_part *t = meta_alloc(device->host, sizeof *t);
+        if (t == NULL) return out_of_memory(err);
+        tdm_error why = {0};
+        t->d = d;
+        t->rank = own;
+        t->words = p->words;
+        p->words->n_user++;
+        parts[(*n_out)++] = t;
+        tdm_status status = part_open(p, t, &why);
+        if (status != TDM_OK) part_refuse(t, status, why.message);
+    }
+    return TDM_OK;
+}
+
+static void parts_try(probe *p, probe_part *const *parts, int32_t n_part) {
+    for (int32_t i = 0; i < n_part; i++) /* what is odd about one shows in the first cases */
+        for (int32_t c = 0; c < 2 && !parts[i]->is_refused; c++)
+            case_run(p, &cases[c], &parts[i], 1);
+    for (int32_t c = 0; c < N_CASE; c++) {
+        probe_part *good[TDM_MAX_MEMBERS];
+        int32_t n_good = 0;
+        for (int32_t i = 0; i < n_part; i++)
+            if (!parts[i]->is_refused) good[n_good++] = parts[i];
+        if (n_good == 0) return;
+        case_run(p, &cases[c], good, n_good);
+        if (p->is_spoiled) c--; /* again without whoever spoiled it: each time there are fewer */
+    }
+}
+
+tdm_status meta_probe(meta_device *device, tdm_error *err) {
+    probe p = {.device = device};
+    probe_part *parts[TDM_MAX_MEMBERS];
+    int32_t n_part = 0;
+    for (int32_t d = 0; d < device->n_member; d++) device->members[d].has_exchange = false;
+    if (device->n_active < 2) return TDM_OK; /* nobody to exchange with */
+    tdm_status status = probe_open(&p, err);
+    if (status == TDM_OK) status = parts_make(&p, parts, &n_part, err);
+    if (status == TDM_OK) parts_try(&p, parts, n_part);
+    for (int32_t i = 0; i < n_part; i++) {
+        meta_member *member = &device->members[parts[i]->d];
+        member->has_exchange = status == TDM_OK && !parts[i]->is_refused;
+        if (status == TDM_OK && parts[i]->is_refused)
+            device->host->log(device->host->context, TDM_LOG_WARN,
+                              "member '%s' exchanges through the host: %s", member->name,
+                              parts[i]->why.message);
+        part_close(&p, parts[i]);
+    }
+    probe_close(&p);
+    return status;
+}

@@ -1,0 +1,262 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * member_thread.c: uploads, stretches and host exchanges of one member.
+ */
+#include "plugins/meta/exec/member_thread.h"
+
+#include <string.h>
+
+#include "plugins/meta/device.h"
+#include "plugins/meta/exec/step_block.h"
+
+enum { SLICE_NS = 20000000 }; /* between looks at whether the run was given up */
+
+static meta_member *member_of(const meta_lane *lane) {
+    return &lane->device->members[lane->d];
+}
+
+static const tdm_host_semaphore_ops *semaphores(const meta_lane *lane) {
+    return lane->device->host->semaphore;
+}
+
+tdm_status meta_lane_create(meta_device *device, int32_t d, meta_lane *lane, tdm_error *err) {
+    meta_member *member = &device->members[d];
+    tdm_error inner = {0};
+    lane->device = device;
+    lane->d = d;
+    tdm_status status =
+        member->lent.plugin->queue->create(member->lent.device, &lane->queue, &inner);
+    if (status == TDM_OK) return TDM_OK;
+    lane->queue = NULL;
+    return tdm_fail(err, status, "member '%s': %s", member->name, inner.message);
+}
+
+static void queue_release(meta_device *device, int32_t d, void *queue) {
+    device->members[d].lent.plugin->queue->destroy(queue);
+}
+
+void meta_lane_destroy(meta_lane *lane) {
+    if (lane->device == NULL) return;
+    if (lane->queue != NULL && meta_member_is_stuck(lane->device, lane->d))
+        meta_leave(lane->device, lane->d, NULL, 0, queue_release, lane->queue);
+    else if (lane->queue != NULL)
+        queue_release(lane->device, lane->d, lane->queue);
+    semaphores(lane)->destroy(lane->semaphore);
+    lane->queue = NULL;
+    lane->semaphore = NULL;
+}
+
+tdm_status meta_lane_begin(meta_lane *lane, tdm_error *err) {
+    uint64_t value;
+    lane->status = TDM_OK;
+    atomic_store_explicit(&lane->is_done, false, memory_order_relaxed);
+    if (lane->semaphore != NULL &&
+        semaphores(lane)->query(lane->semaphore, &value, NULL) != TDM_OK) {
+        semaphores(lane)->destroy(lane->semaphore);
+        lane->semaphore = NULL;
+    }
+    if (lane->semaphore != NULL) return TDM_OK;
+    lane->value = 0;
+    return semaphores(lane)->create(0, &lane->semaphore, err);
+}
+
+/* ---- Uploads --------------------------------------------------------------------------------- */
+
+static uint8_t *host_address(const meta_lane *lane, tdm_buffer *buffer) {
+    const tdm_buffer_ops *ops = meta_member_buffers(member_of(lane));
+    return TDM_HAS(ops, host_pointer) ? ops->host_pointer(buffer) : NULL;
+}
+
+static tdm_status bytes_upload(const meta_lane *lane, const tdm_binding *to, const void *src,
+                               uint64_t size, tdm_error *err) {
+    return meta_member_buffers(member_of(lane))->upload(to->buffer, to->off, src, size, err);
+}
+
+static tdm_status step_upload(const meta_lane *lane, meta_program *program, int32_t slot,
+                              tdm_error *err) {
+    meta_member_program *m = &program->members[lane->d];
+    const tdm_binding *to = &m->slot_bindings[slot];
+    const tdm_graph *graph = program->graph;
+    const tdm_binding *b = &program->bindings[tdm_graph_value(graph, graph->step)->slot];
+    uint8_t *host = host_address(lane, to->buffer);
+    uint8_t *block = host != NULL ? host + to->off : m->staging;
+    tdm_status status = meta_step_rewrite(graph, program->pages, program->n_page, lane->d,
+                                          (const int32_t *)(const void *)(b->buffer->host + b->off),
+                                          to->size, (int32_t *)(void *)block, err);
+    if (status == TDM_OK && host == NULL) status = bytes_upload(lane, to, block, to->size, err);
+    return status;
+}
+
+tdm_status meta_lane_upload(meta_lane *lane, meta_program *program, uint32_t epoch,
+                            tdm_error *err) {
+    meta_member_program *m = &program->members[lane->d];
+    for (int32_t i = 0; i < m->part.graph.n_slot; i++) {
+        const meta_slot *slot = &m->part.slots[i];
+        const tdm_binding *to = &m->slot_bindings[i];
+        tdm_status status = TDM_OK;
+        if (m->temp_off[i] == UINT64_MAX || slot->size == 0) continue;
+        if (slot->source == META_SLOT_EPOCH) {
+            tdm_step_header header = {.version = TDM_STEP_VERSION,
+                                      .size = sizeof header / sizeof(int32_t),
+                                      .epoch = (int32_t)epoch};
+            status = bytes_upload(lane, to, &header, sizeof header, err);
+        } else if (slot->source == META_SLOT_STEP) {
+            status = step_upload(lane, program, i, err);
+        } else if (slot->source == META_SLOT_INPUT && to->buffer == member_of(lane)->scratch) {
+            const tdm_binding *b =
+                &program->bindings[tdm_graph_value(program->graph, slot->value)->slot];
+            status = bytes_upload(lane, to, b->buffer->host + b->off, to->size, err);
+        }
+        if (status != TDM_OK) return status;
+    }
+    return TDM_OK;
+}
+
+/* ---- Stretches ------------------------------------------------------------------------------- */
+
+tdm_status meta_lane_submit(meta_lane *lane, meta_program *program, int32_t stretch,
+                            tdm_error *err) {
+    const meta_stretch *s = &program->members[lane->d].stretches[stretch];
+    if (s->plan == NULL) return TDM_OK;
+    tdm_point done = {lane->semaphore, lane->value + 1};
+    tdm_status status = member_of(lane)->lent.plugin->queue->graph_compute(
+        lane->queue, s->plan, s->bindings, s->graph->n_slot, NULL, 0, &done, 1, err);
+    if (status == TDM_OK) lane->value++;
+    return status;
+}
+
+bool meta_lane_wait(meta_lane *lane, uint64_t timeout_ns, tdm_status *status_out, tdm_error *err) {
+    tdm_status status = semaphores(lane)->wait(lane->semaphore, lane->value, timeout_ns, err);
+    if (status == TDM_DEADLINE_EXCEEDED) {
+        /* Its own deadline, or a member that failed with that very status? */
+        uint64_t value = 0;
+        status = semaphores(lane)->query(lane->semaphore, &value, err);
+        if (status == TDM_OK && value < lane->value) return false;
+    }
+    *status_out = status;
+    return true;
+}
+
+static tdm_status stretch_run(meta_lane *lane, meta_program *program, int32_t stretch,
+                              const _Atomic bool *is_given_up, tdm_error *err) {
+    tdm_status status = meta_lane_submit(lane, program, stretch, err);
+    if (status != TDM_OK) return status;
+    while (!meta_lane_wait(lane, SLICE_NS, &status, err))
+        if (atomic_load(is_given_up))
+            return tdm_fail(err, TDM_CANCELLED, "given up while it was at work");
+    atomic_fetch_add_explicit(&lane->n_step, 1, memory_order_relaxed);
+    return status;
+}
+
+/* ---- Exchanges of the host's ----------------------------------------------------------------- */
+
+void meta_exchange_describe(const meta_part *part, int32_t index, uint32_t epoch,
+                            meta_exchange_args *out) {
+    const tdm_node *node = tdm_graph_node(&part->graph, index);
+    const tdm_value *y = meta_part_value(part, node->dst[0]);
+    memset(out, 0, sizeof *out);
+    out->params = &node->params.exchange;
+    out->epoch = epoch;
+    out->type = y->type;
+    memcpy(out->ne, y->ne, sizeof out->ne);
+    if (node->src[0] >= 0)
+        memcpy(out->x_ne, meta_part_value(part, node->src[0])->ne, sizeof out->x_ne);
+}
+
+uint64_t meta_view_span(const tdm_value *v, const tdm_view_place *place) {
+    tdm_type_info info = tdm_type_get_info((tdm_type)v->type);
+    if (tdm_shape_count(v->ne) == 0) return 0;
+    int64_t span = (v->ne[0] / info.block_len - 1) * place->nb[0] + info.block_size;
+    for (int32_t i = 1; i < TDM_MAX_DIMS; i++) span += (v->ne[i] - 1) * place->nb[i];
+    return (uint64_t)span;
+}
+
+/* The elements of a view one after the other. */
+static void view_pack(const tdm_value *v, const tdm_view_place *place, const uint8_t *src,
+                      uint8_t *dst) {
+    tdm_type_info info = tdm_type_get_info((tdm_type)v->type);
+    size_t size = (size_t)info.block_size;
+    for (int64_t i3 = 0; i3 < v->ne[3]; i3++)
+        for (int64_t i2 = 0; i2 < v->ne[2]; i2++)
+            for (int64_t i1 = 0; i1 < v->ne[1]; i1++) {
+                const uint8_t *row =
+                    src + i1 * place->nb[1] + i2 * place->nb[2] + i3 * place->nb[3];
+                for (int64_t i0 = 0; i0 < v->ne[0] / info.block_len; i0++, dst += size)
+                    memcpy(dst, row + i0 * place->nb[0], size);
+            }
+}
+
+/* A source of an exchange in host memory, contiguous: in place where it is, else in *staging, which
+ * is moved on. */
+static tdm_status source_fetch(const meta_lane *lane, const meta_program *program, int32_t value,
+                               uint8_t **staging, const void **out, tdm_error *err) {
+    const meta_member_program *m = &program->members[lane->d];
+    const meta_part *part = &m->part;
+    const tdm_value *v = meta_part_value(part, value);
+    const tdm_view_place *place = &part->places[value];
+    const tdm_binding *b = &m->slot_bindings[meta_part_value(part, place->base)->slot];
+    uint64_t size = tdm_tensor_canonical_size((tdm_type)v->type, v->ne);
+    bool is_contiguous = tdm_view_is_contiguous(v, place);
+    *out = *staging;
+    if (size == 0) return TDM_OK; /* it need not be anywhere */
+    const uint8_t *host = host_address(lane, b->buffer);
+    if (host != NULL && is_contiguous) {
+        *out = host + b->off + place->off;
+        return TDM_OK;
+    }
+    uint8_t *packed = *staging;
+    *staging += (size + 63) / 64 * 64;
+    *out = packed;
+    if (host != NULL) {
+        view_pack(v, place, host + b->off + place->off, packed);
+        return TDM_OK;
+    }
+    const tdm_buffer_ops *ops = meta_member_buffers(member_of(lane));
+    if (is_contiguous)
+        return ops->download(b->buffer, b->off + (uint64_t)place->off, packed, size, err);
+    uint64_t span = meta_view_span(v, place);
+    uint8_t *whole = *staging;
+    *staging += (span + 63) / 64 * 64;
+    tdm_status status = ops->download(b->buffer, b->off + (uint64_t)place->off, whole, span, err);
+    if (status == TDM_OK) view_pack(v, place, whole, packed);
+    return status;
+}
+
+static tdm_status exchange_run(meta_lane *lane, meta_program *program, int32_t index,
+                               uint32_t epoch, tdm_error *err) {
+    const meta_member_program *m = &program->members[lane->d];
+    const tdm_node *node = tdm_graph_node(&m->part.graph, index);
+    const tdm_binding *y = &m->slot_bindings[meta_part_value(&m->part, node->dst[0])->slot];
+    const char *names[TDM_MAX_MEMBERS];
+    const void *residual = NULL;
+    uint8_t *staging = m->staging, *host = host_address(lane, y->buffer);
+    meta_exchange_args args;
+    tdm_status status = TDM_OK;
+    meta_exchange_describe(&m->part, index, epoch, &args);
+    for (int32_t d = 0, rank = 0; d < lane->device->n_member; d++)
+        if (meta_is_active(lane->device, d)) names[rank++] = lane->device->members[d].name;
+    args.names = names;
+    if (node->src[0] >= 0)
+        status = source_fetch(lane, program, node->src[0], &staging, &args.x, err);
+    if (status == TDM_OK && node->src[3] >= 0)
+        status = source_fetch(lane, program, node->src[3], &staging, &residual, err);
+    if (status != TDM_OK) return status;
+    args.residual = residual;
+    args.result = host != NULL ? host + y->off : staging;
+    status = meta_exchange_host(lane->device->arena, &args, err);
+    if (status == TDM_OK && host == NULL) status = bytes_upload(lane, y, staging, y->size, err);
+    atomic_fetch_add_explicit(&lane->n_step, 1, memory_order_relaxed);
+    return status;
+}
+
+tdm_status meta_lane_run(meta_lane *lane, meta_program *program, uint32_t epoch,
+                         const _Atomic bool *is_given_up, tdm_error *err) {
+    const meta_member_program *m = &program->members[lane->d];
+    tdm_status status = meta_lane_upload(lane, program, epoch, err);
+    for (int32_t s = 0; s < m->n_stretch && status == TDM_OK; s++) {
+        if (m->stretches[s].plan != NULL) status = stretch_run(lane, program, s, is_given_up, err);
+        if (status == TDM_OK && m->stretches[s].exchange >= 0)
+            status = exchange_run(lane, program, m->stretches[s].exchange, epoch, err);
+    }
+    return status;
+}

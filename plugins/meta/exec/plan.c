@@ -1,0 +1,495 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * plan.c: memory, stretches and plans of a program whose parts are made. What its slots point at
+ * in a run is plan_bind.c's.
+ *
+ * Scratch of a member, shared by all programs since one runs at a time:
+ *   words and inputs of the group's own, and outputs: places that no other value of the part uses;
+ *   values that cross from one stretch to another, or into an exchange of the host's;
+ *   temporaries, where the stretches overlap one another.
+ * A value that crosses keeps its bytes to itself from the stretch that makes it to the last that
+ * reads it: within a stretch it is an input or output, which a device may take to share bytes with
+ * nothing.
+ */
+#include "plugins/meta/exec/plan.h"
+
+#include <string.h>
+
+#include "core/base/packing.h"
+#include "plugins/meta/device.h"
+#include "plugins/meta/exec/member_thread.h"
+
+#define NOWHERE UINT64_MAX
+
+static tdm_status out_of_memory(tdm_error *err) {
+    return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "group: no memory for a plan");
+}
+
+/* Host memory of a program, counted. */
+static void *program_alloc(meta_program *program, size_t n, size_t size) {
+    size_t bytes;
+    if (__builtin_mul_overflow(n + 1, size, &bytes)) return NULL;
+    void *ptr = meta_alloc(program->device->host, bytes);
+    if (ptr != NULL) program->host_size += bytes;
+    return ptr;
+}
+
+static void program_free(const meta_program *program, void *ptr, size_t n, size_t size) {
+    meta_free(program->device->host, ptr, (n + 1) * size);
+}
+
+/* Takes `size` bytes behind *end; false where 64 bits do not suffice. */
+static bool bytes_take(uint64_t *end, uint64_t size, uint64_t align, uint64_t *off_out) {
+    uint64_t off;
+    if (__builtin_add_overflow(*end, align - 1, &off)) return false;
+    off &= ~(align - 1);
+    *off_out = off;
+    return !__builtin_add_overflow(off, size, end);
+}
+
+/* ---- Stretches ------------------------------------------------------------------------------- */
+
+static bool has_work(const tdm_graph *graph, int32_t first, int32_t last) {
+    for (int32_t i = first; i < last; i++)
+        if (!tdm_op_is_view(tdm_graph_node(graph, i)->op)) return true;
+    return false;
+}
+
+static int32_t exchange_next(const tdm_graph *graph, int32_t first) {
+    while (first < graph->n_node && tdm_graph_node(graph, first)->op != TDM_OP_EXCHANGE) first++;
+    return first;
+}
+
+/* One stretch of nodes first .. last-1; a stretch of views alone gets no graph. */
+static tdm_status stretch_make(meta_program *program, int32_t d, int32_t first, int32_t last,
+                               tdm_error *err) {
+    meta_member_program *m = &program->members[d];
+    const tdm_graph *graph = &m->part.graph;
+    meta_stretch *s = &m->stretches[m->n_stretch++];
+    s->exchange = last < graph->n_node ? last : -1;
+    if (!has_work(graph, first, last)) return TDM_OK;
+    if (first == 0 && last == graph->n_node) {
+        s->graph = graph;
+    } else {
+        s->slot_map = program_alloc(program, (size_t)graph->n_slot, sizeof *s->slot_map);
+        if (s->slot_map == NULL) return out_of_memory(err);
+        tdm_status status = program->device->host->graph->extract(graph, first, last - first,
+                                                                  &s->own_graph, s->slot_map, err);
+        if (status != TDM_OK) return status;
+        s->graph = s->own_graph;
+    }
+    s->bindings = program_alloc(program, (size_t)s->graph->n_slot, sizeof *s->bindings);
+    return s->bindings != NULL ? TDM_OK : out_of_memory(err);
+}
+
+static tdm_status stretches_make(meta_program *program, int32_t d, tdm_error *err) {
+    meta_member_program *m = &program->members[d];
+    const tdm_graph *graph = &m->part.graph;
+    bool is_cut = !program->device->members[d].has_exchange;
+    int32_t n = 1;
+    for (int32_t i = 0; i < graph->n_node; i++)
+        n += is_cut && tdm_graph_node(graph, i)->op == TDM_OP_EXCHANGE;
+    m->is_direct = n == 1;
+    m->cap_stretch = n;
+    m->stretches = program_alloc(program, (size_t)n, sizeof *m->stretches);
+    if (m->stretches == NULL) return out_of_memory(err);
+    tdm_status status = TDM_OK;
+    for (int32_t first = 0, last; m->n_stretch < n && status == TDM_OK; first = last + 1) {
+        last = is_cut ? exchange_next(graph, first) : graph->n_node;
+        status = stretch_make(program, d, first, last, err);
+    }
+    return status;
+}
+
+/* ---- Memory ---------------------------------------------------------------------------------- */
+
+/* Inputs that a member can never read in place are copied to its scratch before each run. */
+static bool is_copied(const meta_member *member, int32_t source) {
+    switch (source) {
+    case META_SLOT_OUTPUT:
+    case META_SLOT_EPOCH:
+    case META_SLOT_STEP: return true;
+    case META_SLOT_INPUT: return !TDM_HAS(meta_member_buffers(member), import_host);
+    default: return false;
+    }
+}
+
+static tdm_status fixed_place(meta_program *program, int32_t d, tdm_error *err) {
+    meta_member_program *m = &program->members[d];
+    const meta_member *member = &program->device->members[d];
+    m->epoch_off = m->step_off = NOWHERE;
+    for (int32_t i = 0; i < m->part.graph.n_slot; i++) {
+        const meta_slot *slot = &m->part.slots[i];
+        m->temp_off[i] = NOWHERE;
+        if (!is_copied(member, slot->source)) continue;
+        if (!bytes_take(&m->temp_size, slot->size, member->align, &m->temp_off[i]))
+            return tdm_fail(err, TDM_OUT_OF_RANGE, "member '%s': more than 2^64 bytes",
+                            member->name);
+        if (slot->source == META_SLOT_EPOCH) m->epoch_off = m->temp_off[i];
+        if (slot->source == META_SLOT_STEP) m->step_off = m->temp_off[i];
+    }
+    return TDM_OK;
+}
+
+/* When a value is used first and last: stretch s is moment 2 * s, the exchange behind it the next.
+ * first == -1: never. */
+typedef struct life {
+    int32_t first, last;
+} life;
+
+static void life_note(const meta_part *part, life *lives, int32_t value, int32_t moment) {
+    if (value < 0) return;
+    int32_t slot = part->graph.values[part->places[value].base].slot;
+    if (lives[slot].first < 0) lives[slot].first = moment;
+    lives[slot].last = moment;
+}
+
+static void lives_find(const meta_part *part, life *lives) {
+    const tdm_graph *graph = &part->graph;
+    int32_t moment = 0;
+    for (int32_t i = 0; i < graph->n_slot; i++) lives[i] = (life){-1, -1};
+    for (int32_t i = 0; i < graph->n_node; i++) {
+        const tdm_node *node = tdm_graph_node(graph, i);
+        bool is_exchange = node->op == TDM_OP_EXCHANGE;
+        moment += is_exchange;
+        for (int32_t s = 0; s < node->n_src; s++) life_note(part, lives, node->src[s], moment);
+        for (int32_t s = 0; s < node->n_dst; s++) life_note(part, lives, node->dst[s], moment);
+        moment += is_exchange;
+    }
+}
+
+/* Values that cross. */
+static tdm_status crossing_place(meta_program *program, int32_t d, const life *lives,
+                                 tdm_packed *crossing, tdm_error *err) {
+    meta_member_program *m = &program->members[d];
+    const meta_part *part = &m->part;
+    uint64_t align = program->device->members[d].align, from, size = 0;
+    int32_t n = 0;
+    if (!bytes_take(&m->temp_size, 0, align, &from))
+        return tdm_fail(err, TDM_OUT_OF_RANGE, "more than 2^64 bytes");
+    for (int32_t i = 0; i < part->graph.n_slot; i++) {
+        const life *mine = &lives[i];
+        uint64_t need = 0;
+        if (part->slots[i].source != META_SLOT_TEMP || mine->first < 0) continue;
+        if (mine->first == mine->last && mine->first % 2 == 0) continue;
+        if (__builtin_add_overflow(part->slots[i].size, align - 1, &need))
+            return tdm_fail(err, TDM_OUT_OF_RANGE, "more than 2^64 bytes");
+        crossing[n++] = (tdm_packed){i, mine->first, mine->last, need & ~(align - 1), 0};
+    }
+    if (!tdm_pack(crossing, n, &size) || __builtin_add_overflow(from, size, &m->temp_size))
+        return tdm_fail(err, TDM_OUT_OF_RANGE, "more than 2^64 bytes");
+    for (int32_t i = 0; i < n; i++) m->temp_off[crossing[i].id] = from + crossing[i].off;
+    return TDM_OK;
+}
+
+/* Temporaries of each stretch, behind everything else. */
+static tdm_status temps_place(meta_program *program, int32_t d, uint64_t *offsets, tdm_error *err) {
+    meta_member_program *m = &program->members[d];
+    const meta_member *member = &program->device->members[d];
+    uint64_t from, need = 0;
+    if ((member->info.flags & TDM_DEVICE_HOLDS_TEMPS) != 0) return TDM_OK;
+    if (!bytes_take(&m->temp_size, 0, member->align, &from))
+        return tdm_fail(err, TDM_OUT_OF_RANGE, "more than 2^64 bytes");
+    for (int32_t s = 0; s < m->n_stretch; s++) {
+        const meta_stretch *stretch = &m->stretches[s];
+        uint64_t size = 0;
+        if (stretch->graph == NULL) continue;
+        tdm_status status = program->device->host->graph->plan_memory(stretch->graph, member->align,
+                                                                      offsets, &size, err);
+        if (status != TDM_OK) return status;
+        if (size > need) need = size;
+        for (int32_t i = 0; i < stretch->graph->n_slot; i++) {
+            int32_t slot = stretch->slot_map != NULL ? stretch->slot_map[i] : i;
+            if (offsets[i] == NOWHERE || m->part.slots[slot].source != META_SLOT_TEMP) continue;
+            m->temp_off[slot] = from + offsets[i];
+        }
+    }
+    if (__builtin_add_overflow(from, need, &m->temp_size))
+        return tdm_fail(err, TDM_OUT_OF_RANGE, "more than 2^64 bytes");
+    return TDM_OK;
+}
+
+static tdm_status memory_place(meta_program *program, int32_t d, tdm_error *err) {
+    meta_member_program *m = &program->members[d];
+    size_t n_slot = (size_t)m->part.graph.n_slot;
+    m->temp_off = program_alloc(program, n_slot, sizeof *m->temp_off);
+    m->slot_bindings = program_alloc(program, n_slot, sizeof *m->slot_bindings);
+    if (m->temp_off == NULL || m->slot_bindings == NULL) return out_of_memory(err);
+    const tdm_host *host = program->device->host;
+    size_t lives_size = (n_slot + 1) * sizeof(life);
+    size_t crossing_size = (n_slot + 1) * sizeof(tdm_packed);
+    size_t offsets_size = (n_slot + 1) * sizeof(uint64_t);
+    life *lives = meta_alloc(host, lives_size);
+    tdm_packed *crossing = meta_alloc(host, crossing_size);
+    uint64_t *offsets = meta_alloc(host, offsets_size);
+    tdm_status status =
+        lives != NULL && crossing != NULL && offsets != NULL ? TDM_OK : out_of_memory(err);
+    if (status == TDM_OK) status = fixed_place(program, d, err);
+    if (status == TDM_OK && !m->is_direct) {
+        lives_find(&m->part, lives);
+        status = crossing_place(program, d, lives, crossing, err);
+    }
+    if (status == TDM_OK) status = temps_place(program, d, offsets, err);
+    meta_free(host, lives, lives_size);
+    meta_free(host, crossing, crossing_size);
+    meta_free(host, offsets, offsets_size);
+    return status;
+}
+
+/* ---- Growing what programs share ------------------------------------------------------------- */
+
+static tdm_status member_alloc(meta_member *member, uint64_t size, tdm_buffer **out,
+                               tdm_error *err) {
+    tdm_buffer_params params = {
+        .struct_size = sizeof params, .size = size, .purpose = TDM_BUFFER_COMPUTE};
+    tdm_error inner = {0};
+    tdm_status status =
+        meta_member_buffers(member)->alloc(member->lent.device, &params, out, &inner);
+    if (status == TDM_OK) return TDM_OK;
+    *out = NULL;
+    return tdm_fail(err, status, "member '%s': %s; a smaller ubatch-size needs less", member->name,
+                    inner.message);
+}
+
+static void buffer_replace(meta_device *device, int32_t d, tdm_buffer **buffer, uint64_t *size,
+                           tdm_buffer *grown, uint64_t grown_size) {
+    if (grown == NULL) return;
+    if (*buffer != NULL && !meta_member_is_stuck(device, d))
+        meta_member_buffers(&device->members[d])->free(*buffer);
+    *buffer = grown;
+    *size = grown_size;
+    atomic_fetch_add(&device->generation, 1);
+}
+
+tdm_status meta_program_grow(meta_program *program, tdm_error *err) {
+    meta_device *device = program->device;
+    tdm_buffer *scratch[TDM_MAX_MEMBERS] = {NULL}, *zeros[TDM_MAX_MEMBERS] = {NULL};
+    tdm_status status = TDM_OK;
+    for (int32_t d = 0; d < device->n_member && status == TDM_OK; d++) {
+        const meta_member_program *m = &program->members[d];
+        meta_member *member = &device->members[d];
+        if (!meta_is_active(device, d)) continue;
+        if (m->temp_size > member->scratch_size)
+            status = member_alloc(member, m->temp_size, &scratch[d], err);
+        if (status != TDM_OK || m->part.zeros_size <= member->zeros_size) continue;
+        status = member_alloc(member, m->part.zeros_size, &zeros[d], err);
+        if (status == TDM_OK)
+            status = meta_member_buffers(member)->fill(zeros[d], 0, m->part.zeros_size, 0, err);
+    }
+    for (int32_t d = 0; d < device->n_member; d++) {
+        meta_member *member = &device->members[d];
+        if (status == TDM_OK) {
+            buffer_replace(device, d, &member->scratch, &member->scratch_size, scratch[d],
+                           program->members[d].temp_size);
+            buffer_replace(device, d, &member->zeros, &member->zeros_size, zeros[d],
+                           program->members[d].part.zeros_size);
+        } else {
+            if (scratch[d] != NULL) meta_member_buffers(member)->free(scratch[d]);
+            if (zeros[d] != NULL) meta_member_buffers(member)->free(zeros[d]);
+        }
+    }
+    return status;
+}
+
+/* ---- Host memory for what passes through the host -------------------------------------------- */
+
+/* Host exchanges have x, residual and result side by side; a step block is rewritten, an output
+ * scattered from here. */
+static void staging_measure(meta_program *program, int32_t d) {
+    meta_member_program *m = &program->members[d];
+    const tdm_graph *graph = &m->part.graph;
+    uint64_t need = sizeof(tdm_step_header);
+    for (int32_t i = 0; i < graph->n_slot; i++)
+        if ((m->part.slots[i].source == META_SLOT_OUTPUT ||
+             m->part.slots[i].source == META_SLOT_STEP) &&
+            m->part.slots[i].size > need)
+            need = m->part.slots[i].size;
+    for (int32_t s = 0; s < m->n_stretch; s++) {
+        if (m->stretches[s].exchange < 0) continue;
+        const tdm_node *node = tdm_graph_node(graph, m->stretches[s].exchange);
+        const int32_t values[3] = {node->src[0], node->src[3], node->dst[0]};
+        uint64_t sum = 0;
+        for (int i = 0; i < 3; i++) {
+            if (values[i] < 0) continue;
+            const tdm_value *v = tdm_graph_value(graph, values[i]);
+            sum += (tdm_tensor_canonical_size((tdm_type)v->type, v->ne) + 63) / 64 * 64;
+            if (!tdm_view_is_contiguous(v, &m->part.places[values[i]]))
+                sum += (meta_view_span(v, &m->part.places[values[i]]) + 63) / 64 * 64;
+        }
+        if (sum > need) need = sum;
+    }
+    m->staging_size = need;
+}
+
+static tdm_status staging_make(meta_program *program, int32_t d, tdm_error *err) {
+    meta_member_program *m = &program->members[d];
+    m->staging = program_alloc(program, (size_t)m->staging_size, 1);
+    return m->staging != NULL ? TDM_OK : out_of_memory(err);
+}
+
+static tdm_status pages_make(meta_program *program, tdm_error *err) {
+    int64_t n_local[TDM_MAX_MEMBERS];
+    if (!program->rewrites_step) return TDM_OK;
+    for (int32_t i = 0; i < program->graph->n_value; i++) {
+        const tdm_value *v = tdm_graph_value(program->graph, i);
+        if (v->kind == TDM_VALUE_STATE && v->ne[1] > program->n_page) program->n_page = v->ne[1];
+    }
+    program->pages = program_alloc(program, (size_t)program->n_page, sizeof *program->pages);
+    if (program->pages == NULL) return out_of_memory(err);
+    meta_pages_deal(program->device, program->n_page, program->pages, n_local);
+    return TDM_OK;
+}
+
+/* ---- Preparing ------------------------------------------------------------------------------- */
+
+static tdm_status plans_make(meta_program *program, int32_t d, tdm_error *err) {
+    const meta_member *member = &program->device->members[d];
+    meta_member_program *m = &program->members[d];
+    tdm_plan_params params = {.struct_size = sizeof params};
+    for (int32_t s = 0; s < m->n_stretch; s++) {
+        tdm_error inner = {0};
+        if (m->stretches[s].graph == NULL) continue;
+        tdm_status status = member->lent.plugin->queue->graph_prepare(
+            member->lent.device, m->stretches[s].graph, &params, &m->stretches[s].plan, &inner);
+        if (status == TDM_OK) continue;
+        m->stretches[s].plan = NULL;
+        return tdm_fail(err, status, "member '%s': %s", member->name, inner.message);
+    }
+    return TDM_OK;
+}
+
+/* Flags where the arena has them, and data behind all flags: else one program's data would be
+ * another's flags. */
+static tdm_status exchanges_check(meta_program *program, int32_t d, tdm_error *err) {
+    meta_device *device = program->device;
+    const tdm_graph *graph = &program->members[d].part.graph;
+    uint64_t line = 64 * (uint64_t)device->n_active;
+    for (int32_t i = 0; i < graph->n_node; i++) {
+        const tdm_node *node = tdm_graph_node(graph, i);
+        const tdm_exchange_params *p = &node->params.exchange;
+        if (node->op != TDM_OP_EXCHANGE) continue;
+        if (p->n_member != device->n_active || p->stage >= META_ARENA_MAX_STAGES ||
+            p->flag_off != META_ARENA_FLAGS + (uint64_t)p->stage * line ||
+            p->data_off < meta_arena_data(device->n_active))
+            return tdm_fail(err, TDM_INTERNAL, "exchange %d: its flags or data are misplaced",
+                            (int)p->stage);
+        if (p->stage >= program->n_stage) program->n_stage = p->stage + 1;
+    }
+    return TDM_OK;
+}
+
+tdm_status meta_program_lay_out(meta_program *program, tdm_error *err) {
+    meta_device *device = program->device;
+    tdm_status status = pages_make(program, err);
+    for (int32_t d = 0; d < device->n_member && status == TDM_OK; d++) {
+        tdm_error inner = {0};
+        if (!meta_is_active(device, d)) continue;
+        status = device->host->graph->verify(&program->members[d].part.graph, &inner);
+        if (status == TDM_OK) status = exchanges_check(program, d, &inner);
+        if (status == TDM_OK) status = stretches_make(program, d, &inner);
+        if (status == TDM_OK) status = memory_place(program, d, &inner);
+        if (status == TDM_OK) staging_measure(program, d);
+        if (status != TDM_OK)
+            tdm_fail(err, status, "group: the part of member '%s': %s", device->members[d].name,
+                     inner.message);
+    }
+    return status;
+}
+
+tdm_status meta_program_prepare(meta_program *program, tdm_error *err) {
+    meta_device *device = program->device;
+    tdm_status status = meta_program_lay_out(program, err);
+    if (status != TDM_OK) return status;
+    program->bindings =
+        program_alloc(program, (size_t)program->graph->n_slot, sizeof *program->bindings);
+    if (program->bindings == NULL) return out_of_memory(err);
+    for (int32_t d = 0; d < device->n_member && status == TDM_OK; d++) {
+        if (!meta_is_active(device, d)) continue;
+        status = staging_make(program, d, err);
+        if (status == TDM_OK) status = plans_make(program, d, err);
+    }
+    if (status == TDM_OK && program->arena_size > 0)
+        status = meta_arena_reserve(device, program->arena_size, err);
+    /* Only now are there as many lines. */
+    if (status == TDM_OK && program->n_stage > device->arena->n_stage)
+        device->arena->n_stage = program->n_stage;
+    if (status == TDM_OK) status = meta_program_grow(program, err);
+    return status;
+}
+
+/* ---- Destroying ------------------------------------------------------------------------------ */
+
+static void member_destroy(meta_program *program, int32_t d) {
+    meta_member_program *m = &program->members[d];
+    const meta_member *member = &program->device->members[d];
+    const tdm_host *host = program->device->host;
+    size_t n_slot = (size_t)m->part.graph.n_slot;
+    for (int32_t s = 0; s < m->n_stretch; s++) {
+        meta_stretch *stretch = &m->stretches[s];
+        if (stretch->plan != NULL) member->lent.plugin->queue->plan_destroy(stretch->plan);
+        program_free(program, stretch->slot_map, n_slot, sizeof *stretch->slot_map);
+        if (stretch->bindings != NULL)
+            program_free(program, stretch->bindings, (size_t)stretch->graph->n_slot,
+                         sizeof *stretch->bindings);
+        if (stretch->own_graph != NULL) host->graph->graph_free(stretch->own_graph);
+    }
+    program_free(program, m->stretches, (size_t)m->cap_stretch, sizeof *m->stretches);
+    program_free(program, m->temp_off, n_slot, sizeof *m->temp_off);
+    program_free(program, m->slot_bindings, n_slot, sizeof *m->slot_bindings);
+    if (m->staging != NULL) program_free(program, m->staging, (size_t)m->staging_size, 1);
+    meta_part_end(&m->part);
+}
+
+static void program_free_all(meta_program *program) {
+    const tdm_host *host = program->device->host;
+    size_t n_value = (size_t)program->n_value + 1;
+    for (int32_t d = 0; d < program->device->n_member; d++)
+        if (program->members[d].part.host != NULL) member_destroy(program, d);
+    meta_free(host, program->layouts.layouts,
+              (size_t)program->layouts.capacity * sizeof *program->layouts.layouts);
+    meta_free(host, program->forms, (size_t)program->cap_form * sizeof *program->forms);
+    meta_free(host, program->value_form, n_value * sizeof *program->value_form);
+    meta_free(host, program->outputs, n_value * sizeof *program->outputs);
+    meta_free(host, program->checks, (size_t)program->cap_check * sizeof *program->checks);
+    program_free(program, program->pages, (size_t)program->n_page, sizeof *program->pages);
+    program_free(program, program->bindings, (size_t)program->n_slot, sizeof *program->bindings);
+    meta_free(host, program->names, program->names_size);
+    meta_free(host, program, sizeof *program);
+}
+
+static void program_release(meta_device *device, int32_t d, void *program) {
+    (void)device;
+    (void)d;
+    meta_program_destroy(program);
+}
+
+/* Parts share their names with the caller's graph, which is about to go. */
+static void names_keep(meta_program *program) {
+    if (program->names != NULL) return;
+    program->names_size = (size_t)program->graph->names_size;
+    program->names = meta_alloc(program->device->host, program->names_size + 1);
+    if (program->names == NULL) return;
+    memcpy(program->names, program->graph->names, program->names_size);
+    program->names_size++;
+    for (int32_t d = 0; d < program->device->n_member; d++)
+        if (program->members[d].part.host != NULL)
+            program->members[d].part.graph.names = program->names;
+}
+
+void meta_program_destroy(meta_program *program) {
+    if (program == NULL) return;
+    meta_device *device = program->device;
+    if (program->graph != NULL) {
+        program->n_value = program->graph->n_value;
+        program->n_slot = program->graph->n_slot;
+    }
+    for (int32_t d = 0; d < device->n_member; d++) {
+        if (program->members[d].n_stretch == 0 || !meta_member_is_stuck(device, d)) continue;
+        /* It may still be running its plans over its graphs. */
+        names_keep(program);
+        program->graph = NULL;
+        meta_leave(device, d, NULL, 0, program_release, program);
+        return;
+    }
+    program_free_all(program);
+}

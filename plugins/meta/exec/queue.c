@@ -1,0 +1,576 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * queue.c: computations of a group in the order in which they were given.
+ *
+ * A conductor thread takes them one by one: it waits for what they wait for, binds, hands every
+ * member its part, and when all are done delivers the outputs and signals. Members that exchange
+ * inside their plans need no more than their own queue, into which the conductor submits directly;
+ * one whose exchanges are the host's has a thread here that runs its part (member_thread.c).
+ *
+ * Failing. The first member that fails sets the abort word, upon which the others leave their
+ * exchanges; the first failure that is not such a leaving is the run's. When a run does not move for
+ * the time that the options give, it is given up in the same way (watchdog.c); a member that does
+ * not come back from that within a grace breaks the group until it does.
+ */
+#include <signal.h>
+#include <string.h>
+
+#include "plugins/meta/exec/event.h"
+#include "plugins/meta/exec/deliver.h"
+#include "plugins/meta/device.h"
+#include "plugins/meta/exec/replicas.h"
+#include "plugins/meta/exec/watchdog.h"
+
+enum {
+    MAX_LOCAL_SIGNALS = 8,
+    SLICE_MIN_NS = 5000000, /* between looks at the other members while one is waited for */
+    SLICE_MAX_NS = META_LOOK_NS
+};
+#define GRACE_MAX_NS 2e9 /* for members to leave a run that was given up; at most the timeout */
+
+typedef struct queue_job {
+    struct queue_job *next;
+    meta_program *program;
+    tdm_binding *bindings; /* these three lie in `block` */
+    tdm_point *waits;
+    tdm_point *signals;
+    int32_t n_binding, n_wait, n_signal;
+    void *block;
+    size_t block_size;
+} queue_job;
+
+/* A thread of the queue: the conductor, or a member's. */
+typedef struct queue_thread {
+    tdm_queue *queue;
+    meta_lane *lane; /* NULL: the conductor */
+    pthread_t thread;
+    bool is_started;
+    _Atomic bool has_turn; /* a run waits for it; taken by the thread */
+} queue_thread;
+
+struct tdm_queue {
+    meta_device *device;
+    pthread_mutex_t mutex; /* over the lists */
+    queue_job *first, *last, *unused;
+    meta_bell submitted; /* jobs, for the conductor */
+    meta_bell begun;     /* runs, for the members' threads */
+    meta_bell ended;     /* parts, for the conductor */
+    _Atomic bool is_ending;
+    meta_lane lanes[TDM_MAX_MEMBERS]; /* of active members */
+    int32_t n_lane;
+    queue_thread conductor, drivers[TDM_MAX_MEMBERS];
+    /* The run under way; written by the conductor before `begun`. */
+    meta_program *program;
+    uint32_t epoch;
+    _Atomic bool is_given_up;
+    meta_watchdog dog;
+};
+
+static const tdm_host_semaphore_ops *semaphore_ops(const tdm_queue *queue) {
+    return queue->device->host->semaphore;
+}
+
+static bool is_direct(const tdm_queue *queue, const meta_lane *lane) {
+    return queue->program->members[lane->d].is_direct;
+}
+
+/* Shares may be solved after a queue was made, and leave a member nothing to do. */
+static bool is_idle(const tdm_queue *queue, const meta_lane *lane) {
+    return !meta_is_active(queue->device, lane->d);
+}
+
+/* ---- A run ----------------------------------------------------------------------------------- */
+
+static void lane_end(tdm_queue *queue, meta_lane *lane, tdm_status status) {
+    lane->status = status;
+    if (status != TDM_OK) meta_arena_abort(queue->device);
+    atomic_store(&lane->is_done, true);
+}
+
+/* The part of a member without exchanges of the host's: submitted, and waited for later. */
+static void lane_start(tdm_queue *queue, meta_lane *lane) {
+    tdm_status status = meta_lane_upload(lane, queue->program, queue->epoch, &lane->err);
+    if (status == TDM_OK) status = meta_lane_submit(lane, queue->program, 0, &lane->err);
+    if (status != TDM_OK) lane_end(queue, lane, status);
+}
+
+/* What has ended meanwhile; true when all have. */
+static bool lanes_poll(tdm_queue *queue) {
+    bool is_all = true;
+    for (int32_t i = 0; i < queue->n_lane; i++) {
+        meta_lane *lane = &queue->lanes[i];
+        tdm_status status;
+        if (atomic_load(&lane->is_done)) continue;
+        if (is_direct(queue, lane) && meta_lane_wait(lane, 0, &status, &lane->err))
+            lane_end(queue, lane, status);
+        else
+            is_all = false;
+    }
+    return is_all;
+}
+
+/* Waits a while for one member that is not done. */
+static void lanes_wait(tdm_queue *queue, uint64_t timeout_ns) {
+    for (int32_t i = 0; i < queue->n_lane; i++) {
+        meta_lane *lane = &queue->lanes[i];
+        tdm_status status;
+        uint32_t seen = atomic_load(&queue->ended.value);
+        if (atomic_load(&lane->is_done)) continue;
+        if (!is_direct(queue, lane)) {
+            meta_bell_wait(&queue->ended, seen, timeout_ns);
+            if (!atomic_load(&lane->is_done)) return;
+        } else if (meta_lane_wait(lane, timeout_ns, &status, &lane->err)) {
+            lane_end(queue, lane, status);
+        } else {
+            return;
+        }
+    }
+}
+
+static bool has_failed(const tdm_queue *queue) {
+    for (int32_t i = 0; i < queue->n_lane; i++)
+        if (atomic_load(&queue->lanes[i].is_done) && queue->lanes[i].status != TDM_OK) return true;
+    return false;
+}
+
+/* Waits for all members. TDM_DEADLINE_EXCEEDED, with the culprit, where the run was given up;
+ * otherwise what happened is in the lanes. */
+static tdm_status members_await(tdm_queue *queue, tdm_error *err) {
+    uint64_t slice = SLICE_MIN_NS, grace_ns = 0;
+    meta_patience grace;
+    tdm_status status = TDM_OK;
+    meta_watchdog_begin(&queue->dog);
+    while (!lanes_poll(queue)) {
+        lanes_wait(queue, slice);
+        if (slice < SLICE_MAX_NS) slice *= 2;
+        if (grace_ns != 0) {
+            if (meta_patience_look(&grace, meta_clock_ns()) < grace_ns) continue;
+            if (status == TDM_OK)
+                status = meta_watchdog_blame(queue->program, queue->epoch, queue->lanes,
+                                             queue->n_lane, err);
+            break;
+        }
+        if (meta_watchdog_is_late(&queue->dog, queue->device, queue->lanes, queue->n_lane)) {
+            status =
+                meta_watchdog_blame(queue->program, queue->epoch, queue->lanes, queue->n_lane, err);
+            meta_arena_abort(queue->device);
+            double timeout = queue->device->options.timeout * 1e9;
+            grace_ns = (uint64_t)(timeout < GRACE_MAX_NS ? timeout : GRACE_MAX_NS);
+            meta_patience_begin(&grace, meta_clock_ns());
+        } else if (has_failed(queue)) {
+            /* Whoever still computes may take as long as it takes; whoever waits for the one that
+             * failed leaves. */
+            meta_arena_abort(queue->device);
+        }
+    }
+    return status;
+}
+
+/* Gives up on the members that are not back: their queues and semaphores are theirs from now on. */
+static void stragglers_leave(tdm_queue *queue, const tdm_error *err) {
+    meta_device *device = queue->device;
+    bool is_broken = false;
+    atomic_store(&queue->is_given_up, true);
+    for (int32_t i = 0; i < queue->n_lane; i++) {
+        meta_lane *lane = &queue->lanes[i];
+        uint64_t value = 0;
+        if (is_idle(queue, lane)) continue;
+        /* The members' threads look at is_given_up and come back in any case. */
+        while (!is_direct(queue, lane) && !atomic_load(&lane->is_done))
+            meta_bell_wait(&queue->ended, atomic_load(&queue->ended.value), SLICE_MIN_NS);
+        if (semaphore_ops(queue)->query(lane->semaphore, &value, NULL) != TDM_OK ||
+            value >= lane->value)
+            continue;
+        device->members[lane->d].stuck = lane->semaphore;
+        device->members[lane->d].stuck_value = lane->value;
+        lane->semaphore = NULL;
+        is_broken = true;
+    }
+    atomic_store(&queue->is_given_up, false);
+    if (!is_broken) return;
+    device->is_broken = true;
+    device->broken = (tdm_error){.struct_size = sizeof device->broken};
+    tdm_fail(&device->broken, TDM_UNAVAILABLE, "the group waits for a member: %.440s",
+             err->message);
+}
+
+/* The failure of a run by its members': the first that is not the consequence of another. */
+static tdm_status members_status(const tdm_queue *queue, tdm_error *err) {
+    const meta_lane *first = NULL;
+    for (int32_t i = 0; i < queue->n_lane; i++) {
+        const meta_lane *lane = &queue->lanes[i];
+        if (lane->status == TDM_OK) continue;
+        if (first == NULL || (first->status == TDM_CANCELLED && lane->status != TDM_CANCELLED))
+            first = lane;
+    }
+    if (first == NULL) return TDM_OK;
+    char place[160];
+    meta_watchdog_place(queue->program, queue->epoch, first->d, place, sizeof place);
+    return tdm_fail(err, first->status, "member '%s', %s: %.300s",
+                    queue->device->members[first->d].name, place, first->err.message);
+}
+
+/* Flags of a run must be above all that were there before, as far as differences can tell. */
+static void epoch_advance(meta_device *device) {
+    if (device->epoch >= INT32_MAX) {
+        if (device->arena->data != NULL)
+            memset(device->arena->data + META_ARENA_FLAGS, 0,
+                   (size_t)device->arena->n_stage * (size_t)device->n_active * 64);
+        memset(device->arena->seen_ns, 0, sizeof device->arena->seen_ns);
+        device->epoch = 0;
+    }
+    device->epoch++;
+}
+
+/* Nanoseconds since the last call that a member spent in exchanges, by the words in the arena. */
+static uint64_t exchange_time(meta_device *device, int32_t rank) {
+    meta_arena *arena = device->arena;
+    uint64_t sum = 0;
+    for (int32_t s = 0; arena->data != NULL && s < arena->n_stage; s++) {
+        uint64_t off =
+            META_ARENA_FLAGS + ((uint64_t)s * (uint64_t)device->n_active + (uint64_t)rank) * 64 + 8;
+        sum += atomic_load_explicit((_Atomic uint64_t *)(void *)(arena->data + off),
+                                    memory_order_relaxed);
+    }
+    uint64_t spent = sum - arena->seen_ns[rank];
+    arena->seen_ns[rank] = sum;
+    return spent;
+}
+
+static void times_note(tdm_queue *queue, uint64_t begin_ns) {
+    uint64_t all = meta_clock_ns() - begin_ns;
+    for (int32_t i = 0, rank = 0; i < queue->n_lane; i++) {
+        meta_member *member = &queue->device->members[queue->lanes[i].d];
+        if (is_idle(queue, &queue->lanes[i])) continue;
+        uint64_t spent = exchange_time(queue->device, rank++);
+        atomic_fetch_add_explicit(&member->exchange_ns, spent, memory_order_relaxed);
+        atomic_fetch_add_explicit(&member->run_ns, all > spent ? all - spent : 0,
+                                  memory_order_relaxed);
+    }
+    atomic_fetch_add_explicit(&queue->device->n_run, 1, memory_order_relaxed);
+}
+
+static tdm_status broken_check(meta_device *device, tdm_error *err) {
+    if (!device->is_broken) return TDM_OK;
+    if (!meta_stuck_members_settle(device))
+        return tdm_fail(err, device->broken.status, "%s", device->broken.message);
+    meta_arena_calm(device);
+    device->is_broken = false;
+    return TDM_OK;
+}
+
+/* Under device->mutex. */
+static tdm_status program_run(tdm_queue *queue, const queue_job *job, tdm_error *err) {
+    meta_device *device = queue->device;
+    bool has_drivers = false;
+    tdm_status status = broken_check(device, err);
+    if (status == TDM_OK)
+        status = meta_program_bind(job->program, job->bindings, job->n_binding, err);
+    for (int32_t i = 0; i < queue->n_lane && status == TDM_OK; i++) {
+        status = meta_lane_begin(&queue->lanes[i], err);
+        if (is_idle(queue, &queue->lanes[i])) atomic_store(&queue->lanes[i].is_done, true);
+    }
+    if (status != TDM_OK) return status;
+    epoch_advance(device);
+    queue->program = job->program;
+    queue->epoch = device->epoch;
+    uint64_t begin_ns = meta_clock_ns();
+    for (int32_t i = 0; i < queue->n_lane; i++) {
+        if (is_idle(queue, &queue->lanes[i]) || is_direct(queue, &queue->lanes[i])) continue;
+        has_drivers = true;
+        atomic_store(&queue->drivers[i].has_turn, true);
+    }
+    if (has_drivers) meta_bell_ring(&queue->begun);
+    for (int32_t i = 0; i < queue->n_lane; i++)
+        if (!is_idle(queue, &queue->lanes[i]) && is_direct(queue, &queue->lanes[i]))
+            lane_start(queue, &queue->lanes[i]);
+    status = members_await(queue, err);
+    if (status != TDM_OK) stragglers_leave(queue, err);
+    /* What a member says itself is better than that it was late. */
+    tdm_error own = {0};
+    tdm_status said = members_status(queue, &own);
+    if (said != TDM_OK && (status == TDM_OK || said != TDM_CANCELLED))
+        status = tdm_fail(err, said, "%s", own.message);
+    if (!device->is_broken) meta_arena_calm(device);
+    times_note(queue, begin_ns);
+    if (status == TDM_OK) status = meta_replicas_check(job->program, err);
+    if (status == TDM_OK) status = meta_outputs_deliver(job->program, err);
+    return status;
+}
+
+/* ---- Jobs ------------------------------------------------------------------------------------ */
+
+static void job_free(const tdm_host *host, queue_job *job) {
+    meta_free(host, job->block, job->block_size);
+    meta_free(host, job, sizeof *job);
+}
+
+static void job_recycle(tdm_queue *queue, queue_job *job) {
+    pthread_mutex_lock(&queue->mutex);
+    job->next = queue->unused;
+    queue->unused = job;
+    pthread_mutex_unlock(&queue->mutex);
+}
+
+/* An unused job with room for these arrays; NULL without memory. */
+static queue_job *job_get(tdm_queue *queue, int32_t n_binding, int32_t n_wait, int32_t n_signal) {
+    const tdm_host *host = queue->device->host;
+    size_t points_size = ((size_t)n_wait + (size_t)n_signal) * sizeof(tdm_point);
+    size_t block_size = points_size + (size_t)n_binding * sizeof(tdm_binding);
+    pthread_mutex_lock(&queue->mutex);
+    queue_job *job = queue->unused;
+    if (job != NULL) queue->unused = job->next;
+    pthread_mutex_unlock(&queue->mutex);
+    if (job == NULL && (job = meta_alloc(host, sizeof *job)) == NULL) return NULL;
+    if (job->block == NULL || job->block_size < block_size) {
+        meta_free(host, job->block, job->block_size);
+        job->block_size = block_size > 4096 ? block_size : 4096;
+        job->block = meta_alloc(host, job->block_size);
+        if (job->block == NULL) {
+            job_free(host, job);
+            return NULL;
+        }
+    }
+    job->waits = job->block;
+    job->signals = job->waits + n_wait;
+    job->bindings = (tdm_binding *)(void *)(job->signals + n_signal);
+    job->n_binding = n_binding;
+    job->n_wait = n_wait;
+    job->n_signal = n_signal;
+    job->next = NULL;
+    return job;
+}
+
+static void points_settle(const tdm_queue *queue, const tdm_point *points, int32_t n,
+                          tdm_status status, const tdm_error *err) {
+    for (int32_t i = 0; i < n; i++) {
+        if (status == TDM_OK)
+            semaphore_ops(queue)->signal(points[i].semaphore, points[i].value);
+        else
+            semaphore_ops(queue)->fail(points[i].semaphore, status, err);
+    }
+}
+
+static void job_run(tdm_queue *queue, queue_job *job) {
+    tdm_error err = {.struct_size = sizeof err};
+    tdm_status status = TDM_OK;
+    for (int32_t i = 0; i < job->n_wait && status == TDM_OK; i++)
+        status = semaphore_ops(queue)->wait(job->waits[i].semaphore, job->waits[i].value,
+                                            TDM_WAIT_FOREVER, &err);
+    if (status == TDM_OK) {
+        pthread_mutex_lock(&queue->device->mutex);
+        status = program_run(queue, job, &err);
+        pthread_mutex_unlock(&queue->device->mutex);
+    }
+    /* Recycled before the signal where the points fit aside: the caller that waits for it then finds
+     * this very job for its next computation. */
+    tdm_point points[MAX_LOCAL_SIGNALS];
+    int32_t n = job->n_signal;
+    if (n <= MAX_LOCAL_SIGNALS) {
+        memcpy(points, job->signals, (size_t)n * sizeof *points);
+        job_recycle(queue, job);
+        points_settle(queue, points, n, status, &err);
+    } else {
+        points_settle(queue, job->signals, n, status, &err);
+        job_recycle(queue, job);
+    }
+}
+
+static queue_job *job_take(tdm_queue *queue) {
+    pthread_mutex_lock(&queue->mutex);
+    queue_job *job = queue->first;
+    if (job != NULL) {
+        queue->first = job->next;
+        if (queue->first == NULL) queue->last = NULL;
+    }
+    pthread_mutex_unlock(&queue->mutex);
+    return job;
+}
+
+static void *conductor_main(void *arg) {
+    tdm_queue *queue = ((queue_thread *)arg)->queue;
+    for (;;) {
+        uint32_t seen = atomic_load(&queue->submitted.value);
+        queue_job *job = job_take(queue);
+        if (job != NULL)
+            job_run(queue, job);
+        else if (atomic_load(&queue->is_ending))
+            return NULL;
+        else
+            meta_bell_wait(&queue->submitted, seen, UINT64_MAX);
+    }
+}
+
+static void *driver_main(void *arg) {
+    queue_thread *self = arg;
+    tdm_queue *queue = self->queue;
+    meta_lane *lane = self->lane;
+    for (uint32_t seen = 0;;) {
+        seen = meta_bell_wait(&queue->begun, seen, UINT64_MAX);
+        if (atomic_load(&queue->is_ending)) return NULL;
+        /* Late for a run that had no need of it, it must not look at that run at all. */
+        if (!atomic_exchange(&self->has_turn, false)) continue;
+        lane_end(
+            queue, lane,
+            meta_lane_run(lane, queue->program, queue->epoch, &queue->is_given_up, &lane->err));
+        meta_bell_ring(&queue->ended);
+    }
+}
+
+/* ---- The table ------------------------------------------------------------------------------- */
+
+/* Signals are for the program's own threads. */
+static tdm_status thread_start(queue_thread *thread, tdm_queue *queue, meta_lane *lane,
+                               tdm_error *err) {
+    sigset_t all, before;
+    thread->queue = queue;
+    thread->lane = lane;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int rc =
+        pthread_create(&thread->thread, NULL, lane == NULL ? conductor_main : driver_main, thread);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (rc != 0)
+        return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "group: no thread for its queue: %s",
+                        strerror(rc));
+    thread->is_started = true;
+    return TDM_OK;
+}
+
+static void queue_destroy(tdm_queue *queue) {
+    if (queue == NULL) return;
+    const tdm_host *host = queue->device->host;
+    atomic_store(&queue->is_ending, true);
+    meta_bell_ring(&queue->submitted);
+    if (queue->conductor.is_started) pthread_join(queue->conductor.thread, NULL);
+    meta_bell_ring(&queue->begun);
+    for (int32_t i = 0; i < queue->n_lane; i++)
+        if (queue->drivers[i].is_started) pthread_join(queue->drivers[i].thread, NULL);
+    for (int32_t i = 0; i < queue->n_lane; i++) meta_lane_destroy(&queue->lanes[i]);
+    for (queue_job *job = queue->unused; job != NULL;) {
+        queue_job *next = job->next;
+        job_free(host, job);
+        job = next;
+    }
+    meta_bell_destroy(&queue->submitted);
+    meta_bell_destroy(&queue->begun);
+    meta_bell_destroy(&queue->ended);
+    pthread_mutex_destroy(&queue->mutex);
+    meta_free(host, queue, sizeof *queue);
+}
+
+static tdm_status bells_create(tdm_queue *queue, tdm_error *err) {
+    if (pthread_mutex_init(&queue->mutex, NULL) != 0)
+        return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "group: no mutex");
+    tdm_status status = meta_bell_create(&queue->submitted, err);
+    if (status == TDM_OK && (status = meta_bell_create(&queue->begun, err)) != TDM_OK)
+        meta_bell_destroy(&queue->submitted);
+    if (status == TDM_OK && (status = meta_bell_create(&queue->ended, err)) != TDM_OK) {
+        meta_bell_destroy(&queue->begun);
+        meta_bell_destroy(&queue->submitted);
+    }
+    if (status != TDM_OK) pthread_mutex_destroy(&queue->mutex);
+    return status;
+}
+
+static tdm_status queue_create(tdm_device *device, tdm_queue **queue_out, tdm_error *err) {
+    tdm_queue *queue = meta_alloc(device->host, sizeof *queue);
+    if (queue == NULL) return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "group: no memory for a queue");
+    queue->device = device;
+    tdm_status status = bells_create(queue, err);
+    if (status != TDM_OK) {
+        meta_free(device->host, queue, sizeof *queue);
+        return status;
+    }
+    for (int32_t d = 0; d < device->n_member && status == TDM_OK; d++) {
+        if (!meta_is_active(device, d)) continue;
+        meta_lane *lane = &queue->lanes[queue->n_lane++];
+        status = meta_lane_create(device, d, lane, err);
+        if (status == TDM_OK && !device->members[d].has_exchange && device->n_active > 1)
+            status = thread_start(&queue->drivers[queue->n_lane - 1], queue, lane, err);
+    }
+    if (status == TDM_OK) status = thread_start(&queue->conductor, queue, NULL, err);
+    if (status != TDM_OK) {
+        queue_destroy(queue);
+        return status;
+    }
+    *queue_out = queue;
+    return TDM_OK;
+}
+
+static tdm_status queue_compute(tdm_queue *queue, tdm_plan *plan, const tdm_binding *bindings,
+                                int32_t n_binding, const tdm_point *waits, int32_t n_wait,
+                                const tdm_point *signals, int32_t n_signal, tdm_error *err) {
+    if (plan->device != queue->device)
+        return tdm_fail(err, TDM_INVALID_ARGUMENT, "group: the plan belongs to another device");
+    if (n_binding != plan->graph->n_slot || n_wait < 0 || n_signal < 0)
+        return tdm_fail(err, TDM_INVALID_ARGUMENT,
+                        "group: %d bindings for %d slots, %d waits and %d signals", (int)n_binding,
+                        (int)plan->graph->n_slot, (int)n_wait, (int)n_signal);
+    queue_job *job = job_get(queue, n_binding, n_wait, n_signal);
+    if (job == NULL)
+        return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "group: no memory to submit a computation");
+    job->program = plan;
+    if (n_binding > 0) memcpy(job->bindings, bindings, (size_t)n_binding * sizeof *bindings);
+    if (n_wait > 0) memcpy(job->waits, waits, (size_t)n_wait * sizeof *waits);
+    if (n_signal > 0) memcpy(job->signals, signals, (size_t)n_signal * sizeof *signals);
+    pthread_mutex_lock(&queue->mutex);
+    if (queue->last != NULL)
+        queue->last->next = job;
+    else
+        queue->first = job;
+    queue->last = job;
+    pthread_mutex_unlock(&queue->mutex);
+    meta_bell_ring(&queue->submitted);
+    return TDM_OK;
+}
+
+static tdm_status plan_prepare(tdm_device *device, const tdm_graph *graph,
+                               const tdm_plan_params *params, tdm_plan **plan_out, tdm_error *err) {
+    tdm_plan_params p;
+    meta_program *program = NULL;
+    meta_struct_read(&p, sizeof p, params);
+    if (p.flags != 0)
+        return tdm_fail(err, TDM_INVALID_ARGUMENT, "group: unknown plan flags 0x%x",
+                        (unsigned)p.flags);
+    pthread_mutex_lock(&device->mutex);
+    tdm_status status = broken_check(device, err);
+    if (status == TDM_OK) status = meta_compile(device, graph, &program, err);
+    if (status == TDM_OK) status = meta_program_prepare(program, err);
+    pthread_mutex_unlock(&device->mutex);
+    if (status != TDM_OK) {
+        meta_program_destroy(program);
+        return status;
+    }
+    *plan_out = program;
+    return TDM_OK;
+}
+
+static tdm_status plan_get_info(const tdm_plan *plan, tdm_plan_info *info_out, tdm_error *err) {
+    tdm_plan_info info = {.struct_size = sizeof info, .host_size = plan->host_size};
+    for (int32_t d = 0; d < plan->device->n_member; d++) {
+        const meta_member_program *m = &plan->members[d];
+        const tdm_queue_ops *ops = plan->device->members[d].lent.plugin->queue;
+        for (int32_t s = 0; meta_is_active(plan->device, d) && s < m->n_stretch; s++) {
+            tdm_plan_info own = {.struct_size = sizeof own};
+            if (m->stretches[s].plan == NULL || !TDM_HAS(ops, plan_get_info)) continue;
+            tdm_status status = ops->plan_get_info(m->stretches[s].plan, &own, err);
+            if (status != TDM_OK) return status;
+            info.device_size += own.device_size;
+            info.host_size += own.host_size;
+            info.crossing_size += own.crossing_size;
+        }
+    }
+    meta_struct_write(info_out, &info, sizeof info);
+    return TDM_OK;
+}
+
+const tdm_queue_ops meta_queue_ops = {
+    .struct_size = sizeof(tdm_queue_ops),
+    .create = queue_create,
+    .destroy = queue_destroy,
+    .graph_prepare = plan_prepare,
+    .plan_destroy = meta_program_destroy,
+    .plan_get_info = plan_get_info,
+    .graph_compute = queue_compute,
+};

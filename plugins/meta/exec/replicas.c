@@ -1,0 +1,234 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * replicas.c: see replicas.h. Where the bytes of a member are after a run is deliver.c's.
+ */
+#include "plugins/meta/exec/replicas.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "quant/convert.h"
+#include "plugins/meta/exec/deliver.h"
+
+/* What unlike members may differ by: rounding of activations to 8 bits moves an element by about a
+ * hundredth of the root mean square, and seldom by five times that. */
+#define RMS_TOLERANCE   0.1
+#define VALUE_TOLERANCE 0.02
+
+enum { CHUNK = 1024 }; /* elements at a time; whole blocks of every type */
+
+/* ---- Keeping --------------------------------------------------------------------------------- */
+
+static bool is_overlapping(const meta_compiler *c, int32_t form) {
+    meta_cut cut;
+    return meta_form_cut(c, form, meta_form_at(c, form)->value, &cut) &&
+           !meta_cut_is_disjoint(&cut, c->n_member);
+}
+
+/* A value of the part with memory of its own that a node fills; views show what is checked anyway. */
+static bool is_keepable(const meta_part *part, int32_t local) {
+    if (local < 0) return false;
+    const tdm_value *v = meta_part_value(part, local);
+    return v->slot >= 0 && (v->kind == TDM_VALUE_TEMP || v->kind == TDM_VALUE_OUTPUT) &&
+           tdm_shape_count(v->ne) > 0;
+}
+
+static bool form_keep(meta_compiler *c, int32_t form) {
+    meta_program *p = c->program;
+    const meta_form *f = meta_form_at(c, form);
+    int32_t n = 0;
+    for (int32_t d = 0; d < c->n_member; d++) n += is_keepable(&p->members[d].part, f->local[d]);
+    if (n < 2) return true;
+    if (meta_grow(c->device->host, &p->checks, &p->cap_check, (int64_t)p->n_check + 1,
+                  sizeof *p->checks, NULL) != TDM_OK)
+        return meta_out_of_memory(c);
+    for (int32_t d = 0; d < c->n_member; d++)
+        if (is_keepable(&p->members[d].part, f->local[d]))
+            meta_part_keep(&p->members[d].part, f->local[d], f->value);
+    p->checks[p->n_check++] = form;
+    return true;
+}
+
+/* Rows of a cache: those that no job asks for are whatever they are. */
+static bool is_exported(const meta_compiler *c, int32_t value) {
+    for (int32_t i = 0; i < c->graph->n_node; i++) {
+        const tdm_node *node = tdm_graph_node(c->graph, i);
+        for (int32_t k = 0; node->op == TDM_OP_KV_EXPORT && k < node->n_dst; k++)
+            if (node->dst[k] == value) return true;
+    }
+    return false;
+}
+
+bool meta_replicas_keep(meta_compiler *c) {
+    for (int32_t form = 0; form < c->program->n_form && c->status == TDM_OK; form++) {
+        tdm_layout_kind kind = meta_form_kind(c, form);
+        if (is_exported(c, meta_form_at(c, form)->value)) continue;
+        if (kind == TDM_LAYOUT_REPLICATED || (kind == TDM_LAYOUT_SPLIT && is_overlapping(c, form)))
+            form_keep(c, form);
+    }
+    return c->status == TDM_OK;
+}
+
+/* ---- Comparing ------------------------------------------------------------------------------- */
+
+/* One form after a run. */
+typedef struct comparison {
+    const meta_program *program;
+    const meta_form *form;
+    const tdm_layout *layout;
+    const tdm_value *value;
+    bool is_exact;
+    double rms; /* of what member `a` has */
+    const uint8_t *bytes[TDM_MAX_MEMBERS];
+    tdm_error *err;
+} comparison;
+
+static const char *member_name(const comparison *k, int32_t d) {
+    return k->program->device->members[d].name;
+}
+
+static bool is_number(tdm_type type) {
+    return tdm_type_get_info(type).is_quantized || type == TDM_TYPE_F32 || type == TDM_TYPE_F16 ||
+           type == TDM_TYPE_BF16;
+}
+
+static bool is_close(const comparison *k, float a, float b) {
+    if (a == b || (isnan(a) && isnan(b))) return true;
+    return fabs((double)a - (double)b) <=
+           RMS_TOLERANCE * k->rms + VALUE_TOLERANCE * fabs((double)a);
+}
+
+/* A chunk that is not equal by bits: where it differs. -1: within what is allowed. */
+static int64_t chunk_differs(const comparison *k, const uint8_t *a, const uint8_t *b, int64_t n,
+                             float *a_out, float *b_out) {
+    const tdm_type type = (tdm_type)k->value->type;
+    float x[CHUNK], y[CHUNK];
+    size_t size = tdm_type_row_size(type, n) / (size_t)n;
+    *a_out = *b_out = 0;
+    for (int64_t i = 0; i < n && !is_number(type); i++) {
+        if (memcmp(a + (size_t)i * size, b + (size_t)i * size, size) == 0) continue;
+        int32_t ints[2] = {0, 0};
+        memcpy(&ints[0], a + (size_t)i * size, size < sizeof *ints ? size : sizeof *ints);
+        memcpy(&ints[1], b + (size_t)i * size, size < sizeof *ints ? size : sizeof *ints);
+        *a_out = (float)ints[0];
+        *b_out = (float)ints[1];
+        return i;
+    }
+    if (!is_number(type)) return -1;
+    tdm_row_dequantize(type, a, x, n);
+    tdm_row_dequantize(type, b, y, n);
+    for (int64_t i = 0; i < n; i++) {
+        if (k->is_exact ? memcmp(&x[i], &y[i], sizeof *x) == 0 : is_close(k, x[i], y[i])) continue;
+        *a_out = x[i];
+        *b_out = y[i];
+        return i;
+    }
+    return k->is_exact ? 0 : -1; /* blocks that differ, though they mean the same */
+}
+
+/* n elements of members a and b, at those offsets in their parts; `whole` is where they are in the
+ * value. */
+static tdm_status run_compare(const comparison *k, int32_t a, int32_t b, int64_t a_off,
+                              int64_t b_off, int64_t whole, int64_t n) {
+    const tdm_type type = (tdm_type)k->value->type;
+    for (int64_t at = 0; at < n; at += CHUNK) {
+        int64_t len = n - at < CHUNK ? n - at : CHUNK;
+        const uint8_t *p = k->bytes[a] + tdm_type_row_size(type, a_off + at);
+        const uint8_t *q = k->bytes[b] + tdm_type_row_size(type, b_off + at);
+        float x, y;
+        if (memcmp(p, q, tdm_type_row_size(type, len)) == 0) continue;
+        int64_t i = chunk_differs(k, p, q, len, &x, &y);
+        if (i < 0) continue;
+        return tdm_fail(
+            k->err, TDM_DATA_LOSS,
+            "check = replicas: '%s' (value %d): members '%s' and '%s' have %.9g and "
+            "%.9g at element %lld of %lld, %s",
+            tdm_graph_value_name(k->program->graph, k->form->value), (int)k->form->value,
+            member_name(k, a), member_name(k, b), (double)x, (double)y, (long long)(whole + at + i),
+            (long long)tdm_shape_count(k->value->ne),
+            k->is_exact ? "which must be equal by bits" : "which is more than rounding makes");
+    }
+    return TDM_OK;
+}
+
+/* What members a and b both hold of a split value. */
+static tdm_status overlap_compare(const comparison *k, int32_t a, int32_t b) {
+    const tdm_layout *l = k->layout;
+    int64_t n_unit = 0, held[2] = {0, 0};
+    tdm_status status = TDM_OK;
+    for (int32_t s = 0; s < l->n_segment; s++) {
+        n_unit += l->segments[s].n_unit;
+        held[0] += l->segments[s].hi[a] - l->segments[s].lo[a];
+        held[1] += l->segments[s].hi[b] - l->segments[s].lo[b];
+    }
+    /* All of it on both: one run, since the pattern may be a single element, which no block is. */
+    if (held[0] == n_unit && held[1] == n_unit)
+        return run_compare(k, a, b, 0, 0, 0, l->outer * n_unit * l->inner);
+    for (int64_t o = 0; o < l->outer; o++) {
+        int64_t whole = o * n_unit, a_off = o * held[0], b_off = o * held[1];
+        for (int32_t s = 0; s < l->n_segment && status == TDM_OK; s++) {
+            const tdm_layout_segment *t = &l->segments[s];
+            int64_t lo = t->lo[a] > t->lo[b] ? t->lo[a] : t->lo[b];
+            int64_t hi = t->hi[a] < t->hi[b] ? t->hi[a] : t->hi[b];
+            if (lo < hi)
+                status = run_compare(k, a, b, (a_off + lo - t->lo[a]) * l->inner,
+                                     (b_off + lo - t->lo[b]) * l->inner, (whole + lo) * l->inner,
+                                     (hi - lo) * l->inner);
+            whole += t->n_unit;
+            a_off += t->hi[a] - t->lo[a];
+            b_off += t->hi[b] - t->lo[b];
+        }
+    }
+    return status;
+}
+
+/* The root mean square of the numbers of a member's part. */
+static double rms_of(const comparison *k, int32_t d) {
+    const tdm_type type = (tdm_type)k->value->type;
+    int64_t n =
+        tdm_shape_count(meta_part_value(&k->program->members[d].part, k->form->local[d])->ne);
+    double sum = 0;
+    float x[CHUNK];
+    for (int64_t at = 0; at < n && is_number(type); at += CHUNK) {
+        int64_t len = n - at < CHUNK ? n - at : CHUNK;
+        tdm_row_dequantize(type, k->bytes[d] + tdm_type_row_size(type, at), x, len);
+        for (int64_t i = 0; i < len; i++)
+            if (isfinite(x[i])) sum += (double)x[i] * (double)x[i];
+    }
+    return n > 0 ? sqrt(sum / (double)n) : 0;
+}
+
+static tdm_status form_check(meta_program *program, int32_t form, tdm_error *err) {
+    const meta_device *device = program->device;
+    const meta_form *f = &program->forms[form];
+    comparison k = {.program = program,
+                    .form = f,
+                    .layout = &program->layouts.layouts[f->layout],
+                    .value = tdm_graph_value(program->graph, f->value),
+                    .err = err};
+    bool is_split = k.layout->kind == TDM_LAYOUT_SPLIT;
+    tdm_status status = TDM_OK;
+    k.is_exact = device->is_uniform || (!is_split && k.layout->replica == TDM_REPLICA_EXACT);
+    for (int32_t d = 0; d < device->n_member && status == TDM_OK; d++)
+        if (is_keepable(&program->members[d].part, f->local[d]))
+            status = meta_part_fetch(program, d, f->local[d], &k.bytes[d], err);
+    for (int32_t b = 1, first = -1; b < device->n_member && status == TDM_OK; b++) {
+        for (int32_t a = 0; first < 0 && a < b; a++)
+            if (k.bytes[a] != NULL) first = a;
+        if (first < 0 || k.bytes[b] == NULL) continue;
+        for (int32_t a = first; a < b && status == TDM_OK; a++) {
+            if (k.bytes[a] == NULL || (!is_split && a != first)) continue;
+            if (!k.is_exact) k.rms = rms_of(&k, a);
+            status = is_split ? overlap_compare(&k, a, b)
+                              : run_compare(&k, a, b, 0, 0, 0, tdm_shape_count(k.value->ne));
+        }
+    }
+    return status;
+}
+
+tdm_status meta_replicas_check(meta_program *program, tdm_error *err) {
+    tdm_status status = TDM_OK;
+    for (int32_t i = 0; i < program->n_check && status == TDM_OK; i++)
+        status = form_check(program, program->checks[i], err);
+    return status;
+}

@@ -1,0 +1,171 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * partition.c: the table of what was dealt out, and how it cuts weights and caches. How it is dealt
+ * out is partition_assign.c's business.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "plugins/meta/layout/partition_table.h"
+
+tdm_status meta_partition_table_create(const tdm_host *host, struct meta_partition_table **out,
+                                       tdm_error *err) {
+    struct meta_partition_table *table = meta_alloc(host, sizeof *table);
+    if (table == NULL)
+        return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "group: no memory for its partitions");
+    table->host = host;
+    *out = table;
+    return TDM_OK;
+}
+
+void meta_partition_table_destroy(struct meta_partition_table *table) {
+    if (table == NULL) return;
+    for (meta_batch *batch = table->batches, *next; batch != NULL; batch = next) {
+        next = batch->next;
+        meta_free(table->host, batch, batch->size);
+    }
+    meta_free(table->host, table->entries, (size_t)table->cap_entry * sizeof *table->entries);
+    meta_free(table->host, table->kinds, (size_t)table->cap_kind * sizeof *table->kinds);
+    meta_free(table->host, table, sizeof *table);
+}
+
+static int entry_compare(const void *key, const void *element) {
+    int32_t id = *(const int32_t *)key;
+    const meta_entry *entry = element;
+    return (id > entry->id) - (id < entry->id);
+}
+
+const meta_entry *meta_partition_entry(const struct meta_partition_table *table, int32_t id) {
+    if (table->n_entry == 0) return NULL;
+    return bsearch(&id, table->entries, (size_t)table->n_entry, sizeof *table->entries,
+                   entry_compare);
+}
+
+tdm_status meta_partition_agrees(const meta_dealt *dealt, const tdm_partition *partition,
+                                 tdm_error *err) {
+    if (dealt->layer == partition->layer && dealt->n_unit == partition->n_unit &&
+        dealt->n_sub == meta_partition_subs(partition))
+        return TDM_OK;
+    return tdm_fail(err, TDM_INVALID_ARGUMENT,
+                    "partition %d has %d units of %d parts in layer %d here, and %d of %d in layer "
+                    "%d where it was dealt out; an id means one thing in a process",
+                    (int)partition->id, (int)partition->n_unit, (int)meta_partition_subs(partition),
+                    (int)partition->layer, (int)dealt->n_unit, (int)dealt->n_sub,
+                    (int)dealt->layer);
+}
+
+static tdm_status entry_find(const meta_device *device, const tdm_partition *partition,
+                             const meta_entry **out, tdm_error *err) {
+    const meta_entry *entry = meta_partition_entry(device->partitions, partition->id);
+    if (entry == NULL)
+        return tdm_fail(err, TDM_FAILED_PRECONDITION,
+                        "partition %d of layer %d has not been dealt out: show the group a graph "
+                        "with all weights and caches first (split_prepare)",
+                        (int)partition->id, (int)partition->layer);
+    tdm_status status = meta_partition_agrees(entry->dealt, partition, err);
+    if (status == TDM_OK) *out = entry;
+    return status;
+}
+
+tdm_status meta_partition_find(const meta_device *device, const tdm_partition *partition,
+                               const meta_dealt **out, tdm_error *err) {
+    const meta_entry *entry = NULL;
+    tdm_status status = entry_find(device, partition, &entry, err);
+    if (status == TDM_OK) *out = entry->dealt;
+    return status;
+}
+
+/* The units that parts lo .. hi-1 lie in. */
+static void units_of_parts(const meta_dealt *dealt, int32_t d, int64_t *lo_out, int64_t *hi_out) {
+    int64_t lo = dealt->lo[d], hi = dealt->hi[d];
+    *lo_out = lo < hi ? lo / dealt->n_sub : 0;
+    *hi_out = lo < hi ? (hi + dealt->n_sub - 1) / dealt->n_sub : 0;
+}
+
+tdm_status meta_partition_cut(const meta_device *device, const tdm_partition *partition,
+                              const int64_t ne[TDM_MAX_DIMS], int32_t axis, meta_cut *out,
+                              tdm_error *err) {
+    const meta_dealt *dealt = NULL;
+    meta_cut cut = {.axis = axis, .n_segment = partition->n_segment, .repeat = 1};
+    int64_t length = 0;
+    tdm_status status = meta_partition_find(device, partition, &dealt, err);
+    if (status != TDM_OK) return status;
+    if (axis < 0 || axis >= TDM_MAX_DIMS || partition->n_segment < 1 ||
+        partition->n_segment > TDM_MAX_SEGMENTS)
+        return tdm_fail(err, TDM_INVALID_ARGUMENT, "partition %d: no %d segments along axis %d",
+                        (int)partition->id, (int)partition->n_segment, (int)axis);
+    for (int32_t s = 0; s < cut.n_segment; s++) {
+        tdm_layout_segment *segment = &cut.segments[s];
+        int64_t unit_len = partition->unit_len[s];
+        segment->n_unit = partition->n_unit * unit_len;
+        length += segment->n_unit;
+        for (int32_t d = 0; d < device->n_member; d++) {
+            int64_t lo, hi;
+            if (dealt->lo[d] >= dealt->hi[d]) continue;
+            if (partition->is_whole) {
+                units_of_parts(dealt, d, &lo, &hi);
+                segment->lo[d] = lo * unit_len;
+                segment->hi[d] = hi * unit_len;
+                continue;
+            }
+            lo = dealt->lo[d] * unit_len;
+            hi = dealt->hi[d] * unit_len;
+            if (lo % dealt->n_sub != 0 || hi % dealt->n_sub != 0)
+                return tdm_fail(err, TDM_FAILED_PRECONDITION,
+                                "partition %d: units of %lld elements cannot be cut in %d, and no "
+                                "such value was in the graph that split_prepare saw",
+                                (int)partition->id, (long long)unit_len, (int)dealt->n_sub);
+            segment->lo[d] = lo / dealt->n_sub;
+            segment->hi[d] = hi / dealt->n_sub;
+        }
+    }
+    if (length != ne[axis])
+        return tdm_fail(err, TDM_INVALID_ARGUMENT,
+                        "partition %d: %d units make %lld elements; axis %d has %lld",
+                        (int)partition->id, (int)partition->n_unit, (long long)length, (int)axis,
+                        (long long)ne[axis]);
+    *out = cut;
+    return TDM_OK;
+}
+
+tdm_status meta_partition_units(const meta_device *device, const tdm_partition *partition,
+                                int64_t *lo_out, int64_t *hi_out, tdm_error *err) {
+    const meta_dealt *dealt = NULL;
+    tdm_status status = meta_partition_find(device, partition, &dealt, err);
+    if (status != TDM_OK) return status;
+    for (int32_t d = 0; d < device->n_member; d++) units_of_parts(dealt, d, &lo_out[d], &hi_out[d]);
+    return TDM_OK;
+}
+
+/* Whole experts along axis 2. */
+static tdm_status experts_cut(const meta_device *device, const tdm_tensor_desc *desc, meta_cut *out,
+                              tdm_error *err) {
+    const meta_entry *entry = NULL;
+    tdm_status status = entry_find(device, &desc->partition, &entry, err);
+    if (status != TDM_OK) return status;
+    if (entry->experts == NULL || entry->experts->n_unit != desc->ne[2])
+        return tdm_fail(
+            err, TDM_FAILED_PRECONDITION,
+            "partition %d: split_prepare saw %d experts of it, not %lld", (int)desc->partition.id,
+            entry->experts != NULL ? (int)entry->experts->n_unit : 0, (long long)desc->ne[2]);
+    *out = (meta_cut){.axis = 2, .n_segment = 1, .repeat = 1};
+    out->segments[0].n_unit = desc->ne[2];
+    memcpy(out->segments[0].lo, entry->experts->lo, sizeof entry->experts->lo);
+    memcpy(out->segments[0].hi, entry->experts->hi, sizeof entry->experts->hi);
+    return TDM_OK;
+}
+
+tdm_status meta_partition_layout(const meta_device *device, const tdm_tensor_desc *desc,
+                                 tdm_layout *out, tdm_error *err) {
+    meta_cut cut;
+    tdm_status status;
+    if (desc->partition.id == 0) {
+        meta_layout_replicated(device->n_member, TDM_REPLICA_EXACT, out);
+        return TDM_OK;
+    }
+    status = meta_deals_experts(device, desc->usage)
+                 ? experts_cut(device, desc, &cut, err)
+                 : meta_partition_cut(device, &desc->partition, desc->ne, desc->axis, &cut, err);
+    if (status == TDM_OK) meta_layout_from_cut(&cut, desc->ne, device->n_member, out);
+    return status;
+}

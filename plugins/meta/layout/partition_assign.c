@@ -1,0 +1,334 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * partition_assign.c: deals out the partitions of a graph. First what the values that name an id ask
+ * of its cuts, then the dealing, layer after layer, so that the rounding of one is made up for in
+ * the next. Nothing is changed until nothing can fail.
+ */
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "plugins/meta/layout/partition_table.h"
+#include "plugins/meta/layout/superblock.h"
+
+/* An id that the table does not know yet. */
+typedef struct draft {
+    tdm_partition partition; /* the first that names the id */
+    int64_t n_part, granule;
+    int64_t n_expert; /* 0 = experts are not dealt out whole */
+    bool is_cache;    /* a STATE names it */
+    bool cuts_units;
+} draft;
+
+/* The sorted array of them, for the time of a call. */
+typedef struct drafts {
+    const tdm_host *host;
+    draft *all;
+    int32_t n, capacity;
+} drafts;
+
+/* The least common multiple, or `most` where that is less. */
+static int64_t lcm_below(int64_t a, int64_t b, int64_t most) {
+    int64_t product;
+    if (__builtin_mul_overflow(a / meta_gcd(a, b), b, &product) || product > most) return most;
+    return product;
+}
+
+static int draft_compare_id(const void *a, const void *b) {
+    int32_t x = ((const draft *)a)->partition.id, y = ((const draft *)b)->partition.id;
+    return (x > y) - (x < y);
+}
+
+static int draft_compare_layer(const void *a, const void *b) {
+    int32_t x = ((const draft *)a)->partition.layer, y = ((const draft *)b)->partition.layer;
+    return x != y ? (x > y) - (x < y) : draft_compare_id(a, b);
+}
+
+static draft *draft_find(const drafts *d, int32_t id) {
+    draft key = {.partition.id = id};
+    return d->n > 0 ? bsearch(&key, d->all, (size_t)d->n, sizeof key, draft_compare_id) : NULL;
+}
+
+static tdm_status partition_check(const tdm_partition *p, tdm_error *err) {
+    bool is_sound =
+        p->id > 0 && p->n_unit >= 1 && p->n_segment >= 1 && p->n_segment <= TDM_MAX_SEGMENTS;
+    for (int32_t s = 0; is_sound && s < p->n_segment; s++) is_sound = p->unit_len[s] >= 1;
+    if (is_sound) return TDM_OK;
+    return tdm_fail(err, TDM_INVALID_ARGUMENT,
+                    "partition %d: %d units in %d segments cannot be dealt out", (int)p->id,
+                    (int)p->n_unit, (int)p->n_segment);
+}
+
+/* Every new id once, in order. */
+static tdm_status drafts_collect(const meta_device *device, const tdm_graph *graph, drafts *d,
+                                 tdm_error *err) {
+    int32_t n = 0;
+    tdm_status status =
+        meta_grow(d->host, &d->all, &d->capacity, graph->n_partition, sizeof *d->all, err);
+    for (int32_t i = 1; status == TDM_OK && i < graph->n_partition; i++) {
+        const tdm_partition *p = tdm_graph_partition(graph, i);
+        const meta_entry *known = meta_partition_entry(device->partitions, p->id);
+        status = partition_check(p, err);
+        if (status == TDM_OK && known != NULL) status = meta_partition_agrees(known->dealt, p, err);
+        if (known == NULL) d->all[d->n++] = (draft){.partition = *p};
+    }
+    if (status != TDM_OK || d->n == 0) return status;
+    qsort(d->all, (size_t)d->n, sizeof *d->all, draft_compare_id);
+    for (int32_t i = 0; i < d->n; i++) {
+        const tdm_partition *p = &d->all[i].partition, *last = &d->all[n > 0 ? n - 1 : 0].partition;
+        if (n > 0 && last->id == p->id) {
+            const meta_dealt first = {.id = last->id,
+                                      .layer = last->layer,
+                                      .n_unit = last->n_unit,
+                                      .n_sub = meta_partition_subs(last)};
+            status = meta_partition_agrees(&first, p, err);
+            if (status != TDM_OK) return status;
+            continue;
+        }
+        d->all[n++] = d->all[i];
+    }
+    d->n = n;
+    return TDM_OK;
+}
+
+/* Elements that every cut of the value should be a multiple of, on every member. */
+static tdm_status unit_find(const meta_device *device, const tdm_graph *graph, int32_t index,
+                            int64_t *unit_out, tdm_error *err) {
+    const tdm_value *value = tdm_graph_value(graph, index);
+    int32_t block_len = value->axis == 0 ? tdm_type_get_info((tdm_type)value->type).block_len : 1;
+    /* Superblocks, of the types that can be, are cut at sub-blocks, whatever the device's kernels
+     * take: superblock.h. Those of experts are not, since what they multiply is inside the op and
+     * cannot be padded. */
+    *unit_out = block_len;
+    if (value->axis == 0 && meta_superblock_is_cuttable((tdm_type)value->type) &&
+        (value->usage & TDM_USAGE_EXPERT) == 0) {
+        *unit_out = META_SUPERBLOCK_UNIT;
+        return TDM_OK;
+    }
+    for (int32_t d = 0; d < device->n_member; d++) {
+        const tdm_acquired_device *lent = &device->members[d].lent;
+        int64_t unit = 1;
+        if (!meta_is_active(device, d) || !TDM_HAS(lent->plugin->split, split_unit)) continue;
+        tdm_status status =
+            lent->plugin->split->split_unit(lent->device, graph, index, value->axis, &unit, err);
+        if (status != TDM_OK)
+            return tdm_fail(err, status, "member '%s', '%s': %.300s", device->members[d].name,
+                            tdm_graph_value_name(graph, index), err != NULL ? err->message : "");
+        if (unit > 1) *unit_out = lcm_below(*unit_out, unit, INT64_MAX);
+    }
+    return TDM_OK;
+}
+
+/* Makes the granule coarse enough for one value. A cut behind q parts lies q * unit_len / n_sub
+ * elements into a segment. Units that are held whole are cut only where all are. */
+static tdm_status draft_add_value(const meta_device *device, const tdm_graph *graph, int32_t index,
+                                  draft *d, tdm_error *err) {
+    const tdm_value *value = tdm_graph_value(graph, index);
+    const tdm_partition *p = tdm_graph_partition(graph, value->partition);
+    int64_t begin = 0, unit, n_sub = meta_partition_subs(p), fine;
+    tdm_status status;
+    if (meta_deals_experts(device, value->usage)) {
+        if (value->ne[2] > INT32_MAX || (d->n_expert != 0 && d->n_expert != value->ne[2]))
+            return tdm_fail(err, TDM_INVALID_ARGUMENT,
+                            "'%s' has %lld experts; the others of partition %d have %lld",
+                            tdm_graph_value_name(graph, index), (long long)value->ne[2], (int)p->id,
+                            (long long)d->n_expert);
+        d->n_expert = value->ne[2];
+        return TDM_OK;
+    }
+    status = unit_find(device, graph, index, &unit, err);
+    if (status != TDM_OK) return status;
+    /* A superblock is cut where a member's columns lie together: not in several segments. */
+    if (p->n_segment > 1 && value->axis == 0)
+        unit = lcm_below(unit, tdm_type_get_info((tdm_type)value->type).block_len, INT64_MAX);
+    /* Elements, times n_sub so that they are whole numbers, that a cut must be a multiple of. */
+    if (__builtin_mul_overflow(unit, n_sub, &fine)) fine = INT64_MAX;
+    for (int32_t s = 0; s < p->n_segment; s++) {
+        int64_t parts = fine / meta_gcd(fine, p->unit_len[s]);
+        /* Held whole where units are cut: their own ends are the cuts. */
+        if (p->is_whole && d->cuts_units)
+            parts = p->unit_len[s] % unit == 0 ? 1 : unit / meta_gcd(unit, p->unit_len[s]) * n_sub;
+        if (begin % unit != 0) parts = d->n_part;
+        d->granule = lcm_below(d->granule, parts, d->n_part);
+        begin += (int64_t)p->n_unit * p->unit_len[s];
+    }
+    return TDM_OK;
+}
+
+/* Granules of all new ids. */
+static tdm_status drafts_measure(const meta_device *device, const tdm_graph *graph, drafts *d,
+                                 tdm_error *err) {
+    tdm_status status = TDM_OK;
+    for (int32_t i = 0; i < graph->n_value; i++) {
+        const tdm_value *value = tdm_graph_value(graph, i);
+        if (value->partition == 0 || value->kind != TDM_VALUE_STATE) continue;
+        draft *one = draft_find(d, tdm_graph_partition(graph, value->partition)->id);
+        if (one != NULL) one->is_cache = true;
+    }
+    for (int32_t i = 0; i < d->n; i++) {
+        draft *one = &d->all[i];
+        int32_t n_sub = meta_partition_subs(&one->partition);
+        bool is_kept = device->options.attention == META_ATTENTION_HEADS && one->is_cache;
+        one->cuts_units = n_sub > 1 && !is_kept && one->partition.n_unit < device->n_active;
+        one->n_part = (int64_t)one->partition.n_unit * n_sub;
+        one->granule = one->cuts_units ? 1 : n_sub;
+    }
+    for (int32_t i = 0; i < graph->n_value && status == TDM_OK; i++) {
+        const tdm_value *value = tdm_graph_value(graph, i);
+        if (value->partition == 0 || value->kind == TDM_VALUE_STATE) continue;
+        draft *one = draft_find(d, tdm_graph_partition(graph, value->partition)->id);
+        if (one != NULL) status = draft_add_value(device, graph, i, one, err);
+    }
+    return status;
+}
+
+/* What the dealing knows of the members. */
+typedef struct dealer {
+    const meta_device *device;
+    struct meta_partition_table *table;
+    double share[TDM_MAX_MEMBERS];
+    int32_t *layers; /* split = layer: those of the graph, ascending, each once */
+    int32_t n_layer;
+    int64_t layer_lo[TDM_MAX_MEMBERS], layer_hi[TDM_MAX_MEMBERS]; /* indices into layers */
+} dealer;
+
+static int layer_compare(const void *a, const void *b) {
+    int32_t x = *(const int32_t *)a, y = *(const int32_t *)b;
+    return (x > y) - (x < y);
+}
+
+/* Which layers there are, and whose they are. `layers` has room for n_partition. */
+static void layers_deal(const tdm_graph *graph, dealer *to) {
+    double carry[TDM_MAX_MEMBERS] = {0};
+    int32_t n = 0;
+    for (int32_t i = 1; i < graph->n_partition; i++) {
+        int32_t layer = tdm_graph_partition(graph, i)->layer;
+        if (layer >= 0) to->layers[n++] = layer;
+    }
+    qsort(to->layers, (size_t)n, sizeof *to->layers, layer_compare);
+    for (int32_t i = 0; i < n; i++)
+        if (to->n_layer == 0 || to->layers[to->n_layer - 1] != to->layers[i])
+            to->layers[to->n_layer++] = to->layers[i];
+    meta_apportion(to->n_layer, 1, to->device->n_member, to->share, carry, to->layer_lo,
+                   to->layer_hi);
+}
+
+/* Whose a layer is; what belongs to none goes where the last one is. */
+static int32_t layer_owner(const dealer *to, int32_t layer) {
+    int32_t last = to->device->owner;
+    const int32_t *at = to->n_layer == 0 ? NULL
+                                         : bsearch(&layer, to->layers, (size_t)to->n_layer,
+                                                   sizeof *to->layers, layer_compare);
+    for (int32_t d = 0; d < to->device->n_member; d++) {
+        if (to->n_layer == 0 ? meta_is_active(to->device, d) : to->layer_lo[d] < to->layer_hi[d])
+            last = d;
+        if (at == NULL) continue;
+        int64_t index = at - to->layers;
+        if (to->layer_lo[d] <= index && index < to->layer_hi[d]) return d;
+    }
+    return last;
+}
+
+/* The kind of that sort; there is room for a new one. */
+static meta_kind *kind_find(struct meta_partition_table *table, const meta_kind *like) {
+    for (int32_t i = 0; i < table->n_kind; i++) {
+        meta_kind *kind = &table->kinds[i];
+        if (kind->n_unit == like->n_unit && kind->n_sub == like->n_sub &&
+            kind->is_expert == like->is_expert && kind->granule == like->granule)
+            return kind;
+    }
+    table->kinds[table->n_kind] = *like;
+    return &table->kinds[table->n_kind++];
+}
+
+static void deal(dealer *to, const draft *one, bool is_expert, meta_dealt *out) {
+    const meta_device *device = to->device;
+    meta_kind like = {.n_unit = is_expert ? (int32_t)one->n_expert : one->partition.n_unit,
+                      .n_sub = is_expert ? 1 : meta_partition_subs(&one->partition),
+                      .is_expert = is_expert,
+                      .granule = is_expert ? 1 : one->granule};
+    int64_t n_part = (int64_t)like.n_unit * like.n_sub;
+    *out = (meta_dealt){.id = one->partition.id,
+                        .layer = one->partition.layer,
+                        .n_unit = like.n_unit,
+                        .n_sub = like.n_sub,
+                        .granule = like.granule};
+    if (device->options.split == META_SPLIT_LAYER) {
+        out->granule = n_part;
+        out->hi[layer_owner(to, one->partition.layer)] = n_part;
+        return;
+    }
+    meta_kind *kind = kind_find(to->table, &like);
+    meta_apportion(n_part, like.granule, device->n_member, to->share, kind->carry, out->lo,
+                   out->hi);
+}
+
+/* Room for everything, so that the dealing cannot fail. */
+static tdm_status room_make(struct meta_partition_table *table, const drafts *d,
+                            meta_batch **batch_out, tdm_error *err) {
+    int32_t n_dealt = d->n;
+    size_t size;
+    for (int32_t i = 0; i < d->n; i++)
+        if (d->all[i].n_expert != 0) n_dealt++;
+    tdm_status status = meta_grow(table->host, &table->entries, &table->cap_entry,
+                                  (int64_t)table->n_entry + d->n, sizeof *table->entries, err);
+    if (status == TDM_OK)
+        status = meta_grow(table->host, &table->kinds, &table->cap_kind,
+                           (int64_t)table->n_kind + n_dealt, sizeof *table->kinds, err);
+    if (status != TDM_OK) return status;
+    size = sizeof **batch_out + (size_t)n_dealt * sizeof(meta_dealt);
+    *batch_out = meta_alloc(table->host, size);
+    if (*batch_out == NULL)
+        return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "group: no memory for %d partitions",
+                        (int)d->n);
+    (*batch_out)->size = size;
+    return TDM_OK;
+}
+
+static int entry_compare(const void *a, const void *b) {
+    int32_t x = ((const meta_entry *)a)->id, y = ((const meta_entry *)b)->id;
+    return (x > y) - (x < y);
+}
+
+static tdm_status drafts_deal(meta_device *device, const tdm_graph *graph, drafts *d,
+                              tdm_error *err) {
+    struct meta_partition_table *table = device->partitions;
+    dealer to = {.device = device, .table = table};
+    size_t layers_size = (size_t)graph->n_partition * sizeof *to.layers;
+    meta_batch *batch = NULL;
+    tdm_status status = room_make(table, d, &batch, err);
+    if (status == TDM_OK && (to.layers = meta_alloc(device->host, layers_size)) == NULL)
+        status = tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "group: no memory for a list of layers");
+    if (status != TDM_OK) {
+        if (batch != NULL) meta_free(device->host, batch, batch->size);
+        return status;
+    }
+    for (int32_t k = 0; k < device->n_member; k++) to.share[k] = device->members[k].share;
+    layers_deal(graph, &to);
+    qsort(d->all, (size_t)d->n, sizeof *d->all, draft_compare_layer);
+    meta_dealt *next = batch->dealt;
+    for (int32_t i = 0; i < d->n; i++) {
+        const draft *one = &d->all[i];
+        meta_entry entry = {.id = one->partition.id, .dealt = next};
+        deal(&to, one, false, next++);
+        if (one->n_expert != 0) {
+            entry.experts = next;
+            deal(&to, one, true, next++);
+        }
+        table->entries[table->n_entry++] = entry;
+    }
+    qsort(table->entries, (size_t)table->n_entry, sizeof *table->entries, entry_compare);
+    batch->next = table->batches;
+    table->batches = batch;
+    meta_free(device->host, to.layers, layers_size);
+    return TDM_OK;
+}
+
+tdm_status meta_partition_prepare(meta_device *device, const tdm_graph *graph, tdm_error *err) {
+    drafts d = {.host = device->host};
+    tdm_status status = drafts_collect(device, graph, &d, err);
+    if (status == TDM_OK && d.n > 0) status = drafts_measure(device, graph, &d, err);
+    if (status == TDM_OK && d.n > 0) status = drafts_deal(device, graph, &d, err);
+    meta_free(d.host, d.all, (size_t)d.capacity * sizeof *d.all);
+    return status;
+}

@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * partition_table.h: what was dealt out, by id. partition.c keeps and reads it, partition_assign.c
+ * fills it; nobody else looks inside.
+ */
+#ifndef TANDEM_META_PARTITION_TABLE_H
+#define TANDEM_META_PARTITION_TABLE_H
+
+#include "plugins/meta/layout/partition.h"
+
+typedef struct meta_entry {
+    int32_t id;
+    const meta_dealt *dealt;
+    const meta_dealt
+        *experts; /* of its expert weights, where experts are dealt out whole: a unit is
+                                  an expert; NULL = none */
+} meta_entry;
+
+/* Rounding is carried over between partitions that are dealt out alike. */
+typedef struct meta_kind {
+    int32_t n_unit, n_sub;
+    bool is_expert;
+    int64_t granule;
+    double carry[TDM_MAX_MEMBERS]; /* parts that a member is owed; below 0: had too much */
+} meta_kind;
+
+/* What one call of meta_partition_prepare dealt out; stays where it is. */
+typedef struct meta_batch {
+    struct meta_batch *next;
+    size_t size; /* bytes */
+    meta_dealt dealt[];
+} meta_batch;
+
+struct meta_partition_table {
+    const tdm_host *host;
+    meta_batch *batches;
+    meta_entry *entries; /* by id, ascending */
+    int32_t n_entry, cap_entry;
+    meta_kind *kinds;
+    int32_t n_kind, cap_kind;
+};
+
+/* NULL where the id has not been dealt out. */
+const meta_entry *meta_partition_entry(const struct meta_partition_table *table, int32_t id);
+/* TDM_INVALID_ARGUMENT where an id comes back with other numbers. */
+tdm_status meta_partition_agrees(const meta_dealt *dealt, const tdm_partition *partition,
+                                 tdm_error *err);
+
+static inline int32_t meta_partition_subs(const tdm_partition *partition) {
+    return partition->n_sub > 1 ? partition->n_sub : 1;
+}
+
+/* True for weights whose experts are dealt out whole. */
+static inline bool meta_deals_experts(const meta_device *device, uint32_t usage) {
+    return (usage & TDM_USAGE_EXPERT) != 0 && device->options.experts == META_EXPERTS_WHOLE &&
+           device->options.split != META_SPLIT_LAYER;
+}
+
+#endif

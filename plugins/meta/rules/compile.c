@@ -1,0 +1,197 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * compile.c: from a graph to a part for each member: applies the rules node by node, sees to it that
+ * outputs can be delivered, and deals out the arena.
+ */
+#include "plugins/meta/rules/compile.h"
+
+#include <string.h>
+
+#include "plugins/meta/exchange/arena.h"
+#include "plugins/meta/exec/replicas.h"
+
+/* ---- Outputs ---- */
+
+/* Makes member d's piece of an output a value of its own that outlives the run. */
+static bool output_keep(meta_compiler *c, meta_form *form, int32_t d, int32_t value) {
+    meta_part *part = &c->program->members[d].part;
+    int32_t v = form->local[d];
+    const tdm_value *x = meta_part_value(part, v);
+    bool is_fresh = x->slot >= 0 && x->kind == TDM_VALUE_TEMP;
+    if (!is_fresh) {
+        meta_result dst = {x->type, x->name, {x->ne[0], x->ne[1], x->ne[2], x->ne[3]}};
+        if (!meta_emit_on(c, d, TDM_OP_COPY, NULL, &v, 1, &dst, 1, &form->local[d])) return false;
+        v = form->local[d];
+    }
+    meta_part_keep(part, v, value);
+    return true;
+}
+
+static bool output_make(meta_compiler *c, int32_t value) {
+    meta_program *p = c->program;
+    int32_t best = meta_form_best(c, value);
+    if (best < 0) return false;
+    tdm_layout_kind kind = meta_form_kind(c, best);
+    if (kind == TDM_LAYOUT_PARTIAL_SUM || kind == TDM_LAYOUT_PARTIAL_LSE)
+        best = meta_want_replicated(c, value);
+    if (best < 0) return false;
+    /* Other forms of the value keep their locals; this one's may become copies. */
+    int32_t form = meta_form_new(c, value, meta_form_at(c, best)->layout);
+    if (form < 0) return false;
+    memcpy(meta_form_at(c, form)->local, meta_form_at(c, best)->local,
+           sizeof meta_form_at(c, form)->local);
+    bool is_by_page = c->is_by_page[value] != 0;
+    for (int32_t d = 0; d < c->n_member && c->status == TDM_OK; d++) {
+        meta_form *f = meta_form_at(c, form);
+        bool is_needed =
+            is_by_page || meta_form_kind(c, form) == TDM_LAYOUT_SPLIT || d == c->device->owner;
+        if (!is_needed) f->local[d] = -1;
+        if (f->local[d] >= 0) output_keep(c, f, d, value);
+    }
+    p->outputs[p->n_output++] = (meta_output){value, form, is_by_page};
+    return c->status == TDM_OK;
+}
+
+static bool outputs_make(meta_compiler *c) {
+    const tdm_graph *graph = c->graph;
+    for (int32_t i = 0; i < graph->n_value && c->status == TDM_OK; i++)
+        if (meta_value(c, i)->kind == TDM_VALUE_OUTPUT) output_make(c, i);
+    return c->status == TDM_OK;
+}
+
+/* ---- The arena ---- */
+
+/* Flags are a line for each exchange; data alternates between two areas, since nobody is more than
+ * one exchange ahead of anybody. */
+static void arena_deal(meta_compiler *c) {
+    meta_program *p = c->program;
+    uint64_t area = (c->data_size + 4095) / 4096 * 4096, data = meta_arena_data(c->n_active);
+    if (c->n_stage == 0) return;
+    p->data_size = 2 * area;
+    p->arena_size = data + p->data_size;
+    for (int32_t d = 0; d < c->n_member; d++) {
+        meta_part *part = &p->members[d].part;
+        if (!meta_is_active(c->device, d) || part->arena < 0) continue;
+        tdm_value *arena = (tdm_value *)(uintptr_t)&part->graph.values[part->arena];
+        arena->ne[0] = (int64_t)p->arena_size;
+        part->slots[arena->slot].size = p->arena_size;
+        for (int32_t i = 0; i < part->graph.n_node; i++) {
+            tdm_node *node = (tdm_node *)(uintptr_t)&part->graph.nodes[i];
+            tdm_exchange_params *x = &node->params.exchange;
+            if (node->op != TDM_OP_EXCHANGE) continue;
+            x->flag_off = META_ARENA_FLAGS + (uint64_t)x->stage * 64 * (uint64_t)c->n_active;
+            x->data_off = data + (uint64_t)(x->stage % 2) * area;
+        }
+    }
+}
+
+/* ---- Walking ---- */
+
+static bool node_compile(meta_compiler *c, int32_t index) {
+    const tdm_node *node = tdm_graph_node(c->graph, index);
+    const meta_rule *rule = meta_rule_find(node->op);
+    c->node = index;
+    if (rule == NULL)
+        return meta_fail(c, TDM_UNSUPPORTED, "op %d has no place in a graph for a group",
+                         (int)node->op);
+    for (int32_t i = 0; i < node->n_src; i++)
+        if (node->src[i] >= 0 && c->is_by_page[node->src[i]])
+            return meta_fail(c, TDM_UNSUPPORTED,
+                             "rows exported from a cache cut by sequence are for the caller only");
+    if (!rule->apply(c, node)) return false;
+    for (int32_t i = 0; i < node->n_dst; i++)
+        if (node->dst[i] >= 0 && !meta_override_apply(c, node->dst[i])) return false;
+    return c->status == TDM_OK;
+}
+
+bool meta_override_apply(meta_compiler *c, int32_t value) {
+    const meta_device *device = c->device;
+    for (int32_t i = 0; i < device->n_override && c->status == TDM_OK; i++) {
+        const meta_override *o = &device->overrides[i];
+        if (o->graph != c->graph || o->hash != c->hash || o->value != value) continue;
+        int32_t form = meta_want(c, value, meta_layout_id(c, &o->layout));
+        int32_t *at = &c->program->value_form[value];
+        if (form < 0 || *at == form) return form >= 0;
+        while (*at != form) at = &meta_form_at(c, *at)->next;
+        *at = meta_form_at(c, form)->next;
+        meta_form_at(c, form)->next = c->program->value_form[value];
+        c->program->value_form[value] = form;
+    }
+    return c->status == TDM_OK;
+}
+
+static bool is_cut_by_sequence(const meta_compiler *c) {
+    if (c->device->options.attention != META_ATTENTION_SEQUENCE || c->n_active < 2) return false;
+    for (int32_t i = 0; i < c->graph->n_value; i++)
+        if (meta_value(c, i)->kind == TDM_VALUE_STATE) return true;
+    return false;
+}
+
+static bool arrays_make(meta_compiler *c) {
+    const tdm_host *host = c->device->host;
+    meta_program *p = c->program;
+    size_t n = (size_t)c->graph->n_value + 1;
+    p->value_form = meta_alloc(host, n * sizeof *p->value_form);
+    p->outputs = meta_alloc(host, n * sizeof *p->outputs);
+    c->states = meta_alloc(host, n * sizeof *c->states);
+    c->is_by_page = meta_alloc(host, n);
+    if (p->value_form == NULL || p->outputs == NULL || c->states == NULL || c->is_by_page == NULL)
+        return meta_out_of_memory(c);
+    for (size_t i = 0; i < n; i++) p->value_form[i] = -1;
+    return true;
+}
+
+static bool layouts_make(meta_compiler *c) {
+    tdm_layout layout;
+    meta_layout_replicated(c->n_member, TDM_REPLICA_EXACT, &layout);
+    c->exact = meta_layout_id(c, &layout);
+    meta_layout_replicated(c->n_member, TDM_REPLICA_EQUIVALENT, &layout);
+    c->equivalent = meta_layout_id(c, &layout);
+    meta_layout_partial(c->n_member, TDM_LAYOUT_PARTIAL_SUM, &layout);
+    c->partial = meta_layout_id(c, &layout);
+    return c->status == TDM_OK;
+}
+
+static void members_begin(meta_compiler *c) {
+    for (int32_t d = 0; d < c->n_member; d++) {
+        c->rank[d] = -1;
+        if (!meta_is_active(c->device, d)) continue;
+        c->rank[d] = c->n_active++;
+        meta_part_begin(c->device->host, c->graph, &c->program->members[d].part);
+    }
+    c->program->rewrites_step = is_cut_by_sequence(c);
+}
+
+tdm_status meta_compile(meta_device *device, const tdm_graph *graph, meta_program **out,
+                        tdm_error *err) {
+    const tdm_host *host = device->host;
+    meta_program *program = meta_alloc(host, sizeof *program);
+    if (program == NULL)
+        return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "group: no memory for a plan");
+    meta_compiler c = {.device = device,
+                       .graph = graph,
+                       .hash = device->n_override > 0 ? host->graph->hash(graph) : 0,
+                       .program = program,
+                       .err = err,
+                       .node = -1,
+                       .n_member = device->n_member};
+    program->device = device;
+    program->division = device->division;
+    program->graph = graph;
+    members_begin(&c);
+    bool ok = arrays_make(&c) && layouts_make(&c);
+    for (int32_t i = 0; i < graph->n_node && ok; i++) ok = node_compile(&c, i);
+    c.node = -1;
+    ok = ok && outputs_make(&c);
+    if (ok && device->options.checks_replicas) ok = meta_replicas_keep(&c);
+    if (ok) arena_deal(&c);
+    size_t n = (size_t)graph->n_value + 1;
+    meta_free(host, c.states, n * sizeof *c.states);
+    meta_free(host, c.is_by_page, n);
+    if (c.status != TDM_OK) {
+        meta_program_destroy(program);
+        return c.status;
+    }
+    *out = program;
+    return TDM_OK;
+}

@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * compile.h: what the files that cut a graph share: compile.c walks the nodes, rules*.c know the
+ * ops, variants.c keeps what is known of each value, relayout.c converts, emit.c adds nodes to parts.
+ *
+ * A rule asks for its sources in a form (meta_want*), emits nodes on the members that hold
+ * something, and gives the destination its first form. After a failure every function returns
+ * false or -1 and does nothing, the first error stands.
+ */
+#ifndef TANDEM_META_COMPILE_H
+#define TANDEM_META_COMPILE_H
+
+#include "plugins/meta/exec/plan.h"
+
+/* A STATE of the graph on the members. */
+typedef struct meta_state {
+    bool is_known;
+    bool is_cut; /* by heads or by sequence; else every member has all of it */
+    bool is_by_page;
+    int64_t head_lo[TDM_MAX_MEMBERS], head_hi[TDM_MAX_MEMBERS]; /* KV heads, where cut by heads */
+    int64_t part_lo[TDM_MAX_MEMBERS], part_hi[TDM_MAX_MEMBERS]; /* parts of the partition */
+    int64_t n_part;
+    int32_t local[TDM_MAX_MEMBERS]; /* value in each part; -1 = none */
+    int32_t kv[TDM_MAX_MEMBERS];    /* index of the description in each part */
+} meta_state;
+
+typedef struct meta_compiler {
+    meta_device *device;
+    const tdm_graph *graph;
+    uint64_t hash; /* of the graph; 0 where nothing has been declared of any */
+    meta_program *program;
+    tdm_status status; /* TDM_OK until something failed */
+    tdm_error *err;
+    int32_t node; /* under way; -1 = none, for messages */
+    int32_t n_member;
+    int32_t n_active;
+    int32_t rank[TDM_MAX_MEMBERS];      /* of active members */
+    int32_t exact, equivalent, partial; /* layout ids of what is not split */
+    meta_state *states;                 /* [n_value] */
+    uint8_t *is_by_page;                /* [n_value] rows exported from a cache cut by sequence */
+    int32_t n_stage;
+    uint64_t data_size; /* largest need of one exchange */
+} meta_compiler;
+
+/* ---- Failing ---- */
+
+/* Records the first failure, with the node's op and value before it; returns false. */
+TDM_PRINTF(3, 4)
+bool meta_fail(meta_compiler *c, tdm_status status, const char *format, ...);
+bool meta_out_of_memory(meta_compiler *c);
+
+/* ---- Values of the group's graph ---- */
+
+static inline const tdm_value *meta_value(const meta_compiler *c, int32_t v) {
+    return tdm_graph_value(c->graph, v);
+}
+/* A weight's description with its partition. */
+tdm_tensor_desc meta_value_desc(const tdm_graph *graph, int32_t v);
+/* The members' shares of a STATE; made on first use. NULL after a failure. */
+const meta_state *meta_state_get(meta_compiler *c, int32_t v, int32_t kv);
+
+/* ---- Forms (variants.c) ---- */
+
+static inline meta_form *meta_form_at(const meta_compiler *c, int32_t form) {
+    return &c->program->forms[form];
+}
+/* The layout of a form. */
+static inline const tdm_layout *meta_form_layout(const meta_compiler *c, int32_t form) {
+    return &c->program->layouts.layouts[meta_form_at(c, form)->layout];
+}
+static inline tdm_layout_kind meta_form_kind(const meta_compiler *c, int32_t form) {
+    return (tdm_layout_kind)meta_form_layout(c, form)->kind;
+}
+/* A form that is in no value's list; no member holds anything so far. -1 after a failure. */
+int32_t meta_form_new(meta_compiler *c, int32_t value, int32_t layout);
+/* Puts a form behind those of its value: the first is how the value was computed. */
+void meta_form_link(meta_compiler *c, int32_t form);
+/* The form that is best to go on with: how the value was computed, or its merged form where that
+ * was an addend and has been merged. Values that no node computes are brought in here. */
+int32_t meta_form_best(meta_compiler *c, int32_t value);
+/* The id of a layout; -1 after a failure. */
+int32_t meta_layout_id(meta_compiler *c, const tdm_layout *layout);
+/* The id of the layout of `value` cut like that. */
+int32_t meta_cut_id(meta_compiler *c, int32_t value, const meta_cut *cut);
+/* The form's cut in the shape of `value` (its own or that of a reshape of it); false where it is
+ * not split or no axis cuts it so. */
+bool meta_form_cut(const meta_compiler *c, int32_t form, int32_t value, meta_cut *out);
+
+/* ---- Conversions (relayout.c): the form of a value in a layout, made where there is none. ---- */
+
+int32_t meta_want(meta_compiler *c, int32_t value, int32_t layout);
+/* Every member has all of it, computed or sent. */
+int32_t meta_want_replicated(meta_compiler *c, int32_t value);
+/* Every member has all of it, equal by bits. */
+int32_t meta_want_exact(meta_compiler *c, int32_t value);
+int32_t meta_want_cut(meta_compiler *c, int32_t value, const meta_cut *cut);
+/* The same for what is kept: where two members hold the same, both have the owner's bits. The form
+ * is in no list. */
+int32_t meta_want_cut_exact(meta_compiler *c, int32_t value, const meta_cut *cut);
+
+/* Makes what split_set declared for a value its first form. compile.c. */
+bool meta_override_apply(meta_compiler *c, int32_t value);
+
+/* ---- Emitting (emit.c) ---- */
+
+/* The shape of a value's part on member d in a layout; false where it is empty there. */
+bool meta_local_shape(const meta_compiler *c, int32_t value, int32_t layout, int32_t d,
+                      int64_t ne_out[TDM_MAX_DIMS]);
+/* Emits the node under way on every active member that holds all its present sources (forms; -1 =
+ * absent) and something of its first destination, whose layouts are given; new forms in form_out
+ * (not linked). `params` is NULL (the node's) or one for each member. */
+bool meta_emit(meta_compiler *c, const int32_t *src, const int32_t *dst_layout,
+               const tdm_op_params *params, int32_t *form_out);
+/* The same for member d alone, from local values; results as meta_part_add_node. */
+bool meta_emit_on(meta_compiler *c, int32_t d, int32_t op, const tdm_op_params *params,
+                  const int32_t *src, int32_t n_src, const meta_result *dst, int32_t n_dst,
+                  int32_t *dst_out);
+/* Zeros of f32 on member d; -1 after a failure. */
+int32_t meta_emit_zeros(meta_compiler *c, int32_t d, int32_t type, const int64_t ne[TDM_MAX_DIMS]);
+/* Emits and links: the usual end of a rule of one destination. */
+bool meta_emit_give(meta_compiler *c, const int32_t *src, int32_t dst_layout,
+                    const tdm_op_params *params);
+/* One exchange over all active members. x[d]: what member d sends, -1 = nothing; first[d]: where its
+ * part lies (GATHER) or the part it wants begins (SUM_PART); residual: NULL or [n_member];
+ * results[d] on each member; out[d] receives the local values. */
+bool meta_emit_exchange(meta_compiler *c, tdm_exchange_kind kind, int32_t axis, const int32_t *x,
+                        const int64_t *first, const int32_t *residual, const meta_result *results,
+                        int32_t *out);
+
+/* ---- Rules (rules.c) ---- */
+
+typedef bool (*meta_rule_fn)(meta_compiler *c, const tdm_node *node);
+typedef struct meta_rule {
+    meta_rule_fn apply;
+    const char *text; /* what it does, for `docs/split-states.md`, which the tests compare */
+} meta_rule;
+/* An op's word, for messages ("matmul"). */
+const char *meta_op_name(int32_t op);
+/* The rule of an op; NULL for EXCHANGE and numbers that are no op. */
+const meta_rule *meta_rule_find(int32_t op);
+
+#define META_RULE_(name) bool name(meta_compiler *c, const tdm_node *node)
+META_RULE_(meta_rule_reshape); /* rules_view.c */
+META_RULE_(meta_rule_permute);
+META_RULE_(meta_rule_slice);
+META_RULE_(meta_rule_copy);
+META_RULE_(meta_rule_concat);
+META_RULE_(meta_rule_get_rows);
+META_RULE_(meta_rule_add); /* rules_arith.c */
+META_RULE_(meta_rule_mul);
+META_RULE_(meta_rule_scale);
+META_RULE_(meta_rule_act);
+META_RULE_(meta_rule_glu);
+META_RULE_(meta_rule_row); /* rules_row.c: softmax, sum_sq, rms_norm, rms_apply, rope */
+META_RULE_(meta_rule_sum_sq);
+META_RULE_(meta_rule_rms_norm);
+META_RULE_(meta_rule_rms_apply);
+META_RULE_(meta_rule_rope);
+META_RULE_(meta_rule_matmul); /* rules_matmul.c */
+META_RULE_(meta_rule_moe_ffn);
+META_RULE_(meta_rule_decide); /* rules_select.c: top_k, moe_route */
+META_RULE_(meta_rule_lse_merge);
+META_RULE_(meta_rule_kv_write); /* rules_cache.c */
+META_RULE_(meta_rule_attention);
+META_RULE_(meta_rule_kv_maintain);
+META_RULE_(meta_rule_kv_export);
+META_RULE_(meta_rule_kv_import);
+
+#endif

@@ -1,0 +1,223 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * emit.c: adds nodes to the members' parts. An exchange goes into every part at the same place, so
+ * that all members pass all of them in one order.
+ */
+#include <string.h>
+
+#include "plugins/meta/exchange/arena.h"
+#include "plugins/meta/rules/compile.h"
+
+bool meta_local_shape(const meta_compiler *c, int32_t value, int32_t layout, int32_t d,
+                      int64_t ne_out[TDM_MAX_DIMS]) {
+    const tdm_layout *l = &c->program->layouts.layouts[layout];
+    const int64_t *ne = meta_value(c, value)->ne;
+    meta_cut cut;
+    memcpy(ne_out, ne, sizeof(int64_t) * TDM_MAX_DIMS);
+    if (l->kind != TDM_LAYOUT_SPLIT) return true;
+    if (!meta_layout_get_cut(l, ne, &cut)) return false;
+    meta_cut_local_shape(&cut, ne, d, ne_out);
+    return meta_cut_local_length(&cut, d) > 0;
+}
+
+bool meta_emit_on(meta_compiler *c, int32_t d, int32_t op, const tdm_op_params *params,
+                  const int32_t *src, int32_t n_src, const meta_result *dst, int32_t n_dst,
+                  int32_t *dst_out) {
+    if (c->status != TDM_OK) return false;
+    if (!meta_part_add_node(&c->program->members[d].part, op, params, src, n_src, dst, n_dst,
+                            dst_out))
+        return meta_out_of_memory(c);
+    return true;
+}
+
+/* Member d's local sources; false where it holds less than all of them. */
+static bool sources_local(const meta_compiler *c, const tdm_node *node, const int32_t *src,
+                          int32_t d, int32_t *local) {
+    for (int32_t i = 0; i < node->n_src; i++) {
+        local[i] = src[i] < 0 ? -1 : meta_form_at(c, src[i])->local[d];
+        if (src[i] >= 0 && local[i] < 0) return false;
+    }
+    return true;
+}
+
+bool meta_emit(meta_compiler *c, const int32_t *src, const int32_t *dst_layout,
+               const tdm_op_params *params, int32_t *form_out) {
+    if (c->status != TDM_OK) return false;
+    const tdm_node *node = tdm_graph_node(c->graph, c->node);
+    for (int32_t i = 0; i < node->n_dst; i++)
+        form_out[i] = node->dst[i] < 0 ? -1 : meta_form_new(c, node->dst[i], dst_layout[i]);
+    for (int32_t d = 0; d < c->n_member && c->status == TDM_OK; d++) {
+        int32_t local[TDM_MAX_SRC], out[TDM_MAX_DST];
+        meta_result results[TDM_MAX_DST];
+        if (!meta_is_active(c->device, d) || !sources_local(c, node, src, d, local)) continue;
+        bool is_empty = false;
+        for (int32_t i = 0; i < node->n_dst; i++) {
+            results[i].type = -1;
+            if (node->dst[i] < 0) continue;
+            const tdm_value *v = meta_value(c, node->dst[i]);
+            results[i].type = v->type;
+            results[i].name = v->name;
+            if (!meta_local_shape(c, node->dst[i], dst_layout[i], d, results[i].ne))
+                is_empty = true;
+        }
+        if (is_empty) continue;
+        const tdm_op_params *p = params != NULL ? &params[d] : &node->params;
+        meta_part *part = &c->program->members[d].part;
+        if (node->op == TDM_OP_RESHAPE) {
+            out[0] = meta_part_reshape(part, local[0], results[0].ne);
+            if (out[0] < 0) return meta_out_of_memory(c);
+        } else if (!meta_emit_on(c, d, node->op, p, local, node->n_src, results, node->n_dst,
+                                 out)) {
+            return false;
+        }
+        for (int32_t i = 0; i < node->n_dst; i++)
+            if (node->dst[i] >= 0) meta_form_at(c, form_out[i])->local[d] = out[i];
+    }
+    return c->status == TDM_OK;
+}
+
+bool meta_emit_give(meta_compiler *c, const int32_t *src, int32_t dst_layout,
+                    const tdm_op_params *params) {
+    int32_t form[TDM_MAX_DST], layouts[TDM_MAX_DST] = {dst_layout, dst_layout};
+    if (!meta_emit(c, src, layouts, params, form)) return false;
+    meta_form_link(c, form[0]);
+    return c->status == TDM_OK;
+}
+
+int32_t meta_emit_zeros(meta_compiler *c, int32_t d, int32_t type, const int64_t ne[TDM_MAX_DIMS]) {
+    const tdm_value zeros = {.kind = TDM_VALUE_INPUT, .type = type};
+    meta_part *part = &c->program->members[d].part;
+    uint64_t size = tdm_tensor_canonical_size((tdm_type)type, ne);
+    int32_t z = meta_part_add_value(part, &zeros, ne, META_SLOT_ZEROS, -1);
+    if (size > part->zeros_size) part->zeros_size = size;
+    if (z < 0) meta_out_of_memory(c);
+    return z;
+}
+
+/* ---- Exchanges ---- */
+
+/* The arena and the epoch of a part, which only exchanges read. */
+static bool words_bring(meta_compiler *c, meta_part *part) {
+    static const tdm_value arena = {.kind = TDM_VALUE_STATE, .type = TDM_TYPE_I8};
+    static const tdm_value epoch = {.kind = TDM_VALUE_INPUT, .type = TDM_TYPE_I32};
+    const int64_t arena_ne[TDM_MAX_DIMS] = {1, 1, 1, 1}; /* its size is known at the end */
+    const int64_t epoch_ne[TDM_MAX_DIMS] = {sizeof(tdm_step_header) / sizeof(int32_t), 1, 1, 1};
+    if (part->arena < 0)
+        part->arena = meta_part_add_value(part, &arena, arena_ne, META_SLOT_ARENA, -1);
+    if (part->epoch < 0)
+        part->epoch = meta_part_add_value(part, &epoch, epoch_ne, META_SLOT_EPOCH, -1);
+    return (part->arena >= 0 && part->epoch >= 0) || meta_out_of_memory(c);
+}
+
+/* Where one is alone, or nobody has anything to send, there is nothing to exchange. */
+static bool stay_apart(meta_compiler *c, const int32_t *x, const int32_t *residual,
+                       const meta_result *results, int32_t *out) {
+    for (int32_t d = 0; d < c->n_member; d++) {
+        if (!meta_is_active(c->device, d)) continue;
+        int32_t src[2] = {x[d], residual != NULL ? residual[d] : -1};
+        if (src[0] >= 0 && src[1] >= 0) {
+            if (!meta_emit_on(c, d, TDM_OP_ADD, NULL, src, 2, &results[d], 1, &out[d]))
+                return false;
+            continue;
+        }
+        out[d] = src[0] >= 0   ? src[0]
+                 : src[1] >= 0 ? src[1]
+                               : meta_emit_zeros(c, d, results[d].type, results[d].ne);
+        if (out[d] < 0) return false;
+    }
+    return true;
+}
+
+/* What member d sends, or adds. A weight that the host sends for it is copied first: a member that is a group
+ * itself gives bytes of its values only, not of what it has dealt out. */
+static int32_t source_make(meta_compiler *c, int32_t d, int32_t x, bool is_sum) {
+    meta_part *part = &c->program->members[d].part;
+    const tdm_value *v = meta_part_value(part, x);
+    bool is_weight = meta_part_value(part, part->places[x].base)->kind == TDM_VALUE_WEIGHT;
+    meta_result dst = {v->type, v->name, {v->ne[0], v->ne[1], v->ne[2], v->ne[3]}};
+    if (is_weight && !c->device->members[d].has_exchange &&
+        !tdm_type_get_info((tdm_type)v->type).is_quantized) {
+        int32_t copy = -1;
+        return meta_emit_on(c, d, TDM_OP_COPY, NULL, &x, 1, &dst, 1, &copy) ? copy : -1;
+    }
+    return is_sum ? meta_part_contiguous(part, x) : x;
+}
+
+/* What sums are sent as. One number of each token (a sum of squares) goes as it is: it is nothing to
+ * save, and may be larger than an f16 or than its neighbours in a block by far. For the same reason
+ * blocks are of one token. */
+static tdm_type wire_of(const meta_compiler *c, const int32_t *x) {
+    tdm_type wire = c->device->options.reduce_type;
+    for (int32_t d = 0; d < c->n_member; d++) {
+        if (!meta_is_active(c->device, d) || x[d] < 0) continue;
+        int64_t row = meta_part_value(&c->program->members[d].part, x[d])->ne[0];
+        if (row == 1 || row % tdm_type_get_info(wire).block_len != 0) return TDM_TYPE_F32;
+    }
+    return wire;
+}
+
+bool meta_emit_exchange(meta_compiler *c, tdm_exchange_kind kind, int32_t axis, const int32_t *x,
+                        const int64_t *first, const int32_t *residual, const meta_result *results,
+                        int32_t *out) {
+    uint64_t senders = 0, stride = 0, need = 0, sent = 0;
+    int64_t long_axis = 0; /* of the addends, for those who send none */
+    tdm_type wire = kind == TDM_EXCHANGE_GATHER ? TDM_TYPE_F32 : wire_of(c, x);
+    tdm_type_info info = tdm_type_get_info(wire);
+    for (int32_t d = 0; d < TDM_MAX_MEMBERS; d++) out[d] = -1;
+    if (c->status != TDM_OK) return false;
+    if (c->n_stage == META_ARENA_MAX_STAGES)
+        return meta_fail(c, TDM_OUT_OF_RANGE, "more than %d exchanges in one graph",
+                         META_ARENA_MAX_STAGES);
+    for (int32_t d = 0; d < c->n_member; d++) {
+        if (!meta_is_active(c->device, d) || x[d] < 0) continue;
+        const tdm_value *v = meta_part_value(&c->program->members[d].part, x[d]);
+        int64_t count = tdm_shape_count(v->ne);
+        int64_t rounded = (count + info.block_len - 1) / info.block_len * info.block_len;
+        uint64_t size = kind == TDM_EXCHANGE_GATHER
+                            ? tdm_tensor_canonical_size((tdm_type)v->type, v->ne)
+                            : tdm_type_row_size(wire, rounded);
+        senders |= UINT64_C(1) << c->rank[d];
+        if (size > stride) stride = size;
+        long_axis = v->ne[axis];
+        sent += size;
+    }
+    if (c->n_active == 1 || senders == 0) return stay_apart(c, x, residual, results, out);
+    stride = (stride + 63) / 64 * 64;
+    const meta_result *whole = &results[c->device->owner];
+    need = kind == TDM_EXCHANGE_GATHER ? tdm_tensor_canonical_size((tdm_type)whole->type, whole->ne)
+                                       : stride * (uint64_t)c->n_active;
+    if (need > c->data_size) c->data_size = need;
+    for (int32_t d = 0; d < c->n_member; d++) {
+        if (!meta_is_active(c->device, d)) continue;
+        meta_part *part = &c->program->members[d].part;
+        if (!words_bring(c, part)) return false;
+        tdm_op_params params = {{{0}}};
+        params.exchange = (tdm_exchange_params){
+            .stage = c->n_stage,
+            .member = c->rank[d],
+            .n_member = c->n_active,
+            .wire_type = kind == TDM_EXCHANGE_GATHER ? 0 : (int32_t)wire,
+            .data_stride = kind == TDM_EXCHANGE_GATHER ? 0 : stride,
+            .senders = senders,
+            .kind = (int32_t)kind,
+            .axis = axis,
+            .first = first != NULL && (x[d] >= 0 || kind == TDM_EXCHANGE_SUM_PART)
+                         ? (int32_t)first[d]
+                         : 0,
+            .whole = kind == TDM_EXCHANGE_SUM_PART ? (int32_t)long_axis : 0,
+        };
+        int32_t source = x[d];
+        if (source >= 0) source = source_make(c, d, source, kind != TDM_EXCHANGE_GATHER);
+        int32_t rest =
+            residual != NULL && residual[d] >= 0 ? source_make(c, d, residual[d], true) : -1;
+        if ((x[d] >= 0 && source < 0) || (residual != NULL && residual[d] >= 0 && rest < 0))
+            return meta_out_of_memory(c);
+        int32_t src[4] = {source, part->arena, part->epoch, rest};
+        if (!meta_emit_on(c, d, TDM_OP_EXCHANGE, &params, src, 4, &results[d], 1, &out[d]))
+            return false;
+    }
+    c->n_stage++;
+    c->program->facts.n_exchange++;
+    c->program->facts.size += sent;
+    return true;
+}

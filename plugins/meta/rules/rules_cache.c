@@ -1,0 +1,254 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * rules_cache.c: ops on the cache. A cache is cut by KV heads, where each member writes and attends
+ * to its own; or by sequence, where each has every head of its own pages: all write what concerns
+ * their pages, all attend with every query head, and the results are merged by log-sum-exp. What is
+ * kept must be the same wherever it is held twice, so it is the owner's.
+ */
+#include <string.h>
+
+#include "plugins/meta/rules/compile.h"
+
+static meta_cut heads_cut(int32_t axis, int64_t n, const int64_t *lo, const int64_t *hi,
+                          int64_t times) {
+    meta_cut cut = {.axis = axis, .n_segment = 1, .repeat = 1};
+    cut.segments[0].n_unit = n;
+    for (int32_t d = 0; d < TDM_MAX_MEMBERS; d++) {
+        if (lo[d] >= hi[d]) continue;
+        cut.segments[0].lo[d] = lo[d] * times;
+        cut.segments[0].hi[d] = hi[d] * times;
+    }
+    return cut;
+}
+
+/* Rows that will be stored, as the members need them. -1 stays -1 in *out. */
+static bool rows_want(meta_compiler *c, int32_t value, const meta_state *s, int32_t *out) {
+    *out = -1;
+    if (value < 0) return true;
+    if (s->is_cut && !s->is_by_page) {
+        meta_cut cut = heads_cut(1, meta_value(c, value)->ne[1], s->head_lo, s->head_hi, 1);
+        *out = meta_want_cut_exact(c, value, &cut);
+    } else {
+        *out = meta_want_exact(c, value);
+    }
+    return *out >= 0;
+}
+
+/* Emits the node under way on every member that holds of the state; src are forms, but for `state`,
+ * the source that is the STATE. */
+static bool holders_emit(meta_compiler *c, const tdm_node *node, const meta_state *s,
+                         const int32_t *src, int32_t state, const int32_t *dst_layout,
+                         int32_t *form_out) {
+    for (int32_t i = 0; i < node->n_dst; i++)
+        form_out[i] = node->dst[i] < 0 ? -1 : meta_form_new(c, node->dst[i], dst_layout[i]);
+    for (int32_t d = 0; d < c->n_member && c->status == TDM_OK; d++) {
+        int32_t local[TDM_MAX_SRC], out[TDM_MAX_DST];
+        meta_result results[TDM_MAX_DST];
+        tdm_op_params params = node->params;
+        bool holds = s->local[d] >= 0;
+        for (int32_t i = 0; i < node->n_src && holds; i++) {
+            local[i] = i == state   ? s->local[d]
+                       : src[i] < 0 ? -1
+                                    : meta_form_at(c, src[i])->local[d];
+            holds = local[i] >= 0 || (i != state && src[i] < 0);
+        }
+        for (int32_t i = 0; i < node->n_dst && holds; i++) {
+            results[i].type = -1;
+            if (node->dst[i] < 0) continue;
+            results[i].type = meta_value(c, node->dst[i])->type;
+            results[i].name = meta_value(c, node->dst[i])->name;
+            holds = meta_local_shape(c, node->dst[i], dst_layout[i], d, results[i].ne);
+        }
+        if (!holds) continue;
+        params.kv.kv = s->kv[d]; /* the first parameter of every op on a cache */
+        if (!meta_emit_on(c, d, node->op, &params, local, node->n_src, results, node->n_dst, out))
+            return false;
+        for (int32_t i = 0; i < node->n_dst; i++)
+            if (node->dst[i] >= 0) meta_form_at(c, form_out[i])->local[d] = out[i];
+    }
+    return c->status == TDM_OK;
+}
+
+/* The step block itself, whatever has been declared of it. */
+static int32_t step_form(meta_compiler *c, int32_t value) {
+    return meta_want_exact(c, value);
+}
+
+bool meta_rule_kv_write(meta_compiler *c, const tdm_node *node) {
+    const meta_state *s = meta_state_get(c, node->src[3], node->params.kv.kv);
+    int32_t src[4] = {-1, -1, step_form(c, node->src[2]), -1};
+    return s != NULL && src[2] >= 0 && rows_want(c, node->src[0], s, &src[0]) &&
+           rows_want(c, node->src[1], s, &src[1]) && holders_emit(c, node, s, src, 3, NULL, NULL);
+}
+
+bool meta_rule_kv_import(meta_compiler *c, const tdm_node *node) {
+    return meta_rule_kv_write(c, node);
+}
+
+/* KV_SHIFT and KV_COPY: each member does its own. */
+bool meta_rule_kv_maintain(meta_compiler *c, const tdm_node *node) {
+    const meta_state *s = meta_state_get(c, node->src[1], node->params.kv.kv);
+    int32_t src[3] = {step_form(c, node->src[0]), -1, -1};
+    if (s == NULL || src[0] < 0) return false;
+    if (node->n_src > 2 && node->src[2] >= 0) {
+        src[2] = meta_want_replicated(c, node->src[2]);
+        if (src[2] < 0) return false;
+    }
+    return holders_emit(c, node, s, src, 1, NULL, NULL);
+}
+
+bool meta_rule_kv_export(meta_compiler *c, const tdm_node *node) {
+    const meta_state *s = meta_state_get(c, node->src[1], node->params.kv.kv);
+    int32_t src[2] = {step_form(c, node->src[0]), -1}, layouts[2], forms[2];
+    if (s == NULL || src[0] < 0) return false;
+    for (int32_t i = 0; i < 2; i++) {
+        layouts[i] = s->is_by_page ? c->exact : c->equivalent;
+        if (node->dst[i] < 0) continue;
+        c->is_by_page[node->dst[i]] = s->is_by_page;
+        if (!s->is_cut || s->is_by_page) continue;
+        meta_cut cut = heads_cut(1, meta_value(c, node->dst[i])->ne[1], s->head_lo, s->head_hi, 1);
+        layouts[i] = meta_cut_id(c, node->dst[i], &cut);
+    }
+    if (!holders_emit(c, node, s, src, 1, layouts, forms)) return false;
+    meta_form_link(c, forms[0]);
+    meta_form_link(c, forms[1]);
+    return c->status == TDM_OK;
+}
+
+/* ---- Attention ---- */
+
+/* Each member's query heads; the KV heads in its state are s->head_lo on (all of them where the
+ * state is not cut). */
+static bool attention_by_heads(meta_compiler *c, const tdm_node *node, const meta_state *s,
+                               const meta_cut *cut) {
+    int32_t src[4] = {meta_want_cut(c, node->src[0], cut), step_form(c, node->src[1]), -1, -1};
+    int32_t layouts[2] = {-1, -1}, forms[2] = {-1, -1};
+    meta_cut sink = *cut;
+    if (src[0] < 0 || src[1] < 0) return false;
+    sink.axis = 0;
+    if (node->src[3] >= 0 && (src[3] = meta_want_cut(c, node->src[3], &sink)) < 0) return false;
+    for (int32_t i = 0; i < 2; i++) {
+        if (node->dst[i] < 0) continue;
+        layouts[i] = meta_cut_id(c, node->dst[i], cut);
+        forms[i] = meta_form_new(c, node->dst[i], layouts[i]);
+    }
+    for (int32_t d = 0; d < c->n_member && c->status == TDM_OK; d++) {
+        int32_t q = meta_form_at(c, src[0])->local[d], out[2];
+        tdm_op_params params = node->params;
+        meta_result results[2] = {{.type = -1}, {.type = -1}};
+        if (q < 0 || s->local[d] < 0) continue;
+        int32_t local[4] = {q, meta_form_at(c, src[1])->local[d], s->local[d],
+                            src[3] < 0 ? -1 : meta_form_at(c, src[3])->local[d]};
+        params.attention.kv = s->kv[d];
+        params.attention.first_head += (int32_t)cut->segments[0].lo[d];
+        if (s->is_cut) params.attention.first_head_kv += (int32_t)s->head_lo[d];
+        for (int32_t i = 0; i < 2; i++) {
+            if (node->dst[i] < 0) continue;
+            results[i].type = TDM_TYPE_F32;
+            results[i].name = meta_value(c, node->dst[i])->name;
+            meta_local_shape(c, node->dst[i], layouts[i], d, results[i].ne);
+        }
+        if (!meta_emit_on(c, d, node->op, &params, local, 4, results, 2, out)) return false;
+        for (int32_t i = 0; i < 2; i++)
+            if (node->dst[i] >= 0) meta_form_at(c, forms[i])->local[d] = out[i];
+    }
+    meta_form_link(c, forms[0]);
+    meta_form_link(c, forms[1]);
+    return c->status == TDM_OK;
+}
+
+/* A sink is a part of its own in the merge: o = 0, m = sink, l = 1. It goes with the parts of the
+ * first member that has any. */
+static bool sink_add(meta_compiler *c, int32_t d, int32_t sink, int32_t *o, int32_t *ml) {
+    meta_part *part = &c->program->members[d].part;
+    int64_t o_ne[TDM_MAX_DIMS], ml_ne[TDM_MAX_DIMS];
+    memcpy(o_ne, meta_part_value(part, *o)->ne, sizeof o_ne);
+    memcpy(ml_ne, meta_part_value(part, *ml)->ne, sizeof ml_ne);
+    const int64_t heads[TDM_MAX_DIMS] = {1, ml_ne[1], 1, 1};
+    tdm_op_params one = {{{0}}};
+    one.scale.bias = 1;
+    int32_t l = meta_emit_zeros(c, d, TDM_TYPE_F32, heads),
+            m = meta_part_reshape(part, sink, heads), pair[2];
+    meta_result dst = {TDM_TYPE_F32, 0, {1, ml_ne[1], 1, 1}};
+    if (l < 0 || m < 0 || !meta_emit_on(c, d, TDM_OP_SCALE, &one, &l, 1, &dst, 1, &l)) return false;
+    /* for every token */
+    pair[0] = meta_emit_zeros(c, d, TDM_TYPE_F32, ml_ne);
+    pair[1] = meta_part_concat(part, m, l, 0);
+    dst = (meta_result){TDM_TYPE_F32, 0, {ml_ne[0], ml_ne[1], ml_ne[2], ml_ne[3]}};
+    if (pair[0] < 0 || pair[1] < 0 ||
+        !meta_emit_on(c, d, TDM_OP_ADD, NULL, pair, 2, &dst, 1, &pair[0]))
+        return false;
+    *o = meta_part_concat(part, *o, meta_emit_zeros(c, d, TDM_TYPE_F32, o_ne), 3);
+    *ml = meta_part_concat(part, *ml, pair[0], 3);
+    return (*o >= 0 && *ml >= 0) || meta_out_of_memory(c);
+}
+
+static bool attention_by_page(meta_compiler *c, const tdm_node *node, const meta_state *s) {
+    const tdm_value *q = meta_value(c, node->src[0]), *o = meta_value(c, node->dst[0]);
+    int32_t src[2] = {meta_want_replicated(c, node->src[0]), step_form(c, node->src[1])};
+    int32_t sink = node->src[3] >= 0 ? meta_want_replicated(c, node->src[3]) : -1;
+    if (node->dst[1] >= 0)
+        return meta_fail(c, TDM_UNSUPPORTED,
+                         "attention with its (m, l) as a result over a cache cut by sequence; use "
+                         "attention = heads or replicate");
+    if (src[0] < 0 || src[1] < 0 || (node->src[3] >= 0 && sink < 0)) return false;
+    tdm_layout lse;
+    meta_layout_partial(c->n_member, TDM_LAYOUT_PARTIAL_LSE, &lse);
+    int32_t layout = meta_layout_id(c, &lse);
+    int32_t form = meta_form_new(c, node->dst[0], layout);
+    int32_t ml = meta_form_new(c, node->dst[0], layout);
+    for (int32_t d = 0; form >= 0 && ml >= 0 && d < c->n_member; d++) {
+        if (s->local[d] < 0) continue;
+        int32_t local[4] = {meta_form_at(c, src[0])->local[d], meta_form_at(c, src[1])->local[d],
+                            s->local[d], -1};
+        meta_result results[2] = {{o->type, o->name, {o->ne[0], o->ne[1], o->ne[2], o->ne[3]}},
+                                  {TDM_TYPE_F32, o->name, {2, q->ne[1], q->ne[2], 1}}};
+        tdm_op_params params = node->params;
+        int32_t out[2];
+        params.attention.kv = s->kv[d];
+        if (!meta_emit_on(c, d, node->op, &params, local, 4, results, 2, out)) return false;
+        if (sink >= 0 && !sink_add(c, d, meta_form_at(c, sink)->local[d], &out[0], &out[1]))
+            return false;
+        sink = -1;
+        meta_form_at(c, form)->local[d] = out[0];
+        meta_form_at(c, ml)->local[d] = out[1];
+    }
+    if (form < 0 || ml < 0) return false;
+    meta_form_at(c, form)->residual = ml;
+    meta_form_link(c, form);
+    return c->status == TDM_OK;
+}
+
+static bool attention_whole(meta_compiler *c, const tdm_node *node, const meta_state *s) {
+    int32_t src[4] = {meta_want_replicated(c, node->src[0]), step_form(c, node->src[1]), -1, -1};
+    int32_t layouts[2] = {c->equivalent, c->equivalent}, forms[2];
+    if (src[0] < 0 || src[1] < 0) return false;
+    if (node->src[3] >= 0 && (src[3] = meta_want_replicated(c, node->src[3])) < 0) return false;
+    if (!holders_emit(c, node, s, src, 2, layouts, forms)) return false;
+    meta_form_link(c, forms[0]);
+    meta_form_link(c, forms[1]);
+    return c->status == TDM_OK;
+}
+
+bool meta_rule_attention(meta_compiler *c, const tdm_node *node) {
+    const meta_state *s = meta_state_get(c, node->src[2], node->params.attention.kv);
+    int64_t n_head = meta_value(c, node->src[0])->ne[1];
+    meta_cut cut;
+    if (s == NULL) return false;
+    if (s->is_by_page) return attention_by_page(c, node, s);
+    if (s->is_cut) {
+        if (n_head % s->n_part != 0)
+            return meta_fail(c, TDM_UNSUPPORTED,
+                             "%lld query heads are not whole parts of a partition of %lld",
+                             (long long)n_head, (long long)s->n_part);
+        cut = heads_cut(1, n_head, s->part_lo, s->part_hi, n_head / s->n_part);
+        return attention_by_heads(c, node, s, &cut);
+    }
+    /* Every member has the whole cache: a cut of the query heads passes. */
+    int32_t q = meta_form_best(c, node->src[0]);
+    if (q < 0) return false;
+    if (meta_form_cut(c, q, node->src[0], &cut) && cut.axis == 1 && cut.repeat == 1 &&
+        cut.n_segment == 1)
+        return attention_by_heads(c, node, s, &cut);
+    return attention_whole(c, node, s);
+}

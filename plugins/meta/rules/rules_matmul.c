@@ -1,0 +1,186 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * rules_matmul.c: products with weights. What a weight's partition cuts decides: its rows give a
+ * cut result, its columns addends, its matrices (one a head) pass the cut of the heads.
+ */
+#include <string.h>
+
+#include "plugins/meta/rules/compile.h"
+#include "plugins/meta/layout/partition_table.h"
+
+/* `n` columns of zeros beside a member's value. */
+static int32_t zeros_like(meta_compiler *c, int32_t d, int32_t local, int64_t n) {
+    int64_t ne[TDM_MAX_DIMS];
+    memcpy(ne, meta_part_value(&c->program->members[d].part, local)->ne, sizeof ne);
+    ne[0] = n;
+    return meta_emit_zeros(c, d, TDM_TYPE_F32, ne);
+}
+
+/* A weight's cut along the axis that its partition names: one that the same members hold everywhere
+ * would do along any. */
+static bool weight_cut(const meta_compiler *c, int32_t form, int32_t value, meta_cut *out) {
+    const tdm_value *v = meta_value(c, value);
+    if (v->kind == TDM_VALUE_WEIGHT && v->partition > 0 &&
+        meta_layout_get_cut_along(meta_form_layout(c, form), v->ne, v->axis, out))
+        return true;
+    return meta_form_cut(c, form, value, out);
+}
+
+/* What member d holds of x but a lower member counts, replaced by zeros; -1 where that is all. */
+static int32_t owned_only(meta_compiler *c, int32_t local, const meta_cut *cut, int32_t d) {
+    meta_part *part = &c->program->members[d].part;
+    int64_t at = 0;
+    int32_t out = -1;
+    bool is_any = false;
+    for (int32_t turn = 0; turn < cut->repeat; turn++)
+        for (int32_t s = 0; s < cut->n_segment; s++) {
+            const tdm_layout_segment *segment = &cut->segments[s];
+            int64_t lo, hi, held = segment->hi[d] - segment->lo[d];
+            meta_cut_owned(cut, s, d, &lo, &hi);
+            bool is_owned = lo < hi;
+            is_any |= is_owned;
+            lo = is_owned ? lo - segment->lo[d] : held;
+            hi = is_owned ? hi - segment->lo[d] : held;
+            const int64_t ends[4] = {0, lo, hi, held};
+            for (int i = 0; i < 3 && c->status == TDM_OK; i++) {
+                if (ends[i] == ends[i + 1]) continue;
+                int32_t piece = i == 1 ? meta_part_slice(part, local, 0, at + lo, hi - lo)
+                                       : zeros_like(c, d, local, ends[i + 1] - ends[i]);
+                out = out < 0 ? piece : meta_part_concat(part, out, piece, 0);
+                if (out < 0) meta_out_of_memory(c);
+            }
+            at += held;
+        }
+    return is_any ? out : -1;
+}
+
+/* x by the cut of the weight's columns, filled up with zeros where a member's slice reaches over
+ * its range because a superblock is cut (slice.h). */
+static int32_t columns_want(meta_compiler *c, const tdm_node *node, const meta_cut *cut) {
+    const tdm_value *w = meta_value(c, node->src[0]);
+    const bool is_disjoint = meta_cut_is_disjoint(cut, c->n_member);
+    int32_t x = meta_want_cut(c, node->src[1], cut), padded;
+    if (x < 0 || (w->kind != TDM_VALUE_WEIGHT && is_disjoint)) return x;
+    tdm_tensor_desc desc = meta_value_desc(c->graph, node->src[0]);
+    /* No longer x in any layout of x: addends, if anything. */
+    padded = meta_form_new(c, node->src[1], c->partial);
+    for (int32_t d = 0; padded >= 0 && d < c->n_member; d++) {
+        int32_t local = meta_form_at(c, x)->local[d];
+        meta_slice slice;
+        tdm_error why = {0};
+        if (local >= 0 && !is_disjoint) local = owned_only(c, local, cut, d);
+        if (local < 0) continue;
+        if (meta_slice_find(c->device, &desc, d, &slice, &why) != TDM_OK) {
+            meta_fail(c, why.status, "%.400s", why.message);
+            return -1;
+        }
+        const int64_t pads[2] = {slice.pad_lo, slice.pad_hi};
+        for (int i = 0; i < 2; i++) {
+            meta_part *part = &c->program->members[d].part;
+            if (pads[i] == 0) continue;
+            int32_t z = zeros_like(c, d, local, pads[i]);
+            local = meta_part_concat(part, i == 0 ? z : local, i == 0 ? local : z, 0);
+            if (local < 0) meta_out_of_memory(c);
+        }
+        meta_form_at(c, padded)->local[d] = local;
+    }
+    return c->status == TDM_OK ? padded : -1;
+}
+
+static bool matmul_cut_weight(meta_compiler *c, const tdm_node *node, int32_t w,
+                              const meta_cut *cut) {
+    meta_cut result = *cut;
+    int32_t src[2] = {w, -1};
+    if (cut->axis == 0) {
+        src[1] = columns_want(c, node, cut);
+        return src[1] >= 0 && meta_emit_give(c, src, c->partial, NULL);
+    }
+    if (cut->axis == 1) {
+        result.axis = 0;
+        src[1] = meta_want_replicated(c, node->src[1]);
+    } else { /* a matrix for each x of axis 1 */
+        result.axis = 1;
+        src[1] = meta_want_cut(c, node->src[1], &result);
+    }
+    return src[1] >= 0 && meta_emit_give(c, src, meta_cut_id(c, node->dst[0], &result), NULL);
+}
+
+static bool matmul_whole_weight(meta_compiler *c, const tdm_node *node, int32_t w) {
+    bool is_batched = meta_value(c, node->src[0])->ne[2] > 1;
+    int32_t src[2] = {w, meta_form_best(c, node->src[1])};
+    meta_cut cut;
+    if (src[1] < 0) return false;
+    /* An addend stays one where the product is no larger to send. */
+    if (meta_form_kind(c, src[1]) == TDM_LAYOUT_PARTIAL_SUM &&
+        meta_form_at(c, src[1])->residual < 0 &&
+        tdm_shape_count(meta_value(c, node->dst[0])->ne) <=
+            tdm_shape_count(meta_value(c, node->src[1])->ne))
+        return meta_emit_give(c, src, c->partial, NULL);
+    for (int32_t axis = is_batched ? 2 : 1; axis < TDM_MAX_DIMS; axis++)
+        if (meta_layout_get_cut_along(meta_form_layout(c, src[1]), meta_value(c, node->src[1])->ne,
+                                      axis, &cut))
+            return meta_emit_give(c, src, meta_cut_id(c, node->dst[0], &cut), NULL);
+    src[1] = meta_want_replicated(c, node->src[1]);
+    return src[1] >= 0 && meta_emit_give(c, src, c->equivalent, NULL);
+}
+
+bool meta_rule_matmul(meta_compiler *c, const tdm_node *node) {
+    int32_t w = meta_form_best(c, node->src[0]);
+    meta_cut cut;
+    if (w < 0) return false;
+    if (weight_cut(c, w, node->src[0], &cut) && cut.axis <= 2 &&
+        (cut.axis != 0 || meta_cut_is_disjoint(&cut, c->n_member) ||
+         meta_value(c, node->src[0])->usage != 0))
+        return matmul_cut_weight(c, node, w, &cut);
+    w = meta_want_replicated(c, node->src[0]);
+    return w >= 0 && matmul_whole_weight(c, node, w);
+}
+
+/* Of matrices that the same members hold as wholes one computes. False where they hold parts. */
+static bool owner_alone(meta_compiler *c, int32_t *form, const meta_cut *cut) {
+    int32_t owner = -1;
+    for (int32_t d = 0; d < c->n_member; d++) {
+        bool is_whole = true, is_any = false;
+        for (int32_t s = 0; s < cut->n_segment; s++) {
+            const tdm_layout_segment *segment = &cut->segments[s];
+            is_any |= segment->hi[d] > segment->lo[d];
+            is_whole &= segment->hi[d] - segment->lo[d] == segment->n_unit;
+        }
+        if (is_any && !is_whole) return false;
+        if (is_any && owner < 0) owner = d;
+    }
+    int32_t alone = meta_form_new(c, meta_form_at(c, *form)->value, meta_form_at(c, *form)->layout);
+    if (alone < 0 || owner < 0) return false;
+    meta_form_at(c, alone)->local[owner] = meta_form_at(c, *form)->local[owner];
+    *form = alone;
+    return true;
+}
+
+/* From routed input to weighted sum is one op, so that cut experts give addends. */
+bool meta_rule_moe_ffn(meta_compiler *c, const tdm_node *node) {
+    tdm_op_params params[TDM_MAX_MEMBERS];
+    int32_t src[6];
+    meta_cut cut;
+    src[0] = meta_want_replicated(c, node->src[0]);
+    src[1] = meta_want_exact(c, node->src[1]);
+    src[2] = meta_want_exact(c, node->src[2]);
+    for (int32_t i = 3; i < 6; i++) src[i] = meta_form_best(c, node->src[i]);
+    for (int32_t i = 0; i < 6; i++)
+        if (src[i] < 0) return false;
+    bool is_cut = meta_form_kind(c, src[3]) == TDM_LAYOUT_SPLIT;
+    if (is_cut && !(meta_deals_experts(c->device, meta_value(c, node->src[3])->usage)
+                        ? meta_layout_get_cut_along(meta_form_layout(c, src[3]),
+                                                    meta_value(c, node->src[3])->ne, 2, &cut)
+                        : weight_cut(c, src[3], node->src[3], &cut)))
+        return meta_fail(c, TDM_INTERNAL, "experts that no axis describes");
+    for (int32_t d = 0; d < c->n_member; d++) {
+        params[d] = node->params;
+        if (params[d].moe.n_expert_all == 0)
+            params[d].moe.n_expert_all = (int32_t)meta_value(c, node->src[3])->ne[2];
+        if (is_cut && cut.axis == 2) params[d].moe.first_expert += (int32_t)cut.segments[0].lo[d];
+    }
+    if (is_cut && !meta_cut_is_disjoint(&cut, c->n_member) && !owner_alone(c, &src[3], &cut))
+        return meta_fail(c, TDM_UNSUPPORTED,
+                         "columns of experts that two members hold would count twice");
+    return meta_emit_give(c, src, is_cut ? c->partial : c->equivalent, params);
+}

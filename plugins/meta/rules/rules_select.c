@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * rules_select.c: what is discrete is decided once, by the owner, and sent: members that round
+ * differently would choose differently.
+ */
+#include <string.h>
+
+#include "plugins/meta/rules/compile.h"
+
+bool meta_rule_decide(meta_compiler *c, const tdm_node *node) {
+    int32_t src[2] = {-1, -1}, owner = c->device->owner, local[2] = {-1, -1}, out[TDM_MAX_DST];
+    meta_result results[TDM_MAX_DST];
+    for (int32_t i = 0; i < node->n_src; i++) {
+        if (node->src[i] < 0) continue;
+        src[i] = meta_want_replicated(c, node->src[i]);
+        if (src[i] < 0) return false;
+        local[i] = meta_form_at(c, src[i])->local[owner];
+    }
+    for (int32_t i = 0; i < node->n_dst; i++) {
+        const tdm_value *v = meta_value(c, node->dst[i]);
+        results[i] = (meta_result){v->type, v->name, {v->ne[0], v->ne[1], v->ne[2], v->ne[3]}};
+    }
+    if (!meta_emit_on(c, owner, node->op, &node->params, local, node->n_src, results, node->n_dst,
+                      out))
+        return false;
+    for (int32_t i = 0; i < node->n_dst; i++) {
+        static const int64_t first[TDM_MAX_MEMBERS];
+        int32_t x[TDM_MAX_MEMBERS], sent[TDM_MAX_MEMBERS];
+        meta_result all[TDM_MAX_MEMBERS];
+        for (int32_t d = 0; d < TDM_MAX_MEMBERS; d++) {
+            x[d] = d == owner ? out[i] : -1;
+            all[d] = results[i];
+        }
+        if (!meta_emit_exchange(c, TDM_EXCHANGE_GATHER, 0, x, first, NULL, all, sent)) return false;
+        int32_t form = meta_form_new(c, node->dst[i], c->exact);
+        if (form < 0) return false;
+        memcpy(meta_form_at(c, form)->local, sent, sizeof sent);
+        meta_form_link(c, form);
+    }
+    return c->status == TDM_OK;
+}
+
+bool meta_rule_lse_merge(meta_compiler *c, const tdm_node *node) {
+    int32_t src[2] = {meta_form_best(c, node->src[0]), meta_form_best(c, node->src[1])};
+    meta_cut cut;
+    if (src[0] < 0 || src[1] < 0) return false;
+    if (meta_form_cut(c, src[0], node->src[0], &cut) && (cut.axis == 1 || cut.axis == 2)) {
+        src[1] = meta_want_cut(c, node->src[1], &cut);
+        return src[1] >= 0 && meta_emit_give(c, src, meta_cut_id(c, node->dst[0], &cut), NULL);
+    }
+    src[0] = meta_want_replicated(c, node->src[0]);
+    src[1] = meta_want_replicated(c, node->src[1]);
+    return src[0] >= 0 && src[1] >= 0 && meta_emit_give(c, src, c->equivalent, NULL);
+}

@@ -1,0 +1,238 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * variants.c: what the members hold of each value: the list of its forms, and the values that no node
+ * computes (weights, inputs, caches), which come in when they are first asked for.
+ */
+#include <string.h>
+
+#include "plugins/meta/rules/compile.h"
+
+bool meta_fail(meta_compiler *c, tdm_status status, const char *format, ...) {
+    char text[TDM_ERROR_MESSAGE_SIZE];
+    if (c->status != TDM_OK) return false;
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    if (c->node < 0) {
+        c->status = tdm_fail(c->err, status, "group: %s", text);
+        return false;
+    }
+    /* A node that gives nothing is known by what it changes. */
+    const tdm_node *node = tdm_graph_node(c->graph, c->node);
+    int32_t value = -1;
+    for (int32_t i = 0; i < node->n_dst && value < 0; i++) value = node->dst[i];
+    for (int32_t i = node->n_src - 1; i >= 0 && value < 0; i--)
+        if (node->src[i] >= 0 && meta_value(c, node->src[i])->kind == TDM_VALUE_STATE)
+            value = node->src[i];
+    c->status = tdm_fail(c->err, status, "group: node %d (%s, '%s'): %s", (int)c->node,
+                         meta_op_name(node->op),
+                         value >= 0 ? tdm_graph_value_name(c->graph, value) : "", text);
+    return false;
+}
+
+bool meta_out_of_memory(meta_compiler *c) {
+    return meta_fail(c, TDM_RESOURCE_EXHAUSTED, "no memory to cut the graph");
+}
+
+tdm_tensor_desc meta_value_desc(const tdm_graph *graph, int32_t v) {
+    const tdm_value *value = tdm_graph_value(graph, v);
+    tdm_tensor_desc desc = {.struct_size = sizeof desc,
+                            .type = (tdm_type)value->type,
+                            .usage = value->usage,
+                            .axis = value->axis};
+    memcpy(desc.ne, value->ne, sizeof desc.ne);
+    if (value->partition > 0) desc.partition = *tdm_graph_partition(graph, value->partition);
+    return desc;
+}
+
+int32_t meta_layout_id(meta_compiler *c, const tdm_layout *layout) {
+    if (c->status != TDM_OK) return -1;
+    int32_t id = meta_layout_intern(c->device->host, &c->program->layouts, layout);
+    if (id < 0) meta_out_of_memory(c);
+    return id;
+}
+
+int32_t meta_cut_id(meta_compiler *c, int32_t value, const meta_cut *cut) {
+    tdm_layout layout;
+    meta_layout_from_cut(cut, meta_value(c, value)->ne, c->n_member, &layout);
+    return meta_layout_id(c, &layout);
+}
+
+bool meta_form_cut(const meta_compiler *c, int32_t form, int32_t value, meta_cut *out) {
+    const tdm_layout *layout = meta_form_layout(c, form);
+    return layout->kind == TDM_LAYOUT_SPLIT &&
+           meta_layout_get_cut(layout, meta_value(c, value)->ne, out);
+}
+
+int32_t meta_form_new(meta_compiler *c, int32_t value, int32_t layout) {
+    meta_program *p = c->program;
+    if (c->status != TDM_OK || layout < 0) return -1;
+    if (meta_grow(c->device->host, &p->forms, &p->cap_form, (int64_t)p->n_form + 1,
+                  sizeof *p->forms, NULL) != TDM_OK) {
+        meta_out_of_memory(c);
+        return -1;
+    }
+    meta_form *f = &p->forms[p->n_form];
+    f->value = value;
+    f->layout = layout;
+    f->residual = f->next = -1;
+    for (int32_t d = 0; d < TDM_MAX_MEMBERS; d++) f->local[d] = -1;
+    return p->n_form++;
+}
+
+void meta_form_link(meta_compiler *c, int32_t form) {
+    if (c->status != TDM_OK || form < 0) return;
+    int32_t *at = &c->program->value_form[meta_form_at(c, form)->value];
+    while (*at >= 0) at = &meta_form_at(c, *at)->next;
+    *at = form;
+}
+
+/* ---- Values that no node computes ---- */
+
+/* Every active member holds all of it, though its partition might have cut it: whole units that all
+ * of them need a part of. */
+static bool is_held_by_all(const meta_compiler *c, const tdm_layout *layout) {
+    if (layout->kind != TDM_LAYOUT_SPLIT) return false;
+    for (int32_t s = 0; s < layout->n_segment; s++)
+        for (int32_t d = 0; d < c->n_member; d++)
+            if (meta_is_active(c->device, d) &&
+                (layout->segments[s].lo[d] != 0 ||
+                 layout->segments[s].hi[d] != layout->segments[s].n_unit))
+                return false;
+    return true;
+}
+
+/* A weight's slices. Members see their own shapes; a plain one is an ordinary value to the rules. */
+static int32_t weight_bring(meta_compiler *c, int32_t value) {
+    tdm_tensor_desc desc = meta_value_desc(c->graph, value);
+    tdm_layout layout;
+    tdm_error why = {0};
+    if (meta_partition_layout(c->device, &desc, &layout, &why) != TDM_OK) {
+        meta_fail(c, why.status, "%.400s", why.message);
+        return -1;
+    }
+    int32_t form =
+        meta_form_new(c, value, is_held_by_all(c, &layout) ? c->exact : meta_layout_id(c, &layout));
+    for (int32_t d = 0; form >= 0 && d < c->n_member; d++) {
+        meta_slice slice;
+        if (!meta_is_active(c->device, d)) continue;
+        if (meta_slice_find(c->device, &desc, d, &slice, &why) != TDM_OK) {
+            meta_fail(c, why.status, "%.400s", why.message);
+            return -1;
+        }
+        /* Nothing of the cut axis is not the same as a weight of nothing, of which all have all. */
+        if (slice.cut.axis >= 0 && meta_cut_local_length(&slice.cut, d) == 0) continue;
+        int32_t v = meta_part_add_value(&c->program->members[d].part, meta_value(c, value),
+                                        slice.desc.ne, META_SLOT_WEIGHT, value);
+        if (v < 0) meta_out_of_memory(c);
+        meta_form_at(c, form)->local[d] = v;
+    }
+    return form;
+}
+
+static int32_t input_bring(meta_compiler *c, int32_t value) {
+    int32_t form = meta_form_new(c, value, c->exact);
+    bool is_step = value == c->graph->step;
+    for (int32_t d = 0; form >= 0 && d < c->n_member; d++) {
+        if (!meta_is_active(c->device, d)) continue;
+        meta_part *part = &c->program->members[d].part;
+        int32_t v = meta_part_add_value(
+            part, meta_value(c, value), meta_value(c, value)->ne,
+            is_step && c->program->rewrites_step ? META_SLOT_STEP : META_SLOT_INPUT, value);
+        if (v < 0) meta_out_of_memory(c);
+        meta_form_at(c, form)->local[d] = v;
+        if (is_step) {
+            part->graph.step = v;
+            part->graph.step_caps = c->graph->step_caps;
+        }
+    }
+    return form;
+}
+
+int32_t meta_form_best(meta_compiler *c, int32_t value) {
+    if (c->status != TDM_OK) return -1;
+    int32_t first = c->program->value_form[value];
+    if (first < 0) {
+        int32_t kind = meta_value(c, value)->kind;
+        if (kind == TDM_VALUE_WEIGHT)
+            first = weight_bring(c, value);
+        else if (kind == TDM_VALUE_INPUT)
+            first = input_bring(c, value);
+        else
+            meta_fail(c, TDM_INTERNAL, "value %d was not computed", (int)value);
+        meta_form_link(c, first);
+        if (c->status != TDM_OK || !meta_override_apply(c, value)) return -1;
+        return c->program->value_form[value];
+    }
+    tdm_layout_kind kind = meta_form_kind(c, first);
+    if (kind == TDM_LAYOUT_PARTIAL_SUM || kind == TDM_LAYOUT_PARTIAL_LSE)
+        for (int32_t f = first; f >= 0; f = meta_form_at(c, f)->next)
+            if (meta_form_kind(c, f) == TDM_LAYOUT_REPLICATED) return f;
+    return first;
+}
+
+/* ---- Caches ---- */
+
+static bool state_fill(meta_compiler *c, int32_t v, int32_t kv, meta_state *s) {
+    const tdm_value *value = meta_value(c, v);
+    const tdm_kv_desc *desc = tdm_graph_kv(c->graph, kv);
+    tdm_partition none = {0};
+    const tdm_partition *partition =
+        value->partition > 0 ? tdm_graph_partition(c->graph, value->partition) : &none;
+    tdm_error why = {0};
+    tdm_status status = TDM_OK;
+    s->is_cut = partition->id != 0;
+    s->is_by_page = c->program->rewrites_step;
+    if (s->is_cut) {
+        const meta_dealt *dealt = NULL;
+        status = meta_partition_find(c->device, partition, &dealt, &why);
+        if (status == TDM_OK)
+            status = meta_partition_units(c->device, partition, s->head_lo, s->head_hi, &why);
+        if (status == TDM_OK && desc->n_head_kv % partition->n_unit != 0)
+            status = tdm_fail(&why, TDM_UNSUPPORTED, "%d KV heads are not whole units of %d",
+                              (int)desc->n_head_kv, (int)partition->n_unit);
+        if (status == TDM_OK) {
+            int64_t heads = desc->n_head_kv / partition->n_unit;
+            memcpy(s->part_lo, dealt->lo, sizeof s->part_lo);
+            memcpy(s->part_hi, dealt->hi, sizeof s->part_hi);
+            s->n_part = (int64_t)dealt->n_unit * dealt->n_sub;
+            for (int32_t d = 0; d < c->n_member; d++) {
+                s->head_lo[d] *= heads;
+                s->head_hi[d] *= heads;
+            }
+        }
+    }
+    for (int32_t d = 0; d < c->n_member && status == TDM_OK; d++) {
+        tdm_kv_desc local;
+        int64_t n_page = 0;
+        uint64_t page_size = 0;
+        bool is_held = false;
+        s->local[d] = s->kv[d] = -1;
+        if (!meta_is_active(c->device, d)) continue;
+        status = meta_state_local(c->device, desc, value->ne[1], partition, d, &local, &n_page,
+                                  &is_held, &why);
+        if (status != TDM_OK || !is_held) continue;
+        const meta_member *m = &c->device->members[d];
+        status = m->lent.plugin->buffer->kv_page_size(m->lent.device, &local, &page_size, &why);
+        if (status != TDM_OK) {
+            tdm_fail(&why, status, "member '%s': %.350s", m->name, why.message);
+            break;
+        }
+        meta_part *part = &c->program->members[d].part;
+        const int64_t ne[TDM_MAX_DIMS] = {(int64_t)page_size, n_page, 1, 1};
+        s->local[d] = meta_part_add_value(part, value, ne, META_SLOT_STATE, v);
+        s->kv[d] = meta_part_add_kv(part, &local);
+        if (s->local[d] < 0 || s->kv[d] < 0) return meta_out_of_memory(c);
+    }
+    if (status != TDM_OK) return meta_fail(c, status, "%.400s", why.message);
+    s->is_known = true;
+    return true;
+}
+
+const meta_state *meta_state_get(meta_compiler *c, int32_t v, int32_t kv) {
+    meta_state *s = &c->states[v];
+    if (c->status != TDM_OK) return NULL;
+    if (!s->is_known && !state_fill(c, v, kv, s)) return NULL;
+    return s;
+}

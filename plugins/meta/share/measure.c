@@ -1,0 +1,293 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * measure.c: the rates of members. A rate is the best of several short spans, because whatever else
+ * the machine does can only slow a member down.
+ */
+#include "plugins/meta/share/measure.h"
+
+#include <signal.h>
+#include <string.h>
+
+#include "plugins/meta/exec/event.h"
+#include "plugins/meta/device.h"
+#include "plugins/meta/rules/part.h"
+#include "plugins/meta/exec/stall_timer.h"
+
+enum {
+    WEIGHT_COLUMNS = 2048,
+    MANY = 256, /* columns of x where arithmetic limits */
+    N_SPAN = 4
+};
+#define WEIGHT_SIZE ((uint64_t)64 << 20)
+#define SMALL_SIZE  ((uint64_t)2 << 20) /* of the weight for MANY columns */
+#define SPAN_NS     UINT64_C(12000000)
+
+/* One product on one member: y[n, m] = w[k, n] x[k, m]. */
+typedef struct product {
+    meta_device *device;
+    meta_member *member;
+    meta_part *part; /* apart, since the plan knows its graph by address */
+    tdm_plan *plan;
+    tdm_buffer *weight, *values; /* x, then y */
+    tdm_binding bindings[3];
+    tdm_semaphore *semaphore;
+    tdm_queue *queue; /* once it is left to the member: the member's probe queue */
+    uint64_t value;
+    uint64_t weight_size; /* canonical bytes read by a run */
+    double n_mac;
+    double seconds; /* of the best run; 0 = none */
+    tdm_status status;
+    tdm_error err;
+    pthread_t thread;
+    bool is_started;
+} product;
+
+static void product_free(product *p) {
+    const tdm_plugin *plugin = p->member->lent.plugin;
+    if (p->plan != NULL) plugin->queue->plan_destroy(p->plan);
+    if (p->queue != NULL) plugin->queue->destroy(p->queue);
+    if (p->weight != NULL) plugin->buffer->free(p->weight);
+    if (p->values != NULL) plugin->buffer->free(p->values);
+    p->device->host->semaphore->destroy(p->semaphore);
+    if (p->part == NULL) return;
+    meta_part_end(p->part);
+    meta_free(p->device->host, p->part, sizeof *p->part);
+}
+
+static void left_release(meta_device *device, int32_t d, void *what) {
+    (void)d;
+    product_free(what);
+    meta_free(device->host, what, sizeof(product));
+}
+
+static void product_end(product *p) {
+    if (p->member == NULL) return;
+    if (p->status != TDM_DEADLINE_EXCEEDED) {
+        product_free(p);
+        return;
+    }
+    /* It may still run: what it uses is left to the member, the queue too. */
+    product *kept = meta_alloc(p->device->host, sizeof *kept);
+    p->queue = p->member->probe_queue;
+    p->member->probe_queue = NULL;
+    if (kept == NULL) return;
+    *kept = *p;
+    meta_leave(p->device, (int32_t)(p->member - p->device->members), p->semaphore, p->value,
+               left_release, kept);
+}
+
+static bool product_graph(product *p, tdm_type type, int64_t k, int64_t n, int64_t m) {
+    static const tdm_graph names = {.names = "", .names_size = 1};
+    const tdm_value w = {
+        .kind = TDM_VALUE_WEIGHT, .type = (int32_t)type, .usage = TDM_USAGE_MATMUL};
+    const tdm_value x = {.kind = TDM_VALUE_INPUT, .type = TDM_TYPE_F32};
+    const int64_t w_ne[] = {k, n, 1, 1}, x_ne[] = {k, m, 1, 1};
+    meta_result y = {TDM_TYPE_F32, 0, {n, m, 1, 1}};
+    int32_t src[2], dst;
+    p->part = meta_alloc(p->device->host, sizeof *p->part);
+    if (p->part == NULL) return false;
+    meta_part_begin(p->device->host, &names, p->part);
+    src[0] = meta_part_add_value(p->part, &w, w_ne, META_SLOT_WEIGHT, -1);
+    src[1] = meta_part_add_value(p->part, &x, x_ne, META_SLOT_INPUT, -1);
+    if (src[0] < 0 || src[1] < 0 ||
+        !meta_part_add_node(p->part, TDM_OP_MATMUL, NULL, src, 2, &y, 1, &dst))
+        return false;
+    ((tdm_value *)(uintptr_t)&p->part->graph.values[dst])->kind = TDM_VALUE_OUTPUT;
+    return true;
+}
+
+/* Zeros: what a weight holds does not matter to how fast it is read. */
+static tdm_status weight_fill(const product *p, const tdm_tensor_desc *desc, tdm_error *err) {
+    enum { ROWS = 64 };
+    const tdm_host *host = p->device->host;
+    size_t pitch = tdm_type_row_size(desc->type, desc->ne[0]);
+    void *zeros = meta_alloc(host, pitch * ROWS);
+    tdm_status status =
+        zeros != NULL ? TDM_OK : tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "no host memory");
+    for (int64_t row = 0; row < desc->ne[1] && status == TDM_OK; row += ROWS) {
+        int64_t n = desc->ne[1] - row < ROWS ? desc->ne[1] - row : ROWS;
+        status = meta_member_buffers(p->member)->tensor_upload(p->weight, 0, desc, zeros, pitch,
+                                                               row, n, 0, desc->ne[0], err);
+    }
+    meta_free(host, zeros, pitch * ROWS);
+    return status;
+}
+
+static uint64_t round_up(uint64_t size, uint64_t align) {
+    return (size + align - 1) / align * align;
+}
+
+static tdm_status product_begin(product *p, tdm_type type, int64_t n, int64_t m, tdm_error *err) {
+    const tdm_host *host = p->device->host;
+    const tdm_plugin *plugin = p->member->lent.plugin;
+    const int64_t k = WEIGHT_COLUMNS;
+    tdm_tensor_desc desc = {
+        .struct_size = sizeof desc, .type = type, .usage = TDM_USAGE_MATMUL, .ne = {k, n, 1, 1}};
+    uint64_t size = 0, x_size = round_up((uint64_t)(k * m) * 4, p->member->align);
+    uint64_t y_size = (uint64_t)(n * m) * 4;
+    if (!product_graph(p, type, k, n, m))
+        return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "no host memory");
+    tdm_status status = host->graph->verify(&p->part->graph, err);
+    if (status == TDM_OK)
+        status = plugin->device->supports_op(p->member->lent.device, &p->part->graph, 0, err);
+    if (status == TDM_OK)
+        status = plugin->buffer->tensor_size(p->member->lent.device, &desc, &size, err);
+    /* A member whose device refuses the product keeps the weight with its fallback. */
+    tdm_buffer_item item = {.size = size, .tensor = &desc};
+    tdm_buffer_params weight = {.struct_size = sizeof weight,
+                                .size = size,
+                                .purpose = TDM_BUFFER_WEIGHT,
+                                .n_item = 1,
+                                .items = &item};
+    tdm_buffer_params values = {
+        .struct_size = sizeof values, .size = x_size + y_size, .purpose = TDM_BUFFER_COMPUTE};
+    if (status == TDM_OK)
+        status = plugin->buffer->alloc(p->member->lent.device, &weight, &p->weight, err);
+    if (status == TDM_OK)
+        status = plugin->buffer->alloc(p->member->lent.device, &values, &p->values, err);
+    if (status == TDM_OK) status = weight_fill(p, &desc, err);
+    if (status == TDM_OK) status = plugin->buffer->fill(p->values, 0, x_size + y_size, 0, err);
+    if (status == TDM_OK) status = host->semaphore->create(0, &p->semaphore, err);
+    tdm_plan_params params = {.struct_size = sizeof params};
+    if (status == TDM_OK)
+        status = plugin->queue->graph_prepare(p->member->lent.device, &p->part->graph, &params,
+                                              &p->plan, err);
+    p->bindings[0] = (tdm_binding){p->weight, 0, size};
+    p->bindings[1] = (tdm_binding){p->values, 0, x_size};
+    p->bindings[2] = (tdm_binding){p->values, x_size, y_size};
+    p->weight_size = tdm_tensor_canonical_size(type, desc.ne);
+    p->n_mac = (double)k * (double)n * (double)m;
+    return status;
+}
+
+static tdm_status product_run(product *p, tdm_error *err) {
+    tdm_point done = {p->semaphore, ++p->value};
+    tdm_status status = p->member->lent.plugin->queue->graph_compute(
+        p->member->probe_queue, p->plan, p->bindings, 3, NULL, 0, &done, 1, err);
+    if (status != TDM_OK) return status;
+    meta_patience patience;
+    meta_patience_begin(&patience, meta_clock_ns());
+    return meta_patience_wait(&patience, p->device->host, done.semaphore, done.value,
+                              (uint64_t)(p->device->options.timeout * 1e9), err);
+}
+
+/* The first run warms up; then spans of at least SPAN_NS. Where one run takes as long as all of them
+ * should, two are enough: what slows one of that length down is seldom short. */
+static void *product_time(void *arg) {
+    product *p = arg;
+    p->status = product_run(p, &p->err);
+    uint64_t first = meta_clock_ns(), now = first;
+    for (int span = 0; span < N_SPAN && p->status == TDM_OK; span++) {
+        if (span >= 2 && now - first >= N_SPAN * SPAN_NS) break;
+        uint64_t begin = now = meta_clock_ns();
+        int n = 0;
+        while (now - begin < SPAN_NS && p->status == TDM_OK) {
+            p->status = product_run(p, &p->err);
+            now = meta_clock_ns();
+            n++;
+        }
+        double seconds = (double)(now - begin) * 1e-9 / n;
+        if (p->seconds == 0 || seconds < p->seconds) p->seconds = seconds;
+    }
+    return NULL;
+}
+
+static void together(product *products, int32_t n) {
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    for (int32_t d = 0; d < n; d++) {
+        product *p = &products[d];
+        p->seconds = 0;
+        if (p->plan == NULL) continue;
+        p->is_started = pthread_create(&p->thread, NULL, product_time, p) == 0;
+        /* Without a thread it is measured, if not at the same time. */
+        if (!p->is_started) product_time(p);
+    }
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    for (int32_t d = 0; d < n; d++)
+        if (products[d].is_started) pthread_join(products[d].thread, NULL);
+}
+
+static tdm_status product_status(const product *p, tdm_error *err) {
+    if (p->status == TDM_OK) return TDM_OK;
+    return tdm_fail(err, p->status, "member '%s': measuring: %.300s", p->member->name,
+                    p->status == TDM_DEADLINE_EXCEEDED
+                        ? "no answer in the time that `timeout` gives"
+                        : p->err.message);
+}
+
+/* Rates of one kind of product; rate_out[d], alone_out[d] are runs per second. */
+static tdm_status rates_find(meta_device *device, tdm_type type, int64_t n, int64_t m,
+                             double *rate_out, double *alone_out, product *products,
+                             tdm_error *err) {
+    tdm_status status = TDM_OK;
+    int32_t n_working = 0;
+    for (int32_t d = 0; d < device->n_member && status == TDM_OK; d++) {
+        product *p = &products[d];
+        tdm_error why = {0};
+        memset(p, 0, sizeof *p);
+        if (device->members[d].probe_queue == NULL) continue;
+        p->device = device;
+        p->member = &device->members[d];
+        status = product_begin(p, type, n, m, &why);
+        if (status == TDM_UNSUPPORTED) status = TDM_OK; /* a rate of 0 says it */
+        if (status != TDM_OK)
+            tdm_fail(err, status, "member '%s': measuring: %.300s", p->member->name, why.message);
+        n_working += p->plan != NULL;
+    }
+    for (int32_t d = 0; d < device->n_member && status == TDM_OK && n_working > 1; d++) {
+        if (products[d].plan == NULL) continue;
+        product_time(&products[d]);
+        status = product_status(&products[d], err);
+        alone_out[d] = products[d].seconds > 0 ? 1 / products[d].seconds : 0;
+    }
+    if (status == TDM_OK) together(products, device->n_member);
+    for (int32_t d = 0; d < device->n_member && status == TDM_OK; d++) {
+        product *p = &products[d];
+        if (p->plan == NULL) continue;
+        if ((status = product_status(p, err)) != TDM_OK) break;
+        rate_out[d] = p->seconds > 0 ? 1 / p->seconds : 0;
+        if (alone_out[d] < rate_out[d]) alone_out[d] = rate_out[d];
+    }
+    return status;
+}
+
+static void products_end(product *products, int32_t n) {
+    for (int32_t d = 0; d < n; d++) product_end(&products[d]);
+}
+
+tdm_status meta_measure(meta_device *device, tdm_type type, tdm_error *err) {
+    double rate[TDM_MAX_MEMBERS] = {0}, alone[TDM_MAX_MEMBERS] = {0};
+    uint64_t row = tdm_type_row_size(type, WEIGHT_COLUMNS);
+    if (device->is_measured && device->measured_type == type) return TDM_OK;
+    if (row == 0)
+        return tdm_fail(err, TDM_INVALID_ARGUMENT, "group: %s is no type of weights",
+                        tdm_type_name(type));
+    product *products = meta_alloc(device->host, TDM_MAX_MEMBERS * sizeof *products);
+    if (products == NULL)
+        return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "group: no memory to measure members");
+    int64_t n = (int64_t)(WEIGHT_SIZE / row);
+    tdm_status status = rates_find(device, type, n, 1, rate, alone, products, err);
+    for (int32_t d = 0; d < device->n_member && status == TDM_OK; d++) {
+        device->members[d].bandwidth = rate[d] * (double)products[d].weight_size;
+        device->members[d].bandwidth_alone = alone[d] * (double)products[d].weight_size;
+    }
+    products_end(products, device->n_member);
+    memset(rate, 0, sizeof rate);
+    memset(alone, 0, sizeof alone);
+    memset(products, 0, TDM_MAX_MEMBERS * sizeof *products);
+    n = (int64_t)(SMALL_SIZE / row);
+    if (status == TDM_OK) status = rates_find(device, type, n, MANY, rate, alone, products, err);
+    for (int32_t d = 0; d < device->n_member && status == TDM_OK; d++) {
+        device->members[d].arithmetic = rate[d] * products[d].n_mac;
+        device->members[d].arithmetic_alone = alone[d] * products[d].n_mac;
+    }
+    products_end(products, device->n_member);
+    meta_free(device->host, products, TDM_MAX_MEMBERS * sizeof *products);
+    if (status == TDM_OK) {
+        device->is_measured = true;
+        device->measured_type = type;
+    }
+    return status;
+}

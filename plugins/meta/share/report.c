@@ -1,0 +1,452 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * report.c: a graph is cut and laid out as if it were to run, then weighed instead. Bytes are those
+ * that allocating takes, since the same code finds them. Times are a simple count: each node takes
+ * what its bytes or its multiply-adds take at the member's measured rates, whichever is longer.
+ */
+#include "plugins/meta/share/report.h"
+
+#include <string.h>
+
+#include "plugins/meta/rules/compile.h"
+#include "plugins/meta/device.h"
+#include "plugins/meta/share/measure.h"
+#include "plugins/meta/share/solve.h"
+
+/* What a node takes beside its bytes, seconds: starting it, bringing its input into the form that
+ * its kernel reads, meeting the other threads behind it. As measured on small models. */
+#define NODE_SECONDS 3e-6
+/* What an exchange takes beside its bytes, waiting for the slower included: inside the members'
+ * plans, and by way of the host. */
+#define EXCHANGE_SECONDS      1e-5
+#define HOST_EXCHANGE_SECONDS 6e-5
+
+/* ---- Bytes ----------------------------------------------------------------------------------- */
+
+static uint64_t round_up(uint64_t size, uint64_t align) {
+    return (size + align - 1) / align * align;
+}
+
+static tdm_status weights_weigh(const meta_device *device, const tdm_graph *graph, int32_t d,
+                                tdm_split_member *out, tdm_error *err) {
+    for (int32_t i = 0; i < graph->n_value; i++) {
+        meta_slice slice;
+        uint64_t size = 0;
+        if (tdm_graph_value(graph, i)->kind != TDM_VALUE_WEIGHT) continue;
+        tdm_tensor_desc desc = meta_value_desc(graph, i);
+        tdm_status status = meta_slice_find(device, &desc, d, &slice, err);
+        if (status == TDM_OK) status = meta_slice_size(device, d, &slice, &size, err);
+        if (status != TDM_OK) return status;
+        size = round_up(size, device->members[d].align);
+        out->weight_size += size;
+        if (desc.partition.id == 0) out->replicated_size += size;
+    }
+    return TDM_OK;
+}
+
+/* A STATE has the description of the first node that uses it. */
+static const tdm_kv_desc *state_desc(const tdm_graph *graph, int32_t state) {
+    for (int32_t i = 0; i < graph->n_node; i++) {
+        const tdm_node *node = tdm_graph_node(graph, i);
+        if (node->op < TDM_OP_KV_WRITE || node->op > TDM_OP_KV_IMPORT) continue;
+        for (int32_t s = 0; s < node->n_src; s++)
+            if (node->src[s] == state) return tdm_graph_kv(graph, node->params.kv.kv);
+    }
+    return NULL;
+}
+
+static tdm_status states_weigh(const meta_device *device, const tdm_graph *graph, int32_t d,
+                               tdm_split_member *out, tdm_error *err) {
+    static const tdm_partition none;
+    const meta_member *member = &device->members[d];
+    for (int32_t i = 0; i < graph->n_value; i++) {
+        const tdm_value *v = tdm_graph_value(graph, i);
+        const tdm_kv_desc *desc = NULL;
+        tdm_kv_desc local;
+        int64_t n_page;
+        uint64_t page_size = 0;
+        bool is_held = false;
+        if (v->kind != TDM_VALUE_STATE || (desc = state_desc(graph, i)) == NULL) continue;
+        const tdm_partition *partition =
+            v->partition > 0 ? tdm_graph_partition(graph, v->partition) : &none;
+        tdm_status status =
+            meta_state_local(device, desc, v->ne[1], partition, d, &local, &n_page, &is_held, err);
+        if (status != TDM_OK) return status;
+        if (!is_held) continue;
+        status =
+            meta_member_buffers(member)->kv_page_size(member->lent.device, &local, &page_size, err);
+        if (status != TDM_OK) return status;
+        page_size = round_up(page_size * (uint64_t)n_page, member->align);
+        out->state_size += page_size;
+        if (meta_is_cache_in_host(member, desc)) out->host_state_size += page_size;
+    }
+    return TDM_OK;
+}
+
+/* Adds what the member's plans hold, and what crosses as they run, found by making them. */
+static tdm_status plans_weigh(const meta_program *program, int32_t d, uint64_t *size,
+                              uint64_t *crossing_size, tdm_error *err) {
+    const meta_member *member = &program->device->members[d];
+    const tdm_queue_ops *queue = member->lent.plugin->queue;
+    const meta_member_program *m = &program->members[d];
+    tdm_plan_params params = {.struct_size = sizeof params};
+    for (int32_t s = 0; s < m->n_stretch; s++) {
+        tdm_plan *plan = NULL;
+        tdm_plan_info info = {.struct_size = sizeof info};
+        if (m->stretches[s].graph == NULL) continue;
+        tdm_status status =
+            queue->graph_prepare(member->lent.device, m->stretches[s].graph, &params, &plan, err);
+        if (status == TDM_OK && TDM_HAS(queue, plan_get_info))
+            status = queue->plan_get_info(plan, &info, err);
+        if (plan != NULL) queue->plan_destroy(plan);
+        if (status != TDM_OK) return status;
+        *size += info.device_size + info.host_size;
+        *crossing_size += info.crossing_size;
+    }
+    return TDM_OK;
+}
+
+/* Bytes of the caches in a graph, as they are numbered. */
+static double states_size(const tdm_graph *graph) {
+    double size = 0;
+    for (int32_t i = 0; i < graph->n_value; i++) {
+        const tdm_value *v = tdm_graph_value(graph, i);
+        if (v->kind == TDM_VALUE_STATE && state_desc(graph, i) != NULL)
+            size += (double)v->ne[0] * (double)v->ne[1];
+    }
+    return size;
+}
+
+/* What of a cache a member that is a group keeps, and what of it in the host's memory, is known to
+ * that group alone: it is asked for the graphs that it runs. One that cannot tell counts as a device
+ * with memory of its own. */
+static tdm_status group_states_weigh(const meta_program *program, int32_t d, tdm_split_member *out,
+                                     tdm_error *err) {
+    const meta_member *member = &program->device->members[d];
+    const tdm_split_ops *split = member->lent.plugin->split;
+    const meta_member_program *m = &program->members[d];
+    const tdm_host *host = program->device->host;
+    const size_t size = TDM_MAX_MEMBERS * sizeof(tdm_split_member);
+    double numbered = 0, kept = 0, in_host = 0;
+    if ((member->info.flags & TDM_DEVICE_IS_GROUP) == 0 || !TDM_HAS(member->lent.plugin, split) ||
+        !TDM_HAS(split, split_report))
+        return TDM_OK;
+    tdm_split_member *inner = meta_alloc(host, size);
+    tdm_status status = inner != NULL
+                            ? TDM_OK
+                            : tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "group: no memory to report");
+    for (int32_t s = 0; s < m->n_stretch && status == TDM_OK; s++) {
+        const tdm_graph *graph = m->stretches[s].graph;
+        tdm_split_report report = {.struct_size = sizeof report,
+                                   .member_size = sizeof *inner,
+                                   .members = inner,
+                                   .capacity = TDM_MAX_MEMBERS,
+                                   .is_brief = 1};
+        if (graph == NULL || states_size(graph) == 0) continue;
+        memset(inner, 0, size);
+        status = split->split_report(member->lent.device, graph, &report, err);
+        for (int32_t i = 0; i < report.n_member && i < TDM_MAX_MEMBERS && status == TDM_OK; i++) {
+            kept += (double)inner[i].state_size;
+            in_host += (double)inner[i].host_state_size;
+        }
+        numbered += states_size(graph);
+    }
+    meta_free(host, inner, size);
+    if (status == TDM_UNSUPPORTED) return TDM_OK;
+    if (status != TDM_OK || !(numbered > 0)) return status;
+    /* One that is written in a stretch and read in the next was told of twice. */
+    const double once = (double)out->state_size / numbered;
+    out->state_size = (uint64_t)(kept * once + 0.5);
+    out->host_state_size = (uint64_t)(in_host * once + 0.5);
+    return TDM_OK;
+}
+
+/* ---- What does not shrink -------------------------------------------------------------------- */
+
+/* When a slot's memory is in use: nodes first .. last; first -1 = never, or it is not asked for. */
+typedef struct whole_life {
+    int32_t first, last;
+    bool crosses; /* from one stretch to another: such values lie apart from the others */
+} whole_life;
+
+static int32_t base_slot(const meta_part *part, int32_t v) {
+    return v < 0 ? -1 : part->graph.values[part->places[v].base].slot;
+}
+
+/* True where members hold parts of a value, each of its own. */
+static bool is_dealt(const tdm_layout *layout) {
+    if (layout->kind != TDM_LAYOUT_SPLIT) return false;
+    for (int32_t s = 0; s < layout->n_segment; s++) {
+        int64_t n_unit = 0;
+        for (int32_t d = 0; d < layout->n_member; d++)
+            n_unit += layout->segments[s].hi[d] - layout->segments[s].lo[d];
+        if (n_unit > layout->segments[s].n_unit) return false;
+    }
+    return true;
+}
+
+/* Memory that a run writes, but for the exchanges' and zeros. */
+static bool is_written(const meta_slot *slot) {
+    return slot->source == META_SLOT_TEMP || slot->source == META_SLOT_OUTPUT ||
+           slot->source == META_SLOT_INPUT || slot->source == META_SLOT_STEP ||
+           slot->source == META_SLOT_EPOCH;
+}
+
+/* True where a slot holds nothing but member d's part of a form that is dealt out; such a form may
+ * also be a piece of what lies there whole. */
+static bool is_part(const meta_program *program, const meta_form *form, int32_t d, int32_t slot) {
+    const meta_part *part = &program->members[d].part;
+    const tdm_value *v = meta_part_value(part, form->local[d]);
+    return is_dealt(&program->layouts.layouts[form->layout]) &&
+           tdm_tensor_canonical_size((tdm_type)v->type, v->ne) >= part->slots[slot].size;
+}
+
+/* Marks the slots that hold no dealt out part of a value: what is held whole, addends, and what is
+ * made on the way from one layout to another. */
+static void whole_mark(const meta_program *program, int32_t d, whole_life *lives) {
+    const meta_part *part = &program->members[d].part;
+    const whole_life never = {-1, -1, false}, asked = {part->graph.n_node, -1, false};
+    for (int32_t i = 0; i < part->graph.n_slot; i++)
+        lives[i] = is_written(&part->slots[i]) ? asked : never;
+    for (int32_t f = 0; f < program->n_form; f++) {
+        int32_t slot = base_slot(part, program->forms[f].local[d]);
+        if (slot >= 0 && is_part(program, &program->forms[f], d, slot)) lives[slot] = never;
+    }
+}
+
+static void whole_lives_find(const meta_program *program, int32_t d, whole_life *lives) {
+    const meta_part *part = &program->members[d].part;
+    bool is_cut = !program->members[d].is_direct;
+    int32_t exchange = part->graph.n_node; /* the next one */
+    for (int32_t i = part->graph.n_node - 1; i >= 0; i--) {
+        const tdm_node *node = tdm_graph_node(&part->graph, i);
+        bool is_exchange = is_cut && node->op == TDM_OP_EXCHANGE;
+        if (is_exchange) exchange = i;
+        for (int32_t s = 0; s < node->n_src + node->n_dst; s++) {
+            int32_t v = s < node->n_src ? node->src[s] : node->dst[s - node->n_src];
+            int32_t slot = base_slot(part, v);
+            if (slot < 0 || lives[slot].first < 0) continue;
+            if (lives[slot].last < 0) lives[slot].last = i;
+            lives[slot].first = i;
+            lives[slot].crosses |= is_exchange || lives[slot].last > exchange;
+        }
+    }
+}
+
+/* The most bytes that live at once of the slots that cross or of those that do not. */
+static uint64_t whole_peak(const meta_program *program, int32_t d, const whole_life *lives,
+                           bool crosses) {
+    const meta_part *part = &program->members[d].part;
+    uint64_t peak = 0;
+    for (int32_t i = 0; i < part->graph.n_node; i++) {
+        uint64_t sum = 0;
+        for (int32_t slot = 0; slot < part->graph.n_slot; slot++)
+            if (part->slots[slot].source == META_SLOT_TEMP && lives[slot].crosses == crosses &&
+                lives[slot].first >= 0 && lives[slot].first <= i && i <= lives[slot].last)
+                sum += round_up(part->slots[slot].size, program->device->members[d].align);
+        if (sum > peak) peak = sum;
+    }
+    return peak;
+}
+
+/* Bytes of compute_size that would be there with the smallest share too, but for plans. */
+static tdm_status whole_weigh(const meta_program *program, int32_t d, uint64_t *size_out,
+                              tdm_error *err) {
+    const meta_member_program *m = &program->members[d];
+    const tdm_host *host = program->device->host;
+    size_t size = ((size_t)m->part.graph.n_slot + 1) * sizeof(whole_life);
+    whole_life *lives = meta_alloc(host, size);
+    if (lives == NULL) return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "group: no memory to report");
+    whole_mark(program, d, lives);
+    whole_lives_find(program, d, lives);
+    *size_out = whole_peak(program, d, lives, false) + whole_peak(program, d, lives, true);
+    for (int32_t i = 0; i < m->part.graph.n_slot; i++)
+        if (m->part.slots[i].source != META_SLOT_TEMP && lives[i].first >= 0 &&
+            m->temp_off[i] != UINT64_MAX)
+            *size_out += round_up(m->part.slots[i].size, program->device->members[d].align);
+    meta_free(host, lives, size);
+    return TDM_OK;
+}
+
+/* ---- Times ----------------------------------------------------------------------------------- */
+
+typedef struct cost {
+    double bytes, n_mac;
+} cost;
+
+static double value_size(const tdm_graph *graph, int32_t v) {
+    if (v < 0) return 0;
+    const tdm_value *value = tdm_graph_value(graph, v);
+    return (double)tdm_tensor_canonical_size((tdm_type)value->type, value->ne);
+}
+
+static double value_count(const tdm_graph *graph, int32_t v) {
+    return (double)tdm_shape_count(tdm_graph_value(graph, v)->ne);
+}
+
+static cost node_cost(const tdm_graph *graph, const tdm_node *node) {
+    cost c = {0, 0};
+    const int64_t *ne = tdm_graph_value(graph, node->src[0])->ne;
+    double share;
+    switch (node->op) {
+    case TDM_OP_MATMUL:
+        c.bytes = value_size(graph, node->src[0]);
+        c.n_mac = (double)ne[0] * value_count(graph, node->dst[0]);
+        break;
+    case TDM_OP_MOE_FFN:
+        /* Experts that no token of the step chose are not read. */
+        share =
+            value_count(graph, node->src[1]) / (double)tdm_graph_value(graph, node->src[3])->ne[2];
+        for (int32_t i = 3; i < 6; i++) {
+            c.bytes += value_size(graph, node->src[i]) * (share < 1 ? share : 1);
+            c.n_mac += value_count(graph, node->src[i]) * share;
+        }
+        break;
+    case TDM_OP_ATTENTION: /* over the tokens of the step itself: how many lie behind varies */
+        c.n_mac = value_count(graph, node->src[0]) * (double)(ne[2] + 1);
+        break;
+    case TDM_OP_GET_ROWS: c.bytes = 2 * value_size(graph, node->dst[0]); break;
+    default:
+        for (int32_t i = 0; i < node->n_src; i++)
+            if (node->src[i] >= 0 && tdm_graph_value(graph, node->src[i])->kind != TDM_VALUE_STATE)
+                c.bytes += value_size(graph, node->src[i]);
+        for (int32_t i = 0; i < node->n_dst; i++) c.bytes += value_size(graph, node->dst[i]);
+    }
+    return c;
+}
+
+/* Seconds of a member's own nodes. With `cut_only`, of those alone that the members share. */
+static double part_seconds(const meta_program *program, int32_t d, bool is_alone, bool cut_only) {
+    const meta_member *member = &program->device->members[d];
+    const tdm_graph *graph = &program->members[d].part.graph;
+    double bandwidth = is_alone ? member->bandwidth_alone : member->bandwidth;
+    double arithmetic = is_alone ? member->arithmetic_alone : member->arithmetic;
+    double seconds = 0;
+    if (!(bandwidth > 0) || !(arithmetic > 0)) return 0;
+    for (int32_t i = 0; i < graph->n_node; i++) {
+        const tdm_node *node = tdm_graph_node(graph, i);
+        bool is_cut =
+            node->op == TDM_OP_MATMUL || node->op == TDM_OP_MOE_FFN || node->op == TDM_OP_ATTENTION;
+        if (tdm_op_is_view(node->op) || node->op == TDM_OP_EXCHANGE || (cut_only && !is_cut))
+            continue;
+        cost c = node_cost(graph, node);
+        double by_bytes = c.bytes / bandwidth, by_mac = c.n_mac / arithmetic;
+        seconds += (by_bytes > by_mac ? by_bytes : by_mac) + (cut_only ? 0 : NODE_SECONDS);
+    }
+    return seconds;
+}
+
+static double exchange_seconds(const meta_program *program) {
+    const meta_device *device = program->device;
+    double slowest = 0;
+    bool is_inside = true;
+    if (program->facts.n_exchange == 0 || device->n_active < 2) return 0;
+    for (int32_t d = 0; d < device->n_member; d++) {
+        if (!meta_is_active(device, d)) continue;
+        is_inside = is_inside && device->members[d].has_exchange;
+        if (slowest == 0 || device->members[d].bandwidth < slowest)
+            slowest = device->members[d].bandwidth;
+    }
+    if (!(slowest > 0)) return 0;
+    /* Every member writes its own, reads all and writes the result. */
+    double bytes = (double)program->facts.size * (1 + 2.0 / device->n_active);
+    return program->facts.n_exchange * (is_inside ? EXCHANGE_SECONDS : HOST_EXCHANGE_SECONDS) +
+           bytes / slowest;
+}
+
+static void times_fill(const meta_program *program, tdm_split_report *r, double *member_seconds) {
+    const meta_device *device = program->device;
+    double slowest = 0, layers = 0;
+    for (int32_t d = 0; d < device->n_member; d++) {
+        member_seconds[d] = 0;
+        if (!meta_is_active(device, d)) continue;
+        member_seconds[d] = part_seconds(program, d, false, false);
+        if (!(member_seconds[d] > 0)) return; /* one that was not measured: nothing is known */
+        if (member_seconds[d] > slowest) slowest = member_seconds[d];
+        layers += part_seconds(program, d, true, d != device->owner);
+    }
+    r->exchange_seconds = exchange_seconds(program);
+    r->seconds = slowest + r->exchange_seconds;
+    r->layer_seconds = layers + (device->n_active - 1) * HOST_EXCHANGE_SECONDS;
+}
+
+/* ---- Filling --------------------------------------------------------------------------------- */
+
+static const char *transport_text(const meta_device *device, int32_t d) {
+    const meta_member *member = &device->members[d];
+    if (!meta_is_active(device, d)) return "none: no share";
+    if (device->n_active == 1) return "none: alone";
+    if (member->has_exchange) return "shared host memory, inside its plan";
+    return member->arena != NULL ? "shared host memory, by the host" : "copied by the host";
+}
+
+static tdm_status member_fill(const meta_program *program, int32_t d, tdm_split_member *out,
+                              tdm_error *err) {
+    const meta_device *device = program->device;
+    const meta_member *member = &device->members[d];
+    tdm_device_info now = {.struct_size = sizeof now};
+    tdm_status status = TDM_OK;
+    /* Beside temporaries. The arena is one; each member's part of its data is a like share of it. */
+    uint64_t whole = program->members[d].part.zeros_size + program->members[d].staging_size +
+                     program->data_size / (uint64_t)device->n_active;
+    snprintf(out->name, sizeof out->name, "%.31s", member->name);
+    snprintf(out->plugin, sizeof out->plugin, "%.31s", member->lent.plugin->name);
+    snprintf(out->transport, sizeof out->transport, "%s", transport_text(device, d));
+    out->share = member->share;
+    out->bandwidth = member->bandwidth;
+    out->arithmetic = member->arithmetic;
+    out->run_ns = atomic_load(&member->run_ns);
+    out->exchange_ns = atomic_load(&member->exchange_ns);
+    if (TDM_HAS(member->lent.plugin->device, get_info) &&
+        member->lent.plugin->device->get_info(member->lent.device, &now, NULL) == TDM_OK) {
+        out->memory_total = now.memory_total;
+        out->memory_free = now.memory_free;
+    }
+    if (!meta_is_active(device, d)) return TDM_OK;
+    status = weights_weigh(device, program->graph, d, out, err);
+    if (status == TDM_OK) status = states_weigh(device, program->graph, d, out, err);
+    if (status == TDM_OK) status = plans_weigh(program, d, &whole, &out->crossing_size, err);
+    if (status == TDM_OK) status = group_states_weigh(program, d, out, err);
+    out->compute_size = whole + program->members[d].temp_size;
+    if (status == TDM_OK) status = whole_weigh(program, d, &out->whole_size, err);
+    out->whole_size += whole;
+    return status;
+}
+
+tdm_status meta_report(meta_device *device, const tdm_graph *graph, tdm_split_report *report,
+                       tdm_error *err) {
+    tdm_split_report r;
+    meta_load load;
+    meta_program *program = NULL;
+    double seconds[TDM_MAX_MEMBERS] = {0};
+    meta_struct_read(&r, sizeof r, report);
+    tdm_split_report filled = {.struct_size = r.struct_size,
+                               .member_size = r.member_size,
+                               .members = r.members,
+                               .capacity = r.capacity,
+                               .n_member = device->n_member,
+                               .n_run = atomic_load(&device->n_run)};
+    tdm_status status = meta_load_weigh(device, graph, &load, err);
+    if (status == TDM_OK && load.read_size > 0 && r.is_brief == 0)
+        status = meta_measure(device, load.type, err);
+    if (status == TDM_OK) status = meta_compile(device, graph, &program, err);
+    if (status == TDM_OK) status = meta_program_lay_out(program, err);
+    if (status == TDM_OK) {
+        filled.n_exchange = program->facts.n_exchange;
+        filled.n_relayout = program->facts.n_relayout;
+        filled.exchange_size = program->facts.size;
+        times_fill(program, &filled, seconds);
+    }
+    for (int32_t d = 0; d < device->n_member && d < r.capacity && r.members != NULL; d++) {
+        tdm_split_member member = {0};
+        size_t size = r.member_size != 0 ? r.member_size : sizeof member;
+        if (status != TDM_OK) break;
+        status = member_fill(program, d, &member, err);
+        member.seconds = seconds[d];
+        memcpy((char *)r.members + (size_t)d * size, &member,
+               size < sizeof member ? size : sizeof member);
+    }
+    meta_program_destroy(program);
+    if (status == TDM_OK) meta_struct_write(report, &filled, sizeof filled);
+    return status;
+}

@@ -1,0 +1,201 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * chat_answer.c: see chat_answer.h.
+ */
+#include "runner/chat/chat_answer.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "runner/interrupt.h"
+
+typedef struct answer {
+    runner_session *session;
+    runner_chat_held *held;
+    const runner_chat_answer_params *params;
+    runner_chat_answer_result *result;
+    const llm_vocab *vocab;
+    llm_sampler *sampler;
+    llm_detok *detok;
+    char *text; /* so far, NUL-terminated */
+    size_t len, capacity;
+    size_t n_shown; /* bytes of it that were handed out */
+} answer;
+
+static tdm_status no_memory(tdm_error *err) {
+    return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "no memory for the answer");
+}
+
+/* ---- Text ---- */
+
+/* Hands out what is there up to `end`. */
+static tdm_status show(answer *a, size_t end, tdm_error *err) {
+    if (end <= a->n_shown) return TDM_OK;
+    tdm_status status =
+        a->params->text(a->params->user, 0, a->text + a->n_shown, end - a->n_shown, err);
+    a->n_shown = end;
+    return status;
+}
+
+/* Bytes at the end of the text that the stop text could begin with. */
+static size_t held_back(const answer *a) {
+    size_t n = strlen(a->params->stop);
+    for (size_t k = n < a->len ? n : a->len; k > 0; k--)
+        if (memcmp(a->text + a->len - k, a->params->stop, k) == 0) return k;
+    return 0;
+}
+
+static tdm_status text_take(answer *a, llm_vocab_str text, tdm_error *err) {
+    if (text.len == 0) return TDM_OK;
+    if (a->capacity - a->len < text.len + 1) {
+        size_t capacity = (a->len + text.len + 1) * 2;
+        char *grown = realloc(a->text, capacity);
+        if (grown == NULL) return no_memory(err);
+        a->text = grown;
+        a->capacity = capacity;
+    }
+    memcpy(a->text + a->len, text.ptr, text.len);
+    a->len += text.len;
+    a->text[a->len] = '\0';
+    size_t n_stop = strlen(a->params->stop);
+    if (n_stop == 0) return show(a, a->len, err);
+    char *found = memmem(a->text + a->n_shown, a->len - a->n_shown, a->params->stop, n_stop);
+    if (found == NULL) return show(a, a->len - held_back(a), err);
+    a->len = (size_t)(found - a->text);
+    a->text[a->len] = '\0';
+    a->result->stop = RUNNER_STOP_END;
+    return show(a, a->len, err);
+}
+
+/* ---- Tokens ---- */
+
+/* Keeps of the context what the prompt begins with, and computes the rest; at least its last token,
+ * whose logits are wanted. */
+static tdm_status prompt_read(answer *a, tdm_error *err) {
+    const runner_chat_answer_params *p = a->params;
+    llm_context *ctx = a->session->ctx;
+    int32_t n = 0;
+    while (n < p->n_prompt - 1 && n < a->held->n && a->held->tokens[n] == p->prompt[n]) n++;
+    uint64_t start = runner_clock();
+    tdm_status status = TDM_OK;
+    if (llm_context_length(ctx, 0) > n) status = llm_context_truncate(ctx, 0, n, err);
+    if (status != TDM_OK) return status;
+    a->held->n = n;
+    status =
+        runner_session_prefill(a->session, p->prompt + n, p->n_prompt - n, p->n_batch, true, err);
+    int32_t length = llm_context_length(ctx, 0);
+    memcpy(a->held->tokens + n, p->prompt + n, (size_t)(length - n) * sizeof *p->prompt);
+    a->held->n = length;
+    a->result->n_reused = n;
+    a->result->n_prompt = length - n;
+    a->result->prompt_ns = runner_clock() - start;
+    return status;
+}
+
+/* Sees to it that there is room for a token; where nothing may be dropped, the answer stops. */
+static tdm_status room_make(answer *a, tdm_error *err) {
+    llm_context *ctx = a->session->ctx;
+    int32_t length = llm_context_length(ctx, 0), n_keep = a->params->n_keep;
+    if (length < llm_context_n_ctx(ctx)) return TDM_OK;
+    int32_t n_discard = (length - n_keep) / 2;
+    if (!a->params->shifts_context || n_discard < 1) {
+        a->result->stop = RUNNER_STOP_CONTEXT;
+        return TDM_OK;
+    }
+    tdm_status status = llm_context_shift(ctx, 0, n_keep, n_discard, err);
+    if (status != TDM_OK) return status;
+    memmove(a->held->tokens + n_keep, a->held->tokens + n_keep + n_discard,
+            (size_t)(length - n_keep - n_discard) * sizeof *a->held->tokens);
+    a->held->n = length - n_discard;
+    a->result->n_shift++;
+    return TDM_OK;
+}
+
+/* Picks a token and takes its text; sets the reason where it is the last one. */
+static tdm_status token_pick(answer *a, int32_t *id, tdm_error *err) {
+    const runner_chat_answer_params *p = a->params;
+    const float *row = llm_context_logits(a->session->ctx, 0);
+    llm_vocab_str text = {NULL, 0};
+    if (row == NULL) return tdm_fail(err, TDM_INTERNAL, "the prompt has no logits");
+    tdm_status status = llm_sampler_pick(a->sampler, row, id, err);
+    if (status != TDM_OK) return status;
+    llm_sampler_accept(a->sampler, *id);
+    a->result->n_generated++;
+    if (llm_vocab_ends_generation(a->vocab, *id) || *id == p->stop_id) {
+        a->result->stop = RUNNER_STOP_END;
+        return TDM_OK;
+    }
+    if (*id < llm_vocab_n_token(a->vocab)) status = llm_detok_push(a->detok, *id, &text, err);
+    if (status == TDM_OK) status = text_take(a, text, err);
+    if (status == TDM_OK && a->result->stop == RUNNER_STOP_NONE && p->n_predict >= 0 &&
+        a->result->n_generated >= p->n_predict)
+        a->result->stop = RUNNER_STOP_LENGTH;
+    return status;
+}
+
+static tdm_status loop(answer *a, tdm_error *err) {
+    tdm_status status = TDM_OK;
+    uint64_t start = runner_clock();
+    if (a->params->n_predict == 0) a->result->stop = RUNNER_STOP_LENGTH;
+    while (status == TDM_OK && a->result->stop == RUNNER_STOP_NONE) {
+        int32_t id = 0;
+        if (runner_interrupt_came()) {
+            a->result->stop = RUNNER_STOP_INTERRUPT;
+            break;
+        }
+        status = token_pick(a, &id, err);
+        if (status == TDM_OK && a->result->stop == RUNNER_STOP_NONE) status = room_make(a, err);
+        if (status != TDM_OK || a->result->stop != RUNNER_STOP_NONE) break;
+        llm_batch batch = {&id, NULL, NULL, 1};
+        status = llm_context_decode(a->session->ctx, &batch, err);
+        if (status == TDM_OK) a->held->tokens[a->held->n++] = id;
+    }
+    a->result->decode_ns = runner_clock() - start;
+    return status;
+}
+
+static tdm_status answer_begin(answer *a, tdm_error *err) {
+    int32_t n_ctx = llm_context_n_ctx(a->session->ctx);
+    tdm_status status = llm_model_vocab(a->session->model, &a->vocab, err);
+    if (status == TDM_OK && a->held->tokens == NULL &&
+        (a->held->tokens = malloc((size_t)n_ctx * sizeof *a->held->tokens)) == NULL)
+        status = no_memory(err);
+    if (status == TDM_OK && (a->text = calloc(1, 1)) == NULL) status = no_memory(err);
+    if (status != TDM_OK) return status;
+    a->capacity = 1;
+    status = llm_sampler_create(&a->params->sampler, a->session->model->hparams.n_vocab, n_ctx,
+                                &a->sampler, err);
+    if (status == TDM_OK)
+        status = llm_detok_create(a->vocab, LLM_DETOKENIZE_CONTINUE, &a->detok, err);
+    for (int32_t i = 0; i < a->params->n_prompt && status == TDM_OK; i++)
+        llm_sampler_accept(a->sampler, a->params->prompt[i]);
+    return status;
+}
+
+tdm_status runner_chat_answer(runner_session *session, runner_chat_held *held,
+                              const runner_chat_answer_params *params,
+                              runner_chat_answer_result *result, char **text_out, tdm_error *err) {
+    answer a = {.session = session, .held = held, .params = params, .result = result};
+    *result = (runner_chat_answer_result){0};
+    *text_out = NULL;
+    tdm_status status = answer_begin(&a, err);
+    if (status == TDM_OK) {
+        status = prompt_read(&a, err);
+        if (status == TDM_CANCELLED) {
+            result->stop = RUNNER_STOP_INTERRUPT;
+            status = TDM_OK;
+        }
+    }
+    if (status == TDM_OK && result->stop == RUNNER_STOP_NONE) status = loop(&a, err);
+    /* an answer that was cut off may end inside a code point, or in what might have become a stop */
+    if (status == TDM_OK && result->stop != RUNNER_STOP_END)
+        status = text_take(&a, llm_detok_flush(a.detok), err);
+    if (status == TDM_OK) status = show(&a, a.len, err);
+    llm_sampler_destroy(a.sampler);
+    llm_detok_destroy(a.detok);
+    if (status == TDM_OK)
+        *text_out = a.text;
+    else
+        free(a.text);
+    return status;
+}

@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * config.c: `tandem config`: the effective configuration, written as an INI file that means
+ * the same when it is read back, with the origin of each value behind it.
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "runner/config/config.h"
+
+#define COMMENT_COLUMN 36 /* where origins stand, unless a value is longer */
+
+/* `mark`: "" or "#", which makes a comment of the line. */
+static void print_line(FILE *out, const char *mark, const char *key, const char *text,
+                       runner_origin origin) {
+    char where[512];
+    int n = fprintf(out, "%s%s = %s", mark, key, text);
+    runner_origin_format(origin, where, sizeof where);
+    for (char *at = where; *at != '\0'; at++)
+        if ((unsigned char)*at < ' ') *at = '?'; /* a file's name may hold a line's end */
+    int blanks = n >= 0 && n < COMMENT_COLUMN - 1 ? COMMENT_COLUMN - n : 1;
+    fprintf(out, "%*s# %s\n", blanks, "", where);
+}
+
+/* The keys that stand before any section, under their topics. */
+static tdm_status print_defaults(runner_config *config, FILE *out, tdm_error *err) {
+    const char *topic = "";
+    for (size_t i = 0; i < n_runner_keys; i++) {
+        const runner_key *key = &runner_keys[i];
+        if ((key->sections & RUNNER_IN_DEFAULTS) == 0) continue;
+        if (strcmp(topic, key->topic) != 0) {
+            topic = key->topic;
+            fprintf(out, "\n# %s\n", topic);
+        }
+        char *text;
+        tdm_status status = runner_config_format(config, NULL, key->name, &text, err);
+        if (status != TDM_OK) return status;
+        print_line(out, "", key->name, text, runner_config_get_origin(config, key->name));
+        free(text);
+    }
+    return TDM_OK;
+}
+
+/* A device's or a group's section. What counts for it without standing in it is shown as a comment:
+ * as a value of its own it would mean more than it does. A plugin is told what its section says
+ * and may know nothing of what is said of all devices; a group's own shares must be one for each
+ * member, when the file is read already; and a group inside another has only its own values. */
+static tdm_status print_section(runner_config *config, const runner_section *section, bool is_main,
+                                FILE *out, tdm_error *err) {
+    bool is_group = runner_section_is_group(section);
+    fprintf(out, "\n[%s %s]\n", is_group ? "group" : "device", runner_section_name(section));
+    for (size_t i = 0; i < n_runner_keys; i++) {
+        const runner_key *key = &runner_keys[i];
+        runner_effective effective;
+        if ((key->sections & (is_group ? RUNNER_IN_GROUP : RUNNER_IN_DEVICE)) == 0) continue;
+        tdm_status status =
+            runner_section_get_effective(config, section, key->name, is_main, &effective, err);
+        if (status != TDM_OK) return status;
+        print_line(out, effective.is_own ? "" : "#", key->name, effective.text, effective.origin);
+        free(effective.text);
+    }
+    return TDM_OK;
+}
+
+tdm_status runner_cmd_config(runner_config *config, FILE *out, tdm_error *err) {
+    errno = 0;
+    fputs("# Effective configuration: a flag beats a section, a section beats [*], and that beats\n"
+          "# the built-in default. A line of a section with '#' before it counts there and comes "
+          "from\n"
+          "# elsewhere.\n",
+          out);
+    if (runner_config_model(config) != NULL)
+        fprintf(out, "# With the values of [model %s].\n",
+                runner_section_name(runner_config_model(config)));
+    tdm_status status = print_defaults(config, out, err);
+    for (size_t i = 0; status == TDM_OK && i < runner_config_n_devices(config); i++)
+        status = print_section(config, runner_config_device(config, i), false, out, err);
+    const runner_section *picked = NULL;
+    if (status == TDM_OK && runner_config_pick_device(config, &picked, NULL) != TDM_OK)
+        picked = NULL; /* the command that is to run on it will say what is wrong */
+    for (size_t i = 0; status == TDM_OK && i < runner_config_n_groups(config); i++) {
+        const runner_section *group = runner_config_group(config, i);
+        if (runner_section_line(group) > 0)
+            status = print_section(config, group, group == picked, out, err);
+    }
+    if (status == TDM_OK) status = runner_config_check(config, err);
+    if (status == TDM_OK && (fflush(out) != 0 || ferror(out) != 0))
+        status = tdm_fail(err, TDM_IO, "cannot write the configuration: %s",
+                          errno != 0 ? strerror(errno) : "the output is closed");
+    return status;
+}

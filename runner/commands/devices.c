@@ -1,0 +1,94 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * devices.c: `tandem devices`: the plugins that load, the devices that they found, and the
+ * reason of each that did not load (a warning) or found none. Opens nothing.
+ */
+#include <string.h>
+
+#include "runner/session.h"
+
+#define ROW "%-12s %-10s %-6s %-24s %s\n"
+
+/* "3.10 GiB of 7.75 GiB", "7.75 GiB", "unknown" */
+static void memory_format(const tdm_device_info *info, char *text, size_t text_size) {
+    char memory_free[32], total[32];
+    runner_bytes_format(info->memory_free, memory_free, sizeof memory_free);
+    runner_bytes_format(info->memory_total, total, sizeof total);
+    if (info->memory_total == 0)
+        snprintf(text, text_size, "unknown");
+    else if (info->memory_free == 0)
+        snprintf(text, text_size, "%s", total);
+    else
+        snprintf(text, text_size, "%s of %s", memory_free, total);
+}
+
+/* What else the device says of itself, behind its description. */
+static void extras_format(const tdm_device_info *info, char *text, size_t text_size) {
+    size_t n = 0;
+    text[0] = '\0';
+    if (info->vendor[0] != '\0' && strstr(info->description, info->vendor) == NULL)
+        n += (size_t)snprintf(text + n, text_size - n, ", %s", info->vendor);
+    if (info->pci_address[0] != '\0')
+        n += (size_t)snprintf(text + n, text_size - n, ", PCI %s", info->pci_address);
+    if (info->n_thread > 0)
+        n += (size_t)snprintf(text + n, text_size - n, ", %d threads", (int)info->n_thread);
+    if (info->bandwidth > 0)
+        n +=
+            (size_t)snprintf(text + n, text_size - n, ", %.1f GB/s", (double)info->bandwidth / 1e9);
+    if (info->max_buffer > 0) {
+        char size[32];
+        runner_bytes_format(info->max_buffer, size, sizeof size);
+        n += (size_t)snprintf(text + n, text_size - n, ", buffers up to %s", size);
+    }
+    if ((info->flags & TDM_DEVICE_IS_GROUP) != 0)
+        n += (size_t)snprintf(text + n, text_size - n, ", group");
+    if ((info->flags & TDM_DEVICE_IS_INTEGRATED) != 0)
+        snprintf(text + n, text_size - n, ", integrated");
+}
+
+static tdm_status plugin_print(runner_app *app, tdm_runtime *rt, int32_t plugin, tdm_error *err) {
+    const char *name = tdm_runtime_plugin(rt, plugin)->name;
+    int32_t n_device = 0;
+    tdm_error reason = {0};
+    if (tdm_runtime_device_count(rt, plugin, &n_device, &reason) != TDM_OK) n_device = 0;
+    if (n_device == 0)
+        fprintf(app->out, ROW, "-", name, "-", "-",
+                reason.message[0] != '\0' ? reason.message
+                                          : "no devices; the plugin gives no reason");
+    for (int32_t i = 0; i < n_device; i++) {
+        tdm_device_info info;
+        tdm_status status = tdm_runtime_device_describe(rt, plugin, i, &info, err);
+        if (status != TDM_OK) return status;
+        char index[16], memory[80], extras[192], text[sizeof info.description + sizeof extras];
+        snprintf(index, sizeof index, "%d", (int)i);
+        memory_format(&info, memory, sizeof memory);
+        extras_format(&info, extras, sizeof extras);
+        snprintf(text, sizeof text, "%s%s", info.description, extras);
+        fprintf(app->out, ROW, info.name, name, index, memory, text);
+    }
+    return TDM_OK;
+}
+
+tdm_status runner_cmd_devices(runner_app *app, tdm_error *err) {
+    tdm_runtime *rt = NULL;
+    int32_t n_plugin = 0;
+    tdm_status status = runner_runtime_create(app, &rt, err);
+    if (status == TDM_OK) status = runner_config_check(app->config, err);
+    if (status == TDM_OK) status = tdm_runtime_load_all(rt, &n_plugin, err);
+    if (status == TDM_OK && n_plugin == 0)
+        status = tdm_fail(err, TDM_NOT_FOUND,
+                          "no plugin was found: set plugin-path or TANDEM_PLUGIN_PATH to a folder "
+                          "that has some, such as lib/tandem/plugins of an installation");
+    if (status == TDM_OK)
+        fprintf(app->out, ROW, "device", "plugin", "index", "memory free", "description");
+    for (int32_t i = 0; i < n_plugin && status == TDM_OK; i++)
+        status = plugin_print(app, rt, i, err);
+    for (int32_t i = 0; i < n_plugin && status == TDM_OK; i++)
+        fprintf(app->out, "%splugin %s %s (%s)\n", i == 0 ? "\n" : "",
+                tdm_runtime_plugin(rt, i)->name,
+                TDM_HAS(tdm_runtime_plugin(rt, i), version) ? tdm_runtime_plugin(rt, i)->version
+                                                            : "of unknown version",
+                tdm_runtime_plugin_file(rt, i));
+    tdm_runtime_destroy(rt);
+    return status;
+}

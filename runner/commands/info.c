@@ -1,0 +1,329 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * info.c: `tandem convert-info MODEL`: what is in a GGUF file, for people or as JSON: its keys,
+ * its tensors, what each type takes, and its chat template. Reads any GGUF file, also of models that
+ * Tandem does not run. What the keys mean is not its business.
+ */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "llm/gguf/gguf.h"
+#include "runner/commands/commands.h"
+#include "runner/json.h"
+
+/* In text, a value is cut to one line of this many bytes; in JSON, an array to this many elements:
+ * vocabularies have hundreds of thousands. */
+#define VALUE_MAX    120
+#define ELEMENTS_MAX 64
+
+#define TEMPLATE_KEY "tokenizer.chat_template"
+
+/* What the tensors of one type take together. */
+typedef struct type_total {
+    uint32_t type; /* as in the file */
+    uint32_t n_tensor;
+    uint32_t n_unknown; /* of a type that this build does not know: not in `size` */
+    uint64_t n_element, size;
+} type_total;
+
+typedef struct totals {
+    type_total *types; /* largest first */
+    size_t n;
+    type_total all;
+} totals;
+
+static uint64_t element_count(const llm_gguf_tensor *tensor) {
+    uint64_t n = 1;
+    for (int i = 0; i < 4; i++) n *= (uint64_t)tensor->ne[i];
+    return n;
+}
+
+static void total_add(type_total *total, const llm_gguf_tensor *tensor) {
+    total->n_tensor++;
+    total->n_element += element_count(tensor);
+    total->size += tensor->size;
+    if (tensor->data == NULL) total->n_unknown++;
+}
+
+static int total_compare(const void *a, const void *b) {
+    const type_total *x = a, *y = b;
+    if (x->size != y->size) return x->size < y->size ? 1 : -1;
+    return (x->type > y->type) - (x->type < y->type);
+}
+
+static tdm_status totals_make(const llm_gguf *g, totals *out, tdm_error *err) {
+    uint32_t n_tensor = llm_gguf_tensor_count(g);
+    memset(out, 0, sizeof *out);
+    out->types = calloc((size_t)n_tensor + 1, sizeof *out->types);
+    if (out->types == NULL)
+        return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "%s: no memory for %" PRIu32 " tensors",
+                        llm_gguf_name(g), n_tensor);
+    for (uint32_t i = 0; i < n_tensor; i++) {
+        const llm_gguf_tensor *tensor = llm_gguf_tensor_at(g, i);
+        size_t k = 0;
+        while (k < out->n && out->types[k].type != tensor->type_raw) k++;
+        if (k == out->n) out->types[out->n++].type = tensor->type_raw;
+        total_add(&out->types[k], tensor);
+        total_add(&out->all, tensor);
+    }
+    qsort(out->types, out->n, sizeof *out->types, total_compare);
+    return TDM_OK;
+}
+
+static bool key_is_template(const llm_gguf_key *key) {
+    size_t len = sizeof TEMPLATE_KEY - 1;
+    return key->type == LLM_GGUF_STRING && strncmp(key->name, TEMPLATE_KEY, len) == 0 &&
+           (key->name[len] == '\0' || key->name[len] == '.');
+}
+
+static llm_gguf_str key_string(const llm_gguf *g, const llm_gguf_key *key) {
+    llm_gguf_str text = {"", 0};
+    (void)llm_gguf_get_str(g, key->name, LLM_GGUF_OPTIONAL, &text, NULL);
+    return text;
+}
+
+/* ---- Text ---- */
+
+/* Whole lines as they are; other control characters would be commands to a terminal. */
+static void template_print(FILE *out, llm_gguf_str text) {
+    for (size_t i = 0; i < text.len; i++) {
+        unsigned char byte = (unsigned char)text.ptr[i];
+        if ((byte < 0x20 && byte != '\n' && byte != '\t') || byte == 0x7f)
+            fprintf(out, "\\x%02x", byte);
+        else
+            fputc(byte, out);
+    }
+    if (text.len == 0 || text.ptr[text.len - 1] != '\n') fputc('\n', out);
+}
+
+static void size_format(bool is_known, uint64_t size, char *text, size_t text_size) {
+    if (!is_known)
+        snprintf(text, text_size, "unknown");
+    else
+        runner_bytes_format(size, text, text_size);
+}
+
+static void shape_format(const llm_gguf_tensor *tensor, char *text, size_t text_size) {
+    size_t n = 0;
+    for (int32_t i = 0; i < tensor->n_dims && n < text_size; i++)
+        n += (size_t)snprintf(text + n, text_size - n, "%s%" PRId64, i > 0 ? " x " : "",
+                              tensor->ne[i]);
+}
+
+static void keys_print(const llm_gguf *g, FILE *out) {
+    int width = 0;
+    for (uint32_t i = 0; i < llm_gguf_key_count(g); i++) {
+        int len = (int)strlen(llm_gguf_key_at(g, i)->name);
+        if (len > width) width = len < 48 ? len : 48;
+    }
+    for (uint32_t i = 0; i < llm_gguf_key_count(g); i++) {
+        const llm_gguf_key *key = llm_gguf_key_at(g, i);
+        char value[VALUE_MAX];
+        llm_gguf_key_print(key, value, sizeof value);
+        fprintf(out, "%-*s  %-6s  %s\n", width, key->name, llm_gguf_type_name(key->type), value);
+    }
+}
+
+static void tensors_print(const llm_gguf *g, FILE *out) {
+    int width = 0;
+    for (uint32_t i = 0; i < llm_gguf_tensor_count(g); i++) {
+        int len = (int)strlen(llm_gguf_tensor_at(g, i)->name);
+        if (len > width) width = len < 48 ? len : 48;
+    }
+    for (uint32_t i = 0; i < llm_gguf_tensor_count(g); i++) {
+        const llm_gguf_tensor *tensor = llm_gguf_tensor_at(g, i);
+        char shape[96], size[32];
+        shape_format(tensor, shape, sizeof shape);
+        size_format(tensor->data != NULL, tensor->size, size, sizeof size);
+        fprintf(out, "%-*s  %-7s  %11s  %s\n", width, tensor->name,
+                llm_gguf_tensor_type_name(tensor->type_raw), size, shape);
+    }
+}
+
+static void total_print(FILE *out, const char *name, const type_total *total) {
+    char size[32], bits[16] = "?";
+    size_format(total->n_unknown == 0, total->size, size, sizeof size);
+    if (total->n_unknown == 0 && total->n_element > 0)
+        snprintf(bits, sizeof bits, "%.2f", 8 * (double)total->size / (double)total->n_element);
+    fprintf(out, "%-7s  %7" PRIu32 " tensors  %14" PRIu64 " elements  %11s  %5s bits each\n", name,
+            total->n_tensor, total->n_element, size, bits);
+}
+
+static void info_print(const llm_gguf *g, const totals *sums, FILE *out) {
+    fprintf(out,
+            "%s: GGUF version %" PRIu32 ", %" PRIu32 " part%s, %" PRIu32 " keys, %" PRIu32
+            " tensors\n\n",
+            llm_gguf_name(g), llm_gguf_version(g), llm_gguf_part_count(g),
+            llm_gguf_part_count(g) == 1 ? "" : "s", llm_gguf_key_count(g),
+            llm_gguf_tensor_count(g));
+    keys_print(g, out);
+    if (llm_gguf_tensor_count(g) > 0) {
+        fputc('\n', out);
+        tensors_print(g, out);
+        fputc('\n', out);
+        for (size_t i = 0; i < sums->n; i++)
+            total_print(out, llm_gguf_tensor_type_name(sums->types[i].type), &sums->types[i]);
+        total_print(out, "all", &sums->all);
+    }
+    for (uint32_t i = 0; i < llm_gguf_key_count(g); i++) {
+        const llm_gguf_key *key = llm_gguf_key_at(g, i);
+        if (!key_is_template(key)) continue;
+        fprintf(out, "\n%s:\n", key->name);
+        template_print(out, key_string(g, key));
+    }
+}
+
+/* ---- JSON ---- */
+
+/* A NUL cannot be in a C string: it becomes a byte that is no UTF-8, which JSON gets as U+FFFD. */
+static tdm_status string_write(json_writer *w, const char *key, llm_gguf_str text, tdm_error *err) {
+    char *copy = malloc(text.len + 1);
+    if (copy == NULL) return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "no memory for a string");
+    for (size_t i = 0; i < text.len; i++) copy[i] = text.ptr[i] == '\0' ? '\xff' : text.ptr[i];
+    copy[text.len] = '\0';
+    json_string(w, key, copy);
+    free(copy);
+    return TDM_OK;
+}
+
+static tdm_status array_write(json_writer *w, const llm_gguf_key *key, tdm_error *err) {
+    const llm_gguf_array *array = &key->array;
+    tdm_status status = TDM_OK;
+    uint64_t n = array->type == LLM_GGUF_ARRAY ? 0 : array->n;
+    json_begin_object(w, key->name);
+    json_string(w, "type", llm_gguf_type_name(array->type));
+    json_uint(w, "count", array->n);
+    json_begin_array(w, "values");
+    for (uint64_t i = 0; i < n && i < ELEMENTS_MAX && status == TDM_OK; i++) {
+        if (array->type == LLM_GGUF_STRING)
+            status = string_write(w, NULL, llm_gguf_array_str(array, i), err);
+        else if (array->type == LLM_GGUF_F32 || array->type == LLM_GGUF_F64)
+            json_number(w, NULL, llm_gguf_array_f32(array, i));
+        else if (array->type == LLM_GGUF_BOOL)
+            json_bool(w, NULL, llm_gguf_array_i64(array, i) != 0);
+        else
+            json_int(w, NULL, llm_gguf_array_i64(array, i));
+    }
+    json_end_array(w);
+    json_end_object(w);
+    return status;
+}
+
+static void number_write(json_writer *w, const llm_gguf *g, const llm_gguf_key *key) {
+    int64_t integer = 0;
+    uint64_t natural = 0;
+    double wide = 0;
+    float real = 0;
+    bool flag = false;
+    switch (key->type) {
+    case LLM_GGUF_F64:
+        memcpy(&wide, key->data, sizeof wide);
+        json_number(w, key->name, wide);
+        break;
+    case LLM_GGUF_F32:
+        memcpy(&real, key->data, sizeof real);
+        json_number(w, key->name, real);
+        break;
+    case LLM_GGUF_BOOL:
+        (void)llm_gguf_get_bool(g, key->name, LLM_GGUF_OPTIONAL, &flag, NULL);
+        json_bool(w, key->name, flag);
+        break;
+    case LLM_GGUF_U64:
+        memcpy(&natural, key->data, sizeof natural);
+        json_uint(w, key->name, natural);
+        break;
+    default:
+        (void)llm_gguf_get_i64(g, key->name, LLM_GGUF_OPTIONAL, &integer, NULL);
+        json_int(w, key->name, integer);
+    }
+}
+
+static tdm_status keys_write(json_writer *w, const llm_gguf *g, tdm_error *err) {
+    tdm_status status = TDM_OK;
+    json_begin_object(w, "keys");
+    for (uint32_t i = 0; i < llm_gguf_key_count(g) && status == TDM_OK; i++) {
+        const llm_gguf_key *key = llm_gguf_key_at(g, i);
+        if (key->type == LLM_GGUF_ARRAY)
+            status = array_write(w, key, err);
+        else if (key->type == LLM_GGUF_STRING)
+            status = string_write(w, key->name, key_string(g, key), err);
+        else
+            number_write(w, g, key);
+    }
+    json_end_object(w);
+    return status;
+}
+
+static void size_write(json_writer *w, bool is_known, uint64_t size) {
+    if (!is_known)
+        json_null(w, "size");
+    else
+        json_uint(w, "size", size);
+}
+
+static void tensors_write(json_writer *w, const llm_gguf *g) {
+    json_begin_array(w, "tensors");
+    for (uint32_t i = 0; i < llm_gguf_tensor_count(g); i++) {
+        const llm_gguf_tensor *tensor = llm_gguf_tensor_at(g, i);
+        json_begin_object(w, NULL);
+        json_string(w, "name", tensor->name);
+        json_string(w, "type", llm_gguf_tensor_type_name(tensor->type_raw));
+        json_begin_array(w, "shape");
+        for (int32_t k = 0; k < tensor->n_dims; k++) json_int(w, NULL, tensor->ne[k]);
+        json_end_array(w);
+        size_write(w, tensor->data != NULL, tensor->size);
+        json_uint(w, "part", tensor->part);
+        json_end_object(w);
+    }
+    json_end_array(w);
+}
+
+static void total_write(json_writer *w, const char *key, const char *type, const type_total *sum) {
+    json_begin_object(w, key);
+    if (type != NULL) json_string(w, "type", type);
+    json_uint(w, "tensors", sum->n_tensor);
+    json_uint(w, "elements", sum->n_element);
+    size_write(w, sum->n_unknown == 0, sum->size);
+    json_end_object(w);
+}
+
+static tdm_status info_write(const llm_gguf *g, const totals *sums, FILE *out, tdm_error *err) {
+    json_writer w = {.out = out};
+    const llm_gguf_key *template = llm_gguf_key_find(g, TEMPLATE_KEY);
+    json_begin_object(&w, NULL);
+    json_string(&w, "file", llm_gguf_name(g));
+    json_uint(&w, "version", llm_gguf_version(g));
+    json_uint(&w, "parts", llm_gguf_part_count(g));
+    tdm_status status = keys_write(&w, g, err);
+    if (status != TDM_OK) return status;
+    tensors_write(&w, g);
+    json_begin_array(&w, "types");
+    for (size_t i = 0; i < sums->n; i++)
+        total_write(&w, NULL, llm_gguf_tensor_type_name(sums->types[i].type), &sums->types[i]);
+    json_end_array(&w);
+    total_write(&w, "total", NULL, &sums->all);
+    if (template != NULL && template->type == LLM_GGUF_STRING)
+        status = string_write(&w, "chat_template", key_string(g, template), err);
+    else
+        json_null(&w, "chat_template");
+    json_end_object(&w);
+    return status;
+}
+
+tdm_status runner_cmd_info(runner_app *app, tdm_error *err) {
+    llm_gguf *gguf = NULL;
+    totals sums = {0};
+    bool is_json = runner_config_get_bool(app->config, "json");
+    tdm_status status = runner_config_check(app->config, err);
+    if (status == TDM_OK)
+        status = llm_gguf_open(runner_config_positional(app->config, 0), &gguf, err);
+    if (status == TDM_OK) status = totals_make(gguf, &sums, err);
+    if (status == TDM_OK && is_json)
+        status = info_write(gguf, &sums, app->out, err);
+    else if (status == TDM_OK)
+        info_print(gguf, &sums, app->out);
+    free(sums.types);
+    llm_gguf_close(gguf);
+    return status;
+}

@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * plan.c: `tandem plan`: what running the configured model would take of each device, and how
+ * fast it is expected to be. Loads no weights.
+ */
+#include <stdlib.h>
+
+#include "runner/plan/fit.h"
+#include "runner/config/share_file.h"
+
+/* Writes the shares of the plan into the file whose group it is of. */
+static tdm_status shares_write(const runner_session *session, const runner_plan *plan,
+                               tdm_error *err) {
+    const runner_app *app = session->app;
+    const char *path = runner_config_get_string(app->config, "config");
+    if (!runner_section_is_group(session->section) || path[0] == '\0' ||
+        runner_section_line(session->section) == 0)
+        return tdm_fail(
+            err, TDM_FAILED_PRECONDITION,
+            "--write-share: '%s' is no [group NAME] of a file given with --config; give "
+            "one with --device",
+            tdm_dev_name(session->dev));
+    size_t n = (size_t)(plan->n_member - plan->n_extra);
+    double *shares = calloc(n + 1, sizeof *shares);
+    if (shares == NULL) return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "plan: no memory");
+    for (size_t i = 0; i < n; i++) shares[i] = plan->members[i].at.share;
+    tdm_status status =
+        runner_share_file_write(path, runner_section_name(session->section), shares, n, err);
+    free(shares);
+    if (status == TDM_OK)
+        runner_terminal_print(app->terminal, RUNNER_MESSAGE_NOTE,
+                              "%s: the share of [group %s] is written", path,
+                              runner_section_name(session->section));
+    return status;
+}
+
+tdm_status runner_cmd_plan(runner_app *app, tdm_error *err) {
+    runner_session session = {.app = app};
+    runner_plan plan = {0};
+    runner_context_wish wish = {.n_seq = (int32_t)runner_config_get_int(app->config, "parallel")};
+    bool is_json = runner_config_get_bool(app->config, "json");
+    tdm_status status = runner_config_check(app->config, err);
+    if (status == TDM_OK) status = runner_session_open(&session, app, NULL, err);
+    if (status == TDM_OK) status = runner_session_pick(&session, NULL, 0, err);
+    /* What does not fit is shown first, then refused. */
+    tdm_error why = {0};
+    bool fits = status == TDM_OK && runner_fit(&session, &wish, &why) == TDM_OK;
+    if (status == TDM_OK) status = runner_plan_make(&session, &wish, true, &plan, err);
+    if (status == TDM_OK) {
+        (is_json ? runner_plan_print_json : runner_plan_print)(&session, &plan, app->out);
+        status = runner_flush(app, err);
+    }
+    if (status == TDM_OK && fits && runner_config_get_bool(app->config, "write-share"))
+        status = shares_write(&session, &plan, err);
+    if (status == TDM_OK && !fits) status = tdm_fail(err, why.status, "%s", why.message);
+    runner_plan_clear(&plan);
+    runner_session_close(&session);
+    return status;
+}

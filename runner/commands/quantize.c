@@ -1,0 +1,189 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * quantize.c: `tandem quantize IN OUT TYPE`: a model file in a smaller type. What becomes of which
+ * tensor is llm/quantize/quantize.h's business.
+ */
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#include "llm/quantize/quantize.h"
+#include "runner/commands/commands.h"
+#include "runner/interrupt.h"
+#include "runner/session.h"
+
+static tdm_status kind_find(runner_app *app, const llm_quantize_kind **kind_out, tdm_error *err) {
+    const char *word = runner_config_positional(app->config, 2), *names[64];
+    char list[512] = "";
+    size_t n = 0, len = 0;
+    *kind_out = llm_quantize_kind_find(word);
+    if (*kind_out != NULL) return TDM_OK;
+    for (; n < n_llm_quantize_kinds && n < sizeof names / sizeof *names; n++) {
+        names[n] = llm_quantize_kinds[n].name;
+        if (len < sizeof list)
+            len += (size_t)snprintf(list + len, sizeof list - len, "%s%s", n > 0 ? ", " : "",
+                                    names[n]);
+    }
+    const char *nearest = runner_word_nearest(word, names, n);
+    if (nearest != NULL)
+        return runner_usage(app, err, "unknown type '%.32s'; did you mean '%s'? (there are %s)",
+                            word, nearest, list);
+    return runner_usage(app, err, "unknown type '%.32s'; there are %s", word, list);
+}
+
+/* The source is read while the target is written, so they must not be one file. */
+static tdm_status paths_check(runner_app *app, const char *in, const char *out, tdm_error *err) {
+    struct stat a, b;
+    if (stat(in, &a) != 0 || stat(out, &b) != 0) return TDM_OK;
+    if (a.st_dev == b.st_dev && a.st_ino == b.st_ino)
+        return runner_usage(app, err, "%s: is the model that is read; name another file to write",
+                            out);
+    if (S_ISDIR(b.st_mode))
+        return runner_usage(app, err, "%s: is a folder; name a file to write", out);
+    return TDM_OK;
+}
+
+void runner_quantize_types_print(FILE *out) {
+    fputs("\nTypes\n", out);
+    for (size_t i = 0; i < n_llm_quantize_kinds; i++) {
+        const llm_quantize_kind *kind = &llm_quantize_kinds[i];
+        fprintf(out, "  %-10s %5.4g bits%s%s\n", kind->name, llm_quantize_bits(kind->type),
+                kind->mixture != NULL ? "; " : "", kind->mixture != NULL ? kind->mixture : "");
+    }
+    fputs(
+        "\nThe bits are those of the type that most matrices get. What follows them is the mix: "
+        "which tensors\nget another one, as llama.cpp chooses for that name without an importance "
+        "matrix. Beside that the\noutput matrix gets q6_K (q8_0 in q8_0 and mxfp4_moe; q5_K in "
+        "iq3_xxs, iq2 and iq1), and so does an\nembedding that is also the output matrix. --pure "
+        "undoes all of it. Norms stay as they are. Rows that\nare no whole blocks of 256 take "
+        "iq4_nl, q4_0, q5_0, q5_1 or q8_0 instead; f16 where they are none\nof 32.\n",
+        out);
+}
+
+/* Kinds that are wrong for most models, or cost more than a user may expect. */
+static void kind_warn(runner_app *app, const llm_gguf *g, const llm_quantize_kind *kind,
+                      const llm_quantize_choice *choices) {
+    uint32_t n_taken = 0;
+    for (uint32_t i = 0; i < llm_gguf_tensor_count(g); i++)
+        if (choices[i].wanted == kind->type && choices[i].type == kind->type) n_taken++;
+    if (kind->mix == LLM_QUANTIZE_MXFP4_MOE && n_taken == 0)
+        runner_terminal_print(app->terminal, RUNNER_MESSAGE_WARNING,
+                              "this model has no experts, so none of it becomes mxfp4, but q8_0; "
+                              "--pure makes all matrices mxfp4");
+    if (kind->mix == LLM_QUANTIZE_TERNARY)
+        runner_terminal_print(app->terminal, RUNNER_MESSAGE_WARNING,
+                              "%s is for weights that were trained to be -1, 0 or 1 times a scale; "
+                              "of others little is left",
+                              kind->name);
+    else if (llm_quantize_bits(kind->type) < 3)
+        runner_terminal_print(app->terminal, RUNNER_MESSAGE_WARNING,
+                              "%s has fewer than 3 bits for a weight and is made without an "
+                              "importance matrix: its text may be poor; q3_K_S or larger is safer",
+                              kind->name);
+}
+
+/* What the user should know of the choices before the work begins. */
+static void choices_tell(runner_app *app, const llm_gguf *g, const llm_quantize_choice *choices) {
+    uint32_t n_short = 0, n_again = 0;
+    const llm_gguf_tensor *example = NULL;
+    tdm_type wanted = TDM_TYPE_F32, taken = TDM_TYPE_F32;
+    for (uint32_t i = 0; i < llm_gguf_tensor_count(g); i++) {
+        const llm_gguf_tensor *tensor = llm_gguf_tensor_at(g, i);
+        runner_terminal_print(app->terminal, RUNNER_MESSAGE_DEBUG, "%s: %s becomes %s",
+                              tensor->name, tdm_type_name(tensor->type),
+                              tdm_type_name(choices[i].type));
+        if (choices[i].type != tensor->type && tdm_type_get_info(tensor->type).is_quantized)
+            n_again++;
+        if (choices[i].type == choices[i].wanted) continue;
+        if (n_short++ > 0) continue;
+        example = tensor;
+        wanted = choices[i].wanted;
+        taken = choices[i].type;
+    }
+    if (n_short > 0)
+        runner_terminal_print(
+            app->terminal, RUNNER_MESSAGE_NOTE,
+            "%u tensors have rows that are no whole blocks of their type and take "
+            "another, such as %s: %lld elements, %s instead of %s",
+            n_short, example->name, (long long)example->ne[0], tdm_type_name(taken),
+            tdm_type_name(wanted));
+    if (n_again > 0)
+        runner_terminal_print(app->terminal, RUNNER_MESSAGE_WARNING,
+                              "%u tensors are quantised already, and lose more than those of the "
+                              "original model would",
+                              n_again);
+}
+
+static bool progress_update(void *context, uint64_t done, uint64_t total) {
+    runner_app *app = context;
+    (void)total;
+    runner_progress_update(app->terminal, done);
+    return !runner_interrupt_came();
+}
+
+static void result_print(runner_app *app, const llm_gguf *g, const llm_quantize_choice *choices,
+                         const char *path, uint64_t ns) {
+    uint64_t before = 0, after = 0, n_element = 0;
+    char from[32], to[32];
+    for (uint32_t i = 0; i < llm_gguf_tensor_count(g); i++) {
+        const llm_gguf_tensor *tensor = llm_gguf_tensor_at(g, i);
+        int64_t n_row = tensor->ne[1] * tensor->ne[2] * tensor->ne[3];
+        before += tensor->size;
+        after += tdm_type_row_size(choices[i].type, tensor->ne[0]) * (uint64_t)n_row;
+        n_element += (uint64_t)(tensor->ne[0] * n_row);
+    }
+    runner_bytes_format(before, from, sizeof from);
+    runner_bytes_format(after, to, sizeof to);
+    if (!runner_config_get_bool(app->config, "quiet"))
+        fprintf(app->out, "%s: %s of tensors from %s, %.2f bits each, in %.1f s\n", path, to, from,
+                n_element > 0 ? 8 * (double)after / (double)n_element : 0, (double)ns / 1e9);
+}
+
+/* Those that this process may use. */
+static int core_count(void) {
+    cpu_set_t set;
+    return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+}
+
+static tdm_status file_quantize(runner_app *app, const llm_quantize_kind *kind, tdm_error *err) {
+    const char *in = runner_config_positional(app->config, 0);
+    const char *out = runner_config_positional(app->config, 1);
+    bool is_pure = runner_config_get_bool(app->config, "pure");
+    int64_t n_thread = runner_config_get_int(app->config, "threads");
+    llm_gguf *gguf = NULL;
+    llm_quantize_choice *choices = NULL;
+    uint64_t start = runner_clock();
+    tdm_status status = runner_config_check(app->config, err);
+    if (status == TDM_OK) status = llm_gguf_open(in, &gguf, err);
+    if (status != TDM_OK) return status;
+    uint32_t n_tensor = llm_gguf_tensor_count(gguf);
+    if (n_thread == 0) n_thread = core_count();
+    choices = calloc((size_t)n_tensor + 1, sizeof *choices);
+    if (choices == NULL)
+        status = tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "no memory for %u tensors", n_tensor);
+    if (status == TDM_OK) status = llm_quantize_choose(gguf, kind, is_pure, choices, err);
+    if (status == TDM_OK) {
+        uint64_t size = 0;
+        for (uint32_t i = 0; i < n_tensor; i++) size += llm_gguf_tensor_at(gguf, i)->size;
+        choices_tell(app, gguf, choices);
+        kind_warn(app, gguf, kind, choices);
+        runner_progress_begin(app->terminal, "quantising", size, RUNNER_UNIT_BYTES);
+        status = llm_quantize_write(gguf, kind, choices, out, (int32_t)n_thread, progress_update,
+                                    app, err);
+        runner_progress_end(app->terminal);
+    }
+    if (status == TDM_OK) result_print(app, gguf, choices, out, runner_clock() - start);
+    free(choices);
+    llm_gguf_close(gguf);
+    return status;
+}
+
+tdm_status runner_cmd_quantize(runner_app *app, tdm_error *err) {
+    const llm_quantize_kind *kind = NULL;
+    tdm_status status = kind_find(app, &kind, err);
+    if (status == TDM_OK)
+        status = paths_check(app, runner_config_positional(app->config, 0),
+                             runner_config_positional(app->config, 1), err);
+    return status == TDM_OK ? file_quantize(app, kind, err) : status;
+}

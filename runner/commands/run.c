@@ -1,0 +1,327 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * run.c: `tandem run`: a prompt and its continuation on standard output, timings behind it on
+ * standard error.
+ */
+#include <errno.h>
+#include <float.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "runner/plan/fit.h"
+#include "runner/generation.h"
+#include "runner/profile.h"
+#include "runner/prompt.h"
+
+/* Text of a sequence that waits for those before it. */
+typedef struct pending_text {
+    char *text;
+    size_t len, capacity;
+} pending_text;
+
+typedef struct run {
+    runner_app *app;
+    runner_session session;
+    runner_session draft; /* of --model-draft; cleared where there is none */
+    char *prompt;         /* as read */
+    size_t prompt_len;
+    int32_t *tokens;
+    int32_t n_token;
+    bool has_bos;          /* tokens begin with the token that begins texts */
+    bool has_text;         /* tokens hold more than what the model wants before any text */
+    pending_text *pending; /* [n_seq]; of sequence 0 none */
+    int32_t n_seq;
+    char last; /* byte written last */
+    bool is_profiled;
+    runner_profile_mark marks[3]; /* before the prompt, behind it, at the end */
+} run;
+
+/* ---- Output ---- */
+
+static tdm_status text_write(run *r, const char *text, size_t len, tdm_error *err) {
+    if (len == 0) return TDM_OK;
+    errno = 0;
+    if (fwrite(text, 1, len, r->app->out) != len || fflush(r->app->out) != 0)
+        return tdm_fail(err, TDM_IO, "cannot write to standard output: %s", strerror(errno));
+    r->last = text[len - 1];
+    return TDM_OK;
+}
+
+/* The first sequence is shown as it comes, the others when it is their turn. */
+static tdm_status text_take(void *user, int32_t seq, const char *text, size_t len, tdm_error *err) {
+    run *r = user;
+    if (seq == 0) return text_write(r, text, len, err);
+    pending_text *pending = &r->pending[seq];
+    if (pending->capacity - pending->len < len) {
+        size_t capacity = (pending->len + len) * 2;
+        char *grown = realloc(pending->text, capacity);
+        if (grown == NULL)
+            return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "no memory for the text of sequence %d",
+                            seq + 1);
+        pending->text = grown;
+        pending->capacity = capacity;
+    }
+    memcpy(pending->text + pending->len, text, len);
+    pending->len += len;
+    return TDM_OK;
+}
+
+/* A text's end is a line's end, so that the shell's next line begins at the left. */
+static tdm_status line_end(run *r, tdm_error *err) {
+    return r->last != '\n' && r->last != '\0' ? text_write(r, "\n", 1, err) : TDM_OK;
+}
+
+static tdm_status prompt_show(run *r, tdm_error *err) {
+    if (!runner_config_get_bool(r->app->config, "display-prompt")) return TDM_OK;
+    return text_write(r, r->prompt, r->prompt_len, err);
+}
+
+static tdm_status pending_show(run *r, tdm_error *err) {
+    tdm_status status = line_end(r, err);
+    for (int32_t s = 1; s < r->n_seq && status == TDM_OK; s++) {
+        runner_terminal_print(r->app->terminal, RUNNER_MESSAGE_NOTE, "sequence %d of %d:", s + 1,
+                              r->n_seq);
+        status = prompt_show(r, err);
+        if (status == TDM_OK) status = text_write(r, r->pending[s].text, r->pending[s].len, err);
+        if (status == TDM_OK) status = line_end(r, err);
+    }
+    return status;
+}
+
+/* ---- Prompt ---- */
+
+/* What the model wants before a text, then the text; not what it wants behind one, because it is
+ * to be continued. */
+static tdm_status prompt_tokenize(run *r, tdm_error *err) {
+    const llm_vocab *vocab = NULL;
+    int32_t *ids = NULL;
+    size_t n = 0;
+    tdm_status status = llm_model_vocab(r->session.model, &vocab, err);
+    if (status == TDM_OK)
+        status = llm_tokenize(vocab, r->prompt, r->prompt_len, LLM_TOKENIZE_PARSE_SPECIAL, &ids, &n,
+                              err);
+    if (status != TDM_OK) return status;
+    int32_t bos = llm_vocab_bos(vocab);
+    r->has_bos = bos != LLM_TOKEN_NONE && (llm_vocab_adds_bos(vocab) || n == 0);
+    r->has_text = n > 0;
+    if (n == 0 && !r->has_bos)
+        status = tdm_fail(err, TDM_INVALID_ARGUMENT,
+                          "the prompt is empty, and %s has no token to begin a text with; give one "
+                          "with -p",
+                          r->session.model->path);
+    else if (n >= INT32_MAX)
+        status = tdm_fail(err, TDM_OUT_OF_RANGE, "the prompt has %zu tokens", n);
+    else if ((r->tokens = malloc((n + 1) * sizeof *r->tokens)) == NULL)
+        status = tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "no memory for %zu tokens", n);
+    if (status == TDM_OK) {
+        if (r->has_bos) r->tokens[0] = bos;
+        memcpy(r->tokens + r->has_bos, ids, n * sizeof *ids);
+        r->n_token = (int32_t)n + r->has_bos;
+    }
+    free(ids);
+    return status;
+}
+
+static tdm_status prompt_check(run *r, tdm_error *err) {
+    int32_t n_ctx = llm_context_n_ctx(r->session.ctx);
+    /* After a shift nothing is shared any more, so a sequence then has only its part (generation.c);
+     * a longer prompt would get stuck in the middle of the first shift. */
+    int32_t n_part = n_ctx / r->n_seq;
+    if (runner_config_get_bool(r->app->config, "context-shift") && r->n_token > n_part &&
+        r->n_token <= n_ctx)
+        return runner_config_fail(r->app->config, "ctx-size", TDM_OUT_OF_RANGE, err,
+                                  "the prompt has %d tokens; with context-shift each of the %d "
+                                  "sequences has room for %d; raise ctx-size, lower parallel or "
+                                  "shorten the prompt",
+                                  r->n_token, r->n_seq, n_part);
+    if (r->n_token <= n_ctx) return TDM_OK;
+    return runner_config_fail(r->app->config, "ctx-size", TDM_OUT_OF_RANGE, err,
+                              "the prompt has %d tokens, the context room for %d; raise ctx-size "
+                              "or shorten the prompt",
+                              r->n_token, n_ctx);
+}
+
+/* ---- Reports ---- */
+
+static double per_second(int64_t n, uint64_t ns) {
+    return ns > 0 ? (double)n * 1e9 / (double)ns : 0.0;
+}
+
+static void timings_print(run *r, const runner_generation_params *params,
+                          const runner_generation_result *result) {
+    static const char *const stops[] = {"", "", "", "; the context is full", "; interrupted"};
+    runner_terminal *terminal = r->app->terminal;
+    char model[96];
+    llm_model_describe(r->session.model, model, sizeof model);
+    runner_terminal_print(terminal, RUNNER_MESSAGE_NOTE, "model       %s on %s, seed %llu", model,
+                          r->session.info.description[0] != '\0' ? r->session.info.description
+                                                                 : tdm_dev_name(r->session.dev),
+                          (unsigned long long)params->sampler.seed);
+    runner_terminal_print(terminal, RUNNER_MESSAGE_NOTE, "loading     %.1f ms",
+                          (double)r->session.load_ns / 1e6);
+    runner_terminal_print(terminal, RUNNER_MESSAGE_NOTE,
+                          "prompt      %d tokens in %.1f ms, %.1f t/s", result->n_prompt,
+                          (double)result->prompt_ns / 1e6,
+                          per_second(result->n_prompt, result->prompt_ns));
+    /* The first token comes from the prompt; a single one has no rate. */
+    char rate[32] = "";
+    if (result->n_decoded > 0)
+        snprintf(rate, sizeof rate, ", %.1f t/s", per_second(result->n_decoded, result->decode_ns));
+    runner_terminal_print(terminal, RUNNER_MESSAGE_NOTE, "generation  %lld tokens in %.1f ms%s%s",
+                          (long long)result->n_generated, (double)result->decode_ns / 1e6, rate,
+                          stops[result->stop]);
+    if (params->draft != NULL)
+        runner_terminal_print(terminal, RUNNER_MESSAGE_NOTE,
+                              "draft       %lld of %lld proposed tokens accepted, %.1f %%",
+                              (long long)result->n_accepted, (long long)result->n_proposed,
+                              result->n_proposed > 0
+                                  ? 100.0 * (double)result->n_accepted / (double)result->n_proposed
+                                  : 0.0);
+    if (result->n_shift > 0)
+        runner_terminal_print(terminal, RUNNER_MESSAGE_NOTE, "context     shifted %d times",
+                              result->n_shift);
+}
+
+static void profile_print(run *r, const runner_generation_result *result) {
+    runner_terminal *terminal = r->app->terminal;
+    llm_context_memory memory = llm_context_get_memory(r->session.ctx);
+    char cache[32], compute[32];
+    runner_bytes_format(memory.cache, cache, sizeof cache);
+    runner_bytes_format(memory.compute, compute, sizeof compute);
+    runner_terminal_print(terminal, RUNNER_MESSAGE_NOTE, "memory      cache %s, compute %s", cache,
+                          compute);
+    runner_terminal_print(terminal, RUNNER_MESSAGE_NOTE, "%-18s %14s %24s", "counter", "in all",
+                          "per token when steady");
+    for (int i = 0; i < TDM_COUNTER_COUNT_; i++)
+        runner_terminal_print(
+            terminal, RUNNER_MESSAGE_NOTE, "%-18s %14llu %24g", tdm_counter_name((tdm_counter)i),
+            (unsigned long long)tdm_counter_get((tdm_counter)i),
+            result->n_steady > 0 ? (double)result->steady[i] / (double)result->n_steady : 0.0);
+    runner_profile_print(&r->session, &r->marks[0], &r->marks[1], &r->marks[2]);
+}
+
+static void prompt_done(void *user) {
+    run *r = user;
+    if (r->is_profiled) runner_profile_take(&r->session, &r->marks[1]);
+}
+
+/* ---- The command ---- */
+
+static uint64_t seed_find(runner_config *config) {
+    int64_t seed = runner_config_get_int(config, "seed");
+    if (seed >= 0) return (uint64_t)seed;
+    struct timespec now;
+    clock_gettime(CLOCK_REALTIME, &now);
+    uint64_t mix =
+        (uint64_t)now.tv_nsec * 0x9e3779b97f4a7c15u + (uint64_t)now.tv_sec + (uint64_t)getpid();
+    return (mix ^ mix >> 32) & 0xffffffffu; /* what --seed takes */
+}
+
+/* The token that begins every text is kept besides those that were asked for. */
+static int32_t keep_find(run *r) {
+    int64_t n_keep = runner_config_get_int(r->app->config, "keep");
+    if (n_keep < 0 || n_keep >= r->n_token) return r->n_token;
+    return (int32_t)n_keep + r->has_bos;
+}
+
+static runner_generation_params params_read(run *r) {
+    runner_config *config = r->app->config;
+    runner_generation_params params = {
+        .prompt = r->tokens,
+        .n_prompt = r->n_token,
+        .n_batch = (int32_t)runner_config_get_int(config, "batch-size"),
+        .continues_text = r->has_text,
+        .sampler = {.struct_size = sizeof params.sampler,
+                    .temp = (float)runner_config_get_float(config, "temp"),
+                    .top_k = (int32_t)runner_config_get_int(config, "top-k"),
+                    /* 0 leaves the likeliest token; to the sampler it would mean no limit. */
+                    .top_p = fmaxf((float)runner_config_get_float(config, "top-p"), FLT_MIN),
+                    .min_p = (float)runner_config_get_float(config, "min-p"),
+                    .repeat_penalty = (float)runner_config_get_float(config, "repeat-penalty"),
+                    .repeat_last_n = (int32_t)runner_config_get_int(config, "repeat-last-n"),
+                    .seed = seed_find(config)},
+        .n_seq = r->n_seq,
+        .n_predict = (int32_t)runner_config_get_int(config, "predict"),
+        .n_keep = keep_find(r),
+        .ignores_end = runner_config_get_bool(config, "ignore-eos"),
+        .shows_special = runner_config_get_bool(config, "special"),
+        .shifts_context = runner_config_get_bool(config, "context-shift"),
+        .draft = r->draft.model != NULL ? &r->draft : NULL,
+        .n_draft = (int32_t)runner_config_get_int(config, "draft-max"),
+        .prompt_done = prompt_done,
+        .text = text_take,
+        .user = r,
+    };
+    return params;
+}
+
+/* The draft model, if one was asked for; whether it fits is known before weights are read. */
+static tdm_status draft_open(run *r, tdm_error *err) {
+    const char *path = runner_config_get_string(r->app->config, "model-draft");
+    tdm_status status = runner_config_check(r->app->config, err);
+    if (status != TDM_OK || path[0] == '\0') return status;
+    if (r->n_seq > 1)
+        return runner_usage(r->app, err,
+                            "a draft model works for one sequence: leave out model-draft or "
+                            "parallel = %d",
+                            r->n_seq);
+    status = runner_session_open(&r->draft, r->app, path, err);
+    return status == TDM_OK ? runner_draft_check(r->draft.model, r->session.model, err) : status;
+}
+
+static tdm_status draft_begin(run *r, tdm_error *err) {
+    if (r->draft.model == NULL) return TDM_OK;
+    /* as large as the model's, whatever that was made to fit into */
+    runner_context_wish wish = {.n_ctx = llm_context_n_ctx(r->session.ctx)};
+    runner_session_join(&r->draft, &r->session);
+    tdm_status status = runner_fit(&r->draft, &wish, err);
+    if (status == TDM_OK) status = runner_session_load(&r->draft, NULL, 0, err);
+    return status == TDM_OK ? runner_session_begin(&r->draft, &wish, err) : status;
+}
+
+static tdm_status run_all(run *r, tdm_error *err) {
+    runner_generation_result result = {0};
+    runner_context_wish wish = {.n_seq = r->n_seq};
+    tdm_status status = runner_session_open(&r->session, r->app, NULL, err);
+    if (status == TDM_OK) status = draft_open(r, err);
+    if (status == TDM_OK) status = runner_prompt_read(r->app, &r->prompt, &r->prompt_len, err);
+    if (status == TDM_OK) status = prompt_tokenize(r, err);
+    if (status == TDM_OK) status = runner_session_pick(&r->session, NULL, 0, err);
+    if (status == TDM_OK) status = runner_fit(&r->session, &wish, err);
+    if (status == TDM_OK) status = runner_session_load(&r->session, NULL, 0, err);
+    if (status == TDM_OK) status = runner_session_begin(&r->session, &wish, err);
+    if (status == TDM_OK) status = prompt_check(r, err);
+    if (status == TDM_OK) status = draft_begin(r, err);
+    runner_generation_params params = params_read(r);
+    r->is_profiled = runner_config_get_bool(r->app->config, "profile");
+    if (status == TDM_OK) status = runner_config_check(r->app->config, err);
+    if (status == TDM_OK) status = prompt_show(r, err);
+    if (status != TDM_OK) return status;
+    if (r->is_profiled) runner_profile_take(&r->session, &r->marks[0]);
+    status = runner_generate(&r->session, &params, &result, err);
+    if (r->is_profiled) runner_profile_take(&r->session, &r->marks[2]);
+    if (status != TDM_OK && status != TDM_CANCELLED) return status;
+    tdm_status shown = pending_show(r, status == TDM_OK ? err : NULL);
+    timings_print(r, &params, &result);
+    if (r->is_profiled) profile_print(r, &result);
+    return status != TDM_OK ? status : shown;
+}
+
+tdm_status runner_cmd_run(runner_app *app, tdm_error *err) {
+    run r = {.app = app, .n_seq = (int32_t)runner_config_get_int(app->config, "parallel")};
+    tdm_status status = runner_config_check(app->config, err);
+    if (status != TDM_OK) return status;
+    r.pending = calloc((size_t)r.n_seq + 1, sizeof *r.pending);
+    status =
+        r.pending != NULL ? run_all(&r, err) : tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "no memory");
+    runner_session_close(&r.draft); /* before the session whose devices it works on */
+    runner_session_close(&r.session);
+    for (int32_t s = 0; r.pending != NULL && s < r.n_seq; s++) free(r.pending[s].text);
+    free(r.pending);
+    free(r.prompt);
+    free(r.tokens);
+    return status;
+}

@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * token_loss.h: the arithmetic of judging a model by a text: log-probabilities, running means, and
+ * how far one distribution lies from another. Knows no model and no file.
+ */
+#ifndef TANDEM_RUNNER_PERPLEXITY_H
+#define TANDEM_RUNNER_PERPLEXITY_H
+
+#include <stdint.h>
+
+/* Natural logarithms of the softmax of n logits; `out` may be `logits`. Logits of -inf are
+ * probabilities of 0; one that is NaN or +inf makes the whole row NaN. [any-thread] */
+void perplexity_log_probs(const float *logits, int32_t n, float *out);
+
+/* Index of the largest of n values, the first of equal ones. [any-thread] */
+int32_t perplexity_top(const float *values, int32_t n);
+
+/* The Kullback-Leibler divergence of a distribution from a reference, in nats, both given as
+ * log-probabilities: sum p_ref (log p_ref - log p). Never negative: rounding errors of the logarithms
+ * count in the second order only. +inf where p is 0 and p_ref is not. [any-thread] */
+double perplexity_divergence(const float *reference, const float *log_probs, int32_t n);
+
+/* A mean in the making; cleared = empty. */
+typedef struct perplexity_mean {
+    double sum, squares;
+    uint64_t n;
+} perplexity_mean;
+
+void perplexity_mean_add(perplexity_mean *mean, double value);   /* [any-thread] */
+double perplexity_mean_get(const perplexity_mean *mean);         /* 0 where empty [any-thread] */
+double perplexity_mean_uncertainty(const perplexity_mean *mean); /* one standard deviation of the
+                                                                    mean; 0 where n < 2
+                                                                    [any-thread] */
+
+/* exp of a mean of -log p, and its uncertainty to first order. [any-thread] */
+double perplexity_of(const perplexity_mean *nll, double *uncertainty_out);
+
+/* The value that a part `share` (0 to 1) of n values does not exceed, linear between neighbours.
+ * Sorts the values. 0 where n is 0. [any-thread] */
+double perplexity_quantile(double *values, uint64_t n, double share);
+
+#endif

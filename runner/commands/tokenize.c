@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * tokenize.c: `tandem tokenize`: text to tokens, and back with --decode. Needs nothing of the
+ * model but its vocabulary, so files without weights and unknown architectures will do.
+ */
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "llm/tokenizer/tokenizer.h"
+#include "runner/prompt.h"
+
+/* Prints bytes between quotes: line ends, quotes and whatever is not UTF-8 as escapes, so that a
+ * token is one line whatever it holds. */
+static void piece_print(FILE *out, llm_vocab_str piece) {
+    fputc('\'', out);
+    for (size_t i = 0; i < piece.len;) {
+        unsigned char c = (unsigned char)piece.ptr[i];
+        size_t n = c < 0x80 ? 1 : c >= 0xc2 && c < 0xe0 ? 2 : c >= 0xe0 && c < 0xf0 ? 3 : 4;
+        bool is_whole = c < 0x80 || (c >= 0xc2 && c < 0xf5 && n <= piece.len - i);
+        for (size_t k = 1; is_whole && k < n; k++)
+            is_whole = ((unsigned char)piece.ptr[i + k] & 0xc0) == 0x80;
+        if (c == '\n')
+            fputs("\\n", out);
+        else if (c == '\r')
+            fputs("\\r", out);
+        else if (c == '\t')
+            fputs("\\t", out);
+        else if (c == '\'' || c == '\\')
+            fprintf(out, "\\%c", c);
+        else if (c < 0x20 || c == 0x7f || !is_whole)
+            fprintf(out, "\\x%02x", c);
+        else
+            fwrite(piece.ptr + i, 1, n, out);
+        i += is_whole ? n : 1;
+    }
+    fputc('\'', out);
+}
+
+static void tokens_print(runner_app *app, const llm_vocab *vocab, const int32_t *ids, size_t n) {
+    bool only_ids = runner_config_get_bool(app->config, "ids");
+    int width = snprintf(NULL, 0, "%" PRId32, llm_vocab_n_token(vocab) - 1);
+    for (size_t i = 0; i < n; i++) {
+        if (only_ids) {
+            fprintf(app->out, "%s%" PRId32, i > 0 ? "," : "", ids[i]);
+            continue;
+        }
+        fprintf(app->out, "%*" PRId32 " ", width, ids[i]);
+        piece_print(app->out, llm_vocab_token_bytes(vocab, ids[i]));
+        fputc('\n', app->out);
+    }
+    if (only_ids) fputc('\n', app->out);
+    if (runner_config_get_bool(app->config, "show-count")) fprintf(app->out, "%zu tokens\n", n);
+}
+
+static tdm_status encode(runner_app *app, const llm_vocab *vocab, tdm_error *err) {
+    char *text = NULL;
+    int32_t *ids = NULL;
+    size_t len = 0, n = 0;
+    unsigned flags = 0;
+    if (runner_config_get_bool(app->config, "bos")) flags |= LLM_TOKENIZE_ADD_SPECIAL;
+    if (runner_config_get_bool(app->config, "parse-special")) flags |= LLM_TOKENIZE_PARSE_SPECIAL;
+    tdm_status status = runner_prompt_read(app, &text, &len, err);
+    if (status == TDM_OK) status = llm_tokenize(vocab, text, len, flags, &ids, &n, err);
+    if (status == TDM_OK) tokens_print(app, vocab, ids, n);
+    free(ids);
+    free(text);
+    return status;
+}
+
+static tdm_status decode(runner_app *app, const llm_vocab *vocab, size_t n, tdm_error *err) {
+    char *text = NULL;
+    size_t len = 0;
+    unsigned flags = runner_config_get_bool(app->config, "special") ? LLM_DETOKENIZE_SPECIAL : 0u;
+    int32_t *ids = malloc(n * sizeof *ids);
+    if (ids == NULL) return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "no memory for %zu tokens", n);
+    for (size_t i = 0; i < n; i++)
+        ids[i] = (int32_t)runner_config_get_int_at(app->config, "decode", i);
+    tdm_status status = runner_config_check(app->config, err);
+    if (status == TDM_OK) status = llm_detokenize(vocab, ids, n, flags, &text, &len, err);
+    if (status == TDM_OK) {
+        fwrite(text, 1, len, app->out);
+        if (len == 0 || text[len - 1] != '\n') fputc('\n', app->out);
+    }
+    free(text);
+    free(ids);
+    return status;
+}
+
+static bool is_text_given(runner_config *config) {
+    return runner_config_get_origin(config, "prompt").level == RUNNER_LEVEL_FLAG ||
+           runner_config_get_origin(config, "file").level == RUNNER_LEVEL_FLAG;
+}
+
+tdm_status runner_cmd_tokenize(runner_app *app, tdm_error *err) {
+    const char *path = runner_config_get_string(app->config, "model");
+    size_t n_decode = runner_config_get_count(app->config, "decode");
+    llm_gguf *gguf = NULL;
+    llm_vocab *vocab = NULL;
+    tdm_status status = runner_config_check(app->config, err);
+    if (status == TDM_OK && path[0] == '\0')
+        status = runner_usage(app, err, "no model given: use -m MODEL.gguf");
+    if (status == TDM_OK && n_decode == 0 &&
+        runner_config_get_origin(app->config, "decode").level == RUNNER_LEVEL_FLAG)
+        status = runner_usage(app, err, "no tokens given: use --decode 1,2,3 or --decode @FILE");
+    if (status == TDM_OK && n_decode > 0 && is_text_given(app->config))
+        status =
+            runner_usage(app, err, "--decode gives tokens, -p and -f a text: give one of them");
+    if (status == TDM_OK) status = llm_gguf_open(path, &gguf, err);
+    if (status == TDM_OK) status = llm_vocab_from_gguf(gguf, &vocab, err);
+    if (status == TDM_OK)
+        status = n_decode > 0 ? decode(app, vocab, n_decode, err) : encode(app, vocab, err);
+    if (status == TDM_OK) status = runner_config_check(app->config, err);
+    llm_vocab_destroy(vocab);
+    llm_gguf_close(gguf);
+    return status;
+}

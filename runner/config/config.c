@@ -1,0 +1,574 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * config.c: keeps the settings of all levels and answers questions about them. Files are read in
+ * config_file.c, command lines in config_args.c, values in config_value.c; which device a command
+ * runs on is decided in config_device.c.
+ */
+#include "runner/config/config.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "runner/config/config_state.h"
+
+static size_t key_index(const runner_key *key) {
+    return (size_t)(key - runner_keys);
+}
+
+static tdm_status out_of_memory(tdm_error *err) {
+    return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "no memory for the configuration");
+}
+
+const char *runner_section_kind_word(runner_section_kind kind) {
+    static const char *const words[] = {"*", "model", "device", "group"};
+    return words[kind];
+}
+
+unsigned runner_section_kind_bit(runner_section_kind kind) {
+    static const unsigned bits[] = {RUNNER_IN_DEFAULTS, RUNNER_IN_MODEL, RUNNER_IN_DEVICE,
+                                    RUNNER_IN_GROUP};
+    return bits[kind];
+}
+
+void runner_setting_clear(runner_setting *setting) {
+    runner_value_clear(&setting->value);
+    free(setting->text);
+    free(setting->flag);
+    *setting = (runner_setting){0};
+}
+
+static void settings_destroy(runner_setting *settings) {
+    if (settings == NULL) return;
+    for (size_t i = 0; i < n_runner_keys; i++) runner_setting_clear(&settings[i]);
+    free(settings);
+}
+
+tdm_status runner_setting_assign(runner_setting *setting, const runner_key *key, const char *text,
+                                 bool is_list, runner_origin origin, tdm_error *err) {
+    tdm_status status = runner_value_parse(key, text, is_list, &setting->value, err);
+    if (status == TDM_OK && origin.file != NULL) {
+        const char *slash = strrchr(origin.file, '/');
+        /* "/x.ini" lies in "/", "x.ini" in "." */
+        char *folder =
+            slash == NULL
+                ? strdup(".")
+                : strndup(origin.file, slash == origin.file ? 1 : (size_t)(slash - origin.file));
+        status = folder == NULL ? out_of_memory(err)
+                                : runner_value_rebase(key, &setting->value, folder, err);
+        free(folder);
+    }
+    if (status == TDM_OK && (setting->text = strdup(text)) == NULL) status = out_of_memory(err);
+    if (status == TDM_OK && origin.flag != NULL && (setting->flag = strdup(origin.flag)) == NULL)
+        status = out_of_memory(err);
+    if (status != TDM_OK) {
+        runner_setting_clear(setting);
+        return status;
+    }
+    setting->origin = origin;
+    setting->origin.flag = setting->flag;
+    setting->is_set = true;
+    return TDM_OK;
+}
+
+runner_section *runner_config_find_section(const runner_config *config, runner_section_kind kind,
+                                           const char *name) {
+    for (runner_section *at = config->sections; at != NULL; at = at->next)
+        if (at->kind == kind && strcmp(at->name, name) == 0) return at;
+    return NULL;
+}
+
+static void section_destroy(runner_section *section) {
+    if (section == NULL) return;
+    settings_destroy(section->settings);
+    free(section->name);
+    free(section);
+}
+
+tdm_status runner_config_add_section(runner_config *config, runner_section_kind kind,
+                                     const char *name, int line, runner_section **section_out,
+                                     tdm_error *err) {
+    runner_section *section = calloc(1, sizeof *section);
+    if (section != NULL) {
+        section->kind = kind;
+        section->line = line;
+        section->name = strdup(name);
+        section->settings = calloc(n_runner_keys, sizeof *section->settings);
+    }
+    if (section == NULL || section->name == NULL || section->settings == NULL) {
+        section_destroy(section);
+        return out_of_memory(err);
+    }
+    runner_section **end = &config->sections;
+    while (*end != NULL) end = &(*end)->next;
+    *end = section;
+    *section_out = section;
+    return TDM_OK;
+}
+
+tdm_status runner_config_create(runner_config **config_out, tdm_error *err) {
+    *config_out = NULL;
+    runner_config *config = calloc(1, sizeof *config);
+    if (config == NULL) return out_of_memory(err);
+    runner_section *defaults;
+    tdm_status status =
+        runner_config_add_section(config, RUNNER_SECTION_DEFAULTS, "", 0, &defaults, err);
+    config->built_in = calloc(n_runner_keys, sizeof *config->built_in);
+    config->flags = calloc(n_runner_keys, sizeof *config->flags);
+    if (status == TDM_OK && (config->built_in == NULL || config->flags == NULL))
+        status = out_of_memory(err);
+    for (size_t i = 0; i < n_runner_keys && status == TDM_OK; i++)
+        status = runner_setting_assign(&config->built_in[i], &runner_keys[i],
+                                       runner_keys[i].fallback, false, (runner_origin){0}, err);
+    if (status != TDM_OK) {
+        runner_config_destroy(config);
+        return status;
+    }
+    *config_out = config;
+    return TDM_OK;
+}
+
+void runner_config_destroy(runner_config *config) {
+    if (config == NULL) return;
+    while (config->sections != NULL) {
+        runner_section *next = config->sections->next;
+        section_destroy(config->sections);
+        config->sections = next;
+    }
+    settings_destroy(config->built_in);
+    settings_destroy(config->flags);
+    free(config->positional);
+    free(config->file);
+    free(config);
+}
+
+int runner_config_exit_code(const runner_config *config) {
+    if (config->status == TDM_OK) return 0;
+    return config->is_usage ? 2 : 1;
+}
+
+bool runner_config_wants_help(const runner_config *config) {
+    return config->wants_help;
+}
+
+size_t runner_config_n_positional(const runner_config *config) {
+    return config->n_positional;
+}
+
+const char *runner_config_positional(const runner_config *config, size_t i) {
+    return i < config->n_positional ? config->positional[i] : NULL;
+}
+
+/* Looks the key up in all levels but does not care for rivals. */
+static const runner_setting *setting_find(const runner_config *config,
+                                          const runner_section *section, const runner_key *key) {
+    size_t i = key_index(key);
+    if (config->flags[i].is_set) return &config->flags[i];
+    if (section != NULL && section->settings[i].is_set) return &section->settings[i];
+    if (config->model != NULL && config->model->settings[i].is_set)
+        return &config->model->settings[i];
+    if (config->sections->settings[i].is_set) return &config->sections->settings[i];
+    return &config->built_in[i];
+}
+
+/* The setting that counts. The chosen model section knows the model's path: the flag or default
+ * that chose it gave only its name. */
+static const runner_setting *setting_get(const runner_config *config, const runner_section *section,
+                                         const runner_key *key) {
+    size_t i = key_index(key);
+    if (config->model != NULL && strcmp(key->name, "model") == 0)
+        return &config->model->settings[i];
+    const runner_setting *setting = setting_find(config, section, key);
+    if (key->rival != NULL) {
+        const runner_key *rival = runner_key_find(key->rival, config->command);
+        const runner_setting *other = setting_find(config, section, rival);
+        if (other->text[0] != '\0' && other->origin.level > setting->origin.level)
+            return &config->built_in[i];
+    }
+    return setting;
+}
+
+tdm_status runner_config_check_rivals(runner_config *config, tdm_error *err) {
+    for (size_t i = 0; i < n_runner_keys; i++) {
+        if (runner_keys[i].rival == NULL) continue;
+        const runner_key *rival = runner_key_find(runner_keys[i].rival, config->command);
+        const runner_setting *setting = setting_find(config, NULL, &runner_keys[i]);
+        const runner_setting *other = setting_find(config, NULL, rival);
+        if (setting->text[0] == '\0' || other->text[0] == '\0' ||
+            setting->origin.level != other->origin.level)
+            continue;
+        config->is_usage = setting->origin.level == RUNNER_LEVEL_FLAG;
+        char where[512];
+        runner_origin_format(other->origin, where, sizeof where);
+        return runner_config_fail(config, runner_keys[i].name, TDM_INVALID_ARGUMENT, err,
+                                  "'%s' is given too (%s); only one of them can be", rival->name,
+                                  where);
+    }
+    return TDM_OK;
+}
+
+static void remember_wrong(runner_config *config, const char *key, const char *what) {
+    if (config->wrong_question[0] == '\0')
+        snprintf(config->wrong_question, sizeof config->wrong_question,
+                 "the program asked the configuration for '%.48s', which is %s", key, what);
+}
+
+#define TYPE_BIT(type) (1u << (type))
+#define TYPES_INT                                                                                  \
+    (TYPE_BIT(RUNNER_KEY_INT) | TYPE_BIT(RUNNER_KEY_INTS) | TYPE_BIT(RUNNER_KEY_CORES) |           \
+     TYPE_BIT(RUNNER_KEY_BOOL))
+#define TYPES_STRING                                                                               \
+    (TYPE_BIT(RUNNER_KEY_STRING) | TYPE_BIT(RUNNER_KEY_PATH) | TYPE_BIT(RUNNER_KEY_PATHS) |        \
+     TYPE_BIT(RUNNER_KEY_NAMES) | TYPE_BIT(RUNNER_KEY_ENUM))
+#define TYPES_FLOAT (TYPE_BIT(RUNNER_KEY_FLOAT) | TYPE_BIT(RUNNER_KEY_SHARES))
+#define TYPES_ANY   (~0u)
+
+/* The setting of a key whose type is one of `types`; NULL (and remembered) = a wrong question. */
+static const runner_setting *ask(runner_config *config, const runner_section *section,
+                                 const char *name, unsigned types) {
+    const runner_key *key = runner_key_find(name, config->command);
+    if (key == NULL) {
+        remember_wrong(config, name, "no key");
+        return NULL;
+    }
+    if ((TYPE_BIT(key->type) & types) == 0) {
+        remember_wrong(config, name, "not of the type asked for");
+        return NULL;
+    }
+    return setting_get(config, section, key);
+}
+
+/* Item `i`, or an empty one. Item 0 of an empty list, asked for by a getter of one value, is that
+ * value's "nothing". */
+static runner_item ask_item(runner_config *config, const runner_section *section, const char *name,
+                            unsigned types, size_t i) {
+    static char empty[1] = "";
+    const runner_item nothing = {0, 0, empty};
+    const runner_setting *setting = ask(config, section, name, types);
+    if (setting == NULL) return nothing;
+    if (i < setting->value.n) {
+        runner_item item = setting->value.items[i];
+        if (item.s == NULL) item.s = empty;
+        return item;
+    }
+    if (i > 0) remember_wrong(config, name, "not that long a list");
+    return nothing;
+}
+
+int64_t runner_section_get_int(runner_config *config, const runner_section *section,
+                               const char *key) {
+    return ask_item(config, section, key, TYPES_INT & ~TYPE_BIT(RUNNER_KEY_BOOL), 0).i;
+}
+
+uint64_t runner_section_get_size(runner_config *config, const runner_section *section,
+                                 const char *key) {
+    return (uint64_t)ask_item(config, section, key, TYPE_BIT(RUNNER_KEY_SIZE), 0).i;
+}
+
+const char *runner_section_get_string(runner_config *config, const runner_section *section,
+                                      const char *key) {
+    return ask_item(config, section, key, TYPES_STRING, 0).s;
+}
+
+int runner_section_get_enum(runner_config *config, const runner_section *section, const char *key) {
+    return (int)ask_item(config, section, key, TYPE_BIT(RUNNER_KEY_ENUM), 0).i;
+}
+
+bool runner_section_is_auto(runner_config *config, const runner_section *section, const char *key) {
+    const runner_setting *setting = ask(config, section, key, TYPES_ANY);
+    return setting != NULL && setting->value.is_auto;
+}
+
+size_t runner_section_get_count(runner_config *config, const runner_section *section,
+                                const char *key) {
+    const runner_setting *setting = ask(config, section, key, TYPES_ANY);
+    return setting != NULL ? setting->value.n : 0;
+}
+
+int64_t runner_section_get_int_at(runner_config *config, const runner_section *section,
+                                  const char *key, size_t i) {
+    return ask_item(config, section, key, TYPES_INT, i).i;
+}
+
+double runner_section_get_float_at(runner_config *config, const runner_section *section,
+                                   const char *key, size_t i) {
+    return ask_item(config, section, key, TYPES_FLOAT, i).f;
+}
+
+const char *runner_section_get_string_at(runner_config *config, const runner_section *section,
+                                         const char *key, size_t i) {
+    return ask_item(config, section, key, TYPES_STRING, i).s;
+}
+
+int64_t runner_config_get_int(runner_config *config, const char *key) {
+    return runner_section_get_int(config, NULL, key);
+}
+
+uint64_t runner_config_get_size(runner_config *config, const char *key) {
+    return runner_section_get_size(config, NULL, key);
+}
+
+double runner_config_get_float(runner_config *config, const char *key) {
+    return ask_item(config, NULL, key, TYPES_FLOAT, 0).f;
+}
+
+bool runner_config_get_bool(runner_config *config, const char *key) {
+    return ask_item(config, NULL, key, TYPE_BIT(RUNNER_KEY_BOOL), 0).i != 0;
+}
+
+const char *runner_config_get_string(runner_config *config, const char *key) {
+    return runner_section_get_string(config, NULL, key);
+}
+
+int runner_config_get_enum(runner_config *config, const char *key) {
+    return runner_section_get_enum(config, NULL, key);
+}
+
+bool runner_config_is_auto(runner_config *config, const char *key) {
+    return runner_section_is_auto(config, NULL, key);
+}
+
+size_t runner_config_get_count(runner_config *config, const char *key) {
+    return runner_section_get_count(config, NULL, key);
+}
+
+int64_t runner_config_get_int_at(runner_config *config, const char *key, size_t i) {
+    return runner_section_get_int_at(config, NULL, key, i);
+}
+
+const char *runner_config_get_string_at(runner_config *config, const char *key, size_t i) {
+    return runner_section_get_string_at(config, NULL, key, i);
+}
+
+runner_origin runner_section_get_origin(runner_config *config, const runner_section *section,
+                                        const char *key) {
+    const runner_setting *setting = ask(config, section, key, TYPES_ANY);
+    return setting != NULL ? setting->origin : (runner_origin){0};
+}
+
+runner_origin runner_config_get_origin(runner_config *config, const char *key) {
+    return runner_section_get_origin(config, NULL, key);
+}
+
+void runner_origin_format(runner_origin origin, char *text, size_t text_size) {
+    if (origin.flag != NULL)
+        snprintf(text, text_size, "flag %s", origin.flag);
+    else if (origin.file != NULL)
+        snprintf(text, text_size, "%s:%d", origin.file, origin.line);
+    else
+        snprintf(text, text_size, "default");
+}
+
+/* Appends to text[0..text_size) like snprintf would, counting what does not fit. */
+static size_t text_append(char *text, size_t text_size, size_t at, const char *more) {
+    for (; *more != '\0'; more++, at++)
+        if (at + 1 < text_size) text[at] = *more;
+    if (text_size > 0) text[at < text_size ? at : text_size - 1] = '\0';
+    return at;
+}
+
+/* Whether a text has to be quoted in a file to be read back as it is (config_file.c). */
+static bool text_needs_quotes(const char *text) {
+    size_t len = strlen(text);
+    if (len == 0 || text[0] == '"' || text[0] == '#' || strchr(" \t", text[0]) != NULL ||
+        strchr(" \t", text[len - 1]) != NULL)
+        return true;
+    for (size_t i = 0; i < len; i++)
+        if (text[i] == '\n' || text[i] == '\r' || text[i] == '\t' ||
+            (text[i] == '#' && text[i - 1] == ' '))
+            return true;
+    return false;
+}
+
+static size_t text_append_quoted(char *text, size_t text_size, size_t at, const char *more) {
+    if (!text_needs_quotes(more)) return text_append(text, text_size, at, more);
+    at = text_append(text, text_size, at, "\"");
+    for (; *more != '\0'; more++) {
+        char escaped[3] = {'\\', *more, '\0'};
+        switch (*more) {
+        case '\n': escaped[1] = 'n'; break;
+        case '\r': escaped[1] = 'r'; break;
+        case '\t': escaped[1] = 't'; break;
+        case '"':
+        case '\\': break;
+        default: escaped[0] = *more, escaped[1] = '\0';
+        }
+        at = text_append(text, text_size, at, escaped);
+    }
+    return text_append(text, text_size, at, "\"");
+}
+
+/* The paths of a value, absolute, with ':' between them; NULL = no memory. */
+static char *paths_join(const runner_value *value) {
+    char here[4096];
+    bool has_here = getcwd(here, sizeof here) != NULL;
+    size_t size = 1, at = 0;
+    for (size_t i = 0; i < value->n; i++) size += strlen(value->items[i].s) + sizeof here + 2;
+    char *joined = calloc(1, size);
+    if (joined == NULL) return NULL;
+    for (size_t i = 0; i < value->n; i++) {
+        const char *path = value->items[i].s;
+        if (i > 0) at = text_append(joined, size, at, ":");
+        if (path[0] != '/' && path[0] != '\0' && has_here) {
+            at = text_append(joined, size, at, here);
+            at = text_append(joined, size, at, "/");
+        }
+        at = text_append(joined, size, at, path);
+    }
+    return joined;
+}
+
+/* The setting as a file would have it; *text_out is to be freed. */
+static tdm_status setting_format(const runner_setting *setting, const runner_key *key,
+                                 char **text_out, tdm_error *err) {
+    char *paths = NULL;
+    const char *plain = setting->text;
+    if (key->type == RUNNER_KEY_BOOL && setting->value.n == 1 && !setting->value.is_auto)
+        plain = setting->value.items[0].i != 0 ? "yes" : "no";
+    if (key->type == RUNNER_KEY_PATH || key->type == RUNNER_KEY_PATHS) {
+        plain = paths = paths_join(&setting->value);
+        if (paths == NULL) return out_of_memory(err);
+    }
+    size_t size = text_append_quoted(NULL, 0, 0, plain) + 1;
+    char *text = malloc(size);
+    if (text != NULL) text_append_quoted(text, size, 0, plain);
+    free(paths);
+    if (text == NULL) return out_of_memory(err);
+    *text_out = text;
+    return TDM_OK;
+}
+
+tdm_status runner_config_format(runner_config *config, const runner_section *section,
+                                const char *name, char **text_out, tdm_error *err) {
+    *text_out = NULL;
+    const runner_setting *setting = ask(config, section, name, TYPES_ANY);
+    if (setting == NULL) return runner_config_check(config, err);
+    return setting_format(setting, runner_key_find(name, config->command), text_out, err);
+}
+
+tdm_status runner_section_get_effective(runner_config *config, const runner_section *section,
+                                        const char *name, bool is_main, runner_effective *effective,
+                                        tdm_error *err) {
+    *effective = (runner_effective){0};
+    const runner_setting *setting = ask(config, section, name, TYPES_ANY);
+    if (setting == NULL) return runner_config_check(config, err);
+    if (runner_section_is_group(section))
+        setting = runner_group_setting(config, section, name, is_main);
+    const runner_key *key = runner_key_find(name, config->command);
+    effective->origin = setting->origin;
+    effective->is_own = setting == &section->settings[key_index(key)];
+    return setting_format(setting, key, &effective->text, err);
+}
+
+tdm_status runner_config_join_paths(runner_config *config, const char *key, char **text_out,
+                                    tdm_error *err) {
+    *text_out = NULL;
+    const runner_setting *setting = ask(config, NULL, key, TYPE_BIT(RUNNER_KEY_PATHS));
+    if (setting == NULL) return runner_config_check(config, err);
+    if (setting->value.n == 0) return TDM_OK;
+    for (size_t i = 0; i < setting->value.n; i++)
+        if (strchr(setting->value.items[i].s, ':') != NULL)
+            return runner_config_fail(config, key, TDM_INVALID_ARGUMENT, err,
+                                      "%s: a ':' in the name of a folder would end it; move the "
+                                      "file or give an absolute path",
+                                      setting->value.items[i].s);
+    *text_out = paths_join(&setting->value);
+    return *text_out != NULL ? TDM_OK : out_of_memory(err);
+}
+
+size_t runner_section_get_options(runner_config *config, const runner_section *section,
+                                  const char *plugin, tdm_option *options, size_t capacity) {
+    size_t n = 0;
+    for (size_t i = 0; i < n_runner_keys; i++) {
+        const runner_key *key = &runner_keys[i];
+        /* what may stand outside a device's section too is an option; the others say which device
+         * it is, and `reserve` is about memory, which the core keeps count of */
+        if ((key->sections & RUNNER_IN_DEVICE) == 0 || (key->sections & RUNNER_IN_DEFAULTS) == 0 ||
+            key->type == RUNNER_KEY_SIZE)
+            continue;
+        const runner_setting *setting = setting_get(config, section, key);
+        bool is_own = section != NULL && setting == &section->settings[i];
+        if (setting->origin.level == RUNNER_LEVEL_BUILT_IN || setting->value.is_auto ||
+            setting->text[0] == '\0' || (!is_own && strcmp(plugin, "cpu") != 0) ||
+            (key->type != RUNNER_KEY_CORES && setting->value.n != 1))
+            continue;
+        if (n < capacity) options[n] = (tdm_option){key->name, setting->text};
+        n++;
+    }
+    return n;
+}
+
+tdm_status runner_config_check(const runner_config *config, tdm_error *err) {
+    if (config->wrong_question[0] == '\0') return TDM_OK;
+    return tdm_fail(err, TDM_INTERNAL, "%s; please report this", config->wrong_question);
+}
+
+tdm_status runner_config_fail(runner_config *config, const char *key, tdm_status status,
+                              tdm_error *err, const char *format, ...) {
+    char message[TDM_ERROR_MESSAGE_SIZE];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(message, sizeof message, format, args);
+    va_end(args);
+    const runner_setting *setting = ask(config, NULL, key, TYPES_ANY);
+    const char *text = setting != NULL ? setting->text : "?";
+    const char *more = strlen(text) > 64 ? "..." : "";
+    if (setting != NULL && setting->origin.flag != NULL)
+        return tdm_fail(err, status, "%s %.64s%s: %s", setting->origin.flag, text, more, message);
+    if (setting != NULL && setting->origin.file != NULL)
+        return tdm_fail(err, status, "%s:%d: %s = %.64s%s: %s", setting->origin.file,
+                        setting->origin.line, key, text, more, message);
+    return tdm_fail(err, status, "%s = %.64s%s: %s", key, text, more, message);
+}
+
+static const runner_section *section_at(const runner_config *config, runner_section_kind kind,
+                                        size_t i) {
+    for (const runner_section *at = config->sections; at != NULL; at = at->next)
+        if (at->kind == kind && i-- == 0) return at;
+    return NULL;
+}
+
+static size_t section_count(const runner_config *config, runner_section_kind kind) {
+    size_t n = 0;
+    for (const runner_section *at = config->sections; at != NULL; at = at->next)
+        n += at->kind == kind;
+    return n;
+}
+
+size_t runner_config_n_devices(const runner_config *config) {
+    return section_count(config, RUNNER_SECTION_DEVICE);
+}
+
+const runner_section *runner_config_device(const runner_config *config, size_t i) {
+    return section_at(config, RUNNER_SECTION_DEVICE, i);
+}
+
+size_t runner_config_n_groups(const runner_config *config) {
+    return section_count(config, RUNNER_SECTION_GROUP);
+}
+
+const runner_section *runner_config_group(const runner_config *config, size_t i) {
+    return section_at(config, RUNNER_SECTION_GROUP, i);
+}
+
+const runner_section *runner_config_model(const runner_config *config) {
+    return config->model;
+}
+
+const char *runner_section_name(const runner_section *section) {
+    return section->name;
+}
+
+int runner_section_line(const runner_section *section) {
+    return section->line;
+}
+
+bool runner_section_is_group(const runner_section *section) {
+    return section != NULL && section->kind == RUNNER_SECTION_GROUP;
+}
+
+const runner_section *runner_config_find_name(const runner_config *config, const char *name) {
+    const runner_section *section = runner_config_find_section(config, RUNNER_SECTION_DEVICE, name);
+    return section != NULL ? section
+                           : runner_config_find_section(config, RUNNER_SECTION_GROUP, name);
+}

@@ -1,0 +1,246 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * config.h: what the runner was told, from the command line and one INI file.
+ *
+ * A value is looked up in four levels, the first that has it wins:
+ *
+ *     flag on the command line  >  section  >  [*] or before any section  >  built-in default
+ *
+ * where the section is the chosen [model NAME] (a `model` that is the name of such a section
+ * chooses it; so does its being the only one, where no model is named) and, for the keys of a
+ * device, first that device's [device NAME]. Which keys there are is options.h's table.
+ *
+ * Getters give the value at once, because by then every value has been checked. Asking for a key
+ * that is not in the table, or for a type that it does not have, is a bug of the caller: the getter
+ * gives 0 or "" and remembers TDM_INTERNAL, which runner_config_check then returns. A command
+ * reads all that it needs, then checks once.
+ *
+ * Ownership: a runner_config owns everything that it hands out (strings, sections, origins); all
+ * of it lives until runner_config_destroy. The command and argv given to runner_config_parse must
+ * live as long. One thread at a time.
+ */
+#ifndef TANDEM_RUNNER_CONFIG_H
+#define TANDEM_RUNNER_CONFIG_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "runner/config/options.h"
+#include "tandem/device.h"
+#include "tandem/status.h"
+
+typedef struct runner_config runner_config;
+
+/* A [device NAME], [group NAME] or [model NAME] of the file. */
+typedef struct runner_section runner_section;
+
+typedef enum runner_level { /* weakest first, so that levels compare */
+                            RUNNER_LEVEL_BUILT_IN,
+                            RUNNER_LEVEL_DEFAULTS, /* before any section, or [*] */
+                            RUNNER_LEVEL_SECTION,
+                            RUNNER_LEVEL_FLAG
+} runner_level;
+
+typedef struct runner_origin {
+    runner_level level;
+    const char *file; /* as the user named it; NULL unless level is DEFAULTS or SECTION */
+    int line;         /* from 1; 0 likewise */
+    const char *flag; /* as the user wrote it ("-c"); NULL unless level is FLAG */
+} runner_origin;
+
+/* An empty configuration: built-in defaults only. [setup] */
+tdm_status runner_config_create(runner_config **config_out, tdm_error *err);
+
+/* Releases it and all that it handed out; NULL is allowed. [setup] */
+void runner_config_destroy(runner_config *config);
+
+/* Reads the arguments of `command` (those behind its name) and the file that --config names,
+ * checks every value, and chooses the model section. To be called once. With -h or --help among
+ * the arguments nothing else is looked at: runner_config_wants_help. On failure the message names
+ * file, line and key, or the flag, and the nearest valid word; runner_config_exit_code says what
+ * the process is to exit with. The configuration may then only be destroyed. [setup] */
+tdm_status runner_config_parse(runner_config *config, const runner_command *command, int argc,
+                               char *const *argv, tdm_error *err);
+
+/* Reads one INI file into `config`, as runner_config_parse does for --config; relative paths in it
+ * are relative to its folder. Fails with TDM_NOT_FOUND or TDM_IO where it cannot be read, with
+ * TDM_INVALID_ARGUMENT where it is wrong. To be called at most once. [setup] */
+tdm_status runner_config_read_file(runner_config *config, const char *path, tdm_error *err);
+
+/* 0 after success, 2 where the command line was wrong, 1 for anything else. [setup] */
+int runner_config_exit_code(const runner_config *config);
+
+bool runner_config_wants_help(const runner_config *config);
+
+/* Words of the command line that are neither flags nor their values; NULL past the last. */
+size_t runner_config_n_positional(const runner_config *config);
+const char *runner_config_positional(const runner_config *config, size_t i);
+
+/* The value of a key, looked up as above without a device or group section. [setup] */
+int64_t runner_config_get_int(runner_config *config, const char *key);   /* INT, INTS: first */
+uint64_t runner_config_get_size(runner_config *config, const char *key); /* SIZE: bytes */
+double runner_config_get_float(runner_config *config, const char *key);
+bool runner_config_get_bool(runner_config *config, const char *key); /* auto counts as true */
+/* STRING, PATH, ENUM (the word); never NULL, "" where nothing was given. */
+const char *runner_config_get_string(runner_config *config, const char *key);
+/* ENUM: index of the word in runner_key.words. */
+int runner_config_get_enum(runner_config *config, const char *key);
+/* Whether the value is the word "auto" of a key that knows it. */
+bool runner_config_is_auto(runner_config *config, const char *key);
+
+/* The same for a list, and for a flag of `bench` that holds several values: how many there are,
+ * and one of them. An index past the end is TDM_INTERNAL too. A bool counts as 0 or 1. [setup] */
+size_t runner_config_get_count(runner_config *config, const char *key);
+int64_t runner_config_get_int_at(runner_config *config, const char *key, size_t i);
+const char *runner_config_get_string_at(runner_config *config, const char *key, size_t i);
+
+/* The same for a device or group: its section comes before the model's. `section` may be NULL: a
+ * device that has no section, for which flags, model section and [*] still count. [setup] */
+int64_t runner_section_get_int(runner_config *config, const runner_section *section,
+                               const char *key);
+uint64_t runner_section_get_size(runner_config *config, const runner_section *section,
+                                 const char *key);
+const char *runner_section_get_string(runner_config *config, const runner_section *section,
+                                      const char *key);
+int runner_section_get_enum(runner_config *config, const runner_section *section, const char *key);
+bool runner_section_is_auto(runner_config *config, const runner_section *section, const char *key);
+size_t runner_section_get_count(runner_config *config, const runner_section *section,
+                                const char *key);
+int64_t runner_section_get_int_at(runner_config *config, const runner_section *section,
+                                  const char *key, size_t i);
+double runner_section_get_float_at(runner_config *config, const runner_section *section,
+                                   const char *key, size_t i);
+const char *runner_section_get_string_at(runner_config *config, const runner_section *section,
+                                         const char *key, size_t i);
+
+/* Where a value came from. An unknown key is remembered as above and gives BUILT_IN. [setup] */
+runner_origin runner_config_get_origin(runner_config *config, const char *key);
+runner_origin runner_section_get_origin(runner_config *config, const runner_section *section,
+                                        const char *key);
+
+/* "conf/demo.ini:3", "flag -c" or "default". Always terminated. [any-thread] */
+void runner_origin_format(runner_origin origin, char *text, size_t text_size);
+
+/* The value as it would be written in a file, quoted where it has to be: an unchanged value when
+ * read back. Paths are given as absolute ones. *text_out is the caller's to free(). Fails with
+ * TDM_RESOURCE_EXHAUSTED, or TDM_INTERNAL for a wrong question. [setup] */
+tdm_status runner_config_format(runner_config *config, const runner_section *section,
+                                const char *key, char **text_out, tdm_error *err);
+
+/* A key as it counts for a device's or a group's section. */
+typedef struct runner_effective {
+    char *text; /* as runner_config_format has it; the caller's to free() */
+    runner_origin origin;
+    bool is_own; /* it stands in that section, and no flag beats it */
+} runner_effective;
+
+/* `is_main`: of a group, whether it is the one that a command runs on, for which what is outside its
+ * section counts too. Fails as runner_config_format does. [setup] */
+tdm_status runner_section_get_effective(runner_config *config, const runner_section *section,
+                                        const char *key, bool is_main,
+                                        runner_effective *effective, tdm_error *err);
+
+/* The folders of a key like `plugin-path`, absolute, with ':' between them, as the core wants them;
+ * NULL where there are none. *text_out is the caller's to free(). [setup] */
+tdm_status runner_config_join_paths(runner_config *config, const char *key, char **text_out,
+                                    tdm_error *err);
+
+/* What a device's plugin is to be told when it is opened: every key of *Devices* that was given and
+ * is neither `plugin`, `index` nor `reserve`, with its text; "auto" and empty values are left out,
+ * because they are the plugin's default. Values from outside the device's section (flags, [*],
+ * the model's) speak of CPU devices and are passed on only where `plugin` is "cpu". A flag of
+ * `bench` with several values is left out too: the caller adds the one at hand. Returns how many
+ * there are and stores at most `capacity`; the strings are the configuration's. [setup] */
+size_t runner_section_get_options(runner_config *config, const runner_section *section,
+                                  const char *plugin, tdm_option *options, size_t capacity);
+
+/* The first wrong question asked of a getter, as TDM_INTERNAL; else TDM_OK. [setup] */
+tdm_status runner_config_check(const runner_config *config, tdm_error *err);
+
+/* Fails with `status` and a message that begins with the value's origin: "conf/x.ini:4: ctx-size
+ * = 99999999: " or "--ctx-size 99999999: "; a default has "ctx-size = 4096: ". [setup] */
+TDM_PRINTF(5, 6)
+tdm_status runner_config_fail(runner_config *config, const char *key, tdm_status status,
+                              tdm_error *err, const char *format, ...);
+
+/* The sections of the file, in its order. [setup] */
+size_t runner_config_n_devices(const runner_config *config);
+const runner_section *runner_config_device(const runner_config *config, size_t i);
+size_t runner_config_n_groups(const runner_config *config);
+const runner_section *runner_config_group(const runner_config *config, size_t i);
+
+/* The section that applies to the chosen model, or NULL. [setup] */
+const runner_section *runner_config_model(const runner_config *config);
+
+/* The NAME of [device NAME]. */
+const char *runner_section_name(const runner_section *section);
+
+/* The line of its heading; 0 where no file has it. */
+int runner_section_line(const runner_section *section);
+
+/* Whether the section is a group, of the file or made from several names. NULL is none. */
+bool runner_section_is_group(const runner_section *section);
+
+/* The [device NAME] or [group NAME] called `name`, or NULL. [setup] */
+const runner_section *runner_config_find_name(const runner_config *config, const char *name);
+
+/* Whether `name` is one of a group's members. */
+bool runner_section_has_member(const runner_section *group, const char *name);
+
+/* What a command is to run on, `name` being the value of `device` (or one of its values, as a flag of
+ * `bench`). *device_out is
+ *   - the [device NAME] or [group NAME] so called;
+ *   - where several names stand there ("a,b" or "a/b"), a group of them;
+ *   - where `name` is "auto", the file's only group that is no other's member, or else the file's
+ *     only device;
+ *   - NULL where the file has nothing to say: `name` is "auto" and the devices are to be compared,
+ *     or it is what a plugin must know (if none does: runner_config_device_unknown).
+ * Fails with TDM_INVALID_ARGUMENT where `name` is "auto" and the file leaves several groups to
+ * choose from, or where a list names a device twice. [setup] */
+tdm_status runner_config_find_device(runner_config *config, const char *name,
+                                     const runner_section **device_out, tdm_error *err);
+
+/* A group that no file has, of `members` ("a,b" or "a/b"), called `name` (NULL: "a+b"); the one made
+ * before where there is one of that name. [setup] */
+tdm_status runner_config_make_group(runner_config *config, const char *name, const char *members,
+                                    const runner_section **group_out, tdm_error *err);
+
+/* A group's options, for the plugin that runs it. */
+typedef struct runner_group_options {
+    tdm_option items[12];
+    int32_t n;
+    char text[8192]; /* where the values are */
+} runner_group_options;
+
+/* Fills *options with everything that the group was told, each value with its default where it was
+ * told nothing. Flags and values outside its section count for the group that a command runs on
+ * (`is_main`), not for groups inside it. Fails where the shares are not one for each member.
+ * [setup] */
+tdm_status runner_section_get_group_options(runner_config *config, const runner_section *group,
+                                            bool is_main, runner_group_options *options,
+                                            tdm_error *err);
+
+/* Whether the group's first member is to work alone (`split = none`). [setup] */
+bool runner_section_is_undivided(runner_config *config, const runner_section *group, bool is_main);
+
+/* The same for the configured name. [setup] */
+tdm_status runner_config_pick_device(runner_config *config, const runner_section **device_out,
+                                     tdm_error *err);
+
+/* Fails with TDM_NOT_FOUND: `name`, a value of `key` ("device"), is neither a section nor one of the `n`
+ * names that the plugins' devices have; the message lists what there is and the nearest. [setup] */
+tdm_status runner_config_device_unknown(runner_config *config, const char *key, const char *name,
+                                        const char *const *names, size_t n, tdm_error *err);
+
+/* The same for a name among a group's members. [setup] */
+tdm_status runner_config_member_unknown(runner_config *config, const runner_section *group,
+                                        const char *name, const char *const *names, size_t n,
+                                        tdm_error *err);
+
+/* `tandem config`: writes the effective configuration to `out` as an INI file that means the same
+ * when read back, each value with its origin as a comment. In a section, a line that begins with
+ * '#' is a value that counts for it and does not stand in it. TDM_IO where it cannot be written.
+ * [setup] */
+tdm_status runner_cmd_config(runner_config *config, FILE *out, tdm_error *err);
+
+#endif

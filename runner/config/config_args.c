@@ -1,0 +1,205 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * config_args.c: reads the command line into a runner_config, and the file that it names.
+ *
+ * The forms of a flag: `--key value`, `--key=value`, `-k value`; for a bool also `--key`,
+ * `--no-key`, and a following word counts as its value only if it is one (yes, no, ...). What
+ * follows any other flag is its value, whatever it begins with (`-n -1`). A flag given twice
+ * counts as given the second time; the lists of `bench` and RUNNER_KEY_REPEATABLE ones (`--tokens`,
+ * `-ot`) are joined instead. `--` ends the flags.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "runner/config/config_state.h"
+
+typedef struct args_reader {
+    runner_config *config;
+    int argc, at;
+    char *const *argv;
+} args_reader;
+
+static const runner_command *command_of(const args_reader *reader) {
+    return reader->config->command;
+}
+
+/* A word that is no flag of the command: says why, and what may have been meant. */
+static tdm_status flag_unknown(const args_reader *reader, const char *word, const char *name,
+                               tdm_error *err) {
+    const runner_command *command = command_of(reader);
+    bool is_long = word[0] == '-' && word[1] == '-';
+    const runner_key *key = is_long ? runner_key_find(name, command) : NULL;
+    if (key == NULL && is_long && strncmp(name, "no-", 3) == 0)
+        key = runner_key_find(name + 3, command);
+    if (key != NULL && key->commands == 0)
+        return tdm_fail(err, TDM_INVALID_ARGUMENT,
+                        "'%s' is not a flag: '%s' stands in [%s NAME] of the file given with "
+                        "--config",
+                        word, key->name,
+                        (key->sections & RUNNER_IN_GROUP) != 0 ? "group" : "device");
+    if (key != NULL && (key->commands & command->bit) != 0) /* --no-key of a key that is no bool */
+        return tdm_fail(err, TDM_INVALID_ARGUMENT, "unknown flag '%.64s'; did you mean '--%s'?",
+                        word, key->name);
+    if (key != NULL)
+        return tdm_fail(err, TDM_INVALID_ARGUMENT,
+                        "`tandem %s` does not take '%.64s'; `tandem %s --help` lists what it takes",
+                        command->name, word, command->name);
+    const char *nearest = runner_key_nearest(name, 0, command);
+    if (nearest != NULL)
+        return tdm_fail(err, TDM_INVALID_ARGUMENT, "unknown flag '%.64s'; did you mean '--%s'?",
+                        word, nearest);
+    return tdm_fail(err, TDM_INVALID_ARGUMENT,
+                    "unknown flag '%.64s'; `tandem %s --help` lists the flags", word,
+                    command->name);
+}
+
+/* Stores a flag; joins it with an earlier one where the key says so. */
+static tdm_status flag_assign(args_reader *reader, const runner_key *key, const char *flag,
+                              const char *text, tdm_error *err) {
+    runner_setting *setting = &reader->config->flags[key - runner_keys];
+    bool is_list = command_of(reader)->bit == RUNNER_COMMAND_BENCH &&
+                   (key->traits & RUNNER_KEY_BENCH_LIST) != 0;
+    runner_setting next = {0};
+    tdm_error why = {0};
+    runner_origin origin = {.level = RUNNER_LEVEL_FLAG, .flag = flag};
+    tdm_status status = runner_setting_assign(&next, key, text, is_list, origin, &why);
+    if (status != TDM_OK) return tdm_fail(err, status, "%s: %s", flag, why.message);
+    if (setting->is_set && (is_list || (key->traits & RUNNER_KEY_REPEATABLE) != 0)) {
+        size_t size = strlen(setting->text) + strlen(next.text) + 2;
+        char *joined = malloc(size);
+        status = joined == NULL ? tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "%s: no memory", flag)
+                                : runner_value_append(&setting->value, &next.value, err);
+        if (status == TDM_OK) {
+            snprintf(joined, size, "%s,%s", setting->text, next.text);
+            free(setting->text);
+            setting->text = joined;
+            joined = NULL;
+        }
+        free(joined);
+        runner_setting_clear(&next);
+        return status;
+    }
+    runner_setting_clear(setting);
+    *setting = next;
+    return TDM_OK;
+}
+
+/* Reads the flag at reader->at, and moves on to its value if that is a word of its own. */
+static tdm_status flag_read(args_reader *reader, tdm_error *err) {
+    const char *word = reader->argv[reader->at];
+    bool is_long = word[1] == '-';
+    const char *equals = is_long ? strchr(word, '=') : NULL;
+    char name[64];
+    size_t len = equals != NULL ? (size_t)(equals - word) : strlen(word);
+    size_t dashes = is_long ? 2 : 1;
+    snprintf(name, sizeof name, "%.*s", (int)(len - dashes < 63 ? len - dashes : 63),
+             word + dashes);
+    bool is_negated = false;
+    const runner_command *command = command_of(reader);
+    const runner_key *key =
+        is_long ? runner_key_find(name, command) : runner_key_find_flag(name, command);
+    if (key == NULL && is_long && strncmp(name, "no-", 3) == 0) {
+        key = runner_key_find(name + 3, command);
+        is_negated = key != NULL && key->type == RUNNER_KEY_BOOL;
+        if (!is_negated) key = NULL;
+    }
+    /* -nkvo is --no-kv-offload; single letters have no such form, because -n is a flag itself */
+    if (key == NULL && !is_long && name[0] == 'n' && strlen(name) > 2) {
+        key = runner_key_find_flag(name + 1, command);
+        is_negated = key != NULL && key->type == RUNNER_KEY_BOOL;
+        if (!is_negated) key = NULL;
+    }
+    if (key == NULL || (key->commands & command->bit) == 0)
+        return flag_unknown(reader, word, name, err);
+    const char *next = reader->at + 1 < reader->argc ? reader->argv[reader->at + 1] : NULL;
+    const char *text = equals != NULL ? equals + 1 : NULL;
+    if (is_negated) {
+        if (equals != NULL)
+            return tdm_fail(err, TDM_INVALID_ARGUMENT, "'%.64s': --no-%s takes no value", word,
+                            key->name);
+        text = "no";
+    } else if (text == NULL && key->type == RUNNER_KEY_BOOL) {
+        runner_value value;
+        bool is_list =
+            command->bit == RUNNER_COMMAND_BENCH && (key->traits & RUNNER_KEY_BENCH_LIST) != 0;
+        text = "yes";
+        if (next != NULL && runner_value_parse(key, next, is_list, &value, NULL) == TDM_OK) {
+            runner_value_clear(&value);
+            text = next;
+            reader->at++;
+        }
+    } else if (text == NULL) {
+        if (next == NULL)
+            return tdm_fail(err, TDM_INVALID_ARGUMENT, "'%s' needs a value: %s %s", word, word,
+                            key->value_name != NULL ? key->value_name : "WORD");
+        text = next;
+        reader->at++;
+    }
+    char flag[72];
+    snprintf(flag, sizeof flag, "%.*s", (int)(len < 71 ? len : 71), word);
+    return flag_assign(reader, key, flag, text, err);
+}
+
+/* A variable of a script that nobody set gives an empty word, which would name nothing. */
+static tdm_status positional_check(const runner_config *config, tdm_error *err) {
+    const char *word = config->command->positional;
+    for (size_t i = 0; i < config->n_positional; i++) {
+        size_t len = strcspn(word, " ");
+        if (config->positional[i][0] == '\0')
+            return tdm_fail(err, TDM_INVALID_ARGUMENT, "%.*s is empty; `tandem %s` needs %s",
+                            (int)len, word, config->command->name, config->command->positional);
+        word += len + strspn(word + len, " ");
+    }
+    return TDM_OK;
+}
+
+tdm_status runner_config_read_args(runner_config *config, int argc, char *const *argv,
+                                   tdm_error *err) {
+    args_reader reader = {.config = config, .argc = argc, .argv = argv};
+    config->positional = calloc((size_t)argc + 1, sizeof *config->positional);
+    if (config->positional == NULL)
+        return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "no memory for the command line");
+    bool flags_end = false;
+    for (; reader.at < argc; reader.at++) {
+        const char *word = argv[reader.at];
+        if (!flags_end && strcmp(word, "--") == 0) {
+            flags_end = true;
+        } else if (!flags_end && (strcmp(word, "-h") == 0 || strcmp(word, "--help") == 0)) {
+            config->wants_help = true;
+            return TDM_OK;
+        } else if (!flags_end && word[0] == '-' && word[1] != '\0') {
+            tdm_status status = flag_read(&reader, err);
+            if (status != TDM_OK) return status;
+        } else {
+            config->positional[config->n_positional++] = word;
+        }
+    }
+    const runner_command *command = config->command;
+    bool has_prompt = (runner_key_find("prompt", NULL)->commands & command->bit) != 0;
+    if (config->n_positional > command->n_positional_max)
+        return tdm_fail(err, TDM_INVALID_ARGUMENT, "'%.64s': `tandem %s` takes only %s%s",
+                        config->positional[command->n_positional_max], command->name,
+                        command->n_positional_max == 0 ? "flags" : command->positional,
+                        has_prompt ? "; a prompt goes behind -p, in quotes" : "");
+    if (config->n_positional < command->n_positional_min)
+        return tdm_fail(err, TDM_INVALID_ARGUMENT, "`tandem %s` needs %s", command->name,
+                        command->positional);
+    return positional_check(config, err);
+}
+
+tdm_status runner_config_parse(runner_config *config, const runner_command *command, int argc,
+                               char *const *argv, tdm_error *err) {
+    config->command = command;
+    config->status = runner_config_read_args(config, argc, argv, err);
+    config->is_usage = config->status == TDM_INVALID_ARGUMENT;
+    if (config->status != TDM_OK || config->wants_help) return config->status;
+    const runner_setting *file = &config->flags[runner_key_find("config", command) - runner_keys];
+    if (file->is_set && file->text[0] == '\0') {
+        config->is_usage = true;
+        return config->status = tdm_fail(err, TDM_INVALID_ARGUMENT, "--config needs a file");
+    }
+    if (file->is_set) config->status = runner_config_read_file(config, file->text, err);
+    if (config->status == TDM_OK) config->status = runner_config_choose_model(config, err);
+    if (config->status == TDM_OK) config->status = runner_config_check_rivals(config, err);
+    return config->status;
+}

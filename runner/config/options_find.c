@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * options_find.c: finding commands and keys in the tables of options.c, and the word that was
+ * meant where there is none.
+ */
+#include <stdint.h>
+#include <string.h>
+
+#include "runner/config/options.h"
+
+const runner_command *runner_command_find(const char *name) {
+    for (size_t i = 0; i < n_runner_commands; i++)
+        if (strcmp(runner_commands[i].name, name) == 0) return &runner_commands[i];
+    return NULL;
+}
+
+static bool key_is_called(const runner_key *key, const char *name) {
+    return strcmp(key->name, name) == 0 || (key->alias != NULL && strcmp(key->alias, name) == 0);
+}
+
+const runner_key *runner_key_find(const char *name, const runner_command *command) {
+    const runner_key *other = NULL;
+    for (size_t i = 0; i < n_runner_keys; i++) {
+        const runner_key *key = &runner_keys[i];
+        if (!key_is_called(key, name)) continue;
+        if (command == NULL || (key->commands & command->bit) != 0) return key;
+        if (other == NULL) other = key;
+    }
+    return other;
+}
+
+const runner_key *runner_key_find_flag(const char *flag, const runner_command *command) {
+    for (size_t i = 0; i < n_runner_keys; i++) {
+        const runner_key *key = &runner_keys[i];
+        if (key->flag != NULL && strcmp(key->flag, flag) == 0 &&
+            (key->commands & command->bit) != 0)
+            return key;
+    }
+    return NULL;
+}
+
+#define WORD_MAX 63
+
+static size_t least(size_t a, size_t b) {
+    return a < b ? a : b;
+}
+
+size_t runner_word_distance(const char *a, const char *b) {
+    size_t n = strlen(a), m = strlen(b);
+    if (n > WORD_MAX || m > WORD_MAX) return SIZE_MAX;
+    /* rows i-2, i-1 and i of the usual table; i-2 is for swapped neighbours */
+    size_t rows[3][WORD_MAX + 1];
+    size_t *before = rows[0], *above = rows[1], *row = rows[2];
+    memset(before, 0, sizeof rows[0]);
+    for (size_t j = 0; j <= m; j++) above[j] = j;
+    for (size_t i = 1; i <= n; i++) {
+        row[0] = i;
+        for (size_t j = 1; j <= m; j++) {
+            size_t cost = a[i - 1] == b[j - 1] ? 0 : 1;
+            size_t best = least(least(above[j], row[j - 1]) + 1, above[j - 1] + cost);
+            if (i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1])
+                best = least(best, before[j - 2] + 1);
+            row[j] = best;
+        }
+        size_t *oldest = before;
+        before = above, above = row, row = oldest;
+    }
+    return above[m];
+}
+
+/* How far `word` is from `candidate` for the purpose of a suggestion; SIZE_MAX = too far. */
+static size_t word_score(const char *word, const char *candidate) {
+    size_t n = strlen(word), m = strlen(candidate);
+    if (n == 0 || m == 0) return SIZE_MAX;
+    size_t distance = runner_word_distance(word, candidate);
+    size_t longer = n > m ? n : m, shorter = n > m ? m : n;
+    size_t limit = longer / 3 > 0 ? longer / 3 : 1;
+    if (distance <= limit && distance < longer) return distance;
+    /* "ctx" for "ctx-size": worth a suggestion, but any near word comes first */
+    if (shorter >= 2 && strncmp(word, candidate, shorter) == 0) return WORD_MAX + longer - shorter;
+    return SIZE_MAX;
+}
+
+const char *runner_word_nearest(const char *word, const char *const *words, size_t n) {
+    const char *nearest = NULL;
+    size_t best = SIZE_MAX;
+    for (size_t i = 0; i < n; i++) {
+        if (words[i] == NULL) continue;
+        size_t score = word_score(word, words[i]);
+        if (score < best) best = score, nearest = words[i];
+    }
+    return nearest;
+}
+
+const char *runner_key_nearest(const char *word, unsigned sections, const runner_command *command) {
+    const char *nearest = NULL;
+    size_t best = SIZE_MAX;
+    while (*word == '-') word++;
+    for (size_t i = 0; i < n_runner_keys; i++) {
+        const runner_key *key = &runner_keys[i];
+        bool fits = sections != 0 ? (key->sections & sections) != 0
+                                  : command == NULL || (key->commands & command->bit) != 0;
+        if (!fits) continue;
+        size_t score = word_score(word, key->name);
+        if (key->alias != NULL) score = least(score, word_score(word, key->alias));
+        if (strcmp(key->name, word) == 0 || (key->flag != NULL && strcmp(key->flag, word) == 0))
+            score = 0;
+        if (score < best) best = score, nearest = key->name;
+    }
+    return nearest;
+}

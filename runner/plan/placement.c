@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * placement.c: see placement.h. Patterns are PCRE2's and may match anywhere in a tensor's name, as
+ * in llama.cpp's -ot.
+ */
+#define PCRE2_CODE_UNIT_WIDTH 8
+#include "runner/plan/placement.h"
+
+#include <pcre2.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+
+#define CPU_NAME    "cpu (host)" /* no section can be called so */
+#define MATCH_LIMIT 100000       /* steps; tensors' names are short, patterns are somebody's */
+
+static bool is_cpu(const tdm_dev *dev) {
+    return strcmp(tdm_dev_plugin(dev)->name, RUNNER_CPU_PLUGIN) == 0;
+}
+
+/* The index of a device among those of the placement, which it joins. */
+static tdm_status device_add(runner_placement *p, tdm_dev *dev, int32_t *index_out,
+                             tdm_error *err) {
+    for (int32_t i = 0; i < p->n_dev; i++) {
+        if (p->devs[i] != dev) continue;
+        *index_out = i;
+        return TDM_OK;
+    }
+    /* one place stays free for the CPU that runs what the others refuse */
+    if (p->n_dev == TDM_MAX_SCHEDULE_DEVICES - 1)
+        return tdm_fail(err, TDM_OUT_OF_RANGE, "more than %d devices",
+                        TDM_MAX_SCHEDULE_DEVICES - 1);
+    *index_out = p->n_dev;
+    p->devs[p->n_dev++] = dev;
+    return TDM_OK;
+}
+
+/* The machine's CPU: the model's device, one that is there already, or one more. */
+static tdm_status cpu_add(runner_placement *p, runner_roster *roster, int32_t *index_out,
+                          tdm_error *err) {
+    for (int32_t i = 0; i < p->n_dev; i++) {
+        if (!is_cpu(p->devs[i])) continue;
+        *index_out = i;
+        return TDM_OK;
+    }
+    tdm_dev *dev = NULL;
+    tdm_status status = runner_roster_declare_cpu(roster, CPU_NAME, err);
+    if (status == TDM_OK) status = tdm_runtime_open(roster->rt, CPU_NAME, &dev, err);
+    return status == TDM_OK ? device_add(p, dev, index_out, err) : status;
+}
+
+static tdm_status name_add(runner_placement *p, runner_roster *roster, const char *name,
+                           int32_t *index_out, tdm_error *err) {
+    runner_config *config = roster->app->config;
+    tdm_dev *dev = NULL;
+    if (strcasecmp(name, "cpu") == 0 && runner_config_find_name(config, name) == NULL)
+        return cpu_add(p, roster, index_out, err);
+    tdm_status status = runner_roster_declare_for(roster, "override-tensor", name, err);
+    if (status == TDM_OK) status = tdm_runtime_open(roster->rt, name, &dev, err);
+    return status == TDM_OK ? device_add(p, dev, index_out, err) : status;
+}
+
+static bool override_matches(const runner_override *o, const char *tensor) {
+    pcre2_match_data *data = pcre2_match_data_create(1, NULL);
+    pcre2_match_context *context = pcre2_match_context_create(NULL);
+    bool is_match = false;
+    if (data != NULL && context != NULL) {
+        pcre2_set_match_limit(context, MATCH_LIMIT);
+        is_match = pcre2_match(o->code, (PCRE2_SPTR)tensor, PCRE2_ZERO_TERMINATED, 0, 0, data,
+                               context) >= 0;
+    }
+    pcre2_match_data_free(data);
+    pcre2_match_context_free(context);
+    return is_match;
+}
+
+/* Reads one REGEX=DEVICE; devices' names have no '='. */
+static tdm_status override_read(runner_placement *p, runner_roster *roster, const char *text,
+                                tdm_error *err) {
+    runner_config *config = roster->app->config;
+    runner_override *o = &p->overrides[p->n_override];
+    const char *equals = strrchr(text, '=');
+    if (equals == NULL || equals == text || equals[1] == '\0')
+        return runner_config_fail(config, "override-tensor", TDM_INVALID_ARGUMENT, err,
+                                  "'%.64s' is not REGEX=DEVICE, such as ffn_.*_exps=cpu", text);
+    if ((o->pattern = strndup(text, (size_t)(equals - text))) == NULL)
+        return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "override-tensor: no memory");
+    p->n_override++;
+    int code;
+    PCRE2_SIZE at;
+    o->code = pcre2_compile((PCRE2_SPTR)o->pattern, PCRE2_ZERO_TERMINATED, 0, &code, &at, NULL);
+    if (o->code == NULL) {
+        PCRE2_UCHAR why[128] = "";
+        pcre2_get_error_message(code, why, sizeof why);
+        return runner_config_fail(config, "override-tensor", TDM_INVALID_ARGUMENT, err,
+                                  "'%.64s' is no regular expression: %s, at character %zu",
+                                  o->pattern, (const char *)why, (size_t)at + 1);
+    }
+    tdm_error why = {0};
+    tdm_status status = name_add(p, roster, equals + 1, &o->dev, &why);
+    return status == TDM_OK ? status : tdm_fail(err, status, "%s", why.message);
+}
+
+tdm_status runner_placement_read(runner_placement *p, runner_roster *roster, tdm_dev *dev,
+                                 const llm_model *model, tdm_error *err) {
+    runner_config *config = roster->app->config;
+    size_t n = runner_config_get_count(config, "override-tensor");
+    bool is_offloaded = runner_config_get_bool(config, "kv-offload");
+    memset(p, 0, sizeof *p);
+    p->devs[p->n_dev++] = dev;
+    tdm_status status = runner_config_check(config, err);
+    if (status == TDM_OK && n > 0 && (p->overrides = calloc(n, sizeof *p->overrides)) == NULL)
+        status = tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "override-tensor: no memory");
+    for (size_t i = 0; i < n && status == TDM_OK; i++)
+        status = override_read(p, roster, runner_config_get_string_at(config, "override-tensor", i),
+                               err);
+    if (status == TDM_OK && !is_offloaded && !tdm_dev_has_host_kv(dev))
+        status = cpu_add(p, roster, &p->cache_dev, err);
+    if (status != TDM_OK) {
+        if (status == TDM_INVALID_ARGUMENT &&
+            runner_config_get_origin(config, "override-tensor").level == RUNNER_LEVEL_FLAG)
+            roster->app->is_usage = true;
+        return status;
+    }
+    for (int32_t w = 0; w < model->n_weight && p->n_override > 0; w++)
+        for (int32_t i = 0; i < p->n_override; i++) {
+            if (!override_matches(&p->overrides[i], model->weights[w].file->name)) continue;
+            p->overrides[i].n_tensor++;
+            break;
+        }
+    for (int32_t i = 0; i < p->n_override; i++)
+        if (p->overrides[i].n_tensor == 0)
+            runner_terminal_print(roster->app->terminal, RUNNER_MESSAGE_WARNING,
+                                  "override-tensor: '%.64s' applies to no tensor of %s",
+                                  p->overrides[i].pattern, model->path);
+    return TDM_OK;
+}
+
+int32_t runner_placement_find(const runner_placement *p, const char *tensor) {
+    for (int32_t i = 0; i < p->n_override; i++)
+        if (override_matches(&p->overrides[i], tensor)) return p->overrides[i].dev;
+    return 0;
+}
+
+/* An override may also say that a tensor stays with the model, against a later one. */
+static int32_t weight_wish(void *user, const char *name) {
+    const runner_placement *p = user;
+    for (int32_t i = 0; i < p->n_override; i++)
+        if (override_matches(&p->overrides[i], name)) return p->overrides[i].dev;
+    return -1;
+}
+
+llm_placement runner_placement_wishes(runner_placement *p) {
+    return (llm_placement){.weight = p->n_override > 0 ? weight_wish : NULL, .user = p};
+}
+
+void runner_placement_apply(runner_placement *p, llm_model *model) {
+    llm_placement placement = runner_placement_wishes(p);
+    llm_model_place(model, &placement);
+}
+
+void runner_placement_clear(runner_placement *p) {
+    for (int32_t i = 0; i < p->n_override; i++) {
+        free(p->overrides[i].pattern);
+        pcre2_code_free(p->overrides[i].code);
+    }
+    free(p->overrides);
+    memset(p, 0, sizeof *p);
+}
