@@ -23,7 +23,7 @@ static const tdm_type types[] = {TDM_TYPE_F32,  TDM_TYPE_F16,  TDM_TYPE_BF16,
 
 typedef struct bench {
     tdm_scratch *scratch;
-    tdm_dev *dev;
+    tdm_open_device *dev;
     tdm_kv_desc desc;
     uint64_t page_size;
     int32_t depth; /* tokens in the cache */
@@ -172,9 +172,9 @@ static tdm_status type_time(bench *b, const char *isa, tdm_error *err) {
     return TDM_OK;
 }
 
-static tdm_status pair_time(tdm_scratch *scratch, tdm_dev *dev, const char *isa, tdm_type type_k,
-                            tdm_type type_v, int32_t depth, int32_t n_layer, const char *only,
-                            tdm_error *err) {
+static tdm_status pair_time(tdm_scratch *scratch, tdm_open_device *dev, const char *isa,
+                            tdm_type type_k, tdm_type type_v, int32_t depth, int32_t n_layer,
+                            const char *only, tdm_error *err) {
     bench b = {.scratch = scratch, .dev = dev, .depth = depth, .n_layer = n_layer, .only = only};
     b.desc = (tdm_kv_desc){.struct_size = sizeof b.desc,
                            .type_k = type_k,
@@ -187,7 +187,7 @@ static tdm_status pair_time(tdm_scratch *scratch, tdm_dev *dev, const char *isa,
                            .flags = TDM_KV_ROTATE_K | TDM_KV_ROTATE_V};
     b.n_page = (depth + BATCH + PAGE_LEN - 1) / PAGE_LEN + 1;
     while (b.n_page % 7 == 0) b.n_page++;
-    tdm_status status = tdm_dev_kv_page_size(dev, &b.desc, &b.page_size, err);
+    tdm_status status = tdm_open_device_kv_page_size(dev, &b.desc, &b.page_size, err);
     if (status == TDM_OK && n_layer == 0) {
         uint64_t layers = cache_size / (b.page_size * (uint64_t)b.n_page) + 1;
         b.n_layer = layers < MAX_LAYER ? (int32_t)layers : MAX_LAYER;
@@ -204,7 +204,7 @@ static tdm_status pair_time(tdm_scratch *scratch, tdm_dev *dev, const char *isa,
 static tdm_status device_time(tdm_runtime *rt, const char *isa, const char *type_k,
                               const char *type_v, int32_t depth, int32_t n_layer, const char *only,
                               tdm_error *err) {
-    tdm_dev *dev = NULL;
+    tdm_open_device *dev = NULL;
     tdm_scratch *scratch = NULL;
     tdm_status status = tdm_runtime_open(rt, isa, &dev, err);
     if (status == TDM_UNSUPPORTED) {

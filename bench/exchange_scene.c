@@ -19,7 +19,7 @@ enum {
 enum { ARENA, STEP };
 
 typedef struct scene_member {
-    tdm_dev *dev;
+    tdm_open_device *dev;
     tdm_queue *queue;
     tdm_buffer *arena;
     tdm_semaphore *done;
@@ -45,7 +45,7 @@ struct scene {
 };
 
 static const tdm_queue_ops *queue_ops(const scene_member *m) {
-    return tdm_dev_plugin(m->dev)->queue;
+    return tdm_open_device_plugin(m->dev)->queue;
 }
 
 /* ---- Shapes ---------------------------------------------------------------------------------- */
@@ -197,7 +197,8 @@ static tdm_status member_prepare(scene *s, int32_t member, tdm_error *err) {
     for (int32_t i = 0; i < m->graph.n_slot; i++)
         if (m->bindings[i].buffer == NULL) m->bindings[i].buffer = m->memory.buffer;
     const tdm_plan_params params = {.struct_size = sizeof params};
-    return queue_ops(m)->graph_prepare(tdm_dev_handle(m->dev), &m->graph, &params, &m->plan, err);
+    return queue_ops(m)->graph_prepare(tdm_open_device_handle(m->dev), &m->graph, &params, &m->plan,
+                                       err);
 }
 
 tdm_status scene_prepare(scene *s, const scene_node *nodes, int32_t n_node, tdm_error *err) {
@@ -226,11 +227,12 @@ static tdm_status member_open(scene *s, const scene_params *params, int32_t i, t
         options[spec.n_option++] = (tdm_option){"patience", params->patience};
     tdm_status status = tdm_runtime_declare(s->rt, &spec, err);
     if (status == TDM_OK) status = tdm_runtime_open(s->rt, name, &m->dev, err);
-    if (status == TDM_OK) status = queue_ops(m)->create(tdm_dev_handle(m->dev), &m->queue, err);
+    if (status == TDM_OK)
+        status = queue_ops(m)->create(tdm_open_device_handle(m->dev), &m->queue, err);
     if (status == TDM_OK) status = tdm_semaphore_ops.create(0, &m->done, err);
     if (status == TDM_OK)
-        status = tdm_dev_plugin(m->dev)->buffer->import_host(tdm_dev_handle(m->dev), s->arena,
-                                                             s->arena_size, NULL, &m->arena, err);
+        status = tdm_open_device_plugin(m->dev)->buffer->import_host(
+            tdm_open_device_handle(m->dev), s->arena, s->arena_size, NULL, &m->arena, err);
     return status;
 }
 
@@ -261,7 +263,7 @@ void scene_close(scene *s) {
         if (m->dev == NULL) continue;
         queue_ops(m)->destroy(m->queue);
         plan_drop(m);
-        tdm_dev_plugin(m->dev)->buffer->free(m->arena);
+        tdm_open_device_plugin(m->dev)->buffer->free(m->arena);
         if (m->done != NULL) tdm_semaphore_ops.destroy(m->done);
     }
     tdm_runtime_destroy(s->rt);

@@ -41,15 +41,15 @@ static tdm_status device_measure(tdm_runtime *rt, const char *isa, int rounds, b
                                  tdm_error *err) {
     tdm_device_limits best = {0}, limits;
     tdm_device_info info = {0};
-    tdm_dev *dev = NULL;
+    tdm_open_device *dev = NULL;
     tdm_status status = tdm_runtime_open(rt, isa, &dev, err);
     if (status == TDM_UNSUPPORTED) {
         fprintf(stderr, "%s skipped: %s\n", isa, err->message);
         return TDM_OK;
     }
-    if (status == TDM_OK) status = tdm_dev_get_info(dev, &info, err);
+    if (status == TDM_OK) status = tdm_open_device_get_info(dev, &info, err);
     for (int i = 0; i < rounds && status == TDM_OK; i++) {
-        status = tdm_dev_measure_limits(dev, &limits, err);
+        status = tdm_open_device_measure_limits(dev, &limits, err);
         if (status != TDM_OK) break;
         larger(&best.read_bandwidth, limits.read_bandwidth);
         larger(&best.int8_peak, limits.int8_peak);

@@ -57,7 +57,7 @@ static tdm_status schedule_time(tdm_schedule *schedule, double *best_out, tdm_er
 }
 
 /* Times one product. Every row is the same bytes: what the codes are does not change the time. */
-static tdm_status product_time(tdm_scratch *scratch, tdm_dev *dev, tdm_type type, int64_t k,
+static tdm_status product_time(tdm_scratch *scratch, tdm_open_device *dev, tdm_type type, int64_t k,
                                int64_t n, int64_t n_tok, double *best_out, tdm_error *err) {
     tdm_tensor_desc desc = {sizeof desc, type, TDM_USAGE_MATMUL, {k, n, 1, 1}};
     size_t row_size = tdm_type_row_size(type, k), x_size = (size_t)(k * n_tok) * sizeof(float);
@@ -72,7 +72,7 @@ static tdm_status product_time(tdm_scratch *scratch, tdm_dev *dev, tdm_type type
     tdm_status status = TDM_OK;
     if (row == NULL || x == NULL) status = tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "no memory");
     if (status == TDM_OK) status = graph_make(type, k, n, n_tok, &graph, &x_value, err);
-    if (status == TDM_OK) status = tdm_dev_tensor_size(dev, &desc, &w_size, err);
+    if (status == TDM_OK) status = tdm_open_device_tensor_size(dev, &desc, &w_size, err);
     if (status == TDM_OK) status = tdm_mem_alloc(dev, w_size, TDM_BUFFER_WEIGHT, &w, err);
     if (status == TDM_OK) {
         memset(row, 0x11, row_size);
@@ -105,7 +105,7 @@ static tdm_status product_time(tdm_scratch *scratch, tdm_dev *dev, tdm_type type
 /* The lines of one device. */
 static tdm_status device_time(tdm_runtime *rt, const char *isa, const char *only, int64_t n_tok,
                               tdm_error *err) {
-    tdm_dev *dev = NULL;
+    tdm_open_device *dev = NULL;
     tdm_scratch *scratch = NULL;
     tdm_status status = tdm_runtime_open(rt, isa, &dev, err);
     if (status == TDM_UNSUPPORTED) {

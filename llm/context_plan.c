@@ -205,8 +205,8 @@ tdm_status llm_plan_place_cache(llm_context *ctx, tdm_error *err) {
     }
     if (status == TDM_OK) states_find(ctx, &g, graph, node_dev);
     for (int32_t l = 0; l < m->hparams.n_layer && status == TDM_OK; l++)
-        status = tdm_dev_kv_page_size(m->devs[ctx->state_dev[l]], &ctx->cache.desc,
-                                      &ctx->page_size[l], err);
+        status = tdm_open_device_kv_page_size(m->devs[ctx->state_dev[l]], &ctx->cache.desc,
+                                              &ctx->page_size[l], err);
     free(slots);
     free(node_dev);
     free(maps);

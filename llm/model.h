@@ -85,7 +85,7 @@ struct llm_model {
     uint64_t file_size;   /* bytes of all weights in the file */
     tdm_runtime *rt;
     int32_t n_dev; /* 0 = not loaded */
-    tdm_dev *devs[TDM_MAX_SCHEDULE_DEVICES];
+    tdm_open_device *devs[TDM_MAX_SCHEDULE_DEVICES];
     tdm_mem mem[TDM_MAX_SCHEDULE_DEVICES]; /* weight buffers */
 };
 
@@ -110,8 +110,9 @@ typedef bool (*llm_progress_fn)(void *context, uint64_t done, uint64_t total);
 
 /* Places the weights on devs[0], what it refuses on the next, and uploads them. On failure the
  * model is as it was after opening. The runtime must outlive the model. [setup] */
-tdm_status llm_model_load(llm_model *model, tdm_runtime *rt, tdm_dev *const *devs, int32_t n_dev,
-                          llm_progress_fn progress, void *progress_context, tdm_error *err);
+tdm_status llm_model_load(llm_model *model, tdm_runtime *rt, tdm_open_device *const *devs,
+                          int32_t n_dev, llm_progress_fn progress, void *progress_context,
+                          tdm_error *err);
 
 /* NULL is a no-op. [setup] */
 void llm_model_close(llm_model *model);

@@ -25,9 +25,9 @@ static tdm_status groups_prepare(const llm_model *m, int32_t *weight_value, tdm_
     tdm_graph *graph = NULL;
     tdm_status status = TDM_OK;
     for (int32_t d = 0; d < m->n_dev && status == TDM_OK; d++) {
-        if (!tdm_dev_is_group(m->devs[d])) continue;
+        if (!tdm_open_device_is_group(m->devs[d])) continue;
         if (graph == NULL) status = placing_graph(m, 0, weight_value, &graph, err);
-        if (status == TDM_OK) status = tdm_dev_split_prepare(m->devs[d], graph, err);
+        if (status == TDM_OK) status = tdm_open_device_split_prepare(m->devs[d], graph, err);
     }
     tdm_graph_free(graph);
     return status;
@@ -136,7 +136,7 @@ static tdm_status buffers_allocate(llm_model *m, tdm_error *err) {
         llm_weight *w = &m->weights[i];
         tdm_tensor_desc desc = llm_weight_desc(w);
         tdm_error inner = {0};
-        tdm_status status = tdm_dev_tensor_size(m->devs[w->dev], &desc, &w->size, &inner);
+        tdm_status status = tdm_open_device_tensor_size(m->devs[w->dev], &desc, &w->size, &inner);
         if (status != TDM_OK)
             return tdm_fail(err, status, "%s: tensor '%s': %s", llm_gguf_name(m->gguf),
                             w->file->name, inner.message);
@@ -149,8 +149,9 @@ static tdm_status buffers_allocate(llm_model *m, tdm_error *err) {
     return status;
 }
 
-tdm_status llm_model_load(llm_model *m, tdm_runtime *rt, tdm_dev *const *devs, int32_t n_dev,
-                          llm_progress_fn progress, void *progress_context, tdm_error *err) {
+tdm_status llm_model_load(llm_model *m, tdm_runtime *rt, tdm_open_device *const *devs,
+                          int32_t n_dev, llm_progress_fn progress, void *progress_context,
+                          tdm_error *err) {
     if (m->n_dev > 0)
         return tdm_fail(err, TDM_FAILED_PRECONDITION, "%s: is loaded already", m->path);
     tdm_scratch *scratch = NULL;

@@ -33,14 +33,14 @@ static void kept_end(kept *k) {
 }
 
 /* As the schedule does, which places what a refused node reads elsewhere. */
-static tdm_status kept_find(kept *k, tdm_dev *dev, const tdm_graph *graph, tdm_error *err) {
+static tdm_status kept_find(kept *k, tdm_open_device *dev, const tdm_graph *graph, tdm_error *err) {
     k->is_kept = malloc((size_t)graph->n_value + 1);
     if (k->is_kept == NULL) return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "report: out of memory");
     memset(k->is_kept, true, (size_t)graph->n_value + 1);
     k->is_whole = k->is_cache_kept;
     for (int32_t i = 0; i < graph->n_node; i++) {
         const tdm_node *node = tdm_graph_node(graph, i);
-        if (tdm_op_is_view(node->op) || tdm_dev_supports_op(dev, graph, i, NULL) == TDM_OK)
+        if (tdm_op_is_view(node->op) || tdm_open_device_supports_op(dev, graph, i, NULL) == TDM_OK)
             continue;
         k->is_whole = false;
         for (int32_t s = 0; s < node->n_src; s++) {
@@ -54,7 +54,7 @@ static tdm_status kept_find(kept *k, tdm_dev *dev, const tdm_graph *graph, tdm_e
 }
 
 /* Bytes of what one side of the schedule hands the other in a run; inputs come from the host. */
-static tdm_status crossing_measure(tdm_dev *dev, const tdm_graph *graph, uint64_t *size_out,
+static tdm_status crossing_measure(tdm_open_device *dev, const tdm_graph *graph, uint64_t *size_out,
                                    tdm_error *err) {
     enum { HERE = 1, THERE = 2 };
     size_t n_value = (size_t)graph->n_value + 1;
@@ -66,7 +66,7 @@ static tdm_status crossing_measure(tdm_dev *dev, const tdm_graph *graph, uint64_
     for (int32_t i = 0; i < graph->n_node && is_whole; i++) {
         const tdm_node *node = tdm_graph_node(graph, i);
         if (tdm_op_is_view(node->op)) continue;
-        uint8_t side = tdm_dev_supports_op(dev, graph, i, NULL) == TDM_OK ? HERE : THERE;
+        uint8_t side = tdm_open_device_supports_op(dev, graph, i, NULL) == TDM_OK ? HERE : THERE;
         for (int32_t s = 0; s < node->n_src; s++) {
             int32_t base = node->src[s] < 0 ? -1 : places[node->src[s]].base;
             if (base < 0 || made_at[base] == 0 || (made_at[base] & side) != 0) continue;
@@ -83,7 +83,7 @@ static tdm_status crossing_measure(tdm_dev *dev, const tdm_graph *graph, uint64_
 }
 
 /* Bytes of the weights as the device keeps them. */
-static tdm_status weights_measure(const llm_model *m, tdm_dev *dev, const kept *k,
+static tdm_status weights_measure(const llm_model *m, tdm_open_device *dev, const kept *k,
                                   uint64_t *size_out, tdm_error *err) {
     uint64_t total = 0;
     for (int32_t i = 0; i < m->n_weight; i++) {
@@ -91,7 +91,7 @@ static tdm_status weights_measure(const llm_model *m, tdm_dev *dev, const kept *
         uint64_t size;
         tdm_error inner = {0};
         if (k->weight[i] >= 0 && !k->is_kept[k->weight[i]]) continue;
-        tdm_status status = tdm_dev_tensor_size(dev, &desc, &size, &inner);
+        tdm_status status = tdm_open_device_tensor_size(dev, &desc, &size, &inner);
         if (status != TDM_OK)
             return tdm_fail(err, status, "%s: tensor '%s': %s", llm_gguf_name(m->gguf),
                             m->weights[i].file->name, inner.message);
@@ -103,24 +103,24 @@ static tdm_status weights_measure(const llm_model *m, tdm_dev *dev, const kept *
 
 /* Bytes that a plan itself holds. Memory that it does not get is memory that the table shows to be
  * missing anyway. */
-static tdm_status plan_measure(tdm_dev *dev, const tdm_graph *graph, uint64_t *size_out,
+static tdm_status plan_measure(tdm_open_device *dev, const tdm_graph *graph, uint64_t *size_out,
                                tdm_error *err) {
-    tdm_lane *lane = NULL;
-    tdm_lane_plan *plan = NULL;
+    tdm_queue_adapter *lane = NULL;
+    tdm_adapter_plan *plan = NULL;
     tdm_plan_info info;
     *size_out = 0;
-    tdm_status status = tdm_lane_create(dev, &lane, err);
+    tdm_status status = tdm_queue_adapter_create(dev, &lane, err);
     if (status != TDM_OK) return status;
-    status = tdm_lane_prepare(lane, graph, &plan, err);
-    if (status == TDM_OK) status = tdm_lane_plan_get_info(plan, &info, err);
+    status = tdm_queue_adapter_prepare(lane, graph, &plan, err);
+    if (status == TDM_OK) status = tdm_adapter_plan_get_info(plan, &info, err);
     if (status == TDM_OK) *size_out = info.device_size + info.host_size;
-    tdm_lane_plan_destroy(plan);
-    tdm_lane_destroy(lane);
+    tdm_adapter_plan_destroy(plan);
+    tdm_queue_adapter_destroy(lane);
     return status == TDM_RESOURCE_EXHAUSTED ? TDM_OK : status;
 }
 
 /* Inputs, outputs and temporaries, as a schedule of one stage lays them out, and the plan. */
-static tdm_status compute_measure(tdm_dev *dev, const tdm_graph *graph, const kept *k,
+static tdm_status compute_measure(tdm_open_device *dev, const tdm_graph *graph, const kept *k,
                                   uint64_t align, uint64_t *size_out, tdm_error *err) {
     uint64_t *offsets = malloc(((size_t)graph->n_slot + 1) * sizeof *offsets);
     uint64_t size = 0, plan_size = 0;
@@ -138,14 +138,14 @@ static tdm_status compute_measure(tdm_dev *dev, const tdm_graph *graph, const ke
 }
 
 /* The one member of a device that is no group. */
-static tdm_status member_measure(const llm_model *m, tdm_dev *dev, const llm_context *ctx,
+static tdm_status member_measure(const llm_model *m, tdm_open_device *dev, const llm_context *ctx,
                                  uint64_t page_size, const tdm_graph *graph, const kept *k,
                                  tdm_split_member *member, tdm_error *err) {
     tdm_device_info info;
-    tdm_status status = tdm_dev_get_info(dev, &info, err);
+    tdm_status status = tdm_open_device_get_info(dev, &info, err);
     if (status != TDM_OK) return status;
-    snprintf(member->name, sizeof member->name, "%s", tdm_dev_name(dev));
-    snprintf(member->plugin, sizeof member->plugin, "%s", tdm_dev_plugin(dev)->name);
+    snprintf(member->name, sizeof member->name, "%s", tdm_open_device_name(dev));
+    snprintf(member->plugin, sizeof member->plugin, "%s", tdm_open_device_plugin(dev)->name);
     member->share = 1;
     member->memory_total = info.memory_total;
     member->memory_free = info.memory_free;
@@ -184,27 +184,28 @@ static void report_fill(tdm_split_report *report, const tdm_split_member *member
 
 /* The forward graph of the step asked for; *page_size_out is the device's, 0 where it keeps no such
  * cache. weight_value as in llm_forward_graph. */
-static tdm_status step_graph(const llm_model *m, tdm_dev *dev, const llm_context *ctx,
+static tdm_status step_graph(const llm_model *m, tdm_open_device *dev, const llm_context *ctx,
                              const llm_step_shape *shape, uint64_t *page_size_out,
                              int32_t *weight_value, tdm_graph **graph_out, tdm_error *err) {
     tdm_status status = TDM_OK;
-    if (tdm_dev_is_group(dev)) { /* hears of the cuts before it says how large a page is */
+    if (tdm_open_device_is_group(dev)) { /* hears of the cuts before it says how large a page is */
         tdm_graph *whole = NULL;
         status = llm_forward_graph(m, &ctx->cache, 0, shape, NULL, &whole, err);
-        if (status == TDM_OK) status = tdm_dev_split_prepare(dev, whole, err);
+        if (status == TDM_OK) status = tdm_open_device_split_prepare(dev, whole, err);
         tdm_graph_free(whole);
     }
     *page_size_out = 0;
-    if (status == TDM_OK) status = tdm_dev_kv_page_size(dev, &ctx->cache.desc, page_size_out, err);
-    if (status == TDM_OK || (status == TDM_UNSUPPORTED && !tdm_dev_is_group(dev)))
+    if (status == TDM_OK)
+        status = tdm_open_device_kv_page_size(dev, &ctx->cache.desc, page_size_out, err);
+    if (status == TDM_OK || (status == TDM_UNSUPPORTED && !tdm_open_device_is_group(dev)))
         status =
             llm_forward_graph(m, &ctx->cache, *page_size_out, shape, weight_value, graph_out, err);
     return status;
 }
 
-tdm_status llm_model_report(const llm_model *m, tdm_dev *dev, const llm_context_params *params,
-                            int32_t n_tok, int32_t n_out, tdm_split_report *report,
-                            tdm_error *err) {
+tdm_status llm_model_report(const llm_model *m, tdm_open_device *dev,
+                            const llm_context_params *params, int32_t n_tok, int32_t n_out,
+                            tdm_split_report *report, tdm_error *err) {
     if (n_tok < 0 || n_out < 0)
         return tdm_fail(err, TDM_INVALID_ARGUMENT, "report: a step of %d tokens, %d with logits",
                         n_tok, n_out);
@@ -223,8 +224,8 @@ tdm_status llm_model_report(const llm_model *m, tdm_dev *dev, const llm_context_
         status = step_graph(m, dev, ctx, &shape, &page_size, k.weight, &graph, err);
         k.is_cache_kept = page_size > 0;
     }
-    if (status == TDM_OK && tdm_dev_is_group(dev)) {
-        status = tdm_dev_split_report(dev, graph, report, err);
+    if (status == TDM_OK && tdm_open_device_is_group(dev)) {
+        status = tdm_open_device_split_report(dev, graph, report, err);
     } else if (status == TDM_OK) {
         status = kept_find(&k, dev, graph, err);
         if (status == TDM_OK)
@@ -296,7 +297,8 @@ static tdm_status stage_add(const stages *s, int32_t first, int32_t end, double 
     tdm_graph *stage = NULL;
     double copied = 0;
     tdm_status status = tdm_graph_extract(s->graph, first, end - first, &stage, s->slot_map, err);
-    if (status == TDM_OK) status = tdm_dev_split_report(s->turns->clocks[dev], stage, &report, err);
+    if (status == TDM_OK)
+        status = tdm_open_device_split_report(s->turns->clocks[dev], stage, &report, err);
     for (int32_t i = 0; status == TDM_OK && i < stage->n_value; i++) {
         const tdm_value *v = tdm_graph_value(stage, i);
         if (v->kind == TDM_VALUE_INPUT && v->slot >= 0 && s->is_made[s->slot_map[v->slot]])

@@ -22,15 +22,17 @@
  *
  * TDM_UNSUPPORTED where a group does not keep a weight or such a cache; the message names it.
  * [setup] */
-tdm_status llm_model_report(const llm_model *model, tdm_dev *dev, const llm_context_params *params,
-                            int32_t n_tok, int32_t n_out, tdm_split_report *report, tdm_error *err);
+tdm_status llm_model_report(const llm_model *model, tdm_open_device *dev,
+                            const llm_context_params *params, int32_t n_tok, int32_t n_out,
+                            tdm_split_report *report, tdm_error *err);
 
 /* Several devices that take turns at a step: each runs what reads the weights and the cache that it
  * has. */
 typedef struct llm_turns {
     tdm_runtime *rt;
-    tdm_dev *const *devs;    /* [n_dev]; [0] runs all that need not be elsewhere */
-    tdm_dev *const *clocks;  /* [n_dev] groups that know how fast each is: it, or of it alone */
+    tdm_open_device *const *devs; /* [n_dev]; [0] runs all that need not be elsewhere */
+    tdm_open_device *const
+        *clocks;             /* [n_dev] groups that know how fast each is: it, or of it alone */
     const double *bandwidth; /* [n_dev] bytes per second, for what one hands the next */
     int32_t n_dev;           /* 2 .. TDM_MAX_SCHEDULE_DEVICES */
     const llm_placement *placement; /* of weights, as llm_model_place takes it */

@@ -208,9 +208,9 @@ static int32_t hands_count(const llm_model *m) {
     cpu_set_t cores;
     for (int32_t d = 0; d < m->n_dev; d++) {
         tdm_device_info info = {.struct_size = sizeof info};
-        if (tdm_dev_is_group(m->devs[d]))
+        if (tdm_open_device_is_group(m->devs[d]))
             n += THREADS_MAX;
-        else if (tdm_dev_get_info(m->devs[d], &info, NULL) == TDM_OK)
+        else if (tdm_open_device_get_info(m->devs[d], &info, NULL) == TDM_OK)
             n += info.n_thread;
     }
     if (n == 0) n = 2; /* no device of the host: one waits for it, one reads */

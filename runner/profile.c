@@ -28,7 +28,7 @@ static tdm_status report_get(runner_session *session, tdm_split_member *members,
 
 void runner_profile_take(runner_session *session, runner_profile_mark *mark) {
     memset(mark, 0, sizeof *mark);
-    if (session->dev == NULL || !tdm_dev_is_group(session->dev)) return;
+    if (session->dev == NULL || !tdm_open_device_is_group(session->dev)) return;
     tdm_split_member *members = calloc(TDM_MAX_MEMBERS, sizeof *members);
     tdm_split_report report;
     tdm_error why = {0};

@@ -75,12 +75,12 @@ static tdm_status device_declare(runner_roster *roster, const runner_section *se
     return status == TDM_OK ? spec_declare(roster, &spec, err) : status;
 }
 
-tdm_status runner_roster_set_help(runner_roster *roster, tdm_error *err) {
+tdm_status runner_roster_set_fallback(runner_roster *roster, tdm_error *err) {
     device_options options;
     tdm_status status =
         options_read(roster, NULL, "cpu (fallback)", RUNNER_CPU_PLUGIN, &options, err);
     return status == TDM_OK
-               ? tdm_runtime_set_help(roster->rt, options.items, (int32_t)options.n, err)
+               ? tdm_runtime_set_fallback(roster->rt, options.items, (int32_t)options.n, err)
                : status;
 }
 

@@ -45,7 +45,7 @@ tdm_status runner_roster_declare_section(runner_roster *roster, const runner_sec
 tdm_status runner_roster_declare_cpu(runner_roster *roster, const char *name, tdm_error *err);
 
 /* Tells the runtime what the CPU is opened with that works in the stead of a group's members. [setup] */
-tdm_status runner_roster_set_help(runner_roster *roster, tdm_error *err);
+tdm_status runner_roster_set_fallback(runner_roster *roster, tdm_error *err);
 
 /* Loads every plugin and lists what they have: *n_out names, the roster's. [setup] */
 tdm_status runner_roster_enumerate(runner_roster *roster, const char *const **names_out,

@@ -102,19 +102,21 @@ static tdm_status device_open(runner_session *session, const char *name, tdm_err
  * itself. */
 static void fallback_open(runner_session *session) {
     tdm_error why = {0};
-    if (session->is_guest || strcmp(tdm_dev_plugin(session->dev)->name, RUNNER_CPU_PLUGIN) == 0 ||
-        tdm_dev_is_group(session->dev))
+    if (session->is_guest ||
+        strcmp(tdm_open_device_plugin(session->dev)->name, RUNNER_CPU_PLUGIN) == 0 ||
+        tdm_open_device_is_group(session->dev))
         return;
     for (int32_t i = 1; i < session->placement.n_dev; i++) /* it is among the others already */
-        if (strcmp(tdm_dev_plugin(session->placement.devs[i])->name, RUNNER_CPU_PLUGIN) == 0)
+        if (strcmp(tdm_open_device_plugin(session->placement.devs[i])->name, RUNNER_CPU_PLUGIN) ==
+            0)
             return;
     tdm_status status = runner_roster_declare_cpu(&session->roster, FALLBACK_NAME, &why);
     if (status == TDM_OK)
         status = tdm_runtime_open(session->rt, FALLBACK_NAME, &session->fallback, &why);
     if (status != TDM_OK)
         runner_terminal_print(session->app->terminal, RUNNER_MESSAGE_DEBUG,
-                              "no CPU to run what '%s' refuses: %s", tdm_dev_name(session->dev),
-                              why.message);
+                              "no CPU to run what '%s' refuses: %s",
+                              tdm_open_device_name(session->dev), why.message);
 }
 
 static bool loading_update(void *context, uint64_t done, uint64_t total) {
@@ -131,10 +133,10 @@ tdm_status runner_session_pick(runner_session *session, const char *device, int3
     const char *name = device != NULL ? device : runner_config_get_string(app->config, "device");
     tdm_status status = runner_runtime_create(app, &session->rt, err);
     session->roster = (runner_roster){.app = app, .rt = session->rt, .threads = threads};
-    if (status == TDM_OK) status = runner_roster_set_help(&session->roster, err);
+    if (status == TDM_OK) status = runner_roster_set_fallback(&session->roster, err);
     if (status == TDM_OK) status = device_open(session, name, err);
     if (status == TDM_OK) status = runner_config_check(app->config, err);
-    if (status == TDM_OK) status = tdm_dev_get_info(session->dev, &session->info, err);
+    if (status == TDM_OK) status = tdm_open_device_get_info(session->dev, &session->info, err);
     if (status == TDM_OK)
         status = runner_placement_read(&session->placement, &session->roster, session->dev,
                                        session->model, err);
@@ -161,7 +163,7 @@ tdm_status runner_session_load(runner_session *session, const char *device, int3
     uint64_t start = runner_clock();
     if (status != TDM_OK) return status;
     fallback_open(session);
-    tdm_dev *devs[TDM_MAX_SCHEDULE_DEVICES] = {session->dev};
+    tdm_open_device *devs[TDM_MAX_SCHEDULE_DEVICES] = {session->dev};
     int32_t n_dev = 1;
     /* A guest has its host's devices, but not its placement. */
     for (; n_dev < session->placement.n_dev; n_dev++) devs[n_dev] = session->placement.devs[n_dev];

@@ -25,8 +25,8 @@ typedef struct runner_session {
     const runner_section *section; /* of the device or group; NULL = it has none */
     tdm_runtime *rt;
     runner_roster roster;       /* what rt knows by name */
-    tdm_dev *dev;               /* what the model runs on */
-    tdm_dev *fallback;          /* the CPU, for what `dev` refuses; NULL where `dev` is the CPU */
+    tdm_open_device *dev;       /* what the model runs on */
+    tdm_open_device *fallback;  /* the CPU, for what `dev` refuses; NULL where `dev` is the CPU */
     runner_placement placement; /* what is to live elsewhere */
     tdm_device_info info;       /* of dev, as it was before loading */
     llm_context *ctx;

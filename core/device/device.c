@@ -10,17 +10,17 @@
 #include "core/graph/op_rules.h"
 #include "core/device/runtime_internal.h"
 
-const char *tdm_dev_name(const tdm_dev *dev) {
+const char *tdm_open_device_name(const tdm_open_device *dev) {
     return dev->name;
 }
-const tdm_plugin *tdm_dev_plugin(const tdm_dev *dev) {
+const tdm_plugin *tdm_open_device_plugin(const tdm_open_device *dev) {
     return dev->from->plugin;
 }
-tdm_device *tdm_dev_handle(const tdm_dev *dev) {
+tdm_device *tdm_open_device_handle(const tdm_open_device *dev) {
     return dev->device;
 }
 
-static const tdm_buffer_ops *buffer_ops(const tdm_dev *dev) {
+static const tdm_buffer_ops *buffer_ops(const tdm_open_device *dev) {
     return dev->from->plugin->buffer;
 }
 
@@ -31,7 +31,8 @@ void tdm_device_info_end_texts(tdm_device_info *info) {
     info->pci_address[sizeof info->pci_address - 1] = 0;
 }
 
-tdm_status tdm_dev_get_info(tdm_dev *dev, tdm_device_info *info_out, tdm_error *err) {
+tdm_status tdm_open_device_get_info(tdm_open_device *dev, tdm_device_info *info_out,
+                                    tdm_error *err) {
     const tdm_device_ops *ops = dev->from->plugin->device;
     memset(info_out, 0, sizeof *info_out);
     info_out->struct_size = sizeof *info_out;
@@ -42,7 +43,8 @@ tdm_status tdm_dev_get_info(tdm_dev *dev, tdm_device_info *info_out, tdm_error *
     return status;
 }
 
-tdm_status tdm_dev_measure_limits(tdm_dev *dev, tdm_device_limits *limits_out, tdm_error *err) {
+tdm_status tdm_open_device_measure_limits(tdm_open_device *dev, tdm_device_limits *limits_out,
+                                          tdm_error *err) {
     const tdm_device_ops *ops = dev->from->plugin->device;
     tdm_device_limits limits = {.struct_size = sizeof limits};
     tdm_error inner = {0};
@@ -56,18 +58,19 @@ tdm_status tdm_dev_measure_limits(tdm_dev *dev, tdm_device_limits *limits_out, t
     return TDM_OK;
 }
 
-bool tdm_dev_has_host_kv(const tdm_dev *dev) {
+bool tdm_open_device_has_host_kv(const tdm_open_device *dev) {
     return dev->has_host_kv;
 }
 
 /* Refuses what a plugin is not asked for: to keep a cache where it does not work. */
-static tdm_status cache_check(const tdm_dev *dev, const tdm_kv_desc *desc, tdm_error *err) {
+static tdm_status cache_check(const tdm_open_device *dev, const tdm_kv_desc *desc, tdm_error *err) {
     if ((desc->flags & TDM_KV_IN_HOST) == 0 || dev->has_host_kv) return TDM_OK;
     return tdm_fail(err, TDM_UNSUPPORTED,
                     "the cache is to lie in the host's memory, where the device does not work");
 }
 
-tdm_status tdm_dev_supports_op(tdm_dev *dev, const tdm_graph *graph, int32_t node, tdm_error *err) {
+tdm_status tdm_open_device_supports_op(tdm_open_device *dev, const tdm_graph *graph, int32_t node,
+                                       tdm_error *err) {
     const tdm_node *n = tdm_graph_node(graph, node);
     tdm_status status = TDM_OK;
     if (tdm_op_uses_kv(n->op)) status = cache_check(dev, tdm_graph_kv(graph, n->params.kv.kv), err);
@@ -75,14 +78,14 @@ tdm_status tdm_dev_supports_op(tdm_dev *dev, const tdm_graph *graph, int32_t nod
     return dev->from->plugin->device->supports_op(dev->device, graph, node, err);
 }
 
-tdm_status tdm_mem_alloc(tdm_dev *dev, uint64_t size, tdm_buffer_purpose purpose, tdm_mem *mem_out,
-                         tdm_error *err) {
+tdm_status tdm_mem_alloc(tdm_open_device *dev, uint64_t size, tdm_buffer_purpose purpose,
+                         tdm_mem *mem_out, tdm_error *err) {
     tdm_buffer_params params = {sizeof params, size, purpose, 0, NULL};
     return tdm_mem_alloc_items(dev, &params, mem_out, err);
 }
 
-tdm_status tdm_mem_alloc_items(tdm_dev *dev, const tdm_buffer_params *params, tdm_mem *mem_out,
-                               tdm_error *err) {
+tdm_status tdm_mem_alloc_items(tdm_open_device *dev, const tdm_buffer_params *params,
+                               tdm_mem *mem_out, tdm_error *err) {
     tdm_error inner = {0};
     tdm_buffer *buffer = NULL;
     tdm_status status = buffer_ops(dev)->alloc(dev->device, params, &buffer, &inner);
@@ -178,8 +181,8 @@ tdm_status tdm_mem_copy(const tdm_mem *dst, uint64_t dst_off, const tdm_mem *src
     return status;
 }
 
-tdm_status tdm_dev_tensor_size(tdm_dev *dev, const tdm_tensor_desc *desc, uint64_t *size_out,
-                               tdm_error *err) {
+tdm_status tdm_open_device_tensor_size(tdm_open_device *dev, const tdm_tensor_desc *desc,
+                                       uint64_t *size_out, tdm_error *err) {
     const tdm_buffer_ops *ops = buffer_ops(dev);
     if (TDM_HAS(ops, tensor_size)) return ops->tensor_size(dev->device, desc, size_out, err);
     *size_out = tdm_tensor_canonical_size(desc->type, desc->ne);
@@ -243,8 +246,8 @@ tdm_status tdm_mem_tensor_download(const tdm_mem *mem, uint64_t off, const tdm_t
     return TDM_OK;
 }
 
-tdm_status tdm_dev_kv_page_size(tdm_dev *dev, const tdm_kv_desc *desc, uint64_t *size_out,
-                                tdm_error *err) {
+tdm_status tdm_open_device_kv_page_size(tdm_open_device *dev, const tdm_kv_desc *desc,
+                                        uint64_t *size_out, tdm_error *err) {
     const tdm_buffer_ops *ops = buffer_ops(dev);
     if (!TDM_HAS(ops, kv_page_size))
         return tdm_fail(err, TDM_UNSUPPORTED, "device '%s': keeps no key/value cache", dev->name);
@@ -257,13 +260,13 @@ tdm_status tdm_dev_kv_page_size(tdm_dev *dev, const tdm_kv_desc *desc, uint64_t 
 
 /* ---- Groups ---- */
 
-static const tdm_split_ops *split_ops(const tdm_dev *dev) {
+static const tdm_split_ops *split_ops(const tdm_open_device *dev) {
     const tdm_plugin *plugin = dev->from->plugin;
     return TDM_HAS(plugin, split) ? plugin->split : NULL;
 }
 
-tdm_status tdm_dev_split_unit(tdm_dev *dev, const tdm_graph *graph, int32_t value, int32_t axis,
-                              int64_t *unit_out, tdm_error *err) {
+tdm_status tdm_open_device_split_unit(tdm_open_device *dev, const tdm_graph *graph, int32_t value,
+                                      int32_t axis, int64_t *unit_out, tdm_error *err) {
     const tdm_split_ops *ops = split_ops(dev);
     if (TDM_HAS(ops, split_unit))
         return ops->split_unit(dev->device, graph, value, axis, unit_out, err);
@@ -272,23 +275,24 @@ tdm_status tdm_dev_split_unit(tdm_dev *dev, const tdm_graph *graph, int32_t valu
     return TDM_OK;
 }
 
-bool tdm_dev_is_group(const tdm_dev *dev) {
+bool tdm_open_device_is_group(const tdm_open_device *dev) {
     const tdm_split_ops *ops = split_ops(dev);
     return ops != NULL && TDM_HAS(ops, split_prepare);
 }
 
-tdm_status tdm_dev_split_prepare(tdm_dev *dev, const tdm_graph *graph, tdm_error *err) {
-    if (!tdm_dev_is_group(dev)) return TDM_OK;
+tdm_status tdm_open_device_split_prepare(tdm_open_device *dev, const tdm_graph *graph,
+                                         tdm_error *err) {
+    if (!tdm_open_device_is_group(dev)) return TDM_OK;
     tdm_error inner = {0};
     tdm_status status = split_ops(dev)->split_prepare(dev->device, graph, &inner);
     if (status != TDM_OK) return tdm_fail(err, status, "device '%s': %s", dev->name, inner.message);
     return TDM_OK;
 }
 
-tdm_status tdm_dev_split_report(tdm_dev *dev, const tdm_graph *graph, tdm_split_report *report,
-                                tdm_error *err) {
+tdm_status tdm_open_device_split_report(tdm_open_device *dev, const tdm_graph *graph,
+                                        tdm_split_report *report, tdm_error *err) {
     const tdm_split_ops *ops = split_ops(dev);
-    if (!tdm_dev_is_group(dev) || !TDM_HAS(ops, split_report))
+    if (!tdm_open_device_is_group(dev) || !TDM_HAS(ops, split_report))
         return tdm_fail(err, TDM_UNSUPPORTED, "device '%s': is no group that reports on members",
                         dev->name);
     tdm_error inner = {0};

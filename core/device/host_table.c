@@ -49,12 +49,12 @@ static void host_free(void *context, void *ptr, size_t size) {
 static tdm_status host_device_acquire(void *context, const char *name,
                                       tdm_acquired_device *device_out, tdm_error *err) {
     tdm_loaded_plugin *loaded = context;
-    return tdm_lend_acquire(loaded->rt, name, device_out, err);
+    return tdm_adapter_acquire(loaded->rt, name, device_out, err);
 }
 
 static void host_device_release(void *context, tdm_acquired_device *device) {
     tdm_loaded_plugin *loaded = context;
-    tdm_lend_release(loaded->rt, device);
+    tdm_adapter_release(loaded->rt, device);
 }
 
 static const tdm_host_graph_ops graph_ops = {

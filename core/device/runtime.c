@@ -36,7 +36,7 @@ tdm_status tdm_runtime_create(const tdm_runtime_params *params, tdm_runtime **ru
                               tdm_error *err) {
     tdm_runtime *rt = calloc(1, sizeof *rt);
     if (rt == NULL) return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "runtime: out of memory");
-    pthread_mutex_init(&rt->lend_mutex, NULL);
+    pthread_mutex_init(&rt->adapter_mutex, NULL);
     tdm_runtime_params p = {0};
     if (params != NULL) {
         size_t size = params->struct_size;
@@ -47,7 +47,7 @@ tdm_status tdm_runtime_create(const tdm_runtime_params *params, tdm_runtime **ru
     rt->log_level = p.log_level;
     tdm_status status = tdm_plugin_path_collect(p.plugin_path, &rt->path, err);
     if (status != TDM_OK) {
-        pthread_mutex_destroy(&rt->lend_mutex);
+        pthread_mutex_destroy(&rt->adapter_mutex);
         free(rt);
         return status;
     }
@@ -260,7 +260,7 @@ tdm_status tdm_runtime_device_describe(tdm_runtime *rt, int32_t i, int32_t index
 
 /* ---- Devices ---- */
 
-void tdm_dev_free(tdm_dev *dev) {
+void tdm_open_device_free(tdm_open_device *dev) {
     if (dev == NULL) return;
     for (int32_t i = 0; i < dev->n_option; i++) {
         free((char *)dev->options[i].key);
@@ -273,14 +273,14 @@ void tdm_dev_free(tdm_dev *dev) {
     free(dev);
 }
 
-static tdm_dev *dev_find(const tdm_runtime *rt, const char *name) {
+static tdm_open_device *dev_find(const tdm_runtime *rt, const char *name) {
     for (int32_t i = 0; i < rt->n_dev; i++)
         if (strcmp(rt->devs[i]->name, name) == 0) return rt->devs[i];
     return NULL;
 }
 
-tdm_dev *tdm_dev_create(tdm_runtime *rt, const tdm_device_spec *spec) {
-    tdm_dev *dev = calloc(1, sizeof *dev);
+tdm_open_device *tdm_open_device_create(tdm_runtime *rt, const tdm_device_spec *spec) {
+    tdm_open_device *dev = calloc(1, sizeof *dev);
     if (dev == NULL) return NULL;
     if (pthread_mutex_init(&dev->sync_mutex, NULL) != 0) {
         free(dev);
@@ -299,16 +299,16 @@ tdm_dev *tdm_dev_create(tdm_runtime *rt, const tdm_device_spec *spec) {
         is_whole = dev->options[i].key != NULL && dev->options[i].value != NULL;
     }
     if (is_whole) return dev;
-    tdm_dev_free(dev);
+    tdm_open_device_free(dev);
     return NULL;
 }
 
 tdm_status tdm_runtime_declare(tdm_runtime *rt, const tdm_device_spec *spec, tdm_error *err) {
     if (dev_find(rt, spec->name) != NULL)
         return tdm_fail(err, TDM_INVALID_ARGUMENT, "device '%s': declared twice", spec->name);
-    tdm_dev **grown = realloc(rt->devs, (size_t)(rt->n_dev + 1) * sizeof *grown);
+    tdm_open_device **grown = realloc(rt->devs, (size_t)(rt->n_dev + 1) * sizeof *grown);
     if (grown != NULL) rt->devs = grown;
-    tdm_dev *dev = grown != NULL ? tdm_dev_create(rt, spec) : NULL;
+    tdm_open_device *dev = grown != NULL ? tdm_open_device_create(rt, spec) : NULL;
     if (dev == NULL)
         return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "device '%s': out of memory", spec->name);
     rt->devs[rt->n_dev++] = dev;
@@ -327,7 +327,7 @@ static tdm_status unknown_device(const tdm_runtime *rt, const char *name, tdm_er
                     rt->n_dev > 0 ? known : "none");
 }
 
-tdm_status tdm_dev_open(tdm_dev *dev, tdm_error *err) {
+tdm_status tdm_open_device_open(tdm_open_device *dev, tdm_error *err) {
     tdm_loaded_plugin *from = plugin_find(dev->rt, dev->plugin_name);
     tdm_device_params params = {sizeof params, dev->index, dev->n_option, dev->options};
     tdm_error inner = {0};
@@ -344,20 +344,22 @@ tdm_status tdm_dev_open(tdm_dev *dev, tdm_error *err) {
     dev->from = from;
     tdm_device_info info;
     const uint32_t host = TDM_DEVICE_IS_HOST | TDM_DEVICE_IS_INTEGRATED | TDM_DEVICE_HAS_HOST_KV;
-    dev->has_host_kv = tdm_dev_is_group(dev) ||
-                       (tdm_dev_get_info(dev, &info, NULL) == TDM_OK && (info.flags & host) != 0);
+    dev->has_host_kv =
+        tdm_open_device_is_group(dev) ||
+        (tdm_open_device_get_info(dev, &info, NULL) == TDM_OK && (info.flags & host) != 0);
     return TDM_OK;
 }
 
-tdm_status tdm_runtime_open(tdm_runtime *rt, const char *name, tdm_dev **dev_out, tdm_error *err) {
-    tdm_dev *dev = dev_find(rt, name);
+tdm_status tdm_runtime_open(tdm_runtime *rt, const char *name, tdm_open_device **dev_out,
+                            tdm_error *err) {
+    tdm_open_device *dev = dev_find(rt, name);
     if (dev == NULL) return unknown_device(rt, name, err);
     if (dev->is_opening)
         return tdm_fail(err, TDM_FAILED_PRECONDITION,
                         "device '%s': is a member of itself, through its members", name);
     if (dev->device == NULL) {
         tdm_status status = tdm_runtime_load(rt, dev->plugin_name, err);
-        if (status == TDM_OK) status = tdm_dev_open(dev, err);
+        if (status == TDM_OK) status = tdm_open_device_open(dev, err);
         if (status != TDM_OK) return status;
         dev->open_rank = rt->n_opened++;
     }
@@ -371,13 +373,13 @@ static void devices_close(tdm_runtime *rt) {
         for (int32_t i = 0; i < rt->n_dev; i++)
             if (rt->devs[i]->device != NULL && rt->devs[i]->open_rank == rank)
                 rt->devs[i]->from->plugin->device->close(rt->devs[i]->device);
-    for (int32_t i = 0; i < rt->n_dev; i++) tdm_dev_free(rt->devs[i]);
+    for (int32_t i = 0; i < rt->n_dev; i++) tdm_open_device_free(rt->devs[i]);
     free(rt->devs);
-    tdm_lend_end(rt);
+    tdm_adapter_end(rt);
     if (rt->fallback != NULL && rt->fallback->device != NULL)
         rt->fallback->from->plugin->device->close(rt->fallback->device);
-    tdm_dev_free(rt->fallback);
-    tdm_dev_free(rt->help);
+    tdm_open_device_free(rt->fallback);
+    tdm_open_device_free(rt->help);
 }
 
 void tdm_runtime_destroy(tdm_runtime *rt) {
@@ -385,6 +387,6 @@ void tdm_runtime_destroy(tdm_runtime *rt) {
     devices_close(rt);
     for (int32_t i = rt->n_plugin - 1; i >= 0; i--) plugin_unload(rt->plugins[i]);
     tdm_plugin_path_free(&rt->path);
-    pthread_mutex_destroy(&rt->lend_mutex);
+    pthread_mutex_destroy(&rt->adapter_mutex);
     free(rt);
 }

@@ -55,7 +55,7 @@ tdm_status tdm_runtime_device_describe(tdm_runtime *rt, int32_t i, int32_t index
 
 /* An open device as the host uses it: the plugin's tables with the gaps filled, so that callers
  * need not ask TDM_HAS: every function below works for a level 0 plugin too. */
-typedef struct tdm_dev tdm_dev;
+typedef struct tdm_open_device tdm_open_device;
 
 /* A device that tdm_runtime_open may open later, declared from the configuration before. */
 typedef struct tdm_device_spec {
@@ -71,39 +71,43 @@ tdm_status tdm_runtime_declare(tdm_runtime *rt, const tdm_device_spec *spec, tdm
 /* Options of the CPU that works in the stead of lent devices (tandem/host.h, device_acquire), such as
  * its threads; without them it has the plugin's defaults. Strings are copied. Before any device is
  * lent; a second call replaces the first. [setup] */
-tdm_status tdm_runtime_set_help(tdm_runtime *rt, const tdm_option *options, int32_t n_option,
-                                tdm_error *err);
+tdm_status tdm_runtime_set_fallback(tdm_runtime *rt, const tdm_option *options, int32_t n_option,
+                                    tdm_error *err);
 /* Opens a declared device, or returns it where it is open; loads its plugin if need be. The
  * runtime owns it. An unknown name lists the known ones. [setup] */
-tdm_status tdm_runtime_open(tdm_runtime *rt, const char *name, tdm_dev **dev_out, tdm_error *err);
+tdm_status tdm_runtime_open(tdm_runtime *rt, const char *name, tdm_open_device **dev_out,
+                            tdm_error *err);
 
 /* ---- Using an open device ---- */
 
-const char *tdm_dev_name(const tdm_dev *dev);
-const tdm_plugin *tdm_dev_plugin(const tdm_dev *dev);
-tdm_device *tdm_dev_handle(const tdm_dev *dev);
-tdm_status tdm_dev_get_info(tdm_dev *dev, tdm_device_info *info_out, tdm_error *err);
+const char *tdm_open_device_name(const tdm_open_device *dev);
+const tdm_plugin *tdm_open_device_plugin(const tdm_open_device *dev);
+tdm_device *tdm_open_device_handle(const tdm_open_device *dev);
+tdm_status tdm_open_device_get_info(tdm_open_device *dev, tdm_device_info *info_out,
+                                    tdm_error *err);
 /* As tdm_device_ops.measure_limits; all unknown of a device without it. [setup] */
-tdm_status tdm_dev_measure_limits(tdm_dev *dev, tdm_device_limits *limits_out, tdm_error *err);
+tdm_status tdm_open_device_measure_limits(tdm_open_device *dev, tdm_device_limits *limits_out,
+                                          tdm_error *err);
 /* As tdm_device_ops.supports_op; an op on a cache that is to lie in the host's memory is refused of
  * a device that does not work there, as is the page size of such a cache. [any-thread] */
-tdm_status tdm_dev_supports_op(tdm_dev *dev, const tdm_graph *graph, int32_t node, tdm_error *err);
+tdm_status tdm_open_device_supports_op(tdm_open_device *dev, const tdm_graph *graph, int32_t node,
+                                       tdm_error *err);
 /* Whether caches with TDM_KV_IN_HOST may be shown to the device: its memory is the host's, it says
  * that it reads them there, or it is a group, which asks its members. [any-thread] */
-bool tdm_dev_has_host_kv(const tdm_dev *dev);
+bool tdm_open_device_has_host_kv(const tdm_open_device *dev);
 
 /* A buffer together with its device. Counted in TDM_COUNTER_ALLOCATIONS. */
 typedef struct tdm_mem {
-    tdm_dev *dev; /* NULL: nothing is held */
+    tdm_open_device *dev; /* NULL: nothing is held */
     tdm_buffer *buffer;
     uint64_t size; /* bytes */
 } tdm_mem;
 
-tdm_status tdm_mem_alloc(tdm_dev *dev, uint64_t size, tdm_buffer_purpose purpose, tdm_mem *mem_out,
-                         tdm_error *err);
+tdm_status tdm_mem_alloc(tdm_open_device *dev, uint64_t size, tdm_buffer_purpose purpose,
+                         tdm_mem *mem_out, tdm_error *err);
 /* The same for a buffer of which it is known what will lie in it: params->items. */
-tdm_status tdm_mem_alloc_items(tdm_dev *dev, const tdm_buffer_params *params, tdm_mem *mem_out,
-                               tdm_error *err);
+tdm_status tdm_mem_alloc_items(tdm_open_device *dev, const tdm_buffer_params *params,
+                               tdm_mem *mem_out, tdm_error *err);
 /* Frees and clears *mem; cleared or NULL is a no-op. */
 void tdm_mem_free(tdm_mem *mem);
 tdm_status tdm_mem_upload(const tdm_mem *mem, uint64_t off, const void *src, uint64_t size,
@@ -117,28 +121,29 @@ tdm_status tdm_mem_copy(const tdm_mem *dst, uint64_t dst_off, const tdm_mem *src
                         uint64_t size, tdm_error *err);
 /* Host address or NULL. */
 void *tdm_mem_host_pointer(const tdm_mem *mem);
-tdm_status tdm_dev_tensor_size(tdm_dev *dev, const tdm_tensor_desc *desc, uint64_t *size_out,
-                               tdm_error *err);
+tdm_status tdm_open_device_tensor_size(tdm_open_device *dev, const tdm_tensor_desc *desc,
+                                       uint64_t *size_out, tdm_error *err);
 tdm_status tdm_mem_tensor_upload(const tdm_mem *mem, uint64_t off, const tdm_tensor_desc *desc,
                                  const void *src, uint64_t row_pitch, int64_t row_first,
                                  int64_t n_row, int64_t col_first, int64_t n_col, tdm_error *err);
 tdm_status tdm_mem_tensor_download(const tdm_mem *mem, uint64_t off, const tdm_tensor_desc *desc,
                                    void *dst, uint64_t row_pitch, int64_t row_first, int64_t n_row,
                                    int64_t col_first, int64_t n_col, tdm_error *err);
-tdm_status tdm_dev_kv_page_size(tdm_dev *dev, const tdm_kv_desc *desc, uint64_t *size_out,
-                                tdm_error *err);
+tdm_status tdm_open_device_kv_page_size(tdm_open_device *dev, const tdm_kv_desc *desc,
+                                        uint64_t *size_out, tdm_error *err);
 
 /* As tdm_split_ops.split_unit, with its default for devices without one. [any-thread] */
-tdm_status tdm_dev_split_unit(tdm_dev *dev, const tdm_graph *graph, int32_t value, int32_t axis,
-                              int64_t *unit_out, tdm_error *err);
+tdm_status tdm_open_device_split_unit(tdm_open_device *dev, const tdm_graph *graph, int32_t value,
+                                      int32_t axis, int64_t *unit_out, tdm_error *err);
 /* Whether the device deals out what it is given among members (the split hooks are there). */
-bool tdm_dev_is_group(const tdm_dev *dev);
+bool tdm_open_device_is_group(const tdm_open_device *dev);
 /* As tdm_split_ops.split_prepare; nothing on a device that is no group. [setup] */
-tdm_status tdm_dev_split_prepare(tdm_dev *dev, const tdm_graph *graph, tdm_error *err);
+tdm_status tdm_open_device_split_prepare(tdm_open_device *dev, const tdm_graph *graph,
+                                         tdm_error *err);
 /* As tdm_split_ops.split_report. A group without one, and a device that is none, give
  * TDM_UNSUPPORTED. [setup] */
-tdm_status tdm_dev_split_report(tdm_dev *dev, const tdm_graph *graph, tdm_split_report *report,
-                                tdm_error *err);
+tdm_status tdm_open_device_split_report(tdm_open_device *dev, const tdm_graph *graph,
+                                        tdm_split_report *report, tdm_error *err);
 
 /* ---- Semaphores (semaphore.h), for callers inside the host ---- */
 extern const tdm_host_semaphore_ops tdm_semaphore_ops;

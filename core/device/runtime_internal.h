@@ -21,7 +21,7 @@ typedef struct tdm_loaded_plugin {
     tdm_host host; /* the table this plugin was given; host.context is this struct */
 } tdm_loaded_plugin;
 
-struct tdm_dev {
+struct tdm_open_device {
     tdm_runtime *rt;
     char *name;
     char *plugin_name;
@@ -35,7 +35,7 @@ struct tdm_dev {
     pthread_mutex_t sync_mutex;  /* held during graph_compute_sync, which takes one call at a time
                                    for a device, however many lanes it has */
     bool refused[TDM_OP_COUNT_]; /* that it refuses this op was logged */
-    bool has_host_kv;            /* see tdm_dev_has_host_kv; known from when it is open */
+    bool has_host_kv;            /* see tdm_open_device_has_host_kv; known from when it is open */
 };
 
 struct tdm_runtime {
@@ -45,25 +45,26 @@ struct tdm_runtime {
     int32_t log_level;
     tdm_loaded_plugin *plugins[TDM_MAX_PLUGINS];
     int32_t n_plugin;
-    tdm_dev **devs;
+    tdm_open_device **devs;
     int32_t n_dev;
     int32_t n_opened; /* ever: the next open_rank */
     tdm_device *lent; /* devices with gaps filled in (adapter.h), a list */
-    tdm_dev
+    tdm_open_device
         *fallback; /* the CPU that helps them out, of no section's name; NULL = there is none, or
                           nothing was lent so far. Closed last */
-    tdm_dev *help; /* what fallback will be, by tdm_runtime_set_help; NULL = nothing was said */
-    pthread_mutex_t lend_mutex; /* held while the fallback is opened, or a refusal noted */
+    tdm_open_device
+        *help; /* what fallback will be, by tdm_runtime_set_fallback; NULL = nothing was said */
+    pthread_mutex_t adapter_mutex; /* held while the fallback is opened, or a refusal noted */
 };
 
-/* A device of the runtime's, not open; NULL without memory. Freed with tdm_dev_free, closed or never
+/* A device of the runtime's, not open; NULL without memory. Freed with tdm_open_device_free, closed or never
  * opened. */
-tdm_dev *tdm_dev_create(tdm_runtime *rt, const tdm_device_spec *spec);
-void tdm_dev_free(tdm_dev *dev);
+tdm_open_device *tdm_open_device_create(tdm_runtime *rt, const tdm_device_spec *spec);
+void tdm_open_device_free(tdm_open_device *dev);
 /* Opens a device whose plugin is loaded. */
-tdm_status tdm_dev_open(tdm_dev *dev, tdm_error *err);
+tdm_status tdm_open_device_open(tdm_open_device *dev, tdm_error *err);
 /* Frees what borrowers have not returned; they are closed. */
-void tdm_lend_end(tdm_runtime *rt);
+void tdm_adapter_end(tdm_runtime *rt);
 /* Puts an end to the texts of a plugin that forgot to. */
 void tdm_device_info_end_texts(tdm_device_info *info);
 /* Fills the table through which `loaded` reaches the host. */

@@ -29,37 +29,38 @@ static tdm_status fallback_declare(tdm_runtime *rt, tdm_error *err) {
         tdm_runtime_log(rt, TDM_LOG_DEBUG, "no fallback for lent devices: %s", reason.message);
         return TDM_OK;
     }
-    rt->fallback = rt->help != NULL ? rt->help : tdm_dev_create(rt, &spec);
+    rt->fallback = rt->help != NULL ? rt->help : tdm_open_device_create(rt, &spec);
     rt->help = NULL;
     if (rt->fallback == NULL)
         return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "%s: out of memory", FALLBACK_NAME);
     return TDM_OK;
 }
 
-tdm_status tdm_runtime_set_help(tdm_runtime *rt, const tdm_option *options, int32_t n_option,
-                                tdm_error *err) {
+tdm_status tdm_runtime_set_fallback(tdm_runtime *rt, const tdm_option *options, int32_t n_option,
+                                    tdm_error *err) {
     const tdm_device_spec spec = {
         .name = FALLBACK_NAME, .plugin = FALLBACK_PLUGIN, .options = options, .n_option = n_option};
-    tdm_dev *help = rt->fallback == NULL ? tdm_dev_create(rt, &spec) : NULL;
+    tdm_open_device *help = rt->fallback == NULL ? tdm_open_device_create(rt, &spec) : NULL;
     if (rt->fallback != NULL)
         return tdm_fail(err, TDM_FAILED_PRECONDITION, "%s: devices have been lent already",
                         FALLBACK_NAME);
     if (help == NULL)
         return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "%s: out of memory", FALLBACK_NAME);
-    tdm_dev_free(rt->help);
+    tdm_open_device_free(rt->help);
     rt->help = help;
     return TDM_OK;
 }
 
-tdm_dev *lend_help(tdm_device *device, tdm_error *why) {
+tdm_open_device *adapter_help(tdm_device *device, tdm_error *why) {
     tdm_runtime *rt = device->rt;
     if (rt->fallback == NULL) {
         tdm_fail(why, TDM_UNAVAILABLE, "there is no plugin '%s' to help out", FALLBACK_PLUGIN);
         return NULL;
     }
-    pthread_mutex_lock(&rt->lend_mutex);
-    tdm_status status = rt->fallback->device == NULL ? tdm_dev_open(rt->fallback, why) : TDM_OK;
-    pthread_mutex_unlock(&rt->lend_mutex);
+    pthread_mutex_lock(&rt->adapter_mutex);
+    tdm_status status =
+        rt->fallback->device == NULL ? tdm_open_device_open(rt->fallback, why) : TDM_OK;
+    pthread_mutex_unlock(&rt->adapter_mutex);
     return status == TDM_OK ? rt->fallback : NULL;
 }
 
@@ -68,7 +69,7 @@ tdm_dev *lend_help(tdm_device *device, tdm_error *why) {
 static tdm_status device_get_info(tdm_device *device, tdm_device_info *info_out, tdm_error *err) {
     tdm_device_info info;
     size_t known = info_out->struct_size;
-    tdm_status status = tdm_dev_get_info(device->main, &info, err);
+    tdm_status status = tdm_open_device_get_info(device->main, &info, err);
     if (status != TDM_OK) return status;
     info.buffer_align = device->align;
     info.struct_size = known;
@@ -80,7 +81,7 @@ static tdm_status device_supports_op(tdm_device *device, const tdm_graph *graph,
                                      tdm_error *err) {
     const tdm_node *node = tdm_graph_node(graph, index);
     bool wants_help = false, is_state = false;
-    lend_side side;
+    adapter_side side;
     if (tdm_op_is_view(node->op)) return TDM_OK;
     for (int32_t i = 0; i < node->n_src; i++) {
         tdm_view_place place = {.base = node->src[i]};
@@ -88,10 +89,10 @@ static tdm_status device_supports_op(tdm_device *device, const tdm_graph *graph,
         if (tdm_graph_value(graph, node->src[i])->slot < 0)
             tdm_view_resolve(graph, node->src[i], &place);
         is_state |= tdm_graph_value(graph, place.base)->kind == TDM_VALUE_STATE;
-        wants_help |= lend_source_side(device, graph, index, place.base) == LEND_HELP;
+        wants_help |= adapter_source_side(device, graph, index, place.base) == LEND_HELP;
     }
     tdm_error why = {0};
-    tdm_status status = lend_node_side(device, graph, index, wants_help, is_state, &side, &why);
+    tdm_status status = adapter_node_side(device, graph, index, wants_help, is_state, &side, &why);
     return status == TDM_OK ? TDM_OK : tdm_fail(err, status, "%s", why.message);
 }
 
@@ -107,7 +108,7 @@ static tdm_status device_measure_limits(tdm_device *device, tdm_device_limits *l
                                         tdm_error *err) {
     tdm_device_limits limits;
     size_t known = limits_out->struct_size;
-    tdm_status status = tdm_dev_measure_limits(device->main, &limits, err);
+    tdm_status status = tdm_open_device_measure_limits(device->main, &limits, err);
     if (status != TDM_OK) return status;
     limits.struct_size = known;
     memcpy(limits_out, &limits, known > 0 && known < sizeof limits ? known : sizeof limits);
@@ -117,18 +118,18 @@ static tdm_status device_measure_limits(tdm_device *device, tdm_device_limits *l
 static tdm_status device_split_unit(tdm_device *device, const tdm_graph *graph, int32_t value,
                                     int32_t axis, int64_t *unit_out, tdm_error *err) {
     const tdm_value *v = tdm_graph_value(graph, value);
-    tdm_dev *dev = device->main;
+    tdm_open_device *dev = device->main;
     if (v->kind == TDM_VALUE_WEIGHT) {
-        tdm_tensor_desc desc = lend_weight_desc(v);
-        if (lend_tensor_side(device, &desc) == LEND_HELP) dev = lend_help(device, err);
+        tdm_tensor_desc desc = adapter_weight_desc(v);
+        if (adapter_tensor_side(device, &desc) == LEND_HELP) dev = adapter_help(device, err);
     }
-    return tdm_dev_split_unit(dev, graph, value, axis, unit_out, err);
+    return tdm_open_device_split_unit(dev, graph, value, axis, unit_out, err);
 }
 
 /* Of a group that is lent; it tells of its own members only. */
 static tdm_status device_split_report(tdm_device *device, const tdm_graph *graph,
                                       tdm_split_report *report, tdm_error *err) {
-    return tdm_dev_split_report(device->main, graph, report, err);
+    return tdm_open_device_split_report(device->main, graph, report, err);
 }
 
 static const tdm_device_ops device_ops = {
@@ -159,21 +160,22 @@ static bool plugin_is_whole(const tdm_plugin *p) {
 /* Nothing to fill in, and nobody who could help out better: the CPU is its own fallback, a group
  * borrows those of its members. Without a fallback, caches that are not to be the device's are still
  * to be refused for it. */
-static bool dev_is_lent_as_it_is(const tdm_dev *dev) {
-    const tdm_plugin *p = tdm_dev_plugin(dev);
-    return plugin_is_whole(p) && (strcmp(p->name, FALLBACK_PLUGIN) == 0 || tdm_dev_is_group(dev) ||
-                                  (dev->rt->fallback == NULL && tdm_dev_has_host_kv(dev)));
+static bool dev_is_lent_as_it_is(const tdm_open_device *dev) {
+    const tdm_plugin *p = tdm_open_device_plugin(dev);
+    return plugin_is_whole(p) &&
+           (strcmp(p->name, FALLBACK_PLUGIN) == 0 || tdm_open_device_is_group(dev) ||
+            (dev->rt->fallback == NULL && tdm_open_device_has_host_kv(dev)));
 }
 
-static tdm_status lent_make(tdm_dev *dev, tdm_device **device_out, tdm_error *err) {
-    const tdm_plugin *p = tdm_dev_plugin(dev);
+static tdm_status lent_make(tdm_open_device *dev, tdm_device **device_out, tdm_error *err) {
+    const tdm_plugin *p = tdm_open_device_plugin(dev);
     tdm_device_info info;
-    tdm_status status = tdm_dev_get_info(dev, &info, err);
+    tdm_status status = tdm_open_device_get_info(dev, &info, err);
     if (status != TDM_OK) return status;
     tdm_device *device = calloc(1, sizeof *device);
     if (device == NULL)
         return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "device '%s': out of memory to lend it",
-                        tdm_dev_name(dev));
+                        tdm_open_device_name(dev));
     device->rt = dev->rt;
     device->main = dev;
     device->align = info.buffer_align > 64 ? info.buffer_align : 64;
@@ -183,8 +185,8 @@ static tdm_status lent_make(tdm_dev *dev, tdm_device **device_out, tdm_error *er
         .version = TDM_HAS(p, version) ? p->version : "",
         .licence = TDM_HAS(p, licence) ? p->licence : "",
         .device = &device_ops,
-        .buffer = &lend_buffer_ops,
-        .queue = &lend_queue_ops,
+        .buffer = &adapter_buffer_ops,
+        .queue = &adapter_queue_ops,
         .split = &split_ops,
     };
     device->next = dev->rt->lent;
@@ -193,17 +195,18 @@ static tdm_status lent_make(tdm_dev *dev, tdm_device **device_out, tdm_error *er
     return TDM_OK;
 }
 
-tdm_status tdm_lend_acquire(tdm_runtime *rt, const char *name, tdm_acquired_device *device_out,
-                            tdm_error *err) {
-    tdm_dev *dev = NULL;
+tdm_status tdm_adapter_acquire(tdm_runtime *rt, const char *name, tdm_acquired_device *device_out,
+                               tdm_error *err) {
+    tdm_open_device *dev = NULL;
     tdm_device *device = NULL;
     tdm_status status = tdm_runtime_open(rt, name, &dev, err);
     if (status != TDM_OK) return status;
-    if (strcmp(tdm_dev_plugin(dev)->name, FALLBACK_PLUGIN) != 0) status = fallback_declare(rt, err);
+    if (strcmp(tdm_open_device_plugin(dev)->name, FALLBACK_PLUGIN) != 0)
+        status = fallback_declare(rt, err);
     if (status != TDM_OK) return status;
     if (dev_is_lent_as_it_is(dev)) {
-        device_out->plugin = tdm_dev_plugin(dev);
-        device_out->device = tdm_dev_handle(dev);
+        device_out->plugin = tdm_open_device_plugin(dev);
+        device_out->device = tdm_open_device_handle(dev);
         return TDM_OK;
     }
     status = lent_make(dev, &device, err);
@@ -213,7 +216,7 @@ tdm_status tdm_lend_acquire(tdm_runtime *rt, const char *name, tdm_acquired_devi
     return TDM_OK;
 }
 
-void tdm_lend_release(tdm_runtime *rt, tdm_acquired_device *lent) {
+void tdm_adapter_release(tdm_runtime *rt, tdm_acquired_device *lent) {
     for (tdm_device **at = &rt->lent; *at != NULL; at = &(*at)->next) {
         tdm_device *device = *at;
         if (lent->plugin != &device->table) continue;
@@ -225,7 +228,7 @@ void tdm_lend_release(tdm_runtime *rt, tdm_acquired_device *lent) {
     lent->device = NULL;
 }
 
-void tdm_lend_end(tdm_runtime *rt) {
+void tdm_adapter_end(tdm_runtime *rt) {
     while (rt->lent != NULL) {
         tdm_device *next = rt->lent->next;
         free(rt->lent);

@@ -11,7 +11,7 @@
 
 static tdm_status out_of_memory(const tdm_device *device, tdm_error *err) {
     return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "device '%s': out of memory for a buffer's handle",
-                    tdm_dev_name(device->main));
+                    tdm_open_device_name(device->main));
 }
 
 static tdm_buffer *buffer_make(tdm_device *device, uint64_t size) {
@@ -31,16 +31,16 @@ static void buffer_free(tdm_buffer *b) {
     free(b);
 }
 
-static lend_side item_side(tdm_device *device, const tdm_buffer_item *item) {
-    if (item->tensor != NULL) return lend_tensor_side(device, item->tensor);
-    return item->kv != NULL ? lend_kv_side(device, item->kv) : LEND_MAIN;
+static adapter_side item_side(tdm_device *device, const tdm_buffer_item *item) {
+    if (item->tensor != NULL) return adapter_tensor_side(device, item->tensor);
+    return item->kv != NULL ? adapter_kv_side(device, item->kv) : LEND_MAIN;
 }
 
 /* Finds a side for each item; stays without items where all of them are the device's. */
 static tdm_status items_place(tdm_buffer *b, const tdm_buffer_params *params, tdm_error *err) {
     bool is_mixed = false;
     uint64_t end = 0;
-    lend_item *items = calloc((size_t)params->n_item + 1, sizeof *items);
+    adapter_item *items = calloc((size_t)params->n_item + 1, sizeof *items);
     if (items == NULL) return out_of_memory(b->device, err);
     for (int32_t i = 0; i < params->n_item; i++) {
         const tdm_buffer_item *from = &params->items[i];
@@ -53,8 +53,8 @@ static tdm_status items_place(tdm_buffer *b, const tdm_buffer_params *params, td
                             (unsigned long long)from->size);
         }
         end = from->off + from->size;
-        items[i] =
-            (lend_item){.off = from->off, .size = from->size, .side = item_side(b->device, from)};
+        items[i] = (adapter_item){
+            .off = from->off, .size = from->size, .side = item_side(b->device, from)};
         is_mixed |= items[i].side != LEND_MAIN;
     }
     if (!is_mixed) {
@@ -67,7 +67,7 @@ static tdm_status items_place(tdm_buffer *b, const tdm_buffer_params *params, td
 }
 
 /* Allocates what one side holds of a mixed buffer. */
-static tdm_status side_alloc(tdm_buffer *b, const tdm_buffer_params *params, lend_side side,
+static tdm_status side_alloc(tdm_buffer *b, const tdm_buffer_params *params, adapter_side side,
                              tdm_error *err) {
     const uint64_t align = b->device->align;
     uint64_t end = 0;
@@ -75,7 +75,7 @@ static tdm_status side_alloc(tdm_buffer *b, const tdm_buffer_params *params, len
     tdm_buffer_item *items = calloc((size_t)b->n_item + 1, sizeof *items);
     if (items == NULL) return out_of_memory(b->device, err);
     for (int32_t i = 0; i < b->n_item; i++) {
-        lend_item *item = &b->items[i];
+        adapter_item *item = &b->items[i];
         if (item->side != side) continue;
         /* Caches are no farther apart than borrowers place them: what is said of them is exact. */
         uint64_t step = params->items[i].kv != NULL || align > 256 ? align : 256;
@@ -86,7 +86,7 @@ static tdm_status side_alloc(tdm_buffer *b, const tdm_buffer_params *params, len
     }
     own.size = end;
     own.items = items;
-    tdm_dev *dev = side == LEND_MAIN ? b->device->main : lend_help(b->device, err);
+    tdm_open_device *dev = side == LEND_MAIN ? b->device->main : adapter_help(b->device, err);
     tdm_status status = TDM_OK;
     if (own.n_item > 0)
         status = dev != NULL ? tdm_mem_alloc_items(dev, &own, &b->mem[side], err) : TDM_UNAVAILABLE;
@@ -103,7 +103,7 @@ static tdm_status buffer_alloc(tdm_device *device, const tdm_buffer_params *para
     if (status == TDM_OK && b->items == NULL)
         status = tdm_mem_alloc_items(device->main, params, &b->mem[LEND_MAIN], err);
     for (int s = 0; s < LEND_SIDE_COUNT_ && b->items != NULL && status == TDM_OK; s++)
-        status = side_alloc(b, params, (lend_side)s, err);
+        status = side_alloc(b, params, (adapter_side)s, err);
     if (status != TDM_OK) {
         buffer_free(b);
         return status;
@@ -125,17 +125,17 @@ static int32_t item_find(const tdm_buffer *b, uint64_t off) {
     return lo - 1;
 }
 
-bool lend_buffer_at(const tdm_buffer *b, uint64_t off, lend_place *out) {
+bool adapter_buffer_at(const tdm_buffer *b, uint64_t off, adapter_place *out) {
     if (b->items == NULL) {
-        *out = (lend_place){b->mem[LEND_MAIN], off, LEND_MAIN};
+        *out = (adapter_place){b->mem[LEND_MAIN], off, LEND_MAIN};
         return true;
     }
     int32_t i = item_find(b, off);
     /* Several empty items may begin where one of substance does. */
     while (i > 0 && b->items[i].size == 0 && b->items[i - 1].off == off) i--;
     if (i < 0 || off - b->items[i].off > b->items[i].size) return false;
-    const lend_item *item = &b->items[i];
-    *out = (lend_place){b->mem[item->side], item->local + (off - item->off), item->side};
+    const adapter_item *item = &b->items[i];
+    *out = (adapter_place){b->mem[item->side], item->local + (off - item->off), item->side};
     return true;
 }
 
@@ -169,7 +169,7 @@ static tdm_status range_do(tdm_buffer *b, uint64_t off, uint64_t size, const ran
     if (status == TDM_OK && task->dst != NULL && size > 0) memset(task->dst, 0, size);
     int32_t first = item_find(b, off);
     for (int32_t i = first > 0 ? first : 0; i < b->n_item && status == TDM_OK; i++) {
-        const lend_item *item = &b->items[i];
+        const adapter_item *item = &b->items[i];
         uint64_t from = item->off > off ? item->off : off;
         uint64_t to = item->off + item->size < off + size ? item->off + item->size : off + size;
         if (item->off >= off + size) break;
@@ -228,15 +228,15 @@ static void *buffer_host_pointer(tdm_buffer *b) {
 static tdm_status buffer_import_host(tdm_device *device, void *ptr, uint64_t size,
                                      tdm_import_info *info_out, tdm_buffer **buffer_out,
                                      tdm_error *err) {
-    const tdm_buffer_ops *ops = tdm_dev_plugin(device->main)->buffer;
+    const tdm_buffer_ops *ops = tdm_open_device_plugin(device->main)->buffer;
     if (!TDM_HAS(ops, import_host))
         return tdm_fail(err, TDM_UNSUPPORTED, "device '%s': imports no memory of the host's",
-                        tdm_dev_name(device->main));
+                        tdm_open_device_name(device->main));
     tdm_buffer *b = buffer_make(device, size);
     if (b == NULL) return out_of_memory(device, err);
     tdm_buffer *imported = NULL;
     tdm_status status =
-        ops->import_host(tdm_dev_handle(device->main), ptr, size, info_out, &imported, err);
+        ops->import_host(tdm_open_device_handle(device->main), ptr, size, info_out, &imported, err);
     if (status != TDM_OK) {
         free(b);
         return status;
@@ -250,23 +250,23 @@ static tdm_status buffer_import_host(tdm_device *device, void *ptr, uint64_t siz
 
 static tdm_status buffer_tensor_size(tdm_device *device, const tdm_tensor_desc *desc,
                                      uint64_t *size_out, tdm_error *err) {
-    if (lend_tensor_side(device, desc) == LEND_HELP)
-        return tdm_dev_tensor_size(lend_help(device, err), desc, size_out, err);
-    return tdm_dev_tensor_size(device->main, desc, size_out, err);
+    if (adapter_tensor_side(device, desc) == LEND_HELP)
+        return tdm_open_device_tensor_size(adapter_help(device, err), desc, size_out, err);
+    return tdm_open_device_tensor_size(device->main, desc, size_out, err);
 }
 
 /* Where the tensor at `off` lies. A private layout of the fallback's has no place in memory of the
  * device. */
 static tdm_status tensor_at(const tdm_buffer *b, uint64_t off, const tdm_tensor_desc *desc,
-                            lend_place *at, tdm_error *err) {
-    if (!lend_buffer_at(b, off, at))
+                            adapter_place *at, tdm_error *err) {
+    if (!adapter_buffer_at(b, off, at))
         return tdm_fail(err, TDM_OUT_OF_RANGE, "no item lies at %llu of the buffer",
                         (unsigned long long)off);
-    if (b->items == NULL && desc->usage != 0 && lend_tensor_side(b->device, desc) == LEND_HELP)
+    if (b->items == NULL && desc->usage != 0 && adapter_tensor_side(b->device, desc) == LEND_HELP)
         return tdm_fail(err, TDM_FAILED_PRECONDITION,
                         "device '%s' does not run the ops of this weight: its buffer must be "
                         "allocated with items",
-                        tdm_dev_name(b->device->main));
+                        tdm_open_device_name(b->device->main));
     return TDM_OK;
 }
 
@@ -274,7 +274,7 @@ static tdm_status buffer_tensor_upload(tdm_buffer *b, uint64_t off, const tdm_te
                                        const void *src, uint64_t row_pitch, int64_t row_first,
                                        int64_t n_row, int64_t col_first, int64_t n_col,
                                        tdm_error *err) {
-    lend_place at;
+    adapter_place at;
     tdm_status status = tensor_at(b, off, desc, &at, err);
     if (status != TDM_OK) return status;
     atomic_fetch_add(&b->version, 1);
@@ -286,7 +286,7 @@ static tdm_status buffer_tensor_download(tdm_buffer *b, uint64_t off, const tdm_
                                          void *dst, uint64_t row_pitch, int64_t row_first,
                                          int64_t n_row, int64_t col_first, int64_t n_col,
                                          tdm_error *err) {
-    lend_place at;
+    adapter_place at;
     tdm_status status = tensor_at(b, off, desc, &at, err);
     if (status != TDM_OK) return status;
     return tdm_mem_tensor_download(&at.mem, at.off, desc, dst, row_pitch, row_first, n_row,
@@ -295,17 +295,17 @@ static tdm_status buffer_tensor_download(tdm_buffer *b, uint64_t off, const tdm_
 
 static tdm_status buffer_kv_page_size(tdm_device *device, const tdm_kv_desc *desc,
                                       uint64_t *size_out, tdm_error *err) {
-    if (lend_kv_side(device, desc) == LEND_HELP)
-        return tdm_dev_kv_page_size(lend_help(device, err), desc, size_out, err);
+    if (adapter_kv_side(device, desc) == LEND_HELP)
+        return tdm_open_device_kv_page_size(adapter_help(device, err), desc, size_out, err);
     tdm_error refusal = {0}, why = {0};
-    tdm_status status = tdm_dev_kv_page_size(device->main, desc, size_out, &refusal);
+    tdm_status status = tdm_open_device_kv_page_size(device->main, desc, size_out, &refusal);
     if (status == TDM_OK) return TDM_OK;
-    if (lend_help(device, &why) != NULL) return tdm_fail(err, status, "%s", refusal.message);
+    if (adapter_help(device, &why) != NULL) return tdm_fail(err, status, "%s", refusal.message);
     return tdm_fail(err, status, "%.300s; %.200s", refusal.message, why.message);
 }
 
-const tdm_buffer_ops lend_buffer_ops = {
-    .struct_size = sizeof lend_buffer_ops,
+const tdm_buffer_ops adapter_buffer_ops = {
+    .struct_size = sizeof adapter_buffer_ops,
     .alloc = buffer_alloc,
     .free = buffer_free,
     .upload = buffer_upload,

@@ -6,32 +6,32 @@
  * weight and cache lives on one of them, decided by asking for one node that reads such a thing, so
  * that memory is given and plans are made by the same answer.
  */
-#ifndef TANDEM_CORE_LEND_INTERNAL_H
-#define TANDEM_CORE_LEND_INTERNAL_H
+#ifndef TANDEM_CORE_ADAPTER_INTERNAL_H
+#define TANDEM_CORE_ADAPTER_INTERNAL_H
 
 #include <stdatomic.h>
 
 #include "core/stages/queue_adapter.h"
 #include "core/device/runtime_internal.h"
 
-typedef enum lend_side { LEND_MAIN = 0, LEND_HELP = 1, LEND_SIDE_COUNT_ } lend_side;
+typedef enum adapter_side { LEND_MAIN = 0, LEND_HELP = 1, LEND_SIDE_COUNT_ } adapter_side;
 
 /* The handle that borrowers hold. */
 struct tdm_device {
     tdm_device *next; /* of the runtime's list */
     tdm_runtime *rt;
-    tdm_dev *main;
+    tdm_open_device *main;
     tdm_plugin table;      /* what the borrower sees */
     uint64_t align;        /* of offsets on either side */
     atomic_bool is_staged; /* a plan with stages was made: from then on a worker orders its work */
 };
 
 /* Part of a buffer that was announced as an item. */
-typedef struct lend_item {
+typedef struct adapter_item {
     uint64_t off, size; /* as the borrower counts */
     uint64_t local;     /* offset in the memory of `side` */
-    lend_side side;
-} lend_item;
+    adapter_side side;
+} adapter_item;
 
 /* The handle of a buffer. */
 struct tdm_buffer {
@@ -40,41 +40,43 @@ struct tdm_buffer {
     uint64_t id;                   /* no other buffer has or had it */
     atomic_uint_least64_t version; /* grows with each change from outside of plans */
     tdm_mem mem[LEND_SIDE_COUNT_];
-    lend_item *items; /* [n_item] in order of off; NULL: all of it is mem[LEND_MAIN] */
+    adapter_item *items; /* [n_item] in order of off; NULL: all of it is mem[LEND_MAIN] */
     int32_t n_item;
 };
 
 /* Where a range that begins at `off` lies. */
-typedef struct lend_place {
+typedef struct adapter_place {
     tdm_mem mem;
     uint64_t off;
-    lend_side side;
-} lend_place;
+    adapter_side side;
+} adapter_place;
 
-extern const tdm_buffer_ops lend_buffer_ops;
-extern const tdm_queue_ops lend_queue_ops;
+extern const tdm_buffer_ops adapter_buffer_ops;
+extern const tdm_queue_ops adapter_queue_ops;
 
 /* The CPU, opened on first use; NULL where there is none, with the reason. [any-thread] */
-tdm_dev *lend_help(tdm_device *device, tdm_error *why);
+tdm_open_device *adapter_help(tdm_device *device, tdm_error *why);
 
 /* The side on which a weight or a cache of this kind lives. [any-thread] */
-lend_side lend_tensor_side(tdm_device *device, const tdm_tensor_desc *desc);
-lend_side lend_kv_side(tdm_device *device, const tdm_kv_desc *desc);
+adapter_side adapter_tensor_side(tdm_device *device, const tdm_tensor_desc *desc);
+adapter_side adapter_kv_side(tdm_device *device, const tdm_kv_desc *desc);
 /* The cache that a node works on; NULL where it works on none. [any-thread] */
-const tdm_kv_desc *lend_node_kv(const tdm_graph *graph, const tdm_node *node);
+const tdm_kv_desc *adapter_node_kv(const tdm_graph *graph, const tdm_node *node);
 /* The same for the WEIGHT or STATE that node `index` reads through source `i`; main where the
  * source is neither. `base` is the value that owns the source's memory. */
-lend_side lend_source_side(tdm_device *device, const tdm_graph *graph, int32_t index, int32_t base);
+adapter_side adapter_source_side(tdm_device *device, const tdm_graph *graph, int32_t index,
+                                 int32_t base);
 /* A weight of a graph as a description. */
-tdm_tensor_desc lend_weight_desc(const tdm_value *value);
+tdm_tensor_desc adapter_weight_desc(const tdm_value *value);
 
 /* The side that runs a node, given the sides of its data: wants_help when some of it lives there,
  * is_state when it reads a cache. TDM_UNSUPPORTED with the reasons of both. `why` receives main's
  * refusal where help runs it. [any-thread] */
-tdm_status lend_node_side(tdm_device *device, const tdm_graph *graph, int32_t index,
-                          bool wants_help, bool is_state, lend_side *side_out, tdm_error *why);
+tdm_status adapter_node_side(tdm_device *device, const tdm_graph *graph, int32_t index,
+                             bool wants_help, bool is_state, adapter_side *side_out,
+                             tdm_error *why);
 
 /* Where offset `off` of a buffer lies; false in the gaps between items. [any-thread] */
-bool lend_buffer_at(const tdm_buffer *buffer, uint64_t off, lend_place *out);
+bool adapter_buffer_at(const tdm_buffer *buffer, uint64_t off, adapter_place *out);
 
 #endif

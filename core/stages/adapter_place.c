@@ -111,15 +111,15 @@ static void probe_plain(probe *p, const tdm_tensor_desc *d) {
     p->values[0].ne[3] = p->values[p->node.dst[0]].ne[3] = d->ne[3];
 }
 
-static bool probe_runs(tdm_dev *dev, const probe *p) {
-    return tdm_dev_supports_op(dev, &p->graph, 0, NULL) == TDM_OK;
+static bool probe_runs(tdm_open_device *dev, const probe *p) {
+    return tdm_open_device_supports_op(dev, &p->graph, 0, NULL) == TDM_OK;
 }
 
 /* Whether the device runs the ops that a weight is declared for. */
-static bool dev_takes_tensor(tdm_dev *dev, const tdm_tensor_desc *desc) {
+static bool dev_takes_tensor(tdm_open_device *dev, const tdm_tensor_desc *desc) {
     probe p;
     uint64_t size;
-    bool takes = tdm_dev_tensor_size(dev, desc, &size, NULL) == TDM_OK;
+    bool takes = tdm_open_device_tensor_size(dev, desc, &size, NULL) == TDM_OK;
     if (takes && (desc->usage & TDM_USAGE_MATMUL) != 0) {
         probe_matmul(&p, desc);
         takes = probe_runs(dev, &p);
@@ -140,12 +140,12 @@ static bool dev_takes_tensor(tdm_dev *dev, const tdm_tensor_desc *desc) {
 }
 
 /* Whether the device keeps such a cache, and reads it. */
-static bool dev_takes_cache(tdm_dev *dev, const tdm_kv_desc *desc) {
+static bool dev_takes_cache(tdm_open_device *dev, const tdm_kv_desc *desc) {
     probe p;
     uint64_t page_size;
     tdm_step_caps caps = {1, 1, 1, 1, 0, desc->cls + 1};
     tdm_step_header header;
-    if (tdm_dev_kv_page_size(dev, desc, &page_size, NULL) != TDM_OK ||
+    if (tdm_open_device_kv_page_size(dev, desc, &page_size, NULL) != TDM_OK ||
         tdm_step_layout(&caps, &header, NULL) != TDM_OK)
         return false;
     probe_begin(&p, TDM_OP_ATTENTION);
@@ -164,45 +164,46 @@ static bool dev_takes_cache(tdm_dev *dev, const tdm_kv_desc *desc) {
     return probe_runs(dev, &p);
 }
 
-lend_side lend_tensor_side(tdm_device *device, const tdm_tensor_desc *desc) {
+adapter_side adapter_tensor_side(tdm_device *device, const tdm_tensor_desc *desc) {
     if (dev_takes_tensor(device->main, desc)) return LEND_MAIN;
-    tdm_dev *help = lend_help(device, NULL);
+    tdm_open_device *help = adapter_help(device, NULL);
     return help != NULL && dev_takes_tensor(help, desc) ? LEND_HELP : LEND_MAIN;
 }
 
-lend_side lend_kv_side(tdm_device *device, const tdm_kv_desc *desc) {
+adapter_side adapter_kv_side(tdm_device *device, const tdm_kv_desc *desc) {
     if (dev_takes_cache(device->main, desc)) return LEND_MAIN;
-    tdm_dev *help = lend_help(device, NULL);
+    tdm_open_device *help = adapter_help(device, NULL);
     return help != NULL && dev_takes_cache(help, desc) ? LEND_HELP : LEND_MAIN;
 }
 
-tdm_tensor_desc lend_weight_desc(const tdm_value *value) {
+tdm_tensor_desc adapter_weight_desc(const tdm_value *value) {
     tdm_tensor_desc desc = {
         .struct_size = sizeof desc, .type = (tdm_type)value->type, .usage = value->usage};
     memcpy(desc.ne, value->ne, sizeof desc.ne);
     return desc;
 }
 
-const tdm_kv_desc *lend_node_kv(const tdm_graph *graph, const tdm_node *node) {
+const tdm_kv_desc *adapter_node_kv(const tdm_graph *graph, const tdm_node *node) {
     return tdm_op_uses_kv(node->op) ? tdm_graph_kv(graph, node->params.kv.kv) : NULL;
 }
 
-lend_side lend_source_side(tdm_device *device, const tdm_graph *graph, int32_t index,
-                           int32_t base) {
+adapter_side adapter_source_side(tdm_device *device, const tdm_graph *graph, int32_t index,
+                                 int32_t base) {
     const tdm_value *v = tdm_graph_value(graph, base);
     if (v->kind == TDM_VALUE_WEIGHT) {
-        tdm_tensor_desc desc = lend_weight_desc(v);
-        return lend_tensor_side(device, &desc);
+        tdm_tensor_desc desc = adapter_weight_desc(v);
+        return adapter_tensor_side(device, &desc);
     }
     const tdm_kv_desc *kv =
-        v->kind == TDM_VALUE_STATE ? lend_node_kv(graph, tdm_graph_node(graph, index)) : NULL;
-    return kv != NULL ? lend_kv_side(device, kv) : LEND_MAIN;
+        v->kind == TDM_VALUE_STATE ? adapter_node_kv(graph, tdm_graph_node(graph, index)) : NULL;
+    return kv != NULL ? adapter_kv_side(device, kv) : LEND_MAIN;
 }
 
-tdm_status lend_node_side(tdm_device *device, const tdm_graph *graph, int32_t index,
-                          bool wants_help, bool is_state, lend_side *side_out, tdm_error *why) {
+tdm_status adapter_node_side(tdm_device *device, const tdm_graph *graph, int32_t index,
+                             bool wants_help, bool is_state, adapter_side *side_out,
+                             tdm_error *why) {
     tdm_error refusal = {0}, help_refusal = {0};
-    tdm_status status = tdm_dev_supports_op(device->main, graph, index, &refusal);
+    tdm_status status = tdm_open_device_supports_op(device->main, graph, index, &refusal);
     *side_out = LEND_MAIN;
     if (status == TDM_OK && !wants_help) return TDM_OK;
     if (status == TDM_OK) tdm_fail(&refusal, TDM_UNSUPPORTED, "its data is with the fallback");
@@ -210,8 +211,8 @@ tdm_status lend_node_side(tdm_device *device, const tdm_graph *graph, int32_t in
      * bytes are of no use elsewhere. */
     if (tdm_graph_node(graph, index)->op == TDM_OP_EXCHANGE || (is_state && !wants_help))
         return tdm_fail(why, TDM_UNSUPPORTED, "%.400s", refusal.message);
-    tdm_dev *help = lend_help(device, &help_refusal);
-    if (help != NULL && tdm_dev_supports_op(help, graph, index, &help_refusal) == TDM_OK) {
+    tdm_open_device *help = adapter_help(device, &help_refusal);
+    if (help != NULL && tdm_open_device_supports_op(help, graph, index, &help_refusal) == TDM_OK) {
         *side_out = LEND_HELP;
         tdm_fail(why, TDM_OK, "%.400s", refusal.message);
         return TDM_OK;

@@ -19,20 +19,20 @@ static tdm_status out_of_memory(tdm_error *err) {
 
 /* Says once for each op that it goes to the fallback. */
 static void refusal_report(tdm_device *device, const tdm_node *node, const char *reason) {
-    tdm_dev *dev = device->main;
+    tdm_open_device *dev = device->main;
     if (node->op < 0 || node->op >= TDM_OP_COUNT_) return;
-    pthread_mutex_lock(&device->rt->lend_mutex);
+    pthread_mutex_lock(&device->rt->adapter_mutex);
     bool is_new = !dev->refused[node->op];
     dev->refused[node->op] = true;
-    pthread_mutex_unlock(&device->rt->lend_mutex);
+    pthread_mutex_unlock(&device->rt->adapter_mutex);
     if (is_new)
         tdm_runtime_log(device->rt, TDM_LOG_WARN, "%s does not run %s (%s); it runs on %s",
-                        tdm_dev_name(dev), tdm_op_name(node->op), reason,
-                        tdm_dev_name(device->rt->fallback));
+                        tdm_open_device_name(dev), tdm_op_name(node->op), reason,
+                        tdm_open_device_name(device->rt->fallback));
 }
 
 static tdm_status node_side(tdm_device *device, const tdm_graph *graph, int32_t index,
-                            const tdm_view_place *places, lend_side *side_out, tdm_error *err) {
+                            const tdm_view_place *places, adapter_side *side_out, tdm_error *err) {
     const tdm_node *node = tdm_graph_node(graph, index);
     bool wants_help = false, is_state = false;
     tdm_error why = {0};
@@ -40,20 +40,21 @@ static tdm_status node_side(tdm_device *device, const tdm_graph *graph, int32_t 
         if (node->src[i] < 0) continue;
         int32_t base = places[node->src[i]].base;
         is_state |= tdm_graph_value(graph, base)->kind == TDM_VALUE_STATE;
-        wants_help |= lend_source_side(device, graph, index, base) == LEND_HELP;
+        wants_help |= adapter_source_side(device, graph, index, base) == LEND_HELP;
     }
-    tdm_status status = lend_node_side(device, graph, index, wants_help, is_state, side_out, &why);
+    tdm_status status =
+        adapter_node_side(device, graph, index, wants_help, is_state, side_out, &why);
     if (status != TDM_OK)
-        return tdm_fail(err, status, "device '%s': %s: %s", tdm_dev_name(device->main),
+        return tdm_fail(err, status, "device '%s': %s: %s", tdm_open_device_name(device->main),
                         tdm_op_name(node->op), why.message);
-    const tdm_kv_desc *kv = lend_node_kv(graph, node);
+    const tdm_kv_desc *kv = adapter_node_kv(graph, node);
     bool is_as_told = kv != NULL && (kv->flags & TDM_KV_IN_HOST) != 0;
     if (*side_out == LEND_HELP && !is_as_told) refusal_report(device, node, why.message);
     return TDM_OK;
 }
 
 /* sides[n_node]; a view, which moves no bytes, is where the node before it is. */
-static tdm_status sides_find(tdm_device *device, const tdm_graph *graph, lend_side *sides,
+static tdm_status sides_find(tdm_device *device, const tdm_graph *graph, adapter_side *sides,
                              tdm_error *err) {
     tdm_view_place *places = malloc(((size_t)graph->n_value + 1) * sizeof *places);
     if (places == NULL) return out_of_memory(err);
@@ -103,7 +104,7 @@ static void lives_find(placing *p) {
     tdm_plan *plan = p->plan;
     for (int32_t i = 0; i < plan->graph->n_slot; i++) p->lives[i].first = -1;
     for (int32_t s = 0; s < plan->n_stage; s++) {
-        const lend_stage *st = &plan->stages[s];
+        const adapter_stage *st = &plan->stages[s];
         for (int32_t i = 0; i < st->graph->n_value; i++) {
             const tdm_value *v = tdm_graph_value(st->graph, i);
             if (v->slot < 0 || !is_bound_by_caller(v)) continue;
@@ -116,7 +117,7 @@ static void lives_find(placing *p) {
 }
 
 /* The lowest offset at which `size` bytes touch nothing that lives at the same time. */
-static uint64_t hole_find(const placing *p, lend_side side, int32_t slot, uint64_t size) {
+static uint64_t hole_find(const placing *p, adapter_side side, int32_t slot, uint64_t size) {
     const uint64_t *off = p->plan->border_off[side];
     const border_life *life = &p->lives[slot];
     uint64_t at = 0;
@@ -145,7 +146,7 @@ static void border_place(placing *p) {
             if (!life->is_on[s] || (s == LEND_MAIN && is_bound_by_caller(p->slot_value[slot])))
                 continue;
             uint64_t size = round_up(plan->slot_size[slot], plan->device->align);
-            plan->border_off[s][slot] = hole_find(p, (lend_side)s, slot, size);
+            plan->border_off[s][slot] = hole_find(p, (adapter_side)s, slot, size);
             if (plan->border_off[s][slot] + size > p->size[s])
                 p->size[s] = plan->border_off[s][slot] + size;
         }
@@ -157,16 +158,17 @@ static tdm_status weights_place(placing *p, tdm_error *err) {
     tdm_plan *plan = p->plan;
     tdm_device *device = plan->device;
     for (int32_t s = 0; s < plan->n_stage; s++) {
-        const lend_stage *st = &plan->stages[s];
+        const adapter_stage *st = &plan->stages[s];
         for (int32_t i = 0; i < st->graph->n_value && st->side == LEND_HELP; i++) {
             const tdm_value *v = tdm_graph_value(st->graph, i);
             if (v->slot < 0 || v->kind != TDM_VALUE_WEIGHT) continue;
-            lend_weight_copy copy = {.slot = st->slot_map[v->slot], .desc = lend_weight_desc(v)};
+            adapter_weight_copy copy = {.slot = st->slot_map[v->slot],
+                                        .desc = adapter_weight_desc(v)};
             if (plan->border_off[LEND_HELP][copy.slot] != LEND_NOWHERE ||
-                lend_tensor_side(device, &copy.desc) == LEND_HELP)
+                adapter_tensor_side(device, &copy.desc) == LEND_HELP)
                 continue;
             tdm_status status =
-                tdm_dev_tensor_size(lend_help(device, err), &copy.desc, &copy.size, err);
+                tdm_open_device_tensor_size(adapter_help(device, err), &copy.desc, &copy.size, err);
             if (status != TDM_OK) return status;
             copy.off = p->size[LEND_HELP];
             p->size[LEND_HELP] += round_up(copy.size, device->align);
@@ -180,7 +182,7 @@ static tdm_status weights_place(placing *p, tdm_error *err) {
 }
 
 /* Binds what lies in the plan's own memory; the rest is bound when the caller has spoken. */
-static void stage_bind(tdm_plan *plan, lend_stage *st, const uint64_t *temp_off,
+static void stage_bind(tdm_plan *plan, adapter_stage *st, const uint64_t *temp_off,
                        uint64_t border_size) {
     for (int32_t i = 0; i < st->graph->n_value; i++) {
         const tdm_value *v = tdm_graph_value(st->graph, i);
@@ -225,7 +227,8 @@ static tdm_status memory_place(tdm_plan *plan, tdm_error *err) {
         if (size > p.temp_size) p.temp_size = size;
     }
     for (int s = 0; s < LEND_SIDE_COUNT_ && status == TDM_OK; s++) {
-        tdm_dev *dev = s == LEND_MAIN ? plan->device->main : lend_help(plan->device, err);
+        tdm_open_device *dev =
+            s == LEND_MAIN ? plan->device->main : adapter_help(plan->device, err);
         uint64_t size = p.size[s] + (s == LEND_HELP ? p.temp_size : 0);
         if (size > 0)
             status = dev != NULL
@@ -242,7 +245,7 @@ static tdm_status memory_place(tdm_plan *plan, tdm_error *err) {
 
 /* ---- Stages ---- */
 
-static tdm_status stage_make(tdm_plan *plan, lend_stage *st, int32_t first, int32_t count,
+static tdm_status stage_make(tdm_plan *plan, adapter_stage *st, int32_t first, int32_t count,
                              tdm_error *err) {
     size_t n_slot = (size_t)plan->graph->n_slot + 1;
     st->slot_map = malloc(n_slot * sizeof *st->slot_map);
@@ -280,7 +283,7 @@ static tdm_status copies_find(tdm_plan *plan, tdm_error *err) {
         if (v->kind == TDM_VALUE_OUTPUT) is_output[v->slot] = true;
     }
     for (int32_t s = 0; s < plan->n_stage; s++) {
-        lend_stage *st = &plan->stages[s];
+        adapter_stage *st = &plan->stages[s];
         for (int32_t i = 0; i < st->graph->n_value; i++) {
             const tdm_value *v = tdm_graph_value(st->graph, i);
             if (v->slot < 0 || !is_bound_by_caller(v)) continue;
@@ -310,7 +313,7 @@ static tdm_status copies_find(tdm_plan *plan, tdm_error *err) {
     return TDM_OK;
 }
 
-static tdm_status stages_make(tdm_plan *plan, const lend_side *sides, tdm_error *err) {
+static tdm_status stages_make(tdm_plan *plan, const adapter_side *sides, tdm_error *err) {
     const tdm_graph *g = plan->graph;
     size_t n_slot = (size_t)g->n_slot + 1;
     int32_t n_stage = 0;
@@ -330,17 +333,18 @@ static tdm_status stages_make(tdm_plan *plan, const lend_side *sides, tdm_error 
     }
     for (int32_t i = 0, end; i < g->n_node && status == TDM_OK; i = end) {
         for (end = i; end < g->n_node && sides[end] == sides[i];) end++;
-        lend_stage *st = &plan->stages[plan->n_stage++];
+        adapter_stage *st = &plan->stages[plan->n_stage++];
         st->side = sides[i];
         status = stage_make(plan, st, i, end - i, err);
     }
     if (status == TDM_OK) status = memory_place(plan, err);
     if (status == TDM_OK) status = copies_find(plan, err);
     for (int32_t s = 0; s < plan->n_stage && status == TDM_OK; s++) {
-        lend_stage *st = &plan->stages[s];
-        tdm_dev *dev = st->side == LEND_MAIN ? plan->device->main : lend_help(plan->device, err);
+        adapter_stage *st = &plan->stages[s];
+        tdm_open_device *dev =
+            st->side == LEND_MAIN ? plan->device->main : adapter_help(plan->device, err);
         status =
-            dev != NULL ? tdm_lane_plan_create(dev, st->graph, &st->plan, err) : TDM_UNAVAILABLE;
+            dev != NULL ? tdm_adapter_plan_create(dev, st->graph, &st->plan, err) : TDM_UNAVAILABLE;
     }
     if (status != TDM_OK) return status;
     uint64_t limit = TDM_STAGING_SIZE; /* but a row of a weight is converted in one piece */
@@ -356,17 +360,17 @@ static tdm_status stages_make(tdm_plan *plan, const lend_side *sides, tdm_error 
     return TDM_OK;
 }
 
-tdm_status lend_plan_create(tdm_device *device, const tdm_graph *graph,
-                            const tdm_plan_params *params, tdm_plan **plan_out, tdm_error *err) {
+tdm_status adapter_plan_create(tdm_device *device, const tdm_graph *graph,
+                               const tdm_plan_params *params, tdm_plan **plan_out, tdm_error *err) {
     (void)params; /* has no flags yet */
     tdm_plan *plan = calloc(1, sizeof *plan);
-    lend_side *sides = malloc(((size_t)graph->n_node + 1) * sizeof *sides);
+    adapter_side *sides = malloc(((size_t)graph->n_node + 1) * sizeof *sides);
     tdm_status status = plan != NULL && sides != NULL ? TDM_OK : out_of_memory(err);
     bool is_whole = true;
     if (status == TDM_OK) {
         plan->device = device;
         plan->graph = graph;
-        plan->job.run = lend_plan_run;
+        plan->job.run = adapter_plan_run;
         plan->given = calloc((size_t)graph->n_slot + 1, sizeof *plan->given);
         plan->bound = calloc((size_t)graph->n_slot + 1, sizeof *plan->bound);
         if (plan->given == NULL || plan->bound == NULL) status = out_of_memory(err);
@@ -375,23 +379,23 @@ tdm_status lend_plan_create(tdm_device *device, const tdm_graph *graph,
     for (int32_t i = 0; i < graph->n_node && status == TDM_OK; i++)
         is_whole &= sides[i] == LEND_MAIN;
     if (status == TDM_OK)
-        status = is_whole ? tdm_lane_plan_create(device->main, graph, &plan->whole, err)
+        status = is_whole ? tdm_adapter_plan_create(device->main, graph, &plan->whole, err)
                           : stages_make(plan, sides, err);
     free(sides);
     if (status != TDM_OK) {
-        lend_plan_destroy(plan);
+        adapter_plan_destroy(plan);
         return status;
     }
     *plan_out = plan;
     return TDM_OK;
 }
 
-void lend_plan_destroy(tdm_plan *plan) {
+void adapter_plan_destroy(tdm_plan *plan) {
     if (plan == NULL) return;
-    tdm_lane_plan_destroy(plan->whole);
+    tdm_adapter_plan_destroy(plan->whole);
     for (int32_t s = 0; s < plan->n_stage; s++) {
-        lend_stage *st = &plan->stages[s];
-        tdm_lane_plan_destroy(st->plan);
+        adapter_stage *st = &plan->stages[s];
+        tdm_adapter_plan_destroy(st->plan);
         tdm_graph_free(st->own_graph);
         free(st->slot_map);
         free(st->bindings);
@@ -412,16 +416,16 @@ void lend_plan_destroy(tdm_plan *plan) {
     free(plan);
 }
 
-tdm_status lend_plan_get_info(const tdm_plan *plan, tdm_plan_info *info_out, tdm_error *err) {
+tdm_status adapter_plan_get_info(const tdm_plan *plan, tdm_plan_info *info_out, tdm_error *err) {
     size_t known = info_out->struct_size;
     tdm_plan_info sum = {.struct_size = known}, part;
     tdm_status status = TDM_OK;
     if (plan->whole != NULL) {
-        status = tdm_lane_plan_get_info(plan->whole, &sum, err);
+        status = tdm_adapter_plan_get_info(plan->whole, &sum, err);
         sum.struct_size = known;
     }
     for (int32_t s = 0; s < plan->n_stage && status == TDM_OK; s++) {
-        status = tdm_lane_plan_get_info(plan->stages[s].plan, &part, err);
+        status = tdm_adapter_plan_get_info(plan->stages[s].plan, &part, err);
         if (status != TDM_OK) break;
         bool is_main = plan->stages[s].side == LEND_MAIN;
         sum.device_size += is_main ? part.device_size : 0;

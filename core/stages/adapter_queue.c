@@ -11,18 +11,18 @@
 
 struct tdm_queue {
     tdm_device *device;
-    tdm_lane *lanes[LEND_SIDE_COUNT_]; /* the fallback's from its first use on */
-    tdm_worker *worker;                /* NULL: everything so far went straight to the device */
-    tdm_semaphore *semaphore;          /* the worker's own */
-    uint64_t semaphore_value;          /* last value promised */
-    bool is_direct_used;               /* work may be under way that the worker knows nothing of */
+    tdm_queue_adapter *lanes[LEND_SIDE_COUNT_]; /* the fallback's from its first use on */
+    tdm_worker *worker;       /* NULL: everything so far went straight to the device */
+    tdm_semaphore *semaphore; /* the worker's own */
+    uint64_t semaphore_value; /* last value promised */
+    bool is_direct_used;      /* work may be under way that the worker knows nothing of */
 };
 
 static tdm_status queue_create(tdm_device *device, tdm_queue **queue_out, tdm_error *err) {
     tdm_queue *q = calloc(1, sizeof *q);
     if (q == NULL) return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "queue: out of memory");
     q->device = device;
-    tdm_status status = tdm_lane_create(device->main, &q->lanes[LEND_MAIN], err);
+    tdm_status status = tdm_queue_adapter_create(device->main, &q->lanes[LEND_MAIN], err);
     if (status != TDM_OK) {
         free(q);
         return status;
@@ -34,7 +34,7 @@ static tdm_status queue_create(tdm_device *device, tdm_queue **queue_out, tdm_er
 static void queue_destroy(tdm_queue *q) {
     if (q == NULL) return;
     tdm_worker_destroy(q->worker);
-    for (int s = 0; s < LEND_SIDE_COUNT_; s++) tdm_lane_destroy(q->lanes[s]);
+    for (int s = 0; s < LEND_SIDE_COUNT_; s++) tdm_queue_adapter_destroy(q->lanes[s]);
     tdm_semaphore_ops.destroy(q->semaphore);
     free(q);
 }
@@ -46,15 +46,15 @@ static const char *slot_name(const tdm_graph *graph, int32_t slot) {
 }
 
 /* A binding of the borrower's as one of `side`'s own. */
-static tdm_status binding_resolve(const tdm_plan *plan, int32_t slot, lend_side side,
+static tdm_status binding_resolve(const tdm_plan *plan, int32_t slot, adapter_side side,
                                   tdm_binding *out, tdm_error *err) {
     const tdm_binding *given = &plan->given[slot];
-    lend_place at;
+    adapter_place at;
     if (given->buffer == NULL) {
         *out = (tdm_binding){0};
         return TDM_OK;
     }
-    if (!lend_buffer_at(given->buffer, given->off, &at))
+    if (!adapter_buffer_at(given->buffer, given->off, &at))
         return tdm_fail(err, TDM_INVALID_ARGUMENT,
                         "'%s' is bound to a place where its buffer has no item",
                         slot_name(plan->graph, slot));
@@ -62,8 +62,9 @@ static tdm_status binding_resolve(const tdm_plan *plan, int32_t slot, lend_side 
         return tdm_fail(err, TDM_FAILED_PRECONDITION,
                         "'%s' lies on %s but is needed on %s: its buffer must be allocated with "
                         "items that describe it",
-                        slot_name(plan->graph, slot), tdm_dev_name(at.mem.dev),
-                        side == LEND_MAIN ? tdm_dev_name(plan->device->main) : "the fallback");
+                        slot_name(plan->graph, slot), tdm_open_device_name(at.mem.dev),
+                        side == LEND_MAIN ? tdm_open_device_name(plan->device->main)
+                                          : "the fallback");
     *out = (tdm_binding){at.mem.buffer, at.off, given->size};
     return TDM_OK;
 }
@@ -80,11 +81,11 @@ static void semaphore_renew(tdm_queue *q) {
     q->semaphore = fresh;
 }
 
-static tdm_status lane_run(tdm_queue *q, lend_side side, tdm_lane_plan *plan,
+static tdm_status lane_run(tdm_queue *q, adapter_side side, tdm_adapter_plan *plan,
                            const tdm_binding *bindings, int32_t n_binding, tdm_error *err) {
     tdm_point done = {q->semaphore, ++q->semaphore_value};
-    tdm_status status =
-        tdm_lane_compute(q->lanes[side], plan, bindings, n_binding, NULL, 0, &done, 1, err);
+    tdm_status status = tdm_queue_adapter_compute(q->lanes[side], plan, bindings, n_binding, NULL,
+                                                  0, &done, 1, err);
     if (status == TDM_OK)
         status = tdm_semaphore_ops.wait(done.semaphore, done.value, TDM_WAIT_FOREVER, err);
     if (status != TDM_OK) semaphore_renew(q);
@@ -92,7 +93,7 @@ static tdm_status lane_run(tdm_queue *q, lend_side side, tdm_lane_plan *plan,
 }
 
 /* Where a value that crosses lies on one side. */
-static tdm_status crossing_at(const tdm_plan *plan, int32_t slot, lend_side side, tdm_mem *mem,
+static tdm_status crossing_at(const tdm_plan *plan, int32_t slot, adapter_side side, tdm_mem *mem,
                               uint64_t *off, tdm_error *err) {
     tdm_binding b;
     if (plan->border_off[side][slot] != LEND_NOWHERE) {
@@ -110,8 +111,9 @@ static tdm_status crossing_at(const tdm_plan *plan, int32_t slot, lend_side side
     return TDM_OK;
 }
 
-static tdm_status crossing_copy(const tdm_plan *plan, int32_t slot, lend_side to, tdm_error *err) {
-    lend_side from = to == LEND_MAIN ? LEND_HELP : LEND_MAIN;
+static tdm_status crossing_copy(const tdm_plan *plan, int32_t slot, adapter_side to,
+                                tdm_error *err) {
+    adapter_side from = to == LEND_MAIN ? LEND_HELP : LEND_MAIN;
     tdm_mem src, dst;
     uint64_t src_off, dst_off;
     tdm_status status = crossing_at(plan, slot, from, &src, &src_off, err);
@@ -123,10 +125,10 @@ static tdm_status crossing_copy(const tdm_plan *plan, int32_t slot, lend_side to
 
 /* Gives the fallback the bytes of a weight that the device holds, in the fallback's own layout,
  * unless it has them. */
-static tdm_status weight_refresh(tdm_plan *plan, lend_weight_copy *w, tdm_error *err) {
+static tdm_status weight_refresh(tdm_plan *plan, adapter_weight_copy *w, tdm_error *err) {
     const tdm_binding *given = &plan->given[w->slot];
-    lend_place at;
-    if (given->buffer == NULL || !lend_buffer_at(given->buffer, given->off, &at))
+    adapter_place at;
+    if (given->buffer == NULL || !adapter_buffer_at(given->buffer, given->off, &at))
         return tdm_fail(err, TDM_INVALID_ARGUMENT, "'%s' is bound to nothing",
                         slot_name(plan->graph, w->slot));
     uint64_t version = atomic_load(&given->buffer->version);
@@ -151,7 +153,7 @@ static tdm_status weight_refresh(tdm_plan *plan, lend_weight_copy *w, tdm_error 
     return TDM_OK;
 }
 
-static tdm_status stage_run(tdm_plan *plan, lend_stage *st, tdm_error *err) {
+static tdm_status stage_run(tdm_plan *plan, adapter_stage *st, tdm_error *err) {
     tdm_status status = TDM_OK;
     for (int32_t i = 0; i < st->n_copy_in && status == TDM_OK; i++)
         status = crossing_copy(plan, st->copies_in[i], st->side, err);
@@ -169,7 +171,8 @@ static tdm_status plan_run_stages(tdm_plan *plan, tdm_error *err) {
     tdm_queue *q = plan->queue;
     tdm_status status = TDM_OK;
     if (q->lanes[LEND_HELP] == NULL)
-        status = tdm_lane_create(lend_help(plan->device, NULL), &q->lanes[LEND_HELP], err);
+        status =
+            tdm_queue_adapter_create(adapter_help(plan->device, NULL), &q->lanes[LEND_HELP], err);
     for (int32_t i = 0; i < plan->n_weight && status == TDM_OK; i++)
         status = weight_refresh(plan, &plan->weights[i], err);
     for (int32_t s = 0; s < plan->n_stage && status == TDM_OK; s++)
@@ -184,17 +187,17 @@ static tdm_status bindings_resolve(tdm_plan *plan, tdm_error *err) {
     return status;
 }
 
-tdm_status lend_plan_run(tdm_job *job, tdm_error *err) {
+tdm_status adapter_plan_run(tdm_job *job, tdm_error *err) {
     tdm_plan *plan = (tdm_plan *)(void *)((char *)job - offsetof(tdm_plan, job));
     tdm_queue *q = plan->queue;
     tdm_status status = TDM_OK;
     if (q->is_direct_used) { /* a queue that is destroyed has done its work */
-        tdm_lane_destroy(q->lanes[LEND_MAIN]);
+        tdm_queue_adapter_destroy(q->lanes[LEND_MAIN]);
         q->lanes[LEND_MAIN] = NULL;
         q->is_direct_used = false;
     }
     if (q->lanes[LEND_MAIN] == NULL)
-        status = tdm_lane_create(plan->device->main, &q->lanes[LEND_MAIN], err);
+        status = tdm_queue_adapter_create(plan->device->main, &q->lanes[LEND_MAIN], err);
     if (status != TDM_OK) return status;
     if (plan->whole == NULL) return plan_run_stages(plan, err);
     status = bindings_resolve(plan, err);
@@ -223,8 +226,8 @@ static tdm_status graph_compute(tdm_queue *q, tdm_plan *plan, const tdm_binding 
         tdm_status status = bindings_resolve(plan, err);
         if (status != TDM_OK) return status;
         q->is_direct_used = true;
-        return tdm_lane_compute(q->lanes[LEND_MAIN], plan->whole, plan->bound, n_binding, waits,
-                                n_wait, signals, n_signal, err);
+        return tdm_queue_adapter_compute(q->lanes[LEND_MAIN], plan->whole, plan->bound, n_binding,
+                                         waits, n_wait, signals, n_signal, err);
     }
     if (q->worker == NULL) {
         tdm_status status = worker_start(q, err);
@@ -237,12 +240,12 @@ static tdm_status graph_compute(tdm_queue *q, tdm_plan *plan, const tdm_binding 
     return TDM_OK;
 }
 
-const tdm_queue_ops lend_queue_ops = {
-    .struct_size = sizeof lend_queue_ops,
+const tdm_queue_ops adapter_queue_ops = {
+    .struct_size = sizeof adapter_queue_ops,
     .create = queue_create,
     .destroy = queue_destroy,
-    .graph_prepare = lend_plan_create,
-    .plan_destroy = lend_plan_destroy,
-    .plan_get_info = lend_plan_get_info,
+    .graph_prepare = adapter_plan_create,
+    .plan_destroy = adapter_plan_destroy,
+    .plan_get_info = adapter_plan_get_info,
     .graph_compute = graph_compute,
 };

@@ -10,43 +10,45 @@
 #include "core/counters.h"
 #include "core/device/runtime_internal.h"
 
-struct tdm_lane_plan {
-    tdm_dev *dev;
+struct tdm_adapter_plan {
+    tdm_open_device *dev;
     const tdm_graph *graph;
     tdm_plan *plan;        /* NULL for a device without queues, which uses what follows */
     tdm_binding *bindings; /* [graph->n_slot] of the computation under way */
     tdm_job job;
 };
 
-struct tdm_lane {
-    tdm_dev *dev;
+struct tdm_queue_adapter {
+    tdm_open_device *dev;
     tdm_queue *queue;   /* NULL: the worker serves */
     tdm_worker *worker; /* NULL: the queue does */
 };
 
 static tdm_status job_run(tdm_job *job, tdm_error *err) {
-    tdm_lane_plan *plan = (tdm_lane_plan *)(void *)((char *)job - offsetof(tdm_lane_plan, job));
-    tdm_dev *dev = plan->dev;
+    tdm_adapter_plan *plan =
+        (tdm_adapter_plan *)(void *)((char *)job - offsetof(tdm_adapter_plan, job));
+    tdm_open_device *dev = plan->dev;
     pthread_mutex_lock(&dev->sync_mutex);
-    tdm_status status = tdm_dev_plugin(dev)->device->graph_compute_sync(
-        tdm_dev_handle(dev), plan->graph, plan->bindings, plan->graph->n_slot, err);
+    tdm_status status = tdm_open_device_plugin(dev)->device->graph_compute_sync(
+        tdm_open_device_handle(dev), plan->graph, plan->bindings, plan->graph->n_slot, err);
     pthread_mutex_unlock(&dev->sync_mutex);
     return status;
 }
 
-tdm_status tdm_lane_create(tdm_dev *dev, tdm_lane **lane_out, tdm_error *err) {
-    tdm_lane *lane = calloc(1, sizeof *lane);
+tdm_status tdm_queue_adapter_create(tdm_open_device *dev, tdm_queue_adapter **lane_out,
+                                    tdm_error *err) {
+    tdm_queue_adapter *lane = calloc(1, sizeof *lane);
     if (lane == NULL) return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "queue: out of memory");
     lane->dev = dev;
-    const tdm_plugin *plugin = tdm_dev_plugin(dev);
+    const tdm_plugin *plugin = tdm_open_device_plugin(dev);
     tdm_error inner = {0};
     tdm_status status;
     if (TDM_HAS(plugin, queue)) {
-        status = plugin->queue->create(tdm_dev_handle(dev), &lane->queue, err);
+        status = plugin->queue->create(tdm_open_device_handle(dev), &lane->queue, err);
     } else {
         status = tdm_worker_create(&lane->worker, &inner);
         if (status != TDM_OK)
-            tdm_fail(err, status, "device '%s': %s", tdm_dev_name(dev), inner.message);
+            tdm_fail(err, status, "device '%s': %s", tdm_open_device_name(dev), inner.message);
     }
     if (status != TDM_OK) {
         free(lane);
@@ -56,26 +58,26 @@ tdm_status tdm_lane_create(tdm_dev *dev, tdm_lane **lane_out, tdm_error *err) {
     return TDM_OK;
 }
 
-void tdm_lane_destroy(tdm_lane *lane) {
+void tdm_queue_adapter_destroy(tdm_queue_adapter *lane) {
     if (lane == NULL) return;
-    if (lane->queue != NULL) tdm_dev_plugin(lane->dev)->queue->destroy(lane->queue);
+    if (lane->queue != NULL) tdm_open_device_plugin(lane->dev)->queue->destroy(lane->queue);
     tdm_worker_destroy(lane->worker);
     free(lane);
 }
 
-tdm_status tdm_lane_plan_create(tdm_dev *dev, const tdm_graph *graph, tdm_lane_plan **plan_out,
-                                tdm_error *err) {
-    tdm_lane_plan *plan = calloc(1, sizeof *plan);
+tdm_status tdm_adapter_plan_create(tdm_open_device *dev, const tdm_graph *graph,
+                                   tdm_adapter_plan **plan_out, tdm_error *err) {
+    tdm_adapter_plan *plan = calloc(1, sizeof *plan);
     if (plan == NULL) return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "plan: out of memory");
     plan->dev = dev;
     plan->graph = graph;
     plan->job.run = job_run;
     tdm_status status = TDM_OK;
-    const tdm_plugin *plugin = tdm_dev_plugin(dev);
+    const tdm_plugin *plugin = tdm_open_device_plugin(dev);
     if (TDM_HAS(plugin, queue)) {
         tdm_plan_params params = {sizeof params, 0};
-        status =
-            plugin->queue->graph_prepare(tdm_dev_handle(dev), graph, &params, &plan->plan, err);
+        status = plugin->queue->graph_prepare(tdm_open_device_handle(dev), graph, &params,
+                                              &plan->plan, err);
     } else {
         plan->bindings = calloc((size_t)graph->n_slot + 1, sizeof *plan->bindings);
         if (plan->bindings == NULL)
@@ -90,37 +92,38 @@ tdm_status tdm_lane_plan_create(tdm_dev *dev, const tdm_graph *graph, tdm_lane_p
     return TDM_OK;
 }
 
-tdm_status tdm_lane_prepare(tdm_lane *lane, const tdm_graph *graph, tdm_lane_plan **plan_out,
-                            tdm_error *err) {
-    return tdm_lane_plan_create(lane->dev, graph, plan_out, err);
+tdm_status tdm_queue_adapter_prepare(tdm_queue_adapter *lane, const tdm_graph *graph,
+                                     tdm_adapter_plan **plan_out, tdm_error *err) {
+    return tdm_adapter_plan_create(lane->dev, graph, plan_out, err);
 }
 
-void tdm_lane_plan_destroy(tdm_lane_plan *plan) {
+void tdm_adapter_plan_destroy(tdm_adapter_plan *plan) {
     if (plan == NULL) return;
-    if (plan->plan != NULL) tdm_dev_plugin(plan->dev)->queue->plan_destroy(plan->plan);
+    if (plan->plan != NULL) tdm_open_device_plugin(plan->dev)->queue->plan_destroy(plan->plan);
     free(plan->bindings);
     free(plan);
 }
 
-tdm_status tdm_lane_plan_get_info(const tdm_lane_plan *plan, tdm_plan_info *info_out,
-                                  tdm_error *err) {
+tdm_status tdm_adapter_plan_get_info(const tdm_adapter_plan *plan, tdm_plan_info *info_out,
+                                     tdm_error *err) {
     memset(info_out, 0, sizeof *info_out);
     info_out->struct_size = sizeof *info_out;
     if (plan->plan == NULL) return TDM_OK;
-    const tdm_queue_ops *ops = tdm_dev_plugin(plan->dev)->queue;
+    const tdm_queue_ops *ops = tdm_open_device_plugin(plan->dev)->queue;
     return TDM_HAS(ops, plan_get_info) ? ops->plan_get_info(plan->plan, info_out, err) : TDM_OK;
 }
 
-tdm_status tdm_lane_compute(tdm_lane *lane, tdm_lane_plan *plan, const tdm_binding *bindings,
-                            int32_t n_binding, const tdm_point *waits, int32_t n_wait,
-                            const tdm_point *signals, int32_t n_signal, tdm_error *err) {
+tdm_status tdm_queue_adapter_compute(tdm_queue_adapter *lane, tdm_adapter_plan *plan,
+                                     const tdm_binding *bindings, int32_t n_binding,
+                                     const tdm_point *waits, int32_t n_wait,
+                                     const tdm_point *signals, int32_t n_signal, tdm_error *err) {
     if (n_binding != plan->graph->n_slot || n_wait < 0 || n_signal < 0 ||
         n_wait > TDM_LANE_MAX_POINTS || n_signal > TDM_LANE_MAX_POINTS)
         return tdm_fail(err, TDM_INVALID_ARGUMENT,
                         "compute: %d bindings for %d slots, %d waits, %d signals (at most %d)",
                         n_binding, plan->graph->n_slot, n_wait, n_signal, TDM_LANE_MAX_POINTS);
     if (lane->queue != NULL)
-        return tdm_dev_plugin(lane->dev)->queue->graph_compute(
+        return tdm_open_device_plugin(lane->dev)->queue->graph_compute(
             lane->queue, plan->plan, bindings, n_binding, waits, n_wait, signals, n_signal, err);
     tdm_worker_claim(lane->worker, &plan->job);
     if (n_binding > 0) memcpy(plan->bindings, bindings, (size_t)n_binding * sizeof *bindings);

@@ -27,7 +27,7 @@ typedef struct stage {
     const tdm_graph *graph;
     tdm_graph *own_graph; /* NULL where the stage is the whole graph */
     int32_t *slot_map;    /* the stage's slot -> the whole graph's */
-    tdm_lane_plan *plan;
+    tdm_adapter_plan *plan;
     tdm_binding *bindings;
     bool *is_scratch; /* the binding lies in the scratch and moves with it */
     stage_copy *copies;
@@ -49,7 +49,7 @@ struct tdm_schedule {
 
 /* ---- Scratch ---- */
 
-tdm_status tdm_scratch_create(tdm_runtime *rt, tdm_dev *const *devs, int32_t n_dev,
+tdm_status tdm_scratch_create(tdm_runtime *rt, tdm_open_device *const *devs, int32_t n_dev,
                               tdm_scratch **scratch_out, tdm_error *err) {
     if (n_dev < 1 || n_dev > TDM_MAX_SCHEDULE_DEVICES)
         return tdm_fail(err, TDM_INVALID_ARGUMENT, "schedule: %d devices; 1 to %d are possible",
@@ -61,10 +61,10 @@ tdm_status tdm_scratch_create(tdm_runtime *rt, tdm_dev *const *devs, int32_t n_d
     for (int32_t d = 0; d < n_dev && status == TDM_OK; d++) {
         tdm_device_info info;
         s->devs[d] = devs[d];
-        status = tdm_dev_get_info(devs[d], &info, err);
+        status = tdm_open_device_get_info(devs[d], &info, err);
         s->align[d] = info.buffer_align > 64 ? info.buffer_align : 64;
         s->holds_temps[d] = (info.flags & TDM_DEVICE_HOLDS_TEMPS) != 0;
-        if (status == TDM_OK) status = tdm_lane_create(devs[d], &s->lanes[d], err);
+        if (status == TDM_OK) status = tdm_queue_adapter_create(devs[d], &s->lanes[d], err);
         s->n_dev = d + 1;
     }
     if (status != TDM_OK) {
@@ -78,7 +78,7 @@ tdm_status tdm_scratch_create(tdm_runtime *rt, tdm_dev *const *devs, int32_t n_d
 void tdm_scratch_destroy(tdm_scratch *s) {
     if (s == NULL) return;
     for (int32_t d = 0; d < s->n_dev; d++) {
-        tdm_lane_destroy(s->lanes[d]);
+        tdm_queue_adapter_destroy(s->lanes[d]);
         tdm_mem_free(&s->mem[d]);
     }
     tdm_semaphore_ops.destroy(s->semaphore);
@@ -156,8 +156,8 @@ static tdm_status weight_bind(tdm_schedule *c, stage *st, int32_t slot, const td
         return weight_bring(c, st, slot, at, err);
     if (at->mem.dev != c->scratch->devs[st->dev])
         return tdm_fail(err, TDM_INTERNAL, "'%s' is needed on %s but lives on %s", name,
-                        tdm_dev_name(c->scratch->devs[st->dev]),
-                        at->mem.dev != NULL ? tdm_dev_name(at->mem.dev) : "no device");
+                        tdm_open_device_name(c->scratch->devs[st->dev]),
+                        at->mem.dev != NULL ? tdm_open_device_name(at->mem.dev) : "no device");
     st->bindings[slot] = (tdm_binding){at->mem.buffer, at->off, at->size};
     return TDM_OK;
 }
@@ -299,7 +299,8 @@ static tdm_status schedule_allocate(tdm_schedule *c, tdm_error *err) {
     for (int32_t s = 0; s < c->n_stage; s++) {
         stage *st = &c->stages[s];
         stage_shift_temporaries(c, st);
-        tdm_status status = tdm_lane_prepare(c->scratch->lanes[st->dev], st->graph, &st->plan, err);
+        tdm_status status =
+            tdm_queue_adapter_prepare(c->scratch->lanes[st->dev], st->graph, &st->plan, err);
         if (status != TDM_OK) return status;
     }
     schedule_rebind(c);
@@ -341,7 +342,7 @@ void tdm_schedule_destroy(tdm_schedule *c) {
     if (c == NULL) return;
     for (int32_t s = 0; s < c->n_stage; s++) {
         stage *st = &c->stages[s];
-        tdm_lane_plan_destroy(st->plan);
+        tdm_adapter_plan_destroy(st->plan);
         tdm_graph_free(st->own_graph);
         free(st->slot_map);
         free(st->bindings);
@@ -367,7 +368,7 @@ uint64_t tdm_schedule_plan_size(const tdm_schedule *c) {
     uint64_t size = 0;
     for (int32_t s = 0; s < c->n_stage; s++) {
         tdm_plan_info info;
-        if (tdm_lane_plan_get_info(c->stages[s].plan, &info, NULL) == TDM_OK)
+        if (tdm_adapter_plan_get_info(c->stages[s].plan, &info, NULL) == TDM_OK)
             size += info.device_size + info.host_size;
     }
     return size;
@@ -418,8 +419,8 @@ static tdm_status stage_run(const tdm_schedule *c, const stage *st, tdm_error *e
         if (status != TDM_OK) return status;
     }
     tdm_point done = {s->semaphore, ++s->semaphore_value};
-    tdm_status status = tdm_lane_compute(s->lanes[st->dev], st->plan, st->bindings,
-                                         st->graph->n_slot, NULL, 0, &done, 1, err);
+    tdm_status status = tdm_queue_adapter_compute(s->lanes[st->dev], st->plan, st->bindings,
+                                                  st->graph->n_slot, NULL, 0, &done, 1, err);
     if (status != TDM_OK) return status;
     return tdm_semaphore_ops.wait(done.semaphore, done.value, TDM_WAIT_FOREVER, err);
 }

@@ -24,7 +24,7 @@
 typedef struct tdm_scratch tdm_scratch;
 
 /* `devs[0]` is the main device, the others take what it refuses, in order. [setup] */
-tdm_status tdm_scratch_create(tdm_runtime *rt, tdm_dev *const *devs, int32_t n_dev,
+tdm_status tdm_scratch_create(tdm_runtime *rt, tdm_open_device *const *devs, int32_t n_dev,
                               tdm_scratch **scratch_out, tdm_error *err);
 void tdm_scratch_destroy(tdm_scratch *scratch);
 /* Bytes held now on device i of devs (compute buffer; plans apart). */

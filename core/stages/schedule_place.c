@@ -18,8 +18,8 @@ static void refusal_report(tdm_scratch *s, const tdm_graph *graph, int32_t dev, 
     if (node->op < 0 || node->op >= TDM_OP_COUNT_ || s->devs[dev]->refused[node->op]) return;
     s->devs[dev]->refused[node->op] = true;
     tdm_runtime_log(s->rt, TDM_LOG_WARN, "%s does not run %s (%s); it runs on %s",
-                    tdm_dev_name(s->devs[dev]), tdm_op_name(node->op), reason,
-                    tdm_dev_name(s->devs[taken_by]));
+                    tdm_open_device_name(s->devs[dev]), tdm_op_name(node->op), reason,
+                    tdm_open_device_name(s->devs[taken_by]));
 }
 
 /* A placement under way. */
@@ -93,9 +93,9 @@ static bool node_reads(const placement *p, const tdm_node *node, int32_t slot) {
 static tdm_status supports_with_siblings(const placement *p, int32_t index, int32_t d,
                                          tdm_error *why) {
     const tdm_graph *graph = p->graph;
-    tdm_dev *dev = p->scratch->devs[d];
+    tdm_open_device *dev = p->scratch->devs[d];
     const tdm_node *node = tdm_graph_node(graph, index);
-    tdm_status status = tdm_dev_supports_op(dev, graph, index, why);
+    tdm_status status = tdm_open_device_supports_op(dev, graph, index, why);
     for (int32_t i = 0; i < node->n_src && status == TDM_OK; i++) {
         int32_t slot = src_slot(p, node, i);
         if (slot < 0 || p->slot_dev[slot] >= 0) continue;
@@ -103,7 +103,7 @@ static tdm_status supports_with_siblings(const placement *p, int32_t index, int3
             const tdm_node *other = tdm_graph_node(graph, j);
             if (tdm_op_is_view(other->op) || !node_reads(p, other, slot)) continue;
             tdm_error inner = {0};
-            status = tdm_dev_supports_op(dev, graph, j, &inner);
+            status = tdm_open_device_supports_op(dev, graph, j, &inner);
             if (status != TDM_OK)
                 tdm_fail(why, status, "shares its data with %s: %.200s", tdm_op_name(other->op),
                          inner.message);
@@ -139,16 +139,16 @@ static tdm_status node_place(placement *p, int32_t index, int32_t *dev_out, tdm_
         if (status == TDM_OK) {
             /* Where the node's data decided, the first device was not asked. */
             if (d > 0 &&
-                (home < 0 || tdm_dev_supports_op(s->devs[0], graph, index, &why) != TDM_OK))
+                (home < 0 || tdm_open_device_supports_op(s->devs[0], graph, index, &why) != TDM_OK))
                 refusal_report(s, graph, 0, d, node, home < 0 ? first_reason : why.message);
             node_claim(p, node, d);
             *dev_out = d;
             return TDM_OK;
         }
         if (d == 0) snprintf(first_reason, sizeof first_reason, "%.150s", why.message);
-        int n =
-            snprintf(reasons + used, sizeof reasons - used, "%s%s%s: %s", used > 0 ? "; " : "",
-                     tdm_dev_name(s->devs[d]), home >= 0 ? ", where its data is" : "", why.message);
+        int n = snprintf(reasons + used, sizeof reasons - used, "%s%s%s: %s", used > 0 ? "; " : "",
+                         tdm_open_device_name(s->devs[d]), home >= 0 ? ", where its data is" : "",
+                         why.message);
         used += n > 0 ? (size_t)n : 0;
         if (used >= sizeof reasons) used = sizeof reasons - 1;
     }

@@ -125,7 +125,7 @@ tdm_status llm_cache_page_size(const llm_model *m, const tdm_kv_desc *desc, uint
                                tdm_error *err) {
     tdm_status status = TDM_INTERNAL;
     for (int32_t d = 0; d < m->n_dev && status != TDM_OK; d++)
-        status = tdm_dev_kv_page_size(m->devs[d], desc, size_out, err);
+        status = tdm_open_device_kv_page_size(m->devs[d], desc, size_out, err);
     return status;
 }
 

@@ -184,7 +184,7 @@ static tdm_status limits_look(bench *b, int32_t i, tdm_error *err) {
     b->looks[i] = (tdm_device_limits){.struct_size = sizeof b->looks[i]};
     if (!runner_config_get_bool(b->app->config, "limits") || b->session.placement.n_dev > 1)
         return TDM_OK;
-    tdm_status status = tdm_dev_measure_limits(b->session.dev, &b->looks[i], err);
+    tdm_status status = tdm_open_device_measure_limits(b->session.dev, &b->looks[i], err);
     if (status != TDM_OK || i == b->n_sample || !runner_config_get_bool(b->app->config, "warmup"))
         return status;
     status = test_run(b, 0, 1, err);
@@ -218,9 +218,9 @@ static tdm_status test_measure(bench *b, int32_t n_prompt, int32_t n_gen, tdm_er
         .model_type = b->model_type,
         .model_size = s->model->file_size,
         .model_n_params = s->model->n_param,
-        .device = tdm_dev_name(s->dev),
+        .device = tdm_open_device_name(s->dev),
         .device_description = s->info.description,
-        .plugin = tdm_dev_plugin(s->dev)->name,
+        .plugin = tdm_open_device_plugin(s->dev)->name,
         .n_threads = s->info.n_thread,
         .n_batch = b->n_batch,
         .n_ubatch = b->n_ubatch,

@@ -19,7 +19,7 @@ static tdm_status shares_write(const runner_session *session, const runner_plan 
             err, TDM_FAILED_PRECONDITION,
             "--write-share: '%s' is no [group NAME] of a file given with --config; give "
             "one with --device",
-            tdm_dev_name(session->dev));
+            tdm_open_device_name(session->dev));
     size_t n = (size_t)(plan->n_member - plan->n_extra);
     double *shares = calloc(n + 1, sizeof *shares);
     if (shares == NULL) return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "plan: no memory");

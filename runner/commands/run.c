@@ -157,8 +157,9 @@ static void timings_print(run *r, const runner_generation_params *params,
     char model[96];
     llm_model_describe(r->session.model, model, sizeof model);
     runner_terminal_print(terminal, RUNNER_MESSAGE_NOTE, "model       %s on %s, seed %llu", model,
-                          r->session.info.description[0] != '\0' ? r->session.info.description
-                                                                 : tdm_dev_name(r->session.dev),
+                          r->session.info.description[0] != '\0'
+                              ? r->session.info.description
+                              : tdm_open_device_name(r->session.dev),
                           (unsigned long long)params->sampler.seed);
     runner_terminal_print(terminal, RUNNER_MESSAGE_NOTE, "loading     %.1f ms",
                           (double)r->session.load_ns / 1e6);

@@ -73,7 +73,7 @@ static size_t single_find(runner_session *session, const candidates *c) {
         tdm_device_info info;
         tdm_error why = {0};
         tdm_status status = device_open(session, c->names[i], &why);
-        if (status == TDM_OK) status = tdm_dev_get_info(session->dev, &info, &why);
+        if (status == TDM_OK) status = tdm_open_device_get_info(session->dev, &info, &why);
         if (status == TDM_OK) status = runner_plan_make(session, NULL, false, &plan, &why);
         if (status == TDM_OK) status = runner_plan_check(&plan, &why);
         runner_plan_clear(&plan);

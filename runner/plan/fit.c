@@ -48,7 +48,7 @@ static void tell(runner_session *session, const runner_plan *fitting, int32_t n_
                  ctx[0] != '\0' ? " and " : "", (int)fitting->n_ubatch, (int)n_ubatch);
     runner_terminal_print(session->app->terminal, RUNNER_MESSAGE_NOTE,
                           "%s%s, so that it fits the free memory of '%s'", ctx, ubatch,
-                          tdm_dev_name(session->dev));
+                          tdm_open_device_name(session->dev));
 }
 
 /* Looks for sizes that fit, from what was asked for downwards; *fits_out tells whether there are. */

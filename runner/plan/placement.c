@@ -14,12 +14,12 @@
 #define CPU_NAME    "cpu (host)" /* no section can be called so */
 #define MATCH_LIMIT 100000       /* steps; tensors' names are short, patterns are somebody's */
 
-static bool is_cpu(const tdm_dev *dev) {
-    return strcmp(tdm_dev_plugin(dev)->name, RUNNER_CPU_PLUGIN) == 0;
+static bool is_cpu(const tdm_open_device *dev) {
+    return strcmp(tdm_open_device_plugin(dev)->name, RUNNER_CPU_PLUGIN) == 0;
 }
 
 /* The index of a device among those of the placement, which it joins. */
-static tdm_status device_add(runner_placement *p, tdm_dev *dev, int32_t *index_out,
+static tdm_status device_add(runner_placement *p, tdm_open_device *dev, int32_t *index_out,
                              tdm_error *err) {
     for (int32_t i = 0; i < p->n_dev; i++) {
         if (p->devs[i] != dev) continue;
@@ -43,7 +43,7 @@ static tdm_status cpu_add(runner_placement *p, runner_roster *roster, int32_t *i
         *index_out = i;
         return TDM_OK;
     }
-    tdm_dev *dev = NULL;
+    tdm_open_device *dev = NULL;
     tdm_status status = runner_roster_declare_cpu(roster, CPU_NAME, err);
     if (status == TDM_OK) status = tdm_runtime_open(roster->rt, CPU_NAME, &dev, err);
     return status == TDM_OK ? device_add(p, dev, index_out, err) : status;
@@ -52,7 +52,7 @@ static tdm_status cpu_add(runner_placement *p, runner_roster *roster, int32_t *i
 static tdm_status name_add(runner_placement *p, runner_roster *roster, const char *name,
                            int32_t *index_out, tdm_error *err) {
     runner_config *config = roster->app->config;
-    tdm_dev *dev = NULL;
+    tdm_open_device *dev = NULL;
     if (strcasecmp(name, "cpu") == 0 && runner_config_find_name(config, name) == NULL)
         return cpu_add(p, roster, index_out, err);
     tdm_status status = runner_roster_declare_for(roster, "override-tensor", name, err);
@@ -101,7 +101,7 @@ static tdm_status override_read(runner_placement *p, runner_roster *roster, cons
     return status == TDM_OK ? status : tdm_fail(err, status, "%s", why.message);
 }
 
-tdm_status runner_placement_read(runner_placement *p, runner_roster *roster, tdm_dev *dev,
+tdm_status runner_placement_read(runner_placement *p, runner_roster *roster, tdm_open_device *dev,
                                  const llm_model *model, tdm_error *err) {
     runner_config *config = roster->app->config;
     size_t n = runner_config_get_count(config, "override-tensor");
@@ -114,7 +114,7 @@ tdm_status runner_placement_read(runner_placement *p, runner_roster *roster, tdm
     for (size_t i = 0; i < n && status == TDM_OK; i++)
         status = override_read(p, roster, runner_config_get_string_at(config, "override-tensor", i),
                                err);
-    if (status == TDM_OK && !is_offloaded && !tdm_dev_has_host_kv(dev))
+    if (status == TDM_OK && !is_offloaded && !tdm_open_device_has_host_kv(dev))
         status = cpu_add(p, roster, &p->cache_dev, err);
     if (status != TDM_OK) {
         if (status == TDM_INVALID_ARGUMENT &&

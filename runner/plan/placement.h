@@ -20,7 +20,8 @@ typedef struct runner_override {
 } runner_override;
 
 typedef struct runner_placement {
-    tdm_dev *devs[TDM_MAX_SCHEDULE_DEVICES]; /* [0] runs the model; the others are the overrides' */
+    tdm_open_device
+        *devs[TDM_MAX_SCHEDULE_DEVICES]; /* [0] runs the model; the others are the overrides' */
     int32_t n_dev;
     runner_override *overrides; /* [n_override] in the order given: the first that matches counts */
     int32_t n_override;
@@ -32,8 +33,8 @@ typedef struct runner_placement {
  * (no '=', a pattern that is no regular expression) or TDM_NOT_FOUND (no such device), naming flag
  * or line; a pattern that applies to no tensor is warned of. *placement is cleared first;
  * runner_placement_clear is due whatever comes of it. [setup] */
-tdm_status runner_placement_read(runner_placement *placement, runner_roster *roster, tdm_dev *dev,
-                                 const llm_model *model, tdm_error *err);
+tdm_status runner_placement_read(runner_placement *placement, runner_roster *roster,
+                                 tdm_open_device *dev, const llm_model *model, tdm_error *err);
 
 /* The device for a tensor: an index into devs, 0 where no pattern applies. [any-thread] */
 int32_t runner_placement_find(const runner_placement *placement, const char *tensor);

@@ -18,7 +18,7 @@ typedef struct sheet {
     tdm_split_member members[TDM_MAX_MEMBERS];
 } sheet;
 
-static tdm_status sheet_fill(const runner_session *session, tdm_dev *dev,
+static tdm_status sheet_fill(const runner_session *session, tdm_open_device *dev,
                              const llm_context_params *params, int32_t n_tok, int32_t n_out,
                              bool is_brief, sheet *s, tdm_error *err) {
     memset(s, 0, sizeof *s);
@@ -88,9 +88,10 @@ static tdm_status weight_move(const runner_session *session, const llm_weight *w
     tdm_tensor_desc desc = llm_weight_desc(w);
     runner_plan_member *extra = &plan->members[plan->n_member - plan->n_extra + dev - 1];
     uint64_t there = 0, here = w->file->size;
-    tdm_status status = tdm_dev_tensor_size(session->placement.devs[dev], &desc, &there, err);
+    tdm_status status =
+        tdm_open_device_tensor_size(session->placement.devs[dev], &desc, &there, err);
     if (status == TDM_OK && !plan->is_group)
-        status = tdm_dev_tensor_size(session->dev, &desc, &here, err);
+        status = tdm_open_device_tensor_size(session->dev, &desc, &here, err);
     extra->at.weight_size += there;
     for (int32_t i = 0; i < plan->n_member - plan->n_extra; i++) {
         tdm_split_member *at = &plan->members[i].at;
@@ -153,18 +154,19 @@ static tdm_status extras_fill(const runner_session *session, const llm_context_p
         tdm_device_info info;
         memset(m, 0, sizeof *m);
         plan->n_extra++;
-        status = tdm_dev_get_info(p->devs[i], &info, err);
+        status = tdm_open_device_get_info(p->devs[i], &info, err);
         /* a group hears of the model by it, before it can say what anything takes */
-        if (status == TDM_OK && tdm_dev_is_group(p->devs[i]))
+        if (status == TDM_OK && tdm_open_device_is_group(p->devs[i]))
             status = sheet_fill(session, p->devs[i], params, 1, 1, true, scratch, err);
         if (status != TDM_OK) return status;
-        snprintf(m->at.name, sizeof m->at.name, "%s", tdm_dev_name(p->devs[i]));
-        snprintf(m->at.plugin, sizeof m->at.plugin, "%s", tdm_dev_plugin(p->devs[i])->name);
+        snprintf(m->at.name, sizeof m->at.name, "%s", tdm_open_device_name(p->devs[i]));
+        snprintf(m->at.plugin, sizeof m->at.plugin, "%s", tdm_open_device_plugin(p->devs[i])->name);
         m->at.memory_total = info.memory_total;
         m->at.memory_free = info.memory_free;
         m->reserve = runner_section_get_size(
             session->app->config,
-            runner_config_find_name(session->app->config, tdm_dev_name(p->devs[i])), "reserve");
+            runner_config_find_name(session->app->config, tdm_open_device_name(p->devs[i])),
+            "reserve");
     }
     for (int32_t w = 0; w < model->n_weight && status == TDM_OK && p->n_override > 0; w++) {
         int32_t dev = runner_placement_find(p, model->weights[w].file->name);
@@ -235,7 +237,7 @@ static void fit_find(runner_plan *plan) {
 /* ---- Members alone ---- */
 
 /* A group of only that member: it predicts speeds as the whole group does. */
-static tdm_status alone_open(runner_session *session, const char *name, tdm_dev **dev_out,
+static tdm_status alone_open(runner_session *session, const char *name, tdm_open_device **dev_out,
                              tdm_error *err) {
     runner_config *config = session->app->config;
     if (runner_section_is_group(runner_config_find_name(config, name)))
@@ -256,7 +258,7 @@ static tdm_status alone_open(runner_session *session, const char *name, tdm_dev 
 static tdm_status alone_fill(runner_session *session, const llm_context_params *params,
                              const char *name, const runner_plan *plan, runner_plan_member *m,
                              sheet *s, tdm_error *err) {
-    tdm_dev *dev = NULL;
+    tdm_open_device *dev = NULL;
     tdm_status status = alone_open(session, name, &dev, err);
     if (status == TDM_OK)
         status = sheet_fill(session, dev, params, plan->n_seq, plan->n_seq, false, s, err);
@@ -282,7 +284,7 @@ static void alone_find(runner_session *session, const llm_context_params *params
     for (int32_t i = 0; i < plan->n_member - plan->n_extra; i++) {
         runner_plan_member *m = &plan->members[i];
         tdm_error why = {0};
-        const char *name = tdm_dev_name(session->dev);
+        const char *name = tdm_open_device_name(session->dev);
         if (plan->is_group)
             name = runner_section_get_string_at(config, session->section, "members", (size_t)i);
         tdm_status status = runner_config_check(config, &why);
@@ -305,12 +307,13 @@ static void alone_find(runner_session *session, const llm_context_params *params
 /* ---- Devices that take turns ---- */
 
 /* Who knows how fast device i of the placement is: a group itself, else a group of that device. */
-static tdm_status clock_open(runner_session *session, tdm_dev *dev,
+static tdm_status clock_open(runner_session *session, tdm_open_device *dev,
                              const llm_context_params *params, const runner_plan *plan, sheet *s,
-                             tdm_dev **clock_out, double *bandwidth_out, tdm_error *err) {
+                             tdm_open_device **clock_out, double *bandwidth_out, tdm_error *err) {
     tdm_status status = TDM_OK;
     *clock_out = dev;
-    if (!tdm_dev_is_group(dev)) status = alone_open(session, tdm_dev_name(dev), clock_out, err);
+    if (!tdm_open_device_is_group(dev))
+        status = alone_open(session, tdm_open_device_name(dev), clock_out, err);
     /* it measures for this */
     if (status == TDM_OK)
         status = sheet_fill(session, *clock_out, params, plan->n_seq, plan->n_seq, false, s, err);
@@ -326,7 +329,7 @@ static tdm_status clock_open(runner_session *session, tdm_dev *dev,
 static tdm_status turns_time(runner_session *session, const llm_context_params *params, sheet *s,
                              runner_plan *plan, double *decode, double *prefill, tdm_error *err) {
     runner_placement *p = &session->placement;
-    tdm_dev *devs[TDM_MAX_SCHEDULE_DEVICES], *clocks[TDM_MAX_SCHEDULE_DEVICES];
+    tdm_open_device *devs[TDM_MAX_SCHEDULE_DEVICES], *clocks[TDM_MAX_SCHEDULE_DEVICES];
     double bandwidth[TDM_MAX_SCHEDULE_DEVICES] = {0};
     llm_placement wishes = runner_placement_wishes(p);
     llm_turns turns = {.rt = session->rt,
@@ -357,7 +360,7 @@ static void turns_find(runner_session *session, const llm_context_params *params
     if (status != TDM_OK)
         runner_terminal_print(session->app->terminal, RUNNER_MESSAGE_DEBUG,
                               "no speed of '%s' with what is elsewhere: %s",
-                              tdm_dev_name(session->dev), why.message);
+                              tdm_open_device_name(session->dev), why.message);
     plan->decode_rate = status == TDM_OK ? rate(plan->n_seq, decode) : 0;
     plan->prefill_rate = status == TDM_OK ? rate(plan->n_ubatch, prefill) : 0;
     plan->decode_layer_rate = plan->prefill_layer_rate = 0;
@@ -456,7 +459,7 @@ tdm_status runner_plan_make(runner_session *session, const runner_context_wish *
     plan->n_seq = request.params.n_seq > 0 ? request.params.n_seq : 1;
     plan->type_k = request.type_k;
     plan->type_v = request.type_v;
-    plan->is_group = tdm_dev_is_group(session->dev);
+    plan->is_group = tdm_open_device_is_group(session->dev);
     sheet *decode = malloc(2 * sizeof *decode), *prefill = decode + 1;
     if (decode == NULL) return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "plan: no memory");
     status = sheet_fill(session, session->dev, &request.params, plan->n_seq, plan->n_seq,

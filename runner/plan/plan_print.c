@@ -86,7 +86,7 @@ static void head_print(const runner_session *session, const runner_plan *plan, F
     line_begin(out, "model");
     fprintf(out, "%s, %s, %s\n", model, size, session->model->path);
     line_begin(out, plan->is_group ? "group" : "device");
-    fprintf(out, "%s", tdm_dev_name(session->dev));
+    fprintf(out, "%s", tdm_open_device_name(session->dev));
     if (plan->is_group)
         fprintf(out, ", %d %s", (int)(plan->n_member - plan->n_extra),
                 plan->n_member - plan->n_extra == 1 ? "member" : "members");
@@ -172,7 +172,7 @@ static void tensors_print(const runner_session *session, const runner_plan *plan
     fprintf(out, "%-28s %5d %-7s %-20s ", "cache of a layer", (int)model->hparams.n_layer, "", "");
     bool is_whole = !plan->is_group || (cache.id == 0 && !is_cut_by_tokens(session));
     if (p->cache_dev > 0)
-        fprintf(out, "whole on '%s'\n", tdm_dev_name(p->devs[p->cache_dev]));
+        fprintf(out, "whole on '%s'\n", tdm_open_device_name(p->devs[p->cache_dev]));
     else if (is_whole)
         fprintf(out, "%s%s\n", plan->is_group ? "whole on every member" : "whole", place);
     else if (is_cut_by_tokens(session))
@@ -181,7 +181,7 @@ static void tensors_print(const runner_session *session, const runner_plan *plan
         fprintf(out, "cut by KV heads: %d%s\n", (int)cache.n_unit, place);
     for (int32_t i = 0; i < p->n_override; i++)
         fprintf(out, "override-tensor %s: %d tensors on '%s'\n", p->overrides[i].pattern,
-                (int)p->overrides[i].n_tensor, tdm_dev_name(p->devs[p->overrides[i].dev]));
+                (int)p->overrides[i].n_tensor, tdm_open_device_name(p->devs[p->overrides[i].dev]));
 }
 
 static void exchange_print(const tdm_split_report *report, const char *word, const char *step,
@@ -252,7 +252,7 @@ static void rates_print(const runner_session *session, const runner_plan *plan, 
             plan->excludes_host_cache ? "expected, but for the host" : "expected", "generation",
             "prompt");
     char word[64];
-    snprintf(word, sizeof word, "%s%s", tdm_dev_name(session->dev),
+    snprintf(word, sizeof word, "%s%s", tdm_open_device_name(session->dev),
              plan->is_group ? " as configured" : "");
     rate_print(out, word, plan->decode_rate, plan->prefill_rate);
     if (!plan->is_group) return;
@@ -373,13 +373,13 @@ static void overrides_write(json_writer *w, const runner_placement *p) {
     for (int32_t i = 0; i < p->n_override; i++) {
         json_begin_object(w, NULL);
         json_string(w, "pattern", p->overrides[i].pattern);
-        json_string(w, "device", tdm_dev_name(p->devs[p->overrides[i].dev]));
+        json_string(w, "device", tdm_open_device_name(p->devs[p->overrides[i].dev]));
         json_int(w, "tensors", p->overrides[i].n_tensor);
         json_end_object(w);
     }
     json_end_array(w);
     if (p->cache_dev > 0)
-        json_string(w, "cache_device", tdm_dev_name(p->devs[p->cache_dev]));
+        json_string(w, "cache_device", tdm_open_device_name(p->devs[p->cache_dev]));
     else
         json_null(w, "cache_device");
 }
@@ -405,8 +405,8 @@ void runner_plan_print_json(const runner_session *session, const runner_plan *pl
     json_uint(w, "n_params", session->model->n_param);
     json_end_object(w);
     json_begin_object(w, "device");
-    json_string(w, "name", tdm_dev_name(session->dev));
-    json_string(w, "plugin", tdm_dev_plugin(session->dev)->name);
+    json_string(w, "name", tdm_open_device_name(session->dev));
+    json_string(w, "plugin", tdm_open_device_plugin(session->dev)->name);
     json_string(w, "description", session->info.description);
     json_bool(w, "is_group", plan->is_group);
     json_end_object(w);

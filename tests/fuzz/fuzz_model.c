@@ -14,7 +14,7 @@ enum { N_CTX = 16, N_TOK = 5 };
 
 static fuzz_file file;
 static tdm_runtime *runtime;
-static tdm_dev *dev;
+static tdm_open_device *dev;
 
 int LLVMFuzzerInitialize(int *argc, char ***argv) {
     (void)argc;

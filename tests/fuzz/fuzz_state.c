@@ -61,7 +61,7 @@ static void context_make(tdm_error *err) {
     char folder[96], path[128];
     const char *temp = getenv("TMPDIR");
     tdm_runtime *rt;
-    tdm_dev *dev;
+    tdm_open_device *dev;
     llm_model *model;
     snprintf(folder, sizeof folder, "%s/tandem-fuzz-XXXXXX",
              temp != NULL && strlen(temp) < 60 ? temp : "/tmp");

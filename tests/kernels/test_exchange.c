@@ -623,12 +623,12 @@ static void test_info(void **state) {
     tdm_device_spec spec = {.name = "m", .plugin = "cpu"};
     tdm_device_info info = {.struct_size = sizeof info};
     tdm_error err = {0};
-    tdm_dev *dev = NULL;
+    tdm_open_device *dev = NULL;
     (void)state;
     must(tdm_runtime_create(&runtime, &rt, &err), &err);
     must(tdm_runtime_declare(rt, &spec, &err), &err);
     must(tdm_runtime_open(rt, "m", &dev, &err), &err);
-    must(tdm_dev_get_info(dev, &info, &err), &err);
+    must(tdm_open_device_get_info(dev, &info, &err), &err);
     assert_true((info.flags & TDM_DEVICE_HAS_EXCHANGE) != 0);
     tdm_runtime_destroy(rt);
     p.patience = "0";

@@ -48,12 +48,12 @@ const char *group_words(const group_config *c) {
     return text;
 }
 
-tdm_dev *group_single(const char *path) {
+tdm_open_device *group_single(const char *path) {
     return rig_device(NULL, path, 1);
 }
 
-tdm_dev *group_away(void) {
-    tdm_dev *dev = NULL;
+tdm_open_device *group_away(void) {
+    tdm_open_device *dev = NULL;
     tdm_error err = {0};
     const tdm_option options[] = {{"path", "fast"}, {"threads", "1"}};
     const tdm_device_spec spec = {"behind", "cpu", 0, options, 2};
@@ -63,11 +63,11 @@ tdm_dev *group_away(void) {
     return dev;
 }
 
-tdm_dev *group_device(const group_config *c) {
+tdm_open_device *group_device(const group_config *c) {
     char members[256], shares[64], name[64];
     const char *path = OR(c->path, "fast"), *own = OR(c->name, group_words(c));
     size_t at = 0;
-    tdm_dev *dev = NULL;
+    tdm_open_device *dev = NULL;
     tdm_error err = {0};
     assert_true(c->n_member >= 1 && c->n_member <= GROUP_MAX_MEMBER);
     if (tdm_runtime_open(rig_runtime(), own, &dev, &err) == TDM_OK) return dev;

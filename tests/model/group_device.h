@@ -20,16 +20,17 @@ typedef struct group_config {
      * sees none of the host's: the plugin "fault" of tests/split, over CPU devices. */
     bool is_away;
     bool has_host_kv; /* such members say that they read caches in the host's memory themselves */
-    const char *name; /* of a group that others of that configuration do not share; NULL = they do */
+    const char
+        *name; /* of a group that others of that configuration do not share; NULL = they do */
 } group_config;
 
 /* The group; made and opened at first, then kept until rig_end. Fails the running test where it
  * cannot be opened. */
-tdm_dev *group_device(const group_config *config);
+tdm_open_device *group_device(const group_config *config);
 /* The one device that groups of that path are compared with. */
-tdm_dev *group_single(const char *path);
+tdm_open_device *group_single(const char *path);
 /* A device of one thread that is away, as members are; the fast path. */
-tdm_dev *group_away(void);
+tdm_open_device *group_away(void);
 /* The configuration in words, valid until the next call. */
 const char *group_words(const group_config *config);
 

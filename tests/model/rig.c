@@ -72,8 +72,8 @@ int rig_n_warning(void) {
 }
 
 /* Declares and opens; a device once open is found again by its name. */
-static tdm_status device_open(const char *isa, const char *path, int n_thread, tdm_dev **dev_out,
-                              tdm_error *err) {
+static tdm_status device_open(const char *isa, const char *path, int n_thread,
+                              tdm_open_device **dev_out, tdm_error *err) {
     char name[64], threads[12];
     snprintf(name, sizeof name, "%s-%s-%d", isa, path, n_thread);
     snprintf(threads, sizeof threads, "%d", n_thread);
@@ -89,15 +89,15 @@ static tdm_status device_open(const char *isa, const char *path, int n_thread, t
 }
 
 bool rig_has_isa(const char *isa) {
-    tdm_dev *dev;
+    tdm_open_device *dev;
     tdm_error err = {0};
     if (device_open(isa, "fast", 1, &dev, &err) == TDM_OK) return true;
     if (err.status != TDM_UNSUPPORTED) fail_msg("%s", err.message);
     return false;
 }
 
-tdm_dev *rig_device(const char *isa, const char *path, int n_thread) {
-    tdm_dev *dev = NULL;
+tdm_open_device *rig_device(const char *isa, const char *path, int n_thread) {
+    tdm_open_device *dev = NULL;
     tdm_error err = {0};
     RIG_OK(device_open(isa != NULL ? isa : "auto", path, n_thread, &dev, &err));
     return dev;
@@ -139,7 +139,7 @@ int rig_spawn(const char *const *argv) {
 
 /* ---- Models ---- */
 
-llm_model *rig_model(const char *path, tdm_dev *dev) {
+llm_model *rig_model(const char *path, tdm_open_device *dev) {
     llm_model *model = NULL;
     tdm_error err = {0};
     RIG_OK(llm_model_open(path, &model, &err));

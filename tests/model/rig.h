@@ -43,7 +43,7 @@ bool rig_has_isa(const char *isa);
 /* The device with these options, open until rig_end. `path` is "reference", "fast" or, for the fast
  * path with activations of 8 bits, RIG_FAST_8; isa NULL = the best there is. */
 #define RIG_FAST_8 "fast-8"
-tdm_dev *rig_device(const char *isa, const char *path, int n_thread);
+tdm_open_device *rig_device(const char *isa, const char *path, int n_thread);
 /* The runtime itself, for what this header does not offer. */
 tdm_runtime *rig_runtime(void);
 /* Lines that the runtime has logged as warnings or worse. */
@@ -57,7 +57,7 @@ const char *rig_file(const char *name);
 char *rig_source_file(const char *name);
 
 /* A loaded model; closed with llm_model_close. */
-llm_model *rig_model(const char *path, tdm_dev *dev);
+llm_model *rig_model(const char *path, tdm_open_device *dev);
 /* A context with f32 caches unless `params` (nullable) says otherwise; destroyed with
  * llm_context_destroy. */
 llm_context *rig_context(llm_model *model, const llm_context_params *params);

@@ -52,7 +52,7 @@ static tdm_status model_try(const char *path, tdm_error *err) {
     const llm_batch batch = {tokens, NULL, NULL, 2};
     llm_model *model = NULL;
     llm_context *ctx = NULL;
-    tdm_dev *dev = rig_device(NULL, "fast", 1);
+    tdm_open_device *dev = rig_device(NULL, "fast", 1);
     tdm_status status = llm_model_open(path, &model, err);
     if (status == TDM_OK) status = llm_model_load(model, rig_runtime(), &dev, 1, NULL, NULL, err);
     if (status == TDM_OK) status = llm_context_create(model, &params, &ctx, err);
@@ -412,7 +412,7 @@ static void test_cancelled(void **state) {
     tdm_error err = {0};
     llm_model *model = NULL;
     llm_context *ctx = NULL;
-    tdm_dev *dev = rig_device(NULL, "fast", 1);
+    tdm_open_device *dev = rig_device(NULL, "fast", 1);
     RIG_OK(llm_model_open(good_path, &model, &err));
     assert_int_equal(llm_context_create(model, NULL, &ctx, &err), TDM_FAILED_PRECONDITION);
     assert_int_equal(llm_model_load(model, rig_runtime(), &dev, 1, stop, NULL, &err),

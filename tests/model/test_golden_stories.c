@@ -60,7 +60,7 @@ static char *story_file(const story *s) {
     return made;
 }
 
-static void story_run(const story *s, const char *path, tdm_dev *dev, float *rows_out) {
+static void story_run(const story *s, const char *path, tdm_open_device *dev, float *rows_out) {
     llm_model *model = rig_model(path, dev);
     llm_context *ctx = rig_context(model, NULL);
     assert_int_equal(model->hparams.n_vocab, s->n_vocab);
@@ -156,7 +156,7 @@ static int32_t best_of(const float *logits, int n) {
 }
 
 /* n_token greedy tokens after the ids given, as text; the caller frees it. */
-static char *greedy_text(const char *path, tdm_dev *dev, const int32_t *ids, int n_id,
+static char *greedy_text(const char *path, tdm_open_device *dev, const int32_t *ids, int n_id,
                          int n_token) {
     tdm_error err = {0};
     const llm_vocab *vocab;
@@ -201,13 +201,14 @@ static void test_greedy(void **state) {
     assert_true(n > 100);
     for (int k = -1; k < 0 || rig_isas[k] != NULL; k++) {
         if (k >= 0 && !rig_has_isa(rig_isas[k])) continue;
-        tdm_dev *dev =
+        tdm_open_device *dev =
             k < 0 ? rig_device(NULL, "reference", 1) : rig_device(rig_isas[k], "fast", 2);
         char *text = greedy_text(path, dev, &bos, 1, 200);
         size_t len = strlen(text);
         while (len > 0 && text[len - 1] == '\n') text[--len] = 0;
         if (strcmp(text, expected) != 0)
-            fail_msg("%s: the text is\n%s\ninstead of\n%s", tdm_dev_name(dev), text, expected);
+            fail_msg("%s: the text is\n%s\ninstead of\n%s", tdm_open_device_name(dev), text,
+                     expected);
         free(text);
     }
     free(path);

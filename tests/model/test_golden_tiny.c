@@ -13,7 +13,7 @@
 static tiny_models list;
 
 /* Probabilities of the rows that the golden data have. */
-static void model_run(const char *path, tdm_dev *dev, float *rows_out) {
+static void model_run(const char *path, tdm_open_device *dev, float *rows_out) {
     llm_model *model = rig_model(path, dev);
     llm_context *ctx = rig_context(model, NULL);
     int32_t tokens[TINY_TOKENS_MAX];

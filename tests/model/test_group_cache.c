@@ -131,7 +131,7 @@ static void tale_tell(tale *t) {
     append(t, 15, 1);
 }
 
-static tale tale_run(const char *path, tdm_dev *dev, int setup, bool is_in_host) {
+static tale tale_run(const char *path, tdm_open_device *dev, int setup, bool is_in_host) {
     tale t = {.random = 7};
     llm_model *model = rig_model(path, dev);
     t.n_vocab = model->hparams.n_vocab;
@@ -196,7 +196,7 @@ static float *go_on(llm_context *ctx, int seq) {
     return rows;
 }
 
-static tdm_dev *topology(int i) {
+static tdm_open_device *topology(int i) {
     return i < 0 ? group_single("fast") : group_device(&groups[i]);
 }
 

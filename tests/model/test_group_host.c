@@ -91,7 +91,7 @@ static void test_logits(void **state) {
 #ifdef TANDEM_SANITIZED
                 if ((i + p + c) % 3 != 0) continue;
 #endif
-                tdm_dev *dev = group_device(&config);
+                tdm_open_device *dev = group_device(&config);
                 int n_warning = rig_n_warning();
                 model = rig_model(path, dev);
                 float *with = logits_of(model, &there), *without = logits_of(model, &here);
@@ -125,8 +125,8 @@ typedef struct sheet {
     tdm_split_member members[GROUP_MAX_MEMBER];
 } sheet;
 
-static sheet sheet_of(const llm_model *model, tdm_dev *dev, const llm_context_params *params,
-                      int n_tok) {
+static sheet sheet_of(const llm_model *model, tdm_open_device *dev,
+                      const llm_context_params *params, int n_tok) {
     tdm_error err = {0};
     sheet s = {.report = {.struct_size = sizeof s.report,
                           .member_size = sizeof s.members[0],
@@ -172,7 +172,7 @@ static void test_reports(void **state) {
             bool is_sequence = i % 3 == 2;
             llm_context_params here = params_of(presets[p], 1, false);
             llm_context_params there = params_of(presets[p], 1, true);
-            tdm_dev *dev = group_device(&config);
+            tdm_open_device *dev = group_device(&config);
             uint64_t whole = sheet_of(model, group_single("fast"), &here, 1).members[0].state_size;
             for (int n_tok = 1; n_tok <= 16; n_tok += 15) {
                 sheet a = sheet_of(model, dev, &here, n_tok),
@@ -280,7 +280,7 @@ static void test_readers(void **state) {
 /* ---- One device ---- */
 
 /* A device with memory of its own, the CPU behind it: prompt, tokens, shift, tokens. */
-static float *single_run(const char *path, tdm_dev *const *devs, int n_dev, bool is_in_host,
+static float *single_run(const char *path, tdm_open_device *const *devs, int n_dev, bool is_in_host,
                          int *state_dev_out) {
     tdm_error err = {0};
     llm_model *model = NULL;
@@ -310,7 +310,7 @@ static void test_single(void **state) {
     int at, n_warning = rig_n_warning();
     for (size_t r = 0; r < COUNT_OF(ropes); r++) {
         const char *path = model_file("tiny-llama", ropes[r]);
-        tdm_dev *devs[] = {group_away(), group_single("fast")};
+        tdm_open_device *devs[] = {group_away(), group_single("fast")};
         float *one = single_run(path, &devs[1], 1, true, &at);
         assert_int_equal(at, 0); /* the CPU's memory is the host's */
         float *here = single_run(path, devs, 2, false, &at);
@@ -342,7 +342,7 @@ static void test_single(void **state) {
 static void test_nobody(void **state) {
     (void)state;
     tdm_error err = {0};
-    tdm_dev *dev = group_away();
+    tdm_open_device *dev = group_away();
     llm_context *ctx = NULL;
     llm_context_params params = params_of("tiny-llama", 0, true);
     llm_model *model = rig_model(model_file("tiny-llama", RANDOM_MODEL_ROPE_NONE), dev);
@@ -364,7 +364,7 @@ static void test_reserve(void **state) {
                                             {"small", "fault", 0, small, 3},
                                             {"tight", "meta", 0, group, 2}};
     tdm_error err = {0};
-    tdm_dev *dev = NULL;
+    tdm_open_device *dev = NULL;
     for (size_t i = 0; i < COUNT_OF(specs); i++)
         RIG_OK(tdm_runtime_declare(rig_runtime(), &specs[i], &err));
     RIG_OK(tdm_runtime_open(rig_runtime(), "tight", &dev, &err));

@@ -172,8 +172,8 @@ typedef struct sheet {
     tdm_split_member members[GROUP_MAX_MEMBER];
 } sheet;
 
-static void sheet_fill(const llm_model *model, tdm_dev *dev, const llm_context_params *params,
-                       sheet *s) {
+static void sheet_fill(const llm_model *model, tdm_open_device *dev,
+                       const llm_context_params *params, sheet *s) {
     tdm_error err = {0};
     *s = (sheet){.report = {.struct_size = sizeof s->report,
                             .member_size = sizeof s->members[0],
@@ -277,8 +277,8 @@ static void case_check(const char *path, const group_config *config, bool is_by_
     snprintf(name, sizeof name, "memory %d", n_case++);
     snprintf(words, sizeof words, "%s, cache %s%s", group_words(config), cache,
              is_by_host ? ", exchanges by the host" : "");
-    tdm_dev *dev = group_device(&own);
-    meta_device *group = tdm_dev_handle(dev);
+    tdm_open_device *dev = group_device(&own);
+    meta_device *group = tdm_open_device_handle(dev);
     ledger_open(group);
     for (int d = 0; d < group->n_member && is_by_host; d++) group->members[d].has_exchange = false;
     llm_model *model = NULL;
@@ -297,7 +297,7 @@ static void case_check(const char *path, const group_config *config, bool is_by_
     memcpy(kept, ledger.accounts, sizeof kept);
     tdm_plan *plan = NULL;
     tdm_plan_params plan_params = {.struct_size = sizeof plan_params};
-    const tdm_queue_ops *queue = tdm_dev_plugin(dev)->queue;
+    const tdm_queue_ops *queue = tdm_open_device_plugin(dev)->queue;
     RIG_OK(queue->graph_prepare(group, tdm_schedule_graph(ctx->plans[0].schedule), &plan_params,
                                 &plan, &err));
     memcpy(ledger.accounts, kept, sizeof kept);

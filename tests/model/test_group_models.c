@@ -99,7 +99,7 @@ static int argmax(const float *x, int n) {
 }
 
 /* A prompt in ubatches, then greedy tokens one by one; `given` (nullable) says which instead. */
-static run model_run(const char *path, tdm_dev *dev, const llm_context_params *params,
+static run model_run(const char *path, tdm_open_device *dev, const llm_context_params *params,
                      const run *given) {
     run r = {0};
     llm_model *model = rig_model(path, dev);

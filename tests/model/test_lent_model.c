@@ -34,9 +34,9 @@ static int begin(void **state) {
 static const char *const groups[] = {"host+slow", "slow+lazy", "holder+host+lazy", "group+slow",
                                      "lazy alone"};
 
-static tdm_dev *device_open(const char *name) {
+static tdm_open_device *device_open(const char *name) {
     tdm_error err = {0};
-    tdm_dev *dev = NULL;
+    tdm_open_device *dev = NULL;
     RIG_OK(tdm_runtime_open(rig_runtime(), name, &dev, &err));
     return dev;
 }
@@ -53,7 +53,7 @@ static llm_context *context_make(llm_model *model, tdm_type type) {
 
 enum { N_TOK = 24, N_VOCAB_MAX = 512 };
 
-static void logits_of(const char *path, tdm_dev *dev, tdm_type type, float *logits) {
+static void logits_of(const char *path, tdm_open_device *dev, tdm_type type, float *logits) {
     int32_t tokens[N_TOK];
     for (int i = 0; i < N_TOK; i++) tokens[i] = (i * 7919 + 3) % 250;
     llm_model *model = rig_model(path, dev);

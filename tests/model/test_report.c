@@ -43,7 +43,7 @@ static void test_sizes_are_those_allocated(void **state) {
     (void)state;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         tdm_error err = {0};
-        tdm_dev *dev = rig_device(NULL, "fast", 2);
+        tdm_open_device *dev = rig_device(NULL, "fast", 2);
         tdm_split_member member = {0};
         tdm_split_report report = report_begin(&member, 1);
         llm_model *closed = NULL;
@@ -51,7 +51,7 @@ static void test_sizes_are_those_allocated(void **state) {
         RIG_OK(llm_model_report(closed, dev, &cases[i], 0, 1, &report, &err));
         llm_model_close(closed);
         assert_int_equal(report.n_member, 1);
-        assert_string_equal(member.name, tdm_dev_name(dev));
+        assert_string_equal(member.name, tdm_open_device_name(dev));
         assert_string_equal(member.plugin, "cpu");
         assert_true(member.share == 1);
         assert_int_equal(report.n_exchange, 0);
@@ -71,7 +71,7 @@ static void test_sizes_are_those_allocated(void **state) {
 /* A caller that knows only the beginning gets the beginning. */
 static void test_report_stays_in_its_bounds(void **state) {
     tdm_error err = {0};
-    tdm_dev *dev = rig_device(NULL, "fast", 2);
+    tdm_open_device *dev = rig_device(NULL, "fast", 2);
     llm_model *model = NULL;
     tdm_split_member member;
     (void)state;

@@ -227,7 +227,7 @@ static void test_foreign(void **state) {
     (void)state;
     tdm_error err = {0};
     const char *path = rig_file("foreign.state");
-    tdm_dev *dev = rig_device(NULL, "fast", 2);
+    tdm_open_device *dev = rig_device(NULL, "fast", 2);
     llm_model *model = rig_model(model_path, dev), *other = rig_model(other_path, dev);
     llm_context *ctx = context_make(model, TDM_TYPE_Q8_0, TDM_TYPE_Q8_0, 16);
     fill(ctx);

@@ -125,7 +125,7 @@ static bool watch_call(void *context, uint64_t done, uint64_t total) {
     return true;
 }
 
-static tdm_status model_try(const char *path, tdm_dev *dev, watch *w, tdm_error *err) {
+static tdm_status model_try(const char *path, tdm_open_device *dev, watch *w, tdm_error *err) {
     llm_model *model = NULL;
     *err = (tdm_error){0};
     atomic_store(&n_read, 0);
@@ -142,8 +142,8 @@ static tdm_status model_try(const char *path, tdm_dev *dev, watch *w, tdm_error 
 static void test_bytes(void **state) {
     (void)state;
     static const group_config halves = {.n_member = 2, .shares = "3,1", .path = "fast"};
-    tdm_dev *devs[] = {rig_device(NULL, "fast", 1), rig_device(NULL, "fast", 3),
-                       group_device(&halves)};
+    tdm_open_device *devs[] = {rig_device(NULL, "fast", 1), rig_device(NULL, "fast", 3),
+                               group_device(&halves)};
     const char *paths[] = {wide_path, tall_path};
     tdm_error err;
     for (int d = 0; d < 3; d++)
@@ -163,7 +163,7 @@ static void test_bytes(void **state) {
  * as before. */
 static void test_storage(void **state) {
     (void)state;
-    tdm_dev *dev = rig_device(NULL, "fast", 3);
+    tdm_open_device *dev = rig_device(NULL, "fast", 3);
     tdm_error err;
     watch w = {.shortened = short_path};
     assert_int_equal(model_try(short_path, dev, &w, &err), TDM_DATA_LOSS);
@@ -180,7 +180,7 @@ static void test_storage(void **state) {
 /* Memory to read into: without the caller's nothing can be loaded, without a helper's all can. */
 static void test_memory(void **state) {
     (void)state;
-    tdm_dev *dev = rig_device(NULL, "fast", 3);
+    tdm_open_device *dev = rig_device(NULL, "fast", 3);
     tdm_error err;
     failing_alloc = 1;
     assert_int_equal(model_try(tall_path, dev, NULL, &err), TDM_RESOURCE_EXHAUSTED);

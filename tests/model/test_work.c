@@ -47,7 +47,7 @@ typedef struct opened {
     llm_context *ctx;
 } opened;
 
-static opened open_preset(const char *name, tdm_type type, tdm_dev *dev) {
+static opened open_preset(const char *name, tdm_type type, tdm_open_device *dev) {
     static const tdm_type type_k = TDM_TYPE_Q8_0;
     const llm_context_params params = {
         .struct_size = sizeof params, .n_ctx = 64, .n_ubatch = 32, .type_k = &type_k};
@@ -71,7 +71,7 @@ static void opened_close(opened *o) {
 /* Every matrix once, for each token; the output head for rows with logits. */
 static void test_dense(void **state) {
     (void)state;
-    tdm_dev *dev = rig_device(NULL, "fast", 1);
+    tdm_open_device *dev = rig_device(NULL, "fast", 1);
     const tdm_type types[] = {TDM_TYPE_Q4_0, TDM_TYPE_F16};
     for (int t = 0; t < 2; t++) {
         opened o = open_preset("tiny-llama", types[t], dev);

@@ -21,8 +21,8 @@
 
 static const char *model_path;
 static tdm_runtime *rt;
-static tdm_dev *a, *b, *c, *group;
-static tdm_dev *away, *away_group; /* with memory of their own */
+static tdm_open_device *a, *b, *c, *group;
+static tdm_open_device *away, *away_group; /* with memory of their own */
 static tdm_error err;
 
 #define OK(call)                                                                                   \
@@ -30,10 +30,10 @@ static tdm_error err;
         if ((call) != TDM_OK) fail_msg("%s: %s", #call, err.message);                              \
     } while (0)
 
-static tdm_dev *device_open(const char *name, const char *plugin, const tdm_option *options,
-                            int32_t n_option) {
+static tdm_open_device *device_open(const char *name, const char *plugin, const tdm_option *options,
+                                    int32_t n_option) {
     tdm_device_spec spec = {name, plugin, 0, options, n_option};
-    tdm_dev *dev = NULL;
+    tdm_open_device *dev = NULL;
     OK(tdm_runtime_declare(rt, &spec, &err));
     OK(tdm_runtime_open(rt, name, &dev, &err));
     return dev;
@@ -85,7 +85,7 @@ static void decode(scene *s, const int32_t *tokens, int32_t n) {
 }
 
 /* A prompt, a token, a shift and a token, and a token behind rows that were exported and imported. */
-static scene scene_play(tdm_dev *const *devs, int32_t n_dev, const llm_placement *placement,
+static scene scene_play(tdm_open_device *const *devs, int32_t n_dev, const llm_placement *placement,
                         bool is_cache_in_host) {
     static const tdm_type type_k = TDM_TYPE_Q8_0, type_v = TDM_TYPE_Q4_0;
     llm_context_params params = {.struct_size = sizeof params,
@@ -147,8 +147,8 @@ static int32_t weight_wish(void *user, const char *name) {
     return strcmp(word, "every third") == 0 && n++ % 3 == 0 ? 1 : -1;
 }
 
-static void scenes_compare(tdm_dev *main_dev, const char *word, bool is_cache_in_host) {
-    tdm_dev *devs[] = {main_dev, c};
+static void scenes_compare(tdm_open_device *main_dev, const char *word, bool is_cache_in_host) {
+    tdm_open_device *devs[] = {main_dev, c};
     scene expected = scene_play(&a, 1, NULL, false);
     llm_placement placement = {word[0] != '\0' ? weight_wish : NULL, (void *)(uintptr_t)word};
     scene found = scene_play(devs, 2, &placement, is_cache_in_host);
@@ -160,8 +160,8 @@ static void scenes_compare(tdm_dev *main_dev, const char *word, bool is_cache_in
                             found.rows + (size_t)step * (size_t)n_vocab, (size_t)n_vocab);
         if (!(error <= 1e-6))
             fail_msg("'%s'%s on %s: step %d: NMSE %g", word,
-                     is_cache_in_host ? ", cache in the host's memory" : "", tdm_dev_name(main_dev),
-                     step, error);
+                     is_cache_in_host ? ", cache in the host's memory" : "",
+                     tdm_open_device_name(main_dev), step, error);
     }
     scene_end(&expected);
     scene_end(&found);
@@ -179,7 +179,7 @@ static void test_weights(void **state) {
 
 static void test_cache(void **state) {
     (void)state;
-    tdm_dev *const devs[] = {a, group, away, away_group};
+    tdm_open_device *const devs[] = {a, group, away, away_group};
     for (size_t i = 0; i < sizeof devs / sizeof devs[0]; i++) {
         scenes_compare(devs[i], "", true);
         scenes_compare(devs[i], "ffn_up", true);
@@ -190,9 +190,9 @@ static void test_cache(void **state) {
  * a group keeps it among its members. */
 static void test_cache_is_there(void **state) {
     (void)state;
-    tdm_dev *const mains[] = {a, group, away, away_group};
+    tdm_open_device *const mains[] = {a, group, away, away_group};
     for (int i = 0; i < 8; i++) {
-        tdm_dev *devs[] = {mains[i / 2], c};
+        tdm_open_device *devs[] = {mains[i / 2], c};
         bool is_in_host = i % 2 == 1;
         scene s = scene_play(devs, 2, NULL, is_in_host);
         for (int32_t l = 0; l < s.model->hparams.n_layer; l++)
@@ -208,14 +208,14 @@ static int32_t ffn_on_second(void *user, const char *name) {
     return strstr(name, "ffn_gate") != NULL ? 1 : -1;
 }
 
-static tdm_dev *clock_open(const char *name, const char *member) {
+static tdm_open_device *clock_open(const char *name, const char *member) {
     const tdm_option options[] = {{"members", member}};
     return device_open(name, "meta", options, 1);
 }
 
-static double turns_time(const llm_model *model, tdm_dev *const *clocks, double bandwidth,
+static double turns_time(const llm_model *model, tdm_open_device *const *clocks, double bandwidth,
                          bool is_placed, int32_t n_tok) {
-    tdm_dev *const devs[] = {a, b};
+    tdm_open_device *const devs[] = {a, b};
     const double bandwidths[] = {bandwidth, bandwidth};
     const llm_placement placement = {.weight = is_placed ? ffn_on_second : NULL};
     const llm_turns turns = {rt, devs, clocks, bandwidths, 2, &placement};
@@ -227,9 +227,9 @@ static double turns_time(const llm_model *model, tdm_dev *const *clocks, double 
 /* Devices that take turns take as long as one, and what stages and copies between them cost. */
 static void test_turns_time(void **state) {
     (void)state;
-    tdm_dev *clock = clock_open("a alone", "a");
-    tdm_dev *const same[] = {clock, clock};
-    tdm_dev *const unasked[] = {clock, clock_open("c alone", "c")};
+    tdm_open_device *clock = clock_open("a alone", "a");
+    tdm_open_device *const same[] = {clock, clock};
+    tdm_open_device *const unasked[] = {clock, clock_open("c alone", "c")};
     tdm_split_report report = {.struct_size = sizeof report};
     llm_model *model = NULL;
     OK(llm_model_open(model_path, &model, &err));

@@ -64,9 +64,9 @@ void declare_draw(uint64_t *random, const int64_t ne[TDM_MAX_DIMS], int32_t n_me
     }
 }
 
-tdm_status declare_some(tdm_dev *group, const tdm_graph *graph, uint64_t seed, int32_t n,
+tdm_status declare_some(tdm_open_device *group, const tdm_graph *graph, uint64_t seed, int32_t n,
                         int32_t n_member, const bool *is_active, int32_t *n_out, tdm_error *err) {
-    const tdm_split_ops *ops = tdm_dev_plugin(group)->split;
+    const tdm_split_ops *ops = tdm_open_device_plugin(group)->split;
     uint64_t random = seed;
     *n_out = 0;
     for (int32_t i = 0; i < n; i++) {
@@ -81,7 +81,8 @@ tdm_status declare_some(tdm_dev *group, const tdm_graph *graph, uint64_t seed, i
                                   .replica = (int32_t)below(&random, 2),
                                   .n_member = n_member};
         if (v->kind == TDM_VALUE_STATE) continue;
-        tdm_status status = ops->split_set(tdm_dev_handle(group), graph, value, &layout, &why);
+        tdm_status status =
+            ops->split_set(tdm_open_device_handle(group), graph, value, &layout, &why);
         if (status == TDM_OK) ++*n_out;
         if (status != TDM_OK && status != TDM_UNSUPPORTED)
             return tdm_fail(err, status, "declaring '%s': %.400s",

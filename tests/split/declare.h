@@ -17,7 +17,7 @@ void declare_draw(uint64_t *random, const int64_t ne[TDM_MAX_DIMS], int32_t n_me
 
 /* Declares layouts for up to `n` values of a graph that is to run on `group`. What the group does
  * not support it says, and is left as it was; *n_out counts what was taken. */
-tdm_status declare_some(tdm_dev *group, const tdm_graph *graph, uint64_t seed, int32_t n,
+tdm_status declare_some(tdm_open_device *group, const tdm_graph *graph, uint64_t seed, int32_t n,
                         int32_t n_member, const bool *is_active, int32_t *n_out, tdm_error *err);
 
 #endif

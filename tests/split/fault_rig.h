@@ -31,7 +31,7 @@ typedef void (*fault_set_fn)(const char *member, const char *key, int64_t n);
 
 typedef struct fault_rig {
     tdm_runtime *rt;
-    tdm_dev *single, *group;
+    tdm_open_device *single, *group;
     tdm_scratch *single_scratch, *group_scratch;
     fault_set_fn set;
     pthread_mutex_t mutex;
@@ -183,7 +183,7 @@ static inline tdm_graph *net_graph(int32_t n_tok, int32_t n_layer) {
 
 /* Weights of a network on one device, in one buffer; slots by graph. */
 typedef struct net {
-    tdm_dev *dev;
+    tdm_open_device *dev;
     tdm_scratch *scratch;
     int32_t n_layer;
     tdm_mem weights;
@@ -214,8 +214,8 @@ static inline tdm_tensor_desc net_desc(const tdm_graph *graph, int32_t value) {
     return desc;
 }
 
-static inline tdm_status net_load(net *n, tdm_dev *dev, tdm_scratch *scratch, int32_t n_layer,
-                                  tdm_error *err) {
+static inline tdm_status net_load(net *n, tdm_open_device *dev, tdm_scratch *scratch,
+                                  int32_t n_layer, tdm_error *err) {
     tdm_graph *graph = net_graph(1, n_layer);
     tdm_tensor_desc descs[64];
     tdm_buffer_item items[64];
@@ -227,12 +227,12 @@ static inline tdm_status net_load(net *n, tdm_dev *dev, tdm_scratch *scratch, in
     n->dev = dev;
     n->scratch = scratch;
     n->n_layer = n_layer;
-    tdm_status status = tdm_dev_split_prepare(dev, graph, err);
+    tdm_status status = tdm_open_device_split_prepare(dev, graph, err);
     for (int32_t i = 0; i < graph->n_value && status == TDM_OK; i++) {
         int32_t w = net_weight(graph, i);
         if (w < 0) continue;
         descs[w] = net_desc(graph, i);
-        status = tdm_dev_tensor_size(dev, &descs[w], &n->size[w], err);
+        status = tdm_open_device_tensor_size(dev, &descs[w], &n->size[w], err);
         n->off[w] = (uint64_t)w * 65536;
         items[w] = (tdm_buffer_item){.off = n->off[w], .size = n->size[w], .tensor = &descs[w]};
         params.size = (uint64_t)3 * (uint64_t)n_layer * 65536;

@@ -79,7 +79,7 @@ void group_topology_print(const group_topology *t, char *text, size_t size) {
 
 struct group_rig {
     tdm_runtime *rt;
-    tdm_dev *single, *group;
+    tdm_open_device *single, *group;
     tdm_scratch *single_scratch, *group_scratch;
     int n_warning;
     char warning[512];
@@ -193,11 +193,11 @@ void group_rig_close(group_rig *rig) {
     free(rig);
 }
 
-tdm_dev *group_rig_single(const group_rig *rig) {
+tdm_open_device *group_rig_single(const group_rig *rig) {
     return rig->single;
 }
 
-tdm_dev *group_rig_group(const group_rig *rig) {
+tdm_open_device *group_rig_group(const group_rig *rig) {
     return rig->group;
 }
 
@@ -220,7 +220,7 @@ typedef struct load_item {
 } load_item;
 
 struct group_load {
-    tdm_dev *dev;
+    tdm_open_device *dev;
     tdm_scratch *scratch;
     load_item *items;
     int n_item;
@@ -237,10 +237,10 @@ static const tdm_kv_desc *state_desc(const tdm_graph *graph, int32_t value) {
     return NULL;
 }
 
-tdm_status group_load_prepare(group_rig *rig, tdm_dev *dev, const tdm_graph *graph,
+tdm_status group_load_prepare(group_rig *rig, tdm_open_device *dev, const tdm_graph *graph,
                               tdm_error *err) {
     (void)rig;
-    return tdm_dev_split_prepare(dev, graph, err);
+    return tdm_open_device_split_prepare(dev, graph, err);
 }
 
 /* Lists the weights or the states in a buffer of their own. */
@@ -274,7 +274,7 @@ static tdm_status items_place(group_load *load, const tdm_graph *graph, bool is_
                                              .partition = partition,
                                              .axis = v->axis};
             memcpy(item->tensor.ne, v->ne, sizeof v->ne);
-            status = tdm_dev_tensor_size(load->dev, &item->tensor, &item->size, err);
+            status = tdm_open_device_tensor_size(load->dev, &item->tensor, &item->size, err);
             *b = (tdm_buffer_item){.tensor = &item->tensor};
         }
         item->off = b->off = params.size;
@@ -311,7 +311,7 @@ static tdm_status weight_upload(group_load *load, const load_item *item, const v
     return status;
 }
 
-tdm_status group_load_create(group_rig *rig, tdm_dev *dev, const tdm_graph *graph,
+tdm_status group_load_create(group_rig *rig, tdm_open_device *dev, const tdm_graph *graph,
                              group_weight_fn weight, void *context, group_load **load_out,
                              tdm_error *err) {
     group_load *load = calloc(1, sizeof *load);

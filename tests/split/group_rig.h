@@ -36,9 +36,9 @@ typedef struct group_rig group_rig;
 /* Opens runtime, devices and group. */
 tdm_status group_rig_open(const group_topology *t, group_rig **rig_out, tdm_error *err);
 void group_rig_close(group_rig *rig); /* NULL is a no-op */
-tdm_dev *group_rig_single(const group_rig *rig);
+tdm_open_device *group_rig_single(const group_rig *rig);
 /* NULL where there is no group. */
-tdm_dev *group_rig_group(const group_rig *rig);
+tdm_open_device *group_rig_group(const group_rig *rig);
 /* Warnings and errors that the plugins have logged, the last of them. */
 int group_rig_n_warning(const group_rig *rig);
 const char *group_rig_warning(const group_rig *rig);
@@ -50,9 +50,10 @@ typedef struct group_load group_load;
 typedef void *(*group_weight_fn)(void *context, const tdm_graph *graph, int32_t value);
 
 /* Tells a group of the graph (one made with any page sizes). Nothing on a plain device. */
-tdm_status group_load_prepare(group_rig *rig, tdm_dev *dev, const tdm_graph *graph, tdm_error *err);
+tdm_status group_load_prepare(group_rig *rig, tdm_open_device *dev, const tdm_graph *graph,
+                              tdm_error *err);
 /* Gives every WEIGHT and STATE of the graph memory and uploads the weights. */
-tdm_status group_load_create(group_rig *rig, tdm_dev *dev, const tdm_graph *graph,
+tdm_status group_load_create(group_rig *rig, tdm_open_device *dev, const tdm_graph *graph,
                              group_weight_fn weight, void *context, group_load **load_out,
                              tdm_error *err);
 /* NULL is a no-op. Its schedules have been destroyed. */

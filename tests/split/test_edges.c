@@ -233,9 +233,10 @@ static tdm_graph *graph_make(const edge *e) {
     return graph;
 }
 
-static tdm_status device_run(group_rig *rig, tdm_dev *dev, const edge *e, result *out,
+static tdm_status device_run(group_rig *rig, tdm_open_device *dev, const edge *e, result *out,
                              tdm_error *err) {
-    if (tdm_dev_kv_page_size(dev, &cache, &page_size, err) != TDM_OK) fail_msg("%s", err->message);
+    if (tdm_open_device_kv_page_size(dev, &cache, &page_size, err) != TDM_OK)
+        fail_msg("%s", err->message);
     tdm_graph *graph = graph_make(e);
     group_load *load = NULL;
     tdm_schedule *schedule = NULL;

@@ -314,7 +314,7 @@ static void test_silent_when_measured(void **state) {
         rig_open(2, (const char *const[]){NULL, NULL}, "share=auto timeout=" MEASURE_TIMEOUT);
     tdm_graph *graph = net_graph(1, N_LAYER);
     rig_set(rig, "c1", "silent-in", 1);
-    FAILS(TDM_DEADLINE_EXCEEDED, "'m1'", tdm_dev_split_prepare(rig->group, graph, err));
+    FAILS(TDM_DEADLINE_EXCEEDED, "'m1'", tdm_open_device_split_prepare(rig->group, graph, err));
     rig_set(rig, "c1", "release", 1);
     tdm_graph_free(graph);
     rig_close(rig);

@@ -94,7 +94,7 @@ static void *weight_make(void *context, const tdm_graph *graph, int32_t value) {
 }
 
 /* Output of the graph on a device; the caller frees it. */
-static float *run(group_rig *rig, tdm_dev *dev, tdm_graph *graph, const marks *m) {
+static float *run(group_rig *rig, tdm_open_device *dev, tdm_graph *graph, const marks *m) {
     tdm_error err = {0};
     group_load *load = NULL;
     tdm_schedule *schedule = NULL;
@@ -114,14 +114,14 @@ static float *run(group_rig *rig, tdm_dev *dev, tdm_graph *graph, const marks *m
 }
 
 /* How the group lays a value of the graph out. */
-static tdm_layout layout_of(tdm_dev *group, const tdm_graph *graph, int32_t value) {
+static tdm_layout layout_of(tdm_open_device *group, const tdm_graph *graph, int32_t value) {
     tdm_error err = {0};
     tdm_plan *plan = NULL;
-    const tdm_plugin *plugin = tdm_dev_plugin(group);
+    const tdm_plugin *plugin = tdm_open_device_plugin(group);
     const tdm_plan_params params = {.struct_size = sizeof params};
     tdm_layout layout = {.struct_size = sizeof layout};
-    OK(plugin->queue->graph_prepare(tdm_dev_handle(group), graph, &params, &plan, &err));
-    OK(plugin->split->split_get(tdm_dev_handle(group), plan, value, &layout, &err));
+    OK(plugin->queue->graph_prepare(tdm_open_device_handle(group), graph, &params, &plan, &err));
+    OK(plugin->split->split_get(tdm_open_device_handle(group), plan, value, &layout, &err));
     plugin->queue->plan_destroy(plan);
     return layout;
 }
@@ -149,7 +149,7 @@ static void report_check(group_rig *rig, const tdm_graph *graph, flattening how)
     tdm_error err = {0};
     tdm_split_report report = {.struct_size = sizeof report,
                                .member_size = sizeof(tdm_split_member)};
-    OK(tdm_dev_split_report(group_rig_group(rig), graph, &report, &err));
+    OK(tdm_open_device_split_report(group_rig_group(rig), graph, &report, &err));
     if (report.n_relayout != 0)
         fail_msg("%s: %d gathers were inserted", words[how], (int)report.n_relayout);
     assert_int_equal(report.n_exchange, 1);
@@ -160,7 +160,7 @@ static void case_check(group_rig *rig, flattening how, const group_topology *t, 
     tdm_error err = {0};
     marks m;
     tdm_type weights = strcmp(t->path, "fast") == 0 ? TDM_TYPE_Q8_0 : TDM_TYPE_F32;
-    tdm_dev *group = group_rig_group(rig);
+    tdm_open_device *group = group_rig_group(rig);
     tdm_graph *graph = graph_make(how, weights, 1 + (int32_t)how, &m);
     OK(group_load_prepare(rig, group, graph, &err));
     if (is_reported) report_check(rig, graph, how);
@@ -245,7 +245,7 @@ static void test_gather_is_seen(void **state) {
     OK(group_load_prepare(rig, group_rig_group(rig), graph, &err));
     tdm_split_report report = {.struct_size = sizeof report,
                                .member_size = sizeof(tdm_split_member)};
-    OK(tdm_dev_split_report(group_rig_group(rig), graph, &report, &err));
+    OK(tdm_open_device_split_report(group_rig_group(rig), graph, &report, &err));
     assert_int_equal(report.n_relayout, 1);
     tdm_graph_free(graph);
     group_rig_close(rig);

@@ -65,10 +65,10 @@ static tdm_runtime *runtime_make(void) {
     return rt;
 }
 
-static tdm_dev *group_open(tdm_runtime *rt, const char *const *pairs) {
+static tdm_open_device *group_open(tdm_runtime *rt, const char *const *pairs) {
     static int n;
     char name[16];
-    tdm_dev *dev = NULL;
+    tdm_open_device *dev = NULL;
     snprintf(name, sizeof name, "group%d", n++);
     group_declare(rt, name, pairs);
     OK(tdm_runtime_open(rt, name, &dev, err));
@@ -187,12 +187,12 @@ typedef struct load {
     tdm_buffer_item items[MAX_WEIGHT];
 } load;
 
-static void load_plan(const model *m, tdm_dev *dev, load *l, tdm_buffer_params *params) {
+static void load_plan(const model *m, tdm_open_device *dev, load *l, tdm_buffer_params *params) {
     memset(l, 0, sizeof *l);
     *params = (tdm_buffer_params){
         .struct_size = sizeof *params, .purpose = TDM_BUFFER_WEIGHT, .items = l->items};
     for (int32_t i = 0; i < m->n_weight; i++) {
-        OK(tdm_dev_tensor_size(dev, &m->descs[i], &l->sizes[i], err));
+        OK(tdm_open_device_tensor_size(dev, &m->descs[i], &l->sizes[i], err));
         l->offs[i] = params->size;
         params->size += (l->sizes[i] + ALIGN - 1) / ALIGN * ALIGN;
         l->items[params->n_item++] =
@@ -200,7 +200,7 @@ static void load_plan(const model *m, tdm_dev *dev, load *l, tdm_buffer_params *
     }
 }
 
-static void weights_load(const model *m, tdm_dev *dev, load *l) {
+static void weights_load(const model *m, tdm_open_device *dev, load *l) {
     tdm_buffer_params params;
     load_plan(m, dev, l, &params);
     OK(tdm_mem_alloc_items(dev, &params, &l->mem, err));
@@ -249,9 +249,9 @@ static const char *const topologies[][8] = {
     {"members", "a,b,c", "share", "1,1,1", "split", "layer"},
 };
 
-static void cache_alloc(const model *m, tdm_dev *dev, tdm_mem *mem) {
+static void cache_alloc(const model *m, tdm_open_device *dev, tdm_mem *mem) {
     uint64_t page_size = 0;
-    OK(tdm_dev_kv_page_size(dev, &m->kv, &page_size, err));
+    OK(tdm_open_device_kv_page_size(dev, &m->kv, &page_size, err));
     tdm_buffer_item item = {
         .size = page_size * N_PAGE, .kv = &m->kv, .n_page = N_PAGE, .partition = m->kv_partition};
     tdm_buffer_params params = {.struct_size = sizeof params,
@@ -268,10 +268,10 @@ static void test_round_trip(void **context) {
     model_make(&m);
     for (size_t t = 0; t < sizeof topologies / sizeof topologies[0]; t++) {
         tdm_runtime *rt = runtime_make();
-        tdm_dev *dev = group_open(rt, topologies[t]);
+        tdm_open_device *dev = group_open(rt, topologies[t]);
         load l;
         tdm_mem cache = {0};
-        OK(tdm_dev_split_prepare(dev, m.graph, err));
+        OK(tdm_open_device_split_prepare(dev, m.graph, err));
         weights_load(&m, dev, &l);
         weights_check(&m, &l);
         cache_alloc(&m, dev, &cache);
@@ -293,8 +293,8 @@ static void test_nested(void **context) {
     tdm_runtime *rt = runtime_make();
     model_make(&m);
     group_declare(rt, "inner", (const char *const[]){"members", "a,b", "share", "1,1", NULL});
-    tdm_dev *dev = OPEN(rt, "members", "inner,c", "share", "2,1");
-    OK(tdm_dev_split_prepare(dev, m.graph, err));
+    tdm_open_device *dev = OPEN(rt, "members", "inner,c", "share", "2,1");
+    OK(tdm_open_device_split_prepare(dev, m.graph, err));
     weights_load(&m, dev, &l);
     weights_check(&m, &l);
     tdm_mem_free(&l.mem);
@@ -305,23 +305,23 @@ static void test_nested(void **context) {
 static void test_info(void **context) {
     (void)context;
     tdm_runtime *rt = runtime_make();
-    tdm_dev *dev = OPEN(rt, "members", "a,b,c", "share", "1,0,1");
+    tdm_open_device *dev = OPEN(rt, "members", "a,b,c", "share", "1,0,1");
     tdm_device_info info, one;
-    tdm_dev *a = NULL;
-    OK(tdm_dev_get_info(dev, &info, err));
+    tdm_open_device *a = NULL;
+    OK(tdm_open_device_get_info(dev, &info, err));
     OK(tdm_runtime_open(rt, "a", &a, err));
-    OK(tdm_dev_get_info(a, &one, err));
+    OK(tdm_open_device_get_info(a, &one, err));
     assert_string_equal(info.name, "a + b + c");
     assert_true((info.flags & TDM_DEVICE_IS_GROUP) != 0);
     assert_true((info.flags & TDM_DEVICE_HOLDS_TEMPS) != 0);
     assert_int_equal(info.flags & (TDM_DEVICE_HAS_EXCHANGE | TDM_DEVICE_IS_HOST), 0);
     assert_true(info.memory_total == 2 * one.memory_total);
     assert_int_equal(info.n_thread, 0);
-    assert_true(tdm_dev_is_group(dev));
+    assert_true(tdm_open_device_is_group(dev));
     /* Kinds of kernels differ in bits, which a group must know of. */
-    tdm_dev *b = NULL;
+    tdm_open_device *b = NULL;
     OK(tdm_runtime_open(rt, "b", &b, err));
-    OK(tdm_dev_get_info(b, &info, err));
+    OK(tdm_open_device_get_info(b, &info, err));
     assert_string_not_equal(info.description, one.description);
     tdm_runtime_destroy(rt);
 }
@@ -350,7 +350,7 @@ static void test_enumerate(void **context) {
 
 static void open_fails(tdm_runtime *rt, const char *name, tdm_status status, const char *text,
                        const char *const *pairs) {
-    tdm_dev *dev = NULL;
+    tdm_open_device *dev = NULL;
     group_declare(rt, name, pairs);
     FAILS(status, text, tdm_runtime_open(rt, name, &dev, err));
     FAILS(status, text, tdm_runtime_open(rt, name, &dev, err)); /* nothing was left half open */
@@ -359,7 +359,7 @@ static void open_fails(tdm_runtime *rt, const char *name, tdm_status status, con
 static void test_bad_open(void **context) {
     (void)context;
     tdm_runtime *rt = runtime_make();
-    tdm_dev *dev = NULL;
+    tdm_open_device *dev = NULL;
     open_fails(rt, "no_member", TDM_INVALID_ARGUMENT, "members",
                (const char *const[]){"share", "1", NULL});
     open_fails(rt, "unknown", TDM_NOT_FOUND, "'zebra'",
@@ -381,7 +381,7 @@ static void test_bad_open(void **context) {
 static void test_host_buffer(void **context) {
     (void)context;
     tdm_runtime *rt = runtime_make();
-    tdm_dev *dev = OPEN(rt, "members", "a,b");
+    tdm_open_device *dev = OPEN(rt, "members", "a,b");
     tdm_mem mem = {0}, other = {0}, empty = {0};
     uint8_t bytes[100], back[100];
     for (int i = 0; i < 100; i++) bytes[i] = (uint8_t)(i + 1);
@@ -420,7 +420,7 @@ static void test_host_buffer(void **context) {
 static void test_bytes_item(void **context) {
     (void)context;
     tdm_runtime *rt = runtime_make();
-    tdm_dev *dev = OPEN(rt, "members", "a,b,c", "share", "0,1,1");
+    tdm_open_device *dev = OPEN(rt, "members", "a,b,c", "share", "0,1,1");
     tdm_tensor_desc desc = {.struct_size = sizeof desc, .type = TDM_TYPE_F32, .ne = {16, 1, 1, 1}};
     tdm_buffer_item items[] = {{.off = 64, .size = 128, .tensor = &desc}, {.off = 192, .size = 40}};
     tdm_buffer_params params = {.struct_size = sizeof params,
@@ -468,12 +468,12 @@ static void test_bad_tensor(void **context) {
     tdm_buffer_params params;
     tdm_mem mem = {0};
     tdm_runtime *rt = runtime_make();
-    tdm_dev *dev = OPEN(rt, "members", "a,b", "share", "1,1");
+    tdm_open_device *dev = OPEN(rt, "members", "a,b", "share", "1,1");
     uint64_t size = 0;
     model_make(&m);
     FAILS(TDM_FAILED_PRECONDITION, "split_prepare",
-          tdm_dev_tensor_size(dev, &m.descs[2], &size, err));
-    OK(tdm_dev_split_prepare(dev, m.graph, err));
+          tdm_open_device_tensor_size(dev, &m.descs[2], &size, err));
+    OK(tdm_open_device_split_prepare(dev, m.graph, err));
     weights_load(&m, dev, &l);
     const int q = 2;
     const tdm_tensor_desc *d = &m.descs[q];
@@ -512,10 +512,10 @@ static void test_bad_tensor(void **context) {
     FAILS(TDM_INVALID_ARGUMENT, "not inside", tdm_mem_alloc_items(dev, &params, &mem, err));
     other = *d;
     other.type = (tdm_type)5;
-    FAILS(TDM_UNSUPPORTED, "type 5", tdm_dev_tensor_size(dev, &other, &size, err));
+    FAILS(TDM_UNSUPPORTED, "type 5", tdm_open_device_tensor_size(dev, &other, &size, err));
     other = *d;
     other.ne[0] = -256;
-    FAILS(TDM_INVALID_ARGUMENT, "-256", tdm_dev_tensor_size(dev, &other, &size, err));
+    FAILS(TDM_INVALID_ARGUMENT, "-256", tdm_open_device_tensor_size(dev, &other, &size, err));
     tdm_runtime_destroy(rt);
     model_free(&m);
 }
@@ -528,20 +528,21 @@ static void test_no_memory(void **context) {
     tdm_buffer_params params;
     tdm_mem mem = {0};
     tdm_runtime *rt = runtime_make();
-    tdm_dev *dev = OPEN(rt, "members", "a,b", "share", "1,1", "reserve", "0,9223372036854775807");
+    tdm_open_device *dev =
+        OPEN(rt, "members", "a,b", "share", "1,1", "reserve", "0,9223372036854775807");
     model_make(&m);
-    OK(tdm_dev_split_prepare(dev, m.graph, err));
+    OK(tdm_open_device_split_prepare(dev, m.graph, err));
     load_plan(&m, dev, &l, &params);
     FAILS(TDM_RESOURCE_EXHAUSTED, "member 'b'", tdm_mem_alloc_items(dev, &params, &mem, err));
     FAILS(TDM_RESOURCE_EXHAUSTED, "reserved", tdm_mem_alloc_items(dev, &params, &mem, err));
 
     /* More than any member has. */
-    tdm_dev *plain = OPEN(rt, "members", "c,d", "share", "1,1");
+    tdm_open_device *plain = OPEN(rt, "members", "c,d", "share", "1,1");
     tdm_tensor_desc large = {.struct_size = sizeof large,
                              .type = TDM_TYPE_F32,
                              .ne = {(int64_t)1 << 30, (int64_t)1 << 14, 1, 1}};
     tdm_buffer_item item = {.tensor = &large};
-    OK(tdm_dev_tensor_size(plain, &large, &item.size, err));
+    OK(tdm_open_device_tensor_size(plain, &large, &item.size, err));
     assert_true(item.size == (uint64_t)1 << 47); /* on two members */
     params = (tdm_buffer_params){
         .struct_size = sizeof params, .size = item.size, .n_item = 1, .items = &item};
@@ -550,7 +551,7 @@ static void test_no_memory(void **context) {
     FAILS(TDM_RESOURCE_EXHAUSTED, "free", tdm_mem_alloc_items(plain, &params, &mem, err));
 
     /* The group is as good as before. */
-    OK(tdm_dev_split_prepare(plain, m.graph, err));
+    OK(tdm_open_device_split_prepare(plain, m.graph, err));
     weights_load(&m, plain, &l);
     weights_check(&m, &l);
     tdm_mem_free(&l.mem);
@@ -561,7 +562,7 @@ static void test_no_memory(void **context) {
 /* Opens, prepares, loads and reads back; a failure is for want of memory, and says so. */
 static tdm_status everything_try(const model *m, tdm_error *err) {
     tdm_runtime *rt = runtime_make();
-    tdm_dev *dev = NULL;
+    tdm_open_device *dev = NULL;
     load l = {0};
     tdm_buffer_params params = {.struct_size = sizeof params,
                                 .purpose = TDM_BUFFER_WEIGHT,
@@ -574,9 +575,9 @@ static tdm_status everything_try(const model *m, tdm_error *err) {
     assert_non_null(back);
     group_declare(rt, "few", (const char *const[]){"members", "a,b,c", "share", "3,1,2", NULL});
     tdm_status status = tdm_runtime_open(rt, "few", &dev, err);
-    if (status == TDM_OK) status = tdm_dev_split_prepare(dev, m->graph, err);
+    if (status == TDM_OK) status = tdm_open_device_split_prepare(dev, m->graph, err);
     for (int32_t i = 0; i < m->n_weight && status == TDM_OK; i++) {
-        status = tdm_dev_tensor_size(dev, &m->descs[i], &l.sizes[i], err);
+        status = tdm_open_device_tensor_size(dev, &m->descs[i], &l.sizes[i], err);
         l.items[i] =
             (tdm_buffer_item){.off = params.size, .size = l.sizes[i], .tensor = &m->descs[i]};
         l.offs[i] = params.size;

@@ -5,11 +5,11 @@
  */
 #include "tests/split/fault_rig.h"
 
-static tdm_dev *group_open(tdm_runtime *rt, const char *name, const char *members,
-                           const char *share) {
+static tdm_open_device *group_open(tdm_runtime *rt, const char *name, const char *members,
+                                   const char *share) {
     const tdm_option options[] = {{"members", members}, {"share", share}};
     const tdm_device_spec spec = {name, "meta", 0, options, 2};
-    tdm_dev *dev = NULL;
+    tdm_open_device *dev = NULL;
     OK(tdm_runtime_declare(rt, &spec, err));
     OK(tdm_runtime_open(rt, name, &dev, err));
     return dev;
@@ -37,9 +37,9 @@ static tdm_runtime *runtime_make(void) {
 static void group_adds_up(void **state) {
     (void)state;
     tdm_runtime *rt = runtime_make();
-    tdm_dev *group = group_open(rt, "group", "a, b, c", "1, 1, 0");
+    tdm_open_device *group = group_open(rt, "group", "a, b, c", "1, 1, 0");
     tdm_device_limits limits;
-    OK(tdm_dev_measure_limits(group, &limits, err));
+    OK(tdm_open_device_measure_limits(group, &limits, err));
     assert_int_equal(limits.struct_size, sizeof limits);
     assert_string_equal(limits.arithmetic, "plain C");
     assert_true(limits.int8_peak > 0 && limits.f32_peak > 0 && limits.read_bandwidth >= 0);
@@ -51,9 +51,9 @@ static void groups_nest(void **state) {
     (void)state;
     tdm_runtime *rt = runtime_make();
     (void)group_open(rt, "inner", "a, b", "1, 1");
-    tdm_dev *outer = group_open(rt, "outer", "inner, c", "2, 1");
+    tdm_open_device *outer = group_open(rt, "outer", "inner, c", "2, 1");
     tdm_device_limits limits;
-    OK(tdm_dev_measure_limits(outer, &limits, err));
+    OK(tdm_open_device_measure_limits(outer, &limits, err));
     assert_string_equal(limits.arithmetic, "plain C");
     assert_true(limits.int8_peak > 0 && limits.f32_peak > 0);
     tdm_runtime_destroy(rt);
@@ -63,16 +63,16 @@ static void groups_nest(void **state) {
 static void silence_is_unknown(void **state) {
     (void)state;
     tdm_runtime *rt = runtime_make();
-    tdm_dev *silent = NULL;
+    tdm_open_device *silent = NULL;
     tdm_device_limits limits;
     OK(tdm_runtime_open(rt, "silent", &silent, err));
-    OK(tdm_dev_measure_limits(silent, &limits, err));
+    OK(tdm_open_device_measure_limits(silent, &limits, err));
     assert_true(limits.read_bandwidth == 0 && limits.int8_peak == 0 && limits.f32_peak == 0);
     assert_string_equal(limits.arithmetic, "");
-    OK(tdm_dev_measure_limits(group_open(rt, "half", "a, silent", "1, 1"), &limits, err));
+    OK(tdm_open_device_measure_limits(group_open(rt, "half", "a, silent", "1, 1"), &limits, err));
     assert_true(limits.read_bandwidth == 0 && limits.int8_peak == 0 && limits.f32_peak == 0);
     assert_string_equal(limits.arithmetic, "mixed");
-    OK(tdm_dev_measure_limits(group_open(rt, "idle", "a, silent", "1, 0"), &limits, err));
+    OK(tdm_open_device_measure_limits(group_open(rt, "idle", "a, silent", "1, 0"), &limits, err));
     assert_true(limits.int8_peak > 0 && limits.f32_peak > 0);
     tdm_runtime_destroy(rt);
 }

@@ -27,7 +27,7 @@ enum { N_CASE = 1500, MAX_MEMBER = 7, SUPER = TDM_SUPERBLOCK_LEN, GUARD = 64, MA
 /* ---- The group: two kinds of CPU device, each several members ---- */
 
 static tdm_runtime *runtime;
-static tdm_dev *devices[2];
+static tdm_open_device *devices[2];
 static meta_device group;
 static tdm_layout current; /* how the tensor of the case is laid out */
 
@@ -80,11 +80,11 @@ static void group_make(int32_t n_member) {
     group.host = &host;
     group.n_member = group.n_active = n_member;
     for (int32_t d = 0; d < n_member; d++) {
-        tdm_dev *dev = devices[random_below(2)];
+        tdm_open_device *dev = devices[random_below(2)];
         group.members[d].name = "some";
         group.members[d].share = 1.0 / n_member;
-        group.members[d].lent = (tdm_acquired_device){sizeof(tdm_acquired_device),
-                                                      tdm_dev_plugin(dev), tdm_dev_handle(dev)};
+        group.members[d].lent = (tdm_acquired_device){
+            sizeof(tdm_acquired_device), tdm_open_device_plugin(dev), tdm_open_device_handle(dev)};
     }
 }
 

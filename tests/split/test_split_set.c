@@ -66,7 +66,7 @@ static void test_random(void **state) {
 
 typedef struct hand {
     group_rig *rig;
-    tdm_dev *dev;
+    tdm_open_device *dev;
     tdm_device *group;
     const tdm_plugin *plugin;
 } hand;
@@ -75,8 +75,8 @@ static void hand_open(const group_topology *t, hand *h) {
     tdm_error err = {0};
     if (group_rig_open(t, &h->rig, &err) != TDM_OK) fail_msg("%s", err.message);
     h->dev = group_rig_group(h->rig);
-    h->group = tdm_dev_handle(h->dev);
-    h->plugin = tdm_dev_plugin(h->dev);
+    h->group = tdm_open_device_handle(h->dev);
+    h->plugin = tdm_open_device_plugin(h->dev);
 }
 
 static const group_topology three = {.n_member = 3,

@@ -189,11 +189,11 @@ static int32_t *step_make(int32_t first, int32_t n) {
 enum { N_RUN_TOKEN = PROMPT + N_STEP };
 typedef float logits[N_RUN_TOKEN * N_VOCAB];
 
-static void shape_run(group_load *load, tdm_dev *dev, int32_t first, int32_t n, int32_t n_time,
-                      bool is_whole, float *out) {
+static void shape_run(group_load *load, tdm_open_device *dev, int32_t first, int32_t n,
+                      int32_t n_time, bool is_whole, float *out) {
     uint64_t page_size = 0;
     tdm_schedule *schedule = NULL;
-    OK(tdm_dev_kv_page_size(dev, &cache, &page_size, err));
+    OK(tdm_open_device_kv_page_size(dev, &cache, &page_size, err));
     OK(group_load_schedule(load, network_make(n, page_size, is_whole), &schedule, err));
     const tdm_graph *graph = tdm_schedule_graph(schedule);
     int32_t x_value = -1, y_value = -1;
@@ -219,13 +219,13 @@ static void shape_run(group_load *load, tdm_dev *dev, int32_t first, int32_t n, 
     tdm_schedule_destroy(schedule);
 }
 
-static void device_run(group_rig *rig, tdm_dev *dev, bool is_whole, float *out) {
+static void device_run(group_rig *rig, tdm_open_device *dev, bool is_whole, float *out) {
     group_load *load = NULL;
     uint64_t page_size = 64;
     tdm_graph *graph = network_make(1, page_size, is_whole);
     OK(group_load_prepare(rig, dev, graph, err));
     tdm_graph_free(graph);
-    OK(tdm_dev_kv_page_size(dev, &cache, &page_size, err));
+    OK(tdm_open_device_kv_page_size(dev, &cache, &page_size, err));
     graph = network_make(1, page_size, is_whole);
     OK(group_load_create(rig, dev, graph, weight_bytes, NULL, &load, err));
     tdm_graph_free(graph);
@@ -301,7 +301,7 @@ static int32_t exchanges(group_topology t, bool *has_isa_out) {
     }
     tdm_graph *graph = network_make(1, 64, true);
     OK(group_load_prepare(rig, group_rig_group(rig), graph, err));
-    OK(tdm_dev_split_report(group_rig_group(rig), graph, &report, err));
+    OK(tdm_open_device_split_report(group_rig_group(rig), graph, &report, err));
     tdm_graph_free(graph);
     group_rig_close(rig);
     *has_isa_out = true;

@@ -66,7 +66,7 @@ static size_t record_size(const record *r) {
 
 typedef struct side {
     group_rig *rig;
-    tdm_dev *dev;
+    tdm_open_device *dev;
     choices *c;
     int32_t partition_base;
     double noise;
@@ -84,7 +84,7 @@ typedef struct side {
 static tdm_status page_size_of(void *context, const tdm_kv_desc *desc, uint64_t *size_out,
                                tdm_error *err) {
     const side *s = context;
-    return tdm_dev_kv_page_size(s->dev, desc, size_out, err);
+    return tdm_open_device_kv_page_size(s->dev, desc, size_out, err);
 }
 
 /* For a graph that a group is shown before it can say how large anything is. */
@@ -326,7 +326,7 @@ static tdm_status side_run(side *s) {
     group_load *load = NULL;
     tdm_schedule *schedule = NULL;
     tdm_status status = TDM_OK;
-    if (tdm_dev_is_group(s->dev)) {
+    if (tdm_open_device_is_group(s->dev)) {
         status = graph_make(s, any_page_size, &graph);
         if (status == TDM_OK) status = group_load_prepare(s->rig, s->dev, graph, s->err);
         tdm_graph_free(graph);

@@ -111,9 +111,9 @@ static inline void declare(tdm_runtime *rt, const char *name, const char *const 
     declare_of(rt, "fake", name, options);
 }
 
-static inline tdm_dev *open_fake(tdm_runtime *rt, const char *name, const char *option0,
-                                 const char *option1) {
-    tdm_dev *dev = NULL;
+static inline tdm_open_device *open_fake(tdm_runtime *rt, const char *name, const char *option0,
+                                         const char *option1) {
+    tdm_open_device *dev = NULL;
     declare(rt, name, (const char *const[3]){option0, option1, NULL});
     OK(tdm_runtime_open(rt, name, &dev, err));
     return dev;

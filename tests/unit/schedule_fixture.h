@@ -57,7 +57,7 @@ static inline void weight_upload(const tdm_slot_mem *at, const tdm_tensor_desc *
 
 /* Places a graph and gives each new weight memory where its first reader runs; node_dev_out is
  * NULL or [n_node]. */
-static inline void weights_place(weights *w, tdm_scratch *scratch, tdm_dev *const *devs,
+static inline void weights_place(weights *w, tdm_scratch *scratch, tdm_open_device *const *devs,
                                  const tdm_graph *graph, int32_t *node_dev_out) {
     int32_t node_dev[MAX_SLOT];
     tdm_slot_mem slots[MAX_SLOT];
@@ -76,8 +76,8 @@ static inline void weights_place(weights *w, tdm_scratch *scratch, tdm_dev *cons
                                           .usage = v->usage,
                                           .ne = {v->ne[0], v->ne[1], v->ne[2], v->ne[3]}};
             snprintf(w->names[w->n++], sizeof *w->names, "%s", name);
-            tdm_dev *dev = devs[node_dev[n]];
-            OK(tdm_dev_tensor_size(dev, &desc, &at->size, err));
+            tdm_open_device *dev = devs[node_dev[n]];
+            OK(tdm_open_device_tensor_size(dev, &desc, &at->size, err));
             OK(tdm_mem_alloc(dev, at->size, TDM_BUFFER_WEIGHT, &at->mem, err));
             weight_upload(at, &desc, name);
         }
@@ -124,7 +124,7 @@ static int32_t value_named(const tdm_graph *graph, const char *name) {
 /* A scratch over up to three devices, and the weights of one model. */
 typedef struct scene {
     tdm_runtime *rt;
-    tdm_dev *devs[3];
+    tdm_open_device *devs[3];
     int32_t n_dev;
     tdm_scratch *scratch;
     weights w;

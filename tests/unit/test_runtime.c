@@ -193,7 +193,7 @@ static void test_failing(void **state) {
         assert_int_equal(tdm_runtime_plugin_count(rt), 0); /* nothing of it is left */
     }
     /* A device of such a plugin says the same; the rest go on. */
-    tdm_dev *dev = NULL;
+    tdm_open_device *dev = NULL;
     const tdm_device_spec spec = {.name = "x", .plugin = "fake_init_fails"};
     OK(tdm_runtime_declare(rt, &spec, err));
     FAILS(TDM_UNAVAILABLE, "licence", tdm_runtime_open(rt, "x", &dev, err));
@@ -273,7 +273,7 @@ static void test_enumerate(void **state) {
     assert_string_equal(reason.message, "no fake driver is installed");
     assert_int_equal(tdm_runtime_device_count(rt, 1, &n, NULL), TDM_OK);
     const tdm_device_spec spec = {.name = "none", .plugin = "fake_no_device"};
-    tdm_dev *dev = NULL;
+    tdm_open_device *dev = NULL;
     OK(tdm_runtime_declare(rt, &spec, err));
     FAILS(TDM_NOT_FOUND, "device 'none': no fake device 0",
           tdm_runtime_open(rt, "none", &dev, err));
@@ -283,7 +283,7 @@ static void test_enumerate(void **state) {
 static void test_open(void **state) {
     (void)state;
     tdm_runtime *rt = runtime_make(FAKE_PLUGIN_DIR);
-    tdm_dev *a = NULL, *again = NULL, *none = NULL;
+    tdm_open_device *a = NULL, *again = NULL, *none = NULL;
     FAILS(TDM_NOT_FOUND, "known: none", tdm_runtime_open(rt, "a", &a, err));
     declare(rt, "a", NULL);
     declare(rt, "b", (const char *const[3]){"broken=the cable is out"});
@@ -306,11 +306,11 @@ static void test_open(void **state) {
     OK(tdm_runtime_open(rt, "a", &again, err));
     assert_ptr_equal(a, again);
     log_has("open a", 1);
-    assert_string_equal(tdm_dev_name(a), "a");
-    assert_string_equal(tdm_dev_plugin(a)->name, "fake");
-    assert_non_null(tdm_dev_handle(a));
+    assert_string_equal(tdm_open_device_name(a), "a");
+    assert_string_equal(tdm_open_device_plugin(a)->name, "fake");
+    assert_non_null(tdm_open_device_handle(a));
     tdm_device_info info;
-    OK(tdm_dev_get_info(a, &info, err)); /* describe's, as it has no get_info */
+    OK(tdm_open_device_get_info(a, &info, err)); /* describe's, as it has no get_info */
     assert_int_equal(strnlen(info.vendor, sizeof info.vendor), sizeof info.vendor - 1);
     assert_string_equal(info.name, "fake0");
     tdm_runtime_destroy(rt);
@@ -330,14 +330,14 @@ static void test_borrow(void **state) {
     (void)state;
     /* g borrows f, f borrows e; another, d, stands alone and was opened first. */
     tdm_runtime *rt = runtime_make(FAKE_PLUGIN_DIR);
-    tdm_dev *dev = NULL;
+    tdm_open_device *dev = NULL;
     declare(rt, "g", (const char *const[3]){"member=f"});
     declare(rt, "f", (const char *const[3]){"member=e"});
     declare(rt, "e", NULL);
     declare(rt, "d", NULL);
     OK(tdm_runtime_open(rt, "d", &dev, err));
     OK(tdm_runtime_open(rt, "g", &dev, err));
-    assert_string_equal(tdm_dev_name(dev), "g");
+    assert_string_equal(tdm_open_device_name(dev), "g");
     assert_true(place_of("open e") < place_of("open f") && place_of("open f") < place_of("open g"));
     OK(tdm_runtime_open(rt, "e", &dev, err)); /* open already */
     log_has("open e", 1);
@@ -361,7 +361,7 @@ static void test_borrow(void **state) {
 static void test_borrow_fails(void **state) {
     (void)state;
     tdm_runtime *rt = runtime_make(FAKE_PLUGIN_DIR);
-    tdm_dev *dev = NULL;
+    tdm_open_device *dev = NULL;
     declare(rt, "self", (const char *const[3]){"member=self"});
     declare(rt, "x", (const char *const[3]){"member=y"});
     declare(rt, "y", (const char *const[3]){"member=z"});
@@ -388,8 +388,8 @@ static void test_two_hosts(void **state) {
     (void)state;
     for (int i = 0; i < 20; i++) {
         tdm_runtime *one = runtime_make(FAKE_PLUGIN_DIR), *two = runtime_make(FAKE_PLUGIN_DIR);
-        tdm_dev *a = open_fake(one, "a", NULL, NULL), *b = open_fake(two, "a", NULL, NULL);
-        assert_ptr_not_equal(tdm_dev_handle(a), tdm_dev_handle(b));
+        tdm_open_device *a = open_fake(one, "a", NULL, NULL), *b = open_fake(two, "a", NULL, NULL);
+        assert_ptr_not_equal(tdm_open_device_handle(a), tdm_open_device_handle(b));
         tdm_runtime_destroy(one);
         tdm_mem mem = {0};
         OK(tdm_mem_alloc(b, 64, TDM_BUFFER_ANY, &mem, err));
@@ -404,7 +404,8 @@ static void test_two_hosts(void **state) {
 static void test_memory(void **state) {
     (void)state;
     tdm_runtime *rt = runtime_make(FAKE_PLUGIN_DIR);
-    tdm_dev *a = open_fake(rt, "a", "memory=4000000", NULL), *b = open_fake(rt, "b", NULL, NULL);
+    tdm_open_device *a = open_fake(rt, "a", "memory=4000000", NULL),
+                    *b = open_fake(rt, "b", NULL, NULL);
     tdm_mem x = {0}, y = {0}, none = {0};
     enum { SIZE = 3000000 }; /* more than goes through the host at a time, and no multiple of it */
     const uint64_t n_before = tdm_counter_get(TDM_COUNTER_ALLOCATIONS);
@@ -428,9 +429,10 @@ static void test_memory(void **state) {
 
     /* What is no group is dealt nothing out and has nothing to report. */
     tdm_split_report report = {.struct_size = sizeof report};
-    assert_false(tdm_dev_is_group(a));
-    OK(tdm_dev_split_prepare(a, NULL, err));
-    FAILS(TDM_UNSUPPORTED, "device 'a': is no group", tdm_dev_split_report(a, NULL, &report, err));
+    assert_false(tdm_open_device_is_group(a));
+    OK(tdm_open_device_split_prepare(a, NULL, err));
+    FAILS(TDM_UNSUPPORTED, "device 'a': is no group",
+          tdm_open_device_split_report(a, NULL, &report, err));
 
     uint8_t *bytes = malloc(SIZE), *back = malloc(SIZE);
     assert_non_null(bytes);
@@ -456,7 +458,7 @@ static void test_memory(void **state) {
                                   .ne = {96, 5, 1, 1}};
     const uint64_t row = 3 * 34;
     uint64_t size = 0;
-    OK(tdm_dev_tensor_size(a, &desc, &size, err));
+    OK(tdm_open_device_tensor_size(a, &desc, &size, err));
     assert_int_equal(size, 5 * row);
     OK(tdm_mem_fill(&x, 0, 1000, 0, err));
     OK(tdm_mem_tensor_upload(&x, 64, &desc, bytes, row, 0, 3, 0, 96, err));
@@ -484,7 +486,8 @@ static void test_memory(void **state) {
               tdm_mem_tensor_download(&x, 0, &desc, back, row, w[0], w[1], w[2], w[3], err));
     }
     const tdm_kv_desc kv = {.struct_size = sizeof kv};
-    FAILS(TDM_UNSUPPORTED, "device 'a': keeps no", tdm_dev_kv_page_size(a, &kv, &size, err));
+    FAILS(TDM_UNSUPPORTED, "device 'a': keeps no",
+          tdm_open_device_kv_page_size(a, &kv, &size, err));
 
     free(bytes);
     free(back);

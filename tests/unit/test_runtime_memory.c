@@ -72,7 +72,7 @@ static int n_tried;
 static void test_runtime(void **state) {
     (void)state;
     tdm_runtime *rt = NULL;
-    tdm_dev *dev = NULL;
+    tdm_open_device *dev = NULL;
     const tdm_runtime_params params = {.plugin_path = FAKE_PLUGIN_DIR};
     const tdm_option options[] = {{"name", "a"}, {"refuse", "matmul"}};
     const tdm_device_spec spec = {.name = "a", .plugin = "fake", .options = options, .n_option = 2};
@@ -82,7 +82,7 @@ static void test_runtime(void **state) {
     unsetenv("TANDEM_PLUGIN_PATH");
     EACH_ALLOCATION(tdm_runtime_declare(rt, &spec, err));
     EACH_ALLOCATION(tdm_runtime_open(rt, "a", &dev, err)); /* loads, too */
-    assert_string_equal(tdm_dev_name(dev), "a");
+    assert_string_equal(tdm_open_device_name(dev), "a");
     assert_int_equal(tdm_runtime_plugin_count(rt), 1);
     /* Without memory load_all leaves plugins out, and a second time loads them. */
     int32_t n = 0, n_all = 0;

@@ -77,11 +77,11 @@ static void test_random(void **state) {
 
 /* ---- with the CPU plugin --------------------------------------------------------------------- */
 
-static tdm_dev *open_cpu(tdm_runtime *rt) {
+static tdm_open_device *open_cpu(tdm_runtime *rt) {
     const tdm_option threads = {"threads", "2"};
     const tdm_device_spec spec = {
         .name = "cpu", .plugin = "cpu", .options = &threads, .n_option = 1};
-    tdm_dev *dev = NULL;
+    tdm_open_device *dev = NULL;
     OK(tdm_runtime_declare(rt, &spec, err));
     OK(tdm_runtime_open(rt, "cpu", &dev, err));
     return dev;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_lend.c: devices that are lent have no gaps: a plugin of ten slots serves through the whole
+ * test_adapter.c: devices that are lent have no gaps: a plugin of ten slots serves through the whole
  * table, what it refuses the CPU runs inside the same plan, and nothing is lost when it fails.
  */
-#include "tests/unit/lend_fixture.h"
+#include "tests/unit/adapter_fixture.h"
 
 #include "tests/unit/random_graph.h"
 
@@ -65,7 +65,7 @@ static void test_table_has_no_gaps(void **state) {
     p->queue->destroy(NULL);
     give_back(rt, &l);
     assert_null(l.got.plugin);
-    tdm_lend_release(rt, &l.got); /* once is enough */
+    tdm_adapter_release(rt, &l.got); /* once is enough */
     runtime_end(rt);
 }
 
@@ -118,13 +118,13 @@ static void test_what_is_whole_is_lent_as_it_is(void **state) {
     (void)state;
     if (!has_cpu()) skip();
     tdm_runtime *rt = runtime_with(NULL, NULL);
-    tdm_dev *dev = NULL;
+    tdm_open_device *dev = NULL;
     lent l = borrow(rt, "cpu");
     OK(tdm_runtime_open(rt, "cpu", &dev, err));
-    assert_ptr_equal(l.got.plugin, tdm_dev_plugin(dev));
-    assert_ptr_equal(l.got.device, tdm_dev_handle(dev));
+    assert_ptr_equal(l.got.plugin, tdm_open_device_plugin(dev));
+    assert_ptr_equal(l.got.device, tdm_open_device_handle(dev));
     give_back(rt, &l);
-    FAILS(TDM_NOT_FOUND, "'nobody': not declared", tdm_lend_acquire(rt, "nobody", &l.got, err));
+    FAILS(TDM_NOT_FOUND, "'nobody': not declared", tdm_adapter_acquire(rt, "nobody", &l.got, err));
     tdm_runtime_destroy(rt);
 }
 
@@ -562,11 +562,11 @@ static void test_cache_in_host(void **state) {
         assert_true(y[k] - expected[k] < 1e-5f && expected[k] - y[k] < 1e-5f);
     log_has("m does not run kv_write", 0);
     log_has("m does not run attention", 0);
-    tdm_dev *dev = NULL;
+    tdm_open_device *dev = NULL;
     OK(tdm_runtime_open(rt, "cpu", &dev, err));
-    assert_true(tdm_dev_has_host_kv(dev));
+    assert_true(tdm_open_device_has_host_kv(dev));
     OK(tdm_runtime_open(rt, "m", &dev, err));
-    assert_false(tdm_dev_has_host_kv(dev));
+    assert_false(tdm_open_device_has_host_kv(dev));
     give_back(rt, &m);
     give_back(rt, &cpu);
     runtime_end(rt);
@@ -602,8 +602,8 @@ static void test_help_has_options(void **state) {
     uint64_t size = 0;
     for (int i = 0; i < 2; i++) {
         tdm_runtime *rt = runtime_with(NULL, NULL);
-        OK(tdm_runtime_set_help(rt, i == 0 ? &right : &wrong, 1, err));
-        OK(tdm_runtime_set_help(rt, i == 0 ? &wrong : &right, 1, err));
+        OK(tdm_runtime_set_fallback(rt, i == 0 ? &right : &wrong, 1, err));
+        OK(tdm_runtime_set_fallback(rt, i == 0 ? &wrong : &right, 1, err));
         lent m = borrow(rt, "m");
         if (i == 0)
             FAILS(TDM_UNSUPPORTED, "threads = many",
@@ -611,12 +611,12 @@ static void test_help_has_options(void **state) {
         else
             OK(m.got.plugin->buffer->kv_page_size(m.got.device, &desc, &size, err));
         FAILS(TDM_FAILED_PRECONDITION, "have been lent already",
-              tdm_runtime_set_help(rt, &right, 1, err));
+              tdm_runtime_set_fallback(rt, &right, 1, err));
         give_back(rt, &m);
         runtime_end(rt);
     }
     tdm_runtime *rt = runtime_with(NULL, NULL); /* of no use, and no leak */
-    OK(tdm_runtime_set_help(rt, &right, 1, err));
+    OK(tdm_runtime_set_fallback(rt, &right, 1, err));
     tdm_runtime_destroy(rt);
 }
 
@@ -691,11 +691,11 @@ static void test_release(void **state) {
     (void)state;
     tdm_runtime *rt = runtime_with(NULL, NULL);
     tdm_acquired_device a = {.struct_size = sizeof a}, b = a;
-    OK(tdm_lend_acquire(rt, "m", &a, err));
-    OK(tdm_lend_acquire(rt, "m", &b, err));
+    OK(tdm_adapter_acquire(rt, "m", &a, err));
+    OK(tdm_adapter_acquire(rt, "m", &b, err));
     assert_ptr_not_equal(a.device, b.device);
     log_has("open m", 1);
-    tdm_lend_release(rt, &a);
+    tdm_adapter_release(rt, &a);
     tdm_buffer *buffer = NULL;
     const tdm_buffer_params params = {.struct_size = sizeof params, .size = 64};
     OK(b.plugin->buffer->alloc(b.device, &params, &buffer, err));

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * lend_fixture.h: a borrower of devices: buffers, plans and queues through the table alone, as a
- * group would use it. For test_lend*.c.
+ * adapter_fixture.h: a borrower of devices: buffers, plans and queues through the table alone, as a
+ * group would use it. For test_adapter*.c.
  */
 #ifndef TANDEM_TEST_LEND_FIXTURE_H
 #define TANDEM_TEST_LEND_FIXTURE_H
@@ -19,7 +19,7 @@ typedef struct lent {
 
 static inline lent borrow(tdm_runtime *rt, const char *name) {
     lent l = {.got = {.struct_size = sizeof l.got}};
-    OK(tdm_lend_acquire(rt, name, &l.got, err));
+    OK(tdm_adapter_acquire(rt, name, &l.got, err));
     OK(l.got.plugin->queue->create(l.got.device, &l.queue, err));
     OK(tdm_semaphore_ops.create(0, &l.done, err));
     return l;
@@ -28,7 +28,7 @@ static inline lent borrow(tdm_runtime *rt, const char *name) {
 static inline void give_back(tdm_runtime *rt, lent *l) {
     l->got.plugin->queue->destroy(l->queue);
     tdm_semaphore_ops.destroy(l->done);
-    tdm_lend_release(rt, &l->got);
+    tdm_adapter_release(rt, &l->got);
 }
 
 /* A graph ready to run: its weights and states in one buffer of items, the rest in another. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_patience.c: how long a member has been waited for (plugins/meta/exec/stall_timer.c), by made-up clocks
+ * test_stall_timer.c: how long a member has been waited for (plugins/meta/exec/stall_timer.c), by made-up clocks
  * and semaphores.
  */
 #include <setjmp.h>

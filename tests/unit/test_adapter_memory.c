@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_lend_memory.c: every allocation on the way of a lent device fails once: the borrower hears
+ * test_adapter_memory.c: every allocation on the way of a lent device fails once: the borrower hears
  * of it, nothing is left behind (the address sanitizer looks), and the next attempt works. And in
  * steady work there are none.
  */
-#include "tests/unit/lend_fixture.h"
+#include "tests/unit/adapter_fixture.h"
 
 /* The linker sends the core's allocations here (--wrap); those of plugins are their own. */
 static int n_allocation, failing; /* failing: which one, counted from 1; 0 = none */
@@ -59,7 +59,7 @@ static tdm_status attempt(tdm_runtime *rt, const tdm_graph *graph, float *y, tdm
     loan n = {0};
     float row[24];
     x_fill(row, 24, 1);
-    tdm_status status = tdm_lend_acquire(rt, "m", &l.got, err);
+    tdm_status status = tdm_adapter_acquire(rt, "m", &l.got, err);
     if (status != TDM_OK) return status;
     status = tdm_semaphore_ops.create(0, &l.done, err);
     if (status == TDM_OK) status = l.got.plugin->queue->create(l.got.device, &l.queue, err);
@@ -81,13 +81,13 @@ static tdm_status attempt(tdm_runtime *rt, const tdm_graph *graph, float *y, tdm
     }
     l.got.plugin->queue->destroy(l.queue);
     tdm_semaphore_ops.destroy(l.done);
-    tdm_lend_release(rt, &l.got);
+    tdm_adapter_release(rt, &l.got);
     return status;
 }
 
 static tdm_runtime *runtime_with(void) {
     tdm_runtime *rt = runtime_make(both_path);
-    tdm_dev *dev = NULL;
+    tdm_open_device *dev = NULL;
     declare(rt, "m", (const char *const[3]){"refuse=matmul,add"});
     OK(tdm_runtime_open(rt, "m", &dev, err)); /* the runtime's own allocations have other tests */
     return rt;
