@@ -123,11 +123,11 @@ static tdm_status split_get(tdm_device *device, const tdm_plan *plan, int32_t va
     if (plan->device != device || value < 0 || value >= plan->graph->n_value)
         return tdm_fail(err, TDM_INVALID_ARGUMENT, "split_get: no value %d of a plan of the group",
                         (int)value);
-    int32_t form = plan->value_form[value];
-    if (form < 0)
+    int32_t variant = plan->value_variant[value];
+    if (variant < 0)
         return tdm_fail(err, TDM_NOT_FOUND, "split_get: '%s' is not used by any node, or a cache",
                         tdm_graph_value_name(plan->graph, value));
-    const tdm_layout *layout = &plan->layouts.layouts[plan->forms[form].layout];
+    const tdm_layout *layout = &plan->layouts.layouts[plan->variants[variant].layout];
     size_t size = layout_out->struct_size;
     if (size == 0 || size > sizeof *layout) size = sizeof *layout;
     memcpy(layout_out, layout, size);

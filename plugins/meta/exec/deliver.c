@@ -87,16 +87,16 @@ tdm_status meta_part_fetch(meta_program *program, int32_t d, int32_t local,
 }
 
 static tdm_status output_deliver(meta_program *program, const meta_output *output, tdm_error *err) {
-    const meta_form *form = &program->forms[output->form];
-    const tdm_layout *layout = &program->layouts.layouts[form->layout];
+    const meta_variant *variant = &program->variants[output->variant];
+    const tdm_layout *layout = &program->layouts.layouts[variant->layout];
     const tdm_value *v = tdm_graph_value(program->graph, output->value);
     const tdm_binding *b = &program->bindings[v->slot];
     if (tdm_shape_count(v->ne) == 0) return TDM_OK;
     piece_source from = {.dst = b->buffer->host + b->off, .type = (tdm_type)v->type};
     for (int32_t d = 0; d < program->device->n_member; d++) {
-        if (form->local[d] < 0) continue;
+        if (variant->local[d] < 0) continue;
         tdm_error inner = {0};
-        tdm_status status = meta_part_fetch(program, d, form->local[d], &from.bytes, &inner);
+        tdm_status status = meta_part_fetch(program, d, variant->local[d], &from.bytes, &inner);
         if (status != TDM_OK)
             return tdm_fail(err, status, "member '%s', output '%s': %s",
                             program->device->members[d].name,

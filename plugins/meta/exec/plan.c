@@ -447,8 +447,8 @@ static void program_free_all(meta_program *program) {
         if (program->members[d].part.host != NULL) member_destroy(program, d);
     meta_free(host, program->layouts.layouts,
               (size_t)program->layouts.capacity * sizeof *program->layouts.layouts);
-    meta_free(host, program->forms, (size_t)program->cap_form * sizeof *program->forms);
-    meta_free(host, program->value_form, n_value * sizeof *program->value_form);
+    meta_free(host, program->variants, (size_t)program->cap_variant * sizeof *program->variants);
+    meta_free(host, program->value_variant, n_value * sizeof *program->value_variant);
     meta_free(host, program->outputs, n_value * sizeof *program->outputs);
     meta_free(host, program->checks, (size_t)program->cap_check * sizeof *program->checks);
     program_free(program, program->pages, (size_t)program->n_page, sizeof *program->pages);

@@ -11,20 +11,21 @@
 #include "plugins/meta/layout/layout.h"
 #include "plugins/meta/rules/part.h"
 
-/* Several forms of one value may exist: as it was computed, merged, sliced. */
-typedef struct meta_form {
-    int32_t value;    /* of the group's graph */
-    int32_t layout;   /* id in the program's layouts */
-    int32_t residual; /* PARTIAL_SUM: the form (replicated) to be added when it is merged; _LSE: the
-                         form of (m, l); -1 = none */
-    int32_t next;     /* next form of the same value; -1 = last */
+/* Several variants of one value may exist: as it was computed, merged, sliced. */
+typedef struct meta_variant {
+    int32_t value;  /* of the group's graph */
+    int32_t layout; /* id in the program's layouts */
+    int32_t
+        residual; /* PARTIAL_SUM: the variant (replicated) to be added when it is merged; _LSE: the
+                         variant of (m, l); -1 = none */
+    int32_t next; /* next variant of the same value; -1 = last */
     int32_t local[TDM_MAX_MEMBERS]; /* value in each member's part; -1 = holds nothing */
-} meta_form;
+} meta_variant;
 
 /* Something that the caller reads: where its pieces are after a run. */
 typedef struct meta_output {
     int32_t value; /* OUTPUT of the group's graph */
-    int32_t form;
+    int32_t variant;
     bool is_by_page; /* rows of a cache cut by sequence: each member has those of its own pages */
 } meta_output;
 
@@ -65,12 +66,12 @@ struct tdm_plan {
     int32_t division; /* the device's when it was cut */
     const tdm_graph *graph;
     meta_layout_set layouts;
-    meta_form *forms;
-    int32_t n_form, cap_form;
-    int32_t *value_form; /* [n_value] first form, the one it was computed in; -1 = none */
+    meta_variant *variants;
+    int32_t n_variant, cap_variant;
+    int32_t *value_variant; /* [n_value] first variant, the one it was computed in; -1 = none */
     meta_output *outputs;
     int32_t n_output;
-    int32_t *checks; /* forms of which members hold the same, to be compared (replicas.h) */
+    int32_t *checks; /* variants of which members hold the same, to be compared (replicas.h) */
     int32_t n_check, cap_check;
     meta_exchange_facts facts;
     uint64_t data_size;  /* bytes of arena that hold data */
@@ -91,7 +92,7 @@ struct tdm_plan {
 };
 typedef tdm_plan meta_program;
 
-/* Cuts a verified graph over the group: parts, forms, outputs, facts, arena_size; no plans and no
+/* Cuts a verified graph over the group: parts, variants, outputs, facts, arena_size; no plans and no
  * memory on any device. A node that cannot be done is TDM_UNSUPPORTED with op, value and reason.
  * compile.c. Under device->mutex. */
 tdm_status meta_compile(meta_device *device, const tdm_graph *graph, meta_program **out,

@@ -19,9 +19,9 @@ enum { CHUNK = 1024 }; /* elements at a time; whole blocks of every type */
 
 /* ---- Keeping --------------------------------------------------------------------------------- */
 
-static bool is_overlapping(const meta_compiler *c, int32_t form) {
+static bool is_overlapping(const meta_compiler *c, int32_t variant) {
     meta_cut cut;
-    return meta_form_cut(c, form, meta_form_at(c, form)->value, &cut) &&
+    return meta_variant_cut(c, variant, meta_variant_at(c, variant)->value, &cut) &&
            !meta_cut_is_disjoint(&cut, c->n_member);
 }
 
@@ -33,9 +33,9 @@ static bool is_keepable(const meta_part *part, int32_t local) {
            tdm_shape_count(v->ne) > 0;
 }
 
-static bool form_keep(meta_compiler *c, int32_t form) {
+static bool variant_keep(meta_compiler *c, int32_t variant) {
     meta_program *p = c->program;
-    const meta_form *f = meta_form_at(c, form);
+    const meta_variant *f = meta_variant_at(c, variant);
     int32_t n = 0;
     for (int32_t d = 0; d < c->n_member; d++) n += is_keepable(&p->members[d].part, f->local[d]);
     if (n < 2) return true;
@@ -45,7 +45,7 @@ static bool form_keep(meta_compiler *c, int32_t form) {
     for (int32_t d = 0; d < c->n_member; d++)
         if (is_keepable(&p->members[d].part, f->local[d]))
             meta_part_keep(&p->members[d].part, f->local[d], f->value);
-    p->checks[p->n_check++] = form;
+    p->checks[p->n_check++] = variant;
     return true;
 }
 
@@ -60,21 +60,22 @@ static bool is_exported(const meta_compiler *c, int32_t value) {
 }
 
 bool meta_replicas_keep(meta_compiler *c) {
-    for (int32_t form = 0; form < c->program->n_form && c->status == TDM_OK; form++) {
-        tdm_layout_kind kind = meta_form_kind(c, form);
-        if (is_exported(c, meta_form_at(c, form)->value)) continue;
-        if (kind == TDM_LAYOUT_REPLICATED || (kind == TDM_LAYOUT_SPLIT && is_overlapping(c, form)))
-            form_keep(c, form);
+    for (int32_t variant = 0; variant < c->program->n_variant && c->status == TDM_OK; variant++) {
+        tdm_layout_kind kind = meta_variant_kind(c, variant);
+        if (is_exported(c, meta_variant_at(c, variant)->value)) continue;
+        if (kind == TDM_LAYOUT_REPLICATED ||
+            (kind == TDM_LAYOUT_SPLIT && is_overlapping(c, variant)))
+            variant_keep(c, variant);
     }
     return c->status == TDM_OK;
 }
 
 /* ---- Comparing ------------------------------------------------------------------------------- */
 
-/* One form after a run. */
+/* One variant after a run. */
 typedef struct comparison {
     const meta_program *program;
-    const meta_form *form;
+    const meta_variant *variant;
     const tdm_layout *layout;
     const tdm_value *value;
     bool is_exact;
@@ -143,7 +144,7 @@ static tdm_status run_compare(const comparison *k, int32_t a, int32_t b, int64_t
             k->err, TDM_DATA_LOSS,
             "check = replicas: '%s' (value %d): members '%s' and '%s' have %.9g and "
             "%.9g at element %lld of %lld, %s",
-            tdm_graph_value_name(k->program->graph, k->form->value), (int)k->form->value,
+            tdm_graph_value_name(k->program->graph, k->variant->value), (int)k->variant->value,
             member_name(k, a), member_name(k, b), (double)x, (double)y, (long long)(whole + at + i),
             (long long)tdm_shape_count(k->value->ne),
             k->is_exact ? "which must be equal by bits" : "which is more than rounding makes");
@@ -186,7 +187,7 @@ static tdm_status overlap_compare(const comparison *k, int32_t a, int32_t b) {
 static double rms_of(const comparison *k, int32_t d) {
     const tdm_type type = (tdm_type)k->value->type;
     int64_t n =
-        tdm_shape_count(meta_part_value(&k->program->members[d].part, k->form->local[d])->ne);
+        tdm_shape_count(meta_part_value(&k->program->members[d].part, k->variant->local[d])->ne);
     double sum = 0;
     float x[CHUNK];
     for (int64_t at = 0; at < n && is_number(type); at += CHUNK) {
@@ -198,11 +199,11 @@ static double rms_of(const comparison *k, int32_t d) {
     return n > 0 ? sqrt(sum / (double)n) : 0;
 }
 
-static tdm_status form_check(meta_program *program, int32_t form, tdm_error *err) {
+static tdm_status variant_check(meta_program *program, int32_t variant, tdm_error *err) {
     const meta_device *device = program->device;
-    const meta_form *f = &program->forms[form];
+    const meta_variant *f = &program->variants[variant];
     comparison k = {.program = program,
-                    .form = f,
+                    .variant = f,
                     .layout = &program->layouts.layouts[f->layout],
                     .value = tdm_graph_value(program->graph, f->value),
                     .err = err};
@@ -229,6 +230,6 @@ static tdm_status form_check(meta_program *program, int32_t form, tdm_error *err
 tdm_status meta_replicas_check(meta_program *program, tdm_error *err) {
     tdm_status status = TDM_OK;
     for (int32_t i = 0; i < program->n_check && status == TDM_OK; i++)
-        status = form_check(program, program->checks[i], err);
+        status = variant_check(program, program->checks[i], err);
     return status;
 }

@@ -13,15 +13,16 @@
 /* ---- Outputs ---- */
 
 /* Makes member d's piece of an output a value of its own that outlives the run. */
-static bool output_keep(meta_compiler *c, meta_form *form, int32_t d, int32_t value) {
+static bool output_keep(meta_compiler *c, meta_variant *variant, int32_t d, int32_t value) {
     meta_part *part = &c->program->members[d].part;
-    int32_t v = form->local[d];
+    int32_t v = variant->local[d];
     const tdm_value *x = meta_part_value(part, v);
     bool is_fresh = x->slot >= 0 && x->kind == TDM_VALUE_TEMP;
     if (!is_fresh) {
         meta_result dst = {x->type, x->name, {x->ne[0], x->ne[1], x->ne[2], x->ne[3]}};
-        if (!meta_emit_on(c, d, TDM_OP_COPY, NULL, &v, 1, &dst, 1, &form->local[d])) return false;
-        v = form->local[d];
+        if (!meta_emit_on(c, d, TDM_OP_COPY, NULL, &v, 1, &dst, 1, &variant->local[d]))
+            return false;
+        v = variant->local[d];
     }
     meta_part_keep(part, v, value);
     return true;
@@ -29,26 +30,26 @@ static bool output_keep(meta_compiler *c, meta_form *form, int32_t d, int32_t va
 
 static bool output_make(meta_compiler *c, int32_t value) {
     meta_program *p = c->program;
-    int32_t best = meta_form_best(c, value);
+    int32_t best = meta_variant_best(c, value);
     if (best < 0) return false;
-    tdm_layout_kind kind = meta_form_kind(c, best);
+    tdm_layout_kind kind = meta_variant_kind(c, best);
     if (kind == TDM_LAYOUT_PARTIAL_SUM || kind == TDM_LAYOUT_PARTIAL_LSE)
         best = meta_want_replicated(c, value);
     if (best < 0) return false;
-    /* Other forms of the value keep their locals; this one's may become copies. */
-    int32_t form = meta_form_new(c, value, meta_form_at(c, best)->layout);
-    if (form < 0) return false;
-    memcpy(meta_form_at(c, form)->local, meta_form_at(c, best)->local,
-           sizeof meta_form_at(c, form)->local);
+    /* Other variants of the value keep their locals; this one's may become copies. */
+    int32_t variant = meta_variant_new(c, value, meta_variant_at(c, best)->layout);
+    if (variant < 0) return false;
+    memcpy(meta_variant_at(c, variant)->local, meta_variant_at(c, best)->local,
+           sizeof meta_variant_at(c, variant)->local);
     bool is_by_page = c->is_by_page[value] != 0;
     for (int32_t d = 0; d < c->n_member && c->status == TDM_OK; d++) {
-        meta_form *f = meta_form_at(c, form);
-        bool is_needed =
-            is_by_page || meta_form_kind(c, form) == TDM_LAYOUT_SPLIT || d == c->device->owner;
+        meta_variant *f = meta_variant_at(c, variant);
+        bool is_needed = is_by_page || meta_variant_kind(c, variant) == TDM_LAYOUT_SPLIT ||
+                         d == c->device->owner;
         if (!is_needed) f->local[d] = -1;
         if (f->local[d] >= 0) output_keep(c, f, d, value);
     }
-    p->outputs[p->n_output++] = (meta_output){value, form, is_by_page};
+    p->outputs[p->n_output++] = (meta_output){value, variant, is_by_page};
     return c->status == TDM_OK;
 }
 
@@ -109,13 +110,13 @@ bool meta_override_apply(meta_compiler *c, int32_t value) {
     for (int32_t i = 0; i < device->n_override && c->status == TDM_OK; i++) {
         const meta_override *o = &device->overrides[i];
         if (o->graph != c->graph || o->hash != c->hash || o->value != value) continue;
-        int32_t form = meta_want(c, value, meta_layout_id(c, &o->layout));
-        int32_t *at = &c->program->value_form[value];
-        if (form < 0 || *at == form) return form >= 0;
-        while (*at != form) at = &meta_form_at(c, *at)->next;
-        *at = meta_form_at(c, form)->next;
-        meta_form_at(c, form)->next = c->program->value_form[value];
-        c->program->value_form[value] = form;
+        int32_t variant = meta_want(c, value, meta_layout_id(c, &o->layout));
+        int32_t *at = &c->program->value_variant[value];
+        if (variant < 0 || *at == variant) return variant >= 0;
+        while (*at != variant) at = &meta_variant_at(c, *at)->next;
+        *at = meta_variant_at(c, variant)->next;
+        meta_variant_at(c, variant)->next = c->program->value_variant[value];
+        c->program->value_variant[value] = variant;
     }
     return c->status == TDM_OK;
 }
@@ -131,13 +132,14 @@ static bool arrays_make(meta_compiler *c) {
     const tdm_host *host = c->device->host;
     meta_program *p = c->program;
     size_t n = (size_t)c->graph->n_value + 1;
-    p->value_form = meta_alloc(host, n * sizeof *p->value_form);
+    p->value_variant = meta_alloc(host, n * sizeof *p->value_variant);
     p->outputs = meta_alloc(host, n * sizeof *p->outputs);
     c->states = meta_alloc(host, n * sizeof *c->states);
     c->is_by_page = meta_alloc(host, n);
-    if (p->value_form == NULL || p->outputs == NULL || c->states == NULL || c->is_by_page == NULL)
+    if (p->value_variant == NULL || p->outputs == NULL || c->states == NULL ||
+        c->is_by_page == NULL)
         return meta_out_of_memory(c);
-    for (size_t i = 0; i < n; i++) p->value_form[i] = -1;
+    for (size_t i = 0; i < n; i++) p->value_variant[i] = -1;
     return true;
 }
 

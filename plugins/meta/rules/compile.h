@@ -3,8 +3,8 @@
  * compile.h: what the files that cut a graph share: compile.c walks the nodes, rules*.c know the
  * ops, variants.c keeps what is known of each value, relayout.c converts, emit.c adds nodes to parts.
  *
- * A rule asks for its sources in a form (meta_want*), emits nodes on the members that hold
- * something, and gives the destination its first form. After a failure every function returns
+ * A rule asks for its sources in a variant (meta_want*), emits nodes on the members that hold
+ * something, and gives the destination its first variant. After a failure every function returns
  * false or -1 and does nothing, the first error stands.
  */
 #ifndef TANDEM_META_COMPILE_H
@@ -61,32 +61,32 @@ const meta_state *meta_state_get(meta_compiler *c, int32_t v, int32_t kv);
 
 /* ---- Forms (variants.c) ---- */
 
-static inline meta_form *meta_form_at(const meta_compiler *c, int32_t form) {
-    return &c->program->forms[form];
+static inline meta_variant *meta_variant_at(const meta_compiler *c, int32_t variant) {
+    return &c->program->variants[variant];
 }
-/* The layout of a form. */
-static inline const tdm_layout *meta_form_layout(const meta_compiler *c, int32_t form) {
-    return &c->program->layouts.layouts[meta_form_at(c, form)->layout];
+/* The layout of a variant. */
+static inline const tdm_layout *meta_variant_layout(const meta_compiler *c, int32_t variant) {
+    return &c->program->layouts.layouts[meta_variant_at(c, variant)->layout];
 }
-static inline tdm_layout_kind meta_form_kind(const meta_compiler *c, int32_t form) {
-    return (tdm_layout_kind)meta_form_layout(c, form)->kind;
+static inline tdm_layout_kind meta_variant_kind(const meta_compiler *c, int32_t variant) {
+    return (tdm_layout_kind)meta_variant_layout(c, variant)->kind;
 }
-/* A form that is in no value's list; no member holds anything so far. -1 after a failure. */
-int32_t meta_form_new(meta_compiler *c, int32_t value, int32_t layout);
-/* Puts a form behind those of its value: the first is how the value was computed. */
-void meta_form_link(meta_compiler *c, int32_t form);
-/* The form that is best to go on with: how the value was computed, or its merged form where that
+/* A variant that is in no value's list; no member holds anything so far. -1 after a failure. */
+int32_t meta_variant_new(meta_compiler *c, int32_t value, int32_t layout);
+/* Puts a variant behind those of its value: the first is how the value was computed. */
+void meta_variant_link(meta_compiler *c, int32_t variant);
+/* The variant that is best to go on with: how the value was computed, or its merged variant where that
  * was an addend and has been merged. Values that no node computes are brought in here. */
-int32_t meta_form_best(meta_compiler *c, int32_t value);
+int32_t meta_variant_best(meta_compiler *c, int32_t value);
 /* The id of a layout; -1 after a failure. */
 int32_t meta_layout_id(meta_compiler *c, const tdm_layout *layout);
 /* The id of the layout of `value` cut like that. */
 int32_t meta_cut_id(meta_compiler *c, int32_t value, const meta_cut *cut);
-/* The form's cut in the shape of `value` (its own or that of a reshape of it); false where it is
+/* The variant's cut in the shape of `value` (its own or that of a reshape of it); false where it is
  * not split or no axis cuts it so. */
-bool meta_form_cut(const meta_compiler *c, int32_t form, int32_t value, meta_cut *out);
+bool meta_variant_cut(const meta_compiler *c, int32_t variant, int32_t value, meta_cut *out);
 
-/* ---- Conversions (relayout.c): the form of a value in a layout, made where there is none. ---- */
+/* ---- Conversions (relayout.c): the variant of a value in a layout, made where there is none. ---- */
 
 int32_t meta_want(meta_compiler *c, int32_t value, int32_t layout);
 /* Every member has all of it, computed or sent. */
@@ -94,11 +94,11 @@ int32_t meta_want_replicated(meta_compiler *c, int32_t value);
 /* Every member has all of it, equal by bits. */
 int32_t meta_want_exact(meta_compiler *c, int32_t value);
 int32_t meta_want_cut(meta_compiler *c, int32_t value, const meta_cut *cut);
-/* The same for what is kept: where two members hold the same, both have the owner's bits. The form
+/* The same for what is kept: where two members hold the same, both have the owner's bits. The variant
  * is in no list. */
 int32_t meta_want_cut_exact(meta_compiler *c, int32_t value, const meta_cut *cut);
 
-/* Makes what split_set declared for a value its first form. compile.c. */
+/* Makes what split_set declared for a value its first variant. compile.c. */
 bool meta_override_apply(meta_compiler *c, int32_t value);
 
 /* ---- Emitting (emit.c) ---- */
@@ -106,11 +106,11 @@ bool meta_override_apply(meta_compiler *c, int32_t value);
 /* The shape of a value's part on member d in a layout; false where it is empty there. */
 bool meta_local_shape(const meta_compiler *c, int32_t value, int32_t layout, int32_t d,
                       int64_t ne_out[TDM_MAX_DIMS]);
-/* Emits the node under way on every active member that holds all its present sources (forms; -1 =
- * absent) and something of its first destination, whose layouts are given; new forms in form_out
+/* Emits the node under way on every active member that holds all its present sources (variants; -1 =
+ * absent) and something of its first destination, whose layouts are given; new variants in variant_out
  * (not linked). `params` is NULL (the node's) or one for each member. */
 bool meta_emit(meta_compiler *c, const int32_t *src, const int32_t *dst_layout,
-               const tdm_op_params *params, int32_t *form_out);
+               const tdm_op_params *params, int32_t *variant_out);
 /* The same for member d alone, from local values; results as meta_part_add_node. */
 bool meta_emit_on(meta_compiler *c, int32_t d, int32_t op, const tdm_op_params *params,
                   const int32_t *src, int32_t n_src, const meta_result *dst, int32_t n_dst,

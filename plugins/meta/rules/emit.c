@@ -34,18 +34,18 @@ bool meta_emit_on(meta_compiler *c, int32_t d, int32_t op, const tdm_op_params *
 static bool sources_local(const meta_compiler *c, const tdm_node *node, const int32_t *src,
                           int32_t d, int32_t *local) {
     for (int32_t i = 0; i < node->n_src; i++) {
-        local[i] = src[i] < 0 ? -1 : meta_form_at(c, src[i])->local[d];
+        local[i] = src[i] < 0 ? -1 : meta_variant_at(c, src[i])->local[d];
         if (src[i] >= 0 && local[i] < 0) return false;
     }
     return true;
 }
 
 bool meta_emit(meta_compiler *c, const int32_t *src, const int32_t *dst_layout,
-               const tdm_op_params *params, int32_t *form_out) {
+               const tdm_op_params *params, int32_t *variant_out) {
     if (c->status != TDM_OK) return false;
     const tdm_node *node = tdm_graph_node(c->graph, c->node);
     for (int32_t i = 0; i < node->n_dst; i++)
-        form_out[i] = node->dst[i] < 0 ? -1 : meta_form_new(c, node->dst[i], dst_layout[i]);
+        variant_out[i] = node->dst[i] < 0 ? -1 : meta_variant_new(c, node->dst[i], dst_layout[i]);
     for (int32_t d = 0; d < c->n_member && c->status == TDM_OK; d++) {
         int32_t local[TDM_MAX_SRC], out[TDM_MAX_DST];
         meta_result results[TDM_MAX_DST];
@@ -71,16 +71,16 @@ bool meta_emit(meta_compiler *c, const int32_t *src, const int32_t *dst_layout,
             return false;
         }
         for (int32_t i = 0; i < node->n_dst; i++)
-            if (node->dst[i] >= 0) meta_form_at(c, form_out[i])->local[d] = out[i];
+            if (node->dst[i] >= 0) meta_variant_at(c, variant_out[i])->local[d] = out[i];
     }
     return c->status == TDM_OK;
 }
 
 bool meta_emit_give(meta_compiler *c, const int32_t *src, int32_t dst_layout,
                     const tdm_op_params *params) {
-    int32_t form[TDM_MAX_DST], layouts[TDM_MAX_DST] = {dst_layout, dst_layout};
-    if (!meta_emit(c, src, layouts, params, form)) return false;
-    meta_form_link(c, form[0]);
+    int32_t variant[TDM_MAX_DST], layouts[TDM_MAX_DST] = {dst_layout, dst_layout};
+    if (!meta_emit(c, src, layouts, params, variant)) return false;
+    meta_variant_link(c, variant[0]);
     return c->status == TDM_OK;
 }
 

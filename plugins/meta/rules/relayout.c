@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * relayout.c: from one form of a value to another. A slice of what a member has is free; a gather
- * or a sum is an exchange. Each is made once: the new form joins the value's list.
+ * relayout.c: from one variant of a value to another. A slice of what a member has is free; a gather
+ * or a sum is an exchange. Each is made once: the new variant joins the value's list.
  */
 #include <string.h>
 
@@ -61,19 +61,19 @@ static int32_t part_take(meta_part *part, int32_t v, const int64_t ne[TDM_MAX_DI
 
 /* ---- To a split ---- */
 
-/* From a form of which every member has what it needs: all of it, or ranges that contain its own. */
-static int32_t split_by_slices(meta_compiler *c, int32_t form, const meta_cut *from,
+/* From a variant of which every member has what it needs: all of it, or ranges that contain its own. */
+static int32_t split_by_slices(meta_compiler *c, int32_t variant, const meta_cut *from,
                                const meta_cut *to, int32_t layout) {
-    int32_t value = meta_form_at(c, form)->value;
-    int32_t out = meta_form_new(c, value, layout);
+    int32_t value = meta_variant_at(c, variant)->value;
+    int32_t out = meta_variant_new(c, value, layout);
     for (int32_t d = 0; out >= 0 && d < c->n_member; d++) {
-        int32_t local = meta_form_at(c, form)->local[d];
+        int32_t local = meta_variant_at(c, variant)->local[d];
         if (!meta_is_active(c->device, d) || local < 0 || meta_cut_local_length(to, d) == 0)
             continue;
         int32_t v =
             part_take(&c->program->members[d].part, local, meta_value(c, value)->ne, from, to, d);
         if (v < 0) meta_out_of_memory(c);
-        meta_form_at(c, out)->local[d] = v;
+        meta_variant_at(c, out)->local[d] = v;
     }
     return c->status == TDM_OK ? out : -1;
 }
@@ -103,11 +103,11 @@ static bool segment_gather(meta_compiler *c, const meta_cut *cut, int32_t s, int
     return meta_emit_exchange(c, TDM_EXCHANGE_GATHER, axis, x, first, NULL, results, out);
 }
 
-/* Whether a form can be laid out in another way: no view leads into a private layout, and none begins
+/* Whether a variant can be laid out in another way: no view leads into a private layout, and none begins
  * inside a block. */
-static bool is_movable(meta_compiler *c, int32_t form) {
-    const tdm_value *v = meta_value(c, meta_form_at(c, form)->value);
-    const char *name = tdm_graph_value_name(c->graph, meta_form_at(c, form)->value);
+static bool is_movable(meta_compiler *c, int32_t variant) {
+    const tdm_value *v = meta_value(c, meta_variant_at(c, variant)->value);
+    const char *name = tdm_graph_value_name(c->graph, meta_variant_at(c, variant)->value);
     int64_t block_len = tdm_type_get_info((tdm_type)v->type).block_len;
     meta_cut cut;
     if (v->usage != 0)
@@ -115,7 +115,8 @@ static bool is_movable(meta_compiler *c, int32_t form) {
                          "the weight '%s' is kept in the members' own layouts and stays as it is "
                          "cut",
                          name);
-    if (block_len == 1 || !meta_form_cut(c, form, meta_form_at(c, form)->value, &cut)) return true;
+    if (block_len == 1 || !meta_variant_cut(c, variant, meta_variant_at(c, variant)->value, &cut))
+        return true;
     for (int32_t s = 0; s < cut.n_segment && cut.axis == 0; s++)
         for (int32_t d = 0; d < c->n_member; d++)
             if (cut.segments[s].lo[d] % block_len != 0 || cut.segments[s].hi[d] % block_len != 0)
@@ -125,22 +126,22 @@ static bool is_movable(meta_compiler *c, int32_t form) {
     return true;
 }
 
-static int32_t gather(meta_compiler *c, int32_t form) {
-    int32_t value = meta_form_at(c, form)->value;
+static int32_t gather(meta_compiler *c, int32_t variant) {
+    int32_t value = meta_variant_at(c, variant)->value;
     const tdm_value *v = meta_value(c, value);
     int32_t boxes[TDM_MAX_MEMBERS], joined[TDM_MAX_MEMBERS], out = -1;
     int64_t held_off[TDM_MAX_MEMBERS] = {0}, box[TDM_MAX_DIMS];
     meta_cut cut;
-    if (!meta_form_cut(c, form, value, &cut)) {
+    if (!meta_variant_cut(c, variant, value, &cut)) {
         meta_fail(c, TDM_INTERNAL, "a layout that no axis describes");
         return -1;
     }
-    if (!is_movable(c, form)) return -1;
+    if (!is_movable(c, variant)) return -1;
     bool plain = is_plain(&cut);
     int32_t axis = plain ? cut.axis : 1;
     for (int32_t d = 0; d < TDM_MAX_MEMBERS; d++) boxes[d] = joined[d] = -1;
     for (int32_t d = 0; d < c->n_member; d++) {
-        boxes[d] = meta_form_at(c, form)->local[d];
+        boxes[d] = meta_variant_at(c, variant)->local[d];
         if (boxes[d] < 0 || plain) continue;
         box_shape(&cut, v->ne, meta_cut_local_length(&cut, d), box);
         boxes[d] = meta_part_reshape(&c->program->members[d].part, boxes[d], box);
@@ -161,7 +162,7 @@ static int32_t gather(meta_compiler *c, int32_t form) {
             if (joined[d] < 0) meta_out_of_memory(c);
         }
     }
-    out = meta_form_new(c, value, c->exact);
+    out = meta_variant_new(c, value, c->exact);
     for (int32_t d = 0; out >= 0 && d < c->n_member; d++) {
         if (!meta_is_active(c->device, d)) continue;
         /* Nothing was sent of what is empty. */
@@ -169,7 +170,7 @@ static int32_t gather(meta_compiler *c, int32_t form) {
                             ? meta_emit_zeros(c, d, v->type, v->ne)
                             : meta_part_reshape(&c->program->members[d].part, joined[d], v->ne);
         if (local < 0) meta_out_of_memory(c);
-        meta_form_at(c, out)->local[d] = local;
+        meta_variant_at(c, out)->local[d] = local;
     }
     c->program->facts.n_relayout++;
     return c->status == TDM_OK ? out : -1;
@@ -177,24 +178,24 @@ static int32_t gather(meta_compiler *c, int32_t form) {
 
 /* ---- Merging ---- */
 
-static int32_t sum(meta_compiler *c, int32_t form) {
-    meta_form f = *meta_form_at(c, form);
+static int32_t sum(meta_compiler *c, int32_t variant) {
+    meta_variant f = *meta_variant_at(c, variant);
     const tdm_value *v = meta_value(c, f.value);
     meta_result results[TDM_MAX_MEMBERS];
     int32_t locals[TDM_MAX_MEMBERS];
     for (int32_t d = 0; d < c->n_member; d++)
         results[d] = (meta_result){v->type, v->name, {v->ne[0], v->ne[1], v->ne[2], v->ne[3]}};
-    const int32_t *residual = f.residual >= 0 ? meta_form_at(c, f.residual)->local : NULL;
+    const int32_t *residual = f.residual >= 0 ? meta_variant_at(c, f.residual)->local : NULL;
     if (!meta_emit_exchange(c, TDM_EXCHANGE_SUM, 0, f.local, NULL, residual, results, locals))
         return -1;
-    int32_t out = meta_form_new(c, f.value, c->exact);
-    if (out >= 0) memcpy(meta_form_at(c, out)->local, locals, sizeof locals);
+    int32_t out = meta_variant_new(c, f.value, c->exact);
+    if (out >= 0) memcpy(meta_variant_at(c, out)->local, locals, sizeof locals);
     return out;
 }
 
 /* Each member's share of the sum alone. `to` has one segment and repeat 1. */
-static int32_t sum_part(meta_compiler *c, int32_t form, const meta_cut *to, int32_t layout) {
-    meta_form f = *meta_form_at(c, form);
+static int32_t sum_part(meta_compiler *c, int32_t variant, const meta_cut *to, int32_t layout) {
+    meta_variant f = *meta_variant_at(c, variant);
     const tdm_value *v = meta_value(c, f.value);
     meta_result results[TDM_MAX_MEMBERS];
     int32_t locals[TDM_MAX_MEMBERS];
@@ -207,15 +208,15 @@ static int32_t sum_part(meta_compiler *c, int32_t form, const meta_cut *to, int3
     if (!meta_emit_exchange(c, TDM_EXCHANGE_SUM_PART, to->axis, f.local, first, NULL, results,
                             locals))
         return -1;
-    int32_t out = meta_form_new(c, f.value, layout);
+    int32_t out = meta_variant_new(c, f.value, layout);
     for (int32_t d = 0; out >= 0 && d < c->n_member; d++)
-        if (meta_cut_local_length(to, d) > 0) meta_form_at(c, out)->local[d] = locals[d];
+        if (meta_cut_local_length(to, d) > 0) meta_variant_at(c, out)->local[d] = locals[d];
     return out;
 }
 
 /* Parts of one value side by side along axis 3: one of each sender, or two (a sink's). */
-static bool parts_gather(meta_compiler *c, int32_t form, int32_t n_part, int32_t *out) {
-    meta_form f = *meta_form_at(c, form);
+static bool parts_gather(meta_compiler *c, int32_t variant, int32_t n_part, int32_t *out) {
+    meta_variant f = *meta_variant_at(c, variant);
     const tdm_value *v = meta_value(c, f.value);
     meta_result results[TDM_MAX_MEMBERS];
     int64_t first[TDM_MAX_MEMBERS] = {0}, ne[TDM_MAX_DIMS] = {0};
@@ -232,72 +233,72 @@ static bool parts_gather(meta_compiler *c, int32_t form, int32_t n_part, int32_t
     return meta_emit_exchange(c, TDM_EXCHANGE_GATHER, 3, f.local, first, NULL, results, out);
 }
 
-static int32_t lse_merge(meta_compiler *c, int32_t form) {
-    int32_t ml = meta_form_at(c, form)->residual, n_part = 0;
+static int32_t lse_merge(meta_compiler *c, int32_t variant) {
+    int32_t ml = meta_variant_at(c, variant)->residual, n_part = 0;
     int32_t o_all[TDM_MAX_MEMBERS], ml_all[TDM_MAX_MEMBERS];
-    const tdm_value *v = meta_value(c, meta_form_at(c, form)->value);
+    const tdm_value *v = meta_value(c, meta_variant_at(c, variant)->value);
     for (int32_t d = 0; d < c->n_member; d++) {
-        int32_t local = meta_form_at(c, form)->local[d];
+        int32_t local = meta_variant_at(c, variant)->local[d];
         if (local >= 0)
             n_part += (int32_t)meta_part_value(&c->program->members[d].part, local)->ne[3];
     }
     if (n_part > 0 &&
-        (!parts_gather(c, form, n_part, o_all) || !parts_gather(c, ml, n_part, ml_all)))
+        (!parts_gather(c, variant, n_part, o_all) || !parts_gather(c, ml, n_part, ml_all)))
         return -1;
-    int32_t out = meta_form_new(c, meta_form_at(c, form)->value, c->equivalent);
+    int32_t out = meta_variant_new(c, meta_variant_at(c, variant)->value, c->equivalent);
     for (int32_t d = 0; out >= 0 && d < c->n_member; d++) {
         if (!meta_is_active(c->device, d)) continue;
         if (n_part == 0) { /* a cache without pages: attention over nothing */
-            meta_form_at(c, out)->local[d] = meta_emit_zeros(c, d, v->type, v->ne);
+            meta_variant_at(c, out)->local[d] = meta_emit_zeros(c, d, v->type, v->ne);
             continue;
         }
         int32_t src[2] = {o_all[d], ml_all[d]}, local = -1;
         meta_result dst = {v->type, v->name, {v->ne[0], v->ne[1], v->ne[2], 1}};
         if (!meta_emit_on(c, d, TDM_OP_LSE_MERGE, NULL, src, 2, &dst, 1, &local)) return -1;
-        meta_form_at(c, out)->local[d] = local;
+        meta_variant_at(c, out)->local[d] = local;
     }
     return out;
 }
 
 /* What the owner has is sent to the others, who computed it too. */
-static int32_t broadcast(meta_compiler *c, int32_t form) {
-    int32_t value = meta_form_at(c, form)->value, x[TDM_MAX_MEMBERS], locals[TDM_MAX_MEMBERS];
+static int32_t broadcast(meta_compiler *c, int32_t variant) {
+    int32_t value = meta_variant_at(c, variant)->value, x[TDM_MAX_MEMBERS], locals[TDM_MAX_MEMBERS];
     const tdm_value *v = meta_value(c, value);
     meta_result results[TDM_MAX_MEMBERS];
     int32_t axis = 3;
     while (axis > 0 && v->ne[axis] == 1) axis--;
     for (int32_t d = 0; d < TDM_MAX_MEMBERS; d++) {
-        x[d] = d == c->device->owner ? meta_form_at(c, form)->local[d] : -1;
+        x[d] = d == c->device->owner ? meta_variant_at(c, variant)->local[d] : -1;
         results[d] = (meta_result){v->type, v->name, {v->ne[0], v->ne[1], v->ne[2], v->ne[3]}};
     }
     static const int64_t first[TDM_MAX_MEMBERS];
     if (!meta_emit_exchange(c, TDM_EXCHANGE_GATHER, axis, x, first, NULL, results, locals))
         return -1;
-    int32_t out = meta_form_new(c, value, c->exact);
-    if (out >= 0) memcpy(meta_form_at(c, out)->local, locals, sizeof locals);
+    int32_t out = meta_variant_new(c, value, c->exact);
+    if (out >= 0) memcpy(meta_variant_at(c, out)->local, locals, sizeof locals);
     return out;
 }
 
 /* ---- Wanting ---- */
 
-static int32_t form_find(const meta_compiler *c, int32_t value, int32_t layout) {
-    int32_t f = c->program->value_form[value];
-    while (f >= 0 && meta_form_at(c, f)->layout != layout) f = meta_form_at(c, f)->next;
+static int32_t variant_find(const meta_compiler *c, int32_t value, int32_t layout) {
+    int32_t f = c->program->value_variant[value];
+    while (f >= 0 && meta_variant_at(c, f)->layout != layout) f = meta_variant_at(c, f)->next;
     return f;
 }
 
-static int32_t give(meta_compiler *c, int32_t form) {
-    meta_form_link(c, form);
-    return form;
+static int32_t give(meta_compiler *c, int32_t variant) {
+    meta_variant_link(c, variant);
+    return variant;
 }
 
 int32_t meta_want_replicated(meta_compiler *c, int32_t value) {
-    int32_t best = meta_form_best(c, value);
+    int32_t best = meta_variant_best(c, value);
     if (best < 0) return -1;
-    int32_t f = form_find(c, value, c->exact);
-    if (f < 0) f = form_find(c, value, c->equivalent);
+    int32_t f = variant_find(c, value, c->exact);
+    if (f < 0) f = variant_find(c, value, c->equivalent);
     if (f >= 0) return f;
-    switch (meta_form_kind(c, best)) {
+    switch (meta_variant_kind(c, best)) {
     case TDM_LAYOUT_SPLIT: return give(c, gather(c, best));
     case TDM_LAYOUT_PARTIAL_SUM: return give(c, sum(c, best));
     case TDM_LAYOUT_PARTIAL_LSE: return give(c, lse_merge(c, best));
@@ -308,14 +309,14 @@ int32_t meta_want_replicated(meta_compiler *c, int32_t value) {
 int32_t meta_want_exact(meta_compiler *c, int32_t value) {
     int32_t f = meta_want_replicated(c, value);
     /* Devices of one kind compute equal bits from equal bits. */
-    if (f < 0 || meta_form_at(c, f)->layout == c->exact || c->device->is_uniform) return f;
+    if (f < 0 || meta_variant_at(c, f)->layout == c->exact || c->device->is_uniform) return f;
     return give(c, broadcast(c, f));
 }
 
 static int32_t want_split(meta_compiler *c, int32_t value, int32_t layout) {
     const int64_t *ne = meta_value(c, value)->ne;
     meta_cut to, from;
-    int32_t best = meta_form_best(c, value);
+    int32_t best = meta_variant_best(c, value);
     if (best < 0 || !is_movable(c, best)) return -1;
     if (!meta_layout_get_cut(&c->program->layouts.layouts[layout], ne, &to)) {
         char text[400];
@@ -327,23 +328,23 @@ static int32_t want_split(meta_compiler *c, int32_t value, int32_t layout) {
                   meta_layout_print(&c->program->layouts.layouts[layout], text, sizeof text));
         return -1;
     }
-    if (meta_form_kind(c, best) == TDM_LAYOUT_SPLIT &&
-        meta_layout_get_cut_along(meta_form_layout(c, best), ne, to.axis, &from) &&
+    if (meta_variant_kind(c, best) == TDM_LAYOUT_SPLIT &&
+        meta_layout_get_cut_along(meta_variant_layout(c, best), ne, to.axis, &from) &&
         from.repeat == to.repeat && from.n_segment == to.n_segment &&
         meta_cut_contains(&from, &to, c->n_member))
         return give(c, split_by_slices(c, best, &from, &to, layout));
-    if (meta_form_kind(c, best) == TDM_LAYOUT_PARTIAL_SUM && meta_form_at(c, best)->residual < 0 &&
-        is_plain(&to))
+    if (meta_variant_kind(c, best) == TDM_LAYOUT_PARTIAL_SUM &&
+        meta_variant_at(c, best)->residual < 0 && is_plain(&to))
         return give(c, sum_part(c, best, &to, layout));
     int32_t all = meta_want_replicated(c, value);
     return all < 0 ? -1 : give(c, split_by_slices(c, all, NULL, &to, layout));
 }
 
 int32_t meta_want(meta_compiler *c, int32_t value, int32_t layout) {
-    if (meta_form_best(c, value) < 0 || layout < 0) return -1;
+    if (meta_variant_best(c, value) < 0 || layout < 0) return -1;
     if (layout == c->exact) return meta_want_exact(c, value);
     if (layout == c->equivalent) return meta_want_replicated(c, value);
-    int32_t f = form_find(c, value, layout);
+    int32_t f = variant_find(c, value, layout);
     return f >= 0 ? f : want_split(c, value, layout);
 }
 
@@ -354,9 +355,9 @@ int32_t meta_want_cut(meta_compiler *c, int32_t value, const meta_cut *cut) {
 int32_t meta_want_cut_exact(meta_compiler *c, int32_t value, const meta_cut *cut) {
     if (c->device->is_uniform || meta_cut_is_disjoint(cut, c->n_member))
         return meta_want_cut(c, value, cut);
-    int32_t best = meta_form_best(c, value), all = -1;
+    int32_t best = meta_variant_best(c, value), all = -1;
     /* Only a gather makes the owner's bits everybody's. */
-    if (best >= 0 && meta_form_kind(c, best) == TDM_LAYOUT_SPLIT)
+    if (best >= 0 && meta_variant_kind(c, best) == TDM_LAYOUT_SPLIT)
         all = meta_want_replicated(c, value);
     else
         all = meta_want_exact(c, value);

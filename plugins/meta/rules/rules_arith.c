@@ -25,14 +25,14 @@ static int32_t repeated_want(meta_compiler *c, int32_t value, const int64_t ne[T
 /* At least one source is split: the other follows. */
 static bool pair_split(meta_compiler *c, const tdm_node *node) {
     const int64_t *ne = meta_value(c, node->src[0])->ne;
-    int32_t best[2] = {meta_form_best(c, node->src[0]), meta_form_best(c, node->src[1])};
+    int32_t best[2] = {meta_variant_best(c, node->src[0]), meta_variant_best(c, node->src[1])};
     int32_t f[2] = {-1, -1};
     meta_cut cut;
     if (best[0] < 0 || best[1] < 0) return false;
-    if (meta_form_cut(c, best[0], node->src[0], &cut)) {
+    if (meta_variant_cut(c, best[0], node->src[0], &cut)) {
         f[0] = best[0];
         f[1] = repeated_want(c, node->src[1], ne, &cut);
-    } else if (meta_form_cut(c, best[1], node->src[1], &cut) &&
+    } else if (meta_variant_cut(c, best[1], node->src[1], &cut) &&
                meta_value(c, node->src[1])->ne[cut.axis] == ne[cut.axis]) {
         f[0] = meta_want_cut(c, node->src[0], &cut);
         f[1] = best[1];
@@ -42,8 +42,8 @@ static bool pair_split(meta_compiler *c, const tdm_node *node) {
     return f[0] >= 0 && f[1] >= 0 && meta_emit_give(c, f, meta_cut_id(c, node->dst[0], &cut), NULL);
 }
 
-static bool is_partial(const meta_compiler *c, int32_t form) {
-    return meta_form_kind(c, form) == TDM_LAYOUT_PARTIAL_SUM;
+static bool is_partial(const meta_compiler *c, int32_t variant) {
+    return meta_variant_kind(c, variant) == TDM_LAYOUT_PARTIAL_SUM;
 }
 
 static bool same_shape(const meta_compiler *c, const tdm_node *node) {
@@ -51,7 +51,7 @@ static bool same_shape(const meta_compiler *c, const tdm_node *node) {
                   sizeof(int64_t) * TDM_MAX_DIMS) == 0;
 }
 
-/* The sum of two exact forms, for residuals; either may be -1. One addition rounds alike
+/* The sum of two exact variants, for residuals; either may be -1. One addition rounds alike
  * everywhere, so it is exact too. */
 static int32_t residuals_add(meta_compiler *c, int32_t a, int32_t b) {
     int32_t src[2] = {a, b}, out, layout = c->exact;
@@ -62,60 +62,62 @@ static int32_t residuals_add(meta_compiler *c, int32_t a, int32_t b) {
 /* Two addends: members that have both add them, the others keep what they have. */
 static bool add_partials(meta_compiler *c, const tdm_node *node, int32_t a, int32_t b) {
     const tdm_value *v = meta_value(c, node->dst[0]);
-    int32_t form = meta_form_new(c, node->dst[0], c->partial);
-    for (int32_t d = 0; form >= 0 && d < c->n_member; d++) {
-        int32_t src[2] = {meta_form_at(c, a)->local[d], meta_form_at(c, b)->local[d]};
+    int32_t variant = meta_variant_new(c, node->dst[0], c->partial);
+    for (int32_t d = 0; variant >= 0 && d < c->n_member; d++) {
+        int32_t src[2] = {meta_variant_at(c, a)->local[d], meta_variant_at(c, b)->local[d]};
         int32_t out = src[0] >= 0 ? src[0] : src[1];
         meta_result dst = {v->type, v->name, {v->ne[0], v->ne[1], v->ne[2], v->ne[3]}};
         if (src[0] >= 0 && src[1] >= 0 &&
             !meta_emit_on(c, d, TDM_OP_ADD, &node->params, src, 2, &dst, 1, &out))
             return false;
-        meta_form_at(c, form)->local[d] = out;
+        meta_variant_at(c, variant)->local[d] = out;
     }
-    if (form < 0) return false;
-    int32_t rest = residuals_add(c, meta_form_at(c, a)->residual, meta_form_at(c, b)->residual);
-    meta_form_at(c, form)->residual = rest;
-    meta_form_link(c, form);
+    if (variant < 0) return false;
+    int32_t rest =
+        residuals_add(c, meta_variant_at(c, a)->residual, meta_variant_at(c, b)->residual);
+    meta_variant_at(c, variant)->residual = rest;
+    meta_variant_link(c, variant);
     return c->status == TDM_OK;
 }
 
 /* An addend and something replicated of the same shape: it waits. */
 static bool add_residual(meta_compiler *c, const tdm_node *node, int32_t addend, int32_t whole) {
-    int32_t form = meta_form_new(c, node->dst[0], c->partial);
-    if (form < 0) return false;
-    memcpy(meta_form_at(c, form)->local, meta_form_at(c, addend)->local,
-           sizeof meta_form_at(c, form)->local);
-    int32_t rest = residuals_add(c, meta_form_at(c, addend)->residual, whole);
-    meta_form_at(c, form)->residual = rest;
-    meta_form_link(c, form);
+    int32_t variant = meta_variant_new(c, node->dst[0], c->partial);
+    if (variant < 0) return false;
+    memcpy(meta_variant_at(c, variant)->local, meta_variant_at(c, addend)->local,
+           sizeof meta_variant_at(c, variant)->local);
+    int32_t rest = residuals_add(c, meta_variant_at(c, addend)->residual, whole);
+    meta_variant_at(c, variant)->residual = rest;
+    meta_variant_link(c, variant);
     return c->status == TDM_OK;
 }
 
 /* A bias, repeated over the addend: one member adds it. False where nobody has an addend. */
 static bool add_bias(meta_compiler *c, const tdm_node *node, int32_t addend, int32_t bias) {
     const tdm_value *v = meta_value(c, node->dst[0]);
-    int32_t d = 0, form = meta_form_new(c, node->dst[0], c->partial);
-    if (form < 0) return false;
-    memcpy(meta_form_at(c, form)->local, meta_form_at(c, addend)->local,
-           sizeof meta_form_at(c, form)->local);
-    while (meta_form_at(c, addend)->local[d] < 0) d++;
-    int32_t src[2] = {meta_form_at(c, addend)->local[d], meta_form_at(c, bias)->local[d]}, out;
+    int32_t d = 0, variant = meta_variant_new(c, node->dst[0], c->partial);
+    if (variant < 0) return false;
+    memcpy(meta_variant_at(c, variant)->local, meta_variant_at(c, addend)->local,
+           sizeof meta_variant_at(c, variant)->local);
+    while (meta_variant_at(c, addend)->local[d] < 0) d++;
+    int32_t src[2] = {meta_variant_at(c, addend)->local[d], meta_variant_at(c, bias)->local[d]},
+            out;
     meta_result dst = {v->type, v->name, {v->ne[0], v->ne[1], v->ne[2], v->ne[3]}};
     if (!meta_emit_on(c, d, TDM_OP_ADD, &node->params, src, 2, &dst, 1, &out)) return false;
-    meta_form_at(c, form)->local[d] = out;
-    meta_form_at(c, form)->residual = meta_form_at(c, addend)->residual;
-    meta_form_link(c, form);
+    meta_variant_at(c, variant)->local[d] = out;
+    meta_variant_at(c, variant)->residual = meta_variant_at(c, addend)->residual;
+    meta_variant_link(c, variant);
     return true;
 }
 
-static bool has_sender(const meta_compiler *c, int32_t form) {
+static bool has_sender(const meta_compiler *c, int32_t variant) {
     for (int32_t d = 0; d < c->n_member; d++)
-        if (meta_form_at(c, form)->local[d] >= 0) return true;
+        if (meta_variant_at(c, variant)->local[d] >= 0) return true;
     return false;
 }
 
 bool meta_rule_add(meta_compiler *c, const tdm_node *node) {
-    int32_t a = meta_form_best(c, node->src[0]), b = meta_form_best(c, node->src[1]);
+    int32_t a = meta_variant_best(c, node->src[0]), b = meta_variant_best(c, node->src[1]);
     if (a < 0 || b < 0) return false;
     bool equal = same_shape(c, node);
     if (is_partial(c, a) && is_partial(c, b) && equal) return add_partials(c, node, a, b);
@@ -132,11 +134,11 @@ bool meta_rule_add(meta_compiler *c, const tdm_node *node) {
 }
 
 bool meta_rule_mul(meta_compiler *c, const tdm_node *node) {
-    int32_t a = meta_form_best(c, node->src[0]), b = meta_form_best(c, node->src[1]);
+    int32_t a = meta_variant_best(c, node->src[0]), b = meta_variant_best(c, node->src[1]);
     if (a < 0 || b < 0) return false;
     /* Linear in an addend that nothing waits beside. */
-    if (is_partial(c, a) && meta_form_at(c, a)->residual < 0 &&
-        meta_form_kind(c, b) == TDM_LAYOUT_REPLICATED) {
+    if (is_partial(c, a) && meta_variant_at(c, a)->residual < 0 &&
+        meta_variant_kind(c, b) == TDM_LAYOUT_REPLICATED) {
         int32_t src[2] = {a, b};
         return meta_emit_give(c, src, c->partial, NULL);
     }
@@ -145,18 +147,18 @@ bool meta_rule_mul(meta_compiler *c, const tdm_node *node) {
 
 /* f(x) element by element: any split passes. */
 static bool each(meta_compiler *c, const tdm_node *node) {
-    int32_t f = meta_form_best(c, node->src[0]);
+    int32_t f = meta_variant_best(c, node->src[0]);
     if (f < 0) return false;
-    if (meta_form_kind(c, f) == TDM_LAYOUT_SPLIT)
-        return meta_emit_give(c, &f, meta_form_at(c, f)->layout, NULL);
+    if (meta_variant_kind(c, f) == TDM_LAYOUT_SPLIT)
+        return meta_emit_give(c, &f, meta_variant_at(c, f)->layout, NULL);
     f = meta_want_replicated(c, node->src[0]);
     return f >= 0 && meta_emit_give(c, &f, c->equivalent, NULL);
 }
 
 bool meta_rule_scale(meta_compiler *c, const tdm_node *node) {
-    int32_t f = meta_form_best(c, node->src[0]);
+    int32_t f = meta_variant_best(c, node->src[0]);
     if (f < 0) return false;
-    if (is_partial(c, f) && meta_form_at(c, f)->residual < 0 && node->params.scale.bias == 0)
+    if (is_partial(c, f) && meta_variant_at(c, f)->residual < 0 && node->params.scale.bias == 0)
         return meta_emit_give(c, &f, c->partial, NULL);
     return each(c, node);
 }

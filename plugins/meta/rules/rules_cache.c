@@ -34,13 +34,13 @@ static bool rows_want(meta_compiler *c, int32_t value, const meta_state *s, int3
     return *out >= 0;
 }
 
-/* Emits the node under way on every member that holds of the state; src are forms, but for `state`,
+/* Emits the node under way on every member that holds of the state; src are variants, but for `state`,
  * the source that is the STATE. */
 static bool holders_emit(meta_compiler *c, const tdm_node *node, const meta_state *s,
                          const int32_t *src, int32_t state, const int32_t *dst_layout,
-                         int32_t *form_out) {
+                         int32_t *variant_out) {
     for (int32_t i = 0; i < node->n_dst; i++)
-        form_out[i] = node->dst[i] < 0 ? -1 : meta_form_new(c, node->dst[i], dst_layout[i]);
+        variant_out[i] = node->dst[i] < 0 ? -1 : meta_variant_new(c, node->dst[i], dst_layout[i]);
     for (int32_t d = 0; d < c->n_member && c->status == TDM_OK; d++) {
         int32_t local[TDM_MAX_SRC], out[TDM_MAX_DST];
         meta_result results[TDM_MAX_DST];
@@ -49,7 +49,7 @@ static bool holders_emit(meta_compiler *c, const tdm_node *node, const meta_stat
         for (int32_t i = 0; i < node->n_src && holds; i++) {
             local[i] = i == state   ? s->local[d]
                        : src[i] < 0 ? -1
-                                    : meta_form_at(c, src[i])->local[d];
+                                    : meta_variant_at(c, src[i])->local[d];
             holds = local[i] >= 0 || (i != state && src[i] < 0);
         }
         for (int32_t i = 0; i < node->n_dst && holds; i++) {
@@ -64,19 +64,19 @@ static bool holders_emit(meta_compiler *c, const tdm_node *node, const meta_stat
         if (!meta_emit_on(c, d, node->op, &params, local, node->n_src, results, node->n_dst, out))
             return false;
         for (int32_t i = 0; i < node->n_dst; i++)
-            if (node->dst[i] >= 0) meta_form_at(c, form_out[i])->local[d] = out[i];
+            if (node->dst[i] >= 0) meta_variant_at(c, variant_out[i])->local[d] = out[i];
     }
     return c->status == TDM_OK;
 }
 
 /* The step block itself, whatever has been declared of it. */
-static int32_t step_form(meta_compiler *c, int32_t value) {
+static int32_t step_variant(meta_compiler *c, int32_t value) {
     return meta_want_exact(c, value);
 }
 
 bool meta_rule_kv_write(meta_compiler *c, const tdm_node *node) {
     const meta_state *s = meta_state_get(c, node->src[3], node->params.kv.kv);
-    int32_t src[4] = {-1, -1, step_form(c, node->src[2]), -1};
+    int32_t src[4] = {-1, -1, step_variant(c, node->src[2]), -1};
     return s != NULL && src[2] >= 0 && rows_want(c, node->src[0], s, &src[0]) &&
            rows_want(c, node->src[1], s, &src[1]) && holders_emit(c, node, s, src, 3, NULL, NULL);
 }
@@ -88,7 +88,7 @@ bool meta_rule_kv_import(meta_compiler *c, const tdm_node *node) {
 /* KV_SHIFT and KV_COPY: each member does its own. */
 bool meta_rule_kv_maintain(meta_compiler *c, const tdm_node *node) {
     const meta_state *s = meta_state_get(c, node->src[1], node->params.kv.kv);
-    int32_t src[3] = {step_form(c, node->src[0]), -1, -1};
+    int32_t src[3] = {step_variant(c, node->src[0]), -1, -1};
     if (s == NULL || src[0] < 0) return false;
     if (node->n_src > 2 && node->src[2] >= 0) {
         src[2] = meta_want_replicated(c, node->src[2]);
@@ -99,7 +99,7 @@ bool meta_rule_kv_maintain(meta_compiler *c, const tdm_node *node) {
 
 bool meta_rule_kv_export(meta_compiler *c, const tdm_node *node) {
     const meta_state *s = meta_state_get(c, node->src[1], node->params.kv.kv);
-    int32_t src[2] = {step_form(c, node->src[0]), -1}, layouts[2], forms[2];
+    int32_t src[2] = {step_variant(c, node->src[0]), -1}, layouts[2], variants[2];
     if (s == NULL || src[0] < 0) return false;
     for (int32_t i = 0; i < 2; i++) {
         layouts[i] = s->is_by_page ? c->exact : c->equivalent;
@@ -109,9 +109,9 @@ bool meta_rule_kv_export(meta_compiler *c, const tdm_node *node) {
         meta_cut cut = heads_cut(1, meta_value(c, node->dst[i])->ne[1], s->head_lo, s->head_hi, 1);
         layouts[i] = meta_cut_id(c, node->dst[i], &cut);
     }
-    if (!holders_emit(c, node, s, src, 1, layouts, forms)) return false;
-    meta_form_link(c, forms[0]);
-    meta_form_link(c, forms[1]);
+    if (!holders_emit(c, node, s, src, 1, layouts, variants)) return false;
+    meta_variant_link(c, variants[0]);
+    meta_variant_link(c, variants[1]);
     return c->status == TDM_OK;
 }
 
@@ -121,8 +121,8 @@ bool meta_rule_kv_export(meta_compiler *c, const tdm_node *node) {
  * state is not cut). */
 static bool attention_by_heads(meta_compiler *c, const tdm_node *node, const meta_state *s,
                                const meta_cut *cut) {
-    int32_t src[4] = {meta_want_cut(c, node->src[0], cut), step_form(c, node->src[1]), -1, -1};
-    int32_t layouts[2] = {-1, -1}, forms[2] = {-1, -1};
+    int32_t src[4] = {meta_want_cut(c, node->src[0], cut), step_variant(c, node->src[1]), -1, -1};
+    int32_t layouts[2] = {-1, -1}, variants[2] = {-1, -1};
     meta_cut sink = *cut;
     if (src[0] < 0 || src[1] < 0) return false;
     sink.axis = 0;
@@ -130,15 +130,15 @@ static bool attention_by_heads(meta_compiler *c, const tdm_node *node, const met
     for (int32_t i = 0; i < 2; i++) {
         if (node->dst[i] < 0) continue;
         layouts[i] = meta_cut_id(c, node->dst[i], cut);
-        forms[i] = meta_form_new(c, node->dst[i], layouts[i]);
+        variants[i] = meta_variant_new(c, node->dst[i], layouts[i]);
     }
     for (int32_t d = 0; d < c->n_member && c->status == TDM_OK; d++) {
-        int32_t q = meta_form_at(c, src[0])->local[d], out[2];
+        int32_t q = meta_variant_at(c, src[0])->local[d], out[2];
         tdm_op_params params = node->params;
         meta_result results[2] = {{.type = -1}, {.type = -1}};
         if (q < 0 || s->local[d] < 0) continue;
-        int32_t local[4] = {q, meta_form_at(c, src[1])->local[d], s->local[d],
-                            src[3] < 0 ? -1 : meta_form_at(c, src[3])->local[d]};
+        int32_t local[4] = {q, meta_variant_at(c, src[1])->local[d], s->local[d],
+                            src[3] < 0 ? -1 : meta_variant_at(c, src[3])->local[d]};
         params.attention.kv = s->kv[d];
         params.attention.first_head += (int32_t)cut->segments[0].lo[d];
         if (s->is_cut) params.attention.first_head_kv += (int32_t)s->head_lo[d];
@@ -150,10 +150,10 @@ static bool attention_by_heads(meta_compiler *c, const tdm_node *node, const met
         }
         if (!meta_emit_on(c, d, node->op, &params, local, 4, results, 2, out)) return false;
         for (int32_t i = 0; i < 2; i++)
-            if (node->dst[i] >= 0) meta_form_at(c, forms[i])->local[d] = out[i];
+            if (node->dst[i] >= 0) meta_variant_at(c, variants[i])->local[d] = out[i];
     }
-    meta_form_link(c, forms[0]);
-    meta_form_link(c, forms[1]);
+    meta_variant_link(c, variants[0]);
+    meta_variant_link(c, variants[1]);
     return c->status == TDM_OK;
 }
 
@@ -185,7 +185,7 @@ static bool sink_add(meta_compiler *c, int32_t d, int32_t sink, int32_t *o, int3
 
 static bool attention_by_page(meta_compiler *c, const tdm_node *node, const meta_state *s) {
     const tdm_value *q = meta_value(c, node->src[0]), *o = meta_value(c, node->dst[0]);
-    int32_t src[2] = {meta_want_replicated(c, node->src[0]), step_form(c, node->src[1])};
+    int32_t src[2] = {meta_want_replicated(c, node->src[0]), step_variant(c, node->src[1])};
     int32_t sink = node->src[3] >= 0 ? meta_want_replicated(c, node->src[3]) : -1;
     if (node->dst[1] >= 0)
         return meta_fail(c, TDM_UNSUPPORTED,
@@ -195,38 +195,38 @@ static bool attention_by_page(meta_compiler *c, const tdm_node *node, const meta
     tdm_layout lse;
     meta_layout_partial(c->n_member, TDM_LAYOUT_PARTIAL_LSE, &lse);
     int32_t layout = meta_layout_id(c, &lse);
-    int32_t form = meta_form_new(c, node->dst[0], layout);
-    int32_t ml = meta_form_new(c, node->dst[0], layout);
-    for (int32_t d = 0; form >= 0 && ml >= 0 && d < c->n_member; d++) {
+    int32_t variant = meta_variant_new(c, node->dst[0], layout);
+    int32_t ml = meta_variant_new(c, node->dst[0], layout);
+    for (int32_t d = 0; variant >= 0 && ml >= 0 && d < c->n_member; d++) {
         if (s->local[d] < 0) continue;
-        int32_t local[4] = {meta_form_at(c, src[0])->local[d], meta_form_at(c, src[1])->local[d],
-                            s->local[d], -1};
+        int32_t local[4] = {meta_variant_at(c, src[0])->local[d],
+                            meta_variant_at(c, src[1])->local[d], s->local[d], -1};
         meta_result results[2] = {{o->type, o->name, {o->ne[0], o->ne[1], o->ne[2], o->ne[3]}},
                                   {TDM_TYPE_F32, o->name, {2, q->ne[1], q->ne[2], 1}}};
         tdm_op_params params = node->params;
         int32_t out[2];
         params.attention.kv = s->kv[d];
         if (!meta_emit_on(c, d, node->op, &params, local, 4, results, 2, out)) return false;
-        if (sink >= 0 && !sink_add(c, d, meta_form_at(c, sink)->local[d], &out[0], &out[1]))
+        if (sink >= 0 && !sink_add(c, d, meta_variant_at(c, sink)->local[d], &out[0], &out[1]))
             return false;
         sink = -1;
-        meta_form_at(c, form)->local[d] = out[0];
-        meta_form_at(c, ml)->local[d] = out[1];
+        meta_variant_at(c, variant)->local[d] = out[0];
+        meta_variant_at(c, ml)->local[d] = out[1];
     }
-    if (form < 0 || ml < 0) return false;
-    meta_form_at(c, form)->residual = ml;
-    meta_form_link(c, form);
+    if (variant < 0 || ml < 0) return false;
+    meta_variant_at(c, variant)->residual = ml;
+    meta_variant_link(c, variant);
     return c->status == TDM_OK;
 }
 
 static bool attention_whole(meta_compiler *c, const tdm_node *node, const meta_state *s) {
-    int32_t src[4] = {meta_want_replicated(c, node->src[0]), step_form(c, node->src[1]), -1, -1};
-    int32_t layouts[2] = {c->equivalent, c->equivalent}, forms[2];
+    int32_t src[4] = {meta_want_replicated(c, node->src[0]), step_variant(c, node->src[1]), -1, -1};
+    int32_t layouts[2] = {c->equivalent, c->equivalent}, variants[2];
     if (src[0] < 0 || src[1] < 0) return false;
     if (node->src[3] >= 0 && (src[3] = meta_want_replicated(c, node->src[3])) < 0) return false;
-    if (!holders_emit(c, node, s, src, 2, layouts, forms)) return false;
-    meta_form_link(c, forms[0]);
-    meta_form_link(c, forms[1]);
+    if (!holders_emit(c, node, s, src, 2, layouts, variants)) return false;
+    meta_variant_link(c, variants[0]);
+    meta_variant_link(c, variants[1]);
     return c->status == TDM_OK;
 }
 
@@ -245,9 +245,9 @@ bool meta_rule_attention(meta_compiler *c, const tdm_node *node) {
         return attention_by_heads(c, node, s, &cut);
     }
     /* Every member has the whole cache: a cut of the query heads passes. */
-    int32_t q = meta_form_best(c, node->src[0]);
+    int32_t q = meta_variant_best(c, node->src[0]);
     if (q < 0) return false;
-    if (meta_form_cut(c, q, node->src[0], &cut) && cut.axis == 1 && cut.repeat == 1 &&
+    if (meta_variant_cut(c, q, node->src[0], &cut) && cut.axis == 1 && cut.repeat == 1 &&
         cut.n_segment == 1)
         return attention_by_heads(c, node, s, &cut);
     return attention_whole(c, node, s);

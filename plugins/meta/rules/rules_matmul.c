@@ -18,12 +18,12 @@ static int32_t zeros_like(meta_compiler *c, int32_t d, int32_t local, int64_t n)
 
 /* A weight's cut along the axis that its partition names: one that the same members hold everywhere
  * would do along any. */
-static bool weight_cut(const meta_compiler *c, int32_t form, int32_t value, meta_cut *out) {
+static bool weight_cut(const meta_compiler *c, int32_t variant, int32_t value, meta_cut *out) {
     const tdm_value *v = meta_value(c, value);
     if (v->kind == TDM_VALUE_WEIGHT && v->partition > 0 &&
-        meta_layout_get_cut_along(meta_form_layout(c, form), v->ne, v->axis, out))
+        meta_layout_get_cut_along(meta_variant_layout(c, variant), v->ne, v->axis, out))
         return true;
-    return meta_form_cut(c, form, value, out);
+    return meta_variant_cut(c, variant, value, out);
 }
 
 /* What member d holds of x but a lower member counts, replaced by zeros; -1 where that is all. */
@@ -63,9 +63,9 @@ static int32_t columns_want(meta_compiler *c, const tdm_node *node, const meta_c
     if (x < 0 || (w->kind != TDM_VALUE_WEIGHT && is_disjoint)) return x;
     tdm_tensor_desc desc = meta_value_desc(c->graph, node->src[0]);
     /* No longer x in any layout of x: addends, if anything. */
-    padded = meta_form_new(c, node->src[1], c->partial);
+    padded = meta_variant_new(c, node->src[1], c->partial);
     for (int32_t d = 0; padded >= 0 && d < c->n_member; d++) {
-        int32_t local = meta_form_at(c, x)->local[d];
+        int32_t local = meta_variant_at(c, x)->local[d];
         meta_slice slice;
         tdm_error why = {0};
         if (local >= 0 && !is_disjoint) local = owned_only(c, local, cut, d);
@@ -82,7 +82,7 @@ static int32_t columns_want(meta_compiler *c, const tdm_node *node, const meta_c
             local = meta_part_concat(part, i == 0 ? z : local, i == 0 ? local : z, 0);
             if (local < 0) meta_out_of_memory(c);
         }
-        meta_form_at(c, padded)->local[d] = local;
+        meta_variant_at(c, padded)->local[d] = local;
     }
     return c->status == TDM_OK ? padded : -1;
 }
@@ -107,25 +107,25 @@ static bool matmul_cut_weight(meta_compiler *c, const tdm_node *node, int32_t w,
 
 static bool matmul_whole_weight(meta_compiler *c, const tdm_node *node, int32_t w) {
     bool is_batched = meta_value(c, node->src[0])->ne[2] > 1;
-    int32_t src[2] = {w, meta_form_best(c, node->src[1])};
+    int32_t src[2] = {w, meta_variant_best(c, node->src[1])};
     meta_cut cut;
     if (src[1] < 0) return false;
     /* An addend stays one where the product is no larger to send. */
-    if (meta_form_kind(c, src[1]) == TDM_LAYOUT_PARTIAL_SUM &&
-        meta_form_at(c, src[1])->residual < 0 &&
+    if (meta_variant_kind(c, src[1]) == TDM_LAYOUT_PARTIAL_SUM &&
+        meta_variant_at(c, src[1])->residual < 0 &&
         tdm_shape_count(meta_value(c, node->dst[0])->ne) <=
             tdm_shape_count(meta_value(c, node->src[1])->ne))
         return meta_emit_give(c, src, c->partial, NULL);
     for (int32_t axis = is_batched ? 2 : 1; axis < TDM_MAX_DIMS; axis++)
-        if (meta_layout_get_cut_along(meta_form_layout(c, src[1]), meta_value(c, node->src[1])->ne,
-                                      axis, &cut))
+        if (meta_layout_get_cut_along(meta_variant_layout(c, src[1]),
+                                      meta_value(c, node->src[1])->ne, axis, &cut))
             return meta_emit_give(c, src, meta_cut_id(c, node->dst[0], &cut), NULL);
     src[1] = meta_want_replicated(c, node->src[1]);
     return src[1] >= 0 && meta_emit_give(c, src, c->equivalent, NULL);
 }
 
 bool meta_rule_matmul(meta_compiler *c, const tdm_node *node) {
-    int32_t w = meta_form_best(c, node->src[0]);
+    int32_t w = meta_variant_best(c, node->src[0]);
     meta_cut cut;
     if (w < 0) return false;
     if (weight_cut(c, w, node->src[0], &cut) && cut.axis <= 2 &&
@@ -137,7 +137,7 @@ bool meta_rule_matmul(meta_compiler *c, const tdm_node *node) {
 }
 
 /* Of matrices that the same members hold as wholes one computes. False where they hold parts. */
-static bool owner_alone(meta_compiler *c, int32_t *form, const meta_cut *cut) {
+static bool owner_alone(meta_compiler *c, int32_t *variant, const meta_cut *cut) {
     int32_t owner = -1;
     for (int32_t d = 0; d < c->n_member; d++) {
         bool is_whole = true, is_any = false;
@@ -149,10 +149,11 @@ static bool owner_alone(meta_compiler *c, int32_t *form, const meta_cut *cut) {
         if (is_any && !is_whole) return false;
         if (is_any && owner < 0) owner = d;
     }
-    int32_t alone = meta_form_new(c, meta_form_at(c, *form)->value, meta_form_at(c, *form)->layout);
+    int32_t alone = meta_variant_new(c, meta_variant_at(c, *variant)->value,
+                                     meta_variant_at(c, *variant)->layout);
     if (alone < 0 || owner < 0) return false;
-    meta_form_at(c, alone)->local[owner] = meta_form_at(c, *form)->local[owner];
-    *form = alone;
+    meta_variant_at(c, alone)->local[owner] = meta_variant_at(c, *variant)->local[owner];
+    *variant = alone;
     return true;
 }
 
@@ -164,12 +165,12 @@ bool meta_rule_moe_ffn(meta_compiler *c, const tdm_node *node) {
     src[0] = meta_want_replicated(c, node->src[0]);
     src[1] = meta_want_exact(c, node->src[1]);
     src[2] = meta_want_exact(c, node->src[2]);
-    for (int32_t i = 3; i < 6; i++) src[i] = meta_form_best(c, node->src[i]);
+    for (int32_t i = 3; i < 6; i++) src[i] = meta_variant_best(c, node->src[i]);
     for (int32_t i = 0; i < 6; i++)
         if (src[i] < 0) return false;
-    bool is_cut = meta_form_kind(c, src[3]) == TDM_LAYOUT_SPLIT;
+    bool is_cut = meta_variant_kind(c, src[3]) == TDM_LAYOUT_SPLIT;
     if (is_cut && !(meta_deals_experts(c->device, meta_value(c, node->src[3])->usage)
-                        ? meta_layout_get_cut_along(meta_form_layout(c, src[3]),
+                        ? meta_layout_get_cut_along(meta_variant_layout(c, src[3]),
                                                     meta_value(c, node->src[3])->ne, 2, &cut)
                         : weight_cut(c, src[3], node->src[3], &cut)))
         return meta_fail(c, TDM_INTERNAL, "experts that no axis describes");

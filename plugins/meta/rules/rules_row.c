@@ -9,12 +9,12 @@
 
 /* The cut of the first source where it leaves rows whole; so does one that the same members hold
  * everywhere, along whatever axis it is looked at. */
-static bool whole_rows(meta_compiler *c, const tdm_node *node, int32_t *form, meta_cut *cut) {
-    *form = meta_form_best(c, node->src[0]);
-    if (*form < 0) return false;
+static bool whole_rows(meta_compiler *c, const tdm_node *node, int32_t *variant, meta_cut *cut) {
+    *variant = meta_variant_best(c, node->src[0]);
+    if (*variant < 0) return false;
     for (int32_t axis = 1; axis < TDM_MAX_DIMS; axis++)
-        if (meta_layout_get_cut_along(meta_form_layout(c, *form), meta_value(c, node->src[0])->ne,
-                                      axis, cut))
+        if (meta_layout_get_cut_along(meta_variant_layout(c, *variant),
+                                      meta_value(c, node->src[0])->ne, axis, cut))
             return true;
     return false;
 }
@@ -23,7 +23,7 @@ bool meta_rule_row(meta_compiler *c, const tdm_node *node) {
     int32_t f;
     meta_cut cut;
     if (whole_rows(c, node, &f, &cut))
-        return meta_emit_give(c, &f, meta_form_at(c, f)->layout, NULL);
+        return meta_emit_give(c, &f, meta_variant_at(c, f)->layout, NULL);
     f = meta_want_replicated(c, node->src[0]);
     return f >= 0 && meta_emit_give(c, &f, c->equivalent, NULL);
 }
@@ -34,7 +34,7 @@ bool meta_rule_sum_sq(meta_compiler *c, const tdm_node *node) {
     if (whole_rows(c, node, &f, &cut))
         return meta_emit_give(c, &f, meta_cut_id(c, node->dst[0], &cut), NULL);
     if (f < 0) return false;
-    if (meta_form_cut(c, f, node->src[0], &cut) && meta_cut_is_disjoint(&cut, c->n_member))
+    if (meta_variant_cut(c, f, node->src[0], &cut) && meta_cut_is_disjoint(&cut, c->n_member))
         return meta_emit_give(c, &f, c->partial, NULL);
     f = meta_want_replicated(c, node->src[0]);
     return f >= 0 && meta_emit_give(c, &f, c->equivalent, NULL);
@@ -56,7 +56,7 @@ static bool norm_apart(meta_compiler *c, const tdm_node *node, int32_t x, const 
     if (!weight_want(c, node->src[1], cut, &weight)) return false;
     for (int32_t d = 0; d < TDM_MAX_MEMBERS; d++) sums[d] = -1;
     for (int32_t d = 0; d < c->n_member; d++) {
-        int32_t local = meta_form_at(c, x)->local[d];
+        int32_t local = meta_variant_at(c, x)->local[d];
         results[d] = (meta_result){v->type, v->name, {1, v->ne[1], v->ne[2], v->ne[3]}};
         if (local >= 0 &&
             !meta_emit_on(c, d, TDM_OP_SUM_SQ, NULL, &local, 1, &results[d], 1, &sums[d]))
@@ -64,10 +64,10 @@ static bool norm_apart(meta_compiler *c, const tdm_node *node, int32_t x, const 
     }
     if (!meta_emit_exchange(c, TDM_EXCHANGE_SUM, 0, sums, NULL, NULL, results, locals))
         return false;
-    int32_t form = meta_form_new(c, node->dst[0], meta_cut_id(c, node->dst[0], cut));
-    for (int32_t d = 0; form >= 0 && d < c->n_member; d++) {
-        int32_t src[3] = {meta_form_at(c, x)->local[d], locals[d],
-                          weight >= 0 ? meta_form_at(c, weight)->local[d] : -1};
+    int32_t variant = meta_variant_new(c, node->dst[0], meta_cut_id(c, node->dst[0], cut));
+    for (int32_t d = 0; variant >= 0 && d < c->n_member; d++) {
+        int32_t src[3] = {meta_variant_at(c, x)->local[d], locals[d],
+                          weight >= 0 ? meta_variant_at(c, weight)->local[d] : -1};
         meta_result dst = {v->type, v->name, {0}};
         tdm_op_params params = {{{0}}};
         int32_t out;
@@ -76,9 +76,9 @@ static bool norm_apart(meta_compiler *c, const tdm_node *node, int32_t x, const 
         params.norm.eps = node->params.norm.eps;
         params.norm.n = v->ne[0];
         if (!meta_emit_on(c, d, TDM_OP_RMS_APPLY, &params, src, 3, &dst, 1, &out)) return false;
-        meta_form_at(c, form)->local[d] = out;
+        meta_variant_at(c, variant)->local[d] = out;
     }
-    meta_form_link(c, form);
+    meta_variant_link(c, variant);
     return c->status == TDM_OK;
 }
 
@@ -87,9 +87,9 @@ bool meta_rule_rms_norm(meta_compiler *c, const tdm_node *node) {
     meta_cut cut;
     if (whole_rows(c, node, &src[0], &cut))
         return weight_want(c, node->src[1], NULL, &src[1]) &&
-               meta_emit_give(c, src, meta_form_at(c, src[0])->layout, NULL);
+               meta_emit_give(c, src, meta_variant_at(c, src[0])->layout, NULL);
     if (src[0] < 0) return false;
-    if (meta_form_cut(c, src[0], node->src[0], &cut) && cut.repeat == 1 &&
+    if (meta_variant_cut(c, src[0], node->src[0], &cut) && cut.repeat == 1 &&
         meta_cut_is_disjoint(&cut, c->n_member))
         return norm_apart(c, node, src[0], &cut);
     src[0] = meta_want_replicated(c, node->src[0]);
@@ -103,14 +103,14 @@ bool meta_rule_rms_apply(meta_compiler *c, const tdm_node *node) {
     meta_cut cut;
     bool is_whole = whole_rows(c, node, &src[0], &cut);
     if (src[0] < 0) return false;
-    if (!is_whole && meta_form_cut(c, src[0], node->src[0], &cut)) {
+    if (!is_whole && meta_variant_cut(c, src[0], node->src[0], &cut)) {
         for (int32_t d = 0; d < c->n_member; d++) {
             params[d] = node->params;
             if (params[d].norm.n == 0) params[d].norm.n = meta_value(c, node->src[0])->ne[0];
         }
         src[1] = meta_want_replicated(c, node->src[1]);
         return src[1] >= 0 && weight_want(c, node->src[2], &cut, &src[2]) &&
-               meta_emit_give(c, src, meta_form_at(c, src[0])->layout, params);
+               meta_emit_give(c, src, meta_variant_at(c, src[0])->layout, params);
     }
     if (is_whole) {
         src[1] = meta_want_cut(c, node->src[1], &cut);
@@ -119,7 +119,8 @@ bool meta_rule_rms_apply(meta_compiler *c, const tdm_node *node) {
         src[1] = meta_want_replicated(c, node->src[1]);
     }
     return src[0] >= 0 && src[1] >= 0 && weight_want(c, node->src[2], NULL, &src[2]) &&
-           meta_emit_give(c, src, is_whole ? meta_form_at(c, src[0])->layout : c->equivalent, NULL);
+           meta_emit_give(c, src, is_whole ? meta_variant_at(c, src[0])->layout : c->equivalent,
+                          NULL);
 }
 
 bool meta_rule_rope(meta_compiler *c, const tdm_node *node) {
@@ -135,5 +136,6 @@ bool meta_rule_rope(meta_compiler *c, const tdm_node *node) {
         src[1] = meta_want_exact(c, node->src[1]);
     }
     return src[0] >= 0 && src[1] >= 0 && weight_want(c, node->src[2], NULL, &src[2]) &&
-           meta_emit_give(c, src, is_whole ? meta_form_at(c, src[0])->layout : c->equivalent, NULL);
+           meta_emit_give(c, src, is_whole ? meta_variant_at(c, src[0])->layout : c->equivalent,
+                          NULL);
 }

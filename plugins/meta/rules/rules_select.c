@@ -14,7 +14,7 @@ bool meta_rule_decide(meta_compiler *c, const tdm_node *node) {
         if (node->src[i] < 0) continue;
         src[i] = meta_want_replicated(c, node->src[i]);
         if (src[i] < 0) return false;
-        local[i] = meta_form_at(c, src[i])->local[owner];
+        local[i] = meta_variant_at(c, src[i])->local[owner];
     }
     for (int32_t i = 0; i < node->n_dst; i++) {
         const tdm_value *v = meta_value(c, node->dst[i]);
@@ -32,19 +32,19 @@ bool meta_rule_decide(meta_compiler *c, const tdm_node *node) {
             all[d] = results[i];
         }
         if (!meta_emit_exchange(c, TDM_EXCHANGE_GATHER, 0, x, first, NULL, all, sent)) return false;
-        int32_t form = meta_form_new(c, node->dst[i], c->exact);
-        if (form < 0) return false;
-        memcpy(meta_form_at(c, form)->local, sent, sizeof sent);
-        meta_form_link(c, form);
+        int32_t variant = meta_variant_new(c, node->dst[i], c->exact);
+        if (variant < 0) return false;
+        memcpy(meta_variant_at(c, variant)->local, sent, sizeof sent);
+        meta_variant_link(c, variant);
     }
     return c->status == TDM_OK;
 }
 
 bool meta_rule_lse_merge(meta_compiler *c, const tdm_node *node) {
-    int32_t src[2] = {meta_form_best(c, node->src[0]), meta_form_best(c, node->src[1])};
+    int32_t src[2] = {meta_variant_best(c, node->src[0]), meta_variant_best(c, node->src[1])};
     meta_cut cut;
     if (src[0] < 0 || src[1] < 0) return false;
-    if (meta_form_cut(c, src[0], node->src[0], &cut) && (cut.axis == 1 || cut.axis == 2)) {
+    if (meta_variant_cut(c, src[0], node->src[0], &cut) && (cut.axis == 1 || cut.axis == 2)) {
         src[1] = meta_want_cut(c, node->src[1], &cut);
         return src[1] >= 0 && meta_emit_give(c, src, meta_cut_id(c, node->dst[0], &cut), NULL);
     }

@@ -8,54 +8,54 @@
 #include "plugins/meta/rules/compile.h"
 
 /* A linear op of one source on an addend, and on the residual that waits beside it. */
-static bool partial_map(meta_compiler *c, int32_t form, const tdm_op_params *params) {
-    int32_t mapped, rest = meta_form_at(c, form)->residual, layout = c->partial;
-    if (!meta_emit(c, &form, &layout, params, &mapped)) return false;
+static bool partial_map(meta_compiler *c, int32_t variant, const tdm_op_params *params) {
+    int32_t mapped, rest = meta_variant_at(c, variant)->residual, layout = c->partial;
+    if (!meta_emit(c, &variant, &layout, params, &mapped)) return false;
     if (rest >= 0) {
         int32_t kept;
-        layout = meta_form_at(c, rest)->layout;
+        layout = meta_variant_at(c, rest)->layout;
         if (!meta_emit(c, &rest, &layout, params, &kept)) return false;
-        meta_form_at(c, mapped)->residual = kept;
+        meta_variant_at(c, mapped)->residual = kept;
     }
-    meta_form_link(c, mapped);
+    meta_variant_link(c, mapped);
     return true;
 }
 
 static bool whole_map(meta_compiler *c, int32_t value, const tdm_op_params *params) {
     int32_t f = meta_want_replicated(c, value);
-    return f >= 0 && meta_emit_give(c, &f, meta_form_at(c, f)->layout, params);
+    return f >= 0 && meta_emit_give(c, &f, meta_variant_at(c, f)->layout, params);
 }
 
 bool meta_rule_reshape(meta_compiler *c, const tdm_node *node) {
-    int32_t f = meta_form_best(c, node->src[0]);
+    int32_t f = meta_variant_best(c, node->src[0]);
     meta_cut cut;
     if (f < 0) return false;
-    if (meta_form_kind(c, f) == TDM_LAYOUT_PARTIAL_SUM) return partial_map(c, f, NULL);
+    if (meta_variant_kind(c, f) == TDM_LAYOUT_PARTIAL_SUM) return partial_map(c, f, NULL);
     /* The same layout, if the new shape has an axis for it. */
-    if (meta_form_kind(c, f) == TDM_LAYOUT_SPLIT && meta_form_cut(c, f, node->dst[0], &cut))
-        return meta_emit_give(c, &f, meta_form_at(c, f)->layout, NULL);
+    if (meta_variant_kind(c, f) == TDM_LAYOUT_SPLIT && meta_variant_cut(c, f, node->dst[0], &cut))
+        return meta_emit_give(c, &f, meta_variant_at(c, f)->layout, NULL);
     return whole_map(c, node->src[0], NULL);
 }
 
 bool meta_rule_permute(meta_compiler *c, const tdm_node *node) {
-    int32_t f = meta_form_best(c, node->src[0]);
+    int32_t f = meta_variant_best(c, node->src[0]);
     meta_cut cut;
     if (f < 0) return false;
-    if (meta_form_kind(c, f) == TDM_LAYOUT_PARTIAL_SUM) return partial_map(c, f, NULL);
-    if (!meta_form_cut(c, f, node->src[0], &cut)) return whole_map(c, node->src[0], NULL);
+    if (meta_variant_kind(c, f) == TDM_LAYOUT_PARTIAL_SUM) return partial_map(c, f, NULL);
+    if (!meta_variant_cut(c, f, node->src[0], &cut)) return whole_map(c, node->src[0], NULL);
     cut.axis = node->params.permute.axis[cut.axis];
     return meta_emit_give(c, &f, meta_cut_id(c, node->dst[0], &cut), NULL);
 }
 
 bool meta_rule_slice(meta_compiler *c, const tdm_node *node) {
     const int64_t *ne = meta_value(c, node->src[0])->ne, *to = meta_value(c, node->dst[0])->ne;
-    int32_t f = meta_form_best(c, node->src[0]);
+    int32_t f = meta_variant_best(c, node->src[0]);
     tdm_op_params params[TDM_MAX_MEMBERS];
     int64_t local_off[TDM_MAX_MEMBERS];
     meta_cut cut, window;
     if (f < 0) return false;
-    if (meta_form_kind(c, f) == TDM_LAYOUT_PARTIAL_SUM) return partial_map(c, f, NULL);
-    if (!meta_form_cut(c, f, node->src[0], &cut)) return whole_map(c, node->src[0], NULL);
+    if (meta_variant_kind(c, f) == TDM_LAYOUT_PARTIAL_SUM) return partial_map(c, f, NULL);
+    if (!meta_variant_cut(c, f, node->src[0], &cut)) return whole_map(c, node->src[0], NULL);
     int64_t off = node->params.slice.offset[cut.axis];
     if (off == 0 && to[cut.axis] == ne[cut.axis])
         return meta_emit_give(c, &f, meta_cut_id(c, node->dst[0], &cut), NULL);
@@ -69,39 +69,40 @@ bool meta_rule_slice(meta_compiler *c, const tdm_node *node) {
 }
 
 bool meta_rule_copy(meta_compiler *c, const tdm_node *node) {
-    int32_t f = meta_form_best(c, node->src[0]);
+    int32_t f = meta_variant_best(c, node->src[0]);
     if (f < 0) return false;
     bool is_linear = meta_value(c, node->dst[0])->type == TDM_TYPE_F32;
-    if (meta_form_kind(c, f) == TDM_LAYOUT_PARTIAL_SUM && is_linear) return partial_map(c, f, NULL);
-    if (meta_form_kind(c, f) == TDM_LAYOUT_SPLIT)
-        return meta_emit_give(c, &f, meta_form_at(c, f)->layout, NULL);
+    if (meta_variant_kind(c, f) == TDM_LAYOUT_PARTIAL_SUM && is_linear)
+        return partial_map(c, f, NULL);
+    if (meta_variant_kind(c, f) == TDM_LAYOUT_SPLIT)
+        return meta_emit_give(c, &f, meta_variant_at(c, f)->layout, NULL);
     return whole_map(c, node->src[0], NULL);
 }
 
 /* Along the cut axis itself: what each member has of a, then what it has of b. */
 static bool concat_along(meta_compiler *c, const tdm_node *node, const int32_t f[2],
                          const meta_cut *cut) {
-    int32_t form = meta_form_new(c, node->dst[0], meta_cut_id(c, node->dst[0], cut));
-    for (int32_t d = 0; form >= 0 && d < c->n_member; d++) {
-        int32_t a = meta_form_at(c, f[0])->local[d], b = meta_form_at(c, f[1])->local[d];
+    int32_t variant = meta_variant_new(c, node->dst[0], meta_cut_id(c, node->dst[0], cut));
+    for (int32_t d = 0; variant >= 0 && d < c->n_member; d++) {
+        int32_t a = meta_variant_at(c, f[0])->local[d], b = meta_variant_at(c, f[1])->local[d];
         if (!meta_is_active(c->device, d) || (a < 0 && b < 0)) continue;
         int32_t v = a < 0   ? b
                     : b < 0 ? a
                             : meta_part_concat(&c->program->members[d].part, a, b, cut->axis);
         if (v < 0) meta_out_of_memory(c);
-        meta_form_at(c, form)->local[d] = v;
+        meta_variant_at(c, variant)->local[d] = v;
     }
-    meta_form_link(c, form);
+    meta_variant_link(c, variant);
     return c->status == TDM_OK;
 }
 
 bool meta_rule_concat(meta_compiler *c, const tdm_node *node) {
-    int32_t f[2] = {meta_form_best(c, node->src[0]), meta_form_best(c, node->src[1])};
+    int32_t f[2] = {meta_variant_best(c, node->src[0]), meta_variant_best(c, node->src[1])};
     int32_t axis = node->params.concat.axis;
     meta_cut cuts[2], joined;
     bool is_cut[2];
     if (f[0] < 0 || f[1] < 0) return false;
-    for (int i = 0; i < 2; i++) is_cut[i] = meta_form_cut(c, f[i], node->src[i], &cuts[i]);
+    for (int i = 0; i < 2; i++) is_cut[i] = meta_variant_cut(c, f[i], node->src[i], &cuts[i]);
     if (is_cut[0] && is_cut[1] && cuts[0].axis == axis && cuts[1].axis == axis &&
         meta_cut_join(&cuts[0], &cuts[1], c->n_member, &joined))
         return concat_along(c, node, f, &joined);
@@ -114,8 +115,8 @@ bool meta_rule_concat(meta_compiler *c, const tdm_node *node) {
     f[0] = meta_want_replicated(c, node->src[0]);
     f[1] = meta_want_replicated(c, node->src[1]);
     if (f[0] < 0 || f[1] < 0) return false;
-    bool is_exact =
-        meta_form_at(c, f[0])->layout == c->exact && meta_form_at(c, f[1])->layout == c->exact;
+    bool is_exact = meta_variant_at(c, f[0])->layout == c->exact &&
+                    meta_variant_at(c, f[1])->layout == c->exact;
     return meta_emit_give(c, f, is_exact ? c->exact : c->equivalent, NULL);
 }
 
@@ -137,10 +138,11 @@ static bool rows_columns(meta_compiler *c, const tdm_node *node, int32_t table, 
                          const meta_cut *cut) {
     const tdm_value *v = meta_value(c, node->dst[0]);
     tdm_tensor_desc desc = meta_value_desc(c->graph, node->src[0]);
-    int32_t form = meta_form_new(c, node->dst[0], meta_cut_id(c, node->dst[0], cut));
-    for (int32_t d = 0; form >= 0 && d < c->n_member; d++) {
+    int32_t variant = meta_variant_new(c, node->dst[0], meta_cut_id(c, node->dst[0], cut));
+    for (int32_t d = 0; variant >= 0 && d < c->n_member; d++) {
         meta_part *part = &c->program->members[d].part;
-        int32_t src[2] = {meta_form_at(c, table)->local[d], meta_form_at(c, id)->local[d]}, out;
+        int32_t src[2] = {meta_variant_at(c, table)->local[d], meta_variant_at(c, id)->local[d]},
+                out;
         meta_result dst = {v->type, v->name, {0}};
         meta_slice slice = {0};
         tdm_error why = {0};
@@ -155,31 +157,31 @@ static bool rows_columns(meta_compiler *c, const tdm_node *node, int32_t table, 
             return false;
         out = meta_part_slice(part, out, 0, slice.pad_lo, len);
         if (out < 0) return meta_out_of_memory(c);
-        meta_form_at(c, form)->local[d] = out;
+        meta_variant_at(c, variant)->local[d] = out;
     }
-    meta_form_link(c, form);
+    meta_variant_link(c, variant);
     return c->status == TDM_OK;
 }
 
 bool meta_rule_get_rows(meta_compiler *c, const tdm_node *node) {
-    int32_t table = meta_form_best(c, node->src[0]), id = meta_want_exact(c, node->src[1]);
+    int32_t table = meta_variant_best(c, node->src[0]), id = meta_want_exact(c, node->src[1]);
     meta_cut cut;
     if (table < 0 || id < 0) return false;
     int32_t src[2] = {table, id};
-    if (meta_form_kind(c, table) == TDM_LAYOUT_PARTIAL_SUM) {
-        int32_t mapped, rest = meta_form_at(c, table)->residual, layout = c->partial;
+    if (meta_variant_kind(c, table) == TDM_LAYOUT_PARTIAL_SUM) {
+        int32_t mapped, rest = meta_variant_at(c, table)->residual, layout = c->partial;
         if (!meta_emit(c, src, &layout, NULL, &mapped)) return false;
         if (rest >= 0) {
             int32_t kept;
             src[0] = rest;
-            layout = meta_form_at(c, rest)->layout;
+            layout = meta_variant_at(c, rest)->layout;
             if (!meta_emit(c, src, &layout, NULL, &kept)) return false;
-            meta_form_at(c, mapped)->residual = kept;
+            meta_variant_at(c, mapped)->residual = kept;
         }
-        meta_form_link(c, mapped);
+        meta_variant_link(c, mapped);
         return true;
     }
-    if (meta_form_cut(c, table, node->src[0], &cut)) {
+    if (meta_variant_cut(c, table, node->src[0], &cut)) {
         /* A row held by two members would be added twice. */
         if (cut.axis == 1 && cut.repeat == 1 && cut.n_segment == 1 &&
             meta_cut_is_disjoint(&cut, c->n_member))
@@ -190,6 +192,6 @@ bool meta_rule_get_rows(meta_compiler *c, const tdm_node *node) {
     src[0] = meta_want_replicated(c, node->src[0]);
     if (src[0] < 0) return false;
     bool is_copied = meta_value(c, node->src[0])->type == TDM_TYPE_F32;
-    return meta_emit_give(c, src, is_copied ? meta_form_at(c, src[0])->layout : c->equivalent,
+    return meta_emit_give(c, src, is_copied ? meta_variant_at(c, src[0])->layout : c->equivalent,
                           NULL);
 }

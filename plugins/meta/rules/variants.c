@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * variants.c: what the members hold of each value: the list of its forms, and the values that no node
+ * variants.c: what the members hold of each value: the list of its variants, and the values that no node
  * computes (weights, inputs, caches), which come in when they are first asked for.
  */
 #include <string.h>
@@ -59,33 +59,33 @@ int32_t meta_cut_id(meta_compiler *c, int32_t value, const meta_cut *cut) {
     return meta_layout_id(c, &layout);
 }
 
-bool meta_form_cut(const meta_compiler *c, int32_t form, int32_t value, meta_cut *out) {
-    const tdm_layout *layout = meta_form_layout(c, form);
+bool meta_variant_cut(const meta_compiler *c, int32_t variant, int32_t value, meta_cut *out) {
+    const tdm_layout *layout = meta_variant_layout(c, variant);
     return layout->kind == TDM_LAYOUT_SPLIT &&
            meta_layout_get_cut(layout, meta_value(c, value)->ne, out);
 }
 
-int32_t meta_form_new(meta_compiler *c, int32_t value, int32_t layout) {
+int32_t meta_variant_new(meta_compiler *c, int32_t value, int32_t layout) {
     meta_program *p = c->program;
     if (c->status != TDM_OK || layout < 0) return -1;
-    if (meta_grow(c->device->host, &p->forms, &p->cap_form, (int64_t)p->n_form + 1,
-                  sizeof *p->forms, NULL) != TDM_OK) {
+    if (meta_grow(c->device->host, &p->variants, &p->cap_variant, (int64_t)p->n_variant + 1,
+                  sizeof *p->variants, NULL) != TDM_OK) {
         meta_out_of_memory(c);
         return -1;
     }
-    meta_form *f = &p->forms[p->n_form];
+    meta_variant *f = &p->variants[p->n_variant];
     f->value = value;
     f->layout = layout;
     f->residual = f->next = -1;
     for (int32_t d = 0; d < TDM_MAX_MEMBERS; d++) f->local[d] = -1;
-    return p->n_form++;
+    return p->n_variant++;
 }
 
-void meta_form_link(meta_compiler *c, int32_t form) {
-    if (c->status != TDM_OK || form < 0) return;
-    int32_t *at = &c->program->value_form[meta_form_at(c, form)->value];
-    while (*at >= 0) at = &meta_form_at(c, *at)->next;
-    *at = form;
+void meta_variant_link(meta_compiler *c, int32_t variant) {
+    if (c->status != TDM_OK || variant < 0) return;
+    int32_t *at = &c->program->value_variant[meta_variant_at(c, variant)->value];
+    while (*at >= 0) at = &meta_variant_at(c, *at)->next;
+    *at = variant;
 }
 
 /* ---- Values that no node computes ---- */
@@ -112,9 +112,9 @@ static int32_t weight_bring(meta_compiler *c, int32_t value) {
         meta_fail(c, why.status, "%.400s", why.message);
         return -1;
     }
-    int32_t form =
-        meta_form_new(c, value, is_held_by_all(c, &layout) ? c->exact : meta_layout_id(c, &layout));
-    for (int32_t d = 0; form >= 0 && d < c->n_member; d++) {
+    int32_t variant = meta_variant_new(
+        c, value, is_held_by_all(c, &layout) ? c->exact : meta_layout_id(c, &layout));
+    for (int32_t d = 0; variant >= 0 && d < c->n_member; d++) {
         meta_slice slice;
         if (!meta_is_active(c->device, d)) continue;
         if (meta_slice_find(c->device, &desc, d, &slice, &why) != TDM_OK) {
@@ -126,33 +126,33 @@ static int32_t weight_bring(meta_compiler *c, int32_t value) {
         int32_t v = meta_part_add_value(&c->program->members[d].part, meta_value(c, value),
                                         slice.desc.ne, META_SLOT_WEIGHT, value);
         if (v < 0) meta_out_of_memory(c);
-        meta_form_at(c, form)->local[d] = v;
+        meta_variant_at(c, variant)->local[d] = v;
     }
-    return form;
+    return variant;
 }
 
 static int32_t input_bring(meta_compiler *c, int32_t value) {
-    int32_t form = meta_form_new(c, value, c->exact);
+    int32_t variant = meta_variant_new(c, value, c->exact);
     bool is_step = value == c->graph->step;
-    for (int32_t d = 0; form >= 0 && d < c->n_member; d++) {
+    for (int32_t d = 0; variant >= 0 && d < c->n_member; d++) {
         if (!meta_is_active(c->device, d)) continue;
         meta_part *part = &c->program->members[d].part;
         int32_t v = meta_part_add_value(
             part, meta_value(c, value), meta_value(c, value)->ne,
             is_step && c->program->rewrites_step ? META_SLOT_STEP : META_SLOT_INPUT, value);
         if (v < 0) meta_out_of_memory(c);
-        meta_form_at(c, form)->local[d] = v;
+        meta_variant_at(c, variant)->local[d] = v;
         if (is_step) {
             part->graph.step = v;
             part->graph.step_caps = c->graph->step_caps;
         }
     }
-    return form;
+    return variant;
 }
 
-int32_t meta_form_best(meta_compiler *c, int32_t value) {
+int32_t meta_variant_best(meta_compiler *c, int32_t value) {
     if (c->status != TDM_OK) return -1;
-    int32_t first = c->program->value_form[value];
+    int32_t first = c->program->value_variant[value];
     if (first < 0) {
         int32_t kind = meta_value(c, value)->kind;
         if (kind == TDM_VALUE_WEIGHT)
@@ -161,14 +161,14 @@ int32_t meta_form_best(meta_compiler *c, int32_t value) {
             first = input_bring(c, value);
         else
             meta_fail(c, TDM_INTERNAL, "value %d was not computed", (int)value);
-        meta_form_link(c, first);
+        meta_variant_link(c, first);
         if (c->status != TDM_OK || !meta_override_apply(c, value)) return -1;
-        return c->program->value_form[value];
+        return c->program->value_variant[value];
     }
-    tdm_layout_kind kind = meta_form_kind(c, first);
+    tdm_layout_kind kind = meta_variant_kind(c, first);
     if (kind == TDM_LAYOUT_PARTIAL_SUM || kind == TDM_LAYOUT_PARTIAL_LSE)
-        for (int32_t f = first; f >= 0; f = meta_form_at(c, f)->next)
-            if (meta_form_kind(c, f) == TDM_LAYOUT_REPLICATED) return f;
+        for (int32_t f = first; f >= 0; f = meta_variant_at(c, f)->next)
+            if (meta_variant_kind(c, f) == TDM_LAYOUT_REPLICATED) return f;
     return first;
 }
 

@@ -192,12 +192,13 @@ static bool is_written(const meta_slot *slot) {
            slot->source == META_SLOT_EPOCH;
 }
 
-/* True where a slot holds nothing but member d's part of a form that is dealt out; such a form may
+/* True where a slot holds nothing but member d's part of a variant that is dealt out; such a variant may
  * also be a piece of what lies there whole. */
-static bool is_part(const meta_program *program, const meta_form *form, int32_t d, int32_t slot) {
+static bool is_part(const meta_program *program, const meta_variant *variant, int32_t d,
+                    int32_t slot) {
     const meta_part *part = &program->members[d].part;
-    const tdm_value *v = meta_part_value(part, form->local[d]);
-    return is_dealt(&program->layouts.layouts[form->layout]) &&
+    const tdm_value *v = meta_part_value(part, variant->local[d]);
+    return is_dealt(&program->layouts.layouts[variant->layout]) &&
            tdm_tensor_canonical_size((tdm_type)v->type, v->ne) >= part->slots[slot].size;
 }
 
@@ -208,9 +209,9 @@ static void whole_mark(const meta_program *program, int32_t d, whole_life *lives
     const whole_life never = {-1, -1, false}, asked = {part->graph.n_node, -1, false};
     for (int32_t i = 0; i < part->graph.n_slot; i++)
         lives[i] = is_written(&part->slots[i]) ? asked : never;
-    for (int32_t f = 0; f < program->n_form; f++) {
-        int32_t slot = base_slot(part, program->forms[f].local[d]);
-        if (slot >= 0 && is_part(program, &program->forms[f], d, slot)) lives[slot] = never;
+    for (int32_t f = 0; f < program->n_variant; f++) {
+        int32_t slot = base_slot(part, program->variants[f].local[d]);
+        if (slot >= 0 && is_part(program, &program->variants[f], d, slot)) lives[slot] = never;
     }
 }
 
