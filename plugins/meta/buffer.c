@@ -41,7 +41,7 @@ static void buffer_release(meta_device *device, int32_t d, void *buffer) {
 static void buffer_free(tdm_buffer *buffer) {
     if (buffer == NULL) return;
     meta_device *device = buffer->device;
-    /* Another buffer may get this address: programs must not take it for the one they know. */
+    /* Another buffer may get this address: plans must not take it for the one they know. */
     atomic_fetch_add(&device->generation, 1);
     for (int32_t d = 0; d < device->n_member; d++) {
         if (buffer->members[d] == NULL || !meta_member_is_stuck(device, d)) continue;

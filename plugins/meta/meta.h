@@ -9,7 +9,7 @@
  *   - a graph: preparing it walks its nodes in order, asks each op's rule (rules.h) for the layouts
  *     of its sources, converts where they differ (relayout.h), and emits what each member has to
  *     do into that member's part (part.h). The parts, with memory and plans, are a plan.h.
- * A queue (queue.c) has a thread for each member, which runs that member's part of a program; what
+ * A queue (queue.c) has a thread for each member, which runs that member's part of a plan; what
  * crosses between members goes through one arena in host memory (arena.h), inside the member's own
  * plan where its device can, on its thread where it cannot.
  *
@@ -62,8 +62,8 @@ typedef struct meta_member {
     uint64_t align;    /* of buffer offsets, a power of two, >= 64 */
     bool has_exchange; /* EXCHANGE runs inside its plans: it says so and the probe agreed */
     tdm_buffer *arena; /* the group's arena as this member sees it; NULL: not imported */
-    tdm_queue *probe_queue; /* for probes and measurements, never for programs */
-    tdm_buffer *scratch;    /* memory of temporaries, shared by all programs; grows */
+    tdm_queue *probe_queue; /* for probes and measurements, never for plans */
+    tdm_buffer *scratch;    /* memory of temporaries, shared by all plans; grows */
     uint64_t scratch_size;
     tdm_buffer *zeros; /* bytes of 0, for padding; grows */
     uint64_t zeros_size;

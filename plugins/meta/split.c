@@ -105,10 +105,10 @@ static tdm_status split_set(tdm_device *device, const tdm_graph *graph, int32_t 
         device->overrides[at] = o;
         if (at == device->n_override) device->n_override++;
         /* A rule that cannot take it says so now. */
-        meta_program *program = NULL;
-        status = meta_compile(device, graph, &program, err);
-        if (status == TDM_OK) status = meta_program_lay_out(program, err);
-        meta_program_destroy(program);
+        meta_plan *plan = NULL;
+        status = meta_compile(device, graph, &plan, err);
+        if (status == TDM_OK) status = meta_plan_lay_out(plan, err);
+        meta_plan_destroy(plan);
         if (status != TDM_OK && before.graph != NULL)
             device->overrides[at] = before;
         else if (status != TDM_OK)

@@ -7,7 +7,7 @@
  * What is allocated is not asked of the group: a ledger stands between it and each of its members
  * and counts the bytes of every buffer and plan that it makes there. Memory of the host is looked up
  * in the group's own structures: the arena, of which every member is reckoned a like share, and
- * what a program stages for a member. Not counted, as little as on a single device, are the
+ * what a plan stages for a member. Not counted, as little as on a single device, are the
  * descriptions of graphs that host code keeps, and the group's host buffers for inputs and logits,
  * which lie on no member.
  */
@@ -225,9 +225,9 @@ static void inactive_check(const meta_device *group, const llm_context *ctx, int
 }
 
 /* What is said to lie in the host's memory does, and the rest does not. */
-static void host_check(const meta_program *program, int d, const meta_buffer *cache,
+static void host_check(const meta_plan *plan, int d, const meta_buffer *cache,
                        const tdm_split_member *said, const char *words) {
-    const meta_member *member = &program->device->members[d];
+    const meta_member *member = &plan->device->members[d];
     uint64_t own = 0, help = 0;
     if ((member->info.flags & TDM_DEVICE_IS_HOST) != 0) { /* lent as it is */
         assert_int_equal(said->host_state_size + said->crossing_size, 0);
@@ -238,20 +238,20 @@ static void host_check(const meta_program *program, int d, const meta_buffer *ca
     assert_int_equal(own, 0);
 }
 
-static void member_check(const meta_device *group, const meta_program *program,
-                         const meta_buffer *cache, int d, const tdm_split_member *said,
-                         const tdm_split_member *single, const char *words) {
+static void member_check(const meta_device *group, const meta_plan *plan, const meta_buffer *cache,
+                         int d, const tdm_split_member *said, const tdm_split_member *single,
+                         const char *words) {
     const meta_member *member = &group->members[d];
     const account *a = &ledger.accounts[d];
     const uint64_t flags = meta_arena_data(group->n_active);
     const uint64_t arena = group->n_active > 1 ? group->arena->size - flags : 0;
     const uint64_t compute = a->buffers[TDM_BUFFER_COMPUTE] + a->plans +
-                             arena / (uint64_t)group->n_active + program->members[d].staging_size;
+                             arena / (uint64_t)group->n_active + plan->members[d].staging_size;
     double share = share_dealt(group, d);
     assert_int_equal(member->scratch_size + member->zeros_size, a->buffers[TDM_BUFFER_COMPUTE]);
     near_check(words, member->name, "weights", said->weight_size, a->buffers[TDM_BUFFER_WEIGHT]);
     near_check(words, member->name, "cache", said->state_size, a->buffers[TDM_BUFFER_STATE]);
-    host_check(program, d, cache, said, words);
+    host_check(plan, d, cache, said, words);
     near_check(words, member->name, "compute", said->compute_size, compute);
     /* What shrinks is at most the member's share of what a device alone takes. Temporaries are laid
      * out at multiples of the alignment and between others, so that a sum is not reached exactly. */

@@ -17,7 +17,7 @@
     8192 /* exchanges of one graph; pages that are not used cost nothing */
 
 /* Where the data begins: behind the flags of as many exchanges as a graph may have, so that flags
- * of one program are never data of another. Where runs count past 2^31 the flags are zeroed and the
+ * of one plan are never data of another. Where runs count past 2^31 the flags are zeroed and the
  * epoch starts anew, between two runs (queue.c). */
 static inline uint64_t meta_arena_data(int32_t n_active) {
     return META_ARENA_FLAGS + (uint64_t)META_ARENA_MAX_STAGES * 64 * (uint64_t)n_active;
@@ -26,13 +26,13 @@ static inline uint64_t meta_arena_data(int32_t n_active) {
 typedef struct meta_arena {
     uint8_t *data; /* page-aligned, zeroed when it is made */
     uint64_t size;
-    int32_t n_stage; /* flag lines that any program so far uses, for each member */
+    int32_t n_stage; /* flag lines that any plan so far uses, for each member */
     uint64_t
         seen_ns[TDM_MAX_MEMBERS]; /* by rank: of the lines' times, what has been accounted for */
 } meta_arena;
 
 /* Makes the arena at least `size` bytes and imports it into every member that exchanges in its plans. Bindings
- * of programs become stale (device->generation). Under device->mutex, with nothing running. */
+ * of plans become stale (device->generation). Under device->mutex, with nothing running. */
 tdm_status meta_arena_reserve(meta_device *device, uint64_t size, tdm_error *err);
 /* Frees arena and imports. */
 void meta_arena_release(meta_device *device);

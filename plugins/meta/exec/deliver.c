@@ -52,10 +52,10 @@ static void split_deliver(const tdm_layout *layout, int32_t d, const piece_sourc
 }
 
 /* Rows of the jobs whose pages member d holds; the caller's step block says which. */
-static void rows_deliver(const meta_program *program, int32_t d, const tdm_value *v,
+static void rows_deliver(const meta_plan *plan, int32_t d, const tdm_value *v,
                          const piece_source *from) {
-    const tdm_graph *graph = program->graph;
-    const tdm_binding *b = &program->bindings[tdm_graph_value(graph, graph->step)->slot];
+    const tdm_graph *graph = plan->graph;
+    const tdm_binding *b = &plan->bindings[tdm_graph_value(graph, graph->step)->slot];
     const int32_t *block = (const int32_t *)(const void *)(b->buffer->host + b->off);
     int64_t row = v->ne[0] * v->ne[1];
     tdm_step_header layout;
@@ -64,17 +64,16 @@ static void rows_deliver(const meta_program *program, int32_t d, const tdm_value
     for (int32_t i = 0; i < n_job && i < graph->step_caps.n_job; i++) {
         tdm_page_job job;
         memcpy(&job, &block[layout.job_off + 4 * i], sizeof job);
-        if (job.page < 0 || job.page >= program->n_page || program->pages[job.page].owner != d)
-            continue;
+        if (job.page < 0 || job.page >= plan->n_page || plan->pages[job.page].owner != d) continue;
         if (job.arg < 0 || job.count < 0 || job.arg > v->ne[2] - job.count) continue;
         pieces_copy(from, job.arg * row, job.arg * row, job.count * row);
     }
 }
 
-tdm_status meta_part_fetch(meta_program *program, int32_t d, int32_t local,
-                           const uint8_t **bytes_out, tdm_error *err) {
-    meta_member_program *m = &program->members[d];
-    const tdm_buffer_ops *ops = meta_member_buffers(&program->device->members[d]);
+tdm_status meta_part_fetch(meta_plan *plan, int32_t d, int32_t local, const uint8_t **bytes_out,
+                           tdm_error *err) {
+    meta_member_plan *m = &plan->members[d];
+    const tdm_buffer_ops *ops = meta_member_buffers(&plan->device->members[d]);
     const tdm_value *v = meta_part_value(&m->part, local);
     const tdm_binding *b = &m->slot_bindings[v->slot];
     const uint8_t *host = TDM_HAS(ops, host_pointer) ? ops->host_pointer(b->buffer) : NULL;
@@ -86,23 +85,23 @@ tdm_status meta_part_fetch(meta_program *program, int32_t d, int32_t local,
     return ops->download(b->buffer, b->off, m->staging, b->size, err);
 }
 
-static tdm_status output_deliver(meta_program *program, const meta_output *output, tdm_error *err) {
-    const meta_variant *variant = &program->variants[output->variant];
-    const tdm_layout *layout = &program->layouts.layouts[variant->layout];
-    const tdm_value *v = tdm_graph_value(program->graph, output->value);
-    const tdm_binding *b = &program->bindings[v->slot];
+static tdm_status output_deliver(meta_plan *plan, const meta_output *output, tdm_error *err) {
+    const meta_variant *variant = &plan->variants[output->variant];
+    const tdm_layout *layout = &plan->layouts.layouts[variant->layout];
+    const tdm_value *v = tdm_graph_value(plan->graph, output->value);
+    const tdm_binding *b = &plan->bindings[v->slot];
     if (tdm_shape_count(v->ne) == 0) return TDM_OK;
     piece_source from = {.dst = b->buffer->host + b->off, .type = (tdm_type)v->type};
-    for (int32_t d = 0; d < program->device->n_member; d++) {
+    for (int32_t d = 0; d < plan->device->n_member; d++) {
         if (variant->local[d] < 0) continue;
         tdm_error inner = {0};
-        tdm_status status = meta_part_fetch(program, d, variant->local[d], &from.bytes, &inner);
+        tdm_status status = meta_part_fetch(plan, d, variant->local[d], &from.bytes, &inner);
         if (status != TDM_OK)
             return tdm_fail(err, status, "member '%s', output '%s': %s",
-                            program->device->members[d].name,
-                            tdm_graph_value_name(program->graph, output->value), inner.message);
+                            plan->device->members[d].name,
+                            tdm_graph_value_name(plan->graph, output->value), inner.message);
         if (output->is_by_page) {
-            rows_deliver(program, d, v, &from);
+            rows_deliver(plan, d, v, &from);
         } else if (layout->kind == TDM_LAYOUT_SPLIT) {
             split_deliver(layout, d, &from);
         } else {
@@ -113,9 +112,9 @@ static tdm_status output_deliver(meta_program *program, const meta_output *outpu
     return TDM_OK;
 }
 
-tdm_status meta_outputs_deliver(meta_program *program, tdm_error *err) {
-    for (int32_t i = 0; i < program->n_output; i++) {
-        tdm_status status = output_deliver(program, &program->outputs[i], err);
+tdm_status meta_outputs_deliver(meta_plan *plan, tdm_error *err) {
+    for (int32_t i = 0; i < plan->n_output; i++) {
+        tdm_status status = output_deliver(plan, &plan->outputs[i], err);
         if (status != TDM_OK) return status;
     }
     return TDM_OK;

@@ -72,24 +72,23 @@ static tdm_status bytes_upload(const meta_lane *lane, const tdm_binding *to, con
     return meta_member_buffers(member_of(lane))->upload(to->buffer, to->off, src, size, err);
 }
 
-static tdm_status step_upload(const meta_lane *lane, meta_program *program, int32_t slot,
+static tdm_status step_upload(const meta_lane *lane, meta_plan *plan, int32_t slot,
                               tdm_error *err) {
-    meta_member_program *m = &program->members[lane->d];
+    meta_member_plan *m = &plan->members[lane->d];
     const tdm_binding *to = &m->slot_bindings[slot];
-    const tdm_graph *graph = program->graph;
-    const tdm_binding *b = &program->bindings[tdm_graph_value(graph, graph->step)->slot];
+    const tdm_graph *graph = plan->graph;
+    const tdm_binding *b = &plan->bindings[tdm_graph_value(graph, graph->step)->slot];
     uint8_t *host = host_address(lane, to->buffer);
     uint8_t *block = host != NULL ? host + to->off : m->staging;
-    tdm_status status = meta_step_rewrite(graph, program->pages, program->n_page, lane->d,
+    tdm_status status = meta_step_rewrite(graph, plan->pages, plan->n_page, lane->d,
                                           (const int32_t *)(const void *)(b->buffer->host + b->off),
                                           to->size, (int32_t *)(void *)block, err);
     if (status == TDM_OK && host == NULL) status = bytes_upload(lane, to, block, to->size, err);
     return status;
 }
 
-tdm_status meta_lane_upload(meta_lane *lane, meta_program *program, uint32_t epoch,
-                            tdm_error *err) {
-    meta_member_program *m = &program->members[lane->d];
+tdm_status meta_lane_upload(meta_lane *lane, meta_plan *plan, uint32_t epoch, tdm_error *err) {
+    meta_member_plan *m = &plan->members[lane->d];
     for (int32_t i = 0; i < m->part.graph.n_slot; i++) {
         const meta_slot *slot = &m->part.slots[i];
         const tdm_binding *to = &m->slot_bindings[i];
@@ -101,10 +100,9 @@ tdm_status meta_lane_upload(meta_lane *lane, meta_program *program, uint32_t epo
                                       .epoch = (int32_t)epoch};
             status = bytes_upload(lane, to, &header, sizeof header, err);
         } else if (slot->source == META_SLOT_STEP) {
-            status = step_upload(lane, program, i, err);
+            status = step_upload(lane, plan, i, err);
         } else if (slot->source == META_SLOT_INPUT && to->buffer == member_of(lane)->scratch) {
-            const tdm_binding *b =
-                &program->bindings[tdm_graph_value(program->graph, slot->value)->slot];
+            const tdm_binding *b = &plan->bindings[tdm_graph_value(plan->graph, slot->value)->slot];
             status = bytes_upload(lane, to, b->buffer->host + b->off, to->size, err);
         }
         if (status != TDM_OK) return status;
@@ -114,9 +112,8 @@ tdm_status meta_lane_upload(meta_lane *lane, meta_program *program, uint32_t epo
 
 /* ---- Stretches ------------------------------------------------------------------------------- */
 
-tdm_status meta_lane_submit(meta_lane *lane, meta_program *program, int32_t stretch,
-                            tdm_error *err) {
-    const meta_stretch *s = &program->members[lane->d].stretches[stretch];
+tdm_status meta_lane_submit(meta_lane *lane, meta_plan *plan, int32_t stretch, tdm_error *err) {
+    const meta_stretch *s = &plan->members[lane->d].stretches[stretch];
     if (s->plan == NULL) return TDM_OK;
     tdm_point done = {lane->semaphore, lane->value + 1};
     tdm_status status = member_of(lane)->lent.plugin->queue->graph_compute(
@@ -137,9 +134,9 @@ bool meta_lane_wait(meta_lane *lane, uint64_t timeout_ns, tdm_status *status_out
     return true;
 }
 
-static tdm_status stretch_run(meta_lane *lane, meta_program *program, int32_t stretch,
+static tdm_status stretch_run(meta_lane *lane, meta_plan *plan, int32_t stretch,
                               const _Atomic bool *is_given_up, tdm_error *err) {
-    tdm_status status = meta_lane_submit(lane, program, stretch, err);
+    tdm_status status = meta_lane_submit(lane, plan, stretch, err);
     if (status != TDM_OK) return status;
     while (!meta_lane_wait(lane, SLICE_NS, &status, err))
         if (atomic_load(is_given_up))
@@ -188,9 +185,9 @@ static void view_pack(const tdm_value *v, const tdm_view_place *place, const uin
 
 /* A source of an exchange in host memory, contiguous: in place where it is, else in *staging, which
  * is moved on. */
-static tdm_status source_fetch(const meta_lane *lane, const meta_program *program, int32_t value,
+static tdm_status source_fetch(const meta_lane *lane, const meta_plan *plan, int32_t value,
                                uint8_t **staging, const void **out, tdm_error *err) {
-    const meta_member_program *m = &program->members[lane->d];
+    const meta_member_plan *m = &plan->members[lane->d];
     const meta_part *part = &m->part;
     const tdm_value *v = meta_part_value(part, value);
     const tdm_view_place *place = &part->places[value];
@@ -222,9 +219,9 @@ static tdm_status source_fetch(const meta_lane *lane, const meta_program *progra
     return status;
 }
 
-static tdm_status exchange_run(meta_lane *lane, meta_program *program, int32_t index,
-                               uint32_t epoch, tdm_error *err) {
-    const meta_member_program *m = &program->members[lane->d];
+static tdm_status exchange_run(meta_lane *lane, meta_plan *plan, int32_t index, uint32_t epoch,
+                               tdm_error *err) {
+    const meta_member_plan *m = &plan->members[lane->d];
     const tdm_node *node = tdm_graph_node(&m->part.graph, index);
     const tdm_binding *y = &m->slot_bindings[meta_part_value(&m->part, node->dst[0])->slot];
     const char *names[TDM_MAX_MEMBERS];
@@ -236,10 +233,9 @@ static tdm_status exchange_run(meta_lane *lane, meta_program *program, int32_t i
     for (int32_t d = 0, rank = 0; d < lane->device->n_member; d++)
         if (meta_is_active(lane->device, d)) names[rank++] = lane->device->members[d].name;
     args.names = names;
-    if (node->src[0] >= 0)
-        status = source_fetch(lane, program, node->src[0], &staging, &args.x, err);
+    if (node->src[0] >= 0) status = source_fetch(lane, plan, node->src[0], &staging, &args.x, err);
     if (status == TDM_OK && node->src[3] >= 0)
-        status = source_fetch(lane, program, node->src[3], &staging, &residual, err);
+        status = source_fetch(lane, plan, node->src[3], &staging, &residual, err);
     if (status != TDM_OK) return status;
     args.residual = residual;
     args.result = host != NULL ? host + y->off : staging;
@@ -249,14 +245,14 @@ static tdm_status exchange_run(meta_lane *lane, meta_program *program, int32_t i
     return status;
 }
 
-tdm_status meta_lane_run(meta_lane *lane, meta_program *program, uint32_t epoch,
+tdm_status meta_lane_run(meta_lane *lane, meta_plan *plan, uint32_t epoch,
                          const _Atomic bool *is_given_up, tdm_error *err) {
-    const meta_member_program *m = &program->members[lane->d];
-    tdm_status status = meta_lane_upload(lane, program, epoch, err);
+    const meta_member_plan *m = &plan->members[lane->d];
+    tdm_status status = meta_lane_upload(lane, plan, epoch, err);
     for (int32_t s = 0; s < m->n_stretch && status == TDM_OK; s++) {
-        if (m->stretches[s].plan != NULL) status = stretch_run(lane, program, s, is_given_up, err);
+        if (m->stretches[s].plan != NULL) status = stretch_run(lane, plan, s, is_given_up, err);
         if (status == TDM_OK && m->stretches[s].exchange >= 0)
-            status = exchange_run(lane, program, m->stretches[s].exchange, epoch, err);
+            status = exchange_run(lane, plan, m->stretches[s].exchange, epoch, err);
     }
     return status;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * member_thread.h: one member's end of a group's queue: the member's own queue, and running the member's
- * part of a program on it. In which order, and what when a member fails, is queue.c's.
+ * part of a plan on it. In which order, and what when a member fails, is queue.c's.
  */
 #ifndef TANDEM_META_LANE_H
 #define TANDEM_META_LANE_H
@@ -29,16 +29,15 @@ void meta_lane_destroy(meta_lane *lane);
 /* Makes the lane ready for a run: a fresh semaphore where the last was poisoned or given away. */
 tdm_status meta_lane_begin(meta_lane *lane, tdm_error *err);
 /* Uploads what the member cannot read where the caller has it: step block, epoch, inputs. */
-tdm_status meta_lane_upload(meta_lane *lane, meta_program *program, uint32_t epoch, tdm_error *err);
+tdm_status meta_lane_upload(meta_lane *lane, meta_plan *plan, uint32_t epoch, tdm_error *err);
 /* Appends a stretch to the member's queue; lane->value is reached when it is done. */
-tdm_status meta_lane_submit(meta_lane *lane, meta_program *program, int32_t stretch,
-                            tdm_error *err);
+tdm_status meta_lane_submit(meta_lane *lane, meta_plan *plan, int32_t stretch, tdm_error *err);
 /* Waits for what was submitted, at most timeout_ns. True when it is done or failed, with the outcome
  * in *status_out. */
 bool meta_lane_wait(meta_lane *lane, uint64_t timeout_ns, tdm_status *status_out, tdm_error *err);
 /* Runs the whole part on the calling thread, exchanges of the host's included. Leaves early, with
  * the member perhaps still at work, when *is_given_up. */
-tdm_status meta_lane_run(meta_lane *lane, meta_program *program, uint32_t epoch,
+tdm_status meta_lane_run(meta_lane *lane, meta_plan *plan, uint32_t epoch,
                          const _Atomic bool *is_given_up, tdm_error *err);
 
 /* An EXCHANGE node of a part as the host would do it, without its data. */

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * plan.c: memory, stretches and plans of a program whose parts are made. What its slots point at
+ * plan.c: memory, stretches and member plans of a plan whose parts are made. What its slots point at
  * in a run is plan_bind.c's.
  *
- * Scratch of a member, shared by all programs since one runs at a time:
+ * Scratch of a member, shared by all plans since one runs at a time:
  *   words and inputs of the group's own, and outputs: places that no other value of the part uses;
  *   values that cross from one stretch to another, or into an exchange of the host's;
  *   temporaries, where the stretches overlap one another.
@@ -25,17 +25,17 @@ static tdm_status out_of_memory(tdm_error *err) {
     return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "group: no memory for a plan");
 }
 
-/* Host memory of a program, counted. */
-static void *program_alloc(meta_program *program, size_t n, size_t size) {
+/* Host memory of a plan, counted. */
+static void *plan_alloc(meta_plan *plan, size_t n, size_t size) {
     size_t bytes;
     if (__builtin_mul_overflow(n + 1, size, &bytes)) return NULL;
-    void *ptr = meta_alloc(program->device->host, bytes);
-    if (ptr != NULL) program->host_size += bytes;
+    void *ptr = meta_alloc(plan->device->host, bytes);
+    if (ptr != NULL) plan->host_size += bytes;
     return ptr;
 }
 
-static void program_free(const meta_program *program, void *ptr, size_t n, size_t size) {
-    meta_free(program->device->host, ptr, (n + 1) * size);
+static void plan_free(const meta_plan *plan, void *ptr, size_t n, size_t size) {
+    meta_free(plan->device->host, ptr, (n + 1) * size);
 }
 
 /* Takes `size` bytes behind *end; false where 64 bits do not suffice. */
@@ -61,9 +61,9 @@ static int32_t exchange_next(const tdm_graph *graph, int32_t first) {
 }
 
 /* One stretch of nodes first .. last-1; a stretch of views alone gets no graph. */
-static tdm_status stretch_make(meta_program *program, int32_t d, int32_t first, int32_t last,
+static tdm_status stretch_make(meta_plan *plan, int32_t d, int32_t first, int32_t last,
                                tdm_error *err) {
-    meta_member_program *m = &program->members[d];
+    meta_member_plan *m = &plan->members[d];
     const tdm_graph *graph = &m->part.graph;
     meta_stretch *s = &m->stretches[m->n_stretch++];
     s->exchange = last < graph->n_node ? last : -1;
@@ -71,32 +71,32 @@ static tdm_status stretch_make(meta_program *program, int32_t d, int32_t first, 
     if (first == 0 && last == graph->n_node) {
         s->graph = graph;
     } else {
-        s->slot_map = program_alloc(program, (size_t)graph->n_slot, sizeof *s->slot_map);
+        s->slot_map = plan_alloc(plan, (size_t)graph->n_slot, sizeof *s->slot_map);
         if (s->slot_map == NULL) return out_of_memory(err);
-        tdm_status status = program->device->host->graph->extract(graph, first, last - first,
-                                                                  &s->own_graph, s->slot_map, err);
+        tdm_status status = plan->device->host->graph->extract(graph, first, last - first,
+                                                               &s->own_graph, s->slot_map, err);
         if (status != TDM_OK) return status;
         s->graph = s->own_graph;
     }
-    s->bindings = program_alloc(program, (size_t)s->graph->n_slot, sizeof *s->bindings);
+    s->bindings = plan_alloc(plan, (size_t)s->graph->n_slot, sizeof *s->bindings);
     return s->bindings != NULL ? TDM_OK : out_of_memory(err);
 }
 
-static tdm_status stretches_make(meta_program *program, int32_t d, tdm_error *err) {
-    meta_member_program *m = &program->members[d];
+static tdm_status stretches_make(meta_plan *plan, int32_t d, tdm_error *err) {
+    meta_member_plan *m = &plan->members[d];
     const tdm_graph *graph = &m->part.graph;
-    bool is_cut = !program->device->members[d].has_exchange;
+    bool is_cut = !plan->device->members[d].has_exchange;
     int32_t n = 1;
     for (int32_t i = 0; i < graph->n_node; i++)
         n += is_cut && tdm_graph_node(graph, i)->op == TDM_OP_EXCHANGE;
     m->is_direct = n == 1;
     m->cap_stretch = n;
-    m->stretches = program_alloc(program, (size_t)n, sizeof *m->stretches);
+    m->stretches = plan_alloc(plan, (size_t)n, sizeof *m->stretches);
     if (m->stretches == NULL) return out_of_memory(err);
     tdm_status status = TDM_OK;
     for (int32_t first = 0, last; m->n_stretch < n && status == TDM_OK; first = last + 1) {
         last = is_cut ? exchange_next(graph, first) : graph->n_node;
-        status = stretch_make(program, d, first, last, err);
+        status = stretch_make(plan, d, first, last, err);
     }
     return status;
 }
@@ -114,9 +114,9 @@ static bool is_copied(const meta_member *member, int32_t source) {
     }
 }
 
-static tdm_status fixed_place(meta_program *program, int32_t d, tdm_error *err) {
-    meta_member_program *m = &program->members[d];
-    const meta_member *member = &program->device->members[d];
+static tdm_status fixed_place(meta_plan *plan, int32_t d, tdm_error *err) {
+    meta_member_plan *m = &plan->members[d];
+    const meta_member *member = &plan->device->members[d];
     m->epoch_off = m->step_off = NOWHERE;
     for (int32_t i = 0; i < m->part.graph.n_slot; i++) {
         const meta_slot *slot = &m->part.slots[i];
@@ -159,11 +159,11 @@ static void lives_find(const meta_part *part, life *lives) {
 }
 
 /* Values that cross. */
-static tdm_status crossing_place(meta_program *program, int32_t d, const life *lives,
+static tdm_status crossing_place(meta_plan *plan, int32_t d, const life *lives,
                                  tdm_packed *crossing, tdm_error *err) {
-    meta_member_program *m = &program->members[d];
+    meta_member_plan *m = &plan->members[d];
     const meta_part *part = &m->part;
-    uint64_t align = program->device->members[d].align, from, size = 0;
+    uint64_t align = plan->device->members[d].align, from, size = 0;
     int32_t n = 0;
     if (!bytes_take(&m->temp_size, 0, align, &from))
         return tdm_fail(err, TDM_OUT_OF_RANGE, "more than 2^64 bytes");
@@ -183,9 +183,9 @@ static tdm_status crossing_place(meta_program *program, int32_t d, const life *l
 }
 
 /* Temporaries of each stretch, behind everything else. */
-static tdm_status temps_place(meta_program *program, int32_t d, uint64_t *offsets, tdm_error *err) {
-    meta_member_program *m = &program->members[d];
-    const meta_member *member = &program->device->members[d];
+static tdm_status temps_place(meta_plan *plan, int32_t d, uint64_t *offsets, tdm_error *err) {
+    meta_member_plan *m = &plan->members[d];
+    const meta_member *member = &plan->device->members[d];
     uint64_t from, need = 0;
     if ((member->info.flags & TDM_DEVICE_HOLDS_TEMPS) != 0) return TDM_OK;
     if (!bytes_take(&m->temp_size, 0, member->align, &from))
@@ -194,8 +194,8 @@ static tdm_status temps_place(meta_program *program, int32_t d, uint64_t *offset
         const meta_stretch *stretch = &m->stretches[s];
         uint64_t size = 0;
         if (stretch->graph == NULL) continue;
-        tdm_status status = program->device->host->graph->plan_memory(stretch->graph, member->align,
-                                                                      offsets, &size, err);
+        tdm_status status = plan->device->host->graph->plan_memory(stretch->graph, member->align,
+                                                                   offsets, &size, err);
         if (status != TDM_OK) return status;
         if (size > need) need = size;
         for (int32_t i = 0; i < stretch->graph->n_slot; i++) {
@@ -209,13 +209,13 @@ static tdm_status temps_place(meta_program *program, int32_t d, uint64_t *offset
     return TDM_OK;
 }
 
-static tdm_status memory_place(meta_program *program, int32_t d, tdm_error *err) {
-    meta_member_program *m = &program->members[d];
+static tdm_status memory_place(meta_plan *plan, int32_t d, tdm_error *err) {
+    meta_member_plan *m = &plan->members[d];
     size_t n_slot = (size_t)m->part.graph.n_slot;
-    m->temp_off = program_alloc(program, n_slot, sizeof *m->temp_off);
-    m->slot_bindings = program_alloc(program, n_slot, sizeof *m->slot_bindings);
+    m->temp_off = plan_alloc(plan, n_slot, sizeof *m->temp_off);
+    m->slot_bindings = plan_alloc(plan, n_slot, sizeof *m->slot_bindings);
     if (m->temp_off == NULL || m->slot_bindings == NULL) return out_of_memory(err);
-    const tdm_host *host = program->device->host;
+    const tdm_host *host = plan->device->host;
     size_t lives_size = (n_slot + 1) * sizeof(life);
     size_t crossing_size = (n_slot + 1) * sizeof(tdm_packed);
     size_t offsets_size = (n_slot + 1) * sizeof(uint64_t);
@@ -224,19 +224,19 @@ static tdm_status memory_place(meta_program *program, int32_t d, tdm_error *err)
     uint64_t *offsets = meta_alloc(host, offsets_size);
     tdm_status status =
         lives != NULL && crossing != NULL && offsets != NULL ? TDM_OK : out_of_memory(err);
-    if (status == TDM_OK) status = fixed_place(program, d, err);
+    if (status == TDM_OK) status = fixed_place(plan, d, err);
     if (status == TDM_OK && !m->is_direct) {
         lives_find(&m->part, lives);
-        status = crossing_place(program, d, lives, crossing, err);
+        status = crossing_place(plan, d, lives, crossing, err);
     }
-    if (status == TDM_OK) status = temps_place(program, d, offsets, err);
+    if (status == TDM_OK) status = temps_place(plan, d, offsets, err);
     meta_free(host, lives, lives_size);
     meta_free(host, crossing, crossing_size);
     meta_free(host, offsets, offsets_size);
     return status;
 }
 
-/* ---- Growing what programs share ------------------------------------------------------------- */
+/* ---- Growing what plans share ------------------------------------------------------------- */
 
 static tdm_status member_alloc(meta_member *member, uint64_t size, tdm_buffer **out,
                                tdm_error *err) {
@@ -261,12 +261,12 @@ static void buffer_replace(meta_device *device, int32_t d, tdm_buffer **buffer, 
     atomic_fetch_add(&device->generation, 1);
 }
 
-tdm_status meta_program_grow(meta_program *program, tdm_error *err) {
-    meta_device *device = program->device;
+tdm_status meta_plan_grow(meta_plan *plan, tdm_error *err) {
+    meta_device *device = plan->device;
     tdm_buffer *scratch[TDM_MAX_MEMBERS] = {NULL}, *zeros[TDM_MAX_MEMBERS] = {NULL};
     tdm_status status = TDM_OK;
     for (int32_t d = 0; d < device->n_member && status == TDM_OK; d++) {
-        const meta_member_program *m = &program->members[d];
+        const meta_member_plan *m = &plan->members[d];
         meta_member *member = &device->members[d];
         if (!meta_is_active(device, d)) continue;
         if (m->temp_size > member->scratch_size)
@@ -280,9 +280,9 @@ tdm_status meta_program_grow(meta_program *program, tdm_error *err) {
         meta_member *member = &device->members[d];
         if (status == TDM_OK) {
             buffer_replace(device, d, &member->scratch, &member->scratch_size, scratch[d],
-                           program->members[d].temp_size);
+                           plan->members[d].temp_size);
             buffer_replace(device, d, &member->zeros, &member->zeros_size, zeros[d],
-                           program->members[d].part.zeros_size);
+                           plan->members[d].part.zeros_size);
         } else {
             if (scratch[d] != NULL) meta_member_buffers(member)->free(scratch[d]);
             if (zeros[d] != NULL) meta_member_buffers(member)->free(zeros[d]);
@@ -295,8 +295,8 @@ tdm_status meta_program_grow(meta_program *program, tdm_error *err) {
 
 /* Host exchanges have x, residual and result side by side; a step block is rewritten, an output
  * scattered from here. */
-static void staging_measure(meta_program *program, int32_t d) {
-    meta_member_program *m = &program->members[d];
+static void staging_measure(meta_plan *plan, int32_t d) {
+    meta_member_plan *m = &plan->members[d];
     const tdm_graph *graph = &m->part.graph;
     uint64_t need = sizeof(tdm_step_header);
     for (int32_t i = 0; i < graph->n_slot; i++)
@@ -321,30 +321,30 @@ static void staging_measure(meta_program *program, int32_t d) {
     m->staging_size = need;
 }
 
-static tdm_status staging_make(meta_program *program, int32_t d, tdm_error *err) {
-    meta_member_program *m = &program->members[d];
-    m->staging = program_alloc(program, (size_t)m->staging_size, 1);
+static tdm_status staging_make(meta_plan *plan, int32_t d, tdm_error *err) {
+    meta_member_plan *m = &plan->members[d];
+    m->staging = plan_alloc(plan, (size_t)m->staging_size, 1);
     return m->staging != NULL ? TDM_OK : out_of_memory(err);
 }
 
-static tdm_status pages_make(meta_program *program, tdm_error *err) {
+static tdm_status pages_make(meta_plan *plan, tdm_error *err) {
     int64_t n_local[TDM_MAX_MEMBERS];
-    if (!program->rewrites_step) return TDM_OK;
-    for (int32_t i = 0; i < program->graph->n_value; i++) {
-        const tdm_value *v = tdm_graph_value(program->graph, i);
-        if (v->kind == TDM_VALUE_STATE && v->ne[1] > program->n_page) program->n_page = v->ne[1];
+    if (!plan->rewrites_step) return TDM_OK;
+    for (int32_t i = 0; i < plan->graph->n_value; i++) {
+        const tdm_value *v = tdm_graph_value(plan->graph, i);
+        if (v->kind == TDM_VALUE_STATE && v->ne[1] > plan->n_page) plan->n_page = v->ne[1];
     }
-    program->pages = program_alloc(program, (size_t)program->n_page, sizeof *program->pages);
-    if (program->pages == NULL) return out_of_memory(err);
-    meta_pages_deal(program->device, program->n_page, program->pages, n_local);
+    plan->pages = plan_alloc(plan, (size_t)plan->n_page, sizeof *plan->pages);
+    if (plan->pages == NULL) return out_of_memory(err);
+    meta_pages_deal(plan->device, plan->n_page, plan->pages, n_local);
     return TDM_OK;
 }
 
 /* ---- Preparing ------------------------------------------------------------------------------- */
 
-static tdm_status plans_make(meta_program *program, int32_t d, tdm_error *err) {
-    const meta_member *member = &program->device->members[d];
-    meta_member_program *m = &program->members[d];
+static tdm_status plans_make(meta_plan *plan, int32_t d, tdm_error *err) {
+    const meta_member *member = &plan->device->members[d];
+    meta_member_plan *m = &plan->members[d];
     tdm_plan_params params = {.struct_size = sizeof params};
     for (int32_t s = 0; s < m->n_stretch; s++) {
         tdm_error inner = {0};
@@ -358,11 +358,11 @@ static tdm_status plans_make(meta_program *program, int32_t d, tdm_error *err) {
     return TDM_OK;
 }
 
-/* Flags where the arena has them, and data behind all flags: else one program's data would be
+/* Flags where the arena has them, and data behind all flags: else one plan's data would be
  * another's flags. */
-static tdm_status exchanges_check(meta_program *program, int32_t d, tdm_error *err) {
-    meta_device *device = program->device;
-    const tdm_graph *graph = &program->members[d].part.graph;
+static tdm_status exchanges_check(meta_plan *plan, int32_t d, tdm_error *err) {
+    meta_device *device = plan->device;
+    const tdm_graph *graph = &plan->members[d].part.graph;
     uint64_t line = 64 * (uint64_t)device->n_active;
     for (int32_t i = 0; i < graph->n_node; i++) {
         const tdm_node *node = tdm_graph_node(graph, i);
@@ -373,22 +373,22 @@ static tdm_status exchanges_check(meta_program *program, int32_t d, tdm_error *e
             p->data_off < meta_arena_data(device->n_active))
             return tdm_fail(err, TDM_INTERNAL, "exchange %d: its flags or data are misplaced",
                             (int)p->stage);
-        if (p->stage >= program->n_stage) program->n_stage = p->stage + 1;
+        if (p->stage >= plan->n_stage) plan->n_stage = p->stage + 1;
     }
     return TDM_OK;
 }
 
-tdm_status meta_program_lay_out(meta_program *program, tdm_error *err) {
-    meta_device *device = program->device;
-    tdm_status status = pages_make(program, err);
+tdm_status meta_plan_lay_out(meta_plan *plan, tdm_error *err) {
+    meta_device *device = plan->device;
+    tdm_status status = pages_make(plan, err);
     for (int32_t d = 0; d < device->n_member && status == TDM_OK; d++) {
         tdm_error inner = {0};
         if (!meta_is_active(device, d)) continue;
-        status = device->host->graph->verify(&program->members[d].part.graph, &inner);
-        if (status == TDM_OK) status = exchanges_check(program, d, &inner);
-        if (status == TDM_OK) status = stretches_make(program, d, &inner);
-        if (status == TDM_OK) status = memory_place(program, d, &inner);
-        if (status == TDM_OK) staging_measure(program, d);
+        status = device->host->graph->verify(&plan->members[d].part.graph, &inner);
+        if (status == TDM_OK) status = exchanges_check(plan, d, &inner);
+        if (status == TDM_OK) status = stretches_make(plan, d, &inner);
+        if (status == TDM_OK) status = memory_place(plan, d, &inner);
+        if (status == TDM_OK) staging_measure(plan, d);
         if (status != TDM_OK)
             tdm_fail(err, status, "group: the part of member '%s': %s", device->members[d].name,
                      inner.message);
@@ -396,100 +396,98 @@ tdm_status meta_program_lay_out(meta_program *program, tdm_error *err) {
     return status;
 }
 
-tdm_status meta_program_prepare(meta_program *program, tdm_error *err) {
-    meta_device *device = program->device;
-    tdm_status status = meta_program_lay_out(program, err);
+tdm_status meta_plan_prepare(meta_plan *plan, tdm_error *err) {
+    meta_device *device = plan->device;
+    tdm_status status = meta_plan_lay_out(plan, err);
     if (status != TDM_OK) return status;
-    program->bindings =
-        program_alloc(program, (size_t)program->graph->n_slot, sizeof *program->bindings);
-    if (program->bindings == NULL) return out_of_memory(err);
+    plan->bindings = plan_alloc(plan, (size_t)plan->graph->n_slot, sizeof *plan->bindings);
+    if (plan->bindings == NULL) return out_of_memory(err);
     for (int32_t d = 0; d < device->n_member && status == TDM_OK; d++) {
         if (!meta_is_active(device, d)) continue;
-        status = staging_make(program, d, err);
-        if (status == TDM_OK) status = plans_make(program, d, err);
+        status = staging_make(plan, d, err);
+        if (status == TDM_OK) status = plans_make(plan, d, err);
     }
-    if (status == TDM_OK && program->arena_size > 0)
-        status = meta_arena_reserve(device, program->arena_size, err);
+    if (status == TDM_OK && plan->arena_size > 0)
+        status = meta_arena_reserve(device, plan->arena_size, err);
     /* Only now are there as many lines. */
-    if (status == TDM_OK && program->n_stage > device->arena->n_stage)
-        device->arena->n_stage = program->n_stage;
-    if (status == TDM_OK) status = meta_program_grow(program, err);
+    if (status == TDM_OK && plan->n_stage > device->arena->n_stage)
+        device->arena->n_stage = plan->n_stage;
+    if (status == TDM_OK) status = meta_plan_grow(plan, err);
     return status;
 }
 
 /* ---- Destroying ------------------------------------------------------------------------------ */
 
-static void member_destroy(meta_program *program, int32_t d) {
-    meta_member_program *m = &program->members[d];
-    const meta_member *member = &program->device->members[d];
-    const tdm_host *host = program->device->host;
+static void member_destroy(meta_plan *plan, int32_t d) {
+    meta_member_plan *m = &plan->members[d];
+    const meta_member *member = &plan->device->members[d];
+    const tdm_host *host = plan->device->host;
     size_t n_slot = (size_t)m->part.graph.n_slot;
     for (int32_t s = 0; s < m->n_stretch; s++) {
         meta_stretch *stretch = &m->stretches[s];
         if (stretch->plan != NULL) member->lent.plugin->queue->plan_destroy(stretch->plan);
-        program_free(program, stretch->slot_map, n_slot, sizeof *stretch->slot_map);
+        plan_free(plan, stretch->slot_map, n_slot, sizeof *stretch->slot_map);
         if (stretch->bindings != NULL)
-            program_free(program, stretch->bindings, (size_t)stretch->graph->n_slot,
-                         sizeof *stretch->bindings);
+            plan_free(plan, stretch->bindings, (size_t)stretch->graph->n_slot,
+                      sizeof *stretch->bindings);
         if (stretch->own_graph != NULL) host->graph->graph_free(stretch->own_graph);
     }
-    program_free(program, m->stretches, (size_t)m->cap_stretch, sizeof *m->stretches);
-    program_free(program, m->temp_off, n_slot, sizeof *m->temp_off);
-    program_free(program, m->slot_bindings, n_slot, sizeof *m->slot_bindings);
-    if (m->staging != NULL) program_free(program, m->staging, (size_t)m->staging_size, 1);
+    plan_free(plan, m->stretches, (size_t)m->cap_stretch, sizeof *m->stretches);
+    plan_free(plan, m->temp_off, n_slot, sizeof *m->temp_off);
+    plan_free(plan, m->slot_bindings, n_slot, sizeof *m->slot_bindings);
+    if (m->staging != NULL) plan_free(plan, m->staging, (size_t)m->staging_size, 1);
     meta_part_end(&m->part);
 }
 
-static void program_free_all(meta_program *program) {
-    const tdm_host *host = program->device->host;
-    size_t n_value = (size_t)program->n_value + 1;
-    for (int32_t d = 0; d < program->device->n_member; d++)
-        if (program->members[d].part.host != NULL) member_destroy(program, d);
-    meta_free(host, program->layouts.layouts,
-              (size_t)program->layouts.capacity * sizeof *program->layouts.layouts);
-    meta_free(host, program->variants, (size_t)program->cap_variant * sizeof *program->variants);
-    meta_free(host, program->value_variant, n_value * sizeof *program->value_variant);
-    meta_free(host, program->outputs, n_value * sizeof *program->outputs);
-    meta_free(host, program->checks, (size_t)program->cap_check * sizeof *program->checks);
-    program_free(program, program->pages, (size_t)program->n_page, sizeof *program->pages);
-    program_free(program, program->bindings, (size_t)program->n_slot, sizeof *program->bindings);
-    meta_free(host, program->names, program->names_size);
-    meta_free(host, program, sizeof *program);
+static void plan_free_all(meta_plan *plan) {
+    const tdm_host *host = plan->device->host;
+    size_t n_value = (size_t)plan->n_value + 1;
+    for (int32_t d = 0; d < plan->device->n_member; d++)
+        if (plan->members[d].part.host != NULL) member_destroy(plan, d);
+    meta_free(host, plan->layouts.layouts,
+              (size_t)plan->layouts.capacity * sizeof *plan->layouts.layouts);
+    meta_free(host, plan->variants, (size_t)plan->cap_variant * sizeof *plan->variants);
+    meta_free(host, plan->value_variant, n_value * sizeof *plan->value_variant);
+    meta_free(host, plan->outputs, n_value * sizeof *plan->outputs);
+    meta_free(host, plan->checks, (size_t)plan->cap_check * sizeof *plan->checks);
+    plan_free(plan, plan->pages, (size_t)plan->n_page, sizeof *plan->pages);
+    plan_free(plan, plan->bindings, (size_t)plan->n_slot, sizeof *plan->bindings);
+    meta_free(host, plan->names, plan->names_size);
+    meta_free(host, plan, sizeof *plan);
 }
 
-static void program_release(meta_device *device, int32_t d, void *program) {
+static void plan_release(meta_device *device, int32_t d, void *plan) {
     (void)device;
     (void)d;
-    meta_program_destroy(program);
+    meta_plan_destroy(plan);
 }
 
 /* Parts share their names with the caller's graph, which is about to go. */
-static void names_keep(meta_program *program) {
-    if (program->names != NULL) return;
-    program->names_size = (size_t)program->graph->names_size;
-    program->names = meta_alloc(program->device->host, program->names_size + 1);
-    if (program->names == NULL) return;
-    memcpy(program->names, program->graph->names, program->names_size);
-    program->names_size++;
-    for (int32_t d = 0; d < program->device->n_member; d++)
-        if (program->members[d].part.host != NULL)
-            program->members[d].part.graph.names = program->names;
+static void names_keep(meta_plan *plan) {
+    if (plan->names != NULL) return;
+    plan->names_size = (size_t)plan->graph->names_size;
+    plan->names = meta_alloc(plan->device->host, plan->names_size + 1);
+    if (plan->names == NULL) return;
+    memcpy(plan->names, plan->graph->names, plan->names_size);
+    plan->names_size++;
+    for (int32_t d = 0; d < plan->device->n_member; d++)
+        if (plan->members[d].part.host != NULL) plan->members[d].part.graph.names = plan->names;
 }
 
-void meta_program_destroy(meta_program *program) {
-    if (program == NULL) return;
-    meta_device *device = program->device;
-    if (program->graph != NULL) {
-        program->n_value = program->graph->n_value;
-        program->n_slot = program->graph->n_slot;
+void meta_plan_destroy(meta_plan *plan) {
+    if (plan == NULL) return;
+    meta_device *device = plan->device;
+    if (plan->graph != NULL) {
+        plan->n_value = plan->graph->n_value;
+        plan->n_slot = plan->graph->n_slot;
     }
     for (int32_t d = 0; d < device->n_member; d++) {
-        if (program->members[d].n_stretch == 0 || !meta_member_is_stuck(device, d)) continue;
+        if (plan->members[d].n_stretch == 0 || !meta_member_is_stuck(device, d)) continue;
         /* It may still be running its plans over its graphs. */
-        names_keep(program);
-        program->graph = NULL;
-        meta_leave(device, d, NULL, 0, program_release, program);
+        names_keep(plan);
+        plan->graph = NULL;
+        meta_leave(device, d, NULL, 0, plan_release, plan);
         return;
     }
-    program_free_all(program);
+    plan_free_all(plan);
 }

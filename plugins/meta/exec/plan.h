@@ -4,8 +4,8 @@
  * the tdm_plan of the plugin. compile.c makes the parts, plan.c memory, stretches and plans,
  * queue.c runs it.
  */
-#ifndef TANDEM_META_PROGRAM_H
-#define TANDEM_META_PROGRAM_H
+#ifndef TANDEM_META_PLAN_H
+#define TANDEM_META_PLAN_H
 
 #include "plugins/meta/buffer.h"
 #include "plugins/meta/layout/layout.h"
@@ -14,7 +14,7 @@
 /* Several variants of one value may exist: as it was computed, merged, sliced. */
 typedef struct meta_variant {
     int32_t value;  /* of the group's graph */
-    int32_t layout; /* id in the program's layouts */
+    int32_t layout; /* id in the plan's layouts */
     int32_t
         residual; /* PARTIAL_SUM: the variant (replicated) to be added when it is merged; _LSE: the
                          variant of (m, l); -1 = none */
@@ -40,7 +40,7 @@ typedef struct meta_stretch {
     int32_t exchange;      /* node of the part that follows, done by the host; -1 = none */
 } meta_stretch;
 
-typedef struct meta_member_program {
+typedef struct meta_member_plan {
     meta_part part;
     /* [n_slot] bytes in the scratch; of INPUT slots too where the member cannot read the caller's
      * memory; UINT64_MAX for other slots */
@@ -53,7 +53,7 @@ typedef struct meta_member_program {
     uint8_t *staging; /* host memory for what crosses between the member and the host */
     uint64_t staging_size;
     tdm_binding *slot_bindings; /* [n_slot of the part] by `generation` and the caller's bindings */
-} meta_member_program;
+} meta_member_plan;
 
 typedef struct meta_exchange_facts {
     int32_t n_exchange;
@@ -80,36 +80,36 @@ struct tdm_plan {
     bool rewrites_step;  /* members see the step block each in their own way */
     meta_page *pages;    /* [n_page] whose the pages of caches are, where rewrites_step */
     int64_t n_page;
-    meta_member_program members[TDM_MAX_MEMBERS]; /* inactive ones are empty */
+    meta_member_plan members[TDM_MAX_MEMBERS]; /* inactive ones are empty */
     tdm_binding *bindings; /* [graph->n_slot] of the last run; what slot_bindings were made for */
     bool is_bound;
     uint32_t generation; /* of the device when bound */
     size_t host_size;    /* bytes of host memory held */
-    /* Of the graph, which may be gone when a program that was left to a member is destroyed. */
+    /* Of the graph, which may be gone when a plan that was left to a member is destroyed. */
     int32_t n_value, n_slot;
     char *names;
     size_t names_size;
 };
-typedef tdm_plan meta_program;
+typedef tdm_plan meta_plan;
 
 /* Cuts a verified graph over the group: parts, variants, outputs, facts, arena_size; no plans and no
  * memory on any device. A node that cannot be done is TDM_UNSUPPORTED with op, value and reason.
  * compile.c. Under device->mutex. */
-tdm_status meta_compile(meta_device *device, const tdm_graph *graph, meta_program **out,
+tdm_status meta_compile(meta_device *device, const tdm_graph *graph, meta_plan **out,
                         tdm_error *err);
 /* Stretches of the parts, and where their values lie (temp_off, temp_size, zeros_size); allocates
- * nothing on any device. Part of meta_program_prepare. Under device->mutex. */
-tdm_status meta_program_lay_out(meta_program *program, tdm_error *err);
-/* Grows scratch and zeros to what the program needs: all of them or none. Under device->mutex. */
-tdm_status meta_program_grow(meta_program *program, tdm_error *err);
+ * nothing on any device. Part of meta_plan_prepare. Under device->mutex. */
+tdm_status meta_plan_lay_out(meta_plan *plan, tdm_error *err);
+/* Grows scratch and zeros to what the plan needs: all of them or none. Under device->mutex. */
+tdm_status meta_plan_grow(meta_plan *plan, tdm_error *err);
 /* Gives the parts memory and plans: grows scratch, zeros and arena. plan.c. Under
  * device->mutex. */
-tdm_status meta_program_prepare(meta_program *program, tdm_error *err);
+tdm_status meta_plan_prepare(meta_plan *plan, tdm_error *err);
 /* Points every stretch's bindings at the caller's buffers; nothing where they are as last time.
  * [queue-serial], under device->mutex */
-tdm_status meta_program_bind(meta_program *program, const tdm_binding *bindings, int32_t n_binding,
-                             tdm_error *err);
+tdm_status meta_plan_bind(meta_plan *plan, const tdm_binding *bindings, int32_t n_binding,
+                          tdm_error *err);
 /* NULL is a no-op. [any-thread] */
-void meta_program_destroy(meta_program *program);
+void meta_plan_destroy(meta_plan *plan);
 
 #endif

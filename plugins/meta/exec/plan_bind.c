@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * plan_bind.c: what the slots of a program's parts point at, given the caller's bindings. Done
+ * plan_bind.c: what the slots of a plan's parts point at, given the caller's bindings. Done
  * when those change or memory has moved, and not otherwise.
  */
 #include <string.h>
@@ -10,21 +10,21 @@
 
 #define NOWHERE UINT64_MAX
 
-static const char *value_name(const meta_program *program, int32_t value) {
-    return tdm_graph_value_name(program->graph, value);
+static const char *value_name(const meta_plan *plan, int32_t value) {
+    return tdm_graph_value_name(plan->graph, value);
 }
 
-static const tdm_binding *caller_binding(const meta_program *program, int32_t value) {
-    return &program->bindings[tdm_graph_value(program->graph, value)->slot];
+static const tdm_binding *caller_binding(const meta_plan *plan, int32_t value) {
+    return &plan->bindings[tdm_graph_value(plan->graph, value)->slot];
 }
 
 /* A buffer of this group, and a range inside it. */
-static tdm_status binding_check(const meta_program *program, int32_t value, tdm_error *err) {
-    const tdm_binding *b = caller_binding(program, value);
-    const char *name = value_name(program, value);
+static tdm_status binding_check(const meta_plan *plan, int32_t value, tdm_error *err) {
+    const tdm_binding *b = caller_binding(plan, value);
+    const char *name = value_name(plan, value);
     if (b->buffer == NULL)
         return tdm_fail(err, TDM_INVALID_ARGUMENT, "group: '%s' is not bound", name);
-    if (b->buffer->device != program->device)
+    if (b->buffer->device != plan->device)
         return tdm_fail(err, TDM_INVALID_ARGUMENT, "group: '%s' is bound to another device", name);
     if (b->off > b->buffer->size || b->size > b->buffer->size - b->off)
         return tdm_fail(err, TDM_OUT_OF_RANGE,
@@ -35,11 +35,11 @@ static tdm_status binding_check(const meta_program *program, int32_t value, tdm_
 }
 
 /* The item of a weight or state, which the buffer must have been told of when it was made. */
-static tdm_status item_find(const meta_program *program, int32_t value, const meta_item **out,
+static tdm_status item_find(const meta_plan *plan, int32_t value, const meta_item **out,
                             tdm_error *err) {
-    const tdm_value *v = tdm_graph_value(program->graph, value);
-    const tdm_binding *b = caller_binding(program, value);
-    const char *name = value_name(program, value);
+    const tdm_value *v = tdm_graph_value(plan->graph, value);
+    const tdm_binding *b = caller_binding(plan, value);
+    const char *name = value_name(plan, value);
     const meta_item *item = meta_buffer_item(b->buffer, b->off);
     bool is_state = v->kind == TDM_VALUE_STATE;
     if (item == NULL)
@@ -52,7 +52,7 @@ static tdm_status item_find(const meta_program *program, int32_t value, const me
         is_same = item->n_page == v->ne[1] && item->size >= (uint64_t)tdm_shape_count(v->ne);
     } else if (is_same) {
         int32_t partition =
-            v->partition > 0 ? tdm_graph_partition(program->graph, v->partition)->id : 0;
+            v->partition > 0 ? tdm_graph_partition(plan->graph, v->partition)->id : 0;
         is_same = (int32_t)item->tensor.type == v->type && item->tensor.usage == v->usage &&
                   memcmp(item->tensor.ne, v->ne, sizeof v->ne) == 0 &&
                   item->tensor.partition.id == partition;
@@ -68,37 +68,37 @@ static tdm_status item_find(const meta_program *program, int32_t value, const me
 }
 
 /* The slice of a weight or state on member d. */
-static tdm_status slice_bind(const meta_program *program, int32_t d, const meta_slot *slot,
+static tdm_status slice_bind(const meta_plan *plan, int32_t d, const meta_slot *slot,
                              tdm_binding *out, tdm_error *err) {
     const meta_item *item = NULL;
-    tdm_status status = item_find(program, slot->value, &item, err);
+    tdm_status status = item_find(plan, slot->value, &item, err);
     if (status != TDM_OK) return status;
-    const tdm_buffer *buffer = caller_binding(program, slot->value)->buffer;
+    const tdm_buffer *buffer = caller_binding(plan, slot->value)->buffer;
     /* A slice that takes no bytes may have a buffer of none. */
     if (item->member_size[d] > 0 && buffer->members[d] == NULL)
         return tdm_fail(err, TDM_INTERNAL, "group: '%s' has no memory on member '%s'",
-                        value_name(program, slot->value), program->device->members[d].name);
+                        value_name(plan, slot->value), plan->device->members[d].name);
     if (slot->source == META_SLOT_STATE && item->member_size[d] < slot->size)
         return tdm_fail(err, TDM_INVALID_ARGUMENT,
                         "group: '%s' has %llu bytes on member '%s', its graph needs %llu",
-                        value_name(program, slot->value), (unsigned long long)item->member_size[d],
-                        program->device->members[d].name, (unsigned long long)slot->size);
+                        value_name(plan, slot->value), (unsigned long long)item->member_size[d],
+                        plan->device->members[d].name, (unsigned long long)slot->size);
     *out = (tdm_binding){buffer->members[d], item->member_off[d], item->member_size[d]};
     return TDM_OK;
 }
 
 /* An input in place where the member sees the caller's memory, else in the scratch, where room is
  * made: *has_grown says that there may not be enough of it yet. */
-static tdm_status input_bind(meta_program *program, int32_t d, int32_t index, tdm_binding *out,
+static tdm_status input_bind(meta_plan *plan, int32_t d, int32_t index, tdm_binding *out,
                              bool *has_grown, tdm_error *err) {
-    meta_member_program *m = &program->members[d];
-    const meta_member *member = &program->device->members[d];
+    meta_member_plan *m = &plan->members[d];
+    const meta_member *member = &plan->device->members[d];
     const meta_slot *slot = &m->part.slots[index];
-    const tdm_binding *b = caller_binding(program, slot->value);
+    const tdm_binding *b = caller_binding(plan, slot->value);
     if (b->size < slot->size || b->buffer->host == NULL)
         return tdm_fail(err, TDM_INVALID_ARGUMENT,
                         "group: input '%s' needs %llu bytes of a buffer for inputs",
-                        value_name(program, slot->value), (unsigned long long)slot->size);
+                        value_name(plan, slot->value), (unsigned long long)slot->size);
     if (b->buffer->members[d] != NULL && b->off % member->align == 0) {
         *out = (tdm_binding){b->buffer->members[d], b->off, slot->size};
         return TDM_OK;
@@ -115,10 +115,10 @@ static tdm_status input_bind(meta_program *program, int32_t d, int32_t index, td
     return TDM_OK;
 }
 
-static tdm_status slot_bind(meta_program *program, int32_t d, int32_t index, bool *has_grown,
+static tdm_status slot_bind(meta_plan *plan, int32_t d, int32_t index, bool *has_grown,
                             tdm_error *err) {
-    meta_member_program *m = &program->members[d];
-    const meta_member *member = &program->device->members[d];
+    meta_member_plan *m = &plan->members[d];
+    const meta_member *member = &plan->device->members[d];
     const meta_slot *slot = &m->part.slots[index];
     tdm_binding *out = &m->slot_bindings[index];
     tdm_status status = TDM_OK;
@@ -131,20 +131,20 @@ static tdm_status slot_bind(meta_program *program, int32_t d, int32_t index, boo
     case META_SLOT_WEIGHT:
     case META_SLOT_STATE:
     case META_SLOT_INPUT:
-    case META_SLOT_STEP: status = binding_check(program, slot->value, err); break;
+    case META_SLOT_STEP: status = binding_check(plan, slot->value, err); break;
     default: break;
     }
     if (status != TDM_OK) return status;
     if (slot->source == META_SLOT_STEP &&
-        (caller_binding(program, slot->value)->buffer->host == NULL ||
-         caller_binding(program, slot->value)->size < slot->size))
+        (caller_binding(plan, slot->value)->buffer->host == NULL ||
+         caller_binding(plan, slot->value)->size < slot->size))
         return tdm_fail(err, TDM_INVALID_ARGUMENT,
                         "group: the step block needs %llu bytes of a buffer for inputs",
                         (unsigned long long)slot->size);
     switch (slot->source) {
     case META_SLOT_WEIGHT:
-    case META_SLOT_STATE: return slice_bind(program, d, slot, out, err);
-    case META_SLOT_INPUT: return input_bind(program, d, index, out, has_grown, err);
+    case META_SLOT_STATE: return slice_bind(plan, d, slot, out, err);
+    case META_SLOT_INPUT: return input_bind(plan, d, index, out, has_grown, err);
     case META_SLOT_ARENA: *out = (tdm_binding){member->arena, 0, slot->size}; return TDM_OK;
     case META_SLOT_ZEROS: *out = (tdm_binding){member->zeros, 0, slot->size}; return TDM_OK;
     default:
@@ -154,35 +154,35 @@ static tdm_status slot_bind(meta_program *program, int32_t d, int32_t index, boo
     }
 }
 
-static tdm_status slots_bind(meta_program *program, bool *has_grown, tdm_error *err) {
-    const meta_device *device = program->device;
+static tdm_status slots_bind(meta_plan *plan, bool *has_grown, tdm_error *err) {
+    const meta_device *device = plan->device;
     for (int32_t d = 0; d < device->n_member; d++) {
         if (!meta_is_active(device, d)) continue;
-        for (int32_t i = 0; i < program->members[d].part.graph.n_slot; i++) {
-            tdm_status status = slot_bind(program, d, i, has_grown, err);
+        for (int32_t i = 0; i < plan->members[d].part.graph.n_slot; i++) {
+            tdm_status status = slot_bind(plan, d, i, has_grown, err);
             if (status != TDM_OK) return status;
         }
     }
-    for (int32_t i = 0; i < program->n_output; i++) {
-        int32_t value = program->outputs[i].value;
-        const tdm_value *v = tdm_graph_value(program->graph, value);
+    for (int32_t i = 0; i < plan->n_output; i++) {
+        int32_t value = plan->outputs[i].value;
+        const tdm_value *v = tdm_graph_value(plan->graph, value);
         if (tdm_shape_count(v->ne) == 0) continue;
-        tdm_status status = binding_check(program, value, err);
+        tdm_status status = binding_check(plan, value, err);
         if (status != TDM_OK) return status;
-        const tdm_binding *b = caller_binding(program, value);
+        const tdm_binding *b = caller_binding(plan, value);
         if (b->buffer->host == NULL ||
             b->size < tdm_tensor_canonical_size((tdm_type)v->type, v->ne))
             return tdm_fail(err, TDM_INVALID_ARGUMENT,
                             "group: output '%s' does not fit what it is bound to",
-                            value_name(program, value));
+                            value_name(plan, value));
     }
     return TDM_OK;
 }
 
-static void stretches_bind(meta_program *program) {
-    for (int32_t d = 0; d < program->device->n_member; d++) {
-        meta_member_program *m = &program->members[d];
-        if (!meta_is_active(program->device, d)) continue;
+static void stretches_bind(meta_plan *plan) {
+    for (int32_t d = 0; d < plan->device->n_member; d++) {
+        meta_member_plan *m = &plan->members[d];
+        if (!meta_is_active(plan->device, d)) continue;
         for (int32_t s = 0; s < m->n_stretch; s++) {
             meta_stretch *stretch = &m->stretches[s];
             if (stretch->graph == NULL) continue;
@@ -193,30 +193,30 @@ static void stretches_bind(meta_program *program) {
     }
 }
 
-tdm_status meta_program_bind(meta_program *program, const tdm_binding *bindings, int32_t n_binding,
-                             tdm_error *err) {
-    meta_device *device = program->device;
-    size_t size = (size_t)program->graph->n_slot * sizeof *bindings;
-    if (n_binding != program->graph->n_slot)
+tdm_status meta_plan_bind(meta_plan *plan, const tdm_binding *bindings, int32_t n_binding,
+                          tdm_error *err) {
+    meta_device *device = plan->device;
+    size_t size = (size_t)plan->graph->n_slot * sizeof *bindings;
+    if (n_binding != plan->graph->n_slot)
         return tdm_fail(err, TDM_INVALID_ARGUMENT, "group: %d bindings for a graph of %d slots",
-                        (int)n_binding, (int)program->graph->n_slot);
-    if (program->division != device->division)
+                        (int)n_binding, (int)plan->graph->n_slot);
+    if (plan->division != device->division)
         return tdm_fail(err, TDM_FAILED_PRECONDITION,
                         "group: the plan was made before the members' shares were found "
                         "(split_prepare); make it again");
-    if (program->is_bound && program->generation == atomic_load(&device->generation) &&
-        (size == 0 || memcmp(program->bindings, bindings, size) == 0))
+    if (plan->is_bound && plan->generation == atomic_load(&device->generation) &&
+        (size == 0 || memcmp(plan->bindings, bindings, size) == 0))
         return TDM_OK;
-    program->is_bound = false;
-    if (size > 0) memcpy(program->bindings, bindings, size);
+    plan->is_bound = false;
+    if (size > 0) memcpy(plan->bindings, bindings, size);
     bool has_grown = false;
-    tdm_status status = slots_bind(program, &has_grown, err);
+    tdm_status status = slots_bind(plan, &has_grown, err);
     /* Scratch only moves to grow, so that the second time everything has its place. */
-    if (status == TDM_OK && has_grown) status = meta_program_grow(program, err);
-    if (status == TDM_OK && has_grown) status = slots_bind(program, &has_grown, err);
+    if (status == TDM_OK && has_grown) status = meta_plan_grow(plan, err);
+    if (status == TDM_OK && has_grown) status = slots_bind(plan, &has_grown, err);
     if (status != TDM_OK) return status;
-    stretches_bind(program);
-    program->generation = atomic_load(&device->generation);
-    program->is_bound = true;
+    stretches_bind(plan);
+    plan->generation = atomic_load(&device->generation);
+    plan->is_bound = true;
     return TDM_OK;
 }

@@ -30,7 +30,7 @@ enum {
 
 typedef struct queue_job {
     struct queue_job *next;
-    meta_program *program;
+    meta_plan *plan;
     tdm_binding *bindings; /* these three lie in `block` */
     tdm_point *waits;
     tdm_point *signals;
@@ -60,7 +60,7 @@ struct tdm_queue {
     int32_t n_lane;
     queue_thread conductor, drivers[TDM_MAX_MEMBERS];
     /* The run under way; written by the conductor before `begun`. */
-    meta_program *program;
+    meta_plan *plan;
     uint32_t epoch;
     _Atomic bool is_given_up;
     meta_watchdog dog;
@@ -71,7 +71,7 @@ static const tdm_host_semaphore_ops *semaphore_ops(const tdm_queue *queue) {
 }
 
 static bool is_direct(const tdm_queue *queue, const meta_lane *lane) {
-    return queue->program->members[lane->d].is_direct;
+    return queue->plan->members[lane->d].is_direct;
 }
 
 /* Shares may be solved after a queue was made, and leave a member nothing to do. */
@@ -89,8 +89,8 @@ static void lane_end(tdm_queue *queue, meta_lane *lane, tdm_status status) {
 
 /* The part of a member without exchanges of the host's: submitted, and waited for later. */
 static void lane_start(tdm_queue *queue, meta_lane *lane) {
-    tdm_status status = meta_lane_upload(lane, queue->program, queue->epoch, &lane->err);
-    if (status == TDM_OK) status = meta_lane_submit(lane, queue->program, 0, &lane->err);
+    tdm_status status = meta_lane_upload(lane, queue->plan, queue->epoch, &lane->err);
+    if (status == TDM_OK) status = meta_lane_submit(lane, queue->plan, 0, &lane->err);
     if (status != TDM_OK) lane_end(queue, lane, status);
 }
 
@@ -146,13 +146,13 @@ static tdm_status members_await(tdm_queue *queue, tdm_error *err) {
         if (grace_ns != 0) {
             if (meta_patience_look(&grace, meta_clock_ns()) < grace_ns) continue;
             if (status == TDM_OK)
-                status = meta_watchdog_blame(queue->program, queue->epoch, queue->lanes,
-                                             queue->n_lane, err);
+                status = meta_watchdog_blame(queue->plan, queue->epoch, queue->lanes, queue->n_lane,
+                                             err);
             break;
         }
         if (meta_watchdog_is_late(&queue->dog, queue->device, queue->lanes, queue->n_lane)) {
             status =
-                meta_watchdog_blame(queue->program, queue->epoch, queue->lanes, queue->n_lane, err);
+                meta_watchdog_blame(queue->plan, queue->epoch, queue->lanes, queue->n_lane, err);
             meta_arena_abort(queue->device);
             double timeout = queue->device->options.timeout * 1e9;
             grace_ns = (uint64_t)(timeout < GRACE_MAX_NS ? timeout : GRACE_MAX_NS);
@@ -205,7 +205,7 @@ static tdm_status members_status(const tdm_queue *queue, tdm_error *err) {
     }
     if (first == NULL) return TDM_OK;
     char place[160];
-    meta_watchdog_place(queue->program, queue->epoch, first->d, place, sizeof place);
+    meta_watchdog_place(queue->plan, queue->epoch, first->d, place, sizeof place);
     return tdm_fail(err, first->status, "member '%s', %s: %.300s",
                     queue->device->members[first->d].name, place, first->err.message);
 }
@@ -260,19 +260,18 @@ static tdm_status broken_check(meta_device *device, tdm_error *err) {
 }
 
 /* Under device->mutex. */
-static tdm_status program_run(tdm_queue *queue, const queue_job *job, tdm_error *err) {
+static tdm_status plan_run(tdm_queue *queue, const queue_job *job, tdm_error *err) {
     meta_device *device = queue->device;
     bool has_drivers = false;
     tdm_status status = broken_check(device, err);
-    if (status == TDM_OK)
-        status = meta_program_bind(job->program, job->bindings, job->n_binding, err);
+    if (status == TDM_OK) status = meta_plan_bind(job->plan, job->bindings, job->n_binding, err);
     for (int32_t i = 0; i < queue->n_lane && status == TDM_OK; i++) {
         status = meta_lane_begin(&queue->lanes[i], err);
         if (is_idle(queue, &queue->lanes[i])) atomic_store(&queue->lanes[i].is_done, true);
     }
     if (status != TDM_OK) return status;
     epoch_advance(device);
-    queue->program = job->program;
+    queue->plan = job->plan;
     queue->epoch = device->epoch;
     uint64_t begin_ns = meta_clock_ns();
     for (int32_t i = 0; i < queue->n_lane; i++) {
@@ -293,8 +292,8 @@ static tdm_status program_run(tdm_queue *queue, const queue_job *job, tdm_error 
         status = tdm_fail(err, said, "%s", own.message);
     if (!device->is_broken) meta_arena_calm(device);
     times_note(queue, begin_ns);
-    if (status == TDM_OK) status = meta_replicas_check(job->program, err);
-    if (status == TDM_OK) status = meta_outputs_deliver(job->program, err);
+    if (status == TDM_OK) status = meta_replicas_check(job->plan, err);
+    if (status == TDM_OK) status = meta_outputs_deliver(job->plan, err);
     return status;
 }
 
@@ -359,7 +358,7 @@ static void job_run(tdm_queue *queue, queue_job *job) {
                                             TDM_WAIT_FOREVER, &err);
     if (status == TDM_OK) {
         pthread_mutex_lock(&queue->device->mutex);
-        status = program_run(queue, job, &err);
+        status = plan_run(queue, job, &err);
         pthread_mutex_unlock(&queue->device->mutex);
     }
     /* Recycled before the signal where the points fit aside: the caller that waits for it then finds
@@ -410,9 +409,8 @@ static void *driver_main(void *arg) {
         if (atomic_load(&queue->is_ending)) return NULL;
         /* Late for a run that had no need of it, it must not look at that run at all. */
         if (!atomic_exchange(&self->has_turn, false)) continue;
-        lane_end(
-            queue, lane,
-            meta_lane_run(lane, queue->program, queue->epoch, &queue->is_given_up, &lane->err));
+        lane_end(queue, lane,
+                 meta_lane_run(lane, queue->plan, queue->epoch, &queue->is_given_up, &lane->err));
         meta_bell_ring(&queue->ended);
     }
 }
@@ -510,7 +508,7 @@ static tdm_status queue_compute(tdm_queue *queue, tdm_plan *plan, const tdm_bind
     queue_job *job = job_get(queue, n_binding, n_wait, n_signal);
     if (job == NULL)
         return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "group: no memory to submit a computation");
-    job->program = plan;
+    job->plan = plan;
     if (n_binding > 0) memcpy(job->bindings, bindings, (size_t)n_binding * sizeof *bindings);
     if (n_wait > 0) memcpy(job->waits, waits, (size_t)n_wait * sizeof *waits);
     if (n_signal > 0) memcpy(job->signals, signals, (size_t)n_signal * sizeof *signals);
@@ -528,28 +526,28 @@ static tdm_status queue_compute(tdm_queue *queue, tdm_plan *plan, const tdm_bind
 static tdm_status plan_prepare(tdm_device *device, const tdm_graph *graph,
                                const tdm_plan_params *params, tdm_plan **plan_out, tdm_error *err) {
     tdm_plan_params p;
-    meta_program *program = NULL;
+    meta_plan *plan = NULL;
     meta_struct_read(&p, sizeof p, params);
     if (p.flags != 0)
         return tdm_fail(err, TDM_INVALID_ARGUMENT, "group: unknown plan flags 0x%x",
                         (unsigned)p.flags);
     pthread_mutex_lock(&device->mutex);
     tdm_status status = broken_check(device, err);
-    if (status == TDM_OK) status = meta_compile(device, graph, &program, err);
-    if (status == TDM_OK) status = meta_program_prepare(program, err);
+    if (status == TDM_OK) status = meta_compile(device, graph, &plan, err);
+    if (status == TDM_OK) status = meta_plan_prepare(plan, err);
     pthread_mutex_unlock(&device->mutex);
     if (status != TDM_OK) {
-        meta_program_destroy(program);
+        meta_plan_destroy(plan);
         return status;
     }
-    *plan_out = program;
+    *plan_out = plan;
     return TDM_OK;
 }
 
 static tdm_status plan_get_info(const tdm_plan *plan, tdm_plan_info *info_out, tdm_error *err) {
     tdm_plan_info info = {.struct_size = sizeof info, .host_size = plan->host_size};
     for (int32_t d = 0; d < plan->device->n_member; d++) {
-        const meta_member_program *m = &plan->members[d];
+        const meta_member_plan *m = &plan->members[d];
         const tdm_queue_ops *ops = plan->device->members[d].lent.plugin->queue;
         for (int32_t s = 0; meta_is_active(plan->device, d) && s < m->n_stretch; s++) {
             tdm_plan_info own = {.struct_size = sizeof own};
@@ -570,7 +568,7 @@ const tdm_queue_ops meta_queue_ops = {
     .create = queue_create,
     .destroy = queue_destroy,
     .graph_prepare = plan_prepare,
-    .plan_destroy = meta_program_destroy,
+    .plan_destroy = meta_plan_destroy,
     .plan_get_info = plan_get_info,
     .graph_compute = queue_compute,
 };

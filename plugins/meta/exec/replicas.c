@@ -34,7 +34,7 @@ static bool is_keepable(const meta_part *part, int32_t local) {
 }
 
 static bool variant_keep(meta_compiler *c, int32_t variant) {
-    meta_program *p = c->program;
+    meta_plan *p = c->plan;
     const meta_variant *f = meta_variant_at(c, variant);
     int32_t n = 0;
     for (int32_t d = 0; d < c->n_member; d++) n += is_keepable(&p->members[d].part, f->local[d]);
@@ -60,7 +60,7 @@ static bool is_exported(const meta_compiler *c, int32_t value) {
 }
 
 bool meta_replicas_keep(meta_compiler *c) {
-    for (int32_t variant = 0; variant < c->program->n_variant && c->status == TDM_OK; variant++) {
+    for (int32_t variant = 0; variant < c->plan->n_variant && c->status == TDM_OK; variant++) {
         tdm_layout_kind kind = meta_variant_kind(c, variant);
         if (is_exported(c, meta_variant_at(c, variant)->value)) continue;
         if (kind == TDM_LAYOUT_REPLICATED ||
@@ -74,7 +74,7 @@ bool meta_replicas_keep(meta_compiler *c) {
 
 /* One variant after a run. */
 typedef struct comparison {
-    const meta_program *program;
+    const meta_plan *plan;
     const meta_variant *variant;
     const tdm_layout *layout;
     const tdm_value *value;
@@ -85,7 +85,7 @@ typedef struct comparison {
 } comparison;
 
 static const char *member_name(const comparison *k, int32_t d) {
-    return k->program->device->members[d].name;
+    return k->plan->device->members[d].name;
 }
 
 static bool is_number(tdm_type type) {
@@ -144,7 +144,7 @@ static tdm_status run_compare(const comparison *k, int32_t a, int32_t b, int64_t
             k->err, TDM_DATA_LOSS,
             "check = replicas: '%s' (value %d): members '%s' and '%s' have %.9g and "
             "%.9g at element %lld of %lld, %s",
-            tdm_graph_value_name(k->program->graph, k->variant->value), (int)k->variant->value,
+            tdm_graph_value_name(k->plan->graph, k->variant->value), (int)k->variant->value,
             member_name(k, a), member_name(k, b), (double)x, (double)y, (long long)(whole + at + i),
             (long long)tdm_shape_count(k->value->ne),
             k->is_exact ? "which must be equal by bits" : "which is more than rounding makes");
@@ -187,7 +187,7 @@ static tdm_status overlap_compare(const comparison *k, int32_t a, int32_t b) {
 static double rms_of(const comparison *k, int32_t d) {
     const tdm_type type = (tdm_type)k->value->type;
     int64_t n =
-        tdm_shape_count(meta_part_value(&k->program->members[d].part, k->variant->local[d])->ne);
+        tdm_shape_count(meta_part_value(&k->plan->members[d].part, k->variant->local[d])->ne);
     double sum = 0;
     float x[CHUNK];
     for (int64_t at = 0; at < n && is_number(type); at += CHUNK) {
@@ -199,20 +199,20 @@ static double rms_of(const comparison *k, int32_t d) {
     return n > 0 ? sqrt(sum / (double)n) : 0;
 }
 
-static tdm_status variant_check(meta_program *program, int32_t variant, tdm_error *err) {
-    const meta_device *device = program->device;
-    const meta_variant *f = &program->variants[variant];
-    comparison k = {.program = program,
+static tdm_status variant_check(meta_plan *plan, int32_t variant, tdm_error *err) {
+    const meta_device *device = plan->device;
+    const meta_variant *f = &plan->variants[variant];
+    comparison k = {.plan = plan,
                     .variant = f,
-                    .layout = &program->layouts.layouts[f->layout],
-                    .value = tdm_graph_value(program->graph, f->value),
+                    .layout = &plan->layouts.layouts[f->layout],
+                    .value = tdm_graph_value(plan->graph, f->value),
                     .err = err};
     bool is_split = k.layout->kind == TDM_LAYOUT_SPLIT;
     tdm_status status = TDM_OK;
     k.is_exact = device->is_uniform || (!is_split && k.layout->replica == TDM_REPLICA_EXACT);
     for (int32_t d = 0; d < device->n_member && status == TDM_OK; d++)
-        if (is_keepable(&program->members[d].part, f->local[d]))
-            status = meta_part_fetch(program, d, f->local[d], &k.bytes[d], err);
+        if (is_keepable(&plan->members[d].part, f->local[d]))
+            status = meta_part_fetch(plan, d, f->local[d], &k.bytes[d], err);
     for (int32_t b = 1, first = -1; b < device->n_member && status == TDM_OK; b++) {
         for (int32_t a = 0; first < 0 && a < b; a++)
             if (k.bytes[a] != NULL) first = a;
@@ -227,9 +227,9 @@ static tdm_status variant_check(meta_program *program, int32_t variant, tdm_erro
     return status;
 }
 
-tdm_status meta_replicas_check(meta_program *program, tdm_error *err) {
+tdm_status meta_replicas_check(meta_plan *plan, tdm_error *err) {
     tdm_status status = TDM_OK;
-    for (int32_t i = 0; i < program->n_check && status == TDM_OK; i++)
-        status = variant_check(program, program->checks[i], err);
+    for (int32_t i = 0; i < plan->n_check && status == TDM_OK; i++)
+        status = variant_check(plan, plan->checks[i], err);
     return status;
 }

@@ -16,6 +16,6 @@ bool meta_replicas_keep(meta_compiler *c);
 /* Compares: by bits what was sent, and what members of one kind computed; to a tolerance what unlike
  * members computed. TDM_DATA_LOSS names the value, the members and the first element that differs.
  * The members' queues are at rest. Under device->mutex. */
-tdm_status meta_replicas_check(meta_program *program, tdm_error *err);
+tdm_status meta_replicas_check(meta_plan *plan, tdm_error *err);
 
 #endif

@@ -5,7 +5,7 @@
  * time allowed has to cover the longest node; the clock starts anew with every sign of life.
  *
  * What a member that does not come back may still use stays allocated: its queue, the semaphore it
- * would signal, programs with its plans and graphs, its memory, the arena. It is released when the
+ * would signal, group plans with its plans and graphs, its memory, the arena. It is released when the
  * member is back; of one that never is, it is lost.
  */
 #include "plugins/meta/exec/watchdog.h"
@@ -49,10 +49,10 @@ bool meta_watchdog_is_late(meta_watchdog *dog, const meta_device *device, const 
 }
 
 /* The first exchange that member d has not published all of; -1 = it passed them all. */
-static int32_t exchange_missing(const meta_program *program, uint32_t epoch, int32_t d) {
-    const meta_part *part = &program->members[d].part;
-    const meta_arena *arena = program->device->arena;
-    int32_t rank = rank_of(program->device, d);
+static int32_t exchange_missing(const meta_plan *plan, uint32_t epoch, int32_t d) {
+    const meta_part *part = &plan->members[d].part;
+    const meta_arena *arena = plan->device->arena;
+    int32_t rank = rank_of(plan->device, d);
     for (int32_t i = 0; arena->data != NULL && i < part->graph.n_node; i++) {
         meta_exchange_args args;
         if (tdm_graph_node(&part->graph, i)->op != TDM_OP_EXCHANGE) continue;
@@ -81,11 +81,11 @@ static bool has_exchange(const meta_part *part) {
     return false;
 }
 
-const char *meta_watchdog_place(const meta_program *program, uint32_t epoch, int32_t d, char *text,
+const char *meta_watchdog_place(const meta_plan *plan, uint32_t epoch, int32_t d, char *text,
                                 size_t text_size) {
-    const meta_part *part = &program->members[d].part;
+    const meta_part *part = &plan->members[d].part;
     char exchange[96];
-    int32_t missing = exchange_missing(program, epoch, d);
+    int32_t missing = exchange_missing(plan, epoch, d);
     if (missing >= 0)
         snprintf(text, text_size, "before %s",
                  exchange_text(part, missing, exchange, sizeof exchange));
@@ -95,28 +95,28 @@ const char *meta_watchdog_place(const meta_program *program, uint32_t epoch, int
     return text;
 }
 
-tdm_status meta_watchdog_blame(const meta_program *program, uint32_t epoch, const meta_lane *lanes,
+tdm_status meta_watchdog_blame(const meta_plan *plan, uint32_t epoch, const meta_lane *lanes,
                                int32_t n_lane, tdm_error *err) {
-    const meta_device *device = program->device;
+    const meta_device *device = plan->device;
     char names[200] = "", place[160] = "";
     size_t used = 0;
     int32_t first = INT32_MAX;
     /* Everybody behind the first stage that somebody misses waits for that one. */
     for (int32_t pass = 0; pass < 2; pass++) {
         for (int32_t i = 0; i < n_lane; i++) {
-            int32_t d = lanes[i].d, node = exchange_missing(program, epoch, d);
+            int32_t d = lanes[i].d, node = exchange_missing(plan, epoch, d);
             if (atomic_load(&lanes[i].is_done)) continue;
             int32_t stage =
                 node < 0
                     ? INT32_MAX
-                    : tdm_graph_node(&program->members[d].part.graph, node)->params.exchange.stage;
+                    : tdm_graph_node(&plan->members[d].part.graph, node)->params.exchange.stage;
             if (pass == 0) {
                 if (stage < first) first = stage;
             } else if (stage == first) {
                 int n = snprintf(names + used, sizeof names - used, "%s'%s'", used > 0 ? ", " : "",
                                  device->members[d].name);
                 if (n > 0 && (size_t)n < sizeof names - used) used += (size_t)n;
-                if (place[0] == 0) meta_watchdog_place(program, epoch, d, place, sizeof place);
+                if (place[0] == 0) meta_watchdog_place(plan, epoch, d, place, sizeof place);
             }
         }
     }

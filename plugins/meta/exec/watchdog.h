@@ -21,10 +21,10 @@ bool meta_watchdog_is_late(meta_watchdog *dog, const meta_device *device, const 
                            int32_t n_lane);
 /* The failure to report of a run that is late: TDM_DEADLINE_EXCEEDED, naming the members that are
  * waited for and the first stage that they have not come to. */
-tdm_status meta_watchdog_blame(const meta_program *program, uint32_t epoch, const meta_lane *lanes,
+tdm_status meta_watchdog_blame(const meta_plan *plan, uint32_t epoch, const meta_lane *lanes,
                                int32_t n_lane, tdm_error *err);
 /* Where member d is in a run, for messages: "before exchange 5 ('blk.2.attn_out')"; returns text. */
-const char *meta_watchdog_place(const meta_program *program, uint32_t epoch, int32_t d, char *text,
+const char *meta_watchdog_place(const meta_plan *plan, uint32_t epoch, int32_t d, char *text,
                                 size_t text_size);
 
 /* Takes note of members that came back since they were given up, and releases what was left to

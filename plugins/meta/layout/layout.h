@@ -85,7 +85,7 @@ bool meta_cut_window(const meta_cut *cut, int64_t off, int64_t len, int32_t n_me
  * more than TDM_MAX_SEGMENTS. out may be a or b. */
 bool meta_cut_join(const meta_cut *a, const meta_cut *b, int32_t n_member, meta_cut *out);
 
-/* Layouts that occurred, each once: equality is equality of ids. Owned by a program. */
+/* Layouts that occurred, each once: equality is equality of ids. Owned by a plan. */
 typedef struct meta_layout_set {
     tdm_layout *layouts;
     int32_t n_layout;

@@ -14,7 +14,7 @@
 
 /* Makes member d's piece of an output a value of its own that outlives the run. */
 static bool output_keep(meta_compiler *c, meta_variant *variant, int32_t d, int32_t value) {
-    meta_part *part = &c->program->members[d].part;
+    meta_part *part = &c->plan->members[d].part;
     int32_t v = variant->local[d];
     const tdm_value *x = meta_part_value(part, v);
     bool is_fresh = x->slot >= 0 && x->kind == TDM_VALUE_TEMP;
@@ -29,7 +29,7 @@ static bool output_keep(meta_compiler *c, meta_variant *variant, int32_t d, int3
 }
 
 static bool output_make(meta_compiler *c, int32_t value) {
-    meta_program *p = c->program;
+    meta_plan *p = c->plan;
     int32_t best = meta_variant_best(c, value);
     if (best < 0) return false;
     tdm_layout_kind kind = meta_variant_kind(c, best);
@@ -65,7 +65,7 @@ static bool outputs_make(meta_compiler *c) {
 /* Flags are a line for each exchange; data alternates between two areas, since nobody is more than
  * one exchange ahead of anybody. */
 static void arena_deal(meta_compiler *c) {
-    meta_program *p = c->program;
+    meta_plan *p = c->plan;
     uint64_t area = (c->data_size + 4095) / 4096 * 4096, data = meta_arena_data(c->n_active);
     if (c->n_stage == 0) return;
     p->data_size = 2 * area;
@@ -111,12 +111,12 @@ bool meta_override_apply(meta_compiler *c, int32_t value) {
         const meta_override *o = &device->overrides[i];
         if (o->graph != c->graph || o->hash != c->hash || o->value != value) continue;
         int32_t variant = meta_want(c, value, meta_layout_id(c, &o->layout));
-        int32_t *at = &c->program->value_variant[value];
+        int32_t *at = &c->plan->value_variant[value];
         if (variant < 0 || *at == variant) return variant >= 0;
         while (*at != variant) at = &meta_variant_at(c, *at)->next;
         *at = meta_variant_at(c, variant)->next;
-        meta_variant_at(c, variant)->next = c->program->value_variant[value];
-        c->program->value_variant[value] = variant;
+        meta_variant_at(c, variant)->next = c->plan->value_variant[value];
+        c->plan->value_variant[value] = variant;
     }
     return c->status == TDM_OK;
 }
@@ -130,7 +130,7 @@ static bool is_cut_by_sequence(const meta_compiler *c) {
 
 static bool arrays_make(meta_compiler *c) {
     const tdm_host *host = c->device->host;
-    meta_program *p = c->program;
+    meta_plan *p = c->plan;
     size_t n = (size_t)c->graph->n_value + 1;
     p->value_variant = meta_alloc(host, n * sizeof *p->value_variant);
     p->outputs = meta_alloc(host, n * sizeof *p->outputs);
@@ -159,27 +159,26 @@ static void members_begin(meta_compiler *c) {
         c->rank[d] = -1;
         if (!meta_is_active(c->device, d)) continue;
         c->rank[d] = c->n_active++;
-        meta_part_begin(c->device->host, c->graph, &c->program->members[d].part);
+        meta_part_begin(c->device->host, c->graph, &c->plan->members[d].part);
     }
-    c->program->rewrites_step = is_cut_by_sequence(c);
+    c->plan->rewrites_step = is_cut_by_sequence(c);
 }
 
-tdm_status meta_compile(meta_device *device, const tdm_graph *graph, meta_program **out,
+tdm_status meta_compile(meta_device *device, const tdm_graph *graph, meta_plan **out,
                         tdm_error *err) {
     const tdm_host *host = device->host;
-    meta_program *program = meta_alloc(host, sizeof *program);
-    if (program == NULL)
-        return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "group: no memory for a plan");
+    meta_plan *plan = meta_alloc(host, sizeof *plan);
+    if (plan == NULL) return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "group: no memory for a plan");
     meta_compiler c = {.device = device,
                        .graph = graph,
                        .hash = device->n_override > 0 ? host->graph->hash(graph) : 0,
-                       .program = program,
+                       .plan = plan,
                        .err = err,
                        .node = -1,
                        .n_member = device->n_member};
-    program->device = device;
-    program->division = device->division;
-    program->graph = graph;
+    plan->device = device;
+    plan->division = device->division;
+    plan->graph = graph;
     members_begin(&c);
     bool ok = arrays_make(&c) && layouts_make(&c);
     for (int32_t i = 0; i < graph->n_node && ok; i++) ok = node_compile(&c, i);
@@ -191,9 +190,9 @@ tdm_status meta_compile(meta_device *device, const tdm_graph *graph, meta_progra
     meta_free(host, c.states, n * sizeof *c.states);
     meta_free(host, c.is_by_page, n);
     if (c.status != TDM_OK) {
-        meta_program_destroy(program);
+        meta_plan_destroy(plan);
         return c.status;
     }
-    *out = program;
+    *out = plan;
     return TDM_OK;
 }

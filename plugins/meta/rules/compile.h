@@ -28,7 +28,7 @@ typedef struct meta_compiler {
     meta_device *device;
     const tdm_graph *graph;
     uint64_t hash; /* of the graph; 0 where nothing has been declared of any */
-    meta_program *program;
+    meta_plan *plan;
     tdm_status status; /* TDM_OK until something failed */
     tdm_error *err;
     int32_t node; /* under way; -1 = none, for messages */
@@ -62,11 +62,11 @@ const meta_state *meta_state_get(meta_compiler *c, int32_t v, int32_t kv);
 /* ---- Forms (variants.c) ---- */
 
 static inline meta_variant *meta_variant_at(const meta_compiler *c, int32_t variant) {
-    return &c->program->variants[variant];
+    return &c->plan->variants[variant];
 }
 /* The layout of a variant. */
 static inline const tdm_layout *meta_variant_layout(const meta_compiler *c, int32_t variant) {
-    return &c->program->layouts.layouts[meta_variant_at(c, variant)->layout];
+    return &c->plan->layouts.layouts[meta_variant_at(c, variant)->layout];
 }
 static inline tdm_layout_kind meta_variant_kind(const meta_compiler *c, int32_t variant) {
     return (tdm_layout_kind)meta_variant_layout(c, variant)->kind;

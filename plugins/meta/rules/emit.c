@@ -10,7 +10,7 @@
 
 bool meta_local_shape(const meta_compiler *c, int32_t value, int32_t layout, int32_t d,
                       int64_t ne_out[TDM_MAX_DIMS]) {
-    const tdm_layout *l = &c->program->layouts.layouts[layout];
+    const tdm_layout *l = &c->plan->layouts.layouts[layout];
     const int64_t *ne = meta_value(c, value)->ne;
     meta_cut cut;
     memcpy(ne_out, ne, sizeof(int64_t) * TDM_MAX_DIMS);
@@ -24,8 +24,7 @@ bool meta_emit_on(meta_compiler *c, int32_t d, int32_t op, const tdm_op_params *
                   const int32_t *src, int32_t n_src, const meta_result *dst, int32_t n_dst,
                   int32_t *dst_out) {
     if (c->status != TDM_OK) return false;
-    if (!meta_part_add_node(&c->program->members[d].part, op, params, src, n_src, dst, n_dst,
-                            dst_out))
+    if (!meta_part_add_node(&c->plan->members[d].part, op, params, src, n_src, dst, n_dst, dst_out))
         return meta_out_of_memory(c);
     return true;
 }
@@ -62,7 +61,7 @@ bool meta_emit(meta_compiler *c, const int32_t *src, const int32_t *dst_layout,
         }
         if (is_empty) continue;
         const tdm_op_params *p = params != NULL ? &params[d] : &node->params;
-        meta_part *part = &c->program->members[d].part;
+        meta_part *part = &c->plan->members[d].part;
         if (node->op == TDM_OP_RESHAPE) {
             out[0] = meta_part_reshape(part, local[0], results[0].ne);
             if (out[0] < 0) return meta_out_of_memory(c);
@@ -86,7 +85,7 @@ bool meta_emit_give(meta_compiler *c, const int32_t *src, int32_t dst_layout,
 
 int32_t meta_emit_zeros(meta_compiler *c, int32_t d, int32_t type, const int64_t ne[TDM_MAX_DIMS]) {
     const tdm_value zeros = {.kind = TDM_VALUE_INPUT, .type = type};
-    meta_part *part = &c->program->members[d].part;
+    meta_part *part = &c->plan->members[d].part;
     uint64_t size = tdm_tensor_canonical_size((tdm_type)type, ne);
     int32_t z = meta_part_add_value(part, &zeros, ne, META_SLOT_ZEROS, -1);
     if (size > part->zeros_size) part->zeros_size = size;
@@ -131,7 +130,7 @@ static bool stay_apart(meta_compiler *c, const int32_t *x, const int32_t *residu
 /* What member d sends, or adds. A weight that the host sends for it is copied first: a member that is a group
  * itself gives bytes of its values only, not of what it has dealt out. */
 static int32_t source_make(meta_compiler *c, int32_t d, int32_t x, bool is_sum) {
-    meta_part *part = &c->program->members[d].part;
+    meta_part *part = &c->plan->members[d].part;
     const tdm_value *v = meta_part_value(part, x);
     bool is_weight = meta_part_value(part, part->places[x].base)->kind == TDM_VALUE_WEIGHT;
     meta_result dst = {v->type, v->name, {v->ne[0], v->ne[1], v->ne[2], v->ne[3]}};
@@ -150,7 +149,7 @@ static tdm_type wire_of(const meta_compiler *c, const int32_t *x) {
     tdm_type wire = c->device->options.reduce_type;
     for (int32_t d = 0; d < c->n_member; d++) {
         if (!meta_is_active(c->device, d) || x[d] < 0) continue;
-        int64_t row = meta_part_value(&c->program->members[d].part, x[d])->ne[0];
+        int64_t row = meta_part_value(&c->plan->members[d].part, x[d])->ne[0];
         if (row == 1 || row % tdm_type_get_info(wire).block_len != 0) return TDM_TYPE_F32;
     }
     return wire;
@@ -170,7 +169,7 @@ bool meta_emit_exchange(meta_compiler *c, tdm_exchange_kind kind, int32_t axis, 
                          META_ARENA_MAX_STAGES);
     for (int32_t d = 0; d < c->n_member; d++) {
         if (!meta_is_active(c->device, d) || x[d] < 0) continue;
-        const tdm_value *v = meta_part_value(&c->program->members[d].part, x[d]);
+        const tdm_value *v = meta_part_value(&c->plan->members[d].part, x[d]);
         int64_t count = tdm_shape_count(v->ne);
         int64_t rounded = (count + info.block_len - 1) / info.block_len * info.block_len;
         uint64_t size = kind == TDM_EXCHANGE_GATHER
@@ -189,7 +188,7 @@ bool meta_emit_exchange(meta_compiler *c, tdm_exchange_kind kind, int32_t axis, 
     if (need > c->data_size) c->data_size = need;
     for (int32_t d = 0; d < c->n_member; d++) {
         if (!meta_is_active(c->device, d)) continue;
-        meta_part *part = &c->program->members[d].part;
+        meta_part *part = &c->plan->members[d].part;
         if (!words_bring(c, part)) return false;
         tdm_op_params params = {{{0}}};
         params.exchange = (tdm_exchange_params){
@@ -217,7 +216,7 @@ bool meta_emit_exchange(meta_compiler *c, tdm_exchange_kind kind, int32_t axis, 
             return false;
     }
     c->n_stage++;
-    c->program->facts.n_exchange++;
-    c->program->facts.size += sent;
+    c->plan->facts.n_exchange++;
+    c->plan->facts.size += sent;
     return true;
 }

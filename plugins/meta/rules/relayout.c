@@ -71,7 +71,7 @@ static int32_t split_by_slices(meta_compiler *c, int32_t variant, const meta_cut
         if (!meta_is_active(c->device, d) || local < 0 || meta_cut_local_length(to, d) == 0)
             continue;
         int32_t v =
-            part_take(&c->program->members[d].part, local, meta_value(c, value)->ne, from, to, d);
+            part_take(&c->plan->members[d].part, local, meta_value(c, value)->ne, from, to, d);
         if (v < 0) meta_out_of_memory(c);
         meta_variant_at(c, out)->local[d] = v;
     }
@@ -96,7 +96,7 @@ static bool segment_gather(meta_compiler *c, const meta_cut *cut, int32_t s, int
         meta_cut_owned(cut, s, d, &lo, &hi);
         if (lo == hi) continue;
         first[d] = lo;
-        x[d] = meta_part_slice(&c->program->members[d].part, boxes[d], axis,
+        x[d] = meta_part_slice(&c->plan->members[d].part, boxes[d], axis,
                                held_off[d] + lo - cut->segments[s].lo[d], hi - lo);
         if (x[d] < 0) return meta_out_of_memory(c);
     }
@@ -144,7 +144,7 @@ static int32_t gather(meta_compiler *c, int32_t variant) {
         boxes[d] = meta_variant_at(c, variant)->local[d];
         if (boxes[d] < 0 || plain) continue;
         box_shape(&cut, v->ne, meta_cut_local_length(&cut, d), box);
-        boxes[d] = meta_part_reshape(&c->program->members[d].part, boxes[d], box);
+        boxes[d] = meta_part_reshape(&c->plan->members[d].part, boxes[d], box);
         if (boxes[d] < 0) meta_out_of_memory(c);
     }
     for (int32_t s = 0; s < cut.n_segment && c->status == TDM_OK; s++) {
@@ -157,7 +157,7 @@ static int32_t gather(meta_compiler *c, int32_t variant) {
             held_off[d] += cut.segments[s].hi[d] - cut.segments[s].lo[d];
             if (!meta_is_active(c->device, d)) continue;
             joined[d] = joined[d] < 0 ? piece[d]
-                                      : meta_part_concat(&c->program->members[d].part, joined[d],
+                                      : meta_part_concat(&c->plan->members[d].part, joined[d],
                                                          piece[d], axis);
             if (joined[d] < 0) meta_out_of_memory(c);
         }
@@ -168,11 +168,11 @@ static int32_t gather(meta_compiler *c, int32_t variant) {
         /* Nothing was sent of what is empty. */
         int32_t local = joined[d] < 0
                             ? meta_emit_zeros(c, d, v->type, v->ne)
-                            : meta_part_reshape(&c->program->members[d].part, joined[d], v->ne);
+                            : meta_part_reshape(&c->plan->members[d].part, joined[d], v->ne);
         if (local < 0) meta_out_of_memory(c);
         meta_variant_at(c, out)->local[d] = local;
     }
-    c->program->facts.n_relayout++;
+    c->plan->facts.n_relayout++;
     return c->status == TDM_OK ? out : -1;
 }
 
@@ -224,7 +224,7 @@ static bool parts_gather(meta_compiler *c, int32_t variant, int32_t n_part, int3
     /* (m, l) belongs to the value of the attention's output, with 2 elements to a head. */
     for (int32_t d = 0; d < c->n_member; d++) {
         if (f.local[d] >= 0)
-            memcpy(ne, meta_part_value(&c->program->members[d].part, f.local[d])->ne, sizeof ne);
+            memcpy(ne, meta_part_value(&c->plan->members[d].part, f.local[d])->ne, sizeof ne);
         first[d] = at;
         if (f.local[d] >= 0) at += ne[3];
     }
@@ -239,8 +239,7 @@ static int32_t lse_merge(meta_compiler *c, int32_t variant) {
     const tdm_value *v = meta_value(c, meta_variant_at(c, variant)->value);
     for (int32_t d = 0; d < c->n_member; d++) {
         int32_t local = meta_variant_at(c, variant)->local[d];
-        if (local >= 0)
-            n_part += (int32_t)meta_part_value(&c->program->members[d].part, local)->ne[3];
+        if (local >= 0) n_part += (int32_t)meta_part_value(&c->plan->members[d].part, local)->ne[3];
     }
     if (n_part > 0 &&
         (!parts_gather(c, variant, n_part, o_all) || !parts_gather(c, ml, n_part, ml_all)))
@@ -282,7 +281,7 @@ static int32_t broadcast(meta_compiler *c, int32_t variant) {
 /* ---- Wanting ---- */
 
 static int32_t variant_find(const meta_compiler *c, int32_t value, int32_t layout) {
-    int32_t f = c->program->value_variant[value];
+    int32_t f = c->plan->value_variant[value];
     while (f >= 0 && meta_variant_at(c, f)->layout != layout) f = meta_variant_at(c, f)->next;
     return f;
 }
@@ -318,14 +317,14 @@ static int32_t want_split(meta_compiler *c, int32_t value, int32_t layout) {
     meta_cut to, from;
     int32_t best = meta_variant_best(c, value);
     if (best < 0 || !is_movable(c, best)) return -1;
-    if (!meta_layout_get_cut(&c->program->layouts.layouts[layout], ne, &to)) {
+    if (!meta_layout_get_cut(&c->plan->layouts.layouts[layout], ne, &to)) {
         char text[400];
         meta_fail(c, TDM_INTERNAL,
                   "'%.60s' of %lld x %lld x %lld x %lld is asked for in a layout that no axis "
                   "describes: %s",
                   tdm_graph_value_name(c->graph, value), (long long)ne[0], (long long)ne[1],
                   (long long)ne[2], (long long)ne[3],
-                  meta_layout_print(&c->program->layouts.layouts[layout], text, sizeof text));
+                  meta_layout_print(&c->plan->layouts.layouts[layout], text, sizeof text));
         return -1;
     }
     if (meta_variant_kind(c, best) == TDM_LAYOUT_SPLIT &&

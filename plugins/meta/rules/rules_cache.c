@@ -160,7 +160,7 @@ static bool attention_by_heads(meta_compiler *c, const tdm_node *node, const met
 /* A sink is a part of its own in the merge: o = 0, m = sink, l = 1. It goes with the parts of the
  * first member that has any. */
 static bool sink_add(meta_compiler *c, int32_t d, int32_t sink, int32_t *o, int32_t *ml) {
-    meta_part *part = &c->program->members[d].part;
+    meta_part *part = &c->plan->members[d].part;
     int64_t o_ne[TDM_MAX_DIMS], ml_ne[TDM_MAX_DIMS];
     memcpy(o_ne, meta_part_value(part, *o)->ne, sizeof o_ne);
     memcpy(ml_ne, meta_part_value(part, *ml)->ne, sizeof ml_ne);

@@ -11,7 +11,7 @@
 /* `n` columns of zeros beside a member's value. */
 static int32_t zeros_like(meta_compiler *c, int32_t d, int32_t local, int64_t n) {
     int64_t ne[TDM_MAX_DIMS];
-    memcpy(ne, meta_part_value(&c->program->members[d].part, local)->ne, sizeof ne);
+    memcpy(ne, meta_part_value(&c->plan->members[d].part, local)->ne, sizeof ne);
     ne[0] = n;
     return meta_emit_zeros(c, d, TDM_TYPE_F32, ne);
 }
@@ -28,7 +28,7 @@ static bool weight_cut(const meta_compiler *c, int32_t variant, int32_t value, m
 
 /* What member d holds of x but a lower member counts, replaced by zeros; -1 where that is all. */
 static int32_t owned_only(meta_compiler *c, int32_t local, const meta_cut *cut, int32_t d) {
-    meta_part *part = &c->program->members[d].part;
+    meta_part *part = &c->plan->members[d].part;
     int64_t at = 0;
     int32_t out = -1;
     bool is_any = false;
@@ -76,7 +76,7 @@ static int32_t columns_want(meta_compiler *c, const tdm_node *node, const meta_c
         }
         const int64_t pads[2] = {slice.pad_lo, slice.pad_hi};
         for (int i = 0; i < 2; i++) {
-            meta_part *part = &c->program->members[d].part;
+            meta_part *part = &c->plan->members[d].part;
             if (pads[i] == 0) continue;
             int32_t z = zeros_like(c, d, local, pads[i]);
             local = meta_part_concat(part, i == 0 ? z : local, i == 0 ? local : z, 0);

@@ -88,7 +88,7 @@ static bool concat_along(meta_compiler *c, const tdm_node *node, const int32_t f
         if (!meta_is_active(c->device, d) || (a < 0 && b < 0)) continue;
         int32_t v = a < 0   ? b
                     : b < 0 ? a
-                            : meta_part_concat(&c->program->members[d].part, a, b, cut->axis);
+                            : meta_part_concat(&c->plan->members[d].part, a, b, cut->axis);
         if (v < 0) meta_out_of_memory(c);
         meta_variant_at(c, variant)->local[d] = v;
     }
@@ -140,7 +140,7 @@ static bool rows_columns(meta_compiler *c, const tdm_node *node, int32_t table, 
     tdm_tensor_desc desc = meta_value_desc(c->graph, node->src[0]);
     int32_t variant = meta_variant_new(c, node->dst[0], meta_cut_id(c, node->dst[0], cut));
     for (int32_t d = 0; variant >= 0 && d < c->n_member; d++) {
-        meta_part *part = &c->program->members[d].part;
+        meta_part *part = &c->plan->members[d].part;
         int32_t src[2] = {meta_variant_at(c, table)->local[d], meta_variant_at(c, id)->local[d]},
                 out;
         meta_result dst = {v->type, v->name, {0}};

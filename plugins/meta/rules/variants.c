@@ -48,7 +48,7 @@ tdm_tensor_desc meta_value_desc(const tdm_graph *graph, int32_t v) {
 
 int32_t meta_layout_id(meta_compiler *c, const tdm_layout *layout) {
     if (c->status != TDM_OK) return -1;
-    int32_t id = meta_layout_intern(c->device->host, &c->program->layouts, layout);
+    int32_t id = meta_layout_intern(c->device->host, &c->plan->layouts, layout);
     if (id < 0) meta_out_of_memory(c);
     return id;
 }
@@ -66,7 +66,7 @@ bool meta_variant_cut(const meta_compiler *c, int32_t variant, int32_t value, me
 }
 
 int32_t meta_variant_new(meta_compiler *c, int32_t value, int32_t layout) {
-    meta_program *p = c->program;
+    meta_plan *p = c->plan;
     if (c->status != TDM_OK || layout < 0) return -1;
     if (meta_grow(c->device->host, &p->variants, &p->cap_variant, (int64_t)p->n_variant + 1,
                   sizeof *p->variants, NULL) != TDM_OK) {
@@ -83,7 +83,7 @@ int32_t meta_variant_new(meta_compiler *c, int32_t value, int32_t layout) {
 
 void meta_variant_link(meta_compiler *c, int32_t variant) {
     if (c->status != TDM_OK || variant < 0) return;
-    int32_t *at = &c->program->value_variant[meta_variant_at(c, variant)->value];
+    int32_t *at = &c->plan->value_variant[meta_variant_at(c, variant)->value];
     while (*at >= 0) at = &meta_variant_at(c, *at)->next;
     *at = variant;
 }
@@ -123,7 +123,7 @@ static int32_t weight_bring(meta_compiler *c, int32_t value) {
         }
         /* Nothing of the cut axis is not the same as a weight of nothing, of which all have all. */
         if (slice.cut.axis >= 0 && meta_cut_local_length(&slice.cut, d) == 0) continue;
-        int32_t v = meta_part_add_value(&c->program->members[d].part, meta_value(c, value),
+        int32_t v = meta_part_add_value(&c->plan->members[d].part, meta_value(c, value),
                                         slice.desc.ne, META_SLOT_WEIGHT, value);
         if (v < 0) meta_out_of_memory(c);
         meta_variant_at(c, variant)->local[d] = v;
@@ -136,10 +136,10 @@ static int32_t input_bring(meta_compiler *c, int32_t value) {
     bool is_step = value == c->graph->step;
     for (int32_t d = 0; variant >= 0 && d < c->n_member; d++) {
         if (!meta_is_active(c->device, d)) continue;
-        meta_part *part = &c->program->members[d].part;
+        meta_part *part = &c->plan->members[d].part;
         int32_t v = meta_part_add_value(
             part, meta_value(c, value), meta_value(c, value)->ne,
-            is_step && c->program->rewrites_step ? META_SLOT_STEP : META_SLOT_INPUT, value);
+            is_step && c->plan->rewrites_step ? META_SLOT_STEP : META_SLOT_INPUT, value);
         if (v < 0) meta_out_of_memory(c);
         meta_variant_at(c, variant)->local[d] = v;
         if (is_step) {
@@ -152,7 +152,7 @@ static int32_t input_bring(meta_compiler *c, int32_t value) {
 
 int32_t meta_variant_best(meta_compiler *c, int32_t value) {
     if (c->status != TDM_OK) return -1;
-    int32_t first = c->program->value_variant[value];
+    int32_t first = c->plan->value_variant[value];
     if (first < 0) {
         int32_t kind = meta_value(c, value)->kind;
         if (kind == TDM_VALUE_WEIGHT)
@@ -163,7 +163,7 @@ int32_t meta_variant_best(meta_compiler *c, int32_t value) {
             meta_fail(c, TDM_INTERNAL, "value %d was not computed", (int)value);
         meta_variant_link(c, first);
         if (c->status != TDM_OK || !meta_override_apply(c, value)) return -1;
-        return c->program->value_variant[value];
+        return c->plan->value_variant[value];
     }
     tdm_layout_kind kind = meta_variant_kind(c, first);
     if (kind == TDM_LAYOUT_PARTIAL_SUM || kind == TDM_LAYOUT_PARTIAL_LSE)
@@ -183,7 +183,7 @@ static bool state_fill(meta_compiler *c, int32_t v, int32_t kv, meta_state *s) {
     tdm_error why = {0};
     tdm_status status = TDM_OK;
     s->is_cut = partition->id != 0;
-    s->is_by_page = c->program->rewrites_step;
+    s->is_by_page = c->plan->rewrites_step;
     if (s->is_cut) {
         const meta_dealt *dealt = NULL;
         status = meta_partition_find(c->device, partition, &dealt, &why);
@@ -219,7 +219,7 @@ static bool state_fill(meta_compiler *c, int32_t v, int32_t kv, meta_state *s) {
             tdm_fail(&why, status, "member '%s': %.350s", m->name, why.message);
             break;
         }
-        meta_part *part = &c->program->members[d].part;
+        meta_part *part = &c->plan->members[d].part;
         const int64_t ne[TDM_MAX_DIMS] = {(int64_t)page_size, n_page, 1, 1};
         s->local[d] = meta_part_add_value(part, value, ne, META_SLOT_STATE, v);
         s->kv[d] = meta_part_add_kv(part, &local);

@@ -84,21 +84,21 @@ static tdm_status states_weigh(const meta_device *device, const tdm_graph *graph
 }
 
 /* Adds what the member's plans hold, and what crosses as they run, found by making them. */
-static tdm_status plans_weigh(const meta_program *program, int32_t d, uint64_t *size,
+static tdm_status plans_weigh(const meta_plan *plan, int32_t d, uint64_t *size,
                               uint64_t *crossing_size, tdm_error *err) {
-    const meta_member *member = &program->device->members[d];
+    const meta_member *member = &plan->device->members[d];
     const tdm_queue_ops *queue = member->lent.plugin->queue;
-    const meta_member_program *m = &program->members[d];
+    const meta_member_plan *m = &plan->members[d];
     tdm_plan_params params = {.struct_size = sizeof params};
     for (int32_t s = 0; s < m->n_stretch; s++) {
-        tdm_plan *plan = NULL;
+        tdm_plan *member_plan = NULL;
         tdm_plan_info info = {.struct_size = sizeof info};
         if (m->stretches[s].graph == NULL) continue;
-        tdm_status status =
-            queue->graph_prepare(member->lent.device, m->stretches[s].graph, &params, &plan, err);
+        tdm_status status = queue->graph_prepare(member->lent.device, m->stretches[s].graph,
+                                                 &params, &member_plan, err);
         if (status == TDM_OK && TDM_HAS(queue, plan_get_info))
-            status = queue->plan_get_info(plan, &info, err);
-        if (plan != NULL) queue->plan_destroy(plan);
+            status = queue->plan_get_info(member_plan, &info, err);
+        if (member_plan != NULL) queue->plan_destroy(member_plan);
         if (status != TDM_OK) return status;
         *size += info.device_size + info.host_size;
         *crossing_size += info.crossing_size;
@@ -120,12 +120,12 @@ static double states_size(const tdm_graph *graph) {
 /* What of a cache a member that is a group keeps, and what of it in the host's memory, is known to
  * that group alone: it is asked for the graphs that it runs. One that cannot tell counts as a device
  * with memory of its own. */
-static tdm_status group_states_weigh(const meta_program *program, int32_t d, tdm_split_member *out,
+static tdm_status group_states_weigh(const meta_plan *plan, int32_t d, tdm_split_member *out,
                                      tdm_error *err) {
-    const meta_member *member = &program->device->members[d];
+    const meta_member *member = &plan->device->members[d];
     const tdm_split_ops *split = member->lent.plugin->split;
-    const meta_member_program *m = &program->members[d];
-    const tdm_host *host = program->device->host;
+    const meta_member_plan *m = &plan->members[d];
+    const tdm_host *host = plan->device->host;
     const size_t size = TDM_MAX_MEMBERS * sizeof(tdm_split_member);
     double numbered = 0, kept = 0, in_host = 0;
     if ((member->info.flags & TDM_DEVICE_IS_GROUP) == 0 || !TDM_HAS(member->lent.plugin, split) ||
@@ -194,30 +194,29 @@ static bool is_written(const meta_slot *slot) {
 
 /* True where a slot holds nothing but member d's part of a variant that is dealt out; such a variant may
  * also be a piece of what lies there whole. */
-static bool is_part(const meta_program *program, const meta_variant *variant, int32_t d,
-                    int32_t slot) {
-    const meta_part *part = &program->members[d].part;
+static bool is_part(const meta_plan *plan, const meta_variant *variant, int32_t d, int32_t slot) {
+    const meta_part *part = &plan->members[d].part;
     const tdm_value *v = meta_part_value(part, variant->local[d]);
-    return is_dealt(&program->layouts.layouts[variant->layout]) &&
+    return is_dealt(&plan->layouts.layouts[variant->layout]) &&
            tdm_tensor_canonical_size((tdm_type)v->type, v->ne) >= part->slots[slot].size;
 }
 
 /* Marks the slots that hold no dealt out part of a value: what is held whole, addends, and what is
  * made on the way from one layout to another. */
-static void whole_mark(const meta_program *program, int32_t d, whole_life *lives) {
-    const meta_part *part = &program->members[d].part;
+static void whole_mark(const meta_plan *plan, int32_t d, whole_life *lives) {
+    const meta_part *part = &plan->members[d].part;
     const whole_life never = {-1, -1, false}, asked = {part->graph.n_node, -1, false};
     for (int32_t i = 0; i < part->graph.n_slot; i++)
         lives[i] = is_written(&part->slots[i]) ? asked : never;
-    for (int32_t f = 0; f < program->n_variant; f++) {
-        int32_t slot = base_slot(part, program->variants[f].local[d]);
-        if (slot >= 0 && is_part(program, &program->variants[f], d, slot)) lives[slot] = never;
+    for (int32_t f = 0; f < plan->n_variant; f++) {
+        int32_t slot = base_slot(part, plan->variants[f].local[d]);
+        if (slot >= 0 && is_part(plan, &plan->variants[f], d, slot)) lives[slot] = never;
     }
 }
 
-static void whole_lives_find(const meta_program *program, int32_t d, whole_life *lives) {
-    const meta_part *part = &program->members[d].part;
-    bool is_cut = !program->members[d].is_direct;
+static void whole_lives_find(const meta_plan *plan, int32_t d, whole_life *lives) {
+    const meta_part *part = &plan->members[d].part;
+    bool is_cut = !plan->members[d].is_direct;
     int32_t exchange = part->graph.n_node; /* the next one */
     for (int32_t i = part->graph.n_node - 1; i >= 0; i--) {
         const tdm_node *node = tdm_graph_node(&part->graph, i);
@@ -235,36 +234,36 @@ static void whole_lives_find(const meta_program *program, int32_t d, whole_life 
 }
 
 /* The most bytes that live at once of the slots that cross or of those that do not. */
-static uint64_t whole_peak(const meta_program *program, int32_t d, const whole_life *lives,
+static uint64_t whole_peak(const meta_plan *plan, int32_t d, const whole_life *lives,
                            bool crosses) {
-    const meta_part *part = &program->members[d].part;
+    const meta_part *part = &plan->members[d].part;
     uint64_t peak = 0;
     for (int32_t i = 0; i < part->graph.n_node; i++) {
         uint64_t sum = 0;
         for (int32_t slot = 0; slot < part->graph.n_slot; slot++)
             if (part->slots[slot].source == META_SLOT_TEMP && lives[slot].crosses == crosses &&
                 lives[slot].first >= 0 && lives[slot].first <= i && i <= lives[slot].last)
-                sum += round_up(part->slots[slot].size, program->device->members[d].align);
+                sum += round_up(part->slots[slot].size, plan->device->members[d].align);
         if (sum > peak) peak = sum;
     }
     return peak;
 }
 
 /* Bytes of compute_size that would be there with the smallest share too, but for plans. */
-static tdm_status whole_weigh(const meta_program *program, int32_t d, uint64_t *size_out,
+static tdm_status whole_weigh(const meta_plan *plan, int32_t d, uint64_t *size_out,
                               tdm_error *err) {
-    const meta_member_program *m = &program->members[d];
-    const tdm_host *host = program->device->host;
+    const meta_member_plan *m = &plan->members[d];
+    const tdm_host *host = plan->device->host;
     size_t size = ((size_t)m->part.graph.n_slot + 1) * sizeof(whole_life);
     whole_life *lives = meta_alloc(host, size);
     if (lives == NULL) return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "group: no memory to report");
-    whole_mark(program, d, lives);
-    whole_lives_find(program, d, lives);
-    *size_out = whole_peak(program, d, lives, false) + whole_peak(program, d, lives, true);
+    whole_mark(plan, d, lives);
+    whole_lives_find(plan, d, lives);
+    *size_out = whole_peak(plan, d, lives, false) + whole_peak(plan, d, lives, true);
     for (int32_t i = 0; i < m->part.graph.n_slot; i++)
         if (m->part.slots[i].source != META_SLOT_TEMP && lives[i].first >= 0 &&
             m->temp_off[i] != UINT64_MAX)
-            *size_out += round_up(m->part.slots[i].size, program->device->members[d].align);
+            *size_out += round_up(m->part.slots[i].size, plan->device->members[d].align);
     meta_free(host, lives, size);
     return TDM_OK;
 }
@@ -317,9 +316,9 @@ static cost node_cost(const tdm_graph *graph, const tdm_node *node) {
 }
 
 /* Seconds of a member's own nodes. With `cut_only`, of those alone that the members share. */
-static double part_seconds(const meta_program *program, int32_t d, bool is_alone, bool cut_only) {
-    const meta_member *member = &program->device->members[d];
-    const tdm_graph *graph = &program->members[d].part.graph;
+static double part_seconds(const meta_plan *plan, int32_t d, bool is_alone, bool cut_only) {
+    const meta_member *member = &plan->device->members[d];
+    const tdm_graph *graph = &plan->members[d].part.graph;
     double bandwidth = is_alone ? member->bandwidth_alone : member->bandwidth;
     double arithmetic = is_alone ? member->arithmetic_alone : member->arithmetic;
     double seconds = 0;
@@ -337,11 +336,11 @@ static double part_seconds(const meta_program *program, int32_t d, bool is_alone
     return seconds;
 }
 
-static double exchange_seconds(const meta_program *program) {
-    const meta_device *device = program->device;
+static double exchange_seconds(const meta_plan *plan) {
+    const meta_device *device = plan->device;
     double slowest = 0;
     bool is_inside = true;
-    if (program->facts.n_exchange == 0 || device->n_active < 2) return 0;
+    if (plan->facts.n_exchange == 0 || device->n_active < 2) return 0;
     for (int32_t d = 0; d < device->n_member; d++) {
         if (!meta_is_active(device, d)) continue;
         is_inside = is_inside && device->members[d].has_exchange;
@@ -350,23 +349,23 @@ static double exchange_seconds(const meta_program *program) {
     }
     if (!(slowest > 0)) return 0;
     /* Every member writes its own, reads all and writes the result. */
-    double bytes = (double)program->facts.size * (1 + 2.0 / device->n_active);
-    return program->facts.n_exchange * (is_inside ? EXCHANGE_SECONDS : HOST_EXCHANGE_SECONDS) +
+    double bytes = (double)plan->facts.size * (1 + 2.0 / device->n_active);
+    return plan->facts.n_exchange * (is_inside ? EXCHANGE_SECONDS : HOST_EXCHANGE_SECONDS) +
            bytes / slowest;
 }
 
-static void times_fill(const meta_program *program, tdm_split_report *r, double *member_seconds) {
-    const meta_device *device = program->device;
+static void times_fill(const meta_plan *plan, tdm_split_report *r, double *member_seconds) {
+    const meta_device *device = plan->device;
     double slowest = 0, layers = 0;
     for (int32_t d = 0; d < device->n_member; d++) {
         member_seconds[d] = 0;
         if (!meta_is_active(device, d)) continue;
-        member_seconds[d] = part_seconds(program, d, false, false);
+        member_seconds[d] = part_seconds(plan, d, false, false);
         if (!(member_seconds[d] > 0)) return; /* one that was not measured: nothing is known */
         if (member_seconds[d] > slowest) slowest = member_seconds[d];
-        layers += part_seconds(program, d, true, d != device->owner);
+        layers += part_seconds(plan, d, true, d != device->owner);
     }
-    r->exchange_seconds = exchange_seconds(program);
+    r->exchange_seconds = exchange_seconds(plan);
     r->seconds = slowest + r->exchange_seconds;
     r->layer_seconds = layers + (device->n_active - 1) * HOST_EXCHANGE_SECONDS;
 }
@@ -381,15 +380,15 @@ static const char *transport_text(const meta_device *device, int32_t d) {
     return member->arena != NULL ? "shared host memory, by the host" : "copied by the host";
 }
 
-static tdm_status member_fill(const meta_program *program, int32_t d, tdm_split_member *out,
+static tdm_status member_fill(const meta_plan *plan, int32_t d, tdm_split_member *out,
                               tdm_error *err) {
-    const meta_device *device = program->device;
+    const meta_device *device = plan->device;
     const meta_member *member = &device->members[d];
     tdm_device_info now = {.struct_size = sizeof now};
     tdm_status status = TDM_OK;
     /* Beside temporaries. The arena is one; each member's part of its data is a like share of it. */
-    uint64_t whole = program->members[d].part.zeros_size + program->members[d].staging_size +
-                     program->data_size / (uint64_t)device->n_active;
+    uint64_t whole = plan->members[d].part.zeros_size + plan->members[d].staging_size +
+                     plan->data_size / (uint64_t)device->n_active;
     snprintf(out->name, sizeof out->name, "%.31s", member->name);
     snprintf(out->plugin, sizeof out->plugin, "%.31s", member->lent.plugin->name);
     snprintf(out->transport, sizeof out->transport, "%s", transport_text(device, d));
@@ -404,12 +403,12 @@ static tdm_status member_fill(const meta_program *program, int32_t d, tdm_split_
         out->memory_free = now.memory_free;
     }
     if (!meta_is_active(device, d)) return TDM_OK;
-    status = weights_weigh(device, program->graph, d, out, err);
-    if (status == TDM_OK) status = states_weigh(device, program->graph, d, out, err);
-    if (status == TDM_OK) status = plans_weigh(program, d, &whole, &out->crossing_size, err);
-    if (status == TDM_OK) status = group_states_weigh(program, d, out, err);
-    out->compute_size = whole + program->members[d].temp_size;
-    if (status == TDM_OK) status = whole_weigh(program, d, &out->whole_size, err);
+    status = weights_weigh(device, plan->graph, d, out, err);
+    if (status == TDM_OK) status = states_weigh(device, plan->graph, d, out, err);
+    if (status == TDM_OK) status = plans_weigh(plan, d, &whole, &out->crossing_size, err);
+    if (status == TDM_OK) status = group_states_weigh(plan, d, out, err);
+    out->compute_size = whole + plan->members[d].temp_size;
+    if (status == TDM_OK) status = whole_weigh(plan, d, &out->whole_size, err);
     out->whole_size += whole;
     return status;
 }
@@ -418,7 +417,7 @@ tdm_status meta_report(meta_device *device, const tdm_graph *graph, tdm_split_re
                        tdm_error *err) {
     tdm_split_report r;
     meta_load load;
-    meta_program *program = NULL;
+    meta_plan *plan = NULL;
     double seconds[TDM_MAX_MEMBERS] = {0};
     meta_struct_read(&r, sizeof r, report);
     tdm_split_report filled = {.struct_size = r.struct_size,
@@ -430,24 +429,24 @@ tdm_status meta_report(meta_device *device, const tdm_graph *graph, tdm_split_re
     tdm_status status = meta_load_weigh(device, graph, &load, err);
     if (status == TDM_OK && load.read_size > 0 && r.is_brief == 0)
         status = meta_measure(device, load.type, err);
-    if (status == TDM_OK) status = meta_compile(device, graph, &program, err);
-    if (status == TDM_OK) status = meta_program_lay_out(program, err);
+    if (status == TDM_OK) status = meta_compile(device, graph, &plan, err);
+    if (status == TDM_OK) status = meta_plan_lay_out(plan, err);
     if (status == TDM_OK) {
-        filled.n_exchange = program->facts.n_exchange;
-        filled.n_relayout = program->facts.n_relayout;
-        filled.exchange_size = program->facts.size;
-        times_fill(program, &filled, seconds);
+        filled.n_exchange = plan->facts.n_exchange;
+        filled.n_relayout = plan->facts.n_relayout;
+        filled.exchange_size = plan->facts.size;
+        times_fill(plan, &filled, seconds);
     }
     for (int32_t d = 0; d < device->n_member && d < r.capacity && r.members != NULL; d++) {
         tdm_split_member member = {0};
         size_t size = r.member_size != 0 ? r.member_size : sizeof member;
         if (status != TDM_OK) break;
-        status = member_fill(program, d, &member, err);
+        status = member_fill(plan, d, &member, err);
         member.seconds = seconds[d];
         memcpy((char *)r.members + (size_t)d * size, &member,
                size < sizeof member ? size : sizeof member);
     }
-    meta_program_destroy(program);
+    meta_plan_destroy(plan);
     if (status == TDM_OK) meta_struct_write(report, &filled, sizeof filled);
     return status;
 }
