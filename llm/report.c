@@ -105,17 +105,13 @@ static tdm_status weights_measure(const llm_model *m, tdm_open_device *dev, cons
  * missing anyway. */
 static tdm_status plan_measure(tdm_open_device *dev, const tdm_graph *graph, uint64_t *size_out,
                                tdm_error *err) {
-    tdm_queue_adapter *lane = NULL;
-    tdm_adapter_plan *plan = NULL;
+    tdm_device_plan *plan = NULL;
     tdm_plan_info info;
     *size_out = 0;
-    tdm_status status = tdm_queue_adapter_create(dev, &lane, err);
-    if (status != TDM_OK) return status;
-    status = tdm_queue_adapter_prepare(lane, graph, &plan, err);
-    if (status == TDM_OK) status = tdm_adapter_plan_get_info(plan, &info, err);
+    tdm_status status = tdm_device_plan_create(dev, graph, &plan, err);
+    if (status == TDM_OK) status = tdm_device_plan_get_info(plan, &info, err);
     if (status == TDM_OK) *size_out = info.device_size + info.host_size;
-    tdm_adapter_plan_destroy(plan);
-    tdm_queue_adapter_destroy(lane);
+    tdm_device_plan_destroy(plan);
     return status == TDM_RESOURCE_EXHAUSTED ? TDM_OK : status;
 }
 

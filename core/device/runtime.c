@@ -379,7 +379,7 @@ static void devices_close(tdm_runtime *rt) {
     if (rt->fallback != NULL && rt->fallback->device != NULL)
         rt->fallback->from->plugin->device->close(rt->fallback->device);
     tdm_open_device_free(rt->fallback);
-    tdm_open_device_free(rt->help);
+    tdm_open_device_free(rt->pending_fallback);
 }
 
 void tdm_runtime_destroy(tdm_runtime *rt) {

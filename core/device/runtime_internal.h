@@ -33,7 +33,7 @@ struct tdm_open_device {
     bool is_opening;             /* between the call of open and its return: finds cycles */
     int32_t open_rank;           /* order in which opens finished; closing runs backwards */
     pthread_mutex_t sync_mutex;  /* held during graph_compute_sync, which takes one call at a time
-                                   for a device, however many lanes it has */
+                                   for a device, however many queues it has */
     bool refused[TDM_OP_COUNT_]; /* that it refuses this op was logged */
     bool has_host_kv;            /* see tdm_open_device_has_host_kv; known from when it is open */
 };
@@ -47,13 +47,13 @@ struct tdm_runtime {
     int32_t n_plugin;
     tdm_open_device **devs;
     int32_t n_dev;
-    int32_t n_opened; /* ever: the next open_rank */
-    tdm_device *lent; /* devices with gaps filled in (adapter.h), a list */
+    int32_t n_opened;     /* ever: the next open_rank */
+    tdm_device *adapters; /* devices with gaps filled in (adapter.h), a list */
     tdm_open_device
         *fallback; /* the CPU that helps them out, of no section's name; NULL = there is none, or
                           nothing was lent so far. Closed last */
-    tdm_open_device
-        *help; /* what fallback will be, by tdm_runtime_set_fallback; NULL = nothing was said */
+    tdm_open_device *
+        pending_fallback; /* what fallback will be, by tdm_runtime_set_fallback; NULL = nothing was said */
     pthread_mutex_t adapter_mutex; /* held while the fallback is opened, or a refusal noted */
 };
 

@@ -26,11 +26,12 @@ static tdm_status fallback_declare(tdm_runtime *rt, tdm_error *err) {
     tdm_status status = tdm_runtime_load(rt, FALLBACK_PLUGIN, &reason);
     if (status == TDM_RESOURCE_EXHAUSTED) return tdm_fail(err, status, "%s", reason.message);
     if (status != TDM_OK) {
-        tdm_runtime_log(rt, TDM_LOG_DEBUG, "no fallback for lent devices: %s", reason.message);
+        tdm_runtime_log(rt, TDM_LOG_DEBUG, "acquired devices have no fallback: %s", reason.message);
         return TDM_OK;
     }
-    rt->fallback = rt->help != NULL ? rt->help : tdm_open_device_create(rt, &spec);
-    rt->help = NULL;
+    rt->fallback =
+        rt->pending_fallback != NULL ? rt->pending_fallback : tdm_open_device_create(rt, &spec);
+    rt->pending_fallback = NULL;
     if (rt->fallback == NULL)
         return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "%s: out of memory", FALLBACK_NAME);
     return TDM_OK;
@@ -40,21 +41,21 @@ tdm_status tdm_runtime_set_fallback(tdm_runtime *rt, const tdm_option *options, 
                                     tdm_error *err) {
     const tdm_device_spec spec = {
         .name = FALLBACK_NAME, .plugin = FALLBACK_PLUGIN, .options = options, .n_option = n_option};
-    tdm_open_device *help = rt->fallback == NULL ? tdm_open_device_create(rt, &spec) : NULL;
+    tdm_open_device *fallback = rt->fallback == NULL ? tdm_open_device_create(rt, &spec) : NULL;
     if (rt->fallback != NULL)
-        return tdm_fail(err, TDM_FAILED_PRECONDITION, "%s: devices have been lent already",
+        return tdm_fail(err, TDM_FAILED_PRECONDITION, "%s: a device has been acquired already",
                         FALLBACK_NAME);
-    if (help == NULL)
+    if (fallback == NULL)
         return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "%s: out of memory", FALLBACK_NAME);
-    tdm_open_device_free(rt->help);
-    rt->help = help;
+    tdm_open_device_free(rt->pending_fallback);
+    rt->pending_fallback = fallback;
     return TDM_OK;
 }
 
-tdm_open_device *adapter_help(tdm_device *device, tdm_error *why) {
+tdm_open_device *adapter_fallback(tdm_device *device, tdm_error *why) {
     tdm_runtime *rt = device->rt;
     if (rt->fallback == NULL) {
-        tdm_fail(why, TDM_UNAVAILABLE, "there is no plugin '%s' to help out", FALLBACK_PLUGIN);
+        tdm_fail(why, TDM_UNAVAILABLE, "there is no plugin '%s' to fall back on", FALLBACK_PLUGIN);
         return NULL;
     }
     pthread_mutex_lock(&rt->adapter_mutex);
@@ -80,7 +81,7 @@ static tdm_status device_get_info(tdm_device *device, tdm_device_info *info_out,
 static tdm_status device_supports_op(tdm_device *device, const tdm_graph *graph, int32_t index,
                                      tdm_error *err) {
     const tdm_node *node = tdm_graph_node(graph, index);
-    bool wants_help = false, is_state = false;
+    bool needs_fallback = false, is_state = false;
     adapter_side side;
     if (tdm_op_is_view(node->op)) return TDM_OK;
     for (int32_t i = 0; i < node->n_src; i++) {
@@ -89,10 +90,11 @@ static tdm_status device_supports_op(tdm_device *device, const tdm_graph *graph,
         if (tdm_graph_value(graph, node->src[i])->slot < 0)
             tdm_view_resolve(graph, node->src[i], &place);
         is_state |= tdm_graph_value(graph, place.base)->kind == TDM_VALUE_STATE;
-        wants_help |= adapter_source_side(device, graph, index, place.base) == LEND_HELP;
+        needs_fallback |= adapter_source_side(device, graph, index, place.base) == ADAPTER_FALLBACK;
     }
     tdm_error why = {0};
-    tdm_status status = adapter_node_side(device, graph, index, wants_help, is_state, &side, &why);
+    tdm_status status =
+        adapter_node_side(device, graph, index, needs_fallback, is_state, &side, &why);
     return status == TDM_OK ? TDM_OK : tdm_fail(err, status, "%s", why.message);
 }
 
@@ -121,7 +123,8 @@ static tdm_status device_split_unit(tdm_device *device, const tdm_graph *graph, 
     tdm_open_device *dev = device->main;
     if (v->kind == TDM_VALUE_WEIGHT) {
         tdm_tensor_desc desc = adapter_weight_desc(v);
-        if (adapter_tensor_side(device, &desc) == LEND_HELP) dev = adapter_help(device, err);
+        if (adapter_tensor_side(device, &desc) == ADAPTER_FALLBACK)
+            dev = adapter_fallback(device, err);
     }
     return tdm_open_device_split_unit(dev, graph, value, axis, unit_out, err);
 }
@@ -160,21 +163,21 @@ static bool plugin_is_whole(const tdm_plugin *p) {
 /* Nothing to fill in, and nobody who could help out better: the CPU is its own fallback, a group
  * borrows those of its members. Without a fallback, caches that are not to be the device's are still
  * to be refused for it. */
-static bool dev_is_lent_as_it_is(const tdm_open_device *dev) {
+static bool needs_no_adapter(const tdm_open_device *dev) {
     const tdm_plugin *p = tdm_open_device_plugin(dev);
     return plugin_is_whole(p) &&
            (strcmp(p->name, FALLBACK_PLUGIN) == 0 || tdm_open_device_is_group(dev) ||
             (dev->rt->fallback == NULL && tdm_open_device_has_host_kv(dev)));
 }
 
-static tdm_status lent_make(tdm_open_device *dev, tdm_device **device_out, tdm_error *err) {
+static tdm_status adapter_create(tdm_open_device *dev, tdm_device **device_out, tdm_error *err) {
     const tdm_plugin *p = tdm_open_device_plugin(dev);
     tdm_device_info info;
     tdm_status status = tdm_open_device_get_info(dev, &info, err);
     if (status != TDM_OK) return status;
     tdm_device *device = calloc(1, sizeof *device);
     if (device == NULL)
-        return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "device '%s': out of memory to lend it",
+        return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "device '%s': out of memory for its adapter",
                         tdm_open_device_name(dev));
     device->rt = dev->rt;
     device->main = dev;
@@ -189,8 +192,8 @@ static tdm_status lent_make(tdm_open_device *dev, tdm_device **device_out, tdm_e
         .queue = &adapter_queue_ops,
         .split = &split_ops,
     };
-    device->next = dev->rt->lent;
-    dev->rt->lent = device;
+    device->next = dev->rt->adapters;
+    dev->rt->adapters = device;
     *device_out = device;
     return TDM_OK;
 }
@@ -204,34 +207,34 @@ tdm_status tdm_adapter_acquire(tdm_runtime *rt, const char *name, tdm_acquired_d
     if (strcmp(tdm_open_device_plugin(dev)->name, FALLBACK_PLUGIN) != 0)
         status = fallback_declare(rt, err);
     if (status != TDM_OK) return status;
-    if (dev_is_lent_as_it_is(dev)) {
+    if (needs_no_adapter(dev)) {
         device_out->plugin = tdm_open_device_plugin(dev);
         device_out->device = tdm_open_device_handle(dev);
         return TDM_OK;
     }
-    status = lent_make(dev, &device, err);
+    status = adapter_create(dev, &device, err);
     if (status != TDM_OK) return status;
     device_out->plugin = &device->table;
     device_out->device = device;
     return TDM_OK;
 }
 
-void tdm_adapter_release(tdm_runtime *rt, tdm_acquired_device *lent) {
-    for (tdm_device **at = &rt->lent; *at != NULL; at = &(*at)->next) {
+void tdm_adapter_release(tdm_runtime *rt, tdm_acquired_device *acquired) {
+    for (tdm_device **at = &rt->adapters; *at != NULL; at = &(*at)->next) {
         tdm_device *device = *at;
-        if (lent->plugin != &device->table) continue;
+        if (acquired->plugin != &device->table) continue;
         *at = device->next;
         free(device);
         break;
     }
-    lent->plugin = NULL;
-    lent->device = NULL;
+    acquired->plugin = NULL;
+    acquired->device = NULL;
 }
 
 void tdm_adapter_end(tdm_runtime *rt) {
-    while (rt->lent != NULL) {
-        tdm_device *next = rt->lent->next;
-        free(rt->lent);
-        rt->lent = next;
+    while (rt->adapters != NULL) {
+        tdm_device *next = rt->adapters->next;
+        free(rt->adapters);
+        rt->adapters = next;
     }
 }

@@ -26,14 +26,14 @@ static tdm_buffer *buffer_make(tdm_device *device, uint64_t size) {
 
 static void buffer_free(tdm_buffer *b) {
     if (b == NULL) return;
-    for (int s = 0; s < LEND_SIDE_COUNT_; s++) tdm_mem_free(&b->mem[s]);
+    for (int s = 0; s < ADAPTER_SIDE_COUNT_; s++) tdm_mem_free(&b->mem[s]);
     free(b->items);
     free(b);
 }
 
 static adapter_side item_side(tdm_device *device, const tdm_buffer_item *item) {
     if (item->tensor != NULL) return adapter_tensor_side(device, item->tensor);
-    return item->kv != NULL ? adapter_kv_side(device, item->kv) : LEND_MAIN;
+    return item->kv != NULL ? adapter_kv_side(device, item->kv) : ADAPTER_MAIN;
 }
 
 /* Finds a side for each item; stays without items where all of them are the device's. */
@@ -55,7 +55,7 @@ static tdm_status items_place(tdm_buffer *b, const tdm_buffer_params *params, td
         end = from->off + from->size;
         items[i] = (adapter_item){
             .off = from->off, .size = from->size, .side = item_side(b->device, from)};
-        is_mixed |= items[i].side != LEND_MAIN;
+        is_mixed |= items[i].side != ADAPTER_MAIN;
     }
     if (!is_mixed) {
         free(items);
@@ -86,7 +86,8 @@ static tdm_status side_alloc(tdm_buffer *b, const tdm_buffer_params *params, ada
     }
     own.size = end;
     own.items = items;
-    tdm_open_device *dev = side == LEND_MAIN ? b->device->main : adapter_help(b->device, err);
+    tdm_open_device *dev =
+        side == ADAPTER_MAIN ? b->device->main : adapter_fallback(b->device, err);
     tdm_status status = TDM_OK;
     if (own.n_item > 0)
         status = dev != NULL ? tdm_mem_alloc_items(dev, &own, &b->mem[side], err) : TDM_UNAVAILABLE;
@@ -101,8 +102,8 @@ static tdm_status buffer_alloc(tdm_device *device, const tdm_buffer_params *para
     tdm_status status = TDM_OK;
     if (TDM_FIELD(params, items) && params->items != NULL) status = items_place(b, params, err);
     if (status == TDM_OK && b->items == NULL)
-        status = tdm_mem_alloc_items(device->main, params, &b->mem[LEND_MAIN], err);
-    for (int s = 0; s < LEND_SIDE_COUNT_ && b->items != NULL && status == TDM_OK; s++)
+        status = tdm_mem_alloc_items(device->main, params, &b->mem[ADAPTER_MAIN], err);
+    for (int s = 0; s < ADAPTER_SIDE_COUNT_ && b->items != NULL && status == TDM_OK; s++)
         status = side_alloc(b, params, (adapter_side)s, err);
     if (status != TDM_OK) {
         buffer_free(b);
@@ -127,7 +128,7 @@ static int32_t item_find(const tdm_buffer *b, uint64_t off) {
 
 bool adapter_buffer_at(const tdm_buffer *b, uint64_t off, adapter_place *out) {
     if (b->items == NULL) {
-        *out = (adapter_place){b->mem[LEND_MAIN], off, LEND_MAIN};
+        *out = (adapter_place){b->mem[ADAPTER_MAIN], off, ADAPTER_MAIN};
         return true;
     }
     int32_t i = item_find(b, off);
@@ -164,7 +165,7 @@ static tdm_status task_do(const tdm_mem *mem, uint64_t off, const range_task *ta
 static tdm_status range_do(tdm_buffer *b, uint64_t off, uint64_t size, const range_task *task,
                            tdm_error *err) {
     if (task->dst == NULL) atomic_fetch_add(&b->version, 1);
-    if (b->items == NULL) return task_do(&b->mem[LEND_MAIN], off, task, 0, size, err);
+    if (b->items == NULL) return task_do(&b->mem[ADAPTER_MAIN], off, task, 0, size, err);
     tdm_status status = range_check(b, off, size, err);
     if (status == TDM_OK && task->dst != NULL && size > 0) memset(task->dst, 0, size);
     int32_t first = item_find(b, off);
@@ -206,8 +207,8 @@ static tdm_status buffer_copy(tdm_buffer *dst, uint64_t dst_off, tdm_buffer *src
     if (status != TDM_OK || size == 0) return status;
     if (dst->items == NULL && src->items == NULL) {
         atomic_fetch_add(&dst->version, 1);
-        return tdm_mem_copy(&dst->mem[LEND_MAIN], dst_off, &src->mem[LEND_MAIN], src_off, size,
-                            err);
+        return tdm_mem_copy(&dst->mem[ADAPTER_MAIN], dst_off, &src->mem[ADAPTER_MAIN], src_off,
+                            size, err);
     }
     uint64_t chunk = size < TDM_STAGING_SIZE ? size : TDM_STAGING_SIZE;
     void *staging = malloc(chunk);
@@ -222,7 +223,7 @@ static tdm_status buffer_copy(tdm_buffer *dst, uint64_t dst_off, tdm_buffer *src
 }
 
 static void *buffer_host_pointer(tdm_buffer *b) {
-    return b->items == NULL ? tdm_mem_host_pointer(&b->mem[LEND_MAIN]) : NULL;
+    return b->items == NULL ? tdm_mem_host_pointer(&b->mem[ADAPTER_MAIN]) : NULL;
 }
 
 static tdm_status buffer_import_host(tdm_device *device, void *ptr, uint64_t size,
@@ -241,7 +242,7 @@ static tdm_status buffer_import_host(tdm_device *device, void *ptr, uint64_t siz
         free(b);
         return status;
     }
-    b->mem[LEND_MAIN] = (tdm_mem){device->main, imported, size};
+    b->mem[ADAPTER_MAIN] = (tdm_mem){device->main, imported, size};
     *buffer_out = b;
     return TDM_OK;
 }
@@ -250,8 +251,8 @@ static tdm_status buffer_import_host(tdm_device *device, void *ptr, uint64_t siz
 
 static tdm_status buffer_tensor_size(tdm_device *device, const tdm_tensor_desc *desc,
                                      uint64_t *size_out, tdm_error *err) {
-    if (adapter_tensor_side(device, desc) == LEND_HELP)
-        return tdm_open_device_tensor_size(adapter_help(device, err), desc, size_out, err);
+    if (adapter_tensor_side(device, desc) == ADAPTER_FALLBACK)
+        return tdm_open_device_tensor_size(adapter_fallback(device, err), desc, size_out, err);
     return tdm_open_device_tensor_size(device->main, desc, size_out, err);
 }
 
@@ -262,7 +263,8 @@ static tdm_status tensor_at(const tdm_buffer *b, uint64_t off, const tdm_tensor_
     if (!adapter_buffer_at(b, off, at))
         return tdm_fail(err, TDM_OUT_OF_RANGE, "no item lies at %llu of the buffer",
                         (unsigned long long)off);
-    if (b->items == NULL && desc->usage != 0 && adapter_tensor_side(b->device, desc) == LEND_HELP)
+    if (b->items == NULL && desc->usage != 0 &&
+        adapter_tensor_side(b->device, desc) == ADAPTER_FALLBACK)
         return tdm_fail(err, TDM_FAILED_PRECONDITION,
                         "device '%s' does not run the ops of this weight: its buffer must be "
                         "allocated with items",
@@ -295,12 +297,12 @@ static tdm_status buffer_tensor_download(tdm_buffer *b, uint64_t off, const tdm_
 
 static tdm_status buffer_kv_page_size(tdm_device *device, const tdm_kv_desc *desc,
                                       uint64_t *size_out, tdm_error *err) {
-    if (adapter_kv_side(device, desc) == LEND_HELP)
-        return tdm_open_device_kv_page_size(adapter_help(device, err), desc, size_out, err);
+    if (adapter_kv_side(device, desc) == ADAPTER_FALLBACK)
+        return tdm_open_device_kv_page_size(adapter_fallback(device, err), desc, size_out, err);
     tdm_error refusal = {0}, why = {0};
     tdm_status status = tdm_open_device_kv_page_size(device->main, desc, size_out, &refusal);
     if (status == TDM_OK) return TDM_OK;
-    if (adapter_help(device, &why) != NULL) return tdm_fail(err, status, "%s", refusal.message);
+    if (adapter_fallback(device, &why) != NULL) return tdm_fail(err, status, "%s", refusal.message);
     return tdm_fail(err, status, "%.300s; %.200s", refusal.message, why.message);
 }
 

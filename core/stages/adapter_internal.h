@@ -14,7 +14,11 @@
 #include "core/stages/queue_adapter.h"
 #include "core/device/runtime_internal.h"
 
-typedef enum adapter_side { LEND_MAIN = 0, LEND_HELP = 1, LEND_SIDE_COUNT_ } adapter_side;
+typedef enum adapter_side {
+    ADAPTER_MAIN = 0,
+    ADAPTER_FALLBACK = 1,
+    ADAPTER_SIDE_COUNT_
+} adapter_side;
 
 /* The handle that borrowers hold. */
 struct tdm_device {
@@ -39,8 +43,8 @@ struct tdm_buffer {
     uint64_t size;
     uint64_t id;                   /* no other buffer has or had it */
     atomic_uint_least64_t version; /* grows with each change from outside of plans */
-    tdm_mem mem[LEND_SIDE_COUNT_];
-    adapter_item *items; /* [n_item] in order of off; NULL: all of it is mem[LEND_MAIN] */
+    tdm_mem mem[ADAPTER_SIDE_COUNT_];
+    adapter_item *items; /* [n_item] in order of off; NULL: all of it is mem[ADAPTER_MAIN] */
     int32_t n_item;
 };
 
@@ -55,7 +59,7 @@ extern const tdm_buffer_ops adapter_buffer_ops;
 extern const tdm_queue_ops adapter_queue_ops;
 
 /* The CPU, opened on first use; NULL where there is none, with the reason. [any-thread] */
-tdm_open_device *adapter_help(tdm_device *device, tdm_error *why);
+tdm_open_device *adapter_fallback(tdm_device *device, tdm_error *why);
 
 /* The side on which a weight or a cache of this kind lives. [any-thread] */
 adapter_side adapter_tensor_side(tdm_device *device, const tdm_tensor_desc *desc);
@@ -69,11 +73,11 @@ adapter_side adapter_source_side(tdm_device *device, const tdm_graph *graph, int
 /* A weight of a graph as a description. */
 tdm_tensor_desc adapter_weight_desc(const tdm_value *value);
 
-/* The side that runs a node, given the sides of its data: wants_help when some of it lives there,
+/* The side that runs a node, given the sides of its data: needs_fallback when some of it lives there,
  * is_state when it reads a cache. TDM_UNSUPPORTED with the reasons of both. `why` receives main's
  * refusal where help runs it. [any-thread] */
 tdm_status adapter_node_side(tdm_device *device, const tdm_graph *graph, int32_t index,
-                             bool wants_help, bool is_state, adapter_side *side_out,
+                             bool needs_fallback, bool is_state, adapter_side *side_out,
                              tdm_error *why);
 
 /* Where offset `off` of a buffer lies; false in the gaps between items. [any-thread] */

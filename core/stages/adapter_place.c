@@ -165,15 +165,15 @@ static bool dev_takes_cache(tdm_open_device *dev, const tdm_kv_desc *desc) {
 }
 
 adapter_side adapter_tensor_side(tdm_device *device, const tdm_tensor_desc *desc) {
-    if (dev_takes_tensor(device->main, desc)) return LEND_MAIN;
-    tdm_open_device *help = adapter_help(device, NULL);
-    return help != NULL && dev_takes_tensor(help, desc) ? LEND_HELP : LEND_MAIN;
+    if (dev_takes_tensor(device->main, desc)) return ADAPTER_MAIN;
+    tdm_open_device *fallback = adapter_fallback(device, NULL);
+    return fallback != NULL && dev_takes_tensor(fallback, desc) ? ADAPTER_FALLBACK : ADAPTER_MAIN;
 }
 
 adapter_side adapter_kv_side(tdm_device *device, const tdm_kv_desc *desc) {
-    if (dev_takes_cache(device->main, desc)) return LEND_MAIN;
-    tdm_open_device *help = adapter_help(device, NULL);
-    return help != NULL && dev_takes_cache(help, desc) ? LEND_HELP : LEND_MAIN;
+    if (dev_takes_cache(device->main, desc)) return ADAPTER_MAIN;
+    tdm_open_device *fallback = adapter_fallback(device, NULL);
+    return fallback != NULL && dev_takes_cache(fallback, desc) ? ADAPTER_FALLBACK : ADAPTER_MAIN;
 }
 
 tdm_tensor_desc adapter_weight_desc(const tdm_value *value) {
@@ -196,27 +196,28 @@ adapter_side adapter_source_side(tdm_device *device, const tdm_graph *graph, int
     }
     const tdm_kv_desc *kv =
         v->kind == TDM_VALUE_STATE ? adapter_node_kv(graph, tdm_graph_node(graph, index)) : NULL;
-    return kv != NULL ? adapter_kv_side(device, kv) : LEND_MAIN;
+    return kv != NULL ? adapter_kv_side(device, kv) : ADAPTER_MAIN;
 }
 
 tdm_status adapter_node_side(tdm_device *device, const tdm_graph *graph, int32_t index,
-                             bool wants_help, bool is_state, adapter_side *side_out,
+                             bool needs_fallback, bool is_state, adapter_side *side_out,
                              tdm_error *why) {
-    tdm_error refusal = {0}, help_refusal = {0};
+    tdm_error refusal = {0}, fallback_refusal = {0};
     tdm_status status = tdm_open_device_supports_op(device->main, graph, index, &refusal);
-    *side_out = LEND_MAIN;
-    if (status == TDM_OK && !wants_help) return TDM_OK;
+    *side_out = ADAPTER_MAIN;
+    if (status == TDM_OK && !needs_fallback) return TDM_OK;
     if (status == TDM_OK) tdm_fail(&refusal, TDM_UNSUPPORTED, "its data is with the fallback");
     /* Members wait for one another inside an EXCHANGE: no other device can stand in. A cache's
      * bytes are of no use elsewhere. */
-    if (tdm_graph_node(graph, index)->op == TDM_OP_EXCHANGE || (is_state && !wants_help))
+    if (tdm_graph_node(graph, index)->op == TDM_OP_EXCHANGE || (is_state && !needs_fallback))
         return tdm_fail(why, TDM_UNSUPPORTED, "%.400s", refusal.message);
-    tdm_open_device *help = adapter_help(device, &help_refusal);
-    if (help != NULL && tdm_open_device_supports_op(help, graph, index, &help_refusal) == TDM_OK) {
-        *side_out = LEND_HELP;
+    tdm_open_device *fallback = adapter_fallback(device, &fallback_refusal);
+    if (fallback != NULL &&
+        tdm_open_device_supports_op(fallback, graph, index, &fallback_refusal) == TDM_OK) {
+        *side_out = ADAPTER_FALLBACK;
         tdm_fail(why, TDM_OK, "%.400s", refusal.message);
         return TDM_OK;
     }
     return tdm_fail(why, TDM_UNSUPPORTED, "%.220s; nor on the fallback: %.220s", refusal.message,
-                    help_refusal.message);
+                    fallback_refusal.message);
 }

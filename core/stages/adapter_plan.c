@@ -34,22 +34,22 @@ static void refusal_report(tdm_device *device, const tdm_node *node, const char 
 static tdm_status node_side(tdm_device *device, const tdm_graph *graph, int32_t index,
                             const tdm_view_place *places, adapter_side *side_out, tdm_error *err) {
     const tdm_node *node = tdm_graph_node(graph, index);
-    bool wants_help = false, is_state = false;
+    bool needs_fallback = false, is_state = false;
     tdm_error why = {0};
     for (int32_t i = 0; i < node->n_src; i++) {
         if (node->src[i] < 0) continue;
         int32_t base = places[node->src[i]].base;
         is_state |= tdm_graph_value(graph, base)->kind == TDM_VALUE_STATE;
-        wants_help |= adapter_source_side(device, graph, index, base) == LEND_HELP;
+        needs_fallback |= adapter_source_side(device, graph, index, base) == ADAPTER_FALLBACK;
     }
     tdm_status status =
-        adapter_node_side(device, graph, index, wants_help, is_state, side_out, &why);
+        adapter_node_side(device, graph, index, needs_fallback, is_state, side_out, &why);
     if (status != TDM_OK)
         return tdm_fail(err, status, "device '%s': %s: %s", tdm_open_device_name(device->main),
                         tdm_op_name(node->op), why.message);
     const tdm_kv_desc *kv = adapter_node_kv(graph, node);
     bool is_as_told = kv != NULL && (kv->flags & TDM_KV_IN_HOST) != 0;
-    if (*side_out == LEND_HELP && !is_as_told) refusal_report(device, node, why.message);
+    if (*side_out == ADAPTER_FALLBACK && !is_as_told) refusal_report(device, node, why.message);
     return TDM_OK;
 }
 
@@ -63,7 +63,7 @@ static tdm_status sides_find(tdm_device *device, const tdm_graph *graph, adapter
     int32_t first = -1;
     for (int32_t i = 0; i < graph->n_node && status == TDM_OK; i++) {
         if (tdm_op_is_view(tdm_graph_node(graph, i)->op)) {
-            sides[i] = i > 0 ? sides[i - 1] : LEND_MAIN;
+            sides[i] = i > 0 ? sides[i - 1] : ADAPTER_MAIN;
             continue;
         }
         status = node_side(device, graph, i, places, &sides[i], err);
@@ -79,14 +79,14 @@ static tdm_status sides_find(tdm_device *device, const tdm_graph *graph, adapter
 /* A value that crosses lives from the first stage to the last one that touches it. */
 typedef struct border_life {
     int32_t first, last; /* stages; first -1 = does not cross */
-    bool is_on[LEND_SIDE_COUNT_];
+    bool is_on[ADAPTER_SIDE_COUNT_];
 } border_life;
 
 typedef struct placing {
     tdm_plan *plan;
     const tdm_value **slot_value; /* [n_slot] of the whole graph */
     border_life *lives;           /* [n_slot] */
-    uint64_t size[LEND_SIDE_COUNT_];
+    uint64_t size[ADAPTER_SIDE_COUNT_];
     uint64_t temp_size; /* of the fallback's largest stage */
 } placing;
 
@@ -125,7 +125,7 @@ static uint64_t hole_find(const placing *p, adapter_side side, int32_t slot, uin
         is_moved = false;
         for (int32_t i = 0; i < p->plan->graph->n_slot; i++) {
             const border_life *other = &p->lives[i];
-            if (off[i] == LEND_NOWHERE || other->first > life->last || other->last < life->first)
+            if (off[i] == ADAPTER_NOWHERE || other->first > life->last || other->last < life->first)
                 continue;
             uint64_t end = off[i] + round_up(p->plan->slot_size[i], p->plan->device->align);
             if (off[i] < at + size && at < end) {
@@ -142,8 +142,8 @@ static void border_place(placing *p) {
     for (int32_t slot = 0; slot < plan->graph->n_slot; slot++) {
         const border_life *life = &p->lives[slot];
         if (life->first < 0) continue;
-        for (int s = 0; s < LEND_SIDE_COUNT_; s++) {
-            if (!life->is_on[s] || (s == LEND_MAIN && is_bound_by_caller(p->slot_value[slot])))
+        for (int s = 0; s < ADAPTER_SIDE_COUNT_; s++) {
+            if (!life->is_on[s] || (s == ADAPTER_MAIN && is_bound_by_caller(p->slot_value[slot])))
                 continue;
             uint64_t size = round_up(plan->slot_size[slot], plan->device->align);
             plan->border_off[s][slot] = hole_find(p, (adapter_side)s, slot, size);
@@ -159,20 +159,20 @@ static tdm_status weights_place(placing *p, tdm_error *err) {
     tdm_device *device = plan->device;
     for (int32_t s = 0; s < plan->n_stage; s++) {
         const adapter_stage *st = &plan->stages[s];
-        for (int32_t i = 0; i < st->graph->n_value && st->side == LEND_HELP; i++) {
+        for (int32_t i = 0; i < st->graph->n_value && st->side == ADAPTER_FALLBACK; i++) {
             const tdm_value *v = tdm_graph_value(st->graph, i);
             if (v->slot < 0 || v->kind != TDM_VALUE_WEIGHT) continue;
             adapter_weight_copy copy = {.slot = st->slot_map[v->slot],
                                         .desc = adapter_weight_desc(v)};
-            if (plan->border_off[LEND_HELP][copy.slot] != LEND_NOWHERE ||
-                adapter_tensor_side(device, &copy.desc) == LEND_HELP)
+            if (plan->border_off[ADAPTER_FALLBACK][copy.slot] != ADAPTER_NOWHERE ||
+                adapter_tensor_side(device, &copy.desc) == ADAPTER_FALLBACK)
                 continue;
-            tdm_status status =
-                tdm_open_device_tensor_size(adapter_help(device, err), &copy.desc, &copy.size, err);
+            tdm_status status = tdm_open_device_tensor_size(adapter_fallback(device, err),
+                                                            &copy.desc, &copy.size, err);
             if (status != TDM_OK) return status;
-            copy.off = p->size[LEND_HELP];
-            p->size[LEND_HELP] += round_up(copy.size, device->align);
-            plan->border_off[LEND_HELP][copy.slot] = copy.off;
+            copy.off = p->size[ADAPTER_FALLBACK];
+            p->size[ADAPTER_FALLBACK] += round_up(copy.size, device->align);
+            plan->border_off[ADAPTER_FALLBACK][copy.slot] = copy.off;
             plan->weights[plan->n_weight++] = copy;
             if (plan->staging_size < plan->slot_size[copy.slot])
                 plan->staging_size = plan->slot_size[copy.slot];
@@ -190,9 +190,10 @@ static void stage_bind(tdm_plan *plan, adapter_stage *st, const uint64_t *temp_o
         int32_t slot = st->slot_map[v->slot];
         tdm_binding *b = &st->bindings[v->slot];
         uint64_t off = plan->border_off[st->side][slot];
-        if (v->kind == TDM_VALUE_TEMP && st->side == LEND_HELP && temp_off[v->slot] != LEND_NOWHERE)
+        if (v->kind == TDM_VALUE_TEMP && st->side == ADAPTER_FALLBACK &&
+            temp_off[v->slot] != ADAPTER_NOWHERE)
             off = border_size + temp_off[v->slot];
-        if (off == LEND_NOWHERE) {
+        if (off == ADAPTER_NOWHERE) {
             st->is_given[v->slot] = true;
             continue;
         }
@@ -221,22 +222,22 @@ static tdm_status memory_place(tdm_plan *plan, tdm_error *err) {
     }
     for (int32_t s = 0; s < plan->n_stage && status == TDM_OK; s++) {
         uint64_t size = 0;
-        if (plan->stages[s].side != LEND_HELP) continue;
+        if (plan->stages[s].side != ADAPTER_FALLBACK) continue;
         status = tdm_graph_plan_memory(plan->stages[s].graph, plan->device->align,
                                        temp_off + (size_t)s * n_slot, &size, err);
         if (size > p.temp_size) p.temp_size = size;
     }
-    for (int s = 0; s < LEND_SIDE_COUNT_ && status == TDM_OK; s++) {
+    for (int s = 0; s < ADAPTER_SIDE_COUNT_ && status == TDM_OK; s++) {
         tdm_open_device *dev =
-            s == LEND_MAIN ? plan->device->main : adapter_help(plan->device, err);
-        uint64_t size = p.size[s] + (s == LEND_HELP ? p.temp_size : 0);
+            s == ADAPTER_MAIN ? plan->device->main : adapter_fallback(plan->device, err);
+        uint64_t size = p.size[s] + (s == ADAPTER_FALLBACK ? p.temp_size : 0);
         if (size > 0)
             status = dev != NULL
                          ? tdm_mem_alloc(dev, size, TDM_BUFFER_COMPUTE, &plan->border[s], err)
                          : TDM_UNAVAILABLE;
     }
     for (int32_t s = 0; s < plan->n_stage && status == TDM_OK; s++)
-        stage_bind(plan, &plan->stages[s], temp_off + (size_t)s * n_slot, p.size[LEND_HELP]);
+        stage_bind(plan, &plan->stages[s], temp_off + (size_t)s * n_slot, p.size[ADAPTER_FALLBACK]);
     free(p.slot_value);
     free(p.lives);
     free(temp_off);
@@ -269,7 +270,7 @@ static tdm_status stage_make(tdm_plan *plan, adapter_stage *st, int32_t first, i
 
 /* Which values each stage needs brought, given what earlier ones left where. */
 static tdm_status copies_find(tdm_plan *plan, tdm_error *err) {
-    uint8_t *is_at = calloc((size_t)plan->graph->n_slot + 1, LEND_SIDE_COUNT_);
+    uint8_t *is_at = calloc((size_t)plan->graph->n_slot + 1, ADAPTER_SIDE_COUNT_);
     bool *is_output = calloc((size_t)plan->graph->n_slot + 1, sizeof *is_output);
     if (is_at == NULL || is_output == NULL) {
         free(is_at);
@@ -279,7 +280,7 @@ static tdm_status copies_find(tdm_plan *plan, tdm_error *err) {
     for (int32_t i = 0; i < plan->graph->n_value; i++) {
         const tdm_value *v = tdm_graph_value(plan->graph, i);
         if (v->slot < 0) continue;
-        if (v->kind == TDM_VALUE_INPUT) is_at[v->slot * LEND_SIDE_COUNT_ + LEND_MAIN] = 1;
+        if (v->kind == TDM_VALUE_INPUT) is_at[v->slot * ADAPTER_SIDE_COUNT_ + ADAPTER_MAIN] = 1;
         if (v->kind == TDM_VALUE_OUTPUT) is_output[v->slot] = true;
     }
     for (int32_t s = 0; s < plan->n_stage; s++) {
@@ -288,13 +289,13 @@ static tdm_status copies_find(tdm_plan *plan, tdm_error *err) {
             const tdm_value *v = tdm_graph_value(st->graph, i);
             if (v->slot < 0 || !is_bound_by_caller(v)) continue;
             int32_t slot = st->slot_map[v->slot];
-            uint8_t *at = &is_at[slot * LEND_SIDE_COUNT_];
+            uint8_t *at = &is_at[slot * ADAPTER_SIDE_COUNT_];
             if (v->kind == TDM_VALUE_OUTPUT) {
-                at[LEND_MAIN] = at[LEND_HELP] = 0;
+                at[ADAPTER_MAIN] = at[ADAPTER_FALLBACK] = 0;
                 at[st->side] = 1;
-                if (st->side == LEND_HELP && is_output[slot]) {
+                if (st->side == ADAPTER_FALLBACK && is_output[slot]) {
                     st->copies_out[st->n_copy_out++] = slot;
-                    at[LEND_MAIN] = 1;
+                    at[ADAPTER_MAIN] = 1;
                     plan->crossing_size += plan->slot_size[slot];
                 }
             } else if (!at[st->side]) {
@@ -324,7 +325,7 @@ static tdm_status stages_make(tdm_plan *plan, const adapter_side *sides, tdm_err
     tdm_status status = TDM_OK;
     if (plan->stages == NULL || plan->slot_size == NULL || plan->weights == NULL)
         status = out_of_memory(err);
-    for (int s = 0; s < LEND_SIDE_COUNT_ && status == TDM_OK; s++) {
+    for (int s = 0; s < ADAPTER_SIDE_COUNT_ && status == TDM_OK; s++) {
         plan->border_off[s] = malloc(n_slot * sizeof *plan->border_off[s]);
         if (plan->border_off[s] == NULL)
             status = out_of_memory(err);
@@ -342,9 +343,9 @@ static tdm_status stages_make(tdm_plan *plan, const adapter_side *sides, tdm_err
     for (int32_t s = 0; s < plan->n_stage && status == TDM_OK; s++) {
         adapter_stage *st = &plan->stages[s];
         tdm_open_device *dev =
-            st->side == LEND_MAIN ? plan->device->main : adapter_help(plan->device, err);
+            st->side == ADAPTER_MAIN ? plan->device->main : adapter_fallback(plan->device, err);
         status =
-            dev != NULL ? tdm_adapter_plan_create(dev, st->graph, &st->plan, err) : TDM_UNAVAILABLE;
+            dev != NULL ? tdm_device_plan_create(dev, st->graph, &st->plan, err) : TDM_UNAVAILABLE;
     }
     if (status != TDM_OK) return status;
     uint64_t limit = TDM_STAGING_SIZE; /* but a row of a weight is converted in one piece */
@@ -377,9 +378,9 @@ tdm_status adapter_plan_create(tdm_device *device, const tdm_graph *graph,
     }
     if (status == TDM_OK) status = sides_find(device, graph, sides, err);
     for (int32_t i = 0; i < graph->n_node && status == TDM_OK; i++)
-        is_whole &= sides[i] == LEND_MAIN;
+        is_whole &= sides[i] == ADAPTER_MAIN;
     if (status == TDM_OK)
-        status = is_whole ? tdm_adapter_plan_create(device->main, graph, &plan->whole, err)
+        status = is_whole ? tdm_device_plan_create(device->main, graph, &plan->whole, err)
                           : stages_make(plan, sides, err);
     free(sides);
     if (status != TDM_OK) {
@@ -392,10 +393,10 @@ tdm_status adapter_plan_create(tdm_device *device, const tdm_graph *graph,
 
 void adapter_plan_destroy(tdm_plan *plan) {
     if (plan == NULL) return;
-    tdm_adapter_plan_destroy(plan->whole);
+    tdm_device_plan_destroy(plan->whole);
     for (int32_t s = 0; s < plan->n_stage; s++) {
         adapter_stage *st = &plan->stages[s];
-        tdm_adapter_plan_destroy(st->plan);
+        tdm_device_plan_destroy(st->plan);
         tdm_graph_free(st->own_graph);
         free(st->slot_map);
         free(st->bindings);
@@ -403,7 +404,7 @@ void adapter_plan_destroy(tdm_plan *plan) {
         free(st->copies_in);
         free(st->copies_out);
     }
-    for (int s = 0; s < LEND_SIDE_COUNT_; s++) {
+    for (int s = 0; s < ADAPTER_SIDE_COUNT_; s++) {
         tdm_mem_free(&plan->border[s]);
         free(plan->border_off[s]);
     }
@@ -421,19 +422,19 @@ tdm_status adapter_plan_get_info(const tdm_plan *plan, tdm_plan_info *info_out, 
     tdm_plan_info sum = {.struct_size = known}, part;
     tdm_status status = TDM_OK;
     if (plan->whole != NULL) {
-        status = tdm_adapter_plan_get_info(plan->whole, &sum, err);
+        status = tdm_device_plan_get_info(plan->whole, &sum, err);
         sum.struct_size = known;
     }
     for (int32_t s = 0; s < plan->n_stage && status == TDM_OK; s++) {
-        status = tdm_adapter_plan_get_info(plan->stages[s].plan, &part, err);
+        status = tdm_device_plan_get_info(plan->stages[s].plan, &part, err);
         if (status != TDM_OK) break;
-        bool is_main = plan->stages[s].side == LEND_MAIN;
+        bool is_main = plan->stages[s].side == ADAPTER_MAIN;
         sum.device_size += is_main ? part.device_size : 0;
         sum.host_size += part.host_size + (is_main ? 0 : part.device_size);
         sum.crossing_size += part.crossing_size;
     }
-    sum.device_size += plan->border[LEND_MAIN].size;
-    sum.host_size += plan->border[LEND_HELP].size + plan->staging_size;
+    sum.device_size += plan->border[ADAPTER_MAIN].size;
+    sum.host_size += plan->border[ADAPTER_FALLBACK].size + plan->staging_size;
     sum.crossing_size += plan->crossing_size;
     if (status == TDM_OK)
         memcpy(info_out, &sum, known > 0 && known < sizeof sum ? known : sizeof sum);

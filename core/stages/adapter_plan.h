@@ -13,12 +13,12 @@
 
 #include "core/stages/adapter_internal.h"
 
-#define LEND_NOWHERE UINT64_MAX
+#define ADAPTER_NOWHERE UINT64_MAX
 
 /* A weight of the device's that a node of the fallback reads: the copy that the fallback has. */
 typedef struct adapter_weight_copy {
     int32_t slot;
-    uint64_t off; /* in border[LEND_HELP] */
+    uint64_t off; /* in border[ADAPTER_FALLBACK] */
     uint64_t size;
     tdm_tensor_desc desc;
     uint64_t id, version, from; /* which bytes were copied; id 0 = none yet */
@@ -29,7 +29,7 @@ typedef struct adapter_stage {
     const tdm_graph *graph;
     tdm_graph *own_graph;
     int32_t *slot_map; /* the stage's slot -> the whole graph's */
-    tdm_adapter_plan *plan;
+    tdm_device_plan *plan;
     tdm_binding *bindings; /* [graph->n_slot] filled in when it runs, but for the border's */
     bool *is_given;        /* [graph->n_slot] bound by the caller's binding */
     int32_t *copies_in;    /* slots brought from the other side before it runs */
@@ -42,14 +42,14 @@ typedef struct adapter_stage {
 struct tdm_plan {
     tdm_device *device;
     const tdm_graph *graph;
-    tdm_adapter_plan *whole; /* NULL: stages */
-    tdm_binding *given;      /* [n_slot] of the computation under way, buffers of the borrower's */
-    tdm_binding *bound;      /* [n_slot] the same in the device's own buffers */
+    tdm_device_plan *whole; /* NULL: stages */
+    tdm_binding *given;     /* [n_slot] of the computation under way, buffers of the borrower's */
+    tdm_binding *bound;     /* [n_slot] the same in the device's own buffers */
     adapter_stage *stages;
     int32_t n_stage;
-    tdm_mem border[LEND_SIDE_COUNT_];
-    uint64_t *border_off[LEND_SIDE_COUNT_]; /* [n_slot] or LEND_NOWHERE */
-    uint64_t *slot_size;                    /* [n_slot] canonical bytes */
+    tdm_mem border[ADAPTER_SIDE_COUNT_];
+    uint64_t *border_off[ADAPTER_SIDE_COUNT_]; /* [n_slot] or ADAPTER_NOWHERE */
+    uint64_t *slot_size;                       /* [n_slot] canonical bytes */
     adapter_weight_copy *weights;
     int32_t n_weight;
     void *staging;

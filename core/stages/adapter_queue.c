@@ -11,7 +11,7 @@
 
 struct tdm_queue {
     tdm_device *device;
-    tdm_queue_adapter *lanes[LEND_SIDE_COUNT_]; /* the fallback's from its first use on */
+    tdm_queue_adapter *queues[ADAPTER_SIDE_COUNT_]; /* the fallback's from its first use on */
     tdm_worker *worker;       /* NULL: everything so far went straight to the device */
     tdm_semaphore *semaphore; /* the worker's own */
     uint64_t semaphore_value; /* last value promised */
@@ -22,7 +22,7 @@ static tdm_status queue_create(tdm_device *device, tdm_queue **queue_out, tdm_er
     tdm_queue *q = calloc(1, sizeof *q);
     if (q == NULL) return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "queue: out of memory");
     q->device = device;
-    tdm_status status = tdm_queue_adapter_create(device->main, &q->lanes[LEND_MAIN], err);
+    tdm_status status = tdm_queue_adapter_create(device->main, &q->queues[ADAPTER_MAIN], err);
     if (status != TDM_OK) {
         free(q);
         return status;
@@ -34,7 +34,7 @@ static tdm_status queue_create(tdm_device *device, tdm_queue **queue_out, tdm_er
 static void queue_destroy(tdm_queue *q) {
     if (q == NULL) return;
     tdm_worker_destroy(q->worker);
-    for (int s = 0; s < LEND_SIDE_COUNT_; s++) tdm_queue_adapter_destroy(q->lanes[s]);
+    for (int s = 0; s < ADAPTER_SIDE_COUNT_; s++) tdm_queue_adapter_destroy(q->queues[s]);
     tdm_semaphore_ops.destroy(q->semaphore);
     free(q);
 }
@@ -63,8 +63,8 @@ static tdm_status binding_resolve(const tdm_plan *plan, int32_t slot, adapter_si
                         "'%s' lies on %s but is needed on %s: its buffer must be allocated with "
                         "items that describe it",
                         slot_name(plan->graph, slot), tdm_open_device_name(at.mem.dev),
-                        side == LEND_MAIN ? tdm_open_device_name(plan->device->main)
-                                          : "the fallback");
+                        side == ADAPTER_MAIN ? tdm_open_device_name(plan->device->main)
+                                             : "the fallback");
     *out = (tdm_binding){at.mem.buffer, at.off, given->size};
     return TDM_OK;
 }
@@ -81,10 +81,10 @@ static void semaphore_renew(tdm_queue *q) {
     q->semaphore = fresh;
 }
 
-static tdm_status lane_run(tdm_queue *q, adapter_side side, tdm_adapter_plan *plan,
-                           const tdm_binding *bindings, int32_t n_binding, tdm_error *err) {
+static tdm_status queue_run(tdm_queue *q, adapter_side side, tdm_device_plan *plan,
+                            const tdm_binding *bindings, int32_t n_binding, tdm_error *err) {
     tdm_point done = {q->semaphore, ++q->semaphore_value};
-    tdm_status status = tdm_queue_adapter_compute(q->lanes[side], plan, bindings, n_binding, NULL,
+    tdm_status status = tdm_queue_adapter_compute(q->queues[side], plan, bindings, n_binding, NULL,
                                                   0, &done, 1, err);
     if (status == TDM_OK)
         status = tdm_semaphore_ops.wait(done.semaphore, done.value, TDM_WAIT_FOREVER, err);
@@ -96,7 +96,7 @@ static tdm_status lane_run(tdm_queue *q, adapter_side side, tdm_adapter_plan *pl
 static tdm_status crossing_at(const tdm_plan *plan, int32_t slot, adapter_side side, tdm_mem *mem,
                               uint64_t *off, tdm_error *err) {
     tdm_binding b;
-    if (plan->border_off[side][slot] != LEND_NOWHERE) {
+    if (plan->border_off[side][slot] != ADAPTER_NOWHERE) {
         *mem = plan->border[side];
         *off = plan->border_off[side][slot];
         return TDM_OK;
@@ -113,7 +113,7 @@ static tdm_status crossing_at(const tdm_plan *plan, int32_t slot, adapter_side s
 
 static tdm_status crossing_copy(const tdm_plan *plan, int32_t slot, adapter_side to,
                                 tdm_error *err) {
-    adapter_side from = to == LEND_MAIN ? LEND_HELP : LEND_MAIN;
+    adapter_side from = to == ADAPTER_MAIN ? ADAPTER_FALLBACK : ADAPTER_MAIN;
     tdm_mem src, dst;
     uint64_t src_off, dst_off;
     tdm_status status = crossing_at(plan, slot, from, &src, &src_off, err);
@@ -143,7 +143,7 @@ static tdm_status weight_refresh(tdm_plan *plan, adapter_weight_copy *w, tdm_err
         status = tdm_mem_tensor_download(&at.mem, at.off, &w->desc, plan->staging, row_size, row, n,
                                          0, w->desc.ne[0], err);
         if (status == TDM_OK)
-            status = tdm_mem_tensor_upload(&plan->border[LEND_HELP], w->off, &w->desc,
+            status = tdm_mem_tensor_upload(&plan->border[ADAPTER_FALLBACK], w->off, &w->desc,
                                            plan->staging, row_size, row, n, 0, w->desc.ne[0], err);
     }
     if (status != TDM_OK) return status;
@@ -161,18 +161,18 @@ static tdm_status stage_run(tdm_plan *plan, adapter_stage *st, tdm_error *err) {
         if (st->is_given[i])
             status = binding_resolve(plan, st->slot_map[i], st->side, &st->bindings[i], err);
     if (status == TDM_OK)
-        status = lane_run(plan->queue, st->side, st->plan, st->bindings, st->graph->n_slot, err);
+        status = queue_run(plan->queue, st->side, st->plan, st->bindings, st->graph->n_slot, err);
     for (int32_t i = 0; i < st->n_copy_out && status == TDM_OK; i++)
-        status = crossing_copy(plan, st->copies_out[i], LEND_MAIN, err);
+        status = crossing_copy(plan, st->copies_out[i], ADAPTER_MAIN, err);
     return status;
 }
 
 static tdm_status plan_run_stages(tdm_plan *plan, tdm_error *err) {
     tdm_queue *q = plan->queue;
     tdm_status status = TDM_OK;
-    if (q->lanes[LEND_HELP] == NULL)
-        status =
-            tdm_queue_adapter_create(adapter_help(plan->device, NULL), &q->lanes[LEND_HELP], err);
+    if (q->queues[ADAPTER_FALLBACK] == NULL)
+        status = tdm_queue_adapter_create(adapter_fallback(plan->device, NULL),
+                                          &q->queues[ADAPTER_FALLBACK], err);
     for (int32_t i = 0; i < plan->n_weight && status == TDM_OK; i++)
         status = weight_refresh(plan, &plan->weights[i], err);
     for (int32_t s = 0; s < plan->n_stage && status == TDM_OK; s++)
@@ -183,7 +183,7 @@ static tdm_status plan_run_stages(tdm_plan *plan, tdm_error *err) {
 static tdm_status bindings_resolve(tdm_plan *plan, tdm_error *err) {
     tdm_status status = TDM_OK;
     for (int32_t i = 0; i < plan->graph->n_slot && status == TDM_OK; i++)
-        status = binding_resolve(plan, i, LEND_MAIN, &plan->bound[i], err);
+        status = binding_resolve(plan, i, ADAPTER_MAIN, &plan->bound[i], err);
     return status;
 }
 
@@ -192,17 +192,17 @@ tdm_status adapter_plan_run(tdm_job *job, tdm_error *err) {
     tdm_queue *q = plan->queue;
     tdm_status status = TDM_OK;
     if (q->is_direct_used) { /* a queue that is destroyed has done its work */
-        tdm_queue_adapter_destroy(q->lanes[LEND_MAIN]);
-        q->lanes[LEND_MAIN] = NULL;
+        tdm_queue_adapter_destroy(q->queues[ADAPTER_MAIN]);
+        q->queues[ADAPTER_MAIN] = NULL;
         q->is_direct_used = false;
     }
-    if (q->lanes[LEND_MAIN] == NULL)
-        status = tdm_queue_adapter_create(plan->device->main, &q->lanes[LEND_MAIN], err);
+    if (q->queues[ADAPTER_MAIN] == NULL)
+        status = tdm_queue_adapter_create(plan->device->main, &q->queues[ADAPTER_MAIN], err);
     if (status != TDM_OK) return status;
     if (plan->whole == NULL) return plan_run_stages(plan, err);
     status = bindings_resolve(plan, err);
     if (status != TDM_OK) return status;
-    return lane_run(q, LEND_MAIN, plan->whole, plan->bound, plan->graph->n_slot, err);
+    return queue_run(q, ADAPTER_MAIN, plan->whole, plan->bound, plan->graph->n_slot, err);
 }
 
 /* ---- On the borrower's ---- */
@@ -226,8 +226,8 @@ static tdm_status graph_compute(tdm_queue *q, tdm_plan *plan, const tdm_binding 
         tdm_status status = bindings_resolve(plan, err);
         if (status != TDM_OK) return status;
         q->is_direct_used = true;
-        return tdm_queue_adapter_compute(q->lanes[LEND_MAIN], plan->whole, plan->bound, n_binding,
-                                         waits, n_wait, signals, n_signal, err);
+        return tdm_queue_adapter_compute(q->queues[ADAPTER_MAIN], plan->whole, plan->bound,
+                                         n_binding, waits, n_wait, signals, n_signal, err);
     }
     if (q->worker == NULL) {
         tdm_status status = worker_start(q, err);

@@ -10,7 +10,7 @@
 #include "core/counters.h"
 #include "core/device/runtime_internal.h"
 
-struct tdm_adapter_plan {
+struct tdm_device_plan {
     tdm_open_device *dev;
     const tdm_graph *graph;
     tdm_plan *plan;        /* NULL for a device without queues, which uses what follows */
@@ -20,13 +20,13 @@ struct tdm_adapter_plan {
 
 struct tdm_queue_adapter {
     tdm_open_device *dev;
-    tdm_queue *queue;   /* NULL: the worker serves */
-    tdm_worker *worker; /* NULL: the queue does */
+    tdm_queue *plugin_queue; /* NULL: the worker serves */
+    tdm_worker *worker;      /* NULL: the queue does */
 };
 
 static tdm_status job_run(tdm_job *job, tdm_error *err) {
-    tdm_adapter_plan *plan =
-        (tdm_adapter_plan *)(void *)((char *)job - offsetof(tdm_adapter_plan, job));
+    tdm_device_plan *plan =
+        (tdm_device_plan *)(void *)((char *)job - offsetof(tdm_device_plan, job));
     tdm_open_device *dev = plan->dev;
     pthread_mutex_lock(&dev->sync_mutex);
     tdm_status status = tdm_open_device_plugin(dev)->device->graph_compute_sync(
@@ -35,39 +35,40 @@ static tdm_status job_run(tdm_job *job, tdm_error *err) {
     return status;
 }
 
-tdm_status tdm_queue_adapter_create(tdm_open_device *dev, tdm_queue_adapter **lane_out,
+tdm_status tdm_queue_adapter_create(tdm_open_device *dev, tdm_queue_adapter **queue_out,
                                     tdm_error *err) {
-    tdm_queue_adapter *lane = calloc(1, sizeof *lane);
-    if (lane == NULL) return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "queue: out of memory");
-    lane->dev = dev;
+    tdm_queue_adapter *queue = calloc(1, sizeof *queue);
+    if (queue == NULL) return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "queue: out of memory");
+    queue->dev = dev;
     const tdm_plugin *plugin = tdm_open_device_plugin(dev);
     tdm_error inner = {0};
     tdm_status status;
     if (TDM_HAS(plugin, queue)) {
-        status = plugin->queue->create(tdm_open_device_handle(dev), &lane->queue, err);
+        status = plugin->queue->create(tdm_open_device_handle(dev), &queue->plugin_queue, err);
     } else {
-        status = tdm_worker_create(&lane->worker, &inner);
+        status = tdm_worker_create(&queue->worker, &inner);
         if (status != TDM_OK)
             tdm_fail(err, status, "device '%s': %s", tdm_open_device_name(dev), inner.message);
     }
     if (status != TDM_OK) {
-        free(lane);
+        free(queue);
         return status;
     }
-    *lane_out = lane;
+    *queue_out = queue;
     return TDM_OK;
 }
 
-void tdm_queue_adapter_destroy(tdm_queue_adapter *lane) {
-    if (lane == NULL) return;
-    if (lane->queue != NULL) tdm_open_device_plugin(lane->dev)->queue->destroy(lane->queue);
-    tdm_worker_destroy(lane->worker);
-    free(lane);
+void tdm_queue_adapter_destroy(tdm_queue_adapter *queue) {
+    if (queue == NULL) return;
+    if (queue->plugin_queue != NULL)
+        tdm_open_device_plugin(queue->dev)->queue->destroy(queue->plugin_queue);
+    tdm_worker_destroy(queue->worker);
+    free(queue);
 }
 
-tdm_status tdm_adapter_plan_create(tdm_open_device *dev, const tdm_graph *graph,
-                                   tdm_adapter_plan **plan_out, tdm_error *err) {
-    tdm_adapter_plan *plan = calloc(1, sizeof *plan);
+tdm_status tdm_device_plan_create(tdm_open_device *dev, const tdm_graph *graph,
+                                  tdm_device_plan **plan_out, tdm_error *err) {
+    tdm_device_plan *plan = calloc(1, sizeof *plan);
     if (plan == NULL) return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "plan: out of memory");
     plan->dev = dev;
     plan->graph = graph;
@@ -92,20 +93,15 @@ tdm_status tdm_adapter_plan_create(tdm_open_device *dev, const tdm_graph *graph,
     return TDM_OK;
 }
 
-tdm_status tdm_queue_adapter_prepare(tdm_queue_adapter *lane, const tdm_graph *graph,
-                                     tdm_adapter_plan **plan_out, tdm_error *err) {
-    return tdm_adapter_plan_create(lane->dev, graph, plan_out, err);
-}
-
-void tdm_adapter_plan_destroy(tdm_adapter_plan *plan) {
+void tdm_device_plan_destroy(tdm_device_plan *plan) {
     if (plan == NULL) return;
     if (plan->plan != NULL) tdm_open_device_plugin(plan->dev)->queue->plan_destroy(plan->plan);
     free(plan->bindings);
     free(plan);
 }
 
-tdm_status tdm_adapter_plan_get_info(const tdm_adapter_plan *plan, tdm_plan_info *info_out,
-                                     tdm_error *err) {
+tdm_status tdm_device_plan_get_info(const tdm_device_plan *plan, tdm_plan_info *info_out,
+                                    tdm_error *err) {
     memset(info_out, 0, sizeof *info_out);
     info_out->struct_size = sizeof *info_out;
     if (plan->plan == NULL) return TDM_OK;
@@ -113,20 +109,21 @@ tdm_status tdm_adapter_plan_get_info(const tdm_adapter_plan *plan, tdm_plan_info
     return TDM_HAS(ops, plan_get_info) ? ops->plan_get_info(plan->plan, info_out, err) : TDM_OK;
 }
 
-tdm_status tdm_queue_adapter_compute(tdm_queue_adapter *lane, tdm_adapter_plan *plan,
+tdm_status tdm_queue_adapter_compute(tdm_queue_adapter *queue, tdm_device_plan *plan,
                                      const tdm_binding *bindings, int32_t n_binding,
                                      const tdm_point *waits, int32_t n_wait,
                                      const tdm_point *signals, int32_t n_signal, tdm_error *err) {
     if (n_binding != plan->graph->n_slot || n_wait < 0 || n_signal < 0 ||
-        n_wait > TDM_LANE_MAX_POINTS || n_signal > TDM_LANE_MAX_POINTS)
+        n_wait > TDM_QUEUE_MAX_POINTS || n_signal > TDM_QUEUE_MAX_POINTS)
         return tdm_fail(err, TDM_INVALID_ARGUMENT,
                         "compute: %d bindings for %d slots, %d waits, %d signals (at most %d)",
-                        n_binding, plan->graph->n_slot, n_wait, n_signal, TDM_LANE_MAX_POINTS);
-    if (lane->queue != NULL)
-        return tdm_open_device_plugin(lane->dev)->queue->graph_compute(
-            lane->queue, plan->plan, bindings, n_binding, waits, n_wait, signals, n_signal, err);
-    tdm_worker_claim(lane->worker, &plan->job);
+                        n_binding, plan->graph->n_slot, n_wait, n_signal, TDM_QUEUE_MAX_POINTS);
+    if (queue->plugin_queue != NULL)
+        return tdm_open_device_plugin(queue->dev)
+            ->queue->graph_compute(queue->plugin_queue, plan->plan, bindings, n_binding, waits,
+                                   n_wait, signals, n_signal, err);
+    tdm_worker_claim(queue->worker, &plan->job);
     if (n_binding > 0) memcpy(plan->bindings, bindings, (size_t)n_binding * sizeof *bindings);
-    tdm_worker_submit(lane->worker, &plan->job, waits, n_wait, signals, n_signal);
+    tdm_worker_submit(queue->worker, &plan->job, waits, n_wait, signals, n_signal);
     return TDM_OK;
 }

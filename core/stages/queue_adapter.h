@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * queue_adapter.h: plans and queues that every device has. A lane is the plugin's own queue where it offers
+ * queue_adapter.h: plans and queues that every device has. A queue is the plugin's own queue where it offers
  * one; for a plugin with graph_compute_sync alone it is a thread of the core's that waits, runs the
  * graph and signals. Contracts are those of tandem/queue.h.
  */
@@ -11,31 +11,29 @@
 #include "core/device/worker.h"
 
 typedef struct tdm_queue_adapter tdm_queue_adapter;
-typedef struct tdm_adapter_plan tdm_adapter_plan;
+typedef struct tdm_device_plan tdm_device_plan;
 
-#define TDM_LANE_MAX_POINTS TDM_WORKER_MAX_POINTS /* waits, and signals, of one computation */
+#define TDM_QUEUE_MAX_POINTS TDM_WORKER_MAX_POINTS /* waits, and signals, of one computation */
 
 /* Released with tdm_queue_adapter_destroy, before the device is closed. [setup] */
-tdm_status tdm_queue_adapter_create(tdm_open_device *dev, tdm_queue_adapter **lane_out,
+tdm_status tdm_queue_adapter_create(tdm_open_device *dev, tdm_queue_adapter **queue_out,
                                     tdm_error *err);
 /* Waits for the work it was given; NULL is a no-op. [setup] */
-void tdm_queue_adapter_destroy(tdm_queue_adapter *lane);
+void tdm_queue_adapter_destroy(tdm_queue_adapter *queue);
 
-/* `graph` must outlive the plan. Counted in TDM_COUNTER_GRAPHS_PLANNED. [any-thread] */
-tdm_status tdm_queue_adapter_prepare(tdm_queue_adapter *lane, const tdm_graph *graph,
-                                     tdm_adapter_plan **plan_out, tdm_error *err);
-/* The same for whichever lane of the device it will first be computed on. [any-thread] */
-tdm_status tdm_adapter_plan_create(tdm_open_device *dev, const tdm_graph *graph,
-                                   tdm_adapter_plan **plan_out, tdm_error *err);
+/* Makes a plan of `graph`, which must outlive it, for any queue of the device. Counted in
+ * TDM_COUNTER_GRAPHS_PLANNED. Released with tdm_device_plan_destroy. [any-thread] */
+tdm_status tdm_device_plan_create(tdm_open_device *dev, const tdm_graph *graph,
+                                  tdm_device_plan **plan_out, tdm_error *err);
 /* NULL is a no-op. No computation of the plan may be under way. [any-thread] */
-void tdm_adapter_plan_destroy(tdm_adapter_plan *plan);
+void tdm_device_plan_destroy(tdm_device_plan *plan);
 /* Zeroes where the plugin does not say. [any-thread] */
-tdm_status tdm_adapter_plan_get_info(const tdm_adapter_plan *plan, tdm_plan_info *info_out,
-                                     tdm_error *err);
+tdm_status tdm_device_plan_get_info(const tdm_device_plan *plan, tdm_plan_info *info_out,
+                                    tdm_error *err);
 
-/* As tdm_queue_ops.graph_compute. A plan whose last computation is still under way on a lane of
+/* As tdm_queue_ops.graph_compute. A plan whose last computation is still under way on a queue of
  * the core's own is waited for. [queue-serial] */
-tdm_status tdm_queue_adapter_compute(tdm_queue_adapter *lane, tdm_adapter_plan *plan,
+tdm_status tdm_queue_adapter_compute(tdm_queue_adapter *queue, tdm_device_plan *plan,
                                      const tdm_binding *bindings, int32_t n_binding,
                                      const tdm_point *waits, int32_t n_wait,
                                      const tdm_point *signals, int32_t n_signal, tdm_error *err);

@@ -27,7 +27,7 @@ typedef struct stage {
     const tdm_graph *graph;
     tdm_graph *own_graph; /* NULL where the stage is the whole graph */
     int32_t *slot_map;    /* the stage's slot -> the whole graph's */
-    tdm_adapter_plan *plan;
+    tdm_device_plan *plan;
     tdm_binding *bindings;
     bool *is_scratch; /* the binding lies in the scratch and moves with it */
     stage_copy *copies;
@@ -64,7 +64,7 @@ tdm_status tdm_scratch_create(tdm_runtime *rt, tdm_open_device *const *devs, int
         status = tdm_open_device_get_info(devs[d], &info, err);
         s->align[d] = info.buffer_align > 64 ? info.buffer_align : 64;
         s->holds_temps[d] = (info.flags & TDM_DEVICE_HOLDS_TEMPS) != 0;
-        if (status == TDM_OK) status = tdm_queue_adapter_create(devs[d], &s->lanes[d], err);
+        if (status == TDM_OK) status = tdm_queue_adapter_create(devs[d], &s->queues[d], err);
         s->n_dev = d + 1;
     }
     if (status != TDM_OK) {
@@ -78,7 +78,7 @@ tdm_status tdm_scratch_create(tdm_runtime *rt, tdm_open_device *const *devs, int
 void tdm_scratch_destroy(tdm_scratch *s) {
     if (s == NULL) return;
     for (int32_t d = 0; d < s->n_dev; d++) {
-        tdm_queue_adapter_destroy(s->lanes[d]);
+        tdm_queue_adapter_destroy(s->queues[d]);
         tdm_mem_free(&s->mem[d]);
     }
     tdm_semaphore_ops.destroy(s->semaphore);
@@ -300,7 +300,7 @@ static tdm_status schedule_allocate(tdm_schedule *c, tdm_error *err) {
         stage *st = &c->stages[s];
         stage_shift_temporaries(c, st);
         tdm_status status =
-            tdm_queue_adapter_prepare(c->scratch->lanes[st->dev], st->graph, &st->plan, err);
+            tdm_device_plan_create(c->scratch->devs[st->dev], st->graph, &st->plan, err);
         if (status != TDM_OK) return status;
     }
     schedule_rebind(c);
@@ -342,7 +342,7 @@ void tdm_schedule_destroy(tdm_schedule *c) {
     if (c == NULL) return;
     for (int32_t s = 0; s < c->n_stage; s++) {
         stage *st = &c->stages[s];
-        tdm_adapter_plan_destroy(st->plan);
+        tdm_device_plan_destroy(st->plan);
         tdm_graph_free(st->own_graph);
         free(st->slot_map);
         free(st->bindings);
@@ -368,7 +368,7 @@ uint64_t tdm_schedule_plan_size(const tdm_schedule *c) {
     uint64_t size = 0;
     for (int32_t s = 0; s < c->n_stage; s++) {
         tdm_plan_info info;
-        if (tdm_adapter_plan_get_info(c->stages[s].plan, &info, NULL) == TDM_OK)
+        if (tdm_device_plan_get_info(c->stages[s].plan, &info, NULL) == TDM_OK)
             size += info.device_size + info.host_size;
     }
     return size;
@@ -419,7 +419,7 @@ static tdm_status stage_run(const tdm_schedule *c, const stage *st, tdm_error *e
         if (status != TDM_OK) return status;
     }
     tdm_point done = {s->semaphore, ++s->semaphore_value};
-    tdm_status status = tdm_queue_adapter_compute(s->lanes[st->dev], st->plan, st->bindings,
+    tdm_status status = tdm_queue_adapter_compute(s->queues[st->dev], st->plan, st->bindings,
                                                   st->graph->n_slot, NULL, 0, &done, 1, err);
     if (status != TDM_OK) return status;
     return tdm_semaphore_ops.wait(done.semaphore, done.value, TDM_WAIT_FOREVER, err);

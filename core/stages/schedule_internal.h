@@ -13,7 +13,7 @@ struct tdm_scratch {
     tdm_runtime *rt;
     int32_t n_dev;
     tdm_open_device *devs[TDM_MAX_SCHEDULE_DEVICES];
-    tdm_queue_adapter *lanes[TDM_MAX_SCHEDULE_DEVICES];
+    tdm_queue_adapter *queues[TDM_MAX_SCHEDULE_DEVICES];
     uint64_t align[TDM_MAX_SCHEDULE_DEVICES];
     bool holds_temps[TDM_MAX_SCHEDULE_DEVICES]; /* TDM_DEVICE_HOLDS_TEMPS */
     tdm_mem mem[TDM_MAX_SCHEDULE_DEVICES];

@@ -582,7 +582,7 @@ static void test_cache_in_host(void **state) {
     rt = runtime_make(FAKE_PLUGIN_DIR);
     declare(rt, "m", (const char *const[3]){NULL});
     m = borrow(rt, "m");
-    FAILS(TDM_UNSUPPORTED, "there is no plugin 'cpu' to help out",
+    FAILS(TDM_UNSUPPORTED, "there is no plugin 'cpu' to fall back on",
           m.got.plugin->buffer->kv_page_size(m.got.device, &desc, &size, err));
     give_back(rt, &m);
     runtime_end(rt);
@@ -610,7 +610,7 @@ static void test_help_has_options(void **state) {
                   m.got.plugin->buffer->kv_page_size(m.got.device, &desc, &size, err));
         else
             OK(m.got.plugin->buffer->kv_page_size(m.got.device, &desc, &size, err));
-        FAILS(TDM_FAILED_PRECONDITION, "have been lent already",
+        FAILS(TDM_FAILED_PRECONDITION, "a device has been acquired already",
               tdm_runtime_set_fallback(rt, &right, 1, err));
         give_back(rt, &m);
         runtime_end(rt);

@@ -16,8 +16,8 @@ typedef struct scene {
     tdm_runtime *rt;
     tdm_open_device *dev;
     tdm_graph *graph;
-    tdm_queue_adapter *lane;
-    tdm_adapter_plan *plan;
+    tdm_queue_adapter *queue;
+    tdm_device_plan *plan;
     tdm_mem mem; /* x, then y, 128 bytes apart */
     int32_t x_slot, y_slot;
     tdm_semaphore *in, *out;
@@ -41,9 +41,9 @@ static scene scene_make(const char *option0, const char *option1) {
     scene s = {.rt = runtime_make(FAKE_PLUGIN_DIR)};
     s.dev = open_fake(s.rt, "a", option0, option1);
     s.graph = graph_make(&s.x_slot, &s.y_slot);
-    OK(tdm_queue_adapter_create(s.dev, &s.lane, err));
+    OK(tdm_queue_adapter_create(s.dev, &s.queue, err));
     const uint64_t n_planned = tdm_counter_get(TDM_COUNTER_GRAPHS_PLANNED);
-    OK(tdm_queue_adapter_prepare(s.lane, s.graph, &s.plan, err));
+    OK(tdm_device_plan_create(s.dev, s.graph, &s.plan, err));
     assert_int_equal(tdm_counter_get(TDM_COUNTER_GRAPHS_PLANNED), n_planned + 1);
     OK(tdm_mem_alloc(s.dev, 2 * SIZE, TDM_BUFFER_ANY, &s.mem, err));
     OK(ops->create(0, &s.in, err));
@@ -52,8 +52,8 @@ static scene scene_make(const char *option0, const char *option1) {
 }
 
 static void scene_free(scene *s) {
-    tdm_adapter_plan_destroy(s->plan);
-    tdm_queue_adapter_destroy(s->lane);
+    tdm_device_plan_destroy(s->plan);
+    tdm_queue_adapter_destroy(s->queue);
     tdm_graph_free(s->graph);
     tdm_mem_free(&s->mem);
     ops->destroy(s->in);
@@ -75,13 +75,13 @@ static float y_get(const scene *s) {
 }
 
 /* One computation, from x to y or, with is_chained, from y to y. */
-static tdm_status submit(const scene *s, tdm_adapter_plan *plan, bool is_chained, uint64_t wait,
+static tdm_status submit(const scene *s, tdm_device_plan *plan, bool is_chained, uint64_t wait,
                          uint64_t signal, tdm_error *err) {
     tdm_binding bindings[2];
     const tdm_point point = {s->in, wait}, done = {s->out, signal};
     bindings[s->x_slot] = (tdm_binding){s->mem.buffer, is_chained ? SIZE : 0, SIZE};
     bindings[s->y_slot] = (tdm_binding){s->mem.buffer, SIZE, SIZE};
-    return tdm_queue_adapter_compute(s->lane, plan, bindings, 2, &point, wait > 0, &done,
+    return tdm_queue_adapter_compute(s->queue, plan, bindings, 2, &point, wait > 0, &done,
                                      signal > 0, err);
 }
 
@@ -96,7 +96,7 @@ static void test_wait_before_signal(void **state) {
     OK(ops->wait(s.out, 1, TDM_WAIT_FOREVER, err));
     assert_true(y_get(&s) == 13);
     tdm_plan_info info = {.device_size = 7};
-    OK(tdm_adapter_plan_get_info(s.plan, &info, err));
+    OK(tdm_device_plan_get_info(s.plan, &info, err));
     assert_int_equal(info.device_size, 0);
     scene_free(&s);
 }
@@ -105,14 +105,14 @@ static void test_wait_before_signal(void **state) {
 static void test_order(void **state) {
     (void)state;
     scene s = scene_make("delay-us=300", NULL);
-    tdm_adapter_plan *other = NULL;
-    OK(tdm_queue_adapter_prepare(s.lane, s.graph, &other, err));
+    tdm_device_plan *other = NULL;
+    OK(tdm_device_plan_create(s.dev, s.graph, &other, err));
     x_set(&s, 1);
     OK(submit(&s, s.plan, false, 0, 1, err)); /* 3 */
     for (uint64_t i = 2; i <= 10; i++) OK(submit(&s, i % 2 ? s.plan : other, true, 0, i, err));
     OK(ops->wait(s.out, 10, TDM_WAIT_FOREVER, err));
     assert_true(y_get(&s) == 2047); /* 2^11 - 1 */
-    tdm_adapter_plan_destroy(other);
+    tdm_device_plan_destroy(other);
     scene_free(&s);
 }
 
@@ -152,7 +152,7 @@ static void test_failing(void **state) {
     tdm_binding bindings[2];
     bindings[s.x_slot] = (tdm_binding){s.mem.buffer, 0, SIZE};
     bindings[s.y_slot] = (tdm_binding){s.mem.buffer, SIZE, SIZE};
-    OK(tdm_queue_adapter_compute(s.lane, s.plan, bindings, 2, NULL, 0, signals, 2, err));
+    OK(tdm_queue_adapter_compute(s.queue, s.plan, bindings, 2, NULL, 0, signals, 2, err));
     assert_int_equal(ops->wait(second, 1, TDM_WAIT_FOREVER, &heard), TDM_UNAVAILABLE);
     assert_string_equal(heard.message, "a fell off the bus");
     assert_int_equal(ops->wait(s.out, 2, TDM_WAIT_FOREVER, &heard), TDM_UNAVAILABLE);
@@ -165,65 +165,66 @@ static void test_bad_arguments(void **state) {
     (void)state;
     scene s = scene_make(NULL, NULL);
     tdm_binding bindings[3] = {{0}};
-    tdm_point points[TDM_LANE_MAX_POINTS + 1] = {{0}};
-    const int32_t too_many = TDM_LANE_MAX_POINTS + 1;
+    tdm_point points[TDM_QUEUE_MAX_POINTS + 1] = {{0}};
+    const int32_t too_many = TDM_QUEUE_MAX_POINTS + 1;
     FAILS(TDM_INVALID_ARGUMENT, "3 bindings for 2 slots",
-          tdm_queue_adapter_compute(s.lane, s.plan, bindings, 3, NULL, 0, NULL, 0, err));
+          tdm_queue_adapter_compute(s.queue, s.plan, bindings, 3, NULL, 0, NULL, 0, err));
     FAILS(TDM_INVALID_ARGUMENT, "17 waits",
-          tdm_queue_adapter_compute(s.lane, s.plan, bindings, 2, points, too_many, NULL, 0, err));
+          tdm_queue_adapter_compute(s.queue, s.plan, bindings, 2, points, too_many, NULL, 0, err));
     FAILS(TDM_INVALID_ARGUMENT, "17 signals",
-          tdm_queue_adapter_compute(s.lane, s.plan, bindings, 2, NULL, 0, points, too_many, err));
+          tdm_queue_adapter_compute(s.queue, s.plan, bindings, 2, NULL, 0, points, too_many, err));
     tdm_queue_adapter_destroy(NULL);
-    tdm_adapter_plan_destroy(NULL);
+    tdm_device_plan_destroy(NULL);
     scene_free(&s);
 }
 
-/* Destroying a lane waits for what it was given. */
+/* Destroying a queue waits for what it was given. */
 static void test_destroy_waits(void **state) {
     (void)state;
     scene s = scene_make("delay-us=5000", NULL);
-    tdm_queue_adapter *lane = s.lane;
-    tdm_adapter_plan *other = NULL;
-    OK(tdm_queue_adapter_create(s.dev, &s.lane, err));
-    OK(tdm_queue_adapter_prepare(s.lane, s.graph, &other, err));
+    tdm_queue_adapter *queue = s.queue;
+    tdm_device_plan *other = NULL;
+    OK(tdm_queue_adapter_create(s.dev, &s.queue, err));
+    OK(tdm_device_plan_create(s.dev, s.graph, &other, err));
     x_set(&s, 3);
     OK(submit(&s, other, false, 0, 1, err));
-    tdm_queue_adapter_destroy(s.lane);
+    tdm_queue_adapter_destroy(s.queue);
     OK(ops->wait(s.out, 1, 0, err));
     assert_true(y_get(&s) == 7);
-    s.lane = lane;
-    tdm_adapter_plan_destroy(other);
+    s.queue = queue;
+    tdm_device_plan_destroy(other);
     scene_free(&s);
 }
 
-/* A device without queues computes one graph at a time, however many lanes it has. */
-static void test_two_lanes(void **state) {
+/* A device without queues computes one graph at a time, however many queues it has. */
+static void test_two_queues(void **state) {
     (void)state;
-    enum { LANES = 3, ROUNDS = 20 };
+    enum { QUEUES = 3, ROUNDS = 20 };
     scene s = scene_make("delay-us=200", NULL);
-    tdm_queue_adapter *lanes[LANES];
-    tdm_adapter_plan *plans[LANES];
-    tdm_semaphore *done[LANES];
-    tdm_mem mems[LANES] = {{0}};
-    for (int i = 0; i < LANES; i++) {
-        OK(tdm_queue_adapter_create(s.dev, &lanes[i], err));
-        OK(tdm_queue_adapter_prepare(lanes[i], s.graph, &plans[i], err));
+    tdm_queue_adapter *queues[QUEUES];
+    tdm_device_plan *plans[QUEUES];
+    tdm_semaphore *done[QUEUES];
+    tdm_mem mems[QUEUES] = {{0}};
+    for (int i = 0; i < QUEUES; i++) {
+        OK(tdm_queue_adapter_create(s.dev, &queues[i], err));
+        OK(tdm_device_plan_create(s.dev, s.graph, &plans[i], err));
         OK(ops->create(0, &done[i], err));
         OK(tdm_mem_alloc(s.dev, 2 * SIZE, TDM_BUFFER_ANY, &mems[i], err));
         OK(tdm_mem_fill(&mems[i], 0, 2 * SIZE, 0, err));
     }
     for (uint64_t round = 1; round <= ROUNDS; round++)
-        for (int i = 0; i < LANES; i++) {
+        for (int i = 0; i < QUEUES; i++) {
             tdm_binding bindings[2];
             const tdm_point point = {done[i], round};
             bindings[s.x_slot] = (tdm_binding){mems[i].buffer, 0, SIZE};
             bindings[s.y_slot] = (tdm_binding){mems[i].buffer, SIZE, SIZE};
-            OK(tdm_queue_adapter_compute(lanes[i], plans[i], bindings, 2, NULL, 0, &point, 1, err));
+            OK(tdm_queue_adapter_compute(queues[i], plans[i], bindings, 2, NULL, 0, &point, 1,
+                                         err));
         }
-    for (int i = 0; i < LANES; i++) {
+    for (int i = 0; i < QUEUES; i++) {
         OK(ops->wait(done[i], ROUNDS, TDM_WAIT_FOREVER, err));
-        tdm_adapter_plan_destroy(plans[i]);
-        tdm_queue_adapter_destroy(lanes[i]);
+        tdm_device_plan_destroy(plans[i]);
+        tdm_queue_adapter_destroy(queues[i]);
         ops->destroy(done[i]);
         tdm_mem_free(&mems[i]);
     }
@@ -236,7 +237,7 @@ int main(void) {
         cmocka_unit_test(test_wait_before_signal), cmocka_unit_test(test_order),
         cmocka_unit_test(test_poisoned_wait),      cmocka_unit_test(test_failing),
         cmocka_unit_test(test_bad_arguments),      cmocka_unit_test(test_destroy_waits),
-        cmocka_unit_test(test_two_lanes),
+        cmocka_unit_test(test_two_queues),
     };
-    return cmocka_run_group_tests_name("lane", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("queue", tests, NULL, NULL);
 }
