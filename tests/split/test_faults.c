@@ -86,7 +86,7 @@ static void test_fails_in_a_run(void **state) {
             works(&s);
             assert_true(seconds() - begin < 5); /* and not when the timeout was over */
         }
-        /* In the middle, where a member runs in stretches. */
+        /* In the middle, where a member runs in stages. */
         if (w > 0) {
             float y[N];
             rig_set(s.rig, "c1", "fail-in", 2);

@@ -12,23 +12,24 @@
 
 #include "plugins/meta/meta.h"
 
-#define META_ARENA_FLAGS 64 /* offset of the first flag line */
-#define META_ARENA_MAX_STAGES                                                                      \
-    8192 /* exchanges of one graph; pages that are not used cost nothing */
+/* The offset of the first flag line. */
+#define META_ARENA_FLAGS 64
+/* The most exchanges of one graph. Pages of the arena that no plan uses take no memory. */
+#define META_ARENA_MAX_EXCHANGES 8192
 
 /* Where the data begins: behind the flags of as many exchanges as a graph may have, so that flags
  * of one plan are never data of another. Where runs count past 2^31 the flags are zeroed and the
  * epoch starts anew, between two runs (queue.c). */
 static inline uint64_t meta_arena_data(int32_t n_active) {
-    return META_ARENA_FLAGS + (uint64_t)META_ARENA_MAX_STAGES * 64 * (uint64_t)n_active;
+    return META_ARENA_FLAGS + (uint64_t)META_ARENA_MAX_EXCHANGES * 64 * (uint64_t)n_active;
 }
 
 typedef struct meta_arena {
     uint8_t *data; /* page-aligned, zeroed when it is made */
     uint64_t size;
-    int32_t n_stage; /* flag lines that any plan so far uses, for each member */
-    uint64_t
-        seen_ns[TDM_MAX_MEMBERS]; /* by rank: of the lines' times, what has been accounted for */
+    int32_t n_exchange; /* flag lines that any plan so far uses, for each member */
+    /* By rank: how much of the times in the flag lines is accounted for already. */
+    uint64_t seen_ns[TDM_MAX_MEMBERS];
 } meta_arena;
 
 /* Makes the arena at least `size` bytes and imports it into every member that exchanges in its plans. Bindings

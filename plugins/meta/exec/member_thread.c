@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * member_thread.c: uploads, stretches and host exchanges of one member.
+ * member_thread.c: uploads, stages and host exchanges of one member.
  */
 #include "plugins/meta/exec/member_thread.h"
 
@@ -112,8 +112,8 @@ tdm_status meta_lane_upload(meta_lane *lane, meta_plan *plan, uint32_t epoch, td
 
 /* ---- Stretches ------------------------------------------------------------------------------- */
 
-tdm_status meta_lane_submit(meta_lane *lane, meta_plan *plan, int32_t stretch, tdm_error *err) {
-    const meta_stretch *s = &plan->members[lane->d].stretches[stretch];
+tdm_status meta_lane_submit(meta_lane *lane, meta_plan *plan, int32_t stage, tdm_error *err) {
+    const meta_stage *s = &plan->members[lane->d].stages[stage];
     if (s->plan == NULL) return TDM_OK;
     tdm_point done = {lane->semaphore, lane->value + 1};
     tdm_status status = member_of(lane)->lent.plugin->queue->graph_compute(
@@ -134,9 +134,9 @@ bool meta_lane_wait(meta_lane *lane, uint64_t timeout_ns, tdm_status *status_out
     return true;
 }
 
-static tdm_status stretch_run(meta_lane *lane, meta_plan *plan, int32_t stretch,
-                              const _Atomic bool *is_given_up, tdm_error *err) {
-    tdm_status status = meta_lane_submit(lane, plan, stretch, err);
+static tdm_status stage_run(meta_lane *lane, meta_plan *plan, int32_t stage,
+                            const _Atomic bool *is_given_up, tdm_error *err) {
+    tdm_status status = meta_lane_submit(lane, plan, stage, err);
     if (status != TDM_OK) return status;
     while (!meta_lane_wait(lane, SLICE_NS, &status, err))
         if (atomic_load(is_given_up))
@@ -249,10 +249,10 @@ tdm_status meta_lane_run(meta_lane *lane, meta_plan *plan, uint32_t epoch,
                          const _Atomic bool *is_given_up, tdm_error *err) {
     const meta_member_plan *m = &plan->members[lane->d];
     tdm_status status = meta_lane_upload(lane, plan, epoch, err);
-    for (int32_t s = 0; s < m->n_stretch && status == TDM_OK; s++) {
-        if (m->stretches[s].plan != NULL) status = stretch_run(lane, plan, s, is_given_up, err);
-        if (status == TDM_OK && m->stretches[s].exchange >= 0)
-            status = exchange_run(lane, plan, m->stretches[s].exchange, epoch, err);
+    for (int32_t s = 0; s < m->n_stage && status == TDM_OK; s++) {
+        if (m->stages[s].plan != NULL) status = stage_run(lane, plan, s, is_given_up, err);
+        if (status == TDM_OK && m->stages[s].exchange >= 0)
+            status = exchange_run(lane, plan, m->stages[s].exchange, epoch, err);
     }
     return status;
 }

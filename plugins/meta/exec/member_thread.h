@@ -15,7 +15,7 @@ typedef struct meta_lane {
     tdm_queue *queue;         /* the member's */
     tdm_semaphore *semaphore; /* NULL: to be made anew before the next run */
     uint64_t value;           /* last one promised */
-    _Atomic uint32_t n_step;  /* grows with every stretch and exchange done, for the watchdog */
+    _Atomic uint32_t n_step;  /* grows with every stage and exchange done, for the watchdog */
     _Atomic bool is_done;     /* with the run under way */
     tdm_status status;        /* of the run, once is_done */
     tdm_error err;
@@ -30,8 +30,8 @@ void meta_lane_destroy(meta_lane *lane);
 tdm_status meta_lane_begin(meta_lane *lane, tdm_error *err);
 /* Uploads what the member cannot read where the caller has it: step block, epoch, inputs. */
 tdm_status meta_lane_upload(meta_lane *lane, meta_plan *plan, uint32_t epoch, tdm_error *err);
-/* Appends a stretch to the member's queue; lane->value is reached when it is done. */
-tdm_status meta_lane_submit(meta_lane *lane, meta_plan *plan, int32_t stretch, tdm_error *err);
+/* Appends a stage to the member's queue; lane->value is reached when it is done. */
+tdm_status meta_lane_submit(meta_lane *lane, meta_plan *plan, int32_t stage, tdm_error *err);
 /* Waits for what was submitted, at most timeout_ns. True when it is done or failed, with the outcome
  * in *status_out. */
 bool meta_lane_wait(meta_lane *lane, uint64_t timeout_ns, tdm_status *status_out, tdm_error *err);

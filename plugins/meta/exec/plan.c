@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT
  *
- * plan.c: memory, stretches and member plans of a plan whose parts are made. What its slots point at
+ * plan.c: memory, stages and member plans of a plan whose parts are made. What its slots point at
  * in a run is plan_bind.c's.
  *
  * Scratch of a member, shared by all plans since one runs at a time:
  *   words and inputs of the group's own, and outputs: places that no other value of the part uses;
- *   values that cross from one stretch to another, or into an exchange of the host's;
- *   temporaries, where the stretches overlap one another.
- * A value that crosses keeps its bytes to itself from the stretch that makes it to the last that
- * reads it: within a stretch it is an input or output, which a device may take to share bytes with
+ *   values that cross from one stage to another, or into an exchange of the host's;
+ *   temporaries, where the stages overlap one another.
+ * A value that crosses keeps its bytes to itself from the stage that makes it to the last that
+ * reads it: within a stage it is an input or output, which a device may take to share bytes with
  * nothing.
  */
 #include "plugins/meta/exec/plan.h"
@@ -60,12 +60,12 @@ static int32_t exchange_next(const tdm_graph *graph, int32_t first) {
     return first;
 }
 
-/* One stretch of nodes first .. last-1; a stretch of views alone gets no graph. */
-static tdm_status stretch_make(meta_plan *plan, int32_t d, int32_t first, int32_t last,
-                               tdm_error *err) {
+/* One stage of nodes first .. last-1; a stage of views alone gets no graph. */
+static tdm_status stage_make(meta_plan *plan, int32_t d, int32_t first, int32_t last,
+                             tdm_error *err) {
     meta_member_plan *m = &plan->members[d];
     const tdm_graph *graph = &m->part.graph;
-    meta_stretch *s = &m->stretches[m->n_stretch++];
+    meta_stage *s = &m->stages[m->n_stage++];
     s->exchange = last < graph->n_node ? last : -1;
     if (!has_work(graph, first, last)) return TDM_OK;
     if (first == 0 && last == graph->n_node) {
@@ -82,7 +82,7 @@ static tdm_status stretch_make(meta_plan *plan, int32_t d, int32_t first, int32_
     return s->bindings != NULL ? TDM_OK : out_of_memory(err);
 }
 
-static tdm_status stretches_make(meta_plan *plan, int32_t d, tdm_error *err) {
+static tdm_status stages_make(meta_plan *plan, int32_t d, tdm_error *err) {
     meta_member_plan *m = &plan->members[d];
     const tdm_graph *graph = &m->part.graph;
     bool is_cut = !plan->device->members[d].has_exchange;
@@ -90,13 +90,13 @@ static tdm_status stretches_make(meta_plan *plan, int32_t d, tdm_error *err) {
     for (int32_t i = 0; i < graph->n_node; i++)
         n += is_cut && tdm_graph_node(graph, i)->op == TDM_OP_EXCHANGE;
     m->is_direct = n == 1;
-    m->cap_stretch = n;
-    m->stretches = plan_alloc(plan, (size_t)n, sizeof *m->stretches);
-    if (m->stretches == NULL) return out_of_memory(err);
+    m->cap_stage = n;
+    m->stages = plan_alloc(plan, (size_t)n, sizeof *m->stages);
+    if (m->stages == NULL) return out_of_memory(err);
     tdm_status status = TDM_OK;
-    for (int32_t first = 0, last; m->n_stretch < n && status == TDM_OK; first = last + 1) {
+    for (int32_t first = 0, last; m->n_stage < n && status == TDM_OK; first = last + 1) {
         last = is_cut ? exchange_next(graph, first) : graph->n_node;
-        status = stretch_make(plan, d, first, last, err);
+        status = stage_make(plan, d, first, last, err);
     }
     return status;
 }
@@ -131,7 +131,7 @@ static tdm_status fixed_place(meta_plan *plan, int32_t d, tdm_error *err) {
     return TDM_OK;
 }
 
-/* When a value is used first and last: stretch s is moment 2 * s, the exchange behind it the next.
+/* When a value is used first and last: stage s is moment 2 * s, the exchange behind it the next.
  * first == -1: never. */
 typedef struct life {
     int32_t first, last;
@@ -182,7 +182,7 @@ static tdm_status crossing_place(meta_plan *plan, int32_t d, const life *lives,
     return TDM_OK;
 }
 
-/* Temporaries of each stretch, behind everything else. */
+/* Temporaries of each stage, behind everything else. */
 static tdm_status temps_place(meta_plan *plan, int32_t d, uint64_t *offsets, tdm_error *err) {
     meta_member_plan *m = &plan->members[d];
     const meta_member *member = &plan->device->members[d];
@@ -190,16 +190,16 @@ static tdm_status temps_place(meta_plan *plan, int32_t d, uint64_t *offsets, tdm
     if ((member->info.flags & TDM_DEVICE_HOLDS_TEMPS) != 0) return TDM_OK;
     if (!bytes_take(&m->temp_size, 0, member->align, &from))
         return tdm_fail(err, TDM_OUT_OF_RANGE, "more than 2^64 bytes");
-    for (int32_t s = 0; s < m->n_stretch; s++) {
-        const meta_stretch *stretch = &m->stretches[s];
+    for (int32_t s = 0; s < m->n_stage; s++) {
+        const meta_stage *stage = &m->stages[s];
         uint64_t size = 0;
-        if (stretch->graph == NULL) continue;
-        tdm_status status = plan->device->host->graph->plan_memory(stretch->graph, member->align,
+        if (stage->graph == NULL) continue;
+        tdm_status status = plan->device->host->graph->plan_memory(stage->graph, member->align,
                                                                    offsets, &size, err);
         if (status != TDM_OK) return status;
         if (size > need) need = size;
-        for (int32_t i = 0; i < stretch->graph->n_slot; i++) {
-            int32_t slot = stretch->slot_map != NULL ? stretch->slot_map[i] : i;
+        for (int32_t i = 0; i < stage->graph->n_slot; i++) {
+            int32_t slot = stage->slot_map != NULL ? stage->slot_map[i] : i;
             if (offsets[i] == NOWHERE || m->part.slots[slot].source != META_SLOT_TEMP) continue;
             m->temp_off[slot] = from + offsets[i];
         }
@@ -304,9 +304,9 @@ static void staging_measure(meta_plan *plan, int32_t d) {
              m->part.slots[i].source == META_SLOT_STEP) &&
             m->part.slots[i].size > need)
             need = m->part.slots[i].size;
-    for (int32_t s = 0; s < m->n_stretch; s++) {
-        if (m->stretches[s].exchange < 0) continue;
-        const tdm_node *node = tdm_graph_node(graph, m->stretches[s].exchange);
+    for (int32_t s = 0; s < m->n_stage; s++) {
+        if (m->stages[s].exchange < 0) continue;
+        const tdm_node *node = tdm_graph_node(graph, m->stages[s].exchange);
         const int32_t values[3] = {node->src[0], node->src[3], node->dst[0]};
         uint64_t sum = 0;
         for (int i = 0; i < 3; i++) {
@@ -346,13 +346,13 @@ static tdm_status plans_make(meta_plan *plan, int32_t d, tdm_error *err) {
     const meta_member *member = &plan->device->members[d];
     meta_member_plan *m = &plan->members[d];
     tdm_plan_params params = {.struct_size = sizeof params};
-    for (int32_t s = 0; s < m->n_stretch; s++) {
+    for (int32_t s = 0; s < m->n_stage; s++) {
         tdm_error inner = {0};
-        if (m->stretches[s].graph == NULL) continue;
+        if (m->stages[s].graph == NULL) continue;
         tdm_status status = member->lent.plugin->queue->graph_prepare(
-            member->lent.device, m->stretches[s].graph, &params, &m->stretches[s].plan, &inner);
+            member->lent.device, m->stages[s].graph, &params, &m->stages[s].plan, &inner);
         if (status == TDM_OK) continue;
-        m->stretches[s].plan = NULL;
+        m->stages[s].plan = NULL;
         return tdm_fail(err, status, "member '%s': %s", member->name, inner.message);
     }
     return TDM_OK;
@@ -368,12 +368,12 @@ static tdm_status exchanges_check(meta_plan *plan, int32_t d, tdm_error *err) {
         const tdm_node *node = tdm_graph_node(graph, i);
         const tdm_exchange_params *p = &node->params.exchange;
         if (node->op != TDM_OP_EXCHANGE) continue;
-        if (p->n_member != device->n_active || p->stage >= META_ARENA_MAX_STAGES ||
+        if (p->n_member != device->n_active || p->stage >= META_ARENA_MAX_EXCHANGES ||
             p->flag_off != META_ARENA_FLAGS + (uint64_t)p->stage * line ||
             p->data_off < meta_arena_data(device->n_active))
             return tdm_fail(err, TDM_INTERNAL, "exchange %d: its flags or data are misplaced",
                             (int)p->stage);
-        if (p->stage >= plan->n_stage) plan->n_stage = p->stage + 1;
+        if (p->stage >= plan->n_exchange) plan->n_exchange = p->stage + 1;
     }
     return TDM_OK;
 }
@@ -386,7 +386,7 @@ tdm_status meta_plan_lay_out(meta_plan *plan, tdm_error *err) {
         if (!meta_is_active(device, d)) continue;
         status = device->host->graph->verify(&plan->members[d].part.graph, &inner);
         if (status == TDM_OK) status = exchanges_check(plan, d, &inner);
-        if (status == TDM_OK) status = stretches_make(plan, d, &inner);
+        if (status == TDM_OK) status = stages_make(plan, d, &inner);
         if (status == TDM_OK) status = memory_place(plan, d, &inner);
         if (status == TDM_OK) staging_measure(plan, d);
         if (status != TDM_OK)
@@ -410,8 +410,8 @@ tdm_status meta_plan_prepare(meta_plan *plan, tdm_error *err) {
     if (status == TDM_OK && plan->arena_size > 0)
         status = meta_arena_reserve(device, plan->arena_size, err);
     /* Only now are there as many lines. */
-    if (status == TDM_OK && plan->n_stage > device->arena->n_stage)
-        device->arena->n_stage = plan->n_stage;
+    if (status == TDM_OK && plan->n_exchange > device->arena->n_exchange)
+        device->arena->n_exchange = plan->n_exchange;
     if (status == TDM_OK) status = meta_plan_grow(plan, err);
     return status;
 }
@@ -423,16 +423,15 @@ static void member_destroy(meta_plan *plan, int32_t d) {
     const meta_member *member = &plan->device->members[d];
     const tdm_host *host = plan->device->host;
     size_t n_slot = (size_t)m->part.graph.n_slot;
-    for (int32_t s = 0; s < m->n_stretch; s++) {
-        meta_stretch *stretch = &m->stretches[s];
-        if (stretch->plan != NULL) member->lent.plugin->queue->plan_destroy(stretch->plan);
-        plan_free(plan, stretch->slot_map, n_slot, sizeof *stretch->slot_map);
-        if (stretch->bindings != NULL)
-            plan_free(plan, stretch->bindings, (size_t)stretch->graph->n_slot,
-                      sizeof *stretch->bindings);
-        if (stretch->own_graph != NULL) host->graph->graph_free(stretch->own_graph);
+    for (int32_t s = 0; s < m->n_stage; s++) {
+        meta_stage *stage = &m->stages[s];
+        if (stage->plan != NULL) member->lent.plugin->queue->plan_destroy(stage->plan);
+        plan_free(plan, stage->slot_map, n_slot, sizeof *stage->slot_map);
+        if (stage->bindings != NULL)
+            plan_free(plan, stage->bindings, (size_t)stage->graph->n_slot, sizeof *stage->bindings);
+        if (stage->own_graph != NULL) host->graph->graph_free(stage->own_graph);
     }
-    plan_free(plan, m->stretches, (size_t)m->cap_stretch, sizeof *m->stretches);
+    plan_free(plan, m->stages, (size_t)m->cap_stage, sizeof *m->stages);
     plan_free(plan, m->temp_off, n_slot, sizeof *m->temp_off);
     plan_free(plan, m->slot_bindings, n_slot, sizeof *m->slot_bindings);
     if (m->staging != NULL) plan_free(plan, m->staging, (size_t)m->staging_size, 1);
@@ -482,7 +481,7 @@ void meta_plan_destroy(meta_plan *plan) {
         plan->n_slot = plan->graph->n_slot;
     }
     for (int32_t d = 0; d < device->n_member; d++) {
-        if (plan->members[d].n_stretch == 0 || !meta_member_is_stuck(device, d)) continue;
+        if (plan->members[d].n_stage == 0 || !meta_member_is_stuck(device, d)) continue;
         /* It may still be running its plans over its graphs. */
         names_keep(plan);
         plan->graph = NULL;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * plan.h: a graph cut over a group: a part for each member, its memory and its plans. This is
- * the tdm_plan of the plugin. compile.c makes the parts, plan.c memory, stretches and plans,
+ * the tdm_plan of the plugin. compile.c makes the parts, plan.c memory, stages and plans,
  * queue.c runs it.
  */
 #ifndef TANDEM_META_PLAN_H
@@ -31,14 +31,14 @@ typedef struct meta_output {
 
 /* A run of nodes between two exchanges that the host does; one for a member that does them in its
  * plan. */
-typedef struct meta_stretch {
+typedef struct meta_stage {
     const tdm_graph *graph;
-    tdm_graph *own_graph;  /* NULL where the stretch is the whole part */
+    tdm_graph *own_graph;  /* NULL where the stage is the whole part */
     int32_t *slot_map;     /* slot of graph -> slot of the part; NULL where own_graph is */
-    tdm_plan *plan;        /* of the member's device; NULL where the stretch has no nodes */
+    tdm_plan *plan;        /* of the member's device; NULL where the stage has no nodes */
     tdm_binding *bindings; /* [graph->n_slot] */
     int32_t exchange;      /* node of the part that follows, done by the host; -1 = none */
-} meta_stretch;
+} meta_stage;
 
 typedef struct meta_member_plan {
     meta_part part;
@@ -47,9 +47,9 @@ typedef struct meta_member_plan {
     uint64_t *temp_off;
     uint64_t temp_size;           /* bytes of scratch */
     uint64_t epoch_off, step_off; /* EPOCH and STEP in the scratch; UINT64_MAX = nowhere */
-    meta_stretch *stretches;
-    int32_t n_stretch, cap_stretch;
-    bool is_direct;   /* no exchange of it is the host's: one stretch */
+    meta_stage *stages;
+    int32_t n_stage, cap_stage;
+    bool is_direct;   /* no exchange of it is the host's: one stage */
     uint8_t *staging; /* host memory for what crosses between the member and the host */
     uint64_t staging_size;
     tdm_binding *slot_bindings; /* [n_slot of the part] by `generation` and the caller's bindings */
@@ -76,7 +76,7 @@ struct tdm_plan {
     meta_exchange_facts facts;
     uint64_t data_size;  /* bytes of arena that hold data */
     uint64_t arena_size; /* bytes of arena that the exchanges need */
-    int32_t n_stage;     /* exchanges, by the flags they use */
+    int32_t n_exchange;  /* exchanges, by the flags they use */
     bool rewrites_step;  /* members see the step block each in their own way */
     meta_page *pages;    /* [n_page] whose the pages of caches are, where rewrites_step */
     int64_t n_page;
@@ -105,7 +105,7 @@ tdm_status meta_plan_grow(meta_plan *plan, tdm_error *err);
 /* Gives the parts memory and plans: grows scratch, zeros and arena. plan.c. Under
  * device->mutex. */
 tdm_status meta_plan_prepare(meta_plan *plan, tdm_error *err);
-/* Points every stretch's bindings at the caller's buffers; nothing where they are as last time.
+/* Points every stage's bindings at the caller's buffers; nothing where they are as last time.
  * [queue-serial], under device->mutex */
 tdm_status meta_plan_bind(meta_plan *plan, const tdm_binding *bindings, int32_t n_binding,
                           tdm_error *err);

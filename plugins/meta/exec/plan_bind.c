@@ -179,16 +179,16 @@ static tdm_status slots_bind(meta_plan *plan, bool *has_grown, tdm_error *err) {
     return TDM_OK;
 }
 
-static void stretches_bind(meta_plan *plan) {
+static void stages_bind(meta_plan *plan) {
     for (int32_t d = 0; d < plan->device->n_member; d++) {
         meta_member_plan *m = &plan->members[d];
         if (!meta_is_active(plan->device, d)) continue;
-        for (int32_t s = 0; s < m->n_stretch; s++) {
-            meta_stretch *stretch = &m->stretches[s];
-            if (stretch->graph == NULL) continue;
-            for (int32_t i = 0; i < stretch->graph->n_slot; i++)
-                stretch->bindings[i] =
-                    m->slot_bindings[stretch->slot_map != NULL ? stretch->slot_map[i] : i];
+        for (int32_t s = 0; s < m->n_stage; s++) {
+            meta_stage *stage = &m->stages[s];
+            if (stage->graph == NULL) continue;
+            for (int32_t i = 0; i < stage->graph->n_slot; i++)
+                stage->bindings[i] =
+                    m->slot_bindings[stage->slot_map != NULL ? stage->slot_map[i] : i];
         }
     }
 }
@@ -215,7 +215,7 @@ tdm_status meta_plan_bind(meta_plan *plan, const tdm_binding *bindings, int32_t 
     if (status == TDM_OK && has_grown) status = meta_plan_grow(plan, err);
     if (status == TDM_OK && has_grown) status = slots_bind(plan, &has_grown, err);
     if (status != TDM_OK) return status;
-    stretches_bind(plan);
+    stages_bind(plan);
     plan->generation = atomic_load(&device->generation);
     plan->is_bound = true;
     return TDM_OK;

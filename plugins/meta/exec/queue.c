@@ -215,7 +215,7 @@ static void epoch_advance(meta_device *device) {
     if (device->epoch >= INT32_MAX) {
         if (device->arena->data != NULL)
             memset(device->arena->data + META_ARENA_FLAGS, 0,
-                   (size_t)device->arena->n_stage * (size_t)device->n_active * 64);
+                   (size_t)device->arena->n_exchange * (size_t)device->n_active * 64);
         memset(device->arena->seen_ns, 0, sizeof device->arena->seen_ns);
         device->epoch = 0;
     }
@@ -226,7 +226,7 @@ static void epoch_advance(meta_device *device) {
 static uint64_t exchange_time(meta_device *device, int32_t rank) {
     meta_arena *arena = device->arena;
     uint64_t sum = 0;
-    for (int32_t s = 0; arena->data != NULL && s < arena->n_stage; s++) {
+    for (int32_t s = 0; arena->data != NULL && s < arena->n_exchange; s++) {
         uint64_t off =
             META_ARENA_FLAGS + ((uint64_t)s * (uint64_t)device->n_active + (uint64_t)rank) * 64 + 8;
         sum += atomic_load_explicit((_Atomic uint64_t *)(void *)(arena->data + off),
@@ -549,10 +549,10 @@ static tdm_status plan_get_info(const tdm_plan *plan, tdm_plan_info *info_out, t
     for (int32_t d = 0; d < plan->device->n_member; d++) {
         const meta_member_plan *m = &plan->members[d];
         const tdm_queue_ops *ops = plan->device->members[d].lent.plugin->queue;
-        for (int32_t s = 0; meta_is_active(plan->device, d) && s < m->n_stretch; s++) {
+        for (int32_t s = 0; meta_is_active(plan->device, d) && s < m->n_stage; s++) {
             tdm_plan_info own = {.struct_size = sizeof own};
-            if (m->stretches[s].plan == NULL || !TDM_HAS(ops, plan_get_info)) continue;
-            tdm_status status = ops->plan_get_info(m->stretches[s].plan, &own, err);
+            if (m->stages[s].plan == NULL || !TDM_HAS(ops, plan_get_info)) continue;
+            tdm_status status = ops->plan_get_info(m->stages[s].plan, &own, err);
             if (status != TDM_OK) return status;
             info.device_size += own.device_size;
             info.host_size += own.host_size;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * watchdog.c: progress is what the flags in the arena say, and which stretches the host saw end. A
+ * watchdog.c: progress is what the flags in the arena say, and which stages the host saw end. A
  * member that computes for long between two exchanges and one that is gone look alike, so that the
  * time allowed has to cover the longest node; the clock starts anew with every sign of life.
  *
@@ -25,7 +25,7 @@ static uint64_t flag_load(const meta_arena *arena, uint64_t off) {
 
 static uint64_t progress_of(const meta_device *device, const meta_lane *lanes, int32_t n_lane) {
     uint64_t sum = 0;
-    int64_t n_flag = (int64_t)device->arena->n_stage * device->n_active;
+    int64_t n_flag = (int64_t)device->arena->n_exchange * device->n_active;
     for (int64_t i = 0; device->arena->data != NULL && i < n_flag; i++)
         sum += flag_load(device->arena, META_ARENA_FLAGS + (uint64_t)i * 64);
     for (int32_t i = 0; i < n_lane; i++)
@@ -101,18 +101,18 @@ tdm_status meta_watchdog_blame(const meta_plan *plan, uint32_t epoch, const meta
     char names[200] = "", place[160] = "";
     size_t used = 0;
     int32_t first = INT32_MAX;
-    /* Everybody behind the first stage that somebody misses waits for that one. */
+    /* Everybody behind the first exchange that somebody misses waits for that one. */
     for (int32_t pass = 0; pass < 2; pass++) {
         for (int32_t i = 0; i < n_lane; i++) {
             int32_t d = lanes[i].d, node = exchange_missing(plan, epoch, d);
             if (atomic_load(&lanes[i].is_done)) continue;
-            int32_t stage =
+            int32_t exchange =
                 node < 0
                     ? INT32_MAX
                     : tdm_graph_node(&plan->members[d].part.graph, node)->params.exchange.stage;
             if (pass == 0) {
-                if (stage < first) first = stage;
-            } else if (stage == first) {
+                if (exchange < first) first = exchange;
+            } else if (exchange == first) {
                 int n = snprintf(names + used, sizeof names - used, "%s'%s'", used > 0 ? ", " : "",
                                  device->members[d].name);
                 if (n > 0 && (size_t)n < sizeof names - used) used += (size_t)n;

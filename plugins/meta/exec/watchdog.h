@@ -20,7 +20,7 @@ void meta_watchdog_begin(meta_watchdog *dog);
 bool meta_watchdog_is_late(meta_watchdog *dog, const meta_device *device, const meta_lane *lanes,
                            int32_t n_lane);
 /* The failure to report of a run that is late: TDM_DEADLINE_EXCEEDED, naming the members that are
- * waited for and the first stage that they have not come to. */
+ * waited for and the first exchange that they have not come to. */
 tdm_status meta_watchdog_blame(const meta_plan *plan, uint32_t epoch, const meta_lane *lanes,
                                int32_t n_lane, tdm_error *err);
 /* Where member d is in a run, for messages: "before exchange 5 ('blk.2.attn_out')"; returns text. */

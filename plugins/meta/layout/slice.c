@@ -3,7 +3,7 @@
  * slice.c: what of a weight each member keeps, and moving canonical bytes between the whole and the
  * slices. Which units a member gets is partition.c's, the bits of a superblock are superblock.c's.
  *
- * A cut is walked as runs: maximal stretches of the cut axis that lie together in the whole and in
+ * A cut is walked as runs: maximal ranges of the cut axis that lie together in the whole and in
  * the slice. Along axis 0 a run is a range of columns of every row, along another a range of rows
  * that returns once in every turn of that axis. Up and down are the same walk; down it keeps to
  * what the member owns, so that everything is written by one member.
@@ -232,11 +232,11 @@ static tdm_status columns_move(const slice_move *m, const slice_run *run) {
 }
 
 /* Rows that lie together in the whole and in the slice. */
-typedef struct row_stretch {
+typedef struct row_range {
     int64_t row, local, n;
-} row_stretch;
+} row_range;
 
-static tdm_status rows_flush(const slice_move *m, row_stretch *rows) {
+static tdm_status rows_flush(const slice_move *m, row_range *rows) {
     if (rows->n == 0) return TDM_OK;
     tdm_status status = member_move(m, host_at(m, rows->row, m->col_first), m->row_pitch,
                                     rows->local, rows->n, m->col_first, m->n_col);
@@ -251,7 +251,7 @@ static tdm_status rows_move(const slice_move *m, const int64_t ne[TDM_MAX_DIMS])
     for (int32_t i = 1; i < cut->axis; i++) unit *= ne[i];
     const int64_t turn = unit * ne[cut->axis], local_turn = unit * m->slice->desc.ne[cut->axis];
     const int64_t part_end = m->row_first + m->n_row;
-    row_stretch rows = {0};
+    row_range rows = {0};
     tdm_status status = TDM_OK;
     for (int64_t t = m->row_first / turn; t * turn < part_end && status == TDM_OK; t++) {
         slice_walk walk = {.cut = cut, .d = m->d, .is_owned = m->is_download};
@@ -264,7 +264,7 @@ static tdm_status rows_move(const slice_move *m, const int64_t ne[TDM_MAX_DIMS])
             if (first >= end) continue;
             if (first != rows.row + rows.n || local != rows.local + rows.n)
                 status = rows_flush(m, &rows);
-            if (rows.n == 0) rows = (row_stretch){first, local, 0};
+            if (rows.n == 0) rows = (row_range){first, local, 0};
             rows.n += end - first;
         }
     }

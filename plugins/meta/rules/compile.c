@@ -67,7 +67,7 @@ static bool outputs_make(meta_compiler *c) {
 static void arena_deal(meta_compiler *c) {
     meta_plan *p = c->plan;
     uint64_t area = (c->data_size + 4095) / 4096 * 4096, data = meta_arena_data(c->n_active);
-    if (c->n_stage == 0) return;
+    if (c->n_exchange == 0) return;
     p->data_size = 2 * area;
     p->arena_size = data + p->data_size;
     for (int32_t d = 0; d < c->n_member; d++) {

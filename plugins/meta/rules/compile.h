@@ -38,7 +38,7 @@ typedef struct meta_compiler {
     int32_t exact, equivalent, partial; /* layout ids of what is not split */
     meta_state *states;                 /* [n_value] */
     uint8_t *is_by_page;                /* [n_value] rows exported from a cache cut by sequence */
-    int32_t n_stage;
+    int32_t n_exchange;
     uint64_t data_size; /* largest need of one exchange */
 } meta_compiler;
 

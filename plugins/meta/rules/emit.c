@@ -164,9 +164,9 @@ bool meta_emit_exchange(meta_compiler *c, tdm_exchange_kind kind, int32_t axis, 
     tdm_type_info info = tdm_type_get_info(wire);
     for (int32_t d = 0; d < TDM_MAX_MEMBERS; d++) out[d] = -1;
     if (c->status != TDM_OK) return false;
-    if (c->n_stage == META_ARENA_MAX_STAGES)
+    if (c->n_exchange == META_ARENA_MAX_EXCHANGES)
         return meta_fail(c, TDM_OUT_OF_RANGE, "more than %d exchanges in one graph",
-                         META_ARENA_MAX_STAGES);
+                         META_ARENA_MAX_EXCHANGES);
     for (int32_t d = 0; d < c->n_member; d++) {
         if (!meta_is_active(c->device, d) || x[d] < 0) continue;
         const tdm_value *v = meta_part_value(&c->plan->members[d].part, x[d]);
@@ -192,7 +192,7 @@ bool meta_emit_exchange(meta_compiler *c, tdm_exchange_kind kind, int32_t axis, 
         if (!words_bring(c, part)) return false;
         tdm_op_params params = {{{0}}};
         params.exchange = (tdm_exchange_params){
-            .stage = c->n_stage,
+            .stage = c->n_exchange,
             .member = c->rank[d],
             .n_member = c->n_active,
             .wire_type = kind == TDM_EXCHANGE_GATHER ? 0 : (int32_t)wire,
@@ -215,7 +215,7 @@ bool meta_emit_exchange(meta_compiler *c, tdm_exchange_kind kind, int32_t axis, 
         if (!meta_emit_on(c, d, TDM_OP_EXCHANGE, &params, src, 4, &results[d], 1, &out[d]))
             return false;
     }
-    c->n_stage++;
+    c->n_exchange++;
     c->plan->facts.n_exchange++;
     c->plan->facts.size += sent;
     return true;

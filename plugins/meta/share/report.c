@@ -90,12 +90,12 @@ static tdm_status plans_weigh(const meta_plan *plan, int32_t d, uint64_t *size,
     const tdm_queue_ops *queue = member->lent.plugin->queue;
     const meta_member_plan *m = &plan->members[d];
     tdm_plan_params params = {.struct_size = sizeof params};
-    for (int32_t s = 0; s < m->n_stretch; s++) {
+    for (int32_t s = 0; s < m->n_stage; s++) {
         tdm_plan *member_plan = NULL;
         tdm_plan_info info = {.struct_size = sizeof info};
-        if (m->stretches[s].graph == NULL) continue;
-        tdm_status status = queue->graph_prepare(member->lent.device, m->stretches[s].graph,
-                                                 &params, &member_plan, err);
+        if (m->stages[s].graph == NULL) continue;
+        tdm_status status = queue->graph_prepare(member->lent.device, m->stages[s].graph, &params,
+                                                 &member_plan, err);
         if (status == TDM_OK && TDM_HAS(queue, plan_get_info))
             status = queue->plan_get_info(member_plan, &info, err);
         if (member_plan != NULL) queue->plan_destroy(member_plan);
@@ -135,8 +135,8 @@ static tdm_status group_states_weigh(const meta_plan *plan, int32_t d, tdm_split
     tdm_status status = inner != NULL
                             ? TDM_OK
                             : tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "group: no memory to report");
-    for (int32_t s = 0; s < m->n_stretch && status == TDM_OK; s++) {
-        const tdm_graph *graph = m->stretches[s].graph;
+    for (int32_t s = 0; s < m->n_stage && status == TDM_OK; s++) {
+        const tdm_graph *graph = m->stages[s].graph;
         tdm_split_report report = {.struct_size = sizeof report,
                                    .member_size = sizeof *inner,
                                    .members = inner,
@@ -154,7 +154,7 @@ static tdm_status group_states_weigh(const meta_plan *plan, int32_t d, tdm_split
     meta_free(host, inner, size);
     if (status == TDM_UNSUPPORTED) return TDM_OK;
     if (status != TDM_OK || !(numbered > 0)) return status;
-    /* One that is written in a stretch and read in the next was told of twice. */
+    /* One that is written in a stage and read in the next was told of twice. */
     const double once = (double)out->state_size / numbered;
     out->state_size = (uint64_t)(kept * once + 0.5);
     out->host_state_size = (uint64_t)(in_host * once + 0.5);
@@ -166,7 +166,7 @@ static tdm_status group_states_weigh(const meta_plan *plan, int32_t d, tdm_split
 /* When a slot's memory is in use: nodes first .. last; first -1 = never, or it is not asked for. */
 typedef struct whole_life {
     int32_t first, last;
-    bool crosses; /* from one stretch to another: such values lie apart from the others */
+    bool crosses; /* from one stage to another: such values lie apart from the others */
 } whole_life;
 
 static int32_t base_slot(const meta_part *part, int32_t v) {
