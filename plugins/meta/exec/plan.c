@@ -17,7 +17,7 @@
 
 #include "core/base/packing.h"
 #include "plugins/meta/device.h"
-#include "plugins/meta/exec/member_thread.h"
+#include "plugins/meta/exec/member_queue.h"
 
 #define NOWHERE UINT64_MAX
 

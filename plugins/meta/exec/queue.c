@@ -2,10 +2,10 @@
  *
  * queue.c: computations of a group in the order in which they were given.
  *
- * A conductor thread takes them one by one: it waits for what they wait for, binds, hands every
+ * A coordinator thread takes them one by one: it waits for what they wait for, binds, hands every
  * member its part, and when all are done delivers the outputs and signals. Members that exchange
- * inside their plans need no more than their own queue, into which the conductor submits directly;
- * one whose exchanges are the host's has a thread here that runs its part (member_thread.c).
+ * inside their plans need no more than their own queue, into which the coordinator submits directly;
+ * one whose exchanges are the host's has a thread here that runs its part (member_queue.c).
  *
  * Failing. The first member that fails sets the abort word, upon which the others leave their
  * exchanges; the first failure that is not such a leaving is the run's. When a run does not move for
@@ -39,10 +39,10 @@ typedef struct queue_job {
     size_t block_size;
 } queue_job;
 
-/* A thread of the queue: the conductor, or a member's. */
+/* A thread of the queue: the coordinator, or a member's. */
 typedef struct queue_thread {
     tdm_queue *queue;
-    meta_lane *lane; /* NULL: the conductor */
+    meta_member_queue *member_queue; /* NULL: the coordinator */
     pthread_t thread;
     bool is_started;
     _Atomic bool has_turn; /* a run waits for it; taken by the thread */
@@ -52,14 +52,14 @@ struct tdm_queue {
     meta_device *device;
     pthread_mutex_t mutex; /* over the lists */
     queue_job *first, *last, *unused;
-    meta_bell submitted; /* jobs, for the conductor */
+    meta_bell submitted; /* jobs, for the coordinator */
     meta_bell begun;     /* runs, for the members' threads */
-    meta_bell ended;     /* parts, for the conductor */
+    meta_bell ended;     /* parts, for the coordinator */
     _Atomic bool is_ending;
-    meta_lane lanes[TDM_MAX_MEMBERS]; /* of active members */
-    int32_t n_lane;
-    queue_thread conductor, drivers[TDM_MAX_MEMBERS];
-    /* The run under way; written by the conductor before `begun`. */
+    meta_member_queue member_queues[TDM_MAX_MEMBERS]; /* of active members */
+    int32_t n_member_queue;
+    queue_thread coordinator, member_threads[TDM_MAX_MEMBERS];
+    /* The run under way; written by the coordinator before `begun`. */
     meta_plan *plan;
     uint32_t epoch;
     _Atomic bool is_given_up;
@@ -70,39 +70,42 @@ static const tdm_host_semaphore_ops *semaphore_ops(const tdm_queue *queue) {
     return queue->device->host->semaphore;
 }
 
-static bool is_direct(const tdm_queue *queue, const meta_lane *lane) {
-    return queue->plan->members[lane->d].is_direct;
+static bool is_direct(const tdm_queue *queue, const meta_member_queue *member_queue) {
+    return queue->plan->members[member_queue->d].is_direct;
 }
 
 /* Shares may be solved after a queue was made, and leave a member nothing to do. */
-static bool is_idle(const tdm_queue *queue, const meta_lane *lane) {
-    return !meta_is_active(queue->device, lane->d);
+static bool is_idle(const tdm_queue *queue, const meta_member_queue *member_queue) {
+    return !meta_is_active(queue->device, member_queue->d);
 }
 
 /* ---- A run ----------------------------------------------------------------------------------- */
 
-static void lane_end(tdm_queue *queue, meta_lane *lane, tdm_status status) {
-    lane->status = status;
+static void member_queue_end(tdm_queue *queue, meta_member_queue *member_queue, tdm_status status) {
+    member_queue->status = status;
     if (status != TDM_OK) meta_arena_abort(queue->device);
-    atomic_store(&lane->is_done, true);
+    atomic_store(&member_queue->is_done, true);
 }
 
 /* The part of a member without exchanges of the host's: submitted, and waited for later. */
-static void lane_start(tdm_queue *queue, meta_lane *lane) {
-    tdm_status status = meta_lane_upload(lane, queue->plan, queue->epoch, &lane->err);
-    if (status == TDM_OK) status = meta_lane_submit(lane, queue->plan, 0, &lane->err);
-    if (status != TDM_OK) lane_end(queue, lane, status);
+static void member_queue_start(tdm_queue *queue, meta_member_queue *member_queue) {
+    tdm_status status =
+        meta_member_queue_upload(member_queue, queue->plan, queue->epoch, &member_queue->err);
+    if (status == TDM_OK)
+        status = meta_member_queue_submit(member_queue, queue->plan, 0, &member_queue->err);
+    if (status != TDM_OK) member_queue_end(queue, member_queue, status);
 }
 
 /* What has ended meanwhile; true when all have. */
-static bool lanes_poll(tdm_queue *queue) {
+static bool member_queues_poll(tdm_queue *queue) {
     bool is_all = true;
-    for (int32_t i = 0; i < queue->n_lane; i++) {
-        meta_lane *lane = &queue->lanes[i];
+    for (int32_t i = 0; i < queue->n_member_queue; i++) {
+        meta_member_queue *member_queue = &queue->member_queues[i];
         tdm_status status;
-        if (atomic_load(&lane->is_done)) continue;
-        if (is_direct(queue, lane) && meta_lane_wait(lane, 0, &status, &lane->err))
-            lane_end(queue, lane, status);
+        if (atomic_load(&member_queue->is_done)) continue;
+        if (is_direct(queue, member_queue) &&
+            meta_member_queue_wait(member_queue, 0, &status, &member_queue->err))
+            member_queue_end(queue, member_queue, status);
         else
             is_all = false;
     }
@@ -110,17 +113,17 @@ static bool lanes_poll(tdm_queue *queue) {
 }
 
 /* Waits a while for one member that is not done. */
-static void lanes_wait(tdm_queue *queue, uint64_t timeout_ns) {
-    for (int32_t i = 0; i < queue->n_lane; i++) {
-        meta_lane *lane = &queue->lanes[i];
+static void member_queues_wait(tdm_queue *queue, uint64_t timeout_ns) {
+    for (int32_t i = 0; i < queue->n_member_queue; i++) {
+        meta_member_queue *member_queue = &queue->member_queues[i];
         tdm_status status;
         uint32_t seen = atomic_load(&queue->ended.value);
-        if (atomic_load(&lane->is_done)) continue;
-        if (!is_direct(queue, lane)) {
+        if (atomic_load(&member_queue->is_done)) continue;
+        if (!is_direct(queue, member_queue)) {
             meta_bell_wait(&queue->ended, seen, timeout_ns);
-            if (!atomic_load(&lane->is_done)) return;
-        } else if (meta_lane_wait(lane, timeout_ns, &status, &lane->err)) {
-            lane_end(queue, lane, status);
+            if (!atomic_load(&member_queue->is_done)) return;
+        } else if (meta_member_queue_wait(member_queue, timeout_ns, &status, &member_queue->err)) {
+            member_queue_end(queue, member_queue, status);
         } else {
             return;
         }
@@ -128,31 +131,34 @@ static void lanes_wait(tdm_queue *queue, uint64_t timeout_ns) {
 }
 
 static bool has_failed(const tdm_queue *queue) {
-    for (int32_t i = 0; i < queue->n_lane; i++)
-        if (atomic_load(&queue->lanes[i].is_done) && queue->lanes[i].status != TDM_OK) return true;
+    for (int32_t i = 0; i < queue->n_member_queue; i++)
+        if (atomic_load(&queue->member_queues[i].is_done) &&
+            queue->member_queues[i].status != TDM_OK)
+            return true;
     return false;
 }
 
 /* Waits for all members. TDM_DEADLINE_EXCEEDED, with the culprit, where the run was given up;
- * otherwise what happened is in the lanes. */
+ * otherwise what happened is in the member_queues. */
 static tdm_status members_await(tdm_queue *queue, tdm_error *err) {
     uint64_t slice = SLICE_MIN_NS, grace_ns = 0;
     meta_patience grace;
     tdm_status status = TDM_OK;
     meta_watchdog_begin(&queue->dog);
-    while (!lanes_poll(queue)) {
-        lanes_wait(queue, slice);
+    while (!member_queues_poll(queue)) {
+        member_queues_wait(queue, slice);
         if (slice < SLICE_MAX_NS) slice *= 2;
         if (grace_ns != 0) {
             if (meta_patience_look(&grace, meta_clock_ns()) < grace_ns) continue;
             if (status == TDM_OK)
-                status = meta_watchdog_blame(queue->plan, queue->epoch, queue->lanes, queue->n_lane,
-                                             err);
+                status = meta_watchdog_blame(queue->plan, queue->epoch, queue->member_queues,
+                                             queue->n_member_queue, err);
             break;
         }
-        if (meta_watchdog_is_late(&queue->dog, queue->device, queue->lanes, queue->n_lane)) {
-            status =
-                meta_watchdog_blame(queue->plan, queue->epoch, queue->lanes, queue->n_lane, err);
+        if (meta_watchdog_is_late(&queue->dog, queue->device, queue->member_queues,
+                                  queue->n_member_queue)) {
+            status = meta_watchdog_blame(queue->plan, queue->epoch, queue->member_queues,
+                                         queue->n_member_queue, err);
             meta_arena_abort(queue->device);
             double timeout = queue->device->options.timeout * 1e9;
             grace_ns = (uint64_t)(timeout < GRACE_MAX_NS ? timeout : GRACE_MAX_NS);
@@ -171,19 +177,19 @@ static void stragglers_leave(tdm_queue *queue, const tdm_error *err) {
     meta_device *device = queue->device;
     bool is_broken = false;
     atomic_store(&queue->is_given_up, true);
-    for (int32_t i = 0; i < queue->n_lane; i++) {
-        meta_lane *lane = &queue->lanes[i];
+    for (int32_t i = 0; i < queue->n_member_queue; i++) {
+        meta_member_queue *member_queue = &queue->member_queues[i];
         uint64_t value = 0;
-        if (is_idle(queue, lane)) continue;
+        if (is_idle(queue, member_queue)) continue;
         /* The members' threads look at is_given_up and come back in any case. */
-        while (!is_direct(queue, lane) && !atomic_load(&lane->is_done))
+        while (!is_direct(queue, member_queue) && !atomic_load(&member_queue->is_done))
             meta_bell_wait(&queue->ended, atomic_load(&queue->ended.value), SLICE_MIN_NS);
-        if (semaphore_ops(queue)->query(lane->semaphore, &value, NULL) != TDM_OK ||
-            value >= lane->value)
+        if (semaphore_ops(queue)->query(member_queue->semaphore, &value, NULL) != TDM_OK ||
+            value >= member_queue->value)
             continue;
-        device->members[lane->d].stuck = lane->semaphore;
-        device->members[lane->d].stuck_value = lane->value;
-        lane->semaphore = NULL;
+        device->members[member_queue->d].stuck = member_queue->semaphore;
+        device->members[member_queue->d].stuck_value = member_queue->value;
+        member_queue->semaphore = NULL;
         is_broken = true;
     }
     atomic_store(&queue->is_given_up, false);
@@ -196,12 +202,13 @@ static void stragglers_leave(tdm_queue *queue, const tdm_error *err) {
 
 /* The failure of a run by its members': the first that is not the consequence of another. */
 static tdm_status members_status(const tdm_queue *queue, tdm_error *err) {
-    const meta_lane *first = NULL;
-    for (int32_t i = 0; i < queue->n_lane; i++) {
-        const meta_lane *lane = &queue->lanes[i];
-        if (lane->status == TDM_OK) continue;
-        if (first == NULL || (first->status == TDM_CANCELLED && lane->status != TDM_CANCELLED))
-            first = lane;
+    const meta_member_queue *first = NULL;
+    for (int32_t i = 0; i < queue->n_member_queue; i++) {
+        const meta_member_queue *member_queue = &queue->member_queues[i];
+        if (member_queue->status == TDM_OK) continue;
+        if (first == NULL ||
+            (first->status == TDM_CANCELLED && member_queue->status != TDM_CANCELLED))
+            first = member_queue;
     }
     if (first == NULL) return TDM_OK;
     char place[160];
@@ -239,9 +246,9 @@ static uint64_t exchange_time(meta_device *device, int32_t rank) {
 
 static void times_note(tdm_queue *queue, uint64_t begin_ns) {
     uint64_t all = meta_clock_ns() - begin_ns;
-    for (int32_t i = 0, rank = 0; i < queue->n_lane; i++) {
-        meta_member *member = &queue->device->members[queue->lanes[i].d];
-        if (is_idle(queue, &queue->lanes[i])) continue;
+    for (int32_t i = 0, rank = 0; i < queue->n_member_queue; i++) {
+        meta_member *member = &queue->device->members[queue->member_queues[i].d];
+        if (is_idle(queue, &queue->member_queues[i])) continue;
         uint64_t spent = exchange_time(queue->device, rank++);
         atomic_fetch_add_explicit(&member->exchange_ns, spent, memory_order_relaxed);
         atomic_fetch_add_explicit(&member->run_ns, all > spent ? all - spent : 0,
@@ -262,27 +269,29 @@ static tdm_status broken_check(meta_device *device, tdm_error *err) {
 /* Under device->mutex. */
 static tdm_status plan_run(tdm_queue *queue, const queue_job *job, tdm_error *err) {
     meta_device *device = queue->device;
-    bool has_drivers = false;
+    bool has_member_threads = false;
     tdm_status status = broken_check(device, err);
     if (status == TDM_OK) status = meta_plan_bind(job->plan, job->bindings, job->n_binding, err);
-    for (int32_t i = 0; i < queue->n_lane && status == TDM_OK; i++) {
-        status = meta_lane_begin(&queue->lanes[i], err);
-        if (is_idle(queue, &queue->lanes[i])) atomic_store(&queue->lanes[i].is_done, true);
+    for (int32_t i = 0; i < queue->n_member_queue && status == TDM_OK; i++) {
+        status = meta_member_queue_begin(&queue->member_queues[i], err);
+        if (is_idle(queue, &queue->member_queues[i]))
+            atomic_store(&queue->member_queues[i].is_done, true);
     }
     if (status != TDM_OK) return status;
     epoch_advance(device);
     queue->plan = job->plan;
     queue->epoch = device->epoch;
     uint64_t begin_ns = meta_clock_ns();
-    for (int32_t i = 0; i < queue->n_lane; i++) {
-        if (is_idle(queue, &queue->lanes[i]) || is_direct(queue, &queue->lanes[i])) continue;
-        has_drivers = true;
-        atomic_store(&queue->drivers[i].has_turn, true);
+    for (int32_t i = 0; i < queue->n_member_queue; i++) {
+        if (is_idle(queue, &queue->member_queues[i]) || is_direct(queue, &queue->member_queues[i]))
+            continue;
+        has_member_threads = true;
+        atomic_store(&queue->member_threads[i].has_turn, true);
     }
-    if (has_drivers) meta_bell_ring(&queue->begun);
-    for (int32_t i = 0; i < queue->n_lane; i++)
-        if (!is_idle(queue, &queue->lanes[i]) && is_direct(queue, &queue->lanes[i]))
-            lane_start(queue, &queue->lanes[i]);
+    if (has_member_threads) meta_bell_ring(&queue->begun);
+    for (int32_t i = 0; i < queue->n_member_queue; i++)
+        if (!is_idle(queue, &queue->member_queues[i]) && is_direct(queue, &queue->member_queues[i]))
+            member_queue_start(queue, &queue->member_queues[i]);
     status = members_await(queue, err);
     if (status != TDM_OK) stragglers_leave(queue, err);
     /* What a member says itself is better than that it was late. */
@@ -386,7 +395,7 @@ static queue_job *job_take(tdm_queue *queue) {
     return job;
 }
 
-static void *conductor_main(void *arg) {
+static void *coordinator_main(void *arg) {
     tdm_queue *queue = ((queue_thread *)arg)->queue;
     for (;;) {
         uint32_t seen = atomic_load(&queue->submitted.value);
@@ -400,17 +409,18 @@ static void *conductor_main(void *arg) {
     }
 }
 
-static void *driver_main(void *arg) {
+static void *member_thread_main(void *arg) {
     queue_thread *self = arg;
     tdm_queue *queue = self->queue;
-    meta_lane *lane = self->lane;
+    meta_member_queue *member_queue = self->member_queue;
     for (uint32_t seen = 0;;) {
         seen = meta_bell_wait(&queue->begun, seen, UINT64_MAX);
         if (atomic_load(&queue->is_ending)) return NULL;
         /* Late for a run that had no need of it, it must not look at that run at all. */
         if (!atomic_exchange(&self->has_turn, false)) continue;
-        lane_end(queue, lane,
-                 meta_lane_run(lane, queue->plan, queue->epoch, &queue->is_given_up, &lane->err));
+        member_queue_end(queue, member_queue,
+                         meta_member_queue_run(member_queue, queue->plan, queue->epoch,
+                                               &queue->is_given_up, &member_queue->err));
         meta_bell_ring(&queue->ended);
     }
 }
@@ -418,15 +428,15 @@ static void *driver_main(void *arg) {
 /* ---- The table ------------------------------------------------------------------------------- */
 
 /* Signals are for the program's own threads. */
-static tdm_status thread_start(queue_thread *thread, tdm_queue *queue, meta_lane *lane,
-                               tdm_error *err) {
+static tdm_status thread_start(queue_thread *thread, tdm_queue *queue,
+                               meta_member_queue *member_queue, tdm_error *err) {
     sigset_t all, before;
     thread->queue = queue;
-    thread->lane = lane;
+    thread->member_queue = member_queue;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    int rc =
-        pthread_create(&thread->thread, NULL, lane == NULL ? conductor_main : driver_main, thread);
+    int rc = pthread_create(&thread->thread, NULL,
+                            member_queue == NULL ? coordinator_main : member_thread_main, thread);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     if (rc != 0)
         return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "group: no thread for its queue: %s",
@@ -440,11 +450,13 @@ static void queue_destroy(tdm_queue *queue) {
     const tdm_host *host = queue->device->host;
     atomic_store(&queue->is_ending, true);
     meta_bell_ring(&queue->submitted);
-    if (queue->conductor.is_started) pthread_join(queue->conductor.thread, NULL);
+    if (queue->coordinator.is_started) pthread_join(queue->coordinator.thread, NULL);
     meta_bell_ring(&queue->begun);
-    for (int32_t i = 0; i < queue->n_lane; i++)
-        if (queue->drivers[i].is_started) pthread_join(queue->drivers[i].thread, NULL);
-    for (int32_t i = 0; i < queue->n_lane; i++) meta_lane_destroy(&queue->lanes[i]);
+    for (int32_t i = 0; i < queue->n_member_queue; i++)
+        if (queue->member_threads[i].is_started)
+            pthread_join(queue->member_threads[i].thread, NULL);
+    for (int32_t i = 0; i < queue->n_member_queue; i++)
+        meta_member_queue_destroy(&queue->member_queues[i]);
     for (queue_job *job = queue->unused; job != NULL;) {
         queue_job *next = job->next;
         job_free(host, job);
@@ -482,12 +494,13 @@ static tdm_status queue_create(tdm_device *device, tdm_queue **queue_out, tdm_er
     }
     for (int32_t d = 0; d < device->n_member && status == TDM_OK; d++) {
         if (!meta_is_active(device, d)) continue;
-        meta_lane *lane = &queue->lanes[queue->n_lane++];
-        status = meta_lane_create(device, d, lane, err);
+        meta_member_queue *member_queue = &queue->member_queues[queue->n_member_queue++];
+        status = meta_member_queue_create(device, d, member_queue, err);
         if (status == TDM_OK && !device->members[d].has_exchange && device->n_active > 1)
-            status = thread_start(&queue->drivers[queue->n_lane - 1], queue, lane, err);
+            status = thread_start(&queue->member_threads[queue->n_member_queue - 1], queue,
+                                  member_queue, err);
     }
-    if (status == TDM_OK) status = thread_start(&queue->conductor, queue, NULL, err);
+    if (status == TDM_OK) status = thread_start(&queue->coordinator, queue, NULL, err);
     if (status != TDM_OK) {
         queue_destroy(queue);
         return status;

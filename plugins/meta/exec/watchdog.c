@@ -23,13 +23,15 @@ static uint64_t flag_load(const meta_arena *arena, uint64_t off) {
                                 memory_order_acquire);
 }
 
-static uint64_t progress_of(const meta_device *device, const meta_lane *lanes, int32_t n_lane) {
+static uint64_t progress_of(const meta_device *device, const meta_member_queue *member_queues,
+                            int32_t n_member_queue) {
     uint64_t sum = 0;
     int64_t n_flag = (int64_t)device->arena->n_exchange * device->n_active;
     for (int64_t i = 0; device->arena->data != NULL && i < n_flag; i++)
         sum += flag_load(device->arena, META_ARENA_FLAGS + (uint64_t)i * 64);
-    for (int32_t i = 0; i < n_lane; i++)
-        sum += atomic_load(&lanes[i].n_step) + (atomic_load(&lanes[i].is_done) ? 1u : 0u);
+    for (int32_t i = 0; i < n_member_queue; i++)
+        sum += atomic_load(&member_queues[i].n_step) +
+               (atomic_load(&member_queues[i].is_done) ? 1u : 0u);
     return sum;
 }
 
@@ -38,9 +40,9 @@ void meta_watchdog_begin(meta_watchdog *dog) {
     meta_patience_begin(&dog->patience, meta_clock_ns());
 }
 
-bool meta_watchdog_is_late(meta_watchdog *dog, const meta_device *device, const meta_lane *lanes,
-                           int32_t n_lane) {
-    uint64_t progress = progress_of(device, lanes, n_lane), now = meta_clock_ns();
+bool meta_watchdog_is_late(meta_watchdog *dog, const meta_device *device,
+                           const meta_member_queue *member_queues, int32_t n_member_queue) {
+    uint64_t progress = progress_of(device, member_queues, n_member_queue), now = meta_clock_ns();
     if (progress != dog->progress) {
         dog->progress = progress;
         meta_patience_begin(&dog->patience, now);
@@ -95,17 +97,18 @@ const char *meta_watchdog_place(const meta_plan *plan, uint32_t epoch, int32_t d
     return text;
 }
 
-tdm_status meta_watchdog_blame(const meta_plan *plan, uint32_t epoch, const meta_lane *lanes,
-                               int32_t n_lane, tdm_error *err) {
+tdm_status meta_watchdog_blame(const meta_plan *plan, uint32_t epoch,
+                               const meta_member_queue *member_queues, int32_t n_member_queue,
+                               tdm_error *err) {
     const meta_device *device = plan->device;
     char names[200] = "", place[160] = "";
     size_t used = 0;
     int32_t first = INT32_MAX;
     /* Everybody behind the first exchange that somebody misses waits for that one. */
     for (int32_t pass = 0; pass < 2; pass++) {
-        for (int32_t i = 0; i < n_lane; i++) {
-            int32_t d = lanes[i].d, node = exchange_missing(plan, epoch, d);
-            if (atomic_load(&lanes[i].is_done)) continue;
+        for (int32_t i = 0; i < n_member_queue; i++) {
+            int32_t d = member_queues[i].d, node = exchange_missing(plan, epoch, d);
+            if (atomic_load(&member_queues[i].is_done)) continue;
             int32_t exchange =
                 node < 0
                     ? INT32_MAX

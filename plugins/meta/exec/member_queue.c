@@ -1,0 +1,272 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * member_queue.c: uploads, stages and host exchanges of one member.
+ */
+#include "plugins/meta/exec/member_queue.h"
+
+#include <string.h>
+
+#include "plugins/meta/device.h"
+#include "plugins/meta/exec/step_block.h"
+
+enum { SLICE_NS = 20000000 }; /* between looks at whether the run was given up */
+
+static meta_member *member_of(const meta_member_queue *member_queue) {
+    return &member_queue->device->members[member_queue->d];
+}
+
+static const tdm_host_semaphore_ops *semaphores(const meta_member_queue *member_queue) {
+    return member_queue->device->host->semaphore;
+}
+
+tdm_status meta_member_queue_create(meta_device *device, int32_t d, meta_member_queue *member_queue,
+                                    tdm_error *err) {
+    meta_member *member = &device->members[d];
+    tdm_error inner = {0};
+    member_queue->device = device;
+    member_queue->d = d;
+    tdm_status status =
+        member->lent.plugin->queue->create(member->lent.device, &member_queue->queue, &inner);
+    if (status == TDM_OK) return TDM_OK;
+    member_queue->queue = NULL;
+    return tdm_fail(err, status, "member '%s': %s", member->name, inner.message);
+}
+
+static void queue_release(meta_device *device, int32_t d, void *queue) {
+    device->members[d].lent.plugin->queue->destroy(queue);
+}
+
+void meta_member_queue_destroy(meta_member_queue *member_queue) {
+    if (member_queue->device == NULL) return;
+    if (member_queue->queue != NULL && meta_member_is_stuck(member_queue->device, member_queue->d))
+        meta_leave(member_queue->device, member_queue->d, NULL, 0, queue_release,
+                   member_queue->queue);
+    else if (member_queue->queue != NULL)
+        queue_release(member_queue->device, member_queue->d, member_queue->queue);
+    semaphores(member_queue)->destroy(member_queue->semaphore);
+    member_queue->queue = NULL;
+    member_queue->semaphore = NULL;
+}
+
+tdm_status meta_member_queue_begin(meta_member_queue *member_queue, tdm_error *err) {
+    uint64_t value;
+    member_queue->status = TDM_OK;
+    atomic_store_explicit(&member_queue->is_done, false, memory_order_relaxed);
+    if (member_queue->semaphore != NULL &&
+        semaphores(member_queue)->query(member_queue->semaphore, &value, NULL) != TDM_OK) {
+        semaphores(member_queue)->destroy(member_queue->semaphore);
+        member_queue->semaphore = NULL;
+    }
+    if (member_queue->semaphore != NULL) return TDM_OK;
+    member_queue->value = 0;
+    return semaphores(member_queue)->create(0, &member_queue->semaphore, err);
+}
+
+/* ---- Uploads --------------------------------------------------------------------------------- */
+
+static uint8_t *host_address(const meta_member_queue *member_queue, tdm_buffer *buffer) {
+    const tdm_buffer_ops *ops = meta_member_buffers(member_of(member_queue));
+    return TDM_HAS(ops, host_pointer) ? ops->host_pointer(buffer) : NULL;
+}
+
+static tdm_status bytes_upload(const meta_member_queue *member_queue, const tdm_binding *to,
+                               const void *src, uint64_t size, tdm_error *err) {
+    return meta_member_buffers(member_of(member_queue))
+        ->upload(to->buffer, to->off, src, size, err);
+}
+
+static tdm_status step_upload(const meta_member_queue *member_queue, meta_plan *plan, int32_t slot,
+                              tdm_error *err) {
+    meta_member_plan *m = &plan->members[member_queue->d];
+    const tdm_binding *to = &m->slot_bindings[slot];
+    const tdm_graph *graph = plan->graph;
+    const tdm_binding *b = &plan->bindings[tdm_graph_value(graph, graph->step)->slot];
+    uint8_t *host = host_address(member_queue, to->buffer);
+    uint8_t *block = host != NULL ? host + to->off : m->staging;
+    tdm_status status = meta_step_rewrite(graph, plan->pages, plan->n_page, member_queue->d,
+                                          (const int32_t *)(const void *)(b->buffer->host + b->off),
+                                          to->size, (int32_t *)(void *)block, err);
+    if (status == TDM_OK && host == NULL)
+        status = bytes_upload(member_queue, to, block, to->size, err);
+    return status;
+}
+
+tdm_status meta_member_queue_upload(meta_member_queue *member_queue, meta_plan *plan,
+                                    uint32_t epoch, tdm_error *err) {
+    meta_member_plan *m = &plan->members[member_queue->d];
+    for (int32_t i = 0; i < m->part.graph.n_slot; i++) {
+        const meta_slot *slot = &m->part.slots[i];
+        const tdm_binding *to = &m->slot_bindings[i];
+        tdm_status status = TDM_OK;
+        if (m->temp_off[i] == UINT64_MAX || slot->size == 0) continue;
+        if (slot->source == META_SLOT_EPOCH) {
+            tdm_step_header header = {.version = TDM_STEP_VERSION,
+                                      .size = sizeof header / sizeof(int32_t),
+                                      .epoch = (int32_t)epoch};
+            status = bytes_upload(member_queue, to, &header, sizeof header, err);
+        } else if (slot->source == META_SLOT_STEP) {
+            status = step_upload(member_queue, plan, i, err);
+        } else if (slot->source == META_SLOT_INPUT &&
+                   to->buffer == member_of(member_queue)->scratch) {
+            const tdm_binding *b = &plan->bindings[tdm_graph_value(plan->graph, slot->value)->slot];
+            status = bytes_upload(member_queue, to, b->buffer->host + b->off, to->size, err);
+        }
+        if (status != TDM_OK) return status;
+    }
+    return TDM_OK;
+}
+
+/* ---- Stretches ------------------------------------------------------------------------------- */
+
+tdm_status meta_member_queue_submit(meta_member_queue *member_queue, meta_plan *plan, int32_t stage,
+                                    tdm_error *err) {
+    const meta_stage *s = &plan->members[member_queue->d].stages[stage];
+    if (s->plan == NULL) return TDM_OK;
+    tdm_point done = {member_queue->semaphore, member_queue->value + 1};
+    tdm_status status =
+        member_of(member_queue)
+            ->lent.plugin->queue->graph_compute(member_queue->queue, s->plan, s->bindings,
+                                                s->graph->n_slot, NULL, 0, &done, 1, err);
+    if (status == TDM_OK) member_queue->value++;
+    return status;
+}
+
+bool meta_member_queue_wait(meta_member_queue *member_queue, uint64_t timeout_ns,
+                            tdm_status *status_out, tdm_error *err) {
+    tdm_status status = semaphores(member_queue)
+                            ->wait(member_queue->semaphore, member_queue->value, timeout_ns, err);
+    if (status == TDM_DEADLINE_EXCEEDED) {
+        /* Its own deadline, or a member that failed with that very status? */
+        uint64_t value = 0;
+        status = semaphores(member_queue)->query(member_queue->semaphore, &value, err);
+        if (status == TDM_OK && value < member_queue->value) return false;
+    }
+    *status_out = status;
+    return true;
+}
+
+static tdm_status stage_run(meta_member_queue *member_queue, meta_plan *plan, int32_t stage,
+                            const _Atomic bool *is_given_up, tdm_error *err) {
+    tdm_status status = meta_member_queue_submit(member_queue, plan, stage, err);
+    if (status != TDM_OK) return status;
+    while (!meta_member_queue_wait(member_queue, SLICE_NS, &status, err))
+        if (atomic_load(is_given_up))
+            return tdm_fail(err, TDM_CANCELLED, "given up while it was at work");
+    atomic_fetch_add_explicit(&member_queue->n_step, 1, memory_order_relaxed);
+    return status;
+}
+
+/* ---- Exchanges of the host's ----------------------------------------------------------------- */
+
+void meta_exchange_describe(const meta_part *part, int32_t index, uint32_t epoch,
+                            meta_exchange_args *out) {
+    const tdm_node *node = tdm_graph_node(&part->graph, index);
+    const tdm_value *y = meta_part_value(part, node->dst[0]);
+    memset(out, 0, sizeof *out);
+    out->params = &node->params.exchange;
+    out->epoch = epoch;
+    out->type = y->type;
+    memcpy(out->ne, y->ne, sizeof out->ne);
+    if (node->src[0] >= 0)
+        memcpy(out->x_ne, meta_part_value(part, node->src[0])->ne, sizeof out->x_ne);
+}
+
+uint64_t meta_view_span(const tdm_value *v, const tdm_view_place *place) {
+    tdm_type_info info = tdm_type_get_info((tdm_type)v->type);
+    if (tdm_shape_count(v->ne) == 0) return 0;
+    int64_t span = (v->ne[0] / info.block_len - 1) * place->nb[0] + info.block_size;
+    for (int32_t i = 1; i < TDM_MAX_DIMS; i++) span += (v->ne[i] - 1) * place->nb[i];
+    return (uint64_t)span;
+}
+
+/* The elements of a view one after the other. */
+static void view_pack(const tdm_value *v, const tdm_view_place *place, const uint8_t *src,
+                      uint8_t *dst) {
+    tdm_type_info info = tdm_type_get_info((tdm_type)v->type);
+    size_t size = (size_t)info.block_size;
+    for (int64_t i3 = 0; i3 < v->ne[3]; i3++)
+        for (int64_t i2 = 0; i2 < v->ne[2]; i2++)
+            for (int64_t i1 = 0; i1 < v->ne[1]; i1++) {
+                const uint8_t *row =
+                    src + i1 * place->nb[1] + i2 * place->nb[2] + i3 * place->nb[3];
+                for (int64_t i0 = 0; i0 < v->ne[0] / info.block_len; i0++, dst += size)
+                    memcpy(dst, row + i0 * place->nb[0], size);
+            }
+}
+
+/* A source of an exchange in host memory, contiguous: in place where it is, else in *staging, which
+ * is moved on. */
+static tdm_status source_fetch(const meta_member_queue *member_queue, const meta_plan *plan,
+                               int32_t value, uint8_t **staging, const void **out, tdm_error *err) {
+    const meta_member_plan *m = &plan->members[member_queue->d];
+    const meta_part *part = &m->part;
+    const tdm_value *v = meta_part_value(part, value);
+    const tdm_view_place *place = &part->places[value];
+    const tdm_binding *b = &m->slot_bindings[meta_part_value(part, place->base)->slot];
+    uint64_t size = tdm_tensor_canonical_size((tdm_type)v->type, v->ne);
+    bool is_contiguous = tdm_view_is_contiguous(v, place);
+    *out = *staging;
+    if (size == 0) return TDM_OK; /* it need not be anywhere */
+    const uint8_t *host = host_address(member_queue, b->buffer);
+    if (host != NULL && is_contiguous) {
+        *out = host + b->off + place->off;
+        return TDM_OK;
+    }
+    uint8_t *packed = *staging;
+    *staging += (size + 63) / 64 * 64;
+    *out = packed;
+    if (host != NULL) {
+        view_pack(v, place, host + b->off + place->off, packed);
+        return TDM_OK;
+    }
+    const tdm_buffer_ops *ops = meta_member_buffers(member_of(member_queue));
+    if (is_contiguous)
+        return ops->download(b->buffer, b->off + (uint64_t)place->off, packed, size, err);
+    uint64_t span = meta_view_span(v, place);
+    uint8_t *whole = *staging;
+    *staging += (span + 63) / 64 * 64;
+    tdm_status status = ops->download(b->buffer, b->off + (uint64_t)place->off, whole, span, err);
+    if (status == TDM_OK) view_pack(v, place, whole, packed);
+    return status;
+}
+
+static tdm_status exchange_run(meta_member_queue *member_queue, meta_plan *plan, int32_t index,
+                               uint32_t epoch, tdm_error *err) {
+    const meta_member_plan *m = &plan->members[member_queue->d];
+    const tdm_node *node = tdm_graph_node(&m->part.graph, index);
+    const tdm_binding *y = &m->slot_bindings[meta_part_value(&m->part, node->dst[0])->slot];
+    const char *names[TDM_MAX_MEMBERS];
+    const void *residual = NULL;
+    uint8_t *staging = m->staging, *host = host_address(member_queue, y->buffer);
+    meta_exchange_args args;
+    tdm_status status = TDM_OK;
+    meta_exchange_describe(&m->part, index, epoch, &args);
+    for (int32_t d = 0, rank = 0; d < member_queue->device->n_member; d++)
+        if (meta_is_active(member_queue->device, d))
+            names[rank++] = member_queue->device->members[d].name;
+    args.names = names;
+    if (node->src[0] >= 0)
+        status = source_fetch(member_queue, plan, node->src[0], &staging, &args.x, err);
+    if (status == TDM_OK && node->src[3] >= 0)
+        status = source_fetch(member_queue, plan, node->src[3], &staging, &residual, err);
+    if (status != TDM_OK) return status;
+    args.residual = residual;
+    args.result = host != NULL ? host + y->off : staging;
+    status = meta_exchange_host(member_queue->device->arena, &args, err);
+    if (status == TDM_OK && host == NULL)
+        status = bytes_upload(member_queue, y, staging, y->size, err);
+    atomic_fetch_add_explicit(&member_queue->n_step, 1, memory_order_relaxed);
+    return status;
+}
+
+tdm_status meta_member_queue_run(meta_member_queue *member_queue, meta_plan *plan, uint32_t epoch,
+                                 const _Atomic bool *is_given_up, tdm_error *err) {
+    const meta_member_plan *m = &plan->members[member_queue->d];
+    tdm_status status = meta_member_queue_upload(member_queue, plan, epoch, err);
+    for (int32_t s = 0; s < m->n_stage && status == TDM_OK; s++) {
+        if (m->stages[s].plan != NULL) status = stage_run(member_queue, plan, s, is_given_up, err);
+        if (status == TDM_OK && m->stages[s].exchange >= 0)
+            status = exchange_run(member_queue, plan, m->stages[s].exchange, epoch, err);
+    }
+    return status;
+}
