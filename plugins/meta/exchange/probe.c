@@ -293,14 +293,14 @@ static void case_spoil(probe *p) {
     abort_word_set(p, 1);
 }
 
-/* Waits for a member's answer until `patience` has waited limit_ns. One that left because the case
+/* Waits for a member's answer until `stall_timer` has waited limit_ns. One that left because the case
  * was called off gets another chance, with a semaphore that is not poisoned. */
-static void part_await(probe *p, probe_part *t, meta_patience *patience, uint64_t limit_ns) {
+static void part_await(probe *p, probe_part *t, meta_stall_timer *stall_timer, uint64_t limit_ns) {
     const tdm_host_semaphore_ops *ops = p->device->host->semaphore;
     tdm_error err = {0};
     uint64_t value = 0;
     tdm_status status =
-        meta_patience_wait(patience, p->device->host, t->semaphore, t->value, limit_ns, &err);
+        meta_stall_timer_wait(stall_timer, p->device->host, t->semaphore, t->value, limit_ns, &err);
     if (status == TDM_DEADLINE_EXCEEDED && ops->query(t->semaphore, &value, &err) == TDM_OK &&
         value < t->value)
         return;
@@ -336,11 +336,11 @@ static void parts_dismiss(probe *p, uint64_t flag, probe_part *const *parts, int
         for (int32_t i = 0; i < n_part; i++) is_anyone = is_anyone || parts[i]->is_refused;
     }
     case_spoil(p);
-    meta_patience patience;
-    meta_patience_begin(&patience, meta_clock_ns());
+    meta_stall_timer stall_timer;
+    meta_stall_timer_begin(&stall_timer, meta_clock_ns());
     for (int32_t i = 0; i < n_part; i++) {
         if (parts[i]->is_answered) continue;
-        part_await(p, parts[i], &patience, ANSWER_NS / 4);
+        part_await(p, parts[i], &stall_timer, ANSWER_NS / 4);
         parts[i]->is_skipped = true;
         if (parts[i]->is_answered) continue;
         parts[i]->is_silent = true;
@@ -410,11 +410,11 @@ static void case_run(probe *p, const probe_case *c, probe_part *const *parts, in
         args_make(p, c, &params, late, &a);
         meta_exchange_publish(&p->arena, &a);
     }
-    meta_patience patience;
-    meta_patience_begin(&patience, meta_clock_ns());
+    meta_stall_timer stall_timer;
+    meta_stall_timer_begin(&stall_timer, meta_clock_ns());
     bool is_late = false;
     for (int32_t i = 0; i < n_part && !is_late; i++) {
-        if (!parts[i]->is_answered) part_await(p, parts[i], &patience, ANSWER_NS);
+        if (!parts[i]->is_answered) part_await(p, parts[i], &stall_timer, ANSWER_NS);
         is_late = !parts[i]->is_answered;
     }
     args_make(p, c, &params, 0, &a);

@@ -1,36 +1,38 @@
 /* SPDX-License-Identifier: MIT
  *
- * event.h: a word that the threads of a queue wait on. A wait looks at it for a while and then
- * sleeps; how long it looks is learned from how the last waits ended, so that steps that follow each
- * other closely are met awake, and an idle or crowded machine is left to those who compute.
+ * event.h: a counter that the threads of a queue wait on. A wait polls the counter for spin_ns and
+ * then sleeps. spin_ns follows the outcome of the last waits: it doubles when a poll succeeds and
+ * halves when a wait has to sleep. So steps that follow each other closely are met without a
+ * sleep, and an idle or crowded machine keeps its processors for the threads that compute.
  */
-#ifndef TANDEM_META_BELL_H
-#define TANDEM_META_BELL_H
+#ifndef TANDEM_META_EVENT_H
+#define TANDEM_META_EVENT_H
 
 #include <pthread.h>
 #include <stdatomic.h>
 
 #include "tandem/status.h"
 
-typedef struct meta_bell {
-    _Alignas(64) _Atomic uint32_t value; /* counts rings */
-    _Atomic int32_t n_sleeper;
-    _Atomic int32_t patience; /* ns */
-    pthread_mutex_t mutex;
-    pthread_cond_t rung;
-} meta_bell;
+typedef struct meta_event {
+    _Alignas(64) _Atomic uint32_t value; /* number of signals so far, modulo 2^32 */
+    _Atomic int32_t n_sleeper;           /* threads that sleep or are about to */
+    _Atomic int32_t spin_ns;             /* how long a wait polls before it sleeps */
+    pthread_mutex_t mutex;               /* of `changed` */
+    pthread_cond_t changed;
+} meta_event;
 
 /* [setup] */
-tdm_status meta_bell_create(meta_bell *bell, tdm_error *err);
-void meta_bell_destroy(meta_bell *bell);
+tdm_status meta_event_create(meta_event *event, tdm_error *err);
+void meta_event_destroy(meta_event *event);
 
-/* Waits until the value is no longer `seen`, at most timeout_ns (UINT64_MAX: for ever); returns the
- * value. [any-thread] */
-uint32_t meta_bell_wait(meta_bell *bell, uint32_t seen, uint64_t timeout_ns);
-/* Changes the value and wakes all. What was written before is seen by those who wake.
+/* Waits until the value differs from `seen`, at most timeout_ns (UINT64_MAX: no limit), and returns
+ * the value. It equals `seen` after a timeout. [any-thread] */
+uint32_t meta_event_wait(meta_event *event, uint32_t seen, uint64_t timeout_ns);
+/* Increments the value and wakes all waiting threads. They see what the caller wrote before.
  * [any-thread] */
-void meta_bell_ring(meta_bell *bell);
+void meta_event_signal(meta_event *event);
 
-uint64_t meta_clock_ns(void); /* monotonic */
+/* The monotonic clock. */
+uint64_t meta_clock_ns(void);
 
 #endif

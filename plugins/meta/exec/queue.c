@@ -24,7 +24,7 @@
 enum {
     MAX_LOCAL_SIGNALS = 8,
     SLICE_MIN_NS = 5000000, /* between looks at the other members while one is waited for */
-    SLICE_MAX_NS = META_LOOK_NS
+    SLICE_MAX_NS = META_POLL_NS
 };
 #define GRACE_MAX_NS 2e9 /* for members to leave a run that was given up; at most the timeout */
 
@@ -52,9 +52,9 @@ struct tdm_queue {
     meta_device *device;
     pthread_mutex_t mutex; /* over the lists */
     queue_job *first, *last, *unused;
-    meta_bell submitted; /* jobs, for the coordinator */
-    meta_bell begun;     /* runs, for the members' threads */
-    meta_bell ended;     /* parts, for the coordinator */
+    meta_event submitted; /* jobs, for the coordinator */
+    meta_event begun;     /* runs, for the members' threads */
+    meta_event ended;     /* parts, for the coordinator */
     _Atomic bool is_ending;
     meta_member_queue member_queues[TDM_MAX_MEMBERS]; /* of active members */
     int32_t n_member_queue;
@@ -120,7 +120,7 @@ static void member_queues_wait(tdm_queue *queue, uint64_t timeout_ns) {
         uint32_t seen = atomic_load(&queue->ended.value);
         if (atomic_load(&member_queue->is_done)) continue;
         if (!is_direct(queue, member_queue)) {
-            meta_bell_wait(&queue->ended, seen, timeout_ns);
+            meta_event_wait(&queue->ended, seen, timeout_ns);
             if (!atomic_load(&member_queue->is_done)) return;
         } else if (meta_member_queue_wait(member_queue, timeout_ns, &status, &member_queue->err)) {
             member_queue_end(queue, member_queue, status);
@@ -142,14 +142,14 @@ static bool has_failed(const tdm_queue *queue) {
  * otherwise what happened is in the member_queues. */
 static tdm_status members_await(tdm_queue *queue, tdm_error *err) {
     uint64_t slice = SLICE_MIN_NS, grace_ns = 0;
-    meta_patience grace;
+    meta_stall_timer grace;
     tdm_status status = TDM_OK;
     meta_watchdog_begin(&queue->dog);
     while (!member_queues_poll(queue)) {
         member_queues_wait(queue, slice);
         if (slice < SLICE_MAX_NS) slice *= 2;
         if (grace_ns != 0) {
-            if (meta_patience_look(&grace, meta_clock_ns()) < grace_ns) continue;
+            if (meta_stall_timer_update(&grace, meta_clock_ns()) < grace_ns) continue;
             if (status == TDM_OK)
                 status = meta_watchdog_blame(queue->plan, queue->epoch, queue->member_queues,
                                              queue->n_member_queue, err);
@@ -162,7 +162,7 @@ static tdm_status members_await(tdm_queue *queue, tdm_error *err) {
             meta_arena_abort(queue->device);
             double timeout = queue->device->options.timeout * 1e9;
             grace_ns = (uint64_t)(timeout < GRACE_MAX_NS ? timeout : GRACE_MAX_NS);
-            meta_patience_begin(&grace, meta_clock_ns());
+            meta_stall_timer_begin(&grace, meta_clock_ns());
         } else if (has_failed(queue)) {
             /* Whoever still computes may take as long as it takes; whoever waits for the one that
              * failed leaves. */
@@ -183,7 +183,7 @@ static void stragglers_leave(tdm_queue *queue, const tdm_error *err) {
         if (is_idle(queue, member_queue)) continue;
         /* The members' threads look at is_given_up and come back in any case. */
         while (!is_direct(queue, member_queue) && !atomic_load(&member_queue->is_done))
-            meta_bell_wait(&queue->ended, atomic_load(&queue->ended.value), SLICE_MIN_NS);
+            meta_event_wait(&queue->ended, atomic_load(&queue->ended.value), SLICE_MIN_NS);
         if (semaphore_ops(queue)->query(member_queue->semaphore, &value, NULL) != TDM_OK ||
             value >= member_queue->value)
             continue;
@@ -288,7 +288,7 @@ static tdm_status plan_run(tdm_queue *queue, const queue_job *job, tdm_error *er
         has_member_threads = true;
         atomic_store(&queue->member_threads[i].has_turn, true);
     }
-    if (has_member_threads) meta_bell_ring(&queue->begun);
+    if (has_member_threads) meta_event_signal(&queue->begun);
     for (int32_t i = 0; i < queue->n_member_queue; i++)
         if (!is_idle(queue, &queue->member_queues[i]) && is_direct(queue, &queue->member_queues[i]))
             member_queue_start(queue, &queue->member_queues[i]);
@@ -405,7 +405,7 @@ static void *coordinator_main(void *arg) {
         else if (atomic_load(&queue->is_ending))
             return NULL;
         else
-            meta_bell_wait(&queue->submitted, seen, UINT64_MAX);
+            meta_event_wait(&queue->submitted, seen, UINT64_MAX);
     }
 }
 
@@ -414,14 +414,14 @@ static void *member_thread_main(void *arg) {
     tdm_queue *queue = self->queue;
     meta_member_queue *member_queue = self->member_queue;
     for (uint32_t seen = 0;;) {
-        seen = meta_bell_wait(&queue->begun, seen, UINT64_MAX);
+        seen = meta_event_wait(&queue->begun, seen, UINT64_MAX);
         if (atomic_load(&queue->is_ending)) return NULL;
         /* Late for a run that had no need of it, it must not look at that run at all. */
         if (!atomic_exchange(&self->has_turn, false)) continue;
         member_queue_end(queue, member_queue,
                          meta_member_queue_run(member_queue, queue->plan, queue->epoch,
                                                &queue->is_given_up, &member_queue->err));
-        meta_bell_ring(&queue->ended);
+        meta_event_signal(&queue->ended);
     }
 }
 
@@ -449,9 +449,9 @@ static void queue_destroy(tdm_queue *queue) {
     if (queue == NULL) return;
     const tdm_host *host = queue->device->host;
     atomic_store(&queue->is_ending, true);
-    meta_bell_ring(&queue->submitted);
+    meta_event_signal(&queue->submitted);
     if (queue->coordinator.is_started) pthread_join(queue->coordinator.thread, NULL);
-    meta_bell_ring(&queue->begun);
+    meta_event_signal(&queue->begun);
     for (int32_t i = 0; i < queue->n_member_queue; i++)
         if (queue->member_threads[i].is_started)
             pthread_join(queue->member_threads[i].thread, NULL);
@@ -462,22 +462,22 @@ static void queue_destroy(tdm_queue *queue) {
         job_free(host, job);
         job = next;
     }
-    meta_bell_destroy(&queue->submitted);
-    meta_bell_destroy(&queue->begun);
-    meta_bell_destroy(&queue->ended);
+    meta_event_destroy(&queue->submitted);
+    meta_event_destroy(&queue->begun);
+    meta_event_destroy(&queue->ended);
     pthread_mutex_destroy(&queue->mutex);
     meta_free(host, queue, sizeof *queue);
 }
 
-static tdm_status bells_create(tdm_queue *queue, tdm_error *err) {
+static tdm_status events_create(tdm_queue *queue, tdm_error *err) {
     if (pthread_mutex_init(&queue->mutex, NULL) != 0)
         return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "group: no mutex");
-    tdm_status status = meta_bell_create(&queue->submitted, err);
-    if (status == TDM_OK && (status = meta_bell_create(&queue->begun, err)) != TDM_OK)
-        meta_bell_destroy(&queue->submitted);
-    if (status == TDM_OK && (status = meta_bell_create(&queue->ended, err)) != TDM_OK) {
-        meta_bell_destroy(&queue->begun);
-        meta_bell_destroy(&queue->submitted);
+    tdm_status status = meta_event_create(&queue->submitted, err);
+    if (status == TDM_OK && (status = meta_event_create(&queue->begun, err)) != TDM_OK)
+        meta_event_destroy(&queue->submitted);
+    if (status == TDM_OK && (status = meta_event_create(&queue->ended, err)) != TDM_OK) {
+        meta_event_destroy(&queue->begun);
+        meta_event_destroy(&queue->submitted);
     }
     if (status != TDM_OK) pthread_mutex_destroy(&queue->mutex);
     return status;
@@ -487,7 +487,7 @@ static tdm_status queue_create(tdm_device *device, tdm_queue **queue_out, tdm_er
     tdm_queue *queue = meta_alloc(device->host, sizeof *queue);
     if (queue == NULL) return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "group: no memory for a queue");
     queue->device = device;
-    tdm_status status = bells_create(queue, err);
+    tdm_status status = events_create(queue, err);
     if (status != TDM_OK) {
         meta_free(device->host, queue, sizeof *queue);
         return status;
@@ -532,7 +532,7 @@ static tdm_status queue_compute(tdm_queue *queue, tdm_plan *plan, const tdm_bind
         queue->first = job;
     queue->last = job;
     pthread_mutex_unlock(&queue->mutex);
-    meta_bell_ring(&queue->submitted);
+    meta_event_signal(&queue->submitted);
     return TDM_OK;
 }
 

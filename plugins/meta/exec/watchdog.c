@@ -37,7 +37,7 @@ static uint64_t progress_of(const meta_device *device, const meta_member_queue *
 
 void meta_watchdog_begin(meta_watchdog *dog) {
     dog->progress = 0;
-    meta_patience_begin(&dog->patience, meta_clock_ns());
+    meta_stall_timer_begin(&dog->stall_timer, meta_clock_ns());
 }
 
 bool meta_watchdog_is_late(meta_watchdog *dog, const meta_device *device,
@@ -45,9 +45,9 @@ bool meta_watchdog_is_late(meta_watchdog *dog, const meta_device *device,
     uint64_t progress = progress_of(device, member_queues, n_member_queue), now = meta_clock_ns();
     if (progress != dog->progress) {
         dog->progress = progress;
-        meta_patience_begin(&dog->patience, now);
+        meta_stall_timer_begin(&dog->stall_timer, now);
     }
-    return (double)meta_patience_look(&dog->patience, now) > device->options.timeout * 1e9;
+    return (double)meta_stall_timer_update(&dog->stall_timer, now) > device->options.timeout * 1e9;
 }
 
 /* The first exchange that member d has not published all of; -1 = it passed them all. */

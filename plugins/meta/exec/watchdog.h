@@ -10,13 +10,13 @@
 #include "plugins/meta/exec/stall_timer.h"
 
 typedef struct meta_watchdog {
-    uint64_t progress;      /* of all members, as a number that only moves when one of them does */
-    meta_patience patience; /* since it moved last */
+    uint64_t progress; /* of all members, as a number that only moves when one of them does */
+    meta_stall_timer stall_timer; /* since it moved last */
 } meta_watchdog;
 
 void meta_watchdog_begin(meta_watchdog *dog);
 /* True when nothing has moved for as long as the group's options allow. member_queues[n_member_queue]. Called every
- * META_LOOK_NS at least. */
+ * META_POLL_NS at least. */
 bool meta_watchdog_is_late(meta_watchdog *dog, const meta_device *device,
                            const meta_member_queue *member_queues, int32_t n_member_queue);
 /* The failure to report of a run that is late: TDM_DEADLINE_EXCEEDED, naming the members that are

@@ -165,10 +165,10 @@ static tdm_status product_run(product *p, tdm_error *err) {
     tdm_status status = p->member->lent.plugin->queue->graph_compute(
         p->member->probe_queue, p->plan, p->bindings, 3, NULL, 0, &done, 1, err);
     if (status != TDM_OK) return status;
-    meta_patience patience;
-    meta_patience_begin(&patience, meta_clock_ns());
-    return meta_patience_wait(&patience, p->device->host, done.semaphore, done.value,
-                              (uint64_t)(p->device->options.timeout * 1e9), err);
+    meta_stall_timer stall_timer;
+    meta_stall_timer_begin(&stall_timer, meta_clock_ns());
+    return meta_stall_timer_wait(&stall_timer, p->device->host, done.semaphore, done.value,
+                                 (uint64_t)(p->device->options.timeout * 1e9), err);
 }
 
 /* The first run warms up; then spans of at least SPAN_NS. Where one run takes as long as all of them
