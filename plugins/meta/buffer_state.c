@@ -19,9 +19,9 @@ static tdm_status pages_count(const meta_device *device, int64_t n_page, int32_t
                            ? NULL
                            : meta_alloc(device->host, size);
     if (pages == NULL)
-        return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "group: no memory to deal out %lld pages",
+        return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "group: no memory to assign %lld pages",
                         (long long)n_page);
-    meta_pages_deal(device, n_page, pages, n_local);
+    meta_pages_assign(device, n_page, pages, n_local);
     meta_free(device->host, pages, size);
     *n_page_out = n_local[d];
     return TDM_OK;

@@ -31,7 +31,7 @@ typedef enum meta_attention {
 } meta_attention;
 typedef enum meta_experts {
     META_EXPERTS_HIDDEN, /* every expert is cut along its hidden dimension */
-    META_EXPERTS_WHOLE   /* experts are dealt out whole */
+    META_EXPERTS_WHOLE   /* experts are assigned whole */
 } meta_experts;
 
 /* The options of a group, checked but for what only its members can tell. */

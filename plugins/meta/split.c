@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * split.c: the split hooks of a group: dealing partitions out, declaring and showing layouts. What
+ * split.c: the split hooks of a group: assigning partitions, declaring and showing layouts. What
  * a graph takes of each member is report.c's.
  */
 #include <string.h>

@@ -191,17 +191,17 @@ static void near_check(const char *words, const char *member, const char *what, 
                  what, (unsigned long long)said, (unsigned long long)is);
 }
 
-/* The largest part of a partition's units that member d has been dealt out. Shares cannot be told
+/* The largest part of a partition's units that member d has been assigned. Shares cannot be told
  * more closely than that: heads are few, and one layer gives a member more than the next. */
-static double share_dealt(const meta_device *group, int d) {
+static double share_assigned(const meta_device *group, int d) {
     double most = 0;
     for (int32_t i = 0; i < group->partitions->n_entry; i++) {
         const meta_entry *e = &group->partitions->entries[i];
-        const meta_dealt *dealt[] = {e->dealt, e->experts};
+        const meta_assignment *assigned[] = {e->assigned, e->experts};
         for (int k = 0; k < 2; k++) {
-            if (dealt[k] == NULL) continue;
-            double n_part = (double)dealt[k]->n_unit * dealt[k]->n_sub;
-            double share = (double)(dealt[k]->hi[d] - dealt[k]->lo[d]) / n_part;
+            if (assigned[k] == NULL) continue;
+            double n_part = (double)assigned[k]->n_unit * assigned[k]->n_sub;
+            double share = (double)(assigned[k]->hi[d] - assigned[k]->lo[d]) / n_part;
             if (share > most) most = share;
         }
     }
@@ -247,7 +247,7 @@ static void member_check(const meta_device *group, const meta_plan *plan, const 
     const uint64_t arena = group->n_active > 1 ? group->arena->size - flags : 0;
     const uint64_t compute = a->buffers[TDM_BUFFER_COMPUTE] + a->plans +
                              arena / (uint64_t)group->n_active + plan->members[d].staging_size;
-    double share = share_dealt(group, d);
+    double share = share_assigned(group, d);
     assert_int_equal(member->scratch_size + member->zeros_size, a->buffers[TDM_BUFFER_COMPUTE]);
     near_check(words, member->name, "weights", said->weight_size, a->buffers[TDM_BUFFER_WEIGHT]);
     near_check(words, member->name, "cache", said->state_size, a->buffers[TDM_BUFFER_STATE]);

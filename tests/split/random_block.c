@@ -94,7 +94,7 @@ void pool_block_moe(pool *p) {
     p->values[i].type = TDM_TYPE_I32;
     p->values[i].is_hidden = true;
 
-    /* An id of its own, whose experts may be dealt out whole; one unit of 8 columns or each one. */
+    /* An id of its own, whose experts may be assigned whole; one unit of 8 columns or each one. */
     int32_t unit = ff % 8 == 0 && choice_rarely(p->c, 2) ? 8 : 1, cut = 0;
     if (!choice_rarely(p->c, 4)) {
         pool_cut columns = pool_new_cut(p, (int32_t)ff / unit, 1);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_apportion.c: dealing out whole things by shares: once, over many layers, and one by one. The
+ * test_apportion.c: assigning whole things by shares: once, over many layers, and one by one. The
  * oracle is the definition: totals against share times number.
  */
 #include <math.h>
@@ -41,7 +41,7 @@ static void check_runs(int64_t n_part, int64_t granule, int32_t n_member, const 
     assert_int_equal(at, n_part);
 }
 
-static void one_deal_is_by_quota(void **state) {
+static void one_assignment_is_by_quota(void **state) {
     (void)state;
     for (int i = 0; i < 3000; i++) {
         int32_t n_member = 1 + (int32_t)random_below(i % 8 == 0 ? TDM_MAX_MEMBERS : 6);
@@ -100,7 +100,7 @@ static void expect_sizes(int64_t n_part, int64_t granule, int32_t n_member, cons
     for (int32_t d = 0; d < n_member; d++) assert_int_equal(hi[d] - lo[d], sizes[d]);
 }
 
-static void known_deals(void **state) {
+static void known_assignments(void **state) {
     (void)state;
     double carry[3] = {0};
     /* Exact quotas. */
@@ -121,7 +121,7 @@ static void known_deals(void **state) {
     /* The last granule is a short one. */
     memset(carry, 0, sizeof carry);
     expect_sizes(10, 4, 2, (const double[]){.5, .5}, carry, (const int64_t[]){8, 2});
-    /* Nothing to deal out, nobody to give it to, shares that do not add up to 1. */
+    /* Nothing to assign, nobody to give it to, shares that do not add up to 1. */
     memset(carry, 0, sizeof carry);
     expect_sizes(0, 4, 2, (const double[]){.5, .5}, carry, (const int64_t[]){0, 0});
     expect_sizes(9, 1, 2, (const double[]){0, 0}, carry, (const int64_t[]){0, 0});
@@ -157,8 +157,8 @@ static void pages_do_not_depend_on_how_many(void **state) {
     int64_t n_few[4], n_many[4], seen[4] = {0};
     const double share[4] = {.5, 0, .3, .2};
     for (int d = 0; d < 4; d++) device.members[d].share = share[d];
-    meta_pages_deal(&device, 100, few, n_few);
-    meta_pages_deal(&device, 1000, many, n_many);
+    meta_pages_assign(&device, 100, few, n_few);
+    meta_pages_assign(&device, 1000, many, n_many);
     assert_memory_equal(few, many, sizeof few);
     for (int i = 0; i < 1000; i++) assert_int_equal(many[i].local, seen[many[i].owner]++);
     for (int d = 0; d < 4; d++) {
@@ -166,15 +166,15 @@ static void pages_do_not_depend_on_how_many(void **state) {
         assert_true(fabs(share[d] * 1000 - (double)n_many[d]) < 1);
         assert_true(fabs(share[d] * 100 - (double)n_few[d]) < 1);
     }
-    meta_pages_deal(&device, 0, NULL, n_few);
+    meta_pages_assign(&device, 0, NULL, n_few);
     assert_int_equal(n_few[0], 0);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(one_deal_is_by_quota),
+        cmocka_unit_test(one_assignment_is_by_quota),
         cmocka_unit_test(many_layers_even_out),
-        cmocka_unit_test(known_deals),
+        cmocka_unit_test(known_assignments),
         cmocka_unit_test(one_by_one_stays_close),
         cmocka_unit_test(pages_do_not_depend_on_how_many),
     };

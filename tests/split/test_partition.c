@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_partition.c: partitions of graphs made by hand, dealt out to members that are nothing but a
+ * test_partition.c: partitions of graphs made by hand, assigned to members that are nothing but a
  * share and an answer to split_unit.
  */
 #include <math.h>
@@ -161,11 +161,11 @@ static void prepare(void) {
     if (meta_partition_prepare(&group, &graph, &err) != TDM_OK) fail_msg("%s", err.message);
 }
 
-static meta_dealt dealt_of(const tdm_partition *p) {
-    const meta_dealt *dealt = NULL;
+static meta_assignment assigned_of(const tdm_partition *p) {
+    const meta_assignment *assigned = NULL;
     tdm_error err = {0};
-    if (meta_partition_find(&group, p, &dealt, &err) != TDM_OK) fail_msg("%s", err.message);
-    return *dealt;
+    if (meta_partition_find(&group, p, &assigned, &err) != TDM_OK) fail_msg("%s", err.message);
+    return *assigned;
 }
 
 static void expect_cut(const tdm_tensor_desc *desc, int32_t s, const int64_t *lo,
@@ -198,7 +198,7 @@ static void attention_is_cut_at_heads(void **state) {
     graph_begin();
     attention a = add_attention(7, 0, 8, true);
     prepare();
-    assert_int_equal(dealt_of(&a.q).granule, 4);
+    assert_int_equal(assigned_of(&a.q).granule, 4);
     EXPECT_CUT(&a.q_desc, 0, {0, 1536}, {0, 0}, {1536, 2048});
     EXPECT_CUT(&a.k_desc, 0, {0, 384}, {0, 0}, {384, 512});
     EXPECT_CUT(&a.o_desc, 0, {0, 1536}, {0, 0}, {1536, 2048});
@@ -246,7 +246,7 @@ static void fewer_heads_than_members(void **state) {
     group.options.attention = META_ATTENTION_REPLICATE;
     member_units[0][1] = 64;
     prepare();
-    assert_int_equal(dealt_of(&a.q).granule, 1);
+    assert_int_equal(assigned_of(&a.q).granule, 1);
     group_close();
     /* A head that straddles: three members, two units of four. */
     group_open(3, even);
@@ -259,13 +259,13 @@ static void fewer_heads_than_members(void **state) {
     group_open(2, even);
     group.options.attention = META_ATTENTION_REPLICATE;
     prepare();
-    assert_int_equal(dealt_of(&a.q).granule, 4);
+    assert_int_equal(assigned_of(&a.q).granule, 4);
     group_close();
     graph_begin();
     a = add_attention(7, 0, 2, false);
     group_open(4, even);
     prepare();
-    assert_int_equal(dealt_of(&a.q).granule, 1);
+    assert_int_equal(assigned_of(&a.q).granule, 1);
     group_close();
 }
 
@@ -277,7 +277,7 @@ static void superblocks_are_cut_at_sub_blocks(void **state) {
     tdm_partition p = make(3, 0, 1024, 1);
     tdm_tensor_desc up = add_weight(&p, 1, TDM_TYPE_Q4_K), down = add_weight(&p, 0, TDM_TYPE_Q4_K);
     prepare();
-    assert_int_equal(dealt_of(&p).granule, 32);
+    assert_int_equal(assigned_of(&p).granule, 32);
     EXPECT_CUT(&down, 0, {0, 672}, {672, 1024});
     EXPECT_CUT(&up, 0, {0, 672}, {672, 1024});
     group_close();
@@ -288,7 +288,7 @@ static void superblocks_are_cut_at_sub_blocks(void **state) {
     group_open(2, (const double[]){2, 1});
     member_units[0][1] = 48;
     prepare();
-    assert_int_equal(dealt_of(&p).granule, 96);
+    assert_int_equal(assigned_of(&p).granule, 96);
     EXPECT_CUT(&down, 0, {0, 672}, {672, 1024});
     group_close();
     /* The unit of a member that is left out does not count; nor is there one without a table. */
@@ -297,13 +297,13 @@ static void superblocks_are_cut_at_sub_blocks(void **state) {
     group.members[0].lent.plugin = &plain_plugin;
     group.members[2].lent.plugin = &plain_plugin;
     prepare();
-    assert_int_equal(dealt_of(&p).granule, 32);
+    assert_int_equal(assigned_of(&p).granule, 32);
     group_close();
     /* A unit that is more than all there is: one member has it all. */
     group_open(2, (const double[]){2, 1});
     member_units[0][1] = 4096;
     prepare();
-    assert_int_equal(dealt_of(&p).granule, 1024);
+    assert_int_equal(assigned_of(&p).granule, 1024);
     EXPECT_CUT(&down, 0, {0, 1024}, {0, 0});
     group_close();
 }
@@ -337,7 +337,7 @@ static void fused_weights_have_segments(void **state) {
     add_weight(&p, 0, TDM_TYPE_Q8_0);
     group_open(2, (const double[]){1, 1});
     prepare();
-    assert_int_equal(dealt_of(&p).granule, 3);
+    assert_int_equal(assigned_of(&p).granule, 3);
     group_close();
 }
 
@@ -354,13 +354,13 @@ static void rounding_rotates_over_layers(void **state) {
     prepare();
     for (int32_t l = 0; l < 40; l++) {
         tdm_partition ffn = make(1000 - 2 * l, l, 320, 1);
-        meta_dealt dealt = dealt_of(&ffn);
+        meta_assignment assigned = assigned_of(&ffn);
         int64_t at = 0;
         for (int d = 0; d < 3; d++) {
-            had[d] += dealt.hi[d] - dealt.lo[d];
-            assert_int_equal(dealt.lo[d] % 32, 0);
-            if (dealt.lo[d] < dealt.hi[d]) assert_int_equal(dealt.lo[d], at);
-            if (dealt.lo[d] < dealt.hi[d]) at = dealt.hi[d];
+            had[d] += assigned.hi[d] - assigned.lo[d];
+            assert_int_equal(assigned.lo[d] % 32, 0);
+            if (assigned.lo[d] < assigned.hi[d]) assert_int_equal(assigned.lo[d], at);
+            if (assigned.lo[d] < assigned.hi[d]) at = assigned.hi[d];
             assert_true(fabs(group.members[d].share * 320 * (l + 1) - (double)had[d]) < 32);
         }
         assert_int_equal(at, 320);
@@ -378,9 +378,9 @@ static void debts_are_paid_in_kind(void **state) {
     add_weight(&fine, 0, TDM_TYPE_F32);
     add_weight(&next, 1, TDM_TYPE_F32);
     prepare();
-    assert_int_equal(dealt_of(&coarse).hi[0], 7);
-    assert_int_equal(dealt_of(&fine).hi[0], 4);
-    assert_int_equal(dealt_of(&next).hi[0], 0);
+    assert_int_equal(assigned_of(&coarse).hi[0], 7);
+    assert_int_equal(assigned_of(&fine).hi[0], 4);
+    assert_int_equal(assigned_of(&next).hi[0], 0);
     group_close();
 }
 
@@ -406,8 +406,8 @@ static void layers_go_whole(void **state) {
     const int32_t owner[12] = {0, 0, 0, 0, 0, 0, 2, 2, 2, 2, 3, 3};
     for (int32_t l = 0; l < 12; l++)
         for (int32_t d = 0; d < 4; d++) {
-            assert_int_equal(dealt_of(&layers[l].q).hi[d], d == owner[l] ? 32 : 0);
-            assert_int_equal(dealt_of(&ffn[l]).hi[d], d == owner[l] ? 64 : 0);
+            assert_int_equal(assigned_of(&layers[l].q).hi[d], d == owner[l] ? 32 : 0);
+            assert_int_equal(assigned_of(&ffn[l]).hi[d], d == owner[l] ? 64 : 0);
         }
     EXPECT_CUT(&head, 0, {0, 0}, {0, 0}, {0, 0}, {0, 1000});
     EXPECT_CUT(&experts, 0, {0, 64}, {0, 0}, {0, 0}, {0, 0});
@@ -421,7 +421,7 @@ static void layers_go_whole(void **state) {
     group_open(3, (const double[]){3, 1, 0});
     group.options.split = META_SPLIT_LAYER;
     prepare();
-    assert_int_equal(dealt_of(&vocab).hi[1], 1000);
+    assert_int_equal(assigned_of(&vocab).hi[1], 1000);
     group_close();
 }
 
@@ -479,14 +479,14 @@ static void experts_go_whole(void **state) {
 static void ids_keep_what_they_have(void **state) {
     (void)state;
     tdm_error err = {0};
-    const meta_dealt *dealt, *again;
+    const meta_assignment *assigned, *again;
     group_open(2, (const double[]){1, 1});
     graph_begin();
     tdm_partition a = make(1, 0, 7, 1), b = make(2, 1, 7, 1), bad;
     add_weight(&a, 1, TDM_TYPE_F32);
     prepare();
-    assert_int_equal(meta_partition_find(&group, &a, &dealt, NULL), TDM_OK);
-    assert_int_equal(dealt->hi[0], 4);
+    assert_int_equal(meta_partition_find(&group, &a, &assigned, NULL), TDM_OK);
+    assert_int_equal(assigned->hi[0], 4);
     tdm_tensor_desc unknown = add_weight(&b, 1, TDM_TYPE_F32);
     assert_int_equal(meta_partition_find(&group, &b, &again, &err), TDM_FAILED_PRECONDITION);
     assert_non_null(strstr(err.message, "partition 2"));
@@ -499,8 +499,8 @@ static void ids_keep_what_they_have(void **state) {
     assert_int_equal(layout.replica, TDM_REPLICA_EXACT);
     prepare();
     assert_int_equal(meta_partition_find(&group, &a, &again, NULL), TDM_OK);
-    assert_ptr_equal(dealt, again);
-    assert_int_equal(dealt_of(&b).hi[0], 3); /* the carry outlives the call */
+    assert_ptr_equal(assigned, again);
+    assert_int_equal(assigned_of(&b).hi[0], 3); /* the carry outlives the call */
     /* Nothing new costs nothing. */
     n_alloc = n_asked = 0;
     prepare();
@@ -578,7 +578,7 @@ static void random_partitions_keep_to_units(void **state) {
         for (int32_t w = 0; w < n_desc; w++) {
             const tdm_tensor_desc *desc = &descs[w];
             const tdm_partition *p = &desc->partition;
-            meta_dealt dealt = dealt_of(p);
+            meta_assignment assigned = assigned_of(p);
             tdm_layout layout;
             meta_cut cut;
             int64_t begin = 0;
@@ -590,16 +590,17 @@ static void random_partitions_keep_to_units(void **state) {
                              TDM_OK);
             if (!p->is_whole) assert_true(meta_cut_is_disjoint(&cut, n_member));
             for (int32_t d = 0; d < n_member; d++)
-                is_whole_to_one |= dealt.hi[d] - dealt.lo[d] == (int64_t)dealt.n_unit * dealt.n_sub;
+                is_whole_to_one |=
+                    assigned.hi[d] - assigned.lo[d] == (int64_t)assigned.n_unit * assigned.n_sub;
             for (int32_t s = 0; s < p->n_segment; begin += cut.segments[s++].n_unit)
                 for (int32_t d = 0; d < n_member; d++) {
                     int64_t lo = cut.segments[s].lo[d], hi = cut.segments[s].hi[d], unit = 1;
                     if (lo == hi) continue;
                     assert_true(share[d] > 0);
-                    if (is_whole_to_one || (p->is_whole && dealt.granule % dealt.n_sub != 0))
+                    if (is_whole_to_one || (p->is_whole && assigned.granule % assigned.n_sub != 0))
                         continue;
                     if (p->is_whole) assert_int_equal(lo % p->unit_len[s], 0);
-                    if (p->is_whole && group.n_active > dealt.n_unit) continue;
+                    if (p->is_whole && group.n_active > assigned.n_unit) continue;
                     if (desc->axis == 0 && desc->type == TDM_TYPE_Q8_0) unit = 32;
                     if (desc->axis == 0 && desc->type == TDM_TYPE_Q4_K) unit = 32;
                     assert_int_equal((begin + lo) % unit, 0);
@@ -618,7 +619,7 @@ static void random_partitions_keep_to_units(void **state) {
 static void no_memory_changes_nothing(void **state) {
     (void)state;
     tdm_error err = {0};
-    const meta_dealt *dealt;
+    const meta_assignment *assigned;
     bool is_done = false;
     n_alloc = 0;
     failing_alloc = 1;
@@ -637,9 +638,10 @@ static void no_memory_changes_nothing(void **state) {
         is_done = status == TDM_OK;
         if (is_done) break;
         assert_int_equal(status, TDM_RESOURCE_EXHAUSTED);
-        assert_int_equal(meta_partition_find(&group, &a.q, &dealt, NULL), TDM_FAILED_PRECONDITION);
+        assert_int_equal(meta_partition_find(&group, &a.q, &assigned, NULL),
+                         TDM_FAILED_PRECONDITION);
     }
-    assert_int_equal(dealt_of(&a.q).hi[0], 16);
+    assert_int_equal(assigned_of(&a.q).hi[0], 16);
     meta_partition_table_destroy(NULL);
     group_close();
 }

@@ -163,7 +163,7 @@ static void test_pages(void **state) {
     device->n_member = device->n_active = 2;
     device->members[0].share = 2.0 / 3;
     device->members[1].share = 1.0 / 3;
-    meta_pages_deal(device, 9, pages, n_local);
+    meta_pages_assign(device, 9, pages, n_local);
     for (int i = 0; i < 9; i++) at += sprintf(at, " %d", (int)pages[i].owner);
     sprintf(at, "\n");
     free(device);

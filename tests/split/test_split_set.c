@@ -218,7 +218,7 @@ static void test_refusals(void **state) {
     group_rig_close(h.rig);
 }
 
-/* A weight in its member's own layout stays as it is dealt out; the op that would need it otherwise
+/* A weight in its member's own layout stays as it is assigned; the op that would need it otherwise
  * is named. */
 static void test_private(void **state) {
     (void)state;

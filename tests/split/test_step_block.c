@@ -34,7 +34,7 @@ typedef struct scene {
     uint64_t size;
 } scene;
 
-/* Pages dealt out at random; two classes, of which only the first has a cache of the group. */
+/* Pages assigned at random; two classes, of which only the first has a cache of the group. */
 static void scene_make(scene *s, int32_t op) {
     int32_t n_local[N_MEMBER] = {0};
     memset(s, 0, sizeof *s);

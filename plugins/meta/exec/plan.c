@@ -336,7 +336,7 @@ static tdm_status pages_make(meta_plan *plan, tdm_error *err) {
     }
     plan->pages = plan_alloc(plan, (size_t)plan->n_page, sizeof *plan->pages);
     if (plan->pages == NULL) return out_of_memory(err);
-    meta_pages_deal(plan->device, plan->n_page, plan->pages, n_local);
+    meta_pages_assign(plan->device, plan->n_page, plan->pages, n_local);
     return TDM_OK;
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * apportion.c: whole things dealt out by shares, now and over time.
+ * apportion.c: whole things assigned by shares, now and over time.
  *
  * Everybody gets the whole part of his quota; what is left goes out one by one, by the rule of
  * R. Tijdeman ("The chairman assignment problem", Discrete Mathematics 32, 1980): of those who are

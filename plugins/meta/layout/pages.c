@@ -4,8 +4,8 @@
  */
 #include "plugins/meta/layout/partition.h"
 
-void meta_pages_deal(const meta_device *device, int64_t n_page, meta_page *page_table_out,
-                     int64_t *n_local_out) {
+void meta_pages_assign(const meta_device *device, int64_t n_page, meta_page *page_table_out,
+                       int64_t *n_local_out) {
     double share[TDM_MAX_MEMBERS], carry[TDM_MAX_MEMBERS] = {0};
     for (int32_t d = 0; d < device->n_member; d++) {
         share[d] = device->members[d].share;

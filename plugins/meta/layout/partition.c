@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * partition.c: the table of what was dealt out, and how it cuts weights and caches. How it is dealt
+ * partition.c: the table of what was assigned, and how it cuts weights and caches. How it is assigned
  * out is partition_assign.c's business.
  */
 #include <stdlib.h>
@@ -41,17 +41,17 @@ const meta_entry *meta_partition_entry(const struct meta_partition_table *table,
                    entry_compare);
 }
 
-tdm_status meta_partition_agrees(const meta_dealt *dealt, const tdm_partition *partition,
+tdm_status meta_partition_agrees(const meta_assignment *assigned, const tdm_partition *partition,
                                  tdm_error *err) {
-    if (dealt->layer == partition->layer && dealt->n_unit == partition->n_unit &&
-        dealt->n_sub == meta_partition_subs(partition))
+    if (assigned->layer == partition->layer && assigned->n_unit == partition->n_unit &&
+        assigned->n_sub == meta_partition_subs(partition))
         return TDM_OK;
     return tdm_fail(err, TDM_INVALID_ARGUMENT,
                     "partition %d has %d units of %d parts in layer %d here, and %d of %d in layer "
-                    "%d where it was dealt out; an id means one thing in a process",
+                    "%d where it was assigned; an id means one thing in a process",
                     (int)partition->id, (int)partition->n_unit, (int)meta_partition_subs(partition),
-                    (int)partition->layer, (int)dealt->n_unit, (int)dealt->n_sub,
-                    (int)dealt->layer);
+                    (int)partition->layer, (int)assigned->n_unit, (int)assigned->n_sub,
+                    (int)assigned->layer);
 }
 
 static tdm_status entry_find(const meta_device *device, const tdm_partition *partition,
@@ -59,36 +59,37 @@ static tdm_status entry_find(const meta_device *device, const tdm_partition *par
     const meta_entry *entry = meta_partition_entry(device->partitions, partition->id);
     if (entry == NULL)
         return tdm_fail(err, TDM_FAILED_PRECONDITION,
-                        "partition %d of layer %d has not been dealt out: show the group a graph "
+                        "partition %d of layer %d has not been assigned: show the group a graph "
                         "with all weights and caches first (split_prepare)",
                         (int)partition->id, (int)partition->layer);
-    tdm_status status = meta_partition_agrees(entry->dealt, partition, err);
+    tdm_status status = meta_partition_agrees(entry->assigned, partition, err);
     if (status == TDM_OK) *out = entry;
     return status;
 }
 
 tdm_status meta_partition_find(const meta_device *device, const tdm_partition *partition,
-                               const meta_dealt **out, tdm_error *err) {
+                               const meta_assignment **out, tdm_error *err) {
     const meta_entry *entry = NULL;
     tdm_status status = entry_find(device, partition, &entry, err);
-    if (status == TDM_OK) *out = entry->dealt;
+    if (status == TDM_OK) *out = entry->assigned;
     return status;
 }
 
 /* The units that parts lo .. hi-1 lie in. */
-static void units_of_parts(const meta_dealt *dealt, int32_t d, int64_t *lo_out, int64_t *hi_out) {
-    int64_t lo = dealt->lo[d], hi = dealt->hi[d];
-    *lo_out = lo < hi ? lo / dealt->n_sub : 0;
-    *hi_out = lo < hi ? (hi + dealt->n_sub - 1) / dealt->n_sub : 0;
+static void units_of_parts(const meta_assignment *assigned, int32_t d, int64_t *lo_out,
+                           int64_t *hi_out) {
+    int64_t lo = assigned->lo[d], hi = assigned->hi[d];
+    *lo_out = lo < hi ? lo / assigned->n_sub : 0;
+    *hi_out = lo < hi ? (hi + assigned->n_sub - 1) / assigned->n_sub : 0;
 }
 
 tdm_status meta_partition_cut(const meta_device *device, const tdm_partition *partition,
                               const int64_t ne[TDM_MAX_DIMS], int32_t axis, meta_cut *out,
                               tdm_error *err) {
-    const meta_dealt *dealt = NULL;
+    const meta_assignment *assigned = NULL;
     meta_cut cut = {.axis = axis, .n_segment = partition->n_segment, .repeat = 1};
     int64_t length = 0;
-    tdm_status status = meta_partition_find(device, partition, &dealt, err);
+    tdm_status status = meta_partition_find(device, partition, &assigned, err);
     if (status != TDM_OK) return status;
     if (axis < 0 || axis >= TDM_MAX_DIMS || partition->n_segment < 1 ||
         partition->n_segment > TDM_MAX_SEGMENTS)
@@ -101,22 +102,22 @@ tdm_status meta_partition_cut(const meta_device *device, const tdm_partition *pa
         length += segment->n_unit;
         for (int32_t d = 0; d < device->n_member; d++) {
             int64_t lo, hi;
-            if (dealt->lo[d] >= dealt->hi[d]) continue;
+            if (assigned->lo[d] >= assigned->hi[d]) continue;
             if (partition->is_whole) {
-                units_of_parts(dealt, d, &lo, &hi);
+                units_of_parts(assigned, d, &lo, &hi);
                 segment->lo[d] = lo * unit_len;
                 segment->hi[d] = hi * unit_len;
                 continue;
             }
-            lo = dealt->lo[d] * unit_len;
-            hi = dealt->hi[d] * unit_len;
-            if (lo % dealt->n_sub != 0 || hi % dealt->n_sub != 0)
+            lo = assigned->lo[d] * unit_len;
+            hi = assigned->hi[d] * unit_len;
+            if (lo % assigned->n_sub != 0 || hi % assigned->n_sub != 0)
                 return tdm_fail(err, TDM_FAILED_PRECONDITION,
                                 "partition %d: units of %lld elements cannot be cut in %d, and no "
                                 "such value was in the graph that split_prepare saw",
-                                (int)partition->id, (long long)unit_len, (int)dealt->n_sub);
-            segment->lo[d] = lo / dealt->n_sub;
-            segment->hi[d] = hi / dealt->n_sub;
+                                (int)partition->id, (long long)unit_len, (int)assigned->n_sub);
+            segment->lo[d] = lo / assigned->n_sub;
+            segment->hi[d] = hi / assigned->n_sub;
         }
     }
     if (length != ne[axis])
@@ -130,10 +131,11 @@ tdm_status meta_partition_cut(const meta_device *device, const tdm_partition *pa
 
 tdm_status meta_partition_units(const meta_device *device, const tdm_partition *partition,
                                 int64_t *lo_out, int64_t *hi_out, tdm_error *err) {
-    const meta_dealt *dealt = NULL;
-    tdm_status status = meta_partition_find(device, partition, &dealt, err);
+    const meta_assignment *assigned = NULL;
+    tdm_status status = meta_partition_find(device, partition, &assigned, err);
     if (status != TDM_OK) return status;
-    for (int32_t d = 0; d < device->n_member; d++) units_of_parts(dealt, d, &lo_out[d], &hi_out[d]);
+    for (int32_t d = 0; d < device->n_member; d++)
+        units_of_parts(assigned, d, &lo_out[d], &hi_out[d]);
     return TDM_OK;
 }
 
@@ -163,7 +165,7 @@ tdm_status meta_partition_layout(const meta_device *device, const tdm_tensor_des
         meta_layout_replicated(device->n_member, TDM_REPLICA_EXACT, out);
         return TDM_OK;
     }
-    status = meta_deals_experts(device, desc->usage)
+    status = meta_assigns_experts(device, desc->usage)
                  ? experts_cut(device, desc, &cut, err)
                  : meta_partition_cut(device, &desc->partition, desc->ne, desc->axis, &cut, err);
     if (status == TDM_OK) meta_layout_from_cut(&cut, desc->ne, device->n_member, out);

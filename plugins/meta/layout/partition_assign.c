@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * partition_assign.c: deals out the partitions of a graph. First what the values that name an id ask
- * of its cuts, then the dealing, layer after layer, so that the rounding of one is made up for in
+ * partition_assign.c: assigns the partitions of a graph. First what the values that name an id ask
+ * of its cuts, then the assignment, layer after layer, so that the rounding of one is made up for in
  * the next. Nothing is changed until nothing can fail.
  */
 #include <limits.h>
@@ -15,7 +15,7 @@
 typedef struct draft {
     tdm_partition partition; /* the first that names the id */
     int64_t n_part, granule;
-    int64_t n_expert; /* 0 = experts are not dealt out whole */
+    int64_t n_expert; /* 0 = experts are not assigned whole */
     bool is_cache;    /* a STATE names it */
     bool cuts_units;
 } draft;
@@ -55,7 +55,7 @@ static tdm_status partition_check(const tdm_partition *p, tdm_error *err) {
     for (int32_t s = 0; is_sound && s < p->n_segment; s++) is_sound = p->unit_len[s] >= 1;
     if (is_sound) return TDM_OK;
     return tdm_fail(err, TDM_INVALID_ARGUMENT,
-                    "partition %d: %d units in %d segments cannot be dealt out", (int)p->id,
+                    "partition %d: %d units in %d segments cannot be assigned", (int)p->id,
                     (int)p->n_unit, (int)p->n_segment);
 }
 
@@ -69,7 +69,8 @@ static tdm_status drafts_collect(const meta_device *device, const tdm_graph *gra
         const tdm_partition *p = tdm_graph_partition(graph, i);
         const meta_entry *known = meta_partition_entry(device->partitions, p->id);
         status = partition_check(p, err);
-        if (status == TDM_OK && known != NULL) status = meta_partition_agrees(known->dealt, p, err);
+        if (status == TDM_OK && known != NULL)
+            status = meta_partition_agrees(known->assigned, p, err);
         if (known == NULL) d->all[d->n++] = (draft){.partition = *p};
     }
     if (status != TDM_OK || d->n == 0) return status;
@@ -77,10 +78,10 @@ static tdm_status drafts_collect(const meta_device *device, const tdm_graph *gra
     for (int32_t i = 0; i < d->n; i++) {
         const tdm_partition *p = &d->all[i].partition, *last = &d->all[n > 0 ? n - 1 : 0].partition;
         if (n > 0 && last->id == p->id) {
-            const meta_dealt first = {.id = last->id,
-                                      .layer = last->layer,
-                                      .n_unit = last->n_unit,
-                                      .n_sub = meta_partition_subs(last)};
+            const meta_assignment first = {.id = last->id,
+                                           .layer = last->layer,
+                                           .n_unit = last->n_unit,
+                                           .n_sub = meta_partition_subs(last)};
             status = meta_partition_agrees(&first, p, err);
             if (status != TDM_OK) return status;
             continue;
@@ -127,7 +128,7 @@ static tdm_status draft_add_value(const meta_device *device, const tdm_graph *gr
     const tdm_partition *p = tdm_graph_partition(graph, value->partition);
     int64_t begin = 0, unit, n_sub = meta_partition_subs(p), fine;
     tdm_status status;
-    if (meta_deals_experts(device, value->usage)) {
+    if (meta_assigns_experts(device, value->usage)) {
         if (value->ne[2] > INT32_MAX || (d->n_expert != 0 && d->n_expert != value->ne[2]))
             return tdm_fail(err, TDM_INVALID_ARGUMENT,
                             "'%s' has %lld experts; the others of partition %d have %lld",
@@ -182,15 +183,15 @@ static tdm_status drafts_measure(const meta_device *device, const tdm_graph *gra
     return status;
 }
 
-/* What the dealing knows of the members. */
-typedef struct dealer {
+/* What the assignment knows of the members. */
+typedef struct assign_state {
     const meta_device *device;
     struct meta_partition_table *table;
     double share[TDM_MAX_MEMBERS];
     int32_t *layers; /* split = layer: those of the graph, ascending, each once */
     int32_t n_layer;
     int64_t layer_lo[TDM_MAX_MEMBERS], layer_hi[TDM_MAX_MEMBERS]; /* indices into layers */
-} dealer;
+} assign_state;
 
 static int layer_compare(const void *a, const void *b) {
     int32_t x = *(const int32_t *)a, y = *(const int32_t *)b;
@@ -198,7 +199,7 @@ static int layer_compare(const void *a, const void *b) {
 }
 
 /* Which layers there are, and whose they are. `layers` has room for n_partition. */
-static void layers_deal(const tdm_graph *graph, dealer *to) {
+static void layers_assign(const tdm_graph *graph, assign_state *to) {
     double carry[TDM_MAX_MEMBERS] = {0};
     int32_t n = 0;
     for (int32_t i = 1; i < graph->n_partition; i++) {
@@ -214,7 +215,7 @@ static void layers_deal(const tdm_graph *graph, dealer *to) {
 }
 
 /* Whose a layer is; what belongs to none goes where the last one is. */
-static int32_t layer_owner(const dealer *to, int32_t layer) {
+static int32_t layer_owner(const assign_state *to, int32_t layer) {
     int32_t last = to->device->owner;
     const int32_t *at = to->n_layer == 0 ? NULL
                                          : bsearch(&layer, to->layers, (size_t)to->n_layer,
@@ -241,18 +242,18 @@ static meta_kind *kind_find(struct meta_partition_table *table, const meta_kind 
     return &table->kinds[table->n_kind++];
 }
 
-static void deal(dealer *to, const draft *one, bool is_expert, meta_dealt *out) {
+static void assign(assign_state *to, const draft *one, bool is_expert, meta_assignment *out) {
     const meta_device *device = to->device;
     meta_kind like = {.n_unit = is_expert ? (int32_t)one->n_expert : one->partition.n_unit,
                       .n_sub = is_expert ? 1 : meta_partition_subs(&one->partition),
                       .is_expert = is_expert,
                       .granule = is_expert ? 1 : one->granule};
     int64_t n_part = (int64_t)like.n_unit * like.n_sub;
-    *out = (meta_dealt){.id = one->partition.id,
-                        .layer = one->partition.layer,
-                        .n_unit = like.n_unit,
-                        .n_sub = like.n_sub,
-                        .granule = like.granule};
+    *out = (meta_assignment){.id = one->partition.id,
+                             .layer = one->partition.layer,
+                             .n_unit = like.n_unit,
+                             .n_sub = like.n_sub,
+                             .granule = like.granule};
     if (device->options.split == META_SPLIT_LAYER) {
         out->granule = n_part;
         out->hi[layer_owner(to, one->partition.layer)] = n_part;
@@ -263,20 +264,20 @@ static void deal(dealer *to, const draft *one, bool is_expert, meta_dealt *out) 
                    out->hi);
 }
 
-/* Room for everything, so that the dealing cannot fail. */
+/* Room for everything, so that the assignment cannot fail. */
 static tdm_status room_make(struct meta_partition_table *table, const drafts *d,
                             meta_batch **batch_out, tdm_error *err) {
-    int32_t n_dealt = d->n;
+    int32_t n_assigned = d->n;
     size_t size;
     for (int32_t i = 0; i < d->n; i++)
-        if (d->all[i].n_expert != 0) n_dealt++;
+        if (d->all[i].n_expert != 0) n_assigned++;
     tdm_status status = meta_grow(table->host, &table->entries, &table->cap_entry,
                                   (int64_t)table->n_entry + d->n, sizeof *table->entries, err);
     if (status == TDM_OK)
         status = meta_grow(table->host, &table->kinds, &table->cap_kind,
-                           (int64_t)table->n_kind + n_dealt, sizeof *table->kinds, err);
+                           (int64_t)table->n_kind + n_assigned, sizeof *table->kinds, err);
     if (status != TDM_OK) return status;
-    size = sizeof **batch_out + (size_t)n_dealt * sizeof(meta_dealt);
+    size = sizeof **batch_out + (size_t)n_assigned * sizeof(meta_assignment);
     *batch_out = meta_alloc(table->host, size);
     if (*batch_out == NULL)
         return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "group: no memory for %d partitions",
@@ -290,10 +291,10 @@ static int entry_compare(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-static tdm_status drafts_deal(meta_device *device, const tdm_graph *graph, drafts *d,
-                              tdm_error *err) {
+static tdm_status drafts_assign(meta_device *device, const tdm_graph *graph, drafts *d,
+                                tdm_error *err) {
     struct meta_partition_table *table = device->partitions;
-    dealer to = {.device = device, .table = table};
+    assign_state to = {.device = device, .table = table};
     size_t layers_size = (size_t)graph->n_partition * sizeof *to.layers;
     meta_batch *batch = NULL;
     tdm_status status = room_make(table, d, &batch, err);
@@ -304,16 +305,16 @@ static tdm_status drafts_deal(meta_device *device, const tdm_graph *graph, draft
         return status;
     }
     for (int32_t k = 0; k < device->n_member; k++) to.share[k] = device->members[k].share;
-    layers_deal(graph, &to);
+    layers_assign(graph, &to);
     qsort(d->all, (size_t)d->n, sizeof *d->all, draft_compare_layer);
-    meta_dealt *next = batch->dealt;
+    meta_assignment *next = batch->assigned;
     for (int32_t i = 0; i < d->n; i++) {
         const draft *one = &d->all[i];
-        meta_entry entry = {.id = one->partition.id, .dealt = next};
-        deal(&to, one, false, next++);
+        meta_entry entry = {.id = one->partition.id, .assigned = next};
+        assign(&to, one, false, next++);
         if (one->n_expert != 0) {
             entry.experts = next;
-            deal(&to, one, true, next++);
+            assign(&to, one, true, next++);
         }
         table->entries[table->n_entry++] = entry;
     }
@@ -328,7 +329,7 @@ tdm_status meta_partition_prepare(meta_device *device, const tdm_graph *graph, t
     drafts d = {.host = device->host};
     tdm_status status = drafts_collect(device, graph, &d, err);
     if (status == TDM_OK && d.n > 0) status = drafts_measure(device, graph, &d, err);
-    if (status == TDM_OK && d.n > 0) status = drafts_deal(device, graph, &d, err);
+    if (status == TDM_OK && d.n > 0) status = drafts_assign(device, graph, &d, err);
     meta_free(d.host, d.all, (size_t)d.capacity * sizeof *d.all);
     return status;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * partition_table.h: what was dealt out, by id. partition.c keeps and reads it, partition_assign.c
+ * partition_table.h: what was assigned, by id. partition.c keeps and reads it, partition_assign.c
  * fills it; nobody else looks inside.
  */
 #ifndef TANDEM_META_PARTITION_TABLE_H
@@ -10,13 +10,13 @@
 
 typedef struct meta_entry {
     int32_t id;
-    const meta_dealt *dealt;
-    const meta_dealt
-        *experts; /* of its expert weights, where experts are dealt out whole: a unit is
+    const meta_assignment *assigned;
+    const meta_assignment
+        *experts; /* of its expert weights, where experts are assigned whole: a unit is
                                   an expert; NULL = none */
 } meta_entry;
 
-/* Rounding is carried over between partitions that are dealt out alike. */
+/* Rounding is carried over between partitions that are assigned alike. */
 typedef struct meta_kind {
     int32_t n_unit, n_sub;
     bool is_expert;
@@ -24,11 +24,11 @@ typedef struct meta_kind {
     double carry[TDM_MAX_MEMBERS]; /* parts that a member is owed; below 0: had too much */
 } meta_kind;
 
-/* What one call of meta_partition_prepare dealt out; stays where it is. */
+/* What one call of meta_partition_prepare assigned; stays where it is. */
 typedef struct meta_batch {
     struct meta_batch *next;
     size_t size; /* bytes */
-    meta_dealt dealt[];
+    meta_assignment assigned[];
 } meta_batch;
 
 struct meta_partition_table {
@@ -40,18 +40,18 @@ struct meta_partition_table {
     int32_t n_kind, cap_kind;
 };
 
-/* NULL where the id has not been dealt out. */
+/* NULL where the id has not been assigned. */
 const meta_entry *meta_partition_entry(const struct meta_partition_table *table, int32_t id);
 /* TDM_INVALID_ARGUMENT where an id comes back with other numbers. */
-tdm_status meta_partition_agrees(const meta_dealt *dealt, const tdm_partition *partition,
+tdm_status meta_partition_agrees(const meta_assignment *assigned, const tdm_partition *partition,
                                  tdm_error *err);
 
 static inline int32_t meta_partition_subs(const tdm_partition *partition) {
     return partition->n_sub > 1 ? partition->n_sub : 1;
 }
 
-/* True for weights whose experts are dealt out whole. */
-static inline bool meta_deals_experts(const meta_device *device, uint32_t usage) {
+/* True for weights whose experts are assigned whole. */
+static inline bool meta_assigns_experts(const meta_device *device, uint32_t usage) {
     return (usage & TDM_USAGE_EXPERT) != 0 && device->options.experts == META_EXPERTS_WHOLE &&
            device->options.split != META_SPLIT_LAYER;
 }

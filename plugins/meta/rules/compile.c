@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * compile.c: from a graph to a part for each member: applies the rules node by node, sees to it that
- * outputs can be delivered, and deals out the arena.
+ * outputs can be delivered, and assigns the arena.
  */
 #include "plugins/meta/rules/compile.h"
 
@@ -64,7 +64,7 @@ static bool outputs_make(meta_compiler *c) {
 
 /* Flags are a line for each exchange; data alternates between two areas, since nobody is more than
  * one exchange ahead of anybody. */
-static void arena_deal(meta_compiler *c) {
+static void arena_assign(meta_compiler *c) {
     meta_plan *p = c->plan;
     uint64_t area = (c->data_size + 4095) / 4096 * 4096, data = meta_arena_data(c->n_active);
     if (c->n_exchange == 0) return;
@@ -185,7 +185,7 @@ tdm_status meta_compile(meta_device *device, const tdm_graph *graph, meta_plan *
     c.node = -1;
     ok = ok && outputs_make(&c);
     if (ok && device->options.checks_replicas) ok = meta_replicas_keep(&c);
-    if (ok) arena_deal(&c);
+    if (ok) arena_assign(&c);
     size_t n = (size_t)graph->n_value + 1;
     meta_free(host, c.states, n * sizeof *c.states);
     meta_free(host, c.is_by_page, n);

@@ -128,7 +128,7 @@ static bool stay_apart(meta_compiler *c, const int32_t *x, const int32_t *residu
 }
 
 /* What member d sends, or adds. A weight that the host sends for it is copied first: a member that is a group
- * itself gives bytes of its values only, not of what it has dealt out. */
+ * itself gives bytes of its values only, not of what it has assigned. */
 static int32_t source_make(meta_compiler *c, int32_t d, int32_t x, bool is_sum) {
     meta_part *part = &c->plan->members[d].part;
     const tdm_value *v = meta_part_value(part, x);

@@ -46,7 +46,7 @@ static const meta_rule rules[TDM_OP_COUNT_] = {
     [TDM_OP_TOP_K] = {meta_rule_decide, "decided by the owner and sent"},
     [TDM_OP_MOE_ROUTE] = {meta_rule_decide, "decided by the owner and sent"},
     [TDM_OP_MOE_FFN] = {meta_rule_moe_ffn,
-                        "experts cut along their hidden dimension or dealt out whole: addends"},
+                        "experts cut along their hidden dimension or assigned whole: addends"},
     [TDM_OP_KV_WRITE] = {meta_rule_kv_write,
                          "cache cut by heads: k and v are cut alike; by sequence: each member "
                          "writes the rows of its pages; rows held twice are the owner's"},

@@ -169,7 +169,7 @@ bool meta_rule_moe_ffn(meta_compiler *c, const tdm_node *node) {
     for (int32_t i = 0; i < 6; i++)
         if (src[i] < 0) return false;
     bool is_cut = meta_variant_kind(c, src[3]) == TDM_LAYOUT_SPLIT;
-    if (is_cut && !(meta_deals_experts(c->device, meta_value(c, node->src[3])->usage)
+    if (is_cut && !(meta_assigns_experts(c->device, meta_value(c, node->src[3])->usage)
                         ? meta_layout_get_cut_along(meta_variant_layout(c, src[3]),
                                                     meta_value(c, node->src[3])->ne, 2, &cut)
                         : weight_cut(c, src[3], node->src[3], &cut)))

@@ -185,8 +185,8 @@ static bool state_fill(meta_compiler *c, int32_t v, int32_t kv, meta_state *s) {
     s->is_cut = partition->id != 0;
     s->is_by_page = c->plan->rewrites_step;
     if (s->is_cut) {
-        const meta_dealt *dealt = NULL;
-        status = meta_partition_find(c->device, partition, &dealt, &why);
+        const meta_assignment *assigned = NULL;
+        status = meta_partition_find(c->device, partition, &assigned, &why);
         if (status == TDM_OK)
             status = meta_partition_units(c->device, partition, s->head_lo, s->head_hi, &why);
         if (status == TDM_OK && desc->n_head_kv % partition->n_unit != 0)
@@ -194,9 +194,9 @@ static bool state_fill(meta_compiler *c, int32_t v, int32_t kv, meta_state *s) {
                               (int)desc->n_head_kv, (int)partition->n_unit);
         if (status == TDM_OK) {
             int64_t heads = desc->n_head_kv / partition->n_unit;
-            memcpy(s->part_lo, dealt->lo, sizeof s->part_lo);
-            memcpy(s->part_hi, dealt->hi, sizeof s->part_hi);
-            s->n_part = (int64_t)dealt->n_unit * dealt->n_sub;
+            memcpy(s->part_lo, assigned->lo, sizeof s->part_lo);
+            memcpy(s->part_hi, assigned->hi, sizeof s->part_hi);
+            s->n_part = (int64_t)assigned->n_unit * assigned->n_sub;
             for (int32_t d = 0; d < c->n_member; d++) {
                 s->head_lo[d] *= heads;
                 s->head_hi[d] *= heads;

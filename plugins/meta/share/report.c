@@ -174,7 +174,7 @@ static int32_t base_slot(const meta_part *part, int32_t v) {
 }
 
 /* True where members hold parts of a value, each of its own. */
-static bool is_dealt(const tdm_layout *layout) {
+static bool is_assigned(const tdm_layout *layout) {
     if (layout->kind != TDM_LAYOUT_SPLIT) return false;
     for (int32_t s = 0; s < layout->n_segment; s++) {
         int64_t n_unit = 0;
@@ -192,16 +192,16 @@ static bool is_written(const meta_slot *slot) {
            slot->source == META_SLOT_EPOCH;
 }
 
-/* True where a slot holds nothing but member d's part of a variant that is dealt out; such a variant may
+/* True where a slot holds nothing but member d's part of a variant that is assigned; such a variant may
  * also be a piece of what lies there whole. */
 static bool is_part(const meta_plan *plan, const meta_variant *variant, int32_t d, int32_t slot) {
     const meta_part *part = &plan->members[d].part;
     const tdm_value *v = meta_part_value(part, variant->local[d]);
-    return is_dealt(&plan->layouts.layouts[variant->layout]) &&
+    return is_assigned(&plan->layouts.layouts[variant->layout]) &&
            tdm_tensor_canonical_size((tdm_type)v->type, v->ne) >= part->slots[slot].size;
 }
 
-/* Marks the slots that hold no dealt out part of a value: what is held whole, addends, and what is
+/* Marks the slots that hold no assigned part of a value: what is held whole, addends, and what is
  * made on the way from one layout to another. */
 static void whole_mark(const meta_plan *plan, int32_t d, whole_life *lives) {
     const meta_part *part = &plan->members[d].part;

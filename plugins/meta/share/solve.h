@@ -29,7 +29,7 @@ tdm_status meta_share_divide(int32_t n, const double *rate, const double *cap, d
                              double *share_out, tdm_error *err);
 
 /* Solves for the group's shares by the first graph it is shown, where they are auto; later calls
- * change nothing. Measures if need be. Under device->mutex, before any partition is dealt out. */
+ * change nothing. Measures if need be. Under device->mutex, before any partition is assigned. */
 tdm_status meta_share_solve(meta_device *device, const tdm_graph *graph, tdm_error *err);
 
 #endif
