@@ -176,6 +176,69 @@ static void test_order(void **state) {
     group_rig_close(h.rig);
 }
 
+/* Members take their parts of one layout out of larger parts of another whose segments have other
+ * lengths, and whose ranges begin elsewhere. Which elements a member needs follows from the
+ * elements' numbers, not from the numbers of the segments. */
+static void test_other_segments(void **state) {
+    static const struct {
+        int32_t n_segment;
+        int64_t n_unit[3], lo[3][3], hi[3][3]; /* [segment][member] */
+    } from[] =
+        {
+            {2, {5, 3}, {{0, 0, 0}, {0, 0, 0}}, {{1, 5, 5}, {1, 3, 3}}},
+            {2, {5, 3}, {{0, 0, 0}, {0, 0, 0}}, {{1, 5, 5}, {1, 3, 3}}},
+            {3, {2, 3, 3}, {{0, 0, 0}, {0, 0, 0}, {0, 0, 0}}, {{1, 2, 2}, {1, 3, 3}, {1, 3, 3}}},
+        },
+      to[] = {
+          {2, {6, 2}, {{0, 1, 4}, {0, 0, 0}}, {{1, 4, 6}, {0, 2, 0}}},
+          {2, {7, 1}, {{0, 3, 1}, {0, 0, 0}}, {{1, 7, 3}, {0, 0, 1}}},
+          {2, {4, 4}, {{0, 2, 1}, {0, 2, 0}}, {{1, 4, 2}, {0, 4, 2}}},
+      };
+    (void)state;
+    hand h;
+    hand_open(&three, &h);
+    for (size_t i = 0; i < sizeof from / sizeof *from; i++) {
+        float x[32], z[32] = {0};
+        tdm_graph *graph = chain_make(8);
+        tdm_layout layouts[2];
+        tdm_schedule *schedule = NULL;
+        group_load *load = NULL;
+        tdm_error err = {0};
+        for (int k = 0; k < 2; k++) {
+            const int32_t n_segment = k == 0 ? from[i].n_segment : to[i].n_segment;
+            layouts[k] = rows_layout(3, (const int64_t[3]){0}, (const int64_t[3]){0});
+            layouts[k].n_segment = n_segment;
+            for (int32_t s = 0; s < n_segment; s++) {
+                tdm_layout_segment *segment = &layouts[k].segments[s];
+                segment->n_unit = k == 0 ? from[i].n_unit[s] : to[i].n_unit[s];
+                for (int32_t d = 0; d < 3; d++) {
+                    segment->lo[d] = k == 0 ? from[i].lo[s][d] : to[i].lo[s][d];
+                    segment->hi[d] = k == 0 ? from[i].hi[s][d] : to[i].hi[s][d];
+                }
+            }
+        }
+        for (int k = 0; k < 32; k++) x[k] = (float)(k + 1);
+        if (declare(&h, graph, X, &layouts[0], &err) != TDM_OK ||
+            declare(&h, graph, Y, &layouts[1], &err) != TDM_OK)
+            fail_msg("case %zu: %s", i, err.message);
+        assert_int_equal(layout_of(&h, graph, X).n_segment, from[i].n_segment);
+        assert_int_equal(layout_of(&h, graph, Y).n_segment, to[i].n_segment);
+        assert_int_equal(group_load_create(h.rig, h.dev, graph, NULL, NULL, &load, &err), TDM_OK);
+        if (group_load_schedule(load, graph, &schedule, &err) != TDM_OK)
+            fail_msg("%s", err.message);
+        const tdm_io in = {X, x, sizeof x}, out = {Z, z, sizeof z};
+        if (tdm_schedule_run(schedule, &in, 1, &out, 1, &err) != TDM_OK)
+            fail_msg("%s", err.message);
+        for (int k = 0; k < 32; k++)
+            if (z[k] != 2 * x[k])
+                fail_msg("case %zu: element %d is %g, not %g", i, k, (double)z[k],
+                         (double)(2 * x[k]));
+        tdm_schedule_destroy(schedule);
+        group_load_destroy(load);
+    }
+    group_rig_close(h.rig);
+}
+
 /* A refused declaration leaves the one before. */
 static void test_refusals(void **state) {
     (void)state;
@@ -265,9 +328,9 @@ static void test_address(void **state) {
 int main(void) {
     setvbuf(stdout, NULL, _IOLBF, 0);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_order),   cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_private), cmocka_unit_test(test_address),
-        cmocka_unit_test(test_random),
+        cmocka_unit_test(test_order),    cmocka_unit_test(test_other_segments),
+        cmocka_unit_test(test_refusals), cmocka_unit_test(test_private),
+        cmocka_unit_test(test_address),  cmocka_unit_test(test_random),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -24,13 +24,45 @@ static bool is_plain(const meta_cut *cut) {
     return cut->repeat == 1 && cut->n_segment == 1;
 }
 
-/* Takes the ranges off[s] .. +len[s] out of v along `axis` and puts them side by side. */
-static int32_t ranges_take(meta_part *part, int32_t v, int32_t axis, int32_t n, const int64_t *off,
-                           const int64_t *len) {
+/* Ranges along the cut axis of a member's local value, in the order in which they are joined. */
+typedef struct local_ranges {
+    int32_t n;
+    int64_t off[TDM_MAX_SEGMENTS * TDM_MAX_SEGMENTS], len[TDM_MAX_SEGMENTS * TDM_MAX_SEGMENTS];
+} local_ranges;
+
+/* Appends a range, or extends the last one where the two adjoin. */
+static void ranges_add(local_ranges *ranges, int64_t off, int64_t len) {
+    int32_t last = ranges->n - 1;
+    if (len <= 0) return;
+    if (last >= 0 && ranges->off[last] + ranges->len[last] == off) {
+        ranges->len[last] += len;
+        return;
+    }
+    ranges->off[ranges->n] = off;
+    ranges->len[ranges->n++] = len;
+}
+
+/* Where elements lo .. hi-1 of one pattern lie in member d's part by `from`. The segments of `from`
+ * may begin and end anywhere, so the search goes by element numbers, and one range of elements may
+ * come from several segments. */
+static void ranges_find(const meta_cut *from, int32_t d, int64_t lo, int64_t hi,
+                        local_ranges *ranges) {
+    int64_t first = 0, at = 0; /* of the segment: its first element, and where its part begins */
+    for (int32_t s = 0; s < from->n_segment; s++) {
+        const tdm_layout_segment *f = &from->segments[s];
+        int64_t held_lo = first + f->lo[d], held_hi = first + f->hi[d];
+        int64_t take_lo = lo > held_lo ? lo : held_lo, take_hi = hi < held_hi ? hi : held_hi;
+        if (take_lo < take_hi) ranges_add(ranges, at + take_lo - held_lo, take_hi - take_lo);
+        first += f->n_unit;
+        at += f->hi[d] - f->lo[d];
+    }
+}
+
+/* Takes the ranges out of v along `axis` and joins them; -1 without memory or ranges. */
+static int32_t ranges_take(meta_part *part, int32_t v, int32_t axis, const local_ranges *ranges) {
     int32_t out = -1;
-    for (int32_t s = 0; s < n; s++) {
-        if (len[s] == 0) continue;
-        int32_t piece = meta_part_slice(part, v, axis, off[s], len[s]);
+    for (int32_t i = 0; i < ranges->n; i++) {
+        int32_t piece = meta_part_slice(part, v, axis, ranges->off[i], ranges->len[i]);
         if (piece < 0) return -1;
         out = out < 0 ? piece : meta_part_concat(part, out, piece, axis);
         if (out < 0) return -1;
@@ -38,23 +70,25 @@ static int32_t ranges_take(meta_part *part, int32_t v, int32_t axis, int32_t n, 
     return out;
 }
 
-/* Member d's part by `to`, from a local value that holds the ranges of `from` (NULL: everything). */
+/* Member d's part by `to`, from a local value that holds its part by `from` (NULL: everything).
+ * `from` contains `to` and has the same axis and repeat. */
 static int32_t part_take(meta_part *part, int32_t v, const int64_t ne[TDM_MAX_DIMS],
                          const meta_cut *from, const meta_cut *to, int32_t d) {
-    int64_t off[TDM_MAX_SEGMENTS], len[TDM_MAX_SEGMENTS], at = 0, held = 0;
+    local_ranges ranges = {0};
+    int64_t first = 0;
     for (int32_t s = 0; s < to->n_segment; s++) {
         const tdm_layout_segment *t = &to->segments[s];
-        int64_t lo = from == NULL ? 0 : from->segments[s].lo[d];
-        int64_t hi = from == NULL ? t->n_unit : from->segments[s].hi[d];
-        len[s] = t->hi[d] - t->lo[d];
-        off[s] = len[s] > 0 ? at + t->lo[d] - lo : at;
-        at += hi - lo;
-        held += hi - lo;
+        int64_t lo = first + t->lo[d], hi = first + t->hi[d];
+        if (from == NULL)
+            ranges_add(&ranges, lo, hi - lo);
+        else
+            ranges_find(from, d, lo, hi, &ranges);
+        first += t->n_unit;
     }
-    if (to->repeat == 1) return ranges_take(part, v, to->axis, to->n_segment, off, len);
+    if (to->repeat == 1) return ranges_take(part, v, to->axis, &ranges);
     int64_t box[TDM_MAX_DIMS], local_ne[TDM_MAX_DIMS];
-    box_shape(to, ne, held, box);
-    v = ranges_take(part, meta_part_reshape(part, v, box), 1, to->n_segment, off, len);
+    box_shape(to, ne, from == NULL ? first : meta_cut_local_length(from, d), box);
+    v = ranges_take(part, meta_part_reshape(part, v, box), 1, &ranges);
     meta_cut_local_shape(to, ne, d, local_ne);
     return meta_part_reshape(part, v, local_ne);
 }
@@ -329,8 +363,7 @@ static int32_t want_split(meta_compiler *c, int32_t value, int32_t layout) {
     }
     if (meta_variant_kind(c, best) == TDM_LAYOUT_SPLIT &&
         meta_layout_get_cut_along(meta_variant_layout(c, best), ne, to.axis, &from) &&
-        from.repeat == to.repeat && from.n_segment == to.n_segment &&
-        meta_cut_contains(&from, &to, c->n_member))
+        from.repeat == to.repeat && meta_cut_contains(&from, &to, c->n_member))
         return give(c, split_by_slices(c, best, &from, &to, layout));
     if (meta_variant_kind(c, best) == TDM_LAYOUT_PARTIAL_SUM &&
         meta_variant_at(c, best)->residual < 0 && is_plain(&to))
