@@ -58,9 +58,11 @@ static tdm_status tokens_check(const llm_model *model, const int32_t *tokens, in
                                tdm_error *err) {
     for (int32_t i = 0; i < n_tok; i++)
         if (tokens[i] >= model->hparams.n_vocab)
-            return tdm_fail(err, TDM_INVALID_ARGUMENT,
-                            "--tokens: id %d is not in the vocabulary of %s, whose ids are 0 to %d",
-                            tokens[i], model->path, model->hparams.n_vocab - 1);
+            return tdm_fail(
+                err, TDM_INVALID_ARGUMENT,
+                "--tokens: entry %d, id %d, is not in the vocabulary of %s, whose ids are "
+                "0 to %d",
+                i + 1, tokens[i], model->path, model->hparams.n_vocab - 1);
     return TDM_OK;
 }
 

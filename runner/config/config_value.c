@@ -187,12 +187,31 @@ static runner_item *value_grow(runner_value *value) {
     return item;
 }
 
+/* An entry of a list, for messages. */
+typedef struct list_entry {
+    const char *list; /* as given: the list itself, or @FILE */
+    const char *text;
+    size_t number; /* from 1 */
+} list_entry;
+
+/* A long list of numbers, or one in a file, does not show where the fault is: the message says. */
+static tdm_status bad_entry(const runner_key *key, const list_entry *entry, tdm_error *err) {
+    char expectation[256];
+    if ((key->traits & RUNNER_KEY_AT_FILE) == 0) return bad_value(key, entry->list, err);
+    expectation_format(key, expectation, sizeof expectation);
+    return tdm_fail(err, TDM_INVALID_ARGUMENT,
+                    "bad value '%.64s%s' for '%s': entry %zu is '%.32s'; expected %s", entry->list,
+                    strlen(entry->list) > 64 ? "..." : "", key->name, entry->number, entry->text,
+                    expectation);
+}
+
 /* Appends first..last (in steps of `step`, or multiplied by `factor` where that is above 1). */
-static tdm_status range_append(const runner_key *key, const char *text, int64_t first, int64_t last,
-                               int64_t step, int64_t factor, runner_value *value, tdm_error *err) {
+static tdm_status range_append(const runner_key *key, const list_entry *entry, int64_t first,
+                               int64_t last, int64_t step, int64_t factor, runner_value *value,
+                               tdm_error *err) {
     if (first > last || step < 1 || factor < 1 || (factor > 1 && first < 1) ||
         !integer_in_range(key, first) || !integer_in_range(key, last))
-        return bad_value(key, text, err);
+        return bad_entry(key, entry, err);
     for (int64_t at = first; at <= last; at = factor > 1 ? at * factor : at + step) {
         if (value->n >= ITEMS_MAX)
             return tdm_fail(err, TDM_INVALID_ARGUMENT, "'%s' has more than %d values", key->name,
@@ -205,29 +224,29 @@ static tdm_status range_append(const runner_key *key, const char *text, int64_t 
     return TDM_OK;
 }
 
-/* One entry of a list; `whole` is the list, for messages. */
-static tdm_status list_item_parse(const runner_key *key, const char *text, const char *whole,
-                                  runner_value *value, tdm_error *err) {
+static tdm_status list_entry_parse(const runner_key *key, const list_entry *entry,
+                                   runner_value *value, tdm_error *err) {
+    const char *text = entry->text;
     bool is_core = key->type == RUNNER_KEY_CORES;
     if (is_core || key->type == RUNNER_KEY_INTS || key->type == RUNNER_KEY_INT) {
         int64_t first, last, step = 1, factor = 1;
         const char *end;
-        if (!integer_scan(text, &first, &end)) return bad_value(key, whole, err);
+        if (!integer_scan(text, &first, &end)) return bad_entry(key, entry, err);
         bool is_range = *end == '-';
         if (is_range) {
-            if (!integer_scan(end + 1, &last, &end)) return bad_value(key, whole, err);
+            if (!integer_scan(end + 1, &last, &end)) return bad_entry(key, entry, err);
             if (!is_core && *end == '+' && !integer_scan(end + 1, &step, &end))
-                return bad_value(key, whole, err);
+                return bad_entry(key, entry, err);
             if (!is_core && *end == '*' && (!integer_scan(end + 1, &factor, &end) || factor < 2))
-                return bad_value(key, whole, err);
+                return bad_entry(key, entry, err);
         }
-        if ((is_range || is_core) && *end != '\0') return bad_value(key, whole, err);
+        if ((is_range || is_core) && *end != '\0') return bad_entry(key, entry, err);
         if (is_range || is_core)
-            return range_append(key, whole, first, is_range ? last : first, step, factor, value,
+            return range_append(key, entry, first, is_range ? last : first, step, factor, value,
                                 err);
     }
     runner_item item = {0};
-    if (!item_parse(key, text, &item)) return bad_value(key, whole, err);
+    if (!item_parse(key, text, &item)) return bad_entry(key, entry, err);
     if (value->n >= ITEMS_MAX)
         return tdm_fail(err, TDM_INVALID_ARGUMENT, "'%s' has more than %d values", key->name,
                         ITEMS_MAX);
@@ -263,7 +282,7 @@ static tdm_status list_check(const runner_key *key, const char *text, const runn
     return TDM_OK;
 }
 
-/* Blanks, line ends and commas of a file are all the same between two values: one comma. */
+/* Replaces each run of blanks, line ends and commas between two values by one comma. */
 static void list_normalize(char *text) {
     char *to = text;
     for (const char *from = text; *from != '\0';) {
@@ -275,7 +294,7 @@ static void list_normalize(char *text) {
     *to = '\0';
 }
 
-/* The list in the file that "@PATH" names, as a flag would have it; the caller's to free(). */
+/* Reads a list from a file, in the form of a flag's value. The caller frees it with free(). */
 static tdm_status list_file_read(const runner_key *key, const char *path, char **text_out,
                                  tdm_error *err) {
     FILE *file = fopen(path, "rb");
@@ -299,7 +318,7 @@ static tdm_status list_file_read(const runner_key *key, const char *path, char *
     else if (ferror(file) != 0)
         status = tdm_fail(err, TDM_IO, "%s: cannot be read: %s", path, strerror(errno));
     else if (!is_read || memchr(text, '\0', n) != NULL)
-        status = tdm_fail(err, TDM_INVALID_ARGUMENT, "%s: is no list of numbers for '%s'", path,
+        status = tdm_fail(err, TDM_INVALID_ARGUMENT, "%s: not a list of numbers for '%s'", path,
                           key->name);
     fclose(file);
     if (status != TDM_OK) {
@@ -326,13 +345,16 @@ static tdm_status list_parse(const runner_key *key, const char *text, runner_val
     /* 3/1 is how llama-bench writes shares */
     for (char *at = copy; key->type == RUNNER_KEY_SHARES && *at != '\0'; at++)
         if (*at == '/') *at = ',';
+    list_entry entry = {.list = text};
     for (char *at = copy; at != NULL && status == TDM_OK;) {
         char *next = strchr(at, separator);
         if (next != NULL) *next++ = '\0';
         at += strspn(at, " \t");
         size_t len = strlen(at);
         while (len > 0 && (at[len - 1] == ' ' || at[len - 1] == '\t')) at[--len] = '\0';
-        status = list_item_parse(key, at, text, value, err);
+        entry.text = at;
+        entry.number++;
+        status = list_entry_parse(key, &entry, value, err);
         at = next;
     }
     free(copy);
