@@ -29,7 +29,7 @@ typedef enum weight_kind {
     WEIGHT_MATRIX,
     WEIGHT_ROUTER, /* kept in f32, as converters keep it: routing is decided by small differences */
     WEIGHT_NORM,
-    WEIGHT_BIAS, /* of the router */
+    WEIGHT_BIAS, /* of a matrix or the router */
     WEIGHT_ROPE_FREQS,
 } weight_kind;
 
@@ -110,6 +110,15 @@ static void list_add_attention(weight_list *list, const random_model_spec *s, in
     list_add(list, s, l, "attn_k.weight", WEIGHT_MATRIX, s->n_embd, kv_width, 0);
     list_add(list, s, l, "attn_v.weight", WEIGHT_MATRIX, s->n_embd, kv_width, 0);
     list_add_branch(list, s, l, "attn_output.weight", q_width, s->n_embd, 0);
+    if (!s->has_biases) return;
+    list_add(list, s, l, "attn_q.bias", WEIGHT_BIAS, q_width, 0, 0);
+    list_add(list, s, l, "attn_k.bias", WEIGHT_BIAS, kv_width, 0, 0);
+    list_add(list, s, l, "attn_v.bias", WEIGHT_BIAS, kv_width, 0, 0);
+    list_add(list, s, l, "attn_output.bias", WEIGHT_BIAS, s->n_embd, 0, 0);
+    if (s->n_expert > 0) return;
+    list_add(list, s, l, "ffn_gate.bias", WEIGHT_BIAS, s->n_ff, 0, 0);
+    list_add(list, s, l, "ffn_up.bias", WEIGHT_BIAS, s->n_ff, 0, 0);
+    list_add(list, s, l, "ffn_down.bias", WEIGHT_BIAS, s->n_embd, 0, 0);
 }
 
 static void list_add_latent_attention(weight_list *list, const random_model_spec *s, int64_t l) {
@@ -539,6 +548,9 @@ static tdm_status latent_check(const random_model_spec *s, tdm_error *err) {
                         "groups is %" PRId64 ", but must divide experts, %" PRId64
                         ", and those used must hold experts-used",
                         t->n_group, s->n_expert);
+    if (s->has_biases)
+        return tdm_fail(err, TDM_INVALID_ARGUMENT,
+                        "biases are set, but a model with latent attention has none");
     if (s->rope == RANDOM_MODEL_ROPE_LLAMA3)
         return tdm_fail(err, TDM_INVALID_ARGUMENT,
                         "rope-scaling is llama3, but must be another with latent attention");

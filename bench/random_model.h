@@ -61,7 +61,9 @@ typedef struct random_model_spec {
     float rope_factor;      /* of the scaling */
     random_model_rope rope; /* n_ctx is stretched from n_ctx / rope_factor */
     random_model_latent latent;
-    bool is_tied; /* the output head is the token embedding */
+    bool is_tied;    /* the output head is the token embedding */
+    bool has_biases; /* of q, k, v, o and, without experts, of gate, up, down; not with latent
+                      * attention */
 } random_model_spec;
 
 /* A spec by name, or NULL after the last: "1.1b", "100m", "tiny-llama", ... [any-thread] */

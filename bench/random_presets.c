@@ -64,6 +64,17 @@ static const struct {
       .n_ff = 256,
       .rope_base = 10000,
       TINY}},
+    {"tiny-llama-bias", /* every bias that the architecture may have; units that 3 and 7 do not
+                         * divide */
+     {.name = "tiny llama with biases",
+      .n_layer = 2,
+      .n_head = 8,
+      .n_head_kv = 4,
+      .head_dim = 32,
+      .n_ff = 288,
+      .rope_base = 10000,
+      .has_biases = true,
+      TINY}},
     {"tiny-mistral", /* heads wider than n_embd / n_head, as in Mistral Nemo */
      {.name = "tiny mistral",
       .n_layer = 2,

@@ -45,6 +45,13 @@ void llm_declare_dense_ffn(llm_declarer *d, int32_t id, int32_t n_ff) {
     llm_declare(d, LLM_ROLE_FFN_DOWN, true, n_ff, n_embd, 1, &p, 0);
 }
 
+void llm_declare_ffn_biases(llm_declarer *d, int32_t id, int32_t n_ff) {
+    tdm_partition p = llm_partition_make(id, d->layer, n_ff, 1);
+    llm_declare(d, LLM_ROLE_FFN_GATE_BIAS, false, n_ff, 1, 1, &p, 0);
+    llm_declare(d, LLM_ROLE_FFN_UP_BIAS, false, n_ff, 1, 1, &p, 0);
+    llm_declare(d, LLM_ROLE_FFN_DOWN_BIAS, false, d->model->hparams.n_embd, 1, 1, NULL, 0);
+}
+
 void llm_declare_expert_ffn(llm_declarer *d, int32_t id, int32_t n_ff) {
     int32_t n_embd = d->model->hparams.n_embd, n_expert = d->model->hparams.n_expert;
     tdm_partition p = llm_partition_make(id, d->layer, n_ff, 1);
@@ -67,11 +74,12 @@ int32_t llm_build_project(llm_graph_builder *g, int32_t layer, llm_role role, in
     return y;
 }
 
-int32_t llm_build_swiglu(llm_graph_builder *g, int32_t layer, llm_role gate, llm_role up,
-                         llm_role down, int32_t x, const char *name) {
-    int32_t a = llm_build_project(g, layer, gate, -1, x, "ffn_gate");
-    int32_t b = llm_build_project(g, layer, up, -1, x, "ffn_up");
-    return llm_build_project(g, layer, down, -1, tdm_build_glu(g->b, a, b, TDM_ACT_SILU), name);
+int32_t llm_build_swiglu(llm_graph_builder *g, int32_t layer, const llm_ffn_roles *roles, int32_t x,
+                         const char *name) {
+    int32_t a = llm_build_project(g, layer, roles->gate, roles->gate_bias, x, "ffn_gate");
+    int32_t b = llm_build_project(g, layer, roles->up, roles->up_bias, x, "ffn_up");
+    int32_t y = tdm_build_glu(g->b, a, b, TDM_ACT_SILU);
+    return llm_build_project(g, layer, roles->down, roles->down_bias, y, name);
 }
 
 int32_t llm_build_experts(llm_graph_builder *g, int32_t layer, int32_t bias, int32_t x,

@@ -26,15 +26,25 @@ void llm_declare(llm_declarer *d, llm_role role, bool is_required, int64_t ne0, 
 void llm_declare_ends(llm_declarer *d, int32_t vocab_id);
 /* Norm, gate, up and down of a dense feed-forward of n_ff columns, cut by the partition `id`. */
 void llm_declare_dense_ffn(llm_declarer *d, int32_t id, int32_t n_ff);
+/* The optional biases of the same block. Those of gate and up are cut with their matrices. That of
+ * down is not cut: it is added once, to the sum of the members' addends. */
+void llm_declare_ffn_biases(llm_declarer *d, int32_t id, int32_t n_ff);
 /* Router and matrices of a layer's experts, each n_ff columns wide; norm included. */
 void llm_declare_expert_ffn(llm_declarer *d, int32_t id, int32_t n_ff);
 
 /* W x, plus the bias where the model has one; bias_role -1: there is none. */
 int32_t llm_build_project(llm_graph_builder *g, int32_t layer, llm_role role, int bias_role,
                           int32_t x, const char *name);
-/* down (silu(gate x) * up x) */
-int32_t llm_build_swiglu(llm_graph_builder *g, int32_t layer, llm_role gate, llm_role up,
-                         llm_role down, int32_t x, const char *name);
+/* The matrices of a dense feed-forward block and their biases. A bias role of -1 = none; a bias
+ * that the file does not have is left out. */
+typedef struct llm_ffn_roles {
+    llm_role gate, up, down;
+    int gate_bias, up_bias, down_bias;
+} llm_ffn_roles;
+
+/* down (silu(gate x + gate_bias) * (up x + up_bias)) + down_bias */
+int32_t llm_build_swiglu(llm_graph_builder *g, int32_t layer, const llm_ffn_roles *roles, int32_t x,
+                         const char *name);
 /* The weighted sum of a token's experts; bias -1: none. */
 int32_t llm_build_experts(llm_graph_builder *g, int32_t layer, int32_t bias, int32_t x,
                           const char *name);

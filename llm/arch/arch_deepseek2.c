@@ -301,15 +301,15 @@ static int32_t build_attention(llm_graph_builder *g, int32_t layer, int32_t x, i
 
 static int32_t build_ffn(llm_graph_builder *g, int32_t layer, int32_t x) {
     const llm_hparams *h = &g->model->hparams;
-    if (layer < h->n_layer_dense)
-        return llm_build_swiglu(g, layer, LLM_ROLE_FFN_GATE, LLM_ROLE_FFN_UP, LLM_ROLE_FFN_DOWN, x,
-                                "ffn_out");
+    static const llm_ffn_roles dense = {
+        LLM_ROLE_FFN_GATE, LLM_ROLE_FFN_UP, LLM_ROLE_FFN_DOWN, -1, -1, -1};
+    static const llm_ffn_roles shared_experts = {
+        LLM_ROLE_FFN_GATE_SHARED, LLM_ROLE_FFN_UP_SHARED, LLM_ROLE_FFN_DOWN_SHARED, -1, -1, -1};
+    if (layer < h->n_layer_dense) return llm_build_swiglu(g, layer, &dense, x, "ffn_out");
     int32_t bias = llm_graph_weight(g, g->model->layer[layer][LLM_ROLE_FFN_ROUTER_BIAS]);
     int32_t y = llm_build_experts(g, layer, bias, x, "ffn_routed");
     if (h->n_expert_shared == 0) return y;
-    int32_t shared = llm_build_swiglu(g, layer, LLM_ROLE_FFN_GATE_SHARED, LLM_ROLE_FFN_UP_SHARED,
-                                      LLM_ROLE_FFN_DOWN_SHARED, x, "ffn_shared");
-    return tdm_build_add(g->b, y, shared);
+    return tdm_build_add(g->b, y, llm_build_swiglu(g, layer, &shared_experts, x, "ffn_shared"));
 }
 
 static int32_t deepseek2_build(llm_graph_builder *g, const llm_step_shape *shape) {

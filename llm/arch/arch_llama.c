@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * arch_llama.c: Llama 1-3, Mistral and Mixtral: RMS norm, rotary attention with shared KV heads,
- * SwiGLU, dense or as a mixture of experts. All of them are "llama" in GGUF.
+ * SwiGLU, dense or as a mixture of experts. All of them are "llama" in GGUF. Biases of q, k, v, o
+ * and, where the block is dense, of gate, up and down are optional.
  *
  *   h = x + Wo attention(rope(Wq n1(x)), rope(Wk n1(x)), Wv n1(x))
  *   y = h + Wdown (silu(Wgate n2(h)) * Wup n2(h))        or the experts' weighted sum of it
@@ -51,10 +52,12 @@ static tdm_status llama_declare(llm_model *model, tdm_error *err) {
     for (d.layer = 0; d.layer < h->n_layer && d.status == TDM_OK; d.layer++) {
         int32_t ffn_id = PARTITION_FFN + PARTITION_STRIDE * d.layer;
         declare_attention(&d, h);
-        if (h->n_expert > 0)
+        if (h->n_expert > 0) {
             llm_declare_expert_ffn(&d, ffn_id, h->n_ff);
-        else
+        } else {
             llm_declare_dense_ffn(&d, ffn_id, h->n_ff);
+            llm_declare_ffn_biases(&d, ffn_id, h->n_ff);
+        }
     }
     return d.status;
 }
@@ -93,9 +96,10 @@ static int32_t build_attention(llm_graph_builder *g, int32_t layer, int32_t x, i
 }
 
 static int32_t build_ffn(llm_graph_builder *g, int32_t layer, int32_t x) {
-    if (g->model->hparams.n_expert == 0)
-        return llm_build_swiglu(g, layer, LLM_ROLE_FFN_GATE, LLM_ROLE_FFN_UP, LLM_ROLE_FFN_DOWN, x,
-                                "ffn_out");
+    static const llm_ffn_roles dense = {LLM_ROLE_FFN_GATE,    LLM_ROLE_FFN_UP,
+                                        LLM_ROLE_FFN_DOWN,    LLM_ROLE_FFN_GATE_BIAS,
+                                        LLM_ROLE_FFN_UP_BIAS, LLM_ROLE_FFN_DOWN_BIAS};
+    if (g->model->hparams.n_expert == 0) return llm_build_swiglu(g, layer, &dense, x, "ffn_out");
     return llm_build_experts(g, layer, -1, x, "ffn_out");
 }
 

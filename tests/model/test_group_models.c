@@ -38,9 +38,9 @@ enum factor {
     N_FACTOR
 };
 
-static const char *const models[] = {"stories-3m",     "tiny-llama",         "tiny-mistral",
-                                     "tiny-mixtral",   "tiny-one-kv-head",   "tiny-odd",
-                                     "tiny-deepseek2", "tiny-deepseek2-lite"};
+static const char *const models[] = {"stories-3m",     "tiny-llama",          "tiny-mistral",
+                                     "tiny-mixtral",   "tiny-one-kv-head",    "tiny-odd",
+                                     "tiny-deepseek2", "tiny-deepseek2-lite", "tiny-llama-bias"};
 static const tdm_type weight_types[] = {TDM_TYPE_Q8_0,   TDM_TYPE_Q4_0, TDM_TYPE_Q4_K,
                                         TDM_TYPE_Q6_K,   TDM_TYPE_F16,  TDM_TYPE_MXFP4,
                                         TDM_TYPE_IQ2_XS, TDM_TYPE_TQ1_0};

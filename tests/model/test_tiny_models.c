@@ -2,7 +2,7 @@
  *
  * test_tiny_models.c: the golden probabilities of the tiny models are whole (every row sums to 1,
  * no two models share theirs), cover every weight type for each of Llama, Mistral and Mixtral,
- * both kinds of DeepSeek-2 and every RoPE scaling. That each of them can be made, and that Tandem
+ * both kinds of DeepSeek-2, every RoPE scaling and a Llama with biases. That each of them can be made, and that Tandem
  * computes the same probabilities, is test_golden_tiny.c's.
  */
 #include <stdarg.h>
@@ -59,6 +59,9 @@ static void test_coverage(void **state) {
                        strstr(list.items[i].name, " none untied") != NULL;
         assert_int_equal(n_types, expected[p]);
     }
+    int n_biased = 0;
+    for (int i = 0; i < list.n; ++i) n_biased += list.items[i].spec.has_biases;
+    assert_int_equal(n_biased, 3);
     int n_rope[RANDOM_MODEL_ROPE_COUNT_] = {0}, n_tied = 0, n_latent = 0, n_stretched = 0;
     for (int i = 0; i < list.n; ++i) {
         n_rope[list.items[i].spec.rope] += 1;
