@@ -44,9 +44,10 @@ static void read_rope_scaling(llm_key_reader *r, llm_hparams *h) {
         h->rope_scaling = is_yarn ? LLM_ROPE_SCALING_YARN : LLM_ROPE_SCALING_LINEAR;
         h->rope.freq_scale = factor == 0 ? 1.0f : 1.0f / factor;
         h->rope.ext_factor = is_yarn ? 1.0f : 0.0f;
+        float ext_factor = -1;
         if (is_yarn)
-            llm_key_float(r, "rope.scaling.yarn_ext_factor", LLM_GGUF_OPTIONAL, 0, 1,
-                          &h->rope.ext_factor);
+            llm_key_float(r, "rope.scaling.yarn_ext_factor", LLM_GGUF_OPTIONAL, -1, 1, &ext_factor);
+        if (ext_factor >= 0) h->rope.ext_factor = ext_factor; /* negative means not set */
     } else {
         r->status =
             tdm_fail(r->err, TDM_UNSUPPORTED,

@@ -288,12 +288,35 @@ static tdm_status shown_make(llm_vocab *vocab, tdm_error *err) {
 
 /* ---- Making: special tokens ---- */
 
-/* Texts by which the families of models end a turn, a message or a document. Files seldom name more
- * than one of them in their keys, and a model may use any. */
+/* Texts by which the families of models end a turn, a message or a document. The keys of a file
+ * usually name one of them, but a model may use several. The list is llama.cpp's
+ * (ggml-org/llama.cpp, src/llama-vocab.cpp, special_eog_ids). */
 static const char *const end_texts[] = {
-    "<|eot_id|>",         "<|im_end|>", "<|end|>",  "<end_of_turn>", "<|endoftext|>",
-    "<|end_of_text|>",    "<|eom_id|>", "</s>",     "<EOT>",         "[EOT]",
-    "<end_of_utterance>", "<|return|>", "<|call|>", "<|fim_pad|>",   "<|repo_name|>",
+    "<|eot_id|>",
+    "<|im_end|>",
+    "<|end|>",
+    "<end_of_turn>",
+    "<|endoftext|>",
+    "<|end_of_text|>",
+    "<|eom_id|>",
+    "</s>",
+    "<EOT>",
+    "_<EOT>",
+    "[EOT]",
+    "[EOS]", /* Kimi-K2 */
+    "<end_of_utterance>",
+    "<|return|>", /* gpt-oss */
+    "<|call|>",
+    "<|flush|>", /* Solar Open */
+    "<|calls|>",
+    "<eos>", /* Gemma 4, as the next two */
+    "<turn|>",
+    "<|tool_response>",
+    "<\xEF\xBD\x9C"
+    "end\xE2\x96\x81of\xE2\x96\x81sentence\xEF\xBD\x9C>", /* DeepSeek */
+    "[e~[",                                               /* MiniMax-M2 */
+    "<|fim_pad|>",
+    "<|repo_name|>",
     "<|file_sep|>",
 };
 
@@ -305,6 +328,20 @@ static int end_id_compare(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
+static bool has_text(const llm_vocab *vocab, const char *text) {
+    return llm_vocab_find(vocab, text, strlen(text)) != LLM_TOKEN_NONE;
+}
+
+/* Two texts end only a part of an answer where the vocabulary has others that end it: "<|end|>" in
+ * gpt-oss and Solar Open, and "</s>", which Gemma 4 uses for something else. The keys of a file
+ * still count. */
+static bool is_end_text(const llm_vocab *vocab, const char *text) {
+    if (strcmp(text, "</s>") == 0) return !has_text(vocab, "<|tool_response>");
+    if (strcmp(text, "<|end|>") != 0) return true;
+    const bool has_call = has_text(vocab, "<|call|>") || has_text(vocab, "<|calls|>");
+    return !has_call || !(has_text(vocab, "<|return|>") || has_text(vocab, "<|flush|>"));
+}
+
 static tdm_status ends_make(llm_vocab *vocab, tdm_error *err) {
     const size_t n_text = sizeof end_texts / sizeof *end_texts;
     vocab->end_ids = malloc((n_text + 3) * sizeof *vocab->end_ids);
@@ -312,7 +349,7 @@ static tdm_status ends_make(llm_vocab *vocab, tdm_error *err) {
     size_t n = 0;
     for (size_t i = 0; i < n_text; ++i) {
         const int32_t id = llm_vocab_find(vocab, end_texts[i], strlen(end_texts[i]));
-        if (id == LLM_TOKEN_NONE) continue;
+        if (id == LLM_TOKEN_NONE || !is_end_text(vocab, end_texts[i])) continue;
         vocab->types[id] = LLM_TOKEN_CONTROL;
         vocab->end_ids[n++] = id;
         if (i < N_TURN_TEXT && vocab->eot_id == LLM_TOKEN_NONE) vocab->eot_id = id;

@@ -198,6 +198,8 @@ static const edit edits[] = {
     {TENSOR_SHAPE, "token_embd.weight", 32, 300, .words = {"token_embd.weight", "32"}},
     {TENSOR_NEW, "blk.0.attn_q_norm.weight", 32, 1, .words = {"blk.0.attn_q_norm.weight", "llama"}},
     {TENSOR_NEW, "blk.2.attn_q.weight", 64, 64, .words = {"blk.2.attn_q.weight", "llama"}},
+    {TENSOR_NEW, "blk.0.ffn_up.bias", 64, 1, .words = {"blk.0.ffn_up.bias", "place"}},
+    {TENSOR_NEW, "blk.0.attn_q.bias", 63, 1, .words = {"blk.0.attn_q.bias", "63"}},
     {TENSOR_TYPE, "blk.0.attn_v.weight", 99, .words = {"blk.0.attn_v.weight", "99"}},
     {KEY_TEXT, "general.architecture", .text = "gptj", .words = {"gptj", "llama"}},
     {KEY_TEXT, "general.architecture", .text = "", .words = {"architecture", ""}},
@@ -261,6 +263,9 @@ static const edit latent_edits[] = {
     {KEY_F32, "deepseek2.expert_weights_scale", .number = NAN, .words = {"weights_scale", "nan"}},
     {KEY_F32, "deepseek2.attention.temperature_scale", .number = 0.1,
      .words = {"temperature_scale", "not supported"}},
+    {TENSOR_NEW, "blk.0.ffn_down.bias", 256, 1, .words = {"blk.0.ffn_down.bias", "place"}},
+    {KEY_F32, "deepseek2.rope.scaling.yarn_ext_factor", .number = -2,
+     .words = {"yarn_ext_factor", "-2"}},
     {KEY_F32, "deepseek2.rope.scaling.yarn_log_multiplier", .number = -1,
      .words = {"yarn_log_multiplier", "-1"}},
 };
@@ -300,6 +305,22 @@ static void test_edits(void **state) {
         n_bad += !edit_is_refused(&e);
     }
     assert_int_equal(n_bad, 0);
+}
+
+/* A negative factor is how some converters write that it is not set: it has its default then. */
+static void test_yarn_ext_factor(void **state) {
+    (void)state;
+    static const double given[] = {-1, 0, 0.5}, expected[] = {1, 0, 0.5};
+    for (size_t i = 0; i < 3; i++) {
+        const edit e = {KEY_F32, "deepseek2.rope.scaling.yarn_ext_factor", .number = given[i],
+                        .is_latent = true};
+        llm_model *model = NULL;
+        tdm_error err = {0};
+        edit_write(&e);
+        RIG_OK(llm_model_open(bad_path, &model, &err));
+        assert_true((double)model->hparams.rope.ext_factor == expected[i]);
+        llm_model_close(model);
+    }
 }
 
 /* Whichever bit of the header is turned, the model is refused or runs. */
@@ -428,9 +449,9 @@ static void test_cancelled(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_edits),     cmocka_unit_test(test_header_bits),
-        cmocka_unit_test(test_contexts),  cmocka_unit_test(test_prompts),
-        cmocka_unit_test(test_cancelled),
+        cmocka_unit_test(test_edits),       cmocka_unit_test(test_yarn_ext_factor),
+        cmocka_unit_test(test_header_bits), cmocka_unit_test(test_contexts),
+        cmocka_unit_test(test_prompts),     cmocka_unit_test(test_cancelled),
     };
     return cmocka_run_group_tests(tests, begin, rig_end);
 }

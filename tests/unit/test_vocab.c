@@ -115,6 +115,61 @@ static void test_end_texts(void **state) {
     llm_vocab_destroy(vocab);
 }
 
+/* Whether the token `text` of a vocabulary of these ends generation; eos_id is `eos`. */
+static bool ends(const char *const *texts, int32_t n, int32_t eos, const char *text) {
+    llm_vocab_str tokens[8];
+    llm_vocab_params params = llm_vocab_params_default();
+    llm_vocab *vocab;
+    assert_true(n <= 8);
+    for (int32_t i = 0; i < n; i++) tokens[i] = (llm_vocab_str){texts[i], strlen(texts[i])};
+    params.model = "gpt2";
+    params.tokens = tokens;
+    params.n_token = n;
+    params.eos_id = eos;
+    assert_int_equal(llm_vocab_create(&params, &vocab, NULL), TDM_OK);
+    const int32_t id = llm_vocab_find(vocab, text, strlen(text));
+    assert_true(id >= 0);
+    const bool is_end = llm_vocab_ends_generation(vocab, id);
+    if (is_end && id != eos) assert_int_equal(llm_vocab_token_type(vocab, id), LLM_TOKEN_CONTROL);
+    llm_vocab_destroy(vocab);
+    return is_end;
+}
+
+/* Every family's own texts end its answers. */
+static void test_end_texts_of_families(void **state) {
+    (void)state;
+    static const char *const alone[] = {"<turn|>",
+                                        "<eos>",
+                                        "<|tool_response>",
+                                        "[EOS]",
+                                        "_<EOT>",
+                                        "<|flush|>",
+                                        "<|calls|>",
+                                        "[e~[",
+                                        "</s>",
+                                        "<|end|>",
+                                        "<｜end▁of▁sentence｜>"};
+    for (size_t i = 0; i < TINY_COUNT(alone); i++) {
+        const char *const texts[] = {"a", alone[i]};
+        if (!ends(texts, 2, LLM_TOKEN_NONE, alone[i])) fail_msg("'%s' ends nothing", alone[i]);
+        assert_false(ends(texts, 2, LLM_TOKEN_NONE, "a"));
+    }
+    static const char *const harmony[] = {"a", "<|end|>", "<|return|>", "<|call|>"};
+    static const char *const solar[] = {"a", "<|end|>", "<|flush|>", "<|calls|>"};
+    static const char *const phi[] = {"a", "<|end|>", "<|return|>", "<|endoftext|>"};
+    static const char *const gemma[] = {"</s>", "<turn|>", "<|tool_response>", "<eos>"};
+    assert_false(ends(harmony, 4, 2, "<|end|>"));
+    assert_true(ends(harmony, 4, 2, "<|return|>") && ends(harmony, 4, 2, "<|call|>"));
+    assert_false(ends(solar, 4, 2, "<|end|>"));
+    assert_true(ends(solar, 4, 3, "<|flush|>") && ends(solar, 4, 2, "<|calls|>"));
+    assert_true(ends(phi, 4, 3, "<|end|>"));
+    assert_false(ends(gemma, 4, 3, "</s>"));
+    assert_true(ends(gemma, 4, 3, "<turn|>"));
+    /* The file's own key counts in any case. */
+    assert_true(ends(harmony, 4, 1, "<|end|>"));
+    assert_true(ends(gemma, 4, 0, "</s>"));
+}
+
 /* A BPE token may hold what is no letter of the byte alphabet: it shows as it is. */
 static void test_odd_tokens(void **state) {
     (void)state;
@@ -337,9 +392,10 @@ static void test_files(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_letters),   cmocka_unit_test(test_questions),
-        cmocka_unit_test(test_end_texts), cmocka_unit_test(test_odd_tokens),
-        cmocka_unit_test(test_refusals),  cmocka_unit_test(test_files),
+        cmocka_unit_test(test_letters),    cmocka_unit_test(test_questions),
+        cmocka_unit_test(test_end_texts),  cmocka_unit_test(test_end_texts_of_families),
+        cmocka_unit_test(test_odd_tokens), cmocka_unit_test(test_refusals),
+        cmocka_unit_test(test_files),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
