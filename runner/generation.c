@@ -35,7 +35,7 @@ typedef struct generation {
     int32_t *owners;     /* [n_batch] */
     bool *wanted;        /* [n_batch] */
     runner_draft *draft; /* NULL = none */
-    int32_t *history;    /* [n_ctx] with a draft: the tokens that the context holds */
+    int32_t *history;    /* [n_ctx] the tokens that sequence 0 holds */
 } generation;
 
 static tdm_status no_memory(tdm_error *err) {
@@ -82,9 +82,10 @@ static tdm_status generation_begin(generation *g, tdm_error *err) {
             llm_sampler_accept(g->seqs[s].sampler, p->prompt[i]);
         g->seqs[s].row = -1;
     }
-    if (status != TDM_OK || p->draft == NULL) return status;
+    if (status != TDM_OK) return status;
     g->history = malloc(((size_t)n_ctx + 1) * sizeof *g->history);
     if (g->history == NULL) return no_memory(err);
+    if (p->draft == NULL) return TDM_OK;
     return runner_draft_create(p->draft, &p->sampler, g->ends, g->n_end, &g->draft, err);
 }
 
@@ -155,11 +156,11 @@ static tdm_status sequence_shift(generation *g, int32_t s, tdm_error *err) {
     if (n_discard < 1) return sequence_stop(g, s, RUNNER_STOP_CONTEXT, err);
     g->result->n_shift++;
     tdm_status status = llm_context_shift(g->session->ctx, s, n_keep, n_discard, err);
-    if (status != TDM_OK || g->draft == NULL) return status;
-    /* the draft reads again what has moved */
+    if (status != TDM_OK || s != 0) return status;
     memmove(g->history + n_keep, g->history + n_keep + n_discard,
             (size_t)(length - n_keep - n_discard) * sizeof *g->history);
-    return runner_draft_truncate(g->draft, n_keep, err);
+    /* The draft model computes the tokens again whose positions have changed. */
+    return g->draft != NULL ? runner_draft_truncate(g->draft, n_keep, err) : TDM_OK;
 }
 
 /* Slots in use: the shared prompt counts once while nothing is shifted. */
@@ -201,6 +202,7 @@ static tdm_status step(generation *g, int32_t *n_out, tdm_error *err) {
     }
     *n_out = n;
     if (n == 0) return TDM_OK;
+    if (g->seqs[0].row >= 0) g->history[llm_context_length(g->session->ctx, 0)] = g->seqs[0].next;
     llm_batch batch = {g->tokens, g->owners, g->wanted, n};
     return llm_context_decode(g->session->ctx, &batch, err);
 }
@@ -292,24 +294,32 @@ static tdm_status loop(generation *g, tdm_error *err) {
     return status;
 }
 
+/* Computes what the context does not hold of the prompt yet; the draft model computes all of it. */
+static tdm_status prompt_compute(generation *g, tdm_error *err) {
+    const runner_generation_params *p = g->params;
+    int32_t n_reused = llm_context_length(g->session->ctx, 0);
+    g->result->n_reused = n_reused;
+    tdm_status status =
+        runner_session_prefill(g->session, p->prompt + n_reused, p->n_prompt - n_reused, p->n_batch,
+                               p->n_predict != 0, err);
+    int32_t length = llm_context_length(g->session->ctx, 0);
+    g->result->n_prompt = length - n_reused;
+    memcpy(g->history, p->prompt, (size_t)length * sizeof *g->history);
+    /* without its last token, as after every step */
+    if (status == TDM_OK && g->draft != NULL && p->n_prompt > 1)
+        status =
+            runner_session_prefill(p->draft, p->prompt, p->n_prompt - 1, p->n_batch, false, err);
+    return status;
+}
+
 tdm_status runner_generate(runner_session *session, const runner_generation_params *params,
                            runner_generation_result *result, tdm_error *err) {
     generation g = {.session = session, .params = params, .result = result};
     memset(result, 0, sizeof *result);
     tdm_status status = generation_begin(&g, err);
     uint64_t start = runner_clock();
-    if (status == TDM_OK)
-        status = runner_session_prefill(session, params->prompt, params->n_prompt, params->n_batch,
-                                        params->n_predict != 0, err);
-    if (status == TDM_OK && g.draft != NULL) {
-        /* without its last token, as after every step */
-        memcpy(g.history, params->prompt, (size_t)params->n_prompt * sizeof *g.history);
-        if (params->n_prompt > 1)
-            status = runner_session_prefill(params->draft, params->prompt, params->n_prompt - 1,
-                                            params->n_batch, false, err);
-    }
+    if (status == TDM_OK) status = prompt_compute(&g, err);
     result->prompt_ns = runner_clock() - start;
-    result->n_prompt = llm_context_length(session->ctx, 0);
     if (status == TDM_OK && params->prompt_done != NULL) params->prompt_done(params->user);
     for (int32_t s = 1; s < params->n_seq && status == TDM_OK; s++)
         status = llm_context_fork(session->ctx, s, 0, params->n_prompt, err);
@@ -317,6 +327,10 @@ tdm_status runner_generate(runner_session *session, const runner_generation_para
     result->stop = RUNNER_STOP_LENGTH;
     if (status == TDM_OK && params->n_predict != 0) status = loop(&g, err);
     if (status == TDM_CANCELLED) result->stop = RUNNER_STOP_INTERRUPT;
+    if (g.history != NULL && params->held != NULL) {
+        result->n_held = llm_context_length(session->ctx, 0);
+        memcpy(params->held, g.history, (size_t)result->n_held * sizeof *g.history);
+    }
     generation_end(&g);
     return status;
 }

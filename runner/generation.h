@@ -39,6 +39,8 @@ typedef struct runner_generation_params {
     runner_session *draft; /* proposes tokens to the model, which decides; its context is empty and
                               as large as the model's. One sequence only. NULL = none */
     int32_t n_draft;       /* proposals at a time, 1 .. RUNNER_DRAFT_MAX */
+    int32_t *held;         /* [n_ctx] receives the tokens that sequence 0 holds at the end, also
+                              after an interrupt; NULL = not wanted */
     void (*prompt_done)(void *user); /* called once the prompt has been read; NULL = not wanted */
     runner_text_fn text;
     void *user; /* of both */
@@ -47,8 +49,10 @@ typedef struct runner_generation_params {
 /* What was done and how long it took. */
 typedef struct runner_generation_result {
     runner_stop stop; /* of the sequence that ended last */
-    int32_t n_prompt;
+    int32_t n_reused; /* tokens of the prompt that the context held before */
+    int32_t n_prompt; /* those computed */
     uint64_t prompt_ns;
+    int32_t n_held;      /* tokens that sequence 0 holds at the end */
     int64_t n_generated; /* tokens picked, of all sequences */
     int64_t n_decoded;   /* of those, computed further: what decode_ns took */
     uint64_t decode_ns;
@@ -59,8 +63,9 @@ typedef struct runner_generation_result {
     uint64_t steady[TDM_COUNTER_COUNT_]; /* what the counters rose by meanwhile */
 } runner_generation_result;
 
-/* Runs it on a session whose context is empty and has n_seq sequences. *result is filled as far as
- * it got, on failure too. After Ctrl-C: TDM_CANCELLED, with RUNNER_STOP_INTERRUPT. [setup] */
+/* Runs it on a session whose context has n_seq sequences. They are empty, except that sequence 0 may
+ * hold the first tokens of the prompt (not all of them), which are then not computed again. *result
+ * is filled as far as it got, on failure too. After Ctrl-C: TDM_CANCELLED, with RUNNER_STOP_INTERRUPT. [setup] */
 tdm_status runner_generate(runner_session *session, const runner_generation_params *params,
                            runner_generation_result *result, tdm_error *err);
 

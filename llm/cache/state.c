@@ -9,9 +9,11 @@
 #include <string.h>
 #include <unistd.h>
 
+/* The last byte is the version of the format. */
 static const char magic[8] = {'T', 'D', 'M', 'S', 'T', 'A', 'T', '1'};
 
-/* Everything that must be equal for the rows to mean the same; no padding inside. */
+/* All that must be equal for the rows to have the same meaning, and the number of tokens. Without
+ * padding, so that headers are compared and written as bytes. */
 typedef struct state_header {
     uint64_t fingerprint; /* of the model */
     int32_t n_layer, n_head_kv, head_dim_k, head_dim_v;
@@ -50,7 +52,7 @@ static state_header header_of(const llm_context *ctx, int32_t n_tok) {
     return h;
 }
 
-/* A file with the hash of what went through it. */
+/* A file and the hash of all bytes read from it or written to it so far. */
 typedef struct state_file {
     FILE *stream;
     const char *path;
@@ -64,7 +66,7 @@ static void file_hash(state_file *f, const void *data, size_t size) {
 
 static tdm_status file_write(state_file *f, const void *data, size_t size, tdm_error *err) {
     file_hash(f, data, size);
-    /* A sequence of no tokens has no address to write from. */
+    /* An empty sequence has tokens NULL, which fwrite does not take. */
     if (size == 0 || fwrite(data, 1, size, f->stream) == size) return TDM_OK;
     return tdm_fail(err, TDM_IO, "%s: cannot be written: %s", f->path, strerror(errno));
 }
@@ -73,8 +75,7 @@ static tdm_status file_read(state_file *f, void *data, size_t size, tdm_error *e
     if (size > 0 && fread(data, 1, size, f->stream) != size) {
         if (ferror(f->stream))
             return tdm_fail(err, TDM_IO, "%s: cannot be read: %s", f->path, strerror(errno));
-        return tdm_fail(err, TDM_DATA_LOSS, "%s: the file is truncated; save the state again",
-                        f->path);
+        return tdm_fail(err, TDM_DATA_LOSS, "%s: the file is truncated; remove it", f->path);
     }
     file_hash(f, data, size);
     return TDM_OK;
@@ -108,16 +109,14 @@ static tdm_status state_write(llm_context *ctx, int32_t seq, const int32_t *toke
     return status;
 }
 
-tdm_status llm_state_save(llm_context *ctx, int32_t seq, const int32_t *tokens, int32_t n_tok,
-                          const char *path, tdm_error *err) {
-    if (n_tok != llm_context_length(ctx, seq))
-        return tdm_fail(err, TDM_INVALID_ARGUMENT, "%s: %d token ids for a sequence of %d", path,
-                        n_tok, llm_context_length(ctx, seq));
+/* Writes the file at `path`, which is not a link. */
+static tdm_status file_save(llm_context *ctx, int32_t seq, const int32_t *tokens, int32_t n_tok,
+                            const char *path, tdm_error *err) {
     size_t temporary_size = strlen(path) + 32;
     char *temporary = malloc(temporary_size);
     if (temporary == NULL) return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "%s: out of memory", path);
     snprintf(temporary, temporary_size, "%s.%ld.tmp", path, (long)getpid());
-    /* "x": nobody's file is taken for the temporary one. */
+    /* "x": an existing file of that name is not overwritten. */
     state_file f = {fopen(temporary, "wbx"), path, 0xcbf29ce484222325u};
     tdm_status status = f.stream != NULL ? state_write(ctx, seq, tokens, n_tok, &f, err)
                                          : tdm_fail(err, TDM_IO, "%s: cannot be written: %s", path,
@@ -131,96 +130,205 @@ tdm_status llm_state_save(llm_context *ctx, int32_t seq, const int32_t *tokens, 
     return status;
 }
 
-/* Names the first thing in which a file differs from what the context would write. */
+tdm_status llm_state_save(llm_context *ctx, int32_t seq, const int32_t *tokens, int32_t n_tok,
+                          const char *path, tdm_error *err) {
+    if (n_tok != llm_context_length(ctx, seq))
+        return tdm_fail(err, TDM_INVALID_ARGUMENT, "%s: %d token ids for a sequence of %d", path,
+                        n_tok, llm_context_length(ctx, seq));
+    char *target = realpath(path, NULL); /* NULL: there is no such file yet */
+    tdm_status status = file_save(ctx, seq, tokens, n_tok, target != NULL ? target : path, err);
+    free(target);
+    return status;
+}
+
+/* Refuses a file whose RoPE parameters differ, and names the first of them. */
+static tdm_status rope_check(const state_header *own, const state_header *found, const char *path,
+                             tdm_error *err) {
+    const struct {
+        const char *name;
+        double own, found;
+    } params[] = {
+        {"dimension count", own->n_rot, found->n_rot},
+        {"offset", own->rope_offset, found->rope_offset},
+        {"mode", own->rope_mode, found->rope_mode},
+        {"original context length", own->n_ctx_orig, found->n_ctx_orig},
+        {"frequency base", (double)own->freq_base, (double)found->freq_base},
+        {"frequency scale", (double)own->freq_scale, (double)found->freq_scale},
+        {"extrapolation factor", (double)own->ext_factor, (double)found->ext_factor},
+        {"attention factor", (double)own->attn_factor, (double)found->attn_factor},
+        {"beta fast", (double)own->beta_fast, (double)found->beta_fast},
+        {"beta slow", (double)own->beta_slow, (double)found->beta_slow},
+    };
+    for (size_t i = 0; i < sizeof params / sizeof *params; i++)
+        if (!(params[i].own == params[i].found))
+            return tdm_fail(err, TDM_FAILED_PRECONDITION,
+                            "%s: saved with RoPE %s %g, the model has %g; use the model file that "
+                            "it was saved with, or remove it",
+                            path, params[i].name, params[i].found, params[i].own);
+    return TDM_OK;
+}
+
+/* Refuses a header that differs from the one that this context would write, and names the first
+ * difference. */
 static tdm_status header_check(const llm_context *ctx, const state_header *h, const char *path,
                                tdm_error *err) {
     state_header own = header_of(ctx, h->n_tok);
-    if (memcmp(&own, h, sizeof own) == 0) {
-        if (h->n_tok >= 0 && h->n_tok <= llm_context_n_ctx(ctx)) return TDM_OK;
-        return tdm_fail(err, TDM_OUT_OF_RANGE,
-                        "%s: holds %d tokens; the context takes %d; raise "
-                        "ctx-size",
-                        path, h->n_tok, llm_context_n_ctx(ctx));
-    }
     if (own.fingerprint != h->fingerprint)
-        return tdm_fail(err, TDM_FAILED_PRECONDITION, "%s: was saved with another model", path);
+        return tdm_fail(err, TDM_FAILED_PRECONDITION,
+                        "%s: saved with another model; use that model, or remove the file", path);
     if (own.type_k != h->type_k || own.type_v != h->type_v)
         return tdm_fail(err, TDM_FAILED_PRECONDITION,
-                        "%s: was saved with cache types %s and %s; set cache-type-k and "
-                        "cache-type-v so",
+                        "%s: saved with a cache of K %s, V %s, this one has K %s, V %s; set "
+                        "cache-type-k and cache-type-v as saved, or remove the file",
                         path, tdm_type_name((tdm_type)h->type_k),
-                        tdm_type_name((tdm_type)h->type_v));
+                        tdm_type_name((tdm_type)h->type_v), tdm_type_name((tdm_type)own.type_k),
+                        tdm_type_name((tdm_type)own.type_v));
     if (own.is_rotated != h->is_rotated)
-        return tdm_fail(err, TDM_FAILED_PRECONDITION, "%s: was saved %s rotation; set kv-rotate so",
-                        path, h->is_rotated ? "with" : "without");
-    return tdm_fail(err, TDM_FAILED_PRECONDITION, "%s: was saved with other RoPE parameters", path);
+        return tdm_fail(err, TDM_FAILED_PRECONDITION,
+                        "%s: saved %s rotation; set kv-rotate = %s, or remove the file", path,
+                        h->is_rotated ? "with" : "without", h->is_rotated ? "yes" : "no");
+    tdm_status status = rope_check(&own, h, path, err);
+    if (status != TDM_OK) return status;
+    if (memcmp(&own, h, sizeof own) != 0 || h->n_tok < 0 || h->n_tok > LLM_MAX_CTX)
+        return tdm_fail(err, TDM_DATA_LOSS, "%s: the file is damaged; remove it", path);
+    return TDM_OK;
 }
 
-static tdm_status rows_read(llm_context *ctx, int32_t seq, int32_t n_tok, state_file *f,
-                            tdm_error *err) {
+/* What is read of a file: all of it, or what it has in common with a prompt. */
+typedef struct state_load {
+    const int32_t *prompt; /* [n_prompt]; NULL = all */
+    int32_t n_prompt;
+    int32_t *tokens; /* all: the ids, [n_keep] */
+    int32_t n_keep;  /* tokens whose rows are taken */
+} state_load;
+
+static tdm_status tokens_read(const llm_context *ctx, state_file *f, int32_t n_tok,
+                              state_load *load, tdm_error *err) {
+    int32_t n_vocab = llm_context_model(ctx)->hparams.n_vocab;
+    int32_t ids[LLM_STATE_CHUNK];
+    if (load->prompt == NULL) {
+        if (n_tok > llm_context_n_ctx(ctx))
+            return tdm_fail(err, TDM_OUT_OF_RANGE,
+                            "%s: holds %d tokens, the context has room for %d; raise ctx-size",
+                            f->path, n_tok, llm_context_n_ctx(ctx));
+        load->tokens = malloc((size_t)n_tok * sizeof *load->tokens + 1);
+        if (load->tokens == NULL)
+            return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "%s: out of memory", f->path);
+    }
+    for (int32_t at = 0; at < n_tok; at += LLM_STATE_CHUNK) {
+        int32_t n = n_tok - at < LLM_STATE_CHUNK ? n_tok - at : LLM_STATE_CHUNK;
+        tdm_status status = file_read(f, ids, (size_t)n * sizeof *ids, err);
+        if (status != TDM_OK) return status;
+        for (int32_t i = 0; i < n; i++) {
+            if (ids[i] < 0 || ids[i] >= n_vocab)
+                return tdm_fail(err, TDM_DATA_LOSS, "%s: the file is damaged; remove it", f->path);
+            if (load->prompt == NULL)
+                load->tokens[load->n_keep++] = ids[i];
+            else if (load->n_keep == at + i && at + i < load->n_prompt &&
+                     load->prompt[at + i] == ids[i])
+                load->n_keep++;
+        }
+    }
+    return TDM_OK;
+}
+
+/* Leaves of the rows of n tokens those of the first n_keep. `k_size`, `v_size`: bytes of a token's
+ * K and V in one layer. */
+static void rows_shorten(uint8_t *rows, int32_t n_layer, size_t k_size, size_t v_size, int32_t n,
+                         int32_t n_keep) {
+    uint8_t *to = rows;
+    const uint8_t *from = rows;
+    for (int32_t i = 0; i < 2 * n_layer; i++) {
+        size_t size = i % 2 == 0 ? k_size : v_size;
+        memmove(to, from, size * (size_t)n_keep);
+        to += size * (size_t)n_keep;
+        from += size * (size_t)n;
+    }
+}
+
+static tdm_status rows_read(llm_context *ctx, int32_t seq, int32_t n_tok, int32_t n_keep,
+                            state_file *f, tdm_error *err) {
+    const tdm_kv_desc *d = llm_context_kv_desc(ctx);
+    int32_t n_layer = llm_context_model(ctx)->hparams.n_layer;
+    size_t k_size = tdm_type_row_size(d->type_k, tdm_kv_padded(d->type_k, d->head_dim_k)) *
+                    (size_t)d->n_head_kv;
+    size_t v_size = llm_context_rows_size(ctx, 1) / (size_t)n_layer - k_size;
     tdm_status status = TDM_OK;
     void *rows = malloc(llm_context_rows_size(ctx, LLM_STATE_CHUNK));
     if (rows == NULL) return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "%s: out of memory", f->path);
     for (int32_t at = 0; at < n_tok && status == TDM_OK; at += LLM_STATE_CHUNK) {
         int32_t n = n_tok - at < LLM_STATE_CHUNK ? n_tok - at : LLM_STATE_CHUNK;
+        int32_t n_taken = n_keep - at < n ? n_keep - at : n;
         status = file_read(f, rows, llm_context_rows_size(ctx, n), err);
-        if (status == TDM_OK) status = llm_context_import_rows(ctx, seq, n, rows, err);
+        if (status != TDM_OK || n_taken <= 0) continue;
+        if (n_taken < n) rows_shorten(rows, n_layer, k_size, v_size, n, n_taken);
+        status = llm_context_import_rows(ctx, seq, n_taken, rows, err);
     }
     free(rows);
     return status;
 }
 
-static tdm_status tokens_read(const llm_context *ctx, state_file *f, int32_t n_tok,
-                              int32_t **tokens_out, tdm_error *err) {
-    int32_t n_vocab = llm_context_model(ctx)->hparams.n_vocab;
-    *tokens_out = malloc((size_t)n_tok * sizeof **tokens_out + 1);
-    if (*tokens_out == NULL)
-        return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "%s: out of memory", f->path);
-    tdm_status status = file_read(f, *tokens_out, (size_t)n_tok * sizeof **tokens_out, err);
-    for (int32_t i = 0; i < n_tok && status == TDM_OK; i++)
-        if ((*tokens_out)[i] < 0 || (*tokens_out)[i] >= n_vocab)
-            status = tdm_fail(err, TDM_DATA_LOSS, "%s: the file is damaged; save the state again",
-                              f->path);
-    return status;
+static tdm_status magic_check(const char found[sizeof magic], const char *path, tdm_error *err) {
+    if (memcmp(found, magic, sizeof magic) == 0) return TDM_OK;
+    if (memcmp(found, magic, sizeof magic - 1) == 0 && found[7] > ' ' && found[7] <= '~')
+        return tdm_fail(err, TDM_UNSUPPORTED,
+                        "%s: a state file of version %c, this program reads version %c; use the "
+                        "program that saved it, or remove the file",
+                        path, found[7], magic[7]);
+    return tdm_fail(err, TDM_DATA_LOSS, "%s: not a state file; give another name", path);
 }
 
-static tdm_status state_read(llm_context *ctx, int32_t seq, state_file *f, int32_t **tokens_out,
-                             int32_t *n_tok_out, tdm_error *err) {
+static tdm_status state_read(llm_context *ctx, int32_t seq, state_file *f, state_load *load,
+                             tdm_error *err) {
     char found[sizeof magic];
     state_header h;
     tdm_status status = file_read(f, found, sizeof found, err);
-    if (status == TDM_OK && memcmp(found, magic, sizeof magic) != 0)
-        status = tdm_fail(err, TDM_DATA_LOSS, "%s: is no state file of this version", f->path);
+    if (status == TDM_OK) status = magic_check(found, f->path, err);
     if (status == TDM_OK) status = file_read(f, &h, sizeof h, err);
     if (status == TDM_OK) status = header_check(ctx, &h, f->path, err);
-    if (status == TDM_OK) status = tokens_read(ctx, f, h.n_tok, tokens_out, err);
-    if (status == TDM_OK) status = rows_read(ctx, seq, h.n_tok, f, err);
+    if (status == TDM_OK) status = tokens_read(ctx, f, h.n_tok, load, err);
+    if (status == TDM_OK) status = rows_read(ctx, seq, h.n_tok, load->n_keep, f, err);
     if (status != TDM_OK) return status;
     uint64_t expected = f->hash, hash;
     status = file_read(f, &hash, sizeof hash, err);
     if (status == TDM_OK && (hash != expected || fgetc(f->stream) != EOF))
-        status =
-            tdm_fail(err, TDM_DATA_LOSS, "%s: the file is damaged; save the state again", f->path);
-    if (status == TDM_OK) *n_tok_out = h.n_tok;
+        status = tdm_fail(err, TDM_DATA_LOSS, "%s: the file is damaged; remove it", f->path);
     return status;
 }
 
-tdm_status llm_state_load(llm_context *ctx, int32_t seq, const char *path, int32_t **tokens_out,
-                          int32_t *n_tok_out, tdm_error *err) {
+/* On failure the sequence is empty and load->tokens NULL. */
+static tdm_status file_load(llm_context *ctx, int32_t seq, const char *path, state_load *load,
+                            tdm_error *err) {
     if (llm_context_length(ctx, seq) != 0)
         return tdm_fail(err, TDM_FAILED_PRECONDITION, "%s: sequence %d is not empty", path, seq);
     state_file f = {fopen(path, "rb"), path, 0xcbf29ce484222325u};
     if (f.stream == NULL)
         return tdm_fail(err, errno == ENOENT ? TDM_NOT_FOUND : TDM_IO, "%s: cannot be read: %s",
                         path, strerror(errno));
-    int32_t *tokens = NULL;
-    tdm_status status = state_read(ctx, seq, &f, &tokens, n_tok_out, err);
+    tdm_status status = state_read(ctx, seq, &f, load, err);
     fclose(f.stream);
-    if (status != TDM_OK) {
-        free(tokens);
-        llm_context_truncate(ctx, seq, 0, NULL);
-        return status;
-    }
-    *tokens_out = tokens;
+    if (status == TDM_OK) return TDM_OK;
+    free(load->tokens);
+    load->tokens = NULL;
+    llm_context_truncate(ctx, seq, 0, NULL);
+    return status;
+}
+
+tdm_status llm_state_load(llm_context *ctx, int32_t seq, const char *path, int32_t **tokens_out,
+                          int32_t *n_tok_out, tdm_error *err) {
+    state_load load = {0};
+    tdm_status status = file_load(ctx, seq, path, &load, err);
+    if (status != TDM_OK) return status;
+    *tokens_out = load.tokens;
+    *n_tok_out = load.n_keep;
     return TDM_OK;
+}
+
+tdm_status llm_state_load_prefix(llm_context *ctx, int32_t seq, const char *path,
+                                 const int32_t *prompt, int32_t n_prompt, int32_t *n_tok_out,
+                                 tdm_error *err) {
+    state_load load = {.prompt = prompt, .n_prompt = n_prompt};
+    tdm_status status = file_load(ctx, seq, path, &load, err);
+    if (status == TDM_OK) *n_tok_out = load.n_keep;
+    return status;
 }

@@ -1,28 +1,42 @@
 /* SPDX-License-Identifier: MIT
  *
- * state.h: a sequence as a file: its tokens and their cached rows, in canonical form, so that what
- * one device or group saved another continues.
+ * state.h: a sequence as a file: its tokens and their cached rows, in canonical form. A file that
+ * one device or group saved is loaded by any other.
  *
- * The file, little-endian: "TDMSTAT1"; the header below field by field; the token ids (i32); then
- * for every LLM_STATE_CHUNK tokens (the last chunk shorter), for each layer, the K rows and the V
- * rows of those tokens as stored: blocks of the cache's types, rotated if the header says so;
- * last, an FNV-1a hash of all before it (u64). Pages, devices and members leave no trace in it.
+ * The file, little-endian: "TDMSTAT1"; the header of state.c field by field; the token ids (i32);
+ * then for every LLM_STATE_CHUNK tokens (the last chunk shorter), for each layer, the K rows and
+ * the V rows of those tokens as stored: blocks of the cache's types, rotated if the header says so;
+ * last, an FNV-1a hash of all before it (u64). The file does not depend on pages, devices or
+ * members.
  */
 #ifndef LLM_STATE_H
 #define LLM_STATE_H
 
 #include "llm/context.h"
 
-/* Writes the tokens of a sequence to `path`; tokens[n_tok] are their ids, n_tok its length. Nothing
- * half-written is left on failure, and an older file of that name stays until the new one is
- * whole. TDM_IO names the path. */
+/* Writes a sequence to `path`; tokens[n_tok] are its token ids, n_tok its length. The bytes go to a
+ * temporary file beside `path`, which takes its name once it is complete and on the disk. On
+ * failure the temporary file is removed, and an older file at `path` stays as it was. If `path` is
+ * a symbolic link, the file that it leads to is replaced. TDM_IO names the path. [setup] */
 tdm_status llm_state_save(llm_context *ctx, int32_t seq, const int32_t *tokens, int32_t n_tok,
                           const char *path, tdm_error *err);
 
 /* Reads a file into the empty sequence `seq`. *tokens_out (freed by the caller with free()) and
- * *n_tok_out get the ids. A file of another model, cache type, rotation or RoPE is refused with
- * what differs; a truncated or changed one is TDM_DATA_LOSS. On failure the sequence is empty. */
+ * *n_tok_out get the ids. On failure the sequence is empty and both are unchanged:
+ * TDM_NOT_FOUND           there is no such file
+ * TDM_FAILED_PRECONDITION it is of another model, cache type, rotation or RoPE; says which
+ * TDM_UNSUPPORTED         it is of another version of the format
+ * TDM_OUT_OF_RANGE        it holds more tokens than the context has room for
+ * TDM_DATA_LOSS           it is truncated, changed, or not a state file
+ * [setup] */
 tdm_status llm_state_load(llm_context *ctx, int32_t seq, const char *path, int32_t **tokens_out,
                           int32_t *n_tok_out, tdm_error *err);
+
+/* Reads only the longest prefix that the file's tokens have in common with prompt[n_prompt];
+ * *n_tok_out = its length, 0 included. The whole file is checked. It may hold more tokens than the
+ * context has room for. Fails as llm_state_load. [setup] */
+tdm_status llm_state_load_prefix(llm_context *ctx, int32_t seq, const char *path,
+                                 const int32_t *prompt, int32_t n_prompt, int32_t *n_tok_out,
+                                 tdm_error *err);
 
 #endif

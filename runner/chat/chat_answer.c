@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "llm/cache/state.h"
 #include "runner/interrupt.h"
 
 typedef struct answer {
@@ -154,12 +155,35 @@ static tdm_status loop(answer *a, tdm_error *err) {
     return status;
 }
 
+static tdm_status held_reserve(runner_session *session, runner_chat_held *held, tdm_error *err) {
+    if (held->tokens != NULL) return TDM_OK;
+    held->tokens = malloc((size_t)llm_context_n_ctx(session->ctx) * sizeof *held->tokens);
+    return held->tokens != NULL ? TDM_OK : no_memory(err);
+}
+
+tdm_status runner_chat_held_save(runner_session *session, const runner_chat_held *held,
+                                 const char *path, tdm_error *err) {
+    return llm_state_save(session->ctx, 0, held->tokens, held->n, path, err);
+}
+
+tdm_status runner_chat_held_load(runner_session *session, runner_chat_held *held, const char *path,
+                                 tdm_error *err) {
+    int32_t *tokens = NULL, n = 0;
+    tdm_status status = held_reserve(session, held, err);
+    held->n = 0;
+    if (status == TDM_OK) status = llm_context_truncate(session->ctx, 0, 0, err);
+    if (status == TDM_OK) status = llm_state_load(session->ctx, 0, path, &tokens, &n, err);
+    if (status != TDM_OK) return status;
+    memcpy(held->tokens, tokens, (size_t)n * sizeof *tokens);
+    held->n = n;
+    free(tokens);
+    return TDM_OK;
+}
+
 static tdm_status answer_begin(answer *a, tdm_error *err) {
     int32_t n_ctx = llm_context_n_ctx(a->session->ctx);
     tdm_status status = llm_model_vocab(a->session->model, &a->vocab, err);
-    if (status == TDM_OK && a->held->tokens == NULL &&
-        (a->held->tokens = malloc((size_t)n_ctx * sizeof *a->held->tokens)) == NULL)
-        status = no_memory(err);
+    if (status == TDM_OK) status = held_reserve(a->session, a->held, err);
     if (status == TDM_OK && (a->text = calloc(1, 1)) == NULL) status = no_memory(err);
     if (status != TDM_OK) return status;
     a->capacity = 1;

@@ -33,11 +33,19 @@ typedef struct runner_chat_answer_result {
     int32_t n_shift;
 } runner_chat_answer_result;
 
-/* What a context holds. Cleared = nothing yet. */
+/* The tokens that sequence 0 of a context holds. Cleared = none yet. */
 typedef struct runner_chat_held {
     int32_t *tokens; /* [n_ctx] */
     int32_t n;
 } runner_chat_held;
+
+/* Saves the held tokens with their cached rows as a state file (llm/cache/state.h). [setup] */
+tdm_status runner_chat_held_save(runner_session *session, const runner_chat_held *held,
+                                 const char *path, tdm_error *err);
+
+/* Loads such a file in place of what is held. On failure nothing is held. [setup] */
+tdm_status runner_chat_held_load(runner_session *session, runner_chat_held *held, const char *path,
+                                 tdm_error *err);
 
 /* Answers. Ctrl-C ends the answer and is no failure: RUNNER_STOP_INTERRUPT. *text_out is what was
  * shown, NUL-terminated, the caller's to free(), and NULL on failure. [setup] */

@@ -40,7 +40,8 @@ tdm_status runner_chat_history_context(const runner_chat_history *history, size_
                                        char **json_out, tdm_error *err);
 
 /* A file that holds the messages as a JSON list of {"role", "content"}. Loading replaces *history,
- * and leaves it as it was where that fails; messages name the file. [setup] */
+ * and leaves it as it was where that fails; messages name the file. The cached rows of the
+ * conversation are a file of their own (chat_answer.h), so that this one stays readable. [setup] */
 tdm_status runner_chat_history_save(const runner_chat_history *history, const char *path,
                                     tdm_error *err);
 tdm_status runner_chat_history_load(runner_chat_history *history, const char *path, tdm_error *err);

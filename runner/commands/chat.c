@@ -173,28 +173,61 @@ static tdm_status run_clear(chat *c, const char *argument, tdm_error *err) {
     return TDM_OK;
 }
 
-/* Of a file that cannot be used the user is told; the conversation goes on. */
+/* The file of the cache beside that of the messages: FILE.cache. The caller frees it. */
+static char *cache_path_make(const char *path) {
+    size_t size = strlen(path) + sizeof ".cache";
+    char *cache_path = malloc(size);
+    if (cache_path != NULL) snprintf(cache_path, size, "%s.cache", path);
+    return cache_path;
+}
+
+/* A file that cannot be used is reported; the conversation goes on. */
 static tdm_status run_save(chat *c, const char *argument, tdm_error *err) {
     tdm_error reason = {0};
-    (void)err;
-    if (runner_chat_history_save(&c->history, argument, &reason) != TDM_OK)
+    char *cache_path = cache_path_make(argument);
+    if (cache_path == NULL) return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "no memory for a path");
+    if (runner_chat_history_save(&c->history, argument, &reason) != TDM_OK) {
         complain(c, &reason);
-    else
+    } else {
         runner_terminal_print(c->app->terminal, RUNNER_MESSAGE_NOTE, "%zu messages saved as %s",
                               c->history.n, argument);
+        if (c->held.n > 0 &&
+            runner_chat_held_save(&c->session, &c->held, cache_path, &reason) != TDM_OK)
+            complain(c, &reason);
+        else if (c->held.n > 0)
+            runner_terminal_print(c->app->terminal, RUNNER_MESSAGE_NOTE,
+                                  "the cache of %d tokens saved as %s", c->held.n, cache_path);
+    }
+    free(cache_path);
     return TDM_OK;
+}
+
+/* Without a cache, or with one that does not fit this run, the conversation is computed again. */
+static void cache_load(chat *c, const char *cache_path) {
+    tdm_error reason = {0};
+    if (access(cache_path, F_OK) != 0 && errno == ENOENT) return;
+    tdm_status status = runner_chat_held_load(&c->session, &c->held, cache_path, &reason);
+    if (status == TDM_OK)
+        runner_terminal_print(c->app->terminal, RUNNER_MESSAGE_NOTE,
+                              "the cache of %d tokens loaded from %s", c->held.n, cache_path);
+    else
+        runner_terminal_print(c->app->terminal, RUNNER_MESSAGE_WARNING,
+                              "the conversation is computed again: %s", reason.message);
 }
 
 static tdm_status run_load(chat *c, const char *argument, tdm_error *err) {
     tdm_error reason = {0};
-    (void)err;
+    char *cache_path = cache_path_make(argument);
+    if (cache_path == NULL) return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "no memory for a path");
     if (runner_chat_history_load(&c->history, argument, &reason) != TDM_OK) {
         complain(c, &reason);
-        return TDM_OK;
+    } else {
+        c->first = 0;
+        runner_terminal_print(c->app->terminal, RUNNER_MESSAGE_NOTE, "%zu messages loaded from %s",
+                              c->history.n, argument);
+        cache_load(c, cache_path);
     }
-    c->first = 0;
-    runner_terminal_print(c->app->terminal, RUNNER_MESSAGE_NOTE, "%zu messages loaded from %s",
-                          c->history.n, argument);
+    free(cache_path);
     return TDM_OK;
 }
 
@@ -226,8 +259,10 @@ static tdm_status run_stats(chat *c, const char *argument, tdm_error *err) {
 static const chat_command chat_commands[] = {
     {"/regen", "", "answer the last message again", run_regen},
     {"/clear", "", "forget the conversation, but not the system prompt", run_clear},
-    {"/save", " FILE", "write the conversation to a file, as JSON", run_save},
-    {"/load", " FILE", "go on with the conversation of a file", run_load},
+    {"/save", " FILE", "write the conversation to FILE, as JSON, and its cache to FILE.cache",
+     run_save},
+    {"/load", " FILE",
+     "go on with the conversation of FILE; with FILE.cache it is not computed again", run_load},
     {"/stats", "", "how fast the last answer came, and how full the context is", run_stats},
     {"/help", "", "show this", run_help},
     {"/quit", "", "end; so does Ctrl-D", run_quit},

@@ -15,6 +15,7 @@
 #include "runner/generation.h"
 #include "runner/profile.h"
 #include "runner/prompt.h"
+#include "runner/prompt_cache.h"
 
 /* Text of a sequence that waits for those before it. */
 typedef struct pending_text {
@@ -30,9 +31,11 @@ typedef struct run {
     size_t prompt_len;
     int32_t *tokens;
     int32_t n_token;
-    bool has_bos;          /* tokens begin with the token that begins texts */
-    bool has_text;         /* tokens hold more than what the model wants before any text */
-    pending_text *pending; /* [n_seq]; of sequence 0 none */
+    bool has_bos;           /* tokens begin with the token that begins texts */
+    bool has_text;          /* tokens hold more than what the model wants before any text */
+    const char *cache_path; /* of --prompt-cache; "" = none */
+    int32_t *held;          /* [n_ctx] with a prompt cache to write: the tokens that it will hold */
+    pending_text *pending;  /* [n_seq]; of sequence 0 none */
     int32_t n_seq;
     char last; /* byte written last */
     bool is_profiled;
@@ -163,10 +166,13 @@ static void timings_print(run *r, const runner_generation_params *params,
                           (unsigned long long)params->sampler.seed);
     runner_terminal_print(terminal, RUNNER_MESSAGE_NOTE, "loading     %.1f ms",
                           (double)r->session.load_ns / 1e6);
+    char reused[64] = "";
+    if (result->n_reused > 0)
+        snprintf(reused, sizeof reused, "; %d more from the prompt cache", result->n_reused);
     runner_terminal_print(terminal, RUNNER_MESSAGE_NOTE,
-                          "prompt      %d tokens in %.1f ms, %.1f t/s", result->n_prompt,
+                          "prompt      %d tokens in %.1f ms, %.1f t/s%s", result->n_prompt,
                           (double)result->prompt_ns / 1e6,
-                          per_second(result->n_prompt, result->prompt_ns));
+                          per_second(result->n_prompt, result->prompt_ns), reused);
     /* The first token comes from the prompt; a single one has no rate. */
     char rate[32] = "";
     if (result->n_decoded > 0)
@@ -252,6 +258,7 @@ static runner_generation_params params_read(run *r) {
         .shifts_context = runner_config_get_bool(config, "context-shift"),
         .draft = r->draft.model != NULL ? &r->draft : NULL,
         .n_draft = (int32_t)runner_config_get_int(config, "draft-max"),
+        .held = r->held,
         .prompt_done = prompt_done,
         .text = text_take,
         .user = r,
@@ -283,6 +290,33 @@ static tdm_status draft_begin(run *r, tdm_error *err) {
     return status == TDM_OK ? runner_session_begin(&r->draft, &wish, err) : status;
 }
 
+/* Reads the prompt cache, and makes room for what is saved in it afterwards. */
+static tdm_status cache_begin(run *r, tdm_error *err) {
+    bool is_read_only = runner_config_get_bool(r->app->config, "prompt-cache-ro");
+    if (r->cache_path[0] == '\0') return TDM_OK;
+    tdm_status status = is_read_only ? TDM_OK : runner_prompt_cache_check(r->cache_path, err);
+    if (status == TDM_OK)
+        status = runner_prompt_cache_load(&r->session, r->cache_path, r->tokens, r->n_token, err);
+    if (status != TDM_OK || is_read_only) return status;
+    size_t n_ctx = (size_t)llm_context_n_ctx(r->session.ctx);
+    r->held = malloc(n_ctx * sizeof *r->held);
+    return r->held != NULL
+               ? TDM_OK
+               : tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "no memory for %zu tokens", n_ctx);
+}
+
+/* Rows that a context shift has moved were computed with tokens before them that are gone: no prompt
+ * gives them again. */
+static tdm_status cache_end(run *r, const runner_generation_result *result, tdm_error *err) {
+    if (r->held == NULL) return TDM_OK;
+    if (result->n_shift == 0)
+        return runner_prompt_cache_save(&r->session, r->cache_path, r->held, result->n_held, err);
+    runner_terminal_print(r->app->terminal, RUNNER_MESSAGE_NOTE,
+                          "cache       not saved: the context was shifted; %s is as it was",
+                          r->cache_path);
+    return TDM_OK;
+}
+
 static tdm_status run_all(run *r, tdm_error *err) {
     runner_generation_result result = {0};
     runner_context_wish wish = {.n_seq = r->n_seq};
@@ -296,6 +330,8 @@ static tdm_status run_all(run *r, tdm_error *err) {
     if (status == TDM_OK) status = runner_session_begin(&r->session, &wish, err);
     if (status == TDM_OK) status = prompt_check(r, err);
     if (status == TDM_OK) status = draft_begin(r, err);
+    r->cache_path = runner_config_get_string(r->app->config, "prompt-cache");
+    if (status == TDM_OK) status = cache_begin(r, err);
     runner_generation_params params = params_read(r);
     r->is_profiled = runner_config_get_bool(r->app->config, "profile");
     if (status == TDM_OK) status = runner_config_check(r->app->config, err);
@@ -308,6 +344,7 @@ static tdm_status run_all(run *r, tdm_error *err) {
     tdm_status shown = pending_show(r, status == TDM_OK ? err : NULL);
     timings_print(r, &params, &result);
     if (r->is_profiled) profile_print(r, &result);
+    if (shown == TDM_OK) shown = cache_end(r, &result, status == TDM_OK ? err : NULL);
     return status != TDM_OK ? status : shown;
 }
 
@@ -324,5 +361,6 @@ tdm_status runner_cmd_run(runner_app *app, tdm_error *err) {
     free(r.pending);
     free(r.prompt);
     free(r.tokens);
+    free(r.held);
     return status;
 }
