@@ -38,7 +38,7 @@
 #include <string.h>
 
 #include "plugins/cpu/ops/attention_kernel.h"
-#include "plugins/cpu/x86/unroll.h"
+#include "plugins/cpu/vector/unroll.h"
 #include "tandem/block.h"
 
 static const int8_t code_values[16] = TDM_IQ4_VALUES;

@@ -7,7 +7,7 @@
 #include <immintrin.h>
 #include <math.h>
 
-#include "plugins/cpu/x86/unroll.h"
+#include "plugins/cpu/vector/unroll.h"
 
 /* The passes inside a vector: lane i with lanes i ^ 1, i ^ 2, i ^ 4. */
 static inline __m256 butterflies(__m256 x) {

@@ -7,7 +7,7 @@
 #include <immintrin.h>
 #include <math.h>
 
-#include "plugins/cpu/x86/unroll.h"
+#include "plugins/cpu/vector/unroll.h"
 
 /* The passes inside a vector: lane i with lanes i ^ 1, i ^ 2, i ^ 4, i ^ 8. */
 static inline __m512 butterflies(__m512 x) {

@@ -9,7 +9,7 @@
 #include <immintrin.h>
 
 #include "plugins/cpu/ops/quantize_row.h"
-#include "plugins/cpu/x86/unroll.h"
+#include "plugins/cpu/vector/unroll.h"
 #include "tandem/block.h"
 
 /* As in tile_vec_avx512.h. Signed codes stay signed here. */

@@ -9,7 +9,7 @@
 #include <immintrin.h>
 
 #include "plugins/cpu/ops/quantize_row.h"
-#include "plugins/cpu/x86/unroll.h"
+#include "plugins/cpu/vector/unroll.h"
 #include "tandem/block.h"
 
 /* V_TOK, and V_TOK_FLOAT of plain types: most tokens that go through at once. V_SIGNED_OFFSET: what is added to signed codes

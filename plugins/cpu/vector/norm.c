@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
- * norm_lanes.h: the kernels of norm.h over lanes; the body of norm_avx2.c and norm_avx512.c, which
- * include a floats_*.h first.
+ * vector/norm.c: the kernels of norm.h.
  */
 #include <math.h>
 #include <string.h>
 
 #include "plugins/cpu/ops/norm.h"
-#include "plugins/cpu/x86/exp_lanes.h"
+#include "plugins/cpu/vector/exp.h"
 
 static double sum_sq_lanes(const float *x, int64_t n) {
     /* Two chains, since an addition takes as long as four can be begun. */
@@ -76,5 +75,5 @@ static void softmax_lanes(const float *x, float *y, int64_t n) {
     lanes_store_part(y + i, lanes_mul(lanes_load_part(y + i, rest), factor), rest);
 }
 
-#define NORM_KERNELS                                                                               \
-    { LANES_ISA, LANES_NAME, sum_sq_lanes, apply_lanes, softmax_lanes }
+const cpu_norm_kernels LANES_FN(cpu_norm) = {LANES_ISA, LANES_NAME, sum_sq_lanes, apply_lanes,
+                                             softmax_lanes};

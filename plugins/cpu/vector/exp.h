@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
- * exp_lanes.h: e^x over lanes. Include a floats_*.h first.
+ * exp.h: e^x over lanes.
  */
-#ifndef TANDEM_CPU_EXP_LANES_H
-#define TANDEM_CPU_EXP_LANES_H
+#ifndef TANDEM_CPU_VECTOR_EXP_H
+#define TANDEM_CPU_VECTOR_EXP_H
+
+#include "plugins/cpu/vector/vector.h"
 
 /* e^x = 2^n e^r, n = round(x / ln 2), |r| <= ln 2 / 2, e^r by a polynomial; within 2 units in the
  * last place, correct at the infinities, through the subnormals, and NaN for NaN. The constants,

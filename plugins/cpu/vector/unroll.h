@@ -4,8 +4,8 @@
  * their loops for each. Under a sanitizer loops stay loops and functions functions: every copy
  * would carry its own checks, and take minutes to compile.
  */
-#ifndef TANDEM_CPU_UNROLL_H
-#define TANDEM_CPU_UNROLL_H
+#ifndef TANDEM_CPU_VECTOR_UNROLL_H
+#define TANDEM_CPU_VECTOR_UNROLL_H
 
 #if defined(__has_feature)
 #if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer) ||                         \

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: MIT
  *
- * floats_avx512.h: a vector of floats with the few operations that the simple ops' kernels are
- * written in, for AVX-512. floats_avx2.h says the same words for AVX2; arith_lanes.h, norm_lanes.h
- * and rope_lanes.h are built once with each.
+ * vector_avx512.h: the words of vector.h for AVX-512 with VNNI: a vector of 16 floats and the
+ * operations on it. vector_avx2.h has the same words for AVX2.
  */
-#ifndef TANDEM_CPU_FLOATS_H
-#define TANDEM_CPU_FLOATS_H
+#ifndef TANDEM_CPU_X86_VECTOR_AVX512_H
+#define TANDEM_CPU_X86_VECTOR_AVX512_H
 
 #include <immintrin.h>
 #include <stdint.h>
 
-#define LANES_ISA  CPU_ISA_AVX512
-#define LANES_NAME "avx512"
+#define LANES_ISA      CPU_ISA_AVX512
+#define LANES_NAME     "avx512"
+#define LANES_FN(name) name##_avx512 /* the name of a kernel for this instruction set */
 
 typedef __m512 lanes;
 enum { N_LANE = 16 };

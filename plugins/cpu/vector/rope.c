@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * rope_lanes.h: the kernels of rope.h over lanes; the body of rope_avx2.c and rope_avx512.c, which
- * include a floats_*.h first. Sources of a vector are read before any of it is written, so that x
- * and y may be the same.
+ * vector/rope.c: the kernels of rope.h. All sources of a vector are read before any of it is
+ * written, so that x and y may be the same.
  */
 #include "plugins/cpu/ops/rope.h"
+#include "plugins/cpu/vector/vector.h"
 
 static void adjacent_lanes(const float *x, float *y, const float *cos_row, const float *sin_row,
                            int64_t n_pair) {
@@ -32,5 +32,4 @@ static void halves_lanes(const float *x, float *y, int64_t half, const float *co
     }
 }
 
-#define ROPE_KERNELS                                                                               \
-    { LANES_ISA, LANES_NAME, adjacent_lanes, halves_lanes }
+const cpu_rope_kernels LANES_FN(cpu_rope) = {LANES_ISA, LANES_NAME, adjacent_lanes, halves_lanes};

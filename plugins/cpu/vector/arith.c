@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * arith_lanes.h: the kernels of arith.h over lanes; the body of arith_avx2.c and arith_avx512.c,
- * which include a floats_*.h first. Reference: cpu_act_reference.
+ * vector/arith.c: the kernels of arith.h. Reference: cpu_act_reference.
  */
 #include "plugins/cpu/ops/arith.h"
-#include "plugins/cpu/x86/exp_lanes.h"
+#include "plugins/cpu/vector/exp.h"
 
 static void add_lanes(const float *a, const float *b, float *y, int64_t n) {
     int64_t i = 0;
@@ -114,5 +113,5 @@ static void glu_lanes(tdm_act act, const float *x, const float *up, float *y, in
     }
 }
 
-#define ARITH_KERNELS                                                                              \
-    { LANES_ISA, LANES_NAME, add_lanes, mul_lanes, scale_lanes, glu_lanes }
+const cpu_arith_kernels LANES_FN(cpu_arith) = {LANES_ISA, LANES_NAME,  add_lanes,
+                                               mul_lanes, scale_lanes, glu_lanes};

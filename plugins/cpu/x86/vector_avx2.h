@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: MIT
  *
- * floats_avx2.h: the words of floats_avx512.h for AVX2 with FMA.
+ * vector_avx2.h: the words of vector_avx512.h for AVX2 with FMA and F16C.
  */
-#ifndef TANDEM_CPU_FLOATS_H
-#define TANDEM_CPU_FLOATS_H
+#ifndef TANDEM_CPU_X86_VECTOR_AVX2_H
+#define TANDEM_CPU_X86_VECTOR_AVX2_H
 
 #include <immintrin.h>
 #include <stdint.h>
 
-#define LANES_ISA  CPU_ISA_AVX2
-#define LANES_NAME "avx2"
+#define LANES_ISA      CPU_ISA_AVX2
+#define LANES_NAME     "avx2"
+#define LANES_FN(name) name##_avx2
 
 typedef __m256 lanes;
 enum { N_LANE = 8 };
