@@ -1,17 +1,30 @@
 /* SPDX-License-Identifier: MIT
  *
  * builder.c: the builder's arrays and their growth, the values that no node produces, names,
- * failure and hand-over. Nodes are made in builder_nodes.c.
+ * nodes, failure and hand-over. builder_nodes.h has a function for each op.
  */
 #include "core/graph/builder.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/graph/builder_state.h"
+#include "core/base/view.h"
 #include "core/counters.h"
 #include "core/graph/graph_arrays.h"
 #include "core/graph/op_rules.h"
+
+struct tdm_builder {
+    tdm_graph graph;        /* its arrays have room for cap_* elements */
+    tdm_view_place *places; /* of every value */
+    int32_t step_field[3];  /* by tdm_step_field; -1 = not made yet */
+    int32_t cap_value, cap_node, cap_partition, cap_kv, cap_name, cap_place;
+    tdm_error err; /* the first failure */
+};
+
+/* True while nothing has failed. */
+static bool builder_is_ok(const tdm_builder *b) {
+    return b->err.status == TDM_OK;
+}
 
 static void builder_reset(tdm_builder *b) {
     int i;
@@ -39,7 +52,7 @@ void tdm_builder_destroy(tdm_builder *b) {
 void tdm_build_fail(tdm_builder *b, tdm_status status, const char *format, ...) {
     char text[TDM_ERROR_MESSAGE_SIZE];
     va_list args;
-    if (!tdm_builder_is_ok(b)) return;
+    if (!builder_is_ok(b)) return;
     va_start(args, format);
     vsnprintf(text, sizeof text, format, args);
     va_end(args);
@@ -90,14 +103,16 @@ static int32_t name_add(tdm_builder *b, const char *name, int layer) {
     return off;
 }
 
-int32_t tdm_builder_add_value(tdm_builder *b, tdm_value_kind kind, int32_t type,
-                              const int64_t ne[TDM_MAX_DIMS], const char *name, const char *word,
-                              bool is_view) {
+/* Adds a value of `kind`, checked, and returns its index; -1 on failure. `slot` of a view is -1,
+ * otherwise the next free one. `name` NULL: "WORD.INDEX". */
+static int32_t value_add(tdm_builder *b, tdm_value_kind kind, int32_t type,
+                         const int64_t ne[TDM_MAX_DIMS], const char *name, const char *word,
+                         bool is_view) {
     tdm_graph *g = &b->graph;
     const void *values = g->values, *places = b->places;
     tdm_value v = {0};
     char automatic[48];
-    if (!tdm_builder_is_ok(b)) return -1;
+    if (!builder_is_ok(b)) return -1;
     if (name == NULL) {
         snprintf(automatic, sizeof automatic, "%s.%d", word, (int)g->n_value);
         name = automatic;
@@ -120,11 +135,13 @@ int32_t tdm_builder_add_value(tdm_builder *b, tdm_value_kind kind, int32_t type,
     return g->n_value++;
 }
 
-tdm_node *tdm_builder_next_node(tdm_builder *b) {
+/* The next node's storage, zeroed, sources and destinations -1; tdm_build_node counts it. NULL on
+ * failure. */
+static tdm_node *node_next(tdm_builder *b) {
     const void *nodes = b->graph.nodes;
     tdm_node *node;
     int i;
-    if (!tdm_builder_is_ok(b)) return NULL;
+    if (!builder_is_ok(b)) return NULL;
     if (!array_reserve(b, &nodes, &b->cap_node, (int64_t)b->graph.n_node + 1, sizeof *node))
         return NULL;
     b->graph.nodes = nodes;
@@ -137,8 +154,7 @@ tdm_node *tdm_builder_next_node(tdm_builder *b) {
 
 int32_t tdm_build_weight(tdm_builder *b, const char *name, tdm_type type,
                          const int64_t ne[TDM_MAX_DIMS], uint32_t usage) {
-    int32_t i =
-        tdm_builder_add_value(b, TDM_VALUE_WEIGHT, (int32_t)type, ne, name, "weight", false);
+    int32_t i = value_add(b, TDM_VALUE_WEIGHT, (int32_t)type, ne, name, "weight", false);
     if (i < 0) return -1;
     tdm_graph_own_value(&b->graph, i)->usage = usage;
     return tdm_value_check(&b->graph, i, &b->err) == TDM_OK ? i : -1;
@@ -146,13 +162,13 @@ int32_t tdm_build_weight(tdm_builder *b, const char *name, tdm_type type,
 
 int32_t tdm_build_input(tdm_builder *b, const char *name, tdm_type type,
                         const int64_t ne[TDM_MAX_DIMS]) {
-    return tdm_builder_add_value(b, TDM_VALUE_INPUT, (int32_t)type, ne, name, "input", false);
+    return value_add(b, TDM_VALUE_INPUT, (int32_t)type, ne, name, "input", false);
 }
 
 int32_t tdm_build_bytes(tdm_builder *b, const char *name, uint64_t size) {
     const int64_t ne[TDM_MAX_DIMS] = {size < (uint64_t)TDM_MAX_ELEMENTS ? (int64_t)size : -1, 1, 1,
                                       1};
-    return tdm_builder_add_value(b, TDM_VALUE_STATE, TDM_TYPE_I8, ne, name, "bytes", false);
+    return value_add(b, TDM_VALUE_STATE, TDM_TYPE_I8, ne, name, "bytes", false);
 }
 
 int32_t tdm_build_state(tdm_builder *b, const char *name, const tdm_kv_desc *desc,
@@ -161,7 +177,7 @@ int32_t tdm_build_state(tdm_builder *b, const char *name, const tdm_kv_desc *des
     const void *kv = b->graph.kv;
     int64_t ne[TDM_MAX_DIMS] = {0, n_page, 1, 1};
     int32_t i;
-    if (!tdm_builder_is_ok(b)) return -1;
+    if (!builder_is_ok(b)) return -1;
     own = *desc;
     own.struct_size = sizeof own;
     if (tdm_kv_desc_check(&own, b->graph.n_kv, &b->err) != TDM_OK) return -1;
@@ -171,7 +187,7 @@ int32_t tdm_build_state(tdm_builder *b, const char *name, const tdm_kv_desc *des
         return -1;
     }
     ne[0] = (int64_t)page_size;
-    i = tdm_builder_add_value(b, TDM_VALUE_STATE, TDM_TYPE_I8, ne, name, "state", false);
+    i = value_add(b, TDM_VALUE_STATE, TDM_TYPE_I8, ne, name, "state", false);
     if (i < 0) return -1;
     if (!array_reserve(b, &kv, &b->cap_kv, (int64_t)b->graph.n_kv + 1, sizeof own)) return -1;
     b->graph.kv = kv;
@@ -184,14 +200,14 @@ int32_t tdm_build_step(tdm_builder *b, const tdm_step_caps *caps) {
     tdm_step_header header;
     int64_t ne[TDM_MAX_DIMS] = {0, 1, 1, 1};
     int32_t i;
-    if (!tdm_builder_is_ok(b)) return -1;
+    if (!builder_is_ok(b)) return -1;
     if (b->graph.step >= 0) {
         tdm_build_fail(b, TDM_INVALID_ARGUMENT, "graph builder: a second step block");
         return -1;
     }
     if (tdm_step_layout(caps, &header, &b->err) != TDM_OK) return -1;
     ne[0] = header.size;
-    i = tdm_builder_add_value(b, TDM_VALUE_INPUT, TDM_TYPE_I32, ne, "step", "step", false);
+    i = value_add(b, TDM_VALUE_INPUT, TDM_TYPE_I32, ne, "step", "step", false);
     if (i < 0) return -1;
     b->graph.step = i;
     b->graph.step_caps = *caps;
@@ -203,7 +219,7 @@ int32_t tdm_build_step_field(tdm_builder *b, tdm_step_field field) {
     tdm_step_header header;
     int64_t offset[TDM_MAX_DIMS] = {0}, ne[TDM_MAX_DIMS] = {0, 1, 1, 1};
     int32_t i;
-    if (!tdm_builder_is_ok(b)) return -1;
+    if (!builder_is_ok(b)) return -1;
     if (b->graph.step < 0 || (unsigned)field > TDM_STEP_OUT_ROW) {
         tdm_build_fail(b, TDM_INVALID_ARGUMENT, "graph builder: field %d of the step block, %s",
                        (int)field,
@@ -227,7 +243,7 @@ int32_t tdm_build_partition(tdm_builder *b, const tdm_partition *partition) {
     tdm_graph *g = &b->graph;
     const void *parts = g->partitions;
     int32_t i;
-    if (!tdm_builder_is_ok(b)) return -1;
+    if (!builder_is_ok(b)) return -1;
     for (i = 1; i < g->n_partition; i++) {
         const tdm_partition *p = tdm_graph_partition(g, i);
         if (p->id != partition->id) continue;
@@ -255,7 +271,7 @@ int32_t tdm_build_partition(tdm_builder *b, const tdm_partition *partition) {
 
 /* A value that exists; fails in words of what was asked otherwise. */
 static tdm_value *value_get(tdm_builder *b, int32_t value, const char *what) {
-    if (!tdm_builder_is_ok(b)) return NULL;
+    if (!builder_is_ok(b)) return NULL;
     if (value >= 0 && value < b->graph.n_value) return tdm_graph_own_value(&b->graph, value);
     tdm_build_fail(b, TDM_INVALID_ARGUMENT, "graph builder: %s of value %d of %d", what, (int)value,
                    (int)b->graph.n_value);
@@ -297,20 +313,20 @@ void tdm_build_name(tdm_builder *b, int32_t value, const char *name, int layer) 
 }
 
 const int64_t *tdm_build_shape(const tdm_builder *b, int32_t value) {
-    if (!tdm_builder_is_ok(b) || value < 0 || value >= b->graph.n_value) return NULL;
+    if (!builder_is_ok(b) || value < 0 || value >= b->graph.n_value) return NULL;
     return tdm_graph_value(&b->graph, value)->ne;
 }
 
 tdm_status tdm_builder_finish(tdm_builder *b, tdm_graph **graph_out, tdm_error *err) {
     tdm_graph *graph;
     tdm_status status;
-    if (tdm_builder_is_ok(b) && b->graph.names_size == 0) {
+    if (builder_is_ok(b) && b->graph.names_size == 0) {
         /* No value, so no name: the empty string alone. */
         const void *names = b->graph.names;
         if (array_reserve(b, &names, &b->cap_name, 1, 1)) b->graph.names_size = 1;
         b->graph.names = names;
     }
-    if (!tdm_builder_is_ok(b)) {
+    if (!builder_is_ok(b)) {
         status = tdm_fail(err, b->err.status, "%s", b->err.message);
         builder_reset(b);
         b->err = (tdm_error){0};
@@ -329,4 +345,43 @@ tdm_status tdm_builder_finish(tdm_builder *b, tdm_graph **graph_out, tdm_error *
     }
     builder_reset(b);
     return status;
+}
+
+const tdm_kv_desc *tdm_build_kv_desc(const tdm_builder *b, int32_t kv) {
+    return kv >= 0 && kv < b->graph.n_kv ? tdm_graph_kv(&b->graph, kv) : NULL;
+}
+
+int32_t tdm_build_node(tdm_builder *b, const tdm_node_spec *spec, int32_t *second_out) {
+    tdm_graph *g = &b->graph;
+    const tdm_op_rule *rule = tdm_op_rule_get(spec->op);
+    bool is_view = tdm_op_is_view(spec->op);
+    const tdm_view_place *place = NULL;
+    tdm_node *node = rule != NULL ? node_next(b) : NULL;
+    tdm_op_result dst[TDM_MAX_DST];
+    int i;
+    if (second_out != NULL) *second_out = -1;
+    if (rule == NULL)
+        tdm_build_fail(b, TDM_INVALID_ARGUMENT, "op number %d is not an op", spec->op);
+    if (node == NULL) return -1;
+    memcpy(dst, spec->dst, sizeof dst);
+    node->op = spec->op;
+    node->n_src = rule->n_src;
+    node->n_dst = rule->n_dst;
+    memcpy(node->src, spec->src, sizeof node->src);
+    node->params = spec->params;
+    if (spec->src[0] >= 0 && spec->src[0] < g->n_value) place = &b->places[spec->src[0]];
+    if (tdm_op_infer(g, node, g->n_node, place, dst, &b->err) != TDM_OK) return -1;
+    for (i = 0; i < rule->n_dst; i++) {
+        if (!dst[i].is_present) continue;
+        node->dst[i] =
+            value_add(b, TDM_VALUE_TEMP, dst[i].type, dst[i].ne, NULL, rule->name, is_view);
+        if (node->dst[i] < 0) return -1;
+    }
+    if (is_view)
+        tdm_view_place_step(node, tdm_graph_value(g, node->dst[0]),
+                            tdm_graph_value(g, spec->src[0]), &b->places[spec->src[0]],
+                            &b->places[node->dst[0]]);
+    g->n_node++;
+    if (second_out != NULL) *second_out = node->dst[1];
+    return node->dst[0];
 }

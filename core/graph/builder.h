@@ -42,52 +42,27 @@ int32_t tdm_build_partition(tdm_builder *b, const tdm_partition *partition);
 /* Says that `axis` of a value is cut by `partition`. */
 void tdm_build_set_partition(tdm_builder *b, int32_t value, int32_t partition, int32_t axis);
 
-/* Nodes: each returns its first destination. Sources as in op.h. */
-int32_t tdm_build_reshape(tdm_builder *b, int32_t x, int64_t ne0, int64_t ne1, int64_t ne2,
-                          int64_t ne3);
-int32_t tdm_build_permute(tdm_builder *b, int32_t x, int a0, int a1, int a2, int a3);
-int32_t tdm_build_slice(tdm_builder *b, int32_t x, const int64_t offset[TDM_MAX_DIMS],
-                        const int64_t ne[TDM_MAX_DIMS]);
-int32_t tdm_build_copy(tdm_builder *b, int32_t x, tdm_type type);
-int32_t tdm_build_concat(tdm_builder *b, int32_t x, int32_t y, int axis);
-int32_t tdm_build_get_rows(tdm_builder *b, int32_t table, int32_t id, int64_t first_row);
-int32_t tdm_build_matmul(tdm_builder *b, int32_t w, int32_t x);
-int32_t tdm_build_add(tdm_builder *b, int32_t x, int32_t y);
-int32_t tdm_build_mul(tdm_builder *b, int32_t x, int32_t y);
-int32_t tdm_build_scale(tdm_builder *b, int32_t x, float scale, float bias);
-int32_t tdm_build_act(tdm_builder *b, int32_t x, tdm_act act);
-int32_t tdm_build_glu(tdm_builder *b, int32_t gate, int32_t up, tdm_act act);
-int32_t tdm_build_softmax(tdm_builder *b, int32_t x);
-int32_t tdm_build_rms_norm(tdm_builder *b, int32_t x, int32_t weight, float eps);
-int32_t tdm_build_sum_sq(tdm_builder *b, int32_t x);
-int32_t tdm_build_rms_apply(tdm_builder *b, int32_t x, int32_t sum, int32_t weight, float eps,
-                            int64_t n);
-int32_t tdm_build_rope(tdm_builder *b, int32_t x, int32_t pos, int32_t factor,
-                       const tdm_rope_params *params);
-int32_t tdm_build_top_k(tdm_builder *b, int32_t x, int32_t k, int32_t index_base, int32_t *id_out);
-int32_t tdm_build_moe_route(tdm_builder *b, int32_t logit, int32_t bias,
-                            const tdm_route_params *params, int32_t *weight_out);
-int32_t tdm_build_moe_ffn(tdm_builder *b, int32_t x, int32_t id, int32_t weight, int32_t gate,
-                          int32_t up, int32_t down, tdm_act act, int32_t first_expert,
-                          int32_t n_expert_all);
-void tdm_build_kv_write(tdm_builder *b, int32_t k, int32_t v, int32_t step, int32_t state,
-                        int32_t kv);
-/* ml_out NULL: the (m, l) output is absent. */
-int32_t tdm_build_attention(tdm_builder *b, int32_t q, int32_t step, int32_t state, int32_t sink,
-                            const tdm_attention_params *params, int32_t *ml_out);
-void tdm_build_kv_shift(tdm_builder *b, int32_t step, int32_t state, int32_t factor, int32_t kv,
-                        const tdm_rope_params *rope);
-void tdm_build_kv_copy(tdm_builder *b, int32_t step, int32_t state, int32_t kv);
-int32_t tdm_build_kv_export(tdm_builder *b, int32_t step, int32_t state, int32_t kv, int64_t n_row,
-                            int32_t *v_out);
-void tdm_build_kv_import(tdm_builder *b, int32_t k, int32_t v, int32_t step, int32_t state,
-                         int32_t kv);
-int32_t tdm_build_lse_merge(tdm_builder *b, int32_t o, int32_t ml);
-/* x is -1 where the member sends nothing, residual where there is none; the result has this type
- * and shape. */
-int32_t tdm_build_exchange(tdm_builder *b, int32_t x, int32_t arena, int32_t step, int32_t residual,
-                           tdm_type type, const int64_t ne[TDM_MAX_DIMS],
-                           const tdm_exchange_params *params);
+/* A destination: on entry of a rule (op_rules.h) what the node leaves open, on exit what it must be. */
+typedef struct tdm_op_result {
+    bool is_present; /* an optional one may be absent */
+    int32_t type;
+    int64_t ne[TDM_MAX_DIMS];
+} tdm_op_result;
+
+/* What a node is made from: the functions of builder_nodes.h, one for each op, fill this in. */
+typedef struct tdm_node_spec {
+    tdm_op op;
+    int32_t src[TDM_MAX_SRC]; /* -1 = absent; as many as the op has */
+    tdm_op_params params;     /* zero behind what the op uses */
+    tdm_op_result
+        dst[TDM_MAX_DST]; /* presence, and type or shape where the rule leaves them open */
+} tdm_node_spec;
+/* Adds the node and its destinations; second_out (nullable) receives the second, -1 where there is
+ * none. Returns the first, or -1 where there is none or something failed. */
+int32_t tdm_build_node(tdm_builder *b, const tdm_node_spec *spec, int32_t *second_out);
+/* Description `kv` of the graph under construction; NULL where there is none. Valid until the next
+ * call. */
+const tdm_kv_desc *tdm_build_kv_desc(const tdm_builder *b, int32_t kv);
 
 /* Marks a temporary as read by the caller after each step, under `name`. */
 void tdm_build_output(tdm_builder *b, int32_t value, const char *name);
@@ -123,5 +98,7 @@ tdm_status tdm_graph_extract(const tdm_graph *graph, int32_t first, int32_t coun
                              tdm_graph **graph_out, int32_t *slot_map_out, tdm_error *err);
 /* An op's word ("matmul"). Never NULL. [any-thread] */
 const char *tdm_op_name(int32_t op);
+
+#include "core/graph/builder_nodes.h"
 
 #endif

@@ -56,13 +56,90 @@ static void rope_add(page *p, const tdm_rope_params *rope) {
 }
 
 static const char *act_name(int32_t act) {
-    static const char *const names[] = {"identity", "silu",    "gelu", "gelu_erf",
-                                        "relu",     "sigmoid", "tanh"};
-    return act >= 0 && act < (int32_t)(sizeof names / sizeof names[0]) ? names[act] : "?";
+#define ACT_(ID, name, number) [number] = #name,
+    static const char *const names[TDM_ACT_COUNT_] = {TDM_ACT_LIST(ACT_)};
+#undef ACT_
+    return act >= 0 && act < TDM_ACT_COUNT_ ? names[act] : "?";
 }
 
-static void exchange_add(page *p, const tdm_exchange_params *x) {
+/* ---- Parameters: params_<member of tdm_op_params> for each that an op of TDM_OP_LIST has. ---- */
+
+static void params_none(page *p, const tdm_op_params *a) {
+    (void)p;
+    (void)a;
+}
+
+static void params_permute(page *p, const tdm_op_params *a) {
+    page_add(p, " axes=%d,%d,%d,%d", (int)a->permute.axis[0], (int)a->permute.axis[1],
+             (int)a->permute.axis[2], (int)a->permute.axis[3]);
+}
+
+static void params_slice(page *p, const tdm_op_params *a) {
+    page_add(p, " from=%lld,%lld,%lld,%lld", (long long)a->slice.offset[0],
+             (long long)a->slice.offset[1], (long long)a->slice.offset[2],
+             (long long)a->slice.offset[3]);
+}
+
+static void params_concat(page *p, const tdm_op_params *a) {
+    page_add(p, " axis=%d", (int)a->concat.axis);
+}
+
+static void params_rows(page *p, const tdm_op_params *a) {
+    if (a->rows.first_row != 0) page_add(p, " first_row=%lld", (long long)a->rows.first_row);
+}
+
+static void params_scale(page *p, const tdm_op_params *a) {
+    page_add(p, " scale=%g bias=%g", (double)a->scale.scale, (double)a->scale.bias);
+}
+
+static void params_act(page *p, const tdm_op_params *a) {
+    page_add(p, " %s", act_name(a->act.act));
+}
+
+static void params_norm(page *p, const tdm_op_params *a) {
+    page_add(p, " eps=%g", (double)a->norm.eps);
+    if (a->norm.n != 0) page_add(p, " n=%lld", (long long)a->norm.n);
+}
+
+static void params_rope(page *p, const tdm_op_params *a) {
+    rope_add(p, &a->rope);
+}
+
+static void params_top_k(page *p, const tdm_op_params *a) {
+    page_add(p, " k=%d index_base=%d", (int)a->top_k.k, (int)a->top_k.index_base);
+}
+
+static void params_route(page *p, const tdm_op_params *a) {
+    page_add(p, " n_used=%d score=%d normalize=%d groups=%d/%d scale=%g", (int)a->route.n_used,
+             (int)a->route.score, (int)a->route.normalize, (int)a->route.n_group_used,
+             (int)a->route.n_group, (double)a->route.scale);
+}
+
+static void params_moe(page *p, const tdm_op_params *a) {
+    page_add(p, " %s first_expert=%d of %d", act_name(a->moe.act), (int)a->moe.first_expert,
+             (int)a->moe.n_expert_all);
+}
+
+static void params_attention(page *p, const tdm_op_params *a) {
+    page_add(p, " kv=%d heads=%d of %d head_kv=%d heads_per_kv=%d%s window=%d",
+             (int)a->attention.kv, (int)a->attention.first_head, (int)a->attention.n_head_all,
+             (int)a->attention.first_head_kv, (int)a->attention.heads_per_kv,
+             a->attention.is_causal ? " causal" : "", (int)a->attention.window);
+    page_add(p, " scale=%g softcap=%g", (double)a->attention.scale, (double)a->attention.softcap);
+}
+
+static void params_kv(page *p, const tdm_op_params *a) {
+    page_add(p, " kv=%d", (int)a->kv.kv);
+}
+
+static void params_shift(page *p, const tdm_op_params *a) {
+    page_add(p, " kv=%d", (int)a->shift.kv);
+    rope_add(p, &a->shift.rope);
+}
+
+static void params_exchange(page *p, const tdm_op_params *a) {
     static const char *const kinds[] = {"sum", "sum_part", "gather"};
+    const tdm_exchange_params *x = &a->exchange;
     page_add(p, " %s stage=%d member=%d/%d senders=0x%llx",
              x->kind >= 0 && x->kind <= TDM_EXCHANGE_GATHER ? kinds[x->kind] : "?", (int)x->stage,
              (int)x->member, (int)x->n_member, (unsigned long long)x->senders);
@@ -76,61 +153,13 @@ static void exchange_add(page *p, const tdm_exchange_params *x) {
 
 static void params_add(page *p, const tdm_node *node) {
     const tdm_op_params *a = &node->params;
+#define PARAMS_(ID, name, number, kind, infer, params, ...)                                        \
+    case number: params_##params(p, a); break;
     switch (node->op) {
-    case TDM_OP_PERMUTE:
-        page_add(p, " axes=%d,%d,%d,%d", (int)a->permute.axis[0], (int)a->permute.axis[1],
-                 (int)a->permute.axis[2], (int)a->permute.axis[3]);
-        break;
-    case TDM_OP_SLICE:
-        page_add(p, " from=%lld,%lld,%lld,%lld", (long long)a->slice.offset[0],
-                 (long long)a->slice.offset[1], (long long)a->slice.offset[2],
-                 (long long)a->slice.offset[3]);
-        break;
-    case TDM_OP_CONCAT: page_add(p, " axis=%d", (int)a->concat.axis); break;
-    case TDM_OP_GET_ROWS:
-        if (a->rows.first_row != 0) page_add(p, " first_row=%lld", (long long)a->rows.first_row);
-        break;
-    case TDM_OP_SCALE:
-        page_add(p, " scale=%g bias=%g", (double)a->scale.scale, (double)a->scale.bias);
-        break;
-    case TDM_OP_ACT:
-    case TDM_OP_GLU: page_add(p, " %s", act_name(a->act.act)); break;
-    case TDM_OP_RMS_NORM: page_add(p, " eps=%g", (double)a->norm.eps); break;
-    case TDM_OP_RMS_APPLY:
-        page_add(p, " eps=%g n=%lld", (double)a->norm.eps, (long long)a->norm.n);
-        break;
-    case TDM_OP_ROPE: rope_add(p, &a->rope); break;
-    case TDM_OP_TOP_K:
-        page_add(p, " k=%d index_base=%d", (int)a->top_k.k, (int)a->top_k.index_base);
-        break;
-    case TDM_OP_MOE_ROUTE:
-        page_add(p, " n_used=%d score=%d normalize=%d groups=%d/%d scale=%g", (int)a->route.n_used,
-                 (int)a->route.score, (int)a->route.normalize, (int)a->route.n_group_used,
-                 (int)a->route.n_group, (double)a->route.scale);
-        break;
-    case TDM_OP_MOE_FFN:
-        page_add(p, " %s first_expert=%d of %d", act_name(a->moe.act), (int)a->moe.first_expert,
-                 (int)a->moe.n_expert_all);
-        break;
-    case TDM_OP_ATTENTION:
-        page_add(p, " kv=%d heads=%d of %d head_kv=%d heads_per_kv=%d%s window=%d",
-                 (int)a->attention.kv, (int)a->attention.first_head, (int)a->attention.n_head_all,
-                 (int)a->attention.first_head_kv, (int)a->attention.heads_per_kv,
-                 a->attention.is_causal ? " causal" : "", (int)a->attention.window);
-        page_add(p, " scale=%g softcap=%g", (double)a->attention.scale,
-                 (double)a->attention.softcap);
-        break;
-    case TDM_OP_KV_SHIFT:
-        page_add(p, " kv=%d", (int)a->shift.kv);
-        rope_add(p, &a->shift.rope);
-        break;
-    case TDM_OP_KV_WRITE:
-    case TDM_OP_KV_COPY:
-    case TDM_OP_KV_EXPORT:
-    case TDM_OP_KV_IMPORT: page_add(p, " kv=%d", (int)a->kv.kv); break;
-    case TDM_OP_EXCHANGE: exchange_add(p, &a->exchange); break;
+        TDM_OP_LIST(PARAMS_)
     default: break;
     }
+#undef PARAMS_
 }
 
 /* "%7 'blk.0.attn_q'", short enough to stand several in a line. */

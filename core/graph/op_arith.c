@@ -60,7 +60,7 @@ tdm_status tdm_infer_scale(const tdm_op_args *a, tdm_op_result *dst, tdm_error *
 tdm_status tdm_infer_act(const tdm_op_args *a, tdm_op_result *dst, tdm_error *err) {
     tdm_status status = tdm_op_need_type(a, 0, "x", TDM_TYPE_F32, err);
     if (status == TDM_OK)
-        status = tdm_op_need_range(a, "act", a->node->params.act.act, 0, TDM_ACT_TANH, err);
+        status = tdm_op_need_range(a, "act", a->node->params.act.act, 0, TDM_ACT_COUNT_ - 1, err);
     if (status == TDM_OK) give_like(dst, a->src[0]);
     return status;
 }
@@ -73,7 +73,7 @@ tdm_status tdm_infer_glu(const tdm_op_args *a, tdm_op_result *dst, tdm_error *er
         status =
             tdm_op_need_shape(a, 1, "up", gate->ne[0], gate->ne[1], gate->ne[2], gate->ne[3], err);
     if (status == TDM_OK)
-        status = tdm_op_need_range(a, "act", a->node->params.act.act, 0, TDM_ACT_TANH, err);
+        status = tdm_op_need_range(a, "act", a->node->params.act.act, 0, TDM_ACT_COUNT_ - 1, err);
     if (status == TDM_OK) give_like(dst, gate);
     return status;
 }

@@ -30,44 +30,12 @@ tdm_status tdm_op_need_rope(const tdm_op_args *a, const tdm_rope_params *p, int6
                             tdm_error *err);
 void tdm_op_give(tdm_op_result *dst, tdm_type type, int64_t n0, int64_t n1, int64_t n2, int64_t n3);
 
-#define TDM_OP_INFER_(name)                                                                        \
-    tdm_status name(const tdm_op_args *a, tdm_op_result *dst, tdm_error *err)
-
-/* op_view.c: views and data movement. */
-TDM_OP_INFER_(tdm_infer_reshape);
-TDM_OP_INFER_(tdm_infer_permute);
-TDM_OP_INFER_(tdm_infer_slice);
-TDM_OP_INFER_(tdm_infer_copy);
-TDM_OP_INFER_(tdm_infer_concat);
-TDM_OP_INFER_(tdm_infer_get_rows);
-
-/* op_arith.c: arithmetic and norms. */
-TDM_OP_INFER_(tdm_infer_matmul);
-TDM_OP_INFER_(tdm_infer_pair);
-TDM_OP_INFER_(tdm_infer_scale);
-TDM_OP_INFER_(tdm_infer_act);
-TDM_OP_INFER_(tdm_infer_glu);
-TDM_OP_INFER_(tdm_infer_softmax);
-TDM_OP_INFER_(tdm_infer_rms_norm);
-TDM_OP_INFER_(tdm_infer_sum_sq);
-TDM_OP_INFER_(tdm_infer_rms_apply);
-TDM_OP_INFER_(tdm_infer_rope);
-
-/* op_select.c: selection and experts. */
-TDM_OP_INFER_(tdm_infer_top_k);
-TDM_OP_INFER_(tdm_infer_moe_route);
-TDM_OP_INFER_(tdm_infer_moe_ffn);
-
-/* op_cache.c: everything that touches the cache. */
-TDM_OP_INFER_(tdm_infer_kv_write);
-TDM_OP_INFER_(tdm_infer_attention);
-TDM_OP_INFER_(tdm_infer_kv_shift);
-TDM_OP_INFER_(tdm_infer_kv_copy);
-TDM_OP_INFER_(tdm_infer_kv_export);
-TDM_OP_INFER_(tdm_infer_kv_import);
-TDM_OP_INFER_(tdm_infer_lse_merge);
-
-/* op_exchange.c. */
-TDM_OP_INFER_(tdm_infer_exchange);
+/* tdm_infer_<infer> of each row of TDM_OP_LIST; some rows share one. Views and data movement are in
+ * op_view.c, arithmetic, norms and rotation in op_arith.c, selection and experts in op_select.c, what
+ * touches the cache in op_cache.c. */
+#define TDM_OP_INFER_(ID, name, number, kind, infer, ...)                                          \
+    tdm_status tdm_infer_##infer(const tdm_op_args *a, tdm_op_result *dst, tdm_error *err);
+TDM_OP_LIST(TDM_OP_INFER_)
+#undef TDM_OP_INFER_
 
 #endif

@@ -11,53 +11,29 @@
 #include "core/graph/builder.h"
 #include "core/graph/op_infer.h"
 
-#define SRC(i)       (1u << (i))
-#define PARAMS(name) sizeof(((tdm_op_params *)NULL)->name)
+/* Bytes of the member `params` of tdm_op_params; 0 for `none`, which is no member: SIZE_none puts
+ * a 0 before the size. */
+#define SIZE_none               unused_, 0
+#define SIZE_(params)           SIZE_PICK_(SIZE_##params, sizeof(((tdm_op_params *)NULL)->params), unused_)
+#define SIZE_PICK_(...)         SIZE_SECOND_(__VA_ARGS__)
+#define SIZE_SECOND_(a, b, ...) b
 
-/* name, sources, destinations, optional sources, optional destinations, step, state, private
- * sources and their usage flag, bytes of parameters, inference */
-static const tdm_op_rule rules[TDM_OP_COUNT_] = {
-    [TDM_OP_RESHAPE] = {"reshape", 1, 1, 0, 0, 0, 0, 0, 0, 0, tdm_infer_reshape},
-    [TDM_OP_PERMUTE] = {"permute", 1, 1, 0, 0, 0, 0, 0, 0, PARAMS(permute), tdm_infer_permute},
-    [TDM_OP_SLICE] = {"slice", 1, 1, 0, 0, 0, 0, 0, 0, PARAMS(slice), tdm_infer_slice},
-    [TDM_OP_COPY] = {"copy", 1, 1, 0, 0, 0, 0, 0, 0, 0, tdm_infer_copy},
-    [TDM_OP_CONCAT] = {"concat", 2, 1, 0, 0, 0, 0, 0, 0, PARAMS(concat), tdm_infer_concat},
-    [TDM_OP_GET_ROWS] = {"get_rows", 2, 1, 0, 0, 0, 0, SRC(0), TDM_USAGE_ROWS, PARAMS(rows),
-                         tdm_infer_get_rows},
-    [TDM_OP_MATMUL] = {"matmul", 2, 1, 0, 0, 0, 0, SRC(0), TDM_USAGE_MATMUL, 0, tdm_infer_matmul},
-    [TDM_OP_ADD] = {"add", 2, 1, 0, 0, 0, 0, 0, 0, 0, tdm_infer_pair},
-    [TDM_OP_MUL] = {"mul", 2, 1, 0, 0, 0, 0, 0, 0, 0, tdm_infer_pair},
-    [TDM_OP_SCALE] = {"scale", 1, 1, 0, 0, 0, 0, 0, 0, PARAMS(scale), tdm_infer_scale},
-    [TDM_OP_ACT] = {"act", 1, 1, 0, 0, 0, 0, 0, 0, PARAMS(act), tdm_infer_act},
-    [TDM_OP_GLU] = {"glu", 2, 1, 0, 0, 0, 0, 0, 0, PARAMS(act), tdm_infer_glu},
-    [TDM_OP_SOFTMAX] = {"softmax", 1, 1, 0, 0, 0, 0, 0, 0, 0, tdm_infer_softmax},
-    [TDM_OP_RMS_NORM] = {"rms_norm", 2, 1, SRC(1), 0, 0, 0, 0, 0, PARAMS(norm), tdm_infer_rms_norm},
-    [TDM_OP_SUM_SQ] = {"sum_sq", 1, 1, 0, 0, 0, 0, 0, 0, 0, tdm_infer_sum_sq},
-    [TDM_OP_RMS_APPLY] = {"rms_apply", 3, 1, SRC(2), 0, 0, 0, 0, 0, PARAMS(norm),
-                          tdm_infer_rms_apply},
-    [TDM_OP_ROPE] = {"rope", 3, 1, SRC(2), 0, 0, 0, 0, 0, PARAMS(rope), tdm_infer_rope},
-    [TDM_OP_TOP_K] = {"top_k", 1, 2, 0, 0, 0, 0, 0, 0, PARAMS(top_k), tdm_infer_top_k},
-    [TDM_OP_MOE_ROUTE] = {"moe_route", 2, 2, SRC(1), 0, 0, 0, 0, 0, PARAMS(route),
-                          tdm_infer_moe_route},
-    [TDM_OP_MOE_FFN] = {"moe_ffn", 6, 1, 0, 0, 0, 0, SRC(3) | SRC(4) | SRC(5), TDM_USAGE_EXPERT,
-                        PARAMS(moe), tdm_infer_moe_ffn},
-    [TDM_OP_KV_WRITE] = {"kv_write", 4, 0, SRC(1), 0, SRC(2), SRC(3), 0, 0, PARAMS(kv),
-                         tdm_infer_kv_write},
-    [TDM_OP_ATTENTION] = {"attention", 4, 2, SRC(3), SRC(1), SRC(1), SRC(2), 0, 0,
-                          PARAMS(attention), tdm_infer_attention},
-    [TDM_OP_KV_SHIFT] = {"kv_shift", 3, 0, SRC(2), 0, SRC(0), SRC(1), 0, 0, PARAMS(shift),
-                         tdm_infer_kv_shift},
-    [TDM_OP_KV_COPY] = {"kv_copy", 2, 0, 0, 0, SRC(0), SRC(1), 0, 0, PARAMS(kv), tdm_infer_kv_copy},
-    [TDM_OP_KV_EXPORT] = {"kv_export", 2, 2, 0, SRC(1), SRC(0), SRC(1), 0, 0, PARAMS(kv),
-                          tdm_infer_kv_export},
-    [TDM_OP_KV_IMPORT] = {"kv_import", 4, 0, SRC(1), 0, SRC(2), SRC(3), 0, 0, PARAMS(kv),
-                          tdm_infer_kv_import},
-    [TDM_OP_LSE_MERGE] = {"lse_merge", 2, 1, 0, 0, 0, 0, 0, 0, 0, tdm_infer_lse_merge},
-    /* The arena is memory that is changed in place, hence a STATE. The step source need not be the
-     * graph's step block: a part of a graph may have nothing else of it. */
-    [TDM_OP_EXCHANGE] = {"exchange", 4, 1, SRC(0) | SRC(3), 0, 0, SRC(1), 0, 0, PARAMS(exchange),
-                         tdm_infer_exchange},
-};
+#define USES_KV_VIEW  false
+#define USES_KV_VALUE false
+#define USES_KV_CACHE true
+#define USES_KV_GROUP false
+
+#define RULE_(ID, name_, number, kind, infer_, params, ...)                                        \
+    [TDM_OP_##ID] = {.name = #name_,                                                               \
+                     .uses_kv = USES_KV_##kind,                                                    \
+                     .params_size = SIZE_(params),                                                 \
+                     .infer = tdm_infer_##infer_,                                                  \
+                     __VA_ARGS__},
+static const tdm_op_rule rules[TDM_OP_COUNT_] = {TDM_OP_LIST(RULE_)};
+
+/* Numbers are dense: as many ops as the highest number. */
+#define COUNT_(...) +1
+_Static_assert(TDM_OP_COUNT_ == 1 TDM_OP_LIST(COUNT_), "the ops of TDM_OP_LIST are not in order");
 
 const tdm_op_rule *tdm_op_rule_get(int32_t op) {
     return op > TDM_OP_NONE && op < TDM_OP_COUNT_ ? &rules[op] : NULL;
@@ -69,7 +45,8 @@ const char *tdm_op_name(int32_t op) {
 }
 
 bool tdm_op_uses_kv(int32_t op) {
-    return op >= TDM_OP_KV_WRITE && op <= TDM_OP_KV_IMPORT;
+    const tdm_op_rule *rule = tdm_op_rule_get(op);
+    return rule != NULL && rule->uses_kv;
 }
 
 int32_t tdm_op_state(const tdm_node *node) {

@@ -12,19 +12,13 @@
 #define TANDEM_CORE_OP_RULES_H
 
 #include "core/base/view.h"
+#include "core/graph/builder.h"
 
 /* Shapes have fewer elements than this (an axis of 0 counts as 1), so that no product of axes,
  * bytes included, overflows anywhere. */
 #define TDM_MAX_ELEMENTS ((int64_t)1 << 48)
 /* Heads of a cache are at most this long, so that padding and doubling stay within an int32. */
 #define TDM_MAX_HEAD_DIM (1 << 20)
-
-/* A destination as a rule sees it: on entry what is asked for, on exit what it must be. */
-typedef struct tdm_op_result {
-    bool is_present; /* an optional one may be absent */
-    int32_t type;
-    int64_t ne[TDM_MAX_DIMS];
-} tdm_op_result;
 
 /* A node under examination. Sources were checked for index, presence, kind and shape. */
 typedef struct tdm_op_args {
@@ -47,6 +41,7 @@ typedef struct tdm_op_rule {
     uint8_t private_src; /* bit i: source i may be a WEIGHT with the flag `usage` */
     uint8_t usage;
     uint8_t params_size; /* bytes used; the others are zero */
+    bool uses_kv;        /* the parameters begin with the index of a cache description */
     tdm_status (*infer)(const tdm_op_args *a, tdm_op_result *dst, tdm_error *err);
 } tdm_op_rule;
 

@@ -75,7 +75,7 @@ tdm_status tdm_infer_moe_ffn(const tdm_op_args *a, tdm_op_result *dst, tdm_error
     if (status == TDM_OK) status = tdm_op_need_numbers(a, 5, "down", err);
     if (status == TDM_OK) status = tdm_op_need_shape(a, 5, "down", n_ff, n, n_expert, 1, err);
     if (status == TDM_OK)
-        status = tdm_op_need_range(a, "act", a->node->params.moe.act, 0, TDM_ACT_TANH, err);
+        status = tdm_op_need_range(a, "act", a->node->params.moe.act, 0, TDM_ACT_COUNT_ - 1, err);
     if (status == TDM_OK) status = tdm_op_need_range(a, "experts", n_expert, 0, INT32_MAX, err);
     if (status == TDM_OK)
         status = tdm_op_need_range(a, "first_expert", first, 0, INT32_MAX - n_expert, err);

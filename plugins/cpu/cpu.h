@@ -116,7 +116,6 @@ typedef struct cpu_form {
 
 /* One row of the op table. */
 typedef struct cpu_op_impl {
-    int32_t op; /* tdm_op */
     /* TDM_OK, or TDM_UNSUPPORTED with the reason, for a verified node. NULL: always. */
     tdm_status (*supports)(const cpu_device *device, const tdm_graph *graph, const tdm_node *node,
                            tdm_error *err);
@@ -139,20 +138,19 @@ typedef struct cpu_op_impl {
     void (*run_reference)(const cpu_node *n, cpu_worker *w);
 } cpu_op_impl;
 
-/* The op table's rows, one for each op but views; each defined in its family's file. */
-extern const cpu_op_impl cpu_op_copy, cpu_op_concat; /* copy.c */
-extern const cpu_op_impl cpu_op_get_rows;            /* rows.c */
-extern const cpu_op_impl cpu_op_matmul;              /* matmul.c */
-extern const cpu_op_impl cpu_op_moe_ffn;             /* moe.c */
-extern const cpu_op_impl cpu_op_add, cpu_op_mul, cpu_op_scale, cpu_op_act, cpu_op_glu; /* arith.c */
-extern const cpu_op_impl cpu_op_softmax, cpu_op_rms_norm, cpu_op_sum_sq,
-    cpu_op_rms_apply;                                    /* norm.c */
-extern const cpu_op_impl cpu_op_rope;                    /* rope.c */
-extern const cpu_op_impl cpu_op_top_k, cpu_op_moe_route; /* select.c */
-extern const cpu_op_impl cpu_op_kv_write, cpu_op_kv_shift, cpu_op_kv_copy, cpu_op_kv_export,
-    cpu_op_kv_import;                                        /* kv_*.c */
-extern const cpu_op_impl cpu_op_attention, cpu_op_lse_merge; /* attention.c */
-extern const cpu_op_impl cpu_op_exchange;                    /* exchange.c */
+/* The op table's rows, cpu_op_<name> for each op of TDM_OP_LIST but views; each is defined in its
+ * family's file. An op without one does not link. */
+#define CPU_OP_VIEW_(name)
+#define CPU_OP_VALUE_(name)                  extern const cpu_op_impl cpu_op_##name;
+#define CPU_OP_CACHE_                        CPU_OP_VALUE_
+#define CPU_OP_GROUP_                        CPU_OP_VALUE_
+#define CPU_OP_(ID, name, number, kind, ...) CPU_OP_##kind##_(name)
+TDM_OP_LIST(CPU_OP_)
+#undef CPU_OP_
+#undef CPU_OP_GROUP_
+#undef CPU_OP_CACHE_
+#undef CPU_OP_VALUE_
+#undef CPU_OP_VIEW_
 
 /* cos and sin of the angle of each pair at `pos`, times mscale (op.h); pairs n_rot / 2. `factor` is
  * NULL or [n_rot / 2]. With with_mscale false the magnitude stays (KV_SHIFT). Defined in rope.c. */

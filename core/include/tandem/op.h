@@ -23,94 +23,174 @@ extern "C" {
 #define TDM_MAX_SRC 8
 #define TDM_MAX_DST 2
 
+/* Views: no bytes move; strides are derived by whoever executes. The source may itself be a view,
+ * never a private tensor (a weight with usage flags) and never a STATE. Every device passes over
+ * view nodes: supports_op says yes to them, and running them does nothing.
+ *
+ *   RESHAPE    x -> same elements, other shape; x is contiguous in canonical order
+ *   PERMUTE    x -> y with y.ne[axis[i]] = x.ne[i]
+ *   SLICE      x -> x[offset .. offset + y.ne); quantised types: whole blocks of ne[0]
+ *
+ * Data movement.
+ *
+ *   COPY       x (any view, f32 f16 bf16 i32) -> contiguous y of y's type; floats convert into one
+ *              another, i32 stays i32
+ *   CONCAT     a, b -> y: a then b along axis
+ *   GET_ROWS   table [n, n_row] any type, id i32 [m] -> y f32 [n, m]; row id - first_row of the
+ *              table; a foreign id (outside first_row .. first_row + n_row - 1, -1 included) gives
+ *              a row of zeros
+ *
+ * Arithmetic.
+ *
+ *   MATMUL     w [k, n] any type, x [k, ...] -> y [n, ...]: y[j] = sum_i w[i, j] * x[i].
+ *              w [k, n, n_head], x [k, n_head, ...] -> y [n, n_head, ...]: matrix h times x's row h
+ *              of each token (one for each head). A slice of w along axis 2 with the same slice of
+ *              x along axis 1 gives that slice of y along axis 1: so a group cuts it by heads
+ *   ADD        a, b -> a + b; each ne of b equals a's or is 1 (repeated)
+ *   MUL        a, b -> a * b; shapes as in ADD
+ *   SCALE      x -> x * scale + bias
+ *   ACT        x -> act(x)
+ *   GLU        gate, up -> act(gate) * up
+ *   SOFTMAX    x -> softmax over ne[0]; a row of only -inf gives zeros
+ *
+ * Normalisation over ne[0].
+ *
+ *   RMS_NORM   x, [weight [ne0]] -> x / sqrt(mean(x^2) + eps) * weight
+ *   SUM_SQ     x -> [1, ...]: sum of squares; for norms over a cut axis
+ *   RMS_APPLY  x, sum [1, ...], [weight] -> x / sqrt(sum / n + eps) * weight
+ *
+ *   ROPE       x [head_dim, n_head, n_tok], pos i32 [n_tok], [factor [n_rot / 2]] -> like x;
+ *              elements rope_offset .. + n_rot of each head are turned by their position, the rest
+ *              copied; a token at position -1 is copied
+ *
+ * Selection: discrete results. Ties go to the lower index. NaN ranks below everything.
+ *
+ *   TOP_K      x [n, m] -> value [k, m], id i32 [k, m]: descending; ids + index_base
+ *   MOE_ROUTE  logit [n_expert, n_tok], [bias [n_expert]] -> id i32 [n_used, n_tok],
+ *              weight [n_used, n_tok]: see tdm_route_params
+ *   MOE_FFN    x [n, n_tok], id i32 [n_used, n_tok], weight [n_used, n_tok],
+ *              gate [n, n_ff, n_expert], up [n, n_ff, n_expert], down [n_ff, n, n_expert]
+ *              -> y [n, n_tok] = sum_u weight[u] * down_e(act(gate_e x) * (up_e x)), e = id[u];
+ *              experts outside first_expert .. + n_expert add nothing
+ *
+ * Key/value cache. `state` is a STATE value described by graph->kv[params.kv]. A node that changes
+ * state has no destination; it runs after every earlier node that touches the same state and
+ * before every later one.
+ *
+ *   KV_WRITE   k [head_dim_k, n_head_kv, n_tok], [v [head_dim_v, n_head_kv, n_tok]], step, state:
+ *              each token's rows go to its cell of the step block; v is absent exactly when the
+ *              cache is V_FROM_K
+ *   ATTENTION  q [head_dim_k, n_head, n_tok], step, state, [sink [n_head]]
+ *              -> o [head_dim_v, n_head, n_tok], [ml [2, n_head, n_tok]]
+ *              For token t of sequence s at position p, over every cached token of s at position c
+ *              with c <= p (when causal) and p - c < window (when window > 0):
+ *              a_c = scale * dot(q, k_c), softcap * tanh(a_c / softcap) where softcap > 0
+ *              m = max a_c, l = sum exp(a_c - m), o = sum exp(a_c - m) v_c / l
+ *              A sink adds one term exp(sink - m) to l and nothing to o. Over nothing, with a sink
+ *              or without: o = 0, m = -inf, l = 0.
+ *   KV_SHIFT   step, state, [factor]: for each job, the n_rot elements of each K row are turned on
+ *              by `arg` positions, without mscale (V untouched), and stored as type_k again
+ *   KV_COPY    step, state: for each job, slots first .. + count of page `arg` -> `page`
+ *   KV_EXPORT  step, state -> k type_k [padded_k, n_head_kv, n_row],
+ *              [v type_v [padded_v, n_head_kv, n_row]]: canonical rows as stored (rotated if so);
+ *              job slot first + i goes to row arg + i
+ *   KV_IMPORT  k, [v], step, state: the inverse
+ *   LSE_MERGE  o [head_dim, n_head, n_tok, n_part], ml [2, n_head, n_tok, n_part]
+ *              -> o [head_dim, n_head, n_tok]: attention over the union of the parts
+ *
+ *   EXCHANGE   [x], arena (a STATE of bytes), step, [residual] -> y: inside a group's plan; see
+ *              tdm_exchange_params and collective.h
+ */
+
+/* The one list of ops: OP(ID, name, number, kind, infer, params, ...) for each, in the order of
+ * their numbers, which never change. Tables of ops, here and elsewhere, expand from it.
+ *   name    the word of messages and of functions: cpu_op_<name>, meta_rule_<name>
+ *   kind    VIEW  the destination is a view of the first source
+ *           VALUE computes destinations from sources alone
+ *           CACHE its parameters begin with the index of a cache description
+ *           GROUP made by groups of devices only
+ *   infer   tdm_infer_<infer> of core/graph gives type and shape of the destinations
+ *   params  the member of tdm_op_params that it uses; none = all bytes are zero
+ *   ...     designated initialisers, 0 where absent; bit i of a mask is source or destination i:
+ *           n_src, n_dst              optional ones included; a node has exactly as many
+ *           optional_src, optional_dst masks: may be absent
+ *           step_src, state_src       masks: is the step block; is a STATE, which no other may be
+ *           private_src, usage        mask: may be a WEIGHT with this usage flag
+ * The arena of an EXCHANGE is memory that is changed in place, hence a STATE. Its step source need
+ * not be the graph's step block: a part of a graph may have nothing else of it. */
+#define TDM_OP_LIST(OP)                                                                            \
+    OP(RESHAPE, reshape, 1, VIEW, reshape, none, .n_src = 1, .n_dst = 1)                           \
+    OP(PERMUTE, permute, 2, VIEW, permute, permute, .n_src = 1, .n_dst = 1)                        \
+    OP(SLICE, slice, 3, VIEW, slice, slice, .n_src = 1, .n_dst = 1)                                \
+    OP(COPY, copy, 4, VALUE, copy, none, .n_src = 1, .n_dst = 1)                                   \
+    OP(CONCAT, concat, 5, VALUE, concat, concat, .n_src = 2, .n_dst = 1)                           \
+    OP(GET_ROWS, get_rows, 6, VALUE, get_rows, rows, .n_src = 2, .n_dst = 1, .private_src = 1,     \
+       .usage = TDM_USAGE_ROWS)                                                                    \
+    OP(MATMUL, matmul, 7, VALUE, matmul, none, .n_src = 2, .n_dst = 1, .private_src = 1,           \
+       .usage = TDM_USAGE_MATMUL)                                                                  \
+    OP(ADD, add, 8, VALUE, pair, none, .n_src = 2, .n_dst = 1)                                     \
+    OP(MUL, mul, 9, VALUE, pair, none, .n_src = 2, .n_dst = 1)                                     \
+    OP(SCALE, scale, 10, VALUE, scale, scale, .n_src = 1, .n_dst = 1)                              \
+    OP(ACT, act, 11, VALUE, act, act, .n_src = 1, .n_dst = 1)                                      \
+    OP(GLU, glu, 12, VALUE, glu, act, .n_src = 2, .n_dst = 1)                                      \
+    OP(SOFTMAX, softmax, 13, VALUE, softmax, none, .n_src = 1, .n_dst = 1)                         \
+    OP(RMS_NORM, rms_norm, 14, VALUE, rms_norm, norm, .n_src = 2, .n_dst = 1, .optional_src = 2)   \
+    OP(SUM_SQ, sum_sq, 15, VALUE, sum_sq, none, .n_src = 1, .n_dst = 1)                            \
+    OP(RMS_APPLY, rms_apply, 16, VALUE, rms_apply, norm, .n_src = 3, .n_dst = 1,                   \
+       .optional_src = 4)                                                                          \
+    OP(ROPE, rope, 17, VALUE, rope, rope, .n_src = 3, .n_dst = 1, .optional_src = 4)               \
+    OP(TOP_K, top_k, 18, VALUE, top_k, top_k, .n_src = 1, .n_dst = 2)                              \
+    OP(MOE_ROUTE, moe_route, 19, VALUE, moe_route, route, .n_src = 2, .n_dst = 2,                  \
+       .optional_src = 2)                                                                          \
+    OP(MOE_FFN, moe_ffn, 20, VALUE, moe_ffn, moe, .n_src = 6, .n_dst = 1, .private_src = 0x38,     \
+       .usage = TDM_USAGE_EXPERT)                                                                  \
+    OP(KV_WRITE, kv_write, 21, CACHE, kv_write, kv, .n_src = 4, .optional_src = 2, .step_src = 4,  \
+       .state_src = 8)                                                                             \
+    OP(ATTENTION, attention, 22, CACHE, attention, attention, .n_src = 4, .n_dst = 2,              \
+       .optional_src = 8, .optional_dst = 2, .step_src = 2, .state_src = 4)                        \
+    OP(KV_SHIFT, kv_shift, 23, CACHE, kv_shift, shift, .n_src = 3, .optional_src = 4,              \
+       .step_src = 1, .state_src = 2)                                                              \
+    OP(KV_COPY, kv_copy, 24, CACHE, kv_copy, kv, .n_src = 2, .step_src = 1, .state_src = 2)        \
+    OP(KV_EXPORT, kv_export, 25, CACHE, kv_export, kv, .n_src = 2, .n_dst = 2, .optional_dst = 2,  \
+       .step_src = 1, .state_src = 2)                                                              \
+    OP(KV_IMPORT, kv_import, 26, CACHE, kv_import, kv, .n_src = 4, .optional_src = 2,              \
+       .step_src = 4, .state_src = 8)                                                              \
+    OP(LSE_MERGE, lse_merge, 27, VALUE, lse_merge, none, .n_src = 2, .n_dst = 1)                   \
+    OP(EXCHANGE, exchange, 28, GROUP, exchange, exchange, .n_src = 4, .n_dst = 1,                  \
+       .optional_src = 9, .state_src = 2)
+
 typedef enum tdm_op {
     TDM_OP_NONE = 0,
-
-    /* Views: no bytes move; strides are derived by whoever executes. The source may itself be a
-     * view, never a private tensor (a weight with usage flags) and never a STATE. Every device
-     * passes over view nodes: supports_op says yes to them, and running them does nothing. */
-    TDM_OP_RESHAPE, /* x -> same elements, other shape; x is contiguous in canonical order */
-    TDM_OP_PERMUTE, /* x -> y with y.ne[axis[i]] = x.ne[i] */
-    TDM_OP_SLICE,   /* x -> x[offset .. offset + y.ne); quantised types: whole blocks of ne[0] */
-
-    /* Data movement. */
-    TDM_OP_COPY,     /* x (any view, f32 f16 bf16 i32) -> contiguous y of y's type; floats convert
-                        into one another, i32 stays i32 */
-    TDM_OP_CONCAT,   /* a, b -> y: a then b along axis */
-    TDM_OP_GET_ROWS, /* table [n, n_row] any type, id i32 [m] -> y f32 [n, m]; row id - first_row
-                        of the table; a foreign id (outside first_row .. first_row + n_row - 1,
-                        -1 included) gives a row of zeros */
-
-    /* Arithmetic. */
-    TDM_OP_MATMUL,  /* w [k, n] any type, x [k, ...] -> y [n, ...]: y[j] = sum_i w[i, j] * x[i].
-                       w [k, n, n_head], x [k, n_head, ...] -> y [n, n_head, ...]: matrix h times
-                       x's row h of each token (one for each head). A slice of w along axis 2 with
-                       the same slice of x along axis 1 gives that slice of y along axis 1: so a
-                       group cuts it by heads */
-    TDM_OP_ADD,     /* a, b -> a + b; each ne of b equals a's or is 1 (repeated) */
-    TDM_OP_MUL,     /* a, b -> a * b; shapes as in ADD */
-    TDM_OP_SCALE,   /* x -> x * scale + bias */
-    TDM_OP_ACT,     /* x -> act(x) */
-    TDM_OP_GLU,     /* gate, up -> act(gate) * up */
-    TDM_OP_SOFTMAX, /* x -> softmax over ne[0]; a row of only -inf gives zeros */
-
-    /* Normalisation over ne[0]. */
-    TDM_OP_RMS_NORM,  /* x, [weight [ne0]] -> x / sqrt(mean(x^2) + eps) * weight */
-    TDM_OP_SUM_SQ,    /* x -> [1, ...]: sum of squares; for norms over a cut axis */
-    TDM_OP_RMS_APPLY, /* x, sum [1, ...], [weight] -> x / sqrt(sum / n + eps) * weight */
-
-    TDM_OP_ROPE, /* x [head_dim, n_head, n_tok], pos i32 [n_tok], [factor [n_rot / 2]] -> like x;
-                    elements rope_offset .. + n_rot of each head are turned by their position,
-                    the rest copied; a token at position -1 is copied */
-
-    /* Selection: discrete results. Ties go to the lower index. NaN ranks below everything. */
-    TDM_OP_TOP_K,     /* x [n, m] -> value [k, m], id i32 [k, m]: descending; ids + index_base */
-    TDM_OP_MOE_ROUTE, /* logit [n_expert, n_tok], [bias [n_expert]] -> id i32 [n_used, n_tok],
-                         weight [n_used, n_tok]: see tdm_route_params */
-    TDM_OP_MOE_FFN,   /* x [n, n_tok], id i32 [n_used, n_tok], weight [n_used, n_tok],
-                         gate [n, n_ff, n_expert], up [n, n_ff, n_expert], down [n_ff, n, n_expert]
-                         -> y [n, n_tok] = sum_u weight[u] * down_e(act(gate_e x) * (up_e x)),
-                         e = id[u]; experts outside first_expert .. + n_expert add nothing */
-
-    /* Key/value cache. `state` is a STATE value described by graph->kv[params.kv]. A node that
-     * changes state has no destination; it runs after every earlier node that touches the same
-     * state and before every later one. */
-    TDM_OP_KV_WRITE,  /* k [head_dim_k, n_head_kv, n_tok], [v [head_dim_v, n_head_kv, n_tok]],
-                         step, state: each token's rows go to its cell of the step block; v is
-                         absent exactly when the cache is V_FROM_K */
-    TDM_OP_ATTENTION, /* q [head_dim_k, n_head, n_tok], step, state, [sink [n_head]]
-                         -> o [head_dim_v, n_head, n_tok], [ml [2, n_head, n_tok]]
-                         For token t of sequence s at position p, over every cached token of s at
-                         position c with c <= p (when causal) and p - c < window (when window > 0):
-                         a_c = scale * dot(q, k_c), softcap * tanh(a_c / softcap) where softcap > 0
-                         m = max a_c, l = sum exp(a_c - m), o = sum exp(a_c - m) v_c / l
-                         A sink adds one term exp(sink - m) to l and nothing to o. Over nothing,
-                         with a sink or without: o = 0, m = -inf, l = 0. */
-    TDM_OP_KV_SHIFT,  /* step, state, [factor]: for each job, the n_rot elements of each K row are
-                         turned on by `arg` positions, without mscale (V untouched), and stored as
-                         type_k again */
-    TDM_OP_KV_COPY, /* step, state: for each job, slots first .. + count of page `arg` -> `page` */
-    TDM_OP_KV_EXPORT, /* step, state -> k type_k [padded_k, n_head_kv, n_row],
-                         [v type_v [padded_v, n_head_kv, n_row]]: canonical rows as stored
-                         (rotated if so); job slot first + i goes to row arg + i */
-    TDM_OP_KV_IMPORT, /* k, [v], step, state: the inverse */
-
-    TDM_OP_LSE_MERGE, /* o [head_dim, n_head, n_tok, n_part], ml [2, n_head, n_tok, n_part]
-                         -> o [head_dim, n_head, n_tok]: attention over the union of the parts */
-
-    TDM_OP_EXCHANGE, /* [x], arena (a STATE of bytes), step, [residual] -> y: inside a group's plan;
-                        see tdm_exchange_params and collective.h */
+#define TDM_OP_ENUM_(ID, name, number, ...) TDM_OP_##ID = number,
+    /* clang-format off */
+    TDM_OP_LIST(TDM_OP_ENUM_)
+#undef TDM_OP_ENUM_
     TDM_OP_COUNT_
+    /* clang-format on */
 } tdm_op;
 
+/* The one list of activations: ACT(ID, name, number), in the order of their numbers.
+ *   NONE      x, named "identity" in texts
+ *   SILU      x / (1 + exp(-x))
+ *   GELU      tanh approximation
+ *   GELU_ERF  exact
+ *   RELU      max(x, 0)
+ *   SIGMOID   1 / (1 + exp(-x))
+ *   TANH      tanh(x) */
+#define TDM_ACT_LIST(ACT)                                                                          \
+    ACT(NONE, identity, 0)                                                                         \
+    ACT(SILU, silu, 1)                                                                             \
+    ACT(GELU, gelu, 2)                                                                             \
+    ACT(GELU_ERF, gelu_erf, 3)                                                                     \
+    ACT(RELU, relu, 4)                                                                             \
+    ACT(SIGMOID, sigmoid, 5)                                                                       \
+    ACT(TANH, tanh, 6)
+
 typedef enum tdm_act {
-    TDM_ACT_NONE = 0, /* identity */
-    TDM_ACT_SILU,     /* x / (1 + exp(-x)) */
-    TDM_ACT_GELU,     /* tanh approximation */
-    TDM_ACT_GELU_ERF, /* exact */
-    TDM_ACT_RELU,
-    TDM_ACT_SIGMOID,
-    TDM_ACT_TANH
+#define TDM_ACT_ENUM_(ID, name, number) TDM_ACT_##ID = number,
+    TDM_ACT_LIST(TDM_ACT_ENUM_)
+#undef TDM_ACT_ENUM_
+    TDM_ACT_COUNT_
 } tdm_act;
 
 typedef enum tdm_rope_mode {

@@ -70,7 +70,7 @@ static void copy_run(const cpu_node *n, cpu_worker *w) {
 }
 
 const cpu_op_impl cpu_op_kv_copy = {
-    .op = TDM_OP_KV_COPY, .supports = copy_supports, .scratch_size = scratch_size, .run = copy_run};
+    .supports = copy_supports, .scratch_size = scratch_size, .run = copy_run};
 
 /* ---- export and import ----------------------------------------------------------------------- */
 
@@ -145,11 +145,7 @@ static void import_run(const cpu_node *n, cpu_worker *w) {
              &n->src[IMPORT_STATE], true);
 }
 
-const cpu_op_impl cpu_op_kv_export = {.op = TDM_OP_KV_EXPORT,
-                                      .supports = export_supports,
-                                      .scratch_size = scratch_size,
-                                      .run = export_run};
-const cpu_op_impl cpu_op_kv_import = {.op = TDM_OP_KV_IMPORT,
-                                      .supports = import_supports,
-                                      .scratch_size = scratch_size,
-                                      .run = import_run};
+const cpu_op_impl cpu_op_kv_export = {
+    .supports = export_supports, .scratch_size = scratch_size, .run = export_run};
+const cpu_op_impl cpu_op_kv_import = {
+    .supports = import_supports, .scratch_size = scratch_size, .run = import_run};

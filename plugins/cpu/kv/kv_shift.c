@@ -86,4 +86,4 @@ static void run(const cpu_node *n, cpu_worker *w) {
 }
 
 const cpu_op_impl cpu_op_kv_shift = {
-    .op = TDM_OP_KV_SHIFT, .supports = supports, .scratch_size = scratch_size, .run = run};
+    .supports = supports, .scratch_size = scratch_size, .run = run};

@@ -126,8 +126,5 @@ static void run(const cpu_node *n, cpu_worker *w) {
     }
 }
 
-const cpu_op_impl cpu_op_kv_write = {.op = TDM_OP_KV_WRITE,
-                                     .supports = supports,
-                                     .scratch_size = scratch_size,
-                                     .deal = deal,
-                                     .run = run};
+const cpu_op_impl cpu_op_kv_write = {
+    .supports = supports, .scratch_size = scratch_size, .deal = deal, .run = run};

@@ -189,11 +189,8 @@ static void map_run_reference(const cpu_node *n, cpu_worker *w) {
     map_rows(n, w, NULL);
 }
 
-const cpu_op_impl cpu_op_add = {.op = TDM_OP_ADD, .deal = deal, .run = pair_run};
-const cpu_op_impl cpu_op_mul = {.op = TDM_OP_MUL, .deal = deal, .run = pair_run};
-const cpu_op_impl cpu_op_scale = {
-    .op = TDM_OP_SCALE, .deal = deal, .run = map_run, .run_reference = map_run_reference};
-const cpu_op_impl cpu_op_act = {
-    .op = TDM_OP_ACT, .deal = deal, .run = map_run, .run_reference = map_run_reference};
-const cpu_op_impl cpu_op_glu = {
-    .op = TDM_OP_GLU, .deal = deal, .run = map_run, .run_reference = map_run_reference};
+const cpu_op_impl cpu_op_add = {.deal = deal, .run = pair_run};
+const cpu_op_impl cpu_op_mul = {.deal = deal, .run = pair_run};
+const cpu_op_impl cpu_op_scale = {.deal = deal, .run = map_run, .run_reference = map_run_reference};
+const cpu_op_impl cpu_op_act = {.deal = deal, .run = map_run, .run_reference = map_run_reference};
+const cpu_op_impl cpu_op_glu = {.deal = deal, .run = map_run, .run_reference = map_run_reference};

@@ -603,8 +603,7 @@ static void run(const cpu_node *n, cpu_worker *w) {
     }
 }
 
-const cpu_op_impl cpu_op_attention = {.op = TDM_OP_ATTENTION,
-                                      .supports = supports,
+const cpu_op_impl cpu_op_attention = {.supports = supports,
                                       .scratch_size = scratch_size,
                                       .run = run,
                                       .run_reference = cpu_attention_reference};

@@ -111,5 +111,5 @@ static void concat_run(const cpu_node *n, cpu_worker *w) {
     }
 }
 
-const cpu_op_impl cpu_op_copy = {.op = TDM_OP_COPY, .supports = copy_supports, .run = copy_run};
-const cpu_op_impl cpu_op_concat = {.op = TDM_OP_CONCAT, .run = concat_run};
+const cpu_op_impl cpu_op_copy = {.supports = copy_supports, .run = copy_run};
+const cpu_op_impl cpu_op_concat = {.run = concat_run};

@@ -363,4 +363,4 @@ static void run(const cpu_node *n, cpu_worker *w) {
                                   memory_order_relaxed);
 }
 
-const cpu_op_impl cpu_op_exchange = {.op = TDM_OP_EXCHANGE, .run = run};
+const cpu_op_impl cpu_op_exchange = {.run = run};

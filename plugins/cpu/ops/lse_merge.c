@@ -43,4 +43,4 @@ static void run(const cpu_node *n, cpu_worker *w) {
     for (int64_t row = first; row < last; row++) merge_row(n, row % n_head, row / n_head);
 }
 
-const cpu_op_impl cpu_op_lse_merge = {.op = TDM_OP_LSE_MERGE, .run = run};
+const cpu_op_impl cpu_op_lse_merge = {.run = run};

@@ -192,7 +192,7 @@ static int64_t x_make_deal(const cpu_node *n, int32_t arg) {
     return cpu_tile_unit(n, tdm_shape_rows(x->ne), x->ne[0]);
 }
 
-static const cpu_op_impl x_make = {.op = -1, .deal = x_make_deal, .run = x_make_run};
+static const cpu_op_impl x_make = {.deal = x_make_deal, .run = x_make_run};
 
 static bool x_is_same(const cpu_node *a, const cpu_node *b) {
     return cpu_matmul_x_is_same(kernel_of_node(a), kernel_of_node(b));
@@ -331,7 +331,6 @@ static void matmul_run(const cpu_node *n, cpu_worker *w) {
 
 /* On a reference device the same walk finds the reference kernel. */
 const cpu_op_impl cpu_op_matmul = {
-    .op = TDM_OP_MATMUL,
     .supports = matmul_supports,
     .scratch_size = matmul_scratch_size,
     .form = matmul_form,

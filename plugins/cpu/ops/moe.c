@@ -299,7 +299,6 @@ static void moe_run(const cpu_node *n, cpu_worker *w) {
 
 /* On a reference device the same walk finds the reference kernel. */
 const cpu_op_impl cpu_op_moe_ffn = {
-    .op = TDM_OP_MOE_FFN,
     .supports = moe_supports,
     .scratch_size = moe_scratch_size,
     .run = moe_run,

@@ -183,10 +183,9 @@ static void softmax_run(const cpu_node *n, cpu_worker *w) {
     }
 }
 
-const cpu_op_impl cpu_op_softmax = {.op = TDM_OP_SOFTMAX, .run = softmax_run};
+const cpu_op_impl cpu_op_softmax = {.run = softmax_run};
 const cpu_op_impl cpu_op_rms_norm = {
-    .op = TDM_OP_RMS_NORM, .deal = rms_deal, .run = rms_run, .run_reference = rms_run_reference};
+    .deal = rms_deal, .run = rms_run, .run_reference = rms_run_reference};
 const cpu_op_impl cpu_op_rms_apply = {
-    .op = TDM_OP_RMS_APPLY, .deal = rms_deal, .run = rms_run, .run_reference = rms_run_reference};
-const cpu_op_impl cpu_op_sum_sq = {
-    .op = TDM_OP_SUM_SQ, .run = sum_sq_run, .run_reference = sum_sq_run_reference};
+    .deal = rms_deal, .run = rms_run, .run_reference = rms_run_reference};
+const cpu_op_impl cpu_op_sum_sq = {.run = sum_sq_run, .run_reference = sum_sq_run_reference};

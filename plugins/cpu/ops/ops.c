@@ -4,18 +4,15 @@
  */
 #include "plugins/cpu/device.h"
 
-static const cpu_op_impl *const op_table[] = {
-    &cpu_op_copy,      &cpu_op_concat,    &cpu_op_get_rows, &cpu_op_add,       &cpu_op_mul,
-    &cpu_op_scale,     &cpu_op_act,       &cpu_op_glu,      &cpu_op_softmax,   &cpu_op_rms_norm,
-    &cpu_op_sum_sq,    &cpu_op_rms_apply, &cpu_op_rope,     &cpu_op_top_k,     &cpu_op_moe_route,
-    &cpu_op_kv_write,  &cpu_op_kv_shift,  &cpu_op_kv_copy,  &cpu_op_kv_export, &cpu_op_kv_import,
-    &cpu_op_attention, &cpu_op_lse_merge, &cpu_op_matmul,   &cpu_op_moe_ffn,   &cpu_op_exchange,
-};
+#define ROW_VIEW(name)                    NULL
+#define ROW_VALUE(name)                   &cpu_op_##name
+#define ROW_CACHE                         ROW_VALUE
+#define ROW_GROUP                         ROW_VALUE
+#define ROW_(ID, name, number, kind, ...) [TDM_OP_##ID] = ROW_##kind(name),
+static const cpu_op_impl *const op_table[TDM_OP_COUNT_] = {TDM_OP_LIST(ROW_)};
 
 const cpu_op_impl *cpu_op_find(int32_t op) {
-    for (size_t i = 0; i < sizeof op_table / sizeof op_table[0]; i++)
-        if (op_table[i]->op == op) return op_table[i];
-    return NULL;
+    return op > TDM_OP_NONE && op < TDM_OP_COUNT_ ? op_table[op] : NULL;
 }
 
 tdm_status cpu_op_supports(const cpu_device *device, const tdm_graph *graph, int32_t node,

@@ -148,7 +148,7 @@ static void angles_run(const cpu_node *n, cpu_worker *w) {
     }
 }
 
-static const cpu_op_impl angles_make = {.op = -1, .run = angles_run};
+static const cpu_op_impl angles_make = {.run = angles_run};
 
 static bool angles_are_same(const cpu_node *a, const cpu_node *b) {
     tdm_rope_params p = a->node->params.rope, q = b->node->params.rope;
@@ -253,8 +253,5 @@ static void rope_run_reference(const cpu_node *n, cpu_worker *w) {
     rope_tokens(n, w, NULL);
 }
 
-const cpu_op_impl cpu_op_rope = {.op = TDM_OP_ROPE,
-                                 .form = rope_form,
-                                 .deal = rope_deal,
-                                 .run = rope_run,
-                                 .run_reference = rope_run_reference};
+const cpu_op_impl cpu_op_rope = {
+    .form = rope_form, .deal = rope_deal, .run = rope_run, .run_reference = rope_run_reference};

@@ -47,5 +47,4 @@ static void rows_run(const cpu_node *n, cpu_worker *w) {
     }
 }
 
-const cpu_op_impl cpu_op_get_rows = {
-    .op = TDM_OP_GET_ROWS, .supports = rows_supports, .run = rows_run};
+const cpu_op_impl cpu_op_get_rows = {.supports = rows_supports, .run = rows_run};

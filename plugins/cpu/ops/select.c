@@ -193,6 +193,5 @@ static void route_run(const cpu_node *n, cpu_worker *w) {
     for (int64_t tok = first; tok < last; tok++) token_route(n, tok, &room);
 }
 
-const cpu_op_impl cpu_op_top_k = {.op = TDM_OP_TOP_K, .run = top_k_run};
-const cpu_op_impl cpu_op_moe_route = {
-    .op = TDM_OP_MOE_ROUTE, .scratch_size = route_scratch_size, .run = route_run};
+const cpu_op_impl cpu_op_top_k = {.run = top_k_run};
+const cpu_op_impl cpu_op_moe_route = {.scratch_size = route_scratch_size, .run = route_run};

@@ -116,7 +116,7 @@ static bool has_sender(const meta_compiler *c, int32_t variant) {
     return false;
 }
 
-bool meta_rule_add(meta_compiler *c, const tdm_node *node) {
+static bool add_rule(meta_compiler *c, const tdm_node *node) {
     int32_t a = meta_variant_best(c, node->src[0]), b = meta_variant_best(c, node->src[1]);
     if (a < 0 || b < 0) return false;
     bool equal = same_shape(c, node);
@@ -132,8 +132,11 @@ bool meta_rule_add(meta_compiler *c, const tdm_node *node) {
     }
     return pair_split(c, node);
 }
+const meta_rule meta_rule_add = {
+    add_rule, "addend + addend: an addend; addend + replicated: waits as the residual of the sum; "
+              "addend + bias: one member adds it; else as MUL"};
 
-bool meta_rule_mul(meta_compiler *c, const tdm_node *node) {
+static bool mul_rule(meta_compiler *c, const tdm_node *node) {
     int32_t a = meta_variant_best(c, node->src[0]), b = meta_variant_best(c, node->src[1]);
     if (a < 0 || b < 0) return false;
     /* Linear in an addend that nothing waits beside. */
@@ -144,6 +147,8 @@ bool meta_rule_mul(meta_compiler *c, const tdm_node *node) {
     }
     return pair_split(c, node);
 }
+const meta_rule meta_rule_mul = {mul_rule, "a cut of either is taken by the other, axes of length "
+                                           "1 stay whole; addend * replicated: an addend"};
 
 /* f(x) element by element: any split passes. */
 static bool each(meta_compiler *c, const tdm_node *node) {
@@ -155,18 +160,21 @@ static bool each(meta_compiler *c, const tdm_node *node) {
     return f >= 0 && meta_emit_give(c, &f, c->equivalent, NULL);
 }
 
-bool meta_rule_scale(meta_compiler *c, const tdm_node *node) {
+static bool scale_rule(meta_compiler *c, const tdm_node *node) {
     int32_t f = meta_variant_best(c, node->src[0]);
     if (f < 0) return false;
     if (is_partial(c, f) && meta_variant_at(c, f)->residual < 0 && node->params.scale.bias == 0)
         return meta_emit_give(c, &f, c->partial, NULL);
     return each(c, node);
 }
+const meta_rule meta_rule_scale = {scale_rule, "any cut passes; an addend too where bias is 0"};
 
-bool meta_rule_act(meta_compiler *c, const tdm_node *node) {
+static bool act_rule(meta_compiler *c, const tdm_node *node) {
     return each(c, node);
 }
+const meta_rule meta_rule_act = {act_rule, "any cut passes"};
 
-bool meta_rule_glu(meta_compiler *c, const tdm_node *node) {
+static bool glu_rule(meta_compiler *c, const tdm_node *node) {
     return pair_split(c, node);
 }
+const meta_rule meta_rule_glu = {glu_rule, "a cut of either is taken by the other"};

@@ -74,19 +74,23 @@ static int32_t step_variant(meta_compiler *c, int32_t value) {
     return meta_want_exact(c, value);
 }
 
-bool meta_rule_kv_write(meta_compiler *c, const tdm_node *node) {
+static bool kv_write_rule(meta_compiler *c, const tdm_node *node) {
     const meta_state *s = meta_state_get(c, node->src[3], node->params.kv.kv);
     int32_t src[4] = {-1, -1, step_variant(c, node->src[2]), -1};
     return s != NULL && src[2] >= 0 && rows_want(c, node->src[0], s, &src[0]) &&
            rows_want(c, node->src[1], s, &src[1]) && holders_emit(c, node, s, src, 3, NULL, NULL);
 }
+const meta_rule meta_rule_kv_write = {
+    kv_write_rule, "cache cut by heads: k and v are cut alike; by sequence: each member writes the "
+                   "rows of its pages; rows held twice are the owner's"};
 
-bool meta_rule_kv_import(meta_compiler *c, const tdm_node *node) {
-    return meta_rule_kv_write(c, node);
+static bool kv_import_rule(meta_compiler *c, const tdm_node *node) {
+    return kv_write_rule(c, node);
 }
+const meta_rule meta_rule_kv_import = {kv_import_rule, "as KV_WRITE"};
 
 /* KV_SHIFT and KV_COPY: each member does its own. */
-bool meta_rule_kv_maintain(meta_compiler *c, const tdm_node *node) {
+static bool kv_maintain_rule(meta_compiler *c, const tdm_node *node) {
     const meta_state *s = meta_state_get(c, node->src[1], node->params.kv.kv);
     int32_t src[3] = {step_variant(c, node->src[0]), -1, -1};
     if (s == NULL || src[0] < 0) return false;
@@ -96,8 +100,10 @@ bool meta_rule_kv_maintain(meta_compiler *c, const tdm_node *node) {
     }
     return holders_emit(c, node, s, src, 1, NULL, NULL);
 }
+const meta_rule meta_rule_kv_shift = {kv_maintain_rule, "each member turns what it holds"};
+const meta_rule meta_rule_kv_copy = {kv_maintain_rule, "each member copies what it holds"};
 
-bool meta_rule_kv_export(meta_compiler *c, const tdm_node *node) {
+static bool kv_export_rule(meta_compiler *c, const tdm_node *node) {
     const meta_state *s = meta_state_get(c, node->src[1], node->params.kv.kv);
     int32_t src[2] = {step_variant(c, node->src[0]), -1}, layouts[2], variants[2];
     if (s == NULL || src[0] < 0) return false;
@@ -114,6 +120,9 @@ bool meta_rule_kv_export(meta_compiler *c, const tdm_node *node) {
     meta_variant_link(c, variants[1]);
     return c->status == TDM_OK;
 }
+const meta_rule meta_rule_kv_export = {kv_export_rule,
+                                       "cut by heads: rows are cut alike; by sequence: each row "
+                                       "comes from the member that has its page"};
 
 /* ---- Attention ---- */
 
@@ -230,7 +239,7 @@ static bool attention_whole(meta_compiler *c, const tdm_node *node, const meta_s
     return c->status == TDM_OK;
 }
 
-bool meta_rule_attention(meta_compiler *c, const tdm_node *node) {
+static bool attention_rule(meta_compiler *c, const tdm_node *node) {
     const meta_state *s = meta_state_get(c, node->src[2], node->params.attention.kv);
     int64_t n_head = meta_value(c, node->src[0])->ne[1];
     meta_cut cut;
@@ -252,3 +261,7 @@ bool meta_rule_attention(meta_compiler *c, const tdm_node *node) {
         return attention_by_heads(c, node, s, &cut);
     return attention_whole(c, node, s);
 }
+const meta_rule meta_rule_attention = {
+    attention_rule, "cache cut by heads: q, sink and result are cut by query heads; by sequence: "
+                    "all query heads on every member, merged by log-sum-exp, a sink as one part "
+                    "more; (m, l) as a result is then refused"};

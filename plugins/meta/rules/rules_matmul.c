@@ -124,7 +124,7 @@ static bool matmul_whole_weight(meta_compiler *c, const tdm_node *node, int32_t 
     return src[1] >= 0 && meta_emit_give(c, src, c->equivalent, NULL);
 }
 
-bool meta_rule_matmul(meta_compiler *c, const tdm_node *node) {
+static bool matmul_rule(meta_compiler *c, const tdm_node *node) {
     int32_t w = meta_variant_best(c, node->src[0]);
     meta_cut cut;
     if (w < 0) return false;
@@ -135,6 +135,10 @@ bool meta_rule_matmul(meta_compiler *c, const tdm_node *node) {
     w = meta_want_replicated(c, node->src[0]);
     return w >= 0 && matmul_whole_weight(c, node, w);
 }
+const meta_rule meta_rule_matmul = {
+    matmul_rule, "weight cut by rows: the result is cut along axis 0; by columns: x is cut alike "
+                 "and results are addends; by matrices: x and result are cut along axis 1; whole "
+                 "weight: cuts of x but its rows pass, addends pass where the result is no larger"};
 
 /* Of matrices that the same members hold as wholes one computes. False where they hold parts. */
 static bool owner_alone(meta_compiler *c, int32_t *variant, const meta_cut *cut) {
@@ -158,7 +162,7 @@ static bool owner_alone(meta_compiler *c, int32_t *variant, const meta_cut *cut)
 }
 
 /* From routed input to weighted sum is one op, so that cut experts give addends. */
-bool meta_rule_moe_ffn(meta_compiler *c, const tdm_node *node) {
+static bool moe_ffn_rule(meta_compiler *c, const tdm_node *node) {
     tdm_op_params params[TDM_MAX_MEMBERS];
     int32_t src[6];
     meta_cut cut;
@@ -185,3 +189,5 @@ bool meta_rule_moe_ffn(meta_compiler *c, const tdm_node *node) {
                          "columns of experts that two members hold would count twice");
     return meta_emit_give(c, src, is_cut ? c->partial : c->equivalent, params);
 }
+const meta_rule meta_rule_moe_ffn = {
+    moe_ffn_rule, "experts cut along their hidden dimension or assigned whole: addends"};

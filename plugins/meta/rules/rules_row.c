@@ -19,7 +19,7 @@ static bool whole_rows(meta_compiler *c, const tdm_node *node, int32_t *variant,
     return false;
 }
 
-bool meta_rule_row(meta_compiler *c, const tdm_node *node) {
+static bool row_rule(meta_compiler *c, const tdm_node *node) {
     int32_t f;
     meta_cut cut;
     if (whole_rows(c, node, &f, &cut))
@@ -27,8 +27,9 @@ bool meta_rule_row(meta_compiler *c, const tdm_node *node) {
     f = meta_want_replicated(c, node->src[0]);
     return f >= 0 && meta_emit_give(c, &f, c->equivalent, NULL);
 }
+const meta_rule meta_rule_softmax = {row_rule, "a cut that leaves rows whole passes"};
 
-bool meta_rule_sum_sq(meta_compiler *c, const tdm_node *node) {
+static bool sum_sq_rule(meta_compiler *c, const tdm_node *node) {
     int32_t f;
     meta_cut cut;
     if (whole_rows(c, node, &f, &cut))
@@ -39,6 +40,8 @@ bool meta_rule_sum_sq(meta_compiler *c, const tdm_node *node) {
     f = meta_want_replicated(c, node->src[0]);
     return f >= 0 && meta_emit_give(c, &f, c->equivalent, NULL);
 }
+const meta_rule meta_rule_sum_sq = {sum_sq_rule,
+                                    "a cut that leaves rows whole passes; cut rows give addends"};
 
 /* The optional weight [ne0] for rows cut like that; -1 stays -1. */
 static bool weight_want(meta_compiler *c, int32_t value, const meta_cut *row_cut, int32_t *out) {
@@ -82,7 +85,7 @@ static bool norm_apart(meta_compiler *c, const tdm_node *node, int32_t x, const 
     return c->status == TDM_OK;
 }
 
-bool meta_rule_rms_norm(meta_compiler *c, const tdm_node *node) {
+static bool rms_norm_rule(meta_compiler *c, const tdm_node *node) {
     int32_t src[2];
     meta_cut cut;
     if (whole_rows(c, node, &src[0], &cut))
@@ -96,8 +99,11 @@ bool meta_rule_rms_norm(meta_compiler *c, const tdm_node *node) {
     return src[0] >= 0 && weight_want(c, node->src[1], NULL, &src[1]) &&
            meta_emit_give(c, src, c->equivalent, NULL);
 }
+const meta_rule meta_rule_rms_norm = {rms_norm_rule,
+                                      "a cut that leaves rows whole passes; cut rows: sum of "
+                                      "squares, one sum over the members, applied to each part"};
 
-bool meta_rule_rms_apply(meta_compiler *c, const tdm_node *node) {
+static bool rms_apply_rule(meta_compiler *c, const tdm_node *node) {
     tdm_op_params params[TDM_MAX_MEMBERS];
     int32_t src[3];
     meta_cut cut;
@@ -122,8 +128,10 @@ bool meta_rule_rms_apply(meta_compiler *c, const tdm_node *node) {
            meta_emit_give(c, src, is_whole ? meta_variant_at(c, src[0])->layout : c->equivalent,
                           NULL);
 }
+const meta_rule meta_rule_rms_apply = {
+    rms_apply_rule, "any cut passes, the sum follows or is replicated, the weight follows"};
 
-bool meta_rule_rope(meta_compiler *c, const tdm_node *node) {
+static bool rope_rule(meta_compiler *c, const tdm_node *node) {
     int32_t src[3];
     meta_cut cut;
     bool is_whole = whole_rows(c, node, &src[0], &cut);
@@ -139,3 +147,5 @@ bool meta_rule_rope(meta_compiler *c, const tdm_node *node) {
            meta_emit_give(c, src, is_whole ? meta_variant_at(c, src[0])->layout : c->equivalent,
                           NULL);
 }
+const meta_rule meta_rule_rope = {
+    rope_rule, "a cut that leaves heads whole passes; positions follow a cut of tokens"};

@@ -7,7 +7,7 @@
 
 #include "plugins/meta/rules/compile.h"
 
-bool meta_rule_decide(meta_compiler *c, const tdm_node *node) {
+static bool decide_rule(meta_compiler *c, const tdm_node *node) {
     int32_t src[2] = {-1, -1}, owner = c->device->owner, local[2] = {-1, -1}, out[TDM_MAX_DST];
     meta_result results[TDM_MAX_DST];
     for (int32_t i = 0; i < node->n_src; i++) {
@@ -39,8 +39,10 @@ bool meta_rule_decide(meta_compiler *c, const tdm_node *node) {
     }
     return c->status == TDM_OK;
 }
+const meta_rule meta_rule_top_k = {decide_rule, "decided by the owner and sent"};
+const meta_rule meta_rule_moe_route = {decide_rule, "decided by the owner and sent"};
 
-bool meta_rule_lse_merge(meta_compiler *c, const tdm_node *node) {
+static bool lse_merge_rule(meta_compiler *c, const tdm_node *node) {
     int32_t src[2] = {meta_variant_best(c, node->src[0]), meta_variant_best(c, node->src[1])};
     meta_cut cut;
     if (src[0] < 0 || src[1] < 0) return false;
@@ -52,3 +54,4 @@ bool meta_rule_lse_merge(meta_compiler *c, const tdm_node *node) {
     src[1] = meta_want_replicated(c, node->src[1]);
     return src[0] >= 0 && src[1] >= 0 && meta_emit_give(c, src, c->equivalent, NULL);
 }
+const meta_rule meta_rule_lse_merge = {lse_merge_rule, "a cut of heads or tokens passes"};

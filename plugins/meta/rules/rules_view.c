@@ -26,7 +26,7 @@ static bool whole_map(meta_compiler *c, int32_t value, const tdm_op_params *para
     return f >= 0 && meta_emit_give(c, &f, meta_variant_at(c, f)->layout, params);
 }
 
-bool meta_rule_reshape(meta_compiler *c, const tdm_node *node) {
+static bool reshape_rule(meta_compiler *c, const tdm_node *node) {
     int32_t f = meta_variant_best(c, node->src[0]);
     meta_cut cut;
     if (f < 0) return false;
@@ -36,8 +36,10 @@ bool meta_rule_reshape(meta_compiler *c, const tdm_node *node) {
         return meta_emit_give(c, &f, meta_variant_at(c, f)->layout, NULL);
     return whole_map(c, node->src[0], NULL);
 }
+const meta_rule meta_rule_reshape = {
+    reshape_rule, "keeps any layout that has an axis in the new shape; addends stay addends"};
 
-bool meta_rule_permute(meta_compiler *c, const tdm_node *node) {
+static bool permute_rule(meta_compiler *c, const tdm_node *node) {
     int32_t f = meta_variant_best(c, node->src[0]);
     meta_cut cut;
     if (f < 0) return false;
@@ -46,8 +48,10 @@ bool meta_rule_permute(meta_compiler *c, const tdm_node *node) {
     cut.axis = node->params.permute.axis[cut.axis];
     return meta_emit_give(c, &f, meta_cut_id(c, node->dst[0], &cut), NULL);
 }
+const meta_rule meta_rule_permute = {permute_rule,
+                                     "the cut moves with its axis; addends stay addends"};
 
-bool meta_rule_slice(meta_compiler *c, const tdm_node *node) {
+static bool slice_rule(meta_compiler *c, const tdm_node *node) {
     const int64_t *ne = meta_value(c, node->src[0])->ne, *to = meta_value(c, node->dst[0])->ne;
     int32_t f = meta_variant_best(c, node->src[0]);
     tdm_op_params params[TDM_MAX_MEMBERS];
@@ -67,8 +71,11 @@ bool meta_rule_slice(meta_compiler *c, const tdm_node *node) {
     }
     return meta_emit_give(c, &f, meta_cut_id(c, node->dst[0], &window), params);
 }
+const meta_rule meta_rule_slice = {slice_rule,
+                                   "other axes: the cut stays; the cut axis: each member's range "
+                                   "is intersected with the slice; addends stay addends"};
 
-bool meta_rule_copy(meta_compiler *c, const tdm_node *node) {
+static bool copy_rule(meta_compiler *c, const tdm_node *node) {
     int32_t f = meta_variant_best(c, node->src[0]);
     if (f < 0) return false;
     bool is_linear = meta_value(c, node->dst[0])->type == TDM_TYPE_F32;
@@ -78,6 +85,8 @@ bool meta_rule_copy(meta_compiler *c, const tdm_node *node) {
         return meta_emit_give(c, &f, meta_variant_at(c, f)->layout, NULL);
     return whole_map(c, node->src[0], NULL);
 }
+const meta_rule meta_rule_copy = {copy_rule,
+                                  "keeps any cut; addends stay addends where the copy is f32"};
 
 /* Along the cut axis itself: what each member has of a, then what it has of b. */
 static bool concat_along(meta_compiler *c, const tdm_node *node, const int32_t f[2],
@@ -96,7 +105,7 @@ static bool concat_along(meta_compiler *c, const tdm_node *node, const int32_t f
     return c->status == TDM_OK;
 }
 
-bool meta_rule_concat(meta_compiler *c, const tdm_node *node) {
+static bool concat_rule(meta_compiler *c, const tdm_node *node) {
     int32_t f[2] = {meta_variant_best(c, node->src[0]), meta_variant_best(c, node->src[1])};
     int32_t axis = node->params.concat.axis;
     meta_cut cuts[2], joined;
@@ -119,6 +128,9 @@ bool meta_rule_concat(meta_compiler *c, const tdm_node *node) {
                     meta_variant_at(c, f[1])->layout == c->exact;
     return meta_emit_give(c, f, is_exact ? c->exact : c->equivalent, NULL);
 }
+const meta_rule meta_rule_concat = {concat_rule,
+                                    "along the cut axis of both: segments side by side; along "
+                                    "another: the cut of one is taken by the other"};
 
 /* Rows that another member has come out as zeros, so a table cut by rows gives addends. */
 static bool rows_foreign(meta_compiler *c, const tdm_node *node, int32_t table, int32_t id,
@@ -163,7 +175,7 @@ static bool rows_columns(meta_compiler *c, const tdm_node *node, int32_t table, 
     return c->status == TDM_OK;
 }
 
-bool meta_rule_get_rows(meta_compiler *c, const tdm_node *node) {
+static bool get_rows_rule(meta_compiler *c, const tdm_node *node) {
     int32_t table = meta_variant_best(c, node->src[0]), id = meta_want_exact(c, node->src[1]);
     meta_cut cut;
     if (table < 0 || id < 0) return false;
@@ -195,3 +207,6 @@ bool meta_rule_get_rows(meta_compiler *c, const tdm_node *node) {
     return meta_emit_give(c, src, is_copied ? meta_variant_at(c, src[0])->layout : c->equivalent,
                           NULL);
 }
+const meta_rule meta_rule_get_rows = {get_rows_rule,
+                                      "table cut by rows: addends, foreign rows are zeros; by "
+                                      "columns: the cut stays; rows of an addend are an addend"};
