@@ -100,9 +100,10 @@ void meta_roles_assign(meta_device *device) {
     device->division++;
     device->is_uniform = true;
     for (int32_t d = 0; d < device->n_member; d++) {
+        device->members[d].rank = -1;
         if (!meta_is_active(device, d)) continue;
         if (device->owner < 0) device->owner = d;
-        device->n_active++;
+        device->members[d].rank = device->n_active++;
         if (!members_are_alike(&device->members[device->owner], &device->members[d]))
             device->is_uniform = device->n_active == 1;
     }

@@ -59,6 +59,7 @@ typedef struct meta_member {
     tdm_acquired_device lent;
     tdm_device_info info; /* as it was when the group opened */
     double share;      /* of the work, 0 .. 1, all together 1; 0 = inactive: nothing runs there */
+    int32_t rank;      /* number among the active members, 0 .. n_active-1; -1 = inactive */
     uint64_t align;    /* of buffer offsets, a power of two, >= 64 */
     bool has_exchange; /* EXCHANGE runs inside its plans: it says so and the probe agreed */
     tdm_buffer *arena; /* the group's arena as this member sees it; NULL: not imported */

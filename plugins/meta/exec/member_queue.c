@@ -232,6 +232,7 @@ static tdm_status source_fetch(const meta_member_queue *member_queue, const meta
 
 static tdm_status exchange_run(meta_member_queue *member_queue, meta_plan *plan, int32_t index,
                                uint32_t epoch, tdm_error *err) {
+    const meta_device *device = member_queue->device;
     const meta_member_plan *m = &plan->members[member_queue->d];
     const tdm_node *node = tdm_graph_node(&m->part.graph, index);
     const tdm_binding *y = &m->slot_bindings[meta_part_value(&m->part, node->dst[0])->slot];
@@ -241,9 +242,8 @@ static tdm_status exchange_run(meta_member_queue *member_queue, meta_plan *plan,
     meta_exchange_args args;
     tdm_status status = TDM_OK;
     meta_exchange_describe(&m->part, index, epoch, &args);
-    for (int32_t d = 0, rank = 0; d < member_queue->device->n_member; d++)
-        if (meta_is_active(member_queue->device, d))
-            names[rank++] = member_queue->device->members[d].name;
+    for (int32_t d = 0; d < device->n_member; d++)
+        if (meta_is_active(device, d)) names[device->members[d].rank] = device->members[d].name;
     args.names = names;
     if (node->src[0] >= 0)
         status = source_fetch(member_queue, plan, node->src[0], &staging, &args.x, err);

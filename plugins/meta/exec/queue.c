@@ -246,10 +246,10 @@ static uint64_t exchange_time(meta_device *device, int32_t rank) {
 
 static void times_note(tdm_queue *queue, uint64_t begin_ns) {
     uint64_t all = meta_clock_ns() - begin_ns;
-    for (int32_t i = 0, rank = 0; i < queue->n_member_queue; i++) {
+    for (int32_t i = 0; i < queue->n_member_queue; i++) {
         meta_member *member = &queue->device->members[queue->member_queues[i].d];
         if (is_idle(queue, &queue->member_queues[i])) continue;
-        uint64_t spent = exchange_time(queue->device, rank++);
+        uint64_t spent = exchange_time(queue->device, member->rank);
         atomic_fetch_add_explicit(&member->exchange_ns, spent, memory_order_relaxed);
         atomic_fetch_add_explicit(&member->run_ns, all > spent ? all - spent : 0,
                                   memory_order_relaxed);

@@ -12,12 +12,6 @@
 
 #include "plugins/meta/exec/event.h"
 
-static int32_t rank_of(const meta_device *device, int32_t d) {
-    int32_t rank = 0;
-    for (int32_t i = 0; i < d; i++) rank += meta_is_active(device, i);
-    return rank;
-}
-
 static uint64_t flag_load(const meta_arena *arena, uint64_t off) {
     return atomic_load_explicit((const _Atomic uint64_t *)(const void *)(arena->data + off),
                                 memory_order_acquire);
@@ -54,7 +48,7 @@ bool meta_watchdog_is_late(meta_watchdog *dog, const meta_device *device,
 static int32_t exchange_missing(const meta_plan *plan, uint32_t epoch, int32_t d) {
     const meta_part *part = &plan->members[d].part;
     const meta_arena *arena = plan->device->arena;
-    int32_t rank = rank_of(plan->device, d);
+    int32_t rank = plan->device->members[d].rank;
     for (int32_t i = 0; arena->data != NULL && i < part->graph.n_node; i++) {
         meta_exchange_args args;
         if (tdm_graph_node(&part->graph, i)->op != TDM_OP_EXCHANGE) continue;

@@ -19,7 +19,7 @@ static bool output_keep(meta_compiler *c, meta_variant *variant, int32_t d, int3
     const tdm_value *x = meta_part_value(part, v);
     bool is_fresh = x->slot >= 0 && x->kind == TDM_VALUE_TEMP;
     if (!is_fresh) {
-        meta_result dst = {x->type, x->name, {x->ne[0], x->ne[1], x->ne[2], x->ne[3]}};
+        meta_result dst = meta_result_like(x);
         if (!meta_emit_on(c, d, TDM_OP_COPY, NULL, &v, 1, &dst, 1, &variant->local[d]))
             return false;
         v = variant->local[d];
@@ -66,21 +66,23 @@ static bool outputs_make(meta_compiler *c) {
  * one exchange ahead of anybody. */
 static void arena_assign(meta_compiler *c) {
     meta_plan *p = c->plan;
-    uint64_t area = (c->data_size + 4095) / 4096 * 4096, data = meta_arena_data(c->n_active);
+    uint64_t area = (c->data_size + 4095) / 4096 * 4096,
+             data = meta_arena_data(c->device->n_active);
     if (c->n_exchange == 0) return;
     p->data_size = 2 * area;
     p->arena_size = data + p->data_size;
     for (int32_t d = 0; d < c->n_member; d++) {
         meta_part *part = &p->members[d].part;
         if (!meta_is_active(c->device, d) || part->arena < 0) continue;
-        tdm_value *arena = (tdm_value *)(uintptr_t)&part->graph.values[part->arena];
+        tdm_value *arena = &part->values[part->arena];
         arena->ne[0] = (int64_t)p->arena_size;
         part->slots[arena->slot].size = p->arena_size;
         for (int32_t i = 0; i < part->graph.n_node; i++) {
-            tdm_node *node = (tdm_node *)(uintptr_t)&part->graph.nodes[i];
+            tdm_node *node = &part->nodes[i];
             tdm_exchange_params *x = &node->params.exchange;
             if (node->op != TDM_OP_EXCHANGE) continue;
-            x->flag_off = META_ARENA_FLAGS + (uint64_t)x->stage * 64 * (uint64_t)c->n_active;
+            x->flag_off =
+                META_ARENA_FLAGS + (uint64_t)x->stage * 64 * (uint64_t)c->device->n_active;
             x->data_off = data + (uint64_t)(x->stage % 2) * area;
         }
     }
@@ -122,7 +124,8 @@ bool meta_override_apply(meta_compiler *c, int32_t value) {
 }
 
 static bool is_cut_by_sequence(const meta_compiler *c) {
-    if (c->device->options.attention != META_ATTENTION_SEQUENCE || c->n_active < 2) return false;
+    if (c->device->options.attention != META_ATTENTION_SEQUENCE || c->device->n_active < 2)
+        return false;
     for (int32_t i = 0; i < c->graph->n_value; i++)
         if (meta_value(c, i)->kind == TDM_VALUE_STATE) return true;
     return false;
@@ -156,9 +159,7 @@ static bool layouts_make(meta_compiler *c) {
 
 static void members_begin(meta_compiler *c) {
     for (int32_t d = 0; d < c->n_member; d++) {
-        c->rank[d] = -1;
         if (!meta_is_active(c->device, d)) continue;
-        c->rank[d] = c->n_active++;
         meta_part_begin(c->device->host, c->graph, &c->plan->members[d].part);
     }
     c->plan->rewrites_step = is_cut_by_sequence(c);

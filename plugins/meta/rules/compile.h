@@ -33,8 +33,6 @@ typedef struct meta_compiler {
     tdm_error *err;
     int32_t node; /* under way; -1 = none, for messages */
     int32_t n_member;
-    int32_t n_active;
-    int32_t rank[TDM_MAX_MEMBERS];      /* of active members */
     int32_t exact, equivalent, partial; /* layout ids of what is not split */
     meta_state *states;                 /* [n_value] */
     uint8_t *is_by_page;                /* [n_value] rows exported from a cache cut by sequence */
@@ -106,11 +104,21 @@ bool meta_override_apply(meta_compiler *c, int32_t value);
 /* The shape of a value's part on member d in a layout; false where it is empty there. */
 bool meta_local_shape(const meta_compiler *c, int32_t value, int32_t layout, int32_t d,
                       int64_t ne_out[TDM_MAX_DIMS]);
-/* Emits the node under way on every active member that holds all its present sources (variants; -1 =
- * absent) and something of its first destination, whose layouts are given; new variants in variant_out
- * (not linked). `params` is NULL (the node's) or one for each member. */
-bool meta_emit(meta_compiler *c, const int32_t *src, const int32_t *dst_layout,
-               const tdm_op_params *params, int32_t *variant_out);
+/* The node under way as the members execute it. */
+typedef struct meta_emission {
+    const int32_t *src;          /* [n_src] variants; -1 = absent */
+    const int32_t *dst_layout;   /* [n_dst] layout ids; NULL where the node has no destination */
+    const tdm_op_params *params; /* [n_member]; NULL: the node's on every member */
+    /* For ops on a cache: the STATE as source state_src, whose src is not read. The parameter `kv`
+     * becomes each member's own description. NULL: none. */
+    const meta_state *state;
+    int32_t state_src;
+} meta_emission;
+
+/* Emits the node under way on every active member that holds all sources that are present and
+ * something of every destination. variant_out[n_dst] receives new variants that hold the results
+ * (-1 = absent); they are not linked. */
+bool meta_emit(meta_compiler *c, const meta_emission *e, int32_t *variant_out);
 /* The same for member d alone, from local values; results as meta_part_add_node. */
 bool meta_emit_on(meta_compiler *c, int32_t d, int32_t op, const tdm_op_params *params,
                   const int32_t *src, int32_t n_src, const meta_result *dst, int32_t n_dst,

@@ -29,46 +29,57 @@ bool meta_emit_on(meta_compiler *c, int32_t d, int32_t op, const tdm_op_params *
     return true;
 }
 
-/* Member d's local sources; false where it holds less than all of them. */
-static bool sources_local(const meta_compiler *c, const tdm_node *node, const int32_t *src,
+/* Member d's local sources; false where it holds less than all of them. `state` takes the place of
+ * source state_src. */
+static bool sources_local(const meta_compiler *c, const tdm_node *node, const meta_emission *e,
                           int32_t d, int32_t *local) {
     for (int32_t i = 0; i < node->n_src; i++) {
-        local[i] = src[i] < 0 ? -1 : meta_variant_at(c, src[i])->local[d];
-        if (src[i] >= 0 && local[i] < 0) return false;
+        bool is_state = e->state != NULL && i == e->state_src;
+        bool is_absent = !is_state && e->src[i] < 0;
+        local[i] = is_state    ? e->state->local[d]
+                   : is_absent ? -1
+                               : meta_variant_at(c, e->src[i])->local[d];
+        if (!is_absent && local[i] < 0) return false;
     }
     return true;
 }
 
-bool meta_emit(meta_compiler *c, const int32_t *src, const int32_t *dst_layout,
-               const tdm_op_params *params, int32_t *variant_out) {
+/* Member d's local destinations; false where one of them is empty there. */
+static bool results_local(const meta_compiler *c, const tdm_node *node, const int32_t *dst_layout,
+                          int32_t d, meta_result *results) {
+    for (int32_t i = 0; i < node->n_dst; i++) {
+        results[i].type = -1;
+        if (node->dst[i] < 0) continue;
+        results[i] = meta_result_like(meta_value(c, node->dst[i]));
+        if (!meta_local_shape(c, node->dst[i], dst_layout[i], d, results[i].ne)) return false;
+    }
+    return true;
+}
+
+/* The node on member d, which holds all its sources. */
+static bool node_emit(meta_compiler *c, const tdm_node *node, const meta_emission *e, int32_t d,
+                      const int32_t *local, const meta_result *results, int32_t *out) {
+    tdm_op_params params = e->params != NULL ? e->params[d] : node->params;
+    if (e->state != NULL) params.kv.kv = e->state->kv[d]; /* first in every op on a cache */
+    if (node->op != TDM_OP_RESHAPE)
+        return meta_emit_on(c, d, node->op, &params, local, node->n_src, results, node->n_dst, out);
+    out[0] = meta_part_reshape(&c->plan->members[d].part, local[0], results[0].ne);
+    return out[0] >= 0 || meta_out_of_memory(c);
+}
+
+bool meta_emit(meta_compiler *c, const meta_emission *e, int32_t *variant_out) {
     if (c->status != TDM_OK) return false;
     const tdm_node *node = tdm_graph_node(c->graph, c->node);
     for (int32_t i = 0; i < node->n_dst; i++)
-        variant_out[i] = node->dst[i] < 0 ? -1 : meta_variant_new(c, node->dst[i], dst_layout[i]);
+        variant_out[i] =
+            node->dst[i] < 0 ? -1 : meta_variant_new(c, node->dst[i], e->dst_layout[i]);
     for (int32_t d = 0; d < c->n_member && c->status == TDM_OK; d++) {
         int32_t local[TDM_MAX_SRC], out[TDM_MAX_DST];
         meta_result results[TDM_MAX_DST];
-        if (!meta_is_active(c->device, d) || !sources_local(c, node, src, d, local)) continue;
-        bool is_empty = false;
-        for (int32_t i = 0; i < node->n_dst; i++) {
-            results[i].type = -1;
-            if (node->dst[i] < 0) continue;
-            const tdm_value *v = meta_value(c, node->dst[i]);
-            results[i].type = v->type;
-            results[i].name = v->name;
-            if (!meta_local_shape(c, node->dst[i], dst_layout[i], d, results[i].ne))
-                is_empty = true;
-        }
-        if (is_empty) continue;
-        const tdm_op_params *p = params != NULL ? &params[d] : &node->params;
-        meta_part *part = &c->plan->members[d].part;
-        if (node->op == TDM_OP_RESHAPE) {
-            out[0] = meta_part_reshape(part, local[0], results[0].ne);
-            if (out[0] < 0) return meta_out_of_memory(c);
-        } else if (!meta_emit_on(c, d, node->op, p, local, node->n_src, results, node->n_dst,
-                                 out)) {
-            return false;
-        }
+        if (!meta_is_active(c->device, d) || !sources_local(c, node, e, d, local) ||
+            !results_local(c, node, e->dst_layout, d, results))
+            continue;
+        if (!node_emit(c, node, e, d, local, results, out)) return false;
         for (int32_t i = 0; i < node->n_dst; i++)
             if (node->dst[i] >= 0) meta_variant_at(c, variant_out[i])->local[d] = out[i];
     }
@@ -77,8 +88,10 @@ bool meta_emit(meta_compiler *c, const int32_t *src, const int32_t *dst_layout,
 
 bool meta_emit_give(meta_compiler *c, const int32_t *src, int32_t dst_layout,
                     const tdm_op_params *params) {
-    int32_t variant[TDM_MAX_DST], layouts[TDM_MAX_DST] = {dst_layout, dst_layout};
-    if (!meta_emit(c, src, layouts, params, variant)) return false;
+    int32_t variant[TDM_MAX_DST];
+    const int32_t layouts[TDM_MAX_DST] = {dst_layout, dst_layout};
+    const meta_emission e = {.src = src, .dst_layout = layouts, .params = params};
+    if (!meta_emit(c, &e, variant)) return false;
     meta_variant_link(c, variant[0]);
     return c->status == TDM_OK;
 }
@@ -133,7 +146,7 @@ static int32_t source_make(meta_compiler *c, int32_t d, int32_t x, bool is_sum) 
     meta_part *part = &c->plan->members[d].part;
     const tdm_value *v = meta_part_value(part, x);
     bool is_weight = meta_part_value(part, part->places[x].base)->kind == TDM_VALUE_WEIGHT;
-    meta_result dst = {v->type, v->name, {v->ne[0], v->ne[1], v->ne[2], v->ne[3]}};
+    meta_result dst = meta_result_like(v);
     if (is_weight && !c->device->members[d].has_exchange &&
         !tdm_type_get_info((tdm_type)v->type).is_quantized) {
         int32_t copy = -1;
@@ -155,68 +168,98 @@ static tdm_type wire_of(const meta_compiler *c, const int32_t *x) {
     return wire;
 }
 
+/* What the members send: who, and how much. */
+typedef struct sending {
+    tdm_exchange_kind kind;
+    tdm_type wire;     /* of sums */
+    uint64_t senders;  /* a bit for each rank */
+    uint64_t stride;   /* bytes of arena for each member's addend */
+    uint64_t sent;     /* bytes, all together */
+    int64_t long_axis; /* length of the addends along the axis, for members that send none */
+} sending;
+
+static void sending_find(const meta_compiler *c, tdm_exchange_kind kind, int32_t axis,
+                         const int32_t *x, sending *out) {
+    *out = (sending){.kind = kind, .wire = TDM_TYPE_F32};
+    if (kind != TDM_EXCHANGE_GATHER) out->wire = wire_of(c, x);
+    int64_t block_len = tdm_type_get_info(out->wire).block_len;
+    for (int32_t d = 0; d < c->n_member; d++) {
+        if (!meta_is_active(c->device, d) || x[d] < 0) continue;
+        const tdm_value *v = meta_part_value(&c->plan->members[d].part, x[d]);
+        int64_t rounded = (tdm_shape_count(v->ne) + block_len - 1) / block_len * block_len;
+        uint64_t size = kind == TDM_EXCHANGE_GATHER
+                            ? tdm_tensor_canonical_size((tdm_type)v->type, v->ne)
+                            : tdm_type_row_size(out->wire, rounded);
+        out->senders |= UINT64_C(1) << c->device->members[d].rank;
+        if (size > out->stride) out->stride = size;
+        out->long_axis = v->ne[axis];
+        out->sent += size;
+    }
+    out->stride = (out->stride + 63) / 64 * 64;
+}
+
+/* The parameters of member d's EXCHANGE; arena_assign adds the offsets in the arena. */
+static tdm_exchange_params exchange_params(const meta_compiler *c, const sending *all, int32_t axis,
+                                           int32_t d, bool is_sender, const int64_t *first) {
+    tdm_exchange_params p = {.stage = c->n_exchange,
+                             .member = c->device->members[d].rank,
+                             .n_member = c->device->n_active,
+                             .senders = all->senders,
+                             .kind = (int32_t)all->kind,
+                             .axis = axis};
+    bool is_part = all->kind == TDM_EXCHANGE_SUM_PART;
+    if (all->kind != TDM_EXCHANGE_GATHER) {
+        p.wire_type = (int32_t)all->wire;
+        p.data_stride = all->stride;
+    }
+    if (first != NULL && (is_sender || is_part)) p.first = (int32_t)first[d];
+    if (is_part) p.whole = (int32_t)all->long_axis;
+    return p;
+}
+
+/* Member d's EXCHANGE; x and residual are its local values, -1 = none. */
+static bool member_exchange(meta_compiler *c, int32_t d, const tdm_exchange_params *exchange,
+                            int32_t x, int32_t residual, const meta_result *result, int32_t *out) {
+    meta_part *part = &c->plan->members[d].part;
+    tdm_op_params params = {{{0}}};
+    int32_t src[4] = {-1, -1, -1, -1};
+    params.exchange = *exchange;
+    if (!words_bring(c, part)) return false;
+    if (x >= 0 && (src[0] = source_make(c, d, x, exchange->kind != TDM_EXCHANGE_GATHER)) < 0)
+        return meta_out_of_memory(c);
+    if (residual >= 0 && (src[3] = source_make(c, d, residual, true)) < 0)
+        return meta_out_of_memory(c);
+    src[1] = part->arena;
+    src[2] = part->epoch;
+    return meta_emit_on(c, d, TDM_OP_EXCHANGE, &params, src, 4, result, 1, out);
+}
+
 bool meta_emit_exchange(meta_compiler *c, tdm_exchange_kind kind, int32_t axis, const int32_t *x,
                         const int64_t *first, const int32_t *residual, const meta_result *results,
                         int32_t *out) {
-    uint64_t senders = 0, stride = 0, need = 0, sent = 0;
-    int64_t long_axis = 0; /* of the addends, for those who send none */
-    tdm_type wire = kind == TDM_EXCHANGE_GATHER ? TDM_TYPE_F32 : wire_of(c, x);
-    tdm_type_info info = tdm_type_get_info(wire);
+    sending all;
     for (int32_t d = 0; d < TDM_MAX_MEMBERS; d++) out[d] = -1;
     if (c->status != TDM_OK) return false;
     if (c->n_exchange == META_ARENA_MAX_EXCHANGES)
         return meta_fail(c, TDM_OUT_OF_RANGE, "more than %d exchanges in one graph",
                          META_ARENA_MAX_EXCHANGES);
-    for (int32_t d = 0; d < c->n_member; d++) {
-        if (!meta_is_active(c->device, d) || x[d] < 0) continue;
-        const tdm_value *v = meta_part_value(&c->plan->members[d].part, x[d]);
-        int64_t count = tdm_shape_count(v->ne);
-        int64_t rounded = (count + info.block_len - 1) / info.block_len * info.block_len;
-        uint64_t size = kind == TDM_EXCHANGE_GATHER
-                            ? tdm_tensor_canonical_size((tdm_type)v->type, v->ne)
-                            : tdm_type_row_size(wire, rounded);
-        senders |= UINT64_C(1) << c->rank[d];
-        if (size > stride) stride = size;
-        long_axis = v->ne[axis];
-        sent += size;
-    }
-    if (c->n_active == 1 || senders == 0) return stay_apart(c, x, residual, results, out);
-    stride = (stride + 63) / 64 * 64;
+    sending_find(c, kind, axis, x, &all);
+    if (c->device->n_active == 1 || all.senders == 0)
+        return stay_apart(c, x, residual, results, out);
     const meta_result *whole = &results[c->device->owner];
-    need = kind == TDM_EXCHANGE_GATHER ? tdm_tensor_canonical_size((tdm_type)whole->type, whole->ne)
-                                       : stride * (uint64_t)c->n_active;
+    uint64_t need = kind == TDM_EXCHANGE_GATHER
+                        ? tdm_tensor_canonical_size((tdm_type)whole->type, whole->ne)
+                        : all.stride * (uint64_t)c->device->n_active;
     if (need > c->data_size) c->data_size = need;
     for (int32_t d = 0; d < c->n_member; d++) {
         if (!meta_is_active(c->device, d)) continue;
-        meta_part *part = &c->plan->members[d].part;
-        if (!words_bring(c, part)) return false;
-        tdm_op_params params = {{{0}}};
-        params.exchange = (tdm_exchange_params){
-            .stage = c->n_exchange,
-            .member = c->rank[d],
-            .n_member = c->n_active,
-            .wire_type = kind == TDM_EXCHANGE_GATHER ? 0 : (int32_t)wire,
-            .data_stride = kind == TDM_EXCHANGE_GATHER ? 0 : stride,
-            .senders = senders,
-            .kind = (int32_t)kind,
-            .axis = axis,
-            .first = first != NULL && (x[d] >= 0 || kind == TDM_EXCHANGE_SUM_PART)
-                         ? (int32_t)first[d]
-                         : 0,
-            .whole = kind == TDM_EXCHANGE_SUM_PART ? (int32_t)long_axis : 0,
-        };
-        int32_t source = x[d];
-        if (source >= 0) source = source_make(c, d, source, kind != TDM_EXCHANGE_GATHER);
-        int32_t rest =
-            residual != NULL && residual[d] >= 0 ? source_make(c, d, residual[d], true) : -1;
-        if ((x[d] >= 0 && source < 0) || (residual != NULL && residual[d] >= 0 && rest < 0))
-            return meta_out_of_memory(c);
-        int32_t src[4] = {source, part->arena, part->epoch, rest};
-        if (!meta_emit_on(c, d, TDM_OP_EXCHANGE, &params, src, 4, &results[d], 1, &out[d]))
+        tdm_exchange_params params = exchange_params(c, &all, axis, d, x[d] >= 0, first);
+        if (!member_exchange(c, d, &params, x[d], residual != NULL ? residual[d] : -1, &results[d],
+                             &out[d]))
             return false;
     }
     c->n_exchange++;
     c->plan->facts.n_exchange++;
-    c->plan->facts.size += sent;
+    c->plan->facts.size += all.sent;
     return true;
 }

@@ -23,36 +23,37 @@ void meta_part_begin(const tdm_host *host, const tdm_graph *whole, meta_part *pa
     };
 }
 
-/* The arrays of a part are its own, though a tdm_graph shows them to readers only. */
-static void array_free(const meta_part *part, const void *array, int32_t capacity, size_t size) {
-    meta_free(part->host, (void *)(uintptr_t)array, (size_t)capacity * size);
+static void array_free(const meta_part *part, void *array, int32_t capacity, size_t size) {
+    meta_free(part->host, array, (size_t)capacity * size);
 }
 
 void meta_part_end(meta_part *part) {
     if (part->host == NULL) return;
-    array_free(part, part->graph.values, part->cap_value, sizeof(tdm_value));
-    array_free(part, part->graph.nodes, part->cap_node, sizeof(tdm_node));
-    array_free(part, part->graph.kv, part->cap_kv, sizeof(tdm_kv_desc));
+    array_free(part, part->values, part->cap_value, sizeof(tdm_value));
+    array_free(part, part->nodes, part->cap_node, sizeof(tdm_node));
+    array_free(part, part->kv, part->cap_kv, sizeof(tdm_kv_desc));
     array_free(part, part->places, part->cap_place, sizeof *part->places);
     array_free(part, part->slots, part->cap_slot, sizeof *part->slots);
     memset(part, 0, sizeof *part);
 }
 
-static bool array_grow(const meta_part *part, const void *array, int32_t *capacity, int32_t n,
+/* Room for one element more in *array. */
+static bool array_grow(const meta_part *part, void *array, int32_t *capacity, int32_t n,
                        size_t size) {
-    return meta_grow(part->host, (void *)(uintptr_t)array, capacity, (int64_t)n + 1, size, NULL) ==
-           TDM_OK;
+    return meta_grow(part->host, array, capacity, (int64_t)n + 1, size, NULL) == TDM_OK;
 }
 
 /* A value with a place and, unless it is a view, a slot. */
 static int32_t value_append(meta_part *part, const tdm_value *value, const meta_slot *slot) {
     tdm_graph *g = &part->graph;
-    if (!array_grow(part, &g->values, &part->cap_value, g->n_value, sizeof(tdm_value)) ||
-        !array_grow(part, &part->places, &part->cap_place, g->n_value, sizeof *part->places) ||
-        !array_grow(part, &part->slots, &part->cap_slot, g->n_slot, sizeof *part->slots))
-        return -1;
+    bool has_room =
+        array_grow(part, &part->values, &part->cap_value, g->n_value, sizeof(tdm_value)) &&
+        array_grow(part, &part->places, &part->cap_place, g->n_value, sizeof *part->places) &&
+        array_grow(part, &part->slots, &part->cap_slot, g->n_slot, sizeof *part->slots);
+    g->values = part->values; /* may have moved, even where another array has no room */
+    if (!has_room) return -1;
     int32_t index = g->n_value++;
-    tdm_value *v = (tdm_value *)(uintptr_t)&g->values[index];
+    tdm_value *v = &part->values[index];
     *v = *value;
     v->slot = -1;
     v->partition = v->axis = v->reserved = 0;
@@ -73,7 +74,7 @@ int32_t meta_part_add_value(meta_part *part, const tdm_value *like, const int64_
 }
 
 void meta_part_keep(meta_part *part, int32_t v, int32_t value) {
-    tdm_value *kept = (tdm_value *)(uintptr_t)&part->graph.values[v];
+    tdm_value *kept = &part->values[v];
     kept->kind = TDM_VALUE_OUTPUT;
     part->slots[kept->slot].source = META_SLOT_OUTPUT;
     part->slots[kept->slot].value = value;
@@ -81,8 +82,9 @@ void meta_part_keep(meta_part *part, int32_t v, int32_t value) {
 
 int32_t meta_part_add_kv(meta_part *part, const tdm_kv_desc *desc) {
     tdm_graph *g = &part->graph;
-    if (!array_grow(part, &g->kv, &part->cap_kv, g->n_kv, sizeof *desc)) return -1;
-    *(tdm_kv_desc *)(uintptr_t)&g->kv[g->n_kv] = *desc;
+    if (!array_grow(part, &part->kv, &part->cap_kv, g->n_kv, sizeof *desc)) return -1;
+    g->kv = part->kv;
+    part->kv[g->n_kv] = *desc;
     return g->n_kv++;
 }
 
@@ -91,7 +93,8 @@ bool meta_part_add_node(meta_part *part, int32_t op, const tdm_op_params *params
                         int32_t *dst_out) {
     tdm_graph *g = &part->graph;
     tdm_node node = {.op = op, .n_src = n_src, .n_dst = n_dst};
-    if (!array_grow(part, &g->nodes, &part->cap_node, g->n_node, sizeof node)) return false;
+    if (!array_grow(part, &part->nodes, &part->cap_node, g->n_node, sizeof node)) return false;
+    g->nodes = part->nodes;
     for (int32_t i = 0; i < TDM_MAX_SRC; i++) node.src[i] = i < n_src ? src[i] : -1;
     for (int32_t i = 0; i < TDM_MAX_DST; i++) node.dst[i] = -1;
     if (params != NULL) node.params = *params;
@@ -108,10 +111,10 @@ bool meta_part_add_node(meta_part *part, int32_t op, const tdm_op_params *params
         if (dst_out[i] < 0) return false;
         node.dst[i] = dst_out[i];
         if (tdm_op_is_view(op))
-            tdm_view_place_step(&node, &g->values[dst_out[i]], &g->values[src[0]],
+            tdm_view_place_step(&node, &part->values[dst_out[i]], &part->values[src[0]],
                                 &part->places[src[0]], &part->places[dst_out[i]]);
     }
-    *(tdm_node *)(uintptr_t)&g->nodes[g->n_node++] = node;
+    part->nodes[g->n_node++] = node;
     return true;
 }
 
@@ -144,7 +147,7 @@ int32_t meta_part_slice(meta_part *part, int32_t v, int32_t axis, int64_t off, i
 int32_t meta_part_concat(meta_part *part, int32_t a, int32_t b, int32_t axis) {
     if (a < 0 || b < 0) return -1;
     const tdm_value *x = meta_part_value(part, a), *y = meta_part_value(part, b);
-    meta_result dst = {x->type, x->name, {x->ne[0], x->ne[1], x->ne[2], x->ne[3]}};
+    meta_result dst = meta_result_like(x);
     tdm_op_params params = {{{0}}};
     int32_t src[2] = {a, b}, out = -1;
     dst.ne[axis] += y->ne[axis];
@@ -156,7 +159,7 @@ int32_t meta_part_contiguous(meta_part *part, int32_t v) {
     if (v < 0) return -1;
     const tdm_value *x = meta_part_value(part, v);
     if (tdm_view_is_contiguous(x, &part->places[v])) return v;
-    meta_result dst = {x->type, x->name, {x->ne[0], x->ne[1], x->ne[2], x->ne[3]}};
+    meta_result dst = meta_result_like(x);
     int32_t out = -1;
     return meta_part_add_node(part, TDM_OP_COPY, NULL, &v, 1, &dst, 1, &out) ? out : -1;
 }

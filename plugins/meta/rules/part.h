@@ -30,9 +30,13 @@ typedef struct meta_slot {
 
 typedef struct meta_part {
     const tdm_host *host;
-    tdm_graph graph;        /* arrays owned by the part; names are those of the group's graph */
-    tdm_view_place *places; /* [n_value] */
-    meta_slot *slots;       /* [n_slot] */
+    /* Shows the three arrays below to readers; its names are those of the group's graph. */
+    tdm_graph graph;
+    tdm_value *values;      /* [graph.n_value] owned by the part, as are all arrays here */
+    tdm_node *nodes;        /* [graph.n_node] */
+    tdm_kv_desc *kv;        /* [graph.n_kv] */
+    tdm_view_place *places; /* [graph.n_value] */
+    meta_slot *slots;       /* [graph.n_slot] */
     int32_t cap_value, cap_node, cap_kv, cap_slot, cap_place;
     int32_t arena, epoch; /* value indices; -1 = not used so far */
     uint64_t zeros_size;  /* largest need of zeros, bytes */
@@ -67,7 +71,12 @@ int32_t meta_part_concat(meta_part *part, int32_t a, int32_t b, int32_t axis);
 int32_t meta_part_contiguous(meta_part *part, int32_t v);
 
 static inline const tdm_value *meta_part_value(const meta_part *part, int32_t v) {
-    return &part->graph.values[v];
+    return &part->values[v];
+}
+
+/* The type, name and shape of a value. */
+static inline meta_result meta_result_like(const tdm_value *v) {
+    return (meta_result){v->type, v->name, {v->ne[0], v->ne[1], v->ne[2], v->ne[3]}};
 }
 
 #endif

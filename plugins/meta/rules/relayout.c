@@ -183,7 +183,7 @@ static int32_t gather(meta_compiler *c, int32_t variant) {
     }
     for (int32_t s = 0; s < cut.n_segment && c->status == TDM_OK; s++) {
         int32_t piece[TDM_MAX_MEMBERS];
-        meta_result whole = {v->type, v->name, {v->ne[0], v->ne[1], v->ne[2], v->ne[3]}};
+        meta_result whole = meta_result_like(v);
         if (!plain) box_shape(&cut, v->ne, cut.segments[s].n_unit, whole.ne);
         if (cut.segments[s].n_unit == 0) continue;
         if (!segment_gather(c, &cut, s, axis, boxes, held_off, &whole, piece)) break;
@@ -217,8 +217,7 @@ static int32_t sum(meta_compiler *c, int32_t variant) {
     const tdm_value *v = meta_value(c, f.value);
     meta_result results[TDM_MAX_MEMBERS];
     int32_t locals[TDM_MAX_MEMBERS];
-    for (int32_t d = 0; d < c->n_member; d++)
-        results[d] = (meta_result){v->type, v->name, {v->ne[0], v->ne[1], v->ne[2], v->ne[3]}};
+    for (int32_t d = 0; d < c->n_member; d++) results[d] = meta_result_like(v);
     const int32_t *residual = f.residual >= 0 ? meta_variant_at(c, f.residual)->local : NULL;
     if (!meta_emit_exchange(c, TDM_EXCHANGE_SUM, 0, f.local, NULL, residual, results, locals))
         return -1;
@@ -302,7 +301,7 @@ static int32_t broadcast(meta_compiler *c, int32_t variant) {
     while (axis > 0 && v->ne[axis] == 1) axis--;
     for (int32_t d = 0; d < TDM_MAX_MEMBERS; d++) {
         x[d] = d == c->device->owner ? meta_variant_at(c, variant)->local[d] : -1;
-        results[d] = (meta_result){v->type, v->name, {v->ne[0], v->ne[1], v->ne[2], v->ne[3]}};
+        results[d] = meta_result_like(v);
     }
     static const int64_t first[TDM_MAX_MEMBERS];
     if (!meta_emit_exchange(c, TDM_EXCHANGE_GATHER, axis, x, first, NULL, results, locals))

@@ -56,7 +56,8 @@ static bool same_shape(const meta_compiler *c, const tdm_node *node) {
 static int32_t residuals_add(meta_compiler *c, int32_t a, int32_t b) {
     int32_t src[2] = {a, b}, out, layout = c->exact;
     if (a < 0 || b < 0) return a < 0 ? b : a;
-    return meta_emit(c, src, &layout, NULL, &out) ? out : -1;
+    const meta_emission e = {.src = src, .dst_layout = &layout};
+    return meta_emit(c, &e, &out) ? out : -1;
 }
 
 /* Two addends: members that have both add them, the others keep what they have. */
@@ -66,7 +67,7 @@ static bool add_partials(meta_compiler *c, const tdm_node *node, int32_t a, int3
     for (int32_t d = 0; variant >= 0 && d < c->n_member; d++) {
         int32_t src[2] = {meta_variant_at(c, a)->local[d], meta_variant_at(c, b)->local[d]};
         int32_t out = src[0] >= 0 ? src[0] : src[1];
-        meta_result dst = {v->type, v->name, {v->ne[0], v->ne[1], v->ne[2], v->ne[3]}};
+        meta_result dst = meta_result_like(v);
         if (src[0] >= 0 && src[1] >= 0 &&
             !meta_emit_on(c, d, TDM_OP_ADD, &node->params, src, 2, &dst, 1, &out))
             return false;
@@ -102,7 +103,7 @@ static bool add_bias(meta_compiler *c, const tdm_node *node, int32_t addend, int
     while (meta_variant_at(c, addend)->local[d] < 0) d++;
     int32_t src[2] = {meta_variant_at(c, addend)->local[d], meta_variant_at(c, bias)->local[d]},
             out;
-    meta_result dst = {v->type, v->name, {v->ne[0], v->ne[1], v->ne[2], v->ne[3]}};
+    meta_result dst = meta_result_like(v);
     if (!meta_emit_on(c, d, TDM_OP_ADD, &node->params, src, 2, &dst, 1, &out)) return false;
     meta_variant_at(c, variant)->local[d] = out;
     meta_variant_at(c, variant)->residual = meta_variant_at(c, addend)->residual;

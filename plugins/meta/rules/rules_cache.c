@@ -34,41 +34,6 @@ static bool rows_want(meta_compiler *c, int32_t value, const meta_state *s, int3
     return *out >= 0;
 }
 
-/* Emits the node under way on every member that holds of the state; src are variants, but for `state`,
- * the source that is the STATE. */
-static bool holders_emit(meta_compiler *c, const tdm_node *node, const meta_state *s,
-                         const int32_t *src, int32_t state, const int32_t *dst_layout,
-                         int32_t *variant_out) {
-    for (int32_t i = 0; i < node->n_dst; i++)
-        variant_out[i] = node->dst[i] < 0 ? -1 : meta_variant_new(c, node->dst[i], dst_layout[i]);
-    for (int32_t d = 0; d < c->n_member && c->status == TDM_OK; d++) {
-        int32_t local[TDM_MAX_SRC], out[TDM_MAX_DST];
-        meta_result results[TDM_MAX_DST];
-        tdm_op_params params = node->params;
-        bool holds = s->local[d] >= 0;
-        for (int32_t i = 0; i < node->n_src && holds; i++) {
-            local[i] = i == state   ? s->local[d]
-                       : src[i] < 0 ? -1
-                                    : meta_variant_at(c, src[i])->local[d];
-            holds = local[i] >= 0 || (i != state && src[i] < 0);
-        }
-        for (int32_t i = 0; i < node->n_dst && holds; i++) {
-            results[i].type = -1;
-            if (node->dst[i] < 0) continue;
-            results[i].type = meta_value(c, node->dst[i])->type;
-            results[i].name = meta_value(c, node->dst[i])->name;
-            holds = meta_local_shape(c, node->dst[i], dst_layout[i], d, results[i].ne);
-        }
-        if (!holds) continue;
-        params.kv.kv = s->kv[d]; /* the first parameter of every op on a cache */
-        if (!meta_emit_on(c, d, node->op, &params, local, node->n_src, results, node->n_dst, out))
-            return false;
-        for (int32_t i = 0; i < node->n_dst; i++)
-            if (node->dst[i] >= 0) meta_variant_at(c, variant_out[i])->local[d] = out[i];
-    }
-    return c->status == TDM_OK;
-}
-
 /* The step block itself, whatever has been declared of it. */
 static int32_t step_variant(meta_compiler *c, int32_t value) {
     return meta_want_exact(c, value);
@@ -77,8 +42,9 @@ static int32_t step_variant(meta_compiler *c, int32_t value) {
 static bool kv_write_rule(meta_compiler *c, const tdm_node *node) {
     const meta_state *s = meta_state_get(c, node->src[3], node->params.kv.kv);
     int32_t src[4] = {-1, -1, step_variant(c, node->src[2]), -1};
+    const meta_emission e = {.src = src, .state = s, .state_src = 3};
     return s != NULL && src[2] >= 0 && rows_want(c, node->src[0], s, &src[0]) &&
-           rows_want(c, node->src[1], s, &src[1]) && holders_emit(c, node, s, src, 3, NULL, NULL);
+           rows_want(c, node->src[1], s, &src[1]) && meta_emit(c, &e, NULL);
 }
 const meta_rule meta_rule_kv_write = {
     kv_write_rule, "cache cut by heads: k and v are cut alike; by sequence: each member writes the "
@@ -98,7 +64,8 @@ static bool kv_maintain_rule(meta_compiler *c, const tdm_node *node) {
         src[2] = meta_want_replicated(c, node->src[2]);
         if (src[2] < 0) return false;
     }
-    return holders_emit(c, node, s, src, 1, NULL, NULL);
+    const meta_emission e = {.src = src, .state = s, .state_src = 1};
+    return meta_emit(c, &e, NULL);
 }
 const meta_rule meta_rule_kv_shift = {kv_maintain_rule, "each member turns what it holds"};
 const meta_rule meta_rule_kv_copy = {kv_maintain_rule, "each member copies what it holds"};
@@ -115,7 +82,8 @@ static bool kv_export_rule(meta_compiler *c, const tdm_node *node) {
         meta_cut cut = heads_cut(1, meta_value(c, node->dst[i])->ne[1], s->head_lo, s->head_hi, 1);
         layouts[i] = meta_cut_id(c, node->dst[i], &cut);
     }
-    if (!holders_emit(c, node, s, src, 1, layouts, variants)) return false;
+    const meta_emission e = {.src = src, .dst_layout = layouts, .state = s, .state_src = 1};
+    if (!meta_emit(c, &e, variants)) return false;
     meta_variant_link(c, variants[0]);
     meta_variant_link(c, variants[1]);
     return c->status == TDM_OK;
@@ -132,35 +100,21 @@ static bool attention_by_heads(meta_compiler *c, const tdm_node *node, const met
                                const meta_cut *cut) {
     int32_t src[4] = {meta_want_cut(c, node->src[0], cut), step_variant(c, node->src[1]), -1, -1};
     int32_t layouts[2] = {-1, -1}, variants[2] = {-1, -1};
+    tdm_op_params params[TDM_MAX_MEMBERS];
     meta_cut sink = *cut;
     if (src[0] < 0 || src[1] < 0) return false;
     sink.axis = 0;
     if (node->src[3] >= 0 && (src[3] = meta_want_cut(c, node->src[3], &sink)) < 0) return false;
-    for (int32_t i = 0; i < 2; i++) {
-        if (node->dst[i] < 0) continue;
-        layouts[i] = meta_cut_id(c, node->dst[i], cut);
-        variants[i] = meta_variant_new(c, node->dst[i], layouts[i]);
+    for (int32_t i = 0; i < 2; i++)
+        if (node->dst[i] >= 0) layouts[i] = meta_cut_id(c, node->dst[i], cut);
+    for (int32_t d = 0; d < c->n_member; d++) {
+        params[d] = node->params;
+        params[d].attention.first_head += (int32_t)cut->segments[0].lo[d];
+        if (s->is_cut) params[d].attention.first_head_kv += (int32_t)s->head_lo[d];
     }
-    for (int32_t d = 0; d < c->n_member && c->status == TDM_OK; d++) {
-        int32_t q = meta_variant_at(c, src[0])->local[d], out[2];
-        tdm_op_params params = node->params;
-        meta_result results[2] = {{.type = -1}, {.type = -1}};
-        if (q < 0 || s->local[d] < 0) continue;
-        int32_t local[4] = {q, meta_variant_at(c, src[1])->local[d], s->local[d],
-                            src[3] < 0 ? -1 : meta_variant_at(c, src[3])->local[d]};
-        params.attention.kv = s->kv[d];
-        params.attention.first_head += (int32_t)cut->segments[0].lo[d];
-        if (s->is_cut) params.attention.first_head_kv += (int32_t)s->head_lo[d];
-        for (int32_t i = 0; i < 2; i++) {
-            if (node->dst[i] < 0) continue;
-            results[i].type = TDM_TYPE_F32;
-            results[i].name = meta_value(c, node->dst[i])->name;
-            meta_local_shape(c, node->dst[i], layouts[i], d, results[i].ne);
-        }
-        if (!meta_emit_on(c, d, node->op, &params, local, 4, results, 2, out)) return false;
-        for (int32_t i = 0; i < 2; i++)
-            if (node->dst[i] >= 0) meta_variant_at(c, variants[i])->local[d] = out[i];
-    }
+    const meta_emission e = {
+        .src = src, .dst_layout = layouts, .params = params, .state = s, .state_src = 2};
+    if (!meta_emit(c, &e, variants)) return false;
     meta_variant_link(c, variants[0]);
     meta_variant_link(c, variants[1]);
     return c->status == TDM_OK;
@@ -210,7 +164,7 @@ static bool attention_by_page(meta_compiler *c, const tdm_node *node, const meta
         if (s->local[d] < 0) continue;
         int32_t local[4] = {meta_variant_at(c, src[0])->local[d],
                             meta_variant_at(c, src[1])->local[d], s->local[d], -1};
-        meta_result results[2] = {{o->type, o->name, {o->ne[0], o->ne[1], o->ne[2], o->ne[3]}},
+        meta_result results[2] = {meta_result_like(o),
                                   {TDM_TYPE_F32, o->name, {2, q->ne[1], q->ne[2], 1}}};
         tdm_op_params params = node->params;
         int32_t out[2];
@@ -233,7 +187,8 @@ static bool attention_whole(meta_compiler *c, const tdm_node *node, const meta_s
     int32_t layouts[2] = {c->equivalent, c->equivalent}, variants[2];
     if (src[0] < 0 || src[1] < 0) return false;
     if (node->src[3] >= 0 && (src[3] = meta_want_replicated(c, node->src[3])) < 0) return false;
-    if (!holders_emit(c, node, s, src, 2, layouts, variants)) return false;
+    const meta_emission e = {.src = src, .dst_layout = layouts, .state = s, .state_src = 2};
+    if (!meta_emit(c, &e, variants)) return false;
     meta_variant_link(c, variants[0]);
     meta_variant_link(c, variants[1]);
     return c->status == TDM_OK;

@@ -18,7 +18,7 @@ static bool decide_rule(meta_compiler *c, const tdm_node *node) {
     }
     for (int32_t i = 0; i < node->n_dst; i++) {
         const tdm_value *v = meta_value(c, node->dst[i]);
-        results[i] = (meta_result){v->type, v->name, {v->ne[0], v->ne[1], v->ne[2], v->ne[3]}};
+        results[i] = meta_result_like(v);
     }
     if (!meta_emit_on(c, owner, node->op, &node->params, local, node->n_src, results, node->n_dst,
                       out))

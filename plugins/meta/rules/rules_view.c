@@ -10,11 +10,13 @@
 /* A linear op of one source on an addend, and on the residual that waits beside it. */
 static bool partial_map(meta_compiler *c, int32_t variant, const tdm_op_params *params) {
     int32_t mapped, rest = meta_variant_at(c, variant)->residual, layout = c->partial;
-    if (!meta_emit(c, &variant, &layout, params, &mapped)) return false;
+    meta_emission e = {.src = &variant, .dst_layout = &layout, .params = params};
+    if (!meta_emit(c, &e, &mapped)) return false;
     if (rest >= 0) {
         int32_t kept;
         layout = meta_variant_at(c, rest)->layout;
-        if (!meta_emit(c, &rest, &layout, params, &kept)) return false;
+        e.src = &rest;
+        if (!meta_emit(c, &e, &kept)) return false;
         meta_variant_at(c, mapped)->residual = kept;
     }
     meta_variant_link(c, mapped);
@@ -182,12 +184,13 @@ static bool get_rows_rule(meta_compiler *c, const tdm_node *node) {
     int32_t src[2] = {table, id};
     if (meta_variant_kind(c, table) == TDM_LAYOUT_PARTIAL_SUM) {
         int32_t mapped, rest = meta_variant_at(c, table)->residual, layout = c->partial;
-        if (!meta_emit(c, src, &layout, NULL, &mapped)) return false;
+        const meta_emission e = {.src = src, .dst_layout = &layout};
+        if (!meta_emit(c, &e, &mapped)) return false;
         if (rest >= 0) {
             int32_t kept;
             src[0] = rest;
             layout = meta_variant_at(c, rest)->layout;
-            if (!meta_emit(c, src, &layout, NULL, &kept)) return false;
+            if (!meta_emit(c, &e, &kept)) return false;
             meta_variant_at(c, mapped)->residual = kept;
         }
         meta_variant_link(c, mapped);

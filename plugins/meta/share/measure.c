@@ -92,7 +92,7 @@ static bool product_graph(product *p, tdm_type type, int64_t k, int64_t n, int64
     if (src[0] < 0 || src[1] < 0 ||
         !meta_part_add_node(p->part, TDM_OP_MATMUL, NULL, src, 2, &y, 1, &dst))
         return false;
-    ((tdm_value *)(uintptr_t)&p->part->graph.values[dst])->kind = TDM_VALUE_OUTPUT;
+    p->part->values[dst].kind = TDM_VALUE_OUTPUT;
     return true;
 }
 
