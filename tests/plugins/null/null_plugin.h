@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * null_plugin.h: handles of the null plugin, a correct backend in the host's memory that is built
- * again and again with one -DBREAK_… each, to prove that the conformance suite sees it.
+ * null_plugin.h: handles of the null plugin, a small and correct backend in the host's memory. The
+ * environment variable TANDEM_TEST_FAULT makes it wrong in one way: tests/conform/test_faults.c lists
+ * the faults, each with the check of the conformance suite that must find it.
  */
 #ifndef TANDEM_TESTS_NULL_PLUGIN_H
 #define TANDEM_TESTS_NULL_PLUGIN_H
@@ -21,6 +22,9 @@ struct tdm_buffer {
 };
 
 extern const tdm_queue_ops null_queue_ops;
+
+/* True when TANDEM_TEST_FAULT names this fault. */
+bool null_has_fault(const char *name);
 
 /* tdm_device_ops.supports_op. */
 tdm_status null_supports_op(tdm_device *device, const tdm_graph *graph, int32_t node,

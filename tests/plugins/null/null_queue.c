@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
- * null_queue.c: plans and queues of the null plugin: a plan is the graph, a queue a thread that
- * takes jobs from a ring. Correct as it stands; each BREAK_… makes it wrong in one way.
+ * null_queue.c: plans and queues of the null plugin. A plan is the graph; a queue is a thread that
+ * takes jobs from a ring. Without a fault it is correct.
  */
 #include <pthread.h>
 #include <string.h>
 
-#include "tests/conform/null_plugin.h"
+#include "tests/plugins/null/null_plugin.h"
 
 enum { N_JOB = 16, MAX_SLOT = 64, MAX_POINT = 8 };
 
@@ -35,7 +35,7 @@ struct tdm_queue {
     int first;
     int n_job;
     bool is_ending;
-    bool has_failed; /* ever; of interest to BREAK_RECOVER alone */
+    bool has_failed; /* a job has ever failed; read by the fault recover alone */
 };
 
 /* True when it failed. */
@@ -44,28 +44,21 @@ static bool job_run(tdm_queue *queue, job *j) {
     tdm_error err = {.struct_size = sizeof err};
     tdm_status status = TDM_OK;
     for (int32_t i = 0; i < j->n_wait && status == TDM_OK; i++) {
-#ifdef BREAK_WAIT_ANY
-        if (j->n_wait > 1 && i == 0) continue;
-#endif
+        if (null_has_fault("wait-any") && j->n_wait > 1 && i == 0) continue;
         status = ops->wait(j->waits[i].semaphore, j->waits[i].value, TDM_WAIT_FOREVER, &err);
     }
-#ifdef BREAK_NOT_SKIPPED
-    (void)null_compute(queue->device, j->plan->graph, j->bindings, j->n_binding, NULL);
-#endif
+    if (null_has_fault("not-skipped"))
+        (void)null_compute(queue->device, j->plan->graph, j->bindings, j->n_binding, NULL);
     if (status == TDM_OK)
         status = null_compute(queue->device, j->plan->graph, j->bindings, j->n_binding, &err);
     for (int32_t i = 0; i < j->n_signal; i++) {
-#ifdef BREAK_ONE_SIGNAL
-        if (i == 2) ops->fail(j->signals[i].semaphore, TDM_INTERNAL, NULL);
-#endif
-        tdm_status told = status;
-#ifdef BREAK_POISON
-        if (i > 0 && status != TDM_OK) told = TDM_INTERNAL;
-#endif
+        if (null_has_fault("one-signal") && i == 2)
+            ops->fail(j->signals[i].semaphore, TDM_INTERNAL, NULL);
         if (status == TDM_OK)
             ops->signal(j->signals[i].semaphore, j->signals[i].value);
         else
-            ops->fail(j->signals[i].semaphore, told, &err);
+            ops->fail(j->signals[i].semaphore,
+                      null_has_fault("poison") && i > 0 ? TDM_INTERNAL : status, &err);
     }
     return status != TDM_OK;
 }
@@ -76,10 +69,7 @@ static void *queue_main(void *arg) {
     for (;;) {
         while (queue->n_job == 0 && !queue->is_ending)
             pthread_cond_wait(&queue->changed, &queue->mutex);
-#ifdef BREAK_DESTROY
-        if (queue->is_ending) break;
-#endif
-        if (queue->n_job == 0) break;
+        if (queue->n_job == 0 || (null_has_fault("destroy") && queue->is_ending)) break;
         job *j = &queue->jobs[queue->first];
         pthread_mutex_unlock(&queue->mutex);
         bool has_failed = job_run(queue, j);
@@ -109,9 +99,7 @@ static tdm_status queue_create(tdm_device *device, tdm_queue **queue_out, tdm_er
 }
 
 static void queue_destroy(tdm_queue *queue) {
-#ifndef BREAK_QUEUE_NULL
-    if (queue == NULL) return;
-#endif
+    if (queue == NULL && !null_has_fault("queue-null")) return;
     pthread_mutex_lock(&queue->mutex);
     queue->is_ending = true;
     pthread_cond_broadcast(&queue->changed);
@@ -146,10 +134,7 @@ static tdm_status plan_get_info(const tdm_plan *plan, tdm_plan_info *info_out, t
     tdm_plan_info info = {.host_size = sizeof *plan};
     size_t size = info_out->struct_size;
     (void)err;
-#ifdef BREAK_PLAN_INFO
-    size = sizeof info;
-#endif
-    if (size == 0 || size > sizeof info) size = sizeof info;
+    if (size == 0 || size > sizeof info || null_has_fault("plan-info")) size = sizeof info;
     info.struct_size = info_out->struct_size;
     memcpy(info_out, &info, size);
     return TDM_OK;
@@ -161,27 +146,22 @@ static tdm_status queue_compute(tdm_queue *queue, tdm_plan *plan, const tdm_bind
     if (n_binding != plan->graph->n_slot || n_wait > MAX_POINT || n_signal > MAX_POINT)
         return tdm_fail(err, TDM_INVALID_ARGUMENT, "null: %d bindings, %d waits, %d signals",
                         (int)n_binding, (int)n_wait, (int)n_signal);
-#ifdef BREAK_RECOVER
     pthread_mutex_lock(&queue->mutex);
     bool has_failed = queue->has_failed;
     pthread_mutex_unlock(&queue->mutex);
-    if (has_failed) return tdm_fail(err, TDM_FAILED_PRECONDITION, "null: failed before");
-#endif
-#ifdef BREAK_STEADY
-    void *scratch = queue->device->host->alloc(queue->device->host->context, 100, 0);
-    queue->device->host->free(queue->device->host->context, scratch, 100);
-#endif
+    if (null_has_fault("recover") && has_failed)
+        return tdm_fail(err, TDM_FAILED_PRECONDITION, "null: failed before");
+    if (null_has_fault("steady")) {
+        void *scratch = queue->device->host->alloc(queue->device->host->context, 100, 0);
+        queue->device->host->free(queue->device->host->context, scratch, 100);
+    }
     pthread_mutex_lock(&queue->mutex);
     while (queue->n_job == N_JOB) pthread_cond_wait(&queue->changed, &queue->mutex);
     job *j = &queue->jobs[(queue->first + queue->n_job) % N_JOB];
     j->plan = plan;
     j->n_binding = n_binding;
     memcpy(j->own, bindings, (size_t)n_binding * sizeof bindings[0]);
-#ifdef BREAK_ARRAYS
-    j->bindings = bindings;
-#else
-    j->bindings = j->own;
-#endif
+    j->bindings = null_has_fault("arrays") ? bindings : j->own;
     j->n_wait = n_wait;
     if (n_wait > 0) memcpy(j->waits, waits, (size_t)n_wait * sizeof waits[0]);
     j->n_signal = n_signal;

@@ -1,0 +1,171 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * test_faults.c: runs the conformance suite against a plugin with every fault that it has
+ * (TANDEM_TEST_FAULT, tests/plugins/), and expects exactly one check to fail each time.
+ *
+ *     test_faults null|shim PLUGIN.so [PART N_PART]
+ *
+ * With PART, counted from 0, only every N_PART-th fault, so that several processes share the work.
+ * A sanitizer slows every check down: there, and with the shim, whose target has slow checks, only the
+ * family of the check that must fail is run (with a sanitizer and the shim, the check alone).
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "tests/conform/failed_checks.h"
+
+enum { MAX_FAULT = 80 };
+
+typedef struct fault {
+    const char *name;
+    const char *check; /* the one that must fail */
+} fault;
+
+static const fault null_faults[] = {
+    {"name", "plugin.load"},
+    {"entry", "plugin.entry-pure"},
+    {"leak", "plugin.deinit"},
+    {"free-size", "plugin.deinit"},
+    {"log-newline", "plugin.deinit"},
+    {"no-delete", "plugin.unload"},
+    {"static-host", "plugin.hosts"},
+    {"host-smaller", "plugin.host-smaller"},
+    {"host-larger", "plugin.host-larger"},
+    {"print", "plugin.quiet"},
+    {"count-reason", "device.count"},
+    {"name-control", "device.describe"},
+    {"unstable", "device.stable"},
+    {"describe-end", "device.describe-end"},
+    {"describe-size", "device.describe-size"},
+    {"eager", "device.lazy"},
+    {"open-index", "device.open-index"},
+    {"option-ignored", "device.open-option"},
+    {"option-name", "device.open-option"},
+    {"open-size", "device.open-size"},
+    {"close-null", "device.close-null"},
+    {"limits", "device.limits"},
+    {"limits-size", "device.limits"},
+    {"message", "status.message"},
+    {"null-error", "status.null-error"},
+    {"size-zero", "status.size-zero"},
+    {"error-touched", "status.untouched"},
+    {"upload-range", "buffer.upload-range"},
+    {"download-range", "buffer.download-range"},
+    {"zero", "buffer.zero"},
+    {"oversize", "buffer.oversize"},
+    {"exit", "buffer.oversize"},
+    {"free-null", "buffer.free-null"},
+    {"purpose", "buffer.params-size"},
+    {"pure", "graph.supports-pure"},
+    {"claims-any", "graph.supports-refuses"},
+    {"stride", "graph.stride"},
+    {"unused-slot", "graph.unused-slot"},
+    {"views", "graph.views"},
+    {"reason", "op.truth"},
+    {"denies-scale", "op.truth"},
+    {"claims-act", "op.act"},
+    {"scale-bias", "op.scale"},
+    {"last-element", "op.scale"},
+    {"input", "op.scale"},
+    {"guard", "op.mul"},
+    {"copy", "memory.copy"},
+    {"copy-range", "memory.copy-range"},
+    {"fill", "memory.fill"},
+    {"hang", "memory.fill"},
+    {"host-pointer", "memory.host-pointer"},
+    {"queue-null", "queue.destroy-null"},
+    {"destroy", "queue.destroy-waits"},
+    {"arrays", "queue.arrays"},
+    {"steady", "queue.steady"},
+    {"plan-info", "queue.plan-info"},
+    {"wait-any", "order.wait-first"},
+    {"one-signal", "order.signals"},
+    {"poison", "order.poison"},
+    {"not-skipped", "order.skipped"},
+    {"recover", "order.recover"},
+};
+
+static const fault shim_faults[] = {
+    {"tensor-pair", "plugin.load"},
+    {"graph-supports", "op.truth"},
+    {"tensor-pieces", "tensor.pieces"},
+    {"tensor-size", "tensor.size"},
+    {"import-info", "memory.import"},
+    {"page-size", "kv.page-size"},
+    {"page-slot", "kv.required"},
+    {"in-host", "kv.in-host"},
+    {"split-unit", "split.unit"},
+    {"exchange-abort", "exchange.abort"},
+    {"exchange-sum", "exchange.sum"},
+    {"exchange-part", "exchange.part"},
+    {"exchange-gather", "exchange.gather"},
+    {"exchange-chunks", "exchange.chunks"},
+    {"exchange-wait", "exchange.wait"},
+    {"act", "op.act"},
+    {"glu", "op.glu"},
+    {"get-rows", "op.get-rows"},
+    {"rms-norm", "op.rms-norm"},
+    {"rms-apply", "op.rms-apply"},
+    {"rope", "op.rope"},
+    {"top-k", "op.top-k"},
+    {"moe-route", "op.moe-route"},
+    {"moe-ffn", "op.moe-ffn"},
+    {"lse-merge", "op.lse-merge"},
+    {"kv-shift", "kv.shift"},
+    {"kv-copy", "kv.copy"},
+    {"kv-import", "kv.import"},
+    {"attention", "kv.attention-variants"},
+};
+
+static const char *plugin_file;
+static bool is_shim;
+
+#ifdef TANDEM_SANITIZED
+static const bool is_sanitized = true;
+#else
+static const bool is_sanitized = false;
+#endif
+
+static void test_fault(void **state) {
+    const fault *f = *state;
+    const bool has_hung = strcmp(f->name, "hang") == 0;
+    const bool is_whole = !is_shim && !is_sanitized && !has_hung;
+    char family[32], ids[1024];
+    snprintf(family, sizeof family, "%.*s", (int)strcspn(f->check, ".") + 1, f->check);
+    const certify_params params = {
+        .file = plugin_file,
+        .level = -1,
+        .seed = 20,
+        .limit_s = has_hung ? 2 : 0,
+        .only = is_whole                  ? ""
+                : is_shim && is_sanitized ? f->check
+                                          : family,
+    };
+    setenv("TANDEM_TEST_FAULT", f->name, 1);
+    const certify_result result = failed_checks_run(&params, ids, sizeof ids);
+    assert_string_equal(ids, f->check);
+    assert_int_equal(result.n_failed, 1);
+}
+
+int main(int argc, char **argv) {
+    struct CMUnitTest tests[MAX_FAULT];
+    if (argc != 3 && argc != 5) return 2;
+    is_shim = strcmp(argv[1], "shim") == 0;
+    plugin_file = argv[2];
+    const fault *faults = is_shim ? shim_faults : null_faults;
+    const size_t n_fault = is_shim ? sizeof shim_faults / sizeof shim_faults[0]
+                                   : sizeof null_faults / sizeof null_faults[0];
+    const size_t first = argc > 3 ? strtoull(argv[3], NULL, 10) : 0;
+    const size_t step = argc > 3 ? strtoull(argv[4], NULL, 10) : 1;
+    size_t n = 0;
+    for (size_t i = first; i < n_fault; i += step)
+        tests[n++] = (struct CMUnitTest){faults[i].name, test_fault, NULL, NULL,
+                                         (void *)(uintptr_t)&faults[i]};
+    return _cmocka_run_group_tests("certify faults", tests, n, NULL, NULL);
+}

@@ -1,0 +1,303 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * shim_plugin.c: passes every call on to another plugin, TANDEM_SHIM_TARGET, and changes what the
+ * environment names:
+ *   TANDEM_TEST_FAULT     one slot is wrong, or one op is changed before its graph is run. The
+ *                         conformance suite must find it (tests/conform/test_faults.c lists the
+ *                         faults). Faults of this plugin are in what the null plugin does not have:
+ *                         private tensors, caches, and ops with a plausible mistake, such as RoPE
+ *                         with its pairs in the other order.
+ *   TANDEM_TEST_MEMORY    bytes that the devices report as free; the total is twice that
+ *   TANDEM_TEST_LIMITS    READ,INT8,F32: the limits that the devices report instead of measuring
+ *                         them: bytes a second, and operations a second with integers and with f32
+ * A copy of the file named away.so has devices with memory of their own: they do not report that it
+ * is the host's, and give no addresses in it.
+ */
+#include <dlfcn.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tandem/plugin.h"
+
+static void *target;
+static const tdm_plugin *inner;
+static tdm_plugin outer;
+static tdm_device_ops device_ops;
+static tdm_buffer_ops buffer_ops;
+static tdm_split_ops split_ops;
+static bool is_away;
+
+/* ---- Faults of ops: a node is changed, or left out (false), before the graph is run ---- */
+
+typedef bool (*node_change)(const tdm_graph *graph, tdm_node *node);
+
+static bool node_drop(const tdm_graph *graph, tdm_node *node) {
+    (void)graph, (void)node;
+    return false;
+}
+
+#define CHANGE(name, statement)                                                                    \
+    static bool name(const tdm_graph *graph, tdm_node *node) {                                     \
+        (void)graph;                                                                               \
+        statement;                                                                                 \
+        return true;                                                                               \
+    }
+CHANGE(change_act, node->params.act.act = TDM_ACT_SILU)
+CHANGE(change_glu, node->params.act.act = TDM_ACT_GELU)
+CHANGE(change_get_rows, node->params.rows.first_row = 0)
+CHANGE(change_rms_norm, node->params.norm.eps *= 2)
+CHANGE(change_rms_apply, node->params.norm.n = 0)
+CHANGE(change_rope, node->params.rope.mode ^= 1)
+CHANGE(change_top_k, node->params.top_k.index_base = 0)
+CHANGE(change_moe_route, node->params.route.normalize = 0)
+CHANGE(change_moe_ffn, node->params.moe.first_expert = 0)
+CHANGE(change_kv_shift, node->params.shift.rope.mode ^= 1)
+CHANGE(change_attention, node->params.attention.window = 0)
+#undef CHANGE
+
+static bool exchange_sum(const tdm_graph *graph, tdm_node *node) {
+    tdm_exchange_params *x = &node->params.exchange;
+    (void)graph;
+    if (x->kind == TDM_EXCHANGE_SUM && x->wire_type == TDM_TYPE_BF16) x->senders &= 6;
+    return true;
+}
+
+static bool exchange_part(const tdm_graph *graph, tdm_node *node) {
+    (void)graph;
+    if (node->params.exchange.kind == TDM_EXCHANGE_SUM_PART) node->params.exchange.first = 0;
+    return true;
+}
+
+static bool exchange_gather(const tdm_graph *graph, tdm_node *node) {
+    (void)graph;
+    if (node->params.exchange.kind == TDM_EXCHANGE_GATHER) node->params.exchange.first = 0;
+    return true;
+}
+
+static bool exchange_chunks(const tdm_graph *graph, tdm_node *node) {
+    if (tdm_graph_value(graph, node->dst[0])->ne[0] > 65536) node->params.exchange.data_stride -= 4;
+    return true;
+}
+
+static bool exchange_wait(const tdm_graph *graph, tdm_node *node) {
+    (void)graph;
+    return node->params.exchange.member != 2;
+}
+
+static const struct op_fault {
+    const char *name;
+    int32_t op;
+    node_change change;
+} op_faults[] = {
+    {"act", TDM_OP_ACT, change_act},
+    {"glu", TDM_OP_GLU, change_glu},
+    {"get-rows", TDM_OP_GET_ROWS, change_get_rows},
+    {"rms-norm", TDM_OP_RMS_NORM, change_rms_norm},
+    {"rms-apply", TDM_OP_RMS_APPLY, change_rms_apply},
+    {"rope", TDM_OP_ROPE, change_rope},
+    {"top-k", TDM_OP_TOP_K, change_top_k},
+    {"moe-route", TDM_OP_MOE_ROUTE, change_moe_route},
+    {"moe-ffn", TDM_OP_MOE_FFN, change_moe_ffn},
+    {"lse-merge", TDM_OP_LSE_MERGE, node_drop},
+    {"kv-shift", TDM_OP_KV_SHIFT, change_kv_shift},
+    {"kv-copy", TDM_OP_KV_COPY, node_drop},
+    {"kv-import", TDM_OP_KV_IMPORT, node_drop},
+    {"attention", TDM_OP_ATTENTION, change_attention},
+    {"exchange-sum", TDM_OP_EXCHANGE, exchange_sum},
+    {"exchange-part", TDM_OP_EXCHANGE, exchange_part},
+    {"exchange-gather", TDM_OP_EXCHANGE, exchange_gather},
+    {"exchange-chunks", TDM_OP_EXCHANGE, exchange_chunks},
+    {"exchange-wait", TDM_OP_EXCHANGE, exchange_wait},
+};
+static const struct op_fault *op_fault; /* NULL = none */
+
+static tdm_status compute_changed(tdm_device *device, const tdm_graph *graph,
+                                  const tdm_binding *bindings, int32_t n_binding, tdm_error *err) {
+    tdm_graph changed = *graph;
+    tdm_node *nodes = malloc(((size_t)graph->n_node + 1) * sizeof *nodes);
+    int32_t n = 0;
+    if (nodes == NULL) return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "shim: out of memory");
+    for (int32_t i = 0; i < graph->n_node; i++) {
+        nodes[n] = *tdm_graph_node(graph, i);
+        if (nodes[n].op != op_fault->op || op_fault->change(graph, &nodes[n])) n++;
+    }
+    changed.nodes = nodes;
+    changed.node_size = sizeof *nodes;
+    changed.n_node = n;
+    changed.hash = 0;
+    tdm_status status =
+        inner->device->graph_compute_sync(device, &changed, bindings, n_binding, err);
+    free(nodes);
+    return status;
+}
+
+/* ---- Faults of slots ---- */
+
+/* exchange-abort: an aborted plan succeeds. */
+static tdm_status compute_aborted(tdm_device *device, const tdm_graph *graph,
+                                  const tdm_binding *bindings, int32_t n_binding, tdm_error *err) {
+    tdm_status status = inner->device->graph_compute_sync(device, graph, bindings, n_binding, err);
+    return status == TDM_CANCELLED ? TDM_OK : status;
+}
+
+/* graph-supports: the answer for the third node is inverted. */
+static tdm_status graph_supports(tdm_device *device, const tdm_graph *graph, uint8_t *supported_out,
+                                 tdm_error *err) {
+    tdm_status status = inner->device->graph_supports(device, graph, supported_out, err);
+    if (status == TDM_OK && graph->n_node > 2) supported_out[2] ^= 1;
+    return status;
+}
+
+/* tensor-pieces: every part begins in the first column. */
+static tdm_status tensor_upload(tdm_buffer *buffer, uint64_t off, const tdm_tensor_desc *desc,
+                                const void *src, uint64_t row_pitch, int64_t row_first,
+                                int64_t n_row, int64_t col_first, int64_t n_col, tdm_error *err) {
+    (void)col_first;
+    return inner->buffer->tensor_upload(buffer, off, desc, src, row_pitch, row_first, n_row, 0,
+                                        n_col, err);
+}
+
+/* tensor-size: 64 bytes too many for a tensor without a usage. */
+static tdm_status tensor_size(tdm_device *device, const tdm_tensor_desc *desc, uint64_t *size_out,
+                              tdm_error *err) {
+    tdm_status status = inner->buffer->tensor_size(device, desc, size_out, err);
+    if (status == TDM_OK && desc->usage == 0) *size_out += 64;
+    return status;
+}
+
+/* import-info: claims atomic operations that the memory does not have. */
+static tdm_status import_host(tdm_device *device, void *ptr, uint64_t size,
+                              tdm_import_info *info_out, tdm_buffer **buffer_out, tdm_error *err) {
+    tdm_status status = inner->buffer->import_host(device, ptr, size, info_out, buffer_out, err);
+    if (status == TDM_OK && info_out != NULL) info_out[1].has_atomic32 = true;
+    return status;
+}
+
+/* page-size: takes a type of K that is not one of a cache's. */
+static tdm_status page_size_any_type(tdm_device *device, const tdm_kv_desc *desc,
+                                     uint64_t *size_out, tdm_error *err) {
+    tdm_kv_desc known = *desc;
+    if (known.type_k == TDM_TYPE_Q6_K) known.type_k = TDM_TYPE_F32;
+    return inner->buffer->kv_page_size(device, &known, size_out, err);
+}
+
+/* in-host: a page in the host's memory has another size. */
+static tdm_status page_size_in_host(tdm_device *device, const tdm_kv_desc *desc, uint64_t *size_out,
+                                    tdm_error *err) {
+    tdm_status status = inner->buffer->kv_page_size(device, desc, size_out, err);
+    if (status == TDM_OK && (desc->flags & TDM_KV_IN_HOST) != 0) *size_out *= 2;
+    return status;
+}
+
+/* split-unit: the unit of the last axis is 0. */
+static tdm_status split_unit(tdm_device *device, const tdm_graph *graph, int32_t value,
+                             int32_t axis, int64_t *unit_out, tdm_error *err) {
+    tdm_status status = inner->split->split_unit(device, graph, value, axis, unit_out, err);
+    if (status == TDM_OK && axis == 3) *unit_out = 0;
+    return status;
+}
+
+/* Replaces the slot that the fault names. An unknown name changes nothing. */
+static void fault_apply(const char *name) {
+    for (size_t i = 0; i < sizeof op_faults / sizeof op_faults[0]; i++)
+        if (strcmp(name, op_faults[i].name) == 0) op_fault = &op_faults[i];
+    if (op_fault != NULL) device_ops.graph_compute_sync = compute_changed;
+    if (strcmp(name, "exchange-abort") == 0) device_ops.graph_compute_sync = compute_aborted;
+    if (strcmp(name, "graph-supports") == 0) device_ops.graph_supports = graph_supports;
+    if (strcmp(name, "tensor-pieces") == 0) buffer_ops.tensor_upload = tensor_upload;
+    if (strcmp(name, "tensor-size") == 0) buffer_ops.tensor_size = tensor_size;
+    if (strcmp(name, "tensor-pair") == 0) buffer_ops.tensor_download = NULL;
+    if (strcmp(name, "import-info") == 0) buffer_ops.import_host = import_host;
+    if (strcmp(name, "page-size") == 0) buffer_ops.kv_page_size = page_size_any_type;
+    if (strcmp(name, "in-host") == 0) buffer_ops.kv_page_size = page_size_in_host;
+    if (strcmp(name, "page-slot") == 0) buffer_ops.kv_page_size = NULL;
+    if (strcmp(name, "split-unit") == 0) split_ops.split_unit = split_unit;
+}
+
+/* ---- What devices report ---- */
+
+static void info_change(tdm_device_info *info) {
+    const char *memory = getenv("TANDEM_TEST_MEMORY");
+    if (is_away) {
+        snprintf(info->name, sizeof info->name, "away0");
+        info->flags &= ~(uint32_t)TDM_DEVICE_IS_HOST;
+    }
+    if (memory == NULL || !TDM_FIELD(info, memory_free)) return;
+    info->memory_free = strtoull(memory, NULL, 10);
+    info->memory_total = 2 * info->memory_free;
+}
+
+static tdm_status device_describe(tdm_instance *instance, int32_t index, tdm_device_info *info_out,
+                                  tdm_error *err) {
+    tdm_status status = inner->device->describe(instance, index, info_out, err);
+    if (status == TDM_OK) info_change(info_out);
+    return status;
+}
+
+static tdm_status device_get_info(tdm_device *device, tdm_device_info *info_out, tdm_error *err) {
+    tdm_status status = inner->device->get_info(device, info_out, err);
+    if (status == TDM_OK) info_change(info_out);
+    return status;
+}
+
+static tdm_status device_measure_limits(tdm_device *device, tdm_device_limits *limits_out,
+                                        tdm_error *err) {
+    const char *text = getenv("TANDEM_TEST_LIMITS");
+    tdm_device_limits limits = {.arithmetic = "given"};
+    size_t size = limits_out->struct_size;
+    if (text == NULL) return inner->device->measure_limits(device, limits_out, err);
+    if (sscanf(text, "%lf,%lf,%lf", &limits.read_bandwidth, &limits.int8_peak, &limits.f32_peak) !=
+        3)
+        return tdm_fail(err, TDM_INVALID_ARGUMENT, "shim: TANDEM_TEST_LIMITS '%s'", text);
+    limits.struct_size = size;
+    memcpy(limits_out, &limits, size == 0 || size > sizeof limits ? sizeof limits : size);
+    return TDM_OK;
+}
+
+static void *no_host_pointer(tdm_buffer *buffer) {
+    (void)buffer;
+    return NULL;
+}
+
+/* ---- The plugin ---- */
+
+static void tables_make(void) {
+    const char *fault = getenv("TANDEM_TEST_FAULT");
+    Dl_info object;
+    outer = *inner;
+    device_ops = *inner->device;
+    buffer_ops = *inner->buffer;
+    split_ops = *inner->split;
+    outer.device = &device_ops;
+    outer.buffer = &buffer_ops;
+    outer.split = &split_ops;
+    const char *slash = dladdr(&outer, &object) != 0 ? strrchr(object.dli_fname, '/') : NULL;
+    is_away = slash != NULL && strcmp(slash, "/away.so") == 0;
+    device_ops.describe = device_describe;
+    device_ops.get_info = device_get_info;
+    device_ops.measure_limits = device_measure_limits;
+    if (is_away) buffer_ops.host_pointer = no_host_pointer;
+    outer.name = is_away ? "away" : "shim";
+    if (fault != NULL) fault_apply(fault);
+}
+
+tdm_status tdm_plugin_entry_v0(const tdm_host *host, const tdm_plugin **plugin_out,
+                               tdm_error *err) {
+    tdm_plugin_entry_fn entry;
+    const char *file = getenv("TANDEM_SHIM_TARGET");
+    if (target == NULL && file != NULL) target = dlopen(file, RTLD_NOW | RTLD_LOCAL);
+    void *symbol = target != NULL ? dlsym(target, TDM_PLUGIN_ENTRY_NAME) : NULL;
+    if (symbol == NULL)
+        return tdm_fail(err, TDM_NOT_FOUND, "shim: TANDEM_SHIM_TARGET is no plugin");
+    memcpy(&entry, &symbol, sizeof entry);
+    tdm_status status = entry(host, &inner, err);
+    if (status != TDM_OK) return status;
+    tables_make();
+    *plugin_out = &outer;
+    return TDM_OK;
+}
+
+/* Closes the target with the shim. */
+__attribute__((destructor)) static void target_close(void) {
+    if (target != NULL) dlclose(target);
+}
