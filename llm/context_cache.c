@@ -136,20 +136,17 @@ static tdm_status copies_run(llm_context *ctx, const tdm_page_job *jobs, int32_t
 tdm_status llm_context_shift(llm_context *ctx, int32_t seq, int32_t n_keep, int32_t n_discard,
                              tdm_error *err) {
     static const llm_step_shape no_shape = {0};
-    tdm_page_job *copies = ctx->jobs, *shifts = ctx->jobs + ctx->max_job;
-    int32_t n_copy = 0, n_shift = 0;
+    llm_kv_shift_jobs jobs = {ctx->jobs, ctx->jobs + ctx->max_job, ctx->max_job, 0, 0};
     llm_plan *plan = NULL;
     tdm_status status = seq_check(ctx, seq, err);
     /* Whatever can be refused is refused before the page table changes. */
     if (status == TDM_OK) status = llm_plan_get(ctx, LLM_PLAN_COPY, &no_shape, &plan, err);
     if (status == TDM_OK) status = llm_plan_get(ctx, LLM_PLAN_SHIFT, &no_shape, &plan, err);
-    if (status == TDM_OK)
-        status = llm_kv_shift(ctx->kv, seq, n_keep, n_discard, copies, &n_copy, shifts, &n_shift,
-                              ctx->max_job, err);
+    if (status == TDM_OK) status = llm_kv_shift(ctx->kv, seq, n_keep, n_discard, &jobs, err);
     if (status != TDM_OK) return status;
-    status = copies_run(ctx, copies, n_copy, err);
+    status = copies_run(ctx, jobs.copies, jobs.n_copy, err);
     if (status == TDM_OK && ctx->cache.desc.n_rot > 0)
-        status = jobs_run(ctx, LLM_PLAN_SHIFT, shifts, n_shift, err);
+        status = jobs_run(ctx, LLM_PLAN_SHIFT, jobs.shifts, jobs.n_shift, err);
     /* A device failed halfway: what the pages hold is unknown, so the sequence is given up rather
      * than continued wrongly. */
     if (status != TDM_OK) llm_kv_truncate(ctx->kv, seq, 0, NULL);

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: MIT
  *
- * kv_cache.c: pages, who uses them, and the page tables of the sequences. Moves no bytes.
+ * kv_cache.c: pages, their users, and the page tables of the sequences. Moves no bytes.
  *
- * What always holds between calls, and what the code below leans on:
- *  - the entries of a sequence run on from position 0 without a gap, none is empty;
- *  - the entries of a sequence that name the same page stand next to each other and name rising
- *    slots with at least one unused slot between them (only a shift cuts, and it leaves a hole);
+ * Between calls, this holds:
+ *  - The entries of a sequence follow one another from position 0 without a gap. None is empty.
+ *  - Entries of a sequence that name the same page are neighbours. Their slots rise, with at least
+ *    one unused slot between two entries (only a shift cuts an entry, and it removes tokens there).
  *  - n_user[page] is the number of sequences, not of entries, that name the page.
- * So the last entry of a sequence ends behind all else that the sequence has in that page.
+ * It follows that the last entry of a sequence ends behind all other slots that the sequence uses
+ * in that page.
  */
 #include <stdbool.h>
 #include <stdlib.h>
@@ -23,17 +24,17 @@ typedef struct kv_seq {
 struct llm_kv {
     int32_t n_page, page_len, n_seq;
     int32_t max_entry; /* room for entries in each sequence */
-    int32_t max_extra; /* how many more entries than pages a shift may leave in a sequence, so
-                          that an append always finds room for an entry of each page */
+    int32_t max_extra; /* a shift may leave this many more entries than pages in a sequence; then
+                          an append always has room for an entry of each page */
     int32_t n_free;
-    int32_t *free_pages;     /* [n_page] a stack: the page freed last is taken first */
+    int32_t *free_pages;     /* [n_page] a stack: the page freed last is used first */
     int32_t *n_user;         /* [n_page] sequences that name the page; 0 = free */
     kv_seq *seqs;            /* [n_seq] */
     tdm_page_entry *entries; /* [n_seq, max_entry] */
-    tdm_page_entry *scratch; /* [max_entry] the table that a shift builds */
+    tdm_page_entry *scratch; /* [max_entry] the new table during a shift */
 };
 
-/* NULL also where the size does not fit. */
+/* NULL also if the size overflows. */
 static void *array_allocate(int64_t n, int64_t n_outer, size_t size) {
     size_t total;
     if (__builtin_mul_overflow((size_t)n, (size_t)n_outer, &total) ||
@@ -57,9 +58,9 @@ tdm_status llm_kv_create(int32_t n_page, int32_t page_len, int32_t n_seq, llm_kv
                         "cache of %d pages of %d tokens: at most 2^31-1 tokens are possible; "
                         "reduce ctx-size",
                         n_page, page_len);
-    /* With a hole between any two, a page holds page_len / 2 pieces (rounded up). So many in all
-     * pages would be a waste of memory for what nobody does; one cut for each page, and as many
-     * as one page takes for tiny caches, is more than a context shift ever makes. */
+    /* With a gap between any two, a page holds page_len / 2 pieces (rounded up). Room for that many
+     * in every page is not needed: context shifts make at most one cut per page. page_len more
+     * entries cover tiny caches. */
     const int64_t all = (int64_t)n_page * ((page_len + 1) / 2);
     const int64_t usual = 2 * (int64_t)n_page + page_len;
     const int64_t max_entry = all < usual ? all : usual;
@@ -120,7 +121,7 @@ static int32_t page_take(llm_kv *kv) {
     return page;
 }
 
-/* One sequence no longer names the page. */
+/* Removes one user; without users the page is free. */
 static void page_leave(llm_kv *kv, int32_t page) {
     if (--kv->n_user[page] == 0) kv->free_pages[kv->n_free++] = page;
 }
@@ -239,9 +240,9 @@ tdm_status llm_kv_fork(llm_kv *kv, int32_t dst, int32_t src, int32_t n_tok, tdm_
     return TDM_OK;
 }
 
-/* ---- shift ----------------------------------------------------------------------------------- */
+/* ---- Shift ---- */
 
-/* The part of an entry that holds positions from .. to-1; count 0 where there is none. */
+/* The part of an entry at positions from .. to-1; count 0 if there is none. */
 static tdm_page_entry entry_part(const tdm_page_entry *entry, int32_t from, int32_t to) {
     const int32_t end = entry->base_pos + entry->count;
     const int32_t lo = from > entry->base_pos ? from : entry->base_pos;
@@ -253,46 +254,55 @@ static tdm_page_entry entry_part(const tdm_page_entry *entry, int32_t from, int3
                             .base_pos = lo};
 }
 
-/* What a shift does to the entries i .. end-1, which are those of one page. */
-typedef struct page_fate {
+/* A shift of one sequence: positions below keep_end stay, those from move_begin on move down by
+ * n_discard, those between go. */
+typedef struct kv_shift {
+    llm_kv *kv;
+    int32_t seq;
+    int32_t keep_end, move_begin, n_discard;
+} kv_shift;
+
+/* What a shift does with the entries i .. end-1 of one page. */
+typedef struct page_change {
     int32_t end;
     int32_t n_kept;  /* pieces that stay at their positions */
     int32_t n_moved; /* pieces that get other positions */
-    bool is_copied;  /* others use the page, so the pieces go to a page of their own */
-} page_fate;
+    bool is_copied;  /* other sequences use the page: the pieces go to a new page */
+} page_change;
 
-static page_fate fate(const llm_kv *kv, int32_t seq, int32_t i, int32_t keep_end,
-                      int32_t move_begin) {
-    const tdm_page_entry *entries = table(kv, seq);
+static page_change page_change_find(const kv_shift *shift, int32_t i) {
+    const llm_kv *kv = shift->kv;
+    const tdm_page_entry *entries = table(kv, shift->seq);
     const int32_t page = entries[i].page;
-    page_fate f = {.end = i};
-    for (; f.end < kv->seqs[seq].n_entry && entries[f.end].page == page; f.end++) {
-        f.n_kept += entry_part(&entries[f.end], 0, keep_end).count > 0;
-        f.n_moved += entry_part(&entries[f.end], move_begin, INT32_MAX).count > 0;
+    page_change c = {.end = i};
+    for (; c.end < kv->seqs[shift->seq].n_entry && entries[c.end].page == page; c.end++) {
+        c.n_kept += entry_part(&entries[c.end], 0, shift->keep_end).count > 0;
+        c.n_moved += entry_part(&entries[c.end], shift->move_begin, INT32_MAX).count > 0;
     }
-    f.is_copied = f.n_moved > 0 && kv->n_user[page] > 1;
-    return f;
+    c.is_copied = c.n_moved > 0 && kv->n_user[page] > 1;
+    return c;
 }
 
-/* What a shift takes in all; counted before anything changes. */
+/* The sums over all pages, counted before anything changes. */
 typedef struct shift_cost {
     int32_t n_entry, n_page; /* of the sequence afterwards */
     int32_t n_copied_page, n_freed_page;
     int32_t n_copy, n_shift; /* jobs */
 } shift_cost;
 
-static shift_cost cost_count(const llm_kv *kv, int32_t seq, int32_t keep_end, int32_t move_begin) {
+static shift_cost shift_cost_count(const kv_shift *shift) {
+    const llm_kv *kv = shift->kv;
     shift_cost cost = {0};
-    for (int32_t i = 0; i < kv->seqs[seq].n_entry;) {
-        const page_fate f = fate(kv, seq, i, keep_end, move_begin);
-        const int32_t n_piece = f.n_kept + f.n_moved;
+    for (int32_t i = 0; i < kv->seqs[shift->seq].n_entry;) {
+        const page_change c = page_change_find(shift, i);
+        const int32_t n_piece = c.n_kept + c.n_moved;
         cost.n_entry += n_piece;
         cost.n_page += n_piece > 0;
-        cost.n_freed_page += n_piece == 0 && kv->n_user[table(kv, seq)[i].page] == 1;
-        cost.n_copied_page += f.is_copied;
-        cost.n_copy += f.is_copied ? n_piece : 0;
-        cost.n_shift += f.n_moved;
-        i = f.end;
+        cost.n_freed_page += n_piece == 0 && kv->n_user[table(kv, shift->seq)[i].page] == 1;
+        cost.n_copied_page += c.is_copied;
+        cost.n_copy += c.is_copied ? n_piece : 0;
+        cost.n_shift += c.n_moved;
+        i = c.end;
     }
     return cost;
 }
@@ -302,11 +312,78 @@ static tdm_page_job job_of(const tdm_page_entry *piece, int32_t arg) {
         .page = piece->page, .first = piece->first, .count = piece->count, .arg = arg};
 }
 
+static tdm_status shift_check(const kv_shift *shift, int32_t max_job, tdm_error *err) {
+    const llm_kv *kv = shift->kv;
+    const shift_cost cost = shift_cost_count(shift);
+    const int32_t n_page_left = kv->n_free + cost.n_freed_page;
+    if (cost.n_copied_page > n_page_left)
+        return tdm_fail(err, TDM_RESOURCE_EXHAUSTED,
+                        "the cache is full: a shift of sequence %d copies %d shared pages, %d of "
+                        "%d are free; use a larger ctx-size or fewer sequences",
+                        shift->seq, cost.n_copied_page, n_page_left, kv->n_page);
+    if (cost.n_entry - cost.n_page > kv->max_extra)
+        return tdm_fail(err, TDM_RESOURCE_EXHAUSTED,
+                        "sequence %d is cut into %d pieces, at most %d are possible; discard whole "
+                        "pages of %d tokens",
+                        shift->seq, cost.n_entry, cost.n_page + kv->max_extra, kv->page_len);
+    if (cost.n_copy > max_job || cost.n_shift > max_job)
+        return tdm_fail(err, TDM_INVALID_ARGUMENT,
+                        "sequence %d: a shift of %d copies and %d moves, room for %d jobs",
+                        shift->seq, cost.n_copy, cost.n_shift, max_job);
+    return TDM_OK;
+}
+
+/* Releases the pages that keep no token of the sequence. This comes before the copies, which may use
+ * them as targets: no job reads what they hold. */
+static void shift_release_pages(const kv_shift *shift) {
+    const tdm_page_entry *entries = table(shift->kv, shift->seq);
+    for (int32_t i = 0; i < shift->kv->seqs[shift->seq].n_entry;) {
+        const page_change c = page_change_find(shift, i);
+        if (c.n_kept + c.n_moved == 0) page_leave(shift->kv, entries[i].page);
+        i = c.end;
+    }
+}
+
+/* Appends the remaining pieces of an entry, now in `page`, to the new table, and their jobs. Returns
+ * the length of the table. */
+static int32_t shift_entry(const kv_shift *shift, const tdm_page_entry *entry, int32_t page,
+                           int32_t n_entry, llm_kv_shift_jobs *jobs) {
+    tdm_page_entry pieces[2] = {entry_part(entry, 0, shift->keep_end),
+                                entry_part(entry, shift->move_begin, INT32_MAX)};
+    for (int32_t p = 0; p < 2; p++) {
+        if (pieces[p].count == 0) continue;
+        pieces[p].page = page;
+        if (page != entry->page) jobs->copies[jobs->n_copy++] = job_of(&pieces[p], entry->page);
+        if (p == 1) {
+            pieces[p].base_pos -= shift->n_discard;
+            jobs->shifts[jobs->n_shift++] = job_of(&pieces[p], -shift->n_discard);
+        }
+        shift->kv->scratch[n_entry++] = pieces[p];
+    }
+    return n_entry;
+}
+
+/* Builds the new table in kv->scratch, and the jobs; returns the length of the table. */
+static int32_t shift_table(const kv_shift *shift, llm_kv_shift_jobs *jobs) {
+    llm_kv *kv = shift->kv;
+    const tdm_page_entry *entries = table(kv, shift->seq);
+    int32_t n_entry = 0;
+    for (int32_t i = 0; i < kv->seqs[shift->seq].n_entry;) {
+        const page_change c = page_change_find(shift, i);
+        int32_t page = entries[i].page;
+        if (c.is_copied) {
+            page_leave(kv, page); /* other sequences keep it */
+            page = page_take(kv);
+        }
+        for (; i < c.end; i++) n_entry = shift_entry(shift, &entries[i], page, n_entry, jobs);
+    }
+    return n_entry;
+}
+
 tdm_status llm_kv_shift(llm_kv *kv, int32_t seq, int32_t n_keep, int32_t n_discard,
-                        tdm_page_job *copies_out, int32_t *n_copy_out, tdm_page_job *shifts_out,
-                        int32_t *n_shift_out, int32_t max_job, tdm_error *err) {
-    *n_copy_out = *n_shift_out = 0;
-    const tdm_status status = seq_check(kv, seq, err);
+                        llm_kv_shift_jobs *jobs, tdm_error *err) {
+    jobs->n_copy = jobs->n_shift = 0;
+    tdm_status status = seq_check(kv, seq, err);
     if (status != TDM_OK) return status;
     kv_seq *s = &kv->seqs[seq];
     if (n_keep < 0 || n_discard < 0 || (int64_t)n_keep + n_discard > s->n_tok)
@@ -314,59 +391,12 @@ tdm_status llm_kv_shift(llm_kv *kv, int32_t seq, int32_t n_keep, int32_t n_disca
                         "sequence %d: shift that keeps %d tokens and discards %d of %d", seq,
                         n_keep, n_discard, s->n_tok);
     if (n_discard == 0) return TDM_OK;
-
-    const int32_t move_begin = n_keep + n_discard;
-    const shift_cost cost = cost_count(kv, seq, n_keep, move_begin);
-    const int32_t n_page_left = kv->n_free + cost.n_freed_page;
-    if (cost.n_copied_page > n_page_left)
-        return tdm_fail(err, TDM_RESOURCE_EXHAUSTED,
-                        "the cache is full: a shift of sequence %d copies %d shared pages, %d of "
-                        "%d are free; use a larger ctx-size or fewer sequences",
-                        seq, cost.n_copied_page, n_page_left, kv->n_page);
-    if (cost.n_entry - cost.n_page > kv->max_extra)
-        return tdm_fail(err, TDM_RESOURCE_EXHAUSTED,
-                        "sequence %d is cut into %d pieces, at most %d are possible; discard whole "
-                        "pages of %d tokens",
-                        seq, cost.n_entry, cost.n_page + kv->max_extra, kv->page_len);
-    if (cost.n_copy > max_job || cost.n_shift > max_job)
-        return tdm_fail(err, TDM_INVALID_ARGUMENT,
-                        "sequence %d: a shift of %d copies and %d moves, room for %d jobs", seq,
-                        cost.n_copy, cost.n_shift, max_job);
-
-    /* Pages that the sequence leaves altogether come first: they may serve as targets of copies,
-     * as nothing reads what they hold. */
-    const tdm_page_entry *entries = table(kv, seq);
-    for (int32_t i = 0; i < s->n_entry;) {
-        const page_fate f = fate(kv, seq, i, n_keep, move_begin);
-        if (f.n_kept + f.n_moved == 0) page_leave(kv, entries[i].page);
-        i = f.end;
-    }
-    int32_t n_entry = 0;
-    for (int32_t i = 0; i < s->n_entry;) {
-        const page_fate f = fate(kv, seq, i, n_keep, move_begin);
-        const int32_t old_page = entries[i].page;
-        int32_t page = old_page;
-        if (f.is_copied) {
-            page = page_take(kv);
-            page_leave(kv, old_page);
-        }
-        for (; i < f.end; i++) {
-            tdm_page_entry pieces[2] = {entry_part(&entries[i], 0, n_keep),
-                                        entry_part(&entries[i], move_begin, INT32_MAX)};
-            for (int32_t p = 0; p < 2; p++) {
-                if (pieces[p].count == 0) continue;
-                pieces[p].page = page;
-                if (f.is_copied) copies_out[(*n_copy_out)++] = job_of(&pieces[p], old_page);
-                if (p == 1) {
-                    pieces[p].base_pos -= n_discard;
-                    shifts_out[(*n_shift_out)++] = job_of(&pieces[p], -n_discard);
-                }
-                kv->scratch[n_entry++] = pieces[p];
-            }
-        }
-    }
-    memcpy(table(kv, seq), kv->scratch, (size_t)n_entry * sizeof *kv->scratch);
-    s->n_entry = n_entry;
+    const kv_shift shift = {kv, seq, n_keep, n_keep + n_discard, n_discard};
+    status = shift_check(&shift, jobs->max_job, err);
+    if (status != TDM_OK) return status;
+    shift_release_pages(&shift);
+    s->n_entry = shift_table(&shift, jobs);
     s->n_tok -= n_discard;
+    memcpy(table(kv, seq), kv->scratch, (size_t)s->n_entry * sizeof *kv->scratch);
     return TDM_OK;
 }

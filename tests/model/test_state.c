@@ -142,6 +142,63 @@ static void test_elsewhere(void **state) {
     }
 }
 
+/* Of a file and a prompt, what they have in common at the beginning is loaded, whatever its length,
+ * also where the rest of the file would not fit the context. */
+static void test_prefix(void **state) {
+    (void)state;
+    tdm_error err = {0};
+    const char *path = rig_file("prefix.state");
+    llm_model *model = rig_model(model_path, rig_device(NULL, "fast", 2));
+    size_t n_vocab = (size_t)model->hparams.n_vocab;
+    llm_context *ctx = context_make(model, TDM_TYPE_Q8_0, TDM_TYPE_Q4_0, 16);
+    fill(ctx);
+    RIG_OK(llm_state_save(ctx, 0, tokens, N_TOK, path, &err));
+    static const int lengths[] = {0, 1, 63, 64, 65, 100, 128, N_TOK - 1, N_TOK};
+    for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
+        static const tdm_type q8_0 = TDM_TYPE_Q8_0, q4_0 = TDM_TYPE_Q4_0;
+        int32_t prompt[N_TOK + 1], n = -7, n_same = lengths[i];
+        const llm_context_params params = {.struct_size = sizeof params,
+                                           .n_ctx = n_same + 1,
+                                           .n_seq = 2,
+                                           .page_len = 16,
+                                           .type_k = &q8_0,
+                                           .type_v = &q4_0};
+        llm_context *small = rig_context(model, &params);
+        memcpy(prompt, tokens, sizeof prompt);
+        prompt[n_same] = (prompt[n_same] + 1) % 384;
+        RIG_OK(llm_state_load_prefix(small, 1, path, prompt, n_same + 1, &n, &err));
+        assert_int_equal(n, n_same);
+        assert_int_equal(llm_context_length(small, 1), n_same);
+        /* The next logits are those behind the tokens that were computed. */
+        int32_t seqs[2] = {1, 0};
+        const llm_batch loaded = {prompt + n_same, seqs, NULL, 1};
+        RIG_OK(llm_context_decode(small, &loaded, &err));
+        float *row = malloc(n_vocab * sizeof *row);
+        assert_non_null(row);
+        memcpy(row, llm_context_logits(small, 0), n_vocab * sizeof *row);
+        const llm_batch computed = {prompt + n_same, seqs + 1, NULL, 1};
+        RIG_OK(llm_context_truncate(ctx, 0, n_same, &err));
+        RIG_OK(llm_context_decode(ctx, &computed, &err));
+        const double nmse = rig_nmse(llm_context_logits(ctx, 0), row, n_vocab);
+        if (!(nmse <= 1e-8)) fail_msg("%d tokens loaded: NMSE %.1e", n_same, nmse);
+        RIG_OK(llm_context_truncate(ctx, 0, 0, &err));
+        fill(ctx);
+        free(row);
+        llm_context_destroy(small);
+    }
+    /* A prompt shorter than the file; one that differs and is the same again behind it. */
+    int32_t prompt[N_TOK], n = -7;
+    RIG_OK(llm_state_load_prefix(ctx, 1, path, tokens, 70, &n, &err));
+    assert_int_equal(n, 70);
+    RIG_OK(llm_context_truncate(ctx, 1, 0, &err));
+    memcpy(prompt, tokens, sizeof prompt);
+    prompt[5]++;
+    RIG_OK(llm_state_load_prefix(ctx, 1, path, prompt, N_TOK, &n, &err));
+    assert_int_equal(n, 5);
+    llm_context_destroy(ctx);
+    llm_model_close(model);
+}
+
 /* ---- Files that are refused ---- */
 
 typedef struct bytes {
@@ -169,7 +226,8 @@ static void file_write(const char *path, const uint8_t *data, size_t size) {
     assert_int_equal(fclose(f), 0);
 }
 
-/* The file must be refused with a message that names it and contains `word`. */
+/* The file must be refused with a message that names it and contains `word`, also where only what
+ * comes before the fault is asked for. */
 static void refuse(llm_context *ctx, const char *path, const char *word) {
     tdm_error err = {0};
     int32_t *ids = NULL, n = -7;
@@ -178,6 +236,11 @@ static void refuse(llm_context *ctx, const char *path, const char *word) {
     assert_null(ids);
     assert_int_equal(n, -7);
     assert_int_equal(llm_context_length(ctx, 1), 0);
+    if (status != TDM_OUT_OF_RANGE) {
+        assert_int_equal(llm_state_load_prefix(ctx, 1, path, tokens, 9, &n, NULL), status);
+        assert_int_equal(n, -7);
+        assert_int_equal(llm_context_length(ctx, 1), 0);
+    }
     if (strncmp(err.message, path, strlen(path)) != 0 || strstr(err.message, word) == NULL ||
         strchr(err.message, '\n') != NULL)
         fail_msg("the message should name the file and '%s': %s", word, err.message);
@@ -257,6 +320,18 @@ static void test_foreign(void **state) {
     llm_context_destroy(ctx);
     llm_model_close(model);
     llm_model_close(other);
+
+    /* The same weights with other keys for RoPE. */
+    random_model_spec spec = preset_find("tiny-llama");
+    const char *scaled_path = rig_file("scaled.gguf");
+    spec.type = TDM_TYPE_F32;
+    spec.rope = RANDOM_MODEL_ROPE_LINEAR;
+    RIG_OK(random_model_write(&spec, scaled_path, NULL, NULL, NULL, &err));
+    model = rig_model(scaled_path, dev);
+    ctx = context_make(model, TDM_TYPE_Q8_0, TDM_TYPE_Q8_0, 16);
+    refuse(ctx, path, "RoPE");
+    llm_context_destroy(ctx);
+    llm_model_close(model);
 }
 
 /* ---- Files that cannot be written ---- */
@@ -309,9 +384,9 @@ static void test_unwritable(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_again),      cmocka_unit_test(test_elsewhere),
-        cmocka_unit_test(test_damaged),    cmocka_unit_test(test_foreign),
-        cmocka_unit_test(test_unwritable),
+        cmocka_unit_test(test_again),   cmocka_unit_test(test_elsewhere),
+        cmocka_unit_test(test_prefix),  cmocka_unit_test(test_damaged),
+        cmocka_unit_test(test_foreign), cmocka_unit_test(test_unwritable),
     };
     return cmocka_run_group_tests(tests, begin, rig_end);
 }

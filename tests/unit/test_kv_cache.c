@@ -31,6 +31,17 @@
                      tdm_status_text(fails_status), fails_err.message);                            \
     } while (0)
 
+/* llm_kv_shift with its jobs as single arguments. */
+static tdm_status kv_shift(llm_kv *kv, int32_t seq, int32_t n_keep, int32_t n_discard,
+                           tdm_page_job *copies, int32_t *n_copy, tdm_page_job *shifts,
+                           int32_t *n_shift, int32_t max_job, tdm_error *err) {
+    llm_kv_shift_jobs jobs = {copies, shifts, max_job, -1, -1};
+    tdm_status status = llm_kv_shift(kv, seq, n_keep, n_discard, &jobs, err);
+    *n_copy = jobs.n_copy;
+    *n_shift = jobs.n_shift;
+    return status;
+}
+
 /* The linker sends llm_kv_create's calls here (--wrap). */
 static int calloc_count, calloc_fails_at;
 void *__real_calloc(size_t n, size_t size);
@@ -102,7 +113,7 @@ static void test_bad_arguments(void **state) {
         FAILS(TDM_INVALID_ARGUMENT, "no sequence", llm_kv_fork(kv, seq, 0, 0, err));
         FAILS(TDM_INVALID_ARGUMENT, "no sequence", llm_kv_fork(kv, 1, seq, 0, err));
         FAILS(TDM_INVALID_ARGUMENT, "no sequence",
-              llm_kv_shift(kv, seq, 0, 1, copies, &n_copy, shifts, &n_shift, 16, err));
+              kv_shift(kv, seq, 0, 1, copies, &n_copy, shifts, &n_shift, 16, err));
         assert_int_equal(n_copy + n_shift, 0);
         assert_int_equal(llm_kv_length(kv, seq), 0);
         assert_int_equal(llm_kv_room(kv, seq), 0);
@@ -117,11 +128,11 @@ static void test_bad_arguments(void **state) {
     FAILS(TDM_OUT_OF_RANGE, "-1 tokens", llm_kv_fork(kv, 1, 0, -1, err));
     const int32_t wrong[][2] = {{-1, 2}, {0, -1}, {3, 4}, {7, 0}, {INT32_MAX, INT32_MAX}};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++)
-        FAILS(TDM_OUT_OF_RANGE, "of 6",
-              llm_kv_shift(kv, 0, wrong[i][0], wrong[i][1], copies, &n_copy, shifts, &n_shift, 16,
-                           err));
+        FAILS(
+            TDM_OUT_OF_RANGE, "of 6",
+            kv_shift(kv, 0, wrong[i][0], wrong[i][1], copies, &n_copy, shifts, &n_shift, 16, err));
     FAILS(TDM_INVALID_ARGUMENT, "room for 1 jobs",
-          llm_kv_shift(kv, 0, 1, 1, copies, &n_copy, shifts, &n_shift, 1, err));
+          kv_shift(kv, 0, 1, 1, copies, &n_copy, shifts, &n_shift, 1, err));
     assert_int_equal(n_copy + n_shift, 0);
     OK(llm_kv_append(kv, 0, 0, NULL, err));
     assert_int_equal(llm_kv_length(kv, 0), 6);
@@ -212,10 +223,10 @@ static void test_shift_in_place(void **state) {
     const int32_t max = llm_kv_max_jobs(kv);
     assert_true(max <= 32);
     OK(llm_kv_append(kv, 0, 20, cells, err));
-    OK(llm_kv_shift(kv, 0, 20, 0, copies, &n_copy, shifts, &n_shift, max, err));
+    OK(kv_shift(kv, 0, 20, 0, copies, &n_copy, shifts, &n_shift, max, err));
     assert_int_equal(n_copy + n_shift, 0);
     /* Both ends inside the first page: it is cut in two, and stays one page. */
-    OK(llm_kv_shift(kv, 0, 2, 3, copies, &n_copy, shifts, &n_shift, max, err));
+    OK(kv_shift(kv, 0, 2, 3, copies, &n_copy, shifts, &n_shift, max, err));
     assert_int_equal(n_copy, 0);
     assert_int_equal(n_shift, 3);
     job_is(&shifts[0], 0, 5, 3, -3);
@@ -238,15 +249,15 @@ static void test_shift_in_place(void **state) {
     OK(llm_kv_append(kv, 0, 18, cells, err));
     assert_int_equal(cells[0], 2);
     /* Whole pages leave and are free; the tail moves. */
-    OK(llm_kv_shift(kv, 0, 0, 16, copies, &n_copy, shifts, &n_shift, max, err));
+    OK(kv_shift(kv, 0, 0, 16, copies, &n_copy, shifts, &n_shift, max, err));
     assert_int_equal(n_shift, 1);
     assert_int_equal(shifts[0].arg, -16);
     assert_int_equal(llm_kv_free_pages(kv), 3);
     /* Everything behind n_keep discarded: nothing to move. */
-    OK(llm_kv_shift(kv, 0, 1, 3, copies, &n_copy, shifts, &n_shift, max, err));
+    OK(kv_shift(kv, 0, 1, 3, copies, &n_copy, shifts, &n_shift, max, err));
     assert_int_equal(n_copy + n_shift, 0);
     assert_int_equal(llm_kv_length(kv, 0), 1);
-    OK(llm_kv_shift(kv, 0, 0, 1, copies, &n_copy, shifts, &n_shift, max, err));
+    OK(kv_shift(kv, 0, 0, 1, copies, &n_copy, shifts, &n_shift, max, err));
     assert_int_equal(llm_kv_free_pages(kv), 4);
     llm_kv_destroy(kv);
 }
@@ -262,7 +273,7 @@ static void test_shift_shared(void **state) {
     OK(llm_kv_fork(kv, 1, 0, 26, err));
     /* Page 0 is kept whole and stays shared, so does page 1, of which the rest is discarded; page
      * 2 is the other's alone now; of page 3 only what moves is copied. */
-    OK(llm_kv_shift(kv, 1, 10, 14, copies, &n_copy, shifts, &n_shift, max, err));
+    OK(kv_shift(kv, 1, 10, 14, copies, &n_copy, shifts, &n_shift, max, err));
     assert_int_equal(n_copy, 1);
     job_is(&copies[0], 4, 0, 2, 3);
     assert_int_equal(n_shift, 1);
@@ -274,12 +285,12 @@ static void test_shift_shared(void **state) {
     assert_int_equal(llm_kv_free_pages(kv), 1);
     /* Both pieces of page 0 go to one page, the hole does not; page 1 would need another. */
     FAILS(TDM_RESOURCE_EXHAUSTED, "copies 2 shared pages, 1 of 6 are free",
-          llm_kv_shift(kv, 1, 2, 3, copies, &n_copy, shifts, &n_shift, max, err));
+          kv_shift(kv, 1, 2, 3, copies, &n_copy, shifts, &n_shift, max, err));
     assert_int_equal(n_copy + n_shift, 0);
     assert_int_equal(llm_kv_length(kv, 1), 12);
     entry_is(kv, 1, 0, 0, 0, 8, 0);
     OK(llm_kv_truncate(kv, 1, 8, err));
-    OK(llm_kv_shift(kv, 1, 2, 3, copies, &n_copy, shifts, &n_shift, max, err));
+    OK(kv_shift(kv, 1, 2, 3, copies, &n_copy, shifts, &n_shift, max, err));
     assert_int_equal(n_copy, 2);
     const int32_t page = copies[0].page;
     job_is(&copies[0], page, 0, 2, 0);
@@ -303,9 +314,9 @@ static void test_shift_into_freed(void **state) {
     assert_int_equal(llm_kv_free_pages(kv), 0);
     /* The page discarded is the other's too, so that its leaving frees nothing. */
     FAILS(TDM_RESOURCE_EXHAUSTED, "copies 1 shared pages, 0 of 4 are free",
-          llm_kv_shift(kv, 1, 0, 4, copies, &n_copy, shifts, &n_shift, 16, err));
+          kv_shift(kv, 1, 0, 4, copies, &n_copy, shifts, &n_shift, 16, err));
     /* This one leaves a page of its own, and needs none. */
-    OK(llm_kv_shift(kv, 1, 8, 4, copies, &n_copy, shifts, &n_shift, 16, err));
+    OK(kv_shift(kv, 1, 8, 4, copies, &n_copy, shifts, &n_shift, 16, err));
     assert_int_equal(n_copy + n_shift, 0);
     assert_int_equal(llm_kv_free_pages(kv), 1);
     OK(llm_kv_truncate(kv, 1, 0, err));
@@ -314,14 +325,14 @@ static void test_shift_into_freed(void **state) {
      * prefix is own after a shift of the front. */
     OK(llm_kv_truncate(kv, 0, 8, err));
     OK(llm_kv_fork(kv, 1, 0, 8, err));
-    OK(llm_kv_shift(kv, 1, 0, 1, copies, &n_copy, shifts, &n_shift, 16, err));
+    OK(kv_shift(kv, 1, 0, 1, copies, &n_copy, shifts, &n_shift, 16, err));
     assert_int_equal(n_copy, 2);
     OK(llm_kv_truncate(kv, 0, 0, err));
     assert_int_equal(llm_kv_free_pages(kv), 2);
     OK(llm_kv_append(kv, 1, 4, cells, err));
     OK(llm_kv_append(kv, 0, 4, cells, err));
     assert_int_equal(llm_kv_free_pages(kv), 0);
-    OK(llm_kv_shift(kv, 1, 0, 3, copies, &n_copy, shifts, &n_shift, 16, err));
+    OK(kv_shift(kv, 1, 0, 3, copies, &n_copy, shifts, &n_shift, 16, err));
     assert_int_equal(n_copy, 0);
     assert_int_equal(n_shift, 2);
     assert_int_equal(llm_kv_free_pages(kv), 1);
@@ -449,8 +460,8 @@ static void model_shift(model *m, int32_t s, int32_t n_keep, int32_t n_discard) 
     users(m, used_by);
     memcpy(before, llm_kv_entries(m->kv, s), (size_t)n_before * sizeof *before);
     const bool is_possible = n_discard == 0 || pages_missing(m, s, n_keep, n_discard, used_by) <= 0;
-    const tdm_status status = llm_kv_shift(m->kv, s, n_keep, n_discard, copies, &n_copy, shifts,
-                                           &n_shift, llm_kv_max_jobs(m->kv), NULL);
+    const tdm_status status = kv_shift(m->kv, s, n_keep, n_discard, copies, &n_copy, shifts,
+                                       &n_shift, llm_kv_max_jobs(m->kv), NULL);
     m->n_done[3]++;
     m->n_refused[3] += status != TDM_OK;
     if (!is_possible) assert_int_equal(status, TDM_RESOURCE_EXHAUSTED);
@@ -578,8 +589,8 @@ static void test_shreds(void **state) {
     tdm_status status = TDM_OK;
     tdm_error err = {0};
     for (; status == TDM_OK; keep++)
-        status = llm_kv_shift(kv, 0, keep, 1, copies, &n_copy, shifts, &n_shift,
-                              llm_kv_max_jobs(kv), &err);
+        status =
+            kv_shift(kv, 0, keep, 1, copies, &n_copy, shifts, &n_shift, llm_kv_max_jobs(kv), &err);
     assert_int_equal(status, TDM_RESOURCE_EXHAUSTED);
     assert_non_null(strstr(err.message, "pieces"));
     assert_true(llm_kv_entry_count(kv, 0) <= llm_kv_max_jobs(kv));
@@ -588,8 +599,8 @@ static void test_shreds(void **state) {
     assert_true(llm_kv_entry_count(kv, 0) <= llm_kv_max_jobs(kv));
     assert_int_equal(llm_kv_free_pages(kv), 0);
     /* Discarding in whole pages is still possible. */
-    OK(llm_kv_shift(kv, 0, 0, llm_kv_length(kv, 0) - LEN, copies, &n_copy, shifts, &n_shift,
-                    llm_kv_max_jobs(kv), err));
+    OK(kv_shift(kv, 0, 0, llm_kv_length(kv, 0) - LEN, copies, &n_copy, shifts, &n_shift,
+                llm_kv_max_jobs(kv), err));
     assert_int_equal(llm_kv_length(kv, 0), LEN);
     llm_kv_destroy(kv);
 }
