@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * case_arith.c: graphs of products and elementwise arithmetic.
+ * case_arith.c: products and elementwise arithmetic: graphs of them, and what they give.
  */
 #include <math.h>
 
@@ -37,7 +37,7 @@ static void per_head(certify_trial *t, tdm_type type, uint32_t usage, int64_t k,
     certify_trial_end(t, tdm_build_matmul(t->b, w, input(t, k, n_head, n_tok, 1)));
 }
 
-void certify_case_matmul(certify_trial *t) {
+static void matmul_cases(certify_trial *t) {
     static const int64_t sizes[][2] = {{1, 1}, {7, 1}, {33, 5}, {64, 17}};
     for (size_t i = 0; i < n_certify_weight_types; i++)
         for (size_t s = 0; s < sizeof sizes / sizeof sizes[0]; s++)
@@ -78,6 +78,20 @@ void certify_case_matmul(certify_trial *t) {
     }
 }
 
+static void matmul_reference(const certify_operands *o) {
+    CERTIFY_EACH(i, &o->dst[0]) {
+        double sum = 0;
+        int64_t head = o->src[0].ne[2] == 1 ? 0 : i[1];
+        for (int64_t k = 0; k < o->src[0].ne[0]; k++)
+            sum += *certify_array_at(&o->src[0], k, i[0], head, 0) *
+                   *certify_array_at(&o->src[1], k, i[1], i[2], i[3]);
+        certify_array_set(&o->dst[0], i, sum);
+    }
+}
+
+CERTIFY_OP(matmul, "op.matmul", matmul_cases, matmul_reference,
+           "op.h: MATMUL: \"y[j] = sum_i w[i, j] * x[i]\"")
+
 static void pair(certify_trial *t, bool is_add) {
     const char *name = is_add ? "add" : "mul";
     for (int s = 0; s < N_SHAPE; s++)
@@ -106,15 +120,47 @@ static void pair(certify_trial *t, bool is_add) {
     }
 }
 
-void certify_case_add(certify_trial *t) {
+static void pair_reference(const certify_operands *o) {
+    CERTIFY_EACH(i, &o->dst[0]) {
+        int64_t k[4];
+        for (int a = 0; a < 4; a++) k[a] = o->src[1].ne[a] == 1 ? 0 : i[a];
+        double x = certify_array_get(&o->src[0], i), y = certify_array_get(&o->src[1], k);
+        certify_array_set(&o->dst[0], i, o->node->op == TDM_OP_ADD ? x + y : x * y);
+    }
+}
+
+static void add_cases(certify_trial *t) {
     pair(t, true);
 }
 
-void certify_case_mul(certify_trial *t) {
+CERTIFY_OP(
+    add, "op.add", add_cases, pair_reference,
+    "op.h: ADD: \"a, b -> a + b; each ne of b equals a's or is 1 (repeated)\"; \"No op reads "
+    "outside its sources or writes outside its destinations\"")
+
+static void mul_cases(certify_trial *t) {
     pair(t, false);
 }
 
-void certify_case_scale(certify_trial *t) {
+CERTIFY_OP(mul, "op.mul", mul_cases, pair_reference,
+           "op.h: MUL: \"a, b -> a * b; shapes as in ADD\"")
+
+/* Elements one by one. */
+static void map_reference(const certify_operands *o) {
+    const tdm_op_params *p = &o->node->params;
+    for (int64_t i = 0; i < certify_array_count(&o->dst[0]); i++) {
+        double x = o->src[0].x[i];
+        switch (o->node->op) {
+        case TDM_OP_SCALE: x = x * (double)p->scale.scale + (double)p->scale.bias; break;
+        case TDM_OP_ACT: x = certify_act(p->act.act, x); break;
+        case TDM_OP_GLU: x = certify_act(p->act.act, x) * o->src[1].x[i]; break;
+        default: x = NAN; break;
+        }
+        o->dst[0].x[i] = x;
+    }
+}
+
+static void scale_cases(certify_trial *t) {
     static const float params[][2] = {{2.5f, 0}, {0, 1.5f}, {-1, -3}, {0, 0}};
     for (int s = 0; s < N_SHAPE; s++)
         for (size_t p = 0; p < sizeof params / sizeof params[0]; p++)
@@ -130,6 +176,11 @@ void certify_case_scale(certify_trial *t) {
     }
 }
 
+CERTIFY_OP(
+    scale, "op.scale", scale_cases, map_reference,
+    "op.h: SCALE: \"x -> x * scale + bias\"; \"No op reads outside its sources or writes outside "
+    "its destinations\"")
+
 /* Large numbers, where an exponential overflows and the function does not. */
 static void large_fill(certify_trial *t, certify_rig *rig) {
     static const float large[] = {-1e4f, -90, -30, 0, 30, 90, 1e4f};
@@ -142,8 +193,21 @@ static void large_fill(certify_trial *t, certify_rig *rig) {
     }
 }
 
-void certify_case_act(certify_trial *t) {
-    for (int act = TDM_ACT_NONE; act <= TDM_ACT_TANH; act++) {
+double certify_act(int32_t act, double x) {
+    const double pi = 3.14159265358979323846;
+    switch (act) {
+    case TDM_ACT_SILU: return x / (1 + exp(-x));
+    case TDM_ACT_GELU: return 0.5 * x * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x * x * x)));
+    case TDM_ACT_GELU_ERF: return 0.5 * x * (1 + erf(x / sqrt(2)));
+    case TDM_ACT_RELU: return x > 0 ? x : 0;
+    case TDM_ACT_SIGMOID: return 1 / (1 + exp(-x));
+    case TDM_ACT_TANH: return tanh(x);
+    default: return x;
+    }
+}
+
+static void act_cases(certify_trial *t) {
+    for (int act = TDM_ACT_NONE; act < TDM_ACT_COUNT_; act++) {
         for (int s = 0; s < N_SHAPE; s++)
             if (certify_trial_begin(t, CERTIFY_NMSE_F32, "act %d of [%d, %d, %d, %d]", act,
                                     (int)shapes[s][0], (int)shapes[s][1], (int)shapes[s][2],
@@ -159,8 +223,10 @@ void certify_case_act(certify_trial *t) {
     }
 }
 
-void certify_case_glu(certify_trial *t) {
-    for (int act = TDM_ACT_NONE; act <= TDM_ACT_TANH; act++)
+CERTIFY_OP(act, "op.act", act_cases, map_reference, "op.h: ACT: \"x -> act(x)\", tdm_act")
+
+static void glu_cases(certify_trial *t) {
+    for (int act = TDM_ACT_NONE; act < TDM_ACT_COUNT_; act++)
         for (int s = 0; s < N_SHAPE; s++)
             if (certify_trial_begin(t, CERTIFY_NMSE_F32, "glu %d of [%d, %d, %d, %d]", act,
                                     (int)shapes[s][0], (int)shapes[s][1], (int)shapes[s][2],
@@ -179,3 +245,5 @@ void certify_case_glu(certify_trial *t) {
         certify_trial_end(t, tdm_build_glu(t->b, gate, up, TDM_ACT_SILU));
     }
 }
+
+CERTIFY_OP(glu, "op.glu", glu_cases, map_reference, "op.h: GLU: \"gate, up -> act(gate) * up\"")

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * case_move.c: graphs of views and data movement.
+ * case_move.c: views and data movement: graphs of them, and what they give.
  */
 #include "certify/trial.h"
 
@@ -12,25 +12,58 @@ static int32_t input(certify_trial *t, tdm_type type, int64_t n0, int64_t n1, in
 static const tdm_type plain_types[] = {TDM_TYPE_F32, TDM_TYPE_F16, TDM_TYPE_BF16, TDM_TYPE_I32};
 enum { N_PLAIN = sizeof plain_types / sizeof plain_types[0] };
 
+/* RESHAPE and COPY: the same elements in canonical order. */
+static void same(const certify_operands *o) {
+    for (int64_t i = 0; i < certify_array_count(&o->dst[0]); i++) o->dst[0].x[i] = o->src[0].x[i];
+}
+
 /* Views alone cannot be seen: a COPY makes each a value. */
-void certify_case_views(certify_trial *t) {
+static void reshape_cases(certify_trial *t) {
+    for (int i = 0; i < N_PLAIN; i++) {
+        tdm_type type = plain_types[i];
+        if (!certify_trial_begin(t, 0, "reshape of %s [6, 5, 4]", tdm_type_name(type))) return;
+        t->id_hi = 1000;
+        int32_t y = tdm_build_reshape(t->b, input(t, type, 6, 5, 4, 1), 3, 20, 1, 2);
+        certify_trial_end(t, tdm_build_copy(t->b, y, type));
+    }
+}
+
+CERTIFY_OP(reshape, "op.reshape", reshape_cases, same,
+           "op.h: Views: \"no bytes move; strides are derived by whoever executes. The source may "
+           "itself be a view\"")
+
+static void permute_cases(certify_trial *t) {
+    static const int orders[][4] = {{1, 0, 2, 3}, {2, 0, 1, 3}, {0, 2, 1, 3}, {3, 2, 1, 0}};
+    for (int i = 0; i < N_PLAIN; i++)
+        for (size_t k = 0; k < sizeof orders / sizeof orders[0]; k++) {
+            tdm_type type = plain_types[i];
+            if (!certify_trial_begin(t, 0, "permute %d %d %d %d of %s [7, 3, 2, 5]", orders[k][0],
+                                     orders[k][1], orders[k][2], orders[k][3], tdm_type_name(type)))
+                return;
+            t->id_hi = 1000;
+            int32_t y = tdm_build_permute(t->b, input(t, type, 7, 3, 2, 5), orders[k][0],
+                                          orders[k][1], orders[k][2], orders[k][3]);
+            certify_trial_end(t, tdm_build_copy(t->b, y, type));
+        }
+}
+
+static void permute(const certify_operands *o) {
+    const int32_t *axis = o->node->params.permute.axis;
+    CERTIFY_EACH(i, &o->src[0]) {
+        int64_t to[4];
+        for (int k = 0; k < 4; k++) to[axis[k]] = i[k];
+        certify_array_set(&o->dst[0], to, certify_array_get(&o->src[0], i));
+    }
+}
+
+CERTIFY_OP(permute, "op.permute", permute_cases, permute,
+           "op.h: Views: \"no bytes move; strides are derived by whoever executes. The source may "
+           "itself be a view\"")
+
+static void slice_cases(certify_trial *t) {
     for (int i = 0; i < N_PLAIN; i++) {
         tdm_type type = plain_types[i];
         const char *name = tdm_type_name(type);
-        if (certify_trial_begin(t, 0, "reshape of %s [6, 5, 4]", name)) {
-            t->id_hi = 1000;
-            int32_t y = tdm_build_reshape(t->b, input(t, type, 6, 5, 4, 1), 3, 20, 1, 2);
-            certify_trial_end(t, tdm_build_copy(t->b, y, type));
-        }
-        static const int orders[][4] = {{1, 0, 2, 3}, {2, 0, 1, 3}, {0, 2, 1, 3}, {3, 2, 1, 0}};
-        for (size_t k = 0; k < sizeof orders / sizeof orders[0]; k++)
-            if (certify_trial_begin(t, 0, "permute %d %d %d %d of %s [7, 3, 2, 5]", orders[k][0],
-                                    orders[k][1], orders[k][2], orders[k][3], name)) {
-                t->id_hi = 1000;
-                int32_t y = tdm_build_permute(t->b, input(t, type, 7, 3, 2, 5), orders[k][0],
-                                              orders[k][1], orders[k][2], orders[k][3]);
-                certify_trial_end(t, tdm_build_copy(t->b, y, type));
-            }
         if (certify_trial_begin(t, 0, "slice of %s [9, 4, 3, 2]", name)) {
             t->id_hi = 1000;
             int32_t y =
@@ -51,7 +84,20 @@ void certify_case_views(certify_trial *t) {
     }
 }
 
-void certify_case_copy(certify_trial *t) {
+static void slice(const certify_operands *o) {
+    const int64_t *offset = o->node->params.slice.offset;
+    CERTIFY_EACH(i, &o->dst[0]) {
+        int64_t from[4];
+        for (int k = 0; k < 4; k++) from[k] = offset[k] + i[k];
+        certify_array_set(&o->dst[0], i, certify_array_get(&o->src[0], from));
+    }
+}
+
+CERTIFY_OP(slice, "op.slice", slice_cases, slice,
+           "op.h: Views: \"no bytes move; strides are derived by whoever executes. The source may "
+           "itself be a view\"")
+
+static void copy_cases(certify_trial *t) {
     static const int64_t shapes[][4] = {{1, 1, 1, 1}, {33, 3, 2, 1}, {7, 5, 1, 3}, {0, 4, 1, 1}};
     /* Narrowing rounds to nearest: half a unit in the last place, against the number itself. */
     for (int from = 0; from < N_PLAIN; from++)
@@ -71,7 +117,10 @@ void certify_case_copy(certify_trial *t) {
         }
 }
 
-void certify_case_concat(certify_trial *t) {
+CERTIFY_OP(copy, "op.copy", copy_cases, same,
+           "op.h: COPY: \"x (any view, f32 f16 bf16 i32) -> contiguous y of y's type\"")
+
+static void concat_cases(certify_trial *t) {
     for (int i = 0; i < N_PLAIN; i++)
         for (int axis = 0; axis < 4; axis++) {
             int64_t ne[4] = {5, 3, 2, 2};
@@ -94,7 +143,20 @@ void certify_case_concat(certify_trial *t) {
     }
 }
 
-void certify_case_get_rows(certify_trial *t) {
+static void concat(const certify_operands *o) {
+    int axis = o->node->params.concat.axis;
+    CERTIFY_EACH(i, &o->dst[0]) {
+        int64_t from[4] = {i[0], i[1], i[2], i[3]};
+        bool is_first = i[axis] < o->src[0].ne[axis];
+        if (!is_first) from[axis] -= o->src[0].ne[axis];
+        certify_array_set(&o->dst[0], i, certify_array_get(&o->src[is_first ? 0 : 1], from));
+    }
+}
+
+CERTIFY_OP(concat, "op.concat", concat_cases, concat,
+           "op.h: CONCAT: \"a, b -> y: a then b along axis\"")
+
+static void get_rows_cases(certify_trial *t) {
     for (size_t i = 0; i < n_certify_weight_types; i++)
         for (int usage = 0; usage < 2; usage++)
             for (int first = 0; first < 2; first++) {
@@ -120,3 +182,16 @@ void certify_case_get_rows(certify_trial *t) {
                           tdm_build_get_rows(t->b, table, input(t, TDM_TYPE_I32, 0, 1, 1, 1), 0));
     }
 }
+
+static void get_rows(const certify_operands *o) {
+    CERTIFY_EACH(i, &o->dst[0]) {
+        double row = o->src[1].x[i[1]] - (double)o->node->params.rows.first_row;
+        bool is_foreign = row < 0 || row >= (double)o->src[0].ne[1];
+        certify_array_set(&o->dst[0], i,
+                          is_foreign ? 0 : *certify_array_at(&o->src[0], i[0], (int64_t)row, 0, 0));
+    }
+}
+
+CERTIFY_OP(
+    get_rows, "op.get-rows", get_rows_cases, get_rows,
+    "op.h: GET_ROWS: \"row id - first_row of the table; a foreign id […] gives a row of zeros\"")

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * case_row.c: graphs of ops over rows: softmax, norms, RoPE, LSE_MERGE.
+ * case_row.c: ops over rows, softmax, norms, RoPE, LSE_MERGE: graphs of them, and what they give.
  */
 #include <math.h>
+#include <string.h>
 
 #include "certify/trial.h"
 
@@ -25,7 +26,7 @@ static void infinite_fill(certify_trial *t, certify_rig *rig) {
     }
 }
 
-void certify_case_softmax(certify_trial *t) {
+static void softmax_cases(certify_trial *t) {
     for (int s = 0; s < N_SHAPE; s++)
         if (certify_trial_begin(t, CERTIFY_NMSE_F32, "softmax of [%d, %d, %d, %d]",
                                 (int)shapes[s][0], (int)shapes[s][1], (int)shapes[s][2],
@@ -40,7 +41,23 @@ void certify_case_softmax(certify_trial *t) {
     }
 }
 
-void certify_case_rms_norm(certify_trial *t) {
+static void softmax_row(const double *x, double *y, int64_t n) {
+    double max = -INFINITY, sum = 0;
+    for (int64_t i = 0; i < n; i++)
+        if (x[i] > max) max = x[i];
+    for (int64_t i = 0; i < n; i++) sum += y[i] = max == -INFINITY ? 0 : exp(x[i] - max);
+    for (int64_t i = 0; i < n; i++) y[i] = sum > 0 ? y[i] / sum : 0;
+}
+
+static void softmax_reference(const certify_operands *o) {
+    int64_t n = o->src[0].ne[0], n_row = n > 0 ? certify_array_count(&o->src[0]) / n : 0;
+    for (int64_t r = 0; r < n_row; r++) softmax_row(o->src[0].x + r * n, o->dst[0].x + r * n, n);
+}
+
+CERTIFY_OP(softmax, "op.softmax", softmax_cases, softmax_reference,
+           "op.h: SOFTMAX: \"x -> softmax over ne[0]; a row of only -inf gives zeros\"")
+
+static void rms_norm_cases(certify_trial *t) {
     for (int s = 0; s < N_SHAPE; s++)
         for (int has_weight = 0; has_weight < 2; has_weight++)
             if (certify_trial_begin(t, CERTIFY_NMSE_F32, "rms_norm of [%d, %d, %d, %d]%s",
@@ -63,7 +80,33 @@ void certify_case_rms_norm(certify_trial *t) {
     }
 }
 
-void certify_case_sum_sq(certify_trial *t) {
+static double sum_sq(const double *x, int64_t n) {
+    double sum = 0;
+    for (int64_t i = 0; i < n; i++) sum += x[i] * x[i];
+    return sum;
+}
+
+/* x / sqrt(sum / n + eps) * weight for each row; `sum` NULL: of squares of the row. */
+static void norm_rows(const certify_operands *o, const double *sum, double n_all,
+                      const double *weight) {
+    int64_t n = o->src[0].ne[0], n_row = n > 0 ? certify_array_count(&o->src[0]) / n : 0;
+    for (int64_t r = 0; r < n_row; r++) {
+        const double *x = o->src[0].x + r * n;
+        double mean = (sum != NULL ? sum[r] : sum_sq(x, n)) / n_all;
+        for (int64_t i = 0; i < n; i++)
+            o->dst[0].x[r * n + i] = x[i] / sqrt(mean + (double)o->node->params.norm.eps) *
+                                     (weight != NULL ? weight[i] : 1);
+    }
+}
+
+static void rms_norm_reference(const certify_operands *o) {
+    norm_rows(o, NULL, (double)o->src[0].ne[0], o->src[1].x);
+}
+
+CERTIFY_OP(rms_norm, "op.rms-norm", rms_norm_cases, rms_norm_reference,
+           "op.h: RMS_NORM: \"x / sqrt(mean(x^2) + eps) * weight\"")
+
+static void sum_sq_cases(certify_trial *t) {
     for (int s = 0; s < N_SHAPE; s++)
         if (certify_trial_begin(t, CERTIFY_NMSE_F32, "sum_sq of [%d, %d, %d, %d]",
                                 (int)shapes[s][0], (int)shapes[s][1], (int)shapes[s][2],
@@ -72,6 +115,15 @@ void certify_case_sum_sq(certify_trial *t) {
             certify_trial_end(t, tdm_build_sum_sq(t->b, x));
         }
 }
+
+static void sum_sq_reference(const certify_operands *o) {
+    int64_t n = o->src[0].ne[0];
+    for (int64_t r = 0; r < certify_array_count(&o->dst[0]); r++)
+        o->dst[0].x[r] = sum_sq(o->src[0].x + r * n, n);
+}
+
+CERTIFY_OP(sum_sq, "op.sum-sq", sum_sq_cases, sum_sq_reference,
+           "op.h: SUM_SQ: \"x -> [1, ...]: sum of squares\"")
 
 static void absolute_fill(certify_trial *t, certify_rig *rig) {
     (void)t;
@@ -83,7 +135,7 @@ static void absolute_fill(certify_trial *t, certify_rig *rig) {
     }
 }
 
-void certify_case_rms_apply(certify_trial *t) {
+static void rms_apply_cases(certify_trial *t) {
     for (int n = 0; n < 2; n++)
         for (int has_weight = 0; has_weight < 2; has_weight++)
             if (certify_trial_begin(t, CERTIFY_NMSE_F32, "rms_apply, n = %d%s", n * 96,
@@ -96,6 +148,14 @@ void certify_case_rms_apply(certify_trial *t) {
                 certify_trial_end(t, tdm_build_rms_apply(t->b, x, sum, w, 1e-5f, n * 96));
             }
 }
+
+static void rms_apply_reference(const certify_operands *o) {
+    int64_t n = o->node->params.norm.n != 0 ? o->node->params.norm.n : o->src[0].ne[0];
+    norm_rows(o, o->src[1].x, (double)n, o->src[2].x);
+}
+
+CERTIFY_OP(rms_apply, "op.rms-apply", rms_apply_cases, rms_apply_reference,
+           "op.h: RMS_APPLY: \"x / sqrt(sum / n + eps) * weight\"")
 
 /* Factors are positive, positions 0 .. 4000 and a -1. */
 static void rope_fill(certify_trial *t, certify_rig *rig) {
@@ -134,7 +194,7 @@ static void rope(certify_trial *t, const char *label, const tdm_rope_params *par
         }
 }
 
-void certify_case_rope(certify_trial *t) {
+static void rope_cases(certify_trial *t) {
     rope(t, "defaults", &(tdm_rope_params){.n_rot = 64}, false);
     rope(t, "a few elements", &(tdm_rope_params){.n_rot = 6, .freq_base = 500}, false);
     rope(t, "linear scaling", &(tdm_rope_params){.n_rot = 32, .freq_scale = 0.25f}, false);
@@ -157,6 +217,59 @@ void certify_case_rope(certify_trial *t) {
     rope(t, "attention factor", &(tdm_rope_params){.n_rot = 16, .attn_factor = 1.3f}, false);
     rope(t, "nothing turned", &(tdm_rope_params){.n_rot = 0}, false);
 }
+
+static double or_default(float value, double fallback) {
+    return value != 0 ? (double)value : fallback;
+}
+
+static double yarn_dim(const tdm_rope_params *p, double beta) {
+    const double pi = 3.14159265358979323846;
+    return p->n_rot * log(p->n_ctx_orig / (beta * 2 * pi)) /
+           (2 * log(or_default(p->freq_base, 10000)));
+}
+
+void certify_rope_angle(const tdm_rope_params *p, double pos, int32_t i, double factor,
+                        bool has_mscale, double *cos_out, double *sin_out) {
+    double base = or_default(p->freq_base, 10000), scale = or_default(p->freq_scale, 1);
+    double theta = pos * pow(base, -2.0 * i / p->n_rot) / factor, angle = theta * scale;
+    double mscale = or_default(p->attn_factor, 1);
+    if (p->ext_factor != 0) {
+        double low = fmax(0, floor(yarn_dim(p, or_default(p->beta_fast, 32))));
+        double high = fmin(p->n_rot - 1, ceil(yarn_dim(p, or_default(p->beta_slow, 1))));
+        double r = fmin(1, fmax(0, (i - low) / fmax(0.001, high - low)));
+        double ramp = (1 - r) * (double)p->ext_factor;
+        angle = theta * scale * (1 - ramp) + theta * ramp;
+        mscale *= 1 + 0.1 * log(1 / scale);
+    }
+    if (!has_mscale) mscale = 1;
+    *cos_out = cos(angle) * mscale;
+    *sin_out = sin(angle) * mscale;
+}
+
+static void rope_reference(const certify_operands *o) {
+    const tdm_rope_params *p = &o->node->params.rope;
+    memcpy(o->dst[0].x, o->src[0].x, (size_t)certify_array_count(&o->dst[0]) * sizeof(double));
+    for (int64_t t = 0; t < o->src[0].ne[2]; t++)
+        for (int64_t h = 0; h < o->src[0].ne[1]; h++)
+            for (int32_t i = 0; i < p->n_rot / 2; i++) {
+                double pos = o->src[1].x[t], c, s;
+                bool is_adjacent = p->mode == TDM_ROPE_ADJACENT;
+                int64_t a = p->rope_offset + (is_adjacent ? 2 * i : i);
+                int64_t b = a + (is_adjacent ? 1 : p->n_rot / 2);
+                if (pos == -1) continue;
+                certify_rope_angle(p, pos, i, o->src[2].x != NULL ? o->src[2].x[i] : 1, true, &c,
+                                   &s);
+                double x = *certify_array_at(&o->src[0], a, h, t, 0),
+                       y = *certify_array_at(&o->src[0], b, h, t, 0);
+                *certify_array_at(&o->dst[0], a, h, t, 0) = x * c - y * s;
+                *certify_array_at(&o->dst[0], b, h, t, 0) = x * s + y * c;
+            }
+}
+
+CERTIFY_OP(
+    rope, "op.rope", rope_cases, rope_reference,
+    "op.h: ROPE: \"elements rope_offset .. + n_rot of each head are turned by their position, the "
+    "rest copied; a token at position -1 is copied\"")
 
 /* Part 0 of one head and every part of another are over nothing. */
 static void ml_fill(certify_trial *t, certify_rig *rig) {
@@ -185,7 +298,7 @@ static void parts_fill(certify_trial *t, certify_rig *rig) {
             if (k == 0 || k % n_in_part == 1) o[k * v->ne[0] + i] = 0;
 }
 
-void certify_case_lse_merge(certify_trial *t) {
+static void lse_merge_cases(certify_trial *t) {
     static const int64_t sizes[][4] = {{64, 4, 3, 2}, {33, 2, 1, 5}, {8, 3, 2, 1}};
     for (size_t s = 0; s < sizeof sizes / sizeof sizes[0]; s++)
         if (certify_trial_begin(t, CERTIFY_NMSE_F32, "lse_merge of [%d, %d, %d, %d]",
@@ -197,3 +310,30 @@ void certify_case_lse_merge(certify_trial *t) {
             certify_trial_end(t, tdm_build_lse_merge(t->b, o, ml));
         }
 }
+
+/* Each part weighs with its l * exp(m - max m); a part over nothing has l = 0 and no weight. */
+static void lse_merge_reference(const certify_operands *o) {
+    const certify_array *ml = &o->src[1];
+    for (int64_t t = 0; t < o->dst[0].ne[2]; t++)
+        for (int64_t h = 0; h < o->dst[0].ne[1]; h++) {
+            double max = -INFINITY, sum = 0;
+            for (int64_t p = 0; p < ml->ne[3]; p++)
+                max = fmax(max, *certify_array_at(ml, 0, h, t, p));
+            for (int64_t p = 0; p < ml->ne[3]; p++)
+                if (*certify_array_at(ml, 1, h, t, p) > 0)
+                    sum += *certify_array_at(ml, 1, h, t, p) *
+                           exp(*certify_array_at(ml, 0, h, t, p) - max);
+            for (int64_t i = 0; i < o->dst[0].ne[0]; i++) {
+                double y = 0;
+                for (int64_t p = 0; p < ml->ne[3]; p++)
+                    if (*certify_array_at(ml, 1, h, t, p) > 0)
+                        y += *certify_array_at(ml, 1, h, t, p) *
+                             exp(*certify_array_at(ml, 0, h, t, p) - max) / sum *
+                             *certify_array_at(&o->src[0], i, h, t, p);
+                *certify_array_at(&o->dst[0], i, h, t, 0) = y;
+            }
+        }
+}
+
+CERTIFY_OP(lse_merge, "op.lse-merge", lse_merge_cases, lse_merge_reference,
+           "op.h: LSE_MERGE: \"attention over the union of the parts\"")

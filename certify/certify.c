@@ -25,6 +25,15 @@ static const certify_table *const tables[] = {
 };
 enum { N_TABLE = sizeof tables / sizeof tables[0], LIMIT_DEFAULT = 120 };
 
+static size_t table_size(const certify_table *table) {
+    return table->n_check + table->n_more;
+}
+
+/* NULL where the row is none. */
+static const certify_check *table_row(const certify_table *table, size_t i) {
+    return i < table->n_check ? &table->checks[i] : table->more[i - table->n_check];
+}
+
 /* Without it the checks of the first table say why, and no other has anything to look at. */
 static const char load_id[] = "plugin.load";
 
@@ -241,10 +250,10 @@ tdm_status certify_run(const certify_params *params, FILE *out, certify_result *
     fprintf(out, "certify %s (seed %llu)\n", params->file,
             (unsigned long long)(params->seed != 0 ? params->seed : 1));
     for (size_t t = 0; t < N_TABLE && status == TDM_OK; t++)
-        for (size_t i = 0; i < tables[t]->n_check && status == TDM_OK; i++) {
-            const certify_check *check = &tables[t]->checks[i];
+        for (size_t i = 0; i < table_size(tables[t]) && status == TDM_OK; i++) {
+            const certify_check *check = table_row(tables[t], i);
             report answer = {0};
-            if (!check_is_wanted(&s, check)) continue;
+            if (check == NULL || !check_is_wanted(&s, check)) continue;
             if (t > 0 && s.is_unloadable) {
                 s.n_unasked++;
                 continue;
@@ -271,9 +280,11 @@ tdm_status certify_run(const certify_params *params, FILE *out, certify_result *
 tdm_status certify_list(FILE *out, tdm_error *err) {
     errno = 0;
     for (size_t t = 0; t < N_TABLE; t++)
-        for (size_t i = 0; i < tables[t]->n_check; i++)
-            fprintf(out, "%d  %s\n   %s\n", tables[t]->checks[i].level, tables[t]->checks[i].id,
-                    tables[t]->checks[i].cites);
+        for (size_t i = 0; i < table_size(tables[t]); i++) {
+            const certify_check *check = table_row(tables[t], i);
+            if (check != NULL)
+                fprintf(out, "%d  %s\n   %s\n", check->level, check->id, check->cites);
+        }
     fprintf(out, "%d  %s\n   %s\n", quiet_check.level, quiet_check.id, quiet_check.cites);
     if (fflush(out) != 0 || ferror(out) != 0)
         return tdm_fail(err, TDM_IO, "certify: cannot write the list: %s",

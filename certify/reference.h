@@ -2,7 +2,8 @@
  *
  * reference.h: what the ops of op.h give, in double precision and the plainest loops. It is
  * written from the header alone and shares no code with any plugin; only bytes of quantised types
- * are read by the core's converters. Cache ops are certify_cache_model.h's.
+ * are read by the core's converters. Each op's function is in its family's case_*.c; cache ops are
+ * in cache.h.
  */
 #ifndef TANDEM_RUNNER_CERTIFY_REFERENCE_H
 #define TANDEM_RUNNER_CERTIFY_REFERENCE_H
@@ -22,18 +23,33 @@ typedef struct certify_operands {
     certify_array dst[TDM_MAX_DST];
 } certify_operands;
 
+static inline int64_t certify_array_count(const certify_array *a) {
+    return a->ne[0] * a->ne[1] * a->ne[2] * a->ne[3];
+}
+static inline double *certify_array_at(const certify_array *a, int64_t i0, int64_t i1, int64_t i2,
+                                       int64_t i3) {
+    return &a->x[((i3 * a->ne[2] + i2) * a->ne[1] + i1) * a->ne[0] + i0];
+}
+static inline double certify_array_get(const certify_array *a, const int64_t i[4]) {
+    return *certify_array_at(a, i[0], i[1], i[2], i[3]);
+}
+static inline void certify_array_set(const certify_array *a, const int64_t i[4], double x) {
+    *certify_array_at(a, i[0], i[1], i[2], i[3]) = x;
+}
+/* Runs the statement behind it for every index of an array; i[] is the loop's. */
+#define CERTIFY_EACH(i, a)                                                                         \
+    for (int64_t i[4] = {0}; i[3] < (a)->ne[3]; i[3]++)                                            \
+        for (i[2] = 0; i[2] < (a)->ne[2]; i[2]++)                                                  \
+            for (i[1] = 0; i[1] < (a)->ne[1]; i[1]++)                                              \
+                for (i[0] = 0; i[0] < (a)->ne[0]; i[0]++)
+
 /* Computes every value of a verified graph without cache ops: want[n_value] gets malloc'd numbers,
  * for WEIGHT and INPUT those in bytes[]. What want[] held is freed. False without memory. */
 bool certify_reference_run(const tdm_graph *graph, uint8_t *const *bytes, double **want);
 
-/* Selection and experts (reference_select.c). */
-void certify_reference_top_k(const certify_operands *o);
-void certify_reference_route(const certify_operands *o);
-void certify_reference_experts(const certify_operands *o);
-
-double certify_act(int32_t act, double x);
+double certify_act(int32_t act, double x); /* case_arith.c */
 /* cos and sin, mscale included, of pair i at position pos; `factor` (nullable) divides. `pos` may be
- * a difference of positions; without mscale for KV_SHIFT. */
+ * a difference of positions; without mscale for KV_SHIFT. In case_row.c. */
 void certify_rope_angle(const tdm_rope_params *params, double pos, int32_t i, double factor,
                         bool has_mscale, double *cos_out, double *sin_out);
 

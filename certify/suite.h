@@ -40,13 +40,16 @@ typedef struct certify_check {
     certify_verdict (*run)(certify *c);
 } certify_check;
 
+/* Checks of a family: `checks`, then those that `more` points to; NULL entries of it are none. */
 typedef struct certify_table {
     const certify_check *checks;
     size_t n_check;
+    const certify_check *const *more;
+    size_t n_more;
 } certify_table;
 
 #define CERTIFY_TABLE(array)                                                                       \
-    { array, sizeof(array) / sizeof((array)[0]) }
+    { array, sizeof(array) / sizeof((array)[0]), NULL, 0 }
 
 extern const certify_table certify_plugin_table;
 extern const certify_table certify_device_table;

@@ -129,7 +129,7 @@ void certify_trial_end(certify_trial *t, int32_t y) {
     certify_rig_destroy(&rig);
 }
 
-void certify_trial_run(certify *c, const certify_op_cases *op, certify_trial_mode mode,
+void certify_trial_run(certify *c, const certify_op *op, certify_trial_mode mode,
                        certify_trial *trial_out) {
     *trial_out = (certify_trial){.c = c, .mode = mode, .verdict = CERTIFY_PASSED};
     op->cases(trial_out);

@@ -1,12 +1,15 @@
 /* SPDX-License-Identifier: MIT
  *
  * trial.h: many small graphs of one op, each run where the device takes it and compared
- * with the reference. The lists of graphs are in certify_case_*.c, the checks in op.c.
+ * with the reference. The graphs and the reference of each op are in case_*.c, by family; the table
+ * of ops is in op.c.
  */
 #ifndef TANDEM_RUNNER_CERTIFY_TRIAL_H
 #define TANDEM_RUNNER_CERTIFY_TRIAL_H
 
+#include "certify/reference.h"
 #include "certify/rig.h"
+#include "certify/suite.h"
 
 typedef enum certify_trial_mode {
     CERTIFY_TRIAL_NUMBERS, /* run what is claimed, compare */
@@ -41,41 +44,43 @@ bool certify_trial_begin(certify_trial *t, double nmse, const char *format, ...)
 /* Finishes it: `y` becomes an output, and the graph is run. */
 void certify_trial_end(certify_trial *t, int32_t y);
 
-/* The ops that have cases, in the order of op.h; an op of cache or group has none here. */
-typedef struct certify_op_cases {
-    int32_t op;
+/* What the suite has of an op: its check, the graphs that the check runs, and what they must give. */
+typedef struct certify_op {
+    certify_check check;
     certify_cases_fn cases;
-} certify_op_cases;
-extern const certify_op_cases certify_all_cases[];
-extern const size_t n_certify_all_cases;
+    void (*reference)(const certify_operands *o);
+} certify_op;
+
+/* certify_op_<name> for each op of TDM_OP_LIST that computes values from sources alone, views
+ * included; each is defined in its family's case_*.c. An op without one does not link. Ops on a
+ * cache have checks of their own (kv.c), EXCHANGE too (exchange.c). */
+#define CERTIFY_OP_VALUE_(name) extern const certify_op certify_op_##name;
+#define CERTIFY_OP_VIEW_        CERTIFY_OP_VALUE_
+#define CERTIFY_OP_CACHE_(name)
+#define CERTIFY_OP_GROUP_                        CERTIFY_OP_CACHE_
+#define CERTIFY_OP_(ID, name, number, kind, ...) CERTIFY_OP_##kind##_(name)
+TDM_OP_LIST(CERTIFY_OP_)
+#undef CERTIFY_OP_
+#undef CERTIFY_OP_GROUP_
+#undef CERTIFY_OP_CACHE_
+#undef CERTIFY_OP_VIEW_
+#undef CERTIFY_OP_VALUE_
+
+/* NULL for an op that has none. */
+const certify_op *certify_op_find(int32_t op);
+
+/* Defines certify_op_<name>; a check takes no parameter, hence a function for each. The citation is
+ * of op.h. */
+#define CERTIFY_OP(name, id, cases, reference, cites)                                              \
+    static certify_verdict name##_check(certify *c) {                                              \
+        return certify_op_check(c, &certify_op_##name);                                            \
+    }                                                                                              \
+    const certify_op certify_op_##name = {{id, 1, cites, name##_check}, cases, reference};
+certify_verdict certify_op_check(certify *c, const certify_op *op);
 
 /* Runs the cases of one op; the trial says what came of it. */
-void certify_trial_run(certify *c, const certify_op_cases *op, certify_trial_mode mode,
+void certify_trial_run(certify *c, const certify_op *op, certify_trial_mode mode,
                        certify_trial *trial_out);
-
-/* case_move.c */
-void certify_case_views(certify_trial *t);
-void certify_case_copy(certify_trial *t);
-void certify_case_concat(certify_trial *t);
-void certify_case_get_rows(certify_trial *t);
-/* case_arith.c */
-void certify_case_matmul(certify_trial *t);
-void certify_case_add(certify_trial *t);
-void certify_case_mul(certify_trial *t);
-void certify_case_scale(certify_trial *t);
-void certify_case_act(certify_trial *t);
-void certify_case_glu(certify_trial *t);
-/* case_row.c */
-void certify_case_softmax(certify_trial *t);
-void certify_case_rms_norm(certify_trial *t);
-void certify_case_sum_sq(certify_trial *t);
-void certify_case_rms_apply(certify_trial *t);
-void certify_case_rope(certify_trial *t);
-void certify_case_lse_merge(certify_trial *t);
-/* case_select.c */
-void certify_case_top_k(certify_trial *t);
-void certify_case_moe_route(certify_trial *t);
-void certify_case_moe_ffn(certify_trial *t);
 
 /* Bounds on NMSE by what computes; docs/abi.md says why these. */
 #define CERTIFY_NMSE_F32    1e-10 /* elementwise and row ops */

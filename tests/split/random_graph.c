@@ -221,7 +221,7 @@ static void add_glu(pool *p) {
     int64_t ne[TDM_MAX_DIMS];
     memcpy(ne, p->values[x].ne, sizeof ne);
     int y = pool_pick_that(p, is_alike, ne);
-    tdm_act act = (tdm_act)pool_below(p, TDM_ACT_TANH + 1);
+    tdm_act act = (tdm_act)pool_below(p, TDM_ACT_COUNT_);
     double size = p->values[x].size * p->values[y].size;
     pool_calm(p, pool_add(p, tdm_build_glu(p->b, pool_use(p, x), pool_use(p, y), act), size / 2));
 }
@@ -237,7 +237,7 @@ static void add_one(pool *p) {
         break;
     }
     case 1: {
-        tdm_act act = (tdm_act)pool_below(p, TDM_ACT_TANH + 1);
+        tdm_act act = (tdm_act)pool_below(p, TDM_ACT_COUNT_);
         x = pool_add(p, tdm_build_act(p->b, pool_use(p, x), act), size * 0.6);
         break;
     }

@@ -15,14 +15,8 @@
 
 #include "plugins/meta/rules/compile.h"
 
-/* In the order of tdm_op, as the page writes them. */
-static const char *const op_names[TDM_OP_COUNT_] = {
-    "",         "RESHAPE",   "PERMUTE",   "SLICE",     "COPY",      "CONCAT",
-    "GET_ROWS", "MATMUL",    "ADD",       "MUL",       "SCALE",     "ACT",
-    "GLU",      "SOFTMAX",   "RMS_NORM",  "SUM_SQ",    "RMS_APPLY", "ROPE",
-    "TOP_K",    "MOE_ROUTE", "MOE_FFN",   "KV_WRITE",  "ATTENTION", "KV_SHIFT",
-    "KV_COPY",  "KV_EXPORT", "KV_IMPORT", "LSE_MERGE", "EXCHANGE",
-};
+#define NAME_(ID, name, number, ...) [number] = #ID,
+static const char *const op_names[TDM_OP_COUNT_] = {TDM_OP_LIST(NAME_)};
 
 static char *page;
 

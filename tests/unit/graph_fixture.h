@@ -19,6 +19,7 @@
 #include <cmocka.h>
 
 #include "core/graph/builder.h"
+#include "core/graph/op_rules.h"
 
 #define NE(...)                                                                                    \
     (const int64_t[4]) {                                                                           \
@@ -123,6 +124,29 @@ static inline tdm_rope_params fixture_rope(void) {
 
 /* ---- Random graphs ---- */
 
+/* A random op of the list whose sources can all be a value of shape `ne`, without parameters; its
+ * optional sources are absent. False where the op drawn is of another kind. */
+static inline bool random_simple_op(const int64_t ne[4], tdm_node_spec *spec) {
+    tdm_op op = (tdm_op)(1 + random_below(TDM_OP_COUNT_ - 1));
+    const tdm_op_rule *rule = tdm_op_rule_get(op);
+    tdm_builder *b = NULL;
+    int32_t x;
+    bool is_taken;
+    int i;
+    if (tdm_op_is_view(op) || rule->state_src != 0 || rule->step_src != 0 || rule->n_dst != 1)
+        return false;
+    if (tdm_builder_create(&b, NULL) != TDM_OK) return false;
+    x = tdm_build_input(b, "x", TDM_TYPE_F32, ne);
+    *spec = tdm_node_spec_of(op, -1, -1, -1, -1);
+    for (i = 0; i < rule->n_src; i++)
+        if ((rule->optional_src >> i & 1) == 0) spec->src[i] = x;
+    spec->dst[0].type = TDM_TYPE_F32;
+    memcpy(spec->dst[0].ne, ne, sizeof spec->dst[0].ne);
+    is_taken = tdm_build_node(b, spec, NULL) >= 0;
+    tdm_builder_destroy(b);
+    return is_taken;
+}
+
 /* Up to n_step random ops over a growing pool of values, each op in it somewhere if n_step is large
  * enough; some values become outputs. */
 static inline tdm_graph *random_graph(int n_step) {
@@ -146,7 +170,7 @@ static inline tdm_graph *random_graph(int n_step) {
         if (shape == NULL) break; /* tdm_builder_finish says why */
         memcpy(ne, shape, sizeof ne);
         count = ne[0] * ne[1] * ne[2] * ne[3];
-        switch (random_below(22)) {
+        switch (random_below(23)) {
         case 0: y = tdm_build_scale(f.b, x, 2.0f, 0.5f); break;
         case 1: y = tdm_build_act(f.b, x, TDM_ACT_SILU); break;
         case 2: y = tdm_build_glu(f.b, x, x, TDM_ACT_GELU); break;
@@ -222,6 +246,14 @@ static inline tdm_graph *random_graph(int n_step) {
                 f.b, tdm_build_input(f.b, NULL, TDM_TYPE_F32, NE(FIX_HEAD_DIM, 4, 5, 2)),
                 tdm_build_input(f.b, NULL, TDM_TYPE_F32, NE(2, 4, 5, 2)));
             break;
+        case 21: {
+            tdm_node_spec spec;
+            if (!random_simple_op(ne, &spec)) break;
+            for (d = 0; d < TDM_MAX_SRC; d++)
+                if (spec.src[d] >= 0) spec.src[d] = x;
+            y = tdm_build_node(f.b, &spec, NULL);
+            break;
+        }
         default: /* an output, of a temporary that is no view */
             if (random_below(2) == 0) {
                 y = tdm_build_copy(f.b, x, TDM_TYPE_F32);

@@ -4,7 +4,8 @@
  * every field, and the numbers behind the enums that travel in data. Plugins are built apart from
  * the host, so a line here changes only together with the version in tdm_plugin_entry_vN; a new
  * field is a new line at the end of its struct (and the struct's new size). For machines with
- * 64-bit pointers, which is all that Tandem runs on.
+ * 64-bit pointers, which is all that Tandem runs on. The numbers of ops and activations after the
+ * ones here are in their rows of TDM_OP_LIST and TDM_ACT_LIST.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -604,7 +605,6 @@ static const number_row numbers[] = {
     NUMBER(TDM_OP_KV_IMPORT, 26),
     NUMBER(TDM_OP_LSE_MERGE, 27),
     NUMBER(TDM_OP_EXCHANGE, 28),
-    NUMBER(TDM_OP_COUNT_, 29),
     NUMBER(TDM_ACT_NONE, 0),
     NUMBER(TDM_ACT_SILU, 1),
     NUMBER(TDM_ACT_GELU, 2),

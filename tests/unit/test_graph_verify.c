@@ -154,7 +154,8 @@ static void test_nodes(void **state) {
     (void)state;
     REFUSED("op number 0", c.nodes[s.node_sum].op = TDM_OP_NONE);
     REFUSED("op number -7", c.nodes[s.node_sum].op = -7);
-    REFUSED("op number 29", c.nodes[s.node_sum].op = TDM_OP_COUNT_);
+    REFUSED("op number 999", c.nodes[s.node_sum].op = 999);
+    REFUSED("is not an op", c.nodes[s.node_sum].op = TDM_OP_COUNT_);
     REFUSED("has 3 sources", c.nodes[s.node_sum].n_src = 3);
     REFUSED("destination 0 of -1", c.nodes[s.node_sum].n_dst = -1);
     REFUSED("node 3 (add): source 1 is value 1000", c.nodes[s.node_sum].src[1] = 1000);
