@@ -243,9 +243,8 @@ tdm_status llm_model_report(const llm_model *m, tdm_open_device *dev,
 typedef struct stages {
     const llm_turns *turns;
     const tdm_graph *graph;
-    int32_t *node_dev;    /* [n_node] */
-    int32_t *slot_map;    /* [n_slot] */
-    bool *is_made;        /* [n_slot] a node of the graph writes it */
+    int32_t *node_dev; /* [n_node] */
+    tdm_cut cut;
     tdm_slot_mem *wishes; /* [n_slot] */
     tdm_scratch *scratch;
 } stages;
@@ -256,16 +255,9 @@ static tdm_status stages_begin(stages *s, const llm_model *m, const int32_t *wei
     const llm_placement *p = s->turns->placement;
     size_t n_slot = (size_t)graph->n_slot + 1;
     s->node_dev = malloc(((size_t)graph->n_node + 1) * sizeof *s->node_dev);
-    s->slot_map = malloc(n_slot * sizeof *s->slot_map);
-    s->is_made = calloc(n_slot, sizeof *s->is_made);
     s->wishes = calloc(n_slot, sizeof *s->wishes);
-    if (s->node_dev == NULL || s->slot_map == NULL || s->is_made == NULL || s->wishes == NULL)
+    if (s->node_dev == NULL || s->wishes == NULL)
         return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "report: out of memory");
-    for (int32_t i = 0; i < graph->n_value; i++) {
-        const tdm_value *v = tdm_graph_value(graph, i);
-        if (v->slot >= 0)
-            s->is_made[v->slot] = v->kind == TDM_VALUE_TEMP || v->kind == TDM_VALUE_OUTPUT;
-    }
     for (int32_t w = 0; w < m->n_weight && p->weight != NULL; w++) {
         int32_t wish = p->weight(p->user, m->weights[w].file->name);
         if (wish >= 0 && wish < s->turns->n_dev && weight_value[w] >= 0)
@@ -273,39 +265,33 @@ static tdm_status stages_begin(stages *s, const llm_model *m, const int32_t *wei
     }
     tdm_status status =
         tdm_scratch_create(s->turns->rt, s->turns->devs, s->turns->n_dev, &s->scratch, err);
-    return status == TDM_OK ? tdm_schedule_place(s->scratch, graph, s->wishes, s->node_dev, err)
-                            : status;
+    if (status == TDM_OK)
+        status = tdm_schedule_place(s->scratch, graph, s->wishes, s->node_dev, err);
+    const tdm_cut_params params = {
+        .graph = graph, .node_dev = s->node_dev, .n_dev = s->turns->n_dev, .caller_dev = -1};
+    return status == TDM_OK ? tdm_cut_make(&params, &s->cut, err) : status;
 }
 
 static void stages_end(stages *s) {
     tdm_scratch_destroy(s->scratch);
     free(s->node_dev);
-    free(s->slot_map);
-    free(s->is_made);
+    tdm_cut_free(&s->cut);
     free(s->wishes);
 }
 
-/* Adds nodes first .. end-1, all of one device; *is_known turns false where its clock has no rate. */
-static tdm_status stage_add(const stages *s, int32_t first, int32_t end, double *seconds,
+/* Adds the time of one stage; *is_known turns false where its clock has no rate. */
+static tdm_status stage_add(const stages *s, const tdm_stage *stage, double *seconds,
                             bool *is_known, tdm_error *err) {
-    int32_t dev = s->node_dev[first];
     tdm_split_report report = {.struct_size = sizeof report, .is_brief = 1};
-    tdm_graph *stage = NULL;
-    double copied = 0;
-    tdm_status status = tdm_graph_extract(s->graph, first, end - first, &stage, s->slot_map, err);
-    if (status == TDM_OK)
-        status = tdm_open_device_split_report(s->turns->clocks[dev], stage, &report, err);
-    for (int32_t i = 0; status == TDM_OK && i < stage->n_value; i++) {
-        const tdm_value *v = tdm_graph_value(stage, i);
-        if (v->kind == TDM_VALUE_INPUT && v->slot >= 0 && s->is_made[s->slot_map[v->slot]])
-            copied += (double)tdm_tensor_canonical_size((tdm_type)v->type, v->ne);
-    }
-    /* read there, written to the host, and the same again here */
-    if (copied > 0 && s->turns->bandwidth[dev] > 0)
-        *seconds += 4 * copied / s->turns->bandwidth[dev];
+    double copied = 0, bandwidth = s->turns->bandwidth[stage->dev];
+    tdm_status status =
+        tdm_open_device_split_report(s->turns->clocks[stage->dev], stage->graph, &report, err);
+    for (int32_t i = 0; i < stage->n_before; i++)
+        copied += (double)s->cut.slots[stage->copies[i].slot].size;
+    /* A copy passes through the host: it is read and written twice. */
+    if (copied > 0 && bandwidth > 0) *seconds += 4 * copied / bandwidth;
     *seconds += report.seconds + STAGE_SECONDS;
     *is_known = *is_known && report.seconds > 0;
-    tdm_graph_free(stage);
     return status;
 }
 
@@ -330,10 +316,8 @@ tdm_status llm_model_turns_time(const llm_model *m, const llm_turns *turns,
         s.graph = graph;
     }
     if (status == TDM_OK) status = stages_begin(&s, m, weight, err);
-    for (int32_t first = 0, end; status == TDM_OK && first < graph->n_node; first = end) {
-        for (end = first + 1; end < graph->n_node && s.node_dev[end] == s.node_dev[first];) end++;
-        status = stage_add(&s, first, end, &seconds, &is_known, err);
-    }
+    for (int32_t i = 0; i < s.cut.n_stage && status == TDM_OK; i++)
+        status = stage_add(&s, &s.cut.stages[i], &seconds, &is_known, err);
     *seconds_out = status == TDM_OK && is_known ? seconds : 0;
     stages_end(&s);
     tdm_graph_free(graph);

@@ -103,6 +103,13 @@ typedef struct tdm_mem {
     uint64_t size; /* bytes */
 } tdm_mem;
 
+/* Where a value lies inside such a buffer. */
+typedef struct tdm_slot_mem {
+    tdm_mem mem; /* mem.dev NULL: not placed */
+    uint64_t off;
+    uint64_t size; /* bytes */
+} tdm_slot_mem;
+
 tdm_status tdm_mem_alloc(tdm_open_device *dev, uint64_t size, tdm_buffer_purpose purpose,
                          tdm_mem *mem_out, tdm_error *err);
 /* The same for a buffer of which it is known what will lie in it: params->items. */

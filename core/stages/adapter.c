@@ -10,6 +10,7 @@
 
 #include "core/base/view.h"
 #include "core/stages/adapter_internal.h"
+#include "core/stages/cut.h"
 
 /* Which plugin helps out, and what its device is called in messages: as no section can be. */
 #define FALLBACK_PLUGIN "cpu"
@@ -122,7 +123,7 @@ static tdm_status device_split_unit(tdm_device *device, const tdm_graph *graph, 
     const tdm_value *v = tdm_graph_value(graph, value);
     tdm_open_device *dev = device->main;
     if (v->kind == TDM_VALUE_WEIGHT) {
-        tdm_tensor_desc desc = adapter_weight_desc(v);
+        tdm_tensor_desc desc = tdm_weight_desc(v);
         if (adapter_tensor_side(device, &desc) == ADAPTER_FALLBACK)
             dev = adapter_fallback(device, err);
     }

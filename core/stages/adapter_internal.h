@@ -70,9 +70,6 @@ const tdm_kv_desc *adapter_node_kv(const tdm_graph *graph, const tdm_node *node)
  * source is neither. `base` is the value that owns the source's memory. */
 adapter_side adapter_source_side(tdm_device *device, const tdm_graph *graph, int32_t index,
                                  int32_t base);
-/* A weight of a graph as a description. */
-tdm_tensor_desc adapter_weight_desc(const tdm_value *value);
-
 /* The side that runs a node, given the sides of its data: needs_fallback when some of it lives there,
  * is_state when it reads a cache. TDM_UNSUPPORTED with the reasons of both. `why` receives main's
  * refusal where help runs it. [any-thread] */

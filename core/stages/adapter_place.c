@@ -6,8 +6,9 @@
  */
 #include <string.h>
 
-#include "core/stages/adapter_internal.h"
 #include "core/graph/op_rules.h"
+#include "core/stages/adapter_internal.h"
+#include "core/stages/cut.h"
 
 enum { PROBE_MAX_VALUE = 8 };
 
@@ -176,13 +177,6 @@ adapter_side adapter_kv_side(tdm_device *device, const tdm_kv_desc *desc) {
     return fallback != NULL && dev_takes_cache(fallback, desc) ? ADAPTER_FALLBACK : ADAPTER_MAIN;
 }
 
-tdm_tensor_desc adapter_weight_desc(const tdm_value *value) {
-    tdm_tensor_desc desc = {
-        .struct_size = sizeof desc, .type = (tdm_type)value->type, .usage = value->usage};
-    memcpy(desc.ne, value->ne, sizeof desc.ne);
-    return desc;
-}
-
 const tdm_kv_desc *adapter_node_kv(const tdm_graph *graph, const tdm_node *node) {
     return tdm_op_uses_kv(node->op) ? tdm_graph_kv(graph, node->params.kv.kv) : NULL;
 }
@@ -191,7 +185,7 @@ adapter_side adapter_source_side(tdm_device *device, const tdm_graph *graph, int
                                  int32_t base) {
     const tdm_value *v = tdm_graph_value(graph, base);
     if (v->kind == TDM_VALUE_WEIGHT) {
-        tdm_tensor_desc desc = adapter_weight_desc(v);
+        tdm_tensor_desc desc = tdm_weight_desc(v);
         return adapter_tensor_side(device, &desc);
     }
     const tdm_kv_desc *kv =

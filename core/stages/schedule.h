@@ -15,10 +15,11 @@
 #ifndef TANDEM_CORE_SCHEDULE_H
 #define TANDEM_CORE_SCHEDULE_H
 
-#include "core/graph/builder.h"
 #include "core/device/runtime.h"
+#include "core/graph/builder.h"
+#include "core/stages/cut.h"
 
-#define TDM_MAX_SCHEDULE_DEVICES 8
+#define TDM_MAX_SCHEDULE_DEVICES TDM_MAX_STAGE_DEVICES
 
 /* One compute buffer for each device, grown to what the largest schedule needs, and the queue. */
 typedef struct tdm_scratch tdm_scratch;
@@ -29,13 +30,6 @@ tdm_status tdm_scratch_create(tdm_runtime *rt, tdm_open_device *const *devs, int
 void tdm_scratch_destroy(tdm_scratch *scratch);
 /* Bytes held now on device i of devs (compute buffer; plans apart). */
 uint64_t tdm_scratch_size(const tdm_scratch *scratch, int32_t i);
-
-/* Where a WEIGHT or STATE lives: mem.dev is one of the scratch's devices. */
-typedef struct tdm_slot_mem {
-    tdm_mem mem; /* mem.dev NULL: not placed */
-    uint64_t off;
-    uint64_t size;
-} tdm_slot_mem;
 
 /* Decides which device each node would run on, without preparing anything; dev_out[n_node] gets an
  * index into the scratch's devices. `fixed` is NULL or [n_slot] and says where weights and states
@@ -48,7 +42,7 @@ tdm_status tdm_schedule_place(tdm_scratch *scratch, const tdm_graph *graph,
 typedef struct tdm_schedule tdm_schedule;
 
 /* bindings[n_slot] of the graph: where each WEIGHT and STATE lives (mem.dev is one of the scratch's
- * devices); ignored for the other slots. Takes ownership of `graph` on success and failure alike.
+ * devices); ignored for the other slots, and copied. Takes ownership of `graph` on success and failure alike.
  * Allocates all memory that running needs, growing the scratch where it must. [setup] */
 tdm_status tdm_schedule_create(tdm_scratch *scratch, tdm_graph *graph, const tdm_slot_mem *bindings,
                                tdm_schedule **schedule_out, tdm_error *err);

@@ -5,23 +5,16 @@
 #ifndef TANDEM_CORE_SCHEDULE_INTERNAL_H
 #define TANDEM_CORE_SCHEDULE_INTERNAL_H
 
-#include "core/stages/queue_adapter.h"
-#include "core/device/runtime_internal.h"
 #include "core/stages/schedule.h"
+#include "core/stages/stages.h"
 
 struct tdm_scratch {
     tdm_runtime *rt;
     int32_t n_dev;
-    tdm_open_device *devs[TDM_MAX_SCHEDULE_DEVICES];
-    tdm_queue_adapter *queues[TDM_MAX_SCHEDULE_DEVICES];
-    uint64_t align[TDM_MAX_SCHEDULE_DEVICES];
-    bool holds_temps[TDM_MAX_SCHEDULE_DEVICES]; /* TDM_DEVICE_HOLDS_TEMPS */
-    tdm_mem mem[TDM_MAX_SCHEDULE_DEVICES];
-    uint32_t generation[TDM_MAX_SCHEDULE_DEVICES]; /* grows with each reallocation of mem */
-    void *staging;                                 /* for copies that cross the host */
-    uint64_t staging_size;
-    tdm_semaphore *semaphore;
-    uint64_t semaphore_value; /* last value promised */
+    tdm_stage_device devs[TDM_MAX_STAGE_DEVICES];
+    tdm_stage_queues queues;
+    tdm_stage_memory memory;
+    uint32_t generation[TDM_MAX_STAGE_DEVICES]; /* grows with each reallocation of memory.mem */
 };
 
 /* As tdm_schedule_place; slot_dev[n_slot] holds the device of a WEIGHT or STATE that has one and

@@ -7,20 +7,8 @@
 
 #include "core/base/view.h"
 #include "core/graph/op_rules.h"
+#include "core/stages/refusal.h"
 #include "core/stages/schedule_internal.h"
-
-/* Says once for each op and device that the op goes elsewhere, unless it was told to. */
-static void refusal_report(tdm_scratch *s, const tdm_graph *graph, int32_t dev, int32_t taken_by,
-                           const tdm_node *node, const char *reason) {
-    if (tdm_op_uses_kv(node->op) &&
-        (tdm_graph_kv(graph, node->params.kv.kv)->flags & TDM_KV_IN_HOST) != 0)
-        return;
-    if (node->op < 0 || node->op >= TDM_OP_COUNT_ || s->devs[dev]->refused[node->op]) return;
-    s->devs[dev]->refused[node->op] = true;
-    tdm_runtime_log(s->rt, TDM_LOG_WARN, "%s does not run %s (%s); it runs on %s",
-                    tdm_open_device_name(s->devs[dev]), tdm_op_name(node->op), reason,
-                    tdm_open_device_name(s->devs[taken_by]));
-}
 
 /* A placement under way. */
 typedef struct placement {
@@ -93,7 +81,7 @@ static bool node_reads(const placement *p, const tdm_node *node, int32_t slot) {
 static tdm_status supports_with_siblings(const placement *p, int32_t index, int32_t d,
                                          tdm_error *why) {
     const tdm_graph *graph = p->graph;
-    tdm_open_device *dev = p->scratch->devs[d];
+    tdm_open_device *dev = p->scratch->devs[d].dev;
     const tdm_node *node = tdm_graph_node(graph, index);
     tdm_status status = tdm_open_device_supports_op(dev, graph, index, why);
     for (int32_t i = 0; i < node->n_src && status == TDM_OK; i++) {
@@ -138,17 +126,18 @@ static tdm_status node_place(placement *p, int32_t index, int32_t *dev_out, tdm_
         tdm_status status = supports_with_siblings(p, index, d, &why);
         if (status == TDM_OK) {
             /* Where the node's data decided, the first device was not asked. */
-            if (d > 0 &&
-                (home < 0 || tdm_open_device_supports_op(s->devs[0], graph, index, &why) != TDM_OK))
-                refusal_report(s, graph, 0, d, node, home < 0 ? first_reason : why.message);
+            if (d > 0 && (home < 0 || tdm_open_device_supports_op(s->devs[0].dev, graph, index,
+                                                                  &why) != TDM_OK))
+                tdm_refusal_report(s->devs[0].dev, s->devs[d].dev, graph, node,
+                                   home < 0 ? first_reason : why.message);
             node_claim(p, node, d);
             *dev_out = d;
             return TDM_OK;
         }
         if (d == 0) snprintf(first_reason, sizeof first_reason, "%.150s", why.message);
         int n = snprintf(reasons + used, sizeof reasons - used, "%s%s%s: %s", used > 0 ? "; " : "",
-                         tdm_open_device_name(s->devs[d]), home >= 0 ? ", where its data is" : "",
-                         why.message);
+                         tdm_open_device_name(s->devs[d].dev),
+                         home >= 0 ? ", where its data is" : "", why.message);
         used += n > 0 ? (size_t)n : 0;
         if (used >= sizeof reasons) used = sizeof reasons - 1;
     }
@@ -184,7 +173,7 @@ tdm_status tdm_schedule_place(tdm_scratch *scratch, const tdm_graph *graph,
     for (int32_t i = 0; i < graph->n_slot; i++) {
         slot_dev[i] = -1;
         for (int32_t d = 0; fixed != NULL && d < scratch->n_dev; d++)
-            if (fixed[i].mem.dev == scratch->devs[d]) slot_dev[i] = d;
+            if (fixed[i].mem.dev == scratch->devs[d].dev) slot_dev[i] = d;
     }
     tdm_status status = tdm_schedule_place_slots(scratch, graph, slot_dev, dev_out, err);
     free(slot_dev);

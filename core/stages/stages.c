@@ -1,0 +1,324 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * stages.c: see stages.h.
+ */
+#include "core/stages/stages.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "core/base/packing.h"
+#include "core/graph/builder.h"
+
+static tdm_status out_of_memory(tdm_error *err) {
+    return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "stages: out of memory");
+}
+
+/* ---- Queues ---- */
+
+/* A poisoned semaphore stays poisoned: the next run gets a new one. */
+static void semaphore_renew(tdm_stage_queues *q) {
+    tdm_semaphore *fresh = NULL;
+    uint64_t value;
+    if (tdm_semaphore_ops.query(q->semaphore, &value, NULL) == TDM_OK) return;
+    if (tdm_semaphore_ops.create(q->semaphore_value, &fresh, NULL) != TDM_OK) return;
+    tdm_semaphore_ops.destroy(q->semaphore);
+    q->semaphore = fresh;
+}
+
+tdm_status tdm_stage_queues_run(tdm_stage_queues *q, int32_t dev, tdm_device_plan *plan,
+                                const tdm_binding *bindings, int32_t n_binding, tdm_error *err) {
+    tdm_point done = {q->semaphore, ++q->semaphore_value};
+    tdm_status status = tdm_queue_adapter_compute(q->queues[dev], plan, bindings, n_binding, NULL,
+                                                  0, &done, 1, err);
+    if (status == TDM_OK)
+        status = tdm_semaphore_ops.wait(done.semaphore, done.value, TDM_WAIT_FOREVER, err);
+    if (status != TDM_OK) semaphore_renew(q);
+    return status;
+}
+
+void tdm_stage_queues_destroy(tdm_stage_queues *q) {
+    for (int32_t d = 0; d < TDM_MAX_STAGE_DEVICES; d++) tdm_queue_adapter_destroy(q->queues[d]);
+    tdm_semaphore_ops.destroy(q->semaphore);
+    memset(q, 0, sizeof *q);
+}
+
+/* ---- Memory ---- */
+
+tdm_status tdm_stage_memory_grow_staging(tdm_stage_memory *memory, uint64_t size, tdm_error *err) {
+    if (memory->staging_size >= size) return TDM_OK;
+    void *grown = realloc(memory->staging, size);
+    if (grown == NULL) return out_of_memory(err);
+    memory->staging = grown;
+    memory->staging_size = size;
+    return TDM_OK;
+}
+
+void tdm_stage_memory_free(tdm_stage_memory *memory) {
+    for (int32_t d = 0; d < TDM_MAX_STAGE_DEVICES; d++) tdm_mem_free(&memory->mem[d]);
+    free(memory->staging);
+    memset(memory, 0, sizeof *memory);
+}
+
+static uint64_t round_up(uint64_t size, uint64_t align) {
+    return (size + align - 1) / align * align;
+}
+
+/* Lays out the values that cross on device d. */
+static tdm_status border_place(tdm_stages *st, int32_t d, tdm_packed *things, tdm_error *err) {
+    int32_t n = 0;
+    for (int32_t i = 0; i < st->cut.graph->n_slot; i++) {
+        const tdm_cut_slot *slot = &st->cut.slots[i];
+        if ((slot->devs & 1u << d) == 0) continue;
+        uint64_t size = round_up(slot->size, st->devs[d].align);
+        if (size < slot->size)
+            return tdm_fail(err, TDM_OUT_OF_RANGE, "stages: '%s' has more than 2^64 bytes",
+                            tdm_cut_slot_name(&st->cut, i));
+        things[n++] = (tdm_packed){i, slot->first, slot->last, size, 0};
+    }
+    if (!tdm_pack(things, n, &st->border_size[d]))
+        return tdm_fail(err, TDM_OUT_OF_RANGE, "stages: values of more than 2^64 bytes");
+    for (int32_t i = 0; i < n; i++) st->off[d][things[i].id] = things[i].off;
+    return TDM_OK;
+}
+
+/* Copies of weights have bytes of their own: they outlast a run. Conversion takes whole rows. */
+static tdm_status weights_place(tdm_stages *st, tdm_error *err) {
+    for (int32_t i = 0; i < st->cut.n_weight; i++) {
+        const tdm_stage_copy *copy = &st->cut.weights[i];
+        const tdm_cut_slot *slot = &st->cut.slots[copy->slot];
+        tdm_tensor_desc desc = tdm_weight_desc(tdm_graph_value(st->cut.graph, slot->value));
+        uint64_t size, row = tdm_type_row_size(desc.type, desc.ne[0]);
+        tdm_status status = tdm_open_device_tensor_size(st->devs[copy->to].dev, &desc, &size, err);
+        if (status != TDM_OK) return status;
+        st->weights[i].desc = desc;
+        st->off[copy->to][copy->slot] = st->border_size[copy->to];
+        st->border_size[copy->to] += round_up(size, st->devs[copy->to].align);
+        uint64_t staging = slot->size < TDM_STAGING_SIZE ? slot->size : TDM_STAGING_SIZE;
+        if (staging < row) staging = row;
+        if (st->staging_size < staging) st->staging_size = staging;
+    }
+    return TDM_OK;
+}
+
+static tdm_status temps_place(tdm_stages *st, tdm_error *err) {
+    uint64_t most[TDM_MAX_STAGE_DEVICES] = {0};
+    for (int32_t s = 0; s < st->cut.n_stage; s++) {
+        const tdm_stage *stage = &st->cut.stages[s];
+        const tdm_stage_device *dev = &st->devs[stage->dev];
+        uint64_t size = 0;
+        if (!dev->places_temps) continue;
+        tdm_status status =
+            tdm_graph_plan_memory(stage->graph, dev->align, st->execs[s].temp_off, &size, err);
+        if (status != TDM_OK) return status;
+        if (most[stage->dev] < size) most[stage->dev] = size;
+    }
+    for (int32_t d = 0; d < st->n_dev; d++) st->need[d] = st->border_size[d] + most[d];
+    return TDM_OK;
+}
+
+static tdm_status arrays_alloc(tdm_stages *st, tdm_error *err) {
+    size_t n_slot = (size_t)st->cut.graph->n_slot + 1;
+    st->execs = calloc((size_t)st->cut.n_stage + 1, sizeof *st->execs);
+    st->weights = calloc((size_t)st->cut.n_weight + 1, sizeof *st->weights);
+    if (st->execs == NULL || st->weights == NULL) return out_of_memory(err);
+    for (int32_t s = 0; s < st->cut.n_stage; s++) {
+        const tdm_stage *stage = &st->cut.stages[s];
+        tdm_stage_exec *exec = &st->execs[s];
+        size_t n = (size_t)stage->graph->n_slot + 1;
+        exec->bindings = calloc(n, sizeof *exec->bindings);
+        exec->temp_off = malloc(n * sizeof *exec->temp_off);
+        exec->copies = calloc((size_t)(stage->n_before + stage->n_after) + 1, sizeof *exec->copies);
+        if (exec->bindings == NULL || exec->temp_off == NULL || exec->copies == NULL)
+            return out_of_memory(err);
+        memset(exec->temp_off, 0xff, n * sizeof *exec->temp_off);
+    }
+    for (int32_t d = 0; d < st->n_dev; d++) {
+        st->off[d] = malloc(n_slot * sizeof *st->off[d]);
+        if (st->off[d] == NULL) return out_of_memory(err);
+        memset(st->off[d], 0xff, n_slot * sizeof *st->off[d]);
+    }
+    return TDM_OK;
+}
+
+/* ---- Making stages ---- */
+
+tdm_status tdm_stages_create(const tdm_cut_params *params, const tdm_stage_device *devs,
+                             tdm_stages *stages_out, tdm_error *err) {
+    tdm_stages st = {.n_dev = params->n_dev};
+    memcpy(st.devs, devs, (size_t)params->n_dev * sizeof *devs);
+    tdm_packed *things = malloc(((size_t)params->graph->n_slot + 1) * sizeof *things);
+    tdm_status status = things != NULL ? TDM_OK : out_of_memory(err);
+    if (status == TDM_OK) status = tdm_cut_make(params, &st.cut, err);
+    if (status == TDM_OK) {
+        st.staging_size = st.cut.max_copy < TDM_STAGING_SIZE ? st.cut.max_copy : TDM_STAGING_SIZE;
+        status = arrays_alloc(&st, err);
+    }
+    for (int32_t d = 0; d < st.n_dev && status == TDM_OK; d++)
+        status = border_place(&st, d, things, err);
+    if (status == TDM_OK) status = weights_place(&st, err);
+    if (status == TDM_OK) status = temps_place(&st, err);
+    free(things);
+    if (status != TDM_OK) {
+        tdm_stages_free(&st);
+        return status;
+    }
+    *stages_out = st;
+    return TDM_OK;
+}
+
+void tdm_stages_free(tdm_stages *st) {
+    for (int32_t s = 0; s < st->cut.n_stage && st->execs != NULL; s++) {
+        tdm_device_plan_destroy(st->execs[s].plan);
+        free(st->execs[s].bindings);
+        free(st->execs[s].temp_off);
+        free(st->execs[s].copies);
+    }
+    for (int32_t d = 0; d < st->n_dev; d++) free(st->off[d]);
+    free(st->execs);
+    free(st->weights);
+    tdm_cut_free(&st->cut);
+    memset(st, 0, sizeof *st);
+}
+
+tdm_status tdm_stages_plan(tdm_stages *st, tdm_error *err) {
+    tdm_status status = TDM_OK;
+    for (int32_t s = 0; s < st->cut.n_stage && status == TDM_OK; s++)
+        status = tdm_device_plan_create(st->devs[st->cut.stages[s].dev].dev,
+                                        st->cut.stages[s].graph, &st->execs[s].plan, err);
+    return status;
+}
+
+tdm_status tdm_stages_add_plan_info(const tdm_stages *st, int32_t dev, tdm_plan_info *sum,
+                                    tdm_error *err) {
+    tdm_status result = TDM_OK;
+    for (int32_t s = 0; s < st->cut.n_stage; s++) {
+        tdm_plan_info info;
+        if (dev >= 0 && st->cut.stages[s].dev != dev) continue;
+        tdm_status status = tdm_device_plan_get_info(st->execs[s].plan, &info, err);
+        if (status != TDM_OK) {
+            result = status;
+            continue;
+        }
+        sum->device_size += info.device_size;
+        sum->host_size += info.host_size;
+        sum->crossing_size += info.crossing_size;
+    }
+    return result;
+}
+
+/* ---- Binding ---- */
+
+/* What binding works with. */
+typedef struct binder {
+    tdm_stages *stages;
+    const tdm_stage_memory *memory;
+    tdm_stage_locate_fn locate;
+    void *owner;
+} binder;
+
+static tdm_status stage_bind(const binder *b, int32_t s, tdm_error *err) {
+    const tdm_stages *st = b->stages;
+    const tdm_stage *stage = &st->cut.stages[s];
+    tdm_stage_exec *exec = &st->execs[s];
+    for (int32_t i = 0; i < stage->graph->n_slot; i++) {
+        int32_t slot = stage->slot_map[i];
+        uint64_t off = st->off[stage->dev][slot];
+        if (exec->temp_off[i] != TDM_NO_PLACE)
+            off = st->border_size[stage->dev] + exec->temp_off[i];
+        if (off != TDM_NO_PLACE) {
+            exec->bindings[i] =
+                (tdm_binding){b->memory->mem[stage->dev].buffer, off, st->cut.slots[slot].size};
+            continue;
+        }
+        tdm_slot_mem at = {0};
+        tdm_status status = b->locate(b->owner, slot, stage->dev, &at, err);
+        if (status != TDM_OK) return status;
+        exec->bindings[i] = (tdm_binding){at.mem.buffer, at.off, at.size};
+    }
+    return TDM_OK;
+}
+
+/* One end of a copy. */
+static tdm_status end_find(const binder *b, int32_t slot, int32_t dev, tdm_slot_mem *out,
+                           tdm_error *err) {
+    const tdm_cut *cut = &b->stages->cut;
+    uint64_t off = b->stages->off[dev][slot];
+    *out = (tdm_slot_mem){b->memory->mem[dev], off, cut->slots[slot].size};
+    if (off != TDM_NO_PLACE) return TDM_OK;
+    *out = (tdm_slot_mem){0};
+    tdm_status status = b->locate(b->owner, slot, dev, out, err);
+    if (status == TDM_OK && out->mem.dev == NULL)
+        status = tdm_fail(err, TDM_INVALID_ARGUMENT, "'%s' is bound to nothing",
+                          tdm_cut_slot_name(cut, slot));
+    if (status != TDM_OK) return status;
+    out->mem.size = out->off + out->size;
+    out->size = cut->slots[slot].size;
+    return TDM_OK;
+}
+
+static tdm_status copy_bind(const binder *b, const tdm_stage_copy *copy, tdm_bound_copy *out,
+                            tdm_error *err) {
+    tdm_status status = end_find(b, copy->slot, copy->from, &out->src, err);
+    return status == TDM_OK ? end_find(b, copy->slot, copy->to, &out->dst, err) : status;
+}
+
+tdm_status tdm_stages_bind(tdm_stages *st, const tdm_stage_memory *memory,
+                           tdm_stage_locate_fn locate, void *owner, tdm_error *err) {
+    const binder b = {st, memory, locate, owner};
+    tdm_status status = TDM_OK;
+    for (int32_t i = 0; i < st->cut.n_weight && status == TDM_OK; i++)
+        status = copy_bind(&b, &st->cut.weights[i], &st->weights[i].copy, err);
+    for (int32_t s = 0; s < st->cut.n_stage && status == TDM_OK; s++) {
+        const tdm_stage *stage = &st->cut.stages[s];
+        status = stage_bind(&b, s, err);
+        for (int32_t i = 0; i < stage->n_before + stage->n_after && status == TDM_OK; i++)
+            status = copy_bind(&b, &stage->copies[i], &st->execs[s].copies[i], err);
+    }
+    return status;
+}
+
+/* ---- Running ---- */
+
+tdm_status tdm_stages_copy_weight(const tdm_stages *st, int32_t i, const tdm_stage_memory *memory,
+                                  tdm_error *err) {
+    const tdm_tensor_desc *desc = &st->weights[i].desc;
+    const tdm_slot_mem *src = &st->weights[i].copy.src, *dst = &st->weights[i].copy.dst;
+    uint64_t row_size = tdm_type_row_size(desc->type, desc->ne[0]);
+    int64_t n_row = tdm_shape_rows(desc->ne);
+    int64_t step = row_size > 0 ? (int64_t)(memory->staging_size / row_size) : n_row;
+    tdm_status status = TDM_OK;
+    for (int64_t row = 0; row < n_row && row_size > 0 && status == TDM_OK; row += step) {
+        int64_t n = n_row - row < step ? n_row - row : step;
+        status = tdm_mem_tensor_download(&src->mem, src->off, desc, memory->staging, row_size, row,
+                                         n, 0, desc->ne[0], err);
+        if (status == TDM_OK)
+            status = tdm_mem_tensor_upload(&dst->mem, dst->off, desc, memory->staging, row_size,
+                                           row, n, 0, desc->ne[0], err);
+    }
+    return status;
+}
+
+static tdm_status copy_run(const tdm_bound_copy *copy, const tdm_stage_memory *memory,
+                           tdm_error *err) {
+    if (copy->src.size == 0) return TDM_OK;
+    return tdm_mem_copy_staged(&copy->dst.mem, copy->dst.off, &copy->src.mem, copy->src.off,
+                               copy->src.size, memory->staging, memory->staging_size, err);
+}
+
+tdm_status tdm_stages_run(const tdm_stages *st, tdm_stage_queues *queues,
+                          const tdm_stage_memory *memory, tdm_error *err) {
+    tdm_status status = TDM_OK;
+    for (int32_t s = 0; s < st->cut.n_stage && status == TDM_OK; s++) {
+        const tdm_stage *stage = &st->cut.stages[s];
+        const tdm_stage_exec *exec = &st->execs[s];
+        for (int32_t i = 0; i < stage->n_before && status == TDM_OK; i++)
+            status = copy_run(&exec->copies[i], memory, err);
+        if (status == TDM_OK)
+            status = tdm_stage_queues_run(queues, stage->dev, exec->plan, exec->bindings,
+                                          stage->graph->n_slot, err);
+        for (int32_t i = 0; i < stage->n_after && status == TDM_OK; i++)
+            status = copy_run(&exec->copies[stage->n_before + i], memory, err);
+    }
+    return status;
+}

@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * stages.h: runs the stages of a placed graph, for schedules (schedule.h) and for adapted devices
+ * (adapter.h).
+ *
+ * Memory of the stages on one device, in order: values that cross, laid out so that those that live
+ * at once share no byte; copies of weights that live on another device; temporaries, where the
+ * stages overlap one another. Who owns the stages allocates it, need[d] bytes for device d, and may
+ * move it: tdm_stages_bind follows. Everything else (weights, caches, what the caller provides) lies where the
+ * owner's tdm_stage_locate_fn says.
+ *
+ * Order of calls: tdm_stages_create, memory, tdm_stages_plan, then tdm_stages_bind whenever memory
+ * has moved, and tdm_stages_run any number of times. Binding and running allocate, build and plan
+ * nothing. One thread at a time.
+ */
+#ifndef TANDEM_CORE_STAGES_H
+#define TANDEM_CORE_STAGES_H
+
+#include "core/device/runtime_internal.h"
+#include "core/stages/cut.h"
+#include "core/stages/queue_adapter.h"
+
+#define TDM_NO_PLACE UINT64_MAX /* an offset: not in the memory of the stages */
+
+/* ---- What stages run on ---- */
+
+typedef struct tdm_stage_device {
+    tdm_open_device *dev;
+    uint64_t align;    /* of offsets; a power of two or a multiple of one that the device needs */
+    bool places_temps; /* temporaries lie in the memory of the stages; else where the owner says */
+} tdm_stage_device;
+
+/* One queue for each device, and the semaphore that the stages wait on. */
+typedef struct tdm_stage_queues {
+    tdm_queue_adapter *queues[TDM_MAX_STAGE_DEVICES];
+    tdm_semaphore *semaphore;
+    uint64_t semaphore_value; /* last value promised */
+} tdm_stage_queues;
+
+/* Runs one plan on the queue of device `dev` and waits for it. After a failure the queues may be
+ * used again. [queue-serial] */
+tdm_status tdm_stage_queues_run(tdm_stage_queues *queues, int32_t dev, tdm_device_plan *plan,
+                                const tdm_binding *bindings, int32_t n_binding, tdm_error *err);
+/* Destroys the queues and the semaphore; those that are NULL are skipped. [setup] */
+void tdm_stage_queues_destroy(tdm_stage_queues *queues);
+
+/* Memory of the stages, and host memory for copies between devices that pass through the host. */
+typedef struct tdm_stage_memory {
+    tdm_mem mem[TDM_MAX_STAGE_DEVICES]; /* need[d] bytes or more */
+    void *staging;
+    uint64_t staging_size;
+} tdm_stage_memory;
+
+/* Grows the staging memory to at least `size` bytes. */
+tdm_status tdm_stage_memory_grow_staging(tdm_stage_memory *memory, uint64_t size, tdm_error *err);
+/* Frees all of it. */
+void tdm_stage_memory_free(tdm_stage_memory *memory);
+
+/* ---- Stages ---- */
+
+/* Where slot `slot` of the whole graph lies on device `dev`, in memory that is not the stages'.
+ * out->mem.dev NULL: the slot is bound to nothing. */
+typedef tdm_status (*tdm_stage_locate_fn)(void *owner, int32_t slot, int32_t dev, tdm_slot_mem *out,
+                                          tdm_error *err);
+
+/* One copy with both of its ends. */
+typedef struct tdm_bound_copy {
+    tdm_slot_mem src, dst; /* sizes are those of the slot */
+} tdm_bound_copy;
+
+/* What a stage needs to run, beside its cut. */
+typedef struct tdm_stage_exec {
+    tdm_device_plan *plan;
+    tdm_binding *bindings;  /* [graph->n_slot] */
+    uint64_t *temp_off;     /* [graph->n_slot] behind the border of its device, or TDM_NO_PLACE */
+    tdm_bound_copy *copies; /* as tdm_stage.copies */
+} tdm_stage_exec;
+
+typedef struct tdm_stage_weight {
+    tdm_tensor_desc desc;
+    tdm_bound_copy copy;
+} tdm_stage_weight;
+
+typedef struct tdm_stages {
+    tdm_cut cut;
+    int32_t n_dev;
+    tdm_stage_device devs[TDM_MAX_STAGE_DEVICES];
+    tdm_stage_exec *execs;                /* [cut.n_stage] */
+    tdm_stage_weight *weights;            /* [cut.n_weight] */
+    uint64_t *off[TDM_MAX_STAGE_DEVICES]; /* [n_slot] in the memory of the stages, TDM_NO_PLACE */
+    uint64_t border_size[TDM_MAX_STAGE_DEVICES]; /* bytes in front of the temporaries */
+    uint64_t need[TDM_MAX_STAGE_DEVICES];
+    uint64_t staging_size; /* bytes that copies need; 0 = there are none */
+} tdm_stages;
+
+/* Cuts the graph and lays out its memory; `devs` has params->n_dev entries. Released with
+ * tdm_stages_free; on failure there is nothing to release. [setup] */
+tdm_status tdm_stages_create(const tdm_cut_params *params, const tdm_stage_device *devs,
+                             tdm_stages *stages_out, tdm_error *err);
+/* Frees and clears *stages; a cleared one is a no-op. [setup] */
+void tdm_stages_free(tdm_stages *stages);
+/* Makes the plan of each stage. [setup] */
+tdm_status tdm_stages_plan(tdm_stages *stages, tdm_error *err);
+/* Adds to *sum what the plans of device `dev` hold, -1 = of all devices. A plan that fails to answer
+ * counts as nothing; the last such failure is returned. [any-thread] */
+tdm_status tdm_stages_add_plan_info(const tdm_stages *stages, int32_t dev, tdm_plan_info *sum,
+                                    tdm_error *err);
+/* Computes every address that a run uses. [queue-serial] */
+tdm_status tdm_stages_bind(tdm_stages *stages, const tdm_stage_memory *memory,
+                           tdm_stage_locate_fn locate, void *owner, tdm_error *err);
+/* Copies weight i of the cut to the device that reads it, in that device's layout. Owners call it
+ * before a run where the copy is not up to date. [queue-serial] */
+tdm_status tdm_stages_copy_weight(const tdm_stages *stages, int32_t i,
+                                  const tdm_stage_memory *memory, tdm_error *err);
+/* Runs all stages in order and waits for each. Stops at the first failure; nothing is left running,
+ * and the stages may be run again. [queue-serial] */
+tdm_status tdm_stages_run(const tdm_stages *stages, tdm_stage_queues *queues,
+                          const tdm_stage_memory *memory, tdm_error *err);
+
+#endif
