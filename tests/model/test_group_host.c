@@ -13,7 +13,7 @@
 #include "llm/report.h"
 #include "plugins/meta/buffer.h"
 #include "tests/model/group_device.h"
-#include "tests/model/lent_buffer.h"
+#include "tests/model/adapted_buffer.h"
 #include "tests/model/preset.h"
 
 enum { N_PROMPT = 21, N_NEXT = 6, N_ROW = N_PROMPT + N_NEXT, N_CTX = 64 };
@@ -249,7 +249,7 @@ static void test_where(void **state) {
                              config->is_away && params.is_cache_in_host ? s.members[d].state_size
                                                                         : 0);
             if (!config->is_away) continue; /* lent as it is */
-            lent_buffer_sizes(cache->members[d], &own, &help);
+            adapted_buffer_sizes(cache->members[d], &own, &help);
             bool is_with_cpu = params.is_cache_in_host && !config->has_host_kv;
             assert_int_equal(is_with_cpu ? own : help, 0);
             assert_true((is_with_cpu ? help : own) > 0);

@@ -20,7 +20,7 @@
 #include "plugins/meta/layout/partition_table.h"
 #include "plugins/meta/exec/plan.h"
 #include "tests/model/group_device.h"
-#include "tests/model/lent_buffer.h"
+#include "tests/model/adapted_buffer.h"
 #include "tests/model/preset.h"
 
 /* ---- The ledger ------------------------------------------------------------------------------ */
@@ -233,7 +233,7 @@ static void host_check(const meta_plan *plan, int d, const meta_buffer *cache,
         assert_int_equal(said->host_state_size + said->crossing_size, 0);
         return;
     }
-    if (cache->members[d] != NULL) lent_buffer_sizes(cache->members[d], &own, &help);
+    if (cache->members[d] != NULL) adapted_buffer_sizes(cache->members[d], &own, &help);
     near_check(words, member->name, "cache in the host's memory", said->host_state_size, help);
     assert_int_equal(own, 0);
 }

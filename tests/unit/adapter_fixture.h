@@ -3,8 +3,8 @@
  * adapter_fixture.h: a borrower of devices: buffers, plans and queues through the table alone, as a
  * group would use it. For test_adapter*.c.
  */
-#ifndef TANDEM_TEST_LEND_FIXTURE_H
-#define TANDEM_TEST_LEND_FIXTURE_H
+#ifndef TANDEM_TEST_ADAPTER_FIXTURE_H
+#define TANDEM_TEST_ADAPTER_FIXTURE_H
 
 #include "core/stages/adapter.h"
 #include "tests/unit/schedule_fixture.h"
