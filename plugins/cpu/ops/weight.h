@@ -18,7 +18,7 @@
  *
  * Rationale. A kernel that decodes one token should meet the bytes in the order of their addresses:
  * hardware prefetchers then bring memory's full speed. With all fronts of a row behind its bodies, a
- * core got 13 of 30 GB/s (docs/performance.md).
+ * core got 13 of 30 GB/s (docs/notebook.md).
  *
  * Nothing is widened: a group takes exactly the canonical bytes of its rows; only a last, partly
  * filled group of a matrix is padded, with rows that nobody reads. Every canonical bit is kept, so
