@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * compile.c: from a graph to a part for each member: applies the rules node by node, sees to it that
- * outputs can be delivered, and assigns the arena.
+ * compile.c: compiles a graph into a part for each member. It applies the rules node by node, makes
+ * the outputs outlive the run so that deliver.c can read them, and assigns the arena. The plans and
+ * the memory of the parts are made by plan.c.
  */
 #include "plugins/meta/rules/compile.h"
 
@@ -12,7 +13,7 @@
 
 /* ---- Outputs ---- */
 
-/* Makes member d's piece of an output a value of its own that outlives the run. */
+/* Makes member d's piece of an output a value with its own memory that outlives the run. */
 static bool output_keep(meta_compiler *c, meta_variant *variant, int32_t d, int32_t value) {
     meta_part *part = &c->plan->members[d].part;
     int32_t v = variant->local[d];
@@ -34,9 +35,10 @@ static bool output_make(meta_compiler *c, int32_t value) {
     if (best < 0) return false;
     tdm_layout_kind kind = meta_variant_kind(c, best);
     if (kind == TDM_LAYOUT_PARTIAL_SUM || kind == TDM_LAYOUT_PARTIAL_LSE)
-        best = meta_want_replicated(c, value);
+        best = meta_convert_replicated(c, value);
     if (best < 0) return false;
-    /* Other variants of the value keep their locals; this one's may become copies. */
+    /* The pieces may become copies. Nodes still read the pieces of the old variant, so the output
+     * gets a variant of its own. */
     int32_t variant = meta_variant_new(c, value, meta_variant_at(c, best)->layout);
     if (variant < 0) return false;
     memcpy(meta_variant_at(c, variant)->local, meta_variant_at(c, best)->local,
@@ -62,8 +64,19 @@ static bool outputs_make(meta_compiler *c) {
 
 /* ---- The arena ---- */
 
-/* Flags are a line for each exchange; data alternates between two areas, since nobody is more than
- * one exchange ahead of anybody. */
+/* Assigns flags and data of every exchange in the arena.
+ *
+ * Flags: each exchange of a plan has a line of its own for each active member.
+ *
+ * Data: exchange i uses area i % 2. Two areas are enough within a run. A member that writes the
+ * data of exchange i+2 has passed exchange i+1, so every member has raised its flag of i+1; a
+ * member raises that flag only after it has read all data of exchange i. A third member may still
+ * read exchange i+1, but that is the other area. This holds only if every active member takes part
+ * in every exchange, senders or not.
+ *
+ * From one run to the next the areas do not alternate: after an odd number of exchanges the first
+ * exchange of the next run uses the same area as the last of this run. That is safe because a run
+ * begins only after all members have ended the last one (queue.c). */
 static void arena_assign(meta_compiler *c) {
     meta_plan *p = c->plan;
     uint64_t area = (c->data_size + 4095) / 4096 * 4096,
@@ -88,7 +101,7 @@ static void arena_assign(meta_compiler *c) {
     }
 }
 
-/* ---- Walking ---- */
+/* ---- Nodes ---- */
 
 static bool node_compile(meta_compiler *c, int32_t index) {
     const tdm_node *node = tdm_graph_node(c->graph, index);
@@ -112,7 +125,7 @@ bool meta_override_apply(meta_compiler *c, int32_t value) {
     for (int32_t i = 0; i < device->n_override && c->status == TDM_OK; i++) {
         const meta_override *o = &device->overrides[i];
         if (o->graph != c->graph || o->hash != c->hash || o->value != value) continue;
-        int32_t variant = meta_want(c, value, meta_layout_id(c, &o->layout));
+        int32_t variant = meta_convert(c, value, meta_layout_id(c, &o->layout));
         int32_t *at = &c->plan->value_variant[value];
         if (variant < 0 || *at == variant) return variant >= 0;
         while (*at != variant) at = &meta_variant_at(c, *at)->next;

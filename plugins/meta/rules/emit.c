@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * emit.c: adds nodes to the members' parts. An exchange goes into every part at the same place, so
- * that all members pass all of them in one order.
+ * emit.c: adds nodes to the members' parts. An exchange is added to the parts of all active members
+ * in one call, so that all members pass all exchanges in the same order. A member that passed them
+ * in another order would wait for a flag that no member writes.
  */
 #include <string.h>
 
@@ -44,7 +45,7 @@ static bool sources_local(const meta_compiler *c, const tdm_node *node, const me
     return true;
 }
 
-/* Member d's local destinations; false where one of them is empty there. */
+/* The types and shapes of member d's destinations; false where one of them is empty there. */
 static bool results_local(const meta_compiler *c, const tdm_node *node, const int32_t *dst_layout,
                           int32_t d, meta_result *results) {
     for (int32_t i = 0; i < node->n_dst; i++) {
@@ -56,7 +57,7 @@ static bool results_local(const meta_compiler *c, const tdm_node *node, const in
     return true;
 }
 
-/* The node on member d, which holds all its sources. */
+/* Emits the node on member d, which holds all its sources. */
 static bool node_emit(meta_compiler *c, const tdm_node *node, const meta_emission *e, int32_t d,
                       const int32_t *local, const meta_result *results, int32_t *out) {
     tdm_op_params params = e->params != NULL ? e->params[d] : node->params;
@@ -108,11 +109,11 @@ int32_t meta_emit_zeros(meta_compiler *c, int32_t d, int32_t type, const int64_t
 
 /* ---- Exchanges ---- */
 
-/* The arena and the epoch of a part, which only exchanges read. */
-static bool words_bring(meta_compiler *c, meta_part *part) {
+/* Adds the values for the arena and the epoch to a part. Only exchanges read them. */
+static bool words_add(meta_compiler *c, meta_part *part) {
     static const tdm_value arena = {.kind = TDM_VALUE_STATE, .type = TDM_TYPE_I8};
     static const tdm_value epoch = {.kind = TDM_VALUE_INPUT, .type = TDM_TYPE_I32};
-    const int64_t arena_ne[TDM_MAX_DIMS] = {1, 1, 1, 1}; /* its size is known at the end */
+    const int64_t arena_ne[TDM_MAX_DIMS] = {1, 1, 1, 1}; /* arena_assign sets the size */
     const int64_t epoch_ne[TDM_MAX_DIMS] = {sizeof(tdm_step_header) / sizeof(int32_t), 1, 1, 1};
     if (part->arena < 0)
         part->arena = meta_part_add_value(part, &arena, arena_ne, META_SLOT_ARENA, -1);
@@ -121,7 +122,9 @@ static bool words_bring(meta_compiler *c, meta_part *part) {
     return (part->arena >= 0 && part->epoch >= 0) || meta_out_of_memory(c);
 }
 
-/* Where one is alone, or nobody has anything to send, there is nothing to exchange. */
+/* The result of an exchange without communication: the group has one active member, or no member
+ * sends anything. The result is the member's own value plus its residual; zeros where both are
+ * absent. */
 static bool stay_apart(meta_compiler *c, const int32_t *x, const int32_t *residual,
                        const meta_result *results, int32_t *out) {
     for (int32_t d = 0; d < c->n_member; d++) {
@@ -140,8 +143,9 @@ static bool stay_apart(meta_compiler *c, const int32_t *x, const int32_t *residu
     return true;
 }
 
-/* What member d sends, or adds. A weight that the host sends for it is copied first: a member that is a group
- * itself gives bytes of its values only, not of what it has assigned. */
+/* The local value that member d sends or adds as a residual. A weight that the host would read is
+ * copied into a temporary first: a member that is itself a group can hand out the bytes of
+ * temporaries, but not those of a weight that it has cut. */
 static int32_t source_make(meta_compiler *c, int32_t d, int32_t x, bool is_sum) {
     meta_part *part = &c->plan->members[d].part;
     const tdm_value *v = meta_part_value(part, x);
@@ -155,9 +159,10 @@ static int32_t source_make(meta_compiler *c, int32_t d, int32_t x, bool is_sum) 
     return is_sum ? meta_part_contiguous(part, x) : x;
 }
 
-/* What sums are sent as. One number of each token (a sum of squares) goes as it is: it is nothing to
- * save, and may be larger than an f16 or than its neighbours in a block by far. For the same reason
- * blocks are of one token. */
+/* The type in which addends are sent. A value with one number per token (a sum of squares) is sent
+ * as f32: a smaller type would save nothing, and the number may exceed the range of f16 or dwarf
+ * the other numbers of its block. For the same reason a block may not reach over the end of a
+ * row. */
 static tdm_type wire_of(const meta_compiler *c, const int32_t *x) {
     tdm_type wire = c->device->options.reduce_type;
     for (int32_t d = 0; d < c->n_member; d++) {
@@ -224,7 +229,7 @@ static bool member_exchange(meta_compiler *c, int32_t d, const tdm_exchange_para
     tdm_op_params params = {{{0}}};
     int32_t src[4] = {-1, -1, -1, -1};
     params.exchange = *exchange;
-    if (!words_bring(c, part)) return false;
+    if (!words_add(c, part)) return false;
     if (x >= 0 && (src[0] = source_make(c, d, x, exchange->kind != TDM_EXCHANGE_GATHER)) < 0)
         return meta_out_of_memory(c);
     if (residual >= 0 && (src[3] = source_make(c, d, residual, true)) < 0)

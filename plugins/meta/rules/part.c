@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * part.c: a member's part while it grows. Shapes come from the rules; the host verifies the whole
- * before it is planned.
+ * part.c: builds a member's part: values, slots and nodes are appended. It does not check shapes:
+ * the rules compute them, and plan.c has the host verify the finished part.
  */
 #include "plugins/meta/rules/part.h"
 
@@ -50,7 +50,8 @@ static int32_t value_append(meta_part *part, const tdm_value *value, const meta_
         array_grow(part, &part->values, &part->cap_value, g->n_value, sizeof(tdm_value)) &&
         array_grow(part, &part->places, &part->cap_place, g->n_value, sizeof *part->places) &&
         array_grow(part, &part->slots, &part->cap_slot, g->n_slot, sizeof *part->slots);
-    g->values = part->values; /* may have moved, even where another array has no room */
+    /* `values` may have moved even where another array could not grow. */
+    g->values = part->values;
     if (!has_room) return -1;
     int32_t index = g->n_value++;
     tdm_value *v = &part->values[index];

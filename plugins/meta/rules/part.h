@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * part.h: what one member has to do of a graph: a tdm_graph under construction, and where each of
- * its slots gets its memory from. Which nodes go in is the rules' business.
+ * part.h: one member's part of a graph: a tdm_graph under construction, and for each of its slots
+ * where the memory comes from. The rules decide which nodes are added.
  */
 #ifndef TANDEM_META_PART_H
 #define TANDEM_META_PART_H
@@ -15,22 +15,22 @@ typedef enum meta_slot_source {
     META_SLOT_WEIGHT, /* the slice of a WEIGHT of the group's graph */
     META_SLOT_STATE,  /* the slice of a STATE */
     META_SLOT_INPUT,  /* an INPUT of the group's graph, whole */
-    META_SLOT_STEP, /* the caller's step block as this member must see it (caches cut by sequence) */
-    META_SLOT_OUTPUT, /* lies in the scratch and is delivered after the run */
+    META_SLOT_STEP, /* the step block, rewritten for this member (caches cut by sequence) */
+    META_SLOT_OUTPUT, /* in the scratch; delivered to the caller after the run */
     META_SLOT_ARENA,  /* the group's arena */
-    META_SLOT_EPOCH,  /* a step header of the group's own, for EXCHANGE */
+    META_SLOT_EPOCH,  /* a step header with the group's epoch, for EXCHANGE */
     META_SLOT_ZEROS   /* bytes of 0 */
 } meta_slot_source;
 
 typedef struct meta_slot {
     int32_t source; /* meta_slot_source */
     int32_t value;  /* of the group's graph; -1 = none */
-    uint64_t size;  /* bytes (canonical; of a private weight: not used) */
+    uint64_t size;  /* canonical bytes; not used for a weight in a private layout */
 } meta_slot;
 
 typedef struct meta_part {
     const tdm_host *host;
-    /* Shows the three arrays below to readers; its names are those of the group's graph. */
+    /* Points to the three arrays below, for readers. Its names are those of the group's graph. */
     tdm_graph graph;
     tdm_value *values;      /* [graph.n_value] owned by the part, as are all arrays here */
     tdm_node *nodes;        /* [graph.n_node] */
@@ -38,19 +38,19 @@ typedef struct meta_part {
     tdm_view_place *places; /* [graph.n_value] */
     meta_slot *slots;       /* [graph.n_slot] */
     int32_t cap_value, cap_node, cap_kv, cap_slot, cap_place;
-    int32_t arena, epoch; /* value indices; -1 = not used so far */
-    uint64_t zeros_size;  /* largest need of zeros, bytes */
+    int32_t arena, epoch; /* value indices; -1 = not added yet */
+    uint64_t zeros_size;  /* bytes of the largest ZEROS value */
 } meta_part;
 
 void meta_part_begin(const tdm_host *host, const tdm_graph *whole, meta_part *part);
 void meta_part_end(meta_part *part);
 
-/* Adds a value that no node produces; returns its index, -1 without memory. `like` gives kind, type,
- * usage and name; ne the local shape. */
+/* Adds a value that no node produces; returns its index, -1 without memory. `like` gives kind,
+ * type, usage and name; ne the local shape. */
 int32_t meta_part_add_value(meta_part *part, const tdm_value *like, const int64_t ne[TDM_MAX_DIMS],
                             meta_slot_source source, int32_t value);
 int32_t meta_part_add_kv(meta_part *part, const tdm_kv_desc *desc);
-/* Makes a temporary with memory of its own (no view) outlive the run, as a piece of `value`. */
+/* Makes a temporary that is no view outlive the run, as a piece of `value` of the group's graph. */
 void meta_part_keep(meta_part *part, int32_t v, int32_t value);
 /* Adds a node; its destinations are new TEMP values of the given types and shapes (or views), their
  * indices in dst_out. `name` is an offset into the whole graph's names. False without memory. */

@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: MIT
  *
- * relayout.c: from one variant of a value to another. A slice of what a member has is free; a gather
- * or a sum is an exchange. Each is made once: the new variant joins the value's list.
+ * relayout.c: converts a value from the layout of one variant to another. Where each member already
+ * holds what it needs, the conversion takes slices and costs nothing; otherwise it takes an
+ * exchange (a gather, a sum, or both parts of an attention). A conversion is emitted once: the new
+ * variant joins the value's list, and later requests find it there.
  */
 #include <string.h>
 
 #include "plugins/meta/rules/compile.h"
 
-/* ---- The box of a cut: a contiguous value seen as [below the axis, one pattern, the rest] ---- */
+/* ---- The box of a cut: a contiguous value as [below the axis, one pattern, the rest] ---- */
 
 static void box_shape(const meta_cut *cut, const int64_t ne[TDM_MAX_DIMS], int64_t length,
                       int64_t box[TDM_MAX_DIMS]) {
@@ -19,7 +21,7 @@ static void box_shape(const meta_cut *cut, const int64_t ne[TDM_MAX_DIMS], int64
     for (int32_t i = cut->axis + 1; i < TDM_MAX_DIMS; i++) box[2] *= ne[i];
 }
 
-/* One segment along the axis itself is simplest: no reshape is needed. */
+/* The cut is one segment along the axis itself, so its parts need no reshape to a box. */
 static bool is_plain(const meta_cut *cut) {
     return cut->repeat == 1 && cut->n_segment == 1;
 }
@@ -95,7 +97,8 @@ static int32_t part_take(meta_part *part, int32_t v, const int64_t ne[TDM_MAX_DI
 
 /* ---- To a split ---- */
 
-/* From a variant of which every member has what it needs: all of it, or ranges that contain its own. */
+/* Slices of a variant of which every member holds what it needs: everything (`from` NULL), or
+ * ranges that contain those of `to`. The new variant is not linked. */
 static int32_t split_by_slices(meta_compiler *c, int32_t variant, const meta_cut *from,
                                const meta_cut *to, int32_t layout) {
     int32_t value = meta_variant_at(c, variant)->value;
@@ -114,7 +117,8 @@ static int32_t split_by_slices(meta_compiler *c, int32_t variant, const meta_cut
 
 /* ---- Gathering ---- */
 
-/* Side by side along `axis` of boxes: segment s of what each member owns. */
+/* Gathers segment s: joins what each member owns of it along `axis` of the boxes. held_off[d] is
+ * where the segment begins in member d's box. */
 static bool segment_gather(meta_compiler *c, const meta_cut *cut, int32_t s, int32_t axis,
                            const int32_t *boxes, const int64_t *held_off, const meta_result *whole,
                            int32_t *out) {
@@ -137,8 +141,9 @@ static bool segment_gather(meta_compiler *c, const meta_cut *cut, int32_t s, int
     return meta_emit_exchange(c, TDM_EXCHANGE_GATHER, axis, x, first, NULL, results, out);
 }
 
-/* Whether a variant can be laid out in another way: no view leads into a private layout, and none begins
- * inside a block. */
+/* Whether parts of a variant can be moved to other members. It fails for weights in a device's
+ * private layout, of which no view can be taken, and for a cut inside quantised blocks, where no
+ * view can begin. */
 static bool is_movable(meta_compiler *c, int32_t variant) {
     const tdm_value *v = meta_value(c, meta_variant_at(c, variant)->value);
     const char *name = tdm_graph_value_name(c->graph, meta_variant_at(c, variant)->value);
@@ -199,7 +204,7 @@ static int32_t gather(meta_compiler *c, int32_t variant) {
     out = meta_variant_new(c, value, c->exact);
     for (int32_t d = 0; out >= 0 && d < c->n_member; d++) {
         if (!meta_is_active(c->device, d)) continue;
-        /* Nothing was sent of what is empty. */
+        /* A value without elements was not exchanged. */
         int32_t local = joined[d] < 0
                             ? meta_emit_zeros(c, d, v->type, v->ne)
                             : meta_part_reshape(&c->plan->members[d].part, joined[d], v->ne);
@@ -226,7 +231,8 @@ static int32_t sum(meta_compiler *c, int32_t variant) {
     return out;
 }
 
-/* Each member's share of the sum alone. `to` has one segment and repeat 1. */
+/* Sums addends so that each member receives its part by `to` only. `to` has one segment and
+ * repeat 1. The variant has no residual. */
 static int32_t sum_part(meta_compiler *c, int32_t variant, const meta_cut *to, int32_t layout) {
     meta_variant f = *meta_variant_at(c, variant);
     const tdm_value *v = meta_value(c, f.value);
@@ -247,14 +253,16 @@ static int32_t sum_part(meta_compiler *c, int32_t variant, const meta_cut *to, i
     return out;
 }
 
-/* Parts of one value side by side along axis 3: one of each sender, or two (a sink's). */
+/* Gathers the parts of an attention along axis 3: one part of each sender, or two where the sender
+ * added the sink. */
 static bool parts_gather(meta_compiler *c, int32_t variant, int32_t n_part, int32_t *out) {
     meta_variant f = *meta_variant_at(c, variant);
     const tdm_value *v = meta_value(c, f.value);
     meta_result results[TDM_MAX_MEMBERS];
     int64_t first[TDM_MAX_MEMBERS] = {0}, ne[TDM_MAX_DIMS] = {0};
     int64_t at = 0;
-    /* (m, l) belongs to the value of the attention's output, with 2 elements to a head. */
+    /* The variant of (m, l) belongs to the value of the attention's output, but its parts have 2
+     * elements per head. So the shape comes from the parts. */
     for (int32_t d = 0; d < c->n_member; d++) {
         if (f.local[d] >= 0)
             memcpy(ne, meta_part_value(&c->plan->members[d].part, f.local[d])->ne, sizeof ne);
@@ -280,7 +288,7 @@ static int32_t lse_merge(meta_compiler *c, int32_t variant) {
     int32_t out = meta_variant_new(c, meta_variant_at(c, variant)->value, c->equivalent);
     for (int32_t d = 0; out >= 0 && d < c->n_member; d++) {
         if (!meta_is_active(c->device, d)) continue;
-        if (n_part == 0) { /* a cache without pages: attention over nothing */
+        if (n_part == 0) { /* a cache without pages: attention over no tokens gives zeros */
             meta_variant_at(c, out)->local[d] = meta_emit_zeros(c, d, v->type, v->ne);
             continue;
         }
@@ -292,7 +300,7 @@ static int32_t lse_merge(meta_compiler *c, int32_t variant) {
     return out;
 }
 
-/* What the owner has is sent to the others, who computed it too. */
+/* Replaces what every member computed by the owner's bits. */
 static int32_t broadcast(meta_compiler *c, int32_t variant) {
     int32_t value = meta_variant_at(c, variant)->value, x[TDM_MAX_MEMBERS], locals[TDM_MAX_MEMBERS];
     const tdm_value *v = meta_value(c, value);
@@ -311,7 +319,7 @@ static int32_t broadcast(meta_compiler *c, int32_t variant) {
     return out;
 }
 
-/* ---- Wanting ---- */
+/* ---- Requests ---- */
 
 static int32_t variant_find(const meta_compiler *c, int32_t value, int32_t layout) {
     int32_t f = c->plan->value_variant[value];
@@ -324,7 +332,7 @@ static int32_t give(meta_compiler *c, int32_t variant) {
     return variant;
 }
 
-int32_t meta_want_replicated(meta_compiler *c, int32_t value) {
+int32_t meta_convert_replicated(meta_compiler *c, int32_t value) {
     int32_t best = meta_variant_best(c, value);
     if (best < 0) return -1;
     int32_t f = variant_find(c, value, c->exact);
@@ -338,14 +346,15 @@ int32_t meta_want_replicated(meta_compiler *c, int32_t value) {
     }
 }
 
-int32_t meta_want_exact(meta_compiler *c, int32_t value) {
-    int32_t f = meta_want_replicated(c, value);
-    /* Devices of one kind compute equal bits from equal bits. */
+int32_t meta_convert_exact(meta_compiler *c, int32_t value) {
+    int32_t f = meta_convert_replicated(c, value);
+    /* Members of one kind of device compute equal bits from equal bits, so no exchange is
+     * needed. */
     if (f < 0 || meta_variant_at(c, f)->layout == c->exact || c->device->is_uniform) return f;
     return give(c, broadcast(c, f));
 }
 
-static int32_t want_split(meta_compiler *c, int32_t value, int32_t layout) {
+static int32_t convert_to_split(meta_compiler *c, int32_t value, int32_t layout) {
     const int64_t *ne = meta_value(c, value)->ne;
     meta_cut to, from;
     int32_t best = meta_variant_best(c, value);
@@ -367,30 +376,31 @@ static int32_t want_split(meta_compiler *c, int32_t value, int32_t layout) {
     if (meta_variant_kind(c, best) == TDM_LAYOUT_PARTIAL_SUM &&
         meta_variant_at(c, best)->residual < 0 && is_plain(&to))
         return give(c, sum_part(c, best, &to, layout));
-    int32_t all = meta_want_replicated(c, value);
+    int32_t all = meta_convert_replicated(c, value);
     return all < 0 ? -1 : give(c, split_by_slices(c, all, NULL, &to, layout));
 }
 
-int32_t meta_want(meta_compiler *c, int32_t value, int32_t layout) {
+int32_t meta_convert(meta_compiler *c, int32_t value, int32_t layout) {
     if (meta_variant_best(c, value) < 0 || layout < 0) return -1;
-    if (layout == c->exact) return meta_want_exact(c, value);
-    if (layout == c->equivalent) return meta_want_replicated(c, value);
+    if (layout == c->exact) return meta_convert_exact(c, value);
+    if (layout == c->equivalent) return meta_convert_replicated(c, value);
     int32_t f = variant_find(c, value, layout);
-    return f >= 0 ? f : want_split(c, value, layout);
+    return f >= 0 ? f : convert_to_split(c, value, layout);
 }
 
-int32_t meta_want_cut(meta_compiler *c, int32_t value, const meta_cut *cut) {
-    return meta_want(c, value, meta_cut_id(c, value, cut));
+int32_t meta_convert_cut(meta_compiler *c, int32_t value, const meta_cut *cut) {
+    return meta_convert(c, value, meta_cut_id(c, value, cut));
 }
 
-int32_t meta_want_cut_exact(meta_compiler *c, int32_t value, const meta_cut *cut) {
+int32_t meta_convert_cut_exact(meta_compiler *c, int32_t value, const meta_cut *cut) {
     if (c->device->is_uniform || meta_cut_is_disjoint(cut, c->n_member))
-        return meta_want_cut(c, value, cut);
+        return meta_convert_cut(c, value, cut);
     int32_t best = meta_variant_best(c, value), all = -1;
-    /* Only a gather makes the owner's bits everybody's. */
+    /* A gather takes every element from the one member that owns it, so its result is exact. What
+     * members have computed is not, and needs the owner's bits. */
     if (best >= 0 && meta_variant_kind(c, best) == TDM_LAYOUT_SPLIT)
-        all = meta_want_replicated(c, value);
+        all = meta_convert_replicated(c, value);
     else
-        all = meta_want_exact(c, value);
+        all = meta_convert_exact(c, value);
     return all < 0 ? -1 : split_by_slices(c, all, NULL, cut, meta_cut_id(c, value, cut));
 }

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * rules.c: the table of rules, one row for each op, total: whatever the layouts of an op's sources,
- * its rule makes something of them, by a conversion if need be.
+ * rules.c: the table of rules, one row for each op. A rule accepts its sources in every layout:
+ * where it cannot compute on a layout, it converts the source first. So a graph never fails because
+ * of a layout that a caller declared, except where the conversion itself is impossible
+ * (relayout.c).
  */
 #include "plugins/meta/rules/compile.h"
 

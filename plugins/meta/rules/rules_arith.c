@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * rules_arith.c: elementwise arithmetic. Linear ops leave addends apart as long as they can: two
- * addends are added where they are, what is replicated waits beside an addend as its residual and
- * joins in the one sum that a later op forces.
+ * rules_arith.c: rules of the elementwise ops. An addend is a value in the layout PARTIAL_SUM: each
+ * member holds one term, and the value is their sum. Linear ops keep addends and do not merge them,
+ * so that several ops need one exchange. Two addends are added on each member. A replicated value
+ * that is added to an addend becomes the addend's residual: it is added once, in the exchange that
+ * merges the addends.
  */
 #include <string.h>
 
@@ -10,19 +12,21 @@
 
 /* Both sources replicated. */
 static bool pair_replicated(meta_compiler *c, const tdm_node *node) {
-    int32_t f[2] = {meta_want_replicated(c, node->src[0]), meta_want_replicated(c, node->src[1])};
+    int32_t f[2] = {meta_convert_replicated(c, node->src[0]),
+                    meta_convert_replicated(c, node->src[1])};
     return f[0] >= 0 && f[1] >= 0 && meta_emit_give(c, f, c->equivalent, NULL);
 }
 
-/* The second source, of which every axis is as long as the first's or 1, by the first's cut. */
-static int32_t repeated_want(meta_compiler *c, int32_t value, const int64_t ne[TDM_MAX_DIMS],
-                             const meta_cut *cut) {
+/* The second source, cut like the first. Each axis of it has the length of the first's or 1; an
+ * axis of length 1 stays whole. */
+static int32_t repeated_convert(meta_compiler *c, int32_t value, const int64_t ne[TDM_MAX_DIMS],
+                                const meta_cut *cut) {
     const int64_t *small = meta_value(c, value)->ne;
-    if (small[cut->axis] == 1 && ne[cut->axis] != 1) return meta_want_replicated(c, value);
-    return meta_want_cut(c, value, cut);
+    if (small[cut->axis] == 1 && ne[cut->axis] != 1) return meta_convert_replicated(c, value);
+    return meta_convert_cut(c, value, cut);
 }
 
-/* At least one source is split: the other follows. */
+/* At least one source is split; the other is cut in the same way. */
 static bool pair_split(meta_compiler *c, const tdm_node *node) {
     const int64_t *ne = meta_value(c, node->src[0])->ne;
     int32_t best[2] = {meta_variant_best(c, node->src[0]), meta_variant_best(c, node->src[1])};
@@ -31,10 +35,10 @@ static bool pair_split(meta_compiler *c, const tdm_node *node) {
     if (best[0] < 0 || best[1] < 0) return false;
     if (meta_variant_cut(c, best[0], node->src[0], &cut)) {
         f[0] = best[0];
-        f[1] = repeated_want(c, node->src[1], ne, &cut);
+        f[1] = repeated_convert(c, node->src[1], ne, &cut);
     } else if (meta_variant_cut(c, best[1], node->src[1], &cut) &&
                meta_value(c, node->src[1])->ne[cut.axis] == ne[cut.axis]) {
-        f[0] = meta_want_cut(c, node->src[0], &cut);
+        f[0] = meta_convert_cut(c, node->src[0], &cut);
         f[1] = best[1];
     } else {
         return pair_replicated(c, node);
@@ -51,8 +55,8 @@ static bool same_shape(const meta_compiler *c, const tdm_node *node) {
                   sizeof(int64_t) * TDM_MAX_DIMS) == 0;
 }
 
-/* The sum of two exact variants, for residuals; either may be -1. One addition rounds alike
- * everywhere, so it is exact too. */
+/* The sum of two residuals, both exact variants; either may be -1. Every member computes it from
+ * equal bits with one addition, which rounds the same everywhere, so the sum is exact too. */
 static int32_t residuals_add(meta_compiler *c, int32_t a, int32_t b) {
     int32_t src[2] = {a, b}, out, layout = c->exact;
     if (a < 0 || b < 0) return a < 0 ? b : a;
@@ -60,7 +64,8 @@ static int32_t residuals_add(meta_compiler *c, int32_t a, int32_t b) {
     return meta_emit(c, &e, &out) ? out : -1;
 }
 
-/* Two addends: members that have both add them, the others keep what they have. */
+/* The sum of two addends. A member that holds a term of both adds them; a member with a term of one
+ * keeps that term. */
 static bool add_partials(meta_compiler *c, const tdm_node *node, int32_t a, int32_t b) {
     const tdm_value *v = meta_value(c, node->dst[0]);
     int32_t variant = meta_variant_new(c, node->dst[0], c->partial);
@@ -81,7 +86,7 @@ static bool add_partials(meta_compiler *c, const tdm_node *node, int32_t a, int3
     return c->status == TDM_OK;
 }
 
-/* An addend and something replicated of the same shape: it waits. */
+/* The sum of an addend and a replicated value of its shape, which joins the addend's residual. */
 static bool add_residual(meta_compiler *c, const tdm_node *node, int32_t addend, int32_t whole) {
     int32_t variant = meta_variant_new(c, node->dst[0], c->partial);
     if (variant < 0) return false;
@@ -93,7 +98,8 @@ static bool add_residual(meta_compiler *c, const tdm_node *node, int32_t addend,
     return c->status == TDM_OK;
 }
 
-/* A bias, repeated over the addend: one member adds it. False where nobody has an addend. */
+/* The sum of an addend and a bias, which is repeated over it. The first member that holds a term
+ * adds the bias; no other does, since the bias counts once. At least one member holds a term. */
 static bool add_bias(meta_compiler *c, const tdm_node *node, int32_t addend, int32_t bias) {
     const tdm_value *v = meta_value(c, node->dst[0]);
     int32_t d = 0, variant = meta_variant_new(c, node->dst[0], c->partial);
@@ -123,12 +129,12 @@ static bool add_rule(meta_compiler *c, const tdm_node *node) {
     bool equal = same_shape(c, node);
     if (is_partial(c, a) && is_partial(c, b) && equal) return add_partials(c, node, a, b);
     if (is_partial(c, a) && !is_partial(c, b) && has_sender(c, a)) {
-        b = meta_want_exact(c, node->src[1]);
+        b = meta_convert_exact(c, node->src[1]);
         if (b < 0) return false;
         return equal ? add_residual(c, node, a, b) : add_bias(c, node, a, b);
     }
     if (is_partial(c, b) && !is_partial(c, a) && equal) {
-        a = meta_want_exact(c, node->src[0]);
+        a = meta_convert_exact(c, node->src[0]);
         return a >= 0 && add_residual(c, node, b, a);
     }
     return pair_split(c, node);
@@ -140,7 +146,8 @@ const meta_rule meta_rule_add = {
 static bool mul_rule(meta_compiler *c, const tdm_node *node) {
     int32_t a = meta_variant_best(c, node->src[0]), b = meta_variant_best(c, node->src[1]);
     if (a < 0 || b < 0) return false;
-    /* Linear in an addend that nothing waits beside. */
+    /* A product is linear in an addend. With a residual the product would also have to scale
+     * that. */
     if (is_partial(c, a) && meta_variant_at(c, a)->residual < 0 &&
         meta_variant_kind(c, b) == TDM_LAYOUT_REPLICATED) {
         int32_t src[2] = {a, b};
@@ -151,13 +158,13 @@ static bool mul_rule(meta_compiler *c, const tdm_node *node) {
 const meta_rule meta_rule_mul = {mul_rule, "a cut of either is taken by the other, axes of length "
                                            "1 stay whole; addend * replicated: an addend"};
 
-/* f(x) element by element: any split passes. */
+/* An op that computes each element from the same element of its source: keeps any split. */
 static bool each(meta_compiler *c, const tdm_node *node) {
     int32_t f = meta_variant_best(c, node->src[0]);
     if (f < 0) return false;
     if (meta_variant_kind(c, f) == TDM_LAYOUT_SPLIT)
         return meta_emit_give(c, &f, meta_variant_at(c, f)->layout, NULL);
-    f = meta_want_replicated(c, node->src[0]);
+    f = meta_convert_replicated(c, node->src[0]);
     return f >= 0 && meta_emit_give(c, &f, c->equivalent, NULL);
 }
 

@@ -1,9 +1,15 @@
 /* SPDX-License-Identifier: MIT
  *
- * rules_cache.c: ops on the cache. A cache is cut by KV heads, where each member writes and attends
- * to its own; or by sequence, where each has every head of its own pages: all write what concerns
- * their pages, all attend with every query head, and the results are merged by log-sum-exp. What is
- * kept must be the same wherever it is held twice, so it is the owner's.
+ * rules_cache.c: rules of the ops that read or write a KV cache.
+ *
+ * A cache is replicated, cut by KV heads, or cut by sequence. Cut by heads, each member writes its
+ * KV heads and computes the attention of their query heads. Cut by sequence, each member holds all
+ * heads of its own pages: it writes the rows of these pages, computes the attention of all query
+ * heads over them, and the results are merged by log-sum-exp.
+ *
+ * A row that several members store must have the same bits on all of them. Otherwise their results
+ * drift apart with every token that reads it. So stored rows come from meta_convert_exact or
+ * meta_convert_cut_exact, which give every holder the owner's bits.
  */
 #include <string.h>
 
@@ -21,30 +27,30 @@ static meta_cut heads_cut(int32_t axis, int64_t n, const int64_t *lo, const int6
     return cut;
 }
 
-/* Rows that will be stored, as the members need them. -1 stays -1 in *out. */
-static bool rows_want(meta_compiler *c, int32_t value, const meta_state *s, int32_t *out) {
+/* Rows to be stored, as each member needs them. An absent value (-1) gives -1 in *out. */
+static bool rows_convert(meta_compiler *c, int32_t value, const meta_state *s, int32_t *out) {
     *out = -1;
     if (value < 0) return true;
     if (s->is_cut && !s->is_by_page) {
         meta_cut cut = heads_cut(1, meta_value(c, value)->ne[1], s->head_lo, s->head_hi, 1);
-        *out = meta_want_cut_exact(c, value, &cut);
+        *out = meta_convert_cut_exact(c, value, &cut);
     } else {
-        *out = meta_want_exact(c, value);
+        *out = meta_convert_exact(c, value);
     }
     return *out >= 0;
 }
 
-/* The step block itself, whatever has been declared of it. */
+/* The step block as a whole on every member, also where another layout was declared for it. */
 static int32_t step_variant(meta_compiler *c, int32_t value) {
-    return meta_want_exact(c, value);
+    return meta_convert_exact(c, value);
 }
 
 static bool kv_write_rule(meta_compiler *c, const tdm_node *node) {
     const meta_state *s = meta_state_get(c, node->src[3], node->params.kv.kv);
     int32_t src[4] = {-1, -1, step_variant(c, node->src[2]), -1};
     const meta_emission e = {.src = src, .state = s, .state_src = 3};
-    return s != NULL && src[2] >= 0 && rows_want(c, node->src[0], s, &src[0]) &&
-           rows_want(c, node->src[1], s, &src[1]) && meta_emit(c, &e, NULL);
+    return s != NULL && src[2] >= 0 && rows_convert(c, node->src[0], s, &src[0]) &&
+           rows_convert(c, node->src[1], s, &src[1]) && meta_emit(c, &e, NULL);
 }
 const meta_rule meta_rule_kv_write = {
     kv_write_rule, "cache cut by heads: k and v are cut alike; by sequence: each member writes the "
@@ -55,13 +61,13 @@ static bool kv_import_rule(meta_compiler *c, const tdm_node *node) {
 }
 const meta_rule meta_rule_kv_import = {kv_import_rule, "as KV_WRITE"};
 
-/* KV_SHIFT and KV_COPY: each member does its own. */
+/* KV_SHIFT and KV_COPY: each member processes the part of the cache that it holds. */
 static bool kv_maintain_rule(meta_compiler *c, const tdm_node *node) {
     const meta_state *s = meta_state_get(c, node->src[1], node->params.kv.kv);
     int32_t src[3] = {step_variant(c, node->src[0]), -1, -1};
     if (s == NULL || src[0] < 0) return false;
     if (node->n_src > 2 && node->src[2] >= 0) {
-        src[2] = meta_want_replicated(c, node->src[2]);
+        src[2] = meta_convert_replicated(c, node->src[2]);
         if (src[2] < 0) return false;
     }
     const meta_emission e = {.src = src, .state = s, .state_src = 1};
@@ -94,17 +100,18 @@ const meta_rule meta_rule_kv_export = {kv_export_rule,
 
 /* ---- Attention ---- */
 
-/* Each member's query heads; the KV heads in its state are s->head_lo on (all of them where the
- * state is not cut). */
+/* Each member computes the query heads of `cut`. Its state holds the KV heads from s->head_lo on,
+ * or all of them where the state is not cut. */
 static bool attention_by_heads(meta_compiler *c, const tdm_node *node, const meta_state *s,
                                const meta_cut *cut) {
-    int32_t src[4] = {meta_want_cut(c, node->src[0], cut), step_variant(c, node->src[1]), -1, -1};
+    int32_t src[4] = {meta_convert_cut(c, node->src[0], cut), step_variant(c, node->src[1]), -1,
+                      -1};
     int32_t layouts[2] = {-1, -1}, variants[2] = {-1, -1};
     tdm_op_params params[TDM_MAX_MEMBERS];
     meta_cut sink = *cut;
     if (src[0] < 0 || src[1] < 0) return false;
     sink.axis = 0;
-    if (node->src[3] >= 0 && (src[3] = meta_want_cut(c, node->src[3], &sink)) < 0) return false;
+    if (node->src[3] >= 0 && (src[3] = meta_convert_cut(c, node->src[3], &sink)) < 0) return false;
     for (int32_t i = 0; i < 2; i++)
         if (node->dst[i] >= 0) layouts[i] = meta_cut_id(c, node->dst[i], cut);
     for (int32_t d = 0; d < c->n_member; d++) {
@@ -120,8 +127,8 @@ static bool attention_by_heads(meta_compiler *c, const tdm_node *node, const met
     return c->status == TDM_OK;
 }
 
-/* A sink is a part of its own in the merge: o = 0, m = sink, l = 1. It goes with the parts of the
- * first member that has any. */
+/* Adds the sink to the merge as one more part with o = 0, m = sink, l = 1. The first member that
+ * holds pages adds it to its own part, since the sink counts once. */
 static bool sink_add(meta_compiler *c, int32_t d, int32_t sink, int32_t *o, int32_t *ml) {
     meta_part *part = &c->plan->members[d].part;
     int64_t o_ne[TDM_MAX_DIMS], ml_ne[TDM_MAX_DIMS];
@@ -134,7 +141,7 @@ static bool sink_add(meta_compiler *c, int32_t d, int32_t sink, int32_t *o, int3
             m = meta_part_reshape(part, sink, heads), pair[2];
     meta_result dst = {TDM_TYPE_F32, 0, {1, ml_ne[1], 1, 1}};
     if (l < 0 || m < 0 || !meta_emit_on(c, d, TDM_OP_SCALE, &one, &l, 1, &dst, 1, &l)) return false;
-    /* for every token */
+    /* Repeated for every token. */
     pair[0] = meta_emit_zeros(c, d, TDM_TYPE_F32, ml_ne);
     pair[1] = meta_part_concat(part, m, l, 0);
     dst = (meta_result){TDM_TYPE_F32, 0, {ml_ne[0], ml_ne[1], ml_ne[2], ml_ne[3]}};
@@ -148,8 +155,8 @@ static bool sink_add(meta_compiler *c, int32_t d, int32_t sink, int32_t *o, int3
 
 static bool attention_by_page(meta_compiler *c, const tdm_node *node, const meta_state *s) {
     const tdm_value *q = meta_value(c, node->src[0]), *o = meta_value(c, node->dst[0]);
-    int32_t src[2] = {meta_want_replicated(c, node->src[0]), step_variant(c, node->src[1])};
-    int32_t sink = node->src[3] >= 0 ? meta_want_replicated(c, node->src[3]) : -1;
+    int32_t src[2] = {meta_convert_replicated(c, node->src[0]), step_variant(c, node->src[1])};
+    int32_t sink = node->src[3] >= 0 ? meta_convert_replicated(c, node->src[3]) : -1;
     if (node->dst[1] >= 0)
         return meta_fail(c, TDM_UNSUPPORTED,
                          "attention with its (m, l) as a result over a cache cut by sequence; use "
@@ -183,10 +190,11 @@ static bool attention_by_page(meta_compiler *c, const tdm_node *node, const meta
 }
 
 static bool attention_whole(meta_compiler *c, const tdm_node *node, const meta_state *s) {
-    int32_t src[4] = {meta_want_replicated(c, node->src[0]), step_variant(c, node->src[1]), -1, -1};
+    int32_t src[4] = {meta_convert_replicated(c, node->src[0]), step_variant(c, node->src[1]), -1,
+                      -1};
     int32_t layouts[2] = {c->equivalent, c->equivalent}, variants[2];
     if (src[0] < 0 || src[1] < 0) return false;
-    if (node->src[3] >= 0 && (src[3] = meta_want_replicated(c, node->src[3])) < 0) return false;
+    if (node->src[3] >= 0 && (src[3] = meta_convert_replicated(c, node->src[3])) < 0) return false;
     const meta_emission e = {.src = src, .dst_layout = layouts, .state = s, .state_src = 2};
     if (!meta_emit(c, &e, variants)) return false;
     meta_variant_link(c, variants[0]);

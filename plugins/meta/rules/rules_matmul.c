@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: MIT
  *
- * rules_matmul.c: products with weights. What a weight's partition cuts decides: its rows give a
- * cut result, its columns addends, its matrices (one a head) pass the cut of the heads.
+ * rules_matmul.c: rules of the products with weights. The axis along which the weight is cut
+ * decides the layout of the result. Cut rows give a result that is cut along axis 0. Cut columns
+ * give addends. Cut matrices (one per head) give a result that is cut by heads.
  */
 #include <string.h>
 
 #include "plugins/meta/rules/compile.h"
 #include "plugins/meta/layout/partition_table.h"
 
-/* `n` columns of zeros beside a member's value. */
+/* `n` columns of zeros, to be joined to a member's value; the other axes are those of the value. */
 static int32_t zeros_like(meta_compiler *c, int32_t d, int32_t local, int64_t n) {
     int64_t ne[TDM_MAX_DIMS];
     memcpy(ne, meta_part_value(&c->plan->members[d].part, local)->ne, sizeof ne);
@@ -16,8 +17,8 @@ static int32_t zeros_like(meta_compiler *c, int32_t d, int32_t local, int64_t n)
     return meta_emit_zeros(c, d, TDM_TYPE_F32, ne);
 }
 
-/* A weight's cut along the axis that its partition names: one that the same members hold everywhere
- * would do along any. */
+/* A weight's cut along the axis that its partition names. A weight of which the same members hold
+ * every element could be seen as cut along any axis, so the axis must be given. */
 static bool weight_cut(const meta_compiler *c, int32_t variant, int32_t value, meta_cut *out) {
     const tdm_value *v = meta_value(c, value);
     if (v->kind == TDM_VALUE_WEIGHT && v->partition > 0 &&
@@ -26,7 +27,8 @@ static bool weight_cut(const meta_compiler *c, int32_t variant, int32_t value, m
     return meta_variant_cut(c, variant, value, out);
 }
 
-/* What member d holds of x but a lower member counts, replaced by zeros; -1 where that is all. */
+/* Member d's part of x with zeros in place of the elements that a lower member holds too: each
+ * column must enter the sum once. -1 where no element is left. */
 static int32_t owned_only(meta_compiler *c, int32_t local, const meta_cut *cut, int32_t d) {
     meta_part *part = &c->plan->members[d].part;
     int64_t at = 0;
@@ -54,15 +56,16 @@ static int32_t owned_only(meta_compiler *c, int32_t local, const meta_cut *cut, 
     return is_any ? out : -1;
 }
 
-/* x by the cut of the weight's columns, filled up with zeros where a member's slice reaches over
- * its range because a superblock is cut (slice.h). */
-static int32_t columns_want(meta_compiler *c, const tdm_node *node, const meta_cut *cut) {
+/* x cut like the columns of the weight. Where a superblock of the weight is cut (slice.h), a
+ * member's slice is wider than its range; x gets zeros for the additional columns. */
+static int32_t columns_convert(meta_compiler *c, const tdm_node *node, const meta_cut *cut) {
     const tdm_value *w = meta_value(c, node->src[0]);
     const bool is_disjoint = meta_cut_is_disjoint(cut, c->n_member);
-    int32_t x = meta_want_cut(c, node->src[1], cut), padded;
+    int32_t x = meta_convert_cut(c, node->src[1], cut), padded;
     if (x < 0 || (w->kind != TDM_VALUE_WEIGHT && is_disjoint)) return x;
     tdm_tensor_desc desc = meta_value_desc(c->graph, node->src[0]);
-    /* No longer x in any layout of x: addends, if anything. */
+    /* The padded parts are no layout of x, so the variant is not linked. As PARTIAL_SUM it is left
+     * out of the comparison of replicas (replicas.h). */
     padded = meta_variant_new(c, node->src[1], c->partial);
     for (int32_t d = 0; padded >= 0 && d < c->n_member; d++) {
         int32_t local = meta_variant_at(c, x)->local[d];
@@ -92,15 +95,15 @@ static bool matmul_cut_weight(meta_compiler *c, const tdm_node *node, int32_t w,
     meta_cut result = *cut;
     int32_t src[2] = {w, -1};
     if (cut->axis == 0) {
-        src[1] = columns_want(c, node, cut);
+        src[1] = columns_convert(c, node, cut);
         return src[1] >= 0 && meta_emit_give(c, src, c->partial, NULL);
     }
     if (cut->axis == 1) {
         result.axis = 0;
-        src[1] = meta_want_replicated(c, node->src[1]);
-    } else { /* a matrix for each x of axis 1 */
+        src[1] = meta_convert_replicated(c, node->src[1]);
+    } else { /* one matrix for each index of axis 1 of x */
         result.axis = 1;
-        src[1] = meta_want_cut(c, node->src[1], &result);
+        src[1] = meta_convert_cut(c, node->src[1], &result);
     }
     return src[1] >= 0 && meta_emit_give(c, src, meta_cut_id(c, node->dst[0], &result), NULL);
 }
@@ -110,7 +113,8 @@ static bool matmul_whole_weight(meta_compiler *c, const tdm_node *node, int32_t 
     int32_t src[2] = {w, meta_variant_best(c, node->src[1])};
     meta_cut cut;
     if (src[1] < 0) return false;
-    /* An addend stays one where the product is no larger to send. */
+    /* A product is linear in x, so addends may be merged after it. That sends no more bytes where
+     * the product is not larger than x. */
     if (meta_variant_kind(c, src[1]) == TDM_LAYOUT_PARTIAL_SUM &&
         meta_variant_at(c, src[1])->residual < 0 &&
         tdm_shape_count(meta_value(c, node->dst[0])->ne) <=
@@ -120,7 +124,7 @@ static bool matmul_whole_weight(meta_compiler *c, const tdm_node *node, int32_t 
         if (meta_layout_get_cut_along(meta_variant_layout(c, src[1]),
                                       meta_value(c, node->src[1])->ne, axis, &cut))
             return meta_emit_give(c, src, meta_cut_id(c, node->dst[0], &cut), NULL);
-    src[1] = meta_want_replicated(c, node->src[1]);
+    src[1] = meta_convert_replicated(c, node->src[1]);
     return src[1] >= 0 && meta_emit_give(c, src, c->equivalent, NULL);
 }
 
@@ -132,7 +136,7 @@ static bool matmul_rule(meta_compiler *c, const tdm_node *node) {
         (cut.axis != 0 || meta_cut_is_disjoint(&cut, c->n_member) ||
          meta_value(c, node->src[0])->usage != 0))
         return matmul_cut_weight(c, node, w, &cut);
-    w = meta_want_replicated(c, node->src[0]);
+    w = meta_convert_replicated(c, node->src[0]);
     return w >= 0 && matmul_whole_weight(c, node, w);
 }
 const meta_rule meta_rule_matmul = {
@@ -140,7 +144,8 @@ const meta_rule meta_rule_matmul = {
                  "and results are addends; by matrices: x and result are cut along axis 1; whole "
                  "weight: cuts of x but its rows pass, addends pass where the result is no larger"};
 
-/* Of matrices that the same members hold as wholes one computes. False where they hold parts. */
+/* Several members hold all matrices: the lowest of them computes alone, so that the result counts
+ * once. False where a member holds only some of the columns. */
 static bool owner_alone(meta_compiler *c, int32_t *variant, const meta_cut *cut) {
     int32_t owner = -1;
     for (int32_t d = 0; d < c->n_member; d++) {
@@ -161,14 +166,15 @@ static bool owner_alone(meta_compiler *c, int32_t *variant, const meta_cut *cut)
     return true;
 }
 
-/* From routed input to weighted sum is one op, so that cut experts give addends. */
+/* The op reaches from the routed input to the weighted sum over experts. The result is linear in
+ * the experts' outputs, so cut experts give addends. */
 static bool moe_ffn_rule(meta_compiler *c, const tdm_node *node) {
     tdm_op_params params[TDM_MAX_MEMBERS];
     int32_t src[6];
     meta_cut cut;
-    src[0] = meta_want_replicated(c, node->src[0]);
-    src[1] = meta_want_exact(c, node->src[1]);
-    src[2] = meta_want_exact(c, node->src[2]);
+    src[0] = meta_convert_replicated(c, node->src[0]);
+    src[1] = meta_convert_exact(c, node->src[1]);
+    src[2] = meta_convert_exact(c, node->src[2]);
     for (int32_t i = 3; i < 6; i++) src[i] = meta_variant_best(c, node->src[i]);
     for (int32_t i = 0; i < 6; i++)
         if (src[i] < 0) return false;

@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: MIT
  *
- * rules_row.c: ops that look along a row (ne[0]): they pass a cut of any other axis. Where the row
- * itself is cut, a norm becomes a sum of squares, one sum over the members, and its application.
+ * rules_row.c: rules of the ops that combine the elements of a row (axis 0). They keep a cut of any
+ * other axis. A norm over cut rows becomes three steps: the sum of squares of each part, an
+ * exchange that adds these sums, and the application to each part.
  */
 #include <string.h>
 
 #include "plugins/meta/rules/compile.h"
 
-/* The cut of the first source where it leaves rows whole; so does one that the same members hold
- * everywhere, along whatever axis it is looked at. */
+/* The cut of the first source, where it leaves rows whole; else false. A value of which the same
+ * members hold every element leaves rows whole, whatever axis it is described along. False with
+ * *variant < 0 after a failure. */
 static bool whole_rows(meta_compiler *c, const tdm_node *node, int32_t *variant, meta_cut *cut) {
     *variant = meta_variant_best(c, node->src[0]);
     if (*variant < 0) return false;
@@ -24,7 +26,7 @@ static bool row_rule(meta_compiler *c, const tdm_node *node) {
     meta_cut cut;
     if (whole_rows(c, node, &f, &cut))
         return meta_emit_give(c, &f, meta_variant_at(c, f)->layout, NULL);
-    f = meta_want_replicated(c, node->src[0]);
+    f = meta_convert_replicated(c, node->src[0]);
     return f >= 0 && meta_emit_give(c, &f, c->equivalent, NULL);
 }
 const meta_rule meta_rule_softmax = {row_rule, "a cut that leaves rows whole passes"};
@@ -37,26 +39,29 @@ static bool sum_sq_rule(meta_compiler *c, const tdm_node *node) {
     if (f < 0) return false;
     if (meta_variant_cut(c, f, node->src[0], &cut) && meta_cut_is_disjoint(&cut, c->n_member))
         return meta_emit_give(c, &f, c->partial, NULL);
-    f = meta_want_replicated(c, node->src[0]);
+    f = meta_convert_replicated(c, node->src[0]);
     return f >= 0 && meta_emit_give(c, &f, c->equivalent, NULL);
 }
 const meta_rule meta_rule_sum_sq = {sum_sq_rule,
                                     "a cut that leaves rows whole passes; cut rows give addends"};
 
-/* The optional weight [ne0] for rows cut like that; -1 stays -1. */
-static bool weight_want(meta_compiler *c, int32_t value, const meta_cut *row_cut, int32_t *out) {
+/* The optional weight [ne0] for rows that are cut by row_cut (NULL: whole rows). An absent weight
+ * (-1) gives -1 in *out. */
+static bool weight_convert(meta_compiler *c, int32_t value, const meta_cut *row_cut, int32_t *out) {
     *out = -1;
     if (value < 0) return true;
-    *out = row_cut != NULL ? meta_want_cut(c, value, row_cut) : meta_want_replicated(c, value);
+    *out =
+        row_cut != NULL ? meta_convert_cut(c, value, row_cut) : meta_convert_replicated(c, value);
     return *out >= 0;
 }
 
-/* RMS_NORM over a cut row: squares are summed where they are, sent, and applied to each part. */
+/* RMS_NORM over cut rows: every member sums the squares of its part, an exchange adds the sums, and
+ * every member applies the total to its part. */
 static bool norm_apart(meta_compiler *c, const tdm_node *node, int32_t x, const meta_cut *cut) {
     const tdm_value *v = meta_value(c, node->src[0]);
     int32_t sums[TDM_MAX_MEMBERS], locals[TDM_MAX_MEMBERS], weight;
     meta_result results[TDM_MAX_MEMBERS];
-    if (!weight_want(c, node->src[1], cut, &weight)) return false;
+    if (!weight_convert(c, node->src[1], cut, &weight)) return false;
     for (int32_t d = 0; d < TDM_MAX_MEMBERS; d++) sums[d] = -1;
     for (int32_t d = 0; d < c->n_member; d++) {
         int32_t local = meta_variant_at(c, x)->local[d];
@@ -89,14 +94,14 @@ static bool rms_norm_rule(meta_compiler *c, const tdm_node *node) {
     int32_t src[2];
     meta_cut cut;
     if (whole_rows(c, node, &src[0], &cut))
-        return weight_want(c, node->src[1], NULL, &src[1]) &&
+        return weight_convert(c, node->src[1], NULL, &src[1]) &&
                meta_emit_give(c, src, meta_variant_at(c, src[0])->layout, NULL);
     if (src[0] < 0) return false;
     if (meta_variant_cut(c, src[0], node->src[0], &cut) && cut.repeat == 1 &&
         meta_cut_is_disjoint(&cut, c->n_member))
         return norm_apart(c, node, src[0], &cut);
-    src[0] = meta_want_replicated(c, node->src[0]);
-    return src[0] >= 0 && weight_want(c, node->src[1], NULL, &src[1]) &&
+    src[0] = meta_convert_replicated(c, node->src[0]);
+    return src[0] >= 0 && weight_convert(c, node->src[1], NULL, &src[1]) &&
            meta_emit_give(c, src, c->equivalent, NULL);
 }
 const meta_rule meta_rule_rms_norm = {rms_norm_rule,
@@ -114,17 +119,17 @@ static bool rms_apply_rule(meta_compiler *c, const tdm_node *node) {
             params[d] = node->params;
             if (params[d].norm.n == 0) params[d].norm.n = meta_value(c, node->src[0])->ne[0];
         }
-        src[1] = meta_want_replicated(c, node->src[1]);
-        return src[1] >= 0 && weight_want(c, node->src[2], &cut, &src[2]) &&
+        src[1] = meta_convert_replicated(c, node->src[1]);
+        return src[1] >= 0 && weight_convert(c, node->src[2], &cut, &src[2]) &&
                meta_emit_give(c, src, meta_variant_at(c, src[0])->layout, params);
     }
     if (is_whole) {
-        src[1] = meta_want_cut(c, node->src[1], &cut);
+        src[1] = meta_convert_cut(c, node->src[1], &cut);
     } else {
-        src[0] = meta_want_replicated(c, node->src[0]);
-        src[1] = meta_want_replicated(c, node->src[1]);
+        src[0] = meta_convert_replicated(c, node->src[0]);
+        src[1] = meta_convert_replicated(c, node->src[1]);
     }
-    return src[0] >= 0 && src[1] >= 0 && weight_want(c, node->src[2], NULL, &src[2]) &&
+    return src[0] >= 0 && src[1] >= 0 && weight_convert(c, node->src[2], NULL, &src[2]) &&
            meta_emit_give(c, src, is_whole ? meta_variant_at(c, src[0])->layout : c->equivalent,
                           NULL);
 }
@@ -136,14 +141,14 @@ static bool rope_rule(meta_compiler *c, const tdm_node *node) {
     meta_cut cut;
     bool is_whole = whole_rows(c, node, &src[0], &cut);
     if (src[0] < 0) return false;
-    if (!is_whole) src[0] = meta_want_replicated(c, node->src[0]);
-    if (is_whole && cut.axis == 2) { /* tokens are cut, and so are their positions */
+    if (!is_whole) src[0] = meta_convert_replicated(c, node->src[0]);
+    if (is_whole && cut.axis == 2) { /* cut by tokens: the positions are cut alike */
         cut.axis = 0;
-        src[1] = meta_want_cut(c, node->src[1], &cut);
+        src[1] = meta_convert_cut(c, node->src[1], &cut);
     } else {
-        src[1] = meta_want_exact(c, node->src[1]);
+        src[1] = meta_convert_exact(c, node->src[1]);
     }
-    return src[0] >= 0 && src[1] >= 0 && weight_want(c, node->src[2], NULL, &src[2]) &&
+    return src[0] >= 0 && src[1] >= 0 && weight_convert(c, node->src[2], NULL, &src[2]) &&
            meta_emit_give(c, src, is_whole ? meta_variant_at(c, src[0])->layout : c->equivalent,
                           NULL);
 }

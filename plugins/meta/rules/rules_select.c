@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * rules_select.c: what is discrete is decided once, by the owner, and sent: members that round
- * differently would choose differently.
+ * rules_select.c: rules of the ops that select. The owner computes the selection, and an exchange
+ * sends it to every member. Members that round differently could otherwise select different experts
+ * or rows, and their results would no longer belong together.
  */
 #include <string.h>
 
@@ -12,7 +13,7 @@ static bool decide_rule(meta_compiler *c, const tdm_node *node) {
     meta_result results[TDM_MAX_DST];
     for (int32_t i = 0; i < node->n_src; i++) {
         if (node->src[i] < 0) continue;
-        src[i] = meta_want_replicated(c, node->src[i]);
+        src[i] = meta_convert_replicated(c, node->src[i]);
         if (src[i] < 0) return false;
         local[i] = meta_variant_at(c, src[i])->local[owner];
     }
@@ -47,11 +48,11 @@ static bool lse_merge_rule(meta_compiler *c, const tdm_node *node) {
     meta_cut cut;
     if (src[0] < 0 || src[1] < 0) return false;
     if (meta_variant_cut(c, src[0], node->src[0], &cut) && (cut.axis == 1 || cut.axis == 2)) {
-        src[1] = meta_want_cut(c, node->src[1], &cut);
+        src[1] = meta_convert_cut(c, node->src[1], &cut);
         return src[1] >= 0 && meta_emit_give(c, src, meta_cut_id(c, node->dst[0], &cut), NULL);
     }
-    src[0] = meta_want_replicated(c, node->src[0]);
-    src[1] = meta_want_replicated(c, node->src[1]);
+    src[0] = meta_convert_replicated(c, node->src[0]);
+    src[1] = meta_convert_replicated(c, node->src[1]);
     return src[0] >= 0 && src[1] >= 0 && meta_emit_give(c, src, c->equivalent, NULL);
 }
 const meta_rule meta_rule_lse_merge = {lse_merge_rule, "a cut of heads or tokens passes"};

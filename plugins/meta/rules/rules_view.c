@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * rules_view.c: views and data movement. A layout is written in element order, so RESHAPE leaves it
- * as it is; the others move it along with its axis.
+ * rules_view.c: rules of views and data movement. A layout is stated in linear element order, so
+ * RESHAPE keeps it. The other ops move the cut along with its axis.
  */
 #include <string.h>
 
 #include "plugins/meta/rules/compile.h"
 
-/* A linear op of one source on an addend, and on the residual that waits beside it. */
+/* A linear op of one source on an addend: applied to the terms and to the residual. */
 static bool partial_map(meta_compiler *c, int32_t variant, const tdm_op_params *params) {
     int32_t mapped, rest = meta_variant_at(c, variant)->residual, layout = c->partial;
     meta_emission e = {.src = &variant, .dst_layout = &layout, .params = params};
@@ -24,7 +24,7 @@ static bool partial_map(meta_compiler *c, int32_t variant, const tdm_op_params *
 }
 
 static bool whole_map(meta_compiler *c, int32_t value, const tdm_op_params *params) {
-    int32_t f = meta_want_replicated(c, value);
+    int32_t f = meta_convert_replicated(c, value);
     return f >= 0 && meta_emit_give(c, &f, meta_variant_at(c, f)->layout, params);
 }
 
@@ -33,7 +33,7 @@ static bool reshape_rule(meta_compiler *c, const tdm_node *node) {
     meta_cut cut;
     if (f < 0) return false;
     if (meta_variant_kind(c, f) == TDM_LAYOUT_PARTIAL_SUM) return partial_map(c, f, NULL);
-    /* The same layout, if the new shape has an axis for it. */
+    /* The layout is kept where the new shape has an axis along which it is a cut. */
     if (meta_variant_kind(c, f) == TDM_LAYOUT_SPLIT && meta_variant_cut(c, f, node->dst[0], &cut))
         return meta_emit_give(c, &f, meta_variant_at(c, f)->layout, NULL);
     return whole_map(c, node->src[0], NULL);
@@ -90,7 +90,7 @@ static bool copy_rule(meta_compiler *c, const tdm_node *node) {
 const meta_rule meta_rule_copy = {copy_rule,
                                   "keeps any cut; addends stay addends where the copy is f32"};
 
-/* Along the cut axis itself: what each member has of a, then what it has of b. */
+/* Joins two values along their cut axis: each member joins its part of a and its part of b. */
 static bool concat_along(meta_compiler *c, const tdm_node *node, const int32_t f[2],
                          const meta_cut *cut) {
     int32_t variant = meta_variant_new(c, node->dst[0], meta_cut_id(c, node->dst[0], cut));
@@ -119,12 +119,12 @@ static bool concat_rule(meta_compiler *c, const tdm_node *node) {
         return concat_along(c, node, f, &joined);
     for (int i = 0; i < 2; i++) {
         if (!is_cut[i] || cuts[i].axis == axis) continue;
-        int32_t other = meta_want_cut(c, node->src[1 - i], &cuts[i]);
+        int32_t other = meta_convert_cut(c, node->src[1 - i], &cuts[i]);
         int32_t src[2] = {i == 0 ? f[0] : other, i == 0 ? other : f[1]};
         return other >= 0 && meta_emit_give(c, src, meta_cut_id(c, node->dst[0], &cuts[i]), NULL);
     }
-    f[0] = meta_want_replicated(c, node->src[0]);
-    f[1] = meta_want_replicated(c, node->src[1]);
+    f[0] = meta_convert_replicated(c, node->src[0]);
+    f[1] = meta_convert_replicated(c, node->src[1]);
     if (f[0] < 0 || f[1] < 0) return false;
     bool is_exact = meta_variant_at(c, f[0])->layout == c->exact &&
                     meta_variant_at(c, f[1])->layout == c->exact;
@@ -134,7 +134,8 @@ const meta_rule meta_rule_concat = {concat_rule,
                                     "along the cut axis of both: segments side by side; along "
                                     "another: the cut of one is taken by the other"};
 
-/* Rows that another member has come out as zeros, so a table cut by rows gives addends. */
+/* A table that is cut by rows. GET_ROWS gives zeros for rows outside a member's slice, so the
+ * results are addends. */
 static bool rows_foreign(meta_compiler *c, const tdm_node *node, int32_t table, int32_t id,
                          const meta_cut *cut) {
     tdm_op_params params[TDM_MAX_MEMBERS];
@@ -146,8 +147,8 @@ static bool rows_foreign(meta_compiler *c, const tdm_node *node, int32_t table, 
     return meta_emit_give(c, src, c->partial, params);
 }
 
-/* Columns of every row. Where a superblock is cut, a member's rows reach over its columns (slice.h):
- * what it looks up is cut to them. */
+/* A table that is cut by columns. Where a superblock is cut, a member's slice is wider than its
+ * columns (slice.h); the result is cut down to them. */
 static bool rows_columns(meta_compiler *c, const tdm_node *node, int32_t table, int32_t id,
                          const meta_cut *cut) {
     const tdm_value *v = meta_value(c, node->dst[0]);
@@ -178,7 +179,7 @@ static bool rows_columns(meta_compiler *c, const tdm_node *node, int32_t table, 
 }
 
 static bool get_rows_rule(meta_compiler *c, const tdm_node *node) {
-    int32_t table = meta_variant_best(c, node->src[0]), id = meta_want_exact(c, node->src[1]);
+    int32_t table = meta_variant_best(c, node->src[0]), id = meta_convert_exact(c, node->src[1]);
     meta_cut cut;
     if (table < 0 || id < 0) return false;
     int32_t src[2] = {table, id};
@@ -203,8 +204,9 @@ static bool get_rows_rule(meta_compiler *c, const tdm_node *node) {
             return rows_foreign(c, node, table, id, &cut);
         if (cut.axis == 0) return rows_columns(c, node, table, id, &cut);
     }
-    /* Rows of a quantised table are numbers that each member computes. */
-    src[0] = meta_want_replicated(c, node->src[0]);
+    /* Rows of an f32 table are copied, so they are as exact as the table. Rows of a quantised table
+     * are converted by each member, so they are only equivalent. */
+    src[0] = meta_convert_replicated(c, node->src[0]);
     if (src[0] < 0) return false;
     bool is_copied = meta_value(c, node->src[0])->type == TDM_TYPE_F32;
     return meta_emit_give(c, src, is_copied ? meta_variant_at(c, src[0])->layout : c->equivalent,

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * variants.c: what the members hold of each value: the list of its variants, and the values that no node
- * computes (weights, inputs, caches), which come in when they are first asked for.
+ * variants.c: what the members hold of each value. It owns the list of variants of every value, and
+ * adds the values that no node computes (weights, inputs, caches) to the parts when a rule first
+ * requests them. Conversions between variants are in relayout.c.
  */
 #include <string.h>
 
@@ -18,7 +19,7 @@ bool meta_fail(meta_compiler *c, tdm_status status, const char *format, ...) {
         c->status = tdm_fail(c->err, status, "group: %s", text);
         return false;
     }
-    /* A node that gives nothing is known by what it changes. */
+    /* A node without a destination is named by the STATE that it changes. */
     const tdm_node *node = tdm_graph_node(c->graph, c->node);
     int32_t value = -1;
     for (int32_t i = 0; i < node->n_dst && value < 0; i++) value = node->dst[i];
@@ -90,8 +91,8 @@ void meta_variant_link(meta_compiler *c, int32_t variant) {
 
 /* ---- Values that no node computes ---- */
 
-/* Every active member holds all of it, though its partition might have cut it: whole units that all
- * of them need a part of. */
+/* Every active member holds the whole value although its partition could cut it. That happens where
+ * units stay whole and each member needs a part of every unit. */
 static bool is_held_by_all(const meta_compiler *c, const tdm_layout *layout) {
     if (layout->kind != TDM_LAYOUT_SPLIT) return false;
     for (int32_t s = 0; s < layout->n_segment; s++)
@@ -103,8 +104,8 @@ static bool is_held_by_all(const meta_compiler *c, const tdm_layout *layout) {
     return true;
 }
 
-/* A weight's slices. Members see their own shapes; a plain one is an ordinary value to the rules. */
-static int32_t weight_bring(meta_compiler *c, int32_t value) {
+/* Adds a weight's slices to the parts. Each part sees the shape of its own slice. */
+static int32_t weight_add(meta_compiler *c, int32_t value) {
     tdm_tensor_desc desc = meta_value_desc(c->graph, value);
     tdm_layout layout;
     tdm_error why = {0};
@@ -121,7 +122,8 @@ static int32_t weight_bring(meta_compiler *c, int32_t value) {
             meta_fail(c, why.status, "%.400s", why.message);
             return -1;
         }
-        /* Nothing of the cut axis is not the same as a weight of nothing, of which all have all. */
+        /* A member with no element of the cut axis holds nothing. A weight that is empty as a whole
+         * is different: every member holds all of it. */
         if (slice.cut.axis >= 0 && meta_cut_local_length(&slice.cut, d) == 0) continue;
         int32_t v = meta_part_add_value(&c->plan->members[d].part, meta_value(c, value),
                                         slice.desc.ne, META_SLOT_WEIGHT, value);
@@ -131,7 +133,7 @@ static int32_t weight_bring(meta_compiler *c, int32_t value) {
     return variant;
 }
 
-static int32_t input_bring(meta_compiler *c, int32_t value) {
+static int32_t input_add(meta_compiler *c, int32_t value) {
     int32_t variant = meta_variant_new(c, value, c->exact);
     bool is_step = value == c->graph->step;
     for (int32_t d = 0; variant >= 0 && d < c->n_member; d++) {
@@ -156,9 +158,9 @@ int32_t meta_variant_best(meta_compiler *c, int32_t value) {
     if (first < 0) {
         int32_t kind = meta_value(c, value)->kind;
         if (kind == TDM_VALUE_WEIGHT)
-            first = weight_bring(c, value);
+            first = weight_add(c, value);
         else if (kind == TDM_VALUE_INPUT)
-            first = input_bring(c, value);
+            first = input_add(c, value);
         else
             meta_fail(c, TDM_INTERNAL, "value %d was not computed", (int)value);
         meta_variant_link(c, first);
