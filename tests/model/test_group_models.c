@@ -41,6 +41,7 @@ enum factor {
 static const char *const models[] = {"stories-3m",     "tiny-llama",          "tiny-mistral",
                                      "tiny-mixtral",   "tiny-one-kv-head",    "tiny-odd",
                                      "tiny-deepseek2", "tiny-deepseek2-lite", "tiny-llama-bias"};
+enum { BIASED = 8 }; /* the last model, which has a test of its own */
 static const tdm_type weight_types[] = {TDM_TYPE_Q8_0,   TDM_TYPE_Q4_0, TDM_TYPE_Q4_K,
                                         TDM_TYPE_Q6_K,   TDM_TYPE_F16,  TDM_TYPE_MXFP4,
                                         TDM_TYPE_IQ2_XS, TDM_TYPE_TQ1_0};
@@ -56,10 +57,18 @@ static const char *const paths[] = {"fast", "reference"};
 static const char *const checks[] = {"off", "replicas"};
 
 #define COUNT_OF(a) ((int)(sizeof(a) / sizeof *(a)))
-static const int n_level[N_FACTOR] = {
-    COUNT_OF(models),      COUNT_OF(weight_types), COUNT_OF(member_counts), COUNT_OF(shares),
-    COUNT_OF(cache_types), COUNT_OF(cache_types),  COUNT_OF(attentions),    2,
-    COUNT_OF(experts),     COUNT_OF(splits),       COUNT_OF(paths),         COUNT_OF(checks)};
+static const int n_level[N_FACTOR] = {BIASED,
+                                      COUNT_OF(weight_types),
+                                      COUNT_OF(member_counts),
+                                      COUNT_OF(shares),
+                                      COUNT_OF(cache_types),
+                                      COUNT_OF(cache_types),
+                                      COUNT_OF(attentions),
+                                      2,
+                                      COUNT_OF(experts),
+                                      COUNT_OF(splits),
+                                      COUNT_OF(paths),
+                                      COUNT_OF(checks)};
 
 /* ---- Models ---- */
 
@@ -278,6 +287,29 @@ static void test_models(void **state) {
     assert_true(sum.n_close * 50 <= sum.n_token);
 }
 
+/* Every bias that a Llama may have, cut or not, counts once. */
+static void test_biases(void **state) {
+    (void)state;
+    totals sum = {0};
+#ifdef TANDEM_SANITIZED
+    enum { N_ROW = 4 };
+#else
+    enum { N_ROW = 15 };
+#endif
+    for (int i = 0; i < N_ROW; i++) {
+        unsigned char level[N_FACTOR] = {0};
+        for (int f = 0; f < N_FACTOR; f++) level[f] = (unsigned char)(i % n_level[f]);
+        level[MODEL] = BIASED;
+        level[TYPE_K] = (unsigned char)(i % 4); /* down to q8_0 */
+        level[TYPE_V] = (unsigned char)((i + 1) % 4);
+        level[CHECK] = (unsigned char)(i / 2 % 2);
+        row_run(level, &sum);
+    }
+    assert_int_equal(sum.n_row, N_ROW);
+    assert_int_equal(sum.n_bad, 0);
+    assert_int_equal(sum.n_coarse, 0);
+}
+
 /* Prompts whose sums are of several chunks (tandem/collective.h), and wires that cost precision. */
 static void test_long_prompt(void **state) {
     (void)state;
@@ -355,10 +387,9 @@ static void test_exchanges(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_cover),
-        cmocka_unit_test(test_long_prompt),
-        cmocka_unit_test(test_exchanges),
-        cmocka_unit_test(test_models),
+        cmocka_unit_test(test_cover),     cmocka_unit_test(test_long_prompt),
+        cmocka_unit_test(test_exchanges), cmocka_unit_test(test_models),
+        cmocka_unit_test(test_biases),
     };
     return cmocka_run_group_tests(tests, rig_begin, rig_end);
 }
