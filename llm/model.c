@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * model.c: opening a model and describing it. Moving its weights is model_load.c's.
+ * model.c: opening and describing a model. Loading its weights: model_load.c.
  */
 #include "llm/model.h"
 
@@ -16,34 +16,34 @@ static uint64_t hash_bytes(uint64_t hash, const void *data, size_t size) {
     return hash;
 }
 
-/* The first bytes of the data tell two trainings of one shape apart. */
-#define TELLING_SIZE 64
+/* Bytes of each tensor in the fingerprint: they differ between models of the same shapes. */
+#define FINGERPRINT_SIZE 64
 
 static tdm_status model_measure(llm_model *m, tdm_error *err) {
-    /* All asked for before the first is waited for. */
+    /* Prefetch all of them before the first read waits. */
     for (int32_t i = 0; i < m->n_weight; i++)
-        llm_gguf_prefetch(m->gguf, m->weights[i].file, 0, TELLING_SIZE);
+        llm_gguf_prefetch(m->gguf, m->weights[i].file, 0, FINGERPRINT_SIZE);
     m->fingerprint = hash_bytes(0xcbf29ce484222325u, m->hparams.arch, strlen(m->hparams.arch));
     for (int32_t i = 0; i < m->n_weight; i++) {
         const llm_gguf_tensor *t = m->weights[i].file;
-        uint8_t telling[TELLING_SIZE];
-        const size_t size = t->size < TELLING_SIZE ? t->size : TELLING_SIZE;
-        tdm_status status = llm_gguf_read(m->gguf, t, 0, size, telling, err);
+        uint8_t first[FINGERPRINT_SIZE];
+        const size_t size = t->size < FINGERPRINT_SIZE ? t->size : FINGERPRINT_SIZE;
+        tdm_status status = llm_gguf_read(m->gguf, t, 0, size, first, err);
         if (status != TDM_OK) return status;
         m->fingerprint = hash_bytes(m->fingerprint, t->name, strlen(t->name));
         m->fingerprint = hash_bytes(m->fingerprint, &t->type_raw, sizeof t->type_raw);
         m->fingerprint = hash_bytes(m->fingerprint, t->ne, sizeof t->ne);
-        m->fingerprint = hash_bytes(m->fingerprint, telling, size);
+        m->fingerprint = hash_bytes(m->fingerprint, first, size);
         m->n_param += (uint64_t)tdm_shape_count(t->ne);
         m->file_size += t->size;
     }
-    /* Each page of the header brought some of its surroundings along. */
+    /* The system has read more than was asked for around each page; let it drop all of it. */
     llm_gguf_release_all(m->gguf);
     return TDM_OK;
 }
 
-/* A tensor that no role took would be ignored, and the model computed wrongly. */
-static tdm_status leftovers_refuse(const llm_model *m, tdm_error *err) {
+/* Ignoring a tensor that has no role would give wrong results. */
+static tdm_status unused_tensors_refuse(const llm_model *m, tdm_error *err) {
     uint32_t n_tensor = llm_gguf_tensor_count(m->gguf);
     if ((uint32_t)m->n_weight == n_tensor) return TDM_OK;
     for (uint32_t i = 0; i < n_tensor; i++) {
@@ -51,16 +51,16 @@ static tdm_status leftovers_refuse(const llm_model *m, tdm_error *err) {
         bool is_taken = false;
         for (int32_t w = 0; w < m->n_weight && !is_taken; w++) is_taken = m->weights[w].file == t;
         if (!is_taken)
-            return tdm_fail(err, TDM_UNSUPPORTED,
-                            "%s: tensor '%s' has no place in architecture '%s' as it is supported "
-                            "here; leaving it out would give wrong results",
-                            llm_gguf_part_name(m->gguf, t->part), t->name, m->hparams.arch);
+            return tdm_fail(
+                err, TDM_UNSUPPORTED,
+                "%s: tensor '%s' has no place in architecture '%s' as supported; without it "
+                "results would be wrong",
+                llm_gguf_part_name(m->gguf, t->part), t->name, m->hparams.arch);
     }
     return TDM_OK;
 }
 
-/* Ids are handed out once; after a thousand million they begin anew, when the models of then are
- * long closed. */
+/* Ids are assigned once. After 2^30 they start again at 0; models from that long ago are closed. */
 static int32_t partition_base_take(const llm_hparams *h) {
     static _Atomic uint32_t next;
     uint32_t base = atomic_fetch_add(&next, (uint32_t)llm_partition_limit(h));
@@ -77,11 +77,11 @@ static tdm_status model_declare(llm_model *m, tdm_error *err) {
     memset(m->global, 0xff, sizeof m->global);
     m->partition_base = partition_base_take(&m->hparams);
     tdm_status status = m->arch->declare(m, err);
-    return status == TDM_OK ? leftovers_refuse(m, err) : status;
+    return status == TDM_OK ? unused_tensors_refuse(m, err) : status;
 }
 
-/* Before the numbers are read: an architecture that is not known may have others than Llama's, and
- * would be told that they are missing. */
+/* Runs before the keys are read: an unknown architecture may have other keys than Llama, and the
+ * message would then be about missing keys. */
 static tdm_status arch_find(llm_model *m, tdm_error *err) {
     llm_gguf_str text = {"", 0};
     char name[sizeof m->hparams.arch];
@@ -114,10 +114,10 @@ tdm_status llm_model_open(const char *path, llm_model **model_out, tdm_error *er
     if (status == TDM_OK && llm_vocab_from_gguf(m->gguf, &m->vocab, &m->vocab_error) != TDM_OK)
         m->vocab = NULL;
     if (status == TDM_OK && m->vocab != NULL && llm_vocab_n_token(m->vocab) > m->hparams.n_vocab)
-        status = tdm_fail(err, TDM_DATA_LOSS,
-                          "%s: the tokenizer has %d tokens but tensor 'token_embd.weight' only %d "
-                          "rows",
-                          llm_gguf_name(m->gguf), llm_vocab_n_token(m->vocab), m->hparams.n_vocab);
+        status =
+            tdm_fail(err, TDM_DATA_LOSS,
+                     "%s: the tokenizer has %d tokens, tensor 'token_embd.weight' only %d rows",
+                     llm_gguf_name(m->gguf), llm_vocab_n_token(m->vocab), m->hparams.n_vocab);
     if (status == TDM_OK) status = model_measure(m, err);
     if (status != TDM_OK) {
         llm_model_close(m);

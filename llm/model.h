@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
- * model.h: a model: its numbers, its weights and where they live.
+ * model.h: a model: its hyperparameters, its weights, and their devices.
  *
- * Opening reads the file's header, finds the architecture (arch.h) and checks that every tensor it
- * needs is there with the right shape; no weights move. Loading places each weight on a device and
- * uploads it in that device's own layout (weight_upload.h). After loading a model is immutable and
- * shared by any number of contexts (context.h), which must be destroyed before it.
+ * Opening reads the header of the file, finds the architecture (arch.h) and checks that every tensor
+ * is there and has the right shape; it moves no weights. Loading places each weight on a device and
+ * uploads it in that device's layout (weight_upload.h). A loaded model is immutable. Any number of
+ * contexts (context.h) may share it; destroy them before the model.
  */
 #ifndef LLM_MODEL_H
 #define LLM_MODEL_H
@@ -17,7 +17,7 @@
 typedef struct llm_model llm_model;
 struct llm_arch;
 
-/* What a weight is to the model. Names, shapes and usage of each role are one table (arch.c). */
+/* The function of a weight in the model. arch.c has the table of tensor names and usages. */
 typedef enum llm_role {
     LLM_ROLE_TOKEN_EMBD,
     LLM_ROLE_OUTPUT_NORM,
@@ -33,13 +33,13 @@ typedef enum llm_role {
     LLM_ROLE_ATTN_V_BIAS,
     LLM_ROLE_ATTN_OUT,
     LLM_ROLE_ATTN_OUT_BIAS,
-    LLM_ROLE_ATTN_Q_A, /* latent attention: to the queries' latent row, and out of it */
+    LLM_ROLE_ATTN_Q_A, /* latent attention: to the latent row of queries; Q_B: from it */
     LLM_ROLE_ATTN_Q_A_NORM,
     LLM_ROLE_ATTN_Q_B,
-    LLM_ROLE_ATTN_KV_A, /* to the cached row: latent part, turned part */
+    LLM_ROLE_ATTN_KV_A, /* to the cached row: latent part, rotated part */
     LLM_ROLE_ATTN_KV_A_NORM,
-    LLM_ROLE_ATTN_K_B, /* a matrix for each head: absorbed into its query */
-    LLM_ROLE_ATTN_V_B, /* a matrix for each head: out of the latent row */
+    LLM_ROLE_ATTN_K_B, /* a matrix per head, applied to its query */
+    LLM_ROLE_ATTN_V_B, /* a matrix per head, from the latent row to its values */
     LLM_ROLE_FFN_NORM,
     LLM_ROLE_FFN_GATE,
     LLM_ROLE_FFN_UP,
@@ -52,7 +52,7 @@ typedef enum llm_role {
     LLM_ROLE_FFN_UP_EXPS,
     LLM_ROLE_FFN_DOWN_EXPS,
     LLM_ROLE_FFN_ROUTER_BIAS, /* added for the choice of experts, not for their weights */
-    LLM_ROLE_FFN_GATE_SHARED, /* experts that every token goes through */
+    LLM_ROLE_FFN_GATE_SHARED, /* experts that serve every token */
     LLM_ROLE_FFN_UP_SHARED,
     LLM_ROLE_FFN_DOWN_SHARED,
     LLM_ROLE_COUNT_
@@ -63,9 +63,9 @@ typedef struct llm_weight {
     llm_role role;
     int32_t layer;           /* -1 = none */
     uint32_t usage;          /* TDM_USAGE_* */
-    int32_t axis;            /* which axis `partition` cuts */
+    int32_t axis;            /* that `partition` cuts */
     tdm_partition partition; /* id 0 = not cut */
-    int32_t wish;            /* 1 + index of the device it is to live on; 0 = none in particular */
+    int32_t pinned_dev;      /* 1 + index of the device that it must be on; 0 = any */
     int32_t dev;             /* index into the model's devices */
     uint64_t off;            /* in that device's weight buffer */
     uint64_t size;           /* bytes as kept there */
@@ -76,14 +76,15 @@ struct llm_model {
     llm_gguf *gguf;
     llm_hparams hparams;
     const struct llm_arch *arch;
-    llm_vocab *vocab; /* NULL where vocab_error says why */
+    llm_vocab *vocab; /* NULL = none; vocab_error has the reason */
     tdm_error vocab_error;
     llm_weight *weights;
     int32_t n_weight;
     int32_t global[LLM_ROLE_GLOBAL_COUNT_]; /* role -> weight, -1 = absent */
     int32_t (*layer)[LLM_ROLE_COUNT_];      /* [n_layer] role -> weight, -1 = absent */
-    int32_t partition_base; /* added to the architecture's partition ids: unique in a process */
-    uint64_t fingerprint; /* of numbers, tensor names, types and shapes: tells state files apart */
+    int32_t partition_base; /* added to the architecture's partition ids; unique in the process */
+    uint64_t fingerprint; /* hash of the architecture and of names, types, shapes and first bytes of
+                               the tensors; state files contain it */
     uint64_t n_param;     /* elements of all weights */
     uint64_t file_size;   /* bytes of all weights in the file */
     tdm_runtime *rt;
@@ -92,27 +93,28 @@ struct llm_model {
     tdm_mem mem[TDM_MAX_SCHEDULE_DEVICES]; /* weight buffers */
 };
 
-/* Opens and checks a file. A tokenizer that this build does not know is no failure: vocab is NULL
- * and vocab_error holds the reason. Every other defect of the file is one. [setup] */
+/* Opens and checks a file. An unknown tokenizer is not a failure: vocab is NULL then, and vocab_error
+ * has the reason. Every other defect of the file is a failure. [setup] */
 tdm_status llm_model_open(const char *path, llm_model **model_out, tdm_error *err);
 
-/* Where weights are to live, where that is not wherever their first reader runs. */
+/* Devices for weights. A weight without one is placed where the first node that reads it runs. */
 typedef struct llm_placement {
-    /* The device for the tensor of that name: an index into llm_model_load's devs, -1 = whatever
-     * suits. NULL: no wishes. */
+    /* The device for the tensor of that name: an index into llm_model_load's devs, -1 = any.
+     * NULL = any for all weights. */
     int32_t (*weight)(void *user, const char *name);
     void *user;
 } llm_placement;
 
-/* Says so, before loading: what reads a weight runs where it lives. Wishes that cannot be met fail
- * the loading by name. [setup] */
+/* Sets the devices of weights, before loading. Nodes that read a weight run on its device. If a device
+ * cannot take a weight, loading fails with a message that names the weight. [setup] */
 void llm_model_place(llm_model *model, const llm_placement *placement);
 
-/* Called now and then while loading, with bytes done and in all; returning false cancels. */
+/* Called repeatedly while loading, with bytes done and bytes in total; returning false cancels. */
 typedef bool (*llm_progress_fn)(void *context, uint64_t done, uint64_t total);
 
-/* Places the weights on devs[0], what it refuses on the next, and uploads them. On failure the
- * model is as it was after opening. The runtime must outlive the model. [setup] */
+/* Places the weights on devs[0], or on the next device that supports what devs[0] does not, and
+ * uploads them. On failure the model stays open and not loaded. The runtime outlives the model.
+ * [setup] */
 tdm_status llm_model_load(llm_model *model, tdm_runtime *rt, tdm_open_device *const *devs,
                           int32_t n_dev, llm_progress_fn progress, void *progress_context,
                           tdm_error *err);
@@ -120,10 +122,10 @@ tdm_status llm_model_load(llm_model *model, tdm_runtime *rt, tdm_open_device *co
 /* NULL is a no-op. [setup] */
 void llm_model_close(llm_model *model);
 
-/* The vocabulary, or the reason why there is none. [any-thread] */
+/* The vocabulary; fails with the reason if there is none. [any-thread] */
 tdm_status llm_model_vocab(const llm_model *model, const llm_vocab **vocab_out, tdm_error *err);
 
-/* A few words for tables: "llama 1.1B Q4_0". Writes at most text_size bytes. [any-thread] */
+/* A short description for tables: "llama 1.1B Q4_0". Writes at most text_size bytes. [any-thread] */
 void llm_model_describe(const llm_model *model, char *text, size_t text_size);
 
 /* The type that holds most of the weights' bytes. [any-thread] */

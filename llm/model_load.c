@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * model_load.c: places weights on devices and allocates their buffers. How their bytes get there is
- * weight_upload.c's.
+ * model_load.c: places weights on devices and allocates their buffers. Uploading: weight_upload.c.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -9,8 +8,8 @@
 #include "llm/arch/arch.h"
 #include "llm/weight_upload.h"
 
-/* The forward graph of one token over an f16 cache: every node that reads a weight is in it. With
- * page_size 0 pages have their canonical size, for a device that has not been told of any cuts. */
+/* The forward graph of one token over an f16 cache; it has every node that reads a weight. page_size
+ * 0 gives pages their canonical size, for a group that has not been prepared yet. */
 static tdm_status placing_graph(const llm_model *m, uint64_t page_size, int32_t *weight_value,
                                 tdm_graph **graph_out, tdm_error *err) {
     static const llm_step_shape shape = {1, 1, 1, 1};
@@ -19,8 +18,8 @@ static tdm_status placing_graph(const llm_model *m, uint64_t page_size, int32_t 
     return llm_forward_graph(m, &cache, page_size, &shape, weight_value, graph_out, err);
 }
 
-/* A group hears of the model before it can say how large anything is: the one that runs it, and those
- * that some of its weights are to live on. */
+/* Prepares every group among the devices for the model. Sizes of weights and pages in a group are
+ * known only after that. */
 static tdm_status groups_prepare(const llm_model *m, int32_t *weight_value, tdm_error *err) {
     tdm_graph *graph = NULL;
     tdm_status status = TDM_OK;
@@ -35,32 +34,34 @@ static tdm_status groups_prepare(const llm_model *m, int32_t *weight_value, tdm_
 
 void llm_model_place(llm_model *m, const llm_placement *placement) {
     for (int32_t i = 0; i < m->n_weight; i++)
-        m->weights[i].wish = placement->weight != NULL
-                                 ? placement->weight(placement->user, m->weights[i].file->name) + 1
-                                 : 0;
+        m->weights[i].pinned_dev =
+            placement->weight != NULL
+                ? placement->weight(placement->user, m->weights[i].file->name) + 1
+                : 0;
 }
 
-/* Wishes as the schedule takes them; *slots_out is to be freed. */
-static tdm_status wishes_bind(const llm_model *m, const tdm_graph *graph,
-                              const int32_t *weight_value, tdm_slot_mem **slots_out,
-                              tdm_error *err) {
+/* The slots of pinned weights, for the schedule. The caller frees *slots_out with free(). */
+static tdm_status pinned_slots_make(const llm_model *m, const tdm_graph *graph,
+                                    const int32_t *weight_value, tdm_slot_mem **slots_out,
+                                    tdm_error *err) {
     tdm_slot_mem *slots = calloc((size_t)graph->n_slot + 1, sizeof *slots);
     if (slots == NULL) return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "%s: out of memory", m->path);
     for (int32_t w = 0; w < m->n_weight; w++) {
-        int32_t wish = m->weights[w].wish;
-        if (wish > 0 && wish <= m->n_dev && weight_value[w] >= 0)
-            slots[tdm_graph_value(graph, weight_value[w])->slot].mem.dev = m->devs[wish - 1];
+        int32_t dev = m->weights[w].pinned_dev;
+        if (dev > 0 && dev <= m->n_dev && weight_value[w] >= 0)
+            slots[tdm_graph_value(graph, weight_value[w])->slot].mem.dev = m->devs[dev - 1];
     }
     *slots_out = slots;
     return TDM_OK;
 }
 
-/* Each weight goes where the first node that reads it runs, which is where it is wished. */
+/* Places each weight on the device of the first node that reads it. The schedule runs nodes that read
+ * a pinned weight on its device. */
 static tdm_status weights_place(llm_model *m, tdm_scratch *scratch, tdm_error *err) {
     tdm_graph *graph = NULL;
     int32_t *value = malloc(((size_t)m->n_weight + 1) * sizeof *value);
     int32_t *node_dev = NULL;
-    tdm_slot_mem *wishes = NULL;
+    tdm_slot_mem *pinned = NULL;
     uint64_t page_size = 0;
     llm_cache_shape cache = {0};
     tdm_status status = value != NULL
@@ -69,11 +70,11 @@ static tdm_status weights_place(llm_model *m, tdm_scratch *scratch, tdm_error *e
     llm_cache_desc_fill(m, &cache.desc);
     if (status == TDM_OK) status = llm_cache_page_size(m, &cache.desc, &page_size, err);
     if (status == TDM_OK) status = placing_graph(m, page_size, value, &graph, err);
-    if (status == TDM_OK) status = wishes_bind(m, graph, value, &wishes, err);
+    if (status == TDM_OK) status = pinned_slots_make(m, graph, value, &pinned, err);
     if (status == TDM_OK) {
         node_dev = malloc(((size_t)graph->n_node + 1) * sizeof *node_dev);
         status = node_dev != NULL
-                     ? tdm_schedule_place(scratch, graph, wishes, node_dev, err)
+                     ? tdm_schedule_place(scratch, graph, pinned, node_dev, err)
                      : tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "%s: out of memory", m->path);
     }
     for (int32_t w = 0; w < m->n_weight && status == TDM_OK; w++) {
@@ -85,7 +86,7 @@ static tdm_status weights_place(llm_model *m, tdm_scratch *scratch, tdm_error *e
         }
     }
     free(value);
-    free(wishes);
+    free(pinned);
     free(node_dev);
     tdm_graph_free(graph);
     return status;
@@ -101,7 +102,7 @@ tdm_tensor_desc llm_weight_desc(const llm_weight *w) {
     return desc;
 }
 
-/* The weights that live on device d. */
+/* Allocates the buffer for the weights on device d. */
 static tdm_status weight_buffer_allocate(llm_model *m, int32_t d, uint64_t size, tdm_error *err) {
     tdm_buffer_params params = {sizeof params, size, TDM_BUFFER_WEIGHT, 0, NULL};
     tdm_buffer_item *items = calloc((size_t)m->n_weight, sizeof *items);
@@ -153,7 +154,7 @@ tdm_status llm_model_load(llm_model *m, tdm_runtime *rt, tdm_open_device *const 
                           int32_t n_dev, llm_progress_fn progress, void *progress_context,
                           tdm_error *err) {
     if (m->n_dev > 0)
-        return tdm_fail(err, TDM_FAILED_PRECONDITION, "%s: is loaded already", m->path);
+        return tdm_fail(err, TDM_FAILED_PRECONDITION, "%s: the model is loaded already", m->path);
     tdm_scratch *scratch = NULL;
     tdm_status status = tdm_scratch_create(rt, devs, n_dev, &scratch, err);
     if (status != TDM_OK) return status;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * weight_upload.c: the threads that read weights and hand them to devices.
+ * weight_upload.c: see weight_upload.h.
  */
 #include "llm/weight_upload.h"
 
@@ -11,20 +11,20 @@
 
 #include "llm/arch/arch.h"
 
-/* What is read at a time: with what the device makes of it, it stays in a core's cache. */
+/* Bytes read at a time. A piece and its converted form fit a core's cache together. */
 #define PIECE_SIZE ((size_t)512 << 10)
-/* What a thread takes at a time. More than a huge page (2 MiB), since threads that meet in one that
- * nobody has touched both clear it, one of them in vain. */
-#define STRETCH_SIZE ((size_t)4 << 20)
-/* Threads are worth starting for so much each. */
+/* Bytes that a thread takes at a time. More than a huge page (2 MiB): two threads that write to the
+ * same fresh page first would both clear it. */
+#define RANGE_SIZE ((size_t)4 << 20)
+/* One more thread is started for each so many bytes. */
 #define SIZE_PER_THREAD ((uint64_t)8 << 20)
 #define THREADS_MAX     16
 #define PAGE_SIZE       ((size_t)4096)
-/* Rows that devices arrange together, in any layout: pieces end between such groups if they can. */
+/* Layouts of devices interleave at most this many rows. Pieces end between such groups if possible. */
 #define GROUP_ROWS 64
 
-/* Rows row .. row + n_row - 1 of a weight, of each the columns col .. col + n_col - 1: all, or part
- * of one row. */
+/* Columns col .. col + n_col - 1 of rows row .. row + n_row - 1 of a weight: whole rows, or a part of
+ * one row. */
 typedef struct part {
     int32_t weight;
     int64_t row, n_row;
@@ -33,21 +33,21 @@ typedef struct part {
 
 typedef struct uploader {
     const llm_model *model;
-    int32_t *order; /* weights as they lie in the files */
+    int32_t *order; /* weights in file order */
     size_t piece_size;
     pthread_mutex_t lock;
-    /* Under the lock. */
-    int32_t next; /* index into order; the stretch that comes next begins at this row and column */
+    /* Guarded by `lock`: */
+    int32_t next; /* index into order; the next range begins at this row and column */
     int64_t row, col;
     uint64_t n_done; /* bytes */
-    tdm_error error; /* the first; with it nothing more is taken */
+    tdm_error error; /* the first; no range is taken after it */
 } uploader;
 
-typedef struct hand {
+typedef struct upload_thread {
     uploader *u;
     uint8_t *memory; /* piece_size bytes */
     pthread_t thread;
-} hand;
+} upload_thread;
 
 /* ---- Parts ---- */
 
@@ -59,8 +59,8 @@ static size_t part_size(const uploader *u, const part *p) {
     return (size_t)p->n_row * tdm_type_row_size(part_tensor(u, p)->type, p->n_col);
 }
 
-/* The first part of `whole` from `row` and `col` on that takes at most `size` bytes, where a block of
- * any type fits into. */
+/* The part of `whole` that begins at `row` and `col` and has at most `size` bytes. A block of any type
+ * has fewer bytes than `size`. */
 static part part_cut(const uploader *u, const part *whole, int64_t row, int64_t col, size_t size) {
     const tdm_type type = part_tensor(u, whole)->type;
     const tdm_type_info info = tdm_type_get_info(type);
@@ -82,7 +82,7 @@ static part part_cut(const uploader *u, const part *whole, int64_t row, int64_t 
     return p;
 }
 
-/* Moves behind part p of `whole`; false: that was its end. */
+/* Sets row and col to the end of part p of `whole`; false if that is the end of `whole`. */
 static bool part_advance(const part *whole, const part *p, int64_t *row, int64_t *col) {
     *col = p->col + p->n_col;
     *row = p->row;
@@ -92,7 +92,7 @@ static bool part_advance(const part *whole, const part *p, int64_t *row, int64_t
     return *row < whole->row + whole->n_row;
 }
 
-/* Bytes of the file from the weight's beginning to its row and column. */
+/* Offset of a row and column in the weight's bytes in the file. */
 static size_t offset_of(const llm_model *m, int32_t weight, int64_t row, int64_t col) {
     const llm_gguf_tensor *t = m->weights[weight].file;
     return (size_t)row * tdm_type_row_size(t->type, t->ne[0]) + tdm_type_row_size(t->type, col);
@@ -103,17 +103,17 @@ static part weight_whole(const llm_model *m, int32_t weight) {
     return (part){weight, 0, t->size > 0 ? tdm_shape_rows(t->ne) : 0, 0, t->ne[0]};
 }
 
-/* ---- Stretches ---- */
+/* ---- Ranges ---- */
 
-/* The next stretch; false: there is none, or something has failed. */
-static bool stretch_take(uploader *u, part *p_out) {
+/* Takes the next range; false if there is none or an upload has failed. */
+static bool range_take(uploader *u, part *p_out) {
     bool is_there = false;
     pthread_mutex_lock(&u->lock);
     while (u->error.status == TDM_OK && u->next < u->model->n_weight && !is_there) {
         part whole = weight_whole(u->model, u->order[u->next]);
         bool has_more = false;
         if (whole.n_row > 0) {
-            *p_out = part_cut(u, &whole, u->row, u->col, STRETCH_SIZE);
+            *p_out = part_cut(u, &whole, u->row, u->col, RANGE_SIZE);
             is_there = true;
             has_more = part_advance(&whole, p_out, &u->row, &u->col);
         }
@@ -126,8 +126,8 @@ static bool stretch_take(uploader *u, part *p_out) {
     return is_there;
 }
 
-/* One piece from the file to the device. */
-static tdm_status piece_move(hand *h, const part *p, tdm_error *err) {
+/* Reads one piece from the file and uploads it. */
+static tdm_status piece_upload(upload_thread *h, const part *p, tdm_error *err) {
     const uploader *u = h->u;
     const llm_weight *w = &u->model->weights[p->weight];
     const tdm_tensor_desc desc = llm_weight_desc(w);
@@ -158,8 +158,8 @@ static void failure_keep(uploader *u, const tdm_error *err) {
     pthread_mutex_unlock(&u->lock);
 }
 
-/* False: cancelled. */
-static bool progress_tell(uploader *u, llm_progress_fn progress, void *context) {
+/* Reports progress; false if it cancels the upload. */
+static bool progress_report(uploader *u, llm_progress_fn progress, void *context) {
     if (progress == NULL) return true;
     pthread_mutex_lock(&u->lock);
     uint64_t n_done = u->n_done;
@@ -171,16 +171,16 @@ static bool progress_tell(uploader *u, llm_progress_fn progress, void *context) 
     return false;
 }
 
-/* Stretches until none is left. The calling thread tells how far all are. */
-static void hand_work(hand *h, llm_progress_fn progress, void *context) {
+/* Uploads ranges until none is left. The calling thread reports the progress of all threads. */
+static void ranges_upload(upload_thread *h, llm_progress_fn progress, void *context) {
     uploader *u = h->u;
-    part stretch;
-    while (stretch_take(u, &stretch)) {
-        int64_t row = stretch.row, col = stretch.col;
+    part range;
+    while (range_take(u, &range)) {
+        int64_t row = range.row, col = range.col;
         for (bool goes_on = true; goes_on && !is_failed(u);) {
-            part p = part_cut(u, &stretch, row, col, u->piece_size);
+            part p = part_cut(u, &range, row, col, u->piece_size);
             tdm_error err = {0};
-            tdm_status status = piece_move(h, &p, &err);
+            tdm_status status = piece_upload(h, &p, &err);
             if (status != TDM_OK) {
                 failure_keep(u, &err);
                 return;
@@ -188,22 +188,22 @@ static void hand_work(hand *h, llm_progress_fn progress, void *context) {
             pthread_mutex_lock(&u->lock);
             u->n_done += part_size(u, &p);
             pthread_mutex_unlock(&u->lock);
-            if (!progress_tell(u, progress, context)) return;
-            goes_on = part_advance(&stretch, &p, &row, &col);
+            if (!progress_report(u, progress, context)) return;
+            goes_on = part_advance(&range, &p, &row, &col);
         }
     }
 }
 
-static void *hand_main(void *arg) {
-    hand_work(arg, NULL, NULL);
+static void *upload_main(void *arg) {
+    ranges_upload(arg, NULL, NULL);
     return NULL;
 }
 
-/* ---- The crew ---- */
+/* ---- Threads ---- */
 
-/* As many threads as the devices have, where the process has processors for them; a group says of none,
- * and may have them all. */
-static int32_t hands_count(const llm_model *m) {
+/* As many threads as the devices have, at most one per processor of the process. A group does not
+ * report a number: it counts as THREADS_MAX. */
+static int32_t threads_count(const llm_model *m) {
     int64_t n = 0;
     cpu_set_t cores;
     for (int32_t d = 0; d < m->n_dev; d++) {
@@ -213,7 +213,7 @@ static int32_t hands_count(const llm_model *m) {
         else if (tdm_open_device_get_info(m->devs[d], &info, NULL) == TDM_OK)
             n += info.n_thread;
     }
-    if (n == 0) n = 2; /* no device of the host: one waits for it, one reads */
+    if (n == 0) n = 2; /* no device computes on the host: one thread waits for it, one reads */
     if (sched_getaffinity(0, sizeof cores, &cores) == 0 && n > CPU_COUNT(&cores))
         n = CPU_COUNT(&cores);
     if (n > THREADS_MAX) n = THREADS_MAX;
@@ -222,12 +222,12 @@ static int32_t hands_count(const llm_model *m) {
     return n > 1 ? (int32_t)n : 1;
 }
 
-/* Signals are for the program's own threads. */
-static bool hand_start(hand *h) {
+/* Starts a thread with all signals blocked: the program's own threads receive them. */
+static bool upload_thread_start(upload_thread *h) {
     sigset_t all, before;
     sigfillset(&all);
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    int rc = pthread_create(&h->thread, NULL, hand_main, h);
+    int rc = pthread_create(&h->thread, NULL, upload_main, h);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     return rc == 0;
 }
@@ -260,23 +260,24 @@ static tdm_status order_make(uploader *u, tdm_error *err) {
     return TDM_OK;
 }
 
-/* Starts what helpers there can be; the caller works whether or not there are any. */
-static tdm_status crew_work(uploader *u, llm_progress_fn progress, void *context, tdm_error *err) {
-    hand hands[THREADS_MAX] = {{.u = u, .memory = piece_allocate(u)}};
-    int32_t n = 1, n_wished = hands_count(u->model);
-    if (hands[0].memory == NULL)
+/* Starts as many threads as possible and uploads along with them. Failing to start one is no error. */
+static tdm_status threads_upload(uploader *u, llm_progress_fn progress, void *context,
+                                 tdm_error *err) {
+    upload_thread threads[THREADS_MAX] = {{.u = u, .memory = piece_allocate(u)}};
+    int32_t n = 1, n_thread = threads_count(u->model);
+    if (threads[0].memory == NULL)
         return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "%s: out of memory", u->model->path);
-    for (; n < n_wished; n++) {
-        hands[n] = (hand){.u = u, .memory = piece_allocate(u)};
-        if (hands[n].memory == NULL || !hand_start(&hands[n])) {
-            free(hands[n].memory);
+    for (; n < n_thread; n++) {
+        threads[n] = (upload_thread){.u = u, .memory = piece_allocate(u)};
+        if (threads[n].memory == NULL || !upload_thread_start(&threads[n])) {
+            free(threads[n].memory);
             break;
         }
     }
-    hand_work(&hands[0], progress, context);
-    for (int32_t i = 1; i < n; i++) pthread_join(hands[i].thread, NULL);
-    for (int32_t i = 0; i < n; i++) free(hands[i].memory);
-    if (u->error.status == TDM_OK && n > 1) (void)progress_tell(u, progress, context);
+    ranges_upload(&threads[0], progress, context);
+    for (int32_t i = 1; i < n; i++) pthread_join(threads[i].thread, NULL);
+    for (int32_t i = 0; i < n; i++) free(threads[i].memory);
+    if (u->error.status == TDM_OK && n > 1) (void)progress_report(u, progress, context);
     if (u->error.status == TDM_OK) return TDM_OK;
     return tdm_fail(err, u->error.status, "%s", u->error.message);
 }
@@ -288,7 +289,7 @@ tdm_status llm_weights_upload(const llm_model *model, llm_progress_fn progress, 
     if (status == TDM_OK && pthread_mutex_init(&u.lock, NULL) != 0)
         status = tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "%s: out of memory", model->path);
     if (status == TDM_OK) {
-        status = crew_work(&u, progress, context, err);
+        status = threads_upload(&u, progress, context, err);
         pthread_mutex_destroy(&u.lock);
     }
     free(u.order);

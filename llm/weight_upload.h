@@ -1,21 +1,20 @@
 /* SPDX-License-Identifier: MIT
  *
- * weight_upload.h: brings a model's weights from its files to the devices they were placed on.
+ * weight_upload.h: uploads a model's weights from its files to their devices.
  *
- * The model in the head: threads, the caller among them, take stretches of the files in the order in
- * which they lie there. Each reads its stretch a piece at a time into memory of its own that a
- * processor's cache holds, and hands the piece to the device, which arranges it for itself. So what
- * storage takes, what the device does with the bytes, and the system's search for memory that nobody
- * has touched yet all go on at the same time, and nothing but the weights as kept grows with the model.
+ * Several threads, the caller among them, take ranges of the files in file order. A thread reads its
+ * range in pieces small enough for a core's cache, and gives each piece to the device, which converts
+ * it to its own layout. So reading from storage, converting, and the system's clearing of fresh pages
+ * overlap, and memory use besides the weights does not depend on the model's size.
  */
 #ifndef LLM_WEIGHT_UPLOAD_H
 #define LLM_WEIGHT_UPLOAD_H
 
 #include "llm/model.h"
 
-/* Uploads every weight; the model's buffers are allocated. `progress` (NULL: nobody asks) is called
- * by the calling thread only. Fails with what the device says of a piece, or llm_gguf_read of the
- * file; the buffers then hold anything. [setup] */
+/* Uploads every weight into the model's buffers, which are allocated. `progress` (nullable) is called
+ * by the calling thread only. Fails as the device's upload or llm_gguf_read; the contents of the
+ * buffers are undefined then. [setup] */
 tdm_status llm_weights_upload(const llm_model *model, llm_progress_fn progress, void *context,
                               tdm_error *err);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * arch.c: the tables of architectures and roles, and what declaring a weight checks.
+ * arch.c: the tables of architectures and roles, and the checks of a declared weight.
  */
 #include "llm/arch/arch.h"
 
@@ -18,7 +18,7 @@ tdm_status llm_arch_find(const char *name, const llm_arch **arch_out, tdm_error 
             return TDM_OK;
         }
         int n = snprintf(known + used, sizeof known - used, "%s%s (%s)", i > 0 ? ", " : "",
-                         arches[i]->name, arches[i]->people);
+                         arches[i]->name, arches[i]->families);
         if (n > 0 && used + (size_t)n < sizeof known) used += (size_t)n;
     }
     return tdm_fail(err, TDM_UNSUPPORTED, "architecture '%s' is not supported; supported: %s", name,
@@ -77,12 +77,13 @@ void llm_role_tensor_name(llm_role role, int32_t layer, char *name, size_t name_
 static tdm_status shape_check(const llm_model *model, const llm_gguf_tensor *t,
                               const int64_t ne[TDM_MAX_DIMS], tdm_error *err) {
     if (memcmp(t->ne, ne, sizeof t->ne) == 0) return TDM_OK;
-    return tdm_fail(err, TDM_DATA_LOSS,
-                    "%s: tensor '%s' has the shape [%lld, %lld, %lld, %lld]; the file's own keys "
-                    "ask for [%lld, %lld, %lld, %lld]",
-                    llm_gguf_part_name(model->gguf, t->part), t->name, (long long)t->ne[0],
-                    (long long)t->ne[1], (long long)t->ne[2], (long long)t->ne[3], (long long)ne[0],
-                    (long long)ne[1], (long long)ne[2], (long long)ne[3]);
+    return tdm_fail(
+        err, TDM_DATA_LOSS,
+        "%s: tensor '%s' has shape [%lld, %lld, %lld, %lld], expected [%lld, %lld, %lld, "
+        "%lld] by the keys of the file; the file is damaged or of another architecture",
+        llm_gguf_part_name(model->gguf, t->part), t->name, (long long)t->ne[0], (long long)t->ne[1],
+        (long long)t->ne[2], (long long)t->ne[3], (long long)ne[0], (long long)ne[1],
+        (long long)ne[2], (long long)ne[3]);
 }
 
 tdm_status llm_model_need(llm_model *model, llm_role role, int32_t layer, bool is_required,
@@ -93,16 +94,17 @@ tdm_status llm_model_need(llm_model *model, llm_role role, int32_t layer, bool i
     const llm_gguf_tensor *t = llm_gguf_tensor_find(model->gguf, name);
     if (t == NULL) {
         if (!is_required) return TDM_OK;
-        return tdm_fail(err, TDM_NOT_FOUND,
-                        "%s: tensor '%s' is missing; the file is incomplete or of another kind",
-                        llm_gguf_name(model->gguf), name);
+        return tdm_fail(
+            err, TDM_NOT_FOUND,
+            "%s: tensor '%s' is missing; the file is incomplete or of another architecture",
+            llm_gguf_name(model->gguf), name);
     }
     tdm_status status = llm_gguf_tensor_check_type(model->gguf, t, err);
     if (status == TDM_OK) status = shape_check(model, t, ne, err);
     if (status != TDM_OK) return status;
     bool is_plain = roles[role].usage == 0;
     if (t->type == TDM_TYPE_I8 || t->type == TDM_TYPE_I32 || (is_plain && t->type != TDM_TYPE_F32))
-        return tdm_fail(err, TDM_UNSUPPORTED, "%s: tensor '%s' is %s; %s is needed",
+        return tdm_fail(err, TDM_UNSUPPORTED, "%s: tensor '%s' has type %s, expected %s",
                         llm_gguf_part_name(model->gguf, t->part), name, tdm_type_name(t->type),
                         is_plain ? "f32" : "a float or quantised type");
     int32_t index = model->n_weight++;
@@ -144,8 +146,8 @@ int32_t llm_graph_weight(llm_graph_builder *g, int32_t weight) {
     return g->weight_value[weight];
 }
 
-/* Rows are cut where the heads are that the projection writes into them: of K, or of the one latent
- * head. */
+/* The rows of the cache are cut as the projection that writes them: K's, or that of the latent
+ * row. */
 tdm_partition llm_cache_partition(const llm_model *model, int32_t layer) {
     int32_t k = model->layer[layer][LLM_ROLE_ATTN_K];
     if (k < 0) k = model->layer[layer][LLM_ROLE_ATTN_KV_A];

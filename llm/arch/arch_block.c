@@ -31,7 +31,7 @@ void llm_declare_ends(llm_declarer *d, int32_t vocab_id) {
     llm_declare(d, LLM_ROLE_TOKEN_EMBD, true, h->n_embd, h->n_vocab, 1, &vocab, 1);
     llm_declare(d, LLM_ROLE_OUTPUT_NORM, true, h->n_embd, 1, 1, NULL, 0);
     llm_declare(d, LLM_ROLE_OUTPUT, false, h->n_embd, h->n_vocab, 1, &vocab, 1);
-    /* A tied head multiplies by the table that tokens are looked up in. */
+    /* A tied head is a matrix product with the token embedding. */
     if (d->status == TDM_OK && global[LLM_ROLE_OUTPUT] < 0)
         d->model->weights[global[LLM_ROLE_TOKEN_EMBD]].usage |= TDM_USAGE_MATMUL;
 }
@@ -117,7 +117,7 @@ int32_t llm_build_layers(llm_graph_builder *g, const llm_step_shape *shape,
         int32_t o = blocks->attention(g, layer, n, pos, shape->n_tok, !is_last || shape->n_out > 0);
         if (o < 0) return -1;
         x = tdm_build_add(b, x, o);
-        /* Behind the last attention only the rows that give logits matter. */
+        /* After the last attention only the rows that give logits are computed. */
         if (is_last && shape->n_out < shape->n_tok)
             x = tdm_build_get_rows(b, x, tdm_build_step_field(b, TDM_STEP_OUT_ROW), 0);
         n = llm_build_norm(g, layer, LLM_ROLE_FFN_NORM, x);

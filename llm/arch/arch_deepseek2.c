@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * arch_deepseek2.c: DeepSeek-V2 and V3 and their kin, all "deepseek2" in GGUF: attention over one
- * latent row a token (MLA), a mixture of experts of which some serve every token.
+ * arch_deepseek2.c: DeepSeek-V2, V3 and derived models, all "deepseek2" in GGUF: attention over one
+ * latent row per token (MLA), and a mixture of experts of which some serve every token.
  *
  *   [c, p] = Wkv_a n1(x)          cached: [norm(c), rope(p)], one row for all heads
  *   [u, t]_h = Wq_b norm(Wq_a n1(x)), or Wq n1(x)
@@ -9,16 +9,15 @@
  *   h = x + Wo [Wv_b,h (sum softmax(score_h) norm(c))]_h
  *   y = h + experts(n2(h)) + shared(n2(h)), or a dense feed-forward in the first layers
  *
- * The matrix that would make a head's keys from the latent row is absorbed into its query instead,
- * and the one for its values is applied after attention, so that the cache is read as it is kept,
- * once for all heads. DeepSeek-AI (arXiv:2405.04434 section 2.1, arXiv:2412.19437).
+ * The matrix for a head's keys is applied to its query, and the matrix for its values to the result
+ * of attention. So attention reads the latent row itself, once for all heads. DeepSeek-AI (arXiv:2405.04434 section 2.1, arXiv:2412.19437).
  */
 #include <math.h>
 
 #include "llm/arch/arch_block.h"
 #include "llm/arch/key_reader.h"
 
-/* Stable partition ids: three a layer, and one for the vocabulary. */
+/* Partition ids: three per layer, and one for the vocabulary. */
 enum {
     PARTITION_VOCAB = 1,
     PARTITION_ATTENTION = 2,
@@ -33,15 +32,14 @@ static tdm_status damaged(const llm_key_reader *r, const char *what) {
     return tdm_fail(r->err, TDM_DATA_LOSS, "%s: %s", llm_gguf_name(r->gguf), what);
 }
 
-/* Files from before llama.cpp split the matrix (April 2025) hold both halves in one. */
+/* Files made before llama.cpp split the matrix (April 2025) hold both halves in one tensor. */
 static tdm_status unsplit_refuse(llm_key_reader *r) {
     if (llm_gguf_tensor_find(r->gguf, "blk.0.attn_k_b.weight") != NULL ||
         llm_gguf_tensor_find(r->gguf, "blk.0.attn_kv_b.weight") == NULL)
         return TDM_OK;
     return tdm_fail(r->err, TDM_UNSUPPORTED,
-                    "%s: tensor 'blk.0.attn_kv_b.weight' is of the old form in which K and V share "
-                    "a matrix; convert the model with a converter that writes attn_k_b and "
-                    "attn_v_b",
+                    "%s: tensor 'blk.0.attn_kv_b.weight' has the old form, one matrix for K and V; "
+                    "convert the model again with a converter that writes attn_k_b and attn_v_b",
                     llm_gguf_name(r->gguf));
 }
 
@@ -54,7 +52,8 @@ static void read_latent(llm_key_reader *r, llm_hparams *h) {
     llm_key_int(r, "attention.value_length_mla", LLM_GGUF_REQUIRED, 1, LLM_MAX_HEAD_DIM,
                 &h->head_dim_o);
     if (r->status != TDM_OK) return;
-    /* Smaller variants project queries straight from the stream, whatever the key says. */
+    /* Smaller variants project queries directly from the residual stream. Their key may still give a
+     * rank. */
     if (llm_gguf_tensor_find(r->gguf, "blk.0.attn_q.weight") != NULL) h->n_lora_q = 0;
     h->head_dim_k = h->n_lora_kv + h->rope.n_rot;
     h->head_dim_v = h->n_lora_kv;
@@ -76,10 +75,10 @@ static void read_latent(llm_key_reader *r, llm_hparams *h) {
                                "rows wider than 2^31");
 }
 
-/* The attention's temperature that goes with YaRN: mscale^2 / sqrt(width), where mscale is
- * 0.1 * mscale_all_dim * ln(factor) + 1 and the key holds 0.1 * mscale_all_dim. The models' own
- * `mscale` equals mscale_all_dim, and what is turned is scaled by the quotient of the two, 1: what
- * the op would multiply by itself is taken back. Without the key there is no temperature.
+/* With YaRN the scale of attention is mscale^2 / sqrt(width), where mscale =
+ * 0.1 * mscale_all_dim * ln(factor) + 1 and the key holds 0.1 * mscale_all_dim. In these models
+ * `mscale` equals mscale_all_dim, so rotated elements are not scaled; the op's own factor is
+ * therefore divided out. Without the key mscale is 1.
  * (deepseek-ai/DeepSeek-V3, inference/model.py and config.json.) */
 static void read_temperature(llm_key_reader *r, llm_hparams *h) {
     float log_mul = 0, temperature_scale = 0, mscale = 1;
@@ -87,13 +86,13 @@ static void read_temperature(llm_key_reader *r, llm_hparams *h) {
     llm_key_float(r, "attention.temperature_scale", LLM_GGUF_OPTIONAL, 0, 1e6f, &temperature_scale);
     if (r->status == TDM_OK && temperature_scale != 0)
         r->status = tdm_fail(r->err, TDM_UNSUPPORTED,
-                             "%s: key 'deepseek2.attention.temperature_scale': attention whose "
-                             "temperature grows with the position is not supported",
+                             "%s: key 'deepseek2.attention.temperature_scale': a temperature of "
+                             "attention that grows with the position is not supported",
                              llm_gguf_name(r->gguf));
     if (r->status != TDM_OK) return;
-    bool is_stretched = h->rope_scaling == LLM_ROPE_SCALING_YARN && h->rope.ext_factor != 0 &&
-                        h->rope.freq_scale < 1;
-    if (is_stretched && log_mul != 0) {
+    bool is_yarn = h->rope_scaling == LLM_ROPE_SCALING_YARN && h->rope.ext_factor != 0 &&
+                   h->rope.freq_scale < 1;
+    if (is_yarn && log_mul != 0) {
         float log_factor = logf(1.0f / h->rope.freq_scale);
         mscale = 1.0f + log_mul * log_factor;
         h->rope.attn_factor /= 1.0f + 0.1f * log_factor;
@@ -101,9 +100,8 @@ static void read_temperature(llm_key_reader *r, llm_hparams *h) {
     h->attention_scale = mscale * mscale / sqrtf((float)h->head_dim_q);
 }
 
-/* Which number stands for which function: `llama_expert_gating_func_type` (ggml-org/llama.cpp,
- * src/llama-hparams.h). Files older than the key are of models with a softmax, those with a bias
- * for the choice excepted, which came with the sigmoid. */
+/* The numbers are `llama_expert_gating_func_type` (ggml-org/llama.cpp, src/llama-hparams.h). A file
+ * without the key uses a sigmoid if it has a bias for the choice of experts, else a softmax. */
 static void read_gating(llm_key_reader *r, llm_hparams *h) {
     enum { NONE = 0, SOFTMAX = 1, SIGMOID = 2, TOP_SOFTMAX = 3 };
     char name[64];
@@ -145,8 +143,8 @@ static void read_experts(llm_key_reader *r, llm_hparams *h) {
         h->n_expert / n_group * n_group_used < h->n_expert_used)
         r->status =
             tdm_fail(r->err, TDM_DATA_LOSS,
-                     "%s: keys 'deepseek2.expert_group_count' = %d and '..used_count' = %d: "
-                     "%d of %d experts cannot be chosen so",
+                     "%s: keys 'deepseek2.expert_group_count' = %d and 'expert_group_used_count' = "
+                     "%d do not allow a choice of %d out of %d experts",
                      llm_gguf_name(r->gguf), n_group, n_group_used, h->n_expert_used, h->n_expert);
 }
 
@@ -161,8 +159,8 @@ static tdm_status deepseek2_read(const llm_gguf *gguf, llm_hparams *h, tdm_error
 
 /* ---- Weights ---- */
 
-/* The one unit is the latent row with all heads; members may each take some of the heads, but then
- * need the row whole. `head_len` elements belong to a head. */
+/* The only unit is the latent row with all heads. Members may share it by heads; each of them then
+ * holds the row whole. A head has `head_len` elements. */
 static tdm_partition heads_partition(const llm_declarer *d, int32_t head_len) {
     int32_t n_head = d->model->hparams.n_head;
     tdm_partition p = llm_partition_make(PARTITION_ATTENTION + PARTITION_STRIDE * d->layer,
@@ -319,7 +317,7 @@ static int32_t deepseek2_build(llm_graph_builder *g, const llm_step_shape *shape
 
 const llm_arch llm_arch_deepseek2 = {
     .name = "deepseek2",
-    .people = "DeepSeek-V2, V3, R1",
+    .families = "DeepSeek-V2, V3, R1",
     .read = deepseek2_read,
     .declare = deepseek2_declare,
     .build = deepseek2_build,

@@ -11,11 +11,11 @@
  */
 #include "llm/arch/arch_block.h"
 
-/* Stable partition ids: two a layer, and one for the vocabulary. */
+/* Partition ids: two per layer, and one for the vocabulary. */
 enum { PARTITION_VOCAB = 1, PARTITION_ATTENTION = 2, PARTITION_FFN = 3, PARTITION_STRIDE = 2 };
 
-/* A unit is a KV head with the query heads that read it. Members may each take some of these, but
- * then need its key and value whole. */
+/* A unit is a KV head with the query heads that read it. Members may share a unit by query heads;
+ * each of them then holds its K and V whole. */
 static tdm_partition attention_partition(const llm_declarer *d, const llm_hparams *h,
                                          int32_t unit_len, bool is_whole) {
     tdm_partition p = llm_partition_make(PARTITION_ATTENTION + PARTITION_STRIDE * d->layer,
@@ -62,15 +62,15 @@ static tdm_status llama_declare(llm_model *model, tdm_error *err) {
     return d.status;
 }
 
-/* Attention over the cache; returns -1 where only the cache is to be filled. */
+/* Attention over the cache; -1 if is_needed is false: then it only fills the cache. */
 static int32_t build_attention(llm_graph_builder *g, int32_t layer, int32_t x, int32_t pos,
                                int64_t n_tok, bool is_needed) {
     const llm_hparams *h = &g->model->hparams;
     tdm_builder *b = g->b;
     int32_t factor = llm_graph_weight(g, g->model->global[LLM_ROLE_ROPE_FREQS]);
     int32_t state = llm_graph_state(g, layer);
-    /* The products first and the cache last: values that are all still needed share no memory, and
-     * threads then do all of it without waiting for each other. */
+    /* The products come first and the cache last. Their results are all live at once, so that they
+     * share no memory and threads compute them without waiting for each other. */
     int32_t k = llm_build_project(g, layer, LLM_ROLE_ATTN_K, LLM_ROLE_ATTN_K_BIAS, x, "k");
     int32_t v = llm_build_project(g, layer, LLM_ROLE_ATTN_V, LLM_ROLE_ATTN_V_BIAS, x, "v");
     int32_t q = -1;
@@ -110,7 +110,7 @@ static int32_t llama_build(llm_graph_builder *g, const llm_step_shape *shape) {
 
 const llm_arch llm_arch_llama = {
     .name = "llama",
-    .people = "Llama, Mistral, Mixtral",
+    .families = "Llama, Mistral, Mixtral",
     .declare = llama_declare,
     .build = llama_build,
 };

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * forward_graph.c: the forward graph of a model that need not be loaded, for placing its weights
- * and for telling what running it takes. A context's own graphs are context_plan.c's.
+ * forward_graph.c: the forward graph of a model, loaded or not, for placing its weights and for
+ * reports. The graphs of a context: context_plan.c.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -23,7 +23,7 @@ void llm_cache_desc_fill(const llm_model *m, tdm_kv_desc *desc) {
     };
 }
 
-/* What the rows of a page take when nothing is rearranged; no device need agree. */
+/* Bytes of a page's rows in canonical form; pages of a device may have another size. */
 static uint64_t canonical_page_size(const tdm_kv_desc *d) {
     uint64_t k = tdm_type_row_size(d->type_k, tdm_kv_padded(d->type_k, d->head_dim_k));
     uint64_t v = tdm_type_row_size(d->type_v, tdm_kv_padded(d->type_v, d->head_dim_v));

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * hparams.c: reading and checking a model's numbers. Key names are those of the GGUF
- * specification (ggml-org/ggml, docs/gguf.md).
+ * hparams.c: see hparams.h. Key names are those of the GGUF specification (ggml-org/ggml,
+ * docs/gguf.md).
  */
 #include "llm/arch/hparams.h"
 
@@ -21,8 +21,7 @@ static void read_rope_scaling(llm_key_reader *r, llm_hparams *h) {
     llm_gguf_str type = {"linear", 6};
     float factor = 0;
     if (r->status != TDM_OK) return;
-    /* A file without the type but with a factor means linear scaling; `scale_linear` is the key's
-     * older name. */
+    /* A factor without a type means linear scaling. `scale_linear` is an older name of the factor. */
     llm_key_float(r, "rope.scale_linear", LLM_GGUF_OPTIONAL, 0, 1e6f, &factor);
     llm_key_float(r, "rope.scaling.factor", LLM_GGUF_OPTIONAL, 0, 1e6f, &factor);
     llm_key_name(r, "rope.scaling.type", name);
@@ -40,7 +39,7 @@ static void read_rope_scaling(llm_key_reader *r, llm_hparams *h) {
         h->rope_scaling = LLM_ROPE_SCALING_NONE;
     } else if (llm_gguf_str_equals(type, "linear") || llm_gguf_str_equals(type, "yarn")) {
         bool is_yarn = llm_gguf_str_equals(type, "yarn");
-        if (factor == 0 && !is_yarn) return; /* the default type without a factor: no scaling */
+        if (factor == 0 && !is_yarn) return; /* neither type nor factor: no scaling */
         h->rope_scaling = is_yarn ? LLM_ROPE_SCALING_YARN : LLM_ROPE_SCALING_LINEAR;
         h->rope.freq_scale = factor == 0 ? 1.0f : 1.0f / factor;
         h->rope.ext_factor = is_yarn ? 1.0f : 0.0f;
@@ -63,7 +62,7 @@ static void read_heads(llm_key_reader *r, llm_hparams *h) {
     if (r->status != TDM_OK) return;
     if (h->n_head % h->n_head_kv != 0) {
         r->status =
-            tdm_fail(r->err, TDM_DATA_LOSS, "%s: %d heads cannot share %d key/value heads evenly",
+            tdm_fail(r->err, TDM_DATA_LOSS, "%s: %d heads are not a multiple of %d key/value heads",
                      llm_gguf_name(r->gguf), h->n_head, h->n_head_kv);
         return;
     }
@@ -79,7 +78,7 @@ static void read_heads(llm_key_reader *r, llm_hparams *h) {
         (int64_t)h->n_head * (h->head_dim_k > h->head_dim_v ? h->head_dim_k : h->head_dim_v);
     if (r->status == TDM_OK && width > INT32_MAX)
         r->status = tdm_fail(
-            r->err, TDM_DATA_LOSS, "%s: %d heads of %d are %lld wide; fewer than 2^31 is possible",
+            r->err, TDM_DATA_LOSS, "%s: %d heads of %d are %lld wide, at least 2^31",
             llm_gguf_name(r->gguf), h->n_head, (int32_t)(width / h->n_head), (long long)width);
     llm_key_float(r, "attention.scale", LLM_GGUF_OPTIONAL, 0, 1e6f, &h->attention_scale);
 }
@@ -133,7 +132,7 @@ tdm_status llm_hparams_read(const llm_gguf *gguf, llm_hparams *hparams_out, tdm_
     const llm_gguf_tensor *embd = llm_gguf_tensor_find(gguf, "token_embd.weight");
     if (embd == NULL)
         return tdm_fail(err, TDM_NOT_FOUND,
-                        "%s: tensor 'token_embd.weight' is missing; this file holds no whole model",
+                        "%s: tensor 'token_embd.weight' is missing; the file is not a whole model",
                         llm_gguf_name(gguf));
     if (embd->ne[1] < 1 || embd->ne[1] > LLM_MAX_VOCAB)
         return tdm_fail(err, TDM_DATA_LOSS, "%s: tensor 'token_embd.weight' has %lld rows",

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * hparams.h: a model's numbers, read from a GGUF file's keys and checked against one another, so
- * that nothing behind them divides by zero or overflows. Which of them an architecture uses is
- * arch.h's business; tensors are model.h's.
+ * hparams.h: a model's hyperparameters, read from the keys of a GGUF file. They are checked so that
+ * later code neither divides by zero nor overflows. Which of them an architecture uses: arch.h.
+ * Tensors: model.h.
  */
 #ifndef LLM_HPARAMS_H
 #define LLM_HPARAMS_H
@@ -11,7 +11,7 @@
 #include "tandem/op.h"
 
 #define LLM_MAX_LAYERS 1024
-/* Tokens of a context, trained for or asked for. */
+/* Most tokens of a context, in a file or in a request. */
 #define LLM_MAX_CTX (1 << 28)
 
 typedef enum llm_rope_scaling {
@@ -22,27 +22,27 @@ typedef enum llm_rope_scaling {
 
 typedef struct llm_hparams {
     char arch[32];   /* general.architecture */
-    char name[128];  /* general.name, cut to fit; "" where there is none */
+    char name[128];  /* general.name, cut to fit; "" if there is none */
     int32_t n_layer; /* 1 .. LLM_MAX_LAYERS */
     int32_t n_embd;
     int32_t n_vocab; /* rows of the token embedding */
     int32_t n_head;  /* a multiple of n_head_kv */
     int32_t n_head_kv;
-    int32_t head_dim_k; /* of queries and keys, as the cache keeps them */
+    int32_t head_dim_k; /* of queries and keys, as in the cache */
     int32_t head_dim_v;
-    /* Latent attention: the cache keeps one row for all heads, n_lora_kv elements from which both
-     * keys and values are made, then rope.n_rot turned ones. */
-    int32_t n_lora_kv; /* 0 = the cache keeps K and V; the rest of this group is 0 then */
-    int32_t n_lora_q;  /* width of the row that queries are made from; 0 = from the stream */
-    int32_t
-        head_dim_q; /* of queries as projected: unturned elements, then rope.n_rot turned ones */
+    /* Latent attention: the cache has one row for all heads: n_lora_kv elements, from which keys and
+     * values are computed, then rope.n_rot rotated elements. */
+    int32_t n_lora_kv;  /* 0 = the cache has K and V; the rest of this group is 0 then */
+    int32_t n_lora_q;   /* width of the row that queries are computed from; 0 = from the residual
+                          stream */
+    int32_t head_dim_q; /* of projected queries: plain elements, then rope.n_rot rotated ones */
     int32_t head_dim_o; /* of a head's values */
     int32_t n_ff;
     int32_t n_expert; /* 0 = a dense feed-forward */
     int32_t n_expert_used;
-    int32_t n_ff_expert;     /* columns of one expert where n_ff is another block's; 0 = n_ff */
-    int32_t n_expert_shared; /* experts that every token goes through; 0 = none */
-    int32_t n_layer_dense;   /* layers at the beginning that have no experts */
+    int32_t n_ff_expert;     /* columns of one expert; 0 = n_ff */
+    int32_t n_expert_shared; /* experts that serve every token; 0 = none */
+    int32_t n_layer_dense;   /* first layers, which have no experts */
     tdm_route_params route;  /* how tokens choose experts */
     int32_t n_ctx_train;
     float norm_eps;
@@ -51,8 +51,8 @@ typedef struct llm_hparams {
     tdm_rope_params rope;
 } llm_hparams;
 
-/* Reads the keys under "ARCH." that Llama-like models share. A missing key, a wrong type or a
- * number that no model can have names file, key and value. [any-thread] */
+/* Reads the keys "ARCH.*" that Llama-like models share. Messages about a missing key, a wrong type or
+ * a number out of range name file, key and value. [any-thread] */
 tdm_status llm_hparams_read(const llm_gguf *gguf, llm_hparams *hparams_out, tdm_error *err);
 
 #endif

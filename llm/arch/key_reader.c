@@ -18,7 +18,7 @@ void llm_key_int(llm_key_reader *r, const char *suffix, llm_gguf_need need, int3
     llm_key_name(r, suffix, name);
     r->status = llm_gguf_get_i64(r->gguf, name, need, &wide, r->err);
     if (r->status == TDM_OK && (wide < min || wide > max))
-        r->status = tdm_fail(r->err, TDM_DATA_LOSS, "%s: key '%s' is %lld; %d to %d is possible",
+        r->status = tdm_fail(r->err, TDM_DATA_LOSS, "%s: key '%s' is %lld, expected %d to %d",
                              llm_gguf_name(r->gguf), name, (long long)wide, min, max);
     if (r->status == TDM_OK) *value = (int32_t)wide;
 }
@@ -35,12 +35,12 @@ void llm_key_each(llm_key_reader *r, const char *suffix, int32_t n_layer, int32_
                               (uint32_t)n_layer, each, r->err);
     for (int32_t i = 0; i < n_layer && r->status == TDM_OK; i++) {
         if (each[i] != each[0])
-            r->status = tdm_fail(r->err, TDM_UNSUPPORTED,
-                                 "%s: key '%s' differs from layer to layer; such models are not "
-                                 "supported yet",
-                                 llm_gguf_name(r->gguf), name);
+            r->status =
+                tdm_fail(r->err, TDM_UNSUPPORTED,
+                         "%s: key '%s' differs between layers; such models are not supported",
+                         llm_gguf_name(r->gguf), name);
         else if (each[i] < 1 || each[i] > (uint32_t)max)
-            r->status = tdm_fail(r->err, TDM_DATA_LOSS, "%s: key '%s' is %u; 1 to %d is possible",
+            r->status = tdm_fail(r->err, TDM_DATA_LOSS, "%s: key '%s' is %u, expected 1 to %d",
                                  llm_gguf_name(r->gguf), name, each[i], max);
     }
     if (r->status == TDM_OK) *value = (int32_t)each[0];
@@ -54,7 +54,7 @@ void llm_key_float(llm_key_reader *r, const char *suffix, llm_gguf_need need, fl
     llm_key_name(r, suffix, name);
     r->status = llm_gguf_get_f32(r->gguf, name, need, &found, r->err);
     if (r->status == TDM_OK && !(found >= min && found <= max))
-        r->status = tdm_fail(r->err, TDM_DATA_LOSS, "%s: key '%s' is %g; %g to %g is possible",
+        r->status = tdm_fail(r->err, TDM_DATA_LOSS, "%s: key '%s' is %g, expected %g to %g",
                              llm_gguf_name(r->gguf), name, (double)found, (double)min, (double)max);
     if (r->status == TDM_OK) *value = found;
 }

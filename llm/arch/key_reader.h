@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: MIT
  *
- * key_reader.h: reads a model's numbers from the keys of its architecture, one after the other; the
- * first failure is kept and later reads do nothing. Which keys there are is hparams.c's and the
- * architectures' business.
+ * key_reader.h: reads the keys of an architecture one after the other. The first failure is kept,
+ * and later reads do nothing. The keys themselves are named by hparams.c and the architectures.
  */
 #ifndef LLM_KEY_READER_H
 #define LLM_KEY_READER_H
 
 #include "llm/gguf/gguf.h"
 
-/* Limits beyond any model there is; they keep every product of two of them inside 64 bits. */
+/* Larger than in any existing model, and small enough that a product of two of them fits 64 bits. */
 #define LLM_MAX_WIDTH    (1 << 20)
 #define LLM_MAX_HEAD_DIM 65536
 #define LLM_MAX_VOCAB    (1 << 24)
@@ -24,15 +23,15 @@ typedef struct llm_key_reader {
 /* "ARCH.SUFFIX", cut to fit. */
 void llm_key_name(const llm_key_reader *r, const char *suffix, char name[96]);
 
-/* Each leaves *value as it is where an optional key is absent. Out of min .. max is TDM_DATA_LOSS
- * with file, key and number. */
+/* An absent optional key leaves *value unchanged. A number outside min .. max is TDM_DATA_LOSS, with
+ * file, key and number. */
 void llm_key_int(llm_key_reader *r, const char *suffix, llm_gguf_need need, int32_t min,
                  int32_t max, int32_t *value);
 void llm_key_float(llm_key_reader *r, const char *suffix, llm_gguf_need need, float min, float max,
                    float *value);
 void llm_key_bool(llm_key_reader *r, const char *suffix, llm_gguf_need need, bool *value);
-/* A count of 1 to max that files write once for all layers or once per layer; layers that differ
- * are another architecture than those supported. *value 0 before: the key is required. */
+/* A count from 1 to max, which files write once for all layers or once per layer. Layers that differ
+ * are TDM_UNSUPPORTED. The key is required if *value is 0 before the call. */
 void llm_key_each(llm_key_reader *r, const char *suffix, int32_t n_layer, int32_t max,
                   int32_t *value);
 
