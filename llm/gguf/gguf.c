@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * gguf.c: a model as one set of keys and tensors over the one or several files that it lies in,
- * lookup by name, and what the kernel is told about the pages. One file's header is gguf_part.c's,
- * values are gguf_value.c's.
+ * gguf.c: the parts of a model as one set of keys and tensors, lookup by name, and advice to the
+ * kernel about pages. The header of one file: gguf_part.c. Values: gguf_value.c.
  *
- * A split model names its files NAME-00001-of-0000N.gguf and says in each which one it is:
- * split.no (from 0), split.count, and split.tensors.count for all together (llama.cpp,
+ * The files of a split model are NAME-00001-of-0000N.gguf. Each has the keys split.no (from 0),
+ * split.count, and split.tensors.count, the number of tensors of all parts (llama.cpp,
  * tools/gguf-split).
  */
 #include "llm/gguf/gguf.h"
@@ -20,8 +19,7 @@
 
 #include "llm/gguf/gguf_part.h"
 
-/* As many as the five digits of a part's name can count; parts are mapped one by one, so that the
- * number itself costs nothing. */
+/* A part's name has five digits. Parts are opened one by one, so a wrong number costs nothing. */
 #define PARTS_MAX 99999
 
 struct llm_gguf {
@@ -63,13 +61,13 @@ static tdm_status gguf_gather(llm_gguf *g, tdm_error *err) {
     for (uint32_t i = 1; i < g->n_tensors; ++i)
         if (tensor_compare(&g->tensor_index[i - 1], &g->tensor_index[i]) == 0)
             return tdm_fail(err, TDM_DATA_LOSS,
-                            "%s: tensor '%.80s' is there twice; the file is corrupt, download it "
+                            "%s: tensor '%.80s' occurs twice; the file is corrupt, download it "
                             "again",
                             g->parts[g->tensor_index[i]->part].shown, g->tensor_index[i]->name);
     return TDM_OK;
 }
 
-/* What a part says about its place; *count is 0 where it is no part of a split model. */
+/* Reads a part's number and the number of parts; *count is 0 if the model is not split. */
 static tdm_status part_read_split(const llm_gguf_part *part, int64_t *number, int64_t *count,
                                   int64_t *n_tensors, tdm_error *err) {
     const struct {
@@ -92,8 +90,8 @@ static tdm_status part_read_split(const llm_gguf_part *part, int64_t *number, in
     return TDM_OK;
 }
 
-/* Opens parts 2 to `count` beside the first, whose path is `path`, and checks that they are what
- * their names say. */
+/* Opens parts 2 to `count` in the folder of the first, whose path is `path`, and checks that their keys
+ * agree with their names. */
 static tdm_status gguf_open_parts(llm_gguf *g, const char *path, int64_t count, int64_t n_tensors,
                                   tdm_error *err) {
     char suffix[64];
@@ -233,7 +231,7 @@ const llm_gguf_tensor *llm_gguf_tensor_find(const llm_gguf *g, const char *name)
 }
 
 const char *llm_gguf_tensor_type_name(uint32_t type_raw) {
-    /* `enum ggml_type` (ggml-org/ggml, include/ggml.h); the gaps were types once. */
+    /* `enum ggml_type` (ggml-org/ggml, include/ggml.h); the gaps are removed types. */
     static const char *const other[] = {
         [9] = "q8_1", [15] = "q8_K", [25] = "i16", [27] = "i64", [28] = "f64", [40] = "nvfp4",
     };
@@ -293,7 +291,7 @@ void llm_gguf_release(const llm_gguf *g, const llm_gguf_tensor *tensor, size_t f
     (void)g;
     if (to > tensor->size) to = tensor->size;
     if (tensor->data == NULL || from >= to) return;
-    /* Whole pages inside. */
+    /* Only whole pages inside the range. */
     const uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
     uintptr_t start = (uintptr_t)tensor->data + from, end = (uintptr_t)tensor->data + to;
     start += (page - start % page) % page;

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
- * gguf_part.c: maps one GGUF file and checks its header, byte by byte, before anything uses it.
+ * gguf_part.c: maps one GGUF file and checks its whole header before it is used.
  *
  * Layout (ggml-org/ggml, docs/gguf.md): magic, version, number of tensors, number of keys, the
- * keys, a description of each tensor, padding, the tensors' bytes. Every length that the file
- * states is compared with what is left of the file before it is used, every count before memory is
- * allocated for it, so that a hostile file costs time linear in its size and memory in proportion
- * to what it really holds. Names are copied out, because the file does not terminate them.
+ * keys, a description of each tensor, padding, the tensors' bytes. Every length in the
+ * file is compared with the rest of the file before it is used, and every count before memory is
+ * allocated for it. So a hostile file costs time and memory in proportion to its size. Names are
+ * copied, because the file does not terminate them.
  */
 #include "llm/gguf/gguf_part.h"
 
@@ -23,11 +23,11 @@
 #error "the GGUF reader hands out little-endian bytes as they are"
 #endif
 
-/* Far above any real model, far below what would hurt: refused before anything is allocated. */
+/* Larger than in any real model. A larger count is refused before memory is allocated for it. */
 #define KEYS_MAX         65536u
 #define TENSORS_MAX      (1u << 20)
 #define KEY_NAME_MAX     65535u     /* docs/gguf.md */
-#define TENSOR_NAME_MAX  255u       /* docs/gguf.md says 64, which merges and adapters overstep */
+#define TENSOR_NAME_MAX  255u       /* docs/gguf.md says 64; merges and adapters have longer ones */
 #define ALIGNMENT_MAX    (1u << 20) /* docs/gguf.md sets only the lower bound of 8 */
 #define ARRAY_DEPTH_MAX  8
 #define HEADER_SIZE      24u
@@ -43,12 +43,12 @@ struct llm_gguf_names {
     char text[];
 };
 
-/* What is being read. `what` and `name` say which item, for messages: "key 'general.type'". */
+/* The item being read. `what` and `name` name it in messages: "key 'general.type'". */
 typedef struct cursor {
     llm_gguf_part *part;
     uint64_t pos; /* bytes from the start of the file, never past its size */
     const char *what;
-    const char *name; /* NULL while the name is not known: then `number` is shown */
+    const char *name; /* NULL while the name is unknown; messages then have `number` */
     uint64_t number;
     tdm_error *err;
 } cursor;
@@ -92,8 +92,7 @@ static tdm_status cursor_read_str(cursor *c, llm_gguf_str *value) {
     return TDM_OK;
 }
 
-/* Names appear in one-line messages and in NUL-terminated form, so that control characters have no
- * place in them. */
+/* Refuses control characters in names: names are NUL-terminated and stand in messages of one line. */
 static tdm_status cursor_read_name(cursor *c, size_t len_max, const char **name) {
     llm_gguf_str text;
     tdm_status status = cursor_read_str(c, &text);
@@ -161,8 +160,8 @@ static tdm_status cursor_check_bools(const cursor *c, const uint8_t *data, uint6
     return TDM_OK;
 }
 
-/* Passes over an array and describes it. The string index is built for the outermost array only
- * (`depth` 0), the one that callers can read. */
+/* Checks and skips an array. The index of strings is built for the outermost array (`depth` 0) only,
+ * because callers cannot read inner ones. */
 static tdm_status cursor_read_array(cursor *c, int depth, llm_gguf_array *array) {
     memset(array, 0, sizeof *array);
     tdm_status status = cursor_read_type(c, &array->type);
@@ -172,7 +171,7 @@ static tdm_status cursor_read_array(cursor *c, int depth, llm_gguf_array *array)
     array->data = c->part->base + c->pos;
 
     size_t element_size = llm_gguf_type_size(array->type);
-    /* The least that an element takes: a string its length, an array its type and count. */
+    /* The smallest element: of a string the length, of an array the type and count. */
     size_t element_min = element_size != 0                ? element_size
                          : array->type == LLM_GGUF_STRING ? sizeof(uint64_t)
                                                           : sizeof(uint32_t) + sizeof(uint64_t);
@@ -256,17 +255,17 @@ static tdm_status part_read_keys(llm_gguf_part *part, cursor *c, uint64_t n) {
     c->what = "key";
     for (uint64_t i = 0; i < n; ++i) {
         c->number = i;
-        /* Counted first, so that closing frees what a failing key has already allocated. */
+        /* Counted before it is read, so that closing frees the memory of a key that fails. */
         part->n_keys = (uint32_t)i + 1;
         part->key_index[i] = &part->keys[i];
         tdm_status status = cursor_read_key(c, &part->keys[i]);
         if (status != TDM_OK) return status;
     }
-    /* Sorted rather than hashed: no file can make a lookup or this check slow. */
+    /* Sorted instead of hashed: no file can make a lookup or this check slow. */
     qsort(part->key_index, part->n_keys, sizeof *part->key_index, key_compare);
     for (uint32_t i = 1; i < part->n_keys; ++i)
         if (key_compare(&part->key_index[i - 1], &part->key_index[i]) == 0)
-            return tdm_fail(err, TDM_DATA_LOSS, "%s: key '%.80s' is there twice; " CORRUPT,
+            return tdm_fail(err, TDM_DATA_LOSS, "%s: key '%.80s' occurs twice; " CORRUPT,
                             part->shown, part->key_index[i]->name);
     return TDM_OK;
 }
@@ -297,7 +296,7 @@ static tdm_status part_read_alignment(llm_gguf_part *part, tdm_error *err) {
     return TDM_OK;
 }
 
-/* Where a tensor lies in the file, for the check that none overlap. */
+/* The bytes of a tensor in the file, for the check that no two overlap. */
 typedef struct extent {
     uint64_t off, size; /* bytes from the start of the tensor data */
     uint32_t tensor;
@@ -309,8 +308,8 @@ static int extent_compare(const void *a, const void *b) {
     return (x->tensor > y->tensor) - (x->tensor < y->tensor);
 }
 
-/* Reads one description. The size is computed here where the type is known; whether the bytes are
- * in the file can be said only after the last description. */
+/* Reads one description, and computes the size if the type is known. Whether the bytes are inside the
+ * file is checked after the last description. */
 static tdm_status cursor_read_tensor(cursor *c, llm_gguf_tensor *tensor, extent *where) {
     memset(tensor, 0, sizeof *tensor);
     char problem[160];
@@ -369,7 +368,7 @@ static tdm_status cursor_read_tensor(cursor *c, llm_gguf_tensor *tensor, extent 
     return TDM_OK;
 }
 
-/* Gives every tensor its bytes, once `data_start` is known. */
+/* Sets the data of every tensor; `data_start` is known. */
 static tdm_status part_place_tensors(llm_gguf_part *part, cursor *c, extent *where) {
     const uint64_t mask = part->alignment - 1;
     const uint64_t data_start = (c->pos + mask) & ~mask;
@@ -377,7 +376,7 @@ static tdm_status part_place_tensors(llm_gguf_part *part, cursor *c, extent *whe
     for (uint32_t i = 0; i < part->n_tensors; ++i) {
         uint64_t start = 0, end = 0;
         c->name = part->tensors[i].name;
-        /* Of a type without a known size at least one byte must be there. */
+        /* A tensor of unknown type must have at least one byte. */
         const uint64_t size = where[i].size != 0 ? where[i].size : 1;
         if (__builtin_add_overflow(data_start, where[i].off, &start) ||
             __builtin_add_overflow(start, size, &end))
@@ -433,7 +432,7 @@ static tdm_status part_read_tensors(llm_gguf_part *part, cursor *c, uint64_t n, 
     return status;
 }
 
-/* What a file is that does not begin with "GGUF": the usual mishaps have a usual way out. */
+/* Names a file that does not begin with "GGUF", for common mistakes with what to do. */
 static tdm_status part_fail_magic(const llm_gguf_part *part, tdm_error *err) {
     static const struct {
         const char *start, *problem;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * gguf_part.h: one GGUF file, mapped and checked. A model is one part or several (gguf.c); what a
- * key's value means is gguf_value.c's. For these files and their tests only.
+ * gguf_part.h: one GGUF file, mapped and checked. A model has one part or several (gguf.c); values
+ * of keys: gguf_value.c. For these files and their tests only.
  */
 #ifndef LLM_GGUF_PART_H
 #define LLM_GGUF_PART_H
@@ -11,13 +11,13 @@
 #define LLM_GGUF_MAGIC             0x46554747u /* "GGUF" read as a little-endian word */
 #define LLM_GGUF_ALIGNMENT_DEFAULT 32u         /* docs/gguf.md, general.alignment */
 
-typedef struct llm_gguf_names llm_gguf_names; /* where the NUL-terminated names live */
+typedef struct llm_gguf_names llm_gguf_names; /* the memory of the NUL-terminated names */
 
 typedef struct llm_gguf_part {
     char shown[168];     /* the path, shortened, for messages */
     const uint8_t *base; /* the mapping; NULL before opening */
     size_t size;         /* bytes of the file and of the mapping */
-    int fd;              /* of the file; meaningful where base is */
+    int fd;              /* of the file; valid if base is not NULL */
     uint32_t version;    /* 2 or 3 */
     uint32_t alignment;  /* bytes, a power of two, 8 or more */
     llm_gguf_names *names;
@@ -28,18 +28,18 @@ typedef struct llm_gguf_part {
     uint32_t n_tensors;
 } llm_gguf_part;
 
-/* Maps and checks the file, whose tensors are marked as of part `number`. *part is all zero before;
- * on failure it is so again, except for `shown`. [setup] */
+/* Maps and checks the file, and marks its tensors as those of part `number`. *part is zeroed before the
+ * call, and on failure after it too, except for `shown`. [setup] */
 tdm_status llm_gguf_part_open(llm_gguf_part *part, const char *path, uint32_t number,
                               tdm_error *err);
 
-/* Frees and zeroes. A part that was never opened is a no-op. [setup] */
+/* Frees and zeroes the part. No-op for a part that was not opened. [setup] */
 void llm_gguf_part_close(llm_gguf_part *part);
 
 /* [any-thread] */
 const llm_gguf_key *llm_gguf_part_key_find(const llm_gguf_part *part, const char *name);
 
-/* Bytes of one value of a number type; 0 for strings, arrays and what is no type. [any-thread] */
+/* Bytes of one value of a number type; 0 for strings, arrays and unknown types. [any-thread] */
 size_t llm_gguf_type_size(llm_gguf_type type);
 
 /* An integer key's value, whatever its width; TDM_DATA_LOSS for another type, TDM_OUT_OF_RANGE

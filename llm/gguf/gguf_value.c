@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * gguf_value.c: reading the value of a key as the type that the caller wants, and printing it.
+ * gguf_value.c: reads the value of a key as a given type, and prints values.
  *
- * Converters differ in the width of integers that they write, so that any integer type is accepted
- * wherever the value fits; nothing else is converted. The bytes were checked when the file was
- * opened (gguf_part.c): here only types and ranges can be wrong.
+ * Converters write integers of different widths, so any integer type is accepted if the value fits.
+ * No other type is converted. The bytes were checked when the file was opened (gguf_part.c); only
+ * types and ranges are checked here.
  */
 #include "llm/gguf/gguf.h"
 
@@ -31,8 +31,7 @@ static bool type_is_integer(llm_gguf_type type) {
            type != LLM_GGUF_BOOL;
 }
 
-/* An integer or bool at `data`. A u64 that no int64 can hold becomes INT64_MAX: every limit that a
- * caller checks lies below. */
+/* An integer or bool at `data`. A larger u64 becomes INT64_MAX; all limits of callers are below. */
 static int64_t integer_load(llm_gguf_type type, const uint8_t *data) {
     union {
         uint8_t u8;
@@ -70,7 +69,7 @@ static double float_load(llm_gguf_type type, const uint8_t *data) {
     return f32;
 }
 
-/* A double outside float's range would be undefined to convert. */
+/* Converting a double outside the range of float is undefined behaviour. */
 static float float_narrow(double value) {
     if (value > (double)FLT_MAX) return INFINITY;
     if (value < -(double)FLT_MAX) return -INFINITY;
@@ -91,7 +90,7 @@ static tdm_status key_fail_type(const llm_gguf_key *key, const char *shown, cons
                     shown, key->name, llm_gguf_type_name(key->type), wanted);
 }
 
-/* Finds the key; *key is NULL on TDM_OK where an optional one is missing. */
+/* Finds the key. *key is NULL and the status TDM_OK if an optional key is missing. */
 static tdm_status key_need(const llm_gguf *g, const char *name, llm_gguf_need need,
                            const llm_gguf_key **key, tdm_error *err) {
     *key = llm_gguf_key_find(g, name);
@@ -240,14 +239,14 @@ bool llm_gguf_str_equals(llm_gguf_str str, const char *text) {
 
 /* ---- Printing ---- */
 
-/* Text that grows to the right inside a fixed space; `full` once something did not fit. */
+/* Text in a buffer of fixed size; `full` is set once a piece did not fit. */
 typedef struct line {
     char *text;
     size_t size, len; /* bytes; len < size */
     bool full;
 } line;
 
-/* All of `piece` or nothing of it, so that no escape or number is cut in two. */
+/* Appends all of `piece` or nothing, so that no escape or number is cut. */
 static void line_put(line *l, const char *piece, size_t len) {
     if (l->full || len >= l->size - l->len) {
         l->full = true;
@@ -307,7 +306,7 @@ static void line_put_array(line *l, const llm_gguf_array *array) {
 
 size_t llm_gguf_key_print(const llm_gguf_key *key, char *text, size_t text_size) {
     if (text_size == 0) return 0;
-    /* Room for the "..." that says that something was left out. */
+    /* Room for "...", which marks an omission. */
     const size_t tail = 3;
     line l = {.text = text, .size = text_size > tail ? text_size - tail : 1};
     if (key->type == LLM_GGUF_ARRAY)
@@ -317,7 +316,7 @@ size_t llm_gguf_key_print(const llm_gguf_key *key, char *text, size_t text_size)
     else
         line_put_number(&l, key->type, key->data);
     if (l.full && text_size > tail) {
-        /* Not after half of a UTF-8 sequence: step back over its continuation bytes. */
+        /* Do not end in the middle of a UTF-8 sequence: remove its continuation bytes. */
         while (l.len > 0 && ((unsigned char)text[l.len - 1] & 0xc0) == 0x80) --l.len;
         if (l.len > 0 && ((unsigned char)text[l.len - 1] & 0xc0) == 0xc0) --l.len;
         memcpy(text + l.len, "...", tail);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * gguf_write.c: the streaming writer behind gguf_write.h. See gguf_part.c for the layout.
+ * gguf_write.c: see gguf_write.h. gguf_part.c has the layout.
  */
 #include "llm/gguf/gguf_write.h"
 
@@ -15,9 +15,9 @@
 #include "llm/gguf/gguf_part.h"
 
 #define ALIGNMENT   LLM_GGUF_ALIGNMENT_DEFAULT
-#define BUFFER_SIZE ((size_t)1 << 20) /* few enough system calls, little enough memory */
+#define BUFFER_SIZE ((size_t)1 << 20) /* few system calls, little memory */
 
-/* Bytes that grow at the end. */
+/* A growing array of bytes. */
 typedef struct bytes {
     uint8_t *data;
     size_t len, size;
@@ -26,19 +26,19 @@ typedef struct bytes {
 struct llm_gguf_writer {
     char *path, *tmp_path;
     int fd;            /* -1 once closed */
-    tdm_error error;   /* the first failure; status TDM_OK while there is none */
+    tdm_error error;   /* the first failure; status TDM_OK = none */
     bytes keys, infos; /* the encoded header, until the first data */
     uint64_t n_keys;
     uint64_t *tensor_size; /* bytes of each tensor */
     uint64_t n_tensors, tensors_size;
-    uint64_t data_off; /* where the next described tensor's data goes, from the data's start */
+    uint64_t data_off; /* of the next described tensor, from the start of the data */
     bool header_written;
     uint64_t tensor;     /* the one being written */
-    uint64_t tensor_len; /* bytes of it that are written */
-    bytes out;           /* what the next write(2) takes */
+    uint64_t tensor_len; /* bytes of it written so far */
+    bytes out;           /* not written to the file yet */
 };
 
-/* Keeps the first failure; later ones follow from it. */
+/* Keeps the first failure; later ones are consequences. */
 TDM_PRINTF(3, 4)
 static void writer_fail(llm_gguf_writer *w, tdm_status status, const char *format, ...) {
     if (w->error.status != TDM_OK) return;
@@ -106,12 +106,12 @@ static tdm_status writer_create(const char *path, llm_gguf_writer **out, tdm_err
     struct stat info;
     if (stat(path, &info) == 0 && !S_ISREG(info.st_mode)) {
         llm_gguf_writer_destroy(w);
-        return tdm_fail(err, TDM_IO, "%s: is there and is not a regular file; choose another name",
+        return tdm_fail(err, TDM_IO, "%s: exists and is not a regular file; choose another name",
                         path);
     }
     snprintf(w->tmp_path, tmp_path_size, "%s.%ld.tmp", path, (long)getpid());
-    /* O_EXCL: nobody's file is taken for it, another writer's of the same model least of all; nor
-     * does a link that was planted there lead the writing elsewhere. */
+    /* O_EXCL: no existing file is overwritten, for instance of another writer of the same model, and
+     * no link at this path is followed. */
     w->fd = open(w->tmp_path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (w->fd < 0) {
         tdm_status status = tdm_fail(err, TDM_IO,
@@ -127,7 +127,7 @@ static tdm_status writer_create(const char *path, llm_gguf_writer **out, tdm_err
 
 tdm_status llm_gguf_writer_create(const char *path, llm_gguf_writer **out, tdm_error *err) {
     *out = NULL;
-    /* A link leads to the file that is meant, and is not to be replaced by it. */
+    /* Replace the file that a link leads to, not the link. */
     char *real = NULL;
     struct stat info;
     const bool is_link = lstat(path, &info) == 0 && S_ISLNK(info.st_mode);
@@ -155,7 +155,7 @@ void llm_gguf_writer_destroy(llm_gguf_writer *w) {
     free(w);
 }
 
-/* Hands what is collected to the operating system. */
+/* Writes the buffered bytes to the file. */
 static void writer_flush(llm_gguf_writer *w) {
     size_t done = 0;
     while (w->error.status == TDM_OK && done < w->out.len) {
@@ -198,7 +198,7 @@ static void writer_write_header(llm_gguf_writer *w) {
     writer_out(w, head.data, head.len);
     writer_out(w, w->keys.data, w->keys.len);
     writer_out(w, w->infos.data, w->infos.len);
-    /* A file without tensors ends here; padding would be harmless but is nobody's. */
+    /* A file without tensors ends here, without padding. */
     if (w->n_tensors > 0) writer_pad(w, (uint64_t)head.len + w->keys.len + w->infos.len);
     free(head.data);
     w->header_written = true;
@@ -228,8 +228,8 @@ tdm_status llm_gguf_writer_write(llm_gguf_writer *w, const void *data, size_t si
     return writer_report(w, err);
 }
 
-/* A rename is durable once its folder is; some file systems refuse to say so, which is no failure
- * of the file. */
+/* Syncs the folder, so that the rename is durable. Some file systems do not support this; that is not
+ * a failure. */
 static void writer_sync_folder(const llm_gguf_writer *w) {
     char *folder = strdup(w->path);
     if (folder == NULL) return;
@@ -255,7 +255,7 @@ tdm_status llm_gguf_writer_finish(llm_gguf_writer *w, tdm_error *err) {
         writer_fail(w, TDM_IO, "%s: cannot write: %s; free some space or choose another folder",
                     w->path, strerror(errno));
     if (w->fd >= 0) {
-        /* Network file systems report a full disk as late as here. */
+        /* Network file systems may report a full disk only at this point. */
         if (close(w->fd) != 0)
             writer_fail(w, TDM_IO, "%s: cannot write: %s", w->path, strerror(errno));
         w->fd = -1;
@@ -272,7 +272,7 @@ tdm_status llm_gguf_writer_finish(llm_gguf_writer *w, tdm_error *err) {
 
 /* ---- Keys ---- */
 
-/* Name and type; false where a key can no longer be put. */
+/* Appends name and type; false if keys can no longer be added. */
 static bool writer_begin_key(llm_gguf_writer *w, const char *name, llm_gguf_type type) {
     if (w->header_written)
         writer_fail(w, TDM_FAILED_PRECONDITION, "%s: key '%.80s' comes after tensor data", w->path,
@@ -322,8 +322,8 @@ void llm_gguf_writer_put_array(llm_gguf_writer *w, const char *name, llm_gguf_ty
     size_t size = 0;
     if (element_size == 0 || __builtin_mul_overflow(n, element_size, &size)) {
         writer_fail(w, TDM_INVALID_ARGUMENT,
-                    "%s: key '%.80s': %" PRIu64 " elements of type %s are no array", w->path, name,
-                    n, llm_gguf_type_name(type));
+                    "%s: key '%.80s': %" PRIu64 " elements of type %s are not an array", w->path,
+                    name, n, llm_gguf_type_name(type));
         return;
     }
     if (!writer_begin_key(w, name, LLM_GGUF_ARRAY)) return;

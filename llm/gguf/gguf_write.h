@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * gguf_write.h: writes a GGUF file of version 3 as a stream, so that a model larger than memory can
- * be made: first the keys, then a description of every tensor, then the tensors' bytes in that
- * order. The file appears under its name only when it is complete.
+ * gguf_write.h: writes a GGUF file of version 3 as a stream, so that a model may be larger than
+ * memory: first the keys, then a description of every tensor, then the bytes of the tensors in that
+ * order. The file gets its name only when it is complete.
  *
- * Keys and descriptions are kept in memory until the first byte of data is written. Putting them
- * cannot be seen to fail: the first failure is kept and reported by the next call that returns a
- * status. What the keys should say is the caller's business; the reader (gguf.h) refuses
- * duplicates. A writer belongs to one thread at a time.
+ * Keys and descriptions stay in memory until the first byte of data is written. The functions that
+ * add them return no status: the first failure is kept, and the next call that returns a status
+ * reports it. Duplicate keys are not detected here; the reader (gguf.h) refuses them. A writer
+ * belongs to one thread at a time.
  */
 #ifndef LLM_GGUF_WRITE_H
 #define LLM_GGUF_WRITE_H
@@ -16,15 +16,15 @@
 
 typedef struct llm_gguf_writer llm_gguf_writer;
 
-/* Begins a file of a name of its own in the same folder, which `path` names once all is written.
- * TDM_IO where the folder cannot be written to. The caller owns *out. [setup] */
+/* Creates a temporary file in the folder of `path`; it is renamed to `path` when all is written.
+ * TDM_IO if the folder cannot be written to. The caller owns *out. [setup] */
 tdm_status llm_gguf_writer_create(const char *path, llm_gguf_writer **out, tdm_error *err);
 
-/* Frees the writer and removes the temporary file, if llm_gguf_writer_finish has not succeeded.
- * NULL is a no-op. [setup] */
+/* Frees the writer. Removes the temporary file unless llm_gguf_writer_finish has succeeded. NULL is a
+ * no-op. [setup] */
 void llm_gguf_writer_destroy(llm_gguf_writer *w);
 
-/* Keys, in file order; everything given is copied. [setup] */
+/* Add keys, in file order; names and values are copied. [setup] */
 void llm_gguf_writer_put_u32(llm_gguf_writer *w, const char *name, uint32_t value);
 void llm_gguf_writer_put_f32(llm_gguf_writer *w, const char *name, float value);
 void llm_gguf_writer_put_bool(llm_gguf_writer *w, const char *name, bool value);
@@ -41,22 +41,22 @@ void llm_gguf_writer_put_array(llm_gguf_writer *w, const char *name, llm_gguf_ty
 void llm_gguf_writer_put_strings(llm_gguf_writer *w, const char *name, const llm_gguf_str *values,
                                  uint64_t n);
 
-/* Copies a key as it is, for tools that rewrite files. [setup] */
+/* Copies a key unchanged, for tools that rewrite files. [setup] */
 void llm_gguf_writer_put_key(llm_gguf_writer *w, const llm_gguf_key *key);
 
 /* Describes the next tensor: `n_dims` 1 to 4, `ne` innermost first, rows of whole blocks. [setup] */
 void llm_gguf_writer_add_tensor(llm_gguf_writer *w, const char *name, tdm_type type, int32_t n_dims,
                                 const int64_t *ne);
 
-/* Appends bytes of the tensors, in the order of their descriptions; the padding between tensors is
- * the writer's. One call may not reach beyond the end of a tensor. The first call ends the keys and
- * descriptions. TDM_IO (a full disk among it), TDM_FAILED_PRECONDITION where no tensor is left.
+/* Appends bytes of the tensors, in the order of their descriptions; the writer adds the padding between
+ * tensors. One call may not cross the end of a tensor. After the first call no keys and descriptions
+ * can be added. TDM_IO (a full disk, for instance), TDM_FAILED_PRECONDITION if no tensor is left.
  * After a failure the file cannot be finished. [setup] */
 tdm_status llm_gguf_writer_write(llm_gguf_writer *w, const void *data, size_t size, tdm_error *err);
 
-/* Checks that every tensor is there in full, makes the file durable and gives it its name,
- * replacing what had it. On failure the temporary file is removed and an older file of that name
- * is untouched. The writer still has to be destroyed. [setup] */
+/* Checks that every tensor is complete, syncs the file to the disk and renames it, replacing an older
+ * file. On failure the temporary file is removed and an older file is unchanged. The caller still
+ * destroys the writer. [setup] */
 tdm_status llm_gguf_writer_finish(llm_gguf_writer *w, tdm_error *err);
 
 #endif

@@ -465,7 +465,7 @@ static void test_bad_keys(void **state) {
     image_key_u32(&im, "twice", 1);
     image_key_u32(&im, "once", 1);
     image_key_u32(&im, "twice", 1);
-    image_refused(&im, TDM_DATA_LOSS, "key 'twice' is there twice");
+    image_refused(&im, TDM_DATA_LOSS, "key 'twice' occurs twice");
 }
 
 static void test_bad_alignment(void **state) {
@@ -593,7 +593,7 @@ static void test_overlap_and_duplicates(void **state) {
     assert_int_equal(image_open(&im, "pair.gguf", &g, NULL), TDM_OK);
     llm_gguf_close(g);
     build_pair(&im, "first", TDM_TYPE_F32, 0, 64);
-    image_refused(&im, TDM_DATA_LOSS, "tensor 'first' is there twice");
+    image_refused(&im, TDM_DATA_LOSS, "tensor 'first' occurs twice");
     build_pair(&im, "", TDM_TYPE_F32, 0, 64);
     image_refused(&im, TDM_DATA_LOSS, "tensor 1: its name is empty");
     char name[300];

@@ -133,7 +133,7 @@ static void test_tensors_over_parts(void **state) {
            part_files[0]);
     parts_save();
     part_save(part_files[2], (part_says){2, 3, 3}, "one", 3);
-    expect(part_files[0], TDM_DATA_LOSS, "tensor 'one' is there twice", "model-0000");
+    expect(part_files[0], TDM_DATA_LOSS, "tensor 'one' occurs twice", "model-0000");
 }
 
 static void test_wrong_keys(void **state) {
