@@ -99,8 +99,13 @@ assert plan["exchanges"]["generation"]["count"] > 0 < plan["exchanges"]["generat
 for rates in plan["tokens_per_second"].values():
     assert rates["generation"] > 0 and rates["prompt"] > 0
 for m in (a, b):
-    assert m["alone"]["generation"] > 0 and m["fits_alone"] and m["bandwidth"] > 0' && ok ||
-        fail "plan --json"
+    assert m["alone"]["generation"] > 0 and m["fits_alone"]
+# the given rates (TANDEM_TEST_RATES)
+assert (a["bandwidth"], b["bandwidth"]) == (4e10, 2e10)' && ok || fail "plan --json"
+    (unset TANDEM_TEST_RATES; "$tandem" plan --config "$work/x.ini" --device a,b -ts 3,1 --json) | python3 -c '
+import json, sys
+for m in json.load(sys.stdin)["members"]:
+    assert m["bandwidth"] > 0 and m["bandwidth"] not in (2e10, 4e10)' && ok || fail "plan: measured rates"
 else
     echo "skipped: no python3 to read JSON with"
 fi
@@ -119,6 +124,10 @@ grep -v "^share = " "$work/auto.ini" >"$work/rest"
     >"$work/expected"
 cmp -s "$work/rest" "$work/expected" && [ "$(grep -c '^share = [0-9.]*, [0-9.]*$' "$work/auto.ini")" = 2 ] && ok ||
     fail "--write-share: $(cat "$work/auto.ini")"
+# a has twice the rates of b (TANDEM_TEST_RATES)
+sed -n 's/^share = \([0-9.]*\), \([0-9.]*\)$/\1 \2/p' "$work/auto.ini" | head -n 1 >"$work/share"
+awk '{ found = $1 / $2 > 1.5 && $1 / $2 < 3.5 } END { exit !found }' "$work/share" && ok ||
+    fail "--write-share: $(cat "$work/share"), not about 2 : 1"
 text --temp 0 --config "$work/auto.ini" --device g >"$work/b"
 cmp -s "$work/a" "$work/b" && ok || fail "--write-share: other text"
 

@@ -101,6 +101,7 @@ END
     python3 - "$work/turns.json" "$work/one.json" <<'END' && ok || fail "plan -ot: speeds"
 import json, sys
 turns, one = (json.load(open(path))["tokens_per_second"] for path in sys.argv[1:3])
+# The rates of both devices are given (TANDEM_TEST_RATES), and are the same.
 assert 0 < turns["configured"]["generation"] < one["configured"]["generation"], (turns, one)
 assert turns["configured"]["prompt"] > 0 and turns["layer"]["generation"] is None
 END

@@ -13,7 +13,12 @@
 /* Measures the members that may work for weights of `type` and stores it in their rates; nothing
  * where that has been done. Takes about a quarter of a second and 64 MiB on each member while it
  * lasts; less where a member has less. A member that cannot multiply such weights has rates of 0.
- * Under device->mutex. */
+ * Under device->mutex.
+ *
+ * For tests, which must not depend on the load of the machine: the environment variable
+ * TANDEM_TEST_RATES gives the rates, and nothing is measured. It has a pair READ,MULTIPLY for each
+ * member, separated by spaces: bytes and multiply-adds a second. The last pair is for all further
+ * members. */
 tdm_status meta_measure(meta_device *device, tdm_type type, tdm_error *err);
 
 #endif

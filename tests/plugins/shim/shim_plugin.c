@@ -10,8 +10,10 @@
  *   TANDEM_TEST_MEMORY    bytes that the devices report as free; the total is twice that
  *   TANDEM_TEST_LIMITS    READ,INT8,F32: the limits that the devices report instead of measuring
  *                         them: bytes a second, and operations a second with integers and with f32
- * A copy of the file named away.so has devices with memory of their own: they do not report that it
- * is the host's, and give no addresses in it.
+ * The plugin's name is that of its file, so that copies of the file are plugins of their own. A copy
+ * named away.so has devices with memory of their own: they do not report that it is the host's, and
+ * give no addresses in it. A copy named cpu.so stands for the CPU plugin, whose memory the program
+ * knows to be the host's.
  */
 #include <dlfcn.h>
 #include <stdlib.h>
@@ -26,6 +28,7 @@ static tdm_device_ops device_ops;
 static tdm_buffer_ops buffer_ops;
 static tdm_split_ops split_ops;
 static bool is_away;
+static char name[32];
 
 /* ---- Faults of ops: a node is changed, or left out (false), before the graph is run ---- */
 
@@ -272,12 +275,14 @@ static void tables_make(void) {
     outer.buffer = &buffer_ops;
     outer.split = &split_ops;
     const char *slash = dladdr(&outer, &object) != 0 ? strrchr(object.dli_fname, '/') : NULL;
-    is_away = slash != NULL && strcmp(slash, "/away.so") == 0;
+    snprintf(name, sizeof name, "%.*s", slash != NULL ? (int)strcspn(slash + 1, ".") : 0,
+             slash != NULL ? slash + 1 : "");
+    is_away = strcmp(name, "away") == 0;
     device_ops.describe = device_describe;
     device_ops.get_info = device_get_info;
     device_ops.measure_limits = device_measure_limits;
     if (is_away) buffer_ops.host_pointer = no_host_pointer;
-    outer.name = is_away ? "away" : "shim";
+    outer.name = name;
     if (fault != NULL) fault_apply(fault);
 }
 
