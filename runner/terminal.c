@@ -72,14 +72,6 @@ tdm_status runner_terminal_create(const runner_terminal_params *params,
     return TDM_OK;
 }
 
-bool runner_terminal_has_color(const runner_terminal *terminal) {
-    return terminal->has_color;
-}
-
-bool runner_terminal_is_tty(const runner_terminal *terminal) {
-    return terminal->is_tty;
-}
-
 void runner_bytes_format(uint64_t n, char *text, size_t text_size) {
     static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
     double value = (double)n;

@@ -46,9 +46,6 @@ tdm_status runner_terminal_create(const runner_terminal_params *params,
                                   runner_terminal **terminal_out, tdm_error *err);
 void runner_terminal_destroy(runner_terminal *terminal);
 
-bool runner_terminal_has_color(const runner_terminal *terminal); /* [any-thread] */
-bool runner_terminal_is_tty(const runner_terminal *terminal);    /* [any-thread] */
-
 /* Prints one line ("tandem: warning: ..."); a bar makes room and comes back with its next update.
  * [any-thread] */
 TDM_PRINTF(3, 4)

@@ -13,10 +13,6 @@ static int64_t round_up(int64_t n, int64_t unit) {
     return (n + unit - 1) / unit * unit;
 }
 
-uint64_t tdm_wire_size(tdm_type type, int64_t n) {
-    return tdm_type_row_size(type, round_up(n, tdm_type_get_info(type).block_len));
-}
-
 void tdm_wire_store(tdm_type type, const float *x, void *wire, int64_t n) {
     tdm_wire_store_by(tdm_row_codec_get(type).quantize, type, x, wire, n);
 }

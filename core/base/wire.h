@@ -1,19 +1,16 @@
 /* SPDX-License-Identifier: MIT
  *
- * wire.h: the arithmetic of an EXCHANGE (tandem/collective.h), in plain C: how an addend crosses,
- * and what a sum of addends is, bit for bit. Who waits for whom, and where addends lie, is the
- * business of those who exchange; faster forms of these functions give the same bits.
+ * wire.h: the arithmetic of an EXCHANGE (tandem/collective.h), in plain C: how an addend is
+ * converted for the wire, and what a sum of addends is, bit for bit. Faster variants of these functions
+ * give the same bits. Waiting, and where addends lie, belong to the members of the exchange.
  */
 #ifndef TANDEM_BASE_WIRE_H
 #define TANDEM_BASE_WIRE_H
 
 #include "quant/convert.h"
 
-/* Bytes of an addend of n elements: whole blocks. [any-thread] */
-uint64_t tdm_wire_size(tdm_type type, int64_t n);
-
-/* Writes n elements as `type` (f32 f16 bf16 q8_0), a last block filled up with zeros:
- * tdm_wire_size(type, n) bytes. `x` and `wire` do not overlap. [any-thread] */
+/* Writes n elements as whole blocks of `type` (f32 f16 bf16 q8_0); the rest of the last block is
+ * zeros. `x` and `wire` do not overlap. [any-thread] */
 void tdm_wire_store(tdm_type type, const float *x, void *wire, int64_t n);
 
 /* The same by a function that gives the bytes of tdm_row_quantize for `type`. [any-thread] */

@@ -86,10 +86,6 @@ tdm_status tdm_graph_verify(const tdm_graph *graph, tdm_error *err);
 uint64_t tdm_graph_hash(const tdm_graph *graph);
 tdm_status tdm_graph_plan_memory(const tdm_graph *graph, uint64_t align, uint64_t *offsets_out,
                                  uint64_t *size_out, tdm_error *err);
-/* True when structure and shapes are equal (names apart). [any-thread] */
-bool tdm_graph_equal(const tdm_graph *a, const tdm_graph *b);
-/* A line per node, as text for people; the caller frees it with free(). NULL without memory. */
-char *tdm_graph_print(const tdm_graph *graph);
 /* A new graph of nodes first .. first+count-1. Values that cross the boundary become INPUT (read
  * from outside) or OUTPUT (read later); slot_map_out[new slot] = slot in `graph`, n_slot of the new
  * graph entries (array of at least graph->n_slot). The base of a view that crosses in comes along,

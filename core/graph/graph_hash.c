@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * graph_hash.c: a 64-bit hash of what a graph computes, and equality. Both look at the same
- * fields, listed once as words: structure, shapes, parameters, cuts and cache descriptions; not
- * names, strides of the arrays, or bytes that a newer version appended.
+ * graph_hash.c: a 64-bit hash of what a graph computes. It covers structure, shapes, parameters, cuts
+ * and cache descriptions. It does not cover names, strides of the arrays, or bytes that a newer
+ * version appended.
  */
 #include <string.h>
 
@@ -129,28 +129,4 @@ uint64_t tdm_graph_hash(const tdm_graph *graph) {
         }
     }
     return hash_end(h);
-}
-
-static bool words_equal(const words *a, const words *b) {
-    return a->n == b->n && memcmp(a->word, b->word, (size_t)a->n * sizeof a->word[0]) == 0;
-}
-
-bool tdm_graph_equal(const tdm_graph *a, const tdm_graph *b) {
-    part parts[4];
-    words wa = {.n = 0}, wb = {.n = 0};
-    int p;
-    words_of_header(a, &wa);
-    words_of_header(b, &wb);
-    if (!words_equal(&wa, &wb)) return false;
-    parts_of(a, parts); /* the counts are equal */
-    for (p = 0; p < 4; p++) {
-        int32_t i;
-        for (i = parts[p].first; i < parts[p].n; i++) {
-            wa.n = wb.n = 0;
-            parts[p].words_of(a, i, &wa);
-            parts[p].words_of(b, i, &wb);
-            if (!words_equal(&wa, &wb)) return false;
-        }
-    }
-    return true;
 }

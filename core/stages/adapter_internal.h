@@ -64,8 +64,6 @@ tdm_open_device *adapter_fallback(tdm_device *device, tdm_error *why);
 /* The side on which a weight or a cache of this kind lives. [any-thread] */
 adapter_side adapter_tensor_side(tdm_device *device, const tdm_tensor_desc *desc);
 adapter_side adapter_kv_side(tdm_device *device, const tdm_kv_desc *desc);
-/* The cache that a node works on; NULL where it works on none. [any-thread] */
-const tdm_kv_desc *adapter_node_kv(const tdm_graph *graph, const tdm_node *node);
 /* The same for the WEIGHT or STATE that node `index` reads through source `i`; main where the
  * source is neither. `base` is the value that owns the source's memory. */
 adapter_side adapter_source_side(tdm_device *device, const tdm_graph *graph, int32_t index,

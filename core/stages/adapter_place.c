@@ -177,7 +177,8 @@ adapter_side adapter_kv_side(tdm_device *device, const tdm_kv_desc *desc) {
     return fallback != NULL && dev_takes_cache(fallback, desc) ? ADAPTER_FALLBACK : ADAPTER_MAIN;
 }
 
-const tdm_kv_desc *adapter_node_kv(const tdm_graph *graph, const tdm_node *node) {
+/* The cache that a node works on; NULL where it works on none. */
+static const tdm_kv_desc *node_kv(const tdm_graph *graph, const tdm_node *node) {
     return tdm_op_uses_kv(node->op) ? tdm_graph_kv(graph, node->params.kv.kv) : NULL;
 }
 
@@ -189,7 +190,7 @@ adapter_side adapter_source_side(tdm_device *device, const tdm_graph *graph, int
         return adapter_tensor_side(device, &desc);
     }
     const tdm_kv_desc *kv =
-        v->kind == TDM_VALUE_STATE ? adapter_node_kv(graph, tdm_graph_node(graph, index)) : NULL;
+        v->kind == TDM_VALUE_STATE ? node_kv(graph, tdm_graph_node(graph, index)) : NULL;
     return kv != NULL ? adapter_kv_side(device, kv) : ADAPTER_MAIN;
 }
 

@@ -17,6 +17,7 @@
 #include "tests/kernels/op_run.h"
 #include "tests/split/declare.h"
 #include "tests/split/random_data.h"
+#include "tests/support/graph_print.h"
 
 /* ---- What a side gave ---- */
 
@@ -519,7 +520,7 @@ char *trial_print(choices *c) {
     choices_replay(c, drawn, n);
     free(drawn);
     if (random_graph_make(c, 0, any_page_size, NULL, &facts, &graph, NULL) != TDM_OK) return NULL;
-    char *text = tdm_graph_print(graph);
+    char *text = graph_print(graph);
     tdm_graph_free(graph);
     return text;
 }

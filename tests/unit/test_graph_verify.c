@@ -448,10 +448,7 @@ static void graph_use(const tdm_graph *graph) {
     int32_t first = (int32_t)random_below(graph->n_node + 1), i;
     uint64_t size;
     tdm_graph *part = NULL;
-    char *text = tdm_graph_print(graph);
     tdm_error err = {0};
-    assert_non_null(text);
-    free(text);
     tdm_view_resolve_all(graph, places);
     for (i = 0; i < graph->n_value; i++) {
         tdm_view_place place;

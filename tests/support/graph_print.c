@@ -1,8 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * graph_print.c: a graph as text for people: a line for the whole, a line for each value that no
- * node produces, a line for each node with what it writes, reads and is told.
+ * graph_print.c: see graph_print.h. One line for the whole, one for each value that no node
+ * produces, one for each node with its results, sources and parameters.
  */
+#include "tests/support/graph_print.h"
+
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -221,7 +226,7 @@ static void node_add(page *p, const tdm_graph *graph, int32_t i) {
     page_add(p, "\n");
 }
 
-char *tdm_graph_print(const tdm_graph *graph) {
+char *graph_print(const tdm_graph *graph) {
     page p = {NULL, 0, 0, false};
     int32_t i;
     page_add(&p, "graph of %d nodes, %d values, %d slots", (int)graph->n_node, (int)graph->n_value,
