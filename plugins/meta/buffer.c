@@ -46,7 +46,7 @@ static void buffer_free(tdm_buffer *buffer) {
     for (int32_t d = 0; d < device->n_member; d++) {
         if (buffer->members[d] == NULL || !meta_member_is_stuck(device, d)) continue;
         /* What a member that never came back may touch is left to it. */
-        meta_leave(device, d, NULL, 0, buffer_release, buffer);
+        meta_release_later(device, d, NULL, 0, buffer_release, buffer);
         return;
     }
     for (int32_t d = 0; d < device->n_member; d++)
@@ -72,7 +72,7 @@ static void host_share(meta_buffer *buffer, uint64_t size) {
         tdm_import_info info = {.struct_size = sizeof info};
         tdm_buffer *import = NULL;
         if (!meta_is_active(device, d) || !TDM_HAS(ops, import_host)) continue;
-        if (ops->import_host(member->lent.device, buffer->host, size, &info, &import, NULL) !=
+        if (ops->import_host(member->acquired.device, buffer->host, size, &info, &import, NULL) !=
             TDM_OK)
             continue;
         if (info.is_coherent)
@@ -192,8 +192,8 @@ static tdm_status item_size(const meta_device *device, const meta_item *item, in
         status = meta_state_local(device, &item->kv, item->n_page, &item->partition, d, kv, &n_page,
                                   &is_held, err);
         if (status != TDM_OK || !is_held) return status;
-        status =
-            meta_member_buffers(member)->kv_page_size(member->lent.device, kv, &page_size, &inner);
+        status = meta_member_buffers(member)->kv_page_size(member->acquired.device, kv, &page_size,
+                                                           &inner);
         if (status != TDM_OK)
             return tdm_fail(err, status, "member '%s': %s", member->name, inner.message);
         if (n_page < 0 || __builtin_mul_overflow(page_size, (uint64_t)n_page, size_out))
@@ -254,10 +254,10 @@ static tdm_status reserve_check(const meta_device *device, int32_t d, uint64_t s
                                 tdm_error *err) {
     const meta_member *member = &device->members[d];
     const uint64_t reserve = device->options.reserve[d];
-    const tdm_device_ops *ops = member->lent.plugin->device;
+    const tdm_device_ops *ops = member->acquired.plugin->device;
     tdm_device_info info = {.struct_size = sizeof info};
     if (reserve == 0 || !TDM_HAS(ops, get_info)) return TDM_OK;
-    tdm_status status = ops->get_info(member->lent.device, &info, err);
+    tdm_status status = ops->get_info(member->acquired.device, &info, err);
     if (status != TDM_OK || info.memory_free == 0) return status;
     if (size <= info.memory_free && reserve <= info.memory_free - size) return TDM_OK;
     return tdm_fail(err, TDM_RESOURCE_EXHAUSTED,
@@ -278,7 +278,7 @@ static tdm_status member_make(meta_buffer *buffer, int32_t d, int32_t purpose, m
     if (status != TDM_OK || params.size == 0) return status;
     if (own > 0) status = reserve_check(device, d, own, &inner);
     if (status == TDM_OK)
-        status = meta_member_buffers(member)->alloc(member->lent.device, &params,
+        status = meta_member_buffers(member)->alloc(member->acquired.device, &params,
                                                     &buffer->members[d], &inner);
     if (status == TDM_OK) return TDM_OK;
     buffer->members[d] = NULL;
@@ -613,7 +613,7 @@ static tdm_status buffer_kv_page_size(tdm_device *device, const tdm_kv_desc *des
     tdm_kv_desc d;
     meta_struct_read(&d, sizeof d, desc);
     tdm_status status =
-        meta_member_buffers(member)->kv_page_size(member->lent.device, &d, size_out, &inner);
+        meta_member_buffers(member)->kv_page_size(member->acquired.device, &d, size_out, &inner);
     if (status != TDM_OK)
         return tdm_fail(err, status, "member '%s': %s", member->name, inner.message);
     return TDM_OK;

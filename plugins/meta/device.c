@@ -35,26 +35,27 @@ static tdm_status device_describe(tdm_instance *instance, int32_t index, tdm_dev
 
 /* ---- Opening ---- */
 
-/* The tables that a group calls without asking; what lends fills in is tandem/host.h's promise,
- * which is checked once rather than trusted at each call. */
-static const char *lent_missing(const tdm_acquired_device *lent) {
-    const tdm_plugin *p = lent->plugin;
+/* The name of a function or table that a group needs and the member's plugin lacks; NULL = none. The
+ * host fills in what a small plugin leaves out (tandem/host.h). That is checked here once, so that
+ * the other files can call these functions without a check. */
+static const char *missing_table(const tdm_acquired_device *acquired) {
+    const tdm_plugin *p = acquired->plugin;
     if (p == NULL || !TDM_HAS(p, device) || !TDM_HAS(p, buffer)) return "tables";
-    if (!TDM_HAS(p, queue)) return "a queue";
+    if (!TDM_HAS(p, queue)) return "queue";
     if (!TDM_HAS(p->buffer, tensor_size) || !TDM_HAS(p->buffer, tensor_upload) ||
         !TDM_HAS(p->buffer, tensor_download))
-        return "tensors";
-    if (!TDM_HAS(p->buffer, kv_page_size)) return "caches";
-    if (!TDM_HAS(p->buffer, fill) || !TDM_HAS(p->buffer, copy)) return "fill and copy";
+        return "tensor functions";
+    if (!TDM_HAS(p->buffer, kv_page_size)) return "cache functions";
+    if (!TDM_HAS(p->buffer, fill) || !TDM_HAS(p->buffer, copy)) return "fill or copy";
     return NULL;
 }
 
 static tdm_status member_info(const meta_member *member, tdm_device_info *info, tdm_error *err) {
-    const tdm_device_ops *ops = member->lent.plugin->device;
+    const tdm_device_ops *ops = member->acquired.plugin->device;
     memset(info, 0, sizeof *info);
     info->struct_size = sizeof *info;
     if (!TDM_HAS(ops, get_info)) return TDM_OK;
-    tdm_status status = ops->get_info(member->lent.device, info, err);
+    tdm_status status = ops->get_info(member->acquired.device, info, err);
     info->name[sizeof info->name - 1] = 0;
     info->description[sizeof info->description - 1] = 0;
     info->vendor[sizeof info->vendor - 1] = 0;
@@ -66,14 +67,14 @@ static tdm_status member_open(meta_device *device, int32_t d, tdm_error *err) {
     const tdm_host *host = device->host;
     meta_member *member = &device->members[d];
     tdm_error inner = {0};
-    tdm_acquired_device lent = {.struct_size = sizeof lent};
+    tdm_acquired_device acquired = {.struct_size = sizeof acquired};
     member->name = device->options.names[d];
-    tdm_status status = host->device_acquire(host->context, member->name, &lent, &inner);
+    tdm_status status = host->device_acquire(host->context, member->name, &acquired, &inner);
     if (status == TDM_OK) {
-        member->lent = lent;
-        const char *missing = lent_missing(&lent);
+        member->acquired = acquired;
+        const char *missing = missing_table(&acquired);
         if (missing != NULL)
-            status = tdm_fail(&inner, TDM_UNSUPPORTED, "was lent without %s", missing);
+            status = tdm_fail(&inner, TDM_UNSUPPORTED, "its plugin has no %s", missing);
     }
     if (status == TDM_OK) status = member_info(member, &member->info, &inner);
     if (status != TDM_OK)
@@ -89,7 +90,7 @@ static tdm_status member_open(meta_device *device, int32_t d, tdm_error *err) {
 
 /* Same plugin, same kind of device; how many threads one has does not change what it computes. */
 static bool members_are_alike(const meta_member *a, const meta_member *b) {
-    return strcmp(a->lent.plugin->name, b->lent.plugin->name) == 0 &&
+    return strcmp(a->acquired.plugin->name, b->acquired.plugin->name) == 0 &&
            strcmp(a->info.description, b->info.description) == 0 &&
            a->info.flags == b->info.flags && (a->info.flags & TDM_DEVICE_IS_GROUP) == 0;
 }
@@ -114,8 +115,8 @@ static tdm_status queues_create(meta_device *device, tdm_error *err) {
         meta_member *member = &device->members[d];
         tdm_error inner = {0};
         if (!meta_is_active(device, d)) continue;
-        tdm_status status =
-            member->lent.plugin->queue->create(member->lent.device, &member->probe_queue, &inner);
+        tdm_status status = member->acquired.plugin->queue->create(member->acquired.device,
+                                                                   &member->probe_queue, &inner);
         if (status != TDM_OK) {
             member->probe_queue = NULL;
             return tdm_fail(err, status, "member '%s': %s", member->name, inner.message);
@@ -127,13 +128,13 @@ static tdm_status queues_create(meta_device *device, tdm_error *err) {
 static void device_close(tdm_device *device) {
     if (device == NULL) return;
     const tdm_host *host = device->host;
-    (void)meta_stuck_members_settle(device);
+    (void)meta_stuck_members_check(device);
     /* Queues first: what they still run may touch all that follows. What a member that never came
      * back may still touch is left to it. */
     for (int32_t d = 0; d < device->n_member; d++) {
         meta_member *member = &device->members[d];
         if (member->probe_queue != NULL && !meta_member_is_stuck(device, d))
-            member->lent.plugin->queue->destroy(member->probe_queue);
+            member->acquired.plugin->queue->destroy(member->probe_queue);
     }
     if (device->arena != NULL) {
         meta_arena_release(device);
@@ -141,15 +142,15 @@ static void device_close(tdm_device *device) {
     }
     for (int32_t d = 0; d < device->n_member; d++) {
         meta_member *member = &device->members[d];
-        if (member->lent.plugin == NULL || meta_member_is_stuck(device, d)) continue;
+        if (member->acquired.plugin == NULL || meta_member_is_stuck(device, d)) continue;
         if (member->scratch != NULL) meta_member_buffers(member)->free(member->scratch);
         if (member->zeros != NULL) meta_member_buffers(member)->free(member->zeros);
     }
     meta_free(host, device->overrides, (size_t)device->cap_override * sizeof *device->overrides);
     meta_partition_table_destroy(device->partitions);
     for (int32_t d = device->n_member - 1; d >= 0; d--)
-        if (device->members[d].lent.plugin != NULL)
-            host->device_release(host->context, &device->members[d].lent);
+        if (device->members[d].acquired.plugin != NULL)
+            host->device_release(host->context, &device->members[d].acquired);
     pthread_mutex_destroy(&device->mutex);
     meta_free(host, device, sizeof *device);
 }
@@ -254,8 +255,8 @@ static tdm_status device_supports_op(tdm_device *device, const tdm_graph *graph,
         const meta_member *member = &device->members[d];
         tdm_error inner = {0};
         if (!meta_is_active(device, d)) continue;
-        tdm_status status =
-            member->lent.plugin->device->supports_op(member->lent.device, graph, node, &inner);
+        tdm_status status = member->acquired.plugin->device->supports_op(member->acquired.device,
+                                                                         graph, node, &inner);
         if (status != TDM_OK)
             return tdm_fail(err, status, "member '%s': %s", member->name, inner.message);
     }

@@ -43,7 +43,7 @@ static inline void meta_struct_write(void *theirs, const void *ours, size_t size
 }
 
 static inline const tdm_buffer_ops *meta_member_buffers(const meta_member *member) {
-    return member->lent.plugin->buffer;
+    return member->acquired.plugin->buffer;
 }
 
 #endif

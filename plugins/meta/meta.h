@@ -56,7 +56,7 @@ tdm_status meta_options_read(const tdm_option *options, int32_t n_option, meta_o
 
 typedef struct meta_member {
     const char *name; /* in the options */
-    tdm_acquired_device lent;
+    tdm_acquired_device acquired;
     tdm_device_info info; /* as it was when the group opened */
     double share;      /* of the work, 0 .. 1, all together 1; 0 = inactive: nothing runs there */
     int32_t rank;      /* number among the active members, 0 .. n_active-1; -1 = inactive */
@@ -89,7 +89,7 @@ typedef struct meta_override {
 
 struct meta_partition_table;
 struct meta_arena;
-struct meta_left;
+struct meta_pending_release;
 
 struct tdm_device {
     const tdm_host *host;
@@ -116,7 +116,8 @@ struct tdm_device {
     _Atomic uint64_t n_run;
     bool is_broken; /* a member never came back: every later run fails with `broken` */
     tdm_error broken;
-    _Atomic(struct meta_left *) left; /* what members that never came back keep (watchdog.c) */
+    _Atomic(struct meta_pending_release *)
+        pending_releases; /* what stuck members still use (watchdog.c) */
 };
 typedef tdm_device meta_device;
 
@@ -141,8 +142,8 @@ bool meta_member_is_stuck(const meta_device *device, int32_t member);
  * `value` or failed (NULL: once the member is not stuck any more), at the latest when the group
  * closes; never, if it does not come back. The caller keeps nothing of it. watchdog.c. [any-thread] */
 typedef void (*meta_release_fn)(meta_device *device, int32_t member, void *what);
-void meta_leave(meta_device *device, int32_t member, tdm_semaphore *semaphore, uint64_t value,
-                meta_release_fn release, void *what);
+void meta_release_later(meta_device *device, int32_t member, tdm_semaphore *semaphore,
+                        uint64_t value, meta_release_fn release, void *what);
 
 /* Whether a cache lies in the host's memory instead of the member's own. Not known of a member that is
  * a group, which is asked where it matters (report.c). */

@@ -17,13 +17,13 @@ static tdm_status split_unit(tdm_device *device, const tdm_graph *graph, int32_t
                         (int)value);
     int64_t unit = 1;
     for (int32_t d = 0; d < device->n_member; d++) {
-        const tdm_plugin *plugin = device->members[d].lent.plugin;
+        const tdm_plugin *plugin = device->members[d].acquired.plugin;
         int64_t own =
             axis == 0 ? tdm_type_get_info((tdm_type)tdm_graph_value(graph, value)->type).block_len
                       : 1;
         if (!meta_is_active(device, d)) continue;
         if (TDM_HAS(plugin, split) && TDM_HAS(plugin->split, split_unit)) {
-            tdm_status status = plugin->split->split_unit(device->members[d].lent.device, graph,
+            tdm_status status = plugin->split->split_unit(device->members[d].acquired.device, graph,
                                                           value, axis, &own, err);
             if (status != TDM_OK) return status;
         }

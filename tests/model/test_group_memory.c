@@ -120,7 +120,7 @@ static void ledger_destroy(tdm_plan *plan) {
 /* Stands before the members of a group that has not been used yet. */
 static void ledger_open(meta_device *group) {
     memset(&ledger, 0, sizeof ledger);
-    ledger.real = group->members[0].lent.plugin;
+    ledger.real = group->members[0].acquired.plugin;
     ledger.plugin = *ledger.real;
     ledger.buffer = *ledger.real->buffer;
     ledger.queue = *ledger.real->queue;
@@ -132,17 +132,17 @@ static void ledger_open(meta_device *group) {
     ledger.queue.graph_prepare = ledger_prepare;
     ledger.queue.plan_destroy = ledger_destroy;
     for (int d = 0; d < group->n_member; d++) {
-        ledger.reals[d] = group->members[d].lent.plugin;
+        ledger.reals[d] = group->members[d].acquired.plugin;
         assert_ptr_equal(ledger.reals[d]->buffer, ledger.real->buffer);
         assert_ptr_equal(ledger.reals[d]->queue, ledger.real->queue);
         assert_int_equal(group->members[d].scratch_size, 0);
-        ledger.accounts[ledger.n_account++].device = group->members[d].lent.device;
-        group->members[d].lent.plugin = &ledger.plugin;
+        ledger.accounts[ledger.n_account++].device = group->members[d].acquired.device;
+        group->members[d].acquired.plugin = &ledger.plugin;
     }
 }
 
 static void ledger_close(meta_device *group) {
-    for (int d = 0; d < group->n_member; d++) group->members[d].lent.plugin = ledger.reals[d];
+    for (int d = 0; d < group->n_member; d++) group->members[d].acquired.plugin = ledger.reals[d];
 }
 
 /* ---- Cases ----------------------------------------------------------------------------------- */

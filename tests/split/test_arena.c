@@ -64,7 +64,7 @@ static void device_make(meta_device *device, meta_arena *arena) {
     device->n_active = 3;
     for (int i = 0; i < 4; i++) {
         device->members[i].name = (const char *[]){"a", "b", "c", "d"}[i];
-        device->members[i].lent.plugin = &plugin;
+        device->members[i].acquired.plugin = &plugin;
         device->members[i].share = i < 3 ? 0.25 : 0;
         device->members[i].has_exchange = i != 1;
     }

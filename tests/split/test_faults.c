@@ -143,7 +143,7 @@ static void test_closed_while_silent(void **state) {
     scene_close(&s);
 }
 
-/* A slow member is not a silent one: the clock starts anew with every sign of life. */
+/* A slow member is not a stuck one: the timer starts again with every progress. */
 static void test_slow_is_not_silent(void **state) {
     scene s;
     (void)state;

@@ -70,8 +70,8 @@ static void group_open(int32_t n_member, const double *share) {
         meta_member *m = &group.members[d];
         m->name = "fake";
         m->share = share[d] / total;
-        m->lent.plugin = &fake_plugin;
-        m->lent.device = &member_devices[d];
+        m->acquired.plugin = &fake_plugin;
+        m->acquired.device = &member_devices[d];
         for (int k = 0; k < TDM_MAX_DIMS; k++) member_units[d][k] = 1;
         if (!(m->share > 0)) continue;
         group.n_active++;
@@ -294,8 +294,8 @@ static void superblocks_are_cut_at_sub_blocks(void **state) {
     /* The unit of a member that is left out does not count; nor is there one without a table. */
     group_open(3, (const double[]){2, 0, 1});
     member_units[1][1] = 512;
-    group.members[0].lent.plugin = &plain_plugin;
-    group.members[2].lent.plugin = &plain_plugin;
+    group.members[0].acquired.plugin = &plain_plugin;
+    group.members[2].acquired.plugin = &plain_plugin;
     prepare();
     assert_int_equal(assigned_of(&p).granule, 32);
     group_close();

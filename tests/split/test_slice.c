@@ -83,13 +83,13 @@ static void group_make(int32_t n_member) {
         tdm_open_device *dev = devices[random_below(2)];
         group.members[d].name = "some";
         group.members[d].share = 1.0 / n_member;
-        group.members[d].lent = (tdm_acquired_device){
+        group.members[d].acquired = (tdm_acquired_device){
             sizeof(tdm_acquired_device), tdm_open_device_plugin(dev), tdm_open_device_handle(dev)};
     }
 }
 
 static const tdm_buffer_ops *buffers_of(int32_t d) {
-    return group.members[d].lent.plugin->buffer;
+    return group.members[d].acquired.plugin->buffer;
 }
 
 /* ---- A case ---- */
@@ -349,7 +349,7 @@ static void buffer_make(slice_case *c, int32_t d) {
         fail_msg("%s", err.message);
     c->offs[d] = 64 * (uint64_t)random_below(4);
     tdm_buffer_params params = {.struct_size = sizeof params, .size = c->offs[d] + size + GUARD};
-    if (buffers_of(d)->alloc(group.members[d].lent.device, &params, &c->buffers[d], &err) !=
+    if (buffers_of(d)->alloc(group.members[d].acquired.device, &params, &c->buffers[d], &err) !=
             TDM_OK ||
         buffers_of(d)->fill(c->buffers[d], 0, params.size, 0x5a, &err) != TDM_OK)
         fail_msg("%s", err.message);

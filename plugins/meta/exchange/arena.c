@@ -38,8 +38,8 @@ static tdm_status imports_make(meta_device *device, uint8_t *data, uint64_t size
         if (!meta_is_active(device, d) || !member->has_exchange) continue;
         if (!is_new && member->arena != NULL) continue;
         if (TDM_HAS(meta_member_buffers(member), import_host))
-            status = meta_member_buffers(member)->import_host(member->lent.device, data, size, NULL,
-                                                              &imports_out[d], &inner);
+            status = meta_member_buffers(member)->import_host(member->acquired.device, data, size,
+                                                              NULL, &imports_out[d], &inner);
         else
             tdm_fail(&inner, status, "it imports no host memory");
         if (status == TDM_OK) continue;

@@ -203,11 +203,11 @@ static tdm_status part_open(probe *p, probe_part *t, tdm_error *err) {
         .struct_size = sizeof params, .size = step + 3 * array, .purpose = TDM_BUFFER_COMPUTE};
     if (!TDM_HAS(ops, import_host))
         return tdm_fail(err, TDM_UNSUPPORTED, "it imports no host memory");
-    tdm_status status =
-        ops->import_host(member->lent.device, p->arena.data, p->arena.size, NULL, &t->arena, err);
-    if (status == TDM_OK) status = ops->alloc(member->lent.device, &params, &t->buffer, err);
+    tdm_status status = ops->import_host(member->acquired.device, p->arena.data, p->arena.size,
+                                         NULL, &t->arena, err);
+    if (status == TDM_OK) status = ops->alloc(member->acquired.device, &params, &t->buffer, err);
     if (status == TDM_OK)
-        status = member->lent.plugin->queue->create(member->lent.device, &t->queue, err);
+        status = member->acquired.plugin->queue->create(member->acquired.device, &t->queue, err);
     if (status == TDM_OK) status = p->device->host->semaphore->create(0, &t->semaphore, err);
     return status;
 }
@@ -222,8 +222,8 @@ static void part_release(meta_device *device, int32_t d, void *part) {
     probe_part *t = part;
     const meta_member *member = &device->members[d];
     const tdm_buffer_ops *ops = meta_member_buffers(member);
-    if (t->plan != NULL) member->lent.plugin->queue->plan_destroy(t->plan);
-    if (t->queue != NULL) member->lent.plugin->queue->destroy(t->queue);
+    if (t->plan != NULL) member->acquired.plugin->queue->plan_destroy(t->plan);
+    if (t->queue != NULL) member->acquired.plugin->queue->destroy(t->queue);
     if (t->buffer != NULL) ops->free(t->buffer);
     if (t->arena != NULL) ops->free(t->arena);
     device->host->semaphore->destroy(t->semaphore);
@@ -233,7 +233,7 @@ static void part_release(meta_device *device, int32_t d, void *part) {
 
 static void part_close(probe *p, probe_part *t) {
     if (t->is_silent)
-        meta_leave(p->device, t->d, t->semaphore, t->value, part_release, t);
+        meta_release_later(p->device, t->d, t->semaphore, t->value, part_release, t);
     else
         part_release(p->device, t->d, t);
 }
@@ -242,7 +242,7 @@ static tdm_status part_submit(probe *p, probe_part *t, const meta_exchange_args 
                               tdm_error *err) {
     const meta_member *member = member_of(p, t);
     const tdm_buffer_ops *ops = meta_member_buffers(member);
-    const tdm_queue_ops *queue = member->lent.plugin->queue;
+    const tdm_queue_ops *queue = member->acquired.plugin->queue;
     tdm_plan_params params = {.struct_size = sizeof params};
     tdm_step_header header = {.version = TDM_STEP_VERSION,
                               .size = sizeof header / sizeof(int32_t),
@@ -252,7 +252,7 @@ static tdm_status part_submit(probe *p, probe_part *t, const meta_exchange_args 
     graph_make(p, t, a);
     tdm_status status = p->device->host->graph->verify(&t->graph, err);
     if (status == TDM_OK)
-        status = queue->graph_prepare(member->lent.device, &t->graph, &params, &t->plan, err);
+        status = queue->graph_prepare(member->acquired.device, &t->graph, &params, &t->plan, err);
     tdm_binding bindings[N_VALUE];
     for (int32_t v = 0; v < N_VALUE; v++)
         bindings[v] =

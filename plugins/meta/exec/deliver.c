@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * deliver.c: scatters the outputs. A member's part of a split value is its pieces one after the
- * other, in linear order; whatever is held twice comes from the lowest holder.
+ * deliver.c: copies the outputs to the caller. A member's part of a split value contains its pieces
+ * in linear order. An element that several members hold comes from the lowest of them, its owner.
  */
 #include "plugins/meta/exec/deliver.h"
 
@@ -29,7 +29,8 @@ static void split_deliver(const tdm_layout *layout, int32_t d, const piece_sourc
         whole += layout->segments[s].n_unit;
         part += layout->segments[s].hi[d] - layout->segments[s].lo[d];
     }
-    /* All of it on one member: the pattern is then a single element, which no block is. */
+    /* One member holds everything: the pattern may then be a single element, which is less than a
+     * block of a quantised type, so the value is copied as a whole. */
     if (layout->n_segment == 1 && part == whole) {
         int64_t lo, hi;
         meta_segment_owned(&layout->segments[0], d, &lo, &hi);
@@ -51,7 +52,8 @@ static void split_deliver(const tdm_layout *layout, int32_t d, const piece_sourc
     }
 }
 
-/* Rows of the jobs whose pages member d holds; the caller's step block says which. */
+/* Copies the exported rows whose pages member d holds. The jobs in the caller's step block list the
+ * rows. Rows without a job are not copied. */
 static void rows_deliver(const meta_plan *plan, int32_t d, const tdm_value *v,
                          const piece_source *from) {
     const tdm_graph *graph = plan->graph;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * member_queue.c: uploads, stages and host exchanges of one member.
+ * member_queue.c: uploads, stages and host exchanges of one member. The data of an exchange go
+ * through exchange_host.c.
  */
 #include "plugins/meta/exec/member_queue.h"
 
@@ -9,7 +10,7 @@
 #include "plugins/meta/device.h"
 #include "plugins/meta/exec/step_block.h"
 
-enum { SLICE_NS = 20000000 }; /* between looks at whether the run was given up */
+enum { SLICE_NS = 20000000 }; /* between two polls of is_abandoned */
 
 static meta_member *member_of(const meta_member_queue *member_queue) {
     return &member_queue->device->members[member_queue->d];
@@ -25,22 +26,22 @@ tdm_status meta_member_queue_create(meta_device *device, int32_t d, meta_member_
     tdm_error inner = {0};
     member_queue->device = device;
     member_queue->d = d;
-    tdm_status status =
-        member->lent.plugin->queue->create(member->lent.device, &member_queue->queue, &inner);
+    tdm_status status = member->acquired.plugin->queue->create(member->acquired.device,
+                                                               &member_queue->queue, &inner);
     if (status == TDM_OK) return TDM_OK;
     member_queue->queue = NULL;
     return tdm_fail(err, status, "member '%s': %s", member->name, inner.message);
 }
 
 static void queue_release(meta_device *device, int32_t d, void *queue) {
-    device->members[d].lent.plugin->queue->destroy(queue);
+    device->members[d].acquired.plugin->queue->destroy(queue);
 }
 
 void meta_member_queue_destroy(meta_member_queue *member_queue) {
     if (member_queue->device == NULL) return;
     if (member_queue->queue != NULL && meta_member_is_stuck(member_queue->device, member_queue->d))
-        meta_leave(member_queue->device, member_queue->d, NULL, 0, queue_release,
-                   member_queue->queue);
+        meta_release_later(member_queue->device, member_queue->d, NULL, 0, queue_release,
+                           member_queue->queue);
     else if (member_queue->queue != NULL)
         queue_release(member_queue->device, member_queue->d, member_queue->queue);
     semaphores(member_queue)->destroy(member_queue->semaphore);
@@ -116,7 +117,7 @@ tdm_status meta_member_queue_upload(meta_member_queue *member_queue, meta_plan *
     return TDM_OK;
 }
 
-/* ---- Stretches ------------------------------------------------------------------------------- */
+/* ---- Stages ---------------------------------------------------------------------------------- */
 
 tdm_status meta_member_queue_submit(meta_member_queue *member_queue, meta_plan *plan, int32_t stage,
                                     tdm_error *err) {
@@ -125,8 +126,8 @@ tdm_status meta_member_queue_submit(meta_member_queue *member_queue, meta_plan *
     tdm_point done = {member_queue->semaphore, member_queue->value + 1};
     tdm_status status =
         member_of(member_queue)
-            ->lent.plugin->queue->graph_compute(member_queue->queue, s->plan, s->bindings,
-                                                s->graph->n_slot, NULL, 0, &done, 1, err);
+            ->acquired.plugin->queue->graph_compute(member_queue->queue, s->plan, s->bindings,
+                                                    s->graph->n_slot, NULL, 0, &done, 1, err);
     if (status == TDM_OK) member_queue->value++;
     return status;
 }
@@ -136,7 +137,7 @@ bool meta_member_queue_wait(meta_member_queue *member_queue, uint64_t timeout_ns
     tdm_status status = semaphores(member_queue)
                             ->wait(member_queue->semaphore, member_queue->value, timeout_ns, err);
     if (status == TDM_DEADLINE_EXCEEDED) {
-        /* Its own deadline, or a member that failed with that very status? */
+        /* The status is that of the wait's timeout, or of a member that failed with it. */
         uint64_t value = 0;
         status = semaphores(member_queue)->query(member_queue->semaphore, &value, err);
         if (status == TDM_OK && value < member_queue->value) return false;
@@ -146,17 +147,17 @@ bool meta_member_queue_wait(meta_member_queue *member_queue, uint64_t timeout_ns
 }
 
 static tdm_status stage_run(meta_member_queue *member_queue, meta_plan *plan, int32_t stage,
-                            const _Atomic bool *is_given_up, tdm_error *err) {
+                            const _Atomic bool *is_abandoned, tdm_error *err) {
     tdm_status status = meta_member_queue_submit(member_queue, plan, stage, err);
     if (status != TDM_OK) return status;
     while (!meta_member_queue_wait(member_queue, SLICE_NS, &status, err))
-        if (atomic_load(is_given_up))
-            return tdm_fail(err, TDM_CANCELLED, "given up while it was at work");
+        if (atomic_load(is_abandoned))
+            return tdm_fail(err, TDM_CANCELLED, "abandoned while it was computing");
     atomic_fetch_add_explicit(&member_queue->n_step, 1, memory_order_relaxed);
     return status;
 }
 
-/* ---- Exchanges of the host's ----------------------------------------------------------------- */
+/* ---- Exchanges by the host ------------------------------------------------------------------- */
 
 void meta_exchange_describe(const meta_part *part, int32_t index, uint32_t epoch,
                             meta_exchange_args *out) {
@@ -179,7 +180,7 @@ uint64_t meta_view_span(const tdm_value *v, const tdm_view_place *place) {
     return (uint64_t)span;
 }
 
-/* The elements of a view one after the other. */
+/* Copies the elements of a view to contiguous memory. */
 static void view_pack(const tdm_value *v, const tdm_view_place *place, const uint8_t *src,
                       uint8_t *dst) {
     tdm_type_info info = tdm_type_get_info((tdm_type)v->type);
@@ -194,8 +195,8 @@ static void view_pack(const tdm_value *v, const tdm_view_place *place, const uin
             }
 }
 
-/* A source of an exchange in host memory, contiguous: in place where it is, else in *staging, which
- * is moved on. */
+/* A source of an exchange as contiguous bytes in host memory: in place where it is that already,
+ * else copied to *staging, which is advanced. */
 static tdm_status source_fetch(const meta_member_queue *member_queue, const meta_plan *plan,
                                int32_t value, uint8_t **staging, const void **out, tdm_error *err) {
     const meta_member_plan *m = &plan->members[member_queue->d];
@@ -206,7 +207,7 @@ static tdm_status source_fetch(const meta_member_queue *member_queue, const meta
     uint64_t size = tdm_tensor_canonical_size((tdm_type)v->type, v->ne);
     bool is_contiguous = tdm_view_is_contiguous(v, place);
     *out = *staging;
-    if (size == 0) return TDM_OK; /* it need not be anywhere */
+    if (size == 0) return TDM_OK; /* a value without bytes needs no place */
     const uint8_t *host = host_address(member_queue, b->buffer);
     if (host != NULL && is_contiguous) {
         *out = host + b->off + place->off;
@@ -260,11 +261,11 @@ static tdm_status exchange_run(meta_member_queue *member_queue, meta_plan *plan,
 }
 
 tdm_status meta_member_queue_run(meta_member_queue *member_queue, meta_plan *plan, uint32_t epoch,
-                                 const _Atomic bool *is_given_up, tdm_error *err) {
+                                 const _Atomic bool *is_abandoned, tdm_error *err) {
     const meta_member_plan *m = &plan->members[member_queue->d];
     tdm_status status = meta_member_queue_upload(member_queue, plan, epoch, err);
     for (int32_t s = 0; s < m->n_stage && status == TDM_OK; s++) {
-        if (m->stages[s].plan != NULL) status = stage_run(member_queue, plan, s, is_given_up, err);
+        if (m->stages[s].plan != NULL) status = stage_run(member_queue, plan, s, is_abandoned, err);
         if (status == TDM_OK && m->stages[s].exchange >= 0)
             status = exchange_run(member_queue, plan, m->stages[s].exchange, epoch, err);
     }

@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: MIT
  *
- * plan.c: memory, stages and member plans of a plan whose parts are made. What its slots point at
- * in a run is plan_bind.c's.
+ * plan.c: gives a plan whose parts are compiled its stages, memory and member plans. The bindings
+ * of a run are plan_bind.c's.
  *
- * Scratch of a member, shared by all plans since one runs at a time:
- *   words and inputs of the group's own, and outputs: places that no other value of the part uses;
- *   values that cross from one stage to another, or into an exchange of the host's;
- *   temporaries, where the stages overlap one another.
- * A value that crosses keeps its bytes to itself from the stage that makes it to the last that
- * reads it: within a stage it is an input or output, which a device may take to share bytes with
- * nothing.
+ * Each member has one scratch buffer, which all plans share because one plan runs at a time. A plan
+ * divides it into three regions:
+ *   1. epoch, step block, copied inputs, and outputs: each has bytes that no other value uses;
+ *   2. values that cross from one stage to another, or into an exchange that the host performs;
+ *   3. temporaries of a stage; all stages use this region from its beginning.
+ * A crossing value shares its bytes with no other value from the stage that writes it to the last
+ * that reads it. Within a stage such a value is an input or an output, and a device may assume that
+ * inputs and outputs overlap nothing.
  */
 #include "plugins/meta/exec/plan.h"
 
@@ -25,7 +26,7 @@ static tdm_status out_of_memory(tdm_error *err) {
     return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "group: no memory for a plan");
 }
 
-/* Host memory of a plan, counted. */
+/* Host memory of a plan; host_size counts it. */
 static void *plan_alloc(meta_plan *plan, size_t n, size_t size) {
     size_t bytes;
     if (__builtin_mul_overflow(n + 1, size, &bytes)) return NULL;
@@ -38,7 +39,7 @@ static void plan_free(const meta_plan *plan, void *ptr, size_t n, size_t size) {
     meta_free(plan->device->host, ptr, (n + 1) * size);
 }
 
-/* Takes `size` bytes behind *end; false where 64 bits do not suffice. */
+/* Reserves `size` aligned bytes at *end and moves *end; false where the sum exceeds 64 bits. */
 static bool bytes_take(uint64_t *end, uint64_t size, uint64_t align, uint64_t *off_out) {
     uint64_t off;
     if (__builtin_add_overflow(*end, align - 1, &off)) return false;
@@ -47,7 +48,7 @@ static bool bytes_take(uint64_t *end, uint64_t size, uint64_t align, uint64_t *o
     return !__builtin_add_overflow(off, size, end);
 }
 
-/* ---- Stretches ------------------------------------------------------------------------------- */
+/* ---- Stages ---------------------------------------------------------------------------------- */
 
 static bool has_work(const tdm_graph *graph, int32_t first, int32_t last) {
     for (int32_t i = first; i < last; i++)
@@ -60,7 +61,7 @@ static int32_t exchange_next(const tdm_graph *graph, int32_t first) {
     return first;
 }
 
-/* One stage of nodes first .. last-1; a stage of views alone gets no graph. */
+/* The stage of nodes first .. last-1. Where they are all views, the stage has no graph. */
 static tdm_status stage_make(meta_plan *plan, int32_t d, int32_t first, int32_t last,
                              tdm_error *err) {
     meta_member_plan *m = &plan->members[d];
@@ -103,7 +104,8 @@ static tdm_status stages_make(meta_plan *plan, int32_t d, tdm_error *err) {
 
 /* ---- Memory ---------------------------------------------------------------------------------- */
 
-/* Inputs that a member can never read in place are copied to its scratch before each run. */
+/* True for slots of region 1. Inputs are among them where the member cannot import host memory, so
+ * that they have to be copied before each run. */
 static bool is_copied(const meta_member *member, int32_t source) {
     switch (source) {
     case META_SLOT_OUTPUT:
@@ -131,8 +133,8 @@ static tdm_status fixed_place(meta_plan *plan, int32_t d, tdm_error *err) {
     return TDM_OK;
 }
 
-/* When a value is used first and last: stage s is moment 2 * s, the exchange behind it the next.
- * first == -1: never. */
+/* The first and the last use of a value. Stage s is moment 2 * s, the exchange after it is moment
+ * 2 * s + 1. first == -1: the value is not used. */
 typedef struct life {
     int32_t first, last;
 } life;
@@ -158,7 +160,7 @@ static void lives_find(const meta_part *part, life *lives) {
     }
 }
 
-/* Values that cross. */
+/* Region 2: values that are used in more than one stage or by an exchange of the host. */
 static tdm_status crossing_place(meta_plan *plan, int32_t d, const life *lives,
                                  tdm_packed *crossing, tdm_error *err) {
     meta_member_plan *m = &plan->members[d];
@@ -182,7 +184,7 @@ static tdm_status crossing_place(meta_plan *plan, int32_t d, const life *lives,
     return TDM_OK;
 }
 
-/* Temporaries of each stage, behind everything else. */
+/* Region 3: temporaries of each stage. Devices that hold temporaries themselves need none. */
 static tdm_status temps_place(meta_plan *plan, int32_t d, uint64_t *offsets, tdm_error *err) {
     meta_member_plan *m = &plan->members[d];
     const meta_member *member = &plan->device->members[d];
@@ -236,7 +238,8 @@ static tdm_status memory_place(meta_plan *plan, int32_t d, tdm_error *err) {
     return status;
 }
 
-/* ---- Growing what plans share ------------------------------------------------------------- */
+/* ---- Growing the shared buffers
+ * --------------------------------------------------------------- */
 
 static tdm_status member_alloc(meta_member *member, uint64_t size, tdm_buffer **out,
                                tdm_error *err) {
@@ -244,7 +247,7 @@ static tdm_status member_alloc(meta_member *member, uint64_t size, tdm_buffer **
         .struct_size = sizeof params, .size = size, .purpose = TDM_BUFFER_COMPUTE};
     tdm_error inner = {0};
     tdm_status status =
-        meta_member_buffers(member)->alloc(member->lent.device, &params, out, &inner);
+        meta_member_buffers(member)->alloc(member->acquired.device, &params, out, &inner);
     if (status == TDM_OK) return TDM_OK;
     *out = NULL;
     return tdm_fail(err, status, "member '%s': %s; a smaller ubatch-size needs less", member->name,
@@ -291,10 +294,10 @@ tdm_status meta_plan_grow(meta_plan *plan, tdm_error *err) {
     return status;
 }
 
-/* ---- Host memory for what passes through the host -------------------------------------------- */
+/* ---- Staging memory -------------------------------------------------------------------------- */
 
-/* Host exchanges have x, residual and result side by side; a step block is rewritten, an output
- * scattered from here. */
+/* The largest of three uses: x, residual and result of one host exchange side by side; a rewritten
+ * step block; an output before its pieces are copied to the caller. */
 static void staging_measure(meta_plan *plan, int32_t d) {
     meta_member_plan *m = &plan->members[d];
     const tdm_graph *graph = &m->part.graph;
@@ -349,8 +352,8 @@ static tdm_status plans_make(meta_plan *plan, int32_t d, tdm_error *err) {
     for (int32_t s = 0; s < m->n_stage; s++) {
         tdm_error inner = {0};
         if (m->stages[s].graph == NULL) continue;
-        tdm_status status = member->lent.plugin->queue->graph_prepare(
-            member->lent.device, m->stages[s].graph, &params, &m->stages[s].plan, &inner);
+        tdm_status status = member->acquired.plugin->queue->graph_prepare(
+            member->acquired.device, m->stages[s].graph, &params, &m->stages[s].plan, &inner);
         if (status == TDM_OK) continue;
         m->stages[s].plan = NULL;
         return tdm_fail(err, status, "member '%s': %s", member->name, inner.message);
@@ -358,8 +361,8 @@ static tdm_status plans_make(meta_plan *plan, int32_t d, tdm_error *err) {
     return TDM_OK;
 }
 
-/* Flags where the arena has them, and data behind all flags: else one plan's data would be
- * another's flags. */
+/* Checks that the flags of each exchange lie in its own lines and its data behind all flag lines.
+ * Otherwise the data of one plan would be read as flags by another. */
 static tdm_status exchanges_check(meta_plan *plan, int32_t d, tdm_error *err) {
     meta_device *device = plan->device;
     const tdm_graph *graph = &plan->members[d].part.graph;
@@ -409,7 +412,7 @@ tdm_status meta_plan_prepare(meta_plan *plan, tdm_error *err) {
     }
     if (status == TDM_OK && plan->arena_size > 0)
         status = meta_arena_reserve(device, plan->arena_size, err);
-    /* Only now are there as many lines. */
+    /* Only after meta_arena_reserve does the arena have that many lines. */
     if (status == TDM_OK && plan->n_exchange > device->arena->n_exchange)
         device->arena->n_exchange = plan->n_exchange;
     if (status == TDM_OK) status = meta_plan_grow(plan, err);
@@ -425,7 +428,7 @@ static void member_destroy(meta_plan *plan, int32_t d) {
     size_t n_slot = (size_t)m->part.graph.n_slot;
     for (int32_t s = 0; s < m->n_stage; s++) {
         meta_stage *stage = &m->stages[s];
-        if (stage->plan != NULL) member->lent.plugin->queue->plan_destroy(stage->plan);
+        if (stage->plan != NULL) member->acquired.plugin->queue->plan_destroy(stage->plan);
         plan_free(plan, stage->slot_map, n_slot, sizeof *stage->slot_map);
         if (stage->bindings != NULL)
             plan_free(plan, stage->bindings, (size_t)stage->graph->n_slot, sizeof *stage->bindings);
@@ -461,7 +464,7 @@ static void plan_release(meta_device *device, int32_t d, void *plan) {
     meta_plan_destroy(plan);
 }
 
-/* Parts share their names with the caller's graph, which is about to go. */
+/* Copies the names: the parts refer to those of the caller's graph, which may be freed soon. */
 static void names_keep(meta_plan *plan) {
     if (plan->names != NULL) return;
     plan->names_size = (size_t)plan->graph->names_size;
@@ -482,10 +485,10 @@ void meta_plan_destroy(meta_plan *plan) {
     }
     for (int32_t d = 0; d < device->n_member; d++) {
         if (plan->members[d].n_stage == 0 || !meta_member_is_stuck(device, d)) continue;
-        /* It may still be running its plans over its graphs. */
+        /* The member may still run its plans, which read its graphs. */
         names_keep(plan);
         plan->graph = NULL;
-        meta_leave(device, d, NULL, 0, plan_release, plan);
+        meta_release_later(device, d, NULL, 0, plan_release, plan);
         return;
     }
     plan_free_all(plan);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * plan_bind.c: what the slots of a plan's parts point at, given the caller's bindings. Done
- * when those change or memory has moved, and not otherwise.
+ * plan_bind.c: derives the bindings of the parts' slots from the caller's bindings. The bindings
+ * are derived again only when the caller's change or when memory of the group has moved.
  */
 #include <string.h>
 
@@ -18,7 +18,7 @@ static const tdm_binding *caller_binding(const meta_plan *plan, int32_t value) {
     return &plan->bindings[tdm_graph_value(plan->graph, value)->slot];
 }
 
-/* A buffer of this group, and a range inside it. */
+/* Checks that a value is bound to a range of a buffer of this group. */
 static tdm_status binding_check(const meta_plan *plan, int32_t value, tdm_error *err) {
     const tdm_binding *b = caller_binding(plan, value);
     const char *name = value_name(plan, value);
@@ -34,7 +34,7 @@ static tdm_status binding_check(const meta_plan *plan, int32_t value, tdm_error 
     return TDM_OK;
 }
 
-/* The item of a weight or state, which the buffer must have been told of when it was made. */
+/* The item of a weight or state. The buffer must have been allocated with it. */
 static tdm_status item_find(const meta_plan *plan, int32_t value, const meta_item **out,
                             tdm_error *err) {
     const tdm_value *v = tdm_graph_value(plan->graph, value);
@@ -74,7 +74,7 @@ static tdm_status slice_bind(const meta_plan *plan, int32_t d, const meta_slot *
     tdm_status status = item_find(plan, slot->value, &item, err);
     if (status != TDM_OK) return status;
     const tdm_buffer *buffer = caller_binding(plan, slot->value)->buffer;
-    /* A slice that takes no bytes may have a buffer of none. */
+    /* A slice without bytes needs no buffer. */
     if (item->member_size[d] > 0 && buffer->members[d] == NULL)
         return tdm_fail(err, TDM_INTERNAL, "group: '%s' has no memory on member '%s'",
                         value_name(plan, slot->value), plan->device->members[d].name);
@@ -87,8 +87,9 @@ static tdm_status slice_bind(const meta_plan *plan, int32_t d, const meta_slot *
     return TDM_OK;
 }
 
-/* An input in place where the member sees the caller's memory, else in the scratch, where room is
- * made: *has_grown says that there may not be enough of it yet. */
+/* Binds an input in place where the member can read the caller's memory, else to the scratch. Sets
+ * *has_grown where that needs more scratch than the plan had: the scratch must then grow and the
+ * bindings be derived again. */
 static tdm_status input_bind(meta_plan *plan, int32_t d, int32_t index, tdm_binding *out,
                              bool *has_grown, tdm_error *err) {
     meta_member_plan *m = &plan->members[d];
@@ -123,7 +124,7 @@ static tdm_status slot_bind(meta_plan *plan, int32_t d, int32_t index, bool *has
     tdm_binding *out = &m->slot_bindings[index];
     tdm_status status = TDM_OK;
     *out = (tdm_binding){NULL, 0, 0};
-    /* What takes no bytes need not be anywhere. */
+    /* A value without bytes needs no place. */
     if (slot->size == 0 && (slot->source == META_SLOT_INPUT || slot->source == META_SLOT_WEIGHT ||
                             slot->source == META_SLOT_STATE))
         return TDM_OK;
@@ -211,7 +212,7 @@ tdm_status meta_plan_bind(meta_plan *plan, const tdm_binding *bindings, int32_t 
     if (size > 0) memcpy(plan->bindings, bindings, size);
     bool has_grown = false;
     tdm_status status = slots_bind(plan, &has_grown, err);
-    /* Scratch only moves to grow, so that the second time everything has its place. */
+    /* The second pass adds nothing, so it finds enough scratch. */
     if (status == TDM_OK && has_grown) status = meta_plan_grow(plan, err);
     if (status == TDM_OK && has_grown) status = slots_bind(plan, &has_grown, err);
     if (status != TDM_OK) return status;

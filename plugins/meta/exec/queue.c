@@ -1,16 +1,21 @@
 /* SPDX-License-Identifier: MIT
  *
- * queue.c: computations of a group in the order in which they were given.
+ * queue.c: runs the computations of a group in the order of their submission.
  *
- * A coordinator thread takes them one by one: it waits for what they wait for, binds, hands every
- * member its part, and when all are done delivers the outputs and signals. Members that exchange
- * inside their plans need no more than their own queue, into which the coordinator submits directly;
- * one whose exchanges are the host's has a thread here that runs its part (member_queue.c).
+ * A coordinator thread takes one job at a time. It waits for the job's semaphores, binds the plan,
+ * starts every member's part, waits until all parts have ended, delivers the outputs and signals. A
+ * member that exchanges inside its plans needs only its own queue: the coordinator submits to it
+ * directly. A member whose exchanges the host performs has a thread that runs its part
+ * (member_queue.c).
  *
- * Failing. The first member that fails sets the abort word, upon which the others leave their
- * exchanges; the first failure that is not such a leaving is the run's. When a run does not move for
- * the time that the options give, it is given up in the same way (watchdog.c); a member that does
- * not come back from that within a grace breaks the group until it does.
+ * A run begins only after every member has ended the run before. The arena depends on that: the
+ * first exchange of a run may use the data area of the last exchange before (compile.c).
+ *
+ * Failures. When a member fails, the abort word is set; the other members leave their exchanges
+ * with TDM_CANCELLED, and members that compute finish. The run fails with the first status that is
+ * not TDM_CANCELLED. When no member makes progress for `timeout` (watchdog.c), the abort word is
+ * set as well. A member that has not ended when the grace period is over is abandoned: the group is
+ * then broken and refuses runs until the member has ended after all.
  */
 #include <signal.h>
 #include <string.h>
@@ -23,15 +28,17 @@
 
 enum {
     MAX_LOCAL_SIGNALS = 8,
-    SLICE_MIN_NS = 5000000, /* between looks at the other members while one is waited for */
+    SLICE_MIN_NS = 5000000, /* between two polls of the other members while one is awaited */
     SLICE_MAX_NS = META_POLL_NS
 };
-#define GRACE_MAX_NS 2e9 /* for members to leave a run that was given up; at most the timeout */
+/* The grace period, in which members leave a run that timed out, is the timeout but at most
+ * this. */
+#define GRACE_MAX_NS 2e9
 
 typedef struct queue_job {
     struct queue_job *next;
     meta_plan *plan;
-    tdm_binding *bindings; /* these three lie in `block` */
+    tdm_binding *bindings; /* this and the next two point into `block` */
     tdm_point *waits;
     tdm_point *signals;
     int32_t n_binding, n_wait, n_signal;
@@ -39,18 +46,18 @@ typedef struct queue_job {
     size_t block_size;
 } queue_job;
 
-/* A thread of the queue: the coordinator, or a member's. */
+/* A thread of the queue: the coordinator, or that of a member. */
 typedef struct queue_thread {
     tdm_queue *queue;
     meta_member_queue *member_queue; /* NULL: the coordinator */
     pthread_t thread;
     bool is_started;
-    _Atomic bool has_turn; /* a run waits for it; taken by the thread */
+    _Atomic bool has_run; /* a run for this thread has begun; the thread clears it */
 } queue_thread;
 
 struct tdm_queue {
     meta_device *device;
-    pthread_mutex_t mutex; /* over the lists */
+    pthread_mutex_t mutex; /* of the lists of jobs */
     queue_job *first, *last, *unused;
     meta_event submitted; /* jobs, for the coordinator */
     meta_event begun;     /* runs, for the members' threads */
@@ -59,11 +66,11 @@ struct tdm_queue {
     meta_member_queue member_queues[TDM_MAX_MEMBERS]; /* of active members */
     int32_t n_member_queue;
     queue_thread coordinator, member_threads[TDM_MAX_MEMBERS];
-    /* The run under way; written by the coordinator before `begun`. */
+    /* The current run. The coordinator writes it before it signals `begun`. */
     meta_plan *plan;
     uint32_t epoch;
-    _Atomic bool is_given_up;
-    meta_watchdog dog;
+    _Atomic bool is_abandoned;
+    meta_watchdog watchdog;
 };
 
 static const tdm_host_semaphore_ops *semaphore_ops(const tdm_queue *queue) {
@@ -74,7 +81,7 @@ static bool is_direct(const tdm_queue *queue, const meta_member_queue *member_qu
     return queue->plan->members[member_queue->d].is_direct;
 }
 
-/* Shares may be solved after a queue was made, and leave a member nothing to do. */
+/* The member has no share. That can happen after the queue was made, when shares are solved. */
 static bool is_idle(const tdm_queue *queue, const meta_member_queue *member_queue) {
     return !meta_is_active(queue->device, member_queue->d);
 }
@@ -87,7 +94,7 @@ static void member_queue_end(tdm_queue *queue, meta_member_queue *member_queue, 
     atomic_store(&member_queue->is_done, true);
 }
 
-/* The part of a member without exchanges of the host's: submitted, and waited for later. */
+/* Submits the part of a member that exchanges inside its plans. */
 static void member_queue_start(tdm_queue *queue, meta_member_queue *member_queue) {
     tdm_status status =
         meta_member_queue_upload(member_queue, queue->plan, queue->epoch, &member_queue->err);
@@ -96,7 +103,7 @@ static void member_queue_start(tdm_queue *queue, meta_member_queue *member_queue
     if (status != TDM_OK) member_queue_end(queue, member_queue, status);
 }
 
-/* What has ended meanwhile; true when all have. */
+/* Records which parts have ended; true when all have. */
 static bool member_queues_poll(tdm_queue *queue) {
     bool is_all = true;
     for (int32_t i = 0; i < queue->n_member_queue; i++) {
@@ -112,7 +119,7 @@ static bool member_queues_poll(tdm_queue *queue) {
     return is_all;
 }
 
-/* Waits a while for one member that is not done. */
+/* Waits, at most timeout_ns, for the first member that has not ended. */
 static void member_queues_wait(tdm_queue *queue, uint64_t timeout_ns) {
     for (int32_t i = 0; i < queue->n_member_queue; i++) {
         meta_member_queue *member_queue = &queue->member_queues[i];
@@ -138,50 +145,51 @@ static bool has_failed(const tdm_queue *queue) {
     return false;
 }
 
-/* Waits for all members. TDM_DEADLINE_EXCEEDED, with the culprit, where the run was given up;
- * otherwise what happened is in the member_queues. */
+/* Waits for all members. TDM_DEADLINE_EXCEEDED, naming the late members, where the run timed out;
+ * else TDM_OK, and each member's status is in its member_queue. */
 static tdm_status members_await(tdm_queue *queue, tdm_error *err) {
     uint64_t slice = SLICE_MIN_NS, grace_ns = 0;
     meta_stall_timer grace;
     tdm_status status = TDM_OK;
-    meta_watchdog_begin(&queue->dog);
+    meta_watchdog_begin(&queue->watchdog);
     while (!member_queues_poll(queue)) {
         member_queues_wait(queue, slice);
         if (slice < SLICE_MAX_NS) slice *= 2;
         if (grace_ns != 0) {
             if (meta_stall_timer_update(&grace, meta_clock_ns()) < grace_ns) continue;
             if (status == TDM_OK)
-                status = meta_watchdog_blame(queue->plan, queue->epoch, queue->member_queues,
-                                             queue->n_member_queue, err);
+                status = meta_watchdog_report(queue->plan, queue->epoch, queue->member_queues,
+                                              queue->n_member_queue, err);
             break;
         }
-        if (meta_watchdog_is_late(&queue->dog, queue->device, queue->member_queues,
+        if (meta_watchdog_is_late(&queue->watchdog, queue->device, queue->member_queues,
                                   queue->n_member_queue)) {
-            status = meta_watchdog_blame(queue->plan, queue->epoch, queue->member_queues,
-                                         queue->n_member_queue, err);
+            status = meta_watchdog_report(queue->plan, queue->epoch, queue->member_queues,
+                                          queue->n_member_queue, err);
             meta_arena_abort(queue->device);
             double timeout = queue->device->options.timeout * 1e9;
             grace_ns = (uint64_t)(timeout < GRACE_MAX_NS ? timeout : GRACE_MAX_NS);
             meta_stall_timer_begin(&grace, meta_clock_ns());
         } else if (has_failed(queue)) {
-            /* Whoever still computes may take as long as it takes; whoever waits for the one that
-             * failed leaves. */
+            /* Members that compute finish, without a time limit. Members that wait in an exchange
+             * for the failed one abort. */
             meta_arena_abort(queue->device);
         }
     }
     return status;
 }
 
-/* Gives up on the members that are not back: their queues and semaphores are theirs from now on. */
-static void stragglers_leave(tdm_queue *queue, const tdm_error *err) {
+/* Abandons the members that have not ended: they keep their semaphores, and their queues are
+ * released later (meta_release_later). */
+static void late_members_abandon(tdm_queue *queue, const tdm_error *err) {
     meta_device *device = queue->device;
     bool is_broken = false;
-    atomic_store(&queue->is_given_up, true);
+    atomic_store(&queue->is_abandoned, true);
     for (int32_t i = 0; i < queue->n_member_queue; i++) {
         meta_member_queue *member_queue = &queue->member_queues[i];
         uint64_t value = 0;
         if (is_idle(queue, member_queue)) continue;
-        /* The members' threads look at is_given_up and come back in any case. */
+        /* Member threads poll is_abandoned and end in any case. */
         while (!is_direct(queue, member_queue) && !atomic_load(&member_queue->is_done))
             meta_event_wait(&queue->ended, atomic_load(&queue->ended.value), SLICE_MIN_NS);
         if (semaphore_ops(queue)->query(member_queue->semaphore, &value, NULL) != TDM_OK ||
@@ -192,7 +200,7 @@ static void stragglers_leave(tdm_queue *queue, const tdm_error *err) {
         member_queue->semaphore = NULL;
         is_broken = true;
     }
-    atomic_store(&queue->is_given_up, false);
+    atomic_store(&queue->is_abandoned, false);
     if (!is_broken) return;
     device->is_broken = true;
     device->broken = (tdm_error){.struct_size = sizeof device->broken};
@@ -200,7 +208,8 @@ static void stragglers_leave(tdm_queue *queue, const tdm_error *err) {
              err->message);
 }
 
-/* The failure of a run by its members': the first that is not the consequence of another. */
+/* The status of a run: the first failure of a member that is not TDM_CANCELLED, which only follows
+ * from another's failure; else the first failure. */
 static tdm_status members_status(const tdm_queue *queue, tdm_error *err) {
     const meta_member_queue *first = NULL;
     for (int32_t i = 0; i < queue->n_member_queue; i++) {
@@ -217,7 +226,9 @@ static tdm_status members_status(const tdm_queue *queue, tdm_error *err) {
                     queue->device->members[first->d].name, place, first->err.message);
 }
 
-/* Flags of a run must be above all that were there before, as far as differences can tell. */
+/* Gives the run an epoch. Flags compare as 64-bit differences, so the flags of a run must be
+ * greater than all flags of earlier runs. Where the epoch would overflow, the flags are zeroed and
+ * the epoch begins again. */
 static void epoch_advance(meta_device *device) {
     if (device->epoch >= INT32_MAX) {
         if (device->arena->data != NULL)
@@ -229,7 +240,8 @@ static void epoch_advance(meta_device *device) {
     device->epoch++;
 }
 
-/* Nanoseconds since the last call that a member spent in exchanges, by the words in the arena. */
+/* Nanoseconds that a member has spent in exchanges since the last call, summed over the flag
+ * lines. */
 static uint64_t exchange_time(meta_device *device, int32_t rank) {
     meta_arena *arena = device->arena;
     uint64_t sum = 0;
@@ -259,7 +271,7 @@ static void times_note(tdm_queue *queue, uint64_t begin_ns) {
 
 static tdm_status broken_check(meta_device *device, tdm_error *err) {
     if (!device->is_broken) return TDM_OK;
-    if (!meta_stuck_members_settle(device))
+    if (!meta_stuck_members_check(device))
         return tdm_fail(err, device->broken.status, "%s", device->broken.message);
     meta_arena_calm(device);
     device->is_broken = false;
@@ -286,15 +298,15 @@ static tdm_status plan_run(tdm_queue *queue, const queue_job *job, tdm_error *er
         if (is_idle(queue, &queue->member_queues[i]) || is_direct(queue, &queue->member_queues[i]))
             continue;
         has_member_threads = true;
-        atomic_store(&queue->member_threads[i].has_turn, true);
+        atomic_store(&queue->member_threads[i].has_run, true);
     }
     if (has_member_threads) meta_event_signal(&queue->begun);
     for (int32_t i = 0; i < queue->n_member_queue; i++)
         if (!is_idle(queue, &queue->member_queues[i]) && is_direct(queue, &queue->member_queues[i]))
             member_queue_start(queue, &queue->member_queues[i]);
     status = members_await(queue, err);
-    if (status != TDM_OK) stragglers_leave(queue, err);
-    /* What a member says itself is better than that it was late. */
+    if (status != TDM_OK) late_members_abandon(queue, err);
+    /* A member's own message tells more than that it was late. */
     tdm_error own = {0};
     tdm_status said = members_status(queue, &own);
     if (said != TDM_OK && (status == TDM_OK || said != TDM_CANCELLED))
@@ -370,8 +382,8 @@ static void job_run(tdm_queue *queue, queue_job *job) {
         status = plan_run(queue, job, &err);
         pthread_mutex_unlock(&queue->device->mutex);
     }
-    /* Recycled before the signal where the points fit aside: the caller that waits for it then finds
-     * this very job for its next computation. */
+    /* The job is recycled before the signals where these fit into `points`. So a caller that
+     * submits again after the signal finds this job, and no second one is allocated. */
     tdm_point points[MAX_LOCAL_SIGNALS];
     int32_t n = job->n_signal;
     if (n <= MAX_LOCAL_SIGNALS) {
@@ -416,18 +428,19 @@ static void *member_thread_main(void *arg) {
     for (uint32_t seen = 0;;) {
         seen = meta_event_wait(&queue->begun, seen, UINT64_MAX);
         if (atomic_load(&queue->is_ending)) return NULL;
-        /* Late for a run that had no need of it, it must not look at that run at all. */
-        if (!atomic_exchange(&self->has_turn, false)) continue;
+        /* Without has_run the current run does not need this thread, and its fields may change
+         * while the thread reads them. */
+        if (!atomic_exchange(&self->has_run, false)) continue;
         member_queue_end(queue, member_queue,
                          meta_member_queue_run(member_queue, queue->plan, queue->epoch,
-                                               &queue->is_given_up, &member_queue->err));
+                                               &queue->is_abandoned, &member_queue->err));
         meta_event_signal(&queue->ended);
     }
 }
 
 /* ---- The table ------------------------------------------------------------------------------- */
 
-/* Signals are for the program's own threads. */
+/* The thread blocks all signals: they are for the application's threads. */
 static tdm_status thread_start(queue_thread *thread, tdm_queue *queue,
                                meta_member_queue *member_queue, tdm_error *err) {
     sigset_t all, before;
@@ -561,7 +574,7 @@ static tdm_status plan_get_info(const tdm_plan *plan, tdm_plan_info *info_out, t
     tdm_plan_info info = {.struct_size = sizeof info, .host_size = plan->host_size};
     for (int32_t d = 0; d < plan->device->n_member; d++) {
         const meta_member_plan *m = &plan->members[d];
-        const tdm_queue_ops *ops = plan->device->members[d].lent.plugin->queue;
+        const tdm_queue_ops *ops = plan->device->members[d].acquired.plugin->queue;
         for (int32_t s = 0; meta_is_active(plan->device, d) && s < m->n_stage; s++) {
             tdm_plan_info own = {.struct_size = sizeof own};
             if (m->stages[s].plan == NULL || !TDM_HAS(ops, plan_get_info)) continue;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * replicas.c: see replicas.h. Where the bytes of a member are after a run is deliver.c's.
+ * replicas.c: see replicas.h. deliver.c reads the members' bytes.
  */
 #include "plugins/meta/exec/replicas.h"
 
@@ -10,14 +10,14 @@
 #include "quant/convert.h"
 #include "plugins/meta/exec/deliver.h"
 
-/* What unlike members may differ by: rounding of activations to 8 bits moves an element by about a
- * hundredth of the root mean square, and seldom by five times that. */
+/* The tolerance between members of different kinds. Rounding activations to 8 bits moves an element
+ * by about 0.01 of the root mean square, and seldom by 0.05. */
 #define RMS_TOLERANCE   0.1
 #define VALUE_TOLERANCE 0.02
 
 enum { CHUNK = 1024 }; /* elements at a time; whole blocks of every type */
 
-/* ---- Keeping --------------------------------------------------------------------------------- */
+/* ---- Selection ------------------------------------------------------------------------------- */
 
 static bool is_overlapping(const meta_compiler *c, int32_t variant) {
     meta_cut cut;
@@ -25,7 +25,7 @@ static bool is_overlapping(const meta_compiler *c, int32_t variant) {
            !meta_cut_is_disjoint(&cut, c->n_member);
 }
 
-/* A value of the part with memory of its own that a node fills; views show what is checked anyway. */
+/* A value with its own memory that a node computes. The base of a view is checked by itself. */
 static bool is_keepable(const meta_part *part, int32_t local) {
     if (local < 0) return false;
     const tdm_value *v = meta_part_value(part, local);
@@ -49,7 +49,7 @@ static bool variant_keep(meta_compiler *c, int32_t variant) {
     return true;
 }
 
-/* Rows of a cache: those that no job asks for are whatever they are. */
+/* Rows that KV_EXPORT gives. Rows without a job are undefined, so they are not compared. */
 static bool is_exported(const meta_compiler *c, int32_t value) {
     for (int32_t i = 0; i < c->graph->n_node; i++) {
         const tdm_node *node = tdm_graph_node(c->graph, i);
@@ -70,7 +70,7 @@ bool meta_replicas_keep(meta_compiler *c) {
     return c->status == TDM_OK;
 }
 
-/* ---- Comparing ------------------------------------------------------------------------------- */
+/* ---- Comparison ------------------------------------------------------------------------------ */
 
 /* One variant after a run. */
 typedef struct comparison {
@@ -79,7 +79,7 @@ typedef struct comparison {
     const tdm_layout *layout;
     const tdm_value *value;
     bool is_exact;
-    double rms; /* of what member `a` has */
+    double rms; /* of the numbers of member `a` */
     const uint8_t *bytes[TDM_MAX_MEMBERS];
     tdm_error *err;
 } comparison;
@@ -99,7 +99,8 @@ static bool is_close(const comparison *k, float a, float b) {
            RMS_TOLERANCE * k->rms + VALUE_TOLERANCE * fabs((double)a);
 }
 
-/* A chunk that is not equal by bits: where it differs. -1: within what is allowed. */
+/* The first element of a chunk that differs by more than is allowed, and its two values; -1 = none.
+ * The chunks are not equal by bits. */
 static int64_t chunk_differs(const comparison *k, const uint8_t *a, const uint8_t *b, int64_t n,
                              float *a_out, float *b_out) {
     const tdm_type type = (tdm_type)k->value->type;
@@ -124,11 +125,11 @@ static int64_t chunk_differs(const comparison *k, const uint8_t *a, const uint8_
         *b_out = y[i];
         return i;
     }
-    return k->is_exact ? 0 : -1; /* blocks that differ, though they mean the same */
+    return k->is_exact ? 0 : -1; /* the blocks differ, but their numbers are equal */
 }
 
-/* n elements of members a and b, at those offsets in their parts; `whole` is where they are in the
- * value. */
+/* Compares n elements of members a and b. a_off and b_off are offsets in their parts, `whole` is
+ * the offset in the value, for the message. */
 static tdm_status run_compare(const comparison *k, int32_t a, int32_t b, int64_t a_off,
                               int64_t b_off, int64_t whole, int64_t n) {
     const tdm_type type = (tdm_type)k->value->type;
@@ -147,12 +148,12 @@ static tdm_status run_compare(const comparison *k, int32_t a, int32_t b, int64_t
             tdm_graph_value_name(k->plan->graph, k->variant->value), (int)k->variant->value,
             member_name(k, a), member_name(k, b), (double)x, (double)y, (long long)(whole + at + i),
             (long long)tdm_shape_count(k->value->ne),
-            k->is_exact ? "which must be equal by bits" : "which is more than rounding makes");
+            k->is_exact ? "which must be equal by bits" : "which is more than rounding explains");
     }
     return TDM_OK;
 }
 
-/* What members a and b both hold of a split value. */
+/* Compares the elements of a split value that both members hold. */
 static tdm_status overlap_compare(const comparison *k, int32_t a, int32_t b) {
     const tdm_layout *l = k->layout;
     int64_t n_unit = 0, held[2] = {0, 0};
@@ -162,7 +163,8 @@ static tdm_status overlap_compare(const comparison *k, int32_t a, int32_t b) {
         held[0] += l->segments[s].hi[a] - l->segments[s].lo[a];
         held[1] += l->segments[s].hi[b] - l->segments[s].lo[b];
     }
-    /* All of it on both: one run, since the pattern may be a single element, which no block is. */
+    /* Both hold everything: the pattern may then be a single element, which is less than a block of
+     * a quantised type, so the value is compared as a whole. */
     if (held[0] == n_unit && held[1] == n_unit)
         return run_compare(k, a, b, 0, 0, 0, l->outer * n_unit * l->inner);
     for (int64_t o = 0; o < l->outer; o++) {

@@ -2,7 +2,8 @@
  *
  * stall_timer.h: how long a member has made no progress. Time during which this process was stopped
  * (Ctrl-Z, a debugger, a paused virtual machine) does not count: the waiting thread updates the
- * timer at least every META_POLL_NS, and of the time between two updates at most META_GAP_NS counts.
+ * timer at least every META_POLL_NS, and of the time between two updates at most META_GAP_NS
+ * counts.
  */
 #ifndef TANDEM_META_STALL_TIMER_H
 #define TANDEM_META_STALL_TIMER_H

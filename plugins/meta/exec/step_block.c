@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * step_block.c: rewriting a step block for one member. The caller's block is trusted as little as a
- * device trusts it: offsets come from the capacities, never from the block.
+ * step_block.c: rewrites a step block for one member. The block comes from the caller and is
+ * checked as a device checks it: offsets follow from the capacities, and no number in the block is
+ * used as an index before it was checked.
  */
 #include "plugins/meta/exec/step_block.h"
 
@@ -17,7 +18,7 @@ typedef struct rewrite {
     tdm_step_header layout;
 } rewrite;
 
-/* Tokens in a page of a class; 0 where no cache of the graph is of it. */
+/* Tokens per page of a class; 0 where the graph has no cache of this class. */
 static int32_t class_page_len(const tdm_graph *graph, int32_t cls) {
     for (int32_t i = 0; i < graph->n_kv; i++) {
         const tdm_kv_desc *kv = tdm_graph_kv(graph, i);
@@ -52,7 +53,8 @@ static tdm_status cells_rewrite(const rewrite *r, int32_t cls, int32_t page_len,
     return TDM_OK;
 }
 
-/* Each sequence keeps its own entries, closed up; sequences past those in use have none. */
+/* Each sequence keeps the entries of the member's pages, without gaps. Unused sequences have
+ * none. */
 static tdm_status entries_rewrite(const rewrite *r, int32_t cls, tdm_error *err) {
     const tdm_step_class *at = &r->layout.cls[cls];
     const int32_t *first = &r->in[at->first_entry_off];

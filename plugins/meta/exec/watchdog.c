@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: MIT
  *
- * watchdog.c: progress is what the flags in the arena say, and which stages the host saw end. A
- * member that computes for long between two exchanges and one that is gone look alike, so that the
- * time allowed has to cover the longest node; the clock starts anew with every sign of life.
+ * watchdog.c: progress is a change of a flag in the arena, or the end of a stage or of a part. The
+ * timer starts again with every progress of any member. A member that computes for a long time
+ * between two exchanges cannot be told from one that has hung, so the timeout must exceed the time
+ * of the longest computation between two exchanges.
  *
- * What a member that does not come back may still use stays allocated: its queue, the semaphore it
- * would signal, group plans with its plans and graphs, its memory, the arena. It is released when the
- * member is back; of one that never is, it is lost.
+ * Whatever a stuck member may still use stays allocated: its queue, the semaphore that it will
+ * signal, group plans with their member plans and graphs, its memory, the arena. It is released
+ * once the member has ended. If the member never ends, it is leaked: to free it would let the
+ * member write to memory that something else uses.
  */
 #include "plugins/meta/exec/watchdog.h"
 
@@ -29,22 +31,23 @@ static uint64_t progress_of(const meta_device *device, const meta_member_queue *
     return sum;
 }
 
-void meta_watchdog_begin(meta_watchdog *dog) {
-    dog->progress = 0;
-    meta_stall_timer_begin(&dog->stall_timer, meta_clock_ns());
+void meta_watchdog_begin(meta_watchdog *watchdog) {
+    watchdog->progress = 0;
+    meta_stall_timer_begin(&watchdog->stall_timer, meta_clock_ns());
 }
 
-bool meta_watchdog_is_late(meta_watchdog *dog, const meta_device *device,
+bool meta_watchdog_is_late(meta_watchdog *watchdog, const meta_device *device,
                            const meta_member_queue *member_queues, int32_t n_member_queue) {
     uint64_t progress = progress_of(device, member_queues, n_member_queue), now = meta_clock_ns();
-    if (progress != dog->progress) {
-        dog->progress = progress;
-        meta_stall_timer_begin(&dog->stall_timer, now);
+    if (progress != watchdog->progress) {
+        watchdog->progress = progress;
+        meta_stall_timer_begin(&watchdog->stall_timer, now);
     }
-    return (double)meta_stall_timer_update(&dog->stall_timer, now) > device->options.timeout * 1e9;
+    return (double)meta_stall_timer_update(&watchdog->stall_timer, now) >
+           device->options.timeout * 1e9;
 }
 
-/* The first exchange that member d has not published all of; -1 = it passed them all. */
+/* The first exchange of which member d has not published all chunks; -1 = none. */
 static int32_t exchange_missing(const meta_plan *plan, uint32_t epoch, int32_t d) {
     const meta_part *part = &plan->members[d].part;
     const meta_arena *arena = plan->device->arena;
@@ -91,14 +94,15 @@ const char *meta_watchdog_place(const meta_plan *plan, uint32_t epoch, int32_t d
     return text;
 }
 
-tdm_status meta_watchdog_blame(const meta_plan *plan, uint32_t epoch,
-                               const meta_member_queue *member_queues, int32_t n_member_queue,
-                               tdm_error *err) {
+tdm_status meta_watchdog_report(const meta_plan *plan, uint32_t epoch,
+                                const meta_member_queue *member_queues, int32_t n_member_queue,
+                                tdm_error *err) {
     const meta_device *device = plan->device;
     char names[200] = "", place[160] = "";
     size_t used = 0;
     int32_t first = INT32_MAX;
-    /* Everybody behind the first exchange that somebody misses waits for that one. */
+    /* Members wait for those that miss the first exchange. The first pass finds its number, the
+     * second names these members. */
     for (int32_t pass = 0; pass < 2; pass++) {
         for (int32_t i = 0; i < n_member_queue; i++) {
             int32_t d = member_queues[i].d, node = exchange_missing(plan, epoch, d);
@@ -118,12 +122,12 @@ tdm_status meta_watchdog_blame(const meta_plan *plan, uint32_t epoch,
         }
     }
     return tdm_fail(err, TDM_DEADLINE_EXCEEDED,
-                    "member %s gave no sign of life for %.3g s, %s; `timeout` of the group says "
-                    "how long to wait",
+                    "member %s made no progress for %.3g s, %s; `timeout` of the group sets "
+                    "the limit",
                     names, device->options.timeout, place);
 }
 
-/* ---- Members that never came back ------------------------------------------------------------ */
+/* ---- Stuck members --------------------------------------------------------------------------- */
 
 bool meta_member_is_stuck(const meta_device *device, int32_t d) {
     const meta_member *member = &device->members[d];
@@ -133,38 +137,38 @@ bool meta_member_is_stuck(const meta_device *device, int32_t d) {
            value < member->stuck_value;
 }
 
-typedef struct meta_left {
-    struct meta_left *next;
+typedef struct meta_pending_release {
+    struct meta_pending_release *next;
     int32_t d;
     tdm_semaphore *semaphore; /* NULL: the member's */
     uint64_t value;
     meta_release_fn release;
     void *what;
-} meta_left;
+} meta_pending_release;
 
-static void left_push(meta_device *device, meta_left *node) {
-    node->next = atomic_load(&device->left);
-    while (!atomic_compare_exchange_weak(&device->left, &node->next, node)) {
+static void pending_push(meta_device *device, meta_pending_release *node) {
+    node->next = atomic_load(&device->pending_releases);
+    while (!atomic_compare_exchange_weak(&device->pending_releases, &node->next, node)) {
     }
 }
 
-void meta_leave(meta_device *device, int32_t d, tdm_semaphore *semaphore, uint64_t value,
-                meta_release_fn release, void *what) {
-    meta_left *node = meta_alloc(device->host, sizeof *node);
-    if (node == NULL) return; /* lost, rather than taken from under the member */
-    *node = (meta_left){
+void meta_release_later(meta_device *device, int32_t d, tdm_semaphore *semaphore, uint64_t value,
+                        meta_release_fn release, void *what) {
+    meta_pending_release *node = meta_alloc(device->host, sizeof *node);
+    if (node == NULL) return; /* leaked: the member may still use it */
+    *node = (meta_pending_release){
         .d = d, .semaphore = semaphore, .value = value, .release = release, .what = what};
-    left_push(device, node);
+    pending_push(device, node);
 }
 
-static bool is_kept(const meta_device *device, const meta_left *node) {
+static bool is_kept(const meta_device *device, const meta_pending_release *node) {
     uint64_t value = 0;
     if (node->semaphore == NULL) return meta_member_is_stuck(device, node->d);
     return device->host->semaphore->query(node->semaphore, &value, NULL) == TDM_OK &&
            value < node->value;
 }
 
-bool meta_stuck_members_settle(meta_device *device) {
+bool meta_stuck_members_check(meta_device *device) {
     bool is_all_back = true;
     for (int32_t d = 0; d < device->n_member; d++) {
         meta_member *member = &device->members[d];
@@ -176,10 +180,11 @@ bool meta_stuck_members_settle(meta_device *device) {
         device->host->semaphore->destroy(member->stuck);
         member->stuck = NULL;
     }
-    for (meta_left *node = atomic_exchange(&device->left, NULL), *next; node != NULL; node = next) {
+    for (meta_pending_release *node = atomic_exchange(&device->pending_releases, NULL), *next;
+         node != NULL; node = next) {
         next = node->next;
         if (is_kept(device, node)) {
-            left_push(device, node);
+            pending_push(device, node);
             continue;
         }
         node->release(device, node->d, node->what);

@@ -107,11 +107,11 @@ static tdm_status unit_find(const meta_device *device, const tdm_graph *graph, i
         return TDM_OK;
     }
     for (int32_t d = 0; d < device->n_member; d++) {
-        const tdm_acquired_device *lent = &device->members[d].lent;
+        const tdm_acquired_device *acquired = &device->members[d].acquired;
         int64_t unit = 1;
-        if (!meta_is_active(device, d) || !TDM_HAS(lent->plugin->split, split_unit)) continue;
-        tdm_status status =
-            lent->plugin->split->split_unit(lent->device, graph, index, value->axis, &unit, err);
+        if (!meta_is_active(device, d) || !TDM_HAS(acquired->plugin->split, split_unit)) continue;
+        tdm_status status = acquired->plugin->split->split_unit(acquired->device, graph, index,
+                                                                value->axis, &unit, err);
         if (status != TDM_OK)
             return tdm_fail(err, status, "member '%s', '%s': %.300s", device->members[d].name,
                             tdm_graph_value_name(graph, index), err != NULL ? err->message : "");

@@ -132,8 +132,8 @@ tdm_status meta_slice_size(const meta_device *device, int32_t d, const meta_slic
     tdm_error inner = {0};
     *size_out = 0;
     if (slice->is_empty) return TDM_OK;
-    tdm_status status = meta_member_buffers(member)->tensor_size(member->lent.device, &slice->desc,
-                                                                 size_out, &inner);
+    tdm_status status = meta_member_buffers(member)->tensor_size(member->acquired.device,
+                                                                 &slice->desc, size_out, &inner);
     if (status != TDM_OK)
         return tdm_fail(err, status, "member '%s': %s", member->name, inner.message);
     return TDM_OK;

@@ -216,7 +216,8 @@ static bool state_fill(meta_compiler *c, int32_t v, int32_t kv, meta_state *s) {
                                   &is_held, &why);
         if (status != TDM_OK || !is_held) continue;
         const meta_member *m = &c->device->members[d];
-        status = m->lent.plugin->buffer->kv_page_size(m->lent.device, &local, &page_size, &why);
+        status =
+            m->acquired.plugin->buffer->kv_page_size(m->acquired.device, &local, &page_size, &why);
         if (status != TDM_OK) {
             tdm_fail(&why, status, "member '%s': %.350s", m->name, why.message);
             break;

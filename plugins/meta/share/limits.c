@@ -20,11 +20,11 @@ typedef struct question {
 
 static void *question_ask(void *arg) {
     question *q = arg;
-    const tdm_device_ops *ops = q->member->lent.plugin->device;
+    const tdm_device_ops *ops = q->member->acquired.plugin->device;
     q->limits.struct_size = sizeof q->limits;
     q->status = TDM_OK;
     if (TDM_HAS(ops, measure_limits))
-        q->status = ops->measure_limits(q->member->lent.device, &q->limits, &q->err);
+        q->status = ops->measure_limits(q->member->acquired.device, &q->limits, &q->err);
     return NULL;
 }
 

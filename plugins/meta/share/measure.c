@@ -45,7 +45,7 @@ typedef struct product {
 } product;
 
 static void product_free(product *p) {
-    const tdm_plugin *plugin = p->member->lent.plugin;
+    const tdm_plugin *plugin = p->member->acquired.plugin;
     if (p->plan != NULL) plugin->queue->plan_destroy(p->plan);
     if (p->queue != NULL) plugin->queue->destroy(p->queue);
     if (p->weight != NULL) plugin->buffer->free(p->weight);
@@ -74,8 +74,8 @@ static void product_end(product *p) {
     p->member->probe_queue = NULL;
     if (kept == NULL) return;
     *kept = *p;
-    meta_leave(p->device, (int32_t)(p->member - p->device->members), p->semaphore, p->value,
-               left_release, kept);
+    meta_release_later(p->device, (int32_t)(p->member - p->device->members), p->semaphore, p->value,
+                       left_release, kept);
 }
 
 static bool product_graph(product *p, tdm_type type, int64_t k, int64_t n, int64_t m) {
@@ -121,7 +121,7 @@ static uint64_t round_up(uint64_t size, uint64_t align) {
 
 static tdm_status product_begin(product *p, tdm_type type, int64_t n, int64_t m, tdm_error *err) {
     const tdm_host *host = p->device->host;
-    const tdm_plugin *plugin = p->member->lent.plugin;
+    const tdm_plugin *plugin = p->member->acquired.plugin;
     const int64_t k = WEIGHT_COLUMNS;
     tdm_tensor_desc desc = {
         .struct_size = sizeof desc, .type = type, .usage = TDM_USAGE_MATMUL, .ne = {k, n, 1, 1}};
@@ -131,9 +131,9 @@ static tdm_status product_begin(product *p, tdm_type type, int64_t n, int64_t m,
         return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "no host memory");
     tdm_status status = host->graph->verify(&p->part->graph, err);
     if (status == TDM_OK)
-        status = plugin->device->supports_op(p->member->lent.device, &p->part->graph, 0, err);
+        status = plugin->device->supports_op(p->member->acquired.device, &p->part->graph, 0, err);
     if (status == TDM_OK)
-        status = plugin->buffer->tensor_size(p->member->lent.device, &desc, &size, err);
+        status = plugin->buffer->tensor_size(p->member->acquired.device, &desc, &size, err);
     /* A member whose device refuses the product keeps the weight with its fallback. */
     tdm_buffer_item item = {.size = size, .tensor = &desc};
     tdm_buffer_params weight = {.struct_size = sizeof weight,
@@ -144,15 +144,15 @@ static tdm_status product_begin(product *p, tdm_type type, int64_t n, int64_t m,
     tdm_buffer_params values = {
         .struct_size = sizeof values, .size = x_size + y_size, .purpose = TDM_BUFFER_COMPUTE};
     if (status == TDM_OK)
-        status = plugin->buffer->alloc(p->member->lent.device, &weight, &p->weight, err);
+        status = plugin->buffer->alloc(p->member->acquired.device, &weight, &p->weight, err);
     if (status == TDM_OK)
-        status = plugin->buffer->alloc(p->member->lent.device, &values, &p->values, err);
+        status = plugin->buffer->alloc(p->member->acquired.device, &values, &p->values, err);
     if (status == TDM_OK) status = weight_fill(p, &desc, err);
     if (status == TDM_OK) status = plugin->buffer->fill(p->values, 0, x_size + y_size, 0, err);
     if (status == TDM_OK) status = host->semaphore->create(0, &p->semaphore, err);
     tdm_plan_params params = {.struct_size = sizeof params};
     if (status == TDM_OK)
-        status = plugin->queue->graph_prepare(p->member->lent.device, &p->part->graph, &params,
+        status = plugin->queue->graph_prepare(p->member->acquired.device, &p->part->graph, &params,
                                               &p->plan, err);
     p->bindings[0] = (tdm_binding){p->weight, 0, size};
     p->bindings[1] = (tdm_binding){p->values, 0, x_size};
@@ -164,7 +164,7 @@ static tdm_status product_begin(product *p, tdm_type type, int64_t n, int64_t m,
 
 static tdm_status product_run(product *p, tdm_error *err) {
     tdm_point done = {p->semaphore, ++p->value};
-    tdm_status status = p->member->lent.plugin->queue->graph_compute(
+    tdm_status status = p->member->acquired.plugin->queue->graph_compute(
         p->member->probe_queue, p->plan, p->bindings, 3, NULL, 0, &done, 1, err);
     if (status != TDM_OK) return status;
     meta_stall_timer stall_timer;

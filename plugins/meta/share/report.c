@@ -73,8 +73,8 @@ static tdm_status states_weigh(const meta_device *device, const tdm_graph *graph
             meta_state_local(device, desc, v->ne[1], partition, d, &local, &n_page, &is_held, err);
         if (status != TDM_OK) return status;
         if (!is_held) continue;
-        status =
-            meta_member_buffers(member)->kv_page_size(member->lent.device, &local, &page_size, err);
+        status = meta_member_buffers(member)->kv_page_size(member->acquired.device, &local,
+                                                           &page_size, err);
         if (status != TDM_OK) return status;
         page_size = round_up(page_size * (uint64_t)n_page, member->align);
         out->state_size += page_size;
@@ -87,15 +87,15 @@ static tdm_status states_weigh(const meta_device *device, const tdm_graph *graph
 static tdm_status plans_weigh(const meta_plan *plan, int32_t d, uint64_t *size,
                               uint64_t *crossing_size, tdm_error *err) {
     const meta_member *member = &plan->device->members[d];
-    const tdm_queue_ops *queue = member->lent.plugin->queue;
+    const tdm_queue_ops *queue = member->acquired.plugin->queue;
     const meta_member_plan *m = &plan->members[d];
     tdm_plan_params params = {.struct_size = sizeof params};
     for (int32_t s = 0; s < m->n_stage; s++) {
         tdm_plan *member_plan = NULL;
         tdm_plan_info info = {.struct_size = sizeof info};
         if (m->stages[s].graph == NULL) continue;
-        tdm_status status = queue->graph_prepare(member->lent.device, m->stages[s].graph, &params,
-                                                 &member_plan, err);
+        tdm_status status = queue->graph_prepare(member->acquired.device, m->stages[s].graph,
+                                                 &params, &member_plan, err);
         if (status == TDM_OK && TDM_HAS(queue, plan_get_info))
             status = queue->plan_get_info(member_plan, &info, err);
         if (member_plan != NULL) queue->plan_destroy(member_plan);
@@ -123,13 +123,13 @@ static double states_size(const tdm_graph *graph) {
 static tdm_status group_states_weigh(const meta_plan *plan, int32_t d, tdm_split_member *out,
                                      tdm_error *err) {
     const meta_member *member = &plan->device->members[d];
-    const tdm_split_ops *split = member->lent.plugin->split;
+    const tdm_split_ops *split = member->acquired.plugin->split;
     const meta_member_plan *m = &plan->members[d];
     const tdm_host *host = plan->device->host;
     const size_t size = TDM_MAX_MEMBERS * sizeof(tdm_split_member);
     double numbered = 0, kept = 0, in_host = 0;
-    if ((member->info.flags & TDM_DEVICE_IS_GROUP) == 0 || !TDM_HAS(member->lent.plugin, split) ||
-        !TDM_HAS(split, split_report))
+    if ((member->info.flags & TDM_DEVICE_IS_GROUP) == 0 ||
+        !TDM_HAS(member->acquired.plugin, split) || !TDM_HAS(split, split_report))
         return TDM_OK;
     tdm_split_member *inner = meta_alloc(host, size);
     tdm_status status = inner != NULL
@@ -144,7 +144,7 @@ static tdm_status group_states_weigh(const meta_plan *plan, int32_t d, tdm_split
                                    .is_brief = 1};
         if (graph == NULL || states_size(graph) == 0) continue;
         memset(inner, 0, size);
-        status = split->split_report(member->lent.device, graph, &report, err);
+        status = split->split_report(member->acquired.device, graph, &report, err);
         for (int32_t i = 0; i < report.n_member && i < TDM_MAX_MEMBERS && status == TDM_OK; i++) {
             kept += (double)inner[i].state_size;
             in_host += (double)inner[i].host_state_size;
@@ -390,15 +390,15 @@ static tdm_status member_fill(const meta_plan *plan, int32_t d, tdm_split_member
     uint64_t whole = plan->members[d].part.zeros_size + plan->members[d].staging_size +
                      plan->data_size / (uint64_t)device->n_active;
     snprintf(out->name, sizeof out->name, "%.31s", member->name);
-    snprintf(out->plugin, sizeof out->plugin, "%.31s", member->lent.plugin->name);
+    snprintf(out->plugin, sizeof out->plugin, "%.31s", member->acquired.plugin->name);
     snprintf(out->transport, sizeof out->transport, "%s", transport_text(device, d));
     out->share = member->share;
     out->bandwidth = member->bandwidth;
     out->arithmetic = member->arithmetic;
     out->run_ns = atomic_load(&member->run_ns);
     out->exchange_ns = atomic_load(&member->exchange_ns);
-    if (TDM_HAS(member->lent.plugin->device, get_info) &&
-        member->lent.plugin->device->get_info(member->lent.device, &now, NULL) == TDM_OK) {
+    if (TDM_HAS(member->acquired.plugin->device, get_info) &&
+        member->acquired.plugin->device->get_info(member->acquired.device, &now, NULL) == TDM_OK) {
         out->memory_total = now.memory_total;
         out->memory_free = now.memory_free;
     }

@@ -44,8 +44,8 @@ tdm_status meta_load_weigh(const meta_device *device, const tdm_graph *graph, me
         uint64_t page_size = 0;
         if (node->op != TDM_OP_KV_WRITE) continue;
         const tdm_kv_desc *desc = tdm_graph_kv(graph, node->params.kv.kv);
-        tdm_status status =
-            owner->lent.plugin->buffer->kv_page_size(owner->lent.device, desc, &page_size, err);
+        tdm_status status = owner->acquired.plugin->buffer->kv_page_size(owner->acquired.device,
+                                                                         desc, &page_size, err);
         if (status != TDM_OK) return status;
         page_size *= (uint64_t)tdm_graph_value(graph, node->src[3])->ne[1];
         out->state_size += page_size;
@@ -113,8 +113,8 @@ static double member_cap(const meta_device *device, int32_t d, const meta_load *
     bool is_host = (member->info.flags & TDM_DEVICE_IS_HOST) != 0;
     uint64_t divisible = load->cut_size + load->state_size;
     if (is_host || meta_is_cache_in_host(member, &in_host)) divisible -= load->host_size;
-    if (!TDM_HAS(member->lent.plugin->device, get_info) ||
-        member->lent.plugin->device->get_info(member->lent.device, &info, NULL) != TDM_OK ||
+    if (!TDM_HAS(member->acquired.plugin->device, get_info) ||
+        member->acquired.plugin->device->get_info(member->acquired.device, &info, NULL) != TDM_OK ||
         info.memory_free == 0 || divisible == 0)
         return 1;
     /* Members that compute on the host have one memory together, of which the largest reserve is
