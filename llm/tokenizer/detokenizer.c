@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * detokenizer.c: ids to text, as a stream that shows whole code points only.
+ * detokenizer.c: ids to text, as a stream of whole code points.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -13,10 +13,10 @@ static const char replacement[3] = {'\xEF', '\xBF', '\xBD'}; /* U+FFFD */
 struct llm_detok {
     const llm_vocab *vocab;
     unsigned flags;
-    bool strip_space; /* the next byte shown loses its space, if it is one */
+    bool strip_space; /* remove the next byte if it is a space */
     char held[4];     /* the beginning of a code point, less than 4 bytes */
     size_t n_held;
-    char *out; /* what the last call gave */
+    char *out; /* the result of the last call */
     size_t out_capacity;
 };
 
@@ -44,7 +44,7 @@ void llm_detok_reset(llm_detok *detok) {
         llm_vocab_adds_space(detok->vocab) && (detok->flags & LLM_DETOKENIZE_CONTINUE) == 0;
 }
 
-/* The bytes that a token adds, by the flags. */
+/* The bytes of a token, by the flags. */
 static llm_vocab_str token_bytes(const llm_detok *detok, int32_t id) {
     const llm_token_type type = llm_vocab_token_type(detok->vocab, id);
     if ((type == LLM_TOKEN_CONTROL || type == LLM_TOKEN_UNKNOWN) &&
@@ -53,7 +53,7 @@ static llm_vocab_str token_bytes(const llm_detok *detok, int32_t id) {
     return llm_vocab_token_bytes(detok->vocab, id);
 }
 
-/* Room for every byte, old and new, becoming a U+FFFD. */
+/* Makes room for a U+FFFD for every byte, old and new. */
 static tdm_status out_reserve(llm_detok *detok, size_t size, tdm_error *err) {
     const size_t most = (size + sizeof detok->held) * sizeof replacement;
     if (most <= detok->out_capacity) return TDM_OK;
@@ -66,7 +66,7 @@ static tdm_status out_reserve(llm_detok *detok, size_t size, tdm_error *err) {
     return TDM_OK;
 }
 
-/* Writes what s[0..n) begins with to `out`; true where it is taken, false where it may go on. */
+/* Writes the first code point of s[0..n) to `out`, or U+FFFD; false if the code point is incomplete. */
 static bool code_point_take(const char *s, size_t n, char *out, size_t *n_out, size_t *size) {
     switch (llm_utf8_begin(s, n, size)) {
     case LLM_UTF8_WHOLE:
@@ -91,7 +91,7 @@ tdm_status llm_detok_push(llm_detok *detok, int32_t id, llm_vocab_str *text, tdm
     if (bytes.len == 0) return TDM_OK;
     if (detok->strip_space) {
         detok->strip_space = false;
-        /* Encoding puts its space before text only, never before a user-defined token. */
+        /* Encoding adds its space before text, not before a user-defined token. */
         if (bytes.ptr[0] == ' ' && llm_vocab_token_type(detok->vocab, id) == LLM_TOKEN_NORMAL) {
             ++bytes.ptr;
             --bytes.len;
@@ -102,8 +102,8 @@ tdm_status llm_detok_push(llm_detok *detok, int32_t id, llm_vocab_str *text, tdm
 
     size_t n_out = 0, at = 0, size;
     while (detok->n_held > 0 && at < bytes.len) {
-        /* The held bytes are the longest part of a code point so far, so that one more byte either
-         * belongs to it or shows that it is bad; then that byte begins anew. */
+        /* The held bytes are a prefix of a code point. The next byte either belongs to it, or shows that
+         * it is ill-formed and begins another one. */
         detok->held[detok->n_held] = bytes.ptr[at];
         if (code_point_take(detok->held, detok->n_held + 1, detok->out, &n_out, &size)) {
             at += size > detok->n_held ? 1 : 0;
@@ -131,7 +131,7 @@ llm_vocab_str llm_detok_flush(llm_detok *detok) {
     return (llm_vocab_str){replacement, sizeof replacement};
 }
 
-/* Appends to a buffer that keeps room for a NUL. */
+/* Appends to a buffer and keeps room for a NUL. */
 static bool text_append(char **text, size_t *len, size_t *capacity, llm_vocab_str add) {
     size_t need;
     if (__builtin_add_overflow(*len, add.len, &need) || __builtin_add_overflow(need, 1, &need))

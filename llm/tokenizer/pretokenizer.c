@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * pretokenizer.c: the table of pre-tokenizers and the cutting, on PCRE2. The expressions are those
- * of the models' own tokenizer.json files, except that, as llama.cpp has it, contractions fold case
- * in ASCII only. What a regular expression means by white space is spelled out here (Unicode's
- * White_Space), because PCRE2's \s has U+180E besides.
+ * pretokenizer.c: the table of pre-tokenizers, and cutting text with PCRE2. The expressions are those
+ * of the models' tokenizer.json files, with one difference taken from llama.cpp: contractions fold
+ * case in ASCII only. White space is listed here (Unicode's White_Space), because PCRE2's \s also
+ * matches U+180E.
  */
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include "llm/tokenizer/pretokenizer.h"
@@ -18,7 +18,7 @@
 #define SPACE     "[" SPACES "]"
 #define NOT_SPACE "[^" SPACES "]"
 
-/* A run of white space, less its last character where a word follows. */
+/* White space; if a word follows, without its last character. */
 #define SPACE_BEFORE_WORD SPACE "+(?!" NOT_SPACE ")"
 
 #define ANY_CASE_CONTRACTION "'(?:[sStTmMdD]|[rR][eE]|[vV][eE]|[lL][lL])"
@@ -26,8 +26,8 @@
 #define GPT2                                                                                       \
     "'(?:[stmd]|re|ve|ll)| ?\\p{L}+| ?\\p{N}+| ?[^" SPACES "\\p{L}\\p{N}]+|" SPACE_BEFORE_WORD
 
-/* The family that began with cl100k: `letters` is what a word is made of, `not_word` what signs are
- * not, `digits` how numbers are cut. */
+/* cl100k and its relatives. `letters`: the characters of words. `not_word`: the characters that do not
+ * count as signs. `digits`: how numbers are cut. */
 #define CL100K(letters, not_word, digits)                                                          \
     ANY_CASE_CONTRACTION "|[^\\r\\n\\p{L}\\p{N}]?" letters "+|" digits "| ?[^" SPACES not_word     \
                          "]+[\\r\\n]*|" SPACE "*[\\r\\n]+|" SPACE_BEFORE_WORD "|" SPACE "+"
@@ -47,7 +47,7 @@
 #define BASIC_SIGNS  "[\\p{P}$+<=>^~|]+"
 #define THREE_DIGITS "[0-9][0-9][0-9]"
 
-/* Upper, lower and title case letters of an older Unicode: DeepSeek spells them out. */
+/* Upper, lower and title case letters of an older Unicode version, as in DeepSeek's expression. */
 #define DEEPSEEK_LETTERS                                                                           \
     "A-Za-z\\x{b5}\\x{c0}-\\x{d6}\\x{d8}-\\x{f6}\\x{f8}-\\x{1ba}\\x{1bc}-\\x{1bf}"                 \
     "\\x{1c4}-\\x{293}\\x{295}-\\x{2af}\\x{370}-\\x{373}\\x{376}\\x{377}\\x{37b}-\\x{37d}"         \
@@ -138,10 +138,11 @@ tdm_status llm_pretokenizer_create(const char *name, llm_pretokenizer **out, tdm
             if (w < 0 || (size_t)w >= sizeof known - n) break;
             n += (size_t)w;
         }
-        return tdm_fail(err, TDM_UNSUPPORTED,
-                        "pre-tokenizer '%.60s' (tokenizer.ggml.pre) is not known; known are %s; "
-                        "the model still takes token ids",
-                        name, known);
+        return tdm_fail(
+            err, TDM_UNSUPPORTED,
+            "pre-tokenizer '%.60s' (tokenizer.ggml.pre) is not supported; supported are "
+            "%s; the model still takes token ids",
+            name, known);
     }
     llm_pretokenizer *pre = calloc(1, sizeof *pre);
     if (pre == NULL)
@@ -163,7 +164,7 @@ tdm_status llm_pretokenizer_create(const char *name, llm_pretokenizer **out, tdm
                             "pre-tokenizer %s: PCRE2 refuses pass %zu at %zu: %s", name, n_pass,
                             (size_t)at, text);
         }
-        /* Where there is no JIT (or no executable memory) matching is slower and as right. */
+        /* Without JIT (or executable memory) matching is slower, with the same results. */
         (void)pcre2_jit_compile(pass, PCRE2_JIT_COMPLETE);
         pre->passes[pre->n_pass] = pass;
     }
@@ -204,17 +205,17 @@ static bool end_list_add(end_list *list, size_t end) {
     return true;
 }
 
-/* Cuts text[begin, end) into matches and what lies between. The word is all that the expression
- * sees: what follows it counts as the end of the text. */
+/* Cuts text[begin, end) into matches and the text between them. For the expression, `end` is the end
+ * of the text. */
 static tdm_status word_cut(pcre2_code *pass, pcre2_match_data *match, pcre2_match_context *context,
                            const char *text, size_t begin, size_t end, end_list *out,
                            tdm_error *err) {
     PCRE2_SPTR word = (PCRE2_SPTR)(text + begin);
     const size_t n = end - begin;
-    size_t cut = 0; /* all before it is in `out` */
+    size_t cut = 0; /* the words before it are in `out` */
     size_t from = 0;
     while (from < n) {
-        /* The text was checked before; checking it at each match would be quadratic. */
+        /* UTF-8 was checked before; checking it at each match would take quadratic time. */
         uint32_t options = PCRE2_NO_UTF_CHECK;
         int rc = pcre2_match(pass, word, n, from, options, match, context);
         if (rc == PCRE2_ERROR_JIT_STACKLIMIT) {
@@ -231,7 +232,7 @@ static tdm_status word_cut(pcre2_code *pass, pcre2_match_data *match, pcre2_matc
                             n, message);
         }
         const PCRE2_SIZE *span = pcre2_get_ovector_pointer(match);
-        if (span[1] <= from) break; /* no expression matches nothing; if one did, stop */
+        if (span[1] <= from) break; /* expressions have no empty matches; do not loop if one had */
         if ((span[0] > cut && !end_list_add(out, begin + span[0])) ||
             !end_list_add(out, begin + span[1]))
             return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "pre-tokenizer: no memory for words");
@@ -258,8 +259,8 @@ tdm_status llm_pretokenizer_split(const llm_pretokenizer *pre, const char *text,
     if (match == NULL || context == NULL || !end_list_add(&words, len)) {
         status = tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "pre-tokenizer: no memory");
     } else {
-        /* Every expression steps back at most once over each character of a run; what needs more
-         * steps than this is a mistake in the table and must not hang. */
+        /* An expression of the table backtracks at most once over each character. The limit stops a
+         * wrong one. */
         pcre2_set_match_limit(context, (uint32_t)(len < (1u << 27) ? 16 * len + 65536 : INT32_MAX));
     }
     for (size_t p = 0; status == TDM_OK && p < pre->n_pass; ++p) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * symbol_merge.c: the merging loop over a chain of symbols, with a binary heap of candidate pairs.
- * A pair that a merge has overtaken is not searched for; it is recognised when it comes out.
+ * symbol_merge.c: see symbol_merge.h. Candidate pairs are in a binary heap. A merge leaves outdated
+ * pairs in the heap; they are skipped when they are taken out.
  */
 #include "llm/tokenizer/symbol_merge.h"
 
@@ -99,8 +99,8 @@ tdm_status llm_symbol_chain_merge(llm_symbol_chain *chain, llm_symbol_join *join
         const llm_symbol_pair pair = pair_pop(chain);
         const int32_t left = (int32_t)(uint32_t)pair.priority;
         llm_symbol *l = &chain->symbols[left];
-        /* Symbols only grow, and a symbol that is gone has size 0: equal sizes mean that neither
-         * of the two has changed since the pair was found. */
+        /* A symbol only grows, and a merged one has size 0. So an equal size means that neither symbol
+         * has changed since the pair was found. */
         if (l->size == 0 || l->next < 0) continue;
         llm_symbol *r = &chain->symbols[l->next];
         if (l->size + r->size != pair.size) continue;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * tokenizer.c: text to ids: finds the special tokens, hands the stretches between them to the
- * vocabulary's kind of encoder, and puts bos and eos around it all.
+ * tokenizer.c: text to ids: finds the special tokens, encodes the text between them with the encoder
+ * of the vocabulary's kind, and adds bos and eos.
  */
 #include "llm/tokenizer/tokenizer.h"
 
@@ -10,7 +10,7 @@
 
 #include "llm/tokenizer/tokenizer_kind.h"
 
-/* Spaces may triple (SentencePiece's mark), and indices of characters are 32 bits. */
+/* SentencePiece's mark makes a space three bytes, and indices of bytes have 32 bits. */
 #define TEXT_SIZE_MAX ((size_t)256 << 20)
 
 tdm_status llm_id_list_add(llm_id_list *list, int32_t id, tdm_error *err) {
@@ -33,8 +33,8 @@ static bool byte_set_has(const uint64_t set[4], unsigned char byte) {
     return (set[byte / 64] >> (byte % 64) & 1) != 0;
 }
 
-/* Where special tokens lie: spans[i] is the length of the one that begins at byte i, 0 where none
- * does; covered[i / 8] has a bit for each byte inside one. */
+/* Positions of special tokens. spans[i]: the length of the one that begins at byte i, 0 = none.
+ * covered[i / 8]: a bit for each byte that belongs to one. */
 typedef struct special_map {
     uint32_t *spans;
     uint8_t *covered;
@@ -60,8 +60,9 @@ static uint32_t special_at(const llm_vocab *vocab, const llm_special_size *size,
     return is_special ? piece : LLM_PIECE_NONE;
 }
 
-/* Longest first over the whole text, so that a shorter one never takes a byte of a longer one. As
- * nothing already found is shorter, an overlap shows at one end or the other. */
+/* Finds special tokens, the longest ones first over the whole text, so that a shorter one never takes
+ * bytes of a longer one. Those already found are at least as long, so an overlap covers the first or
+ * the last byte. */
 static void special_find(const llm_vocab *vocab, const char *text, size_t len, bool parse_special,
                          const special_map *map) {
     for (size_t s = 0; s < vocab->n_special_size; ++s) {
@@ -80,24 +81,24 @@ static void special_find(const llm_vocab *vocab, const char *text, size_t len, b
     }
 }
 
-static tdm_status stretch_encode(const llm_vocab *vocab, const char *text, size_t len,
-                                 bool after_special, llm_id_list *ids, tdm_error *err) {
+static tdm_status plain_encode(const llm_vocab *vocab, const char *text, size_t len,
+                               bool after_special, llm_id_list *ids, tdm_error *err) {
     if (len == 0) return TDM_OK;
     if (vocab->kind == LLM_VOCAB_SPM)
         return llm_spm_encode(vocab, text, len, after_special && vocab->add_space_prefix, ids, err);
     return llm_bpe_encode(vocab, text, len, ids, err);
 }
 
-static bool eats_space(const llm_vocab *vocab, int32_t id) {
-    if (!vocab->special_eats_space) return false;
-    for (size_t i = 0; i < sizeof vocab->no_eat_ids / sizeof *vocab->no_eat_ids; ++i) {
-        if (vocab->no_eat_ids[i] == id) return false;
+static bool drops_space(const llm_vocab *vocab, int32_t id) {
+    if (!vocab->special_drops_space) return false;
+    for (size_t i = 0; i < sizeof vocab->keep_space_ids / sizeof *vocab->keep_space_ids; ++i) {
+        if (vocab->keep_space_ids[i] == id) return false;
     }
     return true;
 }
 
-static tdm_status stretches_encode(const llm_vocab *vocab, const char *text, size_t len,
-                                   const special_map *map, llm_id_list *ids, tdm_error *err) {
+static tdm_status parts_encode(const llm_vocab *vocab, const char *text, size_t len,
+                               const special_map *map, llm_id_list *ids, tdm_error *err) {
     tdm_status status = TDM_OK;
     size_t begin = 0;
     bool after_special = true; /* the start of the text counts as one */
@@ -108,12 +109,12 @@ static tdm_status stretches_encode(const llm_vocab *vocab, const char *text, siz
             continue;
         }
         if (at > begin)
-            status = stretch_encode(vocab, text + begin, at - begin, after_special, ids, err);
+            status = plain_encode(vocab, text + begin, at - begin, after_special, ids, err);
         const int32_t id = (int32_t)llm_vocab_piece_find(vocab, text + at, span);
         if (status == TDM_OK) status = llm_id_list_add(ids, id, err);
         after_special = true;
         at += span;
-        if (eats_space(vocab, id)) {
+        if (drops_space(vocab, id)) {
             while (at < len && map->spans[at] == 0 && strchr(" \t\n\v\f\r", text[at]) != NULL &&
                    text[at] != '\0')
                 ++at;
@@ -121,7 +122,7 @@ static tdm_status stretches_encode(const llm_vocab *vocab, const char *text, siz
         begin = at;
     }
     if (status == TDM_OK)
-        status = stretch_encode(vocab, text + begin, len - begin, after_special, ids, err);
+        status = plain_encode(vocab, text + begin, len - begin, after_special, ids, err);
     return status;
 }
 
@@ -139,7 +140,7 @@ static tdm_status text_encode(const llm_vocab *vocab, const char *text, size_t l
                               bool parse_special, llm_id_list *ids, tdm_error *err) {
     if (len == 0) return TDM_OK;
     if (!text_may_have_special(vocab, parse_special))
-        return stretch_encode(vocab, text, len, true, ids, err);
+        return plain_encode(vocab, text, len, true, ids, err);
     const special_map map = {.spans = calloc(len, sizeof *map.spans),
                              .covered = calloc(len / 8 + 1, 1)};
     tdm_status status;
@@ -148,7 +149,7 @@ static tdm_status text_encode(const llm_vocab *vocab, const char *text, size_t l
                           len);
     } else {
         special_find(vocab, text, len, parse_special, &map);
-        status = stretches_encode(vocab, text, len, &map, ids, err);
+        status = parts_encode(vocab, text, len, &map, ids, err);
     }
     free(map.spans);
     free(map.covered);
@@ -173,7 +174,7 @@ tdm_status llm_tokenize(const llm_vocab *vocab, const char *text, size_t len, un
     if (status == TDM_OK && add_special && vocab->add_eos)
         status = llm_id_list_add(&list, vocab->eos_id, err);
     if (status == TDM_OK && list.ids == NULL) {
-        list.ids = malloc(sizeof *list.ids); /* an empty list is a list too */
+        list.ids = malloc(sizeof *list.ids); /* not NULL, for an empty list too */
         if (list.ids == NULL)
             status = tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "tokenizer: no memory");
     }

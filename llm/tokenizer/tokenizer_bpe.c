@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * tokenizer_bpe.c: byte-level BPE, as GPT-2 began it: text is cut into words, a word is a chain of
- * bytes, and within it the neighbours merge whose merge the file ranks first.
+ * tokenizer_bpe.c: byte-level BPE, as in GPT-2. Text is cut into words. A word is a chain of bytes, in
+ * which neighbours merge in the order of the file's list of merges.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -10,7 +10,7 @@
 #include "llm/tokenizer/tokenizer_kind.h"
 #include "llm/tokenizer/utf8.h"
 
-/* Words up to this many bytes merge by looking at every pair each time: no queue pays off. */
+/* For words of at most this many bytes, comparing all pairs at each step is faster than a queue. */
 enum { SHORT_WORD = 32 };
 
 static const char replacement[3] = {'\xEF', '\xBF', '\xBD'}; /* U+FFFD */
@@ -46,12 +46,12 @@ static tdm_status unknown_emit(const llm_vocab *vocab, llm_id_list *ids, tdm_err
     return vocab->unk_id != LLM_TOKEN_NONE ? llm_id_list_add(ids, vocab->unk_id, err) : TDM_OK;
 }
 
-/* `word` is what the piece was made from, `size` bytes. */
+/* Adds the ids of a piece, whose bytes are word[0..size). */
 static tdm_status piece_emit(const llm_vocab *vocab, uint32_t piece, const char *word, size_t size,
                              llm_id_list *ids, tdm_error *err) {
     if (piece < (uint32_t)vocab->n_token) return llm_id_list_add(ids, (int32_t)piece, err);
     if (size == 1) return unknown_emit(vocab, ids, err);
-    /* A merge made something that is no token: its bytes then. */
+    /* The piece of this merge is not a token: use the tokens of its bytes. */
     tdm_status status = TDM_OK;
     for (size_t i = 0; i < size && status == TDM_OK; ++i)
         status =
@@ -119,7 +119,7 @@ static tdm_status long_word_encode(const llm_vocab *vocab, const char *word, siz
     return status;
 }
 
-/* The token that the whole word is, or LLM_PIECE_NONE. `letters` has room for the longest piece. */
+/* The token of the whole word, or LLM_PIECE_NONE. `letters` has room for the longest piece. */
 static uint32_t word_find(const llm_vocab *vocab, const char *word, size_t size, char *letters) {
     size_t n = 0;
     for (size_t i = 0; i < size; ++i) {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * tokenizer_spm.c: SentencePiece's BPE: the whole stretch of text is one chain of characters in
- * which the neighbours merge whose union is the token with the best score. A character that is no
- * token is written in byte tokens; one that these cannot write is the unknown token, or nothing.
+ * tokenizer_spm.c: SentencePiece's BPE. The text is one chain of characters, in which those neighbours
+ * merge first that form the token with the best score. A character without a token becomes the tokens
+ * of its bytes; if these are missing, the unknown token; without one, nothing.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -11,7 +11,7 @@
 #include "llm/tokenizer/tokenizer_kind.h"
 #include "llm/tokenizer/utf8.h"
 
-/* U+2581, which stands for a space inside tokens. */
+/* U+2581, the space inside tokens. */
 static const char space_mark[3] = {'\xE2', '\x96', '\x81'};
 
 typedef struct spm_text {
@@ -19,9 +19,9 @@ typedef struct spm_text {
     const char *text;
 } spm_text;
 
-/* Scores as unsigned numbers in which the best is lowest. */
+/* Maps scores to unsigned numbers; the best score gives the lowest. */
 static uint32_t score_order(float score) {
-    const float positive_zero = score + 0.0f; /* -0 and 0 are one score */
+    const float positive_zero = score + 0.0f; /* -0 and 0 are equal */
     uint32_t bits;
     memcpy(&bits, &positive_zero, sizeof bits);
     const uint32_t ascending = (bits >> 31) != 0 ? ~bits : bits | 0x80000000u;

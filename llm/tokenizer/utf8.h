@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * utf8.h: telling well-formed UTF-8 from the rest, as The Unicode Standard's table 3-7 has it (no
- * overlong forms, no surrogates, nothing above U+10FFFF). Nothing about properties of characters.
+ * utf8.h: recognises well-formed UTF-8 by table 3-7 of The Unicode Standard (no overlong forms, no
+ * surrogates, no code points above U+10FFFF).
  */
 #ifndef LLM_UTF8_H
 #define LLM_UTF8_H
@@ -10,12 +10,12 @@
 
 typedef enum llm_utf8_class {
     LLM_UTF8_WHOLE, /* a well-formed code point */
-    LLM_UTF8_PART,  /* all that there is begins a code point that more bytes could finish */
-    LLM_UTF8_BAD,   /* no continuation can mend it */
+    LLM_UTF8_PART,  /* all bytes are a prefix of a code point */
+    LLM_UTF8_BAD,   /* ill-formed, whatever follows */
 } llm_utf8_class;
 
-/* What s[0..n), n > 0, begins with. *size gets the bytes of the code point, or of the longest part
- * of one (at least 1): what one U+FFFD stands for. [any-thread] */
+/* Classifies the beginning of s[0..n), n > 0. *size receives the bytes of the code point, or those of
+ * the longest prefix of one (at least 1), for which one U+FFFD is shown. [any-thread] */
 static inline llm_utf8_class llm_utf8_begin(const char *s, size_t n, size_t *size) {
     const unsigned char *b = (const unsigned char *)s;
     size_t want;

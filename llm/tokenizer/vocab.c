@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * vocab.c: makes a vocabulary's tables from plain arrays, and answers questions about tokens.
+ * vocab.c: creates a vocabulary's tables from plain arrays, and returns facts about tokens.
  */
 #include "llm/tokenizer/vocab.h"
 
@@ -11,7 +11,7 @@
 #include "llm/tokenizer/utf8.h"
 #include "llm/tokenizer/vocab_table.h"
 
-/* ---- Making: room ---- */
+/* ---- Creating: memory ---- */
 
 static tdm_status no_memory(tdm_error *err) {
     return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "vocabulary: no memory for its tables");
@@ -40,7 +40,7 @@ static bool bytes_add(char **bytes, size_t *size, size_t *capacity, const char *
     return true;
 }
 
-/* The power of two that holds n entries at most 5/8 full, or 0 where there is none. */
+/* The smallest power of two of which n entries fill at most 5/8; 0 if it is too large. */
 static uint32_t table_size(size_t n) {
     uint32_t size = 16;
     while (size / 8 * 5 < n) {
@@ -50,9 +50,9 @@ static uint32_t table_size(size_t n) {
     return size;
 }
 
-/* ---- Making: pieces ---- */
+/* ---- Creating: pieces ---- */
 
-/* Enters a piece into the string table, which has room; an equal one that is there stays. */
+/* Adds a piece to the string table, which has room; an equal one stays instead. */
 static void string_enter(llm_vocab *vocab, uint32_t piece) {
     const llm_byte_range *range = &vocab->pieces[piece];
     const uint32_t hash = llm_vocab_hash(vocab->text + range->off, range->size);
@@ -69,7 +69,7 @@ static void string_enter(llm_vocab *vocab, uint32_t piece) {
 
 static tdm_status piece_add(llm_vocab *vocab, const char *text, size_t size, tdm_error *err) {
     if (size > INT32_MAX)
-        return tdm_fail(err, TDM_DATA_LOSS, "vocabulary: a token of %zu bytes is no token", size);
+        return tdm_fail(err, TDM_DATA_LOSS, "vocabulary: a token of %zu bytes is too long", size);
     void *pieces = vocab->pieces;
     if (!array_reserve(&pieces, vocab->n_piece, &vocab->piece_capacity, 1, sizeof *vocab->pieces))
         return no_memory(err);
@@ -82,7 +82,7 @@ static tdm_status piece_add(llm_vocab *vocab, const char *text, size_t size, tdm
     return TDM_OK;
 }
 
-/* The piece of that text, made if it is not there. The string table has room. */
+/* Finds or adds the piece of a text. The string table has room. */
 static tdm_status piece_intern(llm_vocab *vocab, const char *text, size_t size, uint32_t *piece,
                                tdm_error *err) {
     *piece = llm_vocab_piece_find(vocab, text, size);
@@ -127,7 +127,7 @@ static tdm_status tokens_make(llm_vocab *vocab, const llm_vocab_params *params, 
         }
     }
 
-    /* A merge can bring three pieces: its halves and their union. */
+    /* A merge may add three pieces: its halves and their union. */
     const size_t n_piece = vocab->kind == LLM_VOCAB_BPE ? n + 3 * params->n_merge : n;
     const uint32_t slots = table_size(n_piece);
     if (slots == 0) return no_memory(err);
@@ -141,17 +141,18 @@ static tdm_status tokens_make(llm_vocab *vocab, const llm_vocab_params *params, 
     return TDM_OK;
 }
 
-/* ---- Making: merges ---- */
+/* ---- Creating: merges ---- */
 
 static tdm_status merge_enter(llm_vocab *vocab, size_t rank, const char *text, size_t len,
                               char **joined, size_t *joined_capacity, tdm_error *err) {
-    /* A left half may itself begin with a space, never be empty. */
+    /* The left half may begin with a space, but is not empty. */
     const char *space = len > 2 ? memchr(text + 1, ' ', len - 2) : NULL;
     if (space == NULL)
-        return tdm_fail(err, TDM_DATA_LOSS,
-                        "vocabulary: merge %zu (tokenizer.ggml.merges) is not two pieces with a "
-                        "space between",
-                        rank);
+        return tdm_fail(
+            err, TDM_DATA_LOSS,
+            "vocabulary: merge %zu (tokenizer.ggml.merges) is not two pieces separated by a "
+            "space",
+            rank);
     const size_t n_left = (size_t)(space - text), n_right = len - n_left - 1;
     uint32_t left, right, whole;
     tdm_status status = piece_intern(vocab, text, n_left, &left, err);
@@ -167,7 +168,7 @@ static tdm_status merge_enter(llm_vocab *vocab, size_t rank, const char *text, s
     const uint64_t pair = (uint64_t)left << 32 | right;
     uint32_t i = llm_vocab_pair_hash(pair) & vocab->merge_mask;
     for (; vocab->merges[i].pair != UINT64_MAX; i = (i + 1) & vocab->merge_mask) {
-        if (vocab->merges[i].pair == pair) return TDM_OK; /* the first of equals counts */
+        if (vocab->merges[i].pair == pair) return TDM_OK; /* the first of equal ones counts */
     }
     vocab->merges[i] = (llm_merge_slot){pair, (uint32_t)rank, whole};
     return TDM_OK;
@@ -191,9 +192,9 @@ static tdm_status merges_make(llm_vocab *vocab, const llm_vocab_params *params, 
     return status;
 }
 
-/* ---- Making: bytes ---- */
+/* ---- Creating: bytes ---- */
 
-/* The byte that "<0x41>" stands for, -1 for any other text. */
+/* The byte of a text such as "<0x41>", -1 for any other text. */
 static int byte_of_name(const char *text, size_t size) {
     if (size != 6 || memcmp(text, "<0x", 3) != 0 || text[5] != '>') return -1;
     int value = 0;
@@ -231,7 +232,7 @@ static bool shown_add(llm_vocab *vocab, const char *bytes, size_t n) {
     return bytes_add(&vocab->bytes, &vocab->bytes_size, &vocab->bytes_capacity, bytes, n);
 }
 
-/* A SentencePiece token with its marks turned into spaces. */
+/* Adds the decoded bytes of a SentencePiece token: its marks become spaces. */
 static bool shown_add_unmarked(llm_vocab *vocab, const char *text, size_t size) {
     for (size_t i = 0; i < size;) {
         const bool is_mark = size - i >= 3 && memcmp(text + i, "\xE2\x96\x81", 3) == 0;
@@ -241,7 +242,8 @@ static bool shown_add_unmarked(llm_vocab *vocab, const char *text, size_t size) 
     return true;
 }
 
-/* A BPE token with its letters turned into bytes; what is no letter stands for itself. */
+/* Adds the decoded bytes of a BPE token: letters of the byte alphabet become bytes, other code points
+ * stay. */
 static bool shown_add_unlettered(llm_vocab *vocab, const char *text, size_t size) {
     for (size_t i = 0, n; i < size; i += n) {
         int byte = -1;
@@ -286,7 +288,7 @@ static tdm_status shown_make(llm_vocab *vocab, tdm_error *err) {
     return TDM_OK;
 }
 
-/* ---- Making: special tokens ---- */
+/* ---- Creating: special tokens ---- */
 
 /* Texts by which the families of models end a turn, a message or a document. The keys of a file
  * usually name one of them, but a model may use several. The list is llama.cpp's
@@ -320,7 +322,7 @@ static const char *const end_texts[] = {
     "<|file_sep|>",
 };
 
-/* Of these, the ones that end a turn, best first. */
+/* The first of these end a turn, in order of preference. */
 enum { N_TURN_TEXT = 4 };
 
 static int end_id_compare(const void *a, const void *b) {
@@ -363,7 +365,7 @@ static tdm_status ends_make(llm_vocab *vocab, tdm_error *err) {
     return TDM_OK;
 }
 
-/* An id from the parameters, or what its kind assumes. */
+/* The id from the parameters, or the default of the vocabulary's kind. */
 static tdm_status special_id(const llm_vocab *vocab, const char *name, int32_t given,
                              int32_t assumed, int32_t *id, tdm_error *err) {
     if (given == LLM_TOKEN_DEFAULT) {
@@ -401,18 +403,17 @@ static tdm_status specials_make(llm_vocab *vocab, const llm_vocab_params *params
     vocab->add_space_prefix = is_spm && params->add_space_prefix != 0;
     if ((vocab->add_bos && vocab->bos_id == none) || (vocab->add_eos && vocab->eos_id == none))
         return tdm_fail(err, TDM_DATA_LOSS,
-                        "vocabulary: %s is to be added to text (tokenizer.ggml.add_%s_token), but "
-                        "no token is it (tokenizer.ggml.%s_token_id)",
-                        vocab->add_bos && vocab->bos_id == none ? "bos" : "eos",
+                        "vocabulary: tokenizer.ggml.add_%s_token is set, but there is no "
+                        "tokenizer.ggml.%s_token_id",
                         vocab->add_bos && vocab->bos_id == none ? "bos" : "eos",
                         vocab->add_bos && vocab->bos_id == none ? "bos" : "eos");
     return ends_make(vocab, err);
 }
 
-static void no_eat_ids_make(llm_vocab *vocab) {
+static void keep_space_ids_make(llm_vocab *vocab) {
     static const char *const texts[3] = {"<s>", "<unk>", "<|endoftext|>"};
     for (size_t i = 0; i < 3; ++i)
-        vocab->no_eat_ids[i] = llm_vocab_find(vocab, texts[i], strlen(texts[i]));
+        vocab->keep_space_ids[i] = llm_vocab_find(vocab, texts[i], strlen(texts[i]));
 }
 
 static int special_size_compare(const void *a, const void *b) {
@@ -420,7 +421,7 @@ static int special_size_compare(const void *a, const void *b) {
     return (x->size < y->size) - (x->size > y->size);
 }
 
-/* Which lengths special tokens have, and what they begin with. */
+/* Collects the lengths of special tokens and their first bytes. */
 static tdm_status special_sizes_make(llm_vocab *vocab, tdm_error *err) {
     size_t capacity = 0;
     for (int32_t id = 0; id < vocab->n_token; ++id) {
@@ -450,7 +451,7 @@ static tdm_status special_sizes_make(llm_vocab *vocab, tdm_error *err) {
     return TDM_OK;
 }
 
-/* ---- Making: the whole ---- */
+/* ---- Creating: the whole ---- */
 
 llm_vocab_params llm_vocab_params_default(void) {
     return (llm_vocab_params){
@@ -475,7 +476,7 @@ static tdm_status vocab_make(llm_vocab *vocab, const llm_vocab_params *params, t
     } else {
         return tdm_fail(
             err, TDM_UNSUPPORTED,
-            "tokenizer '%.60s' (tokenizer.ggml.model) is not known; known are llama "
+            "tokenizer '%.60s' (tokenizer.ggml.model) is not supported; supported are llama "
             "(SentencePiece) and gpt2 (byte-level BPE); the model still takes token ids",
             model);
     }
@@ -490,8 +491,8 @@ static tdm_status vocab_make(llm_vocab *vocab, const llm_vocab_params *params, t
     if (status == TDM_OK && is_bpe) status = merges_make(vocab, params, err);
     if (status != TDM_OK) return status;
     byte_pieces_make(vocab);
-    vocab->special_eats_space = params->special_eats_space;
-    no_eat_ids_make(vocab);
+    vocab->special_drops_space = params->special_drops_space;
+    keep_space_ids_make(vocab);
     status = specials_make(vocab, params, err);
     if (status == TDM_OK) status = special_sizes_make(vocab, err);
     if (status == TDM_OK) status = shown_make(vocab, err);
@@ -528,7 +529,7 @@ void llm_vocab_destroy(llm_vocab *vocab) {
     free(vocab);
 }
 
-/* ---- Asking ---- */
+/* ---- Reading ---- */
 
 static bool has_token(const llm_vocab *vocab, int32_t id) {
     return id >= 0 && id < vocab->n_token;

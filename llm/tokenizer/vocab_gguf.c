@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * vocab_gguf.c: reads a vocabulary's parameters from a file's `tokenizer.ggml.*` keys. What they
- * mean is vocab.c's. `tokenizer.ggml.remove_extra_whitespaces` is not read: of the kinds known here
- * none heeds it.
+ * vocab_gguf.c: reads a vocabulary's parameters from the `tokenizer.ggml.*` keys of a file. Their
+ * meaning: vocab.c. `tokenizer.ggml.remove_extra_whitespaces` is not read: none of the supported kinds
+ * uses it.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -35,7 +35,7 @@ static tdm_status no_memory(const llm_gguf *gguf, const char *key, tdm_error *er
                     llm_gguf_name(gguf), key);
 }
 
-/* A string as a NUL-terminated copy; *out stays NULL where an optional key is missing. */
+/* A string as a NUL-terminated copy; *out stays NULL if an optional key is missing. */
 static tdm_status name_read(const llm_gguf *gguf, const char *key, llm_gguf_need need, char **out,
                             tdm_error *err) {
     llm_gguf_str str = {NULL, 0};
@@ -61,7 +61,7 @@ static tdm_status strings_read(const llm_gguf *gguf, const char *key, llm_gguf_n
     return TDM_OK;
 }
 
-/* An array that goes with the tokens: missing, or at least as long as they are. */
+/* An array with an element per token: missing, or at least as long as the list of tokens. */
 static tdm_status numbers_find(const llm_gguf *gguf, const char *key, llm_gguf_type type,
                                size_t n_token, llm_gguf_array *array, tdm_error *err) {
     const tdm_status status = llm_gguf_get_array(gguf, key, type, LLM_GGUF_OPTIONAL, array, err);
@@ -93,14 +93,14 @@ static tdm_status types_read(const llm_gguf *gguf, size_t n, int32_t **out, tdm_
     return TDM_OK;
 }
 
-/* -1 is how some writers say "none", in 32 bits of either sign. */
+/* Some writers use -1 for "none", as a signed or unsigned 32-bit number. */
 static tdm_status id_read(const llm_gguf *gguf, const char *key, int32_t *out, tdm_error *err) {
     int64_t id = LLM_TOKEN_DEFAULT;
     const tdm_status status = llm_gguf_get_i64(gguf, key, LLM_GGUF_OPTIONAL, &id, err);
     if (status != TDM_OK || id == LLM_TOKEN_DEFAULT) return status;
     if (id == UINT32_MAX) id = LLM_TOKEN_NONE;
     if (id < LLM_TOKEN_NONE || id > INT32_MAX)
-        return tdm_fail(err, TDM_DATA_LOSS, "%s: key %s is %lld, which is no token id",
+        return tdm_fail(err, TDM_DATA_LOSS, "%s: key %s is %lld, which is not a token id",
                         llm_gguf_name(gguf), key, (long long)id);
     *out = (int32_t)id;
     return TDM_OK;
@@ -114,9 +114,9 @@ static tdm_status flag_read(const llm_gguf *gguf, const char *key, int32_t *out,
     return status;
 }
 
-/* Phi-3's files don't say that its special tokens swallow white space; llama.cpp goes by the model's
- * name too. */
-static tdm_status special_eats_space_read(const llm_gguf *gguf, bool *out, tdm_error *err) {
+/* Phi-3 drops white space after special tokens, but its files have no key for it. As llama.cpp does,
+ * decide by the model's name. */
+static tdm_status special_drops_space_read(const llm_gguf *gguf, bool *out, tdm_error *err) {
     llm_gguf_str name = {NULL, 0};
     const tdm_status status = llm_gguf_get_str(gguf, "general.name", LLM_GGUF_OPTIONAL, &name, err);
     for (size_t i = 0; i + 4 <= name.len && !*out; ++i) {
@@ -159,7 +159,8 @@ static tdm_status params_read(const llm_gguf *gguf, llm_vocab_params *params, vo
         status = id_read(gguf, ids[i].key, ids[i].id, err);
     for (size_t i = 0; status == TDM_OK && i < sizeof flags / sizeof *flags; ++i)
         status = flag_read(gguf, flags[i].key, flags[i].flag, err);
-    if (status == TDM_OK) status = special_eats_space_read(gguf, &params->special_eats_space, err);
+    if (status == TDM_OK)
+        status = special_drops_space_read(gguf, &params->special_drops_space, err);
     params->model = arrays->model;
     params->pre = arrays->pre;
     params->tokens = arrays->tokens;

@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: MIT
  *
- * vocab_table.c: the lookups that encoders make: pieces by their text, merges by their halves, and
- * the alphabet in which a byte-level BPE writes bytes.
+ * vocab_table.c: lookups for the encoders: pieces by their text, merges by their halves, and the byte
+ * alphabet of a byte-level BPE.
  */
 #include "llm/tokenizer/vocab_table.h"
 
 #include <string.h>
 
-/* FNV-1a, with a last mix because tables use its low bits. */
+/* FNV-1a, with a final mix because the tables use the low bits. */
 uint32_t llm_vocab_hash(const char *text, size_t size) {
     uint64_t hash = 14695981039346656037u;
     for (size_t i = 0; i < size; ++i) hash = (hash ^ (unsigned char)text[i]) * 1099511628211u;
     return (uint32_t)(hash ^ hash >> 32);
 }
 
-/* Odd constants of splitmix64 (Vigna), which spread neighbouring ids. */
+/* The constants of splitmix64 (Vigna); they spread neighbouring ids. */
 uint32_t llm_vocab_pair_hash(uint64_t pair) {
     pair = (pair ^ pair >> 30) * 0xBF58476D1CE4E5B9u;
     pair = (pair ^ pair >> 27) * 0x94D049BB133111EBu;

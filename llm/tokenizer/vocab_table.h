@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * vocab_table.h: the insides of a vocabulary, for the encoders and the vocabulary alone. Everything
- * is written by vocab.c while the vocabulary is made and only read afterwards.
+ * vocab_table.h: the inside of a vocabulary, for the vocabulary and the encoders only. vocab.c writes
+ * it when the vocabulary is created; later it is only read.
  */
 #ifndef LLM_VOCAB_TABLE_H
 #define LLM_VOCAB_TABLE_H
@@ -13,12 +13,12 @@
 #include "llm/tokenizer/pretokenizer.h"
 #include "llm/tokenizer/vocab.h"
 
-/* A piece is a string that an encoder may have in hand: tokens come first, so that a token's piece
- * is its id; behind them, in a BPE, what merges name and no token is. */
+/* A piece is a string that may occur while encoding. Tokens come first, so that a token's piece is its
+ * id. In a BPE, strings that occur only in merges follow. */
 #define LLM_PIECE_NONE UINT32_MAX
 
 typedef enum llm_vocab_kind {
-    LLM_VOCAB_SPM, /* SentencePiece, as Llama 2 and Mistral have it: merges by score */
+    LLM_VOCAB_SPM, /* SentencePiece, as in Llama 2 and Mistral: merges by score */
     LLM_VOCAB_BPE, /* byte-level BPE: merges by rank within words */
 } llm_vocab_kind;
 
@@ -29,11 +29,11 @@ typedef struct llm_byte_range {
 
 typedef struct llm_string_slot {
     uint32_t hash;
-    uint32_t piece; /* LLM_PIECE_NONE: empty */
+    uint32_t piece; /* LLM_PIECE_NONE = empty */
 } llm_string_slot;
 
 typedef struct llm_merge_slot {
-    uint64_t pair; /* left piece << 32 | right piece; UINT64_MAX: empty */
+    uint64_t pair; /* left piece << 32 | right piece; UINT64_MAX = empty */
     uint32_t rank; /* lower merges first */
     uint32_t piece;
 } llm_merge_slot;
@@ -41,8 +41,8 @@ typedef struct llm_merge_slot {
 /* Special tokens of one length. */
 typedef struct llm_special_size {
     uint32_t size;           /* bytes */
-    uint64_t first_user[4];  /* the bytes that user-defined ones begin with, a bit each */
-    uint64_t first_other[4]; /* and control and unknown ones */
+    uint64_t first_user[4];  /* first bytes of user-defined ones, a bit each */
+    uint64_t first_other[4]; /* of control and unknown ones */
 } llm_special_size;
 
 struct llm_vocab {
@@ -54,14 +54,14 @@ struct llm_vocab {
     uint32_t n_piece;
     uint32_t max_piece_size; /* bytes of the longest piece */
 
-    char *text; /* what `pieces` point into */
+    char *text; /* of `pieces` */
     size_t text_size, text_capacity;
-    llm_byte_range *pieces; /* [n_piece] as the file writes them */
+    llm_byte_range *pieces; /* [n_piece] texts in the file */
     size_t piece_capacity;
 
-    char *bytes; /* what `shown` points into */
+    char *bytes; /* of `shown` */
     size_t bytes_size, bytes_capacity;
-    llm_byte_range *shown; /* [n_token] what tokens stand for */
+    llm_byte_range *shown; /* [n_token] decoded bytes */
 
     uint8_t *types; /* [n_token] llm_token_type */
     float *scores;  /* [n_token], SentencePiece only */
@@ -76,26 +76,25 @@ struct llm_vocab {
     size_t n_special_size;
 
     int32_t bos_id, eos_id, unk_id, eot_id, eom_id, pad_id;
-    bool add_bos, add_eos, add_space_prefix, special_eats_space;
-    int32_t no_eat_ids[3]; /* special tokens that don't, or LLM_TOKEN_NONE */
+    bool add_bos, add_eos, add_space_prefix, special_drops_space;
+    int32_t keep_space_ids[3]; /* special tokens that do not drop it, or LLM_TOKEN_NONE */
 
     int32_t *end_ids; /* ascending */
     size_t n_end_id;
 };
 
-/* What the two tables are hashed with. */
+/* The hash functions of the two tables. */
 uint32_t llm_vocab_hash(const char *text, size_t size);
 uint32_t llm_vocab_pair_hash(uint64_t pair);
 
-/* The piece written so, or LLM_PIECE_NONE. */
+/* The piece with this text, or LLM_PIECE_NONE. */
 uint32_t llm_vocab_piece_find(const llm_vocab *vocab, const char *text, size_t size);
 
 /* The merge of two pieces, or NULL. */
 const llm_merge_slot *llm_vocab_merge_find(const llm_vocab *vocab, uint32_t left, uint32_t right);
 
-/* The letter of the byte alphabet (GPT-2's bytes_to_unicode): printable Latin-1 stands for itself,
- * the other 68 bytes for U+0100 and following. Both directions; the second gives -1 for a code
- * point that is no letter. */
+/* The byte alphabet (GPT-2's bytes_to_unicode): printable Latin-1 bytes map to themselves, the other 68
+ * to U+0100 and following. llm_byte_of_letter returns -1 for a code point outside the alphabet. */
 uint32_t llm_byte_letter(unsigned char byte);
 int llm_byte_of_letter(uint32_t letter);
 

@@ -161,7 +161,7 @@ static void test_special(void **state) {
     IDS_EXPECT_FLAGS(vocab, parse, "</s> \n a", SPM_EOS, SPM_SPACE, SPM_LF, SPM_SPACE_A);
     llm_vocab_destroy(vocab);
 
-    tiny.params.special_eats_space = true;
+    tiny.params.special_drops_space = true;
     vocab = vocab_make(&tiny.params);
     IDS_EXPECT_FLAGS(vocab, parse, "</s> \n a b", SPM_EOS, SPM_A, SPM_SPACE, SPM_B);
     IDS_EXPECT_FLAGS(vocab, parse, "<s> a</s> \n", SPM_BOS, SPM_SPACE_A, SPM_EOS);
