@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * template.c: a template from its text, and a text from a template. See template.h.
+ * template.c: see template.h.
  */
 #include "llm/template/template.h"
 
@@ -22,7 +22,7 @@ tdm_status llm_template_create(const char *name, const char *text, size_t len, l
     llm_template *tpl = calloc(1, sizeof *tpl);
     *out = NULL;
     if (tpl == NULL) return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "%s: no memory", name);
-    size_t name_len = strlen(name); /* of a long path, the end says more */
+    size_t name_len = strlen(name); /* of a long path, keep the end */
     if (name_len < sizeof tpl->name)
         memcpy(tpl->name, name, name_len + 1);
     else
@@ -50,7 +50,7 @@ static bool context_open(llm_tpl_job *job, llm_tpl_str text) {
     llm_tpl_value context;
     if (!llm_tpl_json_read(job, text, &context)) return false;
     if (context.kind != LLM_TPL_DICT)
-        return llm_tpl_fail(job, TDM_DATA_LOSS, "the context is no JSON object");
+        return llm_tpl_fail(job, TDM_DATA_LOSS, "the context is not a JSON object");
     if (!llm_tpl_scope_open(job, NULL)) return false;
     for (size_t i = 0; i < context.as.dict->n; i++) {
         const llm_tpl_pair *pair = &context.as.dict->pairs[i];

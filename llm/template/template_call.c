@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * template_call.c: scopes, arguments, and calls of whatever can be called.
+ * template_call.c: scopes, arguments and calls.
  */
 #include <string.h>
 
@@ -76,7 +76,7 @@ llm_tpl_args llm_tpl_args_behind(const llm_tpl_args *args, size_t n) {
     return rest;
 }
 
-/* The place of `name` among the words of `params`; -1 = none. */
+/* The index of `name` among the words of `params`; -1 = none. */
 static int param_find(const char *params, llm_tpl_str name) {
     for (int i = 0; *params != '\0'; i++) {
         size_t n = strcspn(params, " ");
@@ -156,8 +156,7 @@ bool llm_tpl_arg_true(const llm_tpl_call *call, size_t i) {
 
 /* ---- Macros ---- */
 
-/* Arguments that the macro has no parameter for: `caller`, and what it may look up in `varargs`
- * and `kwargs`. */
+/* Binds the arguments without a parameter: `caller`, `varargs` and `kwargs`. */
 static bool extras_assign(llm_tpl_job *job, const llm_tpl_args *args, const bool *used) {
     llm_tpl_value varargs, kwargs, caller = llm_tpl_undefined(llm_tpl_str_of("caller"));
     size_t n_plain = args->n - args->n_named;

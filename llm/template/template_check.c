@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * template_check.c: Jinja's tests, what stands behind `is`. Its documentation lists them under
- * "List of Builtin Tests".
+ * template_check.c: Jinja's tests, the words after `is`. They are those of "List of Builtin Tests" in
+ * its documentation.
  */
 #include <string.h>
 
@@ -73,7 +73,7 @@ static bool test_callable(llm_tpl_call *c, llm_tpl_value *out) {
     return give(out, kind == LLM_TPL_MACRO || kind == LLM_TPL_FUNCTION || kind == LLM_TPL_METHOD);
 }
 
-/* Whether changing the case that way changes nothing, and there is a letter at all. */
+/* Whether the text has a letter, and does not change when converted to that case. */
 static bool case_test(llm_tpl_call *c, llm_tpl_case how, llm_tpl_value *out) {
     llm_tpl_str text, same, other;
     if (!llm_tpl_to_text(c->job, c->self, &text) || !llm_tpl_text_case(c->job, text, how, &same) ||
@@ -157,7 +157,7 @@ static bool test_in(llm_tpl_call *c, llm_tpl_value *out) {
            give(out, is_in);
 }
 
-/* One object: texts and numbers are told apart by kind and value, the rest by where they are. */
+/* Python's `is`: compares texts and numbers by kind and value, other values by address. */
 static bool test_sameas(llm_tpl_call *c, llm_tpl_value *out) {
     const llm_tpl_value *a = c->self, *b = &c->argv[0];
     if (!argument_need(c)) return false;
@@ -179,7 +179,7 @@ static bool test_test(llm_tpl_call *c, llm_tpl_value *out) {
 
 static bool test_escaped(llm_tpl_call *c, llm_tpl_value *out) {
     (void)c;
-    return give(out, false); /* nothing is marked as safe here */
+    return give(out, false); /* there are no escapes, so no text is marked as safe */
 }
 
 static const llm_tpl_builtin tests[] = {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * template_eval.c: the value of an expression. Operators are template_operator.c's.
+ * template_eval.c: evaluates expressions. Operators: template_operator.c.
  */
 #include <string.h>
 
@@ -41,7 +41,7 @@ static llm_tpl_value loop_attribute(const llm_tpl_loop *loop, llm_tpl_str name) 
         {"first", llm_tpl_bool(i == 0)},
         {"last", llm_tpl_bool(i + 1 == n)},
         {"length", llm_tpl_int((int64_t)n)},
-        {"depth", llm_tpl_int(1)}, /* what counts are loops that call themselves */
+        {"depth", llm_tpl_int(1)}, /* counts recursive loops only */
         {"depth0", llm_tpl_int(0)},
         {"previtem", neighbour(loop, i > 0, i - 1, name)},
         {"nextitem", neighbour(loop, i + 1 < n, i + 1, name)},
@@ -67,7 +67,7 @@ bool llm_tpl_attribute(llm_tpl_job *job, const llm_tpl_value *value, llm_tpl_str
     return true;
 }
 
-/* The element's place from an index that may count from the end; false = outside. */
+/* Converts an index, which may count from the end, to a position; false = out of range. */
 static bool index_resolve(int64_t index, size_t n, size_t *out) {
     if (index < 0) index += (int64_t)n;
     if (index < 0 || index >= (int64_t)n) return false;
@@ -107,7 +107,7 @@ bool llm_tpl_item(llm_tpl_job *job, const llm_tpl_value *value, const llm_tpl_va
 
 /* ---- Slices ---- */
 
-/* One bound, cut to what the step can reach. */
+/* Evaluates one bound of a slice and clamps it. */
 static bool bound_eval(llm_tpl_job *job, const llm_tpl_node *node, int64_t n, bool is_down,
                        int64_t fallback, int64_t *out) {
     llm_tpl_value value = llm_tpl_none();
@@ -143,7 +143,7 @@ static bool slice_eval(llm_tpl_job *job, const llm_tpl_value *value, const llm_t
     if (!bound_eval(job, node->a, n, by < 0, by < 0 ? n - 1 : 0, &from) ||
         !bound_eval(job, node->b, n, by < 0, by < 0 ? -1 : n, &to))
         return false;
-    if (by > n) by = n + 1; /* further than the end is the end; keeps the sum below in range */
+    if (by > n) by = n + 1; /* past the end equals the end; the sum below cannot overflow */
     if (by < -n) by = -n - 1;
     if (!llm_tpl_list_make(job, is_text ? LLM_TPL_PLAIN : value->as.list->flavor, &made))
         return false;
@@ -209,7 +209,7 @@ static bool compare_one(llm_tpl_job *job, int op, const llm_tpl_value *a, const 
     }
 }
 
-/* a < b < c is true where each neighbouring pair is. */
+/* a < b < c is true if each pair of neighbours is. */
 static bool compare_eval(llm_tpl_job *job, const llm_tpl_node *node, llm_tpl_value *out) {
     llm_tpl_value left, right;
     bool is_true = true;
@@ -279,7 +279,7 @@ static bool binary_eval(llm_tpl_job *job, const llm_tpl_node *node, llm_tpl_valu
            llm_tpl_operate(job, node->op, &a, &b, out);
 }
 
-/* -a and +a are 0 - a and 0 + a. */
+/* Evaluates -a and +a as 0 - a and 0 + a. */
 static bool sign_eval(llm_tpl_job *job, const llm_tpl_node *node, llm_tpl_value *out) {
     llm_tpl_value value, zero = llm_tpl_int(0);
     if (!llm_tpl_eval(job, node->a, &value)) return false;

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * template_exec.c: runs statements. Their scopes are Jinja's: a for, a macro and every block that
- * catches text have one of their own, an if has none.
+ * template_exec.c: runs statements. As in Jinja, a for, a macro and each block that captures text have
+ * a scope of their own; an if has none.
  */
 #include <string.h>
 
 #include "llm/template/template_render.h"
 
-/* How a body came to its end. */
+/* How a body ended. */
 typedef enum flow { FLOW_NEXT, FLOW_BREAK, FLOW_CONTINUE, FLOW_FAILED } flow;
 
 static flow body_run(llm_tpl_job *job, const llm_tpl_node *body);
@@ -45,7 +45,7 @@ static bool set_run(llm_tpl_job *job, const llm_tpl_node *node) {
     return llm_tpl_eval(job, node->b, &value) && target_assign(job, node->a, &value);
 }
 
-/* The innermost filter of a chain has no operand: it is the block's text. */
+/* The operand of the innermost filter in the chain is the text of the block. */
 static bool chain_run(llm_tpl_job *job, const llm_tpl_node *chain, llm_tpl_value *value) {
     llm_tpl_args args;
     llm_tpl_value self;
@@ -75,7 +75,7 @@ static bool filter_block_run(llm_tpl_job *job, const llm_tpl_node *node) {
 
 /* ---- Loops ---- */
 
-/* What the loop runs over, less what its condition leaves out. */
+/* The items of the loop that meet its condition. */
 static bool loop_items(llm_tpl_job *job, const llm_tpl_node *node, llm_tpl_list **out) {
     llm_tpl_value value, kept, test;
     llm_tpl_scope *scope = job->scope;
@@ -126,7 +126,7 @@ static flow if_run(llm_tpl_job *job, const llm_tpl_node *node) {
     for (;;) {
         if (!llm_tpl_eval(job, node->a, &test)) return FLOW_FAILED;
         if (llm_tpl_is_true(&test)) return body_run(job, node->body);
-        /* a chain of elif is walked, not nested */
+        /* a chain of elif needs no recursion */
         if (node->other == NULL || node->other->kind != LLM_TPL_NODE_IF ||
             node->other->next != NULL)
             return body_run(job, node->other);
@@ -140,7 +140,7 @@ static flow with_run(llm_tpl_job *job, const llm_tpl_node *node) {
     if (!llm_tpl_scope_open(job, scope)) return FLOW_FAILED;
     made = job->scope;
     for (const llm_tpl_node *pair = node->list; pair != NULL; pair = pair->next) {
-        job->scope = scope; /* values do not see one another's names */
+        job->scope = scope; /* values are evaluated outside the new scope */
         bool ok = llm_tpl_eval(job, pair->b, &value);
         job->scope = made;
         if (!ok || !target_assign(job, pair->a, &value)) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * template_expression.c: the grammar of expressions, one function for each level of precedence, as
- * Jinja has them: conditional, or, and, not, comparison, + -, ~, * / // %, **, sign, postfix, filter.
+ * template_expression.c: the grammar of expressions, one function for each of Jinja's levels of
+ * precedence: conditional, or, and, not, comparison, + -, ~, * / // %, **, sign, postfix, filter.
  */
 #include <string.h>
 
@@ -89,7 +89,8 @@ static llm_tpl_node *node_of(llm_tpl_grammar *g, llm_tpl_node_kind kind, llm_tpl
 static llm_tpl_node *parse_unary(llm_tpl_grammar *g, bool with_filter);
 static llm_tpl_node *parse_or(llm_tpl_grammar *g);
 
-/* Operands of one level, joined from the left. `texts` are its operators, NULL-terminated. */
+/* Reads the operands of one level, associated from the left. `texts`: its operators,
+ * NULL-terminated. */
 static llm_tpl_node *parse_binary(llm_tpl_grammar *g, level_fn operand, const char *const *texts) {
     llm_tpl_node *left = operand(g);
     for (size_t i = 0; left != NULL && texts[i] != NULL;) {
@@ -137,7 +138,7 @@ static llm_tpl_node *parse_sum(llm_tpl_grammar *g) {
     return parse_binary(g, parse_concat, texts);
 }
 
-/* The comparison that stands here, taken; -1 = none. */
+/* Reads a comparison operator; -1 = there is none. */
 static int comparison_take(llm_tpl_grammar *g) {
     static const char *const texts[] = {"==", "!=", "<", "<=", ">", ">="};
     for (int i = 0; i < 6; i++)
@@ -167,7 +168,7 @@ static llm_tpl_node *parse_compare(llm_tpl_grammar *g) {
     return node != NULL ? node : left;
 }
 
-/* Everything that can hold itself comes through here or parse_unary. */
+/* Counts the depth of recursion. Every construct that can contain itself calls this or parse_unary. */
 static bool depth_enter(llm_tpl_grammar *g) {
     if (g->depth >= LLM_TPL_NESTED_MAX) {
         g->job->line = llm_tpl_peek(g)->line;
@@ -220,10 +221,6 @@ llm_tpl_node *llm_tpl_parse_expression(llm_tpl_grammar *g) {
     return node;
 }
 
-llm_tpl_node *llm_tpl_parse_plain_expression(llm_tpl_grammar *g) {
-    return parse_or(g);
-}
-
 /* ---- Primaries ---- */
 
 static bool at_tuple_end(const llm_tpl_grammar *g, bool ends_at_in) {
@@ -256,7 +253,7 @@ llm_tpl_node *llm_tpl_parse_tuple(llm_tpl_grammar *g, llm_tpl_tuple_mode mode) {
     return tuple;
 }
 
-/* Items until `end`, separated by commas, one of which may come last. */
+/* Reads items separated by commas until `end`. A last comma is allowed. */
 static llm_tpl_node *parse_items(llm_tpl_grammar *g, llm_tpl_node_kind kind, const char *end) {
     llm_tpl_node *node = llm_tpl_node_make(g, kind);
     if (node == NULL) return NULL;
@@ -280,7 +277,7 @@ static llm_tpl_node *parse_items(llm_tpl_grammar *g, llm_tpl_node_kind kind, con
     return node;
 }
 
-/* Strings one after the other are one. */
+/* Adjacent strings are one string. */
 static llm_tpl_node *parse_string(llm_tpl_grammar *g) {
     llm_tpl_buffer buffer = {0};
     llm_tpl_node *node = llm_tpl_node_make(g, LLM_TPL_NODE_CONST);
@@ -341,9 +338,9 @@ bool llm_tpl_parse_arguments(llm_tpl_grammar *g, llm_tpl_node *node) {
         if (!is_first && !llm_tpl_expect_operator(g, ",")) return false;
         if (llm_tpl_at_operator(g, ")")) break;
         if (llm_tpl_at_operator(g, "*") || llm_tpl_at_operator(g, "**"))
-            return llm_tpl_grammar_fail(g, "an argument (lists and dicts of them are not known)");
+            return llm_tpl_grammar_fail(g, "an argument (*list and **dict are not supported)");
         llm_tpl_node *item;
-        const llm_tpl_token *after = &g->tokens[g->at + 1]; /* END is behind every token */
+        const llm_tpl_token *after = &g->tokens[g->at + 1]; /* there always is one: END is last */
         if (llm_tpl_peek(g)->kind == LLM_TPL_TOKEN_NAME && after->kind == LLM_TPL_TOKEN_OPERATOR &&
             llm_tpl_str_is(after->text, "=")) {
             item = llm_tpl_node_make(g, LLM_TPL_NODE_KEYWORD);
@@ -365,7 +362,7 @@ bool llm_tpl_parse_arguments(llm_tpl_grammar *g, llm_tpl_node *node) {
     return true;
 }
 
-/* One part of a slice; *out stays NULL where there is none. */
+/* Reads one part of a slice; *out stays NULL if it is missing. */
 static bool slice_part(llm_tpl_grammar *g, llm_tpl_node **out) {
     if (llm_tpl_at_operator(g, ":") || llm_tpl_at_operator(g, "]")) return true;
     *out = llm_tpl_parse_expression(g);
@@ -427,7 +424,7 @@ bool llm_tpl_parse_filter(llm_tpl_grammar *g, llm_tpl_node **node) {
     return !llm_tpl_at_operator(g, "(") || llm_tpl_parse_arguments(g, filter);
 }
 
-/* A test's one argument may stand without parentheses. */
+/* A single argument of a test needs no parentheses. */
 static bool at_test_argument(const llm_tpl_grammar *g) {
     switch (llm_tpl_peek(g)->kind) {
     case LLM_TPL_TOKEN_STRING:

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * template_filter.c: filters that give a text or a number. Those that work through lists are
- * template_filter_list.c's. What each does is in Jinja's "List of Builtin Filters"; tojson is the
- * one that chat templates are rendered with, Python's json.dumps without its escapes for HTML.
+ * template_filter.c: filters that return a text or a number. Filters on lists:
+ * template_filter_list.c. Jinja's "List of Builtin Filters" describes them; tojson is that of chat
+ * templates: Python's json.dumps without escapes for HTML.
  */
 #include <errno.h>
 #include <math.h>
@@ -24,7 +24,7 @@ static bool self_text(llm_tpl_call *c, llm_tpl_str *text) {
 
 static const llm_tpl_str nothing = {"", 0};
 
-/* For filters that take a text and nothing that could become one. */
+/* The operand of a filter that accepts only a string. */
 static bool self_must_be_text(llm_tpl_call *c, const char *filter) {
     if (c->self->kind == LLM_TPL_UNDEFINED) return llm_tpl_fail_undefined(c->job, c->self);
     return c->self->kind == LLM_TPL_STRING ||
@@ -139,7 +139,7 @@ static bool filter_urlencode(llm_tpl_call *c, llm_tpl_value *out) {
     llm_tpl_str text;
     llm_tpl_buffer buffer = {0};
     if (c->self->kind == LLM_TPL_LIST || c->self->kind == LLM_TPL_DICT)
-        return llm_tpl_fail(c->job, TDM_UNSUPPORTED, "urlencode takes no %s here",
+        return llm_tpl_fail(c->job, TDM_UNSUPPORTED, "urlencode of a %s is not supported",
                             llm_tpl_kind_name(c->self));
     if (!self_text(c, &text)) return false;
     for (size_t i = 0; i < text.len; i++) {
@@ -212,7 +212,8 @@ static bool filter_wordcount(llm_tpl_call *c, llm_tpl_value *out) {
 static bool filter_format(llm_tpl_call *c, llm_tpl_value *out) {
     llm_tpl_str text;
     if (c->args->n_named > 0)
-        return llm_tpl_fail(c->job, TDM_UNSUPPORTED, "format takes no named arguments here");
+        return llm_tpl_fail(c->job, TDM_UNSUPPORTED,
+                            "format with named arguments is not supported");
     return self_text(c, &text) &&
            llm_tpl_text_format(c->job, text, c->args->items, c->args->n, &text) && give(out, text);
 }
@@ -243,7 +244,8 @@ static bool filter_tojson(llm_tpl_call *c, llm_tpl_value *out) {
 
 /* ---- Numbers ---- */
 
-/* A text read as Python's int() and float() read it: white space around, nothing behind. */
+/* Reads a text as Python's int() and float() do: white space around it is allowed, other text after it
+ * is not. */
 static bool text_to_int(llm_tpl_str text, int64_t base, int64_t *out) {
     char digits[72], *end;
     text = llm_tpl_text_strip(text, (llm_tpl_str){NULL, 0}, true, true);
@@ -320,8 +322,7 @@ static bool filter_abs(llm_tpl_call *c, llm_tpl_value *out) {
     return true;
 }
 
-/* Python rounds to even the decimal number that is exactly what the binary one is, and so does C's
- * printing. */
+/* Python rounds the exact decimal value of a float, ties to even. C's printf does the same. */
 static bool filter_round(llm_tpl_call *c, llm_tpl_value *out) {
     int64_t precision;
     llm_tpl_str method;
@@ -330,7 +331,7 @@ static bool filter_round(llm_tpl_call *c, llm_tpl_value *out) {
         return false;
     double real = llm_tpl_as_real(c->self);
     if (precision < -300 || precision > 300 || !isfinite(real))
-        return llm_tpl_fail(c->job, TDM_OUT_OF_RANGE, "round: cannot be rounded so");
+        return llm_tpl_fail(c->job, TDM_OUT_OF_RANGE, "round: too many digits");
     double scale = pow(10, (double)precision);
     if (llm_tpl_str_is(method, "common") && precision >= 0) {
         char text[700];
@@ -345,7 +346,7 @@ static bool filter_round(llm_tpl_call *c, llm_tpl_value *out) {
     } else {
         return llm_tpl_fail(c->job, TDM_INVALID_ARGUMENT, "round: common, ceil or floor");
     }
-    /* Python's round(int, n) stays an int */
+    /* Python's round(int, n) is an int */
     *out = c->self->kind != LLM_TPL_FLOAT && llm_tpl_str_is(method, "common") && real_is_int(real)
                ? llm_tpl_int((int64_t)real)
                : llm_tpl_float(real);
@@ -387,7 +388,7 @@ static bool filter_attr(llm_tpl_call *c, llm_tpl_value *out) {
     llm_tpl_str name;
     if (!llm_tpl_arg_text(c, 0, nothing, &name)) return false;
     if (c->self->kind != LLM_TPL_DICT) return llm_tpl_attribute(c->job, c->self, name, out);
-    *out = llm_tpl_undefined(name); /* the filter sees attributes only, never keys */
+    *out = llm_tpl_undefined(name); /* the filter reads attributes only, not keys */
     return llm_tpl_method_find(c->self, name) == NULL ||
            llm_tpl_attribute(c->job, c->self, name, out);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * template_filter_list.c: filters that work through lists and dicts. Some of Jinja's give a
- * generator instead of a list, which is always true and has no length; here that is a lazy list.
+ * template_filter_list.c: filters on lists and dicts. Some of Jinja's filters return a generator, which
+ * is always true and has no length; here these return a lazy list.
  */
 #include <string.h>
 
@@ -11,7 +11,7 @@ static bool self_items(llm_tpl_call *c, llm_tpl_list **items) {
     return llm_tpl_iterate(c->job, c->self, items);
 }
 
-/* What `attribute` ("a.b", a number, or none given) finds in an item. */
+/* The value in an item at `attribute`: "a.b", a number, or the item itself if not given. */
 static bool attribute_get(llm_tpl_job *job, const llm_tpl_value *item,
                           const llm_tpl_value *attribute, llm_tpl_value *out) {
     *out = *item;
@@ -36,7 +36,7 @@ static bool attribute_get(llm_tpl_job *job, const llm_tpl_value *item,
     }
 }
 
-/* The same, in lower case unless case counts: what is sorted and compared by. */
+/* The same as a key for sorting: in lower case, unless the filter is case-sensitive. */
 static bool order_key(llm_tpl_job *job, const llm_tpl_value *item, const llm_tpl_value *attribute,
                       bool has_case, llm_tpl_value *out) {
     if (!attribute_get(job, item, attribute, out)) return false;
@@ -53,13 +53,13 @@ typedef struct ranked {
     llm_tpl_value key, value;
 } ranked;
 
-/* Merges two sorted halves; of equal ones the earlier comes first. */
+/* Merges two sorted halves; stable. */
 static bool merge(llm_tpl_job *job, ranked *rows, ranked *spare, size_t half, size_t n,
                   bool is_down) {
     size_t a = 0, b = half;
     for (size_t i = 0; i < n; i++) {
         int order = 0;
-        /* what is equal need have no order */
+        /* equal values may be of a kind without an order */
         if (a < half && b < n && !llm_tpl_equals(&rows[b].key, &rows[a].key) &&
             !llm_tpl_compare(job, &rows[b].key, &rows[a].key, &order))
             return false;
@@ -197,7 +197,7 @@ static bool filter_reverse(llm_tpl_call *c, llm_tpl_value *out) {
     return true;
 }
 
-/* ---- Picking ---- */
+/* ---- Selection ---- */
 
 static bool filter_first(llm_tpl_call *c, llm_tpl_value *out) {
     llm_tpl_list *items;
@@ -231,8 +231,8 @@ static bool filter_items(llm_tpl_call *c, llm_tpl_value *out) {
     return true;
 }
 
-/* A filter of the name in the first argument, with the rest as its own, on every item; or with
- * attribute=, that of every item. */
+/* Applies the filter named by the first argument, with the further arguments, to every item; or with
+ * attribute=, returns that attribute of every item. */
 static bool map_one(llm_tpl_call *c, const llm_tpl_value *item, llm_tpl_value *out) {
     const llm_tpl_args *args = c->args;
     size_t n_plain = args->n - args->n_named;
@@ -259,7 +259,7 @@ static bool filter_map(llm_tpl_call *c, llm_tpl_value *out) {
     llm_tpl_list *items;
     llm_tpl_value value;
     if (!llm_tpl_list_make(c->job, LLM_TPL_LAZY, out)) return false;
-    if (!llm_tpl_is_true(c->self)) return true; /* nothing, whatever it is: none too */
+    if (!llm_tpl_is_true(c->self)) return true; /* an empty or false operand gives no items */
     if (!self_items(c, &items)) return false;
     for (size_t i = 0; i < items->n; i++)
         if (!map_one(c, &items->items[i], &value) ||
@@ -268,7 +268,8 @@ static bool filter_map(llm_tpl_call *c, llm_tpl_value *out) {
     return true;
 }
 
-/* Keeps items, or an attribute of theirs, for which a test says `wanted`; without a test, truth. */
+/* Keeps the items for which a test, of the item or of an attribute, returns `wanted`. Without a test,
+ * the truth of the value counts. */
 static bool choose(llm_tpl_call *c, bool by_attribute, bool wanted, llm_tpl_value *out) {
     llm_tpl_list *items;
     llm_tpl_value subject, attribute = {.kind = LLM_TPL_ABSENT};
@@ -317,7 +318,7 @@ static bool filter_rejectattr(llm_tpl_call *c, llm_tpl_value *out) {
     return choose(c, true, false, out);
 }
 
-/* ---- Putting together ---- */
+/* ---- Combination ---- */
 
 static bool filter_join(llm_tpl_call *c, llm_tpl_value *out) {
     llm_tpl_list *items;
@@ -348,7 +349,7 @@ static bool filter_sum(llm_tpl_call *c, llm_tpl_value *out) {
     return true;
 }
 
-/* Rows of n; the last one filled up with the second argument, if given. */
+/* Rows of n items; the second argument, if given, fills up the last row. */
 static bool filter_batch(llm_tpl_call *c, llm_tpl_value *out) {
     llm_tpl_list *items;
     llm_tpl_value row = llm_tpl_none();

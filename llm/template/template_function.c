@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * template_function.c: functions that every template finds: Jinja's range, dict and namespace, and
- * what chat templates are given besides: raise_exception and strftime_now.
+ * template_function.c: the global functions: Jinja's range, dict and namespace, and raise_exception and
+ * strftime_now of chat templates.
  */
 #include <time.h>
 
@@ -28,7 +28,7 @@ static bool function_range(llm_tpl_call *c, llm_tpl_value *out) {
     return true;
 }
 
-/* Of a dict, of pairs, or of nothing, and of named arguments. */
+/* Creates a dict from a dict, from pairs or from nothing, and from named arguments. */
 static bool dict_fill(llm_tpl_call *c, llm_tpl_value *out) {
     const llm_tpl_args *args = c->args;
     size_t n_plain = args->n - args->n_named;
@@ -45,7 +45,7 @@ static bool dict_fill(llm_tpl_call *c, llm_tpl_value *out) {
         for (size_t i = 0; i < pairs->n; i++) {
             const llm_tpl_value *pair = &pairs->items[i];
             if (pair->kind != LLM_TPL_LIST || pair->as.list->n != 2)
-                return llm_tpl_fail(c->job, TDM_INVALID_ARGUMENT, "a dict is made of pairs");
+                return llm_tpl_fail(c->job, TDM_INVALID_ARGUMENT, "dict needs pairs");
             if (!llm_tpl_dict_set(c->job, out->as.dict, pair->as.list->items[0],
                                   pair->as.list->items[1]))
                 return false;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * template_grammar.h: what the two halves of the parser, template_expression.c and
- * template_parser.c, share: a place among the tokens. Nobody else includes it.
+ * template_grammar.h: shared by the two files of the parser, template_expression.c and
+ * template_parser.c, and included by no other: a position in the list of tokens.
  *
- * Functions that give a node give NULL after a failure, which the job remembers.
+ * Functions that return a node return NULL on failure; the job keeps the failure.
  */
 #ifndef LLM_TEMPLATE_GRAMMAR_H
 #define LLM_TEMPLATE_GRAMMAR_H
@@ -18,11 +18,11 @@ typedef struct llm_tpl_grammar {
     const llm_tpl_token *tokens; /* the last one is END */
     size_t at;
     int depth;
-    int n_loop; /* that the statement being read is inside of, within its macro */
+    int n_loop; /* loops around the statement being read, inside its macro */
 } llm_tpl_grammar;
 
 const llm_tpl_token *llm_tpl_peek(const llm_tpl_grammar *g);
-/* "X is expected, not 'Y'", at the token's line; false. */
+/* Fails with "X is expected, not 'Y'" at the token's line; returns false. */
 bool llm_tpl_grammar_fail(llm_tpl_grammar *g, const char *expected);
 bool llm_tpl_at_word(const llm_tpl_grammar *g, const char *word);
 bool llm_tpl_at_operator(const llm_tpl_grammar *g, const char *text);
@@ -32,22 +32,20 @@ bool llm_tpl_expect_operator(llm_tpl_grammar *g, const char *text);
 bool llm_tpl_expect_name(llm_tpl_grammar *g, llm_tpl_str *name);
 llm_tpl_node *llm_tpl_node_make(llm_tpl_grammar *g, llm_tpl_node_kind kind);
 
-/* With and without a conditional (`x if y`) at its top. */
 llm_tpl_node *llm_tpl_parse_expression(llm_tpl_grammar *g);
-llm_tpl_node *llm_tpl_parse_plain_expression(llm_tpl_grammar *g);
 
 typedef enum llm_tpl_tuple_mode {
     LLM_TPL_TUPLE_FULL,           /* expressions */
-    LLM_TPL_TUPLE_PLAIN,          /* expressions without a conditional at their top */
+    LLM_TPL_TUPLE_PLAIN,          /* expressions that are not a conditional (`x if y`) */
     LLM_TPL_TUPLE_IN_PARENTHESES, /* expressions, or nothing */
     LLM_TPL_TUPLE_TARGET          /* names to assign to; ends before `in` */
 } llm_tpl_tuple_mode;
 
-/* One expression, or several separated by commas, which are a TUPLE. */
+/* One expression, or a TUPLE of several separated by commas. */
 llm_tpl_node *llm_tpl_parse_tuple(llm_tpl_grammar *g, llm_tpl_tuple_mode mode);
-/* "(...)" into node->list. */
+/* Reads "(...)" into node->list. */
 bool llm_tpl_parse_arguments(llm_tpl_grammar *g, llm_tpl_node *node);
-/* Name and arguments of a filter, put around *node. */
+/* Reads name and arguments of a filter, and applies it to *node. */
 bool llm_tpl_parse_filter(llm_tpl_grammar *g, llm_tpl_node **node);
 
 #endif

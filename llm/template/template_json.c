@@ -43,7 +43,7 @@ static bool hex_read(reader *r, uint32_t *code) {
                     : c >= 'a' && c <= 'f' ? c - 'a' + 10
                     : c >= 'A' && c <= 'F' ? c - 'A' + 10
                                            : -1;
-        if (digit < 0) return read_fail(r, "four hexadecimal digits are missing behind \\u");
+        if (digit < 0) return read_fail(r, "four hexadecimal digits are missing after \\u");
         *code = *code * 16 + (uint32_t)digit;
     }
     return true;
@@ -69,7 +69,7 @@ static bool escape_read(reader *r, llm_tpl_buffer *buffer) {
         return llm_tpl_put_code(r->job, buffer, code);
     }
     const char *found = c > 0 ? strchr(from, c) : NULL;
-    if (found == NULL) return read_fail(r, "no character is escaped so");
+    if (found == NULL) return read_fail(r, "unknown escape");
     return llm_tpl_put(r->job, buffer, (llm_tpl_str){&to[found - from], 1});
 }
 
@@ -106,7 +106,7 @@ static bool number_read(reader *r, llm_tpl_value *out) {
     if (peek(r) == '.') {
         is_real = true;
         r->at++;
-        if (peek(r) < '0' || peek(r) > '9') return read_fail(r, "no digit behind the point");
+        if (peek(r) < '0' || peek(r) > '9') return read_fail(r, "no digit after the point");
         while (peek(r) >= '0' && peek(r) <= '9') r->at++;
     }
     if (peek(r) == 'e' || peek(r) == 'E') {
@@ -117,7 +117,7 @@ static bool number_read(reader *r, llm_tpl_value *out) {
         while (peek(r) >= '0' && peek(r) <= '9') r->at++;
     }
     n = r->at - start;
-    if (n >= sizeof text) return read_fail(r, "a number of hundreds of digits");
+    if (n >= sizeof text) return read_fail(r, "a number with too many digits");
     memcpy(text, r->text.ptr + start, n);
     text[n] = '\0';
     errno = 0;
@@ -270,7 +270,7 @@ static bool array_write(writer *w, const llm_tpl_list *list) {
     return ok && line_begin(w) && chars_write(w, "]");
 }
 
-/* A key that is no string is written as the text of its value. */
+/* A key that is not a string is written as the text of its value. */
 static bool key_write(writer *w, const llm_tpl_value *key) {
     if (key->kind == LLM_TPL_STRING) return string_write(w, key->as.text);
     return chars_write(w, "\"") && value_write(w, key) && chars_write(w, "\"");

@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: MIT
  *
- * template_json.h: JSON (RFC 8259) to a template's values and back, the way back as Python's
- * json.dumps writes it, because that is what chat templates were written against.
+ * template_json.h: reads JSON (RFC 8259) into values of a template, and writes values as Python's
+ * json.dumps does, which chat templates expect.
  */
 #ifndef LLM_TEMPLATE_JSON_H
 #define LLM_TEMPLATE_JSON_H
 
 #include "llm/template/template_text.h"
 
-/* Reads one value. A failure says at which byte. Of equal keys the last one counts. */
+/* Reads one value. Failures name the byte. Of equal keys the last one counts. */
 bool llm_tpl_json_read(llm_tpl_job *job, llm_tpl_str text, llm_tpl_value *out);
 
 typedef struct llm_tpl_json_style {
     llm_tpl_str indent; /* of one level; ptr NULL = all on one line */
     llm_tpl_str item;   /* between items, such as ", " */
-    llm_tpl_str key;    /* behind a key, such as ": " */
-    bool is_ascii;      /* everything else as \u escapes */
+    llm_tpl_str key;    /* after a key, such as ": " */
+    bool is_ascii;      /* other characters as \u escapes */
     bool is_sorted;     /* by key */
 } llm_tpl_json_style;
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * template_lexer.c: see template_lexer.h. The rules are those of Jinja's documentation ("Whitespace
- * Control", "Escaping") with both switches on: the first newline behind a block or comment is
- * dropped, and blanks before one that begins its line.
+ * Control", "Escaping") with trim_blocks and lstrip_blocks: the first newline after a block or comment
+ * is removed, and blanks before one that is first in its line.
  */
 #include "llm/template/template_lexer.h"
 
@@ -15,9 +15,9 @@
 
 typedef struct lexer {
     llm_tpl_job *job;
-    llm_tpl_str text; /* newlines are \n, the last one dropped */
+    llm_tpl_str text; /* with newlines \n, without the last one */
     size_t at;
-    bool line_starts; /* what was read last ended with a newline, or nothing was */
+    bool line_starts; /* at the beginning, or after a newline */
     llm_tpl_token *tokens;
     size_t n, capacity;
 } lexer;
@@ -49,7 +49,7 @@ static char char_at(const lexer *l, size_t at) {
     return at < l->text.len ? l->text.ptr[at] : '\0';
 }
 
-/* Goes to `end`, counting lines. */
+/* Advances to `end` and counts lines. */
 static void advance(lexer *l, size_t end) {
     for (; l->at < end; l->at++) l->job->line += l->text.ptr[l->at] == '\n';
 }
@@ -64,8 +64,8 @@ static size_t space_end(const lexer *l, size_t at) {
     return at;
 }
 
-/* Where the tag's end, which stands at `at`, ends: "-%}" takes all white space with it, "%}" one
- * newline where `trims`, "+%}" nothing. 0 = there is no end at `at`. */
+/* The position after the end of a tag at `at`, and after the white space that it removes: "-%}" all,
+ * "%}" one newline if `trims`, "+%}" none. 0 = there is no end of a tag at `at`. */
 static size_t tag_end(const lexer *l, size_t at, const char *end, bool trims) {
     char sign = char_at(l, at);
     size_t n = strlen(end);
@@ -77,8 +77,8 @@ static size_t tag_end(const lexer *l, size_t at, const char *end, bool trims) {
 
 /* ---- Between tags ---- */
 
-/* The text before a tag without what the tag takes off it. `sign` stands behind the tag's two
- * characters; a print never takes blanks off by itself. */
+/* The text before a tag without the white space that the tag removes. `sign`: the character after the
+ * tag's first two. A print removes no blanks unless its sign is '-'. */
 static llm_tpl_str data_strip(const lexer *l, llm_tpl_str data, char sign, bool is_print) {
     if (sign == '-') return llm_tpl_text_strip(data, (llm_tpl_str){NULL, 0}, false, true);
     if (sign == '+' || is_print) return data;
@@ -95,13 +95,13 @@ static bool data_add(lexer *l, llm_tpl_str data, int line) {
     return data.len == 0 || token_add(l, LLM_TPL_TOKEN_DATA, line, data, llm_tpl_string(data));
 }
 
-/* Where the word `word` with white space around it ends behind `at`; 0 = it does not stand there. */
+/* The position after `word` at `at`, with white space around it; 0 = it is not there. */
 static size_t word_end(const lexer *l, size_t at, const char *word) {
     at = space_end(l, at);
     return starts(l, at, word) ? space_end(l, at + strlen(word)) : 0;
 }
 
-/* Where the tag `{% raw %}` that begins at `at` ends; 0 = it is none. */
+/* The position after a tag `{% raw %}` at `at`; 0 = there is none. */
 static size_t raw_begin_end(const lexer *l, size_t at) {
     char sign = char_at(l, at + 2);
     at = word_end(l, at + (sign == '-' || sign == '+' ? 3 : 2), "raw");
@@ -110,7 +110,7 @@ static size_t raw_begin_end(const lexer *l, size_t at) {
     return starts(l, at, "%}") ? at + 2 : 0;
 }
 
-/* Everything up to {% endraw %} is data. */
+/* Reads the text up to {% endraw %} as data. */
 static bool raw_read(lexer *l) {
     int line = l->job->line;
     for (size_t at = l->at; at + 1 < l->text.len; at++) {
@@ -164,7 +164,7 @@ static bool is_digit(char c) {
     return c >= '0' && c <= '9';
 }
 
-/* Digits, single underscores allowed between them. */
+/* Reads digits, with single underscores between them. */
 static size_t digits_end(const lexer *l, size_t at) {
     while (is_digit(char_at(l, at)) ||
            (char_at(l, at) == '_' && is_digit(char_at(l, at - 1)) && is_digit(char_at(l, at + 1))))
@@ -215,7 +215,7 @@ static bool number_read(lexer *l) {
                      value);
 }
 
-/* \xHH, \uHHHH, \UHHHHHHHH and up to three octal digits: the code, and how many characters. 0 = the
+/* Reads \xHH, \uHHHH, \UHHHHHHHH or up to three octal digits. Returns the number of characters, 0 if
  * digits are missing. */
 static size_t code_read(const lexer *l, size_t at, uint32_t *code) {
     char kind = char_at(l, at);
@@ -248,14 +248,14 @@ static bool escape_read(lexer *l, llm_tpl_buffer *buffer, size_t *at) {
         ++*at;
         return true;
     }
-    if (c == 'N') return lex_fail(l, "\\N{...} in a string is not known here");
+    if (c == 'N') return lex_fail(l, "\\N{...} in a string is not supported");
     if (c == 'x' || c == 'u' || c == 'U' || (c >= '0' && c <= '7')) {
         size_t n = code_read(l, *at, &code);
         if (n == 0) return lex_fail(l, "digits are missing in a string's escape");
         *at += n;
         return llm_tpl_put_code(l->job, buffer, code);
     }
-    return llm_tpl_put_chars(l->job, buffer, "\\"); /* what is no escape stays as it is */
+    return llm_tpl_put_chars(l->job, buffer, "\\"); /* other backslashes stay */
 }
 
 static bool string_read(lexer *l) {
@@ -273,7 +273,7 @@ static bool string_read(lexer *l) {
         plain = ++at;
         if (at >= l->text.len) break;
         if (!escape_read(l, &buffer, &at)) return false;
-        /* an unknown escape's character is plain text, whatever it is */
+        /* the character of an unknown escape is plain text */
         if (plain == at)
             at += llm_tpl_char_len(l->text, at);
         else
@@ -310,7 +310,7 @@ static bool operator_read(lexer *l, char *brackets, int *n_bracket) {
     return token_add(l, LLM_TPL_TOKEN_OPERATOR, l->job->line, text, llm_tpl_none());
 }
 
-/* What stands in {{ }} or {% %}, and its end. */
+/* Reads the inside of {{ }} or {% %}, and its end. */
 static bool tag_read(lexer *l, bool is_print) {
     char brackets[BRACKETS_MAX];
     int n_bracket = 0;
@@ -342,7 +342,7 @@ static bool tag_read(lexer *l, bool is_print) {
     return lex_fail(l, is_print ? "'}}' is missing" : "'%}' is missing");
 }
 
-/* Data up to the next tag, and the tag. */
+/* Reads data up to the next tag, and the tag. */
 static bool part_read(lexer *l) {
     size_t at = l->at;
     int line = l->job->line;
@@ -366,7 +366,7 @@ static bool part_read(lexer *l) {
            tag_read(l, kind == '{');
 }
 
-/* Every kind of newline becomes \n; one at the end is dropped. */
+/* Converts all newlines to \n and removes one at the end. */
 static bool newlines_normalize(lexer *l, llm_tpl_str text) {
     char *ptr = llm_tpl_alloc(l->job, text.len + 1, 1);
     size_t n = 0;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * template_lexer.h: a template's text to tokens, white space around tags already taken off as
- * Jinja's trim_blocks and lstrip_blocks do, both of which chat templates are written for.
+ * template_lexer.h: the text of a template to tokens, without the white space around tags that Jinja's
+ * trim_blocks and lstrip_blocks remove. Chat templates expect both.
  */
 #ifndef LLM_TEMPLATE_LEXER_H
 #define LLM_TEMPLATE_LEXER_H
@@ -16,7 +16,7 @@ typedef enum llm_tpl_token_kind {
     LLM_TPL_TOKEN_BLOCK_BEGIN, /* {% */
     LLM_TPL_TOKEN_BLOCK_END,
     LLM_TPL_TOKEN_NAME,
-    LLM_TPL_TOKEN_STRING, /* text is what it means */
+    LLM_TPL_TOKEN_STRING, /* text: without quotes and escapes */
     LLM_TPL_TOKEN_INT,    /* value */
     LLM_TPL_TOKEN_FLOAT,
     LLM_TPL_TOKEN_OPERATOR /* text, one or two characters */
@@ -29,7 +29,7 @@ typedef struct llm_tpl_token {
     llm_tpl_value value;
 } llm_tpl_token;
 
-/* The tokens of the whole text, the last one END. `text` lives as long as the job. */
+/* The tokens of the whole text; the last one is END. `text` is valid until the job ends. */
 bool llm_tpl_lex(llm_tpl_job *job, llm_tpl_str text, llm_tpl_token **tokens_out);
 
 #endif

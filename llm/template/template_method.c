@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * template_method.c: methods of texts, lists, dicts and loops, those of Python's that change nothing.
- * Those that would change their object (append, pop, update) are not there: chat templates are
- * rendered in a sandbox that refuses them.
+ * template_method.c: methods of texts, lists, dicts and loops: those of Python's that do not change
+ * their object. Methods that do (append, pop, update) are missing: chat templates are rendered in a
+ * sandbox that refuses them.
  */
 #include <string.h>
 
@@ -71,7 +71,7 @@ static bool stands_at(llm_tpl_str text, llm_tpl_str part, bool at_end) {
             memcmp(text.ptr + (at_end ? text.len - part.len : 0), part.ptr, part.len) == 0);
 }
 
-/* The argument is a text, or a tuple of texts one of which it may be. */
+/* The argument is a text, or a tuple of texts of which one must match. */
 static bool edge_test(llm_tpl_call *c, bool at_end, llm_tpl_value *out) {
     const llm_tpl_value *arg = &c->argv[0], *items = arg;
     size_t n = 1;
@@ -124,7 +124,7 @@ static bool text_replace(llm_tpl_call *c, llm_tpl_value *out) {
            give(out, text);
 }
 
-/* Where `part` occurs last before `end`; SIZE_MAX = nowhere. */
+/* The offset of the last `part` before `end`; SIZE_MAX = none. */
 static size_t find_last(llm_tpl_str text, llm_tpl_str part) {
     if (part.len > text.len) return SIZE_MAX;
     for (size_t at = text.len - part.len + 1; at > 0; at--)
@@ -173,7 +173,7 @@ static bool push_part(llm_tpl_call *c, llm_tpl_list *list, size_t from, size_t t
     return llm_tpl_list_push(c->job, list, llm_tpl_string(part));
 }
 
-/* At white space; none of it is left, except behind the last split that the limit allows. */
+/* Splits at white space and removes it, except after the last split that the limit allows. */
 static bool split_words(llm_tpl_call *c, int64_t limit, llm_tpl_list *list) {
     llm_tpl_str text = c->self->as.text;
     uint32_t code;
@@ -220,14 +220,15 @@ static bool text_split(llm_tpl_call *c, llm_tpl_value *out) {
     return push_part(c, out->as.list, at, c->self->as.text.len);
 }
 
-/* The same from the right; without a limit they are equal. */
+/* Splits from the right; without a limit it equals split. */
 static bool text_rsplit(llm_tpl_call *c, llm_tpl_value *out) {
     llm_tpl_str by, rest = c->self->as.text;
     int64_t limit;
     if (!split_arguments(c, &by, &limit, out)) return false;
     if (limit < 0 || by.len == 0) {
         if (limit >= 0)
-            return llm_tpl_fail(c->job, TDM_UNSUPPORTED, "rsplit: a limit needs a separator here");
+            return llm_tpl_fail(c->job, TDM_UNSUPPORTED,
+                                "rsplit with a limit and without a separator is not supported");
         return text_split(c, out);
     }
     llm_tpl_list *list = out->as.list;
@@ -271,7 +272,7 @@ static bool text_rpartition(llm_tpl_call *c, llm_tpl_value *out) {
     return partition(c, true, out);
 }
 
-/* What str.splitlines takes for the end of a line (Python's documentation lists them). */
+/* The line ends of str.splitlines (Python's documentation lists them). */
 static bool ends_line(uint32_t code) {
     return (code >= 10 && code <= 13) || (code >= 28 && code <= 30) || code == 0x85 ||
            code == 0x2028 || code == 0x2029;
@@ -314,7 +315,7 @@ static bool text_join(llm_tpl_call *c, llm_tpl_value *out) {
     return give(out, llm_tpl_buffer_str(&buffer));
 }
 
-/* The value that a field "{}", "{0}" or "{name}" of str.format stands for. */
+/* The value of a field "{}", "{0}" or "{name}" of str.format. */
 static bool field_find(llm_tpl_call *c, llm_tpl_str field, size_t *next, llm_tpl_value *out) {
     const llm_tpl_args *args = c->args;
     size_t n_plain = args->n - args->n_named, at = 0;
@@ -379,7 +380,8 @@ static bool is_blank(unsigned char b) {
     return llm_tpl_is_space(b) && b < 0x80;
 }
 
-/* Every byte is such a one, and there is one; beyond ASCII all counts as letters. */
+/* Whether the text is not empty and all bytes are of that class; bytes beyond ASCII count as
+ * letters. */
 static bool each_is(llm_tpl_call *c, letter_fn is_such, llm_tpl_value *out) {
     llm_tpl_str text = c->self->as.text;
     bool all = text.len > 0;
@@ -441,7 +443,7 @@ static bool list_count(llm_tpl_call *c, llm_tpl_value *out) {
 }
 
 static bool list_copy(llm_tpl_call *c, llm_tpl_value *out) {
-    *out = *c->self; /* nothing can change either */
+    *out = *c->self; /* neither can change */
     return true;
 }
 
@@ -488,8 +490,7 @@ static bool dict_copy(llm_tpl_call *c, llm_tpl_value *out) {
 /* ---- Loops ---- */
 
 static bool loop_cycle(llm_tpl_call *c, llm_tpl_value *out) {
-    if (c->args->n == 0)
-        return llm_tpl_fail(c->job, TDM_INVALID_ARGUMENT, "cycle: there is nothing to choose from");
+    if (c->args->n == 0) return llm_tpl_fail(c->job, TDM_INVALID_ARGUMENT, "cycle: no arguments");
     *out = c->args->items[c->self->as.loop->index % c->args->n];
     return true;
 }

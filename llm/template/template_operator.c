@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * template_operator.c: + - * / // % ** and `in`, with Python's meaning. Whole numbers have 64 bits; a
- * result that needs more is a failure.
+ * template_operator.c: + - * / // % ** and `in`, as in Python. Integers have 64 bits; a result that
+ * needs more is a failure.
  */
 #include <math.h>
 #include <string.h>
@@ -38,7 +38,7 @@ static bool ints_operate(llm_tpl_job *job, int op, int64_t a, int64_t b, llm_tpl
     case '*': is_over = __builtin_mul_overflow(a, b, &r); break;
     case '/': *out = llm_tpl_float((double)a / (double)b); return true;
     case '%':
-    case '/' + LLM_TPL_OP_DOUBLE: /* rounded down, and what that leaves */
+    case '/' + LLM_TPL_OP_DOUBLE: /* the quotient rounded down, and its remainder */
         if (b == -1) {
             is_over = op != '%' && __builtin_sub_overflow(0, a, &r);
             break;
@@ -76,7 +76,7 @@ static bool reals_operate(int op, double a, double b, llm_tpl_value *out) {
     return true;
 }
 
-/* Text or a list, several times. */
+/* A text or list repeated. */
 static bool repeat(llm_tpl_job *job, const llm_tpl_value *what, int64_t n, llm_tpl_value *out) {
     if (what->kind == LLM_TPL_STRING) {
         llm_tpl_buffer buffer = {0};

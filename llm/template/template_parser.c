@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * template_parser.c: the grammar of statements. Expressions are template_expression.c's.
+ * template_parser.c: the grammar of statements. Expressions: template_expression.c.
  */
 #include "llm/template/template_parser.h"
 
@@ -14,7 +14,7 @@ static bool block_end(llm_tpl_grammar *g) {
     return true;
 }
 
-/* `%}`, a body, and the tag that ends it, whose word is taken and whose `%}` is not. */
+/* Reads `%}`, a body, and the word of the tag that ends it, but not that tag's `%}`. */
 static bool body_until(llm_tpl_grammar *g, const char *end, llm_tpl_node **body_out) {
     const char *const ends[] = {end, NULL};
     if (!block_end(g) || !parse_body(g, ends, body_out)) return false;
@@ -22,7 +22,7 @@ static bool body_until(llm_tpl_grammar *g, const char *end, llm_tpl_node **body_
     return true;
 }
 
-/* Names, and tuples of them, are what can be assigned to. */
+/* Reads a target of an assignment: a name, or a tuple of names. */
 static bool target_check(llm_tpl_grammar *g, const llm_tpl_node *target) {
     if (target->kind == LLM_TPL_NODE_NAME) return true;
     if (target->kind != LLM_TPL_NODE_TUPLE && target->kind != LLM_TPL_NODE_LIST)
@@ -37,7 +37,7 @@ static llm_tpl_node *parse_target(llm_tpl_grammar *g) {
     return target != NULL && target_check(g, target) ? target : NULL;
 }
 
-/* From behind `if` or `elif` on. */
+/* Reads what follows `if` or `elif`. */
 static bool parse_if(llm_tpl_grammar *g, llm_tpl_node *node) {
     static const char *const ends[] = {"elif", "else", "endif", NULL};
     for (;;) {
@@ -62,7 +62,7 @@ static bool parse_for(llm_tpl_grammar *g, llm_tpl_node *node) {
     if (node->b == NULL) return false;
     if (llm_tpl_skip_word(g, "if") && (node->c = llm_tpl_parse_expression(g)) == NULL) return false;
     if (llm_tpl_at_word(g, "recursive"))
-        return llm_tpl_grammar_fail(g, "'%}' (recursive loops are not known)");
+        return llm_tpl_grammar_fail(g, "'%}' (recursive loops are not supported)");
     g->n_loop++;
     bool ok = block_end(g) && parse_body(g, ends, &node->body);
     g->n_loop--;
@@ -96,7 +96,7 @@ static bool parse_set(llm_tpl_grammar *g, llm_tpl_node *node) {
     return body_until(g, "endset", &node->body);
 }
 
-/* "(a, b=1)" into node->list. */
+/* Reads "(a, b=1)" into node->list. */
 static bool parse_params(llm_tpl_grammar *g, llm_tpl_node *node) {
     if (!llm_tpl_expect_operator(g, "(")) return false;
     for (llm_tpl_node **place = &node->list; !llm_tpl_at_operator(g, ")");) {
@@ -117,7 +117,7 @@ static bool parse_params(llm_tpl_grammar *g, llm_tpl_node *node) {
     return true;
 }
 
-/* A macro's body, or a caller's: loops around it are not its own. */
+/* Reads the body of a macro or caller: `break` in it does not leave loops around it. */
 static bool parse_macro_body(llm_tpl_grammar *g, llm_tpl_node *node, const char *end) {
     int n_loop = g->n_loop;
     g->n_loop = 0;
@@ -170,7 +170,7 @@ static bool parse_generation(llm_tpl_grammar *g, llm_tpl_node *node) {
 }
 
 static bool parse_jump(llm_tpl_grammar *g, llm_tpl_node *node) {
-    g->at -= g->n_loop == 0; /* the word itself is what is wrong */
+    g->at -= g->n_loop == 0; /* the message is about the word itself */
     return g->n_loop > 0 || llm_tpl_grammar_fail(g, node->kind == LLM_TPL_NODE_BREAK
                                                         ? "no 'break' outside of a loop"
                                                         : "no 'continue' outside of a loop");
@@ -179,7 +179,7 @@ static bool parse_jump(llm_tpl_grammar *g, llm_tpl_node *node) {
 typedef struct statement {
     const char *word;
     llm_tpl_node_kind kind;
-    bool (*parse)(llm_tpl_grammar *g, llm_tpl_node *node); /* from behind the word on */
+    bool (*parse)(llm_tpl_grammar *g, llm_tpl_node *node); /* reads what follows the word */
 } statement;
 
 static const statement statements[] = {
@@ -191,7 +191,7 @@ static const statement statements[] = {
     {"filter", LLM_TPL_NODE_FILTER_BLOCK, parse_filter_block},
     {"with", LLM_TPL_NODE_WITH, parse_with},
     {"generation", LLM_TPL_NODE_WITH,
-     parse_generation}, /* marks what is trained on; nothing here */
+     parse_generation}, /* marks text for training; no effect here */
     {"break", LLM_TPL_NODE_BREAK, parse_jump},
     {"continue", LLM_TPL_NODE_CONTINUE, parse_jump},
 };
@@ -203,7 +203,7 @@ static llm_tpl_node *parse_statement(llm_tpl_grammar *g) {
         g->at++;
         return node != NULL && statements[i].parse(g, node) && block_end(g) ? node : NULL;
     }
-    llm_tpl_grammar_fail(g, "a statement that is known here");
+    llm_tpl_grammar_fail(g, "a supported statement");
     return NULL;
 }
 
@@ -225,8 +225,8 @@ static llm_tpl_node *parse_print(llm_tpl_grammar *g) {
     return node;
 }
 
-/* Data, prints and statements up to a tag that begins with one of `ends`, whose `{%` is taken; with
- * no ends, up to the end. */
+/* Reads data, prints and statements up to a tag that begins with one of `ends`, and that tag's `{%`;
+ * without `ends`, up to the end of the template. */
 static bool parse_body(llm_tpl_grammar *g, const char *const *ends, llm_tpl_node **body_out) {
     static const char *const none[] = {NULL};
     if (g->depth >= LLM_TPL_NESTED_MAX)

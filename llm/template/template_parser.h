@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT
  *
- * template_parser.h: tokens to a tree. What the tree does is template_eval.c's (expressions) and
- * template_exec.c's (statements).
+ * template_parser.h: tokens to a tree. template_eval.c evaluates its expressions, template_exec.c runs
+ * its statements.
  */
 #ifndef LLM_TEMPLATE_PARSER_H
 #define LLM_TEMPLATE_PARSER_H
 
 #include "llm/template/template_value.h"
 
-/* Beside each kind: which fields it has. A list is the first of nodes linked by `next`. */
+/* The comment at each kind names its fields. A list is the first of nodes linked by `next`. */
 typedef enum llm_tpl_node_kind {
     LLM_TPL_NODE_CONST,    /* value */
     LLM_TPL_NODE_NAME,     /* text */
@@ -21,7 +21,7 @@ typedef enum llm_tpl_node_kind {
     LLM_TPL_NODE_SLICE,    /* a:b:c, each may be NULL; as b of ITEM */
     LLM_TPL_NODE_CALL,     /* a(list); in the list KEYWORD for named ones, last */
     LLM_TPL_NODE_KEYWORD,  /* text=a */
-    LLM_TPL_NODE_FILTER,   /* a|text(list); a is NULL where a block is filtered */
+    LLM_TPL_NODE_FILTER,   /* a|text(list); a NULL = the text of a block */
     LLM_TPL_NODE_TEST,     /* a is text(list) */
     LLM_TPL_NODE_NOT,      /* a */
     LLM_TPL_NODE_NEGATIVE, /* a */
@@ -74,8 +74,8 @@ struct llm_tpl_node {
     llm_tpl_node *next;
 };
 
-/* The template's statements, NULL for an empty one; they live as long as the job; `text`
- * need not. */
+/* The statements of the template, NULL for an empty one; valid until the job ends. `text` may be freed
+ * before. */
 bool llm_tpl_parse(llm_tpl_job *job, llm_tpl_str text, const llm_tpl_node **body_out);
 
 #endif

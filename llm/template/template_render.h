@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * template_render.h: running a tree: scopes, calls, and the tables of what the interpreter brings
- * along. template_eval.c evaluates expressions, template_exec.c runs statements, template_call.c
- * calls; filters, tests, methods and functions are a table each, in the file of that name.
+ * template_render.h: the interpreter: scopes, calls, and the tables of builtins. template_eval.c
+ * evaluates expressions, template_exec.c runs statements, template_call.c makes calls. Filters, tests,
+ * methods and functions are a table each, in the file of that name.
  */
 #ifndef LLM_TEMPLATE_RENDER_H
 #define LLM_TEMPLATE_RENDER_H
@@ -13,7 +13,7 @@
 /* ---- Scopes ---- */
 
 typedef struct llm_tpl_scope {
-    struct llm_tpl_scope *parent; /* NULL = the outermost: what the caller gave */
+    struct llm_tpl_scope *parent; /* NULL = this is the outermost: the context */
     struct llm_tpl_binding {
         llm_tpl_str name;
         llm_tpl_value value;
@@ -25,7 +25,7 @@ typedef struct llm_tpl_scope {
 bool llm_tpl_scope_open(llm_tpl_job *job, llm_tpl_scope *parent);
 /* Sets a name in the innermost scope. */
 bool llm_tpl_assign(llm_tpl_job *job, llm_tpl_str name, llm_tpl_value value);
-/* The value of a name, the innermost scope's first, functions last; undefined where there is none. */
+/* The value of a name: in the innermost scope that has it, else a function, else undefined. */
 llm_tpl_value llm_tpl_lookup(llm_tpl_job *job, llm_tpl_str name);
 
 /* ---- Running ---- */
@@ -33,10 +33,10 @@ llm_tpl_value llm_tpl_lookup(llm_tpl_job *job, llm_tpl_str name);
 bool llm_tpl_eval(llm_tpl_job *job, const llm_tpl_node *node, llm_tpl_value *out);
 /* Runs statements; their text goes to job->out. */
 bool llm_tpl_exec(llm_tpl_job *job, const llm_tpl_node *body);
-/* Runs statements in a scope of their own inside the present one, and gives their text. */
+/* Runs statements in a new inner scope and returns their text. */
 bool llm_tpl_exec_text(llm_tpl_job *job, const llm_tpl_node *body, llm_tpl_str *out);
 
-/* value.name and value[key]: what is not there is undefined; of an undefined value it is a failure.*/
+/* value.name and value[key]. A missing one is undefined; one of an undefined value is a failure. */
 bool llm_tpl_attribute(llm_tpl_job *job, const llm_tpl_value *value, llm_tpl_str name,
                        llm_tpl_value *out);
 bool llm_tpl_item(llm_tpl_job *job, const llm_tpl_value *value, const llm_tpl_value *key,
@@ -44,17 +44,17 @@ bool llm_tpl_item(llm_tpl_job *job, const llm_tpl_value *value, const llm_tpl_va
 /* Python's `in`. */
 bool llm_tpl_contains(llm_tpl_job *job, const llm_tpl_value *value, const llm_tpl_value *item,
                       bool *out);
-/* a op b, as LLM_TPL_NODE_BINARY has it. */
+/* a op b; `op` as in LLM_TPL_NODE_BINARY. */
 bool llm_tpl_operate(llm_tpl_job *job, int op, const llm_tpl_value *a, const llm_tpl_value *b,
                      llm_tpl_value *out);
-/* "'x' is undefined"; false. */
+/* Fails with "'x' is undefined"; returns false. */
 bool llm_tpl_fail_undefined(llm_tpl_job *job, const llm_tpl_value *value);
 
 /* ---- Calls ---- */
 
 typedef struct llm_tpl_args {
-    llm_tpl_value *items; /* [n] those without a name first */
-    llm_tpl_str *names;   /* [n_named] of the last ones */
+    llm_tpl_value *items; /* [n] positional ones first */
+    llm_tpl_str *names;   /* [n_named] names of the last ones */
     size_t n, n_named;
 } llm_tpl_args;
 
@@ -65,35 +65,35 @@ bool llm_tpl_call_value(llm_tpl_job *job, const llm_tpl_value *callee, const llm
 
 #define LLM_TPL_PARAMS_MAX 6
 
-/* A call of something in a table below. */
+/* A call of a builtin. */
 typedef struct llm_tpl_call {
     llm_tpl_job *job;
-    const llm_tpl_value *self;              /* what a filter, test or method works on */
-    llm_tpl_value argv[LLM_TPL_PARAMS_MAX]; /* in the order of its parameters; ABSENT = not given */
-    const llm_tpl_args *args;               /* as given */
+    const llm_tpl_value *self;              /* the operand of a filter, test or method */
+    llm_tpl_value argv[LLM_TPL_PARAMS_MAX]; /* in the order of the parameters; ABSENT = not given */
+    const llm_tpl_args *args;               /* all, as given */
 } llm_tpl_call;
 
 typedef struct llm_tpl_builtin {
     const char *name;
-    const char *params; /* names, a blank between them; "*" = any, taken from `args` */
+    const char *params; /* names separated by blanks; "*" = any, read from `args` */
     bool (*run)(llm_tpl_call *call, llm_tpl_value *out);
 } llm_tpl_builtin;
 
-/* Puts the arguments in order and runs it. */
+/* Orders the arguments and runs the builtin. */
 bool llm_tpl_builtin_run(llm_tpl_job *job, const llm_tpl_builtin *builtin,
                          const llm_tpl_value *self, const llm_tpl_args *args, llm_tpl_value *out);
 /* The entry of that name among `n`, or NULL. */
 const llm_tpl_builtin *llm_tpl_builtin_find(const llm_tpl_builtin *table, size_t n,
                                             llm_tpl_str name);
-/* The args behind the first `n` positional ones. */
+/* The arguments after the first `n` positional ones. */
 llm_tpl_args llm_tpl_args_behind(const llm_tpl_args *args, size_t n);
 
-/* By name; an unknown one fails. */
+/* Run a filter or test by name; fail if there is none. */
 bool llm_tpl_filter_run(llm_tpl_job *job, llm_tpl_str name, const llm_tpl_value *self,
                         const llm_tpl_args *args, llm_tpl_value *out);
 bool llm_tpl_test_run(llm_tpl_job *job, llm_tpl_str name, const llm_tpl_value *self,
                       const llm_tpl_args *args, bool *out);
-/* NULL = none of that name. */
+/* NULL = there is none of that name. */
 const llm_tpl_builtin *llm_tpl_method_find(const llm_tpl_value *self, llm_tpl_str name);
 const llm_tpl_builtin *llm_tpl_function_find(llm_tpl_str name);
 const llm_tpl_builtin *llm_tpl_filter_find(llm_tpl_str name);
@@ -102,12 +102,12 @@ const llm_tpl_builtin *llm_tpl_test_find(llm_tpl_str name);
 
 /* ---- Arguments ---- */
 
-/* The argument as what it must be, or `fallback` where it was not given (none counts as not given
- * for texts). A failure names the builtin's parameter by its place. */
+/* The argument as an int or text, `fallback` if it was not given (for texts, also if it is none). A
+ * failure names the position of the parameter. */
 bool llm_tpl_arg_int(llm_tpl_call *call, size_t i, int64_t fallback, int64_t *out);
 bool llm_tpl_arg_text(llm_tpl_call *call, size_t i, llm_tpl_str fallback, llm_tpl_str *out);
-bool llm_tpl_arg_true(const llm_tpl_call *call, size_t i); /* not given: false */
-/* Adds text.split()'s lines to a list, without their ends. */
+bool llm_tpl_arg_true(const llm_tpl_call *call, size_t i); /* false if not given */
+/* Adds the lines of a text to a list, without their ends. */
 bool llm_tpl_split_lines(llm_tpl_job *job, llm_tpl_str text, llm_tpl_list *lines);
 
 #endif

@@ -122,7 +122,7 @@ bool llm_tpl_text_replace(llm_tpl_job *job, llm_tpl_str text, llm_tpl_str old, l
     for (; limit != 0; limit -= limit > 0) {
         size_t found = llm_tpl_text_find(text, old, at);
         if (found == SIZE_MAX) break;
-        /* nothing is found before every character, and behind the last */
+        /* an empty text occurs before every character and after the last */
         size_t step = old.len > 0 ? old.len : found < text.len ? llm_tpl_char_len(text, found) : 1;
         llm_tpl_str before = {text.ptr + at, found - at}, one = {text.ptr + found, step};
         if (!llm_tpl_put(job, &buffer, before) || !llm_tpl_put(job, &buffer, new)) return false;
@@ -136,7 +136,7 @@ bool llm_tpl_text_replace(llm_tpl_job *job, llm_tpl_str text, llm_tpl_str old, l
     return job->status == TDM_OK;
 }
 
-/* Whether a character ends a word, so that the next begins one. */
+/* Whether the next character begins a word. */
 static bool ends_word(llm_tpl_case how, uint32_t code) {
     if (how == LLM_TPL_CASE_TITLE_WORDS)
         return llm_tpl_is_space(code) || code == '-' || code == '(' || code == '{' || code == '[' ||
@@ -160,7 +160,7 @@ bool llm_tpl_text_case(llm_tpl_job *job, llm_tpl_str text, llm_tpl_case how, llm
         bool is_done;
         if (code == 0xFFFD)
             is_done = llm_tpl_put(job, &buffer, same);
-        else if (code == 0xDF && is_upper) /* the one letter whose capital is two */
+        else if (code == 0xDF && is_upper) /* the only letter whose upper case is two letters */
             is_done = llm_tpl_put_chars(job, &buffer, is_title ? "Ss" : "SS");
         else
             is_done =
@@ -188,7 +188,7 @@ bool llm_tpl_put_float(llm_tpl_job *job, llm_tpl_buffer *buffer, double real) {
     }
     int exponent = atoi(strchr(text, 'e') + 1);
     if (exponent < -4 || exponent >= 16) {
-        /* C and Python write exponents alike: a sign and two digits at least */
+        /* C and Python write exponents the same way: a sign and at least two digits */
         return llm_tpl_put_chars(job, buffer, text);
     }
     int decimals = digits - 1 - exponent;
@@ -268,7 +268,7 @@ static bool put_dict(llm_tpl_job *job, llm_tpl_buffer *buffer, const llm_tpl_dic
 /* repr() */
 static bool put_nested(llm_tpl_job *job, llm_tpl_buffer *buffer, const llm_tpl_value *value) {
     if (job->depth >= LLM_TPL_DEPTH_MAX)
-        return llm_tpl_fail(job, TDM_OUT_OF_RANGE, "nested too deeply to be shown");
+        return llm_tpl_fail(job, TDM_OUT_OF_RANGE, "nested too deeply to be printed");
     job->depth++;
     bool ok;
     char text[32];
@@ -326,7 +326,7 @@ typedef struct conversion {
 
 #define FIELD_MAX 1000 /* width and precision */
 
-/* Reads what stands behind a '%'; gives how long it is, 0 for what is none. */
+/* Reads the conversion after a '%'. Returns its length, 0 if it is invalid. */
 static size_t conversion_read(llm_tpl_str format, size_t at, conversion *c) {
     size_t start = at;
     *c = (conversion){.precision = -1};
@@ -362,7 +362,7 @@ static bool put_padded(llm_tpl_job *job, llm_tpl_buffer *buffer, const conversio
     return ok && (c->left || llm_tpl_put(job, buffer, text));
 }
 
-/* Numbers go through C, whose conversions these are. */
+/* Formats a number with C's printf, which has the same conversions. */
 static bool put_number(llm_tpl_job *job, llm_tpl_buffer *buffer, const conversion *c,
                        const llm_tpl_value *value) {
     char format[32], text[FIELD_MAX * 2 + 400], precision[16] = "";
@@ -378,7 +378,7 @@ static bool put_number(llm_tpl_job *job, llm_tpl_buffer *buffer, const conversio
                                 : "ll",
              c->letter == 'u' ? 'd' : c->letter);
     if (c->width == 0) {
-        /* a width of 0 would read as the flag 0 */
+        /* printf would read a width of 0 as the flag 0 */
         snprintf(format, sizeof format, "%%%s%s%s%s%s%s%c", c->left ? "-" : "", c->plus ? "+" : "",
                  c->space ? " " : "", c->alternate ? "#" : "", precision,
                  is_real            ? ""
@@ -413,7 +413,7 @@ bool llm_tpl_text_format(llm_tpl_job *job, llm_tpl_str format, const llm_tpl_val
         conversion c;
         size_t n = conversion_read(format, end + 1, &c);
         if (n == 0 || strchr("%srdiuxXoeEfFgG", c.letter) == NULL || c.letter == '\0')
-            return llm_tpl_fail(job, TDM_UNSUPPORTED, "a format that is not known behind a '%%'");
+            return llm_tpl_fail(job, TDM_UNSUPPORTED, "unknown conversion after '%%'");
         at = end + 1 + n;
         if (c.letter == '%') {
             if (!llm_tpl_put_chars(job, &buffer, "%")) return false;

@@ -14,7 +14,7 @@
 
 typedef struct chunk {
     struct chunk *before;
-    size_t size, used; /* of bytes */
+    size_t size, used; /* bytes */
     max_align_t bytes[];
 } chunk;
 
@@ -28,7 +28,7 @@ bool llm_tpl_fail(llm_tpl_job *job, tdm_status status, const char *format, ...) 
     vsnprintf(reason, sizeof reason, format, args);
     va_end(args);
     for (char *at = reason; *at != '\0'; at++)
-        if ((unsigned char)*at < 0x20 || *at == 0x7F) *at = ' '; /* a message is one line */
+        if ((unsigned char)*at < 0x20 || *at == 0x7F) *at = ' '; /* messages are one line */
     job->status = tdm_fail(job->err, status, "%.160s, line %d: %s", job->name, job->line, reason);
     return false;
 }
@@ -38,7 +38,7 @@ void *llm_tpl_alloc(llm_tpl_job *job, size_t n, size_t size) {
     const size_t align = sizeof(max_align_t);
     if (__builtin_mul_overflow(n, size, &bytes) || bytes > LLM_TPL_MEMORY_MAX ||
         job->n_byte + bytes > LLM_TPL_MEMORY_MAX) {
-        llm_tpl_fail(job, TDM_OUT_OF_RANGE, "takes more than %zu MiB of memory",
+        llm_tpl_fail(job, TDM_OUT_OF_RANGE, "needs more than %zu MiB of memory",
                      LLM_TPL_MEMORY_MAX >> 20);
         return NULL;
     }
@@ -72,12 +72,12 @@ void llm_tpl_job_end(llm_tpl_job *job) {
 
 bool llm_tpl_step(llm_tpl_job *job, size_t n) {
     if (n > LLM_TPL_STEPS_MAX || (job->n_step += (int64_t)n) > LLM_TPL_STEPS_MAX)
-        return llm_tpl_fail(job, TDM_OUT_OF_RANGE, "does not come to an end within %d steps",
+        return llm_tpl_fail(job, TDM_OUT_OF_RANGE, "does not end within %d steps",
                             LLM_TPL_STEPS_MAX);
     return job->status == TDM_OK;
 }
 
-/* ---- Making values ---- */
+/* ---- Creating values ---- */
 
 llm_tpl_str llm_tpl_str_of(const char *text) {
     return (llm_tpl_str){text, strlen(text)};
@@ -161,7 +161,7 @@ static bool key_is_possible(const llm_tpl_value *key) {
     return key->kind == LLM_TPL_STRING || key->kind == LLM_TPL_NONE || llm_tpl_is_number(key);
 }
 
-/* The place of the key in the index, or the free one where it would stand. */
+/* The slot of the key in the index, or the free slot for it. */
 static size_t index_find(const llm_tpl_dict *dict, const llm_tpl_value *key) {
     size_t at = key_hash(key) & (dict->n_index - 1);
     while (dict->index[at] != 0 && !llm_tpl_equals(&dict->pairs[dict->index[at] - 1].key, key))
@@ -217,7 +217,7 @@ bool llm_tpl_dict_set(llm_tpl_job *job, llm_tpl_dict *dict, llm_tpl_value key,
     return llm_tpl_step(job, 1);
 }
 
-/* ---- Asking values ---- */
+/* ---- Reading values ---- */
 
 bool llm_tpl_is_number(const llm_tpl_value *value) {
     return value->kind == LLM_TPL_BOOL || value->kind == LLM_TPL_INT ||
@@ -247,11 +247,11 @@ bool llm_tpl_is_true(const llm_tpl_value *value) {
     }
 }
 
-/* Comparisons that one == may make: lists that hold one list many times are small and still have
- * many paths. */
+/* Limit of comparisons in one ==. A small list that contains another list many times, on several levels,
+ * would need very many. */
 #define EQUALS_MAX 1000000
 
-/* `budget` counts down the comparisons. */
+/* `budget`: comparisons left. */
 static bool equals_nested(const llm_tpl_value *a, const llm_tpl_value *b, int depth, int *budget);
 
 static bool lists_equal(const llm_tpl_list *a, const llm_tpl_list *b, int depth, int *budget) {
@@ -332,7 +332,7 @@ static bool compare_nested(llm_tpl_job *job, const llm_tpl_value *a, const llm_t
         return llm_tpl_fail(job, TDM_INVALID_ARGUMENT, "'%.*s' is undefined",
                             (int)(name.len < 64 ? name.len : 64), name.len > 0 ? name.ptr : "");
     }
-    return llm_tpl_fail(job, TDM_INVALID_ARGUMENT, "a %s and a %s have no order",
+    return llm_tpl_fail(job, TDM_INVALID_ARGUMENT, "a %s and a %s cannot be ordered",
                         llm_tpl_kind_name(a), llm_tpl_kind_name(b));
 }
 
@@ -390,7 +390,7 @@ bool llm_tpl_iterate(llm_tpl_job *job, const llm_tpl_value *value, llm_tpl_list 
         }
         return true;
     default:
-        return llm_tpl_fail(job, TDM_INVALID_ARGUMENT, "a %s cannot be run through",
+        return llm_tpl_fail(job, TDM_INVALID_ARGUMENT, "a %s cannot be iterated",
                             llm_tpl_kind_name(value));
     }
 }

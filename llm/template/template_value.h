@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
- * template_value.h: what a template computes with: values as Jinja has them from Python, and the
- * job that pays for them.
+ * template_value.h: the values of templates, with Python's semantics as in Jinja, and the job that
+ * owns them.
  *
- * The model in the head: a job is one parse or one rendering. All memory comes from its arena and
- * goes with it, so that values are passed around freely and nobody owns one. What a job may take is
- * bounded (memory, steps, depth); the first failure is kept in the job, and every function that can
- * fail returns false from there on. Text and its conversions are template_text.h's.
+ * A job is one parse or one rendering. All memory comes from its arena and is released with it, so
+ * values have no owner of their own. Memory, steps and depth of a job are bounded. The job keeps the
+ * first failure; after it every function that can fail returns false. Text and conversions:
+ * template_text.h.
  */
 #ifndef LLM_TEMPLATE_VALUE_H
 #define LLM_TEMPLATE_VALUE_H
@@ -23,7 +23,7 @@
 #define LLM_TPL_RANGE_MAX  100000              /* items of range(), as in Jinja's sandbox */
 
 typedef enum llm_tpl_kind {
-    LLM_TPL_ABSENT, /* an argument that was not given; no value of a template's */
+    LLM_TPL_ABSENT, /* an argument that was not given; never a value of a template */
     LLM_TPL_UNDEFINED,
     LLM_TPL_NONE,
     LLM_TPL_BOOL,
@@ -39,9 +39,9 @@ typedef enum llm_tpl_kind {
     LLM_TPL_METHOD    /* of a value: text.strip */
 } llm_tpl_kind;
 
-/* Bytes, UTF-8 where they came in as such; not NUL-terminated. */
+/* Bytes, usually UTF-8; not NUL-terminated. */
 typedef struct llm_tpl_str {
-    const char *ptr; /* NULL only where len is 0 */
+    const char *ptr; /* NULL only if len is 0 */
     size_t len;
 } llm_tpl_str;
 
@@ -60,7 +60,7 @@ typedef struct llm_tpl_value {
         bool truth;
         int64_t number;
         double real;
-        llm_tpl_str text; /* of a string; of an undefined value the name that has none */
+        llm_tpl_str text; /* of a string; of an undefined value, its name */
         llm_tpl_list *list;
         llm_tpl_dict *dict; /* of a namespace too */
         llm_tpl_loop *loop;
@@ -70,12 +70,11 @@ typedef struct llm_tpl_value {
     } as;
 } llm_tpl_value;
 
-/* Python has several kinds of sequences; what differs is how they print and whether an empty one
- * is false. */
+/* Kinds of Python's sequences. They differ in how they print and in whether an empty one is false. */
 typedef enum llm_tpl_flavor {
     LLM_TPL_PLAIN,
     LLM_TPL_TUPLE,
-    LLM_TPL_LAZY /* what filters such as map give: always true, gone once it has been read */
+    LLM_TPL_LAZY /* results of filters such as map: always true, and empty once read */
 } llm_tpl_flavor;
 
 struct llm_tpl_list {
@@ -91,20 +90,20 @@ typedef struct llm_tpl_pair {
 struct llm_tpl_dict {
     llm_tpl_pair *pairs; /* [n] in order of insertion */
     size_t n, capacity;
-    uint32_t *index; /* [n_index] 1 + place in pairs, 0 = free; NULL while it is small */
+    uint32_t *index; /* [n_index] 1 + index into pairs, 0 = free; NULL for a small dict */
     size_t n_index;  /* a power of two */
 };
 
 struct llm_tpl_loop {
     const llm_tpl_list *items;
     size_t index;          /* from 0 */
-    llm_tpl_value changed; /* what loop.changed() saw last; ABSENT before */
+    llm_tpl_value changed; /* the last argument of loop.changed(); ABSENT = none */
 };
 
 struct llm_tpl_macro {
     llm_tpl_str name;
     const struct llm_tpl_node *node; /* parameters and body */
-    struct llm_tpl_scope *scope;     /* where it was defined */
+    struct llm_tpl_scope *scope;     /* of its definition */
 };
 
 struct llm_tpl_method {
@@ -114,11 +113,11 @@ struct llm_tpl_method {
 
 typedef struct llm_tpl_job {
     const char *name; /* of the template, for messages */
-    int line;         /* being worked on */
+    int line;         /* the present one, for messages */
     tdm_status status;
     tdm_error *err; /* nullable */
     void *chunks;   /* the arena */
-    size_t n_byte;  /* taken from it */
+    size_t n_byte;  /* allocated from it */
     int64_t n_step;
     int depth;
     int64_t now; /* seconds since 1970, for strftime_now */
@@ -126,18 +125,19 @@ typedef struct llm_tpl_job {
     struct llm_tpl_buffer *out;
 } llm_tpl_job;
 
-/* Remembers the failure, the first one only, with template and line before it; false. */
+/* Keeps the failure if it is the first, with template and line in the message; returns false. */
 TDM_PRINTF(3, 4)
 bool llm_tpl_fail(llm_tpl_job *job, tdm_status status, const char *format, ...);
 
-/* Zeroed memory that lives as long as the job; NULL fails the job. `n` of `size` bytes each. */
+/* Zeroed memory for `n` elements of `size` bytes, valid until the job ends; on NULL the job has
+ * failed. */
 void *llm_tpl_alloc(llm_tpl_job *job, size_t n, size_t size);
-/* Releases all of it. */
+/* Releases all memory of the job. */
 void llm_tpl_job_end(llm_tpl_job *job);
 /* Counts `n` steps; fails the job past the limit. */
 bool llm_tpl_step(llm_tpl_job *job, size_t n);
 
-/* ---- Making values ---- */
+/* ---- Creating values ---- */
 
 llm_tpl_str llm_tpl_str_of(const char *text); /* borrowed */
 bool llm_tpl_str_is(llm_tpl_str str, const char *text);
@@ -153,26 +153,26 @@ bool llm_tpl_list_make(llm_tpl_job *job, llm_tpl_flavor flavor, llm_tpl_value *o
 bool llm_tpl_dict_make(llm_tpl_job *job, llm_tpl_value *out);
 
 bool llm_tpl_list_push(llm_tpl_job *job, llm_tpl_list *list, llm_tpl_value item);
-/* Adds or replaces. A key that cannot be one (a list) fails. */
+/* Adds or replaces. Fails for a value that cannot be a key (a list). */
 bool llm_tpl_dict_set(llm_tpl_job *job, llm_tpl_dict *dict, llm_tpl_value key, llm_tpl_value value);
-/* NULL where there is none. */
+/* NULL = there is none. */
 const llm_tpl_value *llm_tpl_dict_get(const llm_tpl_dict *dict, const llm_tpl_value *key);
 const llm_tpl_value *llm_tpl_dict_get_str(const llm_tpl_dict *dict, llm_tpl_str key);
 
-/* ---- Asking values ---- */
+/* ---- Reading values ---- */
 
 bool llm_tpl_is_true(const llm_tpl_value *value);
-bool llm_tpl_is_number(const llm_tpl_value *value); /* a bool is one, as in Python */
+bool llm_tpl_is_number(const llm_tpl_value *value); /* true for a bool too, as in Python */
 double llm_tpl_as_real(const llm_tpl_value *value); /* of a number */
 int64_t llm_tpl_as_int(const llm_tpl_value *value); /* of an int or bool */
-/* Python's ==. What is nested or branched beyond any use counts as unequal. */
+/* Python's ==. Values that are nested or branched too far count as unequal. */
 bool llm_tpl_equals(const llm_tpl_value *a, const llm_tpl_value *b);
-/* <0, 0, >0; fails for kinds that have no order between them. */
+/* <0, 0, >0; fails for kinds without an order. */
 bool llm_tpl_compare(llm_tpl_job *job, const llm_tpl_value *a, const llm_tpl_value *b, int *out);
 /* "str", "list", ...: Python's names. */
 const char *llm_tpl_kind_name(const llm_tpl_value *value);
-/* What a for runs over: items of a list, keys of a dict, characters of a string, nothing of an
- * undefined value. Reading a lazy list empties it. Anything else fails. */
+/* The items of a for loop: items of a list, keys of a dict, characters of a string, none of an
+ * undefined value. Reading a lazy list empties it. Fails for other values. */
 bool llm_tpl_iterate(llm_tpl_job *job, const llm_tpl_value *value, llm_tpl_list **out);
 
 #endif

@@ -84,7 +84,7 @@ static void test_failures(void **state) {
         {"{{ range(100001) }}", "more than 100000", TDM_OUT_OF_RANGE},
         {"{{ 'a'|upper('x') }}", "upper takes 0 arguments, not 1", TDM_INVALID_ARGUMENT},
         {"{{ 'a'|trim(frob=1) }}", "trim takes no argument 'frob'", TDM_INVALID_ARGUMENT},
-        {"{% for x in [1] recursive %}{% endfor %}", "recursive loops are not known",
+        {"{% for x in [1] recursive %}{% endfor %}", "recursive loops are not supported",
          TDM_INVALID_ARGUMENT},
         {"{{ f(*x) }}", "an argument", TDM_INVALID_ARGUMENT},
     };
