@@ -75,10 +75,18 @@ static int command_unknown(const char *word) {
     return fail_early(message, 2);
 }
 
-static int help(const runner_command *command) {
+/* `config` is as far as it is read; NULL where the command line has no flags. Options of plugins are
+ * flags like others, so that all plugins are loaded for the help of a command. */
+static int help(const runner_command *command, runner_config *config) {
     runner_app app = {.out = stdout};
     tdm_error err = {0};
-    runner_help_print(stdout, command);
+    runner_config *own = NULL;
+    if (config == NULL && runner_config_create(&own, &err) != TDM_OK)
+        return fail_early(err.message, 1);
+    if (config == NULL) config = own;
+    if (command != NULL) runner_config_load_plugins(config, true);
+    runner_help_print(stdout, command, runner_config_keys(config));
+    runner_config_destroy(own);
     if (command != NULL && command->bit == RUNNER_COMMAND_QUANTIZE)
         runner_quantize_types_print(stdout);
     return runner_flush(&app, &err) == TDM_OK ? 0 : fail_early(err.message, 1);
@@ -126,15 +134,15 @@ int main(int argc, char **argv) {
     streams_occupy();
     const char *word = argc > 1 ? argv[1] : "";
     if (argc < 2) {
-        runner_help_print(stderr, NULL);
+        runner_help_print(stderr, NULL, NULL);
         return 2;
     }
     if (strcmp(word, "--version") == 0) return version();
-    if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0) return help(NULL);
+    if (strcmp(word, "--help") == 0 || strcmp(word, "-h") == 0) return help(NULL, NULL);
     if (strcmp(word, "help") == 0) {
-        if (argc < 3 || strcmp(argv[2], "help") == 0) return help(NULL);
+        if (argc < 3 || strcmp(argv[2], "help") == 0) return help(NULL, NULL);
         const runner_command *asked = runner_command_find(argv[2]);
-        return asked != NULL ? help(asked) : command_unknown(argv[2]);
+        return asked != NULL ? help(asked, NULL) : command_unknown(argv[2]);
     }
     const runner_command *command = runner_command_find(word);
     if (command == NULL || function_of(command) == NULL) return command_unknown(word);
@@ -145,7 +153,7 @@ int main(int argc, char **argv) {
     if (runner_config_parse(app.config, command, argc - 2, argv + 2, &err) != TDM_OK)
         exit_code = fail_early(err.message, runner_config_exit_code(app.config));
     else if (runner_config_wants_help(app.config))
-        exit_code = help(command);
+        exit_code = help(command, app.config);
     else
         exit_code = command_run(&app, command);
     runner_config_destroy(app.config);

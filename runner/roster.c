@@ -51,16 +51,16 @@ typedef struct device_options {
 static tdm_status options_read(const runner_roster *roster, const runner_section *section,
                                const char *name, const char *plugin, device_options *o,
                                tdm_error *err) {
-    o->n =
-        runner_section_get_options(roster->app->config, section, plugin, o->items, OPTIONS_MAX - 1);
+    o->n = runner_section_get_options(roster->app->config, section, plugin, false, o->items,
+                                      OPTIONS_MAX - 1);
     if (o->n > OPTIONS_MAX - 1)
         return tdm_fail(err, TDM_OUT_OF_RANGE, "device '%s': more than %d options", name,
                         OPTIONS_MAX - 1);
     if (roster->threads > 0 && strcmp(plugin, RUNNER_CPU_PLUGIN) == 0) {
         size_t at = 0;
-        while (at < o->n && strcmp(o->items[at].key, "threads") != 0) at++;
+        while (at < o->n && strcmp(o->items[at].key, RUNNER_THREADS_KEY) != 0) at++;
         snprintf(o->threads_text, sizeof o->threads_text, "%d", (int)roster->threads);
-        o->items[at] = (tdm_option){"threads", o->threads_text};
+        o->items[at] = (tdm_option){RUNNER_THREADS_KEY, o->threads_text};
         if (at == o->n) o->n++;
     }
     return TDM_OK;

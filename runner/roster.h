@@ -10,9 +10,6 @@
 #include "core/device/runtime.h"
 #include "runner/commands/commands.h"
 
-#define RUNNER_CPU_PLUGIN   "cpu"  /* what a machine without configuration runs on */
-#define RUNNER_GROUP_PLUGIN "meta" /* what runs groups */
-
 typedef struct runner_roster {
     runner_app *app;
     tdm_runtime *rt;

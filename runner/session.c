@@ -140,6 +140,8 @@ tdm_status runner_session_pick(runner_session *session, const char *device, int3
     if (status == TDM_OK)
         status = runner_placement_read(&session->placement, &session->roster, session->dev,
                                        session->model, err);
+    if (status == TDM_OK && (status = runner_config_check_taken(app->config, err)) != TDM_OK)
+        app->is_usage = true;
     session->load_ns += runner_clock() - start;
     return status;
 }

@@ -45,6 +45,7 @@ tdm_status tdm_runtime_create(const tdm_runtime_params *params, tdm_runtime **ru
     rt->log = p.log;
     rt->log_context = p.log_context;
     rt->log_level = p.log_level;
+    rt->reads_only = p.reads_only;
     tdm_status status = tdm_plugin_path_collect(p.plugin_path, &rt->path, err);
     if (status != TDM_OK) {
         pthread_mutex_destroy(&rt->adapter_mutex);
@@ -59,7 +60,7 @@ tdm_status tdm_runtime_create(const tdm_runtime_params *params, tdm_runtime **ru
 /* ---- Plugins ---- */
 
 static void plugin_unload(tdm_loaded_plugin *loaded) {
-    if (loaded->plugin != NULL && loaded->plugin->init != NULL && loaded->plugin->deinit != NULL)
+    if (loaded->is_started && loaded->plugin->deinit != NULL)
         loaded->plugin->deinit(loaded->instance);
     if (loaded->object != NULL) dlclose(loaded->object);
     free(loaded->file);
@@ -153,13 +154,14 @@ static tdm_status plugin_start(tdm_loaded_plugin *loaded, const char *name, tdm_
                         status != TDM_OK ? reason_of(status, &inner) : "gave no table");
     status = plugin_check(loaded, plugin, name, err);
     if (status != TDM_OK) return status;
-    if (plugin->init != NULL) {
+    if (plugin->init != NULL && !loaded->rt->reads_only) {
         status = plugin->init(&loaded->host, &loaded->instance, &inner);
         if (status != TDM_OK)
             return tdm_fail(err, status, "plugin %s: init: %s", loaded->file,
                             reason_of(status, &inner));
+        loaded->is_started = true;
     }
-    loaded->plugin = plugin; /* from here on deinit is due */
+    loaded->plugin = plugin;
     return TDM_OK;
 }
 

@@ -9,6 +9,8 @@
 #ifndef TANDEM_CORE_RUNTIME_H
 #define TANDEM_CORE_RUNTIME_H
 
+#include <stdbool.h>
+
 #include "tandem/plugin.h"
 
 typedef struct tdm_runtime tdm_runtime;
@@ -24,6 +26,8 @@ typedef struct tdm_runtime_params {
     tdm_log_fn log;          /* NULL: nothing is logged. Called from any thread */
     void *log_context;
     int32_t log_level; /* the highest tdm_log_level passed on */
+    bool reads_only;   /* plugins are loaded for their tables alone: entry is called, init is not;
+                          no devices can be listed or opened */
 } tdm_runtime_params;
 
 /* Creates an empty runtime; loads nothing yet. Released with tdm_runtime_destroy. [setup] */

@@ -18,7 +18,8 @@ typedef struct tdm_loaded_plugin {
     char *file;
     const tdm_plugin *plugin;
     tdm_instance *instance;
-    tdm_host host; /* the table this plugin was given; host.context is this struct */
+    bool is_started; /* init has succeeded: deinit is due */
+    tdm_host host;   /* the table this plugin was given; host.context is this struct */
 } tdm_loaded_plugin;
 
 struct tdm_open_device {
@@ -43,6 +44,7 @@ struct tdm_runtime {
     tdm_log_fn log;
     void *log_context;
     int32_t log_level;
+    bool reads_only; /* see tdm_runtime_params */
     tdm_loaded_plugin *plugins[TDM_MAX_PLUGINS];
     int32_t n_plugin;
     tdm_open_device **devs;

@@ -1,22 +1,28 @@
 /* SPDX-License-Identifier: MIT
  *
  * example.c: a whole backend. It keeps buffers in the host's memory and runs two ops, ADD and MUL
- * of equal shapes. Built from Tandem's installed headers alone, see the Makefile; explained in
- * docs/writing-a-backend.md.
+ * of equal shapes. Its devices have one option, `memory`. Built from Tandem's installed headers
+ * alone, see the Makefile; explained in docs/writing-a-backend.md.
  */
+#include <errno.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "tandem/plugin.h"
 
-/* The handles are ours: what stands in them is nobody else's business. */
+/* The handles are opaque to the host. */
 struct tdm_instance {
     const tdm_host *host;
 };
 struct tdm_device {
     const tdm_host *host;
+    uint64_t memory;       /* bytes that its buffers may take; 0 = no limit */
+    _Atomic uint64_t used; /* bytes that they take: buffers are allocated from any thread */
 };
 struct tdm_buffer {
-    const tdm_host *host;
+    tdm_device *device;
     uint8_t *data;
     uint64_t size;
 };
@@ -45,18 +51,36 @@ static tdm_status device_describe(tdm_instance *instance, int32_t index, tdm_dev
     return TDM_OK;
 }
 
+/* The host has checked the value against the table below; other callers may not have. */
+static tdm_status option_read(const tdm_option *option, tdm_device *device, tdm_error *err) {
+    char *end;
+    if (strcmp(option->key, "memory") != 0)
+        return tdm_fail(err, TDM_INVALID_ARGUMENT, "%s: example devices have one option, memory",
+                        option->key);
+    errno = 0;
+    device->memory = strtoull(option->value, &end, 10);
+    if (option->value[0] < '0' || option->value[0] > '9' || *end != 0 || errno != 0)
+        return tdm_fail(err, TDM_INVALID_ARGUMENT, "memory = %s: not a number of bytes",
+                        option->value);
+    return TDM_OK;
+}
+
 static tdm_status device_open(tdm_instance *instance, const tdm_device_params *params,
                               tdm_device **device_out, tdm_error *err) {
     const tdm_host *host = instance->host;
     tdm_device *device;
     if (params->index != 0)
         return tdm_fail(err, TDM_NOT_FOUND, "example: no device %d", (int)params->index);
-    if (TDM_FIELD(params, options) && params->n_option > 0)
-        return tdm_fail(err, TDM_INVALID_ARGUMENT, "%s: example devices have no options",
-                        params->options[0].key);
     device = host->alloc(host->context, sizeof *device, 0);
     if (device == NULL) return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "example: out of memory");
+    memset(device, 0, sizeof *device);
     device->host = host;
+    for (int32_t i = 0; TDM_FIELD(params, options) && i < params->n_option; i++) {
+        tdm_status status = option_read(&params->options[i], device, err);
+        if (status == TDM_OK) continue;
+        host->free(host->context, device, sizeof *device);
+        return status;
+    }
     *device_out = device;
     return TDM_OK;
 }
@@ -71,14 +95,23 @@ static tdm_status buffer_alloc(tdm_device *device, const tdm_buffer_params *para
                                tdm_buffer **buffer_out, tdm_error *err) {
     const tdm_host *host = device->host;
     uint64_t size = params->size;
-    tdm_buffer *buffer = host->alloc(host->context, sizeof *buffer, 0);
-    uint8_t *data = size < SIZE_MAX / 2 ? host->alloc(host->context, (size_t)size, 0) : NULL;
-    if (buffer == NULL || data == NULL) {
+    uint64_t used = atomic_fetch_add(&device->used, size);
+    bool fits = device->memory == 0 || (used <= device->memory && size <= device->memory - used);
+    tdm_buffer *buffer = fits ? host->alloc(host->context, sizeof *buffer, 0) : NULL;
+    uint8_t *data =
+        buffer != NULL && size < SIZE_MAX / 2 ? host->alloc(host->context, (size_t)size, 0) : NULL;
+    if (data == NULL) {
+        atomic_fetch_sub(&device->used, size);
         if (buffer != NULL) host->free(host->context, buffer, sizeof *buffer);
+        if (!fits)
+            return tdm_fail(err, TDM_RESOURCE_EXHAUSTED,
+                            "example: %llu bytes asked for, %llu are taken and memory = %llu",
+                            (unsigned long long)size, (unsigned long long)used,
+                            (unsigned long long)device->memory);
         return tdm_fail(err, TDM_RESOURCE_EXHAUSTED,
                         "example: %llu bytes asked for, fewer are free", (unsigned long long)size);
     }
-    buffer->host = host;
+    buffer->device = device;
     buffer->data = data;
     buffer->size = size;
     *buffer_out = buffer;
@@ -87,8 +120,10 @@ static tdm_status buffer_alloc(tdm_device *device, const tdm_buffer_params *para
 
 static void buffer_free(tdm_buffer *buffer) {
     if (buffer == NULL) return;
-    buffer->host->free(buffer->host->context, buffer->data, (size_t)buffer->size);
-    buffer->host->free(buffer->host->context, buffer, sizeof *buffer);
+    const tdm_host *host = buffer->device->host;
+    atomic_fetch_sub(&buffer->device->used, buffer->size);
+    host->free(host->context, buffer->data, (size_t)buffer->size);
+    host->free(host->context, buffer, sizeof *buffer);
 }
 
 static tdm_status range_check(const tdm_buffer *buffer, uint64_t off, uint64_t size,
@@ -193,6 +228,22 @@ static const tdm_buffer_ops buffer_ops = {
     .download = buffer_download,
 };
 
+/* What `memory = 512M` in a [device NAME], or `--memory 512M`, may be. */
+static const tdm_option_desc options[] = {
+    {.name = "memory",
+     .help = "bytes that the device's buffers may take together; 0 = no limit",
+     .fallback = "0",
+     .max = 1024.0 * 1024 * 1024 * 1024 * 1024,
+     .kind = TDM_OPTION_SIZE},
+};
+
+static const tdm_option_table option_table = {
+    .struct_size = sizeof(tdm_option_table),
+    .desc_size = sizeof(tdm_option_desc),
+    .descs = options,
+    .n_desc = 1,
+};
+
 static const tdm_plugin plugin = {
     .struct_size = sizeof(tdm_plugin),
     .name = "example",
@@ -202,6 +253,7 @@ static const tdm_plugin plugin = {
     .deinit = plugin_deinit,
     .device = &device_ops,
     .buffer = &buffer_ops,
+    .options = &option_table,
 };
 
 tdm_status tdm_plugin_entry_v0(const tdm_host *host, const tdm_plugin **plugin_out,

@@ -18,8 +18,6 @@
 #include "plugins/cpu/exec/pool.h"
 #include "plugins/cpu/machine/sysfile.h"
 
-enum { MAX_THREADS = 1024 };
-
 static tdm_status device_count(tdm_instance *instance, int32_t *n_out, tdm_error *err) {
     (void)instance;
     (void)err;
@@ -94,10 +92,11 @@ static tdm_status option_parse(const tdm_option *option, device_options *o, tdm_
         char *end;
         errno = 0;
         long n = strtol(value, &end, 10);
-        if (value[0] < '0' || value[0] > '9' || *end != 0 || errno != 0 || n < 1 || n > MAX_THREADS)
+        if (value[0] < '0' || value[0] > '9' || *end != 0 || errno != 0 || n < 1 ||
+            n > CPU_MAX_THREADS)
             return tdm_fail(err, TDM_INVALID_ARGUMENT,
                             "threads = %s: not a number of threads from 1 to %d", value,
-                            (int)MAX_THREADS);
+                            (int)CPU_MAX_THREADS);
         o->n_thread = (int32_t)n;
         return TDM_OK;
     }

@@ -9,7 +9,10 @@
 
 #include "plugins/cpu/cpu.h"
 
-enum { CPU_BUFFER_ALIGN = 64 }; /* of binding offsets and of every buffer */
+enum {
+    CPU_BUFFER_ALIGN = 64, /* of binding offsets and of every buffer */
+    CPU_MAX_THREADS = 1024
+};
 
 struct tdm_instance {
     const tdm_host *host;

@@ -35,6 +35,8 @@ typedef enum meta_experts {
 } meta_experts;
 
 /* The options of a group, checked but for what only its members can tell. */
+enum { META_MAX_TIMEOUT = 86400 }; /* seconds */
+
 typedef struct meta_options {
     int32_t n_member; /* 1 .. TDM_MAX_MEMBERS */
     char names[TDM_MAX_MEMBERS][64];

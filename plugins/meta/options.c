@@ -13,7 +13,7 @@
 
 #define KEYS "members, share, split, reduce-type, attention, experts, check, timeout and reserve"
 
-enum { MAX_TIMEOUT = 86400, DEFAULT_TIMEOUT = 60 };
+enum { DEFAULT_TIMEOUT = 60 };
 
 /* The next piece of a list at *at, without the blanks around it; false at the end. */
 static bool piece_next(const char **at, char sep, const char **piece, size_t *len) {
@@ -184,10 +184,10 @@ static tdm_status option_read(const char *key, const char *value, meta_options *
         o->checks_replicas = word == 1;
     } else if (strcmp(key, "timeout") == 0) {
         if (!number_read(value, strlen(value), &o->timeout) || o->timeout <= 0 ||
-            o->timeout > MAX_TIMEOUT)
+            o->timeout > META_MAX_TIMEOUT)
             return tdm_fail(err, TDM_INVALID_ARGUMENT,
                             "timeout = %.200s: use seconds, more than 0 and at most %d", value,
-                            (int)MAX_TIMEOUT);
+                            (int)META_MAX_TIMEOUT);
     } else {
         status = tdm_fail(err, TDM_INVALID_ARGUMENT,
                           "%.100s: not an option of a group; it has " KEYS, key);

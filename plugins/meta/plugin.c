@@ -17,6 +17,54 @@ static void plugin_deinit(tdm_instance *instance) {
     if (instance != NULL) meta_free(instance->host, instance, sizeof *instance);
 }
 
+/* ---- Options ----
+ * A host works with `members`, `share`, `split` and `reserve` itself, because it opens the members;
+ * so they are not in the table. options.c reads all values. */
+
+static const char *const reduce_words[] = {"f32", "f16", "bf16", "q8_0", NULL};
+static const char *const attention_words[] = {"heads", "replicate", "sequence", NULL};
+static const char *const expert_words[] = {"hidden", "whole", NULL};
+static const char *const check_words[] = {"off", "replicas", NULL};
+
+static const tdm_option_desc options[] = {
+    {.name = "reduce-type",
+     .help = "type in which partial sums travel between members",
+     .fallback = "f32",
+     .words = reduce_words,
+     .kind = TDM_OPTION_WORD},
+    {.name = "attention",
+     .help = "how the cache and attention are cut: by KV heads (heads; members beyond their number "
+             "get none), with heads held by all that need a part of them (replicate), or by tokens "
+             "(sequence)",
+     .fallback = "heads",
+     .words = attention_words,
+     .kind = TDM_OPTION_WORD},
+    {.name = "experts",
+     .help = "cut every expert along its hidden dimension, or assign whole experts to members",
+     .fallback = "hidden",
+     .words = expert_words,
+     .kind = TDM_OPTION_WORD},
+    {.name = "check",
+     .help = "replicas = compare what members hold in common, as it runs; slow",
+     .fallback = "off",
+     .words = check_words,
+     .kind = TDM_OPTION_WORD},
+    {.name = "timeout",
+     .help = "seconds after which a member that does not answer counts as failed",
+     .fallback = "60",
+     .value_name = "SECONDS",
+     .min = 1,
+     .max = META_MAX_TIMEOUT,
+     .kind = TDM_OPTION_INT},
+};
+
+static const tdm_option_table option_table = {
+    .struct_size = sizeof(tdm_option_table),
+    .desc_size = sizeof(tdm_option_desc),
+    .descs = options,
+    .n_desc = sizeof options / sizeof options[0],
+};
+
 static const tdm_plugin meta_plugin = {
     .struct_size = sizeof(tdm_plugin),
     .name = "meta",
@@ -28,6 +76,7 @@ static const tdm_plugin meta_plugin = {
     .buffer = &meta_buffer_ops,
     .queue = &meta_queue_ops,
     .split = &meta_split_ops,
+    .options = &option_table,
 };
 
 tdm_status tdm_plugin_entry_v0(const tdm_host *host, const tdm_plugin **plugin_out,

@@ -358,8 +358,10 @@ static tdm_status names_check(bench *b, tdm_error *err) {
 /* Numbers of threads count only as a flag; otherwise they are the device's own business. */
 static tdm_status models_measure(bench *b, tdm_error *err) {
     runner_config *config = b->app->config;
-    bool has_threads = runner_config_get_origin(config, "threads").level == RUNNER_LEVEL_FLAG;
-    size_t n_threads = has_threads ? list_count(b, "threads") : 1;
+    bool has_threads =
+        runner_section_is_given(config, NULL, RUNNER_THREADS_KEY) &&
+        runner_config_get_origin(config, RUNNER_THREADS_KEY).level == RUNNER_LEVEL_FLAG;
+    size_t n_threads = has_threads ? list_count(b, RUNNER_THREADS_KEY) : 1;
     size_t n_model = list_count(b, "model"), n_device = list_count(b, "device");
     tdm_status status = runner_config_check(config, err);
     if (status == TDM_OK) status = names_check(b, err);
@@ -368,7 +370,7 @@ static tdm_status models_measure(bench *b, tdm_error *err) {
         size_t t = i % n_threads, d = i / n_threads % n_device, m = i / n_threads / n_device;
         status = model_measure(b, runner_config_get_string_at(config, "model", m),
                                runner_config_get_string_at(config, "device", d),
-                               has_threads ? list_at(b, "threads", t) : 0, err);
+                               has_threads ? list_at(b, RUNNER_THREADS_KEY, t) : 0, err);
     }
     return status;
 }
@@ -377,7 +379,7 @@ static tdm_status models_measure(bench *b, tdm_error *err) {
 
 /* A column is shown where its values are not all the default. */
 static bool column_is_needed(runner_config *config, const char *key) {
-    const runner_key *k = runner_key_find(key, NULL);
+    const runner_key *k = runner_key_find(runner_config_keys(config), key, NULL);
     char text[32];
     if (runner_config_get_count(config, key) > 1) return true;
     if (k->type == RUNNER_KEY_INT) {

@@ -23,12 +23,22 @@ static void print_line(FILE *out, const char *mark, const char *key, const char 
     fprintf(out, "%*s# %s\n", blanks, "", where);
 }
 
+/* Whether a plugin before has a key of that name: outside sections they are one. */
+static bool is_repeated(const runner_key_list *keys, size_t i) {
+    for (size_t j = 0; j < i; j++)
+        if (keys->items[i]->plugin != NULL && keys->items[j]->plugin != NULL &&
+            strcmp(keys->items[i]->name, keys->items[j]->name) == 0)
+            return true;
+    return false;
+}
+
 /* The keys that stand before any section, under their topics. */
 static tdm_status print_defaults(runner_config *config, FILE *out, tdm_error *err) {
     const char *topic = "";
-    for (size_t i = 0; i < n_runner_keys; i++) {
-        const runner_key *key = &runner_keys[i];
-        if ((key->sections & RUNNER_IN_DEFAULTS) == 0) continue;
+    const runner_key_list *keys = runner_config_keys(config);
+    for (size_t i = 0; i < keys->n; i++) {
+        const runner_key *key = keys->items[i];
+        if ((key->sections & RUNNER_IN_DEFAULTS) == 0 || is_repeated(keys, i)) continue;
         if (strcmp(topic, key->topic) != 0) {
             topic = key->topic;
             fprintf(out, "\n# %s\n", topic);
@@ -49,10 +59,14 @@ static tdm_status print_defaults(runner_config *config, FILE *out, tdm_error *er
 static tdm_status print_section(runner_config *config, const runner_section *section, bool is_main,
                                 FILE *out, tdm_error *err) {
     bool is_group = runner_section_is_group(section);
+    const runner_key_list *keys = runner_config_keys(config);
+    const char *plugin =
+        is_group ? RUNNER_GROUP_PLUGIN : runner_section_get_string(config, section, "plugin");
     fprintf(out, "\n[%s %s]\n", is_group ? "group" : "device", runner_section_name(section));
-    for (size_t i = 0; i < n_runner_keys; i++) {
-        const runner_key *key = &runner_keys[i];
+    for (size_t i = 0; i < keys->n; i++) {
+        const runner_key *key = keys->items[i];
         runner_effective effective;
+        if (key->plugin != NULL && strcmp(key->plugin, plugin) != 0) continue;
         if ((key->sections & (is_group ? RUNNER_IN_GROUP : RUNNER_IN_DEVICE)) == 0) continue;
         tdm_status status =
             runner_section_get_effective(config, section, key->name, is_main, &effective, err);
@@ -65,6 +79,7 @@ static tdm_status print_section(runner_config *config, const runner_section *sec
 
 tdm_status runner_cmd_config(runner_config *config, FILE *out, tdm_error *err) {
     errno = 0;
+    runner_config_load_plugins(config, false);
     fputs("# Effective configuration: a flag beats a section, a section beats [*], and that beats\n"
           "# the built-in default. A line of a section with '#' before it counts there and comes "
           "from\n"
@@ -73,6 +88,9 @@ tdm_status runner_cmd_config(runner_config *config, FILE *out, tdm_error *err) {
     if (runner_config_model(config) != NULL)
         fprintf(out, "# With the values of [model %s].\n",
                 runner_section_name(runner_config_model(config)));
+    const char *name, *failure;
+    for (size_t i = 0; (failure = runner_config_plugin_failure(config, i, &name)) != NULL; i++)
+        fprintf(out, "# Without the options of the plugin '%s': %s\n", name, failure);
     tdm_status status = print_defaults(config, out, err);
     for (size_t i = 0; status == TDM_OK && i < runner_config_n_devices(config); i++)
         status = print_section(config, runner_config_device(config, i), false, out, err);

@@ -150,7 +150,9 @@ static tdm_status file_quantize(runner_app *app, const llm_quantize_kind *kind, 
     const char *in = runner_config_positional(app->config, 0);
     const char *out = runner_config_positional(app->config, 1);
     bool is_pure = runner_config_get_bool(app->config, "pure");
-    int64_t n_thread = runner_config_get_int(app->config, "threads");
+    int64_t n_thread = runner_section_is_given(app->config, NULL, RUNNER_THREADS_KEY)
+                           ? runner_config_get_int(app->config, RUNNER_THREADS_KEY)
+                           : 0;
     llm_gguf *gguf = NULL;
     llm_quantize_choice *choices = NULL;
     uint64_t start = runner_clock();

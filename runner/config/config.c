@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * config.c: keeps the settings of all levels and answers questions about them. Files are read in
- * config_file.c, command lines in config_args.c, values in config_value.c; which device a command
- * runs on is decided in config_device.c.
+ * config_file.c, command lines in config_args.c, keys of plugins in config_plugin.c, values in
+ * config_value.c; which device a command runs on is decided in config_device.c.
  */
 #include "runner/config/config.h"
 
@@ -11,10 +11,6 @@
 #include <unistd.h>
 
 #include "runner/config/config_state.h"
-
-static size_t key_index(const runner_key *key) {
-    return (size_t)(key - runner_keys);
-}
 
 static tdm_status out_of_memory(tdm_error *err) {
     return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "no memory for the configuration");
@@ -31,46 +27,6 @@ unsigned runner_section_kind_bit(runner_section_kind kind) {
     return bits[kind];
 }
 
-void runner_setting_clear(runner_setting *setting) {
-    runner_value_clear(&setting->value);
-    free(setting->text);
-    free(setting->flag);
-    *setting = (runner_setting){0};
-}
-
-static void settings_destroy(runner_setting *settings) {
-    if (settings == NULL) return;
-    for (size_t i = 0; i < n_runner_keys; i++) runner_setting_clear(&settings[i]);
-    free(settings);
-}
-
-tdm_status runner_setting_assign(runner_setting *setting, const runner_key *key, const char *text,
-                                 bool is_list, runner_origin origin, tdm_error *err) {
-    tdm_status status = runner_value_parse(key, text, is_list, &setting->value, err);
-    if (status == TDM_OK && origin.file != NULL) {
-        const char *slash = strrchr(origin.file, '/');
-        /* "/x.ini" lies in "/", "x.ini" in "." */
-        char *folder =
-            slash == NULL
-                ? strdup(".")
-                : strndup(origin.file, slash == origin.file ? 1 : (size_t)(slash - origin.file));
-        status = folder == NULL ? out_of_memory(err)
-                                : runner_value_rebase(key, &setting->value, folder, err);
-        free(folder);
-    }
-    if (status == TDM_OK && (setting->text = strdup(text)) == NULL) status = out_of_memory(err);
-    if (status == TDM_OK && origin.flag != NULL && (setting->flag = strdup(origin.flag)) == NULL)
-        status = out_of_memory(err);
-    if (status != TDM_OK) {
-        runner_setting_clear(setting);
-        return status;
-    }
-    setting->origin = origin;
-    setting->origin.flag = setting->flag;
-    setting->is_set = true;
-    return TDM_OK;
-}
-
 runner_section *runner_config_find_section(const runner_config *config, runner_section_kind kind,
                                            const char *name) {
     for (runner_section *at = config->sections; at != NULL; at = at->next)
@@ -80,7 +36,7 @@ runner_section *runner_config_find_section(const runner_config *config, runner_s
 
 static void section_destroy(runner_section *section) {
     if (section == NULL) return;
-    settings_destroy(section->settings);
+    runner_settings_destroy(section->settings);
     free(section->name);
     free(section);
 }
@@ -93,9 +49,8 @@ tdm_status runner_config_add_section(runner_config *config, runner_section_kind 
         section->kind = kind;
         section->line = line;
         section->name = strdup(name);
-        section->settings = calloc(n_runner_keys, sizeof *section->settings);
     }
-    if (section == NULL || section->name == NULL || section->settings == NULL) {
+    if (section == NULL || section->name == NULL) {
         section_destroy(section);
         return out_of_memory(err);
     }
@@ -106,6 +61,25 @@ tdm_status runner_config_add_section(runner_config *config, runner_section_kind 
     return TDM_OK;
 }
 
+tdm_status runner_config_add_key(runner_config *config, const runner_key *key, tdm_error *err) {
+    size_t n = config->keys.n;
+    if ((n & (n - 1)) == 0) { /* capacity is the next power of two */
+        const runner_key **grown =
+            realloc(config->keys.items, (n == 0 ? 1 : n * 2) * sizeof *grown);
+        if (grown == NULL) return out_of_memory(err);
+        config->keys.items = grown;
+    }
+    runner_setting *setting;
+    tdm_status status =
+        runner_setting_make(key, key->fallback, false, (runner_origin){0}, &setting, err);
+    if (status != TDM_OK) return status;
+    /* not runner_settings_put: keys of the same name have their own defaults */
+    setting->next = config->built_in;
+    config->built_in = setting;
+    config->keys.items[config->keys.n++] = key;
+    return TDM_OK;
+}
+
 tdm_status runner_config_create(runner_config **config_out, tdm_error *err) {
     *config_out = NULL;
     runner_config *config = calloc(1, sizeof *config);
@@ -113,13 +87,8 @@ tdm_status runner_config_create(runner_config **config_out, tdm_error *err) {
     runner_section *defaults;
     tdm_status status =
         runner_config_add_section(config, RUNNER_SECTION_DEFAULTS, "", 0, &defaults, err);
-    config->built_in = calloc(n_runner_keys, sizeof *config->built_in);
-    config->flags = calloc(n_runner_keys, sizeof *config->flags);
-    if (status == TDM_OK && (config->built_in == NULL || config->flags == NULL))
-        status = out_of_memory(err);
     for (size_t i = 0; i < n_runner_keys && status == TDM_OK; i++)
-        status = runner_setting_assign(&config->built_in[i], &runner_keys[i],
-                                       runner_keys[i].fallback, false, (runner_origin){0}, err);
+        status = runner_config_add_key(config, &runner_keys[i], err);
     if (status != TDM_OK) {
         runner_config_destroy(config);
         return status;
@@ -135,8 +104,11 @@ void runner_config_destroy(runner_config *config) {
         section_destroy(config->sections);
         config->sections = next;
     }
-    settings_destroy(config->built_in);
-    settings_destroy(config->flags);
+    runner_settings_destroy(config->built_in);
+    runner_settings_destroy(config->flags);
+    runner_pending_clear(config);
+    runner_plugins_unload(config);
+    free(config->keys.items);
     free(config->positional);
     free(config->file);
     free(config);
@@ -159,40 +131,61 @@ const char *runner_config_positional(const runner_config *config, size_t i) {
     return i < config->n_positional ? config->positional[i] : NULL;
 }
 
-/* Looks the key up in all levels but does not care for rivals. */
-static const runner_setting *setting_find(const runner_config *config,
-                                          const runner_section *section, const runner_key *key) {
-    size_t i = key_index(key);
-    if (config->flags[i].is_set) return &config->flags[i];
-    if (section != NULL && section->settings[i].is_set) return &section->settings[i];
-    if (config->model != NULL && config->model->settings[i].is_set)
-        return &config->model->settings[i];
-    if (config->sections->settings[i].is_set) return &config->sections->settings[i];
-    return &config->built_in[i];
+const runner_key_list *runner_config_keys(const runner_config *config) {
+    return &config->keys;
 }
 
-/* The setting that counts. The chosen model section knows the model's path: the flag or default
+static runner_setting *default_find(const runner_config *config, const runner_key *key) {
+    runner_setting *at = config->built_in;
+    while (at->key != key) at = at->next;
+    return at;
+}
+
+/* What was given for a key outside any device's section, or NULL; rivals are not considered. */
+static runner_setting *outer_find(const runner_config *config, const runner_key *key) {
+    runner_setting *setting =
+        config->model != NULL ? runner_settings_find(config->model->settings, key) : NULL;
+    return setting != NULL ? setting : runner_settings_find(config->sections->settings, key);
+}
+
+/* The same with all levels, down to the default. */
+static runner_setting *setting_find(const runner_config *config, const runner_section *section,
+                                    const runner_key *key) {
+    runner_setting *setting = runner_settings_find(config->flags, key);
+    if (setting == NULL && section != NULL) setting = runner_settings_find(section->settings, key);
+    if (setting == NULL) setting = outer_find(config, key);
+    return setting != NULL ? setting : default_find(config, key);
+}
+
+runner_setting *runner_group_setting(const runner_config *config, const runner_section *group,
+                                     const runner_key *key, bool is_main) {
+    if (is_main) return setting_find(config, group, key);
+    runner_setting *own = runner_settings_find(group->settings, key);
+    return own != NULL ? own : default_find(config, key);
+}
+
+/* The setting that counts. The chosen model section has the model's path: the flag or default
  * that chose it gave only its name. */
 static const runner_setting *setting_get(const runner_config *config, const runner_section *section,
                                          const runner_key *key) {
-    size_t i = key_index(key);
     if (config->model != NULL && strcmp(key->name, "model") == 0)
-        return &config->model->settings[i];
+        return runner_settings_find(config->model->settings, key);
     const runner_setting *setting = setting_find(config, section, key);
     if (key->rival != NULL) {
-        const runner_key *rival = runner_key_find(key->rival, config->command);
+        const runner_key *rival = runner_key_find(&config->keys, key->rival, config->command);
         const runner_setting *other = setting_find(config, section, rival);
         if (other->text[0] != '\0' && other->origin.level > setting->origin.level)
-            return &config->built_in[i];
+            return default_find(config, key);
     }
     return setting;
 }
 
 tdm_status runner_config_check_rivals(runner_config *config, tdm_error *err) {
-    for (size_t i = 0; i < n_runner_keys; i++) {
-        if (runner_keys[i].rival == NULL) continue;
-        const runner_key *rival = runner_key_find(runner_keys[i].rival, config->command);
-        const runner_setting *setting = setting_find(config, NULL, &runner_keys[i]);
+    for (size_t i = 0; i < config->keys.n; i++) {
+        const runner_key *key = config->keys.items[i];
+        if (key->rival == NULL) continue;
+        const runner_key *rival = runner_key_find(&config->keys, key->rival, config->command);
+        const runner_setting *setting = setting_find(config, NULL, key);
         const runner_setting *other = setting_find(config, NULL, rival);
         if (setting->text[0] == '\0' || other->text[0] == '\0' ||
             setting->origin.level != other->origin.level)
@@ -200,7 +193,7 @@ tdm_status runner_config_check_rivals(runner_config *config, tdm_error *err) {
         config->is_usage = setting->origin.level == RUNNER_LEVEL_FLAG;
         char where[512];
         runner_origin_format(other->origin, where, sizeof where);
-        return runner_config_fail(config, runner_keys[i].name, TDM_INVALID_ARGUMENT, err,
+        return runner_config_fail(config, key->name, TDM_INVALID_ARGUMENT, err,
                                   "'%s' is given too (%s); only one of them can be", rival->name,
                                   where);
     }
@@ -226,7 +219,7 @@ static void remember_wrong(runner_config *config, const char *key, const char *w
 /* The setting of a key whose type is one of `types`; NULL (and remembered) = a wrong question. */
 static const runner_setting *ask(runner_config *config, const runner_section *section,
                                  const char *name, unsigned types) {
-    const runner_key *key = runner_key_find(name, config->command);
+    const runner_key *key = runner_config_find_key(config, name);
     if (key == NULL) {
         remember_wrong(config, name, "no key");
         return NULL;
@@ -443,7 +436,17 @@ tdm_status runner_config_format(runner_config *config, const runner_section *sec
     *text_out = NULL;
     const runner_setting *setting = ask(config, section, name, TYPES_ANY);
     if (setting == NULL) return runner_config_check(config, err);
-    return setting_format(setting, runner_key_find(name, config->command), text_out, err);
+    return setting_format(setting, runner_config_find_key(config, name), text_out, err);
+}
+
+/* The key of that name for a section: of a device, its plugin's before another's. */
+static const runner_key *section_key(runner_config *config, const runner_section *section,
+                                     const char *name) {
+    const runner_key *key = runner_config_find_key(config, name);
+    if (key->plugin == NULL || runner_section_is_group(section)) return key;
+    const runner_key *own = runner_key_find_of(
+        &config->keys, name, runner_section_get_string(config, section, "plugin"));
+    return own != NULL ? own : key;
 }
 
 tdm_status runner_section_get_effective(runner_config *config, const runner_section *section,
@@ -452,11 +455,12 @@ tdm_status runner_section_get_effective(runner_config *config, const runner_sect
     *effective = (runner_effective){0};
     const runner_setting *setting = ask(config, section, name, TYPES_ANY);
     if (setting == NULL) return runner_config_check(config, err);
+    const runner_key *key = section_key(config, section, name);
+    if (key->plugin != NULL) setting = setting_find(config, section, key);
     if (runner_section_is_group(section))
-        setting = runner_group_setting(config, section, name, is_main);
-    const runner_key *key = runner_key_find(name, config->command);
+        setting = runner_group_setting(config, section, key, is_main);
     effective->origin = setting->origin;
-    effective->is_own = setting == &section->settings[key_index(key)];
+    effective->is_own = setting == runner_settings_find(section->settings, key);
     return setting_format(setting, key, &effective->text, err);
 }
 
@@ -476,26 +480,69 @@ tdm_status runner_config_join_paths(runner_config *config, const char *key, char
     return *text_out != NULL ? TDM_OK : out_of_memory(err);
 }
 
+/* Whether a plugin is to receive a setting: not where it says no more than the default, nor where a
+ * flag of `bench` holds several values. */
+static bool setting_is_option(const runner_setting *setting) {
+    runner_key_type type = setting->key->type;
+    return setting->origin.level != RUNNER_LEVEL_BUILT_IN && !setting->value.is_auto &&
+           setting->text[0] != '\0' && strcmp(setting->text, setting->key->fallback) != 0 &&
+           (type == RUNNER_KEY_CORES || setting->value.n == 1);
+}
+
+static bool has_plugin_settings(const runner_setting *list) {
+    while (list != NULL && list->key->plugin == NULL) list = list->next;
+    return list != NULL;
+}
+
 size_t runner_section_get_options(runner_config *config, const runner_section *section,
-                                  const char *plugin, tdm_option *options, size_t capacity) {
+                                  const char *plugin, bool is_main, tdm_option *options,
+                                  size_t capacity) {
     size_t n = 0;
-    for (size_t i = 0; i < n_runner_keys; i++) {
-        const runner_key *key = &runner_keys[i];
-        /* what may stand outside a device's section too is an option; the others say which device
-         * it is, and `reserve` is about memory, which the core keeps count of */
-        if ((key->sections & RUNNER_IN_DEVICE) == 0 || (key->sections & RUNNER_IN_DEFAULTS) == 0 ||
-            key->type == RUNNER_KEY_SIZE)
-            continue;
-        const runner_setting *setting = setting_get(config, section, key);
-        bool is_own = section != NULL && setting == &section->settings[i];
-        if (setting->origin.level == RUNNER_LEVEL_BUILT_IN || setting->value.is_auto ||
-            setting->text[0] == '\0' || (!is_own && strcmp(plugin, "cpu") != 0) ||
-            (key->type != RUNNER_KEY_CORES && setting->value.n != 1))
-            continue;
-        if (n < capacity) options[n] = (tdm_option){key->name, setting->text};
+    bool is_group = runner_section_is_group(section);
+    if (!has_plugin_settings(config->flags) && !has_plugin_settings(config->sections->settings) &&
+        (config->model == NULL || !has_plugin_settings(config->model->settings)) &&
+        (section == NULL || !has_plugin_settings(section->settings)))
+        return 0;
+    /* without its table it has no options; opening the device reports why it cannot be loaded */
+    if (runner_config_load_plugin(config, plugin, NULL) != TDM_OK) return 0;
+    for (size_t i = 0; i < config->keys.n; i++) {
+        const runner_key *key = config->keys.items[i];
+        if (key->plugin == NULL || strcmp(key->plugin, plugin) != 0) continue;
+        runner_setting *setting = is_group ? runner_group_setting(config, section, key, is_main)
+                                           : setting_find(config, section, key);
+        setting->is_taken = true;
+        if (!setting_is_option(setting)) continue;
+        if (n < capacity)
+            options[n] =
+                (tdm_option){key->name, setting->key == key ? setting->given : setting->text};
         n++;
     }
     return n;
+}
+
+bool runner_section_is_given(const runner_config *config, const runner_section *section,
+                             const char *name) {
+    for (size_t i = 0; i < config->keys.n; i++) {
+        const runner_key *key = config->keys.items[i];
+        if (strcmp(key->name, name) == 0 &&
+            setting_find(config, section, key)->origin.level != RUNNER_LEVEL_BUILT_IN)
+            return true;
+    }
+    return false;
+}
+
+tdm_status runner_config_check_taken(const runner_config *config, tdm_error *err) {
+    for (const runner_setting *at = config->flags; at != NULL; at = at->next) {
+        if (at->key->plugin == NULL || at->is_taken ||
+            strcmp(at->key->plugin, RUNNER_CPU_PLUGIN) == 0 ||
+            strcmp(at->key->plugin, RUNNER_GROUP_PLUGIN) == 0)
+            continue;
+        return tdm_fail(err, TDM_INVALID_ARGUMENT,
+                        "%s %.64s: an option of the plugin '%s', and no device of this command has "
+                        "such an option",
+                        at->flag, at->text, at->key->plugin);
+    }
+    return TDM_OK;
 }
 
 tdm_status runner_config_check(const runner_config *config, tdm_error *err) {

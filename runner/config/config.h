@@ -137,22 +137,59 @@ typedef struct runner_effective {
 /* `is_main`: of a group, whether it is the one that a command runs on, for which what is outside its
  * section counts too. Fails as runner_config_format does. [setup] */
 tdm_status runner_section_get_effective(runner_config *config, const runner_section *section,
-                                        const char *key, bool is_main,
-                                        runner_effective *effective, tdm_error *err);
+                                        const char *key, bool is_main, runner_effective *effective,
+                                        tdm_error *err);
 
 /* The folders of a key like `plugin-path`, absolute, with ':' between them, as the core wants them;
  * NULL where there are none. *text_out is the caller's to free(). [setup] */
 tdm_status runner_config_join_paths(runner_config *config, const char *key, char **text_out,
                                     tdm_error *err);
 
-/* What a device's plugin is to be told when it is opened: every key of *Devices* that was given and
- * is neither `plugin`, `index` nor `reserve`, with its text; "auto" and empty values are left out,
- * because they are the plugin's default. Values from outside the device's section (flags, [*],
- * the model's) speak of CPU devices and are passed on only where `plugin` is "cpu". A flag of
- * `bench` with several values is left out too: the caller adds the one at hand. Returns how many
- * there are and stores at most `capacity`; the strings are the configuration's. [setup] */
+/* The options that a device of `plugin` is opened with: the values given for keys of that plugin, in
+ * the form that tandem/option.h states. Values from outside the device's section (flags, [*], the
+ * model's) count for every device whose plugin has the key; `is_main` is for groups: see
+ * runner_section_get_effective. "auto", empty values and the default are left out, because they mean the
+ * plugin's default, and so is a flag of `bench` with several values: the caller adds the one at
+ * hand. Returns how many there are and stores at most `capacity`; the strings are the
+ * configuration's. Loads the plugin if any key of a plugin was given. [setup] */
 size_t runner_section_get_options(runner_config *config, const runner_section *section,
-                                  const char *plugin, tdm_option *options, size_t capacity);
+                                  const char *plugin, bool is_main, tdm_option *options,
+                                  size_t capacity);
+
+/* Whether a key called `name` has a value at any level above the default. Loads nothing: an option
+ * of a plugin that was given is known. [setup] */
+bool runner_section_is_given(const runner_config *config, const runner_section *section,
+                             const char *name);
+
+/* Fails with TDM_INVALID_ARGUMENT where a flag is an option that runner_section_get_options has
+ * given to no device. The CPU's and the group's are allowed everywhere. [setup] */
+tdm_status runner_config_check_taken(const runner_config *config, tdm_error *err);
+
+/* ---- Keys ---- */
+
+#define RUNNER_CPU_PLUGIN   "cpu"  /* what a machine without configuration runs on */
+#define RUNNER_GROUP_PLUGIN "meta" /* what runs groups */
+
+/* The option of the CPU's that commands use themselves: `bench` takes lists of it, and `quantize`
+ * works with that many threads. */
+#define RUNNER_THREADS_KEY "threads"
+
+/* The keys that are known: the program's, and those of the plugins that were loaded. Valid until
+ * the next plugin is loaded. [any-thread] */
+const runner_key_list *runner_config_keys(const runner_config *config);
+
+/* Loads a plugin for its options (dlopen and entry, nothing else) and adds them to the keys; a
+ * plugin that was loaded before is not loaded again. The folders are those of `plugin-path` as far
+ * as it is known, then TANDEM_PLUGIN_PATH and the installed ones. [setup] */
+tdm_status runner_config_load_plugin(runner_config *config, const char *name, tdm_error *err);
+
+/* The same for the CPU's, the group's, those of the file's devices and, with `all`, for every
+ * plugin that can be found. Those that fail have no keys. [setup] */
+void runner_config_load_plugins(runner_config *config, bool all);
+
+/* The reason why a plugin could not be loaded, of the `i`th that failed; NULL past the last. *name
+ * is the plugin's. [setup] */
+const char *runner_config_plugin_failure(const runner_config *config, size_t i, const char **name);
 
 /* The first wrong question asked of a getter, as TDM_INTERNAL; else TDM_OK. [setup] */
 tdm_status runner_config_check(const runner_config *config, tdm_error *err);
@@ -207,14 +244,14 @@ tdm_status runner_config_make_group(runner_config *config, const char *name, con
 
 /* A group's options, for the plugin that runs it. */
 typedef struct runner_group_options {
-    tdm_option items[12];
+    tdm_option items[64];
     int32_t n;
-    char text[8192]; /* where the values are */
+    char text[8192]; /* where the values of members, share, split and reserve are */
 } runner_group_options;
 
-/* Fills *options with everything that the group was told, each value with its default where it was
- * told nothing. Flags and values outside its section count for the group that a command runs on
- * (`is_main`), not for groups inside it. Fails where the shares are not one for each member.
+/* Fills *options with members, share, split, reserve (where there is one) and the values given for
+ * the plugin's own keys. Flags and values outside its section count for the group that a command
+ * runs on (`is_main`), not for groups inside it. Fails where the shares are not one for each member.
  * [setup] */
 tdm_status runner_section_get_group_options(runner_config *config, const runner_section *group,
                                             bool is_main, runner_group_options *options,

@@ -7,6 +7,10 @@
  * follows any other flag is its value, whatever it begins with (`-n -1`). A flag given twice
  * counts as given the second time; the lists of `bench` and RUNNER_KEY_REPEATABLE ones (`--tokens`,
  * `-ot`) are joined instead. `--` ends the flags.
+ *
+ * A flag that is not the program's may be an option of a plugin, which cannot be loaded before the
+ * file is read: `plugin-path` may stand there. Until then the word behind it counts as its value
+ * unless it looks like a flag; `--key=value` takes any value.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -23,65 +27,22 @@ static const runner_command *command_of(const args_reader *reader) {
     return reader->config->command;
 }
 
-/* A word that is no flag of the command: says why, and what may have been meant. */
-static tdm_status flag_unknown(const args_reader *reader, const char *word, const char *name,
-                               tdm_error *err) {
-    const runner_command *command = command_of(reader);
-    bool is_long = word[0] == '-' && word[1] == '-';
-    const runner_key *key = is_long ? runner_key_find(name, command) : NULL;
-    if (key == NULL && is_long && strncmp(name, "no-", 3) == 0)
-        key = runner_key_find(name + 3, command);
-    if (key != NULL && key->commands == 0)
-        return tdm_fail(err, TDM_INVALID_ARGUMENT,
-                        "'%s' is not a flag: '%s' stands in [%s NAME] of the file given with "
-                        "--config",
-                        word, key->name,
-                        (key->sections & RUNNER_IN_GROUP) != 0 ? "group" : "device");
-    if (key != NULL && (key->commands & command->bit) != 0) /* --no-key of a key that is no bool */
-        return tdm_fail(err, TDM_INVALID_ARGUMENT, "unknown flag '%.64s'; did you mean '--%s'?",
-                        word, key->name);
-    if (key != NULL)
-        return tdm_fail(err, TDM_INVALID_ARGUMENT,
-                        "`tandem %s` does not take '%.64s'; `tandem %s --help` lists what it takes",
-                        command->name, word, command->name);
-    const char *nearest = runner_key_nearest(name, 0, command);
-    if (nearest != NULL)
-        return tdm_fail(err, TDM_INVALID_ARGUMENT, "unknown flag '%.64s'; did you mean '--%s'?",
-                        word, nearest);
-    return tdm_fail(err, TDM_INVALID_ARGUMENT,
-                    "unknown flag '%.64s'; `tandem %s --help` lists the flags", word,
-                    command->name);
+/* Whether the word after an unknown flag looks like its value rather than the next flag. */
+static bool word_is_value(const char *word) {
+    return word != NULL && (word[0] != '-' || strchr("0123456789.", word[1]) != NULL);
 }
 
-/* Stores a flag; joins it with an earlier one where the key says so. */
-static tdm_status flag_assign(args_reader *reader, const runner_key *key, const char *flag,
-                              const char *text, tdm_error *err) {
-    runner_setting *setting = &reader->config->flags[key - runner_keys];
-    bool is_list = command_of(reader)->bit == RUNNER_COMMAND_BENCH &&
-                   (key->traits & RUNNER_KEY_BENCH_LIST) != 0;
-    runner_setting next = {0};
-    tdm_error why = {0};
-    runner_origin origin = {.level = RUNNER_LEVEL_FLAG, .flag = flag};
-    tdm_status status = runner_setting_assign(&next, key, text, is_list, origin, &why);
-    if (status != TDM_OK) return tdm_fail(err, status, "%s: %s", flag, why.message);
-    if (setting->is_set && (is_list || (key->traits & RUNNER_KEY_REPEATABLE) != 0)) {
-        size_t size = strlen(setting->text) + strlen(next.text) + 2;
-        char *joined = malloc(size);
-        status = joined == NULL ? tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "%s: no memory", flag)
-                                : runner_value_append(&setting->value, &next.value, err);
-        if (status == TDM_OK) {
-            snprintf(joined, size, "%s,%s", setting->text, next.text);
-            free(setting->text);
-            setting->text = joined;
-            joined = NULL;
-        }
-        free(joined);
-        runner_setting_clear(&next);
-        return status;
-    }
-    runner_setting_clear(setting);
-    *setting = next;
-    return TDM_OK;
+/* A flag that may be a plugin's; it is read when all plugins can be found. */
+static tdm_status flag_postpone(args_reader *reader, const char *word, size_t len, const char *name,
+                                tdm_error *err) {
+    char flag[72];
+    snprintf(flag, sizeof flag, "%.*s", (int)(len < 71 ? len : 71), word);
+    runner_pending entry = {.name = (char *)name, .flag = flag, .is_long = word[1] == '-'};
+    if (word[len] == '=')
+        entry.text = (char *)word + len + 1;
+    else if (reader->at + 1 < reader->argc && word_is_value(reader->argv[reader->at + 1]))
+        entry.text = reader->argv[++reader->at];
+    return runner_pending_add(reader->config, &entry, err);
 }
 
 /* Reads the flag at reader->at, and moves on to its value if that is a word of its own. */
@@ -96,21 +57,29 @@ static tdm_status flag_read(args_reader *reader, tdm_error *err) {
              word + dashes);
     bool is_negated = false;
     const runner_command *command = command_of(reader);
+    const runner_key_list *keys = &reader->config->keys;
     const runner_key *key =
-        is_long ? runner_key_find(name, command) : runner_key_find_flag(name, command);
+        is_long ? runner_key_find(keys, name, command) : runner_key_find_flag(keys, name, command);
     if (key == NULL && is_long && strncmp(name, "no-", 3) == 0) {
-        key = runner_key_find(name + 3, command);
+        key = runner_key_find(keys, name + 3, command);
         is_negated = key != NULL && key->type == RUNNER_KEY_BOOL;
         if (!is_negated) key = NULL;
     }
     /* -nkvo is --no-kv-offload; single letters have no such form, because -n is a flag itself */
     if (key == NULL && !is_long && name[0] == 'n' && strlen(name) > 2) {
-        key = runner_key_find_flag(name + 1, command);
+        key = runner_key_find_flag(keys, name + 1, command);
         is_negated = key != NULL && key->type == RUNNER_KEY_BOOL;
         if (!is_negated) key = NULL;
     }
+    if (key == NULL && command->bit == RUNNER_COMMAND_QUANTIZE) {
+        /* its words are no flags' values, and it takes one option of one plugin */
+        runner_config_load_plugin(reader->config, RUNNER_CPU_PLUGIN, NULL);
+        key = is_long ? runner_key_find(keys, name, command)
+                      : runner_key_find_flag(keys, name, command);
+    } else if (key == NULL && (command->bit & RUNNER_COMMANDS_WITH_PLUGINS) != 0)
+        return flag_postpone(reader, word, len, name, err);
     if (key == NULL || (key->commands & command->bit) == 0)
-        return flag_unknown(reader, word, name, err);
+        return runner_flag_unknown(reader->config, word, name, err);
     const char *next = reader->at + 1 < reader->argc ? reader->argv[reader->at + 1] : NULL;
     const char *text = equals != NULL ? equals + 1 : NULL;
     if (is_negated) {
@@ -137,7 +106,7 @@ static tdm_status flag_read(args_reader *reader, tdm_error *err) {
     }
     char flag[72];
     snprintf(flag, sizeof flag, "%.*s", (int)(len < 71 ? len : 71), word);
-    return flag_assign(reader, key, flag, text, err);
+    return runner_flag_assign(reader->config, key, flag, text, err);
 }
 
 /* A variable of a script that nobody set gives an empty word, which would name nothing. */
@@ -151,6 +120,22 @@ static tdm_status positional_check(const runner_config *config, tdm_error *err) 
         word += len + strspn(word + len, " ");
     }
     return TDM_OK;
+}
+
+/* The number of words that are no flags. */
+static tdm_status words_check(const runner_config *config, tdm_error *err) {
+    const runner_command *command = config->command;
+    bool has_prompt =
+        (runner_key_find(&config->keys, "prompt", NULL)->commands & command->bit) != 0;
+    if (config->n_positional > command->n_positional_max)
+        return tdm_fail(err, TDM_INVALID_ARGUMENT, "'%.64s': `tandem %s` takes only %s%s",
+                        config->positional[command->n_positional_max], command->name,
+                        command->n_positional_max == 0 ? "flags" : command->positional,
+                        has_prompt ? "; a prompt goes behind -p, in quotes" : "");
+    if (config->n_positional < command->n_positional_min)
+        return tdm_fail(err, TDM_INVALID_ARGUMENT, "`tandem %s` needs %s", command->name,
+                        command->positional);
+    return positional_check(config, err);
 }
 
 tdm_status runner_config_read_args(runner_config *config, int argc, char *const *argv,
@@ -174,17 +159,8 @@ tdm_status runner_config_read_args(runner_config *config, int argc, char *const 
             config->positional[config->n_positional++] = word;
         }
     }
-    const runner_command *command = config->command;
-    bool has_prompt = (runner_key_find("prompt", NULL)->commands & command->bit) != 0;
-    if (config->n_positional > command->n_positional_max)
-        return tdm_fail(err, TDM_INVALID_ARGUMENT, "'%.64s': `tandem %s` takes only %s%s",
-                        config->positional[command->n_positional_max], command->name,
-                        command->n_positional_max == 0 ? "flags" : command->positional,
-                        has_prompt ? "; a prompt goes behind -p, in quotes" : "");
-    if (config->n_positional < command->n_positional_min)
-        return tdm_fail(err, TDM_INVALID_ARGUMENT, "`tandem %s` needs %s", command->name,
-                        command->positional);
-    return positional_check(config, err);
+    /* a flag that may be a plugin's may have taken a word that was none */
+    return config->pending == NULL ? words_check(config, err) : TDM_OK;
 }
 
 tdm_status runner_config_parse(runner_config *config, const runner_command *command, int argc,
@@ -193,12 +169,18 @@ tdm_status runner_config_parse(runner_config *config, const runner_command *comm
     config->status = runner_config_read_args(config, argc, argv, err);
     config->is_usage = config->status == TDM_INVALID_ARGUMENT;
     if (config->status != TDM_OK || config->wants_help) return config->status;
-    const runner_setting *file = &config->flags[runner_key_find("config", command) - runner_keys];
-    if (file->is_set && file->text[0] == '\0') {
+    const runner_setting *file =
+        runner_settings_find(config->flags, runner_key_find(&config->keys, "config", command));
+    if (file != NULL && file->text[0] == '\0') {
         config->is_usage = true;
         return config->status = tdm_fail(err, TDM_INVALID_ARGUMENT, "--config needs a file");
     }
-    if (file->is_set) config->status = runner_config_read_file(config, file->text, err);
+    if (file != NULL) config->status = runner_config_read_file(config, file->text, err);
+    if (config->status == TDM_OK && config->pending != NULL) {
+        config->status = runner_pending_resolve(config, true, err);
+        if (config->status == TDM_OK) config->status = words_check(config, err);
+        config->is_usage = config->status == TDM_INVALID_ARGUMENT;
+    }
     if (config->status == TDM_OK) config->status = runner_config_choose_model(config, err);
     if (config->status == TDM_OK) config->status = runner_config_check_rivals(config, err);
     return config->status;

@@ -27,13 +27,13 @@ static void names_format(const char *const *names, size_t n, char *text, size_t 
 }
 
 tdm_status runner_config_choose_model(runner_config *config, tdm_error *err) {
-    size_t i = (size_t)(runner_key_find("model", NULL) - runner_keys);
-    const runner_setting *setting = &config->flags[i];
-    if (!setting->is_set) setting = &config->sections->settings[i];
+    const runner_key *key = runner_key_find(&config->keys, "model", NULL);
+    const runner_setting *setting = runner_settings_find(config->flags, key);
+    if (setting == NULL) setting = runner_settings_find(config->sections->settings, key);
     const char *names[NAMES_MAX];
     size_t n = names_add(config, RUNNER_SECTION_MODEL, names, 0);
     if (n == 0) return TDM_OK;
-    if (!setting->is_set || setting->text[0] == '\0') {
+    if (setting == NULL || setting->text[0] == '\0') {
         /* several models and none named: the command that needs one will say so */
         if (n == 1)
             config->model = runner_config_find_section(config, RUNNER_SECTION_MODEL, *names);

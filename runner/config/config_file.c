@@ -255,59 +255,22 @@ static void heading_read(file_reader *reader, const char *heading) {
     if (status != TDM_OK) reader->status = status;
 }
 
-/* "[*], [model NAME]": the places where a key may stand. */
-static void places_format(const runner_key *key, char *text, size_t text_size) {
-    static const char *const places[] = {"[*]", "[model NAME]", "[device NAME]", "[group NAME]"};
-    size_t n = 0;
-    text[0] = '\0';
-    for (int k = RUNNER_SECTION_DEFAULTS; k <= RUNNER_SECTION_GROUP && n < text_size; k++)
-        if ((key->sections & runner_section_kind_bit((runner_section_kind)k)) != 0)
-            n += (size_t)snprintf(text + n, text_size - n, "%s%s", n > 0 ? ", " : "", places[k]);
-}
-
 static void setting_read(file_reader *reader, const char *name, const char *text) {
-    runner_section *section = reader->section;
-    unsigned bit = runner_section_kind_bit(section->kind);
-    const runner_key *key = runner_key_find(name, NULL);
-    if (key == NULL) {
-        const char *nearest = runner_key_nearest(name, bit, NULL);
-        if (nearest == NULL)
-            nearest = runner_key_nearest(
-                name, RUNNER_IN_DEFAULTS | RUNNER_IN_MODEL | RUNNER_IN_DEVICE | RUNNER_IN_GROUP,
-                NULL);
-        reader_fail(reader, "unknown key '%.64s'%s%s%s", name,
-                    nearest != NULL ? "; did you mean '" : "", nearest != NULL ? nearest : "",
-                    nearest != NULL ? "'?" : "; docs/config.md lists the keys");
-        return;
+    runner_config *config = reader->config;
+    unsigned bit = runner_section_kind_bit(reader->section->kind);
+    const runner_key *key = runner_key_find_in(&config->keys, name, bit);
+    tdm_status status;
+    if (key != NULL) {
+        status =
+            runner_file_assign(config, reader->section, key, name, text, reader->line, reader->err);
+    } else {
+        runner_pending entry = {.section = reader->section,
+                                .name = (char *)name,
+                                .text = (char *)text,
+                                .line = reader->line};
+        status = runner_pending_add(config, &entry, reader->err);
     }
-    if (key->sections == 0) {
-        reader_fail(reader, "'%s' is only a flag (--%s), not a key of a file", name, key->name);
-        return;
-    }
-    if ((key->sections & bit) == 0) {
-        char places[96];
-        places_format(key, places, sizeof places);
-        reader_fail(reader, "'%s' does not belong in [%s%s%s]; it may stand in %s", name,
-                    runner_section_kind_word(section->kind), section->name[0] != '\0' ? " " : "",
-                    section->name, places);
-        return;
-    }
-    runner_setting *setting = &section->settings[key - runner_keys];
-    if (setting->is_set) {
-        reader_fail(reader, "'%s' was already given on line %d", key->name, setting->origin.line);
-        return;
-    }
-    runner_origin origin = {.level = section->kind == RUNNER_SECTION_DEFAULTS
-                                         ? RUNNER_LEVEL_DEFAULTS
-                                         : RUNNER_LEVEL_SECTION,
-                            .file = reader->path,
-                            .line = reader->line};
-    tdm_error why = {0};
-    tdm_status status = runner_setting_assign(setting, key, text, false, origin, &why);
-    if (status != TDM_OK) {
-        reader_fail(reader, "%s", why.message);
-        reader->status = status;
-    }
+    if (reader->status == TDM_OK) reader->status = status;
 }
 
 /* inih reports a heading (by our own line) or a setting (an ini_handler). */
@@ -419,16 +382,21 @@ static int text_parse(file_reader *reader) {
 static tdm_status section_check(const runner_config *config, runner_section *section,
                                 tdm_error *err) {
     const char *kind = runner_section_kind_word(section->kind);
-    for (size_t i = 0; i < n_runner_keys; i++) {
-        const runner_key *key = &runner_keys[i];
+    for (size_t i = 0; i < config->keys.n; i++) {
+        const runner_key *key = config->keys.items[i];
         bool is_needed = key->sections == runner_section_kind_bit(section->kind) &&
                          (key->traits & RUNNER_KEY_REQUIRED) != 0;
         if (section->kind == RUNNER_SECTION_MODEL && strcmp(key->name, "model") == 0)
             is_needed = true;
-        if (is_needed && (!section->settings[i].is_set || section->settings[i].text[0] == '\0'))
-            return tdm_fail(err, TDM_INVALID_ARGUMENT, "%s:%d: [%s %s] needs '%s = %s': %s",
-                            config->file, section->line, kind, section->name, key->name,
-                            key->value_name, key->help);
+        const runner_setting *own = runner_settings_find(section->settings, key);
+        if (!is_needed || (own != NULL && own->text[0] != '\0')) continue;
+        if (own == NULL) {
+            tdm_status status = runner_pending_check(config, section, key, err);
+            if (status != TDM_OK) return status;
+        }
+        return tdm_fail(err, TDM_INVALID_ARGUMENT, "%s:%d: [%s %s] needs '%s = %s': %s",
+                        config->file, section->line, kind, section->name, key->name,
+                        key->value_name, key->help);
     }
     if (section->kind != RUNNER_SECTION_GROUP) return TDM_OK;
     return runner_group_check(config, section, err);
@@ -462,5 +430,5 @@ tdm_status runner_config_read_file(runner_config *config, const char *path, tdm_
     for (runner_section *at = config->sections; at != NULL && reader.status == TDM_OK;
          at = at->next)
         reader.status = section_check(config, at, err);
-    return reader.status;
+    return reader.status == TDM_OK ? runner_pending_resolve(config, false, err) : reader.status;
 }

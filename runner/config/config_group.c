@@ -12,12 +12,20 @@
 
 #define HEIGHT_MAX 8 /* groups inside one another; the ABI has no limit, the stack of calls has */
 
-static const runner_setting *own_setting(const runner_section *section, const char *key) {
-    return &section->settings[runner_key_find(key, NULL) - runner_keys];
+/* The program's key of groups called `name`: members, share or split. */
+static const runner_key *group_key(const runner_config *config, const char *name) {
+    return runner_key_find_in(&config->keys, name, RUNNER_IN_GROUP);
+}
+
+static const runner_value *members_of(const runner_section *group) {
+    static const runner_value none;
+    const runner_setting *at = group->settings;
+    while (at != NULL && strcmp(at->key->name, "members") != 0) at = at->next;
+    return at != NULL ? &at->value : &none;
 }
 
 bool runner_section_has_member(const runner_section *group, const char *name) {
-    const runner_value *members = &own_setting(group, "members")->value;
+    const runner_value *members = members_of(group);
     for (size_t i = 0; i < members->n; i++)
         if (strcmp(members->items[i].s, name) == 0) return true;
     return false;
@@ -26,7 +34,8 @@ bool runner_section_has_member(const runner_section *group, const char *name) {
 /* Sets group->height; `depth` = groups around it. */
 static tdm_status height_find(const runner_config *config, runner_section *group, int depth,
                               tdm_error *err) {
-    const runner_setting *members = own_setting(group, "members");
+    const runner_setting *members =
+        runner_settings_find(group->settings, group_key(config, "members"));
     group->height = -1;
     int height = 1;
     for (size_t i = 0; i < members->value.n; i++) {
@@ -56,8 +65,9 @@ static tdm_status height_find(const runner_config *config, runner_section *group
 }
 
 tdm_status runner_group_check(const runner_config *config, runner_section *group, tdm_error *err) {
-    const runner_setting *members = own_setting(group, "members");
-    const runner_setting *share = own_setting(group, "share");
+    const runner_setting *members =
+        runner_settings_find(group->settings, group_key(config, "members"));
+    const runner_setting *share = runner_settings_find(group->settings, group_key(config, "share"));
     if (members->value.n > TDM_MAX_MEMBERS)
         return tdm_fail(err, TDM_INVALID_ARGUMENT,
                         "%s:%d: [group %s] has %zu members; the most is %d; make groups of groups",
@@ -68,7 +78,7 @@ tdm_status runner_group_check(const runner_config *config, runner_section *group
             return tdm_fail(err, TDM_INVALID_ARGUMENT,
                             "%s:%d: members of [group %s]: 'auto' is no device; name them",
                             config->file, members->origin.line, group->name);
-    if (share->is_set && !share->value.is_auto && share->value.n != members->value.n)
+    if (share != NULL && !share->value.is_auto && share->value.n != members->value.n)
         return tdm_fail(err, TDM_INVALID_ARGUMENT,
                         "%s:%d: 'share' has %zu numbers for the %zu members of [group %s]; give "
                         "one for each, or auto",
@@ -93,24 +103,26 @@ static char *name_join(const runner_value *members) {
 
 tdm_status runner_config_make_group(runner_config *config, const char *name, const char *members,
                                     const runner_section **group_out, tdm_error *err) {
-    const runner_key *key = runner_key_find("members", NULL);
-    runner_setting setting = {0};
+    runner_setting *setting = NULL;
     runner_section *group = NULL;
     char *text = strdup(members), *joined = NULL;
     if (text == NULL) return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "no memory for a group");
     for (char *at = text; *at != '\0'; at++)
         if (*at == '/') *at = ',';
     runner_origin origin = runner_config_get_origin(config, "device");
-    tdm_status status = runner_setting_assign(&setting, key, text, true, origin, err);
+    tdm_status status =
+        runner_setting_make(group_key(config, "members"), text, true, origin, &setting, err);
     free(text);
-    if (status == TDM_OK && setting.value.n > TDM_MAX_MEMBERS)
+    if (status != TDM_OK) return status;
+    const runner_value *value = &setting->value;
+    if (value->n > TDM_MAX_MEMBERS)
         status = tdm_fail(err, TDM_INVALID_ARGUMENT, "%zu devices; a group has at most %d",
-                          setting.value.n, TDM_MAX_MEMBERS);
-    for (size_t i = 0; status == TDM_OK && i < setting.value.n; i++)
-        if (strcmp(setting.value.items[i].s, "auto") == 0)
+                          value->n, TDM_MAX_MEMBERS);
+    for (size_t i = 0; status == TDM_OK && i < value->n; i++)
+        if (strcmp(value->items[i].s, "auto") == 0)
             status = tdm_fail(err, TDM_INVALID_ARGUMENT,
                               "'auto' stands alone, or names the devices itself");
-    if (status == TDM_OK && name == NULL && (name = joined = name_join(&setting.value)) == NULL)
+    if (status == TDM_OK && name == NULL && (name = joined = name_join(value)) == NULL)
         status = tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "no memory for a group");
     if (status == TDM_OK) {
         group = runner_config_find_section(config, RUNNER_SECTION_GROUP, name);
@@ -118,32 +130,21 @@ tdm_status runner_config_make_group(runner_config *config, const char *name, con
         if (is_new)
             status = runner_config_add_section(config, RUNNER_SECTION_GROUP, name, 0, &group, err);
         if (status == TDM_OK && is_new) {
-            group->settings[key - runner_keys] = setting;
-            setting = (runner_setting){0};
+            runner_settings_put(&group->settings, setting);
+            setting = NULL;
         }
     }
     free(joined);
-    runner_setting_clear(&setting);
+    runner_setting_destroy(setting);
     if (status == TDM_OK) *group_out = group;
     return status;
 }
 
 /* ---- What the plugin is told ---- */
 
-const runner_setting *runner_group_setting(runner_config *config, const runner_section *group,
-                                           const char *key, bool is_main) {
-    const runner_setting *own = own_setting(group, key);
-    size_t i = (size_t)(runner_key_find(key, NULL) - runner_keys);
-    if (is_main && config->flags[i].is_set) return &config->flags[i];
-    if (own->is_set) return own;
-    if (is_main && config->model != NULL && config->model->settings[i].is_set)
-        return &config->model->settings[i];
-    if (is_main && config->sections->settings[i].is_set) return &config->sections->settings[i];
-    return &config->built_in[i];
-}
-
 bool runner_section_is_undivided(runner_config *config, const runner_section *group, bool is_main) {
-    return strcmp(runner_group_setting(config, group, "split", is_main)->text, "none") == 0;
+    return strcmp(runner_group_setting(config, group, group_key(config, "split"), is_main)->text,
+                  "none") == 0;
 }
 
 typedef struct option_writer {
@@ -180,8 +181,9 @@ static void option_end(option_writer *w) {
 
 static tdm_status share_write(runner_config *config, const runner_section *group, bool is_main,
                               option_writer *w, tdm_error *err) {
-    const runner_setting *share = runner_group_setting(config, group, "share", is_main);
-    size_t n_member = own_setting(group, "members")->value.n;
+    const runner_setting *share =
+        runner_group_setting(config, group, group_key(config, "share"), is_main);
+    size_t n_member = members_of(group)->n;
     option_begin(w, "share");
     if (share->value.is_auto) {
         option_print(w, "auto");
@@ -200,7 +202,7 @@ static tdm_status share_write(runner_config *config, const runner_section *group
 
 /* Of a member that is a group, its own members have theirs. */
 static void reserve_write(runner_config *config, const runner_section *group, option_writer *w) {
-    const runner_value *members = &own_setting(group, "members")->value;
+    const runner_value *members = members_of(group);
     uint64_t reserves[TDM_MAX_MEMBERS] = {0};
     bool is_any = false;
     for (size_t i = 0; i < members->n && i < TDM_MAX_MEMBERS; i++) {
@@ -219,10 +221,8 @@ static void reserve_write(runner_config *config, const runner_section *group, op
 tdm_status runner_section_get_group_options(runner_config *config, const runner_section *group,
                                             bool is_main, runner_group_options *options,
                                             tdm_error *err) {
-    static const char *const words[] = {"split",   "reduce-type", "attention",
-                                        "experts", "check",       "timeout"};
     option_writer w = {.options = options};
-    const runner_value *members = &own_setting(group, "members")->value;
+    const runner_value *members = members_of(group);
     options->n = 0;
     option_begin(&w, "members");
     for (size_t i = 0; i < members->n; i++)
@@ -236,12 +236,18 @@ tdm_status runner_section_get_group_options(runner_config *config, const runner_
             group->name);
     tdm_status status = share_write(config, group, is_main, &w, err);
     if (status != TDM_OK) return status;
-    for (size_t i = 0; i < sizeof words / sizeof words[0]; i++) {
-        option_begin(&w, words[i]);
-        option_print(&w, "%s", runner_group_setting(config, group, words[i], is_main)->text);
-        option_end(&w);
-    }
+    option_begin(&w, "split");
+    option_print(&w, "%s",
+                 runner_group_setting(config, group, group_key(config, "split"), is_main)->text);
+    option_end(&w);
     reserve_write(config, group, &w);
+    size_t capacity = sizeof options->items / sizeof options->items[0] - (size_t)options->n;
+    size_t n = runner_section_get_options(config, group, RUNNER_GROUP_PLUGIN, is_main,
+                                          options->items + options->n, capacity);
+    if (n > capacity)
+        return tdm_fail(err, TDM_OUT_OF_RANGE, "[group %.64s]: more than %zu options", group->name,
+                        capacity);
+    options->n += (int32_t)n;
     if (w.is_full)
         return tdm_fail(err, TDM_OUT_OF_RANGE,
                         "[group %.64s]: the names of its members are too long", group->name);

@@ -1,21 +1,29 @@
 /* SPDX-License-Identifier: MIT
  *
  * config_state.h: the inside of a runner_config, shared by the files that fill it (config_file.c,
- * config_args.c) and those that answer from it (config.c, config_device.c, config_group.c). Nobody else includes this.
+ * config_args.c, config_plugin.c) and those that answer from it (config.c, config_device.c,
+ * config_group.c). For these files alone.
  */
 #ifndef TANDEM_RUNNER_CONFIG_STATE_H
 #define TANDEM_RUNNER_CONFIG_STATE_H
 
+#include "core/device/runtime.h"
 #include "runner/config/config.h"
 #include "runner/config/config_value.h"
 
-typedef struct runner_setting {
+typedef struct runner_setting runner_setting;
+
+/* A value that was given for a key; a list of them for each level. */
+struct runner_setting {
+    const runner_key *key;
     runner_value value;
-    char *text; /* as written, without quotes; for messages and to match section names; owned */
-    char *flag; /* what origin.flag points to; owned */
+    char *text;  /* as written, without quotes; for messages and to match section names; owned */
+    char *given; /* the value as a plugin receives it (tandem/option.h); owned */
+    char *flag;  /* what origin.flag points to; owned */
     runner_origin origin;
-    bool is_set;
-} runner_setting;
+    bool is_taken; /* a device was declared with it */
+    runner_setting *next;
+};
 
 typedef enum runner_section_kind {
     RUNNER_SECTION_DEFAULTS,
@@ -30,18 +38,45 @@ struct runner_section {
     int line;                 /* of its heading; 0 = there was none */
     int height;               /* of a group: groups inside one another, itself included; 0 = not
                                  known yet, -1 = being counted */
-    runner_setting *settings; /* [n_runner_keys], in the order of the table; owned */
+    runner_setting *settings; /* a list; owned */
     runner_section *next;     /* in the order of the file */
+};
+
+/* A key that is not the program's: read once all plugins can be found. */
+typedef struct runner_pending runner_pending;
+struct runner_pending {
+    runner_section *section; /* where it stands; NULL = a flag */
+    char *name;              /* of the key, without dashes; owned */
+    char *text;              /* the value; NULL = a flag without one; owned */
+    char *flag;              /* as the user wrote it; NULL in a file; owned */
+    bool is_long;            /* a flag with two dashes */
+    int line;                /* of the file; 0 = a flag */
+    runner_pending *next;
+};
+
+/* A plugin whose options were read, or could not be. */
+typedef struct runner_plugin_keys runner_plugin_keys;
+struct runner_plugin_keys {
+    char *name;       /* owned */
+    char *failure;    /* why it cannot be loaded; NULL = it was; owned */
+    char *topic;      /* the heading of its keys; owned */
+    runner_key *keys; /* [n]; texts are the plugin's, which stays loaded; owned */
+    size_t n;
+    runner_plugin_keys *next;
 };
 
 struct runner_config {
     const runner_command *command; /* NULL before runner_config_parse */
-    runner_setting *built_in;      /* [n_runner_keys]; owned, like all below */
-    runner_setting *flags;         /* [n_runner_keys] */
-    runner_section *sections;      /* the defaults first; never NULL */
-    const runner_section *model;   /* chosen; NULL = none */
-    char *file;                    /* NULL = none read */
-    const char **positional;       /* [argc]; the words are the caller's */
+    runner_key_list keys;          /* the program's, then those of `plugins`; owned, as all below */
+    runner_plugin_keys *plugins;   /* in the order in which they were read */
+    tdm_runtime *runtime;          /* has loaded them; NULL = none is loaded */
+    runner_pending *pending;       /* what is still to be read */
+    runner_setting *built_in;      /* one for each of `keys` */
+    runner_setting *flags;
+    runner_section *sections;    /* the defaults first; never NULL */
+    const runner_section *model; /* chosen; NULL = none */
+    char *file;                  /* NULL = none read */
+    const char **positional;     /* [argc]; the words are the caller's */
     size_t n_positional;
     tdm_status status; /* how runner_config_parse ended */
     bool is_usage;     /* a failure was the command line's */
@@ -62,14 +97,57 @@ tdm_status runner_config_add_section(runner_config *config, runner_section_kind 
                                      const char *name, int line, runner_section **section_out,
                                      tdm_error *err);
 
-/* Reads `text` into the (unset) setting of `key`; the message of a failure has no location. Values
- * of files (origin.file) have their paths made relative to the file's folder. origin.flag is
- * copied, origin.file must live as long as the setting. */
-tdm_status runner_setting_assign(runner_setting *setting, const runner_key *key, const char *text,
-                                 bool is_list, runner_origin origin, tdm_error *err);
+/* Reads `text` as a setting of `key`; the message of a failure has no location. Values of files
+ * (origin.file) have their paths made relative to the file's folder. origin.flag is copied,
+ * origin.file must live as long as the setting. Released with runner_setting_destroy. */
+tdm_status runner_setting_make(const runner_key *key, const char *text, bool is_list,
+                               runner_origin origin, runner_setting **setting_out, tdm_error *err);
 
-/* Releases what a setting owns and unsets it. */
-void runner_setting_clear(runner_setting *setting);
+void runner_setting_destroy(runner_setting *setting);
+void runner_settings_destroy(runner_setting *list);
+
+/* The setting of `key` in a list, or NULL. Keys of plugins are the same where their names are: a
+ * value outside a device's section is for every device that has such a key. */
+runner_setting *runner_settings_find(runner_setting *list, const runner_key *key);
+
+/* Puts a setting into a list, which then owns it; one of the same key is destroyed. */
+void runner_settings_put(runner_setting **list, runner_setting *setting);
+
+/* Stores `text` as a flag's value; joins it with an earlier one where the key says so. */
+tdm_status runner_flag_assign(runner_config *config, const runner_key *key, const char *flag,
+                              const char *text, tdm_error *err);
+
+/* Why a word is no flag of the command, and what may have been meant. */
+tdm_status runner_flag_unknown(const runner_config *config, const char *word, const char *name,
+                               tdm_error *err);
+
+/* Stores the value of a key of the file. Fails, with file and line, where it does not belong there
+ * or was given before. */
+tdm_status runner_file_assign(runner_config *config, runner_section *section, const runner_key *key,
+                              const char *name, const char *text, int line, tdm_error *err);
+
+/* Appends a key, and its default to config->built_in. */
+tdm_status runner_config_add_key(runner_config *config, const runner_key *key, tdm_error *err);
+
+/* Remembers what may be a key of a plugin; texts are copied, NULL is allowed for `text`, `flag`. */
+tdm_status runner_pending_add(runner_config *config, const runner_pending *entry, tdm_error *err);
+void runner_pending_clear(runner_config *config);
+
+/* Reads the pending keys of the file, or the pending flags: loads the plugins that may have them.
+ * Nothing is loaded where nothing is pending. */
+tdm_status runner_pending_resolve(runner_config *config, bool are_flags, tdm_error *err);
+
+/* Fails where a pending key of `section` looks like a misspelt `key`, which the section needs and
+ * does not have. */
+tdm_status runner_pending_check(const runner_config *config, const runner_section *section,
+                                const runner_key *key, tdm_error *err);
+
+/* Releases what runner_config_load_plugin has loaded. */
+void runner_plugins_unload(runner_config *config);
+
+/* The key called `name`, for a getter: loads the plugins of every configuration where no other has
+ * it. NULL = there is none. */
+const runner_key *runner_config_find_key(runner_config *config, const char *name);
 
 /* Fills config->flags from the arguments; any failure is a usage error. */
 tdm_status runner_config_read_args(runner_config *config, int argc, char *const *argv,
@@ -84,8 +162,8 @@ tdm_status runner_group_check(const runner_config *config, runner_section *group
 
 /* The setting that counts for a group: for one inside another (not `is_main`) its own, or else the
  * default. */
-const runner_setting *runner_group_setting(runner_config *config, const runner_section *group,
-                                           const char *key, bool is_main);
+runner_setting *runner_group_setting(const runner_config *config, const runner_section *group,
+                                     const runner_key *key, bool is_main);
 
 /* Finds the [model NAME] that applies, once flags and file are read. */
 tdm_status runner_config_choose_model(runner_config *config, tdm_error *err);

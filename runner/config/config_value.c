@@ -58,8 +58,8 @@ static void expectation_format(const runner_key *key, char *text, size_t text_si
         break;
     case RUNNER_KEY_CORES:
         n = (size_t)snprintf(text, text_size,
-                             "core numbers from 0 to %.0f such as 0-3,5, none of them twice",
-                             key->max);
+                             "numbers from %.0f to %.0f such as 0-3,5, none of them twice",
+                             key->min, key->max);
         break;
     case RUNNER_KEY_STRING: n = (size_t)snprintf(text, text_size, "a text"); break;
     }
@@ -158,7 +158,9 @@ static bool item_parse(const runner_key *key, const char *text, runner_item *ite
         for (item_out->i = 0; key->words[item_out->i] != NULL; item_out->i++)
             if (strcmp(key->words[item_out->i], text) == 0) return true;
         return false;
-    case RUNNER_KEY_SIZE: return size_parse(text, &item_out->i);
+    case RUNNER_KEY_SIZE:
+        return size_parse(text, &item_out->i) &&
+               (key->max == 0 || integer_in_range(key, item_out->i));
     case RUNNER_KEY_PATH:
     case RUNNER_KEY_PATHS:
     case RUNNER_KEY_NAMES: return *text != '\0';

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * options.c: the table of keys; that of commands is in commands.c. Words are found in them in
- * options_find.c, help text is made in options_help.c, values are read in config_value.c.
+ * options.c: the table of the program's own keys; that of commands is in commands.c, the keys of
+ * devices are in their plugins. Words are found in them in options_find.c, help text is made in
+ * options_help.c, values are read in config_value.c.
  *
  * Names, short flags and defaults are those of llama.cpp's command line wherever the concept is
  * the same, so that nobody has to learn a second set.
@@ -34,14 +35,7 @@
 /* The types that a cache can be kept in (tandem/kv.h). */
 static const char *const cache_types[] = {"f32",  "f16",  "bf16", "q8_0",   "q5_1",
                                           "q5_0", "q4_1", "q4_0", "iq4_nl", NULL};
-static const char *const isa_words[] = {"auto", "plain", "avx2", "avx512", NULL};
-static const char *const activation_words[] = {"15", "8", NULL};
-static const char *const path_words[] = {"fast", "reference", NULL};
 static const char *const split_words[] = {"tensor", "layer", "none", NULL};
-static const char *const reduce_words[] = {"f32", "f16", "bf16", "q8_0", NULL};
-static const char *const attention_words[] = {"heads", "replicate", "sequence", NULL};
-static const char *const expert_words[] = {"hidden", "whole", NULL};
-static const char *const check_words[] = {"off", "replicas", NULL};
 static const char *const format_words[] = {"md", "csv", "json", "jsonl", NULL};
 
 #define INT_MAX_ 2147483647.0
@@ -406,54 +400,6 @@ const runner_key runner_keys[] = {
      .sections = RUNNER_IN_DEVICE,
      .help = "which of the plugin's devices, counted from 0 as `tandem devices` shows them"},
     {.topic = "Devices",
-     .name = "threads",
-     .flag = "t",
-     .type = RUNNER_KEY_INT,
-     .fallback = "auto",
-     .value_name = "N",
-     .min = 1,
-     .max = 1024,
-     .auto_value = 0,
-     .sections = EVERY_PLACE,
-     .commands = COMPUTE | QUANTIZE,
-     .traits = RUNNER_KEY_AUTO | RUNNER_KEY_BENCH_LIST,
-     .help = "threads of a CPU device; auto = one for each core that it may use"},
-    {.topic = "Devices",
-     .name = "cores",
-     .type = RUNNER_KEY_CORES,
-     .fallback = "",
-     .value_name = "LIST",
-     .max = 4095,
-     .sections = EVERY_PLACE,
-     .commands = COMPUTE,
-     .help = "CPU cores that a CPU device keeps to, such as 0-3,5; empty = any"},
-    {.topic = "Devices",
-     .name = "isa",
-     .type = RUNNER_KEY_ENUM,
-     .fallback = "auto",
-     .words = isa_words,
-     .sections = EVERY_PLACE,
-     .commands = COMPUTE,
-     .help = "instruction set that a CPU device's kernels use; auto = the best there is"},
-    {.topic = "Devices",
-     .name = "path",
-     .type = RUNNER_KEY_ENUM,
-     .fallback = "fast",
-     .words = path_words,
-     .sections = EVERY_PLACE,
-     .commands = COMPUTE,
-     .help = "reference = plain f32 arithmetic, slow, what the fast kernels are checked against"},
-    {.topic = "Devices",
-     .name = "activation-bits",
-     .type = RUNNER_KEY_ENUM,
-     .fallback = "15",
-     .words = activation_words,
-     .sections = EVERY_PLACE,
-     .commands = COMPUTE,
-     .help =
-         "to how many bits a CPU device rounds what it multiplies quantised weights and quantised "
-         "keys of the cache with; 8 = prompts 1.1 to 1.8 times as fast, less exact"},
-    {.topic = "Devices",
      .name = "reserve",
      .type = RUNNER_KEY_SIZE,
      .fallback = "0",
@@ -494,50 +440,6 @@ const runner_key runner_keys[] = {
      .commands = COMPUTE,
      .help = "tensor = every layer is shared among the members, layer = whole layers are, none = "
              "the first member works alone"},
-    {.topic = "Groups",
-     .name = "reduce-type",
-     .type = RUNNER_KEY_ENUM,
-     .fallback = "f32",
-     .words = reduce_words,
-     .sections = GROUP_PLACE,
-     .commands = COMPUTE,
-     .help = "type in which partial sums travel between members"},
-    {.topic = "Groups",
-     .name = "attention",
-     .type = RUNNER_KEY_ENUM,
-     .fallback = "heads",
-     .words = attention_words,
-     .sections = GROUP_PLACE,
-     .commands = COMPUTE,
-     .help = "how the cache and attention are cut: by KV heads (heads; members beyond their number "
-             "get none), with heads held by all that need a part of them (replicate), or by tokens "
-             "(sequence)"},
-    {.topic = "Groups",
-     .name = "experts",
-     .type = RUNNER_KEY_ENUM,
-     .fallback = "hidden",
-     .words = expert_words,
-     .sections = GROUP_PLACE,
-     .commands = COMPUTE,
-     .help = "cut every expert along its hidden dimension, or hand out whole experts"},
-    {.topic = "Groups",
-     .name = "check",
-     .type = RUNNER_KEY_ENUM,
-     .fallback = "off",
-     .words = check_words,
-     .sections = GROUP_PLACE,
-     .commands = COMPUTE,
-     .help = "replicas = compare what members hold in common, as it runs; slow"},
-    {.topic = "Groups",
-     .name = "timeout",
-     .type = RUNNER_KEY_INT,
-     .fallback = "60",
-     .value_name = "SECONDS",
-     .min = 1,
-     .max = 86400,
-     .sections = GROUP_PLACE,
-     .commands = COMPUTE,
-     .help = "seconds after which a member that does not answer is given up, by name"},
 
     {.topic = "Terminal",
      .name = "quiet",

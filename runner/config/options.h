@@ -30,6 +30,12 @@ enum {
     RUNNER_COMMAND_QUANTIZE = 1u << 11
 };
 
+/* Those that open devices: options of plugins are flags of theirs. */
+#define RUNNER_COMMANDS_WITH_PLUGINS                                                               \
+    (RUNNER_COMMAND_RUN | RUNNER_COMMAND_CHAT | RUNNER_COMMAND_LOGITS | RUNNER_COMMAND_BENCH |     \
+     RUNNER_COMMAND_CONFIG | RUNNER_COMMAND_PLAN | RUNNER_COMMAND_PERPLEXITY |                     \
+     RUNNER_COMMAND_QUANTIZE)
+
 typedef struct runner_command {
     const char *name;
     unsigned bit;            /* RUNNER_COMMAND_* */
@@ -85,12 +91,20 @@ typedef struct runner_key {
     double max;
     long auto_value; /* what getters give for "auto" */
     runner_key_type type;
-    unsigned sections; /* RUNNER_IN_* */
-    unsigned commands; /* RUNNER_COMMAND_* that take it as a flag */
-    unsigned traits;   /* RUNNER_KEY_AUTO … */
+    unsigned sections;  /* RUNNER_IN_* */
+    unsigned commands;  /* RUNNER_COMMAND_* that take it as a flag */
+    unsigned traits;    /* RUNNER_KEY_AUTO … */
+    const char *plugin; /* whose devices have it; NULL = a key of the program itself */
 } runner_key;
 
-/* The tables, in the order in which they are shown; constant, alive for the whole process. */
+/* The keys that a configuration has: those of the program, then those of plugins. */
+typedef struct runner_key_list {
+    const runner_key **items; /* [n]; owned by whoever made the list */
+    size_t n;
+} runner_key_list;
+
+/* The tables, in the order in which they are shown; constant, alive for the whole process. The
+ * second has the program's own keys; those of plugins are read from the plugins (config.h). */
 extern const runner_command runner_commands[];
 extern const size_t n_runner_commands;
 extern const runner_key runner_keys[];
@@ -99,14 +113,24 @@ extern const size_t n_runner_keys;
 /* The command called `name`, or NULL. [any-thread] */
 const runner_command *runner_command_find(const char *name);
 
-/* The key called `name` (or whose alias it is), or NULL. Two keys of different commands may share
- * a name (`output` of logits and of bench): a key of `command` wins; NULL = any command's.
+/* The key called `name` (or whose alias it is), or NULL. Two keys may share a name (`output` of
+ * logits and of bench): one of `command` is preferred, then the first; NULL = any command.
  * [any-thread] */
-const runner_key *runner_key_find(const char *name, const runner_command *command);
+const runner_key *runner_key_find(const runner_key_list *keys, const char *name,
+                                  const runner_command *command);
+
+/* The same among the keys that may stand in one of `sections`. [any-thread] */
+const runner_key *runner_key_find_in(const runner_key_list *keys, const char *name,
+                                     unsigned sections);
+
+/* The key of a plugin's devices, or NULL. [any-thread] */
+const runner_key *runner_key_find_of(const runner_key_list *keys, const char *name,
+                                     const char *plugin);
 
 /* The key whose short flag, among those of `command`, is `flag` (without dash), or NULL.
  * [any-thread] */
-const runner_key *runner_key_find_flag(const char *flag, const runner_command *command);
+const runner_key *runner_key_find_flag(const runner_key_list *keys, const char *flag,
+                                       const runner_command *command);
 
 /* Number of single-letter insertions, deletions, replacements and swaps of neighbours that turn
  * `a` into `b`. Words longer than 63 bytes are far from everything (SIZE_MAX). [any-thread] */
@@ -120,11 +144,12 @@ const char *runner_word_nearest(const char *word, const char *const *words, size
 /* The name of the key nearest to `word` among those that may stand in one of `sections` or, with
  * sections 0, that `command` takes as flags; a short flag or a word with dashes before it counts
  * as the key that it means. NULL = none near. [any-thread] */
-const char *runner_key_nearest(const char *word, unsigned sections, const runner_command *command);
+const char *runner_key_nearest(const runner_key_list *keys, const char *word, unsigned sections,
+                               const runner_command *command);
 
-/* Prints what `command` does and the flags that it takes; NULL = the program's general usage with
- * all commands. Text only: no colour, at most 100 columns. Write errors are the stream's to
- * report (ferror). [setup] */
-void runner_help_print(FILE *out, const runner_command *command);
+/* Prints what `command` does and those of `keys` that it takes as flags; NULL = the program's
+ * general usage with all commands. Text only: no colour, at most 100 columns. Write errors are the
+ * stream's to report (ferror). [setup] */
+void runner_help_print(FILE *out, const runner_command *command, const runner_key_list *keys);
 
 #endif

@@ -18,10 +18,11 @@ static bool key_is_called(const runner_key *key, const char *name) {
     return strcmp(key->name, name) == 0 || (key->alias != NULL && strcmp(key->alias, name) == 0);
 }
 
-const runner_key *runner_key_find(const char *name, const runner_command *command) {
+const runner_key *runner_key_find(const runner_key_list *keys, const char *name,
+                                  const runner_command *command) {
     const runner_key *other = NULL;
-    for (size_t i = 0; i < n_runner_keys; i++) {
-        const runner_key *key = &runner_keys[i];
+    for (size_t i = 0; i < keys->n; i++) {
+        const runner_key *key = keys->items[i];
         if (!key_is_called(key, name)) continue;
         if (command == NULL || (key->commands & command->bit) != 0) return key;
         if (other == NULL) other = key;
@@ -29,9 +30,28 @@ const runner_key *runner_key_find(const char *name, const runner_command *comman
     return other;
 }
 
-const runner_key *runner_key_find_flag(const char *flag, const runner_command *command) {
-    for (size_t i = 0; i < n_runner_keys; i++) {
-        const runner_key *key = &runner_keys[i];
+const runner_key *runner_key_find_in(const runner_key_list *keys, const char *name,
+                                     unsigned sections) {
+    for (size_t i = 0; i < keys->n; i++)
+        if (key_is_called(keys->items[i], name) && (keys->items[i]->sections & sections) != 0)
+            return keys->items[i];
+    return NULL;
+}
+
+const runner_key *runner_key_find_of(const runner_key_list *keys, const char *name,
+                                     const char *plugin) {
+    for (size_t i = 0; i < keys->n; i++) {
+        const runner_key *key = keys->items[i];
+        if (key->plugin != NULL && strcmp(key->plugin, plugin) == 0 && key_is_called(key, name))
+            return key;
+    }
+    return NULL;
+}
+
+const runner_key *runner_key_find_flag(const runner_key_list *keys, const char *flag,
+                                       const runner_command *command) {
+    for (size_t i = 0; i < keys->n; i++) {
+        const runner_key *key = keys->items[i];
         if (key->flag != NULL && strcmp(key->flag, flag) == 0 &&
             (key->commands & command->bit) != 0)
             return key;
@@ -92,12 +112,13 @@ const char *runner_word_nearest(const char *word, const char *const *words, size
     return nearest;
 }
 
-const char *runner_key_nearest(const char *word, unsigned sections, const runner_command *command) {
+const char *runner_key_nearest(const runner_key_list *keys, const char *word, unsigned sections,
+                               const runner_command *command) {
     const char *nearest = NULL;
     size_t best = SIZE_MAX;
     while (*word == '-') word++;
-    for (size_t i = 0; i < n_runner_keys; i++) {
-        const runner_key *key = &runner_keys[i];
+    for (size_t i = 0; i < keys->n; i++) {
+        const runner_key *key = keys->items[i];
         bool fits = sections != 0 ? (key->sections & sections) != 0
                                   : command == NULL || (key->commands & command->bit) != 0;
         if (!fits) continue;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * options_help.c: the text of --help, made from the tables of options.c and nothing else.
+ * options_help.c: the text of --help, made from the tables of commands and keys and nothing else.
  */
 #include "runner/config/options.h"
 
@@ -81,12 +81,12 @@ static void key_text_format(const runner_key *key, const runner_command *command
         snprintf(text + n, text_size - n, " (default %s)", key->fallback);
 }
 
-static void print_command(FILE *out, const runner_command *command) {
+static void print_command(FILE *out, const runner_command *command, const runner_key_list *keys) {
     fprintf(out, "usage: tandem %s [flags]%s%s\n\n%s\n", command->name,
             command->positional[0] != '\0' ? " " : "", command->positional, command->summary);
     const char *topic = NULL;
-    for (size_t i = 0; i < n_runner_keys; i++) {
-        const runner_key *key = &runner_keys[i];
+    for (size_t i = 0; i < keys->n; i++) {
+        const runner_key *key = keys->items[i];
         if ((key->commands & command->bit) == 0) continue;
         if (topic == NULL || strcmp(topic, key->topic) != 0) {
             topic = key->topic;
@@ -103,9 +103,9 @@ static void print_command(FILE *out, const runner_command *command) {
           out);
 }
 
-void runner_help_print(FILE *out, const runner_command *command) {
+void runner_help_print(FILE *out, const runner_command *command, const runner_key_list *keys) {
     if (command != NULL) {
-        print_command(out, command);
+        print_command(out, command, keys);
         return;
     }
     fputs("usage: tandem COMMAND [flags]\n\nTandem runs a language model on the devices of this "

@@ -143,7 +143,8 @@ static void members_print(const runner_plan *plan, FILE *out) {
 /* Whether the group that is planned was told so. */
 static bool is_cut_by_tokens(const runner_session *session) {
     if (!runner_section_is_group(session->section)) return false;
-    return strcmp(runner_section_get_string(session->app->config, session->section, "attention"),
+    return runner_section_is_given(session->app->config, session->section, "attention") &&
+           strcmp(runner_section_get_string(session->app->config, session->section, "attention"),
                   "sequence") == 0;
 }
 

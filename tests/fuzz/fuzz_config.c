@@ -63,8 +63,9 @@ static runner_config *config_read(const char *path, tdm_error *err) {
 static void values_compare(runner_config *a, const runner_section *in_a, runner_config *b,
                            const runner_section *in_b, unsigned sections) {
     tdm_error err = {0};
-    for (size_t i = 0; i < n_runner_keys; i++) {
-        const runner_key *key = &runner_keys[i];
+    const runner_key_list *keys = runner_config_keys(a);
+    for (size_t i = 0; i < keys->n; i++) {
+        const runner_key *key = keys->items[i];
         char *text_a, *text_b;
         if ((key->sections & sections) == 0) continue;
         FUZZ_DEMAND(runner_config_format(a, in_a, key->name, &text_a, &err) == TDM_OK, "%s: %s",
@@ -78,12 +79,13 @@ static void values_compare(runner_config *a, const runner_section *in_a, runner_
     }
 }
 
-/* What a plugin other than the CPU's is told of a device. */
+/* What a device's plugin receives. */
 static void device_compare(runner_config *a, const runner_section *in_a, runner_config *b,
                            const runner_section *in_b) {
     tdm_option told_a[64], told_b[64];
-    size_t n_a = runner_section_get_options(a, in_a, "other", told_a, 64);
-    size_t n_b = runner_section_get_options(b, in_b, "other", told_b, 64);
+    const char *plugin = runner_section_get_string(a, in_a, "plugin");
+    size_t n_a = runner_section_get_options(a, in_a, plugin, false, told_a, 64);
+    size_t n_b = runner_section_get_options(b, in_b, plugin, false, told_b, 64);
     const char *name = runner_section_name(in_a);
     FUZZ_DEMAND(n_a == n_b, "[device %s]: %zu options are %zu when read back", name, n_a, n_b);
     for (size_t i = 0; i < n_a; i++)
@@ -184,8 +186,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     if (config == NULL) return 0;
     for (size_t i = 0; i < runner_config_n_devices(config); i++) {
         tdm_option options[64];
-        (void)runner_section_get_options(config, runner_config_device(config, i), "cpu", options,
-                                         64);
+        (void)runner_section_get_options(config, runner_config_device(config, i), "cpu", false,
+                                         options, 64);
     }
     for (size_t i = 0; i < runner_config_n_groups(config); i++) {
         runner_group_options options;

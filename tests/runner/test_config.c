@@ -284,28 +284,29 @@ static void test_device_options(void **state) {
     tdm_option options[8];
     static const char text[] = "isa = plain\nthreads = auto\ncores =\n"
                                "[device a]\nplugin = cpu\ncores = 0-1\nreserve = 1G\n"
-                               "[device b]\nplugin = other\nthreads = 2\n";
+                               "[device b]\nplugin = example\nmemory = 2K\n";
     runner_config *config = parse_file(text, "run @ --path reference");
     const runner_section *a = runner_config_device(config, 0), *b = runner_config_device(config, 1);
-    assert_int_equal(runner_section_get_options(config, a, "cpu", options, 8), 3);
+    assert_int_equal(runner_section_get_options(config, a, "cpu", false, options, 8), 3);
     assert_string_equal(options[0].key, "cores");
     assert_string_equal(options[0].value, "0-1");
     assert_string_equal(options[1].key, "isa");
     assert_string_equal(options[1].value, "plain");
     assert_string_equal(options[2].key, "path");
     assert_string_equal(options[2].value, "reference");
-    /* flags and [*] speak of CPU devices; a section speaks for itself */
-    assert_int_equal(runner_section_get_options(config, b, "other", options, 8), 1);
-    assert_string_equal(options[0].key, "threads");
-    assert_string_equal(options[0].value, "2");
+    /* values outside sections count for devices whose plugin has the key; a size is in bytes */
+    assert_int_equal(runner_section_get_options(config, b, "example", false, options, 8), 1);
+    assert_string_equal(options[0].key, "memory");
+    assert_string_equal(options[0].value, "2048");
+    assert_int_equal(runner_config_check_taken(config, NULL), TDM_OK);
     /* a device without a section; and less room than there is to say */
     options[1].key = "untouched";
-    assert_int_equal(runner_section_get_options(config, NULL, "cpu", options, 1), 2);
+    assert_int_equal(runner_section_get_options(config, NULL, "cpu", false, options, 1), 2);
     assert_string_equal(options[0].key, "isa");
     assert_string_equal(options[1].key, "untouched");
     assert_checked(config);
     config = parse_ok("bench -t 1,2 --isa avx2");
-    assert_int_equal(runner_section_get_options(config, NULL, "cpu", options, 8), 1);
+    assert_int_equal(runner_section_get_options(config, NULL, "cpu", false, options, 8), 1);
     assert_string_equal(options[0].key, "isa");
     assert_checked(config);
 
@@ -365,7 +366,7 @@ static void comments_strip(char *text) {
 static void test_config_command(void **state) {
     (void)state;
     file_write("x.ini", "prompt = \" a # \\\"b\\\"\\n;c\\\\ \"\n"
-                        "ctx-size = 77\nplugin-path = p:/q\n"
+                        "ctx-size = 77\nplugin-path = /tmp:/\n"
                         "device = d0\nthreads = 2\n"
                         "[model m]\nmodel = m.gguf\nseed = 9\n"
                         "[device d0]\nplugin = cpu\ncores = 0-1\n"
@@ -397,9 +398,13 @@ static void test_config_command(void **state) {
         if (strstr(first, expected) == NULL) fail_msg("not printed: %s in\n%s", expected, first);
     }
     /* every key that may stand before a section is there */
-    for (size_t i = 0; i < n_runner_keys; i++) {
-        if ((runner_keys[i].sections & RUNNER_IN_DEFAULTS) == 0) continue;
-        snprintf(expected, sizeof expected, "\n%s = ", runner_keys[i].name);
+    runner_config *known = parse_ok("config");
+    runner_config_load_plugins(known, false);
+    const runner_key_list *keys = runner_config_keys(known);
+    assert_int_equal(keys->n, n_runner_keys + 10); /* five of the CPU's, five of the group's */
+    for (size_t i = 0; i < keys->n; i++) {
+        if ((keys->items[i]->sections & RUNNER_IN_DEFAULTS) == 0) continue;
+        snprintf(expected, sizeof expected, "\n%s = ", keys->items[i]->name);
         assert_non_null(strstr(first, expected));
     }
     /* read back, it means the same */

@@ -151,14 +151,30 @@ static void test_bad_files(void **state) {
                                     "or a number with K, M, G or T (512M)"},
         {"reserve = -1\n", "@:1: bad value '-1' for 'reserve': expected bytes, or a number with K, "
                            "M, G or T (512M)"},
-        {"cores = 3-1\n", "@:1: bad value '3-1' for 'cores': expected core numbers from 0 to 4095 "
-                          "such as 0-3,5, none of them twice"},
-        {"cores = 0-3,2\n", "@:1: bad value '0-3,2' for 'cores': expected core numbers from 0 to "
-                            "4095 such as 0-3,5, none of them twice"},
-        {"cores = 0-9999999999\n", "@:1: bad value '0-9999999999' for 'cores': expected core "
-                                   "numbers from 0 to 4095 such as 0-3,5, none of them twice"},
-        {"cores = 1,,2\n", "@:1: bad value '1,,2' for 'cores': expected core numbers from 0 to "
-                           "4095 such as 0-3,5, none of them twice"},
+        {"cores = 3-1\n",
+         "@:1: bad value '3-1' for 'cores': expected numbers from 0 to 1023 such as "
+         "0-3,5, none of them twice"},
+        {"cores = 0-3,2\n", "@:1: bad value '0-3,2' for 'cores': expected numbers from 0 to 1023 "
+                            "such as 0-3,5, none of them twice"},
+        {"cores = 0-9999999999\n", "@:1: bad value '0-9999999999' for 'cores': expected numbers "
+                                   "from 0 to 1023 such as 0-3,5, none of them twice"},
+        {"cores = 1,,2\n",
+         "@:1: bad value '1,,2' for 'cores': expected numbers from 0 to 1023 such "
+         "as 0-3,5, none of them twice"},
+        {"[device d]\nplugin = example\nmemory = x\n",
+         "@:3: bad value 'x' for 'memory': expected bytes, or a number with K, M, G or T (512M)"},
+        {"[device d]\nplugin = example\nmemroy = 1K\n",
+         "@:3: unknown key 'memroy'; did you mean 'memory'?"},
+        {"[device d]\nplugin = example\nthreads = 1\n",
+         "@:3: 'threads' is an option of the plugin 'cpu', not of 'example'"},
+        {"[device d]\nmemory = 1K\nplugin = example\nmemory = 2K\n",
+         "@:4: 'memory' was already given on line 2"},
+        {"[group g]\nmembers = a\nthreads = 1\n",
+         "@:3: 'threads' does not belong in [group g]; it may stand in [*], [model NAME], [device "
+         "NAME]"},
+        {"[device d]\nplugin = cpu\ntimeout = 1\n",
+         "@:3: 'timeout' does not belong in [device d]; it may stand in [*], [model NAME], [group "
+         "NAME]"},
         {"plugin-path = a::b\n", "@:1: bad value 'a::b' for 'plugin-path': expected folders "
                                  "separated by ':', none of them empty"},
         {"seed = 1\nseed = 1\n", "@:2: 'seed' was already given on line 1"},

@@ -49,7 +49,7 @@ expect 2 "no such device as 'nope'" bench -m "$model" --device cpu0,nope -p 8 -n
 expect 2 "'auto' stands alone" bench -m "$model" --device cpu0,auto/cpu0 -p 8 -n 0 -r 1
 
 # --- Numbers beyond everything
-expect 1 "which are numbered up to 1023" run -m "$model" -p x --cores 4000
+expect 2 "expected numbers from 0 to 1023" run -m "$model" -p x --cores 4000
 expect 1 "it does not fit" run -m "$model" -p x -c 268435456
 expect 1 "it does not fit" bench -m "$model" -p 268435456 -n 0
 expect 2 "expected a whole number" run -m "$model" -p x -n 99999999999999999999

@@ -32,14 +32,14 @@ static void test_flags(void **state) {
     assert_origin(config, NULL, "seed", "flag -s");
     assert_checked(config);
 
-    config = parse_ok("run --cores 0-2,7 --reserve 2g --plugin-path a:/b");
+    config = parse_ok("run --cores 0-2,7 --reserve 2g --plugin-path /tmp:/");
     assert_int_equal(runner_config_get_count(config, "cores"), 4);
     assert_int_equal(runner_config_get_int_at(config, "cores", 2), 2);
     assert_int_equal(runner_config_get_int_at(config, "cores", 3), 7);
     assert_int_equal(runner_config_get_size(config, "reserve"), UINT64_C(2) << 30);
     assert_int_equal(runner_config_get_count(config, "plugin-path"), 2);
-    assert_string_equal(runner_config_get_string_at(config, "plugin-path", 0), "a");
-    assert_string_equal(runner_config_get_string_at(config, "plugin-path", 1), "/b");
+    assert_string_equal(runner_config_get_string_at(config, "plugin-path", 0), "/tmp");
+    assert_string_equal(runner_config_get_string_at(config, "plugin-path", 1), "/");
     assert_checked(config);
 
     /* positional words, and the end of flags */
@@ -101,7 +101,7 @@ static void test_bad_flags(void **state) {
         const char *line, *message;
     } rows[] = {
         {"run --ctx-sise 5", "unknown flag '--ctx-sise'; did you mean '--ctx-size'?"},
-        {"run --ctx-sise=5", "unknown flag '--ctx-sise=5'; did you mean '--ctx-size'?"},
+        {"run --ctx-sise=5", "unknown flag '--ctx-sise'; did you mean '--ctx-size'?"},
         {"run -ctx-size 5", "unknown flag '-ctx-size'; did you mean '--ctx-size'?"},
         {"run --zzz", "unknown flag '--zzz'; `tandem run --help` lists the flags"},
         {"run --c 5", "unknown flag '--c'; did you mean '--ctx-size'?"},
@@ -189,6 +189,16 @@ static void test_bench_lists(void **state) {
     assert_checked(config);
 }
 
+/* A configuration that has the keys of our plugins. */
+static runner_config *plugins_load(void) {
+    runner_config *config = parse_ok("run");
+    tdm_error err = {0};
+    if (runner_config_load_plugin(config, "cpu", &err) != TDM_OK ||
+        runner_config_load_plugin(config, "meta", &err) != TDM_OK)
+        fail_msg("%s", err.message);
+    return config;
+}
+
 static void test_values(void **state) {
     (void)state;
     static const struct {
@@ -208,19 +218,23 @@ static void test_values(void **state) {
         {"page-size", "1024", true, 1024}, {"page-size", "0", false, 0},
         {"page-size", "65", false, 0},     {"threads", "auto", true, 0},
         {"ctx-size", "auto", true, -1},    {"cores", "5", true, 5},
-        {"cores", "0-4095", true, 0},      {"cores", "4096", false, 0},
+        {"cores", "0-1023", true, 0},      {"cores", "1024", false, 0},
         {"cores", "1-2+1", false, 0},      {"cores", "-1", false, 0},
     };
+    runner_config *config = plugins_load();
+    const runner_key_list *keys = runner_config_keys(config);
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++) {
         runner_value value;
         tdm_error err = {0};
-        const runner_key *key = runner_key_find(rows[i].key, NULL);
+        const runner_key *key = runner_key_find(keys, rows[i].key, NULL);
+        assert_non_null(key);
         tdm_status status = runner_value_parse(key, rows[i].text, false, &value, &err);
         if ((status == TDM_OK) != rows[i].is_valid)
             fail_msg("%s = %s: %s", rows[i].key, rows[i].text, err.message);
         if (status == TDM_OK) assert_int_equal(value.items[0].i, rows[i].value);
         runner_value_clear(&value);
     }
+    assert_checked(config);
     char text[] = "a\\nb\\\\n\\t\\q\\\"\\'\\";
     runner_text_unescape(text);
     assert_string_equal(text, "a\nb\\n\t\\q\"'\\");
@@ -247,26 +261,77 @@ static void test_words(void **state) {
     assert_null(runner_word_nearest("model", words, 0));
 }
 
+/* Options of a plugin that is not ours are keys and flags as those of ours are. */
+static void test_plugin_options(void **state) {
+    (void)state;
+    tdm_option options[8];
+    tdm_error err = {0};
+    runner_config *config = parse_ok("run --memory 3K -t 4 --no-quiet");
+    assert_int_equal(runner_section_get_options(config, NULL, "cpu", false, options, 8), 1);
+    assert_string_equal(options[0].value, "4");
+    /* no device has taken --memory yet */
+    assert_int_equal(runner_config_check_taken(config, &err), TDM_INVALID_ARGUMENT);
+    assert_string_equal(err.message,
+                        "--memory 3K: an option of the plugin 'example', and no device "
+                        "of this command has such an option");
+    assert_int_equal(runner_section_get_options(config, NULL, "example", false, options, 8), 1);
+    assert_string_equal(options[0].key, "memory");
+    assert_string_equal(options[0].value, "3072");
+    assert_int_equal(runner_config_check_taken(config, &err), TDM_OK);
+    assert_checked(config);
+    parse_fails("run --memory -1", 2,
+                "--memory: bad value '-1' for 'memory': expected bytes, or a "
+                "number with K, M, G or T (512M)");
+    parse_fails("run --memory", 2, "'--memory' needs a value: --memory SIZE");
+    parse_fails("run --memroy 3", 2, "unknown flag '--memroy'; did you mean '--memory'?");
+    parse_fails("tokenize --memory 3", 2,
+                "unknown flag '--memory'; `tandem tokenize --help` lists "
+                "the flags");
+    /* nothing is loaded for a command line without such keys */
+    config = parse_ok("run -c 5 --temp 1");
+    assert_int_equal(runner_config_keys(config)->n, n_runner_keys);
+    assert_int_equal(runner_section_get_options(config, NULL, "cpu", false, options, 8), 0);
+    assert_int_equal(runner_config_keys(config)->n, n_runner_keys);
+    assert_checked(config);
+    /* the plugin cannot be loaded: its reason */
+    const char *const line = "[device d]\nplugin = none\ntile = 3\n";
+    file_write("x.ini", line);
+    tdm_status status;
+    config = parse("run @", &status, &err);
+    assert_int_equal(status, TDM_UNAVAILABLE);
+    assert_int_equal(runner_config_exit_code(config), 1);
+    assert_non_null(strstr(err.message, "x.ini:3: 'tile' can only be an option of the plugin "
+                                        "'none', which cannot be loaded: plugin 'none': no none.so "
+                                        "in "));
+    runner_config_destroy(config);
+}
+
 /* The table itself: unambiguous for every command, defaults that parse, help that fits. */
 static void test_table(void **state) {
     (void)state;
-    for (size_t i = 0; i < n_runner_keys; i++) {
-        const runner_key *a = &runner_keys[i];
+    runner_config *config = plugins_load();
+    const runner_key_list *keys = runner_config_keys(config);
+    for (size_t i = 0; i < keys->n; i++) {
+        const runner_key *a = keys->items[i];
         assert_true(a->help[0] != '\0' && a->topic[0] != '\0');
         assert_true(a->sections != 0 || a->commands != 0);
         assert_int_equal(a->words != NULL, a->type == RUNNER_KEY_ENUM);
         assert_int_equal(a->value_name == NULL,
                          a->type == RUNNER_KEY_ENUM || a->type == RUNNER_KEY_BOOL);
         assert_int_equal(strspn(a->name, "abcdefghijklmnopqrstuvwxyz-"), strlen(a->name));
-        if (a->rival != NULL) assert_string_equal(runner_key_find(a->rival, NULL)->rival, a->name);
+        if (a->rival != NULL)
+            assert_string_equal(runner_key_find(keys, a->rival, NULL)->rival, a->name);
         /* `tandem config` shows every key that a file may have before its sections */
         if ((a->sections & RUNNER_IN_DEFAULTS) != 0)
             assert_true((a->commands & RUNNER_COMMAND_CONFIG) != 0);
         runner_value value;
-        assert_int_equal(runner_value_parse(a, a->fallback, false, &value, NULL), TDM_OK);
+        if (a->plugin == NULL || a->fallback[0] != '\0')
+            assert_int_equal(runner_value_parse(a, a->fallback, false, &value, NULL), TDM_OK);
+        else
+            value = (runner_value){0};
         runner_value_clear(&value);
         for (size_t j = 0; j < i; j++) {
-            const runner_key *b = &runner_keys[j];
+            const runner_key *b = keys->items[j];
             bool overlap = (a->commands & b->commands) != 0 || (a->sections & b->sections) != 0;
             if (!overlap) continue;
             assert_string_not_equal(a->name, b->name);
@@ -275,24 +340,28 @@ static void test_table(void **state) {
             if (a->alias != NULL) assert_string_not_equal(a->alias, b->name);
         }
     }
+    assert_checked(config);
 }
 
 static void test_help(void **state) {
     (void)state;
+    runner_config *config = plugins_load();
+    const runner_key_list *keys = runner_config_keys(config);
     for (size_t c = 0; c <= n_runner_commands; c++) {
         const runner_command *command = c < n_runner_commands ? &runner_commands[c] : NULL;
         char *text = NULL;
         size_t size = 0;
         FILE *out = open_memstream(&text, &size);
         assert_non_null(out);
-        runner_help_print(out, command);
+        runner_help_print(out, command, keys);
         assert_int_equal(fclose(out), 0);
-        for (size_t i = 0; command != NULL && i < n_runner_keys; i++) {
+        for (size_t i = 0; command != NULL && i < keys->n; i++) {
             char name[64];
-            bool is_bool = runner_keys[i].type == RUNNER_KEY_BOOL;
-            snprintf(name, sizeof name, "--%s%s%s", is_bool ? "[no-]" : "", runner_keys[i].name,
+            const runner_key *key = keys->items[i];
+            bool is_bool = key->type == RUNNER_KEY_BOOL;
+            snprintf(name, sizeof name, "--%s%s%s", is_bool ? "[no-]" : "", key->name,
                      is_bool ? "" : " ");
-            bool is_used = (runner_keys[i].commands & command->bit) != 0;
+            bool is_used = (key->commands & command->bit) != 0;
             /* `output` belongs to two commands */
             if (is_used) assert_non_null(strstr(text, name));
         }
@@ -302,6 +371,7 @@ static void test_help(void **state) {
             if (strlen(line) > 100) fail_msg("too long: %s", line);
         free(text);
     }
+    assert_checked(config);
 }
 
 static char *source_read(const char *name) {
@@ -321,10 +391,12 @@ static void test_docs_agree(void **state) {
     (void)state;
     char *text = source_read("docs/config.md");
     size_t n_row = 0;
+    runner_config *config = plugins_load();
+    const runner_key_list *keys = runner_config_keys(config);
     for (char *line = strtok(text, "\n"); line != NULL; line = strtok(NULL, "\n")) {
         if (strncmp(line, "| `", 3) != 0) continue;
-        assert_true(n_row < n_runner_keys);
-        const runner_key *key = &runner_keys[n_row++]; /* the same order, too */
+        assert_true(n_row < keys->n);
+        const runner_key *key = keys->items[n_row++]; /* the same order, too */
         char cell[96];
         snprintf(cell, sizeof cell, "| `%s` | ", key->name);
         if (strncmp(line, cell, strlen(cell)) != 0) fail_msg("no %s in: %s", cell, line);
@@ -352,8 +424,9 @@ static void test_docs_agree(void **state) {
                      (key->traits & RUNNER_KEY_REQUIRED) != 0 ? "| required |" : "| none |");
         if (strstr(line, cell) == NULL) fail_msg("no %s in: %s", cell, line);
     }
-    assert_int_equal(n_row, n_runner_keys);
+    assert_int_equal(n_row, keys->n);
     free(text);
+    assert_checked(config);
 }
 
 /* The examples parse, and demo.ini shows every key that it says it shows, at its default. */
@@ -375,8 +448,10 @@ static void test_examples(void **state) {
         assert_checked(config);
     }
     char *text = source_read("conf/demo.ini");
-    for (size_t i = 0; i < n_runner_keys; i++) {
-        const runner_key *key = &runner_keys[i];
+    runner_config *known = plugins_load();
+    const runner_key_list *keys = runner_config_keys(known);
+    for (size_t i = 0; i < keys->n; i++) {
+        const runner_key *key = keys->items[i];
         if ((key->sections & ~(unsigned)RUNNER_IN_GROUP) == 0) continue;
         char set[64], unset[128];
         snprintf(set, sizeof set, "\n%s = ", key->name);
@@ -389,23 +464,25 @@ static void test_examples(void **state) {
     }
     free(text);
     text = source_read("conf/cpu.ini");
-    for (size_t i = 0; i < n_runner_keys; i++) {
+    for (size_t i = 0; i < keys->n; i++) {
         char set[64];
-        snprintf(set, sizeof set, "\n%s = ", runner_keys[i].name);
-        if ((runner_keys[i].sections & (RUNNER_IN_GROUP | RUNNER_IN_DEVICE)) != 0 &&
+        snprintf(set, sizeof set, "\n%s = ", keys->items[i]->name);
+        if ((keys->items[i]->sections & (RUNNER_IN_GROUP | RUNNER_IN_DEVICE)) != 0 &&
             strstr(text, set) == NULL)
-            fail_msg("conf/cpu.ini does not show '%s'", runner_keys[i].name);
+            fail_msg("conf/cpu.ini does not show '%s'", keys->items[i]->name);
     }
     free(text);
+    assert_checked(known);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_flags),      cmocka_unit_test(test_bool_flags),
-        cmocka_unit_test(test_bad_flags),  cmocka_unit_test(test_bench_lists),
-        cmocka_unit_test(test_values),     cmocka_unit_test(test_words),
-        cmocka_unit_test(test_table),      cmocka_unit_test(test_help),
-        cmocka_unit_test(test_docs_agree), cmocka_unit_test(test_examples),
+        cmocka_unit_test(test_flags),          cmocka_unit_test(test_bool_flags),
+        cmocka_unit_test(test_bad_flags),      cmocka_unit_test(test_bench_lists),
+        cmocka_unit_test(test_values),         cmocka_unit_test(test_words),
+        cmocka_unit_test(test_table),          cmocka_unit_test(test_help),
+        cmocka_unit_test(test_docs_agree),     cmocka_unit_test(test_examples),
+        cmocka_unit_test(test_plugin_options),
     };
     return cmocka_run_group_tests(tests, folder_make, folder_remove);
 }

@@ -9,6 +9,7 @@
 #ifndef TANDEM_DEVICE_H
 #define TANDEM_DEVICE_H
 
+#include "tandem/option.h"
 #include "tandem/queue.h"
 
 #ifdef __cplusplus
@@ -57,14 +58,6 @@ typedef struct tdm_device_limits {
     double f32_peak;       /* operations per second of f32 */
     char arithmetic[32];   /* NUL-terminated name of that form: "AVX-512 VNNI"; empty = unknown */
 } tdm_device_limits;
-
-/* One "key = value" of the device's section in the configuration. Keys that every device knows
- * are handled by the core; a plugin refuses a key it does not know with TDM_INVALID_ARGUMENT,
- * naming the key and those it knows. */
-typedef struct tdm_option {
-    const char *key;
-    const char *value;
-} tdm_option;
 
 typedef struct tdm_device_params {
     size_t struct_size;

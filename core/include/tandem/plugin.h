@@ -28,6 +28,7 @@
 #include "tandem/collective.h"
 #include "tandem/device.h"
 #include "tandem/host.h"
+#include "tandem/option.h"
 #include "tandem/split.h"
 
 #ifdef __cplusplus
@@ -53,6 +54,10 @@ struct tdm_plugin {
     const tdm_queue_ops *queue;           /* NULL: device->graph_compute_sync is used */
     const tdm_split_ops *split;           /* NULL: defaults */
     const tdm_collective_ops *collective; /* NULL: none */
+
+    /* The options that its devices take (option.h); NULL: none. Constant for as long as the plugin
+     * is loaded, and readable right after entry, without init. [any-thread] */
+    const tdm_option_table *options;
 };
 
 /* Stores the plugin's table, which lives as long as the shared object is loaded. Pure: no driver
