@@ -385,8 +385,8 @@ static const certify_check checks[] = {
     {"device.open-index", 0, "device.h: tdm_device_params: index: \"as enumerated\"",
      open_index_check},
     {"device.open-option", 0,
-     "device.h: tdm_option: \"a plugin refuses a key it does not know with TDM_INVALID_ARGUMENT, "
-     "naming the key\"",
+     "option.h: tdm_option: \"a plugin refuses a key that it does not have with "
+     "TDM_INVALID_ARGUMENT, naming the key\"",
      option_check},
     {"device.open-size", 0, "plugin.h: \"a reader uses no field beyond it [struct_size]\"",
      open_size_check},

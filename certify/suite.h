@@ -52,6 +52,7 @@ typedef struct certify_table {
     { array, sizeof(array) / sizeof((array)[0]), NULL, 0 }
 
 extern const certify_table certify_plugin_table;
+extern const certify_table certify_option_table;
 extern const certify_table certify_device_table;
 extern const certify_table certify_status_table;
 extern const certify_table certify_buffer_table;

@@ -4,9 +4,11 @@
 # out_of_tree.sh: the example backend, built as a stranger would build it: from a copy of the
 # installed headers and tandem-backend.pc, in a folder of its own, and certified.
 #
-#   out_of_tree.sh BUILD_FOLDER EXAMPLE_FOLDER TEST_CERTIFY [MESON]
+# Its option then goes through an INI file and the command line.
+#
+#   out_of_tree.sh BUILD_FOLDER EXAMPLE_FOLDER TEST_CERTIFY TANDEM MODEL.gguf [MESON]
 set -eu
-build=$1 example=$2 certify=$3 meson=${4:-}
+build=$1 example=$2 certify=$3 tandem=$4 model=$5 meson=${6:-}
 
 skip() {
     echo "SKIP: $1"
@@ -35,3 +37,27 @@ for variable in abi_version plugindir; do
 done
 make -C "$work/backend" CFLAGS='-O2 -Wall -Wextra -Wpedantic -Werror'
 "$certify" "$work/backend/example.so" -
+
+set +e
+
+# --- The option of its own, `memory`: in a file, as a flag, in the help, refused, limiting.
+printf 'model = %s\nplugin-path = %s\n[device mine]\nplugin = example\nmemory = 16M\n' \
+    "$model" "$work/backend" >"$work/mine.ini"
+expect 0 "memory = 16M" config --config "$work/mine.ini"
+expect 0 "--memory SIZE" run --plugin-path "$work/backend" --help
+expect 0 "Once upon" run --config "$work/mine.ini" -p "Once upon" -n 8 --temp 0
+cp "$work/out" "$work/enough"
+expect 1 "memory = 65536" run --config "$work/mine.ini" -p "Once upon" -n 8 --temp 0 --quiet --memory 64K
+expect 0 "Once upon" run --config "$work/mine.ini" -p "Once upon" -n 8 --temp 0 --memory 1G
+same "$work/out" "$work/enough" "memory changes what fits, not what is computed"
+expect 2 "no device of this command has such an option" \
+    run --config "$work/mine.ini" --device cpu0 -p x -n 1 --memory 1G
+expect 2 "bad value '1X' for 'memory'" run --config "$work/mine.ini" -p x --memory 1X
+sed 's/memory/memroy/' "$work/mine.ini" >"$work/typo.ini"
+expect 1 "typo.ini:5: unknown key 'memroy'; did you mean 'memory'?" config --config "$work/typo.ini"
+sed 's/16M/lots/' "$work/mine.ini" >"$work/word.ini"
+expect 1 "word.ini:5: bad value 'lots' for 'memory'" config --config "$work/word.ini"
+rm "$work/backend/example.so"
+expect 1 "mine.ini:5: 'memory' can only be an option of the plugin 'example', which cannot be loaded" \
+    config --config "$work/mine.ini"
+tally_end

@@ -61,11 +61,13 @@ static tdm_status device_open(tdm_instance *instance, const tdm_device_params *p
     if (null_has_fault("open-size")) has_options = params->n_option > 0;
     if (null_has_fault("open-index") ? params->index < 0 : params->index != 0)
         return tdm_fail(err, TDM_NOT_FOUND, "null: no device %d", (int)params->index);
-    if (null_has_fault("option-ignored")) has_options = false;
+    if (null_has_fault("option-ignored") ||
+        (has_options && strcmp(params->options[0].key, "level") == 0))
+        has_options = false;
     if (null_has_fault("option-name") && has_options)
         return tdm_fail(err, TDM_INVALID_ARGUMENT, "null: an unknown option");
     if (has_options)
-        return tdm_fail(err, TDM_INVALID_ARGUMENT, "%s: null devices have no options",
+        return tdm_fail(err, TDM_INVALID_ARGUMENT, "%s: null devices have one option, level",
                         params->options[0].key);
     if (null_has_fault("print")) printf("null: opened\n");
     if (null_has_fault("log-newline")) host->log(host->context, TDM_LOG_INFO, "opened\n");
@@ -267,7 +269,10 @@ static void *thread_main(void *arg) {
     return arg;
 }
 
+static void option_move(void);
+
 static tdm_status plugin_init(const tdm_host *host, tdm_instance **instance_out, tdm_error *err) {
+    if (null_has_fault("option-moves")) option_move();
     tdm_instance *instance = host->alloc(host->context, sizeof *instance, 0);
     if (instance == NULL) return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "null: out of memory");
     instance->host = host;
@@ -299,6 +304,38 @@ static tdm_status device_measure_limits(tdm_device *device, tdm_device_limits *l
     limits.struct_size = limits_out->struct_size;
     memcpy(limits_out, &limits, size);
     return TDM_OK;
+}
+
+/* The first is always there; a fault adds the one of its name. */
+static tdm_option_desc options[2] = {
+    {.name = "level",
+     .help = "a number without effect",
+     .fallback = "3",
+     .min = 1,
+     .max = 5,
+     .kind = TDM_OPTION_INT},
+};
+static const tdm_option_desc faulty_options[] = {
+    {.name = "level", .help = "the same name again", .kind = TDM_OPTION_INT},
+    {.name = "level-text", .help = "a default that is no word of it", .kind = TDM_OPTION_WORD},
+    {.name = "refused", .help = "open refuses it", .fallback = "yes", .kind = TDM_OPTION_BOOL},
+};
+static tdm_option_table option_table = {
+    .struct_size = sizeof(tdm_option_table),
+    .desc_size = sizeof(tdm_option_desc),
+    .descs = options,
+};
+
+static void option_move(void) {
+    options[0].max = 4;
+}
+
+static void options_fill(void) {
+    static const char *const faults[] = {"option-twice", "option-words", "option-default"};
+    option_table.n_desc = 1;
+    options[0].max = null_has_fault("option-range") ? 2 : 5;
+    for (size_t i = 0; i < sizeof faults / sizeof faults[0]; i++)
+        if (null_has_fault(faults[i])) options[option_table.n_desc++] = faulty_options[i];
 }
 
 static const tdm_device_ops device_ops = {
@@ -333,6 +370,7 @@ static tdm_plugin plugin = {
     .device = &device_ops,
     .buffer = &buffer_ops,
     .queue = &null_queue_ops,
+    .options = &option_table,
 };
 
 #ifdef NULL_EXPORT
@@ -353,6 +391,7 @@ tdm_status tdm_plugin_entry_v0(const tdm_host *host, const tdm_plugin **plugin_o
     if (null_has_fault("no-delete") && dladdr(fault, &object) != 0)
         (void)dlopen(object.dli_fname, RTLD_NOW | RTLD_NODELETE);
     last_host = host;
+    options_fill();
     plugin.name = null_has_fault("name") ? "null plugin" : "null";
     *plugin_out = &plugin;
     return TDM_OK;
