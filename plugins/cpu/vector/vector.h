@@ -8,6 +8,11 @@
 #ifndef TANDEM_CPU_VECTOR_H
 #define TANDEM_CPU_VECTOR_H
 
+/* 1 where a file is compiled once more for activations, or queries, of 8 bits. */
+#ifndef CPU_IS_Q8
+#define CPU_IS_Q8 0
+#endif
+
 #if defined(__AVX512VNNI__)
 #include "plugins/cpu/x86/vector_avx512.h"
 #elif defined(__AVX2__)

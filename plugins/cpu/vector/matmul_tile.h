@@ -3,7 +3,7 @@
  * matmul_tile.h: the matmul kernels for interleaved weights (weight.h), written once in the words of
  * tile_vec_*.h and compiled once for each instruction set. Reference: matmul_reference.c.
  *
- * It is also compiled for each form of activations that an instruction set has kernels for; V_IS_Q8
+ * It is also compiled for each form of activations that an instruction set has kernels for; CPU_IS_Q8
  * says which (tile_vec_*.h). A row of the group is a vector lane. For 32 elements at a time a kernel
  * unpacks the codes of all rows (eight vectors of four codes a row) and their scales; every token of
  * the tile then takes
@@ -13,37 +13,41 @@
  * quantised activations bring along. The order of the sums is the same for every number of tokens,
  * so a token's result does not depend on its neighbours.
  */
-#ifndef TANDEM_CPU_MATMUL_TILE_H
-#define TANDEM_CPU_MATMUL_TILE_H
+#ifndef TANDEM_CPU_VECTOR_MATMUL_TILE_H
+#define TANDEM_CPU_VECTOR_MATMUL_TILE_H
 
 #include "plugins/cpu/ops/matmul.h"
+#include "plugins/cpu/vector/vector.h"
+#include "tandem/block.h"
+
+#include LANES_MATMUL_H
 
 enum { N_VEC = CPU_X_LEN / 4 }; /* vectors of codes for 32 elements */
 
 /* What 32 elements of a row have besides codes. */
 enum { ONE_SCALE = 1, TWO_SCALES = 2, HAS_MIN = 4, HAS_BIAS = 8 };
-enum { SIGNED_BIAS = V_SIGNED_OFFSET != 0 ? HAS_BIAS : 0 };
+enum { SIGNED_BIAS = SIGNED_OFFSET != 0 ? HAS_BIAS : 0 };
 
 /* The exact sums of `n` vectors of codes, from vector `first` on, times those elements of each
  * token's block; a bias is where they begin. */
-INLINE void sums_get(int kind, int n_bit, const v_u8 *codes, int first, int n, const v_x_block **x,
-                     int n_tok, v_i32 *sum) {
+INLINE void sums_get(int kind, int n_bit, const ints *codes, int first, int n, const x_block **x,
+                     int n_tok, ints *sum) {
     UNROLL
     for (int t = 0; t < n_tok; t++) {
         const cpu_x_sum *s = n == N_VEC ? &x[t]->s.all : &x[t]->s.half[first != 0];
-        sum[t] = v_set_i32(kind & HAS_BIAS ? s->bias : 0);
+        sum[t] = ints_set(kind & HAS_BIAS ? s->bias : 0);
     }
-    v_dots(sum, codes, first, n, x, n_tok, n_bit);
+    dots_add(sum, codes, first, n, x, n_tok, n_bit);
 }
 
-/* Adds 32 elements, block ix of x, of tokens t0 .. t0 + n_tok - 1, at most V_STEP. `scale` and `min`
+/* Adds 32 elements, block ix of x, of tokens t0 .. t0 + n_tok - 1, at most STEP_TOK. `scale` and `min`
  * have one or two elements. */
-INLINE void few_add(int kind, int n_bit, const v_u8 *codes, const v_f32 *scale, const v_f32 *min,
-                    const cpu_matmul_tile *tile, int t0, int n_tok, int64_t ix, v_f32 *acc) {
-    const v_x_block *x[V_STEP];
-    v_i32 all[V_STEP], half[V_STEP];
+INLINE void few_add(int kind, int n_bit, const ints *codes, const lanes *scale, const lanes *min,
+                    const cpu_matmul_tile *tile, int t0, int n_tok, int64_t ix, lanes *acc) {
+    const x_block *x[STEP_TOK];
+    ints all[STEP_TOK], half[STEP_TOK];
     UNROLL
-    for (int t = 0; t < n_tok; t++) x[t] = (const v_x_block *)tile->x[t0 + t] + ix;
+    for (int t = 0; t < n_tok; t++) x[t] = (const x_block *)tile->x[t0 + t] + ix;
     if (kind & ONE_SCALE) {
         sums_get(kind, n_bit, codes, 0, N_VEC, x, n_tok, all);
     } else {
@@ -53,15 +57,15 @@ INLINE void few_add(int kind, int n_bit, const v_u8 *codes, const v_f32 *scale, 
     UNROLL
     for (int t = 0; t < n_tok; t++) {
         const cpu_x_scale *s = &x[t]->s;
-        v_f32 sum = v_mul(v_from_i32(all[t]), scale[0]);
+        lanes sum = lanes_mul(lanes_from_ints(all[t]), scale[0]);
         if (kind & TWO_SCALES) {
-            sum = v_madd(v_from_i32(half[t]), scale[1], sum);
-            if (kind & HAS_MIN) acc[t] = v_nmadd(min[0], v_set(s->half[0].sum), acc[t]);
-            if (kind & HAS_MIN) acc[t] = v_nmadd(min[1], v_set(s->half[1].sum), acc[t]);
+            sum = lanes_fma(lanes_from_ints(half[t]), scale[1], sum);
+            if (kind & HAS_MIN) acc[t] = lanes_fnma(min[0], lanes_set(s->half[0].sum), acc[t]);
+            if (kind & HAS_MIN) acc[t] = lanes_fnma(min[1], lanes_set(s->half[1].sum), acc[t]);
         } else if (kind & HAS_MIN) {
-            acc[t] = v_nmadd(min[0], v_set(s->all.sum), acc[t]);
+            acc[t] = lanes_fnma(min[0], lanes_set(s->all.sum), acc[t]);
         }
-        acc[t] = v_madd(sum, v_set(s->d), acc[t]);
+        acc[t] = lanes_fma(sum, lanes_set(s->d), acc[t]);
     }
 }
 
@@ -73,53 +77,64 @@ typedef struct tile_cut {
     bool asks_each;
 } tile_cut;
 
-INLINE void tile_clear(v_f32 *acc, int n_tok) {
+INLINE void tile_clear(lanes *acc, int n_tok) {
     UNROLL
-    for (int t = 0; t < n_tok; t++) acc[t] = v_zero();
+    for (int t = 0; t < n_tok; t++) acc[t] = lanes_zero();
 }
 
-INLINE void tile_store(tile_cut cut, int n_tok, const v_f32 *acc) {
+INLINE void tile_store(tile_cut cut, int n_tok, const lanes *acc) {
     UNROLL
-    for (int t = 0; t < n_tok; t++) v_store(cut.tile->y[cut.t0 + t], cut.tile->n_row, acc[t]);
+    for (int t = 0; t < n_tok; t++)
+        lanes_store_rows(cut.tile->y[cut.t0 + t], cut.tile->n_row, acc[t]);
+}
+
+/* Codes of the values that 4-bit indices stand for. */
+INLINE ints codes_from_iq4(ints index) {
+    static const int8_t values[16] = TDM_IQ4_VALUES;
+    return codes_from_signed(bytes_lookup(bytes_table(values), index));
+}
+INLINE ints codes_from_mxfp4(ints index) {
+    static const int8_t values[16] = TDM_MXFP4_VALUES;
+    return codes_from_signed(bytes_lookup(bytes_table(values), index));
 }
 
 /* 32 nibbles of each row as blocks of 32 have them: low nibbles are elements 0 .. 15. */
-INLINE void nibbles_load(const uint8_t *p, v_u8 *codes) {
+INLINE void nibbles_load(const uint8_t *p, ints *codes) {
     UNROLL
     for (int c = 0; c < 4; c++) {
-        v_u8 v = v_load_codes(p + 4 * V_LANE * c);
-        codes[c] = v_low4(v);
-        codes[c + 4] = v_high4(v);
+        ints v = ints_load(p + 4 * N_LANE * c);
+        codes[c] = bytes_low4(v);
+        codes[c + 4] = bytes_high4(v);
     }
 }
 
-INLINE void fifth_bits_add(const uint8_t *p, v_u8 *codes) {
-    v_u8 bits = v_load_codes(p);
+INLINE void fifth_bits_add(const uint8_t *p, ints *codes) {
+    ints bits = ints_load(p);
     UNROLL
-    for (int c = 0; c < N_VEC; c++) codes[c] = v_add_bit(codes[c], bits, c, 16);
+    for (int c = 0; c < N_VEC; c++) codes[c] = bytes_add_bit(codes[c], bits, c, 16);
 }
 
-INLINE void codebook_apply(v_u8 *codes) {
+INLINE void iq4_apply(ints *codes) {
     UNROLL
-    for (int c = 0; c < N_VEC; c++) codes[c] = v_from_codebook(codes[c]);
+    for (int c = 0; c < N_VEC; c++) codes[c] = codes_from_iq4(codes[c]);
 }
 
-INLINE void e2m1_apply(v_u8 *codes) {
+INLINE void mxfp4_apply(ints *codes) {
     UNROLL
-    for (int c = 0; c < N_VEC; c++) codes[c] = v_from_e2m1(codes[c]);
+    for (int c = 0; c < N_VEC; c++) codes[c] = codes_from_mxfp4(codes[c]);
 }
 
 /* 2^(e - 128) as 2^(a - 64) * 2^(b - 64), a + b = e: exact where it is subnormal, too. */
-INLINE v_f32 v_load_e8m0(const uint8_t *p) {
-    v_i32 e = v_load_u8(p), a = v_bits_i32(e, 1, 127), b = v_sub_i32(e, a);
-    v_i32 bias = v_set_i32(127 - 64);
-    return v_mul(v_as_f32(v_shift_left(v_add_i32(a, bias), 23)),
-                 v_as_f32(v_shift_left(v_add_i32(b, bias), 23)));
+INLINE lanes lanes_from_e8m0(const uint8_t *p) {
+    ints e = ints_from_u8(p), a = ints_bits(e, 1, 127), b = ints_sub(e, a);
+    ints bias = ints_set(127 - 64);
+    return lanes_mul(lanes_from_bits(ints_shift_left(ints_add(a, bias), 23)),
+                     lanes_from_bits(ints_shift_left(ints_add(b, bias), 23)));
 }
 
 /* ---- A kernel's body for n_tok tokens (a constant) of a tile ------------------------------------
  *
- * Offsets below are in units of V_LANE bytes: what one byte of every row takes. A body visits the
+ * Offsets below are in units of N_LANE bytes: what one byte of every row takes. A body visits the
  * blocks of a group, and each block's elements in steps of 32:
  *   block_walk w = walk_begin(cut, front_size, body_size, n_step);
  *   for (; w.b < w.n_block; walk_leave(&w)) {
@@ -150,15 +165,15 @@ INLINE block_walk walk_begin(tile_cut cut, int front_size, int body_size, int n_
         .n_block = cut.tile->n_block,
         .front = cut.tile->group,
         .body = cut.tile->group,
-        .front_size = front_size * V_LANE,
-        .body_size = body_size * V_LANE,
-        .step_size = body_size * V_LANE / n_step,
+        .front_size = front_size * N_LANE,
+        .body_size = body_size * N_LANE,
+        .step_size = body_size * N_LANE / n_step,
     };
 }
 
 /* A chunk begins with its fronts: the body of its first block is behind them. */
 INLINE void walk_enter(block_walk *w, int n_tok) {
-    enum { N_BLOCK = CPU_WEIGHT_CHUNK / V_LANE };
+    enum { N_BLOCK = CPU_WEIGHT_CHUNK / N_LANE };
     if (w->front_size != 0 && w->b % N_BLOCK == 0) {
         int64_t n = w->n_block - w->b < N_BLOCK ? w->n_block - w->b : N_BLOCK;
         w->front = w->body;
@@ -167,8 +182,7 @@ INLINE void walk_enter(block_walk *w, int n_tok) {
     w->asked = w->body + AHEAD_EACH;
     if (n_tok > 2 || w->cut.tile->ahead != CPU_AHEAD_SOME) return;
     UNROLL
-    for (int i = 0; i < w->body_size; i += AHEAD_SOME_STEP)
-        _mm_prefetch((const void *)(w->body + AHEAD_SOME + i), _MM_HINT_T1);
+    for (int i = 0; i < w->body_size; i += AHEAD_SOME_STEP) prefetch_l2(w->body + AHEAD_SOME + i);
 }
 
 INLINE void walk_leave(block_walk *w) {
@@ -179,9 +193,9 @@ INLINE void walk_leave(block_walk *w) {
 
 /* Adds the next 32 elements to the sums of n_tok tokens; how many there are does not change what
  * becomes of each. */
-INLINE void step_add(block_walk *w, int kind, int n_bit, const v_u8 *codes, const v_f32 *scale,
-                     const v_f32 *min, int n_tok, v_f32 *acc) {
-    int most = (kind & TWO_SCALES) && (kind & HAS_MIN) ? V_STEP_MIN2 : V_STEP;
+INLINE void step_add(block_walk *w, int kind, int n_bit, const ints *codes, const lanes *scale,
+                     const lanes *min, int n_tok, lanes *acc) {
+    int most = (kind & TWO_SCALES) && (kind & HAS_MIN) ? STEP_TOK_MIN2 : STEP_TOK;
     int n = n_tok < most ? n_tok : most;
     UNROLL
     for (int t = 0; t < n_tok; t += n)
@@ -189,8 +203,7 @@ INLINE void step_add(block_walk *w, int kind, int n_bit, const v_u8 *codes, cons
     w->ix++;
     if (!w->cut.asks_each) return;
     UNROLL
-    for (int i = 0; i < w->step_size; i += AHEAD_EACH_STEP)
-        _mm_prefetch((const void *)(w->asked + i), _MM_HINT_T0);
+    for (int i = 0; i < w->step_size; i += AHEAD_EACH_STEP) prefetch_l1(w->asked + i);
     w->asked += w->step_size;
 }
 
@@ -206,25 +219,26 @@ INLINE void block32_tile(tdm_type type, tile_cut cut, int n_tok) {
     int code_size = type == TDM_TYPE_Q8_0 ? 32 : has_fifth ? 20 : 16;
     int scale_size = has_min ? 4 : is_mx ? 1 : 2;
     block_walk w = walk_begin(cut, scale_size, code_size, 1);
-    v_f32 acc[V_TOK];
+    lanes acc[TILE_TOK];
     tile_clear(acc, n_tok);
     for (; w.b < w.n_block; walk_leave(&w)) {
         walk_enter(&w, n_tok);
-        v_u8 codes[N_VEC];
-        v_f32 scale = is_mx ? v_load_e8m0(w.front) : v_load_f16(w.front), min = v_zero();
-        if (has_min) min = v_sub(min, v_load_f16(w.front + 2 * V_LANE)); /* m is added */
+        ints codes[N_VEC];
+        lanes scale = is_mx ? lanes_from_e8m0(w.front) : lanes_from_f16(w.front),
+              min = lanes_zero();
+        if (has_min) min = lanes_sub(min, lanes_from_f16(w.front + 2 * N_LANE)); /* m is added */
         if (type == TDM_TYPE_Q8_0) {
             UNROLL
             for (int c = 0; c < N_VEC; c++) {
-                codes[c] = v_from_signed(v_load_codes(w.body + 4 * V_LANE * c));
+                codes[c] = codes_from_signed(ints_load(w.body + 4 * N_LANE * c));
             }
         } else {
             nibbles_load(w.body, codes);
-            if (has_fifth) fifth_bits_add(w.body + 16 * V_LANE, codes);
+            if (has_fifth) fifth_bits_add(w.body + 16 * N_LANE, codes);
             if (is_mx)
-                e2m1_apply(codes);
+                mxfp4_apply(codes);
             else if (is_signed)
-                codebook_apply(codes);
+                iq4_apply(codes);
         }
         step_add(&w, kind, n_bit, codes, &scale, &min, n_tok, acc);
     }
@@ -235,48 +249,48 @@ INLINE void block32_tile(tdm_type type, tile_cut cut, int n_tok) {
 
 /* q4_K: scales at 0, d at 12, dmin at 14, codes at 16. q5_K: the same, with fifth bits at 16 and
  * codes at 48. The scales' packing is told at tdm_q4_K_scale. */
-INLINE void q45_K_scales(const uint8_t *p, v_f32 *scale, v_f32 *min) {
-    v_f32 d = v_load_f16(p + 12 * V_LANE), dmin = v_load_f16(p + 14 * V_LANE);
-    v_u8 a = v_load_codes(p), b = v_load_codes(p + 4 * V_LANE), c = v_load_codes(p + 8 * V_LANE);
-    v_u8 a_low = v_low6(a), a_high = v_or(v_low4(c), v_pair_high(a, 3));
-    v_u8 b_low = v_low6(b), b_high = v_or(v_high4(c), v_pair_high(b, 3));
+INLINE void q45_K_scales(const uint8_t *p, lanes *scale, lanes *min) {
+    lanes d = lanes_from_f16(p + 12 * N_LANE), dmin = lanes_from_f16(p + 14 * N_LANE);
+    ints a = ints_load(p), b = ints_load(p + 4 * N_LANE), c = ints_load(p + 8 * N_LANE);
+    ints a_low = bytes_low6(a), a_high = ints_or(bytes_low4(c), bytes_pair_high(a, 3));
+    ints b_low = bytes_low6(b), b_high = ints_or(bytes_high4(c), bytes_pair_high(b, 3));
     UNROLL
     for (int s = 0; s < 4; s++) {
-        scale[s] = v_mul(d, v_from_i32(v_widen(a_low, s)));
-        min[s] = v_mul(dmin, v_from_i32(v_widen(b_low, s)));
-        scale[s + 4] = v_mul(d, v_from_i32(v_widen(a_high, s)));
-        min[s + 4] = v_mul(dmin, v_from_i32(v_widen(b_high, s)));
+        scale[s] = lanes_mul(d, lanes_from_ints(ints_widen(a_low, s)));
+        min[s] = lanes_mul(dmin, lanes_from_ints(ints_widen(b_low, s)));
+        scale[s + 4] = lanes_mul(d, lanes_from_ints(ints_widen(a_high, s)));
+        min[s + 4] = lanes_mul(dmin, lanes_from_ints(ints_widen(b_high, s)));
     }
 }
 
 INLINE void q45_K_tile(bool has_fifth, tile_cut cut, int n_tok) {
-    int block_size = has_fifth ? 176 : 144, code_off = (has_fifth ? 48 : 16) * V_LANE;
+    int block_size = has_fifth ? 176 : 144, code_off = (has_fifth ? 48 : 16) * N_LANE;
     int n_bit = has_fifth ? 5 : 4;
     block_walk w = walk_begin(cut, 0, block_size, 8);
-    v_f32 acc[V_TOK];
+    lanes acc[TILE_TOK];
     tile_clear(acc, n_tok);
     for (; w.b < w.n_block; walk_leave(&w)) {
         walk_enter(&w, n_tok);
-        v_f32 scale[8], min[8];
+        lanes scale[8], min[8];
         q45_K_scales(w.body, scale, min);
         for (int pair = 0; pair < 4; pair++) {
-            const uint8_t *run = w.body + code_off + 32 * V_LANE * pair;
-            v_u8 codes[N_VEC];
+            const uint8_t *run = w.body + code_off + 32 * N_LANE * pair;
+            ints codes[N_VEC];
             UNROLL
             for (int c = 0; c < N_VEC; c++) {
-                codes[c] = v_low4(v_load_codes(run + 4 * V_LANE * c));
+                codes[c] = bytes_low4(ints_load(run + 4 * N_LANE * c));
                 if (!has_fifth) continue;
-                v_u8 bits = v_load_codes(w.body + (16 + 4 * c) * V_LANE);
-                codes[c] = v_add_bit(codes[c], bits, 2 * pair, 16);
+                ints bits = ints_load(w.body + (16 + 4 * c) * N_LANE);
+                codes[c] = bytes_add_bit(codes[c], bits, 2 * pair, 16);
             }
             step_add(&w, ONE_SCALE | HAS_MIN, n_bit, codes, scale + 2 * pair, min + 2 * pair, n_tok,
                      acc);
             UNROLL
             for (int c = 0; c < N_VEC; c++) {
-                codes[c] = v_high4(v_load_codes(run + 4 * V_LANE * c));
+                codes[c] = bytes_high4(ints_load(run + 4 * N_LANE * c));
                 if (!has_fifth) continue;
-                v_u8 bits = v_load_codes(w.body + (16 + 4 * c) * V_LANE);
-                codes[c] = v_add_bit(codes[c], bits, 2 * pair + 1, 16);
+                ints bits = ints_load(w.body + (16 + 4 * c) * N_LANE);
+                codes[c] = bytes_add_bit(codes[c], bits, 2 * pair + 1, 16);
             }
             step_add(&w, ONE_SCALE | HAS_MIN, n_bit, codes, scale + 2 * pair + 1,
                      min + 2 * pair + 1, n_tok, acc);
@@ -286,29 +300,29 @@ INLINE void q45_K_tile(bool has_fifth, tile_cut cut, int n_tok) {
 }
 
 /* q2_K: scales at 0, d at 16, dmin at 18, codes at 20. */
-INLINE void q2_K_step(block_walk *w, int half, int k, const v_f32 *scale, const v_f32 *min,
-                      int n_tok, v_f32 *acc) {
-    v_u8 codes[N_VEC];
+INLINE void q2_K_step(block_walk *w, int half, int k, const lanes *scale, const lanes *min,
+                      int n_tok, lanes *acc) {
+    ints codes[N_VEC];
     UNROLL
     for (int c = 0; c < N_VEC; c++) {
-        codes[c] = v_pair_low(v_load_codes(w->body + (20 + 32 * half + 4 * c) * V_LANE), k);
+        codes[c] = bytes_pair_low(ints_load(w->body + (20 + 32 * half + 4 * c) * N_LANE), k);
     }
     step_add(w, TWO_SCALES | HAS_MIN, 2, codes, scale, min, n_tok, acc);
 }
 
 INLINE void q2_K_tile(tile_cut cut, int n_tok) {
     block_walk w = walk_begin(cut, 0, 84, 8);
-    v_f32 acc[V_TOK];
+    lanes acc[TILE_TOK];
     tile_clear(acc, n_tok);
     for (; w.b < w.n_block; walk_leave(&w)) {
         walk_enter(&w, n_tok);
-        v_f32 d = v_load_f16(w.body + 16 * V_LANE), dmin = v_load_f16(w.body + 18 * V_LANE);
+        lanes d = lanes_from_f16(w.body + 16 * N_LANE), dmin = lanes_from_f16(w.body + 18 * N_LANE);
         for (int half = 0; half < 2; half++) {
-            v_f32 scale[8], min[8];
+            lanes scale[8], min[8];
             for (int s = 0; s < 8; s++) {
-                v_i32 both = v_load_u8(w.body + (8 * half + s) * V_LANE);
-                scale[s] = v_mul(d, v_from_i32(v_bits_i32(both, 0, 15)));
-                min[s] = v_mul(dmin, v_from_i32(v_bits_i32(both, 4, 15)));
+                ints both = ints_from_u8(w.body + (8 * half + s) * N_LANE);
+                scale[s] = lanes_mul(d, lanes_from_ints(ints_bits(both, 0, 15)));
+                min[s] = lanes_mul(dmin, lanes_from_ints(ints_bits(both, 4, 15)));
             }
             q2_K_step(&w, half, 0, scale, min, n_tok, acc);
             q2_K_step(&w, half, 1, scale + 2, min + 2, n_tok, acc);
@@ -321,31 +335,32 @@ INLINE void q2_K_tile(tile_cut cut, int n_tok) {
 
 /* q3_K: d in front; scales at 0, third bits at 12, low bits at 44. The scales' packing is told at
  * tdm_q3_K_scale. */
-INLINE void q3_K_step(block_walk *w, int half, int k, const v_f32 *scale, int n_tok, v_f32 *acc) {
-    v_u8 codes[N_VEC];
+INLINE void q3_K_step(block_walk *w, int half, int k, const lanes *scale, int n_tok, lanes *acc) {
+    ints codes[N_VEC];
     UNROLL
     for (int c = 0; c < N_VEC; c++) {
-        codes[c] = v_pair_low(v_load_codes(w->body + (44 + 32 * half + 4 * c) * V_LANE), k);
+        codes[c] = bytes_pair_low(ints_load(w->body + (44 + 32 * half + 4 * c) * N_LANE), k);
         codes[c] =
-            v_add_bit(codes[c], v_load_codes(w->body + (12 + 4 * c) * V_LANE), 4 * half + k, 4);
+            bytes_add_bit(codes[c], ints_load(w->body + (12 + 4 * c) * N_LANE), 4 * half + k, 4);
     }
     step_add(w, TWO_SCALES | HAS_BIAS, 3, codes, scale, NULL, n_tok, acc);
 }
 
 INLINE void q3_K_tile(tile_cut cut, int n_tok) {
     block_walk w = walk_begin(cut, 2, 108, 8);
-    v_f32 acc[V_TOK];
+    lanes acc[TILE_TOK];
     tile_clear(acc, n_tok);
     for (; w.b < w.n_block; walk_leave(&w)) {
         walk_enter(&w, n_tok);
-        v_f32 d = v_load_f16(w.front);
+        lanes d = lanes_from_f16(w.front);
         for (int half = 0; half < 2; half++) {
-            v_f32 scale[8];
+            lanes scale[8];
             for (int s = 0; s < 8; s++) {
-                v_i32 low = v_bits_i32(v_load_u8(w.body + s * V_LANE), 4 * half, 15);
-                v_i32 high = v_load_u8(w.body + (8 + s % 4) * V_LANE);
-                high = v_shift_left(v_bits_i32(high, 2 * (2 * half + s / 4), 3), 4);
-                scale[s] = v_mul(d, v_from_i32(v_sub_i32(v_or(low, high), v_set_i32(32))));
+                ints low = ints_bits(ints_from_u8(w.body + s * N_LANE), 4 * half, 15);
+                ints high = ints_from_u8(w.body + (8 + s % 4) * N_LANE);
+                high = ints_shift_left(ints_bits(high, 2 * (2 * half + s / 4), 3), 4);
+                scale[s] =
+                    lanes_mul(d, lanes_from_ints(ints_sub(ints_or(low, high), ints_set(32))));
             }
             q3_K_step(&w, half, 0, scale, n_tok, acc);
             q3_K_step(&w, half, 1, scale + 2, n_tok, acc);
@@ -357,28 +372,29 @@ INLINE void q3_K_tile(tile_cut cut, int n_tok) {
 }
 
 /* q6_K: d in front; scales at 0; for each half high two bits at 16, low four at 48. */
-INLINE void q6_K_step(block_walk *w, int half, int k, const v_f32 *scale, int n_tok, v_f32 *acc) {
-    v_u8 codes[N_VEC];
+INLINE void q6_K_step(block_walk *w, int half, int k, const lanes *scale, int n_tok, lanes *acc) {
+    ints codes[N_VEC];
     UNROLL
     for (int c = 0; c < N_VEC; c++) {
-        v_u8 low = v_load_codes(w->body + (48 + 96 * half + 32 * (k % 2) + 4 * c) * V_LANE);
-        v_u8 high = v_load_codes(w->body + (16 + 96 * half + 4 * c) * V_LANE);
-        codes[c] = v_or(k < 2 ? v_low4(low) : v_high4(low), v_pair_high(high, k));
+        ints low = ints_load(w->body + (48 + 96 * half + 32 * (k % 2) + 4 * c) * N_LANE);
+        ints high = ints_load(w->body + (16 + 96 * half + 4 * c) * N_LANE);
+        codes[c] = ints_or(k < 2 ? bytes_low4(low) : bytes_high4(low), bytes_pair_high(high, k));
     }
     step_add(w, TWO_SCALES | HAS_BIAS, 6, codes, scale, NULL, n_tok, acc);
 }
 
 INLINE void q6_K_tile(tile_cut cut, int n_tok) {
     block_walk w = walk_begin(cut, 2, 208, 8);
-    v_f32 acc[V_TOK];
+    lanes acc[TILE_TOK];
     tile_clear(acc, n_tok);
     for (; w.b < w.n_block; walk_leave(&w)) {
         walk_enter(&w, n_tok);
-        v_f32 d = v_load_f16(w.front);
+        lanes d = lanes_from_f16(w.front);
         for (int half = 0; half < 2; half++) {
-            v_f32 scale[8];
+            lanes scale[8];
             for (int s = 0; s < 8; s++) {
-                scale[s] = v_mul(d, v_from_i32(v_load_i8(w.body + (8 * half + s) * V_LANE)));
+                scale[s] =
+                    lanes_mul(d, lanes_from_ints(ints_from_i8(w.body + (8 * half + s) * N_LANE)));
             }
             q6_K_step(&w, half, 0, scale, n_tok, acc);
             q6_K_step(&w, half, 1, scale + 2, n_tok, acc);
@@ -392,19 +408,19 @@ INLINE void q6_K_tile(tile_cut cut, int n_tok) {
 /* iq4_xs: scales_l at 0, scales_h at 4, d at 6, codes at 8; see tdm_iq4_xs_scale. */
 INLINE void iq4_xs_tile(tile_cut cut, int n_tok) {
     block_walk w = walk_begin(cut, 0, 136, 8);
-    v_f32 acc[V_TOK];
+    lanes acc[TILE_TOK];
     tile_clear(acc, n_tok);
     for (; w.b < w.n_block; walk_leave(&w)) {
         walk_enter(&w, n_tok);
-        v_f32 d = v_load_f16(w.body + 6 * V_LANE);
-        v_i32 scales_h = v_load_u16(w.body + 4 * V_LANE);
+        lanes d = lanes_from_f16(w.body + 6 * N_LANE);
+        ints scales_h = ints_from_u16(w.body + 4 * N_LANE);
         for (int s = 0; s < 8; s++) {
-            v_u8 codes[N_VEC];
-            v_i32 low = v_bits_i32(v_load_u8(w.body + s / 2 * V_LANE), 4 * (s % 2), 15);
-            v_i32 high = v_shift_left(v_bits_i32(scales_h, 2 * s, 3), 4);
-            v_f32 scale = v_mul(d, v_from_i32(v_sub_i32(v_or(low, high), v_set_i32(32))));
-            nibbles_load(w.body + (8 + 16 * s) * V_LANE, codes);
-            codebook_apply(codes);
+            ints codes[N_VEC];
+            ints low = ints_bits(ints_from_u8(w.body + s / 2 * N_LANE), 4 * (s % 2), 15);
+            ints high = ints_shift_left(ints_bits(scales_h, 2 * s, 3), 4);
+            lanes scale = lanes_mul(d, lanes_from_ints(ints_sub(ints_or(low, high), ints_set(32))));
+            nibbles_load(w.body + (8 + 16 * s) * N_LANE, codes);
+            iq4_apply(codes);
             step_add(&w, ONE_SCALE | SIGNED_BIAS, 8, codes, &scale, NULL, n_tok, acc);
         }
     }
@@ -412,21 +428,21 @@ INLINE void iq4_xs_tile(tile_cut cut, int n_tok) {
 }
 
 /* tq2_0: d in front, codes at 0. */
-INLINE void tq2_0_step(block_walk *w, int half, int k, const v_f32 *scale, int n_tok, v_f32 *acc) {
-    v_u8 codes[N_VEC];
+INLINE void tq2_0_step(block_walk *w, int half, int k, const lanes *scale, int n_tok, lanes *acc) {
+    ints codes[N_VEC];
     UNROLL
     for (int c = 0; c < N_VEC; c++)
-        codes[c] = v_pair_low(v_load_codes(w->body + (32 * half + 4 * c) * V_LANE), k);
+        codes[c] = bytes_pair_low(ints_load(w->body + (32 * half + 4 * c) * N_LANE), k);
     step_add(w, ONE_SCALE | HAS_BIAS, 2, codes, scale, NULL, n_tok, acc);
 }
 
 INLINE void tq2_0_tile(tile_cut cut, int n_tok) {
     block_walk w = walk_begin(cut, 2, 64, 8);
-    v_f32 acc[V_TOK];
+    lanes acc[TILE_TOK];
     tile_clear(acc, n_tok);
     for (; w.b < w.n_block; walk_leave(&w)) {
         walk_enter(&w, n_tok);
-        v_f32 d = v_load_f16(w.front);
+        lanes d = lanes_from_f16(w.front);
         for (int half = 0; half < 2; half++) {
             tq2_0_step(&w, half, 0, &d, n_tok, acc);
             tq2_0_step(&w, half, 1, &d, n_tok, acc);
@@ -438,37 +454,37 @@ INLINE void tq2_0_tile(tile_cut cut, int n_tok) {
 }
 
 /* tq1_0: d in front, qs at 0, qh at 48. The next trits of n vectors of bytes, which move on. */
-INLINE void trits_take(v_u8 *bytes, int n, v_u8 *codes) {
+INLINE void trits_take(ints *bytes, int n, ints *codes) {
     UNROLL
     for (int c = 0; c < n; c++) {
-        codes[c] = v_trit(bytes[c]);
-        bytes[c] = v_trit_rest(bytes[c]);
+        codes[c] = bytes_trit(bytes[c]);
+        bytes[c] = bytes_trit_rest(bytes[c]);
     }
 }
 
 INLINE void tq1_0_tile(tile_cut cut, int n_tok) {
     block_walk w = walk_begin(cut, 2, 52, 8);
-    v_f32 acc[V_TOK];
+    lanes acc[TILE_TOK];
     tile_clear(acc, n_tok);
     for (; w.b < w.n_block; walk_leave(&w)) {
         walk_enter(&w, n_tok);
-        v_u8 bytes[N_VEC], codes[N_VEC];
-        v_f32 d = v_load_f16(w.front);
+        ints bytes[N_VEC], codes[N_VEC];
+        lanes d = lanes_from_f16(w.front);
         UNROLL
-        for (int c = 0; c < N_VEC; c++) bytes[c] = v_load_codes(w.body + 4 * V_LANE * c);
+        for (int c = 0; c < N_VEC; c++) bytes[c] = ints_load(w.body + 4 * N_LANE * c);
         for (int n = 0; n < 5; n++) {
             trits_take(bytes, N_VEC, codes);
             step_add(&w, ONE_SCALE | HAS_BIAS, 2, codes, &d, NULL, n_tok, acc);
         }
         UNROLL
-        for (int c = 0; c < N_VEC / 2; c++) bytes[c] = v_load_codes(w.body + (32 + 4 * c) * V_LANE);
+        for (int c = 0; c < N_VEC / 2; c++) bytes[c] = ints_load(w.body + (32 + 4 * c) * N_LANE);
         for (int n = 0; n < 2; n++) {
             trits_take(bytes, N_VEC / 2, codes);
             trits_take(bytes, N_VEC / 2, codes + N_VEC / 2);
             step_add(&w, ONE_SCALE | HAS_BIAS, 2, codes, &d, NULL, n_tok, acc);
         }
         trits_take(bytes, N_VEC / 2, codes);
-        bytes[0] = v_load_codes(w.body + 48 * V_LANE);
+        bytes[0] = ints_load(w.body + 48 * N_LANE);
         UNROLL
         for (int c = N_VEC / 2; c < N_VEC; c++) trits_take(bytes, 1, codes + c);
         step_add(&w, ONE_SCALE | HAS_BIAS, 2, codes, &d, NULL, n_tok, acc);
@@ -476,44 +492,44 @@ INLINE void tq1_0_tile(tile_cut cut, int n_tok) {
     tile_store(cut, n_tok, acc);
 }
 
-#if !V_IS_Q8
-/* ---- plain types: [k][V_LANE] -------------------------------------------------------------------- */
+#if !CPU_IS_Q8
+/* ---- plain types: [k][N_LANE] -------------------------------------------------------------------- */
 
-INLINE v_f32 element_load(tdm_type type, const uint8_t *p) {
-    if (type == TDM_TYPE_F32) return v_load_f32(p);
-    return type == TDM_TYPE_F16 ? v_load_f16(p) : v_load_bf16(p);
+INLINE lanes element_load(tdm_type type, const uint8_t *p) {
+    if (type == TDM_TYPE_F32) return lanes_load((const void *)p);
+    return type == TDM_TYPE_F16 ? lanes_from_f16(p) : lanes_from_bf16(p);
 }
 
 /* Even and odd elements have sums of their own, so that additions overlap. */
 INLINE void float_tile(tdm_type type, tile_cut cut, int n_tok) {
-    int size = (type == TDM_TYPE_F32 ? 4 : 2) * V_LANE;
+    int size = (type == TDM_TYPE_F32 ? 4 : 2) * N_LANE;
     const uint8_t *p = cut.tile->group;
-    v_f32 even[V_TOK_FLOAT], odd[V_TOK_FLOAT];
+    lanes even[TILE_TOK_FLOAT], odd[TILE_TOK_FLOAT];
     int64_t i = 0;
     tile_clear(even, n_tok);
     tile_clear(odd, n_tok);
     for (; i + 2 <= cut.tile->n_block; i += 2, p += 2 * size) {
-        v_f32 a = element_load(type, p), b = element_load(type, p + size);
+        lanes a = element_load(type, p), b = element_load(type, p + size);
         if (cut.asks_each) {
             UNROLL
-            for (int k = 0; k < 2 * size; k += AHEAD_EACH_STEP)
-                _mm_prefetch((const void *)(p + AHEAD_EACH + k), _MM_HINT_T0);
+            for (int k = 0; k < 2 * size; k += AHEAD_EACH_STEP) prefetch_l1(p + AHEAD_EACH + k);
         }
         UNROLL
         for (int t = 0; t < n_tok; t++) {
             const float *x = (const float *)cut.tile->x[cut.t0 + t] + i;
-            even[t] = v_madd(a, v_set(x[0]), even[t]);
-            odd[t] = v_madd(b, v_set(x[1]), odd[t]);
+            even[t] = lanes_fma(a, lanes_set(x[0]), even[t]);
+            odd[t] = lanes_fma(b, lanes_set(x[1]), odd[t]);
         }
     }
-    v_f32 last = v_zero();
+    lanes last = lanes_zero();
     if (i < cut.tile->n_block) last = element_load(type, p);
     UNROLL
     for (int t = 0; t < n_tok; t++) {
         if (i < cut.tile->n_block) {
-            even[t] = v_madd(last, v_set(((const float *)cut.tile->x[cut.t0 + t])[i]), even[t]);
+            even[t] =
+                lanes_fma(last, lanes_set(((const float *)cut.tile->x[cut.t0 + t])[i]), even[t]);
         }
-        even[t] = v_add(even[t], odd[t]);
+        even[t] = lanes_add(even[t], odd[t]);
     }
     tile_store(cut, n_tok, even);
 }
@@ -533,7 +549,7 @@ INLINE void float_tile(tdm_type type, tile_cut cut, int n_tok) {
     }
 #define KERNEL_OF_(name, body, n_max)                                                              \
     CUTS_(name, body, n_max)                                                                       \
-    void V_NAME(name)(const cpu_matmul_tile *tile) {                                               \
+    void KERNEL_NAME(name)(const cpu_matmul_tile *tile) {                                          \
         if (tile->ahead == CPU_AHEAD_EACH)                                                         \
             name##_cuts(tile, true);                                                               \
         else                                                                                       \
@@ -543,11 +559,11 @@ INLINE void float_tile(tdm_type type, tile_cut cut, int n_tok) {
  * bytes it keeps compilers from doing so for all of them at once, for which registers are too few:
  * with a body for each, prompts had 60 to 90 % of the speed. */
 #define KERNEL_TESTING_(name, body)                                                                \
-    CUTS_(name, body, V_TOK)                                                                       \
-    void V_NAME(name)(const cpu_matmul_tile *tile) {                                               \
+    CUTS_(name, body, TILE_TOK)                                                                    \
+    void KERNEL_NAME(name)(const cpu_matmul_tile *tile) {                                          \
         name##_cuts(tile, tile->ahead == CPU_AHEAD_EACH);                                          \
     }
-#define KERNEL_(name, body) KERNEL_OF_(name, body, V_TOK)
+#define KERNEL_(name, body) KERNEL_OF_(name, body, TILE_TOK)
 
 #define BLOCK32_(name, TYPE)                                                                       \
     INLINE void name##_tile(tile_cut cut, int n_tok) {                                             \
@@ -578,12 +594,12 @@ KERNEL_(iq4_xs, iq4_xs_tile)
 KERNEL_(tq1_0, tq1_0_tile)
 KERNEL_(tq2_0, tq2_0_tile)
 
-#if !V_IS_Q8
+#if !CPU_IS_Q8
 #define FLOAT_(name, TYPE)                                                                         \
     INLINE void name##_tile(tile_cut cut, int n_tok) {                                             \
         float_tile(TDM_TYPE_##TYPE, cut, n_tok);                                                   \
     }                                                                                              \
-    KERNEL_OF_(name, name##_tile, V_TOK_FLOAT)
+    KERNEL_OF_(name, name##_tile, TILE_TOK_FLOAT)
 
 FLOAT_(f32, F32)
 FLOAT_(f16, F16)

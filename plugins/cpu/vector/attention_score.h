@@ -1,0 +1,252 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * vector/attention_score.h: the queries of attention and their dot products with K.
+ *
+ * Integer arithmetic is exact: queries have 15 bits and a sign (with CPU_IS_Q8, option
+ * activation-bits = 8: 7 bits and a sign), a block has 32 codes of at most 8 bits, so that no sum
+ * reaches 2^31.
+ */
+#ifndef TANDEM_CPU_VECTOR_ATTENTION_SCORE_H
+#define TANDEM_CPU_VECTOR_ATTENTION_SCORE_H
+
+#include "plugins/cpu/vector/attention_codes.h"
+
+/* ---- queries --------------------------------------------------------------------------------- */
+
+/* A block's elements 0 .. 15 and 16 .. 31. Bytes are stored in their order. 16-bit codes are stored
+ * in the order in which words of a K tile are split into pairs (kv_page.c): of four neighbours
+ * 0 2 1 3; of nibbles, which share bytes with elements 16 further on, pairs of the lower and the upper
+ * half alternate. */
+INLINE void query_store(uint8_t *codes, halves low, halves high, bool is_bytes) {
+    if (CPU_IS_Q8)
+        halves_store_bytes(codes, low, high);
+    else
+        halves_store_pairs(codes, low, high, !is_bytes);
+}
+
+INLINE void query_codes(const cpu_kv_side *side, const float *x, uint8_t *q, int type) {
+    const float top = CPU_IS_Q8 ? 127 : 32767;
+    cpu_query_block *blocks = (cpu_query_block *)(void *)(q + cpu_query_codes_size(side));
+    for (int32_t b = 0; b < side->n_block; b++, x += 32, q += QUERY_BLOCK) {
+        lanes peak = lanes_zero(), sum = lanes_zero();
+        ints total = ints_set(0), whole[HALVES];
+        UNROLL for (int h = 0; h < HALVES; h++) {
+            lanes part = lanes_load(x + h * N_LANE);
+            peak = lanes_max(lanes_abs(part), peak);
+            sum = lanes_add(sum, part);
+        }
+        float largest = lanes_max_of(peak), inverse = largest > 0 ? top / largest : 0;
+        UNROLL for (int h = 0; h < HALVES; h++) {
+            whole[h] = ints_from_lanes(lanes_mul(lanes_load(x + h * N_LANE), lanes_set(inverse)));
+            total = ints_add(total, whole[h]);
+        }
+        query_store(q, halves_pack(whole), halves_pack(whole + HALVES / 2), type == TDM_TYPE_Q8_0);
+        blocks[b] = (cpu_query_block){largest / top, 0, 0};
+        if (type_has_min(type)) blocks[b].sum = lanes_sum(sum);
+        if (score_offset(type) != 0) blocks[b].bias = -score_offset(type) * ints_sum(total);
+    }
+}
+
+/* ---- scores ---------------------------------------------------------------------------------- */
+
+/* How many vectors of query codes meet words of K: pairs, or with CPU_IS_Q8 bytes of four
+ * elements. */
+INLINE int score_steps(int type) {
+    return CPU_IS_Q8 ? word_pairs(type) / 2 : word_pairs(type);
+}
+
+/* Step i of words `x`: of bytes elements 4c .. 4c+3 of the block, of nibbles those for i = 0, and 16
+ * further on. The fifth bits of its first and third code are pair 4c + i's, of the others pair
+ * 4c + i + 2's (kv_page.c). */
+INLINE ints score_codes_get(ints x, ints fifth, ints table, int c, int i, int type) {
+    if (!CPU_IS_Q8) return widen(x, fifth, table, c, i, type);
+    if (type == TDM_TYPE_Q8_0) return ints_xor(x, ints_set((int32_t)0x80808080));
+    x = ints_and(i == 0 ? x : ints_srl16(x, 4), ints_set(0x0f0f0f0f));
+    if (type == TDM_TYPE_IQ4_NL) return bytes_lookup(table, x);
+    if (!type_has_fifth(type)) return x;
+    x = ints_or_and(x, fifth_bits(fifth, 4 * c + i), ints_set(0x00100010));
+    return ints_or_and(x, fifth_bits(fifth, 4 * c + i + 2 - 8), ints_set(0x10001000));
+}
+
+/* Where in a block of a query the four bytes for step i of words c are. */
+INLINE size_t score_query_at(int c, int i, int type) {
+    return CPU_IS_Q8 ? (size_t)(4 * c + 16 * i) : 4 * (size_t)(word_pairs(type) * c + i);
+}
+
+/* Whether 16-bit sums end behind words c: 16 products of 5-bit codes or 32 of nibbles fit them. */
+INLINE bool score_sums_end(int c, int type) {
+    return c == 3 || (c == 1 && type_has_fifth(type));
+}
+
+/* n_tile runs of N_LANE tokens, data_step and scale_step bytes apart:
+ *   score = sum_b d_b step_b (code_b . k_b) + m_b sum_b
+ * block_skip bytes lie between the blocks of a tile. */
+INLINE void score_codes(const uint8_t *data, const uint8_t *scale, ptrdiff_t ahead,
+                        size_t data_step, size_t scale_step, size_t block_skip, int32_t n_block,
+                        size_t codes_size, int n_tile, int n_row, const uint8_t *const *q,
+                        float *const *score, int32_t slot, int type) {
+    ints table = bytes_table(code_values), fifth[2];
+    lanes sum[2][SCORE_ROWS];
+    if (CPU_IS_Q8) table = ints_xor(table, ints_set((int32_t)0x80808080));
+    UNROLL for (int t = 0; t < n_tile; t++) {
+        fifth[t] = ints_set(0);
+        UNROLL for (int r = 0; r < n_row; r++) sum[t][r] = lanes_zero();
+    }
+    for (int32_t b = 0; b < n_block; b++) {
+        const bool is_narrow = CPU_IS_Q8 && DOT8_IS_NARROW;
+        const int n_word = type == TDM_TYPE_Q8_0 ? 8 : 4, n_step = score_steps(type);
+        ints acc[2][SCORE_ROWS], part[2][SCORE_ROWS];
+        UNROLL for (int r = 0; r < n_row; r++) {
+            const cpu_query_block *block =
+                (const cpu_query_block *)(const void *)(q[r] + codes_size) + b;
+            UNROLL for (int t = 0; t < n_tile; t++) {
+                acc[t][r] = score_offset(type) != 0 ? ints_set(block->bias) : ints_set(0);
+                part[t][r] = ints_set(0);
+            }
+        }
+        if (type_has_fifth(type)) {
+            UNROLL for (int t = 0; t < n_tile; t++) fifth[t] =
+                ints_load(data + (size_t)t * data_step);
+            data += 64;
+        }
+        UNROLL for (int c = 0; c < n_word; c++) {
+            ints x[2];
+            UNROLL for (int t = 0; t < n_tile; t++) {
+                x[t] = ints_load(data + (size_t)t * data_step);
+                prefetch_ahead(data + (size_t)t * data_step, ahead);
+            }
+            data += 64;
+            UNROLL for (int i = 0; i < n_step; i++) {
+                ints codes[2];
+                UNROLL for (int t = 0; t < n_tile; t++) codes[t] =
+                    score_codes_get(x[t], fifth[t], table, c, i, type);
+                UNROLL for (int r = 0; r < n_row; r++) {
+                    int32_t code;
+                    memcpy(&code, q[r] + QUERY_BLOCK * (size_t)b + score_query_at(c, i, type), 4);
+                    UNROLL for (int t = 0; t < n_tile; t++) {
+                        if (is_narrow)
+                            part[t][r] = ints_dot8(part[t][r], codes[t], ints_set(code));
+                        else if (CPU_IS_Q8)
+                            acc[t][r] = ints_dot8(acc[t][r], codes[t], ints_set(code));
+                        else
+                            acc[t][r] = ints_dot16(acc[t][r], codes[t], ints_set(code));
+                    }
+                }
+            }
+            if (!is_narrow || !score_sums_end(c, type)) continue;
+            UNROLL for (int r = 0; r < n_row; r++) {
+                UNROLL for (int t = 0; t < n_tile; t++) {
+                    acc[t][r] = ints_dot8_add(acc[t][r], part[t][r]);
+                    part[t][r] = ints_set(0);
+                }
+            }
+        }
+        UNROLL for (int t = 0; t < n_tile; t++) {
+            lanes d = lanes_from_f16(scale + (size_t)t * scale_step), m = lanes_zero();
+            if (type_has_min(type))
+                m = lanes_from_f16(scale + (size_t)t * scale_step + 2 * CPU_KV_TILE);
+            UNROLL for (int r = 0; r < n_row; r++) {
+                const cpu_query_block *block =
+                    (const cpu_query_block *)(const void *)(q[r] + codes_size) + b;
+                sum[t][r] = lanes_fma(lanes_mul(lanes_from_ints(acc[t][r]), lanes_set(block->step)),
+                                      d, sum[t][r]);
+                if (type_has_min(type)) sum[t][r] = lanes_fma(m, lanes_set(block->sum), sum[t][r]);
+            }
+        }
+        scale += (type_has_min(type) ? 4 : 2) * CPU_KV_TILE;
+        data += block_skip;
+    }
+    UNROLL for (int t = 0; t < n_tile; t++) {
+        UNROLL for (int r = 0; r < n_row; r++) lanes_store(score[r] + slot + t * N_LANE, sum[t][r]);
+    }
+}
+
+/* n_tile runs of N_LANE tokens, data_step bytes apart. Even and odd elements have sums of their own, so
+ * that additions need not wait for each other; how many rows and runs are taken at once does not
+ * change the order of a sum. */
+INLINE void score_floats(const uint8_t *data, ptrdiff_t ahead, size_t data_step, int32_t n,
+                         int n_tile, int n_row, const uint8_t *const *q, float *const *score,
+                         int32_t slot, int type) {
+    lanes sum[2][2][SCORE_ROWS];
+    size_t step = CPU_KV_TILE * plain_size(type);
+    int32_t i = 0;
+    UNROLL for (int k = 0; k < 2; k++) {
+        UNROLL for (int t = 0; t < n_tile; t++) {
+            UNROLL for (int r = 0; r < n_row; r++) sum[k][t][r] = lanes_zero();
+        }
+    }
+    for (; i + 2 <= n; i += 2) {
+        UNROLL for (int k = 0; k < 2; k++, data += step) {
+            UNROLL for (int t = 0; t < n_tile; t++) {
+                const uint8_t *at = data + (size_t)t * data_step;
+                lanes x = plain_load(at, type);
+                if (k % (64 / step > 1 ? 2 : 1) == 0) prefetch_ahead(at, ahead);
+                UNROLL for (int r = 0; r < n_row; r++) sum[k][t][r] = lanes_fma(
+                    x, lanes_set(((const float *)(const void *)q[r])[i + k]), sum[k][t][r]);
+            }
+        }
+    }
+    if (i < n) {
+        UNROLL for (int t = 0; t < n_tile; t++) {
+            lanes x = plain_load(data + (size_t)t * data_step, type);
+            UNROLL for (int r = 0; r < n_row; r++) sum[0][t][r] =
+                lanes_fma(x, lanes_set(((const float *)(const void *)q[r])[i]), sum[0][t][r]);
+        }
+    }
+    UNROLL for (int t = 0; t < n_tile; t++) {
+        UNROLL for (int r = 0; r < n_row; r++)
+            lanes_store(score[r] + slot + t * N_LANE, lanes_add(sum[0][t][r], sum[1][t][r]));
+    }
+}
+
+/* n_row is a constant where this is inlined, at most SCORE_ROWS. Few rows take two runs of N_LANE
+ * tokens at once, since a sum has to wait for its last addition. */
+INLINE void score_group(const cpu_kv_span *k, int n_row, const uint8_t *const *q,
+                        float *const *score, int type) {
+    const cpu_kv_side *side = k->side;
+    size_t codes_size = cpu_query_codes_size(side);
+    int32_t first = k->first / CPU_KV_TILE * (CPU_KV_TILE / N_LANE);
+    int32_t last = (k->last + CPU_KV_TILE - 1) / CPU_KV_TILE * (CPU_KV_TILE / N_LANE);
+    bool is_plain = type_is_plain(type);
+    size_t lane_size = is_plain ? plain_size(type) : 4; /* of a token in a vector of codes */
+    size_t tile_step = is_plain ? side->data_size : side->codes_size;
+    size_t data_step = N_LANE < 16 ? lane_size * N_LANE : tile_step;
+    size_t scale_step = N_LANE < 16 ? 2 * N_LANE : side->scale_size;
+    size_t block_skip = (size_t)(side->group - 1) * side->codes_size;
+    for (int32_t i = first; i < last; i++) {
+        int32_t slot = i * N_LANE, lane = slot % CPU_KV_TILE;
+        const uint8_t *data =
+            k->data + cpu_kv_codes_off(side, slot / CPU_KV_TILE, 0) + (size_t)lane * lane_size;
+        const uint8_t *scale =
+            k->scale + (size_t)(slot / CPU_KV_TILE) * side->scale_size + 2 * lane;
+        bool is_two = (is_plain ? 4 : 2) * n_row <= SCORE_SUMS && i % 2 == 0 && i + 1 < last;
+        if (is_plain && is_two)
+            score_floats(data, k->ahead, data_step, side->padded, 2, n_row, q, score, slot, type);
+        else if (is_plain)
+            score_floats(data, k->ahead, 0, side->padded, 1, n_row, q, score, slot, type);
+        else if (is_two)
+            score_codes(data, scale, k->ahead, data_step, scale_step, block_skip, side->n_block,
+                        codes_size, 2, n_row, q, score, slot, type);
+        else
+            score_codes(data, scale, k->ahead, 0, 0, block_skip, side->n_block, codes_size, 1,
+                        n_row, q, score, slot, type);
+        i += is_two;
+    }
+}
+
+INLINE void score_rows(const cpu_kv_span *k, int32_t n_row, const uint8_t *const *q,
+                       float *const *score, int type) {
+    for (; n_row >= SCORE_ROWS; n_row -= SCORE_ROWS, q += SCORE_ROWS, score += SCORE_ROWS)
+        score_group(k, SCORE_ROWS, q, score, type);
+    if (SCORE_ROWS > 4 && n_row >= 4) {
+        score_group(k, 4, q, score, type);
+        n_row -= 4, q += 4, score += 4;
+    }
+    if (n_row >= 2) {
+        score_group(k, 2, q, score, type);
+        n_row -= 2, q += 2, score += 2;
+    }
+    if (n_row >= 1) score_group(k, 1, q, score, type);
+}
+
+#endif
