@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * sampler.c: one token from a row of logits; the steps and their order are sampler.h's.
+ * sampler.c: see sampler.h for the steps.
  *
- * The same result everywhere is more than a seed: libm's exp differs from machine to machine in
- * its last bits, and sums differ with their order. So all sums are doubles in a fixed order, exp is
- * this file's own and made of plain multiplications and additions, which the compiler may not fuse.
+ * Equal results on every machine need more than a seed: the last bits of libm's exp differ between
+ * machines, and sums depend on their order. So all sums are doubles in a fixed order, and this file
+ * has its own exp of plain multiplications and additions, which the compiler must not fuse.
  *
- * Vocabularies are large (150 thousand), what survives top-k or top-p small: candidates are found
- * with a heap, and never sorted as a whole.
+ * A vocabulary is large (150,000) and few tokens remain after top-k or top-p. So candidates are found
+ * with a heap instead of sorting all.
  */
 #include <float.h>
 #include <math.h>
@@ -18,11 +18,11 @@
 #include "llm/sampler.h"
 
 #ifdef __clang__
-#pragma STDC FP_CONTRACT OFF /* gcc fuses nothing in its ISO modes, and knows no such pragma */
+#pragma STDC FP_CONTRACT OFF /* gcc does not support it, and does not fuse in its ISO modes */
 #endif
 
 typedef struct candidate {
-    double weight; /* exp(logit - the highest logit), so > 0 and <= 1 before the temperature */
+    double weight; /* exp(logit - highest logit): > 0 and <= 1 without temperature */
     float logit;
     int32_t token;
 } candidate;
@@ -30,21 +30,21 @@ typedef struct candidate {
 struct llm_sampler {
     llm_sampler_params params;
     int32_t n_vocab;
-    uint64_t n_accepted; /* tokens of history, those forgotten too */
+    uint64_t n_accepted; /* tokens ever added to the history */
 
-    /* The tokens that are penalised: those in the last n_last of the history. */
+    /* The penalised tokens: those among the last n_last of the history. */
     int32_t n_last;     /* 0 = no penalty */
     int32_t *last;      /* [n_last] a ring; n_accepted % n_last is written next */
     int32_t *n_seen;    /* [n_vocab] how often each token is in the ring */
     int32_t n_distinct; /* tokens with n_seen > 0 */
-    int32_t *distinct;  /* [n_last] them, in no order */
-    int32_t *place;     /* [n_vocab] where in `distinct` a token with n_seen > 0 stands */
+    int32_t *distinct;  /* [n_last] these tokens, in any order */
+    int32_t *place;     /* [n_vocab] index into `distinct` of a token with n_seen > 0 */
 
     float *logits;         /* [n_vocab] penalised */
-    candidate *candidates; /* [n_vocab]; NULL where sampling is greedy */
+    candidate *candidates; /* [n_vocab]; NULL if sampling is greedy */
 };
 
-/* ---- creation and history -------------------------------------------------------------------- */
+/* ---- Creation and history ---- */
 
 static tdm_status params_check(const llm_sampler_params *p, tdm_error *err) {
     if (!(p->temp >= 0 && p->temp <= FLT_MAX))
@@ -156,12 +156,12 @@ void llm_sampler_accept(llm_sampler *s, int32_t token) {
     s->n_accepted++;
 }
 
-/* ---- arithmetic that is the same everywhere -------------------------------------------------- */
+/* ---- Reproducible arithmetic ---- */
 
-/* exp(x) for x <= 0, to about 1e-15; 0 below what a normal double holds.
- * x = k ln 2 + r with |r| <= ln 2 / 2, and exp(r) by its Taylor series to r^13, whose rest is
- * below 1e-17. ln 2 is given in two parts, of which the first has few enough bits for k times it
- * to be exact (fdlibm's split). */
+/* exp(x) for x <= 0, with an error of about 1e-15; 0 if the result is below the normal doubles.
+ * x = k ln 2 + r with |r| <= ln 2 / 2, and exp(r) is its Taylor series to r^13, with a remainder below
+ * 1e-17. ln 2 is the sum of two constants; the first has few enough bits that its product with k is
+ * exact (fdlibm's split). */
 static double exp_same(double x) {
     if (!(x > -708)) return 0;
     const int64_t k_int = (int64_t)(x * 1.4426950408889634 - 0.5); /* to the nearest, as x <= 0 */
@@ -197,17 +197,18 @@ static uint64_t mix(uint64_t z) {
     return z ^ (z >> 31);
 }
 
-/* 0 <= u < 1, from the seed and the length of the history alone: there is no hidden state, so a
- * pick that is repeated is the same pick. */
+/* 0 <= u < 1, a function of the seed and the length of the history. There is no other state, so a
+ * repeated pick gives the same token. */
 static double uniform(const llm_sampler *s) {
     return (double)(mix(mix(s->params.seed) + s->n_accepted) >> 11) * 0x1p-53;
 }
 
-/* ---- the steps ------------------------------------------------------------------------------- */
+/* ---- Steps ---- */
 
-/* Fills s->logits: NaN becomes -inf, +inf the largest number, tokens in the history are penalised.
- * Which way depends on the sign, so that a penalty above 1 always makes less likely (Keskar et
- * al., "CTRL", 2019, section 4.1, as everyone extends it to negative logits). */
+/* Fills s->logits: NaN becomes -inf, +inf the largest number, and tokens in the history are penalised.
+ * Positive logits are divided by the penalty, negative ones multiplied, so that a penalty above 1
+ * always makes a token less likely (Keskar et al., "CTRL", 2019, section 4.1, with the usual extension
+ * to negative logits). */
 static void logits_prepare(llm_sampler *s, const float *logits) {
     for (int32_t i = 0; i < s->n_vocab; i++) {
         const float x = logits[i];
@@ -217,18 +218,18 @@ static void logits_prepare(llm_sampler *s, const float *logits) {
         float *x = &s->logits[s->distinct[i]];
         if (*x < -FLT_MAX) continue;
         *x = *x > 0 ? *x / s->params.repeat_penalty : *x * s->params.repeat_penalty;
-        /* Unlikely is not impossible. */
+        /* A penalised token stays possible: not -inf. */
         if (*x < -FLT_MAX) *x = -FLT_MAX;
         if (*x > FLT_MAX) *x = FLT_MAX;
     }
 }
 
-/* The order of candidates, without ties: the higher logit, then the lower id. */
+/* The order of candidates: the higher logit first, then the lower id. There are no ties. */
 static bool is_better(const candidate *a, const candidate *b) {
     return a->logit > b->logit || (a->logit == b->logit && a->token < b->token);
 }
 
-/* Heaps with the best or the worst candidate on top. */
+/* Heaps with the best or the worst candidate at the top. */
 static void sift_down(candidate *heap, int32_t n, int32_t i, bool is_best_first) {
     const candidate moved = heap[i];
     for (int32_t child; (child = 2 * i + 1) < n; i = child) {
@@ -243,7 +244,7 @@ static void heapify(candidate *heap, int32_t n, bool is_best_first) {
     for (int32_t i = n / 2 - 1; i >= 0; i--) sift_down(heap, n, i, is_best_first);
 }
 
-/* Swaps the top of a heap of n behind the others, which stay a heap. */
+/* Swaps the top of a heap of n with its last element; the first n - 1 stay a heap. */
 static void heap_pop(candidate *heap, int32_t n, bool is_best_first) {
     const candidate top = heap[0];
     heap[0] = heap[n - 1];
@@ -251,8 +252,8 @@ static void heap_pop(candidate *heap, int32_t n, bool is_best_first) {
     if (n > 2) sift_down(heap, n - 1, 0, is_best_first);
 }
 
-/* The k best tokens, best first: a heap with the worst of the best so far on top, which few of the
- * others pass. */
+/* The k best tokens, best first. A heap has the worst of the best so far at the top; few other tokens
+ * are better than that one. */
 static int32_t top_k(const llm_sampler *s, int32_t k, candidate *c) {
     int32_t n = 0;
     for (int32_t i = 0; i < s->n_vocab; i++) {
@@ -261,7 +262,7 @@ static int32_t top_k(const llm_sampler *s, int32_t k, candidate *c) {
         if (n < k) {
             c[n++] = (candidate){.logit = x, .token = i};
             if (n == k) heapify(c, n, false);
-        } else if (x > c[0].logit) { /* an equal one has the higher id */
+        } else if (x > c[0].logit) { /* an equal one has a higher id */
             c[0] = (candidate){.logit = x, .token = i};
             sift_down(c, n, 0, false);
         }
@@ -271,7 +272,7 @@ static int32_t top_k(const llm_sampler *s, int32_t k, candidate *c) {
     return n;
 }
 
-/* The tokens that are possible at all, by id. */
+/* The tokens with a logit above -inf, by id. */
 static int32_t all_possible(const llm_sampler *s, candidate *c) {
     int32_t n = 0;
     for (int32_t i = 0; i < s->n_vocab; i++)
@@ -279,7 +280,7 @@ static int32_t all_possible(const llm_sampler *s, candidate *c) {
     return n;
 }
 
-/* The fewest best candidates whose weight reaches `part` of `sum`, best first. */
+/* The smallest number of best candidates whose weights reach `part` of `sum`, best first. */
 static int32_t top_p(candidate *c, int32_t n, double part, double sum, bool is_sorted) {
     double reached = 0;
     int32_t n_kept = 0;
@@ -287,8 +288,8 @@ static int32_t top_p(candidate *c, int32_t n, double part, double sum, bool is_s
         while (n_kept < n && (n_kept == 0 || reached < part * sum)) reached += c[n_kept++].weight;
         return n_kept;
     }
-    /* Candidates below this weigh less than the rest that is left out even if all are, so they
-     * need no order. Half of the bound leaves room for rounding. */
+    /* All candidates with smaller weights together weigh less than the part that is left out, so they
+     * are left out without ordering them. Half of that bound leaves room for rounding. */
     const double too_light = (1 - part) * sum / n / 2;
     int32_t n_heavy = 0;
     for (int32_t i = 0; i < n; i++)
@@ -300,7 +301,7 @@ static int32_t top_p(candidate *c, int32_t n, double part, double sum, bool is_s
         n_kept++;
         reached += c[n - n_kept].weight;
     }
-    /* They stand at the end now, the best last. */
+    /* The kept ones are at the end now, the best last: reverse them. */
     for (int32_t i = 0; i < n_kept && i < n - 1 - i; i++) {
         const candidate swapped = c[i];
         c[i] = c[n - 1 - i];
@@ -309,7 +310,7 @@ static int32_t top_p(candidate *c, int32_t n, double part, double sum, bool is_s
     return n_kept;
 }
 
-/* Weights relative to the highest logit, and their sum. */
+/* Computes weights relative to the highest logit, and returns their sum. */
 static double weigh(candidate *c, int32_t n, float max_logit, float temp) {
     double sum = 0;
     for (int32_t i = 0; i < n; i++) {
@@ -342,10 +343,11 @@ tdm_status llm_sampler_pick(llm_sampler *s, const float *logits, int32_t *token_
         if (s->logits[i] > s->logits[best]) best = i;
     const float max_logit = s->logits[best];
     if (!(max_logit >= -FLT_MAX))
-        return tdm_fail(err, TDM_DATA_LOSS,
-                        "all %d logits are -inf or NaN: the model's weights or its computation "
-                        "are broken",
-                        s->n_vocab);
+        return tdm_fail(
+            err, TDM_DATA_LOSS,
+            "all %d logits are -inf or NaN: the weights of the model, or a computation, "
+            "are wrong",
+            s->n_vocab);
     if (p->temp == 0 || p->top_k == 1) {
         *token_out = best;
         return TDM_OK;
@@ -357,8 +359,9 @@ tdm_status llm_sampler_pick(llm_sampler *s, const float *logits, int32_t *token_
     const bool has_min_p = p->min_p > 0, has_top_p = p->top_p > 0 && p->top_p < 1;
     if (has_min_p || has_top_p) {
         const double sum = weigh(c, n, max_logit, 1);
-        /* Both cuts keep the best candidates, so their order does not matter; min-p is the cheaper
-         * one and leaves less to find an order for. Top-p counts in what min-p left out. */
+        /* Both min-p and top-p keep the best candidates, so their order does not matter. min-p comes
+         * first because it is cheaper and leaves fewer candidates to order. The sum of top-p includes
+         * what min-p left out. */
         if (has_min_p) {
             int32_t n_kept = 0;
             for (int32_t i = 0; i < n; i++)

@@ -2,10 +2,10 @@
  *
  * sampler.h: picks the next token from a row of logits.
  *
- * The order of the steps is fixed: repetition penalty, then top-k, top-p and min-p on the
- * untempered distribution, then temperature, then a draw. Temperature 0 is greedy: the
- * highest logit after penalties, the lowest id on a tie. The same seed, logits and history give
- * the same tokens on every machine.
+ * The order of the steps is fixed: repetition penalty; top-k, top-p and min-p on the distribution
+ * without temperature; temperature; a random draw. Temperature 0 is greedy: the highest logit after
+ * penalties, and the lowest id among equal ones. The same seed, logits and history give the same
+ * tokens on every machine.
  */
 #ifndef LLM_SAMPLER_H
 #define LLM_SAMPLER_H
@@ -25,21 +25,22 @@ typedef struct llm_sampler_params {
     uint64_t seed;
 } llm_sampler_params;
 
-/* Allocates all it will need for n_vocab tokens and a history of up to `n_history` (what -1 of
- * repeat_last_n means). Bad parameters name the key and its range. [any-thread] */
+/* Allocates all memory for n_vocab tokens and a history of at most n_history tokens (the value of
+ * repeat_last_n = -1). Messages about bad parameters name the key and its range. [any-thread] */
 tdm_status llm_sampler_create(const llm_sampler_params *params, int32_t n_vocab, int32_t n_history,
                               llm_sampler **sampler_out, tdm_error *err);
 /* NULL is a no-op. */
 void llm_sampler_destroy(llm_sampler *sampler);
-/* Makes *sampler what `other` is: same history, same draws to come. Both were created with the same
- * parameters and sizes; what each holds stays its own. One thread at a time for both. */
+/* Copies the state of `other`, so that both have the same history and the same future draws. Both were
+ * created with the same parameters and sizes; each keeps its own memory. One thread at a time for
+ * both. */
 void llm_sampler_copy(llm_sampler *sampler, const llm_sampler *other);
-/* Adds a token to the history, prompt tokens too; what is no token of the vocabulary is ignored.
- * One thread at a time for a sampler. */
+/* Adds a token to the history; tokens of the prompt belong to it too. An id outside the vocabulary is
+ * ignored. One thread at a time for a sampler. */
 void llm_sampler_accept(llm_sampler *sampler, int32_t token);
-/* Picks from logits[n_vocab]; does not accept it, so that the same pick again gives the same token:
- * the draw depends on the seed and on how many tokens were accepted. NaN counts as -inf; logits
- * that are all -inf or NaN give TDM_DATA_LOSS. One thread at a time for a sampler. */
+/* Picks a token from logits[n_vocab], without adding it to the history. The draw depends on the seed
+ * and the number of accepted tokens, so a repeated pick gives the same token. NaN counts as -inf. If
+ * all logits are -inf or NaN: TDM_DATA_LOSS. One thread at a time for a sampler. */
 tdm_status llm_sampler_pick(llm_sampler *sampler, const float *logits, int32_t *token_out,
                             tdm_error *err);
 

@@ -2,9 +2,9 @@
  *
  * quantize.c: converts the tensors of a file, a slab of rows at a time, and writes them in order.
  *
- * The threads take rows from a slab until none is left; the calling thread, which takes rows too,
- * waits for the others and writes. A row becomes what it becomes whoever takes it, so the file is
- * the same with any number of threads.
+ * The threads, the calling one among them, take rows from a slab until none is left. The calling
+ * thread waits for the others and writes the slab. Rows are converted independently, so the file does
+ * not depend on the number of threads.
  */
 #include "llm/quantize/quantize.h"
 
@@ -17,11 +17,11 @@
 #include "llm/gguf/gguf_write.h"
 
 #define THREADS_MAX 1024
-/* A slab's converted bytes, for each thread; and what a plain copy writes at once. */
+/* Converted bytes in a slab, per thread; bytes that a plain copy writes at a time. */
 #define SLAB_SIZE ((size_t)1 << 20)
 #define COPY_SIZE ((size_t)4 << 20)
 
-/* The rows that are being converted; set while no thread works. */
+/* The rows being converted; changed only while no thread works. */
 typedef struct slab {
     tdm_row_codec from, to;
     const uint8_t *source;
@@ -31,13 +31,13 @@ typedef struct slab {
     int64_t n_row, grain;     /* rows are taken `grain` at a time */
 } slab;
 
-typedef struct crew {
+typedef struct pool {
     slab slab;
-    atomic_llong next; /* row that nobody has taken */
+    atomic_llong next; /* the next row to take */
     atomic_bool is_bad;
     pthread_mutex_t lock;
     pthread_cond_t begun, ended;
-    uint64_t turn; /* under lock, as what follows */
+    uint64_t turn; /* slabs begun; guarded by lock, as n_busy and is_over */
     int32_t n_busy;
     bool is_over;
     int32_t n_thread;
@@ -45,12 +45,12 @@ typedef struct crew {
     float **rows;       /* [n_thread], a row each */
     uint8_t *blocks;
     size_t blocks_size;
-} crew;
+} pool;
 
-typedef struct hand {
-    crew *crew;
+typedef struct pool_thread {
+    pool *pool;
     int32_t index;
-} hand;
+} pool_thread;
 
 static bool row_is_finite(const float *row, int64_t n) {
     uint32_t worst = 0;
@@ -61,7 +61,7 @@ static bool row_is_finite(const float *row, int64_t n) {
     return worst < 0x7f800000;
 }
 
-static void slab_work(crew *c, float *row) {
+static void slab_work(pool *c, float *row) {
     const slab *s = &c->slab;
     for (;;) {
         int64_t first = atomic_fetch_add(&c->next, s->grain), end = first + s->grain;
@@ -75,9 +75,9 @@ static void slab_work(crew *c, float *row) {
     }
 }
 
-static void *hand_main(void *arg) {
-    hand h = *(hand *)arg;
-    crew *c = h.crew;
+static void *pool_main(void *arg) {
+    pool_thread h = *(pool_thread *)arg;
+    pool *c = h.pool;
     uint64_t seen = 0;
     free(arg);
     for (;;) {
@@ -94,8 +94,8 @@ static void *hand_main(void *arg) {
     }
 }
 
-/* Converts c->slab with all hands. */
-static void crew_work(crew *c) {
+/* Converts c->slab on all threads. */
+static void pool_run(pool *c) {
     atomic_store(&c->next, 0);
     pthread_mutex_lock(&c->lock);
     c->turn++;
@@ -108,7 +108,7 @@ static void crew_work(crew *c) {
     pthread_mutex_unlock(&c->lock);
 }
 
-static void crew_clear(crew *c, int32_t n_started) {
+static void pool_clear(pool *c, int32_t n_started) {
     pthread_mutex_lock(&c->lock);
     c->is_over = true;
     pthread_cond_broadcast(&c->begun);
@@ -123,18 +123,18 @@ static void crew_clear(crew *c, int32_t n_started) {
     pthread_mutex_destroy(&c->lock);
 }
 
-static bool hand_start(crew *c, int32_t index) {
-    hand *h = malloc(sizeof *h);
+static bool pool_thread_start(pool *c, int32_t index) {
+    pool_thread *h = malloc(sizeof *h);
     if (h == NULL) return false;
-    *h = (hand){c, index};
-    if (pthread_create(&c->threads[index], NULL, hand_main, h) == 0) return true;
+    *h = (pool_thread){c, index};
+    if (pthread_create(&c->threads[index], NULL, pool_main, h) == 0) return true;
     free(h);
     return false;
 }
 
-/* n_row_max and row_size_max: elements, and bytes after converting, of the longest rows. Fewer
- * threads than asked for are no failure. */
-static tdm_status crew_begin(crew *c, int32_t n_thread, int64_t n_max, size_t row_size_max,
+/* n_max and row_size_max: elements of the longest row, and its bytes after conversion. Starting fewer
+ * threads than n_thread is not a failure. */
+static tdm_status pool_begin(pool *c, int32_t n_thread, int64_t n_max, size_t row_size_max,
                              tdm_error *err) {
     memset(c, 0, sizeof *c);
     pthread_mutex_init(&c->lock, NULL);
@@ -150,13 +150,14 @@ static tdm_status crew_begin(crew *c, int32_t n_thread, int64_t n_max, size_t ro
     for (int32_t i = 0; i < n_thread && has_memory; i++)
         has_memory = (c->rows[i] = malloc((size_t)n_max * sizeof(float) + 1)) != NULL;
     if (!has_memory) {
-        crew_clear(c, 0);
+        pool_clear(c, 0);
         return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "no memory to quantise with %d threads",
                         n_thread);
     }
     int32_t n_started = 0;
-    while (n_started < n_thread - 1 && hand_start(c, n_started)) n_started++;
-    if (n_started < n_thread - 1) { /* the caller works with the row behind those that started */
+    while (n_started < n_thread - 1 && pool_thread_start(c, n_started)) n_started++;
+    if (n_started <
+        n_thread - 1) { /* the calling thread uses the row after those of started threads */
         for (int32_t i = n_started + 1; i < n_thread; i++) free(c->rows[i]);
         c->n_thread = n_started + 1;
     }
@@ -168,7 +169,7 @@ static tdm_status crew_begin(crew *c, int32_t n_thread, int64_t n_max, size_t ro
 typedef struct job {
     const llm_gguf *g;
     llm_gguf_writer *out;
-    crew crew;
+    pool pool;
     llm_progress_fn progress;
     void *progress_context;
     uint64_t done, total; /* bytes read */
@@ -193,7 +194,7 @@ static tdm_status tensor_copy(job *j, const llm_gguf_tensor *tensor, tdm_error *
 static tdm_status tensor_convert(job *j, const llm_gguf_tensor *tensor, tdm_type type,
                                  tdm_error *err) {
     tdm_status status = TDM_OK;
-    crew *c = &j->crew;
+    pool *c = &j->pool;
     int64_t n = tensor->ne[0], n_row = tensor->ne[1] * tensor->ne[2] * tensor->ne[3];
     size_t source_size = tdm_type_row_size(tensor->type, n), size = tdm_type_row_size(type, n);
     if (n == 0 || n_row == 0) return TDM_OK;
@@ -211,12 +212,12 @@ static tdm_status tensor_convert(job *j, const llm_gguf_tensor *tensor, tdm_type
             .n_row = rows,
             .grain = 1 + rows / (16 * (int64_t)c->n_thread),
         };
-        crew_work(c);
+        pool_run(c);
         if (atomic_load(&c->is_bad))
-            return tdm_fail(err, TDM_DATA_LOSS,
-                            "%s: tensor '%.80s' has numbers that are infinite or none at all; "
-                            "convert the model anew",
-                            llm_gguf_name(j->g), tensor->name);
+            return tdm_fail(
+                err, TDM_DATA_LOSS,
+                "%s: tensor '%.80s' has infinite numbers or NaN; convert the model again",
+                llm_gguf_name(j->g), tensor->name);
         status = llm_gguf_writer_write(j->out, c->blocks, (size_t)rows * size, err);
         llm_gguf_release(j->g, tensor, 0, (size_t)(at + rows) * source_size);
         if (status == TDM_OK) status = progress_tell(j, (size_t)rows * source_size, err);
@@ -224,7 +225,7 @@ static tdm_status tensor_convert(job *j, const llm_gguf_tensor *tensor, tdm_type
     return status;
 }
 
-/* Split models become one file; the alignment is the writer's. */
+/* A split model becomes one file; the writer sets the alignment. */
 static bool key_is_dropped(const char *name) {
     return strncmp(name, "split.", 6) == 0 || strcmp(name, "general.alignment") == 0 ||
            strcmp(name, "general.file_type") == 0 ||
@@ -272,11 +273,11 @@ tdm_status llm_quantize_write(const llm_gguf *g, const llm_quantize_kind *kind,
     if (n_thread > THREADS_MAX) n_thread = THREADS_MAX;
     tdm_status status = llm_gguf_writer_create(path, &j.out, err);
     if (status == TDM_OK)
-        status = crew_begin(&j.crew, n_thread > 0 ? n_thread : 1, n_max, row_size_max, err);
+        status = pool_begin(&j.pool, n_thread > 0 ? n_thread : 1, n_max, row_size_max, err);
     if (status == TDM_OK) {
         head_put(&j, kind, choices);
         status = file_write(&j, choices, err);
-        crew_clear(&j.crew, j.crew.n_thread - 1);
+        pool_clear(&j.pool, j.pool.n_thread - 1);
     }
     llm_gguf_writer_destroy(j.out);
     return status;

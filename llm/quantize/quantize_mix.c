@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * quantize_mix.c: which type each tensor of a quantised file gets. The mixtures are facts of the
- * format's ecosystem, see quantize.h; what they rest on is that values, the way down and the output
- * suffer most from coarse types, in the first and last layers more than in others.
+ * quantize_mix.c: chooses the type of each tensor of a quantised file. The mixtures are those of
+ * llama.cpp, see quantize.h. They rest on the observation that attn_v, ffn_down and the output matrix
+ * lose most by coarse types, and more in the first and last layers than in others.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -83,7 +83,7 @@ double llm_quantize_bits(tdm_type type) {
     return 8 * (double)info.block_size / (double)info.block_len;
 }
 
-/* ---- What a tensor is, by its name ---- */
+/* ---- Parts of the model, by tensor name ---- */
 
 typedef enum part {
     PART_KEPT, /* not converted */
@@ -99,7 +99,7 @@ typedef enum part {
     PART_FFN_DOWN
 } part;
 
-/* Small tensors that quantising hurts more than it saves, wherever one of these is in the name. */
+/* Substrings of the names of small tensors that lose more by quantising than it saves. */
 static const char *const kept_names[] = {
     "_norm.weight",
     "ffn_gate_inp.weight",
@@ -138,7 +138,7 @@ static bool name_has(const char *name, const char *piece) {
 static bool is_kept(const llm_gguf_tensor *tensor) {
     static const char end[] = "weight";
     size_t len = strlen(tensor->name), end_len = sizeof end - 1;
-    /* Trailing axes of 1 do not count: such a tensor is a vector. */
+    /* A tensor with only trailing axes of 1 is a vector. */
     bool is_vector = tensor->ne[1] == 1 && tensor->ne[2] == 1 && tensor->ne[3] == 1;
     if (is_vector || len < end_len || strcmp(tensor->name + len - end_len, end) != 0) return true;
     for (size_t i = 0; i < sizeof kept_names / sizeof *kept_names; i++)
@@ -152,7 +152,7 @@ static part part_of(const llm_gguf_tensor *tensor) {
     if (strcmp(name, "output.weight") == 0) return PART_OUTPUT;
     if (strcmp(name, "token_embd.weight") == 0) return PART_TOKEN_EMBD;
     if (strcmp(name, "per_layer_token_embd.weight") == 0) return PART_TOKEN_EMBD;
-    /* Fused projections, and what unpacks a latent row, hold values too. */
+    /* Fused projections, and the matrix that expands a latent row, contain attn_v. */
     if (name_has(name, "attn_qkv.weight") || name_has(name, "attn_kv_b.weight") ||
         name_has(name, "attn_v.weight"))
         return PART_ATTN_V;
@@ -164,7 +164,7 @@ static part part_of(const llm_gguf_tensor *tensor) {
     return name_has(name, "ffn_down") ? PART_FFN_DOWN : PART_OTHER;
 }
 
-/* -1 = belongs to no layer. */
+/* The layer of a tensor; -1 = none. */
 static int32_t layer_of(const char *name) {
     int layer = -1;
     return sscanf(name, "blk.%9d.", &layer) == 1 ? layer : -1;
@@ -177,12 +177,12 @@ typedef struct facts {
     part *parts; /* [n_tensor], owned */
     uint32_t n_tensor;
     int32_t n_layer, n_expert, n_attn_v;
-    int32_t heads_per_kv; /* Q heads to a KV head */
+    int32_t heads_per_kv; /* Q heads per KV head */
     bool is_70b;          /* Llama 2 and 3 or Qwen 2 of that size */
     bool is_tied;         /* the token embedding is the output matrix too */
 } facts;
 
-/* A number, or the first of an array of one for each layer; `fallback` where there is none. */
+/* A number, or the first of an array with one per layer; `fallback` if the key is missing. */
 static int32_t number_get(const llm_gguf *g, const char *arch, const char *key, int32_t fallback) {
     char name[128];
     uint32_t value = 0;
@@ -232,8 +232,8 @@ static tdm_status facts_make(const llm_gguf *g, facts *f, tdm_error *err) {
     return TDM_OK;
 }
 
-/* How many tensors of its part come before it, by layer and then by name: files need not have them
- * in order. */
+/* The number of tensors of the same part before this one, ordered by layer and then by name; files may
+ * have another order. */
 static int32_t place_among(const facts *f, uint32_t tensor) {
     const char *name = llm_gguf_tensor_at(f->g, tensor)->name;
     int32_t layer = layer_of(name), place = 0;
@@ -248,8 +248,8 @@ static int32_t place_among(const facts *f, uint32_t tensor) {
 
 /* ---- The mixtures ---- */
 
-/* The first and last eighth of n, and every third between. */
-static bool is_favoured(int32_t i, int32_t n) {
+/* Whether layer i of n gets a larger type: the first and last eighth, and every third between. */
+static bool has_larger_type(int32_t i, int32_t n) {
     return i < n / 8 || i >= 7 * n / 8 || (i - n / 8) % 3 == 2;
 }
 
@@ -268,10 +268,12 @@ static tdm_type attn_v_type(const facts *f, llm_quantize_mix mix, tdm_type type,
     case LLM_QUANTIZE_IQ4: type = is_shared ? TDM_TYPE_Q5_K : type; break;
     case LLM_QUANTIZE_Q4_K_S: type = place < 4 ? TDM_TYPE_Q5_K : type; break;
     case LLM_QUANTIZE_Q4_K_M:
-    case LLM_QUANTIZE_Q5_K_M: type = is_favoured(place, f->n_attn_v) ? TDM_TYPE_Q6_K : type; break;
+    case LLM_QUANTIZE_Q5_K_M:
+        type = has_larger_type(place, f->n_attn_v) ? TDM_TYPE_Q6_K : type;
+        break;
     default: break;
     }
-    /* Eight heads share these; the matrix is small beside the others. */
+    /* Eight heads share this matrix, so it is small compared with the others. */
     if (f->is_70b && (type == TDM_TYPE_Q3_K || type == TDM_TYPE_Q4_K)) type = TDM_TYPE_Q5_K;
     return f->n_expert == 8 ? TDM_TYPE_Q8_0 : type;
 }
@@ -281,7 +283,7 @@ static tdm_type attn_qk_type(llm_quantize_mix mix, tdm_type type) {
     return mix == LLM_QUANTIZE_IQ3_XXS ? TDM_TYPE_IQ2_S : type;
 }
 
-/* Experts of a layer share its place. */
+/* All experts of a layer have the position of the layer. */
 static int32_t ffn_place(const facts *f, uint32_t tensor) {
     return f->n_expert > 1 ? layer_of(llm_gguf_tensor_at(f->g, tensor)->name)
                            : place_among(f, tensor);
@@ -296,18 +298,18 @@ static tdm_type ffn_down_type(const facts *f, llm_quantize_mix mix, tdm_type typ
     case LLM_QUANTIZE_Q2_K_S: return is_early ? TDM_TYPE_Q4_K : type;
     case LLM_QUANTIZE_IQ3_XXS: return is_early ? TDM_TYPE_Q4_K : TDM_TYPE_Q3_K;
     case LLM_QUANTIZE_IQ3_M:
-        return is_early || (f->n_expert == 8 && is_favoured(place, n)) ? TDM_TYPE_Q4_K : type;
+        return is_early || (f->n_expert == 8 && has_larger_type(place, n)) ? TDM_TYPE_Q4_K : type;
     case LLM_QUANTIZE_Q3_K_M: return place < n / 16 ? TDM_TYPE_Q5_K : TDM_TYPE_Q4_K;
     case LLM_QUANTIZE_Q3_K_L: return TDM_TYPE_Q5_K;
     case LLM_QUANTIZE_Q4_K_S:
     case LLM_QUANTIZE_IQ4: return is_early ? TDM_TYPE_Q5_K : type;
     case LLM_QUANTIZE_Q4_K_M:
-    case LLM_QUANTIZE_Q5_K_M: return is_favoured(place, n) ? TDM_TYPE_Q6_K : type;
+    case LLM_QUANTIZE_Q5_K_M: return has_larger_type(place, n) ? TDM_TYPE_Q6_K : type;
     default: return type;
     }
 }
 
-/* Gates and the ways up. */
+/* ffn_gate and ffn_up. */
 static tdm_type ffn_in_type(const facts *f, llm_quantize_mix mix, tdm_type type, uint32_t tensor) {
     if (mix != LLM_QUANTIZE_IQ3_XS) return type;
     int32_t n = f->n_layer, place = ffn_place(f, tensor);
@@ -340,7 +342,7 @@ static tdm_type attn_out_type(const facts *f, llm_quantize_mix mix, tdm_type typ
     }
 }
 
-/* Below three bits, where other matrices get a larger type than above. */
+/* For types below three bits, which give larger types to other matrices than the types above. */
 static bool is_coarse(llm_quantize_mix mix) {
     return mix == LLM_QUANTIZE_IQ2_M || mix == LLM_QUANTIZE_IQ2_XS || mix == LLM_QUANTIZE_IQ1;
 }
@@ -386,7 +388,7 @@ static tdm_type mixed_type(const facts *f, const llm_quantize_kind *kind, uint32
     if (what == PART_TOKEN_EMBD && f->is_tied) what = PART_OUTPUT;
     if (what == PART_OUTPUT)
         return is_whole(kind->type, matrix->ne[0]) ? output_type(kind) : TDM_TYPE_Q8_0;
-    if (kind->mix == LLM_QUANTIZE_MXFP4_MOE) /* experts lie behind one another */
+    if (kind->mix == LLM_QUANTIZE_MXFP4_MOE) /* experts are a third axis */
         return matrix->ne[2] > 1 ? kind->type : TDM_TYPE_Q8_0;
     if (what == PART_TOKEN_EMBD) return token_embd_type(kind->mix, kind->type);
     if (is_coarse(kind->mix)) return coarse_type(f, kind->mix, kind->type, tensor);
@@ -404,7 +406,7 @@ static tdm_type mixed_type(const facts *f, const llm_quantize_kind *kind, uint32
     }
 }
 
-/* The type for rows of n that are no whole blocks of `type`. */
+/* The type for rows of n elements, which are not whole blocks of `type`. */
 static tdm_type fitting_type(tdm_type type, int64_t n) {
     if (is_whole(type, n)) return type;
     switch (type) {
