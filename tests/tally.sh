@@ -34,6 +34,17 @@ await_handler() {
     done
 }
 
+# await_work PID: until that process has used a second of CPU time, five minutes at most. A fixed sleep
+# would be too short on a busy machine.
+await_work() {
+    i=0 ticks=$(getconf CLK_TCK)
+    while [ $i -lt 3000 ] && used=$(sed 's/.*) //' "/proc/$1/stat" 2>/dev/null | cut -d ' ' -f 12,13) &&
+        [ -n "$used" ] && [ $((${used% *} + ${used#* })) -lt "$ticks" ]; do
+        sleep 0.1
+        i=$((i + 1))
+    done
+}
+
 # expect CODE TEXT ARGUMENTS...: the exit code of $tandem, and TEXT somewhere in what it prints. A failure
 # is one line on standard error, and nothing on standard output.
 expect() {

@@ -87,7 +87,7 @@ awk 'BEGIN { for (i = 0; i < 20000; i++) print "the dog and the cat" }' >"$work/
     >"$work/out" 2>"$work/err" &
 pid=$!
 await_handler $pid
-sleep 1 # amid the work
+await_work $pid
 kill -INT $pid
 wait $pid
 code=$?
