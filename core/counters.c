@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * counters.c: the process-wide counters. Relaxed atomics: a reader sees every addition that
- * happened before it in its own thread, and that is all that tests and tables need.
+ * counters.c: see counters.h. Relaxed atomics: a reader sees every addition that happened before in
+ * its own thread. Tests and tables need no more.
  */
 #include "core/counters.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * counters.h: how often the expensive things happened. Tests and --profile read them: in steady
- * decoding none of them moves.
+ * counters.h: process-wide counts of expensive operations, for tests and --profile. In steady
+ * decoding none of them grows.
  */
 #ifndef TANDEM_CORE_COUNTERS_H
 #define TANDEM_CORE_COUNTERS_H

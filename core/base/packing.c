@@ -13,7 +13,7 @@ static int larger_first(const void *a, const void *b) {
     return x->id < y->id ? -1 : x->id > y->id;
 }
 
-/* Puts one more among the n that are placed, in order of offset: placed[n] is free. */
+/* Inserts one thing into placed[0 .. n], which is sorted by offset; placed[n] is free. */
 static bool one_place(tdm_packed *placed, int32_t n, tdm_packed thing) {
     uint64_t at = 0, gap = UINT64_MAX, end;
     int32_t i;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * relax.h: what a processor is told that waits in a loop, to the benefit of its sibling and its own
- * exit from there.
+ * relax.h: the instruction for the body of a polling loop. It leaves resources to the sibling
+ * thread of the core, and makes leaving the loop faster.
  */
 #ifndef TANDEM_BASE_RELAX_H
 #define TANDEM_BASE_RELAX_H

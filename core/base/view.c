@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * view.c: strides and offsets of views. Owns the arithmetic only: whether a view is allowed is
- * decided by the rules of its op, so nothing can overflow here (a verified value has fewer than
- * 2^48 elements).
+ * view.c: strides and offsets of views. Whether a view is allowed is decided by the rules of its
+ * op. Nothing can overflow here: a verified value has fewer than 2^48 elements.
  */
 #include "core/base/view.h"
 
@@ -54,10 +53,10 @@ bool tdm_view_is_contiguous(const tdm_value *value, const tdm_view_place *place)
     return is_contiguous;
 }
 
-/* Goes back from the value to its base, which meets the whole chain in one pass over the nodes
- * since a source is produced earlier, and needs no memory for the chain: a slice or permutation is
- * kept as element offsets and an order of axes until the strides of what it was taken from are
- * known, and those are contiguous behind every RESHAPE and at the base. */
+/* Walks the nodes backwards from the value to its base. A source is produced before its reader, so
+ * one pass meets the whole chain of views, and the chain needs no memory: slices and permutations
+ * are kept as element offsets and an order of axes until the strides of their source are known.
+ * Those are contiguous at the base and after every RESHAPE. */
 void tdm_view_resolve(const tdm_graph *graph, int32_t value, tdm_view_place *out) {
     int64_t at[TDM_MAX_DIMS] = {0};         /* elements along the axes of `value` */
     int order[TDM_MAX_DIMS] = {0, 1, 2, 3}; /* axis of `value` that axis j of the result is */

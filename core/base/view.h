@@ -2,9 +2,9 @@
  *
  * view.h: where the elements of a value lie inside the memory of another.
  *
- * A graph's views (RESHAPE, PERMUTE, SLICE) say what they take, never where it lies; this is the
- * one derivation of base, offset and strides, used by the verifier and by every plugin of ours.
- * It knows nothing of addresses: whoever executes adds the binding of the base's slot.
+ * A view node (RESHAPE, PERMUTE, SLICE) has no addresses. Here base, offset and strides are derived
+ * from it, for the verifier and for all plugins of this project. The executor adds the address: the
+ * binding of the base's slot.
  */
 #ifndef TANDEM_BASE_VIEW_H
 #define TANDEM_BASE_VIEW_H

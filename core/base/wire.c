@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * wire.c: see wire.h. Compiled without contraction, as everything here.
+ * wire.c: see wire.h. Compiled without contraction, as all of core/base.
  */
 #include <math.h>
 #include <string.h>
@@ -39,7 +39,7 @@ void tdm_wire_sum(tdm_type type, const void *const *addends, int32_t n_addend, i
     tdm_row_dequantize_fn dequantize = tdm_row_codec_get(type).dequantize;
     float sums[TILE_LEN], next[TILE_LEN];
     while (n > 0) {
-        /* Whole blocks are read; of the first and the last only what was asked for is used. */
+        /* Whole blocks are read; only the requested elements of the first and last are used. */
         int64_t skip = first % block_len, start = first - skip;
         int64_t count = n < TILE_LEN - skip ? n : TILE_LEN - skip;
         int64_t len = round_up(skip + count, block_len), i;
@@ -50,7 +50,7 @@ void tdm_wire_sum(tdm_type type, const void *const *addends, int32_t n_addend, i
             dequantize((const uint8_t *)addends[k] + off, k == 0 ? sums : next, len);
             for (i = 0; k > 0 && i < len; i++) sums[i] += next[i];
         }
-        /* Adding to zeros where there is no addend changes nothing: -0 becomes +0 anyway. */
+        /* Without an addend the sum starts from zeros. That is exact: -0 becomes +0 anyway. */
         for (i = 0; i < count; i++)
             y[i] = finish(residual == NULL ? sums[skip + i] : sums[skip + i] + residual[i]);
         first += count;

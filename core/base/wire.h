@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * wire.h: the arithmetic of an EXCHANGE (tandem/collective.h), in plain C: how an addend is
- * converted for the wire, and what a sum of addends is, bit for bit. Faster variants of these functions
- * give the same bits. Waiting, and where addends lie, belong to the members of the exchange.
+ * converted for the wire, and what a sum of addends is, bit for bit. Faster variants give the same
+ * bits. Waiting, and the places of addends, are not its concern.
  */
 #ifndef TANDEM_BASE_WIRE_H
 #define TANDEM_BASE_WIRE_H

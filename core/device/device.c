@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * device.c: an open device as the rest of the host uses it. Calls the plugin's slots and fills in
- * for those it does not have, so that a level 0 plugin serves as well as a whole one.
+ * device.c: an open device as the rest of the host uses it: calls the plugin's slots, and
+ * implements those that the plugin lacks, so that callers treat all plugins alike.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -62,7 +62,8 @@ bool tdm_open_device_has_host_kv(const tdm_open_device *dev) {
     return dev->has_host_kv;
 }
 
-/* Refuses what a plugin is not asked for: to keep a cache where it does not work. */
+/* Refuses a cache in host memory for a device that does not work there; the plugin is not
+ * called. */
 static tdm_status cache_check(const tdm_open_device *dev, const tdm_kv_desc *desc, tdm_error *err) {
     if ((desc->flags & TDM_KV_IN_HOST) == 0 || dev->has_host_kv) return TDM_OK;
     return tdm_fail(err, TDM_UNSUPPORTED,
@@ -133,14 +134,14 @@ tdm_status tdm_mem_fill(const tdm_mem *mem, uint64_t off, uint64_t size, uint8_t
     return status;
 }
 
-/* The host's address of a range; NULL where there is none, or where the range leaves the buffer,
- * which the plugin's own functions then refuse. */
+/* Host address of a range. NULL where there is none, and where the range leaves the buffer: the
+ * plugin's upload or download then refuses the range. */
 static uint8_t *host_range(const tdm_mem *mem, uint64_t off, uint64_t size) {
     uint8_t *host = tdm_mem_host_pointer(mem);
     return host != NULL && off <= mem->size && size <= mem->size - off ? host + off : NULL;
 }
 
-/* True where the bytes need no staging; *status is the copy's then. */
+/* Copies without staging memory where that is possible: returns true, *status is the result. */
 static bool copy_direct(const tdm_mem *dst, uint64_t dst_off, const tdm_mem *src, uint64_t src_off,
                         uint64_t size, tdm_status *status, tdm_error *err) {
     const tdm_buffer_ops *ops = buffer_ops(dst->dev);
@@ -189,7 +190,7 @@ tdm_status tdm_open_device_tensor_size(tdm_open_device *dev, const tdm_tensor_de
     return TDM_OK;
 }
 
-/* The canonical place of element (row, col) and what it takes; false where the range is bad. */
+/* Bytes of a row, of the columns asked for, and in front of them. False where the range is bad. */
 static bool canonical_range(const tdm_tensor_desc *desc, int64_t row_first, int64_t n_row,
                             int64_t col_first, int64_t n_col, uint64_t *col_off, size_t *row_size,
                             size_t *part_size) {

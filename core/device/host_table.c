@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * host_table.c: the functions that plugins reach through tdm_host. Each plugin has a table of its
- * own, so that a log line or a borrowed device is known to be that plugin's.
+ * own, so that the host can tell which plugin logs a line or acquires a device.
  */
 #include <stdlib.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * plugin_path.c: where plugins are looked for. Loading them is runtime.c's.
+ * plugin_path.c: the folders that are searched for plugins. Loading them is runtime.c's.
  *
  * The installed folder is found from the running program (BINDIR/../lib/tandem/plugins), so that
  * an installation may be moved, then at the prefix given when it was built. A program run from its
@@ -47,8 +47,8 @@ static tdm_status list_add(tdm_plugin_path *path, const char *list, const char *
     }
 }
 
-/* As folder_add, unless the folder is in the list already, perhaps under another name: a plugin
- * that fails would be tried, and complained of, twice. */
+/* As folder_add, unless the folder is in the list already, perhaps by another path. Otherwise a
+ * plugin that fails would be loaded, and its failure logged, twice. */
 static tdm_status folder_add_once(tdm_plugin_path *path, const char *folder, tdm_error *err) {
     char *real = realpath(folder, NULL);
     bool is_known = false;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * plugin_path.h: the list of folders in which plugins are looked for, in order.
+ * plugin_path.h: the folders that are searched for plugins, in order.
  */
 #ifndef TANDEM_CORE_PLUGIN_PATH_H
 #define TANDEM_CORE_PLUGIN_PATH_H
@@ -10,18 +10,18 @@
 typedef struct tdm_plugin_path {
     char **folders; /* absolute */
     int32_t n_folder;
-    int32_t n_configured; /* the first ones: `configured` names them */
-    int32_t n_asked;      /* with those that TANDEM_PLUGIN_PATH names behind them */
+    int32_t n_configured; /* the first n_configured come from `configured` */
+    int32_t n_asked;      /* the same plus those of TANDEM_PLUGIN_PATH, which follow */
 } tdm_plugin_path;
 
 /* Collects the folders of `configured` (nullable), of TANDEM_PLUGIN_PATH and of the installation.
- * A relative or empty entry is refused: what is loaded must not depend on the current directory.
- * So is a folder of `configured` that cannot be read (TDM_NOT_FOUND, TDM_IO): it was named for what
- * is in it. TANDEM_PLUGIN_PATH, set once for many programs, may name some that are not there.
+ * Refuses a relative or empty entry: what is loaded must not depend on the current directory.
+ * Refuses a folder of `configured` that cannot be read (TDM_NOT_FOUND, TDM_IO). Folders of
+ * TANDEM_PLUGIN_PATH need not exist, since it is set once for many programs.
  * Freed with tdm_plugin_path_free. [setup] */
 tdm_status tdm_plugin_path_collect(const char *configured, tdm_plugin_path *path_out,
                                    tdm_error *err);
-/* TDM_OK where a folder can be read; else the message says why it cannot, `source` before it.
+/* TDM_OK where the folder can be read. Else the message begins with `source` and says why not.
  * [any-thread] */
 tdm_status tdm_plugin_folder_check(const char *folder, const char *source, tdm_error *err);
 void tdm_plugin_path_free(tdm_plugin_path *path);

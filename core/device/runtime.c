@@ -23,7 +23,7 @@ void tdm_runtime_log(const tdm_runtime *rt, int32_t level, const char *format, .
     rt->log(rt->log_context, level, line);
 }
 
-/* Folders of TANDEM_PLUGIN_PATH that cannot be read are told of and passed over. */
+/* Logs a warning for each folder of TANDEM_PLUGIN_PATH that cannot be read. */
 static void environment_check(const tdm_runtime *rt) {
     for (int32_t i = rt->path.n_configured; i < rt->path.n_asked; i++) {
         tdm_error why = {0};
@@ -67,7 +67,7 @@ static void plugin_unload(tdm_loaded_plugin *loaded) {
     free(loaded);
 }
 
-/* Says which of the required slots is missing; NULL when all are there. */
+/* Name of a required slot that is missing; NULL when all are there. */
 static const char *plugin_missing_slot(const tdm_plugin *p) {
     if (!TDM_HAS(p, name) || p->name[0] == 0) return "name";
     if (TDM_HAS(p, init) && !TDM_HAS(p, deinit)) return "deinit (init is there)";
@@ -94,7 +94,7 @@ static const char *plugin_missing_slot(const tdm_plugin *p) {
     return NULL;
 }
 
-/* dlsym gives a data pointer; ISO C has no cast from it to a function. */
+/* dlsym returns a data pointer, which ISO C cannot cast to a function pointer. */
 static tdm_plugin_entry_fn entry_find(void *object) {
     tdm_plugin_entry_fn entry = NULL;
     void *symbol = dlsym(object, TDM_PLUGIN_ENTRY_NAME);
@@ -102,7 +102,7 @@ static tdm_plugin_entry_fn entry_find(void *object) {
     return entry;
 }
 
-/* What a plugin said of its failure; its status where it said nothing. */
+/* The plugin's message; the text of its status where it gave none. */
 static const char *reason_of(tdm_status status, const tdm_error *said) {
     return said->message[0] != 0 ? said->message : tdm_status_text(status);
 }
@@ -113,8 +113,8 @@ static tdm_loaded_plugin *plugin_find(const tdm_runtime *rt, const char *name) {
     return NULL;
 }
 
-/* Whether the table may be used under the name it has. `name` is what the plugin should be called,
- * NULL for whatever it calls itself. */
+/* Checks the plugin's name and that no loaded plugin has it. `name` is the expected name, NULL =
+ * any. */
 static tdm_status plugin_check(const tdm_loaded_plugin *loaded, const tdm_plugin *plugin,
                                const char *name, tdm_error *err) {
     const char *missing = plugin_missing_slot(plugin);
@@ -198,7 +198,7 @@ tdm_status tdm_runtime_load(tdm_runtime *rt, const char *name, tdm_error *err) {
     return status;
 }
 
-/* Loads FOLDER/NAME.so, or FOLDER/NAME/NAME.so as in a build folder, where there is such a file. */
+/* Loads FOLDER/NAME.so or, as in a build folder, FOLDER/NAME/NAME.so, whichever exists. */
 static void folder_entry_load(tdm_runtime *rt, const char *folder, const char *entry) {
     char name[256], file[8192];
     size_t len = strlen(entry);
@@ -215,10 +215,11 @@ static void folder_entry_load(tdm_runtime *rt, const char *folder, const char *e
         tdm_runtime_log(rt, TDM_LOG_WARN, "%s", reason.message);
 }
 
-/* Those that cannot be read were told of when the runtime was made, or need not be there. */
+/* A folder that cannot be read is skipped: tdm_runtime_create has warned of it, or it is
+ * optional. */
 static void folder_load(tdm_runtime *rt, const char *folder) {
     struct dirent **entries = NULL;
-    /* In order of name, so that lists of devices are the same on every machine. */
+    /* Sorted by name, so that lists of devices are the same on every machine. */
     int n = scandir(folder, &entries, NULL, alphasort);
     for (int i = 0; i < n; i++) {
         folder_entry_load(rt, folder, entries[i]->d_name);
@@ -369,7 +370,7 @@ tdm_status tdm_runtime_open(tdm_runtime *rt, const char *name, tdm_open_device *
     return TDM_OK;
 }
 
-/* A borrower's open returns after its lenders', so the highest rank goes first. */
+/* A group finishes opening after its members, so closing in reverse order closes it first. */
 static void devices_close(tdm_runtime *rt) {
     for (int32_t rank = rt->n_opened - 1; rank >= 0; rank--)
         for (int32_t i = 0; i < rt->n_dev; i++)

@@ -4,7 +4,7 @@
  *
  * A runtime loads plugins from its folders, lists their devices, and opens devices under the names
  * that the configuration gives them. It closes groups before their members and unloads plugins
- * last. Several runtimes may live in one process. It knows nothing of models.
+ * last. Several runtimes may live in one process. Models are not its concern.
  */
 #ifndef TANDEM_CORE_RUNTIME_H
 #define TANDEM_CORE_RUNTIME_H
@@ -33,35 +33,37 @@ typedef struct tdm_runtime_params {
 /* Creates an empty runtime; loads nothing yet. Released with tdm_runtime_destroy. [setup] */
 tdm_status tdm_runtime_create(const tdm_runtime_params *params, tdm_runtime **runtime_out,
                               tdm_error *err);
-/* Closes every device, borrowers first, deinits and unloads every plugin; NULL is a no-op. */
+/* Closes every device, groups before their members, then deinits and unloads every plugin. NULL is
+ * a no-op. [setup] */
 void tdm_runtime_destroy(tdm_runtime *rt);
 
-/* Loads NAME.so from the first folder that has it; a plugin already loaded is not loaded again. The
- * error says which folders were searched, or why dlopen, the symbol, the entry or init failed.
- * [setup] */
+/* Loads NAME.so from the first folder that has it. A plugin that is loaded is not loaded again. The
+ * error lists the folders that were searched, or says why dlopen, the symbol, the entry or init
+ * failed. [setup] */
 tdm_status tdm_runtime_load(tdm_runtime *rt, const char *name, tdm_error *err);
-/* Loads one file by path (for certify), whatever the plugin calls itself, unless one of that name
- * is loaded. [setup] */
+/* Loads one file by path (for certify); the plugin may have any name that no loaded plugin has.
+ * [setup] */
 tdm_status tdm_runtime_load_file(tdm_runtime *rt, const char *path, tdm_error *err);
-/* Loads every plugin in every folder, in order of name; the first of a name wins. One that fails is logged as a
- * warning with its reason, and the rest go on. *n_out (nullable) = plugins now loaded. [setup] */
+/* Loads every plugin in every folder, in order of name; of two with the same name the first is
+ * loaded. A plugin that fails is logged as a warning, and loading continues. *n_out (nullable) =
+ * number of loaded plugins. [setup] */
 tdm_status tdm_runtime_load_all(tdm_runtime *rt, int32_t *n_out, tdm_error *err);
 
 /* Plugins and devices, for listing. Pointers live as long as the runtime. */
 int32_t tdm_runtime_plugin_count(const tdm_runtime *rt);
 const tdm_plugin *tdm_runtime_plugin(const tdm_runtime *rt, int32_t i);
-/* Where it was loaded from. */
+/* Path of its shared object. */
 const char *tdm_runtime_plugin_file(const tdm_runtime *rt, int32_t i);
-/* Number of devices of plugin i; with 0, err (nullable) tells the reason. */
+/* Number of devices of plugin i. Where it is 0, err (nullable) receives the reason. */
 tdm_status tdm_runtime_device_count(tdm_runtime *rt, int32_t i, int32_t *n_out, tdm_error *err);
 tdm_status tdm_runtime_device_describe(tdm_runtime *rt, int32_t i, int32_t index,
                                        tdm_device_info *info_out, tdm_error *err);
 
-/* An open device as the host uses it: the plugin's tables with the gaps filled, so that callers
- * need not ask TDM_HAS: every function below works for a level 0 plugin too. */
+/* An open device as the host uses it. Every function below works for a level 0 plugin too, so
+ * callers need not test TDM_HAS. */
 typedef struct tdm_open_device tdm_open_device;
 
-/* A device that tdm_runtime_open may open later, declared from the configuration before. */
+/* A device of the configuration, which tdm_runtime_open can open. */
 typedef struct tdm_device_spec {
     const char *name;   /* in the configuration; unique */
     const char *plugin; /* "cpu" */
@@ -70,15 +72,16 @@ typedef struct tdm_device_spec {
     int32_t n_option;
 } tdm_device_spec;
 
-/* Declares a device; strings are copied. A second one of the same name is an error. [setup] */
+/* Declares a device; copies all strings. A second device of the same name is an error. [setup] */
 tdm_status tdm_runtime_declare(tdm_runtime *rt, const tdm_device_spec *spec, tdm_error *err);
-/* Options of the CPU that works in the stead of lent devices (tandem/host.h, device_acquire), such as
- * its threads; without them it has the plugin's defaults. Strings are copied. Before any device is
- * lent; a second call replaces the first. [setup] */
+/* Sets the options of the fallback, the CPU that runs what an acquired device refuses
+ * (tandem/host.h, device_acquire). Without this call it has the plugin's defaults. Copies all
+ * strings. A second call replaces the options of the first. TDM_FAILED_PRECONDITION once a device
+ * has been acquired. [setup] */
 tdm_status tdm_runtime_set_fallback(tdm_runtime *rt, const tdm_option *options, int32_t n_option,
                                     tdm_error *err);
-/* Opens a declared device, or returns it where it is open; loads its plugin if need be. The
- * runtime owns it. An unknown name lists the known ones. [setup] */
+/* Opens a declared device, or returns it where it is open; loads its plugin where necessary. The
+ * runtime owns the device. For an unknown name the error lists the known ones. [setup] */
 tdm_status tdm_runtime_open(tdm_runtime *rt, const char *name, tdm_open_device **dev_out,
                             tdm_error *err);
 
@@ -89,15 +92,15 @@ const tdm_plugin *tdm_open_device_plugin(const tdm_open_device *dev);
 tdm_device *tdm_open_device_handle(const tdm_open_device *dev);
 tdm_status tdm_open_device_get_info(tdm_open_device *dev, tdm_device_info *info_out,
                                     tdm_error *err);
-/* As tdm_device_ops.measure_limits; all unknown of a device without it. [setup] */
+/* As tdm_device_ops.measure_limits; all limits are unknown for a device without it. [setup] */
 tdm_status tdm_open_device_measure_limits(tdm_open_device *dev, tdm_device_limits *limits_out,
                                           tdm_error *err);
-/* As tdm_device_ops.supports_op; an op on a cache that is to lie in the host's memory is refused of
- * a device that does not work there, as is the page size of such a cache. [any-thread] */
+/* As tdm_device_ops.supports_op. Refuses an op on a cache in host memory (TDM_KV_IN_HOST) where
+ * tdm_open_device_has_host_kv is false; tdm_open_device_kv_page_size does the same. [any-thread] */
 tdm_status tdm_open_device_supports_op(tdm_open_device *dev, const tdm_graph *graph, int32_t node,
                                        tdm_error *err);
-/* Whether caches with TDM_KV_IN_HOST may be shown to the device: its memory is the host's, it says
- * that it reads them there, or it is a group, which asks its members. [any-thread] */
+/* Whether the device works on caches with TDM_KV_IN_HOST: its memory is the host's, it has
+ * TDM_DEVICE_HAS_HOST_KV, or it is a group, whose members decide. [any-thread] */
 bool tdm_open_device_has_host_kv(const tdm_open_device *dev);
 
 /* A buffer together with its device. Counted in TDM_COUNTER_ALLOCATIONS. */
@@ -116,7 +119,7 @@ typedef struct tdm_slot_mem {
 
 tdm_status tdm_mem_alloc(tdm_open_device *dev, uint64_t size, tdm_buffer_purpose purpose,
                          tdm_mem *mem_out, tdm_error *err);
-/* The same for a buffer of which it is known what will lie in it: params->items. */
+/* The same with items: params->items says what will lie in the buffer. */
 tdm_status tdm_mem_alloc_items(tdm_open_device *dev, const tdm_buffer_params *params,
                                tdm_mem *mem_out, tdm_error *err);
 /* Frees and clears *mem; cleared or NULL is a no-op. */
@@ -146,13 +149,13 @@ tdm_status tdm_open_device_kv_page_size(tdm_open_device *dev, const tdm_kv_desc 
 /* As tdm_split_ops.split_unit, with its default for devices without one. [any-thread] */
 tdm_status tdm_open_device_split_unit(tdm_open_device *dev, const tdm_graph *graph, int32_t value,
                                       int32_t axis, int64_t *unit_out, tdm_error *err);
-/* Whether the device deals out what it is given among members (the split hooks are there). */
+/* Whether the device is a group: it divides weights and caches among members. [any-thread] */
 bool tdm_open_device_is_group(const tdm_open_device *dev);
-/* As tdm_split_ops.split_prepare; nothing on a device that is no group. [setup] */
+/* As tdm_split_ops.split_prepare; a no-op where the device is not a group. [setup] */
 tdm_status tdm_open_device_split_prepare(tdm_open_device *dev, const tdm_graph *graph,
                                          tdm_error *err);
-/* As tdm_split_ops.split_report. A group without one, and a device that is none, give
- * TDM_UNSUPPORTED. [setup] */
+/* As tdm_split_ops.split_report. TDM_UNSUPPORTED for a group without it, and for a device that is
+ * not a group. [setup] */
 tdm_status tdm_open_device_split_report(tdm_open_device *dev, const tdm_graph *graph,
                                         tdm_split_report *report, tdm_error *err);
 

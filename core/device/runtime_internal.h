@@ -35,8 +35,8 @@ struct tdm_open_device {
     int32_t open_rank;           /* order in which opens finished; closing runs backwards */
     pthread_mutex_t sync_mutex;  /* held during graph_compute_sync, which takes one call at a time
                                    for a device, however many queues it has */
-    bool refused[TDM_OP_COUNT_]; /* that it refuses this op was logged */
-    bool has_host_kv;            /* see tdm_open_device_has_host_kv; known from when it is open */
+    bool refused[TDM_OP_COUNT_]; /* a refusal of this op has been logged */
+    bool has_host_kv;            /* see tdm_open_device_has_host_kv; valid once open */
 };
 
 struct tdm_runtime {
@@ -50,28 +50,30 @@ struct tdm_runtime {
     tdm_open_device **devs;
     int32_t n_dev;
     int32_t n_opened;     /* ever: the next open_rank */
-    tdm_device *adapters; /* devices with gaps filled in (adapter.h), a list */
+    tdm_device *adapters; /* of acquired devices (adapter.h), a list */
+    /* The CPU that runs what acquired devices refuse; no section can have its name. NULL = there is
+     * none, or no device was acquired yet. Closed last. */
+    tdm_open_device *fallback;
     tdm_open_device
-        *fallback; /* the CPU that helps them out, of no section's name; NULL = there is none, or
-                          nothing was lent so far. Closed last */
-    tdm_open_device *
-        pending_fallback; /* what fallback will be, by tdm_runtime_set_fallback; NULL = nothing was said */
-    pthread_mutex_t adapter_mutex; /* held while the fallback is opened, or a refusal noted */
+        *pending_fallback;         /* set by tdm_runtime_set_fallback, becomes `fallback` with the
+                                          first acquired device; NULL = no options were set */
+    pthread_mutex_t adapter_mutex; /* guards opening the fallback, and `refused` of devices */
 };
 
-/* A device of the runtime's, not open; NULL without memory. Freed with tdm_open_device_free, closed or never
- * opened. */
+/* A device of the runtime, not open. NULL when out of memory. Freed with tdm_open_device_free, once
+ * closed. */
 tdm_open_device *tdm_open_device_create(tdm_runtime *rt, const tdm_device_spec *spec);
 void tdm_open_device_free(tdm_open_device *dev);
 /* Opens a device whose plugin is loaded. */
 tdm_status tdm_open_device_open(tdm_open_device *dev, tdm_error *err);
-/* Frees what borrowers have not returned; they are closed. */
+/* Frees the adapters that were not released. The plugins that acquired them have closed. */
 void tdm_adapter_end(tdm_runtime *rt);
-/* Puts an end to the texts of a plugin that forgot to. */
+/* Ends every text of *info with a NUL, in case the plugin did not. */
 void tdm_device_info_end_texts(tdm_device_info *info);
 /* Fills the table through which `loaded` reaches the host. */
 void tdm_host_table_fill(tdm_loaded_plugin *loaded);
-/* tdm_mem_copy with the caller's staging memory, so that it allocates nothing; staging_size > 0. */
+/* tdm_mem_copy with staging memory of the caller, so that it allocates nothing; staging_size >
+ * 0. */
 tdm_status tdm_mem_copy_staged(const tdm_mem *dst, uint64_t dst_off, const tdm_mem *src,
                                uint64_t src_off, uint64_t size, void *staging,
                                uint64_t staging_size, tdm_error *err);

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * semaphore.c: the timelines of tandem/semaphore.h. Owns the word, its waiters and its failure;
- * who waits for what belongs to the queues.
+ * semaphore.c: the timelines of tandem/semaphore.h. Owns the word, its waiters and its failure.
  */
 #include <errno.h>
 #include <pthread.h>
@@ -14,8 +13,8 @@
 #include "core/base/relax.h"
 #include "core/device/runtime.h"
 
-/* A wait looks this often at the word before it sleeps: about the time of a wake-up, so that a
- * short computation is met awake and a long one does not take a core from its workers. */
+/* A wait polls the word this many times before it sleeps. That takes about as long as a wake-up, so
+ * that a short computation needs no wake-up, and a long one does not lose a core to the waiter. */
 #define SPIN_COUNT      2000
 #define LOOKS_PER_YIELD 100
 
@@ -50,7 +49,7 @@ static tdm_status semaphore_create(uint64_t value, tdm_semaphore **semaphore_out
 
 static void semaphore_destroy(tdm_semaphore *s) {
     if (s == NULL) return;
-    /* A waiter that saw the value while spinning may get here before the signaller has let go. */
+    /* A waiter that saw the value while polling may get here before the signaller has unlocked. */
     pthread_mutex_lock(&s->mutex);
     pthread_mutex_unlock(&s->mutex);
     pthread_cond_destroy(&s->changed);
@@ -91,7 +90,7 @@ static tdm_status semaphore_wait(tdm_semaphore *s, uint64_t value, uint64_t time
                                  tdm_error *err) {
     for (int i = 1; i <= SPIN_COUNT && timeout_ns > 0 && !is_settled(s, value); i++) {
         tdm_relax();
-        /* Whoever is waited for may be waiting for this very processor. */
+        /* The signaller may need this processor. */
         if (i % LOOKS_PER_YIELD == 0) sched_yield();
     }
     if (!is_settled(s, value)) {

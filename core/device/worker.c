@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * worker.c: the thread behind queues of the core's own.
+ * worker.c: see worker.h.
  */
 #include "core/device/worker.h"
 
@@ -28,7 +28,7 @@ static void job_do(tdm_worker *worker, tdm_job *job) {
     tdm_point signals[TDM_WORKER_MAX_POINTS];
     int32_t n_signal = job->n_signal;
     memcpy(signals, job->signals, sizeof signals);
-    /* The job is free before anyone can learn that it is done and submit it again. */
+    /* The job is free before its signals: whoever waits for them may submit it again at once. */
     pthread_mutex_lock(&worker->mutex);
     job->is_queued = false;
     pthread_cond_broadcast(&worker->changed);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * worker.h: a thread that does jobs in the order in which they were given: waits for points, runs,
- * signals. It is the queue of devices that have none (queue_adapter.h) and of those that are lent with help
- * (adapter.h). What a job does is its owner's; so is its memory, so that submitting allocates nothing.
+ * worker.h: a thread that runs jobs in order of submission: waits for points, runs the job,
+ * signals. It is the queue of devices without one (queue_adapter.h) and of plans with stages
+ * (adapter.h). The caller owns the memory of a job, so that submitting allocates nothing.
  */
 #ifndef TANDEM_CORE_WORKER_H
 #define TANDEM_CORE_WORKER_H
@@ -16,7 +16,7 @@
 typedef struct tdm_worker tdm_worker;
 typedef struct tdm_job tdm_job;
 
-/* Zero but for `run`; embedded in what it works on. */
+/* All zero but `run`. Embedded in the object that it works on. */
 struct tdm_job {
     tdm_status (*run)(tdm_job *job, tdm_error *err); /* on the worker's thread; its failure poisons
                                                         the signals */
@@ -24,15 +24,15 @@ struct tdm_job {
     tdm_point waits[TDM_WORKER_MAX_POINTS];
     tdm_point signals[TDM_WORKER_MAX_POINTS];
     int32_t n_wait, n_signal;
-    bool is_queued; /* the worker's: from submission until just before its signals are out */
+    bool is_queued; /* owned by the worker: true from submission until just before the signals */
 };
 
 /* Starts the thread. [any-thread] */
 tdm_status tdm_worker_create(tdm_worker **worker_out, tdm_error *err);
-/* Does all that it was given, then ends; NULL is a no-op. [any-thread] */
+/* Runs all submitted jobs, then ends the thread; NULL is a no-op. [any-thread] */
 void tdm_worker_destroy(tdm_worker *worker);
 
-/* Waits until the job's last submission has run: its owner may then fill it in anew.
+/* Waits until the last submission of the job has run, after which the owner may change the job.
  * [queue-serial] */
 void tdm_worker_claim(tdm_worker *worker, const tdm_job *job);
 /* Appends a claimed job; at most TDM_WORKER_MAX_POINTS of each. [queue-serial] */

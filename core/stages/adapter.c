@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * adapter.c: lending devices, and what borrowers may ask of them. Buffers are adapter_buffer.c's, plans
- * and queues adapter_plan.c's and adapter_queue.c's.
+ * adapter.c: acquiring devices, their fallback, and the device and split tables of adapters.
  */
 #include "core/stages/adapter.h"
 
@@ -12,13 +11,13 @@
 #include "core/stages/adapter_internal.h"
 #include "core/stages/cut.h"
 
-/* Which plugin helps out, and what its device is called in messages: as no section can be. */
+/* The fallback's plugin, and its device's name in messages. No section can have that name. */
 #define FALLBACK_PLUGIN "cpu"
 #define FALLBACK_NAME   "cpu (fallback)"
 
 /* ---- The fallback ---- */
 
-/* Declares the fallback where its plugin can be loaded; nothing is opened. Not to have one is no
+/* Declares the fallback where its plugin can be loaded; opens nothing. Having no fallback is not a
  * failure. */
 static tdm_status fallback_declare(tdm_runtime *rt, tdm_error *err) {
     static const tdm_device_spec spec = {.name = FALLBACK_NAME, .plugin = FALLBACK_PLUGIN};
@@ -66,7 +65,7 @@ tdm_open_device *adapter_fallback(tdm_device *device, tdm_error *why) {
     return status == TDM_OK ? rt->fallback : NULL;
 }
 
-/* ---- What borrowers ask ---- */
+/* ---- The device's table ---- */
 
 static tdm_status device_get_info(tdm_device *device, tdm_device_info *info_out, tdm_error *err) {
     tdm_device_info info;
@@ -130,7 +129,7 @@ static tdm_status device_split_unit(tdm_device *device, const tdm_graph *graph, 
     return tdm_open_device_split_unit(dev, graph, value, axis, unit_out, err);
 }
 
-/* Of a group that is lent; it tells of its own members only. */
+/* For a group that is a member of another: the report covers its own members only. */
 static tdm_status device_split_report(tdm_device *device, const tdm_graph *graph,
                                       tdm_split_report *report, tdm_error *err) {
     return tdm_open_device_split_report(device->main, graph, report, err);
@@ -150,7 +149,7 @@ static const tdm_split_ops split_ops = {
     .split_report = device_split_report,
 };
 
-/* ---- Lending ---- */
+/* ---- Acquiring ---- */
 
 static bool plugin_is_whole(const tdm_plugin *p) {
     return TDM_HAS(p->device, get_info) && TDM_HAS(p->device, graph_supports) &&
@@ -161,9 +160,9 @@ static bool plugin_is_whole(const tdm_plugin *p) {
            TDM_HAS(p->queue, plan_get_info) && TDM_HAS(p, split) && TDM_HAS(p->split, split_unit);
 }
 
-/* Nothing to fill in, and nobody who could help out better: the CPU is its own fallback, a group
- * borrows those of its members. Without a fallback, caches that are not to be the device's are still
- * to be refused for it. */
+/* True where the plugin has every slot, and a fallback would add nothing: the CPU is its own
+ * fallback, and a group's members have theirs. Without a fallback the adapter still refuses caches
+ * in host memory for a device that cannot read them there. */
 static bool needs_no_adapter(const tdm_open_device *dev) {
     const tdm_plugin *p = tdm_open_device_plugin(dev);
     return plugin_is_whole(p) &&

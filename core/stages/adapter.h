@@ -1,23 +1,30 @@
 /* SPDX-License-Identifier: MIT
  *
- * adapter.h: devices without gaps, for plugins that borrow others' devices (host.h, device_acquire).
+ * adapter.h: complete devices for plugins that acquire other plugins' devices (host.h,
+ * device_acquire): the members of groups.
  *
- * What the plugin behind a device does not offer the core fills in: queues, copies, layouts of
- * weights. What the device itself refuses to run, the CPU runs, as stages of the same plan; weights
- * and caches that are of use to such nodes alone live there too, which a device finds out from the
- * items that buffers are allocated with. A device that needs none of this is lent as it is.
+ * An adapter supplies the slots that the device's plugin lacks: queues, copies, layouts of weights.
+ * The CPU (the fallback) runs the nodes that the device refuses, as stages of the same plan.
+ * Weights and caches that only such nodes read live on the fallback; the items of a buffer say
+ * which these are. A device that needs none of this has no adapter: the caller gets the plugin's
+ * own table.
+ *
+ * Files: adapter.c acquires and answers questions about the device; adapter_place.c finds the side
+ * of weights, caches and nodes; adapter_buffer.c, adapter_plan.c and adapter_queue.c have the
+ * handles. They share adapter_internal.h and, for plans, adapter_plan.h.
  */
 #ifndef TANDEM_CORE_ADAPTER_H
 #define TANDEM_CORE_ADAPTER_H
 
 #include "core/device/runtime.h"
 
-/* Opens device `name` where it is not open and lends it. The device stays open until the runtime is
- * destroyed; what is lent is returned with tdm_adapter_release, or then. [setup] */
+/* Opens device `name` where it is not open, and gives it an adapter where it needs one. The device
+ * stays open until the runtime is destroyed. Released with tdm_adapter_release, or with the
+ * runtime. [setup] */
 tdm_status tdm_adapter_acquire(tdm_runtime *rt, const char *name, tdm_acquired_device *device_out,
                                tdm_error *err);
-/* Buffers, plans and queues of the lent device have been released. Clears *device; a cleared one
- * is a no-op. [setup] */
+/* The caller has released all buffers, plans and queues of the device. Clears *device; a cleared
+ * one is a no-op. [setup] */
 void tdm_adapter_release(tdm_runtime *rt, tdm_acquired_device *device);
 
 #endif

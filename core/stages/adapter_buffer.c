@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * adapter_buffer.c: buffers of a lent device. One whose items all live on the device is the device's
- * own buffer behind a handle; otherwise each side holds its items close together, and offsets are
- * looked up. Between items there is nothing: writes there are dropped, reads give zeros.
+ * adapter_buffer.c: buffers of an adapted device. A buffer whose items all live on the device is
+ * the device's own buffer behind a handle. Otherwise each side has a buffer with its own items, and
+ * offsets are translated. The gaps between items have no memory: writes there are dropped, reads
+ * give zeros.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -36,7 +37,7 @@ static adapter_side item_side(tdm_device *device, const tdm_buffer_item *item) {
     return item->kv != NULL ? adapter_kv_side(device, item->kv) : ADAPTER_MAIN;
 }
 
-/* Finds a side for each item; stays without items where all of them are the device's. */
+/* Finds the side of each item. b->items stays NULL where all of them live on the device. */
 static tdm_status items_place(tdm_buffer *b, const tdm_buffer_params *params, tdm_error *err) {
     bool is_mixed = false;
     uint64_t end = 0;
@@ -66,7 +67,7 @@ static tdm_status items_place(tdm_buffer *b, const tdm_buffer_params *params, td
     return TDM_OK;
 }
 
-/* Allocates what one side holds of a mixed buffer. */
+/* Allocates the memory of one side of a buffer with items on both. */
 static tdm_status side_alloc(tdm_buffer *b, const tdm_buffer_params *params, adapter_side side,
                              tdm_error *err) {
     const uint64_t align = b->device->align;
@@ -77,7 +78,7 @@ static tdm_status side_alloc(tdm_buffer *b, const tdm_buffer_params *params, ada
     for (int32_t i = 0; i < b->n_item; i++) {
         adapter_item *item = &b->items[i];
         if (item->side != side) continue;
-        /* Caches are no farther apart than borrowers place them: what is said of them is exact. */
+        /* Caches keep the alignment of the caller, since reports state their size exactly. */
         uint64_t step = params->items[i].kv != NULL || align > 256 ? align : 256;
         item->local = (end + step - 1) / step * step;
         end = item->local + item->size;
@@ -132,7 +133,7 @@ bool adapter_buffer_at(const tdm_buffer *b, uint64_t off, adapter_place *out) {
         return true;
     }
     int32_t i = item_find(b, off);
-    /* Several empty items may begin where one of substance does. */
+    /* Empty items may begin at the same offset as one with bytes. */
     while (i > 0 && b->items[i].size == 0 && b->items[i - 1].off == off) i--;
     if (i < 0 || off - b->items[i].off > b->items[i].size) return false;
     const adapter_item *item = &b->items[i];
@@ -148,7 +149,7 @@ static tdm_status range_check(const tdm_buffer *b, uint64_t off, uint64_t size, 
                     (unsigned long long)size, (unsigned long long)off, (unsigned long long)b->size);
 }
 
-/* One of three things done with a range; which of src and dst is set says what. */
+/* An upload where src is set, a download where dst is, else a fill. */
 typedef struct range_task {
     const uint8_t *src; /* uploads */
     uint8_t *dst;       /* downloads */
@@ -256,8 +257,8 @@ static tdm_status buffer_tensor_size(tdm_device *device, const tdm_tensor_desc *
     return tdm_open_device_tensor_size(device->main, desc, size_out, err);
 }
 
-/* Where the tensor at `off` lies. A private layout of the fallback's has no place in memory of the
- * device. */
+/* Where the tensor at `off` lies. A weight in the fallback's own layout cannot lie in the device's
+ * memory. */
 static tdm_status tensor_at(const tdm_buffer *b, uint64_t off, const tdm_tensor_desc *desc,
                             adapter_place *at, tdm_error *err) {
     if (!adapter_buffer_at(b, off, at))

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * adapter_internal.h: what the lend_*.c files share. Not for others.
+ * adapter_internal.h: what the adapter*.c files share. Not for others.
  *
- * A lent device has two sides: the device itself (main) and the CPU that helps it out (help). Each
- * weight and cache lives on one of them, decided by asking for one node that reads such a thing, so
- * that memory is given and plans are made by the same answer.
+ * An adapted device has two sides: the device itself (main) and the CPU (fallback). Each weight and
+ * cache lives on one of them. The side depends on whether main supports one node that reads such a
+ * weight or cache: allocation and planning use the same test, so that they agree.
  */
 #ifndef TANDEM_CORE_ADAPTER_INTERNAL_H
 #define TANDEM_CORE_ADAPTER_INTERNAL_H
@@ -20,19 +20,20 @@ typedef enum adapter_side {
     ADAPTER_SIDE_COUNT_
 } adapter_side;
 
-/* The handle that borrowers hold. */
+/* The handle that callers of tdm_adapter_acquire hold. */
 struct tdm_device {
     tdm_device *next; /* of the runtime's list */
     tdm_runtime *rt;
     tdm_open_device *main;
-    tdm_plugin table;      /* what the borrower sees */
-    uint64_t align;        /* of offsets on either side */
-    atomic_bool is_staged; /* a plan with stages was made: from then on a worker orders its work */
+    tdm_plugin table; /* that the caller gets */
+    uint64_t align;   /* of offsets on either side */
+    atomic_bool
+        is_staged; /* a plan with stages was made: from then on a worker runs all plans in order */
 };
 
-/* Part of a buffer that was announced as an item. */
+/* One of the items that a buffer was allocated with. */
 typedef struct adapter_item {
-    uint64_t off, size; /* as the borrower counts */
+    uint64_t off, size; /* in the caller's buffer */
     uint64_t local;     /* offset in the memory of `side` */
     adapter_side side;
 } adapter_item;
@@ -42,7 +43,7 @@ struct tdm_buffer {
     tdm_device *device;
     uint64_t size;
     uint64_t id;                   /* no other buffer has or had it */
-    atomic_uint_least64_t version; /* grows with each change from outside of plans */
+    atomic_uint_least64_t version; /* grows with each write other than by a plan */
     tdm_mem mem[ADAPTER_SIDE_COUNT_];
     adapter_item *items; /* [n_item] in order of off; NULL: all of it is mem[ADAPTER_MAIN] */
     int32_t n_item;
@@ -58,19 +59,19 @@ typedef struct adapter_place {
 extern const tdm_buffer_ops adapter_buffer_ops;
 extern const tdm_queue_ops adapter_queue_ops;
 
-/* The CPU, opened on first use; NULL where there is none, with the reason. [any-thread] */
+/* The CPU, opened on first use. NULL where there is none; *why is the reason. [any-thread] */
 tdm_open_device *adapter_fallback(tdm_device *device, tdm_error *why);
 
 /* The side on which a weight or a cache of this kind lives. [any-thread] */
 adapter_side adapter_tensor_side(tdm_device *device, const tdm_tensor_desc *desc);
 adapter_side adapter_kv_side(tdm_device *device, const tdm_kv_desc *desc);
-/* The same for the WEIGHT or STATE that node `index` reads through source `i`; main where the
- * source is neither. `base` is the value that owns the source's memory. */
+/* The same for a source of node `index`; `base` is the value that owns the source's memory. Main
+ * where that is neither a WEIGHT nor a STATE. [any-thread] */
 adapter_side adapter_source_side(tdm_device *device, const tdm_graph *graph, int32_t index,
                                  int32_t base);
-/* The side that runs a node, given the sides of its data: needs_fallback when some of it lives there,
- * is_state when it reads a cache. TDM_UNSUPPORTED with the reasons of both. `why` receives main's
- * refusal where help runs it. [any-thread] */
+/* The side that runs a node, given the sides of its data: needs_fallback when some of it lives
+ * there, is_state when it reads a cache. TDM_UNSUPPORTED with the reasons of both. `why` receives
+ * main's refusal where help runs it. [any-thread] */
 tdm_status adapter_node_side(tdm_device *device, const tdm_graph *graph, int32_t index,
                              bool needs_fallback, bool is_state, adapter_side *side_out,
                              tdm_error *why);

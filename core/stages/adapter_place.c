@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * adapter_place.c: which side of a lent device weights and caches live on, and nodes run on. Answers
- * depend on types and shapes alone. Graphs of one node ask for things of which no graph is known
- * yet; they live on the stack.
+ * adapter_place.c: on which side of an adapted device weights and caches live, and nodes run. The
+ * side depends on types and shapes alone. Weights and caches are placed before their graph exists,
+ * so the device is asked about a graph of one node (a probe), which lives on the stack.
  */
 #include <string.h>
 
@@ -85,8 +85,8 @@ static void probe_rows(probe *p, const tdm_tensor_desc *d) {
     dst_set(p, d->ne[0], 1, 1);
 }
 
-/* Gate, up and down have each other's shape with two axes exchanged, so that any of them will do
- * for all three. */
+/* The shape of gate and up is that of down with the first two axes swapped, so the description of
+ * any of the three gives the others. */
 static void probe_experts(probe *p, const tdm_tensor_desc *d) {
     int64_t n = d->ne[0], n_ff = d->ne[1];
     tdm_tensor_desc down = *d;
@@ -116,7 +116,7 @@ static bool probe_runs(tdm_open_device *dev, const probe *p) {
     return tdm_open_device_supports_op(dev, &p->graph, 0, NULL) == TDM_OK;
 }
 
-/* Whether the device runs the ops that a weight is declared for. */
+/* Whether the device runs the ops that the weight's usage names. */
 static bool dev_takes_tensor(tdm_open_device *dev, const tdm_tensor_desc *desc) {
     probe p;
     uint64_t size;
@@ -140,7 +140,7 @@ static bool dev_takes_tensor(tdm_open_device *dev, const tdm_tensor_desc *desc) 
     return takes;
 }
 
-/* Whether the device keeps such a cache, and reads it. */
+/* Whether the device stores such a cache and runs attention on it. */
 static bool dev_takes_cache(tdm_open_device *dev, const tdm_kv_desc *desc) {
     probe p;
     uint64_t page_size;
@@ -202,8 +202,8 @@ tdm_status adapter_node_side(tdm_device *device, const tdm_graph *graph, int32_t
     *side_out = ADAPTER_MAIN;
     if (status == TDM_OK && !needs_fallback) return TDM_OK;
     if (status == TDM_OK) tdm_fail(&refusal, TDM_UNSUPPORTED, "its data is with the fallback");
-    /* Members wait for one another inside an EXCHANGE: no other device can stand in. A cache's
-     * bytes are of no use elsewhere. */
+    /* Members wait for one another inside an EXCHANGE, so the fallback cannot run it. The bytes of
+     * a cache have the layout of the device that holds it, so only that device can read them. */
     if (tdm_graph_node(graph, index)->op == TDM_OP_EXCHANGE || (is_state && !needs_fallback))
         return tdm_fail(why, TDM_UNSUPPORTED, "%.400s", refusal.message);
     tdm_open_device *fallback = adapter_fallback(device, &fallback_refusal);

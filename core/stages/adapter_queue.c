@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * adapter_queue.c: queues of a lent device. Plans that are the device's own go straight to its queue
- * for as long as no plan of the device has stages; from then on a worker runs all of them one after
- * the other, so that the order in which they were given holds across both sides.
+ * adapter_queue.c: queues of an adapted device. While no plan of the device has stages, plans go
+ * straight to the device's own queue. From the first plan with stages on, a worker runs all plans
+ * one after the other, so that they run in the order of submission on both sides.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -111,7 +111,7 @@ tdm_status adapter_plan_run(tdm_job *job, tdm_error *err) {
     tdm_plan *plan = (tdm_plan *)(void *)((char *)job - offsetof(tdm_plan, job));
     tdm_queue *q = plan->queue;
     tdm_status status = TDM_OK;
-    if (q->is_direct_used) { /* a queue that is destroyed has done its work */
+    if (q->is_direct_used) { /* destroying a queue waits for its work */
         tdm_queue_adapter_destroy(q->stages.queues[ADAPTER_MAIN]);
         q->stages.queues[ADAPTER_MAIN] = NULL;
         q->is_direct_used = false;
@@ -126,7 +126,7 @@ tdm_status adapter_plan_run(tdm_job *job, tdm_error *err) {
                                 plan->graph->n_slot, err);
 }
 
-/* ---- On the borrower's ---- */
+/* ---- On the caller's thread ---- */
 
 static tdm_status worker_start(tdm_queue *q, tdm_error *err) {
     tdm_status status = q->stages.semaphore == NULL

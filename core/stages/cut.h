@@ -3,10 +3,10 @@
  * cut.h: a placed graph, cut into stages.
  *
  * A stage is a run of neighbouring nodes of one device, as a graph of its own. A value crosses when
- * it is an INPUT or OUTPUT of a stage: one stage makes it and another reads it, or the caller writes
- * or reads it. The cut says which values cross, on which devices and for how long they need memory,
- * and which of them are copied from one device to another, and when. It allocates no device memory
- * and makes no plans: stages.h does. The report of llm/report.c uses the cut alone.
+ * it is an INPUT or OUTPUT of a stage: one stage makes it and another reads it, or the caller
+ * writes or reads it. The cut says which values cross, on which devices and for how long they need
+ * memory, and which of them are copied from one device to another, and when. It allocates no device
+ * memory and makes no plans: stages.h does. The report of llm/report.c uses the cut alone.
  *
  * plugins/meta has a cut of its own: it cuts at collectives, not between devices, and a plugin
  * links nothing of the core but core/base.
@@ -51,10 +51,10 @@ typedef struct tdm_cut_params {
     int32_t n_dev;           /* 1 .. TDM_MAX_STAGE_DEVICES */
     const int32_t *slot_dev; /* [n_slot] device of each WEIGHT and STATE, -1 = unknown; NULL = all
                                 unknown */
-    int32_t caller_dev; /* Device whose memory the caller provides for every INPUT and OUTPUT of
-                                the graph. An OUTPUT that is made elsewhere is copied there. -1 = there is
-                                none: the stages have memory for an INPUT on each device that reads it, which
-                                the caller fills, and for an OUTPUT where it is made */
+    /* Device whose memory the caller provides for every INPUT and OUTPUT of the graph; an OUTPUT that
+     * is made elsewhere is copied there. -1 = none: the stages have memory for an INPUT on each
+     * device that reads it, which the caller fills, and for an OUTPUT where it is made. */
+    int32_t caller_dev;
 } tdm_cut_params;
 
 typedef struct tdm_cut {
@@ -69,7 +69,8 @@ typedef struct tdm_cut {
     uint64_t max_copy;    /* bytes of the largest of them */
 } tdm_cut;
 
-/* Fills *cut_out. Released with tdm_cut_free; on failure there is nothing to release. [any-thread] */
+/* Fills *cut_out. Released with tdm_cut_free; on failure there is nothing to release.
+ * [any-thread] */
 tdm_status tdm_cut_make(const tdm_cut_params *params, tdm_cut *cut_out, tdm_error *err);
 /* Frees and clears *cut; a cleared one is a no-op. [any-thread] */
 void tdm_cut_free(tdm_cut *cut);

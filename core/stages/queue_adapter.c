@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * queue_adapter.c: queues for every device: the plugin's own, or a worker that calls graph_compute_sync.
+ * queue_adapter.c: see queue_adapter.h.
  */
 #include "core/stages/queue_adapter.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * queue_adapter.h: plans and queues that every device has. A queue is the plugin's own queue where it offers
- * one; for a plugin with graph_compute_sync alone it is a thread of the core's that waits, runs the
- * graph and signals. Contracts are those of tandem/queue.h.
+ * queue_adapter.h: plans and queues for every device: the plugin's own where it has them. For a
+ * plugin that has only graph_compute_sync, a thread of the core waits, runs the graph and signals.
+ * Contracts are those of tandem/queue.h.
  */
 #ifndef TANDEM_CORE_QUEUE_ADAPTER_H
 #define TANDEM_CORE_QUEUE_ADAPTER_H
@@ -18,7 +18,7 @@ typedef struct tdm_device_plan tdm_device_plan;
 /* Released with tdm_queue_adapter_destroy, before the device is closed. [setup] */
 tdm_status tdm_queue_adapter_create(tdm_open_device *dev, tdm_queue_adapter **queue_out,
                                     tdm_error *err);
-/* Waits for the work it was given; NULL is a no-op. [setup] */
+/* Waits for all submitted work; NULL is a no-op. [setup] */
 void tdm_queue_adapter_destroy(tdm_queue_adapter *queue);
 
 /* Makes a plan of `graph`, which must outlive it, for any queue of the device. Counted in
@@ -27,7 +27,7 @@ tdm_status tdm_device_plan_create(tdm_open_device *dev, const tdm_graph *graph,
                                   tdm_device_plan **plan_out, tdm_error *err);
 /* NULL is a no-op. No computation of the plan may be under way. [any-thread] */
 void tdm_device_plan_destroy(tdm_device_plan *plan);
-/* Zeroes where the plugin does not say. [any-thread] */
+/* All zero where the plugin has no plan_get_info. [any-thread] */
 tdm_status tdm_device_plan_get_info(const tdm_device_plan *plan, tdm_plan_info *info_out,
                                     tdm_error *err);
 

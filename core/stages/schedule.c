@@ -112,7 +112,8 @@ static tdm_status stages_make(tdm_schedule *c, tdm_error *err) {
     return status;
 }
 
-/* Where a weight or a state lives. Temporaries that the stages do not place are the device's own. */
+/* Where a weight or a state lives. Temporaries that the stages do not place are the device's
+ * own. */
 static tdm_status slot_locate(void *owner, int32_t slot, int32_t dev, tdm_slot_mem *out,
                               tdm_error *err) {
     const tdm_schedule *c = owner;

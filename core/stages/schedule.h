@@ -21,10 +21,12 @@
 
 #define TDM_MAX_SCHEDULE_DEVICES TDM_MAX_STAGE_DEVICES
 
-/* One compute buffer for each device, grown to what the largest schedule needs, and the queue. */
+/* A compute buffer and a queue for each device. Buffers grow to the need of the largest
+ * schedule. */
 typedef struct tdm_scratch tdm_scratch;
 
-/* `devs[0]` is the main device, the others take what it refuses, in order. [setup] */
+/* `devs[0]` is the main device. A node that it refuses runs on the first of the others that
+ * supports it. [setup] */
 tdm_status tdm_scratch_create(tdm_runtime *rt, tdm_open_device *const *devs, int32_t n_dev,
                               tdm_scratch **scratch_out, tdm_error *err);
 void tdm_scratch_destroy(tdm_scratch *scratch);
@@ -42,8 +44,9 @@ tdm_status tdm_schedule_place(tdm_scratch *scratch, const tdm_graph *graph,
 typedef struct tdm_schedule tdm_schedule;
 
 /* bindings[n_slot] of the graph: where each WEIGHT and STATE lives (mem.dev is one of the scratch's
- * devices); ignored for the other slots, and copied. Takes ownership of `graph` on success and failure alike.
- * Allocates all memory that running needs, growing the scratch where it must. [setup] */
+ * devices); ignored for the other slots, and copied. Takes ownership of `graph` on success and
+ * failure alike. Allocates all memory that running needs, growing the scratch where it must.
+ * [setup] */
 tdm_status tdm_schedule_create(tdm_scratch *scratch, tdm_graph *graph, const tdm_slot_mem *bindings,
                                tdm_schedule **schedule_out, tdm_error *err);
 /* NULL is a no-op. */

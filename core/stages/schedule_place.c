@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * schedule_place.c: decides which device runs each node. Cutting the graph accordingly and running
- * the pieces is schedule.c's.
+ * schedule_place.c: decides which device runs each node. It neither cuts the graph nor runs it.
  */
 #include <stdlib.h>
 
@@ -46,9 +45,9 @@ static int32_t src_slot(const placement *p, const tdm_node *node, int32_t i) {
     return node->src[i] < 0 ? -1 : p->data_slot[node->src[i]];
 }
 
-/* The device on which a WEIGHT or STATE that the node reads lives, or -1. *two is set where two
- * such values live apart; but plain weights are brought to a cache, as often as the node runs: a few
- * numbers in comparison (the frequencies of a shift). */
+/* The device on which the WEIGHTs and STATEs that the node reads live, or -1. Sets *two where they
+ * live on different devices. Plain weights of a node that works on a cache do not count: each run
+ * copies them to the cache's device. They are small (the frequencies of a shift). */
 static int32_t node_home(const placement *p, const tdm_node *node, bool *two) {
     int32_t home = -1;
     bool has_cache = tdm_op_uses_kv(node->op);
@@ -75,9 +74,9 @@ static bool node_reads(const placement *p, const tdm_node *node, int32_t slot) {
     return false;
 }
 
-/* Whether device d runs the node and every later one that reads a weight or state which the node
- * would be the first to place: a cache that is written where it cannot be read, or a table that
- * is looked up where it cannot be multiplied, would be in the wrong place. */
+/* Whether device d runs the node, and every later node that reads a weight or state which this node
+ * would be the first to place on d. Otherwise a cache could be written on a device that cannot read
+ * it, or a table placed on one that looks up its rows but cannot multiply by it. */
 static tdm_status supports_with_siblings(const placement *p, int32_t index, int32_t d,
                                          tdm_error *why) {
     const tdm_graph *graph = p->graph;
@@ -125,7 +124,7 @@ static tdm_status node_place(placement *p, int32_t index, int32_t *dev_out, tdm_
         if (home >= 0 && d != home) continue;
         tdm_status status = supports_with_siblings(p, index, d, &why);
         if (status == TDM_OK) {
-            /* Where the node's data decided, the first device was not asked. */
+            /* Where the data decided (home >= 0), the loop has not asked device 0. */
             if (d > 0 && (home < 0 || tdm_open_device_supports_op(s->devs[0].dev, graph, index,
                                                                   &why) != TDM_OK))
                 tdm_refusal_report(s->devs[0].dev, s->devs[d].dev, graph, node,
@@ -152,7 +151,7 @@ tdm_status tdm_schedule_place_slots(tdm_scratch *s, const tdm_graph *graph, int3
     if (status != TDM_OK) return status;
     int32_t last = -1;
     for (int32_t i = 0; i < graph->n_node && status == TDM_OK; i++) {
-        /* No bytes move: a view never starts a stage. */
+        /* A view moves no bytes, so it never starts a stage. */
         if (!tdm_op_is_view(tdm_graph_node(graph, i)->op)) status = node_place(&p, i, &last, err);
         dev_out[i] = last;
     }

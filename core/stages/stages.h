@@ -5,9 +5,9 @@
  *
  * Memory of the stages on one device, in order: values that cross, laid out so that those that live
  * at once share no byte; copies of weights that live on another device; temporaries, where the
- * stages overlap one another. Who owns the stages allocates it, need[d] bytes for device d, and may
- * move it: tdm_stages_bind follows. Everything else (weights, caches, what the caller provides) lies where the
- * owner's tdm_stage_locate_fn says.
+ * stages overlap one another. The owner of the stages allocates need[d] bytes for device d. It may
+ * reallocate them, and then calls tdm_stages_bind again. Everything else (weights, caches, what the
+ * caller provides) lies where the owner's tdm_stage_locate_fn says.
  *
  * Order of calls: tdm_stages_create, memory, tdm_stages_plan, then tdm_stages_bind whenever memory
  * has moved, and tdm_stages_run any number of times. Binding and running allocate, build and plan
@@ -26,11 +26,11 @@
 
 typedef struct tdm_stage_device {
     tdm_open_device *dev;
-    uint64_t align;    /* of offsets; a power of two or a multiple of one that the device needs */
+    uint64_t align;    /* of offsets, bytes */
     bool places_temps; /* temporaries lie in the memory of the stages; else where the owner says */
 } tdm_stage_device;
 
-/* One queue for each device, and the semaphore that the stages wait on. */
+/* A queue for each device, and the semaphore that each stage signals. */
 typedef struct tdm_stage_queues {
     tdm_queue_adapter *queues[TDM_MAX_STAGE_DEVICES];
     tdm_semaphore *semaphore;
@@ -101,8 +101,8 @@ tdm_status tdm_stages_create(const tdm_cut_params *params, const tdm_stage_devic
 void tdm_stages_free(tdm_stages *stages);
 /* Makes the plan of each stage. [setup] */
 tdm_status tdm_stages_plan(tdm_stages *stages, tdm_error *err);
-/* Adds to *sum what the plans of device `dev` hold, -1 = of all devices. A plan that fails to answer
- * counts as nothing; the last such failure is returned. [any-thread] */
+/* Adds to *sum what the plans of device `dev` hold, -1 = of all devices. A plan that fails to
+ * answer counts as nothing; the last such failure is returned. [any-thread] */
 tdm_status tdm_stages_add_plan_info(const tdm_stages *stages, int32_t dev, tdm_plan_info *sum,
                                     tdm_error *err);
 /* Computes every address that a run uses. [queue-serial] */
