@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * split.c: the hooks of split.h and collective.h that a device by itself can show. What a
- * group makes of them is tested where groups are.
+ * split.c: the hooks of split.h that one device can show by itself. The tests of groups check the
+ * rest.
  */
 #include "certify/trial.h"
 
@@ -42,22 +42,10 @@ static certify_verdict unit_check(certify *c) {
     return CERTIFY_PASSED;
 }
 
-static certify_verdict comm_null_check(certify *c) {
-    certify_verdict verdict = certify_load(c);
-    if (verdict != CERTIFY_PASSED) return verdict;
-    if (!TDM_HAS(c->plugin, collective)) return certify_skip(c, "no collectives");
-    if (TDM_HAS(c->plugin->collective, comm_create) != TDM_HAS(c->plugin->collective, comm_destroy))
-        return certify_fail(c, "comm_create and comm_destroy are a pair; one is missing");
-    if (TDM_HAS(c->plugin->collective, comm_destroy)) c->plugin->collective->comm_destroy(NULL);
-    return CERTIFY_PASSED;
-}
-
 static const certify_check checks[] = {
     {"split.unit", 5,
      "split.h: split_unit: \"the count of elements that every cut should be a multiple of. 1 where "
      "the device does not care.\"",
      unit_check},
-    {"collective.destroy-null", 5, "collective.h: comm_destroy: \"NULL is a no-op.\"",
-     comm_null_check},
 };
 const certify_table certify_split_table = CERTIFY_TABLE(checks);

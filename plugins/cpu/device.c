@@ -130,7 +130,7 @@ static tdm_status device_open(tdm_instance *instance, const tdm_device_params *p
                               tdm_device **device_out, tdm_error *err) {
     const tdm_host *host = instance->host;
     tdm_device_params p;
-    device_options o = {.isa = cpu_isa_detect(), .patience_ns = TDM_EXCHANGE_PATIENCE_NS};
+    device_options o = {.isa = cpu_isa_detect(), .patience_ns = TDM_EXCHANGE_TIMEOUT_NS};
     cpu_struct_read(&p, sizeof p, params);
     if (p.index != 0)
         return tdm_fail(err, TDM_NOT_FOUND, "cpu: no device %d; there is one, number 0",

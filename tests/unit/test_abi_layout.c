@@ -17,6 +17,7 @@
 #include <cmocka.h>
 
 #include "tandem/block.h"
+#include "tandem/draft/collective.h"
 #include "tandem/grid.h"
 #include "tandem/plugin.h"
 

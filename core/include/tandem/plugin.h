@@ -29,11 +29,15 @@
 #include "tandem/device.h"
 #include "tandem/host.h"
 #include "tandem/option.h"
+#include "tandem/queue.h"
 #include "tandem/split.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+/* A draft: tandem/draft/collective.h. */
+typedef struct tdm_collective_ops tdm_collective_ops;
 
 struct tdm_plugin {
     size_t struct_size;
@@ -53,7 +57,7 @@ struct tdm_plugin {
     const tdm_buffer_ops *buffer;
     const tdm_queue_ops *queue;           /* NULL: device->graph_compute_sync is used */
     const tdm_split_ops *split;           /* NULL: defaults */
-    const tdm_collective_ops *collective; /* NULL: none */
+    const tdm_collective_ops *collective; /* a draft; NULL: none */
 
     /* The options that its devices take (option.h); NULL: none. Constant for as long as the plugin
      * is loaded, and readable right after entry, without init. [any-thread] */

@@ -140,7 +140,7 @@ static tdm_status flags_wait(const meta_arena *arena, const meta_exchange_args *
             if (n_look % 256 != 0) continue;
             uint64_t now = meta_clock_ns();
             if (begin == 0) begin = now;
-            if (now - begin > TDM_EXCHANGE_PATIENCE_NS) return late(a, rank, err);
+            if (now - begin > TDM_EXCHANGE_TIMEOUT_NS) return late(a, rank, err);
         }
     }
     if (atomic_load_explicit(abort_word, memory_order_acquire) != 0)
