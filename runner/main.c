@@ -11,6 +11,7 @@
 
 #include "runner/commands/commands.h"
 #include "runner/interrupt.h"
+#include "runner/llama_flags.h"
 
 #define COMMANDS_MAX 32
 
@@ -102,14 +103,15 @@ static int version(void) {
 static int command_run(runner_app *app, const runner_command *command) {
     tdm_error err = {0};
     runner_terminal_params params = {
-        .is_quiet = runner_config_get_bool(app->config, "quiet"),
-        .is_verbose = runner_config_get_bool(app->config, "verbose"),
+        .is_quiet = runner_config_is_quiet(app->config),
+        .is_verbose = runner_config_is_verbose(app->config),
     };
     if (!runner_config_is_auto(app->config, "color"))
         params.color = runner_config_get_bool(app->config, "color") ? 1 : -1;
     tdm_status status = runner_terminal_create(&params, &app->terminal, &err);
     if (status != TDM_OK) return fail_early(err.message, 1);
     runner_interrupt_watch();
+    runner_llama_flags_note(app);
     status = function_of(command)(app, &err);
     if (status == TDM_OK) status = runner_flush(app, &err);
     int exit_code = status == TDM_OK ? 0 : app->is_usage ? 2 : 1;
@@ -146,7 +148,7 @@ int main(int argc, char **argv) {
     }
     const runner_command *command = runner_command_find(word);
     if (command == NULL || function_of(command) == NULL) return command_unknown(word);
-    runner_app app = {.out = stdout};
+    runner_app app = {.command = command, .out = stdout};
     tdm_error err = {0};
     if (runner_config_create(&app.config, &err) != TDM_OK) return fail_early(err.message, 1);
     int exit_code;

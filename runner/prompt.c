@@ -12,7 +12,8 @@
 #include "runner/config/config_value.h"
 #include "runner/interrupt.h"
 
-#define PROMPT_SIZE_MAX ((size_t)256 << 20) /* what the tokenizer takes (llm/tokenizer/tokenizer.h) */
+#define PROMPT_SIZE_MAX                                                                            \
+    ((size_t)256 << 20) /* what the tokenizer takes (llm/tokenizer/tokenizer.h) */
 
 static tdm_status stream_read(FILE *stream, const char *name, char **text_out, size_t *len_out,
                               tdm_error *err) {

@@ -12,8 +12,10 @@
 
 #include "runner/plan/choice.h"
 #include "runner/interrupt.h"
+#include "runner/llama_flags.h"
 
-#define FALLBACK_NAME "cpu (fallback)" /* no [device NAME] can be called so */
+#define FALLBACK_NAME "cpu (fallback)" /* no [device NAME] can be called so, nor the next */
+#define CPU_ONLY_NAME "cpu (-ngl 0)"
 
 uint64_t runner_clock(void) {
     struct timespec now;
@@ -29,7 +31,7 @@ static void log_print(void *context, int32_t level, const char *line) {
     runner_app *app = context;
     runner_message message =
         level >= 0 && level <= TDM_LOG_DEBUG ? messages[level] : RUNNER_MESSAGE_DEBUG;
-    if (message == RUNNER_MESSAGE_WARNING && runner_config_get_bool(app->config, "quiet")) return;
+    if (message == RUNNER_MESSAGE_WARNING && runner_config_is_quiet(app->config)) return;
     runner_terminal_print(app->terminal, message, "%s", line);
 }
 
@@ -42,7 +44,7 @@ tdm_status runner_runtime_create(runner_app *app, tdm_runtime **rt_out, tdm_erro
         .plugin_path = folders,
         .log = log_print,
         .log_context = app,
-        .log_level = runner_config_get_bool(app->config, "verbose") ? TDM_LOG_DEBUG : TDM_LOG_WARN,
+        .log_level = runner_config_is_verbose(app->config) ? TDM_LOG_DEBUG : TDM_LOG_WARN,
     };
     status = tdm_runtime_create(&params, rt_out, err);
     free(folders);
@@ -81,10 +83,40 @@ static tdm_status undivided_follow(runner_session *session, const char **name, t
     return runner_config_check(config, err);
 }
 
+/* Whether a section is a CPU device, or a group of such. The file has no cycles. */
+static bool section_is_cpu(runner_config *config, const runner_section *section) {
+    if (section == NULL) return false;
+    if (!runner_section_is_group(section))
+        return strcmp(runner_section_get_string(config, section, "plugin"), RUNNER_CPU_PLUGIN) == 0;
+    for (size_t i = 0; i < runner_section_get_count(config, section, "members"); i++)
+        if (!section_is_cpu(
+                config, runner_config_find_name(
+                            config, runner_section_get_string_at(config, section, "members", i))))
+            return false;
+    return true;
+}
+
+/* `gpu-layers = 0`: what the file says where that is a CPU, else the machine's CPU. */
+static tdm_status cpu_open(runner_session *session, tdm_error *err) {
+    const char *name = CPU_ONLY_NAME;
+    tdm_status status;
+    if (!section_is_cpu(session->app->config, session->section)) session->section = NULL;
+    if (session->section != NULL) name = runner_section_name(session->section);
+    status = undivided_follow(session, &name, err);
+    if (status == TDM_OK && session->section != NULL)
+        status = runner_roster_declare_section(&session->roster, session->section, true, err);
+    else if (status == TDM_OK)
+        status = runner_roster_declare_cpu(&session->roster, name, err);
+    return status == TDM_OK ? tdm_runtime_open(session->rt, name, &session->dev, err) : status;
+}
+
 /* Opens what `name`, a value of `device`, means. */
 static tdm_status device_open(runner_session *session, const char *name, tdm_error *err) {
     runner_config *config = session->app->config;
+    bool is_cpu_only = runner_wants_cpu(session->app);
     tdm_status status = runner_config_find_device(config, name, &session->section, err);
+    if (is_cpu_only && (status == TDM_OK || strcmp(name, "auto") == 0))
+        return cpu_open(session, err);
     bool is_flag = runner_config_get_origin(config, "device").level == RUNNER_LEVEL_FLAG;
     session->app->is_usage = status != TDM_OK && is_flag;
     if (status != TDM_OK) return status;
@@ -174,6 +206,7 @@ tdm_status runner_session_load(runner_session *session, const char *device, int3
     runner_progress_begin(app->terminal, "loading", session->model->file_size, RUNNER_UNIT_BYTES);
     status = llm_model_load(session->model, session->rt, devs, n_dev, loading_update, app, err);
     runner_progress_end(app->terminal);
+    if (status == TDM_OK) status = runner_weights_lock(app, session->model, err);
     session->load_ns += runner_clock() - start;
     return status;
 }

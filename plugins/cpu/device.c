@@ -126,6 +126,17 @@ static tdm_status option_parse(const tdm_option *option, device_options *o, tdm_
                     option->key);
 }
 
+/* Far more threads than processors take turns, and wait for each other in every op. */
+static void threads_check(const tdm_host *host, const device_options *o) {
+    int32_t n_cpu = o->has_cores ? CPU_COUNT(&o->cores) : cpu_cores_default();
+    char line[160];
+    if (o->n_thread <= 4 * n_cpu || !TDM_HAS(host, log)) return;
+    snprintf(line, sizeof line,
+             "threads = %d: only %d processors are available; more threads than that are slower",
+             (int)o->n_thread, (int)n_cpu);
+    host->log(host->context, TDM_LOG_WARN, line);
+}
+
 static tdm_status device_open(tdm_instance *instance, const tdm_device_params *params,
                               tdm_device **device_out, tdm_error *err) {
     const tdm_host *host = instance->host;
@@ -140,6 +151,7 @@ static tdm_status device_open(tdm_instance *instance, const tdm_device_params *p
         if (status != TDM_OK) return status;
     }
     if (o.n_thread == 0) o.n_thread = o.has_cores ? CPU_COUNT(&o.cores) : cpu_cores_default();
+    threads_check(host, &o);
     cpu_device *device = host->alloc(host->context, sizeof *device, 0);
     if (device == NULL) return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "cpu: no memory");
     *device = (cpu_device){

@@ -14,6 +14,7 @@
 #include "runner/terminal.h"
 
 typedef struct runner_app {
+    const runner_command *command;
     runner_config *config;     /* parsed */
     runner_terminal *terminal; /* standard error */
     FILE *out;                 /* standard output */

@@ -190,7 +190,7 @@ static tdm_status chunk_score(evaluation *e, const int32_t *tokens, tdm_error *e
 static tdm_status chunks_score(evaluation *e, tdm_error *err) {
     runner_app *app = e->session.app;
     tdm_status status = TDM_OK;
-    bool is_quiet = runner_config_get_bool(app->config, "quiet"), has_line = false;
+    bool is_quiet = runner_config_is_quiet(app->config), has_line = false;
     for (int32_t i = 0; i < e->n_chunk && status == TDM_OK; i++) {
         double ignored;
         status = chunk_score(e, e->tokens + (size_t)i * (size_t)e->n_ctx, err);

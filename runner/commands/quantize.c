@@ -135,7 +135,7 @@ static void result_print(runner_app *app, const llm_gguf *g, const llm_quantize_
     }
     runner_bytes_format(before, from, sizeof from);
     runner_bytes_format(after, to, sizeof to);
-    if (!runner_config_get_bool(app->config, "quiet"))
+    if (!runner_config_is_quiet(app->config))
         fprintf(app->out, "%s: %s of tensors from %s, %.2f bits each, in %.1f s\n", path, to, from,
                 n_element > 0 ? 8 * (double)after / (double)n_element : 0, (double)ns / 1e9);
 }

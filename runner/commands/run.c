@@ -280,10 +280,19 @@ static tdm_status draft_open(run *r, tdm_error *err) {
     return status == TDM_OK ? runner_draft_check(r->draft.model, r->session.model, err) : status;
 }
 
+/* The name of a type for the draft model's cache; NULL = the model's. */
+static const char *draft_type(runner_config *config, const char *key) {
+    return runner_config_is_auto(config, key) ? NULL : runner_config_get_string(config, key);
+}
+
 static tdm_status draft_begin(run *r, tdm_error *err) {
     if (r->draft.model == NULL) return TDM_OK;
     /* as large as the model's, whatever that was made to fit into */
-    runner_context_wish wish = {.n_ctx = llm_context_n_ctx(r->session.ctx)};
+    runner_context_wish wish = {
+        .n_ctx = llm_context_n_ctx(r->session.ctx),
+        .type_k = draft_type(r->app->config, "cache-type-k-draft"),
+        .type_v = draft_type(r->app->config, "cache-type-v-draft"),
+    };
     runner_session_join(&r->draft, &r->session);
     tdm_status status = runner_fit(&r->draft, &wish, err);
     if (status == TDM_OK) status = runner_session_load(&r->draft, NULL, 0, err);

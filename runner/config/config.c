@@ -321,6 +321,16 @@ bool runner_config_is_auto(runner_config *config, const char *key) {
     return runner_section_is_auto(config, NULL, key);
 }
 
+bool runner_config_is_quiet(runner_config *config) {
+    return runner_config_get_bool(config, "quiet") ||
+           runner_config_get_int(config, "verbosity") <= 1;
+}
+
+bool runner_config_is_verbose(runner_config *config) {
+    return runner_config_get_bool(config, "verbose") ||
+           runner_config_get_int(config, "verbosity") >= 4;
+}
+
 size_t runner_config_get_count(runner_config *config, const char *key) {
     return runner_section_get_count(config, NULL, key);
 }

@@ -88,6 +88,10 @@ int runner_config_get_enum(runner_config *config, const char *key);
 /* Whether the value is the word "auto" of a key that knows it. */
 bool runner_config_is_auto(runner_config *config, const char *key);
 
+/* What `quiet`, `verbose` and `verbosity` mean together. [setup] */
+bool runner_config_is_quiet(runner_config *config);
+bool runner_config_is_verbose(runner_config *config);
+
 /* The same for a list, and for a flag of `bench` that holds several values: how many there are,
  * and one of them. An index past the end is TDM_INTERNAL too. A bool counts as 0 or 1. [setup] */
 size_t runner_config_get_count(runner_config *config, const char *key);

@@ -65,9 +65,11 @@ static tdm_status flag_read(args_reader *reader, tdm_error *err) {
         is_negated = key != NULL && key->type == RUNNER_KEY_BOOL;
         if (!is_negated) key = NULL;
     }
-    /* -nkvo is --no-kv-offload; single letters have no such form, because -n is a flag itself */
+    /* -nkvo is --no-kv-offload, and -no-cnv --no-conversation; single letters have no such form,
+     * because -n is a flag itself */
     if (key == NULL && !is_long && name[0] == 'n' && strlen(name) > 2) {
-        key = runner_key_find_flag(keys, name + 1, command);
+        size_t n_skip = strncmp(name, "no-", 3) == 0 ? 3 : 1;
+        key = runner_key_find_flag(keys, name + n_skip, command);
         is_negated = key != NULL && key->type == RUNNER_KEY_BOOL;
         if (!is_negated) key = NULL;
     }

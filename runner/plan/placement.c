@@ -85,6 +85,7 @@ static tdm_status override_read(runner_placement *p, runner_roster *roster, cons
                                   "'%.64s' is not REGEX=DEVICE, such as ffn_.*_exps=cpu", text);
     if ((o->pattern = strndup(text, (size_t)(equals - text))) == NULL)
         return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "override-tensor: no memory");
+    o->key = "override-tensor";
     p->n_override++;
     int code;
     PCRE2_SIZE at;
@@ -101,6 +102,41 @@ static tdm_status override_read(runner_placement *p, runner_roster *roster, cons
     return status == TDM_OK ? status : tdm_fail(err, status, "%s", why.message);
 }
 
+/* The pattern of `cpu-moe` or `n-cpu-moe`, as llama.cpp's; *pattern_out is to be freed. */
+static tdm_status expert_pattern(int64_t n_layer, char **pattern_out, tdm_error *err) {
+    static const char experts[] = "\\.ffn_(up|down|gate|gate_up)_(ch|)exps";
+    size_t size = sizeof experts + 32 + (size_t)n_layer * 8, at = 0;
+    char *text = malloc(size);
+    if (text == NULL) return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "n-cpu-moe: no memory");
+    if (n_layer > 0) at = (size_t)snprintf(text, size, "^blk\\.(");
+    for (int64_t i = 0; i < n_layer; i++)
+        at += (size_t)snprintf(text + at, size - at, "%s%lld", i > 0 ? "|" : "", (long long)i);
+    snprintf(text + at, size - at, "%s%s", n_layer > 0 ? ")" : "", experts);
+    *pattern_out = text;
+    return TDM_OK;
+}
+
+/* Adds the experts that are to be on the CPU behind the patterns of override-tensor. */
+static tdm_status experts_read(runner_placement *p, runner_roster *roster, const llm_model *model,
+                               tdm_error *err) {
+    runner_config *config = roster->app->config;
+    bool has_all = runner_config_get_bool(config, "cpu-moe");
+    int64_t n_layer = runner_config_get_int(config, "n-cpu-moe");
+    if (n_layer >= model->hparams.n_layer) has_all = has_all || n_layer > 0;
+    if (!has_all && n_layer == 0) return TDM_OK;
+    runner_override *o = &p->overrides[p->n_override];
+    tdm_status status = expert_pattern(has_all ? 0 : n_layer, &o->pattern, err);
+    if (status != TDM_OK) return status;
+    p->n_override++;
+    o->key = runner_config_get_bool(config, "cpu-moe") ? "cpu-moe" : "n-cpu-moe";
+    int code;
+    PCRE2_SIZE at;
+    o->code = pcre2_compile((PCRE2_SPTR)o->pattern, PCRE2_ZERO_TERMINATED, 0, &code, &at, NULL);
+    if (o->code == NULL)
+        return tdm_fail(err, TDM_INTERNAL, "%s: its pattern does not compile", o->key);
+    return cpu_add(p, roster, &o->dev, err);
+}
+
 tdm_status runner_placement_read(runner_placement *p, runner_roster *roster, tdm_open_device *dev,
                                  const llm_model *model, tdm_error *err) {
     runner_config *config = roster->app->config;
@@ -109,11 +145,12 @@ tdm_status runner_placement_read(runner_placement *p, runner_roster *roster, tdm
     memset(p, 0, sizeof *p);
     p->devs[p->n_dev++] = dev;
     tdm_status status = runner_config_check(config, err);
-    if (status == TDM_OK && n > 0 && (p->overrides = calloc(n, sizeof *p->overrides)) == NULL)
+    if (status == TDM_OK && (p->overrides = calloc(n + 1, sizeof *p->overrides)) == NULL)
         status = tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "override-tensor: no memory");
     for (size_t i = 0; i < n && status == TDM_OK; i++)
         status = override_read(p, roster, runner_config_get_string_at(config, "override-tensor", i),
                                err);
+    if (status == TDM_OK) status = experts_read(p, roster, model, err);
     if (status == TDM_OK && !is_offloaded && !tdm_open_device_has_host_kv(dev))
         status = cpu_add(p, roster, &p->cache_dev, err);
     if (status != TDM_OK) {
@@ -131,7 +168,7 @@ tdm_status runner_placement_read(runner_placement *p, runner_roster *roster, tdm
     for (int32_t i = 0; i < p->n_override; i++)
         if (p->overrides[i].n_tensor == 0)
             runner_terminal_print(roster->app->terminal, RUNNER_MESSAGE_WARNING,
-                                  "override-tensor: '%.64s' applies to no tensor of %s",
+                                  "%s: '%.64s' applies to no tensor of %s", p->overrides[i].key,
                                   p->overrides[i].pattern, model->path);
     return TDM_OK;
 }

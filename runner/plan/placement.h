@@ -13,6 +13,7 @@
 
 /* One REGEX=DEVICE. */
 typedef struct runner_override {
+    const char *key;  /* where it comes from: override-tensor, cpu-moe or n-cpu-moe */
     char *pattern;    /* owned */
     void *code;       /* compiled; owned */
     int32_t dev;      /* index into runner_placement.devs */

@@ -181,7 +181,7 @@ static void tensors_print(const runner_session *session, const runner_plan *plan
     else
         fprintf(out, "cut by KV heads: %d%s\n", (int)cache.n_unit, place);
     for (int32_t i = 0; i < p->n_override; i++)
-        fprintf(out, "override-tensor %s: %d tensors on '%s'\n", p->overrides[i].pattern,
+        fprintf(out, "%s %s: %d tensors on '%s'\n", p->overrides[i].key, p->overrides[i].pattern,
                 (int)p->overrides[i].n_tensor, tdm_open_device_name(p->devs[p->overrides[i].dev]));
 }
 

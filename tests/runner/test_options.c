@@ -261,6 +261,32 @@ static void test_words(void **state) {
     assert_null(runner_word_nearest("model", words, 0));
 }
 
+static void test_llama_flags(void **state) {
+    (void)state;
+    runner_config *config = parse_ok("run -no-cnv -fa -ngl 0 -cmoe -ncmoe 3 -ctkd q8_0 -lv 1");
+    assert_false(runner_config_is_auto(config, "conversation"));
+    assert_false(runner_config_get_bool(config, "conversation"));
+    assert_origin(config, NULL, "conversation", "flag -no-cnv");
+    assert_true(runner_config_get_bool(config, "flash-attn"));
+    assert_int_equal(runner_config_get_int(config, "gpu-layers"), 0);
+    assert_true(runner_config_get_bool(config, "cpu-moe"));
+    assert_int_equal(runner_config_get_int(config, "n-cpu-moe"), 3);
+    assert_string_equal(runner_config_get_string(config, "cache-type-k-draft"), "q8_0");
+    assert_true(runner_config_is_auto(config, "cache-type-v-draft"));
+    assert_true(runner_config_is_quiet(config));
+    assert_false(runner_config_is_verbose(config));
+    assert_checked(config);
+    config = parse_file("gpu-layers = 7\nmlock = yes\nverbosity = 4\n", "run @ -cnv -fa off");
+    assert_true(runner_config_get_bool(config, "conversation"));
+    assert_false(runner_config_get_bool(config, "flash-attn"));
+    assert_int_equal(runner_config_get_int(config, "gpu-layers"), 7);
+    assert_true(runner_config_get_bool(config, "mlock"));
+    assert_true(runner_config_is_verbose(config));
+    assert_false(runner_config_is_quiet(config));
+    assert_checked(config);
+    parse_fails("run -no-m", 2, "unknown flag '-no-m'; `tandem run --help` lists the flags");
+}
+
 /* Options of a plugin that is not ours are keys and flags as those of ours are. */
 static void test_plugin_options(void **state) {
     (void)state;
@@ -482,7 +508,7 @@ int main(void) {
         cmocka_unit_test(test_values),         cmocka_unit_test(test_words),
         cmocka_unit_test(test_table),          cmocka_unit_test(test_help),
         cmocka_unit_test(test_docs_agree),     cmocka_unit_test(test_examples),
-        cmocka_unit_test(test_plugin_options),
+        cmocka_unit_test(test_plugin_options), cmocka_unit_test(test_llama_flags),
     };
     return cmocka_run_group_tests(tests, folder_make, folder_remove);
 }
