@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * buffer.c: memory of a group: making it, freeing it, and getting bytes and tensors in and out. What
- * a member keeps of a weight is slice.c's, of a cache buffer_state.c's.
+ * buffer.c: the buffers of a group: allocates and frees them, and moves bytes and tensors in and
+ * out. slice.c decides which slice of a weight a member holds, buffer_state.c which part of a
+ * cache.
  *
- * Who may read what. Host buffers are bytes like any memory. Of a sharded buffer, weights go in and
- * out as tensors, caches by the cache ops alone (a page's bytes are private to the device that
- * holds it, and no member holds all of it), items that are plain bytes as bytes. All of them can be
- * filled, item by item.
+ * Access. A host buffer is read and written as bytes. In a sharded buffer, weights are read and
+ * written as tensors, and items of plain bytes as bytes. Caches are accessed by the cache ops only:
+ * the bytes of a page are private to the device that holds it, and no member holds a whole page.
+ * All items can be filled, one item at a time.
  */
 #include "plugins/meta/buffer.h"
 
@@ -17,7 +18,7 @@
 enum { PAGE_SIZE = 4096 };
 
 const meta_item *meta_buffer_item(const meta_buffer *buffer, uint64_t off) {
-    int32_t lo = 0, hi = buffer->n_item; /* the items before lo begin at `off` or before it */
+    int32_t lo = 0, hi = buffer->n_item; /* all items before lo begin at `off` or earlier */
     while (lo < hi) {
         const int32_t mid = lo + (hi - lo) / 2;
         if (buffer->items[mid].off <= off)
@@ -41,11 +42,12 @@ static void buffer_release(meta_device *device, int32_t d, void *buffer) {
 static void buffer_free(tdm_buffer *buffer) {
     if (buffer == NULL) return;
     meta_device *device = buffer->device;
-    /* Another buffer may get this address: plans must not take it for the one they know. */
+    /* A later buffer may get this address. The new generation makes plans derive their bindings
+     * again, so that none takes it for this buffer. */
     atomic_fetch_add(&device->generation, 1);
     for (int32_t d = 0; d < device->n_member; d++) {
         if (buffer->members[d] == NULL || !meta_member_is_stuck(device, d)) continue;
-        /* What a member that never came back may touch is left to it. */
+        /* A stuck member may still use its buffer. */
         meta_release_later(device, d, NULL, 0, buffer_release, buffer);
         return;
     }
@@ -62,8 +64,8 @@ static void buffer_free(tdm_buffer *buffer) {
 
 /* ---- Host buffers ---- */
 
-/* Lets every active member that can see the memory in place. One that cannot is no failure: what it
- * needs is copied for it. */
+/* Imports the memory into every active member that can read it in place. A failed import is no
+ * failure of the buffer: the member's inputs are copied instead. */
 static void host_share(meta_buffer *buffer, uint64_t size) {
     meta_device *device = buffer->device;
     for (int32_t d = 0; d < device->n_member; d++) {
@@ -85,10 +87,10 @@ static void host_share(meta_buffer *buffer, uint64_t size) {
 static tdm_status host_make(meta_buffer *buffer, tdm_error *err) {
     const tdm_host *host = buffer->device->host;
     if (buffer->size == 0) return TDM_OK;
-    /* Asked first, since the system hands out addresses for memory that it lacks. */
+    /* Checked first, because the system may grant addresses for more memory than it has. */
     const uint64_t most = (uint64_t)sysconf(_SC_PHYS_PAGES) * (uint64_t)sysconf(_SC_PAGESIZE);
     if (buffer->size <= most && buffer->size <= SIZE_MAX / 2) {
-        /* Whole pages, so that a member may map them. */
+        /* Whole pages, so that members can map them. */
         buffer->host_size = ((size_t)buffer->size + PAGE_SIZE - 1) / PAGE_SIZE * PAGE_SIZE;
         buffer->host = host->alloc(host->context, buffer->host_size, PAGE_SIZE);
     }
@@ -110,8 +112,8 @@ static tdm_status buffer_import_host(tdm_device *device, void *ptr, uint64_t siz
     *buffer = (meta_buffer){.device = device, .size = size, .host = ptr, .is_imported = true};
     if (size > 0) host_share(buffer, size);
     if (info_out != NULL) {
-        /* A run delivers to members that see nothing of it, so writes need no call; words that
-         * members wait on while they run do not cross so. */
+        /* Runs copy the inputs to members that cannot read this memory, so the caller needs no call
+         * after it has written. Words that a member polls during a run are not copied. */
         tdm_import_info info = {.struct_size = sizeof info, .is_coherent = true};
         meta_struct_write(info_out, &info, sizeof info);
     }
@@ -121,7 +123,7 @@ static tdm_status buffer_import_host(tdm_device *device, void *ptr, uint64_t siz
 
 /* ---- Sharded buffers ---- */
 
-/* What the members are told of their parts; arrays of n_item for the member at hand. */
+/* The items as a member's device allocates them; arrays of n_item for the current member. */
 typedef struct member_items {
     tdm_buffer_item *items;
     tdm_tensor_desc *tensors;
@@ -134,7 +136,7 @@ static tdm_status items_read(meta_buffer *buffer, const tdm_buffer_params *param
     uint64_t end = 0;
     buffer->items = meta_alloc(host, n * sizeof *buffer->items);
     buffer->item_sizes = meta_alloc(host, n * n_member * 2 * sizeof(uint64_t));
-    buffer->n_item = params->n_item; /* from here on both are freed as this many */
+    buffer->n_item = params->n_item; /* from here on both arrays are freed with this length */
     if (buffer->items == NULL || buffer->item_sizes == NULL)
         return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "group: no memory for %d items",
                         (int)params->n_item);
@@ -170,9 +172,9 @@ static bool item_is_bytes(const meta_item *item) {
     return !item_is_tensor(item) && !item->is_state;
 }
 
-/* Bytes of an item on member d, and what the member is to be told of it. */
+/* Bytes of an item on member d, and its description for the member's device. */
 static tdm_status item_size(const meta_device *device, const meta_item *item, int32_t d,
-                            tdm_buffer_item *told, tdm_tensor_desc *tensor, tdm_kv_desc *kv,
+                            tdm_buffer_item *local, tdm_tensor_desc *tensor, tdm_kv_desc *kv,
                             uint64_t *size_out, tdm_error *err) {
     const meta_member *member = &device->members[d];
     tdm_status status;
@@ -183,7 +185,7 @@ static tdm_status item_size(const meta_device *device, const meta_item *item, in
         if (status == TDM_OK) status = meta_slice_size(device, d, &slice, size_out, err);
         if (status != TDM_OK || slice.is_empty) return status;
         *tensor = slice.desc;
-        told->tensor = tensor;
+        local->tensor = tensor;
     } else if (item->is_state) {
         int64_t n_page;
         uint64_t page_size = 0;
@@ -199,30 +201,30 @@ static tdm_status item_size(const meta_device *device, const meta_item *item, in
         if (n_page < 0 || __builtin_mul_overflow(page_size, (uint64_t)n_page, size_out))
             return tdm_fail(err, TDM_INVALID_ARGUMENT, "a cache of %lld pages of %llu bytes",
                             (long long)n_page, (unsigned long long)page_size);
-        told->kv = kv;
-        told->n_page = n_page;
+        local->kv = kv;
+        local->n_page = n_page;
     } else {
         *size_out = item->size;
     }
     return TDM_OK;
 }
 
-/* Places every item on member d, one behind the other; *own_out is what that takes of the member's
- * own memory. */
-static tdm_status member_layout(const meta_buffer *buffer, int32_t d, member_items *told,
-                                int32_t *n_told, uint64_t *total_out, uint64_t *own_out,
+/* Places the items of member d one after another. *own_out receives the bytes that they take of the
+ * member's own memory. */
+static tdm_status member_layout(const meta_buffer *buffer, int32_t d, member_items *local,
+                                int32_t *n_local, uint64_t *total_out, uint64_t *own_out,
                                 tdm_error *err) {
     const meta_device *device = buffer->device;
     const uint64_t align = device->members[d].align;
     uint64_t total = 0, in_host = 0;
-    *n_told = 0;
+    *n_local = 0;
     for (int32_t i = 0; i < buffer->n_item; i++) {
         meta_item *item = &buffer->items[i];
-        tdm_buffer_item *t = &told->items[*n_told];
+        tdm_buffer_item *t = &local->items[*n_local];
         uint64_t size;
         *t = (tdm_buffer_item){0};
-        tdm_status status =
-            item_size(device, item, d, t, &told->tensors[*n_told], &told->kvs[*n_told], &size, err);
+        tdm_status status = item_size(device, item, d, t, &local->tensors[*n_local],
+                                      &local->kvs[*n_local], &size, err);
         if (status != TDM_OK) return status;
         if (size == 0) continue;
         uint64_t end;
@@ -234,7 +236,7 @@ static tdm_status member_layout(const meta_buffer *buffer, int32_t d, member_ite
         total = end;
         if (item->is_state && meta_is_cache_in_host(&device->members[d], &item->kv))
             in_host += size;
-        ++*n_told;
+        ++*n_local;
     }
     *total_out = total;
     *own_out = total - in_host;
@@ -249,7 +251,8 @@ static const char *purpose_text(int32_t purpose) {
     }
 }
 
-/* The options' reserve: an allocation that would eat into it is refused as if it were not there. */
+/* The reserve of the options: an allocation that would leave less memory free than that is refused,
+ * as if the reserved memory did not exist. */
 static tdm_status reserve_check(const meta_device *device, int32_t d, uint64_t size,
                                 tdm_error *err) {
     const meta_member *member = &device->members[d];
@@ -266,15 +269,15 @@ static tdm_status reserve_check(const meta_device *device, int32_t d, uint64_t s
                     (unsigned long long)reserve);
 }
 
-static tdm_status member_make(meta_buffer *buffer, int32_t d, int32_t purpose, member_items *told,
+static tdm_status member_make(meta_buffer *buffer, int32_t d, int32_t purpose, member_items *local,
                               tdm_error *err) {
     const meta_device *device = buffer->device;
     const meta_member *member = &device->members[d];
     tdm_buffer_params params = {
-        .struct_size = sizeof params, .purpose = purpose, .items = told->items};
+        .struct_size = sizeof params, .purpose = purpose, .items = local->items};
     uint64_t own = 0;
     tdm_error inner = {0};
-    tdm_status status = member_layout(buffer, d, told, &params.n_item, &params.size, &own, err);
+    tdm_status status = member_layout(buffer, d, local, &params.n_item, &params.size, &own, err);
     if (status != TDM_OK || params.size == 0) return status;
     if (own > 0) status = reserve_check(device, d, own, &inner);
     if (status == TDM_OK)
@@ -291,20 +294,20 @@ static tdm_status sharded_make(meta_buffer *buffer, const tdm_buffer_params *par
                                tdm_error *err) {
     const tdm_host *host = buffer->device->host;
     const size_t n = (size_t)params->n_item;
-    member_items told = {0};
+    member_items local = {0};
     tdm_status status = items_read(buffer, params, err);
     if (status != TDM_OK) return status;
-    told.items = meta_alloc(host, n * sizeof *told.items);
-    told.tensors = meta_alloc(host, n * sizeof *told.tensors);
-    told.kvs = meta_alloc(host, n * sizeof *told.kvs);
-    if (told.items == NULL || told.tensors == NULL || told.kvs == NULL)
+    local.items = meta_alloc(host, n * sizeof *local.items);
+    local.tensors = meta_alloc(host, n * sizeof *local.tensors);
+    local.kvs = meta_alloc(host, n * sizeof *local.kvs);
+    if (local.items == NULL || local.tensors == NULL || local.kvs == NULL)
         status = tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "group: no memory for %zu items", n);
     for (int32_t d = 0; d < buffer->device->n_member && status == TDM_OK; d++)
         if (meta_is_active(buffer->device, d))
-            status = member_make(buffer, d, params->purpose, &told, err);
-    meta_free(host, told.items, n * sizeof *told.items);
-    meta_free(host, told.tensors, n * sizeof *told.tensors);
-    meta_free(host, told.kvs, n * sizeof *told.kvs);
+            status = member_make(buffer, d, params->purpose, &local, err);
+    meta_free(host, local.items, n * sizeof *local.items);
+    meta_free(host, local.tensors, n * sizeof *local.tensors);
+    meta_free(host, local.kvs, n * sizeof *local.kvs);
     return status;
 }
 
@@ -341,7 +344,7 @@ static tdm_status range_check(const meta_buffer *buffer, const char *what, uint6
         what, (unsigned long long)size, (unsigned long long)off, (unsigned long long)buffer->size);
 }
 
-/* The item of plain bytes that a range of a sharded buffer lies in. */
+/* The item of plain bytes that contains a range of a sharded buffer. */
 static tdm_status bytes_find(const meta_buffer *buffer, const char *what, uint64_t off,
                              uint64_t size, const meta_item **item_out, tdm_error *err) {
     for (int32_t i = 0; i < buffer->n_item; i++) {
@@ -428,7 +431,8 @@ static tdm_status buffer_copy(tdm_buffer *dst, uint64_t dst_off, tdm_buffer *src
     return status;
 }
 
-/* The bytes first .. end-1 of an item (all of it, unless it is plain bytes) on every member. */
+/* Fills bytes first .. end-1 of an item on every member. An item that is not plain bytes is filled
+ * as a whole. */
 static tdm_status item_fill(meta_buffer *buffer, const meta_item *item, uint64_t first,
                             uint64_t end, uint8_t byte, tdm_error *err) {
     for (int32_t d = 0; d < buffer->device->n_member; d++) {
@@ -451,7 +455,7 @@ static tdm_status buffer_fill(tdm_buffer *buffer, uint64_t off, uint64_t size, u
         memset(buffer->host + off, byte, (size_t)size);
         return TDM_OK;
     }
-    /* Two turns: what is refused is refused before anything is written. */
+    /* The first pass only checks, so that a call that is refused writes nothing. */
     for (int turn = 0; turn < 2 && status == TDM_OK; turn++) {
         for (int32_t i = 0; i < buffer->n_item && status == TDM_OK; i++) {
             const meta_item *item = &buffer->items[i];
@@ -497,8 +501,8 @@ static tdm_status desc_check(const tdm_tensor_desc *desc, tdm_error *err) {
     return TDM_OK;
 }
 
-/* The sum of what the members keep, those that hold the same rows each counting them. It is what
- * the group's offsets are made of; they have no other meaning. */
+/* The sum of the bytes that the members hold; rows that several members hold count several times.
+ * The caller derives the group's offsets from it. These offsets only name items. */
 static tdm_status buffer_tensor_size(tdm_device *device, const tdm_tensor_desc *theirs,
                                      uint64_t *size_out, tdm_error *err) {
     tdm_tensor_desc desc;
@@ -525,7 +529,7 @@ static bool desc_is_same(const tdm_tensor_desc *a, const tdm_tensor_desc *b) {
             (a->axis == b->axis && memcmp(&a->partition, &b->partition, sizeof a->partition) == 0));
 }
 
-/* Checks a part and finds the item it is of; NULL where there is nothing to move. */
+/* Checks a part of a tensor and finds its item; NULL where the part is empty. */
 static tdm_status part_find(const meta_buffer *buffer, uint64_t off, const tdm_tensor_desc *theirs,
                             int64_t row_first, int64_t n_row, int64_t col_first, int64_t n_col,
                             const meta_item **item_out, tdm_error *err) {
@@ -603,9 +607,10 @@ static tdm_status buffer_tensor_download(tdm_buffer *buffer, uint64_t off,
 
 /* ---- Caches ---- */
 
-/* A page of the whole cache as the owner would keep it. Heads that lie apart take no more together
- * than in one place, so this is what the members' parts add up to, but for heads held twice; like
- * tensor_size it serves to number bytes, and what members allocate is exact by itself. */
+/* Bytes of a page of the whole cache on the owner's device. Heads on several members take together
+ * what they take on one, so this is the sum of the members' parts, except that heads that several
+ * members hold count once. Like tensor_size it only serves to number bytes; members allocate what
+ * their own parts take. */
 static tdm_status buffer_kv_page_size(tdm_device *device, const tdm_kv_desc *desc,
                                       uint64_t *size_out, tdm_error *err) {
     const meta_member *member = &device->members[device->owner];

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * buffer_state.c: what of a cache each member keeps: KV heads, pages, or all of it. How many of
- * either is partition.c's.
+ * buffer_state.c: which part of a cache a member holds: some KV heads, some pages, or all of it.
+ * partition.c assigns the heads, pages.c the pages.
  */
 #include "plugins/meta/buffer.h"
 #include "plugins/meta/device.h"
@@ -35,7 +35,7 @@ tdm_status meta_state_local(const meta_device *device, const tdm_kv_desc *desc, 
     *n_page_out = n_page;
     *is_held_out = meta_is_active(device, d);
     if (!*is_held_out) return TDM_OK;
-    /* All of them: a step block can name pages in one way only. */
+    /* All caches are cut in this way, because a step block numbers pages in one way only. */
     if (device->options.attention == META_ATTENTION_SEQUENCE) {
         tdm_status status = pages_count(device, n_page, d, n_page_out, err);
         *is_held_out = *n_page_out > 0;
@@ -44,7 +44,7 @@ tdm_status meta_state_local(const meta_device *device, const tdm_kv_desc *desc, 
     if (partition->id == 0) return TDM_OK;
     tdm_status status = meta_partition_units(device, partition, lo, hi, err);
     if (status != TDM_OK) return status;
-    /* A unit is a KV head, or several that stay together. */
+    /* A unit is one KV head, or several that stay on one member. */
     if (partition->n_unit <= 0 || desc_out->n_head_kv % partition->n_unit != 0)
         return tdm_fail(err, TDM_UNSUPPORTED, "a cache of %d KV heads is not cut into %d units",
                         (int)desc_out->n_head_kv, (int)partition->n_unit);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * device.c: opening a group: its members are borrowed, looked at and given shares; then the parts
- * that hang on it (partitions, arena, probe) are made. Also what the group says of itself.
+ * device.c: opens and closes a group: acquires the members, checks their tables, gives them shares,
+ * and makes the table of partitions, the arena and the probe. Also describes the group to the host
+ * (name, memory, capabilities). Shares are computed in share/.
  */
 #include "plugins/meta/device.h"
 
@@ -12,7 +13,7 @@
 
 enum { GROUP_ALIGN = 64 };
 
-/* ---- Enumerating: groups are made by configurations, not found ---- */
+/* ---- Enumeration: none, since groups are made by a configuration ---- */
 
 static tdm_status device_count(tdm_instance *instance, int32_t *n_out, tdm_error *err) {
     (void)instance;
@@ -35,9 +36,9 @@ static tdm_status device_describe(tdm_instance *instance, int32_t index, tdm_dev
 
 /* ---- Opening ---- */
 
-/* The name of a function or table that a group needs and the member's plugin lacks; NULL = none. The
- * host fills in what a small plugin leaves out (tandem/host.h). That is checked here once, so that
- * the other files can call these functions without a check. */
+/* The name of a function or table that a group needs and the member's plugin lacks; NULL = none.
+ * The host fills in what a small plugin leaves out (tandem/host.h). That is checked here once, so
+ * that the other files can call these functions without a check. */
 static const char *missing_table(const tdm_acquired_device *acquired) {
     const tdm_plugin *p = acquired->plugin;
     if (p == NULL || !TDM_HAS(p, device) || !TDM_HAS(p, buffer)) return "tables";
@@ -88,7 +89,8 @@ static tdm_status member_open(meta_device *device, int32_t d, tdm_error *err) {
     return TDM_OK;
 }
 
-/* Same plugin, same kind of device; how many threads one has does not change what it computes. */
+/* True when two members compute equal bits from equal bits: the same plugin and the same kind of
+ * device. The number of threads does not change what a device computes. */
 static bool members_are_alike(const meta_member *a, const meta_member *b) {
     return strcmp(a->acquired.plugin->name, b->acquired.plugin->name) == 0 &&
            strcmp(a->info.description, b->info.description) == 0 &&
@@ -129,8 +131,8 @@ static void device_close(tdm_device *device) {
     if (device == NULL) return;
     const tdm_host *host = device->host;
     (void)meta_stuck_members_check(device);
-    /* Queues first: what they still run may touch all that follows. What a member that never came
-     * back may still touch is left to it. */
+    /* Queues first: what they still run may use everything that is freed after them. What a stuck
+     * member may still use is released later. */
     for (int32_t d = 0; d < device->n_member; d++) {
         meta_member *member = &device->members[d];
         if (member->probe_queue != NULL && !meta_member_is_stuck(device, d))
@@ -207,9 +209,9 @@ static tdm_status device_open(tdm_instance *instance, const tdm_device_params *p
     return TDM_OK;
 }
 
-/* ---- What it says of itself ---- */
+/* ---- Description ---- */
 
-/* "a + b", cut where the room ends. */
+/* "a + b", cut off where text_size ends. */
 static void names_join(const meta_device *device, bool is_description, char *text, size_t size) {
     size_t used = 0;
     text[0] = 0;

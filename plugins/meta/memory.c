@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * memory.c: the group's own memory: from the host, which counts it, and zeroed. What lies on
- * members is theirs (buffer.c).
+ * memory.c: the group's own memory: zeroed, from the host's allocator, which counts it. Memory on
+ * members belongs to buffer.c.
  */
 #include <string.h>
 
@@ -30,7 +30,7 @@ tdm_status meta_grow(const tdm_host *host, void *array, int32_t *capacity, int64
     if (grown == NULL)
         return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "group: no memory for %lld elements of %zu",
                         (long long)need, element_size);
-    /* The caller's pointer has a type of its own; it is moved as bytes. */
+    /* The type of the caller's pointer is not known here, so it is copied as bytes. */
     memcpy(&old, array, sizeof old);
     if (old != NULL) {
         memcpy(grown, old, (size_t)*capacity * element_size);

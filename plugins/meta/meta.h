@@ -1,19 +1,20 @@
 /* SPDX-License-Identifier: MIT
  *
- * meta.h: what the files of the meta plugin know of each other. Start reading here.
+ * meta.h: the types that all files of the meta plugin share. Start reading here.
  *
- * Mental model. A tdm_device of this plugin is a group: members (devices of any plugin, lent by the
- * core without gaps) with shares. Three things are cut over the members, each by a file of its own:
- *   - the units of a partition (partition.h): decided once, in split_prepare;
- *   - bytes: a weight or cache becomes a slice on each member (slice.h, buffer.h);
- *   - a graph: preparing it walks its nodes in order, asks each op's rule (rules.h) for the layouts
- *     of its sources, converts where they differ (relayout.h), and emits what each member has to
- *     do into that member's part (part.h). The parts, with memory and plans, are a plan.h.
- * A queue (queue.c) has a thread for each member, which runs that member's part of a plan; what
- * crosses between members goes through one arena in host memory (arena.h), inside the member's own
- * plan where its device can, on its thread where it cannot.
+ * Mental model. A tdm_device of this plugin is a group. It has members: devices of any plugin, each
+ * with a share of the work. The core fills in every function that a member's plugin leaves out.
+ * Three things are cut over the members:
+ *   - the units of a partition (layout/partition.h): assigned once, in split_prepare;
+ *   - bytes: each member holds a slice of a weight or cache (layout/slice.h, buffer.h);
+ *   - a graph: the compiler (rules/compile.h) goes through its nodes in order. The rule of each op
+ *     converts the sources to layouts that it can compute on, and emits nodes into each member's
+ *     part (rules/part.h). The parts with their memory and member plans form a plan (exec/plan.h).
+ * A queue (exec/queue.c) runs every member's part of a plan. Members exchange data through one
+ * arena in host memory (exchange/arena.h): inside their own plans where the device supports it,
+ * else by a thread of the queue.
  *
- * Nothing here knows what kind of device a member is: only its tables and flags.
+ * The plugin treats all kinds of devices alike: it reads only their tables and flags.
  */
 #ifndef TANDEM_META_H
 #define TANDEM_META_H
@@ -34,9 +35,9 @@ typedef enum meta_experts {
     META_EXPERTS_WHOLE   /* experts are assigned whole */
 } meta_experts;
 
-/* The options of a group, checked but for what only its members can tell. */
 enum { META_MAX_TIMEOUT = 86400 }; /* seconds */
 
+/* The options of a group. What depends on the members is not checked yet. */
 typedef struct meta_options {
     int32_t n_member; /* 1 .. TDM_MAX_MEMBERS */
     char names[TDM_MAX_MEMBERS][64];
@@ -51,8 +52,8 @@ typedef struct meta_options {
     double timeout; /* seconds until the watchdog gives up on a member */
 } meta_options;
 
-/* Reads options (plugin.h's tdm_option); an unknown key or value names it and those there are.
- * options.c. [any-thread] */
+/* Reads options (tdm_option of plugin.h). A failure names the unknown key or value and lists the
+ * valid ones. options.c. [any-thread] */
 tdm_status meta_options_read(const tdm_option *options, int32_t n_option, meta_options *out,
                              tdm_error *err);
 
@@ -63,25 +64,26 @@ typedef struct meta_member {
     double share;      /* of the work, 0 .. 1, all together 1; 0 = inactive: nothing runs there */
     int32_t rank;      /* number among the active members, 0 .. n_active-1; -1 = inactive */
     uint64_t align;    /* of buffer offsets, a power of two, >= 64 */
-    bool has_exchange; /* EXCHANGE runs inside its plans: it says so and the probe agreed */
-    tdm_buffer *arena; /* the group's arena as this member sees it; NULL: not imported */
+    bool has_exchange; /* runs EXCHANGE inside its plans; the probe has passed */
+    tdm_buffer *arena; /* this member's import of the group's arena; NULL = none */
     tdm_queue *probe_queue; /* for probes and measurements, never for plans */
     tdm_buffer *scratch;    /* memory of temporaries, shared by all plans; grows */
     uint64_t scratch_size;
     tdm_buffer *zeros; /* bytes of 0, for padding; grows */
     uint64_t zeros_size;
-    /* As measured for weights of measured_type, canonical bytes and multiply-adds per second: all
-     * members at once, and this one alone. 0 = not measured, or it cannot. */
+    /* Measured rates for weights of measured_type, in canonical bytes and multiply-adds per second:
+     * with all members at once, and for this one alone. 0 = not measured, or not supported. */
     double bandwidth, bandwidth_alone;
     double arithmetic, arithmetic_alone;
     _Atomic uint64_t run_ns, exchange_ns; /* since open */
-    tdm_semaphore
-        *stuck; /* a run that never came back signals this; NULL: none. Until it does, what
-                             the run uses must stay (meta_member_is_stuck) */
+    /* An abandoned run will signal this; NULL = none. Until then whatever the run uses must stay
+     * allocated (meta_member_is_stuck). */
+    tdm_semaphore *stuck;
     uint64_t stuck_value;
 } meta_member;
 
-/* What split_set declared. The hash tells the graph from one that later has its address. */
+/* A layout that split_set declared. The hash distinguishes the graph from a later one at the same
+ * address. */
 typedef struct meta_override {
     const tdm_graph *graph;
     uint64_t hash;
@@ -97,9 +99,9 @@ struct tdm_device {
     const tdm_host *host;
     meta_options options;
     int32_t n_member;
-    int32_t owner;    /* the first active member: what is decided once is decided there */
+    int32_t owner;    /* the first active member: it makes the decisions that all members share */
     int32_t n_active; /* members with a share */
-    int32_t division; /* counts how often shares were given: a plan is good for one division */
+    int32_t division; /* incremented when shares are given: a plan is valid for one division */
     bool is_uniform;  /* the active members are one plugin and one kind of device: they compute
                            equal bits from equal bits */
     meta_member members[TDM_MAX_MEMBERS];
@@ -116,7 +118,7 @@ struct tdm_device {
                                     bindings are stale */
     uint32_t epoch;              /* of the last run; counts runs */
     _Atomic uint64_t n_run;
-    bool is_broken; /* a member never came back: every later run fails with `broken` */
+    bool is_broken; /* a member is stuck: every run fails with `broken` until it has ended */
     tdm_error broken;
     _Atomic(struct meta_pending_release *)
         pending_releases; /* what stuck members still use (watchdog.c) */
@@ -137,18 +139,20 @@ void meta_free(const tdm_host *host, void *ptr, size_t size);
 tdm_status meta_grow(const tdm_host *host, void *array, int32_t *capacity, int64_t need,
                      size_t element_size, tdm_error *err);
 
-/* True while a run that was given up may still use the member's memory: queues, plans and memory of
- * that member are then left to it rather than freed. watchdog.c. [any-thread] */
+/* True while an abandoned run may still use the member's memory. The member's queues, plans and
+ * memory must then be released with meta_release_later instead of being freed. watchdog.c.
+ * [any-thread] */
 bool meta_member_is_stuck(const meta_device *device, int32_t member);
-/* Leaves `what` to a member: release(device, member, what) is called once `semaphore` has reached
- * `value` or failed (NULL: once the member is not stuck any more), at the latest when the group
- * closes; never, if it does not come back. The caller keeps nothing of it. watchdog.c. [any-thread] */
+/* Takes over `what`, which a member may still use. release(device, member, what) is called after
+ * `semaphore` has reached `value` or was poisoned (NULL: after the member is not stuck any more),
+ * at the latest when the group closes. If the member never ends, `what` is leaked. watchdog.c.
+ * [any-thread] */
 typedef void (*meta_release_fn)(meta_device *device, int32_t member, void *what);
 void meta_release_later(meta_device *device, int32_t member, tdm_semaphore *semaphore,
                         uint64_t value, meta_release_fn release, void *what);
 
-/* Whether a cache lies in the host's memory instead of the member's own. Not known of a member that is
- * a group, which is asked where it matters (report.c). */
+/* Whether a cache is in host memory instead of the member's own. False for a member that is a
+ * group: report.c asks that group's own report. */
 static inline bool meta_is_cache_in_host(const meta_member *member, const tdm_kv_desc *desc) {
     const uint32_t own = TDM_DEVICE_IS_HOST | TDM_DEVICE_IS_INTEGRATED | TDM_DEVICE_IS_GROUP;
     return (desc->flags & TDM_KV_IN_HOST) != 0 && (member->info.flags & own) == 0;

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * options.c: the options of a group, read and checked as far as that goes without its members.
- * Which section of a configuration they come from is the runner's business; what they mean to a
- * graph, the partition's and the rules'.
+ * options.c: reads the options of a group and checks whatever can be checked without the members.
+ * The runner finds them in a configuration. Their effect is implemented in layout/ and rules/.
  */
 #include <errno.h>
 #include <math.h>
@@ -15,7 +14,7 @@
 
 enum { DEFAULT_TIMEOUT = 60 };
 
-/* The next piece of a list at *at, without the blanks around it; false at the end. */
+/* The next element of a list at *at, without the blanks around it; false at the end. */
 static bool piece_next(const char **at, char sep, const char **piece, size_t *len) {
     if (*at == NULL) return false;
     const char *end = strchr(*at, sep);
@@ -58,7 +57,8 @@ static tdm_status members_read(const char *value, meta_options *o, tdm_error *er
     return TDM_OK;
 }
 
-/* A number without sign, exponents allowed; nothing that strtod takes beyond that. */
+/* A decimal number without sign, optionally with an exponent. Other forms that strtod accepts (hex,
+ * inf, nan) are refused. */
 static bool number_read(const char *piece, size_t len, double *out) {
     char text[64], *end;
     if (len == 0 || len >= sizeof text || strspn(piece, "0123456789.eE+-") < len) return false;
@@ -125,7 +125,7 @@ static tdm_status reserve_read(const char *value, meta_options *o, int32_t *n_re
     return TDM_OK;
 }
 
-/* A word of a list that ends with NULL; its place in *out. */
+/* Finds a word in a list that ends with NULL; *out receives its index. */
 static tdm_status word_read(const char *key, const char *value, const char *const *words,
                             int32_t *out, tdm_error *err) {
     char known[128] = "";
@@ -220,7 +220,7 @@ tdm_status meta_options_read(const tdm_option *options, int32_t n_option, meta_o
                         (int)counts.n_reserve, (int)out->n_member);
     for (int32_t d = 1; counts.n_reserve == 1 && d < out->n_member; d++)
         out->reserve[d] = out->reserve[0];
-    /* A layer's cache lies whole where the layer does: there is nothing to cut by heads or pages. */
+    /* With split = layer a member holds the whole cache of its layers, so that no cache is cut. */
     if (out->split == META_SPLIT_LAYER) out->attention = META_ATTENTION_HEADS;
     return TDM_OK;
 }

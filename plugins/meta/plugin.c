@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * plugin.c: the entry of the meta plugin and its instances. A group has its state in its device
- * (device.c); an instance only knows the host.
+ * plugin.c: the entry of the meta plugin and its instances. An instance holds only the host's
+ * table; the state of a group is in its device (device.c).
  */
 #include "plugins/meta/device.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * split.c: the split hooks of a group: assigning partitions, declaring and showing layouts. What
- * a graph takes of each member is report.c's.
+ * split.c: the split hooks of a group (tandem/split.h): assign partitions, declare and show
+ * layouts. split_report is implemented in report.c.
  */
 #include <string.h>
 
@@ -9,7 +9,7 @@
 #include "plugins/meta/share/report.h"
 #include "plugins/meta/share/solve.h"
 
-/* A group inside a group: what all of its members can take. */
+/* For a group that is a member of another: the smallest slice that all of its members can take. */
 static tdm_status split_unit(tdm_device *device, const tdm_graph *graph, int32_t value,
                              int32_t axis, int64_t *unit_out, tdm_error *err) {
     if (value < 0 || value >= graph->n_value || axis < 0 || axis >= TDM_MAX_DIMS)
@@ -33,7 +33,8 @@ static tdm_status split_unit(tdm_device *device, const tdm_graph *graph, int32_t
     return TDM_OK;
 }
 
-/* Blocks are not copied: what a member takes of them must be whole rows that lie together. */
+/* Whether members can take their parts of a value as slices. Quantised blocks are not copied, so a
+ * part of them must be whole rows that are contiguous. */
 static bool is_sliceable(const tdm_value *v, const meta_cut *cut) {
     int64_t above = 1;
     if (tdm_type_get_info((tdm_type)v->type).block_len == 1) return true;
@@ -41,7 +42,7 @@ static bool is_sliceable(const tdm_value *v, const meta_cut *cut) {
     return cut->axis > 0 && above == 1 && cut->repeat == 1 && cut->n_segment == 1;
 }
 
-/* The layout as its owner filled it, brought to this version and its normal form. */
+/* Reads a caller's layout, whose struct may be of another version, and normalises it. */
 static tdm_status layout_read(const tdm_device *device, const tdm_graph *graph, int32_t value,
                               const tdm_layout *theirs, tdm_layout *out, tdm_error *err) {
     if (value < 0 || value >= graph->n_value ||
@@ -90,7 +91,7 @@ static tdm_status split_set(tdm_device *device, const tdm_graph *graph, int32_t 
     if (status != TDM_OK) return status;
     o.hash = device->host->graph->hash(graph);
     pthread_mutex_lock(&device->mutex);
-    /* What was declared of another graph at this address has no more use. */
+    /* Drops declarations for an earlier graph at this address. */
     for (int32_t i = device->n_override - 1; i >= 0; i--)
         if (device->overrides[i].graph == graph && device->overrides[i].hash != o.hash)
             device->overrides[i] = device->overrides[--device->n_override];
@@ -104,7 +105,7 @@ static tdm_status split_set(tdm_device *device, const tdm_graph *graph, int32_t 
         if (at < device->n_override) before = device->overrides[at];
         device->overrides[at] = o;
         if (at == device->n_override) device->n_override++;
-        /* A rule that cannot take it says so now. */
+        /* Compiles the graph once, so that a layout that a rule cannot take is refused here. */
         meta_plan *plan = NULL;
         status = meta_compile(device, graph, &plan, err);
         if (status == TDM_OK) status = meta_plan_lay_out(plan, err);

@@ -60,7 +60,7 @@ static void groups_nest(void **state) {
 }
 
 /* A device that tells nothing: all is unknown of it, and of a group in which it works. */
-static void silence_is_unknown(void **state) {
+static void missing_is_unknown(void **state) {
     (void)state;
     tdm_runtime *rt = runtime_make();
     tdm_open_device *silent = NULL;
@@ -81,7 +81,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(group_adds_up),
         cmocka_unit_test(groups_nest),
-        cmocka_unit_test(silence_is_unknown),
+        cmocka_unit_test(missing_is_unknown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

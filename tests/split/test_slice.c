@@ -236,7 +236,7 @@ static uint8_t *expected_make(const slice_case *c, int32_t d, size_t *size_out) 
                     const int64_t from = lo > at[0] ? lo - at[0] : 0;
                     const int64_t till = hi < at[0] + len ? hi - at[0] : len;
                     if (c->cut.axis == 0 && (from > 0 || till < len))
-                        meta_superblock_silence(type, block, (int)from, (int)till);
+                        meta_superblock_mask(type, block, (int)from, (int)till);
                     memcpy(to, block, block_size);
                 }
     *size_out = (size_t)(to - bytes);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_superblock.c: superblocks cut at every multiple of 32: what is silenced is 0, what is kept
+ * test_superblock.c: superblocks cut at every multiple of 32: masked elements are 0, what is kept
  * stays bit for bit, and the parts put together are the block again.
  */
 #include <setjmp.h>
@@ -57,7 +57,7 @@ static void values_get(tdm_type type, const void *block, float values[LEN]) {
 }
 
 /* Every part, of random blocks. */
-static void test_silence(void **context) {
+static void test_mask(void **context) {
     (void)context;
     for (int t = 0; t < N_TYPE; t++) {
         const tdm_type type = types[t];
@@ -71,7 +71,7 @@ static void test_silence(void **context) {
             for (int lo = 0; lo <= LEN; lo += UNIT) {
                 for (int hi = lo; hi <= LEN; hi += UNIT) {
                     memcpy(part, whole, size);
-                    meta_superblock_silence(type, part, lo, hi);
+                    meta_superblock_mask(type, part, lo, hi);
                     values_get(type, part, found);
                     for (int i = 0; i < LEN; i++) {
                         if (i < lo || i >= hi ? found[i] == 0
@@ -104,7 +104,7 @@ static void test_join(void **context) {
             for (int i = 0, first = (int)(next() % (unsigned)n_cut); i < n_cut; i++) {
                 const int p = (first + i) % n_cut;
                 memcpy(part, whole, size);
-                meta_superblock_silence(type, part, cuts[p], cuts[p + 1]);
+                meta_superblock_mask(type, part, cuts[p], cuts[p + 1]);
                 meta_superblock_join(type, joined, part, cuts[p], cuts[p + 1]);
             }
             if (memcmp(joined, whole, size) != 0)
@@ -126,7 +126,7 @@ static void test_join_is_needed(void **context) {
     }
 }
 
-/* Of the superblocks those of grid points and of trits neither: none of their scales silences. */
+/* Of the superblocks those of grid points and of trits neither: none of their scales means 0. */
 static void test_others_are_not_cut(void **context) {
     (void)context;
     for (int type = 0; type < TDM_TYPE_LIMIT_; type++) {
@@ -139,7 +139,7 @@ static void test_others_are_not_cut(void **context) {
 int main(void) {
     random_begin("superblock");
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_silence),
+        cmocka_unit_test(test_mask),
         cmocka_unit_test(test_join),
         cmocka_unit_test(test_join_is_needed),
         cmocka_unit_test(test_others_are_not_cut),

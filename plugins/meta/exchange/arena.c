@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * arena.c: the memory of the arena and its imports. Its words are the protocol's business
- * (exchange_host.c); who needs how much is the compiler's.
+ * arena.c: allocates the arena and imports it into the members. exchange_host.c and the devices
+ * read and write its words; compile.c computes the offsets and the size.
  *
- * Pages come from the system rather than from the host's allocator: most flag lines are never
- * touched, and untouched pages of such a mapping cost nothing and are zero.
+ * The pages come from the system, not from the host's allocator: most flag lines are never used,
+ * and unused pages of such a mapping are zero and take no memory.
  */
 #include "plugins/meta/exchange/arena.h"
 
@@ -27,7 +27,8 @@ static void imports_free(meta_device *device, tdm_buffer *const *imports) {
         if (imports[d] != NULL) meta_member_buffers(&device->members[d])->free(imports[d]);
 }
 
-/* An import for each member that exchanges in its plans; imports_out[n_member], NULL elsewhere. */
+/* Imports the memory into each member that exchanges inside its plans. imports_out[n_member]; NULL
+ * for the others. */
 static tdm_status imports_make(meta_device *device, uint8_t *data, uint64_t size, bool is_new,
                                tdm_buffer **imports_out, tdm_error *err) {
     for (int32_t d = 0; d < device->n_member; d++) imports_out[d] = NULL;

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
- * exchange_host.c: one member's EXCHANGE done by the host, for a device that cannot: the protocol
- * of tandem/collective.h, word by word, with the arithmetic of core/base/wire.h, so that members of
- * both sorts take part in one exchange and get equal bits.
+ * exchange_host.c: one member's EXCHANGE, performed by the host for a device that cannot. It
+ * follows the protocol of tandem/collective.h and uses the arithmetic of core/base/wire.h. So
+ * members that exchange inside their plans and members that use the host take part in the same
+ * exchange and get equal bits.
  *
- * Everything is published ahead: a sum's chunks go out one by one, and those who wait for them sum
- * the first while the last are still converted.
+ * A member publishes all chunks of a sum before it waits. Other members add the first chunks while
+ * later ones are still being converted.
  */
 #include <sched.h>
 #include <string.h>
@@ -55,7 +56,7 @@ static void flag_publish(meta_arena *arena, const meta_exchange_args *a, int64_t
                           memory_order_release);
 }
 
-/* A member's part of a GATHER: runs of `run` bytes, one every `pitch` bytes of the result. */
+/* Copies a member's part of a GATHER: `run` bytes at every `pitch` bytes of the result. */
 static void part_copy(const meta_exchange_args *a, uint8_t *whole) {
     const tdm_exchange_params *p = a->params;
     const tdm_type type = (tdm_type)a->type;
@@ -103,15 +104,15 @@ void meta_exchange_publish(meta_arena *arena, const meta_exchange_args *a) {
 
 /* ---- Waiting --------------------------------------------------------------------------------- */
 
-/* Politer and politer: others, and perhaps the very member that is waited for, need the processor
- * more than this wait does. */
-static void wait_pause(int32_t n_look) {
-    if (n_look < 256) {
+/* Spins, then yields, then sleeps for longer and longer, because the awaited member may need this
+ * processor. */
+static void wait_pause(int32_t n_poll) {
+    if (n_poll < 256) {
         tdm_relax();
-    } else if (n_look < 1024) {
+    } else if (n_poll < 1024) {
         sched_yield();
     } else {
-        struct timespec t = {0, n_look < 4096 ? 20000 : 200000};
+        struct timespec t = {0, n_poll < 4096 ? 20000 : 200000};
         nanosleep(&t, NULL);
     }
 }
@@ -125,19 +126,19 @@ static tdm_status late(const meta_exchange_args *a, int32_t rank, tdm_error *err
                     (int)a->params->stage, name);
 }
 
-/* Until every member has published n_chunk chunks. */
+/* Waits until every member has published n_chunk chunks; members that send nothing publish too. */
 static tdm_status flags_wait(const meta_arena *arena, const meta_exchange_args *a, int64_t n_chunk,
                              tdm_error *err) {
     const tdm_exchange_params *p = a->params;
     const _Atomic uint64_t *abort_word = word_at(arena, 0);
     uint64_t want = (uint64_t)a->epoch << 32 | (uint64_t)n_chunk, begin = 0;
-    int32_t n_look = 0;
+    int32_t n_poll = 0;
     for (int32_t rank = 0; rank < p->n_member; rank++) {
         const _Atomic uint64_t *flag = flag_at(arena, p, rank);
         while ((int64_t)(atomic_load_explicit(flag, memory_order_acquire) - want) < 0) {
             if (atomic_load_explicit(abort_word, memory_order_acquire) != 0) break;
-            wait_pause(n_look++);
-            if (n_look % 256 != 0) continue;
+            wait_pause(n_poll++);
+            if (n_poll % 256 != 0) continue;
             uint64_t now = meta_clock_ns();
             if (begin == 0) begin = now;
             if (now - begin > TDM_EXCHANGE_TIMEOUT_NS) return late(a, rank, err);
@@ -150,7 +151,7 @@ static tdm_status flags_wait(const meta_arena *arena, const meta_exchange_args *
 
 /* ---- Summing --------------------------------------------------------------------------------- */
 
-/* The addends of those who send, in member order. */
+/* The addends of the senders, in member order. */
 static int32_t addends_find(const meta_arena *arena, const tdm_exchange_params *p,
                             const void **addends) {
     int32_t n = 0;
@@ -160,7 +161,8 @@ static int32_t addends_find(const meta_arena *arena, const tdm_exchange_params *
     return n;
 }
 
-/* What of chunk c belongs to the result: all of it, or the parts of the rows that it cuts. */
+/* Sums the elements of chunk c that belong to the result: all of them, or (SUM_PART) those in the
+ * part of each row that the member receives. */
 static void chunk_sum(const meta_arena *arena, const meta_exchange_args *a,
                       const int64_t ne[TDM_MAX_DIMS], int64_t c) {
     const tdm_exchange_params *p = a->params;

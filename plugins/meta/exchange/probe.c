@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * probe.c: before a member's own EXCHANGE is trusted it is tried: alone against the host playing
- * everybody else, then all that passed together. What it gives must be the host's bits. One of the
- * others comes late, after a pause, so that a device that does not wait reads what is not there yet.
+ * probe.c: tests a member's own EXCHANGE before the group uses it: each member alone, with the host
+ * in the place of all others, then all members that passed together. The results must have the same
+ * bits as the host's. One of the other members publishes after a pause, so that a device that does
+ * not wait for flags reads wrong data.
  *
- * The probe has an arena of its own, since a member that does not answer may still write to it
- * later: then arena, graph, buffer and queue are left to it, and the group never knows.
+ * The probe has an arena of its own, because a member that does not end in time may write to it
+ * later. In that case arena, graph, buffer and queue of the test are kept until the member ends,
+ * and the group's own memory is not affected.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -22,7 +24,7 @@ enum {
     POISON = 0xa5,
     PAUSE_NS = 500000
 };
-#define ANSWER_NS UINT64_C(3000000000)
+#define CASE_NS UINT64_C(3000000000)
 
 typedef struct probe_case {
     tdm_exchange_kind kind;
@@ -30,10 +32,11 @@ typedef struct probe_case {
     int64_t ne[TDM_MAX_DIMS];
     int32_t axis;
     bool has_residual, is_pausing;
-    bool spares_first; /* rank 0 sends nothing */
+    bool omits_first; /* rank 0 sends nothing */
 } probe_case;
 
-/* Shapes of the result; a GATHER's parts and a SUM_PART's addends follow from the members. */
+/* Shapes of the results. The parts of a GATHER and the addends of a SUM_PART follow from the number
+ * of members. */
 static const probe_case cases[] = {
     {TDM_EXCHANGE_SUM, TDM_TYPE_F32, {37, 3, 1, 1}, 0, true, true, false},
     {TDM_EXCHANGE_GATHER, TDM_TYPE_I32, {3, 0, 2, 1}, 1, false, true, false},
@@ -44,14 +47,14 @@ static const probe_case cases[] = {
 };
 enum { N_CASE = sizeof cases / sizeof *cases };
 
-/* The arena of a probe, which members that do not answer keep. */
+/* The arena of a probe. Members that do not end in time keep it. */
 typedef struct probe_arena {
     uint8_t *data;
     size_t size;
-    int32_t n_user; /* the probe, and members that keep it */
+    int32_t n_user; /* references: the probe, and members that keep it */
 } probe_arena;
 
-/* What a member under test needs; in one allocation that a silent member keeps. */
+/* What a member under test uses, in one allocation, which a stuck member keeps. */
 typedef struct probe_part {
     int32_t d, rank;
     tdm_queue *queue;
@@ -64,9 +67,9 @@ typedef struct probe_part {
     tdm_node node;
     tdm_graph graph;
     uint64_t off[5]; /* in buffer; x, step, residual, y by the value's index */
-    bool is_refused, is_silent;
-    bool is_answered; /* in the case under way: it signalled, or failed */
-    bool is_skipped;  /* another one spoiled the case */
+    bool is_refused, is_stuck;
+    bool has_ended;  /* in the current case: its semaphore was signalled or poisoned */
+    bool is_skipped; /* another member aborted the case */
     tdm_error why;
 } probe_part;
 
@@ -74,12 +77,12 @@ enum { V_X, V_ARENA, V_STEP, V_RESIDUAL, V_Y, N_VALUE };
 
 typedef struct probe {
     meta_device *device;
-    meta_arena arena, truth; /* what the members use; what the host alone makes of the same */
+    meta_arena arena, truth; /* used by the members; used by the host for the expected results */
     uint64_t size;
     uint32_t epoch, seed;
     float *x[TDM_MAX_MEMBERS]; /* by rank; 4-byte elements of any type */
     float *residual, *expected, *result;
-    bool is_spoiled; /* the case under way was called off */
+    bool is_aborted; /* the current case was aborted */
     probe_arena *words;
 } probe;
 
@@ -87,13 +90,13 @@ static tdm_status out_of_memory(tdm_error *err) {
     return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "group: no memory to try exchanges");
 }
 
-/* ---- The pattern ----------------------------------------------------------------------------- */
+/* ---- Test data ------------------------------------------------------------------------------- */
 
 static uint32_t pattern_next(probe *p) {
     return p->seed = p->seed * 1664525u + 1013904223u;
 }
 
-/* Numbers of many sizes and both signs, whose sum depends on the order. */
+/* Numbers of many magnitudes and both signs, so that their sum depends on the order of addition. */
 static void pattern_fill(probe *p, float *x, int64_t n, tdm_type type) {
     for (int64_t i = 0; i < n; i++) {
         uint32_t bits = pattern_next(p);
@@ -104,7 +107,7 @@ static void pattern_fill(probe *p, float *x, int64_t n, tdm_type type) {
     }
 }
 
-/* The args of one rank: its shapes, and where its data is. */
+/* The arguments of one rank: its shapes and its data. */
 static void args_make(const probe *p, const probe_case *c, tdm_exchange_params *params,
                       int32_t rank, meta_exchange_args *a) {
     int64_t n = p->device->n_active;
@@ -117,10 +120,10 @@ static void args_make(const probe *p, const probe_case *c, tdm_exchange_params *
     params->data_off = DATA_AT;
     params->flag_off = META_ARENA_FLAGS;
     params->senders = n == 64 ? UINT64_MAX : (UINT64_C(1) << n) - 1;
-    if (c->spares_first) params->senders &= ~UINT64_C(1);
+    if (c->omits_first) params->senders &= ~UINT64_C(1);
     memcpy(a->ne, c->ne, sizeof a->ne);
     memcpy(a->x_ne, c->ne, sizeof a->x_ne);
-    if (c->kind == TDM_EXCHANGE_GATHER) { /* rank r brings r + 1 elements of the axis */
+    if (c->kind == TDM_EXCHANGE_GATHER) { /* rank r sends r + 1 elements of the axis */
         a->ne[c->axis] = n * (n + 1) / 2;
         a->x_ne[c->axis] = rank + 1;
         params->first = rank * (rank + 1) / 2;
@@ -128,7 +131,7 @@ static void args_make(const probe *p, const probe_case *c, tdm_exchange_params *
         params->wire_type = (int32_t)p->device->options.reduce_type;
         params->data_stride = (p->size - DATA_AT) / (uint64_t)n / 64 * 64;
     }
-    if (c->kind == TDM_EXCHANGE_SUM_PART) { /* rank r wants from 3 * r on */
+    if (c->kind == TDM_EXCHANGE_SUM_PART) { /* rank r receives the part from 3 * r on */
         a->x_ne[c->axis] = 3 * n + c->ne[c->axis];
         params->whole = (int32_t)a->x_ne[c->axis];
         params->first = 3 * rank;
@@ -190,7 +193,7 @@ static meta_member *member_of(const probe *p, const probe_part *t) {
     return &p->device->members[t->d];
 }
 
-/* Queue, memory and a view of the arena for one member, for all its runs. */
+/* Makes the queue, the memory and the import of the arena that one member uses in all its cases. */
 static tdm_status part_open(probe *p, probe_part *t, tdm_error *err) {
     meta_member *member = member_of(p, t);
     const tdm_buffer_ops *ops = meta_member_buffers(member);
@@ -232,7 +235,7 @@ static void part_release(meta_device *device, int32_t d, void *part) {
 }
 
 static void part_close(probe *p, probe_part *t) {
-    if (t->is_silent)
+    if (t->is_stuck)
         meta_release_later(p->device, t->d, t->semaphore, t->value, part_release, t);
     else
         part_release(p->device, t->d, t);
@@ -276,7 +279,7 @@ static tdm_status part_submit(probe *p, probe_part *t, const meta_exchange_args 
     return status;
 }
 
-/* ---- A run ----------------------------------------------------------------------------------- */
+/* ---- A case ---------------------------------------------------------------------------------- */
 
 static void abort_word_set(probe *p, uint64_t value) {
     atomic_store_explicit((_Atomic uint64_t *)(void *)p->arena.data, value, memory_order_release);
@@ -288,13 +291,13 @@ static void part_refuse(probe_part *t, tdm_status status, const char *why) {
     tdm_fail(&t->why, status, "%s", why);
 }
 
-static void case_spoil(probe *p) {
-    p->is_spoiled = true;
+static void case_abort(probe *p) {
+    p->is_aborted = true;
     abort_word_set(p, 1);
 }
 
-/* Waits for a member's answer until `stall_timer` has waited limit_ns. One that left because the case
- * was called off gets another chance, with a semaphore that is not poisoned. */
+/* Waits until a member has ended the case, or until stall_timer has reached limit_ns. A member that
+ * left because the case was aborted is tested again, with a new semaphore. */
 static void part_await(probe *p, probe_part *t, meta_stall_timer *stall_timer, uint64_t limit_ns) {
     const tdm_host_semaphore_ops *ops = p->device->host->semaphore;
     tdm_error err = {0};
@@ -304,12 +307,12 @@ static void part_await(probe *p, probe_part *t, meta_stall_timer *stall_timer, u
     if (status == TDM_DEADLINE_EXCEEDED && ops->query(t->semaphore, &value, &err) == TDM_OK &&
         value < t->value)
         return;
-    t->is_answered = true;
+    t->has_ended = true;
     if (status == TDM_OK) return;
     t->is_skipped = true;
-    if (status != TDM_CANCELLED || !p->is_spoiled) {
+    if (status != TDM_CANCELLED || !p->is_aborted) {
         part_refuse(t, status, err.message);
-        case_spoil(p);
+        case_abort(p);
         return;
     }
     ops->destroy(t->semaphore);
@@ -320,31 +323,31 @@ static void part_await(probe *p, probe_part *t, meta_stall_timer *stall_timer, u
     part_refuse(t, status, err.message);
 }
 
-/* Time is up: those who have not even published are to blame, else those who did not answer; all
- * are told to leave, and are silent where they do not. */
-static void parts_dismiss(probe *p, uint64_t flag, probe_part *const *parts, int32_t n_part) {
+/* The case timed out. Refuses the members that have not published; where all have, those that have
+ * not ended. Then aborts the case and waits again: a member that still has not ended is stuck. */
+static void parts_time_out(probe *p, uint64_t flag, probe_part *const *parts, int32_t n_part) {
     bool is_anyone = false;
     for (int32_t pass = 0; pass < 2; pass++) {
         for (int32_t i = 0; i < n_part; i++) {
             uint64_t off = META_ARENA_FLAGS + 64 * (uint64_t)parts[i]->rank;
             uint64_t own = atomic_load_explicit((_Atomic uint64_t *)(void *)(p->arena.data + off),
                                                 memory_order_acquire);
-            if (parts[i]->is_answered || (pass == 0 && (int64_t)(own - flag) >= 0)) continue;
+            if (parts[i]->has_ended || (pass == 0 && (int64_t)(own - flag) >= 0)) continue;
             if (pass == 1 && is_anyone) continue;
-            part_refuse(parts[i], TDM_DEADLINE_EXCEEDED, "it gave no answer");
+            part_refuse(parts[i], TDM_DEADLINE_EXCEEDED, "it did not end in time");
         }
         for (int32_t i = 0; i < n_part; i++) is_anyone = is_anyone || parts[i]->is_refused;
     }
-    case_spoil(p);
+    case_abort(p);
     meta_stall_timer stall_timer;
     meta_stall_timer_begin(&stall_timer, meta_clock_ns());
     for (int32_t i = 0; i < n_part; i++) {
-        if (parts[i]->is_answered) continue;
-        part_await(p, parts[i], &stall_timer, ANSWER_NS / 4);
+        if (parts[i]->has_ended) continue;
+        part_await(p, parts[i], &stall_timer, CASE_NS / 4);
         parts[i]->is_skipped = true;
-        if (parts[i]->is_answered) continue;
-        parts[i]->is_silent = true;
-        part_refuse(parts[i], TDM_DEADLINE_EXCEEDED, "it gave no answer");
+        if (parts[i]->has_ended) continue;
+        parts[i]->is_stuck = true;
+        part_refuse(parts[i], TDM_DEADLINE_EXCEEDED, "it did not end in time");
     }
 }
 
@@ -354,7 +357,7 @@ static probe_part *part_of_rank(probe_part *const *parts, int32_t n_part, int32_
     return NULL;
 }
 
-/* Compares what a member gave with what the host makes of the same addends. */
+/* Compares a member's result with the host's result for the same addends. */
 static void part_compare(probe *p, probe_part *t, const probe_case *c) {
     const tdm_buffer_ops *ops = meta_member_buffers(member_of(p, t));
     tdm_exchange_params params;
@@ -368,17 +371,17 @@ static void part_compare(probe *p, probe_part *t, const probe_case *c) {
     if (status != TDM_OK)
         part_refuse(t, status, err.message);
     else if (memcmp(p->result, p->expected, size) != 0)
-        part_refuse(t, TDM_DATA_LOSS, "its results are not what was exchanged");
+        part_refuse(t, TDM_DATA_LOSS, "its results differ from the host's");
 }
 
-/* One case with these members on their devices and the host in everybody else's place. */
+/* Runs one case: these members on their devices, the host in the place of all others. */
 static void case_run(probe *p, const probe_case *c, probe_part *const *parts, int32_t n_part) {
     int32_t n = p->device->n_active, late = -1;
     tdm_exchange_params params;
     meta_exchange_args a;
     p->epoch++;
-    p->is_spoiled = false;
-    for (int32_t i = 0; i < n_part; i++) parts[i]->is_answered = parts[i]->is_skipped = false;
+    p->is_aborted = false;
+    for (int32_t i = 0; i < n_part; i++) parts[i]->has_ended = parts[i]->is_skipped = false;
     memset(p->arena.data + DATA_AT, POISON, (size_t)(p->size - DATA_AT));
     for (int32_t r = 0; r < n; r++) {
         args_make(p, c, &params, r, &a);
@@ -396,8 +399,8 @@ static void case_run(probe *p, const probe_case *c, probe_part *const *parts, in
         tdm_status status = part_submit(p, parts[i], &a, &err);
         if (status == TDM_OK) continue;
         part_refuse(parts[i], status, err.message);
-        parts[i]->is_answered = true;
-        case_spoil(p); /* nobody shall wait for it */
+        parts[i]->has_ended = true;
+        case_abort(p); /* the others must not wait for this member */
     }
     for (int32_t r = 0; r < n; r++) {
         if (r == late || part_of_rank(parts, n_part, r) != NULL) continue;
@@ -414,19 +417,19 @@ static void case_run(probe *p, const probe_case *c, probe_part *const *parts, in
     meta_stall_timer_begin(&stall_timer, meta_clock_ns());
     bool is_late = false;
     for (int32_t i = 0; i < n_part && !is_late; i++) {
-        if (!parts[i]->is_answered) part_await(p, parts[i], &stall_timer, ANSWER_NS);
-        is_late = !parts[i]->is_answered;
+        if (!parts[i]->has_ended) part_await(p, parts[i], &stall_timer, CASE_NS);
+        is_late = !parts[i]->has_ended;
     }
     args_make(p, c, &params, 0, &a);
     if (is_late)
-        parts_dismiss(p, (uint64_t)p->epoch << 32 | (uint64_t)meta_exchange_chunks(&a), parts,
-                      n_part);
+        parts_time_out(p, (uint64_t)p->epoch << 32 | (uint64_t)meta_exchange_chunks(&a), parts,
+                       n_part);
     for (int32_t i = 0; i < n_part; i++)
         if (!parts[i]->is_refused && !parts[i]->is_skipped) part_compare(p, parts[i], c);
     abort_word_set(p, 0);
 }
 
-/* ---- Everything ------------------------------------------------------------------------------ */
+/* ---- All members ----------------------------------------------------------------------------- */
 
 static tdm_status probe_open(probe *p, tdm_error *err) {
     meta_device *device = p->device;
@@ -468,7 +471,7 @@ static void probe_close(probe *p) {
         meta_free(host, p->x[r], MAX_COUNT * sizeof(float));
 }
 
-/* The members that say they can, each with what it needs. */
+/* Prepares the members whose devices offer EXCHANGE. */
 static tdm_status parts_make(probe *p, probe_part **parts, int32_t *n_out, tdm_error *err) {
     meta_device *device = p->device;
     for (int32_t d = 0, rank = 0; d < device->n_member; d++) {
@@ -490,7 +493,8 @@ static tdm_status parts_make(probe *p, probe_part **parts, int32_t *n_out, tdm_e
 }
 
 static void parts_try(probe *p, probe_part *const *parts, int32_t n_part) {
-    for (int32_t i = 0; i < n_part; i++) /* what is odd about one shows in the first cases */
+    for (int32_t i = 0; i < n_part;
+         i++) /* each member alone: only the first cases, which show most defects */
         for (int32_t c = 0; c < 2 && !parts[i]->is_refused; c++)
             case_run(p, &cases[c], &parts[i], 1);
     for (int32_t c = 0; c < N_CASE; c++) {
@@ -500,7 +504,8 @@ static void parts_try(probe *p, probe_part *const *parts, int32_t n_part) {
             if (!parts[i]->is_refused) good[n_good++] = parts[i];
         if (n_good == 0) return;
         case_run(p, &cases[c], good, n_good);
-        if (p->is_spoiled) c--; /* again without whoever spoiled it: each time there are fewer */
+        if (p->is_aborted)
+            c--; /* again without the member that aborted it; each time there are fewer members */
     }
 }
 
@@ -509,7 +514,7 @@ tdm_status meta_probe(meta_device *device, tdm_error *err) {
     probe_part *parts[TDM_MAX_MEMBERS];
     int32_t n_part = 0;
     for (int32_t d = 0; d < device->n_member; d++) device->members[d].has_exchange = false;
-    if (device->n_active < 2) return TDM_OK; /* nobody to exchange with */
+    if (device->n_active < 2) return TDM_OK; /* a single member exchanges nothing */
     tdm_status status = probe_open(&p, err);
     if (status == TDM_OK) status = parts_make(&p, parts, &n_part, err);
     if (status == TDM_OK) parts_try(&p, parts, n_part);

@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: MIT
  *
- * apportion.c: whole things assigned by shares, now and over time.
+ * apportion.c: divides indivisible items by shares, once or repeatedly.
  *
- * Everybody gets the whole part of his quota; what is left goes out one by one, by the rule of
- * R. Tijdeman ("The chairman assignment problem", Discrete Mathematics 32, 1980): of those who are
- * owed enough, the one whose debt would be the first to reach a whole thing. Done once it is the
- * largest remainder's answer but for near ties. Done again and again with the debts kept, nobody is
- * ever a whole thing from his due, for any number of members; the largest remainder with debts
- * kept does not promise that.
+ * Each member first gets the integer part of its quota. The rest is assigned one item at a time by
+ * the rule of R. Tijdeman ("The chairman assignment problem", Discrete Mathematics 32, 1980): among
+ * the members that are owed enough, the one whose debt would be the first to reach a whole item. A
+ * single division gives the result of the largest-remainder method, except for near ties. When
+ * divisions are repeated and the debts are carried over, no member is ever a whole item away from
+ * its due, for any number of members. The largest-remainder method does not guarantee that.
  */
 #include <math.h>
 
 #include "plugins/meta/layout/partition.h"
 
-/* Differences smaller than this are noise of the arithmetic: so that 0.3 and 3 * 0.1 tie. */
+/* Differences smaller than this are rounding errors: 0.3 and 3 * 0.1 count as equal. */
 static const double noise = 1e-9;
 
 int32_t meta_apportion_next(int32_t n_member, const double *share, double *carry) {

@@ -2,10 +2,10 @@
  *
  * layout.c: the normal form of layouts, and cuts along an axis.
  *
- * Everything goes through one picture: a pattern is a list of runs of elements with the same
- * holders, a bit for each member. Period, boundaries and segments of the normal form follow from
- * the runs alone, never from how the caller wrote them; so two descriptions of the same holders
- * come out as the same bytes.
+ * All functions work on one representation: a pattern, which is a list of runs of elements with the
+ * same holders (a bit for each member). Period, boundaries and segments of the normal form follow
+ * from the runs alone and not from how the caller wrote the layout. So two descriptions of the same
+ * holders become the same bytes.
  */
 #include <string.h>
 
@@ -16,7 +16,7 @@
 enum { POINTS_MAX = 2 * TDM_MAX_MEMBERS + 2, RUNS_MAX = TDM_MAX_SEGMENTS * (POINTS_MAX - 1) };
 
 typedef struct run {
-    int64_t end;      /* element of the pattern behind its last; runs begin where the last ended */
+    int64_t end;      /* one past its last element; a run begins at the end of the run before */
     uint64_t holders; /* bit d: member d */
 } run;
 
@@ -51,7 +51,7 @@ static bool pattern_append(pattern *p, int64_t len, uint64_t holders) {
     return true;
 }
 
-/* Sorted and each once; returns how many. */
+/* Sorts the points and removes duplicates; returns their number. */
 static int32_t points_sort(int64_t *points, int32_t n) {
     int32_t n_left = 0;
     for (int32_t i = 1; i < n; i++) {
@@ -93,15 +93,16 @@ static void pattern_from_cut(const meta_cut *cut, int32_t n_member, pattern *p) 
         pattern_append_segment(p, &cut->segments[s], n_member, 1);
 }
 
-/* Where change i of the holders lies. `first` is the run that begins with change 0: 1 where the last
- * run goes on in the first of the next repetition. */
+/* The position of change i of the holders. `first` is the run that begins with change 0. It is 1
+ * where the last run continues in the first run of the next repetition, else 0. */
 static int64_t change_at(const pattern *p, int32_t first, int32_t i) {
     int32_t k = first + i;
     return k == 0 ? 0 : p->runs[k - 1].end;
 }
 
-/* Shortens the pattern to its smallest period. Holders that change m times in a pattern (first to
- * last included) can change in the same way k times only where k divides m. */
+/* Shortens the pattern to its smallest period. The holders change m times in a pattern (including
+ * from the last run to the first). A pattern that repeats k times within it requires that k
+ * divides m. */
 static void pattern_shorten(pattern *p) {
     int64_t length = pattern_length(p);
     int32_t first = p->n_run > 0 && p->runs[0].holders == p->runs[p->n_run - 1].holders ? 1 : 0;
@@ -123,9 +124,9 @@ static void pattern_shorten(pattern *p) {
     }
 }
 
-/* Writes the pattern as segments in elements, each as long as it can be from where it begins: up to
- * where some member would come, or own, a second time. No other way to write it has fewer. -1 where
- * more than TDM_MAX_SEGMENTS would be needed. `segments` are zero before. */
+/* Writes the pattern as segments in elements. Each segment is as long as possible from where it
+ * begins: it ends before a member would hold, or own, a second range. No other division has fewer
+ * segments. -1 where more than TDM_MAX_SEGMENTS are needed. `segments` are zero on entry. */
 static int32_t pattern_to_segments(const pattern *p, tdm_layout_segment *segments) {
     uint64_t seen = 0, owned = 0, before = 0, owner_before = 0;
     int64_t at = 0, begin = 0;
@@ -192,7 +193,7 @@ static bool layout_from_pattern(pattern *p, int64_t outer, tdm_layout *out) {
     return true;
 }
 
-/* What is wrong with a split layout by itself, before its holders are looked at. */
+/* Checks the fields of a split layout by themselves, without their holders. */
 static tdm_status split_check(const tdm_layout *layout, tdm_error *err) {
     int64_t n_unit = 0, count;
     if (layout->n_segment < 1 || layout->n_segment > TDM_MAX_SEGMENTS)
@@ -289,9 +290,9 @@ void meta_layout_from_cut(const meta_cut *cut, const int64_t ne[TDM_MAX_DIMS], i
     layout_from_pattern(&p, outer, out);
 }
 
-/* A value whose holders are the same everywhere is cut along any axis. One whose holders change is
- * cut along the axis whose strides divide every boundary and whose whole is whole periods; there is
- * at most one. */
+/* A value whose holders are the same everywhere counts as cut along any axis. Where the holders
+ * change, the cut axis is the one whose stride divides every boundary and whose length is a whole
+ * number of periods. There is at most one such axis. */
 bool meta_layout_get_cut_along(const tdm_layout *layout, const int64_t ne[TDM_MAX_DIMS],
                                int32_t axis, meta_cut *out) {
     int64_t stride = 1, period, scale;
@@ -396,12 +397,12 @@ bool meta_cut_contains(const meta_cut *whole, const meta_cut *part, int32_t n_me
             ip = (ip + 1) % p.n_run;
             p_left = p.runs[ip].end - (ip > 0 ? p.runs[ip - 1].end : 0);
         }
-        /* Both at the start of a pattern: from here on it comes again. */
+        /* Both are at the start of a pattern: from here on everything repeats. */
     } while (iw != 0 || ip != 0 || w_left != w.runs[0].end || p_left != p.runs[0].end);
     return true;
 }
 
-/* Elements of the first `end` of a pattern that member d holds. */
+/* How many of the first `end` elements of a pattern member d holds. */
 static int64_t cut_held_before(const meta_cut *cut, int64_t end, int32_t d) {
     int64_t begin = 0, n = 0;
     for (int32_t s = 0; s < cut->n_segment; s++) {
@@ -466,7 +467,8 @@ bool meta_cut_join(const meta_cut *a, const meta_cut *b, int32_t n_member, meta_
     }
     if (joined.n_run > 0) {
         int64_t length = pattern_length(&joined);
-        /* Held by the same everywhere: one segment, as meta_layout_get_cut says it. */
+        /* The same holders everywhere: one segment with repeat 1, as meta_layout_get_cut gives
+         * it. */
         if (joined.n_run > 1) pattern_shorten(&joined);
         result.repeat = length / pattern_length(&joined);
         result.n_segment = pattern_to_segments(&joined, result.segments);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * layout_print.c: a layout in one line, for people.
+ * layout_print.c: a layout as one line of text.
  */
 #include <stdarg.h>
 #include <stdio.h>

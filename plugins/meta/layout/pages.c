@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * pages.c: whose the pages of a cache are that is cut by sequence.
+ * pages.c: which member holds each page of a cache that is cut by sequence.
  */
 #include "plugins/meta/layout/partition.h"
 

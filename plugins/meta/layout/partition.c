@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * partition.c: the table of what was assigned, and how it cuts weights and caches. How it is assigned
- * out is partition_assign.c's business.
+ * partition.c: keeps the assignments of the partitions, and derives from them how weights and
+ * caches are cut. partition_assign.c makes the assignments.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -59,8 +59,8 @@ static tdm_status entry_find(const meta_device *device, const tdm_partition *par
     const meta_entry *entry = meta_partition_entry(device->partitions, partition->id);
     if (entry == NULL)
         return tdm_fail(err, TDM_FAILED_PRECONDITION,
-                        "partition %d of layer %d has not been assigned: show the group a graph "
-                        "with all weights and caches first (split_prepare)",
+                        "partition %d of layer %d has not been assigned: call split_prepare first, "
+                        "with a graph that has all weights and caches",
                         (int)partition->id, (int)partition->layer);
     tdm_status status = meta_partition_agrees(entry->assigned, partition, err);
     if (status == TDM_OK) *out = entry;
@@ -75,7 +75,7 @@ tdm_status meta_partition_find(const meta_device *device, const tdm_partition *p
     return status;
 }
 
-/* The units that parts lo .. hi-1 lie in. */
+/* The units that contain the parts assigned to member d. */
 static void units_of_parts(const meta_assignment *assigned, int32_t d, int64_t *lo_out,
                            int64_t *hi_out) {
     int64_t lo = assigned->lo[d], hi = assigned->hi[d];
@@ -139,7 +139,7 @@ tdm_status meta_partition_units(const meta_device *device, const tdm_partition *
     return TDM_OK;
 }
 
-/* Whole experts along axis 2. */
+/* A weight whose experts (axis 2) are assigned whole. */
 static tdm_status experts_cut(const meta_device *device, const tdm_tensor_desc *desc, meta_cut *out,
                               tdm_error *err) {
     const meta_entry *entry = NULL;

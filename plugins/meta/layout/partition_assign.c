@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * partition_assign.c: assigns the partitions of a graph. First what the values that name an id ask
- * of its cuts, then the assignment, layer after layer, so that the rounding of one is made up for in
- * the next. Nothing is changed until nothing can fail.
+ * partition_assign.c: assigns the partitions of a graph. It first finds the granule of each new id
+ * from the values that name it. Then it assigns layer after layer, so that each layer makes up for
+ * the rounding of the one before. The table is changed only after the last step that can fail.
  */
 #include <limits.h>
 #include <stdlib.h>
@@ -11,16 +11,16 @@
 #include "plugins/meta/layout/partition_table.h"
 #include "plugins/meta/layout/superblock.h"
 
-/* An id that the table does not know yet. */
+/* An id that is not in the table yet. */
 typedef struct draft {
-    tdm_partition partition; /* the first that names the id */
+    tdm_partition partition; /* the first of the graph with this id */
     int64_t n_part, granule;
     int64_t n_expert; /* 0 = experts are not assigned whole */
     bool is_cache;    /* a STATE names it */
     bool cuts_units;
 } draft;
 
-/* The sorted array of them, for the time of a call. */
+/* All new ids of a call, sorted. */
 typedef struct drafts {
     const tdm_host *host;
     draft *all;
@@ -59,7 +59,7 @@ static tdm_status partition_check(const tdm_partition *p, tdm_error *err) {
                     (int)p->n_unit, (int)p->n_segment);
 }
 
-/* Every new id once, in order. */
+/* Collects every new id once, in ascending order. */
 static tdm_status drafts_collect(const meta_device *device, const tdm_graph *graph, drafts *d,
                                  tdm_error *err) {
     int32_t n = 0;
@@ -92,14 +92,14 @@ static tdm_status drafts_collect(const meta_device *device, const tdm_graph *gra
     return TDM_OK;
 }
 
-/* Elements that every cut of the value should be a multiple of, on every member. */
+/* The number of elements of which every cut of the value must be a multiple, for all members. */
 static tdm_status unit_find(const meta_device *device, const tdm_graph *graph, int32_t index,
                             int64_t *unit_out, tdm_error *err) {
     const tdm_value *value = tdm_graph_value(graph, index);
     int32_t block_len = value->axis == 0 ? tdm_type_get_info((tdm_type)value->type).block_len : 1;
-    /* Superblocks, of the types that can be, are cut at sub-blocks, whatever the device's kernels
-     * take: superblock.h. Those of experts are not, since what they multiply is inside the op and
-     * cannot be padded. */
+    /* Superblocks are cut between sub-blocks where the type allows it (superblock.h), whatever unit
+     * the device's kernels need. Superblocks of experts are not: what they multiply is inside the
+     * op and cannot be padded. */
     *unit_out = block_len;
     if (value->axis == 0 && meta_superblock_is_cuttable((tdm_type)value->type) &&
         (value->usage & TDM_USAGE_EXPERT) == 0) {
@@ -120,8 +120,9 @@ static tdm_status unit_find(const meta_device *device, const tdm_graph *graph, i
     return TDM_OK;
 }
 
-/* Makes the granule coarse enough for one value. A cut behind q parts lies q * unit_len / n_sub
- * elements into a segment. Units that are held whole are cut only where all are. */
+/* Makes the granule coarse enough for one value. A cut after q parts is q * unit_len / n_sub
+ * elements into a segment. Values that keep units whole limit the cuts only where all values of the
+ * id do. */
 static tdm_status draft_add_value(const meta_device *device, const tdm_graph *graph, int32_t index,
                                   draft *d, tdm_error *err) {
     const tdm_value *value = tdm_graph_value(graph, index);
@@ -139,14 +140,15 @@ static tdm_status draft_add_value(const meta_device *device, const tdm_graph *gr
     }
     status = unit_find(device, graph, index, &unit, err);
     if (status != TDM_OK) return status;
-    /* A superblock is cut where a member's columns lie together: not in several segments. */
+    /* A superblock is cut only where a member's columns are contiguous, that is, in a partition of
+         * one segment. */
     if (p->n_segment > 1 && value->axis == 0)
         unit = lcm_below(unit, tdm_type_get_info((tdm_type)value->type).block_len, INT64_MAX);
-    /* Elements, times n_sub so that they are whole numbers, that a cut must be a multiple of. */
+    /* A cut must be a multiple of so many elements; times n_sub, to stay in whole numbers. */
     if (__builtin_mul_overflow(unit, n_sub, &fine)) fine = INT64_MAX;
     for (int32_t s = 0; s < p->n_segment; s++) {
         int64_t parts = fine / meta_gcd(fine, p->unit_len[s]);
-        /* Held whole where units are cut: their own ends are the cuts. */
+        /* The value keeps units whole, so parts of units do not concern it. */
         if (p->is_whole && d->cuts_units)
             parts = p->unit_len[s] % unit == 0 ? 1 : unit / meta_gcd(unit, p->unit_len[s]) * n_sub;
         if (begin % unit != 0) parts = d->n_part;
@@ -156,7 +158,7 @@ static tdm_status draft_add_value(const meta_device *device, const tdm_graph *gr
     return TDM_OK;
 }
 
-/* Granules of all new ids. */
+/* Finds the granules of all new ids. */
 static tdm_status drafts_measure(const meta_device *device, const tdm_graph *graph, drafts *d,
                                  tdm_error *err) {
     tdm_status status = TDM_OK;
@@ -183,12 +185,12 @@ static tdm_status drafts_measure(const meta_device *device, const tdm_graph *gra
     return status;
 }
 
-/* What the assignment knows of the members. */
+/* The state of an assignment. */
 typedef struct assign_state {
     const meta_device *device;
     struct meta_partition_table *table;
     double share[TDM_MAX_MEMBERS];
-    int32_t *layers; /* split = layer: those of the graph, ascending, each once */
+    int32_t *layers; /* split = layer: the layers of the graph, ascending, each once */
     int32_t n_layer;
     int64_t layer_lo[TDM_MAX_MEMBERS], layer_hi[TDM_MAX_MEMBERS]; /* indices into layers */
 } assign_state;
@@ -198,7 +200,7 @@ static int layer_compare(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* Which layers there are, and whose they are. `layers` has room for n_partition. */
+/* Collects the layers and assigns them to members. `layers` has room for n_partition. */
 static void layers_assign(const tdm_graph *graph, assign_state *to) {
     double carry[TDM_MAX_MEMBERS] = {0};
     int32_t n = 0;
@@ -214,7 +216,7 @@ static void layers_assign(const tdm_graph *graph, assign_state *to) {
                    to->layer_hi);
 }
 
-/* Whose a layer is; what belongs to none goes where the last one is. */
+/* The member of a layer. Partitions without a layer belong to the member of the last one. */
 static int32_t layer_owner(const assign_state *to, int32_t layer) {
     int32_t last = to->device->owner;
     const int32_t *at = to->n_layer == 0 ? NULL
@@ -230,7 +232,7 @@ static int32_t layer_owner(const assign_state *to, int32_t layer) {
     return last;
 }
 
-/* The kind of that sort; there is room for a new one. */
+/* The entry of a kind; added if it is new. There is room for it. */
 static meta_kind *kind_find(struct meta_partition_table *table, const meta_kind *like) {
     for (int32_t i = 0; i < table->n_kind; i++) {
         meta_kind *kind = &table->kinds[i];
@@ -264,7 +266,7 @@ static void assign(assign_state *to, const draft *one, bool is_expert, meta_assi
                    out->hi);
 }
 
-/* Room for everything, so that the assignment cannot fail. */
+/* Allocates room for everything, so that the assignment cannot fail. */
 static tdm_status room_make(struct meta_partition_table *table, const drafts *d,
                             meta_batch **batch_out, tdm_error *err) {
     int32_t n_assigned = d->n;

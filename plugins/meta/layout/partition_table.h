@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * partition_table.h: what was assigned, by id. partition.c keeps and reads it, partition_assign.c
- * fills it; nobody else looks inside.
+ * partition_table.h: the assignments by id. partition.c keeps and reads the table,
+ * partition_assign.c fills it; other files use partition.h.
  */
 #ifndef TANDEM_META_PARTITION_TABLE_H
 #define TANDEM_META_PARTITION_TABLE_H
@@ -11,20 +11,20 @@
 typedef struct meta_entry {
     int32_t id;
     const meta_assignment *assigned;
-    const meta_assignment
-        *experts; /* of its expert weights, where experts are assigned whole: a unit is
-                                  an expert; NULL = none */
+    /* Of its expert weights where experts are assigned whole: a unit is an expert. NULL = none. */
+    const meta_assignment *experts;
 } meta_entry;
 
-/* Rounding is carried over between partitions that are assigned alike. */
+/* The kind of a partition. Rounding is carried over between partitions of one kind. */
 typedef struct meta_kind {
     int32_t n_unit, n_sub;
     bool is_expert;
     int64_t granule;
-    double carry[TDM_MAX_MEMBERS]; /* parts that a member is owed; below 0: had too much */
+    double carry[TDM_MAX_MEMBERS]; /* parts that a member is owed; below 0: it had too many */
 } meta_kind;
 
-/* What one call of meta_partition_prepare assigned; stays where it is. */
+/* The assignments of one call of meta_partition_prepare. They do not move while the table
+ * exists. */
 typedef struct meta_batch {
     struct meta_batch *next;
     size_t size; /* bytes */
@@ -40,9 +40,9 @@ struct meta_partition_table {
     int32_t n_kind, cap_kind;
 };
 
-/* NULL where the id has not been assigned. */
+/* The entry of an id; NULL where it has not been assigned. */
 const meta_entry *meta_partition_entry(const struct meta_partition_table *table, int32_t id);
-/* TDM_INVALID_ARGUMENT where an id comes back with other numbers. */
+/* TDM_INVALID_ARGUMENT where an id is used with other numbers than those it was assigned with. */
 tdm_status meta_partition_agrees(const meta_assignment *assigned, const tdm_partition *partition,
                                  tdm_error *err);
 

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * slice.c: what of a weight each member keeps, and moving canonical bytes between the whole and the
- * slices. Which units a member gets is partition.c's, the bits of a superblock are superblock.c's.
+ * slice.c: which slice of a weight each member holds, and moving canonical bytes between the whole
+ * weight and the slices. partition.c assigns the units; superblock.c contains the bit layouts.
  *
- * A cut is walked as runs: maximal ranges of the cut axis that lie together in the whole and in
- * the slice. Along axis 0 a run is a range of columns of every row, along another a range of rows
- * that returns once in every turn of that axis. Up and down are the same walk; down it keeps to
- * what the member owns, so that everything is written by one member.
+ * A cut is processed as runs: maximal ranges of the cut axis that are contiguous in the whole and
+ * in the slice. Along axis 0 a run is a range of columns of every row; along another axis it is a
+ * range of rows that repeats for every index of the higher axes. Upload and download visit the same
+ * runs. A download is limited to what the member owns, so that every byte is written by one member
+ * only.
  */
 #include "plugins/meta/layout/slice.h"
 
@@ -20,19 +21,19 @@ enum { SUPER = TDM_SUPERBLOCK_LEN, STAGING_SIZE = 1 << 20 };
 
 typedef struct slice_run {
     int64_t first, n; /* of the whole axis */
-    int64_t local;    /* where it begins in the slice, padding apart */
+    int64_t local;    /* where it begins in the slice, not counting the padding */
 } slice_run;
 
 typedef struct slice_walk {
     const meta_cut *cut;
     int32_t d;
-    bool is_owned; /* only what no lower member has */
-    int64_t turn;  /* of cut->repeat; with segment and bases: what comes next */
+    bool is_owned; /* only what no lower member holds */
+    int64_t turn;  /* pattern, 0 .. cut->repeat-1; with segment and bases it is the next position */
     int32_t segment;
     int64_t base, local;
 } slice_walk;
 
-/* The next segment's part; false at the end, empty ones are left out. */
+/* The member's part of the next segment where that is not empty; false at the end. */
 static bool part_next(slice_walk *w, slice_run *out) {
     const meta_cut *cut = w->cut;
     while (w->turn < cut->repeat) {
@@ -77,7 +78,7 @@ static tdm_status layout_cut(const tdm_tensor_desc *desc, const tdm_layout *layo
                     (long long)desc->ne[3], (int)desc->axis);
 }
 
-/* How far a slice of columns reaches over its range so that it is made of whole blocks. */
+/* By how much a slice of columns must exceed its range to consist of whole blocks. */
 static tdm_status padding_find(const tdm_tensor_desc *desc, int32_t d, meta_slice *slice,
                                tdm_error *err) {
     const tdm_type_info type = tdm_type_get_info(desc->type);
@@ -139,9 +140,9 @@ tdm_status meta_slice_size(const meta_device *device, int32_t d, const meta_slic
     return TDM_OK;
 }
 
-/* ---- Moving ---- */
+/* ---- Upload and download ---- */
 
-/* A part of a tensor on its way to or from a member. */
+/* An upload or download of a part of a tensor, for one member. */
 typedef struct slice_move {
     const meta_device *device;
     int32_t d;
@@ -149,7 +150,7 @@ typedef struct slice_move {
     uint64_t off;
     const meta_slice *slice;
     bool is_download;
-    uint8_t *host; /* the part's first column of its first row; only read from in an upload */
+    uint8_t *host; /* first column of the first row of the part; an upload only reads it */
     uint64_t row_pitch;
     int64_t row_first, n_row, col_first, n_col; /* the part, in the whole tensor */
     tdm_error *err;
@@ -160,7 +161,7 @@ static uint8_t *host_at(const slice_move *m, int64_t row, int64_t col) {
            tdm_type_row_size(m->slice->desc.type, col - m->col_first);
 }
 
-/* Rows and columns of the slice <-> bytes of the host. */
+/* Transfers rows and columns of the slice from or to host memory. */
 static tdm_status member_move(const slice_move *m, uint8_t *host, uint64_t row_pitch,
                               int64_t local_row, int64_t n_row, int64_t local_col, int64_t n_col) {
     const meta_member *member = &m->device->members[m->d];
@@ -176,8 +177,9 @@ static tdm_status member_move(const slice_move *m, uint8_t *host, uint64_t row_p
     return TDM_OK;
 }
 
-/* The superblock that begins at column `block`, of which the range lo .. hi-1 (of the block) is
- * meant, in all rows of the part: through staging memory, where the rest is silenced or left out. */
+/* Transfers elements lo .. hi-1 of the superblock at column `block`, in all rows of the part. The
+ * transfer goes through staging memory: an upload masks the other elements there, a download leaves
+ * them out. */
 static tdm_status edge_move(const slice_move *m, int64_t block, int64_t local_col, int lo, int hi) {
     const tdm_type type = m->slice->desc.type;
     const tdm_host *host = m->device->host;
@@ -194,7 +196,7 @@ static tdm_status edge_move(const slice_move *m, int64_t block, int64_t local_co
                       n = m->n_row - at < n_chunk ? m->n_row - at : n_chunk;
         for (int64_t r = 0; r < n && !m->is_download; r++) {
             memcpy(staging + (size_t)r * size, host_at(m, row + r, block), size);
-            meta_superblock_silence(type, staging + (size_t)r * size, lo, hi);
+            meta_superblock_mask(type, staging + (size_t)r * size, lo, hi);
         }
         status = member_move(m, staging, size, row, n, local_col, SUPER);
         for (int64_t r = 0; r < n && m->is_download && status == TDM_OK; r++)
@@ -205,11 +207,11 @@ static tdm_status edge_move(const slice_move *m, int64_t block, int64_t local_co
     return status;
 }
 
-/* A run of columns, in all rows of the part. */
+/* Transfers a run of columns, in all rows of the part. */
 static tdm_status columns_move(const slice_move *m, const slice_run *run) {
     const bool is_super = tdm_type_get_info(m->slice->desc.type).block_len == SUPER;
     const int64_t first = run->first, end = run->first + run->n;
-    /* What is added to a column of the whole to have the slice's. */
+    /* Added to a column number of the whole, this gives the column of the slice. */
     const int64_t shift = run->local + m->slice->pad_lo - run->first;
     int64_t inner_first = first, inner_end = end;
     tdm_status status = TDM_OK;
@@ -231,7 +233,7 @@ static tdm_status columns_move(const slice_move *m, const slice_run *run) {
                        m->n_row, inner_first + shift, inner_end - inner_first);
 }
 
-/* Rows that lie together in the whole and in the slice. */
+/* Rows that are contiguous in the whole and in the slice. */
 typedef struct row_range {
     int64_t row, local, n;
 } row_range;
@@ -244,7 +246,7 @@ static tdm_status rows_flush(const slice_move *m, row_range *rows) {
     return status;
 }
 
-/* All runs of a cut along axis 1, 2 or 3. */
+/* Transfers all runs of a cut along axis 1, 2 or 3. */
 static tdm_status rows_move(const slice_move *m, const int64_t ne[TDM_MAX_DIMS]) {
     const meta_cut *cut = &m->slice->cut;
     int64_t unit = 1; /* rows of one element of the cut axis */

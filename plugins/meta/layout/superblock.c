@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
- * superblock.c: which bits of a superblock belong to which elements (tandem/block.h), and the two
- * things done with that: silencing elements and joining parts.
+ * superblock.c: which bits of a superblock belong to which elements (tandem/block.h), and two
+ * operations that use this: masking elements and joining parts.
  *
- * A block is seen as bits of three kinds: those of one sub-block's scale and minimum, those of one
- * element's code, and those of the whole block. Both operations go over sub-blocks of 32 elements,
- * the unit of a cut; for types with sub-blocks of 16 that is a pair of them.
+ * The bits of a block are of three kinds: scale and minimum of a sub-block, code of an element, and
+ * bits of the whole block. Both operations process units of 32 elements, the unit of a cut. In
+ * types with sub-blocks of 16 a unit is a pair of sub-blocks.
  */
 #include "plugins/meta/layout/superblock.h"
 
@@ -34,14 +34,14 @@ static void bits_set(uint8_t *at, unsigned mask, unsigned bits) {
 }
 
 /* ---- Scales ----------------------------------------------------------------------------------
- * scales_copy(dst, src, u): the scale and minimum bits of the elements 32 * u .. 32 * u + 31 become
- * those of src; src NULL: those with which the elements are 0. */
+ * scales_copy(dst, src, u): sets the scale and minimum bits of elements 32 * u .. 32 * u + 31 to
+ * those of src. With src NULL it sets them so that the elements dequantise to 0. */
 
 static void q2_K_scales_copy(tdm_block_q2_K *dst, const tdm_block_q2_K *src, int u) {
     for (int s = 2 * u; s < 2 * u + 2; s++) dst->scales[s] = src != NULL ? src->scales[s] : 0;
 }
 
-/* The scale that stands for 0 is 32: its low four bits are 0, its high two are 2. */
+/* The stored scale 32 means 0: its low four bits are 0, its high two bits are 2. */
 static void q3_K_scales_copy(tdm_block_q3_K *dst, const tdm_block_q3_K *src, int u) {
     for (int s = 2 * u; s < 2 * u + 2; s++) {
         const int low = s % 8, low_shift = s < 8 ? 0 : 4;
@@ -68,7 +68,7 @@ static void q6_K_scales_copy(tdm_block_q6_K *dst, const tdm_block_q6_K *src, int
     for (int s = 2 * u; s < 2 * u + 2; s++) dst->scales[s] = src != NULL ? src->scales[s] : 0;
 }
 
-/* As in q3_K, 32 stands for 0. */
+/* As in q3_K, the stored scale 32 means 0. */
 static void iq4_xs_scales_copy(tdm_block_iq4_xs *dst, const tdm_block_iq4_xs *src, int u) {
     const unsigned high = 3u << 2 * u;
     bits_set(&dst->scales_l[u / 2], 15u << 4 * (u % 2), src != NULL ? src->scales_l[u / 2] : 0);
@@ -76,7 +76,7 @@ static void iq4_xs_scales_copy(tdm_block_iq4_xs *dst, const tdm_block_iq4_xs *sr
         (uint16_t)((dst->scales_h & ~high) | ((src != NULL ? src->scales_h : 2u << 2 * u) & high));
 }
 
-/* dst and src may be the same address where src is not NULL; then nothing happens. */
+/* dst and src may be equal; then nothing changes. */
 static void scales_copy(tdm_type type, void *dst, const void *src, int u) {
     tdm_block_q4_K *q4 = dst;
     const tdm_block_q4_K *from4 = src;
@@ -147,7 +147,7 @@ static void codes_copy(tdm_type type, void *dst, const void *src, int u) {
     }
 }
 
-/* What no element owns: the block's own scales. */
+/* Copies the bits of the whole block: its scales. */
 static void shared_copy(tdm_type type, void *dst, const void *src) {
     size_t off = 0, size = sizeof(tdm_f16);
     switch ((int)type) {
@@ -165,9 +165,9 @@ static void shared_copy(tdm_type type, void *dst, const void *src) {
     memcpy((char *)dst + off, (const char *)src + off, size);
 }
 
-/* ---- What is done with them ---- */
+/* ---- Masking and joining ---- */
 
-void meta_superblock_silence(tdm_type type, void *block, int lo, int hi) {
+void meta_superblock_mask(tdm_type type, void *block, int lo, int hi) {
     for (int u = 0; u < TDM_SUPERBLOCK_LEN / UNIT; u++)
         if (UNIT * u < lo || UNIT * u >= hi) scales_copy(type, block, NULL, u);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * limits.c: the members' limits, asked for by a thread each and added up.
+ * limits.c: measures the members' limits, each in a thread of its own, and adds them up.
  */
 #include "plugins/meta/share/limits.h"
 
@@ -10,7 +10,7 @@
 #include "plugins/meta/device.h"
 
 typedef struct question {
-    const meta_member *member; /* NULL: not asked */
+    const meta_member *member; /* NULL: not measured */
     tdm_device_limits limits;
     tdm_status status;
     tdm_error err;
@@ -41,7 +41,7 @@ static void questions_ask(meta_device *device, question *questions) {
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     for (int32_t d = 0; d < device->n_member; d++)
         if (questions[d].is_started) pthread_join(questions[d].thread, NULL);
-    /* Without a thread it is measured, if not at the same time. */
+    /* Members for which no thread could be made are measured one after another. */
     for (int32_t d = 0; d < device->n_member; d++)
         if (questions[d].member != NULL && !questions[d].is_started) question_ask(&questions[d]);
 }

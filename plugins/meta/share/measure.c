@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * measure.c: the rates of members. A rate is the best of several short spans, because whatever else
- * the machine does can only slow a member down.
+ * measure.c: measures the rates of members. A rate is the best of several short spans, because
+ * other load on the machine can only slow a member down.
  */
 #include "plugins/meta/share/measure.h"
 
@@ -28,12 +28,12 @@ enum {
 typedef struct product {
     meta_device *device;
     meta_member *member;
-    meta_part *part; /* apart, since the plan knows its graph by address */
+    meta_part *part; /* allocated by itself, because the plan refers to its graph by address */
     tdm_plan *plan;
     tdm_buffer *weight, *values; /* x, then y */
     tdm_binding bindings[3];
     tdm_semaphore *semaphore;
-    tdm_queue *queue; /* once it is left to the member: the member's probe queue */
+    tdm_queue *queue; /* the member's probe queue, once a stuck member keeps it */
     uint64_t value;
     uint64_t weight_size; /* canonical bytes read by a run */
     double n_mac;
@@ -68,7 +68,7 @@ static void product_end(product *p) {
         product_free(p);
         return;
     }
-    /* It may still run: what it uses is left to the member, the queue too. */
+    /* The product may still run: what it uses, the queue included, is released later. */
     product *kept = meta_alloc(p->device->host, sizeof *kept);
     p->queue = p->member->probe_queue;
     p->member->probe_queue = NULL;
@@ -98,7 +98,7 @@ static bool product_graph(product *p, tdm_type type, int64_t k, int64_t n, int64
     return true;
 }
 
-/* Zeros: what a weight holds does not matter to how fast it is read. */
+/* Fills the weight with zeros: its values do not affect the speed of reading. */
 static tdm_status weight_fill(const product *p, const tdm_tensor_desc *desc, tdm_error *err) {
     enum { ROWS = 64 };
     const tdm_host *host = p->device->host;
@@ -134,7 +134,7 @@ static tdm_status product_begin(product *p, tdm_type type, int64_t n, int64_t m,
         status = plugin->device->supports_op(p->member->acquired.device, &p->part->graph, 0, err);
     if (status == TDM_OK)
         status = plugin->buffer->tensor_size(p->member->acquired.device, &desc, &size, err);
-    /* A member whose device refuses the product keeps the weight with its fallback. */
+    /* Where the member's device refuses the product, the weight is held by its fallback. */
     tdm_buffer_item item = {.size = size, .tensor = &desc};
     tdm_buffer_params weight = {.struct_size = sizeof weight,
                                 .size = size,
@@ -173,8 +173,8 @@ static tdm_status product_run(product *p, tdm_error *err) {
                                  (uint64_t)(p->device->options.timeout * 1e9), err);
 }
 
-/* The first run warms up; then spans of at least SPAN_NS. Where one run takes as long as all of them
- * should, two are enough: what slows one of that length down is seldom short. */
+/* The first run is a warm-up; then come spans of at least SPAN_NS. Where one run takes as long as
+ * all spans together should, two runs are enough: short disturbances matter little to long runs. */
 static void *product_time(void *arg) {
     product *p = arg;
     p->status = product_run(p, &p->err);
@@ -203,7 +203,7 @@ static void together(product *products, int32_t n) {
         p->seconds = 0;
         if (p->plan == NULL) continue;
         p->is_started = pthread_create(&p->thread, NULL, product_time, p) == 0;
-        /* Without a thread it is measured, if not at the same time. */
+        /* Without a thread the product is measured now, and not at the same time as the others. */
         if (!p->is_started) product_time(p);
     }
     pthread_sigmask(SIG_SETMASK, &before, NULL);
@@ -219,7 +219,7 @@ static tdm_status product_status(const product *p, tdm_error *err) {
                         : p->err.message);
 }
 
-/* Rates of one kind of product; rate_out[d], alone_out[d] are runs per second. */
+/* Measures one kind of product. rate_out[d] and alone_out[d] are runs per second. */
 static tdm_status rates_find(meta_device *device, tdm_type type, int64_t n, int64_t m,
                              double *rate_out, double *alone_out, product *products,
                              tdm_error *err) {
@@ -233,7 +233,7 @@ static tdm_status rates_find(meta_device *device, tdm_type type, int64_t n, int6
         p->device = device;
         p->member = &device->members[d];
         status = product_begin(p, type, n, m, &why);
-        if (status == TDM_UNSUPPORTED) status = TDM_OK; /* a rate of 0 says it */
+        if (status == TDM_UNSUPPORTED) status = TDM_OK; /* its rate is 0 */
         if (status != TDM_OK)
             tdm_fail(err, status, "member '%s': measuring: %.300s", p->member->name, why.message);
         n_working += p->plan != NULL;

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * report.c: a graph is cut and laid out as if it were to run, then weighed instead. Bytes are those
- * that allocating takes, since the same code finds them. Times are a simple count: each node takes
- * what its bytes or its multiply-adds take at the member's measured rates, whichever is longer.
+ * report.c: predicts memory and time of a graph on a group. The graph is compiled and laid out as
+ * for a run. Sizes come from the code that allocates, so they are what a run allocates. Times are a
+ * simple model: a node takes the time of its bytes or of its multiply-adds at the member's measured
+ * rates, whichever is longer.
  */
 #include "plugins/meta/share/report.h"
 
@@ -13,11 +14,11 @@
 #include "plugins/meta/share/measure.h"
 #include "plugins/meta/share/solve.h"
 
-/* What a node takes beside its bytes, seconds: starting it, bringing its input into the form that
- * its kernel reads, meeting the other threads behind it. As measured on small models. */
+/* Seconds that each node takes besides: starting it, preparing its input for its kernel, joining
+ * the threads after it. Measured on small models. */
 #define NODE_SECONDS 3e-6
-/* What an exchange takes beside its bytes, waiting for the slower included: inside the members'
- * plans, and by way of the host. */
+/* Seconds that each exchange takes besides its bytes, including the wait for the slower member:
+ * inside the members' plans, and through the host. */
 #define EXCHANGE_SECONDS      1e-5
 #define HOST_EXCHANGE_SECONDS 6e-5
 
@@ -83,7 +84,8 @@ static tdm_status states_weigh(const meta_device *device, const tdm_graph *graph
     return TDM_OK;
 }
 
-/* Adds what the member's plans hold, and what crosses as they run, found by making them. */
+/* Adds the bytes that the member's plans hold, and those that cross between device and host in a
+ * run. Makes the plans to find them. */
 static tdm_status plans_weigh(const meta_plan *plan, int32_t d, uint64_t *size,
                               uint64_t *crossing_size, tdm_error *err) {
     const meta_member *member = &plan->device->members[d];
@@ -106,7 +108,7 @@ static tdm_status plans_weigh(const meta_plan *plan, int32_t d, uint64_t *size,
     return TDM_OK;
 }
 
-/* Bytes of the caches in a graph, as they are numbered. */
+/* Bytes of the caches in a graph by their offsets (kv_page_size). */
 static double states_size(const tdm_graph *graph) {
     double size = 0;
     for (int32_t i = 0; i < graph->n_value; i++) {
@@ -117,9 +119,9 @@ static double states_size(const tdm_graph *graph) {
     return size;
 }
 
-/* What of a cache a member that is a group keeps, and what of it in the host's memory, is known to
- * that group alone: it is asked for the graphs that it runs. One that cannot tell counts as a device
- * with memory of its own. */
+/* For a member that is itself a group: the bytes of caches that it holds, and how many of them in
+ * host memory. Only that group's own report gives them, for the graphs that it runs. Without such a
+ * report it counts as a device with its own memory. */
 static tdm_status group_states_weigh(const meta_plan *plan, int32_t d, tdm_split_member *out,
                                      tdm_error *err) {
     const meta_member *member = &plan->device->members[d];
@@ -154,26 +156,28 @@ static tdm_status group_states_weigh(const meta_plan *plan, int32_t d, tdm_split
     meta_free(host, inner, size);
     if (status == TDM_UNSUPPORTED) return TDM_OK;
     if (status != TDM_OK || !(numbered > 0)) return status;
-    /* One that is written in a stage and read in the next was told of twice. */
+    /* A cache that is written in one stage and read in the next was reported twice. */
     const double once = (double)out->state_size / numbered;
     out->state_size = (uint64_t)(kept * once + 0.5);
     out->host_state_size = (uint64_t)(in_host * once + 0.5);
     return TDM_OK;
 }
 
-/* ---- What does not shrink -------------------------------------------------------------------- */
+/* ---- Bytes that do not depend on the share
+ * ---------------------------------------------------- */
 
-/* When a slot's memory is in use: nodes first .. last; first -1 = never, or it is not asked for. */
+/* When a slot's memory is in use: nodes first .. last. first -1 = never, or the slot is not
+ * counted. */
 typedef struct whole_life {
     int32_t first, last;
-    bool crosses; /* from one stage to another: such values lie apart from the others */
+    bool crosses; /* from one stage to another: such values have a region of their own */
 } whole_life;
 
 static int32_t base_slot(const meta_part *part, int32_t v) {
     return v < 0 ? -1 : part->graph.values[part->places[v].base].slot;
 }
 
-/* True where members hold parts of a value, each of its own. */
+/* True where the members hold different parts of a value. */
 static bool is_assigned(const tdm_layout *layout) {
     if (layout->kind != TDM_LAYOUT_SPLIT) return false;
     for (int32_t s = 0; s < layout->n_segment; s++) {
@@ -185,15 +189,15 @@ static bool is_assigned(const tdm_layout *layout) {
     return true;
 }
 
-/* Memory that a run writes, but for the exchanges' and zeros. */
+/* Memory that a run writes, without that of exchanges and zeros. */
 static bool is_written(const meta_slot *slot) {
     return slot->source == META_SLOT_TEMP || slot->source == META_SLOT_OUTPUT ||
            slot->source == META_SLOT_INPUT || slot->source == META_SLOT_STEP ||
            slot->source == META_SLOT_EPOCH;
 }
 
-/* True where a slot holds nothing but member d's part of a variant that is assigned; such a variant may
- * also be a piece of what lies there whole. */
+/* True where a slot contains only member d's part of a split variant. A part may also be a slice of
+ * a whole value in the slot; then false. */
 static bool is_part(const meta_plan *plan, const meta_variant *variant, int32_t d, int32_t slot) {
     const meta_part *part = &plan->members[d].part;
     const tdm_value *v = meta_part_value(part, variant->local[d]);
@@ -201,8 +205,8 @@ static bool is_part(const meta_plan *plan, const meta_variant *variant, int32_t 
            tdm_tensor_canonical_size((tdm_type)v->type, v->ne) >= part->slots[slot].size;
 }
 
-/* Marks the slots that hold no assigned part of a value: what is held whole, addends, and what is
- * made on the way from one layout to another. */
+/* Marks the slots whose size does not depend on the share: whole values, addends, and intermediate
+ * results of conversions between layouts. */
 static void whole_mark(const meta_plan *plan, int32_t d, whole_life *lives) {
     const meta_part *part = &plan->members[d].part;
     const whole_life never = {-1, -1, false}, asked = {part->graph.n_node, -1, false};
@@ -233,7 +237,8 @@ static void whole_lives_find(const meta_plan *plan, int32_t d, whole_life *lives
     }
 }
 
-/* The most bytes that live at once of the slots that cross or of those that do not. */
+/* The most bytes in use at the same time by the slots that cross stages, or by those that do
+ * not. */
 static uint64_t whole_peak(const meta_plan *plan, int32_t d, const whole_life *lives,
                            bool crosses) {
     const meta_part *part = &plan->members[d].part;
@@ -249,7 +254,8 @@ static uint64_t whole_peak(const meta_plan *plan, int32_t d, const whole_life *l
     return peak;
 }
 
-/* Bytes of compute_size that would be there with the smallest share too, but for plans. */
+/* The bytes of compute_size that a member would need even with the smallest share, without
+ * plans. */
 static tdm_status whole_weigh(const meta_plan *plan, int32_t d, uint64_t *size_out,
                               tdm_error *err) {
     const meta_member_plan *m = &plan->members[d];
@@ -294,7 +300,7 @@ static cost node_cost(const tdm_graph *graph, const tdm_node *node) {
         c.n_mac = (double)ne[0] * value_count(graph, node->dst[0]);
         break;
     case TDM_OP_MOE_FFN:
-        /* Experts that no token of the step chose are not read. */
+        /* Experts that no token of the step selects are not read. */
         share =
             value_count(graph, node->src[1]) / (double)tdm_graph_value(graph, node->src[3])->ne[2];
         for (int32_t i = 3; i < 6; i++) {
@@ -302,7 +308,7 @@ static cost node_cost(const tdm_graph *graph, const tdm_node *node) {
             c.n_mac += value_count(graph, node->src[i]) * share;
         }
         break;
-    case TDM_OP_ATTENTION: /* over the tokens of the step itself: how many lie behind varies */
+    case TDM_OP_ATTENTION: /* over the tokens of the step only; earlier ones vary */
         c.n_mac = value_count(graph, node->src[0]) * (double)(ne[2] + 1);
         break;
     case TDM_OP_GET_ROWS: c.bytes = 2 * value_size(graph, node->dst[0]); break;
@@ -315,7 +321,7 @@ static cost node_cost(const tdm_graph *graph, const tdm_node *node) {
     return c;
 }
 
-/* Seconds of a member's own nodes. With `cut_only`, of those alone that the members share. */
+/* Seconds of a member's nodes. With cut_only, only of the nodes whose work the members share. */
 static double part_seconds(const meta_plan *plan, int32_t d, bool is_alone, bool cut_only) {
     const meta_member *member = &plan->device->members[d];
     const tdm_graph *graph = &plan->members[d].part.graph;
@@ -348,7 +354,7 @@ static double exchange_seconds(const meta_plan *plan) {
             slowest = device->members[d].bandwidth;
     }
     if (!(slowest > 0)) return 0;
-    /* Every member writes its own, reads all and writes the result. */
+    /* Every member writes its addend, reads all addends and writes the result. */
     double bytes = (double)plan->facts.size * (1 + 2.0 / device->n_active);
     return plan->facts.n_exchange * (is_inside ? EXCHANGE_SECONDS : HOST_EXCHANGE_SECONDS) +
            bytes / slowest;
@@ -361,7 +367,8 @@ static void times_fill(const meta_plan *plan, tdm_split_report *r, double *membe
         member_seconds[d] = 0;
         if (!meta_is_active(device, d)) continue;
         member_seconds[d] = part_seconds(plan, d, false, false);
-        if (!(member_seconds[d] > 0)) return; /* one that was not measured: nothing is known */
+        if (!(member_seconds[d] > 0))
+            return; /* a member was not measured, so there is no prediction */
         if (member_seconds[d] > slowest) slowest = member_seconds[d];
         layers += part_seconds(plan, d, true, d != device->owner);
     }
@@ -386,7 +393,7 @@ static tdm_status member_fill(const meta_plan *plan, int32_t d, tdm_split_member
     const meta_member *member = &device->members[d];
     tdm_device_info now = {.struct_size = sizeof now};
     tdm_status status = TDM_OK;
-    /* Beside temporaries. The arena is one; each member's part of its data is a like share of it. */
+    /* Besides temporaries. The data of the arena is counted in equal parts for all members. */
     uint64_t whole = plan->members[d].part.zeros_size + plan->members[d].staging_size +
                      plan->data_size / (uint64_t)device->n_active;
     snprintf(out->name, sizeof out->name, "%.31s", member->name);

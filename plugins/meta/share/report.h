@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * report.h: what running a graph takes of each member, and how long it should (split.h:
- * split_report). Sizes come from the same functions that allocate; rates from measure.h.
+ * report.h: the memory that a graph needs on each member, and the predicted time of a run (split.h:
+ * split_report). Sizes come from the functions that allocate, rates from measure.h.
  */
 #ifndef TANDEM_META_REPORT_H
 #define TANDEM_META_REPORT_H

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * share.c: which part of the work each member of a group gets, from the options or from what its
- * members say of themselves. Nothing is run to find out.
+ * share.c: the share of the work of each member, from the options or from what the members report
+ * (bandwidth, threads). It measures nothing; solve.c does.
  */
 #include "plugins/meta/device.h"
 
@@ -20,7 +20,8 @@ static double all_alike(const meta_member *member) {
     return 1;
 }
 
-/* False where a member does not know its number: guesses and facts are not to be mixed. */
+/* False where a member does not report this number. Shares are computed from one kind of number for
+ * all members, or not at all. */
 static bool shares_try(meta_device *device, share_measure measure, double *shares) {
     for (int32_t d = 0; d < device->n_member; d++) {
         shares[d] = measure(&device->members[d]);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * solve.c: weighs a model and divides it. All members work at the same time, so that the group is
- * done soonest when all finish together: shares in proportion to their rates, unless memory binds.
+ * solve.c: share = auto. All members compute at the same time, so the group is fastest when all
+ * finish at the same time: shares are proportional to the measured rates, limited by each member's
+ * memory.
  */
 #include "plugins/meta/share/solve.h"
 
@@ -12,9 +13,9 @@
 #include "plugins/meta/device.h"
 #include "plugins/meta/share/measure.h"
 
-/* What a token of prompt counts beside one of generation: prompts are longer than answers. */
+/* The weight of a prompt token against a generated one: prompts are longer than answers. */
 #define PROMPT_WEIGHT 4.0
-/* A member that would do less than this costs more in exchanges than it brings. */
+/* A member with a smaller share would cost more in exchanges than it contributes. */
 #define LEAST_SHARE 0.02
 
 tdm_status meta_load_weigh(const meta_device *device, const tdm_graph *graph, meta_load *out,
@@ -38,7 +39,7 @@ tdm_status meta_load_weigh(const meta_device *device, const tdm_graph *graph, me
     }
     for (int32_t type = 1; type < TDM_TYPE_LIMIT_; type++)
         if (by_type[type] > by_type[out->type]) out->type = (tdm_type)type;
-    /* Each description once for each STATE that uses it. */
+    /* A description counts once for each STATE that uses it. */
     for (int32_t i = 0; i < graph->n_node; i++) {
         const tdm_node *node = tdm_graph_node(graph, i);
         uint64_t page_size = 0;
@@ -85,7 +86,8 @@ tdm_status meta_share_divide(int32_t n, const double *rate, const double *cap, d
             }
         }
         if (has_changed) continue;
-        /* One at a time: the others' shares grow. The last is never dropped. */
+        /* Members are dropped one at a time, because the others' shares then grow. One always
+         * remains. */
         if (weakest < 0) break;
         double others = 0;
         for (int32_t d = 0; d < n; d++)
@@ -93,7 +95,7 @@ tdm_status meta_share_divide(int32_t n, const double *rate, const double *cap, d
         if (others < 1) break;
         is_out[weakest] = true;
     }
-    /* Where memory binds all that are fast, the rest falls to whoever has room. */
+    /* Where memory limits all fast members, the rest goes to members with room. */
     double sum = 0;
     for (int32_t d = 0; d < n; d++) sum += share_out[d];
     for (int32_t d = 0; d < n && sum < 1; d++) {
@@ -105,7 +107,7 @@ tdm_status meta_share_divide(int32_t n, const double *rate, const double *cap, d
     return TDM_OK;
 }
 
-/* How much of what is cut a member has room for. */
+/* The share of the divisible bytes for which a member has memory. */
 static double member_cap(const meta_device *device, int32_t d, const meta_load *load) {
     tdm_device_info info = {.struct_size = sizeof info};
     const meta_member *member = &device->members[d];
@@ -117,13 +119,13 @@ static double member_cap(const meta_device *device, int32_t d, const meta_load *
         member->acquired.plugin->device->get_info(member->acquired.device, &info, NULL) != TDM_OK ||
         info.memory_free == 0 || divisible == 0)
         return 1;
-    /* Members that compute on the host have one memory together, of which the largest reserve is
-     * kept once. */
+    /* Members that compute on the host share one memory. The largest of their reserves is kept
+     * free, once. */
     int32_t n_sharing = 1;
     uint64_t reserve = device->options.reserve[d];
     double memory = (double)info.memory_free;
     if (is_host) {
-        memory -= (double)load->host_size; /* whosever heads they are */
+        memory -= (double)load->host_size; /* of all members */
         n_sharing = 0;
         for (int32_t i = 0; i < device->n_member; i++) {
             if ((device->members[i].info.flags & TDM_DEVICE_IS_HOST) == 0) continue;

@@ -1,35 +1,36 @@
 /* SPDX-License-Identifier: MIT
  *
- * solve.h: share = auto: shares that fit the members' memory and finish soonest.
+ * solve.h: share = auto: the shares that fit the members' memory and give the shortest time.
  */
 #ifndef TANDEM_META_SOLVE_H
 #define TANDEM_META_SOLVE_H
 
 #include "plugins/meta/meta.h"
 
-/* What a model weighs, for the solver. */
+/* Sizes of a model, for the solver. */
 typedef struct meta_load {
     tdm_type type;       /* of most bytes of weights */
     uint64_t cut_size;   /* bytes of weights that are cut */
     uint64_t whole_size; /* bytes of weights that every member holds */
     uint64_t read_size;  /* bytes of cut weights that one token reads */
-    uint64_t state_size; /* bytes of caches, all together */
-    uint64_t host_size;  /* of them, those that no member keeps in memory of its own */
+    uint64_t state_size; /* bytes of all caches */
+    uint64_t host_size;  /* of these, bytes in host memory */
     double n_mac;        /* multiply-adds of one token in cut weights */
 } meta_load;
 
-/* Weighs the weights and caches of a graph. [any-thread] */
+/* Adds up the sizes of the weights and caches of a graph. [any-thread] */
 tdm_status meta_load_weigh(const meta_device *device, const tdm_graph *graph, meta_load *out,
                            tdm_error *err);
 
-/* Gives shares in proportion to `rate`, none above `cap` (both [n]; a cap of 1 or more does not
- * bind), together 1; a member below `least` gets none. TDM_RESOURCE_EXHAUSTED where the caps do not
- * add up to 1. [any-thread] */
+/* Computes shares with the sum 1, proportional to rate[n] and none above cap[n] (1 or more = no
+ * limit). A member whose share would be below `least` gets 0. TDM_RESOURCE_EXHAUSTED where the caps
+ * add up to less than 1. [any-thread] */
 tdm_status meta_share_divide(int32_t n, const double *rate, const double *cap, double least,
                              double *share_out, tdm_error *err);
 
-/* Solves for the group's shares by the first graph it is shown, where they are auto; later calls
- * change nothing. Measures if need be. Under device->mutex, before any partition is assigned. */
+/* Computes the group's shares from the first graph, where they are auto; later calls change
+ * nothing. Measures the members if that was not done. Under device->mutex, before any partition is
+ * assigned. */
 tdm_status meta_share_solve(meta_device *device, const tdm_graph *graph, tdm_error *err);
 
 #endif
