@@ -2,10 +2,10 @@
  *
  * model.h: a model: its hyperparameters, its weights, and their devices.
  *
- * Opening reads the header of the file, finds the architecture (arch.h) and checks that every tensor
- * is there and has the right shape; it moves no weights. Loading places each weight on a device and
- * uploads it in that device's layout (weight_upload.h). A loaded model is immutable. Any number of
- * contexts (context.h) may share it; destroy them before the model.
+ * Opening reads the header of the file, finds the architecture (arch.h) and checks that every
+ * tensor is there and has the right shape; it moves no weights. Loading places each weight on a
+ * device and uploads it in that device's layout (weight_upload.h). A loaded model is immutable. Any
+ * number of contexts (context.h) may share it; destroy them before the model.
  */
 #ifndef LLM_MODEL_H
 #define LLM_MODEL_H
@@ -93,8 +93,8 @@ struct llm_model {
     tdm_mem mem[TDM_MAX_SCHEDULE_DEVICES]; /* weight buffers */
 };
 
-/* Opens and checks a file. An unknown tokenizer is not a failure: vocab is NULL then, and vocab_error
- * has the reason. Every other defect of the file is a failure. [setup] */
+/* Opens and checks a file. An unknown tokenizer is not a failure: vocab is NULL then, and
+ * vocab_error has the reason. Every other defect of the file is a failure. [setup] */
 tdm_status llm_model_open(const char *path, llm_model **model_out, tdm_error *err);
 
 /* Devices for weights. A weight without one is placed where the first node that reads it runs. */
@@ -105,8 +105,8 @@ typedef struct llm_placement {
     void *user;
 } llm_placement;
 
-/* Sets the devices of weights, before loading. Nodes that read a weight run on its device. If a device
- * cannot take a weight, loading fails with a message that names the weight. [setup] */
+/* Sets the devices of weights, before loading. Nodes that read a weight run on its device. If a
+ * device cannot take a weight, loading fails with a message that names the weight. [setup] */
 void llm_model_place(llm_model *model, const llm_placement *placement);
 
 /* Called repeatedly while loading, with bytes done and bytes in total; returning false cancels. */
@@ -125,7 +125,8 @@ void llm_model_close(llm_model *model);
 /* The vocabulary; fails with the reason if there is none. [any-thread] */
 tdm_status llm_model_vocab(const llm_model *model, const llm_vocab **vocab_out, tdm_error *err);
 
-/* A short description for tables: "llama 1.1B Q4_0". Writes at most text_size bytes. [any-thread] */
+/* A short description for tables: "llama 1.1B Q4_0". Writes at most text_size bytes.
+ * [any-thread] */
 void llm_model_describe(const llm_model *model, char *text, size_t text_size);
 
 /* The type that holds most of the weights' bytes. [any-thread] */

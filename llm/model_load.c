@@ -8,8 +8,8 @@
 #include "llm/arch/arch.h"
 #include "llm/weight_upload.h"
 
-/* The forward graph of one token over an f16 cache; it has every node that reads a weight. page_size
- * 0 gives pages their canonical size, for a group that has not been prepared yet. */
+/* The forward graph of one token over an f16 cache; it has every node that reads a weight.
+ * page_size 0 gives pages their canonical size, for a group that has not been prepared yet. */
 static tdm_status placing_graph(const llm_model *m, uint64_t page_size, int32_t *weight_value,
                                 tdm_graph **graph_out, tdm_error *err) {
     static const llm_step_shape shape = {1, 1, 1, 1};
@@ -55,8 +55,8 @@ static tdm_status pinned_slots_make(const llm_model *m, const tdm_graph *graph,
     return TDM_OK;
 }
 
-/* Places each weight on the device of the first node that reads it. The schedule runs nodes that read
- * a pinned weight on its device. */
+/* Places each weight on the device of the first node that reads it. The schedule runs nodes that
+ * read a pinned weight on its device. */
 static tdm_status weights_place(llm_model *m, tdm_scratch *scratch, tdm_error *err) {
     tdm_graph *graph = NULL;
     int32_t *value = malloc(((size_t)m->n_weight + 1) * sizeof *value);

@@ -6,8 +6,8 @@
  * machines, and sums depend on their order. So all sums are doubles in a fixed order, and this file
  * has its own exp of plain multiplications and additions, which the compiler must not fuse.
  *
- * A vocabulary is large (150,000) and few tokens remain after top-k or top-p. So candidates are found
- * with a heap instead of sorting all.
+ * A vocabulary is large (150,000) and few tokens remain after top-k or top-p. So candidates are
+ * found with a heap instead of sorting all.
  */
 #include <float.h>
 #include <math.h>
@@ -158,8 +158,8 @@ void llm_sampler_accept(llm_sampler *s, int32_t token) {
 
 /* ---- Reproducible arithmetic ---- */
 
-/* exp(x) for x <= 0, with an error of about 1e-15; 0 if the result is below the normal doubles.
- * x = k ln 2 + r with |r| <= ln 2 / 2, and exp(r) is its Taylor series to r^13, with a remainder below
+/* exp(x) for x <= 0, with an error of about 1e-15; 0 if the result is below the normal doubles. x =
+ * k ln 2 + r with |r| <= ln 2 / 2, and exp(r) is its Taylor series to r^13, with a remainder below
  * 1e-17. ln 2 is the sum of two constants; the first has few enough bits that its product with k is
  * exact (fdlibm's split). */
 static double exp_same(double x) {
@@ -205,10 +205,10 @@ static double uniform(const llm_sampler *s) {
 
 /* ---- Steps ---- */
 
-/* Fills s->logits: NaN becomes -inf, +inf the largest number, and tokens in the history are penalised.
- * Positive logits are divided by the penalty, negative ones multiplied, so that a penalty above 1
- * always makes a token less likely (Keskar et al., "CTRL", 2019, section 4.1, with the usual extension
- * to negative logits). */
+/* Fills s->logits: NaN becomes -inf, +inf the largest number, and tokens in the history are
+ * penalised. Positive logits are divided by the penalty, negative ones multiplied, so that a
+ * penalty above 1 always makes a token less likely (Keskar et al., "CTRL", 2019, section 4.1, with
+ * the usual extension to negative logits). */
 static void logits_prepare(llm_sampler *s, const float *logits) {
     for (int32_t i = 0; i < s->n_vocab; i++) {
         const float x = logits[i];
@@ -252,8 +252,8 @@ static void heap_pop(candidate *heap, int32_t n, bool is_best_first) {
     if (n > 2) sift_down(heap, n - 1, 0, is_best_first);
 }
 
-/* The k best tokens, best first. A heap has the worst of the best so far at the top; few other tokens
- * are better than that one. */
+/* The k best tokens, best first. A heap has the worst of the best so far at the top; few other
+ * tokens are better than that one. */
 static int32_t top_k(const llm_sampler *s, int32_t k, candidate *c) {
     int32_t n = 0;
     for (int32_t i = 0; i < s->n_vocab; i++) {
@@ -288,8 +288,8 @@ static int32_t top_p(candidate *c, int32_t n, double part, double sum, bool is_s
         while (n_kept < n && (n_kept == 0 || reached < part * sum)) reached += c[n_kept++].weight;
         return n_kept;
     }
-    /* All candidates with smaller weights together weigh less than the part that is left out, so they
-     * are left out without ordering them. Half of that bound leaves room for rounding. */
+    /* All candidates with smaller weights together weigh less than the part that is left out, so
+     * they are left out without ordering them. Half of that bound leaves room for rounding. */
     const double too_light = (1 - part) * sum / n / 2;
     int32_t n_heavy = 0;
     for (int32_t i = 0; i < n; i++)
@@ -359,9 +359,9 @@ tdm_status llm_sampler_pick(llm_sampler *s, const float *logits, int32_t *token_
     const bool has_min_p = p->min_p > 0, has_top_p = p->top_p > 0 && p->top_p < 1;
     if (has_min_p || has_top_p) {
         const double sum = weigh(c, n, max_logit, 1);
-        /* Both min-p and top-p keep the best candidates, so their order does not matter. min-p comes
-         * first because it is cheaper and leaves fewer candidates to order. The sum of top-p includes
-         * what min-p left out. */
+        /* Both min-p and top-p keep the best candidates, so their order does not matter. min-p
+         * comes first because it is cheaper and leaves fewer candidates to order. The sum of top-p
+         * includes what min-p left out. */
         if (has_min_p) {
             int32_t n_kept = 0;
             for (int32_t i = 0; i < n; i++)

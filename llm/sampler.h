@@ -31,16 +31,16 @@ tdm_status llm_sampler_create(const llm_sampler_params *params, int32_t n_vocab,
                               llm_sampler **sampler_out, tdm_error *err);
 /* NULL is a no-op. */
 void llm_sampler_destroy(llm_sampler *sampler);
-/* Copies the state of `other`, so that both have the same history and the same future draws. Both were
- * created with the same parameters and sizes; each keeps its own memory. One thread at a time for
- * both. */
+/* Copies the state of `other`, so that both have the same history and the same future draws. Both
+ * were created with the same parameters and sizes; each keeps its own memory. One thread at a time
+ * for both. */
 void llm_sampler_copy(llm_sampler *sampler, const llm_sampler *other);
-/* Adds a token to the history; tokens of the prompt belong to it too. An id outside the vocabulary is
- * ignored. One thread at a time for a sampler. */
+/* Adds a token to the history; tokens of the prompt belong to it too. An id outside the vocabulary
+ * is ignored. One thread at a time for a sampler. */
 void llm_sampler_accept(llm_sampler *sampler, int32_t token);
-/* Picks a token from logits[n_vocab], without adding it to the history. The draw depends on the seed
- * and the number of accepted tokens, so a repeated pick gives the same token. NaN counts as -inf. If
- * all logits are -inf or NaN: TDM_DATA_LOSS. One thread at a time for a sampler. */
+/* Picks a token from logits[n_vocab], without adding it to the history. The draw depends on the
+ * seed and the number of accepted tokens, so a repeated pick gives the same token. NaN counts as
+ * -inf. If all logits are -inf or NaN: TDM_DATA_LOSS. One thread at a time for a sampler. */
 tdm_status llm_sampler_pick(llm_sampler *sampler, const float *logits, int32_t *token_out,
                             tdm_error *err);
 

@@ -20,11 +20,12 @@
 #define SIZE_PER_THREAD ((uint64_t)8 << 20)
 #define THREADS_MAX     16
 #define PAGE_SIZE       ((size_t)4096)
-/* Layouts of devices interleave at most this many rows. Pieces end between such groups if possible. */
+/* Layouts of devices interleave at most this many rows. Pieces end between such groups if
+ * possible. */
 #define GROUP_ROWS 64
 
-/* Columns col .. col + n_col - 1 of rows row .. row + n_row - 1 of a weight: whole rows, or a part of
- * one row. */
+/* Columns col .. col + n_col - 1 of rows row .. row + n_row - 1 of a weight: whole rows, or a part
+ * of one row. */
 typedef struct part {
     int32_t weight;
     int64_t row, n_row;
@@ -59,8 +60,8 @@ static size_t part_size(const uploader *u, const part *p) {
     return (size_t)p->n_row * tdm_type_row_size(part_tensor(u, p)->type, p->n_col);
 }
 
-/* The part of `whole` that begins at `row` and `col` and has at most `size` bytes. A block of any type
- * has fewer bytes than `size`. */
+/* The part of `whole` that begins at `row` and `col` and has at most `size` bytes. A block of any
+ * type has fewer bytes than `size`. */
 static part part_cut(const uploader *u, const part *whole, int64_t row, int64_t col, size_t size) {
     const tdm_type type = part_tensor(u, whole)->type;
     const tdm_type_info info = tdm_type_get_info(type);
@@ -260,7 +261,8 @@ static tdm_status order_make(uploader *u, tdm_error *err) {
     return TDM_OK;
 }
 
-/* Starts as many threads as possible and uploads along with them. Failing to start one is no error. */
+/* Starts as many threads as possible and uploads along with them. Failing to start one is no
+ * error. */
 static tdm_status threads_upload(uploader *u, llm_progress_fn progress, void *context,
                                  tdm_error *err) {
     upload_thread threads[THREADS_MAX] = {{.u = u, .memory = piece_allocate(u)}};

@@ -2,19 +2,19 @@
  *
  * weight_upload.h: uploads a model's weights from its files to their devices.
  *
- * Several threads, the caller among them, take ranges of the files in file order. A thread reads its
- * range in pieces small enough for a core's cache, and gives each piece to the device, which converts
- * it to its own layout. So reading from storage, converting, and the system's clearing of fresh pages
- * overlap, and memory use besides the weights does not depend on the model's size.
+ * Several threads, the caller among them, take ranges of the files in file order. A thread reads
+ * its range in pieces small enough for a core's cache, and gives each piece to the device, which
+ * converts it to its own layout. So reading from storage, converting, and the system's clearing of
+ * fresh pages overlap, and memory use besides the weights does not depend on the model's size.
  */
 #ifndef LLM_WEIGHT_UPLOAD_H
 #define LLM_WEIGHT_UPLOAD_H
 
 #include "llm/model.h"
 
-/* Uploads every weight into the model's buffers, which are allocated. `progress` (nullable) is called
- * by the calling thread only. Fails as the device's upload or llm_gguf_read; the contents of the
- * buffers are undefined then. [setup] */
+/* Uploads every weight into the model's buffers, which are allocated. `progress` (nullable) is
+ * called by the calling thread only. Fails as the device's upload or llm_gguf_read; the contents of
+ * the buffers are undefined then. [setup] */
 tdm_status llm_weights_upload(const llm_model *model, llm_progress_fn progress, void *context,
                               tdm_error *err);
 

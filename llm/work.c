@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * work.c: counts on the forward graph of a step, so that work that an architecture omits (rows without
- * logits after the last attention) is not counted.
+ * work.c: counts on the forward graph of a step, so that work that an architecture omits (rows
+ * without logits after the last attention) is not counted.
  */
 #include "llm/work.h"
 

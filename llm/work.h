@@ -15,10 +15,10 @@ typedef struct llm_work {
     double n_op_f32;  /* operations with weights of float types */
 } llm_work;
 
-/* The work of one step: n_tok tokens of one sequence after n_past others, n_out of them with logits.
- * The products of attention are left out: unless the context is long, products with weights are nearly
- * all of the work. Experts count as if the tokens chose as many different ones as possible.
- * [any-thread] */
+/* The work of one step: n_tok tokens of one sequence after n_past others, n_out of them with
+ * logits. The products of attention are left out: unless the context is long, products with weights
+ * are nearly all of the work. Experts count as if the tokens chose as many different ones as
+ * possible. [any-thread] */
 tdm_status llm_context_work(const llm_context *ctx, int32_t n_tok, int32_t n_out, int32_t n_past,
                             llm_work *work_out, tdm_error *err);
 

@@ -63,9 +63,10 @@ typedef struct runner_generation_result {
     uint64_t steady[TDM_COUNTER_COUNT_]; /* what the counters rose by meanwhile */
 } runner_generation_result;
 
-/* Runs it on a session whose context has n_seq sequences. They are empty, except that sequence 0 may
- * hold the first tokens of the prompt (not all of them), which are then not computed again. *result
- * is filled as far as it got, on failure too. After Ctrl-C: TDM_CANCELLED, with RUNNER_STOP_INTERRUPT. [setup] */
+/* Runs it on a session whose context has n_seq sequences. They are empty, except that sequence 0
+ * may hold the first tokens of the prompt (not all of them), which are then not computed again.
+ * *result is filled as far as it got, on failure too. After Ctrl-C: TDM_CANCELLED, with
+ * RUNNER_STOP_INTERRUPT. [setup] */
 tdm_status runner_generate(runner_session *session, const runner_generation_params *params,
                            runner_generation_result *result, tdm_error *err);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * prompt_cache.h: the file of --prompt-cache: the tokens of a run and their cached rows, so that the
- * next run computes only the part of its prompt that is new. The format is llm/cache/state.h's.
+ * prompt_cache.h: the file of --prompt-cache: the tokens of a run and their cached rows, so that
+ * the next run computes only the part of its prompt that is new. The format is llm/cache/state.h's.
  */
 #ifndef TANDEM_RUNNER_PROMPT_CACHE_H
 #define TANDEM_RUNNER_PROMPT_CACHE_H

@@ -26,8 +26,8 @@ typedef struct llm_cache_shape {
     const uint64_t *page_size; /* [n_layer] bytes, in the layout of the layer's device */
 } llm_cache_shape;
 
-/* Bytes of a page on the first of the model's devices that keeps such a cache; attention does not run
- * on a device before that one. TDM_UNSUPPORTED if none does, with the reason of the last. */
+/* Bytes of a page on the first of the model's devices that keeps such a cache; attention does not
+ * run on a device before that one. TDM_UNSUPPORTED if none does, with the reason of the last. */
 tdm_status llm_cache_page_size(const llm_model *model, const tdm_kv_desc *desc, uint64_t *size_out,
                                tdm_error *err);
 
@@ -51,10 +51,10 @@ int32_t llm_graph_weight(llm_graph_builder *g, int32_t weight);
 /* The cache state of a layer, created on first use; its kv index is in state_kv. */
 int32_t llm_graph_state(llm_graph_builder *g, int32_t layer);
 
-/* The forward graph of a model, loaded or not. cache->page_size is not read: pages of every layer have
- * `page_size` bytes, 0 = the size of their canonical rows. weight_value[n_weight] (nullable) receives
- * the value of each weight, -1 if the graph does not read it. The caller frees the graph with
- * tdm_graph_free. */
+/* The forward graph of a model, loaded or not. cache->page_size is not read: pages of every layer
+ * have `page_size` bytes, 0 = the size of their canonical rows. weight_value[n_weight] (nullable)
+ * receives the value of each weight, -1 if the graph does not read it. The caller frees the graph
+ * with tdm_graph_free. */
 tdm_status llm_forward_graph(const llm_model *model, const llm_cache_shape *cache,
                              uint64_t page_size, const llm_step_shape *shape, int32_t *weight_value,
                              tdm_graph **graph_out, tdm_error *err);
@@ -83,9 +83,9 @@ static inline int32_t llm_partition_limit(const llm_hparams *h) {
 tdm_partition llm_cache_partition(const llm_model *model, int32_t layer);
 
 /* Declares a weight of the model: finds the role's tensor, compares its shape with ne (unused
- * dimensions 1) and checks that the ops can read its type. `layer` is -1 for a global role. If there
- * is no such tensor, this is an error if it is required, else the role stays -1. `partition` NULL =
- * not cut; its id is 1 .. llm_partition_limit - 1. */
+ * dimensions 1) and checks that the ops can read its type. `layer` is -1 for a global role. If
+ * there is no such tensor, this is an error if it is required, else the role stays -1. `partition`
+ * NULL = not cut; its id is 1 .. llm_partition_limit - 1. */
 tdm_status llm_model_need(llm_model *model, llm_role role, int32_t layer, bool is_required,
                           const int64_t ne[TDM_MAX_DIMS], const tdm_partition *partition,
                           int32_t axis, tdm_error *err);

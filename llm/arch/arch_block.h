@@ -22,8 +22,8 @@ typedef struct llm_declarer {
 /* Declares a weight (llm_model_need) of the shape [ne0, ne1, ne2]. */
 void llm_declare(llm_declarer *d, llm_role role, bool is_required, int64_t ne0, int64_t ne1,
                  int64_t ne2, const tdm_partition *partition, int32_t axis);
-/* Token embedding, output norm and output head; the head is tied to the embedding if the file has no
- * tensor for it. */
+/* Token embedding, output norm and output head; the head is tied to the embedding if the file has
+ * no tensor for it. */
 void llm_declare_ends(llm_declarer *d, int32_t vocab_id);
 /* Norm, gate, up and down of a dense feed-forward of n_ff columns, cut by the partition `id`. */
 void llm_declare_dense_ffn(llm_declarer *d, int32_t id, int32_t n_ff);

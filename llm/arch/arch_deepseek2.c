@@ -10,7 +10,8 @@
  *   y = h + experts(n2(h)) + shared(n2(h)), or a dense feed-forward in the first layers
  *
  * The matrix for a head's keys is applied to its query, and the matrix for its values to the result
- * of attention. So attention reads the latent row itself, once for all heads. DeepSeek-AI (arXiv:2405.04434 section 2.1, arXiv:2412.19437).
+ * of attention. So attention reads the latent row itself, once for all heads. DeepSeek-AI
+ * (arXiv:2405.04434 section 2.1, arXiv:2412.19437).
  */
 #include <math.h>
 
@@ -52,8 +53,8 @@ static void read_latent(llm_key_reader *r, llm_hparams *h) {
     llm_key_int(r, "attention.value_length_mla", LLM_GGUF_REQUIRED, 1, LLM_MAX_HEAD_DIM,
                 &h->head_dim_o);
     if (r->status != TDM_OK) return;
-    /* Smaller variants project queries directly from the residual stream. Their key may still give a
-     * rank. */
+    /* Smaller variants project queries directly from the residual stream. Their key may still give
+     * a rank. */
     if (llm_gguf_tensor_find(r->gguf, "blk.0.attn_q.weight") != NULL) h->n_lora_q = 0;
     h->head_dim_k = h->n_lora_kv + h->rope.n_rot;
     h->head_dim_v = h->n_lora_kv;
@@ -234,26 +235,26 @@ static int32_t head_slice(llm_graph_builder *g, int32_t x, int64_t first, int64_
     return tdm_build_slice(g->b, x, offset, ne);
 }
 
-/* The turned part lies by itself here; in the cache it lies behind the latent part. */
-static int32_t turn(llm_graph_builder *g, int32_t x, int32_t pos) {
+/* Rotates a part of its own, at offset 0; in the cache it follows the latent part. */
+static int32_t rotate(llm_graph_builder *g, int32_t x, int32_t pos) {
     tdm_rope_params rope = g->model->hparams.rope;
     rope.rope_offset = 0;
     return tdm_build_rope(g->b, x, pos, -1, &rope);
 }
 
-/* [n_lora_kv + n_rot, 1, n_tok]: what the cache keeps. */
+/* [n_lora_kv + n_rot, 1, n_tok]: the row of the cache. */
 static int32_t build_row(llm_graph_builder *g, int32_t layer, int32_t x, int32_t pos,
                          int64_t n_tok) {
     const llm_hparams *h = &g->model->hparams;
     int32_t row = llm_build_project(g, layer, LLM_ROLE_ATTN_KV_A, -1, x, "kv_a");
     row = tdm_build_reshape(g->b, row, h->head_dim_k, 1, n_tok, 1);
     int32_t latent = head_slice(g, row, 0, h->n_lora_kv, 1, n_tok);
-    int32_t turned = head_slice(g, row, h->n_lora_kv, h->rope.n_rot, 1, n_tok);
+    int32_t rotated = head_slice(g, row, h->n_lora_kv, h->rope.n_rot, 1, n_tok);
     latent = llm_build_norm(g, layer, LLM_ROLE_ATTN_KV_A_NORM, latent);
-    return tdm_build_concat(g->b, latent, turn(g, turned, pos), 0);
+    return tdm_build_concat(g->b, latent, rotate(g, rotated, pos), 0);
 }
 
-/* [n_lora_kv + n_rot, n_head, n_tok]: queries of the rows that the cache keeps. */
+/* [n_lora_kv + n_rot, n_head, n_tok]: queries for the rows of the cache. */
 static int32_t build_query(llm_graph_builder *g, int32_t layer, int32_t x, int32_t pos,
                            int64_t n_tok) {
     const llm_hparams *h = &g->model->hparams;
@@ -268,11 +269,11 @@ static int32_t build_query(llm_graph_builder *g, int32_t layer, int32_t x, int32
         q = llm_build_project(g, layer, LLM_ROLE_ATTN_Q, -1, x, "q");
     }
     q = tdm_build_reshape(g->b, q, h->head_dim_q, h->n_head, n_tok, 1);
-    int32_t unturned = head_slice(g, q, 0, nope, h->n_head, n_tok);
-    int32_t turned = head_slice(g, q, nope, h->rope.n_rot, h->n_head, n_tok);
-    int32_t absorbed = tdm_build_matmul(g->b, llm_graph_weight(g, w[LLM_ROLE_ATTN_K_B]), unturned);
+    int32_t plain = head_slice(g, q, 0, nope, h->n_head, n_tok);
+    int32_t rotated = head_slice(g, q, nope, h->rope.n_rot, h->n_head, n_tok);
+    int32_t absorbed = tdm_build_matmul(g->b, llm_graph_weight(g, w[LLM_ROLE_ATTN_K_B]), plain);
     tdm_build_name(g->b, absorbed, "q_absorbed", layer);
-    return tdm_build_concat(g->b, absorbed, turn(g, turned, pos), 0);
+    return tdm_build_concat(g->b, absorbed, rotate(g, rotated, pos), 0);
 }
 
 static int32_t build_attention(llm_graph_builder *g, int32_t layer, int32_t x, int32_t pos,

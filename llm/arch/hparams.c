@@ -21,7 +21,8 @@ static void read_rope_scaling(llm_key_reader *r, llm_hparams *h) {
     llm_gguf_str type = {"linear", 6};
     float factor = 0;
     if (r->status != TDM_OK) return;
-    /* A factor without a type means linear scaling. `scale_linear` is an older name of the factor. */
+    /* A factor without a type means linear scaling. `scale_linear` is an older name of the
+     * factor. */
     llm_key_float(r, "rope.scale_linear", LLM_GGUF_OPTIONAL, 0, 1e6f, &factor);
     llm_key_float(r, "rope.scaling.factor", LLM_GGUF_OPTIONAL, 0, 1e6f, &factor);
     llm_key_name(r, "rope.scaling.type", name);

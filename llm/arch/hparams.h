@@ -30,8 +30,8 @@ typedef struct llm_hparams {
     int32_t n_head_kv;
     int32_t head_dim_k; /* of queries and keys, as in the cache */
     int32_t head_dim_v;
-    /* Latent attention: the cache has one row for all heads: n_lora_kv elements, from which keys and
-     * values are computed, then rope.n_rot rotated elements. */
+    /* Latent attention: the cache has one row for all heads: n_lora_kv elements, from which keys
+     * and values are computed, then rope.n_rot rotated elements. */
     int32_t n_lora_kv;  /* 0 = the cache has K and V; the rest of this group is 0 then */
     int32_t n_lora_q;   /* width of the row that queries are computed from; 0 = from the residual
                           stream */
@@ -51,8 +51,8 @@ typedef struct llm_hparams {
     tdm_rope_params rope;
 } llm_hparams;
 
-/* Reads the keys "ARCH.*" that Llama-like models share. Messages about a missing key, a wrong type or
- * a number out of range name file, key and value. [any-thread] */
+/* Reads the keys "ARCH.*" that Llama-like models share. Messages about a missing key, a wrong type
+ * or a number out of range name file, key and value. [any-thread] */
 tdm_status llm_hparams_read(const llm_gguf *gguf, llm_hparams *hparams_out, tdm_error *err);
 
 #endif

@@ -8,7 +8,8 @@
 
 #include "llm/gguf/gguf.h"
 
-/* Larger than in any existing model, and small enough that a product of two of them fits 64 bits. */
+/* Larger than in any existing model, and small enough that a product of two of them fits 64
+ * bits. */
 #define LLM_MAX_WIDTH    (1 << 20)
 #define LLM_MAX_HEAD_DIM 65536
 #define LLM_MAX_VOCAB    (1 << 24)
@@ -23,15 +24,15 @@ typedef struct llm_key_reader {
 /* "ARCH.SUFFIX", cut to fit. */
 void llm_key_name(const llm_key_reader *r, const char *suffix, char name[96]);
 
-/* An absent optional key leaves *value unchanged. A number outside min .. max is TDM_DATA_LOSS, with
- * file, key and number. */
+/* An absent optional key leaves *value unchanged. A number outside min .. max is TDM_DATA_LOSS,
+ * with file, key and number. */
 void llm_key_int(llm_key_reader *r, const char *suffix, llm_gguf_need need, int32_t min,
                  int32_t max, int32_t *value);
 void llm_key_float(llm_key_reader *r, const char *suffix, llm_gguf_need need, float min, float max,
                    float *value);
 void llm_key_bool(llm_key_reader *r, const char *suffix, llm_gguf_need need, bool *value);
-/* A count from 1 to max, which files write once for all layers or once per layer. Layers that differ
- * are TDM_UNSUPPORTED. The key is required if *value is 0 before the call. */
+/* A count from 1 to max, which files write once for all layers or once per layer. Layers that
+ * differ are TDM_UNSUPPORTED. The key is required if *value is 0 before the call. */
 void llm_key_each(llm_key_reader *r, const char *suffix, int32_t n_layer, int32_t max,
                   int32_t *value);
 

@@ -333,8 +333,8 @@ static tdm_status shift_check(const kv_shift *shift, int32_t max_job, tdm_error 
     return TDM_OK;
 }
 
-/* Releases the pages that keep no token of the sequence. This comes before the copies, which may use
- * them as targets: no job reads what they hold. */
+/* Releases the pages that keep no token of the sequence. This comes before the copies, which may
+ * use them as targets: no job reads what they hold. */
 static void shift_release_pages(const kv_shift *shift) {
     const tdm_page_entry *entries = table(shift->kv, shift->seq);
     for (int32_t i = 0; i < shift->kv->seqs[shift->seq].n_entry;) {
@@ -344,8 +344,8 @@ static void shift_release_pages(const kv_shift *shift) {
     }
 }
 
-/* Appends the remaining pieces of an entry, now in `page`, to the new table, and their jobs. Returns
- * the length of the table. */
+/* Appends the remaining pieces of an entry, now in `page`, to the new table, and their jobs.
+ * Returns the length of the table. */
 static int32_t shift_entry(const kv_shift *shift, const tdm_page_entry *entry, int32_t page,
                            int32_t n_entry, llm_kv_shift_jobs *jobs) {
     tdm_page_entry pieces[2] = {entry_part(entry, 0, shift->keep_end),

@@ -37,8 +37,8 @@ int32_t llm_kv_page_count(const llm_kv *kv);
 int64_t llm_kv_room(const llm_kv *kv, int32_t seq);
 
 /* Finds cells for the next n_tok tokens of a sequence: cells_out[n_tok] = page * page_len + slot.
- * TDM_RESOURCE_EXHAUSTED says how many pages are missing and what to do (a larger ctx-size, or fewer
- * sequences); nothing has changed then. */
+ * TDM_RESOURCE_EXHAUSTED says how many pages are missing and what to do (a larger ctx-size, or
+ * fewer sequences); nothing has changed then. */
 tdm_status llm_kv_append(llm_kv *kv, int32_t seq, int32_t n_tok, int32_t *cells_out,
                          tdm_error *err);
 

@@ -90,8 +90,8 @@ static tdm_status part_read_split(const llm_gguf_part *part, int64_t *number, in
     return TDM_OK;
 }
 
-/* Opens parts 2 to `count` in the folder of the first, whose path is `path`, and checks that their keys
- * agree with their names. */
+/* Opens parts 2 to `count` in the folder of the first, whose path is `path`, and checks that their
+ * keys agree with their names. */
 static tdm_status gguf_open_parts(llm_gguf *g, const char *path, int64_t count, int64_t n_tensors,
                                   tdm_error *err) {
     char suffix[64];

@@ -83,12 +83,12 @@ typedef enum llm_gguf_need {
     LLM_GGUF_REQUIRED = 1, /* missing: TDM_NOT_FOUND, with file and key */
 } llm_gguf_need;
 
-/* Maps `path` and, if it is the first part of a split model, all other parts, and checks all that does
- * not depend on the kind of model. The caller owns *out. On failure *out is NULL and the message names
- * the file, the key or tensor, and what to do: TDM_NOT_FOUND (no such file or part), TDM_IO,
- * TDM_DATA_LOSS (not GGUF, truncated, corrupt), TDM_UNSUPPORTED (a version or byte order that this
- * build does not read), TDM_INVALID_ARGUMENT (`path` is a later part), TDM_RESOURCE_EXHAUSTED.
- * [setup] */
+/* Maps `path` and, if it is the first part of a split model, all other parts, and checks all that
+ * does not depend on the kind of model. The caller owns *out. On failure *out is NULL and the
+ * message names the file, the key or tensor, and what to do: TDM_NOT_FOUND (no such file or part),
+ * TDM_IO, TDM_DATA_LOSS (not GGUF, truncated, corrupt), TDM_UNSUPPORTED (a version or byte order
+ * that this build does not read), TDM_INVALID_ARGUMENT (`path` is a later part),
+ * TDM_RESOURCE_EXHAUSTED. [setup] */
 tdm_status llm_gguf_open(const char *path, llm_gguf **out, tdm_error *err);
 
 /* Unmaps; all pointers obtained from `g` become invalid. NULL is a no-op. [setup] */
@@ -114,10 +114,10 @@ const llm_gguf_key *llm_gguf_key_at(const llm_gguf *g, uint32_t i);
 /* The key of that name, or NULL. [any-thread] */
 const llm_gguf_key *llm_gguf_key_find(const llm_gguf *g, const char *name);
 
-/* Typed reads. An integer of any width is accepted if its value fits, and f64 for f32; no other type
- * is converted. A wrong type is TDM_DATA_LOSS, a value that does not fit TDM_OUT_OF_RANGE; both name
- * the file, the key and what was found. *value is written only if the key exists and is read.
- * [any-thread] */
+/* Typed reads. An integer of any width is accepted if its value fits, and f64 for f32; no other
+ * type is converted. A wrong type is TDM_DATA_LOSS, a value that does not fit TDM_OUT_OF_RANGE;
+ * both name the file, the key and what was found. *value is written only if the key exists and is
+ * read. [any-thread] */
 tdm_status llm_gguf_get_u32(const llm_gguf *g, const char *name, llm_gguf_need need,
                             uint32_t *value, tdm_error *err);
 tdm_status llm_gguf_get_i64(const llm_gguf *g, const char *name, llm_gguf_need need, int64_t *value,
@@ -140,8 +140,8 @@ tdm_status llm_gguf_get_u32_each(const llm_gguf *g, const char *name, llm_gguf_n
                                  uint32_t n, uint32_t *values, tdm_error *err);
 
 /* Element `i` < array->n. _i64 for integer and bool arrays (a u64 above INT64_MAX reads as
- * INT64_MAX), _f32 for float arrays, _str for string arrays (in constant time). Another element type
- * gives 0, 0 and the empty string. [any-thread] */
+ * INT64_MAX), _f32 for float arrays, _str for string arrays (in constant time). Another element
+ * type gives 0, 0 and the empty string. [any-thread] */
 int64_t llm_gguf_array_i64(const llm_gguf_array *array, uint64_t i);
 float llm_gguf_array_f32(const llm_gguf_array *array, uint64_t i);
 llm_gguf_str llm_gguf_array_str(const llm_gguf_array *array, uint64_t i);
@@ -150,8 +150,8 @@ llm_gguf_str llm_gguf_array_str(const llm_gguf_array *array, uint64_t i);
 bool llm_gguf_str_equals(llm_gguf_str str, const char *text);
 
 /* Writes the key's value as one readable line into text[0..text_size), always NUL-terminated:
- * strings quoted with control characters escaped, arrays as `[n x type] first, second, ...`, cut off
- * with `...` if they do not fit. Returns the length written. [any-thread] */
+ * strings quoted with control characters escaped, arrays as `[n x type] first, second, ...`, cut
+ * off with `...` if they do not fit. Returns the length written. [any-thread] */
 size_t llm_gguf_key_print(const llm_gguf_key *key, char *text, size_t text_size);
 
 /* "u32", "string", ...; "?" for an unknown number. [any-thread] */
@@ -175,22 +175,22 @@ tdm_status llm_gguf_tensor_check_type(const llm_gguf *g, const llm_gguf_tensor *
  * know; "?" for a number without a name. [any-thread] */
 const char *llm_gguf_tensor_type_name(uint32_t type_raw);
 
-/* Copies bytes [from, from + size) of the tensor, which lie inside it, to `dst`. It reads the file, not
- * the mapping, so that the process's resident set does not grow. TDM_DATA_LOSS if the file has become
- * shorter, TDM_IO if storage fails; both name the file and the tensor. [any-thread] */
+/* Copies bytes [from, from + size) of the tensor, which lie inside it, to `dst`. It reads the file,
+ * not the mapping, so that the process's resident set does not grow. TDM_DATA_LOSS if the file has
+ * become shorter, TDM_IO if storage fails; both name the file and the tensor. [any-thread] */
 tdm_status llm_gguf_read(const llm_gguf *g, const llm_gguf_tensor *tensor, size_t from, size_t size,
                          void *dst, tdm_error *err);
 
-/* Advises the kernel to prefetch bytes [from, to) of the tensor, clipped to the tensor. Returns at once
- * and reports no failure. For small ranges far apart: the kernel detects sequential reads by itself,
- * at a lower cost. [any-thread] */
+/* Advises the kernel to prefetch bytes [from, to) of the tensor, clipped to the tensor. Returns at
+ * once and reports no failure. For small ranges far apart: the kernel detects sequential reads by
+ * itself, at a lower cost. [any-thread] */
 void llm_gguf_prefetch(const llm_gguf *g, const llm_gguf_tensor *tensor, size_t from, size_t to);
 
 /* Removes the whole pages inside bytes [from, to) from this process's resident set; the bounds are
- * clipped to the tensor. For ranges that were repacked and are not read again; reading them again is
- * legal and costs a page fault. Pages that extend beyond the range stay. A later fault near the range
- * may map up to 64 KiB of it again, so a loader that works through a tensor passes from = 0 each time.
- * [any-thread] */
+ * clipped to the tensor. For ranges that were repacked and are not read again; reading them again
+ * is legal and costs a page fault. Pages that extend beyond the range stay. A later fault near the
+ * range may map up to 64 KiB of it again, so a loader that works through a tensor passes from = 0
+ * each time. [any-thread] */
 void llm_gguf_release(const llm_gguf *g, const llm_gguf_tensor *tensor, size_t from, size_t to);
 
 /* The same for all mapped pages of all parts, including those that the kernel mapped around faults.

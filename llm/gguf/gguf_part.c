@@ -20,7 +20,7 @@
 #include <unistd.h>
 
 #if defined(__BYTE_ORDER__) && __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
-#error "the GGUF reader hands out little-endian bytes as they are"
+#error "the GGUF reader returns little-endian bytes without conversion"
 #endif
 
 /* Larger than in any real model. A larger count is refused before memory is allocated for it. */
@@ -92,7 +92,8 @@ static tdm_status cursor_read_str(cursor *c, llm_gguf_str *value) {
     return TDM_OK;
 }
 
-/* Refuses control characters in names: names are NUL-terminated and stand in messages of one line. */
+/* Refuses control characters in names: names are NUL-terminated and stand in messages of one
+ * line. */
 static tdm_status cursor_read_name(cursor *c, size_t len_max, const char **name) {
     llm_gguf_str text;
     tdm_status status = cursor_read_str(c, &text);
@@ -160,8 +161,8 @@ static tdm_status cursor_check_bools(const cursor *c, const uint8_t *data, uint6
     return TDM_OK;
 }
 
-/* Checks and skips an array. The index of strings is built for the outermost array (`depth` 0) only,
- * because callers cannot read inner ones. */
+/* Checks and skips an array. The index of strings is built for the outermost array (`depth` 0)
+ * only, because callers cannot read inner ones. */
 static tdm_status cursor_read_array(cursor *c, int depth, llm_gguf_array *array) {
     memset(array, 0, sizeof *array);
     tdm_status status = cursor_read_type(c, &array->type);
@@ -308,8 +309,8 @@ static int extent_compare(const void *a, const void *b) {
     return (x->tensor > y->tensor) - (x->tensor < y->tensor);
 }
 
-/* Reads one description, and computes the size if the type is known. Whether the bytes are inside the
- * file is checked after the last description. */
+/* Reads one description, and computes the size if the type is known. Whether the bytes are inside
+ * the file is checked after the last description. */
 static tdm_status cursor_read_tensor(cursor *c, llm_gguf_tensor *tensor, extent *where) {
     memset(tensor, 0, sizeof *tensor);
     char problem[160];

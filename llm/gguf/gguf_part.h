@@ -28,8 +28,8 @@ typedef struct llm_gguf_part {
     uint32_t n_tensors;
 } llm_gguf_part;
 
-/* Maps and checks the file, and marks its tensors as those of part `number`. *part is zeroed before the
- * call, and on failure after it too, except for `shown`. [setup] */
+/* Maps and checks the file, and marks its tensors as those of part `number`. *part is zeroed before
+ * the call, and on failure after it too, except for `shown`. [setup] */
 tdm_status llm_gguf_part_open(llm_gguf_part *part, const char *path, uint32_t number,
                               tdm_error *err);
 

@@ -110,8 +110,8 @@ static tdm_status writer_create(const char *path, llm_gguf_writer **out, tdm_err
                         path);
     }
     snprintf(w->tmp_path, tmp_path_size, "%s.%ld.tmp", path, (long)getpid());
-    /* O_EXCL: no existing file is overwritten, for instance of another writer of the same model, and
-     * no link at this path is followed. */
+    /* O_EXCL: no existing file is overwritten, for instance of another writer of the same model,
+     * and no link at this path is followed. */
     w->fd = open(w->tmp_path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (w->fd < 0) {
         tdm_status status = tdm_fail(err, TDM_IO,
@@ -228,8 +228,8 @@ tdm_status llm_gguf_writer_write(llm_gguf_writer *w, const void *data, size_t si
     return writer_report(w, err);
 }
 
-/* Syncs the folder, so that the rename is durable. Some file systems do not support this; that is not
- * a failure. */
+/* Syncs the folder, so that the rename is durable. Some file systems do not support this; that is
+ * not a failure. */
 static void writer_sync_folder(const llm_gguf_writer *w) {
     char *folder = strdup(w->path);
     if (folder == NULL) return;

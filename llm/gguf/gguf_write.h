@@ -20,8 +20,8 @@ typedef struct llm_gguf_writer llm_gguf_writer;
  * TDM_IO if the folder cannot be written to. The caller owns *out. [setup] */
 tdm_status llm_gguf_writer_create(const char *path, llm_gguf_writer **out, tdm_error *err);
 
-/* Frees the writer. Removes the temporary file unless llm_gguf_writer_finish has succeeded. NULL is a
- * no-op. [setup] */
+/* Frees the writer. Removes the temporary file unless llm_gguf_writer_finish has succeeded. NULL is
+ * a no-op. [setup] */
 void llm_gguf_writer_destroy(llm_gguf_writer *w);
 
 /* Add keys, in file order; names and values are copied. [setup] */
@@ -44,19 +44,20 @@ void llm_gguf_writer_put_strings(llm_gguf_writer *w, const char *name, const llm
 /* Copies a key unchanged, for tools that rewrite files. [setup] */
 void llm_gguf_writer_put_key(llm_gguf_writer *w, const llm_gguf_key *key);
 
-/* Describes the next tensor: `n_dims` 1 to 4, `ne` innermost first, rows of whole blocks. [setup] */
+/* Describes the next tensor: `n_dims` 1 to 4, `ne` innermost first, rows of whole blocks.
+ * [setup] */
 void llm_gguf_writer_add_tensor(llm_gguf_writer *w, const char *name, tdm_type type, int32_t n_dims,
                                 const int64_t *ne);
 
-/* Appends bytes of the tensors, in the order of their descriptions; the writer adds the padding between
- * tensors. One call may not cross the end of a tensor. After the first call no keys and descriptions
- * can be added. TDM_IO (a full disk, for instance), TDM_FAILED_PRECONDITION if no tensor is left.
- * After a failure the file cannot be finished. [setup] */
+/* Appends bytes of the tensors, in the order of their descriptions; the writer adds the padding
+ * between tensors. One call may not cross the end of a tensor. After the first call no keys and
+ * descriptions can be added. TDM_IO (a full disk, for instance), TDM_FAILED_PRECONDITION if no
+ * tensor is left. After a failure the file cannot be finished. [setup] */
 tdm_status llm_gguf_writer_write(llm_gguf_writer *w, const void *data, size_t size, tdm_error *err);
 
-/* Checks that every tensor is complete, syncs the file to the disk and renames it, replacing an older
- * file. On failure the temporary file is removed and an older file is unchanged. The caller still
- * destroys the writer. [setup] */
+/* Checks that every tensor is complete, syncs the file to the disk and renames it, replacing an
+ * older file. On failure the temporary file is removed and an older file is unchanged. The caller
+ * still destroys the writer. [setup] */
 tdm_status llm_gguf_writer_finish(llm_gguf_writer *w, tdm_error *err);
 
 #endif

@@ -3,8 +3,8 @@
  * quantize.c: converts the tensors of a file, a slab of rows at a time, and writes them in order.
  *
  * The threads, the calling one among them, take rows from a slab until none is left. The calling
- * thread waits for the others and writes the slab. Rows are converted independently, so the file does
- * not depend on the number of threads.
+ * thread waits for the others and writes the slab. Rows are converted independently, so the file
+ * does not depend on the number of threads.
  */
 #include "llm/quantize/quantize.h"
 
@@ -132,8 +132,8 @@ static bool pool_thread_start(pool *c, int32_t index) {
     return false;
 }
 
-/* n_max and row_size_max: elements of the longest row, and its bytes after conversion. Starting fewer
- * threads than n_thread is not a failure. */
+/* n_max and row_size_max: elements of the longest row, and its bytes after conversion. Starting
+ * fewer threads than n_thread is not a failure. */
 static tdm_status pool_begin(pool *c, int32_t n_thread, int64_t n_max, size_t row_size_max,
                              tdm_error *err) {
     memset(c, 0, sizeof *c);

@@ -60,11 +60,11 @@ typedef struct llm_quantize_choice {
     tdm_type wanted; /* differs from `type` if the rows are not whole blocks of it */
 } llm_quantize_choice;
 
-/* Chooses a type for each tensor of the file: choices_out[llm_gguf_tensor_count]. Tensors that are not
- * matrices, norms, routers and other small tensors keep their types; `is_pure` gives all others the
- * type of the kind. A matrix whose rows are not whole blocks of its type gets a type with shorter
- * blocks, at last f16. TDM_UNSUPPORTED if a tensor must be converted from a type that this build
- * cannot read. [any-thread] */
+/* Chooses a type for each tensor of the file: choices_out[llm_gguf_tensor_count]. Tensors that are
+ * not matrices, norms, routers and other small tensors keep their types; `is_pure` gives all others
+ * the type of the kind. A matrix whose rows are not whole blocks of its type gets a type with
+ * shorter blocks, at last f16. TDM_UNSUPPORTED if a tensor must be converted from a type that this
+ * build cannot read. [any-thread] */
 tdm_status llm_quantize_choose(const llm_gguf *g, const llm_quantize_kind *kind, bool is_pure,
                                llm_quantize_choice *choices_out, tdm_error *err);
 

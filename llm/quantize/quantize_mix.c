@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * quantize_mix.c: chooses the type of each tensor of a quantised file. The mixtures are those of
- * llama.cpp, see quantize.h. They rest on the observation that attn_v, ffn_down and the output matrix
- * lose most by coarse types, and more in the first and last layers than in others.
+ * llama.cpp, see quantize.h. They rest on the observation that attn_v, ffn_down and the output
+ * matrix lose most by coarse types, and more in the first and last layers than in others.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -232,8 +232,8 @@ static tdm_status facts_make(const llm_gguf *g, facts *f, tdm_error *err) {
     return TDM_OK;
 }
 
-/* The number of tensors of the same part before this one, ordered by layer and then by name; files may
- * have another order. */
+/* The number of tensors of the same part before this one, ordered by layer and then by name; files
+ * may have another order. */
 static int32_t place_among(const facts *f, uint32_t tensor) {
     const char *name = llm_gguf_tensor_at(f->g, tensor)->name;
     int32_t layer = layer_of(name), place = 0;

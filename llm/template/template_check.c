@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * template_check.c: Jinja's tests, the words after `is`. They are those of "List of Builtin Tests" in
- * its documentation.
+ * template_check.c: Jinja's tests, the words after `is`. They are those of "List of Builtin Tests"
+ * in its documentation.
  */
 #include <string.h>
 

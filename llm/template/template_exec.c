@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * template_exec.c: runs statements. As in Jinja, a for, a macro and each block that captures text have
- * a scope of their own; an if has none.
+ * template_exec.c: runs statements. As in Jinja, a for, a macro and each block that captures text
+ * have a scope of their own; an if has none.
  */
 #include <string.h>
 

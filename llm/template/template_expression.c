@@ -168,7 +168,8 @@ static llm_tpl_node *parse_compare(llm_tpl_grammar *g) {
     return node != NULL ? node : left;
 }
 
-/* Counts the depth of recursion. Every construct that can contain itself calls this or parse_unary. */
+/* Counts the depth of recursion. Every construct that can contain itself calls this or
+ * parse_unary. */
 static bool depth_enter(llm_tpl_grammar *g) {
     if (g->depth >= LLM_TPL_NESTED_MAX) {
         g->job->line = llm_tpl_peek(g)->line;

@@ -244,8 +244,8 @@ static bool filter_tojson(llm_tpl_call *c, llm_tpl_value *out) {
 
 /* ---- Numbers ---- */
 
-/* Reads a text as Python's int() and float() do: white space around it is allowed, other text after it
- * is not. */
+/* Reads a text as Python's int() and float() do: white space around it is allowed, other text after
+ * it is not. */
 static bool text_to_int(llm_tpl_str text, int64_t base, int64_t *out) {
     char digits[72], *end;
     text = llm_tpl_text_strip(text, (llm_tpl_str){NULL, 0}, true, true);

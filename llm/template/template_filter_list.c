@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * template_filter_list.c: filters on lists and dicts. Some of Jinja's filters return a generator, which
- * is always true and has no length; here these return a lazy list.
+ * template_filter_list.c: filters on lists and dicts. Some of Jinja's filters return a generator,
+ * which is always true and has no length; here these return a lazy list.
  */
 #include <string.h>
 
@@ -231,8 +231,8 @@ static bool filter_items(llm_tpl_call *c, llm_tpl_value *out) {
     return true;
 }
 
-/* Applies the filter named by the first argument, with the further arguments, to every item; or with
- * attribute=, returns that attribute of every item. */
+/* Applies the filter named by the first argument, with the further arguments, to every item; or
+ * with attribute=, returns that attribute of every item. */
 static bool map_one(llm_tpl_call *c, const llm_tpl_value *item, llm_tpl_value *out) {
     const llm_tpl_args *args = c->args;
     size_t n_plain = args->n - args->n_named;
@@ -268,8 +268,8 @@ static bool filter_map(llm_tpl_call *c, llm_tpl_value *out) {
     return true;
 }
 
-/* Keeps the items for which a test, of the item or of an attribute, returns `wanted`. Without a test,
- * the truth of the value counts. */
+/* Keeps the items for which a test, of the item or of an attribute, returns `wanted`. Without a
+ * test, the truth of the value counts. */
 static bool choose(llm_tpl_call *c, bool by_attribute, bool wanted, llm_tpl_value *out) {
     llm_tpl_list *items;
     llm_tpl_value subject, attribute = {.kind = LLM_TPL_ABSENT};

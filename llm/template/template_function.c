@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * template_function.c: the global functions: Jinja's range, dict and namespace, and raise_exception and
- * strftime_now of chat templates.
+ * template_function.c: the global functions: Jinja's range, dict and namespace, and raise_exception
+ * and strftime_now of chat templates.
  */
 #include <time.h>
 

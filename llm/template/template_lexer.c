@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * template_lexer.c: see template_lexer.h. The rules are those of Jinja's documentation ("Whitespace
- * Control", "Escaping") with trim_blocks and lstrip_blocks: the first newline after a block or comment
- * is removed, and blanks before one that is first in its line.
+ * Control", "Escaping") with trim_blocks and lstrip_blocks: the first newline after a block or
+ * comment is removed, and blanks before one that is first in its line.
  */
 #include "llm/template/template_lexer.h"
 
@@ -64,8 +64,8 @@ static size_t space_end(const lexer *l, size_t at) {
     return at;
 }
 
-/* The position after the end of a tag at `at`, and after the white space that it removes: "-%}" all,
- * "%}" one newline if `trims`, "+%}" none. 0 = there is no end of a tag at `at`. */
+/* The position after the end of a tag at `at`, and after the white space that it removes: "-%}"
+ * all, "%}" one newline if `trims`, "+%}" none. 0 = there is no end of a tag at `at`. */
 static size_t tag_end(const lexer *l, size_t at, const char *end, bool trims) {
     char sign = char_at(l, at);
     size_t n = strlen(end);
@@ -77,8 +77,8 @@ static size_t tag_end(const lexer *l, size_t at, const char *end, bool trims) {
 
 /* ---- Between tags ---- */
 
-/* The text before a tag without the white space that the tag removes. `sign`: the character after the
- * tag's first two. A print removes no blanks unless its sign is '-'. */
+/* The text before a tag without the white space that the tag removes. `sign`: the character after
+ * the tag's first two. A print removes no blanks unless its sign is '-'. */
 static llm_tpl_str data_strip(const lexer *l, llm_tpl_str data, char sign, bool is_print) {
     if (sign == '-') return llm_tpl_text_strip(data, (llm_tpl_str){NULL, 0}, false, true);
     if (sign == '+' || is_print) return data;
@@ -215,8 +215,8 @@ static bool number_read(lexer *l) {
                      value);
 }
 
-/* Reads \xHH, \uHHHH, \UHHHHHHHH or up to three octal digits. Returns the number of characters, 0 if
- * digits are missing. */
+/* Reads \xHH, \uHHHH, \UHHHHHHHH or up to three octal digits. Returns the number of characters, 0
+ * if digits are missing. */
 static size_t code_read(const lexer *l, size_t at, uint32_t *code) {
     char kind = char_at(l, at);
     size_t n = kind == 'x' ? 2 : kind == 'u' ? 4 : kind == 'U' ? 8 : 0, i = 0;

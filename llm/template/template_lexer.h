@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * template_lexer.h: the text of a template to tokens, without the white space around tags that Jinja's
- * trim_blocks and lstrip_blocks remove. Chat templates expect both.
+ * template_lexer.h: the text of a template to tokens, without the white space around tags that
+ * Jinja's trim_blocks and lstrip_blocks remove. Chat templates expect both.
  */
 #ifndef LLM_TEMPLATE_LEXER_H
 #define LLM_TEMPLATE_LEXER_H

@@ -225,8 +225,8 @@ static llm_tpl_node *parse_print(llm_tpl_grammar *g) {
     return node;
 }
 
-/* Reads data, prints and statements up to a tag that begins with one of `ends`, and that tag's `{%`;
- * without `ends`, up to the end of the template. */
+/* Reads data, prints and statements up to a tag that begins with one of `ends`, and that tag's
+ * `{%`; without `ends`, up to the end of the template. */
 static bool parse_body(llm_tpl_grammar *g, const char *const *ends, llm_tpl_node **body_out) {
     static const char *const none[] = {NULL};
     if (g->depth >= LLM_TPL_NESTED_MAX)

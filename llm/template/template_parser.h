@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * template_parser.h: tokens to a tree. template_eval.c evaluates its expressions, template_exec.c runs
- * its statements.
+ * template_parser.h: tokens to a tree. template_eval.c evaluates its expressions, template_exec.c
+ * runs its statements.
  */
 #ifndef LLM_TEMPLATE_PARSER_H
 #define LLM_TEMPLATE_PARSER_H
@@ -74,8 +74,8 @@ struct llm_tpl_node {
     llm_tpl_node *next;
 };
 
-/* The statements of the template, NULL for an empty one; valid until the job ends. `text` may be freed
- * before. */
+/* The statements of the template, NULL for an empty one; valid until the job ends. `text` may be
+ * freed before. */
 bool llm_tpl_parse(llm_tpl_job *job, llm_tpl_str text, const llm_tpl_node **body_out);
 
 #endif

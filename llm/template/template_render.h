@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * template_render.h: the interpreter: scopes, calls, and the tables of builtins. template_eval.c
- * evaluates expressions, template_exec.c runs statements, template_call.c makes calls. Filters, tests,
- * methods and functions are a table each, in the file of that name.
+ * evaluates expressions, template_exec.c runs statements, template_call.c makes calls. Filters,
+ * tests, methods and functions are a table each, in the file of that name.
  */
 #ifndef LLM_TEMPLATE_RENDER_H
 #define LLM_TEMPLATE_RENDER_H

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * template_text.h: text in a template job: a growing buffer, characters as code points, and values as
- * text, in the forms of Python's str() and repr(). JSON: template_json.h.
+ * template_text.h: text in a template job: a growing buffer, characters as code points, and values
+ * as text, in the forms of Python's str() and repr(). JSON: template_json.h.
  *
- * Positions and lengths count code points, as in Python. A byte that is not part of a UTF-8 sequence
- * counts as one.
+ * Positions and lengths count code points, as in Python. A byte that is not part of a UTF-8
+ * sequence counts as one.
  */
 #ifndef LLM_TEMPLATE_TEXT_H
 #define LLM_TEMPLATE_TEXT_H

@@ -247,8 +247,8 @@ bool llm_tpl_is_true(const llm_tpl_value *value) {
     }
 }
 
-/* Limit of comparisons in one ==. A small list that contains another list many times, on several levels,
- * would need very many. */
+/* Limit of comparisons in one ==. A small list that contains another list many times, on several
+ * levels, would need very many. */
 #define EQUALS_MAX 1000000
 
 /* `budget`: comparisons left. */

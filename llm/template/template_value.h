@@ -4,8 +4,8 @@
  * owns them.
  *
  * A job is one parse or one rendering. All memory comes from its arena and is released with it, so
- * values have no owner of their own. Memory, steps and depth of a job are bounded. The job keeps the
- * first failure; after it every function that can fail returns false. Text and conversions:
+ * values have no owner of their own. Memory, steps and depth of a job are bounded. The job keeps
+ * the first failure; after it every function that can fail returns false. Text and conversions:
  * template_text.h.
  */
 #ifndef LLM_TEMPLATE_VALUE_H
@@ -70,7 +70,8 @@ typedef struct llm_tpl_value {
     } as;
 } llm_tpl_value;
 
-/* Kinds of Python's sequences. They differ in how they print and in whether an empty one is false. */
+/* Kinds of Python's sequences. They differ in how they print and in whether an empty one is
+ * false. */
 typedef enum llm_tpl_flavor {
     LLM_TPL_PLAIN,
     LLM_TPL_TUPLE,

@@ -66,7 +66,8 @@ static tdm_status out_reserve(llm_detok *detok, size_t size, tdm_error *err) {
     return TDM_OK;
 }
 
-/* Writes the first code point of s[0..n) to `out`, or U+FFFD; false if the code point is incomplete. */
+/* Writes the first code point of s[0..n) to `out`, or U+FFFD; false if the code point is
+ * incomplete. */
 static bool code_point_take(const char *s, size_t n, char *out, size_t *n_out, size_t *size) {
     switch (llm_utf8_begin(s, n, size)) {
     case LLM_UTF8_WHOLE:
@@ -102,8 +103,8 @@ tdm_status llm_detok_push(llm_detok *detok, int32_t id, llm_vocab_str *text, tdm
 
     size_t n_out = 0, at = 0, size;
     while (detok->n_held > 0 && at < bytes.len) {
-        /* The held bytes are a prefix of a code point. The next byte either belongs to it, or shows that
-         * it is ill-formed and begins another one. */
+        /* The held bytes are a prefix of a code point. The next byte either belongs to it, or shows
+         * that it is ill-formed and begins another one. */
         detok->held[detok->n_held] = bytes.ptr[at];
         if (code_point_take(detok->held, detok->n_held + 1, detok->out, &n_out, &size)) {
             at += size > detok->n_held ? 1 : 0;

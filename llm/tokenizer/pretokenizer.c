@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * pretokenizer.c: the table of pre-tokenizers, and cutting text with PCRE2. The expressions are those
- * of the models' tokenizer.json files, with one difference taken from llama.cpp: contractions fold
- * case in ASCII only. White space is listed here (Unicode's White_Space), because PCRE2's \s also
- * matches U+180E.
+ * pretokenizer.c: the table of pre-tokenizers, and cutting text with PCRE2. The expressions are
+ * those of the models' tokenizer.json files, with one difference taken from llama.cpp: contractions
+ * fold case in ASCII only. White space is listed here (Unicode's White_Space), because PCRE2's \s
+ * also matches U+180E.
  */
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include "llm/tokenizer/pretokenizer.h"
@@ -26,8 +26,8 @@
 #define GPT2                                                                                       \
     "'(?:[stmd]|re|ve|ll)| ?\\p{L}+| ?\\p{N}+| ?[^" SPACES "\\p{L}\\p{N}]+|" SPACE_BEFORE_WORD
 
-/* cl100k and its relatives. `letters`: the characters of words. `not_word`: the characters that do not
- * count as signs. `digits`: how numbers are cut. */
+/* cl100k and its relatives. `letters`: the characters of words. `not_word`: the characters that do
+ * not count as signs. `digits`: how numbers are cut. */
 #define CL100K(letters, not_word, digits)                                                          \
     ANY_CASE_CONTRACTION "|[^\\r\\n\\p{L}\\p{N}]?" letters "+|" digits "| ?[^" SPACES not_word     \
                          "]+[\\r\\n]*|" SPACE "*[\\r\\n]+|" SPACE_BEFORE_WORD "|" SPACE "+"
@@ -205,8 +205,8 @@ static bool end_list_add(end_list *list, size_t end) {
     return true;
 }
 
-/* Cuts text[begin, end) into matches and the text between them. For the expression, `end` is the end
- * of the text. */
+/* Cuts text[begin, end) into matches and the text between them. For the expression, `end` is the
+ * end of the text. */
 static tdm_status word_cut(pcre2_code *pass, pcre2_match_data *match, pcre2_match_context *context,
                            const char *text, size_t begin, size_t end, end_list *out,
                            tdm_error *err) {

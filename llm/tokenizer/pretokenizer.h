@@ -17,8 +17,8 @@
 
 typedef struct llm_pretokenizer llm_pretokenizer;
 
-/* Compiles the pre-tokenizer of that name (GGUF's tokenizer.ggml.pre). TDM_UNSUPPORTED for an unknown
- * name, with a list of the known ones; TDM_RESOURCE_EXHAUSTED. On failure *out is NULL.
+/* Compiles the pre-tokenizer of that name (GGUF's tokenizer.ggml.pre). TDM_UNSUPPORTED for an
+ * unknown name, with a list of the known ones; TDM_RESOURCE_EXHAUSTED. On failure *out is NULL.
  * [any-thread] */
 tdm_status llm_pretokenizer_create(const char *name, llm_pretokenizer **out, tdm_error *err);
 
@@ -32,8 +32,8 @@ bool llm_pretokenizer_ignores_merges(const llm_pretokenizer *pre);
 bool llm_pretokenizer_adds_bos(const llm_pretokenizer *pre);
 
 /* Cuts text[0..len), well-formed UTF-8 of less than 2 GiB. Word i ends, and word i + 1 begins, at
- * (*ends)[i]; no word is empty; the last word ends at `len`. The caller frees *ends with free(). It is
- * NULL if there is no word, and on failure. TDM_RESOURCE_EXHAUSTED. [any-thread] */
+ * (*ends)[i]; no word is empty; the last word ends at `len`. The caller frees *ends with free(). It
+ * is NULL if there is no word, and on failure. TDM_RESOURCE_EXHAUSTED. [any-thread] */
 tdm_status llm_pretokenizer_split(const llm_pretokenizer *pre, const char *text, size_t len,
                                   uint32_t **ends, size_t *n_ends, tdm_error *err);
 

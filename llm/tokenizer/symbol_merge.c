@@ -99,8 +99,8 @@ tdm_status llm_symbol_chain_merge(llm_symbol_chain *chain, llm_symbol_join *join
         const llm_symbol_pair pair = pair_pop(chain);
         const int32_t left = (int32_t)(uint32_t)pair.priority;
         llm_symbol *l = &chain->symbols[left];
-        /* A symbol only grows, and a merged one has size 0. So an equal size means that neither symbol
-         * has changed since the pair was found. */
+        /* A symbol only grows, and a merged one has size 0. So an equal size means that neither
+         * symbol has changed since the pair was found. */
         if (l->size == 0 || l->next < 0) continue;
         llm_symbol *r = &chain->symbols[l->next];
         if (l->size + r->size != pair.size) continue;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * symbol_merge.h: the merge loop of the SentencePiece and BPE encoders. In a chain of symbols it
- * merges the best pair of neighbours, the leftmost of equal ones first, until no pair can be merged.
+ * merges the best pair of neighbours, the leftmost of equal ones first, until no pair can be
+ * merged.
  *
  * The caller says which neighbours may merge and in which order. Takes O(n log n) for n symbols.
  */

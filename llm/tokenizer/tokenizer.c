@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * tokenizer.c: text to ids: finds the special tokens, encodes the text between them with the encoder
- * of the vocabulary's kind, and adds bos and eos.
+ * tokenizer.c: text to ids: finds the special tokens, encodes the text between them with the
+ * encoder of the vocabulary's kind, and adds bos and eos.
  */
 #include "llm/tokenizer/tokenizer.h"
 
@@ -60,9 +60,9 @@ static uint32_t special_at(const llm_vocab *vocab, const llm_special_size *size,
     return is_special ? piece : LLM_PIECE_NONE;
 }
 
-/* Finds special tokens, the longest ones first over the whole text, so that a shorter one never takes
- * bytes of a longer one. Those already found are at least as long, so an overlap covers the first or
- * the last byte. */
+/* Finds special tokens, the longest ones first over the whole text, so that a shorter one never
+ * takes bytes of a longer one. Those already found are at least as long, so an overlap covers the
+ * first or the last byte. */
 static void special_find(const llm_vocab *vocab, const char *text, size_t len, bool parse_special,
                          const special_map *map) {
     for (size_t s = 0; s < vocab->n_special_size; ++s) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * tokenizer_bpe.c: byte-level BPE, as in GPT-2. Text is cut into words. A word is a chain of bytes, in
- * which neighbours merge in the order of the file's list of merges.
+ * tokenizer_bpe.c: byte-level BPE, as in GPT-2. Text is cut into words. A word is a chain of bytes,
+ * in which neighbours merge in the order of the file's list of merges.
  */
 #include <stdlib.h>
 #include <string.h>

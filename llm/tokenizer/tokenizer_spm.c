@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * tokenizer_spm.c: SentencePiece's BPE. The text is one chain of characters, in which those neighbours
- * merge first that form the token with the best score. A character without a token becomes the tokens
- * of its bytes; if these are missing, the unknown token; without one, nothing.
+ * tokenizer_spm.c: SentencePiece's BPE. The text is one chain of characters, in which those
+ * neighbours merge first that form the token with the best score. A character without a token
+ * becomes the tokens of its bytes; if these are missing, the unknown token; without one, nothing.
  */
 #include <stdlib.h>
 #include <string.h>

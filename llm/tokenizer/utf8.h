@@ -14,8 +14,8 @@ typedef enum llm_utf8_class {
     LLM_UTF8_BAD,   /* ill-formed, whatever follows */
 } llm_utf8_class;
 
-/* Classifies the beginning of s[0..n), n > 0. *size receives the bytes of the code point, or those of
- * the longest prefix of one (at least 1), for which one U+FFFD is shown. [any-thread] */
+/* Classifies the beginning of s[0..n), n > 0. *size receives the bytes of the code point, or those
+ * of the longest prefix of one (at least 1), for which one U+FFFD is shown. [any-thread] */
 static inline llm_utf8_class llm_utf8_begin(const char *s, size_t n, size_t *size) {
     const unsigned char *b = (const unsigned char *)s;
     size_t want;

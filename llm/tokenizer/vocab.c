@@ -242,8 +242,8 @@ static bool shown_add_unmarked(llm_vocab *vocab, const char *text, size_t size) 
     return true;
 }
 
-/* Adds the decoded bytes of a BPE token: letters of the byte alphabet become bytes, other code points
- * stay. */
+/* Adds the decoded bytes of a BPE token: letters of the byte alphabet become bytes, other code
+ * points stay. */
 static bool shown_add_unlettered(llm_vocab *vocab, const char *text, size_t size) {
     for (size_t i = 0, n; i < size; i += n) {
         int byte = -1;

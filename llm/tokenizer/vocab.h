@@ -3,8 +3,8 @@
  * vocab.h: a model's vocabulary: the text and kind of each token, and the tables for encoding.
  *
  * A vocabulary is created from plain arrays, or from the `tokenizer.ggml.*` keys of a GGUF file. It
- * copies its input and does not change afterwards. It does not depend on the weights: a model with an
- * unknown tokenizer gives TDM_UNSUPPORTED here and still works in commands that take token ids.
+ * copies its input and does not change afterwards. It does not depend on the weights: a model with
+ * an unknown tokenizer gives TDM_UNSUPPORTED here and still works in commands that take token ids.
  *
  * Text to tokens and back: tokenizer.h. Chat templates: template.h.
  */
@@ -66,13 +66,13 @@ typedef struct llm_vocab_params {
     int32_t bos_id, eos_id, unk_id, eot_id, eom_id;
     int32_t pad_id; /* an id outside the vocabulary counts as none: such files exist */
 
-    /* 0, 1 or LLM_FLAG_DEFAULT (SentencePiece: bos and space prefix; BPE: by the pre-tokenizer, bos for
-     * Llama 3, none for most). */
+    /* 0, 1 or LLM_FLAG_DEFAULT (SentencePiece: bos and space prefix; BPE: by the pre-tokenizer, bos
+     * for Llama 3, none for most). */
     int32_t add_bos, add_eos;
     int32_t add_space_prefix; /* SentencePiece only: text is encoded as if it began with a space */
 
-    /* White space after special tokens other than <s>, <unk> and <|endoftext|> is dropped, as in Phi-3.
-     * There is no key for it; it is set by the model's name. */
+    /* White space after special tokens other than <s>, <unk> and <|endoftext|> is dropped, as in
+     * Phi-3. There is no key for it; it is set by the model's name. */
     bool special_drops_space;
 } llm_vocab_params;
 
@@ -87,8 +87,9 @@ llm_vocab_params llm_vocab_params_default(void);
 tdm_status llm_vocab_create(const llm_vocab_params *params, llm_vocab **out, tdm_error *err);
 
 /* The same from a file's `tokenizer.ggml.*` keys. It also fails with TDM_NOT_FOUND if
- * `tokenizer.ggml.model` or `.tokens` is missing, and TDM_DATA_LOSS if a key has the wrong type or an
- * array the wrong length. The messages name the file. `gguf` may be closed afterwards. [setup] */
+ * `tokenizer.ggml.model` or `.tokens` is missing, and TDM_DATA_LOSS if a key has the wrong type or
+ * an array the wrong length. The messages name the file. `gguf` may be closed afterwards.
+ * [setup] */
 tdm_status llm_vocab_from_gguf(const llm_gguf *gguf, llm_vocab **out, tdm_error *err);
 
 /* NULL is a no-op. The vocabulary is no longer in use. [setup] */
@@ -116,16 +117,16 @@ bool llm_vocab_adds_eos(const llm_vocab *vocab);
 /* Whether text is encoded as if it began with a space (SentencePiece). [any-thread] */
 bool llm_vocab_adds_space(const llm_vocab *vocab);
 
-/* Whether generation ends with this token: eos, end of turn, end of message, and tokens whose text is
- * known to have one of these meanings. False for an id outside the vocabulary. [any-thread] */
+/* Whether generation ends with this token: eos, end of turn, end of message, and tokens whose text
+ * is known to have one of these meanings. False for an id outside the vocabulary. [any-thread] */
 bool llm_vocab_ends_generation(const llm_vocab *vocab, int32_t id);
 
 /* LLM_TOKEN_UNDEFINED for an id outside the vocabulary. A token that ends generation by its text is
  * always LLM_TOKEN_CONTROL. [any-thread] */
 llm_token_type llm_vocab_token_type(const llm_vocab *vocab, int32_t id);
 
-/* The token's text in the file (with SentencePiece's U+2581 for a space, or BPE's byte alphabet); empty
- * for an id outside the vocabulary. Owned by the vocabulary. [any-thread] */
+/* The token's text in the file (with SentencePiece's U+2581 for a space, or BPE's byte alphabet);
+ * empty for an id outside the vocabulary. Owned by the vocabulary. [any-thread] */
 llm_vocab_str llm_vocab_token_text(const llm_vocab *vocab, int32_t id);
 
 /* The bytes of the token in decoded text, possibly a part of a code point; empty for unused and

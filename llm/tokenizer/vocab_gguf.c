@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * vocab_gguf.c: reads a vocabulary's parameters from the `tokenizer.ggml.*` keys of a file. Their
- * meaning: vocab.c. `tokenizer.ggml.remove_extra_whitespaces` is not read: none of the supported kinds
- * uses it.
+ * meaning: vocab.c. `tokenizer.ggml.remove_extra_whitespaces` is not read: none of the supported
+ * kinds uses it.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -114,8 +114,8 @@ static tdm_status flag_read(const llm_gguf *gguf, const char *key, int32_t *out,
     return status;
 }
 
-/* Phi-3 drops white space after special tokens, but its files have no key for it. As llama.cpp does,
- * decide by the model's name. */
+/* Phi-3 drops white space after special tokens, but its files have no key for it. As llama.cpp
+ * does, decide by the model's name. */
 static tdm_status special_drops_space_read(const llm_gguf *gguf, bool *out, tdm_error *err) {
     llm_gguf_str name = {NULL, 0};
     const tdm_status status = llm_gguf_get_str(gguf, "general.name", LLM_GGUF_OPTIONAL, &name, err);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * vocab_table.c: lookups for the encoders: pieces by their text, merges by their halves, and the byte
- * alphabet of a byte-level BPE.
+ * vocab_table.c: lookups for the encoders: pieces by their text, merges by their halves, and the
+ * byte alphabet of a byte-level BPE.
  */
 #include "llm/tokenizer/vocab_table.h"
 

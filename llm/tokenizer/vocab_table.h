@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * vocab_table.h: the inside of a vocabulary, for the vocabulary and the encoders only. vocab.c writes
- * it when the vocabulary is created; later it is only read.
+ * vocab_table.h: the inside of a vocabulary, for the vocabulary and the encoders only. vocab.c
+ * writes it when the vocabulary is created; later it is only read.
  */
 #ifndef LLM_VOCAB_TABLE_H
 #define LLM_VOCAB_TABLE_H
@@ -13,8 +13,8 @@
 #include "llm/tokenizer/pretokenizer.h"
 #include "llm/tokenizer/vocab.h"
 
-/* A piece is a string that may occur while encoding. Tokens come first, so that a token's piece is its
- * id. In a BPE, strings that occur only in merges follow. */
+/* A piece is a string that may occur while encoding. Tokens come first, so that a token's piece is
+ * its id. In a BPE, strings that occur only in merges follow. */
 #define LLM_PIECE_NONE UINT32_MAX
 
 typedef enum llm_vocab_kind {
@@ -93,8 +93,9 @@ uint32_t llm_vocab_piece_find(const llm_vocab *vocab, const char *text, size_t s
 /* The merge of two pieces, or NULL. */
 const llm_merge_slot *llm_vocab_merge_find(const llm_vocab *vocab, uint32_t left, uint32_t right);
 
-/* The byte alphabet (GPT-2's bytes_to_unicode): printable Latin-1 bytes map to themselves, the other 68
- * to U+0100 and following. llm_byte_of_letter returns -1 for a code point outside the alphabet. */
+/* The byte alphabet (GPT-2's bytes_to_unicode): printable Latin-1 bytes map to themselves, the
+ * other 68 to U+0100 and following. llm_byte_of_letter returns -1 for a code point outside the
+ * alphabet. */
 uint32_t llm_byte_letter(unsigned char byte);
 int llm_byte_of_letter(uint32_t letter);
 

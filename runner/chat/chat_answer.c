@@ -211,7 +211,8 @@ tdm_status runner_chat_answer(runner_session *session, runner_chat_held *held,
         }
     }
     if (status == TDM_OK && result->stop == RUNNER_STOP_NONE) status = loop(&a, err);
-    /* an answer that was cut off may end inside a code point, or in what might have become a stop */
+    /* an answer that was cut off may end inside a code point, or in what might have become a
+     * stop */
     if (status == TDM_OK && result->stop != RUNNER_STOP_END)
         status = text_take(&a, llm_detok_flush(a.detok), err);
     if (status == TDM_OK) status = show(&a, a.len, err);

@@ -112,8 +112,8 @@ static tdm_status stop_take(runner_chat_prompt *prompt, const char *tail, tdm_er
     return status;
 }
 
-/* A template that does not take this conversation says nothing of its turns' end; then there is only
- * what the vocabulary knows. */
+/* A template that does not take this conversation says nothing of its turns' end; then there is
+ * only what the vocabulary knows. */
 static tdm_status stop_find(runner_chat_prompt *prompt, tdm_error *err) {
     runner_chat_history history = {0};
     char *text = NULL;

@@ -130,8 +130,8 @@ static tdm_status prompt_tokenize(run *r, tdm_error *err) {
 
 static tdm_status prompt_check(run *r, tdm_error *err) {
     int32_t n_ctx = llm_context_n_ctx(r->session.ctx);
-    /* After a shift nothing is shared any more, so a sequence then has only its part (generation.c);
-     * a longer prompt would get stuck in the middle of the first shift. */
+    /* After a shift nothing is shared any more, so a sequence then has only its part
+     * (generation.c); a longer prompt would get stuck in the middle of the first shift. */
     int32_t n_part = n_ctx / r->n_seq;
     if (runner_config_get_bool(r->app->config, "context-shift") && r->n_token > n_part &&
         r->n_token <= n_ctx)
@@ -314,8 +314,8 @@ static tdm_status cache_begin(run *r, tdm_error *err) {
                : tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "no memory for %zu tokens", n_ctx);
 }
 
-/* Rows that a context shift has moved were computed with tokens before them that are gone: no prompt
- * gives them again. */
+/* Rows that a context shift has moved were computed with tokens before them that are gone: no
+ * prompt gives them again. */
 static tdm_status cache_end(run *r, const runner_generation_result *result, tdm_error *err) {
     if (r->held == NULL) return TDM_OK;
     if (result->n_shift == 0)
