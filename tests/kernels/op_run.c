@@ -16,6 +16,7 @@
 #include "core/graph/builder.h"
 #include "tests/kernels/op_host.h"
 #include "tests/kernels/op_run.h"
+#include "tests/support/random.h"
 
 #if defined(__SANITIZE_ADDRESS__)
 #define HAS_ASAN 1
@@ -347,12 +348,8 @@ tdm_status op_rig_supports(const op_rig *rig, const tdm_graph *graph, int32_t no
 
 /* ---- Numbers --------------------------------------------------------------------------------- */
 
-/* splitmix64, Steele, Lea and Flood, OOPSLA 2014. */
 uint64_t op_random_next(uint64_t *seed) {
-    uint64_t z = *seed += 0x9e3779b97f4a7c15u;
-    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
-    return z ^ z >> 31;
+    return random_u64(seed);
 }
 
 void op_random_fill(uint64_t *seed, float *x, size_t n, float scale) {

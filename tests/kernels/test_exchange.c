@@ -15,18 +15,15 @@
 
 #include "bench/exchange_scene.h"
 #include "quant/convert.h"
+#include "tests/support/random.h"
 
 #define GUARD_BYTE 0x5a
 enum { MAX_RANK = SCENE_MAX_MEMBER, MAX_NODE = 3, N_CASE = 60, LINE = 64, MAX_COUNT = 200000 };
 
 static uint64_t seed;
 
-/* splitmix64, Steele, Lea and Flood, OOPSLA 2014. */
 static uint64_t random_next(void) {
-    uint64_t z = seed += 0x9e3779b97f4a7c15u;
-    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
-    return z ^ z >> 31;
+    return random_u64(&seed);
 }
 
 static int64_t random_below(int64_t n) {
@@ -665,8 +662,6 @@ int main(void) {
         cmocka_unit_test(test_abort),        cmocka_unit_test(test_info),
         cmocka_unit_test(test_time),
     };
-    const char *text = getenv("TANDEM_TEST_SEED");
-    seed = text != NULL ? strtoull(text, NULL, 0) : 20261121;
-    print_message("exchange: TANDEM_TEST_SEED=%llu\n", (unsigned long long)seed);
+    seed = test_seed("exchange", 20261121);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -3,6 +3,7 @@
  * test_config_file.c: what an INI file may look like, and what is said about one that is wrong.
  */
 #include "config_fixture.h"
+#include "tests/support/random.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -293,8 +294,7 @@ static void test_damaged_files(void **state) {
     static const char text[] = "top-k = 1 # c\nprompt = \"a\\n;#\"\n[*]\nseed=2\n[device d]\n"
                                "plugin = cpu\ncores = 0-3,5\n[group g]\nmembers = d\nshare=1\n"
                                "[model m]\nmodel = ~/x\n";
-    unsigned seed = 20;
-    print_message("seed %u\n", seed);
+    uint64_t seed = test_seed("config_file", 20);
     size_t n_ok = 0, n_bad = 0;
     for (size_t i = 0; i < 3 * sizeof text; i++) {
         char copy[sizeof text];
@@ -303,8 +303,8 @@ static void test_damaged_files(void **state) {
         if (i < n) {
             n = i;
         } else {
-            seed = seed * 1664525u + 1013904223u;
-            copy[(seed >> 8) % n] = (char)(seed >> 24);
+            const uint64_t word = random_u64(&seed);
+            copy[(word >> 8) % n] = (char)(word >> 56);
         }
         file_write_bytes("x.ini", copy, n);
         tdm_error err = {0};

@@ -3,18 +3,11 @@
  * choices.c: see choices.h.
  */
 #include "tests/split/choices.h"
+#include "tests/support/random.h"
 
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-
-/* splitmix64 (Steele, Lea, Flood, OOPSLA 2014) */
-uint64_t random_next(uint64_t *state) {
-    uint64_t z = *state += UINT64_C(0x9e3779b97f4a7c15);
-    z = (z ^ z >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
-    z = (z ^ z >> 27) * UINT64_C(0x94d049bb133111eb);
-    return z ^ z >> 31;
-}
 
 void choices_begin(choices *c, uint64_t seed) {
     c->random = seed;
@@ -35,7 +28,7 @@ uint32_t choice_below(choices *c, uint32_t n) {
     uint32_t value = 0;
     if (c->n == CHOICES_MAX) return 0;
     if (!c->is_replay)
-        value = (uint32_t)(random_next(&c->random) >> 32) % n;
+        value = (uint32_t)(random_u64(&c->random) >> 32) % n;
     else if (c->n < c->n_kept)
         value = c->kept[c->n] % n;
     c->drawn[c->n++] = value;

@@ -15,6 +15,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "tests/support/random.h"
+
 enum { CHOICES_MAX = 4096 };
 
 typedef struct choices {
@@ -43,8 +45,5 @@ void choice_mark(choices *c);
  * what was drawn. Returns how many cases were tried. */
 int choices_shrink(choices *c, bool (*fails)(choices *c, void *context), void *context,
                    double seconds);
-
-/* The next number of a generator: a uniform 64 bits. */
-uint64_t random_next(uint64_t *state);
 
 #endif

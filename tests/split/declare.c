@@ -9,7 +9,7 @@
 #include "tests/split/choices.h"
 
 static int64_t below(uint64_t *random, int64_t n) {
-    return (int64_t)(random_next(random) % (uint64_t)n);
+    return (int64_t)(random_u64(random) % (uint64_t)n);
 }
 
 /* Ranges of the active members over n units. */

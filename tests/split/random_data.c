@@ -11,7 +11,7 @@
 #include "quant/convert.h"
 
 static double unit(uint64_t *random) {
-    return (double)(int64_t)(random_next(random) >> 11) * 0x1p-52 - 1;
+    return (double)(int64_t)(random_u64(random) >> 11) * 0x1p-52 - 1;
 }
 
 /* The last bit of what is stored in 16 bits, relative to it. */
@@ -91,13 +91,13 @@ static void blocks_fill(tdm_type type, uint8_t *bytes, size_t size, double wante
     tdm_type_info info = tdm_type_get_info(type);
     block_facts facts = facts_of(type);
     for (size_t i = 0; i + 8 <= size; i += 8) {
-        uint64_t word = random_next(random);
+        uint64_t word = random_u64(random);
         memcpy(bytes + i, &word, sizeof word);
     }
-    for (size_t i = size / 8 * 8; i < size; i++) bytes[i] = (uint8_t)random_next(random);
+    for (size_t i = size / 8 * 8; i < size; i++) bytes[i] = (uint8_t)random_u64(random);
     for (size_t at = 0; at < size; at += (size_t)info.block_size) {
         double scale = wanted / facts.size * (1 + 0.3 * unit(random));
-        if ((random_next(random) >> 40 & 1) != 0 && facts.scale_off[1] < 0) scale = -scale;
+        if ((random_u64(random) >> 40 & 1) != 0 && facts.scale_off[1] < 0) scale = -scale;
         scale *= noise_factor(noise, f16_step, &noise_random);
         uint16_t half = tdm_f32_to_f16((float)scale);
         memcpy(bytes + at + facts.scale_off[0], &half, sizeof half);
@@ -156,7 +156,7 @@ void *random_input(const tdm_graph *graph, int32_t value, uint64_t seed, int32_t
     if (bytes == NULL) return NULL;
     for (int64_t i = 0; i < n; i++) {
         if (v->type == TDM_TYPE_I32)
-            ids[i] = (int32_t)(random_next(&random) >> 33) % (n_row_max + 1) - 1;
+            ids[i] = (int32_t)(random_u64(&random) >> 33) % (n_row_max + 1) - 1;
         else
             floats[i] = (float)(1.7 * unit(&random) * (1 + noise * unit(&noise_random)));
     }
@@ -178,7 +178,7 @@ bool random_cache_begin(random_cache *cache, const random_case *facts) {
         }
         for (int32_t i = 0; i < n; i++) order[i] = i;
         for (int32_t i = n - 1; i > 0; i--) {
-            int32_t j = (int32_t)(random_next(&cache->random) % (uint64_t)(i + 1)), t = order[i];
+            int32_t j = (int32_t)(random_u64(&cache->random) % (uint64_t)(i + 1)), t = order[i];
             order[i] = order[j];
             order[j] = t;
         }
@@ -206,7 +206,7 @@ static int32_t cell_take(random_cache *cache, int c, int32_t s) {
 
 /* Gives an empty sequence the first tokens of sequence 0. */
 static void fork_first(random_cache *cache, int32_t s) {
-    int32_t n_tok = (int32_t)(random_next(&cache->random) % (uint64_t)(cache->n_tok[0] + 1));
+    int32_t n_tok = (int32_t)(random_u64(&cache->random) % (uint64_t)(cache->n_tok[0] + 1));
     for (int c = 0; c < RANDOM_MAX_CLASS; c++) {
         struct random_class *cls = &cache->cls[c];
         int32_t at = 0;
@@ -248,17 +248,17 @@ int32_t *random_cache_step(random_cache *cache) {
     int32_t *step = step_make(&f->caps, &header);
     if (step == NULL) return NULL;
     int32_t cap = f->caps.n_tok, n = cap;
-    if (random_next(&cache->random) % 3 == 0)
-        n = (int32_t)(random_next(&cache->random) % (uint64_t)cap) + 1;
+    if (random_u64(&cache->random) % 3 == 0)
+        n = (int32_t)(random_u64(&cache->random) % (uint64_t)cap) + 1;
     for (int32_t s = 1; s < f->n_seq; s++)
-        if (cache->n_tok[s] == 0 && random_next(&cache->random) % 2 == 0) fork_first(cache, s);
+        if (cache->n_tok[s] == 0 && random_u64(&cache->random) % 2 == 0) fork_first(cache, s);
     /* Tokens of a sequence stay together. */
     int32_t s = 0;
     for (int32_t i = 0; i < cap; i++) {
         bool is_used = i < n;
-        if (is_used && i > 0 && s + 1 < f->n_seq && random_next(&cache->random) % 3 == 0) s++;
+        if (is_used && i > 0 && s + 1 < f->n_seq && random_u64(&cache->random) % 3 == 0) s++;
         step[header.token_off + i] =
-            is_used ? (int32_t)(random_next(&cache->random) >> 40) % f->n_row_max : -1;
+            is_used ? (int32_t)(random_u64(&cache->random) >> 40) % f->n_row_max : -1;
         step[header.pos_off + i] = is_used ? cache->base + cache->n_tok[s] : -1;
         step[header.seq_off + i] = is_used ? s : 0;
         for (int c = 0; c < RANDOM_MAX_CLASS; c++)
@@ -266,7 +266,7 @@ int32_t *random_cache_step(random_cache *cache) {
         if (is_used) cache->n_tok[s]++;
     }
     for (int32_t i = 0; i < f->caps.n_out; i++)
-        step[header.out_row_off + i] = (int32_t)(random_next(&cache->random) >> 40) % n;
+        step[header.out_row_off + i] = (int32_t)(random_u64(&cache->random) >> 40) % n;
     tdm_step_header *h = (tdm_step_header *)(void *)step;
     h->n_tok = n;
     h->n_seq = f->n_seq;

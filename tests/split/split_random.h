@@ -12,21 +12,16 @@
 #include <time.h>
 
 #include "plugins/meta/layout/layout.h"
+#include "tests/support/random.h"
 
 static uint64_t random_state;
 
 static inline void random_begin(const char *name) {
-    const char *seed = getenv("TANDEM_SEED");
-    random_state = seed != NULL ? strtoull(seed, NULL, 0) : (uint64_t)time(NULL) * 2654435761u;
-    printf("%s: TANDEM_SEED=%llu\n", name, (unsigned long long)random_state);
+    random_state = test_seed(name, (uint64_t)time(NULL) * 2654435761u);
 }
 
-/* splitmix64 (Steele, Lea, Flood, "Fast Splittable Pseudorandom Number Generators", 2014). */
 static inline uint64_t random_word(void) {
-    uint64_t z = random_state += UINT64_C(0x9e3779b97f4a7c15);
-    z = (z ^ (z >> 30)) * UINT64_C(0xbf58476d1ce4e5b9);
-    z = (z ^ (z >> 27)) * UINT64_C(0x94d049bb133111eb);
-    return z ^ (z >> 31);
+    return random_u64(&random_state);
 }
 
 /* 0 .. n-1 */

@@ -186,7 +186,7 @@ static uint64_t seed_of(const char *name) {
 static float *numbers(uint64_t seed, int64_t n, float scale) {
     float *x = malloc((size_t)(n + 1) * sizeof *x);
     for (int64_t i = 0; x != NULL && i < n; i++)
-        x[i] = (float)((double)(int64_t)random_next(&seed) / 9.3e18) * scale;
+        x[i] = (float)((double)(int64_t)random_u64(&seed) / 9.3e18) * scale;
     return x;
 }
 

@@ -17,6 +17,7 @@
 
 #include "quant/convert.h"
 #include "plugins/meta/exchange/arena.h"
+#include "tests/support/random.h"
 
 enum { MAX_RANK = 7, N_STAGE = 6, AREA = 1 << 22 };
 
@@ -43,8 +44,7 @@ typedef struct scene {
 static uint64_t seed;
 
 static uint32_t draw(uint32_t below) {
-    seed = seed * 6364136223846793005u + 1442695040888963407u;
-    return (uint32_t)((seed >> 33) % below);
+    return random_u32_below(&seed, below);
 }
 
 static float draw_float(void) {
@@ -256,7 +256,7 @@ static void args_fill(const scene *s, const exchange *x, int32_t stage, int32_t 
 typedef struct player {
     scene *s;
     int32_t rank;
-    uint32_t delays; /* for a generator of its own */
+    uint64_t delays; /* state of a generator of its own */
     tdm_status status;
     tdm_error err;
 } player;
@@ -268,9 +268,9 @@ static void *player_main(void *arg) {
     for (int32_t i = 0; i < N_STAGE; i++) {
         tdm_exchange_params p;
         meta_exchange_args a;
-        me->delays = me->delays * 1664525u + 1013904223u;
-        if (me->delays >> 30 == 0) {
-            struct timespec t = {0, (long)(me->delays >> 12 & 0x3ffff)};
+        const uint64_t word = random_u64(&me->delays);
+        if (word >> 62 == 0) {
+            struct timespec t = {0, (long)(word & 0x3ffff)};
             nanosleep(&t, NULL);
         }
         args_fill(s, &s->stages[i], i, me->rank, &p, &a);
@@ -402,9 +402,7 @@ static void test_order_matters(void **state) {
 }
 
 int main(void) {
-    const char *given = getenv("TANDEM_TEST_SEED");
-    seed = given != NULL ? strtoull(given, NULL, 10) : (uint64_t)time(NULL);
-    print_message("seed %llu\n", (unsigned long long)seed);
+    seed = test_seed("exchange_host", (uint64_t)time(NULL));
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_everything_by_bits),
         cmocka_unit_test(test_time_is_told),

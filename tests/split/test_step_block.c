@@ -13,14 +13,14 @@
 #include <cmocka.h>
 
 #include "plugins/meta/exec/step_block.h"
+#include "tests/support/random.h"
 
 enum { N_MEMBER = 3, N_PAGE = 20, PAGE_LEN = 16, N_SEQ = 3, N_ENTRY = 24, N_TOK = 12, N_JOB = 10 };
 
 static uint64_t seed;
 
 static int32_t draw(int32_t below) {
-    seed = seed * 6364136223846793005u + 1442695040888963407u;
-    return (int32_t)((seed >> 33) % (uint64_t)below);
+    return (int32_t)random_u32_below(&seed, (uint32_t)below);
 }
 
 typedef struct scene {
@@ -236,9 +236,7 @@ static void test_bad_blocks(void **state) {
 }
 
 int main(void) {
-    const char *given = getenv("TANDEM_TEST_SEED");
-    seed = given != NULL ? strtoull(given, NULL, 10) : (uint64_t)time(NULL);
-    print_message("seed %llu\n", (unsigned long long)seed);
+    seed = test_seed("step_block", (uint64_t)time(NULL));
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_parts_make_the_whole),
         cmocka_unit_test(test_copies),

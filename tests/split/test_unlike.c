@@ -137,7 +137,7 @@ static tdm_graph *network_make(int32_t n_tok, uint64_t page_size, bool is_whole)
 /* ---- Numbers ---- */
 
 static float number(uint64_t *random) { /* -1 .. 1 */
-    return (float)((double)(int64_t)random_next(random) / 9.3e18);
+    return (float)((double)(int64_t)random_u64(random) / 9.3e18);
 }
 
 static void *weight_bytes(void *context, const tdm_graph *graph, int32_t value) {

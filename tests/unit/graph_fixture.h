@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * graph_fixture.h: what the graph tests build from: a builder with one value of each sort, and
- * random graphs that use every op. Random numbers come from a printed seed; TANDEM_TEST_SEED
+ * random graphs that use every op. Random numbers come from a printed seed; TANDEM_SEED
  * replaces it.
  */
 #ifndef TANDEM_TEST_GRAPH_FIXTURE_H
@@ -20,21 +20,19 @@
 
 #include "core/graph/builder.h"
 #include "core/graph/op_rules.h"
+#include "tests/support/random.h"
 
 #define NE(...)                                                                                    \
     (const int64_t[4]) {                                                                           \
         __VA_ARGS__                                                                                \
     }
 
-/* ---- Random numbers (xorshift64*) ---- */
+/* ---- Random numbers ---- */
 
 static uint64_t random_state;
 
 static inline uint64_t random_next(void) {
-    random_state ^= random_state >> 12;
-    random_state ^= random_state << 25;
-    random_state ^= random_state >> 27;
-    return random_state * UINT64_C(0x2545f4914f6cdd1d);
+    return random_u64(&random_state);
 }
 
 /* 0 .. n-1 */
@@ -43,10 +41,7 @@ static inline int64_t random_below(int64_t n) {
 }
 
 static inline void random_begin(const char *test, uint64_t seed) {
-    const char *text = getenv("TANDEM_TEST_SEED");
-    if (text != NULL) seed = strtoull(text, NULL, 0);
-    printf("%s: TANDEM_TEST_SEED=%llu\n", test, (unsigned long long)seed);
-    random_state = seed != 0 ? seed : 1;
+    random_state = test_seed(test, seed);
 }
 
 /* ---- One value of each sort ---- */

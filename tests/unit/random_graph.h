@@ -7,14 +7,12 @@
 #define TANDEM_TEST_RANDOM_GRAPH_H
 
 #include "tests/unit/schedule_fixture.h"
+#include "tests/support/random.h"
 
 static uint64_t random_state;
 
 static inline int32_t draw(int32_t n) {
-    random_state ^= random_state << 13;
-    random_state ^= random_state >> 7;
-    random_state ^= random_state << 17;
-    return (int32_t)((random_state >> 20) % (uint64_t)n);
+    return (int32_t)random_u32_below(&random_state, (uint32_t)n);
 }
 
 /* The same graph from the same seed: values of 4 or 8 columns and 6 rows, ops that all fake devices

@@ -6,6 +6,7 @@
 #include "tests/unit/adapter_fixture.h"
 
 #include "tests/unit/random_graph.h"
+#include "tests/support/random.h"
 
 static char both_path[4096]; /* fake plugins and the CPU's */
 
@@ -654,10 +655,8 @@ static void test_random(void **state) {
     if (!has_cpu()) skip();
     enum { GRAPHS = 150 };
     static const char *const words[] = {"add", "mul", "scale", "matmul", "concat"};
-    const char *text = getenv("TANDEM_TEST_SEED");
-    const uint64_t seed = text != NULL ? strtoull(text, NULL, 10) : 815;
+    const uint64_t seed = test_seed("adapter", 815);
     static float expected[48 * 48], y[48 * 48];
-    print_message("seed %llu\n", (unsigned long long)seed);
     random_state = seed * 2 + 1;
     for (int32_t i = 0; i < GRAPHS; i++) {
         const uint64_t graph_seed = ((uint64_t)draw(1 << 30) << 8) + 1;

@@ -14,6 +14,7 @@
 #include <cmocka.h>
 
 #include "llm/cache/kv_cache.h"
+#include "tests/support/random.h"
 
 #define OK(call)                                                                                   \
     do {                                                                                           \
@@ -355,10 +356,7 @@ typedef struct model {
 } model;
 
 static int32_t draw(model *m, int32_t n) { /* 0 .. n-1 */
-    m->random ^= m->random << 13;
-    m->random ^= m->random >> 7;
-    m->random ^= m->random << 17;
-    return (int32_t)((m->random >> 20) % (uint64_t)n);
+    return (int32_t)random_u32_below(&m->random, (uint32_t)n);
 }
 
 /* Which sequences name a page, one bit each, as their entries say. */
@@ -573,8 +571,7 @@ static void model_run(uint64_t seed, int64_t n_operation) {
 
 static void test_random(void **state) {
     (void)state;
-    const char *text = getenv("TANDEM_TEST_SEED");
-    model_run(text != NULL ? strtoull(text, NULL, 10) : 20261120, OPERATIONS);
+    model_run(test_seed("kv_cache", 20261120), OPERATIONS);
 }
 
 /* A sequence cut into as many pieces as it may be: the next cut is refused, appends go on. */

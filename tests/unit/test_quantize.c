@@ -19,6 +19,7 @@
 #include "quant/convert.h"
 #include "llm/gguf/gguf_write.h"
 #include "llm/quantize/quantize.h"
+#include "tests/support/random.h"
 
 static char in_path[64], out_path[64], other_path[64];
 
@@ -32,11 +33,10 @@ typedef struct shape {
     float odd;         /* a number of the token embedding; 0 = like the others */
 } shape;
 
-static uint32_t random_state;
+static uint64_t random_state;
 
 static float random_float(void) {
-    random_state = random_state * 1664525 + 1013904223;
-    return (float)(int32_t)random_state * 0x1p-36f;
+    return (float)(int32_t)(random_u64(&random_state) >> 32) * 0x1p-36f;
 }
 
 static int64_t n_float; /* elements of the tensors described so far, all of them 4 bytes */

@@ -16,14 +16,12 @@
 #include <cmocka.h>
 
 #include "llm/sampler.h"
+#include "tests/support/random.h"
 
-static uint64_t random_state = 88172645463325252u;
+static uint64_t random_state;
 
 static uint32_t random_u32(void) {
-    random_state ^= random_state << 13;
-    random_state ^= random_state >> 7;
-    random_state ^= random_state << 17;
-    return (uint32_t)(random_state >> 16);
+    return (uint32_t)(random_u64(&random_state) >> 32);
 }
 
 static float random_float(float lo, float hi) {
@@ -462,6 +460,6 @@ int main(void) {
         cmocka_unit_test(test_survivors),    cmocka_unit_test(test_same),
         cmocka_unit_test(test_bad),          cmocka_unit_test(test_large),
     };
-    print_message("seed %llu\n", (unsigned long long)random_state);
+    random_state = test_seed("sampler", 88172645463325252u);
     return cmocka_run_group_tests_name("sampler", tests, NULL, NULL);
 }

@@ -4,6 +4,7 @@
  * one device: random graphs over fake devices, and a real layer between one of them and the CPU.
  */
 #include "tests/unit/random_graph.h"
+#include "tests/support/random.h"
 
 #include <math.h>
 
@@ -42,11 +43,9 @@ static void test_random(void **state) {
     (void)state;
     enum { GRAPHS = 150 };
     static const char *const words[] = {"add", "mul", "scale", "matmul", "concat"};
-    const char *text = getenv("TANDEM_TEST_SEED");
-    const uint64_t seed = text != NULL ? strtoull(text, NULL, 10) : 4711;
+    const uint64_t seed = test_seed("schedule_split", 4711);
     static float expected[48 * 48], y[48 * 48];
     int32_t n_stage = 0, n_cut = 0, most = 0;
-    print_message("seed %llu\n", (unsigned long long)seed);
     random_state = seed * 2 + 1;
     for (int32_t i = 0; i < GRAPHS; i++) {
         const uint64_t graph_seed = ((uint64_t)draw(1 << 30) << 8) + 1;

@@ -17,6 +17,7 @@
 
 #include "llm/tokenizer/tokenizer.h"
 #include "tests/unit/tiny_vocab.h"
+#include "tests/support/random.h"
 
 static tiny_vocab tiny;
 
@@ -225,8 +226,7 @@ static void test_bpe_few_bytes(void **state) {
 static uint64_t seed;
 
 static uint32_t random_below(uint32_t n) {
-    seed = seed * 6364136223846793005u + 1442695040888963407u;
-    return (uint32_t)((seed >> 33) % n);
+    return random_u32_below(&seed, n);
 }
 
 enum { RANDOM_TOKENS = 60, RANDOM_TEXT = 300 };
@@ -334,9 +334,7 @@ static void random_run(const char *model) {
 
 static void test_random(void **state) {
     (void)state;
-    const char *given = getenv("TANDEM_SEED");
-    seed = given != NULL ? strtoull(given, NULL, 0) : (uint64_t)time(NULL);
-    printf("TANDEM_SEED=%llu\n", (unsigned long long)seed);
+    seed = test_seed("tokenizer", (uint64_t)time(NULL));
     random_run("gpt2");
     random_run("llama");
 }

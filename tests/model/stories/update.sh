@@ -1,30 +1,27 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
 #
-# update.sh: asks llama.cpp for the probabilities that the models of models.txt must give, and
-# writes them to probabilities.f32. Needed only when models.txt changes; neither building nor
-# testing runs it.
+# update.sh: computes the probabilities of the models of models.txt with llama.cpp, and writes them to
+# probabilities.f32. Needed only when models.txt changes; neither building nor testing runs it.
 #
-#   MAKE_VARIANT=BUILD/tests/model/make_variant MODELS=FOLDER PEER=SCRIPT PEER_DIR=FOLDER ./update.sh
+#   npm install --prefix FOLDER --ignore-scripts node-llama-cpp
+#   MAKE_VARIANT=BUILD/tests/model/make_variant MODELS=FOLDER PEER_DIR=FOLDER ./update.sh
 #
-# MODELS holds the f32 models. PEER is a script that, run by node in PEER_DIR (where the npm package
-# node-llama-cpp is installed), takes `probs MODEL OUT.f32 TOKENS options` and writes a row of
-# probabilities for each token. A model of a quantised type is asked about as what it stands for:
-# dequantised to f32, with an f32 cache and without flash attention, so that nothing but the order
-# of f32 additions separates llama.cpp from any other exact implementation.
+# MODELS holds the f32 models. A model of a quantised type is evaluated dequantised to f32, with an f32
+# cache and without flash attention, so that only the order of f32 additions separates llama.cpp from any
+# other exact implementation.
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 make_variant=$(realpath "${MAKE_VARIANT:?path of make_variant}")
 models=$(realpath "${MODELS:?folder of the f32 models}")
-peer=$(realpath "${PEER:?path of the script that asks llama.cpp}")
+peer=$here/../llama_probabilities.mjs
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 : >"$work/all.f32"
 grep '^model ' "$here/models.txt" | while read -r _ name file type n_vocab first_row tokens; do
     "$make_variant" "$models/$file" "$work/model.gguf" "$type" --dequantize 2>/dev/null
     (cd "${PEER_DIR:?folder of node-llama-cpp}" &&
-        node "$peer" probs "$work/model.gguf" "$work/rows.f32" "$tokens" \
-            ctk=F32 ctv=F32 fa=off </dev/null >"$work/said")
+        node "$peer" "$work/model.gguf" "$work/rows.f32" "$tokens" </dev/null >"$work/said")
     [ "$(cut -d' ' -f2 "$work/said")" = "$n_vocab" ] || {
         echo "$name $type: llama.cpp gives $(cat "$work/said"), not $n_vocab" >&2
         exit 1
