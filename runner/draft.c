@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * draft.c: see draft.h. What is done with the proposals is generation.c's.
+ * draft.c: see draft.h.
  */
 #include "runner/draft.h"
 
@@ -10,12 +10,12 @@
 
 struct runner_draft {
     runner_session *session;
-    llm_sampler *sampler; /* draws as the large model's does, from the same state */
+    llm_sampler *sampler; /* samples as the large model's does, from the same state */
     int32_t n_vocab;
     int32_t *bars; /* [n_bar] */
     int32_t n_bar;
-    float *logits;   /* [n_vocab] a row without them; NULL where there are none */
-    int32_t *tokens; /* [n_ctx + 1] to catch up with */
+    float *logits;   /* [n_vocab] a row without these tokens; NULL where there are none */
+    int32_t *tokens; /* [n_ctx + 1] tokens that the draft has not decoded yet */
     bool *wanted;    /* [n_ctx + 1] */
 };
 
@@ -134,7 +134,7 @@ tdm_status runner_draft_propose(runner_draft *draft, const llm_sampler *sampler,
         status = pick(draft, &tokens_out[i], err);
         if (status != TDM_OK) break;
         llm_sampler_accept(draft->sampler, tokens_out[i]);
-        /* what follows the last proposal is nobody's question */
+        /* the logits after the last proposal are not needed */
         if (i + 1 < n) status = decode(draft, &tokens_out[i], 1, err);
     }
     return status;

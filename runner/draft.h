@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
- * draft.h: a small model that guesses what a large one will say next (speculative decoding). It
- * proposes; whoever uses it has the large model compute all proposals in one step and keeps those
- * that it would have picked itself, so that the text is the large model's alone.
+ * draft.h: a small model that proposes the next tokens of a large one (speculative decoding). The
+ * large model computes all proposals in one step, and the caller keeps those that the large model
+ * samples too. So the text is the same as without the draft.
  *
- * The draft's context follows the large model's: it holds a prefix of the same tokens, and catches
- * up when it is asked for proposals.
+ * The draft's context holds a prefix of the large model's tokens. It decodes the missing ones
+ * before it proposes.
  */
 #ifndef TANDEM_RUNNER_DRAFT_H
 #define TANDEM_RUNNER_DRAFT_H
@@ -13,16 +13,16 @@
 #include "llm/sampler.h"
 #include "runner/session.h"
 
-#define RUNNER_DRAFT_MAX 64 /* proposals at a time; more than that are hardly ever all right */
+#define RUNNER_DRAFT_MAX 64 /* proposals at a time; longer runs are hardly ever accepted whole */
 
 typedef struct runner_draft runner_draft;
 
-/* Whether the two models mean the same by every token id. TDM_INVALID_ARGUMENT names the first
- * difference. Neither need be loaded. [setup] */
+/* Checks that every token id has the same meaning in both models. TDM_INVALID_ARGUMENT names the
+ * first difference. The weights need not be loaded. [setup] */
 tdm_status runner_draft_check(const llm_model *draft, const llm_model *model, tdm_error *err);
 
-/* A draft around a session whose context is empty and lives longer. Proposals are drawn as `params`
- * say, never one of the `n_bar` tokens of `bars`, which are copied. [setup] */
+/* Makes a draft of a session, which outlives it and whose context is empty. Proposals are sampled
+ * by `params`, and never one of the `n_bar` tokens of `bars`, which are copied. [setup] */
 tdm_status runner_draft_create(runner_session *session, const llm_sampler_params *params,
                                const int32_t *bars, int32_t n_bar, runner_draft **draft_out,
                                tdm_error *err);

@@ -14,7 +14,7 @@
 typedef struct sequence {
     llm_sampler *sampler;
     llm_detok *detok;
-    int32_t next;     /* the token picked last */
+    int32_t next;     /* the token sampled last */
     int32_t n_picked; /* so far */
     int32_t row;      /* of the logits of its last token; -1 = none */
     runner_stop stop;
@@ -69,7 +69,7 @@ static tdm_status generation_begin(generation *g, tdm_error *err) {
         (p->ignores_end && (g->logits == NULL || ends_collect(g) != TDM_OK)))
         return no_memory(err);
     int32_t n_ctx = llm_context_n_ctx(g->session->ctx);
-    /* A shift gives every sequence pages of its own, so each may only have its part of them. */
+    /* After a shift no pages are shared, so each sequence may have only its part of them. */
     g->n_limit = p->shifts_context ? n_ctx / p->n_seq : n_ctx;
     unsigned flags = (p->shows_special ? LLM_DETOKENIZE_SPECIAL : 0u) |
                      (p->continues_text ? LLM_DETOKENIZE_CONTINUE : 0u);
@@ -115,14 +115,14 @@ static tdm_status sequence_stop(generation *g, int32_t s, runner_stop stop, tdm_
     return text_give(g, s, llm_detok_flush(g->seqs[s].detok), err);
 }
 
-/* The row without the tokens that would end the text. */
+/* A row of logits without the tokens that end the text. */
 static const float *row_without_ends(generation *g, const float *row) {
     memcpy(g->logits, row, (size_t)g->n_vocab * sizeof *row);
     for (int32_t i = 0; i < g->n_end; i++) g->logits[g->ends[i]] = -HUGE_VALF;
     return g->logits;
 }
 
-/* Picks the next token of a sequence from the logits of its last one, and gives its text. */
+/* Samples the next token of a sequence and passes its text to the caller. */
 static tdm_status sequence_pick(generation *g, int32_t s, tdm_error *err) {
     sequence *seq = &g->seqs[s];
     const float *row = llm_context_logits(g->session->ctx, seq->row);
@@ -135,7 +135,7 @@ static tdm_status sequence_pick(generation *g, int32_t s, tdm_error *err) {
     seq->n_picked++;
     g->result->n_generated++;
     bool is_end = llm_vocab_ends_generation(g->vocab, seq->next);
-    /* A row of the embedding may have no token in the tokenizer: nothing to show. */
+    /* A row of the embedding may have no token in the tokenizer, hence no text. */
     if (seq->next < llm_vocab_n_token(g->vocab)) {
         status = llm_detok_push(seq->detok, seq->next, &text, err);
         if (status == TDM_OK) status = text_give(g, s, text, err);
@@ -147,7 +147,7 @@ static tdm_status sequence_pick(generation *g, int32_t s, tdm_error *err) {
     return TDM_OK;
 }
 
-/* Makes room in a sequence that is at its limit; what cannot be shifted stops. */
+/* Shifts a sequence that is at its limit; where that is not possible, the sequence ends. */
 static tdm_status sequence_shift(generation *g, int32_t s, tdm_error *err) {
     const runner_generation_params *p = g->params;
     int32_t length = llm_context_length(g->session->ctx, s);
@@ -159,11 +159,11 @@ static tdm_status sequence_shift(generation *g, int32_t s, tdm_error *err) {
     if (status != TDM_OK || s != 0) return status;
     memmove(g->history + n_keep, g->history + n_keep + n_discard,
             (size_t)(length - n_keep - n_discard) * sizeof *g->history);
-    /* The draft model computes the tokens again whose positions have changed. */
+    /* The draft model decodes the tokens again whose positions changed. */
     return g->draft != NULL ? runner_draft_truncate(g->draft, n_keep, err) : TDM_OK;
 }
 
-/* Slots in use: the shared prompt counts once while nothing is shifted. */
+/* Cache slots in use: the shared prompt counts once until a shift. */
 static int64_t slots_used(const generation *g) {
     int64_t used = g->params->n_prompt;
     for (int32_t s = 0; s < g->params->n_seq; s++)
@@ -171,7 +171,7 @@ static int64_t slots_used(const generation *g) {
     return used;
 }
 
-/* Sees to it that every sequence that goes on has room for a token. */
+/* Makes room for one token in every sequence that is not done. */
 static tdm_status room_make(generation *g, tdm_error *err) {
     const runner_generation_params *p = g->params;
     int32_t n_going = 0;
@@ -188,7 +188,7 @@ static tdm_status room_make(generation *g, tdm_error *err) {
     return status;
 }
 
-/* Decodes the tokens picked last, of all sequences that go on. *n_out = how many those are. */
+/* Decodes the last sampled token of each sequence that is not done. *n_out = number of them. */
 static tdm_status step(generation *g, int32_t *n_out, tdm_error *err) {
     int32_t n = 0;
     for (int32_t s = 0; s < g->params->n_seq; s++) {
@@ -207,17 +207,17 @@ static tdm_status step(generation *g, int32_t *n_out, tdm_error *err) {
     return llm_context_decode(g->session->ctx, &batch, err);
 }
 
-/* How many tokens the draft is to propose: as many as the context has room for besides the one
- * picked last. More than the text may still have, at its end: a step of another shape would have to
- * be planned. */
+/* Number of tokens to propose: as many as the context has room for besides the last sampled one.
+ * Near the end of the text this is more than needed, since a step of another shape would need a
+ * plan. */
 static int32_t proposals_count(const generation *g) {
     int32_t room = g->n_limit - llm_context_length(g->session->ctx, 0) - 1;
     return room < g->params->n_draft ? room : g->params->n_draft;
 }
 
-/* With a draft: decodes the token picked last and what may follow it, and picks from the logits in
- * their order for as long as the next proposal was right. What follows a wrong one is taken back.
- * *n_out = tokens that stay in the context; 0 where the sequence has ended. */
+/* With a draft: decodes the last sampled token and the proposals, and samples from the logits in
+ * order while the next proposal equals the sample. The others are removed from the context. *n_out
+ * = tokens that stay in the context; 0 where the sequence has ended. */
 static tdm_status step_drafted(generation *g, int32_t *n_out, tdm_error *err) {
     llm_context *ctx = g->session->ctx;
     sequence *seq = &g->seqs[0];
@@ -242,8 +242,8 @@ static tdm_status step_drafted(generation *g, int32_t *n_out, tdm_error *err) {
     *n_out = n_kept;
     memcpy(g->history + length, g->tokens, (size_t)n_kept * sizeof *g->tokens);
     if (n_kept < n + 1) status = llm_context_truncate(ctx, 0, length + n_kept, err);
-    /* One token less than the model holds: the draft's next step then has the same shape whether
-     * all of its proposals were right or not. */
+    /* One token less than the model holds: then the draft's next step has the same shape whether
+     * all proposals were accepted or not. */
     if (status == TDM_OK) status = runner_draft_truncate(g->draft, length + n_kept - 1, err);
     return status;
 }
@@ -279,7 +279,7 @@ static tdm_status loop(generation *g, tdm_error *err) {
         if (status == TDM_OK && n == 0) break;
         if (status == TDM_OK) {
             r->n_decoded += n;
-            /* The first step plans; from the second on nothing more may be made. */
+            /* The first step makes plans; the counters begin with the second, which makes none. */
             if (n_step++ == 0)
                 counters_read(before);
             else
@@ -294,7 +294,7 @@ static tdm_status loop(generation *g, tdm_error *err) {
     return status;
 }
 
-/* Computes what the context does not hold of the prompt yet; the draft model computes all of it. */
+/* Decodes the part of the prompt that the context does not hold; the draft decodes all of it. */
 static tdm_status prompt_compute(generation *g, tdm_error *err) {
     const runner_generation_params *p = g->params;
     int32_t n_reused = llm_context_length(g->session->ctx, 0);

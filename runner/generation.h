@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * generation.h: continuing a prompt: samples, decodes, and hands out text, for one sequence or
- * several that share the prompt. Where the text goes is the caller's business.
+ * generation.h: continues a prompt: decodes, samples, and passes the text to the caller, for one
+ * sequence or several that share the prompt.
  */
 #ifndef TANDEM_RUNNER_GENERATION_H
 #define TANDEM_RUNNER_GENERATION_H
@@ -20,19 +20,20 @@ typedef enum runner_stop {
     RUNNER_STOP_INTERRUPT
 } runner_stop;
 
-/* Called with text as it comes, whole code points, of sequence `seq`. A failure ends generation. */
+/* Called with each piece of text of sequence `seq`, in whole code points. A failure ends
+ * generation. */
 typedef tdm_status (*runner_text_fn)(void *user, int32_t seq, const char *text, size_t len,
                                      tdm_error *err);
 
 typedef struct runner_generation_params {
     const int32_t *prompt; /* [n_prompt] at least 1 */
     int32_t n_prompt;
-    int32_t n_batch;     /* tokens of the prompt handed over at a time, at least 1 */
+    int32_t n_batch;     /* tokens of the prompt decoded at a time, at least 1 */
     bool continues_text; /* the prompt holds text, which the generated one goes on from */
     llm_sampler_params sampler;
     int32_t n_seq;     /* 1 .. LLM_MAX_SEQ; sequence i draws with seed + i */
     int32_t n_predict; /* tokens for each sequence; -1 = no limit */
-    int32_t n_keep;    /* tokens that a context shift leaves alone; -1 = the whole prompt */
+    int32_t n_keep;    /* tokens that a context shift keeps; -1 = the whole prompt */
     bool ignores_end;
     bool shows_special;
     bool shifts_context;
@@ -40,27 +41,27 @@ typedef struct runner_generation_params {
                               as large as the model's. One sequence only. NULL = none */
     int32_t n_draft;       /* proposals at a time, 1 .. RUNNER_DRAFT_MAX */
     int32_t *held;         /* [n_ctx] receives the tokens that sequence 0 holds at the end, also
-                              after an interrupt; NULL = not wanted */
-    void (*prompt_done)(void *user); /* called once the prompt has been read; NULL = not wanted */
+                              after an interrupt; NULL = none */
+    void (*prompt_done)(void *user); /* called once the prompt has been decoded; NULL = none */
     runner_text_fn text;
     void *user; /* of both */
 } runner_generation_params;
 
-/* What was done and how long it took. */
+/* What was done, and the time it took. */
 typedef struct runner_generation_result {
     runner_stop stop; /* of the sequence that ended last */
     int32_t n_reused; /* tokens of the prompt that the context held before */
     int32_t n_prompt; /* those computed */
     uint64_t prompt_ns;
     int32_t n_held;      /* tokens that sequence 0 holds at the end */
-    int64_t n_generated; /* tokens picked, of all sequences */
+    int64_t n_generated; /* tokens sampled, of all sequences */
     int64_t n_decoded;   /* of those, computed further: what decode_ns took */
     uint64_t decode_ns;
     int32_t n_shift;
     int64_t n_proposed;                  /* by the draft model */
-    int64_t n_accepted;                  /* of those, what the model picked too */
+    int64_t n_accepted;                  /* of those, accepted */
     int64_t n_steady;                    /* tokens decoded since the counters below began */
-    uint64_t steady[TDM_COUNTER_COUNT_]; /* what the counters rose by meanwhile */
+    uint64_t steady[TDM_COUNTER_COUNT_]; /* by how much each counter grew meanwhile */
 } runner_generation_result;
 
 /* Runs it on a session whose context has n_seq sequences. They are empty, except that sequence 0

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * interrupt.c: remembers a signal in a flag; nothing else may be done in a handler.
+ * interrupt.c: see interrupt.h. The handler only sets a flag.
  */
 #include "runner/interrupt.h"
 

@@ -1,27 +1,27 @@
 /* SPDX-License-Identifier: MIT
  *
- * interrupt.h: Ctrl-C, and its like. The first one asks the command to end cleanly, the second one
- * kills.
+ * interrupt.h: Ctrl-C and similar signals. After the first the command ends cleanly; the second
+ * kills the process.
  */
 #ifndef TANDEM_RUNNER_INTERRUPT_H
 #define TANDEM_RUNNER_INTERRUPT_H
 
 #include <stdbool.h>
 
-/* From here on SIGINT, SIGTERM and SIGHUP (a terminal that was closed; not where nohup has it ignored)
- * are remembered instead of killing, once; a closed pipe or a file that grows too large is a failed
- * write instead of a signal. [setup] */
+/* Installs the handlers. The first SIGINT, SIGTERM or SIGHUP (a closed terminal; not where nohup
+ * ignores it) sets a flag instead of killing. Writing to a closed pipe, or beyond the size limit of
+ * files, is a failed write instead of a signal. [setup] */
 void runner_interrupt_watch(void);
 
-/* Whether one has come. [any-thread] */
+/* Whether one of the signals has arrived. [any-thread] */
 bool runner_interrupt_came(void);
 
-/* Forgets a Ctrl-C that has been obeyed, and watches for the next one; true where there was one. Not
- * for the others: they stay. [setup] */
+/* Clears the flag of a Ctrl-C that was handled, and installs its handler again; true where there
+ * was one. The other signals stay set. [setup] */
 bool runner_interrupt_obey(void);
 
-/* What a process that one has ended exits with, as shells expect it: 128 + its number, which is
- * 130 for Ctrl-C. [any-thread] */
+/* The exit status for a process that was ended by the signal: 128 + its number, which is 130 for
+ * Ctrl-C. [any-thread] */
 int runner_interrupt_exit_code(void);
 
 #endif

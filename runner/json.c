@@ -8,8 +8,8 @@
 #include <math.h>
 #include <string.h>
 
-/* Bytes of the UTF-8 sequence that `text` begins with, 0 where it begins with none: no overlong
- * forms, no surrogates, nothing above U+10FFFF (RFC 3629). */
+/* Length of the UTF-8 sequence at `text`; 0 where it is invalid: overlong, a surrogate, or above
+ * U+10FFFF (RFC 3629). */
 static size_t utf8_length(const unsigned char *text) {
     static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
     size_t n = text[0] < 0x80             ? 1

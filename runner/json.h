@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * json.h: writes JSON (RFC 8259), one value after the other, with commas, indentation and escapes
- * in their places. What is written is the caller's business; write errors are the stream's to
- * report.
+ * json.h: writes JSON (RFC 8259) value by value, with commas, indentation and escapes. The caller
+ * finds write errors in the stream (ferror).
  */
 #ifndef TANDEM_RUNNER_JSON_H
 #define TANDEM_RUNNER_JSON_H
@@ -14,10 +13,10 @@
 typedef struct json_writer {
     FILE *out;
     int depth;     /* objects and arrays that are open */
-    bool has_more; /* a value stands before this place in the innermost one */
+    bool has_more; /* the innermost one has a value already */
 } json_writer;
 
-/* `key` is NULL in an array and at the top. Texts are UTF-8; bytes that are none become U+FFFD.
+/* `key` is NULL in an array and at the top. Texts are UTF-8; invalid bytes become U+FFFD.
  * Numbers that are not finite become null. [setup] */
 void json_begin_object(json_writer *w, const char *key);
 void json_begin_array(json_writer *w, const char *key);

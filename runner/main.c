@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * main.c: finds the command, reads its configuration, runs it, and turns what came of it into an
- * exit code: 0 = done, 1 = failed, 2 = the command line was wrong, 128 and a signal's number = ended
- * by it (130: Ctrl-C).
+ * main.c: finds the command, reads its configuration and runs it. Exit codes: 0 = done, 1 = failed,
+ * 2 = wrong command line, 128 + the number of the signal that ended it (130: Ctrl-C).
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -54,7 +53,7 @@ static runner_command_fn function_of(const runner_command *command) {
     }
 }
 
-/* Says that something failed before there is a terminal that knows of --quiet and colours. */
+/* Reports a failure before there is a terminal, hence without colour. */
 static int fail_early(const char *message, int exit_code) {
     fprintf(stderr, "tandem: error: %s\n", message);
     return exit_code;
@@ -76,8 +75,8 @@ static int command_unknown(const char *word) {
     return fail_early(message, 2);
 }
 
-/* `config` is as far as it is read; NULL where the command line has no flags. Options of plugins are
- * flags like others, so that all plugins are loaded for the help of a command. */
+/* `config` is as far as it is read; NULL where the command line has no flags. Options of plugins
+ * are flags like others, so that all plugins are loaded for the help of a command. */
 static int help(const runner_command *command, runner_config *config) {
     runner_app app = {.out = stdout};
     tdm_error err = {0};
@@ -123,8 +122,8 @@ static int command_run(runner_app *app, const runner_command *command) {
     return exit_code;
 }
 
-/* A stream that is closed gets a descriptor that cannot be used, lest the next file that is opened
- * takes its number and receives what was meant for the stream. */
+/* Opens /dev/null in place of a closed standard stream. Otherwise the next opened file would get
+ * its descriptor, and the stream's output. */
 static void streams_occupy(void) {
     for (int fd = 0; fd <= 2; fd++)
         if (fcntl(fd, F_GETFD) == -1 &&

@@ -25,7 +25,7 @@ tdm_status runner_output_open(runner_output_file *file, const char *path, tdm_er
     struct stat info;
     bool is_special = stat(path, &info) == 0 && !S_ISREG(info.st_mode);
     *file = (runner_output_file){0};
-    /* A link leads to the file that is meant, and is not to be replaced by it: /dev/stdout is one. */
+    /* Follows a link, so that the file is replaced and not the link; /dev/stdout is a link. */
     if (!is_special && lstat(path, &info) == 0 && S_ISLNK(info.st_mode)) {
         file->path = realpath(path, NULL);
         if (file->path == NULL)
@@ -44,7 +44,7 @@ tdm_status runner_output_open(runner_output_file *file, const char *path, tdm_er
         file->stream = fopen(path, "wb");
     } else {
         snprintf(file->temporary, size, "%s.%ld.tmp", file->path, (long)getpid());
-        file->stream = fopen(file->temporary, "wbx"); /* "x": nobody's file is taken for it */
+        file->stream = fopen(file->temporary, "wbx"); /* "x": never an existing file */
     }
     if (file->stream != NULL) return TDM_OK;
     tdm_status status = runner_output_fail(file, err);

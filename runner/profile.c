@@ -11,7 +11,7 @@
 
 static const char row_format[] = "%-20s %14s %14s %14s %14s %10s";
 
-/* The report of any step tells the counts; that of one token is the cheapest. */
+/* Reports of all steps contain the counts; that of one token is the cheapest. */
 static tdm_status report_get(runner_session *session, tdm_split_member *members,
                              tdm_split_report *report, tdm_error *err) {
     runner_context_request request;

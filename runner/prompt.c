@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * prompt.c: reads the prompt from wherever it was said to be. What it means is the tokenizer's.
+ * prompt.c: see prompt.h.
  */
 #include "runner/prompt.h"
 
@@ -12,8 +12,7 @@
 #include "runner/config/config_value.h"
 #include "runner/interrupt.h"
 
-#define PROMPT_SIZE_MAX                                                                            \
-    ((size_t)256 << 20) /* what the tokenizer takes (llm/tokenizer/tokenizer.h) */
+#define PROMPT_SIZE_MAX ((size_t)256 << 20) /* limit of the tokenizer (llm/tokenizer/tokenizer.h) */
 
 static tdm_status stream_read(FILE *stream, const char *name, char **text_out, size_t *len_out,
                               tdm_error *err) {
@@ -51,7 +50,8 @@ static tdm_status stream_read(FILE *stream, const char *name, char **text_out, s
 
 static tdm_status file_read(const char *path, char **text_out, size_t *len_out, tdm_error *err) {
     FILE *stream = fopen(path, "rb");
-    if (stream == NULL && runner_interrupt_came()) /* a pipe that nobody writes to */
+    if (stream == NULL &&
+        runner_interrupt_came()) /* Ctrl-C while opening a pipe without a writer */
         return tdm_fail(err, TDM_CANCELLED, "interrupted");
     if (stream == NULL)
         return tdm_fail(err, errno == ENOENT ? TDM_NOT_FOUND : TDM_IO, "%s: cannot be read: %s",

@@ -7,9 +7,8 @@
 
 #include "runner/commands/commands.h"
 
-/* Reads the text. *text_out is NUL-terminated beyond *len_out and the caller's to free(). TDM_IO
- * names the file that cannot be read; TDM_CANCELLED after Ctrl-C while standard input was read.
- * [setup] */
+/* Reads the text: *len_out bytes and a NUL. The caller frees *text_out with free(). TDM_IO names
+ * the file that cannot be read. TDM_CANCELLED after Ctrl-C while reading standard input. [setup] */
 tdm_status runner_prompt_read(runner_app *app, char **text_out, size_t *len_out, tdm_error *err);
 
 #endif

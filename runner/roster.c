@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * roster.c: declares devices in a runtime. Everything is known by its name here, and every name is
- * checked before the first device is opened.
+ * roster.c: see roster.h. All names are checked before the first device is opened.
  */
 #include "runner/roster.h"
 
@@ -10,7 +9,7 @@
 
 #define OPTIONS_MAX 32
 
-/* Where an enumerated device is. */
+/* The plugin and index of an enumerated device. */
 struct runner_found {
     int32_t plugin, index;
 };
@@ -25,7 +24,7 @@ static bool is_declared(const runner_roster *roster, const char *name) {
     return false;
 }
 
-/* Declares and remembers. */
+/* Declares a device in the runtime and in the roster. */
 static tdm_status spec_declare(runner_roster *roster, const tdm_device_spec *spec, tdm_error *err) {
     char **grown = realloc(roster->names, (roster->n_name + 1) * sizeof *grown);
     if (grown == NULL) return no_memory(err);
@@ -40,14 +39,14 @@ static tdm_status spec_declare(runner_roster *roster, const tdm_device_spec *spe
     return status;
 }
 
-/* What a device is opened with. */
+/* The options of a device. */
 typedef struct device_options {
     tdm_option items[OPTIONS_MAX];
     size_t n;
     char threads_text[16];
 } device_options;
 
-/* As a device's section says; `section` NULL = as flags and [*] say. */
+/* From the device's section; `section` NULL = from flags and [*]. */
 static tdm_status options_read(const runner_roster *roster, const runner_section *section,
                                const char *name, const char *plugin, device_options *o,
                                tdm_error *err) {
@@ -119,7 +118,7 @@ tdm_status runner_roster_enumerate(runner_roster *roster, const char *const **na
     return status;
 }
 
-/* Declares what a plugin calls `name`; *is_there tells whether one does. */
+/* Declares the device that a plugin enumerates as `name`; *is_there = there is one. */
 static tdm_status found_declare(runner_roster *roster, const char *name, bool *is_there,
                                 tdm_error *err) {
     const char *const *names;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * roster.h: the devices that a runtime is told of before any is opened: the sections of the
- * configuration, members of groups, and what plugins enumerate under the name asked for. Opening
- * them is session.h's, choosing among several is choice.h's.
+ * roster.h: declares devices in a runtime before any is opened: sections of the configuration,
+ * members of groups, and devices that plugins enumerate. session.h opens them, plan/choice.h
+ * chooses among several.
  */
 #ifndef TANDEM_RUNNER_ROSTER_H
 #define TANDEM_RUNNER_ROSTER_H
@@ -16,35 +16,35 @@ typedef struct runner_roster {
     int32_t threads; /* for every CPU device; 0 = as configured */
     char **names;    /* [n_name] declared so far; owned */
     size_t n_name;
-    char *
-        *found; /* [n_found] names of what the plugins have, known once one was asked for; owned */
+    char **found; /* [n_found] names of devices of plugins, filled on first use; owned */
     size_t n_found;
     struct runner_found *places; /* [n_found] where they are; owned */
 } runner_roster;
 
-/* Declares the device or group called `name` with everything it is made of, unless it is declared
- * already; names that are no sections are looked for among the plugins' devices. Fails before
- * anything is opened: TDM_NOT_FOUND names the key and what there is. *section_out (nullable) is its
- * section, NULL where it has none. [setup] */
+/* Declares device or group `name` and all its members, unless it is declared already. A name
+ * without a section is searched among the plugins' devices. Opens nothing. TDM_NOT_FOUND names the
+ * key and lists the devices. *section_out (nullable) is its section, NULL where it has none.
+ * [setup] */
 tdm_status runner_roster_declare(runner_roster *roster, const char *name,
                                  const runner_section **section_out, tdm_error *err);
 
-/* The same for a name that stands in another key than `device`, which messages then name. [setup] */
+/* The same for a name from another key than `device`; messages name that key. [setup] */
 tdm_status runner_roster_declare_for(runner_roster *roster, const char *key, const char *name,
                                      tdm_error *err);
 
-/* The same for a section, such as a group that no file has. `is_main`: what a command runs on,
- * rather than a group's member. [setup] */
+/* The same for a section, also one that is not in the file. `is_main`: the device of a command, not
+ * a member of a group. [setup] */
 tdm_status runner_roster_declare_section(runner_roster *roster, const runner_section *section,
                                          bool is_main, tdm_error *err);
 
-/* Declares a CPU device that is nobody's choice under a name that no section can have. [setup] */
+/* Declares a CPU device that the configuration does not name; no section can have `name`.
+ * [setup] */
 tdm_status runner_roster_declare_cpu(runner_roster *roster, const char *name, tdm_error *err);
 
-/* Tells the runtime what the CPU is opened with that works in the stead of a group's members. [setup] */
+/* Sets the options of the runtime's fallback, which runs what a group's members refuse. [setup] */
 tdm_status runner_roster_set_fallback(runner_roster *roster, tdm_error *err);
 
-/* Loads every plugin and lists what they have: *n_out names, the roster's. [setup] */
+/* Loads every plugin and lists all devices: *n_out names, owned by the roster. [setup] */
 tdm_status runner_roster_enumerate(runner_roster *roster, const char *const **names_out,
                                    size_t *n_out, tdm_error *err);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * session.c: configuration to runtime, model, device and context, in that order, so that a wrong
- * file is known before a device is opened, and a wrong device before weights are read.
+ * session.c: see session.h. A wrong file is reported before a device is opened, and a wrong device
+ * before weights are read.
  */
 #include "runner/session.h"
 
@@ -14,7 +14,7 @@
 #include "runner/interrupt.h"
 #include "runner/llama_flags.h"
 
-#define FALLBACK_NAME "cpu (fallback)" /* no [device NAME] can be called so, nor the next */
+#define FALLBACK_NAME "cpu (fallback)" /* no section can have this name, or the next */
 #define CPU_ONLY_NAME "cpu (-ngl 0)"
 
 uint64_t runner_clock(void) {
@@ -71,10 +71,11 @@ tdm_status runner_session_open(runner_session *session, runner_app *app, const c
 
 /* ---- Device ---- */
 
-/* Follows groups whose first member is to work alone; *name is the section's, or that member's. */
+/* Follows groups whose first member works alone; *name becomes that of the section or the
+ * member. */
 static tdm_status undivided_follow(runner_session *session, const char **name, tdm_error *err) {
     runner_config *config = session->app->config;
-    /* The file has no cycles, so this ends. */
+    /* The file was checked for cycles, so this ends. */
     while (runner_section_is_group(session->section) &&
            runner_section_is_undivided(config, session->section, true)) {
         *name = runner_section_get_string_at(config, session->section, "members", 0);
@@ -110,7 +111,7 @@ static tdm_status cpu_open(runner_session *session, tdm_error *err) {
     return status == TDM_OK ? tdm_runtime_open(session->rt, name, &session->dev, err) : status;
 }
 
-/* Opens what `name`, a value of `device`, means. */
+/* Opens the device `name`, a value of the key `device`. */
 static tdm_status device_open(runner_session *session, const char *name, tdm_error *err) {
     runner_config *config = session->app->config;
     bool is_cpu_only = runner_wants_cpu(session->app);
@@ -130,15 +131,14 @@ static tdm_status device_open(runner_session *session, const char *name, tdm_err
     return status == TDM_OK ? tdm_runtime_open(session->rt, name, &session->dev, err) : status;
 }
 
-/* Any device but the CPU may refuse an op, which the CPU then runs; a group sees to its members
- * itself. */
+/* The CPU runs the ops that another device refuses. A group has fallbacks for its members. */
 static void fallback_open(runner_session *session) {
     tdm_error why = {0};
     if (session->is_guest ||
         strcmp(tdm_open_device_plugin(session->dev)->name, RUNNER_CPU_PLUGIN) == 0 ||
         tdm_open_device_is_group(session->dev))
         return;
-    for (int32_t i = 1; i < session->placement.n_dev; i++) /* it is among the others already */
+    for (int32_t i = 1; i < session->placement.n_dev; i++) /* a CPU among them serves */
         if (strcmp(tdm_open_device_plugin(session->placement.devs[i])->name, RUNNER_CPU_PLUGIN) ==
             0)
             return;
@@ -199,7 +199,7 @@ tdm_status runner_session_load(runner_session *session, const char *device, int3
     fallback_open(session);
     tdm_open_device *devs[TDM_MAX_SCHEDULE_DEVICES] = {session->dev};
     int32_t n_dev = 1;
-    /* A guest has its host's devices, but not its placement. */
+    /* A guest session uses the devices of its host session, but not its placement. */
     for (; n_dev < session->placement.n_dev; n_dev++) devs[n_dev] = session->placement.devs[n_dev];
     if (session->fallback != NULL) devs[n_dev++] = session->fallback;
     if (!session->is_guest) runner_placement_apply(&session->placement, session->model);
@@ -213,7 +213,7 @@ tdm_status runner_session_load(runner_session *session, const char *device, int3
 
 /* ---- Context ---- */
 
-/* The names of the table (options.c) are types' names, so a type that is not found is a bug. */
+/* The configuration accepts only names of types, so an unknown name is a bug. */
 static tdm_status type_find(const char *name, tdm_type *type_out, tdm_error *err) {
     for (int type = 0; type < TDM_TYPE_LIMIT_; type++) {
         tdm_type_info info = tdm_type_get_info((tdm_type)type);
@@ -224,7 +224,7 @@ static tdm_status type_find(const char *name, tdm_type *type_out, tdm_error *err
     return tdm_fail(err, TDM_INTERNAL, "no type is called '%s'", name);
 }
 
-/* ctx-size in the language layer's terms: there 0 is what `auto` is here. */
+/* ctx-size for llm_context_params: `auto` is 0 there. */
 static int32_t context_size(runner_session *session) {
     int64_t n_ctx = runner_config_get_int(session->app->config, "ctx-size");
     if (n_ctx == 0) return session->model->hparams.n_ctx_train;
@@ -257,14 +257,14 @@ tdm_status runner_session_context(runner_session *session, const runner_context_
     tdm_status status = runner_config_check(config, err);
     if (status == TDM_OK) status = type_find(type_k, &request->type_k, err);
     if (status == TDM_OK) status = type_find(type_v, &request->type_v, err);
-    /* A latent cache has one type: V's follows where nothing is said of it. */
+    /* A latent cache has one type: unless set, V's is that of K. */
     if (session->model->hparams.n_lora_kv > 0 &&
         runner_config_get_origin(config, "cache-type-v").level == RUNNER_LEVEL_BUILT_IN)
         request->type_v = request->type_k;
     return status;
 }
 
-/* Ctrl-C ends a batch between two of its steps. */
+/* Ctrl-C ends a batch between two of its ubatches. */
 static bool batch_goes_on(void *context, uint64_t done, uint64_t total) {
     (void)context, (void)done, (void)total;
     return !runner_interrupt_came();

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
- * session.h: from the configuration to a model at work: runtime, devices, model, context. What the
- * commands that compute have in common.
+ * session.h: makes runtime, devices, model and context from the configuration, for all commands
+ * that compute.
  *
  * A session is filled in this order, as far as a command needs it:
  *
- *     runner_session_open    the model file is read and checked; nothing is computed with it yet
+ *     runner_session_open    the model file is read and checked
  *     runner_session_pick    runtime and device
  *     runner_session_load    weights (and the step before, where it was left out)
  *     runner_session_begin   a context
@@ -24,25 +24,25 @@ typedef struct runner_session {
     llm_model *model;
     const runner_section *section; /* of the device or group; NULL = it has none */
     tdm_runtime *rt;
-    runner_roster roster;       /* what rt knows by name */
-    tdm_open_device *dev;       /* what the model runs on */
+    runner_roster roster;       /* the devices declared in rt */
+    tdm_open_device *dev;       /* runs the model */
     tdm_open_device *fallback;  /* the CPU, for what `dev` refuses; NULL where `dev` is the CPU */
-    runner_placement placement; /* what is to live elsewhere */
+    runner_placement placement; /* weights and cache on other devices */
     tdm_device_info info;       /* of dev, as it was before loading */
     llm_context *ctx;
     bool is_guest;    /* rt, dev and fallback are another session's */
-    uint64_t load_ns; /* how long reading the file, opening devices and loading took */
+    uint64_t load_ns; /* time of reading the file, opening devices and loading */
 } runner_session;
 
-/* Nanoseconds that never go backwards. [any-thread] */
+/* Nanoseconds of a monotonic clock. [any-thread] */
 uint64_t runner_clock(void);
 
-/* A runtime with the configured plugin folders, whose log goes to the terminal. Destroyed by the
- * caller. [setup] */
+/* Makes a runtime with the configured plugin folders, which logs to the terminal. The caller
+ * destroys it. [setup] */
 tdm_status runner_runtime_create(runner_app *app, tdm_runtime **rt_out, tdm_error *err);
 
-/* Opens `path`, or the configured model where it is NULL, into the cleared *session. Whatever
- * fails, runner_session_close is due. [setup] */
+/* Opens `path`, NULL = the configured model, into the cleared *session. Call runner_session_close
+ * in any case, also on failure. [setup] */
 tdm_status runner_session_open(runner_session *session, runner_app *app, const char *path,
                                tdm_error *err);
 
@@ -51,41 +51,41 @@ tdm_status runner_session_open(runner_session *session, runner_app *app, const c
 tdm_status runner_session_pick(runner_session *session, const char *device, int32_t threads,
                                tdm_error *err);
 
-/* The same where it has not been done, and uploads the weights, with a progress bar. TDM_CANCELLED
- * after Ctrl-C. [setup] */
+/* Picks a device where that was not done, and uploads the weights with a progress bar.
+ * TDM_CANCELLED after Ctrl-C. [setup] */
 tdm_status runner_session_load(runner_session *session, const char *device, int32_t threads,
                                tdm_error *err);
 
-/* Makes the session, whose model is open, work on the devices of `host`, which outlives it: the next
- * step is runner_session_load. [setup] */
+/* Makes an opened session use the devices of session `host`, which outlives it. The next step is
+ * runner_session_load. [setup] */
 void runner_session_join(runner_session *session, const runner_session *host);
 
-/* What a command asks of its context beyond the configuration; zeroes are the configuration's. */
+/* What a command sets of its context; a zero field is as configured. */
 typedef struct runner_context_wish {
-    int32_t n_ctx; /* whatever ctx-size says */
+    int32_t n_ctx; /* instead of ctx-size */
     int32_t n_ubatch;
     int32_t n_seq;
     const char *type_k, *type_v; /* names of cache types */
     int rotate;                  /* 1 = on, -1 = off */
 } runner_context_wish;
 
-/* What the language layer is asked for. */
+/* The parameters of a context. */
 typedef struct runner_context_request {
     llm_context_params params; /* its types are the two below */
     tdm_type type_k, type_v;
 } runner_context_request;
 
-/* What the wish (NULL: none) and the configuration ask for. [setup] */
+/* The parameters by the wish (NULL: none) and the configuration. [setup] */
 tdm_status runner_session_context(runner_session *session, const runner_context_wish *wish,
                                   runner_context_request *request, tdm_error *err);
 
-/* Makes a context for the loaded model; `wish` may be NULL. After Ctrl-C, decoding a batch of several
- * steps (ubatches) ends behind the one under way with TDM_CANCELLED. [setup] */
+/* Makes a context for the loaded model; `wish` may be NULL. After Ctrl-C, decoding ends after the
+ * current ubatch with TDM_CANCELLED. [setup] */
 tdm_status runner_session_begin(runner_session *session, const runner_context_wish *wish,
                                 tdm_error *err);
 
-/* Appends tokens to sequence 0, n_batch at a time, with a progress bar where that takes long.
- * Logits of the last one are kept if `wants_last`. TDM_CANCELLED after Ctrl-C. [setup] */
+/* Decodes tokens of sequence 0, n_batch at a time, with a progress bar where that takes long. Keeps
+ * the logits of the last token if `wants_last`. TDM_CANCELLED after Ctrl-C. [setup] */
 tdm_status runner_session_prefill(runner_session *session, const int32_t *tokens, int32_t n_tok,
                                   int32_t n_batch, bool wants_last, tdm_error *err);
 

@@ -12,21 +12,21 @@
 #include <unistd.h>
 
 #define SECOND        UINT64_C(1000000000)
-#define SHOW_AFTER    (SECOND / 5)  /* shorter work leaves no trace */
-#define BAR_INTERVAL  (SECOND / 10) /* faster than that, people see no more */
-#define LINE_INTERVAL (2 * SECOND)  /* in a log, a line per redraw would be noise */
+#define SHOW_AFTER    (SECOND / 5)  /* no bar for shorter work */
+#define BAR_INTERVAL  (SECOND / 10) /* faster redraws are not visible */
+#define LINE_INTERVAL (2 * SECOND)  /* lines of progress in a log */
 #define BAR_CELLS_MAX 40
 
 struct runner_terminal {
     FILE *stream;
     bool is_tty, has_color, is_quiet, is_verbose;
-    int width; /* 0 = ask each time: windows change */
+    int width; /* columns; 0 = ask the terminal each time, since windows change */
     uint64_t (*clock)(void *);
     void *clock_user;
-    pthread_mutex_t lock; /* messages come from plugins' threads too; guards all below */
+    pthread_mutex_t lock; /* guards all fields below: threads of plugins print messages too */
     bool is_active;       /* a progress has begun */
     bool is_drawn;        /* a bar is on the screen */
-    bool was_shown;       /* something of this progress was printed */
+    bool was_shown;       /* a bar or line of this progress was printed */
     char what[48];
     uint64_t total, done;
     runner_unit unit;
@@ -96,7 +96,7 @@ static void amount_format(runner_unit unit, uint64_t n, char *text, size_t text_
 
 static void bar_erase(runner_terminal *terminal) {
     if (!terminal->is_drawn) return;
-    /* "\33[K" (ECMA-48, erase in line) clears what a shorter line would leave behind */
+    /* "\33[K" (ECMA-48, erase in line) clears the rest of a longer line */
     fputs("\r\33[K", terminal->stream);
     terminal->is_drawn = false;
 }
@@ -109,8 +109,8 @@ static int terminal_width(const runner_terminal *terminal) {
     return 80;
 }
 
-/* "loading  [#####.....]  50 %  1.00 MiB of 2.00 MiB"; whatever does not fit the width is left
- * out, because a line that wraps could not be redrawn. */
+/* "loading [#####.....] 50 % 1.00 MiB of 2.00 MiB". Parts that do not fit the width are left out,
+ * because a line that wraps cannot be redrawn. */
 static void bar_draw(runner_terminal *terminal) {
     char done[32], total[32], tail[96];
     amount_format(terminal->unit, terminal->done, done, sizeof done);
@@ -122,7 +122,7 @@ static void bar_draw(runner_terminal *terminal) {
     else
         snprintf(tail, sizeof tail, "%s", done);
     int width = terminal_width(terminal) - 1;
-    /* room for the longest tail there can be ("1023 KiB" has 8), so that the bar keeps its size */
+    /* room for the longest possible tail ("1023 KiB" has 8), so that the bar keeps its size */
     int total_width = (int)strlen(total), done_width = total_width > 8 ? total_width : 8;
     int tail_width = (int)strlen("100 %   of ") + done_width + total_width;
     int cells = width - (int)strlen(terminal->what) - tail_width - (int)strlen("  []  ");

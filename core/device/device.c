@@ -190,7 +190,7 @@ tdm_status tdm_open_device_tensor_size(tdm_open_device *dev, const tdm_tensor_de
     return TDM_OK;
 }
 
-/* Bytes of a row, of the columns asked for, and in front of them. False where the range is bad. */
+/* Bytes of a row, of the n_col columns, and of the columns before them. False for a bad range. */
 static bool canonical_range(const tdm_tensor_desc *desc, int64_t row_first, int64_t n_row,
                             int64_t col_first, int64_t n_col, uint64_t *col_off, size_t *row_size,
                             size_t *part_size) {

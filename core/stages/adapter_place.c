@@ -2,7 +2,7 @@
  *
  * adapter_place.c: on which side of an adapted device weights and caches live, and nodes run. The
  * side depends on types and shapes alone. Weights and caches are placed before their graph exists,
- * so the device is asked about a graph of one node (a probe), which lives on the stack.
+ * so supports_op is called with a graph of one node (a probe), which lives on the stack.
  */
 #include <string.h>
 

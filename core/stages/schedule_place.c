@@ -124,7 +124,7 @@ static tdm_status node_place(placement *p, int32_t index, int32_t *dev_out, tdm_
         if (home >= 0 && d != home) continue;
         tdm_status status = supports_with_siblings(p, index, d, &why);
         if (status == TDM_OK) {
-            /* Where the data decided (home >= 0), the loop has not asked device 0. */
+            /* With home >= 0 the loop has skipped device 0, so its reason is not known yet. */
             if (d > 0 && (home < 0 || tdm_open_device_supports_op(s->devs[0].dev, graph, index,
                                                                   &why) != TDM_OK))
                 tdm_refusal_report(s->devs[0].dev, s->devs[d].dev, graph, node,

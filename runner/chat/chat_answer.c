@@ -20,7 +20,7 @@ typedef struct answer {
     llm_detok *detok;
     char *text; /* so far, NUL-terminated */
     size_t len, capacity;
-    size_t n_shown; /* bytes of it that were handed out */
+    size_t n_shown; /* bytes of it that were passed to the caller */
 } answer;
 
 static tdm_status no_memory(tdm_error *err) {
@@ -29,7 +29,7 @@ static tdm_status no_memory(tdm_error *err) {
 
 /* ---- Text ---- */
 
-/* Hands out what is there up to `end`. */
+/* Passes the text up to `end` to the caller. */
 static tdm_status show(answer *a, size_t end, tdm_error *err) {
     if (end <= a->n_shown) return TDM_OK;
     tdm_status status =
@@ -38,7 +38,7 @@ static tdm_status show(answer *a, size_t end, tdm_error *err) {
     return status;
 }
 
-/* Bytes at the end of the text that the stop text could begin with. */
+/* Number of bytes at the end of the text that are a beginning of the stop text. */
 static size_t held_back(const answer *a) {
     size_t n = strlen(a->params->stop);
     for (size_t k = n < a->len ? n : a->len; k > 0; k--)
@@ -70,8 +70,8 @@ static tdm_status text_take(answer *a, llm_vocab_str text, tdm_error *err) {
 
 /* ---- Tokens ---- */
 
-/* Keeps of the context what the prompt begins with, and computes the rest; at least its last token,
- * whose logits are wanted. */
+/* Keeps the tokens of the context that the prompt begins with, and computes the rest. Always
+ * computes the last token, whose logits are needed. */
 static tdm_status prompt_read(answer *a, tdm_error *err) {
     const runner_chat_answer_params *p = a->params;
     llm_context *ctx = a->session->ctx;
@@ -93,7 +93,7 @@ static tdm_status prompt_read(answer *a, tdm_error *err) {
     return status;
 }
 
-/* Sees to it that there is room for a token; where nothing may be dropped, the answer stops. */
+/* Makes room for a token by a context shift; the answer ends where that is not possible. */
 static tdm_status room_make(answer *a, tdm_error *err) {
     llm_context *ctx = a->session->ctx;
     int32_t length = llm_context_length(ctx, 0), n_keep = a->params->n_keep;
@@ -112,7 +112,7 @@ static tdm_status room_make(answer *a, tdm_error *err) {
     return TDM_OK;
 }
 
-/* Picks a token and takes its text; sets the reason where it is the last one. */
+/* Samples a token and appends its text; sets the reason where it ends the answer. */
 static tdm_status token_pick(answer *a, int32_t *id, tdm_error *err) {
     const runner_chat_answer_params *p = a->params;
     const float *row = llm_context_logits(a->session->ctx, 0);
@@ -211,8 +211,7 @@ tdm_status runner_chat_answer(runner_session *session, runner_chat_held *held,
         }
     }
     if (status == TDM_OK && result->stop == RUNNER_STOP_NONE) status = loop(&a, err);
-    /* an answer that was cut off may end inside a code point, or in what might have become a
-     * stop */
+    /* an answer that was cut off may end inside a code point, or in a beginning of the stop text */
     if (status == TDM_OK && result->stop != RUNNER_STOP_END)
         status = text_take(&a, llm_detok_flush(a.detok), err);
     if (status == TDM_OK) status = show(&a, a.len, err);

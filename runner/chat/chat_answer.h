@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * chat_answer.h: one answer after the other in one context, which keeps what it holds: of each
- * prompt only what differs from the last one is computed.
+ * chat_answer.h: generates answers in one context. Tokens that a prompt has in common with the
+ * context are not computed again.
  */
 #ifndef TANDEM_RUNNER_CHAT_ANSWER_H
 #define TANDEM_RUNNER_CHAT_ANSWER_H
@@ -14,10 +14,10 @@ typedef struct runner_chat_answer_params {
     int32_t n_batch;
     llm_sampler_params sampler;
     int32_t n_predict; /* -1 = no limit */
-    int32_t n_keep;    /* tokens at the beginning that a context shift leaves alone */
+    int32_t n_keep;    /* tokens at the beginning that a context shift keeps */
     bool shifts_context;
-    const char *stop; /* a text that ends the answer and is no part of it; "" = none */
-    int32_t stop_id;  /* a token that does, besides those that the vocabulary knows; or
+    const char *stop; /* a text that ends the answer and is not part of it; "" = none */
+    int32_t stop_id;  /* a token that ends it, besides those of the vocabulary; or
                           LLM_TOKEN_NONE */
     runner_text_fn text;
     void *user; /* of text */
@@ -25,8 +25,8 @@ typedef struct runner_chat_answer_params {
 
 typedef struct runner_chat_answer_result {
     runner_stop stop;
-    int32_t n_reused; /* of the prompt's tokens, those that the context held already */
-    int32_t n_prompt; /* those computed */
+    int32_t n_reused; /* tokens of the prompt that the context held already */
+    int32_t n_prompt; /* tokens of the prompt that were computed */
     uint64_t prompt_ns;
     int32_t n_generated;
     uint64_t decode_ns;
@@ -47,8 +47,9 @@ tdm_status runner_chat_held_save(runner_session *session, const runner_chat_held
 tdm_status runner_chat_held_load(runner_session *session, runner_chat_held *held, const char *path,
                                  tdm_error *err);
 
-/* Answers. Ctrl-C ends the answer and is no failure: RUNNER_STOP_INTERRUPT. *text_out is what was
- * shown, NUL-terminated, the caller's to free(), and NULL on failure. [setup] */
+/* Generates an answer. Ctrl-C ends it with RUNNER_STOP_INTERRUPT and is not a failure. *text_out is
+ * the text that was shown, NUL-terminated; the caller frees it with free(). NULL on failure.
+ * [setup] */
 tdm_status runner_chat_answer(runner_session *session, runner_chat_held *held,
                               const runner_chat_answer_params *params,
                               runner_chat_answer_result *result, char **text_out, tdm_error *err);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * chat_history.h: the messages of a conversation, as a list and as JSON: what is saved, loaded, and
- * handed to the template.
+ * chat_history.h: the messages of a conversation, as a list and as JSON, for files and for the chat
+ * template.
  */
 #ifndef TANDEM_RUNNER_CHAT_HISTORY_H
 #define TANDEM_RUNNER_CHAT_HISTORY_H
@@ -12,7 +12,7 @@
 #include "tandem/status.h"
 
 typedef struct runner_chat_message {
-    char *role;    /* "system", "user", "assistant", or whatever a file said */
+    char *role;    /* "system", "user", "assistant", or any role of a loaded file */
     char *content; /* NUL-terminated */
 } runner_chat_message;
 
@@ -22,25 +22,25 @@ typedef struct runner_chat_history {
     size_t n, capacity;
 } runner_chat_history;
 
-/* Copies both. [setup] */
+/* Appends a message; copies both texts. [setup] */
 tdm_status runner_chat_history_add(runner_chat_history *history, const char *role,
                                    const char *content, tdm_error *err);
 /* Keeps the first n messages. [setup] */
 void runner_chat_history_truncate(runner_chat_history *history, size_t n);
-/* How many of the first messages are the system's: 0 or 1. [any-thread] */
+/* Number of leading messages of the system: 0 or 1. [any-thread] */
 size_t runner_chat_history_n_system(const runner_chat_history *history);
 /* Empties it and releases everything. [setup] */
 void runner_chat_history_clear(runner_chat_history *history);
 
-/* What a template is rendered with: the system's message, the others from `first` on, whether the
- * assistant is to speak next, and the texts of the tokens that begin and end. The caller frees
- * *json_out with free(). [setup] */
+/* The input of a template: the system's message, the others from `first` on, whether the assistant
+ * speaks next, and the texts of the tokens that begin and end a text. The caller frees *json_out
+ * with free(). [setup] */
 tdm_status runner_chat_history_context(const runner_chat_history *history, size_t first,
                                        bool is_open, const char *bos, const char *eos,
                                        char **json_out, tdm_error *err);
 
-/* A file that holds the messages as a JSON list of {"role", "content"}. Loading replaces *history,
- * and leaves it as it was where that fails; messages name the file. The cached rows of the
+/* A file with the messages as a JSON list of {"role", "content"}. Loading replaces *history; on
+ * failure *history is unchanged. Errors name the file. The cached rows of the
  * conversation are a file of their own (chat_answer.h), so that this one stays readable. [setup] */
 tdm_status runner_chat_history_save(const runner_chat_history *history, const char *path,
                                     tdm_error *err);

@@ -21,7 +21,7 @@ bool runner_chat_is_typed(void) {
     return isatty(STDIN_FILENO) == 1 && isatty(STDOUT_FILENO) == 1;
 }
 
-/* A line without its end; NULL where there is none. */
+/* A line without its newline; NULL at the end of the input. */
 static char *line_read(const char *prompt) {
     char *line = NULL;
     size_t capacity = 0;
@@ -46,7 +46,7 @@ static char *line_read(const char *prompt) {
     return line;
 }
 
-/* *text becomes what it was, a newline, and `line`. */
+/* Appends a newline and `line` to *text. */
 static tdm_status line_append(char **text, const char *line, tdm_error *err) {
     size_t before = *text != NULL ? strlen(*text) : 0, n = strlen(line);
     if (before + n > MESSAGE_SIZE_MAX)

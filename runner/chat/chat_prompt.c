@@ -12,14 +12,14 @@
 #include "llm/tokenizer/tokenizer.h"
 
 #define TEMPLATE_SIZE_MAX ((size_t)16 << 20)
-/* What the assistant says in the turn that is rendered to see what stands behind it. */
+/* The assistant's words in a trial turn, which is rendered to find the text that follows them. */
 #define PROBE "tandem-probe-7f3a"
 
 static tdm_status no_memory(tdm_error *err) {
     return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "no memory for the chat template");
 }
 
-/* One that makes no text would leave out all that is said. */
+/* A template that renders no text would drop the whole conversation. */
 static tdm_status template_make(runner_chat_prompt *prompt, const char *name, const char *text,
                                 size_t len, tdm_error *err) {
     size_t n = 0;
@@ -74,7 +74,7 @@ static tdm_status template_open(runner_chat_prompt *prompt, runner_app *app, con
 }
 
 static char *token_text(const llm_vocab *vocab, int32_t id) {
-    llm_vocab_str text = llm_vocab_token_text(vocab, id); /* empty for an id that is none */
+    llm_vocab_str text = llm_vocab_token_text(vocab, id); /* empty for an id that is not a token */
     return strndup(text.len > 0 ? text.ptr : "", text.len);
 }
 
@@ -91,8 +91,8 @@ static tdm_status render(const runner_chat_prompt *prompt, const runner_chat_his
     return status;
 }
 
-/* What stands behind the assistant's words begins with a token of its own, or is a text whose first
- * line will do. */
+/* The text after the assistant's words begins with a token that ends the turn. Otherwise the first
+ * line of that text is the stop text. */
 static tdm_status stop_take(runner_chat_prompt *prompt, const char *tail, tdm_error *err) {
     int32_t *ids = NULL;
     size_t n = 0;
@@ -112,8 +112,8 @@ static tdm_status stop_take(runner_chat_prompt *prompt, const char *tail, tdm_er
     return status;
 }
 
-/* A template that does not take this conversation says nothing of its turns' end; then there is
- * only what the vocabulary knows. */
+/* Where the template does not render the trial turn, only the end tokens of the vocabulary end a
+ * turn. */
 static tdm_status stop_find(runner_chat_prompt *prompt, tdm_error *err) {
     runner_chat_history history = {0};
     char *text = NULL;
@@ -162,7 +162,7 @@ tdm_status runner_chat_prompt_tokens(const runner_chat_prompt *prompt,
         status = llm_tokenize(prompt->vocab, text, len, LLM_TOKENIZE_PARSE_SPECIAL, &ids, &n, err);
     free(text);
     if (status != TDM_OK) return status;
-    /* most templates write the token that begins a text, some leave it to the tokenizer */
+    /* most templates write the token that begins a text; for the others the tokenizer adds it */
     int32_t bos = llm_vocab_bos(prompt->vocab);
     bool adds_bos = bos != LLM_TOKEN_NONE && (n == 0 || ids[0] != bos) &&
                     (llm_vocab_adds_bos(prompt->vocab) || n == 0);

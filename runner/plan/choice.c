@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * choice.c: see choice.h. Speeds and sizes are plan.c's; this compares them.
+ * choice.c: see choice.h. Compares the speeds and sizes that plan.c computes.
  */
 #include "runner/plan/choice.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#define GROUP_NAME "auto" /* no section can be called so */
+#define GROUP_NAME "auto" /* no section can have this name */
 
 /* ---- Candidates ---- */
 
@@ -64,8 +64,8 @@ static tdm_status group_open(runner_session *session, const candidates *c, tdm_e
 
 /* ---- Choosing ---- */
 
-/* Without a group to compare with: the first device that holds model and context, any but the CPU
- * before it; else the first. */
+/* Without a group to compare with: the first device that holds model and context, where the CPU
+ * comes last; else the first device. */
 static size_t single_find(runner_session *session, const candidates *c) {
     size_t best = c->n, cpu = c->n;
     for (size_t i = 0; i < c->n; i++) {
@@ -95,7 +95,7 @@ static tdm_status single_open(runner_session *session, const char *name, const c
     return device_open(session, name, err);
 }
 
-/* The plan of the group decides; the session is on the group. */
+/* Chooses by the plan of the group, on which the session is. */
 static tdm_status compare(runner_session *session, const candidates *c, tdm_error *err) {
     runner_plan plan;
     char why[256];
@@ -134,7 +134,7 @@ tdm_status runner_choose(runner_session *session, tdm_error *err) {
     candidates c = {0};
     tdm_error why = {0};
     tdm_status status = candidates_collect(session, &c, err);
-    /* who gives shares wants the model divided */
+    /* a user who sets shares has chosen the group */
     bool has_shares = runner_config_get_count(config, "share") > 1;
     bool is_undivided = strcmp(runner_config_get_string(config, "split"), "none") == 0;
     if (status == TDM_OK && c.n == 1) {
@@ -146,8 +146,8 @@ tdm_status runner_choose(runner_session *session, tdm_error *err) {
         status = single_open(session, c.names[single_find(session, &c)], "split is none", err);
     } else if (status == TDM_OK) {
         tdm_status opened = group_open(session, &c, &why);
-        /* wrong words are wrong whatever is chosen; a group that does not open is no reason not to
-         * run on one device */
+        /* a wrong configuration is an error in any case; where the group does not open, one device
+         * is used */
         if (opened == TDM_OK && has_shares)
             runner_terminal_print(session->app->terminal, RUNNER_MESSAGE_NOTE,
                                   "device      all %zu devices as a group: shares are given", c.n);

@@ -1,17 +1,17 @@
 /* SPDX-License-Identifier: MIT
  *
- * fit.h: makes a context fit the memory that is free, before any of it is taken.
+ * fit.h: makes a context fit the free memory, before any is allocated.
  */
 #ifndef TANDEM_RUNNER_FIT_H
 #define TANDEM_RUNNER_FIT_H
 
 #include "runner/plan/plan.h"
 
-/* Checks that model and context as the wish and the configuration ask for fit the session's device
- * (every member of a group), each with its reserve. Where they do not, and ctx-size is auto or
- * ubatch-size nobody's choice, *wish gets the largest that do, and a note says so; else
- * TDM_RESOURCE_EXHAUSTED names the member and what to do. After runner_session_pick, before
- * runner_session_load. [setup] */
+/* Checks that the model, and the context of *wish and the configuration, fit the session's device
+ * (every member of a group) and leave its reserve free. Where they do not, and ctx-size is auto or
+ * ubatch-size is not set, *wish receives the largest sizes that fit, and a note is printed.
+ * Otherwise TDM_RESOURCE_EXHAUSTED names the member and says what to do. Call after
+ * runner_session_pick and before runner_session_load. [setup] */
 tdm_status runner_fit(runner_session *session, runner_context_wish *wish, tdm_error *err);
 
 #endif

@@ -11,14 +11,14 @@
 #include <string.h>
 #include <strings.h>
 
-#define CPU_NAME    "cpu (host)" /* no section can be called so */
-#define MATCH_LIMIT 100000       /* steps; tensors' names are short, patterns are somebody's */
+#define CPU_NAME    "cpu (host)" /* no section can have this name */
+#define MATCH_LIMIT 100000       /* steps of one match: a bad pattern fails instead of hanging */
 
 static bool is_cpu(const tdm_open_device *dev) {
     return strcmp(tdm_open_device_plugin(dev)->name, RUNNER_CPU_PLUGIN) == 0;
 }
 
-/* The index of a device among those of the placement, which it joins. */
+/* The index of a device in p->devs; appends it where it is not there. */
 static tdm_status device_add(runner_placement *p, tdm_open_device *dev, int32_t *index_out,
                              tdm_error *err) {
     for (int32_t i = 0; i < p->n_dev; i++) {
@@ -26,7 +26,7 @@ static tdm_status device_add(runner_placement *p, tdm_open_device *dev, int32_t 
         *index_out = i;
         return TDM_OK;
     }
-    /* one place stays free for the CPU that runs what the others refuse */
+    /* one place stays free for the CPU, which runs what the others refuse */
     if (p->n_dev == TDM_MAX_SCHEDULE_DEVICES - 1)
         return tdm_fail(err, TDM_OUT_OF_RANGE, "more than %d devices",
                         TDM_MAX_SCHEDULE_DEVICES - 1);
@@ -35,7 +35,7 @@ static tdm_status device_add(runner_placement *p, tdm_open_device *dev, int32_t 
     return TDM_OK;
 }
 
-/* The machine's CPU: the model's device, one that is there already, or one more. */
+/* The CPU device: the model's device, one of p->devs, or a new one. */
 static tdm_status cpu_add(runner_placement *p, runner_roster *roster, int32_t *index_out,
                           tdm_error *err) {
     for (int32_t i = 0; i < p->n_dev; i++) {
@@ -74,7 +74,7 @@ static bool override_matches(const runner_override *o, const char *tensor) {
     return is_match;
 }
 
-/* Reads one REGEX=DEVICE; devices' names have no '='. */
+/* Parses one REGEX=DEVICE at the last '=': names of devices have none. */
 static tdm_status override_read(runner_placement *p, runner_roster *roster, const char *text,
                                 tdm_error *err) {
     runner_config *config = roster->app->config;
@@ -179,7 +179,7 @@ int32_t runner_placement_find(const runner_placement *p, const char *tensor) {
     return 0;
 }
 
-/* An override may also say that a tensor stays with the model, against a later one. */
+/* An override may name the model's own device, to exempt a tensor from a later override. */
 static int32_t weight_wish(void *user, const char *name) {
     const runner_placement *p = user;
     for (int32_t i = 0; i < p->n_override; i++)

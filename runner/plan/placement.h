@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * placement.h: `override-tensor`: weights that are to live elsewhere than on the device that runs
- * the model; what reads them then runs where they are. And who helps with `kv-offload = no`: where
- * the device does not work on a cache in the host's memory itself, or through its members, a CPU.
+ * placement.h: `override-tensor`: weights that live on another device than the model's; the nodes
+ * that read them run there. Also `kv-offload = no`: where neither the device nor its members work
+ * on a cache in host memory, a CPU device holds the cache.
  */
 #ifndef TANDEM_RUNNER_PLACEMENT_H
 #define TANDEM_RUNNER_PLACEMENT_H
@@ -17,7 +17,7 @@ typedef struct runner_override {
     char *pattern;    /* owned */
     void *code;       /* compiled; owned */
     int32_t dev;      /* index into runner_placement.devs */
-    int32_t n_tensor; /* of the model that it applies to */
+    int32_t n_tensor; /* number of the model's tensors that it applies to */
 } runner_override;
 
 typedef struct runner_placement {
@@ -29,18 +29,18 @@ typedef struct runner_placement {
     int32_t cache_dev; /* the CPU that has the cache; 0 = whatever runs the model sees to it */
 } runner_placement;
 
-/* Reads both keys and opens the devices that they name; "cpu" is the machine's CPU, under whatever
- * name, `dev` where that is one. `dev` is what the model runs on. Fails with TDM_INVALID_ARGUMENT
- * (no '=', a pattern that is no regular expression) or TDM_NOT_FOUND (no such device), naming flag
- * or line; a pattern that applies to no tensor is warned of. *placement is cleared first;
- * runner_placement_clear is due whatever comes of it. [setup] */
+/* Reads both keys and opens the devices that they name. `dev` runs the model. "cpu" is a CPU
+ * device: `dev` where that is one. TDM_INVALID_ARGUMENT (no '=', not a regular expression) and
+ * TDM_NOT_FOUND (no such device) name the flag or line. A pattern that applies to no tensor is a
+ * warning. *placement is cleared first; call runner_placement_clear in any case, also on failure.
+ * [setup] */
 tdm_status runner_placement_read(runner_placement *placement, runner_roster *roster,
                                  tdm_open_device *dev, const llm_model *model, tdm_error *err);
 
 /* The device for a tensor: an index into devs, 0 where no pattern applies. [any-thread] */
 int32_t runner_placement_find(const runner_placement *placement, const char *tensor);
 
-/* The wishes for a model's weights, valid as long as *placement. [any-thread] */
+/* The overrides as llm_placement, valid as long as *placement. [any-thread] */
 llm_placement runner_placement_wishes(runner_placement *placement);
 
 /* Tells the model. [setup] */

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * plan.c: asks the device what a model would take (llm/report.h), works out what is left of each
- * member's memory, and says whether it fits and whether a group pays. Printing is plan_print.c's.
+ * plan.c: gets the memory that a model needs from the device (llm/report.h), computes what is left
+ * on each member, and decides whether it fits and whether a group is faster. Printing is
+ * plan_print.c's.
  */
 #include "runner/plan/plan.h"
 
@@ -12,7 +13,7 @@
 
 /* ---- Reports ---- */
 
-/* A report and its members, whose number is not known before. */
+/* A report with an array of members that grows until all fit. */
 typedef struct sheet {
     tdm_split_report report;
     tdm_split_member members[TDM_MAX_MEMBERS];
@@ -61,7 +62,7 @@ static tdm_status members_fill(const runner_session *session, const sheet *decod
         m->at.name[sizeof m->at.name - 1] = '\0';
         m->at.plugin[sizeof m->at.plugin - 1] = '\0';
         m->at.transport[sizeof m->at.transport - 1] = '\0';
-        /* steps of other sizes share their memory: the larger counts */
+        /* steps of all sizes share memory: the largest need counts */
         if (decode->members[i].compute_size > m->at.compute_size)
             m->at.compute_size = decode->members[i].compute_size;
         if (m->at.host_state_size > m->at.state_size) m->at.host_state_size = m->at.state_size;
@@ -81,8 +82,8 @@ static void take_off(uint64_t *size, double less) {
     *size = n < *size ? *size - n : 0;
 }
 
-/* Moves a weight from the members to the device where it is wished. What a group's members would
- * have kept of it is known by their shares only. */
+/* Counts a weight on the device of its override instead of on the members. The bytes that each
+ * member of a group loses are estimated from the shares. */
 static tdm_status weight_move(const runner_session *session, const llm_weight *w, int32_t dev,
                               runner_plan *plan, tdm_error *err) {
     tdm_tensor_desc desc = llm_weight_desc(w);
@@ -103,7 +104,7 @@ static tdm_status weight_move(const runner_session *session, const llm_weight *w
     return status;
 }
 
-/* What is free in the memory that every CPU device shares; 0 = unknown. */
+/* Free bytes of the host's memory, which all CPU devices share; 0 = unknown. */
 static void host_memory_find(const runner_session *session, tdm_split_member *at) {
     tdm_device_info info = {0};
     tdm_status status = tdm_runtime_load(session->rt, RUNNER_CPU_PLUGIN, NULL);
@@ -115,7 +116,7 @@ static void host_memory_find(const runner_session *session, tdm_split_member *at
     }
 }
 
-/* Appends a row for the host's memory where caches of members lie in it. */
+/* Appends a row for the host's memory where members have their caches there. */
 static tdm_status host_fill(const runner_session *session, runner_plan *plan, tdm_error *err) {
     uint64_t size = 0;
     for (int32_t i = 0; i < plan->n_member; i++)
@@ -130,14 +131,14 @@ static tdm_status host_fill(const runner_session *session, runner_plan *plan, td
     runner_plan_member *m = &plan->members[plan->n_member++];
     memset(m, 0, sizeof *m);
     plan->n_extra++;
-    snprintf(m->at.name, sizeof m->at.name, "host memory"); /* no section can be called so */
+    snprintf(m->at.name, sizeof m->at.name, "host memory"); /* no section can have this name */
     snprintf(m->at.plugin, sizeof m->at.plugin, "%s", RUNNER_CPU_PLUGIN);
     m->at.state_size = size;
     host_memory_find(session, &m->at);
     return TDM_OK;
 }
 
-/* Appends a row for each device that holds something beside the members. */
+/* Appends a row for each further device that holds weights or the cache. */
 static tdm_status extras_fill(const runner_session *session, const llm_context_params *params,
                               sheet *scratch, runner_plan *plan, tdm_error *err) {
     const runner_placement *p = &session->placement;
@@ -155,7 +156,7 @@ static tdm_status extras_fill(const runner_session *session, const llm_context_p
         memset(m, 0, sizeof *m);
         plan->n_extra++;
         status = tdm_open_device_get_info(p->devs[i], &info, err);
-        /* a group hears of the model by it, before it can say what anything takes */
+        /* prepares a group for the model: before that it cannot report sizes */
         if (status == TDM_OK && tdm_open_device_is_group(p->devs[i]))
             status = sheet_fill(session, p->devs[i], params, 1, 1, true, scratch, err);
         if (status != TDM_OK) return status;
@@ -192,7 +193,7 @@ static tdm_status needs_find(runner_plan *plan, tdm_error *err) {
     return TDM_OK;
 }
 
-/* Members whose memory is the host's take from the same. */
+/* Members whose memory is the host's share it: their needs add up. */
 static bool is_in_host(const runner_plan_member *m) {
     return strcmp(m->at.plugin, RUNNER_CPU_PLUGIN) == 0;
 }
@@ -201,8 +202,8 @@ static int64_t signed_of(uint64_t n) {
     return n > INT64_MAX ? INT64_MAX : (int64_t)n;
 }
 
-/* One memory is told once: each of its devices was asked at a moment of its own, and others work
- * beside us. The least of the answers is safe. */
+/* Devices that share the host's memory get the same value. Their answers are of different moments
+ * while other processes ran, so the smallest answer is the safe one. */
 static void host_memory_agree(runner_plan *plan) {
     uint64_t least = UINT64_MAX;
     for (int32_t i = 0; i < plan->n_member; i++) {
@@ -236,7 +237,7 @@ static void fit_find(runner_plan *plan) {
 
 /* ---- Members alone ---- */
 
-/* A group of only that member: it predicts speeds as the whole group does. */
+/* A group of only that member, which predicts speeds as the whole group does. */
 static tdm_status alone_open(runner_session *session, const char *name, tdm_open_device **dev_out,
                              tdm_error *err) {
     runner_config *config = session->app->config;
@@ -277,7 +278,7 @@ static tdm_status alone_fill(runner_session *session, const llm_context_params *
     return TDM_OK;
 }
 
-/* What cannot be found out stays unknown: a plan is worth having without it. */
+/* A speed that cannot be predicted stays unknown; the plan is still useful. */
 static void alone_find(runner_session *session, const llm_context_params *params, sheet *s,
                        runner_plan *plan) {
     runner_config *config = session->app->config;
@@ -306,7 +307,8 @@ static void alone_find(runner_session *session, const llm_context_params *params
 
 /* ---- Devices that take turns ---- */
 
-/* Who knows how fast device i of the placement is: a group itself, else a group of that device. */
+/* The group that predicts the speed of device i of the placement: the device where it is a group,
+ * else a group of that device. */
 static tdm_status clock_open(runner_session *session, tdm_open_device *dev,
                              const llm_context_params *params, const runner_plan *plan, sheet *s,
                              tdm_open_device **clock_out, double *bandwidth_out, tdm_error *err) {
@@ -314,7 +316,7 @@ static tdm_status clock_open(runner_session *session, tdm_open_device *dev,
     *clock_out = dev;
     if (!tdm_open_device_is_group(dev))
         status = alone_open(session, tdm_open_device_name(dev), clock_out, err);
-    /* it measures for this */
+    /* the report of a group measures its members */
     if (status == TDM_OK)
         status = sheet_fill(session, *clock_out, params, plan->n_seq, plan->n_seq, false, s, err);
     for (int32_t i = 0; status == TDM_OK && i < s->report.n_member; i++)
@@ -324,8 +326,8 @@ static tdm_status clock_open(runner_session *session, tdm_open_device *dev,
     return status;
 }
 
-/* Where weights or the cache live beside what runs the model, those devices take turns: the speeds
- * are of all of them. */
+/* Where weights or the cache live on further devices, the devices take turns: speeds are those of
+ * all of them together. */
 static tdm_status turns_time(runner_session *session, const llm_context_params *params, sheet *s,
                              runner_plan *plan, double *decode, double *prefill, tdm_error *err) {
     runner_placement *p = &session->placement;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * plan.h: what running the configured model on a device or group would take and how fast it is
- * expected to be, found out without loading a weight. Shown by `tandem plan`; what decides for
- * `device = auto` and makes a context fit.
+ * plan.h: the memory that the configured model needs on a device or group, and the predicted speed,
+ * without loading a weight. `tandem plan` prints it; `device = auto` and the fitting of contexts
+ * use it.
  */
 #ifndef TANDEM_RUNNER_PLAN_H
 #define TANDEM_RUNNER_PLAN_H
@@ -14,14 +14,14 @@
 typedef struct runner_plan_member {
     tdm_split_member at;   /* as a step of the largest ubatch takes it; state_size without what
                               lies in the host's memory */
-    double decode_seconds; /* expected for its own nodes in a step that generates; 0 = unknown */
-    uint64_t decode_crossing_size; /* bytes, as at.crossing_size, in a step that generates */
+    double decode_seconds; /* predicted for its own nodes in a generating step; 0 = unknown */
+    uint64_t decode_crossing_size; /* bytes, as at.crossing_size, in a generating step */
     uint64_t reserve;              /* bytes to leave free */
     uint64_t need;                 /* bytes: weights, cache, compute */
     int64_t after; /* bytes free with all of it; of members in the host's memory, with what
                               all of those take. Meaningless where memory_free is 0 (unknown) */
     bool fits;     /* after is not below the reserve, or memory_free is unknown */
-    /* If it worked alone on all of it; 0 = unknown. */
+    /* Predicted for this member alone; 0 = unknown. */
     double alone_decode_rate; /* tokens per second */
     double alone_prefill_rate;
     bool alone_fits;
@@ -38,38 +38,38 @@ typedef struct runner_plan {
     tdm_split_report decode;  /* of a step that generates a token for each sequence; no members */
     tdm_split_report prefill; /* of a step of n_ubatch tokens; no members */
     bool fits;                /* all members do */
-    /* Tokens per second expected; 0 = unknown. With what override-tensor and kv-offload put on other
-     * devices, but as if members worked on their caches themselves: excludes_host_cache. */
+    /* Predicted tokens per second; 0 = unknown. With what override-tensor and kv-offload put on
+     * other devices, but as if members worked on their caches themselves: excludes_host_cache. */
     double decode_rate, prefill_rate;
-    double decode_layer_rate, prefill_layer_rate; /* if whole layers were dealt out */
+    double decode_layer_rate, prefill_layer_rate; /* if each member ran whole layers */
     bool excludes_host_cache; /* members' caches lie in the host's memory, where the CPU works on
-                                 them: no speed knows of that */
-    int32_t best; /* the member that is fastest alone among those that hold it all; -1 = none */
-    char verdict[800]; /* a sentence or two about whether it fits and pays */
+                                 them: the predicted speeds leave that out */
+    int32_t best; /* the fastest member alone among those that hold the whole model; -1 = none */
+    char verdict[800]; /* one or two sentences: whether it fits, and whether the group is faster */
 } runner_plan;
 
-/* Plans the session's device (runner_session_pick) with a context as the wish and the configuration
- * say. `with_speed`: also how fast it would be, and how fast each member alone, which takes time:
- * members are measured.
- * What does not fit is no failure: plan->fits. Released with runner_plan_clear. [setup] */
+/* Plans the session's device (runner_session_pick) with the context of the wish and the
+ * configuration. `with_speed`: also predicts the speed, and that of each member alone. This takes
+ * time, since members are measured. A model that does not fit is not a failure: see plan->fits.
+ * Released with runner_plan_clear. [setup] */
 tdm_status runner_plan_make(runner_session *session, const runner_context_wish *wish,
                             bool with_speed, runner_plan *plan, tdm_error *err);
 
-/* The tokens of a context that is asked for so: what 0 means for the session's model. [setup] */
+/* Tokens of the context that params->n_ctx asks for; 0 there means the model's own. [setup] */
 int32_t runner_plan_context_size(const runner_session *session, const llm_context_params *params);
 
 /* Fails with TDM_RESOURCE_EXHAUSTED where the plan does not fit: names the first member that is too
  * small, what it needs and has, and what to do. [setup] */
 tdm_status runner_plan_check(const runner_plan *plan, tdm_error *err);
 
-/* A cleared plan is a no-op. [setup] */
+/* Frees and clears *plan; a cleared one is a no-op. [setup] */
 void runner_plan_clear(runner_plan *plan);
 
-/* How a tensor or cache is laid out over a group, for people: "cut along axis 1: 4 units of 64". */
+/* The layout of a tensor or cache over a group as text: "cut along axis 1: 4 units of 64". */
 void runner_plan_layout_format(const tdm_partition *partition, int32_t axis, char *text,
                                size_t text_size);
 
-/* The plan as tables for people, or as JSON, on `out`. [setup] */
+/* Writes the plan to `out`, as tables or as JSON. [setup] */
 void runner_plan_print(const runner_session *session, const runner_plan *plan, FILE *out);
 void runner_plan_print_json(const runner_session *session, const runner_plan *plan, FILE *out);
 

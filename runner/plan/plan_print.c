@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * plan_print.c: a plan as tables for people, and as JSON for programs.
+ * plan_print.c: prints a plan as tables or as JSON.
  */
 #include <string.h>
 
@@ -8,7 +8,7 @@
 #include "runner/json.h"
 #include "runner/plan/plan.h"
 
-#define RULE_COLUMN 12 /* where the answers of the first lines begin */
+#define RULE_COLUMN 12 /* column of the values in the first lines */
 
 /* ---- Kinds of tensor ---- */
 
@@ -31,7 +31,7 @@ static bool kind_is_same(const llm_weight *a, const llm_weight *b) {
            memcmp(a->file->ne, b->file->ne, sizeof a->file->ne) == 0;
 }
 
-/* Tensors of the kind of weight i, 0 where an earlier one stands for it. */
+/* Number of tensors with the same row as weight i; 0 where an earlier weight has that row. */
 static int32_t kind_count(const llm_model *model, int32_t i) {
     int32_t n = 1;
     for (int32_t j = 0; j < i; j++)
@@ -71,7 +71,7 @@ static void line_begin(FILE *out, const char *word) {
     fprintf(out, "%-*s", RULE_COLUMN, word);
 }
 
-/* "3.10 GiB", "-" where there is nothing to say */
+/* "3.10 GiB"; "-" for 0 */
 static void size_cell(uint64_t size, bool is_known, char *text, size_t text_size) {
     if (is_known)
         runner_bytes_format(size, text, text_size);
@@ -140,7 +140,7 @@ static void members_print(const runner_plan *plan, FILE *out) {
             "");
 }
 
-/* Whether the group that is planned was told so. */
+/* Whether the section of the group sets attention = sequence. */
 static bool is_cut_by_tokens(const runner_session *session) {
     if (!runner_section_is_group(session->section)) return false;
     return runner_section_is_given(session->app->config, session->section, "attention") &&
@@ -205,7 +205,7 @@ static void decode_format(const runner_plan *plan, char *text, size_t text_size)
         snprintf(text, text_size, "a step that generates %d tokens", (int)plan->n_seq);
 }
 
-/* What members have in the host's memory, and what passes between them and it. */
+/* Bytes of members in host memory, and bytes copied between them and it per step. */
 static void crossings_print(const runner_plan *plan, FILE *out) {
     char step[64];
     bool is_first = true;
@@ -278,7 +278,7 @@ void runner_plan_print(const runner_session *session, const runner_plan *plan, F
 
 /* ---- For programs ---- */
 
-/* A number of which 0 means that it is not known. */
+/* A number; null where it is 0, which means unknown. */
 static void known_number(json_writer *w, const char *key, double value) {
     if (value > 0)
         json_number(w, key, value);

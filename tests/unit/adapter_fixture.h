@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * adapter_fixture.h: a borrower of devices: buffers, plans and queues through the table alone, as a
- * group would use it. For test_adapter*.c.
+ * adapter_fixture.h: acquires devices and uses their buffers, plans and queues through the table
+ * alone, as a group does. For test_adapter*.c.
  */
 #ifndef TANDEM_TEST_ADAPTER_FIXTURE_H
 #define TANDEM_TEST_ADAPTER_FIXTURE_H
@@ -9,36 +9,36 @@
 #include "core/stages/adapter.h"
 #include "tests/unit/schedule_fixture.h"
 
-/* A lent device with a queue. */
-typedef struct lent {
+/* An acquired device with a queue. */
+typedef struct acquired {
     tdm_acquired_device got;
     tdm_queue *queue;
     tdm_semaphore *done;
     uint64_t value; /* last one promised */
-} lent;
+} acquired;
 
-static inline lent borrow(tdm_runtime *rt, const char *name) {
-    lent l = {.got = {.struct_size = sizeof l.got}};
+static inline acquired acquire(tdm_runtime *rt, const char *name) {
+    acquired l = {.got = {.struct_size = sizeof l.got}};
     OK(tdm_adapter_acquire(rt, name, &l.got, err));
     OK(l.got.plugin->queue->create(l.got.device, &l.queue, err));
     OK(tdm_semaphore_ops.create(0, &l.done, err));
     return l;
 }
 
-static inline void give_back(tdm_runtime *rt, lent *l) {
+static inline void release(tdm_runtime *rt, acquired *l) {
     l->got.plugin->queue->destroy(l->queue);
     tdm_semaphore_ops.destroy(l->done);
     tdm_adapter_release(rt, &l->got);
 }
 
 /* A graph ready to run: its weights and states in one buffer of items, the rest in another. */
-typedef struct loan {
-    lent *l;
+typedef struct bound_plan {
+    acquired *l;
     const tdm_graph *graph;
     tdm_plan *plan;
     tdm_buffer *kept, *compute;
     tdm_binding bindings[MAX_SLOT];
-} loan;
+} bound_plan;
 
 static inline uint64_t aligned(uint64_t size) {
     return (size + 255) / 256 * 256;
@@ -52,7 +52,7 @@ static inline tdm_tensor_desc desc_of(const tdm_value *v) {
 }
 
 /* As weight_upload of schedule_fixture.h: contents follow from the name. */
-static inline void loan_weight_upload(const loan *n, int32_t value) {
+static inline void bound_weight_upload(const bound_plan *n, int32_t value) {
     const tdm_value *v = tdm_graph_value(n->graph, value);
     const tdm_tensor_desc desc = desc_of(v);
     const int64_t count = tdm_shape_count(v->ne);
@@ -72,7 +72,7 @@ static inline void loan_weight_upload(const loan *n, int32_t value) {
 }
 
 /* Memory for weights and states, with items or without. */
-static inline tdm_status loan_keep(loan *n, bool with_items, tdm_error *err) {
+static inline tdm_status bound_keep(bound_plan *n, bool with_items, tdm_error *err) {
     static tdm_tensor_desc descs[MAX_SLOT];
     static tdm_buffer_item items[MAX_SLOT];
     const tdm_buffer_ops *ops = n->l->got.plugin->buffer;
@@ -107,7 +107,7 @@ static inline tdm_status loan_keep(loan *n, bool with_items, tdm_error *err) {
 }
 
 /* Memory for the rest: temporaries by lifetime, then inputs and outputs. */
-static inline tdm_status loan_compute_memory(loan *n, tdm_error *err) {
+static inline tdm_status bound_compute_memory(bound_plan *n, tdm_error *err) {
     const tdm_buffer_ops *ops = n->l->got.plugin->buffer;
     uint64_t off[MAX_SLOT], size = 0;
     tdm_buffer_params params = {.struct_size = sizeof params, .purpose = TDM_BUFFER_COMPUTE};
@@ -132,7 +132,7 @@ static inline tdm_status loan_compute_memory(loan *n, tdm_error *err) {
     return status;
 }
 
-static inline void loan_end(loan *n) {
+static inline void bound_end(bound_plan *n) {
     const tdm_plugin *p = n->l->got.plugin;
     p->queue->plan_destroy(n->plan);
     p->buffer->free(n->compute);
@@ -141,55 +141,55 @@ static inline void loan_end(loan *n) {
 }
 
 /* What fails leaves nothing behind. */
-static inline tdm_status loan_try(loan *n, lent *l, const tdm_graph *graph, bool with_items,
-                                  tdm_error *err) {
+static inline tdm_status bound_try(bound_plan *n, acquired *l, const tdm_graph *graph,
+                                   bool with_items, tdm_error *err) {
     static const tdm_plan_params params = {.struct_size = sizeof params};
     memset(n, 0, sizeof *n);
     n->l = l;
     n->graph = graph;
-    tdm_status status = loan_keep(n, with_items, err);
-    if (status == TDM_OK) status = loan_compute_memory(n, err);
+    tdm_status status = bound_keep(n, with_items, err);
+    if (status == TDM_OK) status = bound_compute_memory(n, err);
     if (status == TDM_OK)
         status = l->got.plugin->queue->graph_prepare(l->got.device, graph, &params, &n->plan, err);
-    if (status != TDM_OK) loan_end(n);
+    if (status != TDM_OK) bound_end(n);
     return status;
 }
 
-static inline loan loan_begin(lent *l, const tdm_graph *graph) {
-    loan n;
-    OK(loan_try(&n, l, graph, true, err));
+static inline bound_plan bound_begin(acquired *l, const tdm_graph *graph) {
+    bound_plan n;
+    OK(bound_try(&n, l, graph, true, err));
     for (int32_t i = 0; i < graph->n_value; i++)
-        if (tdm_graph_value(graph, i)->kind == TDM_VALUE_WEIGHT) loan_weight_upload(&n, i);
+        if (tdm_graph_value(graph, i)->kind == TDM_VALUE_WEIGHT) bound_weight_upload(&n, i);
     return n;
 }
 
-static inline const tdm_binding *loan_binding(const loan *n, const char *name) {
+static inline const tdm_binding *bound_binding(const bound_plan *n, const char *name) {
     return &n->bindings[tdm_graph_value(n->graph, value_named(n->graph, name))->slot];
 }
 
-static inline void loan_put(const loan *n, const char *name, const void *data, size_t size) {
-    const tdm_binding *b = loan_binding(n, name);
+static inline void bound_put(const bound_plan *n, const char *name, const void *data, size_t size) {
+    const tdm_binding *b = bound_binding(n, name);
     OK(n->l->got.plugin->buffer->upload(b->buffer, b->off, data, size, err));
 }
 
-static inline void loan_take(const loan *n, const char *name, void *data, size_t size) {
-    const tdm_binding *b = loan_binding(n, name);
+static inline void bound_take(const bound_plan *n, const char *name, void *data, size_t size) {
+    const tdm_binding *b = bound_binding(n, name);
     OK(n->l->got.plugin->buffer->download(b->buffer, b->off, data, size, err));
 }
 
-static inline tdm_status loan_submit(loan *n, tdm_error *err) {
+static inline tdm_status bound_submit(bound_plan *n, tdm_error *err) {
     const tdm_point done = {n->l->done, ++n->l->value};
     return n->l->got.plugin->queue->graph_compute(n->l->queue, n->plan, n->bindings,
                                                   n->graph->n_slot, NULL, 0, &done, 1, err);
 }
 
-static inline tdm_status loan_wait(const loan *n, tdm_error *err) {
+static inline tdm_status bound_wait(const bound_plan *n, tdm_error *err) {
     return tdm_semaphore_ops.wait(n->l->done, n->l->value, TDM_WAIT_FOREVER, err);
 }
 
-static inline tdm_status loan_run(loan *n, tdm_error *err) {
-    tdm_status status = loan_submit(n, err);
-    return status == TDM_OK ? loan_wait(n, err) : status;
+static inline tdm_status bound_run(bound_plan *n, tdm_error *err) {
+    tdm_status status = bound_submit(n, err);
+    return status == TDM_OK ? bound_wait(n, err) : status;
 }
 
 #endif

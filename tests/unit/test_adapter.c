@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_adapter.c: devices that are lent have no gaps: a plugin of ten slots serves through the whole
- * table, what it refuses the CPU runs inside the same plan, and nothing is lost when it fails.
+ * test_adapter.c: acquired devices are complete: a plugin with ten slots works through the whole
+ * table, the CPU runs what it refuses inside the same plan, and a failed run can be repeated.
  */
 #include "tests/unit/adapter_fixture.h"
 
@@ -37,7 +37,7 @@ static void runtime_end(tdm_runtime *rt) {
 static void test_table_has_no_gaps(void **state) {
     (void)state;
     tdm_runtime *rt = runtime_with(NULL, NULL);
-    lent l = borrow(rt, "m");
+    acquired l = acquire(rt, "m");
     const tdm_plugin *p = l.got.plugin;
     assert_string_equal(p->name, "fake");
     assert_true(TDM_HAS(p->device, get_info) && TDM_HAS(p->device, supports_op) &&
@@ -64,7 +64,7 @@ static void test_table_has_no_gaps(void **state) {
     p->buffer->free(NULL);
     p->queue->plan_destroy(NULL);
     p->queue->destroy(NULL);
-    give_back(rt, &l);
+    release(rt, &l);
     assert_null(l.got.plugin);
     tdm_adapter_release(rt, &l.got); /* once is enough */
     runtime_end(rt);
@@ -73,7 +73,7 @@ static void test_table_has_no_gaps(void **state) {
 static void test_buffers(void **state) {
     (void)state;
     tdm_runtime *rt = runtime_with(NULL, NULL);
-    lent l = borrow(rt, "m");
+    acquired l = acquire(rt, "m");
     const tdm_buffer_ops *ops = l.got.plugin->buffer;
     const tdm_buffer_params params = {.struct_size = sizeof params, .size = 3000000};
     tdm_buffer *a = NULL, *b = NULL;
@@ -110,21 +110,21 @@ static void test_buffers(void **state) {
     FAILS(TDM_OUT_OF_RANGE, "", ops->tensor_upload(a, 128, &desc, x, 8, 2, 2, 2, 2, err));
     ops->free(a);
     ops->free(b);
-    give_back(rt, &l);
+    release(rt, &l);
     runtime_end(rt);
 }
 
-/* The CPU and what nobody can help are lent as they are. */
-static void test_what_is_whole_is_lent_as_it_is(void **state) {
+/* The CPU, and a complete device without a fallback, have no adapter. */
+static void test_complete_device_has_no_adapter(void **state) {
     (void)state;
     if (!has_cpu()) skip();
     tdm_runtime *rt = runtime_with(NULL, NULL);
     tdm_open_device *dev = NULL;
-    lent l = borrow(rt, "cpu");
+    acquired l = acquire(rt, "cpu");
     OK(tdm_runtime_open(rt, "cpu", &dev, err));
     assert_ptr_equal(l.got.plugin, tdm_open_device_plugin(dev));
     assert_ptr_equal(l.got.device, tdm_open_device_handle(dev));
-    give_back(rt, &l);
+    release(rt, &l);
     FAILS(TDM_NOT_FOUND, "'nobody': not declared", tdm_adapter_acquire(rt, "nobody", &l.got, err));
     tdm_runtime_destroy(rt);
 }
@@ -144,17 +144,17 @@ static tdm_graph *layer_graph(int64_t n_tok) {
 }
 
 /* The layer on "m" with these options, or on `name`; x is x_fill's. */
-static void layer_run(lent *l, float *y, int64_t n_tok) {
+static void layer_run(acquired *l, float *y, int64_t n_tok) {
     tdm_graph *graph = layer_graph(n_tok);
-    loan n = loan_begin(l, graph);
+    bound_plan n = bound_begin(l, graph);
     float x[64];
     x_fill(x, 8 * n_tok, 3);
-    loan_put(&n, "x", x, (size_t)n_tok * 32);
+    bound_put(&n, "x", x, (size_t)n_tok * 32);
     for (int i = 0; i < 3; i++) {
-        OK(loan_run(&n, err));
-        loan_take(&n, "y", y, (size_t)n_tok * 32);
+        OK(bound_run(&n, err));
+        bound_take(&n, "y", y, (size_t)n_tok * 32);
     }
-    loan_end(&n);
+    bound_end(&n);
     tdm_graph_free(graph);
 }
 
@@ -162,18 +162,18 @@ static void layer_check(const char *refuse, int n_line) {
     char option[128];
     float expected[24], y[24] = {0};
     tdm_runtime *rt = runtime_with(NULL, NULL);
-    lent l = borrow(rt, "m");
+    acquired l = acquire(rt, "m");
     layer_run(&l, expected, 3);
-    give_back(rt, &l);
+    release(rt, &l);
     runtime_end(rt);
     snprintf(option, sizeof option, "refuse=%s", refuse);
     rt = runtime_with(option, NULL);
-    l = borrow(rt, "m");
+    l = acquire(rt, "m");
     layer_run(&l, y, 3);
     assert_memory_equal(y, expected, sizeof y);
     layer_run(&l, y, 3); /* said once */
     log_has("m does not run", n_line);
-    give_back(rt, &l);
+    release(rt, &l);
     runtime_end(rt);
 }
 
@@ -198,17 +198,17 @@ static void test_weights_live_where_they_are_read(void **state) {
     tdm_build_output(b, tdm_build_mul(b, h, weight(b, "gain", 64, 1, 0)), "y");
     tdm_graph *graph = end(b);
     tdm_runtime *rt = runtime_with("refuse=matmul", "memory=4096"); /* the matrix has 16384 */
-    lent l = borrow(rt, "m");
-    loan n = loan_begin(&l, graph);
+    acquired l = acquire(rt, "m");
+    bound_plan n = bound_begin(&l, graph);
     float row[64], y[64], m[64 * 64], gain[64];
     x_fill(row, 64, 1);
-    loan_put(&n, "x", row, sizeof row);
-    OK(loan_run(&n, err));
-    loan_take(&n, "y", y, sizeof y);
-    const tdm_binding *w = loan_binding(&n, "w");
+    bound_put(&n, "x", row, sizeof row);
+    OK(bound_run(&n, err));
+    bound_take(&n, "y", y, sizeof y);
+    const tdm_binding *w = bound_binding(&n, "w");
     const tdm_tensor_desc desc = desc_of(tdm_graph_value(graph, value_named(graph, "w")));
     OK(l.got.plugin->buffer->tensor_download(w->buffer, w->off, &desc, m, 256, 0, 64, 0, 64, err));
-    loan_take(&n, "gain", gain, sizeof gain);
+    bound_take(&n, "gain", gain, sizeof gain);
     for (int j = 0; j < 64; j++) {
         float sum = 0;
         for (int i = 0; i < 64; i++) sum += m[64 * j + i] * row[i];
@@ -219,16 +219,16 @@ static void test_weights_live_where_they_are_read(void **state) {
     assert_non_null(all);
     OK(l.got.plugin->buffer->download(n.kept, 0, all, 16384 + 256, err));
     OK(l.got.plugin->buffer->upload(n.kept, 0, all, 16384 + 256, err));
-    OK(loan_run(&n, err));
-    loan_take(&n, "gain", y, sizeof y);
+    OK(bound_run(&n, err));
+    bound_take(&n, "gain", y, sizeof y);
     assert_memory_equal(y, gain, sizeof y);
     free(all);
     assert_null(l.got.plugin->buffer->host_pointer(n.kept));
-    loan_end(&n);
+    bound_end(&n);
 
     /* Without items there is no telling. */
-    FAILS(TDM_RESOURCE_EXHAUSTED, "bytes asked for", loan_try(&n, &l, graph, false, err));
-    give_back(rt, &l);
+    FAILS(TDM_RESOURCE_EXHAUSTED, "bytes asked for", bound_try(&n, &l, graph, false, err));
+    release(rt, &l);
     runtime_end(rt);
     tdm_graph_free(graph);
 }
@@ -242,23 +242,23 @@ static void test_copies_of_weights_follow(void **state) {
     tdm_build_output(b, tdm_build_add(b, tdm_build_mul(b, x, w), w), "y");
     tdm_graph *graph = end(b);
     tdm_runtime *rt = runtime_with("refuse=add", NULL);
-    lent l = borrow(rt, "m");
+    acquired l = acquire(rt, "m");
     for (int with_items = 0; with_items < 2; with_items++) {
-        loan n;
+        bound_plan n;
         float row[8], gain[8], y[8];
-        OK(loan_try(&n, &l, graph, with_items != 0, err));
+        OK(bound_try(&n, &l, graph, with_items != 0, err));
         x_fill(row, 8, 1);
-        loan_put(&n, "x", row, sizeof row);
+        bound_put(&n, "x", row, sizeof row);
         for (int k = 0; k < 3; k++) {
             x_fill(gain, 8, k / 2 + 5);
-            loan_put(&n, "w", gain, sizeof gain);
-            OK(loan_run(&n, err));
-            loan_take(&n, "y", y, sizeof y);
+            bound_put(&n, "w", gain, sizeof gain);
+            OK(bound_run(&n, err));
+            bound_take(&n, "y", y, sizeof y);
             for (int i = 0; i < 8; i++) assert_true(y[i] == row[i] * gain[i] + gain[i]);
         }
-        loan_end(&n);
+        bound_end(&n);
     }
-    give_back(rt, &l);
+    release(rt, &l);
     runtime_end(rt);
     tdm_graph_free(graph);
 }
@@ -268,16 +268,16 @@ static void test_private_weights_need_items(void **state) {
     if (!has_cpu()) skip();
     tdm_graph *graph = layer_graph(1);
     tdm_runtime *rt = runtime_with("refuse=matmul", NULL);
-    lent l = borrow(rt, "m");
+    acquired l = acquire(rt, "m");
     const tdm_tensor_desc desc = desc_of(tdm_graph_value(graph, value_named(graph, "w1")));
-    loan n;
+    bound_plan n;
     float row[8] = {0};
-    OK(loan_try(&n, &l, graph, false, err));
+    OK(bound_try(&n, &l, graph, false, err));
     FAILS(TDM_FAILED_PRECONDITION, "must be allocated with items",
           l.got.plugin->buffer->tensor_upload(n.kept, 0, &desc, row, 32, 0, 1, 0, 8, err));
     FAILS(TDM_FAILED_PRECONDITION, "'w1' lies on m but is needed on the fallback",
-          loan_run(&n, err));
-    loan_end(&n);
+          bound_run(&n, err));
+    bound_end(&n);
     tdm_buffer_item items[2] = {{.off = 256, .size = 16}, {.off = 0, .size = 16}};
     const tdm_buffer_params params = {
         .struct_size = sizeof params, .size = 512, .n_item = 2, .items = items};
@@ -287,7 +287,7 @@ static void test_private_weights_need_items(void **state) {
     items[1].off = 500;
     FAILS(TDM_INVALID_ARGUMENT, "item 1 at 500",
           l.got.plugin->buffer->alloc(l.got.device, &params, &none, err));
-    give_back(rt, &l);
+    release(rt, &l);
     runtime_end(rt);
     tdm_graph_free(graph);
 }
@@ -306,27 +306,27 @@ static void test_order(void **state) {
     tdm_build_output(b, tdm_build_add(b, x, x), "y");
     tdm_graph *staged = end(b);
     tdm_runtime *rt = runtime_with("refuse=add", "delay-us=3000");
-    lent l = borrow(rt, "m");
-    loan first = loan_begin(&l, direct), second;
+    acquired l = acquire(rt, "m");
+    bound_plan first = bound_begin(&l, direct), second;
     /* y and x of both graphs change places from step to step. */
     float row[8], y[8];
     x_fill(row, 8, 4);
-    loan_put(&first, "x", row, sizeof row);
-    OK(loan_submit(&first, err)); /* straight to the device */
-    second = loan_begin(&l, staged);
+    bound_put(&first, "x", row, sizeof row);
+    OK(bound_submit(&first, err)); /* straight to the device */
+    second = bound_begin(&l, staged);
     const int32_t sx = tdm_graph_value(staged, value_named(staged, "x"))->slot;
-    second.bindings[sx] = *loan_binding(&first, "y");
+    second.bindings[sx] = *bound_binding(&first, "y");
     const int32_t fx = tdm_graph_value(direct, value_named(direct, "x"))->slot;
-    OK(loan_submit(&second, err)); /* 2 (2x + 1) */
-    first.bindings[fx] = *loan_binding(&second, "y");
-    OK(loan_submit(&first, err));  /* 2 (4x + 2) + 1 */
-    OK(loan_submit(&second, err)); /* 2 (8x + 5) */
-    OK(loan_wait(&second, err));
-    loan_take(&second, "y", y, sizeof y);
+    OK(bound_submit(&second, err)); /* 2 (2x + 1) */
+    first.bindings[fx] = *bound_binding(&second, "y");
+    OK(bound_submit(&first, err));  /* 2 (4x + 2) + 1 */
+    OK(bound_submit(&second, err)); /* 2 (8x + 5) */
+    OK(bound_wait(&second, err));
+    bound_take(&second, "y", y, sizeof y);
     for (int i = 0; i < 8; i++) assert_true(y[i] == 16 * row[i] + 10);
-    loan_end(&first);
-    loan_end(&second);
-    give_back(rt, &l);
+    bound_end(&first);
+    bound_end(&second);
+    release(rt, &l);
     runtime_end(rt);
     tdm_graph_free(direct);
     tdm_graph_free(staged);
@@ -338,20 +338,20 @@ static void test_failures(void **state) {
     if (!has_cpu()) skip();
     tdm_graph *graph = layer_graph(2);
     tdm_runtime *rt = runtime_with("refuse=add,matmul", "fail-at=2");
-    lent l = borrow(rt, "m");
-    loan n = loan_begin(&l, graph);
+    acquired l = acquire(rt, "m");
+    bound_plan n = bound_begin(&l, graph);
     float x[16];
     x_fill(x, 16, 1);
-    loan_put(&n, "x", x, sizeof x);
-    FAILS(TDM_UNAVAILABLE, "m fell off the bus", loan_run(&n, err));
-    FAILS(TDM_UNAVAILABLE, "m fell off the bus", loan_run(&n, err)); /* the semaphore's poison */
+    bound_put(&n, "x", x, sizeof x);
+    FAILS(TDM_UNAVAILABLE, "m fell off the bus", bound_run(&n, err));
+    FAILS(TDM_UNAVAILABLE, "m fell off the bus", bound_run(&n, err)); /* the semaphore's poison */
     tdm_semaphore *poisoned = l.done;
     OK(tdm_semaphore_ops.create(l.value, &l.done, err));
-    OK(loan_run(&n, err));
+    OK(bound_run(&n, err));
     const tdm_point wait = {poisoned, 1}, done = {l.done, ++l.value};
     OK(l.got.plugin->queue->graph_compute(l.queue, n.plan, n.bindings, graph->n_slot, &wait, 1,
                                           &done, 1, err));
-    FAILS(TDM_UNAVAILABLE, "m fell off the bus", loan_wait(&n, err));
+    FAILS(TDM_UNAVAILABLE, "m fell off the bus", bound_wait(&n, err));
     tdm_semaphore_ops.destroy(poisoned);
 
     FAILS(
@@ -360,14 +360,14 @@ static void test_failures(void **state) {
     tdm_plan_info info = {.struct_size = sizeof info};
     OK(l.got.plugin->queue->plan_get_info(n.plan, &info, err));
     assert_true(info.device_size > 0 && info.host_size > 0); /* borders on either side */
-    loan_end(&n);
-    give_back(rt, &l);
+    bound_end(&n);
+    release(rt, &l);
     runtime_end(rt);
     tdm_graph_free(graph);
 }
 
-/* Temporaries that a device holds itself are none of the borrower's; those that cross are lent
- * memory by the core. */
+/* The caller binds no temporaries of a device that holds them itself; those that cross have memory
+ * of the plan. */
 static void test_device_that_holds_temps(void **state) {
     (void)state;
     if (!has_cpu()) skip();
@@ -377,10 +377,10 @@ static void test_device_that_holds_temps(void **state) {
         tdm_runtime *rt = runtime_make(both_path);
         declare(rt, "m", (const char *const[3]){refuse[0]});
         declare_of(rt, "fake_holds_temps", "t", (const char *const[3]){refuse[i]});
-        lent m = borrow(rt, "m"), t = borrow(rt, "t");
+        acquired m = acquire(rt, "m"), t = acquire(rt, "t");
         layer_run(&m, expected, 3);
         tdm_graph *graph = layer_graph(3);
-        loan n = loan_begin(&t, graph);
+        bound_plan n = bound_begin(&t, graph);
         tdm_device_info info = {.struct_size = sizeof info};
         OK(t.got.plugin->device->get_info(t.got.device, &info, err));
         assert_true((info.flags & TDM_DEVICE_HOLDS_TEMPS) != 0);
@@ -391,13 +391,13 @@ static void test_device_that_holds_temps(void **state) {
         }
         float x[24];
         x_fill(x, 24, 3);
-        loan_put(&n, "x", x, sizeof x);
-        OK(loan_run(&n, err));
-        loan_take(&n, "y", y, sizeof y);
+        bound_put(&n, "x", x, sizeof x);
+        OK(bound_run(&n, err));
+        bound_take(&n, "y", y, sizeof y);
         assert_memory_equal(y, expected, sizeof y);
-        loan_end(&n);
-        give_back(rt, &t);
-        give_back(rt, &m);
+        bound_end(&n);
+        release(rt, &t);
+        release(rt, &m);
         tdm_graph_free(graph);
         tdm_runtime_destroy(rt);
         log_has(", 0 bytes left", 2);
@@ -414,7 +414,7 @@ static void test_supports(void **state) {
     tdm_build_output(b, tdm_build_scale(b, h, 2, 0), "y");
     tdm_graph *graph = end(b);
     tdm_runtime *rt = runtime_with("refuse=matmul", NULL);
-    lent l = borrow(rt, "m");
+    acquired l = acquire(rt, "m");
     uint8_t supported[8] = {0};
     OK(l.got.plugin->device->graph_supports(l.got.device, graph, supported, err));
     for (int32_t i = 0; i < graph->n_node; i++) {
@@ -425,13 +425,13 @@ static void test_supports(void **state) {
     OK(l.got.plugin->split->split_unit(l.got.device, graph, value_named(graph, "w"), 0, &unit,
                                        err));
     assert_true(unit >= 1);
-    give_back(rt, &l);
+    release(rt, &l);
     runtime_end(rt);
 
     /* Alone the device says what it thinks of it. */
     rt = runtime_make(FAKE_PLUGIN_DIR);
     declare(rt, "m", (const char *const[3]){"refuse=matmul"});
-    l = borrow(rt, "m");
+    l = acquire(rt, "m");
     FAILS(TDM_UNSUPPORTED, "is too hard; nor on the fallback: there is no plugin 'cpu'",
           l.got.plugin->device->supports_op(l.got.device, graph, 0, err));
     OK(l.got.plugin->device->graph_supports(l.got.device, graph, supported, err));
@@ -440,7 +440,7 @@ static void test_supports(void **state) {
     tdm_plan *plan = NULL;
     FAILS(TDM_UNSUPPORTED, "device 'm': rms_norm: op ",
           l.got.plugin->queue->graph_prepare(l.got.device, graph, NULL, &plan, err));
-    give_back(rt, &l);
+    release(rt, &l);
     runtime_end(rt);
     tdm_graph_free(graph);
 }
@@ -477,7 +477,7 @@ static tdm_graph *cache_graph(tdm_type type_k, tdm_type type_v, uint32_t flags,
 }
 
 /* Returns the bytes that crossed. */
-static uint64_t cache_run(lent *l, tdm_type type_k, tdm_type type_v, uint32_t flags, float *y) {
+static uint64_t cache_run(acquired *l, tdm_type type_k, tdm_type type_v, uint32_t flags, float *y) {
     tdm_kv_desc desc = {.struct_size = sizeof desc,
                         .type_k = type_k,
                         .type_v = type_v,
@@ -489,7 +489,7 @@ static uint64_t cache_run(lent *l, tdm_type type_k, tdm_type type_v, uint32_t fl
     uint64_t page_size = 0;
     OK(l->got.plugin->buffer->kv_page_size(l->got.device, &desc, &page_size, err));
     tdm_graph *graph = cache_graph(type_k, type_v, flags, page_size);
-    loan n = loan_begin(l, graph);
+    bound_plan n = bound_begin(l, graph);
     tdm_step_header h;
     int32_t step[256];
     OK(tdm_step_layout(&graph->step_caps, &h, err));
@@ -511,12 +511,12 @@ static uint64_t cache_run(lent *l, tdm_type type_k, tdm_type type_v, uint32_t fl
     OK(l->got.plugin->buffer->upload(at->buffer, at->off, step, (uint64_t)h.size * 4, err));
     float x[192];
     x_fill(x, 192, 2);
-    loan_put(&n, "x", x, sizeof x);
-    OK(loan_run(&n, err));
-    loan_take(&n, "y", y, 384 * sizeof *y);
+    bound_put(&n, "x", x, sizeof x);
+    OK(bound_run(&n, err));
+    bound_take(&n, "y", y, 384 * sizeof *y);
     tdm_plan_info info = {.struct_size = sizeof info};
     OK(l->got.plugin->queue->plan_get_info(n.plan, &info, err));
-    loan_end(&n);
+    bound_end(&n);
     tdm_graph_free(graph);
     return info.crossing_size;
 }
@@ -529,7 +529,7 @@ static void test_cache_lives_with_the_cpu(void **state) {
     for (size_t i = 0; i < 2; i++) {
         float expected[384], y[384];
         tdm_runtime *rt = runtime_with(NULL, NULL);
-        lent cpu = borrow(rt, "cpu"), m = borrow(rt, "m");
+        acquired cpu = acquire(rt, "cpu"), m = acquire(rt, "m");
         tdm_step_header h;
         const tdm_step_caps caps = {3, 1, 3, 1, 0, 1};
         OK(tdm_step_layout(&caps, &h, err));
@@ -542,8 +542,8 @@ static void test_cache_lives_with_the_cpu(void **state) {
                 fail_msg("element %d: %g, expected %g", k, (double)y[k], (double)expected[k]);
         log_has("m does not run kv_write", 1);
         log_has("m does not run attention", 1);
-        give_back(rt, &m);
-        give_back(rt, &cpu);
+        release(rt, &m);
+        release(rt, &cpu);
         runtime_end(rt);
     }
 }
@@ -554,7 +554,7 @@ static void test_cache_in_host(void **state) {
     if (!has_cpu()) skip();
     float expected[384], y[384];
     tdm_runtime *rt = runtime_with(NULL, NULL);
-    lent cpu = borrow(rt, "cpu"), m = borrow(rt, "m");
+    acquired cpu = acquire(rt, "cpu"), m = acquire(rt, "m");
     cache_run(&cpu, TDM_TYPE_Q8_0, TDM_TYPE_Q4_0, 0, expected);
     assert_int_equal(cache_run(&cpu, TDM_TYPE_Q8_0, TDM_TYPE_Q4_0, TDM_KV_IN_HOST, y), 0);
     assert_memory_equal(y, expected, sizeof y);
@@ -568,8 +568,8 @@ static void test_cache_in_host(void **state) {
     assert_true(tdm_open_device_has_host_kv(dev));
     OK(tdm_runtime_open(rt, "m", &dev, err));
     assert_false(tdm_open_device_has_host_kv(dev));
-    give_back(rt, &m);
-    give_back(rt, &cpu);
+    release(rt, &m);
+    release(rt, &cpu);
     runtime_end(rt);
     /* Without the CPU nobody works there. */
     const tdm_kv_desc desc = {.struct_size = sizeof desc,
@@ -582,15 +582,15 @@ static void test_cache_in_host(void **state) {
     uint64_t size = 0;
     rt = runtime_make(FAKE_PLUGIN_DIR);
     declare(rt, "m", (const char *const[3]){NULL});
-    m = borrow(rt, "m");
+    m = acquire(rt, "m");
     FAILS(TDM_UNSUPPORTED, "there is no plugin 'cpu' to fall back on",
           m.got.plugin->buffer->kv_page_size(m.got.device, &desc, &size, err));
-    give_back(rt, &m);
+    release(rt, &m);
     runtime_end(rt);
 }
 
-/* The CPU that helps out is opened with what the host says. */
-static void test_help_has_options(void **state) {
+/* The fallback is opened with the options that the host sets. */
+static void test_fallback_has_options(void **state) {
     (void)state;
     if (!has_cpu()) skip();
     static const tdm_option wrong = {"threads", "many"}, right = {"threads", "1"};
@@ -605,7 +605,7 @@ static void test_help_has_options(void **state) {
         tdm_runtime *rt = runtime_with(NULL, NULL);
         OK(tdm_runtime_set_fallback(rt, i == 0 ? &right : &wrong, 1, err));
         OK(tdm_runtime_set_fallback(rt, i == 0 ? &wrong : &right, 1, err));
-        lent m = borrow(rt, "m");
+        acquired m = acquire(rt, "m");
         if (i == 0)
             FAILS(TDM_UNSUPPORTED, "threads = many",
                   m.got.plugin->buffer->kv_page_size(m.got.device, &desc, &size, err));
@@ -613,7 +613,7 @@ static void test_help_has_options(void **state) {
             OK(m.got.plugin->buffer->kv_page_size(m.got.device, &desc, &size, err));
         FAILS(TDM_FAILED_PRECONDITION, "a device has been acquired already",
               tdm_runtime_set_fallback(rt, &right, 1, err));
-        give_back(rt, &m);
+        release(rt, &m);
         runtime_end(rt);
     }
     tdm_runtime *rt = runtime_with(NULL, NULL); /* of no use, and no leak */
@@ -624,27 +624,27 @@ static void test_help_has_options(void **state) {
 /* ---- random graphs --------------------------------------------------------------------------- */
 
 /* All outputs, one after the other. */
-static size_t random_run(lent *l, uint64_t seed, float *y) {
+static size_t random_run(acquired *l, uint64_t seed, float *y) {
     int32_t n_output = 0;
     tdm_graph *graph = random_graph(seed, &n_output);
-    loan n = loan_begin(l, graph);
+    bound_plan n = bound_begin(l, graph);
     float x[48], z[24];
     size_t at = 0;
     x_fill(x, 48, 1);
     x_fill(z, 24, 2);
-    loan_put(&n, "x", x, sizeof x);
-    loan_put(&n, "z", z, sizeof z);
-    OK(loan_run(&n, err));
-    OK(loan_run(&n, err)); /* nothing is used up */
+    bound_put(&n, "x", x, sizeof x);
+    bound_put(&n, "z", z, sizeof z);
+    OK(bound_run(&n, err));
+    OK(bound_run(&n, err)); /* nothing is used up */
     for (int32_t i = 0; i < n_output; i++) {
         char name[16];
         snprintf(name, sizeof name, "out%d", i);
         const size_t count =
             (size_t)tdm_shape_count(tdm_graph_value(graph, value_named(graph, name))->ne);
-        loan_take(&n, name, y + at, count * sizeof *y);
+        bound_take(&n, name, y + at, count * sizeof *y);
         at += count;
     }
-    loan_end(&n);
+    bound_end(&n);
     tdm_graph_free(graph);
     return at;
 }
@@ -667,25 +667,25 @@ static void test_random(void **state) {
                 strcat(refuse, ",");
             }
         tdm_runtime *rt = runtime_with(NULL, NULL);
-        lent l = borrow(rt, "m");
+        acquired l = acquire(rt, "m");
         const size_t n = random_run(&l, graph_seed, expected);
-        give_back(rt, &l);
+        release(rt, &l);
         runtime_end(rt);
         rt = runtime_with(refuse, NULL);
-        l = borrow(rt, "m");
+        l = acquire(rt, "m");
         memset(y, 0x55, sizeof y);
         assert_int_equal(random_run(&l, graph_seed, y), n);
         if (memcmp(y, expected, n * sizeof *y) != 0)
             fail_msg("graph %d of seed %llu, %s: another result", i, (unsigned long long)seed,
                      refuse);
-        give_back(rt, &l);
+        release(rt, &l);
         runtime_end(rt);
     }
 }
 
 /* ---- owners ---------------------------------------------------------------------------------- */
 
-/* A borrower that forgets to give a device back, and two of one device. */
+/* A device that is not released, and one that is acquired twice. */
 static void test_release(void **state) {
     (void)state;
     tdm_runtime *rt = runtime_with(NULL, NULL);
@@ -709,7 +709,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_table_has_no_gaps),
         cmocka_unit_test(test_buffers),
-        cmocka_unit_test(test_what_is_whole_is_lent_as_it_is),
+        cmocka_unit_test(test_complete_device_has_no_adapter),
         cmocka_unit_test(test_refused_ops_run_on_the_cpu),
         cmocka_unit_test(test_weights_live_where_they_are_read),
         cmocka_unit_test(test_copies_of_weights_follow),
@@ -720,9 +720,9 @@ int main(void) {
         cmocka_unit_test(test_supports),
         cmocka_unit_test(test_cache_lives_with_the_cpu),
         cmocka_unit_test(test_cache_in_host),
-        cmocka_unit_test(test_help_has_options),
+        cmocka_unit_test(test_fallback_has_options),
         cmocka_unit_test(test_random),
         cmocka_unit_test(test_release),
     };
-    return cmocka_run_group_tests_name("lend", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("adapter", tests, NULL, NULL);
 }

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_adapter_memory.c: every allocation on the way of a lent device fails once: the borrower hears
- * of it, nothing is left behind (the address sanitizer looks), and the next attempt works. And in
- * steady work there are none.
+ * test_adapter_memory.c: every allocation of an acquired device fails once. The caller gets the
+ * error, nothing leaks (address sanitizer), and the next attempt works. A run allocates nothing.
  */
 #include "tests/unit/adapter_fixture.h"
 
@@ -53,31 +52,31 @@ static tdm_graph *graph_make(void) {
     return end(b);
 }
 
-/* From borrowing to the result; *what names the step that failed. */
+/* From acquiring to the result. */
 static tdm_status attempt(tdm_runtime *rt, const tdm_graph *graph, float *y, tdm_error *err) {
-    lent l = {.got = {.struct_size = sizeof l.got}};
-    loan n = {0};
+    acquired l = {.got = {.struct_size = sizeof l.got}};
+    bound_plan n = {0};
     float row[24];
     x_fill(row, 24, 1);
     tdm_status status = tdm_adapter_acquire(rt, "m", &l.got, err);
     if (status != TDM_OK) return status;
     status = tdm_semaphore_ops.create(0, &l.done, err);
     if (status == TDM_OK) status = l.got.plugin->queue->create(l.got.device, &l.queue, err);
-    if (status == TDM_OK) status = loan_try(&n, &l, graph, true, err);
+    if (status == TDM_OK) status = bound_try(&n, &l, graph, true, err);
     if (status == TDM_OK) {
-        const tdm_binding *x = loan_binding(&n, "x"), *at = loan_binding(&n, "y");
+        const tdm_binding *x = bound_binding(&n, "x"), *at = bound_binding(&n, "y");
         const tdm_buffer_ops *ops = l.got.plugin->buffer;
         float ones[64];
         for (int i = 0; i < 64; i++) ones[i] = 1;
-        const tdm_binding *gain = loan_binding(&n, "gain"), *w = loan_binding(&n, "w");
+        const tdm_binding *gain = bound_binding(&n, "gain"), *w = bound_binding(&n, "w");
         const tdm_tensor_desc desc = desc_of(tdm_graph_value(graph, value_named(graph, "w")));
         status = ops->upload(gain->buffer, gain->off, ones, 32, err);
         if (status == TDM_OK)
             status = ops->tensor_upload(w->buffer, w->off, &desc, ones, 32, 0, 8, 0, 8, err);
         if (status == TDM_OK) status = ops->upload(x->buffer, x->off, row, sizeof row, err);
-        if (status == TDM_OK) status = loan_run(&n, err);
+        if (status == TDM_OK) status = bound_run(&n, err);
         if (status == TDM_OK) status = ops->download(at->buffer, at->off, y, 24 * sizeof *y, err);
-        loan_end(&n);
+        bound_end(&n);
     }
     l.got.plugin->queue->destroy(l.queue);
     tdm_semaphore_ops.destroy(l.done);
@@ -131,18 +130,18 @@ static void test_running_allocates_nothing(void **state) {
     (void)state;
     tdm_graph *graph = graph_make();
     tdm_runtime *rt = runtime_with();
-    lent l = borrow(rt, "m");
-    loan n = loan_begin(&l, graph);
+    acquired l = acquire(rt, "m");
+    bound_plan n = bound_begin(&l, graph);
     float x[24] = {0};
-    loan_put(&n, "x", x, sizeof x);
-    OK(loan_run(&n, err));
+    bound_put(&n, "x", x, sizeof x);
+    OK(bound_run(&n, err));
     fail_at(0);
     const uint64_t counted = tdm_counter_get(TDM_COUNTER_ALLOCATIONS);
-    for (int i = 0; i < 20; i++) OK(loan_run(&n, err));
+    for (int i = 0; i < 20; i++) OK(bound_run(&n, err));
     assert_int_equal(__atomic_load_n(&n_allocation, __ATOMIC_RELAXED), 0);
     assert_int_equal(tdm_counter_get(TDM_COUNTER_ALLOCATIONS), counted);
-    loan_end(&n);
-    give_back(rt, &l);
+    bound_end(&n);
+    release(rt, &l);
     tdm_runtime_destroy(rt);
     tdm_graph_free(graph);
 }
@@ -159,5 +158,5 @@ int main(void) {
         cmocka_unit_test(test_each_allocation),
         cmocka_unit_test(test_running_allocates_nothing),
     };
-    return cmocka_run_group_tests_name("lend_memory", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("adapter_memory", tests, NULL, NULL);
 }
