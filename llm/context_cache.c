@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * context_cache.c: what a context does to cached tokens: truncate, fork, shift, export, import.
- * kv_cache.c decides which pages are concerned; here the jobs are run on the devices.
+ * context_cache.c: operations of a context on cached tokens: truncate, fork, shift, export, import.
+ * kv_cache.c determines the pages; this file runs the jobs on the devices.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -26,7 +26,7 @@ tdm_status llm_context_fork(llm_context *ctx, int32_t dst, int32_t src, int32_t 
     return status == TDM_OK ? llm_kv_fork(ctx->kv, dst, src, n_tok, err) : status;
 }
 
-/* Puts n_job jobs (at most LLM_STATE_CHUNK) into the plan's step block. */
+/* Writes n_job jobs (at most LLM_STATE_CHUNK) into the plan's step block. */
 static tdm_status jobs_fill(llm_context *ctx, const llm_plan *plan, const tdm_page_job *jobs,
                             int32_t n_job, tdm_error *err) {
     tdm_status status = llm_step_begin(ctx, plan, err);
@@ -77,8 +77,8 @@ size_t llm_context_rows_size(const llm_context *ctx, int32_t n_row) {
            (size_t)ctx->model->hparams.n_layer;
 }
 
-/* Points the K values of every layer, and the V values where there are any, at their part of
- * `rows`; returns how many there are. */
+/* Maps the K values of every layer, and the V values if there are any, to their parts of `rows`;
+ * returns the number of values. */
 static int32_t rows_map(llm_context *ctx, const llm_plan *plan, int32_t n_row, void *rows) {
     uint8_t *at = rows;
     int32_t n_io = 0;
@@ -91,7 +91,7 @@ static int32_t rows_map(llm_context *ctx, const llm_plan *plan, int32_t n_row, v
     return n_io;
 }
 
-/* Rows first .. first+n_row-1 of a page, out of it or into it. */
+/* Exports or imports rows first .. first+n_row-1 of a page. */
 static tdm_status page_rows_move(llm_context *ctx, llm_plan_kind kind, int32_t page, int32_t first,
                                  int32_t n_row, void *rows, tdm_error *err) {
     static const llm_step_shape no_shape = {0};
@@ -108,8 +108,8 @@ static tdm_status page_rows_move(llm_context *ctx, llm_plan_kind kind, int32_t p
     return tdm_schedule_run(plan->schedule, ctx->row_io, n_io + 1, NULL, 0, err);
 }
 
-/* Copies pages. A device may be unable to do it itself: a group whose pages belong to different
- * members refuses before it has changed any. Then the rows go through the host. */
+/* Copies pages. A device may not support it: a group whose pages belong to different members
+ * refuses before it changes any. Then the rows are copied through the host. */
 static tdm_status copies_run(llm_context *ctx, const tdm_page_job *jobs, int32_t n_job,
                              tdm_error *err) {
     tdm_error why = {0};
@@ -118,7 +118,8 @@ static tdm_status copies_run(llm_context *ctx, const tdm_page_job *jobs, int32_t
         return status == TDM_OK ? TDM_OK : tdm_fail(err, status, "%s", why.message);
     void *rows = malloc(llm_context_rows_size(ctx, LLM_STATE_CHUNK));
     if (rows == NULL)
-        return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "no memory to copy pages of the cache");
+        return tdm_fail(err, TDM_RESOURCE_EXHAUSTED,
+                        "out of memory for copying pages of the cache");
     status = TDM_OK;
     for (int32_t i = 0; i < n_job; i++) {
         for (int32_t at = 0; at < jobs[i].count && status == TDM_OK; at += LLM_STATE_CHUNK) {
@@ -139,7 +140,7 @@ tdm_status llm_context_shift(llm_context *ctx, int32_t seq, int32_t n_keep, int3
     llm_kv_shift_jobs jobs = {ctx->jobs, ctx->jobs + ctx->max_job, ctx->max_job, 0, 0};
     llm_plan *plan = NULL;
     tdm_status status = seq_check(ctx, seq, err);
-    /* Whatever can be refused is refused before the page table changes. */
+    /* All refusals come before the page table changes. */
     if (status == TDM_OK) status = llm_plan_get(ctx, LLM_PLAN_COPY, &no_shape, &plan, err);
     if (status == TDM_OK) status = llm_plan_get(ctx, LLM_PLAN_SHIFT, &no_shape, &plan, err);
     if (status == TDM_OK) status = llm_kv_shift(ctx->kv, seq, n_keep, n_discard, &jobs, err);
@@ -147,15 +148,15 @@ tdm_status llm_context_shift(llm_context *ctx, int32_t seq, int32_t n_keep, int3
     status = copies_run(ctx, jobs.copies, jobs.n_copy, err);
     if (status == TDM_OK && ctx->cache.desc.n_rot > 0)
         status = jobs_run(ctx, LLM_PLAN_SHIFT, jobs.shifts, jobs.n_shift, err);
-    /* A device failed halfway: what the pages hold is unknown, so the sequence is given up rather
-     * than continued wrongly. */
+    /* After a failure of a device the contents of the pages are unknown. Empty the sequence instead
+     * of continuing with wrong data. */
     if (status != TDM_OK) llm_kv_truncate(ctx->kv, seq, 0, NULL);
     return status;
 }
 
 /* ---- Export and import ---- */
 
-/* Jobs for tokens first .. first+n_row-1 of a sequence; at most one for each token. */
+/* The jobs for tokens first .. first+n_row-1 of a sequence; at most one per token. */
 static int32_t range_jobs(const llm_context *ctx, int32_t seq, int32_t first, int32_t n_row,
                           tdm_page_job *jobs) {
     const tdm_page_entry *entries = llm_kv_entries(ctx->kv, seq);

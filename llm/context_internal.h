@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * context_internal.h: what the context_*.c files share. Not for others.
+ * context_internal.h: shared by the context_*.c files and report.c only.
  */
 #ifndef LLM_CONTEXT_INTERNAL_H
 #define LLM_CONTEXT_INTERNAL_H
@@ -10,10 +10,10 @@
 
 #define LLM_MAX_PLANS 64
 
-/* Distance of the layers' caches in a buffer, bytes: a page of most hosts. */
+/* Alignment of the layers' caches in a buffer, bytes: a page of most hosts. */
 #define LLM_STATE_ALIGN ((uint64_t)4096)
 
-/* What a plan does. */
+/* The operation of a plan. */
 typedef enum llm_plan_kind {
     LLM_PLAN_FORWARD,
     LLM_PLAN_SHIFT,
@@ -26,9 +26,9 @@ typedef struct llm_plan {
     llm_plan_kind kind;
     llm_step_shape shape; /* of FORWARD */
     tdm_schedule *schedule;
-    tdm_step_header header; /* offsets into its step block */
+    tdm_step_header header; /* offsets in its step block */
     int32_t step;           /* value indices in the schedule's graph */
-    int32_t logits;         /* -1 where there are none */
+    int32_t logits;         /* -1 = none */
     int32_t *rows;          /* [2 * n_layer] of EXPORT and IMPORT: K and V of each layer */
     uint64_t last_used;
 } llm_plan;
@@ -44,7 +44,7 @@ struct llm_context {
     tdm_mem cache_mem[TDM_MAX_SCHEDULE_DEVICES];
     uint64_t cache_size;
     int32_t n_ctx, n_ubatch, n_seq;
-    int32_t n_entry; /* page-table entries that plans are made for; grows by doubling */
+    int32_t n_entry; /* capacity of page tables in plans; grows by doubling */
     llm_plan plans[LLM_MAX_PLANS];
     int32_t n_plan;
     uint64_t clock;      /* counts plan uses, for eviction */
@@ -62,20 +62,20 @@ struct llm_context {
     void *progress_context;
 };
 
-/* Checks what a context is asked for and fills in its sizes and the shape of its cache, but for the
- * size of pages; nothing is allocated. params NULL: the defaults. */
+/* Checks the parameters (NULL = the defaults) and fills in the sizes and the shape of the cache,
+ * except the size of pages. Allocates nothing. */
 tdm_status llm_context_measure(llm_context *ctx, const llm_model *model,
                                const llm_context_params *params, tdm_error *err);
-/* Shapes are planned in buckets, so that prompts of every length need few plans. */
+/* Rounds n up to a bucket, so that prompts of all lengths need few plans. */
 int32_t llm_plan_bucket(int32_t n, int32_t max);
-/* The plan for a kind and shape, made on first use. */
+/* The plan for a kind and shape, created on first use. */
 tdm_status llm_plan_get(llm_context *ctx, llm_plan_kind kind, const llm_step_shape *shape,
                         llm_plan **plan_out, tdm_error *err);
-/* Decides where each layer's cache lives; fills page_size and state_dev. */
+/* Chooses the device of each layer's cache; fills page_size and state_dev. */
 tdm_status llm_plan_place_cache(llm_context *ctx, tdm_error *err);
-/* Drops every plan (their shape has become useless). */
+/* Destroys all plans, when their shapes are no longer valid. */
 void llm_plan_clear(llm_context *ctx);
-/* Readies ctx->step for a plan: header in place, every index -1. */
+/* Initialises ctx->step for a plan: the header, and every index -1. */
 tdm_status llm_step_begin(llm_context *ctx, const llm_plan *plan, tdm_error *err);
 
 #endif

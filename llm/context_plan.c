@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * context_plan.c: a context's plans: graphs are built and scheduled here, once for each shape.
+ * context_plan.c: the plans of a context: builds and schedules a graph once for each shape.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -11,15 +11,15 @@ static tdm_status out_of_memory(tdm_error *err) {
     return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "context: out of memory");
 }
 
-/* Exact where a step of more would be felt, then in steps that waste a quarter at most, then of
- * 32 tokens. */
+/* Small counts are exact, because one token more would cost time. Larger ones waste at most a
+ * quarter, then at most 32 tokens. */
 int32_t llm_plan_bucket(int32_t n, int32_t max) {
     int32_t unit = n <= 8 ? 1 : n <= 64 ? 8 : 32;
     int32_t bucket = (n + unit - 1) / unit * unit;
     return bucket < max ? bucket : max;
 }
 
-/* The arrays of an llm_graph_builder, in one piece. */
+/* The arrays of an llm_graph_builder, in one allocation. */
 static tdm_status maps_create(const llm_context *ctx, llm_graph_builder *g, int32_t **maps_out,
                               tdm_error *err) {
     size_t n_weight = (size_t)ctx->model->n_weight, n_layer = (size_t)ctx->model->hparams.n_layer;
@@ -87,7 +87,7 @@ static tdm_status graph_build(const llm_context *ctx, llm_graph_builder *g, llm_
     return status;
 }
 
-/* Where the weights and the cache live, by slot. */
+/* The memory of the weights and the cache, by slot. */
 static tdm_status slots_bind(const llm_context *ctx, const llm_graph_builder *g,
                              const tdm_graph *graph, bool with_cache, tdm_slot_mem **slots_out,
                              tdm_error *err) {
@@ -173,7 +173,7 @@ void llm_plan_clear(llm_context *ctx) {
     ctx->n_plan = 0;
 }
 
-/* A layer's cache lives where its attention runs. */
+/* A layer's cache is on the device that runs its attention. */
 static void states_find(llm_context *ctx, const llm_graph_builder *g, const tdm_graph *graph,
                         const int32_t *node_dev) {
     for (int32_t i = 0; i < graph->n_node; i++) {
@@ -223,7 +223,7 @@ tdm_status llm_step_begin(llm_context *ctx, const llm_plan *plan, tdm_error *err
         ctx->step_size = size;
     }
     size_t head = sizeof plan->header;
-    /* Everything before the page entries is padding unless filled in; entries are counted. */
+    /* Fields before the page entries are padding until they are filled in. Entries have a count. */
     size_t fixed = (size_t)plan->header.cls[0].entry_off * sizeof(int32_t);
     memset((char *)ctx->step + head, 0xff, fixed - head);
     memcpy(ctx->step, &plan->header, head);

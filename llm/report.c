@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * report.c: what running a model would take. A group tells by itself; for other devices it is
- * computed here in the way in which model_load.c, context.c and the schedule allocate.
+ * report.c: see report.h. A group makes its own report. For other devices this file computes it,
+ * with the same rules by which model_load.c, context.c and the schedule allocate.
  */
 #include "llm/report.h"
 
@@ -13,11 +13,12 @@
 #include "core/stages/schedule.h"
 #include "llm/context_internal.h"
 
-/* What the device keeps of a graph: everything but what nodes read that it refuses to run. */
+/* The values of a graph that the device keeps: all except those read by nodes that it does not
+ * support. */
 typedef struct kept {
     bool *is_kept;   /* [n_value] */
     int32_t *weight; /* [n_weight] value of each weight in the graph, -1 = none */
-    bool is_whole;   /* nothing was refused */
+    bool is_whole;   /* the device supports all nodes */
     bool is_cache_kept;
 } kept;
 
@@ -32,7 +33,7 @@ static void kept_end(kept *k) {
     free(k->weight);
 }
 
-/* As the schedule does, which places what a refused node reads elsewhere. */
+/* As in the schedule, which places the sources of an unsupported node on another device. */
 static tdm_status kept_find(kept *k, tdm_open_device *dev, const tdm_graph *graph, tdm_error *err) {
     k->is_kept = malloc((size_t)graph->n_value + 1);
     if (k->is_kept == NULL) return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "report: out of memory");
@@ -53,13 +54,15 @@ static tdm_status kept_find(kept *k, tdm_open_device *dev, const tdm_graph *grap
     return TDM_OK;
 }
 
-/* Bytes of what one side of the schedule hands the other in a run; inputs come from the host. */
+/* Bytes that cross between the device and its fallback in a run. Inputs, which come from the host,
+ * do not count. */
 static tdm_status crossing_measure(tdm_open_device *dev, const tdm_graph *graph, uint64_t *size_out,
                                    tdm_error *err) {
     enum { HERE = 1, THERE = 2 };
     size_t n_value = (size_t)graph->n_value + 1;
     tdm_view_place *places = malloc(n_value * sizeof *places);
-    uint8_t *made_at = calloc(n_value, 1); /* by base: the sides that have it; 0 = no node's */
+    uint8_t *made_at =
+        calloc(n_value, 1); /* by base: the sides that have it; 0 = not written by a node */
     bool is_whole = places != NULL && made_at != NULL;
     if (is_whole) tdm_view_resolve_all(graph, places);
     *size_out = 0;
@@ -82,7 +85,7 @@ static tdm_status crossing_measure(tdm_open_device *dev, const tdm_graph *graph,
     return is_whole ? TDM_OK : tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "report: out of memory");
 }
 
-/* Bytes of the weights as the device keeps them. */
+/* Bytes of the weights in the device's layout. */
 static tdm_status weights_measure(const llm_model *m, tdm_open_device *dev, const kept *k,
                                   uint64_t *size_out, tdm_error *err) {
     uint64_t total = 0;
@@ -101,8 +104,8 @@ static tdm_status weights_measure(const llm_model *m, tdm_open_device *dev, cons
     return TDM_OK;
 }
 
-/* Bytes that a plan itself holds. Memory that it does not get is memory that the table shows to be
- * missing anyway. */
+/* Bytes that a plan itself holds. If the plan cannot be made for lack of memory, the report still
+ * shows that the rest does not fit. */
 static tdm_status plan_measure(tdm_open_device *dev, const tdm_graph *graph, uint64_t *size_out,
                                tdm_error *err) {
     tdm_device_plan *plan = NULL;
@@ -115,7 +118,7 @@ static tdm_status plan_measure(tdm_open_device *dev, const tdm_graph *graph, uin
     return status == TDM_RESOURCE_EXHAUSTED ? TDM_OK : status;
 }
 
-/* Inputs, outputs and temporaries, as a schedule of one stage lays them out, and the plan. */
+/* Bytes of inputs, outputs and temporaries in a schedule of one stage, and of the plan. */
 static tdm_status compute_measure(tdm_open_device *dev, const tdm_graph *graph, const kept *k,
                                   uint64_t align, uint64_t *size_out, tdm_error *err) {
     uint64_t *offsets = malloc(((size_t)graph->n_slot + 1) * sizeof *offsets);
@@ -133,7 +136,7 @@ static tdm_status compute_measure(tdm_open_device *dev, const tdm_graph *graph, 
     return status;
 }
 
-/* The one member of a device that is no group. */
+/* Fills the only member in the report of a device that is not a group. */
 static tdm_status member_measure(const llm_model *m, tdm_open_device *dev, const llm_context *ctx,
                                  uint64_t page_size, const tdm_graph *graph, const kept *k,
                                  tdm_split_member *member, tdm_error *err) {
@@ -164,7 +167,7 @@ static tdm_status member_measure(const llm_model *m, tdm_open_device *dev, const
     return status;
 }
 
-/* Writes as much of a struct as whoever reads it knows. */
+/* Copies the common prefix of two versions of a struct. */
 static void prefix_copy(void *dst, size_t dst_size, const void *src, size_t src_size) {
     memcpy(dst, src, dst_size < src_size ? dst_size : src_size);
 }
@@ -178,13 +181,13 @@ static void report_fill(tdm_split_report *report, const tdm_split_member *member
     if (known > first) memcpy((char *)report + first, (char *)&filled + first, known - first);
 }
 
-/* The forward graph of the step asked for; *page_size_out is the device's, 0 where it keeps no such
- * cache. weight_value as in llm_forward_graph. */
+/* The forward graph of the step. *page_size_out: of the device, 0 if it keeps no such cache.
+ * weight_value as in llm_forward_graph. */
 static tdm_status step_graph(const llm_model *m, tdm_open_device *dev, const llm_context *ctx,
                              const llm_step_shape *shape, uint64_t *page_size_out,
                              int32_t *weight_value, tdm_graph **graph_out, tdm_error *err) {
     tdm_status status = TDM_OK;
-    if (tdm_open_device_is_group(dev)) { /* hears of the cuts before it says how large a page is */
+    if (tdm_open_device_is_group(dev)) { /* the size of its pages depends on the cuts */
         tdm_graph *whole = NULL;
         status = llm_forward_graph(m, &ctx->cache, 0, shape, NULL, &whole, err);
         if (status == TDM_OK) status = tdm_open_device_split_prepare(dev, whole, err);
@@ -234,10 +237,10 @@ tdm_status llm_model_report(const llm_model *m, tdm_open_device *dev,
     return status;
 }
 
-/* ---- Devices that take turns ---- */
+/* ---- Devices in turn ---- */
 
-/* What a stage takes beside its nodes and copies: handing it over, waking who runs it, waiting for
- * the end. As measured on the CPU. */
+/* Time of a stage besides its nodes and copies: submitting it, waking the thread that runs it,
+ * waiting for its end. Measured on the CPU. */
 #define STAGE_SECONDS 2e-5
 
 typedef struct stages {
@@ -245,7 +248,7 @@ typedef struct stages {
     const tdm_graph *graph;
     int32_t *node_dev; /* [n_node] */
     tdm_cut cut;
-    tdm_slot_mem *wishes; /* [n_slot] */
+    tdm_slot_mem *pinned; /* [n_slot] devices of pinned weights */
     tdm_scratch *scratch;
 } stages;
 
@@ -255,18 +258,18 @@ static tdm_status stages_begin(stages *s, const llm_model *m, const int32_t *wei
     const llm_placement *p = s->turns->placement;
     size_t n_slot = (size_t)graph->n_slot + 1;
     s->node_dev = malloc(((size_t)graph->n_node + 1) * sizeof *s->node_dev);
-    s->wishes = calloc(n_slot, sizeof *s->wishes);
-    if (s->node_dev == NULL || s->wishes == NULL)
+    s->pinned = calloc(n_slot, sizeof *s->pinned);
+    if (s->node_dev == NULL || s->pinned == NULL)
         return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "report: out of memory");
     for (int32_t w = 0; w < m->n_weight && p->weight != NULL; w++) {
-        int32_t wish = p->weight(p->user, m->weights[w].file->name);
-        if (wish >= 0 && wish < s->turns->n_dev && weight_value[w] >= 0)
-            s->wishes[tdm_graph_value(graph, weight_value[w])->slot].mem.dev = s->turns->devs[wish];
+        int32_t dev = p->weight(p->user, m->weights[w].file->name);
+        if (dev >= 0 && dev < s->turns->n_dev && weight_value[w] >= 0)
+            s->pinned[tdm_graph_value(graph, weight_value[w])->slot].mem.dev = s->turns->devs[dev];
     }
     tdm_status status =
         tdm_scratch_create(s->turns->rt, s->turns->devs, s->turns->n_dev, &s->scratch, err);
     if (status == TDM_OK)
-        status = tdm_schedule_place(s->scratch, graph, s->wishes, s->node_dev, err);
+        status = tdm_schedule_place(s->scratch, graph, s->pinned, s->node_dev, err);
     const tdm_cut_params params = {
         .graph = graph, .node_dev = s->node_dev, .n_dev = s->turns->n_dev, .caller_dev = -1};
     return status == TDM_OK ? tdm_cut_make(&params, &s->cut, err) : status;
@@ -276,16 +279,16 @@ static void stages_end(stages *s) {
     tdm_scratch_destroy(s->scratch);
     free(s->node_dev);
     tdm_cut_free(&s->cut);
-    free(s->wishes);
+    free(s->pinned);
 }
 
-/* Adds the time of one stage; *is_known turns false where its clock has no rate. */
+/* Adds the time of one stage; sets *is_known to false if its estimator has no estimate. */
 static tdm_status stage_add(const stages *s, const tdm_stage *stage, double *seconds,
                             bool *is_known, tdm_error *err) {
     tdm_split_report report = {.struct_size = sizeof report, .is_brief = 1};
     double copied = 0, bandwidth = s->turns->bandwidth[stage->dev];
     tdm_status status =
-        tdm_open_device_split_report(s->turns->clocks[stage->dev], stage->graph, &report, err);
+        tdm_open_device_split_report(s->turns->estimators[stage->dev], stage->graph, &report, err);
     for (int32_t i = 0; i < stage->n_before; i++)
         copied += (double)s->cut.slots[stage->copies[i].slot].size;
     /* A copy passes through the host: it is read and written twice. */

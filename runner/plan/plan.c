@@ -336,7 +336,7 @@ static tdm_status turns_time(runner_session *session, const llm_context_params *
     llm_placement wishes = runner_placement_wishes(p);
     llm_turns turns = {.rt = session->rt,
                        .devs = devs,
-                       .clocks = clocks,
+                       .estimators = clocks,
                        .bandwidth = bandwidth,
                        .n_dev = p->n_dev,
                        .placement = &wishes};
