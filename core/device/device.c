@@ -67,7 +67,7 @@ bool tdm_open_device_has_host_kv(const tdm_open_device *dev) {
 static tdm_status cache_check(const tdm_open_device *dev, const tdm_kv_desc *desc, tdm_error *err) {
     if ((desc->flags & TDM_KV_IN_HOST) == 0 || dev->has_host_kv) return TDM_OK;
     return tdm_fail(err, TDM_UNSUPPORTED,
-                    "the cache is to lie in the host's memory, where the device does not work");
+                    "the cache is in the host's memory, which the device does not use");
 }
 
 tdm_status tdm_open_device_supports_op(tdm_open_device *dev, const tdm_graph *graph, int32_t node,
@@ -251,7 +251,7 @@ tdm_status tdm_open_device_kv_page_size(tdm_open_device *dev, const tdm_kv_desc 
                                         uint64_t *size_out, tdm_error *err) {
     const tdm_buffer_ops *ops = buffer_ops(dev);
     if (!TDM_HAS(ops, kv_page_size))
-        return tdm_fail(err, TDM_UNSUPPORTED, "device '%s': keeps no key/value cache", dev->name);
+        return tdm_fail(err, TDM_UNSUPPORTED, "device '%s': has no key/value cache", dev->name);
     tdm_error inner = {0};
     tdm_status status = cache_check(dev, desc, &inner);
     if (status == TDM_OK) status = ops->kv_page_size(dev->device, desc, size_out, &inner);
@@ -294,8 +294,8 @@ tdm_status tdm_open_device_split_report(tdm_open_device *dev, const tdm_graph *g
                                         tdm_split_report *report, tdm_error *err) {
     const tdm_split_ops *ops = split_ops(dev);
     if (!tdm_open_device_is_group(dev) || !TDM_HAS(ops, split_report))
-        return tdm_fail(err, TDM_UNSUPPORTED, "device '%s': is no group that reports on members",
-                        dev->name);
+        return tdm_fail(err, TDM_UNSUPPORTED,
+                        "device '%s': is not a group that reports its members", dev->name);
     tdm_error inner = {0};
     tdm_status status = ops->split_report(dev->device, graph, report, &inner);
     if (status != TDM_OK) return tdm_fail(err, status, "device '%s': %s", dev->name, inner.message);

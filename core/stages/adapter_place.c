@@ -201,7 +201,7 @@ tdm_status adapter_node_side(tdm_device *device, const tdm_graph *graph, int32_t
     tdm_status status = tdm_open_device_supports_op(device->main, graph, index, &refusal);
     *side_out = ADAPTER_MAIN;
     if (status == TDM_OK && !needs_fallback) return TDM_OK;
-    if (status == TDM_OK) tdm_fail(&refusal, TDM_UNSUPPORTED, "its data is with the fallback");
+    if (status == TDM_OK) tdm_fail(&refusal, TDM_UNSUPPORTED, "its data is on the fallback");
     /* Members wait for one another inside an EXCHANGE, so the fallback cannot run it. The bytes of
      * a cache have the layout of the device that holds it, so only that device can read them. */
     if (tdm_graph_node(graph, index)->op == TDM_OP_EXCHANGE || (is_state && !needs_fallback))
@@ -213,6 +213,6 @@ tdm_status adapter_node_side(tdm_device *device, const tdm_graph *graph, int32_t
         tdm_fail(why, TDM_OK, "%.400s", refusal.message);
         return TDM_OK;
     }
-    return tdm_fail(why, TDM_UNSUPPORTED, "%.220s; nor on the fallback: %.220s", refusal.message,
-                    fallback_refusal.message);
+    return tdm_fail(why, TDM_UNSUPPORTED, "%.220s; the fallback refuses it too: %.220s",
+                    refusal.message, fallback_refusal.message);
 }

@@ -207,7 +207,7 @@ uint64_t tdm_schedule_plan_size(const tdm_schedule *c) {
 static tdm_status io_check(const tdm_schedule *c, const tdm_io *io, int32_t kind, tdm_error *err) {
     const tdm_graph *g = c->graph;
     if (io->value < 0 || io->value >= g->n_value || tdm_graph_value(g, io->value)->kind != kind)
-        return tdm_fail(err, TDM_INVALID_ARGUMENT, "schedule: value %d is no %s of the graph",
+        return tdm_fail(err, TDM_INVALID_ARGUMENT, "schedule: value %d is not an %s of the graph",
                         io->value, kind == TDM_VALUE_INPUT ? "input" : "output");
     if (io->size > c->stages.cut.slots[tdm_graph_value(g, io->value)->slot].size)
         return tdm_fail(err, TDM_OUT_OF_RANGE, "schedule: %llu bytes for '%s', which has fewer",

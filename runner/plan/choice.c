@@ -25,7 +25,7 @@ static tdm_status candidates_collect(runner_session *session, candidates *c, tdm
     c->n = n_section > 0 ? n_section : n_found;
     if (status == TDM_OK && c->n == 0)
         return tdm_fail(err, TDM_NOT_FOUND,
-                        "no device was found; `tandem devices` tells what each plugin says");
+                        "no device was found; `tandem devices` prints the reason of each plugin");
     if (c->n > TDM_MAX_MEMBERS) c->n = TDM_MAX_MEMBERS;
     if (status == TDM_OK && (c->names = calloc(c->n, sizeof *c->names)) == NULL)
         return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "no memory for the list of devices");

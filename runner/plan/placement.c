@@ -94,7 +94,7 @@ static tdm_status override_read(runner_placement *p, runner_roster *roster, cons
         PCRE2_UCHAR why[128] = "";
         pcre2_get_error_message(code, why, sizeof why);
         return runner_config_fail(config, "override-tensor", TDM_INVALID_ARGUMENT, err,
-                                  "'%.64s' is no regular expression: %s, at character %zu",
+                                  "'%.64s' is not a regular expression: %s, at character %zu",
                                   o->pattern, (const char *)why, (size_t)at + 1);
     }
     tdm_error why = {0};

@@ -405,14 +405,15 @@ static void verdict_write(runner_plan *plan) {
     if (plan->n_extra > (plan->excludes_host_cache ? 1 : 0))
         n += (size_t)snprintf(
             text + n, size - n,
-            " What override-tensor and kv-offload put elsewhere is computed there, and crosses "
-            "between devices in every step; %s.",
-            plan->is_group ? "the speeds above of members alone do not know of it"
-                           : "the speeds above are with that");
+            " Weights and caches that override-tensor and kv-offload move to other devices are "
+            "computed there, and values cross between devices in every step; %s.",
+            plan->is_group ? "the speeds of members alone do not include that"
+                           : "the speeds above include that");
     if (plan->excludes_host_cache)
-        snprintf(text + n, size - n,
-                 " What the CPU does on caches in the host's memory, and what crosses for it, is "
-                 "not in the speeds above.");
+        snprintf(
+            text + n, size - n,
+            " The speeds above do not include the CPU's work on caches in the host's memory, nor "
+            "the copies for it.");
     if (plan->n_extra > 0) return;
     if (!plan->is_group || plan->decode_rate <= 0) return;
     if (plan->n_member > 1 && plan->best < 0) {
@@ -424,7 +425,7 @@ static void verdict_write(runner_plan *plan) {
             best->alone_prefill_rate > 0 ? plan->prefill_rate / best->alone_prefill_rate : 0;
         if (gain < 1)
             n += (size_t)snprintf(text + n, size - n,
-                                  " Splitting would lose: '%s' alone is expected to generate %.1f "
+                                  " The group is slower: '%s' alone is expected to generate %.1f "
                                   "tokens per second, the group %.1f; use --device %s.",
                                   best->at.name, best->alone_decode_rate, plan->decode_rate,
                                   best->at.name);
@@ -439,7 +440,7 @@ static void verdict_write(runner_plan *plan) {
     }
     if (n < size && plan->decode_layer_rate > plan->decode_rate * 1.02)
         snprintf(text + n, size - n,
-                 " Whole layers (split = layer) are expected to do better: %.1f tokens per second.",
+                 " Whole layers (split = layer) are expected to be faster: %.1f tokens per second.",
                  plan->decode_layer_rate);
 }
 

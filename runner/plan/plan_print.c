@@ -250,14 +250,14 @@ static void rate_print(FILE *out, const char *word, double decode, double prefil
 
 static void rates_print(const runner_session *session, const runner_plan *plan, FILE *out) {
     fprintf(out, "\n%-28s %14s %14s\n",
-            plan->excludes_host_cache ? "expected, but for the host" : "expected", "generation",
+            plan->excludes_host_cache ? "expected, without the host" : "expected", "generation",
             "prompt");
     char word[64];
     snprintf(word, sizeof word, "%s%s", tdm_open_device_name(session->dev),
              plan->is_group ? " as configured" : "");
     rate_print(out, word, plan->decode_rate, plan->prefill_rate);
     if (!plan->is_group) return;
-    rate_print(out, "whole layers dealt out", plan->decode_layer_rate, plan->prefill_layer_rate);
+    rate_print(out, "split = layer", plan->decode_layer_rate, plan->prefill_layer_rate);
     for (int32_t i = 0; i < plan->n_member - plan->n_extra; i++) {
         const runner_plan_member *m = &plan->members[i];
         snprintf(word, sizeof word, "%s alone%s", m->at.name,

@@ -74,11 +74,11 @@ done
     [ ! -s "$work/err" ] && ok || fail "plan: $(cat "$work/err")"
 for word in "2 members" "75.0 %" "25.0 %" "together" "cut along axis 1" "whole on every member" \
     "cut by KV heads: 4" "in a step that generates a token" "transport" "a+b as configured" \
-    "whole layers dealt out" "b alone" "It fits."; do
+    "split = layer " "b alone" "It fits."; do
     grep -qF "$word" "$work/out" && ok || fail "plan: no '$word' in: $(cat "$work/out")"
 done
 grep -q "unknown" "$work/out" && fail "plan: a speed is unknown: $(cat "$work/out")"
-grep -Eq "Splitting would lose: '[ab]' alone|The group is expected to generate" "$work/out" && ok ||
+grep -Eq "The group is slower: '[ab]' alone|The group is expected to generate" "$work/out" && ok ||
     fail "plan: no verdict in: $(cat "$work/out")"
 "$tandem" plan --config "$work/groups.ini" >"$work/out" 2>"$work/err" && grep -q "^inner .* meta" "$work/out" &&
     ok || fail "plan of groups: $(cat "$work/out" "$work/err")"

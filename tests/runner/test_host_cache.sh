@@ -58,16 +58,16 @@ shows() {
 }
 plan --device a,b -ts 3,1 -nkvo
 shows "cut by KV heads: 4, in the host's memory" "host memory" "a: " "of cache in the host's memory; " \
-    "to the CPU and back in a step that generates a token" "b: " "expected, but for the host" \
-    "is not in the speeds above."
+    "to the CPU and back in a step that generates a token" "b: " "expected, without the host" \
+    "do not include the CPU's work on caches"
 plan --device a,b -ts 3,1
 grep -Eq "host's memory|to the CPU|^host" "$work/out" && fail "kv-offload = yes: $(cat "$work/out")" || ok
 plan --device a -nkvo
 shows "whole on 'cpu (host)'" "to the CPU and back in a step that generates a token" \
-    "the speeds above are with that."
-grep -q "but for the host" "$work/out" && fail "plan --device a -nkvo: $(cat "$work/out")" || ok
+    "the speeds above include that."
+grep -q "without the host" "$work/out" && fail "plan --device a -nkvo: $(cat "$work/out")" || ok
 plan --device a,b -ts 3,1 -ot ffn_up=c
-shows "the speeds above of members alone do not know of it."
+shows "the speeds of members alone do not include that."
 plan --device c -nkvo
 shows "whole, in the host's memory"
 if command -v python3 >/dev/null; then

@@ -432,7 +432,7 @@ static void test_supports(void **state) {
     rt = runtime_make(FAKE_PLUGIN_DIR);
     declare(rt, "m", (const char *const[3]){"refuse=matmul"});
     l = acquire(rt, "m");
-    FAILS(TDM_UNSUPPORTED, "is too hard; nor on the fallback: there is no plugin 'cpu'",
+    FAILS(TDM_UNSUPPORTED, "is too hard; the fallback refuses it too: there is no plugin 'cpu'",
           l.got.plugin->device->supports_op(l.got.device, graph, 0, err));
     OK(l.got.plugin->device->graph_supports(l.got.device, graph, supported, err));
     assert_int_equal(supported[0] + supported[1], 0);

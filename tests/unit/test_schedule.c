@@ -361,10 +361,10 @@ static void test_io(void **state) {
         tdm_status status;
         const char *text;
     } wrong[] = {
-        {{out, x, 8}, {out, y, 8}, TDM_INVALID_ARGUMENT, "is no input"},
-        {{in, x, 8}, {in, y, 8}, TDM_INVALID_ARGUMENT, "is no output"},
+        {{out, x, 8}, {out, y, 8}, TDM_INVALID_ARGUMENT, "is not an input"},
+        {{in, x, 8}, {in, y, 8}, TDM_INVALID_ARGUMENT, "is not an output"},
         {{-1, x, 8}, {out, y, 8}, TDM_INVALID_ARGUMENT, "value -1"},
-        {{in, x, 8}, {graph->n_value, y, 8}, TDM_INVALID_ARGUMENT, "is no output"},
+        {{in, x, 8}, {graph->n_value, y, 8}, TDM_INVALID_ARGUMENT, "is not an output"},
         {{in, x, sizeof x + 1}, {out, y, 8}, TDM_OUT_OF_RANGE, "129 bytes for 'x'"},
         {{in, x, 8}, {out, y, sizeof y + 1}, TDM_OUT_OF_RANGE, "129 bytes for 'y'"},
     };
