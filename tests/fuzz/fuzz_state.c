@@ -161,6 +161,23 @@ static void loaded_check(const uint8_t *bytes, const int32_t *tokens, int32_t n_
                 "the other sequence goes on differently");
 }
 
+/* The prefix that a file has in common with a prompt: of a file that loads, the tokens asked for; of
+ * one that does not, the same failure, unless only the context was too small for all of it. */
+static void prefix_check(tdm_status whole, const int32_t *tokens, int32_t n_tok) {
+    static const int32_t any[] = {7, 7, 7};
+    tdm_error err = {0};
+    int32_t n_asked = whole != TDM_OK ? 3 : n_tok < 3 ? n_tok : 3, n = -7;
+    tdm_status status =
+        llm_state_load_prefix(ctx, 1, file.path, whole == TDM_OK ? tokens : any, n_asked, &n, &err);
+    FUZZ_DEMAND(status == whole || whole == TDM_OUT_OF_RANGE, "%s: a prefix gives '%s'",
+                tdm_status_text(whole), err.message);
+    FUZZ_DEMAND(status == TDM_OK ? n >= 0 && n <= 3 : n == -7, "a prefix of %d tokens", n);
+    FUZZ_DEMAND(whole != TDM_OK || n == n_asked, "a prefix of %d tokens, not %d", n, n_asked);
+    FUZZ_DEMAND(llm_context_length(ctx, 1) == (n > 0 ? n : 0), "%d tokens",
+                llm_context_length(ctx, 1));
+    FUZZ_DEMAND(llm_context_truncate(ctx, 1, 0, &err) == TDM_OK, "%s", err.message);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     static uint8_t bytes[SIZE_LIMIT];
     tdm_error err = {0};
@@ -172,6 +189,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     tdm_status status = llm_state_load(ctx, 1, file.path, &tokens, &n_tok, &err);
     if (status == TDM_OK) {
         loaded_check(bytes, tokens, n_tok);
+        prefix_check(status, tokens, n_tok);
         free(tokens);
         return 0;
     }
@@ -180,5 +198,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     FUZZ_DEMAND(tokens == NULL && n_tok == -7, "a failed load gives tokens");
     FUZZ_DEMAND(llm_context_length(ctx, 1) == 0, "a failed load leaves %d tokens",
                 llm_context_length(ctx, 1));
+    prefix_check(status, NULL, 0);
     return 0;
 }
