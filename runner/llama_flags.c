@@ -43,12 +43,12 @@ void runner_llama_flags_note(runner_app *app) {
     const runner_key_list *keys = runner_config_keys(app->config);
     for (size_t i = 0; i < sizeof notes / sizeof notes[0]; i++) {
         const runner_key *key = runner_key_find(keys, notes[i].key, command);
-        if ((key->commands & command->bit) != 0 && (key->sections & RUNNER_IN_DEFAULTS) != 0 &&
+        if (runner_command_takes(command, key) && (key->sections & RUNNER_IN_DEFAULTS) != 0 &&
             is_given(app, notes[i].key))
             note_print(app, notes[i].key, notes[i].instead);
     }
     const runner_key *layers = runner_key_find(keys, "gpu-layers", command);
-    if ((layers->commands & command->bit) != 0 && is_given(app, "gpu-layers") &&
+    if (runner_command_takes(command, layers) && is_given(app, "gpu-layers") &&
         !runner_wants_cpu(app))
         note_print(app, "gpu-layers",
                    "all layers run on what --device names; -ot and -ncmoe keep tensors elsewhere");

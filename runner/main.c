@@ -14,45 +14,6 @@
 
 #define COMMANDS_MAX 32
 
-tdm_status runner_usage(runner_app *app, tdm_error *err, const char *format, ...) {
-    char text[TDM_ERROR_MESSAGE_SIZE];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(text, sizeof text, format, args);
-    va_end(args);
-    app->is_usage = true;
-    return tdm_fail(err, TDM_INVALID_ARGUMENT, "%s", text);
-}
-
-tdm_status runner_flush(runner_app *app, tdm_error *err) {
-    errno = 0;
-    if (fflush(app->out) == 0 && ferror(app->out) == 0) return TDM_OK;
-    return tdm_fail(err, TDM_IO, "cannot write to standard output: %s",
-                    errno != 0 ? strerror(errno) : "an earlier write failed");
-}
-
-static tdm_status config_run(runner_app *app, tdm_error *err) {
-    return runner_cmd_config(app->config, app->out, err);
-}
-
-static runner_command_fn function_of(const runner_command *command) {
-    switch (command->bit) {
-    case RUNNER_COMMAND_RUN: return runner_cmd_run;
-    case RUNNER_COMMAND_CHAT: return runner_cmd_chat;
-    case RUNNER_COMMAND_PLAN: return runner_cmd_plan;
-    case RUNNER_COMMAND_LOGITS: return runner_cmd_logits;
-    case RUNNER_COMMAND_BENCH: return runner_cmd_bench;
-    case RUNNER_COMMAND_PERPLEXITY: return runner_cmd_perplexity;
-    case RUNNER_COMMAND_QUANTIZE: return runner_cmd_quantize;
-    case RUNNER_COMMAND_INFO: return runner_cmd_info;
-    case RUNNER_COMMAND_TOKENIZE: return runner_cmd_tokenize;
-    case RUNNER_COMMAND_DEVICES: return runner_cmd_devices;
-    case RUNNER_COMMAND_CONFIG: return config_run;
-    case RUNNER_COMMAND_CERTIFY: return runner_cmd_certify;
-    default: return NULL;
-    }
-}
-
 /* Reports a failure before there is a terminal, hence without colour. */
 static int fail_early(const char *message, int exit_code) {
     fprintf(stderr, "tandem: error: %s\n", message);
@@ -62,7 +23,7 @@ static int fail_early(const char *message, int exit_code) {
 static int command_unknown(const char *word) {
     const char *names[COMMANDS_MAX];
     size_t n = 0;
-    for (; n < n_runner_commands && n < COMMANDS_MAX - 1; n++) names[n] = runner_commands[n].name;
+    for (; n < n_runner_commands && n < COMMANDS_MAX - 1; n++) names[n] = runner_commands[n]->name;
     names[n++] = "help";
     const char *nearest = runner_word_nearest(word, names, n);
     char message[256];
@@ -87,8 +48,7 @@ static int help(const runner_command *command, runner_config *config) {
     if (command != NULL) runner_config_load_plugins(config, true);
     runner_help_print(stdout, command, runner_config_keys(config));
     runner_config_destroy(own);
-    if (command != NULL && command->bit == RUNNER_COMMAND_QUANTIZE)
-        runner_quantize_types_print(stdout);
+    if (command != NULL && command->help_print != NULL) command->help_print(stdout);
     return runner_flush(&app, &err) == TDM_OK ? 0 : fail_early(err.message, 1);
 }
 
@@ -111,7 +71,7 @@ static int command_run(runner_app *app, const runner_command *command) {
     if (status != TDM_OK) return fail_early(err.message, 1);
     runner_interrupt_watch();
     runner_llama_flags_note(app);
-    status = function_of(command)(app, &err);
+    status = command->run(app, &err);
     if (status == TDM_OK) status = runner_flush(app, &err);
     int exit_code = status == TDM_OK ? 0 : app->is_usage ? 2 : 1;
     if (status == TDM_CANCELLED && runner_interrupt_came())
@@ -146,7 +106,7 @@ int main(int argc, char **argv) {
         return asked != NULL ? help(asked, NULL) : command_unknown(argv[2]);
     }
     const runner_command *command = runner_command_find(word);
-    if (command == NULL || function_of(command) == NULL) return command_unknown(word);
+    if (command == NULL) return command_unknown(word);
     runner_app app = {.command = command, .out = stdout};
     tdm_error err = {0};
     if (runner_config_create(&app.config, &err) != TDM_OK) return fail_early(err.message, 1);

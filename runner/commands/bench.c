@@ -425,7 +425,7 @@ static tdm_status bench_prepare(bench *b, tdm_error *err) {
     return TDM_OK;
 }
 
-tdm_status runner_cmd_bench(runner_app *app, tdm_error *err) {
+static tdm_status bench_command(runner_app *app, tdm_error *err) {
     bench b = {.app = app};
     tdm_status status = bench_prepare(&b, err);
     if (status == TDM_OK) {
@@ -439,3 +439,82 @@ tdm_status runner_cmd_bench(runner_app *app, tdm_error *err) {
     free(b.values);
     return status;
 }
+
+static const char *const format_words[] = {"md", "csv", "json", "jsonl", NULL};
+
+static const runner_key own_keys[] = {
+    {.topic = "Only bench",
+     .name = "n-prompt",
+     .flag = "p",
+     .type = RUNNER_KEY_INTS,
+     .fallback = "512",
+     .value_name = "N,N,...",
+     .max = (double)LLM_MAX_CTX,
+     .traits = RUNNER_KEY_REPEATABLE,
+     .help = "prompt lengths to measure; 0 = none"},
+    {.topic = "Only bench",
+     .name = "n-gen",
+     .flag = "n",
+     .type = RUNNER_KEY_INTS,
+     .fallback = "128",
+     .value_name = "N,N,...",
+     .max = (double)LLM_MAX_CTX,
+     .traits = RUNNER_KEY_REPEATABLE,
+     .help = "numbers of generated tokens to measure; 0 = none"},
+    {.topic = "Only bench",
+     .name = "n-prompt-gen",
+     .flag = "pg",
+     .type = RUNNER_KEY_INTS,
+     .fallback = "",
+     .value_name = "N,N",
+     .max = (double)LLM_MAX_CTX,
+     .traits = RUNNER_KEY_REPEATABLE,
+     .help = "pairs of a prompt length and a number of generated tokens, measured together"},
+    {.topic = "Only bench",
+     .name = "n-depth",
+     .flag = "d",
+     .type = RUNNER_KEY_INTS,
+     .fallback = "0",
+     .value_name = "N,N,...",
+     .max = (double)LLM_MAX_CTX,
+     .traits = RUNNER_KEY_REPEATABLE,
+     .help = "tokens in the cache before the measured part"},
+    {.topic = "Only bench",
+     .name = "repetitions",
+     .flag = "r",
+     .type = RUNNER_KEY_INT,
+     .fallback = "5",
+     .value_name = "N",
+     .min = 1,
+     .max = 100000,
+     .help = "how often each test is measured"},
+    {.topic = "Only bench",
+     .name = "warmup",
+     .type = RUNNER_KEY_BOOL,
+     .fallback = "yes",
+     .help = "run each test's prompt, and one token of it, before it is measured"},
+    {.topic = "Only bench",
+     .name = "limits",
+     .type = RUNNER_KEY_BOOL,
+     .fallback = "yes",
+     .help = "look at the device's limits before and after each repetition, and print the share of "
+             "them that was reached"},
+    {.topic = "Only bench",
+     .name = "output",
+     .flag = "o",
+     .type = RUNNER_KEY_ENUM,
+     .fallback = "md",
+     .words = format_words,
+     .help = "form of the table on standard output"},
+};
+
+const runner_command runner_command_bench = {
+    .name = "bench",
+    .summary = "measure prefill and decoding speed, for every combination given",
+    .run = bench_command,
+    .keys = RUNNER_KEYS_COMPUTE " seed mlock",
+    .own_keys = own_keys,
+    .n_own_key = sizeof own_keys / sizeof own_keys[0],
+    .opens_devices = true,
+    .has_lists = true,
+};

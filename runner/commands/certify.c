@@ -109,7 +109,7 @@ static tdm_status suite_run(runner_app *app, const option_list *list, tdm_error 
     return status;
 }
 
-tdm_status runner_cmd_certify(runner_app *app, tdm_error *err) {
+static tdm_status certify_command(runner_app *app, tdm_error *err) {
     option_list list = {0};
     if (runner_config_get_bool(app->config, "list")) return certify_list(app->out, err);
     if (runner_config_n_positional(app->config) == 0)
@@ -119,3 +119,50 @@ tdm_status runner_cmd_certify(runner_app *app, tdm_error *err) {
     options_free(&list);
     return status;
 }
+
+static const runner_key own_keys[] = {
+    {.topic = "Only certify",
+     .name = "level",
+     .type = RUNNER_KEY_INT,
+     .fallback = "6",
+     .value_name = "N",
+     .max = 6,
+     .help = "run the checks of levels 0 to N; docs/abi.md says what a level is"},
+    {.topic = "Only certify",
+     .name = "only",
+     .type = RUNNER_KEY_STRING,
+     .fallback = "",
+     .value_name = "ID",
+     .help = "run the checks whose id begins so, such as buffer or op.rope"},
+    {.topic = "Only certify",
+     .name = "list",
+     .type = RUNNER_KEY_BOOL,
+     .fallback = "no",
+     .help = "list all checks, each with its level and the sentence that it rests on; run none"},
+    {.topic = "Only certify",
+     .name = "device-index",
+     .type = RUNNER_KEY_INT,
+     .fallback = "0",
+     .value_name = "N",
+     .max = 1023,
+     .help = "which of the plugin's devices, counted from 0"},
+    {.topic = "Only certify",
+     .name = "option",
+     .type = RUNNER_KEY_NAMES,
+     .fallback = "",
+     .value_name = "KEY=VALUE",
+     .traits = RUNNER_KEY_REPEATABLE,
+     .help = "give the device this option whenever it is opened, such as threads=2"},
+};
+
+const runner_command runner_command_certify = {
+    .name = "certify",
+    .positional = "PLUGIN.so",
+    .n_positional_min = 0,
+    .n_positional_max = 1,
+    .summary = "run the conformance suite against a plugin",
+    .run = certify_command,
+    .keys = RUNNER_KEYS_EVERY " seed",
+    .own_keys = own_keys,
+    .n_own_key = sizeof own_keys / sizeof own_keys[0],
+};

@@ -370,7 +370,7 @@ static tdm_status chat_open(chat *c, tdm_error *err) {
     return status;
 }
 
-tdm_status runner_cmd_chat(runner_app *app, tdm_error *err) {
+static tdm_status chat_main(runner_app *app, tdm_error *err) {
     chat c = {.app = app};
     tdm_status status = chat_open(&c, err);
     if (status == TDM_OK && runner_chat_is_typed()) note(&c, "/help lists what else can be typed");
@@ -381,3 +381,32 @@ tdm_status runner_cmd_chat(runner_app *app, tdm_error *err) {
     runner_session_close(&c.session);
     return status;
 }
+
+static const runner_key own_keys[] = {
+    {.topic = "Only chat",
+     .name = "template",
+     .alias = "chat-template-file",
+     .type = RUNNER_KEY_PATH,
+     .fallback = "",
+     .value_name = "FILE",
+     .help = "chat template (Jinja) to use instead of the one that the model's file carries"},
+    {.topic = "Only chat",
+     .name = "system-prompt",
+     .flag = "sys",
+     .type = RUNNER_KEY_STRING,
+     .fallback = "",
+     .value_name = "TEXT",
+     .help = "what the model is told before the conversation begins"},
+};
+
+const runner_command runner_command_chat = {
+    .name = "chat",
+    .summary = "talk with a model, in the chat template that its file carries",
+    .run = chat_main,
+    .keys = RUNNER_KEYS_COMPUTE
+    " ctx-size context-shift predict seed temp top-k top-p min-p repeat-penalty"
+    " repeat-last-n mlock jinja conversation warmup",
+    .own_keys = own_keys,
+    .n_own_key = sizeof own_keys / sizeof own_keys[0],
+    .opens_devices = true,
+};

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * commands.h: the commands of `tandem`, as functions. Their names, flags and help are options.h's
- * tables; main.c finds the function by the command's bit.
+ * commands.h: what the functions of commands share. A command is a file of this folder and a line of
+ * list.h.
  *
  * A command writes its result to app->out and everything else through app->terminal. Failing, it
  * returns a status with a one-line message, which main.c prints; the process then exits with 1, or
@@ -13,30 +13,13 @@
 #include "runner/config/config.h"
 #include "runner/terminal.h"
 
-typedef struct runner_app {
+struct runner_app {
     const runner_command *command;
     runner_config *config;     /* parsed */
     runner_terminal *terminal; /* standard error */
     FILE *out;                 /* standard output */
     bool is_usage;             /* the failure is the command line's */
-} runner_app;
-
-typedef tdm_status (*runner_command_fn)(runner_app *app, tdm_error *err);
-
-tdm_status runner_cmd_run(runner_app *app, tdm_error *err);
-tdm_status runner_cmd_chat(runner_app *app, tdm_error *err);
-tdm_status runner_cmd_plan(runner_app *app, tdm_error *err);
-tdm_status runner_cmd_logits(runner_app *app, tdm_error *err);
-tdm_status runner_cmd_bench(runner_app *app, tdm_error *err);
-tdm_status runner_cmd_perplexity(runner_app *app, tdm_error *err);
-tdm_status runner_cmd_quantize(runner_app *app, tdm_error *err);
-/* quantize.c: the types that it knows, for --help. */
-void runner_quantize_types_print(FILE *out);
-tdm_status runner_cmd_info(runner_app *app, tdm_error *err);
-tdm_status runner_cmd_tokenize(runner_app *app, tdm_error *err);
-tdm_status runner_cmd_devices(runner_app *app, tdm_error *err);
-/* certify.c: fails with what the suite found broken, after printing it all to app->out. */
-tdm_status runner_cmd_certify(runner_app *app, tdm_error *err);
+};
 
 /* Fails with TDM_INVALID_ARGUMENT and makes the exit code 2. [setup] */
 TDM_PRINTF(3, 4)

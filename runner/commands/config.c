@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "runner/config/config.h"
+#include "runner/commands/commands.h"
 
 #define COMMENT_COLUMN 36 /* where origins stand, unless a value is longer */
 
@@ -108,3 +108,15 @@ tdm_status runner_cmd_config(runner_config *config, FILE *out, tdm_error *err) {
                           errno != 0 ? strerror(errno) : "the output is closed");
     return status;
 }
+
+static tdm_status config_command(runner_app *app, tdm_error *err) {
+    return runner_cmd_config(app->config, app->out, err);
+}
+
+const runner_command runner_command_config = {
+    .name = "config",
+    .summary = "print the effective configuration and where it came from",
+    .run = config_command,
+    .keys = RUNNER_KEYS_EVERY " *",
+    .opens_devices = true,
+};

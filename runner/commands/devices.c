@@ -69,7 +69,7 @@ static tdm_status plugin_print(runner_app *app, tdm_runtime *rt, int32_t plugin,
     return TDM_OK;
 }
 
-tdm_status runner_cmd_devices(runner_app *app, tdm_error *err) {
+static tdm_status devices_command(runner_app *app, tdm_error *err) {
     tdm_runtime *rt = NULL;
     int32_t n_plugin = 0;
     tdm_status status = runner_runtime_create(app, &rt, err);
@@ -92,3 +92,10 @@ tdm_status runner_cmd_devices(runner_app *app, tdm_error *err) {
     tdm_runtime_destroy(rt);
     return status;
 }
+
+const runner_command runner_command_devices = {
+    .name = "devices",
+    .summary = "list plugins and the devices they found",
+    .run = devices_command,
+    .keys = RUNNER_KEYS_EVERY " plugin-path",
+};

@@ -311,7 +311,7 @@ static tdm_status info_write(const llm_gguf *g, const totals *sums, FILE *out, t
     return status;
 }
 
-tdm_status runner_cmd_info(runner_app *app, tdm_error *err) {
+static tdm_status info_command(runner_app *app, tdm_error *err) {
     llm_gguf *gguf = NULL;
     totals sums = {0};
     bool is_json = runner_config_get_bool(app->config, "json");
@@ -327,3 +327,23 @@ tdm_status runner_cmd_info(runner_app *app, tdm_error *err) {
     llm_gguf_close(gguf);
     return status;
 }
+
+static const runner_key own_keys[] = {
+    {.topic = "Only convert-info",
+     .name = "json",
+     .type = RUNNER_KEY_BOOL,
+     .fallback = "no",
+     .help = "print all of it as JSON; of long arrays, such as vocabularies, the first 64 values"},
+};
+
+const runner_command runner_command_info = {
+    .name = "convert-info",
+    .positional = "MODEL.gguf",
+    .n_positional_min = 1,
+    .n_positional_max = 1,
+    .summary = "show what is in a GGUF file: keys, tensors, types, chat template",
+    .run = info_command,
+    .keys = RUNNER_KEYS_EVERY,
+    .own_keys = own_keys,
+    .n_own_key = sizeof own_keys / sizeof own_keys[0],
+};

@@ -88,7 +88,7 @@ static tdm_status logits_run(runner_session *session, const int32_t *tokens, int
     return status;
 }
 
-tdm_status runner_cmd_logits(runner_app *app, tdm_error *err) {
+static tdm_status logits_command(runner_app *app, tdm_error *err) {
     size_t n_tok = runner_config_get_count(app->config, "tokens");
     const char *path = runner_config_get_string(app->config, "output");
     if (n_tok == 0)
@@ -107,3 +107,31 @@ tdm_status runner_cmd_logits(runner_app *app, tdm_error *err) {
     free(tokens);
     return status;
 }
+
+static const runner_key own_keys[] = {
+    {.topic = "Only logits",
+     .name = "tokens",
+     .type = RUNNER_KEY_INTS,
+     .fallback = "",
+     .value_name = "ID,ID,...",
+     .max = RUNNER_KEY_INT_MAX,
+     .traits = RUNNER_KEY_REPEATABLE | RUNNER_KEY_AT_FILE,
+     .help = "ids of the tokens to evaluate, or @FILE that holds them"},
+    {.topic = "Only logits",
+     .name = "output",
+     .flag = "o",
+     .type = RUNNER_KEY_PATH,
+     .fallback = "",
+     .value_name = "PATH",
+     .help = "file to write: little-endian float32, a row of n_vocab for every token"},
+};
+
+const runner_command runner_command_logits = {
+    .name = "logits",
+    .summary = "write the logits of every position of given tokens to a file",
+    .run = logits_command,
+    .keys = RUNNER_KEYS_COMPUTE " ctx-size mlock warmup",
+    .own_keys = own_keys,
+    .n_own_key = sizeof own_keys / sizeof own_keys[0],
+    .opens_devices = true,
+};

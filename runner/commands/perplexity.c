@@ -266,7 +266,7 @@ static tdm_status evaluate(evaluation *e, tdm_error *err) {
     return status;
 }
 
-tdm_status runner_cmd_perplexity(runner_app *app, tdm_error *err) {
+static tdm_status perplexity_command(runner_app *app, tdm_error *err) {
     const char *base = runner_config_get_string(app->config, "kl-base");
     evaluation e = {.session = {.app = app}, .base_path = base[0] != '\0' ? base : NULL};
     bool has_text = runner_config_get_string(app->config, "file")[0] != '\0';
@@ -290,3 +290,31 @@ tdm_status runner_cmd_perplexity(runner_app *app, tdm_error *err) {
     free(e.tokens);
     return status;
 }
+
+static const runner_key own_keys[] = {
+    {.topic = "Only perplexity",
+     .name = "chunks",
+     .type = RUNNER_KEY_INT,
+     .fallback = "-1",
+     .value_name = "N",
+     .min = -1,
+     .max = RUNNER_KEY_INT_MAX,
+     .help = "pieces of ctx-size tokens to score, from the beginning of the text; -1 = all"},
+    {.topic = "Only perplexity",
+     .name = "kl-base",
+     .type = RUNNER_KEY_PATH,
+     .fallback = "",
+     .value_name = "PATH",
+     .help = "file of reference logits: written where it does not exist, else what the model is "
+             "compared with (KL divergence)"},
+};
+
+const runner_command runner_command_perplexity = {
+    .name = "perplexity",
+    .summary = "measure a text's perplexity, or the KL divergence from another model",
+    .run = perplexity_command,
+    .keys = RUNNER_KEYS_COMPUTE " ctx-size file mlock warmup",
+    .own_keys = own_keys,
+    .n_own_key = sizeof own_keys / sizeof own_keys[0],
+    .opens_devices = true,
+};

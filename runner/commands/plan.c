@@ -34,7 +34,7 @@ static tdm_status shares_write(const runner_session *session, const runner_plan 
     return status;
 }
 
-tdm_status runner_cmd_plan(runner_app *app, tdm_error *err) {
+static tdm_status plan_command(runner_app *app, tdm_error *err) {
     runner_session session = {.app = app};
     runner_plan plan = {0};
     runner_context_wish wish = {.n_seq = (int32_t)runner_config_get_int(app->config, "parallel")};
@@ -57,3 +57,27 @@ tdm_status runner_cmd_plan(runner_app *app, tdm_error *err) {
     runner_session_close(&session);
     return status;
 }
+
+static const runner_key own_keys[] = {
+    {.topic = "Only plan",
+     .name = "json",
+     .type = RUNNER_KEY_BOOL,
+     .fallback = "no",
+     .help = "print the plan as JSON"},
+    {.topic = "Only plan",
+     .name = "write-share",
+     .type = RUNNER_KEY_BOOL,
+     .fallback = "no",
+     .help = "write the shares, such as auto found them, into the group's section of the --config "
+             "file"},
+};
+
+const runner_command runner_command_plan = {
+    .name = "plan",
+    .summary = "explain what a configuration takes, and how fast it will be",
+    .run = plan_command,
+    .keys = RUNNER_KEYS_COMPUTE " ctx-size parallel warmup",
+    .own_keys = own_keys,
+    .n_own_key = sizeof own_keys / sizeof own_keys[0],
+    .opens_devices = true,
+};

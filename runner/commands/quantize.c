@@ -44,7 +44,7 @@ static tdm_status paths_check(runner_app *app, const char *in, const char *out, 
     return TDM_OK;
 }
 
-void runner_quantize_types_print(FILE *out) {
+static void types_print(FILE *out) {
     fputs("\nTypes\n", out);
     for (size_t i = 0; i < n_llm_quantize_kinds; i++) {
         const llm_quantize_kind *kind = &llm_quantize_kinds[i];
@@ -181,7 +181,7 @@ static tdm_status file_quantize(runner_app *app, const llm_quantize_kind *kind, 
     return status;
 }
 
-tdm_status runner_cmd_quantize(runner_app *app, tdm_error *err) {
+static tdm_status quantize_command(runner_app *app, tdm_error *err) {
     const llm_quantize_kind *kind = NULL;
     tdm_status status = kind_find(app, &kind, err);
     if (status == TDM_OK)
@@ -189,3 +189,24 @@ tdm_status runner_cmd_quantize(runner_app *app, tdm_error *err) {
                              runner_config_positional(app->config, 1), err);
     return status == TDM_OK ? file_quantize(app, kind, err) : status;
 }
+
+static const runner_key own_keys[] = {
+    {.topic = "Only quantize",
+     .name = "pure",
+     .type = RUNNER_KEY_BOOL,
+     .fallback = "no",
+     .help = "give every matrix the type itself, none a larger one where that helps most"},
+};
+
+const runner_command runner_command_quantize = {
+    .name = "quantize",
+    .positional = "IN.gguf OUT.gguf TYPE",
+    .n_positional_min = 3,
+    .n_positional_max = 3,
+    .summary = "write a model in a smaller type, such as q8_0 or q4_K_M",
+    .run = quantize_command,
+    .keys = RUNNER_KEYS_EVERY " " RUNNER_THREADS_KEY,
+    .own_keys = own_keys,
+    .n_own_key = sizeof own_keys / sizeof own_keys[0],
+    .help_print = types_print,
+};

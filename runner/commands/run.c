@@ -357,7 +357,7 @@ static tdm_status run_all(run *r, tdm_error *err) {
     return status != TDM_OK ? status : shown;
 }
 
-tdm_status runner_cmd_run(runner_app *app, tdm_error *err) {
+static tdm_status run_command(runner_app *app, tdm_error *err) {
     run r = {.app = app, .n_seq = (int32_t)runner_config_get_int(app->config, "parallel")};
     tdm_status status = runner_config_check(app->config, err);
     if (status != TDM_OK) return status;
@@ -373,3 +373,15 @@ tdm_status runner_cmd_run(runner_app *app, tdm_error *err) {
     free(r.held);
     return status;
 }
+
+const runner_command runner_command_run = {
+    .name = "run",
+    .summary = "generate text from a prompt, a file or standard input",
+    .run = run_command,
+    .keys = RUNNER_KEYS_COMPUTE
+    " model-draft draft-max ctx-size parallel cache-type-k-draft cache-type-v-draft"
+    " context-shift keep prompt file prompt-cache prompt-cache-ro escape"
+    " display-prompt predict ignore-eos special seed temp top-k top-p min-p"
+    " repeat-penalty repeat-last-n mlock jinja conversation warmup profile",
+    .opens_devices = true,
+};

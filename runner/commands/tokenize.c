@@ -92,7 +92,7 @@ static bool is_text_given(runner_config *config) {
            runner_config_get_origin(config, "file").level == RUNNER_LEVEL_FLAG;
 }
 
-tdm_status runner_cmd_tokenize(runner_app *app, tdm_error *err) {
+static tdm_status tokenize_command(runner_app *app, tdm_error *err) {
     const char *path = runner_config_get_string(app->config, "model");
     size_t n_decode = runner_config_get_count(app->config, "decode");
     llm_gguf *gguf = NULL;
@@ -115,3 +115,43 @@ tdm_status runner_cmd_tokenize(runner_app *app, tdm_error *err) {
     llm_gguf_close(gguf);
     return status;
 }
+
+static const runner_key own_keys[] = {
+    {.topic = "Only tokenize",
+     .name = "decode",
+     .type = RUNNER_KEY_INTS,
+     .fallback = "",
+     .value_name = "ID,ID,...",
+     .max = RUNNER_KEY_INT_MAX,
+     .traits = RUNNER_KEY_REPEATABLE | RUNNER_KEY_AT_FILE,
+     .help = "the other way: print the text of these tokens, or of those in @FILE"},
+    {.topic = "Only tokenize",
+     .name = "ids",
+     .type = RUNNER_KEY_BOOL,
+     .fallback = "no",
+     .help = "print only the ids, as a list that --tokens takes"},
+    {.topic = "Only tokenize",
+     .name = "bos",
+     .type = RUNNER_KEY_BOOL,
+     .fallback = "yes",
+     .help = "add the tokens that the model wants at the beginning and the end of a text"},
+    {.topic = "Only tokenize",
+     .name = "parse-special",
+     .type = RUNNER_KEY_BOOL,
+     .fallback = "yes",
+     .help = "read special tokens in the text as such"},
+    {.topic = "Only tokenize",
+     .name = "show-count",
+     .type = RUNNER_KEY_BOOL,
+     .fallback = "no",
+     .help = "print the number of tokens"},
+};
+
+const runner_command runner_command_tokenize = {
+    .name = "tokenize",
+    .summary = "show the tokens of a text",
+    .run = tokenize_command,
+    .keys = RUNNER_KEYS_EVERY " model prompt file escape special",
+    .own_keys = own_keys,
+    .n_own_key = sizeof own_keys / sizeof own_keys[0],
+};

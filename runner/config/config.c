@@ -89,6 +89,9 @@ tdm_status runner_config_create(runner_config **config_out, tdm_error *err) {
         runner_config_add_section(config, RUNNER_SECTION_DEFAULTS, "", 0, &defaults, err);
     for (size_t i = 0; i < n_runner_keys && status == TDM_OK; i++)
         status = runner_config_add_key(config, &runner_keys[i], err);
+    for (size_t c = 0; c < n_runner_commands; c++)
+        for (size_t i = 0; i < runner_commands[c]->n_own_key && status == TDM_OK; i++)
+            status = runner_config_add_key(config, &runner_commands[c]->own_keys[i], err);
     if (status != TDM_OK) {
         runner_config_destroy(config);
         return status;

@@ -73,14 +73,15 @@ static tdm_status flag_read(args_reader *reader, tdm_error *err) {
         is_negated = key != NULL && key->type == RUNNER_KEY_BOOL;
         if (!is_negated) key = NULL;
     }
-    if (key == NULL && command->bit == RUNNER_COMMAND_QUANTIZE) {
+    if (key == NULL && !command->opens_devices &&
+        strstr(command->keys, RUNNER_THREADS_KEY) != NULL) {
         /* its words are no flags' values, and it takes one option of one plugin */
         runner_config_load_plugin(reader->config, RUNNER_CPU_PLUGIN, NULL);
         key = is_long ? runner_key_find(keys, name, command)
                       : runner_key_find_flag(keys, name, command);
-    } else if (key == NULL && (command->bit & RUNNER_COMMANDS_WITH_PLUGINS) != 0)
+    } else if (key == NULL && command->opens_devices)
         return flag_postpone(reader, word, len, name, err);
-    if (key == NULL || (key->commands & command->bit) == 0)
+    if (key == NULL || !runner_command_takes(command, key))
         return runner_flag_unknown(reader->config, word, name, err);
     const char *next = reader->at + 1 < reader->argc ? reader->argv[reader->at + 1] : NULL;
     const char *text = equals != NULL ? equals + 1 : NULL;
@@ -91,8 +92,7 @@ static tdm_status flag_read(args_reader *reader, tdm_error *err) {
         text = "no";
     } else if (text == NULL && key->type == RUNNER_KEY_BOOL) {
         runner_value value;
-        bool is_list =
-            command->bit == RUNNER_COMMAND_BENCH && (key->traits & RUNNER_KEY_BENCH_LIST) != 0;
+        bool is_list = command->has_lists && (key->traits & RUNNER_KEY_BENCH_LIST) != 0;
         text = "yes";
         if (next != NULL && runner_value_parse(key, next, is_list, &value, NULL) == TDM_OK) {
             runner_value_clear(&value);
@@ -127,8 +127,7 @@ static tdm_status positional_check(const runner_config *config, tdm_error *err) 
 /* The number of words that are no flags. */
 static tdm_status words_check(const runner_config *config, tdm_error *err) {
     const runner_command *command = config->command;
-    bool has_prompt =
-        (runner_key_find(&config->keys, "prompt", NULL)->commands & command->bit) != 0;
+    bool has_prompt = runner_command_takes(command, runner_key_find(&config->keys, "prompt", NULL));
     if (config->n_positional > command->n_positional_max)
         return tdm_fail(err, TDM_INVALID_ARGUMENT, "'%.64s': `tandem %s` takes only %s%s",
                         config->positional[command->n_positional_max], command->name,

@@ -10,8 +10,6 @@
 
 #include "runner/config/config_state.h"
 
-#define COMPUTE ((unsigned)RUNNER_COMMANDS_WITH_PLUGINS & ~(unsigned)RUNNER_COMMAND_QUANTIZE)
-
 static tdm_status out_of_memory(tdm_error *err) {
     return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "no memory for the options of a plugin");
 }
@@ -60,7 +58,6 @@ static runner_key key_make(const runner_plugin_keys *plugin, const tdm_option_de
         .type = key_type(desc->kind),
         .sections =
             RUNNER_IN_DEFAULTS | RUNNER_IN_MODEL | (is_group ? RUNNER_IN_GROUP : RUNNER_IN_DEVICE),
-        .commands = COMPUTE | (is_threads ? RUNNER_COMMAND_QUANTIZE : 0),
         .traits = ((desc->flags & TDM_OPTION_HAS_AUTO) != 0 ? RUNNER_KEY_AUTO : 0) |
                   (is_threads ? RUNNER_KEY_BENCH_LIST : 0),
         .plugin = plugin->name,
@@ -390,7 +387,7 @@ static const runner_key *flag_find(const runner_config *config, const runner_pen
         *is_negated = key != NULL && key->type == RUNNER_KEY_BOOL;
         if (!*is_negated) key = NULL;
     }
-    return key != NULL && (key->commands & command->bit) != 0 ? key : NULL;
+    return key != NULL && runner_command_takes(command, key) ? key : NULL;
 }
 
 static tdm_status flag_resolve(runner_config *config, const runner_pending *entry, tdm_error *err) {
@@ -456,13 +453,14 @@ tdm_status runner_flag_unknown(const runner_config *config, const char *word, co
     const runner_key *key = is_long ? runner_key_find(&config->keys, name, command) : NULL;
     if (key == NULL && is_long && strncmp(name, "no-", 3) == 0)
         key = runner_key_find(&config->keys, name + 3, command);
-    if (key != NULL && key->commands == 0)
+    if (key != NULL && (key->sections & ~(unsigned)(RUNNER_IN_DEVICE | RUNNER_IN_GROUP)) == 0 &&
+        key->sections != 0)
         return tdm_fail(err, TDM_INVALID_ARGUMENT,
                         "'%s' is not a flag: '%s' stands in [%s NAME] of the file given with "
                         "--config",
                         word, key->name,
                         (key->sections & RUNNER_IN_GROUP) != 0 ? "group" : "device");
-    if (key != NULL && (key->commands & command->bit) != 0) /* --no-key of a key that is no bool */
+    if (key != NULL && runner_command_takes(command, key)) /* --no-key of a key that is no bool */
         return tdm_fail(err, TDM_INVALID_ARGUMENT, "unknown flag '%.64s'; did you mean '--%s'?",
                         word, key->name);
     if (key != NULL)
@@ -503,8 +501,7 @@ static tdm_status flag_join(runner_setting *setting, runner_setting *more, const
 
 tdm_status runner_flag_assign(runner_config *config, const runner_key *key, const char *flag,
                               const char *text, tdm_error *err) {
-    bool is_list =
-        config->command->bit == RUNNER_COMMAND_BENCH && (key->traits & RUNNER_KEY_BENCH_LIST) != 0;
+    bool is_list = config->command->has_lists && (key->traits & RUNNER_KEY_BENCH_LIST) != 0;
     tdm_error why = {0};
     runner_setting *next = NULL;
     runner_origin origin = {.level = RUNNER_LEVEL_FLAG, .flag = flag};

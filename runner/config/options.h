@@ -14,36 +14,38 @@
 #include <stddef.h>
 #include <stdio.h>
 
-/* One bit per command, so that a key can name all the commands that use it. */
-enum {
-    RUNNER_COMMAND_RUN = 1u << 0,
-    RUNNER_COMMAND_LOGITS = 1u << 1,
-    RUNNER_COMMAND_BENCH = 1u << 2,
-    RUNNER_COMMAND_TOKENIZE = 1u << 3,
-    RUNNER_COMMAND_DEVICES = 1u << 4,
-    RUNNER_COMMAND_CONFIG = 1u << 5,
-    RUNNER_COMMAND_CERTIFY = 1u << 6,
-    RUNNER_COMMAND_PLAN = 1u << 7,
-    RUNNER_COMMAND_CHAT = 1u << 8,
-    RUNNER_COMMAND_PERPLEXITY = 1u << 9,
-    RUNNER_COMMAND_INFO = 1u << 10,
-    RUNNER_COMMAND_QUANTIZE = 1u << 11
-};
+#include "tandem/status.h"
 
-/* Those that open devices: options of plugins are flags of theirs. */
-#define RUNNER_COMMANDS_WITH_PLUGINS                                                               \
-    (RUNNER_COMMAND_RUN | RUNNER_COMMAND_CHAT | RUNNER_COMMAND_LOGITS | RUNNER_COMMAND_BENCH |     \
-     RUNNER_COMMAND_CONFIG | RUNNER_COMMAND_PLAN | RUNNER_COMMAND_PERPLEXITY |                     \
-     RUNNER_COMMAND_QUANTIZE)
+typedef struct runner_app runner_app; /* commands.h */
+typedef struct runner_key runner_key;
 
+/* The largest whole number of most keys. */
+#define RUNNER_KEY_INT_MAX 2147483647.0
+
+/* A command: all that --help, the reader of the command line and main.c need. */
 typedef struct runner_command {
     const char *name;
-    unsigned bit;            /* RUNNER_COMMAND_* */
-    const char *positional;  /* how the words that are no flags are shown in --help; "" = none */
+    const char *positional;  /* how the words that are no flags are shown in --help; NULL = none */
     size_t n_positional_min; /* words that are no flags: at least, and at most, this many */
     size_t n_positional_max;
-    const char *summary; /* one line */
+    const char *summary;                                /* one line */
+    tdm_status (*run)(runner_app *app, tdm_error *err); /* main.c prints the error */
+    const char *keys;           /* names of the keys of options.c that are its flags, separated by
+                                   blanks; "*" = all that may stand before the sections of a file */
+    const runner_key *own_keys; /* [n_own_key] keys of no other command, flags only */
+    size_t n_own_key;
+    bool opens_devices;            /* options of plugins are its flags too */
+    bool has_lists;                /* keys with RUNNER_KEY_BENCH_LIST take lists */
+    void (*help_print)(FILE *out); /* what --help shows besides; NULL = nothing */
 } runner_command;
+
+/* Keys that all commands take, and those of all that compute with a model. */
+#define RUNNER_KEYS_EVERY "config verbosity quiet verbose color"
+#define RUNNER_KEYS_COMPUTE                                                                        \
+    RUNNER_KEYS_EVERY                                                                              \
+    " model device override-tensor plugin-path batch-size ubatch-size cache-type-k"                \
+    " cache-type-v kv-rotate kv-offload page-size gpu-layers cpu-moe n-cpu-moe"                    \
+    " mmap flash-attn main-gpu reserve share split"
 
 /* Where in a file a key may stand. A key with none of them exists only as a flag. */
 enum {
@@ -77,7 +79,7 @@ enum {
     RUNNER_KEY_AT_FILE = 1u << 5 /* RUNNER_KEY_INTS only: "@PATH" is a file that holds the list */
 };
 
-typedef struct runner_key {
+struct runner_key {
     const char *topic;        /* heading that it stands under in --help and docs/config.md */
     const char *name;         /* long flag without dashes, and the word in a file */
     const char *flag;         /* short flag without its dash; NULL = none */
@@ -92,10 +94,9 @@ typedef struct runner_key {
     long auto_value; /* what getters give for "auto" */
     runner_key_type type;
     unsigned sections;  /* RUNNER_IN_* */
-    unsigned commands;  /* RUNNER_COMMAND_* that take it as a flag */
     unsigned traits;    /* RUNNER_KEY_AUTO … */
     const char *plugin; /* whose devices have it; NULL = a key of the program itself */
-} runner_key;
+};
 
 /* The keys that a configuration has: those of the program, then those of plugins. */
 typedef struct runner_key_list {
@@ -105,10 +106,13 @@ typedef struct runner_key_list {
 
 /* The tables, in the order in which they are shown; constant, alive for the whole process. The
  * second has the program's own keys; those of plugins are read from the plugins (config.h). */
-extern const runner_command runner_commands[];
+extern const runner_command *const runner_commands[];
 extern const size_t n_runner_commands;
 extern const runner_key runner_keys[];
 extern const size_t n_runner_keys;
+
+/* Whether a key is one of the command's flags. [any-thread] */
+bool runner_command_takes(const runner_command *command, const runner_key *key);
 
 /* The command called `name`, or NULL. [any-thread] */
 const runner_command *runner_command_find(const char *name);

@@ -10,8 +10,38 @@
 
 const runner_command *runner_command_find(const char *name) {
     for (size_t i = 0; i < n_runner_commands; i++)
-        if (strcmp(runner_commands[i].name, name) == 0) return &runner_commands[i];
+        if (strcmp(runner_commands[i]->name, name) == 0) return runner_commands[i];
     return NULL;
+}
+
+static bool has_word(const char *words, const char *word) {
+    size_t len = strlen(word);
+    for (const char *at = words; *at != '\0'; at += strspn(at, " ")) {
+        size_t n = strcspn(at, " ");
+        if (n == len && strncmp(at, word, n) == 0) return true;
+        at += n;
+    }
+    return false;
+}
+
+/* The command whose own key it is, or NULL. */
+static const runner_command *owner_of(const runner_key *key) {
+    for (size_t i = 0; i < n_runner_commands; i++) {
+        const runner_command *command = runner_commands[i];
+        for (size_t k = 0; k < command->n_own_key; k++)
+            if (key == &command->own_keys[k]) return command;
+    }
+    return NULL;
+}
+
+bool runner_command_takes(const runner_command *command, const runner_key *key) {
+    const runner_command *owner = key->plugin == NULL ? owner_of(key) : NULL;
+    if (owner != NULL) return owner == command;
+    if (key->plugin != NULL && command->opens_devices) return true;
+    if (key->plugin == NULL && (key->sections & RUNNER_IN_DEFAULTS) != 0 &&
+        has_word(command->keys, "*"))
+        return true;
+    return has_word(command->keys, key->name);
 }
 
 static bool key_is_called(const runner_key *key, const char *name) {
@@ -24,7 +54,7 @@ const runner_key *runner_key_find(const runner_key_list *keys, const char *name,
     for (size_t i = 0; i < keys->n; i++) {
         const runner_key *key = keys->items[i];
         if (!key_is_called(key, name)) continue;
-        if (command == NULL || (key->commands & command->bit) != 0) return key;
+        if (command == NULL || runner_command_takes(command, key)) return key;
         if (other == NULL) other = key;
     }
     return other;
@@ -52,8 +82,7 @@ const runner_key *runner_key_find_flag(const runner_key_list *keys, const char *
                                        const runner_command *command) {
     for (size_t i = 0; i < keys->n; i++) {
         const runner_key *key = keys->items[i];
-        if (key->flag != NULL && strcmp(key->flag, flag) == 0 &&
-            (key->commands & command->bit) != 0)
+        if (key->flag != NULL && strcmp(key->flag, flag) == 0 && runner_command_takes(command, key))
             return key;
     }
     return NULL;
@@ -120,7 +149,7 @@ const char *runner_key_nearest(const runner_key_list *keys, const char *word, un
     for (size_t i = 0; i < keys->n; i++) {
         const runner_key *key = keys->items[i];
         bool fits = sections != 0 ? (key->sections & sections) != 0
-                                  : command == NULL || (key->commands & command->bit) != 0;
+                                  : command == NULL || runner_command_takes(command, key);
         if (!fits) continue;
         size_t score = word_score(word, key->name);
         if (key->alias != NULL) score = least(score, word_score(word, key->alias));

@@ -74,8 +74,7 @@ static void key_text_format(const runner_key *key, const runner_command *command
                               key->words[i]);
     if (key->alias != NULL && n < text_size)
         n += (size_t)snprintf(text + n, text_size - n, "; also --%s", key->alias);
-    if (command->bit == RUNNER_COMMAND_BENCH && (key->traits & RUNNER_KEY_BENCH_LIST) != 0 &&
-        n < text_size)
+    if (command->has_lists && (key->traits & RUNNER_KEY_BENCH_LIST) != 0 && n < text_size)
         n += (size_t)snprintf(text + n, text_size - n, "; a list gives every combination");
     if (key->fallback[0] != '\0' && n < text_size)
         snprintf(text + n, text_size - n, " (default %s)", key->fallback);
@@ -83,11 +82,12 @@ static void key_text_format(const runner_key *key, const runner_command *command
 
 static void print_command(FILE *out, const runner_command *command, const runner_key_list *keys) {
     fprintf(out, "usage: tandem %s [flags]%s%s\n\n%s\n", command->name,
-            command->positional[0] != '\0' ? " " : "", command->positional, command->summary);
+            command->positional != NULL ? " " : "",
+            command->positional != NULL ? command->positional : "", command->summary);
     const char *topic = NULL;
     for (size_t i = 0; i < keys->n; i++) {
         const runner_key *key = keys->items[i];
-        if ((key->commands & command->bit) == 0) continue;
+        if (!runner_command_takes(command, key)) continue;
         if (topic == NULL || strcmp(topic, key->topic) != 0) {
             topic = key->topic;
             fprintf(out, "\n%s\n", topic);
@@ -113,10 +113,10 @@ void runner_help_print(FILE *out, const runner_command *command, const runner_ke
           out);
     for (size_t i = 0; i < n_runner_commands; i++) {
         char name[64];
-        snprintf(name, sizeof name, "  %s%s%s", runner_commands[i].name,
-                 runner_commands[i].positional[0] != '\0' ? " " : "",
-                 runner_commands[i].positional);
-        print_entry(out, name, runner_commands[i].summary);
+        snprintf(name, sizeof name, "  %s%s%s", runner_commands[i]->name,
+                 runner_commands[i]->positional != NULL ? " " : "",
+                 runner_commands[i]->positional != NULL ? runner_commands[i]->positional : "");
+        print_entry(out, name, runner_commands[i]->summary);
     }
     fputs(
         "\n`tandem COMMAND --help` or `tandem help COMMAND` shows the flags of a command, `tandem "

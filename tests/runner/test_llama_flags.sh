@@ -102,7 +102,8 @@ can_lock=$((0x$(sed -n 's/^CapEff:[^0-9a-f]*//p' /proc/self/status) >> 14 & 1))
     run --mlock
     code=$?
     if [ $can_lock = 1 ]; then
-        [ $code = 0 ] && same "$work/text" "$work/plain" "--mlock"
+        [ $code = 0 ] || fail "--mlock: $(cat "$work/err")"
+        same "$work/text" "$work/plain" "--mlock"
     else
         [ $code = 1 ] && grep -q "RLIMIT_MEMLOCK is 64.0 KiB" "$work/err" || fail "--mlock: $(cat "$work/err")"
     fi

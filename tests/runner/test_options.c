@@ -292,7 +292,10 @@ static void test_plugin_options(void **state) {
     (void)state;
     tdm_option options[8];
     tdm_error err = {0};
-    runner_config *config = parse_ok("run --memory 3K -t 4 --no-quiet");
+    runner_config *config = parse_ok("run");
+    const size_t n_key = runner_config_keys(config)->n; /* without plugins */
+    assert_checked(config);
+    config = parse_ok("run --memory 3K -t 4 --no-quiet");
     assert_int_equal(runner_section_get_options(config, NULL, "cpu", false, options, 8), 1);
     assert_string_equal(options[0].value, "4");
     /* no device has taken --memory yet */
@@ -315,9 +318,9 @@ static void test_plugin_options(void **state) {
                 "the flags");
     /* nothing is loaded for a command line without such keys */
     config = parse_ok("run -c 5 --temp 1");
-    assert_int_equal(runner_config_keys(config)->n, n_runner_keys);
+    assert_int_equal(runner_config_keys(config)->n, n_key);
     assert_int_equal(runner_section_get_options(config, NULL, "cpu", false, options, 8), 0);
-    assert_int_equal(runner_config_keys(config)->n, n_runner_keys);
+    assert_int_equal(runner_config_keys(config)->n, n_key);
     assert_checked(config);
     /* the plugin cannot be loaded: its reason */
     const char *const line = "[device d]\nplugin = none\ntile = 3\n";
@@ -332,6 +335,38 @@ static void test_plugin_options(void **state) {
     runner_config_destroy(config);
 }
 
+/* Whether a command takes `a` and, unless that is NULL, `b`. */
+static bool is_taken(const runner_key *a, const runner_key *b) {
+    for (size_t i = 0; i < n_runner_commands; i++)
+        if (runner_command_takes(runner_commands[i], a) &&
+            (b == NULL || runner_command_takes(runner_commands[i], b)))
+            return true;
+    return false;
+}
+
+/* Every name in a command's list of keys is a key, and its own keys are flags only. */
+static void test_commands(void **state) {
+    (void)state;
+    runner_config *config = plugins_load();
+    const runner_key_list *keys = runner_config_keys(config);
+    for (size_t i = 0; i < n_runner_commands; i++) {
+        const runner_command *command = runner_commands[i];
+        assert_non_null(command->run);
+        assert_ptr_equal(runner_command_find(command->name), command);
+        char words[2048];
+        snprintf(words, sizeof words, "%s", command->keys);
+        for (char *word = strtok(words, " "); word != NULL; word = strtok(NULL, " ")) {
+            const runner_key *key = runner_key_find(keys, word, command);
+            if (strcmp(word, "*") == 0) continue;
+            if (key == NULL || !runner_command_takes(command, key))
+                fail_msg("%s: no key '%s'", command->name, word);
+        }
+        for (size_t k = 0; k < command->n_own_key; k++)
+            assert_int_equal(command->own_keys[k].sections, 0);
+    }
+    assert_checked(config);
+}
+
 /* The table itself: unambiguous for every command, defaults that parse, help that fits. */
 static void test_table(void **state) {
     (void)state;
@@ -340,7 +375,7 @@ static void test_table(void **state) {
     for (size_t i = 0; i < keys->n; i++) {
         const runner_key *a = keys->items[i];
         assert_true(a->help[0] != '\0' && a->topic[0] != '\0');
-        assert_true(a->sections != 0 || a->commands != 0);
+        assert_true(a->sections != 0 || is_taken(a, NULL));
         assert_int_equal(a->words != NULL, a->type == RUNNER_KEY_ENUM);
         assert_int_equal(a->value_name == NULL,
                          a->type == RUNNER_KEY_ENUM || a->type == RUNNER_KEY_BOOL);
@@ -349,7 +384,7 @@ static void test_table(void **state) {
             assert_string_equal(runner_key_find(keys, a->rival, NULL)->rival, a->name);
         /* `tandem config` shows every key that a file may have before its sections */
         if ((a->sections & RUNNER_IN_DEFAULTS) != 0)
-            assert_true((a->commands & RUNNER_COMMAND_CONFIG) != 0);
+            assert_true(runner_command_takes(runner_command_find("config"), a));
         runner_value value;
         if (a->plugin == NULL || a->fallback[0] != '\0')
             assert_int_equal(runner_value_parse(a, a->fallback, false, &value, NULL), TDM_OK);
@@ -358,10 +393,10 @@ static void test_table(void **state) {
         runner_value_clear(&value);
         for (size_t j = 0; j < i; j++) {
             const runner_key *b = keys->items[j];
-            bool overlap = (a->commands & b->commands) != 0 || (a->sections & b->sections) != 0;
+            bool overlap = is_taken(a, b) || (a->sections & b->sections) != 0;
             if (!overlap) continue;
             assert_string_not_equal(a->name, b->name);
-            if (a->flag != NULL && b->flag != NULL && (a->commands & b->commands) != 0)
+            if (a->flag != NULL && b->flag != NULL && is_taken(a, b))
                 assert_string_not_equal(a->flag, b->flag);
             if (a->alias != NULL) assert_string_not_equal(a->alias, b->name);
         }
@@ -374,7 +409,7 @@ static void test_help(void **state) {
     runner_config *config = plugins_load();
     const runner_key_list *keys = runner_config_keys(config);
     for (size_t c = 0; c <= n_runner_commands; c++) {
-        const runner_command *command = c < n_runner_commands ? &runner_commands[c] : NULL;
+        const runner_command *command = c < n_runner_commands ? runner_commands[c] : NULL;
         char *text = NULL;
         size_t size = 0;
         FILE *out = open_memstream(&text, &size);
@@ -387,12 +422,12 @@ static void test_help(void **state) {
             bool is_bool = key->type == RUNNER_KEY_BOOL;
             snprintf(name, sizeof name, "--%s%s%s", is_bool ? "[no-]" : "", key->name,
                      is_bool ? "" : " ");
-            bool is_used = (key->commands & command->bit) != 0;
+            bool is_used = runner_command_takes(command, key);
             /* `output` belongs to two commands */
             if (is_used) assert_non_null(strstr(text, name));
         }
         for (size_t i = 0; command == NULL && i < n_runner_commands; i++)
-            assert_non_null(strstr(text, runner_commands[i].summary));
+            assert_non_null(strstr(text, runner_commands[i]->summary));
         for (char *line = strtok(text, "\n"); line != NULL; line = strtok(NULL, "\n"))
             if (strlen(line) > 100) fail_msg("too long: %s", line);
         free(text);
@@ -426,7 +461,7 @@ static void test_docs_agree(void **state) {
         char cell[96];
         snprintf(cell, sizeof cell, "| `%s` | ", key->name);
         if (strncmp(line, cell, strlen(cell)) != 0) fail_msg("no %s in: %s", cell, line);
-        if (key->commands != 0)
+        if (is_taken(key, NULL))
             snprintf(cell, sizeof cell, "`--%s`", key->name);
         else
             snprintf(cell, sizeof cell, "| none |");
@@ -508,7 +543,8 @@ int main(void) {
         cmocka_unit_test(test_values),         cmocka_unit_test(test_words),
         cmocka_unit_test(test_table),          cmocka_unit_test(test_help),
         cmocka_unit_test(test_docs_agree),     cmocka_unit_test(test_examples),
-        cmocka_unit_test(test_plugin_options), cmocka_unit_test(test_llama_flags),
+        cmocka_unit_test(test_plugin_options), cmocka_unit_test(test_commands),
+        cmocka_unit_test(test_llama_flags),
     };
     return cmocka_run_group_tests(tests, folder_make, folder_remove);
 }

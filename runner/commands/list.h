@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * list.h: the commands, in the order of the help text. RUNNER_COMMAND(NAME) is NAME.c in this folder,
+ * which defines `const runner_command runner_command_NAME`; meson.build compiles it.
+ */
+RUNNER_COMMAND(run)
+RUNNER_COMMAND(chat)
+RUNNER_COMMAND(plan)
+RUNNER_COMMAND(logits)
+RUNNER_COMMAND(bench)
+RUNNER_COMMAND(perplexity)
+RUNNER_COMMAND(tokenize)
+RUNNER_COMMAND(devices)
+RUNNER_COMMAND(config)
+RUNNER_COMMAND(quantize)
+RUNNER_COMMAND(info)
+RUNNER_COMMAND(certify)
