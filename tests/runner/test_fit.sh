@@ -4,7 +4,7 @@
 # test_fit.sh: without ctx-size, the context is made to fit the memory that `reserve` leaves; a given
 # ctx-size that does not fit is refused before anything is allocated.
 #   test_fit.sh TANDEM MAKE_MODEL
-# The free memory is given (TANDEM_TEST_MEMORY, tests/plugins/shim): 4 GiB. The model's cache takes half of
+# The free memory is given (TANDEM_TEST_MEMORY, tests/plugins/shims): 4 GiB. The model's cache takes half of
 # it; only a few pages of it are touched.
 set -u
 tandem=$1 make_model=$2

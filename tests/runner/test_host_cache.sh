@@ -1,7 +1,7 @@
 #!/bin/sh
 # SPDX-License-Identifier: MIT
 #
-# test_host_cache.sh: kv-offload = no on devices that have memory of their own (tests/plugins/shim): the
+# test_host_cache.sh: kv-offload = no on devices that have memory of their own (tests/plugins/shims): the
 # same text on one, in groups and with a draft model, and a plan that says where the cache lies and
 # what crosses for it.
 #   test_host_cache.sh TANDEM MODEL.gguf

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * fault_rig.h: a group of devices with faults (fault_plugin.c), and a small network of feed-forward
+ * fault_rig.h: a group of devices with faults (tests/plugins/faults), and a small network of feed-forward
  * blocks to run on it and on one device. For test_queue.c and test_faults.c.
  */
 #ifndef TANDEM_TESTS_FAULT_RIG_H

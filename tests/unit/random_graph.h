@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * random_graph.h: random graphs of the ops that the fake devices know (fake_plugin.c), with numbers
+ * random_graph.h: random graphs of the ops that the fake devices know (tests/plugins/fakes), with numbers
  * that come out the same wherever they are computed. After schedule_fixture.h.
  */
 #ifndef TANDEM_TEST_RANDOM_GRAPH_H

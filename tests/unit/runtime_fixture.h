@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * runtime_fixture.h: a runtime with the fake plugin (fake_plugin.c) and a log that tests read.
+ * runtime_fixture.h: a runtime with the fake plugin (tests/plugins/fakes) and a log that tests read.
  * For tests; include after nothing. FAKE_PLUGIN_DIR is where the plugins were built.
  */
 #ifndef TANDEM_TEST_RUNTIME_FIXTURE_H

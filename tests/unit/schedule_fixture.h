@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * schedule_fixture.h: fake devices (fake_plugin.c) behind one scratch, graphs in few words, and
+ * schedule_fixture.h: fake devices (tests/plugins/fakes) behind one scratch, graphs in few words, and
  * weights that go where their graphs want them. For test_schedule*.c.
  */
 #ifndef TANDEM_TEST_SCHEDULE_FIXTURE_H

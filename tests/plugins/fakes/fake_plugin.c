@@ -1,17 +1,22 @@
 /* SPDX-License-Identifier: MIT
  *
- * fake_plugin.c: a level 0 plugin for the tests of the runtime: memory of the host that the host
- * is not told of, six ops, and whatever trouble a test asks for.
+ * fake_plugin.c: a level 0 plugin for the tests of the runtime. Its memory is the host's, but it gives
+ * no addresses in it. It runs nine ops.
  *
- * Built several times; -D says what is wrong with a plugin as a whole:
- *   FAKE_NAME          what it calls itself
- *   FAKE_ENTRY_FAILS, FAKE_NO_TABLE, FAKE_INIT_FAILS, FAKE_NO_UPLOAD, FAKE_NO_DEINIT
- *   FAKE_NO_ENTRY      the symbol has another name
- *   FAKE_NO_DEVICE     no device, and a reason
- *   FAKE_HOLDS_TEMPS   its devices have memory of their own for temporaries
- * Options of a device say what is wrong with that: see open. It tells what happens to its devices
- * through the log, for the tests to read.
+ * Apart from the null plugin, whose queues and whole tables the conformance suite needs: tests of the
+ * runtime need a plugin without them.
+ *
+ * Copies of the file are plugins of their own, whose name is that of the file. The name selects what
+ * is wrong with the plugin as a whole:
+ *   fake_entry_fails, fake_no_table, fake_init_fails, fake_no_upload, fake_no_deinit
+ *   fake_misnamed     its name is not that of the file
+ *   fake_no_device*   no device, and a reason
+ *   fake_holds_temps  its devices have memory of their own for temporaries
+ * -DFAKE_NO_ENTRY is a build of its own, in which the entry has another name.
+ * Options of a device select what is wrong with the device: see option_read. The plugin logs what
+ * happens to its devices; tests read the log.
  */
+#include <dlfcn.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,9 +25,15 @@
 #include "core/base/view.h"
 #include "tandem/plugin.h"
 
-#ifndef FAKE_NAME
-#define FAKE_NAME "fake"
-#endif
+static char name[20]; /* of the file, without ".so" */
+
+static bool is_variant(const char *variant) {
+    return strcmp(name, variant) == 0;
+}
+
+static bool has_no_device(void) {
+    return strncmp(name, "fake_no_device", strlen("fake_no_device")) == 0;
+}
 
 struct tdm_instance {
     const tdm_host *host;
@@ -55,13 +66,8 @@ struct tdm_buffer {
 
 static tdm_status device_count(tdm_instance *instance, int32_t *n_out, tdm_error *err) {
     (void)instance;
-#ifdef FAKE_NO_DEVICE
-    *n_out = 0;
-    tdm_fail(err, TDM_UNAVAILABLE, "no fake driver is installed");
-#else
-    (void)err;
-    *n_out = 2;
-#endif
+    *n_out = has_no_device() ? 0 : 2;
+    if (has_no_device()) tdm_fail(err, TDM_UNAVAILABLE, "no fake driver is installed");
     return TDM_OK;
 }
 
@@ -71,13 +77,11 @@ static tdm_status device_describe(tdm_instance *instance, int32_t index, tdm_dev
     device_count(instance, &n, NULL);
     if (index < 0 || index >= n)
         return tdm_fail(err, TDM_NOT_FOUND, "no fake device %d, there are %d", index, n);
-    snprintf(info_out->name, sizeof info_out->name, FAKE_NAME "%d", index);
+    snprintf(info_out->name, sizeof info_out->name, "%s%d", name, index);
     /* Without a NUL, as a careless plugin leaves what it cut to fit. */
     memset(info_out->vendor, 'v', sizeof info_out->vendor);
     info_out->buffer_align = 128;
-#ifdef FAKE_HOLDS_TEMPS
-    info_out->flags = TDM_DEVICE_HOLDS_TEMPS;
-#endif
+    if (is_variant("fake_holds_temps")) info_out->flags = TDM_DEVICE_HOLDS_TEMPS;
     return TDM_OK;
 }
 
@@ -318,7 +322,6 @@ static tdm_status bindings_check(const tdm_device *d, const tdm_graph *graph,
     return TDM_OK;
 }
 
-#ifdef FAKE_HOLDS_TEMPS
 /* Temporaries in a buffer of the device's own, each at its own place; they must come unbound. */
 static tdm_status temps_bind(tdm_device *d, const tdm_graph *graph, tdm_binding *bindings,
                              tdm_buffer **buffer_out, tdm_error *err) {
@@ -340,7 +343,6 @@ static tdm_status temps_bind(tdm_device *d, const tdm_graph *graph, tdm_binding 
     }
     return status;
 }
-#endif
 
 static tdm_status graph_run(tdm_device *d, const tdm_graph *graph, const tdm_binding *bindings,
                             int32_t n_binding, tdm_error *err) {
@@ -357,12 +359,10 @@ static tdm_status graph_run(tdm_device *d, const tdm_graph *graph, const tdm_bin
     return status;
 }
 
-static tdm_status device_graph_compute_sync(tdm_device *d, const tdm_graph *graph,
-                                            const tdm_binding *bindings, int32_t n_binding,
-                                            tdm_error *err) {
-    if (atomic_flag_test_and_set(&d->is_busy))
-        return tdm_fail(err, TDM_INTERNAL, "%s: two computations at once", d->name);
-#ifdef FAKE_HOLDS_TEMPS
+/* With temporaries in memory of the device's own. */
+static tdm_status graph_run_holding(tdm_device *d, const tdm_graph *graph,
+                                    const tdm_binding *bindings, int32_t n_binding,
+                                    tdm_error *err) {
     tdm_buffer *temps = NULL;
     tdm_binding *own = malloc(((size_t)n_binding + 1) * sizeof *own);
     if (own == NULL) return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "out of memory");
@@ -371,9 +371,17 @@ static tdm_status device_graph_compute_sync(tdm_device *d, const tdm_graph *grap
     if (status == TDM_OK) status = graph_run(d, graph, own, n_binding, err);
     buffer_free(temps);
     free(own);
-#else
-    const tdm_status status = graph_run(d, graph, bindings, n_binding, err);
-#endif
+    return status;
+}
+
+static tdm_status device_graph_compute_sync(tdm_device *d, const tdm_graph *graph,
+                                            const tdm_binding *bindings, int32_t n_binding,
+                                            tdm_error *err) {
+    if (atomic_flag_test_and_set(&d->is_busy))
+        return tdm_fail(err, TDM_INTERNAL, "%s: two computations at once", d->name);
+    const tdm_status status = is_variant("fake_holds_temps")
+                                  ? graph_run_holding(d, graph, bindings, n_binding, err)
+                                  : graph_run(d, graph, bindings, n_binding, err);
     atomic_flag_clear(&d->is_busy);
     return status;
 }
@@ -381,17 +389,13 @@ static tdm_status device_graph_compute_sync(tdm_device *d, const tdm_graph *grap
 /* ---- the plugin ------------------------------------------------------------------------------ */
 
 static tdm_status instance_init(const tdm_host *host, tdm_instance **instance_out, tdm_error *err) {
-#ifdef FAKE_INIT_FAILS
-    (void)host;
-    (void)instance_out;
-    return tdm_fail(err, TDM_UNAVAILABLE, "the fake licence has run out");
-#else
+    if (is_variant("fake_init_fails"))
+        return tdm_fail(err, TDM_UNAVAILABLE, "the fake licence has run out");
     tdm_instance *instance = calloc(1, sizeof *instance);
     if (instance == NULL) return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "out of memory");
     instance->host = host;
     *instance_out = instance;
     return TDM_OK;
-#endif
 }
 
 static void instance_deinit(tdm_instance *instance) {
@@ -409,25 +413,21 @@ static const tdm_device_ops device_ops = {
     .graph_compute_sync = device_graph_compute_sync,
 };
 
-static const tdm_buffer_ops buffer_ops = {
+static tdm_buffer_ops buffer_ops = {
     .struct_size = offsetof(tdm_buffer_ops, copy), /* as if built before the rest was added */
     .alloc = buffer_alloc,
     .free = buffer_free,
-#ifndef FAKE_NO_UPLOAD
     .upload = buffer_upload,
-#endif
     .download = buffer_download,
 };
 
-static const tdm_plugin plugin = {
+static tdm_plugin plugin = {
     .struct_size = sizeof plugin,
-    .name = FAKE_NAME,
+    .name = name,
     .version = "1",
     .licence = "MIT",
     .init = instance_init,
-#ifndef FAKE_NO_DEINIT
     .deinit = instance_deinit,
-#endif
     .device = &device_ops,
     .buffer = &buffer_ops,
 };
@@ -440,21 +440,15 @@ TDM_EXPORT tdm_status tdm_plugin_entry_v7(const tdm_host *host, const tdm_plugin
 
 tdm_status tdm_plugin_entry_v0(const tdm_host *host, const tdm_plugin **plugin_out,
                                tdm_error *err) {
+    Dl_info object;
     (void)host;
-    /* Each variant leaves some of these out of its tables. */
-    (void)buffer_upload;
-    (void)instance_deinit;
-    (void)&plugin;
-#ifdef FAKE_ENTRY_FAILS
-    (void)plugin_out;
-    return tdm_fail(err, TDM_UNSUPPORTED, "the host is too old");
-#else
-    (void)err;
-#ifdef FAKE_NO_TABLE
-    *plugin_out = NULL;
-#else
-    *plugin_out = &plugin;
-#endif
+    const char *slash = dladdr(&plugin, &object) != 0 ? strrchr(object.dli_fname, '/') : NULL;
+    if (slash != NULL) snprintf(name, sizeof name, "%.*s", (int)strcspn(slash + 1, "."), slash + 1);
+    if (is_variant("fake_entry_fails"))
+        return tdm_fail(err, TDM_UNSUPPORTED, "the host is too old");
+    if (is_variant("fake_misnamed")) plugin.name = "someone_else";
+    if (is_variant("fake_no_upload")) buffer_ops.upload = NULL;
+    if (is_variant("fake_no_deinit")) plugin.deinit = NULL;
+    *plugin_out = is_variant("fake_no_table") ? NULL : &plugin;
     return TDM_OK;
-#endif
 }

@@ -5,6 +5,9 @@
  * what a test asks for: by options when it is opened, or later through fault_set, which a test finds
  * with dlsym.
  *
+ * Apart from the shim (tests/plugins/shims), which wraps a plugin: this one wraps an open device of the
+ * host, so that each member of a group has its own faults, which tests set while the group runs.
+ *
  *   member = NAME         the device behind it; required
  *   exchange = no         does not claim to exchange in its plans
  *            = lie-bits   exchanges, but adds something else

@@ -5,7 +5,7 @@
  * Built once more with -DNULL_EXPORT, which exports a second symbol: no switch can do that at run
  * time.
  */
-#include "tests/plugins/null/null_plugin.h"
+#include "tests/plugins/nulls/null_plugin.h"
 
 #include <dlfcn.h>
 #include <pthread.h>

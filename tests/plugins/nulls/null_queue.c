@@ -6,7 +6,7 @@
 #include <pthread.h>
 #include <string.h>
 
-#include "tests/plugins/null/null_plugin.h"
+#include "tests/plugins/nulls/null_plugin.h"
 
 enum { N_JOB = 16, MAX_SLOT = 64, MAX_POINT = 8 };
 
