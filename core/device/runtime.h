@@ -19,11 +19,12 @@ typedef void (*tdm_log_fn)(void *context, int32_t level, const char *line);
 
 typedef struct tdm_runtime_params {
     size_t struct_size;
-    const char *plugin_path; /* folders, separated by ':', searched first; NULL = none. Then the
-                                environment's TANDEM_PLUGIN_PATH, then the installed folder; never
-                                the current directory: relative and empty entries are refused, as is
-                                a folder that cannot be read; one of the environment's is warned of */
-    tdm_log_fn log;          /* NULL: nothing is logged. Called from any thread */
+    /* Folders, separated by ':', that are searched first; NULL = none. Then those of the
+     * environment variable TANDEM_PLUGIN_PATH, then the installed folder. The current directory is
+     * never searched: relative and empty entries are refused. So is a folder that cannot be read;
+     * for one of TANDEM_PLUGIN_PATH that is a warning. */
+    const char *plugin_path;
+    tdm_log_fn log; /* NULL: nothing is logged. Called from any thread */
     void *log_context;
     int32_t log_level; /* the highest tdm_log_level passed on */
     bool reads_only;   /* plugins are loaded for their tables alone: entry is called, init is not;

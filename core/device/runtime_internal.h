@@ -1,6 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
- * runtime_internal.h: what runtime.c, device.c and host_table.c share of a runtime. Not for others.
+ * runtime_internal.h: what runtime.c, device.c and host_table.c share of a runtime, and core/stages
+ * uses of it. Not for others.
+ *
+ * core/stages is built on core/device. Two calls go the other way, since a runtime owns the
+ * adapters of its devices: host_table.c offers tdm_adapter_acquire to plugins, and runtime.c frees
+ * what is left with tdm_adapter_end.
  */
 #ifndef TANDEM_CORE_RUNTIME_INTERNAL_H
 #define TANDEM_CORE_RUNTIME_INTERNAL_H

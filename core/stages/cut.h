@@ -51,9 +51,9 @@ typedef struct tdm_cut_params {
     int32_t n_dev;           /* 1 .. TDM_MAX_STAGE_DEVICES */
     const int32_t *slot_dev; /* [n_slot] device of each WEIGHT and STATE, -1 = unknown; NULL = all
                                 unknown */
-    /* Device whose memory the caller provides for every INPUT and OUTPUT of the graph; an OUTPUT that
-     * is made elsewhere is copied there. -1 = none: the stages have memory for an INPUT on each
-     * device that reads it, which the caller fills, and for an OUTPUT where it is made. */
+    /* Device whose memory the caller provides for every INPUT and OUTPUT of the graph; an OUTPUT
+     * that is made elsewhere is copied there. -1 = none: the stages have memory for an INPUT on
+     * each device that reads it, which the caller fills, and for an OUTPUT where it is made. */
     int32_t caller_dev;
 } tdm_cut_params;
 
