@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * context.c: making a context and decoding batches. Plans are context_plan.c's; moving what is
- * cached is context_cache.c's.
+ * context.c: creates contexts and decodes batches. Plans: context_plan.c. Cached tokens:
+ * context_cache.c.
  */
 #include "llm/context.h"
 
@@ -14,7 +14,7 @@ static tdm_status out_of_memory(tdm_error *err) {
     return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "context: out of memory");
 }
 
-/* ---- Making one ---- */
+/* ---- Creation ---- */
 
 tdm_status llm_context_measure(llm_context *ctx, const llm_model *m,
                                const llm_context_params *params, tdm_error *err) {
@@ -27,19 +27,17 @@ tdm_status llm_context_measure(llm_context *ctx, const llm_model *m,
     ctx->n_seq = p->n_seq != 0 ? p->n_seq : 1;
     int32_t page_len = p->page_len != 0 ? p->page_len : TDM_KV_PAGE_LEN_DEFAULT;
     if (ctx->n_ctx < 1 || ctx->n_ctx > LLM_MAX_CTX)
-        return tdm_fail(err, TDM_INVALID_ARGUMENT, "ctx-size %d: 1 to %d is possible", ctx->n_ctx,
+        return tdm_fail(err, TDM_INVALID_ARGUMENT, "ctx-size %d: expected 1 to %d", ctx->n_ctx,
                         LLM_MAX_CTX);
     if (ctx->n_ubatch < 1 || ctx->n_ubatch > LLM_MAX_UBATCH)
-        return tdm_fail(err, TDM_INVALID_ARGUMENT, "ubatch-size %d: 1 to %d is possible",
+        return tdm_fail(err, TDM_INVALID_ARGUMENT, "ubatch-size %d: expected 1 to %d",
                         ctx->n_ubatch, LLM_MAX_UBATCH);
     if (ctx->n_seq < 1 || ctx->n_seq > LLM_MAX_SEQ)
-        return tdm_fail(err, TDM_INVALID_ARGUMENT, "parallel %d: 1 to %d sequences are possible",
+        return tdm_fail(err, TDM_INVALID_ARGUMENT, "parallel %d: expected 1 to %d sequences",
                         ctx->n_seq, LLM_MAX_SEQ);
     if (page_len < 1 || page_len > 1024 || (page_len & (page_len - 1)) != 0)
         return tdm_fail(err, TDM_INVALID_ARGUMENT,
-                        "page-size %d: a power of two up to 1024 is "
-                        "needed",
-                        page_len);
+                        "page-size %d: expected a power of two up to 1024", page_len);
     if (ctx->n_ubatch > ctx->n_ctx) ctx->n_ubatch = ctx->n_ctx;
     tdm_kv_desc *d = &ctx->cache.desc;
     llm_cache_desc_fill(m, d);
@@ -48,22 +46,23 @@ tdm_status llm_context_measure(llm_context *ctx, const llm_model *m,
     bool is_latent = (d->flags & TDM_KV_V_FROM_K) != 0;
     if (is_latent && p->type_v == NULL) d->type_v = d->type_k;
     if (is_latent && d->type_v != d->type_k)
-        return tdm_fail(err, TDM_INVALID_ARGUMENT,
-                        "cache-type-v %s: '%s' keeps one latent row for K and V, so that V has K's "
-                        "type; set cache-type-v to %s",
-                        tdm_type_name(d->type_v), m->hparams.arch, tdm_type_name(d->type_k));
+        return tdm_fail(
+            err, TDM_INVALID_ARGUMENT,
+            "cache-type-v %s: '%s' has one latent row for K and V, so V has the type of K; "
+            "set cache-type-v to %s",
+            tdm_type_name(d->type_v), m->hparams.arch, tdm_type_name(d->type_k));
     d->page_len = page_len;
     if (p->is_cache_in_host) d->flags |= TDM_KV_IN_HOST;
     if (!p->is_unrotated) d->flags |= TDM_KV_ROTATE_K | TDM_KV_ROTATE_V;
-    /* A shift leaves up to two pages of a sequence partly empty (kv_cache.h), and a shared page is
-     * copied before it is shifted. */
+    /* Two more pages per sequence: a shift leaves up to two pages partly empty (kv_cache.h), and
+     * copies a shared page first. */
     ctx->cache.n_page = ((int64_t)ctx->n_ctx + page_len - 1) / page_len + 2 * ctx->n_seq;
     ctx->n_entry = 16;
     while (ctx->n_entry < ctx->cache.n_page + 2 * ctx->n_seq) ctx->n_entry *= 2;
     return TDM_OK;
 }
 
-/* The cache of the layers that live on device d. */
+/* Allocates the cache of the layers on device d. */
 static tdm_status cache_buffer_allocate(llm_context *ctx, int32_t d, uint64_t size,
                                         tdm_error *err) {
     const llm_model *m = ctx->model;
@@ -83,10 +82,11 @@ static tdm_status cache_buffer_allocate(llm_context *ctx, int32_t d, uint64_t si
     tdm_status status = tdm_mem_alloc_items(m->devs[d], &params, &ctx->cache_mem[d], &inner);
     free(items);
     if (status != TDM_OK)
-        return tdm_fail(err, status,
-                        "no memory for %.1f MiB of cache for %d tokens: %s; a smaller "
-                        "ctx-size or smaller cache types need less",
-                        (double)size / 1048576.0, ctx->n_ctx, inner.message);
+        return tdm_fail(
+            err, status,
+            "no memory for %.1f MiB of cache for %d tokens: %s; lower ctx-size or choose "
+            "smaller cache types",
+            (double)size / 1048576.0, ctx->n_ctx, inner.message);
     ctx->cache_size += size;
     return TDM_OK;
 }
@@ -113,8 +113,8 @@ static tdm_status cache_allocate(llm_context *ctx, tdm_error *err) {
     return status;
 }
 
-/* Plans the largest step now, so that what does not fit is known before any work, and the compute
- * memory never grows later but for logits of many rows. */
+/* Plans the largest step when the context is created. So a lack of memory is found before any work,
+ * and compute memory does not grow later, except for logits of many rows. */
 static tdm_status largest_plan(llm_context *ctx, tdm_error *err) {
     llm_step_shape shape = {ctx->n_ubatch, 1, ctx->n_seq, ctx->n_entry};
     llm_plan *plan = NULL;
@@ -125,7 +125,7 @@ static tdm_status largest_plan(llm_context *ctx, tdm_error *err) {
 tdm_status llm_context_create(llm_model *model, const llm_context_params *params,
                               llm_context **context_out, tdm_error *err) {
     if (model->n_dev == 0)
-        return tdm_fail(err, TDM_FAILED_PRECONDITION, "%s: is not loaded", model->path);
+        return tdm_fail(err, TDM_FAILED_PRECONDITION, "%s: the model is not loaded", model->path);
     llm_context *ctx = calloc(1, sizeof *ctx);
     if (ctx == NULL) return out_of_memory(err);
     size_t n_layer = (size_t)model->hparams.n_layer;
@@ -255,7 +255,7 @@ static tdm_status logits_reserve(llm_context *ctx, int64_t n_row, tdm_error *err
     return TDM_OK;
 }
 
-/* Finds cells for tokens first .. last-1, a run of one sequence at a time. */
+/* Finds cells for tokens first .. last-1, for neighbours of one sequence at a time. */
 static tdm_status cells_find(llm_context *ctx, const llm_batch *batch, int32_t first, int32_t last,
                              tdm_error *err) {
     for (int32_t i = first, end; i < last; i = end) {
@@ -267,7 +267,7 @@ static tdm_status cells_find(llm_context *ctx, const llm_batch *batch, int32_t f
     return TDM_OK;
 }
 
-/* Entries of all sequences that the batch names; the table's capacity grows when it must. */
+/* The number of entries of all sequences of the batch. */
 static int32_t entries_needed(const llm_context *ctx, const bool *is_used) {
     int32_t n = 0;
     for (int32_t s = 0; s < ctx->n_seq; s++)
@@ -275,7 +275,8 @@ static int32_t entries_needed(const llm_context *ctx, const bool *is_used) {
     return n;
 }
 
-/* Writes tokens, positions, cells and page tables; returns the bytes of the block in use. */
+/* Writes tokens, positions, cells and page tables; returns the size of the used part of the
+ * block. */
 static size_t step_fill(llm_context *ctx, const llm_plan *plan, const llm_batch *batch,
                         int32_t first, int32_t last, const int32_t *start, const bool *is_used) {
     const tdm_step_header *h = &plan->header;
@@ -310,7 +311,7 @@ static size_t step_fill(llm_context *ctx, const llm_plan *plan, const llm_batch 
     return ((size_t)h->cls[0].entry_off + 4 * (size_t)n_entry) * sizeof(int32_t);
 }
 
-/* Runs tokens first .. last-1 of the batch; logits go to rows n_logits .. of the context. */
+/* Computes tokens first .. last-1 of the batch; appends their logits to those of the context. */
 static tdm_status ubatch_run(llm_context *ctx, const llm_batch *batch, int32_t first, int32_t last,
                              tdm_error *err) {
     int32_t n_vocab = ctx->model->hparams.n_vocab, start[LLM_MAX_SEQ], n_out = 0;
@@ -337,7 +338,7 @@ static tdm_status ubatch_run(llm_context *ctx, const llm_batch *batch, int32_t f
     tdm_io input = {plan->step, ctx->step, size};
     if (n_out == 0) return tdm_schedule_run(plan->schedule, &input, 1, NULL, 0, err);
 
-    /* A plan that gives logits of every token leaves them in the tokens' rows. */
+    /* A plan that gives logits of all tokens has a row per token: keep the wanted ones. */
     bool is_by_token = shape.n_out == shape.n_tok;
     int32_t n_row = is_by_token ? last - first : n_out;
     status = logits_reserve(ctx, (int64_t)ctx->n_logits + n_row, err);

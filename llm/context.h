@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: MIT
  *
- * context.h: a model at work: its cache, its plans, and the sequences that are being continued.
+ * context.h: a context: the cache, plans and sequences with which a model computes.
  *
- * The model in the head: a context holds n_seq sequences of tokens, empty at first. Decoding
- * appends tokens to them and gives logits for those that were asked for; positions follow from a
- * sequence's length. Each shape of step (tokens, outputs) is planned once and kept; what changes
- * from step to step travels in the step block (tandem/step.h). When a call fails, the sequences
- * are as they were before it.
+ * A context has n_seq sequences of tokens, empty at first. Decoding appends tokens to sequences and
+ * returns logits of the wanted ones. The position of a token is the length of its sequence before
+ * it. Each shape of step (tokens, outputs) is planned once; data that changes between steps is in
+ * the step block (tandem/step.h). A call that fails leaves the sequences unchanged.
  *
- * One thread at a time for a context; contexts of one model are independent of one another but
- * share its devices.
+ * One thread at a time for a context. Contexts of one model share its devices and are otherwise
+ * independent.
  */
 #ifndef LLM_CONTEXT_H
 #define LLM_CONTEXT_H
@@ -26,28 +25,29 @@ typedef struct llm_context llm_context;
 
 typedef struct llm_context_params {
     size_t struct_size;
-    int32_t n_ctx;          /* tokens that a sequence, and all of them together, may hold, at most
-                               LLM_MAX_CTX; 0 = what the model was trained with, at most LLM_N_CTX_DEFAULT */
-    int32_t n_ubatch;       /* tokens computed at once, at most LLM_MAX_UBATCH;
+    int32_t n_ctx;          /* most tokens of a sequence, and of all together; at most LLM_MAX_CTX;
+                               0 = as trained with, at most LLM_N_CTX_DEFAULT */
+    int32_t n_ubatch;       /* tokens computed in one step, at most LLM_MAX_UBATCH;
                                0 = LLM_N_UBATCH_DEFAULT */
     int32_t n_seq;          /* 1 .. LLM_MAX_SEQ; 0 = 1 */
     int32_t page_len;       /* tokens in a page, a power of two; 0 = TDM_KV_PAGE_LEN_DEFAULT */
     const tdm_type *type_k; /* of the cache; NULL = f16; read during the call */
     const tdm_type *type_v;
     bool is_unrotated;     /* true: quantised caches are stored without rotation */
-    bool is_cache_in_host; /* true: the cache lies in the host's memory, whatever device the model
+    bool is_cache_in_host; /* true: the cache is in the host's memory, whichever device the model
                               is on (TDM_KV_IN_HOST) */
 } llm_context_params;
 
-/* Bytes that a context holds, apart from the model's weights. */
+/* Bytes allocated for a context, without the model's weights. */
 typedef struct llm_context_memory {
     uint64_t cache;   /* all pages */
-    uint64_t compute; /* temporaries of the largest shape, and what plans hold */
+    uint64_t compute; /* temporaries of the largest shape, and memory of plans */
     uint64_t output;  /* logits on the host */
 } llm_context_memory;
 
-/* Allocates cache and compute memory for the largest step. The model is loaded and outlives the
- * context. What does not fit is refused with the sizes and the key to change. [setup] */
+/* Allocates the cache, and compute memory for the largest step. The model is loaded and outlives
+ * the context. If memory does not suffice, the message has the sizes and the key to change.
+ * [setup] */
 tdm_status llm_context_create(llm_model *model, const llm_context_params *params,
                               llm_context **context_out, tdm_error *err);
 /* NULL is a no-op. [setup] */
@@ -66,30 +66,30 @@ typedef struct llm_batch {
     int32_t n_tok;         /* any number; computed n_ubatch at a time */
 } llm_batch;
 
-/* Appends the batch and computes the logits asked for, which stay valid until the next call.
- * A batch that does not fit the context is TDM_OUT_OF_RANGE and names the sizes. */
+/* Appends the batch and computes the wanted logits, which stay valid until the next call. A batch
+ * that does not fit the context is TDM_OUT_OF_RANGE, with the sizes. */
 tdm_status llm_context_decode(llm_context *ctx, const llm_batch *batch, tdm_error *err);
 /* Logits [n_vocab] of the i-th wanted token of the last batch; NULL past the end. */
 const float *llm_context_logits(const llm_context *ctx, int32_t i);
-/* Called between the ubatches of a long batch, with tokens done and in all; returning false
- * cancels the call with TDM_CANCELLED. NULL removes it. */
+/* Sets a function that is called between the ubatches of a long batch, with tokens done and in
+ * total; returning false cancels the call with TDM_CANCELLED. NULL removes it. */
 void llm_context_set_progress(llm_context *ctx, llm_progress_fn progress, void *progress_context);
 
 /* Tokens in a sequence. */
 int32_t llm_context_length(const llm_context *ctx, int32_t seq);
 /* Keeps the first n_tok tokens of a sequence. */
 tdm_status llm_context_truncate(llm_context *ctx, int32_t seq, int32_t n_tok, tdm_error *err);
-/* Gives the empty sequence dst the first n_tok tokens of src; their pages are shared. */
+/* Makes the empty sequence dst share the first n_tok tokens of src, by sharing pages. */
 tdm_status llm_context_fork(llm_context *ctx, int32_t dst, int32_t src, int32_t n_tok,
                             tdm_error *err);
-/* Context shift: takes tokens n_keep .. n_keep+n_discard-1 out of a sequence; the cached keys of
- * those behind are turned to their new positions. */
+/* Context shift: removes tokens n_keep .. n_keep+n_discard-1 from a sequence and rotates the cached
+ * keys of the tokens behind them to their new positions. */
 tdm_status llm_context_shift(llm_context *ctx, int32_t seq, int32_t n_keep, int32_t n_discard,
                              tdm_error *err);
 
 /* ---- Cache rows, for state files (state.h) ---- */
 
-#define LLM_STATE_CHUNK 64 /* tokens moved at once */
+#define LLM_STATE_CHUNK 64 /* tokens exported or imported at once */
 
 /* Bytes of the canonical K and V rows of n_row tokens in all layers. */
 size_t llm_context_rows_size(const llm_context *ctx, int32_t n_row);
@@ -97,7 +97,7 @@ size_t llm_context_rows_size(const llm_context *ctx, int32_t n_row);
  * each layer its K rows, then its V rows. */
 tdm_status llm_context_export_rows(llm_context *ctx, int32_t seq, int32_t first, int32_t n_row,
                                    void *rows_out, tdm_error *err);
-/* Appends n_row tokens to a sequence whose rows are given, instead of computing them. */
+/* Appends n_row tokens to a sequence, with given rows instead of computed ones. */
 tdm_status llm_context_import_rows(llm_context *ctx, int32_t seq, int32_t n_row, const void *rows,
                                    tdm_error *err);
 
