@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_cpu_spin.c: how long waits look before they sleep (plugins/cpu/exec/spin.h), by a clock that the
- * test sets; whether a thread runs; and a pool whose workers wait for one that has no processor.
+ * test_cpu_spin.c: how long waits spin before they sleep (plugins/cpu/exec/spin.h), with a clock that the
+ * test sets; whether a thread runs; and a pool whose workers wait for one that has no CPU.
  */
 #include <pthread.h>
 #include <semaphore.h>
@@ -22,62 +22,63 @@ enum { START = 1000000 }; /* the clock of these waits */
 
 /* ---- Policy ---------------------------------------------------------------------------------- */
 
-/* Answers as told, and counts questions. */
-typedef struct oracle {
-    int n_asked;
-    int n_yes; /* after so many it says no */
-} oracle;
+/* Answers whether threads run: true for the first n_yes calls. */
+typedef struct script {
+    int n_call;
+    int n_yes;
+} script;
 
-static bool oracle_ask(void *arg) {
-    oracle *o = arg;
-    return o->n_asked++ < o->n_yes;
+static bool script_answer(void *arg) {
+    script *o = arg;
+    return o->n_call++ < o->n_yes;
 }
 
-/* When a wait that looks at the clock every `step` ns sleeps. */
-static uint64_t look_until(cpu_patience *patience, oracle *o, uint64_t step) {
+/* Nanoseconds after which a wait sleeps that reads the clock every `step` ns. */
+static uint64_t spin_until(cpu_patience *patience, script *o, uint64_t step) {
     cpu_spin spin = {0};
     uint64_t now = START;
-    while (cpu_spin_goes_on_at(&spin, patience, o != NULL ? oracle_ask : NULL, o, now)) now += step;
+    while (cpu_spin_goes_on_at(&spin, patience, o != NULL ? script_answer : NULL, o, now))
+        now += step;
     return now - START;
 }
 
-static void a_wait_of_which_nobody_knows_sleeps_after_its_patience(void **state) {
+static void test_unknown_threads_spin_then_sleep(void **state) {
     (void)state;
     cpu_patience patience = CPU_PATIENCE_START;
-    assert_int_equal(look_until(&patience, NULL, 100), CPU_PATIENCE_START);
+    assert_int_equal(spin_until(&patience, NULL, 100), CPU_PATIENCE_START);
     assert_int_equal(patience, CPU_PATIENCE_START / 2);
-    for (int i = 0; i < 40; i++) look_until(&patience, NULL, 100);
+    for (int i = 0; i < 40; i++) spin_until(&patience, NULL, 100);
     assert_int_equal(patience, CPU_PATIENCE_MIN);
 }
 
-static void a_wait_for_those_who_run_goes_on(void **state) {
+static void test_running_threads_keep_spinning(void **state) {
     (void)state;
     cpu_patience patience = CPU_PATIENCE_START;
-    oracle o = {.n_yes = 5};
-    assert_int_equal(look_until(&patience, &o, 100), CPU_PATIENCE_START + 5 * CPU_LOOK_AGAIN);
-    assert_int_equal(o.n_asked, 6);
+    script o = {.n_yes = 5};
+    assert_int_equal(spin_until(&patience, &o, 100), CPU_PATIENCE_START + 5 * CPU_LOOK_AGAIN);
+    assert_int_equal(o.n_call, 6);
     assert_int_equal(patience, CPU_PATIENCE_START / 2);
 }
 
-static void a_wait_for_those_who_do_not_run_sleeps_at_the_first_question(void **state) {
+static void test_stopped_threads_sleep_at_once(void **state) {
     (void)state;
     cpu_patience patience = CPU_PATIENCE_START;
-    oracle o = {.n_yes = 0};
-    assert_int_equal(look_until(&patience, &o, 100), CPU_PATIENCE_START);
-    assert_int_equal(o.n_asked, 1);
+    script o = {.n_yes = 0};
+    assert_int_equal(spin_until(&patience, &o, 100), CPU_PATIENCE_START);
+    assert_int_equal(o.n_call, 1);
 }
 
-static void no_wait_looks_for_ever(void **state) {
+static void test_spin_has_a_limit(void **state) {
     (void)state;
     cpu_patience patience = CPU_PATIENCE_MAX;
-    oracle o = {.n_yes = 1000000};
-    uint64_t end = look_until(&patience, &o, 100);
+    script o = {.n_yes = 1000000};
+    uint64_t end = spin_until(&patience, &o, 100);
     assert_true(end >= CPU_LOOK_MAX);
     assert_true(end < CPU_LOOK_MAX + CPU_LOOK_AGAIN);
     assert_int_equal(patience, CPU_PATIENCE_MAX / 2);
 }
 
-static void looking_that_is_rewarded_is_learned(void **state) {
+static void test_success_doubles_the_spin(void **state) {
     (void)state;
     cpu_patience patience = CPU_PATIENCE_MIN;
     cpu_spin at_once = {0};
@@ -95,7 +96,7 @@ static void looking_that_is_rewarded_is_learned(void **state) {
 
 /* ---- Who runs -------------------------------------------------------------------------------- */
 
-/* A thread that computes until told to stop, then sleeps until told to end. */
+/* A thread that computes until is_stopped, then sleeps until `end` is posted. */
 typedef struct subject {
     pthread_t thread;
     clockid_t clock;
@@ -125,8 +126,8 @@ static char thread_state(long id) {
     return name_end != NULL && strlen(name_end) > 2 ? name_end[2] : 0;
 }
 
-/* Two processors to stay on: a thread that shares one with whoever asks never runs when asked. Skips
- * the test where there is one only, or where /proc tells nothing of threads. */
+/* Two CPUs to pin threads to: a thread that shares the CPU of the caller never runs during the call.
+ * Skips the test where there is only one, or where /proc has no states of threads. */
 static cpu_set_t two_cores(void) {
     cpu_set_t usable, two;
     CPU_ZERO(&two);
@@ -141,7 +142,7 @@ static cpu_set_t two_cores(void) {
     return two;
 }
 
-/* Leaves a thread the first processor of a set (0) or the second (1). */
+/* Pins a thread to the first CPU of a set (0) or to the second (1). */
 static void thread_pin(pthread_t thread, const cpu_set_t *two, int which) {
     cpu_set_t one;
     int rank = 0;
@@ -155,7 +156,7 @@ static void thread_await_sleep(long id) {
     while (thread_state(id) != 'S') sched_yield();
 }
 
-static void a_thread_runs_while_it_computes_and_not_while_it_sleeps(void **state) {
+static void test_thread_runs_only_while_it_computes(void **state) {
     (void)state;
     subject s = {0};
     cpu_set_t two = two_cores(), usable;
@@ -166,11 +167,11 @@ static void a_thread_runs_while_it_computes_and_not_while_it_sleeps(void **state
     thread_pin(pthread_self(), &two, 0);
     thread_pin(s.thread, &two, 1);
     while (atomic_load(&s.id) == 0) sched_yield();
-    /* It may have to share its processor, so it runs at some time, not always. */
+    /* It may share its CPU, so it runs at some time, not always. */
     while (!cpu_thread_runs(s.clock)) sched_yield();
     atomic_store(&s.is_stopped, true);
     thread_await_sleep(atomic_load(&s.id));
-    /* The kernel says that it sleeps a little before it leaves its processor. */
+    /* The kernel reports that it sleeps a little before it leaves its CPU. */
     while (cpu_thread_runs(s.clock)) sched_yield();
     for (int i = 0; i < 1000; i++) assert_false(cpu_thread_runs(s.clock));
     sem_post(&s.end);
@@ -183,17 +184,18 @@ static void a_thread_runs_while_it_computes_and_not_while_it_sleeps(void **state
 
 enum { N_THREAD = 3, N_ROUND = 60, MAX_TRY = 1000 };
 
-/* What pools asked of the thread with this clock, and were told: the linker leads their questions
- * here (--wrap). */
-static _Atomic clockid_t asked_clock;
-static _Atomic int64_t n_told_yes, n_told_no;
+/* Calls of pools for the thread with this clock, by their result; the linker redirects them here
+ * (--wrap). */
+static _Atomic clockid_t watched_clock;
+static _Atomic int64_t n_running, n_not_running;
 
 bool __real_cpu_thread_runs(clockid_t clock);
 bool __wrap_cpu_thread_runs(clockid_t clock);
 
 bool __wrap_cpu_thread_runs(clockid_t clock) {
     bool runs = __real_cpu_thread_runs(clock);
-    if (clock == atomic_load(&asked_clock)) atomic_fetch_add(runs ? &n_told_yes : &n_told_no, 1);
+    if (clock == atomic_load(&watched_clock))
+        atomic_fetch_add(runs ? &n_running : &n_not_running, 1);
     return runs;
 }
 
@@ -217,8 +219,8 @@ static cpu_pool *pool_open(int32_t n_thread, const cpu_set_t *cores) {
     return pool;
 }
 
-/* Worker 1 comes late to where worker 0 waits: computing until it was asked for, or sleeping until
- * worker 0 sleeps. */
+/* Worker 1 comes late to the barrier where worker 0 waits: it computes until worker 0 has checked whether
+ * it runs, or sleeps until worker 0 sleeps. */
 typedef struct lateness {
     bool computes;
     _Atomic long waiter; /* worker 0's thread */
@@ -230,39 +232,39 @@ static void late_work(void *arg, cpu_worker *w) {
         atomic_store(&l->waiter, syscall(SYS_gettid));
     } else {
         clockid_t clock;
-        int64_t n_before = atomic_load(&n_told_yes);
+        int64_t n_before = atomic_load(&n_running);
         pthread_getcpuclockid(pthread_self(), &clock);
-        atomic_store(&asked_clock, clock);
+        atomic_store(&watched_clock, clock);
         while (atomic_load(&l->waiter) == 0) sched_yield();
         while (thread_state(atomic_load(&l->waiter)) != 'S') {
             if (!l->computes)
                 nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
-            else if (atomic_load(&n_told_yes) != n_before)
+            else if (atomic_load(&n_running) != n_before)
                 break;
         }
     }
     cpu_worker_barrier(w);
 }
 
-/* On a busy machine a wait may end some other way, so not every one has to be as wished. */
-static void a_barrier_asks_whether_the_missing_run(void **state) {
+/* On a busy machine a wait may end in another way, so that one of many tries is enough. */
+static void test_barrier_checks_missing_threads(void **state) {
     (void)state;
     cpu_set_t two = two_cores(), usable;
     assert_int_equal(pthread_getaffinity_np(pthread_self(), sizeof usable, &usable), 0);
     cpu_pool *pool = pool_open(2, &two);
     cpu_pool_pin_caller(pool);
-    for (int i = 0; i < MAX_TRY && atomic_load(&n_told_yes) == 0; i++)
+    for (int i = 0; i < MAX_TRY && atomic_load(&n_running) == 0; i++)
         cpu_pool_run(pool, late_work, &(lateness){.computes = true});
-    assert_true(atomic_load(&n_told_yes) > 0);
-    atomic_store(&n_told_no, 0);
-    for (int i = 0; i < MAX_TRY && atomic_load(&n_told_no) == 0; i++)
+    assert_true(atomic_load(&n_running) > 0);
+    atomic_store(&n_not_running, 0);
+    for (int i = 0; i < MAX_TRY && atomic_load(&n_not_running) == 0; i++)
         cpu_pool_run(pool, late_work, &(lateness){.computes = false});
-    assert_true(atomic_load(&n_told_no) > 0);
+    assert_true(atomic_load(&n_not_running) > 0);
     cpu_pool_destroy(pool);
     assert_int_equal(pthread_setaffinity_np(pthread_self(), sizeof usable, &usable), 0);
 }
 
-/* In turn each worker comes only when all others sleep; all must then wake. */
+/* In each round one worker comes only when all others sleep; all must then wake. */
 typedef struct rounds {
     _Atomic long ids[N_THREAD];
     _Atomic int32_t n_met[N_ROUND];
@@ -283,11 +285,11 @@ static void rounds_work(void *arg, cpu_worker *w) {
     }
 }
 
-static void sleepers_at_a_barrier_are_woken(void **state) {
+static void test_barrier_wakes_sleepers(void **state) {
     (void)state;
     rounds r;
     if (thread_state(syscall(SYS_gettid)) == 0) {
-        print_message("skipped: /proc tells nothing of threads here\n");
+        print_message("skipped: /proc has no states of threads\n");
         skip();
     }
     cpu_pool *pool = pool_open(N_THREAD, NULL);
@@ -309,7 +311,7 @@ static void meet_work(void *arg, cpu_worker *w) {
     }
 }
 
-static void more_threads_than_processors_meet(void **state) {
+static void test_more_threads_than_processors(void **state) {
     (void)state;
     _Atomic int64_t n = 0;
     int32_t n_thread = 4 * (int32_t)sysconf(_SC_NPROCESSORS_ONLN);
@@ -322,15 +324,15 @@ static void more_threads_than_processors_meet(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(a_wait_of_which_nobody_knows_sleeps_after_its_patience),
-        cmocka_unit_test(a_wait_for_those_who_run_goes_on),
-        cmocka_unit_test(a_wait_for_those_who_do_not_run_sleeps_at_the_first_question),
-        cmocka_unit_test(no_wait_looks_for_ever),
-        cmocka_unit_test(looking_that_is_rewarded_is_learned),
-        cmocka_unit_test(a_thread_runs_while_it_computes_and_not_while_it_sleeps),
-        cmocka_unit_test(a_barrier_asks_whether_the_missing_run),
-        cmocka_unit_test(sleepers_at_a_barrier_are_woken),
-        cmocka_unit_test(more_threads_than_processors_meet),
+        cmocka_unit_test(test_unknown_threads_spin_then_sleep),
+        cmocka_unit_test(test_running_threads_keep_spinning),
+        cmocka_unit_test(test_stopped_threads_sleep_at_once),
+        cmocka_unit_test(test_spin_has_a_limit),
+        cmocka_unit_test(test_success_doubles_the_spin),
+        cmocka_unit_test(test_thread_runs_only_while_it_computes),
+        cmocka_unit_test(test_barrier_checks_missing_threads),
+        cmocka_unit_test(test_barrier_wakes_sleepers),
+        cmocka_unit_test(test_more_threads_than_processors),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
