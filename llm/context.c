@@ -221,6 +221,10 @@ static bool batch_wants(const llm_batch *batch, int32_t i) {
     return batch->wanted != NULL ? batch->wanted[i] : i == batch->n_tok - 1;
 }
 
+static tdm_role batch_role(const llm_batch *batch, int32_t i) {
+    return batch->roles != NULL ? (tdm_role)batch->roles[i] : batch->role;
+}
+
 static tdm_status batch_check(const llm_context *ctx, const llm_batch *batch, tdm_error *err) {
     int64_t added[LLM_MAX_SEQ] = {0};
     for (int32_t i = 0; i < batch->n_tok; i++) {
@@ -233,6 +237,9 @@ static tdm_status batch_check(const llm_context *ctx, const llm_batch *batch, td
             return tdm_fail(err, TDM_INVALID_ARGUMENT,
                             "token %d of the batch: id %d; the vocabulary ends at %d", i,
                             batch->tokens[i], ctx->model->hparams.n_vocab - 1);
+        if (batch_role(batch, i) != TDM_ROLE_GENERATED && batch_role(batch, i) != TDM_ROLE_PROMPT)
+            return tdm_fail(err, TDM_INVALID_ARGUMENT, "token %d of the batch: no role %d", i,
+                            (int)batch_role(batch, i));
         added[seq]++;
     }
     for (int32_t s = 0; s < ctx->n_seq; s++)
@@ -288,9 +295,13 @@ static size_t step_fill(llm_context *ctx, const llm_plan *plan, const llm_batch 
         step[h->token_off + at] = batch->tokens[i];
         step[h->pos_off + at] = next[seq]++;
         step[h->seq_off + at] = seq;
+        step[h->role_off + at] = (int32_t)batch_role(batch, i);
         step[h->cls[0].write_off + at] = ctx->cells[at];
         if (batch_wants(batch, i)) {
-            if (plan->shape.n_out > 0) step[h->out_row_off + n_out] = at;
+            if (plan->shape.n_out > 0) {
+                step[h->out_row_off + n_out] = at;
+                step[h->out_role_off + n_out] = (int32_t)batch_role(batch, i);
+            }
             n_out++;
         }
     }

@@ -64,6 +64,9 @@ typedef struct llm_batch {
     const int32_t *seqs;   /* [n_tok] 0 .. n_seq-1; NULL = all of sequence 0 */
     const bool *wanted;    /* [n_tok] whose logits to keep; NULL = the last one's */
     int32_t n_tok;         /* any number; computed n_ubatch at a time */
+    tdm_role role;         /* of all tokens, where roles is NULL; decides how exactly a device may
+                              compute them (tandem/step.h) */
+    const uint8_t *roles;  /* [n_tok] tdm_role of each token; NULL = all have `role` */
 } llm_batch;
 
 /* Appends the batch and computes the wanted logits, which stay valid until the next call. A batch

@@ -306,7 +306,8 @@ tdm_status runner_session_prefill(runner_session *session, const int32_t *tokens
     for (int32_t at = 0, n; at < n_tok && status == TDM_OK; at += n) {
         n = n_tok - at < n_batch ? n_tok - at : n_batch;
         bool is_last = at + n == n_tok;
-        llm_batch batch = {tokens + at, NULL, is_last && wants_last ? NULL : unwanted, n};
+        llm_batch batch = {tokens + at, NULL, is_last && wants_last ? NULL : unwanted, n,
+                           TDM_ROLE_PROMPT};
         progress.done_before = (uint64_t)at;
         status = llm_context_decode(session->ctx, &batch, err);
         runner_progress_update(app->terminal, (uint64_t)(at + n));

@@ -14,9 +14,10 @@
 #include "core/graph/op_rules.h"
 
 struct tdm_builder {
-    tdm_graph graph;        /* its arrays have room for cap_* elements */
-    tdm_view_place *places; /* of every value */
-    int32_t step_field[3];  /* by tdm_step_field; -1 = not made yet */
+    tdm_graph graph;                           /* its arrays have room for cap_* elements */
+    tdm_view_place *places;                    /* of every value */
+    int32_t step_field[TDM_STEP_FIELD_COUNT_]; /* -1 = not made yet */
+    int32_t role; /* source of roles of the next MATMUL or MOE_FFN; -1 = none */
     int32_t cap_value, cap_node, cap_partition, cap_kv, cap_name, cap_place;
     tdm_error err; /* the first failure */
 };
@@ -32,7 +33,8 @@ static void builder_reset(tdm_builder *b) {
     free(b->places);
     b->places = NULL;
     b->cap_value = b->cap_node = b->cap_partition = b->cap_kv = b->cap_name = b->cap_place = 0;
-    for (i = 0; i < 3; i++) b->step_field[i] = -1;
+    for (i = 0; i < TDM_STEP_FIELD_COUNT_; i++) b->step_field[i] = -1;
+    b->role = -1;
 }
 
 tdm_status tdm_builder_create(tdm_builder **builder_out, tdm_error *err) {
@@ -215,12 +217,13 @@ int32_t tdm_build_step(tdm_builder *b, const tdm_step_caps *caps) {
 }
 
 int32_t tdm_build_step_field(tdm_builder *b, tdm_step_field field) {
-    static const char *const names[] = {"step.token", "step.pos", "step.out_row"};
-    tdm_step_header header;
+    static const char *const names[] = {"step.token", "step.pos", "step.out_row", "step.role",
+                                        "step.out_role"};
+    tdm_step_header header = {0};
     int64_t offset[TDM_MAX_DIMS] = {0}, ne[TDM_MAX_DIMS] = {0, 1, 1, 1};
     int32_t i;
     if (!builder_is_ok(b)) return -1;
-    if (b->graph.step < 0 || (unsigned)field > TDM_STEP_OUT_ROW) {
+    if (b->graph.step < 0 || (unsigned)field >= TDM_STEP_FIELD_COUNT_) {
         tdm_build_fail(b, TDM_INVALID_ARGUMENT, "graph builder: field %d of the step block, %s",
                        (int)field,
                        b->graph.step < 0 ? "which the graph does not have" : "which has none such");
@@ -228,15 +231,24 @@ int32_t tdm_build_step_field(tdm_builder *b, tdm_step_field field) {
     }
     if (b->step_field[field] >= 0) return b->step_field[field];
     tdm_step_layout(&b->graph.step_caps, &header, NULL); /* succeeded in tdm_build_step */
-    ne[0] = field == TDM_STEP_OUT_ROW ? b->graph.step_caps.n_out : b->graph.step_caps.n_tok;
-    offset[0] = field == TDM_STEP_TOKEN ? header.token_off
-                : field == TDM_STEP_POS ? header.pos_off
-                                        : header.out_row_off;
+    const int32_t offs[] = {header.token_off, header.pos_off, header.out_row_off, header.role_off,
+                            header.out_role_off};
+    const bool is_out = field == TDM_STEP_OUT_ROW || field == TDM_STEP_OUT_ROLE;
+    ne[0] = is_out ? b->graph.step_caps.n_out : b->graph.step_caps.n_tok;
+    offset[0] = offs[field];
     i = tdm_build_slice(b, b->graph.step, offset, ne);
     if (i < 0) return -1;
     tdm_build_name(b, i, names[field], -1);
     b->step_field[field] = i;
     return i;
+}
+
+void tdm_build_set_role(tdm_builder *b, int32_t role) {
+    b->role = role;
+}
+
+int32_t tdm_build_role(const tdm_builder *b) {
+    return b->role;
 }
 
 int32_t tdm_build_partition(tdm_builder *b, const tdm_partition *partition) {

@@ -31,9 +31,21 @@ int32_t tdm_build_state(tdm_builder *b, const char *name, const tdm_kv_desc *des
 int32_t tdm_build_bytes(tdm_builder *b, const char *name, uint64_t size);
 /* The step block, at most one for a graph. Its shape follows from the capacities. */
 int32_t tdm_build_step(tdm_builder *b, const tdm_step_caps *caps);
-typedef enum tdm_step_field { TDM_STEP_TOKEN, TDM_STEP_POS, TDM_STEP_OUT_ROW } tdm_step_field;
-/* A SLICE of the step block: i32 [n_tok], [n_tok] or [n_out]. Made once for each field. */
+typedef enum tdm_step_field {
+    TDM_STEP_TOKEN,
+    TDM_STEP_POS,
+    TDM_STEP_OUT_ROW,
+    TDM_STEP_ROLE,
+    TDM_STEP_OUT_ROLE,
+    TDM_STEP_FIELD_COUNT_
+} tdm_step_field;
+/* A SLICE of the step block: i32 [n_out] for the OUT fields, else [n_tok]. Made once for each
+ * field. */
 int32_t tdm_build_step_field(tdm_builder *b, tdm_step_field field);
+/* MATMUL and MOE_FFN nodes added from here on have `role` as their source of roles; -1, as at first:
+ * they have none. */
+void tdm_build_set_role(tdm_builder *b, int32_t role);
+int32_t tdm_build_role(const tdm_builder *b);
 
 /* Adds a partition (graph.h) and returns its index; an equal one returns the same index. Values
  * that are cut together but have units of other lengths have a partition each, with the same id,

@@ -67,7 +67,7 @@ static inline int32_t tdm_build_get_rows(tdm_builder *b, int32_t table, int32_t 
 }
 
 static inline int32_t tdm_build_matmul(tdm_builder *b, int32_t w, int32_t x) {
-    tdm_node_spec r = tdm_node_spec_of(TDM_OP_MATMUL, w, x, -1, -1);
+    tdm_node_spec r = tdm_node_spec_of(TDM_OP_MATMUL, w, x, tdm_build_role(b), -1);
     return tdm_build_node(b, &r, NULL);
 }
 
@@ -152,6 +152,7 @@ static inline int32_t tdm_build_moe_ffn(tdm_builder *b, int32_t x, int32_t id, i
     tdm_node_spec r = tdm_node_spec_of(TDM_OP_MOE_FFN, x, id, weight, gate);
     r.src[4] = up;
     r.src[5] = down;
+    r.src[6] = tdm_build_role(b);
     r.params.moe.act = (int32_t)act;
     r.params.moe.first_expert = first_expert;
     r.params.moe.n_expert_all = n_expert_all;

@@ -27,6 +27,8 @@ tdm_status tdm_infer_matmul(const tdm_op_args *a, tdm_op_result *dst, tdm_error 
         return tdm_op_fail(a, err, "w's matrices (axis 2) and x's heads (axis 1) differ: %s, %s",
                            tdm_value_text(a->graph, a->node->src[0], text),
                            tdm_value_text(a->graph, a->node->src[1], other));
+    status = tdm_op_need_roles(a, 2, 1, w->ne[2] != 1 ? 2 : 1, err);
+    if (status != TDM_OK) return status;
     tdm_op_give(dst, TDM_TYPE_F32, w->ne[1], x->ne[1], x->ne[2], x->ne[3]);
     return TDM_OK;
 }

@@ -20,6 +20,9 @@ tdm_status tdm_op_need_numbers(const tdm_op_args *a, int i, const char *word, td
 tdm_status tdm_op_need_shape(const tdm_op_args *a, int i, const char *word, int64_t n0, int64_t n1,
                              int64_t n2, int64_t n3, tdm_error *err);
 /* A parameter lies in lo .. hi. */
+/* Optional source i holds roles (op.h, MATMUL): one for each element of the last axes of source x, of
+ * which `first_axis` is the first that may belong to them. */
+tdm_status tdm_op_need_roles(const tdm_op_args *a, int i, int x, int first_axis, tdm_error *err);
 tdm_status tdm_op_need_range(const tdm_op_args *a, const char *word, int64_t value, int64_t lo,
                              int64_t hi, tdm_error *err);
 /* A parameter is a finite number, at least `lo`. */

@@ -96,6 +96,23 @@ tdm_status tdm_op_need_shape(const tdm_op_args *a, int i, const char *word, int6
     return TDM_OK;
 }
 
+tdm_status tdm_op_need_roles(const tdm_op_args *a, int i, int x, int first_axis, tdm_error *err) {
+    char text[TDM_VALUE_TEXT_SIZE], other[TDM_VALUE_TEXT_SIZE];
+    int64_t n = 1;
+    int axis;
+    tdm_status status;
+    if (a->src[i] == NULL) return TDM_OK;
+    status = tdm_op_need_type(a, i, "role", TDM_TYPE_I32, err);
+    if (status == TDM_OK) status = tdm_op_need_shape(a, i, "role", -1, 1, 1, 1, err);
+    if (status != TDM_OK) return status;
+    for (axis = TDM_MAX_DIMS; a->src[i]->ne[0] != n && axis > first_axis;)
+        n *= a->src[x]->ne[--axis];
+    if (a->src[i]->ne[0] == n) return TDM_OK;
+    return tdm_op_fail(a, err, "role must have an element for each token of x: %s, %s",
+                       tdm_value_text(a->graph, a->node->src[i], text),
+                       tdm_value_text(a->graph, a->node->src[x], other));
+}
+
 tdm_status tdm_op_need_range(const tdm_op_args *a, const char *word, int64_t value, int64_t lo,
                              int64_t hi, tdm_error *err) {
     if (value >= lo && value <= hi) return TDM_OK;

@@ -81,6 +81,7 @@ tdm_status tdm_infer_moe_ffn(const tdm_op_args *a, tdm_op_result *dst, tdm_error
         status = tdm_op_need_range(a, "first_expert", first, 0, INT32_MAX - n_expert, err);
     if (status == TDM_OK && (all != 0 || first != 0))
         status = tdm_op_need_range(a, "n_expert_all", all, first + n_expert, INT32_MAX, err);
+    if (status == TDM_OK) status = tdm_op_need_roles(a, 6, 0, 1, err);
     if (status == TDM_OK) tdm_op_give(dst, TDM_TYPE_F32, n, n_tok, 1, 1);
     return status;
 }

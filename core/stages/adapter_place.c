@@ -75,6 +75,7 @@ static void probe_matmul(probe *p, const tdm_tensor_desc *d) {
     probe_begin(p, TDM_OP_MATMUL);
     src_add(p, weight_add(p, d));
     src_add(p, value_add(p, TDM_VALUE_INPUT, TDM_TYPE_F32, d->ne[0], is_by_head ? d->ne[2] : 1, 1));
+    src_add(p, -1); /* no roles */
     dst_set(p, d->ne[1], is_by_head ? d->ne[2] : 1, 1);
 }
 
@@ -100,6 +101,7 @@ static void probe_experts(probe *p, const tdm_tensor_desc *d) {
     src_add(p, weight_add(p, d));
     src_add(p, weight_add(p, d));
     src_add(p, weight_add(p, &down));
+    src_add(p, -1);
     dst_set(p, n, 1, 1);
     p->node.params.moe.act = TDM_ACT_SILU;
 }

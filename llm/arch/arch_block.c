@@ -111,6 +111,7 @@ int32_t llm_build_layers(llm_graph_builder *g, const llm_step_shape *shape,
     int32_t embd = llm_graph_weight(g, global[LLM_ROLE_TOKEN_EMBD]);
     int32_t x = tdm_build_get_rows(b, embd, tdm_build_step_field(b, TDM_STEP_TOKEN), 0);
     tdm_build_name(b, x, "embd", -1);
+    tdm_build_set_role(b, tdm_build_step_field(b, TDM_STEP_ROLE));
     for (int32_t layer = 0; layer < h->n_layer; layer++) {
         bool is_last = layer == h->n_layer - 1;
         int32_t n = llm_build_norm(g, layer, LLM_ROLE_ATTN_NORM, x);
@@ -118,8 +119,10 @@ int32_t llm_build_layers(llm_graph_builder *g, const llm_step_shape *shape,
         if (o < 0) return -1;
         x = tdm_build_add(b, x, o);
         /* After the last attention only the rows that give logits are computed. */
-        if (is_last && shape->n_out < shape->n_tok)
+        if (is_last && shape->n_out < shape->n_tok) {
             x = tdm_build_get_rows(b, x, tdm_build_step_field(b, TDM_STEP_OUT_ROW), 0);
+            tdm_build_set_role(b, tdm_build_step_field(b, TDM_STEP_OUT_ROLE));
+        }
         n = llm_build_norm(g, layer, LLM_ROLE_FFN_NORM, x);
         x = tdm_build_add(b, x, blocks->ffn(g, layer, n));
         tdm_build_name(b, x, "out", layer);

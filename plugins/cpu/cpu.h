@@ -29,19 +29,24 @@ enum {
     CPU_ISA_NEON = 1u << 2    /* AArch64 Advanced SIMD with dot products */
 };
 
+enum { CPU_N_ROLE = TDM_ROLE_PROMPT + 1 };
+
 typedef struct cpu_pool cpu_pool;
 
 struct tdm_device {
     const tdm_host *host;
     cpu_pool *pool;
     int32_t n_thread;
-    uint32_t isa;         /* CPU_ISA_*: what this machine has and the options allow */
-    bool is_reference;    /* path = reference: plain C, f32 activations, canonical weights */
-    bool asks_each;       /* cpu_isa_asks_each(): kernels ask for each line of weights ahead */
-    bool has_q8;          /* activation-bits = 8: integer kernels take activations of 8 bits */
+    uint32_t isa;      /* CPU_ISA_*: what this machine has and the options allow */
+    bool is_reference; /* path = reference: plain C, f32 activations, canonical weights */
+    bool asks_each;    /* cpu_isa_asks_each(): kernels ask for each line of weights ahead */
+    /* By role of a token (tandem/step.h): its activations have 8 bits in integer kernels, else 15.
+     * Option activation-bits: auto = those of prompts alone, 8 = all, 15 = none. */
+    bool has_q8[CPU_N_ROLE];
     uint64_t patience_ns; /* how long an exchange waits for another member */
-    /* By type of the weights, chosen when the device is opened; NULL for what is no number. */
-    const struct cpu_matmul_kernel *matmul_kernels[TDM_TYPE_LIMIT_];
+    /* By role of a token and type of the weights, chosen when the device is opened; NULL for what is
+     * no number. The kernels of a type take the same layout of weights. */
+    const struct cpu_matmul_kernel *matmul_kernels[CPU_N_ROLE][TDM_TYPE_LIMIT_];
     /* What limits.c reads, kept from one look to the next; NULL until limits are asked for. */
     uint8_t *limit_memory;
     size_t limit_memory_size;
@@ -109,6 +114,7 @@ enum { CPU_DEAL_UNIT = 32 };
 typedef struct cpu_form {
     const struct cpu_op_impl *maker; /* runs with the op's node; writes n->form */
     uint32_t made_of; /* bit i: the maker reads source i, and the op itself does not */
+    uint32_t reads;   /* bit i: the maker reads source i, and the op may read it too */
     /* Of nodes with the same maker, sources and size: do they take the same form? NULL: yes. */
     bool (*is_same)(const cpu_node *a, const cpu_node *b);
     size_t size; /* bytes; 0 = sources are read as they are */

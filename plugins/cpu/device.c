@@ -69,7 +69,7 @@ typedef struct device_options {
     cpu_set_t cores;
     uint32_t isa;
     bool is_reference;
-    bool has_q8;
+    bool has_q8[CPU_N_ROLE];
     uint64_t patience_ns;
 } device_options;
 
@@ -112,11 +112,13 @@ static tdm_status option_parse(const tdm_option *option, device_options *o, tdm_
                         value);
     }
     if (strcmp(option->key, "activation-bits") == 0) {
-        o->has_q8 = strcmp(value, "8") == 0;
-        if (o->has_q8 || strcmp(value, "15") == 0) return TDM_OK;
+        bool is_auto = strcmp(value, "auto") == 0, is_8 = strcmp(value, "8") == 0;
+        o->has_q8[TDM_ROLE_GENERATED] = is_8;
+        o->has_q8[TDM_ROLE_PROMPT] = is_8 || is_auto;
+        if (is_8 || is_auto || strcmp(value, "15") == 0) return TDM_OK;
         return tdm_fail(err, TDM_INVALID_ARGUMENT,
-                        "activation-bits = %s: unknown; use 15, or 8 for faster prompts and less "
-                        "exact products",
+                        "activation-bits = %s: unknown; use auto (8 for prompts, 15 for generated "
+                        "tokens), 15 or 8",
                         value);
     }
     if (strcmp(option->key, "patience") == 0) return patience_parse(value, &o->patience_ns, err);
@@ -141,7 +143,9 @@ static tdm_status device_open(tdm_instance *instance, const tdm_device_params *p
                               tdm_device **device_out, tdm_error *err) {
     const tdm_host *host = instance->host;
     tdm_device_params p;
-    device_options o = {.isa = cpu_isa_detect(), .patience_ns = TDM_EXCHANGE_TIMEOUT_NS};
+    device_options o = {.isa = cpu_isa_detect(),
+                        .patience_ns = TDM_EXCHANGE_TIMEOUT_NS,
+                        .has_q8[TDM_ROLE_PROMPT] = true};
     cpu_struct_read(&p, sizeof p, params);
     if (p.index != 0)
         return tdm_fail(err, TDM_NOT_FOUND, "cpu: no device %d; there is one, number 0",
@@ -160,7 +164,7 @@ static tdm_status device_open(tdm_instance *instance, const tdm_device_params *p
         .isa = o.is_reference ? 0 : o.isa,
         .asks_each = cpu_isa_asks_each(),
         .is_reference = o.is_reference,
-        .has_q8 = o.has_q8 && !o.is_reference,
+        .has_q8 = {o.has_q8[0] && !o.is_reference, o.has_q8[1] && !o.is_reference},
         .patience_ns = o.patience_ns,
     };
     cpu_matmul_kernels_choose(device);
@@ -190,9 +194,10 @@ static tdm_status device_get_info(tdm_device *device, tdm_device_info *info_out,
     /* Kernels of other sets round in other places: devices that may differ in a bit say so, which
      * is what a group goes by. */
     used = strlen(info.description);
-    if (device->has_q8)
+    if (!device->is_reference && device->has_q8[0] == device->has_q8[1])
         used += (size_t)snprintf(info.description + used, sizeof info.description - used,
-                                 "%s8-bit activations", used > 0 ? ", " : "");
+                                 "%s%d-bit activations", used > 0 ? ", " : "",
+                                 device->has_q8[0] ? 8 : 15);
     if (used >= sizeof info.description) used = sizeof info.description - 1;
     if (device->is_reference)
         snprintf(info.description + used, sizeof info.description - used, "%sreference path",

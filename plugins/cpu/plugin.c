@@ -25,7 +25,7 @@ static void plugin_deinit(tdm_instance *instance) {
 
 static const char *const isa_words[] = {"auto", "plain", "avx2", "avx512", NULL};
 static const char *const path_words[] = {"fast", "reference", NULL};
-static const char *const activation_words[] = {"15", "8", NULL};
+static const char *const activation_words[] = {"auto", "15", "8", NULL};
 
 static const tdm_option_desc options[] = {
     {.name = "threads",
@@ -53,9 +53,9 @@ static const tdm_option_desc options[] = {
      .words = path_words,
      .kind = TDM_OPTION_WORD},
     {.name = "activation-bits",
-     .help = "bits of activations in products with quantised weights and quantised keys of the "
-             "cache; 8 = prompts 1.1 to 1.8 times as fast, less exact",
-     .fallback = "15",
+     .help = "bits of activations in products with quantised weights, and of queries on quantised "
+             "keys; auto = 8 for prompts, 15 for generated tokens",
+     .fallback = "auto",
      .words = activation_words,
      .kind = TDM_OPTION_WORD},
 };

@@ -82,7 +82,7 @@ static tdm_status test_run(bench *b, int32_t n_prompt, int32_t n_gen, tdm_error 
     tdm_status status = TDM_OK;
     for (int32_t at = 0, n; at < n_prompt && status == TDM_OK; at += n) {
         n = n_prompt - at < b->n_batch ? n_prompt - at : b->n_batch;
-        llm_batch batch = {b->tokens + at, NULL, NULL, n};
+        llm_batch batch = {b->tokens + at, NULL, NULL, n, TDM_ROLE_PROMPT};
         status = llm_context_decode(b->session.ctx, &batch, err);
         if (status == TDM_OK && runner_interrupt_came())
             return tdm_fail(err, TDM_CANCELLED, "interrupted");

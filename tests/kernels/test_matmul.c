@@ -190,6 +190,32 @@ static void product_test(rigs *r, uint64_t *seed, tdm_type type, made_kind kind,
     product_destroy(&p);
 }
 
+/* x's rows h of n_head heads of tokens with roles times matrices h; `roles` NULL: it has none. */
+static void roles_run(op_rig *rig, const product *p, int64_t n_head, const int32_t *roles,
+                      float *y) {
+    tdm_builder *b = NULL;
+    tdm_graph *graph = NULL;
+    tdm_error err = {0};
+    int64_t w_ne[] = {p->k, p->n / n_head, n_head, 1};
+    int64_t x_ne[] = {p->k, n_head, p->n_tok / n_head, 1}, role_ne[] = {p->n_tok / n_head, 1, 1, 1};
+    assert_int_equal(tdm_builder_create(&b, &err), TDM_OK);
+    int32_t w = tdm_build_weight(b, "w", p->type, w_ne, TDM_USAGE_MATMUL);
+    int32_t x = tdm_build_input(b, "x", TDM_TYPE_F32, x_ne);
+    int32_t role = -1;
+    if (roles != NULL) role = tdm_build_input(b, "role", TDM_TYPE_I32, role_ne);
+    tdm_build_set_role(b, role);
+    int32_t out = tdm_build_matmul(b, w, x);
+    tdm_build_output(b, out, "y");
+    if (tdm_builder_finish(b, &graph, &err) != TDM_OK) fail_msg("%s", err.message);
+    tdm_builder_destroy(b);
+    op_arg args[] = {{.value = w, .data = p->w},
+                     {.value = x, .data = p->x},
+                     {.value = out, .data = y},
+                     {.value = role, .data = (void *)(uintptr_t)roles}};
+    op_rig_run(rig, graph, args, roles != NULL ? 4 : 3);
+    tdm_graph_free(graph);
+}
+
 /* ---- Tests ----------------------------------------------------------------------------------- */
 
 static int64_t k_of(tdm_type type, int64_t n_block) {
@@ -485,13 +511,61 @@ static void test_bounds_see_an_error(void **state) {
     product_destroy(&p);
 }
 
+/* Tokens of both roles and padding in one product: each has the bits that its role gives alone, on
+ * devices that compute by role and on those that do not. */
+static void test_roles(void **state) {
+    enum { N_ISA = 3, N_HEAD = 3, N_TOK = 23, ROWS = 17 };
+    static const char *const isas[N_ISA] = {"plain", "avx2", "avx512"};
+    static const char *const bits[] = {"15", "8", "auto"};
+    static const tdm_type types[] = {TDM_TYPE_Q4_0, TDM_TYPE_Q8_0, TDM_TYPE_Q4_K, TDM_TYPE_F16};
+    uint64_t seed = 77;
+    int32_t roles[N_TOK];
+    (void)state;
+    for (int t = 0; t < N_TOK; t++)
+        roles[t] = t % 7 == 3 ? -1 : t % 3 == 0 ? TDM_ROLE_GENERATED : TDM_ROLE_PROMPT;
+    for (int i = 0; i < N_ISA; i++) {
+        op_rig *rigs[3];
+        for (int r = 0; r < 3; r++) rigs[r] = op_rig_open_bits(isas[i], bits[r], 2);
+        for (int c = 0; c < 8 && rigs[0] != NULL; c++) {
+            tdm_type type = types[c / 2];
+            int64_t n_head = c % 2 == 0 ? 1 : N_HEAD, n_y = ROWS * N_TOK * n_head;
+            product p = product_create(&seed, type, MADE_RANDOM, k_of(type, 2), ROWS * n_head,
+                                       N_TOK * n_head);
+            float *y[4];
+            for (int r = 0; r < 4; r++) y[r] = made_alloc((size_t)n_y * sizeof(float));
+            for (int r = 0; r < 3; r++) roles_run(rigs[r], &p, n_head, r < 2 ? NULL : roles, y[r]);
+            bool is_rounded = memcmp(y[0], y[1], (size_t)n_y * sizeof(float)) != 0;
+            assert_int_equal(is_rounded, type != TDM_TYPE_F16);
+            for (int64_t o = 0; o < n_y; o++) {
+                int32_t role = roles[o / (ROWS * n_head)];
+                if (role >= 0) assert_true(y[2][o] == y[role == TDM_ROLE_PROMPT][o]);
+            }
+            roles_run(rigs[2], &p, n_head, NULL, y[3]); /* without roles: as generated tokens */
+            assert_memory_equal(y[3], y[0], (size_t)n_y * sizeof(float));
+            for (int r = 0; r < 2; r++) {
+                roles_run(rigs[r], &p, n_head, roles, y[3]);
+                assert_memory_equal(y[3], y[r], (size_t)n_y * sizeof(float));
+            }
+            for (int r = 0; r < 4; r++) free(y[r]);
+            product_destroy(&p);
+        }
+        for (int r = 0; r < 3; r++) op_rig_close(rigs[r]);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_sizes),           cmocka_unit_test(test_worst_values),
-        cmocka_unit_test(test_bad_activations), cmocka_unit_test(test_plain_weights),
-        cmocka_unit_test(test_strided),         cmocka_unit_test(test_shapes),
-        cmocka_unit_test(test_company),         cmocka_unit_test(test_bounds_see_an_error),
-        cmocka_unit_test(test_heads),           cmocka_unit_test(test_heads_strided),
+        cmocka_unit_test(test_roles),
+        cmocka_unit_test(test_sizes),
+        cmocka_unit_test(test_worst_values),
+        cmocka_unit_test(test_bad_activations),
+        cmocka_unit_test(test_plain_weights),
+        cmocka_unit_test(test_strided),
+        cmocka_unit_test(test_shapes),
+        cmocka_unit_test(test_company),
+        cmocka_unit_test(test_bounds_see_an_error),
+        cmocka_unit_test(test_heads),
+        cmocka_unit_test(test_heads_strided),
     };
     return cmocka_run_group_tests_name("matmul", tests, setup, teardown);
 }

@@ -15,35 +15,42 @@
 #include "plugins/cpu/ops/matmul.h"
 #include "tests/kernels/made_weight.h"
 
-static void expect(uint32_t isa, bool has_q8, const char *suffix, int32_t n_lane, cpu_x_form form) {
-    tdm_device device = {.isa = isa, .n_thread = 1, .has_q8 = has_q8};
+/* Tokens of a prompt and generated ones, each computed with 8 or 15 bits: every kernel is of the
+ * wanted form, and all of a type take the same layout of weights. */
+static void expect(uint32_t isa, bool prompt_q8, bool generated_q8, const char *suffix,
+                   int32_t n_lane, cpu_x_form q15) {
+    tdm_device device = {.isa = isa, .n_thread = 1};
+    device.has_q8[TDM_ROLE_PROMPT] = prompt_q8;
+    device.has_q8[TDM_ROLE_GENERATED] = generated_q8;
     cpu_matmul_kernels_choose(&device);
-    for (int i = 0; i < MADE_TYPES; i++) {
+    for (int i = 0; i < MADE_TYPES * CPU_N_ROLE; i++) {
         char name[64];
-        const cpu_matmul_kernel *kernel = cpu_matmul_kernel_get(&device, made_types[i]);
+        tdm_type type = made_types[i / CPU_N_ROLE];
+        tdm_role role = (tdm_role)(i % CPU_N_ROLE);
+        const cpu_matmul_kernel *kernel = cpu_matmul_kernel_get(&device, type, role);
         assert_non_null(kernel);
-        bool is_codes = tdm_type_get_info(made_types[i]).is_quantized;
-        snprintf(name, sizeof name, "matmul_%s_%s%s", tdm_type_name(made_types[i]),
+        bool is_codes = tdm_type_get_info(type).is_quantized;
+        bool has_q8 = role == TDM_ROLE_PROMPT ? prompt_q8 : generated_q8;
+        snprintf(name, sizeof name, "matmul_%s_%s%s", tdm_type_name(type),
                  has_q8 && is_codes ? "q8_" : "", suffix);
         assert_string_equal(kernel->name, name);
-        assert_int_equal(kernel->type, made_types[i]);
+        assert_int_equal(kernel->type, type);
         assert_int_equal(kernel->isa & ~isa, 0);
         assert_int_equal(kernel->n_lane, n_lane);
         assert_int_equal(CPU_MATMUL_LANE % n_lane, 0);
-        assert_int_equal(kernel->form, is_codes ? form : CPU_X_F32);
+        assert_int_equal(kernel->form, !is_codes ? CPU_X_F32 : has_q8 ? CPU_X_Q8 : q15);
     }
 }
 
 static void test_choice(void **state) {
     (void)state;
-    for (int has_q8 = 0; has_q8 < 2; has_q8++) {
-        cpu_x_form q15 = has_q8 ? CPU_X_Q8 : CPU_X_Q15;
-        expect(0, has_q8, "plain", 1, q15);
-        expect(CPU_ISA_NEON, has_q8, "plain", 1, q15);
+    for (int i = 0; i < 4; i++) {
+        bool p = i & 1, g = i >> 1;
+        expect(0, p, g, "plain", 1, CPU_X_Q15);
+        expect(CPU_ISA_NEON, p, g, "plain", 1, CPU_X_Q15);
 #if defined(__x86_64__)
-        expect(CPU_ISA_AVX2, has_q8, "avx2", 8, q15);
-        expect(CPU_ISA_AVX2 | CPU_ISA_AVX512, has_q8, "avx512", 16,
-               has_q8 ? CPU_X_Q8 : CPU_X_Q15_BYTES);
+        expect(CPU_ISA_AVX2, p, g, "avx2", 8, CPU_X_Q15);
+        expect(CPU_ISA_AVX2 | CPU_ISA_AVX512, p, g, "avx512", 16, CPU_X_Q15_BYTES);
 #endif
     }
 }
@@ -53,7 +60,7 @@ static void test_reference(void **state) {
     tdm_device device = {.isa = CPU_ISA_AVX2 | CPU_ISA_AVX512, .n_thread = 1, .is_reference = true};
     cpu_matmul_kernels_choose(&device);
     for (int i = 0; i < MADE_TYPES; i++) {
-        assert_ptr_equal(cpu_matmul_kernel_get(&device, made_types[i]),
+        assert_ptr_equal(cpu_matmul_kernel_get(&device, made_types[i], TDM_ROLE_GENERATED),
                          cpu_matmul_kernel_reference());
     }
     assert_int_equal(cpu_matmul_kernel_reference()->n_lane, 1);
@@ -64,10 +71,10 @@ static void test_no_number(void **state) {
     (void)state;
     tdm_device device = {.isa = CPU_ISA_AVX2, .n_thread = 1};
     cpu_matmul_kernels_choose(&device);
-    assert_null(cpu_matmul_kernel_get(&device, TDM_TYPE_I32));
-    assert_null(cpu_matmul_kernel_get(&device, TDM_TYPE_I8));
-    assert_null(cpu_matmul_kernel_get(&device, (tdm_type)-1));
-    assert_null(cpu_matmul_kernel_get(&device, (tdm_type)TDM_TYPE_LIMIT_));
+    assert_null(cpu_matmul_kernel_get(&device, TDM_TYPE_I32, TDM_ROLE_GENERATED));
+    assert_null(cpu_matmul_kernel_get(&device, TDM_TYPE_I8, TDM_ROLE_GENERATED));
+    assert_null(cpu_matmul_kernel_get(&device, (tdm_type)-1, TDM_ROLE_GENERATED));
+    assert_null(cpu_matmul_kernel_get(&device, (tdm_type)TDM_TYPE_LIMIT_, TDM_ROLE_GENERATED));
 }
 
 enum { AHEAD_K = 1024 };
@@ -106,10 +113,11 @@ static void test_ahead(void **state) {
     tdm_device device = {.isa = cpu_isa_detect(), .n_thread = 1};
     for (int has_q8 = 0; has_q8 < 2; has_q8++) {
         memset(device.matmul_kernels, 0, sizeof device.matmul_kernels);
-        device.has_q8 = has_q8;
+        device.has_q8[0] = device.has_q8[1] = has_q8;
         cpu_matmul_kernels_choose(&device);
         for (int i = 0; i < MADE_TYPES; i++) {
-            const cpu_matmul_kernel *kernel = cpu_matmul_kernel_get(&device, made_types[i]);
+            const cpu_matmul_kernel *kernel =
+                cpu_matmul_kernel_get(&device, made_types[i], TDM_ROLE_GENERATED);
             for (int32_t n_tok = 1; n_tok <= CPU_MATMUL_TOK; n_tok++) {
                 float y[CPU_MATMUL_TOK][CPU_MATMUL_LANE] = {{0}},
                       other[2][CPU_MATMUL_TOK][CPU_MATMUL_LANE] = {{{0}}};

@@ -142,7 +142,8 @@ static void layer_destroy(layer *l) {
     free(l->id);
 }
 
-static void layer_run(op_rig *rig, const layer *l, float *y) {
+/* `roles` NULL: tokens have none. */
+static void layer_run_as(op_rig *rig, const layer *l, const int32_t *roles, float *y) {
     tdm_builder *b = NULL;
     tdm_graph *graph = NULL;
     tdm_error err = {0};
@@ -155,6 +156,10 @@ static void layer_run(op_rig *rig, const layer *l, float *y) {
     int32_t gate = tdm_build_weight(b, "gate", l->type[0], in_ne, TDM_USAGE_EXPERT);
     int32_t up = tdm_build_weight(b, "up", l->type[1], in_ne, TDM_USAGE_EXPERT);
     int32_t down = tdm_build_weight(b, "down", l->type[2], down_ne, TDM_USAGE_EXPERT);
+    int32_t role = -1;
+    int64_t role_ne[] = {l->n_tok, 1, 1, 1};
+    if (roles != NULL) role = tdm_build_input(b, "role", TDM_TYPE_I32, role_ne);
+    tdm_build_set_role(b, role);
     int32_t out =
         tdm_build_moe_ffn(b, x, id, weight, gate, up, down, l->act, (int32_t)l->first_expert,
                           (int32_t)(l->first_expert + l->n_expert + 1));
@@ -167,9 +172,14 @@ static void layer_run(op_rig *rig, const layer *l, float *y) {
                      {.value = gate, .data = l->w[0]},
                      {.value = up, .data = l->w[1]},
                      {.value = down, .data = l->w[2]},
-                     {.value = out, .data = y}};
-    op_rig_run(rig, graph, args, 7);
+                     {.value = out, .data = y},
+                     {.value = role, .data = (void *)(uintptr_t)roles}};
+    op_rig_run(rig, graph, args, roles != NULL ? 8 : 7);
     tdm_graph_free(graph);
+}
+
+static void layer_run(op_rig *rig, const layer *l, float *y) {
+    layer_run_as(rig, l, NULL, y);
 }
 
 static void layer_test(rigs *r, uint64_t *seed, layer shape) {
@@ -252,7 +262,55 @@ static void test_shapes(void **state) {
     }
 }
 
+/* Tokens of both roles and padding in one step: each has the bits that its role gives alone. */
+static void test_roles(void **state) {
+    enum { N_TOK = 270 };
+    static const char *const isas[] = {"plain", "avx2", "avx512"};
+    static const char *const bits[] = {"15", "8", "auto"};
+    uint64_t seed = 43;
+    int32_t roles[N_TOK];
+    (void)state;
+    for (int t = 0; t < N_TOK; t++)
+        roles[t] = t % 7 == 3 ? -1 : t % 3 == 0 ? TDM_ROLE_GENERATED : TDM_ROLE_PROMPT;
+    for (int i = 0; i < 3; i++) {
+        layer l = {{TDM_TYPE_Q4_0, TDM_TYPE_Q5_1, TDM_TYPE_Q8_0},
+                   TDM_ACT_SILU,
+                   64,
+                   96,
+                   3,
+                   N_TOK,
+                   2,
+                   1,
+                   {0},
+                   NULL,
+                   NULL,
+                   NULL,
+                   NULL};
+        if (i == 1) l.type[0] = TDM_TYPE_F16; /* one whose kernels do not differ by role */
+        l = layer_create(&seed, l);
+        size_t len = (size_t)(l.n * l.n_tok);
+        float *y[3];
+        op_rig *rigs[3];
+        for (int r = 0; r < 3; r++) {
+            y[r] = made_alloc(len * sizeof(float));
+            rigs[r] = op_rig_open_bits(isas[i], bits[r], 2);
+            if (rigs[r] != NULL) layer_run_as(rigs[r], &l, r < 2 ? NULL : roles, y[r]);
+        }
+        if (rigs[0] != NULL) assert_memory_not_equal(y[0], y[1], len * sizeof(float));
+        for (size_t o = 0; o < len && rigs[0] != NULL; o++) {
+            int32_t role = roles[o / (size_t)l.n];
+            if (role >= 0) assert_true(y[2][o] == y[role == TDM_ROLE_PROMPT][o]);
+        }
+        for (int r = 0; r < 3; r++) {
+            op_rig_close(rigs[r]);
+            free(y[r]);
+        }
+        layer_destroy(&l);
+    }
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_types), cmocka_unit_test(test_shapes)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_types), cmocka_unit_test(test_shapes),
+                                       cmocka_unit_test(test_roles)};
     return cmocka_run_group_tests_name("moe", tests, setup, teardown);
 }

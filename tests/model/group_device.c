@@ -55,8 +55,8 @@ tdm_open_device *group_single(const char *path) {
 tdm_open_device *group_away(void) {
     tdm_open_device *dev = NULL;
     tdm_error err = {0};
-    const tdm_option options[] = {{"path", "fast"}, {"threads", "1"}};
-    const tdm_device_spec spec = {"behind", "cpu", 0, options, 2};
+    const tdm_option options[] = {{"path", "fast"}, {"activation-bits", "15"}, {"threads", "1"}};
+    const tdm_device_spec spec = {"behind", "cpu", 0, options, 3};
     tdm_runtime_declare(rig_runtime(), &spec, NULL);
     away_declare("away", "behind", true, false);
     RIG_OK(tdm_runtime_open(rig_runtime(), "away", &dev, &err));
@@ -72,8 +72,11 @@ tdm_open_device *group_device(const group_config *c) {
     assert_true(c->n_member >= 1 && c->n_member <= GROUP_MAX_MEMBER);
     if (tdm_runtime_open(rig_runtime(), own, &dev, &err) == TDM_OK) return dev;
     for (int i = 0; i < c->n_member; i++) {
-        const tdm_option options[] = {{"path", path}, {"threads", "1"}};
-        const tdm_device_spec spec = {name, "cpu", 0, options, 2};
+        bool is_auto = strcmp(path, RIG_FAST_AUTO) == 0;
+        const tdm_option options[] = {{"path", is_auto ? "fast" : path},
+                                      {"activation-bits", is_auto ? "auto" : "15"},
+                                      {"threads", "1"}};
+        const tdm_device_spec spec = {name, "cpu", 0, options, 3};
         member_name(path, i, name, sizeof name);
         tdm_runtime_declare(rig_runtime(), &spec, NULL); /* may be there already */
         if (c->is_away) {

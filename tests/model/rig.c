@@ -78,11 +78,13 @@ static tdm_status device_open(const char *isa, const char *path, int n_thread,
     snprintf(name, sizeof name, "%s-%s-%d", isa, path, n_thread);
     snprintf(threads, sizeof threads, "%d", n_thread);
     if (tdm_runtime_open(runtime, name, dev_out, err) == TDM_OK) return TDM_OK;
-    bool is_8 = strcmp(path, RIG_FAST_8) == 0;
+    bool is_8 = strcmp(path, RIG_FAST_8) == 0, is_auto = strcmp(path, RIG_FAST_AUTO) == 0;
     const tdm_option options[] = {{"isa", isa},
                                   {"threads", threads},
-                                  {"path", is_8 ? "fast" : path},
-                                  {"activation-bits", is_8 ? "8" : "15"}};
+                                  {"path", is_8 || is_auto ? "fast" : path},
+                                  {"activation-bits", is_8      ? "8"
+                                                      : is_auto ? "auto"
+                                                                : "15"}};
     const tdm_device_spec spec = {name, "cpu", 0, options, 4};
     tdm_runtime_declare(runtime, &spec, NULL); /* declared before where opening was refused */
     return tdm_runtime_open(runtime, name, dev_out, err);
@@ -163,12 +165,17 @@ llm_context *rig_context(llm_model *model, const llm_context_params *params) {
 }
 
 void rig_decode(llm_context *ctx, const int32_t *tokens, int n_tok, int n_row, float *logits_out) {
+    rig_decode_as(ctx, tokens, NULL, n_tok, n_row, logits_out);
+}
+
+void rig_decode_as(llm_context *ctx, const int32_t *tokens, const uint8_t *roles, int n_tok,
+                   int n_row, float *logits_out) {
     size_t n_vocab = (size_t)llm_context_model(ctx)->hparams.n_vocab;
     tdm_error err = {0};
     bool *wanted = malloc((size_t)n_tok * sizeof *wanted);
     assert_non_null(wanted);
     for (int i = 0; i < n_tok; i++) wanted[i] = i >= n_tok - n_row;
-    const llm_batch batch = {tokens, NULL, wanted, n_tok};
+    const llm_batch batch = {.tokens = tokens, .wanted = wanted, .n_tok = n_tok, .roles = roles};
     tdm_status status = llm_context_decode(ctx, &batch, &err);
     free(wanted);
     if (status != TDM_OK) fail_msg("%s", err.message);

@@ -40,9 +40,11 @@ int rig_end(void **state);
 extern const char *const rig_isas[];
 bool rig_has_isa(const char *isa);
 
-/* The device with these options, open until rig_end. `path` is "reference", "fast" or, for the fast
- * path with activations of 8 bits, RIG_FAST_8; isa NULL = the best there is. */
-#define RIG_FAST_8 "fast-8"
+/* The device with these options, open until rig_end. `path` is "reference", "fast" (activations of
+ * 15 bits), RIG_FAST_8 (8 bits) or RIG_FAST_AUTO (8 bits for prompts, 15 for generated tokens); isa
+ * NULL = the best there is. */
+#define RIG_FAST_8    "fast-8"
+#define RIG_FAST_AUTO "fast-auto"
 tdm_open_device *rig_device(const char *isa, const char *path, int n_thread);
 /* The runtime itself, for what this header does not offer. */
 tdm_runtime *rig_runtime(void);
@@ -63,6 +65,9 @@ llm_model *rig_model(const char *path, tdm_open_device *dev);
 llm_context *rig_context(llm_model *model, const llm_context_params *params);
 /* Appends tokens to sequence 0 and gives the logits of the last n_row of them, n_vocab to a row. */
 void rig_decode(llm_context *ctx, const int32_t *tokens, int n_tok, int n_row, float *logits_out);
+/* The same for tokens of these roles (tdm_role), NULL = all are generated. */
+void rig_decode_as(llm_context *ctx, const int32_t *tokens, const uint8_t *roles, int n_tok,
+                   int n_row, float *logits_out);
 
 /* Runs a program to its end with its standard error discarded; its exit code, -1 if it was killed.
  * argv ends with NULL. */

@@ -107,9 +107,11 @@ static int argmax(const float *x, int n) {
     return best;
 }
 
-/* A prompt in ubatches, then greedy tokens one by one; `given` (nullable) says which instead. */
-static run model_run(const char *path, tdm_open_device *dev, const llm_context_params *params,
-                     const run *given) {
+/* A prompt in ubatches, whose tokens have that role, then greedy tokens one by one; `given`
+ * (nullable) says which instead. */
+static run model_run_as(const char *path, tdm_open_device *dev, const llm_context_params *params,
+                        tdm_role role, const run *given) {
+    uint8_t roles[N_PROMPT];
     run r = {0};
     llm_model *model = rig_model(path, dev);
     llm_context *ctx = rig_context(model, params);
@@ -118,7 +120,8 @@ static run model_run(const char *path, tdm_open_device *dev, const llm_context_p
     r.logits = malloc((N_PROMPT + N_NEXT) * n * sizeof *r.logits);
     assert_non_null(r.logits);
     for (int i = 0; i < N_PROMPT; i++) r.tokens[i] = (i * 7919 + i * i * 31 + 13) % r.n_vocab;
-    rig_decode(ctx, r.tokens, N_PROMPT, N_PROMPT, r.logits);
+    memset(roles, (int)role, sizeof roles);
+    rig_decode_as(ctx, r.tokens, roles, N_PROMPT, N_PROMPT, r.logits);
     for (int i = N_PROMPT; i < N_PROMPT + N_NEXT; i++) {
         r.tokens[i] = argmax(r.logits + (size_t)(i - 1) * n, r.n_vocab);
         int32_t token = given != NULL ? given->tokens[i] : r.tokens[i];
@@ -127,6 +130,12 @@ static run model_run(const char *path, tdm_open_device *dev, const llm_context_p
     llm_context_destroy(ctx);
     llm_model_close(model);
     return r;
+}
+
+/* With 15 bits throughout: what a group must repeat. */
+static run model_run(const char *path, tdm_open_device *dev, const llm_context_params *params,
+                     const run *given) {
+    return model_run_as(path, dev, params, TDM_ROLE_GENERATED, given);
 }
 
 /* How far the largest logit is above the second. */
@@ -179,6 +188,22 @@ static bool is_as_one_device(const char *path, const group_config *config,
     return nmse <= 4 * moved;
 }
 
+/* How many greedy tokens differ where one device's margin is above 8 times the RMS error; counts them
+ * all and those that are too close to call. */
+static int wrong_count(const run *one, const run *many, totals *sum) {
+    size_t n_vocab = (size_t)one->n_vocab;
+    int n_wrong = 0;
+    for (int i = N_PROMPT; i < N_PROMPT + N_NEXT; i++) {
+        const float *a = one->logits + (size_t)(i - 1) * n_vocab;
+        const float *b = many->logits + (size_t)(i - 1) * n_vocab;
+        bool is_close = margin_of(a, one->n_vocab) <= 8 * rms_of(a, b, one->n_vocab);
+        sum->n_token++;
+        sum->n_close += is_close;
+        n_wrong += one->tokens[i] != many->tokens[i] && !is_close;
+    }
+    return n_wrong;
+}
+
 static void row_run(const unsigned char *level, totals *sum) {
     const char *name = models[level[MODEL]];
     const char *path = model_file(name, weight_types[level[TYPE]]);
@@ -203,15 +228,7 @@ static void row_run(const unsigned char *level, totals *sum) {
     run many = model_run(path, group_device(&config), &params, &one);
     size_t n_vocab = (size_t)one.n_vocab;
     double nmse = rig_nmse(one.logits, many.logits, (N_PROMPT + N_NEXT) * n_vocab);
-    int n_wrong = 0;
-    for (int i = N_PROMPT; i < N_PROMPT + N_NEXT; i++) {
-        const float *a = one.logits + (size_t)(i - 1) * n_vocab;
-        const float *b = many.logits + (size_t)(i - 1) * n_vocab;
-        bool is_close = margin_of(a, one.n_vocab) <= 8 * rms_of(a, b, one.n_vocab);
-        sum->n_token++;
-        sum->n_close += is_close;
-        n_wrong += one.tokens[i] != many.tokens[i] && !is_close;
-    }
+    int n_wrong = wrong_count(&one, &many, sum);
     sum->n_row++;
     if (nmse > sum->worst) sum->worst = nmse;
     bool is_coarse = nmse > 1e-6 && is_as_one_device(path, &config, &params, &one, nmse);
@@ -310,6 +327,74 @@ static void test_biases(void **state) {
     assert_int_equal(sum.n_coarse, 0);
 }
 
+/* The logits of a prompt are the same bits however it is cut into ubatches. One model for all, since
+ * a group may cut another load of it in other places. Uses `a` and `b` for rows. */
+static void chunks_check(const char *path, tdm_open_device *group, const llm_context_params *params,
+                         const int32_t *tokens, float *a, float *b) {
+    static const int32_t sizes[] = {16, 5, 1, 32};
+    llm_model *model = rig_model(path, group);
+    size_t n = N_PROMPT * (size_t)model->hparams.n_vocab;
+    uint8_t roles[N_PROMPT];
+    memset(roles, TDM_ROLE_PROMPT, sizeof roles);
+    for (int i = 0; i < COUNT_OF(sizes); i++) {
+        llm_context_params p = *params;
+        p.n_ubatch = sizes[i];
+        llm_context *ctx = rig_context(model, &p);
+        rig_decode_as(ctx, tokens, roles, N_PROMPT, N_PROMPT, i == 0 ? a : b);
+        llm_context_destroy(ctx);
+        if (i > 0 && memcmp(a, b, n * sizeof *a) != 0)
+            fail_msg("ubatches of %d: NMSE %.1e", sizes[i], rig_nmse(a, b, n));
+    }
+    llm_model_close(model);
+}
+
+/* A group of devices with activation-bits = auto, which is the default: near one such device, and a
+ * prompt's bits do not depend on how it is cut into ubatches. */
+static void test_roles(void **state) {
+    (void)state;
+    static const struct {
+        const char *model;
+        tdm_type type;
+        group_config config;
+    } cases[] = {
+        {"stories-3m", TDM_TYPE_Q8_0, {.n_member = 2, .shares = "3,1"}},
+        {"tiny-llama", TDM_TYPE_Q4_K, {.n_member = 3, .shares = "5,2,1"}},
+        {"tiny-llama", TDM_TYPE_Q4_0, {.n_member = 2, .shares = "1", .attention = "sequence"}},
+        {"tiny-mixtral", TDM_TYPE_Q4_0, {.n_member = 2, .shares = "1"}},
+        {"tiny-mixtral", TDM_TYPE_Q8_0, {.n_member = 2, .shares = "1", .experts = "whole"}},
+        {"tiny-deepseek2",
+         TDM_TYPE_Q8_0,
+         {.n_member = 2, .shares = "3,1", .attention = "replicate"}},
+        {"tiny-llama", TDM_TYPE_Q4_0, {.n_member = 2, .shares = "1", .split = "layer"}},
+    };
+    totals sum = {0};
+    for (int i = 0; i < COUNT_OF(cases); i++) {
+        const char *path = model_file(cases[i].model, cases[i].type);
+        llm_context_params params = {
+            .struct_size = sizeof params, .n_ctx = 64, .n_ubatch = 16, .page_len = 8};
+        group_config config = cases[i].config;
+        config.path = RIG_FAST_AUTO;
+        tdm_open_device *group = group_device(&config);
+        run one = model_run_as(path, group_single(RIG_FAST_AUTO), &params, TDM_ROLE_PROMPT, NULL);
+        run many = model_run_as(path, group, &params, TDM_ROLE_PROMPT, &one);
+        run exact = model_run(path, group, &params, &one);
+        size_t n = (N_PROMPT + N_NEXT) * (size_t)one.n_vocab;
+        double nmse = rig_nmse(one.logits, many.logits, n);
+        int n_wrong = wrong_count(&one, &many, &sum);
+        printf("%s %s, %s: NMSE %.1e, %.1e of 15 bits\n", cases[i].model,
+               tdm_type_name(cases[i].type), group_words(&config), nmse,
+               rig_nmse(exact.logits, many.logits, n));
+        assert_true(nmse <= 1e-3);
+        assert_int_equal(n_wrong, 0);
+        assert_memory_not_equal(exact.logits, many.logits, n * sizeof *exact.logits);
+        chunks_check(path, group, &params, many.tokens, many.logits, exact.logits);
+        free(exact.logits);
+        free(many.logits);
+        free(one.logits);
+    }
+    printf("%d of %d greedy tokens too close to call\n", sum.n_close, sum.n_token);
+}
+
 /* Prompts whose sums are of several chunks (tandem/collective.h), and wires that cost precision. */
 static void test_long_prompt(void **state) {
     (void)state;
@@ -387,9 +472,9 @@ static void test_exchanges(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_cover),     cmocka_unit_test(test_long_prompt),
-        cmocka_unit_test(test_exchanges), cmocka_unit_test(test_models),
-        cmocka_unit_test(test_biases),
+        cmocka_unit_test(test_cover),  cmocka_unit_test(test_long_prompt),
+        cmocka_unit_test(test_roles),  cmocka_unit_test(test_exchanges),
+        cmocka_unit_test(test_models), cmocka_unit_test(test_biases),
     };
     return cmocka_run_group_tests(tests, rig_begin, rig_end);
 }

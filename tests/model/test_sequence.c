@@ -2,7 +2,7 @@
  *
  * test_sequence.c: however tokens get into a sequence, it says the same: in ubatches of any size,
  * with any of the logits wanted, together with other sequences, after a truncation, bit for bit, and
- * nearly so out of a fork.
+ * nearly so out of a fork. That holds for tokens of a prompt and generated ones, in any mixture.
  * Each is compared with computing the sequence afresh, a token at a time. Shifts are test_shift.c's,
  * state files test_state.c's.
  */
@@ -38,6 +38,13 @@ static const struct {
     {"tiny-mixtral", NULL, RIG_FAST_8, TDM_TYPE_Q4_K, TDM_TYPE_Q8_0, 64, 1e-2, true},
     {"tiny-mixtral", "avx2", "fast", TDM_TYPE_F16, TDM_TYPE_BF16, 64, 1e-4, true},
     {"tiny-llama", "plain", "fast", TDM_TYPE_Q5_K, TDM_TYPE_Q4_1, 64, 1e-3, false},
+    {"tiny-llama", NULL, RIG_FAST_AUTO, TDM_TYPE_Q4_K, TDM_TYPE_Q8_0, 64, 1e-2, true},
+    {"tiny-llama", "avx2", RIG_FAST_AUTO, TDM_TYPE_Q8_0, TDM_TYPE_Q4_0, 8, 1e-2, false},
+    {"tiny-llama", "plain", RIG_FAST_AUTO, TDM_TYPE_Q4_0, TDM_TYPE_Q4_1, 64, 1e-2, false},
+    {"tiny-mixtral", NULL, RIG_FAST_AUTO, TDM_TYPE_Q5_1, TDM_TYPE_Q5_0, 32, 1e-2, true},
+    {"tiny-mixtral", "avx2", RIG_FAST_AUTO, TDM_TYPE_Q6_K, TDM_TYPE_F16, 64, 1e-2, false},
+    {"tiny-mixtral", "plain", RIG_FAST_AUTO, TDM_TYPE_Q4_K, TDM_TYPE_Q8_0, 64, 1e-2, false},
+    {"tiny-deepseek2-lite", NULL, RIG_FAST_AUTO, TDM_TYPE_Q8_0, TDM_TYPE_Q8_0, 8, 1e-2, true},
     {"tiny-deepseek2", NULL, "fast", TDM_TYPE_F32, TDM_TYPE_F32, 32, 1e-9, true},
     {"tiny-deepseek2-lite", NULL, "fast", TDM_TYPE_Q8_0, TDM_TYPE_Q8_0, 8, 1e-3, true},
 };
@@ -51,6 +58,7 @@ typedef struct bench {
     double worst;   /* NMSE seen out of forks */
     llm_model *model;
     int32_t tokens[3][N_TOK]; /* of three sequences */
+    uint8_t roles[N_TOK];     /* of the tokens of each: tdm_role */
     float *fresh[3];          /* [N_TOK, n_vocab] logits of each, computed alone, one at a time */
     float *rows;              /* [3 * N_TOK, n_vocab] for a test's own use */
 } bench;
@@ -79,13 +87,16 @@ static bench *bench_make(int setup) {
     b->n_vocab = b->model->hparams.n_vocab;
     b->rows = malloc(3 * N_TOK * (size_t)b->n_vocab * sizeof *b->rows);
     assert_non_null(b->rows);
+    /* Two turns of a chat: a prompt, an answer, another prompt, another answer. */
+    for (int i = 0; i < N_TOK; i++)
+        b->roles[i] = i < 70 || (i >= 91 && i < 123) ? TDM_ROLE_PROMPT : TDM_ROLE_GENERATED;
     for (int s = 0; s < 3; s++) {
         b->fresh[s] = malloc(N_TOK * (size_t)b->n_vocab * sizeof *b->rows);
         assert_non_null(b->fresh[s]);
         llm_context *ctx = context_make(b, 1, 1);
         for (int i = 0; i < N_TOK; i++)
             b->tokens[s][i] = (i * 7919 + s * 104729 + i * i * 31 + 13) % b->n_vocab;
-        rig_decode(ctx, b->tokens[s], N_TOK, N_TOK, b->fresh[s]);
+        rig_decode_as(ctx, b->tokens[s], b->roles, N_TOK, N_TOK, b->fresh[s]);
         llm_context_destroy(ctx);
     }
     return b;
@@ -122,7 +133,7 @@ static void append_check(bench *b, llm_context *ctx, const char *what, int seq, 
         seqs[i] = seq;
         wanted[i] = true;
     }
-    const llm_batch batch = {&b->tokens[s][first], seqs, wanted, n};
+    const llm_batch batch = {&b->tokens[s][first], seqs, wanted, n, .roles = &b->roles[first]};
     assert_int_equal(llm_context_length(ctx, seq), first);
     RIG_OK(llm_context_decode(ctx, &batch, &err));
     rows_check(b, what, s, first, n, llm_context_logits(ctx, 0));
@@ -157,7 +168,7 @@ static void check_outputs(bench *b) {
                             : pattern == 2 ? i % 3 == 1
                             : pattern == 3 ? i >= 2 /* 28 of 30 */
                                            : i % 2 == 0 || i < n / 2;
-            const llm_batch batch = {b->tokens[0], NULL, wanted, n};
+            const llm_batch batch = {b->tokens[0], NULL, wanted, n, .roles = b->roles};
             RIG_OK(llm_context_truncate(ctx, 0, 0, &err));
             RIG_OK(llm_context_decode(ctx, &batch, &err));
             for (int i = 0; i < n; i++)
@@ -173,6 +184,7 @@ static void check_outputs(bench *b) {
 static void check_several(bench *b) {
     tdm_error err = {0};
     int32_t tokens[3 * N_TOK], seqs[3 * N_TOK];
+    uint8_t roles[3 * N_TOK];
     bool wanted[3 * N_TOK];
     int at[3] = {0}, n = 0;
     uint64_t state = 12345;
@@ -180,13 +192,14 @@ static void check_several(bench *b) {
         const uint32_t dice = random_u32_below(&state, UINT32_MAX);
         int s = (int)(dice >> 16) % 3;
         if (at[s] == N_TOK) continue;
+        roles[n] = b->roles[at[s]];
         tokens[n] = b->tokens[s][at[s]++];
         wanted[n] = (dice >> 24) % 4 != 0;
         seqs[n++] = s;
     }
     for (int size = 7; size <= 512; size = size * 4 + 5) {
         llm_context *ctx = context_make(b, size, 3);
-        const llm_batch batch = {tokens, seqs, wanted, n};
+        const llm_batch batch = {tokens, seqs, wanted, n, .roles = roles};
         RIG_OK(llm_context_decode(ctx, &batch, &err));
         memset(at, 0, sizeof at);
         for (int i = 0, row = 0; i < n; i++) {
@@ -233,7 +246,7 @@ static void check_fork(bench *b, int n_shared) {
     llm_context *alone = context_make(b, 1, 1);
     float *kept = b->fresh[1];
     b->fresh[1] = b->rows;
-    rig_decode(alone, b->tokens[1], N_TOK, N_TOK, b->fresh[1]);
+    rig_decode_as(alone, b->tokens[1], b->roles, N_TOK, N_TOK, b->fresh[1]);
     llm_context_destroy(alone);
     for (int step = 0; step < 3; step++) {
         append_check(b, ctx, "the forked", 3, 1, n_shared + 7 * step, 7);
@@ -261,6 +274,7 @@ static void check_refusals(bench *b) {
     tdm_error err = {0};
     llm_context *ctx = context_make(b, 32, 2);
     static const int32_t bad_seqs[3] = {0, 2, 0};
+    static const uint8_t bad_roles[3] = {0, 1, 2};
     int32_t tokens[600] = {0};
     append_check(b, ctx, "before a refusal", 0, 0, 0, 100);
     llm_batch batch = {tokens, NULL, NULL, 600};
@@ -275,6 +289,10 @@ static void check_refusals(bench *b) {
     assert_non_null(strstr(err.message, "vocabulary"));
     tokens[1] = -1;
     assert_int_equal(llm_context_decode(ctx, &batch, &err), TDM_INVALID_ARGUMENT);
+    tokens[1] = 0;
+    batch.roles = bad_roles;
+    assert_int_equal(llm_context_decode(ctx, &batch, &err), TDM_INVALID_ARGUMENT);
+    assert_non_null(strstr(err.message, "role 2"));
     assert_int_equal(llm_context_length(ctx, 0), 100);
     assert_int_equal(llm_context_length(ctx, 1), 0);
     append_check(b, ctx, "after refusals", 0, 0, 100, 50);
@@ -302,6 +320,57 @@ static void check_cancelled(bench *b) {
     assert_null(llm_context_logits(ctx, 0));
     append_check(b, ctx, "after cancelling", 0, 0, 20, N_TOK - 20);
     llm_context_destroy(ctx);
+}
+
+/* Devices and roles that compute the same: with `auto` a prompt is what 8 bits give and generated
+ * tokens are what 15 bits give, and with 8 or 15 roles change nothing. */
+static void test_roles(void **state) {
+    (void)state;
+    enum { N = 40, N_RUN = 6 };
+    static const struct {
+        const char *path;
+        tdm_role role;
+        bool is_8;
+    } runs[N_RUN] = {
+        {RIG_FAST_8, TDM_ROLE_GENERATED, true}, {"fast", TDM_ROLE_GENERATED, false},
+        {RIG_FAST_8, TDM_ROLE_PROMPT, true},    {"fast", TDM_ROLE_PROMPT, false},
+        {RIG_FAST_AUTO, TDM_ROLE_PROMPT, true}, {RIG_FAST_AUTO, TDM_ROLE_GENERATED, false}};
+    static const char *const presets[] = {"tiny-llama", "tiny-mixtral", "tiny-deepseek2-lite"};
+    const tdm_type cache = TDM_TYPE_Q4_0;
+    const llm_context_params params = {
+        .struct_size = sizeof params, .n_ctx = 64, .type_k = &cache, .type_v = &cache};
+    for (int i = 0; i < 3 * 3; i++) {
+        const char *isa = (const char *const[]){"plain", "avx2", "avx512"}[i / 3];
+        random_model_spec spec = preset_find(presets[i % 3]);
+        const char *file = rig_file("roles.gguf");
+        tdm_error err = {0};
+        float *rows[N_RUN];
+        size_t n = 0;
+        if (!rig_has_isa(isa)) continue;
+        spec.type = TDM_TYPE_Q4_0;
+        RIG_OK(random_model_write(&spec, file, NULL, NULL, NULL, &err));
+        for (int r = 0; r < N_RUN; r++) {
+            int32_t tokens[N];
+            uint8_t roles[N];
+            llm_model *model = rig_model(file, rig_device(isa, runs[r].path, 2));
+            llm_context *ctx = rig_context(model, &params);
+            n = N * (size_t)model->hparams.n_vocab;
+            rows[r] = malloc(n * sizeof *rows[r]);
+            assert_non_null(rows[r]);
+            for (int t = 0; t < N; t++) {
+                tokens[t] = (t * 7919 + 13) % model->hparams.n_vocab;
+                roles[t] = (uint8_t)runs[r].role;
+            }
+            rig_decode_as(ctx, tokens, roles, N, N, rows[r]);
+            assert_memory_equal(rows[r], rows[runs[r].is_8 ? 0 : 1], n * sizeof *rows[r]);
+            llm_context_destroy(ctx);
+            llm_model_close(model);
+        }
+        double nmse = rig_nmse(rows[1], rows[0], n);
+        printf("%-19s %-6s 8 bits beside 15: NMSE %.1e\n", presets[i % 3], isa, nmse);
+        assert_true(nmse > 1e-6 && nmse < 1e-2); /* they do differ */
+        for (int r = 0; r < N_RUN; r++) free(rows[r]);
+    }
 }
 
 static bool is_left_out(int setup) {
@@ -335,6 +404,7 @@ static void test_sequences(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_sequences)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_roles),
+                                       cmocka_unit_test(test_sequences)};
     return cmocka_run_group_tests(tests, rig_begin, rig_end);
 }

@@ -165,7 +165,7 @@ static void refuses_bad_options(void **state) {
         {"cores", "1023", "processor"}, {"cores", "99999999999", "cores"},
         {"isa", "sse9", "avx512"},      {"isa", "", "auto"},
         {"path", "slow", "reference"},  {"Threads", "1", "threads"},
-        {"share", "1", "threads"},      {"activation-bits", "16", "15"},
+        {"share", "1", "threads"},      {"activation-bits", "16", "auto"},
         {"activation-bits", "", "15"},  {"cores", "4000", "1023"},
     };
     loaded l = load();
@@ -188,10 +188,16 @@ static void takes_good_options(void **state) {
     static const struct {
         const char *key, *value;
         int n_thread; /* 0: whatever is the default */
-    } good[] = {
-        {NULL, NULL, 0},          {"threads", "1", 1},         {"threads", "7", 7},
-        {"isa", "auto", 0},       {"isa", "plain", 0},         {"path", "fast", 0},
-        {"path", "reference", 0}, {"activation-bits", "8", 0}, {"activation-bits", "15", 0}};
+    } good[] = {{NULL, NULL, 0},
+                {"threads", "1", 1},
+                {"threads", "7", 7},
+                {"isa", "auto", 0},
+                {"isa", "plain", 0},
+                {"path", "fast", 0},
+                {"path", "reference", 0},
+                {"activation-bits", "8", 0},
+                {"activation-bits", "15", 0},
+                {"activation-bits", "auto", 0}};
     loaded l = load();
     for (size_t i = 0; i < sizeof good / sizeof good[0]; i++) {
         tdm_device *device = NULL;
@@ -212,6 +218,7 @@ static void names_what_differs(void **state) {
     static const struct {
         const char *key, *value, *says;
     } unlike[] = {{"activation-bits", "8", "8-bit activations"},
+                  {"activation-bits", "15", "15-bit activations"},
                   {"isa", "plain", "plain kernels"},
                   {"path", "reference", "reference path"}};
     loaded l = load();

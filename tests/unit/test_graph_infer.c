@@ -152,6 +152,20 @@ static void test_arithmetic(void **state) {
     BAD("heads (axis 1) differ", tdm_build_matmul(f.b, INPUT(64, 7, 5, 1), INPUT(64, 4, 5, 1)));
     BAD("heads (axis 1) differ", tdm_build_matmul(f.b, INPUT(64, 7, 0, 1), INPUT(64, 4, 5, 1)));
     BAD("STATE", tdm_build_matmul(f.b, f.state, f.x));
+#define BY_ROLE(role, w, x) (tdm_build_set_role(f.b, role), tdm_build_matmul(f.b, w, x))
+    GOOD(F32, 32, 5, 1, 1, BY_ROLE(tdm_build_step_field(f.b, TDM_STEP_ROLE), f.w, f.x));
+    GOOD(F32, 32, 2, 1, 1,
+         BY_ROLE(tdm_build_step_field(f.b, TDM_STEP_OUT_ROLE), f.w, INPUT(64, 2, 1, 1)));
+    GOOD(F32, 32, 5, 2, 3, BY_ROLE(INPUT_I(3, 1, 1, 1), f.plain, INPUT(64, 5, 2, 3)));
+    GOOD(F32, 32, 5, 2, 3, BY_ROLE(INPUT_I(6, 1, 1, 1), f.plain, INPUT(64, 5, 2, 3)));
+    GOOD(F32, 32, 5, 2, 3, BY_ROLE(INPUT_I(30, 1, 1, 1), f.plain, INPUT(64, 5, 2, 3)));
+    GOOD(F32, 7, 5, 2, 1, BY_ROLE(INPUT_I(2, 1, 1, 1), INPUT(64, 7, 5, 1), INPUT(64, 5, 2, 1)));
+    BAD("role must have an element for each token",
+        BY_ROLE(INPUT_I(10, 1, 1, 1), INPUT(64, 7, 5, 1), INPUT(64, 5, 2, 1)));
+    BAD("role must have an element for each token",
+        BY_ROLE(INPUT_I(15, 1, 1, 1), f.plain, INPUT(64, 5, 2, 3)));
+    BAD("role must be i32", BY_ROLE(INPUT(5, 1, 1, 1), f.w, f.x));
+    BAD("role must have shape", BY_ROLE(INPUT_I(1, 5, 1, 1), f.w, f.x));
     BAD("2^48", tdm_build_matmul(f.b,
                                  tdm_build_weight(f.b, "w2", TDM_TYPE_F16,
                                                   NE(1, (int64_t)1 << 40, 1, 1), TDM_USAGE_MATMUL),
@@ -272,6 +286,11 @@ static void test_experts(void **state) {
     BAD("act", MOE(f.x, ID, WEIGHT, f.gate, f.up, f.down, (tdm_act)-1, 0, 0));
     BAD("n_expert_all = 7", MOE(f.x, ID, WEIGHT, f.gate, f.up, f.down, TDM_ACT_SILU, 4, 7));
     BAD("first_expert = -1", MOE(f.x, ID, WEIGHT, f.gate, f.up, f.down, TDM_ACT_SILU, -1, 7));
+#define MOE_BY_ROLE(n)                                                                             \
+    (tdm_build_set_role(f.b, INPUT_I(n, 1, 1, 1)),                                                 \
+     MOE(f.x, ID, WEIGHT, f.gate, f.up, f.down, TDM_ACT_SILU, 0, 0))
+    GOOD(F32, 64, 5, 1, 1, MOE_BY_ROLE(5));
+    BAD("role must have an element for each token", MOE_BY_ROLE(4));
 }
 
 static int32_t attend(fixture *f, tdm_attention_params p, int32_t q) {

@@ -42,10 +42,14 @@ extern "C" {
  *
  * Arithmetic.
  *
- *   MATMUL     w [k, n] any type, x [k, ...] -> y [n, ...]: y[j] = sum_i w[i, j] * x[i].
+ *   MATMUL     w [k, n] any type, x [k, ...], [role i32 [m]] -> y [n, ...]:
+ *              y[j] = sum_i w[i, j] * x[i].
  *              w [k, n, n_head], x [k, n_head, ...] -> y [n, n_head, ...]: matrix h times x's row h
  *              of each token (one for each head). A slice of w along axis 2 with the same slice of
- *              x along axis 1 gives that slice of y along axis 1: so a group cuts it by heads
+ *              x along axis 1 gives that slice of y along axis 1: so a group cuts it by heads.
+ *              role gives the tdm_role (step.h) of each token: m is the product of x's last axes,
+ *              without axis 1 where w has several matrices, and row r of x has role[r / (rows / m)];
+ *              -1 is padding. Absent: every row is TDM_ROLE_GENERATED
  *   ADD        a, b -> a + b; each ne of b equals a's or is 1 (repeated)
  *   MUL        a, b -> a * b; shapes as in ADD
  *   SCALE      x -> x * scale + bias
@@ -69,7 +73,8 @@ extern "C" {
  *   MOE_ROUTE  logit [n_expert, n_tok], [bias [n_expert]] -> id i32 [n_used, n_tok],
  *              weight [n_used, n_tok]: see tdm_route_params
  *   MOE_FFN    x [n, n_tok], id i32 [n_used, n_tok], weight [n_used, n_tok],
- *              gate [n, n_ff, n_expert], up [n, n_ff, n_expert], down [n_ff, n, n_expert]
+ *              gate [n, n_ff, n_expert], up [n, n_ff, n_expert], down [n_ff, n, n_expert],
+ *              [role i32 [n_tok], as in MATMUL]
  *              -> y [n, n_tok] = sum_u weight[u] * down_e(act(gate_e x) * (up_e x)), e = id[u];
  *              experts outside first_expert .. + n_expert add nothing
  *
@@ -126,8 +131,8 @@ extern "C" {
     OP(CONCAT, concat, 5, VALUE, concat, concat, .n_src = 2, .n_dst = 1)                           \
     OP(GET_ROWS, get_rows, 6, VALUE, get_rows, rows, .n_src = 2, .n_dst = 1, .private_src = 1,     \
        .usage = TDM_USAGE_ROWS)                                                                    \
-    OP(MATMUL, matmul, 7, VALUE, matmul, none, .n_src = 2, .n_dst = 1, .private_src = 1,           \
-       .usage = TDM_USAGE_MATMUL)                                                                  \
+    OP(MATMUL, matmul, 7, VALUE, matmul, none, .n_src = 3, .n_dst = 1, .optional_src = 4,          \
+       .private_src = 1, .usage = TDM_USAGE_MATMUL)                                                \
     OP(ADD, add, 8, VALUE, pair, none, .n_src = 2, .n_dst = 1)                                     \
     OP(MUL, mul, 9, VALUE, pair, none, .n_src = 2, .n_dst = 1)                                     \
     OP(SCALE, scale, 10, VALUE, scale, scale, .n_src = 1, .n_dst = 1)                              \
@@ -142,8 +147,8 @@ extern "C" {
     OP(TOP_K, top_k, 18, VALUE, top_k, top_k, .n_src = 1, .n_dst = 2)                              \
     OP(MOE_ROUTE, moe_route, 19, VALUE, moe_route, route, .n_src = 2, .n_dst = 2,                  \
        .optional_src = 2)                                                                          \
-    OP(MOE_FFN, moe_ffn, 20, VALUE, moe_ffn, moe, .n_src = 6, .n_dst = 1, .private_src = 0x38,     \
-       .usage = TDM_USAGE_EXPERT)                                                                  \
+    OP(MOE_FFN, moe_ffn, 20, VALUE, moe_ffn, moe, .n_src = 7, .n_dst = 1, .optional_src = 0x40,    \
+       .private_src = 0x38, .usage = TDM_USAGE_EXPERT)                                             \
     OP(KV_WRITE, kv_write, 21, CACHE, kv_write, kv, .n_src = 4, .optional_src = 2, .step_src = 4,  \
        .state_src = 8)                                                                             \
     OP(ATTENTION, attention, 22, CACHE, attention, attention, .n_src = 4, .n_dst = 2,              \
@@ -190,7 +195,7 @@ typedef enum tdm_act {
 #define TDM_ACT_ENUM_(ID, name, number) TDM_ACT_##ID = number,
     TDM_ACT_LIST(TDM_ACT_ENUM_)
 #undef TDM_ACT_ENUM_
-    TDM_ACT_COUNT_
+        TDM_ACT_COUNT_
 } tdm_act;
 
 typedef enum tdm_rope_mode {

@@ -26,7 +26,7 @@ extern "C" {
 #endif
 
 #define TDM_STEP_MAX_CLASS 4
-#define TDM_STEP_VERSION   1
+#define TDM_STEP_VERSION   2
 
 /* Capacities that a block is laid out for; part of the plan's shape. All >= 0. */
 typedef struct tdm_step_caps {
@@ -37,6 +37,15 @@ typedef struct tdm_step_caps {
     int32_t n_job;   /* page jobs (shift, copy, export, import) */
     int32_t n_class; /* cache classes, 0 .. TDM_STEP_MAX_CLASS */
 } tdm_step_caps;
+
+/* Why a token is computed. A device may multiply the activations of a prompt's tokens with less
+ * precision than those of generated ones, and does so by role alone. What a token computes never
+ * depends on what else is in its step, or on where a prompt was cut into chunks. A device may also
+ * ignore roles and compute every token as a generated one. */
+typedef enum tdm_role {
+    TDM_ROLE_GENERATED = 0, /* a generated token, or a drafted one that is being verified */
+    TDM_ROLE_PROMPT = 1     /* a token of a prompt */
+} tdm_role;
 
 /* One entry of a page table: slots first .. first+count-1 of `page` hold the tokens at positions
  * base_pos .. base_pos+count-1 of the sequence. */
@@ -65,20 +74,22 @@ typedef struct tdm_step_class {
 } tdm_step_class;
 
 typedef struct tdm_step_header {
-    int32_t version;     /* TDM_STEP_VERSION */
-    int32_t size;        /* of the whole block, in int32s */
-    int32_t epoch;       /* counts steps, wraps; lets a reader tell a stale block */
-    int32_t n_tok;       /* in use, <= caps.n_tok */
-    int32_t n_seq;       /* in use, <= caps.n_seq */
-    int32_t n_out;       /* in use, <= caps.n_out */
-    int32_t n_job;       /* in use, <= caps.n_job */
-    int32_t n_class;     /* = caps.n_class */
-    int32_t token_off;   /* [n_tok] token ids */
-    int32_t pos_off;     /* [n_tok] positions */
-    int32_t seq_off;     /* [n_tok] index of the token's sequence in the page tables */
-    int32_t out_row_off; /* [n_out] which token rows give logits */
-    int32_t job_off;     /* [n_job] tdm_page_job */
-    int32_t reserved[3]; /* 0 */
+    int32_t version;      /* TDM_STEP_VERSION */
+    int32_t size;         /* of the whole block, in int32s */
+    int32_t epoch;        /* counts steps, wraps; lets a reader tell a stale block */
+    int32_t n_tok;        /* in use, <= caps.n_tok */
+    int32_t n_seq;        /* in use, <= caps.n_seq */
+    int32_t n_out;        /* in use, <= caps.n_out */
+    int32_t n_job;        /* in use, <= caps.n_job */
+    int32_t n_class;      /* = caps.n_class */
+    int32_t token_off;    /* [n_tok] token ids */
+    int32_t pos_off;      /* [n_tok] positions */
+    int32_t seq_off;      /* [n_tok] index of the token's sequence in the page tables */
+    int32_t out_row_off;  /* [n_out] which token rows give logits */
+    int32_t job_off;      /* [n_job] tdm_page_job */
+    int32_t role_off;     /* [n_tok] tdm_role of each token */
+    int32_t out_role_off; /* [n_out] tdm_role of the token that each row of logits is of */
+    int32_t reserved;     /* 0 */
     tdm_step_class cls[TDM_STEP_MAX_CLASS];
 } tdm_step_header;
 
@@ -95,7 +106,8 @@ static inline tdm_status tdm_step_layout(const tdm_step_caps *caps, tdm_step_hea
     memset(header, 0, sizeof *header);
     header->version = TDM_STEP_VERSION;
     header->n_class = caps->n_class;
-    if (at + (int64_t)caps->n_tok * (3 + caps->n_class) + caps->n_out + (int64_t)caps->n_job * 4 +
+    if (at + (int64_t)caps->n_tok * (4 + caps->n_class) + (int64_t)caps->n_out * 2 +
+            (int64_t)caps->n_job * 4 +
             ((int64_t)caps->n_seq + 1 + (int64_t)caps->n_entry * 4) * caps->n_class >
         INT32_MAX)
         return tdm_fail(err, TDM_OUT_OF_RANGE, "step block: larger than 2^31 words");
@@ -104,6 +116,8 @@ static inline tdm_status tdm_step_layout(const tdm_step_caps *caps, tdm_step_hea
     TDM_STEP_TAKE_(header->pos_off, caps->n_tok);
     TDM_STEP_TAKE_(header->seq_off, caps->n_tok);
     TDM_STEP_TAKE_(header->out_row_off, caps->n_out);
+    TDM_STEP_TAKE_(header->role_off, caps->n_tok);
+    TDM_STEP_TAKE_(header->out_role_off, caps->n_out);
     TDM_STEP_TAKE_(header->job_off, (int64_t)caps->n_job * 4);
     for (c = 0; c < caps->n_class; c++) {
         TDM_STEP_TAKE_(header->cls[c].write_off, caps->n_tok);

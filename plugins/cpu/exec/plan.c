@@ -56,7 +56,7 @@ static void maker_insert(plan_node *maker, plan_node *user) {
     maker->makes_form = true;
     maker->scratch_size = 0;
     for (int i = 0; i < TDM_MAX_SRC; i++)
-        if ((maker->form.made_of >> i & 1) == 0) maker->src[i].slot = -1;
+        if (((maker->form.made_of | maker->form.reads) >> i & 1) == 0) maker->src[i].slot = -1;
     for (int i = 0; i < TDM_MAX_DST; i++) maker->dst[i].slot = -1;
 }
 

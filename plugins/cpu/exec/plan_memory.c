@@ -18,9 +18,11 @@ static bool is_same_source(const plan_node *p, const plan_node *q, int32_t i) {
 
 static bool is_same_form(const plan_node *p, const plan_node *q) {
     const cpu_form *f = &p->form, *g = &q->form;
-    if (f->maker != g->maker || f->made_of != g->made_of || f->size != g->size) return false;
+    if (f->maker != g->maker || f->made_of != g->made_of || f->reads != g->reads ||
+        f->size != g->size)
+        return false;
     for (int32_t i = 0; i < TDM_MAX_SRC; i++)
-        if ((f->made_of >> i & 1) != 0 && !is_same_source(p, q, i)) return false;
+        if (((f->made_of | f->reads) >> i & 1) != 0 && !is_same_source(p, q, i)) return false;
     return f->is_same == NULL || f->is_same(&p->node, &q->node);
 }
 

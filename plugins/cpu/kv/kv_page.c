@@ -275,6 +275,7 @@ cpu_step cpu_step_get(const tdm_graph *graph, const cpu_view *step, int32_t cls)
         return out;
     out.pos = words + at.pos_off;
     out.seq = words + at.seq_off;
+    out.role = words + at.role_off;
     out.cell = words + at.cls[cls].write_off;
     out.first_entry = words + at.cls[cls].first_entry_off;
     out.entries = (const tdm_page_entry *)(const void *)(words + at.cls[cls].entry_off);

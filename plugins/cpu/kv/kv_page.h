@@ -84,6 +84,7 @@ void cpu_kv_load(const cpu_kv_side *side, const uint8_t *head, int32_t slot, uin
 typedef struct cpu_step {
     const int32_t *pos;            /* [n_tok] */
     const int32_t *seq;            /* [n_tok] */
+    const int32_t *role;           /* [n_tok] */
     const int32_t *cell;           /* [n_tok] */
     const int32_t *first_entry;    /* [n_seq + 1] */
     const tdm_page_entry *entries; /* [n_entry] */

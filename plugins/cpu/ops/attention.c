@@ -131,12 +131,13 @@ typedef struct walk {
     const cpu_node *n;
     const shape *s;
     cpu_step step;
-    cpu_attention_kernels kernels;
-    float *x;         /* [padded_k] */
-    uint8_t *queries; /* [max_rows] of query_size */
-    float *scores;    /* [max_rows, CPU_CHUNK] */
-    float *outs;      /* [max_rows] of out_stride floats: o of the present part, */
-    float *totals;    /* and of all before it */
+    cpu_attention_kernels role_kernels[CPU_N_ROLE]; /* by role of the tokens */
+    cpu_attention_kernels kernels;                  /* of the run's tokens */
+    float *x;                                       /* [padded_k] */
+    uint8_t *queries;                               /* [max_rows] of query_size */
+    float *scores;                                  /* [max_rows, CPU_CHUNK] */
+    float *outs;   /* [max_rows] of out_stride floats: o of the present part, */
+    float *totals; /* and of all before it */
     size_t out_stride;
     int32_t n_row;
     row_state *rows;                   /* [max_rows], like all from here on */
@@ -159,7 +160,11 @@ static walk walk_begin(const cpu_node *n, const shape *s, uint8_t *at) {
     walk k = {.n = n, .s = s};
     size_t rows = (size_t)s->max_rows;
     k.step = cpu_step_get(n->graph, &n->src[SRC_STEP], tdm_graph_kv(n->graph, s->params.kv)->cls);
-    k.kernels = cpu_attention_choose(n->device->isa, n->device->has_q8, &s->layout);
+    for (int role = 0; role < CPU_N_ROLE; role++)
+        k.role_kernels[role] =
+            cpu_attention_choose(n->device->isa, n->device->has_q8[role], &s->layout);
+    if (n->device->has_q8[0] == n->device->has_q8[1]) k.step.role = NULL; /* they are the same */
+    k.kernels = k.role_kernels[TDM_ROLE_GENERATED]; /* `rotate` is the same for every role */
     k.out_stride = cpu_kv_round((size_t)s->n_dim * sizeof(float)) / sizeof(float);
     k.x = (float *)(void *)at, at += cpu_kv_round((size_t)s->layout.k.padded * sizeof(float));
     k.queries = at, at += rows * s->query_size;
@@ -316,20 +321,27 @@ static void fold_chunk(walk *k, const chunk *c, const chunk *next) {
     }
 }
 
-/* Neighbouring tokens that attend together: of one sequence, or one token of padding. */
+/* Neighbouring tokens that attend together: of one sequence and role, or one token of padding. */
 typedef struct token_run {
-    int32_t first, last;           /* tokens first .. last-1 */
+    int32_t first, last; /* tokens first .. last-1 */
+    tdm_role role;
     int64_t first_pos, last_pos;   /* positions that any of them sees */
     const tdm_page_entry *entries; /* without those at either end that hold none of these */
     int32_t n_entry;               /* 0 = nothing to see */
 } token_run;
 
+static tdm_role token_role(const cpu_step *step, int32_t token) {
+    if (step->role == NULL) return TDM_ROLE_GENERATED;
+    return step->role[token] == TDM_ROLE_PROMPT ? TDM_ROLE_PROMPT : TDM_ROLE_GENERATED;
+}
+
 /* The run that begins with token `first` and ends before `limit`. */
 static token_run run_get(const cpu_step *step, const shape *s, int32_t first, int32_t limit) {
     token_run run = {.first = first, .last = first + 1, .first_pos = INT32_MAX, .last_pos = -1};
     if (first >= step->n_tok || step->pos[first] < 0) return run;
+    run.role = token_role(step, first);
     while (run.last < limit && run.last < step->n_tok && step->pos[run.last] >= 0 &&
-           step->seq[run.last] == step->seq[first])
+           step->seq[run.last] == step->seq[first] && token_role(step, run.last) == run.role)
         run.last++;
     for (int32_t t = first; t < run.last; t++) {
         int64_t lo, hi;
@@ -493,6 +505,7 @@ static void attend(walk *k, const token_run *run, int32_t kv, int32_t part, int3
     b.n_row = (run->last - run->first) * b.n_head;
     cursor c = {.run = run, .at = at, .end = run->n_entry, .head_kv = s->first_kv + kv};
     chunk present = cursor_next(&c, k);
+    k->kernels = k->role_kernels[run->role];
     k->n_row = 0;
     k->common_first = 0;
     k->common_last = INT32_MAX;

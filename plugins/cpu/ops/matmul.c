@@ -27,7 +27,8 @@ _Static_assert(CPU_DEAL_UNIT % CPU_MATMUL_LANE == 0 && CPU_DEAL_UNIT % CPU_X_LEN
 cpu_matmul_matrix cpu_matmul_matrix_get(const cpu_device *device, const cpu_weight_layout *l,
                                         const uint8_t *data, int64_t i) {
     return (cpu_matmul_matrix){
-        .kernel = cpu_matmul_kernel_get(device, l->type),
+        .kernels = cpu_matmul_kernels_get(device, l->type),
+        .n_lane = l->n_lane,
         .type = l->type,
         .data = data + (size_t)(i * l->n_group) * l->group_size,
         .group_pitch = l->group_size,
@@ -42,8 +43,13 @@ static size_t round_up_64(size_t size) {
     return (size + 63) & ~(size_t)63;
 }
 
-size_t cpu_matmul_x_size(const cpu_matmul_kernel *kernel, int64_t k) {
-    return round_up_64((size_t)(k / CPU_X_LEN) * cpu_x_block_size(kernel->form));
+size_t cpu_matmul_x_size(const cpu_matmul_kernels *kernels, int64_t k) {
+    size_t most = 0;
+    for (int role = 0; role < CPU_N_ROLE; role++) {
+        size_t size = cpu_x_block_size(kernels->of[role]->form);
+        most = size > most ? size : most;
+    }
+    return round_up_64((size_t)(k / CPU_X_LEN) * most);
 }
 
 /* Where lines are asked for sparsely, more tokens than two take so long that it was no gain. */
@@ -52,9 +58,10 @@ static cpu_ahead ahead_choose(const cpu_matmul_matrix *m, bool is_first, int32_t
     return n_tok <= 2 ? CPU_AHEAD_SOME : CPU_AHEAD_NONE;
 }
 
-void cpu_matmul_groups(const cpu_matmul_matrix *m, int64_t first, int64_t last, bool is_first,
-                       cpu_matmul_tile *tile) {
-    int32_t n_lane = m->kernel->n_lane;
+void cpu_matmul_groups(const cpu_matmul_matrix *m, tdm_role role, int64_t first, int64_t last,
+                       bool is_first, cpu_matmul_tile *tile) {
+    const cpu_matmul_kernel *kernel = m->kernels.of[role];
+    int32_t n_lane = m->n_lane;
     tile->ahead = ahead_choose(m, is_first, tile->n_tok);
     tile->type = m->type;
     tile->n_block = m->n_block;
@@ -63,7 +70,7 @@ void cpu_matmul_groups(const cpu_matmul_matrix *m, int64_t first, int64_t last, 
     for (int64_t g = first; g < last; g++) {
         int64_t n_left = m->n_row - g * n_lane;
         if (n_left < n_lane) tile->n_row = (int32_t)n_left;
-        m->kernel->run(tile);
+        kernel->run(tile);
         tile->group += m->group_pitch;
         for (int32_t t = 0; t < tile->n_tok; t++) tile->y[t] += n_lane;
     }
@@ -111,10 +118,6 @@ static tdm_status matmul_supports(const cpu_device *device, const tdm_graph *gra
     return TDM_OK;
 }
 
-static const cpu_matmul_kernel *kernel_of(const cpu_device *device, tdm_type type, uint32_t usage) {
-    return usage == 0 ? cpu_matmul_kernel_reference() : cpu_matmul_kernel_get(device, type);
-}
-
 /* A row of weights for each worker, where the rows of a plain matrix cannot be read in place. */
 static size_t row_pitch(tdm_type type, int64_t k) {
     return round_up_64(tdm_type_row_size(type, k));
@@ -133,8 +136,13 @@ static void units_gather(const uint8_t *src, int64_t pitch, size_t size, int64_t
     for (int64_t i = 0; i < n; i++, src += pitch, dst += size) memcpy(dst, src, size);
 }
 
-bool cpu_matmul_x_is_same(const cpu_matmul_kernel *a, const cpu_matmul_kernel *b) {
-    return a->form == b->form && (a->form == CPU_X_F32 || a->code_offset == b->code_offset);
+bool cpu_matmul_x_is_same(const cpu_matmul_kernels *a, const cpu_matmul_kernels *b) {
+    for (int role = 0; role < CPU_N_ROLE; role++) {
+        const cpu_matmul_kernel *p = a->of[role], *q = b->of[role];
+        if (p->form != q->form || (p->form != CPU_X_F32 && p->code_offset != q->code_offset))
+            return false;
+    }
+    return true;
 }
 
 void cpu_matmul_x_prepare(const cpu_matmul_kernel *kernel, uint32_t isa, const cpu_view *x,
@@ -163,27 +171,36 @@ void cpu_matmul_x_prepare(const cpu_matmul_kernel *kernel, uint32_t isa, const c
 
 /* ---- The form of the activations ------------------------------------------------------------- */
 
+enum { SRC_W, SRC_X, SRC_ROLE };
+
 /* Bytes from one token to the next; 0 = floats are read where they are. */
-static size_t x_pitch(const cpu_matmul_kernel *kernel, const cpu_view *x) {
-    size_t pitch = cpu_matmul_x_size(kernel, x->ne[0]);
+static size_t x_pitch(const cpu_matmul_kernels *kernels, const cpu_view *x) {
+    size_t pitch = cpu_matmul_x_size(kernels, x->ne[0]);
     if (pitch == 0 && x->nb[0] != (int64_t)sizeof(float))
         pitch = round_up_64((size_t)x->ne[0] * sizeof(float));
     return pitch;
 }
 
-static const cpu_matmul_kernel *kernel_of_node(const cpu_node *n) {
-    return kernel_of(n->device, n->src[0].type, n->src[0].usage);
+static cpu_matmul_kernels kernels_of_node(const cpu_node *n) {
+    const cpu_matmul_kernel *r = cpu_matmul_kernel_reference();
+    if (n->src[SRC_W].usage == 0) return (cpu_matmul_kernels){{r, r}};
+    return cpu_matmul_kernels_get(n->device, n->src[SRC_W].type);
+}
+
+static cpu_roles roles_of_node(const cpu_node *n, const cpu_matmul_kernels *kernels) {
+    return cpu_roles_get(&n->src[SRC_ROLE], tdm_shape_rows(n->src[SRC_X].ne), kernels);
 }
 
 static void x_make_run(const cpu_node *n, cpu_worker *w) {
-    const cpu_view *x = &n->src[1];
-    const cpu_matmul_kernel *kernel = kernel_of_node(n);
-    size_t pitch = x_pitch(kernel, x);
+    const cpu_view *x = &n->src[SRC_X];
+    cpu_matmul_kernels kernels = kernels_of_node(n);
+    cpu_roles roles = roles_of_node(n, &kernels);
+    size_t pitch = x_pitch(&kernels, x);
     cpu_tile t = cpu_tile_share(n, w, tdm_shape_rows(x->ne), x->ne[0]);
     if (t.col_first >= t.col_last) return;
     for (int64_t i = t.row_first; i < t.row_last; i++)
-        cpu_matmul_x_prepare(kernel, n->device->isa, x, i, t.col_first, t.col_last,
-                             n->form + (size_t)i * pitch);
+        cpu_matmul_x_prepare(kernels.of[cpu_role_of(&roles, i)], n->device->isa, x, i, t.col_first,
+                             t.col_last, n->form + (size_t)i * pitch);
 }
 
 static int64_t x_make_deal(const cpu_node *n, int32_t arg) {
@@ -195,34 +212,54 @@ static int64_t x_make_deal(const cpu_node *n, int32_t arg) {
 static const cpu_op_impl x_make = {.deal = x_make_deal, .run = x_make_run};
 
 static bool x_is_same(const cpu_node *a, const cpu_node *b) {
-    return cpu_matmul_x_is_same(kernel_of_node(a), kernel_of_node(b));
+    cpu_matmul_kernels p = kernels_of_node(a), q = kernels_of_node(b);
+    return cpu_matmul_x_is_same(&p, &q);
 }
 
 static cpu_form matmul_form(const cpu_node *n) {
+    cpu_matmul_kernels kernels = kernels_of_node(n);
     return (cpu_form){
         .maker = &x_make,
-        .made_of = 1u << 1,
+        .made_of = 1u << SRC_X,
+        .reads = 1u << SRC_ROLE,
         .is_same = x_is_same,
-        .size = x_pitch(kernel_of_node(n), &n->src[1]) * (size_t)tdm_shape_rows(n->src[1].ne),
+        .size = x_pitch(&kernels, &n->src[SRC_X]) * (size_t)tdm_shape_rows(n->src[SRC_X].ne),
     };
 }
 
 /* ---- Multiplying ----------------------------------------------------------------------------- */
 
+/* The next tokens of that role, from number *t on, into a tile that is to multiply row `column` of
+ * the matrix and those behind; false where there are none left. */
+static bool tile_fill(const cpu_node *n, const cpu_roles *roles, tdm_role role, int64_t head,
+                      size_t pitch, int64_t column, int64_t *t, cpu_matmul_tile *tile) {
+    int64_t n_matrix = n->src[SRC_W].ne[2], n_row = tdm_shape_rows(n->src[SRC_X].ne);
+    tile->n_tok = 0;
+    for (; tile->n_tok < CPU_MATMUL_TOK; (*t)++) {
+        int64_t row = head + *t * n_matrix;
+        if (row >= n_row) break;
+        if (cpu_role_of(roles, row) != role) continue;
+        tile->x[tile->n_tok] =
+            pitch != 0 ? n->form + (size_t)row * pitch : cpu_view_row(&n->src[SRC_X], row);
+        tile->y[tile->n_tok++] = (float *)(void *)cpu_view_row(&n->dst[0], row) + column;
+    }
+    return tile->n_tok > 0;
+}
+
 /* Groups first .. last-1 of matrix number `head` times all its tokens: rows head, head + n_matrix
- * and so on of x. */
+ * and so on of x; those of one role, then those of the other. Which tokens share a tile changes no
+ * result. */
 static void groups_multiply(const cpu_node *n, const cpu_matmul_matrix *m, int64_t head,
                             size_t pitch, int64_t first, int64_t last) {
-    int64_t n_matrix = n->src[0].ne[2], n_tok = tdm_shape_rows(n->src[1].ne) / n_matrix;
-    for (int64_t t = 0; t < n_tok; t += CPU_MATMUL_TOK) {
+    cpu_roles roles = roles_of_node(n, &m->kernels);
+    bool is_first = true;
+    for (int role = 0; role < (roles.data != NULL ? CPU_N_ROLE : 1); role++) {
         cpu_matmul_tile tile;
-        tile.n_tok = (int32_t)(n_tok - t < CPU_MATMUL_TOK ? n_tok - t : CPU_MATMUL_TOK);
-        for (int32_t i = 0; i < tile.n_tok; i++) {
-            int64_t row = head + (t + i) * n_matrix;
-            tile.x[i] = pitch != 0 ? n->form + (size_t)row * pitch : cpu_view_row(&n->src[1], row);
-            tile.y[i] = (float *)(void *)cpu_view_row(&n->dst[0], row) + first * m->kernel->n_lane;
+        int64_t t = 0;
+        while (tile_fill(n, &roles, (tdm_role)role, head, pitch, first * m->n_lane, &t, &tile)) {
+            cpu_matmul_groups(m, (tdm_role)role, first, last, is_first, &tile);
+            is_first = false;
         }
-        cpu_matmul_groups(m, first, last, t == 0, &tile);
     }
 }
 
@@ -249,7 +286,8 @@ static cpu_matmul_matrix matrix_of(const cpu_node *n, int64_t head) {
         }
     }
     return (cpu_matmul_matrix){
-        .kernel = cpu_matmul_kernel_reference(),
+        .kernels = kernels_of_node(n),
+        .n_lane = 1,
         .type = w->type,
         .data = w->data + head * w->nb[2],
         .group_pitch = (size_t)w->nb[1],
@@ -263,7 +301,7 @@ static cpu_matmul_matrix matrix_of(const cpu_node *n, int64_t head) {
 static void matrix_multiply(const cpu_node *n, const cpu_worker *w, const cpu_matmul_matrix *m,
                             int64_t head, int64_t first, int64_t last) {
     const cpu_view *weight = &n->src[0];
-    size_t pitch = x_pitch(m->kernel, &n->src[1]);
+    size_t pitch = x_pitch(&m->kernels, &n->src[1]);
     if (weight->usage == 0 && weight->nb[0] != tdm_type_get_info(m->type).block_size) {
         uint8_t *row = n->scratch + row_pitch(m->type, weight->ne[0]) * (size_t)w->ith;
         strided_multiply(n, m, head, pitch, first, last, row);
@@ -313,7 +351,7 @@ static int64_t piece_choose(const cpu_node *n, const cpu_matmul_matrix *m, int64
 static void matmul_run(const cpu_node *n, cpu_worker *w) {
     cpu_matmul_matrix m = matrix_of(n, 0);
     int64_t first, last, n_group = m.n_group, head_before = 0;
-    int64_t unit = row_unit(n) / m.kernel->n_lane;
+    int64_t unit = row_unit(n) / m.n_lane;
     cpu_claim_walk walk =
         cpu_claims_walk(n->claims, w, n_group * n->src[0].ne[2], unit, piece_choose(n, &m, unit));
     while (cpu_claims_next(&walk, &first, &last)) {

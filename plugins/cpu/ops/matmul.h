@@ -8,9 +8,12 @@
  * depend on the number of threads.
  *
  * Accuracy. Weights are used exactly as stored. Float kernels multiply f32 activations and sum in
- * f32. Integer kernels round activations to 15 bits with a scale for each 32 elements (an error of
- * at most max |x| / 32512 in each, the maximum taken over the 32) and multiply and sum the codes of
- * 16 or 32 elements exactly; only those sums are scaled and added in f32.
+ * f32. Integer kernels round activations to 15 or 8 bits with a scale for each 32 elements: an error
+ * of at most max |x| / 32512 or max |x| / 254 in each, the maximum taken over the 32. They multiply
+ * and sum the codes of 16 or 32 elements exactly; only those sums are scaled and added in f32.
+ *
+ * The role of a token chooses between 15 and 8 bits (cpu_device.has_q8). A row of either is a token of
+ * a tile; a tile has one role, so that a step of both roles takes more tiles and nothing else changes.
  */
 #ifndef TANDEM_CPU_MATMUL_H
 #define TANDEM_CPU_MATMUL_H
@@ -54,20 +57,56 @@ typedef struct cpu_matmul_kernel {
 /* Chooses device->matmul_kernels by what the device may use: isa, is_reference, has_q8. */
 void cpu_matmul_kernels_choose(cpu_device *device);
 
-/* The kernel that `device` uses for weights of that type kept for matmul, NULL for a type that is
- * no number. The layout of private weights follows from it. [any-thread] */
+/* The kernel that `device` uses for weights of that type kept for matmul and tokens of that role,
+ * NULL for a type that is no number. The layout of private weights follows from it, and is the same
+ * for every role. [any-thread] */
 static inline const cpu_matmul_kernel *cpu_matmul_kernel_get(const cpu_device *device,
-                                                             tdm_type type) {
-    return (unsigned)type < TDM_TYPE_LIMIT_ ? device->matmul_kernels[type] : NULL;
+                                                             tdm_type type, tdm_role role) {
+    return (unsigned)type < TDM_TYPE_LIMIT_ ? device->matmul_kernels[role][type] : NULL;
+}
+
+/* The kernels of a type, by role of the token. */
+typedef struct cpu_matmul_kernels {
+    const cpu_matmul_kernel *of[CPU_N_ROLE];
+} cpu_matmul_kernels;
+
+static inline cpu_matmul_kernels cpu_matmul_kernels_get(const cpu_device *device, tdm_type type) {
+    return (cpu_matmul_kernels){{cpu_matmul_kernel_get(device, type, TDM_ROLE_GENERATED),
+                                 cpu_matmul_kernel_get(device, type, TDM_ROLE_PROMPT)}};
+}
+
+/* The roles of a node's tokens: an optional i32 source (op.h, MATMUL). */
+typedef struct cpu_roles {
+    const uint8_t *data; /* NULL: every row is TDM_ROLE_GENERATED */
+    int64_t pitch;       /* bytes */
+    int64_t n_row;       /* of each token */
+} cpu_roles;
+
+/* The roles in `source`, of n_row rows in all; none where the kernels do not differ by role. */
+static inline cpu_roles cpu_roles_get(const cpu_view *source, int64_t n_row,
+                                      const cpu_matmul_kernels *kernels) {
+    bool is_same = kernels->of[TDM_ROLE_GENERATED] == kernels->of[TDM_ROLE_PROMPT];
+    if (source->data == NULL || source->ne[0] == 0 || is_same) return (cpu_roles){0};
+    return (cpu_roles){source->data, source->nb[0], n_row / source->ne[0]};
+}
+
+/* Of a row. Padding, whose results mean nothing, goes with the first token. */
+static inline tdm_role cpu_role_of(const cpu_roles *r, int64_t row) {
+    int32_t role;
+    if (r->data == NULL) return TDM_ROLE_GENERATED;
+    memcpy(&role, r->data + row / r->n_row * r->pitch, sizeof role);
+    if (role < 0) memcpy(&role, r->data, sizeof role);
+    return role == TDM_ROLE_PROMPT ? TDM_ROLE_PROMPT : TDM_ROLE_GENERATED;
 }
 
 /* The kernel for canonical rows and float activations, any type: the reference, and what plain
  * weights are multiplied with everywhere. [any-thread] */
 const cpu_matmul_kernel *cpu_matmul_kernel_reference(void);
 
-/* A matrix as a kernel walks over it. */
+/* A matrix as kernels walk over it. */
 typedef struct cpu_matmul_matrix {
-    const cpu_matmul_kernel *kernel;
+    cpu_matmul_kernels kernels;
+    int32_t n_lane; /* of every kernel */
     tdm_type type;
     const uint8_t *data;
     size_t group_pitch; /* bytes from one group to the next */
@@ -81,12 +120,12 @@ typedef struct cpu_matmul_matrix {
 cpu_matmul_matrix cpu_matmul_matrix_get(const cpu_device *device, const cpu_weight_layout *l,
                                         const uint8_t *data, int64_t i);
 
-/* Bytes that one token's activations of k elements take for this kernel, a multiple of 64; 0 where
- * floats are read in place. */
-size_t cpu_matmul_x_size(const cpu_matmul_kernel *kernel, int64_t k);
+/* Bytes that one token's activations of k elements take for the kernel of any role, a multiple of
+ * 64; 0 where floats are read in place. */
+size_t cpu_matmul_x_size(const cpu_matmul_kernels *kernels, int64_t k);
 
-/* Do both kernels take the same bytes for the same activations? */
-bool cpu_matmul_x_is_same(const cpu_matmul_kernel *a, const cpu_matmul_kernel *b);
+/* Whether both take the same bytes for the same activations, in every role. */
+bool cpu_matmul_x_is_same(const cpu_matmul_kernels *a, const cpu_matmul_kernels *b);
 
 /* Elements first .. last-1 of one token (row `token` of x) in the kernel's form, to their place in
  * `out`, which is where the token begins: floats are copied. `first` is a multiple of
@@ -94,13 +133,13 @@ bool cpu_matmul_x_is_same(const cpu_matmul_kernel *a, const cpu_matmul_kernel *b
 void cpu_matmul_x_prepare(const cpu_matmul_kernel *kernel, uint32_t isa, const cpu_view *x,
                           int64_t token, int64_t first, int64_t last, uint8_t *out);
 
-/* Multiplies groups first .. last-1: tile->x, n_tok and y are set, y[t] pointing at the output of the
+/* Multiplies groups first .. last-1 with tokens of one role: tile->x, n_tok and y are set, y[t] pointing at the output of the
  * first group's first row; afterwards it points behind that of the last group's. `is_first`: no tile
  * before had these groups, so they come from memory. The tile is changed where it lies: copied for
  * each group, it was read before what had just been written of it had left the store buffer, behind
  * outputs that wait for memory. */
-void cpu_matmul_groups(const cpu_matmul_matrix *m, int64_t first, int64_t last, bool is_first,
-                       cpu_matmul_tile *tile);
+void cpu_matmul_groups(const cpu_matmul_matrix *m, tdm_role role, int64_t first, int64_t last,
+                       bool is_first, cpu_matmul_tile *tile);
 
 /* Kernels. */
 void cpu_matmul_run_reference(const cpu_matmul_tile *tile); /* matmul_reference.c */

@@ -75,10 +75,11 @@ const cpu_matmul_kernel *cpu_matmul_kernel_reference(void) {
 }
 
 void cpu_matmul_kernels_choose(cpu_device *device) {
-    for (const cpu_matmul_kernel *k = kernels; k < kernels + N_KERNEL; k++) {
-        const cpu_matmul_kernel **chosen = &device->matmul_kernels[k->type];
-        if (*chosen != NULL || (k->isa & ~device->isa) != 0) continue;
-        if (k->form != CPU_X_F32 && (k->form == CPU_X_Q8) != device->has_q8) continue;
-        *chosen = device->is_reference ? &reference : k;
-    }
+    for (int role = 0; role < CPU_N_ROLE; role++)
+        for (const cpu_matmul_kernel *k = kernels; k < kernels + N_KERNEL; k++) {
+            const cpu_matmul_kernel **chosen = &device->matmul_kernels[role][k->type];
+            if (*chosen != NULL || (k->isa & ~device->isa) != 0) continue;
+            if (k->form != CPU_X_F32 && (k->form == CPU_X_Q8) != device->has_q8[role]) continue;
+            *chosen = device->is_reference ? &reference : k;
+        }
 }

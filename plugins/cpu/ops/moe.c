@@ -4,7 +4,8 @@
  *   y = sum_u weight[u] * down_e(act(gate_e x) * (up_e x)),  e = id[u] - first_expert
  *
  * A pair is a token and one of its choices u. Pairs are sorted by expert, so that an expert's
- * weights are read once for all of its tokens; the addends of a token are summed in the order of u,
+ * weights are read once for all of its tokens, and those of an expert by the role of the token, so
+ * that a tile has one role. The addends of a token are summed in the order of u,
  * whatever the experts and the number of threads. Choices outside this device's experts add
  * nothing. Tokens go through in chunks, which bounds the scratch. The products are those of
  * matmul.h; routing is select.c's.
@@ -17,15 +18,16 @@
 
 enum { CHUNK = 256 }; /* tokens */
 
-enum { SRC_X, SRC_ID, SRC_WEIGHT, SRC_GATE, SRC_UP, SRC_DOWN };
+enum { SRC_X, SRC_ID, SRC_WEIGHT, SRC_GATE, SRC_UP, SRC_DOWN, SRC_ROLE };
 
 /* Where things lie in the scratch (bytes) and how large they are. A chunk of tokens has at most
  * n_pair pairs; those of this device's experts get slots, sorted by expert. */
 typedef struct plan {
-    const cpu_matmul_kernel *gate, *up, *down;
+    cpu_matmul_kernels gate, up, down;
     int64_t n_tok, n_used, n_expert, n, n_ff;
     int64_t chunk;    /* tokens */
-    size_t first_off; /* int32_t[n_expert + 1]: expert e has slots first[e] .. first[e + 1] - 1 */
+    size_t first_off; /* int32_t[n_expert * CPU_N_ROLE + 1]: tokens of role r have slots first[b] ..
+                         first[b + 1] - 1 of expert e, b = e * CPU_N_ROLE + r */
     size_t pair_off;  /* int32_t[n_pair]: slot -> token * n_used + u, tokens as in the chunk */
     size_t slot_off;  /* int32_t[n_pair]: the inverse; -1 = another device's expert */
     size_t gate_x_off, gate_x_pitch; /* the chunk's tokens as the gate's kernel takes them */
@@ -46,8 +48,8 @@ static size_t place(plan *p, size_t size) {
     return off;
 }
 
-static size_t x_pitch(const cpu_matmul_kernel *kernel, int64_t k) {
-    size_t size = cpu_matmul_x_size(kernel, k);
+static size_t x_pitch(const cpu_matmul_kernels *kernels, int64_t k) {
+    size_t size = cpu_matmul_x_size(kernels, k);
     return size != 0 ? size : round_up_64((size_t)k * sizeof(float));
 }
 
@@ -58,9 +60,9 @@ static plan plan_get(const cpu_device *device, const tdm_graph *graph, const tdm
     const tdm_value *up = tdm_graph_value(graph, node->src[SRC_UP]);
     const tdm_value *down = tdm_graph_value(graph, node->src[SRC_DOWN]);
     plan p = {
-        .gate = cpu_matmul_kernel_get(device, (tdm_type)gate->type),
-        .up = cpu_matmul_kernel_get(device, (tdm_type)up->type),
-        .down = cpu_matmul_kernel_get(device, (tdm_type)down->type),
+        .gate = cpu_matmul_kernels_get(device, (tdm_type)gate->type),
+        .up = cpu_matmul_kernels_get(device, (tdm_type)up->type),
+        .down = cpu_matmul_kernels_get(device, (tdm_type)down->type),
         .n_tok = x->ne[1],
         .n_used = id->ne[0],
         .n_expert = gate->ne[2],
@@ -69,18 +71,18 @@ static plan plan_get(const cpu_device *device, const tdm_graph *graph, const tdm
     };
     p.chunk = p.n_tok < CHUNK ? p.n_tok : CHUNK;
     size_t n_pair = (size_t)(p.chunk * p.n_used);
-    p.first_off = place(&p, ((size_t)p.n_expert + 1) * sizeof(int32_t));
+    p.first_off = place(&p, ((size_t)p.n_expert * CPU_N_ROLE + 1) * sizeof(int32_t));
     p.pair_off = place(&p, n_pair * sizeof(int32_t));
     p.slot_off = place(&p, n_pair * sizeof(int32_t));
-    p.gate_x_pitch = x_pitch(p.gate, p.n);
+    p.gate_x_pitch = x_pitch(&p.gate, p.n);
     p.gate_x_off = place(&p, (size_t)p.chunk * p.gate_x_pitch);
-    p.up_x_pitch = x_pitch(p.up, p.n);
+    p.up_x_pitch = x_pitch(&p.up, p.n);
     p.up_x_off = p.gate_x_off;
-    if (!cpu_matmul_x_is_same(p.up, p.gate)) {
+    if (!cpu_matmul_x_is_same(&p.up, &p.gate)) {
         p.up_x_off = place(&p, (size_t)p.chunk * p.up_x_pitch);
     }
     p.h_off = place(&p, n_pair * (size_t)p.n_ff * sizeof(float));
-    p.hx_pitch = cpu_matmul_x_size(p.down, p.n_ff);
+    p.hx_pitch = cpu_matmul_x_size(&p.down, p.n_ff);
     p.hx_off = place(&p, n_pair * p.hx_pitch);
     p.out_off = place(&p, n_pair * (size_t)p.n * sizeof(float));
     return p;
@@ -120,27 +122,40 @@ static void *element(const cpu_view *v, int64_t i0, int64_t i1) {
     return v->data + i0 * v->nb[0] + i1 * v->nb[1];
 }
 
-/* Deals the choices of n_tok tokens from `token` on into slots. */
+/* None where no kernel differs by role. */
+static cpu_roles roles_get(const cpu_node *n, const plan *p) {
+    cpu_roles roles = cpu_roles_get(&n->src[SRC_ROLE], p->n_tok, &p->gate);
+    if (roles.data == NULL) roles = cpu_roles_get(&n->src[SRC_ROLE], p->n_tok, &p->up);
+    if (roles.data == NULL) roles = cpu_roles_get(&n->src[SRC_ROLE], p->n_tok, &p->down);
+    return roles;
+}
+
+/* Assigns the choices of n_tok tokens from `token` on to slots. */
 static void pairs_sort(const cpu_node *n, const plan *p, int64_t token, int64_t n_tok) {
     int32_t *first = (int32_t *)(void *)(n->scratch + p->first_off);
     int32_t *pair = (int32_t *)(void *)(n->scratch + p->pair_off);
     int32_t *slot = (int32_t *)(void *)(n->scratch + p->slot_off);
     int32_t n_pair = (int32_t)(n_tok * p->n_used);
-    memset(first, 0, ((size_t)p->n_expert + 1) * sizeof *first);
+    int64_t n_bucket = p->n_expert * CPU_N_ROLE;
+    cpu_roles roles = roles_get(n, p);
+    memset(first, 0, ((size_t)n_bucket + 1) * sizeof *first);
     for (int32_t i = 0; i < n_pair; i++) {
-        const int32_t *id = element(&n->src[SRC_ID], i % p->n_used, token + i / p->n_used);
+        int64_t t = token + i / p->n_used;
+        const int32_t *id = element(&n->src[SRC_ID], i % p->n_used, t);
         int64_t e = (int64_t)*id - n->node->params.moe.first_expert;
-        slot[i] = e >= 0 && e < p->n_expert ? (int32_t)e : -1; /* the expert, for now */
-        if (slot[i] >= 0) first[slot[i] + 1]++;
+        slot[i] = -1;
+        if (e < 0 || e >= p->n_expert) continue;
+        slot[i] = (int32_t)(e * CPU_N_ROLE + (int)cpu_role_of(&roles, t)); /* its bucket, for now */
+        first[slot[i] + 1]++;
     }
-    for (int64_t e = 0; e < p->n_expert; e++) first[e + 1] += first[e];
+    for (int64_t b = 0; b < n_bucket; b++) first[b + 1] += first[b];
     for (int32_t i = 0; i < n_pair; i++) {
         if (slot[i] < 0) continue;
-        int32_t s = first[slot[i]]++; /* moves each expert's start to its end, ... */
+        int32_t s = first[slot[i]]++; /* moves each bucket's start to its end, ... */
         slot[i] = s;
         pair[s] = i;
     }
-    for (int64_t e = p->n_expert; e > 0; e--) first[e] = first[e - 1]; /* ... and back */
+    for (int64_t b = n_bucket; b > 0; b--) first[b] = first[b - 1]; /* ... and back */
     first[0] = 0;
 }
 
@@ -156,11 +171,11 @@ typedef struct patch {
     float y[CPU_MATMUL_TOK][CPU_MATMUL_LANE];
 } patch;
 
-static void patch_multiply(const cpu_matmul_matrix *m, int64_t row, bool is_first,
+static void patch_multiply(const cpu_matmul_matrix *m, tdm_role role, int64_t row, bool is_first,
                            cpu_matmul_tile *tile, patch *out) {
     for (int32_t t = 0; t < tile->n_tok; t++) tile->y[t] = out->y[t];
-    int64_t first = row / m->kernel->n_lane, end = first + CPU_MATMUL_LANE / m->kernel->n_lane;
-    cpu_matmul_groups(m, first, end < m->n_group ? end : m->n_group, is_first, tile);
+    int64_t first = row / m->n_lane, end = first + CPU_MATMUL_LANE / m->n_lane;
+    cpu_matmul_groups(m, role, first, end < m->n_group ? end : m->n_group, is_first, tile);
 }
 
 /* Up to CPU_MATMUL_TOK slots from s on, `end` not included, as a tile; *token gets each one's. */
@@ -175,9 +190,11 @@ static float *h_row(const cpu_node *n, const plan *p, int64_t slot) {
     return (float *)(void *)(n->scratch + p->h_off) + slot * p->n_ff;
 }
 
-/* h = act(gate x) * (up x) for rows row .. row + CPU_MATMUL_LANE - 1 of slots first .. end-1. */
+/* h = act(gate x) * (up x) for rows row .. row + CPU_MATMUL_LANE - 1 of slots first .. end-1, whose
+ * tokens have that role. */
 static void hidden_compute(const cpu_node *n, const plan *p, const cpu_matmul_matrix *gate,
-                           const cpu_matmul_matrix *up, int64_t row, int64_t first, int64_t end) {
+                           const cpu_matmul_matrix *up, tdm_role role, int64_t row, int64_t first,
+                           int64_t end) {
     tdm_act act = (tdm_act)n->node->params.moe.act;
     float (*act_apply)(tdm_act, float) =
         n->device->is_reference ? cpu_act_reference : cpu_act_plain;
@@ -190,11 +207,11 @@ static void hidden_compute(const cpu_node *n, const plan *p, const cpu_matmul_ma
         for (int32_t t = 0; t < tile.n_tok; t++) {
             tile.x[t] = n->scratch + p->gate_x_off + (size_t)token[t] * p->gate_x_pitch;
         }
-        patch_multiply(gate, row, s == first, &tile, &a);
+        patch_multiply(gate, role, row, s == first, &tile, &a);
         for (int32_t t = 0; t < tile.n_tok; t++) {
             tile.x[t] = n->scratch + p->up_x_off + (size_t)token[t] * p->up_x_pitch;
         }
-        patch_multiply(up, row, s == first, &tile, &b);
+        patch_multiply(up, role, row, s == first, &tile, &b);
         for (int32_t t = 0; t < tile.n_tok; t++) {
             float *h = h_row(n, p, s + t) + row;
             for (int64_t j = 0; j < n_row; j++) {
@@ -204,9 +221,10 @@ static void hidden_compute(const cpu_node *n, const plan *p, const cpu_matmul_ma
     }
 }
 
-/* The addends of slots first .. end-1 for groups of the down matrix. */
+/* The addends of slots first .. end-1, whose tokens have that role, for groups of the down matrix. */
 static void addends_compute(const cpu_node *n, const plan *p, const cpu_matmul_matrix *down,
-                            int64_t group, int64_t group_end, int64_t first, int64_t end) {
+                            tdm_role role, int64_t group, int64_t group_end, int64_t first,
+                            int64_t end) {
     for (int64_t s = first; s < end; s += CPU_MATMUL_TOK) {
         cpu_matmul_tile tile;
         tile.n_tok = (int32_t)(end - s < CPU_MATMUL_TOK ? end - s : CPU_MATMUL_TOK);
@@ -214,10 +232,10 @@ static void addends_compute(const cpu_node *n, const plan *p, const cpu_matmul_m
             tile.x[t] = p->hx_pitch != 0
                             ? (const void *)(n->scratch + p->hx_off + (size_t)(s + t) * p->hx_pitch)
                             : (const void *)h_row(n, p, s + t);
-            tile.y[t] = (float *)(void *)(n->scratch + p->out_off) + (s + t) * p->n +
-                        group * down->kernel->n_lane;
+            tile.y[t] =
+                (float *)(void *)(n->scratch + p->out_off) + (s + t) * p->n + group * down->n_lane;
         }
-        cpu_matmul_groups(down, group, group_end, s == first, &tile);
+        cpu_matmul_groups(down, role, group, group_end, s == first, &tile);
     }
 }
 
@@ -239,24 +257,60 @@ static void token_sum(const cpu_node *n, const plan *p, int64_t token, int64_t i
 static void x_prepare(const cpu_node *n, const plan *p, int64_t token, int64_t n_tok,
                       const cpu_worker *w) {
     int64_t first, last;
+    cpu_roles roles = roles_get(n, p);
     cpu_worker_share(w, n_tok, 1, &first, &last);
     for (int64_t t = first; t < last; t++) {
-        cpu_matmul_x_prepare(p->gate, n->device->isa, &n->src[SRC_X], token + t, 0, p->n,
+        tdm_role role = cpu_role_of(&roles, token + t);
+        cpu_matmul_x_prepare(p->gate.of[role], n->device->isa, &n->src[SRC_X], token + t, 0, p->n,
                              n->scratch + p->gate_x_off + (size_t)t * p->gate_x_pitch);
         if (p->up_x_off == p->gate_x_off) continue;
-        cpu_matmul_x_prepare(p->up, n->device->isa, &n->src[SRC_X], token + t, 0, p->n,
+        cpu_matmul_x_prepare(p->up.of[role], n->device->isa, &n->src[SRC_X], token + t, 0, p->n,
                              n->scratch + p->up_x_off + (size_t)t * p->up_x_pitch);
     }
 }
 
-/* The slots' h in the form that down takes. */
-static void hx_prepare(const cpu_node *n, const plan *p, int64_t n_slot, const cpu_worker *w) {
+/* The slots' h in the form that down takes; `token` is the chunk's first. */
+static void hx_prepare(const cpu_node *n, const plan *p, int64_t token, int64_t n_slot,
+                       const cpu_worker *w) {
+    const int32_t *pair = (const int32_t *)(const void *)(n->scratch + p->pair_off);
     int64_t first, last;
-    cpu_quantize_row_fn quantize = cpu_quantize_row_get(n->device->isa, p->down->form);
+    cpu_roles roles = roles_get(n, p);
     cpu_worker_share(w, n_slot, 1, &first, &last);
     for (int64_t s = first; s < last; s++) {
-        quantize(h_row(n, p, s), p->n_ff, p->down->code_offset,
-                 n->scratch + p->hx_off + (size_t)s * p->hx_pitch);
+        const cpu_matmul_kernel *kernel =
+            p->down.of[cpu_role_of(&roles, token + pair[s] / p->n_used)];
+        cpu_quantize_row_get(n->device->isa,
+                             kernel->form)(h_row(n, p, s), p->n_ff, kernel->code_offset,
+                                           n->scratch + p->hx_off + (size_t)s * p->hx_pitch);
+    }
+}
+
+/* The worker's rows of h for every slot, expert by expert. */
+static void hidden_share(const cpu_node *n, const plan *p, const cpu_worker *w) {
+    const int32_t *slots = (const int32_t *)(const void *)(n->scratch + p->first_off);
+    int64_t first, last;
+    cpu_worker_share(w, p->n_ff, CPU_MATMUL_LANE, &first, &last);
+    for (int64_t e = 0; e < p->n_expert; e++, slots += CPU_N_ROLE) {
+        if (slots[0] == slots[CPU_N_ROLE]) continue;
+        cpu_matmul_matrix gate = expert_get(n, SRC_GATE, e), up = expert_get(n, SRC_UP, e);
+        for (int64_t row = first; row < last; row += CPU_MATMUL_LANE)
+            for (int role = 0; role < CPU_N_ROLE; role++)
+                hidden_compute(n, p, &gate, &up, (tdm_role)role, row, slots[role], slots[role + 1]);
+    }
+}
+
+/* The worker's rows of the addends of every slot, expert by expert. */
+static void addends_share(const cpu_node *n, const plan *p, const cpu_worker *w) {
+    const int32_t *slots = (const int32_t *)(const void *)(n->scratch + p->first_off);
+    int64_t first, last;
+    for (int64_t e = 0; e < p->n_expert; e++, slots += CPU_N_ROLE) {
+        if (slots[0] == slots[CPU_N_ROLE]) continue;
+        cpu_matmul_matrix down = expert_get(n, SRC_DOWN, e);
+        cpu_worker_share(w, down.n_group, 1, &first, &last);
+        for (int64_t g = first; g < last; g++)
+            for (int role = 0; role < CPU_N_ROLE; role++)
+                addends_compute(n, p, &down, (tdm_role)role, g, g + 1, slots[role],
+                                slots[role + 1]);
     }
 }
 
@@ -270,27 +324,13 @@ static void moe_run(const cpu_node *n, cpu_worker *w) {
         if (w->ith == 0) pairs_sort(n, &p, token, n_tok);
         x_prepare(n, &p, token, n_tok, w);
         cpu_worker_barrier(w);
-        cpu_worker_share(w, p.n_ff, CPU_MATMUL_LANE, &first, &last);
-        for (int64_t e = 0; e < p.n_expert; e++) {
-            if (slot_first[e] == slot_first[e + 1]) continue;
-            cpu_matmul_matrix gate = expert_get(n, SRC_GATE, e), up = expert_get(n, SRC_UP, e);
-            for (int64_t row = first; row < last; row += CPU_MATMUL_LANE) {
-                hidden_compute(n, &p, &gate, &up, row, slot_first[e], slot_first[e + 1]);
-            }
-        }
+        hidden_share(n, &p, w);
         cpu_worker_barrier(w);
         if (p.hx_pitch != 0) {
-            hx_prepare(n, &p, slot_first[p.n_expert], w);
+            hx_prepare(n, &p, token, slot_first[p.n_expert * CPU_N_ROLE], w);
             cpu_worker_barrier(w);
         }
-        for (int64_t e = 0; e < p.n_expert; e++) {
-            if (slot_first[e] == slot_first[e + 1]) continue;
-            cpu_matmul_matrix down = expert_get(n, SRC_DOWN, e);
-            cpu_worker_share(w, down.n_group, 1, &first, &last);
-            for (int64_t g = first; g < last; g++) {
-                addends_compute(n, &p, &down, g, g + 1, slot_first[e], slot_first[e + 1]);
-            }
-        }
+        addends_share(n, &p, w);
         cpu_worker_barrier(w);
         cpu_worker_share(w, n_tok, 1, &first, &last);
         for (int64_t t = first; t < last; t++) token_sum(n, &p, token + t, t);

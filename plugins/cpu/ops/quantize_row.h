@@ -4,10 +4,11 @@
  * elements, in one of the forms below. One function per instruction set and form; those of a form
  * give the same bits.
  *
- * Rationale. Codes of 15 bits are the default. Codes of 8 halve the multiplications of a prompt, and
- * where the stream of a model does not drown what a layer adds (tied random models, text unlike the
- * training data) they cost up to 4e-4 of the probabilities' energy: a device does with them what its
- * option activation-bits says. Decoding waits for weights, not for multiplications.
+ * Rationale. Codes of 8 bits halve the multiplications, and cost up to 4e-4 of the probabilities'
+ * energy in models where each layer changes the residual stream much (tied random models, text unlike
+ * the training data). Prompts are limited by multiplications: their tokens have 8 bits by default.
+ * Decoding is limited by reading weights: generated tokens have 15. The option activation-bits gives
+ * all tokens the same.
  */
 #ifndef TANDEM_CPU_QUANTIZE_ROW_H
 #define TANDEM_CPU_QUANTIZE_ROW_H

@@ -114,7 +114,7 @@ tdm_status cpu_weight_layout_get(const cpu_device *device, tdm_type type, uint32
     cpu_weight_layout l = {
         .type = type, .n_lane = 1, .block_len = info.block_len, .block_size = info.block_size};
     if (usage & (TDM_USAGE_MATMUL | TDM_USAGE_EXPERT)) {
-        l.n_lane = cpu_matmul_kernel_get(device, type)->n_lane;
+        l.n_lane = cpu_matmul_kernel_get(device, type, TDM_ROLE_GENERATED)->n_lane;
     }
     l.n_block = ne[0] / info.block_len;
     l.n_row = ne[1];

@@ -90,10 +90,32 @@ static int32_t columns_convert(meta_compiler *c, const tdm_node *node, const met
     return c->status == TDM_OK ? padded : -1;
 }
 
+/* The roles of x's tokens where x is cut by `cut`, NULL = not along an axis of rows: cut as the
+ * tokens are, else whole. *variant_out is -1 where there are no roles. False where roles cannot
+ * follow the cut, or on failure. */
+static bool roles_convert(meta_compiler *c, int32_t x, int32_t role, const meta_cut *cut,
+                          int32_t *variant_out) {
+    *variant_out = -1;
+    if (role < 0) return true;
+    const int64_t *ne = meta_value(c, x)->ne;
+    int64_t n = meta_value(c, role)->ne[0], count = 1;
+    int first = TDM_MAX_DIMS; /* of the axes that tokens are */
+    while (count != n && first > 1) count *= ne[--first];
+    if (cut == NULL || cut->axis < first) {
+        *variant_out = meta_convert_exact(c, role);
+    } else if (ne[cut->axis] == n) {
+        meta_cut tokens = *cut;
+        tokens.axis = 0;
+        *variant_out = meta_convert_cut(c, role, &tokens);
+    }
+    return *variant_out >= 0;
+}
+
 static bool matmul_cut_weight(meta_compiler *c, const tdm_node *node, int32_t w,
                               const meta_cut *cut) {
     meta_cut result = *cut;
-    int32_t src[2] = {w, -1};
+    int32_t src[3] = {w, -1, -1};
+    if (!roles_convert(c, node->src[1], node->src[2], NULL, &src[2])) return false;
     if (cut->axis == 0) {
         src[1] = columns_convert(c, node, cut);
         return src[1] >= 0 && meta_emit_give(c, src, c->partial, NULL);
@@ -110,9 +132,9 @@ static bool matmul_cut_weight(meta_compiler *c, const tdm_node *node, int32_t w,
 
 static bool matmul_whole_weight(meta_compiler *c, const tdm_node *node, int32_t w) {
     bool is_batched = meta_value(c, node->src[0])->ne[2] > 1;
-    int32_t src[2] = {w, meta_variant_best(c, node->src[1])};
+    int32_t src[3] = {w, meta_variant_best(c, node->src[1]), -1};
     meta_cut cut;
-    if (src[1] < 0) return false;
+    if (src[1] < 0 || !roles_convert(c, node->src[1], node->src[2], NULL, &src[2])) return false;
     /* A product is linear in x, so addends may be merged after it. That sends no more bytes where
      * the product is not larger than x. */
     if (meta_variant_kind(c, src[1]) == TDM_LAYOUT_PARTIAL_SUM &&
@@ -122,10 +144,12 @@ static bool matmul_whole_weight(meta_compiler *c, const tdm_node *node, int32_t 
         return meta_emit_give(c, src, c->partial, NULL);
     for (int32_t axis = is_batched ? 2 : 1; axis < TDM_MAX_DIMS; axis++)
         if (meta_layout_get_cut_along(meta_variant_layout(c, src[1]),
-                                      meta_value(c, node->src[1])->ne, axis, &cut))
+                                      meta_value(c, node->src[1])->ne, axis, &cut) &&
+            roles_convert(c, node->src[1], node->src[2], &cut, &src[2]))
             return meta_emit_give(c, src, meta_cut_id(c, node->dst[0], &cut), NULL);
     src[1] = meta_convert_replicated(c, node->src[1]);
-    return src[1] >= 0 && meta_emit_give(c, src, c->equivalent, NULL);
+    return src[1] >= 0 && roles_convert(c, node->src[1], node->src[2], NULL, &src[2]) &&
+           meta_emit_give(c, src, c->equivalent, NULL);
 }
 
 static bool matmul_rule(meta_compiler *c, const tdm_node *node) {
@@ -170,7 +194,7 @@ static bool owner_alone(meta_compiler *c, int32_t *variant, const meta_cut *cut)
  * the experts' outputs, so cut experts give addends. */
 static bool moe_ffn_rule(meta_compiler *c, const tdm_node *node) {
     tdm_op_params params[TDM_MAX_MEMBERS];
-    int32_t src[6];
+    int32_t src[7];
     meta_cut cut;
     src[0] = meta_convert_replicated(c, node->src[0]);
     src[1] = meta_convert_exact(c, node->src[1]);
@@ -178,6 +202,7 @@ static bool moe_ffn_rule(meta_compiler *c, const tdm_node *node) {
     for (int32_t i = 3; i < 6; i++) src[i] = meta_variant_best(c, node->src[i]);
     for (int32_t i = 0; i < 6; i++)
         if (src[i] < 0) return false;
+    if (!roles_convert(c, node->src[0], node->src[6], NULL, &src[6])) return false;
     bool is_cut = meta_variant_kind(c, src[3]) == TDM_LAYOUT_SPLIT;
     if (is_cut && !(meta_assigns_experts(c->device, meta_value(c, node->src[3])->usage)
                         ? meta_layout_get_cut_along(meta_variant_layout(c, src[3]),

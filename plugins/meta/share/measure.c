@@ -85,14 +85,15 @@ static bool product_graph(product *p, tdm_type type, int64_t k, int64_t n, int64
     const tdm_value x = {.kind = TDM_VALUE_INPUT, .type = TDM_TYPE_F32};
     const int64_t w_ne[] = {k, n, 1, 1}, x_ne[] = {k, m, 1, 1};
     meta_result y = {TDM_TYPE_F32, 0, {n, m, 1, 1}};
-    int32_t src[2], dst;
+    int32_t src[3], dst;
     p->part = meta_alloc(p->device->host, sizeof *p->part);
     if (p->part == NULL) return false;
     meta_part_begin(p->device->host, &names, p->part);
     src[0] = meta_part_add_value(p->part, &w, w_ne, META_SLOT_WEIGHT, -1);
     src[1] = meta_part_add_value(p->part, &x, x_ne, META_SLOT_INPUT, -1);
+    src[2] = -1;
     if (src[0] < 0 || src[1] < 0 ||
-        !meta_part_add_node(p->part, TDM_OP_MATMUL, NULL, src, 2, &y, 1, &dst))
+        !meta_part_add_node(p->part, TDM_OP_MATMUL, NULL, src, 3, &y, 1, &dst))
         return false;
     p->part->values[dst].kind = TDM_VALUE_OUTPUT;
     return true;

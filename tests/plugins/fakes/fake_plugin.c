@@ -226,6 +226,7 @@ static tdm_status device_supports_op(tdm_device *d, const tdm_graph *graph, int3
     if (has_word(d->refuse, word))
         return tdm_fail(err, TDM_UNSUPPORTED, "%s does not like %s", d->name, word);
     for (int32_t i = 0; i < node->n_src; i++) {
+        if (node->src[i] < 0) continue;
         const tdm_type type = (tdm_type)tdm_graph_value(graph, node->src[i])->type;
         if (type != TDM_TYPE_F32 && type != TDM_TYPE_I32)
             return tdm_fail(err, TDM_UNSUPPORTED, "%s of a type other than f32", word);
