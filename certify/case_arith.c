@@ -71,6 +71,16 @@ static void matmul_cases(certify_trial *t) {
         int32_t x = tdm_build_permute(t->b, input(t, 5, 12, 3, 1), 1, 0, 2, 3);
         certify_trial_end(t, tdm_build_matmul(t->b, w, x));
     }
+    if (certify_trial_begin(t, CERTIFY_NMSE_QUANT, "matmul q8_0 of tokens of both roles")) {
+        t->id_lo = TDM_ROLE_GENERATED;
+        t->id_hi = TDM_ROLE_PROMPT;
+        int32_t w = tdm_build_weight(t->b, "w", TDM_TYPE_Q8_0, (const int64_t[]){64, 9, 3, 1},
+                                     TDM_USAGE_MATMUL);
+        int32_t x = input(t, 64, 3, 17, 1);
+        tdm_build_set_role(
+            t->b, tdm_build_input(t->b, "role", TDM_TYPE_I32, (const int64_t[]){17, 1, 1, 1}));
+        certify_trial_end(t, tdm_build_matmul(t->b, w, x));
+    }
     if (certify_trial_begin(t, CERTIFY_NMSE_QUANT, "matmul of a tied q8_0 table")) {
         int32_t w = tdm_build_weight(t->b, "w", TDM_TYPE_Q8_0, (const int64_t[]){64, 40, 1, 1},
                                      TDM_USAGE_MATMUL | TDM_USAGE_ROWS);
