@@ -133,12 +133,12 @@ static const runner_key own_keys[] = {
      .type = RUNNER_KEY_STRING,
      .fallback = "",
      .value_name = "ID",
-     .help = "run the checks whose id begins so, such as buffer or op.rope"},
+     .help = "run the checks whose id begins with this, such as buffer or op.rope"},
     {.topic = "Only certify",
      .name = "list",
      .type = RUNNER_KEY_BOOL,
      .fallback = "no",
-     .help = "list all checks, each with its level and the sentence that it rests on; run none"},
+     .help = "list all checks with their levels and the sentences that they rest on; run none"},
     {.topic = "Only certify",
      .name = "device-index",
      .type = RUNNER_KEY_INT,
@@ -152,7 +152,7 @@ static const runner_key own_keys[] = {
      .fallback = "",
      .value_name = "KEY=VALUE",
      .traits = RUNNER_KEY_REPEATABLE,
-     .help = "give the device this option whenever it is opened, such as threads=2"},
+     .help = "open the device with this option, such as threads=2"},
 };
 
 const runner_command runner_command_certify = {

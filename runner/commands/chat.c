@@ -389,14 +389,14 @@ static const runner_key own_keys[] = {
      .type = RUNNER_KEY_PATH,
      .fallback = "",
      .value_name = "FILE",
-     .help = "chat template (Jinja) to use instead of the one that the model's file carries"},
+     .help = "chat template (Jinja) to use instead of the model's own"},
     {.topic = "Only chat",
      .name = "system-prompt",
      .flag = "sys",
      .type = RUNNER_KEY_STRING,
      .fallback = "",
      .value_name = "TEXT",
-     .help = "what the model is told before the conversation begins"},
+     .help = "system message at the start of the conversation"},
 };
 
 const runner_command runner_command_chat = {

@@ -299,14 +299,14 @@ static const runner_key own_keys[] = {
      .value_name = "N",
      .min = -1,
      .max = RUNNER_KEY_INT_MAX,
-     .help = "pieces of ctx-size tokens to score, from the beginning of the text; -1 = all"},
+     .help =
+         "number of chunks of ctx-size tokens to measure, from the start of the text; -1 = all"},
     {.topic = "Only perplexity",
      .name = "kl-base",
      .type = RUNNER_KEY_PATH,
      .fallback = "",
      .value_name = "PATH",
-     .help = "file of reference logits: written where it does not exist, else what the model is "
-             "compared with (KL divergence)"},
+     .help = "file of reference logits for the KL divergence: read if it exists, else written"},
 };
 
 const runner_command runner_command_perplexity = {

@@ -68,8 +68,7 @@ static const runner_key own_keys[] = {
      .name = "write-share",
      .type = RUNNER_KEY_BOOL,
      .fallback = "no",
-     .help = "write the shares, such as auto found them, into the group's section of the --config "
-             "file"},
+     .help = "write the shares in use into the group's section of the --config file"},
 };
 
 const runner_command runner_command_plan = {

@@ -195,7 +195,7 @@ static const runner_key own_keys[] = {
      .name = "pure",
      .type = RUNNER_KEY_BOOL,
      .fallback = "no",
-     .help = "give every matrix the type itself, none a larger one where that helps most"},
+     .help = "use the given type for every matrix, without larger types where they help most"},
 };
 
 const runner_command runner_command_quantize = {

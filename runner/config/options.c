@@ -43,9 +43,8 @@ const runner_key runner_keys[] = {
      .value_name = "NAME[,NAME]",
      .sections = TOP_MODEL,
      .traits = RUNNER_KEY_BENCH_LIST,
-     .help =
-         "what to run on: a section of the file, a name that `tandem devices` shows, or several "
-         "(A,B; in bench A/B), which work together; auto = what the model runs fastest on"},
+     .help = "what to run on: a section of the file, a name from `tandem devices`, or several that "
+             "work together (A,B; in bench A/B); auto = what runs the model fastest"},
     {.topic = "Model and device",
      .name = "model-draft",
      .flag = "md",
@@ -53,8 +52,8 @@ const runner_key runner_keys[] = {
      .fallback = "",
      .value_name = "PATH",
      .sections = TOP_MODEL,
-     .help = "GGUF file of a small model that proposes tokens, which the model checks several at a "
-             "time: the same text, sooner"},
+     .help = "GGUF file of a small model that drafts tokens for the model to check, several at a "
+             "time; the text stays the same"},
     {.topic = "Model and device",
      .name = "draft-max",
      .alias = "draft",
@@ -73,9 +72,8 @@ const runner_key runner_keys[] = {
      .value_name = "REGEX=DEVICE,...",
      .sections = TOP_MODEL,
      .traits = RUNNER_KEY_REPEATABLE,
-     .help =
-         "keep the tensors whose names match on that device, which then computes with them; cpu "
-         "= the machine's CPU; the first match counts"},
+     .help = "keep the tensors whose names match on that device, which then computes with them; "
+             "cpu = the machine's CPU; the first match counts"},
     {.topic = "Model and device",
      .name = "plugin-path",
      .type = RUNNER_KEY_PATHS,
@@ -100,8 +98,8 @@ const runner_key runner_keys[] = {
      .auto_value = -1,
      .sections = TOP_MODEL,
      .traits = RUNNER_KEY_AUTO,
-     .help = "tokens that the cache has room for; 0 = as many as the model was trained for, auto "
-             "= that, but at most 4096 and what fits the memory (perplexity: 512)"},
+     .help = "size of the context in tokens; 0 = as trained, auto = as trained, but at most 4096 "
+             "and what fits in memory (perplexity: 512)"},
     {.topic = "Context and cache",
      .name = "batch-size",
      .flag = "b",
@@ -112,7 +110,7 @@ const runner_key runner_keys[] = {
      .max = RUNNER_KEY_INT_MAX,
      .sections = TOP_MODEL,
      .traits = RUNNER_KEY_BENCH_LIST,
-     .help = "tokens of a prompt handed over at a time"},
+     .help = "tokens of a prompt submitted at a time"},
     {.topic = "Context and cache",
      .name = "ubatch-size",
      .flag = "ub",
@@ -123,8 +121,8 @@ const runner_key runner_keys[] = {
      .max = UBATCH_MAX,
      .sections = TOP_MODEL,
      .traits = RUNNER_KEY_BENCH_LIST,
-     .help = "tokens computed in one step; compute memory grows with it; less where not given and "
-             "memory is short"},
+     .help = "tokens computed in one step; compute memory grows with it; the default is reduced "
+             "where memory is short"},
     {.topic = "Context and cache",
      .name = "parallel",
      .flag = "np",
@@ -134,7 +132,7 @@ const runner_key runner_keys[] = {
      .min = 1,
      .max = 256,
      .sections = TOP_MODEL,
-     .help = "sequences generated from the prompt, decoded together"},
+     .help = "sequences generated from the prompt and decoded together"},
     {.topic = "Context and cache",
      .name = "cache-type-k",
      .flag = "ctk",
@@ -143,7 +141,7 @@ const runner_key runner_keys[] = {
      .words = cache_types,
      .sections = TOP_MODEL,
      .traits = RUNNER_KEY_BENCH_LIST,
-     .help = "type in which the cache keeps K"},
+     .help = "type of K in the cache"},
     {.topic = "Context and cache",
      .name = "cache-type-v",
      .flag = "ctv",
@@ -152,9 +150,7 @@ const runner_key runner_keys[] = {
      .words = cache_types,
      .sections = TOP_MODEL,
      .traits = RUNNER_KEY_BENCH_LIST,
-     .help =
-         "type in which the cache keeps V, chosen apart from K's; a latent cache (deepseek2) has "
-         "K's"},
+     .help = "type of V in the cache; a latent cache (deepseek2) has one type, that of K"},
     {.topic = "Context and cache",
      .name = "cache-type-k-draft",
      .flag = "ctkd",
@@ -163,7 +159,7 @@ const runner_key runner_keys[] = {
      .words = cache_types,
      .sections = TOP_MODEL,
      .traits = RUNNER_KEY_AUTO,
-     .help = "type in which the draft model's cache keeps K; auto = that of the model's"},
+     .help = "type of K in the draft model's cache; auto = as cache-type-k"},
     {.topic = "Context and cache",
      .name = "cache-type-v-draft",
      .flag = "ctvd",
@@ -172,22 +168,23 @@ const runner_key runner_keys[] = {
      .words = cache_types,
      .sections = TOP_MODEL,
      .traits = RUNNER_KEY_AUTO,
-     .help = "type in which the draft model's cache keeps V; auto = that of the model's"},
+     .help = "type of V in the draft model's cache; auto = as cache-type-v"},
     {.topic = "Context and cache",
      .name = "kv-rotate",
      .type = RUNNER_KEY_BOOL,
      .fallback = "yes",
      .sections = TOP_MODEL,
      .traits = RUNNER_KEY_BENCH_LIST,
-     .help = "rotate heads before a quantised cache type stores them; no effect on f32, f16, bf16"},
+     .help = "rotate heads before they are stored in a quantised cache type; no effect on f32, "
+             "f16, bf16"},
     {.topic = "Context and cache",
      .name = "kv-offload",
      .flag = "kvo",
      .type = RUNNER_KEY_BOOL,
      .fallback = "yes",
      .sections = TOP_MODEL,
-     .help = "keep the cache in the memory of the devices that work with it; no = in the host's, "
-             "where the CPU works on it in their stead"},
+     .help = "keep the cache in the memory of the devices that use it; no = in host memory, where "
+             "the CPU computes attention for them"},
     {.topic = "Context and cache",
      .name = "page-size",
      .type = RUNNER_KEY_INT,
@@ -203,9 +200,8 @@ const runner_key runner_keys[] = {
      .type = RUNNER_KEY_BOOL,
      .fallback = "no",
      .sections = TOP_MODEL,
-     .help = "when the context is full, drop old tokens and go on instead of stopping; chat does "
-             "unless "
-             "told not to"},
+     .help = "when the context is full, drop old tokens and continue instead of stopping; the "
+             "default of chat is yes"},
     {.topic = "Context and cache",
      .name = "keep",
      .type = RUNNER_KEY_INT,
@@ -214,8 +210,8 @@ const runner_key runner_keys[] = {
      .min = -1,
      .max = RUNNER_KEY_INT_MAX,
      .sections = TOP_MODEL,
-     .help = "tokens of the prompt that a context shift leaves alone, besides the one that begins "
-             "every text; -1 = the whole prompt"},
+     .help = "tokens of the prompt that a context shift keeps, besides the token that begins every "
+             "text; -1 = the whole prompt"},
 
     {.topic = "Prompt and output",
      .name = "prompt",
@@ -225,7 +221,7 @@ const runner_key runner_keys[] = {
      .value_name = "TEXT",
      .rival = "file",
      .sections = TOP_MODEL,
-     .help = "text to begin with; without it and --file, standard input"},
+     .help = "text to begin with; the default is --file, then standard input"},
     {.topic = "Prompt and output",
      .name = "file",
      .flag = "f",
@@ -234,7 +230,7 @@ const runner_key runner_keys[] = {
      .value_name = "PATH",
      .rival = "prompt",
      .sections = TOP_MODEL,
-     .help = "file whose text is the prompt, or what perplexity measures"},
+     .help = "file with the prompt, or with the text that perplexity measures"},
     {.topic = "Prompt and output",
      .name = "prompt-cache",
      .type = RUNNER_KEY_PATH,
@@ -278,7 +274,7 @@ const runner_key runner_keys[] = {
      .type = RUNNER_KEY_BOOL,
      .fallback = "no",
      .sections = TOP_MODEL,
-     .help = "go on where the model would end the text"},
+     .help = "continue where the model would end the text"},
     {.topic = "Prompt and output",
      .name = "special",
      .flag = "sp",
@@ -296,7 +292,7 @@ const runner_key runner_keys[] = {
      .min = -1,
      .max = 4294967295.0,
      .sections = TOP_MODEL,
-     .help = "seed of everything random; -1 = a new one each time (bench: always the same)"},
+     .help = "seed of the random numbers; -1 = a new one each time (bench: always the same)"},
     {.topic = "Sampling",
      .name = "temp",
      .alias = "temperature",
@@ -305,7 +301,7 @@ const runner_key runner_keys[] = {
      .value_name = "X",
      .max = 1000,
      .sections = TOP_MODEL,
-     .help = "temperature; 0 = always the likeliest token"},
+     .help = "temperature; 0 = always the most likely token"},
     {.topic = "Sampling",
      .name = "top-k",
      .type = RUNNER_KEY_INT,
@@ -313,7 +309,7 @@ const runner_key runner_keys[] = {
      .value_name = "N",
      .max = RUNNER_KEY_INT_MAX,
      .sections = TOP_MODEL,
-     .help = "choose among the N likeliest tokens; 0 = all"},
+     .help = "sample from the N most likely tokens; 0 = all"},
     {.topic = "Sampling",
      .name = "top-p",
      .type = RUNNER_KEY_FLOAT,
@@ -321,7 +317,7 @@ const runner_key runner_keys[] = {
      .value_name = "X",
      .max = 1,
      .sections = TOP_MODEL,
-     .help = "choose among the likeliest tokens that reach this probability together; 1 = all"},
+     .help = "sample from the most likely tokens whose probabilities add up to this; 1 = all"},
     {.topic = "Sampling",
      .name = "min-p",
      .type = RUNNER_KEY_FLOAT,
@@ -329,7 +325,8 @@ const runner_key runner_keys[] = {
      .value_name = "X",
      .max = 1,
      .sections = TOP_MODEL,
-     .help = "leave out tokens less likely than this part of the likeliest; 0 = none"},
+     .help = "leave out tokens whose probability is less than this share of the most likely one's; "
+             "0 = none"},
     {.topic = "Sampling",
      .name = "repeat-penalty",
      .type = RUNNER_KEY_FLOAT,
@@ -338,7 +335,7 @@ const runner_key runner_keys[] = {
      .min = 0.01,
      .max = 100,
      .sections = TOP_MODEL,
-     .help = "penalty on tokens that occurred lately; 1 = none"},
+     .help = "penalty on tokens that occurred recently; 1 = none"},
     {.topic = "Sampling",
      .name = "repeat-last-n",
      .type = RUNNER_KEY_INT,
@@ -347,7 +344,8 @@ const runner_key runner_keys[] = {
      .min = -1,
      .max = RUNNER_KEY_INT_MAX,
      .sections = TOP_MODEL,
-     .help = "tokens that the penalty looks back on; 0 = none, -1 = the whole context"},
+     .help =
+         "number of recent tokens that the penalty applies to; 0 = none, -1 = the whole context"},
 
     {.topic = "Flags of llama.cpp",
      .name = "gpu-layers",
@@ -385,8 +383,8 @@ const runner_key runner_keys[] = {
      .type = RUNNER_KEY_BOOL,
      .fallback = "no",
      .sections = TOP_MODEL,
-     .help = "lock the weights in memory, so that they are never swapped out; needs a limit that "
-             "allows it (ulimit -l)"},
+     .help = "lock the weights in memory, so that they are not swapped out; needs a high enough "
+             "limit (ulimit -l)"},
     {.topic = "Flags of llama.cpp",
      .name = "mmap",
      .type = RUNNER_KEY_BOOL,
@@ -459,7 +457,7 @@ const runner_key runner_keys[] = {
      .value_name = "N",
      .max = 1023,
      .sections = RUNNER_IN_DEVICE,
-     .help = "which of the plugin's devices, counted from 0 as `tandem devices` shows them"},
+     .help = "index of the plugin's device, as `tandem devices` shows it"},
     {.topic = "Devices",
      .name = "reserve",
      .type = RUNNER_KEY_SIZE,
@@ -476,7 +474,7 @@ const runner_key runner_keys[] = {
      .sections = RUNNER_IN_GROUP,
      .traits = RUNNER_KEY_REQUIRED,
      .help = "devices that work together as one: sections [device NAME] or [group NAME], or names "
-             "that `tandem devices` shows"},
+             "from `tandem devices`; up to 64"},
     {.topic = "Groups",
      .name = "share",
      .flag = "ts",
@@ -487,7 +485,7 @@ const runner_key runner_keys[] = {
      .sections = GROUP_PLACE,
      .traits = RUNNER_KEY_AUTO,
      .help =
-         "each member's part of the model, in proportion; 0 = none; auto = by speed and memory"},
+         "each member's share of the model, in proportion; 0 = none; auto = by speed and memory"},
     {.topic = "Groups",
      .name = "split",
      .flag = "sm",
@@ -496,22 +494,22 @@ const runner_key runner_keys[] = {
      .fallback = "tensor",
      .words = split_words,
      .sections = GROUP_PLACE,
-     .help = "tensor = every layer is shared among the members, layer = whole layers are, none = "
-             "the first member works alone"},
+     .help = "tensor = split every layer among the members; layer = assign whole layers; none = "
+             "use the first member only"},
 
     {.topic = "Terminal",
      .name = "quiet",
      .type = RUNNER_KEY_BOOL,
      .fallback = "no",
      .sections = TOP_MODEL,
-     .help = "no progress, notes or timings; only the result itself and errors"},
+     .help = "print the result and errors only: no progress, notes or timings"},
     {.topic = "Terminal",
      .name = "verbose",
      .flag = "v",
      .type = RUNNER_KEY_BOOL,
      .fallback = "no",
      .sections = TOP_MODEL,
-     .help = "also say what plugins and the loader report for debugging"},
+     .help = "also print debug messages of plugins and the loader"},
     {.topic = "Terminal",
      .name = "color",
      .flag = "co",
@@ -520,13 +518,13 @@ const runner_key runner_keys[] = {
      .auto_value = -1,
      .sections = TOP_MODEL,
      .traits = RUNNER_KEY_AUTO,
-     .help = "colours on the terminal; auto = where it is one and NO_COLOR is not set"},
+     .help = "use colours; auto = on a terminal, unless NO_COLOR is set"},
     {.topic = "Terminal",
      .name = "profile",
      .type = RUNNER_KEY_BOOL,
      .fallback = "no",
      .sections = TOP_MODEL,
-     .help = "print memory, counters of graphs, plans and bytes allocated, and the time of each "
+     .help = "print memory, counters of graphs, plans and allocated bytes, and the time of each "
              "member of a group"},
 };
 const size_t n_runner_keys = sizeof runner_keys / sizeof runner_keys[0];

@@ -221,8 +221,8 @@ static void test_bad_files(void **state) {
         {"[model m]\nseed = 1\n", "@:1: [model m] needs 'model = PATH': GGUF file, first part of a "
                                   "split one, or the NAME of a [model NAME] section"},
         {"[group g]\n", "@:1: [group g] needs 'members = A, B, ...': devices that work together "
-                        "as one: sections [device NAME] or [group NAME], or names that `tandem "
-                        "devices` shows"},
+                        "as one: sections [device NAME] or [group NAME], or names from `tandem "
+                        "devices`; up to 64"},
         {"[group g]\nmembers = x, auto\n",
          "@:2: members of [group g]: 'auto' is no device; name them"},
         {"[group g]\nmembers = x, g\n",
