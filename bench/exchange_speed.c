@@ -83,7 +83,7 @@ static tdm_status exchange_time(const char *folder, int32_t n_thread, int32_t n_
             status = scene_start(s, m, epoch, err);
         for (int32_t m = 0; m < n_member && status == TDM_OK; m++) status = scene_wait(s, m, err);
         spent_read(s, nodes, n_node, after);
-        /* The one that took longest: who comes last waits for nobody. */
+        /* The longest: the member that comes last does not wait for others. */
         for (int32_t m = 0; m < n_member; m++)
             if (after[m] - before[m] > spent) spent = after[m] - before[m];
         if (spent < best) best = spent;

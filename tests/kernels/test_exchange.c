@@ -334,7 +334,7 @@ static scene_node node_random(int32_t index, int32_t n_rank, uint64_t *end) {
         n.ne[0] *= block;
         if (block > 1 && n.lie == SCENE_TRANSPOSED) n.lie = SCENE_DENSE;
         cut_random(n.cut, n_rank, n.ne[n.params.axis], n.params.axis == 0 ? block : 1);
-        /* What nobody sends is not there: parts cover the result. */
+        /* What no member sends is missing, so parts cover the result. */
         for (int32_t k = 0; k < n_rank; k++)
             if (n.cut[k] < n.cut[k + 1]) n.params.senders |= UINT64_C(1) << k;
         n.in_chain = block == 1 && n.type != TDM_TYPE_I8 && random_below(2) == 0;

@@ -194,8 +194,8 @@ static void test_reports(void **state) {
                         assert_int_equal(b.members[d].state_size + b.members[d].crossing_size, 0);
                 }
                 bool is_one_head = model->hparams.n_head_kv == 1 && !is_sequence;
-                /* Nobody has all of it, and together they have it once, but for alignment, and for heads
-                 * that are held twice because that was asked for. */
+                /* No member has all of it. Together they have it once, but for alignment and for heads
+                 * that attention = replicate holds twice. */
                 bool is_once = !is_one_head && strcmp(config.attention, "replicate") != 0;
                 uint64_t rounding = (uint64_t)model->hparams.n_layer * LLM_STATE_ALIGN;
                 if (is_once) assert_in_range(cached, whole - rounding, whole + whole / 8);
@@ -338,8 +338,8 @@ static void test_single(void **state) {
     assert_int_equal(rig_n_warning(), n_warning);
 }
 
-/* Without the CPU there is nobody to work on it. */
-static void test_nobody(void **state) {
+/* Without the CPU no device can work on it. */
+static void test_no_worker(void **state) {
     (void)state;
     tdm_error err = {0};
     tdm_open_device *dev = group_away();
@@ -384,7 +384,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_logits),  cmocka_unit_test(test_reports),
         cmocka_unit_test(test_where),   cmocka_unit_test(test_readers),
-        cmocka_unit_test(test_single),  cmocka_unit_test(test_nobody),
+        cmocka_unit_test(test_single),  cmocka_unit_test(test_no_worker),
         cmocka_unit_test(test_reserve),
     };
     return cmocka_run_group_tests(tests, rig_begin, rig_end);

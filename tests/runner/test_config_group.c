@@ -107,7 +107,7 @@ static void test_levels(void **state) {
     assert_string_equal(option_find(&options, "split"), "tensor");
     assert_null(option_find(&options, "timeout"));
     assert_checked(config);
-    /* a group inside another is nobody's choice: outer is the only one that stands for itself */
+    /* a group inside another is not selected by default: only outer is on its own */
     config = parse_file("[device a]\nplugin = cpu\n[group i]\nmembers = a\n"
                         "[group o]\nmembers = i, x\nsplit = none\n",
                         "run @");

@@ -120,7 +120,8 @@ static void test_file(void **state) {
     assert_int_equal(access(path, F_OK), -1); /* nothing is left of a file that was not finished */
     file_write(&head, TDM_OK);
     assert_int_equal(kl_file_open(path, &found, &file, NULL), TDM_OK);
-    assert_int_equal(found.n_vocab, head.n_vocab); /* padding is nobody's: not the whole at once */
+    assert_int_equal(found.n_vocab,
+                     head.n_vocab); /* padding belongs to no row: not the whole at once */
     assert_int_equal(found.n_ctx, head.n_ctx);
     assert_int_equal(found.n_chunk, head.n_chunk);
     assert_true(found.vocabulary == head.vocabulary && found.text == head.text);

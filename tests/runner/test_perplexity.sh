@@ -50,7 +50,7 @@ near "again" "$(value PPL <"$work/again")" "$ppl" 0
 near "of the base" "$(value 'PPL of the base' <"$work/again")" "$ppl" 0.0001
 near "divergence from itself" "$(value 'mean KL divergence' <"$work/again")" 0 0
 near "equal tops" "$(value 'equal top tokens' <"$work/again")" 100 0
-# Where nobody can read the values, the first one is the last.
+# When standard output cannot be written, the command ends after the first value.
 if [ -w /dev/full ]; then
     "$tandem" perplexity "$@" --kl-base "$work/unread" >/dev/full 2>"$work/err"
     [ $? = 1 ] && grep -q "standard output" "$work/err" && [ ! -e "$work/unread" ] ||

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * random_block.c: feed-forward, expert and attention blocks as models have them, cut as models cut
- * them or in ways that nobody would.
+ * them or in unusual ways.
  */
 #include <stdio.h>
 #include <string.h>

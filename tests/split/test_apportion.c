@@ -24,7 +24,7 @@ static void random_shares(int32_t n_member, double *share) {
     for (int32_t d = 0; d < n_member; d++) share[d] /= total;
 }
 
-/* Runs of whole granules in member order, and nothing for nobody. */
+/* Runs of whole granules in member order, and nothing for no members. */
 static void check_runs(int64_t n_part, int64_t granule, int32_t n_member, const double *share,
                        const int64_t *lo, const int64_t *hi) {
     int64_t at = 0;
@@ -121,7 +121,7 @@ static void known_assignments(void **state) {
     /* The last granule is a short one. */
     memset(carry, 0, sizeof carry);
     expect_sizes(10, 4, 2, (const double[]){.5, .5}, carry, (const int64_t[]){8, 2});
-    /* Nothing to assign, nobody to give it to, shares that do not add up to 1. */
+    /* Nothing to assign, no members, shares that do not add up to 1. */
     memset(carry, 0, sizeof carry);
     expect_sizes(0, 4, 2, (const double[]){.5, .5}, carry, (const int64_t[]){0, 0});
     expect_sizes(9, 1, 2, (const double[]){0, 0}, carry, (const int64_t[]){0, 0});

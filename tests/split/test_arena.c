@@ -146,7 +146,7 @@ static void test_abort_word(void **state) {
     uint64_t word;
     (void)state;
     device_make(&device, &arena);
-    meta_arena_abort(&device); /* without an arena there is nobody to tell */
+    meta_arena_abort(&device); /* without an arena this is a no-op */
     assert_int_equal(meta_arena_reserve(&device, 64, NULL), TDM_OK);
     meta_arena_abort(&device);
     memcpy(&word, arena.data, sizeof word);

@@ -76,7 +76,7 @@ static void empty_columns(tdm_builder *b) {
     tdm_build_output(b, y, "zero");
 }
 
-/* The same where what there is none of is assigned: nobody has an addend. */
+/* The same where an empty value is assigned: no member has an addend. */
 static void empty_cut(tdm_builder *b) {
     const int64_t off[4] = {20, 0, 0, 0}, none[4] = {0, 3, 1, 1};
     int32_t x = input(b, "x", 32, 3), r = input(b, "r", 3, 3);

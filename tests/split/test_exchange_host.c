@@ -313,7 +313,7 @@ static size_t result_size(const exchange *x, int32_t r) {
 }
 
 static void test_everything_by_bits(void **state) {
-    static const bool nobody[MAX_RANK];
+    static const bool none_absent[MAX_RANK];
     (void)state;
     for (int32_t round = 0; round < 25; round++) {
         scene s;
@@ -323,7 +323,7 @@ static void test_everything_by_bits(void **state) {
         for (int32_t run = 0; run < 3; run++, s.epoch++) {
             uint64_t before = seed;
             for (int32_t i = 0; i < N_STAGE; i++) exchange_make(&s, &s.stages[i]);
-            players_run(&s, players, nobody);
+            players_run(&s, players, none_absent);
             for (int32_t i = 0; i < N_STAGE; i++) {
                 exchange *x = &s.stages[i];
                 for (int32_t r = 0; r < s.n_rank; r++) {
@@ -341,13 +341,13 @@ static void test_everything_by_bits(void **state) {
 }
 
 static void test_time_is_told(void **state) {
-    static const bool nobody[MAX_RANK];
+    static const bool none_absent[MAX_RANK];
     scene s;
     player players[MAX_RANK];
     (void)state;
     scene_open(&s, 2, 1);
     for (int32_t i = 0; i < N_STAGE; i++) exchange_make(&s, &s.stages[i]);
-    players_run(&s, players, nobody);
+    players_run(&s, players, none_absent);
     for (int32_t r = 0; r < 2; r++) {
         uint64_t word;
         memcpy(&word, s.arena.data + META_ARENA_FLAGS + (size_t)r * 64 + 8, sizeof word);

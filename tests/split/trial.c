@@ -5,7 +5,7 @@
  * How equal is equal: with sums in f32, an NMSE of 1e-6 on the fast path, where a cut along rows
  * changes how activations are rounded, and of 1e-8 on the reference path, where it changes nothing
  * but the order of sums. Where an output differs by more, the one device is given inputs with a
- * little noise: what that moves as much, or what it selects otherwise, nobody can ask for.
+ * little noise: an output that changes as much, or is selected otherwise, is not held to the bound.
  */
 #include "tests/split/trial.h"
 

@@ -571,7 +571,7 @@ static void test_cache_in_host(void **state) {
     release(rt, &m);
     release(rt, &cpu);
     runtime_end(rt);
-    /* Without the CPU nobody works there. */
+    /* Without the CPU no device works there. */
     const tdm_kv_desc desc = {.struct_size = sizeof desc,
                               .type_k = TDM_TYPE_F16,
                               .type_v = TDM_TYPE_F16,

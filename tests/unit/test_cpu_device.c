@@ -310,7 +310,7 @@ static void oversized_alloc(void **state) {
     unload(&l);
 }
 
-/* Pages nobody writes cost nothing: 256 MiB are allocated, and next to none of them resident. */
+/* Pages that are not written cost nothing: 256 MiB are allocated, and almost none are resident. */
 static void large_buffers_stay_untouched(void **state) {
     (void)state;
     const char *perturb = getenv("MALLOC_PERTURB_");

@@ -199,7 +199,7 @@ static void test_fork(void **state) {
     OK(llm_kv_append(kv, 0, 1, cells, err));
     assert_int_equal(cells[0], 12);
     entry_is(kv, 0, 2, 3, 0, 1, 6);
-    /* What others still use stays; a page is free only when nobody does. */
+    /* What others still use stays; a page is free only when no sequence uses it. */
     OK(llm_kv_truncate(kv, 0, 0, err));
     assert_int_equal(llm_kv_free_pages(kv), 3);
     /* Now it is the sequence's own, and what the other stored behind is gone. */
@@ -492,7 +492,7 @@ static void model_shift(model *m, int32_t s, int32_t n_keep, int32_t n_discard) 
     for (int32_t j = 0; j < n_shift; j++) {
         const tdm_page_job job = shifts[j];
         assert_int_equal(job.arg, -n_discard);
-        assert_int_equal(used_by[job.page] & ~(1u << s), 0); /* nobody else's */
+        assert_int_equal(used_by[job.page] & ~(1u << s), 0); /* of no other sequence */
         for (int32_t k = job.first; k < job.first + job.count; k++) {
             const int32_t cell = job.page * PAGE_LEN + k;
             assert_true(k < PAGE_LEN);

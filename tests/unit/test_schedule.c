@@ -159,7 +159,7 @@ static void test_device_that_holds_temps(void **state) {
     }
 }
 
-static void test_nobody(void **state) {
+static void test_no_device(void **state) {
     (void)state;
     scene *s = scene_make("matmul", "scale", NULL);
     tdm_builder *b = begin();
@@ -394,7 +394,7 @@ int main(void) {
         cmocka_unit_test(test_fallback),
         cmocka_unit_test(test_third_device),
         cmocka_unit_test(test_device_that_holds_temps),
-        cmocka_unit_test(test_nobody),
+        cmocka_unit_test(test_no_device),
         cmocka_unit_test(test_shared_weight),
         cmocka_unit_test(test_shapes),
         cmocka_unit_test(test_steady),

@@ -237,7 +237,7 @@ static void test_refusals(void **state) {
             refuse(&tiny.params, TDM_DATA_LOSS, number);
         }
         tiny_spm(&tiny);
-        tiny.params.pad_id = bad_ids[i]; /* which nobody needs */
+        tiny.params.pad_id = bad_ids[i]; /* which is optional */
         llm_vocab *vocab;
         assert_int_equal(llm_vocab_create(&tiny.params, &vocab, NULL), TDM_OK);
         assert_int_equal(llm_vocab_pad(vocab), LLM_TOKEN_NONE);

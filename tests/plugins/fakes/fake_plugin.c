@@ -151,7 +151,7 @@ static tdm_status buffer_alloc(tdm_device *d, const tdm_buffer_params *params,
                         (unsigned long long)params->size,
                         (unsigned long long)(d->memory - d->used));
     tdm_buffer *b = calloc(1, sizeof *b);
-    /* What nobody has written is not zero. */
+    /* New memory is not zero. */
     if (b != NULL) b->bytes = malloc(params->size + 1);
     if (b == NULL || b->bytes == NULL) {
         free(b);

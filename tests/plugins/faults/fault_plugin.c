@@ -189,7 +189,7 @@ static tdm_status device_get_info(tdm_device *d, tdm_device_info *info_out, tdm_
 static tdm_status device_supports_op(tdm_device *d, const tdm_graph *graph, int32_t node,
                                      tdm_error *err) {
     if (tdm_graph_node(graph, node)->op == d->refused_op)
-        return tdm_fail(err, TDM_UNSUPPORTED, "'%s' has been told to refuse op %d", d->member,
+        return tdm_fail(err, TDM_UNSUPPORTED, "'%s' has the option to refuse op %d", d->member,
                         (int)d->refused_op);
     return behind->device->supports_op(d->lent.device, graph, node, err);
 }
@@ -226,7 +226,7 @@ static tdm_status buffer_fill(tdm_buffer *b, uint64_t off, uint64_t size, uint8_
     return behind->buffer->fill(b, off, size, byte, err);
 }
 
-/* Whether a buffer has an address is asked of the buffer; which device it is of, nobody says. */
+/* A buffer does not name its device, so one device without pointers stands for all. */
 static void *buffer_host_pointer(tdm_buffer *b) {
     bool has_pointer = true;
     pthread_mutex_lock(&devices_mutex);
