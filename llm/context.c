@@ -93,7 +93,7 @@ static tdm_status cache_buffer_allocate(llm_context *ctx, int32_t d, uint64_t si
 
 static tdm_status cache_allocate(llm_context *ctx, tdm_error *err) {
     const llm_model *m = ctx->model;
-    uint64_t size[TDM_MAX_SCHEDULE_DEVICES] = {0};
+    uint64_t size[TDM_MAX_STAGE_DEVICES] = {0};
     for (int32_t l = 0; l < m->hparams.n_layer; l++) {
         uint64_t layer_size;
         ctx->state_off[l] = size[ctx->state_dev[l]];
@@ -169,7 +169,7 @@ void llm_context_destroy(llm_context *ctx) {
     if (ctx == NULL) return;
     llm_plan_clear(ctx);
     tdm_scratch_destroy(ctx->scratch);
-    for (int32_t d = 0; d < TDM_MAX_SCHEDULE_DEVICES; d++) tdm_mem_free(&ctx->cache_mem[d]);
+    for (int32_t d = 0; d < TDM_MAX_STAGE_DEVICES; d++) tdm_mem_free(&ctx->cache_mem[d]);
     llm_kv_destroy(ctx->kv);
     free(ctx->page_size);
     free(ctx->state_dev);

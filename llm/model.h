@@ -89,8 +89,8 @@ struct llm_model {
     uint64_t file_size;   /* bytes of all weights in the file */
     tdm_runtime *rt;
     int32_t n_dev; /* 0 = not loaded */
-    tdm_open_device *devs[TDM_MAX_SCHEDULE_DEVICES];
-    tdm_mem mem[TDM_MAX_SCHEDULE_DEVICES]; /* weight buffers */
+    tdm_open_device *devs[TDM_MAX_STAGE_DEVICES];
+    tdm_mem mem[TDM_MAX_STAGE_DEVICES]; /* weight buffers */
 };
 
 /* Opens and checks a file. An unknown tokenizer is not a failure: vocab is NULL then, and

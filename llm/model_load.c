@@ -132,7 +132,7 @@ static tdm_status weight_buffer_allocate(llm_model *m, int32_t d, uint64_t size,
 }
 
 static tdm_status buffers_allocate(llm_model *m, tdm_error *err) {
-    uint64_t size[TDM_MAX_SCHEDULE_DEVICES] = {0};
+    uint64_t size[TDM_MAX_STAGE_DEVICES] = {0};
     for (int32_t i = 0; i < m->n_weight; i++) {
         llm_weight *w = &m->weights[i];
         tdm_tensor_desc desc = llm_weight_desc(w);

@@ -34,7 +34,7 @@ typedef struct llm_turns {
     tdm_open_device *const *estimators; /* [n_dev] groups that estimate times: the device itself, or
                                            a group of it alone */
     const double *bandwidth;            /* [n_dev] bytes per second, for copies between stages */
-    int32_t n_dev;                      /* 2 .. TDM_MAX_SCHEDULE_DEVICES */
+    int32_t n_dev;                      /* 2 .. TDM_MAX_STAGE_DEVICES */
     const llm_placement *placement;     /* of weights, as for llm_model_place */
 } llm_turns;
 

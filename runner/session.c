@@ -197,7 +197,7 @@ tdm_status runner_session_load(runner_session *session, const char *device, int3
     uint64_t start = runner_clock();
     if (status != TDM_OK) return status;
     fallback_open(session);
-    tdm_open_device *devs[TDM_MAX_SCHEDULE_DEVICES] = {session->dev};
+    tdm_open_device *devs[TDM_MAX_STAGE_DEVICES] = {session->dev};
     int32_t n_dev = 1;
     /* A guest session uses the devices of its host session, but not its placement. */
     for (; n_dev < session->placement.n_dev; n_dev++) devs[n_dev] = session->placement.devs[n_dev];

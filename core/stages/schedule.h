@@ -19,8 +19,6 @@
 #include "core/graph/builder.h"
 #include "core/stages/cut.h"
 
-#define TDM_MAX_SCHEDULE_DEVICES TDM_MAX_STAGE_DEVICES
-
 /* A compute buffer and a queue for each device. Buffers grow to the need of the largest
  * schedule. */
 typedef struct tdm_scratch tdm_scratch;

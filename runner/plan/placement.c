@@ -27,9 +27,8 @@ static tdm_status device_add(runner_placement *p, tdm_open_device *dev, int32_t 
         return TDM_OK;
     }
     /* one place stays free for the CPU, which runs what the others refuse */
-    if (p->n_dev == TDM_MAX_SCHEDULE_DEVICES - 1)
-        return tdm_fail(err, TDM_OUT_OF_RANGE, "more than %d devices",
-                        TDM_MAX_SCHEDULE_DEVICES - 1);
+    if (p->n_dev == TDM_MAX_STAGE_DEVICES - 1)
+        return tdm_fail(err, TDM_OUT_OF_RANGE, "more than %d devices", TDM_MAX_STAGE_DEVICES - 1);
     *index_out = p->n_dev;
     p->devs[p->n_dev++] = dev;
     return TDM_OK;

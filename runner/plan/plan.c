@@ -331,8 +331,8 @@ static tdm_status clock_open(runner_session *session, tdm_open_device *dev,
 static tdm_status turns_time(runner_session *session, const llm_context_params *params, sheet *s,
                              runner_plan *plan, double *decode, double *prefill, tdm_error *err) {
     runner_placement *p = &session->placement;
-    tdm_open_device *devs[TDM_MAX_SCHEDULE_DEVICES], *clocks[TDM_MAX_SCHEDULE_DEVICES];
-    double bandwidth[TDM_MAX_SCHEDULE_DEVICES] = {0};
+    tdm_open_device *devs[TDM_MAX_STAGE_DEVICES], *clocks[TDM_MAX_STAGE_DEVICES];
+    double bandwidth[TDM_MAX_STAGE_DEVICES] = {0};
     llm_placement wishes = runner_placement_wishes(p);
     llm_turns turns = {.rt = session->rt,
                        .devs = devs,
