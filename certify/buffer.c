@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * buffer.c: device memory as every plugin must offer it: alloc, free, upload, download.
- * The optional slots are in memory.c and tensor.c.
+ * buffer.c: checks of the slots that every plugin has: alloc, free, upload, download. The optional
+ * slots are checked in memory.c and tensor.c.
  */
 #include "certify/suite.h"
 
@@ -17,7 +17,7 @@ static certify_verdict call_judge(certify *c, const char *what, tdm_status statu
     return certify_fail(c, "%s: %.400s", what, err->message);
 }
 
-/* A buffer of SIZE random bytes, which are also in bytes[]. */
+/* Makes a buffer of SIZE random bytes and copies them to bytes[]. */
 static certify_verdict filled(certify *c, uint8_t bytes[SIZE], tdm_buffer **buffer_out) {
     tdm_error err = {.struct_size = sizeof err};
     certify_verdict verdict = certify_open(c);
@@ -155,7 +155,7 @@ static certify_verdict oversize_check(certify *c) {
         tdm_buffer *const before = (tdm_buffer *)(void *)c, *buffer = before;
         tdm_error err = {.struct_size = sizeof err};
         char what[64];
-        if (sizes[i] == 0) continue; /* the device does not say how much it has */
+        if (sizes[i] == 0) continue; /* the device does not report its memory */
         snprintf(what, sizeof what, "alloc of %llu bytes", (unsigned long long)sizes[i]);
         verdict =
             certify_expect(c, what, c->plugin->buffer->alloc(c->device, &params, &buffer, &err),
@@ -163,7 +163,7 @@ static certify_verdict oversize_check(certify *c) {
         if (verdict != CERTIFY_PASSED) return verdict;
         if (buffer != before) return certify_fail(c, "%s failed and wrote *buffer_out", what);
         if (strpbrk(err.message, "0123456789") == NULL)
-            return certify_fail(c, "%s: the message tells no sizes: \"%.200s\"", what, err.message);
+            return certify_fail(c, "%s: the message has no sizes: \"%.200s\"", what, err.message);
         verdict = certify_alloc(c, SIZE, &buffer);
         if (verdict != CERTIFY_PASSED) return verdict;
         c->plugin->buffer->free(buffer);
@@ -178,7 +178,7 @@ static certify_verdict free_null_check(certify *c) {
     return CERTIFY_PASSED;
 }
 
-/* An earlier caller's struct ends before `purpose`; a later one's has fields behind. */
+/* The struct of an earlier caller ends before `purpose`; that of a later caller has more fields. */
 static certify_verdict params_check(certify *c) {
     struct {
         tdm_buffer_params params;
@@ -231,7 +231,7 @@ typedef struct worker {
     certify *c;
     pthread_t thread;
     uint8_t seed;
-    const char *wrong; /* NULL = all was well */
+    const char *wrong; /* NULL = no failure */
 } worker;
 
 static void *worker_main(void *arg) {

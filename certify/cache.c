@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * cache.c: cache graphs, step blocks, and the memory of a cache on the device. Attention
- * is cache_attention.c's.
+ * cache.c: cache graphs, step blocks, and the memory of a cache on the device. Attention is in
+ * cache_attention.c.
  */
 #include "certify/cache.h"
 
@@ -61,7 +61,7 @@ void certify_cache_row_read(const certify_cache *cache, bool is_v, const uint8_t
     if (unrotate) certify_hadamard(out, padded, certify_cache_rotation(cache, is_v));
 }
 
-/* What the core's quantiser makes of a head. */
+/* A head as the core's quantiser stores it. */
 static void row_round(const certify_cache *cache, bool is_v, const float *x, double *out) {
     int32_t dim = side_dim(cache, is_v), padded = side_padded(cache, is_v);
     double *row = calloc((size_t)padded, sizeof *row);
@@ -82,7 +82,7 @@ static void row_round(const certify_cache *cache, bool is_v, const float *x, dou
 
 /* ---- Memory ---- */
 
-/* A device that is to put a cache somewhere must be told of it. */
+/* Allocates the pages with an item, from which the device learns that they are a cache. */
 static certify_verdict pages_alloc(certify_cache *cache, uint64_t total) {
     certify *c = cache->c;
     if ((cache->desc.flags & TDM_KV_IN_HOST) == 0) return certify_alloc(c, total, &cache->buffer);

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
- * cache.h: a cache on the device under test, and what it should hold: the model behind the
- * checks of kv.c. The model is independent of any plugin: rows of doubles, one for each
- * cell, and op.h's formula for attention over them.
+ * cache.h: a cache on the device under test, and a model of its content, for the checks of kv.c.
+ * The model is independent of every plugin: a row of doubles for each cell, and the formula of op.h
+ * for attention over them.
  */
-#ifndef TANDEM_RUNNER_CERTIFY_CACHE_H
-#define TANDEM_RUNNER_CERTIFY_CACHE_H
+#ifndef TANDEM_CERTIFY_CACHE_H
+#define TANDEM_CERTIFY_CACHE_H
 
 #include "certify/rig.h"
 
@@ -15,7 +15,7 @@ typedef struct certify_cache {
     int32_t n_page;
     int32_t page_len;
     uint64_t page_size;
-    uint64_t guard; /* bytes of GUARD before and behind the pages */
+    uint64_t guard; /* bytes of GUARD before and after the pages */
     tdm_buffer *buffer;
     double *k; /* [n_cell][n_head_kv][head_dim_k] as stored, rotation undone */
     double *v; /* [n_cell][n_head_kv][head_dim_v] */
@@ -26,15 +26,15 @@ typedef struct certify_cache {
 certify_verdict certify_cache_create(certify *c, const tdm_kv_desc *desc, int32_t n_page,
                                      certify_cache *cache_out);
 void certify_cache_destroy(certify_cache *cache);
-/* Bytes around the pages are as they were. */
+/* Checks that the guard bytes around the pages are unchanged. */
 certify_verdict certify_cache_guards_judge(certify_cache *cache);
 
 /* KV_WRITE of n_tok rows to cells[n_tok] (-1: skipped); rows are [n_tok][n_head_kv][head_dim]. The
- * model then holds what a quantiser of the core's would store. SKIPPED where the op is refused, here
- * and below. */
+ * model then contains what the core's quantiser would store. SKIPPED where the device refuses the
+ * op, here and below. */
 certify_verdict certify_cache_write(certify_cache *cache, int32_t n_tok, const int32_t *cells,
                                     const float *k, const float *v);
-/* KV_COPY or KV_SHIFT; the model is left to the caller. */
+/* KV_COPY or KV_SHIFT. The caller updates the model. */
 certify_verdict certify_cache_jobs(certify_cache *cache, int32_t op, const tdm_page_job *jobs,
                                    int32_t n_job, const tdm_rope_params *rope);
 /* KV_EXPORT to malloc'd canonical rows; *v_out NULL for a V_FROM_K cache. Rows that no job names
@@ -43,8 +43,8 @@ certify_verdict certify_cache_export(certify_cache *cache, const tdm_page_job *j
                                      int32_t n_row, uint8_t **k_out, uint8_t **v_out);
 certify_verdict certify_cache_import(certify_cache *cache, const tdm_page_job *jobs, int32_t n_job,
                                      int32_t n_row, const uint8_t *k, const uint8_t *v);
-/* Replaces the model by what the device exports, so that its own way of rounding is not judged
- * where attention is. PASSED and nothing done where it does not export. */
+/* Replaces the model by what the device exports, so that a check of attention does not depend on
+ * how the device rounds stored rows. PASSED without an effect where the device does not export. */
 certify_verdict certify_cache_learn(certify_cache *cache);
 
 /* Bytes of an exported row of one head. */

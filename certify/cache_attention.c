@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * cache_attention.c: attention over a certify_cache on the device and, after op.h's
- * formula, in double precision over the model.
+ * cache_attention.c: attention over a certify_cache on the device, and over the model in double
+ * precision by the formula of op.h.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -47,7 +47,7 @@ static void head_model(const certify_cache *cache, const certify_attention *a, i
     ml[1] = l;
 }
 
-/* m and l as what does not depend on how a sink is folded in: m + log(l). */
+/* Compares m + log(l), which does not depend on how a device includes a sink in m and l. */
 static certify_verdict ml_judge(const certify_cache *cache, const double *got, const double *want,
                                 size_t n, double nmse) {
     double *sums = malloc(n * 2 * sizeof *sums);

@@ -2,8 +2,8 @@
  *
  * cache_graph.h: one graph over a certify_cache with its step block. For certify_cache*.c.
  */
-#ifndef TANDEM_RUNNER_CERTIFY_CACHE_GRAPH_H
-#define TANDEM_RUNNER_CERTIFY_CACHE_GRAPH_H
+#ifndef TANDEM_CERTIFY_CACHE_GRAPH_H
+#define TANDEM_CERTIFY_CACHE_GRAPH_H
 
 #include "certify/cache.h"
 

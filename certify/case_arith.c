@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * case_arith.c: products and elementwise arithmetic: graphs of them, and what they give.
+ * case_arith.c: products and elementwise arithmetic: test graphs and references.
  */
 #include <math.h>
 
@@ -47,7 +47,7 @@ static void matmul_cases(certify_trial *t) {
                 int64_t k = len == 1 ? 19 + 64 * (int64_t)s : len * (1 + (int64_t)s % 3);
                 matmul(t, type, usage ? TDM_USAGE_MATMUL : 0, k, sizes[s][0], sizes[s][1]);
             }
-    /* larger than a tile of anybody's, and nobody's multiple */
+    /* larger than the tiles of any kernel, and no multiple of them */
     static const tdm_type large[] = {TDM_TYPE_F32, TDM_TYPE_F16, TDM_TYPE_Q8_0, TDM_TYPE_Q4_K};
     for (size_t i = 0; i < sizeof large / sizeof large[0]; i++) {
         matmul(t, large[i], TDM_USAGE_MATMUL, 1024, 301, 1);

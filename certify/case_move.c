@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * case_move.c: views and data movement: graphs of them, and what they give.
+ * case_move.c: views and data movement: test graphs and references.
  */
 #include "certify/trial.h"
 
@@ -17,7 +17,7 @@ static void same(const certify_operands *o) {
     for (int64_t i = 0; i < certify_array_count(&o->dst[0]); i++) o->dst[0].x[i] = o->src[0].x[i];
 }
 
-/* Views alone cannot be seen: a COPY makes each a value. */
+/* A view has no memory of its own, so a COPY makes each view a value that can be read. */
 static void reshape_cases(certify_trial *t) {
     for (int i = 0; i < N_PLAIN; i++) {
         tdm_type type = plain_types[i];

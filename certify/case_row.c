@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * case_row.c: ops over rows, softmax, norms, RoPE, LSE_MERGE: graphs of them, and what they give.
+ * case_row.c: ops over rows, softmax, norms, RoPE, LSE_MERGE: test graphs and references.
  */
 #include <math.h>
 #include <string.h>
@@ -271,7 +271,7 @@ CERTIFY_OP(
     "op.h: ROPE: \"elements rope_offset .. + n_rot of each head are turned by their position, the "
     "rest copied; a token at position -1 is copied\"")
 
-/* Part 0 of one head and every part of another are over nothing. */
+/* Part 0 of one head and every part of another head cover no tokens. */
 static void ml_fill(certify_trial *t, certify_rig *rig) {
     (void)t;
     for (int32_t i = 0; i < rig->graph->n_value; i++) {
@@ -287,7 +287,7 @@ static void ml_fill(certify_trial *t, certify_rig *rig) {
     }
 }
 
-/* A part over nothing has o = 0 (op.h). */
+/* A part that covers no tokens has o = 0 (op.h). */
 static void parts_fill(certify_trial *t, certify_rig *rig) {
     ml_fill(t, rig);
     float *o = (float *)(void *)rig->bytes[0];
@@ -311,7 +311,8 @@ static void lse_merge_cases(certify_trial *t) {
         }
 }
 
-/* Each part weighs with its l * exp(m - max m); a part over nothing has l = 0 and no weight. */
+/* Each part has the weight l * exp(m - max m). A part that covers no tokens has l = 0 and no
+ * weight. */
 static void lse_merge_reference(const certify_operands *o) {
     const certify_array *ml = &o->src[1];
     for (int64_t t = 0; t < o->dst[0].ne[2]; t++)

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * case_select.c: selection and experts: graphs of them, and what they give.
+ * case_select.c: selection and experts: test graphs and references.
  */
 #include <math.h>
 #include <stdlib.h>
 
 #include "certify/trial.h"
 
-/* Ties, NaN and infinities: t->user says which. */
+/* Ties, NaN or infinities, selected by t->user. */
 static void top_k_fill(certify_trial *t, certify_rig *rig) {
     float *x = (float *)(void *)rig->bytes[0];
     size_t n = rig->sizes[0] / sizeof *x;
@@ -72,7 +72,7 @@ CERTIFY_OP(
     "op.h: TOP_K: \"descending; ids + index_base\"; \"Ties go to the lower index. NaN ranks below "
     "everything.\"")
 
-/* Logits far enough apart that rounding cannot change who is best. */
+/* Logits so far apart that rounding cannot change their order. */
 static void route_fill(certify_trial *t, certify_rig *rig) {
     const tdm_value *v = tdm_graph_value(rig->graph, 0);
     float *x = (float *)(void *)rig->bytes[0];

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * certify.c: runs the checks, each in a child process, and reports. What is checked is in the
- * tables of the certify_*.c files.
+ * certify.c: runs the checks, each in a child process, and reports. The checks are in the tables of
+ * the other files.
  */
 #include "certify/certify.h"
 
@@ -29,22 +29,23 @@ static size_t table_size(const certify_table *table) {
     return table->n_check + table->n_more;
 }
 
-/* NULL where the row is none. */
+/* Row i of a table; NULL where it is empty. */
 static const certify_check *table_row(const certify_table *table, size_t i) {
     return i < table->n_check ? &table->checks[i] : table->more[i - table->n_check];
 }
 
-/* Without it the checks of the first table say why, and no other has anything to look at. */
+/* If this check fails, only the checks of the first table run; the others would fail for the same
+ * reason. */
 static const char load_id[] = "plugin.load";
 
-/* Judged here from what the children wrote to their standard output and error. */
+/* Decided here, from what the children wrote to standard output and standard error. */
 static const certify_check quiet_check = {
     "plugin.quiet", 0,
     "plugin.h: \"A function that fails returns a status and fills *err; nothing aborts, exits or "
     "prints.\"",
     NULL};
 
-/* What a child says through its pipe; small enough to be written in one piece. */
+/* The message of a child through its pipe; small enough to be written in one piece. */
 typedef struct report {
     int32_t verdict;
     char message[TDM_ERROR_MESSAGE_SIZE];
@@ -57,7 +58,7 @@ typedef struct suite {
     bool is_claimed[CERTIFY_LEVEL_MAX + 1]; /* a check of the level was not skipped */
     bool has_failed[CERTIFY_LEVEL_MAX + 1];
     bool is_unloadable;                 /* load_id has failed */
-    int32_t n_unasked;                  /* checks left out for that */
+    int32_t n_not_run;                  /* checks that were therefore not run */
     char noise[TDM_ERROR_MESSAGE_SIZE]; /* for quiet_check; "" = nothing was printed */
 } suite;
 
@@ -67,8 +68,8 @@ static void *thread_main(void *arg) {
     return arg;
 }
 
-/* A sanitizer may start a thread of its own with the process's first; let it, before a check
- * counts threads. */
+/* A sanitizer may start a thread of its own when the process starts its first one. That must happen
+ * before a check counts threads. */
 static void threads_warm_up(void) {
     pthread_t thread;
     if (pthread_create(&thread, NULL, thread_main, NULL) == 0) pthread_join(thread, NULL);
@@ -88,13 +89,13 @@ static void child_run(const certify_params *params, const certify_check *check, 
     threads_warm_up();
     answer.verdict = check->run(&c);
     memcpy(answer.message, c.message, sizeof answer.message);
-    /* The plugin's buffered output would be lost with _exit, and with it that it prints. */
+    /* _exit would drop buffered output, and the check for printed text would miss it. */
     fflush(NULL);
     ssize_t n = write(pipe_fd, &answer, sizeof answer);
     _exit(n == (ssize_t)sizeof answer ? 0 : 1);
 }
 
-/* The answer, or false where the child ended or ran out of time without one. */
+/* Reads the child's report; false where the child ended or ran out of time without one. */
 static bool answer_read(int fd, int limit_s, report *answer, bool *has_hung_out) {
     struct timespec start, now;
     size_t have = 0;
@@ -213,7 +214,8 @@ static bool check_is_wanted(const suite *s, const certify_check *check) {
 static void quiet_judge(suite *s) {
     report answer = {CERTIFY_PASSED, ""};
     if (!check_is_wanted(s, &quiet_check)) return;
-    if (s->result.n_passed + s->result.n_failed == 0) return; /* nothing ran: nothing was heard */
+    if (s->result.n_passed + s->result.n_failed == 0)
+        return; /* no check ran, so nothing is known about printing */
     if (s->noise[0] != 0) {
         answer.verdict = CERTIFY_FAILED;
         memcpy(answer.message, s->noise, sizeof answer.message);
@@ -255,16 +257,16 @@ tdm_status certify_run(const certify_params *params, FILE *out, certify_result *
             report answer = {0};
             if (check == NULL || !check_is_wanted(&s, check)) continue;
             if (t > 0 && s.is_unloadable) {
-                s.n_unasked++;
+                s.n_not_run++;
                 continue;
             }
             status = check_run(&s, check, &answer, err);
             if (status == TDM_OK) answer_print(&s, check, &answer);
         }
     if (status != TDM_OK) return status;
-    if (s.n_unasked > 0)
-        fprintf(out, "skip  %d more checks: the plugin cannot be loaded\n", (int)s.n_unasked);
-    s.result.n_skipped += s.n_unasked;
+    if (s.n_not_run > 0)
+        fprintf(out, "skip  %d more checks: the plugin cannot be loaded\n", (int)s.n_not_run);
+    s.result.n_skipped += s.n_not_run;
     if (s.result.n_passed + s.result.n_failed + s.result.n_skipped == 0)
         return tdm_fail(err, TDM_NOT_FOUND, "certify: no check's id begins with '%s'; see --list",
                         params->only != NULL ? params->only : "");

@@ -2,13 +2,12 @@
  *
  * certify.h: the conformance suite for backends: `tandem certify PLUGIN.so`.
  *
- * Loads a plugin, ours or a third party's, and checks it sentence by sentence against the headers
- * in core/include/tandem. Every check runs in a process of its own, so that one that crashes or
- * hangs is a failed check and the next one starts afresh. What the levels mean and how close
- * results must be is written in docs/abi.md.
+ * It loads a plugin, ours or a third party's, and checks it against the sentences of the headers in
+ * core/include/tandem. Every check runs in a process of its own: a crash or a hang fails only that
+ * check. docs/abi.md describes the levels and how close results must be.
  */
-#ifndef TANDEM_RUNNER_CERTIFY_H
-#define TANDEM_RUNNER_CERTIFY_H
+#ifndef TANDEM_CERTIFY_H
+#define TANDEM_CERTIFY_H
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -36,10 +35,10 @@ typedef struct certify_result {
     int32_t level; /* the highest that the plugin reaches; -1 = none */
 } certify_result;
 
-/* Runs the checks and writes a line for each, what failed with the sentence it rests on, and a
- * summary. A plugin that fails is not a failure of the call: look at result_out->n_failed. Fails
- * where a check cannot be run at all (no process, no memory) or `out` cannot be written.
- * [setup], and from a process with one thread: it forks. */
+/* Runs the checks. Writes a line for each check, with the broken sentence where it failed, and a
+ * summary. A plugin that fails is no failure of this call: see result_out->n_failed. Fails where a
+ * check cannot be run (no process, no memory) or `out` cannot be written. [setup], and only from a
+ * process with one thread, because it forks. */
 tdm_status certify_run(const certify_params *params, FILE *out, certify_result *result_out,
                        tdm_error *err);
 

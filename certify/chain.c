@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * chain.c: finds an op that the device takes and builds chains of it.
+ * chain.c: finds an op that the device supports and builds chains of it.
  */
 #include "certify/chain.h"
 
@@ -65,7 +65,7 @@ static certify_verdict chain_create(certify *c, int n, int64_t n0, int64_t n1, b
         }
         certify_rig_destroy(&chain_out->rig);
     }
-    return certify_skip(c, "supports_op takes none of the simple ops: %.200s", c->failure.message);
+    return certify_skip(c, "supports_op refuses all of the simple ops: %.200s", c->failure.message);
 }
 
 certify_verdict certify_chain_create(certify *c, int n, int64_t n0, int64_t n1,

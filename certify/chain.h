@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * chain.h: graphs for checks that care how a graph is run, not what it computes: a chain of
- * one simple op that the device takes, whichever that is.
+ * chain.h: graphs for checks of how a graph is run: a chain of nodes of one simple op that the
+ * device supports. What the op computes does not matter to these checks.
  */
-#ifndef TANDEM_RUNNER_CERTIFY_CHAIN_H
-#define TANDEM_RUNNER_CERTIFY_CHAIN_H
+#ifndef TANDEM_CERTIFY_CHAIN_H
+#define TANDEM_CERTIFY_CHAIN_H
 
 #include "certify/rig.h"
 
@@ -15,11 +15,11 @@ typedef struct certify_chain {
     double nmse; /* bound on its error */
 } certify_chain;
 
-/* Opens the device and finds an op; a skip where it takes none of them. `n` nodes over a value of
- * n0 x n1, all filled with random numbers. */
+/* Opens the device and finds an op; a skip where it supports none of them. The chain has `n` nodes
+ * over a value of n0 x n1. All inputs are filled with random numbers. */
 certify_verdict certify_chain_open(certify *c, int n, int64_t n0, int64_t n1,
                                    certify_chain *chain_out);
-/* The same, with a RESHAPE of what the first node gives, which no other node reads. */
+/* The same, with a RESHAPE of the first node's result that no node reads. */
 certify_verdict certify_chain_open_viewed(certify *c, int n, int64_t n0, int64_t n1,
                                           certify_chain *chain_out);
 /* A further chain on the open device. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * device.c: finding, describing, opening and closing devices.
+ * device.c: checks of enumerating, describing, opening and closing devices.
  */
 #include "certify/suite.h"
 
@@ -25,7 +25,7 @@ static certify_verdict count_check(certify *c) {
     ops = c->plugin->device;
     tdm_status status = ops->count(c->instance, &n, &err);
     if (status != TDM_OK)
-        return certify_fail(c, "gave '%s': %.200s; no device is a count of 0 and a reason",
+        return certify_fail(c, "returned '%s': %.200s; no device is a count of 0 and a reason",
                             tdm_status_text(status), err.message);
     if (n < 0) return certify_fail(c, "counted %d devices", (int)n);
     if (n == 0 && err.message[0] == 0) return certify_fail(c, "counted none, without a reason");
@@ -33,7 +33,7 @@ static certify_verdict count_check(certify *c) {
         return certify_fail(c, "the reason is more than one line");
     status = ops->count(c->instance, &again, NULL);
     if (status != TDM_OK || again != n)
-        return certify_fail(c, "with err NULL gave '%s' and %d devices, not %d",
+        return certify_fail(c, "with err NULL returned '%s' and %d devices, not %d",
                             tdm_status_text(status), (int)again, (int)n);
     return CERTIFY_PASSED;
 }
@@ -63,7 +63,7 @@ static certify_verdict info_judge(certify *c, const tdm_device_info *info, int32
     return CERTIFY_PASSED;
 }
 
-/* Everything of a description that does not change from moment to moment. */
+/* Compares the fields of a description that are constant. */
 static bool info_is_same(const tdm_device_info *a, const tdm_device_info *b) {
     return strcmp(a->name, b->name) == 0 && strcmp(a->description, b->description) == 0 &&
            strcmp(a->vendor, b->vendor) == 0 && strcmp(a->pci_address, b->pci_address) == 0 &&
@@ -139,7 +139,7 @@ static certify_verdict end_check(certify *c) {
         info.struct_size = sizeof info;
         tdm_status status = c->plugin->device->describe(c->instance, bad[i], &info, NULL);
         if (status != TDM_NOT_FOUND)
-            return certify_fail(c, "describe of device %d of %d gave '%s'", (int)bad[i], (int)n,
+            return certify_fail(c, "describe of device %d of %d returned '%s'", (int)bad[i], (int)n,
                                 tdm_status_text(status));
         if (!bytes_are(info.name, sizeof info - offsetof(tdm_device_info, name), CANARY))
             return certify_fail(c, "describe of device %d failed and wrote to info", (int)bad[i]);
@@ -157,7 +157,7 @@ static tdm_status get_info_call(certify *c, tdm_device_info *info) {
     return c->plugin->device->get_info(c->device, info, NULL);
 }
 
-/* A caller of an earlier version owns less of the struct, one of a later version more. */
+/* The struct of an earlier caller is shorter, that of a later caller longer. */
 static certify_verdict info_size_judge(certify *c, info_fn call) {
     union {
         tdm_device_info info;
@@ -175,7 +175,7 @@ static certify_verdict info_size_judge(certify *c, info_fn call) {
     if (small.info.name[0] == 0 || strncmp(small.info.name, large.info.name, 32) != 0)
         return certify_fail(c, "did not fill what a struct_size of %zu holds", small_size);
     if (!bytes_are(large.bytes + sizeof large.info, N_CANARY, CANARY))
-        return certify_fail(c, "wrote fields that it cannot know, behind its own struct");
+        return certify_fail(c, "wrote beyond its own version of the struct");
     return CERTIFY_PASSED;
 }
 
@@ -190,7 +190,7 @@ static certify_verdict info_check(certify *c) {
     if (verdict != CERTIFY_PASSED) return verdict;
     if (!TDM_HAS(c->plugin->device, get_info)) return certify_skip(c, "no slot get_info");
     if (describe_call(c, &told) != TDM_OK || get_info_call(c, &open) != TDM_OK)
-        return certify_fail(c, "gave no description");
+        return certify_fail(c, "returned no description");
     verdict = info_judge(c, &open, c->params->device);
     if (verdict != CERTIFY_PASSED) return verdict;
     if (strcmp(told.name, open.name) != 0)
@@ -198,7 +198,7 @@ static certify_verdict info_check(certify *c) {
     return info_size_judge(c, get_info_call);
 }
 
-/* A caller of an earlier version knows no names of arithmetic. */
+/* The struct of an earlier caller ends before the names of arithmetic. */
 static certify_verdict limits_check(certify *c) {
     union {
         tdm_device_limits limits;
@@ -261,7 +261,7 @@ static certify_verdict open_check(certify *c) {
                                 c->params->options};
     if (c->plugin->device->open(c->instance, &params, &device, &err) != TDM_OK)
         return certify_fail(c, "%s", err.message);
-    if (device == NULL) return certify_fail(c, "gave TDM_OK and no device");
+    if (device == NULL) return certify_fail(c, "returned TDM_OK and no device");
     c->plugin->device->close(device);
     return CERTIFY_PASSED;
 }
@@ -306,7 +306,8 @@ static certify_verdict open_index_check(certify *c) {
     return CERTIFY_PASSED;
 }
 
-/* An earlier caller's struct ends before the options; a later one's has fields behind. */
+/* The struct of an earlier caller ends before the options; that of a later caller has more
+ * fields. */
 static certify_verdict open_size_check(certify *c) {
     const tdm_option option = {"certify-no-such-key", "1"};
     struct {
@@ -343,7 +344,7 @@ static certify_verdict twice_check(certify *c) {
     if (verdict != CERTIFY_PASSED) return verdict;
     ops = c->plugin->buffer;
     if (certify_open_on(c, c->instance, &second) != CERTIFY_PASSED) return CERTIFY_FAILED;
-    if (second == c->device) return certify_fail(c, "two openings gave one device");
+    if (second == c->device) return certify_fail(c, "two calls of open returned the same device");
     verdict = certify_alloc(c, sizeof in, &buffer);
     if (verdict != CERTIFY_PASSED) return verdict;
     certify_random_bytes(c, in, sizeof in);

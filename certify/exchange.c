@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * exchange.c: EXCHANGE inside a plan (collective.h): numbers, waiting, aborting, and two
- * devices of the plugin with each other. The suite plays the members that are not under test.
+ * exchange.c: checks of EXCHANGE inside a plan (collective.h): results, waiting, aborting, and two
+ * devices of the plugin with each other. The suite takes the place of the members that are not
+ * under test.
  */
 #include "certify/exchange.h"
 
@@ -26,7 +27,7 @@ static void case_text(const certify_exchange_case *how, char *text, size_t size)
              how->is_sliced ? ", views" : "");
 }
 
-/* All others have sent before it begins. */
+/* Runs a case in which all others have sent before the device begins. */
 static certify_verdict case_run(certify *c, const certify_exchange_case *how) {
     certify_arena arena = {0};
     certify_exchange e;
@@ -110,7 +111,8 @@ static certify_verdict gather_check(certify *c) {
             how.senders = 7;
             how.is_sliced = how.axis == 1;
             verdict = case_run(c, &how);
-            /* Everything is the first member's: this one sends an empty part, or nothing. */
+            /* The first member holds everything; the device under test sends an empty part, or
+             * nothing. */
             how.cut[1] = how.cut[2] = how.cut[3];
             if (verdict == CERTIFY_PASSED) verdict = case_run(c, &how);
             how.senders = 1;
@@ -161,8 +163,8 @@ static tdm_status late_run(late *l, tdm_error *err) {
     return status;
 }
 
-/* The others' flags are full of chunks of the epoch before, which count for nothing, also where
- * the epoch wraps. */
+/* The others' flags still have all chunks of the epoch before. The device must not take these for
+ * chunks of this epoch, also where the epoch wraps. */
 static certify_verdict wait_check(certify *c) {
     static const uint32_t epochs[] = {7, 0, 0x80000000u};
     certify_verdict verdict = certify_exchange_open(c);
@@ -209,7 +211,7 @@ static certify_verdict abort_check(certify *c) {
     if (status != TDM_CANCELLED)
         return certify_fail(c, "with the abort word set and all flags there: '%s', not '%s'",
                             tdm_status_text(status), tdm_status_text(TDM_CANCELLED));
-    /* The device survives. */
+    /* The device must still work. */
     certify_arena_abort(&arena, 0);
     e.how.epoch++;
     verdict = certify_exchange_next(&e);
@@ -258,7 +260,7 @@ static certify_verdict pair_run(certify_exchange *e) {
     return CERTIFY_PASSED;
 }
 
-/* A second device of the plugin, as the suite's functions see it. */
+/* Opens a second device of the plugin, as a certify of its own. */
 static certify_verdict twin_open(certify *c, certify *twin) {
     memcpy(twin, c, sizeof *twin);
     return certify_open_on(c, c->instance, &twin->device);

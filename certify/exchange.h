@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
- * exchange.h: one EXCHANGE on the device under test, the other members played by the suite:
- * the arena, what the others send, and what must come out. The checks are in exchange.c.
+ * exchange.h: one EXCHANGE on the device under test. The suite takes the place of the other
+ * members: it makes the arena, sends their data and computes the expected result. The checks are in
+ * exchange.c.
  */
-#ifndef TANDEM_RUNNER_CERTIFY_EXCHANGE_H
-#define TANDEM_RUNNER_CERTIFY_EXCHANGE_H
+#ifndef TANDEM_CERTIFY_EXCHANGE_H
+#define TANDEM_CERTIFY_EXCHANGE_H
 
 #include "certify/rig.h"
 
@@ -47,8 +48,8 @@ typedef struct certify_exchange {
     uint8_t *before;              /* the arena when the run began */
 } certify_exchange;
 
-/* Has the device flag and slots that exchanges need? A skip where it does not claim them, a failure
- * where it does and they are not there. Opens the device. */
+/* Opens the device and checks that it has what exchanges need. A skip where it lacks the flag, a
+ * failure where it has the flag but not the slots. */
 certify_verdict certify_exchange_open(certify *c);
 
 /* Room for one exchange of a case. */
@@ -57,22 +58,22 @@ certify_verdict certify_arena_create(certify *c, const certify_exchange_case *ho
 void certify_arena_destroy(certify_arena *arena);
 void certify_arena_abort(const certify_arena *arena, uint64_t value);
 
-/* Graph, memory and random data of one member, all of it uploaded; the flags are as a run of the
- * epoch before left them, and full of chunks. */
+/* Makes graph, memory and random data of one member and uploads them. The flags have the values
+ * that a run of the epoch before would have left. */
 certify_verdict certify_exchange_create(certify *c, const certify_exchange_case *how,
                                         const certify_arena *arena, certify_exchange *out);
 void certify_exchange_destroy(certify_exchange *e);
-/* The same plan's next run: new numbers. */
+/* Prepares the next run of the same plan, with new numbers. */
 certify_verdict certify_exchange_next(certify_exchange *e);
 
-/* Plays member m: puts what it sends into the arena and raises its flag. */
+/* Acts as member m: writes its data to the arena and raises its flag. */
 certify_verdict certify_exchange_play(certify_exchange *e, int32_t m);
-/* All members but the device under test; then it is remembered how the arena looks. */
+/* Acts as all members except the device under test, then saves the content of the arena. */
 certify_verdict certify_exchange_play_all(certify_exchange *e);
 
-/* Fetches the result and compares it with what lies in the arena, bit for bit, and what this member
- * sent with its x. With `is_alone` nothing else of the arena may have changed since
- * certify_exchange_play_all. */
+/* Downloads the result and compares it bit for bit with the sum of the data in the arena, and the
+ * data that this member sent with its x. With `is_alone` the rest of the arena must be unchanged
+ * since certify_exchange_play_all. */
 certify_verdict certify_exchange_judge(certify_exchange *e, const char *what, bool is_alone);
 
 #endif

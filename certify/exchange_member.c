@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * exchange_member.c: the parts of exchange.h: arena, graph, played members, and the
- * sum as collective.h defines it.
+ * exchange_member.c: implements exchange.h: arena, graph, the members that the suite replaces, and
+ * the sum as collective.h defines it.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -55,7 +55,7 @@ static word *flag_of(const certify_exchange *e, int32_t m) {
     return (word *)(void *)(e->arena.data + e->params.flag_off + (uint64_t)m * LINE);
 }
 
-/* What member m holds of the axis: its part, where the case has parts. */
+/* The shape of member m's part of the axis; the whole shape where the case has no parts. */
 static void part_shape(const certify_exchange_case *how, int32_t m, int64_t ne_out[TDM_MAX_DIMS]) {
     memcpy(ne_out, how->ne, sizeof how->ne);
     if (how->kind != TDM_EXCHANGE_SUM) ne_out[how->axis] = how->cut[m + 1] - how->cut[m];
@@ -70,7 +70,7 @@ static certify_verdict claim_read(certify *c, bool *claims) {
         TDM_HAS(c->plugin->device, get_info)
             ? c->plugin->device->get_info(c->device, &info, &err)
             : c->plugin->device->describe(c->instance, c->params->device, &info, &err);
-    if (status != TDM_OK) return certify_fail(c, "asked what it is: %.300s", err.message);
+    if (status != TDM_OK) return certify_fail(c, "get_info failed: %.300s", err.message);
     *claims = (info.flags & TDM_DEVICE_HAS_EXCHANGE) != 0;
     return CERTIFY_PASSED;
 }
@@ -125,7 +125,7 @@ static int32_t source_build(tdm_builder *b, tdm_type type, const int64_t *ne, bo
     return is_sliced ? tdm_build_slice(b, *base_out, offset, ne) : *base_out;
 }
 
-/* Canonical bytes to where source_build's view finds them. */
+/* Copies canonical bytes to the place where the view of source_build reads them. */
 static void source_put(certify_exchange *e, int32_t base, const int64_t *ne, const void *bytes) {
     const tdm_value *v = tdm_graph_value(e->rig.graph, base);
     tdm_type type = (tdm_type)v->type;
@@ -302,7 +302,8 @@ certify_verdict certify_exchange_play_all(certify_exchange *e) {
 
 /* ---- Judging ---- */
 
-/* What this member sent, against its x: bits of f32, of others what the type loses. */
+/* Compares what this member sent with its x: exactly for f32, within the rounding of other
+ * types. */
 static certify_verdict sent_judge(certify_exchange *e, const char *what, const float *crossed) {
     double bound = e->how.type == TDM_TYPE_F16    ? 3e-7
                    : e->how.type == TDM_TYPE_BF16 ? 2e-5
@@ -343,8 +344,8 @@ static uint32_t finished(float sum) {
     return fabsf(sum) < 0x1p-126f ? 0 : tdm_f32_to_bits(sum);
 }
 
-/* The sum of what lies in the arena, one rounded addition after the other: volatile keeps the
- * compiler from fusing them with anything. */
+/* Compares with the sum of the data in the arena, one rounded addition after another. volatile
+ * prevents the compiler from fusing the additions with other operations. */
 static certify_verdict sum_judge(certify_exchange *e, const char *what, float *const *crossed) {
     const certify_exchange_case *how = &e->how;
     const tdm_value *y = tdm_graph_value(e->rig.graph, e->y);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * graph.c: how graphs are asked about and run, whatever their ops compute.
+ * graph.c: checks of supports_op, graph_supports and running, independent of what the ops compute.
  */
 #include <pthread.h>
 #include <stdlib.h>
@@ -15,7 +15,7 @@ static uint64_t bytes_hash(const void *bytes, size_t size, uint64_t hash) {
     return hash;
 }
 
-/* FNV-1a over all that a plugin is shown of a graph. */
+/* FNV-1a over all bytes of a graph that a plugin can read. */
 static uint64_t graph_bytes_hash(const tdm_graph *g) {
     uint64_t hash = bytes_hash(g, sizeof *g, 0xcbf29ce484222325u);
     hash = bytes_hash(g->values, (size_t)g->n_value * g->value_size, hash);
@@ -41,7 +41,7 @@ static certify_verdict pure_check(certify *c) {
     return CERTIFY_PASSED;
 }
 
-/* An op of a later version, which no device of today runs. */
+/* An op of a later version, which a device of this version must refuse. */
 static certify_verdict refuse_check(certify *c) {
     certify_chain chain;
     tdm_error err = {.struct_size = sizeof err};
@@ -88,13 +88,13 @@ static certify_verdict threads_check(certify *c) {
     for (int i = 0; i < 4; i++) pthread_join(askers[i].thread, NULL);
     for (int i = 0; i < 4; i++)
         if (askers[i].is_wrong)
-            return certify_fail(c, "answered otherwise when asked from 4 threads");
+            return certify_fail(c, "returned something else when called from 4 threads");
     return CERTIFY_PASSED;
 }
 
 /* ---- Running ---- */
 
-/* Five nodes whose temporaries share memory as a planner of the host lays them. */
+/* Five nodes whose temporaries share memory, as the host's planner places them. */
 static certify_verdict memory_check(certify *c) {
     certify_chain chain;
     tdm_buffer *shared;
@@ -134,7 +134,7 @@ static certify_verdict repeat_check(certify *c) {
     return verdict;
 }
 
-/* A copy of `array` whose elements lie further apart, filled between. NULL without memory. */
+/* A copy of `array` with a larger stride and filled gaps. NULL without memory. */
 static void *spread(const void *array, int32_t n, size_t size, size_t stride) {
     uint8_t *out = malloc(((size_t)n + 1) * stride);
     if (out == NULL) return NULL;
@@ -220,8 +220,8 @@ static certify_verdict empty_check(certify *c) {
     return verdict == CERTIFY_PASSED ? certify_rig_run(&chain.rig) : verdict;
 }
 
-/* The host asks about no view, and hands over whatever views lie between the nodes that it asked
- * about. */
+/* The host does not call supports_op for views. A graph may contain views between nodes that are
+ * supported. */
 static certify_verdict views_check(certify *c) {
     certify_chain chain;
     certify_verdict verdict = certify_chain_open_viewed(c, 3, 12, 6, &chain);

@@ -11,16 +11,16 @@
 #include "core/graph/builder.h"
 #include "core/device/runtime.h"
 
-/* In front of every allocation, and GUARD_SIZE bytes of GUARD_BYTE behind it. */
+/* Before every allocation; after it come GUARD_SIZE bytes of GUARD_BYTE. */
 typedef struct host_block {
     uint64_t magic;
     certify_host *host;
-    void *start; /* what malloc's aligned_alloc gave */
+    void *start; /* the pointer from aligned_alloc */
     size_t size;
 } host_block;
 
 enum { GUARD_SIZE = 32, GUARD_BYTE = 0xb7 };
-/* More than any machine has; said here, because a sanitizer's allocator would abort. */
+/* More than any machine has. Refused here, because a sanitizer's allocator would abort. */
 #define SIZE_LIMIT ((size_t)1 << 40)
 static const uint64_t block_magic = 0x7464636572746966u;
 
@@ -82,7 +82,7 @@ static void host_free(void *context, void *ptr, size_t size) {
     }
     if (block->host != host) atomic_fetch_add(&host->n_foreign, 1);
     if (block->size != size)
-        offence_note(host, "free of %zu bytes where alloc gave %zu", size, block->size);
+        offence_note(host, "free of %zu bytes, but alloc returned %zu", size, block->size);
     for (size_t i = 0; i < GUARD_SIZE; i++)
         if (((uint8_t *)ptr)[block->size + i] != GUARD_BYTE) {
             offence_note(host, "wrote behind an allocation of %zu bytes", block->size);
@@ -98,7 +98,8 @@ static tdm_status host_device_acquire(void *context, const char *name,
     certify_host *host = context;
     (void)device_out;
     atomic_fetch_add(&host->n_call, 1);
-    return tdm_fail(err, TDM_NOT_FOUND, "device '%s': the conformance suite lends none", name);
+    return tdm_fail(err, TDM_NOT_FOUND, "device '%s': the conformance suite has no other devices",
+                    name);
 }
 
 static void host_device_release(void *context, tdm_acquired_device *device) {

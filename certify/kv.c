@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * kv.c: the cache ops of devices that claim them, against the model of cache.h.
+ * kv.c: checks of the cache ops against the model of cache.h.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -15,8 +15,8 @@ static const tdm_type kv_types[] = {TDM_TYPE_F32,  TDM_TYPE_F16,  TDM_TYPE_BF16,
                                     TDM_TYPE_Q4_1, TDM_TYPE_Q4_0, TDM_TYPE_IQ4_NL};
 enum { N_TYPE = sizeof kv_types / sizeof kv_types[0], ROTATED = TDM_KV_ROTATE_K | TDM_KV_ROTATE_V };
 
-/* NMSE that storing in a type may cost; uniform numbers, several times what a plain quantiser
- * loses. */
+/* The bound on the NMSE of storing uniform numbers in a type: several times the loss of a plain
+ * quantiser. */
 static double storage_bound(tdm_type type) {
     switch ((int)type) {
     case TDM_TYPE_F32: return 1e-12;
@@ -29,7 +29,7 @@ static double storage_bound(tdm_type type) {
     }
 }
 
-/* What attention itself may add to what the cache holds: queries and probabilities may be rounded
+/* The bound on the NMSE of attention over the stored rows: queries and probabilities may be rounded
  * to the cache's precision. */
 static double attention_bound(const tdm_kv_desc *desc) {
     double k = certify_trial_bound(desc->type_k), v = certify_trial_bound(desc->type_v);
@@ -68,8 +68,8 @@ static certify_verdict desc_try(certify *c, const tdm_kv_desc *desc, cache_fn ru
     return label_put(c, desc, verdict);
 }
 
-/* Runs over caches of every type with these flags, rotated and not, of whole blocks and padded, on
- * the open device; a skip where it takes none. */
+/* Runs a check on caches of every type with these flags, with and without rotation, with whole
+ * blocks and with padding; a skip where the device supports none of them. */
 static certify_verdict each_with(certify *c, cache_fn run, uint32_t flags) {
     static const int32_t dims[][2] = {{64, 64}, {80, 48}, {36, 20}};
     int n_run = 0;
@@ -177,13 +177,13 @@ static certify_verdict size_check(certify *c) {
     size = 12345;
     tdm_status status = ops->kv_page_size(c->device, &desc, &size, &err);
     if (status != TDM_UNSUPPORTED)
-        return certify_fail(c, "a cache of q6_K gave '%s'", tdm_status_text(status));
+        return certify_fail(c, "a cache of q6_K returned '%s'", tdm_status_text(status));
     if (err.message[0] == 0) return certify_fail(c, "refused q6_K without a reason");
     if (size != 12345) return certify_fail(c, "failed and wrote *size_out");
     return CERTIFY_PASSED;
 }
 
-/* A device without the slot takes no cache op, whatever size the pages are said to have. */
+/* A device without the slot must refuse every cache op, for any page size in the graph. */
 static certify_verdict required_check(certify *c) {
     tdm_builder *b;
     certify_rig rig = {0};
@@ -211,7 +211,7 @@ static certify_verdict required_check(certify *c) {
     return certify_skip(c, "no cache ops: %.300s", c->failure.message);
 }
 
-/* Exported rows against the rows that were written, in the rotated frame. */
+/* Compares exported rows with the rows that were written, both rotated. */
 static certify_verdict rows_judge(certify_cache *cache, bool is_v, const uint8_t *bytes,
                                   const float *x, int32_t n_row) {
     int32_t dim = is_v ? cache->desc.head_dim_v : cache->desc.head_dim_k;
@@ -254,7 +254,7 @@ static certify_verdict write_check(certify *c) {
     return each(c, write_run);
 }
 
-/* What is written to cell -1, or read for a job of page -1, is nothing at all. */
+/* A write to cell -1 and a job of page -1 must have no effect. */
 static certify_verdict skip_run(certify_cache *cache) {
     rows r, more;
     uint8_t *k[2] = {NULL, NULL}, *v[2] = {NULL, NULL};
@@ -283,7 +283,7 @@ static certify_verdict skip_check(certify *c) {
     return each(c, skip_run);
 }
 
-/* A page comes back bit for bit from another place, copied or imported. */
+/* A page that is copied or imported must be exported from its new place bit for bit. */
 static certify_verdict move_run(certify_cache *cache, bool is_import) {
     rows r;
     uint8_t *k[2] = {NULL, NULL}, *v[2] = {NULL, NULL};
@@ -353,7 +353,7 @@ static certify_verdict shift_run(certify_cache *cache) {
     tdm_rope_params rope = {.n_rot = d->n_rot,
                             .rope_offset = d->rope_offset,
                             .mode = d->n_head_kv % 2 ? TDM_ROPE_ADJACENT : TDM_ROPE_HALVES,
-                            .attn_factor = 1.7f}; /* mscale: not a shift's business */
+                            .attn_factor = 1.7f}; /* mscale: must not affect a shift */
     const tdm_page_job jobs[] = {{3, 0, 16, -7}, {-1, 0, 16, 5}, {0, 3, 9, 300}};
     int32_t padded = tdm_kv_padded(d->type_k, d->head_dim_k), n = 32 * d->n_head_kv;
     double *got = malloc((size_t)(n * padded) * sizeof *got);
@@ -424,7 +424,7 @@ static certify_attention attention_make(const certify_cache *cache) {
     };
 }
 
-/* Writes, learns what the device stored, and attends as `change` says. */
+/* Writes rows, reads back what the device stored, and runs an attention that `change` modifies. */
 static certify_verdict attend(certify_cache *cache, void (*change)(certify_attention *a)) {
     rows r;
     certify_attention a = attention_make(cache);
@@ -473,7 +473,7 @@ static void with_softcap(certify_attention *a) {
 
 static void with_sink(certify_attention *a) {
     a->has_sink = true;
-    a->n_tok = 6; /* over nothing, a sink alone: not said */
+    a->n_tok = 6; /* over no tokens, with a sink alone: undefined */
 }
 
 /* Query heads first .. of more, and a state that begins at a later KV head. */
@@ -504,7 +504,7 @@ static certify_verdict variants_check(certify *c) {
     return each(c, variants_run);
 }
 
-/* Ten pages in no order, tokens of a long prompt's end and one in its midst. */
+/* Ten pages in random order, tokens at the end of a long prompt and one in the middle. */
 static certify_verdict long_run(certify_cache *cache) {
     enum { N_PAGE = 10, N_TOK = 37 };
     static const int32_t order[N_PAGE] = {7, 2, 9, 0, 4, 11, 1, 6, 3, 10};
@@ -574,7 +574,8 @@ static uint32_t device_flags(const certify *c) {
     return status == TDM_OK ? info.flags : 0;
 }
 
-/* A device that has no other memory takes no notice; one that says that it works there does. */
+/* A device whose memory is host memory ignores the flag. One with TDM_DEVICE_HAS_HOST_KV must work
+ * on such caches. */
 static certify_verdict in_host_check(certify *c) {
     tdm_kv_desc desc = {.struct_size = sizeof desc,
                         .type_k = TDM_TYPE_F16,

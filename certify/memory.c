@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * memory.c: the optional slots of buffers: copy, fill, host_pointer, import_host.
+ * memory.c: checks of the optional slots of buffers: copy, fill, host_pointer, import_host.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -122,11 +122,12 @@ static certify_verdict pointer_check(certify *c) {
         return certify_fail(c, "uploaded bytes are not at the address");
     certify_random_bytes(c, at, SIZE);
     memcpy(t.bytes[0], at, SIZE);
-    if (ops->host_pointer(t.buffers[0]) != at) return certify_fail(c, "gave two addresses");
+    if (ops->host_pointer(t.buffers[0]) != at)
+        return certify_fail(c, "returned two different addresses");
     return two_judge(c, &t, "written by the host");
 }
 
-/* Page-aligned memory of the host's, in a range of which the device sees the middle. */
+/* Imports the middle of a range of page-aligned host memory. */
 static certify_verdict import_check(certify *c) {
     enum { PAGE = 65536 };
     struct {
@@ -163,7 +164,7 @@ static certify_verdict import_check(certify *c) {
     for (size_t i = 0; i < PAGE; i++)
         if (memory[i] != 0x3c || memory[2 * PAGE + i] != 0x3c)
             return certify_fail(c, "wrote outside the imported range");
-    free(memory); /* still the caller's: a second free would be seen */
+    free(memory); /* it still belongs to the caller: a double free would be detected */
     buffer = NULL;
     memory = aligned_alloc(PAGE, PAGE);
     if (memory == NULL) return certify_skip(c, "out of memory");

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * op.c: every op that the device claims against the reference, and what it says about ops
- * against what it does. The graphs are in case_*.c.
+ * op.c: checks of every supported op against the reference, and of supports_op against what running
+ * does. The graphs are in case_*.c.
  */
 #include "certify/trial.h"
 
@@ -16,7 +16,7 @@ const certify_op *certify_op_find(int32_t op) {
     return op > TDM_OP_NONE && op < TDM_OP_COUNT_ ? ops[op] : NULL;
 }
 
-/* A device may have caches and no op of the table: then the cache checks speak for it. */
+/* A device may have cache ops and no op of the table. Then the cache checks apply instead. */
 static certify_verdict one_check(certify *c) {
     certify_trial t = {0};
     certify_verdict verdict = certify_open(c);

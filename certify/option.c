@@ -72,7 +72,7 @@ static bool fallback_is_valid(const tdm_option_desc *desc) {
            ((desc->min == 0 && desc->max == 0) || (value >= desc->min && value <= desc->max));
 }
 
-/* What is wrong with one description; NULL = nothing. */
+/* The defect of a description; NULL = none. */
 static const char *desc_fault(const tdm_option_desc *desc) {
     if (desc->name == NULL || !name_is_valid(desc->name)) return "its name is not a valid key";
     if (desc->kind < 0 || desc->kind >= TDM_OPTION_KIND_COUNT_) return "it has no known kind";

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * order.c: semaphores between computations: waiting before anything signals, order on one
- * queue and across queues, and how failure spreads.
+ * order.c: checks of semaphores between computations: waits before signals, order on one queue and
+ * across queues, and how failures propagate.
  */
 #include <string.h>
 #include <time.h>
@@ -14,7 +14,7 @@ static certify_verdict semaphore_make(certify *c, tdm_semaphore **out) {
     return certify_skip(c, "out of memory");
 }
 
-/* Time for a computation that does not wait to show itself. */
+/* Pauses, so that a computation that wrongly does not wait has time to run. */
 static void linger(void) {
     nanosleep(&(struct timespec){.tv_nsec = 30000000}, NULL);
 }
@@ -177,7 +177,7 @@ static certify_verdict spread_check(certify *c) {
     return verdict == CERTIFY_PASSED ? poison_judge(c, b.done, "the second queue") : verdict;
 }
 
-/* A queue outlives a failure: new semaphores, new work. */
+/* A queue must work after a failure, with new semaphores. */
 static certify_verdict recover_check(certify *c) {
     certify_pipe p;
     tdm_point gate = {NULL, 1};

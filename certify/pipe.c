@@ -19,7 +19,7 @@ certify_verdict certify_pipe_create(certify *c, certify_pipe *pipe_out) {
         return certify_fail(c, "create: %.400s", err.message);
     if (ops->graph_prepare(c->device, p.chain.rig.graph, &params, &p.plan, &err) != TDM_OK)
         return certify_fail(c, "graph_prepare of a supported graph: %.300s", err.message);
-    if (p.queue == NULL || p.plan == NULL) return certify_fail(c, "gave TDM_OK and nothing else");
+    if (p.queue == NULL || p.plan == NULL) return certify_fail(c, "returned TDM_OK and no object");
     if (tdm_semaphore_ops.create(0, &p.done, &err) != TDM_OK)
         return certify_skip(c, "%s", err.message);
     *pipe_out = p;
@@ -47,7 +47,7 @@ certify_verdict certify_pipe_wait(certify_pipe *p, uint64_t value) {
     tdm_error err = {.struct_size = sizeof err};
     tdm_status status = tdm_semaphore_ops.wait(p->done, value, 30000000000u, &err);
     if (status == TDM_OK) return CERTIFY_PASSED;
-    return certify_fail(p->chain.rig.c, "the computation gave '%s': %.300s",
+    return certify_fail(p->chain.rig.c, "the computation returned '%s': %.300s",
                         tdm_status_text(status), err.message);
 }
 

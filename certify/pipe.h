@@ -2,8 +2,8 @@
  *
  * pipe.h: a queue with a plan, memory and a semaphore, for checks of asynchronous work.
  */
-#ifndef TANDEM_RUNNER_CERTIFY_PIPE_H
-#define TANDEM_RUNNER_CERTIFY_PIPE_H
+#ifndef TANDEM_CERTIFY_PIPE_H
+#define TANDEM_CERTIFY_PIPE_H
 
 #include "certify/chain.h"
 
@@ -16,7 +16,7 @@ typedef struct certify_pipe {
 
 /* Opens the device; a skip where it has no queues. */
 certify_verdict certify_pipe_open(certify *c, certify_pipe *pipe_out);
-/* A further one on the open device. */
+/* Another one on the open device. */
 certify_verdict certify_pipe_create(certify *c, certify_pipe *pipe_out);
 /* Submits the chain; done reaches `value`. */
 certify_verdict certify_pipe_submit(certify_pipe *pipe, const tdm_point *waits, int32_t n_wait,
@@ -25,7 +25,8 @@ certify_verdict certify_pipe_submit(certify_pipe *pipe, const tdm_point *waits, 
 certify_verdict certify_pipe_wait(certify_pipe *pipe, uint64_t value);
 /* Fetches and compares with the reference. */
 certify_verdict certify_pipe_judge(certify_pipe *pipe, const char *what);
-/* Whether the output holds nothing but what certify_rig_upload put there: nothing was computed. */
+/* Checks that the output still has the bytes that certify_rig_upload wrote: nothing was
+ * computed. */
 certify_verdict certify_pipe_judge_untouched(certify_pipe *pipe, const char *what);
 
 #endif

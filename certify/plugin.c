@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * plugin.c: the shared object itself: what it exports, entry, init and deinit, loading
- * again, several hosts at once, hosts of other versions.
+ * plugin.c: checks of the shared object: exported symbols, entry, init and deinit, repeated
+ * loading, several hosts at once, hosts of other versions.
  */
 #include "certify/suite.h"
 
@@ -36,7 +36,7 @@ static certify_verdict load_check(certify *c) {
 
 /* ---- Exports ---- */
 
-/* Names that the linker or a sanitizer puts there, whatever the source says. */
+/* Symbols that the linker or a sanitizer adds to every shared object. */
 static bool symbol_is_of_tools(const char *name) {
     static const char *const names[] = {"_init", "_fini", "_edata", "_end", "__bss_start"};
     for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
@@ -116,8 +116,8 @@ static certify_verdict entry_check(certify *c) {
         const tdm_plugin *plugin = NULL;
         tdm_status status = entry(&c->host.table, &plugin, NULL);
         if (status != TDM_OK || plugin == NULL)
-            return certify_fail(c, "call %d gave '%s'", i + 1, tdm_status_text(status));
-        if (i > 0 && plugin != c->plugin) return certify_fail(c, "gave two different tables");
+            return certify_fail(c, "call %d returned '%s'", i + 1, tdm_status_text(status));
+        if (i > 0 && plugin != c->plugin) return certify_fail(c, "returned two different tables");
         c->plugin = plugin;
     }
     if (c->host.n_call != 0)
@@ -173,7 +173,7 @@ static certify_verdict device_use(certify *c, tdm_device *device, const char *wh
     return CERTIFY_PASSED;
 }
 
-/* Each host's instance works after the other's is gone, and asks its own host alone. */
+/* Each instance must work after the other host is gone, and call only its own host. */
 static certify_verdict hosts_check(certify *c) {
     certify_host second;
     tdm_plugin_entry_fn entry;
@@ -194,16 +194,16 @@ static certify_verdict hosts_check(certify *c) {
     verdict = device_use(c, c->device, "the first host, beside a second");
     if (verdict != CERTIFY_PASSED) return verdict;
     if (second.n_call != n_call)
-        return certify_fail(c, "asked the second host while the first was served");
+        return certify_fail(c, "called the second host in a call for the first");
     n_call = c->host.n_call;
     verdict = device_use(c, device, "the second host");
     if (verdict != CERTIFY_PASSED) return verdict;
     if (c->host.n_call != n_call)
-        return certify_fail(c, "asked the first host while the second was served");
+        return certify_fail(c, "called the first host in a call for the second");
     certify_close(c);
     if (c->host.n_foreign + second.n_foreign != 0)
         return certify_fail(c, "gave one host's memory back to another");
-    memset(&c->host.table, 0, sizeof c->host.table); /* gone: a call would crash */
+    memset(&c->host.table, 0, sizeof c->host.table); /* the host is gone: a call would crash */
     c->plugin = plugin;
     verdict = device_use(c, device, "the second host, the first one gone");
     if (verdict != CERTIFY_PASSED) return verdict;
@@ -236,7 +236,7 @@ static certify_verdict host_size_use(certify *c) {
     return verdict;
 }
 
-/* A host of an earlier version: it ends before device_acquire, and what lies there is not its. */
+/* A host of an earlier version: its table ends before device_acquire. */
 static certify_verdict host_smaller_check(certify *c) {
     if (certify_load(c) == CERTIFY_PASSED && TDM_HAS(c->plugin, split) &&
         TDM_HAS(c->plugin->split, split_set))
@@ -247,7 +247,7 @@ static certify_verdict host_smaller_check(certify *c) {
     return host_size_use(c);
 }
 
-/* A host of a later version: fields that the plugin does not know follow. */
+/* A host of a later version: its table has more fields. */
 static certify_verdict host_larger_check(certify *c) {
     struct {
         tdm_host table;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * queue.c: queues and plans by themselves: making, running, planning. What orders work on
- * several queues is in order.c.
+ * queue.c: checks of single queues and plans: creation, preparation, running. The order of work on
+ * several queues is checked in order.c.
  */
 #include <malloc.h>
 #include <pthread.h>
@@ -57,7 +57,7 @@ static certify_verdict arrays_check(certify *c) {
     return verdict;
 }
 
-/* Signals a semaphore a moment later, when the queue is being destroyed. */
+/* Signals a semaphore after a pause, while the queue is being destroyed. */
 static void *late_signal(void *arg) {
     nanosleep(&(struct timespec){.tv_nsec = 30000000}, NULL);
     tdm_semaphore_ops.signal(arg, 1);
@@ -134,7 +134,7 @@ static certify_verdict info_check(certify *c) {
     return CERTIFY_PASSED;
 }
 
-/* Plans of two shapes in turn, both alive, on one queue. */
+/* Runs plans of two shapes in turn on one queue. */
 static certify_verdict plans_check(certify *c) {
     certify_pipe a;
     certify_chain other;
@@ -229,7 +229,7 @@ static certify_verdict threads_check(certify *c) {
     return CERTIFY_PASSED;
 }
 
-/* A device that offers both ways gives the same by both. */
+/* A device with graph_compute_sync and queues must compute equal bits with both. */
 static certify_verdict sync_check(certify *c) {
     certify_pipe p;
     tdm_error err = {.struct_size = sizeof err};
@@ -250,7 +250,7 @@ static certify_verdict sync_check(certify *c) {
     if (certify_rig_compute(rig, &err) != TDM_OK) return certify_fail(c, "%s", err.message);
     verdict = certify_rig_download(rig);
     if (verdict == CERTIFY_PASSED && memcmp(queued, rig->bytes[p.chain.y], rig->sizes[p.chain.y]))
-        verdict = certify_fail(c, "graph_compute_sync gives other bits than the queue");
+        verdict = certify_fail(c, "graph_compute_sync computes other bits than the queue");
     free(queued);
     return verdict;
 }

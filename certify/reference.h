@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
- * reference.h: what the ops of op.h give, in double precision and the plainest loops. It is
- * written from the header alone and shares no code with any plugin; only bytes of quantised types
- * are read by the core's converters. Each op's function is in its family's case_*.c; cache ops are
- * in cache.h.
+ * reference.h: the ops of op.h in double precision, with simple loops. The reference follows the
+ * header alone and shares no code with any plugin; only quantised bytes are read with the core's
+ * converters. Each op's function is in the case_*.c of its family; cache ops are in cache.h.
  */
-#ifndef TANDEM_RUNNER_CERTIFY_REFERENCE_H
-#define TANDEM_RUNNER_CERTIFY_REFERENCE_H
+#ifndef TANDEM_CERTIFY_REFERENCE_H
+#define TANDEM_CERTIFY_REFERENCE_H
 
 #include "tandem/graph.h"
 
@@ -48,8 +47,8 @@ static inline void certify_array_set(const certify_array *a, const int64_t i[4],
 bool certify_reference_run(const tdm_graph *graph, uint8_t *const *bytes, double **want);
 
 double certify_act(int32_t act, double x); /* case_arith.c */
-/* cos and sin, mscale included, of pair i at position pos; `factor` (nullable) divides. `pos` may be
- * a difference of positions; without mscale for KV_SHIFT. In case_row.c. */
+/* cos and sin, mscale included, of pair i at position pos; `factor` (nullable) divides. `pos` may
+ * be a difference of positions; without mscale for KV_SHIFT. In case_row.c. */
 void certify_rope_angle(const tdm_rope_params *params, double pos, int32_t i, double factor,
                         bool has_mscale, double *cos_out, double *sin_out);
 

@@ -12,8 +12,8 @@
 #include "core/device/runtime.h"
 #include "certify/reference.h"
 
-/* Guards are at least this long and hold GUARD_BYTE; results begin as RESULT_BYTE, which reads as
- * NaN in every floating type. */
+/* Guards have at least GUARD_MIN bytes, all GUARD_BYTE. Results are filled with RESULT_BYTE before
+ * a run, which is NaN in every floating type. */
 enum { GUARD_MIN = 64, GUARD_BYTE = 0x6b, RESULT_BYTE = 0xff };
 
 static bool value_has_bytes(const tdm_value *v) {
@@ -77,8 +77,8 @@ void certify_rig_destroy(certify_rig *rig) {
 
 /* ---- Data ---- */
 
-/* Quantises n elements; of the types with superblocks, whose quantisers search long, no more than
- * N_SUPERBLOCK, of which the others are copies in an order that no stride of a kernel follows. */
+/* Quantises n elements. Quantisers of superblocks are slow, so only N_SUPERBLOCK of these are
+ * quantised. The others are copies of them, in an order that matches no stride of a kernel. */
 static void row_fill(tdm_type type, const float *row, uint8_t *out, int64_t n) {
     enum { N_SUPERBLOCK = 7 };
     const tdm_type_info info = tdm_type_get_info(type);
@@ -96,7 +96,8 @@ void certify_rig_fill(certify_rig *rig, int32_t value, double scale) {
     const tdm_value *v = tdm_graph_value(rig->graph, value);
     int64_t n = tdm_shape_count(v->ne);
     float *row = malloc(((size_t)n + 1) * sizeof *row);
-    if (row == NULL) return; /* zeros then; a comparison of zeros is weak, not wrong */
+    if (row == NULL)
+        return; /* the value stays 0: the comparison is then weaker, but still correct */
     for (int64_t i = 0; i < n; i++)
         row[i] = (float)(scale * ((double)(certify_random(rig->c) >> 11) * 0x1p-52 - 1.0));
     row_fill((tdm_type)v->type, row, rig->bytes[value], n);
@@ -160,7 +161,7 @@ static tdm_tensor_desc value_desc(const tdm_value *v) {
                              {v->ne[0], v->ne[1], v->ne[2], v->ne[3]}};
 }
 
-/* [guard | value | guard], all known bytes, the value's own from rig->bytes or RESULT_BYTE. */
+/* Uploads [guard | value | guard]; the value's bytes are those of rig->bytes, or RESULT_BYTE. */
 static certify_verdict value_upload(certify_rig *rig, int32_t index) {
     const tdm_buffer_ops *ops = rig->c->plugin->buffer;
     const tdm_value *v = tdm_graph_value(rig->graph, index);
@@ -235,7 +236,7 @@ tdm_status certify_rig_compute(certify_rig *rig, tdm_error *err) {
                                    err);
 }
 
-/* The kind's word for messages. */
+/* The name of a kind for messages. */
 static const char *kind_word(int32_t kind) {
     return kind == TDM_VALUE_WEIGHT  ? "a weight"
            : kind == TDM_VALUE_INPUT ? "an input"
@@ -285,7 +286,7 @@ certify_verdict certify_rig_run(certify_rig *rig) {
     if (verdict != CERTIFY_PASSED) return verdict;
     tdm_status status = certify_rig_compute(rig, &err);
     if (status != TDM_OK)
-        return certify_fail(rig->c, "supports_op said yes, computing gave '%s': %.300s",
+        return certify_fail(rig->c, "supports_op returned TDM_OK, computing returned '%s': %.300s",
                             tdm_status_text(status), err.message);
     return certify_rig_download(rig);
 }
@@ -307,7 +308,7 @@ certify_verdict certify_numbers_judge(certify *c, const char *what, const double
         error += diff * diff;
         if (diff > worst) worst = diff, worst_at = i;
     }
-    /* 0 / 0 is right; for numbers this small against 1, the error itself counts. */
+    /* Where the reference is almost 0, the error is measured against 1 per element. */
     double scale = square > 1e-20 * (double)n ? square : (double)n;
     if (scale < rms * rms * (double)n) scale = rms * rms * (double)n;
     if (error <= nmse * scale && worst <= 30 * sqrt(nmse * scale / (double)(n > 0 ? n : 1)))

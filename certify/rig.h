@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * rig.h: one graph on the device under test: memory with guard bytes, transfer, running,
- * and the comparison with what reference.h says.
+ * rig.h: one graph on the device under test: memory with guard bytes, transfers, the run, and the
+ * comparison with the reference (reference.h).
  */
-#ifndef TANDEM_RUNNER_CERTIFY_RIG_H
-#define TANDEM_RUNNER_CERTIFY_RIG_H
+#ifndef TANDEM_CERTIFY_RIG_H
+#define TANDEM_CERTIFY_RIG_H
 
 #include "core/graph/builder.h"
 #include "certify/suite.h"
@@ -14,17 +14,18 @@ typedef struct certify_rig {
     tdm_graph *graph;      /* owned */
     uint8_t **bytes;       /* [n_value] canonical bytes; NULL for a view and a STATE */
     size_t *sizes;         /* [n_value] of bytes[] */
-    double **want;         /* [n_value] the reference's answer; NULL until certify_rig_judge */
+    double **want;         /* [n_value] results of the reference; NULL until certify_rig_judge */
     tdm_binding *bindings; /* [n_slot] */
     bool *is_borrowed;     /* [n_slot] the buffer is not the rig's (certify_rig_bind) */
     uint8_t **raw;         /* [n_slot] what was on the device before the run, guards included */
     uint64_t *raw_size;    /* [n_slot] */
-    double rms;            /* of results, as the case expects it; 0 = whatever they are. Keeps a sum
-                              that happens to cancel from being judged by what is left of it */
-    tdm_queue *queue;      /* of a device without graph_compute_sync */
+    /* Expected size of the results, so that errors are not measured against sums that happen to
+     * cancel; 0 = their own size. */
+    double rms;
+    tdm_queue *queue; /* of a device without graph_compute_sync */
 } certify_rig;
 
-/* Takes the builder's graph (the builder is destroyed, whatever happens). */
+/* Takes over the builder's graph. The builder is destroyed in any case. */
 certify_verdict certify_rig_create(certify *c, tdm_builder *b, certify_rig *rig_out);
 void certify_rig_destroy(certify_rig *rig);
 
@@ -35,14 +36,14 @@ void certify_rig_fill_ids(certify_rig *rig, int32_t value, int64_t lo, int64_t h
 /* Whether supports_op takes every node; the first refusal in c->failure. */
 bool certify_rig_is_supported(certify_rig *rig);
 
-/* Binds a STATE to memory that lives on from graph to graph. */
+/* Binds a STATE to memory that several graphs use. */
 void certify_rig_bind(certify_rig *rig, int32_t value, tdm_buffer *buffer, uint64_t off,
                       uint64_t size);
 /* Allocates and uploads everything that is not bound. */
 certify_verdict certify_rig_upload(certify_rig *rig);
 /* Runs the graph once, by graph_compute_sync where there is one, else through a queue. */
 tdm_status certify_rig_compute(certify_rig *rig, tdm_error *err);
-/* Fetches outputs and temporaries; judges guards, inputs and weights. */
+/* Downloads outputs and temporaries, and checks that guards, inputs and weights are unchanged. */
 certify_verdict certify_rig_download(certify_rig *rig);
 /* Upload, compute, download. */
 certify_verdict certify_rig_run(certify_rig *rig);
@@ -51,7 +52,7 @@ certify_verdict certify_rig_run(certify_rig *rig);
  * at most `nmse`, no single error is far above the rest, infinities and NaN are in place, and what
  * is i32 is equal. `what` begins the message. */
 certify_verdict certify_rig_judge(certify_rig *rig, const char *what, double nmse);
-/* The same for numbers that stand elsewhere; `rms` as in the rig. */
+/* The same for numbers outside of a rig; `rms` as in the rig. */
 certify_verdict certify_numbers_judge(certify *c, const char *what, const double *got,
                                       const double *want, size_t n, double nmse, double rms);
 

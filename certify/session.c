@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * session.c: loading the plugin and opening its device from inside a check, and the small
- * services of suite.h.
+ * session.c: loads the plugin and opens its device for a check, and implements the other functions
+ * of suite.h.
  */
 #include "certify/suite.h"
 
@@ -28,7 +28,7 @@ certify_verdict certify_skip(certify *c, const char *format, ...) {
 
 certify_verdict certify_expect(certify *c, const char *what, tdm_status status, tdm_status want) {
     if (status == want) return CERTIFY_PASSED;
-    return certify_fail(c, "%s gave '%s', not '%s'", what, tdm_status_text(status),
+    return certify_fail(c, "%s returned '%s', not '%s'", what, tdm_status_text(status),
                         tdm_status_text(want));
 }
 
@@ -141,7 +141,7 @@ certify_verdict certify_alloc(certify *c, uint64_t size, tdm_buffer **buffer_out
     tdm_buffer *buffer = NULL;
     if (c->plugin->buffer->alloc(c->device, &params, &buffer, &err) != TDM_OK)
         return certify_fail(c, "alloc of %llu bytes: %s", (unsigned long long)size, err.message);
-    if (buffer == NULL) return certify_fail(c, "alloc gave TDM_OK and no buffer");
+    if (buffer == NULL) return certify_fail(c, "alloc returned TDM_OK and no buffer");
     *buffer_out = buffer;
     return CERTIFY_PASSED;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * split.c: the hooks of split.h that one device can show by itself. The tests of groups check the
- * rest.
+ * split.c: checks of the hooks of split.h that a single device has. The tests of groups check the
+ * others.
  */
 #include "certify/trial.h"
 

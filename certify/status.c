@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * status.c: how failures are told, whatever failed.
+ * status.c: checks of statuses and errors, independent of the call that fails.
  */
 #include <string.h>
 
@@ -82,9 +82,9 @@ static certify_verdict message_check(certify *c) {
         tdm_error err = {.struct_size = sizeof err};
         tdm_status status = bad_calls[i].call(&b, &err);
         const char *name = bad_calls[i].name;
-        if (status == TDM_OK) continue; /* that it succeeds is another check's to say */
+        if (status == TDM_OK) continue; /* another check tests that it fails */
         if (err.status != status)
-            return certify_fail(c, "%s gave '%s' and an error of '%s'", name,
+            return certify_fail(c, "%s returned '%s' and an error with '%s'", name,
                                 tdm_status_text(status), tdm_status_text(err.status));
         if (memchr(err.message, 0, sizeof err.message) == NULL)
             return certify_fail(c, "%s: the message is not terminated", name);
@@ -102,13 +102,13 @@ static certify_verdict null_check(certify *c) {
         tdm_error err = {.struct_size = sizeof err};
         tdm_status with = bad_calls[i].call(&b, &err), without = bad_calls[i].call(&b, NULL);
         if (with != without)
-            return certify_fail(c, "%s gives '%s' with an error and '%s' without",
+            return certify_fail(c, "%s returns '%s' with an error and '%s' without",
                                 bad_calls[i].name, tdm_status_text(with), tdm_status_text(without));
     }
     return verdict;
 }
 
-/* Calls that succeed leave an error of the caller's as it was. */
+/* Calls that succeed must not change the caller's error. */
 static certify_verdict untouched_check(certify *c) {
     certify_chain chain;
     tdm_buffer *buffer = NULL;
@@ -146,7 +146,7 @@ static certify_verdict untouched_check(certify *c) {
     return CERTIFY_PASSED;
 }
 
-/* Structs of the caller's with nothing in struct_size. */
+/* Structs of the caller with struct_size 0. */
 static certify_verdict zero_check(certify *c) {
     tdm_device_info told = {.struct_size = sizeof told}, info = {.struct_size = 0};
     tdm_buffer_params wanted = {.size = 100};

@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * suite.h: what the checks of the conformance suite share: the table's row, the state of a
- * running check, and loading, opening and judging from inside one. Internal to the certify_*.c
- * files.
+ * suite.h: what all checks of the conformance suite use: the row of a check, the state of a running
+ * check, and functions to load the plugin, open the device and report. Internal to certify/.
  *
- * A check is a function that returns a verdict. It runs in a child process that ends with it, so
- * a failing path need not clean up; checks of release do it themselves.
+ * A check is a function that returns a verdict. It runs in a child process that ends after it, so a
+ * failing path need not free anything. Checks that test releasing free everything themselves.
  */
-#ifndef TANDEM_RUNNER_CERTIFY_SUITE_H
-#define TANDEM_RUNNER_CERTIFY_SUITE_H
+#ifndef TANDEM_CERTIFY_SUITE_H
+#define TANDEM_CERTIFY_SUITE_H
 
 #include "certify/certify.h"
 #include "certify/host.h"
@@ -17,7 +16,7 @@
 typedef enum certify_verdict {
     CERTIFY_PASSED = 0,
     CERTIFY_FAILED,
-    CERTIFY_SKIPPED /* the plugin does not claim it, or the machine cannot show it */
+    CERTIFY_SKIPPED /* the plugin lacks the feature, or this machine cannot test it */
 } certify_verdict;
 
 typedef struct certify {
@@ -30,7 +29,7 @@ typedef struct certify {
     tdm_instance *instance;
     tdm_device *device;
     uint64_t align;    /* of binding offsets; set by certify_open */
-    tdm_error failure; /* the last call's, for checks that have no better place */
+    tdm_error failure; /* of the last call, for checks without an error of their own */
 } certify;
 
 typedef struct certify_check {
@@ -40,7 +39,7 @@ typedef struct certify_check {
     certify_verdict (*run)(certify *c);
 } certify_check;
 
-/* Checks of a family: `checks`, then those that `more` points to; NULL entries of it are none. */
+/* The checks of a family: `checks`, then those that `more` points to; NULL entries are ignored. */
 typedef struct certify_table {
     const certify_check *checks;
     size_t n_check;
@@ -66,40 +65,41 @@ extern const certify_table certify_cache_table;
 extern const certify_table certify_split_table;
 extern const certify_table certify_exchange_table;
 
-/* Says why and returns the verdict, so that a failing path is one line. */
+/* Sets the message and returns the verdict, so that a failing path is one line. */
 TDM_PRINTF(2, 3)
 certify_verdict certify_fail(certify *c, const char *format, ...);
 TDM_PRINTF(2, 3)
 certify_verdict certify_skip(certify *c, const char *format, ...);
 
-/* Loads the plugin and calls entry and init with c->host. What goes wrong is a skip, because the
- * checks plugin.load and device.open report it: one fault, one failed check. */
+/* Loads the plugin and calls entry and init with c->host. A failure is a skip: the checks
+ * plugin.load and device.open report it, so that one defect fails one check. */
 certify_verdict certify_load(certify *c);
 /* The same, and opens the device with the options of the command line. */
 certify_verdict certify_open(certify *c);
-/* Opens a further device of the loaded plugin, on the instance given. */
+/* Opens another device of the loaded plugin, on the given instance. */
 certify_verdict certify_open_on(certify *c, tdm_instance *instance, tdm_device **device_out);
-/* What certify_open and certify_load did, undone: close, deinit, dlclose. */
+/* Undoes certify_open and certify_load: close, deinit, dlclose. */
 void certify_close(certify *c);
 
 /* dlopen and the entry's address alone, without calling it. */
 certify_verdict certify_object_open(certify *c, void **object_out, tdm_plugin_entry_fn *entry_out);
 
-/* A call that was to fail gave `status`. PASSED where it is `want`; `what` begins the message. */
+/* Checks the status of a call that must fail: PASSED where it is `want`. `what` begins the
+ * message. */
 certify_verdict certify_expect(certify *c, const char *what, tdm_status status, tdm_status want);
 
-/* 64 random bits; a number in lo .. hi; both repeatable by the seed that is printed. */
+/* 64 random bits; a number in lo .. hi. Both follow from the printed seed. */
 uint64_t certify_random(certify *c);
 int64_t certify_random_in(certify *c, int64_t lo, int64_t hi);
 void certify_random_bytes(certify *c, void *bytes, size_t size);
 
-/* Threads of this process, the caller's included; 0 where the system does not say. */
+/* Number of threads of this process, the caller included; 0 = unknown. */
 int certify_thread_count(void);
-/* Waits, for up to two seconds, until there are at most `n`: a joined thread leaves the list only
- * a moment later. */
+/* Waits until there are at most `n` threads, for up to two seconds: the system removes a joined
+ * thread from its list a moment later. */
 bool certify_threads_settle(int n);
 
-/* A buffer of `size` bytes; the verdict says what went wrong. */
+/* Allocates a buffer of `size` bytes; the verdict has the message of a failure. */
 certify_verdict certify_alloc(certify *c, uint64_t size, tdm_buffer **buffer_out);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * tensor.c: weights in a device's private layout: what goes in, piece by piece and in any
- * order, comes out bit for bit, and nothing beside it changes.
+ * tensor.c: checks of weights in a device's private layout: bytes that were uploaded in parts, in
+ * any order, must be downloaded bit for bit, and bytes outside must not change.
  */
 #include <pthread.h>
 #include <stdlib.h>
@@ -12,13 +12,13 @@
 
 enum { GUARD_BYTE = 0x6b };
 
-/* One tensor on the device, guards around it, with its canonical bytes. */
+/* One tensor on the device with guards, and its canonical bytes. */
 typedef struct kept {
     certify *c;
     tdm_tensor_desc desc;
     tdm_buffer *buffer;
     uint64_t guard;
-    uint64_t size; /* as tensor_size says */
+    uint64_t size; /* from tensor_size */
     uint8_t *bytes;
     uint8_t *back;
     size_t row_size;
@@ -56,7 +56,7 @@ static certify_verdict kept_create(certify *c, tdm_type type, uint32_t usage, co
         tdm_status status = ops->tensor_size(c->device, &desc, &k->size, &err);
         if (status == TDM_UNSUPPORTED) return certify_skip(c, "%s: %.200s", k->label, err.message);
         if (status != TDM_OK)
-            return certify_fail(c, "%s: tensor_size gave '%s': %.200s", k->label,
+            return certify_fail(c, "%s: tensor_size returned '%s': %.200s", k->label,
                                 tdm_status_text(status), err.message);
     }
     k->bytes = calloc(k->row_size * (size_t)k->n_row + 1, 1);
@@ -70,8 +70,9 @@ static certify_verdict kept_create(certify *c, tdm_type type, uint32_t usage, co
             row[i] = (float)((double)(certify_random(c) >> 11) * 0x1p-52 - 1.0);
         (void)tdm_row_quantize(type, row, k->bytes + (size_t)r * k->row_size, ne[0], NULL);
     }
-    /* Bytes that no quantiser writes, but a file may hold: valid all the same (block.h). Plain
-     * types keep numbers, since a device may hold them in another type only if that loses nothing. */
+    /* Random bytes: no quantiser writes them, but a file may contain them, and they are valid
+     * (block.h). Plain types get numbers instead, because a device may store them in another type
+     * where that is lossless. */
     if (tdm_type_get_info(type).is_quantized)
         certify_random_bytes(c, k->bytes, k->row_size * (size_t)(k->n_row / 2));
     memset(raw, GUARD_BYTE, k->size + 2 * k->guard);
@@ -84,8 +85,8 @@ static certify_verdict kept_create(certify *c, tdm_type type, uint32_t usage, co
     return verdict;
 }
 
-/* A part of rows and columns between the host's bytes and the device, from or to a staging area
- * with a pitch of its own. */
+/* Transfers a part of rows and columns between the host's bytes and the device, through a staging
+ * area with another pitch. */
 static certify_verdict part_move(kept *k, bool is_upload, int64_t row, int64_t n_row, int64_t col,
                                  int64_t n_col) {
     const tdm_buffer_ops *ops = k->c->plugin->buffer;
@@ -162,7 +163,7 @@ static certify_verdict guards_judge(kept *k) {
     return verdict;
 }
 
-/* The shapes that a usage takes, small and odd; len is the type's block. */
+/* Small and odd shapes for a usage; len is the block length of the type. */
 static void shape_make(uint32_t usage, int64_t len, int which, int64_t ne[4]) {
     static const int64_t rows[] = {1, 7, 33, 64};
     ne[0] = len == 1 ? (which == 0 ? 1 : 19 * which) : len * (1 + which);
@@ -177,7 +178,7 @@ enum { N_USAGE = sizeof usages / sizeof usages[0] };
 
 typedef certify_verdict (*kept_fn)(kept *k);
 
-/* Calls for every type, usage and shape that the device keeps. */
+/* Runs `judge` for every type, usage and shape that the device supports. */
 static certify_verdict each(certify *c, kept_fn judge) {
     int n_kept = 0;
     certify_verdict verdict = certify_open(c);
@@ -232,7 +233,8 @@ static certify_verdict size_check(certify *c) {
     tdm_error err = {.struct_size = sizeof err};
     tdm_status status = ops->tensor_size(c->device, &desc, &size, &err);
     if (status != TDM_UNSUPPORTED)
-        return certify_fail(c, "type 63, which does not exist, gave '%s'", tdm_status_text(status));
+        return certify_fail(c, "type 63, which does not exist, returned '%s'",
+                            tdm_status_text(status));
     if (err.message[0] == 0) return certify_fail(c, "refused type 63 without a reason");
     if (size != 12345) return certify_fail(c, "failed and wrote *size_out");
     for (size_t i = 0; i < n_certify_weight_types; i++)
@@ -242,7 +244,7 @@ static certify_verdict size_check(certify *c) {
             status = ops->tensor_size(c->device, &desc, &size, NULL);
             if (status == TDM_UNSUPPORTED) continue;
             if (status != TDM_OK || ops->tensor_size(c->device, &desc, &again, NULL) != TDM_OK)
-                return certify_fail(c, "%s gave '%s'", tdm_type_name(desc.type),
+                return certify_fail(c, "%s returned '%s'", tdm_type_name(desc.type),
                                     tdm_status_text(status));
             if (again != size)
                 return certify_fail(c, "%s: %llu bytes, then %llu", tdm_type_name(desc.type),
@@ -272,7 +274,7 @@ static void *loader_main(void *arg) {
     return NULL;
 }
 
-/* Four threads load parts that meet at odd rows. */
+/* Four threads upload parts whose boundaries are odd rows. */
 static certify_verdict threads_judge(kept *k) {
     loader loaders[4];
     if (k->n_row < 8) return CERTIFY_PASSED;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * trial.c: runs one graph of a list of cases, or holds what the device says about it
- * against what it does.
+ * trial.c: runs one graph of a list of cases, or compares what supports_op returns for it with what
+ * running does.
  */
 #include "certify/trial.h"
 
@@ -51,7 +51,7 @@ static void rig_fill(certify_trial *t, certify_rig *rig) {
     if (t->fill != NULL) t->fill(t, rig);
 }
 
-/* "op.h: 'label' …" with whatever the inner message says. */
+/* Puts "op.h: 'label' …" before the inner message. */
 static certify_verdict label_put(certify_trial *t, certify_verdict verdict) {
     char inner[TDM_ERROR_MESSAGE_SIZE];
     if (verdict == CERTIFY_PASSED) return verdict;
@@ -74,7 +74,7 @@ static certify_verdict numbers_judge(certify_trial *t, certify_rig *rig) {
     return verdict;
 }
 
-/* A refused graph must not run after all. */
+/* A graph that supports_op refused must not run. */
 static certify_verdict refused_judge(certify_trial *t, certify_rig *rig) {
     tdm_error err = {.struct_size = sizeof err};
     rig_fill(t, rig);
@@ -102,11 +102,11 @@ static certify_verdict truth_judge(certify_trial *t, certify_rig *rig) {
         if (status != TDM_OK && is_whole) t->c->failure = err;
         if (status != TDM_OK) is_whole = false;
         if (status != TDM_OK && status != TDM_UNSUPPORTED)
-            verdict = certify_fail(t->c, "supports_op gave '%s'", tdm_status_text(status));
+            verdict = certify_fail(t->c, "supports_op returned '%s'", tdm_status_text(status));
         else if (status != TDM_OK && err.message[0] == 0)
-            verdict = certify_fail(t->c, "supports_op says no without a reason");
+            verdict = certify_fail(t->c, "supports_op refuses without a reason");
         else if (TDM_HAS(ops, graph_supports) && answers[i] != (status == TDM_OK ? 1 : 0))
-            verdict = certify_fail(t->c, "graph_supports says %d of node %d, supports_op %d",
+            verdict = certify_fail(t->c, "graph_supports returns %d for node %d, supports_op %d",
                                    answers[i], (int)i, status == TDM_OK);
     }
     if (verdict == CERTIFY_PASSED && answers[rig->graph->n_node] != 0x77)

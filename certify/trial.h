@@ -1,19 +1,19 @@
 /* SPDX-License-Identifier: MIT
  *
- * trial.h: many small graphs of one op, each run where the device takes it and compared
+ * trial.h: many small graphs of one op. Each graph that the device supports is run and compared
  * with the reference. The graphs and the reference of each op are in case_*.c, by family; the table
  * of ops is in op.c.
  */
-#ifndef TANDEM_RUNNER_CERTIFY_TRIAL_H
-#define TANDEM_RUNNER_CERTIFY_TRIAL_H
+#ifndef TANDEM_CERTIFY_TRIAL_H
+#define TANDEM_CERTIFY_TRIAL_H
 
 #include "certify/reference.h"
 #include "certify/rig.h"
 #include "certify/suite.h"
 
 typedef enum certify_trial_mode {
-    CERTIFY_TRIAL_NUMBERS, /* run what is claimed, compare */
-    CERTIFY_TRIAL_TRUTH    /* hold what supports_op says against the other slots; judge no number */
+    CERTIFY_TRIAL_NUMBERS, /* run the supported graphs and compare the results */
+    CERTIFY_TRIAL_TRUTH    /* compare supports_op with the other slots; compare no results */
 } certify_trial_mode;
 
 typedef struct certify_trial certify_trial;
@@ -44,7 +44,7 @@ bool certify_trial_begin(certify_trial *t, double nmse, const char *format, ...)
 /* Finishes it: `y` becomes an output, and the graph is run. */
 void certify_trial_end(certify_trial *t, int32_t y);
 
-/* What the suite has of an op: its check, the graphs that the check runs, and what they must give. */
+/* The check of an op, the graphs that it runs, and their reference. */
 typedef struct certify_op {
     certify_check check;
     certify_cases_fn cases;
@@ -66,7 +66,7 @@ TDM_OP_LIST(CERTIFY_OP_)
 #undef CERTIFY_OP_VIEW_
 #undef CERTIFY_OP_VALUE_
 
-/* NULL for an op that has none. */
+/* The row of an op; NULL = none. */
 const certify_op *certify_op_find(int32_t op);
 
 /* Defines certify_op_<name>; a check takes no parameter, hence a function for each. The citation is
@@ -78,11 +78,11 @@ const certify_op *certify_op_find(int32_t op);
     const certify_op certify_op_##name = {{id, 1, cites, name##_check}, cases, reference};
 certify_verdict certify_op_check(certify *c, const certify_op *op);
 
-/* Runs the cases of one op; the trial says what came of it. */
+/* Runs the cases of one op; the trial has the outcome. */
 void certify_trial_run(certify *c, const certify_op *op, certify_trial_mode mode,
                        certify_trial *trial_out);
 
-/* Bounds on NMSE by what computes; docs/abi.md says why these. */
+/* Bounds on NMSE by the type of arithmetic; docs/abi.md gives the reasons. */
 #define CERTIFY_NMSE_F32    1e-10 /* elementwise and row ops */
 #define CERTIFY_NMSE_MATMUL 1e-6  /* products with f32 and f16 weights */
 #define CERTIFY_NMSE_BF16   1e-5  /* … and bf16 */
