@@ -17,6 +17,7 @@ static const struct {
     {"flash-attn", "attention is always computed without a matrix of scores in memory"},
     {"main-gpu", "--device names what to run on; `tandem devices` lists what there is"},
     {"jinja", "`tandem chat` always reads its template as Jinja, and `tandem run` applies none"},
+    {"prompt-cache-all", "--prompt-cache always saves the prompt and the generated text"},
     {"conversation", "`tandem run` continues a text; `tandem chat` holds a conversation"},
     {"warmup", "only `tandem bench` has a warm-up run"},
 };

@@ -382,6 +382,7 @@ const runner_command runner_command_run = {
     " model-draft draft-max ctx-size parallel cache-type-k-draft cache-type-v-draft"
     " context-shift keep prompt file prompt-cache prompt-cache-ro escape"
     " display-prompt predict ignore-eos special seed temp top-k top-p min-p"
-    " repeat-penalty repeat-last-n mlock jinja conversation warmup profile",
+    " repeat-penalty repeat-last-n mlock jinja prompt-cache-all conversation"
+    " warmup profile",
     .opens_devices = true,
 };
