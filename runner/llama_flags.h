@@ -14,8 +14,8 @@ void runner_llama_flags_note(runner_app *app);
 /* `gpu-layers = 0`: whether the command is to run on the CPU. [setup] */
 bool runner_wants_cpu(runner_app *app);
 
-/* `mlock`: locks the weights of a loaded model in memory; does nothing where it was not given. Memory
- * that is not the host's needs no lock. Fails with TDM_RESOURCE_EXHAUSTED where the limit
+/* `mlock`: locks the weights of a loaded model in memory; does nothing where it was not given.
+ * Memory that is not the host's needs no lock. Fails with TDM_RESOURCE_EXHAUSTED where the limit
  * (RLIMIT_MEMLOCK) is too low. The lock ends with the memory. [setup] */
 tdm_status runner_weights_lock(runner_app *app, llm_model *model, tdm_error *err);
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
  * bench.c: `tandem bench`: how fast a model reads a prompt and generates, for every combination
- * of what was given as a list. The model is loaded once for each file, device and number of threads;
- * a context is made for each combination of what concerns it, filled to its depth once, and cut back
- * to that depth between measurements. How fast memory is may change from second to second, so the
- * device's limits are looked at before and after each repetition.
+ * of what was given as a list. The model is loaded once for each file, device and number of
+ * threads; a context is made for each combination of what concerns it, filled to its depth once,
+ * and cut back to that depth between measurements. How fast memory is may change from second to
+ * second, so the device's limits are looked at before and after each repetition.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -177,9 +177,9 @@ static tdm_status limit_fill(bench *b, bench_row *row, tdm_error *err) {
     return TDM_OK;
 }
 
-/* A quarter of a second, mostly, after which caches hold nothing of the model: it is used once, where
- * it would be before a measurement. Of one device: what other devices do for it is not in its
- * limits. */
+/* A quarter of a second, mostly, after which caches hold nothing of the model: it is used once,
+ * where it would be before a measurement. Of one device: what other devices do for it is not in
+ * its limits. */
 static tdm_status limits_look(bench *b, int32_t i, tdm_error *err) {
     b->looks[i] = (tdm_device_limits){.struct_size = sizeof b->looks[i]};
     if (!runner_config_get_bool(b->app->config, "limits") || b->session.placement.n_dev > 1)

@@ -205,7 +205,8 @@ static size_t utf8_length(const unsigned char *s) {
     return n;
 }
 
-/* A JSON string (RFC 8259). File names may hold any bytes; those that are not UTF-8 become U+FFFD. */
+/* A JSON string (RFC 8259). File names may hold any bytes; those that are not UTF-8 become U+FFFD.
+ * */
 static void json_print(FILE *out, const char *text) {
     fputc('"', out);
     for (const unsigned char *s = (const unsigned char *)text; *s != '\0';) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * commands.h: what the functions of commands share. A command is a file of this folder and a line of
- * list.h.
+ * commands.h: what the functions of commands share. A command is a file of this folder and a line
+ * of list.h.
  *
  * A command writes its result to app->out and everything else through app->terminal. Failing, it
  * returns a status with a one-line message, which main.c prints; the process then exits with 1, or

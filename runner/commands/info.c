@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * info.c: `tandem convert-info MODEL`: what is in a GGUF file, for people or as JSON: its keys,
- * its tensors, what each type takes, and its chat template. Reads any GGUF file, also of models that
- * Tandem does not run. What the keys mean is not its business.
+ * its tensors, what each type takes, and its chat template. Reads any GGUF file, also of models
+ * that Tandem does not run. What the keys mean is not its business.
  */
 #include <inttypes.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * kl_file.h: a file of reference log-probabilities: what one model said of a text, for another to be
- * compared with. Which positions are scored is the caller's business; here they are rows.
+ * kl_file.h: a file of reference log-probabilities: what one model said of a text, for another to
+ * be compared with. Which positions are scored is the caller's business; here they are rows.
  *
  * The format, all numbers little-endian:
  *

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * list.h: the commands, in the order of the help text. RUNNER_COMMAND(NAME) is NAME.c in this folder,
- * which defines `const runner_command runner_command_NAME`; meson.build compiles it.
+ * list.h: the commands, in the order of the help text. RUNNER_COMMAND(NAME) is NAME.c in this
+ * folder, which defines `const runner_command runner_command_NAME`; meson.build compiles it.
  */
 RUNNER_COMMAND(run)
 RUNNER_COMMAND(chat)

@@ -5,9 +5,9 @@
  *
  * The convention is that of llama.cpp's tool, so that figures can be compared: the text's tokens
  * (with a bos in front where the model wants one) are cut into chunks of the context's length, a
- * remainder is dropped; where the model wants a bos, it takes the place of each chunk's first token;
- * a chunk is evaluated from nothing, and the tokens of its second half, which have at least half a
- * context before them, are scored.
+ * remainder is dropped; where the model wants a bos, it takes the place of each chunk's first
+ * token; a chunk is evaluated from nothing, and the tokens of its second half, which have at least
+ * half a context before them, are scored.
  */
 #include <errno.h>
 #include <inttypes.h>

@@ -26,7 +26,8 @@ int32_t perplexity_top(const float *values, int32_t n) {
 
 /* As both distributions sum to 1, sum p_ref delta = sum p_ref (delta + e^-delta - 1), whose terms
  * are all positive and of second order in delta. p_ref e^-delta is p; where p is much larger than
- * p_ref it is taken so, since e^-delta alone may be too large for a number, and p_ref 0 beside it. */
+ * p_ref it is taken so, since e^-delta alone may be too large for a number, and p_ref 0 beside it.
+ * */
 double perplexity_divergence(const float *reference, const float *log_probs, int32_t n) {
     double sum = 0;
     for (int32_t i = 0; i < n; i++) {

@@ -16,8 +16,8 @@ void perplexity_log_probs(const float *logits, int32_t n, float *out);
 int32_t perplexity_top(const float *values, int32_t n);
 
 /* The Kullback-Leibler divergence of a distribution from a reference, in nats, both given as
- * log-probabilities: sum p_ref (log p_ref - log p). Never negative: rounding errors of the logarithms
- * count in the second order only. +inf where p is 0 and p_ref is not. [any-thread] */
+ * log-probabilities: sum p_ref (log p_ref - log p). Never negative: rounding errors of the
+ * logarithms count in the second order only. +inf where p is 0 and p_ref is not. [any-thread] */
 double perplexity_divergence(const float *reference, const float *log_probs, int32_t n);
 
 /* A mean in the making; cleared = empty. */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * config.c: keeps the settings of all levels and answers questions about them. Files are read in
+ * config.c: keeps the settings of all levels, and the getters. Files are read in
  * config_file.c, command lines in config_args.c, keys of plugins in config_plugin.c, values in
  * config_value.c; which device a command runs on is decided in config_device.c.
  */
@@ -203,10 +203,10 @@ tdm_status runner_config_check_rivals(runner_config *config, tdm_error *err) {
     return TDM_OK;
 }
 
-static void remember_wrong(runner_config *config, const char *key, const char *what) {
-    if (config->wrong_question[0] == '\0')
-        snprintf(config->wrong_question, sizeof config->wrong_question,
-                 "the program asked the configuration for '%.48s', which is %s", key, what);
+static void bad_call_note(runner_config *config, const char *key, const char *what) {
+    if (config->bad_call[0] == '\0')
+        snprintf(config->bad_call, sizeof config->bad_call,
+                 "the program read the key '%.48s' of the configuration, which is %s", key, what);
 }
 
 #define TYPE_BIT(type) (1u << (type))
@@ -219,22 +219,22 @@ static void remember_wrong(runner_config *config, const char *key, const char *w
 #define TYPES_FLOAT (TYPE_BIT(RUNNER_KEY_FLOAT) | TYPE_BIT(RUNNER_KEY_SHARES))
 #define TYPES_ANY   (~0u)
 
-/* The setting of a key whose type is one of `types`; NULL (and remembered) = a wrong question. */
+/* The setting of a key whose type is one of `types`; NULL (and remembered) = a bad call. */
 static const runner_setting *ask(runner_config *config, const runner_section *section,
                                  const char *name, unsigned types) {
     const runner_key *key = runner_config_find_key(config, name);
     if (key == NULL) {
-        remember_wrong(config, name, "no key");
+        bad_call_note(config, name, "not a key");
         return NULL;
     }
     if ((TYPE_BIT(key->type) & types) == 0) {
-        remember_wrong(config, name, "not of the type asked for");
+        bad_call_note(config, name, "of another type");
         return NULL;
     }
     return setting_get(config, section, key);
 }
 
-/* Item `i`, or an empty one. Item 0 of an empty list, asked for by a getter of one value, is that
+/* Item `i`, or an empty one. Item 0 of an empty list, for a getter of one value, is that
  * value's "nothing". */
 static runner_item ask_item(runner_config *config, const runner_section *section, const char *name,
                             unsigned types, size_t i) {
@@ -247,7 +247,7 @@ static runner_item ask_item(runner_config *config, const runner_section *section
         if (item.s == NULL) item.s = empty;
         return item;
     }
-    if (i > 0) remember_wrong(config, name, "not that long a list");
+    if (i > 0) bad_call_note(config, name, "a shorter list");
     return nothing;
 }
 
@@ -559,8 +559,8 @@ tdm_status runner_config_check_taken(const runner_config *config, tdm_error *err
 }
 
 tdm_status runner_config_check(const runner_config *config, tdm_error *err) {
-    if (config->wrong_question[0] == '\0') return TDM_OK;
-    return tdm_fail(err, TDM_INTERNAL, "%s; please report this", config->wrong_question);
+    if (config->bad_call[0] == '\0') return TDM_OK;
+    return tdm_fail(err, TDM_INTERNAL, "%s; please report this", config->bad_call);
 }
 
 tdm_status runner_config_fail(runner_config *config, const char *key, tdm_status status,

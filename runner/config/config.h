@@ -1,23 +1,23 @@
 /* SPDX-License-Identifier: MIT
  *
- * config.h: what the runner was told, from the command line and one INI file.
+ * config.h: the configuration: the command line and one INI file.
  *
- * A value is looked up in four levels, the first that has it wins:
+ * A value is looked up in four levels; the first that has it counts:
  *
  *     flag on the command line  >  section  >  [*] or before any section  >  built-in default
  *
- * where the section is the chosen [model NAME] (a `model` that is the name of such a section
- * chooses it; so does its being the only one, where no model is named) and, for the keys of a
- * device, first that device's [device NAME]. Which keys there are is options.h's table.
+ * The section is the chosen [model NAME]: the one that `model` names, or the only one if `model` is
+ * not given. For the keys of a device, the device's [device NAME] comes before it. options.h and
+ * the plugins have the tables of keys.
  *
- * Getters give the value at once, because by then every value has been checked. Asking for a key
- * that is not in the table, or for a type that it does not have, is a bug of the caller: the getter
- * gives 0 or "" and remembers TDM_INTERNAL, which runner_config_check then returns. A command
- * reads all that it needs, then checks once.
+ * Getters cannot fail, because every value was checked when it was read. To get a key that does not
+ * exist, or with the wrong type, is a bug of the caller: the getter returns 0 or "", and
+ * runner_config_check then returns TDM_INTERNAL. A command reads all that it needs, then checks
+ * once.
  *
- * Ownership: a runner_config owns everything that it hands out (strings, sections, origins); all
- * of it lives until runner_config_destroy. The command and argv given to runner_config_parse must
- * live as long. One thread at a time.
+ * Ownership: a runner_config owns all that its functions return (strings, sections, origins), until
+ * runner_config_destroy. The command and argv given to runner_config_parse must live as long. One
+ * thread at a time.
  */
 #ifndef TANDEM_RUNNER_CONFIG_H
 #define TANDEM_RUNNER_CONFIG_H
@@ -51,20 +51,20 @@ typedef struct runner_origin {
 /* An empty configuration: built-in defaults only. [setup] */
 tdm_status runner_config_create(runner_config **config_out, tdm_error *err);
 
-/* Releases it and all that it handed out; NULL is allowed. [setup] */
+/* Releases it and all that its functions returned; NULL is a no-op. [setup] */
 void runner_config_destroy(runner_config *config);
 
 /* Reads the arguments of `command` (those behind its name) and the file that --config names,
- * checks every value, and chooses the model section. To be called once. With -h or --help among
- * the arguments nothing else is looked at: runner_config_wants_help. On failure the message names
- * file, line and key, or the flag, and the nearest valid word; runner_config_exit_code says what
- * the process is to exit with. The configuration may then only be destroyed. [setup] */
+ * checks every value, and chooses the model section. May be called once. At -h or --help the
+ * reading ends with TDM_OK: see runner_config_wants_help. On failure the message names file, line
+ * and key, or the flag, and the nearest valid word, and runner_config_exit_code gives the exit code
+ * of the process. The configuration may then only be destroyed. [setup] */
 tdm_status runner_config_parse(runner_config *config, const runner_command *command, int argc,
                                char *const *argv, tdm_error *err);
 
 /* Reads one INI file into `config`, as runner_config_parse does for --config; relative paths in it
  * are relative to its folder. Fails with TDM_NOT_FOUND or TDM_IO where it cannot be read, with
- * TDM_INVALID_ARGUMENT where it is wrong. To be called at most once. [setup] */
+ * TDM_INVALID_ARGUMENT where it is wrong. May be called once. [setup] */
 tdm_status runner_config_read_file(runner_config *config, const char *path, tdm_error *err);
 
 /* 0 after success, 2 where the command line was wrong, 1 for anything else. [setup] */
@@ -85,7 +85,7 @@ bool runner_config_get_bool(runner_config *config, const char *key); /* auto cou
 const char *runner_config_get_string(runner_config *config, const char *key);
 /* ENUM: index of the word in runner_key.words. */
 int runner_config_get_enum(runner_config *config, const char *key);
-/* Whether the value is the word "auto" of a key that knows it. */
+/* Whether the value is the word "auto" of a key that has RUNNER_KEY_AUTO. */
 bool runner_config_is_auto(runner_config *config, const char *key);
 
 /* What `quiet`, `verbose` and `verbosity` mean together. [setup] */
@@ -127,7 +127,7 @@ void runner_origin_format(runner_origin origin, char *text, size_t text_size);
 
 /* The value as it would be written in a file, quoted where it has to be: an unchanged value when
  * read back. Paths are given as absolute ones. *text_out is the caller's to free(). Fails with
- * TDM_RESOURCE_EXHAUSTED, or TDM_INTERNAL for a wrong question. [setup] */
+ * TDM_RESOURCE_EXHAUSTED, or TDM_INTERNAL for a bad call. [setup] */
 tdm_status runner_config_format(runner_config *config, const runner_section *section,
                                 const char *key, char **text_out, tdm_error *err);
 
@@ -138,23 +138,23 @@ typedef struct runner_effective {
     bool is_own; /* it stands in that section, and no flag beats it */
 } runner_effective;
 
-/* `is_main`: of a group, whether it is the one that a command runs on, for which what is outside its
- * section counts too. Fails as runner_config_format does. [setup] */
+/* `is_main`: of a group, whether it is the one that a command runs on, for which what is outside
+ * its section counts too. Fails as runner_config_format does. [setup] */
 tdm_status runner_section_get_effective(runner_config *config, const runner_section *section,
                                         const char *key, bool is_main, runner_effective *effective,
                                         tdm_error *err);
 
-/* The folders of a key like `plugin-path`, absolute, with ':' between them, as the core wants them;
- * NULL where there are none. *text_out is the caller's to free(). [setup] */
+/* The folders of a key like `plugin-path`, absolute, with ':' between them, as tdm_runtime_params
+ * takes them; NULL if there are none. *text_out is the caller's to free(). [setup] */
 tdm_status runner_config_join_paths(runner_config *config, const char *key, char **text_out,
                                     tdm_error *err);
 
-/* The options that a device of `plugin` is opened with: the values given for keys of that plugin, in
- * the form that tandem/option.h states. Values from outside the device's section (flags, [*], the
- * model's) count for every device whose plugin has the key; `is_main` is for groups: see
- * runner_section_get_effective. "auto", empty values and the default are left out, because they mean the
- * plugin's default, and so is a flag of `bench` with several values: the caller adds the one at
- * hand. Returns how many there are and stores at most `capacity`; the strings are the
+/* The options that a device of `plugin` is opened with: the values given for keys of that plugin,
+ * in the form that tandem/option.h states. Values from outside the device's section (flags, [*],
+ * the model's) count for every device whose plugin has the key; `is_main` is for groups: see
+ * runner_section_get_effective. "auto", empty values and the default are left out, because they
+ * mean the plugin's default, and so is a flag of `bench` with several values: the caller adds the
+ * one at hand. Returns how many there are and stores at most `capacity`; the strings are the
  * configuration's. Loads the plugin if any key of a plugin was given. [setup] */
 size_t runner_section_get_options(runner_config *config, const runner_section *section,
                                   const char *plugin, bool is_main, tdm_option *options,
@@ -195,7 +195,8 @@ void runner_config_load_plugins(runner_config *config, bool all);
  * is the plugin's. [setup] */
 const char *runner_config_plugin_failure(const runner_config *config, size_t i, const char **name);
 
-/* The first wrong question asked of a getter, as TDM_INTERNAL; else TDM_OK. [setup] */
+/* TDM_INTERNAL if a getter was called for a key or type that does not exist; else TDM_OK. [setup]
+ * */
 tdm_status runner_config_check(const runner_config *config, tdm_error *err);
 
 /* Fails with `status` and a message that begins with the value's origin: "conf/x.ini:4: ctx-size
@@ -228,21 +229,21 @@ const runner_section *runner_config_find_name(const runner_config *config, const
 /* Whether `name` is one of a group's members. */
 bool runner_section_has_member(const runner_section *group, const char *name);
 
-/* What a command is to run on, `name` being the value of `device` (or one of its values, as a flag of
- * `bench`). *device_out is
+/* The device that a command runs on; `name` is the value of `device` (or one of its values, as a
+ * flag of `bench`). *device_out is
  *   - the [device NAME] or [group NAME] so called;
  *   - where several names stand there ("a,b" or "a/b"), a group of them;
  *   - where `name` is "auto", the file's only group that is no other's member, or else the file's
  *     only device;
- *   - NULL where the file has nothing to say: `name` is "auto" and the devices are to be compared,
- *     or it is what a plugin must know (if none does: runner_config_device_unknown).
+ *   - NULL where the file does not decide: `name` is "auto" and the devices are to be compared, or
+ *     it is the name of a plugin's device (if no plugin has it: runner_config_device_unknown).
  * Fails with TDM_INVALID_ARGUMENT where `name` is "auto" and the file leaves several groups to
  * choose from, or where a list names a device twice. [setup] */
 tdm_status runner_config_find_device(runner_config *config, const char *name,
                                      const runner_section **device_out, tdm_error *err);
 
-/* A group that no file has, of `members` ("a,b" or "a/b"), called `name` (NULL: "a+b"); the one made
- * before where there is one of that name. [setup] */
+/* A group that no file has, of `members` ("a,b" or "a/b"), called `name` (NULL: "a+b"); the one
+ * made before where there is one of that name. [setup] */
 tdm_status runner_config_make_group(runner_config *config, const char *name, const char *members,
                                     const runner_section **group_out, tdm_error *err);
 
@@ -255,21 +256,22 @@ typedef struct runner_group_options {
 
 /* Fills *options with members, share, split, reserve (where there is one) and the values given for
  * the plugin's own keys. Flags and values outside its section count for the group that a command
- * runs on (`is_main`), not for groups inside it. Fails where the shares are not one for each member.
- * [setup] */
+ * runs on (`is_main`), not for groups inside it. Fails where the shares are not one for each
+ * member. [setup] */
 tdm_status runner_section_get_group_options(runner_config *config, const runner_section *group,
                                             bool is_main, runner_group_options *options,
                                             tdm_error *err);
 
-/* Whether the group's first member is to work alone (`split = none`). [setup] */
+/* Whether only the group's first member is used (`split = none`). [setup] */
 bool runner_section_is_undivided(runner_config *config, const runner_section *group, bool is_main);
 
 /* The same for the configured name. [setup] */
 tdm_status runner_config_pick_device(runner_config *config, const runner_section **device_out,
                                      tdm_error *err);
 
-/* Fails with TDM_NOT_FOUND: `name`, a value of `key` ("device"), is neither a section nor one of the `n`
- * names that the plugins' devices have; the message lists what there is and the nearest. [setup] */
+/* Fails with TDM_NOT_FOUND: `name`, a value of `key` ("device"), is neither a section nor one of
+ * the `n` names that the plugins' devices have; the message lists what there is and the nearest.
+ * [setup] */
 tdm_status runner_config_device_unknown(runner_config *config, const char *key, const char *name,
                                         const char *const *names, size_t n, tdm_error *err);
 

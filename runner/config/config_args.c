@@ -111,7 +111,7 @@ static tdm_status flag_read(args_reader *reader, tdm_error *err) {
     return runner_flag_assign(reader->config, key, flag, text, err);
 }
 
-/* A variable of a script that nobody set gives an empty word, which would name nothing. */
+/* An unset variable of a script gives an empty word, which names no file. */
 static tdm_status positional_check(const runner_config *config, tdm_error *err) {
     const char *word = config->command->positional;
     for (size_t i = 0; i < config->n_positional; i++) {

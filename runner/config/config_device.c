@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * config_device.c: which section of the file applies: the model's, and the device's that a command
- * runs on. Devices that plugins enumerate are not known here; the caller compares their names.
+ * config_device.c: the section of the chosen model, and of the device that a command runs on. Names
+ * of devices that plugins enumerate are compared by the caller.
  */
 #include <string.h>
 #include <unistd.h>
@@ -34,7 +34,7 @@ tdm_status runner_config_choose_model(runner_config *config, tdm_error *err) {
     size_t n = names_add(config, RUNNER_SECTION_MODEL, names, 0);
     if (n == 0) return TDM_OK;
     if (setting == NULL || setting->text[0] == '\0') {
-        /* several models and none named: the command that needs one will say so */
+        /* several models and none named: a command that needs one reports that */
         if (n == 1)
             config->model = runner_config_find_section(config, RUNNER_SECTION_MODEL, *names);
         return TDM_OK;
@@ -66,8 +66,8 @@ static bool is_member(const runner_config *config, const char *name) {
     return false;
 }
 
-/* The section that `auto` means: the file's only group that stands for itself, or its only device;
- * NULL where the devices are to be compared. */
+/* The section that `auto` means: the file's only group that is no member of another, or its only
+ * device; NULL where the devices are to be compared. */
 static tdm_status auto_find(const runner_config *config, const runner_section **device_out,
                             tdm_error *err) {
     const char *names[NAMES_MAX];

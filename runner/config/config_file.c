@@ -2,24 +2,27 @@
  *
  * config_file.c: reads one INI file into a runner_config, through inih.
  *
- * The form of a file (docs/config.md says it for users):
+ * The form of a file (docs/config.md describes it for users):
  *
  *     # a comment; so is a line that begins with ';'
- *     key = value        # a comment too: '#' behind a blank
- *     key = a=x;b=y      a ';' inside a line is part of the value, always
+ *     key = value        # a comment too: '#' after a blank
+ *     key = a=x;b=y      a ';' inside a line is always part of the value
  *     key = " # "        text in double quotes, with \n \t \r \" \\
  *     [device NAME]
  *
- * inih splits lines into sections, names and values. What it would do on its own (release 55) is
- * not all wanted, so lines go to it through `reader_next`:
- *   - an indented line would continue the value above it: indentation is removed;
- *   - a blank and ';' would begin a comment, which cuts regular expressions and prompts: ';' (and
- *     '#', which other builds of inih treat so) travel as control characters and are put back;
- *   - a section without keys, or a misspelt one, would go unseen: each heading is followed by a
- *     line of our own that makes inih report it;
- *   - lines above 200 bytes would be cut into several: the limit is raised where this inih can be
- *     told so, and a longer line is an error;
- *   - what it does not understand it skips: a line that was not reported is an error here.
+ * inih splits lines into sections, names and values. `reader_next` gives it the lines, because some
+ * of what it does (release 55) must be prevented:
+ *   - it takes an indented line as part of the value above: indentation is removed;
+ *   - it takes a blank and ';' as the start of a comment, which cuts regular expressions and
+ *   prompts:
+ *     ';' (and '#', which other builds of inih treat so) are replaced by control characters, and
+ *     put back afterwards;
+ *   - it does not report a section without keys: each heading is followed by a line that makes inih
+ *     report it;
+ *   - it splits lines above 200 bytes: the limit is raised where this inih allows that, and a
+ *   longer
+ *     line is an error;
+ *   - it skips lines that it cannot parse: a line that was not reported is an error here.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -33,9 +36,9 @@
 
 #define FILE_SIZE_MAX    ((size_t)1 << 20)
 #define LINE_SIZE_MAX    65536
-#define SECTION_NAME_MAX 31 /* what tdm_split_member.name holds: a member is told by it */
+#define SECTION_NAME_MAX 31 /* what tdm_split_member.name can hold; it identifies a member */
 
-/* Stand-ins on the way through inih; a file with such bytes is refused before. */
+/* Replacements on the way through inih; a file that contains these bytes is refused before. */
 #define STAND_IN_SEMICOLON '\x01'
 #define STAND_IN_HASH      '\x02'
 #define HEADING_KEY        "\x03"
@@ -167,7 +170,7 @@ static bool quoted_read(file_reader *reader, char *text) {
     return true;
 }
 
-/* Takes the comment off a value, or the quotes. */
+/* Removes the comment or the quotes of a value. */
 static bool value_read(file_reader *reader, char *text) {
     stand_ins_undo(text);
     if (text[0] == '"') return quoted_read(reader, text);
@@ -233,7 +236,7 @@ static void heading_read(file_reader *reader, const char *heading) {
                     name, SECTION_NAME_MAX);
         return;
     }
-    /* devices and groups are picked by the same key, so they share their names */
+    /* `device` may name a device or a group, so no two of them may have the same name */
     const runner_section *same = runner_config_find_section(config, which, name);
     if (same == NULL && which == RUNNER_SECTION_DEVICE)
         same = runner_config_find_section(config, RUNNER_SECTION_GROUP, name);
@@ -378,7 +381,7 @@ static int text_parse(file_reader *reader) {
     return result;
 }
 
-/* What a section must have, and what its values must have in common. */
+/* Checks required keys, and rules on several values of a section. */
 static tdm_status section_check(const runner_config *config, runner_section *section,
                                 tdm_error *err) {
     const char *kind = runner_section_kind_word(section->kind);

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * config_group.c: groups of devices: what a [group NAME] must be like, groups made from several
- * names, and what the plugin that runs them is told. That plugin's members are opened by their
- * names, which session code declares; nothing here knows what a plugin has.
+ * config_group.c: groups of devices: checks of [group NAME], groups made from several names, and
+ * the options of the plugin that runs them. Members are names here; roster.c declares them.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -89,7 +88,7 @@ tdm_status runner_group_check(const runner_config *config, runner_section *group
 
 /* ---- Groups that no file has ---- */
 
-/* The members with '+' between them: no section can be called so. */
+/* The members with '+' between them, which no section's name contains. */
 static char *name_join(const runner_value *members) {
     size_t size = 1;
     for (size_t i = 0; i < members->n; i++) size += strlen(members->items[i].s) + 1;
@@ -140,7 +139,7 @@ tdm_status runner_config_make_group(runner_config *config, const char *name, con
     return status;
 }
 
-/* ---- What the plugin is told ---- */
+/* ---- Options for the plugin ---- */
 
 bool runner_section_is_undivided(runner_config *config, const runner_section *group, bool is_main) {
     return strcmp(runner_group_setting(config, group, group_key(config, "split"), is_main)->text,
@@ -200,7 +199,7 @@ static tdm_status share_write(runner_config *config, const runner_section *group
     return TDM_OK;
 }
 
-/* Of a member that is a group, its own members have theirs. */
+/* A member that is a group has no reserve of its own; its members have. */
 static void reserve_write(runner_config *config, const runner_section *group, option_writer *w) {
     const runner_value *members = members_of(group);
     uint64_t reserves[TDM_MAX_MEMBERS] = {0};

@@ -81,7 +81,7 @@ struct runner_config {
     tdm_status status; /* how runner_config_parse ended */
     bool is_usage;     /* a failure was the command line's */
     bool wants_help;
-    char wrong_question[160]; /* the first wrong question to a getter; "" = none */
+    char bad_call[160]; /* the first bad call of a getter; "" = none */
 };
 
 /* The word for a kind, and the RUNNER_IN_* bit of its keys. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * config_value.h: one value of one key, read from text. Where the text came from is config.c's
- * business; messages here say what is wrong with the value and what would be right.
+ * config_value.h: one value of one key, read from text. Messages state what is wrong with the value
+ * and which form is right; the caller adds where the text came from.
  */
 #ifndef TANDEM_RUNNER_CONFIG_VALUE_H
 #define TANDEM_RUNNER_CONFIG_VALUE_H

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
- * options.c: the table of the keys that files may have or several commands take. Keys of one command
- * are in the command's file, those of devices in their plugins. Words are found in them in options_find.c, help text is made in
- * options_help.c, values are read in config_value.c.
+ * options.c: the table of the keys that files may have or several commands take. Keys of one
+ * command are in the command's file, those of devices in their plugins. Words are found in them in
+ * options_find.c, help text is made in options_help.c, values are read in config_value.c.
  *
  * Names, short flags and defaults are those of llama.cpp's command line wherever the concept is
- * the same, so that nobody has to learn a second set.
+ * the same, so that its users know them.
  */
 #include "runner/config/options.h"
 

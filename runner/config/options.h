@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
- * options.h: what the runner can be told: its commands and its keys, one ordered table each.
+ * options.h: the commands and the keys of the program, an ordered table each.
  *
  * A key is one word with one meaning, whether it stands in an INI file (`ctx-size = 4096`) or on
- * the command line (`--ctx-size 4096`, `-c 4096`). The tables decide which words exist, where they
- * may stand, what their values look like, and what `--help` says; config.h reads files and command
- * lines by them. docs/config.md repeats the table for people, and a test keeps the two in step.
+ * the command line (`--ctx-size 4096`, `-c 4096`). The tables define the names, where they may
+ * stand, the form of their values and the text of `--help`; config.h reads files and command lines
+ * by them. docs/config.md has a row for each key, and a test compares the two.
  */
 #ifndef TANDEM_RUNNER_OPTIONS_H
 #define TANDEM_RUNNER_OPTIONS_H

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * share_file.h: writes shares that were found into the configuration file that asked for them.
+ * share_file.h: writes the shares in use into the configuration file.
  */
 #ifndef TANDEM_RUNNER_SHARE_FILE_H
 #define TANDEM_RUNNER_SHARE_FILE_H
