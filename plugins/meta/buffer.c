@@ -316,7 +316,7 @@ static tdm_status buffer_alloc(tdm_device *device, const tdm_buffer_params *para
     tdm_buffer_params p;
     meta_struct_read(&p, sizeof p, params);
     meta_buffer *buffer = meta_alloc(device->host, sizeof *buffer);
-    if (buffer == NULL) return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "group: no memory");
+    if (buffer == NULL) return meta_no_memory("for a buffer", err);
     buffer->device = device;
     buffer->size = p.size;
     buffer->purpose = p.purpose;

@@ -161,8 +161,7 @@ static tdm_status parts_make(meta_device *device, tdm_error *err) {
     tdm_status status = meta_partition_table_create(device->host, &device->partitions, err);
     if (status == TDM_OK) {
         device->arena = meta_alloc(device->host, sizeof *device->arena);
-        if (device->arena == NULL)
-            status = tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "group: no memory");
+        if (device->arena == NULL) status = meta_no_memory("for a device", err);
     }
     if (status == TDM_OK) status = queues_create(device, err);
     if (status == TDM_OK) status = meta_arena_reserve(device, META_ARENA_FLAGS, err);
@@ -181,9 +180,9 @@ static tdm_status device_open(tdm_instance *instance, const tdm_device_params *p
     if (!TDM_HAS(host, device_acquire) || !TDM_HAS(host, device_release) || !TDM_HAS(host, graph) ||
         !TDM_HAS(host, semaphore))
         return tdm_fail(err, TDM_UNSUPPORTED,
-                        "meta: the host lends no devices (device_acquire, graph, semaphore)");
+                        "meta: the host provides no devices (device_acquire, graph, semaphore)");
     meta_device *device = meta_alloc(host, sizeof *device);
-    if (device == NULL) return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "group: no memory");
+    if (device == NULL) return meta_no_memory("for a device", err);
     device->host = host;
     if (pthread_mutex_init(&device->mutex, NULL) != 0) {
         meta_free(host, device, sizeof *device);

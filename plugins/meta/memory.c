@@ -17,6 +17,10 @@ void meta_free(const tdm_host *host, void *ptr, size_t size) {
     if (ptr != NULL) host->free(host->context, ptr, size);
 }
 
+tdm_status meta_no_memory(const char *purpose, tdm_error *err) {
+    return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "group: no memory %s", purpose);
+}
+
 tdm_status meta_grow(const tdm_host *host, void *array, int32_t *capacity, int64_t need,
                      size_t element_size, tdm_error *err) {
     void *old, *grown = NULL;

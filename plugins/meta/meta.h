@@ -111,12 +111,14 @@ struct tdm_device {
     int32_t n_override, cap_override;
     bool is_measured;
     tdm_type measured_type;
-    bool is_share_solved;        /* of share = auto: by measuring, when the first model was shown */
-    pthread_mutex_t mutex;       /* held by a run from start to end, and by whoever changes scratch,
-                               zeros, arena or partitions: one thing happens in a group at a time */
-    _Atomic uint32_t generation; /* grows when scratch, zeros or arena move or a buffer is freed:
-                                    bindings are stale */
-    uint32_t epoch;              /* of the last run; counts runs */
+    bool is_share_solved; /* of share = auto: by measuring, when the first model was shown */
+    /* Held by a run from start to end, and while scratch, zeros, arena or partitions change: a
+     * group does one of these at a time. */
+    pthread_mutex_t mutex;
+    /* Incremented when scratch, zeros or arena move or a buffer is freed; bindings of plans are
+     * then stale. */
+    _Atomic uint32_t generation;
+    uint32_t epoch; /* of the last run; counts runs */
     _Atomic uint64_t n_run;
     bool is_broken; /* a member is stuck: every run fails with `broken` until it has ended */
     tdm_error broken;
@@ -134,6 +136,9 @@ extern const tdm_split_ops meta_split_ops;   /* split.c */
  * size; NULL is a no-op. memory.c. [any-thread] */
 void *meta_alloc(const tdm_host *host, size_t size);
 void meta_free(const tdm_host *host, void *ptr, size_t size);
+/* The failure for an allocation that returned NULL: TDM_RESOURCE_EXHAUSTED, "group: no memory" and
+ * the purpose ("for a plan"). [any-thread] */
+tdm_status meta_no_memory(const char *purpose, tdm_error *err);
 /* Makes room for `need` elements in an array that grows by doubling: *array and *capacity are
  * changed together. The new part is zeroed. [any-thread] */
 tdm_status meta_grow(const tdm_host *host, void *array, int32_t *capacity, int64_t need,

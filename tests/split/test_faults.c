@@ -169,7 +169,7 @@ static void test_refuses_an_op(void **state) {
     scene_open(&s, NULL, option, NULL, "share=2,1,1");
     works(&s);
     works(&s);
-    assert_true(rig_log_count(s.rig, "told to refuse") == 1);
+    assert_true(rig_log_count(s.rig, "has the option to refuse op") == 1);
     scene_close(&s);
 }
 

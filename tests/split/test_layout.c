@@ -544,7 +544,8 @@ static void bad_layouts_are_refused(void **state) {
     bad = good, bad.segments[0].n_unit = -1, expect_refusal(&bad, "-1 units");
     bad = good, bad.segments[0].hi[1] = 5, expect_refusal(&bad, "member 1 holds");
     bad = good, bad.segments[0].lo[0] = -1, expect_refusal(&bad, "member 0 holds");
-    bad = good, bad.segments[0].lo[1] = 4, expect_refusal(&bad, "nobody holds elements 12 to 16");
+    bad = good, bad.segments[0].lo[1] = 4,
+    expect_refusal(&bad, "no member holds elements 12 to 16");
     bad = good, bad.outer = INT64_MAX / 8, expect_refusal(&bad, "counted");
     bad = good, bad.inner = INT64_MAX / 2, expect_refusal(&bad, "counted");
     bad = good, bad.segments[0].lo[0] = 1, bad.segments[0].hi[0] = 2, bad.segments[0].lo[1] = 0;

@@ -86,10 +86,6 @@ typedef struct probe {
     probe_arena *words;
 } probe;
 
-static tdm_status out_of_memory(tdm_error *err) {
-    return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "group: no memory to try exchanges");
-}
-
 /* ---- Test data ------------------------------------------------------------------------------- */
 
 static uint32_t pattern_next(probe *p) {
@@ -439,7 +435,7 @@ static tdm_status probe_open(probe *p, tdm_error *err) {
     p->size = (p->size + 4095) / 4096 * 4096;
     p->seed = 12345;
     p->words = meta_alloc(host, sizeof *p->words);
-    if (p->words == NULL) return out_of_memory(err);
+    if (p->words == NULL) return meta_no_memory("to test exchanges", err);
     p->words->n_user = 1;
     p->words->size = (size_t)p->size;
     p->words->data = p->arena.data = host->alloc(host->context, (size_t)p->size, 4096);
@@ -453,7 +449,7 @@ static tdm_status probe_open(probe *p, tdm_error *err) {
         p->x[r] = meta_alloc(host, MAX_COUNT * sizeof(float));
         is_ok = is_ok && p->x[r] != NULL;
     }
-    if (!is_ok) return out_of_memory(err);
+    if (!is_ok) return meta_no_memory("to test exchanges", err);
     p->arena.size = p->truth.size = p->size;
     memset(p->arena.data, 0, (size_t)p->size);
     memset(p->truth.data, 0, (size_t)p->size);
@@ -479,7 +475,7 @@ static tdm_status parts_make(probe *p, probe_part **parts, int32_t *n_out, tdm_e
         int32_t own = rank++;
         if ((device->members[d].info.flags & TDM_DEVICE_HAS_EXCHANGE) == 0) continue;
         probe_part *t = meta_alloc(device->host, sizeof *t);
-        if (t == NULL) return out_of_memory(err);
+        if (t == NULL) return meta_no_memory("to test exchanges", err);
         tdm_error why = {0};
         t->d = d;
         t->rank = own;

@@ -22,10 +22,6 @@
 
 #define NOWHERE UINT64_MAX
 
-static tdm_status out_of_memory(tdm_error *err) {
-    return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "group: no memory for a plan");
-}
-
 /* Host memory of a plan; host_size counts it. */
 static void *plan_alloc(meta_plan *plan, size_t n, size_t size) {
     size_t bytes;
@@ -73,14 +69,14 @@ static tdm_status stage_make(meta_plan *plan, int32_t d, int32_t first, int32_t 
         s->graph = graph;
     } else {
         s->slot_map = plan_alloc(plan, (size_t)graph->n_slot, sizeof *s->slot_map);
-        if (s->slot_map == NULL) return out_of_memory(err);
+        if (s->slot_map == NULL) return meta_no_memory("for a plan", err);
         tdm_status status = plan->device->host->graph->extract(graph, first, last - first,
                                                                &s->own_graph, s->slot_map, err);
         if (status != TDM_OK) return status;
         s->graph = s->own_graph;
     }
     s->bindings = plan_alloc(plan, (size_t)s->graph->n_slot, sizeof *s->bindings);
-    return s->bindings != NULL ? TDM_OK : out_of_memory(err);
+    return s->bindings != NULL ? TDM_OK : meta_no_memory("for a plan", err);
 }
 
 static tdm_status stages_make(meta_plan *plan, int32_t d, tdm_error *err) {
@@ -93,7 +89,7 @@ static tdm_status stages_make(meta_plan *plan, int32_t d, tdm_error *err) {
     m->is_direct = n == 1;
     m->cap_stage = n;
     m->stages = plan_alloc(plan, (size_t)n, sizeof *m->stages);
-    if (m->stages == NULL) return out_of_memory(err);
+    if (m->stages == NULL) return meta_no_memory("for a plan", err);
     tdm_status status = TDM_OK;
     for (int32_t first = 0, last; m->n_stage < n && status == TDM_OK; first = last + 1) {
         last = is_cut ? exchange_next(graph, first) : graph->n_node;
@@ -216,7 +212,7 @@ static tdm_status memory_place(meta_plan *plan, int32_t d, tdm_error *err) {
     size_t n_slot = (size_t)m->part.graph.n_slot;
     m->temp_off = plan_alloc(plan, n_slot, sizeof *m->temp_off);
     m->slot_bindings = plan_alloc(plan, n_slot, sizeof *m->slot_bindings);
-    if (m->temp_off == NULL || m->slot_bindings == NULL) return out_of_memory(err);
+    if (m->temp_off == NULL || m->slot_bindings == NULL) return meta_no_memory("for a plan", err);
     const tdm_host *host = plan->device->host;
     size_t lives_size = (n_slot + 1) * sizeof(life);
     size_t crossing_size = (n_slot + 1) * sizeof(tdm_packed);
@@ -224,8 +220,9 @@ static tdm_status memory_place(meta_plan *plan, int32_t d, tdm_error *err) {
     life *lives = meta_alloc(host, lives_size);
     tdm_packed *crossing = meta_alloc(host, crossing_size);
     uint64_t *offsets = meta_alloc(host, offsets_size);
-    tdm_status status =
-        lives != NULL && crossing != NULL && offsets != NULL ? TDM_OK : out_of_memory(err);
+    tdm_status status = lives != NULL && crossing != NULL && offsets != NULL
+                            ? TDM_OK
+                            : meta_no_memory("for a plan", err);
     if (status == TDM_OK) status = fixed_place(plan, d, err);
     if (status == TDM_OK && !m->is_direct) {
         lives_find(&m->part, lives);
@@ -327,7 +324,7 @@ static void staging_measure(meta_plan *plan, int32_t d) {
 static tdm_status staging_make(meta_plan *plan, int32_t d, tdm_error *err) {
     meta_member_plan *m = &plan->members[d];
     m->staging = plan_alloc(plan, (size_t)m->staging_size, 1);
-    return m->staging != NULL ? TDM_OK : out_of_memory(err);
+    return m->staging != NULL ? TDM_OK : meta_no_memory("for a plan", err);
 }
 
 static tdm_status pages_make(meta_plan *plan, tdm_error *err) {
@@ -338,7 +335,7 @@ static tdm_status pages_make(meta_plan *plan, tdm_error *err) {
         if (v->kind == TDM_VALUE_STATE && v->ne[1] > plan->n_page) plan->n_page = v->ne[1];
     }
     plan->pages = plan_alloc(plan, (size_t)plan->n_page, sizeof *plan->pages);
-    if (plan->pages == NULL) return out_of_memory(err);
+    if (plan->pages == NULL) return meta_no_memory("for a plan", err);
     meta_pages_assign(plan->device, plan->n_page, plan->pages, n_local);
     return TDM_OK;
 }
@@ -404,7 +401,7 @@ tdm_status meta_plan_prepare(meta_plan *plan, tdm_error *err) {
     tdm_status status = meta_plan_lay_out(plan, err);
     if (status != TDM_OK) return status;
     plan->bindings = plan_alloc(plan, (size_t)plan->graph->n_slot, sizeof *plan->bindings);
-    if (plan->bindings == NULL) return out_of_memory(err);
+    if (plan->bindings == NULL) return meta_no_memory("for a plan", err);
     for (int32_t d = 0; d < device->n_member && status == TDM_OK; d++) {
         if (!meta_is_active(device, d)) continue;
         status = staging_make(plan, d, err);

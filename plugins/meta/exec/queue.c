@@ -498,7 +498,7 @@ static tdm_status events_create(tdm_queue *queue, tdm_error *err) {
 
 static tdm_status queue_create(tdm_device *device, tdm_queue **queue_out, tdm_error *err) {
     tdm_queue *queue = meta_alloc(device->host, sizeof *queue);
-    if (queue == NULL) return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "group: no memory for a queue");
+    if (queue == NULL) return meta_no_memory("for a queue", err);
     queue->device = device;
     tdm_status status = events_create(queue, err);
     if (status != TDM_OK) {
@@ -532,8 +532,7 @@ static tdm_status queue_compute(tdm_queue *queue, tdm_plan *plan, const tdm_bind
                         "group: %d bindings for %d slots, %d waits and %d signals", (int)n_binding,
                         (int)plan->graph->n_slot, (int)n_wait, (int)n_signal);
     queue_job *job = job_get(queue, n_binding, n_wait, n_signal);
-    if (job == NULL)
-        return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "group: no memory to submit a computation");
+    if (job == NULL) return meta_no_memory("to submit a computation", err);
     job->plan = plan;
     if (n_binding > 0) memcpy(job->bindings, bindings, (size_t)n_binding * sizeof *bindings);
     if (n_wait > 0) memcpy(job->waits, waits, (size_t)n_wait * sizeof *waits);

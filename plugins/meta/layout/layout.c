@@ -252,7 +252,7 @@ tdm_status meta_layout_normalize(tdm_layout *layout, tdm_error *err) {
         for (int32_t i = 0; i < p.n_run; i++)
             if (p.runs[i].holders == 0)
                 return tdm_fail(err, TDM_INVALID_ARGUMENT,
-                                "layout: nobody holds elements %lld to %lld of the pattern",
+                                "layout: no member holds elements %lld to %lld of the pattern",
                                 (long long)(i > 0 ? p.runs[i - 1].end : 0),
                                 (long long)p.runs[i].end);
         if (!layout_from_pattern(&p, layout->outer, &out))

@@ -11,8 +11,7 @@
 tdm_status meta_partition_table_create(const tdm_host *host, struct meta_partition_table **out,
                                        tdm_error *err) {
     struct meta_partition_table *table = meta_alloc(host, sizeof *table);
-    if (table == NULL)
-        return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "group: no memory for its partitions");
+    if (table == NULL) return meta_no_memory("for its partitions", err);
     table->host = host;
     *out = table;
     return TDM_OK;

@@ -301,7 +301,7 @@ static tdm_status drafts_assign(meta_device *device, const tdm_graph *graph, dra
     meta_batch *batch = NULL;
     tdm_status status = room_make(table, d, &batch, err);
     if (status == TDM_OK && (to.layers = meta_alloc(device->host, layers_size)) == NULL)
-        status = tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "group: no memory for a list of layers");
+        status = meta_no_memory("for a list of layers", err);
     if (status != TDM_OK) {
         if (batch != NULL) meta_free(device->host, batch, batch->size);
         return status;

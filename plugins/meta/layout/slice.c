@@ -188,8 +188,7 @@ static tdm_status edge_move(const slice_move *m, int64_t block, int64_t local_co
         m->n_row < (int64_t)(STAGING_SIZE / size) ? m->n_row : (int64_t)(STAGING_SIZE / size);
     if (block < m->col_first || block + SUPER > m->col_first + m->n_col) return TDM_OK;
     uint8_t *staging = meta_alloc(host, (size_t)n_chunk * size);
-    if (staging == NULL)
-        return tdm_fail(m->err, TDM_RESOURCE_EXHAUSTED, "group: no memory to cut superblocks in");
+    if (staging == NULL) return meta_no_memory("to cut superblocks in", m->err);
     tdm_status status = TDM_OK;
     for (int64_t at = 0; at < m->n_row && status == TDM_OK; at += n_chunk) {
         const int64_t row = m->row_first + at,

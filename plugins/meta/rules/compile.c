@@ -182,7 +182,7 @@ tdm_status meta_compile(meta_device *device, const tdm_graph *graph, meta_plan *
                         tdm_error *err) {
     const tdm_host *host = device->host;
     meta_plan *plan = meta_alloc(host, sizeof *plan);
-    if (plan == NULL) return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "group: no memory for a plan");
+    if (plan == NULL) return meta_no_memory("for a plan", err);
     meta_compiler c = {.device = device,
                        .graph = graph,
                        .hash = device->n_override > 0 ? host->graph->hash(graph) : 0,

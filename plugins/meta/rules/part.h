@@ -15,7 +15,7 @@ typedef enum meta_slot_source {
     META_SLOT_WEIGHT, /* the slice of a WEIGHT of the group's graph */
     META_SLOT_STATE,  /* the slice of a STATE */
     META_SLOT_INPUT,  /* an INPUT of the group's graph, whole */
-    META_SLOT_STEP, /* the step block, rewritten for this member (caches cut by sequence) */
+    META_SLOT_STEP,   /* the step block, rewritten for this member (caches cut by sequence) */
     META_SLOT_OUTPUT, /* in the scratch; delivered to the caller after the run */
     META_SLOT_ARENA,  /* the group's arena */
     META_SLOT_EPOCH,  /* a step header with the group's epoch, for EXCHANGE */

@@ -77,8 +77,7 @@ tdm_status meta_limits_measure(meta_device *device, tdm_device_limits *limits_ou
     tdm_device_limits sum = {.struct_size = sizeof sum};
     const size_t size = TDM_MAX_MEMBERS * sizeof(question);
     question *questions = meta_alloc(device->host, size);
-    if (questions == NULL)
-        return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "group: no memory to measure limits");
+    if (questions == NULL) return meta_no_memory("to measure limits", err);
     pthread_mutex_lock(&device->mutex);
     tdm_status status = device->is_broken
                             ? tdm_fail(err, device->broken.status, "%.400s", device->broken.message)

@@ -293,8 +293,7 @@ tdm_status meta_measure(meta_device *device, tdm_type type, tdm_error *err) {
         return tdm_fail(err, TDM_INVALID_ARGUMENT, "group: %s is no type of weights",
                         tdm_type_name(type));
     product *products = meta_alloc(device->host, TDM_MAX_MEMBERS * sizeof *products);
-    if (products == NULL)
-        return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "group: no memory to measure members");
+    if (products == NULL) return meta_no_memory("to measure members", err);
     int64_t n = (int64_t)(WEIGHT_SIZE / row);
     tdm_status status = rates_find(device, type, n, 1, rate, alone, products, err);
     for (int32_t d = 0; d < device->n_member && status == TDM_OK; d++) {

@@ -134,9 +134,7 @@ static tdm_status group_states_weigh(const meta_plan *plan, int32_t d, tdm_split
         !TDM_HAS(member->acquired.plugin, split) || !TDM_HAS(split, split_report))
         return TDM_OK;
     tdm_split_member *inner = meta_alloc(host, size);
-    tdm_status status = inner != NULL
-                            ? TDM_OK
-                            : tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "group: no memory to report");
+    tdm_status status = inner != NULL ? TDM_OK : meta_no_memory("to report", err);
     for (int32_t s = 0; s < m->n_stage && status == TDM_OK; s++) {
         const tdm_graph *graph = m->stages[s].graph;
         tdm_split_report report = {.struct_size = sizeof report,
@@ -262,7 +260,7 @@ static tdm_status whole_weigh(const meta_plan *plan, int32_t d, uint64_t *size_o
     const tdm_host *host = plan->device->host;
     size_t size = ((size_t)m->part.graph.n_slot + 1) * sizeof(whole_life);
     whole_life *lives = meta_alloc(host, size);
-    if (lives == NULL) return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "group: no memory to report");
+    if (lives == NULL) return meta_no_memory("to report", err);
     whole_mark(plan, d, lives);
     whole_lives_find(plan, d, lives);
     *size_out = whole_peak(plan, d, lives, false) + whole_peak(plan, d, lives, true);
