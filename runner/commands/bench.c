@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * bench.c: `tandem bench`: how fast a model reads a prompt and generates, for every combination
- * of what was given as a list. The model is loaded once for each file, device and number of
- * threads; a context is made for each combination of what concerns it, filled to its depth once,
- * and cut back to that depth between measurements. How fast memory is may change from second to
- * second, so the device's limits are looked at before and after each repetition.
+ * bench.c: `tandem bench`: the speed of prompts and of generation, for every combination of the
+ * given lists. The model is loaded once for each file, device and number of threads. A context is
+ * made for each combination of its parameters, filled to its depth once, and truncated to that
+ * depth between measurements. The speed of memory may change from second to second, so the limits
+ * of the device are measured before and after each repetition.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -15,7 +15,7 @@
 #include "runner/interrupt.h"
 #include "runner/session.h"
 
-#define SEED_DEFAULT 42 /* the tokens' values hardly matter, that they are always the same does */
+#define SEED_DEFAULT 42 /* any seed will do, as long as it is always the same */
 
 typedef struct bench {
     runner_app *app;
@@ -31,10 +31,10 @@ typedef struct bench {
     int32_t n_token;
     uint64_t *samples_ns; /* [n_sample] */
     int32_t n_sample;
-    /* The device's limits before each repetition, and behind the last; unknown where nobody asks. */
-    tdm_device_limits *looks; /* [n_sample + 1] */
-    double *limits_ts;        /* [n_sample] tokens a second that they allow a repetition */
-    double *values;           /* [n_sample + 1] to take medians of */
+    /* The limits before each repetition and after the last; unknown without --limits. */
+    tdm_device_limits *measured; /* [n_sample + 1] */
+    double *limits_ts;           /* [n_sample] tokens a second that they allow a repetition */
+    double *values;              /* [n_sample + 1] to take medians of */
 } bench;
 
 static int32_t list_at(const bench *b, const char *key, size_t i) {
@@ -77,7 +77,7 @@ static tdm_status tokens_make(bench *b, tdm_error *err) {
 
 /* ---- One test ---- */
 
-/* Reads a prompt, then generates: tokens that were drawn beforehand, one at a time. */
+/* Decodes a prompt, then random tokens one at a time in place of generated ones. */
 static tdm_status test_run(bench *b, int32_t n_prompt, int32_t n_gen, tdm_error *err) {
     tdm_status status = TDM_OK;
     for (int32_t at = 0, n; at < n_prompt && status == TDM_OK; at += n) {
@@ -100,9 +100,9 @@ static tdm_status depth_restore(bench *b, tdm_error *err) {
     return llm_context_truncate(b->session.ctx, 0, b->n_depth, err);
 }
 
-/* ---- What a test could be at most ---- */
+/* ---- The limit of a test ---- */
 
-/* A prompt's steps, as test_run and the context cut it: a batch has logits of its last token. */
+/* A prompt's steps, split as test_run and the context do: a batch has logits of its last token. */
 static tdm_status prompt_limit_add(bench *b, int32_t n_prompt, const tdm_device_limits *limits,
                                    bench_limit *limit, tdm_error *err) {
     tdm_status status = TDM_OK;
@@ -119,8 +119,7 @@ static tdm_status prompt_limit_add(bench *b, int32_t n_prompt, const tdm_device_
     return status;
 }
 
-/* Steps of generated tokens differ by a row of the cache each: the one in the middle stands for all
- * of them. */
+/* The cost of generated tokens grows with the cache: the token in the middle is taken for all. */
 static tdm_status gen_limit_add(bench *b, int32_t n_prompt, int32_t n_gen,
                                 const tdm_device_limits *limits, bench_limit *limit,
                                 tdm_error *err) {
@@ -132,12 +131,12 @@ static tdm_status gen_limit_add(bench *b, int32_t n_prompt, int32_t n_gen,
     return status;
 }
 
-/* Of each repetition by the looks beside it, and of all of them: what limits most of their time. */
+/* Computes the limit of each repetition, and what limits most of the time of all. */
 static tdm_status limits_fill(bench *b, const bench_row *row, bench_limit *all, tdm_error *err) {
     const double n_token = (double)row->n_prompt + (double)row->n_gen;
     tdm_status status = TDM_OK;
     for (int32_t i = 0; i < b->n_sample && status == TDM_OK; i++) {
-        const tdm_device_limits limits = bench_limits_between(&b->looks[i], &b->looks[i + 1]);
+        const tdm_device_limits limits = bench_limits_between(&b->measured[i], &b->measured[i + 1]);
         bench_limit one = {0};
         status = prompt_limit_add(b, row->n_prompt, &limits, &one, err);
         if (status == TDM_OK)
@@ -152,18 +151,18 @@ static tdm_status limits_fill(bench *b, const bench_row *row, bench_limit *all, 
     return status;
 }
 
-/* A share of the limit that held beside it, for each repetition; the row has the medians. */
+/* The speed of each repetition as a share of its limit; the row has the medians. */
 static tdm_status limit_fill(bench *b, bench_row *row, tdm_error *err) {
     const double n_token = (double)row->n_prompt + (double)row->n_gen;
     const int32_t n_look = b->n_sample + 1;
     bench_limit all = {0};
     tdm_status status = limits_fill(b, row, &all, err);
     if (status != TDM_OK) return status;
-    for (int32_t i = 0; i < n_look; i++) b->values[i] = b->looks[i].read_bandwidth;
+    for (int32_t i = 0; i < n_look; i++) b->values[i] = b->measured[i].read_bandwidth;
     row->read_bandwidth = bench_known_median(b->values, n_look);
-    for (int32_t i = 0; i < n_look; i++) b->values[i] = b->looks[i].int8_peak;
+    for (int32_t i = 0; i < n_look; i++) b->values[i] = b->measured[i].int8_peak;
     row->int8_peak = bench_known_median(b->values, n_look);
-    for (int32_t i = 0; i < n_look; i++) b->values[i] = b->looks[i].f32_peak;
+    for (int32_t i = 0; i < n_look; i++) b->values[i] = b->measured[i].f32_peak;
     row->f32_peak = bench_known_median(b->values, n_look);
     for (int32_t i = 0; i < b->n_sample; i++) b->values[i] = b->limits_ts[i];
     row->limit_ts = bench_known_median(b->values, b->n_sample);
@@ -177,14 +176,14 @@ static tdm_status limit_fill(bench *b, bench_row *row, tdm_error *err) {
     return TDM_OK;
 }
 
-/* A quarter of a second, mostly, after which caches hold nothing of the model: it is used once,
- * where it would be before a measurement. Of one device: what other devices do for it is not in
- * its limits. */
+/* Measures the limits; this takes about a quarter of a second and evicts the model from the caches,
+ * so that the model is then used once without being measured. The limits are of one device: work
+ * that other devices do for it is not included. */
 static tdm_status limits_look(bench *b, int32_t i, tdm_error *err) {
-    b->looks[i] = (tdm_device_limits){.struct_size = sizeof b->looks[i]};
+    b->measured[i] = (tdm_device_limits){.struct_size = sizeof b->measured[i]};
     if (!runner_config_get_bool(b->app->config, "limits") || b->session.placement.n_dev > 1)
         return TDM_OK;
-    tdm_status status = tdm_open_device_measure_limits(b->session.dev, &b->looks[i], err);
+    tdm_status status = tdm_open_device_measure_limits(b->session.dev, &b->measured[i], err);
     if (status != TDM_OK || i == b->n_sample || !runner_config_get_bool(b->app->config, "warmup"))
         return status;
     status = test_run(b, 0, 1, err);
@@ -334,7 +333,7 @@ static tdm_status device_check(bench *b, runner_roster *roster, const char *name
                            : runner_roster_declare(roster, name, NULL, err);
 }
 
-/* Of several models or devices a wrong one is told of before hours go into the others. */
+/* Checks all models and devices before the first is measured, which may take hours. */
 static tdm_status names_check(bench *b, tdm_error *err) {
     runner_config *config = b->app->config;
     size_t n_model = list_count(b, "model"), n_device = list_count(b, "device");
@@ -355,7 +354,7 @@ static tdm_status names_check(bench *b, tdm_error *err) {
     return status;
 }
 
-/* Numbers of threads count only as a flag; otherwise they are the device's own business. */
+/* Only a flag gives numbers of threads; other values belong to the device. */
 static tdm_status models_measure(bench *b, tdm_error *err) {
     runner_config *config = b->app->config;
     bool has_threads =
@@ -377,7 +376,7 @@ static tdm_status models_measure(bench *b, tdm_error *err) {
 
 /* ---- The command ---- */
 
-/* A column is shown where its values are not all the default. */
+/* A column is printed if its values are not all the default. */
 static bool column_is_needed(runner_config *config, const char *key) {
     const runner_key *k = runner_key_find(runner_config_keys(config), key, NULL);
     char text[32];
@@ -417,10 +416,10 @@ static tdm_status bench_prepare(bench *b, tdm_error *err) {
     b->n_token = (int32_t)n_token;
     const size_t n_sample = (size_t)b->n_sample;
     b->samples_ns = calloc(n_sample, sizeof *b->samples_ns);
-    b->looks = calloc(n_sample + 1, sizeof *b->looks);
+    b->measured = calloc(n_sample + 1, sizeof *b->measured);
     b->limits_ts = calloc(n_sample, sizeof *b->limits_ts);
     b->values = calloc(n_sample + 1, sizeof *b->values);
-    if (b->samples_ns == NULL || b->looks == NULL || b->limits_ts == NULL || b->values == NULL)
+    if (b->samples_ns == NULL || b->measured == NULL || b->limits_ts == NULL || b->values == NULL)
         return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "no memory for %d measurements", b->n_sample);
     return TDM_OK;
 }
@@ -434,7 +433,7 @@ static tdm_status bench_command(runner_app *app, tdm_error *err) {
     }
     free(b.tokens);
     free(b.samples_ns);
-    free(b.looks);
+    free(b.measured);
     free(b.limits_ts);
     free(b.values);
     return status;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * bench_limit.c: adding up the least times of steps, and what several looks at a device make. What
- * steps there are is bench.c's.
+ * bench_limit.c: sums of the shortest times of steps, and means of measured limits. The steps are
+ * listed in bench.c.
  */
 #include "runner/commands/bench_limit.h"
 

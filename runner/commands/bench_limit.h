@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * bench_limit.h: how fast a test could be at most on a device whose limits are known: each step
- * takes as long as reading what it has to read, or multiplying what it has to multiply, whichever
- * takes longer. The field knows it as the roofline model (Williams, Waterman and Patterson 2009).
+ * bench_limit.h: the highest speed of a test that the limits of a device allow. The time of a step
+ * is that of its reads or that of its arithmetic, whichever is longer: the roofline model
+ * (Williams, Waterman and Patterson 2009).
  */
 #ifndef TANDEM_RUNNER_BENCH_LIMIT_H
 #define TANDEM_RUNNER_BENCH_LIMIT_H
@@ -10,15 +10,15 @@
 #include "llm/work.h"
 
 typedef struct bench_limit {
-    bool is_unknown; /* a limit was needed that the device did not tell */
+    bool is_unknown; /* a limit was needed that is not known */
     double seconds;  /* the least that all steps so far take */
     double by_read;  /* of these: steps that reading limits, */
     double by_int8;  /* and those that arithmetic does, most of it with quantised weights */
     double by_f32;   /* or with others */
 } bench_limit;
 
-/* What held between two looks at a device: the mean of both. What one of them could not tell is the
- * other's; 0 where neither could. */
+/* The limits between two measurements: their mean. A limit that one of them does not have is taken
+ * from the other; 0 where neither has it. */
 tdm_device_limits bench_limits_between(const tdm_device_limits *before,
                                        const tdm_device_limits *after);
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * bench_table.h: results of `tandem bench` as Markdown, CSV, JSON or JSON lines. Fields are called
- * as llama-bench calls them, so that the scripts that read its output read ours; what it has not
- * comes under names of our own.
+ * bench_table.h: results of `tandem bench` as Markdown, CSV, JSON or JSON lines. Fields have
+ * the names of llama-bench, so that scripts for its output work. Fields that it does not have
+ * follow under names of their own.
  */
 #ifndef TANDEM_RUNNER_BENCH_TABLE_H
 #define TANDEM_RUNNER_BENCH_TABLE_H
@@ -39,7 +39,7 @@ typedef struct bench_row {
     int32_t n_sample;
     uint64_t kv_row_size; /* bytes that the cache keeps of a token, in all layers */
     uint64_t load_ns;     /* from opening the file to the weights' being where they are used */
-    /* The device's limits (tdm_device_limits): medians of the looks at them; 0 = unknown. */
+    /* The device's limits (tdm_device_limits): medians of what was measured; 0 = unknown. */
     double read_bandwidth, int8_peak, f32_peak;
     const char *limit_kind;  /* which of them the test runs into (bench_limit.h); NULL = unknown */
     double limit_ts;         /* tokens per second there, the median; 0 = unknown */
@@ -47,8 +47,8 @@ typedef struct bench_row {
     const double *limits_ts; /* [n_sample] the limit of each, 0 = unknown; NULL = none is known */
 } bench_row;
 
-/* Which columns of a Markdown table are worth their place: those that differ from the default or
- * from row to row. The other forms always have all. */
+/* The columns of a Markdown table that differ from the default or from row to row. The other forms
+ * always have all fields. */
 typedef struct bench_columns {
     bool n_batch, n_ubatch, type_k, type_v, is_rotated, limit;
 } bench_columns;

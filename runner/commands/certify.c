@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * certify.c: `tandem certify PLUGIN.so`: the conformance suite, configured from the command
- * line. What is checked is certify.h's business.
+ * line. The checks are in certify/.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -60,8 +60,8 @@ static tdm_status options_read(runner_app *app, option_list *list, tdm_error *er
     return TDM_OK;
 }
 
-/* What is no file has no checks: a hundred of them would say so one by one. What a file that is no
- * plugin lacks is the suite's to say. */
+/* Fails once for a missing file, instead of in every check. A file that is not a plugin is reported
+ * by the suite. */
 static tdm_status file_check(const char *file, tdm_error *err) {
     struct stat info = {0};
     int fd = open(file, O_RDONLY | O_NONBLOCK | O_CLOEXEC); /* a pipe without a writer opens too */
@@ -94,7 +94,7 @@ static tdm_status suite_run(runner_app *app, const option_list *list, tdm_error 
     tdm_status status = runner_config_check(config, err);
     if (status == TDM_OK) status = file_check(file, err);
     if (status != TDM_OK) return status;
-    /* dlopen looks for a name without '/' in the system's folders, which is not what was meant. */
+    /* dlopen searches the system's folders for a name without '/': make it a path */
     if (strchr(file, '/') == NULL && (found = text_join("./", "", file)) != NULL)
         params.file = found;
     status = certify_run(&params, app->out, &result, err);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * config.c: `tandem config`: the effective configuration, written as an INI file that means
- * the same when it is read back, with the origin of each value behind it.
+ * config.c: `tandem config`: prints the effective configuration as an INI file, with the origin
+ * of each value as a comment. Reading that file gives the same values.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -9,7 +9,7 @@
 
 #include "runner/commands/commands.h"
 
-#define COMMENT_COLUMN 36 /* where origins stand, unless a value is longer */
+#define COMMENT_COLUMN 36 /* of the origins, unless a value is longer */
 
 /* `mark`: "" or "#", which makes a comment of the line. */
 static void print_line(FILE *out, const char *mark, const char *key, const char *text,
@@ -23,7 +23,7 @@ static void print_line(FILE *out, const char *mark, const char *key, const char 
     fprintf(out, "%*s# %s\n", blanks, "", where);
 }
 
-/* Whether a plugin before has a key of that name: outside sections they are one. */
+/* Whether an earlier plugin has a key of that name: outside sections they are the same key. */
 static bool is_repeated(const runner_key_list *keys, size_t i) {
     for (size_t j = 0; j < i; j++)
         if (keys->items[i]->plugin != NULL && keys->items[j]->plugin != NULL &&
@@ -52,10 +52,10 @@ static tdm_status print_defaults(runner_config *config, FILE *out, tdm_error *er
     return TDM_OK;
 }
 
-/* A device's or a group's section. What counts for it without standing in it is shown as a comment:
- * as a value of its own it would mean more than it does. A plugin is told what its section says
- * and may know nothing of what is said of all devices; a group's own shares must be one for each
- * member, when the file is read already; and a group inside another has only its own values. */
+/* Prints the section of a device or group. A value that counts for it but is not set in it is
+ * printed as a comment, because setting it in the section would change the meaning: a plugin takes
+ * no key of another plugin, the shares of a section must be one for each member, and a group inside
+ * another takes values from its own section only. */
 static tdm_status print_section(runner_config *config, const runner_section *section, bool is_main,
                                 FILE *out, tdm_error *err) {
     bool is_group = runner_section_is_group(section);
@@ -96,7 +96,7 @@ tdm_status runner_cmd_config(runner_config *config, FILE *out, tdm_error *err) {
         status = print_section(config, runner_config_device(config, i), false, out, err);
     const runner_section *picked = NULL;
     if (status == TDM_OK && runner_config_pick_device(config, &picked, NULL) != TDM_OK)
-        picked = NULL; /* the command that is to run on it will say what is wrong */
+        picked = NULL; /* a command that runs on it reports what is wrong */
     for (size_t i = 0; status == TDM_OK && i < runner_config_n_groups(config); i++) {
         const runner_section *group = runner_config_group(config, i);
         if (runner_section_line(group) > 0)

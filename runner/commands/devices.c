@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * devices.c: `tandem devices`: the plugins that load, the devices that they found, and the
- * reason of each that did not load (a warning) or found none. Opens nothing.
+ * devices.c: `tandem devices`: prints the plugins and their devices, and the reason for each
+ * plugin that cannot be loaded (a warning) or has no device. Opens no device.
  */
 #include <string.h>
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * info.c: `tandem convert-info MODEL`: what is in a GGUF file, for people or as JSON: its keys,
- * its tensors, what each type takes, and its chat template. Reads any GGUF file, also of models
- * that Tandem does not run. What the keys mean is not its business.
+ * its tensors, the size of each type, and its chat template. Reads any GGUF file, also of models
+ * that Tandem does not run. It does not interpret the keys.
  */
 #include <inttypes.h>
 #include <stdlib.h>
@@ -19,11 +19,11 @@
 
 #define TEMPLATE_KEY "tokenizer.chat_template"
 
-/* What the tensors of one type take together. */
+/* The total size of the tensors of one type. */
 typedef struct type_total {
     uint32_t type; /* as in the file */
     uint32_t n_tensor;
-    uint32_t n_unknown; /* of a type that this build does not know: not in `size` */
+    uint32_t n_unknown; /* of types unknown to this build: not in `size` */
     uint64_t n_element, size;
 } type_total;
 
@@ -85,7 +85,7 @@ static llm_gguf_str key_string(const llm_gguf *g, const llm_gguf_key *key) {
 
 /* ---- Text ---- */
 
-/* Whole lines as they are; other control characters would be commands to a terminal. */
+/* Prints line ends as they are, and replaces other control characters, which a terminal obeys. */
 static void template_print(FILE *out, llm_gguf_str text) {
     for (size_t i = 0; i < text.len; i++) {
         unsigned char byte = (unsigned char)text.ptr[i];
@@ -176,7 +176,7 @@ static void info_print(const llm_gguf *g, const totals *sums, FILE *out) {
 
 /* ---- JSON ---- */
 
-/* A NUL cannot be in a C string: it becomes a byte that is no UTF-8, which JSON gets as U+FFFD. */
+/* A C string cannot contain NUL: it becomes a byte that is not UTF-8, which is U+FFFD in JSON. */
 static tdm_status string_write(json_writer *w, const char *key, llm_gguf_str text, tdm_error *err) {
     char *copy = malloc(text.len + 1);
     if (copy == NULL) return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "no memory for a string");

@@ -15,7 +15,7 @@
 
 #define VERSION   1
 #define HEAD_SIZE 128
-/* What the probabilities of a row may add up to beside 1. As f32, a logarithm of -16 is right to
+/* How far the sum of a row's probabilities may be from 1. As f32, a logarithm of -16 is right to
  * 2^-21, and so is the probability: a row of any length stays below a hundredth of this. */
 #define SUM_ERROR 1e-3
 
@@ -140,7 +140,7 @@ tdm_status kl_file_create(const char *path, const kl_head *head, kl_file **file_
     return TDM_OK;
 }
 
-/* TDM_DATA_LOSS unless the numbers can be meant and the file is as long as they say. */
+/* TDM_DATA_LOSS unless the numbers are valid and match the length of the file. */
 static tdm_status head_check(const char *path, const kl_head *head, FILE *stream, tdm_error *err) {
     struct stat info;
     bool is_sane = head->n_vocab > 0 && head->n_vocab < 1 << 28 && head->n_ctx >= 4 &&
@@ -231,7 +231,7 @@ tdm_status kl_file_read(kl_file *file, float *row_out, tdm_error *err) {
         return tdm_fail(err, TDM_IO, "%s: cannot be read: %s", file->path,
                         errno != 0 ? strerror(errno) : "it ends too early");
     double sum = 0;
-    bool is_none = false; /* a value that is the logarithm of no probability */
+    bool is_none = false; /* a value is not the logarithm of a probability */
     for (int32_t i = 0; i < file->n_vocab; i++) {
         uint32_t bits = get_u32(file->bytes + (size_t)i * 4);
         memcpy(&row_out[i], &bits, sizeof bits);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * kl_file.h: a file of reference log-probabilities: what one model said of a text, for another to
- * be compared with. Which positions are scored is the caller's business; here they are rows.
+ * kl_file.h: a file of reference log-probabilities of one model for a text, to compare another
+ * model with. A row is a scored position; the caller chooses the positions.
  *
  * The format, all numbers little-endian:
  *
@@ -12,7 +12,7 @@
  *           20   u32 n_chunk
  *           24   u64 vocabulary FNV-1a of the vocabulary's token texts, each after its u32 length
  *           32   u64 text       FNV-1a of the tokens as they were evaluated, each an i32
- *           40   u64 model      fingerprint of the model that spoke (llm/model.h)
+ *           40   u64 model      fingerprint of the model (llm/model.h)
  *           48   80 bytes       what it is called, NUL-terminated
  *          128   rows of n_vocab f32: natural logarithms of the next token's probabilities, for
  *                n_ctx - n_ctx / 2 - 1 positions of each chunk, from position n_ctx / 2 on
@@ -51,13 +51,14 @@ tdm_status kl_file_create(const char *path, const kl_head *head, kl_file **file_
  * caller owns *file_out. [setup] */
 tdm_status kl_file_open(const char *path, kl_head *head_out, kl_file **file_out, tdm_error *err);
 
-/* The next row of n_vocab values. Reading fails with TDM_DATA_LOSS where they are no logarithms of
- * probabilities (above 0, NaN, or together not 1), with TDM_IO behind the last. [setup] */
+/* The next row of n_vocab values. Reading fails with TDM_DATA_LOSS where they are not logarithms of
+ * probabilities (above 0, NaN, or together not 1), with TDM_IO after the last. [setup] */
 tdm_status kl_file_write(kl_file *file, const float *row, tdm_error *err);
 tdm_status kl_file_read(kl_file *file, float *row_out, tdm_error *err);
 
-/* Closes and frees; NULL gives `status` back. A file in the making gets its name where `status` is
- * TDM_OK, else nothing of it is left. Returns `status`, or what went wrong. [setup] */
+/* Closes and frees; with NULL it returns `status`. A file that is being written gets its name if
+ * `status` is TDM_OK; otherwise it is removed. Returns `status`, or the failure of closing. [setup]
+ * */
 tdm_status kl_file_close(kl_file *file, tdm_status status, tdm_error *err);
 
 #endif

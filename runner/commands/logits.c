@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * logits.c: `tandem logits`: the logits of every position of given tokens, as a file of
- * little-endian f32 rows. What other programs compare Tandem with.
+ * little-endian f32 rows. Other programs read it to compare results.
  */
 #include <errno.h>
 #include <stdlib.h>

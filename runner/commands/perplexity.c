@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
- * perplexity.c: `tandem perplexity`: how well a model foretells a text, and how far its
- * predictions lie from those of another.
+ * perplexity.c: `tandem perplexity`: the perplexity of a text, and the KL divergence from
+ * another model.
  *
  * The convention is that of llama.cpp's tool, so that figures can be compared: the text's tokens
- * (with a bos in front where the model wants one) are cut into chunks of the context's length, a
- * remainder is dropped; where the model wants a bos, it takes the place of each chunk's first
+ * (with a bos in front where the model requires one) are cut into chunks of the context's length, a
+ * remainder is dropped; where the model requires a bos, it takes the place of each chunk's first
  * token; a chunk is evaluated from nothing, and the tokens of its second half, which have at least
  * half a context before them, are scored.
  */
@@ -60,7 +60,7 @@ static tdm_status text_cut(evaluation *e, tdm_error *err) {
     if (status != TDM_OK) return status;
     e->tokens = ids;
     size_t n_ctx = (size_t)e->n_ctx;
-    /* As in llama.cpp: a text of less than two chunks says nothing. */
+    /* As in llama.cpp: fewer than two chunks are too few to measure. */
     if (n < 2 * n_ctx)
         return tdm_fail(
             err, TDM_OUT_OF_RANGE,
@@ -79,7 +79,7 @@ static tdm_status text_cut(evaluation *e, tdm_error *err) {
 
 /* ---- Reference logits ---- */
 
-/* What these tokens and this model are called in such a file. */
+/* The head of such a file for these tokens and this model. */
 static tdm_status head_make(const evaluation *e, kl_head *head, tdm_error *err) {
     const llm_vocab *vocab = NULL;
     const llm_model *model = e->session.model;
@@ -124,7 +124,7 @@ static tdm_status head_compare(const evaluation *e, const kl_head *here, tdm_err
     return TDM_OK;
 }
 
-/* Opens the file that is there, before anything long is done: its head says how many chunks. */
+/* Opens an existing file before the long work; its head has the number of chunks. */
 static tdm_status base_open(evaluation *e, tdm_error *err) {
     e->base_is_read = e->base_path != NULL && access(e->base_path, F_OK) == 0;
     return e->base_is_read ? kl_file_open(e->base_path, &e->head, &e->base, err) : TDM_OK;
@@ -186,7 +186,7 @@ static tdm_status chunk_score(evaluation *e, const int32_t *tokens, tdm_error *e
     return status;
 }
 
-/* The running values are the progress; a bar would write over them on a terminal. */
+/* The running values are printed instead of a progress bar, which would overwrite them. */
 static tdm_status chunks_score(evaluation *e, tdm_error *err) {
     runner_app *app = e->session.app;
     tdm_status status = TDM_OK;
@@ -198,7 +198,7 @@ static tdm_status chunks_score(evaluation *e, tdm_error *err) {
         if (!is_quiet) {
             fprintf(app->out, "[%d]%.4f,", i + 1, perplexity_of(&e->nll, &ignored));
             has_line = true;
-            status = runner_flush(app, err); /* nobody reads what hours of more chunks would say */
+            status = runner_flush(app, err); /* stop early if the output is closed */
         }
         if (status == TDM_OK && i + 1 < e->n_chunk && runner_interrupt_came())
             status = tdm_fail(err, TDM_CANCELLED, "interrupted after %d of %d chunks", i + 1,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * quantize.c: `tandem quantize IN OUT TYPE`: a model file in a smaller type. What becomes of which
- * tensor is llm/quantize/quantize.h's business.
+ * quantize.c: `tandem quantize IN OUT TYPE`: a model file in a smaller type.
+ * llm/quantize/quantize.h chooses the type of each tensor.
  */
 #include <sched.h>
 #include <stdlib.h>
@@ -32,7 +32,7 @@ static tdm_status kind_find(runner_app *app, const llm_quantize_kind **kind_out,
     return runner_usage(app, err, "unknown type '%.32s'; there are %s", word, list);
 }
 
-/* The source is read while the target is written, so they must not be one file. */
+/* The source is read while the target is written, so they must be different files. */
 static tdm_status paths_check(runner_app *app, const char *in, const char *out, tdm_error *err) {
     struct stat a, b;
     if (stat(in, &a) != 0 || stat(out, &b) != 0) return TDM_OK;
@@ -61,7 +61,7 @@ static void types_print(FILE *out) {
         out);
 }
 
-/* Kinds that are wrong for most models, or cost more than a user may expect. */
+/* Warns of types that are unsuitable for most models or less exact than expected. */
 static void kind_warn(runner_app *app, const llm_gguf *g, const llm_quantize_kind *kind,
                       const llm_quantize_choice *choices) {
     uint32_t n_taken = 0;
@@ -83,7 +83,7 @@ static void kind_warn(runner_app *app, const llm_gguf *g, const llm_quantize_kin
                               kind->name);
 }
 
-/* What the user should know of the choices before the work begins. */
+/* Notes and warnings on the chosen types, before the work begins. */
 static void choices_tell(runner_app *app, const llm_gguf *g, const llm_quantize_choice *choices) {
     uint32_t n_short = 0, n_again = 0;
     const llm_gguf_tensor *example = NULL;
@@ -140,7 +140,7 @@ static void result_print(runner_app *app, const llm_gguf *g, const llm_quantize_
                 n_element > 0 ? 8 * (double)after / (double)n_element : 0, (double)ns / 1e9);
 }
 
-/* Those that this process may use. */
+/* Processors that this process may use. */
 static int core_count(void) {
     cpu_set_t set;
     return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * run.c: `tandem run`: a prompt and its continuation on standard output, timings behind it on
+ * run.c: `tandem run`: prints a prompt and its continuation on standard output, then timings on
  * standard error.
  */
 #include <errno.h>
@@ -17,7 +17,7 @@
 #include "runner/prompt.h"
 #include "runner/prompt_cache.h"
 
-/* Text of a sequence that waits for those before it. */
+/* Text of a sequence that is printed after those before it. */
 typedef struct pending_text {
     char *text;
     size_t len, capacity;
@@ -31,8 +31,8 @@ typedef struct run {
     size_t prompt_len;
     int32_t *tokens;
     int32_t n_token;
-    bool has_bos;           /* tokens begin with the token that begins texts */
-    bool has_text;          /* tokens hold more than what the model wants before any text */
+    bool has_bos;  /* tokens begin with the token that begins texts */
+    bool has_text; /* tokens hold more than those that the model requires before any text */
     const char *cache_path; /* of --prompt-cache; "" = none */
     int32_t *held;          /* [n_ctx] with a prompt cache to write: the tokens that it will hold */
     pending_text *pending;  /* [n_seq]; of sequence 0 none */
@@ -53,7 +53,7 @@ static tdm_status text_write(run *r, const char *text, size_t len, tdm_error *er
     return TDM_OK;
 }
 
-/* The first sequence is shown as it comes, the others when it is their turn. */
+/* The first sequence is printed as it is generated, the others after it. */
 static tdm_status text_take(void *user, int32_t seq, const char *text, size_t len, tdm_error *err) {
     run *r = user;
     if (seq == 0) return text_write(r, text, len, err);
@@ -72,7 +72,7 @@ static tdm_status text_take(void *user, int32_t seq, const char *text, size_t le
     return TDM_OK;
 }
 
-/* A text's end is a line's end, so that the shell's next line begins at the left. */
+/* Ends the output with a line end, so that the prompt of the shell begins a line. */
 static tdm_status line_end(run *r, tdm_error *err) {
     return r->last != '\n' && r->last != '\0' ? text_write(r, "\n", 1, err) : TDM_OK;
 }
@@ -96,8 +96,8 @@ static tdm_status pending_show(run *r, tdm_error *err) {
 
 /* ---- Prompt ---- */
 
-/* What the model wants before a text, then the text; not what it wants behind one, because it is
- * to be continued. */
+/* The tokens that the model requires before a text, then the text. Tokens that end a text are left
+ * out, because it is to be continued. */
 static tdm_status prompt_tokenize(run *r, tdm_error *err) {
     const llm_vocab *vocab = NULL;
     int32_t *ids = NULL;
@@ -130,7 +130,7 @@ static tdm_status prompt_tokenize(run *r, tdm_error *err) {
 
 static tdm_status prompt_check(run *r, tdm_error *err) {
     int32_t n_ctx = llm_context_n_ctx(r->session.ctx);
-    /* After a shift nothing is shared any more, so a sequence then has only its part
+    /* After a shift no rows are shared, so a sequence then has only its part
      * (generation.c); a longer prompt would get stuck in the middle of the first shift. */
     int32_t n_part = n_ctx / r->n_seq;
     if (runner_config_get_bool(r->app->config, "context-shift") && r->n_token > n_part &&
@@ -227,7 +227,7 @@ static uint64_t seed_find(runner_config *config) {
     return (mix ^ mix >> 32) & 0xffffffffu; /* what --seed takes */
 }
 
-/* The token that begins every text is kept besides those that were asked for. */
+/* The token that begins every text is kept besides those of `keep`. */
 static int32_t keep_find(run *r) {
     int64_t n_keep = runner_config_get_int(r->app->config, "keep");
     if (n_keep < 0 || n_keep >= r->n_token) return r->n_token;
@@ -244,7 +244,7 @@ static runner_generation_params params_read(run *r) {
         .sampler = {.struct_size = sizeof params.sampler,
                     .temp = (float)runner_config_get_float(config, "temp"),
                     .top_k = (int32_t)runner_config_get_int(config, "top-k"),
-                    /* 0 leaves the likeliest token; to the sampler it would mean no limit. */
+                    /* 0 keeps the most likely token; for the sampler it would mean no limit. */
                     .top_p = fmaxf((float)runner_config_get_float(config, "top-p"), FLT_MIN),
                     .min_p = (float)runner_config_get_float(config, "min-p"),
                     .repeat_penalty = (float)runner_config_get_float(config, "repeat-penalty"),
@@ -266,7 +266,7 @@ static runner_generation_params params_read(run *r) {
     return params;
 }
 
-/* The draft model, if one was asked for; whether it fits is known before weights are read. */
+/* Opens the draft model, if there is one. It is checked before weights are read. */
 static tdm_status draft_open(run *r, tdm_error *err) {
     const char *path = runner_config_get_string(r->app->config, "model-draft");
     tdm_status status = runner_config_check(r->app->config, err);
@@ -287,7 +287,7 @@ static const char *draft_type(runner_config *config, const char *key) {
 
 static tdm_status draft_begin(run *r, tdm_error *err) {
     if (r->draft.model == NULL) return TDM_OK;
-    /* as large as the model's, whatever that was made to fit into */
+    /* the model's context size, after it was made to fit */
     runner_context_wish wish = {
         .n_ctx = llm_context_n_ctx(r->session.ctx),
         .type_k = draft_type(r->app->config, "cache-type-k-draft"),
@@ -314,8 +314,8 @@ static tdm_status cache_begin(run *r, tdm_error *err) {
                : tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "no memory for %zu tokens", n_ctx);
 }
 
-/* Rows that a context shift has moved were computed with tokens before them that are gone: no
- * prompt gives them again. */
+/* Rows that a context shift has moved depend on tokens that are no longer there: no prompt gives
+ * the same rows. */
 static tdm_status cache_end(run *r, const runner_generation_result *result, tdm_error *err) {
     if (r->held == NULL) return TDM_OK;
     if (result->n_shift == 0)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * token_loss.h: the arithmetic of judging a model by a text: log-probabilities, running means, and
- * how far one distribution lies from another. Knows no model and no file.
+ * token_loss.h: log-probabilities, running means, and the divergence of two distributions. It uses
+ * neither models nor files.
  */
 #ifndef TANDEM_RUNNER_PERPLEXITY_H
 #define TANDEM_RUNNER_PERPLEXITY_H
@@ -20,7 +20,7 @@ int32_t perplexity_top(const float *values, int32_t n);
  * logarithms count in the second order only. +inf where p is 0 and p_ref is not. [any-thread] */
 double perplexity_divergence(const float *reference, const float *log_probs, int32_t n);
 
-/* A mean in the making; cleared = empty. */
+/* A running mean; cleared = empty. */
 typedef struct perplexity_mean {
     double sum, squares;
     uint64_t n;

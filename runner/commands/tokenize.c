@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * tokenize.c: `tandem tokenize`: text to tokens, and back with --decode. Needs nothing of the
- * model but its vocabulary, so files without weights and unknown architectures will do.
+ * tokenize.c: `tandem tokenize`: text to tokens, and back with --decode. Reads only the
+ * vocabulary of the model: files without weights and of unknown architectures work too.
  */
 #include <inttypes.h>
 #include <stdlib.h>
@@ -10,8 +10,8 @@
 #include "llm/tokenizer/tokenizer.h"
 #include "runner/prompt.h"
 
-/* Prints bytes between quotes: line ends, quotes and whatever is not UTF-8 as escapes, so that a
- * token is one line whatever it holds. */
+/* Prints bytes between quotes: line ends, quotes and bytes that are not UTF-8 as escapes, so
+ * that every token is one line. */
 static void piece_print(FILE *out, llm_vocab_str piece) {
     fputc('\'', out);
     for (size_t i = 0; i < piece.len;) {
