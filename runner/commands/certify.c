@@ -72,7 +72,8 @@ static tdm_status file_check(const char *file, tdm_error *err) {
         return tdm_fail(err, cause == ENOENT ? TDM_NOT_FOUND : TDM_IO, "%s: cannot be read: %s",
                         file, strerror(cause));
     if (!S_ISREG(info.st_mode))
-        return tdm_fail(err, TDM_INVALID_ARGUMENT, "%s: is no file; a plugin is a NAME.so", file);
+        return tdm_fail(err, TDM_INVALID_ARGUMENT, "%s: is not a file; a plugin is a NAME.so",
+                        file);
     return TDM_OK;
 }
 

@@ -172,7 +172,7 @@ static tdm_status head_read(const char *path, FILE *stream, kl_head *head, tdm_e
         memcmp(bytes, magic, sizeof magic) != 0)
         return tdm_fail(
             err, TDM_DATA_LOSS,
-            "%s: is no file of reference logits that `tandem perplexity --kl-base` wrote", path);
+            "%s: is not a file of reference logits that `tandem perplexity --kl-base` wrote", path);
     if (get_u32(bytes + 8) != VERSION)
         return tdm_fail(err, TDM_UNSUPPORTED,
                         "%s: is of version %u, and this program reads version %d; write it anew",

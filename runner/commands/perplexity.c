@@ -155,7 +155,7 @@ static tdm_status row_compare(evaluation *e, int32_t next, tdm_error *err) {
 static tdm_status row_score(evaluation *e, const float *logits, int32_t next, tdm_error *err) {
     perplexity_log_probs(logits, e->session.model->hparams.n_vocab, e->row);
     if (isnan(e->row[next]))
-        return tdm_fail(err, TDM_DATA_LOSS, "%s: gives logits that are no numbers",
+        return tdm_fail(err, TDM_DATA_LOSS, "%s: computes logits that are not numbers",
                         e->session.model->path);
     perplexity_mean_add(&e->nll, -(double)e->row[next]);
     if (e->base == NULL) return TDM_OK;

@@ -51,14 +51,16 @@ static void types_print(FILE *out) {
         fprintf(out, "  %-10s %5.4g bits%s%s\n", kind->name, llm_quantize_bits(kind->type),
                 kind->mixture != NULL ? "; " : "", kind->mixture != NULL ? kind->mixture : "");
     }
-    fputs(
-        "\nThe bits are those of the type that most matrices get. What follows them is the mix: "
-        "which tensors\nget another one, as llama.cpp chooses for that name without an importance "
-        "matrix. Beside that the\noutput matrix gets q6_K (q8_0 in q8_0 and mxfp4_moe; q5_K in "
-        "iq3_xxs, iq2 and iq1), and so does an\nembedding that is also the output matrix. --pure "
-        "undoes all of it. Norms stay as they are. Rows that\nare no whole blocks of 256 take "
-        "iq4_nl, q4_0, q5_0, q5_1 or q8_0 instead; f16 where they are none\nof 32.\n",
-        out);
+    fputs("\nBits are those of the type that most matrices get. The mix after them lists the "
+          "tensors of "
+          "another\ntype, as llama.cpp chooses them without an importance matrix. The output "
+          "matrix, or "
+          "an embedding\nthat is also the output matrix, gets q6_K (q8_0 in q8_0 and mxfp4_moe; "
+          "q5_K in "
+          "iq3_xxs, iq2 and\niq1). With --pure every matrix gets the type itself. Norms keep their "
+          "type. Rows that are not whole\nblocks of 256 get iq4_nl, q4_0, q5_0, q5_1 or q8_0; rows "
+          "that are not whole blocks of 32 get f16.\n",
+          out);
 }
 
 /* Warns of types that are unsuitable for most models or less exact than expected. */
@@ -104,7 +106,7 @@ static void choices_tell(runner_app *app, const llm_gguf *g, const llm_quantize_
     if (n_short > 0)
         runner_terminal_print(
             app->terminal, RUNNER_MESSAGE_NOTE,
-            "%u tensors have rows that are no whole blocks of their type and take "
+            "%u tensors have rows that are not whole blocks of their type and get "
             "another, such as %s: %lld elements, %s instead of %s",
             n_short, example->name, (long long)example->ne[0], tdm_type_name(taken),
             tdm_type_name(wanted));

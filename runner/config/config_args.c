@@ -132,7 +132,7 @@ static tdm_status words_check(const runner_config *config, tdm_error *err) {
         return tdm_fail(err, TDM_INVALID_ARGUMENT, "'%.64s': `tandem %s` takes only %s%s",
                         config->positional[command->n_positional_max], command->name,
                         command->n_positional_max == 0 ? "flags" : command->positional,
-                        has_prompt ? "; a prompt goes behind -p, in quotes" : "");
+                        has_prompt ? "; give a prompt with -p, in quotes" : "");
     if (config->n_positional < command->n_positional_min)
         return tdm_fail(err, TDM_INVALID_ARGUMENT, "`tandem %s` needs %s", command->name,
                         command->positional);

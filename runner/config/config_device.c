@@ -134,8 +134,8 @@ tdm_status runner_config_device_unknown(runner_config *config, const char *key, 
                                         const char *const *names, size_t n, tdm_error *err) {
     char known[400];
     known_format(config, name, names, n, known, sizeof known);
-    return runner_config_fail(config, key, TDM_NOT_FOUND, err, "no such device as '%.64s'; %s",
-                              name, known);
+    return runner_config_fail(config, key, TDM_NOT_FOUND, err, "no device '%.64s'; %s", name,
+                              known);
 }
 
 tdm_status runner_config_member_unknown(runner_config *config, const runner_section *group,
@@ -146,6 +146,6 @@ tdm_status runner_config_member_unknown(runner_config *config, const runner_sect
     char known[400], where[320];
     known_format(config, name, names, n, known, sizeof known);
     runner_origin_format(runner_section_get_origin(config, group, "members"), where, sizeof where);
-    return tdm_fail(err, TDM_NOT_FOUND, "%s: members of [group %s]: no such device as '%.64s'; %s",
-                    where, group->name, name, known);
+    return tdm_fail(err, TDM_NOT_FOUND, "%s: members of [group %s]: no device '%.64s'; %s", where,
+                    group->name, name, known);
 }

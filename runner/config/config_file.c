@@ -79,7 +79,7 @@ static bool heading_check(file_reader *reader, const char *text, size_t len) {
         if (*at == '#' || *at == ';') break;
         if (*at != ' ' && *at != '\t') {
             reader_fail(reader,
-                        "text behind the section heading '%.*s'; keys go on lines of "
+                        "text after the section heading '%.*s'; keys go on lines of "
                         "their own",
                         (int)(end + 1 - text < 60 ? end + 1 - text : 60), text);
             return false;
@@ -163,7 +163,7 @@ static bool quoted_read(file_reader *reader, char *text) {
     from++;
     size_t blanks = strspn(from, " \t");
     if (from[blanks] != '\0' && (from[blanks] != '#' || blanks == 0)) {
-        reader_fail(reader, "text behind the closing quote; a quote inside is written \\\"");
+        reader_fail(reader, "text after the closing quote; a quote inside is written \\\"");
         return false;
     }
     *to = '\0';
@@ -341,16 +341,15 @@ static tdm_status file_load(const char *path, char **text_out, tdm_error *err) {
     close(fd);
     if (status == TDM_OK && n > FILE_SIZE_MAX)
         status = tdm_fail(err, TDM_INVALID_ARGUMENT,
-                          "%s: above %zu KiB; this is no INI file of "
-                          "ours",
-                          path, FILE_SIZE_MAX / 1024);
+                          "%s: larger than %zu KiB; this is not a configuration file", path,
+                          FILE_SIZE_MAX / 1024);
     int line = 1;
     for (size_t i = 0; status == TDM_OK && i < n; i++) {
         unsigned char c = (unsigned char)text[i];
         if (c == '\n') line++;
         if ((c < ' ' && c != '\n' && c != '\t' && c != '\r') || c == 0x7F)
-            status = tdm_fail(err, TDM_INVALID_ARGUMENT, "%s:%d: byte 0x%02x: this is no text file",
-                              path, line, c);
+            status = tdm_fail(err, TDM_INVALID_ARGUMENT,
+                              "%s:%d: byte 0x%02x: this is not a text file", path, line, c);
     }
     if (status != TDM_OK) {
         free(text);

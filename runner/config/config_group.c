@@ -74,9 +74,10 @@ tdm_status runner_group_check(const runner_config *config, runner_section *group
                         TDM_MAX_MEMBERS);
     for (size_t i = 0; i < members->value.n; i++)
         if (strcmp(members->value.items[i].s, "auto") == 0)
-            return tdm_fail(err, TDM_INVALID_ARGUMENT,
-                            "%s:%d: members of [group %s]: 'auto' is no device; name them",
-                            config->file, members->origin.line, group->name);
+            return tdm_fail(
+                err, TDM_INVALID_ARGUMENT,
+                "%s:%d: members of [group %s]: 'auto' is not a device; name the members",
+                config->file, members->origin.line, group->name);
     if (share != NULL && !share->value.is_auto && share->value.n != members->value.n)
         return tdm_fail(err, TDM_INVALID_ARGUMENT,
                         "%s:%d: 'share' has %zu numbers for the %zu members of [group %s]; give "

@@ -45,12 +45,12 @@ says() {
     [ "$(wc -l <"$work/$1")" = "$2" ] && [ ! -s "$work/$other" ] && ok ||
         fail "not $2 lines in $1 alone: $(cat "$work/out" "$work/err")"
 }
-# What is no file is one line, not a check after the other.
+# A missing file is one line, not a failure of every check.
 expect 1 "$work/absent.so"
 contains err 'error: .*absent.so: cannot be read: No such file'
 says err 1
 expect 1 "$work"
-contains err 'is no file; a plugin is a NAME.so$'
+contains err 'is not a file; a plugin is a NAME.so$'
 says err 1
 expect 1 /dev/null
 says err 1

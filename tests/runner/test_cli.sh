@@ -91,7 +91,7 @@ expect 1 "cut.gguf" run -m "$work/cut.gguf" -p x
 head -c 1 "$model" >"$work/cut.gguf"
 expect 1 "cut.gguf" tokenize -m "$work/cut.gguf" -p x
 expect 1 "none.ini" run -m "$model" -p x --config "$work/none.ini"
-expect 2 "no such device" run -m "$model" -p x --device gpu7
+expect 2 "no device 'gpu7'" run -m "$model" -p x --device gpu7
 expect 0 "" run -m "$model" -p x -n 1 -c 64 --device cpu0
 expect 1 "reserve" run -m "$model" -p x --reserve 900G
 if [ -w /dev/full ]; then
@@ -248,7 +248,7 @@ expect 2 "3 numbers for the 2 members" run --config "$work/group.ini" -p x -ts 1
 expect 2 "did you mean 'cpu0'?" run -m "$model" -p x --device cpu0,cup0
 expect 2 "none of them twice" run -m "$model" -p x --device a,a
 sed 's/a, b/a, bb/' "$work/group.ini" >"$work/member.ini"
-expect 1 "member.ini:8: members of [group ab]: no such device as 'bb'" run --config "$work/member.ini" \
+expect 1 "member.ini:8: members of [group ab]: no device 'bb'" run --config "$work/member.ini" \
     -p x
 expect 0 "" run --config "$work/member.ini" -p x -n 1 -c 64 --device b
 printf '[device a]\nplugin = nope\n' >"$work/nope.ini"
@@ -264,7 +264,7 @@ same "$work/a" "$work/b" "-ot and -nkvo"
     fail "plan -ot: $(cat "$work/out" "$work/err")"
 expect 2 "'ffn' is not REGEX=DEVICE" run -m "$model" -p x -ot ffn
 expect 2 "'f(' is not a regular expression: missing closing parenthesis" run -m "$model" -p x -ot 'f(=cpu'
-expect 2 "no such device as 'gpu0'; there are 'cpu0'" run -m "$model" -p x -ot 'ffn=gpu0'
+expect 2 "no device 'gpu0'; there are 'cpu0'" run -m "$model" -p x -ot 'ffn=gpu0'
 expect 0 "'zzz' applies to no tensor" run -m "$model" -p x -n 1 -c 64 -ot 'zzz=CPU'
 expect 2 "unknown flag '-nx'" run -m "$model" -nx
 

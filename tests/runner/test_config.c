@@ -256,13 +256,13 @@ static void test_device_choice(void **state) {
     assert_int_equal(runner_config_device_unknown(config, "device", "cpu2", found, 2, &err),
                      TDM_NOT_FOUND);
     assert_string_equal(err.message,
-                        "-dev cpu2: no such device as 'cpu2'; there are 'cpu0', 'cpu1', 'cpu', "
+                        "-dev cpu2: no device 'cpu2'; there are 'cpu0', 'cpu1', 'cpu', "
                         "'vulkan0'; did you mean 'cpu0'?");
     assert_checked(config);
     config = parse_ok("run -dev cpu2");
     runner_config_device_unknown(config, "device", "cpu2", NULL, 0, &err);
     assert_string_equal(err.message,
-                        "-dev cpu2: no such device as 'cpu2'; no plugin found any: see `tandem "
+                        "-dev cpu2: no device 'cpu2'; no plugin found any: see `tandem "
                         "devices`");
     assert_checked(config);
     /* several and none chosen: they are compared */

@@ -71,9 +71,9 @@ static void test_quotes(void **state) {
     file_fails("prompt = \"a\\qc\"\n", "@:1: unknown escape '\\q' in quotes; there are \\n \\t \\r "
                                        "\\\" \\\\");
     file_fails("prompt = \"a\" b\n",
-               "@:1: text behind the closing quote; a quote inside is written \\\"");
+               "@:1: text after the closing quote; a quote inside is written \\\"");
     file_fails("prompt = \"a\"# b\n",
-               "@:1: text behind the closing quote; a quote inside is written \\\"");
+               "@:1: text after the closing quote; a quote inside is written \\\"");
 }
 
 static void test_long_lines(void **state) {
@@ -206,7 +206,7 @@ static void test_bad_files(void **state) {
                            "'-', and not 'auto'"},
         {"[device a\nseed = 1\n", "@:1: the section heading '[device a' has no ']'"},
         {"[device a] plugin = cpu\n",
-         "@:1: text behind the section heading '[device a]'; keys go on lines of their own"},
+         "@:1: text after the section heading '[device a]'; keys go on lines of their own"},
         {"seed = 1\njust text\nseed = 2\n", "@:2: expected 'key = value' or '[section]'"},
         {"seed = 1\njust text", "@:2: expected 'key = value' or '[section]'"},
         {"= 5\n", "@:1: expected 'key = value' or '[section]'"},
@@ -224,7 +224,7 @@ static void test_bad_files(void **state) {
                         "as one: sections [device NAME] or [group NAME], or names from `tandem "
                         "devices`; up to 64"},
         {"[group g]\nmembers = x, auto\n",
-         "@:2: members of [group g]: 'auto' is no device; name them"},
+         "@:2: members of [group g]: 'auto' is not a device; name the members"},
         {"[group g]\nmembers = x, g\n",
          "@:2: [group g] has [group g] for a member, which has it for a member too, directly or "
          "through others; take it out of one of them"},
@@ -240,7 +240,7 @@ static void test_bad_files(void **state) {
                                       "below 0 separated by ',', not all 0, or auto"},
         {"[group g]\nshare = 1, -1\n", "@:2: bad value '1, -1' for 'share': expected numbers not "
                                        "below 0 separated by ',', not all 0, or auto"},
-        {"seed = 1\x01\n", "@:1: byte 0x01: this is no text file"},
+        {"seed = 1\x01\n", "@:1: byte 0x01: this is not a text file"},
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
         file_fails(rows[i].text, rows[i].message);
@@ -272,14 +272,14 @@ static void test_unreadable_files(void **state) {
     parse_fails(line, 1, message);
 
     file_write_bytes("x.ini", "seed = 1\nto\0p-k = 2\n", 20);
-    parse_fails("run @", 1, "@:2: byte 0x00: this is no text file");
+    parse_fails("run @", 1, "@:2: byte 0x00: this is not a text file");
 
     size_t n = ((size_t)1 << 20) + 1;
     char *big = malloc(n);
     assert_non_null(big);
     memset(big, '\n', n);
     file_write_bytes("x.ini", big, n);
-    parse_fails("run @", 1, "@: above 1024 KiB; this is no INI file of ours");
+    parse_fails("run @", 1, "@: larger than 1024 KiB; this is not a configuration file");
     file_write_bytes("x.ini", big, n - 1);
     runner_config_destroy(parse_ok("run @"));
     free(big);

@@ -309,14 +309,14 @@ static void test_mistakes(void **state) {
     assert_int_equal(runner_config_member_unknown(config, picked(config), "gup0", found, 2, &err),
                      TDM_NOT_FOUND);
     snprintf(expected, sizeof expected,
-             "%s/x.ini:4: members of [group g]: no such device as 'gup0'; there are 'cpu1', 'g', "
+             "%s/x.ini:4: members of [group g]: no device 'gup0'; there are 'cpu1', 'g', "
              "'cpu0', 'gpu0'; did you mean 'gpu0'?",
              folder);
     assert_string_equal(err.message, expected);
     assert_checked(config);
     config = parse_ok("run --device cpu0,gup0");
     runner_config_member_unknown(config, picked(config), "gup0", found, 2, &err);
-    assert_string_equal(err.message, "--device cpu0,gup0: no such device as 'gup0'; there are "
+    assert_string_equal(err.message, "--device cpu0,gup0: no device 'gup0'; there are "
                                      "'cpu0', 'gpu0'; did you mean 'gpu0'?");
     assert_checked(config);
     /* more members than a group can have; groups too deep */

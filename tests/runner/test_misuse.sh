@@ -45,7 +45,7 @@ expect 1 "at least 1024 are needed" perplexity -m "$model" -f "$work/empty"
 
 # --- One expect name among several: before the others are measured
 expect 1 "none.gguf: cannot open" bench -m "$model,$work/none.gguf" -p 8 -n 0 -r 1
-expect 2 "no such device as 'nope'" bench -m "$model" --device cpu0,nope -p 8 -n 0 -r 1
+expect 2 "no device 'nope'" bench -m "$model" --device cpu0,nope -p 8 -n 0 -r 1
 expect 2 "'auto' stands alone" bench -m "$model" --device cpu0,auto/cpu0 -p 8 -n 0 -r 1
 
 # --- Numbers beyond everything

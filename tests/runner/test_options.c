@@ -126,7 +126,7 @@ static void test_bad_flags(void **state) {
         {"run -sm row", "-sm: bad value 'row' for 'split': expected one of tensor, layer, none"},
         {"run --timeout 0",
          "--timeout: bad value '0' for 'timeout': expected a whole number from 1 to 86400"},
-        {"run hello", "'hello': `tandem run` takes only flags; a prompt goes behind -p, in "
+        {"run hello", "'hello': `tandem run` takes only flags; give a prompt with -p, in "
                       "quotes"},
         {"convert-info", "`tandem convert-info` needs MODEL.gguf"},
         {"certify a b", "'b': `tandem certify` takes only PLUGIN.so"},
