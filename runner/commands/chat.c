@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * chat.c: `tandem chat`: a conversation with a model in its own template. Answers go to standard
- * output, everything else to standard error.
+ * chat.c: `tandem chat`: holds a conversation with a model, in the template of its file. Answers
+ * go to standard output, everything else to standard error.
  */
 #include <errno.h>
 #include <float.h>
@@ -52,8 +52,8 @@ static tdm_status text_show(void *user, int32_t seq, const char *text, size_t le
     return TDM_OK;
 }
 
-/* The tokens of the conversation; while they are more than the context has room for, the oldest
- * turns are left out. What is left over for the answer is a quarter at most. */
+/* The tokens of the conversation. While they do not fit the context, the oldest turns are left out.
+ * A quarter of the context, at most 512 tokens, is kept free for the answer. */
 static tdm_status prompt_make(chat *c, int32_t **tokens, int32_t *n, tdm_error *err) {
     int32_t n_ctx = llm_context_n_ctx(c->session.ctx);
     int32_t room = n_ctx - (n_ctx / 4 < 512 ? n_ctx / 4 : 512);
@@ -87,8 +87,8 @@ static tdm_status prompt_make(chat *c, int32_t **tokens, int32_t *n, tdm_error *
     return TDM_OK;
 }
 
-/* Tokens that a shift in the middle of an answer leaves alone: what the system said, if the prompt
- * begins with it. */
+/* The tokens that a shift in the middle of an answer keeps: the system message, if the prompt begins
+ * with it. */
 static int32_t keep_find(chat *c, const int32_t *tokens, int32_t n) {
     runner_chat_history system = c->history;
     int32_t *ids = NULL, n_id = 0, n_same = 0;
@@ -102,7 +102,7 @@ static int32_t keep_find(chat *c, const int32_t *tokens, int32_t n) {
     return n_same < most ? n_same : most;
 }
 
-/* Answers the last message. The answer becomes one itself; without one, the question goes too. */
+/* Answers the last message and appends the answer. Without an answer, the message is removed. */
 static tdm_status answer(chat *c, tdm_error *err) {
     int32_t *tokens = NULL;
     char *text = NULL;

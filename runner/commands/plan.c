@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT
  *
- * plan.c: `tandem plan`: what running the configured model would take of each device, and how
- * fast it is expected to be. Loads no weights.
+ * plan.c: `tandem plan`: prints the memory that the configured model needs on each device, and
+ * the predicted speed. Loads no weights.
  */
 #include <stdlib.h>
 
 #include "runner/plan/fit.h"
 #include "runner/config/share_file.h"
 
-/* Writes the shares of the plan into the file whose group it is of. */
+/* Writes the shares of the plan into the group's section of the file. */
 static tdm_status shares_write(const runner_session *session, const runner_plan *plan,
                                tdm_error *err) {
     const runner_app *app = session->app;
