@@ -427,11 +427,11 @@ static void test_memory(void **state) {
     assert_int_equal(none.size, 256);
     tdm_mem_free(&none);
 
-    /* What is no group is dealt nothing out and has nothing to report. */
+    /* A device that is not a group prepares no split and reports none. */
     tdm_split_report report = {.struct_size = sizeof report};
     assert_false(tdm_open_device_is_group(a));
     OK(tdm_open_device_split_prepare(a, NULL, err));
-    FAILS(TDM_UNSUPPORTED, "device 'a': is no group",
+    FAILS(TDM_UNSUPPORTED, "device 'a': is not a group",
           tdm_open_device_split_report(a, NULL, &report, err));
 
     uint8_t *bytes = malloc(SIZE), *back = malloc(SIZE);
