@@ -486,7 +486,7 @@ static void test_memory(void **state) {
               tdm_mem_tensor_download(&x, 0, &desc, back, row, w[0], w[1], w[2], w[3], err));
     }
     const tdm_kv_desc kv = {.struct_size = sizeof kv};
-    FAILS(TDM_UNSUPPORTED, "device 'a': keeps no",
+    FAILS(TDM_UNSUPPORTED, "device 'a': has no key/value cache",
           tdm_open_device_kv_page_size(a, &kv, &size, err));
 
     free(bytes);
