@@ -1,19 +1,26 @@
 /* SPDX-License-Identifier: MIT
  *
- * cpu.h: what the files of the CPU plugin know of each other.
+ * cpu.h: what the files of the CPU plugin share: the device, views, nodes and the op table.
  *
  * Mental model. A cpu_device is a set of options and a pool of threads. Preparing a graph resolves
  * each node to a cpu_node: an implementation from the op table and views whose strides are fixed.
  * Running a plan adds the bound addresses to the views and sends every worker of the pool through
  * the same list of nodes; a worker does its share (ith of nth) of each. Workers meet at a barrier
- * where one needs what another wrote, and nowhere else: ops say how they deal out what they touch,
- * and a worker goes on alone from node to node as long as the shares are the same. Kernels are
- * chosen per device through ordered tables of {needed ISA, function}: the first row the device may
- * use wins.
+ * where one needs what another wrote, and nowhere else: ops state how they divide what they touch
+ * among the workers, and a worker goes from node to node without a barrier as long as the shares are
+ * the same. Kernels are chosen per device through ordered tables of {needed ISA, function}: the
+ * first row that the device may use wins.
  *
- * Who owns what: plugin.c the entry, device.c options and ISA, pool.c threads, buffer.c memory,
- * plan.c and queue.c preparing and running, ops.c the one op table; an op family has a file, its
- * kernels for an ISA a file of the same name under that ISA's folder.
+ * What lies where:
+ *   plugin.c, device.c, buffer.c   the entry; a device and its options; memory
+ *   ops/      one file for each family of ops, and the op table (ops.c); plain C and the tables that
+ *             choose kernels. weight.c: the private layout of weights
+ *   kv/       pages of the KV cache: layout, reading, writing, shifting, copying
+ *   exec/     running: plans, the queue, the pool of threads, barriers and waits
+ *   machine/  what the machine is: instruction sets, processors, memory, measured limits
+ *   vector/   kernels in vector words (vector.h), compiled once for each instruction set
+ *   x86/      those words for AVX2 and AVX-512, and kernels that are written for one of them.
+ *             NEON's go to arm/
  */
 #ifndef TANDEM_CPU_H
 #define TANDEM_CPU_H
@@ -37,9 +44,9 @@ struct tdm_device {
     const tdm_host *host;
     cpu_pool *pool;
     int32_t n_thread;
-    uint32_t isa;      /* CPU_ISA_*: what this machine has and the options allow */
-    bool is_reference; /* path = reference: plain C, f32 activations, canonical weights */
-    bool asks_each;    /* cpu_isa_asks_each(): kernels ask for each line of weights ahead */
+    uint32_t isa;       /* CPU_ISA_*: what this machine has and the options allow */
+    bool is_reference;  /* path = reference: plain C, f32 activations, canonical weights */
+    bool prefetch_each; /* cpu_isa_prefetch_each(): kernels prefetch each line of weights */
     /* By role of a token (tandem/step.h): its activations have 8 bits in integer kernels, else 15.
      * Option activation-bits: auto = those of prompts alone, 8 = all, 15 = none. */
     bool has_q8[CPU_N_ROLE];
@@ -47,7 +54,7 @@ struct tdm_device {
     /* By role of a token and type of the weights, chosen when the device is opened; NULL for what is
      * no number. The kernels of a type take the same layout of weights. */
     const struct cpu_matmul_kernel *matmul_kernels[CPU_N_ROLE][TDM_TYPE_LIMIT_];
-    /* What limits.c reads, kept from one look to the next; NULL until limits are asked for. */
+    /* Memory that limits.c reads, kept between measurements; NULL before the first one. */
     uint8_t *limit_memory;
     size_t limit_memory_size;
 };
@@ -60,7 +67,7 @@ typedef struct cpu_worker {
     cpu_pool *pool;
 } cpu_worker;
 
-/* Waits until every worker of the pool has come here. */
+/* Waits until every worker of the pool has called it. */
 void cpu_worker_barrier(cpu_worker *w);
 
 /* The share of `n` items that worker w does: items first .. last-1, in multiples of `unit` (>= 1)

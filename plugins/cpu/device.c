@@ -162,7 +162,7 @@ static tdm_status device_open(tdm_instance *instance, const tdm_device_params *p
         .host = host,
         .n_thread = o.n_thread,
         .isa = o.is_reference ? 0 : o.isa,
-        .asks_each = cpu_isa_asks_each(),
+        .prefetch_each = cpu_isa_prefetch_each(),
         .is_reference = o.is_reference,
         .has_q8 = {o.has_q8[0] && !o.is_reference, o.has_q8[1] && !o.is_reference},
         .patience_ns = o.patience_ns,

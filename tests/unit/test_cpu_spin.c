@@ -34,64 +34,64 @@ static bool script_answer(void *arg) {
 }
 
 /* Nanoseconds after which a wait sleeps that reads the clock every `step` ns. */
-static uint64_t spin_until(cpu_patience *patience, script *o, uint64_t step) {
+static uint64_t spin_until(cpu_spin_time *spin_time, script *o, uint64_t step) {
     cpu_spin spin = {0};
     uint64_t now = START;
-    while (cpu_spin_goes_on_at(&spin, patience, o != NULL ? script_answer : NULL, o, now))
+    while (cpu_spin_continue_at(&spin, spin_time, o != NULL ? script_answer : NULL, o, now))
         now += step;
     return now - START;
 }
 
 static void test_unknown_threads_spin_then_sleep(void **state) {
     (void)state;
-    cpu_patience patience = CPU_PATIENCE_START;
-    assert_int_equal(spin_until(&patience, NULL, 100), CPU_PATIENCE_START);
-    assert_int_equal(patience, CPU_PATIENCE_START / 2);
-    for (int i = 0; i < 40; i++) spin_until(&patience, NULL, 100);
-    assert_int_equal(patience, CPU_PATIENCE_MIN);
+    cpu_spin_time spin_time = CPU_SPIN_START;
+    assert_int_equal(spin_until(&spin_time, NULL, 100), CPU_SPIN_START);
+    assert_int_equal(spin_time, CPU_SPIN_START / 2);
+    for (int i = 0; i < 40; i++) spin_until(&spin_time, NULL, 100);
+    assert_int_equal(spin_time, CPU_SPIN_MIN);
 }
 
 static void test_running_threads_keep_spinning(void **state) {
     (void)state;
-    cpu_patience patience = CPU_PATIENCE_START;
+    cpu_spin_time spin_time = CPU_SPIN_START;
     script o = {.n_yes = 5};
-    assert_int_equal(spin_until(&patience, &o, 100), CPU_PATIENCE_START + 5 * CPU_LOOK_AGAIN);
+    assert_int_equal(spin_until(&spin_time, &o, 100), CPU_SPIN_START + 5 * CPU_SPIN_RECHECK);
     assert_int_equal(o.n_call, 6);
-    assert_int_equal(patience, CPU_PATIENCE_START / 2);
+    assert_int_equal(spin_time, CPU_SPIN_START / 2);
 }
 
 static void test_stopped_threads_sleep_at_once(void **state) {
     (void)state;
-    cpu_patience patience = CPU_PATIENCE_START;
+    cpu_spin_time spin_time = CPU_SPIN_START;
     script o = {.n_yes = 0};
-    assert_int_equal(spin_until(&patience, &o, 100), CPU_PATIENCE_START);
+    assert_int_equal(spin_until(&spin_time, &o, 100), CPU_SPIN_START);
     assert_int_equal(o.n_call, 1);
 }
 
 static void test_spin_has_a_limit(void **state) {
     (void)state;
-    cpu_patience patience = CPU_PATIENCE_MAX;
+    cpu_spin_time spin_time = CPU_SPIN_MAX;
     script o = {.n_yes = 1000000};
-    uint64_t end = spin_until(&patience, &o, 100);
-    assert_true(end >= CPU_LOOK_MAX);
-    assert_true(end < CPU_LOOK_MAX + CPU_LOOK_AGAIN);
-    assert_int_equal(patience, CPU_PATIENCE_MAX / 2);
+    uint64_t end = spin_until(&spin_time, &o, 100);
+    assert_true(end >= CPU_SPIN_LIMIT);
+    assert_true(end < CPU_SPIN_LIMIT + CPU_SPIN_RECHECK);
+    assert_int_equal(spin_time, CPU_SPIN_MAX / 2);
 }
 
 static void test_success_doubles_the_spin(void **state) {
     (void)state;
-    cpu_patience patience = CPU_PATIENCE_MIN;
+    cpu_spin_time spin_time = CPU_SPIN_MIN;
     cpu_spin at_once = {0};
-    cpu_spin_succeeded(&at_once, &patience);
-    assert_int_equal(patience, CPU_PATIENCE_MIN);
+    cpu_spin_succeeded(&at_once, &spin_time);
+    assert_int_equal(spin_time, CPU_SPIN_MIN);
     for (int i = 0; i < 20; i++) {
         cpu_spin spin = {0};
-        int32_t before = patience;
-        assert_true(cpu_spin_goes_on_at(&spin, &patience, NULL, NULL, START));
-        cpu_spin_succeeded(&spin, &patience);
-        assert_int_equal(patience, before < CPU_PATIENCE_MAX / 2 ? 2 * before : CPU_PATIENCE_MAX);
+        int32_t before = spin_time;
+        assert_true(cpu_spin_continue_at(&spin, &spin_time, NULL, NULL, START));
+        cpu_spin_succeeded(&spin, &spin_time);
+        assert_int_equal(spin_time, before < CPU_SPIN_MAX / 2 ? 2 * before : CPU_SPIN_MAX);
     }
-    assert_int_equal(patience, CPU_PATIENCE_MAX);
+    assert_int_equal(spin_time, CPU_SPIN_MAX);
 }
 
 /* ---- Who runs -------------------------------------------------------------------------------- */

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
- * claims.c: claiming pieces (claims.h). What a piece is and what becomes of it is the op's matter.
+ * claims.c: claiming pieces (claims.h). The op decides what a piece is.
  */
 #include "plugins/cpu/exec/claims.h"
 
 /* The next piece of a share of n_piece; -1 where all are claimed. */
 static int64_t piece_claim(cpu_claim *claim, uint32_t round, int64_t n_piece) {
-    /* Claims order nothing but themselves: what was computed is read behind a barrier. */
+    /* Relaxed order is enough: what was computed is read behind a barrier. */
     uint64_t word = atomic_load_explicit(&claim->word, memory_order_relaxed);
     for (;;) {
         uint32_t n_claimed = (uint32_t)(word >> 32) == round ? (uint32_t)word : 0;
@@ -18,7 +18,7 @@ static int64_t piece_claim(cpu_claim *claim, uint32_t round, int64_t n_piece) {
     }
 }
 
-/* Turns to the share of walk->worker. */
+/* Starts with the share of walk->worker. */
 static void share_begin(cpu_claim_walk *walk) {
     cpu_worker_share(&walk->worker, walk->n, walk->unit, &walk->first, &walk->last);
     walk->n_piece = (walk->last - walk->first + walk->piece - 1) / walk->piece;

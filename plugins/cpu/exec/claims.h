@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT
  *
- * claims.h: work that is dealt out while it is done. Each worker has a share, as everywhere; it
- * claims its share piece by piece, and when that is used up claims pieces of the others. So a node
- * ends when all processors have worked for as long, though one is slower than another, or was taken
- * away for a while. Who computes an element does not change it; which elements a worker computed is
- * known to nobody afterwards, so that workers meet behind such a node before its result is read.
+ * claims.h: work that is assigned while it is done. Each worker has a share; it claims its share
+ * piece by piece, and then pieces of the other workers' shares. So all workers finish a node at about
+ * the same time, even if one processor is slower than another or was taken away for a while. An
+ * element's value does not depend on the worker that computes it. Which worker computed an element is
+ * not recorded, so the workers meet at a barrier behind such a node before its result is read.
  *
- * A counter per worker tells how many pieces of its share are claimed, and in which round that was:
- * a count of another round is a count of 0. So nobody resets counters, and a worker that comes late
- * finds what others have claimed of its share before it came.
+ * A counter per worker holds the number of claimed pieces of its share and the round in which they were
+ * claimed; a count of another round reads as 0. So counters are never reset, and a worker that starts
+ * late sees which pieces of its share other workers have claimed.
  */
 #ifndef TANDEM_CPU_CLAIMS_H
 #define TANDEM_CPU_CLAIMS_H
@@ -36,7 +36,7 @@ typedef struct cpu_claim_walk {
 } cpu_claim_walk;
 
 /* Begins a walk over `n` items in shares of whole units (cpu_worker_share), in pieces of `piece`
- * items (>= 1, a multiple of the unit). All workers of a node say the same. Without claims (NULL)
+ * items (>= 1, a multiple of the unit). All workers of a node pass the same values. Without claims (NULL)
  * it is the worker's own share. [worker] */
 cpu_claim_walk cpu_claims_walk(const cpu_claims *claims, const cpu_worker *w, int64_t n,
                                int64_t unit, int64_t piece);

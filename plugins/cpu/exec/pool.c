@@ -1,14 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * pool.c: threads that wait for work and for each other. Both waits look at one word, then sleep on
- * a condition variable. Between the nodes of a graph sleeping would cost more than the node, and a
- * barrier knows for whom it waits: it looks as long as those run. Between steps an idle device must
- * not hold the processor, and nobody can say when the next comes: that wait looks a short while.
- * How long is spin.h's matter.
+ * pool.c: threads that wait for work and for each other. Both waits poll one word, then sleep on a
+ * condition variable. Between the nodes of a graph a sleep would cost more than the node: a barrier
+ * polls as long as the awaited workers run. Between steps an idle device must not hold the processor,
+ * and the next step cannot be predicted: that wait polls for a short time. spin.h decides how long.
  *
- * Sleeping without losing a wake-up: a sleeper counts itself, then looks at the word again, under
- * the mutex; the waker changes the word, then looks at the count. In sequentially consistent
- * order one of the two sees the other.
+ * No wake-up is lost: a sleeper increments the count of sleepers, then reads the word again, under the
+ * mutex; the waker changes the word, then reads the count. In sequentially consistent order one of the
+ * two sees the other's change.
  */
 #include <signal.h>
 #include <string.h>
@@ -30,7 +29,7 @@ typedef struct pool_worker {
 typedef struct pool_word {
     _Alignas(64) _Atomic uint32_t value;
     _Atomic int32_t n_sleeper;
-    cpu_patience patience;
+    cpu_spin_time spin_time;
 } pool_word;
 
 struct cpu_pool {
@@ -50,15 +49,15 @@ struct cpu_pool {
     pool_worker workers[]; /* n_thread */
 };
 
-static void word_wait(cpu_pool *pool, pool_word *word, uint32_t seen, cpu_spin_ask_fn ask,
+static void word_wait(cpu_pool *pool, pool_word *word, uint32_t seen, cpu_spin_check_fn check,
                       void *arg) {
     cpu_spin spin = {0};
     do {
         if (atomic_load_explicit(&word->value, memory_order_acquire) != seen) {
-            cpu_spin_succeeded(&spin, &word->patience);
+            cpu_spin_succeeded(&spin, &word->spin_time);
             return;
         }
-    } while (cpu_spin_goes_on(&spin, &word->patience, ask, arg));
+    } while (cpu_spin_continue(&spin, &word->spin_time, check, arg));
     pthread_mutex_lock(&pool->sleep_mutex);
     atomic_fetch_add(&word->n_sleeper, 1);
     while (atomic_load(&word->value) == seen) pthread_cond_wait(&pool->changed, &pool->sleep_mutex);
@@ -74,7 +73,7 @@ static void word_raise(cpu_pool *pool, pool_word *word) {
     pthread_mutex_unlock(&pool->sleep_mutex);
 }
 
-/* Whether all that have not come to the barrier where worker `arg` waits run. */
+/* Returns true if every worker that has not reached the barrier where worker `arg` waits runs. */
 static bool missing_run(void *arg) {
     const cpu_worker *w = arg;
     cpu_pool *pool = w->pool;
@@ -94,7 +93,7 @@ void cpu_worker_barrier(cpu_worker *w) {
     uint32_t seen = atomic_load_explicit(&pool->meeting.value, memory_order_acquire);
     atomic_store_explicit(&pool->workers[w->ith].n_arrival, seen + 1, memory_order_relaxed);
     if (atomic_fetch_add(&pool->n_arrived, 1) == w->nth - 1) {
-        /* Nobody arrives again before the word moves, so the count may be reset first. */
+        /* No worker arrives again before the word changes, so the count may be reset first. */
         atomic_store_explicit(&pool->n_arrived, 0, memory_order_relaxed);
         word_raise(pool, &pool->meeting);
     } else {
@@ -206,9 +205,9 @@ tdm_status cpu_pool_create(const tdm_host *host, int32_t n_thread, const cpu_set
     }
     int32_t n_core = cores != NULL ? (int32_t)CPU_COUNT(cores) : cpu_cores_available();
     pool->has_core_each = n_thread <= n_core;
-    int32_t patience = pool->has_core_each ? CPU_PATIENCE_START : CPU_PATIENCE_MIN;
-    atomic_store_explicit(&pool->job.patience, patience, memory_order_relaxed);
-    atomic_store_explicit(&pool->meeting.patience, patience, memory_order_relaxed);
+    int32_t spin_time = pool->has_core_each ? CPU_SPIN_START : CPU_SPIN_MIN;
+    atomic_store_explicit(&pool->job.spin_time, spin_time, memory_order_relaxed);
+    atomic_store_explicit(&pool->meeting.spin_time, spin_time, memory_order_relaxed);
     int rc = pthread_mutex_init(&pool->sleep_mutex, NULL);
     if (rc == 0 && (rc = pthread_mutex_init(&pool->run_mutex, NULL)) != 0)
         pthread_mutex_destroy(&pool->sleep_mutex);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * pool.h: the threads of a device, and how they meet. What they compute is the caller's; in which
- * order computations come is the queue's.
+ * pool.h: the threads of a device and their barrier. The caller gives them work; the queue orders
+ * it (queue.c).
  */
 #ifndef TANDEM_CPU_POOL_H
 #define TANDEM_CPU_POOL_H
@@ -14,7 +14,7 @@
 /* One worker's part of a job. */
 typedef void (*cpu_pool_fn)(void *arg, cpu_worker *w);
 
-/* A pool of n_thread workers: n_thread - 1 threads of its own, and whoever calls cpu_pool_run.
+/* A pool of n_thread workers: n_thread - 1 threads of its own, and the caller of cpu_pool_run.
  * `cores` (NULL: anywhere) are the processors that they stay on. Destroyed with
  * cpu_pool_destroy. [setup] */
 tdm_status cpu_pool_create(const tdm_host *host, int32_t n_thread, const cpu_set_t *cores,
@@ -30,12 +30,12 @@ void cpu_pool_run(cpu_pool *pool, cpu_pool_fn fn, void *arg);
 /* The same, if no job is under way; false, and nothing done, where one is. [any-thread] */
 bool cpu_pool_try_run(cpu_pool *pool, cpu_pool_fn fn, void *arg);
 
-/* Moves the calling thread to where worker 0 belongs; without effect on a pool that is not pinned.
+/* Moves the calling thread to the processor of worker 0; without effect on a pool that is not pinned.
  * For threads that the plugin owns. [any-thread] */
 void cpu_pool_pin_caller(const cpu_pool *pool);
 
-/* Moves the calling thread to the pool's processors until cpu_pool_leave, which has it where it was
- * before: memory that it touches first then lies where the workers reach it fastest. Without effect on
+/* Moves the calling thread to the pool's processors until cpu_pool_leave, which restores its
+ * affinity: memory that it touches first is then placed where the workers reach it fastest. Without effect on
  * a pool that is not pinned. [any-thread] */
 typedef struct cpu_pool_visit {
     cpu_set_t before;

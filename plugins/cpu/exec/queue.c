@@ -33,7 +33,7 @@ struct tdm_queue {
     bool is_ending;
     _Atomic int32_t
         n_pending; /* jobs in the list, plus one when ending: what the thread spins on */
-    cpu_patience patience;
+    cpu_spin_time spin_time;
 };
 
 static const tdm_host_semaphore_ops *semaphore_ops(const tdm_queue *queue) {
@@ -93,9 +93,9 @@ static void job_run(tdm_queue *queue, queue_job *job) {
 static queue_job *job_next(tdm_queue *queue) {
     cpu_spin spin = {0};
     while (atomic_load_explicit(&queue->n_pending, memory_order_acquire) == 0)
-        if (!cpu_spin_goes_on(&spin, &queue->patience, NULL, NULL)) break;
+        if (!cpu_spin_continue(&spin, &queue->spin_time, NULL, NULL)) break;
     if (atomic_load_explicit(&queue->n_pending, memory_order_acquire) != 0)
-        cpu_spin_succeeded(&spin, &queue->patience);
+        cpu_spin_succeeded(&spin, &queue->spin_time);
     pthread_mutex_lock(&queue->mutex);
     while (queue->first == NULL && !queue->is_ending)
         pthread_cond_wait(&queue->changed, &queue->mutex);
@@ -127,7 +127,7 @@ static tdm_status queue_create(tdm_device *device, tdm_queue **queue_out, tdm_er
     if (queue == NULL) return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "cpu: no memory for a queue");
     memset(queue, 0, sizeof *queue);
     queue->device = device;
-    atomic_store_explicit(&queue->patience, CPU_PATIENCE_START, memory_order_relaxed);
+    atomic_store_explicit(&queue->spin_time, CPU_SPIN_START, memory_order_relaxed);
     int rc = pthread_mutex_init(&queue->mutex, NULL);
     if (rc == 0 && (rc = pthread_cond_init(&queue->changed, NULL)) != 0)
         pthread_mutex_destroy(&queue->mutex);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * hadamard.c: the fast Walsh-Hadamard transform in plain C, and the table of its forms.
+ * hadamard.c: the fast Walsh-Hadamard transform in plain C, and the table of its kernels.
  */
 #include "plugins/cpu/kv/hadamard.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * kv_page.h: how the CPU plugin arranges the bytes of a cache page, and how it reads the step
- * block. Private to the cache ops; kv_page.c, their kernels and nobody else know the arrangement.
+ * block. Private to the cache ops; only kv_page.c and the kernels of these ops depend on the arrangement.
  *
  * Mental model. A page holds one region for each KV head, a head's K and V tokens in tiles of 16.
  * Quantised codes are kept apart from their scales, so that codes stay aligned to cache lines and

@@ -81,7 +81,7 @@ static void write_row(const writer *w, int32_t head, int32_t token, uint8_t *reg
     cpu_kv_store(side, region, slot, w->row, 0, side->n_block > 0 ? side->n_block : side->padded);
 }
 
-/* Of one token each worker writes the heads that it computed, where they were dealt out by heads. */
+/* Of one token each worker writes the heads that it computed, if work was divided by heads. */
 static int64_t deal(const cpu_node *n, int32_t arg) {
     bool is_row = arg == SRC_K || arg == SRC_V;
     return is_row && n->src[SRC_K].ne[2] == 1 && cpu_view_is_dense(&n->src[arg]) ? n->src[arg].ne[0]
@@ -89,7 +89,7 @@ static int64_t deal(const cpu_node *n, int32_t arg) {
 }
 
 /* A tile of slots of one head's K or V belongs to one worker, whichever tokens are written to it:
- * tokens that share a cell are written in order, and shared words are nobody else's. */
+ * tokens that share a cell are written in order, and no other worker writes the words that they share. */
 static void run(const cpu_node *n, cpu_worker *w) {
     cpu_kv_layout layout;
     const tdm_kv_desc *desc = tdm_graph_kv(n->graph, n->node->params.kv.kv);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * cores.c: affinity masks, the topology that the kernel tells in sysfs, and the quota of the
+ * cores.c: affinity masks, the topology that the kernel shows in sysfs, and the quota of the
  * control group. Machines with more processors than a cpu_set_t holds (1024) use the first ones.
  */
 #include <errno.h>

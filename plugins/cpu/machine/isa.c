@@ -39,7 +39,7 @@ uint32_t cpu_isa_detect(void) {
 
 /* AMD's manual (24594, CPUID Fn0000_0001_EAX): of families beyond 15 the base field is 15, and the
  * extended field is added to it. */
-bool cpu_isa_asks_each(void) {
+bool cpu_isa_prefetch_each(void) {
     uint32_t a, b, c, d;
     if (!__get_cpuid(0, &a, &b, &c, &d) || b != signature_AMD_ebx || d != signature_AMD_edx ||
         c != signature_AMD_ecx || !__get_cpuid(1, &a, &b, &c, &d))
@@ -67,7 +67,7 @@ uint32_t cpu_isa_detect(void) {
 #endif
 
 #if !defined(__x86_64__)
-bool cpu_isa_asks_each(void) {
+bool cpu_isa_prefetch_each(void) {
     return false;
 }
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * isa.h: which instruction sets this processor and its operating system offer, and their words in
- * options. Which of them a device may use is its own choice (device.c).
+ * isa.h: which instruction sets this processor and its operating system offer, and their names in
+ * options. Which of them a device may use follows from its options (device.c).
  */
 #ifndef TANDEM_CPU_ISA_H
 #define TANDEM_CPU_ISA_H
@@ -11,10 +11,10 @@
 /* CPU_ISA_* that the processor has and the operating system saves on a switch. [any-thread] */
 uint32_t cpu_isa_detect(void);
 
-/* True for processors on which a core asks for weights fastest by asking for each line, ahead of its
- * use: those that wait for many lines at once. Measured, not detected: AMD's family 1Ah (Zen 5) is one,
- * 19h (Zen 4) is not, others were not at hand and count as such. [any-thread] */
-bool cpu_isa_asks_each(void);
+/* True for processors whose cores read weights fastest when kernels prefetch each cache line: those
+ * that can wait for many lines at once. Measured, not detected: true for AMD's family 1Ah (Zen 5),
+ * false for 19h (Zen 4) and for all others, which were not measured. [any-thread] */
+bool cpu_isa_prefetch_each(void);
 
 /* What a device with option `isa = text` may use: "auto" all that was detected, "plain" nothing,
  * "avx2" and "avx512" (which includes AVX2) or "neon" that set. TDM_INVALID_ARGUMENT for another

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * limit_log.c: the arithmetic on notes; no clock is looked at here.
+ * limit_log.c: the arithmetic on notes; no clock is read here.
  */
 #include "plugins/cpu/machine/limit_log.h"
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * limit_log.h: what a machine can do, from notes that its threads took while they did small pieces of
- * work side by side. Two rules of which time counts; both are about time in which all threads worked
- * at once, so that threads that took turns are not mistaken for a machine of half the size. What the
- * pieces are, and when the notes are taken, is limits.c's.
+ * limit_log.h: the speed of a machine, from notes that its threads took while they did small pieces of
+ * work in parallel. There are two rules for which time counts. Both count only time in which all
+ * threads worked at once: threads that shared a processor would look like a machine of half the size.
+ * limits.c defines the pieces and takes the notes.
  */
 #ifndef TANDEM_CPU_LIMIT_LOG_H
 #define TANDEM_CPU_LIMIT_LOG_H
@@ -13,14 +13,14 @@
 
 typedef struct cpu_limit_note {
     uint64_t at_ns;   /* when a piece was done */
-    uint64_t work_ns; /* what the thread had worked by then; only stretches need it */
+    uint64_t work_ns; /* processor time of the thread by then; used by stretch rates only */
 } cpu_limit_note;
 
 /* A thread's: the beginning, then each piece. Times rise from note to note. */
 typedef struct cpu_limit_log {
     cpu_limit_note *notes; /* [n] */
     int32_t n;
-    int32_t from, to;     /* places at hand while logs are gone through */
+    int32_t from, to;     /* positions while logs are read */
     uint64_t shortest_ns; /* piece, likewise */
 } cpu_limit_log;
 

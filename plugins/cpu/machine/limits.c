@@ -1,18 +1,17 @@
 /* SPDX-License-Identifier: MIT
  *
- * limits.c: measuring the machine's limits with a device's own threads, where they are. Each does
- * small pieces of work and notes when each was done. What is looked for is what all of them together
- * can do while nothing keeps them from it:
+ * limits.c: measures the machine's limits with a device's own threads on their processors. Each
+ * thread does small pieces of work and notes when each piece was done. The result is the rate of all
+ * threads together while they are not disturbed:
  *
- * - multiplications: the most in any millisecond or two, which is short enough to fit between
- *   interruptions; a core multiplies as fast all day.
- * - reading: what a stream gets. For some milliseconds memory can be read up to twice as fast as
- *   for long, where others beside this machine pause, so a tenth of a second is averaged: of the time
- *   in which every thread had its processor, which the time spent by each of them tells.
+ * - multiplications: the highest rate in any one or two milliseconds, which is short enough to fit
+ *   between interruptions; a core's rate of multiplications does not change over time.
+ * - reading: the rate of a long stream. For some milliseconds memory can be read up to twice as fast,
+ *   while other virtual machines on the host pause. So a tenth of a second is averaged, of the time in
+ *   which every thread had its processor. The processor time of each thread shows that.
  *
- * Which time that is, limit_log.c finds in the notes. The whole is a look of a quarter of a second: how
- * fast memory is changes, so whoever compares with it looks often. The loops in plain C are here as
- * well.
+ * limit_log.c selects that time from the notes. One measurement takes a quarter of a second. The speed
+ * of memory varies, so measure again close to each comparison. The loops in plain C are here too.
  */
 #include "plugins/cpu/machine/limits.h"
 
@@ -47,9 +46,9 @@ static const time_budget budget_multiply = {30000000, 80000000};
 static const time_budget budget_read = {110000000, 200000000}; /* in each of two orders */
 #define WINDOW_NS   UINT64_C(1500000)                          /* of multiplications */
 #define STRETCH_NS  UINT64_C(100000000)                        /* of reading, all threads at once */
-#define STRETCH_MIN (STRETCH_NS / 4) /* less is too little to tell anything from */
+#define STRETCH_MIN (STRETCH_NS / 4)                           /* less is too short to measure */
 #define MEMORY_MIN  ((uint64_t)256 << 20)
-#define PIECE_SIZE  ((uint64_t)1 << 20) /* bytes that a thread reads between looks at the clock */
+#define PIECE_SIZE  ((uint64_t)1 << 20) /* bytes that a thread reads between readings of the clock */
 #define PART_UNIT   ((uint64_t)4 << 20) /* two fronts, each of whole pieces, on huge pages */
 #define HUGE_PAGE   ((size_t)2 << 20)
 /* Of what is read in turn, a cache a quarter as large keeps next to nothing. */
@@ -255,16 +254,16 @@ static uint64_t last_caches_size(void) {
     return total;
 }
 
-/* Bytes that a thread reads in turn; 0 where there is too little memory to tell it from a cache. */
+/* Bytes that a thread reads in turn; 0 if there is too little memory to exceed the caches. */
 static uint64_t part_size_choose(int32_t n_thread) {
     uint64_t total, available;
-    uint64_t caches = last_caches_size(), wish = caches * CACHE_TIMES;
-    if (wish < MEMORY_MIN) wish = MEMORY_MIN;
+    uint64_t caches = last_caches_size(), wanted = caches * CACHE_TIMES;
+    if (wanted < MEMORY_MIN) wanted = MEMORY_MIN;
     cpu_memory_query(&total, &available);
-    if (available != 0 && wish > available / 4) wish = available / 4;
-    uint64_t part = (wish / (uint64_t)n_thread + PART_UNIT - 1) / PART_UNIT * PART_UNIT;
-    wish = part * (uint64_t)n_thread;
-    if (wish < 2 * caches || (available != 0 && wish > available / 2)) return 0;
+    if (available != 0 && wanted > available / 4) wanted = available / 4;
+    uint64_t part = (wanted / (uint64_t)n_thread + PART_UNIT - 1) / PART_UNIT * PART_UNIT;
+    wanted = part * (uint64_t)n_thread;
+    if (wanted < 2 * caches || (available != 0 && wanted > available / 2)) return 0;
     return part;
 }
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * limits.h: how fast this machine reads memory and multiplies at most, whatever kernels make of it:
- * the loops that find out, one set for each way of multiplying. What they measure is
- * tdm_device_limits (tandem/device.h).
+ * limits.h: the upper limits of this machine's memory reads and multiplications, whatever the
+ * kernels reach: the loops that measure them, one set for each way of multiplying. What they measure
+ * is tdm_device_limits (tandem/device.h).
  */
 #ifndef TANDEM_CPU_LIMITS_H
 #define TANDEM_CPU_LIMITS_H
@@ -17,16 +17,16 @@ enum {
                               no more than there are registers */
 };
 
-/* Loops in which nothing but the thing measured takes time. Results depend on all that was done, so
- * that a compiler leaves none of it out. */
+/* Loops in which only the measured work takes time. Results depend on all of that work, so that a
+ * compiler cannot leave any of it out. */
 typedef struct cpu_limit_loops {
     const char *name; /* for people: "AVX-512 VNNI" */
     /* Reads n times CPU_LIMIT_GRAIN bytes from `a` and as many from `b`, both of which then move on
      * by `step` bytes. Addresses and step are multiples of 64. */
     uint64_t (*read)(const uint8_t *a, const uint8_t *b, size_t step, size_t n);
     /* Some tens of microseconds of multiply-adds of 8-bit integers, and of f32; *n_op_out
-     * gets how many operations, two for each multiply-add. `seed` is any small number that the
-     * compiler does not know. */
+     * gets how many operations, two for each multiply-add. `seed` is any small number that is
+     * not a constant at compile time. */
     uint64_t (*int8)(uint32_t seed, double *n_op_out);
     uint64_t (*f32)(uint32_t seed, double *n_op_out);
 } cpu_limit_loops;

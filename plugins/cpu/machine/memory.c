@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * memory.c: /proc/meminfo and the limits of control groups (kernel documentation,
- * admin-guide/cgroup-v2.rst). Page cache counts as free: the kernel gives it up when asked.
+ * admin-guide/cgroup-v2.rst). Page cache counts as free: the kernel frees it on demand.
  */
 #include <fcntl.h>
 #include <stdlib.h>

@@ -24,7 +24,7 @@ enum { SRC_Q, SRC_STEP, SRC_STATE, SRC_SINK };
 
 enum {
     BLOCK_ROWS = 64, /* query rows of an item: their state then stays in the second-level cache */
-    PREFETCH_SIZE = 512, /* bytes of an item's first codes that are asked for before its queries */
+    PREFETCH_SIZE = 512, /* bytes of an item's first codes that are prefetched before its queries */
     PART_HEAD = 16       /* floats of a part's row before its elements, so that these are aligned */
 };
 
@@ -40,7 +40,7 @@ typedef struct shape {
     int32_t max_rows;       /* query rows of an item */
     int32_t block_len;      /* tokens of an item */
     int32_t n_part;         /* most parts that a run has */
-    bool is_split;          /* are parts dealt out to workers? */
+    bool is_split;          /* are parts assigned to workers? */
     int32_t n_dim;          /* elements of o inside, a multiple of 16 */
     size_t query_size;      /* bytes of a prepared query row */
     size_t part_size;       /* bytes of a part's (m, l, o) */
@@ -304,9 +304,18 @@ static void fold_chunk(walk *k, const chunk *c, const chunk *next) {
         m[a] = k->m[k->active[a]];
         l[a] = k->l[k->active[a]];
     }
-    k->kernels.soften(n, k->score, first / CPU_KV_TILE * CPU_KV_TILE,
-                      (last + CPU_KV_TILE - 1) / CPU_KV_TILE * CPU_KV_TILE, k->first, k->last,
-                      s->params.softcap, m, l, k->keep, k->gain);
+    cpu_softmax_rows softmax = {
+        .n = n,
+        .score = k->score,
+        .first = k->first,
+        .last = k->last,
+        .m = m,
+        .l = l,
+        .keep = k->keep,
+        .gain = k->gain,
+    };
+    k->kernels.softmax(&softmax, first / CPU_KV_TILE * CPU_KV_TILE,
+                       (last + CPU_KV_TILE - 1) / CPU_KV_TILE * CPU_KV_TILE, s->params.softcap);
     for (int32_t a = 0; a < n && !is_whole; a++) {
         k->m[k->active[a]] = m[a];
         k->l[k->active[a]] = l[a];

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * attention_kernel.h: the inner loops of ATTENTION: what they take, and the tables that choose
- * them. attention.c walks the pages and calls these; it knows no type and no instruction set.
+ * them. attention.c walks the pages and calls these; it does not depend on types or instruction sets.
  *
  * A chunk is up to 64 slots of one page: whole tiles of 16 (kv_page.h). Kernels take several query
  * rows at once (heads that share a KV head, tokens of a batch), so that what is loaded and widened
@@ -35,8 +35,8 @@ typedef struct cpu_kv_span {
     const uint8_t *data;
     const uint8_t *scale;
     int32_t first, last; /* slots that hold tokens: first .. last-1, counted from the chunk's */
-    ptrdiff_t ahead;     /* bytes from these codes to those of the next chunk, which kernels ask
-                            for as they read these; 0 = nothing follows */
+    ptrdiff_t ahead;     /* bytes from these codes to those of the next chunk, which kernels
+                            prefetch; 0 = nothing follows */
 } cpu_kv_span;
 
 /* score[r][slot] = dot(q[r], k[slot]) for the slots of the tiles that hold any of first .. last-1
@@ -60,25 +60,33 @@ typedef struct cpu_attention_rows {
 typedef void (*cpu_attention_add_fn)(const cpu_kv_span *v, int32_t n_dim,
                                      const cpu_attention_rows *rows);
 
-/* Softmax of a chunk, row by row, and its place in the running one. In place over the slots
- * first[r] .. last[r]-1 of a row of scores: softcap (0 = none), m' = max, s = exp(s - m'), l' = sum;
- * slots begin .. end-1 (whole tiles) outside of them become 0. Over -inf alone m' = -inf and l' = 0; a
- * NaN is no maximum and makes l' NaN. Then M = max(m, m'), keep = exp(m - M), gain = exp(m' - M),
- * l = keep l + gain l', m = M. These four have room for rows up to a multiple of four, and what lies
- * behind the rows is changed. */
-typedef void (*cpu_attention_soften_fn)(int32_t n_row, float *const *score, int32_t begin,
-                                        int32_t end, const int32_t *first, const int32_t *last,
-                                        float softcap, float *m, float *l, float *keep,
-                                        float *gain);
+/* Rows of a chunk's scores, and what is kept of each row's running softmax. Row r counts the slots
+ * first[r] .. last[r]-1. m, l, keep and gain have room for n rounded up to a multiple of four; kernels
+ * change what lies behind the rows. */
+typedef struct cpu_softmax_rows {
+    int32_t n;
+    float *const *score; /* rows of CPU_CHUNK floats */
+    const int32_t *first, *last;
+    float *m, *l;       /* maximum and sum of all chunks so far */
+    float *keep, *gain; /* factors of the earlier chunks' sums, and of this chunk's */
+} cpu_softmax_rows;
 
-/* x [padded], rotated and scaled, to the form that the kernel reads. */
+/* Softmax of a chunk, row by row, and its place in the running one. In place over the slots that the
+ * row counts: softcap (0 = none), m' = max, s = exp(s - m'), l' = sum. The other slots of
+ * begin .. end-1 (whole tiles) become 0. Over -inf alone m' = -inf and l' = 0; a NaN is never the
+ * maximum and makes l' NaN. Then M = max(m, m'), keep = exp(m - M), gain = exp(m' - M),
+ * l = keep l + gain l', m = M. */
+typedef void (*cpu_attention_softmax_fn)(const cpu_softmax_rows *rows, int32_t begin, int32_t end,
+                                         float softcap);
+
+/* Writes x [padded], rotated and scaled, as the codes or floats that the kernel reads. */
 typedef void (*cpu_attention_query_fn)(const cpu_kv_side *side, const float *x, uint8_t *q);
 
 typedef struct cpu_attention_kernels {
     cpu_attention_score_fn score;
     cpu_attention_query_fn query; /* NULL: floats as they are */
     cpu_attention_add_fn add;
-    cpu_attention_soften_fn soften;
+    cpu_attention_softmax_fn softmax;
     cpu_hadamard_fn rotate;
 } cpu_attention_kernels;
 
@@ -98,25 +106,22 @@ typedef struct cpu_add_row {
     const char *name;
 } cpu_add_row;
 
-/* Ordered by preference; each ISA's own rows (x86/attention_*.c). */
+/* Ordered by preference; each instruction set's own rows (vector/attention.c). */
 extern const cpu_score_row cpu_score_avx2[9], cpu_score_avx512[9];
 /* For queries of 8 bits, of the types for which that is faster. */
 extern const cpu_score_row cpu_score_q8_avx2[4], cpu_score_q8_avx512[6];
 extern const cpu_add_row cpu_add_avx2[18], cpu_add_avx512[18];
-void cpu_soften_avx2(int32_t n_row, float *const *score, int32_t begin, int32_t end,
-                     const int32_t *first, const int32_t *last, float softcap, float *m, float *l,
-                     float *keep, float *gain);
-void cpu_soften_avx512(int32_t n_row, float *const *score, int32_t begin, int32_t end,
-                       const int32_t *first, const int32_t *last, float softcap, float *m, float *l,
-                       float *keep, float *gain);
+void cpu_attention_softmax_avx2(const cpu_softmax_rows *rows, int32_t begin, int32_t end,
+                                float softcap);
+void cpu_attention_softmax_avx512(const cpu_softmax_rows *rows, int32_t begin, int32_t end,
+                                  float softcap);
 
 /* attention_plain.c: any type, any machine. */
 void cpu_score_plain(const cpu_kv_span *k, int32_t n_row, const uint8_t *const *q,
                      float *const *score);
 void cpu_add_plain(const cpu_kv_span *v, int32_t n_dim, const cpu_attention_rows *rows);
-void cpu_soften_plain(int32_t n_row, float *const *score, int32_t begin, int32_t end,
-                      const int32_t *first, const int32_t *last, float softcap, float *m, float *l,
-                      float *keep, float *gain);
+void cpu_attention_softmax_plain(const cpu_softmax_rows *rows, int32_t begin, int32_t end,
+                                 float softcap);
 
 /* The kernels that a device uses for a cache: the first match in each table. With has_q8 queries
  * are rounded to 8 bits where there are kernels for it. */

@@ -4,7 +4,7 @@
  * next begins; what is done with them is attention.c's.
  *
  * A sum of floats depends on its order. For a token to get the same bits in a prompt, in an answer and
- * in a batch that verifies a draft, parts must be the same whoever looks: they follow from the
+ * in a batch that verifies a draft, parts must be the same for every reader: they follow from the
  * positions at which the entries of the page table begin, not from how long the cache is, how many
  * tokens attend or how many threads there are. Yet a short cache should give work to several threads
  * and a long one not fall into thousands of parts. So the first PARTS parts are of LEN positions, the

@@ -61,8 +61,8 @@ void cpu_add_plain(const cpu_kv_span *v, int32_t n_dim, const cpu_attention_rows
     }
 }
 
-static void soften_row(float *score, int32_t begin, int32_t end, int32_t first, int32_t last,
-                       float softcap, float *m_out, float *l_out) {
+static void softmax_row(float *score, int32_t begin, int32_t end, int32_t first, int32_t last,
+                        float softcap, float *m_out, float *l_out) {
     float m = -INFINITY, l = 0;
     for (int32_t i = first; i < last; i++) {
         if (softcap > 0) score[i] = softcap * tanhf(score[i] / softcap);
@@ -80,17 +80,17 @@ static void soften_row(float *score, int32_t begin, int32_t end, int32_t first, 
     *l_out = l;
 }
 
-void cpu_soften_plain(int32_t n_row, float *const *score, int32_t begin, int32_t end,
-                      const int32_t *first, const int32_t *last, float softcap, float *m, float *l,
-                      float *keep, float *gain) {
-    for (int32_t r = 0; r < n_row; r++) {
-        float m_new, l_new;
-        soften_row(score[r], begin, end, first[r], last[r], softcap, &m_new, &l_new);
-        float max = m_new > m[r] ? m_new : m[r];
-        keep[r] = m[r] == -INFINITY ? 0 : expf(m[r] - max);
-        gain[r] = m_new == -INFINITY ? 0 : expf(m_new - max);
-        l[r] = l[r] * keep[r] + l_new * (isnan(l_new) ? 1 : gain[r]);
-        m[r] = max;
+void cpu_attention_softmax_plain(const cpu_softmax_rows *rows, int32_t begin, int32_t end,
+                                 float softcap) {
+    for (int32_t r = 0; r < rows->n; r++) {
+        float m = rows->m[r], m_new, l_new;
+        softmax_row(rows->score[r], begin, end, rows->first[r], rows->last[r], softcap, &m_new,
+                    &l_new);
+        float max = m_new > m ? m_new : m;
+        rows->keep[r] = m == -INFINITY ? 0 : expf(m - max);
+        rows->gain[r] = m_new == -INFINITY ? 0 : expf(m_new - max);
+        rows->l[r] = rows->l[r] * rows->keep[r] + l_new * (isnan(l_new) ? 1 : rows->gain[r]);
+        rows->m[r] = max;
     }
 }
 
@@ -127,14 +127,14 @@ static const struct {
 
 static const struct {
     uint32_t isa;
-    cpu_attention_soften_fn soften;
+    cpu_attention_softmax_fn softmax;
     const char *name;
-} soften_table[] = {
+} softmax_table[] = {
 #if defined(__x86_64__)
-    {CPU_ISA_AVX512, cpu_soften_avx512, "soften_avx512"},
-    {CPU_ISA_AVX2, cpu_soften_avx2, "soften_avx2"},
+    {CPU_ISA_AVX512, cpu_attention_softmax_avx512, "attention_softmax_avx512"},
+    {CPU_ISA_AVX2, cpu_attention_softmax_avx2, "attention_softmax_avx2"},
 #endif
-    {0, cpu_soften_plain, "soften_plain"},
+    {0, cpu_attention_softmax_plain, "attention_softmax_plain"},
 };
 
 cpu_attention_kernels cpu_attention_choose(uint32_t isa, bool has_q8, const cpu_kv_layout *layout) {
@@ -157,9 +157,9 @@ cpu_attention_kernels cpu_attention_choose(uint32_t isa, bool has_q8, const cpu_
             out.add = row->fn;
         }
     }
-    for (size_t i = 0; i < sizeof soften_table / sizeof *soften_table && !out.soften; i++) {
-        if ((soften_table[i].isa & ~isa) != 0) continue;
-        out.soften = soften_table[i].soften;
+    for (size_t i = 0; i < sizeof softmax_table / sizeof *softmax_table && !out.softmax; i++) {
+        if ((softmax_table[i].isa & ~isa) != 0) continue;
+        out.softmax = softmax_table[i].softmax;
     }
     out.rotate = cpu_hadamard_choose(isa);
     return out;

@@ -18,14 +18,14 @@
 
 enum { SRC_X, SRC_ARENA, SRC_STEP, SRC_RESIDUAL };
 enum {
-    UNIT_LEN = 64,      /* elements dealt out together: whole blocks and cache lines of any type */
+    UNIT_LEN = 64,      /* elements assigned together: whole blocks and cache lines of any type */
     WORTH_LEN = 2048,   /* elements for which it is worth another worker */
     TILE_LEN = 1024,    /* elements of a strided view made dense at a time */
     YIELD_NS = 2000000, /* how long a wait only yields before it sleeps */
     NAP_MIN_NS = 50000, /* about what a timer's slack makes of less */
     NAP_MAX_NS = 500000,
-    AHEAD_MOST = 512 * 1024, /* bytes asked for ahead: what a second-level cache has room for */
-    AHEAD_STEP = 1024        /* and between two looks at the flags */
+    AHEAD_MOST = 512 * 1024, /* bytes prefetched: what a second-level cache has room for */
+    AHEAD_STEP = 1024        /* and between two polls of the flags */
 };
 
 typedef _Atomic uint64_t word;
@@ -40,7 +40,7 @@ typedef struct job {
     int64_t n_chunk;
     int64_t count; /* elements of the addend */
     int64_t run_first, run_len, run_stride;
-    const uint8_t *ahead, *ahead_end; /* what is left to ask for */
+    const uint8_t *ahead, *ahead_end; /* what is left to prefetch */
 } job;
 
 static uint64_t clock_ns(void) {
@@ -64,9 +64,9 @@ static word *flag_of(const job *j, int32_t member) {
 
 /* ---- State and failure ----------------------------------------------------------------------- */
 
-void cpu_exchanges_init(cpu_exchanges *all, uint64_t patience_ns) {
-    *all = (cpu_exchanges){.patience_ns = patience_ns};
-    atomic_store_explicit(&all->patience, CPU_PATIENCE_START, memory_order_relaxed);
+void cpu_exchanges_init(cpu_exchanges *all, uint64_t timeout_ns) {
+    *all = (cpu_exchanges){.timeout_ns = timeout_ns};
+    atomic_store_explicit(&all->spin_time, CPU_SPIN_START, memory_order_relaxed);
     atomic_store_explicit(&all->failed_at, CPU_NO_FAILURE, memory_order_relaxed);
 }
 
@@ -103,7 +103,7 @@ static void fail(const job *j, tdm_status status, int64_t chunk, int32_t member,
 
 /* ---- Waiting --------------------------------------------------------------------------------- */
 
-/* Gives way to whoever may need this processor to get here. */
+/* Yields the processor to a thread that may need it to reach this exchange. */
 static void give_way(uint64_t waited_ns, uint64_t *nap_ns) {
     if (waited_ns < YIELD_NS) {
         sched_yield();
@@ -125,7 +125,7 @@ static void ahead_find(job *j, const cpu_worker *w) {
     j->ahead_end = j->ahead + (size < AHEAD_MOST ? size : AHEAD_MOST);
 }
 
-static bool ahead_ask(job *j) {
+static bool prefetch_next(job *j) {
     const uint8_t *end =
         j->ahead_end - j->ahead > AHEAD_STEP ? j->ahead + AHEAD_STEP : j->ahead_end;
     if (j->ahead == end) return false;
@@ -151,9 +151,9 @@ static bool flags_wait(job *j, int64_t chunk) {
             return false;
         }
         if (m == j->p->n_member) break;
-        if (ahead_ask(j)) continue;
+        if (prefetch_next(j)) continue;
         if (is_spinning) {
-            is_spinning = cpu_spin_goes_on(&spin, &all->patience, NULL, NULL);
+            is_spinning = cpu_spin_continue(&spin, &all->spin_time, NULL, NULL);
             if (!is_spinning) start = clock_ns();
             continue;
         }
@@ -161,13 +161,13 @@ static bool flags_wait(job *j, int64_t chunk) {
         if (atomic_load_explicit(&all->failed_at, memory_order_relaxed) != CPU_NO_FAILURE)
             return false;
         waited = clock_ns() - start;
-        if (waited >= all->patience_ns) {
+        if (waited >= all->timeout_ns) {
             fail(j, TDM_DEADLINE_EXCEEDED, chunk, m, waited);
             return false;
         }
         give_way(waited, &nap_ns);
     }
-    if (is_spinning) cpu_spin_succeeded(&spin, &all->patience);
+    if (is_spinning) cpu_spin_succeeded(&spin, &all->spin_time);
     return true;
 }
 
@@ -254,7 +254,7 @@ static void publish(const job *j, int64_t chunk) {
             addend_write(j, chunk);
     }
     if (j->worker.nth > 1) {
-        /* Reset before the flag is raised: whoever counts here next has seen the flag. */
+        /* Reset before the flag is raised: the next worker that counts here has seen the flag. */
         _Atomic int32_t *n_published = &j->n->exchange->n_published[chunk % 2];
         if (atomic_fetch_add_explicit(n_published, 1, memory_order_acq_rel) + 1 != j->worker.nth)
             return;

@@ -14,8 +14,8 @@
 
 /* What all exchanges of a plan share. */
 typedef struct cpu_exchanges {
-    cpu_patience patience; /* how long a wait looks before it yields, as learned */
-    uint64_t patience_ns;  /* how long it waits in all */
+    cpu_spin_time spin_time; /* how long a wait polls before it yields, as learned */
+    uint64_t timeout_ns;     /* how long it waits in all */
     /* The first failure: written by the worker that swapped its place in, read when all workers
      * have met. */
     _Atomic int32_t failed_at; /* place in the plan, or CPU_NO_FAILURE */
@@ -34,13 +34,13 @@ struct cpu_exchange {
     _Alignas(64) _Atomic int32_t n_published[2];
     int32_t place; /* in the plan */
     cpu_exchanges *all;
-    /* Weights of the first product behind it, as last bound: who waits has them brought nearer. */
+    /* Weights of the first matrix product behind it, as last bound: prefetched while waiting. */
     const uint8_t *ahead; /* NULL: there is none before the next exchange */
     size_t ahead_size;    /* bytes */
 };
 
 /* Ready for a first run, or for the next after one that failed; nothing is running. */
-void cpu_exchanges_init(cpu_exchanges *all, uint64_t patience_ns);
+void cpu_exchanges_init(cpu_exchanges *all, uint64_t timeout_ns);
 void cpu_exchange_init(cpu_exchange *x, cpu_exchanges *all, int32_t place);
 
 /* The failure as a status and a message; TDM_OK where there was none. */

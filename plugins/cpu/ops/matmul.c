@@ -35,7 +35,7 @@ cpu_matmul_matrix cpu_matmul_matrix_get(const cpu_device *device, const cpu_weig
         .n_block = l->n_block,
         .n_row = l->n_row,
         .n_group = l->n_group,
-        .asks_each = device->asks_each,
+        .prefetch_each = device->prefetch_each,
     };
 }
 
@@ -54,7 +54,7 @@ size_t cpu_matmul_x_size(const cpu_matmul_kernels *kernels, int64_t k) {
 
 /* Where lines are asked for sparsely, more tokens than two take so long that it was no gain. */
 static cpu_ahead ahead_choose(const cpu_matmul_matrix *m, bool is_first, int32_t n_tok) {
-    if (m->asks_each) return is_first ? CPU_AHEAD_EACH : CPU_AHEAD_NONE;
+    if (m->prefetch_each) return is_first ? CPU_AHEAD_EACH : CPU_AHEAD_NONE;
     return n_tok <= 2 ? CPU_AHEAD_SOME : CPU_AHEAD_NONE;
 }
 

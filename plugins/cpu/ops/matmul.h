@@ -113,7 +113,7 @@ typedef struct cpu_matmul_matrix {
     int64_t n_block;    /* blocks of a row */
     int64_t n_row;
     int64_t n_group;
-    bool asks_each; /* cpu_device.asks_each */
+    bool prefetch_each; /* cpu_device.prefetch_each */
 } cpu_matmul_matrix;
 
 /* Matrix number `i` of weights kept in the layout `l` at `data`. */
@@ -146,7 +146,7 @@ void cpu_matmul_run_reference(const cpu_matmul_tile *tile); /* matmul_reference.
 void cpu_matmul_run_plain(const cpu_matmul_tile *tile);     /* matmul_plain.c: quantised types */
 void cpu_matmul_run_q8_plain(const cpu_matmul_tile *tile);
 
-/* x86/matmul_tile.h and matmul_grid.h, compiled for each instruction set. */
+/* vector/matmul_tile.h and matmul_grid.h, compiled for each instruction set. */
 #define CPU_MATMUL_RUN_(isa)                                                                       \
     void cpu_matmul_run_q4_0_##isa(const cpu_matmul_tile *tile);                                   \
     void cpu_matmul_run_q4_1_##isa(const cpu_matmul_tile *tile);                                   \

@@ -79,9 +79,8 @@ const cpu_add_row LANES_FN(cpu_add)[] = {FOR_EACH_PLAIN(ADD) FOR_EACH_QUANTIZED(
                                              FOR_EACH_PLAIN(ADD_LATENT)
                                                  FOR_EACH_QUANTIZED(ADD_LATENT)};
 
-void LANES_FN(cpu_soften)(int32_t n_row, float *const *score, int32_t begin, int32_t end,
-                          const int32_t *first, const int32_t *last, float softcap, float *m,
-                          float *l, float *keep, float *gain) {
-    soften_rows(n_row, score, begin, end, first, last, softcap, m, l, keep, gain);
+void LANES_FN(cpu_attention_softmax)(const cpu_softmax_rows *rows, int32_t begin, int32_t end,
+                                     float softcap) {
+    softmax_rows(rows, begin, end, softcap);
 }
 #endif

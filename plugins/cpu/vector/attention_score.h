@@ -78,13 +78,24 @@ INLINE bool score_sums_end(int c, int type) {
     return c == 3 || (c == 1 && type_has_fifth(type));
 }
 
-/* n_tile runs of N_LANE tokens, data_step and scale_step bytes apart:
- *   score = sum_b d_b step_b (code_b . k_b) + m_b sum_b
- * block_skip bytes lie between the blocks of a tile. */
-INLINE void score_codes(const uint8_t *data, const uint8_t *scale, ptrdiff_t ahead,
-                        size_t data_step, size_t scale_step, size_t block_skip, int32_t n_block,
-                        size_t codes_size, int n_tile, int n_row, const uint8_t *const *q,
-                        float *const *score, int32_t slot, int type) {
+/* What scores are computed of and where they go: one or two runs of N_LANE tokens with n_row rows of
+ * queries. */
+typedef struct score_part {
+    const uint8_t *data, *scale;  /* of the first run, in its first block */
+    size_t data_step, scale_step; /* bytes from the first run to the second */
+    size_t block_skip;            /* bytes between the blocks of a tile */
+    ptrdiff_t ahead;              /* cpu_kv_span */
+    int32_t n;                    /* blocks of codes, or elements of plain types */
+    size_t codes_size;            /* bytes from a query to its blocks */
+    const uint8_t *const *q;
+    float *const *score;
+    int32_t slot; /* of the first token */
+} score_part;
+
+/* score = sum_b d_b step_b (code_b . k_b) + m_b sum_b */
+INLINE void score_codes(const score_part *p, int n_tile, int n_row, int type) {
+    const uint8_t *data = p->data, *scale = p->scale, *const *q = p->q;
+    const size_t data_step = p->data_step, scale_step = p->scale_step;
     ints table = bytes_table(code_values), fifth[2];
     lanes sum[2][SCORE_ROWS];
     if (CPU_IS_Q8) table = ints_xor(table, ints_set((int32_t)0x80808080));
@@ -92,13 +103,13 @@ INLINE void score_codes(const uint8_t *data, const uint8_t *scale, ptrdiff_t ahe
         fifth[t] = ints_set(0);
         UNROLL for (int r = 0; r < n_row; r++) sum[t][r] = lanes_zero();
     }
-    for (int32_t b = 0; b < n_block; b++) {
+    for (int32_t b = 0; b < p->n; b++) {
         const bool is_narrow = CPU_IS_Q8 && DOT8_IS_NARROW;
         const int n_word = type == TDM_TYPE_Q8_0 ? 8 : 4, n_step = score_steps(type);
         ints acc[2][SCORE_ROWS], part[2][SCORE_ROWS];
         UNROLL for (int r = 0; r < n_row; r++) {
             const cpu_query_block *block =
-                (const cpu_query_block *)(const void *)(q[r] + codes_size) + b;
+                (const cpu_query_block *)(const void *)(q[r] + p->codes_size) + b;
             UNROLL for (int t = 0; t < n_tile; t++) {
                 acc[t][r] = score_offset(type) != 0 ? ints_set(block->bias) : ints_set(0);
                 part[t][r] = ints_set(0);
@@ -113,7 +124,7 @@ INLINE void score_codes(const uint8_t *data, const uint8_t *scale, ptrdiff_t ahe
             ints x[2];
             UNROLL for (int t = 0; t < n_tile; t++) {
                 x[t] = ints_load(data + (size_t)t * data_step);
-                prefetch_ahead(data + (size_t)t * data_step, ahead);
+                prefetch_ahead(data + (size_t)t * data_step, p->ahead);
             }
             data += 64;
             UNROLL for (int i = 0; i < n_step; i++) {
@@ -147,26 +158,25 @@ INLINE void score_codes(const uint8_t *data, const uint8_t *scale, ptrdiff_t ahe
                 m = lanes_from_f16(scale + (size_t)t * scale_step + 2 * CPU_KV_TILE);
             UNROLL for (int r = 0; r < n_row; r++) {
                 const cpu_query_block *block =
-                    (const cpu_query_block *)(const void *)(q[r] + codes_size) + b;
+                    (const cpu_query_block *)(const void *)(q[r] + p->codes_size) + b;
                 sum[t][r] = lanes_fma(lanes_mul(lanes_from_ints(acc[t][r]), lanes_set(block->step)),
                                       d, sum[t][r]);
                 if (type_has_min(type)) sum[t][r] = lanes_fma(m, lanes_set(block->sum), sum[t][r]);
             }
         }
         scale += (type_has_min(type) ? 4 : 2) * CPU_KV_TILE;
-        data += block_skip;
+        data += p->block_skip;
     }
     UNROLL for (int t = 0; t < n_tile; t++) {
-        UNROLL for (int r = 0; r < n_row; r++) lanes_store(score[r] + slot + t * N_LANE, sum[t][r]);
+        UNROLL for (int r = 0; r < n_row; r++)
+            lanes_store(p->score[r] + p->slot + t * N_LANE, sum[t][r]);
     }
 }
 
-/* n_tile runs of N_LANE tokens, data_step bytes apart. Even and odd elements have sums of their own, so
- * that additions need not wait for each other; how many rows and runs are taken at once does not
- * change the order of a sum. */
-INLINE void score_floats(const uint8_t *data, ptrdiff_t ahead, size_t data_step, int32_t n,
-                         int n_tile, int n_row, const uint8_t *const *q, float *const *score,
-                         int32_t slot, int type) {
+/* Even and odd elements have sums of their own, so that additions need not wait for each other; how
+ * many rows and runs are taken at once does not change the order of a sum. */
+INLINE void score_floats(const score_part *p, int n_tile, int n_row, int type) {
+    const uint8_t *data = p->data, *const *q = p->q;
     lanes sum[2][2][SCORE_ROWS];
     size_t step = CPU_KV_TILE * plain_size(type);
     int32_t i = 0;
@@ -175,27 +185,27 @@ INLINE void score_floats(const uint8_t *data, ptrdiff_t ahead, size_t data_step,
             UNROLL for (int r = 0; r < n_row; r++) sum[k][t][r] = lanes_zero();
         }
     }
-    for (; i + 2 <= n; i += 2) {
+    for (; i + 2 <= p->n; i += 2) {
         UNROLL for (int k = 0; k < 2; k++, data += step) {
             UNROLL for (int t = 0; t < n_tile; t++) {
-                const uint8_t *at = data + (size_t)t * data_step;
+                const uint8_t *at = data + (size_t)t * p->data_step;
                 lanes x = plain_load(at, type);
-                if (k % (64 / step > 1 ? 2 : 1) == 0) prefetch_ahead(at, ahead);
+                if (k % (64 / step > 1 ? 2 : 1) == 0) prefetch_ahead(at, p->ahead);
                 UNROLL for (int r = 0; r < n_row; r++) sum[k][t][r] = lanes_fma(
                     x, lanes_set(((const float *)(const void *)q[r])[i + k]), sum[k][t][r]);
             }
         }
     }
-    if (i < n) {
+    if (i < p->n) {
         UNROLL for (int t = 0; t < n_tile; t++) {
-            lanes x = plain_load(data + (size_t)t * data_step, type);
+            lanes x = plain_load(data + (size_t)t * p->data_step, type);
             UNROLL for (int r = 0; r < n_row; r++) sum[0][t][r] =
                 lanes_fma(x, lanes_set(((const float *)(const void *)q[r])[i]), sum[0][t][r]);
         }
     }
     UNROLL for (int t = 0; t < n_tile; t++) {
         UNROLL for (int r = 0; r < n_row; r++)
-            lanes_store(score[r] + slot + t * N_LANE, lanes_add(sum[0][t][r], sum[1][t][r]));
+            lanes_store(p->score[r] + p->slot + t * N_LANE, lanes_add(sum[0][t][r], sum[1][t][r]));
     }
 }
 
@@ -204,7 +214,6 @@ INLINE void score_floats(const uint8_t *data, ptrdiff_t ahead, size_t data_step,
 INLINE void score_group(const cpu_kv_span *k, int n_row, const uint8_t *const *q,
                         float *const *score, int type) {
     const cpu_kv_side *side = k->side;
-    size_t codes_size = cpu_query_codes_size(side);
     int32_t first = k->first / CPU_KV_TILE * (CPU_KV_TILE / N_LANE);
     int32_t last = (k->last + CPU_KV_TILE - 1) / CPU_KV_TILE * (CPU_KV_TILE / N_LANE);
     bool is_plain = type_is_plain(type);
@@ -212,24 +221,30 @@ INLINE void score_group(const cpu_kv_span *k, int n_row, const uint8_t *const *q
     size_t tile_step = is_plain ? side->data_size : side->codes_size;
     size_t data_step = N_LANE < 16 ? lane_size * N_LANE : tile_step;
     size_t scale_step = N_LANE < 16 ? 2 * N_LANE : side->scale_size;
-    size_t block_skip = (size_t)(side->group - 1) * side->codes_size;
     for (int32_t i = first; i < last; i++) {
-        int32_t slot = i * N_LANE, lane = slot % CPU_KV_TILE;
-        const uint8_t *data =
-            k->data + cpu_kv_codes_off(side, slot / CPU_KV_TILE, 0) + (size_t)lane * lane_size;
-        const uint8_t *scale =
-            k->scale + (size_t)(slot / CPU_KV_TILE) * side->scale_size + 2 * lane;
+        int32_t slot = i * N_LANE, lane = slot % CPU_KV_TILE, tile = slot / CPU_KV_TILE;
         bool is_two = (is_plain ? 4 : 2) * n_row <= SCORE_SUMS && i % 2 == 0 && i + 1 < last;
+        score_part part = {
+            .data = k->data + cpu_kv_codes_off(side, tile, 0) + (size_t)lane * lane_size,
+            .scale = k->scale + (size_t)tile * side->scale_size + 2 * lane,
+            .data_step = is_two ? data_step : 0,
+            .scale_step = is_two ? scale_step : 0,
+            .block_skip = (size_t)(side->group - 1) * side->codes_size,
+            .ahead = k->ahead,
+            .n = is_plain ? side->padded : side->n_block,
+            .codes_size = cpu_query_codes_size(side),
+            .q = q,
+            .score = score,
+            .slot = slot,
+        };
         if (is_plain && is_two)
-            score_floats(data, k->ahead, data_step, side->padded, 2, n_row, q, score, slot, type);
+            score_floats(&part, 2, n_row, type);
         else if (is_plain)
-            score_floats(data, k->ahead, 0, side->padded, 1, n_row, q, score, slot, type);
+            score_floats(&part, 1, n_row, type);
         else if (is_two)
-            score_codes(data, scale, k->ahead, data_step, scale_step, block_skip, side->n_block,
-                        codes_size, 2, n_row, q, score, slot, type);
+            score_codes(&part, 2, n_row, type);
         else
-            score_codes(data, scale, k->ahead, 0, 0, block_skip, side->n_block, codes_size, 1,
-                        n_row, q, score, slot, type);
+            score_codes(&part, 1, n_row, type);
         i += is_two;
     }
 }

@@ -1,42 +1,30 @@
 /* SPDX-License-Identifier: MIT
  *
- * vector/attention_softmax.h: the softmax of attention's chunks (cpu_attention_soften_fn).
+ * vector/attention_softmax.h: the softmax of attention's chunks (cpu_attention_softmax_fn).
  */
 #ifndef TANDEM_CPU_VECTOR_ATTENTION_SOFTMAX_H
 #define TANDEM_CPU_VECTOR_ATTENTION_SOFTMAX_H
 
 #include <math.h>
 
-#include "plugins/cpu/vector/vector.h"
-
-/* exp(x) = 2^t, t = x log2 e, = 2^floor(t) 2^r with 0 <= r < 1: for 2^r a polynomial of degree 5, 1
- * at 0 and otherwise the nearest in relative error; with the rounding of f32 within 1.8e-7. t is
- * rounded, too: 6e-8 |x| of a result that falls as exp(x). */
-INLINE lanes lanes_exp2(lanes x) {
-    lanes t = lanes_limit_exponent(lanes_mul(x, lanes_set(1.44269504f))), r = lanes_fraction(t);
-    lanes y = lanes_set(0.001872950333f);
-    y = lanes_fma(y, r, lanes_set(0.009010218828f));
-    y = lanes_fma(y, r, lanes_set(0.05579765964f));
-    y = lanes_fma(y, r, lanes_set(0.2401687281f));
-    y = lanes_fma(y, r, lanes_set(0.6931503588f));
-    y = lanes_fma(y, r, lanes_set(1));
-    return lanes_scale2_floor(y, t);
-}
+#include "plugins/cpu/ops/attention_kernel.h"
+#include "plugins/cpu/vector/exp.h"
 
 /* softcap tanh(x / softcap), tanh(y) = 1 - 2 / (exp(2 y) + 1). */
 INLINE lanes lanes_softcap(lanes x, float softcap) {
     lanes y =
         lanes_max(lanes_set(-20), lanes_min(lanes_set(20), lanes_mul(x, lanes_set(2 / softcap))));
-    lanes part = lanes_div(lanes_set(2), lanes_add(lanes_exp2(y), lanes_set(1)));
+    lanes part = lanes_div(lanes_set(2), lanes_add(lanes_exp(y), lanes_set(1)));
     return lanes_mul(lanes_set(softcap), lanes_add(lanes_set(1), lanes_mul(part, lanes_set(-1))));
 }
 
-/* Up to four rows, whose maxima, sums and factors are found together. With is_whole every slot
- * counts. */
-INLINE void soften_group(int n_row, float *const *score, int32_t begin, int32_t end,
-                         const int32_t *first, const int32_t *last, float softcap, bool is_whole,
-                         float *m, float *l, float *keep, float *gain) {
+/* n_row rows from row `at` on, at most four: their maxima, sums and factors are computed together. With
+ * is_whole every slot counts and softcap is 0. */
+INLINE void softmax_group(const cpu_softmax_rows *rows, int32_t at, int n_row, int32_t begin,
+                          int32_t end, float softcap, bool is_whole) {
     const quad least = quad_set(-3e38f); /* -inf - -inf would be NaN */
+    float *const *score = rows->score + at;
+    const int32_t *first = rows->first + at, *last = rows->last + at;
     lanes peak[4], sum[4];
     float base[4];
     UNROLL for (int r = 0; r < 4; r++) {
@@ -58,44 +46,41 @@ INLINE void soften_group(int n_row, float *const *score, int32_t begin, int32_t 
     quad_store(base, quad_sub(zero, quad_max(m_new, least)));
     for (int32_t i = begin; i < end; i += N_LANE) {
         UNROLL for (int r = 0; r < n_row; r++) {
-            lanes x = lanes_exp2(lanes_add(lanes_load(score[r] + i), lanes_set(base[r])));
+            lanes x = lanes_exp(lanes_add(lanes_load(score[r] + i), lanes_set(base[r])));
             if (!is_whole) x = lanes_keep(x, first[r], last[r], i);
             lanes_store(score[r] + i, x);
             sum[r] = lanes_add(sum[r], x);
         }
     }
-    quad m_old = quad_load(m), both = quad_max(m_new, m_old), top = quad_max(both, least);
-    lanes factors = lanes_exp2(lanes_from_quads(quad_sub(m_old, top), quad_sub(m_new, top)));
+    quad m_old = quad_load(rows->m + at), both = quad_max(m_new, m_old),
+         top = quad_max(both, least);
+    lanes factors = lanes_exp(lanes_from_quads(quad_sub(m_old, top), quad_sub(m_new, top)));
     quad old_factor = lanes_quad0(factors), new_factor = lanes_quad1(factors);
-    quad_store(keep, old_factor);
-    quad_store(gain, new_factor);
-    quad_store(m, both);
-    quad_store(l, quad_fma(quad_load(l), old_factor, quad_mul(lanes_rows_sum(sum), new_factor)));
+    quad_store(rows->keep + at, old_factor);
+    quad_store(rows->gain + at, new_factor);
+    quad_store(rows->m + at, both);
+    quad l = quad_mul(lanes_rows_sum(sum), new_factor);
+    quad_store(rows->l + at, quad_fma(quad_load(rows->l + at), old_factor, l));
 }
 
-INLINE void soften_rows(int32_t n_row, float *const *score, int32_t begin, int32_t end,
-                        const int32_t *first, const int32_t *last, float softcap, float *m,
-                        float *l, float *keep, float *gain) {
-    for (int32_t at = 0; at < n_row; at += 4, score += 4, first += 4, last += 4) {
-        int32_t n = n_row - at < 4 ? n_row - at : 4;
+INLINE void softmax_rows(const cpu_softmax_rows *rows, int32_t begin, int32_t end, float softcap) {
+    for (int32_t at = 0; at < rows->n; at += 4) {
+        int32_t n = rows->n - at < 4 ? rows->n - at : 4;
         bool is_whole = softcap <= 0;
-        for (int32_t r = 0; r < n; r++) is_whole = is_whole && first[r] <= begin && last[r] >= end;
-#define SOFTEN(n, whole)                                                                           \
-    soften_group(n, score, begin, end, first, last, whole ? 0 : softcap, whole, m + at, l + at,    \
-                 keep + at, gain + at)
+        for (int32_t r = at; r < at + n; r++)
+            is_whole = is_whole && rows->first[r] <= begin && rows->last[r] >= end;
         if (is_whole && n == 4)
-            SOFTEN(4, true);
+            softmax_group(rows, at, 4, begin, end, 0, true);
         else if (is_whole && n == 1)
-            SOFTEN(1, true);
+            softmax_group(rows, at, 1, begin, end, 0, true);
         else if (n == 4)
-            SOFTEN(4, false);
+            softmax_group(rows, at, 4, begin, end, softcap, false);
         else if (n == 3)
-            SOFTEN(3, false);
+            softmax_group(rows, at, 3, begin, end, softcap, false);
         else if (n == 2)
-            SOFTEN(2, false);
+            softmax_group(rows, at, 2, begin, end, softcap, false);
         else
-            SOFTEN(1, false);
-#undef SOFTEN
+            softmax_group(rows, at, 1, begin, end, softcap, false);
     }
 }
 

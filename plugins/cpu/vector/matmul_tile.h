@@ -74,7 +74,7 @@ INLINE void few_add(int kind, int n_bit, const ints *codes, const lanes *scale, 
 typedef struct tile_cut {
     const cpu_matmul_tile *tile;
     int t0;
-    bool asks_each;
+    bool prefetch_each;
 } tile_cut;
 
 INLINE void tile_clear(lanes *acc, int n_tok) {
@@ -201,7 +201,7 @@ INLINE void step_add(block_walk *w, int kind, int n_bit, const ints *codes, cons
     for (int t = 0; t < n_tok; t += n)
         few_add(kind, n_bit, codes, scale, min, w->cut.tile, w->cut.t0 + t, n, w->ix, acc + t);
     w->ix++;
-    if (!w->cut.asks_each) return;
+    if (!w->cut.prefetch_each) return;
     UNROLL
     for (int i = 0; i < w->step_size; i += AHEAD_EACH_STEP) prefetch_l1(w->asked + i);
     w->asked += w->step_size;
@@ -510,7 +510,7 @@ INLINE void float_tile(tdm_type type, tile_cut cut, int n_tok) {
     tile_clear(odd, n_tok);
     for (; i + 2 <= cut.tile->n_block; i += 2, p += 2 * size) {
         lanes a = element_load(type, p), b = element_load(type, p + size);
-        if (cut.asks_each) {
+        if (cut.prefetch_each) {
             UNROLL
             for (int k = 0; k < 2 * size; k += AHEAD_EACH_STEP) prefetch_l1(p + AHEAD_EACH + k);
         }
@@ -539,8 +539,8 @@ INLINE void float_tile(tdm_type type, tile_cut cut, int n_tok) {
 
 /* Cuts a tile into pieces. */
 #define CUTS_(name, body, n_max)                                                                   \
-    INLINE void name##_cuts(const cpu_matmul_tile *tile, bool asks_each) {                         \
-        tile_cut cut = {tile, 0, asks_each};                                                       \
+    INLINE void name##_cuts(const cpu_matmul_tile *tile, bool prefetch_each) {                     \
+        tile_cut cut = {tile, 0, prefetch_each};                                                   \
         for (; n_max >= 8 && cut.t0 + 8 <= tile->n_tok; cut.t0 += 8)                               \
             body(cut, n_max >= 8 ? 8 : 1);                                                         \
         for (; cut.t0 + 4 <= tile->n_tok; cut.t0 += 4) body(cut, 4);                               \

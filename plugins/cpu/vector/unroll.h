@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * unroll.h: how the kernels that are written once and compiled for many shapes ask for a copy of
- * their loops for each. Under a sanitizer loops stay loops and functions functions: every copy
- * would carry its own checks, and take minutes to compile.
+ * unroll.h: INLINE and UNROLL, with which the kernels that are written once and compiled for many
+ * shapes get a copy of their loops for each shape. Under a sanitizer nothing is unrolled or forced
+ * inline: every copy would carry its own checks and take minutes to compile.
  */
 #ifndef TANDEM_CPU_VECTOR_UNROLL_H
 #define TANDEM_CPU_VECTOR_UNROLL_H

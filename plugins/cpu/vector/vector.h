@@ -2,8 +2,17 @@
  *
  * vector.h: the words that the vector kernels are written in. Files of this folder are compiled
  * once for each instruction set, with its compiler flags; the flags choose the header that defines
- * the words for it. An instruction set is added by one more header (NEON: plugins/cpu/arm) and one
- * more library in meson.build.
+ * the words for it.
+ *
+ *   lanes_*    a vector of N_LANE floats
+ *   ints_*     a vector of N_LANE integers of 32 bits, also read as 16-bit halves
+ *   bytes_*    the same vector, read as bytes
+ *   quad_*     four floats; halves_*: sixteen integers of 16 bits
+ *   LANES_*    names: LANES_FN(name) is a kernel's name for this instruction set
+ *
+ * x86/vector_avx512.h describes each word; the other headers define the same words. To add an
+ * instruction set (NEON in plugins/cpu/arm), write one such header and what LANES_MATMUL_H names,
+ * include it here, add a library to meson.build, and add its rows to the tables in ops/.
  */
 #ifndef TANDEM_CPU_VECTOR_H
 #define TANDEM_CPU_VECTOR_H

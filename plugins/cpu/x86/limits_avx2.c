@@ -52,7 +52,7 @@ static uint64_t limit_int8(uint32_t seed, double *n_op_out) {
     for (int i = 0; i < N_ACC; i++) acc[i] = _mm256_set1_epi16((short)i);
     for (int n = 0; n < N_STEP; n++)
         for (int i = 0; i < N_ACC; i++) {
-            /* For all that the compiler knows, x is another now: no product is used twice. */
+            /* The compiler must assume that x has changed: it cannot reuse a product. */
             __asm__ volatile("" : "+x"(x));
             acc[i] = _mm256_add_epi16(acc[i], _mm256_maddubs_epi16(x, w));
         }

@@ -148,20 +148,6 @@ INLINE lanes lanes_keep(lanes x, int first, int last, int at) {
     return _mm256_and_ps(x, lanes_in(first, last, at));
 }
 
-INLINE lanes lanes_limit_exponent(lanes t) {
-    return _mm256_max_ps(_mm256_set1_ps(-200), t);
-}
-INLINE lanes lanes_fraction(lanes t) {
-    return _mm256_sub_ps(t, _mm256_floor_ps(t));
-}
-INLINE lanes lanes_scale2_floor(lanes x, lanes t) {
-    __m256i whole = _mm256_cvtps_epi32(_mm256_floor_ps(t)), half = _mm256_srai_epi32(whole, 1);
-    __m256i rest = _mm256_sub_epi32(whole, half), bias = _mm256_set1_epi32(127);
-    __m256 a = _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(half, bias), 23));
-    __m256 b = _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(rest, bias), 23));
-    return _mm256_mul_ps(_mm256_mul_ps(x, a), b);
-}
-
 INLINE lanes lanes_from_quads(quad a, quad b) {
     return _mm256_insertf128_ps(_mm256_castps128_ps256(a), b, 1);
 }
@@ -204,6 +190,15 @@ INLINE void lanes_transpose(lanes x[N_LANE]) {
         x[i] = _mm256_permute2f128_ps(a, b, 0x20);
         x[i + 4] = _mm256_permute2f128_ps(a, b, 0x31);
     }
+}
+
+INLINE lanes lanes_butterflies(lanes x) {
+    lanes y = _mm256_permute_ps(x, 0xb1);
+    x = _mm256_blend_ps(_mm256_add_ps(x, y), _mm256_sub_ps(y, x), 0xaa);
+    y = _mm256_permute_ps(x, 0x4e);
+    x = _mm256_blend_ps(_mm256_add_ps(x, y), _mm256_sub_ps(y, x), 0xcc);
+    y = _mm256_permute2f128_ps(x, x, 0x01);
+    return _mm256_blend_ps(_mm256_add_ps(x, y), _mm256_sub_ps(y, x), 0xf0);
 }
 
 /* ---- integers -------------------------------------------------------------------------------- */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * vector_avx512.h: the words of vector.h for AVX-512 with VNNI: a vector of 16 floats and the
- * operations on it. vector_avx2.h has the same words for AVX2.
+ * vector_avx512.h: the words of vector/vector.h for AVX-512 with VNNI, each with its contract.
+ * vector_avx2.h defines the same words for AVX2.
  */
 #ifndef TANDEM_CPU_X86_VECTOR_AVX512_H
 #define TANDEM_CPU_X86_VECTOR_AVX512_H
@@ -146,18 +146,6 @@ INLINE lanes lanes_keep(lanes x, int first, int last, int at) {
     return _mm512_maskz_mov_ps(lanes_in(first, last, at), x);
 }
 
-/* t, or a number whose power of two is 0 where lanes_scale2_floor would not take t: it takes -126
- * and less. NaN stays NaN. */
-INLINE lanes lanes_limit_exponent(lanes t) {
-    return t;
-}
-INLINE lanes lanes_fraction(lanes t) {
-    return _mm512_reduce_ps(t, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
-}
-INLINE lanes lanes_scale2_floor(lanes x, lanes t) {
-    return _mm512_scalef_ps(x, t);
-}
-
 /* A vector that begins with a and b. */
 INLINE lanes lanes_from_quads(quad a, quad b) {
     return _mm512_zextps256_ps512(_mm256_insertf128_ps(_mm256_castps128_ps256(a), b, 1));
@@ -213,6 +201,19 @@ INLINE void lanes_transpose(lanes x[N_LANE]) {
         x[i + 8] = _mm512_shuffle_f32x4(t[i], t[i + 8], 0xdd);
         x[i + 12] = _mm512_shuffle_f32x4(t[i + 4], t[i + 12], 0xdd);
     }
+}
+
+/* The passes of a Walsh-Hadamard transform inside a vector: lane i with lanes i ^ 1, i ^ 2, i ^ 4
+ * and so on; of two lanes the lower becomes their sum, the other lower - higher. */
+INLINE lanes lanes_butterflies(lanes x) {
+    lanes y = _mm512_permute_ps(x, 0xb1);
+    x = _mm512_mask_sub_ps(_mm512_add_ps(x, y), 0xaaaa, y, x);
+    y = _mm512_permute_ps(x, 0x4e);
+    x = _mm512_mask_sub_ps(_mm512_add_ps(x, y), 0xcccc, y, x);
+    y = _mm512_shuffle_f32x4(x, x, 0xb1);
+    x = _mm512_mask_sub_ps(_mm512_add_ps(x, y), 0xf0f0, y, x);
+    y = _mm512_shuffle_f32x4(x, x, 0x4e);
+    return _mm512_mask_sub_ps(_mm512_add_ps(x, y), 0xff00, y, x);
 }
 
 /* ---- integers: N_LANE numbers of 32 bits; also read as pairs of 16 bits or as bytes ------------- */
