@@ -104,15 +104,15 @@ typedef struct cpu_node {
     uint8_t *scratch;       /* scratch_size bytes, 64-byte aligned, shared by the workers; nothing
                                survives in it */
     uint8_t *form;          /* of an op with a form and of what makes it; else NULL */
-    int64_t unit;           /* elements that those who read the destination would have dealt out
+    int64_t unit;           /* elements of the destination that its readers assign to one worker
                                together, a multiple of CPU_DEAL_UNIT or whole rows; 0 = any */
     cpu_exchange *exchange; /* of an EXCHANGE; else NULL */
     cpu_claims *claims;     /* of an op that claims, on a device of several threads; else NULL */
 } cpu_node;
 
-/* Unless others wish otherwise, elements of a row are dealt out in multiples of this: whole vectors
+/* Unless a reader needs another unit, elements of a row are assigned in multiples of it: whole vectors
  * of every kernel, whole blocks of activations, whole groups of weights, and cache lines that two
- * workers never share. An element is computed the same way whoever computes it. */
+ * workers never share. Every worker computes an element in the same way. */
 enum { CPU_DEAL_UNIT = 32 };
 
 /* Sources brought into what an op's kernels take. All ops of a plan that take the same form of the
@@ -137,15 +137,15 @@ typedef struct cpu_op_impl {
     /* The form in which some of the sources are taken. NULL: none. */
     cpu_form (*form)(const cpu_node *n);
     /* How workers divide source `arg`, or destination `arg` - TDM_MAX_SRC: worker w touches nothing
-     * but its cpu_worker_share of all elements, dealt out in units of the result. 0 says nothing:
-     * anybody may touch anything. Not 0 only for contiguous f32. NULL: 0 throughout. Follows n->unit
-     * where the op can; asked before addresses are bound. */
+     * but its cpu_worker_share of all elements, in units of the returned value. 0: no statement,
+     * any worker may touch anything. Not 0 only for contiguous f32. NULL: 0 throughout. Follows n->unit
+     * where the op can; called before addresses are bound. */
     int64_t (*deal)(const cpu_node *n, int32_t arg);
     /* Shall workers claim pieces of each other's shares (n->claims)? Then deal says 0 of the result,
      * and there is a barrier more behind the node: for work that takes long beside one. NULL: no. */
     bool (*claims)(const cpu_node *n);
     /* Does worker w's share; every worker calls it. Calls cpu_worker_barrier between phases (all
-     * workers alike); the caller sees to it that nobody runs into what others still do. */
+     * workers alike); the caller ensures that no worker starts before the others have finished. */
     void (*run)(const cpu_node *n, cpu_worker *w);
     /* The same on the reference path. NULL: `run` is plain C already. */
     void (*run_reference)(const cpu_node *n, cpu_worker *w);

@@ -8,7 +8,7 @@
  * readers to its writer: a head's elements that a rotation needs together come from one worker's
  * part of the product before it, where that is too small for workers to claim it in pieces.
  *
- * Everything else is told from addresses, since the caller may bind two temporaries to the same
+ * Everything else is decided by addresses, since the caller may bind two temporaries to the same
  * bytes: a node needs the barrier before it where it touches bytes that a node since the last
  * barrier wrote, or writes bytes that one read.
  */
@@ -28,19 +28,19 @@ static void units_ask(plan_node *p) {
 tdm_status cpu_plan_units_choose(tdm_plan *plan, tdm_error *err) {
     const tdm_host *host = plan->device->host;
     size_t size = (size_t)(plan->n_slot + 1) * sizeof(int64_t);
-    int64_t *wishes = host->alloc(host->context, size, 0); /* of the readers of each slot */
-    if (wishes == NULL)
+    int64_t *wanted = host->alloc(host->context, size, 0); /* of the readers of each slot */
+    if (wanted == NULL)
         return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "cpu: no memory to deal out a plan's work");
-    memset(wishes, 0, size);
+    memset(wanted, 0, size);
     for (int32_t i = plan->n_node - 1; i >= 0; i--) {
         plan_node *p = &plan->nodes[i];
-        p->node.unit = p->dst[0].slot >= 0 ? wishes[p->dst[0].slot] : 0;
+        p->node.unit = p->dst[0].slot >= 0 ? wanted[p->dst[0].slot] : 0;
         units_ask(p);
         for (int32_t k = 0; k < TDM_MAX_SRC; k++)
-            if (p->units[k] != 0 && wishes[p->src[k].slot] == 0)
-                wishes[p->src[k].slot] = p->units[k];
+            if (p->units[k] != 0 && wanted[p->src[k].slot] == 0)
+                wanted[p->src[k].slot] = p->units[k];
     }
-    host->free(host->context, wishes, size);
+    host->free(host->context, wanted, size);
     return TDM_OK;
 }
 
@@ -48,7 +48,7 @@ tdm_status cpu_plan_units_choose(tdm_plan *plan, tdm_error *err) {
 
 typedef struct plan_span {
     const uint8_t *first, *end;
-    int64_t unit; /* as dealt out; 0 = any worker touches any of it */
+    int64_t unit; /* as assigned; 0 = any worker touches any of it */
     bool is_written;
 } plan_span;
 
@@ -68,7 +68,7 @@ static bool spans_conflict(const plan_span *a, const plan_span *b) {
     return a->unit == 0 || a->unit != b->unit || a->first != b->first || a->end != b->end;
 }
 
-/* What a node touches: of what is dealt out just the value; else whole slots, which contain its
+/* What a node touches: of what is assigned just the value; else whole slots, which contain its
  * views; of a form not what it is made of. */
 static int node_spans(const tdm_plan *plan, const plan_node *p, plan_span *out) {
     int n = 0;

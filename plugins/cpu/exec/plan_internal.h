@@ -21,7 +21,7 @@ typedef struct plan_node {
     cpu_node node; /* data pointers as last bound */
     plan_place src[TDM_MAX_SRC];
     plan_place dst[TDM_MAX_DST];
-    int64_t units[TDM_MAX_SRC + TDM_MAX_DST]; /* how each is dealt out: cpu_op_impl.deal */
+    int64_t units[TDM_MAX_SRC + TDM_MAX_DST]; /* how each is divided: cpu_op_impl.deal */
     cpu_form form;                            /* size 0: none */
     size_t scratch_size;                      /* bytes; 0 = none */
     int32_t scratch_area;                     /* while the plan is made: see plan_memory.c */

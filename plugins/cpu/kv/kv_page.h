@@ -19,7 +19,7 @@
  *   Scales: a tile is [block][d, then m where the type has it][token], f16.
  *
  * A slot's bytes are its own but for V's fifth bits, where the tokens of a tile share words:
- * whoever writes V gives all slots of a tile to one thread.
+ * an op that writes V gives all slots of a tile to one thread.
  */
 #ifndef TANDEM_CPU_KV_PAGE_H
 #define TANDEM_CPU_KV_PAGE_H

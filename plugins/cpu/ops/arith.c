@@ -86,7 +86,7 @@ static const cpu_arith_kernels *arith_pick(uint32_t isa) {
 /* ---- Dealing out ----------------------------------------------------------------------------- */
 
 /* Where all is contiguous and of one shape, rows do not matter: the units in which elements are
- * dealt out then; else 0. */
+ * divided in that case; else 0. */
 static int64_t flat_unit(const cpu_node *n) {
     const cpu_view *y = &n->dst[0];
     for (int32_t i = 0; i < n->node->n_src; i++) {

@@ -9,7 +9,7 @@
  * (m, l, o) and fold one chunk of up to 64 slots after the other into it:
  *     s = q K, m' = max s, p = exp(s - m'), l' = sum p, then with M = max(m, m'):
  *     o = exp(m - M) o + exp(m' - M) p V, l = exp(m - M) l + exp(m' - M) l', m = M
- * and parts are folded into one another in the same way. Few rows over a long cache are dealt out by
+ * and parts are folded into one another in the same way. Few rows over a long cache are divided by
  * parts, whose (m, l, o) wait in the scratch for all of them; else a worker has a block of tokens
  * and folds part after part itself. What parts are follows from positions alone, so that a row's
  * bits depend neither on the number of threads nor on the tokens that are computed beside it.

@@ -22,7 +22,7 @@ enum { CLAIMED_SIZE = 256 * 1024 };
 enum { N_PIECE = 16 };
 
 _Static_assert(CPU_DEAL_UNIT % CPU_MATMUL_LANE == 0 && CPU_DEAL_UNIT % CPU_X_LEN == 0,
-               "what is dealt out are whole groups of rows and whole blocks of activations");
+               "workers get whole groups of rows and whole blocks of activations");
 
 cpu_matmul_matrix cpu_matmul_matrix_get(const cpu_device *device, const cpu_weight_layout *l,
                                         const uint8_t *data, int64_t i) {
@@ -52,7 +52,7 @@ size_t cpu_matmul_x_size(const cpu_matmul_kernels *kernels, int64_t k) {
     return round_up_64((size_t)(k / CPU_X_LEN) * most);
 }
 
-/* Where lines are asked for sparsely, more tokens than two take so long that it was no gain. */
+/* With sparse prefetches, more than two tokens take so long that prefetching gained nothing. */
 static cpu_ahead ahead_choose(const cpu_matmul_matrix *m, bool is_first, int32_t n_tok) {
     if (m->prefetch_each) return is_first ? CPU_AHEAD_EACH : CPU_AHEAD_NONE;
     return n_tok <= 2 ? CPU_AHEAD_SOME : CPU_AHEAD_NONE;
@@ -321,7 +321,7 @@ static bool matmul_claims(const cpu_node *n) {
            tdm_tensor_canonical_size(w->type, w->ne) >= CLAIMED_SIZE;
 }
 
-/* Rows that are dealt out together: as the readers of y wish, where nobody gets more for it. */
+/* Rows assigned together: the unit of the readers of y, if no worker gets more rows for it. */
 static int64_t row_unit(const cpu_node *n) {
     const cpu_view *w = &n->src[0];
     int64_t n_row = w->ne[1] * w->ne[2], share = n->unit * n->device->n_thread;
@@ -329,7 +329,7 @@ static int64_t row_unit(const cpu_node *n) {
     return is_even && n->claims == NULL ? n->unit : CPU_DEAL_UNIT;
 }
 
-/* The rows of all matrices are dealt out as one list, in whole groups: of one token that is a list
+/* The rows of all matrices are assigned as one list, in whole groups: of one token that is a list
  * of the elements of y, unless a matrix's last group is not full and another matrix follows. */
 static int64_t matmul_deal(const cpu_node *n, int32_t arg) {
     const cpu_view *w = &n->src[0];

@@ -26,7 +26,7 @@ enum {
     CPU_MATMUL_LANE = 16 /* most rows in a group */
 };
 
-/* How a kernel asks for weights before it comes to them. */
+/* How a kernel prefetches weights. */
 typedef enum cpu_ahead {
     CPU_AHEAD_NONE, /* not: a cache has them */
     CPU_AHEAD_SOME, /* one line in four, and the processor finds the others by itself */

@@ -2,7 +2,7 @@
  *
  * weight.h: how this device keeps a matrix, as the matmul kernels and the uploader see it.
  *
- * Mental model. The rows of a matrix are dealt into groups of `n_lane` neighbours; the kernels
+ * Mental model. The rows of a matrix are divided into groups of `n_lane` neighbours; the kernels
  * compute a whole group at once, one row per vector lane. Inside a group the same word of all rows
  * lies side by side:
  *
@@ -21,7 +21,7 @@
  * core got 13 of 30 GB/s (docs/notebook.md).
  *
  * Nothing is widened: a group takes exactly the canonical bytes of its rows; only a last, partly
- * filled group of a matrix is padded, with rows that nobody reads. Every canonical bit is kept, so
+ * filled group of a matrix is padded, with rows that no code reads. Every canonical bit is kept, so
  * that a download gives the file's bytes back.
  *
  * n_lane 1 means canonical rows: tables that are only looked up, and devices whose kernels (plain

@@ -69,8 +69,8 @@ INLINE void few_add(int kind, int n_bit, const ints *codes, const lanes *scale, 
     }
 }
 
-/* Tokens of a tile from t0 on. Whether each line of the weights is asked for ahead is a constant of
- * most bodies, like the number of tokens: the test cost prompts up to a fifth of their speed. */
+/* Tokens of a tile from t0 on. Whether each line of the weights is prefetched is a constant of most
+ * bodies, like the number of tokens: a test in the loop cost prompts up to a fifth of their speed. */
 typedef struct tile_cut {
     const cpu_matmul_tile *tile;
     int t0;
@@ -142,11 +142,11 @@ INLINE lanes lanes_from_e8m0(const uint8_t *p) {
  *       ... step_add(&w, ...), n_step times
  * with those sizes for one row; a front_size of 0: all of a block is in its body.
  *
- * Weights that no cache has are read in the order of their addresses and asked for ahead of that, in
- * one of two ways (cpu_ahead). Where hardware prefetchers follow by themselves they are only told
- * early where it goes on, one line in four, into the second-level cache: asking for every line takes
- * the places in which their requests wait. Where there are places enough each line is asked for into
- * the first-level cache, step by step: a whole superblock's at once would find them taken. */
+ * Weights that no cache holds are read in the order of their addresses and prefetched in one of two
+ * ways (cpu_ahead). Where hardware prefetchers follow, one line in four is prefetched into the
+ * second-level cache, so that they start early: to prefetch every line fills the buffers where the
+ * hardware's own requests wait. Where there are enough buffers each line is prefetched into the
+ * first-level cache, step by step: the lines of a whole superblock at once would not fit them. */
 enum { AHEAD_SOME = 8192, AHEAD_SOME_STEP = 256, AHEAD_EACH = 4096, AHEAD_EACH_STEP = 64 };
 
 typedef struct block_walk {
@@ -154,7 +154,7 @@ typedef struct block_walk {
     int64_t b, n_block; /* the block's number in its row, and how many there are */
     int64_t ix;         /* of the next 32 elements, and so of the activations' block */
     const uint8_t *front, *body;
-    const uint8_t *asked;      /* up to here each line was asked for */
+    const uint8_t *asked;      /* the next line to prefetch, with prefetch_each */
     int front_size, body_size; /* of all rows */
     int step_size;             /* of what a step takes of the body */
 } block_walk;
@@ -248,7 +248,7 @@ INLINE void block32_tile(tdm_type type, tile_cut cut, int n_tok) {
 /* ---- superblocks of 256 ---------------------------------------------------------------------- */
 
 /* q4_K: scales at 0, d at 12, dmin at 14, codes at 16. q5_K: the same, with fifth bits at 16 and
- * codes at 48. The scales' packing is told at tdm_q4_K_scale. */
+ * codes at 48. The scales' packing: tdm_q4_K_scale. */
 INLINE void q45_K_scales(const uint8_t *p, lanes *scale, lanes *min) {
     lanes d = lanes_from_f16(p + 12 * N_LANE), dmin = lanes_from_f16(p + 14 * N_LANE);
     ints a = ints_load(p), b = ints_load(p + 4 * N_LANE), c = ints_load(p + 8 * N_LANE);
@@ -333,8 +333,8 @@ INLINE void q2_K_tile(tile_cut cut, int n_tok) {
     tile_store(cut, n_tok, acc);
 }
 
-/* q3_K: d in front; scales at 0, third bits at 12, low bits at 44. The scales' packing is told at
- * tdm_q3_K_scale. */
+/* q3_K: d in front; scales at 0, third bits at 12, low bits at 44. The scales' packing is described
+ * at tdm_q3_K_scale. */
 INLINE void q3_K_step(block_walk *w, int half, int k, const lanes *scale, int n_tok, lanes *acc) {
     ints codes[N_VEC];
     UNROLL
