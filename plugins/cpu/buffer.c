@@ -219,9 +219,9 @@ static void upload_work(void *arg, cpu_worker *w) {
         memcpy(dst, src, size);
 }
 
-/* Large parts by all threads: a page of the buffer that is touched for the first time costs more than
- * what is written to it. Others by the caller, who may have several threads for that, and who goes
- * where this device's are meanwhile: such a page then lies near them. */
+/* Large parts by all threads: a page of the buffer that is touched for the first time costs more
+ * than what is written to it. Others by the caller, who may have several threads for that, and who
+ * goes where this device's are meanwhile: such a page then lies near them. */
 static tdm_status buffer_tensor_upload(tdm_buffer *buffer, uint64_t off,
                                        const tdm_tensor_desc *desc, const void *src,
                                        uint64_t row_pitch, int64_t row_first, int64_t n_row,

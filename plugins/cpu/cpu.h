@@ -110,9 +110,9 @@ typedef struct cpu_node {
     cpu_claims *claims;     /* of an op that claims, on a device of several threads; else NULL */
 } cpu_node;
 
-/* Unless a reader needs another unit, elements of a row are assigned in multiples of it: whole vectors
- * of every kernel, whole blocks of activations, whole groups of weights, and cache lines that two
- * workers never share. Every worker computes an element in the same way. */
+/* Elements of a row are assigned in multiples of this, unless a reader needs another unit: it holds
+ * whole vectors of every kernel, blocks of activations and groups of weights, and no cache line is
+ * shared by two workers. Every worker computes an element in the same way. */
 enum { CPU_DEAL_UNIT = 32 };
 
 /* Sources brought into what an op's kernels take. All ops of a plan that take the same form of the
@@ -138,7 +138,7 @@ typedef struct cpu_op_impl {
     cpu_form (*form)(const cpu_node *n);
     /* How workers divide source `arg`, or destination `arg` - TDM_MAX_SRC: worker w touches nothing
      * but its cpu_worker_share of all elements, in units of the returned value. 0: no statement,
-     * any worker may touch anything. Not 0 only for contiguous f32. NULL: 0 throughout. Follows n->unit
+     * any worker may touch all. Not 0 only for contiguous f32. NULL: 0 throughout. Follows n->unit
      * where the op can; called before addresses are bound. */
     int64_t (*deal)(const cpu_node *n, int32_t arg);
     /* Shall workers claim pieces of each other's shares (n->claims)? Then deal says 0 of the result,

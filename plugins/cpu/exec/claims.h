@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: MIT
  *
  * claims.h: work that is assigned while it is done. Each worker has a share; it claims its share
- * piece by piece, and then pieces of the other workers' shares. So all workers finish a node at about
- * the same time, even if one processor is slower than another or was taken away for a while. An
- * element's value does not depend on the worker that computes it. Which worker computed an element is
- * not recorded, so the workers meet at a barrier behind such a node before its result is read.
+ * piece by piece, and then pieces of the other workers' shares. So all workers finish a node at
+ * about the same time, even if one processor is slower than another or was taken away for a while.
+ * An element's value does not depend on the worker that computes it. Which worker computed an
+ * element is not recorded, so the workers meet at a barrier behind such a node before its result is
+ * read.
  *
- * A counter per worker holds the number of claimed pieces of its share and the round in which they were
- * claimed; a count of another round reads as 0. So counters are never reset, and a worker that starts
- * late sees which pieces of its share other workers have claimed.
+ * A counter per worker holds the number of claimed pieces of its share and the round in which they
+ * were claimed; a count of another round reads as 0. So counters are never reset, and a worker that
+ * starts late sees which pieces of its share other workers have claimed.
  */
 #ifndef TANDEM_CPU_CLAIMS_H
 #define TANDEM_CPU_CLAIMS_H
@@ -36,8 +37,8 @@ typedef struct cpu_claim_walk {
 } cpu_claim_walk;
 
 /* Begins a walk over `n` items in shares of whole units (cpu_worker_share), in pieces of `piece`
- * items (>= 1, a multiple of the unit). All workers of a node pass the same values. Without claims (NULL)
- * it is the worker's own share. [worker] */
+ * items (>= 1, a multiple of the unit). All workers of a node pass the same values. Without claims
+ * (NULL) it is the worker's own share. [worker] */
 cpu_claim_walk cpu_claims_walk(const cpu_claims *claims, const cpu_worker *w, int64_t n,
                                int64_t unit, int64_t piece);
 

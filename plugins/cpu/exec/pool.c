@@ -2,12 +2,13 @@
  *
  * pool.c: threads that wait for work and for each other. Both waits poll one word, then sleep on a
  * condition variable. Between the nodes of a graph a sleep would cost more than the node: a barrier
- * polls as long as the awaited workers run. Between steps an idle device must not hold the processor,
- * and the next step cannot be predicted: that wait polls for a short time. spin.h decides how long.
+ * polls as long as the awaited workers run. Between steps an idle device must not hold the
+ * processor, and the next step cannot be predicted: that wait polls for a short time. spin.h
+ * decides how long.
  *
- * No wake-up is lost: a sleeper increments the count of sleepers, then reads the word again, under the
- * mutex; the waker changes the word, then reads the count. In sequentially consistent order one of the
- * two sees the other's change.
+ * No wake-up is lost: a sleeper increments the count of sleepers, then reads the word again, under
+ * the mutex; the waker changes the word, then reads the count. In sequentially consistent order one
+ * of the two sees the other's change.
  */
 #include <signal.h>
 #include <string.h>

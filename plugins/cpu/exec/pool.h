@@ -30,13 +30,13 @@ void cpu_pool_run(cpu_pool *pool, cpu_pool_fn fn, void *arg);
 /* The same, if no job is under way; false, and nothing done, where one is. [any-thread] */
 bool cpu_pool_try_run(cpu_pool *pool, cpu_pool_fn fn, void *arg);
 
-/* Moves the calling thread to the processor of worker 0; without effect on a pool that is not pinned.
- * For threads that the plugin owns. [any-thread] */
+/* Moves the calling thread to the processor of worker 0; without effect on a pool that is not
+ * pinned. For threads that the plugin owns. [any-thread] */
 void cpu_pool_pin_caller(const cpu_pool *pool);
 
 /* Moves the calling thread to the pool's processors until cpu_pool_leave, which restores its
- * affinity: memory that it touches first is then placed where the workers reach it fastest. Without effect on
- * a pool that is not pinned. [any-thread] */
+ * affinity: memory that it touches first is then placed where the workers reach it fastest. Without
+ * effect on a pool that is not pinned. [any-thread] */
 typedef struct cpu_pool_visit {
     cpu_set_t before;
     bool has_moved;

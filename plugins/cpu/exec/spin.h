@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * spin.h: how long a wait polls a word before it sleeps. What is polled, and how the waiter sleeps, is
- * the waiter's own.
+ * spin.h: how long a wait polls a word before it sleeps. What is polled, and how the waiter sleeps,
+ * is the waiter's own.
  *
  * Mental model. A sleep and its wake-up cost about 50 us, a node of a graph often less, so a wait
- * polls first. For how long is learned from earlier waits: the spin time doubles, up to CPU_SPIN_MAX,
- * after a poll that succeeded, and halves after one that did not. Nothing else decides where the end
- * of the wait cannot be predicted: the next job of an idle device, another member of a group.
+ * polls first. For how long is learned from earlier waits: the spin time doubles, up to
+ * CPU_SPIN_MAX, after a poll that succeeded, and halves after one that did not. Nothing else
+ * decides where the end of the wait cannot be predicted: the next job of an idle device, another
+ * member of a group.
  *
  * Within a job the waiter can check whether the awaited threads run. While all of them are on a
  * processor the wait goes on polling, since that takes nothing from them, and it checks again from
@@ -15,9 +16,9 @@
  * cores sleep after the spin time, which is short by then. CPU_SPIN_LIMIT bounds all polling: an
  * awaited thread may itself wait for a third thread that needs this processor.
  *
- * A thread's processor-time clock shows whether it runs: the clock stands still while the thread has
- * no processor, and advances between any two readings while it has one. Where the clock is too coarse
- * for that, threads seem not to run, and the spin time alone decides.
+ * A thread's processor-time clock shows whether it runs: the clock stands still while the thread
+ * has no processor, and advances between any two readings while it has one. Where the clock is too
+ * coarse for that, threads seem not to run, and the spin time alone decides.
  */
 #ifndef TANDEM_CPU_SPIN_H
 #define TANDEM_CPU_SPIN_H
@@ -37,8 +38,8 @@ enum {
     CPU_SPIN_LIMIT = 2000000 /* a sleep costs little beside it */
 };
 
-/* How long a wait of some kind polls before it checks or sleeps, in nanoseconds: learned, and shared
- * by all threads that wait for the same kind of event. Start with CPU_SPIN_START. */
+/* How long a wait of some kind polls before it checks or sleeps, in nanoseconds: learned, and
+ * shared by all threads that wait for the same kind of event. Start with CPU_SPIN_START. */
 typedef _Atomic int32_t cpu_spin_time;
 
 /* One wait. Start with {0}. */

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * limit_log.h: the speed of a machine, from notes that its threads took while they did small pieces of
- * work in parallel. There are two rules for which time counts. Both count only time in which all
- * threads worked at once: threads that shared a processor would look like a machine of half the size.
- * limits.c defines the pieces and takes the notes.
+ * limit_log.h: the speed of a machine, from notes that its threads took while they did small pieces
+ * of work in parallel. There are two rules for which time counts. Both count only time in which all
+ * threads worked at once: threads that shared a processor would look like a machine of half the
+ * size. limits.c defines the pieces and takes the notes.
  */
 #ifndef TANDEM_CPU_LIMIT_LOG_H
 #define TANDEM_CPU_LIMIT_LOG_H
@@ -35,8 +35,9 @@ double cpu_limit_stretch_rate(cpu_limit_log *logs, int32_t n_thread, uint64_t st
 
 /* Pieces a second that all threads together did in the best window of that length: those that began
  * and ended in it. It is longer where it would hold few pieces, and no longer than the log. With
- * is_together only windows count in which each thread worked for three quarters of the time at least,
- * as its shortest piece tells: two that take turns on a processor cannot. 0 where there is none. */
+ * is_together only windows count in which each thread worked for three quarters of the time at
+ * least, as its shortest piece tells: two that take turns on a processor cannot. 0 where there is
+ * none. */
 double cpu_limit_window_rate(cpu_limit_log *logs, int32_t n_thread, uint64_t window_ns,
                              bool is_together);
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * limits.c: measures the machine's limits with a device's own threads on their processors. Each
- * thread does small pieces of work and notes when each piece was done. The result is the rate of all
- * threads together while they are not disturbed:
+ * thread does small pieces of work and notes when each piece was done. The result is the rate of
+ * all threads together while they are not disturbed:
  *
  * - multiplications: the highest rate in any one or two milliseconds, which is short enough to fit
  *   between interruptions; a core's rate of multiplications does not change over time.
@@ -10,8 +10,9 @@
  *   while other virtual machines on the host pause. So a tenth of a second is averaged, of the time in
  *   which every thread had its processor. The processor time of each thread shows that.
  *
- * limit_log.c selects that time from the notes. One measurement takes a quarter of a second. The speed
- * of memory varies, so measure again close to each comparison. The loops in plain C are here too.
+ * limit_log.c selects that time from the notes. One measurement takes a quarter of a second. The
+ * speed of memory varies, so measure again close to each comparison. The loops in plain C are here
+ * too.
  */
 #include "plugins/cpu/machine/limits.h"
 
@@ -162,8 +163,8 @@ static cpu_limit_note note_take(const measurement *m) {
     return taken;
 }
 
-/* Enough is a time that the thread really had, so that a busy machine is looked at for longer. Asked
- * at every 16th piece only, since the system has to be called for it. */
+/* Enough is a time that the thread really had, so that a busy machine is looked at for longer.
+ * Asked at every 16th piece only, since the system has to be called for it. */
 static bool is_enough(const time_budget *budget, const cpu_limit_note *log, int32_t n,
                       uint64_t begin_ns) {
     if (n <= N_PIECE_MIN || n % 16 != 0) return false;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * limits.h: the upper limits of this machine's memory reads and multiplications, whatever the
- * kernels reach: the loops that measure them, one set for each way of multiplying. What they measure
- * is tdm_device_limits (tandem/device.h).
+ * kernels reach: the loops that measure them, one set for each way of multiplying. What they
+ * measure is tdm_device_limits (tandem/device.h).
  */
 #ifndef TANDEM_CPU_LIMITS_H
 #define TANDEM_CPU_LIMITS_H
