@@ -11,6 +11,7 @@
 #include "llm/cache/state.h"
 #include "tests/model/group_device.h"
 #include "tests/model/preset.h"
+#include "tests/support/random.h"
 
 enum { N_CTX = 256, N_ROW_MAX = 400, N_SAVED = 70, N_NEXT = 6 };
 
@@ -72,12 +73,11 @@ typedef struct tale {
     int n_vocab;
     float *rows; /* [N_ROW_MAX, n_vocab] every logit asked for */
     int n_row;
-    uint32_t random;
+    uint64_t random;
 } tale;
 
 static uint32_t tale_next(tale *t, uint32_t n) {
-    t->random = t->random * 1664525u + 1013904223u;
-    return (t->random >> 8) % n;
+    return random_u32_below(&t->random, n);
 }
 
 static void take_rows(tale *t, int n) {
