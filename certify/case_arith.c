@@ -102,8 +102,8 @@ static void matmul_reference(const certify_operands *o) {
 CERTIFY_OP(matmul, "op.matmul", matmul_cases, matmul_reference,
            "op.h: MATMUL: \"y[j] = sum_i w[i, j] * x[i]\"")
 
-static void pair(certify_trial *t, bool is_add) {
-    const char *name = is_add ? "add" : "mul";
+static void pair(certify_trial *t, tdm_op op) {
+    const char *name = tdm_op_name(op);
     for (int s = 0; s < N_SHAPE; s++)
         for (int bits = 0; bits < 16; bits++) { /* which axes of b are 1 */
             int64_t ne[4];
@@ -120,13 +120,23 @@ static void pair(certify_trial *t, bool is_add) {
                 return;
             int32_t x = tdm_build_input(t->b, "a", TDM_TYPE_F32, shapes[s]);
             int32_t y = tdm_build_input(t->b, "b", TDM_TYPE_F32, ne);
-            certify_trial_end(t, is_add ? tdm_build_add(t->b, x, y) : tdm_build_mul(t->b, x, y));
+            tdm_node_spec spec = tdm_node_spec_of(op, x, y, -1, -1);
+            certify_trial_end(t, tdm_build_node(t->b, &spec, NULL));
         }
     if (certify_trial_begin(t, CERTIFY_NMSE_F32, "%s of views", name)) {
         int32_t x = tdm_build_permute(t->b, input(t, 6, 4, 3, 1), 1, 0, 2, 3);
         int32_t y = tdm_build_slice(t->b, input(t, 9, 8, 5, 1), (const int64_t[]){3, 1, 2, 0},
                                     (const int64_t[]){4, 6, 3, 1});
-        certify_trial_end(t, is_add ? tdm_build_add(t->b, x, y) : tdm_build_mul(t->b, x, y));
+        tdm_node_spec spec = tdm_node_spec_of(op, x, y, -1, -1);
+        certify_trial_end(t, tdm_build_node(t->b, &spec, NULL));
+    }
+}
+
+static double pair_of(int32_t op, double x, double y) {
+    switch (op) {
+    case TDM_OP_ADD: return x + y;
+    case TDM_OP_MUL: return x * y;
+    default: return NAN;
     }
 }
 
@@ -135,12 +145,12 @@ static void pair_reference(const certify_operands *o) {
         int64_t k[4];
         for (int a = 0; a < 4; a++) k[a] = o->src[1].ne[a] == 1 ? 0 : i[a];
         double x = certify_array_get(&o->src[0], i), y = certify_array_get(&o->src[1], k);
-        certify_array_set(&o->dst[0], i, o->node->op == TDM_OP_ADD ? x + y : x * y);
+        certify_array_set(&o->dst[0], i, pair_of(o->node->op, x, y));
     }
 }
 
 static void add_cases(certify_trial *t) {
-    pair(t, true);
+    pair(t, TDM_OP_ADD);
 }
 
 CERTIFY_OP(
@@ -149,7 +159,7 @@ CERTIFY_OP(
     "outside its sources or writes outside its destinations\"")
 
 static void mul_cases(certify_trial *t) {
-    pair(t, false);
+    pair(t, TDM_OP_MUL);
 }
 
 CERTIFY_OP(mul, "op.mul", mul_cases, pair_reference,

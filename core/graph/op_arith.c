@@ -80,7 +80,7 @@ tdm_status tdm_infer_glu(const tdm_op_args *a, tdm_op_result *dst, tdm_error *er
     return status;
 }
 
-tdm_status tdm_infer_softmax(const tdm_op_args *a, tdm_op_result *dst, tdm_error *err) {
+tdm_status tdm_infer_like(const tdm_op_args *a, tdm_op_result *dst, tdm_error *err) {
     tdm_status status = tdm_op_need_type(a, 0, "x", TDM_TYPE_F32, err);
     if (status == TDM_OK) give_like(dst, a->src[0]);
     return status;

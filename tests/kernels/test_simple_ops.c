@@ -147,6 +147,12 @@ static void rows_types(void **state) {
 
 /* ---- Arithmetic ------------------------------------------------------------------------------ */
 
+static const tdm_op pair_ops[] = {TDM_OP_ADD, TDM_OP_MUL};
+
+static float pair_of(tdm_op op, float a, float b) {
+    return op == TDM_OP_ADD ? a + b : a * b;
+}
+
 static void pair_shapes(void **state) {
     (void)state;
     uint64_t seed = OP_SEED;
@@ -155,25 +161,28 @@ static void pair_shapes(void **state) {
         const int64_t b_shapes[][4] = {
             {n, 3, 2, 1}, {n, 1, 1, 1}, {1, 3, 1, 1}, {1, 1, 1, 1}, {n, 1, 2, 1}};
         for (size_t s = 0; s < OP_COUNT_OF(b_shapes); s++) {
-            for (int op = 0; op < 4; op++) {
+            for (size_t k = 0; k < 2 * OP_COUNT_OF(pair_ops); k++) {
+                tdm_op op = pair_ops[k / 2];
                 op_case c = op_case_begin("pair");
-                snprintf(c.label, sizeof c.label, "pair %d, n %d, shape %d", op, (int)n, (int)s);
+                snprintf(c.label, sizeof c.label, "%s, n %d, shape %d", tdm_op_name(op), (int)n,
+                         (int)s);
                 int32_t a = op_case_floats(&c, &seed, OP_SHAPE(n, 3, 2, 1), 10.0f);
                 int32_t b = op_case_floats(&c, &seed, b_shapes[s], 10.0f);
                 /* Views: the middle axes of a exchanged, and back by the copy of a copy. */
-                if (op >= 2) {
+                if (k % 2 == 1) {
                     int32_t t =
                         tdm_build_copy(c.b, tdm_build_permute(c.b, a, 2, 1, 0, 3), TDM_TYPE_F32);
                     a = tdm_build_permute(c.b, t, 2, 1, 0, 3);
                 }
-                int32_t y = op % 2 == 0 ? tdm_build_add(c.b, a, b) : tdm_build_mul(c.b, a, b);
+                tdm_node_spec spec = tdm_node_spec_of(op, a, b, -1, -1);
+                int32_t y = tdm_build_node(c.b, &spec, NULL);
                 const float *pa = c.args[0].data, *pb = c.args[1].data;
                 float *want = op_memory((size_t)n * 6 * sizeof *want);
                 for (int64_t i = 0; i < n * 6; i++) {
                     int64_t i0 = i % n, i1 = i / n % 3, i2 = i / n / 3;
                     const int64_t *ne = b_shapes[s];
-                    int64_t k = i0 % ne[0] + ne[0] * (i1 % ne[1] + ne[1] * (i2 % ne[2]));
-                    want[i] = op % 2 == 0 ? pa[i] + pb[k] : pa[i] * pb[k];
+                    int64_t at = i0 % ne[0] + ne[0] * (i1 % ne[1] + ne[1] * (i2 % ne[2]));
+                    want[i] = pair_of(op, pa[i], pb[at]);
                 }
                 op_case_output(&c, y);
                 op_case_check(&c, 0, want);

@@ -138,7 +138,7 @@ extern "C" {
     OP(SCALE, scale, 10, VALUE, scale, scale, .n_src = 1, .n_dst = 1)                              \
     OP(ACT, act, 11, VALUE, act, act, .n_src = 1, .n_dst = 1)                                      \
     OP(GLU, glu, 12, VALUE, glu, act, .n_src = 2, .n_dst = 1)                                      \
-    OP(SOFTMAX, softmax, 13, VALUE, softmax, none, .n_src = 1, .n_dst = 1)                         \
+    OP(SOFTMAX, softmax, 13, VALUE, like, none, .n_src = 1, .n_dst = 1)                            \
     OP(RMS_NORM, rms_norm, 14, VALUE, rms_norm, norm, .n_src = 2, .n_dst = 1, .optional_src = 2)   \
     OP(SUM_SQ, sum_sq, 15, VALUE, sum_sq, none, .n_src = 1, .n_dst = 1)                            \
     OP(RMS_APPLY, rms_apply, 16, VALUE, rms_apply, norm, .n_src = 3, .n_dst = 1,                   \

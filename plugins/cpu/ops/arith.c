@@ -46,16 +46,25 @@ float cpu_act_plain(tdm_act act, float x) {
 
 /* ---- Plain kernels --------------------------------------------------------------------------- */
 
-static void add_plain(const float *a, const float *b, float *y, int64_t n) {
-    for (int64_t i = 0; i < n; i++) y[i] = a[i] + b[i];
+static float pair_of(int32_t op, float a, float b) {
+    switch (op) {
+    case TDM_OP_MUL: return a * b;
+    default: return a + b;
+    }
 }
 
-static void mul_plain(const float *a, const float *b, float *y, int64_t n) {
-    for (int64_t i = 0; i < n; i++) y[i] = a[i] * b[i];
+static float map_of(const tdm_node *node, float x) {
+    switch (node->op) {
+    default: return x * node->params.scale.scale + node->params.scale.bias;
+    }
 }
 
-static void scale_plain(const float *x, float *y, int64_t n, float scale, float bias) {
-    for (int64_t i = 0; i < n; i++) y[i] = x[i] * scale + bias;
+static void pair_plain(int32_t op, const float *a, const float *b, float *y, int64_t n) {
+    for (int64_t i = 0; i < n; i++) y[i] = pair_of(op, a[i], b[i]);
+}
+
+static void map_plain(const tdm_node *node, const float *x, float *y, int64_t n) {
+    for (int64_t i = 0; i < n; i++) y[i] = map_of(node, x[i]);
 }
 
 static void glu_plain(tdm_act act, const float *x, const float *up, float *y, int64_t n) {
@@ -65,8 +74,7 @@ static void glu_plain(tdm_act act, const float *x, const float *up, float *y, in
     }
 }
 
-static const cpu_arith_kernels arith_plain = {0,         "plain",     add_plain,
-                                              mul_plain, scale_plain, glu_plain};
+static const cpu_arith_kernels arith_plain = {0, "plain", pair_plain, map_plain, glu_plain};
 
 /* The best first; a row for CPU_ISA_NEON goes before plain. */
 static const cpu_arith_kernels *const arith_table[] = {
@@ -117,16 +125,10 @@ static int64_t deal(const cpu_node *n, int32_t arg) {
 
 /* ---- Running --------------------------------------------------------------------------------- */
 
-static float pair_of(int32_t op, float a, float b) {
-    return op == TDM_OP_ADD ? a + b : a * b;
-}
-
 /* ADD and MUL. One rounding for each element whatever the kernel, hence no reference path. */
 static void pair_run(const cpu_node *n, cpu_worker *w) {
     const cpu_view *a = &n->src[0], *b = &n->src[1], *y = &n->dst[0];
     const cpu_arith_kernels *kernels = arith_pick(n->device->isa);
-    void (*kernel)(const float *, const float *, float *, int64_t) =
-        n->node->op == TDM_OP_ADD ? kernels->add : kernels->mul;
     bool is_repeated = b->ne[0] != y->ne[0];
     cpu_tile t = tile_share(n, w);
     int64_t count = t.col_last - t.col_first;
@@ -138,7 +140,7 @@ static void pair_run(const cpu_node *n, cpu_worker *w) {
             cpu_view_row_as(b, y->ne, r) + (is_repeated ? 0 : t.col_first * b->nb[0]);
         float *py = (float *)(void *)cpu_view_row(y, r) + t.col_first;
         if (is_dense) {
-            kernel((const void *)pa, (const void *)pb, py, count);
+            kernels->pair(n->node->op, (const void *)pa, (const void *)pb, py, count);
         } else {
             int64_t nb = is_repeated ? 0 : b->nb[0];
             for (int64_t i = 0; i < count; i++)
@@ -147,10 +149,13 @@ static void pair_run(const cpu_node *n, cpu_worker *w) {
     }
 }
 
-/* One element of SCALE, ACT or GLU where the kernels do not apply. */
+static bool has_act(int32_t op) {
+    return op == TDM_OP_ACT || op == TDM_OP_GLU;
+}
+
+/* One element of an op of one source, or of GLU, where the kernels do not apply. */
 static float mapped(const cpu_node *n, float x, float up, bool is_reference) {
-    if (n->node->op == TDM_OP_SCALE)
-        return x * n->node->params.scale.scale + n->node->params.scale.bias;
+    if (!has_act(n->node->op)) return map_of(n->node, x);
     tdm_act act = (tdm_act)n->node->params.act.act;
     if (!is_reference) return cpu_act_plain(act, x) * up;
     return (float)(act_exact(act, (double)x) * (double)up);
@@ -171,9 +176,8 @@ static void map_rows(const cpu_node *n, cpu_worker *w, const cpu_arith_kernels *
             for (int64_t i = 0; i < count; i++)
                 py[i] = mapped(n, cpu_f32_at(px, i, x->nb[0]),
                                pu != NULL ? cpu_f32_at(pu, i, up->nb[0]) : 1.0f, kernels == NULL);
-        } else if (n->node->op == TDM_OP_SCALE) {
-            kernels->scale((const void *)px, py, count, n->node->params.scale.scale,
-                           n->node->params.scale.bias);
+        } else if (!has_act(n->node->op)) {
+            kernels->map(n->node, (const void *)px, py, count);
         } else {
             kernels->glu((tdm_act)n->node->params.act.act, (const void *)px, (const void *)pu, py,
                          count);

@@ -13,9 +13,10 @@
 typedef struct cpu_arith_kernels {
     uint32_t isa; /* CPU_ISA_* that they need */
     const char *name;
-    void (*add)(const float *a, const float *b, float *y, int64_t n);
-    void (*mul)(const float *a, const float *b, float *y, int64_t n);
-    void (*scale)(const float *x, float *y, int64_t n, float scale, float bias);
+    /* `op` is one of two sources, such as ADD. */
+    void (*pair)(int32_t op, const float *a, const float *b, float *y, int64_t n);
+    /* The node's op is one of one source with its parameters, such as SCALE. */
+    void (*map)(const tdm_node *node, const float *x, float *y, int64_t n);
     /* act(x) * up; up NULL: act(x). */
     void (*glu)(tdm_act act, const float *x, const float *up, float *y, int64_t n);
 } cpu_arith_kernels;

@@ -5,33 +5,46 @@
 #include "plugins/cpu/ops/arith.h"
 #include "plugins/cpu/vector/exp.h"
 
-static void add_lanes(const float *a, const float *b, float *y, int64_t n) {
-    int64_t i = 0;
-    for (; i + N_LANE <= n; i += N_LANE)
-        lanes_store(y + i, lanes_add(lanes_load(a + i), lanes_load(b + i)));
-    n -= i;
-    lanes_store_part(y + i, lanes_add(lanes_load_part(a + i, n), lanes_load_part(b + i, n)), n);
+/* One loop for each op: pair_<name> of two sources, map_<name> of one. */
+#define PAIR_LANES(name, of)                                                                       \
+    static void pair_##name(const float *a, const float *b, float *y, int64_t n) {                 \
+        int64_t i = 0;                                                                             \
+        for (; i + N_LANE <= n; i += N_LANE)                                                       \
+            lanes_store(y + i, of(lanes_load(a + i), lanes_load(b + i)));                          \
+        n -= i;                                                                                    \
+        lanes_store_part(y + i, of(lanes_load_part(a + i, n), lanes_load_part(b + i, n)), n);      \
+    }
+PAIR_LANES(add, lanes_add)
+PAIR_LANES(mul, lanes_mul)
+
+static void pair_lanes(int32_t op, const float *a, const float *b, float *y, int64_t n) {
+    switch (op) {
+    case TDM_OP_MUL: pair_mul(a, b, y, n); break;
+    default: pair_add(a, b, y, n); break;
+    }
 }
 
-static void mul_lanes(const float *a, const float *b, float *y, int64_t n) {
-    int64_t i = 0;
-    for (; i + N_LANE <= n; i += N_LANE)
-        lanes_store(y + i, lanes_mul(lanes_load(a + i), lanes_load(b + i)));
-    n -= i;
-    lanes_store_part(y + i, lanes_mul(lanes_load_part(a + i, n), lanes_load_part(b + i, n)), n);
-}
+/* `of` of a vector and the two numbers that the op's parameters give. */
+#define MAP_LANES(name, of)                                                                        \
+    static void map_##name(const float *x, float *y, int64_t n, float first, float second) {       \
+        lanes p = lanes_set(first), q = lanes_set(second);                                         \
+        int64_t i = 0;                                                                             \
+        for (; i + N_LANE <= n; i += N_LANE) lanes_store(y + i, of(lanes_load(x + i), p, q));      \
+        n -= i;                                                                                    \
+        lanes_store_part(y + i, of(lanes_load_part(x + i, n), p, q), n);                           \
+    }
+MAP_LANES(scale, lanes_fma)
 
-static void scale_lanes(const float *x, float *y, int64_t n, float scale, float bias) {
-    lanes s = lanes_set(scale), b = lanes_set(bias);
-    int64_t i = 0;
-    for (; i + N_LANE <= n; i += N_LANE) lanes_store(y + i, lanes_fma(lanes_load(x + i), s, b));
-    n -= i;
-    lanes_store_part(y + i, lanes_fma(lanes_load_part(x + i, n), s, b), n);
+static void map_lanes(const tdm_node *node, const float *x, float *y, int64_t n) {
+    const tdm_op_params *p = &node->params;
+    switch (node->op) {
+    default: map_scale(x, y, n, p->scale.scale, p->scale.bias); break;
+    }
 }
 
 /* ---- Activations ----------------------------------------------------------------------------- */
 
-static inline lanes none_of(lanes x) {
+static inline lanes identity_of(lanes x) {
     return x;
 }
 
@@ -90,7 +103,7 @@ static inline lanes tanh_of(lanes x) {
         lanes_store_part(y + i, lanes_mul(part, lanes_load_part(up + i, n)), n);                   \
     }
 
-GLU_LANES(none)
+GLU_LANES(identity)
 GLU_LANES(silu)
 GLU_LANES(gelu)
 GLU_LANES(relu)
@@ -99,7 +112,7 @@ GLU_LANES(tanh)
 
 static void glu_lanes(tdm_act act, const float *x, const float *up, float *y, int64_t n) {
     switch ((int)act) {
-    case TDM_ACT_NONE: none_lanes(x, up, y, n); break;
+    case TDM_ACT_NONE: identity_lanes(x, up, y, n); break;
     case TDM_ACT_SILU: silu_lanes(x, up, y, n); break;
     case TDM_ACT_GELU: gelu_lanes(x, up, y, n); break;
     case TDM_ACT_RELU: relu_lanes(x, up, y, n); break;
@@ -113,5 +126,5 @@ static void glu_lanes(tdm_act act, const float *x, const float *up, float *y, in
     }
 }
 
-const cpu_arith_kernels LANES_FN(cpu_arith) = {LANES_ISA, LANES_NAME,  add_lanes,
-                                               mul_lanes, scale_lanes, glu_lanes};
+const cpu_arith_kernels LANES_FN(cpu_arith) = {LANES_ISA, LANES_NAME, pair_lanes, map_lanes,
+                                               glu_lanes};
