@@ -106,6 +106,56 @@ static void rms_norm_reference(const certify_operands *o) {
 CERTIFY_OP(rms_norm, "op.rms-norm", rms_norm_cases, rms_norm_reference,
            "op.h: RMS_NORM: \"x / sqrt(mean(x^2) + eps) * weight\"")
 
+/* Rows far from 0, where the mean must not take the differences away. */
+static void offset_fill(certify_trial *t, certify_rig *rig) {
+    float *x = (float *)(void *)rig->bytes[0];
+    (void)t;
+    for (size_t i = 0; i < rig->sizes[0] / sizeof *x; i++) x[i] += 1000;
+}
+
+static void layer_norm_cases(certify_trial *t) {
+    for (int s = 0; s < N_SHAPE; s++)
+        for (int has = 0; has < 4; has++) { /* bit 0: weight, bit 1: bias */
+            const int64_t ne[4] = {shapes[s][0], 1, 1, 1};
+            if (!certify_trial_begin(t, CERTIFY_NMSE_F32, "layer_norm of [%d, %d, %d, %d]%s%s",
+                                     (int)shapes[s][0], (int)shapes[s][1], (int)shapes[s][2],
+                                     (int)shapes[s][3], has & 1 ? " with weight" : "",
+                                     has & 2 ? " with bias" : ""))
+                return;
+            int32_t x = tdm_build_input(t->b, "x", TDM_TYPE_F32, shapes[s]), w = -1, b = -1;
+            if (has & 1) w = tdm_build_weight(t->b, "w", TDM_TYPE_F32, ne, 0);
+            if (has & 2) b = tdm_build_weight(t->b, "b", TDM_TYPE_F32, ne, 0);
+            certify_trial_end(t, tdm_build_layer_norm(t->b, x, w, b, 1e-5f));
+        }
+    if (certify_trial_begin(t, 1e-8, "layer_norm of rows far from 0")) {
+        t->fill = offset_fill;
+        certify_trial_end(t, tdm_build_layer_norm(t->b, input(t, 100, 3, 1, 1), -1, -1, 1e-5f));
+    }
+    if (certify_trial_begin(t, CERTIFY_NMSE_F32, "layer_norm of a permuted x")) {
+        int32_t x = tdm_build_permute(t->b, input(t, 6, 40, 3, 1), 1, 0, 2, 3);
+        certify_trial_end(t, tdm_build_layer_norm(t->b, x, -1, -1, 0.5f));
+    }
+}
+
+static void layer_norm_reference(const certify_operands *o) {
+    int64_t n = o->src[0].ne[0], n_row = n > 0 ? certify_array_count(&o->src[0]) / n : 0;
+    for (int64_t r = 0; r < n_row; r++) {
+        const double *x = o->src[0].x + r * n;
+        double mean = 0, variance = 0;
+        for (int64_t i = 0; i < n; i++) mean += x[i] / (double)n;
+        for (int64_t i = 0; i < n; i++) variance += (x[i] - mean) * (x[i] - mean) / (double)n;
+        for (int64_t i = 0; i < n; i++)
+            o->dst[0].x[r * n + i] = (x[i] - mean) /
+                                         sqrt(variance + (double)o->node->params.norm.eps) *
+                                         (o->src[1].x != NULL ? o->src[1].x[i] : 1) +
+                                     (o->src[2].x != NULL ? o->src[2].x[i] : 0);
+    }
+}
+
+CERTIFY_OP(layer_norm, "op.layer-norm", layer_norm_cases, layer_norm_reference,
+           "op.h: LAYER_NORM: \"(x - mean(x)) / sqrt(mean((x - mean(x))^2) + eps) * weight + "
+           "bias\"")
+
 static void sum_sq_cases(certify_trial *t) {
     for (int s = 0; s < N_SHAPE; s++)
         if (certify_trial_begin(t, CERTIFY_NMSE_F32, "sum_sq of [%d, %d, %d, %d]",

@@ -111,6 +111,13 @@ static inline int32_t tdm_build_rms_norm(tdm_builder *b, int32_t x, int32_t weig
     return tdm_build_node(b, &r, NULL);
 }
 
+static inline int32_t tdm_build_layer_norm(tdm_builder *b, int32_t x, int32_t weight, int32_t bias,
+                                           float eps) {
+    tdm_node_spec r = tdm_node_spec_of(TDM_OP_LAYER_NORM, x, weight, bias, -1);
+    r.params.norm.eps = eps;
+    return tdm_build_node(b, &r, NULL);
+}
+
 static inline int32_t tdm_build_sum_sq(tdm_builder *b, int32_t x) {
     tdm_node_spec r = tdm_node_spec_of(TDM_OP_SUM_SQ, x, -1, -1, -1);
     return tdm_build_node(b, &r, NULL);

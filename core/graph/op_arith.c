@@ -107,6 +107,18 @@ tdm_status tdm_infer_rms_norm(const tdm_op_args *a, tdm_op_result *dst, tdm_erro
     return status;
 }
 
+tdm_status tdm_infer_layer_norm(const tdm_op_args *a, tdm_op_result *dst, tdm_error *err) {
+    tdm_status status = norm_check(a, 1, err);
+    if (status == TDM_OK && a->src[2] != NULL) {
+        status = tdm_op_need_type(a, 2, "bias", TDM_TYPE_F32, err);
+        if (status == TDM_OK)
+            status = tdm_op_need_shape(a, 2, "bias", a->src[0]->ne[0], 1, 1, 1, err);
+    }
+    if (status == TDM_OK) status = tdm_op_need_range(a, "n", a->node->params.norm.n, 0, 0, err);
+    if (status == TDM_OK) give_like(dst, a->src[0]);
+    return status;
+}
+
 tdm_status tdm_infer_sum_sq(const tdm_op_args *a, tdm_op_result *dst, tdm_error *err) {
     const tdm_value *x = a->src[0];
     tdm_status status = tdm_op_need_type(a, 0, "x", TDM_TYPE_F32, err);

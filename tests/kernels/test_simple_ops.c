@@ -350,6 +350,61 @@ static void norm_oracle(void **state) {
     op_case_check(&c, 1e-12, want);
 }
 
+static void layer_norm_lengths(void **state) {
+    (void)state;
+    uint64_t seed = OP_SEED;
+    for (size_t l = 0; l < OP_COUNT_OF(op_lengths); l++) {
+        int64_t n = op_lengths[l];
+        for (int kind = 0; kind < 5; kind++) { /* weight, bias, a permuted x */
+            for (int64_t n_row = 1; n_row <= 7; n_row += 3) {
+                op_case c = op_case_begin("layer norm");
+                snprintf(c.label, sizeof c.label, "layer norm %d, n %d, rows %d", kind, (int)n,
+                         (int)n_row);
+                bool is_column = kind == 4;
+                int32_t weight = -1, bias = -1;
+                int32_t x = op_case_floats(
+                    &c, &seed, is_column ? OP_SHAPE(n_row, n, 1, 1) : OP_SHAPE(n, n_row, 1, 1),
+                    3.0f);
+                if (is_column) x = tdm_build_permute(c.b, x, 1, 0, 2, 3);
+                if (kind & 1) weight = op_case_floats(&c, &seed, OP_SHAPE(n, 1, 1, 1), 1.0f);
+                if (kind & 2) bias = op_case_floats(&c, &seed, OP_SHAPE(n, 1, 1, 1), 1.0f);
+                op_case_output(&c, tdm_build_layer_norm(c.b, x, weight, bias, 1e-3f));
+                op_case_check(&c, 1e-11, NULL);
+            }
+        }
+    }
+}
+
+/* By hand, rows far from 0, and rows with what is not finite. */
+static void layer_norm_oracle(void **state) {
+    (void)state;
+    op_case c = op_case_begin("layer norm by hand");
+    float *x = op_memory(2 * sizeof *x), *w = op_memory(2 * sizeof *w),
+          *b = op_memory(2 * sizeof *b);
+    x[0] = 1, x[1] = 5, w[0] = 2, w[1] = -1, b[0] = 0.5f, b[1] = 3;
+    const float want[2] = {(float)(-2 / sqrt(4.5) * 2 + 0.5), (float)(2 / sqrt(4.5) * -1 + 3)};
+    int32_t vx = op_case_input(&c, TDM_TYPE_F32, OP_SHAPE(2, 1, 1, 1), x);
+    int32_t vw = op_case_input(&c, TDM_TYPE_F32, OP_SHAPE(2, 1, 1, 1), w);
+    int32_t vb = op_case_input(&c, TDM_TYPE_F32, OP_SHAPE(2, 1, 1, 1), b);
+    op_case_output(&c, tdm_build_layer_norm(c.b, vx, vw, vb, 0.5f));
+    op_case_check(&c, 1e-12, want);
+    enum { N = 100 };
+    uint64_t seed = OP_SEED;
+    c = op_case_begin("layer norm of rows far from 0");
+    vx = op_case_floats(&c, &seed, OP_SHAPE(N, 4, 1, 1), 1.0f);
+    x = c.args[0].data;
+    for (int i = 0; i < N; i++) x[i] += 1e4f, x[N + i] -= 3e5f;
+    op_case_output(&c, tdm_build_layer_norm(c.b, vx, -1, -1, 0));
+    op_case_check(&c, 1e-11, NULL);
+    c = op_case_begin("layer norm of NaN and infinity");
+    vx = op_case_floats(&c, &seed, OP_SHAPE(N, 3, 1, 1), 1.0f);
+    x = c.args[0].data;
+    x[97] = NAN;
+    x[N + 3] = INFINITY;
+    op_case_output(&c, tdm_build_layer_norm(c.b, vx, -1, -1, 1e-5f));
+    op_case_check(&c, 1e-11, NULL);
+}
+
 static void softmax_rows(void **state) {
     (void)state;
     uint64_t seed = OP_SEED;
@@ -397,6 +452,7 @@ int main(void) {
         cmocka_unit_test(scale_lengths),        cmocka_unit_test(act_lengths),
         cmocka_unit_test(act_extremes),         cmocka_unit_test(act_oracle),
         cmocka_unit_test(norm_lengths),         cmocka_unit_test(norm_oracle),
+        cmocka_unit_test(layer_norm_lengths),   cmocka_unit_test(layer_norm_oracle),
         cmocka_unit_test(softmax_rows),
     };
     return cmocka_run_group_tests(tests, op_rigs_open, op_rigs_close);

@@ -254,6 +254,11 @@ static void add_norm(pool *p) {
     int32_t weight = -1;
     if (choice_rarely(p->c, 2))
         weight = pool_plain(p, 'n', n, choice_rarely(p->c, 2) ? pool_partition(p, n) : 0);
+    if (choice_rarely(p->c, 3)) {
+        int32_t bias = choice_rarely(p->c, 2) ? pool_plain(p, 'b', n, 0) : -1;
+        pool_add(p, tdm_build_layer_norm(p->b, pool_use(p, x), weight, bias, 1e-2f), 1);
+        return;
+    }
     if (!choice_rarely(p->c, 3)) {
         pool_add(p, tdm_build_rms_norm(p->b, pool_use(p, x), weight, 1e-5f), 1);
         return;

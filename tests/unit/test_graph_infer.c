@@ -194,6 +194,11 @@ static void test_norms(void **state) {
     BAD("weight must have shape [64]", tdm_build_rms_norm(f.b, f.x, INPUT(32, 1, 1, 1), 0));
     BAD("eps = -1", tdm_build_rms_norm(f.b, f.x, f.norm, -1));
     BAD("eps = nan", tdm_build_rms_norm(f.b, f.x, f.norm, NAN));
+    GOOD(F32, 64, 5, 1, 1, tdm_build_layer_norm(f.b, f.x, f.norm, f.norm, 1e-5f));
+    GOOD(F32, 64, 5, 1, 1, tdm_build_layer_norm(f.b, f.x, -1, f.norm, 0));
+    BAD("bias must have shape [64]", tdm_build_layer_norm(f.b, f.x, -1, INPUT(64, 2, 1, 1), 0));
+    BAD("bias must be f32", tdm_build_layer_norm(f.b, f.x, -1, INPUT_I(64, 1, 1, 1), 0));
+    BAD("eps = -1", tdm_build_layer_norm(f.b, f.x, f.norm, -1, -1));
     GOOD(F32, 1, 5, 1, 1, tdm_build_sum_sq(f.b, f.x));
     GOOD(F32, 64, 5, 1, 1,
          tdm_build_rms_apply(f.b, f.x, tdm_build_sum_sq(f.b, f.x), f.norm, 1e-5f, 128));

@@ -59,6 +59,8 @@ extern "C" {
  *
  * Normalisation over ne[0].
  *
+ *   LAYER_NORM x, [weight [ne0]], [bias [ne0]]
+ *              -> (x - mean(x)) / sqrt(mean((x - mean(x))^2) + eps) * weight + bias
  *   RMS_NORM   x, [weight [ne0]] -> x / sqrt(mean(x^2) + eps) * weight
  *   SUM_SQ     x -> [1, ...]: sum of squares; for norms over a cut axis
  *   RMS_APPLY  x, sum [1, ...], [weight] -> x / sqrt(sum / n + eps) * weight
@@ -162,7 +164,9 @@ extern "C" {
        .step_src = 4, .state_src = 8)                                                              \
     OP(LSE_MERGE, lse_merge, 27, VALUE, lse_merge, none, .n_src = 2, .n_dst = 1)                   \
     OP(EXCHANGE, exchange, 28, GROUP, exchange, exchange, .n_src = 4, .n_dst = 1,                  \
-       .optional_src = 9, .state_src = 2)
+       .optional_src = 9, .state_src = 2)                                                          \
+    OP(LAYER_NORM, layer_norm, 29, VALUE, layer_norm, norm, .n_src = 3, .n_dst = 1,                \
+       .optional_src = 6)
 
 typedef enum tdm_op {
     TDM_OP_NONE = 0,

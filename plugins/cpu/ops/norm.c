@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * norm.c: what reduces a row (ne[0]): RMS_NORM and its two halves SUM_SQ and RMS_APPLY (Zhang and
- * Sennrich, arXiv:1910.07467), and SOFTMAX.
+ * Sennrich, arXiv:1910.07467), LAYER_NORM (Ba et al., arXiv:1607.06450), and SOFTMAX.
  */
 #include <math.h>
 
@@ -24,6 +24,28 @@ static void apply_plain(const float *x, const float *weight, float factor, float
         y[i] = weight != NULL ? x[i] * factor * weight[i] : x[i] * factor;
 }
 
+static double sum_plain(const float *x, int64_t n) {
+    double sum[4] = {0}; /* independent, so that additions overlap */
+    int64_t i = 0;
+    for (; i + 4 <= n; i += 4)
+        for (int k = 0; k < 4; k++) sum[k] += (double)x[i + k];
+    for (; i < n; i++) sum[0] += (double)x[i];
+    return (sum[0] + sum[1]) + (sum[2] + sum[3]);
+}
+
+static double sum_sq_about_plain(const float *x, int64_t n, double mean) {
+    double sum = 0;
+    for (int64_t i = 0; i < n; i++) sum += ((double)x[i] - mean) * ((double)x[i] - mean);
+    return sum;
+}
+
+static void center_plain(const float *x, const float *weight, const float *bias, double mean,
+                         float factor, float *y, int64_t n) {
+    for (int64_t i = 0; i < n; i++)
+        y[i] = (float)((double)x[i] - mean) * factor * (weight != NULL ? weight[i] : 1.0f) +
+               (bias != NULL ? bias[i] : 0.0f);
+}
+
 static void softmax_plain(const float *x, float *y, int64_t n) {
     float max = -INFINITY;
     bool has_nan = false;
@@ -44,7 +66,14 @@ static void softmax_plain(const float *x, float *y, int64_t n) {
     for (int64_t i = 0; i < n; i++) y[i] *= factor;
 }
 
-static const cpu_norm_kernels norm_plain = {0, "plain", sum_sq_plain, apply_plain, softmax_plain};
+static const cpu_norm_kernels norm_plain = {0,
+                                            "plain",
+                                            sum_sq_plain,
+                                            apply_plain,
+                                            sum_plain,
+                                            sum_sq_about_plain,
+                                            center_plain,
+                                            softmax_plain};
 
 /* The best first; a row for CPU_ISA_NEON goes before plain. */
 static const cpu_norm_kernels *const norm_table[] = {
@@ -132,6 +161,65 @@ static void rms_run_reference(const cpu_node *n, cpu_worker *w) {
     rms_rows(n, w, NULL);
 }
 
+/* ---- Layer norm ------------------------------------------------------------------------------ */
+
+/* mean of the row and 1 / sqrt(variance + eps). */
+static double row_moments(const cpu_norm_kernels *kernels, const uint8_t *x, int64_t n, int64_t nb,
+                          float eps, double *factor_out) {
+    bool is_fast = kernels != NULL && nb == sizeof(float);
+    double sum = 0, about = 0;
+    if (is_fast) sum = kernels->sum((const void *)x, n);
+    for (int64_t i = 0; i < n && !is_fast; i++) sum += (double)cpu_f32_at(x, i, nb);
+    double mean = sum / (double)n;
+    if (is_fast) about = kernels->sum_sq_about((const void *)x, n, mean);
+    for (int64_t i = 0; i < n && !is_fast; i++) {
+        double value = (double)cpu_f32_at(x, i, nb) - mean;
+        about += value * value;
+    }
+    *factor_out = norm_factor(about, n, eps);
+    return mean;
+}
+
+/* As rms_rows: with fewer rows than workers each of them reads the whole row. */
+static void layer_norm_rows(const cpu_node *n, cpu_worker *w, const cpu_norm_kernels *kernels) {
+    const cpu_view *x = &n->src[0], *weight = &n->src[1], *bias = &n->src[2], *y = &n->dst[0];
+    cpu_tile t = cpu_tile_share(n, w, tdm_shape_rows(x->ne), x->ne[0]);
+    if (t.col_last <= t.col_first) return;
+    bool is_dense = cpu_view_has_dense_rows(x) &&
+                    (weight->data == NULL || cpu_view_has_dense_rows(weight)) &&
+                    (bias->data == NULL || cpu_view_has_dense_rows(bias));
+    for (int64_t r = t.row_first; r < t.row_last; r++) {
+        const uint8_t *px = cpu_view_row(x, r);
+        float *py = (void *)cpu_view_row(y, r);
+        double factor,
+            mean = row_moments(kernels, px, x->ne[0], x->nb[0], n->node->params.norm.eps, &factor);
+        if (kernels != NULL && is_dense) {
+            const float *pw = (const void *)weight->data, *pb = (const void *)bias->data;
+            kernels->center((const float *)(const void *)px + t.col_first,
+                            pw != NULL ? pw + t.col_first : NULL,
+                            pb != NULL ? pb + t.col_first : NULL, mean, (float)factor,
+                            py + t.col_first, t.col_last - t.col_first);
+            continue;
+        }
+        for (int64_t i = t.col_first; i < t.col_last; i++) {
+            double value = ((double)cpu_f32_at(px, i, x->nb[0]) - mean) * factor;
+            if (weight->data != NULL) value *= (double)cpu_f32_at(weight->data, i, weight->nb[0]);
+            if (bias->data != NULL) value += (double)cpu_f32_at(bias->data, i, bias->nb[0]);
+            py[i] = (float)value;
+        }
+    }
+}
+
+static void layer_norm_run(const cpu_node *n, cpu_worker *w) {
+    layer_norm_rows(n, w, norm_pick(n->device->isa));
+}
+
+static void layer_norm_run_reference(const cpu_node *n, cpu_worker *w) {
+    layer_norm_rows(n, w, NULL);
+}
+
+/* ---- Sum of squares -------------------------------------------------------------------------- */
+
 static void sum_sq_rows(const cpu_node *n, cpu_worker *w, const cpu_norm_kernels *kernels) {
     const cpu_view *x = &n->src[0], *y = &n->dst[0];
     int64_t first, last;
@@ -188,4 +276,6 @@ const cpu_op_impl cpu_op_rms_norm = {
     .deal = rms_deal, .run = rms_run, .run_reference = rms_run_reference};
 const cpu_op_impl cpu_op_rms_apply = {
     .deal = rms_deal, .run = rms_run, .run_reference = rms_run_reference};
+const cpu_op_impl cpu_op_layer_norm = {
+    .deal = rms_deal, .run = layer_norm_run, .run_reference = layer_norm_run_reference};
 const cpu_op_impl cpu_op_sum_sq = {.run = sum_sq_run, .run_reference = sum_sq_run_reference};

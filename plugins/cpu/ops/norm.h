@@ -15,6 +15,12 @@ typedef struct cpu_norm_kernels {
     double (*sum_sq)(const float *x, int64_t n);
     /* y = x * factor * weight; weight NULL: x * factor. */
     void (*apply)(const float *x, const float *weight, float factor, float *y, int64_t n);
+    /* sum of x[i], and of (x[i] - mean)^2, in double. */
+    double (*sum)(const float *x, int64_t n);
+    double (*sum_sq_about)(const float *x, int64_t n, double mean);
+    /* y = (x - mean) * factor * weight + bias; NULL: * 1, + 0. */
+    void (*center)(const float *x, const float *weight, const float *bias, double mean,
+                   float factor, float *y, int64_t n);
     /* y = exp(x - max x) / sum; a row of only -inf gives zeros, a NaN makes the row NaN. */
     void (*softmax)(const float *x, float *y, int64_t n);
 } cpu_norm_kernels;

@@ -39,6 +39,43 @@ static void apply_lanes(const float *x, const float *weight, float factor, float
     lanes_store_part(y + i, lanes_mul(part, lanes_load_part(weight + i, n)), n);
 }
 
+static double sum_lanes(const float *x, int64_t n) {
+    lanes_wide sum = lanes_wide_zero();
+    int64_t i = 0;
+    for (; i + N_LANE <= n; i += N_LANE) sum = lanes_wide_add(sum, lanes_load(x + i));
+    return lanes_wide_sum(lanes_wide_add(sum, lanes_load_part(x + i, n - i)));
+}
+
+/* x - mean, with the mean as a sum of two floats: rows far from 0 keep their differences. */
+static inline lanes centred(lanes x, lanes high, lanes low) {
+    return lanes_sub(lanes_sub(x, high), low);
+}
+
+static double sum_sq_about_lanes(const float *x, int64_t n, double mean) {
+    float high = (float)mean, low = (float)(mean - (double)high);
+    lanes h = lanes_set(high), l = lanes_set(low);
+    lanes_wide wide = lanes_wide_zero();
+    int64_t i = 0;
+    for (; i + N_LANE <= n; i += N_LANE)
+        wide = lanes_wide_add_sq(wide, centred(lanes_load(x + i), h, l));
+    double sum = lanes_wide_sum(wide);
+    for (; i < n; i++) sum += ((double)x[i] - mean) * ((double)x[i] - mean);
+    return sum;
+}
+
+static void center_lanes(const float *x, const float *weight, const float *bias, double mean,
+                         float factor, float *y, int64_t n) {
+    float high = (float)mean, low = (float)(mean - (double)high);
+    lanes h = lanes_set(high), l = lanes_set(low), f = lanes_set(factor);
+    for (int64_t i = 0; i < n; i += N_LANE) {
+        int64_t part = n - i < N_LANE ? n - i : N_LANE;
+        lanes v = lanes_mul(centred(lanes_load_part(x + i, part), h, l), f);
+        if (weight != NULL) v = lanes_mul(v, lanes_load_part(weight + i, part));
+        if (bias != NULL) v = lanes_add(v, lanes_load_part(bias + i, part));
+        lanes_store_part(y + i, v, part);
+    }
+}
+
 static float max_lanes(const float *x, int64_t n) {
     lanes max = lanes_set(-INFINITY);
     float last = -INFINITY;
@@ -75,5 +112,6 @@ static void softmax_lanes(const float *x, float *y, int64_t n) {
     lanes_store_part(y + i, lanes_mul(lanes_load_part(y + i, rest), factor), rest);
 }
 
-const cpu_norm_kernels LANES_FN(cpu_norm) = {LANES_ISA, LANES_NAME, sum_sq_lanes, apply_lanes,
-                                             softmax_lanes};
+const cpu_norm_kernels LANES_FN(cpu_norm) = {LANES_ISA,    LANES_NAME,   sum_sq_lanes,
+                                             apply_lanes,  sum_lanes,    sum_sq_about_lanes,
+                                             center_lanes, softmax_lanes};

@@ -108,6 +108,19 @@ const meta_rule meta_rule_rms_norm = {rms_norm_rule,
                                       "a cut that leaves rows whole passes; cut rows: sum of "
                                       "squares, one sum over the members, applied to each part"};
 
+static bool layer_norm_rule(meta_compiler *c, const tdm_node *node) {
+    int32_t src[3];
+    meta_cut cut;
+    bool is_whole = whole_rows(c, node, &src[0], &cut);
+    if (src[0] >= 0 && !is_whole) src[0] = meta_convert_replicated(c, node->src[0]);
+    return src[0] >= 0 && weight_convert(c, node->src[1], NULL, &src[1]) &&
+           weight_convert(c, node->src[2], NULL, &src[2]) &&
+           meta_emit_give(c, src, is_whole ? meta_variant_at(c, src[0])->layout : c->equivalent,
+                          NULL);
+}
+const meta_rule meta_rule_layer_norm = {
+    layer_norm_rule, "a cut that leaves rows whole passes; cut rows are gathered"};
+
 static bool rms_apply_rule(meta_compiler *c, const tdm_node *node) {
     tdm_op_params params[TDM_MAX_MEMBERS];
     int32_t src[3];
