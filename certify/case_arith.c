@@ -172,6 +172,7 @@ static void map_reference(const certify_operands *o) {
         double x = o->src[0].x[i];
         switch (o->node->op) {
         case TDM_OP_SCALE: x = x * (double)p->scale.scale + (double)p->scale.bias; break;
+        case TDM_OP_CLAMP: x = fmax((double)p->clamp.min, fmin((double)p->clamp.max, x)); break;
         case TDM_OP_ACT: x = certify_act(p->act.act, x); break;
         case TDM_OP_GLU: x = certify_act(p->act.act, x) * o->src[1].x[i]; break;
         default: x = NAN; break;
@@ -200,6 +201,26 @@ CERTIFY_OP(
     scale, "op.scale", scale_cases, map_reference,
     "op.h: SCALE: \"x -> x * scale + bias\"; \"No op reads outside its sources or writes outside "
     "its destinations\"")
+
+static void clamp_cases(certify_trial *t) {
+    static const float params[][2] = {
+        {-0.5f, 0.75f}, {-INFINITY, 0}, {1, INFINITY}, {0.25f, 0.25f}};
+    for (int s = 0; s < N_SHAPE; s++)
+        for (size_t p = 0; p < sizeof params / sizeof params[0]; p++)
+            if (certify_trial_begin(t, 0, "clamp to %g .. %g of [%d, %d, %d, %d]",
+                                    (double)params[p][0], (double)params[p][1], (int)shapes[s][0],
+                                    (int)shapes[s][1], (int)shapes[s][2], (int)shapes[s][3])) {
+                int32_t x = tdm_build_input(t->b, "x", TDM_TYPE_F32, shapes[s]);
+                certify_trial_end(t, tdm_build_clamp(t->b, x, params[p][0], params[p][1]));
+            }
+    if (certify_trial_begin(t, 0, "clamp of a permuted x")) {
+        int32_t x = tdm_build_permute(t->b, input(t, 6, 4, 3, 1), 2, 1, 0, 3);
+        certify_trial_end(t, tdm_build_clamp(t->b, x, -1, 0.5f));
+    }
+}
+
+CERTIFY_OP(clamp, "op.clamp", clamp_cases, map_reference,
+           "op.h: CLAMP: \"x -> min(max(x, min), max)\"")
 
 /* Large numbers, where an exponential overflows and the function does not. */
 static void large_fill(certify_trial *t, certify_rig *rig) {

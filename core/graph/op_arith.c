@@ -59,6 +59,15 @@ tdm_status tdm_infer_scale(const tdm_op_args *a, tdm_op_result *dst, tdm_error *
     return status;
 }
 
+tdm_status tdm_infer_clamp(const tdm_op_args *a, tdm_op_result *dst, tdm_error *err) {
+    double lo = (double)a->node->params.clamp.min, hi = (double)a->node->params.clamp.max;
+    tdm_status status = tdm_op_need_type(a, 0, "x", TDM_TYPE_F32, err);
+    if (status == TDM_OK && !(lo <= hi))
+        return tdm_op_fail(a, err, "min = %g is not at most max = %g", lo, hi);
+    if (status == TDM_OK) give_like(dst, a->src[0]);
+    return status;
+}
+
 tdm_status tdm_infer_act(const tdm_op_args *a, tdm_op_result *dst, tdm_error *err) {
     tdm_status status = tdm_op_need_type(a, 0, "x", TDM_TYPE_F32, err);
     if (status == TDM_OK)

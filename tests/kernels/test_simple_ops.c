@@ -210,6 +210,35 @@ static void scale_lengths(void **state) {
     }
 }
 
+static void clamp_lengths(void **state) {
+    (void)state;
+    const float ranges[][2] = {{-0.6f, 10.0f}, {0.0f, INFINITY}, {-INFINITY, -0.0f}, {2.0f, 2.0f}};
+    for (size_t l = 0; l < OP_COUNT_OF(op_lengths); l++) {
+        for (size_t k = 0; k < 2 * OP_COUNT_OF(ranges); k++) {
+            const int64_t n = op_lengths[l];
+            const float lo = ranges[k / 2][0], hi = ranges[k / 2][1];
+            op_case c = op_case_begin("clamp");
+            snprintf(c.label, sizeof c.label, "clamp, n %d, range %d", (int)n, (int)k);
+            float *x = op_memory((size_t)n * 3 * sizeof *x);
+            float *want = op_memory((size_t)n * 3 * sizeof *want);
+            for (int64_t i = 0; i < n * 3; i++) x[i] = op_extremes[i % OP_N_EXTREME];
+            int32_t v = op_case_input(&c, TDM_TYPE_F32, OP_SHAPE(n, 3, 1, 1), x);
+            if (k % 2 == 1) { /* columns as rows */
+                v = tdm_build_copy(c.b, tdm_build_permute(c.b, v, 1, 0, 2, 3), TDM_TYPE_F32);
+                v = tdm_build_permute(c.b, v, 1, 0, 2, 3);
+            }
+            for (int64_t i = 0; i < n * 3; i++) {
+                want[i] = x[i];
+                if (x[i] < lo) want[i] = lo;
+                if (x[i] > hi) want[i] = hi;
+            }
+            op_case_output(&c, tdm_build_clamp(c.b, v, lo, hi));
+            op_case_check(&c, 0, want);
+            free(want);
+        }
+    }
+}
+
 static void act_lengths(void **state) {
     (void)state;
     uint64_t seed = OP_SEED;
@@ -452,8 +481,8 @@ int main(void) {
         cmocka_unit_test(scale_lengths),        cmocka_unit_test(act_lengths),
         cmocka_unit_test(act_extremes),         cmocka_unit_test(act_oracle),
         cmocka_unit_test(norm_lengths),         cmocka_unit_test(norm_oracle),
-        cmocka_unit_test(layer_norm_lengths),   cmocka_unit_test(layer_norm_oracle),
-        cmocka_unit_test(softmax_rows),
+        cmocka_unit_test(clamp_lengths),        cmocka_unit_test(layer_norm_lengths),
+        cmocka_unit_test(layer_norm_oracle),    cmocka_unit_test(softmax_rows),
     };
     return cmocka_run_group_tests(tests, op_rigs_open, op_rigs_close);
 }

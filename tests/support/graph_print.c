@@ -97,6 +97,10 @@ static void params_scale(page *p, const tdm_op_params *a) {
     page_add(p, " scale=%g bias=%g", (double)a->scale.scale, (double)a->scale.bias);
 }
 
+static void params_clamp(page *p, const tdm_op_params *a) {
+    page_add(p, " min=%g max=%g", (double)a->clamp.min, (double)a->clamp.max);
+}
+
 static void params_act(page *p, const tdm_op_params *a) {
     page_add(p, " %s", act_name(a->act.act));
 }

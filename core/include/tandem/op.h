@@ -53,6 +53,7 @@ extern "C" {
  *   ADD        a, b -> a + b; each ne of b equals a's or is 1 (repeated)
  *   MUL        a, b -> a * b; shapes as in ADD
  *   SCALE      x -> x * scale + bias
+ *   CLAMP      x -> min(max(x, min), max); a NaN stays a NaN; min <= max, either may be infinite
  *   ACT        x -> act(x)
  *   GLU        gate, up -> act(gate) * up
  *   SOFTMAX    x -> softmax over ne[0]; a row of only -inf gives zeros
@@ -166,7 +167,8 @@ extern "C" {
     OP(EXCHANGE, exchange, 28, GROUP, exchange, exchange, .n_src = 4, .n_dst = 1,                  \
        .optional_src = 9, .state_src = 2)                                                          \
     OP(LAYER_NORM, layer_norm, 29, VALUE, layer_norm, norm, .n_src = 3, .n_dst = 1,                \
-       .optional_src = 6)
+       .optional_src = 6)                                                                          \
+    OP(CLAMP, clamp, 30, VALUE, clamp, clamp, .n_src = 1, .n_dst = 1)
 
 typedef enum tdm_op {
     TDM_OP_NONE = 0,
@@ -313,6 +315,10 @@ typedef union tdm_op_params {
         float scale; /* exact: 0 is 0 */
         float bias;
     } scale;
+    struct {
+        float min;
+        float max;
+    } clamp;
     struct {
         int32_t act; /* tdm_act; of ACT and GLU */
     } act;

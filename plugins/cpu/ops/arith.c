@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * arith.c: ADD, MUL, SCALE, ACT, GLU: elementwise, with b repeated along axes of length 1.
+ * arith.c: ADD, MUL, SCALE, CLAMP, ACT, GLU: elementwise, with b repeated along axes of length 1.
  */
 #include <math.h>
 
@@ -54,7 +54,9 @@ static float pair_of(int32_t op, float a, float b) {
 }
 
 static float map_of(const tdm_node *node, float x) {
+    const tdm_op_params *p = &node->params;
     switch (node->op) {
+    case TDM_OP_CLAMP: return x < p->clamp.min ? p->clamp.min : x > p->clamp.max ? p->clamp.max : x;
     default: return x * node->params.scale.scale + node->params.scale.bias;
     }
 }
@@ -196,5 +198,6 @@ static void map_run_reference(const cpu_node *n, cpu_worker *w) {
 const cpu_op_impl cpu_op_add = {.deal = deal, .run = pair_run};
 const cpu_op_impl cpu_op_mul = {.deal = deal, .run = pair_run};
 const cpu_op_impl cpu_op_scale = {.deal = deal, .run = map_run, .run_reference = map_run_reference};
+const cpu_op_impl cpu_op_clamp = {.deal = deal, .run = map_run};
 const cpu_op_impl cpu_op_act = {.deal = deal, .run = map_run, .run_reference = map_run_reference};
 const cpu_op_impl cpu_op_glu = {.deal = deal, .run = map_run, .run_reference = map_run_reference};

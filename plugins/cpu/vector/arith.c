@@ -35,9 +35,16 @@ static void pair_lanes(int32_t op, const float *a, const float *b, float *y, int
     }
 MAP_LANES(scale, lanes_fma)
 
+/* The order keeps a NaN. */
+static inline lanes clamp_of(lanes x, lanes min, lanes max) {
+    return lanes_min(max, lanes_max(min, x));
+}
+MAP_LANES(clamp, clamp_of)
+
 static void map_lanes(const tdm_node *node, const float *x, float *y, int64_t n) {
     const tdm_op_params *p = &node->params;
     switch (node->op) {
+    case TDM_OP_CLAMP: map_clamp(x, y, n, p->clamp.min, p->clamp.max); break;
     default: map_scale(x, y, n, p->scale.scale, p->scale.bias); break;
     }
 }

@@ -182,6 +182,8 @@ static bool act_rule(meta_compiler *c, const tdm_node *node) {
 }
 const meta_rule meta_rule_act = {act_rule, "any cut passes"};
 
+const meta_rule meta_rule_clamp = {each, "any cut passes"};
+
 static bool glu_rule(meta_compiler *c, const tdm_node *node) {
     return pair_split(c, node);
 }
