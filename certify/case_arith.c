@@ -102,6 +102,13 @@ static void matmul_reference(const certify_operands *o) {
 CERTIFY_OP(matmul, "op.matmul", matmul_cases, matmul_reference,
            "op.h: MATMUL: \"y[j] = sum_i w[i, j] * x[i]\"")
 
+/* Divisors of both signs, none of them near 0. */
+static void divisor_fill(certify_trial *t, certify_rig *rig) {
+    float *y = (float *)(void *)rig->bytes[1];
+    (void)t;
+    for (size_t i = 0; i < rig->sizes[1] / sizeof *y; i++) y[i] += y[i] < 0 ? -0.5f : 0.5f;
+}
+
 static void pair(certify_trial *t, tdm_op op) {
     const char *name = tdm_op_name(op);
     for (int s = 0; s < N_SHAPE; s++)
@@ -118,6 +125,7 @@ static void pair(certify_trial *t, tdm_op op) {
                                      (int)shapes[s][3], (int)ne[0], (int)ne[1], (int)ne[2],
                                      (int)ne[3]))
                 return;
+            if (op == TDM_OP_DIV) t->fill = divisor_fill;
             int32_t x = tdm_build_input(t->b, "a", TDM_TYPE_F32, shapes[s]);
             int32_t y = tdm_build_input(t->b, "b", TDM_TYPE_F32, ne);
             tdm_node_spec spec = tdm_node_spec_of(op, x, y, -1, -1);
@@ -136,6 +144,7 @@ static double pair_of(int32_t op, double x, double y) {
     switch (op) {
     case TDM_OP_ADD: return x + y;
     case TDM_OP_MUL: return x * y;
+    case TDM_OP_DIV: return x / y;
     default: return NAN;
     }
 }
@@ -180,6 +189,13 @@ static void map_reference(const certify_operands *o) {
         o->dst[0].x[i] = x;
     }
 }
+
+static void div_cases(certify_trial *t) {
+    pair(t, TDM_OP_DIV);
+}
+
+CERTIFY_OP(div, "op.div", div_cases, pair_reference,
+           "op.h: DIV: \"a, b -> a / b; shapes as in ADD\"")
 
 static void scale_cases(certify_trial *t) {
     static const float params[][2] = {{2.5f, 0}, {0, 1.5f}, {-1, -3}, {0, 0}};

@@ -81,6 +81,11 @@ static inline int32_t tdm_build_mul(tdm_builder *b, int32_t x, int32_t y) {
     return tdm_build_node(b, &r, NULL);
 }
 
+static inline int32_t tdm_build_div(tdm_builder *b, int32_t x, int32_t y) {
+    tdm_node_spec r = tdm_node_spec_of(TDM_OP_DIV, x, y, -1, -1);
+    return tdm_build_node(b, &r, NULL);
+}
+
 static inline int32_t tdm_build_scale(tdm_builder *b, int32_t x, float scale, float bias) {
     tdm_node_spec r = tdm_node_spec_of(TDM_OP_SCALE, x, -1, -1, -1);
     r.params.scale.scale = scale;

@@ -147,10 +147,42 @@ static void rows_types(void **state) {
 
 /* ---- Arithmetic ------------------------------------------------------------------------------ */
 
-static const tdm_op pair_ops[] = {TDM_OP_ADD, TDM_OP_MUL};
+static const tdm_op pair_ops[] = {TDM_OP_ADD, TDM_OP_MUL, TDM_OP_DIV};
 
 static float pair_of(tdm_op op, float a, float b) {
-    return op == TDM_OP_ADD ? a + b : a * b;
+    return op == TDM_OP_ADD ? a + b : op == TDM_OP_MUL ? a * b : a / b;
+}
+
+/* Every number that breaks kernels by every other, 0 / 0 among them. */
+static void pair_extremes(void **state) {
+    (void)state;
+    enum { N = OP_N_EXTREME };
+    for (size_t k = 0; k < OP_COUNT_OF(pair_ops); k++) {
+        op_case c = op_case_begin(tdm_op_name(pair_ops[k]));
+        float *a = op_memory(N * N * sizeof *a), *b = op_memory(N * sizeof *b);
+        for (int i = 0; i < N * N; i++) a[i] = op_extremes[i / N];
+        memcpy(b, op_extremes, N * sizeof *b);
+        int32_t va = op_case_input(&c, TDM_TYPE_F32, OP_SHAPE(N, N, 1, 1), a);
+        int32_t vb = op_case_input(&c, TDM_TYPE_F32, OP_SHAPE(N, 1, 1, 1), b);
+        tdm_node_spec spec = tdm_node_spec_of(pair_ops[k], va, vb, -1, -1);
+        tdm_graph *graph = NULL;
+        float got[N * N];
+        void *out[1] = {got};
+        op_case_output(&c, tdm_build_node(c.b, &spec, NULL));
+        graph = op_case_finish(&c);
+        for (size_t isa = 0; isa < OP_N_ISA; isa++) {
+            if (op_fast[isa][0] == NULL) continue;
+            op_case_run(&c, op_fast[isa][0], graph, out);
+            for (int i = 0; i < N * N; i++) {
+                float want = pair_of(pair_ops[k], op_extremes[i / N], op_extremes[i % N]);
+                if (memcmp(&got[i], &want, sizeof want) != 0 && !(isnan(got[i]) && isnan(want)))
+                    fail_msg("%s of %g and %g on %s: %g, not %g", c.label,
+                             (double)op_extremes[i / N], (double)op_extremes[i % N],
+                             op_isa_names[isa], (double)got[i], (double)want);
+            }
+        }
+        op_case_end(&c, graph);
+    }
 }
 
 static void pair_shapes(void **state) {
@@ -481,8 +513,9 @@ int main(void) {
         cmocka_unit_test(scale_lengths),        cmocka_unit_test(act_lengths),
         cmocka_unit_test(act_extremes),         cmocka_unit_test(act_oracle),
         cmocka_unit_test(norm_lengths),         cmocka_unit_test(norm_oracle),
-        cmocka_unit_test(clamp_lengths),        cmocka_unit_test(layer_norm_lengths),
-        cmocka_unit_test(layer_norm_oracle),    cmocka_unit_test(softmax_rows),
+        cmocka_unit_test(pair_extremes),        cmocka_unit_test(clamp_lengths),
+        cmocka_unit_test(layer_norm_lengths),   cmocka_unit_test(layer_norm_oracle),
+        cmocka_unit_test(softmax_rows),
     };
     return cmocka_run_group_tests(tests, op_rigs_open, op_rigs_close);
 }

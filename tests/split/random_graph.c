@@ -203,7 +203,10 @@ static void add_pair(pool *p) {
         size = p->values[i].size;
         y = pool_use(p, i);
     }
-    if (pool_below(p, 2) == 0)
+    if (choice_rarely(p->c, 4)) { /* a divisor in 0.5 .. 1.5 */
+        y = tdm_build_scale(p->b, tdm_build_act(p->b, y, TDM_ACT_SIGMOID), 1, 0.5f);
+        x = pool_add(p, tdm_build_div(p->b, pool_use(p, x), y), p->values[x].size);
+    } else if (pool_below(p, 2) == 0)
         x = pool_add(p, tdm_build_add(p->b, pool_use(p, x), y), p->values[x].size + size);
     else
         x = pool_add(p, tdm_build_mul(p->b, pool_use(p, x), y), p->values[x].size * size);

@@ -52,6 +52,7 @@ extern "C" {
  *              -1 is padding. Absent: every row is TDM_ROLE_GENERATED
  *   ADD        a, b -> a + b; each ne of b equals a's or is 1 (repeated)
  *   MUL        a, b -> a * b; shapes as in ADD
+ *   DIV        a, b -> a / b; shapes as in ADD
  *   SCALE      x -> x * scale + bias
  *   CLAMP      x -> min(max(x, min), max); a NaN stays a NaN; min <= max, either may be infinite
  *   ACT        x -> act(x)
@@ -168,7 +169,8 @@ extern "C" {
        .optional_src = 9, .state_src = 2)                                                          \
     OP(LAYER_NORM, layer_norm, 29, VALUE, layer_norm, norm, .n_src = 3, .n_dst = 1,                \
        .optional_src = 6)                                                                          \
-    OP(CLAMP, clamp, 30, VALUE, clamp, clamp, .n_src = 1, .n_dst = 1)
+    OP(CLAMP, clamp, 30, VALUE, clamp, clamp, .n_src = 1, .n_dst = 1)                              \
+    OP(DIV, div, 31, VALUE, pair, none, .n_src = 2, .n_dst = 1)
 
 typedef enum tdm_op {
     TDM_OP_NONE = 0,

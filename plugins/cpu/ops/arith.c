@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * arith.c: ADD, MUL, SCALE, CLAMP, ACT, GLU: elementwise, with b repeated along axes of length 1.
+ * arith.c: ADD, MUL, DIV, SCALE, CLAMP, ACT, GLU: elementwise, with b repeated along axes of length 1.
  */
 #include <math.h>
 
@@ -49,6 +49,7 @@ float cpu_act_plain(tdm_act act, float x) {
 static float pair_of(int32_t op, float a, float b) {
     switch (op) {
     case TDM_OP_MUL: return a * b;
+    case TDM_OP_DIV: return a / b;
     default: return a + b;
     }
 }
@@ -127,7 +128,7 @@ static int64_t deal(const cpu_node *n, int32_t arg) {
 
 /* ---- Running --------------------------------------------------------------------------------- */
 
-/* ADD and MUL. One rounding for each element whatever the kernel, hence no reference path. */
+/* ADD, MUL and DIV. One rounding for each element whatever the kernel, hence no reference path. */
 static void pair_run(const cpu_node *n, cpu_worker *w) {
     const cpu_view *a = &n->src[0], *b = &n->src[1], *y = &n->dst[0];
     const cpu_arith_kernels *kernels = arith_pick(n->device->isa);
@@ -197,6 +198,7 @@ static void map_run_reference(const cpu_node *n, cpu_worker *w) {
 
 const cpu_op_impl cpu_op_add = {.deal = deal, .run = pair_run};
 const cpu_op_impl cpu_op_mul = {.deal = deal, .run = pair_run};
+const cpu_op_impl cpu_op_div = {.deal = deal, .run = pair_run};
 const cpu_op_impl cpu_op_scale = {.deal = deal, .run = map_run, .run_reference = map_run_reference};
 const cpu_op_impl cpu_op_clamp = {.deal = deal, .run = map_run};
 const cpu_op_impl cpu_op_act = {.deal = deal, .run = map_run, .run_reference = map_run_reference};

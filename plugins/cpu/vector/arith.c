@@ -16,10 +16,12 @@
     }
 PAIR_LANES(add, lanes_add)
 PAIR_LANES(mul, lanes_mul)
+PAIR_LANES(div, lanes_div)
 
 static void pair_lanes(int32_t op, const float *a, const float *b, float *y, int64_t n) {
     switch (op) {
     case TDM_OP_MUL: pair_mul(a, b, y, n); break;
+    case TDM_OP_DIV: pair_div(a, b, y, n); break;
     default: pair_add(a, b, y, n); break;
     }
 }
