@@ -182,6 +182,7 @@ static void map_reference(const certify_operands *o) {
         switch (o->node->op) {
         case TDM_OP_SCALE: x = x * (double)p->scale.scale + (double)p->scale.bias; break;
         case TDM_OP_CLAMP: x = fmax((double)p->clamp.min, fmin((double)p->clamp.max, x)); break;
+        case TDM_OP_SQRT: x = sqrt(x); break;
         case TDM_OP_ACT: x = certify_act(p->act.act, x); break;
         case TDM_OP_GLU: x = certify_act(p->act.act, x) * o->src[1].x[i]; break;
         default: x = NAN; break;
@@ -237,6 +238,30 @@ static void clamp_cases(certify_trial *t) {
 
 CERTIFY_OP(clamp, "op.clamp", clamp_cases, map_reference,
            "op.h: CLAMP: \"x -> min(max(x, min), max)\"")
+
+/* From 0 on. */
+static void size_fill(certify_trial *t, certify_rig *rig) {
+    float *x = (float *)(void *)rig->bytes[0];
+    (void)t;
+    for (size_t i = 0; i < rig->sizes[0] / sizeof *x; i++) x[i] = i % 5 == 4 ? 0 : fabsf(x[i]) * 9;
+}
+
+static void sqrt_cases(certify_trial *t) {
+    for (int s = 0; s < N_SHAPE; s++)
+        if (certify_trial_begin(t, CERTIFY_NMSE_F32, "sqrt of [%d, %d, %d, %d]", (int)shapes[s][0],
+                                (int)shapes[s][1], (int)shapes[s][2], (int)shapes[s][3])) {
+            t->fill = size_fill;
+            int32_t x = tdm_build_input(t->b, "x", TDM_TYPE_F32, shapes[s]);
+            certify_trial_end(t, tdm_build_sqrt(t->b, x));
+        }
+    if (certify_trial_begin(t, CERTIFY_NMSE_F32, "sqrt of a permuted x")) {
+        t->fill = size_fill;
+        int32_t x = tdm_build_permute(t->b, input(t, 6, 4, 3, 1), 2, 1, 0, 3);
+        certify_trial_end(t, tdm_build_sqrt(t->b, x));
+    }
+}
+
+CERTIFY_OP(sqrt, "op.sqrt", sqrt_cases, map_reference, "op.h: SQRT: \"x -> sqrt(x)\"")
 
 /* Large numbers, where an exponential overflows and the function does not. */
 static void large_fill(certify_trial *t, certify_rig *rig) {

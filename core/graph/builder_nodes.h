@@ -100,6 +100,11 @@ static inline int32_t tdm_build_clamp(tdm_builder *b, int32_t x, float min, floa
     return tdm_build_node(b, &r, NULL);
 }
 
+static inline int32_t tdm_build_sqrt(tdm_builder *b, int32_t x) {
+    tdm_node_spec r = tdm_node_spec_of(TDM_OP_SQRT, x, -1, -1, -1);
+    return tdm_build_node(b, &r, NULL);
+}
+
 static inline int32_t tdm_build_act(tdm_builder *b, int32_t x, tdm_act act) {
     tdm_node_spec r = tdm_node_spec_of(TDM_OP_ACT, x, -1, -1, -1);
     r.params.act.act = (int32_t)act;

@@ -271,6 +271,45 @@ static void clamp_lengths(void **state) {
     }
 }
 
+/* Every way of computing it rounds correctly; below 0 there is no number. */
+static void sqrt_lengths(void **state) {
+    (void)state;
+    for (size_t l = 0; l < OP_COUNT_OF(op_lengths); l++) {
+        for (int is_column = 0; is_column < 2; is_column++) {
+            const int64_t n = op_lengths[l];
+            op_case c = op_case_begin("sqrt");
+            float *x = op_memory((size_t)n * 3 * sizeof *x);
+            float *want = op_memory((size_t)n * 3 * sizeof *want);
+            for (int64_t i = 0; i < n * 3; i++) x[i] = op_extremes[i % OP_N_EXTREME];
+            for (int64_t i = 0; i < n * 3; i++) {
+                if (x[i] < 0 || x[i] != x[i]) x[i] = (float)i;
+                want[i] = (float)sqrt((double)x[i]);
+            }
+            int32_t v = op_case_input(&c, TDM_TYPE_F32, OP_SHAPE(n, 3, 1, 1), x);
+            if (is_column) {
+                v = tdm_build_copy(c.b, tdm_build_permute(c.b, v, 1, 0, 2, 3), TDM_TYPE_F32);
+                v = tdm_build_permute(c.b, v, 1, 0, 2, 3);
+            }
+            op_case_output(&c, tdm_build_sqrt(c.b, v));
+            op_case_check(&c, 0, want);
+            free(want);
+        }
+    }
+    op_case c = op_case_begin("sqrt below 0");
+    float *x = op_memory(4 * sizeof *x), got[4];
+    x[0] = -1, x[1] = NAN, x[2] = -INFINITY, x[3] = 4;
+    void *out[1] = {got};
+    int32_t v = op_case_input(&c, TDM_TYPE_F32, OP_SHAPE(4, 1, 1, 1), x);
+    op_case_output(&c, tdm_build_sqrt(c.b, v));
+    tdm_graph *graph = op_case_finish(&c);
+    for (size_t isa = 0; isa < OP_N_ISA; isa++) {
+        if (op_fast[isa][0] == NULL) continue;
+        op_case_run(&c, op_fast[isa][0], graph, out);
+        assert_true(isnan(got[0]) && isnan(got[1]) && isnan(got[2]) && got[3] == 2);
+    }
+    op_case_end(&c, graph);
+}
+
 static void act_lengths(void **state) {
     (void)state;
     uint64_t seed = OP_SEED;
@@ -513,9 +552,9 @@ int main(void) {
         cmocka_unit_test(scale_lengths),        cmocka_unit_test(act_lengths),
         cmocka_unit_test(act_extremes),         cmocka_unit_test(act_oracle),
         cmocka_unit_test(norm_lengths),         cmocka_unit_test(norm_oracle),
-        cmocka_unit_test(pair_extremes),        cmocka_unit_test(clamp_lengths),
-        cmocka_unit_test(layer_norm_lengths),   cmocka_unit_test(layer_norm_oracle),
-        cmocka_unit_test(softmax_rows),
+        cmocka_unit_test(sqrt_lengths),         cmocka_unit_test(pair_extremes),
+        cmocka_unit_test(clamp_lengths),        cmocka_unit_test(layer_norm_lengths),
+        cmocka_unit_test(layer_norm_oracle),    cmocka_unit_test(softmax_rows),
     };
     return cmocka_run_group_tests(tests, op_rigs_open, op_rigs_close);
 }

@@ -233,7 +233,11 @@ static void add_one(pool *p) {
     int x = pick_any(p);
     if (x < 0) return;
     double size = p->values[x].size;
-    switch (pool_below(p, 4)) {
+    switch (pool_below(p, 5)) {
+    case 3: /* away from 0, where its slope is endless */
+        x = pool_add(p, tdm_build_sqrt(p->b, tdm_build_act(p->b, pool_use(p, x), TDM_ACT_SIGMOID)),
+                     0.7);
+        break;
     case 2: x = pool_add(p, tdm_build_clamp(p->b, pool_use(p, x), -0.5f, 0.75f), size * 0.7); break;
     case 0: {
         float scale = (float)pool_below(p, 5) / 2 - 1, bias = (float)pool_below(p, 3) / 4;

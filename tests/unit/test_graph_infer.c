@@ -185,6 +185,8 @@ static void test_arithmetic(void **state) {
     BAD("up must have shape", tdm_build_glu(f.b, f.x, INPUT(64, 4, 1, 1), TDM_ACT_SILU));
     GOOD(F32, 64, 5, 1, 1, tdm_build_div(f.b, f.x, INPUT(1, 5, 1, 1)));
     BAD("axis 1 of b", tdm_build_div(f.b, f.x, INPUT(64, 4, 1, 1)));
+    GOOD(F32, 64, 5, 1, 1, tdm_build_sqrt(f.b, f.x));
+    BAD("x must be f32", tdm_build_sqrt(f.b, f.step));
     GOOD(F32, 64, 5, 1, 1, tdm_build_clamp(f.b, f.x, -INFINITY, 8));
     BAD("min = 2 is not at most max = 1", tdm_build_clamp(f.b, f.x, 2, 1));
     BAD("min = 2 is not at most max = nan", tdm_build_clamp(f.b, f.x, 2, NAN));

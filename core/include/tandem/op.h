@@ -55,6 +55,7 @@ extern "C" {
  *   DIV        a, b -> a / b; shapes as in ADD
  *   SCALE      x -> x * scale + bias
  *   CLAMP      x -> min(max(x, min), max); a NaN stays a NaN; min <= max, either may be infinite
+ *   SQRT       x -> sqrt(x); NaN below 0
  *   ACT        x -> act(x)
  *   GLU        gate, up -> act(gate) * up
  *   SOFTMAX    x -> softmax over ne[0]; a row of only -inf gives zeros
@@ -170,7 +171,8 @@ extern "C" {
     OP(LAYER_NORM, layer_norm, 29, VALUE, layer_norm, norm, .n_src = 3, .n_dst = 1,                \
        .optional_src = 6)                                                                          \
     OP(CLAMP, clamp, 30, VALUE, clamp, clamp, .n_src = 1, .n_dst = 1)                              \
-    OP(DIV, div, 31, VALUE, pair, none, .n_src = 2, .n_dst = 1)
+    OP(DIV, div, 31, VALUE, pair, none, .n_src = 2, .n_dst = 1)                                    \
+    OP(SQRT, sqrt, 32, VALUE, like, none, .n_src = 1, .n_dst = 1)
 
 typedef enum tdm_op {
     TDM_OP_NONE = 0,

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * arith.c: ADD, MUL, DIV, SCALE, CLAMP, ACT, GLU: elementwise, with b repeated along axes of length 1.
+ * arith.c: ADD, MUL, DIV, SCALE, CLAMP, SQRT, ACT, GLU: elementwise, with b repeated along axes of length 1.
  */
 #include <math.h>
 
@@ -58,6 +58,7 @@ static float map_of(const tdm_node *node, float x) {
     const tdm_op_params *p = &node->params;
     switch (node->op) {
     case TDM_OP_CLAMP: return x < p->clamp.min ? p->clamp.min : x > p->clamp.max ? p->clamp.max : x;
+    case TDM_OP_SQRT: return sqrtf(x);
     default: return x * node->params.scale.scale + node->params.scale.bias;
     }
 }
@@ -201,5 +202,6 @@ const cpu_op_impl cpu_op_mul = {.deal = deal, .run = pair_run};
 const cpu_op_impl cpu_op_div = {.deal = deal, .run = pair_run};
 const cpu_op_impl cpu_op_scale = {.deal = deal, .run = map_run, .run_reference = map_run_reference};
 const cpu_op_impl cpu_op_clamp = {.deal = deal, .run = map_run};
+const cpu_op_impl cpu_op_sqrt = {.deal = deal, .run = map_run}; /* rounded correctly, as CLAMP */
 const cpu_op_impl cpu_op_act = {.deal = deal, .run = map_run, .run_reference = map_run_reference};
 const cpu_op_impl cpu_op_glu = {.deal = deal, .run = map_run, .run_reference = map_run_reference};

@@ -43,10 +43,18 @@ static inline lanes clamp_of(lanes x, lanes min, lanes max) {
 }
 MAP_LANES(clamp, clamp_of)
 
+static inline lanes sqrt_of(lanes x, lanes unused_p, lanes unused_q) {
+    (void)unused_p;
+    (void)unused_q;
+    return lanes_sqrt(x);
+}
+MAP_LANES(sqrt, sqrt_of)
+
 static void map_lanes(const tdm_node *node, const float *x, float *y, int64_t n) {
     const tdm_op_params *p = &node->params;
     switch (node->op) {
     case TDM_OP_CLAMP: map_clamp(x, y, n, p->clamp.min, p->clamp.max); break;
+    case TDM_OP_SQRT: map_sqrt(x, y, n, 0, 0); break;
     default: map_scale(x, y, n, p->scale.scale, p->scale.bias); break;
     }
 }

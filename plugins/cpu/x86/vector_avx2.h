@@ -50,6 +50,9 @@ INLINE lanes lanes_mul(lanes a, lanes b) {
 INLINE lanes lanes_div(lanes a, lanes b) {
     return _mm256_div_ps(a, b);
 }
+INLINE lanes lanes_sqrt(lanes x) {
+    return _mm256_sqrt_ps(x);
+}
 INLINE lanes lanes_fma(lanes a, lanes b, lanes c) {
     return _mm256_fmadd_ps(a, b, c);
 }

@@ -49,6 +49,9 @@ INLINE lanes lanes_mul(lanes a, lanes b) {
 INLINE lanes lanes_div(lanes a, lanes b) {
     return _mm512_div_ps(a, b);
 }
+INLINE lanes lanes_sqrt(lanes x) {
+    return _mm512_sqrt_ps(x);
+}
 /* a * b + c */
 INLINE lanes lanes_fma(lanes a, lanes b, lanes c) {
     return _mm512_fmadd_ps(a, b, c);

@@ -186,6 +186,7 @@ static bool act_rule(meta_compiler *c, const tdm_node *node) {
 const meta_rule meta_rule_act = {act_rule, "any cut passes"};
 
 const meta_rule meta_rule_clamp = {each, "any cut passes"};
+const meta_rule meta_rule_sqrt = {each, "any cut passes"};
 
 static bool glu_rule(meta_compiler *c, const tdm_node *node) {
     return pair_split(c, node);
