@@ -156,6 +156,37 @@ static void concat(const certify_operands *o) {
 CERTIFY_OP(concat, "op.concat", concat_cases, concat,
            "op.h: CONCAT: \"a, b -> y: a then b along axis\"")
 
+static void repeat_cases(certify_trial *t) {
+    static const int64_t sizes[][2][4] = {
+        {{5, 3, 2, 1}, {5, 3, 2, 1}},  {{5, 3, 2, 1}, {15, 3, 4, 2}},
+        {{1, 1, 1, 1}, {33, 2, 1, 3}}, {{64, 1, 7, 1}, {64, 8, 7, 1}},
+        {{4, 3, 1, 1}, {8, 0, 1, 1}},  {{4, 0, 1, 1}, {8, 0, 1, 1}}};
+    for (size_t s = 0; s < sizeof sizes / sizeof sizes[0]; s++) {
+        const int64_t *from = sizes[s][0], *to = sizes[s][1];
+        if (!certify_trial_begin(t, 0, "repeat of [%d, %d, %d, %d] to [%d, %d, %d, %d]",
+                                 (int)from[0], (int)from[1], (int)from[2], (int)from[3], (int)to[0],
+                                 (int)to[1], (int)to[2], (int)to[3]))
+            return;
+        int32_t x = tdm_build_input(t->b, "x", TDM_TYPE_F32, from);
+        certify_trial_end(t, tdm_build_repeat(t->b, x, to));
+    }
+    if (certify_trial_begin(t, 0, "repeat of a permuted x")) {
+        int32_t x = tdm_build_permute(t->b, input(t, TDM_TYPE_F32, 3, 5, 2, 1), 1, 0, 2, 3);
+        certify_trial_end(t, tdm_build_repeat(t->b, x, (const int64_t[]){10, 3, 6, 1}));
+    }
+}
+
+static void repeat_reference(const certify_operands *o) {
+    CERTIFY_EACH(i, &o->dst[0]) {
+        int64_t from[4];
+        for (int k = 0; k < 4; k++) from[k] = i[k] % o->src[0].ne[k];
+        certify_array_set(&o->dst[0], i, certify_array_get(&o->src[0], from));
+    }
+}
+
+CERTIFY_OP(repeat, "op.repeat", repeat_cases, repeat_reference,
+           "op.h: REPEAT: \"y[i] = x[i mod x.ne] along each axis\"")
+
 static void get_rows_cases(certify_trial *t) {
     for (size_t i = 0; i < n_certify_weight_types; i++)
         for (int usage = 0; usage < 2; usage++)

@@ -59,6 +59,12 @@ static inline int32_t tdm_build_concat(tdm_builder *b, int32_t x, int32_t y, int
     return tdm_build_node(b, &r, NULL);
 }
 
+static inline int32_t tdm_build_repeat(tdm_builder *b, int32_t x, const int64_t ne[TDM_MAX_DIMS]) {
+    tdm_node_spec r = tdm_node_spec_of(TDM_OP_REPEAT, x, -1, -1, -1);
+    memcpy(r.dst[0].ne, ne, sizeof r.dst[0].ne);
+    return tdm_build_node(b, &r, NULL);
+}
+
 static inline int32_t tdm_build_get_rows(tdm_builder *b, int32_t table, int32_t id,
                                          int64_t first_row) {
     tdm_node_spec r = tdm_node_spec_of(TDM_OP_GET_ROWS, table, id, -1, -1);

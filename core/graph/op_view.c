@@ -107,6 +107,20 @@ tdm_status tdm_infer_concat(const tdm_op_args *a, tdm_op_result *dst, tdm_error 
     return TDM_OK;
 }
 
+tdm_status tdm_infer_repeat(const tdm_op_args *a, tdm_op_result *dst, tdm_error *err) {
+    const tdm_value *x = a->src[0];
+    char text[TDM_VALUE_TEXT_SIZE], shape[TDM_SHAPE_TEXT_SIZE];
+    tdm_status status = tdm_op_need_type(a, 0, "x", TDM_TYPE_F32, err);
+    int i;
+    for (i = 0; i < TDM_MAX_DIMS && status == TDM_OK; i++)
+        if (dst->ne[i] < 0 || (x->ne[i] == 0 ? dst->ne[i] != 0 : dst->ne[i] % x->ne[i] != 0))
+            return tdm_op_fail(a, err, "axis %d of the result is no multiple of x's: %s from %s", i,
+                               tdm_shape_text(dst->ne, shape),
+                               tdm_value_text(a->graph, a->node->src[0], text));
+    dst->type = TDM_TYPE_F32;
+    return status;
+}
+
 tdm_status tdm_infer_get_rows(const tdm_op_args *a, tdm_op_result *dst, tdm_error *err) {
     const tdm_value *table = a->src[0], *id = a->src[1];
     tdm_status status = tdm_op_need_numbers(a, 0, "the table", err);

@@ -107,6 +107,35 @@ static void concat_axes(void **state) {
     }
 }
 
+static void repeat_shapes(void **state) {
+    (void)state;
+    for (size_t l = 0; l < OP_COUNT_OF(op_lengths); l++) {
+        for (int bits = 0; bits < 32; bits++) { /* which axes are repeated; 16: a permuted x */
+            const int64_t ne[4] = {op_lengths[l], 3, 2, 1};
+            int64_t to[4];
+            for (int i = 0; i < 4; i++) to[i] = bits >> i & 1 ? ne[i] * (2 + i) : ne[i];
+            op_case c = op_case_begin("repeat");
+            snprintf(c.label, sizeof c.label, "repeat, n %d, axes %d", (int)ne[0], bits);
+            const int64_t n = tdm_shape_count(ne), count = tdm_shape_count(to);
+            float *x = op_memory((size_t)n * sizeof *x),
+                  *want = op_memory((size_t)count * sizeof *want);
+            for (int64_t i = 0; i < n; i++) x[i] = (float)i;
+            for (int64_t i = 0; i < count; i++)
+                want[i] = (float)(i % to[0] % ne[0] +
+                                  ne[0] * (i / to[0] % to[1] % ne[1] +
+                                           ne[1] * (i / to[0] / to[1] % to[2] % ne[2])));
+            int32_t v = op_case_input(&c, TDM_TYPE_F32, ne, x);
+            if (bits >= 16) {
+                v = tdm_build_copy(c.b, tdm_build_permute(c.b, v, 1, 0, 2, 3), TDM_TYPE_F32);
+                v = tdm_build_permute(c.b, v, 1, 0, 2, 3);
+            }
+            op_case_output(&c, tdm_build_repeat(c.b, v, to));
+            op_case_check(&c, 0, want);
+            free(want);
+        }
+    }
+}
+
 /* ---- Rows ------------------------------------------------------------------------------------ */
 
 static void rows_of_type(tdm_type type, uint32_t usage) {
@@ -552,9 +581,10 @@ int main(void) {
         cmocka_unit_test(scale_lengths),        cmocka_unit_test(act_lengths),
         cmocka_unit_test(act_extremes),         cmocka_unit_test(act_oracle),
         cmocka_unit_test(norm_lengths),         cmocka_unit_test(norm_oracle),
-        cmocka_unit_test(sqrt_lengths),         cmocka_unit_test(pair_extremes),
-        cmocka_unit_test(clamp_lengths),        cmocka_unit_test(layer_norm_lengths),
-        cmocka_unit_test(layer_norm_oracle),    cmocka_unit_test(softmax_rows),
+        cmocka_unit_test(repeat_shapes),        cmocka_unit_test(sqrt_lengths),
+        cmocka_unit_test(pair_extremes),        cmocka_unit_test(clamp_lengths),
+        cmocka_unit_test(layer_norm_lengths),   cmocka_unit_test(layer_norm_oracle),
+        cmocka_unit_test(softmax_rows),
     };
     return cmocka_run_group_tests(tests, op_rigs_open, op_rigs_close);
 }

@@ -122,6 +122,16 @@ static void add_concat(pool *p) {
     pool_add(p, tdm_build_concat(p->b, pool_use(p, x), pool_use(p, y), want.axis), size);
 }
 
+static void add_repeat(pool *p) {
+    int x = pick_any(p);
+    if (x < 0) return;
+    int64_t ne[TDM_MAX_DIMS];
+    memcpy(ne, p->values[x].ne, sizeof ne);
+    ne[pool_below(p, 4)] *= 2 + (int64_t)pool_below(p, 2);
+    if (pool_count(ne) > POOL_MAX_ELEMENTS) return;
+    pool_add(p, tdm_build_repeat(p->b, pool_use(p, x), ne), p->values[x].size);
+}
+
 /* To another type and back, with a view in between now and then. */
 static void add_copy(pool *p) {
     int x = pick_any(p);
@@ -368,6 +378,7 @@ static const add_fn ops[] = {
     add_pair,
     add_glu,
     add_concat,
+    add_repeat,
     add_copy,
     add_rope,
     add_embedding,

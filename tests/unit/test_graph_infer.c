@@ -107,6 +107,13 @@ static void test_movement(void **state) {
     (void)state;
     GOOD(TDM_TYPE_F16, 64, 5, 1, 1, tdm_build_copy(f.b, f.x, TDM_TYPE_F16));
     GOOD(I32, 5, 1, 1, 1, tdm_build_copy(f.b, tdm_build_step_field(f.b, TDM_STEP_POS), I32));
+    GOOD(F32, 128, 5, 3, 1, tdm_build_repeat(f.b, f.x, NE(128, 5, 3, 1)));
+    GOOD(F32, 64, 0, 1, 1, tdm_build_repeat(f.b, f.x, NE(64, 0, 1, 1)));
+    BAD("axis 0 of the result is no multiple", tdm_build_repeat(f.b, f.x, NE(65, 5, 1, 1)));
+    BAD("axis 1 of the result is no multiple", tdm_build_repeat(f.b, f.x, NE(64, -5, 1, 1)));
+    BAD("axis 1 of the result is no multiple",
+        tdm_build_repeat(f.b, INPUT(64, 0, 1, 1), NE(64, 5, 1, 1)));
+    BAD("x must be f32", tdm_build_repeat(f.b, f.plain, NE(64, 32, 1, 1)));
     BAD("f16", tdm_build_copy(f.b, f.plain, F32));
     BAD("q8_0", tdm_build_copy(f.b, f.x, TDM_TYPE_Q8_0));
     BAD("ids", tdm_build_copy(f.b, f.x, I32));

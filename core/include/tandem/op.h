@@ -36,6 +36,8 @@ extern "C" {
  *   COPY       x (any view, f32 f16 bf16 i32) -> contiguous y of y's type; floats convert into one
  *              another, i32 stays i32
  *   CONCAT     a, b -> y: a then b along axis
+ *   REPEAT     x -> y[i] = x[i mod x.ne] along each axis: each ne of y is a multiple of x's, and x
+ *              fills y from the start, again and again
  *   GET_ROWS   table [n, n_row] any type, id i32 [m] -> y f32 [n, m]; row id - first_row of the
  *              table; a foreign id (outside first_row .. first_row + n_row - 1, -1 included) gives
  *              a row of zeros
@@ -172,7 +174,8 @@ extern "C" {
        .optional_src = 6)                                                                          \
     OP(CLAMP, clamp, 30, VALUE, clamp, clamp, .n_src = 1, .n_dst = 1)                              \
     OP(DIV, div, 31, VALUE, pair, none, .n_src = 2, .n_dst = 1)                                    \
-    OP(SQRT, sqrt, 32, VALUE, like, none, .n_src = 1, .n_dst = 1)
+    OP(SQRT, sqrt, 32, VALUE, like, none, .n_src = 1, .n_dst = 1)                                  \
+    OP(REPEAT, repeat, 33, VALUE, repeat, none, .n_src = 1, .n_dst = 1)
 
 typedef enum tdm_op {
     TDM_OP_NONE = 0,

@@ -111,5 +111,26 @@ static void concat_run(const cpu_node *n, cpu_worker *w) {
     }
 }
 
+/* Row r of y is a row of x, as often as it fits. */
+static void repeat_run(const cpu_node *n, cpu_worker *w) {
+    const cpu_view *x = &n->src[0], *y = &n->dst[0];
+    int64_t first, last;
+    if (y->ne[0] == 0) return;
+    cpu_worker_share(w, tdm_shape_rows(y->ne), 1, &first, &last);
+    for (int64_t r = first; r < last; r++) {
+        const uint8_t *src = x->data;
+        uint8_t *dst = cpu_view_row(y, r);
+        int64_t row = r;
+        for (int i = 1; i < TDM_MAX_DIMS; i++) {
+            src += row % y->ne[i] % x->ne[i] * x->nb[i];
+            row /= y->ne[i];
+        }
+        for (int64_t at = 0; at < y->ne[0]; at += x->ne[0])
+            elements_move(dst + at * (int64_t)sizeof(float), src, x->ne[0], x->nb[0],
+                          sizeof(float));
+    }
+}
+
+const cpu_op_impl cpu_op_repeat = {.run = repeat_run};
 const cpu_op_impl cpu_op_copy = {.supports = copy_supports, .run = copy_run};
 const cpu_op_impl cpu_op_concat = {.run = concat_run};

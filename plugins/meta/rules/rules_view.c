@@ -178,6 +178,22 @@ static bool rows_columns(meta_compiler *c, const tdm_node *node, int32_t table, 
     return c->status == TDM_OK;
 }
 
+/* A cut axis that is repeated has the same pattern as often: each member repeats its part. */
+static bool repeat_rule(meta_compiler *c, const tdm_node *node) {
+    const int64_t *ne = meta_value(c, node->src[0])->ne, *to = meta_value(c, node->dst[0])->ne;
+    int32_t f = meta_variant_best(c, node->src[0]);
+    meta_cut cut;
+    if (f < 0) return false;
+    if (meta_variant_kind(c, f) == TDM_LAYOUT_SPLIT && meta_variant_cut(c, f, node->src[0], &cut) &&
+        ne[cut.axis] > 0 && to[cut.axis] > 0) {
+        cut.repeat *= to[cut.axis] / ne[cut.axis];
+        return meta_emit_give(c, &f, meta_cut_id(c, node->dst[0], &cut), NULL);
+    }
+    return whole_map(c, node->src[0], NULL);
+}
+const meta_rule meta_rule_repeat = {
+    repeat_rule, "any cut passes; along a repeated axis its pattern is repeated too"};
+
 static bool get_rows_rule(meta_compiler *c, const tdm_node *node) {
     int32_t table = meta_variant_best(c, node->src[0]), id = meta_convert_exact(c, node->src[1]);
     meta_cut cut;
