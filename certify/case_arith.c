@@ -284,6 +284,7 @@ double certify_act(int32_t act, double x) {
     case TDM_ACT_RELU: return x > 0 ? x : 0;
     case TDM_ACT_SIGMOID: return 1 / (1 + exp(-x));
     case TDM_ACT_TANH: return tanh(x);
+    case TDM_ACT_SOFTPLUS: return x > 30 ? x : log1p(exp(x));
     default: return x;
     }
 }

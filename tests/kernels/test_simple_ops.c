@@ -406,15 +406,12 @@ static void act_oracle(void **state) {
         tdm_act act;
         float x, y;
     } points[] = {
-        {TDM_ACT_SILU, 1.0f, 0.731058578630f},
-        {TDM_ACT_SILU, -2.0f, -0.238405844044f},
-        {TDM_ACT_GELU, 1.0f, 0.841191990608f},
-        {TDM_ACT_GELU_ERF, 1.0f, 0.841344746069f},
-        {TDM_ACT_GELU_ERF, -1.0f, -0.15865525393f},
-        {TDM_ACT_RELU, -3.0f, 0.0f},
-        {TDM_ACT_SIGMOID, 2.0f, 0.880797077978f},
-        {TDM_ACT_TANH, 0.5f, 0.462117157260f},
-        {TDM_ACT_NONE, -7.25f, -7.25f},
+        {TDM_ACT_SILU, 1.0f, 0.731058578630f},      {TDM_ACT_SILU, -2.0f, -0.238405844044f},
+        {TDM_ACT_GELU, 1.0f, 0.841191990608f},      {TDM_ACT_GELU_ERF, 1.0f, 0.841344746069f},
+        {TDM_ACT_GELU_ERF, -1.0f, -0.15865525393f}, {TDM_ACT_RELU, -3.0f, 0.0f},
+        {TDM_ACT_SIGMOID, 2.0f, 0.880797077978f},   {TDM_ACT_TANH, 0.5f, 0.462117157260f},
+        {TDM_ACT_SOFTPLUS, 0.0f, 0.693147180560f},  {TDM_ACT_SOFTPLUS, -20.0f, 2.06115362031e-9f},
+        {TDM_ACT_SOFTPLUS, 3e38f, 3e38f},           {TDM_ACT_NONE, -7.25f, -7.25f},
     };
     for (size_t i = 0; i < OP_COUNT_OF(points); i++) {
         op_case c = op_case_begin("oracle");

@@ -26,7 +26,7 @@ static void must_give(const fixture *f, int32_t value, tdm_type type, const int6
 static void must_fail(const fixture *f, const char *text) {
     tdm_graph *graph = NULL;
     tdm_error err = {0};
-    assert_int_not_equal(tdm_builder_finish(f->b, &graph, &err), TDM_OK);
+    if (tdm_builder_finish(f->b, &graph, &err) == TDM_OK) fail_msg("no failure with '%s'", text);
     if (strstr(err.message, text) == NULL) fail_msg("'%s' is not in: %s", text, err.message);
     if (strchr(err.message, '\n') != NULL) fail_msg("more than a line: %s", err.message);
     tdm_builder_destroy(f->b);
@@ -187,7 +187,7 @@ static void test_arithmetic(void **state) {
     BAD("scale = nan", tdm_build_scale(f.b, f.x, NAN, 0));
     BAD("bias = inf", tdm_build_scale(f.b, f.x, 1, INFINITY));
     GOOD(F32, 64, 5, 1, 1, tdm_build_act(f.b, f.x, TDM_ACT_TANH));
-    BAD("act = 7", tdm_build_act(f.b, f.x, (tdm_act)7));
+    BAD("act = 99", tdm_build_act(f.b, f.x, (tdm_act)99));
     GOOD(F32, 64, 5, 1, 1, tdm_build_glu(f.b, f.x, f.x, TDM_ACT_SILU));
     BAD("up must have shape", tdm_build_glu(f.b, f.x, INPUT(64, 4, 1, 1), TDM_ACT_SILU));
     GOOD(F32, 64, 5, 1, 1, tdm_build_div(f.b, f.x, INPUT(1, 5, 1, 1)));

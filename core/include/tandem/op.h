@@ -194,7 +194,8 @@ typedef enum tdm_op {
  *   GELU_ERF  exact
  *   RELU      max(x, 0)
  *   SIGMOID   1 / (1 + exp(-x))
- *   TANH      tanh(x) */
+ *   TANH      tanh(x)
+ *   SOFTPLUS  ln(1 + exp(x)), without overflow: x for large x, exp(x) for very negative x */
 #define TDM_ACT_LIST(ACT)                                                                          \
     ACT(NONE, identity, 0)                                                                         \
     ACT(SILU, silu, 1)                                                                             \
@@ -202,7 +203,8 @@ typedef enum tdm_op {
     ACT(GELU_ERF, gelu_erf, 3)                                                                     \
     ACT(RELU, relu, 4)                                                                             \
     ACT(SIGMOID, sigmoid, 5)                                                                       \
-    ACT(TANH, tanh, 6)
+    ACT(TANH, tanh, 6)                                                                             \
+    ACT(SOFTPLUS, softplus, 7)
 
 typedef enum tdm_act {
 #define TDM_ACT_ENUM_(ID, name, number) TDM_ACT_##ID = number,

@@ -20,6 +20,7 @@ static double act_exact(tdm_act act, double x) {
     case TDM_ACT_RELU: return x > 0.0 || x != x ? x : 0.0;
     case TDM_ACT_SIGMOID: return 1.0 / (1.0 + exp(-x));
     case TDM_ACT_TANH: return tanh(x);
+    case TDM_ACT_SOFTPLUS: return (x > 0.0 || x != x ? x : 0.0) + log1p(exp(-fabs(x)));
     default: return x;
     }
 }
@@ -40,6 +41,7 @@ float cpu_act_plain(tdm_act act, float x) {
     case TDM_ACT_RELU: return x > 0.0f || x != x ? x : 0.0f;
     case TDM_ACT_SIGMOID: return 1.0f / (1.0f + expf(-x));
     case TDM_ACT_TANH: return tanhf(x);
+    case TDM_ACT_SOFTPLUS: return (x > 0.0f || x != x ? x : 0.0f) + log1pf(expf(-fabsf(x)));
     default: return x;
     }
 }
