@@ -1,0 +1,246 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""wiring.py: what stands in one list stands in every place that needs it.
+
+usage: wiring.py SOURCE_ROOT
+
+A check reads the sources and yields a line for each thing that is missing. Then each row of MUTATIONS
+changes one file in memory, and its check must yield a line that has the text of the row: a check
+that cannot fail is a failure. Nothing is written.
+
+To extend it: a function with @check, and at least one row of MUTATIONS for it.
+"""
+
+import glob
+import os
+import re
+import sys
+
+CHECKS = {}
+
+
+def check(function):
+    CHECKS[function.__name__] = function
+    return function
+
+
+class Sources:
+    """The files of the tree; `changed` replaces the text of some."""
+
+    def __init__(self, root, changed=None):
+        self.root = root
+        self.changed = changed or {}
+
+    def read(self, path):
+        if path in self.changed:
+            return self.changed[path]
+        with open(os.path.join(self.root, path), encoding='utf-8') as file:
+            return file.read()
+
+    def read_all(self, *patterns):
+        """The files that match, one after the other."""
+        paths = set()
+        for pattern in patterns:
+            paths.update(glob.glob(os.path.join(self.root, pattern), recursive=True))
+        return '\n'.join(self.read(os.path.relpath(path, self.root)) for path in sorted(paths))
+
+
+def macro_rows(text, macro, row):
+    """The arguments of each ROW(...) in the definition of a list macro."""
+    match = re.search(r'#define %s\(%s\)(.*?[^\\])\n' % (macro, row), text, re.DOTALL)
+    if match is None:
+        raise SystemExit('no list %s' % macro)
+    body = match.group(1).replace('\\\n', ' ')
+    body = re.sub(r'/\*.*?\*/', ' ', body)
+    return [[word.strip() for word in args.split(',')]
+            for args in re.findall(r'\b%s\(([^()]*)\)' % row, body)]
+
+
+def missing(names, text, pattern, what):
+    """A line for each name whose pattern is not in the text. %s in the pattern is the name."""
+    for name in names:
+        if re.search(pattern % re.escape(name), text) is None:
+            yield what % name
+
+
+# ---- Ops ------------------------------------------------------------------------------------------
+
+OP_H = 'core/include/tandem/op.h'
+
+
+class Op:
+    def __init__(self, row):
+        self.id, self.name, self.number, self.kind = row[0], row[1], int(row[2]), row[3]
+
+
+def ops(sources, *kinds):
+    rows = [Op(row) for row in macro_rows(sources.read(OP_H), 'TDM_OP_LIST', 'OP')]
+    return [op for op in rows if not kinds or op.kind in kinds]
+
+
+def op_names(sources, *kinds):
+    return [op.name for op in ops(sources, *kinds)]
+
+
+@check
+def op_rows(sources):
+    """Numbers are 1, 2, 3 ..., names are the ids in small letters."""
+    for number, op in enumerate(ops(sources), 1):
+        if op.number != number:
+            yield '%s: row %d has number %d' % (op.id, number, op.number)
+        if op.name != op.id.lower():
+            yield '%s: named %s' % (op.id, op.name)
+
+
+@check
+def op_contracts(sources):
+    """op.h says in prose what each op computes, and of nothing that is no op."""
+    prose = sources.read(OP_H).split('#define TDM_OP_LIST')[0]
+    told = re.findall(r'^ \*   ([A-Z][A-Z0-9_]+) ', prose, re.MULTILINE)
+    ids = [op.id for op in ops(sources)]
+    for op_id in ids:
+        if told.count(op_id) != 1:
+            yield 'op.h says %d times what %s computes' % (told.count(op_id), op_id)
+    for op_id in told:
+        if op_id not in ids:
+            yield 'op.h describes %s, which is no op' % op_id
+
+
+@check
+def op_builder(sources):
+    yield from missing(op_names(sources), sources.read('core/graph/builder_nodes.h'),
+                       r'\btdm_build_%s\(', 'builder_nodes.h has no tdm_build_%s')
+
+
+@check
+def op_cpu(sources):
+    text = sources.read_all('plugins/cpu/ops/*.c', 'plugins/cpu/kv/*.c')
+    yield from missing(op_names(sources, 'VALUE', 'CACHE', 'GROUP'), text,
+                       r'\bconst cpu_op_impl cpu_op_%s = ', 'plugins/cpu has no cpu_op_%s')
+
+
+@check
+def op_rules_of_groups(sources):
+    """plugins/meta has a rule, and docs/split-states.md a row, for each op but the group's own."""
+    text = sources.read_all('plugins/meta/rules/*.c')
+    yield from missing(op_names(sources, 'VIEW', 'VALUE', 'CACHE'), text,
+                       r'\bconst meta_rule meta_rule_%s\b', 'plugins/meta has no meta_rule_%s')
+    page = sources.read('docs/split-states.md')
+    rows = re.findall(r'^\| ([A-Z][A-Z0-9_]+) \|', page, re.MULTILINE)
+    ids = [op.id for op in ops(sources, 'VIEW', 'VALUE', 'CACHE')]
+    for op_id in ids:
+        if rows.count(op_id) != 1:
+            yield 'docs/split-states.md has %d rows of %s' % (rows.count(op_id), op_id)
+    for op_id in rows:
+        if op_id not in ids:
+            yield 'docs/split-states.md has a row of %s, which is no op' % op_id
+
+
+@check
+def op_certify(sources):
+    """An op has cases and a reference; what is on a cache or in a group has checks of its own."""
+    text = sources.read_all('certify/case_*.c')
+    for name in op_names(sources, 'VIEW', 'VALUE'):
+        if re.search(r'CERTIFY_OP\(\s*%s,\s*"op\.%s",' % (name, name.replace('_', '-')), text) is None:
+            yield 'certify has no case of %s' % name
+    other = sources.read_all('certify/cache*.c', 'certify/kv.c', 'certify/exchange*.c')
+    yield from missing(op_names(sources, 'CACHE', 'GROUP'), other, r'\btdm_build_%s\(',
+                       'certify runs no %s')
+
+
+@check
+def op_tests(sources):
+    """The tests of inference, of kernels and of groups have each op."""
+    infer = sources.read('tests/unit/test_graph_infer.c') + sources.read('tests/unit/test_graph_verify.c')
+    for op in ops(sources):
+        if re.search(r'\bTDM_OP_%s\b|\btdm_build_%s\(' % (op.id, op.name), infer) is None:
+            yield 'tests of inference have no %s' % op.name
+    kernels = sources.read_all('tests/kernels/*.c')
+    for op in ops(sources, 'VALUE', 'CACHE'):
+        if re.search(r'\bTDM_OP_%s\b|\btdm_build_%s\(' % (op.id, op.name), kernels) is None:
+            yield 'tests/kernels has no %s' % op.name
+    groups = sources.read_all('tests/split/random_*.c')
+    yield from missing(op_names(sources, 'VIEW', 'VALUE', 'CACHE'), groups, r'\btdm_build_%s\(',
+                       'tests/split/random_*.c have no %s')
+
+
+@check
+def activations(sources):
+    """op.h's prose, the CPU's two plain forms and certify's reference have each activation."""
+    op_h = sources.read(OP_H)
+    rows = macro_rows(op_h, 'TDM_ACT_LIST', 'ACT')
+    arith, reference = sources.read('plugins/cpu/ops/arith.c'), sources.read('certify/case_arith.c')
+    for number, row in enumerate(rows):
+        act = row[0]
+        if int(row[2]) != number:
+            yield 'activation %s: row %d has number %s' % (act, number, row[2])
+        if re.search(r'^ \*   %s ' % act, op_h, re.MULTILINE) is None:
+            yield 'op.h does not say what the activation %s is' % act
+        if act == 'NONE':
+            continue
+        if arith.count('case TDM_ACT_%s:' % act) != 2:
+            yield 'plugins/cpu/ops/arith.c lacks the activation %s' % act
+        if reference.count('case TDM_ACT_%s:' % act) != 1:
+            yield 'certify/case_arith.c lacks the activation %s' % act
+
+
+# ---- Proof that each check can fail ---------------------------------------------------------------
+
+# check, file, what is replaced (a regular expression), by what, text of the line that it must yield
+MUTATIONS = [
+    ('op_rows', OP_H, r'OP\(MUL, mul, 9,', 'OP(MUL, mul, 10,', 'MUL: row 9 has number 10'),
+    ('op_rows', OP_H, r'OP\(MUL, mul,', 'OP(MUL, times,', 'MUL: named times'),
+    ('op_contracts', OP_H, r' \*   MUL  .*\n', '', 'op.h says 0 times what MUL computes'),
+    ('op_contracts', OP_H, r' \*   MUL  ', ' *   MULT ', 'describes MULT, which is no op'),
+    ('op_builder', OP_H, r'OP\(ADD, add,', 'OP(SUB, sub,', 'no tdm_build_sub'),
+    ('op_cpu', 'plugins/cpu/ops/norm.c', r'cpu_op_rms_norm = ', 'cpu_op_other = ',
+     'no cpu_op_rms_norm'),
+    ('op_rules_of_groups', 'plugins/meta/rules/rules_row.c', r'meta_rule_rope\b', 'meta_rule_other',
+     'no meta_rule_rope'),
+    ('op_rules_of_groups', 'docs/split-states.md', r'\n\| ROPE \|.*', '', '0 rows of ROPE'),
+    ('op_rules_of_groups', 'docs/split-states.md', r'\n\| ROPE \|', '\n| TURN |\n| ROPE |',
+     'a row of TURN, which is no op'),
+    ('op_certify', 'certify/case_arith.c', r'CERTIFY_OP\(mul,', 'CERTIFY_OP(other,',
+     'no case of mul'),
+    ('op_certify', OP_H, r'OP\(EXCHANGE, exchange,', 'OP(RELAY, relay,', 'certify runs no relay'),
+    ('op_tests', OP_H, r'OP\(ADD, add,', 'OP(SUB, sub,', 'tests of inference have no sub'),
+    ('op_tests', OP_H, r'OP\(ADD, add,', 'OP(SUB, sub,', 'tests/kernels has no sub'),
+    ('op_tests', OP_H, r'OP\(ADD, add,', 'OP(SUB, sub,', 'random_*.c have no sub'),
+    ('activations', 'plugins/cpu/ops/arith.c', r'case TDM_ACT_TANH:', 'default:',
+     'lacks the activation TANH'),
+    ('activations', 'certify/case_arith.c', r'case TDM_ACT_SILU:', 'default:',
+     'lacks the activation SILU'),
+    ('activations', OP_H, r' \*   TANH  ', ' *   TAN   ', 'what the activation TANH is'),
+]
+
+
+def mutation_problem(root, name, path, pattern, text, expected):
+    """None where the check reports the change."""
+    before = Sources(root).read(path)
+    after = re.sub(pattern, text, before, count=1)
+    if after == before:
+        return '%s: %s has nothing that matches %s' % (name, path, pattern)
+    lines = list(CHECKS[name](Sources(root, {path: after})))
+    if not any(expected in line for line in lines):
+        return '%s does not report a changed %s (%s): %s' % (name, path, expected, lines)
+    return None
+
+
+def main(root):
+    problems = []
+    for name, function in CHECKS.items():
+        problems += ['%s: %s' % (name, line) for line in function(Sources(root))]
+        if not any(row[0] == name for row in MUTATIONS):
+            problems.append('%s has no row of MUTATIONS' % name)
+    if not problems:
+        problems = [p for p in (mutation_problem(root, *row) for row in MUTATIONS) if p is not None]
+    for problem in problems:
+        print('FAIL', problem)
+    print('%d checks, %d mutations, %d problems' % (len(CHECKS), len(MUTATIONS), len(problems)))
+    return 1 if problems else 0
+
+
+if __name__ == '__main__':
+    if len(sys.argv) != 2:
+        sys.exit(__doc__)
+    sys.exit(main(sys.argv[1]))
