@@ -8,13 +8,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-const tdm_type certify_weight_types[] = {
-    TDM_TYPE_F32,   TDM_TYPE_F16,     TDM_TYPE_BF16,   TDM_TYPE_Q4_0,   TDM_TYPE_Q4_1,
-    TDM_TYPE_Q5_0,  TDM_TYPE_Q5_1,    TDM_TYPE_Q8_0,   TDM_TYPE_IQ4_NL, TDM_TYPE_Q2_K,
-    TDM_TYPE_Q3_K,  TDM_TYPE_Q4_K,    TDM_TYPE_Q5_K,   TDM_TYPE_Q6_K,   TDM_TYPE_IQ4_XS,
-    TDM_TYPE_MXFP4, TDM_TYPE_IQ2_XXS, TDM_TYPE_IQ2_XS, TDM_TYPE_IQ2_S,  TDM_TYPE_IQ3_XXS,
-    TDM_TYPE_IQ3_S, TDM_TYPE_IQ1_S,   TDM_TYPE_IQ1_M,  TDM_TYPE_TQ1_0,  TDM_TYPE_TQ2_0,
-};
+#define WEIGHT_FLOAT(ID) TDM_TYPE_##ID,
+#define WEIGHT_BLOCK     WEIGHT_FLOAT
+#define WEIGHT_INTEGER(ID)
+#define WEIGHT_(ID, name, number, kind, ...) WEIGHT_##kind(ID)
+const tdm_type certify_weight_types[] = {TDM_TYPE_LIST(WEIGHT_)};
 const size_t n_certify_weight_types = sizeof certify_weight_types / sizeof certify_weight_types[0];
 
 double certify_trial_bound(tdm_type type) {

@@ -1,45 +1,28 @@
 /* SPDX-License-Identifier: MIT
  *
- * blocks.h: the row functions behind convert.h's table, one pair for each quantised type. Internal
- * to core/base; everyone else goes through convert.h, where the contract is.
+ * blocks.h: the row functions behind convert.h's table, one pair for each type of numbers. Internal
+ * to quant/; other files call convert.h, where the contract is.
  */
 #ifndef TANDEM_BASE_BLOCKS_H
 #define TANDEM_BASE_BLOCKS_H
 
 #include <stdint.h>
 
-#define TDM_BLOCK_ROWS_(name)                                                                      \
+#include "tandem/type.h"
+
+/* Plain types are in convert.c, q4_0 to q8_0 in blocks_32.c, q2_K to q6_K in blocks_k.c, iq4_nl and
+ * iq4_xs in blocks_iq4.c, mxfp4, tq1_0 and tq2_0 in blocks_codes.c; of the other iq types reading is
+ * in blocks_codes.c and writing in blocks_grid.c. A type without them does not link. */
+#define TDM_BLOCK_ROWS_BLOCK_(name)                                                                \
     void tdm_##name##_dequantize(const void *blocks, float *dst, int64_t n);                       \
-    void tdm_##name##_quantize(const float *src, void *blocks, int64_t n, const float *importance)
-
-/* blocks_32.c */
-TDM_BLOCK_ROWS_(q4_0);
-TDM_BLOCK_ROWS_(q4_1);
-TDM_BLOCK_ROWS_(q5_0);
-TDM_BLOCK_ROWS_(q5_1);
-TDM_BLOCK_ROWS_(q8_0);
-/* blocks_k.c */
-TDM_BLOCK_ROWS_(q2_K);
-TDM_BLOCK_ROWS_(q3_K);
-TDM_BLOCK_ROWS_(q4_K);
-TDM_BLOCK_ROWS_(q5_K);
-TDM_BLOCK_ROWS_(q6_K);
-/* blocks_iq4.c */
-TDM_BLOCK_ROWS_(iq4_nl);
-TDM_BLOCK_ROWS_(iq4_xs);
-/* blocks_codes.c */
-TDM_BLOCK_ROWS_(mxfp4);
-TDM_BLOCK_ROWS_(tq1_0);
-TDM_BLOCK_ROWS_(tq2_0);
-/* blocks_codes.c (reading), blocks_grid.c */
-TDM_BLOCK_ROWS_(iq2_xxs);
-TDM_BLOCK_ROWS_(iq2_xs);
-TDM_BLOCK_ROWS_(iq2_s);
-TDM_BLOCK_ROWS_(iq3_xxs);
-TDM_BLOCK_ROWS_(iq3_s);
-TDM_BLOCK_ROWS_(iq1_s);
-TDM_BLOCK_ROWS_(iq1_m);
-
+    void tdm_##name##_quantize(const float *src, void *blocks, int64_t n, const float *importance);
+#define TDM_BLOCK_ROWS_FLOAT_ TDM_BLOCK_ROWS_BLOCK_
+#define TDM_BLOCK_ROWS_INTEGER_(name)
+#define TDM_BLOCK_ROWS_(ID, name, number, kind, ...) TDM_BLOCK_ROWS_##kind##_(name)
+TDM_TYPE_LIST(TDM_BLOCK_ROWS_)
 #undef TDM_BLOCK_ROWS_
+#undef TDM_BLOCK_ROWS_INTEGER_
+#undef TDM_BLOCK_ROWS_FLOAT_
+#undef TDM_BLOCK_ROWS_BLOCK_
 
 #endif

@@ -13,13 +13,11 @@
 #include "tests/kernels/made_weight.h"
 #include "tests/kernels/op_run.h"
 
-const tdm_type made_types[MADE_TYPES] = {
-    TDM_TYPE_F32,   TDM_TYPE_F16,     TDM_TYPE_BF16,   TDM_TYPE_Q4_0,   TDM_TYPE_Q4_1,
-    TDM_TYPE_Q5_0,  TDM_TYPE_Q5_1,    TDM_TYPE_Q8_0,   TDM_TYPE_Q2_K,   TDM_TYPE_Q3_K,
-    TDM_TYPE_Q4_K,  TDM_TYPE_Q5_K,    TDM_TYPE_Q6_K,   TDM_TYPE_IQ4_NL, TDM_TYPE_IQ4_XS,
-    TDM_TYPE_MXFP4, TDM_TYPE_IQ2_XXS, TDM_TYPE_IQ2_XS, TDM_TYPE_IQ2_S,  TDM_TYPE_IQ3_XXS,
-    TDM_TYPE_IQ3_S, TDM_TYPE_IQ1_S,   TDM_TYPE_IQ1_M,  TDM_TYPE_TQ1_0,  TDM_TYPE_TQ2_0,
-};
+#define MADE_FLOAT(ID) TDM_TYPE_##ID,
+#define MADE_BLOCK     MADE_FLOAT
+#define MADE_INTEGER(ID)
+#define MADE_(ID, name, number, kind, ...) MADE_##kind(ID)
+const tdm_type made_types[MADE_TYPES] = {TDM_TYPE_LIST(MADE_)};
 
 void *made_alloc(size_t size) {
     void *p = malloc(size + 1);

@@ -18,7 +18,11 @@ typedef enum made_kind {
 } made_kind;
 
 extern const tdm_type made_types[]; /* all that weights can have */
-enum { MADE_TYPES = 25 };
+#define MADE_COUNT_FLOAT                         +1
+#define MADE_COUNT_BLOCK                         +1
+#define MADE_COUNT_INTEGER                       +0
+#define MADE_COUNT_(ID, name, number, kind, ...) MADE_COUNT_##kind
+enum { MADE_TYPES = 0 TDM_TYPE_LIST(MADE_COUNT_) };
 
 /* Fills n_row canonical rows of k elements; never a NaN or an infinity. */
 void made_weight_fill(uint64_t *seed, tdm_type type, made_kind kind, int64_t k, int64_t n_row,

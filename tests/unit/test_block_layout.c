@@ -26,29 +26,11 @@ static void test_sizes_agree_with_type_h(void **state) {
         size_t size;
         int len;
     } rows[] = {
-        {TDM_TYPE_Q4_0, sizeof(tdm_block_q4_0), 32},
-        {TDM_TYPE_Q4_1, sizeof(tdm_block_q4_1), 32},
-        {TDM_TYPE_Q5_0, sizeof(tdm_block_q5_0), 32},
-        {TDM_TYPE_Q5_1, sizeof(tdm_block_q5_1), 32},
-        {TDM_TYPE_Q8_0, sizeof(tdm_block_q8_0), 32},
-        {TDM_TYPE_Q2_K, sizeof(tdm_block_q2_K), 256},
-        {TDM_TYPE_Q3_K, sizeof(tdm_block_q3_K), 256},
-        {TDM_TYPE_Q4_K, sizeof(tdm_block_q4_K), 256},
-        {TDM_TYPE_Q5_K, sizeof(tdm_block_q5_K), 256},
-        {TDM_TYPE_Q6_K, sizeof(tdm_block_q6_K), 256},
-        {TDM_TYPE_IQ4_NL, sizeof(tdm_block_iq4_nl), 32},
-        {TDM_TYPE_IQ4_XS, sizeof(tdm_block_iq4_xs), 256},
-        {TDM_TYPE_MXFP4, sizeof(tdm_block_mxfp4), 32},
-        {TDM_TYPE_IQ2_XXS, sizeof(tdm_block_iq2_xxs), 256},
-        {TDM_TYPE_IQ2_XS, sizeof(tdm_block_iq2_xs), 256},
-        {TDM_TYPE_IQ2_S, sizeof(tdm_block_iq2_s), 256},
-        {TDM_TYPE_IQ3_XXS, sizeof(tdm_block_iq3_xxs), 256},
-        {TDM_TYPE_IQ3_S, sizeof(tdm_block_iq3_s), 256},
-        {TDM_TYPE_IQ1_S, sizeof(tdm_block_iq1_s), 256},
-        {TDM_TYPE_IQ1_M, sizeof(tdm_block_iq1_m), 256},
-        {TDM_TYPE_TQ1_0, sizeof(tdm_block_tq1_0), 256},
-        {TDM_TYPE_TQ2_0, sizeof(tdm_block_tq2_0), 256},
-    };
+#define SIZE_BLOCK(ID, name, len) {TDM_TYPE_##ID, sizeof(tdm_block_##name), len},
+#define SIZE_FLOAT(ID, name, len)
+#define SIZE_INTEGER(ID, name, len)
+#define SIZE_(ID, name, number, kind, len, size) SIZE_##kind(ID, name, len)
+        TDM_TYPE_LIST(SIZE_)};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         tdm_type_info info = tdm_type_get_info(rows[i].type);
         assert_int_equal(info.block_size, rows[i].size);

@@ -184,6 +184,76 @@ def activations(sources):
             yield 'certify/case_arith.c lacks the activation %s' % act
 
 
+# ---- Types ----------------------------------------------------------------------------------------
+
+TYPE_H = 'core/include/tandem/type.h'
+
+
+class Type:
+    def __init__(self, row):
+        self.id, self.name, self.number, self.kind = row[0], row[1], int(row[2]), row[3]
+
+
+def types(sources, *kinds):
+    rows = [Type(row) for row in macro_rows(sources.read(TYPE_H), 'TDM_TYPE_LIST', 'TYPE')]
+    return [row for row in rows if not kinds or row.kind in kinds]
+
+
+def type_ids(sources, *kinds):
+    return [row.id for row in types(sources, *kinds)]
+
+
+@check
+def type_rows(sources):
+    """Numbers rise, and names are the ids but for the case of letters."""
+    last = -1
+    for row in types(sources):
+        if row.number <= last or row.name.upper() != row.id:
+            yield '%s: number %d after %d, named %s' % (row.id, row.number, last, row.name)
+        last = row.number
+
+
+@check
+def type_blocks(sources):
+    """block.h describes the bytes of each quantised type."""
+    yield from missing([row.name for row in types(sources, 'BLOCK')],
+                       sources.read('core/include/tandem/block.h'), r'\} tdm_block_%s;',
+                       'block.h has no tdm_block_%s')
+
+
+@check
+def type_cpu(sources):
+    """The CPU plugin keeps weights of each type in a layout, and unpacks each quantised one."""
+    yield from missing(type_ids(sources, 'FLOAT', 'BLOCK'), sources.read('plugins/cpu/ops/weight.c'),
+                       r'\[TDM_TYPE_%s\] =', 'plugins/cpu/ops/weight.c has no row of %s')
+    unpacked = sources.read('plugins/cpu/ops/matmul_plain.c') + sources.read('quant/codes.c')
+    yield from missing(type_ids(sources, 'BLOCK'), unpacked, r'\[TDM_TYPE_%s\] =',
+                       'neither matmul_plain.c nor quant/codes.c unpacks %s')
+
+
+@check
+def type_tests(sources):
+    """Tests hold the bytes, the numbers and the error of each quantised type against llama.cpp's."""
+    ids = type_ids(sources, 'BLOCK')
+    layout = sources.read('tests/unit/test_block_layout.c')
+    for type_id in ids:
+        if len(re.findall(r'\{TDM_TYPE_%s, ' % type_id, layout)) < 2:
+            yield 'test_block_layout.c has no probes and golden numbers of %s' % type_id
+    yield from missing(ids, sources.read('tests/unit/test_quantize_error.c'), r'\{TDM_TYPE_%s, ',
+                       'test_quantize_error.c has no row of %s')
+
+
+@check
+def type_pages(sources):
+    """docs/accuracy.md has a row for each quantised type, and `tandem quantize` writes it."""
+    names = [row.name for row in types(sources, 'BLOCK')]
+    yield from missing(names, sources.read('docs/accuracy.md'), r'\n\| %s(?:_[SM])? \|',
+                       'docs/accuracy.md has no row of %s')
+    yield from missing(type_ids(sources, 'FLOAT', 'BLOCK'),
+                       sources.read('llm/quantize/quantize_mix.c'),
+                       r'\{"\w+", TDM_TYPE_%s, ', 'tandem quantize writes no %s')
+
+
 # ---- Proof that each check can fail ---------------------------------------------------------------
 
 # check, file, what is replaced (a regular expression), by what, text of the line that it must yield
@@ -210,6 +280,16 @@ MUTATIONS = [
      'lacks the activation TANH'),
     ('activations', 'certify/case_arith.c', r'case TDM_ACT_SILU:', 'default:',
      'lacks the activation SILU'),
+    ('type_rows', TYPE_H, r'TYPE\(Q5_0, q5_0, 6,', 'TYPE(Q5_0, q5_0, 3,', 'Q5_0: number 3 after 3'),
+    ('type_rows', TYPE_H, r'TYPE\(Q5_0, q5_0,', 'TYPE(Q5_0, q50,', 'named q50'),
+    ('type_blocks', 'core/include/tandem/block.h', r'tdm_block_q6_K;', 'tdm_block_other;',
+     'no tdm_block_q6_K'),
+    ('type_cpu', 'plugins/cpu/ops/weight.c', r'\[TDM_TYPE_BF16\] =', '[0] =', 'no row of BF16'),
+    ('type_cpu', 'quant/codes.c', r'\[TDM_TYPE_TQ1_0\] =', '[0] =', 'unpacks TQ1_0'),
+    ('type_tests', 'tests/unit/test_quantize_error.c', r'\{TDM_TYPE_Q6_K, ', '{0, ', 'row of Q6_K'),
+    ('type_tests', TYPE_H, r'TYPE\(Q6_K, q6_K,', 'TYPE(Q7_K, q7_K,', 'golden numbers of Q7_K'),
+    ('type_pages', TYPE_H, r'TYPE\(Q6_K, q6_K,', 'TYPE(Q7_K, q7_K,', 'no row of q7_K'),
+    ('type_pages', TYPE_H, r'TYPE\(Q6_K, q6_K,', 'TYPE(Q7_K, q7_K,', 'writes no Q7_K'),
     ('activations', OP_H, r' \*   TANH  ', ' *   TAN   ', 'what the activation TANH is'),
 ]
 

@@ -5,7 +5,8 @@
  * A quantised type stores `tdm_type_block_len` consecutive elements of a row in one block of
  * `tdm_type_block_size` bytes; the bytes themselves are described in block.h. Numbers are those
  * of the GGUF specification (ggml-org/ggml, docs/gguf.md, `enum ggml_type`), so that a file's
- * type field needs no translation. Conversions live in the plugins, not here.
+ * type field needs no translation. There are no conversions here: ours are in quant/, which the core
+ * and our plugins link; a plugin that links nothing of Tandem has its own.
  */
 #ifndef TANDEM_TYPE_H
 #define TANDEM_TYPE_H
@@ -18,35 +19,50 @@
 extern "C" {
 #endif
 
+/* The one list of types: TYPE(ID, name, number, kind, block_len, block_size), in the order of their
+ * numbers. Tables of types, here and elsewhere, expand from it.
+ *   name        as llama.cpp's users write it, and in functions: tdm_<name>_dequantize
+ *   kind        FLOAT    a number of IEEE 754, or bf16
+ *               INTEGER  ids and bytes; never a weight
+ *               BLOCK    quantised; block.h has tdm_block_<name>
+ *   block_len   elements in a block; 1 for a plain type
+ *   block_size  bytes in a block */
+#define TDM_TYPE_LIST(TYPE)                                                                        \
+    TYPE(F32, f32, 0, FLOAT, 1, 4)                                                                 \
+    TYPE(F16, f16, 1, FLOAT, 1, 2)                                                                 \
+    TYPE(Q4_0, q4_0, 2, BLOCK, 32, 18)                                                             \
+    TYPE(Q4_1, q4_1, 3, BLOCK, 32, 20)                                                             \
+    TYPE(Q5_0, q5_0, 6, BLOCK, 32, 22)                                                             \
+    TYPE(Q5_1, q5_1, 7, BLOCK, 32, 24)                                                             \
+    TYPE(Q8_0, q8_0, 8, BLOCK, 32, 34)                                                             \
+    TYPE(Q2_K, q2_K, 10, BLOCK, 256, 84)                                                           \
+    TYPE(Q3_K, q3_K, 11, BLOCK, 256, 110)                                                          \
+    TYPE(Q4_K, q4_K, 12, BLOCK, 256, 144)                                                          \
+    TYPE(Q5_K, q5_K, 13, BLOCK, 256, 176)                                                          \
+    TYPE(Q6_K, q6_K, 14, BLOCK, 256, 210)                                                          \
+    TYPE(IQ2_XXS, iq2_xxs, 16, BLOCK, 256, 66)                                                     \
+    TYPE(IQ2_XS, iq2_xs, 17, BLOCK, 256, 74)                                                       \
+    TYPE(IQ3_XXS, iq3_xxs, 18, BLOCK, 256, 98)                                                     \
+    TYPE(IQ1_S, iq1_s, 19, BLOCK, 256, 50)                                                         \
+    TYPE(IQ4_NL, iq4_nl, 20, BLOCK, 32, 18)                                                        \
+    TYPE(IQ3_S, iq3_s, 21, BLOCK, 256, 110)                                                        \
+    TYPE(IQ2_S, iq2_s, 22, BLOCK, 256, 82)                                                         \
+    TYPE(IQ4_XS, iq4_xs, 23, BLOCK, 256, 136)                                                      \
+    TYPE(I8, i8, 24, INTEGER, 1, 1)                                                                \
+    TYPE(I32, i32, 26, INTEGER, 1, 4)                                                              \
+    TYPE(IQ1_M, iq1_m, 29, BLOCK, 256, 56)                                                         \
+    TYPE(BF16, bf16, 30, FLOAT, 1, 2)                                                              \
+    TYPE(TQ1_0, tq1_0, 34, BLOCK, 256, 54)                                                         \
+    TYPE(TQ2_0, tq2_0, 35, BLOCK, 256, 66)                                                         \
+    TYPE(MXFP4, mxfp4, 39, BLOCK, 32, 17)
+
 typedef enum tdm_type {
-    TDM_TYPE_F32 = 0,
-    TDM_TYPE_F16 = 1, /* IEEE 754 binary16 */
-    TDM_TYPE_Q4_0 = 2,
-    TDM_TYPE_Q4_1 = 3,
-    TDM_TYPE_Q5_0 = 6,
-    TDM_TYPE_Q5_1 = 7,
-    TDM_TYPE_Q8_0 = 8,
-    TDM_TYPE_Q2_K = 10,
-    TDM_TYPE_Q3_K = 11,
-    TDM_TYPE_Q4_K = 12,
-    TDM_TYPE_Q5_K = 13,
-    TDM_TYPE_Q6_K = 14,
-    TDM_TYPE_IQ2_XXS = 16,
-    TDM_TYPE_IQ2_XS = 17,
-    TDM_TYPE_IQ3_XXS = 18,
-    TDM_TYPE_IQ1_S = 19,
-    TDM_TYPE_IQ4_NL = 20,
-    TDM_TYPE_IQ3_S = 21,
-    TDM_TYPE_IQ2_S = 22,
-    TDM_TYPE_IQ4_XS = 23,
-    TDM_TYPE_I8 = 24,
-    TDM_TYPE_I32 = 26,
-    TDM_TYPE_IQ1_M = 29,
-    TDM_TYPE_BF16 = 30,
-    TDM_TYPE_TQ1_0 = 34,
-    TDM_TYPE_TQ2_0 = 35,
-    TDM_TYPE_MXFP4 = 39,
+/* clang-format off */
+#define TDM_TYPE_ENUM_(ID, name, number, ...) TDM_TYPE_##ID = number,
+    TDM_TYPE_LIST(TDM_TYPE_ENUM_)
+#undef TDM_TYPE_ENUM_
     TDM_TYPE_LIMIT_ = 64 /* every type's number is below this; holes are not types */
+    /* clang-format on */
 } tdm_type;
 
 typedef struct tdm_type_info {
@@ -59,42 +75,22 @@ typedef struct tdm_type_info {
 /* Facts about a type; name == NULL for a number that is not one. [any-thread] */
 static inline tdm_type_info tdm_type_get_info(tdm_type type) {
     tdm_type_info info = {NULL, 1, 0, false};
-#define TDM_TYPE_ROW_(id, text, len, size, quantized)                                              \
-    case id:                                                                                       \
-        info.name = text, info.block_len = len, info.block_size = size,                            \
-        info.is_quantized = quantized;                                                             \
-        break
+#define TDM_TYPE_INTEGER_ false
+#define TDM_TYPE_FLOAT_   false
+#define TDM_TYPE_BLOCK_   true
+#define TDM_TYPE_ROW_(ID, text, number, kind, len, size)                                           \
+    case TDM_TYPE_##ID:                                                                            \
+        info.name = #text, info.block_len = len, info.block_size = size;                           \
+        info.is_quantized = TDM_TYPE_##kind##_;                                                    \
+        break;
     switch ((int)type) {
-        TDM_TYPE_ROW_(TDM_TYPE_F32, "f32", 1, 4, false);
-        TDM_TYPE_ROW_(TDM_TYPE_F16, "f16", 1, 2, false);
-        TDM_TYPE_ROW_(TDM_TYPE_BF16, "bf16", 1, 2, false);
-        TDM_TYPE_ROW_(TDM_TYPE_I8, "i8", 1, 1, false);
-        TDM_TYPE_ROW_(TDM_TYPE_I32, "i32", 1, 4, false);
-        TDM_TYPE_ROW_(TDM_TYPE_Q4_0, "q4_0", 32, 18, true);
-        TDM_TYPE_ROW_(TDM_TYPE_Q4_1, "q4_1", 32, 20, true);
-        TDM_TYPE_ROW_(TDM_TYPE_Q5_0, "q5_0", 32, 22, true);
-        TDM_TYPE_ROW_(TDM_TYPE_Q5_1, "q5_1", 32, 24, true);
-        TDM_TYPE_ROW_(TDM_TYPE_Q8_0, "q8_0", 32, 34, true);
-        TDM_TYPE_ROW_(TDM_TYPE_IQ4_NL, "iq4_nl", 32, 18, true);
-        TDM_TYPE_ROW_(TDM_TYPE_Q2_K, "q2_K", 256, 84, true);
-        TDM_TYPE_ROW_(TDM_TYPE_Q3_K, "q3_K", 256, 110, true);
-        TDM_TYPE_ROW_(TDM_TYPE_Q4_K, "q4_K", 256, 144, true);
-        TDM_TYPE_ROW_(TDM_TYPE_Q5_K, "q5_K", 256, 176, true);
-        TDM_TYPE_ROW_(TDM_TYPE_Q6_K, "q6_K", 256, 210, true);
-        TDM_TYPE_ROW_(TDM_TYPE_IQ4_XS, "iq4_xs", 256, 136, true);
-        TDM_TYPE_ROW_(TDM_TYPE_MXFP4, "mxfp4", 32, 17, true);
-        TDM_TYPE_ROW_(TDM_TYPE_IQ2_XXS, "iq2_xxs", 256, 66, true);
-        TDM_TYPE_ROW_(TDM_TYPE_IQ2_XS, "iq2_xs", 256, 74, true);
-        TDM_TYPE_ROW_(TDM_TYPE_IQ2_S, "iq2_s", 256, 82, true);
-        TDM_TYPE_ROW_(TDM_TYPE_IQ3_XXS, "iq3_xxs", 256, 98, true);
-        TDM_TYPE_ROW_(TDM_TYPE_IQ3_S, "iq3_s", 256, 110, true);
-        TDM_TYPE_ROW_(TDM_TYPE_IQ1_S, "iq1_s", 256, 50, true);
-        TDM_TYPE_ROW_(TDM_TYPE_IQ1_M, "iq1_m", 256, 56, true);
-        TDM_TYPE_ROW_(TDM_TYPE_TQ1_0, "tq1_0", 256, 54, true);
-        TDM_TYPE_ROW_(TDM_TYPE_TQ2_0, "tq2_0", 256, 66, true);
+        TDM_TYPE_LIST(TDM_TYPE_ROW_)
     default: break;
     }
 #undef TDM_TYPE_ROW_
+#undef TDM_TYPE_BLOCK_
+#undef TDM_TYPE_FLOAT_
+#undef TDM_TYPE_INTEGER_
     return info;
 }
 

@@ -147,40 +147,20 @@ void cpu_matmul_run_plain(const cpu_matmul_tile *tile);     /* matmul_plain.c: q
 void cpu_matmul_run_q8_plain(const cpu_matmul_tile *tile);
 
 /* vector/matmul_tile.h and matmul_grid.h, compiled for each instruction set. */
-#define CPU_MATMUL_RUN_(isa)                                                                       \
-    void cpu_matmul_run_q4_0_##isa(const cpu_matmul_tile *tile);                                   \
-    void cpu_matmul_run_q4_1_##isa(const cpu_matmul_tile *tile);                                   \
-    void cpu_matmul_run_q5_0_##isa(const cpu_matmul_tile *tile);                                   \
-    void cpu_matmul_run_q5_1_##isa(const cpu_matmul_tile *tile);                                   \
-    void cpu_matmul_run_q8_0_##isa(const cpu_matmul_tile *tile);                                   \
-    void cpu_matmul_run_q2_K_##isa(const cpu_matmul_tile *tile);                                   \
-    void cpu_matmul_run_q3_K_##isa(const cpu_matmul_tile *tile);                                   \
-    void cpu_matmul_run_q4_K_##isa(const cpu_matmul_tile *tile);                                   \
-    void cpu_matmul_run_q5_K_##isa(const cpu_matmul_tile *tile);                                   \
-    void cpu_matmul_run_q6_K_##isa(const cpu_matmul_tile *tile);                                   \
-    void cpu_matmul_run_iq4_nl_##isa(const cpu_matmul_tile *tile);                                 \
-    void cpu_matmul_run_iq4_xs_##isa(const cpu_matmul_tile *tile);                                 \
-    void cpu_matmul_run_mxfp4_##isa(const cpu_matmul_tile *tile);                                  \
-    void cpu_matmul_run_iq2_xxs_##isa(const cpu_matmul_tile *tile);                                \
-    void cpu_matmul_run_iq2_xs_##isa(const cpu_matmul_tile *tile);                                 \
-    void cpu_matmul_run_iq2_s_##isa(const cpu_matmul_tile *tile);                                  \
-    void cpu_matmul_run_iq3_xxs_##isa(const cpu_matmul_tile *tile);                                \
-    void cpu_matmul_run_iq3_s_##isa(const cpu_matmul_tile *tile);                                  \
-    void cpu_matmul_run_iq1_s_##isa(const cpu_matmul_tile *tile);                                  \
-    void cpu_matmul_run_iq1_m_##isa(const cpu_matmul_tile *tile);                                  \
-    void cpu_matmul_run_tq1_0_##isa(const cpu_matmul_tile *tile);                                  \
-    void cpu_matmul_run_tq2_0_##isa(const cpu_matmul_tile *tile)
-#define CPU_MATMUL_RUN_FLOATS_(isa)                                                                \
-    void cpu_matmul_run_f32_##isa(const cpu_matmul_tile *tile);                                    \
-    void cpu_matmul_run_f16_##isa(const cpu_matmul_tile *tile);                                    \
-    void cpu_matmul_run_bf16_##isa(const cpu_matmul_tile *tile)
-CPU_MATMUL_RUN_FLOATS_(avx2);
-CPU_MATMUL_RUN_FLOATS_(avx512);
-CPU_MATMUL_RUN_(avx2);
-CPU_MATMUL_RUN_(avx512);
-CPU_MATMUL_RUN_(q8_avx2);
-CPU_MATMUL_RUN_(q8_avx512);
-#undef CPU_MATMUL_RUN_FLOATS_
+#define CPU_MATMUL_RUN_BLOCK_(name)                                                                \
+    void cpu_matmul_run_##name##_avx2(const cpu_matmul_tile *tile);                                \
+    void cpu_matmul_run_##name##_avx512(const cpu_matmul_tile *tile);                              \
+    void cpu_matmul_run_##name##_q8_avx2(const cpu_matmul_tile *tile);                             \
+    void cpu_matmul_run_##name##_q8_avx512(const cpu_matmul_tile *tile);
+#define CPU_MATMUL_RUN_FLOAT_(name)                                                                \
+    void cpu_matmul_run_##name##_avx2(const cpu_matmul_tile *tile);                                \
+    void cpu_matmul_run_##name##_avx512(const cpu_matmul_tile *tile);
+#define CPU_MATMUL_RUN_INTEGER_(name)
+#define CPU_MATMUL_RUN_(ID, name, number, kind, ...) CPU_MATMUL_RUN_##kind##_(name)
+TDM_TYPE_LIST(CPU_MATMUL_RUN_)
 #undef CPU_MATMUL_RUN_
+#undef CPU_MATMUL_RUN_INTEGER_
+#undef CPU_MATMUL_RUN_FLOAT_
+#undef CPU_MATMUL_RUN_BLOCK_
 
 #endif
