@@ -10,6 +10,7 @@
 #include <cmocka.h>
 
 #include "quant/convert.h"
+#include "tests/kernels/block_facts.h"
 #include "tests/kernels/made_weight.h"
 #include "tests/kernels/op_run.h"
 
@@ -23,34 +24,6 @@ void *made_alloc(size_t size) {
     void *p = malloc(size + 1);
     if (p == NULL) fail_msg("no memory for %zu bytes", size);
     return p;
-}
-
-/* Where a block has its f16 scales; -1 = no more. */
-static void scale_offsets(tdm_type type, int off[2]) {
-    off[0] = off[1] = -1;
-    switch ((int)type) {
-    case TDM_TYPE_Q4_0:
-    case TDM_TYPE_Q5_0:
-    case TDM_TYPE_Q8_0:
-    case TDM_TYPE_IQ4_NL:
-    case TDM_TYPE_IQ4_XS:
-    case TDM_TYPE_IQ2_XXS:
-    case TDM_TYPE_IQ2_XS:
-    case TDM_TYPE_IQ2_S:
-    case TDM_TYPE_IQ3_XXS:
-    case TDM_TYPE_IQ3_S:
-    case TDM_TYPE_IQ1_S: off[0] = 0; break;
-    case TDM_TYPE_TQ1_0: off[0] = 52; break;
-    case TDM_TYPE_TQ2_0: off[0] = 64; break;
-    case TDM_TYPE_Q4_1:
-    case TDM_TYPE_Q5_1:
-    case TDM_TYPE_Q4_K:
-    case TDM_TYPE_Q5_K: off[0] = 0, off[1] = 2; break;
-    case TDM_TYPE_Q2_K: off[0] = 80, off[1] = 82; break;
-    case TDM_TYPE_Q3_K: off[0] = 108; break;
-    case TDM_TYPE_Q6_K: off[0] = 208; break;
-    default: break;
-    }
 }
 
 static float random_unit(uint64_t *seed) {
@@ -109,8 +82,8 @@ void made_weight_fill(uint64_t *seed, tdm_type type, made_kind kind, int64_t k, 
                       uint8_t *rows) {
     tdm_type_info info = tdm_type_get_info(type);
     int64_t n_block = k / info.block_len * n_row;
-    int off[2];
-    scale_offsets(type, off);
+    const made_block_facts facts = made_block_facts_of(type);
+    const int *off = facts.scale_off;
     for (int64_t b = 0; b < n_block; b++, rows += info.block_size) {
         if (!info.is_quantized) {
             float x = plain_make(seed, kind);

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "quant/convert.h"
+#include "tests/kernels/block_facts.h"
 
 static double unit(uint64_t *random) {
     return (double)(int64_t)(random_u64(random) >> 11) * 0x1p-52 - 1;
@@ -30,39 +31,6 @@ static uint64_t seed_of(const char *name, uint64_t seed) {
 }
 
 /* ---- Weights ---- */
-
-/* Where a block has its f16 scales, -1 = none, and the root mean square of what it stands for where
- * they are 1 and its codes random: measured once. */
-typedef struct block_facts {
-    int scale_off[2];
-    double size;
-} block_facts;
-
-static block_facts facts_of(tdm_type type) {
-    switch ((int)type) {
-    case TDM_TYPE_Q4_0: return (block_facts){{0, -1}, 4.6};
-    case TDM_TYPE_Q5_0: return (block_facts){{0, -1}, 9.2};
-    case TDM_TYPE_Q8_0: return (block_facts){{0, -1}, 74};
-    case TDM_TYPE_IQ4_NL: return (block_facts){{0, -1}, 68};
-    case TDM_TYPE_IQ4_XS: return (block_facts){{0, -1}, 1260};
-    case TDM_TYPE_Q4_1: return (block_facts){{0, 2}, 4.6};
-    case TDM_TYPE_Q5_1: return (block_facts){{0, 2}, 9.2};
-    case TDM_TYPE_Q4_K: return (block_facts){{0, 2}, 290};
-    case TDM_TYPE_Q5_K: return (block_facts){{0, 2}, 590};
-    case TDM_TYPE_Q2_K: return (block_facts){{80, 82}, 16};
-    case TDM_TYPE_Q3_K: return (block_facts){{108, -1}, 42};
-    case TDM_TYPE_Q6_K: return (block_facts){{208, -1}, 1360};
-    case TDM_TYPE_IQ2_XXS:
-    case TDM_TYPE_IQ2_XS:
-    case TDM_TYPE_IQ2_S: return (block_facts){{0, -1}, 50};
-    case TDM_TYPE_IQ3_XXS: return (block_facts){{0, -1}, 130};
-    case TDM_TYPE_IQ3_S: return (block_facts){{0, -1}, 140};
-    case TDM_TYPE_IQ1_S: return (block_facts){{0, -1}, 7};
-    case TDM_TYPE_TQ1_0: return (block_facts){{52, -1}, 0.8};
-    case TDM_TYPE_TQ2_0: return (block_facts){{64, -1}, 1.2};
-    default: return (block_facts){{-1, -1}, 1};
-    }
-}
 
 /* The second scale, of the minimum, so that numbers lie on both sides of 0. */
 static double minimum_of(tdm_type type, double scale) {
@@ -89,7 +57,7 @@ static void blocks_fill(tdm_type type, uint8_t *bytes, size_t size, double wante
                         uint64_t *random) {
     uint64_t noise_random = noise_seed(*random, noise);
     tdm_type_info info = tdm_type_get_info(type);
-    block_facts facts = facts_of(type);
+    made_block_facts facts = made_block_facts_of(type);
     for (size_t i = 0; i + 8 <= size; i += 8) {
         uint64_t word = random_u64(random);
         memcpy(bytes + i, &word, sizeof word);
