@@ -142,7 +142,7 @@ static void test_print(void **state) {
     {
         bool seen[TDM_OP_COUNT_] = {false};
         int i, n_missing = 0;
-        for (i = 0; i < 20; i++) {
+        for (i = 0; i < 60; i++) {
             int32_t n, lines = 0;
             char *at;
             graph = random_graph(80);
