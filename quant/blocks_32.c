@@ -5,7 +5,7 @@
  *
  * Without importance the codes are those of the formulas that ggml publishes for these types, to
  * the bit: the element of largest magnitude takes the extreme code (q4_0, q5_0, q8_0), or the range
- * is divided evenly (q4_1, q5_1). With it, scales are searched for (fit.h).
+ * is divided evenly (q4_1, q5_1). With importance, fit.h searches for scales.
  */
 #include <math.h>
 #include <string.h>
@@ -19,7 +19,7 @@ enum { LEN = TDM_BLOCK_LEN, HALF = LEN / 2 };
 
 static const float f16_max = 65504;
 
-/* 1/d, or 0 where that overflows: then d rounds to 0 as an f16, and no code matters. */
+/* 1 / d, or 0 where that overflows: d then rounds to 0 as an f16, and the codes have no effect. */
 static float reciprocal(float d) {
     return fabsf(d) >= 0x1p-126f ? 1 / d : 0;
 }
@@ -42,8 +42,8 @@ static void find_range(const float *x, float *min_out, float *max_out) {
     *min_out = min, *max_out = max;
 }
 
-/* codes[i] = x[i] / d + offset, rounded half up and limited to hi. What is scaled lies between
- * -offset and hi + 1 but for rounding, so that the conversion to an integer is always defined. */
+/* codes[i] = x[i] / d + offset, rounded half up and limited to hi. But for rounding, x / d lies
+ * between -offset and hi + 1, so that the conversion to an integer is always defined. */
 static void round_codes(const float *x, float base, float inverse, float offset, int hi,
                         uint8_t *codes) {
     for (int i = 0; i < LEN; i++) {
@@ -52,7 +52,7 @@ static void round_codes(const float *x, float base, float inverse, float offset,
     }
 }
 
-/* The fit's codes are signed, around 0; the bytes hold them from 0. */
+/* The fit gives signed codes around 0; the bytes hold codes from 0. */
 static void shift_codes(const int8_t *fitted, int offset, uint8_t *codes) {
     for (int i = 0; i < LEN; i++) codes[i] = (uint8_t)(fitted[i] + offset);
 }
@@ -205,7 +205,7 @@ void tdm_q8_0_dequantize(const void *blocks, float *dst, int64_t n) {
     }
 }
 
-/* At 8 bits a search gains nothing that shows, so importance is ignored. */
+/* At 8 bits a search does not lower the error measurably, so importance is ignored. */
 void tdm_q8_0_quantize(const float *src, void *blocks, int64_t n, const float *importance) {
     (void)importance;
     tdm_block_q8_0 *block = blocks;
@@ -215,7 +215,7 @@ void tdm_q8_0_quantize(const float *src, void *blocks, int64_t n, const float *i
         float d = fabsf(find_peak(x)) / 127, inverse = reciprocal(d);
         block->d = tdm_f32_to_f16(d);
         for (int j = 0; j < LEN; j++) {
-            /* To nearest, ties away from zero; roundf would be a call for every element. */
+            /* Rounds to nearest, ties away from zero. roundf would be a function call per element. */
             float scaled = x[j] * inverse;
             int whole = (int)scaled;
             float rest = scaled - (float)whole;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * blocks_codes.c: rows of the types that are codes times scales (codes.h) to f32, and f32 to mxfp4,
- * tq1_0 and tq2_0. What quantises to points of a grid is in blocks_grid.c.
+ * tq1_0 and tq2_0. blocks_grid.c quantises to points of a grid.
  */
 #include "quant/codes.h"
 
@@ -47,7 +47,7 @@ DEQUANTIZE_(tq2_0, TQ2_0)
 
 /* ---- mxfp4 ---------------------------------------------------------------------------------- */
 
-/* The code whose level is nearest to value; of two as near the smaller. */
+/* The code whose level is nearest to value; of two equally near ones, the smaller. */
 static int mxfp4_nearest(float value) {
     static const float mids[7] = {0.5f, 1.5f, 2.5f, 3.5f, 5, 7, 10};
     float size = fabsf(value);
@@ -66,8 +66,8 @@ static float mxfp4_error(const float *x, const float *weights, int e) {
     return error;
 }
 
-/* The scale that the OCP specification suggests puts the largest element into the top binade of
- * E2M1, where it may be clipped; that one and its neighbours are tried. */
+/* The OCP specification suggests the scale that puts the largest element into the top binade of
+ * E2M1, where it may be clipped. That scale and its neighbours are tried. */
 static uint8_t mxfp4_scale_find(const float *x, const float *weights) {
     float peak = 0;
     for (int i = 0; i < LEN; i++) peak = fmaxf(peak, fabsf(x[i]));

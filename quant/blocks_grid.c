@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * blocks_grid.c: f32 to iq2, iq3 and iq1, points of a grid (tandem/grid.h) with a scale. Layouts and
- * formulas: tandem/block.h. Reading them is codes.c's.
+ * formulas: tandem/block.h. codes.c reads them.
  *
  * The search. For a given scale each eight (iq3: four) elements take the nearest of all points; the
  * scale that is best for these points follows by least squares. A few scales are tried for each
@@ -10,8 +10,8 @@
  * activations these types lose more than they need to.
  *
  * The nearest point. Costs of the levels of one coordinate are added up for all patterns of half a
- * point (81 or 64) first; a point then costs one addition, and most second halves are too dear with
- * any first one.
+ * point (81 or 64) first; a point then costs one addition, and most second halves cost too much
+ * with any first half.
  */
 #include <math.h>
 #include <string.h>
@@ -35,7 +35,7 @@ enum {
 /* Inputs are limited to f16's range: see convert.h. */
 static const float input_limit = 65504;
 
-/* How a type spends its bits besides indices. */
+/* What a type stores beside indices. */
 typedef enum sign_kind {
     SIGNS_7,   /* of eight elements: an even number of minus signs */
     SIGNS_8,   /* of eight elements */
@@ -52,7 +52,7 @@ typedef struct form {
     tdm_grid_search search;
 } form;
 
-/* What a superblock becomes. */
+/* A quantised superblock before it is packed. */
 typedef struct fitted {
     tdm_f16 d;
     uint8_t scale[SUPER / 16]; /* for each sub-block */
@@ -64,7 +64,7 @@ static bool has_offset(const form *f) {
     return f->signs == OFFSET_32 || f->signs == OFFSET_8;
 }
 
-/* The value of a level beside a scale: magnitudes for iq2 and iq3, v + o in eighths for iq1. */
+/* The value of a level without the scale: magnitudes for iq2 and iq3, v + o in eighths for iq1. */
 static float level_value(const form *f, int level, bool is_minus) {
     float value = f->grid->levels[level];
     if (!has_offset(f)) return value;
@@ -106,7 +106,7 @@ static void patterns_sum(float costs[][LEVELS_SIZE], int half, int n_level, floa
     vector_store(sums + n, vector_of(INFINITY));
 }
 
-/* The least of these: sums never fall where a term grows, rounded or not. */
+/* The smallest sum. A sum does not decrease where a term increases, with rounding too. */
 static float patterns_least(float costs[][LEVELS_SIZE], int half, int n_level) {
     float sum = 0;
     for (int c = half - 1; c >= 0; c--) {
@@ -196,7 +196,7 @@ static float points_choose(const form *f, const float *x, const float *w, int at
     return cost;
 }
 
-/* The same, offsets as the type has them. */
+/* The same, with the offsets that the type stores. */
 static float points_find(const form *f, const float *x, const float *w, int at, int n, float scale,
                          fitted *out) {
     if (f->signs != OFFSET_32) return points_choose(f, x, w, at, n, scale, 0, out);
@@ -205,7 +205,7 @@ static float points_find(const form *f, const float *x, const float *w, int at, 
     return minus < plus ? points_choose(f, x, w, at, n, scale, -1, out) : plus;
 }
 
-/* What element i stands for beside a scale. */
+/* The value of element i, without the scale. */
 static float value_get(const form *f, const fitted *out, int i) {
     int dim = f->grid->dim;
     float value = f->search.points[out->index[i / dim] * dim + i % dim];

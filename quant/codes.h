@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * codes.h: blocks of the types whose elements all are a scale times a small integer, as just that:
- *   x[i] = scale[i / 16] * (float)code[i]      to the bit what tandem/block.h says
- * (iq1's thirds of a step are integers of an eighth of the scale). What dequantises these types and
- * the kernels that compute with codes take them from here.
+ * codes.h: reads blocks of the types whose elements are a scale times a small integer:
+ *   x[i] = scale[i / 16] * (float)code[i]      the formula of tandem/block.h, to the bit
+ * (iq1's thirds of a step are integers of an eighth of the scale). The dequantisers of
+ * these types and the kernels that compute with codes call this.
  */
 #ifndef TANDEM_BASE_CODES_H
 #define TANDEM_BASE_CODES_H

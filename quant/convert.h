@@ -2,10 +2,10 @@
  *
  * convert.h: rows of f32 to rows of any floating-point or quantised type, and back.
  *
- * Dequantisation is the oracle of everything that computes with blocks: it evaluates the formulas
+ * Dequantisation is the reference for everything that computes with blocks: it evaluates the formulas
  * of tandem/block.h, in plain C, one rounded f32 operation after the other, so that its results
- * are bit for bit those of ggml. Quantisation chooses the codes; better ones may come, the format
- * stays. i8 and i32 are not converted: they hold counts and ids, not numbers to be scaled.
+ * are bit for bit those of ggml. Quantisation chooses the codes; a later version may choose better ones,
+ * but the format stays. i8 and i32 are not converted: they hold counts and ids, not numbers to be scaled.
  *
  * Non-finite and huge numbers. f32, f16 and bf16 follow IEEE 754. For the quantised types a NaN
  * counts as 0, and an infinity, or a number beyond what a scale can express, counts as the largest

@@ -4,7 +4,7 @@
  *
  * The problem. Minimise E = sum w[i] (x[i] - a v(c[i]) - b)^2 over real a, b and codes c. For given
  * codes the best a and b solve a linear system, for given a and b the best code is the nearest
- * level; neither step alone gets far, because codes stay put once a fits them. So a number of
+ * level; neither step alone suffices, because the codes no longer change once a fits them. So a number of
  * scales around the one that maps the range of x onto the levels are tried, each with its own
  * codes, and the one whose least-squares a and b leave the smallest E wins.
  *
@@ -89,7 +89,7 @@ static const float iq4_mids[15] = {-115.5f, -93.5f, -74,   -57,   -42, -28.5f, -
                                    7,       19,     31.5f, 45.5f, 61,  79,     101};
 static const float iq4_steps[15] = {23, 21, 18, 16, 14, 13, 12, 11, 12, 12, 13, 15, 16, 20, 24};
 
-/* The codebook's level nearest to value: each midpoint passed adds the step across it. */
+/* The level of the codebook nearest to value: each midpoint below it adds the step across it. */
 static inline float nearest_iq4(float value) {
     float level = -127;
     for (int k = 0; k < 15; k++) level += value > iq4_mids[k] ? iq4_steps[k] : 0;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * fit.h: finding the scales, minimums and codes that represent numbers with the least weighted
- * squared error. Knows of levels and sub-blocks, nothing of bytes: packing is in blocks_*.c.
+ * squared error. Works with levels and sub-blocks; blocks_*.c pack them into bytes.
  *
  * Everything here takes finite numbers of at most a few million in magnitude and gives finite
  * numbers back; a group of zeros gets zero scales and zero codes. [any-thread]

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * grids.h: the grids of tandem/grid.h, expanded once for the whole process: what looks points up, and
- * what searches for the nearest.
+ * grids.h: the grids of tandem/grid.h, expanded once for the whole process, to look points up and to
+ * search for the nearest point.
  */
 #ifndef TANDEM_BASE_GRIDS_H
 #define TANDEM_BASE_GRIDS_H
@@ -36,7 +36,7 @@ typedef struct tdm_grid_search {
 /* For one of the grids below. [any-thread] */
 tdm_grid_search tdm_grid_search_get(const tdm_grid *grid);
 
-/* The grids as tandem/grid.h tells them. */
+/* The grids of tandem/grid.h. */
 extern const tdm_grid tdm_grid_iq2_xxs, tdm_grid_iq2_xs, tdm_grid_iq2_s, tdm_grid_iq1,
     tdm_grid_iq3_xxs, tdm_grid_iq3_s;
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * builder.h: makes graphs. Owns the arrays while they grow, infers every shape from the op's rule
- * (op_rules.h) and keeps the first error, so that model code is written without a check per line:
- * after a failure every call returns -1 and does nothing, and tdm_builder_finish reports it.
+ * (op_rules.h) and keeps the first error, so that callers need not check every call:
+ * after a failure every call returns -1 and has no effect, and tdm_builder_finish returns the error.
  *
  * A builder belongs to one thread. Values are named by int32 index; -1 is "absent" as in graph.h.
  * Names are copied; `layer` < 0 means none, otherwise the name becomes "blk.LAYER.NAME".
@@ -51,7 +51,7 @@ int32_t tdm_build_role(const tdm_builder *b);
  * that are cut together but have units of other lengths have a partition each, with the same id,
  * layer and count of units. */
 int32_t tdm_build_partition(tdm_builder *b, const tdm_partition *partition);
-/* Says that `axis` of a value is cut by `partition`. */
+/* Cuts `axis` of a value by `partition`. */
 void tdm_build_set_partition(tdm_builder *b, int32_t value, int32_t partition, int32_t axis);
 
 /* A destination: on entry of a rule (op_rules.h) what the node leaves open, on exit what it must be. */
@@ -100,11 +100,11 @@ tdm_status tdm_graph_plan_memory(const tdm_graph *graph, uint64_t align, uint64_
                                  uint64_t *size_out, tdm_error *err);
 /* A new graph of nodes first .. first+count-1. Values that cross the boundary become INPUT (read
  * from outside) or OUTPUT (read later); slot_map_out[new slot] = slot in `graph`, n_slot of the new
- * graph entries (array of at least graph->n_slot). The base of a view that crosses in comes along,
- * with the view nodes that lead to it. Freed with tdm_graph_free. */
+ * graph entries (array of at least graph->n_slot). The base of a view that crosses into the new
+ * graph is an INPUT of it, and the view nodes are copied. Freed with tdm_graph_free. */
 tdm_status tdm_graph_extract(const tdm_graph *graph, int32_t first, int32_t count,
                              tdm_graph **graph_out, int32_t *slot_map_out, tdm_error *err);
-/* An op's word ("matmul"). Never NULL. [any-thread] */
+/* The name of an op ("matmul"). Never NULL. [any-thread] */
 const char *tdm_op_name(int32_t op);
 
 #include "core/graph/builder_nodes.h"

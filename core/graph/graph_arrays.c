@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * graph_arrays.c: owns the memory of the graphs that the core makes; what is in it is the
- * builder's business (builder.c) or the extraction's (graph_extract.c).
+ * graph_arrays.c: owns the memory of the graphs that the core makes. builder.c and
+ * graph_extract.c fill it.
  */
 #include "core/graph/graph_arrays.h"
 
@@ -18,7 +18,7 @@ void tdm_graph_init(tdm_graph *graph) {
     graph->step = -1;
 }
 
-/* The ABI's graph is read only; its owner may write, since it allocated the arrays. */
+/* The arrays of the ABI's graph are const; the owner allocated them, so it may write. */
 tdm_value *tdm_graph_own_value(tdm_graph *graph, int32_t i) {
     return (tdm_value *)(uintptr_t)tdm_graph_value(graph, i);
 }

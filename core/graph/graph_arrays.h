@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * graph_arrays.h: a graph whose arrays are ours: what builder and extraction write into and
- * tdm_graph_free releases. Every array is an allocation of its own.
+ * graph_arrays.h: a graph that owns its arrays: builder and extraction write them,
+ * tdm_graph_free releases them. Every array is an allocation of its own.
  */
 #ifndef TANDEM_CORE_GRAPH_ARRAYS_H
 #define TANDEM_CORE_GRAPH_ARRAYS_H

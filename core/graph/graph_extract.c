@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * graph_extract.c: cuts a run of nodes out of a graph, as a graph of its own. What crosses the
- * boundary is decided here; where its bytes are is the caller's business, by the map of slots.
+ * graph_extract.c: makes a graph of a run of nodes of another graph. This file decides which
+ * values cross the boundary. The caller provides their memory, by the map of slots.
  *
- * A view is never handed over itself, since it has no slot: its base is, and each graph that reads
+ * A view has no slot, so it does not cross the boundary. Its base does, and each graph that reads
  * the view derives it again with the same view nodes.
  */
 #include <stdlib.h>
@@ -13,7 +13,7 @@
 #include "core/graph/graph_arrays.h"
 #include "core/graph/op_rules.h"
 
-/* What becomes of a value of the old graph. */
+/* A value of the old graph, and its place in the new one. */
 typedef struct crossing {
     int32_t base;     /* the value whose memory it lies in */
     int32_t producer; /* node; -1 = none */
@@ -26,7 +26,7 @@ typedef struct extraction {
     const tdm_graph *graph;
     int32_t first, last; /* nodes first .. last-1 */
     crossing *values;
-    uint8_t *takes; /* for each node before `first`: a view node that comes along */
+    uint8_t *takes; /* for each node before `first`: a view node that is copied too */
     tdm_graph *out;
 } extraction;
 
@@ -49,7 +49,8 @@ static void origins_find(extraction *x) {
     }
 }
 
-/* Marks what the nodes use, the view nodes before them that lead to it, and what is read later. */
+/* Marks the values that the nodes use, the view nodes before them that produce those, and the values
+ * that are read later. */
 static void uses_find(extraction *x) {
     int32_t i, s;
     for (i = x->last - 1; i >= x->first; i--) {
@@ -94,7 +95,7 @@ static bool arrays_alloc(extraction *x) {
     for (i = 0; i < x->first; i++) n_node += x->takes[i];
     out->values = calloc((size_t)n_value + 1, sizeof(tdm_value));
     out->nodes = calloc((size_t)n_node + 1, sizeof(tdm_node));
-    /* strides stay those of the old graph: fields that a newer version appended come along */
+    /* The strides are those of the old graph, so that fields appended by a newer version are kept. */
     is_ok = array_copy(&parts, from->partitions, (size_t)from->n_partition * from->partition_size);
     is_ok = array_copy(&kv, from->kv, (size_t)from->n_kv * from->kv_size) && is_ok;
     is_ok = array_copy(&names, from->names, (size_t)from->names_size) && is_ok;
@@ -119,7 +120,7 @@ static void values_fill(extraction *x, int32_t *slot_map_out) {
         if (c->index < 0) continue;
         v = tdm_graph_own_value(x->out, c->index);
         *v = *tdm_graph_value(x->graph, i);
-        if (v->slot < 0) continue; /* a view stays one */
+        if (v->slot < 0) continue; /* a view stays a view */
         if (v->kind == TDM_VALUE_TEMP || v->kind == TDM_VALUE_OUTPUT) {
             if (!is_inside(x, c->producer))
                 v->kind = TDM_VALUE_INPUT;

@@ -83,7 +83,7 @@ typedef struct part {
     int32_t first, n;
 } part;
 
-/* The arrays of a graph; partition 0 is a placeholder and says nothing. */
+/* The arrays of a graph. Partition 0 means "none" and is left out. */
 static void parts_of(const tdm_graph *g, part parts[4]) {
     parts[0] = (part){words_of_value, 0, g->n_value};
     parts[1] = (part){words_of_node, 0, g->n_node};
@@ -91,8 +91,8 @@ static void parts_of(const tdm_graph *g, part parts[4]) {
     parts[3] = (part){words_of_kv, 0, g->n_kv};
 }
 
-/* One step of a multiply-and-rotate chain, finished by hash_end; the odd constants are the first
- * digits of the golden ratio and of sqrt(2), without further meaning. */
+/* One step of a multiply-and-rotate chain, finished by hash_end. The constants are odd
+ * and arbitrary: the first digits of the golden ratio and of sqrt(2). */
 static uint64_t hash_words(uint64_t h, const words *w) {
     int i;
     for (i = 0; i < w->n; i++) {
@@ -107,7 +107,7 @@ static uint64_t hash_end(uint64_t h) {
     h = (h ^ h >> 32) * UINT64_C(0x9e3779b97f4a7c15);
     h = (h ^ h >> 29) * UINT64_C(0x6a09e667f3bcc909);
     h ^= h >> 32;
-    return h != 0 ? h : 1; /* 0 says "not computed" */
+    return h != 0 ? h : 1; /* 0 means "not computed" */
 }
 
 uint64_t tdm_graph_hash(const tdm_graph *graph) {

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * graph_memory.c: temps the temporaries of a graph in one range of bytes.
+ * graph_memory.c: places the temporaries of a graph in one range of bytes.
  *
  * A temporary lives from the node that writes it to the last node that reads it or a view of it,
- * both included, so that a node's destinations never share bytes with its sources. Where they lie is
- * packing.h's.
+ * both included, so that a node's destinations never share bytes with its sources. core/base/packing.h
+ * chooses the offsets.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -47,7 +47,7 @@ static void lives_find(const tdm_graph *graph, life *lives) {
     }
 }
 
-/* The temporaries and how long they live. */
+/* The temporaries and their lifetimes. */
 static tdm_status temps_list(const tdm_graph *graph, uint64_t align, const life *lives,
                              tdm_packed *temps, int32_t *n_out, tdm_error *err) {
     int32_t i, n = 0;

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
- * graph_verify.c: whether a graph is one: everything that a device relies on without asking. Owns
- * what concerns the graph as a whole (arrays, order, slots, who writes what); single values are
- * value_check.c's, single nodes the op table's (op_rules.c).
+ * graph_verify.c: checks that a graph is valid: everything that a device may rely on. This file
+ * checks the graph as a whole: arrays, order of nodes, slots, and which node writes which value.
+ * value_check.c checks single values, op_rules.c single nodes.
  *
- * Every number of the graph may be garbage. The pointers must be what they claim to be: arrays of
- * at least the stated counts and strides; that much a receiver can see to.
+ * Every number of the graph may be garbage. The pointers must be valid: arrays of at least the
+ * stated counts and strides. The receiver of a graph must ensure that.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -13,11 +13,11 @@
 #include "core/graph/builder.h"
 #include "core/graph/op_rules.h"
 
-/* What is known of each value while the nodes are gone through. */
+/* State of each value while the nodes are checked in order. */
 typedef struct verify_value {
     tdm_view_place place;
     int32_t kv;       /* of a STATE: the description it is used with; -1 = not used yet */
-    bool is_produced; /* or needs no producing */
+    bool is_produced; /* or is of a kind that no node produces */
     bool is_view;
 } verify_value;
 
@@ -35,7 +35,7 @@ static tdm_status array_check(const char *what, const void *array, int32_t n, si
     return TDM_OK;
 }
 
-/* Names end inside their array and are fit for a one-line message. */
+/* Names end inside their array and have no control characters, since messages are one line. */
 static tdm_status names_check(const tdm_graph *graph, tdm_error *err) {
     int32_t i;
     if (graph->names == NULL || graph->names_size < 1 || graph->names[0] != '\0' ||
@@ -83,7 +83,7 @@ static tdm_status header_check(const tdm_graph *graph, tdm_error *err) {
     return status;
 }
 
-/* The step block: i32, an INPUT, as long as its capacities say. */
+/* The step block: an INPUT of i32 of the length that its capacities give. */
 static tdm_status step_check(const tdm_graph *graph, tdm_error *err) {
     static const tdm_step_caps none;
     tdm_step_header header;
@@ -110,8 +110,8 @@ static tdm_status step_check(const tdm_graph *graph, tdm_error *err) {
     return TDM_OK;
 }
 
-/* A value's cut: the partition's units cover its axis. A cache is cut by its heads, which are no
- * axis of the STATE. */
+/* The cut of a value: the partition's units cover its axis. A cache is cut by heads, and heads are
+ * not an axis of the STATE. */
 static tdm_status cut_check(const tdm_graph *graph, int32_t index, tdm_error *err) {
     const tdm_value *v = tdm_graph_value(graph, index);
     const tdm_partition *p;
@@ -137,7 +137,7 @@ static tdm_status cut_check(const tdm_graph *graph, int32_t index, tdm_error *er
     return TDM_OK;
 }
 
-/* Destination i of a node against what its op gives. */
+/* Compares destination i of a node with the type and shape that its op gives. */
 static tdm_status result_check(const tdm_graph *graph, int32_t index, int i,
                                const tdm_op_result *want, tdm_error *err) {
     const tdm_node *node = tdm_graph_node(graph, index);
@@ -149,7 +149,7 @@ static tdm_status result_check(const tdm_graph *graph, int32_t index, int i,
                     tdm_shape_text(want->ne, shape), tdm_value_text(graph, node->dst[i], text));
 }
 
-/* Destinations: in range, of a kind that is produced, for the first time. */
+/* Destinations are in range, of a kind that a node may produce, and produced once. */
 static tdm_status produce(const tdm_graph *graph, int32_t index, verify_value *known,
                           tdm_error *err) {
     const tdm_node *node = tdm_graph_node(graph, index);
@@ -228,7 +228,7 @@ static tdm_status node_check(const tdm_graph *graph, int32_t index, verify_value
     return status;
 }
 
-/* Every value that must be was produced; slots are dealt out once each, none to views. */
+/* Every temporary and output is produced. Each slot belongs to one value; views have no slot. */
 static tdm_status slots_check(const tdm_graph *graph, const verify_value *known, tdm_error *err) {
     char text[TDM_VALUE_TEXT_SIZE];
     int32_t i, n_used = 0;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * op_arith.c: what arithmetic, norms and rotation give.
+ * op_arith.c: type and shape of the results of arithmetic, norms and rotation.
  */
 #include <float.h>
 #include <math.h>
@@ -22,7 +22,7 @@ tdm_status tdm_infer_matmul(const tdm_op_args *a, tdm_op_result *dst, tdm_error 
         return tdm_op_fail(a, err, "w and x differ in axis 0: %s, %s",
                            tdm_value_text(a->graph, a->node->src[0], text),
                            tdm_value_text(a->graph, a->node->src[1], other));
-    /* One matrix serves all rows of x, several serve a row of each token. */
+    /* One matrix multiplies all rows of x; of several, each multiplies one row of each token. */
     if (w->ne[2] != 1 && w->ne[2] != x->ne[1])
         return tdm_op_fail(a, err, "w's matrices (axis 2) and x's heads (axis 1) differ: %s, %s",
                            tdm_value_text(a->graph, a->node->src[0], text),

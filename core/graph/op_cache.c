@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * op_cache.c: what the ops on the key/value cache take and give. The description (a->kv) was
- * checked by tdm_kv_desc_check.
+ * op_cache.c: checks of the ops on the key/value cache, and the shapes of their results.
+ * tdm_kv_desc_check has checked the description (a->kv).
  */
 #include <float.h>
 
@@ -11,7 +11,7 @@ static bool has_v(const tdm_op_args *a) {
     return (a->kv->flags & TDM_KV_V_FROM_K) == 0;
 }
 
-/* v, a source or a destination, is there exactly when the cache stores V. */
+/* v, a source or a destination, is present exactly when the cache stores V. */
 static tdm_status v_check(const tdm_op_args *a, bool is_present, tdm_error *err) {
     if (is_present == has_v(a)) return TDM_OK;
     return tdm_op_fail(a, err,
@@ -104,7 +104,7 @@ tdm_status tdm_infer_kv_shift(const tdm_op_args *a, tdm_op_result *dst, tdm_erro
 }
 
 tdm_status tdm_infer_kv_copy(const tdm_op_args *a, tdm_op_result *dst, tdm_error *err) {
-    (void)a, (void)dst, (void)err; /* the step block, the state and its description are all of it */
+    (void)a, (void)dst, (void)err; /* it has only the step block, the state and its description */
     return TDM_OK;
 }
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * op_exchange.c: whether an EXCHANGE is one: its sources against what it gives, and whether what it
- * touches lies in the arena. Alone among the ops it takes the shape of its destination as given,
- * since a member that sends nothing has nothing to infer it from.
+ * op_exchange.c: checks of EXCHANGE: its sources against its result, and that the bytes it uses
+ * lie in the arena. The shape of its destination is given, not inferred: a member that sends nothing
+ * has no x to infer it from. No other op does so but the views and REPEAT.
  */
 #include "core/graph/op_infer.h"
 
@@ -41,7 +41,7 @@ static tdm_status params_check(const tdm_op_args *a, const tdm_exchange_params *
     return TDM_OK;
 }
 
-/* x is there exactly where this member sends; types; the step source and the residual. */
+/* x is present exactly where this member sends. Also checks types, step source and residual. */
 static tdm_status sources_check(const tdm_op_args *a, const tdm_exchange_params *p,
                                 const tdm_op_result *dst, tdm_error *err) {
     const int64_t step_least = sizeof(tdm_step_header) / sizeof(int32_t);
@@ -70,7 +70,7 @@ static tdm_status sources_check(const tdm_op_args *a, const tdm_exchange_params 
     return status;
 }
 
-/* The addends' shape by what the node says, in ne_out; x, where there is one, has it. */
+/* Writes the shape of the addends to ne_out; x has this shape where it is present. */
 static tdm_status addend_find(const tdm_op_args *a, const tdm_exchange_params *p,
                               const tdm_op_result *dst, int64_t ne_out[TDM_MAX_DIMS],
                               tdm_error *err) {
@@ -111,7 +111,7 @@ static tdm_status part_check(const tdm_op_args *a, const tdm_exchange_params *p,
     return TDM_OK;
 }
 
-/* [off, off + n * stride) lies behind the abort word and inside the arena. */
+/* [off, off + n * stride) is after the abort word and inside the arena. */
 static tdm_status arena_check(const tdm_op_args *a, const char *word, uint64_t off, uint64_t n,
                               uint64_t stride, uint64_t align, tdm_error *err) {
     uint64_t size = (uint64_t)tdm_shape_count(a->src[ARENA]->ne), bytes;

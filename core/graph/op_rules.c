@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * op_rules.c: the table of ops and the checks that are the same for all of them: counts, presence
- * and kinds of sources, zero bytes behind the parameters. What an op makes of its sources is in
+ * and kinds of sources, zero bytes behind the parameters. Types and shapes are inferred in
  * op_view.c, op_arith.c, op_select.c, op_cache.c and op_exchange.c.
  */
 #include "core/graph/op_rules.h"
@@ -136,7 +136,7 @@ void tdm_op_give(tdm_op_result *dst, tdm_type type, int64_t n0, int64_t n1, int6
     dst->ne[3] = n3;
 }
 
-/* Source i of a node whose index is known to be valid: its kind against the op's masks. */
+/* Checks the kind of source i, whose index is valid, against the masks of the op. */
 static tdm_status source_check(const tdm_op_args *a, const tdm_op_rule *rule, int i,
                                tdm_error *err) {
     const tdm_value *v = a->src[i];
@@ -207,7 +207,7 @@ tdm_status tdm_op_infer(const tdm_graph *graph, const tdm_node *node, int32_t in
     }
     args.place = place;
     if (tdm_op_uses_kv(node->op)) {
-        int32_t kv = node->params.kv.kv; /* every cache op's parameters begin with it */
+        int32_t kv = node->params.kv.kv; /* the parameters of every cache op begin with it */
         status = tdm_op_need_range(&args, "kv", kv, 0, (int64_t)graph->n_kv - 1, err);
         if (status != TDM_OK) return status;
         args.kv = tdm_graph_kv(graph, kv);

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
- * op_rules.h: what each op takes and gives, in one table that builder and verifier share.
+ * op_rules.h: the rules of ops, which builder and verifier share.
  *
  * A rule says how many sources and destinations an op has, which may be absent, which are the step
  * block, a STATE or a weight in private layout, how many bytes of parameters it uses, and it infers
- * type and shape of the destinations from the sources. Everything here takes garbage: any field of
- * a node or value may hold any number, and what breaks a rule becomes a message that names node
- * and value. Order of nodes and slots are the verifier's business.
+ * type and shape of the destinations from the sources. Any field of a
+ * node or value may hold any number: a violation gives a message that names node and value.
+ * graph_verify.c checks the order of nodes and the slots.
  */
 #ifndef TANDEM_CORE_OP_RULES_H
 #define TANDEM_CORE_OP_RULES_H
@@ -45,7 +45,7 @@ typedef struct tdm_op_rule {
     tdm_status (*infer)(const tdm_op_args *a, tdm_op_result *dst, tdm_error *err);
 } tdm_op_rule;
 
-/* The rule of an op; NULL for a number that is none. [any-thread] */
+/* The rule of an op; NULL for a number that is not an op. [any-thread] */
 const tdm_op_rule *tdm_op_rule_get(int32_t op);
 
 /* Checks node number `index` against the rule of its op and infers its destinations. Reads
@@ -59,7 +59,7 @@ tdm_status tdm_op_infer(const tdm_graph *graph, const tdm_node *node, int32_t in
 
 /* True for the ops whose first parameter is the index of a cache description. [any-thread] */
 bool tdm_op_uses_kv(int32_t op);
-/* The KV_* op's or ATTENTION's source that is the STATE; -1 for other ops. [any-thread] */
+/* The source of a node that is a STATE, of cache ops and EXCHANGE; -1 for other ops. [any-thread] */
 int32_t tdm_op_state(const tdm_node *node);
 
 /* Type known, axes in range, rows of whole blocks. `what` begins the message. [any-thread] */

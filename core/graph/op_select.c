@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * op_select.c: what selection and experts give.
+ * op_select.c: type and shape of the results of selection and experts.
  */
 #include <float.h>
 
@@ -12,7 +12,7 @@ tdm_status tdm_infer_top_k(const tdm_op_args *a, tdm_op_result *dst, tdm_error *
     tdm_status status = tdm_op_need_type(a, 0, "x", TDM_TYPE_F32, err);
     if (status == TDM_OK) status = tdm_op_need_shape(a, 0, "x", -1, -1, 1, 1, err);
     if (status == TDM_OK) status = tdm_op_need_range(a, "k", k, 0, x->ne[0], err);
-    /* the largest id, index_base + ne[0] - 1, is an i32 */
+    /* the largest id, index_base + ne[0] - 1, fits into an i32 */
     if (status == TDM_OK)
         status = tdm_op_need_range(a, "elements of a row", x->ne[0], 0, INT32_MAX, err);
     if (status == TDM_OK)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * op_view.c: what views and data movement give. Where a view lies in memory is core/base/view.c.
+ * op_view.c: type and shape of views and of data movement. core/base/view.c computes where a view
+ * lies in memory.
  */
 #include "core/graph/op_infer.h"
 

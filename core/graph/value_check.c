@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * value_check.c: what holds for one value, cache description or partition by itself, whatever the
- * nodes do with it; and how messages write a value down. Any field may hold any number.
+ * value_check.c: checks of one value, cache description or partition, without the nodes that use it;
+ * and the text of a value in messages. Any field may hold any number.
  */
 #include "core/graph/op_rules.h"
 
@@ -59,7 +59,7 @@ tdm_status tdm_shape_check(const char *what, int32_t type, const int64_t ne[TDM_
     return TDM_OK;
 }
 
-/* Usage flags say how many axes a private tensor has. */
+/* The number of axes of a private tensor follows from its usage flags. */
 static tdm_status usage_check(const tdm_graph *graph, int32_t index, tdm_error *err) {
     const tdm_value *v = tdm_graph_value(graph, index);
     char text[TDM_VALUE_TEXT_SIZE];
