@@ -1,0 +1,98 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT
+# Two builds of Tandem side by side on random models: whether a change made it slower.
+#
+#   bench/versions.sh --old DIR --new DIR [--preset 1.1b|100m] [--types q4_0,q8_0,q4_K,f16] [--runs 5]
+#                     [--pp 512] [--tg 64] [--threads 2] [--models DIR] [--group yes|no]
+#                     [--new-device 'KEY = VALUE']
+#
+# DIR is a build folder: DIR/runner/tandem and DIR/plugins. Runs are interleaved (old, new, old again,
+# old, ...), so that a noisy machine disturbs all alike. The old build runs twice in each round: the
+# ratio of its two medians shows how much a ratio moves without any change. --group yes adds a group of
+# two devices with half of the threads each. --new-device gives the devices of the new build one more
+# option.
+set -eu
+here=$(cd "$(dirname "$0")/.." && pwd)
+old='' new="$here/build-test" preset=1.1b types=q4_0,q8_0,q4_K,f16 runs=5 pp=512 tg=64 threads=2 group=yes
+models="${TMPDIR:-/tmp}/tandem-bench-models" new_device=''
+while [ $# -gt 0 ]; do
+    case "$1" in
+    --old | --new | --preset | --types | --runs | --pp | --tg | --threads | --models | --group | --new-device)
+        [ $# -ge 2 ] || { echo "versions.sh: $1 needs a value" >&2; exit 2; }
+        ;;
+    *)
+        sed -n '3,14s/^# \{0,1\}//p' "$0" >&2
+        exit 2
+        ;;
+    esac
+    if [ "$1" = --new-device ]; then new_device=$2; else eval "${1#--}=\$2"; fi
+    shift 2
+done
+[ -n "$old" ] || { echo "versions.sh: --old DIR is missing" >&2; exit 2; }
+for program in "$old/runner/tandem" "$new/runner/tandem" "$new/bench/tandem-make-model"; do
+    [ -x "$program" ] || { echo "versions.sh: $program is not built" >&2; exit 1; }
+done
+mkdir -p "$models"
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+
+half=$(((threads + 1) / 2))
+devices() { # OPTION
+    printf '[device one]\nplugin = cpu\nthreads = %d\n%s\n' "$threads" "$1"
+    printf '[device a]\nplugin = cpu\nthreads = %d\n%s\n' "$half" "$1"
+    printf '[device b]\nplugin = cpu\nthreads = %d\n%s\n' "$half" "$1"
+    printf '[group pair]\nmembers = a, b\nshare = 1, 1\n'
+}
+devices '' >"$work/old.ini"
+devices "$new_device" >"$work/new.ini"
+cp "$work/old.ini" "$work/again.ini"
+
+# median FILE: of one number a line.
+median() { sort -g "$1" | awk '{ v[NR] = $1 } END { print NR == 0 ? "-" : NR % 2 ? v[(NR + 1) / 2] : (v[NR / 2] + v[NR / 2 + 1]) / 2 }'; }
+
+# run VERSION DIR DEVICE: adds a line to VERSION.DEVICE.pp and VERSION.DEVICE.tg.
+run() {
+    TANDEM_PLUGIN_PATH="$2/plugins:$2/plugins/cpu:$2/plugins/meta" "$2/runner/tandem" bench \
+        --config "$work/$1.ini" --device "$3" -m "$model" -p "$pp" -n "$tg" -r 1 -o csv --quiet >"$work/run.csv"
+    # Descriptions of devices may hold commas, so values are told apart by their quotes.
+    awk -v pp="$work/$1.$3.pp" -v tg="$work/$1.$3.tg" '
+        NR == 1 { gsub(/"/, ""); n = split($0, names, ","); for (i = 1; i <= n; i++) at[names[i]] = i; next }
+        {
+            gsub(/^"|"$/, "")
+            split($0, value, /","/)
+            if (value[at["n_gen"]] + 0 == 0) print value[at["avg_ts"]] >>pp
+            if (value[at["n_prompt"]] + 0 == 0) print value[at["avg_ts"]] >>tg
+        }' "$work/run.csv"
+}
+
+printf '%s, median of %s interleaved runs: %s\n\n' "$preset" "$runs" \
+    "$(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1)"
+echo "| type | device | test | old: t/s | new: t/s | new / old | old / old |"
+echo "|---|---|---|---|---|---|---|"
+for type in $(echo "$types" | tr ',' ' '); do
+    model="$models/$preset-$type.gguf"
+    [ -f "$model" ] || "$new/bench/tandem-make-model" --preset "$preset" --type "$type" "$model" >"$work/make.log" 2>&1 || {
+        cat "$work/make.log" >&2
+        exit 1
+    }
+    rm -f "$work"/*.pp "$work"/*.tg
+    cases=one
+    [ "$group" = no ] || cases='one pair'
+    for _ in $(seq "$runs"); do
+        for device in $cases; do
+            run old "$old" "$device"
+            run new "$new" "$device"
+            run again "$old" "$device"
+        done
+    done
+    for device in $cases; do
+        for test in pp tg; do
+            n=$pp
+            [ "$test" = pp ] || n=$tg
+            awk -v type="$type" -v name="$test$n" -v device="$device" -v old="$(median "$work/old.$device.$test")" \
+                -v new="$(median "$work/new.$device.$test")" -v again="$(median "$work/again.$device.$test")" 'BEGIN {
+                printf "| %s | %s | %s | %.1f | %.1f | %.3f | %.3f |\n", type,
+                    device == "one" ? "1 device" : "2 devices", name, old, new, 2 * new / (old + again), again / old }'
+        done
+    done
+done
