@@ -35,16 +35,16 @@ def blocks(text):
     return found
 
 
-pages = [os.path.join(source, "README.md")] + sorted(glob.glob(os.path.join(source, "docs", "*.md")))
+pages = [os.path.join(source, "README.md"), os.path.join(source, "CONTRIBUTING.md")] + sorted(glob.glob(os.path.join(source, "docs", "*.md")))
 pages.append(os.path.join(source, "tests", "fuzz", "README.md"))
 configurations = sorted(glob.glob(os.path.join(source, "conf", "*.ini")))
 text_of = {page: open(page, encoding="utf-8").read() for page in pages + configurations}
 
-# Files by their path from the top, and links.
+# Files by their path from the top (* and NAME stand for any name), and links.
 folders = "core|quant|certify|plugins|llm|runner|tests|bench|conf|docs|examples|scripts|models"
 for page, text in text_of.items():
-    for path in re.findall(rf"(?<![\w./-])((?:{folders})/[\w./-]*[\w/])", text):
-        if not os.path.exists(os.path.join(source, path)):
+    for path in re.findall(rf"(?<![\w./-])((?:{folders})/[\w./*-]*[\w/*])", text):
+        if not glob.glob(os.path.join(source, path.replace("NAME", "*"))):
             fail(page, f"no file {path}")
     for link in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", text):
         if not os.path.exists(os.path.join(os.path.dirname(page), link)):
