@@ -2,7 +2,7 @@
  *
  * op_exchange.c: checks of EXCHANGE: its sources against its result, and that the bytes it uses
  * lie in the arena. The shape of its destination is given, not inferred: a member that sends nothing
- * has no x to infer it from. No other op does so but the views and REPEAT.
+ * has no x to infer it from.
  */
 #include "core/graph/op_infer.h"
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * device.h: finding devices, opening them, and asking what they can do.
+ * device.h: finding devices, opening them, and what they can do.
  *
  * Enumeration is cheap, quiet and stable: it neither opens a device nor prints, and gives the same
  * list in the same order while the machine does not change. No driver or no device means a count
@@ -27,8 +27,8 @@ enum {
     TDM_DEVICE_HOLDS_TEMPS = 1u << 5,   /* its plans have their own memory for temporaries: the
                                            slots of TEMP values need none and are not read */
     TDM_DEVICE_HAS_HOST_KV = 1u << 6    /* keeps caches with TDM_KV_IN_HOST in the host's memory and
-                                           works on them there: they take nothing of its own; of no
-                                           meaning where that is the host's */
+                                           works on them there: they take nothing of its own; without
+                                           meaning where its own is the host's */
 };
 
 /* Texts are NUL-terminated, empty where unknown. */
@@ -47,9 +47,9 @@ typedef struct tdm_device_info {
     int32_t n_thread;      /* of a host device: threads it would use by default; else 0 */
 } tdm_device_info;
 
-/* What a device can do at most, as measured on it: limits of the machine, not of the kernels, so that
- * one can tell how near to them these come. A multiply-add is two operations; 0 = unknown. Of a
- * group: the sums of its members, measured at the same time. */
+/* What a device can do at most, as measured on it: limits of the machine, not of the kernels, which
+ * are compared with them. A multiply-add is two operations; 0 = unknown. Of a group: the sums of its
+ * members, measured at the same time. */
 typedef struct tdm_device_limits {
     size_t struct_size;
     double read_bandwidth; /* bytes per second, streaming from its memory what no cache holds */
@@ -109,13 +109,12 @@ typedef struct tdm_device_ops {
                                      const tdm_binding *bindings, int32_t n_binding,
                                      tdm_error *err);
 
-    /* Looks at the device's limits as they are now, and fills *limits_out as far as its struct_size
-     * goes. A look takes some tenths of a second, so that it can be repeated beside what is compared
-     * with it; the first may take longer, and memory that it needs may be kept until close. It uses
-     * all that the device computes with, and is right only if nothing else does: never called unless
-     * somebody asks for the numbers. A limit that cannot be measured (too little memory, or a machine
-     * so busy that not all of the device ever works at once) is 0 and no failure. Optional: none is
-     * known. [setup] */
+    /* Measures the device's present limits, and fills *limits_out as far as its struct_size goes. It
+     * takes some tenths of a second, so that it can be repeated beside what is compared with it;
+     * the first call may take longer, and memory that it needs may be kept until close. It uses the
+     * whole device and is right only if nothing else does: the host calls it only when the user
+     * requests the numbers. A limit that cannot be measured (too little memory, or a machine so busy that the
+     * whole device never works at once) is 0 and no failure. Optional: none is known. [setup] */
     tdm_status (*measure_limits)(tdm_device *device, tdm_device_limits *limits_out, tdm_error *err);
 } tdm_device_ops;
 

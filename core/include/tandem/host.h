@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * host.h: everything that a plugin may ask of the program that loaded it.
+ * host.h: the functions of the program that loaded a plugin, for the plugin.
  *
  * A plugin links against no library of Tandem's and needs no symbol from the host: it gets this
  * table at entry. The table lives until after deinit. All functions may be called between init and
@@ -26,17 +26,17 @@ typedef enum tdm_log_level {
     TDM_LOG_DEBUG
 } tdm_log_level;
 
-/* A device of another plugin, lent by the core under the name it has in the configuration. The
- * tables are those of a device without gaps, whatever its plugin offers: buffer, queue and
- * split.split_unit have every slot but host_pointer's answer and import_host, which may be NULL or
- * refuse; where a node is refused by the device itself, the CPU runs it, inside the same plan, and
- * the log says so once. supports_op says no where neither does. Of the device table get_info,
- * supports_op and graph_supports are there, and measure_limits where the plugin or the core has it:
- * opening and closing are the core's. split_report is TDM_UNSUPPORTED of what is no group.
+/* A device of another plugin, which the core gives under the name it has in the configuration. The
+ * core fills in what the plugin does not offer (an adapter): buffer, queue and split.split_unit have
+ * every slot; only host_pointer may return NULL, and import_host may be NULL or refuse. Where the
+ * device refuses a node, the CPU runs it inside the same plan, and the log says so once. supports_op
+ * refuses what neither runs. Of the device table, get_info, supports_op and graph_supports are
+ * present, and measure_limits where the plugin or the core has it; opening and closing are the
+ * core's. split_report returns TDM_UNSUPPORTED unless the device is a group.
  *
- * Buffers of weights and caches are allocated with items (buffer.h): what only refused nodes read
- * lives with the CPU, which the core cannot know of bytes. An EXCHANGE is always the device's own:
- * nobody stands in for a member among the others. */
+ * Buffers of weights and caches are allocated with items (buffer.h), so that what only refused nodes
+ * read is placed on the CPU; plain bytes do not say what they are for. An EXCHANGE runs on the
+ * device itself or not at all: the fallback never takes part in place of a member. */
 typedef struct tdm_acquired_device {
     size_t struct_size;
     const tdm_plugin *plugin; /* its tables; valid until release */
@@ -87,9 +87,9 @@ struct tdm_host {
     const tdm_host_semaphore_ops *semaphore;
     const tdm_host_graph_ops *graph;
 
-    /* Lends the device that the configuration calls `name`; the core keeps it open at least until
-     * release, and closes borrowers before lenders. A cycle is TDM_FAILED_PRECONDITION. During
-     * open only. [setup] */
+    /* Gives the device that the configuration calls `name`. The core keeps it open at least until
+     * release, and closes a device before those that it acquired. A cycle is
+     * TDM_FAILED_PRECONDITION. During open only. [setup] */
     tdm_status (*device_acquire)(void *context, const char *name, tdm_acquired_device *device_out,
                                  tdm_error *err);
     void (*device_release)(void *context, tdm_acquired_device *device);

@@ -40,8 +40,8 @@ typedef struct tdm_plan_info {
     size_t struct_size;
     uint64_t device_size;   /* bytes the plan itself holds on the device (scratch, constants) */
     uint64_t host_size;     /* bytes of host memory */
-    uint64_t crossing_size; /* bytes copied in one run between the device and the CPU that runs some
-                               of the nodes in its stead (host.h, device_acquire), both ways */
+    uint64_t crossing_size; /* bytes copied in one run, both ways, between the device and the CPU,
+                               where that runs nodes that the device refuses (host.h) */
 } tdm_plan_info;
 
 typedef struct tdm_queue_ops {

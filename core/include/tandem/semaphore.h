@@ -36,7 +36,7 @@ typedef struct tdm_host_semaphore_ops {
      * [any-thread] */
     tdm_status (*create)(uint64_t value, tdm_semaphore **semaphore_out, tdm_error *err);
 
-    /* Destroys; NULL is a no-op. Nobody may be waiting. [any-thread] */
+    /* Destroys; NULL is a no-op. No thread may be waiting. [any-thread] */
     void (*destroy)(tdm_semaphore *semaphore);
 
     /* Reads the word without waiting. Returns the failure of a poisoned one. [any-thread] */

@@ -54,7 +54,7 @@ typedef struct tdm_layout {
     tdm_layout_segment segments[TDM_MAX_SEGMENTS];
 } tdm_layout;
 
-/* What running a graph takes of one member of a group, and how long it is expected to. */
+/* What running a graph takes of one member of a group, and the predicted time. */
 typedef struct tdm_split_member {
     char name[32];            /* as the configuration calls it */
     char plugin[32];          /* of the device */
@@ -76,8 +76,9 @@ typedef struct tdm_split_member {
                                  them live, plan, staging, its part of the arena */
     uint64_t host_state_size; /* bytes of state_size in the host's memory instead of its own
                                  (TDM_KV_IN_HOST) */
-    uint64_t crossing_size;   /* bytes that cross in one run between its device and the CPU that
-                                 runs nodes in its stead, on such a cache among others */
+    uint64_t crossing_size;   /* bytes that cross in one run between its device and the CPU, where
+                                 that runs nodes that the device refuses, or those on a cache in
+                                 the host's memory */
 } tdm_split_member;
 
 typedef struct tdm_split_report {
@@ -91,7 +92,7 @@ typedef struct tdm_split_report {
     uint64_t exchange_size;  /* bytes that cross between members in one run, all of them together */
     double exchange_seconds; /* expected for the exchanges of one run */
     double seconds;          /* expected for one run as the group would run it; 0 = unknown */
-    double layer_seconds;    /* expected if whole layers were dealt out instead; 0 = unknown */
+    double layer_seconds;    /* expected if whole layers were assigned instead; 0 = unknown */
     uint64_t n_run;          /* since open */
     int32_t is_brief; /* the caller's: 1 = counts and bytes are enough: nothing is measured for
                                 the answer, and times are 0 where nothing was measured before */
@@ -103,7 +104,7 @@ typedef struct tdm_split_ops {
     size_t struct_size;
 
     /* The smallest slice of `axis` of a value that the device's kernels take without loss: the
-     * count of elements that every cut should be a multiple of. 1 where the device does not care.
+     * count of elements that every cut should be a multiple of. 1 where any cut is possible.
      * Absent: the type's block length along axis 0, 1 elsewhere. [any-thread] */
     tdm_status (*split_unit)(tdm_device *device, const tdm_graph *graph, int32_t value,
                              int32_t axis, int64_t *unit_out, tdm_error *err);
@@ -120,13 +121,13 @@ typedef struct tdm_split_ops {
                             tdm_layout *layout_out, tdm_error *err);
 
     /* Shows the group a graph that holds every weight and state of a model, before any of them is
-     * given memory: the group deals out the units of every partition in it, once, for all graphs
-     * and descriptions that name its id. Ids it has dealt out before keep their shares. The graph
+     * given memory: the group assigns the units of every partition in it, once, for all graphs and
+     * descriptions that name its id. Ids assigned before keep their shares. The graph
      * is read during the call only. Required before tensor_size, alloc and graph_prepare see a
      * partition. [setup] */
     tdm_status (*split_prepare)(tdm_device *group, const tdm_graph *graph, tdm_error *err);
 
-    /* Tells what running `graph` takes, without allocating any of it; after split_prepare. Fills
+    /* Reports what running `graph` takes, without allocating any of it; after split_prepare. Fills
      * *report as far as its struct_size goes and up to `capacity` members. [setup] */
     tdm_status (*split_report)(tdm_device *group, const tdm_graph *graph, tdm_split_report *report,
                                tdm_error *err);

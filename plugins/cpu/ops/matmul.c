@@ -338,8 +338,9 @@ static int64_t matmul_deal(const cpu_node *n, int32_t arg) {
     return arg == TDM_MAX_SRC && is_one && is_list && n->claims == NULL ? row_unit(n) : 0;
 }
 
-/* Groups that a worker claims at a time: of few tokens, soon done, so that at the end nobody waits
- * long for another; of many, not more than stay in the cache while all of them pass by. */
+/* Groups that a worker claims at a time. With few tokens the pieces are small, so that the last
+ * worker to finish is not far behind the others. With many tokens a piece stays in the cache while
+ * all tokens pass. */
 static int64_t piece_choose(const cpu_node *n, const cpu_matmul_matrix *m, int64_t unit) {
     int64_t share = m->n_group * n->src[0].ne[2] / n->device->n_thread;
     int64_t piece = share / N_PIECE;
