@@ -24,14 +24,16 @@ enum {
 #define SMALL_SIZE  ((uint64_t)2 << 20) /* of the weight for MANY columns */
 #define SPAN_NS     UINT64_C(12000000)
 
-/* One product on one member: y[n, m] = w[k, n] x[k, m]. */
+/* One product on one member: y[n, m] = w[k, n] x[k, m]. Where m > 1 the columns are tokens of a prompt,
+ * which a device may compute with fewer bits (tdm_role). */
 typedef struct product {
     meta_device *device;
     meta_member *member;
     meta_part *part; /* allocated by itself, because the plan refers to its graph by address */
     tdm_plan *plan;
-    tdm_buffer *weight, *values; /* x, then y */
-    tdm_binding bindings[3];
+    tdm_buffer *weight, *values; /* x, then y, then roles */
+    tdm_binding bindings[4];     /* w, x, roles where m > 1, y */
+    int32_t n_binding;
     tdm_semaphore *semaphore;
     tdm_queue *queue; /* the member's probe queue, once a stuck member keeps it */
     uint64_t value;
@@ -83,7 +85,8 @@ static bool product_graph(product *p, tdm_type type, int64_t k, int64_t n, int64
     const tdm_value w = {
         .kind = TDM_VALUE_WEIGHT, .type = (int32_t)type, .usage = TDM_USAGE_MATMUL};
     const tdm_value x = {.kind = TDM_VALUE_INPUT, .type = TDM_TYPE_F32};
-    const int64_t w_ne[] = {k, n, 1, 1}, x_ne[] = {k, m, 1, 1};
+    const tdm_value role = {.kind = TDM_VALUE_INPUT, .type = TDM_TYPE_I32};
+    const int64_t w_ne[] = {k, n, 1, 1}, x_ne[] = {k, m, 1, 1}, role_ne[] = {m, 1, 1, 1};
     meta_result y = {TDM_TYPE_F32, 0, {n, m, 1, 1}};
     int32_t src[3], dst;
     p->part = meta_alloc(p->device->host, sizeof *p->part);
@@ -91,8 +94,8 @@ static bool product_graph(product *p, tdm_type type, int64_t k, int64_t n, int64
     meta_part_begin(p->device->host, &names, p->part);
     src[0] = meta_part_add_value(p->part, &w, w_ne, META_SLOT_WEIGHT, -1);
     src[1] = meta_part_add_value(p->part, &x, x_ne, META_SLOT_INPUT, -1);
-    src[2] = -1;
-    if (src[0] < 0 || src[1] < 0 ||
+    src[2] = m > 1 ? meta_part_add_value(p->part, &role, role_ne, META_SLOT_INPUT, -1) : -1;
+    if (src[0] < 0 || src[1] < 0 || (m > 1 && src[2] < 0) ||
         !meta_part_add_node(p->part, TDM_OP_MATMUL, NULL, src, 3, &y, 1, &dst))
         return false;
     p->part->values[dst].kind = TDM_VALUE_OUTPUT;
@@ -116,6 +119,14 @@ static tdm_status weight_fill(const product *p, const tdm_tensor_desc *desc, tdm
     return status;
 }
 
+/* Marks every column as a token of a prompt. */
+static tdm_status roles_fill(const product *p, uint64_t off, int64_t m, tdm_error *err) {
+    int32_t roles[MANY];
+    for (int64_t i = 0; i < m; i++) roles[i] = TDM_ROLE_PROMPT;
+    return meta_member_buffers(p->member)->upload(p->values, off, roles, (size_t)m * sizeof *roles,
+                                                  err);
+}
+
 static uint64_t round_up(uint64_t size, uint64_t align) {
     return (size + align - 1) / align * align;
 }
@@ -127,7 +138,8 @@ static tdm_status product_begin(product *p, tdm_type type, int64_t n, int64_t m,
     tdm_tensor_desc desc = {
         .struct_size = sizeof desc, .type = type, .usage = TDM_USAGE_MATMUL, .ne = {k, n, 1, 1}};
     uint64_t size = 0, x_size = round_up((uint64_t)(k * m) * 4, p->member->align);
-    uint64_t y_size = (uint64_t)(n * m) * 4;
+    uint64_t y_size = round_up((uint64_t)(n * m) * 4, p->member->align);
+    uint64_t role_size = m > 1 ? (uint64_t)m * 4 : 0, values_size = x_size + y_size + role_size;
     if (!product_graph(p, type, k, n, m))
         return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "no host memory");
     tdm_status status = host->graph->verify(&p->part->graph, err);
@@ -143,13 +155,14 @@ static tdm_status product_begin(product *p, tdm_type type, int64_t n, int64_t m,
                                 .n_item = 1,
                                 .items = &item};
     tdm_buffer_params values = {
-        .struct_size = sizeof values, .size = x_size + y_size, .purpose = TDM_BUFFER_COMPUTE};
+        .struct_size = sizeof values, .size = values_size, .purpose = TDM_BUFFER_COMPUTE};
     if (status == TDM_OK)
         status = plugin->buffer->alloc(p->member->acquired.device, &weight, &p->weight, err);
     if (status == TDM_OK)
         status = plugin->buffer->alloc(p->member->acquired.device, &values, &p->values, err);
     if (status == TDM_OK) status = weight_fill(p, &desc, err);
     if (status == TDM_OK) status = plugin->buffer->fill(p->values, 0, x_size + y_size, 0, err);
+    if (status == TDM_OK && m > 1) status = roles_fill(p, x_size + y_size, m, err);
     if (status == TDM_OK) status = host->semaphore->create(0, &p->semaphore, err);
     tdm_plan_params params = {.struct_size = sizeof params};
     if (status == TDM_OK)
@@ -157,7 +170,9 @@ static tdm_status product_begin(product *p, tdm_type type, int64_t n, int64_t m,
                                               &p->plan, err);
     p->bindings[0] = (tdm_binding){p->weight, 0, size};
     p->bindings[1] = (tdm_binding){p->values, 0, x_size};
-    p->bindings[2] = (tdm_binding){p->values, x_size, y_size};
+    p->n_binding = 2;
+    if (m > 1) p->bindings[p->n_binding++] = (tdm_binding){p->values, x_size + y_size, role_size};
+    p->bindings[p->n_binding++] = (tdm_binding){p->values, x_size, y_size};
     p->weight_size = tdm_tensor_canonical_size(type, desc.ne);
     p->n_mac = (double)k * (double)n * (double)m;
     return status;
@@ -166,7 +181,7 @@ static tdm_status product_begin(product *p, tdm_type type, int64_t n, int64_t m,
 static tdm_status product_run(product *p, tdm_error *err) {
     tdm_point done = {p->semaphore, ++p->value};
     tdm_status status = p->member->acquired.plugin->queue->graph_compute(
-        p->member->probe_queue, p->plan, p->bindings, 3, NULL, 0, &done, 1, err);
+        p->member->probe_queue, p->plan, p->bindings, p->n_binding, NULL, 0, &done, 1, err);
     if (status != TDM_OK) return status;
     meta_stall_timer stall_timer;
     meta_stall_timer_begin(&stall_timer, meta_clock_ns());
