@@ -314,9 +314,9 @@ static const char *const end_texts[] = {
     "<eos>", /* Gemma 4, as the next two */
     "<turn|>",
     "<|tool_response>",
-    "<\xEF\xBD\x9C"
-    "end\xE2\x96\x81of\xE2\x96\x81sentence\xEF\xBD\x9C>", /* DeepSeek */
-    "[e~[",                                               /* MiniMax-M2 */
+    ("<\xEF\xBD\x9C"
+     "end\xE2\x96\x81of\xE2\x96\x81sentence\xEF\xBD\x9C>"), /* DeepSeek */
+    "[e~[",                                                 /* MiniMax-M2 */
     "<|fim_pad|>",
     "<|repo_name|>",
     "<|file_sep|>",

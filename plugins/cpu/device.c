@@ -136,7 +136,7 @@ static void threads_check(const tdm_host *host, const device_options *o) {
     snprintf(line, sizeof line,
              "threads = %d: only %d processors are available; more threads than that are slower",
              (int)o->n_thread, (int)n_cpu);
-    host->log(host->context, TDM_LOG_WARN, line);
+    host->log(host->context, TDM_LOG_WARN, "%s", line);
 }
 
 static tdm_status device_open(tdm_instance *instance, const tdm_device_params *params,
