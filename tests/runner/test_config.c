@@ -401,6 +401,7 @@ static void test_config_command(void **state) {
         snprintf(expected, sizeof expected, "\n%s = ", keys->items[i]->name);
         assert_non_null(strstr(first, expected));
     }
+    runner_config_destroy(known);
     /* read back, it means the same */
     file_write("x.ini", first);
     char *second = config_print("config @");
