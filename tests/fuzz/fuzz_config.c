@@ -17,6 +17,18 @@
 static char folder[64], first_path[96];
 static fuzz_file second;
 
+/* Has loaded all plugins and lives until the end, so that none is unloaded: libFuzzer clears the
+ * counters of every library that was ever loaded. */
+static runner_config *keeper;
+
+static void plugins_keep(void) {
+    tdm_error err = {0};
+    FUZZ_DEMAND(runner_config_create(&keeper, &err) == TDM_OK, "%s", err.message);
+    FUZZ_DEMAND(runner_config_parse(keeper, runner_command_find("run"), 0, NULL, &err) == TDM_OK,
+                "%s", err.message);
+    runner_config_load_plugins(keeper, true);
+}
+
 static void folder_remove(void) {
     unlink(first_path);
     rmdir(folder);
@@ -32,6 +44,7 @@ int LLVMFuzzerInitialize(int *argc, char ***argv) {
     snprintf(first_path, sizeof first_path, "%s/x.ini", folder);
     atexit(folder_remove);
     fuzz_file_create(&second);
+    plugins_keep();
     return 0;
 }
 
