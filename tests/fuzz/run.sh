@@ -33,7 +33,7 @@ if [ $# -eq 0 ]; then
         [ -d "$program" ] || set -- "$@" "${program##*/fuzz_}"
     done
 fi
-export TANDEM_PLUGIN_PATH="$build/plugins/cpu" TANDEM_SOURCE_ROOT="$here/../.."
+export TANDEM_PLUGIN_PATH="$build/plugins/cpu:$build/plugins/meta" TANDEM_SOURCE_ROOT="$here/../.."
 # The CPU plugin's own threads may outlive the last input.
 export ASAN_OPTIONS="detect_leaks=1:allocator_may_return_null=1:quarantine_size_mb=32"
 export UBSAN_OPTIONS="halt_on_error=1:print_stacktrace=1"
