@@ -226,8 +226,8 @@ static void file_write(const char *path, const uint8_t *data, size_t size) {
     assert_int_equal(fclose(f), 0);
 }
 
-/* The file must be refused with a message that names it and contains `word`, also where only what
- * comes before the fault is asked for. */
+/* The file must be refused with a message that names it and contains `word`, also when only
+ * the part before the fault is loaded. */
 static void refuse(llm_context *ctx, const char *path, const char *word) {
     tdm_error err = {0};
     int32_t *ids = NULL, n = -7;

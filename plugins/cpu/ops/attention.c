@@ -231,8 +231,8 @@ static const uint8_t *chunk_scales(const chunk *c, const cpu_kv_side *side) {
     return c->region + side->scale_off + (size_t)(c->start / CPU_KV_TILE) * side->scale_size;
 }
 
-/* Asks for n bytes. Pages lie anywhere, and no prefetcher of the machine guesses where. */
-static void ask_for(const uint8_t *at, size_t n) {
+/* Prefetches n bytes. Pages may lie anywhere, so the processor cannot predict their addresses. */
+static void prefetch(const uint8_t *at, size_t n) {
 #if defined(__GNUC__)
     for (size_t i = 0; i < n; i += 64) __builtin_prefetch(at + i, 0, 2);
 #else
@@ -240,8 +240,8 @@ static void ask_for(const uint8_t *at, size_t n) {
 #endif
 }
 
-/* Slots first .. last-1 of a chunk. Scales of the chunk behind are few lines and asked for at
- * once, codes by the kernel as it goes: so many at a time would have to wait for each other. */
+/* Slots first .. last-1 of a chunk. The scales of the next chunk are few lines and prefetched at
+ * once. The kernel prefetches its codes step by step, since so many at a time would queue up. */
 static cpu_kv_span span_get(const cpu_kv_side *side, const chunk *c, const chunk *next,
                             int32_t first, int32_t last) {
     cpu_kv_span span = {.side = side,
@@ -251,7 +251,7 @@ static cpu_kv_span span_get(const cpu_kv_side *side, const chunk *c, const chunk
                         .last = last};
     if (next->region == NULL) return span;
     span.ahead = chunk_codes(next, side) - span.data;
-    ask_for(chunk_scales(next, side), side->scale_size * (CPU_CHUNK / CPU_KV_TILE));
+    prefetch(chunk_scales(next, side), side->scale_size * (CPU_CHUNK / CPU_KV_TILE));
     return span;
 }
 
@@ -520,7 +520,7 @@ static void attend(walk *k, const token_run *run, int32_t kv, int32_t part, int3
     k->common_last = INT32_MAX;
     k->uniform_first = k->uniform_last = 0;
     if (present.region != NULL) {
-        ask_for(chunk_codes(&present, &s->layout.k), PREFETCH_SIZE);
+        prefetch(chunk_codes(&present, &s->layout.k), PREFETCH_SIZE);
         for (int32_t t = run->first; t < run->last; t++)
             for (int32_t h = 0; h < b.n_head; h++) query_begin(k, t, head_first + h);
     }

@@ -362,7 +362,7 @@ static int32_t convert_to_split(meta_compiler *c, int32_t value, int32_t layout)
     if (!meta_layout_get_cut(&c->plan->layouts.layouts[layout], ne, &to)) {
         char text[400];
         meta_fail(c, TDM_INTERNAL,
-                  "'%.60s' of %lld x %lld x %lld x %lld is asked for in a layout that no axis "
+                  "'%.60s' of %lld x %lld x %lld x %lld needs a layout that no axis "
                   "describes: %s",
                   tdm_graph_value_name(c->graph, value), (long long)ne[0], (long long)ne[1],
                   (long long)ne[2], (long long)ne[3],
