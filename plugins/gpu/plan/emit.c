@@ -1,0 +1,163 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * emit.c: what emitters call: checked steps, scratch, forms, and words.
+ */
+#include <string.h>
+
+#include "plugins/gpu/plan/maker.h"
+
+/* ---- Refusals -------------------------------------------------------------------------------- */
+
+static const char *op_name(int32_t op) {
+    switch (op) {
+#define OP_NAME(ID, name, ...)                                                                     \
+    case TDM_OP_##ID: return #ID;
+        TDM_OP_LIST(OP_NAME)
+#undef OP_NAME
+    default: return "?";
+    }
+}
+
+tdm_status gpu_refuse(const gpu_emit *e, tdm_error *err, const char *format, ...) {
+    char text[TDM_ERROR_MESSAGE_SIZE / 2];
+    va_list args;
+    va_start(args, format);
+    vsnprintf(text, sizeof text, format, args);
+    va_end(args);
+    return tdm_fail(err, TDM_UNSUPPORTED, "%s: %s (node %d): %s", e->target->name,
+                    op_name(e->node->op), (int)e->index, text);
+}
+
+/* ---- Steps ----------------------------------------------------------------------------------- */
+
+static const struct {
+    const char *name;
+    int32_t n_operand;
+    uint32_t writes;
+} kernels[GPU_KERNEL_COUNT_] = {
+#define KERNEL_ROW(NAME, name, n_operand, writes) [GPU_KERNEL_##NAME] = {#name, n_operand, writes},
+    GPU_KERNEL_LIST(KERNEL_ROW)
+#undef KERNEL_ROW
+};
+
+const char *gpu_kernel_name(int32_t kernel) {
+    return kernels[kernel].name;
+}
+
+bool gpu_kernel_writes(int32_t kernel, int operand) {
+    return (kernels[kernel].writes >> operand & 1) != 0;
+}
+
+gpu_step gpu_step_make(const gpu_emit *e, gpu_kernel kernel, int32_t group_size) {
+    return (gpu_step){
+        .kernel = kernel, .node = e->index, .group_size = group_size, .grid = {1, 1, 1}};
+}
+
+tdm_status gpu_step_grid(const gpu_emit *e, gpu_step *step, int64_t n, tdm_error *err) {
+    int64_t max_x = e->target->max_grid[0], x = n < max_x ? n : max_x;
+    int64_t y = x > 0 ? (n + x - 1) / x : 0;
+    if (y > e->target->max_grid[1])
+        return gpu_refuse(e, err, "%lld workgroups; the device launches up to %lld", (long long)n,
+                          (long long)max_x * e->target->max_grid[1]);
+    /* Equal rows, so that few workgroups have no work. */
+    if (y > 1) x = (n + y - 1) / y;
+    step->grid[0] = (uint32_t)x;
+    step->grid[1] = (uint32_t)y;
+    step->grid[2] = 1;
+    return TDM_OK;
+}
+
+tdm_status gpu_emit_step(gpu_emit *e, const gpu_step *step, tdm_error *err) {
+    const gpu_target *t = e->target;
+    if (step->group_size > t->max_group_size)
+        return gpu_refuse(e, err, "kernel %s: workgroups of %d threads; the device has up to %d",
+                          gpu_kernel_name(step->kernel), (int)step->group_size,
+                          (int)t->max_group_size);
+    for (int i = 0; i < 3; i++)
+        if (step->grid[i] == 0 || step->grid[i] > t->max_grid[i])
+            return gpu_refuse(e, err,
+                              "kernel %s: %u workgroups along axis %d; the device has 1 to %u",
+                              gpu_kernel_name(step->kernel), step->grid[i], i, t->max_grid[i]);
+    for (int i = 0; i < GPU_MAX_OPERAND; i++)
+        if (t->max_range != 0 && step->operand[i].size > t->max_range)
+            return gpu_refuse(
+                e, err, "kernel %s: an operand of %llu bytes; the device has up to %llu",
+                gpu_kernel_name(step->kernel), (unsigned long long)step->operand[i].size,
+                (unsigned long long)t->max_range);
+    if (e->maker == NULL || gpu_maker_step(e->maker, step)) return TDM_OK;
+    return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "%s: no memory for a plan", t->name);
+}
+
+/* ---- Scratch and forms ----------------------------------------------------------------------- */
+
+gpu_operand gpu_emit_scratch(gpu_emit *e, uint64_t size) {
+    gpu_operand operand = {.space = GPU_SPACE_AREA, .size = size};
+    if (e->maker != NULL) operand.index = gpu_maker_area(e->maker, size);
+    return operand;
+}
+
+static bool is_same_view(const gpu_value *a, const gpu_value *b) {
+    return a->type == b->type && a->place.space == b->place.space &&
+           a->place.index == b->place.index && a->place.off == b->place.off &&
+           memcmp(a->ne, b->ne, sizeof a->ne) == 0 && memcmp(a->nb, b->nb, sizeof a->nb) == 0;
+}
+
+gpu_operand gpu_emit_form(gpu_emit *e, int src, int32_t form, uint64_t size, bool *is_new_out) {
+    gpu_maker *maker = e->maker;
+    const gpu_value *of = &e->src[src];
+    *is_new_out = true;
+    if (maker == NULL) return gpu_emit_scratch(e, size);
+    for (int32_t i = 0; i < maker->n_form; i++)
+        if (maker->forms[i].form == form && is_same_view(&maker->forms[i].of, of)) {
+            *is_new_out = false;
+            return (gpu_operand){
+                .space = GPU_SPACE_AREA, .index = maker->forms[i].area, .size = size};
+        }
+    gpu_operand operand = gpu_emit_scratch(e, size);
+    gpu_maker_form(maker, form, operand.index, of);
+    return operand;
+}
+
+/* ---- Words ----------------------------------------------------------------------------------- */
+
+tdm_status gpu_word(const gpu_emit *e, int32_t *word, int64_t n, tdm_error *err) {
+    if (n < INT32_MIN || n > INT32_MAX)
+        return gpu_refuse(e, err, "%lld elements; kernels count up to 2^31 - 1", (long long)n);
+    *word = (int32_t)n;
+    return TDM_OK;
+}
+
+tdm_status gpu_words_shape(const gpu_emit *e, int32_t word[4], const int64_t ne[4],
+                           tdm_error *err) {
+    tdm_status status = TDM_OK;
+    for (int i = 0; i < TDM_MAX_DIMS && status == TDM_OK; i++)
+        status = gpu_word(e, &word[i], ne[i], err);
+    return status;
+}
+
+tdm_status gpu_words_strides(const gpu_emit *e, int32_t word[4], const gpu_value *v,
+                             const int64_t ne[4], tdm_error *err) {
+    int64_t size = tdm_type_get_info(v->type).block_size;
+    tdm_status status = TDM_OK;
+    for (int i = 0; i < TDM_MAX_DIMS && status == TDM_OK; i++) {
+        bool is_repeated = v->ne[i] == 1 && ne[i] != 1;
+        status = gpu_word(e, &word[i], is_repeated || v->ne[i] == 1 ? 0 : v->nb[i] / size, err);
+    }
+    return status;
+}
+
+bool gpu_value_has_dense_rows(const gpu_value *v) {
+    tdm_type_info info = tdm_type_get_info(v->type);
+    return v->ne[0] <= info.block_len || v->nb[0] == info.block_size;
+}
+
+bool gpu_value_is_contiguous(const gpu_value *v) {
+    tdm_type_info info = tdm_type_get_info(v->type);
+    int64_t next = info.block_size;
+    for (int i = 0; i < TDM_MAX_DIMS; i++) {
+        int64_t n = i == 0 ? v->ne[0] / info.block_len : v->ne[i];
+        if (n != 1 && v->nb[i] != next) return false;
+        next *= n;
+    }
+    return true;
+}

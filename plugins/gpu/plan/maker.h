@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * maker.h: a plan that is being made, as plan.c, emit.c and lay_out.c see it.
+ */
+#ifndef TANDEM_GPU_MAKER_H
+#define TANDEM_GPU_MAKER_H
+
+#include "core/base/view.h"
+#include "plugins/gpu/plan/plan.h"
+
+/* A temporary of the plan: the memory of a TEMP value, of a form or of an emitter's scratch. It
+ * lives from the first to the last step that names it. */
+typedef struct gpu_area {
+    uint64_t size;
+    uint64_t off; /* in the scratch, once laid out */
+    int32_t first_step;
+    int32_t last_step; /* -1: no step names it */
+} gpu_area;
+
+/* A form of a view (gpu_emit_form) that a step has made. */
+typedef struct gpu_made_form {
+    int32_t form;
+    int32_t area;
+    gpu_value of;
+} gpu_made_form;
+
+struct gpu_maker {
+    gpu_plan *plan;
+    gpu_area *areas;
+    gpu_made_form *forms;
+    int32_t *area_of_slot; /* n_slot; -1 = bound memory */
+    tdm_view_place *places;
+    int32_t n_area, area_room;
+    int32_t n_form, form_room;
+    int32_t step_room;
+    bool is_out_of_memory; /* an append failed; plan.c reports it */
+};
+
+/* Appends; sets is_out_of_memory and returns false, or -1, where there is no memory. */
+bool gpu_maker_step(gpu_maker *maker, const gpu_step *step);
+int32_t gpu_maker_area(gpu_maker *maker, uint64_t size);
+void gpu_maker_form(gpu_maker *maker, int32_t form, int32_t area, const gpu_value *of);
+
+/* Gives every area its place in the scratch, turns areas into scratch operands, and sets barriers.
+ * All steps are known. */
+tdm_status gpu_maker_lay_out(gpu_maker *maker, tdm_error *err);
+
+#endif

@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * plan.h: from a graph to a list of steps.
+ *
+ * The planner resolves views, calls each op's emitter (plugins/gpu/ops/ops.h), gives temporaries and
+ * scratch their places by lifetime over the steps, and marks the steps that need a barrier. It is
+ * plain C without a driver: Vulkan, CUDA and HIP use the same.
+ */
+#ifndef TANDEM_GPU_PLAN_H
+#define TANDEM_GPU_PLAN_H
+
+#include "plugins/gpu/plan/emit.h"
+
+typedef struct gpu_plan {
+    gpu_step *steps; /* n_step, in the order in which they are launched */
+    int32_t n_step;
+    int32_t n_slot;        /* of the graph */
+    uint64_t *slot_sizes;  /* n_slot: bytes that a binding must have; 0 = the plan does not use it,
+                              as the slots of temporaries, which live in scratch */
+    uint64_t scratch_size; /* bytes of scratch, from an address that is a multiple of 256 */
+} gpu_plan;
+
+/* Makes the list for a verified graph. The graph need not outlive the plan. TDM_UNSUPPORTED with
+ * the reason where an op is refused. Released with gpu_plan_destroy. [any-thread] */
+tdm_status gpu_plan_create(const gpu_target *target, const tdm_graph *graph, gpu_plan **plan_out,
+                           tdm_error *err);
+
+/* NULL is a no-op. [any-thread] */
+void gpu_plan_destroy(gpu_plan *plan);
+
+/* TDM_OK where the node can be planned on this device; else TDM_UNSUPPORTED with the reason. A view
+ * node is always supported. Allocates nothing that it keeps. [any-thread] */
+tdm_status gpu_plan_supports(const gpu_target *target, const tdm_graph *graph, int32_t node,
+                             tdm_error *err);
+
+#endif

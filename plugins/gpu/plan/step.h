@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * step.h: a plan as a list of steps, each of which launches one kernel. The planner makes the list
+ * (plan.h); a plugin puts in addresses and records or captures it. Nothing here knows a driver.
+ */
+#ifndef TANDEM_GPU_STEP_H
+#define TANDEM_GPU_STEP_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "plugins/gpu/plan/kernel.h"
+
+/* Where an operand lies. */
+typedef enum gpu_space {
+    GPU_SPACE_NONE = 0, /* absent */
+    GPU_SPACE_SLOT,     /* memory bound to a slot of the graph */
+    GPU_SPACE_AREA,     /* a temporary of the plan, while it is made: index is the area's number */
+    GPU_SPACE_SCRATCH   /* the queue's scratch, in a finished plan; index is 0 */
+} gpu_space;
+
+/* The bytes [off, off + size) of its memory are all that the step may touch through it, and `off`
+ * is the address that the kernel is given. */
+typedef struct gpu_operand {
+    int32_t space; /* gpu_space */
+    int32_t index; /* slot or area */
+    uint64_t off;
+    uint64_t size;
+} gpu_operand;
+
+typedef struct gpu_step {
+    int32_t kernel;     /* gpu_kernel */
+    int32_t node;       /* of the graph, for messages; the last one where several are fused */
+    int32_t group_size; /* threads of a workgroup */
+    uint32_t grid[3];   /* workgroups */
+    int32_t spec[GPU_MAX_SPEC];
+    gpu_operand operand[GPU_MAX_OPERAND];
+    int32_t word[GPU_MAX_WORD];
+    bool has_barrier; /* what earlier steps wrote is visible, and what they read may be overwritten,
+                         before this one begins */
+} gpu_step;
+
+/* The kernel's name in the list; whether it writes an operand. [any-thread] */
+const char *gpu_kernel_name(int32_t kernel);
+bool gpu_kernel_writes(int32_t kernel, int operand);
+
+/* True where one of two steps writes bytes that the other touches, so that they must not overlap.
+ * Operands of finished plans, or of the same plan in the making. [any-thread] */
+bool gpu_steps_conflict(const gpu_step *a, const gpu_step *b);
+
+#endif

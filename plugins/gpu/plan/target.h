@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * target.h: what the planner knows about a device: limits and features, no driver types. A plugin
+ * fills it once when it opens the device.
+ */
+#ifndef TANDEM_GPU_TARGET_H
+#define TANDEM_GPU_TARGET_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef struct gpu_target {
+    char name[32];          /* of the device, for messages */
+    int32_t subgroup_min;   /* threads of a subgroup (warp, wave), powers of two, 1 .. 128 */
+    int32_t subgroup_max;   /* equal to subgroup_min where the size is fixed or required */
+    int32_t max_group_size; /* threads of a workgroup */
+    uint32_t max_grid[3];   /* workgroups along each axis */
+    uint32_t shared_size;   /* bytes of shared memory of a workgroup */
+    int32_t n_unit;         /* compute units; 0 = unknown */
+    int32_t max_trips;      /* iterations of all loops that one invocation may run; 0 = no limit.
+                               Exceeding it is silent on drivers that have such a limit */
+    uint64_t max_range;     /* bytes that one operand may span; 0 = no limit */
+    bool has_f16;           /* arithmetic in f16 */
+    bool has_dot8;          /* products of four signed bytes, added up, in hardware */
+    bool has_matrix;        /* matrix hardware, f16 operands and f32 sums */
+} gpu_target;
+
+#endif
