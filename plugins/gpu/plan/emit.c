@@ -84,6 +84,11 @@ tdm_status gpu_emit_step(gpu_emit *e, const gpu_step *step, tdm_error *err) {
                 e, err, "kernel %s: an operand of %llu bytes; the device has up to %llu",
                 gpu_kernel_name(step->kernel), (unsigned long long)step->operand[i].size,
                 (unsigned long long)t->max_range);
+    if (t->max_trips != 0 && step->trips > t->max_trips)
+        return gpu_refuse(e, err,
+                          "kernel %s: %lld loop iterations in an invocation; the device runs up to "
+                          "%d",
+                          gpu_kernel_name(step->kernel), (long long)step->trips, (int)t->max_trips);
     if (e->maker == NULL || gpu_maker_step(e->maker, step)) return TDM_OK;
     return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "%s: no memory for a plan", t->name);
 }

@@ -48,8 +48,8 @@ gpu_step gpu_step_make(const gpu_emit *e, gpu_kernel kernel, int32_t group_size)
  * what its words say, and ends where there is no work. Fails where the device has no such grid. */
 tdm_status gpu_step_grid(const gpu_emit *e, gpu_step *step, int64_t n, tdm_error *err);
 
-/* Appends a step. Fails where a limit of the device is exceeded: threads, grid, operand range. The
- * message names the node. */
+/* Appends a step. Fails where a limit of the device is exceeded: threads, grid, operand range, loop
+ * iterations (step->trips). The message names the node. */
 tdm_status gpu_emit_step(gpu_emit *e, const gpu_step *step, tdm_error *err);
 
 /* Scratch of `size` bytes, 256-byte aligned, for steps of this node: bytes are undefined until a

@@ -36,6 +36,9 @@ typedef struct gpu_step {
     int32_t spec[GPU_MAX_SPEC];
     gpu_operand operand[GPU_MAX_OPERAND];
     int32_t word[GPU_MAX_WORD];
+    int64_t trips; /* upper bound of the iterations of all loops that one invocation runs, added up;
+                      loops that are unrolled when the kernel is compiled do not count. 0 = none.
+                      Checked against gpu_target.max_trips */
     bool has_barrier; /* what earlier steps wrote is visible, and what they read may be overwritten,
                          before this one begins */
 } gpu_step;
