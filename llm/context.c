@@ -57,7 +57,7 @@ tdm_status llm_context_measure(llm_context *ctx, const llm_model *m,
     /* Two more pages per sequence: a shift leaves up to two pages partly empty (kv_cache.h), and
      * copies a shared page first. */
     ctx->cache.n_page = ((int64_t)ctx->n_ctx + page_len - 1) / page_len + 2 * ctx->n_seq;
-    ctx->n_entry = 16;
+    ctx->n_entry = LLM_MIN_ENTRIES;
     while (ctx->n_entry < ctx->cache.n_page + 2 * ctx->n_seq) ctx->n_entry *= 2;
     return TDM_OK;
 }
@@ -139,9 +139,11 @@ tdm_status llm_context_create(llm_model *model, const llm_context_params *params
         ctx->cells =
             calloc((size_t)(ctx->n_ubatch > LLM_STATE_CHUNK ? ctx->n_ubatch : LLM_STATE_CHUNK),
                    sizeof *ctx->cells);
+        ctx->order = calloc((size_t)ctx->n_ubatch, sizeof *ctx->order);
+        ctx->row_of = calloc((size_t)ctx->n_ubatch, sizeof *ctx->row_of);
         ctx->cache.page_size = ctx->page_size;
         if (ctx->page_size == NULL || ctx->state_dev == NULL || ctx->state_off == NULL ||
-            ctx->row_io == NULL || ctx->cells == NULL)
+            ctx->row_io == NULL || ctx->cells == NULL || ctx->order == NULL || ctx->row_of == NULL)
             status = out_of_memory(err);
     }
     if (status == TDM_OK)
@@ -176,9 +178,12 @@ void llm_context_destroy(llm_context *ctx) {
     free(ctx->state_off);
     free(ctx->row_io);
     free(ctx->cells);
+    free(ctx->order);
+    free(ctx->row_of);
     free(ctx->jobs);
     free(ctx->step);
     free(ctx->logits);
+    free(ctx->logits_at);
     free(ctx);
 }
 
@@ -251,24 +256,36 @@ static tdm_status batch_check(const llm_context *ctx, const llm_batch *batch, td
     return TDM_OK;
 }
 
+/* Memory for n_row rows of logits in all, and for the places of as many wanted tokens. */
 static tdm_status logits_reserve(llm_context *ctx, int64_t n_row, tdm_error *err) {
     if (n_row <= ctx->logits_rows) return TDM_OK;
+    int64_t *at = realloc(ctx->logits_at, (size_t)n_row * sizeof *at);
+    if (at != NULL) ctx->logits_at = at;
     float *grown = realloc(ctx->logits, (size_t)n_row * (size_t)ctx->model->hparams.n_vocab * 4);
-    if (grown == NULL)
+    if (grown != NULL) ctx->logits = grown;
+    if (at == NULL || grown == NULL)
         return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "no memory for the logits of %lld tokens",
                         (long long)n_row);
-    ctx->logits = grown;
     ctx->logits_rows = n_row;
     return TDM_OK;
 }
 
-/* Finds cells for tokens first .. last-1, for neighbours of one sequence at a time. */
-static tdm_status cells_find(llm_context *ctx, const llm_batch *batch, int32_t first, int32_t last,
-                             tdm_error *err) {
-    for (int32_t i = first, end; i < last; i = end) {
-        int32_t seq = batch_seq(batch, i);
-        for (end = i; end < last && batch_seq(batch, end) == seq;) end++;
-        tdm_status status = llm_kv_append(ctx->kv, seq, end - i, ctx->cells + (i - first), err);
+/* Puts tokens first .. last-1 of the batch into the order in which the step has them: by sequence,
+ * those of one sequence as the batch has them. So tokens of a sequence are neighbours, and a device
+ * can compute the attention of several of them with one reading of the cache. */
+static void order_make(llm_context *ctx, const llm_batch *batch, int32_t first, int32_t last) {
+    int32_t next[LLM_MAX_SEQ + 1] = {0};
+    for (int32_t i = first; i < last; i++) next[batch_seq(batch, i) + 1]++;
+    for (int32_t s = 0; s < ctx->n_seq; s++) next[s + 1] += next[s];
+    for (int32_t i = first; i < last; i++) ctx->order[next[batch_seq(batch, i)]++] = i;
+}
+
+/* Finds cells for the n tokens of ctx->order, for all of one sequence at a time. */
+static tdm_status cells_find(llm_context *ctx, const llm_batch *batch, int32_t n, tdm_error *err) {
+    for (int32_t i = 0, end; i < n; i = end) {
+        int32_t seq = batch_seq(batch, ctx->order[i]);
+        for (end = i; end < n && batch_seq(batch, ctx->order[end]) == seq;) end++;
+        tdm_status status = llm_kv_append(ctx->kv, seq, end - i, ctx->cells + i, err);
         if (status != TDM_OK) return status;
     }
     return TDM_OK;
@@ -282,16 +299,16 @@ static int32_t entries_needed(const llm_context *ctx, const bool *is_used) {
     return n;
 }
 
-/* Writes tokens, positions, cells and page tables; returns the size of the used part of the
- * block. */
-static size_t step_fill(llm_context *ctx, const llm_plan *plan, const llm_batch *batch,
-                        int32_t first, int32_t last, const int32_t *start, const bool *is_used) {
+/* Writes the n tokens of ctx->order, their positions and cells, and the page tables; returns the
+ * size of the used part of the block. */
+static size_t step_fill(llm_context *ctx, const llm_plan *plan, const llm_batch *batch, int32_t n,
+                        const int32_t *start, const bool *is_used) {
     const tdm_step_header *h = &plan->header;
     int32_t *step = ctx->step, next[LLM_MAX_SEQ];
     int32_t n_out = 0;
     memcpy(next, start, (size_t)ctx->n_seq * sizeof *next);
-    for (int32_t i = first; i < last; i++) {
-        int32_t at = i - first, seq = batch_seq(batch, i);
+    for (int32_t at = 0; at < n; at++) {
+        int32_t i = ctx->order[at], seq = batch_seq(batch, i);
         step[h->token_off + at] = batch->tokens[i];
         step[h->pos_off + at] = next[seq]++;
         step[h->seq_off + at] = seq;
@@ -307,64 +324,79 @@ static size_t step_fill(llm_context *ctx, const llm_plan *plan, const llm_batch 
     }
     int32_t n_entry = 0;
     for (int32_t s = 0; s < ctx->n_seq; s++) {
-        int32_t n = is_used[s] ? llm_kv_entry_count(ctx->kv, s) : 0;
+        int32_t count = is_used[s] ? llm_kv_entry_count(ctx->kv, s) : 0;
         step[h->cls[0].first_entry_off + s] = n_entry;
-        if (n > 0)
+        if (count > 0)
             memcpy(&step[h->cls[0].entry_off + 4 * n_entry], llm_kv_entries(ctx->kv, s),
-                   (size_t)n * sizeof(tdm_page_entry));
-        n_entry += n;
+                   (size_t)count * sizeof(tdm_page_entry));
+        n_entry += count;
     }
     step[h->cls[0].first_entry_off + ctx->n_seq] = n_entry;
     tdm_step_header *header = (tdm_step_header *)(void *)step;
-    header->n_tok = last - first;
+    header->n_tok = n;
     header->n_seq = ctx->n_seq;
     header->n_out = n_out;
     return ((size_t)h->cls[0].entry_off + 4 * (size_t)n_entry) * sizeof(int32_t);
 }
 
+/* Capacity of page tables for `needed` entries: so few sizes that a growing sequence needs a new
+ * plan seldom, and so near the need that a device can divide the cached tokens by it. */
+static int32_t entry_bucket(const llm_context *ctx, int32_t needed) {
+    int32_t bucket = LLM_MIN_ENTRIES;
+    while (bucket < needed) bucket *= 4;
+    return bucket < ctx->n_entry ? bucket : ctx->n_entry;
+}
+
+/* Notes where the logits of the wanted tokens are, in the order of the batch. The step has a row for
+ * each of its n tokens, or (row_of_token false) for the wanted ones alone. */
+static void logits_note(llm_context *ctx, const llm_batch *batch, int32_t first, int32_t n,
+                        bool row_of_token) {
+    int32_t row = 0, n_wanted = ctx->n_logits;
+    for (int32_t k = 0; k < n; k++) {
+        ctx->row_of[ctx->order[k] - first] = row;
+        row += row_of_token || batch_wants(batch, ctx->order[k]);
+    }
+    for (int32_t i = first; i < first + n; i++)
+        if (batch_wants(batch, i)) ctx->logits_at[n_wanted++] = ctx->n_row + ctx->row_of[i - first];
+}
+
 /* Computes tokens first .. last-1 of the batch; appends their logits to those of the context. */
 static tdm_status ubatch_run(llm_context *ctx, const llm_batch *batch, int32_t first, int32_t last,
                              tdm_error *err) {
-    int32_t n_vocab = ctx->model->hparams.n_vocab, start[LLM_MAX_SEQ], n_out = 0;
+    int32_t n_vocab = ctx->model->hparams.n_vocab, start[LLM_MAX_SEQ], n_out = 0, n = last - first;
     bool is_used[LLM_MAX_SEQ] = {false};
     for (int32_t s = 0; s < ctx->n_seq; s++) start[s] = llm_kv_length(ctx->kv, s);
     for (int32_t i = first; i < last; i++) {
         is_used[batch_seq(batch, i)] = true;
         n_out += batch_wants(batch, i);
     }
-    tdm_status status = cells_find(ctx, batch, first, last, err);
+    order_make(ctx, batch, first, last);
+    tdm_status status = cells_find(ctx, batch, n, err);
     if (status != TDM_OK) return status;
-    while (ctx->n_entry < entries_needed(ctx, is_used)) {
-        llm_plan_clear(ctx);
-        ctx->n_entry *= 2;
-    }
-    llm_step_shape shape = {llm_plan_bucket(last - first, ctx->n_ubatch), 0, ctx->n_seq,
-                            ctx->n_entry};
+    int32_t needed = entries_needed(ctx, is_used);
+    while (ctx->n_entry < needed) ctx->n_entry *= 2;
+    llm_step_shape shape = {llm_plan_bucket(n, ctx->n_ubatch), 0, ctx->n_seq,
+                            entry_bucket(ctx, needed)};
     if (n_out > 0) shape.n_out = llm_plan_bucket(n_out, shape.n_tok);
     llm_plan *plan = NULL;
     status = llm_plan_get(ctx, LLM_PLAN_FORWARD, &shape, &plan, err);
     if (status == TDM_OK) status = llm_step_begin(ctx, plan, err);
     if (status != TDM_OK) return status;
-    size_t size = step_fill(ctx, plan, batch, first, last, start, is_used);
+    size_t size = step_fill(ctx, plan, batch, n, start, is_used);
     tdm_io input = {plan->step, ctx->step, size};
     if (n_out == 0) return tdm_schedule_run(plan->schedule, &input, 1, NULL, 0, err);
 
-    /* A plan that gives logits of all tokens has a row per token: keep the wanted ones. */
-    bool is_by_token = shape.n_out == shape.n_tok;
-    int32_t n_row = is_by_token ? last - first : n_out;
-    status = logits_reserve(ctx, (int64_t)ctx->n_logits + n_row, err);
+    /* A plan that gives logits of all tokens has a row per token. */
+    bool row_of_token = shape.n_out == shape.n_tok;
+    int32_t n_row = row_of_token ? n : n_out;
+    status = logits_reserve(ctx, ctx->n_row + n_row, err);
     if (status != TDM_OK) return status;
-    float *rows = ctx->logits + (int64_t)ctx->n_logits * n_vocab;
+    float *rows = ctx->logits + ctx->n_row * n_vocab;
     tdm_io output = {plan->logits, rows, (uint64_t)n_row * (uint64_t)n_vocab * sizeof(float)};
     status = tdm_schedule_run(plan->schedule, &input, 1, &output, 1, err);
     if (status != TDM_OK) return status;
-    for (int32_t i = first, at = 0; is_by_token && i < last; i++) {
-        if (!batch_wants(batch, i)) continue;
-        if (at != i - first)
-            memmove(rows + (int64_t)at * n_vocab, rows + (int64_t)(i - first) * n_vocab,
-                    (size_t)n_vocab * sizeof(float));
-        at++;
-    }
+    logits_note(ctx, batch, first, n, row_of_token);
+    ctx->n_row += n_row;
     ctx->n_logits += n_out;
     return TDM_OK;
 }
@@ -375,6 +407,7 @@ tdm_status llm_context_decode(llm_context *ctx, const llm_batch *batch, tdm_erro
     if (status != TDM_OK) return status;
     for (int32_t s = 0; s < ctx->n_seq; s++) before[s] = llm_kv_length(ctx->kv, s);
     ctx->n_logits = 0;
+    ctx->n_row = 0;
     for (int32_t i = 0; i < batch->n_tok && status == TDM_OK; i += ctx->n_ubatch) {
         int32_t end = batch->n_tok - i < ctx->n_ubatch ? batch->n_tok : i + ctx->n_ubatch;
         status = ubatch_run(ctx, batch, i, end, err);
@@ -392,5 +425,5 @@ tdm_status llm_context_decode(llm_context *ctx, const llm_batch *batch, tdm_erro
 
 const float *llm_context_logits(const llm_context *ctx, int32_t i) {
     if (i < 0 || i >= ctx->n_logits) return NULL;
-    return ctx->logits + (int64_t)i * ctx->model->hparams.n_vocab;
+    return ctx->logits + ctx->logits_at[i] * ctx->model->hparams.n_vocab;
 }

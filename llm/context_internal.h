@@ -13,6 +13,9 @@
 /* Alignment of the layers' caches in a buffer, bytes: a page of most hosts. */
 #define LLM_STATE_ALIGN ((uint64_t)4096)
 
+/* The smallest capacity of page tables. */
+#define LLM_MIN_ENTRIES 16
+
 /* The operation of a plan. */
 typedef enum llm_plan_kind {
     LLM_PLAN_FORWARD,
@@ -44,16 +47,20 @@ struct llm_context {
     tdm_mem cache_mem[TDM_MAX_STAGE_DEVICES];
     uint64_t cache_size;
     int32_t n_ctx, n_ubatch, n_seq;
-    int32_t n_entry; /* capacity of page tables in plans; grows by doubling */
+    int32_t n_entry; /* largest capacity of page tables in plans; grows by doubling */
     llm_plan plans[LLM_MAX_PLANS];
     int32_t n_plan;
     uint64_t clock;      /* counts plan uses, for eviction */
     int32_t *step;       /* the step block under construction */
     size_t step_size;    /* bytes allocated */
-    int32_t *cells;      /* [n_ubatch] */
-    float *logits;       /* [n_logit_rows][n_vocab] */
+    int32_t *cells;      /* [n_ubatch] of the step's tokens */
+    int32_t *order;      /* [n_ubatch] token of the batch that each token of the step is */
+    int32_t *row_of;     /* [n_ubatch] row of logits of each token of the ubatch */
+    float *logits;       /* [logits_rows][n_vocab] */
+    int64_t *logits_at;  /* [logits_rows] row of each wanted token of the last batch */
     int64_t logits_rows; /* allocated */
-    int32_t n_logits;    /* rows of the last batch */
+    int64_t n_row;       /* rows computed for the last batch */
+    int32_t n_logits;    /* its wanted tokens */
     tdm_page_job *jobs;  /* [2 * max_job] */
     int32_t max_job;
     tdm_io *row_io; /* [2 * n_layer + 1] for export and import */

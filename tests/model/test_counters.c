@@ -88,15 +88,22 @@ static void test_counting(void **state) {
     llm_context_destroy(ctx);
 }
 
+/* Nothing moves while the page tables fit the plan's capacity (16 pages of 16 tokens, then 64), and
+ * a sequence that outgrows it is planned for once. */
 static void test_decoding(void **state) {
     (void)state;
-    uint64_t before[N_COUNTER];
+    uint64_t before[N_COUNTER], after[N_COUNTER];
     llm_context *ctx = context_make();
     decode(ctx, 0, 30, 1);
     decode(ctx, 0, 1, 1);
     counters_read(before);
-    for (int i = 0; i < 300; i++) decode(ctx, 0, 1, 1); /* through many pages */
+    while (llm_context_length(ctx, 0) < 16 * 16) decode(ctx, 0, 1, 1);
     counters_check(before, "decoding a token at a time");
+    decode(ctx, 0, 1, 1);
+    counters_read(after);
+    assert_int_equal(after[TDM_COUNTER_GRAPHS_BUILT] - before[TDM_COUNTER_GRAPHS_BUILT], 1);
+    while (llm_context_length(ctx, 0) < 400) decode(ctx, 0, 1, 1);
+    counters_check(after, "decoding a token at a time, behind many pages");
     llm_context_destroy(ctx);
 }
 
