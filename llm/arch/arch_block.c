@@ -26,13 +26,16 @@ void llm_declare(llm_declarer *d, llm_role role, bool is_required, int64_t ne0, 
 
 void llm_declare_ends(llm_declarer *d, int32_t vocab_id) {
     const llm_hparams *h = &d->model->hparams;
-    const int32_t *global = d->model->global;
+    const int32_t *global = d->model->global, embd_id = llm_partition_limit(h) - 1;
     tdm_partition vocab = llm_partition_make(vocab_id, -1, h->n_vocab, 1);
-    llm_declare(d, LLM_ROLE_TOKEN_EMBD, true, h->n_embd, h->n_vocab, 1, &vocab, 1);
     llm_declare(d, LLM_ROLE_OUTPUT_NORM, true, h->n_embd, 1, 1, NULL, 0);
     llm_declare(d, LLM_ROLE_OUTPUT, false, h->n_embd, h->n_vocab, 1, &vocab, 1);
-    /* A tied head is a matrix product with the token embedding. */
-    if (d->status == TDM_OK && global[LLM_ROLE_OUTPUT] < 0)
+    /* The embedding belongs to the first layer, so that a group that is split by layers has it
+     * where its rows are read. A tied head is a matrix product with the embedding. */
+    bool is_tied = global[LLM_ROLE_OUTPUT] < 0;
+    tdm_partition rows = is_tied ? vocab : llm_partition_make(embd_id, 0, h->n_vocab, 1);
+    llm_declare(d, LLM_ROLE_TOKEN_EMBD, true, h->n_embd, h->n_vocab, 1, &rows, 1);
+    if (d->status == TDM_OK && is_tied)
         d->model->weights[global[LLM_ROLE_TOKEN_EMBD]].usage |= TDM_USAGE_MATMUL;
 }
 

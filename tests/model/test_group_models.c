@@ -445,26 +445,37 @@ static void test_long_prompt(void **state) {
 static void test_exchanges(void **state) {
     (void)state;
     static const struct {
-        const char *model, *attention;
+        const char *model, *attention, *split;
+        int n_member;
         int n_once, n_layer; /* exchanges in all, and of each layer */
     } cases[] = {
-        {"tiny-llama", "heads", 1, 2},
-        {"tiny-mistral", "replicate", 1, 2},
-        {"tiny-mixtral", "heads", 1, 4},
-        {"tiny-one-kv-head", "replicate", 1, 2},
+        {"tiny-llama", "heads", "tensor", 2, 1, 2},
+        {"tiny-mistral", "replicate", "tensor", 2, 1, 2},
+        {"tiny-mixtral", "heads", "tensor", 2, 1, 4},
+        {"tiny-one-kv-head", "replicate", "tensor", 2, 1, 2},
+        /* A member sends the next one what its last layer computed, and nothing else. */
+        {"tiny-llama", "heads", "layer", 2, 1, 0},
+        {"tiny-mistral", "heads", "layer", 2, 1, 0},
+        {"tiny-mixtral", "heads", "layer", 2, 1, 0},
+        {"tiny-deepseek2", "heads", "layer", 2, 1, 0},
+        {"tiny-deepseek2", "heads", "layer", 3, 2, 0},
+        /* The head is the embedding, which the last member holds: its rows are sent too. */
+        {"tiny-one-kv-head", "replicate", "layer", 2, 2, 0},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         tdm_error err = {0};
         llm_model *model = NULL;
-        const group_config config = {.n_member = 2, .attention = cases[i].attention};
+        const group_config config = {.n_member = cases[i].n_member,
+                                     .attention = cases[i].attention,
+                                     .split = cases[i].split};
         tdm_split_report report = {.struct_size = sizeof report,
                                    .member_size = sizeof(tdm_split_member)};
         RIG_OK(llm_model_open(model_file(cases[i].model, TDM_TYPE_Q8_0), &model, &err));
         RIG_OK(llm_model_report(model, group_device(&config), NULL, 1, 1, &report, &err));
         int expected = cases[i].n_once + cases[i].n_layer * model->hparams.n_layer;
         if (report.n_exchange != expected || report.n_relayout != 0)
-            fail_msg("%s, attention %s: %d exchanges, %d of them gathers; %d are enough",
-                     cases[i].model, cases[i].attention, (int)report.n_exchange,
+            fail_msg("%s, attention %s, split %s: %d exchanges, %d of them gathers; %d are enough",
+                     cases[i].model, cases[i].attention, cases[i].split, (int)report.n_exchange,
                      (int)report.n_relayout, expected);
         llm_model_close(model);
     }

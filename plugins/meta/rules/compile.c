@@ -114,7 +114,9 @@ static bool node_compile(meta_compiler *c, int32_t index) {
         if (node->src[i] >= 0 && c->is_by_page[node->src[i]])
             return meta_fail(c, TDM_UNSUPPORTED,
                              "rows exported from a cache cut by sequence are for the caller only");
-    if (!rule->apply(c, node)) return false;
+    bool is_emitted = false;
+    if (!meta_holder_emit(c, node, &is_emitted)) return false;
+    if (!is_emitted && !rule->apply(c, node)) return false;
     for (int32_t i = 0; i < node->n_dst; i++)
         if (node->dst[i] >= 0 && !meta_override_apply(c, node->dst[i])) return false;
     return c->status == TDM_OK;
@@ -194,7 +196,7 @@ tdm_status meta_compile(meta_device *device, const tdm_graph *graph, meta_plan *
     plan->division = device->division;
     plan->graph = graph;
     members_begin(&c);
-    bool ok = arrays_make(&c) && layouts_make(&c);
+    bool ok = arrays_make(&c) && layouts_make(&c) && meta_holders_find(&c);
     for (int32_t i = 0; i < graph->n_node && ok; i++) ok = node_compile(&c, i);
     c.node = -1;
     ok = ok && outputs_make(&c);
@@ -203,6 +205,7 @@ tdm_status meta_compile(meta_device *device, const tdm_graph *graph, meta_plan *
     size_t n = (size_t)graph->n_value + 1;
     meta_free(host, c.states, n * sizeof *c.states);
     meta_free(host, c.is_by_page, n);
+    meta_free(host, c.holders, ((size_t)graph->n_node + 1) * sizeof *c.holders);
     if (c.status != TDM_OK) {
         meta_plan_destroy(plan);
         return c.status;

@@ -37,8 +37,10 @@ typedef struct meta_compiler {
     int32_t exact, equivalent, partial; /* ids of the layouts without a split */
     meta_state *states;                 /* [n_value] */
     uint8_t *is_by_page;                /* [n_value] rows exported from a cache cut by sequence */
-    int32_t n_exchange;                 /* emitted so far */
-    uint64_t data_size;                 /* arena bytes of the largest exchange so far */
+    int32_t *holders;   /* [n_node] the member that computes a node alone; < 0 = the rules decide;
+                         NULL = no node has one (holder.c) */
+    int32_t n_exchange; /* emitted so far */
+    uint64_t data_size; /* arena bytes of the largest exchange so far */
 } meta_compiler;
 
 /* ---- Failures ---- */
@@ -147,6 +149,13 @@ bool meta_emit_give(meta_compiler *c, const int32_t *src, int32_t dst_layout,
 bool meta_emit_exchange(meta_compiler *c, tdm_exchange_kind kind, int32_t axis, const int32_t *x,
                         const int64_t *first, const int32_t *residual, const meta_result *results,
                         int32_t *out);
+
+/* ---- Nodes that one member computes alone (holder.c) ---- */
+
+/* Finds the holder of every node where split = layer; else does nothing. */
+bool meta_holders_find(meta_compiler *c);
+/* Emits the node on its holder. *is_emitted_out false: it has none, and its rule applies. */
+bool meta_holder_emit(meta_compiler *c, const tdm_node *node, bool *is_emitted_out);
 
 /* ---- Rules (rules.c) ---- */
 
