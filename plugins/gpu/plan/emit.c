@@ -101,6 +101,12 @@ gpu_operand gpu_emit_scratch(gpu_emit *e, uint64_t size) {
     return operand;
 }
 
+gpu_operand gpu_emit_constant(gpu_emit *e, const void *bytes, uint64_t size) {
+    gpu_operand operand = {.space = GPU_SPACE_CONSTANT, .size = size};
+    if (e->maker != NULL) operand.off = gpu_maker_constant(e->maker, bytes, size);
+    return operand;
+}
+
 static bool is_same_view(const gpu_value *a, const gpu_value *b) {
     return a->type == b->type && a->place.space == b->place.space &&
            a->place.index == b->place.index && a->place.off == b->place.off &&

@@ -56,6 +56,10 @@ tdm_status gpu_emit_step(gpu_emit *e, const gpu_step *step, tdm_error *err);
  * step writes them. */
 gpu_operand gpu_emit_scratch(gpu_emit *e, uint64_t size);
 
+/* Bytes that steps of this plan read and that never change, such as a table of frequencies. They are
+ * copied into the plan, 16-byte aligned; equal bytes are kept once. */
+gpu_operand gpu_emit_constant(gpu_emit *e, const void *bytes, uint64_t size);
+
 /* Scratch that holds `form` (a number that emitters agree on, gpu_form) of source `src`, such as
  * its rows as bytes with scales. *is_new_out says whether this emitter must append the step that
  * makes it; otherwise an earlier node of the plan has done so for the same view. */

@@ -33,12 +33,15 @@ struct gpu_maker {
     int32_t n_area, area_room;
     int32_t n_form, form_room;
     int32_t step_room;
+    uint64_t constant_room;
     bool is_out_of_memory; /* an append failed; plan.c reports it */
 };
 
-/* Appends; sets is_out_of_memory and returns false, or -1, where there is no memory. */
+/* Appends; sets is_out_of_memory and returns false, or -1, or 0 for a constant, where there is no
+ * memory. */
 bool gpu_maker_step(gpu_maker *maker, const gpu_step *step);
 int32_t gpu_maker_area(gpu_maker *maker, uint64_t size);
+uint64_t gpu_maker_constant(gpu_maker *maker, const void *bytes, uint64_t size);
 void gpu_maker_form(gpu_maker *maker, int32_t form, int32_t area, const gpu_value *of);
 
 /* Gives every area its place in the scratch, turns areas into scratch operands, and sets barriers.

@@ -54,6 +54,30 @@ void gpu_maker_form(gpu_maker *maker, int32_t form, int32_t area, const gpu_valu
         maker->forms[maker->n_form++] = (gpu_made_form){form, area, *of};
 }
 
+/* The offset at which the plan has these bytes. Plans have a few constants of a few kilobytes, so
+ * each multiple of the alignment is compared. */
+uint64_t gpu_maker_constant(gpu_maker *maker, const void *bytes, uint64_t size) {
+    enum { ALIGN = 16 };
+    gpu_plan *plan = maker->plan;
+    for (uint64_t at = 0; at + size <= plan->constants_size; at += ALIGN)
+        if (memcmp(plan->constants + at, bytes, size) == 0) return at;
+    uint64_t off = (plan->constants_size + ALIGN - 1) / ALIGN * ALIGN;
+    if (off + size > maker->constant_room) {
+        uint64_t room = 2 * (off + size);
+        uint8_t *grown = realloc(plan->constants, room);
+        if (grown == NULL) {
+            maker->is_out_of_memory = true;
+            return 0;
+        }
+        memset(grown + maker->constant_room, 0, room - maker->constant_room);
+        plan->constants = grown;
+        maker->constant_room = room;
+    }
+    memcpy(plan->constants + off, bytes, size);
+    plan->constants_size = off + size;
+    return off;
+}
+
 /* ---- Values ---------------------------------------------------------------------------------- */
 
 /* Bytes of a base value's memory. */
@@ -197,5 +221,6 @@ void gpu_plan_destroy(gpu_plan *plan) {
     if (plan == NULL) return;
     free(plan->steps);
     free(plan->slot_sizes);
+    free(plan->constants);
     free(plan);
 }

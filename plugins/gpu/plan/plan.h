@@ -18,6 +18,10 @@ typedef struct gpu_plan {
     uint64_t *slot_sizes;  /* n_slot: bytes that a binding must have; 0 = the plan does not use it,
                               as the slots of temporaries, which live in scratch */
     uint64_t scratch_size; /* bytes of scratch, from an address that is a multiple of 256 */
+    uint8_t *constants;    /* constants_size bytes that kernels read and none writes. The plugin
+                              copies them to device memory, at a multiple of 16, before the plan
+                              runs first */
+    uint64_t constants_size; /* 0 = the plan has none */
 } gpu_plan;
 
 /* Makes the list for a verified graph. The graph need not outlive the plan. TDM_UNSUPPORTED with

@@ -16,7 +16,8 @@ typedef enum gpu_space {
     GPU_SPACE_NONE = 0, /* absent */
     GPU_SPACE_SLOT,     /* memory bound to a slot of the graph */
     GPU_SPACE_AREA,     /* a temporary of the plan, while it is made: index is the area's number */
-    GPU_SPACE_SCRATCH   /* the queue's scratch, in a finished plan; index is 0 */
+    GPU_SPACE_SCRATCH,  /* the queue's scratch, in a finished plan; index is 0 */
+    GPU_SPACE_CONSTANT  /* the plan's constants (gpu_plan.constants); index is 0 */
 } gpu_space;
 
 /* The bytes [off, off + size) of its memory are all that the step may touch through it, and `off`
