@@ -20,6 +20,7 @@ typedef struct gpu_target {
     int32_t max_trips;      /* iterations of all loops that one invocation may run; 0 = no limit.
                                Exceeding it is silent on drivers that have such a limit */
     uint64_t max_range;     /* bytes that one operand may span; 0 = no limit */
+    bool is_host;           /* its memory is the host's: integrated, or a CPU */
     bool has_f16;           /* arithmetic in f16 */
     bool has_dot8;          /* products of four signed bytes, added up, in hardware */
     bool has_matrix;        /* matrix hardware, f16 operands and f32 sums */
