@@ -184,6 +184,7 @@ void llm_context_destroy(llm_context *ctx) {
     free(ctx->step);
     free(ctx->logits);
     free(ctx->logits_at);
+    free(ctx->candidates);
     free(ctx);
 }
 
@@ -203,7 +204,7 @@ llm_context_memory llm_context_get_memory(const llm_context *ctx) {
         memory.compute += tdm_scratch_size(ctx->scratch, d);
     for (int32_t i = 0; i < ctx->n_plan; i++)
         memory.compute += tdm_schedule_plan_size(ctx->plans[i].schedule);
-    memory.output = (uint64_t)ctx->logits_rows * (uint64_t)ctx->model->hparams.n_vocab * 4;
+    memory.output = (uint64_t)(ctx->logits_room + ctx->candidate_room) * 4;
     return memory;
 }
 
@@ -256,18 +257,26 @@ static tdm_status batch_check(const llm_context *ctx, const llm_batch *batch, td
     return TDM_OK;
 }
 
-/* Memory for n_row rows of logits in all, and for the places of as many wanted tokens. */
-static tdm_status logits_reserve(llm_context *ctx, int64_t n_row, tdm_error *err) {
-    if (n_row <= ctx->logits_rows) return TDM_OK;
-    int64_t *at = realloc(ctx->logits_at, (size_t)n_row * sizeof *at);
-    if (at != NULL) ctx->logits_at = at;
-    float *grown = realloc(ctx->logits, (size_t)n_row * (size_t)ctx->model->hparams.n_vocab * 4);
-    if (grown != NULL) ctx->logits = grown;
-    if (at == NULL || grown == NULL)
-        return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "no memory for the logits of %lld tokens",
-                        (long long)n_row);
-    ctx->logits_rows = n_row;
-    return TDM_OK;
+/* Grows *array to at least n elements. */
+static bool array_reserve(void **array, int64_t *room, int64_t n, size_t size) {
+    if (n <= *room) return true;
+    void *grown = realloc(*array, (size_t)n * size);
+    if (grown == NULL) return false;
+    *array = grown;
+    *room = n;
+    return true;
+}
+
+/* Memory for n_row rows in all. */
+static tdm_status rows_reserve(llm_context *ctx, int64_t n_row, tdm_error *err) {
+    int64_t n = n_row * ctx->row_len;
+    if (array_reserve((void **)&ctx->logits_at, &ctx->row_room, n_row, sizeof *ctx->logits_at) &&
+        array_reserve((void **)&ctx->logits, &ctx->logits_room, n, sizeof *ctx->logits) &&
+        (ctx->n_candidate == 0 || array_reserve((void **)&ctx->candidates, &ctx->candidate_room, n,
+                                                sizeof *ctx->candidates)))
+        return TDM_OK;
+    return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "no memory for the logits of %lld tokens",
+                    (long long)n_row);
 }
 
 /* Puts tokens first .. last-1 of the batch into the order in which the step has them: by sequence,
@@ -363,7 +372,7 @@ static void logits_note(llm_context *ctx, const llm_batch *batch, int32_t first,
 /* Computes tokens first .. last-1 of the batch; appends their logits to those of the context. */
 static tdm_status ubatch_run(llm_context *ctx, const llm_batch *batch, int32_t first, int32_t last,
                              tdm_error *err) {
-    int32_t n_vocab = ctx->model->hparams.n_vocab, start[LLM_MAX_SEQ], n_out = 0, n = last - first;
+    int32_t start[LLM_MAX_SEQ], n_out = 0, n = last - first;
     bool is_used[LLM_MAX_SEQ] = {false};
     for (int32_t s = 0; s < ctx->n_seq; s++) start[s] = llm_kv_length(ctx->kv, s);
     for (int32_t i = first; i < last; i++) {
@@ -377,7 +386,10 @@ static tdm_status ubatch_run(llm_context *ctx, const llm_batch *batch, int32_t f
     while (ctx->n_entry < needed) ctx->n_entry *= 2;
     llm_step_shape shape = {llm_plan_bucket(n, ctx->n_ubatch), 0, ctx->n_seq,
                             entry_bucket(ctx, needed)};
-    if (n_out > 0) shape.n_out = llm_plan_bucket(n_out, shape.n_tok);
+    if (n_out > 0) {
+        shape.n_out = llm_plan_bucket(n_out, shape.n_tok);
+        shape.n_candidate = ctx->n_candidate;
+    }
     llm_plan *plan = NULL;
     status = llm_plan_get(ctx, LLM_PLAN_FORWARD, &shape, &plan, err);
     if (status == TDM_OK) status = llm_step_begin(ctx, plan, err);
@@ -389,11 +401,15 @@ static tdm_status ubatch_run(llm_context *ctx, const llm_batch *batch, int32_t f
     /* A plan that gives logits of all tokens has a row per token. */
     bool row_of_token = shape.n_out == shape.n_tok;
     int32_t n_row = row_of_token ? n : n_out;
-    status = logits_reserve(ctx, ctx->n_row + n_row, err);
+    status = rows_reserve(ctx, ctx->n_row + n_row, err);
     if (status != TDM_OK) return status;
-    float *rows = ctx->logits + ctx->n_row * n_vocab;
-    tdm_io output = {plan->logits, rows, (uint64_t)n_row * (uint64_t)n_vocab * sizeof(float)};
-    status = tdm_schedule_run(plan->schedule, &input, 1, &output, 1, err);
+    int64_t from = ctx->n_row * ctx->row_len;
+    uint64_t bytes = (uint64_t)n_row * (uint64_t)ctx->row_len * 4;
+    tdm_io outputs[2] = {{plan->logits, ctx->logits + from, bytes}};
+    if (plan->candidates >= 0)
+        outputs[1] = (tdm_io){plan->candidates, ctx->candidates + from, bytes};
+    status =
+        tdm_schedule_run(plan->schedule, &input, 1, outputs, plan->candidates >= 0 ? 2 : 1, err);
     if (status != TDM_OK) return status;
     logits_note(ctx, batch, first, n, row_of_token);
     ctx->n_row += n_row;
@@ -408,6 +424,7 @@ tdm_status llm_context_decode(llm_context *ctx, const llm_batch *batch, tdm_erro
     for (int32_t s = 0; s < ctx->n_seq; s++) before[s] = llm_kv_length(ctx->kv, s);
     ctx->n_logits = 0;
     ctx->n_row = 0;
+    ctx->row_len = ctx->n_candidate > 0 ? ctx->n_candidate : ctx->model->hparams.n_vocab;
     for (int32_t i = 0; i < batch->n_tok && status == TDM_OK; i += ctx->n_ubatch) {
         int32_t end = batch->n_tok - i < ctx->n_ubatch ? batch->n_tok : i + ctx->n_ubatch;
         status = ubatch_run(ctx, batch, i, end, err);
@@ -424,6 +441,22 @@ tdm_status llm_context_decode(llm_context *ctx, const llm_batch *batch, tdm_erro
 }
 
 const float *llm_context_logits(const llm_context *ctx, int32_t i) {
-    if (i < 0 || i >= ctx->n_logits) return NULL;
-    return ctx->logits + ctx->logits_at[i] * ctx->model->hparams.n_vocab;
+    return ctx->n_candidate == 0 ? llm_context_row(ctx, i).logits : NULL;
+}
+
+llm_row llm_context_row(const llm_context *ctx, int32_t i) {
+    if (i < 0 || i >= ctx->n_logits) return (llm_row){0};
+    int64_t at = ctx->logits_at[i] * ctx->row_len;
+    return (llm_row){ctx->logits + at, ctx->n_candidate > 0 ? ctx->candidates + at : NULL,
+                     ctx->row_len};
+}
+
+tdm_status llm_context_set_candidates(llm_context *ctx, int32_t n, tdm_error *err) {
+    if (n < 0 || n > LLM_MAX_CANDIDATES || n > ctx->model->hparams.n_vocab)
+        return tdm_fail(err, TDM_INVALID_ARGUMENT,
+                        "%d candidates: expected 0 (whole rows) to %d, within a vocabulary of %d",
+                        n, LLM_MAX_CANDIDATES, ctx->model->hparams.n_vocab);
+    ctx->n_candidate = n;
+    ctx->n_logits = 0;
+    return TDM_OK;
 }

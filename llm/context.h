@@ -15,6 +15,7 @@
 
 #include "llm/cache/kv_cache.h"
 #include "llm/model.h"
+#include "llm/sampler.h"
 
 typedef struct llm_context llm_context;
 
@@ -22,6 +23,7 @@ typedef struct llm_context llm_context;
 #define LLM_N_UBATCH_DEFAULT 512
 #define LLM_MAX_SEQ          256
 #define LLM_MAX_UBATCH       (1 << 16)
+#define LLM_MAX_CANDIDATES   256
 
 typedef struct llm_context_params {
     size_t struct_size;
@@ -72,8 +74,15 @@ typedef struct llm_batch {
 /* Appends the batch and computes the wanted logits, which stay valid until the next call. A batch
  * that does not fit the context is TDM_OUT_OF_RANGE, with the sizes. */
 tdm_status llm_context_decode(llm_context *ctx, const llm_batch *batch, tdm_error *err);
-/* Logits [n_vocab] of the i-th wanted token of the last batch; NULL past the end. */
+/* Logits [n_vocab] of the i-th wanted token of the last batch; NULL past the end, and where
+ * candidates are computed instead. */
 const float *llm_context_logits(const llm_context *ctx, int32_t i);
+/* The row of the i-th wanted token of the last batch, whole or of candidates; n = 0 past the end. */
+llm_row llm_context_row(const llm_context *ctx, int32_t i);
+/* Makes later batches give the best n tokens of each row instead of all logits: a device then sends
+ * n numbers to the host in place of n_vocab. 0 = all logits. At most LLM_MAX_CANDIDATES and the
+ * vocabulary. The rows of the last batch are no longer valid. */
+tdm_status llm_context_set_candidates(llm_context *ctx, int32_t n, tdm_error *err);
 /* Sets a function that is called between the ubatches of a long batch, with tokens done and in
  * total; returning false cancels the call with TDM_CANCELLED. NULL removes it. */
 void llm_context_set_progress(llm_context *ctx, llm_progress_fn progress, void *progress_context);

@@ -32,6 +32,7 @@ typedef struct llm_plan {
     tdm_step_header header; /* offsets in its step block */
     int32_t step;           /* value indices in the schedule's graph */
     int32_t logits;         /* -1 = none */
+    int32_t candidates;     /* tokens of the logits; -1 = none */
     int32_t *rows;          /* [2 * n_layer] of EXPORT and IMPORT: K and V of each layer */
     uint64_t last_used;
 } llm_plan;
@@ -56,12 +57,17 @@ struct llm_context {
     int32_t *cells;      /* [n_ubatch] of the step's tokens */
     int32_t *order;      /* [n_ubatch] token of the batch that each token of the step is */
     int32_t *row_of;     /* [n_ubatch] row of logits of each token of the ubatch */
-    float *logits;       /* [logits_rows][n_vocab] */
-    int64_t *logits_at;  /* [logits_rows] row of each wanted token of the last batch */
-    int64_t logits_rows; /* allocated */
-    int64_t n_row;       /* rows computed for the last batch */
-    int32_t n_logits;    /* its wanted tokens */
-    tdm_page_job *jobs;  /* [2 * max_job] */
+    int32_t n_candidate; /* of later batches; 0 = whole rows of logits */
+    float *logits;       /* [n_row][row_len] */
+    int32_t *candidates; /* [n_row][row_len] tokens of the logits; unused where rows are whole */
+    int64_t *logits_at;  /* [row_room] row of each wanted token of the last batch */
+    int64_t logits_room; /* elements allocated */
+    int64_t candidate_room;
+    int64_t row_room;
+    int64_t n_row;      /* rows computed for the last batch */
+    int32_t row_len;    /* of the last batch: n_candidate or n_vocab */
+    int32_t n_logits;   /* its wanted tokens */
+    tdm_page_job *jobs; /* [2 * max_job] */
     int32_t max_job;
     tdm_io *row_io; /* [2 * n_layer + 1] for export and import */
     int32_t epoch;

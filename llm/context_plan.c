@@ -78,10 +78,13 @@ static tdm_status graph_build(const llm_context *ctx, llm_graph_builder *g, llm_
     g->step = tdm_build_step(g->b, &caps);
     plan->step = g->step;
     plan->logits = -1;
-    if (plan->kind == LLM_PLAN_FORWARD)
+    plan->candidates = g->tokens = -1;
+    if (plan->kind == LLM_PLAN_FORWARD) {
         plan->logits = ctx->model->arch->build(g, s);
-    else
+        plan->candidates = g->tokens;
+    } else {
         build_maintenance(g, plan);
+    }
     status = tdm_builder_finish(g->b, graph_out, err);
     tdm_builder_destroy(g->b);
     return status;

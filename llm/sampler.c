@@ -40,7 +40,9 @@ struct llm_sampler {
     int32_t *distinct;  /* [n_last] these tokens, in any order */
     int32_t *place;     /* [n_vocab] index into `distinct` of a token with n_seen > 0 */
 
-    float *logits;         /* [n_vocab] penalised */
+    const int32_t *tokens; /* of the row during a pick: llm_row.tokens */
+    int32_t n_row;         /* of the row during a pick: llm_row.n */
+    float *logits;         /* [n_vocab] of the row, penalised */
     candidate *candidates; /* [n_vocab]; NULL if sampling is greedy */
 };
 
@@ -156,6 +158,18 @@ void llm_sampler_accept(llm_sampler *s, int32_t token) {
     s->n_accepted++;
 }
 
+llm_row llm_row_without(const llm_row *row, const int32_t *barred, int32_t n_barred,
+                        float *logits_out) {
+    llm_row out = {logits_out, row->tokens, row->n};
+    memcpy(logits_out, row->logits, (size_t)row->n * sizeof *logits_out);
+    for (int32_t i = 0; i < n_barred; i++) {
+        if (row->tokens == NULL) logits_out[barred[i]] = -INFINITY;
+        for (int32_t k = 0; row->tokens != NULL && k < row->n; k++)
+            if (row->tokens[k] == barred[i]) logits_out[k] = -INFINITY;
+    }
+    return out;
+}
+
 /* ---- Reproducible arithmetic ---- */
 
 /* exp(x) for x <= 0, with an error of about 1e-15; 0 if the result is below the normal doubles. x =
@@ -209,9 +223,11 @@ static double uniform(const llm_sampler *s) {
  * penalised. Positive logits are divided by the penalty, negative ones multiplied, so that a
  * penalty above 1 always makes a token less likely (Keskar et al., "CTRL", 2019, section 4.1, with
  * the usual extension to negative logits). */
-static void logits_prepare(llm_sampler *s, const float *logits) {
-    for (int32_t i = 0; i < s->n_vocab; i++) {
-        const float x = logits[i];
+static void logits_prepare(llm_sampler *s, const llm_row *row) {
+    s->tokens = row->tokens;
+    s->n_row = row->n;
+    for (int32_t i = 0; i < row->n; i++) {
+        const float x = row->logits[i];
         s->logits[i] = x != x ? -INFINITY : x > FLT_MAX ? FLT_MAX : x;
     }
     for (int32_t i = 0; i < s->n_distinct; i++) {
@@ -222,6 +238,11 @@ static void logits_prepare(llm_sampler *s, const float *logits) {
         if (*x < -FLT_MAX) *x = -FLT_MAX;
         if (*x > FLT_MAX) *x = FLT_MAX;
     }
+}
+
+/* The token that number i of the row is. */
+static int32_t token_at(const llm_sampler *s, int32_t i) {
+    return s->tokens != NULL ? s->tokens[i] : i;
 }
 
 /* The order of candidates: the higher logit first, then the lower id. There are no ties. */
@@ -256,14 +277,14 @@ static void heap_pop(candidate *heap, int32_t n, bool is_best_first) {
  * tokens are better than that one. */
 static int32_t top_k(const llm_sampler *s, int32_t k, candidate *c) {
     int32_t n = 0;
-    for (int32_t i = 0; i < s->n_vocab; i++) {
+    for (int32_t i = 0; i < s->n_row; i++) {
         const float x = s->logits[i];
         if (!(x >= -FLT_MAX)) continue;
         if (n < k) {
-            c[n++] = (candidate){.logit = x, .token = i};
+            c[n++] = (candidate){.logit = x, .token = token_at(s, i)};
             if (n == k) heapify(c, n, false);
         } else if (x > c[0].logit) { /* an equal one has a higher id */
-            c[0] = (candidate){.logit = x, .token = i};
+            c[0] = (candidate){.logit = x, .token = token_at(s, i)};
             sift_down(c, n, 0, false);
         }
     }
@@ -275,8 +296,9 @@ static int32_t top_k(const llm_sampler *s, int32_t k, candidate *c) {
 /* The tokens with a logit above -inf, by id. */
 static int32_t all_possible(const llm_sampler *s, candidate *c) {
     int32_t n = 0;
-    for (int32_t i = 0; i < s->n_vocab; i++)
-        if (s->logits[i] >= -FLT_MAX) c[n++] = (candidate){.logit = s->logits[i], .token = i};
+    for (int32_t i = 0; i < s->n_row; i++)
+        if (s->logits[i] >= -FLT_MAX)
+            c[n++] = (candidate){.logit = s->logits[i], .token = token_at(s, i)};
     return n;
 }
 
@@ -333,13 +355,29 @@ static int32_t draw(const llm_sampler *s, const candidate *c, int32_t n, double 
     return token;
 }
 
-tdm_status llm_sampler_pick(llm_sampler *s, const float *logits, int32_t *token_out,
+static bool is_greedy(const llm_sampler_params *p) {
+    return p->temp == 0 || p->top_k == 1;
+}
+
+int32_t llm_sampler_candidates(const llm_sampler *s) {
+    if (s->n_last > 0) return 0;
+    if (is_greedy(&s->params)) return 1;
+    return s->params.top_k < s->n_vocab ? s->params.top_k : 0;
+}
+
+tdm_status llm_sampler_pick(llm_sampler *s, const llm_row *row, int32_t *token_out,
                             tdm_error *err) {
     const llm_sampler_params *p = &s->params;
     *token_out = -1;
-    logits_prepare(s, logits);
+    const int32_t n_needed = row->tokens != NULL ? llm_sampler_candidates(s) : s->n_vocab;
+    if (n_needed < 1 || row->n < n_needed || row->n > s->n_vocab)
+        return tdm_fail(err, TDM_INVALID_ARGUMENT,
+                        "a row of %d %s; the sampler needs %d of a vocabulary of %d", row->n,
+                        row->tokens != NULL ? "candidates" : "logits",
+                        n_needed < 1 ? s->n_vocab : n_needed, s->n_vocab);
+    logits_prepare(s, row);
     int32_t best = 0;
-    for (int32_t i = 1; i < s->n_vocab; i++)
+    for (int32_t i = 1; i < s->n_row; i++)
         if (s->logits[i] > s->logits[best]) best = i;
     const float max_logit = s->logits[best];
     if (!(max_logit >= -FLT_MAX))
@@ -347,9 +385,9 @@ tdm_status llm_sampler_pick(llm_sampler *s, const float *logits, int32_t *token_
             err, TDM_DATA_LOSS,
             "all %d logits are -inf or NaN: the weights of the model, or a computation, "
             "are wrong",
-            s->n_vocab);
-    if (p->temp == 0 || p->top_k == 1) {
-        *token_out = best;
+            s->n_row);
+    if (is_greedy(p)) {
+        *token_out = token_at(s, best);
         return TDM_OK;
     }
 

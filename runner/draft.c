@@ -4,7 +4,6 @@
  */
 #include "runner/draft.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -80,6 +79,7 @@ tdm_status runner_draft_create(runner_session *session, const llm_sampler_params
         status = tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "draft: no memory");
     if (status == TDM_OK)
         status = llm_sampler_create(params, draft->n_vocab, (int32_t)n_ctx, &draft->sampler, err);
+    if (status == TDM_OK) status = runner_session_candidates(session, draft->sampler, n_bar, err);
     if (status != TDM_OK) {
         runner_draft_destroy(draft);
         return status;
@@ -109,14 +109,10 @@ static tdm_status decode(runner_draft *draft, const int32_t *tokens, int32_t n, 
 }
 
 static tdm_status pick(runner_draft *draft, int32_t *token_out, tdm_error *err) {
-    const float *row = llm_context_logits(draft->session->ctx, 0);
-    if (row == NULL) return tdm_fail(err, TDM_INTERNAL, "the draft model gave no logits");
-    if (draft->n_bar > 0) {
-        memcpy(draft->logits, row, (size_t)draft->n_vocab * sizeof *row);
-        for (int32_t i = 0; i < draft->n_bar; i++) draft->logits[draft->bars[i]] = -HUGE_VALF;
-        row = draft->logits;
-    }
-    return llm_sampler_pick(draft->sampler, row, token_out, err);
+    llm_row row = llm_context_row(draft->session->ctx, 0);
+    if (row.n == 0) return tdm_fail(err, TDM_INTERNAL, "the draft model gave no logits");
+    if (draft->n_bar > 0) row = llm_row_without(&row, draft->bars, draft->n_bar, draft->logits);
+    return llm_sampler_pick(draft->sampler, &row, token_out, err);
 }
 
 tdm_status runner_draft_propose(runner_draft *draft, const llm_sampler *sampler,

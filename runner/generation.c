@@ -5,7 +5,6 @@
  */
 #include "runner/generation.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -82,6 +81,8 @@ static tdm_status generation_begin(generation *g, tdm_error *err) {
             llm_sampler_accept(g->seqs[s].sampler, p->prompt[i]);
         g->seqs[s].row = -1;
     }
+    if (status == TDM_OK)
+        status = runner_session_candidates(g->session, g->seqs[0].sampler, g->n_end, err);
     if (status != TDM_OK) return status;
     g->history = malloc(((size_t)n_ctx + 1) * sizeof *g->history);
     if (g->history == NULL) return no_memory(err);
@@ -115,21 +116,14 @@ static tdm_status sequence_stop(generation *g, int32_t s, runner_stop stop, tdm_
     return text_give(g, s, llm_detok_flush(g->seqs[s].detok), err);
 }
 
-/* A row of logits without the tokens that end the text. */
-static const float *row_without_ends(generation *g, const float *row) {
-    memcpy(g->logits, row, (size_t)g->n_vocab * sizeof *row);
-    for (int32_t i = 0; i < g->n_end; i++) g->logits[g->ends[i]] = -HUGE_VALF;
-    return g->logits;
-}
-
 /* Samples the next token of a sequence and passes its text to the caller. */
 static tdm_status sequence_pick(generation *g, int32_t s, tdm_error *err) {
     sequence *seq = &g->seqs[s];
-    const float *row = llm_context_logits(g->session->ctx, seq->row);
-    if (row == NULL) return tdm_fail(err, TDM_INTERNAL, "sequence %d has no logits", s);
-    if (g->params->ignores_end) row = row_without_ends(g, row);
+    llm_row row = llm_context_row(g->session->ctx, seq->row);
+    if (row.n == 0) return tdm_fail(err, TDM_INTERNAL, "sequence %d has no logits", s);
+    if (g->params->ignores_end) row = llm_row_without(&row, g->ends, g->n_end, g->logits);
     llm_vocab_str text;
-    tdm_status status = llm_sampler_pick(seq->sampler, row, &seq->next, err);
+    tdm_status status = llm_sampler_pick(seq->sampler, &row, &seq->next, err);
     if (status != TDM_OK) return status;
     llm_sampler_accept(seq->sampler, seq->next);
     seq->n_picked++;

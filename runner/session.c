@@ -178,6 +178,17 @@ tdm_status runner_session_pick(runner_session *session, const char *device, int3
     return status;
 }
 
+tdm_status runner_session_candidates(runner_session *session, const llm_sampler *sampler,
+                                     int32_t n_barred, tdm_error *err) {
+    const uint32_t near = TDM_DEVICE_IS_HOST | TDM_DEVICE_IS_INTEGRATED | TDM_DEVICE_IS_GROUP;
+    int32_t n = llm_sampler_candidates(sampler);
+    if (n > 0) n += n_barred;
+    if ((session->info.flags & near) != 0 || n > LLM_MAX_CANDIDATES ||
+        n >= session->model->hparams.n_vocab)
+        n = 0;
+    return llm_context_set_candidates(session->ctx, n, err);
+}
+
 void runner_session_join(runner_session *session, const runner_session *host) {
     session->is_guest = true;
     session->section = host->section;

@@ -69,6 +69,12 @@ typedef struct runner_context_wish {
     int rotate;                  /* 1 = on, -1 = off */
 } runner_context_wish;
 
+/* Makes the context give only the candidates that `sampler` needs, and n_barred more, where the
+ * device would otherwise send every row of logits across a bus; else whole rows. Call it before the
+ * batches whose rows the sampler reads. */
+tdm_status runner_session_candidates(runner_session *session, const llm_sampler *sampler,
+                                     int32_t n_barred, tdm_error *err);
+
 /* The parameters of a context. */
 typedef struct runner_context_request {
     llm_context_params params; /* its types are the two below */

@@ -17,6 +17,7 @@ typedef struct llm_step_shape {
     int32_t n_out; /* rows of logits; 0 = none: the graph only fills the cache */
     int32_t n_seq;
     int32_t n_entry;
+    int32_t n_candidate; /* the best tokens of each row instead of all logits; 0 = all logits */
 } llm_step_shape;
 
 /* The cache of a context. */
@@ -44,6 +45,8 @@ typedef struct llm_graph_builder {
     int32_t *state_value;  /* [n_layer] */
     int32_t *state_kv;     /* [n_layer] index into graph->kv */
     int32_t step;
+    int32_t tokens; /* value of the candidates' tokens [n_candidate, n_out]; -1 = none. Set by the
+                       forward graph */
 } llm_graph_builder;
 
 /* The value of a weight, created on first use. -1 for weight -1. */
@@ -66,7 +69,8 @@ typedef struct llm_arch {
     tdm_status (*read)(const llm_gguf *gguf, llm_hparams *hparams, tdm_error *err);
     /* Declares every weight: calls llm_model_need for each role. Fails where one is missing. */
     tdm_status (*declare)(llm_model *model, tdm_error *err);
-    /* Builds tokens -> logits; returns the logits value [n_vocab, n_out], -1 if n_out is 0. */
+    /* Builds tokens -> logits; returns the logits value [n_vocab, n_out], of candidates
+     * [n_candidate, n_out], -1 if n_out is 0. */
     int32_t (*build)(llm_graph_builder *g, const llm_step_shape *shape);
 } llm_arch;
 

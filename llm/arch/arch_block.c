@@ -134,6 +134,11 @@ int32_t llm_build_layers(llm_graph_builder *g, const llm_step_shape *shape,
     int32_t head =
         global[LLM_ROLE_OUTPUT] >= 0 ? global[LLM_ROLE_OUTPUT] : global[LLM_ROLE_TOKEN_EMBD];
     int32_t logits = tdm_build_matmul(b, llm_graph_weight(g, head), x);
+    g->tokens = -1;
+    if (shape->n_candidate > 0) {
+        logits = tdm_build_top_k(b, logits, shape->n_candidate, 0, &g->tokens);
+        tdm_build_output(b, g->tokens, "candidates");
+    }
     tdm_build_output(b, logits, "logits");
     return logits;
 }

@@ -115,10 +115,10 @@ static tdm_status room_make(answer *a, tdm_error *err) {
 /* Samples a token and appends its text; sets the reason where it ends the answer. */
 static tdm_status token_pick(answer *a, int32_t *id, tdm_error *err) {
     const runner_chat_answer_params *p = a->params;
-    const float *row = llm_context_logits(a->session->ctx, 0);
+    llm_row row = llm_context_row(a->session->ctx, 0);
     llm_vocab_str text = {NULL, 0};
-    if (row == NULL) return tdm_fail(err, TDM_INTERNAL, "the prompt has no logits");
-    tdm_status status = llm_sampler_pick(a->sampler, row, id, err);
+    if (row.n == 0) return tdm_fail(err, TDM_INTERNAL, "the prompt has no logits");
+    tdm_status status = llm_sampler_pick(a->sampler, &row, id, err);
     if (status != TDM_OK) return status;
     llm_sampler_accept(a->sampler, *id);
     a->result->n_generated++;
@@ -191,6 +191,7 @@ static tdm_status answer_begin(answer *a, tdm_error *err) {
                                 &a->sampler, err);
     if (status == TDM_OK)
         status = llm_detok_create(a->vocab, LLM_DETOKENIZE_CONTINUE, &a->detok, err);
+    if (status == TDM_OK) status = runner_session_candidates(a->session, a->sampler, 0, err);
     for (int32_t i = 0; i < a->params->n_prompt && status == TDM_OK; i++)
         llm_sampler_accept(a->sampler, a->params->prompt[i]);
     return status;

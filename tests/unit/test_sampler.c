@@ -36,7 +36,10 @@ void *__wrap_calloc(size_t n, size_t size) {
     return ++calloc_count == calloc_fails_at ? NULL : __real_calloc(n, size);
 }
 
+static int32_t vocabulary; /* of the sampler that was made last */
+
 static llm_sampler *make(llm_sampler_params params, int32_t n_vocab, int32_t n_history) {
+    vocabulary = n_vocab;
     llm_sampler *s = NULL;
     tdm_error err = {0};
     if (llm_sampler_create(&params, n_vocab, n_history, &s, &err) != TDM_OK)
@@ -44,10 +47,44 @@ static llm_sampler *make(llm_sampler_params params, int32_t n_vocab, int32_t n_h
     return s;
 }
 
-static int32_t pick(llm_sampler *s, const float *logits) {
-    int32_t token = -2;
+static const float *ranked_logits;
+
+/* The order of TOP_K: the highest first, equal ones by id, NaN last. */
+static int place_compare(const void *a, const void *b) {
+    const int32_t i = *(const int32_t *)a, k = *(const int32_t *)b;
+    const float x = ranked_logits[i], y = ranked_logits[k];
+    if ((x != x) != (y != y)) return x != x ? 1 : -1;
+    if (x > y || x < y) return x > y ? -1 : 1;
+    return i < k ? -1 : 1;
+}
+
+/* The token picked from the best n logits alone. One fewer is refused. */
+static int32_t pick_among(llm_sampler *s, const float *logits, int32_t n) {
+    int32_t *tokens = malloc((size_t)vocabulary * sizeof *tokens), token = -2;
+    float *values = malloc((size_t)vocabulary * sizeof *values);
     tdm_error err = {0};
-    if (llm_sampler_pick(s, logits, &token, &err) != TDM_OK) fail_msg("%s", err.message);
+    ranked_logits = logits;
+    for (int32_t i = 0; i < vocabulary; i++) tokens[i] = i;
+    qsort(tokens, (size_t)vocabulary, sizeof *tokens, place_compare);
+    for (int32_t i = 0; i < vocabulary; i++) values[i] = logits[tokens[i]];
+    llm_row row = {values, tokens, n};
+    if (llm_sampler_pick(s, &row, &token, &err) != TDM_OK) fail_msg("%s", err.message);
+    row.n = n - 1; /* one too few */
+    int32_t none = -2;
+    assert_int_equal(llm_sampler_pick(s, &row, &none, &err), TDM_INVALID_ARGUMENT);
+    assert_int_equal(none, -1);
+    free(tokens);
+    free(values);
+    return token;
+}
+
+/* Picks from the whole row, and from as few candidates as the sampler needs: the same token. */
+static int32_t pick(llm_sampler *s, const float *logits) {
+    int32_t token = -2, n = llm_sampler_candidates(s);
+    tdm_error err = {0};
+    const llm_row row = {logits, NULL, vocabulary};
+    if (llm_sampler_pick(s, &row, &token, &err) != TDM_OK) fail_msg("%s", err.message);
+    if (n > 0) assert_int_equal(pick_among(s, logits, n), token);
     return token;
 }
 
@@ -414,7 +451,8 @@ static void test_bad(void **state) {
         int32_t token = 5;
         tdm_error err = {0};
         s = make((llm_sampler_params){.temp = (float)i}, 3, 0);
-        assert_int_equal(llm_sampler_pick(s, none, &token, &err), TDM_DATA_LOSS);
+        assert_int_equal(llm_sampler_pick(s, &(llm_row){none, NULL, 3}, &token, &err),
+                         TDM_DATA_LOSS);
         assert_non_null(strstr(err.message, "all 3 logits"));
         assert_int_equal(token, -1);
         assert_int_equal(pick(s, (const float[]){NAN, 0, NAN}), 1); /* and goes on */
@@ -453,12 +491,47 @@ static void test_large(void **state) {
     free(logits);
 }
 
+/* How many candidates are needed, and rows without barred tokens. */
+static void test_candidates(void **state) {
+    (void)state;
+    static const struct {
+        llm_sampler_params params;
+        int32_t n;
+    } cases[] = {{{.temp = 0}, 1},
+                 {{.temp = 1, .top_k = 1}, 1},
+                 {{.temp = 1, .top_k = 4}, 4},
+                 {{.temp = 1, .top_k = 8}, 0}, /* the whole vocabulary */
+                 {{.temp = 1, .top_p = 0.5f}, 0},
+                 {{.temp = 0, .repeat_penalty = 2, .repeat_last_n = 4}, 0}};
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        llm_sampler *s = make(cases[i].params, 8, 16);
+        assert_int_equal(llm_sampler_candidates(s), cases[i].n);
+        llm_sampler_destroy(s);
+    }
+    const float logits[] = {1, 5, 3, 4}, best[] = {5, 4, 3};
+    const int32_t tokens[] = {1, 3, 2}, barred[] = {1, 0};
+    float out[4], out_best[3];
+    llm_row whole = {logits, NULL, 4}, few = {best, tokens, 3};
+    whole = llm_row_without(&whole, barred, 2, out);
+    few = llm_row_without(&few, barred, 2, out_best);
+    llm_sampler *s = make((llm_sampler_params){.temp = 0}, 4, 0);
+    int32_t token = -2;
+    tdm_error err = {0};
+    assert_int_equal(llm_sampler_pick(s, &whole, &token, &err), TDM_OK);
+    assert_int_equal(token, 3);
+    assert_int_equal(llm_sampler_pick(s, &few, &token, &err), TDM_OK);
+    assert_int_equal(token, 3);
+    assert_true(out[0] < -1e30f && out[1] < -1e30f && out[2] == 3 && out[3] == 4);
+    llm_sampler_destroy(s);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_greedy),       cmocka_unit_test(test_penalty),
-        cmocka_unit_test(test_penalty_walk), cmocka_unit_test(test_draws),
-        cmocka_unit_test(test_survivors),    cmocka_unit_test(test_same),
-        cmocka_unit_test(test_bad),          cmocka_unit_test(test_large),
+        cmocka_unit_test(test_candidates), cmocka_unit_test(test_greedy),
+        cmocka_unit_test(test_penalty),    cmocka_unit_test(test_penalty_walk),
+        cmocka_unit_test(test_draws),      cmocka_unit_test(test_survivors),
+        cmocka_unit_test(test_same),       cmocka_unit_test(test_bad),
+        cmocka_unit_test(test_large),
     };
     random_state = test_seed("sampler", 88172645463325252u);
     return cmocka_run_group_tests_name("sampler", tests, NULL, NULL);
