@@ -67,6 +67,24 @@ tdm_status gpu_step_grid(const gpu_emit *e, gpu_step *step, int64_t n, tdm_error
     return TDM_OK;
 }
 
+/* Every operand lies inside its memory. */
+static tdm_status operands_check(const gpu_emit *e, const gpu_step *step, tdm_error *err) {
+    for (int i = 0; i < GPU_MAX_OPERAND; i++) {
+        const gpu_operand *o = &step->operand[i];
+        uint64_t size;
+        if (o->space == GPU_SPACE_NONE || o->index < 0) continue;
+        size = o->space == GPU_SPACE_SLOT   ? e->maker->plan->slot_sizes[o->index]
+               : o->space == GPU_SPACE_AREA ? e->maker->areas[o->index].size
+                                            : e->maker->plan->constants_size;
+        if (o->off > size || o->size > size - o->off)
+            return tdm_fail(err, TDM_INTERNAL,
+                            "%s: kernel %s (node %d): operand %d ends at byte %llu of %llu",
+                            e->target->name, gpu_kernel_name(step->kernel), (int)e->index, i,
+                            (unsigned long long)(o->off + o->size), (unsigned long long)size);
+    }
+    return TDM_OK;
+}
+
 tdm_status gpu_emit_step(gpu_emit *e, const gpu_step *step, tdm_error *err) {
     const gpu_target *t = e->target;
     if (step->group_size > t->max_group_size)
@@ -89,7 +107,9 @@ tdm_status gpu_emit_step(gpu_emit *e, const gpu_step *step, tdm_error *err) {
                           "kernel %s: %lld loop iterations in an invocation; the device runs up to "
                           "%d",
                           gpu_kernel_name(step->kernel), (long long)step->trips, (int)t->max_trips);
-    if (e->maker == NULL || gpu_maker_step(e->maker, step)) return TDM_OK;
+    if (e->maker == NULL) return TDM_OK;
+    tdm_status status = operands_check(e, step, err);
+    if (status != TDM_OK || gpu_maker_step(e->maker, step)) return status;
     return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "%s: no memory for a plan", t->name);
 }
 
@@ -107,25 +127,31 @@ gpu_operand gpu_emit_constant(gpu_emit *e, const void *bytes, uint64_t size) {
     return operand;
 }
 
+/* The same elements at the same addresses, in the same order. */
 static bool is_same_view(const gpu_value *a, const gpu_value *b) {
+    for (int i = 0; i < TDM_MAX_DIMS; i++)
+        if (a->ne[i] != b->ne[i] || (a->ne[i] != 1 && a->nb[i] != b->nb[i])) return false;
     return a->type == b->type && a->place.space == b->place.space &&
-           a->place.index == b->place.index && a->place.off == b->place.off &&
-           memcmp(a->ne, b->ne, sizeof a->ne) == 0 && memcmp(a->nb, b->nb, sizeof a->nb) == 0;
+           a->place.index == b->place.index && a->place.off == b->place.off;
 }
 
+/* A form stays right as long as the plan runs: a value is written by one node, which comes before
+ * its readers, and the memory of an INPUT or a WEIGHT does not change during a run. The bytes of a
+ * STATE do change; no view of one exists, and its value has no form. */
 gpu_operand gpu_emit_form(gpu_emit *e, int src, int32_t form, uint64_t size, bool *is_new_out) {
     gpu_maker *maker = e->maker;
     const gpu_value *of = &e->src[src];
     *is_new_out = true;
     if (maker == NULL) return gpu_emit_scratch(e, size);
     for (int32_t i = 0; i < maker->n_form; i++)
-        if (maker->forms[i].form == form && is_same_view(&maker->forms[i].of, of)) {
+        if (maker->forms[i].form == form && maker->areas[maker->forms[i].area].size == size &&
+            is_same_view(&maker->forms[i].of, of)) {
             *is_new_out = false;
             return (gpu_operand){
                 .space = GPU_SPACE_AREA, .index = maker->forms[i].area, .size = size};
         }
     gpu_operand operand = gpu_emit_scratch(e, size);
-    gpu_maker_form(maker, form, operand.index, of);
+    if (operand.index >= 0) gpu_maker_form(maker, form, operand.index, of);
     return operand;
 }
 
@@ -151,8 +177,7 @@ tdm_status gpu_words_strides(const gpu_emit *e, int32_t word[4], const gpu_value
     int64_t size = tdm_type_get_info(v->type).block_size;
     tdm_status status = TDM_OK;
     for (int i = 0; i < TDM_MAX_DIMS && status == TDM_OK; i++) {
-        bool is_repeated = v->ne[i] == 1 && ne[i] != 1;
-        status = gpu_word(e, &word[i], is_repeated || v->ne[i] == 1 ? 0 : v->nb[i] / size, err);
+        status = gpu_word(e, &word[i], v->ne[i] == 1 || ne[i] == 1 ? 0 : v->nb[i] / size, err);
     }
     return status;
 }
@@ -165,10 +190,12 @@ bool gpu_value_has_dense_rows(const gpu_value *v) {
 bool gpu_value_is_contiguous(const gpu_value *v) {
     tdm_type_info info = tdm_type_get_info(v->type);
     int64_t next = info.block_size;
+    bool is_contiguous = true;
     for (int i = 0; i < TDM_MAX_DIMS; i++) {
         int64_t n = i == 0 ? v->ne[0] / info.block_len : v->ne[i];
-        if (n != 1 && v->nb[i] != next) return false;
+        if (n == 0) return true;
+        if (n != 1 && v->nb[i] != next) is_contiguous = false;
         next *= n;
     }
-    return true;
+    return is_contiguous;
 }

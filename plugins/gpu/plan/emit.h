@@ -49,7 +49,8 @@ gpu_step gpu_step_make(const gpu_emit *e, gpu_kernel kernel, int32_t group_size)
 tdm_status gpu_step_grid(const gpu_emit *e, gpu_step *step, int64_t n, tdm_error *err);
 
 /* Appends a step. Fails where a limit of the device is exceeded: threads, grid, operand range, loop
- * iterations (step->trips). The message names the node. */
+ * iterations (step->trips). The message names the node. TDM_INTERNAL where an operand reaches past
+ * its memory. */
 tdm_status gpu_emit_step(gpu_emit *e, const gpu_step *step, tdm_error *err);
 
 /* Scratch of `size` bytes, 256-byte aligned, for steps of this node: bytes are undefined until a
@@ -62,15 +63,17 @@ gpu_operand gpu_emit_constant(gpu_emit *e, const void *bytes, uint64_t size);
 
 /* Scratch that holds `form` (a number that emitters agree on, gpu_form) of source `src`, such as
  * its rows as bytes with scales. *is_new_out says whether this emitter must append the step that
- * makes it; otherwise an earlier node of the plan has done so for the same view. */
+ * makes it; otherwise an earlier node of the plan has done so for the same view and size. Not for a
+ * STATE. */
 gpu_operand gpu_emit_form(gpu_emit *e, int src, int32_t form, uint64_t size, bool *is_new_out);
 
 typedef enum gpu_form {
     GPU_FORM_Q8 = 1 /* rows of int8 with a scale per block: layout/activation.h */
 } gpu_form;
 
-/* Copies ne[4], or the strides nb[4] counted in elements of `type`, to four words. Fails with a
- * message where a number is above 2^31 - 1. An axis of b that is 1 where ne is not has stride 0. */
+/* Copies ne[4], or the strides of v counted in elements (blocks of a quantised type), to four words.
+ * Fails with a message where a number is above 2^31 - 1. `ne` is the shape over which the kernel
+ * steps through v: an axis along which either has one element has stride 0, so v is repeated there. */
 tdm_status gpu_words_shape(const gpu_emit *e, int32_t word[4], const int64_t ne[4], tdm_error *err);
 tdm_status gpu_words_strides(const gpu_emit *e, int32_t word[4], const gpu_value *v,
                              const int64_t ne[4], tdm_error *err);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * maker.h: a plan that is being made, as plan.c, emit.c and lay_out.c see it.
+ * maker.h: a plan that is being made, as plan.c, emit.c, order.c and lay_out.c see it.
  */
 #ifndef TANDEM_GPU_MAKER_H
 #define TANDEM_GPU_MAKER_H
@@ -9,12 +9,13 @@
 #include "plugins/gpu/plan/plan.h"
 
 /* A temporary of the plan: the memory of a TEMP value, of a form or of an emitter's scratch. It
- * lives from the first to the last step that names it. */
+ * lives from the first to the last round whose steps name it. A round is the steps between two
+ * barriers: they run at the same time, so that areas of the same round never share bytes. */
 typedef struct gpu_area {
     uint64_t size;
     uint64_t off; /* in the scratch, once laid out */
-    int32_t first_step;
-    int32_t last_step; /* -1: no step names it */
+    int32_t first_round;
+    int32_t last_round; /* -1: no step names it */
 } gpu_area;
 
 /* A form of a view (gpu_emit_form) that a step has made. */
@@ -44,8 +45,12 @@ int32_t gpu_maker_area(gpu_maker *maker, uint64_t size);
 uint64_t gpu_maker_constant(gpu_maker *maker, const void *bytes, uint64_t size);
 void gpu_maker_form(gpu_maker *maker, int32_t form, int32_t area, const gpu_value *of);
 
-/* Gives every area its place in the scratch, turns areas into scratch operands, and sets barriers.
- * All steps are known. */
-tdm_status gpu_maker_lay_out(gpu_maker *maker, tdm_error *err);
+/* Sorts the steps into rounds and sets barriers; all steps are known. round_of[n_step] receives the
+ * round of each step in the new order. False where there is no memory. */
+bool gpu_maker_order(gpu_maker *maker, int32_t *round_of);
+
+/* Gives every area that a step names its place in the scratch, and turns operands in areas into
+ * operands in the scratch. False where there is no memory. */
+bool gpu_maker_lay_out(gpu_maker *maker, const int32_t *round_of);
 
 #endif

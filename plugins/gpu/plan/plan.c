@@ -29,14 +29,9 @@ bool gpu_maker_step(gpu_maker *maker, const gpu_step *step) {
     gpu_plan *plan = maker->plan;
     if (!room_make(maker, (void **)&plan->steps, &maker->step_room, plan->n_step, sizeof *step))
         return false;
-    for (int i = 0; i < GPU_MAX_OPERAND; i++) {
-        const gpu_operand *o = &step->operand[i];
-        if (o->space != GPU_SPACE_AREA || o->index < 0) continue;
-        gpu_area *area = &maker->areas[o->index];
-        if (area->last_step < 0) area->first_step = plan->n_step;
-        area->last_step = plan->n_step;
-    }
-    plan->steps[plan->n_step++] = *step;
+    plan->steps[plan->n_step] = *step;
+    plan->steps[plan->n_step].order = plan->n_step;
+    plan->n_step++;
     return true;
 }
 
@@ -44,7 +39,7 @@ int32_t gpu_maker_area(gpu_maker *maker, uint64_t size) {
     if (!room_make(maker, (void **)&maker->areas, &maker->area_room, maker->n_area,
                    sizeof *maker->areas))
         return -1;
-    maker->areas[maker->n_area] = (gpu_area){.size = size, .last_step = -1};
+    maker->areas[maker->n_area] = (gpu_area){.size = size, .last_round = -1};
     return maker->n_area++;
 }
 
@@ -182,6 +177,14 @@ static tdm_status nodes_emit(gpu_maker *maker, const gpu_target *target, const t
     return TDM_OK;
 }
 
+static void steps_arrange(gpu_maker *maker) {
+    int32_t *round_of = calloc((size_t)maker->plan->n_step + 1, sizeof *round_of);
+    if (round_of == NULL || !gpu_maker_order(maker, round_of) ||
+        !gpu_maker_lay_out(maker, round_of))
+        maker->is_out_of_memory = true;
+    free(round_of);
+}
+
 static void maker_free(gpu_maker *maker) {
     free(maker->areas);
     free(maker->forms);
@@ -204,7 +207,7 @@ tdm_status gpu_plan_create(const gpu_target *target, const tdm_graph *graph, gpu
         for (size_t i = 0; i < n_slot; i++) maker.area_of_slot[i] = -1;
         tdm_view_resolve_all(graph, maker.places);
         status = nodes_emit(&maker, target, graph, err);
-        if (status == TDM_OK && !maker.is_out_of_memory) status = gpu_maker_lay_out(&maker, err);
+        if (status == TDM_OK && !maker.is_out_of_memory) steps_arrange(&maker);
     }
     if (status == TDM_OK && maker.is_out_of_memory)
         status = tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "%s: no memory for a plan of %d nodes",

@@ -2,9 +2,9 @@
  *
  * plan.h: from a graph to a list of steps.
  *
- * The planner resolves views, calls each op's emitter (plugins/gpu/ops/ops.h), gives temporaries and
- * scratch their places by lifetime over the steps, and marks the steps that need a barrier. It is
- * plain C without a driver: Vulkan, CUDA and HIP use the same.
+ * The planner resolves views, calls each op's emitter (plugins/gpu/ops/ops.h), sorts the steps so
+ * that few barriers are needed, marks the steps that need one, and gives temporaries and scratch
+ * their places by lifetime. It is plain C without a driver: Vulkan, CUDA and HIP use the same.
  */
 #ifndef TANDEM_GPU_PLAN_H
 #define TANDEM_GPU_PLAN_H

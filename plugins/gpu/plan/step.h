@@ -16,12 +16,14 @@ typedef enum gpu_space {
     GPU_SPACE_NONE = 0, /* absent */
     GPU_SPACE_SLOT,     /* memory bound to a slot of the graph */
     GPU_SPACE_AREA,     /* a temporary of the plan, while it is made: index is the area's number */
-    GPU_SPACE_SCRATCH,  /* the queue's scratch, in a finished plan; index is 0 */
-    GPU_SPACE_CONSTANT  /* the plan's constants (gpu_plan.constants); index is 0 */
+    GPU_SPACE_SCRATCH, /* the queue's scratch, in a finished plan. index is still the area's number:
+                           addresses do not depend on it, gpu_plan_check reads it */
+    GPU_SPACE_CONSTANT /* the plan's constants (gpu_plan.constants); index is 0 */
 } gpu_space;
 
 /* The bytes [off, off + size) of its memory are all that the step may touch through it, and `off`
- * is the address that the kernel is given. */
+ * is the address that the kernel is given. Memory bound to one slot never overlaps memory bound to
+ * another that a step writes. */
 typedef struct gpu_operand {
     int32_t space; /* gpu_space */
     int32_t index; /* slot or area */
@@ -32,6 +34,8 @@ typedef struct gpu_operand {
 typedef struct gpu_step {
     int32_t kernel;     /* gpu_kernel */
     int32_t node;       /* of the graph, for messages; the last one where several are fused */
+    int32_t order;      /* number among the plan's steps as emitters appended them. A plan launches
+                           them in another order where that saves barriers */
     int32_t group_size; /* threads of a workgroup */
     uint32_t grid[3];   /* workgroups */
     int32_t spec[GPU_MAX_SPEC];
@@ -48,8 +52,12 @@ typedef struct gpu_step {
 const char *gpu_kernel_name(int32_t kernel);
 bool gpu_kernel_writes(int32_t kernel, int operand);
 
-/* True where one of two steps writes bytes that the other touches, so that they must not overlap.
- * Operands of finished plans, or of the same plan in the making. [any-thread] */
+/* True where the operands are bytes of the same memory and share at least one. Both are of the same
+ * plan, finished or in the making. [any-thread] */
+bool gpu_operands_overlap(const gpu_operand *a, const gpu_operand *b);
+
+/* True where one of two steps writes bytes that the other touches, so that a barrier must stand
+ * between them. Both are of the same plan, finished or in the making. [any-thread] */
 bool gpu_steps_conflict(const gpu_step *a, const gpu_step *b);
 
 #endif
