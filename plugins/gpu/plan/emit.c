@@ -108,8 +108,10 @@ tdm_status gpu_emit_step(gpu_emit *e, const gpu_step *step, tdm_error *err) {
                           "%d",
                           gpu_kernel_name(step->kernel), (long long)step->trips, (int)t->max_trips);
     if (e->maker == NULL) return TDM_OK;
-    tdm_status status = operands_check(e, step, err);
-    if (status != TDM_OK || gpu_maker_step(e->maker, step)) return status;
+    if (!e->maker->is_out_of_memory) {
+        tdm_status status = operands_check(e, step, err);
+        if (status != TDM_OK || gpu_maker_step(e->maker, step)) return status;
+    }
     return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "%s: no memory for a plan", t->name);
 }
 

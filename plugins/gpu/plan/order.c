@@ -138,7 +138,8 @@ static bool steps_sort(gpu_plan *plan, int32_t *rounds) {
     size_t n = (size_t)plan->n_step;
     gpu_step *sorted = malloc((n + 1) * sizeof *sorted);
     int32_t *first = calloc(n + 2, sizeof *first); /* first step of each round */
-    if (sorted != NULL && first != NULL) {
+    bool has_memory = sorted != NULL && first != NULL;
+    if (has_memory) {
         for (size_t i = 0; i < n; i++) first[rounds[i] + 1]++;
         for (size_t r = 0; r < n; r++) first[r + 1] += first[r];
         for (size_t i = 0; i < n; i++) sorted[first[rounds[i]]++] = plan->steps[i];
@@ -151,10 +152,9 @@ static bool steps_sort(gpu_plan *plan, int32_t *rounds) {
         plan->steps = sorted;
         sorted = NULL;
     }
-    bool is_sorted = first != NULL && sorted == NULL;
     free(sorted);
     free(first);
-    return is_sorted;
+    return has_memory;
 }
 
 bool gpu_maker_order(gpu_maker *maker, int32_t *round_of) {

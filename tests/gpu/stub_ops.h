@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * stub_ops.h: emitters for tests of the planner alone. Every op is planned as steps of the kernel
+ * `pair` that read and write what the op does: chains through scratch where there are more than two
+ * sources. The steps say where data flows; nothing runs them.
+ */
+#ifndef TANDEM_TESTS_GPU_STUB_OPS_H
+#define TANDEM_TESTS_GPU_STUB_OPS_H
+
+#include <stdint.h>
+
+/* Which ops go through further scratch, forms and constants: drawn from it. 0 = none does. */
+extern uint64_t stub_seed;
+/* What each step says of its loops. */
+extern int64_t stub_trips;
+
+#endif
