@@ -14,5 +14,13 @@ gpu_emit_fn gpu_op_emitter(int32_t op);
 tdm_status gpu_op_add(gpu_emit *e, tdm_error *err);
 tdm_status gpu_op_mul(gpu_emit *e, tdm_error *err);
 tdm_status gpu_op_div(gpu_emit *e, tdm_error *err);
+tdm_status gpu_op_glu(gpu_emit *e, tdm_error *err);
+tdm_status gpu_op_scale(gpu_emit *e, tdm_error *err);
+tdm_status gpu_op_clamp(gpu_emit *e, tdm_error *err);
+tdm_status gpu_op_sqrt(gpu_emit *e, tdm_error *err);
+tdm_status gpu_op_act(gpu_emit *e, tdm_error *err);
+tdm_status gpu_op_copy(gpu_emit *e, tdm_error *err);
+tdm_status gpu_op_concat(gpu_emit *e, tdm_error *err);
+tdm_status gpu_op_repeat(gpu_emit *e, tdm_error *err);
 
 #endif

@@ -15,11 +15,23 @@
 
 /* Words used below. "ne[4]" and "stride[4]" are four words; strides count elements. A row number
  * r of a value of shape ne is i1 + ne[1] * (i2 + ne[2] * i3). */
-#define GPU_KERNEL_LIST(KERNEL)                                                                      \
-    /* dst = op(a, b), f32. Operands dst, a, b. Words: ne[4] of dst and a, stride[4] of a,         \
-     * stride[4] of b (0 where b is repeated), elements of dst. Spec: 0 = gpu_pair_op. An          \
-     * invocation per element. */ \
-    KERNEL(PAIR, pair, 3, 0x1)
+/* clang-format off */
+#define GPU_KERNEL_LIST(KERNEL) \
+    /* Elementwise kernels: their axes are joined (ops/axes.h), and an invocation computes `width` \
+     * elements along axis 0, 1 or 4; n is the number of all elements. */ \
+    /* dst = op(a, b), f32, dst contiguous. Operands dst, a, b. Words: ne[4], stride[4] of a, \
+     * stride[4] of b (0 where b is repeated), n. Spec: 0 = gpu_pair_op, 1 = axes, 2 = width, \
+     * 3, 4 = gpu_lane of a and b, 5 = tdm_act of GLU. */ \
+    KERNEL(PAIR, pair, 3, 0x1) \
+    /* dst = op(x), f32, dst contiguous. Operands dst, x. Words: ne[4], stride[4], n, two \
+     * parameters as the bits of f32: scale and bias, or min and max. Spec: 0 = gpu_unary_op, \
+     * 1 = axes, 2 = width, 3 = gpu_lane of x, 4 = tdm_act. */ \
+    KERNEL(UNARY, unary, 2, 0x1) \
+    /* dst = x, converted. Operands dst, x. Words: ne[4] of dst, stride[4] of x, stride[4] of dst, \
+     * n, ne[4] of x where it repeats. Spec: 0 = gpu_copy_type of x, 1 = of dst, 2 = axes, \
+     * 3 = width (4: both lie dense along axis 0), 4 = 1 where x repeats. */ \
+    KERNEL(COPY, copy, 2, 0x1)
+/* clang-format on */
 
 typedef enum gpu_kernel {
 /* clang-format off */
@@ -30,7 +42,25 @@ typedef enum gpu_kernel {
     /* clang-format on */
 } gpu_kernel;
 
-typedef enum gpu_pair_op { GPU_PAIR_ADD = 0, GPU_PAIR_MUL, GPU_PAIR_DIV } gpu_pair_op;
+typedef enum gpu_pair_op { GPU_PAIR_ADD = 0, GPU_PAIR_MUL, GPU_PAIR_DIV, GPU_PAIR_GLU } gpu_pair_op;
+typedef enum gpu_unary_op {
+    GPU_UNARY_SCALE = 0,
+    GPU_UNARY_CLAMP,
+    GPU_UNARY_SQRT,
+    GPU_UNARY_ACT
+} gpu_unary_op;
+typedef enum gpu_copy_type {
+    GPU_COPY_WORD = 0, /* f32 or i32 */
+    GPU_COPY_F16,
+    GPU_COPY_BF16
+} gpu_copy_type;
+
+/* How the elements of a value follow each other along axis 0. */
+typedef enum gpu_lane {
+    GPU_LANE_STRIDED = 0,
+    GPU_LANE_DENSE,
+    GPU_LANE_REPEATED /* one element for all */
+} gpu_lane;
 
 enum {
     GPU_MAX_OPERAND = 6,

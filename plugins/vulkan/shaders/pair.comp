@@ -1,23 +1,37 @@
 // SPDX-License-Identifier: MIT
 //
-// pair.comp: dst = a op b, b repeated along axes where it has one element. See kernel.h.
+// pair.comp: dst = a op b, b repeated along axes where it has one element; or act(a) * b. See
+// GPU_KERNEL_PAIR.
 #version 460
 #extension GL_GOOGLE_include_directive : require
 #include "args.glsl"
+#include "axes.glsl"
+#include "math.glsl"
+
+const int OP = SPEC0, N_AXIS = SPEC1, WIDTH = SPEC2, A_LANE = SPEC3, B_LANE = SPEC4, ACT = SPEC5;
+
+float pair_of(float a, float b) {
+    switch (OP) {
+    case 0: return a + b;
+    case 1: return a * b;
+    case 2: return div_of(a, b);
+    default: return act_of(ACT, a) * b;
+    }
+}
 
 void main() {
-    uint i = invocation_number();
-    if (i >= uint(args.word[12])) return;
-    uint left = i;
-    uint a_at = 0, b_at = 0;
-    for (int axis = 0; axis < 4; axis++) {
-        uint ne = uint(args.word[axis]);
-        uint at = left % ne;
-        left /= ne;
-        a_at += at * uint(args.word[4 + axis]);
-        b_at += at * uint(args.word[8 + axis]);
+    uint first = invocation_number() * WIDTH, n = uint(args.word[12]);
+    if (first >= n) return;
+    uvec4 at = axes_split(first, 0, N_AXIS);
+    uint a_at = axes_at(at, 4), b_at = axes_at(at, 8);
+    if (WIDTH == 1) {
+        F32(args.address[0]).at[first] =
+            pair_of(F32(args.address[1]).at[a_at], F32(args.address[2]).at[b_at]);
+        return;
     }
-    float a = F32(args.address[1]).at[a_at];
-    float b = F32(args.address[2]).at[b_at];
-    F32(args.address[0]).at[i] = SPEC0 == 0 ? a + b : SPEC0 == 1 ? a * b : a / b;
+    uint count = min(n - first, 4u);
+    vec4 a = lanes_load(args.address[1], a_at, A_LANE, uint(args.word[4]), count, 0.0);
+    vec4 b = lanes_load(args.address[2], b_at, B_LANE, uint(args.word[8]), count, 1.0);
+    lanes_store(args.address[0], first, count,
+                vec4(pair_of(a.x, b.x), pair_of(a.y, b.y), pair_of(a.z, b.z), pair_of(a.w, b.w)));
 }
