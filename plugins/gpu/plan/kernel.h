@@ -17,6 +17,10 @@
  * r of a value of shape ne is i1 + ne[1] * (i2 + ne[2] * i3). */
 /* clang-format off */
 #define GPU_KERNEL_LIST(KERNEL) \
+    GPU_KERNEL_LIST_VALUES(KERNEL)
+
+/* Arithmetic, rows, movement and selection: ops/{arith,norm,rope,move,select,merge}.c */
+#define GPU_KERNEL_LIST_VALUES(KERNEL) \
     /* Elementwise kernels: their axes are joined (ops/axes.h), and an invocation computes `width` \
      * elements along axis 0, 1 or 4; n is the number of all elements. */ \
     /* dst = op(a, b), f32, dst contiguous. Operands dst, a, b. Words: ne[4], stride[4] of a, \
