@@ -34,7 +34,12 @@
     /* dst = x, converted. Operands dst, x. Words: ne[4] of dst, stride[4] of x, stride[4] of dst, \
      * n, ne[4] of x where it repeats. Spec: 0 = gpu_copy_type of x, 1 = of dst, 2 = axes, \
      * 3 = width (4: both lie dense along axis 0), 4 = 1 where x repeats. */ \
-    KERNEL(COPY, copy, 2, 0x1)
+    KERNEL(COPY, copy, 2, 0x1) \
+    /* A row of x (ne[0]) reduced, f32, dst contiguous; a workgroup for each row. Operands dst, x, \
+     * weight, bias, sum. Words: ne[4] of x, stride[4] of x, stride[4] of sum, stride of weight, \
+     * stride of bias, eps and 1 / (elements of the whole row) as the bits of f32, rows. \
+     * Spec: 0 = gpu_row_op, 1 = gpu_lane of x, 2, 3 = 1 where it has a weight, a bias. */ \
+    KERNEL(ROW, row, 5, 0x1)
 /* clang-format on */
 
 typedef enum gpu_kernel {
@@ -58,6 +63,14 @@ typedef enum gpu_copy_type {
     GPU_COPY_F16,
     GPU_COPY_BF16
 } gpu_copy_type;
+
+typedef enum gpu_row_op {
+    GPU_ROW_SOFTMAX = 0,
+    GPU_ROW_RMS_NORM,
+    GPU_ROW_LAYER_NORM,
+    GPU_ROW_SUM_SQ,
+    GPU_ROW_RMS_APPLY
+} gpu_row_op;
 
 /* How the elements of a value follow each other along axis 0. */
 typedef enum gpu_lane {

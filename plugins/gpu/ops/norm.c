@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * norm.c: steps of ops that reduce a row: SOFTMAX, LAYER_NORM, RMS_NORM and its halves SUM_SQ and
+ * RMS_APPLY. A workgroup computes a row.
+ */
+#include <string.h>
+
+#include "plugins/gpu/ops/ops.h"
+
+enum {
+    LANE_LEN = 4, /* elements of an invocation at a time */
+    N_PASS = 3,   /* loops over a row, at most */
+    GROUP_MAX = 256,
+    GROUP_MAX_LONG = 1024, /* for rows that an invocation of a smaller workgroup meets often */
+    LONG_LEN = 16 * LANE_LEN * GROUP_MAX,
+    MAX_SUBGROUPS = 256 /* of shaders/reduce.glsl */
+};
+
+static int32_t word_of_float(float x) {
+    int32_t word;
+    memcpy(&word, &x, sizeof word);
+    return word;
+}
+
+/* Threads for a row of n elements: a power of two, four elements each where that is possible. */
+static int32_t group_size(const gpu_target *target, int64_t n) {
+    int32_t size = target->subgroup_min, most = n >= LONG_LEN ? GROUP_MAX_LONG : GROUP_MAX;
+    if (most > target->max_group_size) most = target->max_group_size;
+    if (most > MAX_SUBGROUPS * target->subgroup_min) most = MAX_SUBGROUPS * target->subgroup_min;
+    while (size * 2 <= most && (int64_t)size * LANE_LEN < n) size *= 2;
+    return size;
+}
+
+static tdm_status trips_check(const gpu_emit *e, int64_t n, int32_t size, tdm_error *err) {
+    int64_t trips = N_PASS * (n / ((int64_t)LANE_LEN * size) + 1) + 2 * MAX_SUBGROUPS;
+    if (e->target->max_trips == 0 || trips <= e->target->max_trips) return TDM_OK;
+    return gpu_refuse(e, err, "rows of %lld elements take %lld iterations; the device runs %d",
+                      (long long)n, (long long)trips, (int)e->target->max_trips);
+}
+
+/* weight, bias and sum are NULL or absent where the op has none. */
+typedef struct row_sources {
+    const gpu_value *weight;
+    const gpu_value *bias;
+    const gpu_value *sum;
+} row_sources;
+
+static tdm_status words_set(const gpu_emit *e, gpu_step *step, const row_sources *from,
+                            tdm_error *err) {
+    const gpu_value *x = &e->src[0];
+    const gpu_value *columns[] = {from->weight, from->bias};
+    int64_t n_all = e->node->op == TDM_OP_RMS_APPLY && e->node->params.norm.n != 0
+                        ? e->node->params.norm.n
+                        : x->ne[0];
+    tdm_status status = gpu_words_shape(e, &step->word[0], x->ne, err);
+    if (status == TDM_OK) status = gpu_words_strides(e, &step->word[4], x, x->ne, err);
+    if (status == TDM_OK && from->sum != NULL)
+        status = gpu_words_strides(e, &step->word[8], from->sum, from->sum->ne, err);
+    for (int i = 0; i < 2 && status == TDM_OK; i++)
+        if (columns[i] != NULL && columns[i]->is_present && columns[i]->ne[0] > 1)
+            status =
+                gpu_word(e, &step->word[12 + i], columns[i]->nb[0] / (int64_t)sizeof(float), err);
+    step->word[14] = word_of_float(e->node->params.norm.eps);
+    step->word[15] = word_of_float((float)(1.0 / (double)n_all));
+    if (status == TDM_OK) status = gpu_word(e, &step->word[16], tdm_shape_rows(x->ne), err);
+    /* Element numbers of x and of the destination fit into 31 bits. */
+    int32_t extent;
+    if (status == TDM_OK)
+        status = gpu_word(e, &extent, (int64_t)(x->place.size / sizeof(float)), err);
+    if (status == TDM_OK) status = gpu_word(e, &extent, tdm_shape_count(e->dst[0].ne), err);
+    return status;
+}
+
+static void operand_set(gpu_operand *operand, const gpu_value *v) {
+    if (v != NULL && v->is_present) *operand = v->place;
+}
+
+static tdm_status row_emit(gpu_emit *e, gpu_row_op op, const row_sources *from, tdm_error *err) {
+    const gpu_value *x = &e->src[0];
+    int64_t n = x->ne[0], n_row = tdm_shape_rows(x->ne);
+    gpu_step step = gpu_step_make(e, GPU_KERNEL_ROW, group_size(e->target, n));
+    if (tdm_shape_count(e->dst[0].ne) == 0) return TDM_OK;
+    tdm_status status = words_set(e, &step, from, err);
+    if (status == TDM_OK) status = trips_check(e, n, step.group_size, err);
+    if (status == TDM_OK) status = gpu_step_grid(e, &step, n_row, err);
+    if (status != TDM_OK) return status;
+    step.spec[0] = op;
+    step.spec[1] = gpu_value_has_dense_rows(x) ? GPU_LANE_DENSE : GPU_LANE_STRIDED;
+    step.spec[2] = from->weight != NULL && from->weight->is_present;
+    step.spec[3] = from->bias != NULL && from->bias->is_present;
+    step.operand[0] = e->dst[0].place;
+    step.operand[1] = x->place;
+    operand_set(&step.operand[2], from->weight);
+    operand_set(&step.operand[3], from->bias);
+    operand_set(&step.operand[4], from->sum);
+    return gpu_emit_step(e, &step, err);
+}
+
+tdm_status gpu_op_softmax(gpu_emit *e, tdm_error *err) {
+    return row_emit(e, GPU_ROW_SOFTMAX, &(row_sources){.weight = NULL}, err);
+}
+
+tdm_status gpu_op_rms_norm(gpu_emit *e, tdm_error *err) {
+    return row_emit(e, GPU_ROW_RMS_NORM, &(row_sources){.weight = &e->src[1]}, err);
+}
+
+tdm_status gpu_op_layer_norm(gpu_emit *e, tdm_error *err) {
+    return row_emit(e, GPU_ROW_LAYER_NORM, &(row_sources){.weight = &e->src[1], .bias = &e->src[2]},
+                    err);
+}
+
+tdm_status gpu_op_sum_sq(gpu_emit *e, tdm_error *err) {
+    return row_emit(e, GPU_ROW_SUM_SQ, &(row_sources){.weight = NULL}, err);
+}
+
+tdm_status gpu_op_rms_apply(gpu_emit *e, tdm_error *err) {
+    return row_emit(e, GPU_ROW_RMS_APPLY, &(row_sources){.weight = &e->src[2], .sum = &e->src[1]},
+                    err);
+}
