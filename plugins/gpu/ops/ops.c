@@ -19,6 +19,7 @@ gpu_emit_fn gpu_op_emitter(int32_t op) {
     case TDM_OP_LAYER_NORM: return gpu_op_layer_norm;
     case TDM_OP_SUM_SQ: return gpu_op_sum_sq;
     case TDM_OP_RMS_APPLY: return gpu_op_rms_apply;
+    case TDM_OP_ROPE: return gpu_op_rope;
     case TDM_OP_COPY: return gpu_op_copy;
     case TDM_OP_CONCAT: return gpu_op_concat;
     case TDM_OP_REPEAT: return gpu_op_repeat;

@@ -24,6 +24,7 @@ tdm_status gpu_op_rms_norm(gpu_emit *e, tdm_error *err);
 tdm_status gpu_op_layer_norm(gpu_emit *e, tdm_error *err);
 tdm_status gpu_op_sum_sq(gpu_emit *e, tdm_error *err);
 tdm_status gpu_op_rms_apply(gpu_emit *e, tdm_error *err);
+tdm_status gpu_op_rope(gpu_emit *e, tdm_error *err);
 tdm_status gpu_op_copy(gpu_emit *e, tdm_error *err);
 tdm_status gpu_op_concat(gpu_emit *e, tdm_error *err);
 tdm_status gpu_op_repeat(gpu_emit *e, tdm_error *err);

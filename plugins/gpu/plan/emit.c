@@ -131,6 +131,7 @@ gpu_operand gpu_emit_constant(gpu_emit *e, const void *bytes, uint64_t size) {
 
 /* The same elements at the same addresses, in the same order. */
 static bool is_same_view(const gpu_value *a, const gpu_value *b) {
+    if (!a->is_present || !b->is_present) return a->is_present == b->is_present;
     for (int i = 0; i < TDM_MAX_DIMS; i++)
         if (a->ne[i] != b->ne[i] || (a->ne[i] != 1 && a->nb[i] != b->nb[i])) return false;
     return a->type == b->type && a->place.space == b->place.space &&
@@ -141,19 +142,27 @@ static bool is_same_view(const gpu_value *a, const gpu_value *b) {
  * its readers, and the memory of an INPUT or a WEIGHT does not change during a run. The bytes of a
  * STATE do change; no view of one exists, and its value has no form. */
 gpu_operand gpu_emit_form(gpu_emit *e, int src, int32_t form, uint64_t size, bool *is_new_out) {
+    return gpu_emit_form_with(e, src, -1, &(gpu_form_key){.form = form}, size, is_new_out);
+}
+
+gpu_operand gpu_emit_form_with(gpu_emit *e, int src, int with, const gpu_form_key *key,
+                               uint64_t size, bool *is_new_out) {
     gpu_maker *maker = e->maker;
-    const gpu_value *of = &e->src[src];
+    gpu_made_form form = {.key = *key, .of = e->src[src]};
+    if (with >= 0) form.with = e->src[with];
     *is_new_out = true;
     if (maker == NULL) return gpu_emit_scratch(e, size);
-    for (int32_t i = 0; i < maker->n_form; i++)
-        if (maker->forms[i].form == form && maker->areas[maker->forms[i].area].size == size &&
-            is_same_view(&maker->forms[i].of, of)) {
+    for (int32_t i = 0; i < maker->n_form; i++) {
+        const gpu_made_form *made = &maker->forms[i];
+        if (memcmp(&made->key, key, sizeof *key) == 0 && maker->areas[made->area].size == size &&
+            is_same_view(&made->of, &form.of) && is_same_view(&made->with, &form.with)) {
             *is_new_out = false;
-            return (gpu_operand){
-                .space = GPU_SPACE_AREA, .index = maker->forms[i].area, .size = size};
+            return (gpu_operand){.space = GPU_SPACE_AREA, .index = made->area, .size = size};
         }
+    }
     gpu_operand operand = gpu_emit_scratch(e, size);
-    if (operand.index >= 0) gpu_maker_form(maker, form, operand.index, of);
+    form.area = operand.index;
+    if (operand.index >= 0) gpu_maker_form(maker, &form);
     return operand;
 }
 

@@ -61,15 +61,26 @@ gpu_operand gpu_emit_scratch(gpu_emit *e, uint64_t size);
  * copied into the plan, 16-byte aligned; equal bytes are kept once. */
 gpu_operand gpu_emit_constant(gpu_emit *e, const void *bytes, uint64_t size);
 
+typedef enum gpu_form {
+    GPU_FORM_Q8 = 1, /* rows of int8 with a scale per block: layout/activation.h */
+    GPU_FORM_ANGLE   /* cos and sin of RoPE's angles: number = table, mscale (ops/rope.c) */
+} gpu_form;
+
+/* What a form is, beside the views that it is made of. */
+typedef struct gpu_form_key {
+    int32_t form;      /* gpu_form */
+    int32_t number[2]; /* as the form defines them */
+} gpu_form_key;
+
 /* Scratch that holds `form` (a number that emitters agree on, gpu_form) of source `src`, such as
  * its rows as bytes with scales. *is_new_out says whether this emitter must append the step that
  * makes it; otherwise an earlier node of the plan has done so for the same view and size. Not for a
  * STATE. */
 gpu_operand gpu_emit_form(gpu_emit *e, int src, int32_t form, uint64_t size, bool *is_new_out);
 
-typedef enum gpu_form {
-    GPU_FORM_Q8 = 1 /* rows of int8 with a scale per block: layout/activation.h */
-} gpu_form;
+/* Likewise of two sources, the second of which is absent where `with` is -1. */
+gpu_operand gpu_emit_form_with(gpu_emit *e, int src, int with, const gpu_form_key *key,
+                               uint64_t size, bool *is_new_out);
 
 /* Copies ne[4], or the strides of v counted in elements (blocks of a quantised type), to four words.
  * Fails with a message where a number is above 2^31 - 1. `ne` is the shape over which the kernel

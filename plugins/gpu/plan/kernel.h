@@ -39,7 +39,16 @@
      * weight, bias, sum. Words: ne[4] of x, stride[4] of x, stride[4] of sum, stride of weight, \
      * stride of bias, eps and 1 / (elements of the whole row) as the bits of f32, rows. \
      * Spec: 0 = gpu_row_op, 1 = gpu_lane of x, 2, 3 = 1 where it has a weight, a bias. */ \
-    KERNEL(ROW, row, 5, 0x1)
+    KERNEL(ROW, row, 5, 0x1) \
+    /* dst [2, n_pair, n_tok] f32: cos and sin of each pair's angle at each position, times mscale. \
+     * Operands dst, pos i32, turns (ops/angle.h), factor. Words: n_pair, stride of pos, stride of \
+     * factor, mscale as the bits of f32, n_pair * n_tok. Spec: 0 = 1 where it has factors. */ \
+    KERNEL(ANGLE, angle, 4, 0x1) \
+    /* dst = x with pairs turned, f32, dst contiguous. Operands dst, x, pos, angles (of ANGLE). \
+     * Words: head_dim, n_head, n_tok, stride[3] of x, stride of pos, n_rot, rope_offset, \
+     * invocations, invocations of a head (a pair or a copied element each). \
+     * Spec: 0 = tdm_rope_mode. */ \
+    KERNEL(ROPE, rope, 4, 0x1)
 /* clang-format on */
 
 typedef enum gpu_kernel {

@@ -20,9 +20,10 @@ typedef struct gpu_area {
 
 /* A form of a view (gpu_emit_form) that a step has made. */
 typedef struct gpu_made_form {
-    int32_t form;
+    gpu_form_key key;
     int32_t area;
     gpu_value of;
+    gpu_value with; /* not present where it is made of one view */
 } gpu_made_form;
 
 struct gpu_maker {
@@ -43,7 +44,7 @@ struct gpu_maker {
 bool gpu_maker_step(gpu_maker *maker, const gpu_step *step);
 int32_t gpu_maker_area(gpu_maker *maker, uint64_t size);
 uint64_t gpu_maker_constant(gpu_maker *maker, const void *bytes, uint64_t size);
-void gpu_maker_form(gpu_maker *maker, int32_t form, int32_t area, const gpu_value *of);
+void gpu_maker_form(gpu_maker *maker, const gpu_made_form *form);
 
 /* Sorts the steps into rounds and sets barriers; all steps are known. round_of[n_step] receives the
  * round of each step in the new order. False where there is no memory. */

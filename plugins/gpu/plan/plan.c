@@ -43,10 +43,10 @@ int32_t gpu_maker_area(gpu_maker *maker, uint64_t size) {
     return maker->n_area++;
 }
 
-void gpu_maker_form(gpu_maker *maker, int32_t form, int32_t area, const gpu_value *of) {
+void gpu_maker_form(gpu_maker *maker, const gpu_made_form *form) {
     if (room_make(maker, (void **)&maker->forms, &maker->form_room, maker->n_form,
                   sizeof *maker->forms))
-        maker->forms[maker->n_form++] = (gpu_made_form){form, area, *of};
+        maker->forms[maker->n_form++] = *form;
 }
 
 /* The offset at which the plan has these bytes. Plans have a few constants of a few kilobytes, so
