@@ -254,6 +254,35 @@ def type_pages(sources):
                        r'\{"\w+", TDM_TYPE_%s, ', 'tandem quantize writes no %s')
 
 
+# ---- Kernels of GPU plugins -----------------------------------------------------------------------
+
+KERNEL_H = 'plugins/gpu/plan/kernel.h'
+
+
+@check
+def gpu_kernels(sources):
+    """Each row of GPU_KERNEL_LIST has a shader that is built, and an emitter that launches it."""
+    rows = macro_rows(sources.read(KERNEL_H), 'GPU_KERNEL_LIST', 'KERNEL')
+    built = re.findall(r"'shaders/(\w+)\.comp'", sources.read('plugins/vulkan/meson.build'))
+    emitters = sources.read_all('plugins/gpu/ops/*.c', 'plugins/gpu/plan/*.c')
+    folder = os.path.join(sources.root, 'plugins/vulkan/shaders')
+    names = [row[1] for row in rows]
+    for row in rows:
+        if row[1] != row[0].lower():
+            yield 'kernel %s: named %s' % (row[0], row[1])
+        if built.count(row[1]) != 1:
+            yield 'plugins/vulkan/meson.build has %d times shaders/%s.comp' % (built.count(row[1]),
+                                                                             row[1])
+        if not os.path.exists(os.path.join(folder, row[1] + '.comp')):
+            yield 'there is no plugins/vulkan/shaders/%s.comp' % row[1]
+        if re.search(r'\bGPU_KERNEL_%s\b' % row[0], emitters) is None:
+            yield 'no emitter launches %s' % row[1]
+    shaders = set(built) | {os.path.splitext(os.path.basename(path))[0]
+                            for path in glob.glob(os.path.join(folder, '*.comp'))}
+    for name in sorted(shaders - set(names)):
+        yield 'shaders/%s.comp is no row of GPU_KERNEL_LIST' % name
+
+
 # ---- Proof that each check can fail ---------------------------------------------------------------
 
 # check, file, what is replaced (a regular expression), by what, text of the line that it must yield
@@ -290,6 +319,15 @@ MUTATIONS = [
     ('type_tests', TYPE_H, r'TYPE\(Q6_K, q6_K,', 'TYPE(Q7_K, q7_K,', 'golden numbers of Q7_K'),
     ('type_pages', TYPE_H, r'TYPE\(Q6_K, q6_K,', 'TYPE(Q7_K, q7_K,', 'no row of q7_K'),
     ('type_pages', TYPE_H, r'TYPE\(Q6_K, q6_K,', 'TYPE(Q7_K, q7_K,', 'writes no Q7_K'),
+    ('gpu_kernels', KERNEL_H, r'KERNEL\(PAIR, pair,', 'KERNEL(PAIR, couple,', 'named couple'),
+    ('gpu_kernels', KERNEL_H, r'KERNEL\(PAIR, pair,', 'KERNEL(COUPLE, couple,',
+     'no emitter launches couple'),
+    ('gpu_kernels', KERNEL_H, r'KERNEL\(PAIR, pair,', 'KERNEL(COUPLE, couple,',
+     'there is no plugins/vulkan/shaders/couple.comp'),
+    ('gpu_kernels', KERNEL_H, r'KERNEL\(PAIR, pair,', 'KERNEL(COUPLE, couple,',
+     'shaders/pair.comp is no row'),
+    ('gpu_kernels', 'plugins/vulkan/meson.build', r"  'shaders/pair.comp',", '',
+     '0 times shaders/pair.comp'),
     ('activations', OP_H, r' \*   TANH  ', ' *   TAN   ', 'what the activation TANH is'),
 ]
 

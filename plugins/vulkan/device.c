@@ -1,0 +1,365 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * device.c: finds the devices of the driver, opens and closes them.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "plugins/vulkan/vk.h"
+
+/* ---- Structs and failures -------------------------------------------------------------------- */
+
+void vk_struct_read(void *dst, size_t dst_size, const void *src) {
+    size_t size = 0;
+    memset(dst, 0, dst_size);
+    if (src != NULL) memcpy(&size, src, sizeof size);
+    if (src != NULL && (size == 0 || size > dst_size)) size = dst_size;
+    if (size > 0) memcpy(dst, src, size);
+}
+
+void vk_struct_write(void *dst, const void *src, size_t src_size) {
+    size_t size;
+    memcpy(&size, dst, sizeof size);
+    size_t n = size == 0 || size > src_size ? src_size : size;
+    memcpy(dst, src, n);
+    memcpy(dst, &size, sizeof size);
+}
+
+tdm_status vk_fail(vk_device *device, tdm_error *err, VkResult result, const char *what) {
+    char text[32];
+    if (result == VK_ERROR_DEVICE_LOST) {
+        atomic_store(&device->is_lost, true);
+        return tdm_fail(err, TDM_UNAVAILABLE,
+                        "%s (%s): the device is lost: %s failed; the driver may have reset it. "
+                        "Close it and open it again",
+                        device->name, device->facts->properties.deviceName, what);
+    }
+    return tdm_fail(err, vk_result_status(result), "%s (%s): %s failed: %s", device->name,
+                    device->facts->properties.deviceName, what, vk_result_name(result, text));
+}
+
+/* ---- Enumeration ----------------------------------------------------------------------------- */
+
+/* GPUs in the driver's order, then software drivers. */
+static void facts_sort(vk_facts *facts, int32_t n) {
+    for (int32_t i = 1; i < n; i++)
+        for (int32_t k = i; k > 0 && facts[k - 1].is_cpu && !facts[k].is_cpu; k--) {
+            vk_facts swap = facts[k];
+            facts[k] = facts[k - 1];
+            facts[k - 1] = swap;
+        }
+}
+
+static tdm_status facts_collect(tdm_instance *instance, tdm_error *err) {
+    VkPhysicalDevice physical[VK_MAX_DEVICE];
+    uint32_t n = VK_MAX_DEVICE;
+    char text[32];
+    VkResult result =
+        instance->driver.fn.EnumeratePhysicalDevices(instance->driver.instance, &n, physical);
+    if (result < 0)
+        return tdm_fail(err, TDM_UNAVAILABLE, "vulkan: vkEnumeratePhysicalDevices failed: %s",
+                        vk_result_name(result, text));
+    instance->facts = calloc(n + 1, sizeof *instance->facts);
+    if (instance->facts == NULL) return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "vulkan: no memory");
+    for (uint32_t i = 0; i < n; i++)
+        vk_facts_read(&instance->driver, physical[i], &instance->facts[i]);
+    instance->n_facts = (int32_t)n;
+    facts_sort(instance->facts, instance->n_facts);
+    return TDM_OK;
+}
+
+/* Opens the driver at the first call. */
+static void instance_look(tdm_instance *instance) {
+    pthread_mutex_lock(&instance->mutex);
+    if (!instance->has_looked) {
+        instance->has_looked = true;
+        tdm_status status = vk_driver_open(&instance->driver, &instance->reason);
+        if (status == TDM_OK) facts_collect(instance, &instance->reason);
+    }
+    pthread_mutex_unlock(&instance->mutex);
+}
+
+static bool is_device(const vk_facts *facts) {
+    return facts->refusal[0] == '\0';
+}
+
+/* The facts of device `index`; NULL past the end. */
+static const vk_facts *facts_at(tdm_instance *instance, int32_t index) {
+    instance_look(instance);
+    for (int32_t i = 0; i < instance->n_facts; i++)
+        if (is_device(&instance->facts[i]) && index-- == 0) return &instance->facts[i];
+    return NULL;
+}
+
+static tdm_status device_count(tdm_instance *instance, int32_t *n_out, tdm_error *err) {
+    int32_t n = 0;
+    while (facts_at(instance, n) != NULL) n++;
+    *n_out = n;
+    if (n > 0 || err == NULL) return TDM_OK;
+    if (instance->n_facts > 0)
+        tdm_fail(err, TDM_UNAVAILABLE, "no device: %s: %s",
+                 instance->facts[0].properties.deviceName, instance->facts[0].refusal);
+    else if (instance->reason.message[0] != '\0')
+        *err = instance->reason;
+    else
+        tdm_fail(err, TDM_UNAVAILABLE, "the Vulkan drivers found no device");
+    return TDM_OK;
+}
+
+static void info_fill(tdm_instance *instance, const vk_facts *facts, int32_t index,
+                      const vk_options *options, tdm_device_info *info_out) {
+    tdm_device_info info = {.struct_size = sizeof info};
+    snprintf(info.name, sizeof info.name, "vulkan%d", (int)index);
+    snprintf(info.description, sizeof info.description, "%.56s (%.40s)%s",
+             facts->properties.deviceName, facts->driver,
+             facts->is_cpu ? "; only with allow-cpu = yes" : "");
+    snprintf(info.vendor, sizeof info.vendor, "%s", vk_vendor_name(facts->properties.vendorID));
+    snprintf(info.pci_address, sizeof info.pci_address, "%s", facts->pci_address);
+    vk_facts_memory(&instance->driver, facts, &info.memory_free, &info.memory_total);
+    info.buffer_align = VK_BUFFER_ALIGN;
+    info.max_buffer = facts->max_allocation;
+    if (options != NULL && options->allocation != 0 && options->allocation < info.max_buffer)
+        info.max_buffer = options->allocation;
+    info.flags = TDM_DEVICE_HOLDS_TEMPS;
+    if (facts->is_integrated) info.flags |= TDM_DEVICE_IS_INTEGRATED;
+    vk_struct_write(info_out, &info, sizeof info);
+}
+
+static tdm_status device_describe(tdm_instance *instance, int32_t index, tdm_device_info *info_out,
+                                  tdm_error *err) {
+    const vk_facts *facts = index >= 0 ? facts_at(instance, index) : NULL;
+    if (facts == NULL) return tdm_fail(err, TDM_NOT_FOUND, "vulkan: no device %d", (int)index);
+    info_fill(instance, facts, index, NULL, info_out);
+    return TDM_OK;
+}
+
+/* ---- Opening --------------------------------------------------------------------------------- */
+
+static uint32_t least(uint32_t limit, uint32_t option) {
+    return option != 0 && option < limit ? option : limit;
+}
+
+/* What the planner is told. Needs device->required_subgroup. */
+static void target_fill(vk_device *device) {
+    const vk_facts *facts = device->facts;
+    const VkPhysicalDeviceLimits *limits = &facts->properties.limits;
+    const vk_options *o = &device->options;
+    gpu_target *t = &device->target;
+    snprintf(t->name, sizeof t->name, "%s", device->name);
+    t->subgroup_min = facts->subgroup_min;
+    t->subgroup_max = facts->subgroup_max;
+    if (device->required_subgroup != 0)
+        t->subgroup_min = t->subgroup_max = device->required_subgroup;
+    uint32_t group = limits->maxComputeWorkGroupInvocations < limits->maxComputeWorkGroupSize[0]
+                         ? limits->maxComputeWorkGroupInvocations
+                         : limits->maxComputeWorkGroupSize[0];
+    t->max_group_size = (int32_t)least(group, (uint32_t)o->group_size);
+    for (int i = 0; i < 3; i++)
+        t->max_grid[i] = least(limits->maxComputeWorkGroupCount[i], o->grid);
+    t->shared_size = least(limits->maxComputeSharedMemorySize, o->shared_size);
+    /* Software drivers end a shader's loops after 65,535 iterations, without a word. */
+    t->max_trips = facts->is_cpu ? 65535 : 0;
+    t->has_f16 = facts->has_f16 && o->has_f16;
+    t->has_dot8 = facts->has_dot8 && o->has_dot8;
+}
+
+/* The subgroup size that pipelines name. A size of 32 suits most GPUs; where the driver's own is
+ * the only one, none is named. */
+static tdm_status subgroup_choose(vk_device *device, tdm_error *err) {
+    const vk_facts *facts = device->facts;
+    int32_t size = device->options.subgroup;
+    device->required_subgroup = 0;
+    if (size != 0 && size != facts->subgroup_default &&
+        (!facts->can_require_subgroup || size < facts->subgroup_min || size > facts->subgroup_max ||
+         (size & (size - 1)) != 0))
+        return tdm_fail(err, TDM_UNSUPPORTED, "%s: no subgroups of %d; the driver has %d to %d",
+                        device->name, (int)size, (int)facts->subgroup_min,
+                        (int)facts->subgroup_max);
+    if (!facts->can_require_subgroup || facts->subgroup_min == facts->subgroup_max) return TDM_OK;
+    if (size == 0) size = 32;
+    if (size < facts->subgroup_min) size = facts->subgroup_min;
+    if (size > facts->subgroup_max) size = facts->subgroup_max;
+    device->required_subgroup = size;
+    return TDM_OK;
+}
+
+static tdm_status logical_create(vk_device *device, tdm_error *err) {
+    const vk_driver *driver = &device->instance->driver;
+    const vk_facts *facts = device->facts;
+    bool has_1_3 = driver->api_version >= VK_API_VERSION_1_3 &&
+                   facts->properties.apiVersion >= VK_API_VERSION_1_3;
+    const char *extensions[8];
+    uint32_t n_extension = 0;
+    VkPhysicalDeviceVulkan13Features f13 = {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_3_FEATURES,
+        .subgroupSizeControl = facts->can_require_subgroup,
+        .computeFullSubgroups = facts->has_full_subgroups,
+        .shaderIntegerDotProduct = facts->has_dot8_instruction};
+    VkPhysicalDeviceSubgroupSizeControlFeatures size_control = {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SUBGROUP_SIZE_CONTROL_FEATURES,
+        .subgroupSizeControl = facts->can_require_subgroup,
+        .computeFullSubgroups = facts->has_full_subgroups};
+    VkPhysicalDeviceShaderIntegerDotProductFeatures dot = {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_INTEGER_DOT_PRODUCT_FEATURES,
+        .shaderIntegerDotProduct = VK_TRUE};
+    VkPhysicalDeviceVulkan12Features f12 = {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_2_FEATURES,
+        .storageBuffer8BitAccess = VK_TRUE,
+        .shaderFloat16 = facts->has_f16,
+        .shaderInt8 = VK_TRUE,
+        .scalarBlockLayout = VK_TRUE,
+        .timelineSemaphore = VK_TRUE,
+        .bufferDeviceAddress = VK_TRUE};
+    VkPhysicalDeviceVulkan11Features f11 = {
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_VULKAN_1_1_FEATURES,
+        .pNext = &f12,
+        .storageBuffer16BitAccess = VK_TRUE};
+    VkPhysicalDeviceFeatures2 f = {.sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_FEATURES_2,
+                                   .pNext = &f11,
+                                   .features = {.shaderInt16 = VK_TRUE, .shaderInt64 = VK_TRUE}};
+    if (has_1_3) {
+        f12.pNext = &f13;
+    } else {
+        void **next = &f12.pNext;
+        if (facts->has_subgroup_control) {
+            extensions[n_extension++] = VK_EXT_SUBGROUP_SIZE_CONTROL_EXTENSION_NAME;
+            *next = &size_control, next = &size_control.pNext;
+        }
+        if (facts->has_dot8_instruction) {
+            extensions[n_extension++] = VK_KHR_SHADER_INTEGER_DOT_PRODUCT_EXTENSION_NAME;
+            *next = &dot;
+        }
+    }
+    if (facts->import_align != 0)
+        extensions[n_extension++] = VK_EXT_EXTERNAL_MEMORY_HOST_EXTENSION_NAME;
+    if (facts->has_budget) extensions[n_extension++] = VK_EXT_MEMORY_BUDGET_EXTENSION_NAME;
+    const float priority = 1.0f;
+    const VkDeviceQueueCreateInfo queue = {.sType = VK_STRUCTURE_TYPE_DEVICE_QUEUE_CREATE_INFO,
+                                           .queueFamilyIndex = facts->compute_family,
+                                           .queueCount = 1,
+                                           .pQueuePriorities = &priority};
+    const VkDeviceCreateInfo info = {.sType = VK_STRUCTURE_TYPE_DEVICE_CREATE_INFO,
+                                     .pNext = &f,
+                                     .queueCreateInfoCount = 1,
+                                     .pQueueCreateInfos = &queue,
+                                     .enabledExtensionCount = n_extension,
+                                     .ppEnabledExtensionNames = extensions};
+    VkResult result = driver->fn.CreateDevice(facts->physical, &info, NULL, &device->device);
+    if (result != VK_SUCCESS) {
+        device->device = NULL;
+        return vk_fail(device, err, result, "vkCreateDevice");
+    }
+    return vk_device_fn_load(driver, device->device, facts->import_align != 0, &device->fn, err);
+}
+
+static tdm_status layout_create(vk_device *device, tdm_error *err) {
+    const VkPushConstantRange range = {.stageFlags = VK_SHADER_STAGE_COMPUTE_BIT,
+                                       .size = sizeof(gpu_args)};
+    const VkPipelineLayoutCreateInfo info = {.sType = VK_STRUCTURE_TYPE_PIPELINE_LAYOUT_CREATE_INFO,
+                                             .pushConstantRangeCount = 1,
+                                             .pPushConstantRanges = &range};
+    VkResult result = device->fn.CreatePipelineLayout(device->device, &info, NULL, &device->layout);
+    return result == VK_SUCCESS ? TDM_OK : vk_fail(device, err, result, "vkCreatePipelineLayout");
+}
+
+static void device_close(tdm_device *device) {
+    if (device == NULL) return;
+    if (device->device != NULL && device->fn.DestroyDevice != NULL) {
+        vk_pipelines_destroy(device);
+        vk_transfer_destroy(device);
+        if (device->layout != VK_NULL_HANDLE)
+            device->fn.DestroyPipelineLayout(device->device, device->layout, NULL);
+        device->fn.DestroyDevice(device->device, NULL);
+    }
+    pthread_mutex_destroy(&device->queue_mutex);
+    free(device);
+}
+
+static tdm_status device_open(tdm_instance *instance, const tdm_device_params *params,
+                              tdm_device **device_out, tdm_error *err) {
+    tdm_device_params p;
+    vk_options options;
+    vk_struct_read(&p, sizeof p, params);
+    tdm_status status = vk_options_parse(p.options, p.n_option, &options, err);
+    if (status != TDM_OK) return status;
+    const vk_facts *facts = p.index >= 0 ? facts_at(instance, p.index) : NULL;
+    if (facts == NULL)
+        return tdm_fail(err, TDM_NOT_FOUND, "vulkan: no device %d; `tandem devices` lists them",
+                        (int)p.index);
+    if (facts->is_cpu && !options.allow_cpu)
+        return tdm_fail(err, TDM_FAILED_PRECONDITION,
+                        "vulkan%d: %s is a software driver, slower than plugin = cpu; set "
+                        "allow-cpu = yes to use it",
+                        (int)p.index, facts->properties.deviceName);
+    vk_device *device = calloc(1, sizeof *device);
+    if (device == NULL) return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "vulkan: no memory");
+    device->instance = instance;
+    device->facts = facts;
+    device->options = options;
+    snprintf(device->name, sizeof device->name, "vulkan%d", (int)p.index);
+    pthread_mutex_init(&device->queue_mutex, NULL);
+    status = subgroup_choose(device, err);
+    if (status == TDM_OK) status = logical_create(device, err);
+    if (status == TDM_OK) {
+        device->fn.GetDeviceQueue(device->device, facts->compute_family, 0, &device->queue);
+        target_fill(device);
+        status = layout_create(device, err);
+    }
+    if (status == TDM_OK) status = vk_pipelines_create(device, err);
+    if (status == TDM_OK) status = vk_transfer_create(device, err);
+    if (status != TDM_OK) {
+        device_close(device);
+        return status;
+    }
+    *device_out = device;
+    return TDM_OK;
+}
+
+static tdm_status device_get_info(tdm_device *device, tdm_device_info *info_out, tdm_error *err) {
+    (void)err;
+    int32_t index = 0;
+    while (facts_at(device->instance, index) != device->facts) index++;
+    info_fill(device->instance, device->facts, index, &device->options, info_out);
+    return TDM_OK;
+}
+
+/* ---- Ops ------------------------------------------------------------------------------------- */
+
+static tdm_status device_supports_op(tdm_device *device, const tdm_graph *graph, int32_t node,
+                                     tdm_error *err) {
+    return gpu_plan_supports(&device->target, graph, node, err);
+}
+
+static tdm_status device_graph_supports(tdm_device *device, const tdm_graph *graph,
+                                        uint8_t *supported_out, tdm_error *err) {
+    (void)err;
+    for (int32_t i = 0; i < graph->n_node; i++)
+        supported_out[i] = gpu_plan_supports(&device->target, graph, i, NULL) == TDM_OK;
+    return TDM_OK;
+}
+
+static tdm_status device_split_unit(tdm_device *device, const tdm_graph *graph, int32_t value,
+                                    int32_t axis, int64_t *unit_out, tdm_error *err) {
+    if (value < 0 || value >= graph->n_value || axis < 0 || axis >= TDM_MAX_DIMS)
+        return tdm_fail(err, TDM_INVALID_ARGUMENT, "%s: split_unit: no axis %d of value %d",
+                        device->name, (int)axis, (int)value);
+    tdm_type type = (tdm_type)tdm_graph_value(graph, value)->type;
+    *unit_out = axis == 0 ? tdm_type_get_info(type).block_len : 1;
+    return TDM_OK;
+}
+
+const tdm_device_ops vk_device_ops = {
+    .struct_size = sizeof(tdm_device_ops),
+    .count = device_count,
+    .describe = device_describe,
+    .open = device_open,
+    .close = device_close,
+    .get_info = device_get_info,
+    .supports_op = device_supports_op,
+    .graph_supports = device_graph_supports,
+};
+
+const tdm_split_ops vk_split_ops = {
+    .struct_size = sizeof(tdm_split_ops),
+    .split_unit = device_split_unit,
+};

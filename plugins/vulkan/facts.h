@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * facts.h: what a driver says of a physical device, read without opening it.
+ */
+#ifndef TANDEM_VULKAN_FACTS_H
+#define TANDEM_VULKAN_FACTS_H
+
+#include "plugins/vulkan/driver.h"
+
+typedef struct vk_facts {
+    VkPhysicalDevice physical;
+    VkPhysicalDeviceProperties properties;
+    VkPhysicalDeviceMemoryProperties memory;
+    char driver[128];     /* "radv, Mesa 22.3.6" */
+    char pci_address[16]; /* empty = unknown */
+    uint8_t uuid[VK_UUID_SIZE];
+    uint8_t driver_uuid[VK_UUID_SIZE];
+    uint64_t max_allocation;  /* bytes of one vkAllocateMemory */
+    uint64_t import_align;    /* of VK_EXT_external_memory_host; 0 = no import */
+    uint32_t compute_family;  /* queue family: compute, without graphics where there is one */
+    int32_t subgroup_default; /* size that the driver chooses by itself */
+    int32_t subgroup_min;
+    int32_t subgroup_max;
+    bool can_require_subgroup; /* a pipeline may name its subgroup size */
+    bool has_full_subgroups;   /* a pipeline may demand that all subgroups are full */
+    bool has_subgroup_control; /* VK_EXT_subgroup_size_control or Vulkan 1.3 */
+    bool is_cpu;               /* a software driver */
+    bool is_integrated;
+    bool has_f16;              /* shaderFloat16 */
+    bool has_dot8;             /* integer dot products, accelerated for signed 4 x 8 bits */
+    bool has_dot8_instruction; /* integer dot products, in any speed */
+    bool has_matrix;           /* cooperative matrices: reported only; no kernel uses them yet */
+    bool has_budget;           /* VK_EXT_memory_budget */
+    bool has_pci;              /* VK_EXT_pci_bus_info */
+    bool has_memory_priority;  /* VK_EXT_memory_priority */
+    char refusal[192];         /* why it cannot be a device; empty = it can */
+} vk_facts;
+
+/* Reads the facts of one physical device. [any-thread] */
+void vk_facts_read(const vk_driver *driver, VkPhysicalDevice physical, vk_facts *facts_out);
+
+/* Bytes free and in all of the memory that is the device's own; free is 0 where unknown.
+ * [any-thread] */
+void vk_facts_memory(const vk_driver *driver, const vk_facts *facts, uint64_t *free_out,
+                     uint64_t *total_out);
+
+/* The vendor's name for a PCI vendor id; "" where unknown. */
+const char *vk_vendor_name(uint32_t vendor_id);
+
+#endif

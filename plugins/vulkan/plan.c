@@ -1,0 +1,254 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * plan.c: makes a plan of a graph, and records its command buffer when it is bound to memory. What
+ * is recorded is replayed by every computation.
+ */
+#include "plugins/vulkan/plan.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- Scratch --------------------------------------------------------------------------------- */
+
+void vk_scratch_pool_init(vk_scratch_pool *pool) {
+    pthread_mutex_init(&pool->mutex, NULL);
+    pool->current = NULL;
+}
+
+/* With the pool's mutex held. */
+static void scratch_drop(vk_device *device, vk_scratch *scratch) {
+    if (scratch == NULL || --scratch->n_ref > 0) return;
+    vk_memory_free(device, &scratch->memory);
+    free(scratch);
+}
+
+void vk_scratch_pool_destroy(vk_device *device, vk_scratch_pool *pool) {
+    scratch_drop(device, pool->current);
+    pthread_mutex_destroy(&pool->mutex);
+}
+
+/* A piece of at least `size` bytes, with a reference for the caller. */
+static tdm_status scratch_get(vk_device *device, vk_scratch_pool *pool, uint64_t size,
+                              vk_scratch **scratch_out, tdm_error *err) {
+    tdm_status status = TDM_OK;
+    pthread_mutex_lock(&pool->mutex);
+    if (pool->current == NULL || pool->current->memory.size < size) {
+        vk_scratch *scratch = calloc(1, sizeof *scratch);
+        status = scratch != NULL
+                     ? vk_memory_alloc(device, size, TDM_BUFFER_COMPUTE, &scratch->memory, err)
+                     : tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "%s: no memory", device->name);
+        if (status == TDM_OK) {
+            scratch_drop(device, pool->current);
+            scratch->n_ref = 1;
+            pool->current = scratch;
+        } else {
+            free(scratch);
+        }
+    }
+    if (status == TDM_OK) {
+        pool->current->n_ref++;
+        *scratch_out = pool->current;
+    }
+    pthread_mutex_unlock(&pool->mutex);
+    return status;
+}
+
+static void unbind(tdm_plan *plan) {
+    if (plan->scratch_pool != NULL && plan->scratch != NULL) {
+        pthread_mutex_lock(&plan->scratch_pool->mutex);
+        scratch_drop(plan->device, plan->scratch);
+        pthread_mutex_unlock(&plan->scratch_pool->mutex);
+    }
+    plan->scratch = NULL;
+    plan->scratch_pool = NULL;
+}
+
+/* ---- Making ---------------------------------------------------------------------------------- */
+
+static tdm_status pipelines_get(tdm_plan *plan, tdm_error *err) {
+    tdm_status status = TDM_OK;
+    for (int32_t i = 0; i < plan->steps->n_step && status == TDM_OK; i++)
+        status = vk_pipeline_get(plan->device, &plan->steps->steps[i], &plan->pipelines[i], err);
+    return status;
+}
+
+static tdm_status commands_create(tdm_plan *plan, tdm_error *err) {
+    vk_device *device = plan->device;
+    const VkCommandPoolCreateInfo pool = {.sType = VK_STRUCTURE_TYPE_COMMAND_POOL_CREATE_INFO,
+                                          .queueFamilyIndex = device->facts->compute_family};
+    VkResult result =
+        device->fn.CreateCommandPool(device->device, &pool, NULL, &plan->command_pool);
+    if (result != VK_SUCCESS) return vk_fail(device, err, result, "vkCreateCommandPool");
+    return TDM_OK;
+}
+
+tdm_status vk_plan_create(vk_device *device, const tdm_graph *graph, tdm_plan **plan_out,
+                          tdm_error *err) {
+    gpu_plan *steps = NULL;
+    tdm_status status = gpu_plan_create(&device->target, graph, &steps, err);
+    if (status != TDM_OK) return status;
+    tdm_plan *plan = calloc(1, sizeof *plan);
+    if (plan == NULL) {
+        gpu_plan_destroy(steps);
+        return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "%s: no memory for a plan", device->name);
+    }
+    plan->device = device;
+    plan->steps = steps;
+    plan->pipelines = calloc((size_t)steps->n_step + 1, sizeof *plan->pipelines);
+    plan->addresses = calloc((size_t)steps->n_slot + 1, sizeof *plan->addresses);
+    if (plan->pipelines == NULL || plan->addresses == NULL)
+        status = tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "%s: no memory for a plan", device->name);
+    if (status == TDM_OK) status = pipelines_get(plan, err);
+    if (status == TDM_OK) status = commands_create(plan, err);
+    if (status != TDM_OK) {
+        vk_plan_destroy(plan);
+        return status;
+    }
+    *plan_out = plan;
+    return TDM_OK;
+}
+
+void vk_plan_destroy(tdm_plan *plan) {
+    if (plan == NULL) return;
+    vk_device *device = plan->device;
+    unbind(plan);
+    if (plan->command_pool != VK_NULL_HANDLE)
+        device->fn.DestroyCommandPool(device->device, plan->command_pool, NULL);
+    gpu_plan_destroy(plan->steps);
+    free(plan->pipelines);
+    free(plan->addresses);
+    free(plan);
+}
+
+/* ---- Binding --------------------------------------------------------------------------------- */
+
+/* 0 where the plan does not use the slot. */
+static uint64_t slot_address(const tdm_plan *plan, const tdm_binding *bindings, int32_t slot) {
+    if (plan->steps->slot_sizes[slot] == 0) return 0;
+    return bindings[slot].buffer->memory.address + bindings[slot].off;
+}
+
+static tdm_status bindings_check(const tdm_plan *plan, const tdm_binding *bindings,
+                                 int32_t n_binding, tdm_error *err) {
+    const char *name = plan->device->name;
+    if (n_binding != plan->steps->n_slot)
+        return tdm_fail(err, TDM_INVALID_ARGUMENT, "%s: %d bindings for a graph of %d slots", name,
+                        (int)n_binding, (int)plan->steps->n_slot);
+    for (int32_t i = 0; i < n_binding; i++) {
+        const tdm_binding *b = &bindings[i];
+        uint64_t needed = plan->steps->slot_sizes[i];
+        if (needed == 0) continue;
+        if (b->buffer == NULL)
+            return tdm_fail(err, TDM_INVALID_ARGUMENT, "%s: slot %d has no buffer", name, (int)i);
+        if (b->buffer->device != plan->device)
+            return tdm_fail(err, TDM_INVALID_ARGUMENT,
+                            "%s: the buffer of slot %d is another device's", name, (int)i);
+        if (b->size < needed)
+            return tdm_fail(err, TDM_INVALID_ARGUMENT,
+                            "%s: slot %d is bound to %llu bytes and needs %llu", name, (int)i,
+                            (unsigned long long)b->size, (unsigned long long)needed);
+        if (b->off > b->buffer->size || b->size > b->buffer->size - b->off)
+            return tdm_fail(err, TDM_OUT_OF_RANGE,
+                            "%s: slot %d: %llu bytes at %llu are not inside a buffer of %llu", name,
+                            (int)i, (unsigned long long)b->size, (unsigned long long)b->off,
+                            (unsigned long long)b->buffer->size);
+        if (b->off % VK_BUFFER_ALIGN != 0)
+            return tdm_fail(err, TDM_INVALID_ARGUMENT,
+                            "%s: slot %d: offset %llu is not a multiple of %d", name, (int)i,
+                            (unsigned long long)b->off, (int)VK_BUFFER_ALIGN);
+    }
+    return TDM_OK;
+}
+
+bool vk_plan_is_bound_to(const tdm_plan *plan, const vk_scratch_pool *pool,
+                         const tdm_binding *bindings, int32_t n_binding) {
+    if (plan->scratch_pool != pool || n_binding != plan->steps->n_slot) return false;
+    for (int32_t i = 0; i < n_binding; i++) {
+        if (plan->steps->slot_sizes[i] != 0 && bindings[i].buffer == NULL) return false;
+        if (slot_address(plan, bindings, i) != plan->addresses[i]) return false;
+    }
+    return true;
+}
+
+static uint64_t operand_address(const tdm_plan *plan, const gpu_operand *operand) {
+    switch (operand->space) {
+    case GPU_SPACE_SLOT: return plan->addresses[operand->index] + operand->off;
+    case GPU_SPACE_SCRATCH: return plan->scratch->memory.address + operand->off;
+    default: return 0;
+    }
+}
+
+/* What earlier computations and copies wrote is visible to the first step; what the last one wrote
+ * is visible to copies and to the host. */
+static void barrier_record(tdm_plan *plan, VkPipelineStageFlags from, VkPipelineStageFlags to,
+                           VkAccessFlags wrote, VkAccessFlags next) {
+    const VkMemoryBarrier barrier = {
+        .sType = VK_STRUCTURE_TYPE_MEMORY_BARRIER, .srcAccessMask = wrote, .dstAccessMask = next};
+    plan->device->fn.CmdPipelineBarrier(plan->commands, from, to, 0, 1, &barrier, 0, NULL, 0, NULL);
+}
+
+static void step_record(tdm_plan *plan, int32_t i) {
+    const vk_device_fn *fn = &plan->device->fn;
+    const gpu_step *step = &plan->steps->steps[i];
+    gpu_args args = {{0}, {0}};
+    for (int k = 0; k < GPU_MAX_OPERAND; k++)
+        args.address[k] = operand_address(plan, &step->operand[k]);
+    memcpy(args.word, step->word, sizeof args.word);
+    if (step->has_barrier)
+        barrier_record(plan, VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT,
+                       VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT, VK_ACCESS_SHADER_WRITE_BIT,
+                       VK_ACCESS_SHADER_READ_BIT | VK_ACCESS_SHADER_WRITE_BIT);
+    if (i == 0 || plan->pipelines[i] != plan->pipelines[i - 1])
+        fn->CmdBindPipeline(plan->commands, VK_PIPELINE_BIND_POINT_COMPUTE, plan->pipelines[i]);
+    fn->CmdPushConstants(plan->commands, plan->device->layout, VK_SHADER_STAGE_COMPUTE_BIT, 0,
+                         sizeof args, &args);
+    fn->CmdDispatch(plan->commands, step->grid[0], step->grid[1], step->grid[2]);
+}
+
+/* A new command buffer takes the place of the old one. */
+static tdm_status plan_record(tdm_plan *plan, tdm_error *err) {
+    vk_device *device = plan->device;
+    const VkCommandBufferAllocateInfo allocate = {
+        .sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_ALLOCATE_INFO,
+        .commandPool = plan->command_pool,
+        .level = VK_COMMAND_BUFFER_LEVEL_PRIMARY,
+        .commandBufferCount = 1};
+    /* Several computations of one plan may be submitted at the same time. */
+    const VkCommandBufferBeginInfo begin = {.sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_BEGIN_INFO,
+                                            .flags = VK_COMMAND_BUFFER_USAGE_SIMULTANEOUS_USE_BIT};
+    if (plan->commands != NULL)
+        device->fn.FreeCommandBuffers(device->device, plan->command_pool, 1, &plan->commands);
+    plan->commands = NULL;
+    VkResult result = device->fn.AllocateCommandBuffers(device->device, &allocate, &plan->commands);
+    if (result != VK_SUCCESS) {
+        plan->commands = NULL;
+        return vk_fail(device, err, result, "vkAllocateCommandBuffers");
+    }
+    result = device->fn.BeginCommandBuffer(plan->commands, &begin);
+    if (result != VK_SUCCESS) return vk_fail(device, err, result, "vkBeginCommandBuffer");
+    barrier_record(plan, VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT | VK_PIPELINE_STAGE_TRANSFER_BIT,
+                   VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT,
+                   VK_ACCESS_SHADER_WRITE_BIT | VK_ACCESS_TRANSFER_WRITE_BIT,
+                   VK_ACCESS_SHADER_READ_BIT | VK_ACCESS_SHADER_WRITE_BIT);
+    for (int32_t i = 0; i < plan->steps->n_step; i++) step_record(plan, i);
+    barrier_record(plan, VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT, VK_PIPELINE_STAGE_HOST_BIT,
+                   VK_ACCESS_SHADER_WRITE_BIT, VK_ACCESS_HOST_READ_BIT);
+    result = device->fn.EndCommandBuffer(plan->commands);
+    if (result != VK_SUCCESS) return vk_fail(device, err, result, "vkEndCommandBuffer");
+    plan->n_record++;
+    return TDM_OK;
+}
+
+tdm_status vk_plan_bind(tdm_plan *plan, vk_scratch_pool *pool, const tdm_binding *bindings,
+                        int32_t n_binding, tdm_error *err) {
+    unbind(plan);
+    tdm_status status = bindings_check(plan, bindings, n_binding, err);
+    if (status == TDM_OK && plan->steps->scratch_size > 0)
+        status = scratch_get(plan->device, pool, plan->steps->scratch_size, &plan->scratch, err);
+    if (status != TDM_OK) return status;
+    plan->scratch_pool = pool;
+    for (int32_t i = 0; i < n_binding; i++) plan->addresses[i] = slot_address(plan, bindings, i);
+    status = plan_record(plan, err);
+    if (status != TDM_OK) unbind(plan);
+    return status;
+}

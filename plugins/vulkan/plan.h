@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * plan.h: a plan of this plugin: steps, pipelines, and the command buffer recorded from them.
+ */
+#ifndef TANDEM_VULKAN_PLAN_H
+#define TANDEM_VULKAN_PLAN_H
+
+#include "plugins/vulkan/vk.h"
+
+/* A piece of a queue's scratch. It lives until neither the queue nor a bound plan refers to it. */
+typedef struct vk_scratch {
+    vk_memory memory;
+    int32_t n_ref; /* under the queue's scratch mutex */
+} vk_scratch;
+
+/* The scratch that the plans of a queue share. */
+typedef struct vk_scratch_pool {
+    pthread_mutex_t mutex;
+    vk_scratch *current; /* the largest; NULL = none yet */
+} vk_scratch_pool;
+
+void vk_scratch_pool_init(vk_scratch_pool *pool);
+void vk_scratch_pool_destroy(vk_device *device, vk_scratch_pool *pool);
+
+struct tdm_plan {
+    vk_device *device;
+    gpu_plan *steps;
+    VkPipeline *pipelines; /* n_step */
+    VkCommandPool
+        command_pool; /* of this plan alone, so that plans are recorded at the same time */
+    VkCommandBuffer commands;
+    vk_scratch_pool *scratch_pool; /* of the queue that it is bound on; NULL = not bound */
+    vk_scratch *scratch;
+    uint64_t *addresses; /* n_slot: what it is bound to */
+    int32_t n_record;    /* how often commands were recorded */
+};
+
+/* Makes steps and pipelines. Released with vk_plan_destroy. */
+tdm_status vk_plan_create(vk_device *device, const tdm_graph *graph, tdm_plan **plan_out,
+                          tdm_error *err);
+void vk_plan_destroy(tdm_plan *plan);
+
+/* Whether the plan is bound to this memory already. */
+bool vk_plan_is_bound_to(const tdm_plan *plan, const vk_scratch_pool *pool,
+                         const tdm_binding *bindings, int32_t n_binding);
+
+/* Checks the bindings, takes scratch from the pool, and records the command buffer. The plan is not
+ * running. After a failure the plan is not bound. */
+tdm_status vk_plan_bind(tdm_plan *plan, vk_scratch_pool *pool, const tdm_binding *bindings,
+                        int32_t n_binding, tdm_error *err);
+
+#endif
