@@ -4,6 +4,7 @@
  * forms, limits, and what happens when memory runs out. Emitters are stubs (stub_ops.h).
  */
 #include "plugins/gpu/plan/check.h"
+#include "plugins/gpu/plan/print.h"
 #include "tests/gpu/stub_ops.h"
 #include "tests/unit/graph_fixture.h"
 
@@ -384,6 +385,72 @@ static void test_words(void **state) {
     tdm_graph_free(graph);
 }
 
+/* ---- Text ---- */
+
+static tdm_graph *layers(void) {
+    tdm_builder *b = NULL;
+    char name[64];
+    OK(tdm_builder_create(&b, err));
+    int32_t x = tdm_build_input(b, "x", TDM_TYPE_F32, NE(64, 5, 1, 1));
+    for (int i = 0; i < 3; i++) {
+        snprintf(name, sizeof name, "blk.%d.w", i);
+        int32_t w = tdm_build_weight(b, name, TDM_TYPE_F32, NE(64, 1, 1, 1), 0);
+        x = tdm_build_scale(b, tdm_build_mul(b, x, w), 2, 0);
+    }
+    int32_t w = tdm_build_weight(b, "last", TDM_TYPE_F32, NE(64, 1, 1, 1), 0);
+    tdm_build_output(b, tdm_build_mul(b, x, w), "y");
+    return graph_end(b);
+}
+
+static void test_text(void **state) {
+    (void)state;
+    gpu_target target = target_make();
+    tdm_graph *graph = layers();
+    gpu_plan *plan = NULL;
+    OK(gpu_plan_create(&target, graph, &plan, err));
+    plan->steps[1].spec[1] = 5;
+    plan->steps[1].word[2] = -7;
+    plan->steps[1].grid[1] = 4;
+    char *text = gpu_plan_text(plan, graph, true);
+    assert_string_equal(text, "7 steps, 6 barriers, 2560 bytes of scratch, 0 of constants\n"
+                              "pair 64x1: t0:1280 = x:1280 blk.0.w:256\n"
+                              "----\n"
+                              "pair(0 5) 64x1,4,1: t1@1280:1280 = t0:1280 {0 0 -7}\n"
+                              "----\n"
+                              "pair 64x1: t2:1280 = t1@1280:1280 blk.1.w:256\n"
+                              "----\n"
+                              "pair 64x1: t3@1280:1280 = t2:1280\n"
+                              "----\n"
+                              "pair 64x1: t4:1280 = t3@1280:1280 blk.2.w:256\n"
+                              "----\n"
+                              "pair 64x1: t5@1280:1280 = t4:1280\n"
+                              "----\n"
+                              "pair 64x1: y:1280 = t5@1280:1280 last:256\n");
+    free(text);
+    plan->steps[6].weight_size = 100;
+    text = gpu_plan_cost_text(plan, graph);
+    assert_string_equal(
+        text,
+        "outside layers: 1 dispatches, 1 barriers, 100 bytes of weights, 1280 of temporaries, "
+        "1280 of inputs and outputs\n"
+        "layer 0: 2 dispatches, 1 barriers, 256 bytes of weights, 3840 of temporaries, 1280 of "
+        "inputs and outputs\n"
+        "layers 1 to 2, each: 2 dispatches, 2 barriers, 256 bytes of weights, 5120 of "
+        "temporaries, 0 of inputs and outputs\n"
+        "all: 7 dispatches, 6 barriers, 868 bytes of weights, 15360 of temporaries, 2560 of "
+        "inputs and outputs\n");
+    free(text);
+    for (int i = 0; i < 4; i++) {
+        countdown = i;
+        text = i % 2 == 0 ? gpu_plan_text(plan, graph, false) : gpu_plan_cost_text(plan, graph);
+        countdown = -1;
+        if (i < 2) assert_null(text);
+        free(text);
+    }
+    gpu_plan_destroy(plan);
+    tdm_graph_free(graph);
+}
+
 /* ---- Memory runs out ---- */
 
 static void test_memory(void **state) {
@@ -430,6 +497,7 @@ int main(void) {
         cmocka_unit_test(test_limits),
         cmocka_unit_test(test_grids),
         cmocka_unit_test(test_words),
+        cmocka_unit_test(test_text),
         cmocka_unit_test(test_memory),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
