@@ -82,6 +82,14 @@ static tdm_status commands_create(tdm_plan *plan, tdm_error *err) {
     return TDM_OK;
 }
 
+static tdm_status constants_create(tdm_plan *plan, tdm_error *err) {
+    const uint64_t size = plan->steps->constants_size;
+    tdm_status status =
+        vk_memory_alloc(plan->device, size, TDM_BUFFER_COMPUTE, &plan->constants, err);
+    if (status != TDM_OK) return status;
+    return vk_upload(plan->device, &plan->constants, 0, plan->steps->constants, size, err);
+}
+
 tdm_status vk_plan_create(vk_device *device, const tdm_graph *graph, tdm_plan **plan_out,
                           tdm_error *err) {
     gpu_plan *steps = NULL;
@@ -99,6 +107,7 @@ tdm_status vk_plan_create(vk_device *device, const tdm_graph *graph, tdm_plan **
     if (plan->pipelines == NULL || plan->addresses == NULL)
         status = tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "%s: no memory for a plan", device->name);
     if (status == TDM_OK) status = pipelines_get(plan, err);
+    if (status == TDM_OK) status = constants_create(plan, err);
     if (status == TDM_OK) status = commands_create(plan, err);
     if (status != TDM_OK) {
         vk_plan_destroy(plan);
@@ -114,6 +123,7 @@ void vk_plan_destroy(tdm_plan *plan) {
     unbind(plan);
     if (plan->command_pool != VK_NULL_HANDLE)
         device->fn.DestroyCommandPool(device->device, plan->command_pool, NULL);
+    vk_memory_free(device, &plan->constants);
     gpu_plan_destroy(plan->steps);
     free(plan->pipelines);
     free(plan->addresses);
@@ -174,6 +184,7 @@ static uint64_t operand_address(const tdm_plan *plan, const gpu_operand *operand
     switch (operand->space) {
     case GPU_SPACE_SLOT: return plan->addresses[operand->index] + operand->off;
     case GPU_SPACE_SCRATCH: return plan->scratch->memory.address + operand->off;
+    case GPU_SPACE_CONSTANT: return plan->constants.address + operand->off;
     default: return 0;
     }
 }

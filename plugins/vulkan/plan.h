@@ -29,6 +29,7 @@ struct tdm_plan {
     VkCommandPool
         command_pool; /* of this plan alone, so that plans are recorded at the same time */
     VkCommandBuffer commands;
+    vk_memory constants;           /* of the steps; no memory where they have none */
     vk_scratch_pool *scratch_pool; /* of the queue that it is bound on; NULL = not bound */
     vk_scratch *scratch;
     uint64_t *addresses; /* n_slot: what it is bound to */
