@@ -46,7 +46,7 @@ INLINE void softmax_group(const cpu_softmax_rows *rows, int32_t at, int n_row, i
     quad_store(base, quad_sub(zero, quad_max(m_new, least)));
     for (int32_t i = begin; i < end; i += N_LANE) {
         UNROLL for (int r = 0; r < n_row; r++) {
-            lanes x = lanes_exp(lanes_add(lanes_load(score[r] + i), lanes_set(base[r])));
+            lanes x = lanes_exp_weight(lanes_add(lanes_load(score[r] + i), lanes_set(base[r])));
             if (!is_whole) x = lanes_keep(x, first[r], last[r], i);
             lanes_store(score[r] + i, x);
             sum[r] = lanes_add(sum[r], x);
@@ -54,7 +54,7 @@ INLINE void softmax_group(const cpu_softmax_rows *rows, int32_t at, int n_row, i
     }
     quad m_old = quad_load(rows->m + at), both = quad_max(m_new, m_old),
          top = quad_max(both, least);
-    lanes factors = lanes_exp(lanes_from_quads(quad_sub(m_old, top), quad_sub(m_new, top)));
+    lanes factors = lanes_exp_weight(lanes_from_quads(quad_sub(m_old, top), quad_sub(m_new, top)));
     quad old_factor = lanes_quad0(factors), new_factor = lanes_quad1(factors);
     quad_store(rows->keep + at, old_factor);
     quad_store(rows->gain + at, new_factor);
@@ -63,7 +63,9 @@ INLINE void softmax_group(const cpu_softmax_rows *rows, int32_t at, int n_row, i
     quad_store(rows->l + at, quad_fma(quad_load(rows->l + at), old_factor, l));
 }
 
-INLINE void softmax_rows(const cpu_softmax_rows *rows, int32_t begin, int32_t end, float softcap) {
+INLINE void softmax_rows(const cpu_softmax_rows *all, int32_t begin, int32_t end, float softcap) {
+    /* A copy, since a store through a pointer could change *all, which would be read again. */
+    const cpu_softmax_rows copy = *all, *rows = &copy;
     for (int32_t at = 0; at < rows->n; at += 4) {
         int32_t n = rows->n - at < 4 ? rows->n - at : 4;
         bool is_whole = softcap <= 0;

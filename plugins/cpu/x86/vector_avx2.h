@@ -65,8 +65,13 @@ INLINE lanes lanes_min(lanes a, lanes b) {
 INLINE lanes lanes_max(lanes a, lanes b) {
     return _mm256_max_ps(a, b);
 }
-INLINE lanes lanes_round(lanes x) {
-    return _mm256_round_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+INLINE lanes lanes_floor(lanes x) {
+    return _mm256_floor_ps(x);
+}
+/* Limited before it is cut, since -inf has no fraction. */
+INLINE lanes lanes_fraction(lanes x) {
+    x = _mm256_max_ps(_mm256_set1_ps(-127), x);
+    return _mm256_sub_ps(x, _mm256_floor_ps(x));
 }
 /* In two steps, since 2^n itself may be no normal number. */
 INLINE lanes lanes_scale2(lanes x, lanes n) {
@@ -76,6 +81,13 @@ INLINE lanes lanes_scale2(lanes x, lanes n) {
     x = _mm256_mul_ps(x, _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(first, bias), 23)));
     return _mm256_mul_ps(
         x, _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_add_epi32(second, bias), 23)));
+}
+/* 2^n has the exponent field n + 127: 0 is the number 0. Adding 1.5 * 2^23 leaves a whole number in
+ * the lowest bits. */
+INLINE lanes lanes_scale2_down(lanes x, lanes t) {
+    __m256 n = _mm256_floor_ps(_mm256_max_ps(_mm256_set1_ps(-127), t));
+    __m256i field = _mm256_castps_si256(_mm256_add_ps(n, _mm256_set1_ps(0x1.8p23f + 127)));
+    return _mm256_mul_ps(x, _mm256_castsi256_ps(_mm256_slli_epi32(field, 23)));
 }
 INLINE lanes lanes_abs(lanes x) {
     return _mm256_andnot_ps(_mm256_set1_ps(-0.0f), x);

@@ -67,12 +67,20 @@ INLINE lanes lanes_min(lanes a, lanes b) {
 INLINE lanes lanes_max(lanes a, lanes b) {
     return _mm512_max_ps(a, b);
 }
-INLINE lanes lanes_round(lanes x) {
-    return _mm512_roundscale_ps(x, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+INLINE lanes lanes_floor(lanes x) {
+    return _mm512_roundscale_ps(x, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
+}
+/* x - floor(x); a number in 0 .. 1 for -inf. */
+INLINE lanes lanes_fraction(lanes x) {
+    return _mm512_reduce_ps(x, _MM_FROUND_TO_NEG_INF | _MM_FROUND_NO_EXC);
 }
 /* x * 2^n for whole n in -160 .. 160, through the subnormals and to infinity. */
 INLINE lanes lanes_scale2(lanes x, lanes n) {
     return _mm512_scalef_ps(x, n);
+}
+/* x * 2^floor(t) for t <= 0; a result that is no normal number may be 0. */
+INLINE lanes lanes_scale2_down(lanes x, lanes t) {
+    return _mm512_scalef_ps(x, t);
 }
 INLINE lanes lanes_abs(lanes x) {
     return _mm512_abs_ps(x);
