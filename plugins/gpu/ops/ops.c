@@ -20,6 +20,9 @@ gpu_emit_fn gpu_op_emitter(int32_t op) {
     case TDM_OP_SUM_SQ: return gpu_op_sum_sq;
     case TDM_OP_RMS_APPLY: return gpu_op_rms_apply;
     case TDM_OP_ROPE: return gpu_op_rope;
+    case TDM_OP_TOP_K: return gpu_op_top_k;
+    case TDM_OP_MOE_ROUTE: return gpu_op_moe_route;
+    case TDM_OP_LSE_MERGE: return gpu_op_lse_merge;
     case TDM_OP_COPY: return gpu_op_copy;
     case TDM_OP_CONCAT: return gpu_op_concat;
     case TDM_OP_REPEAT: return gpu_op_repeat;

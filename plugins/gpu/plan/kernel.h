@@ -48,7 +48,27 @@
      * Words: head_dim, n_head, n_tok, stride[3] of x, stride of pos, n_rot, rope_offset, \
      * invocations, invocations of a head (a pair or a copied element each). \
      * Spec: 0 = tdm_rope_mode. */ \
-    KERNEL(ROPE, rope, 4, 0x1)
+    KERNEL(ROPE, rope, 4, 0x1) \
+    /* The k best entries (shaders/rank.glsl: a value and its index) of each chunk of each row, best \
+     * first; a workgroup of k threads or more, a power of two, for each. Operands dst (entries \
+     * [k, n_chunk, n_row], or the values of the last step), id (last step), source entries \
+     * [n, n_row] (not in the first step), x. Words: n, n_row, stride[2] of x, k, entries of a \
+     * chunk, n_chunk, index_base. k * entries of a chunk / threads is at most 1024. \
+     * Spec: 0 = 1 in the first step, 1 = 1 in the last. */ \
+    KERNEL(TOP_K, top_k, 4, 0x3) \
+    /* A stage of sorting rows of entries. Operands entries [padded, n_row], value, id, x. Words: n, \
+     * n_row, stride[2] of x, padded (a power of two, at least 1024), run, stride, k, index_base. \
+     * Spec: 0 = gpu_sort_stage. A workgroup for each 1024 entries, or in EXCHANGE an invocation \
+     * for each pair, or in STORE for each result. */ \
+    KERNEL(SORT, sort, 4, 0x7) \
+    /* MOE_ROUTE, a workgroup for each token. Operands id, weight, logit, bias. Words: n_expert (up \
+     * to 1024), n_tok, stride[2] of logit, stride of bias, n_used, n_group_used, scale as the bits \
+     * of f32. Spec: 0 = tdm_route_score, 1 = 1 where it has a bias, 2 = 1 where weights are \
+     * normalised, 3 = groups of experts (1 = none). */ \
+    KERNEL(ROUTE, route, 4, 0x3) \
+    /* LSE_MERGE, an invocation for each element. Operands dst, o, ml. Words: head_dim, n_head, \
+     * n_part, stride[4] of o, stride[4] of ml, elements of dst. */ \
+    KERNEL(MERGE, merge, 3, 0x1)
 /* clang-format on */
 
 typedef enum gpu_kernel {
@@ -80,6 +100,13 @@ typedef enum gpu_row_op {
     GPU_ROW_SUM_SQ,
     GPU_ROW_RMS_APPLY
 } gpu_row_op;
+
+typedef enum gpu_sort_stage {
+    GPU_SORT_LOAD = 0, /* entries of x, sorted in blocks of 1024 */
+    GPU_SORT_EXCHANGE, /* one stride of at least 1024 */
+    GPU_SORT_MERGE,    /* the strides below 1024 */
+    GPU_SORT_STORE     /* the k first of each row */
+} gpu_sort_stage;
 
 /* How the elements of a value follow each other along axis 0. */
 typedef enum gpu_lane {

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: MIT
+//
+// top_k.comp: the k best entries of each chunk of a row, best first. Each invocation takes a share
+// of the chunk. The k-th best of their best entries is at most the chunk's k-th best entry; what is
+// at least that great, at most k shares, is sorted. See GPU_KERNEL_TOP_K.
+#version 460
+#extension GL_GOOGLE_include_directive : require
+#include "args.glsl"
+#include "rank.glsl"
+
+const bool IS_FIRST = SPEC0 != 0, IS_LAST = SPEC1 != 0;
+
+layout(buffer_reference, scalar, buffer_reference_align = 8) buffer Entries { uint64_t at[]; };
+
+shared uint list_count;
+
+uint row, n, chunk_end;
+
+uint64_t entry_load(uint i) {
+    if (!IS_FIRST) return Entries(args.address[2]).at[row * n + i];
+    uint at = i * uint(args.word[2]) + row * uint(args.word[3]);
+    return entry_of(F32(args.address[3]).at[at], i);
+}
+
+void entry_store(uint chunk, uint i, uint64_t entry) {
+    uint k = uint(args.word[4]);
+    if (!IS_LAST) {
+        Entries(args.address[0]).at[(row * uint(args.word[6]) + chunk) * k + i] = entry;
+        return;
+    }
+    uint id = entry_index(entry);
+    U32(args.address[0]).at[row * k + i] =
+        U32(args.address[3]).at[id * uint(args.word[2]) + row * uint(args.word[3])];
+    I32(args.address[1]).at[row * k + i] = int(id) + args.word[7];
+}
+
+void main() {
+    uint group = group_number(), n_chunk = uint(args.word[6]), lid = gl_LocalInvocationID.x;
+    uint size = gl_WorkGroupSize.x, k = uint(args.word[4]);
+    row = group / n_chunk;
+    if (row >= uint(args.word[1])) return;
+    uint chunk = group - row * n_chunk, begin = chunk * uint(args.word[5]);
+    n = uint(args.word[0]);
+    chunk_end = min(begin + uint(args.word[5]), n);
+
+    uint64_t best = 0ul;
+    for (uint i = begin + lid; i < chunk_end; i += size) best = max(best, entry_load(i));
+    list[lid] = best;
+    if (k == 1) {
+        for (uint half_size = size / 2; half_size > 0; half_size /= 2) {
+            barrier();
+            if (lid < half_size) list[lid] = max(list[lid], list[lid + half_size]);
+        }
+        if (lid == 0) entry_store(chunk, 0, list[0]);
+        return;
+    }
+    list_sort(size);
+    uint64_t least = max(list[k - 1], 1ul);
+    if (lid == 0) list_count = 0;
+    barrier();
+    for (uint i = begin + lid; i < chunk_end; i += size) {
+        uint64_t entry = entry_load(i);
+        if (entry >= least) list[atomicAdd(list_count, 1u)] = entry;
+    }
+    barrier();
+    uint count = list_count, padded = power_above(max(count, k));
+    for (uint i = count + lid; i < padded; i += size) list[i] = 0ul;
+    list_sort(padded);
+    for (uint i = lid; i < k; i += size) entry_store(chunk, i, list[i]);
+}
