@@ -10,6 +10,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "core/runtime.h"
 #include "core/stages/schedule.h"
 
 enum { HEAD_DIM = 64, N_HEAD = 32, N_HEAD_KV = 8, PAGE_LEN = 64, BATCH = 512, MAX_LAYER = 64 };

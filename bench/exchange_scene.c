@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "bench/exchange_scene.h"
+#include "core/runtime.h"
 #include "core/graph/builder.h"
 
 /* Values of an exchange behind arena and step: bases and views are the same where dense. */

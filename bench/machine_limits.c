@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/device/runtime.h"
+#include "core/runtime.h"
 
 /* "0,2,3": the processors that this process may run on, at most n of them; returns how many. */
 static int cores_list(char *text, size_t text_size, int n) {

@@ -9,6 +9,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "core/runtime.h"
 #include "core/stages/schedule.h"
 
 /* Decoding reads a matrix that no cache holds; prefill one of a small model's. */

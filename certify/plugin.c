@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/device/runtime.h"
+#include "core/runtime.h"
 
 static certify_verdict load_check(certify *c) {
     tdm_runtime_params params = {.struct_size = sizeof params};

@@ -10,6 +10,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "core/runtime.h"
 #include "runner/plan/choice.h"
 #include "runner/interrupt.h"
 #include "runner/llama_flags.h"

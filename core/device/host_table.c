@@ -8,7 +8,6 @@
 
 #include "core/graph/builder.h"
 #include "core/counters.h"
-#include "core/stages/adapter.h"
 #include "core/device/runtime_internal.h"
 
 TDM_PRINTF(3, 4)
@@ -49,12 +48,12 @@ static void host_free(void *context, void *ptr, size_t size) {
 static tdm_status host_device_acquire(void *context, const char *name,
                                       tdm_acquired_device *device_out, tdm_error *err) {
     tdm_loaded_plugin *loaded = context;
-    return tdm_adapter_acquire(loaded->rt, name, device_out, err);
+    return loaded->rt->adapter_ops->acquire(loaded->rt, name, device_out, err);
 }
 
 static void host_device_release(void *context, tdm_acquired_device *device) {
     tdm_loaded_plugin *loaded = context;
-    tdm_adapter_release(loaded->rt, device);
+    loaded->rt->adapter_ops->release(loaded->rt, device);
 }
 
 static const tdm_host_graph_ops graph_ops = {

@@ -32,8 +32,9 @@ static void environment_check(const tdm_runtime *rt) {
     }
 }
 
-tdm_status tdm_runtime_create(const tdm_runtime_params *params, tdm_runtime **runtime_out,
-                              tdm_error *err) {
+tdm_status tdm_runtime_create_with(const tdm_runtime_params *params,
+                                   const tdm_adapter_ops *adapters, tdm_runtime **runtime_out,
+                                   tdm_error *err) {
     tdm_runtime *rt = calloc(1, sizeof *rt);
     if (rt == NULL) return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "runtime: out of memory");
     pthread_mutex_init(&rt->adapter_mutex, NULL);
@@ -46,6 +47,7 @@ tdm_status tdm_runtime_create(const tdm_runtime_params *params, tdm_runtime **ru
     rt->log_context = p.log_context;
     rt->log_level = p.log_level;
     rt->reads_only = p.reads_only;
+    rt->adapter_ops = adapters;
     tdm_status status = tdm_plugin_path_collect(p.plugin_path, &rt->path, err);
     if (status != TDM_OK) {
         pthread_mutex_destroy(&rt->adapter_mutex);
@@ -378,7 +380,7 @@ static void devices_close(tdm_runtime *rt) {
                 rt->devs[i]->from->plugin->device->close(rt->devs[i]->device);
     for (int32_t i = 0; i < rt->n_dev; i++) tdm_open_device_free(rt->devs[i]);
     free(rt->devs);
-    tdm_adapter_end(rt);
+    rt->adapter_ops->end(rt);
     if (rt->fallback != NULL && rt->fallback->device != NULL)
         rt->fallback->from->plugin->device->close(rt->fallback->device);
     tdm_open_device_free(rt->fallback);

@@ -5,6 +5,9 @@
  * A runtime loads plugins from its folders, lists their devices, and opens devices under the names
  * that the configuration gives them. It closes groups before their members and unloads plugins
  * last. Several runtimes may live in one process. Models are not its concern.
+ *
+ * core/stages is built on this folder. core/runtime.c creates a runtime and gives it what core/stages
+ * adds to devices.
  */
 #ifndef TANDEM_CORE_RUNTIME_H
 #define TANDEM_CORE_RUNTIME_H
@@ -31,9 +34,7 @@ typedef struct tdm_runtime_params {
                           no devices can be listed or opened */
 } tdm_runtime_params;
 
-/* Creates an empty runtime; loads nothing yet. Released with tdm_runtime_destroy. [setup] */
-tdm_status tdm_runtime_create(const tdm_runtime_params *params, tdm_runtime **runtime_out,
-                              tdm_error *err);
+/* A runtime is created with tdm_runtime_create (core/runtime.h). */
 /* Closes every device, groups before their members, then deinits and unloads every plugin. NULL is
  * a no-op. [setup] */
 void tdm_runtime_destroy(tdm_runtime *rt);

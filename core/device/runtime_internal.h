@@ -2,10 +2,6 @@
  *
  * runtime_internal.h: what runtime.c, device.c and host_table.c share of a runtime, and core/stages
  * uses of it. Not for others.
- *
- * core/stages is built on core/device. Two calls go the other way, since a runtime owns the
- * adapters of its devices: host_table.c offers tdm_adapter_acquire to plugins, and runtime.c frees
- * what is left with tdm_adapter_end.
  */
 #ifndef TANDEM_CORE_RUNTIME_INTERNAL_H
 #define TANDEM_CORE_RUNTIME_INTERNAL_H
@@ -16,6 +12,16 @@
 #include "core/device/runtime.h"
 
 #define TDM_MAX_PLUGINS 32
+
+/* How plugins acquire devices. core/stages/adapter.h has the functions and their contract; a runtime
+ * receives them at creation, since core/device does not know core/stages. */
+typedef struct tdm_adapter_ops {
+    tdm_status (*acquire)(tdm_runtime *rt, const char *name, tdm_acquired_device *device_out,
+                          tdm_error *err);
+    void (*release)(tdm_runtime *rt, tdm_acquired_device *device);
+    /* Frees the adapters that were not released. The plugins that acquired them have closed. */
+    void (*end)(tdm_runtime *rt);
+} tdm_adapter_ops;
 
 typedef struct tdm_loaded_plugin {
     tdm_runtime *rt;
@@ -54,8 +60,9 @@ struct tdm_runtime {
     int32_t n_plugin;
     tdm_open_device **devs;
     int32_t n_dev;
-    int32_t n_opened;     /* ever: the next open_rank */
-    tdm_device *adapters; /* of acquired devices (adapter.h), a list */
+    int32_t n_opened; /* ever: the next open_rank */
+    const tdm_adapter_ops *adapter_ops;
+    tdm_device *adapters; /* of acquired devices, a list that adapter_ops keeps */
     /* The CPU that runs what acquired devices refuse; no section can have its name. NULL = there is
      * none, or no device was acquired yet. Closed last. */
     tdm_open_device *fallback;
@@ -65,14 +72,16 @@ struct tdm_runtime {
     pthread_mutex_t adapter_mutex; /* guards opening the fallback, and `refused` of devices */
 };
 
+/* tdm_runtime_create with the functions that give adapters to acquired devices. [setup] */
+tdm_status tdm_runtime_create_with(const tdm_runtime_params *params,
+                                   const tdm_adapter_ops *adapters, tdm_runtime **runtime_out,
+                                   tdm_error *err);
 /* A device of the runtime, not open. NULL when out of memory. Freed with tdm_open_device_free, once
  * closed. */
 tdm_open_device *tdm_open_device_create(tdm_runtime *rt, const tdm_device_spec *spec);
 void tdm_open_device_free(tdm_open_device *dev);
 /* Opens a device whose plugin is loaded. */
 tdm_status tdm_open_device_open(tdm_open_device *dev, tdm_error *err);
-/* Frees the adapters that were not released. The plugins that acquired them have closed. */
-void tdm_adapter_end(tdm_runtime *rt);
 /* Ends every text of *info with a NUL, in case the plugin did not. */
 void tdm_device_info_end_texts(tdm_device_info *info);
 /* Fills the table through which `loaded` reaches the host. */

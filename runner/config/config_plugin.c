@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "runner/config/config_state.h"
+#include "core/runtime.h"
 
 static tdm_status out_of_memory(tdm_error *err) {
     return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "no memory for the options of a plugin");

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "llm/context.h"
+#include "core/runtime.h"
 #include "tests/fuzz/fuzz.h"
 
 enum { N_CTX = 16, N_TOK = 5 };

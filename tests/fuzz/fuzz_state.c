@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "bench/random_model.h"
+#include "core/runtime.h"
 #include "llm/cache/state.h"
 #include "tests/fuzz/fuzz.h"
 

@@ -14,6 +14,7 @@
 #include <cmocka.h>
 
 #include "bench/exchange_scene.h"
+#include "core/runtime.h"
 #include "quant/convert.h"
 #include "tests/support/random.h"
 

@@ -10,6 +10,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "core/runtime.h"
+
 extern char **environ;
 
 enum { MAX_FILES = 64, MAX_PATH = 512 };

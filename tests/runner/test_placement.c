@@ -14,6 +14,7 @@
 #include <cmocka.h>
 
 #include "llm/context_internal.h"
+#include "core/runtime.h"
 #include "llm/report.h"
 
 #define N_TOK 24

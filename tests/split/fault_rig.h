@@ -16,6 +16,7 @@
 #include <cmocka.h>
 #include <dlfcn.h>
 
+#include "core/runtime.h"
 #include "core/graph/builder.h"
 #include "core/stages/schedule.h"
 

@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/runtime.h"
+
 /* ---- Topologies ---- */
 
 static const char *const words_split[] = {"tensor", "layer"};

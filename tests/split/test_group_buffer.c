@@ -18,7 +18,7 @@
 #include <cmocka.h>
 
 #include "core/graph/builder.h"
-#include "core/device/runtime.h"
+#include "core/runtime.h"
 #include "split_random.h"
 
 enum { MAX_WEIGHT = 24, N_PAGE = 9, ALIGN = 64 };

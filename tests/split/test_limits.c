@@ -5,6 +5,8 @@
  */
 #include "tests/split/fault_rig.h"
 
+#include "core/runtime.h"
+
 static tdm_open_device *group_open(tdm_runtime *rt, const char *name, const char *members,
                                    const char *share) {
     const tdm_option options[] = {{"members", members}, {"share", share}};

@@ -16,7 +16,7 @@
 
 #include <cmocka.h>
 
-#include "core/device/runtime.h"
+#include "core/runtime.h"
 #include "plugins/meta/layout/slice.h"
 #include "plugins/meta/layout/superblock.h"
 #include "split_random.h"

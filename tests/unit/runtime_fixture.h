@@ -20,7 +20,7 @@
 
 #include "core/graph/builder.h"
 #include "core/counters.h"
-#include "core/device/runtime.h"
+#include "core/runtime.h"
 
 /* The call works; it names its error `err`. */
 #define OK(call)                                                                                   \

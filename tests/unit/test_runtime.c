@@ -8,6 +8,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "core/runtime.h"
+
 /* ---- folders of plugins ---------------------------------------------------------------------- */
 
 /* A folder of the test's own, with links to the plugins as built. */

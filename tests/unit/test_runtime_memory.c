@@ -6,6 +6,7 @@
  */
 #include "tests/unit/schedule_fixture.h"
 
+#include "core/runtime.h"
 #include "core/device/runtime_internal.h"
 
 /* ---- allocations that fail ------------------------------------------------------------------- */
