@@ -5,9 +5,10 @@
  */
 #include <sys/mman.h>
 
-#include "plugins/cpu/device.h"
-#include "plugins/cpu/machine/memory.h"
+#include "plugins/cpu/buffer.h"
 #include "plugins/cpu/exec/pool.h"
+#include "plugins/cpu/machine/memory.h"
+#include "plugins/cpu/param_struct.h"
 
 enum {
     SMALL_PAGE = 4096,

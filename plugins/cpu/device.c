@@ -4,19 +4,23 @@
  * kernels take. One device is enumerated; opened several times with different threads and cores it
  * gives the members of a group.
  */
+#include "plugins/cpu/device.h"
+
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "plugins/cpu/machine/cores.h"
-#include "plugins/cpu/device.h"
-#include "plugins/cpu/machine/isa.h"
-#include "plugins/cpu/machine/limits.h"
-#include "plugins/cpu/ops/matmul.h"
-#include "plugins/cpu/machine/memory.h"
+#include "plugins/cpu/buffer.h"
 #include "plugins/cpu/exec/plan.h"
 #include "plugins/cpu/exec/pool.h"
+#include "plugins/cpu/machine/cores.h"
+#include "plugins/cpu/machine/isa.h"
+#include "plugins/cpu/machine/limits.h"
+#include "plugins/cpu/machine/memory.h"
 #include "plugins/cpu/machine/sysfile.h"
+#include "plugins/cpu/ops/matmul.h"
+#include "plugins/cpu/ops/ops.h"
+#include "plugins/cpu/param_struct.h"
 
 static tdm_status device_count(tdm_instance *instance, int32_t *n_out, tdm_error *err) {
     (void)instance;

@@ -5,7 +5,9 @@
  */
 #include <sched.h>
 
+#include "plugins/cpu/buffer.h"
 #include "plugins/cpu/device.h"
+#include "plugins/cpu/exec/queue.h"
 
 static tdm_status plugin_init(const tdm_host *host, tdm_instance **instance_out, tdm_error *err) {
     tdm_instance *instance = host->alloc(host->context, sizeof *instance, 0);

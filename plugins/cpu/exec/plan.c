@@ -11,8 +11,10 @@
  * begins, and a failure stops them in front of that node and not before.
  */
 #include "core/base/view.h"
+#include "plugins/cpu/buffer.h"
 #include "plugins/cpu/exec/plan_internal.h"
 #include "plugins/cpu/exec/pool.h"
+#include "plugins/cpu/ops/ops.h"
 
 /* ---- Making ---------------------------------------------------------------------------------- */
 

@@ -5,7 +5,7 @@
 #ifndef TANDEM_CPU_PLAN_H
 #define TANDEM_CPU_PLAN_H
 
-#include "plugins/cpu/device.h"
+#include "plugins/cpu/cpu.h"
 
 /* Resolves every node and allocates all that running needs. The graph outlives the plan. Released
  * with cpu_plan_destroy. [any-thread] */

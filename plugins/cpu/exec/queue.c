@@ -4,9 +4,12 @@
  * which is also worker 0 of the pool while one runs. Jobs are recycled, so that steady use
  * allocates nothing.
  */
+#include "plugins/cpu/exec/queue.h"
+
 #include "plugins/cpu/exec/plan.h"
 #include "plugins/cpu/exec/pool.h"
 #include "plugins/cpu/exec/spin.h"
+#include "plugins/cpu/param_struct.h"
 
 enum { MAX_LOCAL_SIGNALS = 8 };
 

@@ -22,7 +22,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "plugins/cpu/device.h"
+#include "plugins/cpu/param_struct.h"
 #include "plugins/cpu/machine/isa.h"
 #include "plugins/cpu/machine/limit_log.h"
 #include "plugins/cpu/machine/memory.h"

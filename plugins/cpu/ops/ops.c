@@ -2,7 +2,7 @@
  *
  * ops.c: the one table of ops. What an op computes is in its family's file.
  */
-#include "plugins/cpu/device.h"
+#include "plugins/cpu/ops/ops.h"
 
 #define ROW_VIEW(name)                    NULL
 #define ROW_VALUE(name)                   &cpu_op_##name
