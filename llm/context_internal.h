@@ -5,7 +5,7 @@
 #ifndef LLM_CONTEXT_INTERNAL_H
 #define LLM_CONTEXT_INTERNAL_H
 
-#include "llm/arch/arch.h"
+#include "llm/arch/forward_graph.h"
 #include "llm/context.h"
 
 #define LLM_MAX_PLANS 64

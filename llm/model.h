@@ -15,9 +15,9 @@
 #include "llm/tokenizer/vocab.h"
 
 typedef struct llm_model llm_model;
-struct llm_arch;
+struct llm_arch; /* arch.h */
 
-/* The function of a weight in the model. arch.c has the table of tensor names and usages. */
+/* The function of a weight in the model. declare.c has the table of tensor names and usages. */
 typedef enum llm_role {
     LLM_ROLE_TOKEN_EMBD,
     LLM_ROLE_OUTPUT_NORM,
@@ -92,6 +92,12 @@ struct llm_model {
     tdm_open_device *devs[TDM_MAX_STAGE_DEVICES];
     tdm_mem mem[TDM_MAX_STAGE_DEVICES]; /* weight buffers */
 };
+
+/* Alignment of weights in a buffer, bytes: the largest that a device requires. */
+#define LLM_WEIGHT_ALIGN ((uint64_t)256)
+
+/* The description of a weight for devices. */
+tdm_tensor_desc llm_weight_desc(const llm_weight *w);
 
 /* Opens and checks a file. An unknown tokenizer is not a failure: vocab is NULL then, and
  * vocab_error has the reason. Every other defect of the file is a failure. [setup] */

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "llm/arch/arch.h"
+#include "llm/arch/forward_graph.h"
 #include "llm/weight_upload.h"
 
 /* The forward graph of one token over an f16 cache; it has every node that reads a weight.

@@ -9,7 +9,6 @@
 #include <signal.h>
 #include <stdlib.h>
 
-#include "llm/arch/arch.h"
 
 /* Bytes read at a time. A piece and its converted form fit a core's cache together. */
 #define PIECE_SIZE ((size_t)512 << 10)

@@ -6,7 +6,8 @@
 #ifndef LLM_ARCH_BLOCK_H
 #define LLM_ARCH_BLOCK_H
 
-#include "llm/arch/arch.h"
+#include "llm/arch/declare.h"
+#include "llm/arch/forward_graph.h"
 
 /* A partition of one segment: n_unit units of unit_len elements. */
 tdm_partition llm_partition_make(int32_t id, int32_t layer, int32_t n_unit, int32_t unit_len);

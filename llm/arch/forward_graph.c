@@ -3,10 +3,10 @@
  * forward_graph.c: the forward graph of a model, loaded or not, for placing its weights and for
  * reports. The graphs of a context: context_plan.c.
  */
+#include "llm/arch/forward_graph.h"
+
 #include <stdlib.h>
 #include <string.h>
-
-#include "llm/arch/arch.h"
 
 void llm_cache_desc_fill(const llm_model *m, tdm_kv_desc *desc) {
     *desc = (tdm_kv_desc){
@@ -21,6 +21,49 @@ void llm_cache_desc_fill(const llm_model *m, tdm_kv_desc *desc) {
         .n_rot = m->hparams.rope.n_rot,
         .flags = m->hparams.n_lora_kv > 0 ? TDM_KV_V_FROM_K : 0,
     };
+}
+
+tdm_status llm_cache_page_size(const llm_model *m, const tdm_kv_desc *desc, uint64_t *size_out,
+                               tdm_error *err) {
+    tdm_status status = TDM_INTERNAL;
+    for (int32_t d = 0; d < m->n_dev && status != TDM_OK; d++)
+        status = tdm_open_device_kv_page_size(m->devs[d], desc, size_out, err);
+    return status;
+}
+
+int32_t llm_graph_weight(llm_graph_builder *g, int32_t weight) {
+    if (weight < 0) return -1;
+    if (g->weight_value[weight] < 0) {
+        const llm_weight *w = &g->model->weights[weight];
+        int32_t value = tdm_build_weight(g->b, w->file->name, w->file->type, w->file->ne, w->usage);
+        if (w->partition.id != 0)
+            tdm_build_set_partition(g->b, value, tdm_build_partition(g->b, &w->partition), w->axis);
+        g->weight_value[weight] = value;
+    }
+    return g->weight_value[weight];
+}
+
+/* The rows of the cache are cut as the projection that writes them: K's, or that of the latent
+ * row. */
+tdm_partition llm_cache_partition(const llm_model *model, int32_t layer) {
+    int32_t k = model->layer[layer][LLM_ROLE_ATTN_K];
+    if (k < 0) k = model->layer[layer][LLM_ROLE_ATTN_KV_A];
+    return k >= 0 ? model->weights[k].partition : (tdm_partition){0};
+}
+
+int32_t llm_graph_state(llm_graph_builder *g, int32_t layer) {
+    if (g->state_value[layer] < 0) {
+        char name[32];
+        snprintf(name, sizeof name, "blk.%d.kv", layer);
+        g->state_value[layer] =
+            tdm_build_state(g->b, name, &g->cache->desc, g->cache->page_size[layer],
+                            g->cache->n_page, &g->state_kv[layer]);
+        tdm_partition partition = llm_cache_partition(g->model, layer);
+        if (partition.id != 0)
+            tdm_build_set_partition(g->b, g->state_value[layer],
+                                    tdm_build_partition(g->b, &partition), 0);
+    }
+    return g->state_value[layer];
 }
 
 /* Bytes of a page's rows in canonical form; pages of a device may have another size. */

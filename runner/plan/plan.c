@@ -9,7 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "llm/arch/arch.h"
 
 /* ---- Reports ---- */
 

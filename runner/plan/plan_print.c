@@ -4,7 +4,7 @@
  */
 #include <string.h>
 
-#include "llm/arch/arch.h"
+#include "llm/arch/forward_graph.h"
 #include "runner/json.h"
 #include "runner/plan/plan.h"
 

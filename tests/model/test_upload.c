@@ -12,7 +12,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "llm/arch/arch.h"
 #include "tests/model/group_device.h"
 #include "tests/model/preset.h"
 

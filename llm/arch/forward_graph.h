@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * forward_graph.h: the forward pass of a model as a graph, and the cache that it reads and writes.
+ */
+#ifndef LLM_FORWARD_GRAPH_H
+#define LLM_FORWARD_GRAPH_H
+
+#include "core/graph/builder.h"
+#include "llm/arch/arch.h"
+#include "llm/model.h"
+
+/* The cache of a context. */
+typedef struct llm_cache_shape {
+    tdm_kv_desc desc;
+    int64_t n_page;
+    const uint64_t *page_size; /* [n_layer] bytes, in the layout of the layer's device */
+} llm_cache_shape;
+
+/* Bytes of a page on the first of the model's devices that keeps such a cache; attention does not
+ * run on a device before that one. TDM_UNSUPPORTED if none does, with the reason of the last. */
+tdm_status llm_cache_page_size(const llm_model *model, const tdm_kv_desc *desc, uint64_t *size_out,
+                               tdm_error *err);
+
+/* Fills in the description of the model's cache with defaults: types f16, pages of the default
+ * length, no rotation. */
+void llm_cache_desc_fill(const llm_model *model, tdm_kv_desc *desc);
+
+/* How a group cuts the cache of a layer; id 0 = not at all. */
+tdm_partition llm_cache_partition(const llm_model *model, int32_t layer);
+
+/* A graph under construction, and the values of its weights and states. */
+struct llm_graph_builder {
+    tdm_builder *b;
+    const llm_model *model;
+    const llm_cache_shape *cache;
+    int32_t *weight_value; /* [n_weight] value index, -1 = not used yet */
+    int32_t *state_value;  /* [n_layer] */
+    int32_t *state_kv;     /* [n_layer] index into graph->kv */
+    int32_t step;
+    int32_t tokens; /* value of the candidates' tokens [n_candidate, n_out]; -1 = none. Set by the
+                       forward graph */
+};
+
+/* The value of a weight, created on first use. -1 for weight -1. */
+int32_t llm_graph_weight(llm_graph_builder *g, int32_t weight);
+/* The cache state of a layer, created on first use; its kv index is in state_kv. */
+int32_t llm_graph_state(llm_graph_builder *g, int32_t layer);
+
+/* The forward graph of a model, loaded or not. cache->page_size is not read: pages of every layer
+ * have `page_size` bytes, 0 = the size of their canonical rows. weight_value[n_weight] (nullable)
+ * receives the value of each weight, -1 if the graph does not read it. The caller frees the graph
+ * with tdm_graph_free. */
+tdm_status llm_forward_graph(const llm_model *model, const llm_cache_shape *cache,
+                             uint64_t page_size, const llm_step_shape *shape, int32_t *weight_value,
+                             tdm_graph **graph_out, tdm_error *err);
+
+#endif
