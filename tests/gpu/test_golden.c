@@ -1,0 +1,217 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * test_golden.c: the step lists of every model family, from the graphs that the language layer builds,
+ * beside the files of tests/gpu/golden. A change of a list is meant or a mistake: whoever changes
+ * kernels or the planner looks at the difference, then runs tests/gpu/golden/update.sh.
+ *
+ * test_golden FOLDER [--update | --graphs]
+ */
+#include <errno.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "bench/random_model.h"
+#include "core/graph/builder.h"
+#include "llm/arch/arch.h"
+#include "plugins/gpu/layout/page.h"
+#include "plugins/gpu/plan/check.h"
+#include "plugins/gpu/plan/print.h"
+#include "tests/support/graph_print.h"
+
+static tdm_error error, *err = &error;
+static const char *folder = ".";
+static bool is_update, has_graphs;
+
+#define OK(call)                                                                                   \
+    do {                                                                                           \
+        if ((call) != TDM_OK) fail_msg("%s: %s", #call, error.message);                            \
+    } while (0)
+
+/* A card of the usual size, and one with the limits of Mesa's software driver. */
+static const gpu_target card = {.name = "card",
+                                .subgroup_min = 32,
+                                .subgroup_max = 32,
+                                .max_group_size = 1024,
+                                .max_grid = {INT32_MAX, 65535, 65535},
+                                .shared_size = 49152,
+                                .n_unit = 60,
+                                .has_f16 = true,
+                                .has_dot8 = true};
+static const gpu_target software = {.name = "software",
+                                    .subgroup_min = 8,
+                                    .subgroup_max = 8,
+                                    .max_group_size = 1024,
+                                    .max_grid = {65535, 65535, 65535},
+                                    .shared_size = 32768,
+                                    .max_trips = 65535,
+                                    .has_f16 = true};
+
+enum { DECODE = 1, VERIFY = 4, PROMPT = 256 }; /* tokens of a step */
+
+static const struct {
+    const char *preset;
+    int32_t n_tok;
+    tdm_type type; /* of weights */
+    tdm_type type_k, type_v;
+    const gpu_target *target;
+} cases[] = {
+    {"tiny-llama", DECODE, TDM_TYPE_Q4_0, TDM_TYPE_F16, TDM_TYPE_F16, &card},
+    {"tiny-llama", VERIFY, TDM_TYPE_F16, TDM_TYPE_F16, TDM_TYPE_F16, &card},
+    {"tiny-llama", PROMPT, TDM_TYPE_Q4_0, TDM_TYPE_F16, TDM_TYPE_F16, &card},
+    {"tiny-llama", DECODE, TDM_TYPE_Q8_0, TDM_TYPE_F16, TDM_TYPE_F16, &software},
+    {"tiny-llama", PROMPT, TDM_TYPE_Q8_0, TDM_TYPE_F16, TDM_TYPE_F16, &software},
+    {"tiny-llama-bias", DECODE, TDM_TYPE_Q4_K, TDM_TYPE_F16, TDM_TYPE_F16, &card},
+    {"tiny-mistral", DECODE, TDM_TYPE_Q6_K, TDM_TYPE_Q8_0, TDM_TYPE_Q4_0, &card},
+    {"tiny-mistral", PROMPT, TDM_TYPE_Q6_K, TDM_TYPE_Q8_0, TDM_TYPE_Q4_0, &card},
+    {"tiny-mixtral", DECODE, TDM_TYPE_Q4_K, TDM_TYPE_F16, TDM_TYPE_IQ4_NL, &card},
+    {"tiny-mixtral", PROMPT, TDM_TYPE_Q4_K, TDM_TYPE_F16, TDM_TYPE_IQ4_NL, &card},
+    {"tiny-one-kv-head", DECODE, TDM_TYPE_BF16, TDM_TYPE_F32, TDM_TYPE_BF16, &card},
+    {"tiny-odd", PROMPT, TDM_TYPE_F32, TDM_TYPE_F16, TDM_TYPE_F16, &card},
+    {"tiny-deepseek2-lite", DECODE, TDM_TYPE_Q8_0, TDM_TYPE_F16, TDM_TYPE_F16, &card},
+    {"tiny-deepseek2", DECODE, TDM_TYPE_Q4_0, TDM_TYPE_Q8_0, TDM_TYPE_Q8_0, &card},
+    {"tiny-deepseek2", PROMPT, TDM_TYPE_Q4_0, TDM_TYPE_Q8_0, TDM_TYPE_Q8_0, &card},
+};
+enum { N_CASE = sizeof cases / sizeof *cases };
+
+/* ---- Graphs ---- */
+
+static llm_model *model_open(const char *preset, tdm_type type) {
+    const random_model_spec *found = NULL;
+    const char *name = "";
+    char path[] = "/tmp/tandem-golden-XXXXXX";
+    llm_model *model = NULL;
+    for (int i = 0; (found = random_model_preset_at(i, &name)) != NULL; i++)
+        if (strcmp(name, preset) == 0) break;
+    assert_non_null(found);
+    random_model_spec spec = *found;
+    spec.type = type;
+    int file = mkstemp(path);
+    assert_true(file >= 0);
+    close(file);
+    OK(random_model_write(&spec, path, NULL, NULL, NULL, err));
+    tdm_status status = llm_model_open(path, &model, err);
+    unlink(path);
+    OK(status);
+    return model;
+}
+
+static tdm_graph *graph_make(const llm_model *model, int i) {
+    const int32_t n_tok = cases[i].n_tok;
+    llm_cache_shape cache = {.n_page = 16};
+    uint64_t page_size;
+    tdm_graph *graph = NULL;
+    llm_cache_desc_fill(model, &cache.desc);
+    cache.desc.type_k = cases[i].type_k;
+    cache.desc.type_v = cases[i].type_v;
+    cache.desc.flags |= TDM_KV_ROTATE_K | TDM_KV_ROTATE_V;
+    llm_step_shape shape = {
+        .n_tok = n_tok, .n_out = n_tok == VERIFY ? VERIFY : 1, .n_seq = 1, .n_entry = 16};
+    OK(gpu_page_size(cases[i].target, &cache.desc, &page_size, err));
+    OK(llm_forward_graph(model, &cache, page_size, &shape, NULL, &graph, err));
+    return graph;
+}
+
+/* ---- Files ---- */
+
+static const char *file_path(int i) {
+    static char path[512];
+    const int32_t n = cases[i].n_tok;
+    snprintf(path, sizeof path, "%s/%s.%s.%s-%s.%s.%s.txt", folder, cases[i].preset,
+             tdm_type_get_info(cases[i].type).name, tdm_type_get_info(cases[i].type_k).name,
+             tdm_type_get_info(cases[i].type_v).name,
+             n == DECODE   ? "decode"
+             : n == VERIFY ? "verify"
+                           : "prompt",
+             cases[i].target->name);
+    return path;
+}
+
+/* The file's text; empty where there is no file. The caller frees it. */
+static char *file_read(const char *path) {
+    FILE *file = fopen(path, "rb");
+    size_t size = 0;
+    char *text = calloc(1, 1);
+    assert_non_null(text);
+    for (int c; file != NULL && (c = fgetc(file)) != EOF;) {
+        text = realloc(text, size + 2);
+        assert_non_null(text);
+        text[size++] = (char)c;
+        text[size] = '\0';
+    }
+    if (file != NULL) fclose(file);
+    return text;
+}
+
+/* The first line in which two texts differ. */
+static void difference_print(const char *want, const char *got) {
+    int line = 1;
+    const char *w = want, *g = got;
+    for (; *want != '\0' && *want == *got; want++, got++)
+        if (*want == '\n') line++, w = want + 1, g = got + 1;
+    print_message("line %d\n  file: %.*s\n  plan: %.*s\n", line, (int)strcspn(w, "\n"), w,
+                  (int)strcspn(g, "\n"), g);
+}
+
+static char *plan_text(const tdm_graph *graph, const gpu_target *target) {
+    gpu_plan *plan = NULL;
+    char *text = NULL;
+    OK(gpu_plan_create(target, graph, &plan, err));
+    OK(gpu_plan_check(plan, err));
+    char *list = gpu_plan_text(plan, graph, false), *cost = gpu_plan_cost_text(plan, graph);
+    assert_non_null(list);
+    assert_non_null(cost);
+    assert_true(asprintf(&text, "%s\n%s", list, cost) >= 0);
+    free(list);
+    free(cost);
+    gpu_plan_destroy(plan);
+    return text;
+}
+
+static void test_lists(void **state) {
+    int n_different = 0;
+    (void)state;
+    for (int i = 0; i < N_CASE; i++) {
+        llm_model *model = model_open(cases[i].preset, cases[i].type);
+        tdm_graph *graph = graph_make(model, i);
+        const char *path = file_path(i);
+        if (has_graphs) {
+            char *text = graph_print(graph);
+            printf("%s\n%s\n", path, text);
+            free(text);
+        }
+        char *got = plan_text(graph, cases[i].target), *want = file_read(path);
+        if (strcmp(got, want) != 0 && is_update) {
+            FILE *file = fopen(path, "wb");
+            if (file == NULL || fputs(got, file) < 0 || fclose(file) != 0)
+                fail_msg("%s: %s", path, strerror(errno));
+            printf("wrote %s\n", path);
+        } else if (strcmp(got, want) != 0) {
+            print_message("%s differs from the plan: ", path);
+            difference_print(want, got);
+            n_different++;
+        }
+        free(want);
+        free(got);
+        tdm_graph_free(graph);
+        llm_model_close(model);
+    }
+    if (n_different > 0)
+        fail_msg("%d of %d lists differ; where the change is meant, run tests/gpu/golden/update.sh",
+                 n_different, (int)N_CASE);
+}
+
+int main(int argc, char **argv) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_lists)};
+    if (argc > 1) folder = argv[1];
+    is_update = argc > 2 && strcmp(argv[2], "--update") == 0;
+    has_graphs = argc > 2 && strcmp(argv[2], "--graphs") == 0;
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
