@@ -160,6 +160,7 @@ static void target_fill(vk_device *device) {
     /* Software drivers end a shader's loops after 65,535 iterations, without a word. */
     t->max_trips = facts->is_cpu ? 65535 : 0;
     t->is_host = facts->is_integrated || facts->is_cpu;
+    t->is_unfused = !o->has_fusion;
     t->has_f16 = facts->has_f16 && o->has_f16;
     t->has_dot8 = facts->has_dot8 && o->has_dot8;
 }

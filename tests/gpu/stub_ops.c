@@ -5,6 +5,7 @@
 #include "tests/gpu/stub_ops.h"
 
 #include "plugins/gpu/ops/ops.h"
+#include "plugins/gpu/plan/fuse.h"
 #include "tests/support/random.h"
 
 uint64_t stub_seed;
@@ -72,4 +73,10 @@ static tdm_status stub_emit(gpu_emit *e, tdm_error *err) {
 
 gpu_emit_fn gpu_op_emitter(int32_t op) {
     return tdm_op_is_view(op) ? NULL : stub_emit;
+}
+
+const gpu_fusion *gpu_fusions(int32_t *n_out) {
+    static const gpu_fusion none = {.name = "none"};
+    *n_out = 0;
+    return &none;
 }

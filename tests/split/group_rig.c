@@ -140,8 +140,19 @@ static tdm_status group_declare(group_rig *rig, const group_topology *t, const c
     return tdm_runtime_declare(rig->rt, &spec, err);
 }
 
+static tdm_status device_declare(group_rig *rig, const char *name, const tdm_device_spec *device,
+                                 tdm_error *err) {
+    tdm_device_spec spec = *device;
+    spec.name = name;
+    return tdm_runtime_declare(rig->rt, &spec, err);
+}
+
 static tdm_status devices_declare(group_rig *rig, const group_topology *t, tdm_error *err) {
     char name[16], members[512], shares[512];
+    if (t->one != NULL) {
+        tdm_status declared = device_declare(rig, "one", t->one, err);
+        return declared == TDM_OK ? device_declare(rig, "group", t->other, err) : declared;
+    }
     tdm_status status =
         cpu_declare(rig, "one", t->path, NULL, t->n_thread > 0 ? t->n_thread : 1, err);
     for (int32_t i = 0; i < t->n_member && status == TDM_OK; i++) {
@@ -174,7 +185,7 @@ tdm_status group_rig_open(const group_topology *t, group_rig **rig_out, tdm_erro
     if (status == TDM_OK) status = tdm_runtime_open(rig->rt, "one", &rig->single, err);
     if (status == TDM_OK)
         status = tdm_scratch_create(rig->rt, &rig->single, 1, &rig->single_scratch, err);
-    if (status == TDM_OK && t->n_member > 0) {
+    if (status == TDM_OK && (t->n_member > 0 || t->other != NULL)) {
         status = tdm_runtime_open(rig->rt, "group", &rig->group, err);
         if (status == TDM_OK)
             status = tdm_scratch_create(rig->rt, &rig->group, 1, &rig->group_scratch, err);

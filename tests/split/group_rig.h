@@ -22,8 +22,11 @@ typedef struct group_topology {
     const char *odd_path, *odd_isa;
     int32_t odd_threads;
     const char *split, *attention, *experts, *reduce_type, *check;
-    int32_t n_thread;   /* of the one device; 0 = 1 */
-    bool is_nested;     /* the first two members are a group of their own */
+    int32_t n_thread; /* of the one device; 0 = 1 */
+    bool is_nested;   /* the first two members are a group of their own */
+    /* Two plain devices to be compared instead: group_rig_single and group_rig_group. NULL = the CPU
+     * and the group. Their names are not read. `path` says how exact they are. */
+    const tdm_device_spec *one, *other;
     int32_t n_declared; /* values whose layouts trials declare at random, at most; not of nested */
 } group_topology;
 

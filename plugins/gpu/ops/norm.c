@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * norm.c: steps of ops that reduce a row: SOFTMAX, LAYER_NORM, RMS_NORM and its halves SUM_SQ and
- * RMS_APPLY. A workgroup computes a row.
+ * RMS_APPLY; and RMS_NORM fused with the ADD before it. A workgroup computes a row.
  */
 #include <string.h>
 
@@ -116,4 +116,34 @@ tdm_status gpu_op_sum_sq(gpu_emit *e, tdm_error *err) {
 tdm_status gpu_op_rms_apply(gpu_emit *e, tdm_error *err) {
     return row_emit(e, GPU_ROW_RMS_APPLY, &(row_sources){.weight = &e->src[2], .sum = &e->src[1]},
                     err);
+}
+
+/* nodes: ADD, RMS_NORM of its result. */
+tdm_status gpu_fused_add_norm(gpu_emit *nodes, tdm_error *err) {
+    gpu_emit *e = &nodes[1];
+    const gpu_value *a = &nodes[0].src[0], *b = &nodes[0].src[1], *weight = &e->src[1];
+    int64_t n = a->ne[0], n_row = tdm_shape_rows(a->ne);
+    int32_t count;
+    gpu_step step = gpu_step_make(e, GPU_KERNEL_ADD_NORM, group_size(e->target, n));
+    if (memcmp(a->ne, b->ne, sizeof a->ne) != 0 || !gpu_value_is_contiguous(a) ||
+        !gpu_value_is_contiguous(b))
+        return gpu_refuse(e, err, "a sum of strided or repeated values is not fused");
+    if (n * n_row == 0) return TDM_OK;
+    tdm_status status = gpu_word(e, &count, n * n_row, err);
+    if (status == TDM_OK) status = gpu_word(e, &step.word[0], n, err);
+    if (status == TDM_OK) status = gpu_word(e, &step.word[1], n_row, err);
+    if (status == TDM_OK && weight->is_present && n > 1)
+        status = gpu_word(e, &step.word[2], weight->nb[0] / (int64_t)sizeof(float), err);
+    if (status == TDM_OK) status = trips_check(e, n, step.group_size, err);
+    if (status == TDM_OK) status = gpu_step_grid(e, &step, n_row, err);
+    if (status != TDM_OK) return status;
+    step.word[3] = word_of_float(e->node->params.norm.eps);
+    step.word[4] = word_of_float((float)(1.0 / (double)n));
+    step.spec[0] = weight->is_present;
+    step.operand[0] = e->dst[0].place;
+    step.operand[1] = nodes[0].dst[0].place;
+    step.operand[2] = a->place;
+    step.operand[3] = b->place;
+    operand_set(&step.operand[4], weight);
+    return gpu_emit_step(e, &step, err);
 }

@@ -32,4 +32,7 @@ tdm_status gpu_op_copy(gpu_emit *e, tdm_error *err);
 tdm_status gpu_op_concat(gpu_emit *e, tdm_error *err);
 tdm_status gpu_op_repeat(gpu_emit *e, tdm_error *err);
 
+/* gpu_fused_<name>: emitters of the fusion table, fusions.c. nodes are in the order of its pattern. */
+tdm_status gpu_fused_add_norm(gpu_emit *nodes, tdm_error *err);
+
 #endif

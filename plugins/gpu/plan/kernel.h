@@ -17,7 +17,8 @@
  * r of a value of shape ne is i1 + ne[1] * (i2 + ne[2] * i3). */
 /* clang-format off */
 #define GPU_KERNEL_LIST(KERNEL) \
-    GPU_KERNEL_LIST_VALUES(KERNEL)
+    GPU_KERNEL_LIST_VALUES(KERNEL) \
+    GPU_KERNEL_LIST_FUSED(KERNEL)
 
 /* Arithmetic, rows, movement and selection: ops/{arith,norm,rope,move,select,merge}.c */
 #define GPU_KERNEL_LIST_VALUES(KERNEL) \
@@ -69,6 +70,13 @@
     /* LSE_MERGE, an invocation for each element. Operands dst, o, ml. Words: head_dim, n_head, \
      * n_part, stride[4] of o, stride[4] of ml, elements of dst. */ \
     KERNEL(MERGE, merge, 3, 0x1)
+
+/* Several nodes in one: ops/fusions.c */
+#define GPU_KERNEL_LIST_FUSED(KERNEL) \
+    /* sum = a + b, dst = RMS_NORM(sum), f32, all contiguous and of one shape; a workgroup for each \
+     * row. Operands dst, sum, a, b, weight. Words: elements of a row, rows, stride of weight, eps and \
+     * 1 / (elements of a row) as the bits of f32. Spec: 0 = 1 where it has a weight. */ \
+    KERNEL(ADD_NORM, add_norm, 5, 0x3)
 /* clang-format on */
 
 typedef enum gpu_kernel {

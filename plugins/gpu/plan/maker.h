@@ -46,6 +46,9 @@ int32_t gpu_maker_area(gpu_maker *maker, uint64_t size);
 uint64_t gpu_maker_constant(gpu_maker *maker, const void *bytes, uint64_t size);
 void gpu_maker_form(gpu_maker *maker, const gpu_made_form *form);
 
+/* Sets e's sources and destinations from its node; `places` NULL = they are derived here. */
+tdm_status gpu_node_fill(gpu_emit *e, const tdm_view_place *places, tdm_error *err);
+
 /* Sorts the steps into rounds and sets barriers; all steps are known. round_of[n_step] receives the
  * round of each step in the new order. False where there is no memory. */
 bool gpu_maker_order(gpu_maker *maker, int32_t *round_of);

@@ -7,6 +7,7 @@
 
 #include "plugins/gpu/layout/weight.h"
 #include "plugins/gpu/ops/ops.h"
+#include "plugins/gpu/plan/fuse.h"
 #include "plugins/gpu/plan/maker.h"
 
 /* ---- The lists of a plan that is being made -------------------------------------------------- */
@@ -136,12 +137,9 @@ static tdm_view_place place_get(const tdm_graph *graph, const tdm_view_place *pl
     return place;
 }
 
-static tdm_status node_emit(gpu_emit *e, tdm_error *err) {
+tdm_status gpu_node_fill(gpu_emit *e, const tdm_view_place *places, tdm_error *err) {
     const tdm_node *node = e->node;
-    const tdm_view_place *places = e->maker != NULL ? e->maker->places : NULL;
-    gpu_emit_fn emit = gpu_op_emitter(node->op);
     tdm_status status = TDM_OK;
-    if (emit == NULL) return gpu_refuse(e, err, "there is no kernel for this op");
     for (int i = 0; i < node->n_src && status == TDM_OK; i++) {
         tdm_view_place place = place_get(e->graph, places, node->src[i]);
         status = value_fill(e, &place, node->src[i], &e->src[i], err);
@@ -150,6 +148,13 @@ static tdm_status node_emit(gpu_emit *e, tdm_error *err) {
         tdm_view_place place = place_get(e->graph, places, node->dst[i]);
         status = value_fill(e, &place, node->dst[i], &e->dst[i], err);
     }
+    return status;
+}
+
+static tdm_status node_emit(gpu_emit *e, const tdm_view_place *places, tdm_error *err) {
+    gpu_emit_fn emit = gpu_op_emitter(e->node->op);
+    if (emit == NULL) return gpu_refuse(e, err, "there is no kernel for this op");
+    tdm_status status = gpu_node_fill(e, places, err);
     return status != TDM_OK ? status : emit(e, err);
 }
 
@@ -157,24 +162,30 @@ tdm_status gpu_plan_supports(const gpu_target *target, const tdm_graph *graph, i
                              tdm_error *err) {
     gpu_emit e = {
         .target = target, .graph = graph, .node = tdm_graph_node(graph, node), .index = node};
-    return tdm_op_is_view(e.node->op) ? TDM_OK : node_emit(&e, err);
+    return tdm_op_is_view(e.node->op) ? TDM_OK : node_emit(&e, NULL, err);
 }
 
 /* ---- Making ---------------------------------------------------------------------------------- */
 
 static tdm_status nodes_emit(gpu_maker *maker, const gpu_target *target, const tdm_graph *graph,
                              tdm_error *err) {
-    for (int32_t i = 0; i < graph->n_node; i++) {
+    gpu_fuse_plan fused;
+    tdm_status status = gpu_fuse_find(target, graph, maker->places, &fused, err);
+    if (status != TDM_OK) return status;
+    for (int32_t i = 0; i < graph->n_node && status == TDM_OK; i++) {
         gpu_emit e = {.target = target,
                       .graph = graph,
                       .node = tdm_graph_node(graph, i),
                       .index = i,
                       .maker = maker};
-        if (tdm_op_is_view(e.node->op)) continue;
-        tdm_status status = node_emit(&e, err);
-        if (status != TDM_OK) return status;
+        const gpu_fuse_group *group =
+            fused.group_of[i] < 0 ? NULL : &fused.groups[fused.group_of[i]];
+        if (tdm_op_is_view(e.node->op) || (group != NULL && group->last != i)) continue;
+        status = group != NULL ? gpu_fuse_emit(target, graph, maker->places, maker, group, err)
+                               : node_emit(&e, maker->places, err);
     }
-    return TDM_OK;
+    gpu_fuse_plan_free(&fused);
+    return status;
 }
 
 static void steps_arrange(gpu_maker *maker) {

@@ -21,6 +21,7 @@ typedef struct gpu_target {
                                Exceeding it is silent on drivers that have such a limit */
     uint64_t max_range;     /* bytes that one operand may span; 0 = no limit */
     bool is_host;           /* its memory is the host's: integrated, or a CPU */
+    bool is_unfused;        /* each node is planned by itself, for tests (fuse.h) */
     bool has_f16;           /* arithmetic in f16 */
     bool has_dot8;          /* products of four signed bytes, added up, in hardware */
     bool has_matrix;        /* matrix hardware, f16 operands and f32 sums */
