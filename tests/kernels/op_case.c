@@ -29,6 +29,11 @@ int op_rigs_open(void **state) {
     (void)state;
     print_message("seed %u\n", OP_SEED);
     op_reference = op_rig_open("plain", "reference", 2);
+    const char *plugin = getenv("OP_CASE_PLUGIN");
+    if (plugin != NULL) {
+        op_fast[0][0] = op_rig_open_plugin(plugin, &(const tdm_option){"allow-cpu", "yes"}, 1);
+        return op_reference == NULL;
+    }
     for (size_t i = 0; i < OP_COUNT_OF(op_isa_names); i++)
         for (size_t t = 0; t < OP_COUNT_OF(op_thread_counts); t++)
             op_fast[i][t] = op_rig_open(op_isa_names[i], "fast", op_thread_counts[t]);

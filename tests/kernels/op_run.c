@@ -50,7 +50,8 @@ struct op_rig {
 /* A guarded piece of device memory. */
 typedef struct op_region {
     tdm_buffer *buffer;
-    uint8_t *host; /* of the buffer's first byte, the guard */
+    uint8_t *host; /* the buffer's first byte, the guard; or that of its copy */
+    bool is_copy;  /* the device's memory has no host address: `host` is memory of the test */
     uint64_t size; /* between the guards */
 } op_region;
 
@@ -66,17 +67,18 @@ static void check(const op_rig *rig, const char *what, tdm_status status, const 
 
 /* ---- Opening --------------------------------------------------------------------------------- */
 
-static op_rig *rig_open(const char *isa, const char *path, const char *bits, int n_thread) {
-    char file[4096], threads[16];
+/* Device 0 of the plugin DIR/NAME.so; `dir` is the name of the variable that says where. */
+static op_rig *rig_open(const char *dir_name, const char *name, const char *label,
+                        const tdm_option *options, int32_t n_option) {
+    char file[4096];
     tdm_error err = {0};
-    const char *dir = getenv("TANDEM_PLUGIN_DIR");
+    const char *dir = getenv(dir_name);
     op_rig *rig = calloc(1, sizeof *rig);
     if (rig == NULL) fail_msg("no memory");
-    snprintf(rig->label, sizeof rig->label, "isa %s, path %s, %s-bit activations, %d threads", isa,
-             path, bits, n_thread);
-    snprintf(file, sizeof file, "%s/cpu.so", dir != NULL ? dir : ".");
+    snprintf(rig->label, sizeof rig->label, "%s", label);
+    snprintf(file, sizeof file, "%s/%s.so", dir != NULL ? dir : ".", name);
     rig->object = dlopen(file, RTLD_NOW | RTLD_LOCAL);
-    if (rig->object == NULL) fail_msg("TANDEM_PLUGIN_DIR: %s", dlerror());
+    if (rig->object == NULL) fail_msg("%s: %s", dir_name, dlerror());
     tdm_plugin_entry_fn entry;
     void *symbol = dlsym(rig->object, TDM_PLUGIN_ENTRY_NAME);
     if (symbol == NULL) fail_msg("%s: no entry", file);
@@ -84,12 +86,10 @@ static op_rig *rig_open(const char *isa, const char *path, const char *bits, int
     rig->host = op_host_create();
     check(rig, "entry", entry(op_host_table(rig->host), &rig->plugin, &err), &err);
     check(rig, "init", rig->plugin->init(op_host_table(rig->host), &rig->instance, &err), &err);
-    snprintf(threads, sizeof threads, "%d", n_thread);
-    const tdm_option options[] = {
-        {"isa", isa}, {"path", path}, {"threads", threads}, {"activation-bits", bits}};
-    tdm_device_params params = {.struct_size = sizeof params, .n_option = 4, .options = options};
+    tdm_device_params params = {
+        .struct_size = sizeof params, .n_option = n_option, .options = options};
     tdm_status status = rig->plugin->device->open(rig->instance, &params, &rig->device, &err);
-    if (status == TDM_UNSUPPORTED) {
+    if (status == TDM_UNSUPPORTED || status == TDM_NOT_FOUND || status == TDM_UNAVAILABLE) {
         print_message("SKIPPED: %s: %s\n", rig->label, err.message);
         op_rig_close(rig);
         return NULL;
@@ -98,17 +98,31 @@ static op_rig *rig_open(const char *isa, const char *path, const char *bits, int
     return rig;
 }
 
+static op_rig *cpu_open(const char *isa, const char *path, const char *bits, int n_thread) {
+    char threads[16], label[128];
+    const tdm_option options[] = {
+        {"isa", isa}, {"path", path}, {"threads", threads}, {"activation-bits", bits}};
+    snprintf(threads, sizeof threads, "%d", n_thread);
+    snprintf(label, sizeof label, "isa %s, path %s, %s-bit activations, %d threads", isa, path,
+             bits, n_thread);
+    return rig_open("TANDEM_PLUGIN_DIR", "cpu", label, options, 4);
+}
+
 op_rig *op_rig_open(const char *isa, const char *path, int n_thread) {
-    return rig_open(isa, path, "15", n_thread);
+    return cpu_open(isa, path, "15", n_thread);
 }
 
 op_rig *op_rig_open_bits(const char *isa, const char *activation_bits, int n_thread) {
-    return rig_open(isa, "fast", activation_bits, n_thread);
+    return cpu_open(isa, "fast", activation_bits, n_thread);
+}
+
+op_rig *op_rig_open_plugin(const char *name, const tdm_option *options, int n_option) {
+    return rig_open("TANDEM_GPU_PLUGIN_DIR", name, name, options, n_option);
 }
 
 void op_rig_close(op_rig *rig) {
     if (rig == NULL) return;
-    rig->plugin->device->close(rig->device);
+    if (rig->device != NULL) rig->plugin->device->close(rig->device);
     rig->plugin->deinit(rig->instance);
     bool is_clean = op_host_destroy(rig->host);
     dlclose(rig->object);
@@ -136,11 +150,27 @@ static op_region region_create(op_rig *rig, uint64_t size) {
     op_region region = {.size = size};
     tdm_error err = {0};
     check(rig, "alloc", ops->alloc(rig->device, &params, &region.buffer, &err), &err);
-    region.host = ops->host_pointer(region.buffer);
+    if (TDM_HAS(ops, host_pointer)) region.host = ops->host_pointer(region.buffer);
+    region.is_copy = region.host == NULL;
+    if (region.is_copy) region.host = malloc(params.size);
+    if (region.host == NULL) fail_msg("no memory");
     memset(region.host, GUARD_BYTE, GUARD_SIZE);
     memset(region.host + GUARD_SIZE, FRESH_BYTE, size);
     memset(region.host + GUARD_SIZE + size, GUARD_BYTE, GUARD_SIZE);
+    if (region.is_copy)
+        check(rig, "upload", ops->upload(region.buffer, 0, region.host, params.size, &err), &err);
     return region;
+}
+
+/* Makes `host` what the device's memory holds. */
+static void region_fetch(const op_rig *rig, const op_region *region) {
+    tdm_error err = {0};
+    if (!region->is_copy) return;
+    UNPOISON(region->host, region->size + 2 * GUARD_SIZE);
+    check(rig, "download",
+          rig->plugin->buffer->download(region->buffer, 0, region->host,
+                                        region->size + 2 * GUARD_SIZE, &err),
+          &err);
 }
 
 static void region_poison(const op_region *region) {
@@ -162,6 +192,7 @@ static void region_check(const op_rig *rig, const op_region *region, const char 
 
 static void region_destroy(op_rig *rig, op_region *region) {
     rig->plugin->buffer->free(region->buffer);
+    if (region->is_copy) free(region->host);
 }
 
 op_state *op_state_create(op_rig *rig, uint64_t size) {
@@ -230,6 +261,7 @@ static void slot_fill(op_rig *rig, op_slot *slot) {
         status =
             ops->upload(slot->region.buffer, GUARD_SIZE, slot->arg->data, slot->region.size, &err);
     check(rig, slot->name, status, &err);
+    region_fetch(rig, &slot->region);
     slot->snapshot = malloc(slot->region.size + 1);
     if (slot->snapshot == NULL) fail_msg("no memory");
     memcpy(slot->snapshot, slot->region.host + GUARD_SIZE, slot->region.size);
@@ -268,6 +300,7 @@ static void slots_destroy(op_rig *rig, const tdm_graph *graph, op_slot *slots) {
     for (int32_t i = 0; i < graph->n_slot; i++) {
         op_slot *slot = &slots[i];
         const uint8_t *bytes = slot->region.host + GUARD_SIZE;
+        region_fetch(rig, &slot->region);
         region_check(rig, &slot->region, slot->name);
         if (slot->is_read_only && memcmp(slot->snapshot, bytes, slot->region.size) != 0)
             fail_msg("%s: '%s' is an input and was changed", rig->label, slot->name);
@@ -285,25 +318,15 @@ static tdm_binding *bindings_create(const tdm_graph *graph) {
     return bindings;
 }
 
-void op_rig_run(op_rig *rig, const tdm_graph *graph, const op_arg *args, int n_arg) {
-    tdm_error err = {0};
-    tdm_binding *bindings = bindings_create(graph);
-    op_slot *slots = slots_create(rig, graph, args, n_arg, bindings);
-    tdm_status status =
-        rig->plugin->device->graph_compute_sync(rig->device, graph, bindings, graph->n_slot, &err);
-    check(rig, "compute", status, &err);
-    slots_destroy(rig, graph, slots);
-    free(bindings);
-}
-
 static double clock_ns(void) {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
     return (double)t.tv_sec * 1e9 + (double)t.tv_nsec;
 }
 
-double op_rig_time(op_rig *rig, const tdm_graph *graph, const op_arg *args, int n_arg,
-                   int n_repeat) {
+/* Runs the graph through a queue; nanoseconds of the shortest run. */
+static double queue_compute(op_rig *rig, const tdm_graph *graph, const tdm_binding *bindings,
+                            int n_repeat) {
     const tdm_queue_ops *ops = rig->plugin->queue;
     const tdm_host_semaphore_ops *semaphores = op_host_table(rig->host)->semaphore;
     tdm_plan_params params = {.struct_size = sizeof params};
@@ -311,8 +334,6 @@ double op_rig_time(op_rig *rig, const tdm_graph *graph, const op_arg *args, int 
     tdm_plan *plan = NULL;
     tdm_point done = {0};
     tdm_error err = {0};
-    tdm_binding *bindings = bindings_create(graph);
-    op_slot *slots = slots_create(rig, graph, args, n_arg, bindings);
     check(rig, "prepare", ops->graph_prepare(rig->device, graph, &params, &plan, &err), &err);
     check(rig, "queue", ops->create(rig->device, &queue, &err), &err);
     check(rig, "semaphore", semaphores->create(0, &done.semaphore, &err), &err);
@@ -336,6 +357,28 @@ double op_rig_time(op_rig *rig, const tdm_graph *graph, const op_arg *args, int 
     ops->destroy(queue);
     ops->plan_destroy(plan);
     semaphores->destroy(done.semaphore);
+    return best;
+}
+
+void op_rig_run(op_rig *rig, const tdm_graph *graph, const op_arg *args, int n_arg) {
+    tdm_error err = {0};
+    tdm_binding *bindings = bindings_create(graph);
+    op_slot *slots = slots_create(rig, graph, args, n_arg, bindings);
+    const tdm_device_ops *ops = rig->plugin->device;
+    if (TDM_HAS(ops, graph_compute_sync))
+        check(rig, "compute",
+              ops->graph_compute_sync(rig->device, graph, bindings, graph->n_slot, &err), &err);
+    else
+        queue_compute(rig, graph, bindings, 1);
+    slots_destroy(rig, graph, slots);
+    free(bindings);
+}
+
+double op_rig_time(op_rig *rig, const tdm_graph *graph, const op_arg *args, int n_arg,
+                   int n_repeat) {
+    tdm_binding *bindings = bindings_create(graph);
+    op_slot *slots = slots_create(rig, graph, args, n_arg, bindings);
+    double best = queue_compute(rig, graph, bindings, n_repeat);
     slots_destroy(rig, graph, slots);
     free(bindings);
     return best;

@@ -13,7 +13,8 @@
  *     op_rig_run(rig, graph, args, 3);
  *     op_rig_close(rig);
  *
- * The plugin is TANDEM_PLUGIN_DIR/cpu.so; meson sets the variable. A failure of the harness itself
+ * The plugin is TANDEM_PLUGIN_DIR/cpu.so, or another one of op_rig_open_plugin; meson sets the
+ * variables. Memory without a host address is copied before and after a run. A failure of the harness itself
  * (no plugin, a refused graph, a damaged guard, a changed input, a leak at close) fails the running
  * cmocka test with a message.
  */
@@ -30,6 +31,9 @@ typedef struct op_state op_state;
 op_rig *op_rig_open(const char *isa, const char *path, int n_thread);
 /* The same on the fast path with option activation-bits. */
 op_rig *op_rig_open_bits(const char *isa, const char *activation_bits, int n_thread);
+/* Opens device 0 of TANDEM_GPU_PLUGIN_DIR/NAME.so with these options. NULL, and a line saying so,
+ * where the machine has no such device. */
+op_rig *op_rig_open_plugin(const char *name, const tdm_option *options, int n_option);
 /* Closes the device, unloads the plugin, and fails the test if the plugin kept memory. */
 void op_rig_close(op_rig *rig);
 

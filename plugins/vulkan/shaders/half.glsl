@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: MIT
 //
 // half.glsl: f16 and bf16 to and from the bits of an f32, in integers: rounding to nearest, ties to
-// even, and denormals kept, which a driver's own conversions do not promise.
+// even, denormals kept and NaN quiet, which a driver's own conversions do not promise.
 
 uint f32_bits_of_f16(uint h) {
     uint sign = (h & 0x8000u) << 16, exponent = h >> 10 & 31u, fraction = h & 0x3ffu;
-    if (exponent == 31u) return sign | 0x7f800000u | fraction << 13;
+    if (exponent == 31u) // infinity, or a quiet NaN
+        return sign | 0x7f800000u | fraction << 13 | (fraction != 0u ? 0x400000u : 0u);
     if (exponent != 0u) return sign | exponent + 112u << 23 | fraction << 13;
     // fraction * 2^-24, a normal f32
     return fraction == 0u ? sign : sign | floatBitsToUint(float(fraction) * 5.9604644775390625e-8);

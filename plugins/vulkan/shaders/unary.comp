@@ -9,11 +9,24 @@
 
 const int OP = SPEC0, N_AXIS = SPEC1, WIDTH = SPEC2, LANE = SPEC3, ACT = SPEC4;
 
+// A number in the order of f32s, in which 0 and -0 are equal: drivers may turn comparisons of floats
+// into min and max, which treat zeros and NaN in their own way. x is not NaN.
+int order_of(float x) {
+    int bits = floatBitsToInt(x);
+    return bits == 0x80000000 ? 0 : bits ^ (bits >> 31 & 0x7fffffff);
+}
+
+float clamp_of(float x, float least, float greatest) {
+    if (is_nan(x)) return x;
+    if (order_of(x) < order_of(least)) return least;
+    return order_of(x) > order_of(greatest) ? greatest : x;
+}
+
 float unary_of(float x) {
     float a = intBitsToFloat(args.word[9]), b = intBitsToFloat(args.word[10]);
     switch (OP) {
     case 0: return x * a + b;
-    case 1: return is_nan(x) ? x : min(max(x, a), b);
+    case 1: return clamp_of(x, a, b);
     case 2: return sqrt_of(x);
     default: return act_of(ACT, x);
     }
