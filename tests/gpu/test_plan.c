@@ -296,6 +296,81 @@ static void test_forms(void **state) {
     gpu_plan_destroy(plan);
 }
 
+/* ---- Fusing ---- */
+
+static void test_fused_chain(void **state) {
+    (void)state;
+    tdm_graph *graph = chains();
+    gpu_target target = target_make();
+    gpu_plan *plan = NULL;
+    stub_fusing = STUB_FUSE_ALL;
+    OK(gpu_plan_create(&target, graph, &plan, err));
+    OK(gpu_plan_check(plan, err));
+    /* The first two of each chain of three become one step, so do the third of the first chain and
+     * the first sum. The values between them are not written. */
+    assert_int_equal(plan->n_step, 7);
+    assert_int_equal(n_barrier(plan), 3);
+    assert_true(plan->scratch_size <= 6 * 1280);
+    barriers_remove(plan);
+    gpu_plan_destroy(plan);
+    target.is_unfused = true;
+    OK(gpu_plan_create(&target, graph, &plan, err));
+    assert_int_equal(plan->n_step, 11);
+    gpu_plan_destroy(plan);
+    target.is_unfused = false;
+    stub_fusing = STUB_FUSE_REFUSED;
+    OK(gpu_plan_create(&target, graph, &plan, err));
+    assert_int_equal(plan->n_step, 11);
+    gpu_plan_destroy(plan);
+    stub_fusing = STUB_FUSE_NONE;
+    tdm_graph_free(graph);
+}
+
+/* Two nodes become one step that writes both values where others read the first (kind 2), or the
+ * caller does (kind 3). A node between the two that reads it forbids the fusion (kind 1). */
+static void test_fused_readers(void **state) {
+    (void)state;
+    for (int kind = 0; kind < 4; kind++) {
+        tdm_builder *b = NULL;
+        OK(tdm_builder_create(&b, err));
+        int32_t x = tdm_build_input(b, "x", TDM_TYPE_F32, NE(64, 5, 1, 1)), z = -1;
+        int32_t w = tdm_build_weight(b, "w", TDM_TYPE_F32, NE(64, 1, 1, 1), 0);
+        int32_t y = tdm_build_scale(b, x, 2, 0);
+        if (kind == 1) z = tdm_build_mul(b, tdm_build_clamp(b, y, 0, 1), w);
+        tdm_build_output(b, tdm_build_scale(b, y, 3, 0), "out");
+        if (kind == 2) z = tdm_build_mul(b, y, w);
+        if (z >= 0) tdm_build_output(b, z, "also");
+        if (kind == 3) tdm_build_output(b, y, "too");
+        stub_fusing = STUB_FUSE_ALL;
+        gpu_plan *plan = plan_of(graph_end(b));
+        stub_fusing = STUB_FUSE_NONE;
+        static const int n_step[] = {1, 3, 3, 2};
+        assert_int_equal(plan->n_step, n_step[kind]);
+        assert_int_equal(plan->steps[0].node, kind == 1 ? 0 : 1);
+        assert_int_equal(plan->scratch_size, kind == 0 || kind == 3 ? 0 : 1280);
+        gpu_plan_destroy(plan);
+    }
+}
+
+/* A node that changes a state does not wait behind another that touches it. */
+static void test_fused_state(void **state) {
+    (void)state;
+    fixture f = fixture_make();
+    tdm_attention_params params = fixture_attention(&f);
+    int32_t o = tdm_build_attention(f.b, f.q, f.step, f.state, -1, &params, NULL);
+    tdm_build_kv_write(f.b, f.k, f.k, f.step, f.state, f.kv);
+    tdm_build_output(f.b, tdm_build_scale(f.b, o, 1, 0), "out");
+    stub_fusing = STUB_FUSE_ALL;
+    gpu_plan *plan = plan_of(graph_end(f.b));
+    stub_fusing = STUB_FUSE_NONE;
+    /* Attention (node 0) is not fused with the scale (node 2): it would read what node 1 wrote. */
+    for (int32_t i = 0; i < plan->n_step; i++)
+        if (plan->steps[i].node == 2)
+            for (int k = 0; k < 3; k++)
+                assert_true(plan->steps[i].operand[k].space != GPU_SPACE_SLOT || k == 0);
+    gpu_plan_destroy(plan);
+}
+
 /* ---- Limits ---- */
 
 static void refused(const tdm_graph *graph, const gpu_target *target, const char *text) {
@@ -494,6 +569,9 @@ int main(void) {
         cmocka_unit_test(test_slot_sizes),
         cmocka_unit_test(test_nothing),
         cmocka_unit_test(test_forms),
+        cmocka_unit_test(test_fused_chain),
+        cmocka_unit_test(test_fused_readers),
+        cmocka_unit_test(test_fused_state),
         cmocka_unit_test(test_limits),
         cmocka_unit_test(test_grids),
         cmocka_unit_test(test_words),

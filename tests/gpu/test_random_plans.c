@@ -58,6 +58,7 @@ static bool is_refused(const tdm_graph *graph) {
 
 static void ops_choose(uint64_t seed) {
     stub_seed = seed % 4 == 0 ? 0 : seed;
+    stub_fusing = seed % 3 == 0 ? STUB_FUSE_NONE : seed % 3 == 1 ? STUB_FUSE_SOME : STUB_FUSE_ALL;
 }
 #endif
 
