@@ -13,8 +13,6 @@
 #include "llm/sampler.h"
 #include "runner/session.h"
 
-#define RUNNER_DRAFT_MAX 64 /* proposals at a time; longer runs are hardly ever accepted whole */
-
 typedef struct runner_draft runner_draft;
 
 /* Checks that every token id has the same meaning in both models. TDM_INVALID_ARGUMENT names the

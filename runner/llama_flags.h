@@ -6,7 +6,7 @@
 #define TANDEM_RUNNER_LLAMA_FLAGS_H
 
 #include "llm/model.h"
-#include "runner/commands/commands.h"
+#include "runner/app.h"
 
 /* Prints a line for each such key that was given: what Tandem does instead. [setup] */
 void runner_llama_flags_note(runner_app *app);

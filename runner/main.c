@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "runner/commands/commands.h"
+#include "runner/app.h"
 #include "runner/interrupt.h"
 #include "runner/llama_flags.h"
 

@@ -5,7 +5,7 @@
 #ifndef TANDEM_RUNNER_PROMPT_H
 #define TANDEM_RUNNER_PROMPT_H
 
-#include "runner/commands/commands.h"
+#include "runner/app.h"
 
 /* Reads the text: *len_out bytes and a NUL. The caller frees *text_out with free(). TDM_IO names
  * the file that cannot be read. TDM_CANCELLED after Ctrl-C while reading standard input. [setup] */

@@ -8,7 +8,7 @@
 #define TANDEM_RUNNER_ROSTER_H
 
 #include "core/device/runtime.h"
-#include "runner/commands/commands.h"
+#include "runner/app.h"
 
 typedef struct runner_roster {
     runner_app *app;

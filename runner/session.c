@@ -11,12 +11,10 @@
 #include <time.h>
 
 #include "core/runtime.h"
-#include "runner/plan/choice.h"
 #include "runner/interrupt.h"
 #include "runner/llama_flags.h"
 
-#define FALLBACK_NAME "cpu (fallback)" /* no section can have this name, or the next */
-#define CPU_ONLY_NAME "cpu (-ngl 0)"
+#define FALLBACK_NAME "cpu (fallback)" /* no section can have this name */
 
 uint64_t runner_clock(void) {
     struct timespec now;
@@ -72,66 +70,6 @@ tdm_status runner_session_open(runner_session *session, runner_app *app, const c
 
 /* ---- Device ---- */
 
-/* Follows groups whose first member works alone; *name becomes that of the section or the
- * member. */
-static tdm_status undivided_follow(runner_session *session, const char **name, tdm_error *err) {
-    runner_config *config = session->app->config;
-    /* The file was checked for cycles, so this ends. */
-    while (runner_section_is_group(session->section) &&
-           runner_section_is_undivided(config, session->section, true)) {
-        *name = runner_section_get_string_at(config, session->section, "members", 0);
-        session->section = runner_config_find_name(config, *name);
-    }
-    return runner_config_check(config, err);
-}
-
-/* Whether a section is a CPU device, or a group of such. The file has no cycles. */
-static bool section_is_cpu(runner_config *config, const runner_section *section) {
-    if (section == NULL) return false;
-    if (!runner_section_is_group(section))
-        return strcmp(runner_section_get_string(config, section, "plugin"), RUNNER_CPU_PLUGIN) == 0;
-    for (size_t i = 0; i < runner_section_get_count(config, section, "members"); i++)
-        if (!section_is_cpu(
-                config, runner_config_find_name(
-                            config, runner_section_get_string_at(config, section, "members", i))))
-            return false;
-    return true;
-}
-
-/* `gpu-layers = 0`: what the file says where that is a CPU, else the machine's CPU. */
-static tdm_status cpu_open(runner_session *session, tdm_error *err) {
-    const char *name = CPU_ONLY_NAME;
-    tdm_status status;
-    if (!section_is_cpu(session->app->config, session->section)) session->section = NULL;
-    if (session->section != NULL) name = runner_section_name(session->section);
-    status = undivided_follow(session, &name, err);
-    if (status == TDM_OK && session->section != NULL)
-        status = runner_roster_declare_section(&session->roster, session->section, true, err);
-    else if (status == TDM_OK)
-        status = runner_roster_declare_cpu(&session->roster, name, err);
-    return status == TDM_OK ? tdm_runtime_open(session->rt, name, &session->dev, err) : status;
-}
-
-/* Opens the device `name`, a value of the key `device`. */
-static tdm_status device_open(runner_session *session, const char *name, tdm_error *err) {
-    runner_config *config = session->app->config;
-    bool is_cpu_only = runner_wants_cpu(session->app);
-    tdm_status status = runner_config_find_device(config, name, &session->section, err);
-    if (is_cpu_only && (status == TDM_OK || strcmp(name, "auto") == 0))
-        return cpu_open(session, err);
-    bool is_flag = runner_config_get_origin(config, "device").level == RUNNER_LEVEL_FLAG;
-    session->app->is_usage = status != TDM_OK && is_flag;
-    if (status != TDM_OK) return status;
-    if (session->section == NULL && strcmp(name, "auto") == 0) return runner_choose(session, err);
-    if (session->section != NULL) name = runner_section_name(session->section);
-    status = undivided_follow(session, &name, err);
-    if (status == TDM_OK && session->section != NULL)
-        status = runner_roster_declare_section(&session->roster, session->section, true, err);
-    else if (status == TDM_OK)
-        status = runner_roster_declare(&session->roster, name, NULL, err);
-    return status == TDM_OK ? tdm_runtime_open(session->rt, name, &session->dev, err) : status;
-}
-
 /* The CPU runs the ops that another device refuses. A group has fallbacks for its members. */
 static void fallback_open(runner_session *session) {
     tdm_error why = {0};
@@ -159,26 +97,6 @@ static bool loading_update(void *context, uint64_t done, uint64_t total) {
     return !runner_interrupt_came();
 }
 
-tdm_status runner_session_pick(runner_session *session, const char *device, int32_t threads,
-                               tdm_error *err) {
-    uint64_t start = runner_clock();
-    runner_app *app = session->app;
-    const char *name = device != NULL ? device : runner_config_get_string(app->config, "device");
-    tdm_status status = runner_runtime_create(app, &session->rt, err);
-    session->roster = (runner_roster){.app = app, .rt = session->rt, .threads = threads};
-    if (status == TDM_OK) status = runner_roster_set_fallback(&session->roster, err);
-    if (status == TDM_OK) status = device_open(session, name, err);
-    if (status == TDM_OK) status = runner_config_check(app->config, err);
-    if (status == TDM_OK) status = tdm_open_device_get_info(session->dev, &session->info, err);
-    if (status == TDM_OK)
-        status = runner_placement_read(&session->placement, &session->roster, session->dev,
-                                       session->model, err);
-    if (status == TDM_OK && (status = runner_config_check_taken(app->config, err)) != TDM_OK)
-        app->is_usage = true;
-    session->load_ns += runner_clock() - start;
-    return status;
-}
-
 tdm_status runner_session_candidates(runner_session *session, const llm_sampler *sampler,
                                      int32_t n_barred, tdm_error *err) {
     const uint32_t near = TDM_DEVICE_IS_HOST | TDM_DEVICE_IS_INTEGRATED | TDM_DEVICE_IS_GROUP;
@@ -201,13 +119,9 @@ void runner_session_join(runner_session *session, const runner_session *host) {
     session->info = host->info;
 }
 
-tdm_status runner_session_load(runner_session *session, const char *device, int32_t threads,
-                               tdm_error *err) {
+tdm_status runner_session_load(runner_session *session, tdm_error *err) {
     runner_app *app = session->app;
-    tdm_status status =
-        session->dev == NULL ? runner_session_pick(session, device, threads, err) : TDM_OK;
     uint64_t start = runner_clock();
-    if (status != TDM_OK) return status;
     fallback_open(session);
     tdm_open_device *devs[TDM_MAX_STAGE_DEVICES] = {session->dev};
     int32_t n_dev = 1;
@@ -216,7 +130,8 @@ tdm_status runner_session_load(runner_session *session, const char *device, int3
     if (session->fallback != NULL) devs[n_dev++] = session->fallback;
     if (!session->is_guest) runner_placement_apply(&session->placement, session->model);
     runner_progress_begin(app->terminal, "loading", session->model->file_size, RUNNER_UNIT_BYTES);
-    status = llm_model_load(session->model, session->rt, devs, n_dev, loading_update, app, err);
+    tdm_status status =
+        llm_model_load(session->model, session->rt, devs, n_dev, loading_update, app, err);
     runner_progress_end(app->terminal);
     if (status == TDM_OK) status = runner_weights_lock(app, session->model, err);
     session->load_ns += runner_clock() - start;

@@ -6,8 +6,8 @@
  * A session is filled in this order, as far as a command needs it:
  *
  *     runner_session_open    the model file is read and checked
- *     runner_session_pick    runtime and device
- *     runner_session_load    weights (and the step before, where it was left out)
+ *     runner_session_pick    runtime and device (plan/pick.h)
+ *     runner_session_load    weights
  *     runner_session_begin   a context
  *
  * and released by runner_session_close from any of these states.
@@ -16,7 +16,7 @@
 #define TANDEM_RUNNER_SESSION_H
 
 #include "llm/context.h"
-#include "runner/commands/commands.h"
+#include "runner/app.h"
 #include "runner/plan/placement.h"
 
 typedef struct runner_session {
@@ -46,15 +46,9 @@ tdm_status runner_runtime_create(runner_app *app, tdm_runtime **rt_out, tdm_erro
 tdm_status runner_session_open(runner_session *session, runner_app *app, const char *path,
                                tdm_error *err);
 
-/* Opens a device or group. `device` is a value of the key `device`, NULL = the configured one;
- * `threads` is for CPU devices, 0 = as configured. [setup] */
-tdm_status runner_session_pick(runner_session *session, const char *device, int32_t threads,
-                               tdm_error *err);
-
-/* Picks a device where that was not done, and uploads the weights with a progress bar.
- * TDM_CANCELLED after Ctrl-C. [setup] */
-tdm_status runner_session_load(runner_session *session, const char *device, int32_t threads,
-                               tdm_error *err);
+/* Uploads the weights to the picked device, with a progress bar. TDM_CANCELLED after Ctrl-C.
+ * [setup] */
+tdm_status runner_session_load(runner_session *session, tdm_error *err);
 
 /* Makes an opened session use the devices of session `host`, which outlives it. The next step is
  * runner_session_load. [setup] */

@@ -12,6 +12,7 @@
 #include "runner/commands/bench_limit.h"
 #include "runner/commands/bench_table.h"
 #include "runner/plan/fit.h"
+#include "runner/plan/pick.h"
 #include "runner/interrupt.h"
 #include "runner/session.h"
 
@@ -315,7 +316,7 @@ static tdm_status model_measure(bench *b, const char *path, const char *device, 
     if (status == TDM_OK) status = tokens_make(b, err);
     if (status == TDM_OK) status = runner_session_pick(&b->session, device, threads, err);
     if (status == TDM_OK) status = runner_fit(&b->session, &largest, err);
-    if (status == TDM_OK) status = runner_session_load(&b->session, device, threads, err);
+    if (status == TDM_OK) status = runner_session_load(&b->session, err);
     if (status == TDM_OK) {
         llm_model_describe(b->session.model, b->model_type, sizeof b->model_type);
         status = contexts_measure(b, err);

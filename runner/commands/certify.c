@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "certify/certify.h"
-#include "runner/commands/commands.h"
+#include "runner/app.h"
 
 /* `option` is a list of key=value. A word without '=' belongs to the value before it, which had a
  * comma in it ("cores=0-3,5"). */

@@ -15,6 +15,7 @@
 #include "runner/chat/chat_input.h"
 #include "runner/chat/chat_prompt.h"
 #include "runner/plan/fit.h"
+#include "runner/plan/pick.h"
 #include "runner/interrupt.h"
 
 typedef struct chat {
@@ -365,7 +366,7 @@ static tdm_status chat_open(chat *c, tdm_error *err) {
         status = runner_chat_history_add(&c->history, "system", system, err);
     if (status == TDM_OK) status = runner_session_pick(&c->session, NULL, 0, err);
     if (status == TDM_OK) status = runner_fit(&c->session, &wish, err);
-    if (status == TDM_OK) status = runner_session_load(&c->session, NULL, 0, err);
+    if (status == TDM_OK) status = runner_session_load(&c->session, err);
     if (status == TDM_OK) status = runner_session_begin(&c->session, &wish, err);
     return status;
 }

@@ -1,11 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * commands.c: the table of commands, made from list.h, and how they fail and end their output.
+ * commands.c: the table of commands, made from list.h.
  */
-#include "runner/commands/commands.h"
-
-#include <errno.h>
-#include <string.h>
+#include "runner/config/options.h"
 
 #define RUNNER_COMMAND(name) extern const runner_command runner_command_##name;
 #include "runner/commands/list.h"
@@ -17,20 +14,3 @@ const runner_command *const runner_commands[] = {
 #undef RUNNER_COMMAND
 };
 const size_t n_runner_commands = sizeof runner_commands / sizeof runner_commands[0];
-
-tdm_status runner_usage(runner_app *app, tdm_error *err, const char *format, ...) {
-    char text[TDM_ERROR_MESSAGE_SIZE];
-    va_list args;
-    va_start(args, format);
-    vsnprintf(text, sizeof text, format, args);
-    va_end(args);
-    app->is_usage = true;
-    return tdm_fail(err, TDM_INVALID_ARGUMENT, "%s", text);
-}
-
-tdm_status runner_flush(runner_app *app, tdm_error *err) {
-    errno = 0;
-    if (fflush(app->out) == 0 && ferror(app->out) == 0) return TDM_OK;
-    return tdm_fail(err, TDM_IO, "cannot write to standard output: %s",
-                    errno != 0 ? strerror(errno) : "an earlier write failed");
-}

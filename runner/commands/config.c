@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "runner/commands/commands.h"
+#include "runner/app.h"
 
 #define COMMENT_COLUMN 36 /* of the origins, unless a value is longer */
 

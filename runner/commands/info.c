@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "llm/gguf/gguf.h"
-#include "runner/commands/commands.h"
+#include "runner/app.h"
 #include "runner/json.h"
 
 /* In text, a value is cut to one line of this many bytes; in JSON, an array to this many elements:

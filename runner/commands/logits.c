@@ -7,6 +7,7 @@
 #include <stdlib.h>
 
 #include "runner/plan/fit.h"
+#include "runner/plan/pick.h"
 #include "runner/interrupt.h"
 #include "runner/output_file.h"
 #include "runner/session.h"
@@ -76,7 +77,7 @@ static tdm_status logits_run(runner_session *session, const int32_t *tokens, int
     if (status == TDM_OK) status = runner_output_open(&file, path, err); /* before the long work */
     if (status == TDM_OK) status = runner_session_pick(session, NULL, 0, err);
     if (status == TDM_OK) status = runner_fit(session, &wish, err);
-    if (status == TDM_OK) status = runner_session_load(session, NULL, 0, err);
+    if (status == TDM_OK) status = runner_session_load(session, err);
     if (status == TDM_OK) status = runner_session_begin(session, &wish, err);
     if (status == TDM_OK && n_tok > llm_context_n_ctx(session->ctx))
         status = runner_config_fail(session->app->config, "ctx-size", TDM_OUT_OF_RANGE, err,

@@ -18,6 +18,7 @@
 
 #include "llm/tokenizer/tokenizer.h"
 #include "runner/plan/fit.h"
+#include "runner/plan/pick.h"
 #include "runner/interrupt.h"
 #include "runner/commands/kl_file.h"
 #include "runner/commands/token_loss.h"
@@ -260,7 +261,7 @@ static tdm_status evaluate(evaluation *e, tdm_error *err) {
         status = runner_config_fail(app->config, "ctx-size", TDM_RESOURCE_EXHAUSTED, err,
                                     "the memory that is free has room for %d tokens, not %d",
                                     wish.n_ctx, e->n_ctx);
-    if (status == TDM_OK) status = runner_session_load(&e->session, NULL, 0, err);
+    if (status == TDM_OK) status = runner_session_load(&e->session, err);
     if (status == TDM_OK) status = runner_session_begin(&e->session, &wish, err);
     if (status == TDM_OK) status = chunks_score(e, err);
     return status;

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 
 #include "runner/plan/fit.h"
+#include "runner/plan/pick.h"
 #include "runner/config/share_file.h"
 
 /* Writes the shares of the plan into the group's section of the file. */

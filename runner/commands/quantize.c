@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 
 #include "llm/quantize/quantize.h"
-#include "runner/commands/commands.h"
+#include "runner/app.h"
 #include "runner/interrupt.h"
 #include "runner/session.h"
 

@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "runner/plan/fit.h"
+#include "runner/plan/pick.h"
 #include "runner/generation.h"
 #include "runner/profile.h"
 #include "runner/prompt.h"
@@ -295,7 +296,7 @@ static tdm_status draft_begin(run *r, tdm_error *err) {
     };
     runner_session_join(&r->draft, &r->session);
     tdm_status status = runner_fit(&r->draft, &wish, err);
-    if (status == TDM_OK) status = runner_session_load(&r->draft, NULL, 0, err);
+    if (status == TDM_OK) status = runner_session_load(&r->draft, err);
     return status == TDM_OK ? runner_session_begin(&r->draft, &wish, err) : status;
 }
 
@@ -335,7 +336,7 @@ static tdm_status run_all(run *r, tdm_error *err) {
     if (status == TDM_OK) status = prompt_tokenize(r, err);
     if (status == TDM_OK) status = runner_session_pick(&r->session, NULL, 0, err);
     if (status == TDM_OK) status = runner_fit(&r->session, &wish, err);
-    if (status == TDM_OK) status = runner_session_load(&r->session, NULL, 0, err);
+    if (status == TDM_OK) status = runner_session_load(&r->session, err);
     if (status == TDM_OK) status = runner_session_begin(&r->session, &wish, err);
     if (status == TDM_OK) status = prompt_check(r, err);
     if (status == TDM_OK) status = draft_begin(r, err);

@@ -9,7 +9,7 @@
  */
 #include "runner/config/options.h"
 
-#include "runner/draft.h"
+#include "llm/context.h"
 
 #define TOP         RUNNER_IN_DEFAULTS
 #define TOP_MODEL   (RUNNER_IN_DEFAULTS | RUNNER_IN_MODEL)

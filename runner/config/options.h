@@ -16,11 +16,13 @@
 
 #include "tandem/status.h"
 
-typedef struct runner_app runner_app; /* commands.h */
+typedef struct runner_app runner_app; /* app.h */
 typedef struct runner_key runner_key;
 
 /* The largest whole number of most keys. */
 #define RUNNER_KEY_INT_MAX 2147483647.0
+/* The largest draft-max: longer runs of proposals are hardly ever accepted whole. */
+#define RUNNER_DRAFT_MAX 64
 
 /* A command: all that --help, the reader of the command line and main.c need. */
 typedef struct runner_command {

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT
  *
- * commands.h: what the functions of commands share. A command is a file of this folder and a line
- * of list.h.
+ * app.h: what the functions of a command share: the configuration, the terminal and the output. A
+ * command is a file of runner/commands and a line of commands/list.h.
  *
  * A command writes its result to app->out and everything else through app->terminal. Failing, it
  * returns a status with a one-line message, which main.c prints; the process then exits with 1, or
  * with 2 where runner_usage said that the command line was wrong, or with 130 after Ctrl-C.
  */
-#ifndef TANDEM_RUNNER_COMMANDS_H
-#define TANDEM_RUNNER_COMMANDS_H
+#ifndef TANDEM_RUNNER_APP_H
+#define TANDEM_RUNNER_APP_H
 
 #include "runner/config/config.h"
 #include "runner/terminal.h"
