@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "plugins/gpu/plan/print.h"
+
 /* ---- Scratch --------------------------------------------------------------------------------- */
 
 void vk_scratch_pool_init(vk_scratch_pool *pool) {
@@ -90,6 +92,16 @@ static tdm_status constants_create(tdm_plan *plan, tdm_error *err) {
     return vk_upload(plan->device, &plan->constants, 0, plan->steps->constants, size, err);
 }
 
+/* Says what a run of the plan costs, to those who run with --verbose. */
+static void cost_log(const vk_device *device, const gpu_plan *steps, const tdm_graph *graph) {
+    const tdm_host *host = device->instance->host;
+    char *text = gpu_plan_cost_text(steps, graph), *rest = text, *line;
+    while (text != NULL && (line = strtok_r(rest, "\n", &rest)) != NULL)
+        host->log(host->context, TDM_LOG_DEBUG, "%s: plan of %d tokens: %s", device->name,
+                  (int)graph->step_caps.n_tok, line);
+    free(text);
+}
+
 tdm_status vk_plan_create(vk_device *device, const tdm_graph *graph, tdm_plan **plan_out,
                           tdm_error *err) {
     gpu_plan *steps = NULL;
@@ -113,6 +125,7 @@ tdm_status vk_plan_create(vk_device *device, const tdm_graph *graph, tdm_plan **
         vk_plan_destroy(plan);
         return status;
     }
+    cost_log(device, steps, graph);
     *plan_out = plan;
     return TDM_OK;
 }
