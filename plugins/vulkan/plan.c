@@ -37,7 +37,7 @@ static tdm_status scratch_get(vk_device *device, vk_scratch_pool *pool, uint64_t
     if (pool->current == NULL || pool->current->memory.size < size) {
         vk_scratch *scratch = calloc(1, sizeof *scratch);
         status = scratch != NULL
-                     ? vk_memory_alloc(device, size, TDM_BUFFER_COMPUTE, &scratch->memory, err)
+                     ? vk_memory_alloc(device, size, VK_USE_DEVICE, &scratch->memory, err)
                      : tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "%s: no memory", device->name);
         if (status == TDM_OK) {
             scratch_drop(device, pool->current);
@@ -86,8 +86,7 @@ static tdm_status commands_create(tdm_plan *plan, tdm_error *err) {
 
 static tdm_status constants_create(tdm_plan *plan, tdm_error *err) {
     const uint64_t size = plan->steps->constants_size;
-    tdm_status status =
-        vk_memory_alloc(plan->device, size, TDM_BUFFER_COMPUTE, &plan->constants, err);
+    tdm_status status = vk_memory_alloc(plan->device, size, VK_USE_DEVICE, &plan->constants, err);
     if (status != TDM_OK) return status;
     return vk_upload(plan->device, &plan->constants, 0, plan->steps->constants, size, err);
 }
