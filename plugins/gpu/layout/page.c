@@ -6,7 +6,7 @@
 
 enum {
     UNIT = 16,
-    MAX_HEAD_DIM = 2048, /* a row and its work fit 16 KiB of shared memory */
+    MAX_HEAD_DIM = 1024, /* a row of floats and one of codes take 8 KiB of shared memory */
     MAX_HEADS = 1 << 16,
     MAX_PAGE_LEN = 1024
 };

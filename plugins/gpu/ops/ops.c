@@ -26,6 +26,12 @@ gpu_emit_fn gpu_op_emitter(int32_t op) {
     case TDM_OP_COPY: return gpu_op_copy;
     case TDM_OP_CONCAT: return gpu_op_concat;
     case TDM_OP_REPEAT: return gpu_op_repeat;
+    case TDM_OP_KV_WRITE: return gpu_op_kv_write;
+    case TDM_OP_ATTENTION: return gpu_op_attention;
+    case TDM_OP_KV_SHIFT: return gpu_op_kv_shift;
+    case TDM_OP_KV_COPY: return gpu_op_kv_copy;
+    case TDM_OP_KV_EXPORT: return gpu_op_kv_export;
+    case TDM_OP_KV_IMPORT: return gpu_op_kv_import;
     default: return NULL;
     }
 }

@@ -31,6 +31,12 @@ tdm_status gpu_op_lse_merge(gpu_emit *e, tdm_error *err);
 tdm_status gpu_op_copy(gpu_emit *e, tdm_error *err);
 tdm_status gpu_op_concat(gpu_emit *e, tdm_error *err);
 tdm_status gpu_op_repeat(gpu_emit *e, tdm_error *err);
+tdm_status gpu_op_kv_write(gpu_emit *e, tdm_error *err);
+tdm_status gpu_op_attention(gpu_emit *e, tdm_error *err);
+tdm_status gpu_op_kv_shift(gpu_emit *e, tdm_error *err);
+tdm_status gpu_op_kv_copy(gpu_emit *e, tdm_error *err);
+tdm_status gpu_op_kv_export(gpu_emit *e, tdm_error *err);
+tdm_status gpu_op_kv_import(gpu_emit *e, tdm_error *err);
 
 /* gpu_fused_<name>: emitters of the fusion table, fusions.c. nodes are in the order of its pattern. */
 tdm_status gpu_fused_add_norm(gpu_emit *nodes, tdm_error *err);

@@ -18,7 +18,46 @@
 /* clang-format off */
 #define GPU_KERNEL_LIST(KERNEL) \
     GPU_KERNEL_LIST_VALUES(KERNEL) \
+    GPU_KERNEL_LIST_CACHE(KERNEL) \
     GPU_KERNEL_LIST_FUSED(KERNEL)
+
+/* The cache ops: ops/{cache,attention}.c. "page[7]" are the words of gpu_cache_words (ops/cache.h). */
+#define GPU_KERNEL_LIST_CACHE(KERNEL) \
+    /* K and V rows into pages, rotated and quantised; a workgroup for each token, head and side. \
+     * Operands state, k, v, step. Words: page[7], tokens, heads, write_off of the step block, \
+     * stride[3] of k, stride[3] of v. Spec: 0, 1 = tdm_type of K and V, 2, 3 = head_dim, \
+     * 4, 5 = rotation blocks, 6 = sides (1: V is part of K), 7 = elements of the longer row. */ \
+    KERNEL(KV_WRITE, kv_write, 4, 0x1) \
+    /* K rows turned on; a workgroup for each job, head and slot. Operands state, step, turns \
+     * (ops/angle.h), factor. Words: page[7], heads, job_off, jobs, first element that is written \
+     * again, how many, stride of factor. Spec: 0 = tdm_type, 1 = head_dim, 2 = rotation block, \
+     * 3 = 1 where it has factors, 4 = tdm_rope_mode, 5 = rope_offset, 6 = pairs, 7 = elements of a \
+     * row. */ \
+    KERNEL(KV_SHIFT, kv_shift, 4, 0x1) \
+    /* Slots from page to page; an invocation for each word of a page. Operands state, step. \
+     * Words: page[7], heads, job_off, jobs. Spec: 0, 1 = tdm_type of K and V, 2, 3 = head_dim, \
+     * 4 = 1 where V is part of K. */ \
+    KERNEL(KV_COPY, kv_copy, 2, 0x1) \
+    /* Canonical rows out of pages and into them; an invocation for each job, slot, head and block. \
+     * Operands state, k, v, step. Words: page[7], rows, heads, job_off, jobs, stride[3] of k and \
+     * of v in blocks. Spec: as of KV_COPY, but 4 = sides that move. */ \
+    KERNEL(KV_EXPORT, kv_export, 4, 0x6) \
+    KERNEL(KV_IMPORT, kv_import, 4, 0x1) \
+    /* Queries scaled, padded and rotated: [elements, n_head, n_tok] f32. Operands dst, q. Words: \
+     * n_tok, n_head, stride[3] of q, scale as the bits of f32. Spec: 0 = head_dim, 1 = elements, \
+     * 2 = rotation block. */ \
+    KERNEL(ATTENTION_QUERY, attention_query, 2, 0x1) \
+    /* Attention over a part of a sequence: records {m, l, -, -, o}, [n_part, n_head, n_tok]. \
+     * Operands records, query, state, step. Words: page[7], n_tok, n_head, n_part, first KV head of \
+     * the state, heads_per_kv, pos_off, seq_off, first_entry_off, entry_off, capacities n_seq and \
+     * n_entry, query head that begins the first KV head, KV heads. Spec: 0, 1 = tdm_type of K and \
+     * V, 2 = elements of a query, 3 = of o, 4 = query heads of a workgroup, 5 = 1 where causal + 2 \
+     * where V is part of K, 6 = window, 7 = softcap as the bits of f32. */ \
+    KERNEL(ATTENTION_PART, attention_part, 4, 0x1) \
+    /* Records folded, divided, out of V's rotation. Operands o, ml, records, sink. Words: n_tok, \
+     * n_head, n_part, stride of sink. Spec: 0 = elements of o in a record, 1 = head_dim, \
+     * 2 = rotation block. */ \
+    KERNEL(ATTENTION_MERGE, attention_merge, 4, 0x3)
 
 /* Arithmetic, rows, movement and selection: ops/{arith,norm,rope,move,select,merge}.c */
 #define GPU_KERNEL_LIST_VALUES(KERNEL) \

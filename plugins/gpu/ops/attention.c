@@ -1,0 +1,213 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * attention.c: steps of ATTENTION: queries made ready, then parts of each sequence, then the parts
+ * folded. shaders/attention.glsl says what keeps a token's result apart from the rest of its step.
+ */
+#include <math.h>
+#include <string.h>
+
+#include "plugins/gpu/ops/cache.h"
+#include "plugins/gpu/ops/ops.h"
+
+enum { SRC_Q, SRC_STEP, SRC_STATE, SRC_SINK };
+
+enum {
+    GROUP_SIZE = 64, /* of query and merge; of parts it is CHUNK */
+    CHUNK = 64,      /* slots that are folded at a time; like the next three as in attention.glsl */
+    PART_LEN = 128,
+    PARTS = 64,
+    PART_HEAD = 4,
+    MAX_ROWS = 8,        /* query heads of a workgroup */
+    MAX_SUMS = 64,       /* elements of o that a thread owns */
+    SHARED_LEAST = 16384 /* bytes of shared memory that every device has */
+};
+
+/* What follows from the node alone. */
+typedef struct shape {
+    gpu_cache cache;
+    const tdm_attention_params *params;
+    int32_t n_tok, n_head;
+    int32_t first_kv, n_kv; /* KV heads of the state that the node's query heads read */
+    int32_t head_base; /* the node's query head that is the first of first_kv; may be negative */
+    int32_t n_part;
+    int32_t n_dim; /* elements of o inside: whole units and whole blocks of V's rotation */
+    int32_t rows;  /* query heads of a workgroup */
+    gpu_operand query;
+    gpu_operand parts;
+} shape;
+
+static int32_t round_up(int32_t n, int32_t unit) {
+    return (n + unit - 1) / unit * unit;
+}
+
+/* The part in which a position lies. */
+static int32_t part_number(int64_t pos) {
+    int64_t len = PART_LEN, first = 0;
+    int32_t number = 0;
+    for (; pos >= first + PARTS * len; number += PARTS) {
+        first += PARTS * len;
+        len *= 2;
+    }
+    return number + (int32_t)((pos - first) / len);
+}
+
+/* Most parts that n_entry pages fall into, where positions have no gaps. One more than from position
+ * 0 on, since a window may begin inside a part. */
+static int32_t part_most(int32_t n_entry, int32_t page_len) {
+    int32_t n = part_number((int64_t)n_entry * page_len) + 2;
+    if (n > n_entry) n = n_entry;
+    return n > 1 ? n : 1;
+}
+
+/* Elements of o that a thread owns for each query head. */
+static int32_t sums_of(const shape *s) {
+    const gpu_page_side *v = &s->cache.page.v;
+    int32_t n_column = v->n_block > 0 && v->type != TDM_TYPE_Q8_0 ? s->n_dim / 2 : s->n_dim;
+    return (n_column + CHUNK - 1) / CHUNK * (s->n_dim / n_column);
+}
+
+static int32_t rows_choose(const shape *s, const gpu_target *target) {
+    int32_t size =
+        target->shared_size > 2 * SHARED_LEAST ? 2 * SHARED_LEAST : (int32_t)target->shared_size;
+    int32_t row_size = 4 * (s->cache.page.k.stored + 2 * CHUNK + 8 + 4);
+    int32_t heads = s->params->heads_per_kv < s->n_head ? s->params->heads_per_kv : s->n_head;
+    int32_t most = MAX_ROWS;
+    if (most > size / row_size) most = size / row_size;
+    if (most > MAX_SUMS / sums_of(s)) most = MAX_SUMS / sums_of(s);
+    if (most < 1) most = 1;
+    int32_t n_block = (heads + most - 1) / most;
+    return (heads + n_block - 1) / n_block;
+}
+
+static tdm_status shape_get(gpu_emit *e, shape *s, tdm_error *err) {
+    const tdm_attention_params *p = &e->node->params.attention;
+    *s = (shape){.params = p};
+    tdm_status status = gpu_cache_get(e, p->kv, SRC_STEP, SRC_STATE, &s->cache, err);
+    if (status != TDM_OK) return status;
+    const gpu_page *page = &s->cache.page;
+    s->n_head = (int32_t)e->src[SRC_Q].ne[1];
+    s->n_tok = (int32_t)e->src[SRC_Q].ne[2];
+    if (p->heads_per_kv < 1 || p->first_head < 0 || p->first_head_kv < 0)
+        return gpu_refuse(e, err, "heads from %d, KV heads from %d, %d to each", (int)p->first_head,
+                          (int)p->first_head_kv, (int)p->heads_per_kv);
+    if (s->n_head == 0 || s->n_tok == 0) return TDM_OK;
+    s->first_kv = p->first_head / p->heads_per_kv - p->first_head_kv;
+    s->n_kv =
+        (p->first_head + s->n_head - 1) / p->heads_per_kv - p->first_head_kv + 1 - s->first_kv;
+    if (s->first_kv < 0 || s->first_kv + s->n_kv > page->n_head_kv)
+        return gpu_refuse(
+            e, err, "heads %d .. +%d, %d of them to a KV head: the cache holds KV heads %d .. +%d",
+            (int)p->first_head, (int)s->n_head, (int)p->heads_per_kv, (int)p->first_head_kv,
+            (int)page->n_head_kv);
+    s->head_base = (p->first_head_kv + s->first_kv) * p->heads_per_kv - p->first_head;
+    s->n_part = part_most(e->graph->step_caps.n_entry, page->page_len);
+    s->n_dim = page->v.stored;
+    if (page->v_from_k) {
+        int32_t unit = page->k.n_block > 0 ? 32 : page->k.stored / page->k.n_unit;
+        s->n_dim = round_up(page->v.head_dim, page->k.rotation > unit ? page->k.rotation : unit);
+    }
+    s->rows = rows_choose(s, e->target);
+    return TDM_OK;
+}
+
+static int32_t float_word(float x) {
+    int32_t word;
+    memcpy(&word, &x, sizeof word);
+    return word;
+}
+
+/* ---- Steps ----------------------------------------------------------------------------------- */
+
+static tdm_status query_emit(gpu_emit *e, shape *s, tdm_error *err) {
+    const gpu_value *q = &e->src[SRC_Q];
+    const gpu_page_side *k = &s->cache.page.k;
+    gpu_step step = gpu_step_make(e, GPU_KERNEL_ATTENTION_QUERY, GROUP_SIZE);
+    int64_t n_row = (int64_t)s->n_tok * s->n_head;
+    int32_t strides[TDM_MAX_DIMS];
+    float scale = s->params->scale != 0 ? s->params->scale : 1 / sqrtf((float)k->head_dim);
+    s->query = gpu_emit_scratch(e, (uint64_t)n_row * (uint64_t)k->stored * sizeof(float));
+    tdm_status status = gpu_words_strides(e, strides, q, q->ne, err);
+    if (status == TDM_OK) status = gpu_step_grid(e, &step, n_row, err);
+    if (status != TDM_OK) return status;
+    step.spec[0] = k->head_dim;
+    step.spec[1] = k->stored;
+    step.spec[2] = k->rotation;
+    step.word[0] = s->n_tok;
+    step.word[1] = s->n_head;
+    memcpy(&step.word[2], strides, 3 * sizeof strides[0]);
+    step.word[5] = float_word(scale);
+    step.operand[0] = s->query;
+    step.operand[1] = q->place;
+    return gpu_emit_step(e, &step, err);
+}
+
+static tdm_status part_emit(gpu_emit *e, shape *s, tdm_error *err) {
+    const gpu_cache *cache = &s->cache;
+    const tdm_attention_params *p = s->params;
+    gpu_step step = gpu_step_make(e, GPU_KERNEL_ATTENTION_PART, CHUNK);
+    uint64_t n_record = (uint64_t)s->n_tok * (uint64_t)s->n_head * (uint64_t)s->n_part;
+    int32_t n_block = (p->heads_per_kv + s->rows - 1) / s->rows;
+    s->parts = gpu_emit_scratch(e, n_record * (uint64_t)(PART_HEAD + s->n_dim) * sizeof(float));
+    if (n_record > UINT32_MAX)
+        return gpu_refuse(e, err, "%llu parts of rows", (unsigned long long)n_record);
+    tdm_status status = gpu_cache_words(e, cache, step.word, err);
+    if (status == TDM_OK)
+        status = gpu_step_grid(e, &step, (int64_t)s->n_tok * s->n_kv * n_block * s->n_part, err);
+    if (status != TDM_OK) return status;
+    step.spec[0] = (int32_t)cache->page.k.type;
+    step.spec[1] = (int32_t)cache->page.v.type;
+    step.spec[2] = cache->page.k.stored;
+    step.spec[3] = s->n_dim;
+    step.spec[4] = s->rows;
+    step.spec[5] = (p->is_causal != 0) | (cache->page.v_from_k ? 2 : 0);
+    step.spec[6] = p->window > 0 ? p->window : 0;
+    step.spec[7] = float_word(p->softcap > 0 ? p->softcap : 0);
+    step.word[7] = s->n_tok;
+    step.word[8] = s->n_head;
+    step.word[9] = s->n_part;
+    step.word[10] = s->first_kv;
+    step.word[11] = p->heads_per_kv;
+    step.word[12] = cache->at.pos_off;
+    step.word[13] = cache->at.seq_off;
+    step.word[14] = cache->at.cls[cache->cls].first_entry_off;
+    step.word[15] = cache->at.cls[cache->cls].entry_off;
+    step.word[16] = e->graph->step_caps.n_seq;
+    step.word[17] = e->graph->step_caps.n_entry;
+    step.word[18] = s->head_base;
+    step.word[19] = s->n_kv;
+    step.operand[0] = s->parts;
+    step.operand[1] = s->query;
+    step.operand[2] = cache->state;
+    step.operand[3] = cache->step;
+    return gpu_emit_step(e, &step, err);
+}
+
+static tdm_status merge_emit(gpu_emit *e, const shape *s, tdm_error *err) {
+    const gpu_value *sink = &e->src[SRC_SINK];
+    gpu_step step = gpu_step_make(e, GPU_KERNEL_ATTENTION_MERGE, GROUP_SIZE);
+    tdm_status status = gpu_step_grid(e, &step, (int64_t)s->n_tok * s->n_head, err);
+    if (status == TDM_OK && sink->is_present)
+        status = gpu_word(e, &step.word[3], sink->nb[0] / (int64_t)sizeof(float), err);
+    if (status != TDM_OK) return status;
+    step.spec[0] = s->n_dim;
+    step.spec[1] = s->cache.page.v.head_dim;
+    step.spec[2] = s->cache.page.v.rotation;
+    step.word[0] = s->n_tok;
+    step.word[1] = s->n_head;
+    step.word[2] = s->n_part;
+    step.operand[0] = e->dst[0].place;
+    if (e->dst[1].is_present) step.operand[1] = e->dst[1].place;
+    step.operand[2] = s->parts;
+    if (sink->is_present) step.operand[3] = sink->place;
+    return gpu_emit_step(e, &step, err);
+}
+
+tdm_status gpu_op_attention(gpu_emit *e, tdm_error *err) {
+    shape s;
+    tdm_status status = shape_get(e, &s, err);
+    if (status != TDM_OK || s.n_head == 0 || s.n_tok == 0) return status;
+    status = query_emit(e, &s, err);
+    if (status == TDM_OK) status = part_emit(e, &s, err);
+    if (status == TDM_OK) status = merge_emit(e, &s, err);
+    return status;
+}

@@ -1,0 +1,238 @@
+// SPDX-License-Identifier: MIT
+//
+// attention_part.comp: ATTENTION of a token's query heads that share a KV head, over one part of its
+// sequence: m, l and o of each go to the part's record, and attention_merge.comp folds the records. A
+// workgroup of CHUNK threads for each token, KV head, block of ROWS heads and part. See kernel.h.
+//
+// For each chunk, a thread computes the scores of one slot, then folds the chunk into the elements of
+// o that it owns: those of every CHUNK-th column of V.
+#version 460
+#extension GL_GOOGLE_include_directive : require
+#include "args.glsl"
+#include "page.glsl"
+#include "attention.glsl"
+
+const int TYPE_K = SPEC0;
+const int TYPE_V = SPEC1;
+const int STORED_K = SPEC2 > 0 ? SPEC2 : 32; // elements of a query row
+const int DIM_V = SPEC3;                     // elements of o
+const int ROWS = SPEC4 > 0 ? SPEC4 : 1;
+const bool IS_CAUSAL = (SPEC5 & 1) != 0;
+const bool V_FROM_K = (SPEC5 & 2) != 0;
+const int WINDOW = SPEC6;
+#define SOFTCAP intBitsToFloat(SPEC7)
+
+const bool IS_PAIR = SPEC1 != 0 && SPEC1 != 1 && SPEC1 != 30 && SPEC1 != 8;
+const int N_COLUMN = IS_PAIR ? SPEC3 / 2 : SPEC3;
+const int OWN = (N_COLUMN + CHUNK - 1) / CHUNK > 0 ? (N_COLUMN + CHUNK - 1) / CHUNK : 1;
+
+shared vec4 query[ROWS * STORED_K / 4];
+shared float scores[2 * ROWS * CHUNK];
+shared float eighth[ROWS * 8]; // a maximum, then a sum, of 8 slots
+shared float row_m[2 * ROWS];
+shared float row_l[ROWS];
+shared float row_keep[ROWS];
+
+const int THREADS = CHUNK;
+int thread() {
+    return int(gl_LocalInvocationID.x);
+}
+
+float acc[ROWS * OWN];   // first elements of columns thread(), thread() + CHUNK, ...
+float acc_b[ROWS * OWN]; // second ones, of pairs
+
+// scores of the slot that this thread owns
+void score_slot(uint64_t region, int slot, bool is_visible, int turn) {
+    float s[ROWS];
+    [[unroll]] for (int r = 0; r < ROWS; r++) s[r] = 0.0;
+    int n_block = STORED_K / 32;
+    if (is_visible) {
+        for (int u = 0; u < STORED_K / unit_len(TYPE_K); u++) {
+            vec4 x[8];
+            unit_load(TYPE_K, region, n_block, slot, u, x);
+            [[unroll]] for (int i = 0; i < unit_len(TYPE_K) / 4; i++) {
+                [[unroll]] for (int r = 0; r < ROWS; r++) {
+                    vec4 q = query[(r * STORED_K + u * unit_len(TYPE_K)) / 4 + i];
+                    precise float sum = fma(q.x, x[i].x, s[r]);
+                    sum = fma(q.y, x[i].y, sum);
+                    sum = fma(q.z, x[i].z, sum);
+                    s[r] = fma(q.w, x[i].w, sum);
+                }
+            }
+        }
+    }
+    [[unroll]] for (int r = 0; r < ROWS; r++) {
+        precise float a = s[r];
+        if (SOFTCAP > 0.0) a = SOFTCAP * tanh_of_score(a / SOFTCAP);
+        scores[(turn * ROWS + r) * CHUNK + thread()] = is_visible ? a : NEGATIVE_INFINITY;
+    }
+}
+
+// Turns scores into p = exp(score - m) and updates m and l.
+void soften(int turn) {
+    barrier();
+    for (int i = thread(); i < ROWS * 8; i += THREADS) {
+        int at = (turn * ROWS + i / 8) * CHUNK + i % 8 * 8;
+        float m = scores[at];
+        [[unroll]] for (int k = 1; k < 8; k++) m = max(m, scores[at + k]);
+        eighth[i] = m;
+    }
+    barrier();
+    for (int r = thread(); r < ROWS; r += THREADS) {
+        float old = row_m[r], m = old;
+        [[unroll]] for (int k = 0; k < 8; k++) m = max(m, eighth[r * 8 + k]);
+        row_m[r] = m;
+        row_keep[r] = old == m ? 1.0 : exp_of_negative(old - m);
+    }
+    barrier();
+    for (int i = thread(); i < ROWS * 8; i += THREADS) {
+        int at = (turn * ROWS + i / 8) * CHUNK + i % 8 * 8;
+        float m = row_m[i / 8];
+        precise float sum = 0.0;
+        [[unroll]] for (int k = 0; k < 8; k++) {
+            float s = scores[at + k];
+            float p = s == NEGATIVE_INFINITY ? 0.0 : exp_of_negative(s - m);
+            scores[at + k] = p;
+            sum = sum + p;
+        }
+        eighth[i] = sum;
+    }
+    barrier();
+    for (int r = thread(); r < ROWS; r += THREADS) {
+        precise float l = row_l[r] * row_keep[r];
+        precise float sum = 0.0;
+        [[unroll]] for (int k = 0; k < 8; k++) sum = sum + eighth[r * 8 + k];
+        row_l[r] = l + sum;
+    }
+}
+
+// o = keep o + p V over the chunk's slots first .. last - 1; they begin at `start` in the page.
+void fold(uint64_t region, int start, int first, int last, int turn) {
+    [[unroll]] for (int r = 0; r < ROWS; r++) {
+        float keep = row_keep[r];
+        [[unroll]] for (int k = 0; k < OWN; k++) {
+            precise float a = acc[r * OWN + k] * keep, b = acc_b[r * OWN + k] * keep;
+            acc[r * OWN + k] = a;
+            if (IS_PAIR) acc_b[r * OWN + k] = b;
+        }
+    }
+    int n_block = V_FROM_K ? STORED_K / 32 : DIM_V / 32;
+    for (int quad = first / 4; quad < (last + 3) / 4; quad++) {
+        bvec4 is_seen = bvec4(4 * quad >= first, 4 * quad + 1 >= first && 4 * quad + 1 < last,
+                              4 * quad + 2 >= first && 4 * quad + 2 < last, 4 * quad + 3 < last);
+        [[unroll]] for (int k = 0; k < OWN; k++) {
+            int column = thread() + k * CHUNK;
+            if (N_COLUMN % CHUNK != 0 && column >= N_COLUMN) continue;
+            vec4 a, b;
+            if (V_FROM_K)
+                column_load_from_k(TYPE_V, n_block, region, start + 4 * quad, column, a, b);
+            else
+                column_load(TYPE_V, N_COLUMN, n_block, region, start + 4 * quad, column, a, b);
+            a = mix(vec4(0.0), a, is_seen);
+            b = mix(vec4(0.0), b, is_seen);
+            [[unroll]] for (int r = 0; r < ROWS; r++) {
+                int at = (turn * ROWS + r) * CHUNK + 4 * quad;
+                precise float sum = acc[r * OWN + k], sum_b = acc_b[r * OWN + k];
+                [[unroll]] for (int i = 0; i < 4; i++) {
+                    sum = fma(scores[at + i], a[i], sum);
+                    if (IS_PAIR) sum_b = fma(scores[at + i], b[i], sum_b);
+                }
+                acc[r * OWN + k] = sum;
+                acc_b[r * OWN + k] = sum_b;
+            }
+        }
+    }
+}
+
+void main() {
+    int n_tok = args.word[7], n_head = args.word[8], n_part = args.word[9];
+    int heads_per_kv = args.word[11], n_kv = args.word[19];
+    int n_block = (heads_per_kv + ROWS - 1) / ROWS; // of rows of a KV head
+    uint number = group_number();
+    int part = int(number % uint(n_part));
+    number /= uint(n_part);
+    int block = int(number % uint(n_block));
+    number /= uint(n_block);
+    int kv = int(number % uint(n_kv)), token = int(number / uint(n_kv));
+    if (token >= n_tok) return;
+    int head_begin = args.word[18] + kv * heads_per_kv;
+    int head_end = min(head_begin + heads_per_kv, n_head);
+    int head_first = max(head_begin + block * ROWS, 0); // of the block's rows
+    int head_last = min(head_begin + (block + 1) * ROWS, head_end);
+    if (head_first >= head_last) return;
+
+    uint64_t step = args.address[3];
+    int pos = -1;
+    step_entries e = step_entries(I32(step), 0, 0);
+    if (token < I32(step).at[STEP_N_TOK]) pos = I32(step).at[args.word[12] + token];
+    if (pos >= 0)
+        e = entries_of(step, I32(step).at[args.word[13] + token],
+                       ivec2(args.word[14], args.word[15]), ivec2(args.word[16], args.word[17]));
+    int last_pos = IS_CAUSAL ? pos : MAX_POS;
+    int first_pos = WINDOW > 0 ? max(pos - WINDOW + 1, 0) : 0;
+    int at = e.first, end = e.first;
+    if (e.first < e.last) {
+        int first_number = part_number(max(entry_base(e, e.first), 0));
+        if (part > 0) at = entry_find(e, part_begin(first_number + part));
+        end = part == n_part - 1 ? e.last : entry_find(e, part_begin(first_number + part + 1));
+    }
+
+    bool is_begun = false;
+    int turn = 0;
+    [[unroll]] for (int k = 0; k < ROWS * OWN; k++) acc[k] = acc_b[k] = 0.0;
+    for (; at < end; at++) {
+        ivec4 entry = entry_read(e, at);
+        if (entry.w > last_pos) break;
+        if (entry.z <= 0 || entry.w + entry.z <= first_pos) continue;
+        // Slots of the page that the token sees.
+        int slot_first = entry.y + max(first_pos - entry.w, 0);
+        int slot_last = entry.y + min(entry.z, last_pos - entry.w >= entry.z ? entry.z
+                                                                            : last_pos - entry.w + 1);
+        uint64_t region = page_region(args.address[2], entry.x, args.word[10] + kv);
+        for (int start = slot_first / CHUNK * CHUNK; start < slot_last; start += CHUNK) {
+            int first = max(slot_first - start, 0), last = min(slot_last - start, CHUNK);
+            if (!is_begun) {
+                F32x4 from = F32x4(args.address[1] +
+                                   uint64_t(uint(token * n_head + head_first)) * uint64_t(STORED_K * 4));
+                for (int i = thread(); i < ROWS * STORED_K / 4; i += THREADS)
+                    query[i] = i < (head_last - head_first) * STORED_K / 4 ? from.at[i] : vec4(0.0);
+                for (int r = thread(); r < ROWS; r += THREADS) {
+                    row_m[r] = NEGATIVE_INFINITY;
+                    row_l[r] = 0.0;
+                }
+                is_begun = true;
+                barrier();
+            }
+            score_slot(region, start + thread(), thread() >= first && thread() < last, turn);
+            soften(turn);
+            fold(region, start, first, last, turn);
+            turn ^= 1;
+        }
+    }
+
+    if (is_begun) barrier();
+    int record = PART_HEAD + DIM_V;
+    for (int r = 0; r < head_last - head_first; r++) {
+        F32 to = F32(args.address[0] +
+                     uint64_t(uint((token * n_head + head_first + r) * n_part + part)) *
+                         uint64_t(uint(record * 4)));
+        if (thread() == 0) {
+            to.at[0] = is_begun ? row_m[r] : NEGATIVE_INFINITY;
+            to.at[1] = is_begun ? row_l[r] : 0.0;
+        }
+    }
+    if (!is_begun) return;
+    [[unroll]] for (int r = 0; r < ROWS; r++) {
+        if (r >= head_last - head_first) break;
+        F32 to = F32(args.address[0] +
+                     uint64_t(uint((token * n_head + head_first + r) * n_part + part)) *
+                         uint64_t(uint(record * 4)));
+        [[unroll]] for (int k = 0; k < OWN; k++) {
+            int column = thread() + k * CHUNK;
+            if (column >= N_COLUMN) continue;
+            int element = column_element(TYPE_V, column);
+            to.at[PART_HEAD + element] = acc[r * OWN + k];
+            if (IS_PAIR) to.at[PART_HEAD + element + 16] = acc_b[r * OWN + k];
+        }
+    }
+}

@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: MIT
+//
+// attention_query.comp: query rows as the kernels of ATTENTION read them: scaled, padded with zeros,
+// rotated as K is. A workgroup for each token and head. See kernel.h.
+#version 460
+#extension GL_GOOGLE_include_directive : require
+#include "args.glsl"
+
+const int DIM = SPEC0;
+const int STORED = SPEC1;
+const int ROTATION = SPEC2;
+const int ROW_LEN = SPEC1 > 0 ? SPEC1 : 1;
+#define ROW_GROUP int(gl_WorkGroupSize.x)
+#include "page_rotate.glsl"
+
+void main() {
+    int n_head = args.word[1], row = int(group_number());
+    if (row >= args.word[0] * n_head) return;
+    int head = row % n_head, token = row / n_head;
+    float scale = intBitsToFloat(args.word[5]);
+    uint64_t from = args.address[1] +
+                    (int64_t(args.word[3]) * head + int64_t(args.word[4]) * token) * 4;
+    for (int i = row_thread(); i < STORED; i += ROW_GROUP) {
+        precise float x = 0.0;
+        if (i < DIM) x = F32(from + int64_t(args.word[2]) * i * 4).at[0] * scale;
+        row_x[i] = x;
+    }
+    row_rotate(0, STORED, ROTATION);
+    if (ROTATION <= 1) barrier();
+    F32 to = F32(args.address[0] + uint64_t(uint(row)) * uint64_t(STORED * 4));
+    for (int i = row_thread(); i < STORED; i += ROW_GROUP) to.at[i] = row_x[i];
+}
