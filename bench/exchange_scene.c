@@ -11,7 +11,7 @@
 #include "core/graph/builder.h"
 
 /* Values of an exchange behind arena and step: bases and views are the same where dense. */
-enum { V_X_BASE, V_X, V_RESIDUAL_BASE, V_RESIDUAL, V_RESULT, V_COUNT };
+enum { V_X_BASE, V_X, V_RESIDUAL_BASE, V_RESIDUAL, V_X2, V_RESULT, V_RESULT2, V_COUNT };
 enum {
     MAX_VALUE = 2 + (V_COUNT + 2) * SCENE_MAX_NODE,
     STEP_LEN = sizeof(tdm_step_header) / sizeof(int32_t),
@@ -41,6 +41,7 @@ struct scene {
     uint64_t arena_size;
     int32_t n_member;
     int32_t n_node;
+    uint32_t base; /* exchange_base */
     scene_node nodes[SCENE_MAX_NODE];
     scene_member members[SCENE_MAX_MEMBER];
 };
@@ -121,36 +122,65 @@ static int32_t copy_add(scene_member *m, int32_t from, int32_t kind) {
     return to;
 }
 
+/* The parameters as the member has them. */
+static tdm_exchange_params params_of(const scene *s, int32_t index, int32_t member) {
+    const scene_node *n = &s->nodes[index];
+    tdm_exchange_params p = n->params;
+    bool is_sender = (p.senders >> member & 1) != 0;
+    bool is_gather = p.kind == TDM_EXCHANGE_GATHER, is_part = p.kind == TDM_EXCHANGE_SUM_PART;
+    bool has_x = is_sender && p.phase != TDM_EXCHANGE_COLLECT;
+    p.member = member;
+    if ((is_gather && has_x) || is_part) p.first = n->cut[member];
+    if ((is_part && !has_x) || (is_gather && p.phase == TDM_EXCHANGE_PUBLISH))
+        p.whole = (int32_t)n->ne[p.axis];
+    if (p.data_off2 == 0) return p;
+    if (has_x) p.first2 = n->cut2[member];
+    if (p.phase == TDM_EXCHANGE_PUBLISH) p.whole2 = (int32_t)n->ne2[p.axis2];
+    return p;
+}
+
+static void second_add(scene *s, int32_t index, int32_t member, bool has_x, bool has_y) {
+    scene_member *m = &s->members[member];
+    const scene_node *n = &s->nodes[index];
+    int64_t ne[TDM_MAX_DIMS];
+    memcpy(ne, n->ne2, sizeof ne);
+    if (has_y) m->index[index][V_RESULT2] = value_add(m, TDM_VALUE_OUTPUT, TDM_TYPE_I32, ne, false);
+    ne[n->params.axis2] = n->cut2[member + 1] - n->cut2[member];
+    if (has_x) m->index[index][V_X2] = value_add(m, TDM_VALUE_INPUT, TDM_TYPE_I32, ne, false);
+}
+
 static void exchange_add(scene *s, int32_t index, int32_t member) {
     scene_member *m = &s->members[member];
     const scene_node *n = &s->nodes[index];
     int32_t *v = m->index[index];
     int64_t ne[TDM_MAX_DIMS];
     bool is_sender = (n->params.senders >> member & 1) != 0;
+    bool has_x = is_sender && n->params.phase != TDM_EXCHANGE_COLLECT;
+    bool has_y = n->params.phase != TDM_EXCHANGE_PUBLISH;
     for (int i = 0; i < V_COUNT; i++) v[i] = -1;
+    if (!has_y && !is_sender) return; /* nothing to publish */
     scene_shape_x(s, index, member, ne);
-    if (is_sender)
+    if (has_x)
         v[V_X] = source_add(m, n->params.kind == TDM_EXCHANGE_GATHER ? n->type : TDM_TYPE_F32, ne,
                             n->lie, &v[V_X_BASE]);
-    if (is_sender && n->in_chain) v[V_X] = copy_add(m, v[V_X], TDM_VALUE_TEMP);
+    if (has_x && n->in_chain) v[V_X] = copy_add(m, v[V_X], TDM_VALUE_TEMP);
     scene_shape_result(s, index, member, ne);
-    if (n->has_residual)
+    if (n->has_residual && has_y)
         v[V_RESIDUAL] = source_add(m, TDM_TYPE_F32, ne, n->lie, &v[V_RESIDUAL_BASE]);
-    v[V_RESULT] = value_add(m, n->in_chain ? TDM_VALUE_TEMP : TDM_VALUE_OUTPUT, n->type, ne, false);
-    tdm_node *node = node_add(m, TDM_OP_EXCHANGE, 4, v[V_RESULT]);
+    if (has_y)
+        v[V_RESULT] =
+            value_add(m, n->in_chain ? TDM_VALUE_TEMP : TDM_VALUE_OUTPUT, n->type, ne, false);
+    if (n->params.data_off2 != 0) second_add(s, index, member, has_x, has_y);
+    tdm_node *node = node_add(m, TDM_OP_EXCHANGE, 5, v[V_RESULT]);
+    node->n_dst = 2;
+    node->dst[1] = v[V_RESULT2];
     node->src[0] = v[V_X];
     node->src[1] = ARENA;
     node->src[2] = STEP;
     node->src[3] = v[V_RESIDUAL];
-    tdm_exchange_params *p = &node->params.exchange;
-    *p = n->params;
-    p->member = member;
-    if (n->params.kind != TDM_EXCHANGE_SUM &&
-        (is_sender || n->params.kind == TDM_EXCHANGE_SUM_PART))
-        p->first = n->cut[member];
-    if (n->params.kind == TDM_EXCHANGE_SUM_PART && !is_sender)
-        p->whole = (int32_t)n->ne[n->params.axis];
-    if (n->in_chain) v[V_RESULT] = copy_add(m, v[V_RESULT], TDM_VALUE_OUTPUT);
+    node->src[4] = v[V_X2];
+    node->params.exchange = params_of(s, index, member);
+    if (n->in_chain && has_y) v[V_RESULT] = copy_add(m, v[V_RESULT], TDM_VALUE_OUTPUT);
 }
 
 static uint64_t value_size(const tdm_value *v) {
@@ -322,8 +352,24 @@ void scene_put_residual(scene *s, int32_t node, int32_t member, const float *res
                   (const uint8_t *)residual);
 }
 
+void scene_put_x2(scene *s, int32_t node, int32_t member, const int32_t *x2) {
+    scene_member *m = &s->members[member];
+    int32_t value = m->index[node][V_X2];
+    if (value >= 0) value_put(m, value, m->values[value].ne, SCENE_DENSE, (const uint8_t *)x2);
+}
+
 void *scene_result(scene *s, int32_t node, int32_t member) {
-    return value_bytes(&s->members[member], s->members[member].index[node][V_RESULT]);
+    int32_t value = s->members[member].index[node][V_RESULT];
+    return value >= 0 ? value_bytes(&s->members[member], value) : NULL;
+}
+
+void *scene_result2(scene *s, int32_t node, int32_t member) {
+    int32_t value = s->members[member].index[node][V_RESULT2];
+    return value >= 0 ? value_bytes(&s->members[member], value) : NULL;
+}
+
+void scene_set_base(scene *s, uint32_t base) {
+    s->base = base;
 }
 
 /* ---- Running --------------------------------------------------------------------------------- */
@@ -332,6 +378,7 @@ tdm_status scene_start(scene *s, int32_t member, uint32_t epoch, tdm_error *err)
     scene_member *m = &s->members[member];
     tdm_step_header header = {.version = TDM_STEP_VERSION, .size = STEP_LEN};
     header.epoch = (int32_t)epoch;
+    header.exchange_base = (int32_t)s->base;
     memcpy(value_bytes(m, STEP), &header, sizeof header);
     const tdm_point done = {m->done, ++m->n_run};
     return queue_ops(m)->graph_compute(m->queue, m->plan, m->bindings, m->graph.n_slot, NULL, 0,

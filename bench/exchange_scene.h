@@ -32,11 +32,13 @@ typedef enum scene_lie {
 
 /* One exchange as the group sees it. */
 typedef struct scene_node {
-    tdm_exchange_params params; /* without what differs from member to member: member, first; with
-                                   `whole` only where x is absent */
+    tdm_exchange_params params; /* without what differs from member to member or follows from the
+                                   rest: member, first, whole and those of the second payload */
     tdm_type type;              /* of the result */
     int64_t ne[TDM_MAX_DIMS];   /* of the addends; of a GATHER's result */
-    int32_t cut[SCENE_MAX_MEMBER + 1]; /* member m has cut[m] .. cut[m + 1] of params.axis */
+    int32_t cut[SCENE_MAX_MEMBER + 1];  /* member m has cut[m] .. cut[m + 1] of params.axis */
+    int64_t ne2[TDM_MAX_DIMS];          /* of the second payload, i32, where params.data_off2 > 0 */
+    int32_t cut2[SCENE_MAX_MEMBER + 1]; /* of params.axis2 */
     bool has_residual;
     scene_lie lie;
     bool in_chain; /* x comes from a COPY and the result goes through one; no quantised type */
@@ -53,10 +55,15 @@ uint8_t *scene_arena(scene *s);
 /* Shape of what a member holds of a node: its x (a GATHER's part), or its result and residual. */
 void scene_shape_x(const scene *s, int32_t node, int32_t member, int64_t ne_out[TDM_MAX_DIMS]);
 void scene_shape_result(const scene *s, int32_t node, int32_t member, int64_t ne_out[TDM_MAX_DIMS]);
-/* Gives a member its x or residual, canonical bytes; without effect where it has none. */
+/* Gives a member its x, x2 or residual, canonical bytes; without effect where it has none. */
 void scene_put_x(scene *s, int32_t node, int32_t member, const void *bytes);
+void scene_put_x2(scene *s, int32_t node, int32_t member, const int32_t *x2);
 void scene_put_residual(scene *s, int32_t node, int32_t member, const float *residual);
+/* NULL where there is none. */
 void *scene_result(scene *s, int32_t node, int32_t member);
+void *scene_result2(scene *s, int32_t node, int32_t member);
+/* The exchange_base of runs that start from now on; 0 at first. */
+void scene_set_base(scene *s, uint32_t base);
 
 /* Starts a member's plan, and waits for its end. One run of a member at a time. */
 tdm_status scene_start(scene *s, int32_t member, uint32_t epoch, tdm_error *err);

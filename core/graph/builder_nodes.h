@@ -244,16 +244,38 @@ static inline int32_t tdm_build_lse_merge(tdm_builder *b, int32_t o, int32_t ml)
 }
 
 /* x is -1 where the member sends nothing, residual where there is none; the result has this type
- * and shape. */
+ * and shape. Returns -1 in phase PUBLISH, which has no result. */
 static inline int32_t tdm_build_exchange(tdm_builder *b, int32_t x, int32_t arena, int32_t step,
                                          int32_t residual, tdm_type type,
                                          const int64_t ne[TDM_MAX_DIMS],
                                          const tdm_exchange_params *params) {
     tdm_node_spec r = tdm_node_spec_of(TDM_OP_EXCHANGE, x, arena, step, residual);
     r.params.exchange = *params;
-    r.dst[0].type = (int32_t)type;
-    memcpy(r.dst[0].ne, ne, sizeof r.dst[0].ne);
+    r.dst[0].is_present = params->phase != TDM_EXCHANGE_PUBLISH;
+    r.dst[1].is_present = false;
+    if (r.dst[0].is_present) {
+        r.dst[0].type = (int32_t)type;
+        memcpy(r.dst[0].ne, ne, sizeof r.dst[0].ne);
+    }
     return tdm_build_node(b, &r, NULL);
+}
+
+/* A GATHER with two payloads. x2 is -1 where x is; the second result has this type and shape and is
+ * stored to *y2_out. */
+static inline int32_t tdm_build_exchange_pair(tdm_builder *b, int32_t x, int32_t x2, int32_t arena,
+                                              int32_t step, const tdm_type type[2],
+                                              const int64_t ne[2][TDM_MAX_DIMS],
+                                              const tdm_exchange_params *params, int32_t *y2_out) {
+    tdm_node_spec r = tdm_node_spec_of(TDM_OP_EXCHANGE, x, arena, step, -1);
+    r.src[4] = x2;
+    r.params.exchange = *params;
+    for (int i = 0; i < 2; i++) {
+        r.dst[i].is_present = params->phase != TDM_EXCHANGE_PUBLISH;
+        if (!r.dst[i].is_present) continue;
+        r.dst[i].type = (int32_t)type[i];
+        memcpy(r.dst[i].ne, ne[i], sizeof r.dst[i].ne);
+    }
+    return tdm_build_node(b, &r, y2_out);
 }
 
 #endif

@@ -9,8 +9,8 @@
 #include "core/graph/builder.h"
 #include "core/counters.h"
 
-/* A value, node, partition or description as words; unused ones stay 0. */
-#define MAX_WORDS 20
+/* A value, node, partition or description as words. A node has the most. */
+#define MAX_WORDS (4 + TDM_MAX_SRC / 2 + (int)(sizeof(tdm_op_params) / 8))
 typedef struct words {
     uint64_t word[MAX_WORDS];
     int n;

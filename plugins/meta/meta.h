@@ -119,6 +119,10 @@ struct tdm_device {
      * then stale. */
     _Atomic uint32_t generation;
     uint32_t epoch; /* of the last run; counts runs */
+    /* Exchanges of all runs before the current one, modulo 2^31: selects the arena's areas
+     * (compile.c). */
+    uint32_t exchange_base;
+    uint64_t area_size; /* bytes of an area, the largest of any plan so far */
     _Atomic uint64_t n_run;
     bool is_broken; /* a member is stuck: every run fails with `broken` until it has ended */
     tdm_error broken;

@@ -313,6 +313,53 @@ static void cut_random(int32_t *cut, int32_t n_rank, int64_t length, int64_t uni
             }
 }
 
+/* A second payload for a GATHER: at most 100 numbers. */
+static void second_random(scene_node *n, int32_t n_rank, uint64_t *end) {
+    for (int d = 0; d < TDM_MAX_DIMS; d++) n->ne2[d] = 1 + random_below(d < 2 ? 5 : 2);
+    n->params.axis2 = (int32_t)random_below(TDM_MAX_DIMS);
+    cut_random(n->cut2, n_rank, n->ne2[n->params.axis2], 1);
+    for (int32_t k = 0; k < n_rank; k++)
+        if (n->cut2[k] < n->cut2[k + 1]) n->params.senders |= UINT64_C(1) << k;
+    n->params.data_off2 = (*end + 3) / 4 * 4;
+    *end = n->params.data_off2 + (uint64_t)tdm_shape_count(n->ne2) * sizeof(int32_t);
+}
+
+/* What an element of the second payload is. */
+static int32_t second_number(uint32_t epoch, int32_t node, int64_t at) {
+    return (int32_t)(epoch * 2654435761u + (uint32_t)node * 40503u + (uint32_t)at * 97u);
+}
+
+static void second_put(scene *s, const scene_node *n, int32_t node, int32_t rank, uint32_t epoch) {
+    int64_t part[TDM_MAX_DIMS];
+    int32_t x2[100];
+    if (n->params.data_off2 == 0) return;
+    memcpy(part, n->ne2, sizeof part);
+    part[n->params.axis2] = n->cut2[rank + 1] - n->cut2[rank];
+    for (int64_t i = 0; i < tdm_shape_count(part); i++)
+        x2[i] =
+            second_number(epoch, node, place_of(part, n->ne2, n->params.axis2, n->cut2[rank], i));
+    scene_put_x2(s, node, rank, x2);
+}
+
+static void second_check(scene *s, const scene_node *n, int32_t node, int32_t rank, uint32_t epoch,
+                         const char *label) {
+    const int32_t *got = scene_result2(s, node, rank);
+    assert_int_equal(got != NULL, n->params.data_off2 != 0);
+    for (int64_t i = 0; got != NULL && i < tdm_shape_count(n->ne2); i++)
+        if (got[i] != second_number(epoch, node, i))
+            fail_msg("%s: exchange %d, member %d: number %lld of the second payload is %d, not %d",
+                     label, (int)node, (int)rank, (long long)i, (int)got[i],
+                     (int)second_number(epoch, node, i));
+}
+
+/* With two areas: the second begins behind the data of the first. */
+static void area_random(scene_node *n, uint64_t *end) {
+    if (random_below(2) == 0) return;
+    n->params.area_stride = (*end - n->params.data_off + 3) / 4 * 4 + (uint64_t)random_below(3) * 4;
+    if (n->params.area_stride == 0) n->params.area_stride = 4;
+    *end += n->params.area_stride;
+}
+
 static scene_node node_random(int32_t index, int32_t n_rank, uint64_t *end) {
     static const tdm_type wires[] = {TDM_TYPE_F32, TDM_TYPE_F16, TDM_TYPE_BF16, TDM_TYPE_Q8_0};
     static const tdm_type gathered[] = {TDM_TYPE_F32,  TDM_TYPE_I32,  TDM_TYPE_F16, TDM_TYPE_I8,
@@ -343,6 +390,8 @@ static scene_node node_random(int32_t index, int32_t n_rank, uint64_t *end) {
         n.params.wire_type = 0;
         n.params.data_off = (*end + 3) / 4 * 4;
         *end = n.params.data_off + tdm_tensor_canonical_size(n.type, n.ne);
+        if (random_below(2) == 0) second_random(&n, n_rank, end);
+        area_random(&n, end);
         return n;
     }
     if (n.params.kind == TDM_EXCHANGE_SUM_PART) {
@@ -358,7 +407,33 @@ static scene_node node_random(int32_t index, int32_t n_rank, uint64_t *end) {
                            (uint64_t)random_below(3) * 4;
     n.params.data_off = (*end + 3) / 4 * 4;
     *end = n.params.data_off + (uint64_t)n_rank * n.params.data_stride;
+    area_random(&n, end);
     return n;
+}
+
+/* Bytes of data of an exchange in one area, from data_off on. */
+static uint64_t data_size(const scene_node *n, int32_t n_rank) {
+    const tdm_exchange_params *p = &n->params;
+    if (p->data_off2 != 0)
+        return p->data_off2 - p->data_off + (uint64_t)tdm_shape_count(n->ne2) * sizeof(int32_t);
+    return p->kind == TDM_EXCHANGE_GATHER ? tdm_tensor_canonical_size(n->type, n->ne)
+                                          : (uint64_t)n_rank * p->data_stride;
+}
+
+/* The area that an exchange must not use in a run, where it has two. */
+static uint8_t *other_area(scene *s, const scene_node *n, uint32_t base) {
+    uint64_t other = (base + (uint32_t)n->params.stage + 1) % 2;
+    return scene_arena(s) + n->params.data_off + other * n->params.area_stride;
+}
+
+static void other_areas_check(scene *s, const scene_node *nodes, int32_t n_node, int32_t n_rank,
+                              uint32_t base, const char *label) {
+    for (int32_t i = 0; i < n_node; i++)
+        for (uint64_t at = 0; nodes[i].params.area_stride != 0 && at < data_size(&nodes[i], n_rank);
+             at++)
+            if (other_area(s, &nodes[i], base)[at] != GUARD_BYTE)
+                fail_msg("%s: exchange %d wrote byte %llu of the other area", label, (int)i,
+                         (unsigned long long)at);
 }
 
 /* Bytes that no exchange may touch keep the guard's pattern. */
@@ -374,10 +449,8 @@ static void arena_check(scene *s, const scene_node *nodes, int32_t n_node, int32
     memset(may, 1, 8);
     for (int32_t i = 0; i < n_node; i++) {
         const tdm_exchange_params *p = &nodes[i].params;
-        uint64_t data = p->kind == TDM_EXCHANGE_GATHER
-                            ? tdm_tensor_canonical_size(nodes[i].type, nodes[i].ne)
-                            : (uint64_t)n_rank * p->data_stride;
-        memset(may + p->data_off, 1, data);
+        memset(may + p->data_off, 1, data_size(&nodes[i], n_rank));
+        memset(may + p->data_off + p->area_stride, 1, data_size(&nodes[i], n_rank));
         for (int32_t k = 0; k < n_rank; k++) memset(may + p->flag_off + (uint64_t)k * LINE, 1, 16);
     }
     for (uint64_t at = 0; at < size; at++)
@@ -418,10 +491,20 @@ static void case_run(scene *s, int32_t n_rank, uint64_t arena_size, const char *
     prepare_or_fail(s, nodes, n_node);
     for (int run = 0; run < 3; run++, epoch++) {
         run_data *data = run_data_make(s, nodes, n_node, n_rank);
+        uint32_t base = (uint32_t)random_next() & INT32_MAX;
+        scene_set_base(s, base);
+        for (int32_t i = 0; i < n_node; i++) {
+            if (nodes[i].params.area_stride != 0)
+                memset(other_area(s, &nodes[i], base), GUARD_BYTE, data_size(&nodes[i], n_rank));
+            for (int32_t k = 0; k < n_rank; k++) second_put(s, &nodes[i], i, k, epoch);
+        }
         for (int32_t k = 0; k < n_rank; k++) rank_put(s, n_node, k, data);
         all_start(s, n_rank, epoch);
         all_wait(s, n_rank);
         for (int32_t k = 0; k < n_rank; k++) rank_check(s, nodes, n_node, k, data, label);
+        for (int32_t i = 0; i < n_node; i++)
+            for (int32_t k = 0; k < n_rank; k++) second_check(s, &nodes[i], i, k, epoch, label);
+        other_areas_check(s, nodes, n_node, n_rank, base, label);
         flags_check(s, nodes, n_node, n_rank, epoch, label);
         run_data_free(data);
     }
@@ -435,6 +518,62 @@ static bool has_isa(const char *isa) {
     bool has = scene_open(&p, &s, NULL) == TDM_OK;
     if (has) scene_close(s);
     return has;
+}
+
+/* Publishing and collecting in plans of their own give what a whole exchange gives, and touch no
+ * flag. */
+static void phases_run(scene *s, int32_t n_rank, uint64_t arena_size, const char *label) {
+    scene_node node;
+    uint64_t end;
+    uint32_t epoch = 7, base = (uint32_t)random_below(2);
+    do {
+        end = (uint64_t)(1 + n_rank) * LINE;
+        node = node_random(0, n_rank, &end);
+    } while (end > arena_size || tdm_shape_count(node.ne) > MAX_COUNT);
+    arena_fill(s, arena_size);
+    flags_set(s, &node, 1, n_rank, epoch);
+    scene_set_base(s, base);
+    prepare_or_fail(s, &node, 1);
+    run_data *data = run_data_make(s, &node, 1, n_rank);
+    const tdm_exchange_phase phases[2] = {TDM_EXCHANGE_PUBLISH, TDM_EXCHANGE_COLLECT};
+    for (int i = 0; i < 2; i++) {
+        node.params.phase = (int32_t)phases[i];
+        prepare_or_fail(s, &node, 1);
+        for (int32_t k = 0; k < n_rank; k++) {
+            rank_put(s, 1, k, data);
+            if ((node.params.senders >> k & 1) != 0) second_put(s, &node, 0, k, epoch);
+        }
+        all_start(s, n_rank, epoch);
+        all_wait(s, n_rank);
+        for (int32_t k = 0; k < n_rank; k++) {
+            assert_true(flag_of(s, &node, k)[0] == ((uint64_t)(epoch - 1) << 32 | 1));
+            assert_true(flag_of(s, &node, k)[1] == 0);
+        }
+    }
+    for (int32_t k = 0; k < n_rank; k++) {
+        rank_check(s, &node, 1, k, data, label);
+        second_check(s, &node, 0, k, epoch, label);
+    }
+    arena_check(s, &node, 1, n_rank, arena_size, label);
+    other_areas_check(s, &node, 1, n_rank, base, label);
+    run_data_free(data);
+}
+
+static void test_phases(void **state) {
+    const uint64_t arena_size = 1 << 20;
+    (void)state;
+    for (int32_t n_rank = 1; n_rank <= MAX_RANK; n_rank++) {
+        scene_params p = params_of(n_rank, arena_size);
+        for (int32_t k = 0; k < n_rank; k++) p.threads[k] = 1 + k % 3;
+        scene *s = open_or_fail(&p);
+        for (int i = 0; i < N_CASE; i++) {
+            char label[64];
+            snprintf(label, sizeof label, "phases, %d members, seed 0x%llx", (int)n_rank,
+                     (unsigned long long)seed);
+            phases_run(s, n_rank, arena_size, label);
+        }
+        scene_close(s);
+    }
 }
 
 static void test_random(void **state) {
@@ -658,10 +797,10 @@ static void test_time(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_random),       cmocka_unit_test(test_chunks),
-        cmocka_unit_test(test_back_to_back), cmocka_unit_test(test_missing),
-        cmocka_unit_test(test_abort),        cmocka_unit_test(test_info),
-        cmocka_unit_test(test_time),
+        cmocka_unit_test(test_random),  cmocka_unit_test(test_phases),
+        cmocka_unit_test(test_chunks),  cmocka_unit_test(test_back_to_back),
+        cmocka_unit_test(test_missing), cmocka_unit_test(test_abort),
+        cmocka_unit_test(test_info),    cmocka_unit_test(test_time),
     };
     seed = test_seed("exchange", 20261121);
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -39,12 +39,13 @@ const char *group_words(const group_config *c) {
     char shares[64];
     shares_fill(c, shares, sizeof shares);
     snprintf(text, sizeof text,
-             "%d members%s %s, %s path, split %s, attention %s, experts %s, %s%s", c->n_member,
+             "%d members%s %s, %s%s%s path, split %s, attention %s, experts %s, %s%s", c->n_member,
              c->has_host_kv ? " away that read the host's caches"
              : c->is_away   ? " away"
                             : "",
-             shares, OR(c->path, "fast"), OR(c->split, "tensor"), OR(c->attention, "heads"),
-             OR(c->experts, "hidden"), OR(c->reduce_type, "f32"), c->check != NULL ? c->check : "");
+             shares, OR(c->path, "fast"), c->odd_path != NULL ? " and " : "", OR(c->odd_path, ""),
+             OR(c->split, "tensor"), OR(c->attention, "heads"), OR(c->experts, "hidden"),
+             OR(c->reduce_type, "f32"), c->check != NULL ? c->check : "");
     return text;
 }
 
@@ -65,13 +66,14 @@ tdm_open_device *group_away(void) {
 
 tdm_open_device *group_device(const group_config *c) {
     char members[256], shares[64], name[64];
-    const char *path = OR(c->path, "fast"), *own = OR(c->name, group_words(c));
+    const char *own = OR(c->name, group_words(c));
     size_t at = 0;
     tdm_open_device *dev = NULL;
     tdm_error err = {0};
     assert_true(c->n_member >= 1 && c->n_member <= GROUP_MAX_MEMBER);
     if (tdm_runtime_open(rig_runtime(), own, &dev, &err) == TDM_OK) return dev;
     for (int i = 0; i < c->n_member; i++) {
+        const char *path = i % 2 == 1 && c->odd_path != NULL ? c->odd_path : OR(c->path, "fast");
         bool is_auto = strcmp(path, RIG_FAST_AUTO) == 0;
         const tdm_option options[] = {{"path", is_auto ? "fast" : path},
                                       {"activation-bits", is_auto ? "auto" : "15"},

@@ -12,9 +12,10 @@ enum { GROUP_MAX_MEMBER = 8 };
 
 /* NULL = the plugin's default. */
 typedef struct group_config {
-    int n_member;       /* 1 .. GROUP_MAX_MEMBER */
-    const char *shares; /* "3,1"; shorter than the members: begun again; NULL = even */
-    const char *path;   /* of the members: "fast" */
+    int n_member;         /* 1 .. GROUP_MAX_MEMBER */
+    const char *shares;   /* "3,1"; shorter than the members: begun again; NULL = even */
+    const char *path;     /* of the members: "fast" */
+    const char *odd_path; /* of every second member; NULL = `path` */
     const char *split, *attention, *experts, *reduce_type, *check;
     /* Members say that their memory is not the host's and lend no addresses of it, and every second
      * sees none of the host's: the plugin "fault" of tests/split, over CPU devices. */

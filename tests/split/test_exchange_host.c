@@ -35,7 +35,7 @@ typedef struct exchange {
 
 typedef struct scene {
     int32_t n_rank;
-    uint32_t epoch;
+    uint32_t epoch, base;
     meta_arena arena;
     exchange stages[N_STAGE];
     pthread_barrier_t start;
@@ -229,7 +229,8 @@ static void args_fill(const scene *s, const exchange *x, int32_t stage, int32_t 
         .member = rank,
         .n_member = s->n_rank,
         .wire_type = is_sum ? (int32_t)x->wire : 0,
-        .data_off = 65536 + (uint64_t)(stage % 2) * AREA,
+        .data_off = 65536,
+        .area_stride = AREA,
         .data_stride = is_sum ? AREA / MAX_RANK / 64 * 64 : 0,
         .flag_off = META_ARENA_FLAGS + (uint64_t)stage * 64 * (uint64_t)s->n_rank,
         .senders = x->senders,
@@ -241,16 +242,17 @@ static void args_fill(const scene *s, const exchange *x, int32_t stage, int32_t 
     bool is_sender = (x->senders >> rank & 1) != 0;
     *a = (meta_exchange_args){.params = p,
                               .epoch = s->epoch,
-                              .x = is_sender ? x->x[rank] : NULL,
-                              .residual = x->has_residual[rank] ? x->residual[rank] : NULL,
-                              .result = x->result[rank],
-                              .type = (int32_t)x->type};
-    memcpy(a->ne, x->ne, sizeof a->ne);
-    memcpy(a->x_ne, x->ne, sizeof a->x_ne);
+                              .base = s->base,
+                              .first = {.x = is_sender ? x->x[rank] : NULL,
+                                        .result = x->result[rank],
+                                        .type = (int32_t)x->type},
+                              .residual = x->has_residual[rank] ? x->residual[rank] : NULL};
+    memcpy(a->first.ne, x->ne, sizeof a->first.ne);
+    memcpy(a->first.x_ne, x->ne, sizeof a->first.x_ne);
     if (is_sum)
-        a->ne[x->axis] = x->len[rank];
+        a->first.ne[x->axis] = x->len[rank];
     else
-        a->x_ne[x->axis] = x->len[rank];
+        a->first.x_ne[x->axis] = x->len[rank];
 }
 
 typedef struct player {
@@ -320,7 +322,7 @@ static void test_everything_by_bits(void **state) {
         player players[MAX_RANK];
         scene_open(&s, 1 + (int32_t)draw(MAX_RANK), 1 + draw(1000));
         /* Several epochs over the same words; one crosses what 31 bits count. */
-        for (int32_t run = 0; run < 3; run++, s.epoch++) {
+        for (int32_t run = 0; run < 3; run++, s.epoch++, s.base += N_STAGE) {
             uint64_t before = seed;
             for (int32_t i = 0; i < N_STAGE; i++) exchange_make(&s, &s.stages[i]);
             players_run(&s, players, none_absent);

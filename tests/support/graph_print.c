@@ -156,8 +156,13 @@ static void params_exchange(page *p, const tdm_op_params *a) {
     if (x->whole != 0) page_add(p, " whole=%d", (int)x->whole);
     if (x->kind != TDM_EXCHANGE_GATHER)
         page_add(p, " wire=%s", tdm_type_name((tdm_type)x->wire_type));
-    page_add(p, " data=%llu+%llu flags=%llu", (unsigned long long)x->data_off,
-             (unsigned long long)x->data_stride, (unsigned long long)x->flag_off);
+    page_add(p, " data=%llu+%llu flags=%llu area=%llu", (unsigned long long)x->data_off,
+             (unsigned long long)x->data_stride, (unsigned long long)x->flag_off,
+             (unsigned long long)x->area_stride);
+    if (x->phase != TDM_EXCHANGE_WHOLE) page_add(p, " phase=%d", (int)x->phase);
+    if (x->data_off2 != 0)
+        page_add(p, " axis2=%d first2=%d whole2=%d data2=%llu", (int)x->axis2, (int)x->first2,
+                 (int)x->whole2, (unsigned long long)x->data_off2);
 }
 
 static void params_add(page *p, const tdm_node *node) {

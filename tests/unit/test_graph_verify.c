@@ -184,7 +184,7 @@ static void test_nodes(void **state) {
 }
 
 /* A graph of one EXCHANGE by hand: addend [32, 3], arena of 4096 bytes. */
-enum { X_ADDEND, X_ARENA, X_STEP, X_RESIDUAL, X_SUM, X_COUNT };
+enum { X_ADDEND, X_ARENA, X_STEP, X_RESIDUAL, X_SECOND, X_SUM, X_SUM2, X_COUNT };
 
 typedef struct exchange_graph {
     tdm_graph g;
@@ -218,10 +218,9 @@ static void exchange_make(exchange_graph *x) {
     x->values[X_STEP].type = TDM_TYPE_I32;
     x->values[X_STEP].ne[0] = header.size;
     x->values[X_STEP].ne[1] = 1;
-    x->values[X_SUM].kind = TDM_VALUE_OUTPUT;
     x->node.op = TDM_OP_EXCHANGE;
-    x->node.n_src = 4;
-    x->node.n_dst = 1;
+    x->node.n_src = 5;
+    x->node.n_dst = 2;
     for (i = 0; i < TDM_MAX_SRC; i++) x->node.src[i] = i < 4 ? i : -1;
     x->node.dst[0] = X_SUM;
     x->node.dst[1] = -1;
@@ -247,13 +246,21 @@ static void must_accept(const tdm_graph *graph) {
     if (tdm_graph_verify(graph, &err) != TDM_OK) fail_msg("refused: %s", err.message);
 }
 
+/* What no node produces is an input. */
+static tdm_graph *settled(exchange_graph *x) {
+    for (int i = X_SUM; i <= X_SUM2; i++)
+        x->values[i].kind =
+            x->node.dst[0] == i || x->node.dst[1] == i ? TDM_VALUE_OUTPUT : TDM_VALUE_INPUT;
+    return &x->g;
+}
+
 #define EXCHANGE_BAD(text, ...)                                                                    \
     do {                                                                                           \
         tdm_exchange_params *p = &x.node.params.exchange;                                          \
         exchange_make(&x);                                                                         \
         __VA_ARGS__;                                                                               \
         (void)p;                                                                                   \
-        must_refuse(&x.g, text);                                                                   \
+        must_refuse(settled(&x), text);                                                            \
     } while (0)
 
 #define EXCHANGE_GOOD(...)                                                                         \
@@ -262,7 +269,7 @@ static void must_accept(const tdm_graph *graph) {
         exchange_make(&x);                                                                         \
         __VA_ARGS__;                                                                               \
         (void)p;                                                                                   \
-        must_accept(&x.g);                                                                         \
+        must_accept(settled(&x));                                                                  \
     } while (0)
 
 static void test_exchange(void **state) {
@@ -270,6 +277,7 @@ static void test_exchange(void **state) {
     tdm_error err = {0};
     (void)state;
     exchange_make(&x);
+    settled(&x);
     if (tdm_graph_verify(&x.g, &err) != TDM_OK) fail_msg("%s", err.message);
     x.node.src[3] = -1; /* without residual */
     assert_int_equal(tdm_graph_verify(&x.g, &err), TDM_OK);
@@ -298,6 +306,17 @@ static void test_exchange(void **state) {
                  p->data_stride = 256);
     EXCHANGE_BAD("residual must have shape", x.values[X_RESIDUAL].ne[0] = 31);
     EXCHANGE_BAD("residual must be f32", x.values[X_RESIDUAL].type = TDM_TYPE_BF16);
+    EXCHANGE_BAD("phase = 3", p->phase = 3);
+    EXCHANGE_BAD("axis2 = 1", p->axis2 = 1);
+    EXCHANGE_BAD("a sum has one payload", p->data_off2 = 2048);
+    EXCHANGE_BAD("its x2 is present", x.node.src[4] = X_SECOND);
+    EXCHANGE_BAD("the result of x2 is present", x.node.dst[1] = X_SUM2);
+    /* Two areas: what is checked of one holds of both. */
+    EXCHANGE_GOOD(p->area_stride = 384);
+    EXCHANGE_BAD("area_stride = 380 is less than the 384", p->area_stride = 380);
+    EXCHANGE_GOOD(p->area_stride = 4096 - 256 - 384);
+    EXCHANGE_BAD("do not fit the arena", p->area_stride = 4096 - 256 - 380);
+    EXCHANGE_BAD("do not fit the arena", p->area_stride = UINT64_MAX / 4 * 4);
     EXCHANGE_BAD("destination 0 must be f32", x.values[X_SUM].type = TDM_TYPE_BF16);
     EXCHANGE_BAD("must be a STATE", x.node.src[1] = X_ADDEND);
     EXCHANGE_BAD("step block", x.node.src[2] = X_ADDEND);
@@ -381,6 +400,59 @@ static void test_exchange_gather(void **state) {
                  x.values[X_SUM].ne[0] = 64, x.values[X_SUM].ne[1] = 3);
     EXCHANGE_GOOD(GATHER_ROWS(TDM_TYPE_Q8_0), p->axis = 0, p->first = 32,
                   x.values[X_SUM].ne[0] = 64, x.values[X_SUM].ne[1] = 3);
+}
+
+/* Rows 4 .. 6 of nine, and with them columns 8 .. 15 of 32 x 3 numbers. */
+static void test_exchange_pair(void **state) {
+    exchange_graph x;
+    (void)state;
+#define GATHER_PAIR                                                                                \
+    GATHER_ROWS(TDM_TYPE_I32), p->axis2 = 0, p->first2 = 8, p->data_off2 = 2048,                   \
+                               x.node.src[4] = X_SECOND, x.node.dst[1] = X_SUM2,                   \
+                               x.values[X_SECOND].ne[0] = 8
+    EXCHANGE_GOOD(GATHER_PAIR);
+    EXCHANGE_GOOD(GATHER_PAIR, p->data_off2 = 256 + 9 * 128);
+    EXCHANGE_BAD("payloads at 256 and 1404 overlap", GATHER_PAIR, p->data_off2 = 256 + 9 * 128 - 4);
+    EXCHANGE_BAD("do not fit", GATHER_PAIR, p->data_off2 = 4096 - 380);
+    EXCHANGE_BAD("lie inside", GATHER_PAIR, p->flag_off = 2048);
+    EXCHANGE_BAD("its x2 is absent", GATHER_PAIR, x.node.src[4] = -1);
+    EXCHANGE_BAD("result of x2 is absent", GATHER_PAIR, x.node.dst[1] = -1);
+    EXCHANGE_BAD("x2 is no part from 25 on", GATHER_PAIR, p->first2 = 25);
+    EXCHANGE_BAD("x2 must be f32", GATHER_PAIR, x.values[X_SECOND].type = TDM_TYPE_F16);
+    EXCHANGE_BAD("whole2 = 3", GATHER_PAIR, p->whole2 = 3);
+    EXCHANGE_GOOD(GATHER_PAIR, p->senders = 1, x.node.src[0] = x.node.src[4] = -1,
+                  p->first = p->first2 = 0);
+    EXCHANGE_BAD("its x2 is present", GATHER_PAIR, p->senders = 1, x.node.src[0] = -1,
+                 p->first = p->first2 = 0);
+}
+
+/* Nodes that only publish, and nodes that only collect. */
+static void test_exchange_phases(void **state) {
+    exchange_graph x;
+    (void)state;
+#define PUBLISH_ONLY p->phase = TDM_EXCHANGE_PUBLISH, x.node.dst[0] = x.node.src[3] = -1
+#define COLLECT_ONLY p->phase = TDM_EXCHANGE_COLLECT, x.node.src[0] = -1
+    EXCHANGE_GOOD(PUBLISH_ONLY);
+    EXCHANGE_BAD("member 1 publishes but is none", PUBLISH_ONLY, p->senders = 1);
+    EXCHANGE_BAD("its x is absent", PUBLISH_ONLY, x.node.src[0] = -1);
+    EXCHANGE_BAD("phase 1 has no residual", PUBLISH_ONLY, x.node.src[3] = X_RESIDUAL);
+    EXCHANGE_BAD("the result of x is present", PUBLISH_ONLY, x.node.dst[0] = X_SUM);
+    EXCHANGE_BAD("data_stride = 188", PUBLISH_ONLY, p->data_stride = 188);
+    EXCHANGE_GOOD(PART_ROWS, PUBLISH_ONLY);
+    EXCHANGE_GOOD(GATHER_ROWS(TDM_TYPE_F32), PUBLISH_ONLY, p->whole = 9);
+    EXCHANGE_BAD("x is no part from 4 on", GATHER_ROWS(TDM_TYPE_F32), PUBLISH_ONLY, p->whole = 6);
+    EXCHANGE_BAD("do not fit", GATHER_ROWS(TDM_TYPE_F32), PUBLISH_ONLY, p->whole = 31);
+    EXCHANGE_GOOD(GATHER_PAIR, PUBLISH_ONLY, p->whole = 9, p->whole2 = 32, x.node.dst[1] = -1);
+    EXCHANGE_BAD("x2 is no part from 8 on", GATHER_PAIR, PUBLISH_ONLY, p->whole = 9, p->whole2 = 15,
+                 x.node.dst[1] = -1);
+    EXCHANGE_GOOD(COLLECT_ONLY);
+    EXCHANGE_GOOD(COLLECT_ONLY, p->senders = 1);
+    EXCHANGE_BAD("its x is present", COLLECT_ONLY, x.node.src[0] = X_ADDEND);
+    EXCHANGE_BAD("the result of x is absent", COLLECT_ONLY, x.node.dst[0] = -1);
+    EXCHANGE_GOOD(PART_ROWS, COLLECT_ONLY, p->whole = 3);
+    EXCHANGE_BAD("say in `whole`", PART_ROWS, COLLECT_ONLY);
+    EXCHANGE_GOOD(GATHER_ROWS(TDM_TYPE_F32), COLLECT_ONLY, p->first = 0);
+    EXCHANGE_GOOD(GATHER_PAIR, COLLECT_ONLY, x.node.src[4] = -1, p->first = p->first2 = 0);
 }
 
 /* ---- Random damage ---- */
@@ -514,6 +586,7 @@ int main(void) {
         cmocka_unit_test(test_step),          cmocka_unit_test(test_nodes),
         cmocka_unit_test(test_exchange),      cmocka_unit_test(test_exchange_silent),
         cmocka_unit_test(test_exchange_part), cmocka_unit_test(test_exchange_gather),
+        cmocka_unit_test(test_exchange_pair), cmocka_unit_test(test_exchange_phases),
         cmocka_unit_test(test_damage),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

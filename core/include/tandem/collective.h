@@ -31,9 +31,17 @@
  * 64 + 8), which is for profiles. No other member writes that word.
  *
  * Because every member passes every exchange, data of two exchanges ago may be overwritten, but not
- * that of the one before, of the same run or of the last.
+ * that of the one before, of the same run or of the last: hence two areas.
  *
- * Sources: x, arena (i8), step, [residual]; destination: the result, equal on every member by bits.
+ * A GATHER may have a second payload: step 1 writes both parts, step 4 copies both results.
+ *
+ * In phase PUBLISH a node performs step 1 alone, for all chunks; in phase COLLECT step 4 alone, for
+ * all chunks. The group raises this member's flag once the plan that publishes has ended, and starts
+ * the plan that collects once every member's flag holds the number of chunks. Members of one exchange
+ * may differ in phase. The time that the phases take is not added to the word behind the flag.
+ *
+ * Sources: [x], arena (i8), step, [residual], [x2]; destinations: the results, equal on every member
+ * by bits.
  */
 #ifndef TANDEM_COLLECTIVE_H
 #define TANDEM_COLLECTIVE_H

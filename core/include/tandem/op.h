@@ -20,7 +20,7 @@
 extern "C" {
 #endif
 
-#define TDM_MAX_SRC 8
+#define TDM_MAX_SRC 16
 #define TDM_MAX_DST 2
 
 /* Views: no bytes move; strides are derived by whoever executes. The source may itself be a view,
@@ -110,8 +110,8 @@ extern "C" {
  *   LSE_MERGE  o [head_dim, n_head, n_tok, n_part], ml [2, n_head, n_tok, n_part]
  *              -> o [head_dim, n_head, n_tok]: attention over the union of the parts
  *
- *   EXCHANGE   [x], arena (a STATE of bytes), step, [residual] -> y: inside a group's plan; see
- *              tdm_exchange_params and collective.h
+ *   EXCHANGE   [x], arena (a STATE of bytes), step, [residual], [x2] -> [y], [y2]: inside a group's
+ *              plan; see tdm_exchange_params and collective.h
  */
 
 /* The one list of ops: OP(ID, name, number, kind, infer, params, ...) for each, in the order of
@@ -168,8 +168,8 @@ extern "C" {
     OP(KV_IMPORT, kv_import, 26, CACHE, kv_import, kv, .n_src = 4, .optional_src = 2,              \
        .step_src = 4, .state_src = 8)                                                              \
     OP(LSE_MERGE, lse_merge, 27, VALUE, lse_merge, none, .n_src = 2, .n_dst = 1)                   \
-    OP(EXCHANGE, exchange, 28, GROUP, exchange, exchange, .n_src = 4, .n_dst = 1,                  \
-       .optional_src = 9, .state_src = 2)                                                          \
+    OP(EXCHANGE, exchange, 28, GROUP, exchange, exchange, .n_src = 5, .n_dst = 2,                  \
+       .optional_src = 0x19, .optional_dst = 3, .state_src = 2)                                    \
     OP(LAYER_NORM, layer_norm, 29, VALUE, layer_norm, norm, .n_src = 3, .n_dst = 1,                \
        .optional_src = 6)                                                                          \
     OP(CLAMP, clamp, 30, VALUE, clamp, clamp, .n_src = 1, .n_dst = 1)                              \
@@ -279,7 +279,10 @@ typedef struct tdm_attention_params {
 /* What an EXCHANGE gives; `senders` are the members that have something to send. The destination's
  * shape is the node's to say: a member that sends nothing has no x to infer it from. x and residual
  * may be any views. The step source is the step block, or any INPUT of i32 that begins with a
- * tdm_step_header: the epoch is all that is read of it. */
+ * tdm_step_header: epoch and exchange_base are all that is read of it.
+ *
+ * A GATHER may carry a second payload, x2 -> y2, of a type and shape of its own and with the same
+ * senders: both cross at once, with one flag. */
 typedef enum tdm_exchange_kind {
     TDM_EXCHANGE_SUM = 0,  /* like addend, f32: the senders' addends, summed, plus the residual */
     TDM_EXCHANGE_SUM_PART, /* a part of the sum: `axis` from `first` on, as long as the result is */
@@ -288,21 +291,37 @@ typedef enum tdm_exchange_kind {
                               residual */
 } tdm_exchange_kind;
 
-/* The arena and its words are described in collective.h. */
+/* Which steps of the protocol (collective.h) the node performs. A device whose kernels must not wait
+ * (exchange_wait_max_ns, device.h) gets the last two: the group ends a plan after the first and
+ * begins the next with the second, and raises and awaits the flags in between. */
+typedef enum tdm_exchange_phase {
+    TDM_EXCHANGE_WHOLE = 0,   /* all of them */
+    TDM_EXCHANGE_PUBLISH = 1, /* step 1 for all chunks, without flags. Only a sender has this node; it
+                                 has no residual and no y, y2 */
+    TDM_EXCHANGE_COLLECT = 2  /* step 4 for all chunks, without waiting. No x, x2 */
+} tdm_exchange_phase;
+
+/* The arena and its words are described in collective.h. Fields that a kind does not have are 0. */
 typedef struct tdm_exchange_params {
     int32_t stage;        /* number of the exchange within the plan, 0 .. */
     int32_t member;       /* which member of the group this is */
     int32_t n_member;     /* 1 .. 64 */
     int32_t wire_type;    /* of sums: tdm_type of the addends in the arena: f32 f16 bf16 q8_0 */
-    uint64_t data_off;    /* bytes into the arena: sums: n_member addends of data_stride bytes;
-                             GATHER: the whole result, canonical */
-    uint64_t data_stride; /* of sums; fields that a kind does not have are 0 */
+    uint64_t data_off;    /* bytes into the arena, in area 0: sums: n_member addends of data_stride
+                             bytes; GATHER: the whole result, canonical */
+    uint64_t data_stride; /* of sums */
     uint64_t flag_off;    /* bytes into the arena: n_member flag words of 64 bytes */
     uint64_t senders;     /* bit m: member m sends; where this member's is 0 its x is absent */
     int32_t kind;         /* tdm_exchange_kind */
     int32_t axis;         /* of SUM_PART and GATHER */
     int32_t first;        /* likewise: elements along axis; 0 where a GATHER sends nothing */
-    int32_t whole;        /* of SUM_PART: elements of the addends along axis; 0 = those of x */
+    int32_t whole;        /* of SUM_PART: elements of the addends along axis; 0 = those of x. Of a
+                             GATHER in phase PUBLISH: elements of the result along axis */
+    uint64_t area_stride; /* bytes from area 0 to area 1: data are in area (exchange_base + stage) % 2;
+                             0 = there is one area */
+    int32_t phase;        /* tdm_exchange_phase */
+    int32_t axis2, first2, whole2; /* of the second payload, as axis, first, whole */
+    uint64_t data_off2;            /* likewise, in area 0; 0 = there is no second payload */
 } tdm_exchange_params;
 
 /* The typed parameters of a node. Unused bytes are zero, so that nodes compare and hash by
@@ -357,7 +376,7 @@ typedef union tdm_op_params {
         tdm_rope_params rope;
     } shift;
     tdm_exchange_params exchange;
-    uint8_t bytes[64];
+    uint8_t bytes[128];
 } tdm_op_params;
 
 #ifdef __cplusplus

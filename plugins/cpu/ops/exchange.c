@@ -16,7 +16,7 @@
 #include "plugins/cpu/kv/kv_row.h"
 #include "plugins/cpu/ops/strided.h"
 
-enum { SRC_X, SRC_ARENA, SRC_STEP, SRC_RESIDUAL };
+enum { SRC_X, SRC_ARENA, SRC_STEP, SRC_RESIDUAL, SRC_X2 };
 enum {
     UNIT_LEN = 64,      /* elements assigned together: whole blocks and cache lines of any type */
     WORTH_LEN = 2048,   /* elements for which it is worth another worker */
@@ -37,6 +37,7 @@ typedef struct job {
     const tdm_exchange_params *p;
     cpu_worker worker; /* of those that take part */
     uint64_t epoch;    /* as the flags have it */
+    uint64_t area_off; /* of the area that this exchange uses, from area 0 */
     int64_t n_chunk;
     int64_t count; /* elements of the addend */
     int64_t run_first, run_len, run_stride;
@@ -55,6 +56,11 @@ static int64_t least(int64_t a, int64_t b) {
 
 static uint8_t *arena_at(const job *j, uint64_t off) {
     return j->n->src[SRC_ARENA].data + off;
+}
+
+/* Data of the area that this exchange uses. */
+static uint8_t *data_at(const job *j, uint64_t off) {
+    return arena_at(j, off + j->area_off);
 }
 
 /* The flag of a member; the word behind it counts time. */
@@ -190,7 +196,7 @@ static void addend_write(const job *j, int64_t chunk) {
     const cpu_view *x = &j->n->src[SRC_X];
     tdm_type type = (tdm_type)j->p->wire_type;
     tdm_row_quantize_fn quantize = cpu_kv_quantizer(j->n->device, type);
-    uint8_t *wire = arena_at(j, j->p->data_off + (uint64_t)j->p->member * j->p->data_stride);
+    uint8_t *wire = data_at(j, j->p->data_off + (uint64_t)j->p->member * j->p->data_stride);
     int64_t base = chunk * TDM_EXCHANGE_CHUNK, first, last;
     int64_t step = cpu_view_is_dense(x) ? TDM_EXCHANGE_CHUNK : TILE_LEN;
     float tile[TILE_LEN];
@@ -211,13 +217,35 @@ static int64_t axis_size(const cpu_view *v, int axis, int64_t length) {
     return size;
 }
 
+/* A payload of a GATHER. */
+typedef struct payload {
+    const cpu_view *x, *y; /* absent: data is NULL */
+    int32_t axis, first;
+    int64_t whole; /* elements of the result along axis */
+    uint64_t off;
+} payload;
+
+static payload payload_of(const job *j, int i) {
+    const tdm_exchange_params *p = j->p;
+    payload l = {&j->n->src[SRC_X], &j->n->dst[0], p->axis, p->first, p->whole, p->data_off};
+    if (i == 1)
+        l = (payload){&j->n->src[SRC_X2], &j->n->dst[1], p->axis2,
+                      p->first2,          p->whole2,     p->data_off2};
+    if (p->phase != TDM_EXCHANGE_PUBLISH) l.whole = l.y->ne[l.axis];
+    return l;
+}
+
+static int payload_count(const job *j) {
+    return j->p->data_off2 != 0 ? 2 : 1;
+}
+
 /* This worker's share of x, at its place in the whole: run after run where x is dense. */
-static void part_write(const job *j) {
-    const cpu_view *x = &j->n->src[SRC_X], *y = &j->n->dst[0];
-    int axis = j->p->axis;
+static void part_write(const job *j, const payload *l) {
+    const cpu_view *x = l->x;
+    int axis = l->axis;
     int64_t size = (int64_t)tdm_tensor_canonical_size(x->type, x->ne);
-    int64_t run = axis_size(x, axis, x->ne[axis]), stride = axis_size(y, axis, y->ne[axis]);
-    uint8_t *to = arena_at(j, j->p->data_off) + axis_size(y, axis, j->p->first);
+    int64_t run = axis_size(x, axis, x->ne[axis]), stride = axis_size(x, axis, l->whole);
+    uint8_t *to = data_at(j, l->off) + axis_size(x, axis, l->first);
     int64_t first, last;
     if (size == 0) return;
     if (cpu_view_is_dense(x)) {
@@ -245,14 +273,22 @@ static void part_write(const job *j) {
     }
 }
 
+/* Step 1 of the protocol. */
+static void data_write(const job *j, int64_t chunk) {
+    if ((j->p->senders >> j->p->member & 1) == 0) return;
+    if (j->p->kind != TDM_EXCHANGE_GATHER) {
+        addend_write(j, chunk);
+        return;
+    }
+    for (int i = 0; i < payload_count(j); i++) {
+        payload l = payload_of(j, i);
+        part_write(j, &l);
+    }
+}
+
 static void publish(const job *j, int64_t chunk) {
     const uint64_t value = j->epoch + (uint64_t)chunk + 1;
-    if (j->n->src[SRC_X].data != NULL) {
-        if (j->p->kind == TDM_EXCHANGE_GATHER)
-            part_write(j);
-        else
-            addend_write(j, chunk);
-    }
+    data_write(j, chunk);
     if (j->worker.nth > 1) {
         /* Reset before the flag is raised: the next worker that counts here has seen the flag. */
         _Atomic int32_t *n_published = &j->n->exchange->n_published[chunk % 2];
@@ -284,7 +320,7 @@ static void chunk_sum(const job *j, int64_t chunk) {
     int64_t end = result_before(j, least(base + TDM_EXCHANGE_CHUNK, j->count));
     for (int32_t m = 0; m < j->p->n_member; m++)
         if (j->p->senders >> m & 1)
-            addends[n_addend++] = arena_at(j, j->p->data_off + (uint64_t)m * j->p->data_stride);
+            addends[n_addend++] = data_at(j, j->p->data_off + (uint64_t)m * j->p->data_stride);
     cpu_worker_share(&j->worker, end - begin, UNIT_LEN, &first, &last);
     for (int64_t at = begin + first; at < begin + last;) {
         int64_t in_run = at % j->run_len, n = least(begin + last - at, j->run_len - in_run);
@@ -305,25 +341,50 @@ static void chunk_sum(const job *j, int64_t chunk) {
 }
 
 static void whole_copy(const job *j) {
-    const cpu_view *y = &j->n->dst[0];
-    int64_t first, last;
-    cpu_worker_share(&j->worker, (int64_t)tdm_tensor_canonical_size(y->type, y->ne), UNIT_LEN,
-                     &first, &last);
-    if (last > first)
-        memcpy(y->data + first, arena_at(j, j->p->data_off) + first, (size_t)(last - first));
+    for (int i = 0; i < payload_count(j); i++) {
+        payload l = payload_of(j, i);
+        int64_t first, last;
+        cpu_worker_share(&j->worker, (int64_t)tdm_tensor_canonical_size(l.y->type, l.y->ne),
+                         UNIT_LEN, &first, &last);
+        if (last > first)
+            memcpy(l.y->data + first, data_at(j, l.off) + first, (size_t)(last - first));
+    }
+}
+
+/* Step 4 of the protocol. */
+static void result_write(const job *j, int64_t chunk) {
+    if (j->p->kind == TDM_EXCHANGE_GATHER)
+        whole_copy(j);
+    else
+        chunk_sum(j, chunk);
 }
 
 /* ---- The op ---------------------------------------------------------------------------------- */
 
+/* Elements for which workers are worth having: those of the result, or of what is published. */
+static int64_t work_of(const job *j) {
+    int64_t size = 0;
+    if (j->p->kind != TDM_EXCHANGE_GATHER) return least(j->count, TDM_EXCHANGE_CHUNK);
+    for (int i = 0; i < payload_count(j); i++) {
+        payload l = payload_of(j, i);
+        const cpu_view *v = j->p->phase == TDM_EXCHANGE_PUBLISH ? l.x : l.y;
+        size += (int64_t)tdm_tensor_canonical_size(v->type, v->ne);
+    }
+    return size / (int64_t)sizeof(float);
+}
+
 static job job_of(const cpu_node *n, const cpu_worker *w) {
     const tdm_exchange_params *p = &n->node->params.exchange;
-    const cpu_view *y = &n->dst[0];
+    const cpu_view *y = p->phase == TDM_EXCHANGE_PUBLISH ? &n->src[SRC_X] : &n->dst[0];
     job j = {.n = n, .p = p, .worker = *w, .n_chunk = 1};
-    uint32_t epoch;
-    memcpy(&epoch, n->src[SRC_STEP].data + offsetof(tdm_step_header, epoch), sizeof epoch);
+    const uint8_t *step = n->src[SRC_STEP].data;
+    uint32_t epoch, base;
+    memcpy(&epoch, step + offsetof(tdm_step_header, epoch), sizeof epoch);
+    memcpy(&base, step + offsetof(tdm_step_header, exchange_base), sizeof base);
     j.epoch = (uint64_t)epoch << 32;
+    j.area_off = ((base + (uint32_t)p->stage) & 1) * p->area_stride;
     j.count = j.run_len = j.run_stride = tdm_shape_count(y->ne);
-    if (p->kind == TDM_EXCHANGE_SUM_PART) {
+    if (p->kind == TDM_EXCHANGE_SUM_PART && p->phase != TDM_EXCHANGE_PUBLISH) {
         int64_t inner = 1, outer = 1;
         int64_t whole =
             p->whole != 0 || n->src[SRC_X].data == NULL ? p->whole : n->src[SRC_X].ne[p->axis];
@@ -334,29 +395,35 @@ static job job_of(const cpu_node *n, const cpu_worker *w) {
         j.run_stride = whole * inner;
         j.count = j.run_stride * outer;
     }
-    int64_t worth =
-        p->kind == TDM_EXCHANGE_GATHER
-            ? (int64_t)tdm_tensor_canonical_size(y->type, y->ne) / (int64_t)sizeof(float)
-            : least(j.count, TDM_EXCHANGE_CHUNK);
-    j.worker.nth = (int32_t)least(w->nth, worth / WORTH_LEN + 1);
+    j.worker.nth = (int32_t)least(w->nth, work_of(&j) / WORTH_LEN + 1);
     if (p->kind != TDM_EXCHANGE_GATHER && j.count > 0)
         j.n_chunk = (j.count + TDM_EXCHANGE_CHUNK - 1) / TDM_EXCHANGE_CHUNK;
     return j;
+}
+
+/* One of the phases that do not wait. */
+static void phase_run(const job *j) {
+    for (int64_t chunk = 0; chunk < j->n_chunk; chunk++)
+        if (j->p->phase == TDM_EXCHANGE_PUBLISH)
+            data_write(j, chunk);
+        else
+            result_write(j, chunk);
 }
 
 static void run(const cpu_node *n, cpu_worker *w) {
     uint64_t start = w->ith == 0 ? clock_ns() : 0;
     job j = job_of(n, w);
     if (w->ith >= j.worker.nth) return;
+    if (j.p->phase != TDM_EXCHANGE_WHOLE) {
+        phase_run(&j);
+        return;
+    }
     ahead_find(&j, w);
     publish(&j, 0);
     for (int64_t chunk = 0; chunk < j.n_chunk; chunk++) {
         if (chunk + 1 < j.n_chunk) publish(&j, chunk + 1);
         if (!flags_wait(&j, chunk)) return;
-        if (j.p->kind == TDM_EXCHANGE_GATHER)
-            whole_copy(&j);
-        else
-            chunk_sum(&j, chunk);
+        result_write(&j, chunk);
     }
     if (w->ith == 0)
         atomic_fetch_add_explicit(flag_of(&j, j.p->member) + 1, clock_ns() - start,

@@ -45,19 +45,23 @@ void meta_arena_release(meta_device *device);
 void meta_arena_abort(meta_device *device);
 void meta_arena_calm(meta_device *device);
 
-/* One EXCHANGE of member params->member on the calling thread. x (NULL = the member sends nothing),
- * residual (NULL = none) and result are contiguous host memory. The result has the same bits as
- * that of a device. TDM_CANCELLED after an abort; TDM_DEADLINE_EXCEEDED names the member whose flag
- * is missing. exchange_host.c. [any-thread] */
-typedef struct meta_exchange_args {
-    const tdm_exchange_params *params;
-    uint32_t epoch;
-    const void *x;
+/* One payload of an EXCHANGE: contiguous host memory. */
+typedef struct meta_payload {
+    const void *x; /* NULL: the member sends nothing */
     int64_t x_ne[TDM_MAX_DIMS];
-    const float *residual;
     void *result;
     int64_t ne[TDM_MAX_DIMS]; /* of the result */
     int32_t type;             /* of the result */
+} meta_payload;
+
+/* One EXCHANGE of member params->member on the calling thread. The result has the same bits as that
+ * of a device. TDM_CANCELLED after an abort; TDM_DEADLINE_EXCEEDED names the member whose flag is
+ * missing. exchange_host.c. [any-thread] */
+typedef struct meta_exchange_args {
+    const tdm_exchange_params *params;
+    uint32_t epoch, base; /* epoch and exchange_base of the step header */
+    meta_payload first, second;
+    const float *residual;    /* like first.result; NULL = none */
     const char *const *names; /* [n_member] by rank, for messages; NULL: numbers */
 } meta_exchange_args;
 tdm_status meta_exchange_host(meta_arena *arena, const meta_exchange_args *args, tdm_error *err);

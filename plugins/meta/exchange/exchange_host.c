@@ -35,9 +35,9 @@ static _Atomic uint64_t *flag_at(const meta_arena *arena, const tdm_exchange_par
 /* Shape of the addends of a sum. */
 static void addend_shape(const meta_exchange_args *a, int64_t ne_out[TDM_MAX_DIMS]) {
     const tdm_exchange_params *p = a->params;
-    memcpy(ne_out, a->ne, sizeof a->ne);
+    memcpy(ne_out, a->first.ne, sizeof a->first.ne);
     if (p->kind == TDM_EXCHANGE_SUM_PART)
-        ne_out[p->axis] = p->whole != 0 ? p->whole : a->x_ne[p->axis];
+        ne_out[p->axis] = p->whole != 0 ? p->whole : a->first.x_ne[p->axis];
 }
 
 int64_t meta_exchange_chunks(const meta_exchange_args *a) {
@@ -56,34 +56,60 @@ static void flag_publish(meta_arena *arena, const meta_exchange_args *a, int64_t
                           memory_order_release);
 }
 
-/* Copies a member's part of a GATHER: `run` bytes at every `pitch` bytes of the result. */
-static void part_copy(const meta_exchange_args *a, uint8_t *whole) {
+/* Data of the area that the exchange uses. */
+static uint8_t *data_at(const meta_arena *arena, const meta_exchange_args *a, uint64_t off) {
+    uint64_t area = ((a->base + (uint32_t)a->params->stage) & 1) * a->params->area_stride;
+    return arena->data + off + area;
+}
+
+/* A payload of a GATHER. */
+typedef struct payload {
+    const meta_payload *data;
+    int32_t axis, first;
+    uint64_t off;
+} payload;
+
+static payload payload_of(const meta_exchange_args *a, int i) {
     const tdm_exchange_params *p = a->params;
-    const tdm_type type = (tdm_type)a->type;
+    if (i == 0) return (payload){&a->first, p->axis, p->first, p->data_off};
+    return (payload){&a->second, p->axis2, p->first2, p->data_off2};
+}
+
+static int payload_count(const meta_exchange_args *a) {
+    return a->params->data_off2 != 0 ? 2 : 1;
+}
+
+/* Copies a member's part of a payload: `run` bytes at every `pitch` bytes of the result. */
+static void part_copy(const payload *l, uint8_t *whole) {
+    const meta_payload *d = l->data;
+    const tdm_type type = (tdm_type)d->type;
     size_t inner = 1, first, run, pitch;
     int64_t outer = 1;
-    for (int32_t i = p->axis + 1; i < TDM_MAX_DIMS; i++) outer *= a->ne[i];
-    if (p->axis == 0) {
-        first = tdm_type_row_size(type, p->first);
-        run = tdm_type_row_size(type, a->x_ne[0]);
-        pitch = tdm_type_row_size(type, a->ne[0]);
+    for (int32_t i = l->axis + 1; i < TDM_MAX_DIMS; i++) outer *= d->ne[i];
+    if (l->axis == 0) {
+        first = tdm_type_row_size(type, l->first);
+        run = tdm_type_row_size(type, d->x_ne[0]);
+        pitch = tdm_type_row_size(type, d->ne[0]);
     } else {
-        inner = tdm_type_row_size(type, a->ne[0]);
-        for (int32_t i = 1; i < p->axis; i++) inner *= (size_t)a->ne[i];
-        first = (size_t)p->first * inner;
-        run = (size_t)a->x_ne[p->axis] * inner;
-        pitch = (size_t)a->ne[p->axis] * inner;
+        inner = tdm_type_row_size(type, d->ne[0]);
+        for (int32_t i = 1; i < l->axis; i++) inner *= (size_t)d->ne[i];
+        first = (size_t)l->first * inner;
+        run = (size_t)d->x_ne[l->axis] * inner;
+        pitch = (size_t)d->ne[l->axis] * inner;
     }
     if (run == 0) return;
     for (int64_t o = 0; o < outer; o++)
-        memcpy(whole + (size_t)o * pitch + first, (const uint8_t *)a->x + (size_t)o * run, run);
+        memcpy(whole + (size_t)o * pitch + first, (const uint8_t *)d->x + (size_t)o * run, run);
 }
 
 void meta_exchange_publish(meta_arena *arena, const meta_exchange_args *a) {
     const tdm_exchange_params *p = a->params;
     bool sends = is_sender(p, p->member);
     if (p->kind == TDM_EXCHANGE_GATHER) {
-        if (sends) part_copy(a, arena->data + p->data_off);
+        for (int i = 0; i < payload_count(a) && sends; i++) {
+            payload l = payload_of(a, i);
+            part_copy(&l, data_at(arena, a, l.off));
+        }
         flag_publish(arena, a, 1);
         return;
     }
@@ -91,13 +117,13 @@ void meta_exchange_publish(meta_arena *arena, const meta_exchange_args *a) {
     addend_shape(a, ne);
     int64_t count = tdm_shape_count(ne);
     const tdm_type type = (tdm_type)p->wire_type;
-    uint8_t *wire = arena->data + p->data_off + (uint64_t)p->member * p->data_stride;
+    uint8_t *wire = data_at(arena, a, p->data_off) + (uint64_t)p->member * p->data_stride;
     for (int64_t c = 0; c < n_chunk; c++) {
         int64_t first = c * TDM_EXCHANGE_CHUNK;
         int64_t n = count - first < TDM_EXCHANGE_CHUNK ? count - first : TDM_EXCHANGE_CHUNK;
         if (sends)
-            tdm_wire_store(type, (const float *)a->x + first, wire + tdm_type_row_size(type, first),
-                           n);
+            tdm_wire_store(type, (const float *)a->first.x + first,
+                           wire + tdm_type_row_size(type, first), n);
         flag_publish(arena, a, c + 1);
     }
 }
@@ -152,12 +178,13 @@ static tdm_status flags_wait(const meta_arena *arena, const meta_exchange_args *
 /* ---- Summing --------------------------------------------------------------------------------- */
 
 /* The addends of the senders, in member order. */
-static int32_t addends_find(const meta_arena *arena, const tdm_exchange_params *p,
+static int32_t addends_find(const meta_arena *arena, const meta_exchange_args *a,
                             const void **addends) {
+    const tdm_exchange_params *p = a->params;
     int32_t n = 0;
     for (int32_t rank = 0; rank < p->n_member; rank++)
         if (is_sender(p, rank))
-            addends[n++] = arena->data + p->data_off + (uint64_t)rank * p->data_stride;
+            addends[n++] = data_at(arena, a, p->data_off) + (uint64_t)rank * p->data_stride;
     return n;
 }
 
@@ -170,12 +197,12 @@ static void chunk_sum(const meta_arena *arena, const meta_exchange_args *a,
     int64_t end = count - begin < TDM_EXCHANGE_CHUNK ? count : begin + TDM_EXCHANGE_CHUNK;
     int64_t inner = 1, run = count, pitch = count, first = 0;
     const void *addends[TDM_MAX_MEMBERS];
-    const int32_t n_addend = addends_find(arena, p, addends);
+    const int32_t n_addend = addends_find(arena, a, addends);
     if (begin >= end) return;
     if (p->kind == TDM_EXCHANGE_SUM_PART) {
         for (int32_t i = 0; i < p->axis; i++) inner *= ne[i];
         pitch = ne[p->axis] * inner;
-        run = a->ne[p->axis] * inner;
+        run = a->first.ne[p->axis] * inner;
         first = p->first * inner;
     }
     for (int64_t o = begin / pitch; o * pitch < end; o++) {
@@ -185,7 +212,7 @@ static void chunk_sum(const meta_arena *arena, const meta_exchange_args *a,
         if (at >= hi) continue;
         int64_t to = o * run + (at - lo); /* in the result */
         tdm_wire_sum((tdm_type)p->wire_type, addends, n_addend, at, hi - at,
-                     a->residual != NULL ? a->residual + to : NULL, (float *)a->result + to);
+                     a->residual != NULL ? a->residual + to : NULL, (float *)a->first.result + to);
     }
 }
 
@@ -195,8 +222,11 @@ tdm_status meta_exchange_collect(meta_arena *arena, const meta_exchange_args *a,
     tdm_status status = TDM_OK;
     if (p->kind == TDM_EXCHANGE_GATHER) {
         status = flags_wait(arena, a, 1, err);
-        size_t size = tdm_tensor_canonical_size((tdm_type)a->type, a->ne);
-        if (status == TDM_OK && size > 0) memcpy(a->result, arena->data + p->data_off, size);
+        for (int i = 0; i < payload_count(a) && status == TDM_OK; i++) {
+            payload l = payload_of(a, i);
+            size_t size = tdm_tensor_canonical_size((tdm_type)l.data->type, l.data->ne);
+            if (size > 0) memcpy(l.data->result, data_at(arena, a, l.off), size);
+        }
         return status;
     }
     addend_shape(a, ne);

@@ -117,32 +117,32 @@ static void args_make(const probe *p, const probe_case *c, tdm_exchange_params *
     params->flag_off = META_ARENA_FLAGS;
     params->senders = n == 64 ? UINT64_MAX : (UINT64_C(1) << n) - 1;
     if (c->omits_first) params->senders &= ~UINT64_C(1);
-    memcpy(a->ne, c->ne, sizeof a->ne);
-    memcpy(a->x_ne, c->ne, sizeof a->x_ne);
+    memcpy(a->first.ne, c->ne, sizeof a->first.ne);
+    memcpy(a->first.x_ne, c->ne, sizeof a->first.x_ne);
     if (c->kind == TDM_EXCHANGE_GATHER) { /* rank r sends r + 1 elements of the axis */
-        a->ne[c->axis] = n * (n + 1) / 2;
-        a->x_ne[c->axis] = rank + 1;
+        a->first.ne[c->axis] = n * (n + 1) / 2;
+        a->first.x_ne[c->axis] = rank + 1;
         params->first = rank * (rank + 1) / 2;
     } else {
         params->wire_type = (int32_t)p->device->options.reduce_type;
         params->data_stride = (p->size - DATA_AT) / (uint64_t)n / 64 * 64;
     }
     if (c->kind == TDM_EXCHANGE_SUM_PART) { /* rank r receives the part from 3 * r on */
-        a->x_ne[c->axis] = 3 * n + c->ne[c->axis];
-        params->whole = (int32_t)a->x_ne[c->axis];
+        a->first.x_ne[c->axis] = 3 * n + c->ne[c->axis];
+        params->whole = (int32_t)a->first.x_ne[c->axis];
         params->first = 3 * rank;
     }
     bool is_sender = (params->senders >> rank & 1) != 0;
     a->params = params;
     a->epoch = p->epoch;
-    a->type = (int32_t)c->type;
-    if (is_sender) a->x = p->x[rank];
-    if (!is_sender) memset(a->x_ne, 0, sizeof a->x_ne);
+    a->first.type = (int32_t)c->type;
+    if (is_sender) a->first.x = p->x[rank];
+    if (!is_sender) memset(a->first.x_ne, 0, sizeof a->first.x_ne);
     if (c->has_residual) a->residual = p->residual;
 }
 
 static int64_t args_count(const meta_exchange_args *a) {
-    return tdm_shape_count(a->ne);
+    return tdm_shape_count(a->first.ne);
 }
 
 /* ---- A member under test --------------------------------------------------------------------- */
@@ -156,15 +156,17 @@ static void graph_make(const probe *p, probe_part *t, const meta_exchange_args *
     const int64_t arena_ne[TDM_MAX_DIMS] = {(int64_t)p->size, 1, 1, 1};
     const int64_t step_ne[TDM_MAX_DIMS] = {sizeof(tdm_step_header) / sizeof(int32_t), 1, 1, 1};
     const int64_t none[TDM_MAX_DIMS] = {1, 1, 1, 1};
-    value_set(t, V_X, TDM_VALUE_INPUT, (tdm_type)a->type, a->x != NULL ? a->x_ne : none);
+    value_set(t, V_X, TDM_VALUE_INPUT, (tdm_type)a->first.type,
+              a->first.x != NULL ? a->first.x_ne : none);
     value_set(t, V_ARENA, TDM_VALUE_STATE, TDM_TYPE_I8, arena_ne);
     value_set(t, V_STEP, TDM_VALUE_INPUT, TDM_TYPE_I32, step_ne);
-    value_set(t, V_RESIDUAL, TDM_VALUE_INPUT, TDM_TYPE_F32, a->residual != NULL ? a->ne : none);
-    value_set(t, V_Y, TDM_VALUE_OUTPUT, (tdm_type)a->type, a->ne);
-    t->node = (tdm_node){.op = TDM_OP_EXCHANGE, .n_src = 4, .n_dst = 1};
+    value_set(t, V_RESIDUAL, TDM_VALUE_INPUT, TDM_TYPE_F32,
+              a->residual != NULL ? a->first.ne : none);
+    value_set(t, V_Y, TDM_VALUE_OUTPUT, (tdm_type)a->first.type, a->first.ne);
+    t->node = (tdm_node){.op = TDM_OP_EXCHANGE, .n_src = 5, .n_dst = 2};
     for (int32_t i = 0; i < TDM_MAX_SRC; i++) t->node.src[i] = -1;
     for (int32_t i = 0; i < TDM_MAX_DST; i++) t->node.dst[i] = -1;
-    t->node.src[0] = a->x != NULL ? V_X : -1;
+    t->node.src[0] = a->first.x != NULL ? V_X : -1;
     t->node.src[1] = V_ARENA;
     t->node.src[2] = V_STEP;
     t->node.src[3] = a->residual != NULL ? V_RESIDUAL : -1;
@@ -262,8 +264,8 @@ static tdm_status part_submit(probe *p, probe_part *t, const meta_exchange_args 
     memset(p->result, POISON, (size_t)y_size);
     if (status == TDM_OK)
         status = ops->upload(t->buffer, t->off[V_STEP], &header, sizeof header, err);
-    if (status == TDM_OK && a->x != NULL)
-        status = ops->upload(t->buffer, t->off[V_X], a->x, bindings[V_X].size, err);
+    if (status == TDM_OK && a->first.x != NULL)
+        status = ops->upload(t->buffer, t->off[V_X], a->first.x, bindings[V_X].size, err);
     if (status == TDM_OK && a->residual != NULL)
         status =
             ops->upload(t->buffer, t->off[V_RESIDUAL], a->residual, bindings[V_RESIDUAL].size, err);
@@ -361,7 +363,7 @@ static void part_compare(probe *p, probe_part *t, const probe_case *c) {
     tdm_error err = {0};
     args_make(p, c, &params, t->rank, &a);
     size_t size = (size_t)args_count(&a) * sizeof(float);
-    a.result = p->expected;
+    a.first.result = p->expected;
     tdm_status status = meta_exchange_collect(&p->truth, &a, &err);
     if (status == TDM_OK) status = ops->download(t->buffer, t->off[V_Y], p->result, size, &err);
     if (status != TDM_OK)
@@ -381,7 +383,7 @@ static void case_run(probe *p, const probe_case *c, probe_part *const *parts, in
     memset(p->arena.data + DATA_AT, POISON, (size_t)(p->size - DATA_AT));
     for (int32_t r = 0; r < n; r++) {
         args_make(p, c, &params, r, &a);
-        if (a.x != NULL) pattern_fill(p, p->x[r], tdm_shape_count(a.x_ne), c->type);
+        if (a.first.x != NULL) pattern_fill(p, p->x[r], tdm_shape_count(a.first.x_ne), c->type);
         if (part_of_rank(parts, n_part, r) == NULL) late = r;
     }
     pattern_fill(p, p->residual, MAX_COUNT, TDM_TYPE_F32);

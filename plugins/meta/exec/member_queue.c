@@ -103,7 +103,9 @@ tdm_status meta_member_queue_upload(meta_member_queue *member_queue, meta_plan *
         if (slot->source == META_SLOT_EPOCH) {
             tdm_step_header header = {.version = TDM_STEP_VERSION,
                                       .size = sizeof header / sizeof(int32_t),
-                                      .epoch = (int32_t)epoch};
+                                      .epoch = (int32_t)epoch,
+                                      .exchange_base =
+                                          (int32_t)member_queue->device->exchange_base};
             status = bytes_upload(member_queue, to, &header, sizeof header, err);
         } else if (slot->source == META_SLOT_STEP) {
             status = step_upload(member_queue, plan, i, err);
@@ -159,17 +161,23 @@ static tdm_status stage_run(meta_member_queue *member_queue, meta_plan *plan, in
 
 /* ---- Exchanges by the host ------------------------------------------------------------------- */
 
+static void payload_describe(const meta_part *part, int32_t x, int32_t y, meta_payload *out) {
+    if (y >= 0) {
+        const tdm_value *v = meta_part_value(part, y);
+        out->type = v->type;
+        memcpy(out->ne, v->ne, sizeof out->ne);
+    }
+    if (x >= 0) memcpy(out->x_ne, meta_part_value(part, x)->ne, sizeof out->x_ne);
+}
+
 void meta_exchange_describe(const meta_part *part, int32_t index, uint32_t epoch,
                             meta_exchange_args *out) {
     const tdm_node *node = tdm_graph_node(&part->graph, index);
-    const tdm_value *y = meta_part_value(part, node->dst[0]);
     memset(out, 0, sizeof *out);
     out->params = &node->params.exchange;
     out->epoch = epoch;
-    out->type = y->type;
-    memcpy(out->ne, y->ne, sizeof out->ne);
-    if (node->src[0] >= 0)
-        memcpy(out->x_ne, meta_part_value(part, node->src[0])->ne, sizeof out->x_ne);
+    payload_describe(part, node->src[0], node->dst[0], &out->first);
+    payload_describe(part, node->src[4], node->dst[1], &out->second);
 }
 
 uint64_t meta_view_span(const tdm_value *v, const tdm_view_place *place) {
@@ -231,31 +239,52 @@ static tdm_status source_fetch(const meta_member_queue *member_queue, const meta
     return status;
 }
 
+/* The place of a result: in the member's memory where the host can write it, else *staging, which
+ * is advanced. An absent value has none. */
+static const tdm_binding *result_place(const meta_member_queue *member_queue,
+                                       const meta_member_plan *m, int32_t value, uint8_t **staging,
+                                       void **out) {
+    if (value < 0) return NULL;
+    const tdm_binding *y = &m->slot_bindings[meta_part_value(&m->part, value)->slot];
+    uint8_t *host = host_address(member_queue, y->buffer);
+    *out = host != NULL ? host + y->off : *staging;
+    if (host != NULL) return NULL;
+    *staging += (y->size + 63) / 64 * 64;
+    return y;
+}
+
 static tdm_status exchange_run(meta_member_queue *member_queue, meta_plan *plan, int32_t index,
                                uint32_t epoch, tdm_error *err) {
     const meta_device *device = member_queue->device;
     const meta_member_plan *m = &plan->members[member_queue->d];
     const tdm_node *node = tdm_graph_node(&m->part.graph, index);
-    const tdm_binding *y = &m->slot_bindings[meta_part_value(&m->part, node->dst[0])->slot];
     const char *names[TDM_MAX_MEMBERS];
     const void *residual = NULL;
-    uint8_t *staging = m->staging, *host = host_address(member_queue, y->buffer);
+    uint8_t *staging = m->staging;
     meta_exchange_args args;
     tdm_status status = TDM_OK;
     meta_exchange_describe(&m->part, index, epoch, &args);
+    args.base = device->exchange_base;
     for (int32_t d = 0; d < device->n_member; d++)
         if (meta_is_active(device, d)) names[device->members[d].rank] = device->members[d].name;
     args.names = names;
     if (node->src[0] >= 0)
-        status = source_fetch(member_queue, plan, node->src[0], &staging, &args.x, err);
+        status = source_fetch(member_queue, plan, node->src[0], &staging, &args.first.x, err);
+    if (status == TDM_OK && node->src[4] >= 0)
+        status = source_fetch(member_queue, plan, node->src[4], &staging, &args.second.x, err);
     if (status == TDM_OK && node->src[3] >= 0)
         status = source_fetch(member_queue, plan, node->src[3], &staging, &residual, err);
     if (status != TDM_OK) return status;
     args.residual = residual;
-    args.result = host != NULL ? host + y->off : staging;
+    /* NULL: the host writes the result in place. */
+    const tdm_binding *uploads[2] = {
+        result_place(member_queue, m, node->dst[0], &staging, &args.first.result),
+        result_place(member_queue, m, node->dst[1], &staging, &args.second.result)};
     status = meta_exchange_host(member_queue->device->arena, &args, err);
-    if (status == TDM_OK && host == NULL)
-        status = bytes_upload(member_queue, y, staging, y->size, err);
+    if (status == TDM_OK && uploads[0] != NULL)
+        status = bytes_upload(member_queue, uploads[0], args.first.result, uploads[0]->size, err);
+    if (status == TDM_OK && uploads[1] != NULL)
+        status = bytes_upload(member_queue, uploads[1], args.second.result, uploads[1]->size, err);
     atomic_fetch_add_explicit(&member_queue->n_step, 1, memory_order_relaxed);
     return status;
 }

@@ -293,8 +293,8 @@ tdm_status meta_plan_grow(meta_plan *plan, tdm_error *err) {
 
 /* ---- Staging memory -------------------------------------------------------------------------- */
 
-/* The largest of three uses: x, residual and result of one host exchange side by side; a rewritten
- * step block; an output before its pieces are copied to the caller. */
+/* The largest of three uses: sources and results of one host exchange side by side; a rewritten step
+ * block; an output before its pieces are copied to the caller. */
 static void staging_measure(meta_plan *plan, int32_t d) {
     meta_member_plan *m = &plan->members[d];
     const tdm_graph *graph = &m->part.graph;
@@ -307,9 +307,10 @@ static void staging_measure(meta_plan *plan, int32_t d) {
     for (int32_t s = 0; s < m->n_stage; s++) {
         if (m->stages[s].exchange < 0) continue;
         const tdm_node *node = tdm_graph_node(graph, m->stages[s].exchange);
-        const int32_t values[3] = {node->src[0], node->src[3], node->dst[0]};
+        const int32_t values[5] = {node->src[0], node->src[3], node->src[4], node->dst[0],
+                                   node->dst[1]};
         uint64_t sum = 0;
-        for (int i = 0; i < 3; i++) {
+        for (int i = 0; i < 5; i++) {
             if (values[i] < 0) continue;
             const tdm_value *v = tdm_graph_value(graph, values[i]);
             sum += (tdm_tensor_canonical_size((tdm_type)v->type, v->ne) + 63) / 64 * 64;
@@ -412,6 +413,8 @@ tdm_status meta_plan_prepare(meta_plan *plan, tdm_error *err) {
     /* Only after meta_arena_reserve does the arena have that many lines. */
     if (status == TDM_OK && plan->n_exchange > device->arena->n_exchange)
         device->arena->n_exchange = plan->n_exchange;
+    if (status == TDM_OK && plan->data_size / 2 > device->area_size)
+        device->area_size = plan->data_size / 2;
     if (status == TDM_OK) status = meta_plan_grow(plan, err);
     return status;
 }

@@ -8,8 +8,8 @@
  * directly. A member whose exchanges the host performs has a thread that runs its part
  * (member_queue.c).
  *
- * A run begins only after every member has ended the run before. The arena depends on that: the
- * first exchange of a run may use the data area of the last exchange before (compile.c).
+ * A run begins only after every member has ended the run before. The arena depends on that where the
+ * areas of the two plans differ in size (compile.c).
  *
  * Failures. When a member fails, the abort word is set; the other members leave their exchanges
  * with TDM_CANCELLED, and members that compute finish. The run fails with the first status that is
@@ -313,6 +313,7 @@ static tdm_status plan_run(tdm_queue *queue, const queue_job *job, tdm_error *er
         status = tdm_fail(err, said, "%s", own.message);
     if (!device->is_broken) meta_arena_calm(device);
     times_note(queue, begin_ns);
+    device->exchange_base = (device->exchange_base + (uint32_t)job->plan->n_exchange) & INT32_MAX;
     if (status == TDM_OK) status = meta_replicas_check(job->plan, err);
     if (status == TDM_OK) status = meta_outputs_deliver(job->plan, err);
     return status;

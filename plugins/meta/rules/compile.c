@@ -68,20 +68,22 @@ static bool outputs_make(meta_compiler *c) {
  *
  * Flags: each exchange of a plan has a line of its own for each active member.
  *
- * Data: exchange i uses area i % 2. Two areas are enough within a run. A member that writes the
- * data of exchange i+2 has passed exchange i+1, so every member has raised its flag of i+1; a
- * member raises that flag only after it has read all data of exchange i. A third member may still
- * read exchange i+1, but that is the other area. This holds only if every active member takes part
+ * Data: exchange number n of the group uses area n % 2, where n counts on from run to run
+ * (exchange_base of the step header + the stage). Two areas are enough. A member that writes the
+ * data of exchange n+2 has passed exchange n+1, so every member has raised its flag of n+1; a
+ * member raises that flag only after it has read all data of exchange n. A third member may still
+ * read exchange n+1, but that is the other area. This holds only if every active member takes part
  * in every exchange, senders or not.
  *
- * From one run to the next the areas do not alternate: after an odd number of exchanges the first
- * exchange of the next run uses the same area as the last of this run. That is safe because a run
- * begins only after all members have ended the last one (queue.c). */
+ * It also needs areas of one size. An area has the size of the largest that any plan of the group
+ * needed so far, so plans that were made before a larger one have smaller areas. Between two runs
+ * whose areas differ in size every member must have ended the first (queue.c). */
 static void arena_assign(meta_compiler *c) {
     meta_plan *p = c->plan;
     uint64_t area = (c->data_size + 4095) / 4096 * 4096,
              data = meta_arena_data(c->device->n_active);
     if (c->n_exchange == 0) return;
+    if (area < c->device->area_size) area = c->device->area_size;
     p->data_size = 2 * area;
     p->arena_size = data + p->data_size;
     for (int32_t d = 0; d < c->n_member; d++) {
@@ -96,7 +98,9 @@ static void arena_assign(meta_compiler *c) {
             if (node->op != TDM_OP_EXCHANGE) continue;
             x->flag_off =
                 META_ARENA_FLAGS + (uint64_t)x->stage * 64 * (uint64_t)c->device->n_active;
-            x->data_off = data + (uint64_t)(x->stage % 2) * area;
+            x->data_off = data;
+            x->area_stride = area;
+            if (x->data_off2 != 0) x->data_off2 += data;
         }
     }
 }

@@ -104,10 +104,14 @@ int32_t meta_convert(meta_compiler *c, int32_t value, int32_t layout);
 int32_t meta_convert_replicated(meta_compiler *c, int32_t value);
 /* Every member holds all of the value with equal bits. */
 int32_t meta_convert_exact(meta_compiler *c, int32_t value);
+/* The same for two values, in one exchange where that is possible. An absent value (-1) gives -1. */
+bool meta_convert_exact_pair(meta_compiler *c, const int32_t values[2], int32_t out[2]);
 int32_t meta_convert_cut(meta_compiler *c, int32_t value, const meta_cut *cut);
-/* Like meta_convert_cut, for rows that are stored: elements that several members hold have the
- * owner's bits on all of them. The variant is not linked. */
-int32_t meta_convert_cut_exact(meta_compiler *c, int32_t value, const meta_cut *cut);
+/* Like meta_convert_cut for two values, for rows that are stored: elements that several members hold
+ * have the owner's bits on all of them. In one exchange where that is possible. The variants may not
+ * be linked. An absent value (-1) gives -1. */
+bool meta_convert_cuts_exact(meta_compiler *c, const int32_t values[2], const meta_cut cuts[2],
+                             int32_t out[2]);
 
 /* Converts a value to the layout that split_set declared for it and moves that variant to the front
  * of the list. Does nothing where no layout was declared. compile.c. */
@@ -156,6 +160,18 @@ bool meta_emit_exchange(meta_compiler *c, tdm_exchange_kind kind, int32_t axis, 
 bool meta_holders_find(meta_compiler *c);
 /* Emits the node on its holder. *is_emitted_out false: it has none, and its rule applies. */
 bool meta_holder_emit(meta_compiler *c, const tdm_node *node, bool *is_emitted_out);
+
+/* One value that crosses in a GATHER; arrays as in meta_emit_exchange. */
+typedef struct meta_crossing {
+    int32_t axis;
+    const int32_t *x;
+    const int64_t *first;
+    const meta_result *results;
+    int32_t *out;
+} meta_crossing;
+/* Gathers n values with as few exchanges as possible: two at a time where the same members send
+ * both. */
+bool meta_emit_gathers(meta_compiler *c, const meta_crossing *what, int n);
 
 /* ---- Rules (rules.c) ---- */
 

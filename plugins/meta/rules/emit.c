@@ -125,19 +125,19 @@ static bool words_add(meta_compiler *c, meta_part *part) {
 /* The result of an exchange without communication: the group has one active member, or no member
  * sends anything. The result is the member's own value plus its residual; zeros where both are
  * absent. */
-static bool stay_apart(meta_compiler *c, const int32_t *x, const int32_t *residual,
-                       const meta_result *results, int32_t *out) {
+static bool stay_apart(meta_compiler *c, const meta_crossing *w, const int32_t *residual,
+                       int32_t *out) {
     for (int32_t d = 0; d < c->n_member; d++) {
         if (!meta_is_active(c->device, d)) continue;
-        int32_t src[2] = {x[d], residual != NULL ? residual[d] : -1};
+        int32_t src[2] = {w->x[d], residual != NULL ? residual[d] : -1};
         if (src[0] >= 0 && src[1] >= 0) {
-            if (!meta_emit_on(c, d, TDM_OP_ADD, NULL, src, 2, &results[d], 1, &out[d]))
+            if (!meta_emit_on(c, d, TDM_OP_ADD, NULL, src, 2, &w->results[d], 1, &out[d]))
                 return false;
             continue;
         }
         out[d] = src[0] >= 0   ? src[0]
                  : src[1] >= 0 ? src[1]
-                               : meta_emit_zeros(c, d, results[d].type, results[d].ne);
+                               : meta_emit_zeros(c, d, w->results[d].type, w->results[d].ne);
         if (out[d] < 0) return false;
     }
     return true;
@@ -179,92 +179,137 @@ typedef struct sending {
     tdm_type wire;     /* of sums */
     uint64_t senders;  /* a bit for each rank */
     uint64_t stride;   /* bytes of arena for each member's addend */
+    uint64_t need[2];  /* bytes of arena of each payload */
     uint64_t sent;     /* bytes, all together */
     int64_t long_axis; /* length of the addends along the axis, for members that send none */
 } sending;
 
-static void sending_find(const meta_compiler *c, tdm_exchange_kind kind, int32_t axis,
-                         const int32_t *x, sending *out) {
+static void sending_find(const meta_compiler *c, tdm_exchange_kind kind, const meta_crossing *w,
+                         int n, sending *out) {
     *out = (sending){.kind = kind, .wire = TDM_TYPE_F32};
-    if (kind != TDM_EXCHANGE_GATHER) out->wire = wire_of(c, x);
+    if (kind != TDM_EXCHANGE_GATHER) out->wire = wire_of(c, w->x);
     int64_t block_len = tdm_type_get_info(out->wire).block_len;
-    for (int32_t d = 0; d < c->n_member; d++) {
-        if (!meta_is_active(c->device, d) || x[d] < 0) continue;
-        const tdm_value *v = meta_part_value(&c->plan->members[d].part, x[d]);
-        int64_t rounded = (tdm_shape_count(v->ne) + block_len - 1) / block_len * block_len;
-        uint64_t size = kind == TDM_EXCHANGE_GATHER
-                            ? tdm_tensor_canonical_size((tdm_type)v->type, v->ne)
-                            : tdm_type_row_size(out->wire, rounded);
-        out->senders |= UINT64_C(1) << c->device->members[d].rank;
-        if (size > out->stride) out->stride = size;
-        out->long_axis = v->ne[axis];
-        out->sent += size;
-    }
+    for (int i = 0; i < n; i++)
+        for (int32_t d = 0; d < c->n_member; d++) {
+            if (!meta_is_active(c->device, d) || w[i].x[d] < 0) continue;
+            const tdm_value *v = meta_part_value(&c->plan->members[d].part, w[i].x[d]);
+            int64_t rounded = (tdm_shape_count(v->ne) + block_len - 1) / block_len * block_len;
+            uint64_t size = kind == TDM_EXCHANGE_GATHER
+                                ? tdm_tensor_canonical_size((tdm_type)v->type, v->ne)
+                                : tdm_type_row_size(out->wire, rounded);
+            out->senders |= UINT64_C(1) << c->device->members[d].rank;
+            if (size > out->stride) out->stride = size;
+            out->long_axis = v->ne[w[i].axis];
+            out->sent += size;
+        }
     out->stride = (out->stride + 63) / 64 * 64;
+    for (int i = 0; i < n; i++) {
+        const meta_result *whole = &w[i].results[c->device->owner];
+        out->need[i] = kind == TDM_EXCHANGE_GATHER
+                           ? tdm_tensor_canonical_size((tdm_type)whole->type, whole->ne)
+                           : out->stride * (uint64_t)c->device->n_active;
+        out->need[i] = (out->need[i] + 63) / 64 * 64;
+    }
 }
 
-/* The parameters of member d's EXCHANGE; arena_assign adds the offsets in the arena. */
-static tdm_exchange_params exchange_params(const meta_compiler *c, const sending *all, int32_t axis,
-                                           int32_t d, bool is_sender, const int64_t *first) {
+/* The parameters of member d's EXCHANGE. Offsets of data count from the beginning of an area;
+ * arena_assign adds where that is. */
+static tdm_exchange_params exchange_params(const meta_compiler *c, const sending *all,
+                                           const meta_crossing *w, int n, int32_t d) {
+    bool is_part = all->kind == TDM_EXCHANGE_SUM_PART;
     tdm_exchange_params p = {.stage = c->n_exchange,
                              .member = c->device->members[d].rank,
                              .n_member = c->device->n_active,
                              .senders = all->senders,
                              .kind = (int32_t)all->kind,
-                             .axis = axis};
-    bool is_part = all->kind == TDM_EXCHANGE_SUM_PART;
+                             .axis = w[0].axis};
     if (all->kind != TDM_EXCHANGE_GATHER) {
         p.wire_type = (int32_t)all->wire;
         p.data_stride = all->stride;
     }
-    if (first != NULL && (is_sender || is_part)) p.first = (int32_t)first[d];
+    if (w[0].first != NULL && (w[0].x[d] >= 0 || is_part)) p.first = (int32_t)w[0].first[d];
     if (is_part) p.whole = (int32_t)all->long_axis;
+    if (n < 2) return p;
+    p.axis2 = w[1].axis;
+    if (w[1].first != NULL && w[1].x[d] >= 0) p.first2 = (int32_t)w[1].first[d];
+    p.data_off2 = all->need[0];
     return p;
 }
 
-/* Member d's EXCHANGE; x and residual are its local values, -1 = none. */
+/* Member d's EXCHANGE; residual is a local value, -1 = none. */
 static bool member_exchange(meta_compiler *c, int32_t d, const tdm_exchange_params *exchange,
-                            int32_t x, int32_t residual, const meta_result *result, int32_t *out) {
+                            const meta_crossing *w, int n, int32_t residual) {
+    static const int places[2] = {0, 4}; /* of x and x2 among the sources */
     meta_part *part = &c->plan->members[d].part;
     tdm_op_params params = {{{0}}};
-    int32_t src[4] = {-1, -1, -1, -1};
+    int32_t src[5] = {-1, -1, -1, -1, -1}, out[2] = {-1, -1};
+    meta_result results[2] = {w[0].results[d], {.type = -1}};
     params.exchange = *exchange;
     if (!words_add(c, part)) return false;
-    if (x >= 0 && (src[0] = source_make(c, d, x, exchange->kind != TDM_EXCHANGE_GATHER)) < 0)
-        return meta_out_of_memory(c);
+    for (int i = 0; i < n; i++) {
+        results[i] = w[i].results[d];
+        if (w[i].x[d] < 0) continue;
+        src[places[i]] = source_make(c, d, w[i].x[d], exchange->kind != TDM_EXCHANGE_GATHER);
+        if (src[places[i]] < 0) return meta_out_of_memory(c);
+    }
     if (residual >= 0 && (src[3] = source_make(c, d, residual, true)) < 0)
         return meta_out_of_memory(c);
     src[1] = part->arena;
     src[2] = part->epoch;
-    return meta_emit_on(c, d, TDM_OP_EXCHANGE, &params, src, 4, result, 1, out);
+    if (!meta_emit_on(c, d, TDM_OP_EXCHANGE, &params, src, 5, results, 2, out)) return false;
+    for (int i = 0; i < n; i++) w[i].out[d] = out[i];
+    return true;
 }
 
-bool meta_emit_exchange(meta_compiler *c, tdm_exchange_kind kind, int32_t axis, const int32_t *x,
-                        const int64_t *first, const int32_t *residual, const meta_result *results,
-                        int32_t *out) {
+static bool exchange_emit(meta_compiler *c, tdm_exchange_kind kind, const meta_crossing *w, int n,
+                          const int32_t *residual) {
     sending all;
-    for (int32_t d = 0; d < TDM_MAX_MEMBERS; d++) out[d] = -1;
+    for (int i = 0; i < n; i++)
+        for (int32_t d = 0; d < TDM_MAX_MEMBERS; d++) w[i].out[d] = -1;
     if (c->status != TDM_OK) return false;
     if (c->n_exchange == META_ARENA_MAX_EXCHANGES)
         return meta_fail(c, TDM_OUT_OF_RANGE, "more than %d exchanges in one graph",
                          META_ARENA_MAX_EXCHANGES);
-    sending_find(c, kind, axis, x, &all);
-    if (c->device->n_active == 1 || all.senders == 0)
-        return stay_apart(c, x, residual, results, out);
-    const meta_result *whole = &results[c->device->owner];
-    uint64_t need = kind == TDM_EXCHANGE_GATHER
-                        ? tdm_tensor_canonical_size((tdm_type)whole->type, whole->ne)
-                        : all.stride * (uint64_t)c->device->n_active;
+    sending_find(c, kind, w, n, &all);
+    if (c->device->n_active == 1 || all.senders == 0) {
+        for (int i = 0; i < n; i++)
+            if (!stay_apart(c, &w[i], residual, w[i].out)) return false;
+        return true;
+    }
+    uint64_t need = all.need[0] + (n > 1 ? all.need[1] : 0);
     if (need > c->data_size) c->data_size = need;
     for (int32_t d = 0; d < c->n_member; d++) {
         if (!meta_is_active(c->device, d)) continue;
-        tdm_exchange_params params = exchange_params(c, &all, axis, d, x[d] >= 0, first);
-        if (!member_exchange(c, d, &params, x[d], residual != NULL ? residual[d] : -1, &results[d],
-                             &out[d]))
+        tdm_exchange_params params = exchange_params(c, &all, w, n, d);
+        if (!member_exchange(c, d, &params, w, n, residual != NULL ? residual[d] : -1))
             return false;
     }
     c->n_exchange++;
     c->plan->facts.n_exchange++;
     c->plan->facts.size += all.sent;
+    return true;
+}
+
+bool meta_emit_exchange(meta_compiler *c, tdm_exchange_kind kind, int32_t axis, const int32_t *x,
+                        const int64_t *first, const int32_t *residual, const meta_result *results,
+                        int32_t *out) {
+    const meta_crossing what = {axis, x, first, results, out};
+    return exchange_emit(c, kind, &what, 1, residual);
+}
+
+/* Whether a payload of 0 bytes crosses. It has nothing to send, and no place in the arena. */
+static bool is_empty(const meta_compiler *c, const meta_crossing *w) {
+    return tdm_shape_count(w->results[c->device->owner].ne) == 0;
+}
+
+bool meta_emit_gathers(meta_compiler *c, const meta_crossing *what, int n) {
+    for (int i = 0; i < n; i += 2) {
+        bool is_pair = i + 1 < n && !is_empty(c, &what[i]) && !is_empty(c, &what[i + 1]);
+        for (int32_t d = 0; d < c->n_member && is_pair; d++)
+            is_pair = (what[i].x[d] >= 0) == (what[i + 1].x[d] >= 0);
+        if (!exchange_emit(c, TDM_EXCHANGE_GATHER, &what[i], is_pair ? 2 : 1, NULL)) return false;
+        if (!is_pair && i + 1 < n && !exchange_emit(c, TDM_EXCHANGE_GATHER, &what[i + 1], 1, NULL))
+            return false;
+    }
     return true;
 }

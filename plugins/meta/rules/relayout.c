@@ -117,30 +117,6 @@ static int32_t split_by_slices(meta_compiler *c, int32_t variant, const meta_cut
 
 /* ---- Gathering ---- */
 
-/* Gathers segment s: joins what each member owns of it along `axis` of the boxes. held_off[d] is
- * where the segment begins in member d's box. */
-static bool segment_gather(meta_compiler *c, const meta_cut *cut, int32_t s, int32_t axis,
-                           const int32_t *boxes, const int64_t *held_off, const meta_result *whole,
-                           int32_t *out) {
-    int32_t x[TDM_MAX_MEMBERS];
-    int64_t first[TDM_MAX_MEMBERS];
-    meta_result results[TDM_MAX_MEMBERS];
-    for (int32_t d = 0; d < TDM_MAX_MEMBERS; d++) x[d] = -1;
-    for (int32_t d = 0; d < c->n_member; d++) {
-        int64_t lo, hi;
-        results[d] = *whole;
-        first[d] = 0;
-        if (boxes[d] < 0) continue;
-        meta_cut_owned(cut, s, d, &lo, &hi);
-        if (lo == hi) continue;
-        first[d] = lo;
-        x[d] = meta_part_slice(&c->plan->members[d].part, boxes[d], axis,
-                               held_off[d] + lo - cut->segments[s].lo[d], hi - lo);
-        if (x[d] < 0) return meta_out_of_memory(c);
-    }
-    return meta_emit_exchange(c, TDM_EXCHANGE_GATHER, axis, x, first, NULL, results, out);
-}
-
 /* Whether parts of a variant can be moved to other members. It fails for weights in a device's
  * private layout, of which no view can be taken, and for a cut inside quantised blocks, where no
  * view can begin. */
@@ -165,55 +141,129 @@ static bool is_movable(meta_compiler *c, int32_t variant) {
     return true;
 }
 
-static int32_t gather(meta_compiler *c, int32_t variant) {
-    int32_t value = meta_variant_at(c, variant)->value;
-    const tdm_value *v = meta_value(c, value);
-    int32_t boxes[TDM_MAX_MEMBERS], joined[TDM_MAX_MEMBERS], out = -1;
-    int64_t held_off[TDM_MAX_MEMBERS] = {0}, box[TDM_MAX_DIMS];
+/* A value that is gathered: its parts as boxes, and what is joined of them so far. */
+typedef struct gather_job {
+    int32_t value, axis; /* that the parts are joined along */
+    bool is_plain;
     meta_cut cut;
-    if (!meta_variant_cut(c, variant, value, &cut)) {
-        meta_fail(c, TDM_INTERNAL, "a layout that no axis describes");
-        return -1;
-    }
-    if (!is_movable(c, variant)) return -1;
-    bool plain = is_plain(&cut);
-    int32_t axis = plain ? cut.axis : 1;
-    for (int32_t d = 0; d < TDM_MAX_MEMBERS; d++) boxes[d] = joined[d] = -1;
+    int32_t next_segment;
+    int32_t boxes[TDM_MAX_MEMBERS], joined[TDM_MAX_MEMBERS];
+    int64_t held_off[TDM_MAX_MEMBERS]; /* where next_segment begins in each box */
+} gather_job;
+
+static bool gather_begin(meta_compiler *c, int32_t variant, gather_job *job) {
+    int64_t box[TDM_MAX_DIMS];
+    *job = (gather_job){.value = meta_variant_at(c, variant)->value};
+    if (!meta_variant_cut(c, variant, job->value, &job->cut))
+        return meta_fail(c, TDM_INTERNAL, "a layout that no axis describes");
+    if (!is_movable(c, variant)) return false;
+    job->is_plain = is_plain(&job->cut);
+    job->axis = job->is_plain ? job->cut.axis : 1;
+    for (int32_t d = 0; d < TDM_MAX_MEMBERS; d++) job->boxes[d] = job->joined[d] = -1;
     for (int32_t d = 0; d < c->n_member; d++) {
-        boxes[d] = meta_variant_at(c, variant)->local[d];
-        if (boxes[d] < 0 || plain) continue;
-        box_shape(&cut, v->ne, meta_cut_local_length(&cut, d), box);
-        boxes[d] = meta_part_reshape(&c->plan->members[d].part, boxes[d], box);
-        if (boxes[d] < 0) meta_out_of_memory(c);
+        job->boxes[d] = meta_variant_at(c, variant)->local[d];
+        if (job->boxes[d] < 0 || job->is_plain) continue;
+        box_shape(&job->cut, meta_value(c, job->value)->ne, meta_cut_local_length(&job->cut, d),
+                  box);
+        job->boxes[d] = meta_part_reshape(&c->plan->members[d].part, job->boxes[d], box);
+        if (job->boxes[d] < 0) return meta_out_of_memory(c);
     }
-    for (int32_t s = 0; s < cut.n_segment && c->status == TDM_OK; s++) {
-        int32_t piece[TDM_MAX_MEMBERS];
-        meta_result whole = meta_result_like(v);
-        if (!plain) box_shape(&cut, v->ne, cut.segments[s].n_unit, whole.ne);
-        if (cut.segments[s].n_unit == 0) continue;
-        if (!segment_gather(c, &cut, s, axis, boxes, held_off, &whole, piece)) break;
-        for (int32_t d = 0; d < c->n_member; d++) {
-            held_off[d] += cut.segments[s].hi[d] - cut.segments[s].lo[d];
-            if (!meta_is_active(c->device, d)) continue;
-            joined[d] = joined[d] < 0 ? piece[d]
-                                      : meta_part_concat(&c->plan->members[d].part, joined[d],
-                                                         piece[d], axis);
-            if (joined[d] < 0) meta_out_of_memory(c);
-        }
+    /* A segment without elements is not sent. */
+    while (job->next_segment < job->cut.n_segment &&
+           job->cut.segments[job->next_segment].n_unit == 0)
+        job->next_segment++;
+    return true;
+}
+
+/* Arrays of one meta_crossing. */
+typedef struct crossing_room {
+    int32_t x[TDM_MAX_MEMBERS], out[TDM_MAX_MEMBERS];
+    int64_t first[TDM_MAX_MEMBERS];
+    meta_result results[TDM_MAX_MEMBERS];
+} crossing_room;
+
+/* The next segment as a value that crosses: each member sends what it owns of it. */
+static bool segment_send(meta_compiler *c, const gather_job *job, crossing_room *room,
+                         meta_crossing *what) {
+    int32_t s = job->next_segment;
+    const tdm_value *v = meta_value(c, job->value);
+    meta_result whole = meta_result_like(v);
+    if (!job->is_plain) box_shape(&job->cut, v->ne, job->cut.segments[s].n_unit, whole.ne);
+    for (int32_t d = 0; d < TDM_MAX_MEMBERS; d++) {
+        int64_t lo, hi;
+        room->x[d] = -1;
+        room->results[d] = whole;
+        room->first[d] = 0;
+        if (d >= c->n_member || job->boxes[d] < 0) continue;
+        meta_cut_owned(&job->cut, s, d, &lo, &hi);
+        if (lo == hi) continue;
+        room->first[d] = lo;
+        room->x[d] = meta_part_slice(&c->plan->members[d].part, job->boxes[d], job->axis,
+                                     job->held_off[d] + lo - job->cut.segments[s].lo[d], hi - lo);
+        if (room->x[d] < 0) return meta_out_of_memory(c);
     }
-    out = meta_variant_new(c, value, c->exact);
+    *what = (meta_crossing){job->axis, room->x, room->first, room->results, room->out};
+    return true;
+}
+
+/* Joins what arrived to what came before it, and moves on to the next segment. */
+static bool segment_join(meta_compiler *c, gather_job *job, const crossing_room *room) {
+    const tdm_layout_segment *segment = &job->cut.segments[job->next_segment];
+    for (int32_t d = 0; d < c->n_member; d++) {
+        job->held_off[d] += segment->hi[d] - segment->lo[d];
+        if (!meta_is_active(c->device, d)) continue;
+        int32_t *joined = &job->joined[d];
+        *joined = *joined < 0 ? room->out[d]
+                              : meta_part_concat(&c->plan->members[d].part, *joined, room->out[d],
+                                                 job->axis);
+        if (*joined < 0) return meta_out_of_memory(c);
+    }
+    do job->next_segment++;
+    while (job->next_segment < job->cut.n_segment &&
+           job->cut.segments[job->next_segment].n_unit == 0);
+    return true;
+}
+
+/* Copies of the whole value on every member; the variant is not linked. */
+static int32_t gather_end(meta_compiler *c, const gather_job *job) {
+    const tdm_value *v = meta_value(c, job->value);
+    int32_t out = meta_variant_new(c, job->value, c->exact);
     for (int32_t d = 0; out >= 0 && d < c->n_member; d++) {
         if (!meta_is_active(c->device, d)) continue;
         /* A value without elements was not exchanged. */
-        int32_t local = joined[d] < 0
+        int32_t local = job->joined[d] < 0
                             ? meta_emit_zeros(c, d, v->type, v->ne)
-                            : meta_part_reshape(&c->plan->members[d].part, joined[d], v->ne);
+                            : meta_part_reshape(&c->plan->members[d].part, job->joined[d], v->ne);
         if (local < 0) meta_out_of_memory(c);
         meta_variant_at(c, out)->local[d] = local;
     }
     /* What a layer sends to the next member's layer is no re-layout. */
     if (c->holders == NULL) c->plan->facts.n_relayout++;
     return c->status == TDM_OK ? out : -1;
+}
+
+/* Gathers up to MAX_TOGETHER split variants, with as few exchanges as possible. */
+enum { MAX_TOGETHER = 2 };
+static bool gather(meta_compiler *c, const int32_t *variants, int n, int32_t *out) {
+    gather_job jobs[MAX_TOGETHER];
+    crossing_room rooms[MAX_TOGETHER];
+    meta_crossing what[MAX_TOGETHER] = {{0}};
+    for (int i = 0; i < n; i++)
+        if (!gather_begin(c, variants[i], &jobs[i])) return false;
+    for (int n_sent = 1; n_sent > 0;) {
+        int from[MAX_TOGETHER]; /* the job of each crossing */
+        n_sent = 0;
+        for (int i = 0; i < n; i++) {
+            if (jobs[i].next_segment == jobs[i].cut.n_segment) continue;
+            if (!segment_send(c, &jobs[i], &rooms[n_sent], &what[n_sent])) return false;
+            from[n_sent++] = i;
+        }
+        if (!meta_emit_gathers(c, what, n_sent)) return false;
+        for (int k = 0; k < n_sent; k++)
+            if (!segment_join(c, &jobs[from[k]], &rooms[k])) return false;
+    }
+    for (int i = 0; i < n; i++) out[i] = gather_end(c, &jobs[i]);
+    return c->status == TDM_OK;
 }
 
 /* ---- Merging ---- */
@@ -254,38 +304,41 @@ static int32_t sum_part(meta_compiler *c, int32_t variant, const meta_cut *to, i
     return out;
 }
 
-/* Gathers the parts of an attention along axis 3: one part of each sender, or two where the sender
- * added the sink. */
-static bool parts_gather(meta_compiler *c, int32_t variant, int32_t n_part, int32_t *out) {
-    meta_variant f = *meta_variant_at(c, variant);
-    const tdm_value *v = meta_value(c, f.value);
-    meta_result results[TDM_MAX_MEMBERS];
-    int64_t first[TDM_MAX_MEMBERS] = {0}, ne[TDM_MAX_DIMS] = {0};
-    int64_t at = 0;
+/* The parts of an attention's o or (m, l), side by side along axis 3: one part of each sender, or
+ * two where the sender added the sink. */
+static meta_crossing parts_send(const meta_compiler *c, int32_t variant, int32_t n_part,
+                                crossing_room *room) {
+    const meta_variant *f = meta_variant_at(c, variant);
+    const tdm_value *v = meta_value(c, f->value);
+    int64_t ne[TDM_MAX_DIMS] = {0}, at = 0;
+    memset(room, 0, sizeof *room);
+    memcpy(room->x, f->local, sizeof room->x);
     /* The variant of (m, l) belongs to the value of the attention's output, but its parts have 2
      * elements per head. So the shape comes from the parts. */
     for (int32_t d = 0; d < c->n_member; d++) {
-        if (f.local[d] >= 0)
-            memcpy(ne, meta_part_value(&c->plan->members[d].part, f.local[d])->ne, sizeof ne);
-        first[d] = at;
-        if (f.local[d] >= 0) at += ne[3];
+        room->first[d] = at;
+        if (f->local[d] < 0) continue;
+        memcpy(ne, meta_part_value(&c->plan->members[d].part, f->local[d])->ne, sizeof ne);
+        at += ne[3];
     }
     for (int32_t d = 0; d < c->n_member; d++)
-        results[d] = (meta_result){v->type, v->name, {ne[0], ne[1], ne[2], n_part}};
-    return meta_emit_exchange(c, TDM_EXCHANGE_GATHER, 3, f.local, first, NULL, results, out);
+        room->results[d] = (meta_result){v->type, v->name, {ne[0], ne[1], ne[2], n_part}};
+    return (meta_crossing){3, room->x, room->first, room->results, room->out};
 }
 
 static int32_t lse_merge(meta_compiler *c, int32_t variant) {
     int32_t ml = meta_variant_at(c, variant)->residual, n_part = 0;
-    int32_t o_all[TDM_MAX_MEMBERS], ml_all[TDM_MAX_MEMBERS];
+    crossing_room rooms[2];
     const tdm_value *v = meta_value(c, meta_variant_at(c, variant)->value);
     for (int32_t d = 0; d < c->n_member; d++) {
         int32_t local = meta_variant_at(c, variant)->local[d];
         if (local >= 0) n_part += (int32_t)meta_part_value(&c->plan->members[d].part, local)->ne[3];
     }
-    if (n_part > 0 &&
-        (!parts_gather(c, variant, n_part, o_all) || !parts_gather(c, ml, n_part, ml_all)))
-        return -1;
+    if (n_part > 0) {
+        const meta_crossing what[2] = {parts_send(c, variant, n_part, &rooms[0]),
+                                       parts_send(c, ml, n_part, &rooms[1])};
+        if (!meta_emit_gathers(c, what, 2)) return -1;
+    }
     int32_t out = meta_variant_new(c, meta_variant_at(c, variant)->value, c->equivalent);
     for (int32_t d = 0; out >= 0 && d < c->n_member; d++) {
         if (!meta_is_active(c->device, d)) continue;
@@ -293,7 +346,7 @@ static int32_t lse_merge(meta_compiler *c, int32_t variant) {
             meta_variant_at(c, out)->local[d] = meta_emit_zeros(c, d, v->type, v->ne);
             continue;
         }
-        int32_t src[2] = {o_all[d], ml_all[d]}, local = -1;
+        int32_t src[2] = {rooms[0].out[d], rooms[1].out[d]}, local = -1;
         meta_result dst = {v->type, v->name, {v->ne[0], v->ne[1], v->ne[2], 1}};
         if (!meta_emit_on(c, d, TDM_OP_LSE_MERGE, NULL, src, 2, &dst, 1, &local)) return -1;
         meta_variant_at(c, out)->local[d] = local;
@@ -302,22 +355,28 @@ static int32_t lse_merge(meta_compiler *c, int32_t variant) {
 }
 
 /* Replaces what every member computed by the owner's bits. */
-static int32_t broadcast(meta_compiler *c, int32_t variant) {
-    int32_t value = meta_variant_at(c, variant)->value, x[TDM_MAX_MEMBERS], locals[TDM_MAX_MEMBERS];
-    const tdm_value *v = meta_value(c, value);
-    meta_result results[TDM_MAX_MEMBERS];
-    int32_t axis = 3;
-    while (axis > 0 && v->ne[axis] == 1) axis--;
-    for (int32_t d = 0; d < TDM_MAX_MEMBERS; d++) {
-        x[d] = d == c->device->owner ? meta_variant_at(c, variant)->local[d] : -1;
-        results[d] = meta_result_like(v);
+static bool broadcast(meta_compiler *c, const int32_t *variants, int n, int32_t *out) {
+    crossing_room rooms[MAX_TOGETHER];
+    meta_crossing what[MAX_TOGETHER] = {{0}};
+    for (int i = 0; i < n; i++) {
+        const meta_variant *f = meta_variant_at(c, variants[i]);
+        const tdm_value *v = meta_value(c, f->value);
+        int32_t axis = 3;
+        while (axis > 0 && v->ne[axis] == 1) axis--;
+        memset(&rooms[i], 0, sizeof rooms[i]);
+        for (int32_t d = 0; d < TDM_MAX_MEMBERS; d++) {
+            rooms[i].x[d] = d == c->device->owner ? f->local[d] : -1;
+            rooms[i].results[d] = meta_result_like(v);
+        }
+        what[i] = (meta_crossing){axis, rooms[i].x, rooms[i].first, rooms[i].results, rooms[i].out};
     }
-    static const int64_t first[TDM_MAX_MEMBERS];
-    if (!meta_emit_exchange(c, TDM_EXCHANGE_GATHER, axis, x, first, NULL, results, locals))
-        return -1;
-    int32_t out = meta_variant_new(c, value, c->exact);
-    if (out >= 0) memcpy(meta_variant_at(c, out)->local, locals, sizeof locals);
-    return out;
+    if (!meta_emit_gathers(c, what, n)) return false;
+    for (int i = 0; i < n; i++) {
+        out[i] = meta_variant_new(c, meta_variant_at(c, variants[i])->value, c->exact);
+        if (out[i] < 0) return false;
+        memcpy(meta_variant_at(c, out[i])->local, rooms[i].out, sizeof rooms[i].out);
+    }
+    return true;
 }
 
 /* ---- Requests ---- */
@@ -333,26 +392,65 @@ static int32_t give(meta_compiler *c, int32_t variant) {
     return variant;
 }
 
-int32_t meta_convert_replicated(meta_compiler *c, int32_t value) {
-    int32_t best = meta_variant_best(c, value);
-    if (best < 0) return -1;
+/* The replicated variant of a value, exact where there is one; -1 = none. */
+static int32_t replicated_find(const meta_compiler *c, int32_t value) {
     int32_t f = variant_find(c, value, c->exact);
-    if (f < 0) f = variant_find(c, value, c->equivalent);
+    return f >= 0 ? f : variant_find(c, value, c->equivalent);
+}
+
+int32_t meta_convert_replicated(meta_compiler *c, int32_t value) {
+    int32_t best = meta_variant_best(c, value), out = -1;
+    if (best < 0) return -1;
+    int32_t f = replicated_find(c, value);
     if (f >= 0) return f;
     switch (meta_variant_kind(c, best)) {
-    case TDM_LAYOUT_SPLIT: return give(c, gather(c, best));
+    case TDM_LAYOUT_SPLIT: return gather(c, &best, 1, &out) ? give(c, out) : -1;
     case TDM_LAYOUT_PARTIAL_SUM: return give(c, sum(c, best));
     case TDM_LAYOUT_PARTIAL_LSE: return give(c, lse_merge(c, best));
     default: meta_fail(c, TDM_INTERNAL, "a value without layout"); return -1;
     }
 }
 
+/* Gathers those of the values that are split, together. */
+static bool split_gather(meta_compiler *c, const int32_t *values, int n) {
+    int32_t from[MAX_TOGETHER], to[MAX_TOGETHER];
+    int n_split = 0;
+    for (int i = 0; i < n; i++) {
+        if (values[i] < 0) continue;
+        int32_t best = meta_variant_best(c, values[i]);
+        if (best < 0) return false;
+        if (replicated_find(c, values[i]) < 0 && meta_variant_kind(c, best) == TDM_LAYOUT_SPLIT)
+            from[n_split++] = best;
+    }
+    if (n_split > 0 && !gather(c, from, n_split, to)) return false;
+    for (int k = 0; k < n_split; k++) give(c, to[k]);
+    return c->status == TDM_OK;
+}
+
+bool meta_convert_exact_pair(meta_compiler *c, const int32_t values[2], int32_t out[2]) {
+    int32_t from[2], to[2];
+    int place[2], n_sent = 0;
+    if (!split_gather(c, values, 2)) return false;
+    for (int i = 0; i < 2; i++) {
+        out[i] = -1;
+        if (values[i] < 0) continue;
+        out[i] = meta_convert_replicated(c, values[i]);
+        if (out[i] < 0) return false;
+        /* Members of one kind of device compute equal bits from equal bits, so no exchange is
+         * needed. */
+        if (meta_variant_at(c, out[i])->layout == c->exact || c->device->is_uniform) continue;
+        place[n_sent] = i;
+        from[n_sent++] = out[i];
+    }
+    if (n_sent > 0 && !broadcast(c, from, n_sent, to)) return false;
+    for (int k = 0; k < n_sent; k++) out[place[k]] = give(c, to[k]);
+    return c->status == TDM_OK;
+}
+
 int32_t meta_convert_exact(meta_compiler *c, int32_t value) {
-    int32_t f = meta_convert_replicated(c, value);
-    /* Members of one kind of device compute equal bits from equal bits, so no exchange is
-     * needed. */
-    if (f < 0 || meta_variant_at(c, f)->layout == c->exact || c->device->is_uniform) return f;
-    return give(c, broadcast(c, f));
+    const int32_t values[2] = {value, -1};
+    int32_t out[2];
+    return meta_convert_exact_pair(c, values, out) ? out[0] : -1;
 }
 
 static int32_t convert_to_split(meta_compiler *c, int32_t value, int32_t layout) {
@@ -393,15 +491,33 @@ int32_t meta_convert_cut(meta_compiler *c, int32_t value, const meta_cut *cut) {
     return meta_convert(c, value, meta_cut_id(c, value, cut));
 }
 
-int32_t meta_convert_cut_exact(meta_compiler *c, int32_t value, const meta_cut *cut) {
-    if (c->device->is_uniform || meta_cut_is_disjoint(cut, c->n_member))
-        return meta_convert_cut(c, value, cut);
-    int32_t best = meta_variant_best(c, value), all = -1;
-    /* A gather takes every element from the one member that owns it, so its result is exact. What
-     * members have computed is not, and needs the owner's bits. */
-    if (best >= 0 && meta_variant_kind(c, best) == TDM_LAYOUT_SPLIT)
-        all = meta_convert_replicated(c, value);
-    else
-        all = meta_convert_exact(c, value);
-    return all < 0 ? -1 : split_by_slices(c, all, NULL, cut, meta_cut_id(c, value, cut));
+bool meta_convert_cuts_exact(meta_compiler *c, const int32_t values[2], const meta_cut cuts[2],
+                             int32_t out[2]) {
+    int32_t split[2] = {-1, -1}, computed[2] = {-1, -1}, unused[2];
+    bool is_shared[2];
+    for (int i = 0; i < 2; i++) {
+        if (values[i] < 0) continue;
+        is_shared[i] = !c->device->is_uniform && !meta_cut_is_disjoint(&cuts[i], c->n_member);
+        int32_t best = meta_variant_best(c, values[i]);
+        if (best < 0) return false;
+        if (!is_shared[i]) continue;
+        /* A gather takes every element from the one member that owns it, so its result is exact.
+         * What members have computed is not, and needs the owner's bits. */
+        if (meta_variant_kind(c, best) == TDM_LAYOUT_SPLIT)
+            split[i] = values[i];
+        else
+            computed[i] = values[i];
+    }
+    if (!split_gather(c, split, 2) || !meta_convert_exact_pair(c, computed, unused)) return false;
+    for (int i = 0; i < 2; i++) {
+        out[i] = -1;
+        if (values[i] < 0) continue;
+        if (!is_shared[i])
+            out[i] = meta_convert_cut(c, values[i], &cuts[i]);
+        else
+            out[i] = split_by_slices(c, replicated_find(c, values[i]), NULL, &cuts[i],
+                                     meta_cut_id(c, values[i], &cuts[i]));
+        if (out[i] < 0) return false;
+    }
+    return true;
 }

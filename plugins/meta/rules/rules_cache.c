@@ -8,8 +8,8 @@
  * heads over them, and the results are merged by log-sum-exp.
  *
  * A row that several members store must have the same bits on all of them. Otherwise their results
- * drift apart with every token that reads it. So stored rows come from meta_convert_exact or
- * meta_convert_cut_exact, which give every holder the owner's bits.
+ * drift apart with every token that reads it. So stored rows come from meta_convert_exact_pair or
+ * meta_convert_cuts_exact, which give every holder the owner's bits.
  */
 #include <string.h>
 
@@ -27,17 +27,15 @@ static meta_cut heads_cut(int32_t axis, int64_t n, const int64_t *lo, const int6
     return cut;
 }
 
-/* Rows to be stored, as each member needs them. An absent value (-1) gives -1 in *out. */
-static bool rows_convert(meta_compiler *c, int32_t value, const meta_state *s, int32_t *out) {
-    *out = -1;
-    if (value < 0) return true;
-    if (s->is_cut && !s->is_by_page) {
-        meta_cut cut = heads_cut(1, meta_value(c, value)->ne[1], s->head_lo, s->head_hi, 1);
-        *out = meta_convert_cut_exact(c, value, &cut);
-    } else {
-        *out = meta_convert_exact(c, value);
-    }
-    return *out >= 0;
+/* K and V rows to be stored, as each member needs them. An absent value (-1) gives -1 in out. */
+static bool rows_convert(meta_compiler *c, const int32_t values[2], const meta_state *s,
+                         int32_t out[2]) {
+    meta_cut cuts[2];
+    if (!s->is_cut || s->is_by_page) return meta_convert_exact_pair(c, values, out);
+    for (int i = 0; i < 2; i++)
+        if (values[i] >= 0)
+            cuts[i] = heads_cut(1, meta_value(c, values[i])->ne[1], s->head_lo, s->head_hi, 1);
+    return meta_convert_cuts_exact(c, values, cuts, out);
 }
 
 /* The step block as a whole on every member, also where another layout was declared for it. */
@@ -49,8 +47,7 @@ static bool kv_write_rule(meta_compiler *c, const tdm_node *node) {
     const meta_state *s = meta_state_get(c, node->src[3], node->params.kv.kv);
     int32_t src[4] = {-1, -1, step_variant(c, node->src[2]), -1};
     const meta_emission e = {.src = src, .state = s, .state_src = 3};
-    return s != NULL && src[2] >= 0 && rows_convert(c, node->src[0], s, &src[0]) &&
-           rows_convert(c, node->src[1], s, &src[1]) && meta_emit(c, &e, NULL);
+    return s != NULL && src[2] >= 0 && rows_convert(c, node->src, s, src) && meta_emit(c, &e, NULL);
 }
 const meta_rule meta_rule_kv_write = {
     kv_write_rule, "cache cut by heads: k and v are cut alike; by sequence: each member writes the "

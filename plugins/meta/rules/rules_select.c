@@ -1,47 +1,62 @@
 /* SPDX-License-Identifier: MIT
  *
- * rules_select.c: rules of the ops that select. The owner computes the selection, and an exchange
- * sends it to every member. Members that round differently could otherwise select different experts
- * or rows, and their results would no longer belong together.
+ * rules_select.c: rules of the ops that select. Members that round differently could select
+ * different experts or rows, and their results would no longer belong together. So the owner
+ * computes the selection, and one exchange sends it to every member. Members that compute equal
+ * bits from equal bits select by themselves.
  */
 #include <string.h>
 
 #include "plugins/meta/rules/compile.h"
 
+/* Every member selects for itself: their bits are equal, so their selections are. */
+static bool decide_alike(meta_compiler *c, const tdm_node *node, const int32_t *src) {
+    const int32_t layouts[TDM_MAX_DST] = {c->equivalent, c->equivalent};
+    int32_t variants[TDM_MAX_DST];
+    const meta_emission e = {.src = src, .dst_layout = layouts};
+    if (!meta_emit(c, &e, variants)) return false;
+    for (int32_t i = 0; i < node->n_dst; i++) meta_variant_link(c, variants[i]);
+    return c->status == TDM_OK;
+}
+
 static bool decide_rule(meta_compiler *c, const tdm_node *node) {
-    int32_t src[2] = {-1, -1}, owner = c->device->owner, local[2] = {-1, -1}, out[TDM_MAX_DST];
-    meta_result results[TDM_MAX_DST];
+    int32_t src[2] = {-1, -1}, owner = c->device->owner, local[2] = {-1, -1}, chosen[TDM_MAX_DST];
+    meta_result results[TDM_MAX_DST], all[TDM_MAX_DST][TDM_MAX_MEMBERS];
+    int32_t x[TDM_MAX_DST][TDM_MAX_MEMBERS], sent[TDM_MAX_DST][TDM_MAX_MEMBERS];
+    static const int64_t first[TDM_MAX_MEMBERS];
+    meta_crossing what[TDM_MAX_DST];
     for (int32_t i = 0; i < node->n_src; i++) {
         if (node->src[i] < 0) continue;
         src[i] = meta_convert_replicated(c, node->src[i]);
         if (src[i] < 0) return false;
         local[i] = meta_variant_at(c, src[i])->local[owner];
     }
-    for (int32_t i = 0; i < node->n_dst; i++) {
-        const tdm_value *v = meta_value(c, node->dst[i]);
-        results[i] = meta_result_like(v);
-    }
+    if (c->device->is_uniform) return decide_alike(c, node, src);
+    for (int32_t i = 0; i < node->n_dst; i++)
+        results[i] = meta_result_like(meta_value(c, node->dst[i]));
     if (!meta_emit_on(c, owner, node->op, &node->params, local, node->n_src, results, node->n_dst,
-                      out))
+                      chosen))
         return false;
     for (int32_t i = 0; i < node->n_dst; i++) {
-        static const int64_t first[TDM_MAX_MEMBERS];
-        int32_t x[TDM_MAX_MEMBERS], sent[TDM_MAX_MEMBERS];
-        meta_result all[TDM_MAX_MEMBERS];
         for (int32_t d = 0; d < TDM_MAX_MEMBERS; d++) {
-            x[d] = d == owner ? out[i] : -1;
-            all[d] = results[i];
+            x[i][d] = d == owner ? chosen[i] : -1;
+            all[i][d] = results[i];
         }
-        if (!meta_emit_exchange(c, TDM_EXCHANGE_GATHER, 0, x, first, NULL, all, sent)) return false;
+        what[i] = (meta_crossing){0, x[i], first, all[i], sent[i]};
+    }
+    if (!meta_emit_gathers(c, what, node->n_dst)) return false;
+    for (int32_t i = 0; i < node->n_dst; i++) {
         int32_t variant = meta_variant_new(c, node->dst[i], c->exact);
         if (variant < 0) return false;
-        memcpy(meta_variant_at(c, variant)->local, sent, sizeof sent);
+        memcpy(meta_variant_at(c, variant)->local, sent[i], sizeof sent[i]);
         meta_variant_link(c, variant);
     }
     return c->status == TDM_OK;
 }
-const meta_rule meta_rule_top_k = {decide_rule, "decided by the owner and sent"};
-const meta_rule meta_rule_moe_route = {decide_rule, "decided by the owner and sent"};
+const meta_rule meta_rule_top_k = {
+    decide_rule, "decided by the owner and sent; by every member where all compute equal bits"};
+const meta_rule meta_rule_moe_route = {
+    decide_rule, "decided by the owner and sent; by every member where all compute equal bits"};
 
 static bool lse_merge_rule(meta_compiler *c, const tdm_node *node) {
     int32_t src[2] = {meta_variant_best(c, node->src[0]), meta_variant_best(c, node->src[1])};
