@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "plugins/vulkan/vk.h"
+#include "plugins/vulkan/transfer.h"
 
 /* ---- Structs and failures -------------------------------------------------------------------- */
 
@@ -107,7 +107,7 @@ static tdm_status device_count(tdm_instance *instance, int32_t *n_out, tdm_error
 }
 
 static void info_fill(tdm_instance *instance, const vk_facts *facts, int32_t index,
-                      const vk_options *options, tdm_device_info *info_out) {
+                      const vk_options *options, uint64_t allocated, tdm_device_info *info_out) {
     tdm_device_info info = {.struct_size = sizeof info};
     snprintf(info.name, sizeof info.name, "vulkan%d", (int)index);
     snprintf(info.description, sizeof info.description, "%.56s (%.40s)%s",
@@ -115,7 +115,7 @@ static void info_fill(tdm_instance *instance, const vk_facts *facts, int32_t ind
              facts->is_cpu ? "; only with allow-cpu = yes" : "");
     snprintf(info.vendor, sizeof info.vendor, "%s", vk_vendor_name(facts->properties.vendorID));
     snprintf(info.pci_address, sizeof info.pci_address, "%s", facts->pci_address);
-    vk_facts_memory(&instance->driver, facts, &info.memory_free, &info.memory_total);
+    vk_facts_memory(&instance->driver, facts, allocated, &info.memory_free, &info.memory_total);
     info.buffer_align = VK_BUFFER_ALIGN;
     info.max_buffer = facts->max_allocation;
     if (options != NULL && options->allocation != 0 && options->allocation < info.max_buffer)
@@ -129,7 +129,7 @@ static tdm_status device_describe(tdm_instance *instance, int32_t index, tdm_dev
                                   tdm_error *err) {
     const vk_facts *facts = index >= 0 ? facts_at(instance, index) : NULL;
     if (facts == NULL) return tdm_fail(err, TDM_NOT_FOUND, "vulkan: no device %d", (int)index);
-    info_fill(instance, facts, index, NULL, info_out);
+    info_fill(instance, facts, index, NULL, 0, info_out);
     return TDM_OK;
 }
 
@@ -269,10 +269,12 @@ static void device_close(tdm_device *device) {
     if (device->device != NULL && device->fn.DestroyDevice != NULL) {
         vk_pipelines_destroy(device);
         vk_transfer_destroy(device);
+        vk_blocks_destroy(device);
         if (device->layout != VK_NULL_HANDLE)
             device->fn.DestroyPipelineLayout(device->device, device->layout, NULL);
         device->fn.DestroyDevice(device->device, NULL);
     }
+    pthread_mutex_destroy(&device->import_mutex);
     pthread_mutex_destroy(&device->queue_mutex);
     free(device);
 }
@@ -300,6 +302,7 @@ static tdm_status device_open(tdm_instance *instance, const tdm_device_params *p
     device->options = options;
     snprintf(device->name, sizeof device->name, "vulkan%d", (int)p.index);
     pthread_mutex_init(&device->queue_mutex, NULL);
+    pthread_mutex_init(&device->import_mutex, NULL);
     status = subgroup_choose(device, err);
     if (status == TDM_OK) status = logical_create(device, err);
     if (status == TDM_OK) {
@@ -307,6 +310,7 @@ static tdm_status device_open(tdm_instance *instance, const tdm_device_params *p
         target_fill(device);
         status = layout_create(device, err);
     }
+    if (status == TDM_OK) status = vk_blocks_create(device, err);
     if (status == TDM_OK) status = vk_pipelines_create(device, err);
     if (status == TDM_OK) status = vk_transfer_create(device, err);
     if (status != TDM_OK) {
@@ -321,7 +325,8 @@ static tdm_status device_get_info(tdm_device *device, tdm_device_info *info_out,
     (void)err;
     int32_t index = 0;
     while (facts_at(device->instance, index) != device->facts) index++;
-    info_fill(device->instance, device->facts, index, &device->options, info_out);
+    info_fill(device->instance, device->facts, index, &device->options, vk_memory_allocated(device),
+              info_out);
     return TDM_OK;
 }
 

@@ -208,22 +208,45 @@ void vk_facts_read(const vk_driver *driver, VkPhysicalDevice physical, vk_facts 
     family_choose(driver, facts);
 }
 
-void vk_facts_memory(const vk_driver *driver, const vk_facts *facts, uint64_t *free_out,
-                     uint64_t *total_out) {
-    VkPhysicalDeviceMemoryBudgetPropertiesEXT budget = {
+/* ---- Memory in use --------------------------------------------------------------------------- */
+
+static void budget_read(const vk_driver *driver, const vk_facts *facts,
+                        VkPhysicalDeviceMemoryBudgetPropertiesEXT *budget_out) {
+    *budget_out = (VkPhysicalDeviceMemoryBudgetPropertiesEXT){
         .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MEMORY_BUDGET_PROPERTIES_EXT};
     VkPhysicalDeviceMemoryProperties2 memory = {
-        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MEMORY_PROPERTIES_2,
-        .pNext = facts->has_budget ? &budget : NULL};
+        .sType = VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_MEMORY_PROPERTIES_2, .pNext = budget_out};
     driver->fn.GetPhysicalDeviceMemoryProperties2(facts->physical, &memory);
+}
+
+/* A budget above the heap's size, or a usage above the budget, is a driver's mistake. */
+static uint64_t heap_free(const vk_facts *facts, uint32_t heap,
+                          const VkPhysicalDeviceMemoryBudgetPropertiesEXT *budget) {
+    uint64_t size = facts->memory.memoryHeaps[heap].size;
+    uint64_t room = budget->heapBudget[heap] < size ? budget->heapBudget[heap] : size;
+    return room > budget->heapUsage[heap] ? room - budget->heapUsage[heap] : 0;
+}
+
+bool vk_facts_heap_free(const vk_driver *driver, const vk_facts *facts, uint32_t heap,
+                        uint64_t *free_out) {
+    VkPhysicalDeviceMemoryBudgetPropertiesEXT budget;
+    if (!facts->has_budget) return false;
+    budget_read(driver, facts, &budget);
+    *free_out = heap_free(facts, heap, &budget);
+    return true;
+}
+
+/* An integrated GPU computes in all heaps, which drivers divide as they like. */
+void vk_facts_memory(const vk_driver *driver, const vk_facts *facts, uint64_t allocated,
+                     uint64_t *free_out, uint64_t *total_out) {
+    VkPhysicalDeviceMemoryBudgetPropertiesEXT budget;
+    if (facts->has_budget) budget_read(driver, facts, &budget);
     *free_out = *total_out = 0;
-    for (uint32_t i = 0; i < memory.memoryProperties.memoryHeapCount; i++) {
-        const VkMemoryHeap *heap = &memory.memoryProperties.memoryHeaps[i];
-        if ((heap->flags & VK_MEMORY_HEAP_DEVICE_LOCAL_BIT) == 0) continue;
-        /* A budget above the heap's size, or a usage above the budget, is a driver's mistake. */
-        uint64_t room = budget.heapBudget[i] < heap->size ? budget.heapBudget[i] : heap->size;
+    for (uint32_t i = 0; i < facts->memory.memoryHeapCount; i++) {
+        const VkMemoryHeap *heap = &facts->memory.memoryHeaps[i];
+        if ((heap->flags & VK_MEMORY_HEAP_DEVICE_LOCAL_BIT) == 0 && !facts->is_integrated) continue;
         *total_out += heap->size;
-        if (facts->has_budget && room > budget.heapUsage[i])
-            *free_out += room - budget.heapUsage[i];
+        if (facts->has_budget) *free_out += heap_free(facts, i, &budget);
     }
+    if (!facts->has_budget) *free_out = *total_out > allocated ? *total_out - allocated : 0;
 }

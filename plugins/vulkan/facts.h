@@ -39,10 +39,15 @@ typedef struct vk_facts {
 /* Reads the facts of one physical device. [any-thread] */
 void vk_facts_read(const vk_driver *driver, VkPhysicalDevice physical, vk_facts *facts_out);
 
-/* Bytes free and in all of the memory that is the device's own; free is 0 where unknown.
+/* Bytes that the driver's account leaves in a heap. False where the driver keeps none.
  * [any-thread] */
-void vk_facts_memory(const vk_driver *driver, const vk_facts *facts, uint64_t *free_out,
-                     uint64_t *total_out);
+bool vk_facts_heap_free(const vk_driver *driver, const vk_facts *facts, uint32_t heap,
+                        uint64_t *free_out);
+
+/* Bytes free and in all of the memory that the device computes in. `allocated` is what the caller
+ * has, which counts where the driver keeps no account. [any-thread] */
+void vk_facts_memory(const vk_driver *driver, const vk_facts *facts, uint64_t allocated,
+                     uint64_t *free_out, uint64_t *total_out);
 
 /* The vendor's name for a PCI vendor id; "" where unknown. */
 const char *vk_vendor_name(uint32_t vendor_id);

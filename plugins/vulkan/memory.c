@@ -1,39 +1,101 @@
 /* SPDX-License-Identifier: MIT
  *
- * memory.c: device memory. The type of memory goes by what it is for: where the host hands over
- * data in every step it writes or reads the memory itself; all else lies in the device's own memory.
+ * memory.c: which type of memory serves a use, blocks of it, and the pieces of blocks.
  */
+#include "plugins/vulkan/memory.h"
+
+#include <stdlib.h>
 #include <string.h>
 
-#include "plugins/vulkan/vk.h"
+#include "plugins/gpu/mem/ranges.h"
 
-/* How well a type of memory serves a purpose; below 0: not at all. */
-static int type_score(const vk_device *device, VkMemoryPropertyFlags flags, int32_t purpose) {
+enum {
+    BLOCK_SIZE = 32 << 20,
+    /* Larger pieces have a block of their own, so that freeing them gives memory back. */
+    SHARED_MAX = BLOCK_SIZE / 8,
+    /* Of pieces: at least any driver's nonCoherentAtomSize, which is at most 256. */
+    PIECE_UNIT = 256
+};
+
+/* An allocation of the driver with a buffer over all of it. */
+struct vk_block {
+    struct vk_block *next;
+    VkDeviceMemory memory;
+    VkBuffer buffer;
+    uint64_t address;
+    uint64_t size;
+    uint8_t *mapped;
+    VkMemoryPropertyFlags flags;
+    uint32_t type;
+    bool is_shared;
+    gpu_ranges ranges; /* where shared */
+};
+
+struct vk_blocks {
+    pthread_mutex_t mutex;
+    struct vk_block *shared; /* those with pieces */
+    _Atomic uint64_t allocated;
+};
+
+tdm_status vk_blocks_create(vk_device *device, tdm_error *err) {
+    vk_blocks *blocks = calloc(1, sizeof *blocks);
+    if (blocks == NULL) return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "%s: no memory", device->name);
+    pthread_mutex_init(&blocks->mutex, NULL);
+    device->blocks = blocks;
+    return TDM_OK;
+}
+
+void vk_blocks_destroy(vk_device *device) {
+    vk_blocks *blocks = device->blocks;
+    if (blocks == NULL) return;
+    pthread_mutex_destroy(&blocks->mutex);
+    free(blocks);
+    device->blocks = NULL;
+}
+
+uint64_t vk_memory_allocated(const vk_device *device) {
+    return atomic_load(&device->blocks->allocated);
+}
+
+/* ---- Types ----------------------------------------------------------------------------------- */
+
+/* How well a type of memory serves a use; below 0: not at all. */
+static int type_score(const vk_device *device, VkMemoryPropertyFlags flags, vk_use use) {
+    const VkMemoryPropertyFlags never =
+        VK_MEMORY_PROPERTY_LAZILY_ALLOCATED_BIT | VK_MEMORY_PROPERTY_PROTECTED_BIT |
+        VK_MEMORY_PROPERTY_DEVICE_COHERENT_BIT_AMD | VK_MEMORY_PROPERTY_DEVICE_UNCACHED_BIT_AMD;
     bool is_local = (flags & VK_MEMORY_PROPERTY_DEVICE_LOCAL_BIT) != 0;
     bool is_visible = (flags & VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT) != 0;
     bool is_coherent = (flags & VK_MEMORY_PROPERTY_HOST_COHERENT_BIT) != 0;
     bool is_cached = (flags & VK_MEMORY_PROPERTY_HOST_CACHED_BIT) != 0;
-    if ((flags & (VK_MEMORY_PROPERTY_LAZILY_ALLOCATED_BIT | VK_MEMORY_PROPERTY_PROTECTED_BIT)) != 0)
-        return -1;
-    if (purpose == TDM_BUFFER_STAGING) {
+    bool is_host = device->target.is_host;
+    if ((flags & never) != 0) return -1;
+    switch (use) {
+    case VK_USE_INPUT: /* the device's own memory where the host may write it: one crossing */
         if (!is_visible) return -1;
-        return (is_cached ? 4 : 0) + (is_coherent ? 2 : 0) + (is_local ? 0 : 1);
+        return (is_coherent ? 8 : 0) + (is_local ? 4 : 0) + (is_cached == is_host ? 1 : 0);
+    case VK_USE_OUTPUT:
+    case VK_USE_STAGING: /* the host's reads must be cached */
+        if (!is_visible) return -1;
+        return (is_cached ? 8 : 0) + (is_coherent ? 4 : 0) + (is_local == is_host ? 1 : 0);
+    default:
+        /* A card's weights never lie behind the bus without a word: then there is no memory. The
+         * window of a card's memory that the host sees may be small; it is left to inputs. A device
+         * that shares the host's memory is written directly. */
+        if (!is_local && !is_host) return -1;
+        return (is_local ? 8 : 0) + (is_visible == is_host ? 4 : 0) + (is_coherent ? 2 : 0) +
+               (is_cached == is_host ? 1 : 0);
     }
-    /* A small window of device memory that the host sees is left to what needs it, unless the
-     * device shares the host's memory. */
-    bool shares = device->facts->is_integrated || device->facts->is_cpu;
-    return (is_local ? 8 : 0) + (is_visible == shares ? 4 : 0) + (is_coherent ? 2 : 0) +
-           (is_cached ? 1 : 0);
 }
 
 /* Types in falling order of score; returns how many serve. */
-static uint32_t types_order(const vk_device *device, uint32_t allowed, int32_t purpose,
+static uint32_t types_order(const vk_device *device, uint32_t allowed, vk_use use,
                             uint32_t order[VK_MAX_MEMORY_TYPES]) {
     const VkPhysicalDeviceMemoryProperties *memory = &device->facts->memory;
     int score[VK_MAX_MEMORY_TYPES];
     uint32_t n = 0;
     for (uint32_t i = 0; i < memory->memoryTypeCount; i++) {
-        int s = type_score(device, memory->memoryTypes[i].propertyFlags, purpose);
+        int s = type_score(device, memory->memoryTypes[i].propertyFlags, use);
         if ((allowed >> i & 1) == 0 || s < 0) continue;
         uint32_t k = n++;
         for (; k > 0 && score[k - 1] < s; k--) {
@@ -46,97 +108,274 @@ static uint32_t types_order(const vk_device *device, uint32_t allowed, int32_t p
     return n;
 }
 
-static VkResult bind_to(vk_device *device, uint32_t type, uint64_t size, vk_memory *memory) {
-    const VkMemoryPropertyFlags flags = device->facts->memory.memoryTypes[type].propertyFlags;
-    const VkMemoryAllocateFlagsInfo address = {.sType =
-                                                   VK_STRUCTURE_TYPE_MEMORY_ALLOCATE_FLAGS_INFO,
-                                               .flags = VK_MEMORY_ALLOCATE_DEVICE_ADDRESS_BIT};
-    const VkMemoryAllocateInfo info = {.sType = VK_STRUCTURE_TYPE_MEMORY_ALLOCATE_INFO,
-                                       .pNext = &address,
-                                       .allocationSize = size,
-                                       .memoryTypeIndex = type};
-    void *mapped = NULL;
-    VkResult result = device->fn.AllocateMemory(device->device, &info, NULL, &memory->memory);
-    if (result != VK_SUCCESS) {
-        memory->memory = VK_NULL_HANDLE;
-        return result;
+/* ---- Blocks ---------------------------------------------------------------------------------- */
+
+static void block_free(vk_device *device, struct vk_block *block) {
+    if (block == NULL) return;
+    if (block->buffer != VK_NULL_HANDLE)
+        device->fn.DestroyBuffer(device->device, block->buffer, NULL);
+    if (block->memory != VK_NULL_HANDLE) {
+        device->fn.FreeMemory(device->device, block->memory, NULL); /* unmaps */
+        atomic_fetch_sub(&device->blocks->allocated, block->size);
     }
-    result = device->fn.BindBufferMemory(device->device, memory->buffer, memory->memory, 0);
-    if (result == VK_SUCCESS && (flags & VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT) != 0)
-        result = device->fn.MapMemory(device->device, memory->memory, 0, VK_WHOLE_SIZE, 0, &mapped);
-    memory->mapped = mapped;
-    memory->is_coherent = (flags & VK_MEMORY_PROPERTY_HOST_COHERENT_BIT) != 0;
-    memory->is_cached = (flags & VK_MEMORY_PROPERTY_HOST_CACHED_BIT) != 0;
-    return result;
+    gpu_ranges_free(&block->ranges);
+    free(block);
 }
 
-static tdm_status buffer_create(vk_device *device, uint64_t size, VkBuffer *buffer_out,
-                                tdm_error *err) {
+static VkResult buffer_create(vk_device *device, uint64_t size, bool is_import,
+                              VkBuffer *buffer_out) {
+    const VkExternalMemoryBufferCreateInfo external = {
+        .sType = VK_STRUCTURE_TYPE_EXTERNAL_MEMORY_BUFFER_CREATE_INFO,
+        .handleTypes = VK_EXTERNAL_MEMORY_HANDLE_TYPE_HOST_ALLOCATION_BIT_EXT};
     const VkBufferCreateInfo info = {
         .sType = VK_STRUCTURE_TYPE_BUFFER_CREATE_INFO,
+        .pNext = is_import ? &external : NULL,
         .size = size,
         .usage = VK_BUFFER_USAGE_STORAGE_BUFFER_BIT | VK_BUFFER_USAGE_SHADER_DEVICE_ADDRESS_BIT |
                  VK_BUFFER_USAGE_TRANSFER_SRC_BIT | VK_BUFFER_USAGE_TRANSFER_DST_BIT,
         .sharingMode = VK_SHARING_MODE_EXCLUSIVE};
-    VkResult result = device->fn.CreateBuffer(device->device, &info, NULL, buffer_out);
-    return result == VK_SUCCESS ? TDM_OK : vk_fail(device, err, result, "vkCreateBuffer");
+    return device->fn.CreateBuffer(device->device, &info, NULL, buffer_out);
+}
+
+/* Takes memory of a type, of the driver's or of the host's at `ptr`, for the block's buffer. */
+static VkResult block_bind(vk_device *device, struct vk_block *block, uint64_t size, void *ptr) {
+    const VkImportMemoryHostPointerInfoEXT import = {
+        .sType = VK_STRUCTURE_TYPE_IMPORT_MEMORY_HOST_POINTER_INFO_EXT,
+        .handleType = VK_EXTERNAL_MEMORY_HANDLE_TYPE_HOST_ALLOCATION_BIT_EXT,
+        .pHostPointer = ptr};
+    const VkMemoryAllocateFlagsInfo address = {.sType =
+                                                   VK_STRUCTURE_TYPE_MEMORY_ALLOCATE_FLAGS_INFO,
+                                               .pNext = ptr != NULL ? &import : NULL,
+                                               .flags = VK_MEMORY_ALLOCATE_DEVICE_ADDRESS_BIT};
+    const VkMemoryAllocateInfo info = {.sType = VK_STRUCTURE_TYPE_MEMORY_ALLOCATE_INFO,
+                                       .pNext = &address,
+                                       .allocationSize = size,
+                                       .memoryTypeIndex = block->type};
+    void *mapped = ptr;
+    VkResult result = device->fn.AllocateMemory(device->device, &info, NULL, &block->memory);
+    if (result != VK_SUCCESS) {
+        block->memory = VK_NULL_HANDLE;
+        return result;
+    }
+    block->size = size;
+    block->flags = device->facts->memory.memoryTypes[block->type].propertyFlags;
+    atomic_fetch_add(&device->blocks->allocated, size);
+    result = device->fn.BindBufferMemory(device->device, block->buffer, block->memory, 0);
+    if (result == VK_SUCCESS && ptr == NULL &&
+        (block->flags & VK_MEMORY_PROPERTY_HOST_VISIBLE_BIT) != 0)
+        result = device->fn.MapMemory(device->device, block->memory, 0, VK_WHOLE_SIZE, 0, &mapped);
+    if (result != VK_SUCCESS) return result;
+    block->mapped = mapped;
+    const VkBufferDeviceAddressInfo where = {.sType = VK_STRUCTURE_TYPE_BUFFER_DEVICE_ADDRESS_INFO,
+                                             .buffer = block->buffer};
+    block->address = device->fn.GetBufferDeviceAddress(device->device, &where);
+    return VK_SUCCESS;
+}
+
+/* Whether the heap of a type has room by the driver's account. True where it keeps none. */
+static bool has_room(const vk_device *device, uint32_t type, uint64_t size) {
+    uint32_t heap = device->facts->memory.memoryTypes[type].heapIndex;
+    uint64_t n_free;
+    if (!vk_facts_heap_free(&device->instance->driver, device->facts, heap, &n_free)) return true;
+    return size <= n_free;
+}
+
+/* A block of at least `size` bytes in memory of a type. */
+static VkResult block_make(vk_device *device, uint32_t type, uint64_t size, void *ptr,
+                           struct vk_block **block_out) {
+    struct vk_block *block = calloc(1, sizeof *block);
+    VkMemoryRequirements needs;
+    if (block == NULL) return VK_ERROR_OUT_OF_HOST_MEMORY;
+    block->type = type;
+    VkResult result = buffer_create(device, size, ptr != NULL, &block->buffer);
+    if (result == VK_SUCCESS) {
+        device->fn.GetBufferMemoryRequirements(device->device, block->buffer, &needs);
+        if (ptr != NULL) needs.size = size;
+        result = (needs.memoryTypeBits >> type & 1) == 0 ? VK_ERROR_FEATURE_NOT_PRESENT
+                 : ptr == NULL && !has_room(device, type, needs.size)
+                     ? VK_ERROR_OUT_OF_DEVICE_MEMORY
+                     : block_bind(device, block, needs.size, ptr);
+    } else {
+        block->buffer = VK_NULL_HANDLE;
+    }
+    if (result == VK_SUCCESS) {
+        *block_out = block;
+        return VK_SUCCESS;
+    }
+    block_free(device, block);
+    return result;
+}
+
+/* ---- Pieces ---------------------------------------------------------------------------------- */
+
+static vk_memory piece_of(const vk_device *device, struct vk_block *block, uint64_t off,
+                          uint64_t size, vk_use use) {
+    vk_memory memory = {.block = block,
+                        .buffer = block->buffer,
+                        .off = off,
+                        .address = block->address + off,
+                        .size = size};
+    bool may_map = device->options.has_map || use == VK_USE_STAGING;
+    if (block->mapped != NULL && may_map) memory.mapped = block->mapped + off;
+    memory.is_coherent = (block->flags & VK_MEMORY_PROPERTY_HOST_COHERENT_BIT) != 0;
+    memory.is_cached = (block->flags & VK_MEMORY_PROPERTY_HOST_CACHED_BIT) != 0;
+    return memory;
+}
+
+/* A piece of a shared block of this type; a new block where none has room. */
+static VkResult piece_take(vk_device *device, uint32_t type, uint64_t size, vk_use use,
+                           vk_memory *memory_out) {
+    vk_blocks *blocks = device->blocks;
+    VkResult result = VK_SUCCESS;
+    uint64_t off = 0;
+    pthread_mutex_lock(&blocks->mutex);
+    struct vk_block *block = blocks->shared;
+    while (block != NULL && (block->type != type || !gpu_ranges_take(&block->ranges, size, &off)))
+        block = block->next;
+    if (block == NULL) {
+        result = block_make(device, type, BLOCK_SIZE, NULL, &block);
+        if (result == VK_SUCCESS && (!gpu_ranges_init(&block->ranges, BLOCK_SIZE, PIECE_UNIT) ||
+                                     !gpu_ranges_take(&block->ranges, size, &off))) {
+            block_free(device, block);
+            result = VK_ERROR_OUT_OF_HOST_MEMORY;
+        }
+        if (result == VK_SUCCESS) {
+            block->is_shared = true;
+            block->next = blocks->shared;
+            blocks->shared = block;
+        }
+    }
+    if (result == VK_SUCCESS) *memory_out = piece_of(device, block, off, size, use);
+    pthread_mutex_unlock(&blocks->mutex);
+    return result;
+}
+
+static VkResult memory_take(vk_device *device, uint32_t type, uint64_t size, uint64_t limit,
+                            vk_use use, vk_memory *memory_out) {
+    struct vk_block *block;
+    if (size <= SHARED_MAX && limit >= BLOCK_SIZE) {
+        VkResult result = piece_take(device, type, size, use, memory_out);
+        if (result == VK_SUCCESS || vk_result_status(result) != TDM_RESOURCE_EXHAUSTED)
+            return result; /* without memory for a block there may be some for the piece alone */
+    }
+    VkResult result = block_make(device, type, size, NULL, &block);
+    if (result == VK_SUCCESS) *memory_out = piece_of(device, block, 0, size, use);
+    return result;
 }
 
 static tdm_status memory_refuse(vk_device *device, uint64_t size, uint64_t limit, tdm_error *err) {
     uint64_t n_free, n_total;
-    vk_facts_memory(&device->instance->driver, device->facts, &n_free, &n_total);
+    vk_facts_memory(&device->instance->driver, device->facts, vk_memory_allocated(device), &n_free,
+                    &n_total);
     if (size > limit)
-        return tdm_fail(
-            err, TDM_RESOURCE_EXHAUSTED,
-            "%s (%s): %llu bytes in one buffer; the driver allocates up to %llu at once",
-            device->name, device->facts->properties.deviceName, (unsigned long long)size,
-            (unsigned long long)limit);
+        return tdm_fail(err, TDM_RESOURCE_EXHAUSTED,
+                        "%s (%s): asked for %llu bytes in one buffer; the driver allocates up to "
+                        "%llu at once, and %llu are free",
+                        device->name, device->facts->properties.deviceName,
+                        (unsigned long long)size, (unsigned long long)limit,
+                        (unsigned long long)n_free);
     return tdm_fail(err, TDM_RESOURCE_EXHAUSTED,
                     "%s (%s): not enough memory: asked for %llu bytes, %llu are free of %llu",
                     device->name, device->facts->properties.deviceName, (unsigned long long)size,
                     (unsigned long long)n_free, (unsigned long long)n_total);
 }
 
-tdm_status vk_memory_alloc(vk_device *device, uint64_t size, int32_t purpose, vk_memory *memory_out,
+tdm_status vk_memory_alloc(vk_device *device, uint64_t size, vk_use use, vk_memory *memory_out,
                            tdm_error *err) {
-    vk_memory memory = {.size = size};
     uint32_t order[VK_MAX_MEMORY_TYPES];
     uint64_t limit = device->facts->max_allocation;
+    memset(memory_out, 0, sizeof *memory_out);
     if (device->options.allocation != 0 && device->options.allocation < limit)
         limit = device->options.allocation;
-    if (size == 0) {
-        *memory_out = memory;
+    if (size == 0) return TDM_OK;
+    if (atomic_load(&device->is_lost))
+        return vk_fail(device, err, VK_ERROR_DEVICE_LOST, "an earlier call");
+    if (size > limit) return memory_refuse(device, size, limit, err);
+    uint32_t n = types_order(device, UINT32_MAX, use, order);
+    VkResult result = VK_ERROR_OUT_OF_DEVICE_MEMORY;
+    for (uint32_t i = 0; i < n; i++) {
+        result = memory_take(device, order[i], size, limit, use, memory_out);
+        if (result == VK_SUCCESS) return TDM_OK;
+        if (result == VK_ERROR_DEVICE_LOST) break;
+    }
+    memset(memory_out, 0, sizeof *memory_out);
+    return result == VK_ERROR_DEVICE_LOST ? vk_fail(device, err, result, "vkAllocateMemory")
+                                          : memory_refuse(device, size, limit, err);
+}
+
+tdm_status vk_memory_import(vk_device *device, void *ptr, uint64_t size, vk_memory *memory_out,
+                            tdm_error *err) {
+    VkMemoryHostPointerPropertiesEXT pointer = {
+        .sType = VK_STRUCTURE_TYPE_MEMORY_HOST_POINTER_PROPERTIES_EXT};
+    uint32_t order[VK_MAX_MEMORY_TYPES];
+    struct vk_block *block;
+    memset(memory_out, 0, sizeof *memory_out);
+    VkResult result = device->fn.GetMemoryHostPointerPropertiesEXT(
+        device->device, VK_EXTERNAL_MEMORY_HANDLE_TYPE_HOST_ALLOCATION_BIT_EXT, ptr, &pointer);
+    uint32_t n = 0;
+    if (result == VK_SUCCESS) n = types_order(device, pointer.memoryTypeBits, VK_USE_OUTPUT, order);
+    if (result == VK_SUCCESS && n == 0) result = VK_ERROR_INVALID_EXTERNAL_HANDLE;
+    for (uint32_t i = 0; i < n; i++) {
+        result = block_make(device, order[i], size, ptr, &block);
+        if (result != VK_SUCCESS) continue;
+        *memory_out = piece_of(device, block, 0, size, VK_USE_STAGING);
         return TDM_OK;
     }
-    if (size > limit) return memory_refuse(device, size, limit, err);
-    tdm_status status = buffer_create(device, size, &memory.buffer, err);
-    if (status != TDM_OK) return status;
-    VkMemoryRequirements needs;
-    device->fn.GetBufferMemoryRequirements(device->device, memory.buffer, &needs);
-    uint32_t n = types_order(device, needs.memoryTypeBits, purpose, order);
-    VkResult result = VK_ERROR_OUT_OF_DEVICE_MEMORY;
-    for (uint32_t i = 0; i < n && result != VK_SUCCESS; i++) {
-        if (memory.memory != VK_NULL_HANDLE) break; /* bound, but not mapped */
-        result = bind_to(device, order[i], needs.size, &memory);
-    }
-    if (result != VK_SUCCESS) {
-        vk_memory_free(device, &memory);
-        return vk_result_status(result) == TDM_RESOURCE_EXHAUSTED
-                   ? memory_refuse(device, size, limit, err)
-                   : vk_fail(device, err, result, "vkAllocateMemory");
-    }
-    if (!device->options.has_map && purpose != TDM_BUFFER_STAGING) memory.mapped = NULL;
-    const VkBufferDeviceAddressInfo address = {
-        .sType = VK_STRUCTURE_TYPE_BUFFER_DEVICE_ADDRESS_INFO, .buffer = memory.buffer};
-    memory.address = device->fn.GetBufferDeviceAddress(device->device, &address);
-    *memory_out = memory;
-    return TDM_OK;
+    if (result == VK_ERROR_DEVICE_LOST) return vk_fail(device, err, result, "vkAllocateMemory");
+    char text[32];
+    return tdm_fail(err, TDM_UNSUPPORTED,
+                    "%s (%s): the driver does not import %llu bytes of host memory: %s",
+                    device->name, device->facts->properties.deviceName, (unsigned long long)size,
+                    vk_result_name(result, text));
 }
 
 void vk_memory_free(vk_device *device, vk_memory *memory) {
-    if (memory->buffer != VK_NULL_HANDLE)
-        device->fn.DestroyBuffer(device->device, memory->buffer, NULL);
-    if (memory->memory != VK_NULL_HANDLE)
-        device->fn.FreeMemory(device->device, memory->memory, NULL); /* unmaps */
+    struct vk_block *block = memory->block;
+    if (block == NULL) return;
+    if (block->is_shared) {
+        vk_blocks *blocks = device->blocks;
+        pthread_mutex_lock(&blocks->mutex);
+        gpu_ranges_give(&block->ranges, memory->off, memory->size);
+        if (block->ranges.n_taken == 0) {
+            struct vk_block **at = &blocks->shared;
+            while (*at != block) at = &(*at)->next;
+            *at = block->next;
+        } else {
+            block = NULL;
+        }
+        pthread_mutex_unlock(&blocks->mutex);
+    }
+    block_free(device, block);
     memset(memory, 0, sizeof *memory);
+}
+
+/* ---- Memory that is not coherent ------------------------------------------------------------- */
+
+static VkMappedMemoryRange range_of(const vk_device *device, const vk_memory *memory, uint64_t off,
+                                    uint64_t size) {
+    uint64_t atom = device->facts->properties.limits.nonCoherentAtomSize;
+    uint64_t first = (memory->off + off) / atom * atom;
+    uint64_t end = (memory->off + off + size + atom - 1) / atom * atom;
+    return (VkMappedMemoryRange){.sType = VK_STRUCTURE_TYPE_MAPPED_MEMORY_RANGE,
+                                 .memory = memory->block->memory,
+                                 .offset = first,
+                                 .size = end < memory->block->size ? end - first : VK_WHOLE_SIZE};
+}
+
+tdm_status vk_memory_flush(vk_device *device, const vk_memory *memory, uint64_t off, uint64_t size,
+                           tdm_error *err) {
+    if (memory->is_coherent || size == 0) return TDM_OK;
+    const VkMappedMemoryRange range = range_of(device, memory, off, size);
+    VkResult result = device->fn.FlushMappedMemoryRanges(device->device, 1, &range);
+    return result == VK_SUCCESS ? TDM_OK
+                                : vk_fail(device, err, result, "vkFlushMappedMemoryRanges");
+}
+
+tdm_status vk_memory_invalidate(vk_device *device, const vk_memory *memory, uint64_t off,
+                                uint64_t size, tdm_error *err) {
+    if (memory->is_coherent || size == 0) return TDM_OK;
+    const VkMappedMemoryRange range = range_of(device, memory, off, size);
+    VkResult result = device->fn.InvalidateMappedMemoryRanges(device->device, 1, &range);
+    return result == VK_SUCCESS ? TDM_OK
+                                : vk_fail(device, err, result, "vkInvalidateMappedMemoryRanges");
 }

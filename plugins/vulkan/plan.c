@@ -8,6 +8,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "plugins/gpu/plan/print.h"
+
 /* ---- Scratch --------------------------------------------------------------------------------- */
 
 void vk_scratch_pool_init(vk_scratch_pool *pool) {
@@ -35,7 +37,7 @@ static tdm_status scratch_get(vk_device *device, vk_scratch_pool *pool, uint64_t
     if (pool->current == NULL || pool->current->memory.size < size) {
         vk_scratch *scratch = calloc(1, sizeof *scratch);
         status = scratch != NULL
-                     ? vk_memory_alloc(device, size, TDM_BUFFER_COMPUTE, &scratch->memory, err)
+                     ? vk_memory_alloc(device, size, VK_USE_DEVICE, &scratch->memory, err)
                      : tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "%s: no memory", device->name);
         if (status == TDM_OK) {
             scratch_drop(device, pool->current);
@@ -84,10 +86,19 @@ static tdm_status commands_create(tdm_plan *plan, tdm_error *err) {
 
 static tdm_status constants_create(tdm_plan *plan, tdm_error *err) {
     const uint64_t size = plan->steps->constants_size;
-    tdm_status status =
-        vk_memory_alloc(plan->device, size, TDM_BUFFER_COMPUTE, &plan->constants, err);
+    tdm_status status = vk_memory_alloc(plan->device, size, VK_USE_DEVICE, &plan->constants, err);
     if (status != TDM_OK) return status;
     return vk_upload(plan->device, &plan->constants, 0, plan->steps->constants, size, err);
+}
+
+/* Says what a run of the plan costs, to those who run with --verbose. */
+static void cost_log(const vk_device *device, const gpu_plan *steps, const tdm_graph *graph) {
+    const tdm_host *host = device->instance->host;
+    char *text = gpu_plan_cost_text(steps, graph), *rest = text, *line;
+    while (text != NULL && (line = strtok_r(rest, "\n", &rest)) != NULL)
+        host->log(host->context, TDM_LOG_DEBUG, "%s: plan of %d tokens: %s", device->name,
+                  (int)graph->step_caps.n_tok, line);
+    free(text);
 }
 
 tdm_status vk_plan_create(vk_device *device, const tdm_graph *graph, tdm_plan **plan_out,
@@ -113,6 +124,7 @@ tdm_status vk_plan_create(vk_device *device, const tdm_graph *graph, tdm_plan **
         vk_plan_destroy(plan);
         return status;
     }
+    cost_log(device, steps, graph);
     *plan_out = plan;
     return TDM_OK;
 }

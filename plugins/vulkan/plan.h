@@ -5,7 +5,7 @@
 #ifndef TANDEM_VULKAN_PLAN_H
 #define TANDEM_VULKAN_PLAN_H
 
-#include "plugins/vulkan/vk.h"
+#include "plugins/vulkan/transfer.h"
 
 /* A piece of a queue's scratch. It lives until neither the queue nor a bound plan refers to it. */
 typedef struct vk_scratch {

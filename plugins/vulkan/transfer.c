@@ -1,23 +1,38 @@
 /* SPDX-License-Identifier: MIT
  *
- * transfer.c: synchronous copies between host and device, and inside the device. Memory that the
- * host sees is written directly; else the bytes go through a staging buffer.
+ * transfer.c: copies between host and device. Memory that the host sees is read and written
+ * directly. Else the bytes go through a ring of staging slots: while the device copies one slot, the
+ * host fills or empties the next.
  */
+#include "plugins/vulkan/transfer.h"
+
 #include <stdlib.h>
 #include <string.h>
 
-#include "plugins/vulkan/vk.h"
+enum {
+    N_SLOT = 4,
+    SLOT_SIZE = 1 << 20,
+    MAX_REGION = 512 /* of one slot */
+};
 
-enum { STAGING_SIZE = 4 << 20 };
+typedef struct slot {
+    VkCommandBuffer commands;
+    uint64_t value; /* of `done` when the slot's last copy is done; 0 = none yet */
+    VkBufferCopy regions[MAX_REGION];
+    uint32_t n_region;
+    uint64_t size; /* bytes of all regions, which lie one behind the other in the staging memory */
+} slot;
 
 struct vk_transfer {
-    pthread_mutex_t mutex; /* over all of it: one copy at a time */
-    vk_memory staging;     /* allocated at first use */
+    pthread_mutex_t mutex; /* over all of it: one transfer at a time */
+    vk_memory staging;     /* N_SLOT * SLOT_SIZE, allocated at first use */
     VkCommandPool pool;
-    VkCommandBuffer commands;
     VkSemaphore done; /* timeline */
-    uint64_t n_done;
+    uint64_t n_submitted;
+    slot slots[N_SLOT];
 };
+
+/* ---- Creating -------------------------------------------------------------------------------- */
 
 static tdm_status objects_create(vk_device *device, struct vk_transfer *t, tdm_error *err) {
     const VkCommandPoolCreateInfo pool = {.sType = VK_STRUCTURE_TYPE_COMMAND_POOL_CREATE_INFO,
@@ -27,15 +42,17 @@ static tdm_status objects_create(vk_device *device, struct vk_transfer *t, tdm_e
                                             .semaphoreType = VK_SEMAPHORE_TYPE_TIMELINE};
     const VkSemaphoreCreateInfo semaphore = {.sType = VK_STRUCTURE_TYPE_SEMAPHORE_CREATE_INFO,
                                              .pNext = &type};
+    VkCommandBuffer commands[N_SLOT];
     VkResult result = device->fn.CreateCommandPool(device->device, &pool, NULL, &t->pool);
     if (result != VK_SUCCESS) return vk_fail(device, err, result, "vkCreateCommandPool");
-    const VkCommandBufferAllocateInfo commands = {
+    const VkCommandBufferAllocateInfo allocate = {
         .sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_ALLOCATE_INFO,
         .commandPool = t->pool,
         .level = VK_COMMAND_BUFFER_LEVEL_PRIMARY,
-        .commandBufferCount = 1};
-    result = device->fn.AllocateCommandBuffers(device->device, &commands, &t->commands);
+        .commandBufferCount = N_SLOT};
+    result = device->fn.AllocateCommandBuffers(device->device, &allocate, commands);
     if (result != VK_SUCCESS) return vk_fail(device, err, result, "vkAllocateCommandBuffers");
+    for (int i = 0; i < N_SLOT; i++) t->slots[i].commands = commands[i];
     result = device->fn.CreateSemaphore(device->device, &semaphore, NULL, &t->done);
     return result == VK_SUCCESS ? TDM_OK : vk_fail(device, err, result, "vkCreateSemaphore");
 }
@@ -59,9 +76,33 @@ void vk_transfer_destroy(vk_device *device) {
     device->transfer = NULL;
 }
 
-/* ---- One batch of commands ------------------------------------------------------------------- */
+/* ---- Slots ----------------------------------------------------------------------------------- */
 
-static tdm_status commands_begin(vk_device *device, tdm_error *err) {
+static tdm_status staging_get(vk_device *device, tdm_error *err) {
+    if (device->transfer->staging.block != NULL) return TDM_OK;
+    return vk_memory_alloc(device, N_SLOT * SLOT_SIZE, VK_USE_STAGING, &device->transfer->staging,
+                           err);
+}
+
+static uint64_t slot_off(const struct vk_transfer *t, const slot *s) {
+    return (uint64_t)(s - t->slots) * SLOT_SIZE;
+}
+
+/* Waits until the device is done with what the slot was last submitted for. */
+static tdm_status slot_wait(vk_device *device, const slot *s, tdm_error *err) {
+    const VkSemaphoreWaitInfo wait = {.sType = VK_STRUCTURE_TYPE_SEMAPHORE_WAIT_INFO,
+                                      .semaphoreCount = 1,
+                                      .pSemaphores = &device->transfer->done,
+                                      .pValues = &s->value};
+    if (s->value == 0) return TDM_OK;
+    if (atomic_load(&device->is_lost))
+        return vk_fail(device, err, VK_ERROR_DEVICE_LOST, "an earlier call");
+    VkResult result = device->fn.WaitSemaphores(device->device, &wait, UINT64_MAX);
+    return result == VK_SUCCESS ? TDM_OK : vk_fail(device, err, result, "vkWaitSemaphores");
+}
+
+/* What kernels and earlier copies wrote is visible to the copies of the slot. */
+static tdm_status slot_begin(vk_device *device, slot *s, tdm_error *err) {
     const VkCommandBufferBeginInfo info = {.sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_BEGIN_INFO,
                                            .flags = VK_COMMAND_BUFFER_USAGE_ONE_TIME_SUBMIT_BIT};
     const VkMemoryBarrier before = {
@@ -70,19 +111,18 @@ static tdm_status commands_begin(vk_device *device, tdm_error *err) {
         .dstAccessMask = VK_ACCESS_TRANSFER_READ_BIT | VK_ACCESS_TRANSFER_WRITE_BIT};
     if (atomic_load(&device->is_lost))
         return vk_fail(device, err, VK_ERROR_DEVICE_LOST, "an earlier call");
-    VkResult result = device->fn.BeginCommandBuffer(device->transfer->commands, &info);
+    VkResult result = device->fn.BeginCommandBuffer(s->commands, &info);
     if (result != VK_SUCCESS) return vk_fail(device, err, result, "vkBeginCommandBuffer");
-    device->fn.CmdPipelineBarrier(device->transfer->commands,
-                                  VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT |
-                                      VK_PIPELINE_STAGE_TRANSFER_BIT,
-                                  VK_PIPELINE_STAGE_TRANSFER_BIT, 0, 1, &before, 0, NULL, 0, NULL);
+    device->fn.CmdPipelineBarrier(
+        s->commands, VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT | VK_PIPELINE_STAGE_TRANSFER_BIT,
+        VK_PIPELINE_STAGE_TRANSFER_BIT, 0, 1, &before, 0, NULL, 0, NULL);
     return TDM_OK;
 }
 
-/* Submits and waits. */
-static tdm_status commands_run(vk_device *device, tdm_error *err) {
+/* Submits; the slot is in use until slot_wait. */
+static tdm_status slot_submit(vk_device *device, slot *s, tdm_error *err) {
     struct vk_transfer *t = device->transfer;
-    const uint64_t value = t->n_done + 1;
+    const uint64_t value = t->n_submitted + 1;
     const VkMemoryBarrier after = {.sType = VK_STRUCTURE_TYPE_MEMORY_BARRIER,
                                    .srcAccessMask = VK_ACCESS_TRANSFER_WRITE_BIT,
                                    .dstAccessMask = VK_ACCESS_HOST_READ_BIT};
@@ -93,143 +133,219 @@ static tdm_status commands_run(vk_device *device, tdm_error *err) {
     const VkSubmitInfo submit = {.sType = VK_STRUCTURE_TYPE_SUBMIT_INFO,
                                  .pNext = &timeline,
                                  .commandBufferCount = 1,
-                                 .pCommandBuffers = &t->commands,
+                                 .pCommandBuffers = &s->commands,
                                  .signalSemaphoreCount = 1,
                                  .pSignalSemaphores = &t->done};
-    const VkSemaphoreWaitInfo wait = {.sType = VK_STRUCTURE_TYPE_SEMAPHORE_WAIT_INFO,
-                                      .semaphoreCount = 1,
-                                      .pSemaphores = &t->done,
-                                      .pValues = &value};
-    device->fn.CmdPipelineBarrier(t->commands, VK_PIPELINE_STAGE_TRANSFER_BIT,
+    device->fn.CmdPipelineBarrier(s->commands, VK_PIPELINE_STAGE_TRANSFER_BIT,
                                   VK_PIPELINE_STAGE_HOST_BIT, 0, 1, &after, 0, NULL, 0, NULL);
-    VkResult result = device->fn.EndCommandBuffer(t->commands);
+    VkResult result = device->fn.EndCommandBuffer(s->commands);
     if (result != VK_SUCCESS) return vk_fail(device, err, result, "vkEndCommandBuffer");
     pthread_mutex_lock(&device->queue_mutex);
     result = device->fn.QueueSubmit(device->queue, 1, &submit, VK_NULL_HANDLE);
     pthread_mutex_unlock(&device->queue_mutex);
     if (result != VK_SUCCESS) return vk_fail(device, err, result, "vkQueueSubmit");
-    t->n_done = value;
-    result = device->fn.WaitSemaphores(device->device, &wait, UINT64_MAX);
-    return result == VK_SUCCESS ? TDM_OK : vk_fail(device, err, result, "vkWaitSemaphores");
+    t->n_submitted = value;
+    s->value = value;
+    return TDM_OK;
 }
 
-static tdm_status copy_run(vk_device *device, const vk_memory *dst, uint64_t dst_off,
-                           const vk_memory *src, uint64_t src_off, uint64_t size, tdm_error *err) {
-    const VkBufferCopy region = {.srcOffset = src_off, .dstOffset = dst_off, .size = size};
-    tdm_status status = commands_begin(device, err);
+/* ---- Runs ------------------------------------------------------------------------------------ */
+
+/* Where a transfer is: byte `at` of run `run`. */
+typedef struct cursor {
+    int64_t run;
+    uint64_t at;
+} cursor;
+
+/* Gives the slot as many bytes as it takes, from the cursor on. `to_device`: from staging memory. */
+static void slot_fill(const struct vk_transfer *t, slot *s, const vk_memory *memory,
+                      const vk_runs *runs, cursor *c, bool to_device) {
+    uint64_t staging = t->staging.off + slot_off(t, s);
+    s->size = 0;
+    s->n_region = 0;
+    while (c->run < runs->n_run && s->size < SLOT_SIZE && s->n_region < MAX_REGION) {
+        uint64_t n = runs->size - c->at, room = SLOT_SIZE - s->size;
+        if (n > room) n = room;
+        uint64_t far = memory->off + runs->off + (uint64_t)c->run * runs->stride + c->at;
+        uint64_t near = staging + s->size;
+        s->regions[s->n_region++] = (VkBufferCopy){
+            .srcOffset = to_device ? near : far, .dstOffset = to_device ? far : near, .size = n};
+        s->size += n;
+        c->at += n;
+        if (c->at < runs->size) continue;
+        c->at = 0;
+        c->run++;
+    }
+}
+
+static tdm_status slot_copy(vk_device *device, slot *s, VkBuffer src, VkBuffer dst,
+                            tdm_error *err) {
+    tdm_status status = slot_begin(device, s, err);
     if (status != TDM_OK) return status;
-    device->fn.CmdCopyBuffer(device->transfer->commands, src->buffer, dst->buffer, 1, &region);
-    return commands_run(device, err);
+    device->fn.CmdCopyBuffer(s->commands, src, dst, s->n_region, s->regions);
+    return slot_submit(device, s, err);
 }
 
-static tdm_status staging_get(vk_device *device, tdm_error *err) {
-    if (device->transfer->staging.buffer != VK_NULL_HANDLE) return TDM_OK;
-    return vk_memory_alloc(device, STAGING_SIZE, TDM_BUFFER_STAGING, &device->transfer->staging,
-                           err);
+/* Waits for all slots, also after a failure, so that none is in use. */
+static tdm_status slots_drain(vk_device *device, tdm_status status, tdm_error *err) {
+    for (int i = 0; i < N_SLOT; i++) {
+        tdm_status waited =
+            slot_wait(device, &device->transfer->slots[i], status == TDM_OK ? err : NULL);
+        if (status == TDM_OK) status = waited;
+    }
+    return status;
 }
 
-/* ---- Mapped memory --------------------------------------------------------------------------- */
-
-/* Memory that is not coherent: whole allocations are flushed, which is always aligned. */
-static VkMappedMemoryRange whole_range(const vk_memory *memory) {
-    return (VkMappedMemoryRange){.sType = VK_STRUCTURE_TYPE_MAPPED_MEMORY_RANGE,
-                                 .memory = memory->memory,
-                                 .size = VK_WHOLE_SIZE};
+static tdm_status staged_upload(vk_device *device, const vk_memory *memory, const vk_runs *runs,
+                                const uint8_t *src, tdm_error *err) {
+    struct vk_transfer *t = device->transfer;
+    cursor c = {0, 0};
+    tdm_status status = staging_get(device, err);
+    for (int i = 0; status == TDM_OK && c.run < runs->n_run; i = (i + 1) % N_SLOT) {
+        slot *s = &t->slots[i];
+        status = slot_wait(device, s, err);
+        if (status != TDM_OK) break;
+        slot_fill(t, s, memory, runs, &c, true);
+        memcpy(t->staging.mapped + slot_off(t, s), src, (size_t)s->size);
+        src += s->size;
+        status = vk_memory_flush(device, &t->staging, slot_off(t, s), s->size, err);
+        if (status == TDM_OK) status = slot_copy(device, s, t->staging.buffer, memory->buffer, err);
+    }
+    return slots_drain(device, status, err);
 }
 
-static tdm_status mapped_flush(vk_device *device, const vk_memory *memory, tdm_error *err) {
-    const VkMappedMemoryRange range = whole_range(memory);
-    if (memory->is_coherent) return TDM_OK;
-    VkResult result = device->fn.FlushMappedMemoryRanges(device->device, 1, &range);
-    return result == VK_SUCCESS ? TDM_OK
-                                : vk_fail(device, err, result, "vkFlushMappedMemoryRanges");
+/* Slots in turn: each is emptied before it is filled again, and the last ones at the end. */
+static tdm_status staged_download(vk_device *device, const vk_memory *memory, const vk_runs *runs,
+                                  uint8_t *dst, tdm_error *err) {
+    struct vk_transfer *t = device->transfer;
+    cursor c = {0, 0};
+    tdm_status status = staging_get(device, err);
+    int first = 0, n_used = 0;
+    while (status == TDM_OK && (c.run < runs->n_run || n_used > 0)) {
+        if (c.run < runs->n_run && n_used < N_SLOT) {
+            slot *s = &t->slots[(first + n_used++) % N_SLOT];
+            slot_fill(t, s, memory, runs, &c, false);
+            status = slot_copy(device, s, memory->buffer, t->staging.buffer, err);
+            continue;
+        }
+        slot *s = &t->slots[first];
+        status = slot_wait(device, s, err);
+        if (status == TDM_OK)
+            status = vk_memory_invalidate(device, &t->staging, slot_off(t, s), s->size, err);
+        if (status != TDM_OK) break;
+        memcpy(dst, t->staging.mapped + slot_off(t, s), (size_t)s->size);
+        dst += s->size;
+        first = (first + 1) % N_SLOT;
+        n_used--;
+    }
+    return slots_drain(device, status, err);
 }
 
-static tdm_status mapped_invalidate(vk_device *device, const vk_memory *memory, tdm_error *err) {
-    const VkMappedMemoryRange range = whole_range(memory);
-    if (memory->is_coherent) return TDM_OK;
-    VkResult result = device->fn.InvalidateMappedMemoryRanges(device->device, 1, &range);
-    return result == VK_SUCCESS ? TDM_OK
-                                : vk_fail(device, err, result, "vkInvalidateMappedMemoryRanges");
+/* Runs without gaps are one run. */
+static vk_runs runs_join(const vk_runs *runs) {
+    vk_runs r = *runs;
+    if (r.size == 0) r.n_run = 0;
+    if (r.n_run > 1 && r.stride == r.size) {
+        r.size *= (uint64_t)r.n_run;
+        r.n_run = 1;
+    }
+    return r;
 }
 
-/* ---- The four copies ------------------------------------------------------------------------- */
+static uint64_t runs_extent(const vk_runs *runs) {
+    return (uint64_t)(runs->n_run - 1) * runs->stride + runs->size;
+}
+
+tdm_status vk_upload_runs(vk_device *device, const vk_memory *memory, const vk_runs *runs,
+                          const void *src, tdm_error *err) {
+    const vk_runs r = runs_join(runs);
+    if (r.n_run == 0) return TDM_OK;
+    if (memory->mapped != NULL) {
+        for (int64_t i = 0; i < r.n_run; i++)
+            memcpy(memory->mapped + r.off + (uint64_t)i * r.stride,
+                   (const uint8_t *)src + (uint64_t)i * r.size, (size_t)r.size);
+        return vk_memory_flush(device, memory, r.off, runs_extent(&r), err);
+    }
+    pthread_mutex_lock(&device->transfer->mutex);
+    tdm_status status = staged_upload(device, memory, &r, src, err);
+    pthread_mutex_unlock(&device->transfer->mutex);
+    return status;
+}
+
+tdm_status vk_download_runs(vk_device *device, const vk_memory *memory, const vk_runs *runs,
+                            void *dst, tdm_error *err) {
+    const vk_runs r = runs_join(runs);
+    if (r.n_run == 0) return TDM_OK;
+    /* The host reads write-combined memory very slowly: such memory goes through staging too. */
+    if (memory->mapped != NULL && memory->is_cached) {
+        tdm_status status = vk_memory_invalidate(device, memory, r.off, runs_extent(&r), err);
+        for (int64_t i = 0; i < r.n_run && status == TDM_OK; i++)
+            memcpy((uint8_t *)dst + (uint64_t)i * r.size,
+                   memory->mapped + r.off + (uint64_t)i * r.stride, (size_t)r.size);
+        return status;
+    }
+    pthread_mutex_lock(&device->transfer->mutex);
+    tdm_status status = staged_download(device, memory, &r, dst, err);
+    pthread_mutex_unlock(&device->transfer->mutex);
+    return status;
+}
 
 tdm_status vk_upload(vk_device *device, const vk_memory *memory, uint64_t off, const void *src,
                      uint64_t size, tdm_error *err) {
-    struct vk_transfer *t = device->transfer;
-    if (size == 0) return TDM_OK;
-    if (memory->mapped != NULL) {
-        memcpy(memory->mapped + off, src, (size_t)size);
-        return mapped_flush(device, memory, err);
-    }
-    pthread_mutex_lock(&t->mutex);
-    tdm_status status = staging_get(device, err);
-    for (uint64_t at = 0; at < size && status == TDM_OK; at += STAGING_SIZE) {
-        uint64_t n = size - at < STAGING_SIZE ? size - at : STAGING_SIZE;
-        memcpy(t->staging.mapped, (const uint8_t *)src + at, (size_t)n);
-        status = mapped_flush(device, &t->staging, err);
-        if (status == TDM_OK) status = copy_run(device, memory, off + at, &t->staging, 0, n, err);
-    }
-    pthread_mutex_unlock(&t->mutex);
-    return status;
+    return vk_upload_runs(device, memory, &(vk_runs){off, size, size, 1}, src, err);
 }
 
 tdm_status vk_download(vk_device *device, const vk_memory *memory, uint64_t off, void *dst,
                        uint64_t size, tdm_error *err) {
-    struct vk_transfer *t = device->transfer;
-    if (size == 0) return TDM_OK;
-    if (memory->mapped != NULL && memory->is_cached) {
-        tdm_status status = mapped_invalidate(device, memory, err);
-        if (status == TDM_OK) memcpy(dst, memory->mapped + off, (size_t)size);
-        return status;
-    }
-    pthread_mutex_lock(&t->mutex);
-    tdm_status status = staging_get(device, err);
-    for (uint64_t at = 0; at < size && status == TDM_OK; at += STAGING_SIZE) {
-        uint64_t n = size - at < STAGING_SIZE ? size - at : STAGING_SIZE;
-        status = copy_run(device, &t->staging, 0, memory, off + at, n, err);
-        if (status == TDM_OK) status = mapped_invalidate(device, &t->staging, err);
-        if (status == TDM_OK) memcpy((uint8_t *)dst + at, t->staging.mapped, (size_t)n);
-    }
-    pthread_mutex_unlock(&t->mutex);
-    return status;
+    return vk_download_runs(device, memory, &(vk_runs){off, size, size, 1}, dst, err);
 }
+
+/* ---- Inside the device ----------------------------------------------------------------------- */
 
 tdm_status vk_copy(vk_device *device, const vk_memory *dst, uint64_t dst_off, const vk_memory *src,
                    uint64_t src_off, uint64_t size, tdm_error *err) {
+    slot *s = &device->transfer->slots[0];
     if (size == 0) return TDM_OK;
     pthread_mutex_lock(&device->transfer->mutex);
-    tdm_status status = copy_run(device, dst, dst_off, src, src_off, size, err);
+    s->regions[0] = (VkBufferCopy){
+        .srcOffset = src->off + src_off, .dstOffset = dst->off + dst_off, .size = size};
+    s->n_region = 1;
+    tdm_status status = slot_copy(device, s, src->buffer, dst->buffer, err);
+    status = slots_drain(device, status, err);
     pthread_mutex_unlock(&device->transfer->mutex);
     return status;
 }
 
-/* vkCmdFillBuffer sets whole words; the bytes before and behind them are uploaded. */
+/* Whole words; the range is aligned to them. */
+static tdm_status words_fill(vk_device *device, const vk_memory *memory, uint64_t off,
+                             uint64_t size, uint8_t byte, tdm_error *err) {
+    slot *s = &device->transfer->slots[0];
+    pthread_mutex_lock(&device->transfer->mutex);
+    tdm_status status = slot_begin(device, s, err);
+    if (status == TDM_OK) {
+        device->fn.CmdFillBuffer(s->commands, memory->buffer, memory->off + off, size,
+                                 byte * 0x01010101u);
+        status = slot_submit(device, s, err);
+    }
+    status = slots_drain(device, status, err);
+    pthread_mutex_unlock(&device->transfer->mutex);
+    return status;
+}
+
+/* The driver fills whole words; the bytes before and behind them are uploaded. */
 tdm_status vk_fill(vk_device *device, const vk_memory *memory, uint64_t off, uint64_t size,
                    uint8_t byte, tdm_error *err) {
-    const uint8_t edge[4] = {byte, byte, byte, byte};
     uint64_t first = (off + 3) / 4 * 4, last = (off + size) / 4 * 4;
+    uint8_t edge[8];
+    memset(edge, byte, sizeof edge);
     if (size == 0) return TDM_OK;
-    if (first >= last || memory->mapped != NULL) {
-        if (memory->mapped != NULL) {
-            memset(memory->mapped + off, byte, (size_t)size);
-            return mapped_flush(device, memory, err);
-        }
-        uint8_t bytes[8];
-        memset(bytes, byte, sizeof bytes);
-        return vk_upload(device, memory, off, bytes, size, err);
+    if (memory->mapped != NULL) {
+        memset(memory->mapped + off, byte, (size_t)size);
+        return vk_memory_flush(device, memory, off, size, err);
     }
+    if (first >= last) return vk_upload(device, memory, off, edge, size, err);
     tdm_status status = vk_upload(device, memory, off, edge, first - off, err);
     if (status == TDM_OK) status = vk_upload(device, memory, last, edge, off + size - last, err);
-    if (status != TDM_OK) return status;
-    pthread_mutex_lock(&device->transfer->mutex);
-    status = commands_begin(device, err);
-    if (status == TDM_OK) {
-        device->fn.CmdFillBuffer(device->transfer->commands, memory->buffer, first, last - first,
-                                 byte * 0x01010101u);
-        status = commands_run(device, err);
-    }
-    pthread_mutex_unlock(&device->transfer->mutex);
+    if (status == TDM_OK) status = words_fill(device, memory, first, last - first, byte, err);
     return status;
 }

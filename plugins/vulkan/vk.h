@@ -12,9 +12,11 @@
  *   facts.c      what a driver says of a device
  *   device.c     enumeration, opening, closing
  *   limits.c     options, and limits lowered for tests
- *   memory.c     device memory: allocation, import
+ *   memory.c     device memory: types, blocks, pieces
  *   transfer.c   copies between host and device
- *   buffer.c     buffers and tensors as the ABI has them
+ *   buffer.c     buffers as the ABI has them
+ *   tensor.c     weights and cache pages in the layouts of plugins/gpu/layout
+ *   import.c     memory that the host allocated
  *   pipeline.c   pipelines, made when a plan first needs them
  *   queue.c      plans and their submission
  *   shaders/     the kernels
@@ -70,27 +72,32 @@ struct tdm_device {
     pthread_mutex_t queue_mutex; /* over vkQueueSubmit */
     VkPipelineLayout layout;
     int32_t required_subgroup; /* size that pipelines name; 0 = none */
+    struct vk_blocks *blocks;
     struct vk_transfer *transfer;
     struct vk_pipelines *pipelines;
     atomic_bool is_lost;
+    pthread_mutex_t import_mutex;
+    int32_t import_state; /* of import.c, under import_mutex */
 };
 typedef tdm_device vk_device;
 
-/* Device memory with a buffer over it. */
+/* A piece of device memory (memory.h). */
 typedef struct vk_memory {
-    VkDeviceMemory memory;
-    VkBuffer buffer;
-    uint64_t address; /* the device's */
-    uint64_t size;    /* bytes */
-    uint8_t *mapped;  /* the host's address; NULL where the host cannot or should not write it */
-    bool is_coherent;
-    bool is_cached; /* the host reads it at full speed */
+    struct vk_block *block; /* that it is a piece of; NULL = no memory */
+    VkBuffer buffer;        /* the block's */
+    uint64_t off;           /* in the block and its buffer */
+    uint64_t address;       /* the device's */
+    uint64_t size;          /* bytes */
+    uint8_t *mapped;        /* the host's address; NULL where the host does not write it directly */
+    bool is_coherent;       /* the two see each other's writes without a call */
+    bool is_cached;         /* the host reads it at full speed */
 } vk_memory;
 
 struct tdm_buffer {
     vk_device *device;
     vk_memory memory;
     uint64_t size;
+    bool is_imported;
 };
 
 /* Fails with a message that names the device, the call and the driver's reason; remembers a lost
@@ -102,26 +109,6 @@ tdm_status vk_fail(vk_device *device, tdm_error *err, VkResult result, const cha
 void vk_struct_read(void *dst, size_t dst_size, const void *src);
 void vk_struct_write(void *dst, const void *src, size_t src_size);
 
-/* ---- memory.c ---- */
-
-/* Allocates. TDM_RESOURCE_EXHAUSTED where there is not enough; the device stays usable. */
-tdm_status vk_memory_alloc(vk_device *device, uint64_t size, int32_t purpose, vk_memory *memory_out,
-                           tdm_error *err);
-void vk_memory_free(vk_device *device, vk_memory *memory);
-
-/* ---- transfer.c: synchronous copies ---- */
-
-tdm_status vk_transfer_create(vk_device *device, tdm_error *err);
-void vk_transfer_destroy(vk_device *device);
-tdm_status vk_upload(vk_device *device, const vk_memory *memory, uint64_t off, const void *src,
-                     uint64_t size, tdm_error *err);
-tdm_status vk_download(vk_device *device, const vk_memory *memory, uint64_t off, void *dst,
-                       uint64_t size, tdm_error *err);
-tdm_status vk_copy(vk_device *device, const vk_memory *dst, uint64_t dst_off, const vk_memory *src,
-                   uint64_t src_off, uint64_t size, tdm_error *err);
-tdm_status vk_fill(vk_device *device, const vk_memory *memory, uint64_t off, uint64_t size,
-                   uint8_t byte, tdm_error *err);
-
 /* ---- pipeline.c ---- */
 
 tdm_status vk_pipelines_create(vk_device *device, tdm_error *err);
@@ -131,6 +118,25 @@ void vk_pipelines_destroy(vk_device *device);
  * kept until the device is closed. [any-thread] */
 tdm_status vk_pipeline_get(vk_device *device, const gpu_step *step, VkPipeline *pipeline_out,
                            tdm_error *err);
+
+/* ---- tensor.c, import.c: slots of the table of buffers ---- */
+
+tdm_status vk_tensor_size(tdm_device *device, const tdm_tensor_desc *desc, uint64_t *size_out,
+                          tdm_error *err);
+tdm_status vk_tensor_upload(tdm_buffer *buffer, uint64_t off, const tdm_tensor_desc *desc,
+                            const void *src, uint64_t row_pitch, int64_t row_first, int64_t n_row,
+                            int64_t col_first, int64_t n_col, tdm_error *err);
+tdm_status vk_tensor_download(tdm_buffer *buffer, uint64_t off, const tdm_tensor_desc *desc,
+                              void *dst, uint64_t row_pitch, int64_t row_first, int64_t n_row,
+                              int64_t col_first, int64_t n_col, tdm_error *err);
+tdm_status vk_kv_page_size(tdm_device *device, const tdm_kv_desc *desc, uint64_t *size_out,
+                           tdm_error *err);
+tdm_status vk_import_host(tdm_device *device, void *ptr, uint64_t size, tdm_import_info *info_out,
+                          tdm_buffer **buffer_out, tdm_error *err);
+
+/* TDM_OUT_OF_RANGE where the bytes are not inside the buffer. `what` names the call. */
+tdm_status vk_range_check(const tdm_buffer *buffer, const char *what, uint64_t off, uint64_t size,
+                          tdm_error *err);
 
 /* ---- tables ---- */
 

@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * transfer.h: synchronous copies between host and device, and inside the device.
+ */
+#ifndef TANDEM_VULKAN_TRANSFER_H
+#define TANDEM_VULKAN_TRANSFER_H
+
+#include "plugins/vulkan/memory.h"
+
+/* Runs of bytes of device memory, packed one right behind the other on the host: run i is the bytes
+ * [off + i * stride, + size). */
+typedef struct vk_runs {
+    uint64_t off, size, stride;
+    int64_t n_run;
+} vk_runs;
+
+tdm_status vk_transfer_create(vk_device *device, tdm_error *err);
+void vk_transfer_destroy(vk_device *device);
+
+/* Each returns when the bytes are there. The caller has checked the ranges. [any-thread] */
+tdm_status vk_upload_runs(vk_device *device, const vk_memory *memory, const vk_runs *runs,
+                          const void *src, tdm_error *err);
+tdm_status vk_download_runs(vk_device *device, const vk_memory *memory, const vk_runs *runs,
+                            void *dst, tdm_error *err);
+tdm_status vk_upload(vk_device *device, const vk_memory *memory, uint64_t off, const void *src,
+                     uint64_t size, tdm_error *err);
+tdm_status vk_download(vk_device *device, const vk_memory *memory, uint64_t off, void *dst,
+                       uint64_t size, tdm_error *err);
+tdm_status vk_copy(vk_device *device, const vk_memory *dst, uint64_t dst_off, const vk_memory *src,
+                   uint64_t src_off, uint64_t size, tdm_error *err);
+tdm_status vk_fill(vk_device *device, const vk_memory *memory, uint64_t off, uint64_t size,
+                   uint8_t byte, tdm_error *err);
+
+#endif
