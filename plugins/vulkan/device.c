@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "plugins/vulkan/pipeline.h"
 #include "plugins/vulkan/transfer.h"
 
 /* ---- Structs and failures -------------------------------------------------------------------- */

@@ -1,13 +1,18 @@
 /* SPDX-License-Identifier: MIT
  *
- * pipeline.c: the pipelines of a device: a kernel with its group size and specialisation. They are
- * made when a plan first needs them and kept until the device is closed.
+ * pipeline.c: makes pipelines when a plan first needs them, several at a time, and keeps them until
+ * the device is closed.
  */
+#include "plugins/vulkan/pipeline.h"
+
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
+#include "plugins/vulkan/cache_file.h"
 #include "plugins/vulkan/shaders.h"
-#include "plugins/vulkan/vk.h"
+
+enum { N_BUCKET = 256, MAX_COMPILER = 16, CACHE_HEADER_SIZE = 32 /* of the driver's bytes */ };
 
 typedef struct pipeline_key {
     int32_t kernel;
@@ -15,38 +20,82 @@ typedef struct pipeline_key {
     int32_t spec[GPU_MAX_SPEC];
 } pipeline_key;
 
+typedef enum pipeline_state { PIPELINE_WANTED = 0, PIPELINE_READY, PIPELINE_FAILED } pipeline_state;
+
 typedef struct pipeline_entry {
-    struct pipeline_entry *next; /* in its bucket */
+    struct pipeline_entry *next;      /* in its bucket */
+    struct pipeline_entry *next_work; /* of the call that compiles it */
     pipeline_key key;
+    int32_t state; /* pipeline_state */
     VkPipeline pipeline;
 } pipeline_entry;
 
-enum { N_BUCKET = 256 };
-
 struct vk_pipelines {
-    pthread_mutex_t mutex;
+    pthread_mutex_t mutex; /* over modules and entries; not held while a pipeline is compiled */
+    pthread_cond_t changed;
     VkPipelineCache cache;
+    size_t cache_size;     /* of the bytes read from disk */
+    char cache_path[3400]; /* empty = none */
     VkShaderModule modules[GPU_KERNEL_COUNT_];
     pipeline_entry *buckets[N_BUCKET];
 };
 
+/* ---- Between runs ---------------------------------------------------------------------------- */
+
+static vk_cache_key cache_key(const vk_device *device) {
+    const vk_facts *facts = device->facts;
+    vk_cache_key key = {.vendor_id = facts->properties.vendorID,
+                        .device_id = facts->properties.deviceID,
+                        .driver_version = facts->properties.driverVersion};
+    memcpy(key.driver_uuid, facts->driver_uuid, sizeof key.driver_uuid);
+    memcpy(key.cache_uuid, facts->properties.pipelineCacheUUID, sizeof key.cache_uuid);
+    return key;
+}
+
+static void cache_save(vk_device *device) {
+    struct vk_pipelines *p = device->pipelines;
+    const vk_cache_key key = cache_key(device);
+    size_t size = 0;
+    if (p->cache_path[0] == '\0' || atomic_load(&device->is_lost) ||
+        device->fn.GetPipelineCacheData(device->device, p->cache, &size, NULL) != VK_SUCCESS ||
+        size <= CACHE_HEADER_SIZE || size == p->cache_size)
+        return;
+    void *data = malloc(size);
+    if (data != NULL &&
+        device->fn.GetPipelineCacheData(device->device, p->cache, &size, data) == VK_SUCCESS)
+        vk_cache_write(p->cache_path, &key, data, size);
+    free(data);
+}
+
 tdm_status vk_pipelines_create(vk_device *device, tdm_error *err) {
-    const VkPipelineCacheCreateInfo info = {.sType = VK_STRUCTURE_TYPE_PIPELINE_CACHE_CREATE_INFO};
+    const vk_cache_key key = cache_key(device);
+    VkPipelineCacheCreateInfo info = {.sType = VK_STRUCTURE_TYPE_PIPELINE_CACHE_CREATE_INFO};
     struct vk_pipelines *p = calloc(1, sizeof *p);
     if (p == NULL) return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "%s: no memory", device->name);
     pthread_mutex_init(&p->mutex, NULL);
+    pthread_cond_init(&p->changed, NULL);
     device->pipelines = p;
+    void *data = NULL;
+    if (vk_cache_path(&key, p->cache_path, sizeof p->cache_path))
+        data = vk_cache_read(p->cache_path, &key, &p->cache_size);
+    else
+        p->cache_path[0] = '\0';
+    info.initialDataSize = p->cache_size;
+    info.pInitialData = data;
     VkResult result = device->fn.CreatePipelineCache(device->device, &info, NULL, &p->cache);
+    free(data);
     return result == VK_SUCCESS ? TDM_OK : vk_fail(device, err, result, "vkCreatePipelineCache");
 }
 
 void vk_pipelines_destroy(vk_device *device) {
     struct vk_pipelines *p = device->pipelines;
     if (p == NULL) return;
+    if (p->cache != VK_NULL_HANDLE) cache_save(device);
     for (int i = 0; i < N_BUCKET; i++)
         for (pipeline_entry *entry = p->buckets[i]; entry != NULL;) {
             pipeline_entry *next = entry->next;
-            device->fn.DestroyPipeline(device->device, entry->pipeline, NULL);
+            if (entry->state == PIPELINE_READY)
+                device->fn.DestroyPipeline(device->device, entry->pipeline, NULL);
             free(entry);
             entry = next;
         }
@@ -54,10 +103,13 @@ void vk_pipelines_destroy(vk_device *device) {
         if (p->modules[i] != VK_NULL_HANDLE)
             device->fn.DestroyShaderModule(device->device, p->modules[i], NULL);
     if (p->cache != VK_NULL_HANDLE) device->fn.DestroyPipelineCache(device->device, p->cache, NULL);
+    pthread_cond_destroy(&p->changed);
     pthread_mutex_destroy(&p->mutex);
     free(p);
     device->pipelines = NULL;
 }
+
+/* ---- One pipeline ---------------------------------------------------------------------------- */
 
 static uint32_t key_hash(const pipeline_key *key) {
     uint32_t hash = 2166136261u;
@@ -66,6 +118,7 @@ static uint32_t key_hash(const pipeline_key *key) {
     return hash % N_BUCKET;
 }
 
+/* With the mutex taken here. */
 static tdm_status module_get(vk_device *device, int32_t kernel, VkShaderModule *module_out,
                              tdm_error *err) {
     VkShaderModule *module = &device->pipelines->modules[kernel];
@@ -75,15 +128,15 @@ static tdm_status module_get(vk_device *device, int32_t kernel, VkShaderModule *
     if (info.pCode == NULL)
         return tdm_fail(err, TDM_INTERNAL, "%s: kernel %s was not built", device->name,
                         gpu_kernel_name(kernel));
+    VkResult result = VK_SUCCESS;
+    pthread_mutex_lock(&device->pipelines->mutex);
     if (*module == VK_NULL_HANDLE) {
-        VkResult result = device->fn.CreateShaderModule(device->device, &info, NULL, module);
-        if (result != VK_SUCCESS) {
-            *module = VK_NULL_HANDLE;
-            return vk_fail(device, err, result, "vkCreateShaderModule");
-        }
+        result = device->fn.CreateShaderModule(device->device, &info, NULL, module);
+        if (result != VK_SUCCESS) *module = VK_NULL_HANDLE;
     }
     *module_out = *module;
-    return TDM_OK;
+    pthread_mutex_unlock(&device->pipelines->mutex);
+    return result == VK_SUCCESS ? TDM_OK : vk_fail(device, err, result, "vkCreateShaderModule");
 }
 
 /* Constant 0 is the group size, constants 1 to 8 the specialisation numbers (args.glsl). */
@@ -125,30 +178,112 @@ static tdm_status pipeline_make(vk_device *device, const pipeline_key *key,
     return vk_fail(device, err, result, what);
 }
 
-tdm_status vk_pipeline_get(vk_device *device, const gpu_step *step, VkPipeline *pipeline_out,
-                           tdm_error *err) {
-    struct vk_pipelines *p = device->pipelines;
+/* ---- Several at a time ----------------------------------------------------------------------- */
+
+/* What one call compiles. */
+typedef struct pipeline_work {
+    vk_device *device;
+    pthread_mutex_t mutex;
+    pipeline_entry *first;
+    tdm_status status; /* the first failure */
+    tdm_error err;
+} pipeline_work;
+
+static void *compiler_main(void *arg) {
+    pipeline_work *work = arg;
+    struct vk_pipelines *p = work->device->pipelines;
+    for (;;) {
+        pthread_mutex_lock(&work->mutex);
+        pipeline_entry *entry = work->first;
+        if (entry != NULL) work->first = entry->next_work;
+        pthread_mutex_unlock(&work->mutex);
+        if (entry == NULL) return NULL;
+        VkPipeline pipeline = VK_NULL_HANDLE;
+        tdm_error err = {0};
+        tdm_status status = pipeline_make(work->device, &entry->key, &pipeline, &err);
+        pthread_mutex_lock(&p->mutex);
+        entry->pipeline = pipeline;
+        entry->state = status == TDM_OK ? PIPELINE_READY : PIPELINE_FAILED;
+        pthread_cond_broadcast(&p->changed);
+        pthread_mutex_unlock(&p->mutex);
+        if (status == TDM_OK) continue;
+        pthread_mutex_lock(&work->mutex);
+        if (work->status == TDM_OK) {
+            work->status = status;
+            work->err = err;
+        }
+        pthread_mutex_unlock(&work->mutex);
+    }
+}
+
+static void work_run(pipeline_work *work, int32_t n) {
+    pthread_t threads[MAX_COMPILER];
+    long n_processor = sysconf(_SC_NPROCESSORS_ONLN);
+    int32_t n_thread = 0;
+    while (n_thread < MAX_COMPILER && n_thread + 1 < n && n_thread + 1 < n_processor &&
+           pthread_create(&threads[n_thread], NULL, compiler_main, work) == 0)
+        n_thread++;
+    compiler_main(work);
+    for (int32_t i = 0; i < n_thread; i++) pthread_join(threads[i], NULL);
+}
+
+/* The entry of a step, with the mutex held. *is_new_out: this call compiles it. NULL without
+ * memory. */
+static pipeline_entry *entry_get(struct vk_pipelines *p, const gpu_step *step, bool *is_new_out) {
     pipeline_key key = {.kernel = step->kernel, .group_size = step->group_size};
     memcpy(key.spec, step->spec, sizeof key.spec);
-    pipeline_entry **bucket = &p->buckets[key_hash(&key)], *entry;
-    tdm_status status = TDM_OK;
-    pthread_mutex_lock(&p->mutex);
-    for (entry = *bucket; entry != NULL; entry = entry->next)
-        if (memcmp(&entry->key, &key, sizeof key) == 0) break;
+    pipeline_entry **bucket = &p->buckets[key_hash(&key)], *entry = *bucket;
+    *is_new_out = false;
+    while (entry != NULL && memcmp(&entry->key, &key, sizeof key) != 0) entry = entry->next;
+    if (entry != NULL && entry->state != PIPELINE_FAILED) return entry;
+    *is_new_out = true;
     if (entry == NULL) {
-        entry = calloc(1, sizeof *entry);
-        status = entry != NULL
-                     ? pipeline_make(device, &key, &entry->pipeline, err)
-                     : tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "%s: no memory", device->name);
-        if (status == TDM_OK) {
-            entry->key = key;
-            entry->next = *bucket;
-            *bucket = entry;
-        } else {
-            free(entry);
+        if ((entry = calloc(1, sizeof *entry)) == NULL) return NULL;
+        entry->key = key;
+        entry->next = *bucket;
+        *bucket = entry;
+    }
+    entry->state = PIPELINE_WANTED;
+    return entry;
+}
+
+tdm_status vk_pipelines_get(vk_device *device, const gpu_step *steps, int32_t n_step,
+                            VkPipeline *pipelines_out, tdm_error *err) {
+    struct vk_pipelines *p = device->pipelines;
+    pipeline_work work = {.device = device};
+    int32_t n_new = 0;
+    pipeline_entry **entries = calloc((size_t)n_step + 1, sizeof(pipeline_entry *));
+    bool has_memory = entries != NULL;
+    pthread_mutex_lock(&p->mutex);
+    for (int32_t i = 0; i < n_step && has_memory; i++) {
+        bool is_new;
+        entries[i] = entry_get(p, &steps[i], &is_new);
+        if (entries[i] == NULL) {
+            has_memory = false;
+        } else if (is_new) {
+            entries[i]->next_work = work.first;
+            work.first = entries[i];
+            n_new++;
         }
     }
-    if (status == TDM_OK) *pipeline_out = entry->pipeline;
     pthread_mutex_unlock(&p->mutex);
+    pthread_mutex_init(&work.mutex, NULL);
+    if (n_new > 0) work_run(&work, n_new); /* also without memory: others may wait for them */
+    pthread_mutex_destroy(&work.mutex);
+    tdm_status status = TDM_OK;
+    if (work.status != TDM_OK)
+        status = tdm_fail(err, work.status, "%s", work.err.message);
+    else if (!has_memory)
+        status = tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "%s: no memory", device->name);
+    pthread_mutex_lock(&p->mutex);
+    for (int32_t i = 0; i < n_step && status == TDM_OK; i++) {
+        while (entries[i]->state == PIPELINE_WANTED) pthread_cond_wait(&p->changed, &p->mutex);
+        pipelines_out[i] = entries[i]->pipeline;
+        if (entries[i]->state == PIPELINE_FAILED)
+            status = tdm_fail(err, TDM_INTERNAL, "%s: kernel %s could not be compiled",
+                              device->name, gpu_kernel_name(steps[i].kernel));
+    }
+    pthread_mutex_unlock(&p->mutex);
+    free(entries);
     return status;
 }

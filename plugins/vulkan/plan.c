@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "plugins/gpu/plan/print.h"
+#include "plugins/vulkan/pipeline.h"
 
 /* ---- Scratch --------------------------------------------------------------------------------- */
 
@@ -67,13 +68,6 @@ static void unbind(tdm_plan *plan) {
 
 /* ---- Making ---------------------------------------------------------------------------------- */
 
-static tdm_status pipelines_get(tdm_plan *plan, tdm_error *err) {
-    tdm_status status = TDM_OK;
-    for (int32_t i = 0; i < plan->steps->n_step && status == TDM_OK; i++)
-        status = vk_pipeline_get(plan->device, &plan->steps->steps[i], &plan->pipelines[i], err);
-    return status;
-}
-
 static tdm_status commands_create(tdm_plan *plan, tdm_error *err) {
     vk_device *device = plan->device;
     const VkCommandPoolCreateInfo pool = {.sType = VK_STRUCTURE_TYPE_COMMAND_POOL_CREATE_INFO,
@@ -117,7 +111,8 @@ tdm_status vk_plan_create(vk_device *device, const tdm_graph *graph, tdm_plan **
     plan->addresses = calloc((size_t)steps->n_slot + 1, sizeof *plan->addresses);
     if (plan->pipelines == NULL || plan->addresses == NULL)
         status = tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "%s: no memory for a plan", device->name);
-    if (status == TDM_OK) status = pipelines_get(plan, err);
+    if (status == TDM_OK)
+        status = vk_pipelines_get(device, steps->steps, steps->n_step, plan->pipelines, err);
     if (status == TDM_OK) status = constants_create(plan, err);
     if (status == TDM_OK) status = commands_create(plan, err);
     if (status != TDM_OK) {

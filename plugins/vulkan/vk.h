@@ -18,6 +18,7 @@
  *   tensor.c     weights and cache pages in the layouts of plugins/gpu/layout
  *   import.c     memory that the host allocated
  *   pipeline.c   pipelines, made when a plan first needs them
+ *   cache_file.c compiled pipelines on disk
  *   queue.c      plans and their submission
  *   shaders/     the kernels
  */
@@ -52,7 +53,7 @@ typedef struct vk_options {
     bool has_map; /* the host writes device memory directly where it can */
     bool has_import;
     bool has_f16, has_dot8;
-    bool has_fusion; /* false: every node is planned by itself */
+    bool has_fusion;      /* false: every node is planned by itself */
     uint32_t shared_size; /* 0 = the device's */
     int32_t group_size;   /* 0 = the device's */
     int32_t subgroup;     /* 0 = chosen */
@@ -108,16 +109,6 @@ tdm_status vk_fail(vk_device *device, tdm_error *err, VkResult result, const cha
  * written struct keeps its own struct_size. */
 void vk_struct_read(void *dst, size_t dst_size, const void *src);
 void vk_struct_write(void *dst, const void *src, size_t src_size);
-
-/* ---- pipeline.c ---- */
-
-tdm_status vk_pipelines_create(vk_device *device, tdm_error *err);
-void vk_pipelines_destroy(vk_device *device);
-
-/* The pipeline of a step's kernel, group size and specialisation; made at the first request and
- * kept until the device is closed. [any-thread] */
-tdm_status vk_pipeline_get(vk_device *device, const gpu_step *step, VkPipeline *pipeline_out,
-                           tdm_error *err);
 
 /* ---- tensor.c, import.c: slots of the table of buffers ---- */
 
