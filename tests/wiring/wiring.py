@@ -286,8 +286,6 @@ CIRCULAR = {
     # device, buffer, exec, exchange and share all take parts of the group's device; rules/compile and
     # exec/replicas use each other. The group's execution is being rewritten.
     'plugins/meta',
-    # plan/plan.c calls the table of emitters, which add steps to a plan. New, to be parted.
-    'plugins/gpu',
 }
 
 

@@ -7,9 +7,6 @@
 
 #include "plugins/gpu/plan/emit.h"
 
-/* The emitter of an op; NULL where there is none. [any-thread] */
-gpu_emit_fn gpu_op_emitter(int32_t op);
-
 /* gpu_op_<name>: arith.c move.c norm.c rope.c select.c matmul.c moe.c attention.c cache.c */
 tdm_status gpu_op_add(gpu_emit *e, tdm_error *err);
 tdm_status gpu_op_mul(gpu_emit *e, tdm_error *err);

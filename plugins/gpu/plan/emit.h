@@ -40,6 +40,10 @@ typedef struct gpu_emit {
 
 typedef tdm_status (*gpu_emit_fn)(gpu_emit *e, tdm_error *err);
 
+/* The emitter of an op; NULL where there is none. The table is in plugins/gpu/ops/ops.c: the planner
+ * knows no op. [any-thread] */
+gpu_emit_fn gpu_op_emitter(int32_t op);
+
 /* A step of the emitter's node with the given kernel and threads in a workgroup; all else is 0. */
 gpu_step gpu_step_make(const gpu_emit *e, gpu_kernel kernel, int32_t group_size);
 

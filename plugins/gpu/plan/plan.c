@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "plugins/gpu/layout/weight.h"
-#include "plugins/gpu/ops/ops.h"
 #include "plugins/gpu/plan/fuse.h"
 #include "plugins/gpu/plan/maker.h"
 
