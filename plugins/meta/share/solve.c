@@ -107,36 +107,68 @@ tdm_status meta_share_divide(int32_t n, const double *rate, const double *cap, d
     return TDM_OK;
 }
 
-/* The share of the divisible bytes for which a member has memory. */
-static double member_cap(const meta_device *device, int32_t d, const meta_load *load) {
+void meta_share_caps(int32_t n, const meta_room *room, const double *rate, double *cap_out) {
+    bool is_full[TDM_MAX_MEMBERS] = {
+        false}; /* its own limit is less than what it gets of the RAM */
+    double shared = -1, whole = 0;
+    for (int32_t d = 0; d < n; d++) {
+        double free = room[d].free - room[d].whole;
+        cap_out[d] = room[d].free < 0 || !(room[d].divisible > 0) ? 1 : free / room[d].divisible;
+        if (cap_out[d] < 0) cap_out[d] = 0;
+        if (!room[d].is_shared || room[d].free < 0 || rate[d] <= 0) continue;
+        if (room[d].free > shared) shared = room[d].free;
+        whole += room[d].whole;
+    }
+    if (shared < 0) return;
+    shared = shared > whole ? shared - whole : 0;
+    /* The shared memory is given out by the rates, since so are the shares. What a member cannot
+     * take because of a limit of its own goes to the others. */
+    for (bool has_changed = true; has_changed;) {
+        double rates = 0, left = shared;
+        has_changed = false;
+        for (int32_t d = 0; d < n; d++) {
+            if (!room[d].is_shared || room[d].free < 0 || rate[d] <= 0) continue;
+            if (is_full[d])
+                left -= cap_out[d] * room[d].divisible;
+            else
+                rates += rate[d];
+        }
+        for (int32_t d = 0; d < n && !has_changed; d++) {
+            if (!room[d].is_shared || room[d].free < 0 || rate[d] <= 0 || is_full[d]) continue;
+            double part = room[d].divisible > 0 ? left * rate[d] / rates / room[d].divisible : 1;
+            if (part >= cap_out[d]) is_full[d] = has_changed = true;
+        }
+        for (int32_t d = 0; d < n && !has_changed; d++)
+            if (room[d].is_shared && room[d].free >= 0 && rate[d] > 0 && !is_full[d] &&
+                room[d].divisible > 0)
+                cap_out[d] = left * rate[d] / rates / room[d].divisible;
+    }
+}
+
+static bool is_in_ram(const meta_member *member) {
+    return (member->info.flags & (TDM_DEVICE_IS_HOST | TDM_DEVICE_IS_INTEGRATED)) != 0;
+}
+
+/* What a member has memory for. Of members in RAM the largest of their reserves is kept free. */
+static meta_room member_room(const meta_device *device, int32_t d, const meta_load *load) {
     tdm_device_info info = {.struct_size = sizeof info};
     const meta_member *member = &device->members[d];
     const tdm_kv_desc in_host = {.flags = TDM_KV_IN_HOST};
     bool is_host = (member->info.flags & TDM_DEVICE_IS_HOST) != 0;
-    uint64_t divisible = load->cut_size + load->state_size;
+    uint64_t divisible = load->cut_size + load->state_size, reserve = device->options.reserve[d];
     if (is_host || meta_is_cache_in_host(member, &in_host)) divisible -= load->host_size;
+    meta_room room = {-1, (double)load->whole_size, (double)divisible, is_in_ram(member)};
     if (!TDM_HAS(member->acquired.plugin->device, get_info) ||
         member->acquired.plugin->device->get_info(member->acquired.device, &info, NULL) != TDM_OK ||
-        info.memory_free == 0 || divisible == 0)
-        return 1;
-    /* Members that compute on the host share one memory. The largest of their reserves is kept
-     * free, once. */
-    int32_t n_sharing = 1;
-    uint64_t reserve = device->options.reserve[d];
-    double memory = (double)info.memory_free;
-    if (is_host) {
-        memory -= (double)load->host_size; /* of all members */
-        n_sharing = 0;
-        for (int32_t i = 0; i < device->n_member; i++) {
-            if ((device->members[i].info.flags & TDM_DEVICE_IS_HOST) == 0) continue;
-            n_sharing++;
-            if (device->options.reserve[i] > reserve) reserve = device->options.reserve[i];
-        }
-        if (n_sharing == 0) n_sharing = 1;
-    }
-    /* A twentieth of the rest stays for plans and temporaries. */
-    double room = (memory - (double)reserve) * 0.95 / n_sharing - (double)load->whole_size;
-    return room <= 0 ? 0 : room / (double)divisible;
+        info.memory_free == 0)
+        return room;
+    for (int32_t i = 0; i < device->n_member && room.is_shared; i++)
+        if (is_in_ram(&device->members[i]) && device->options.reserve[i] > reserve)
+            reserve = device->options.reserve[i];
+    double memory = (double)info.memory_free - (double)reserve;
+    if (is_host) memory -= (double)load->host_size; /* of all members */
+    room.free = memory > 0 ? memory * 0.95 : 0;     /* the rest is for plans and temporaries */
+    return room;
 }
 
 tdm_status meta_share_solve(meta_device *device, const tdm_graph *graph, tdm_error *err) {
@@ -157,7 +189,9 @@ tdm_status meta_share_solve(meta_device *device, const tdm_graph *graph, tdm_err
                 (double)load.read_size / m->bandwidth + PROMPT_WEIGHT * load.n_mac / m->arithmetic;
             rate[d] = 1 / seconds;
         }
-        for (int32_t d = 0; d < device->n_member; d++) cap[d] = member_cap(device, d, &load);
+        meta_room room[TDM_MAX_MEMBERS];
+        for (int32_t d = 0; d < device->n_member; d++) room[d] = member_room(device, d, &load);
+        meta_share_caps(device->n_member, room, rate, cap);
         status = meta_share_divide(device->n_member, rate, cap, LEAST_SHARE, share, err);
         if (status != TDM_OK)
             return tdm_fail(err, status,

@@ -22,6 +22,18 @@ typedef struct meta_load {
 tdm_status meta_load_weigh(const meta_device *device, const tdm_graph *graph, meta_load *out,
                            tdm_error *err);
 
+/* Memory of a member, in bytes. */
+typedef struct meta_room {
+    double free;      /* that the member may use; < 0 = unknown, so no limit */
+    double whole;     /* that it needs whatever its share */
+    double divisible; /* of which it needs its share */
+    bool is_shared;   /* it is the host's RAM, which all such members share */
+} meta_room;
+
+/* The largest share for which each member has memory; 1 or more = no limit. Members in RAM together
+ * get no more than the RAM has: it is divided by their rates. [any-thread] */
+void meta_share_caps(int32_t n, const meta_room *room, const double *rate, double *cap_out);
+
 /* Computes shares with the sum 1, proportional to rate[n] and none above cap[n] (1 or more = no
  * limit). A member whose share would be below `least` gets 0. TDM_RESOURCE_EXHAUSTED where the caps
  * add up to less than 1. [any-thread] */
