@@ -36,7 +36,7 @@ tdm_status meta_state_local(const meta_device *device, const tdm_kv_desc *desc, 
     *is_held_out = meta_is_active(device, d);
     if (!*is_held_out) return TDM_OK;
     /* All caches are cut in this way, because a step block numbers pages in one way only. */
-    if (device->options.attention == META_ATTENTION_SEQUENCE) {
+    if (device->attention == META_ATTENTION_SEQUENCE) {
         tdm_status status = pages_count(device, n_page, d, n_page_out, err);
         *is_held_out = *n_page_out > 0;
         return status;

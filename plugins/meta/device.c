@@ -189,6 +189,9 @@ static tdm_status device_open(tdm_instance *instance, const tdm_device_params *p
         return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "group: no mutex");
     }
     tdm_status status = meta_options_read(p.options, p.n_option, &device->options, err);
+    device->attention = device->options.attention == META_ATTENTION_AUTO
+                            ? META_ATTENTION_HEADS
+                            : device->options.attention;
     for (int32_t d = 0; d < device->options.n_member && status == TDM_OK; d++) {
         device->n_member = d + 1;
         status = member_open(device, d, err);

@@ -28,7 +28,8 @@ typedef enum meta_split { META_SPLIT_TENSOR, META_SPLIT_LAYER } meta_split;
 typedef enum meta_attention {
     META_ATTENTION_HEADS,     /* KV-head groups are never cut: some members may get none */
     META_ATTENTION_REPLICATE, /* query heads are cut, a KV head is held by all that need it */
-    META_ATTENTION_SEQUENCE   /* pages of tokens belong to different members */
+    META_ATTENTION_SEQUENCE,  /* pages of tokens belong to different members */
+    META_ATTENTION_AUTO       /* one of these, chosen from the first model (share/solve.h) */
 } meta_attention;
 typedef enum meta_experts {
     META_EXPERTS_HIDDEN, /* every expert is cut along its hidden dimension */
@@ -111,6 +112,8 @@ struct tdm_device {
     int32_t n_override, cap_override;
     bool is_measured;
     tdm_type measured_type;
+    meta_attention attention; /* options.attention, or what was chosen for auto */
+    bool is_attention_solved;
     bool is_share_solved; /* of share = auto: by measuring, when the first model was shown */
     /* Held by a run from start to end, and while scratch, zeros, arena or partitions change: a
      * group does one of these at a time. */

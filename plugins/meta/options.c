@@ -153,7 +153,7 @@ typedef struct option_counts {
 static tdm_status option_read(const char *key, const char *value, meta_options *o,
                               option_counts *counts, tdm_error *err) {
     static const char *const splits[] = {"tensor", "layer", NULL};
-    static const char *const attentions[] = {"heads", "replicate", "sequence", NULL};
+    static const char *const attentions[] = {"heads", "replicate", "sequence", "auto", NULL};
     static const char *const experts[] = {"hidden", "whole", NULL};
     static const char *const reduces[] = {"f32", "f16", "bf16", "q8_0", NULL};
     static const tdm_type reduce_types[] = {TDM_TYPE_F32, TDM_TYPE_F16, TDM_TYPE_BF16,

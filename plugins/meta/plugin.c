@@ -22,7 +22,7 @@ static void plugin_deinit(tdm_instance *instance) {
  * so they are not in the table. options.c reads all values. */
 
 static const char *const reduce_words[] = {"f32", "f16", "bf16", "q8_0", NULL};
-static const char *const attention_words[] = {"heads", "replicate", "sequence", NULL};
+static const char *const attention_words[] = {"heads", "replicate", "sequence", "auto", NULL};
 static const char *const expert_words[] = {"hidden", "whole", NULL};
 static const char *const check_words[] = {"off", "replicas", NULL};
 
@@ -35,7 +35,7 @@ static const tdm_option_desc options[] = {
     {.name = "attention",
      .help = "how the cache and attention are cut: by KV heads (heads; members beyond their number "
              "get none), with heads held by all that need a part of them (replicate), or by tokens "
-             "(sequence)",
+             "(sequence); auto = chosen by the number of heads and the size of the cache",
      .fallback = "heads",
      .words = attention_words,
      .kind = TDM_OPTION_WORD},

@@ -139,6 +139,7 @@ static tdm_status split_get(tdm_device *device, const tdm_plan *plan, int32_t va
 static tdm_status split_prepare(tdm_device *device, const tdm_graph *graph, tdm_error *err) {
     pthread_mutex_lock(&device->mutex);
     tdm_status status = meta_share_solve(device, graph, err);
+    if (status == TDM_OK) status = meta_attention_solve(device, graph, err);
     if (status == TDM_OK) status = meta_partition_prepare(device, graph, err);
     pthread_mutex_unlock(&device->mutex);
     return status;

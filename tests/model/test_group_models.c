@@ -486,11 +486,53 @@ static void test_exchanges(void **state) {
     }
 }
 
+/* attention = auto: the exchanges of a step tell which way was chosen. */
+static void test_attention_auto(void **state) {
+    (void)state;
+    static const struct {
+        const char *model, *same_as;
+        int n_member, n_ctx;
+    } cases[] = {
+        {"tiny-llama", "heads", 2, 64},
+        {"tiny-one-kv-head", "replicate", 2, 64},
+        {"tiny-one-kv-head", "sequence", 2, 1 << 18},
+        {"tiny-deepseek2", "replicate", 2, 64},
+        {"tiny-deepseek2", "sequence", 2, 1 << 18},
+    };
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
+        tdm_split_report reports[2];
+        for (int k = 0; k < 2; k++) {
+            char name[64];
+            tdm_error err = {0};
+            llm_model *model = NULL;
+            /* Each case has a group of its own, since the first model decides. */
+            snprintf(name, sizeof name, "auto %d %d", (int)i, k);
+            const group_config config = {.n_member = cases[i].n_member,
+                                         .name = name,
+                                         .attention = k == 0 ? "auto" : cases[i].same_as};
+            const llm_context_params params = {.struct_size = sizeof params,
+                                               .n_ctx = cases[i].n_ctx};
+            reports[k] = (tdm_split_report){.struct_size = sizeof reports[k],
+                                            .member_size = sizeof(tdm_split_member)};
+            RIG_OK(llm_model_open(model_file(cases[i].model, TDM_TYPE_Q8_0), &model, &err));
+            RIG_OK(
+                llm_model_report(model, group_device(&config), &params, 1, 1, &reports[k], &err));
+            llm_model_close(model);
+        }
+        if (reports[0].n_exchange != reports[1].n_exchange ||
+            reports[0].exchange_size != reports[1].exchange_size)
+            fail_msg("%s, %d tokens: auto has %d exchanges, %s has %d", cases[i].model,
+                     cases[i].n_ctx, (int)reports[0].n_exchange, cases[i].same_as,
+                     (int)reports[1].n_exchange);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_cover),  cmocka_unit_test(test_long_prompt),
-        cmocka_unit_test(test_roles),  cmocka_unit_test(test_exchanges),
-        cmocka_unit_test(test_models), cmocka_unit_test(test_biases),
+        cmocka_unit_test(test_cover),          cmocka_unit_test(test_long_prompt),
+        cmocka_unit_test(test_roles),          cmocka_unit_test(test_exchanges),
+        cmocka_unit_test(test_models),         cmocka_unit_test(test_biases),
+        cmocka_unit_test(test_attention_auto),
     };
     return cmocka_run_group_tests(tests, rig_begin, rig_end);
 }

@@ -100,7 +100,7 @@ static const bad_options bad[] = {
     {{"members", "a,b", "share", "0,0.0"}, {"share", "all are 0"}},
     {{"members", "a,b", "share", "Auto"}, {"share", "'Auto'", "auto"}},
     {{"members", "a", "split", "row"}, {"split = row", "tensor or layer"}},
-    {{"members", "a", "attention", ""}, {"attention", "heads, replicate or sequence"}},
+    {{"members", "a", "attention", ""}, {"attention", "heads, replicate, sequence or auto"}},
     {{"members", "a", "experts", "some"}, {"experts = some", "hidden or whole"}},
     {{"members", "a", "reduce-type", "q4_0"}, {"reduce-type = q4_0", "f32, f16, bf16 or q8_0"}},
     {{"members", "a", "check", "on"}, {"check = on", "off or replicas"}},

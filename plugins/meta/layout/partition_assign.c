@@ -171,7 +171,7 @@ static tdm_status drafts_measure(const meta_device *device, const tdm_graph *gra
     for (int32_t i = 0; i < d->n; i++) {
         draft *one = &d->all[i];
         int32_t n_sub = meta_partition_subs(&one->partition);
-        bool is_kept = device->options.attention == META_ATTENTION_HEADS && one->is_cache;
+        bool is_kept = device->attention == META_ATTENTION_HEADS && one->is_cache;
         one->cuts_units = n_sub > 1 && !is_kept && one->partition.n_unit < device->n_active;
         one->n_part = (int64_t)one->partition.n_unit * n_sub;
         one->granule = one->cuts_units ? 1 : n_sub;

@@ -40,6 +40,14 @@ void meta_share_caps(int32_t n, const meta_room *room, const double *rate, doubl
 tdm_status meta_share_divide(int32_t n, const double *rate, const double *cap, double least,
                              double *share_out, tdm_error *err);
 
+/* Chooses device->attention where the option is auto, from the first graph with partitions; later
+ * calls change nothing. Caches with at least as many units as members are cut by heads. A cache with
+ * fewer is held by several members, so that all of them compute (REPLICATE). Each of them then reads
+ * it whole; where that is more than its part of the weights (of which a token reads read_size in
+ * all), the caches are cut by pages (SEQUENCE), at the price of two more exchanges a layer. Under
+ * device->mutex, after meta_share_solve and before any partition is assigned. attention.c. */
+tdm_status meta_attention_solve(meta_device *device, const tdm_graph *graph, tdm_error *err);
+
 /* Computes the group's shares from the first graph, where they are auto; later calls change
  * nothing. Measures the members if that was not done. Under device->mutex, before any partition is
  * assigned. */

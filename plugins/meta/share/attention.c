@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * attention.c: attention = auto: how the caches of a model are cut. solve.h describes the choice.
+ */
+#include "plugins/meta/share/solve.h"
+
+tdm_status meta_attention_solve(meta_device *device, const tdm_graph *graph, tdm_error *err) {
+    const meta_member *owner = &device->members[device->owner];
+    double copied = 0;
+    meta_load load;
+    if (device->options.attention != META_ATTENTION_AUTO || device->is_attention_solved ||
+        graph->n_partition < 2)
+        return TDM_OK;
+    tdm_status status = meta_load_weigh(device, graph, &load, err);
+    if (status != TDM_OK) return status;
+    for (int32_t i = 0; i < graph->n_node; i++) {
+        const tdm_node *node = tdm_graph_node(graph, i);
+        uint64_t page_size = 0;
+        if (node->op != TDM_OP_KV_WRITE) continue;
+        const tdm_value *state = tdm_graph_value(graph, node->src[3]);
+        if (state->partition == 0 ||
+            tdm_graph_partition(graph, state->partition)->n_unit >= device->n_active)
+            continue;
+        status = owner->acquired.plugin->buffer->kv_page_size(
+            owner->acquired.device, tdm_graph_kv(graph, node->params.kv.kv), &page_size, err);
+        if (status != TDM_OK) return status;
+        copied += (double)page_size * (double)state->ne[1];
+    }
+    device->attention = copied * device->n_active > (double)load.read_size ? META_ATTENTION_SEQUENCE
+                        : copied > 0 ? META_ATTENTION_REPLICATE
+                                     : META_ATTENTION_HEADS;
+    device->is_attention_solved = true;
+    return TDM_OK;
+}
