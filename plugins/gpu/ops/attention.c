@@ -8,6 +8,7 @@
 
 #include "plugins/gpu/ops/cache.h"
 #include "plugins/gpu/ops/ops.h"
+#include "plugins/gpu/ops/rope.h"
 
 enum { SRC_Q, SRC_STEP, SRC_STATE, SRC_SINK };
 
@@ -118,8 +119,9 @@ static int32_t float_word(float x) {
 
 /* ---- Steps ----------------------------------------------------------------------------------- */
 
-static tdm_status query_emit(gpu_emit *e, shape *s, tdm_error *err) {
-    const gpu_value *q = &e->src[SRC_Q];
+/* `q` has the queries' rows, which `rope` (nullable) turns on the way. */
+static tdm_status query_emit(gpu_emit *e, shape *s, const gpu_value *q, const gpu_rope *rope,
+                             tdm_error *err) {
     const gpu_page_side *k = &s->cache.page.k;
     gpu_step step = gpu_step_make(e, GPU_KERNEL_ATTENTION_QUERY, GROUP_SIZE);
     int64_t n_row = (int64_t)s->n_tok * s->n_head;
@@ -138,6 +140,11 @@ static tdm_status query_emit(gpu_emit *e, shape *s, tdm_error *err) {
     step.word[5] = float_word(scale);
     step.operand[0] = s->query;
     step.operand[1] = q->place;
+    if (rope != NULL) {
+        memcpy(&step.word[6], rope->word, sizeof rope->word);
+        step.operand[2] = rope->angles;
+        step.operand[3] = rope->pos;
+    }
     return gpu_emit_step(e, &step, err);
 }
 
@@ -202,12 +209,24 @@ static tdm_status merge_emit(gpu_emit *e, const shape *s, tdm_error *err) {
     return gpu_emit_step(e, &step, err);
 }
 
-tdm_status gpu_op_attention(gpu_emit *e, tdm_error *err) {
+static tdm_status attention_emit(gpu_emit *e, const gpu_value *q, const gpu_rope *rope,
+                                 tdm_error *err) {
     shape s;
     tdm_status status = shape_get(e, &s, err);
     if (status != TDM_OK || s.n_head == 0 || s.n_tok == 0) return status;
-    status = query_emit(e, &s, err);
+    status = query_emit(e, &s, q, rope, err);
     if (status == TDM_OK) status = part_emit(e, &s, err);
     if (status == TDM_OK) status = merge_emit(e, &s, err);
     return status;
+}
+
+tdm_status gpu_op_attention(gpu_emit *e, tdm_error *err) {
+    return attention_emit(e, &e->src[SRC_Q], NULL, err);
+}
+
+/* nodes: ROPE, ATTENTION with its result as queries. */
+tdm_status gpu_fused_rope_attention(gpu_emit *nodes, tdm_error *err) {
+    gpu_rope rope;
+    tdm_status status = gpu_rope_get(&nodes[0], &rope, err);
+    return status != TDM_OK ? status : attention_emit(&nodes[1], &nodes[0].src[0], &rope, err);
 }

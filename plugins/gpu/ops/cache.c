@@ -5,8 +5,11 @@
  */
 #include "plugins/gpu/ops/cache.h"
 
+#include <string.h>
+
 #include "plugins/gpu/ops/angle.h"
 #include "plugins/gpu/ops/ops.h"
+#include "plugins/gpu/ops/rope.h"
 
 enum { GROUP_SIZE = 64 };
 
@@ -78,14 +81,16 @@ static int32_t row_len(const gpu_page *page) {
     return page->k.stored > page->v.stored ? page->k.stored : page->v.stored;
 }
 
-tdm_status gpu_op_kv_write(gpu_emit *e, tdm_error *err) {
+/* `k` is the source of K's rows, which `rope` (nullable) turns on the way. */
+static tdm_status write_emit(gpu_emit *e, const gpu_value *k, const gpu_rope *rope,
+                             tdm_error *err) {
     enum { K, V, STEP, STATE };
     gpu_step step = gpu_step_make(e, GPU_KERNEL_KV_WRITE, GROUP_SIZE);
     gpu_cache cache = {.n_page = 0};
     tdm_status status = gpu_cache_get(e, e->node->params.kv.kv, STEP, STATE, &cache, err);
     if (status != TDM_OK) return status;
     int32_t n_side = cache.page.v_from_k ? 1 : 2;
-    int64_t n_tok = e->src[K].ne[2] < cache.n_tok ? e->src[K].ne[2] : cache.n_tok;
+    int64_t n_tok = k->ne[2] < cache.n_tok ? k->ne[2] : cache.n_tok;
     if (n_tok == 0 || is_without_state(&cache)) return TDM_OK;
     side_specs(&step, &cache.page);
     step.spec[4] = cache.page.k.rotation;
@@ -96,16 +101,32 @@ tdm_status gpu_op_kv_write(gpu_emit *e, tdm_error *err) {
     step.word[9] = cache.at.cls[cache.cls].write_off;
     status = gpu_cache_words(e, &cache, step.word, err);
     if (status == TDM_OK) status = gpu_word(e, &step.word[7], n_tok, err);
-    if (status == TDM_OK) status = words_strides3(e, &step.word[10], &e->src[K], err);
+    if (status == TDM_OK) status = words_strides3(e, &step.word[10], k, err);
     if (status == TDM_OK) status = words_strides3(e, &step.word[13], &e->src[V], err);
     if (status == TDM_OK)
         status = gpu_step_grid(e, &step, n_tok * cache.page.n_head_kv * n_side, err);
     if (status != TDM_OK) return status;
     step.operand[0] = cache.state;
-    step.operand[1] = e->src[K].place;
+    step.operand[1] = k->place;
     if (n_side > 1) step.operand[2] = e->src[V].place;
     step.operand[3] = cache.step;
+    if (rope != NULL) {
+        memcpy(&step.word[16], rope->word, sizeof rope->word);
+        step.operand[4] = rope->angles;
+        step.operand[5] = rope->pos;
+    }
     return gpu_emit_step(e, &step, err);
+}
+
+tdm_status gpu_op_kv_write(gpu_emit *e, tdm_error *err) {
+    return write_emit(e, &e->src[0], NULL, err);
+}
+
+/* nodes: ROPE, KV_WRITE of its result as K. */
+tdm_status gpu_fused_rope_write(gpu_emit *nodes, tdm_error *err) {
+    gpu_rope rope;
+    tdm_status status = gpu_rope_get(&nodes[0], &rope, err);
+    return status != TDM_OK ? status : write_emit(&nodes[1], &nodes[0].src[0], &rope, err);
 }
 
 /* ---- KV_SHIFT -------------------------------------------------------------------------------- */

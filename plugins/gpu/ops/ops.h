@@ -37,5 +37,7 @@ tdm_status gpu_op_kv_import(gpu_emit *e, tdm_error *err);
 
 /* gpu_fused_<name>: emitters of the fusion table, fusions.c. nodes are in the order of its pattern. */
 tdm_status gpu_fused_add_norm(gpu_emit *nodes, tdm_error *err);
+tdm_status gpu_fused_rope_write(gpu_emit *nodes, tdm_error *err);
+tdm_status gpu_fused_rope_attention(gpu_emit *nodes, tdm_error *err);
 
 #endif

@@ -7,6 +7,7 @@
 
 #include "plugins/gpu/ops/angle.h"
 #include "plugins/gpu/ops/ops.h"
+#include "plugins/gpu/ops/rope.h"
 
 enum { GROUP_SIZE = 64 };
 
@@ -57,6 +58,18 @@ static tdm_status angles_emit(gpu_emit *e, gpu_operand *angles_out, tdm_error *e
     step.operand[2] = table;
     if (factor->is_present) step.operand[3] = factor->place;
     return gpu_emit_step(e, &step, err);
+}
+
+tdm_status gpu_rope_get(gpu_emit *e, gpu_rope *out, tdm_error *err) {
+    const tdm_rope_params *p = &e->node->params.rope;
+    const gpu_value *pos = &e->src[1];
+    *out = (gpu_rope){.word = {p->n_rot / 2, p->rope_offset, p->mode}};
+    if (p->n_rot == 0) return TDM_OK;
+    out->pos = pos->place;
+    tdm_status status = angles_emit(e, &out->angles, err);
+    if (status == TDM_OK && e->src[0].ne[2] > 1)
+        status = gpu_word(e, &out->word[3], pos->nb[0] / (int64_t)sizeof(int32_t), err);
+    return status;
 }
 
 tdm_status gpu_op_rope(gpu_emit *e, tdm_error *err) {

@@ -24,10 +24,11 @@
 /* The cache ops: ops/{cache,attention}.c. "page[7]" are the words of gpu_cache_words (ops/cache.h). */
 #define GPU_KERNEL_LIST_CACHE(KERNEL) \
     /* K and V rows into pages, rotated and quantised; a workgroup for each token, head and side. \
-     * Operands state, k, v, step. Words: page[7], tokens, heads, write_off of the step block, \
-     * stride[3] of k, stride[3] of v. Spec: 0, 1 = tdm_type of K and V, 2, 3 = head_dim, \
-     * 4, 5 = rotation blocks, 6 = sides (1: V is part of K), 7 = elements of the longer row. */ \
-    KERNEL(KV_WRITE, kv_write, 4, 0x1) \
+     * Operands state, k, v, step, angles, pos. Words: page[7], tokens, heads, write_off of the step \
+     * block, stride[3] of k, stride[3] of v, rope[4]. Spec: 0, 1 = tdm_type of K and V, \
+     * 2, 3 = head_dim, 4, 5 = rotation blocks, 6 = sides (1: V is part of K), 7 = elements of the \
+     * longer row. With rope[4] (ops/rope.h), K's rows are turned first. */ \
+    KERNEL(KV_WRITE, kv_write, 6, 0x1) \
     /* K rows turned on; a workgroup for each job, head and slot. Operands state, step, turns \
      * (ops/angle.h), factor. Words: page[7], heads, job_off, jobs, first element that is written \
      * again, how many, stride of factor. Spec: 0 = tdm_type, 1 = head_dim, 2 = rotation block, \
@@ -43,10 +44,10 @@
      * of v in blocks. Spec: as of KV_COPY, but 4 = sides that move. */ \
     KERNEL(KV_EXPORT, kv_export, 4, 0x6) \
     KERNEL(KV_IMPORT, kv_import, 4, 0x1) \
-    /* Queries scaled, padded and rotated: [elements, n_head, n_tok] f32. Operands dst, q. Words: \
-     * n_tok, n_head, stride[3] of q, scale as the bits of f32. Spec: 0 = head_dim, 1 = elements, \
-     * 2 = rotation block. */ \
-    KERNEL(ATTENTION_QUERY, attention_query, 2, 0x1) \
+    /* Queries turned, scaled, padded and rotated: [elements, n_head, n_tok] f32. Operands dst, q, \
+     * angles, pos. Words: n_tok, n_head, stride[3] of q, scale as the bits of f32, rope[4] \
+     * (ops/rope.h). Spec: 0 = head_dim, 1 = elements, 2 = rotation block. */ \
+    KERNEL(ATTENTION_QUERY, attention_query, 4, 0x1) \
     /* Attention over a part of a sequence: records {m, l, -, -, o}, [n_part, n_head, n_tok]. \
      * Operands records, query, state, step. Words: page[7], n_tok, n_head, n_part, first KV head of \
      * the state, heads_per_kv, pos_off, seq_off, first_entry_off, entry_off, capacities n_seq and \

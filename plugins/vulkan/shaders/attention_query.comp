@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// attention_query.comp: query rows as the kernels of ATTENTION read them: scaled, padded with zeros,
-// rotated as K is. A workgroup for each token and head. See kernel.h.
+// attention_query.comp: query rows as the kernels of ATTENTION read them: turned by ROPE where the
+// emitter says so, scaled, padded with zeros, rotated as K is. A workgroup for each token and head. See kernel.h.
 #version 460
 #extension GL_GOOGLE_include_directive : require
 #include "args.glsl"
@@ -12,6 +12,7 @@ const int ROTATION = SPEC2;
 const int ROW_LEN = SPEC1 > 0 ? SPEC1 : 1;
 #define ROW_GROUP int(gl_WorkGroupSize.x)
 #include "page_rotate.glsl"
+#include "page_rope.glsl"
 
 void main() {
     int n_head = args.word[1], row = int(group_number());
@@ -21,8 +22,13 @@ void main() {
     uint64_t from = args.address[1] +
                     (int64_t(args.word[3]) * head + int64_t(args.word[4]) * token) * 4;
     for (int i = row_thread(); i < STORED; i += ROW_GROUP) {
-        precise float x = 0.0;
-        if (i < DIM) x = F32(from + int64_t(args.word[2]) * i * 4).at[0] * scale;
+        float x = 0.0;
+        if (i < DIM) x = F32(from + int64_t(args.word[2]) * i * 4).at[0];
+        row_x[i] = x;
+    }
+    row_rope(token, 6, args.address[2], args.address[3]);
+    for (int i = row_thread(); i < DIM; i += ROW_GROUP) {
+        precise float x = row_x[i] * scale;
         row_x[i] = x;
     }
     row_rotate(0, STORED, ROTATION);

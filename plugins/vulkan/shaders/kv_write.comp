@@ -17,6 +17,7 @@ const int N_SIDE = SPEC6;
 const int ROW_LEN = SPEC7 > 0 ? SPEC7 : 1;
 #define ROW_GROUP int(gl_WorkGroupSize.x)
 #include "page_row.glsl"
+#include "page_rope.glsl"
 
 void row_read(uint64_t from, int first_word, int head, int token, int dim, int stored) {
     uint64_t at = from + (int64_t(args.word[first_word + 1]) * head +
@@ -40,6 +41,7 @@ void main() {
     if (side == 0) {
         int stored = row_stored(TYPE_K, DIM_K);
         row_read(args.address[1], 10, head, token, DIM_K, stored);
+        row_rope(token, 16, args.address[4], args.address[5]);
         row_rotate(0, stored, ROTATION_K);
         row_quantize(TYPE_K, 0, stored);
         row_store_k(TYPE_K, DIM_K, region, slot, 0, stored);

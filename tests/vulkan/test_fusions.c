@@ -1,0 +1,298 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * test_fusions.c: each row of the fusion table (plugins/gpu/ops/fusions.c) on a Vulkan device: the
+ * graph is fused, fused and single nodes give the same, and both give what the CPU's reference path
+ * gives.
+ */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "plugins/gpu/layout/page.h"
+#include "plugins/gpu/plan/plan.h"
+#include "tests/kernels/kv_scene.h"
+#include "tests/kernels/op_case.h"
+
+static op_rig *reference, *fused, *single;
+
+static int rigs_open(void **state) {
+    const tdm_option options[] = {{"allow-cpu", "yes"}, {"test-limits", "fuse=no"}};
+    (void)state;
+    reference = op_rig_open("plain", "reference", 1);
+    fused = op_rig_open_plugin("vulkan", options, 1);
+    single = op_rig_open_plugin("vulkan", options, 2);
+    return reference == NULL;
+}
+
+static int rigs_close(void **state) {
+    (void)state;
+    op_rig_close(single);
+    op_rig_close(fused);
+    op_rig_close(reference);
+    return 0;
+}
+
+/* ---- What is fused --------------------------------------------------------------------------- */
+
+static gpu_target target_make(bool is_unfused) {
+    return (gpu_target){.name = "test",
+                        .subgroup_min = 8,
+                        .subgroup_max = 8,
+                        .max_group_size = 1024,
+                        .max_grid = {65535, 65535, 65535},
+                        .shared_size = 32768,
+                        .is_unfused = is_unfused};
+}
+
+static int32_t n_step(const tdm_graph *graph, bool is_unfused) {
+    gpu_target target = target_make(is_unfused);
+    tdm_error err = {0};
+    gpu_plan *plan = NULL;
+    if (gpu_plan_create(&target, graph, &plan, &err) != TDM_OK) fail_msg("%s", err.message);
+    int32_t n = plan->n_step;
+    gpu_plan_destroy(plan);
+    return n;
+}
+
+/* Fused nodes save exactly n steps. */
+static void check_saved(const char *label, const tdm_graph *graph, int32_t n) {
+    int32_t saved = n_step(graph, true) - n_step(graph, false);
+    if (saved != n) fail_msg("%s: %d steps are saved, expected %d", label, (int)saved, (int)n);
+}
+
+static void check_near(const char *label, const char *what, const float *got, const float *want,
+                       size_t n, double bound) {
+    double nmse = op_nmse(got, want, n);
+    if (!(nmse <= bound)) fail_msg("%s: %s: NMSE %.3g, bound %.3g", label, what, nmse, bound);
+}
+
+/* Runs a case on the three devices and compares. */
+static void case_check(op_case *c, int32_t saved, double bound) {
+    tdm_graph *graph = op_case_finish(c);
+    op_rig *rigs[] = {reference, single, fused};
+    float *out[3][2] = {{NULL}};
+    check_saved(c->label, graph, saved);
+    for (int r = 0; r < 3 && fused != NULL; r++) {
+        for (int i = 0; i < c->n_out; i++) out[r][i] = op_memory(c->out_count[i] * sizeof(float));
+        op_case_run(c, rigs[r], graph, (void **)out[r]);
+    }
+    for (int i = 0; i < c->n_out && fused != NULL; i++) {
+        check_near(c->label, "single nodes against the CPU", out[1][i], out[0][i], c->out_count[i],
+                   bound);
+        check_near(c->label, "fused against single nodes", out[2][i], out[1][i], c->out_count[i],
+                   1e-12);
+    }
+    for (int r = 0; r < 3; r++)
+        for (int i = 0; i < 2; i++) free(out[r][i]);
+    op_case_end(c, graph);
+}
+
+/* ---- ADD, RMS_NORM --------------------------------------------------------------------------- */
+
+static void add_norm(void **state) {
+    (void)state;
+    uint64_t seed = OP_SEED;
+    static const int64_t shapes[][3] = {{1, 1, 1},   {3, 2, 1},    {4, 1, 1},   {64, 5, 1},
+                                        {127, 3, 2}, {2048, 1, 1}, {4099, 4, 1}};
+    for (size_t s = 0; s < OP_COUNT_OF(shapes); s++)
+        for (int kind = 0; kind < 4; kind++) {
+            const int64_t *ne = OP_SHAPE(shapes[s][0], shapes[s][1], shapes[s][2], 1);
+            op_case c = op_case_begin("add, rms_norm");
+            snprintf(c.label, sizeof c.label, "add, rms_norm of [%d, %d, %d], kind %d", (int)ne[0],
+                     (int)ne[1], (int)ne[2], kind);
+            int32_t a = op_case_floats(&c, &seed, ne, 3), weight = -1;
+            /* kind 1: b is repeated along the rows, which is not fused where there are several */
+            bool is_repeated = kind == 1 && ne[1] * ne[2] > 1;
+            int32_t b = op_case_floats(&c, &seed, is_repeated ? OP_SHAPE(ne[0], 1, 1, 1) : ne, 5);
+            if (kind != 2) weight = op_case_floats(&c, &seed, OP_SHAPE(ne[0], 1, 1, 1), 2);
+            int32_t sum = tdm_build_add(c.b, a, b);
+            op_case_output(&c, tdm_build_rms_norm(c.b, sum, weight, 1e-5f));
+            if (kind == 3) op_case_output(&c, sum);
+            case_check(&c, is_repeated ? 0 : 1, 1e-10);
+        }
+}
+
+/* ---- ROPE, KV_WRITE and ROPE, ATTENTION ------------------------------------------------------ */
+
+typedef struct rope_case {
+    tdm_type type_k, type_v;
+    int32_t dim, n_rot, rope_offset, mode;
+    int32_t n_tok;
+    bool has_factor, has_shared_rope; /* another node reads the turned keys */
+    double bound;
+} rope_case;
+
+enum { N_HEAD = 4, N_HEAD_KV = 2, MAX_TOK = 8, HISTORY = 70 };
+
+typedef struct rope_graph {
+    tdm_graph *graph;
+    int32_t step, state, qkv, factor;
+    int32_t o, turned;
+} rope_graph;
+
+static rope_graph rope_graph_make(const rope_case *c, const kv_scene *scene, uint64_t page_size) {
+    rope_graph g = {.factor = -1};
+    tdm_error err = {0};
+    tdm_builder *b = NULL;
+    int32_t kv, n_row = N_HEAD + 2 * N_HEAD_KV;
+    tdm_step_caps caps = kv_scene_caps(scene, c->n_tok, 0);
+    const tdm_rope_params rope = {.n_rot = c->n_rot,
+                                  .rope_offset = c->rope_offset,
+                                  .mode = c->mode,
+                                  .freq_base = 10000,
+                                  .freq_scale = 1,
+                                  .attn_factor = 1};
+    const tdm_attention_params attention = {
+        .heads_per_kv = N_HEAD / N_HEAD_KV, .n_head_all = N_HEAD, .is_causal = 1};
+    if (tdm_builder_create(&b, &err) != TDM_OK) fail_msg("%s", err.message);
+    g.step = tdm_build_step(b, &caps);
+    g.state = tdm_build_state(b, "cache", &scene->desc, page_size, scene->n_page, &kv);
+    g.qkv = tdm_build_input(b, "qkv", TDM_TYPE_F32, OP_SHAPE(c->dim, n_row, c->n_tok, 1));
+    if (c->has_factor)
+        g.factor = tdm_build_input(b, "factor", TDM_TYPE_F32, OP_SHAPE(c->n_rot / 2, 1, 1, 1));
+    int32_t pos = tdm_build_step_field(b, TDM_STEP_POS);
+    int32_t q =
+        tdm_build_slice(b, g.qkv, OP_SHAPE(0, 0, 0, 0), OP_SHAPE(c->dim, N_HEAD, c->n_tok, 1));
+    int32_t k = tdm_build_slice(b, g.qkv, OP_SHAPE(0, N_HEAD, 0, 0),
+                                OP_SHAPE(c->dim, N_HEAD_KV, c->n_tok, 1));
+    int32_t v = tdm_build_slice(b, g.qkv, OP_SHAPE(0, N_HEAD + N_HEAD_KV, 0, 0),
+                                OP_SHAPE(c->dim, N_HEAD_KV, c->n_tok, 1));
+    k = tdm_build_rope(b, k, pos, g.factor, &rope);
+    q = tdm_build_rope(b, q, pos, g.factor, &rope);
+    tdm_build_kv_write(b, k, v, g.step, g.state, kv);
+    g.o = tdm_build_attention(b, q, g.step, g.state, -1, &attention, NULL);
+    tdm_build_output(b, g.o, "o");
+    g.turned = tdm_build_scale(b, c->has_shared_rope ? k : v, 1, 0);
+    tdm_build_output(b, g.turned, "turned");
+    if (tdm_builder_finish(b, &g.graph, &err) != TDM_OK) fail_msg("%s", err.message);
+    tdm_builder_destroy(b);
+    return g;
+}
+
+/* The cell of a position of sequence 0. */
+static int32_t cell_of(const kv_scene *scene, int32_t pos) {
+    for (int32_t i = 0; i < scene->first_entry[1]; i++) {
+        const tdm_page_entry *e = &scene->entries[i];
+        if (pos >= e->base_pos && pos < e->base_pos + e->count)
+            return e->page * scene->page_len + e->first + pos - e->base_pos;
+    }
+    fail_msg("position %d is in no page", (int)pos);
+    return -1;
+}
+
+/* The last tokens of the sequence are written and attend; one of several is padding. */
+static void rope_run(const rope_case *c, kv_scene *scene, op_rig *rig, float *qkv, float *factor,
+                     float *o, float *k_row) {
+    rope_graph g = rope_graph_make(c, scene, op_rig_page_size(rig, &scene->desc));
+    op_state *state = kv_scene_write(scene, rig, 5);
+    tdm_step_caps caps = kv_scene_caps(scene, c->n_tok, 0);
+    int32_t *step = kv_step_create(scene, &caps);
+    uint8_t *k = NULL, *v = NULL;
+    for (int32_t t = 0; t < c->n_tok; t++) {
+        int32_t pos = scene->len[0] - c->n_tok + t;
+        if (t == 1 && c->n_tok > 2) continue;
+        kv_step_set_token(step, t, pos, 0, cell_of(scene, pos));
+    }
+    op_arg args[] = {{.value = g.step, .data = step},
+                     {.value = g.state, .state = state},
+                     {.value = g.qkv, .data = qkv},
+                     {.value = g.o, .data = o},
+                     {.value = g.factor, .data = factor}};
+    op_rig_run(rig, g.graph, args, c->has_factor ? 5 : 4);
+    kv_scene_export(scene, rig, state, &k, &v);
+    kv_scene_decode(scene, k, v);
+    for (int32_t t = 0; t < c->n_tok; t++) {
+        size_t n = (size_t)(c->dim * N_HEAD_KV);
+        int32_t cell = cell_of(scene, scene->len[0] - c->n_tok + t);
+        for (size_t i = 0; i < n; i++)
+            k_row[(size_t)t * n + i] = (float)scene->k_row[(size_t)cell * n + i];
+    }
+    free(k);
+    free(v);
+    free(step);
+    op_state_destroy(state);
+    tdm_graph_free(g.graph);
+}
+
+static void rope_check(const rope_case *c, uint64_t *seed) {
+    op_rig *rigs[] = {reference, single, fused};
+    char label[160];
+    kv_scene scene;
+    int32_t len = HISTORY;
+    size_t n_o = (size_t)(c->dim * N_HEAD * c->n_tok),
+           n_k = (size_t)(c->dim * N_HEAD_KV * c->n_tok);
+    float *o[3], *k_row[3];
+    tdm_kv_desc desc = {.struct_size = sizeof desc,
+                        .type_k = c->type_k,
+                        .type_v = c->type_v,
+                        .head_dim_k = c->dim,
+                        .head_dim_v = c->dim,
+                        .n_head_kv = N_HEAD_KV,
+                        .page_len = 16,
+                        .rope_offset = c->rope_offset,
+                        .n_rot = c->n_rot,
+                        .flags = TDM_KV_ROTATE_K | TDM_KV_ROTATE_V};
+    snprintf(label, sizeof label,
+             "rope into a cache of %s and %s: heads of %d, %d turned from %d, mode %d, %d tokens, "
+             "factor %d, shared %d",
+             tdm_type_name(c->type_k), tdm_type_name(c->type_v), (int)c->dim, (int)c->n_rot,
+             (int)c->rope_offset, (int)c->mode, (int)c->n_tok, c->has_factor, c->has_shared_rope);
+    kv_scene_init(&scene, &desc, 1, &len, 0, seed);
+    float *qkv = op_random_floats(seed, (size_t)(c->dim * (N_HEAD + 2 * N_HEAD_KV) * c->n_tok), 1);
+    float *factor = op_random_floats(seed, (size_t)c->n_rot / 2 + 1, 0.5f);
+    for (int32_t i = 0; i < c->n_rot / 2; i++) factor[i] += 1;
+    uint64_t page_size = 0;
+    gpu_target target = target_make(false);
+    tdm_error err = {0};
+    if (gpu_page_size(&target, &desc, &page_size, &err) != TDM_OK) fail_msg("%s", err.message);
+    rope_graph g = rope_graph_make(c, &scene, page_size);
+    check_saved(label, g.graph, c->has_shared_rope ? 1 : 2);
+    tdm_graph_free(g.graph);
+    for (int r = 0; r < 3 && fused != NULL; r++) {
+        o[r] = op_memory(n_o * sizeof **o);
+        k_row[r] = op_memory(n_k * sizeof **k_row);
+        rope_run(c, &scene, rigs[r], qkv, factor, o[r], k_row[r]);
+    }
+    if (fused != NULL) {
+        check_near(label, "rows against the CPU", k_row[1], k_row[0], n_k, c->bound);
+        check_near(label, "rows, fused", k_row[2], k_row[1], n_k, c->bound);
+        check_near(label, "o against the CPU", o[1], o[0], n_o, c->bound);
+        check_near(label, "o, fused", o[2], o[1], n_o, c->bound);
+    }
+    for (int r = 0; r < 3 && fused != NULL; r++) {
+        free(o[r]);
+        free(k_row[r]);
+    }
+    free(qkv);
+    free(factor);
+    kv_scene_free(&scene);
+}
+
+static void ropes(void **state) {
+    (void)state;
+    uint64_t seed = OP_SEED;
+    /* A code of a quantised row may fall to the other side of a step. */
+    static const rope_case cases[] = {
+        {TDM_TYPE_F32, TDM_TYPE_F32, 64, 64, 0, 0, 1, false, false, 1e-10},
+        {TDM_TYPE_F32, TDM_TYPE_F32, 64, 64, 0, 1, 5, false, false, 1e-10},
+        {TDM_TYPE_F32, TDM_TYPE_F32, 66, 34, 20, 0, 3, true, false, 1e-10},
+        {TDM_TYPE_F32, TDM_TYPE_F16, 96, 32, 64, 1, 8, true, false, 1e-6},
+        {TDM_TYPE_F16, TDM_TYPE_F16, 128, 128, 0, 0, 4, false, false, 1e-6},
+        {TDM_TYPE_Q8_0, TDM_TYPE_Q4_0, 64, 64, 0, 1, 2, false, false, 1e-4},
+        {TDM_TYPE_IQ4_NL, TDM_TYPE_Q8_0, 80, 40, 0, 0, 1, false, false, 1e-2},
+        {TDM_TYPE_F32, TDM_TYPE_F32, 64, 64, 0, 0, 2, false, true, 1e-10},
+    };
+    for (size_t i = 0; i < OP_COUNT_OF(cases); i++) rope_check(&cases[i], &seed);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(add_norm),
+        cmocka_unit_test(ropes),
+    };
+    return cmocka_run_group_tests(tests, rigs_open, rigs_close);
+}
