@@ -18,9 +18,11 @@ enum { HEAD_DIM = 64, N_HEAD = 32, N_HEAD_KV = 8, PAGE_LEN = 64, BATCH = 512, MA
 /* Layers are added until their caches together are larger than what processors hold. */
 static const uint64_t cache_size = 256u << 20;
 
-static const tdm_type types[] = {TDM_TYPE_F32,  TDM_TYPE_F16,  TDM_TYPE_BF16,
-                                 TDM_TYPE_Q8_0, TDM_TYPE_Q5_1, TDM_TYPE_Q5_0,
-                                 TDM_TYPE_Q4_1, TDM_TYPE_Q4_0, TDM_TYPE_IQ4_NL};
+static const tdm_type types[] = {
+#define KV_TYPE(ID, name) TDM_TYPE_##ID,
+    TDM_KV_TYPE_LIST(KV_TYPE)
+#undef KV_TYPE
+};
 
 typedef struct bench {
     tdm_scratch *scratch;

@@ -15,13 +15,12 @@
 /* Decoding reads a matrix that no cache holds; prefill one of a small model's. */
 enum { DECODE_SIZE = 192 << 20, DECODE_K = 4096, PREFILL_K = 2048, PREFILL_N = 4096 };
 
-static const tdm_type types[] = {
-    TDM_TYPE_Q4_0,   TDM_TYPE_Q4_1,   TDM_TYPE_Q5_0,    TDM_TYPE_Q5_1,  TDM_TYPE_Q8_0,
-    TDM_TYPE_Q2_K,   TDM_TYPE_Q3_K,   TDM_TYPE_Q4_K,    TDM_TYPE_Q5_K,  TDM_TYPE_Q6_K,
-    TDM_TYPE_IQ4_NL, TDM_TYPE_IQ4_XS, TDM_TYPE_MXFP4,   TDM_TYPE_IQ3_S, TDM_TYPE_IQ3_XXS,
-    TDM_TYPE_IQ2_S,  TDM_TYPE_IQ2_XS, TDM_TYPE_IQ2_XXS, TDM_TYPE_IQ1_M, TDM_TYPE_IQ1_S,
-    TDM_TYPE_TQ1_0,  TDM_TYPE_TQ2_0,  TDM_TYPE_F16,     TDM_TYPE_BF16,  TDM_TYPE_F32,
-};
+/* All but integers, which no weight has. */
+#define TYPE_FLOAT(ID) TDM_TYPE_##ID,
+#define TYPE_BLOCK(ID) TDM_TYPE_##ID,
+#define TYPE_INTEGER(ID)
+#define TYPE_ROW(ID, name, number, kind, ...) TYPE_##kind(ID)
+static const tdm_type types[] = {TDM_TYPE_LIST(TYPE_ROW)};
 
 static double clock_s(void) {
     struct timespec t;

@@ -10,10 +10,12 @@
 #include "certify/reference.h"
 #include "certify/trial.h"
 
-static const tdm_type kv_types[] = {TDM_TYPE_F32,  TDM_TYPE_F16,  TDM_TYPE_BF16,
-                                    TDM_TYPE_Q8_0, TDM_TYPE_Q5_1, TDM_TYPE_Q5_0,
-                                    TDM_TYPE_Q4_1, TDM_TYPE_Q4_0, TDM_TYPE_IQ4_NL};
-enum { N_TYPE = sizeof kv_types / sizeof kv_types[0], ROTATED = TDM_KV_ROTATE_K | TDM_KV_ROTATE_V };
+static const tdm_type kv_types[] = {
+#define KV_TYPE(ID, name) TDM_TYPE_##ID,
+    TDM_KV_TYPE_LIST(KV_TYPE)
+#undef KV_TYPE
+};
+enum { N_TYPE = TDM_KV_TYPE_COUNT, ROTATED = TDM_KV_ROTATE_K | TDM_KV_ROTATE_V };
 
 /* The bound on the NMSE of storing uniform numbers in a type: several times the loss of a plain
  * quantiser. */

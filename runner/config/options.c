@@ -17,8 +17,11 @@
 #define GROUP_PLACE (RUNNER_IN_DEFAULTS | RUNNER_IN_MODEL | RUNNER_IN_GROUP)
 
 /* The types that a cache can be kept in (tandem/kv.h). */
-static const char *const cache_types[] = {"f32",  "f16",  "bf16", "q8_0",   "q5_1",
-                                          "q5_0", "q4_1", "q4_0", "iq4_nl", NULL};
+static const char *const cache_types[] = {
+#define KV_TYPE(ID, name) #name,
+    TDM_KV_TYPE_LIST(KV_TYPE)
+#undef KV_TYPE
+        NULL};
 static const char *const split_words[] = {"tensor", "layer", "none", NULL};
 
 /* What a context takes (llm/context.h). */

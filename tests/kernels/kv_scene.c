@@ -13,9 +13,11 @@
 #include "quant/convert.h"
 #include "tests/kernels/kv_scene.h"
 
-const tdm_type kv_types[9] = {TDM_TYPE_F32,  TDM_TYPE_F16,  TDM_TYPE_BF16,
-                              TDM_TYPE_Q8_0, TDM_TYPE_Q5_1, TDM_TYPE_Q5_0,
-                              TDM_TYPE_Q4_1, TDM_TYPE_Q4_0, TDM_TYPE_IQ4_NL};
+const tdm_type kv_types[TDM_KV_TYPE_COUNT] = {
+#define KV_TYPE(ID, name) TDM_TYPE_##ID,
+    TDM_KV_TYPE_LIST(KV_TYPE)
+#undef KV_TYPE
+};
 
 static void *take(size_t n, size_t size) {
     void *memory = calloc(n + 1, size);

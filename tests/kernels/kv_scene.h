@@ -72,6 +72,6 @@ void kv_scene_run(const kv_scene *scene, op_rig *rig, op_state *state,
                   const float *sink, const kv_query *queries, int32_t n_tok, float *o, float *ml);
 
 /* The nine types of a cache. */
-extern const tdm_type kv_types[9];
+extern const tdm_type kv_types[TDM_KV_TYPE_COUNT];
 
 #endif

@@ -232,13 +232,13 @@ static attention_case random_case(uint64_t *seed, tdm_type type_k, tdm_type type
     return c;
 }
 
-/* All 81 pairs of types, each with shapes of its own. */
+/* All pairs of types, each with shapes of its own. */
 static void test_pairs(void **state) {
     uint64_t seed = 20260101;
     (void)state;
     print_message("seed %llu\n", (unsigned long long)seed);
-    for (int k = 0; k < 9; k++) {
-        for (int v = 0; v < 9; v++) {
+    for (int k = 0; k < TDM_KV_TYPE_COUNT; k++) {
+        for (int v = 0; v < TDM_KV_TYPE_COUNT; v++) {
             attention_case c = random_case(&seed, kv_types[k], kv_types[v]);
             run_default(&c, &seed);
         }
@@ -251,7 +251,8 @@ static void test_shapes(void **state) {
     (void)state;
     print_message("seed %llu\n", (unsigned long long)seed);
     for (int i = 0; i < 72; i++) {
-        attention_case c = random_case(&seed, kv_types[i % 9], kv_types[i % 9]);
+        attention_case c =
+            random_case(&seed, kv_types[i % TDM_KV_TYPE_COUNT], kv_types[i % TDM_KV_TYPE_COUNT]);
         run_default(&c, &seed);
     }
 }
@@ -262,7 +263,8 @@ static void test_splits(void **state) {
     uint64_t seed = 5;
     (void)state;
     for (int i = 0; i < 8; i++) {
-        attention_case c = random_case(&seed, kv_types[3 * i % 9], kv_types[(2 * i + 1) % 9]);
+        attention_case c = random_case(&seed, kv_types[3 * i % TDM_KV_TYPE_COUNT],
+                                       kv_types[(2 * i + 1) % TDM_KV_TYPE_COUNT]);
         c.page_len = i % 2 == 0 ? 64 : 1024;
         c.n_tok = i < 4 ? i + 1 : 20 + i; /* blocks are of 21 tokens here */
         c.n_head_kv = 1;
@@ -283,7 +285,7 @@ static void test_splits(void **state) {
 static void test_latent(void **state) {
     uint64_t seed = 99;
     (void)state;
-    for (int i = 0; i < 9; i++) {
+    for (int i = 0; i < TDM_KV_TYPE_COUNT; i++) {
         attention_case c = random_case(&seed, kv_types[i], kv_types[i]);
         c.dim_k = 96;
         c.dim_v = i % 2 == 0 ? 64 : 40;
@@ -296,9 +298,10 @@ static void test_latent(void **state) {
     }
     /* V of any width, all of K included, for fewer and more heads than kernels take at once. */
     static const int dims[][2] = {{576, 512}, {33, 33}, {48, 17}, {21, 1}, {160, 144}, {64, 64}};
-    for (int i = 0; i < 18; i++) {
-        attention_case c = random_case(&seed, kv_types[i % 9], kv_types[i % 9]);
-        const int *dim = dims[(i + i / 9) % 6];
+    for (int i = 0; i < 2 * TDM_KV_TYPE_COUNT; i++) {
+        attention_case c =
+            random_case(&seed, kv_types[i % TDM_KV_TYPE_COUNT], kv_types[i % TDM_KV_TYPE_COUNT]);
+        const int *dim = dims[(i + i / TDM_KV_TYPE_COUNT) % 6];
         c.dim_k = dim[0];
         c.dim_v = dim[1];
         c.rope_offset = c.n_rot = 0;
@@ -396,14 +399,15 @@ static void test_unseen_nan(void **state) {
 static void test_extremes(void **state) {
     uint64_t seed = 3;
     (void)state;
-    for (int i = 0; i < 18; i++) {
-        attention_case c = random_case(&seed, kv_types[i % 9], kv_types[i % 9]);
-        c.q_scale = i < 9 ? 1e4f : 0;
+    for (int i = 0; i < 2 * TDM_KV_TYPE_COUNT; i++) {
+        attention_case c =
+            random_case(&seed, kv_types[i % TDM_KV_TYPE_COUNT], kv_types[i % TDM_KV_TYPE_COUNT]);
+        c.q_scale = i < TDM_KV_TYPE_COUNT ? 1e4f : 0;
         c.scale = 1;
         c.softcap = 0;
-        c.has_ml = i >= 9;
+        c.has_ml = i >= TDM_KV_TYPE_COUNT;
         c.has_sink = false;
-        run_case(&c, &seed, i < 9 ? 1e-2 : is_exact(&c) ? 1e-11 : 1e-6, 1e-3);
+        run_case(&c, &seed, i < TDM_KV_TYPE_COUNT ? 1e-2 : is_exact(&c) ? 1e-11 : 1e-6, 1e-3);
     }
 }
 

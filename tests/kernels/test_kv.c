@@ -125,10 +125,11 @@ static void test_write(void **state) {
     uint64_t seed = 8;
     (void)state;
     print_message("seed 8\n");
-    for (int t = 0; t < 9; t++) {
+    for (int t = 0; t < TDM_KV_TYPE_COUNT; t++) {
         for (int rotation = 0; rotation < 3; rotation++) {
-            tdm_kv_desc desc = make_desc(kv_types[t], kv_types[(t + 4) % 9], t % 2 ? 16 : 64,
-                                         rotation ? TDM_KV_ROTATE_K | TDM_KV_ROTATE_V : 0);
+            tdm_kv_desc desc =
+                make_desc(kv_types[t], kv_types[(t + 4) % TDM_KV_TYPE_COUNT], t % 2 ? 16 : 64,
+                          rotation ? TDM_KV_ROTATE_K | TDM_KV_ROTATE_V : 0);
             if (rotation == 2) desc.head_dim_k = 128, desc.rope_offset = 96, desc.n_rot = 32;
             int32_t len[2] = {70, 33};
             kv_scene scene;
@@ -217,8 +218,9 @@ static void check_same(const kv_scene *s, const uint8_t *got, const uint8_t *wan
 static void test_copy(void **state) {
     uint64_t seed = 21;
     (void)state;
-    for (int t = 0; t < 9; t++) {
-        tdm_kv_desc desc = make_desc(kv_types[t], kv_types[8 - t], 64, TDM_KV_ROTATE_K);
+    for (int t = 0; t < TDM_KV_TYPE_COUNT; t++) {
+        tdm_kv_desc desc =
+            make_desc(kv_types[t], kv_types[TDM_KV_TYPE_COUNT - 1 - t], 64, TDM_KV_ROTATE_K);
         int32_t len = 4 * 64;
         kv_scene scene;
         kv_scene_init(&scene, &desc, 1, &len, 0, &seed);
@@ -256,9 +258,9 @@ static void test_copy(void **state) {
 static void test_import(void **state) {
     uint64_t seed = 31;
     (void)state;
-    for (int t = 0; t < 9; t++) {
-        tdm_kv_desc desc =
-            make_desc(kv_types[t], kv_types[(t + 2) % 9], 64, TDM_KV_ROTATE_K | TDM_KV_ROTATE_V);
+    for (int t = 0; t < TDM_KV_TYPE_COUNT; t++) {
+        tdm_kv_desc desc = make_desc(kv_types[t], kv_types[(t + 2) % TDM_KV_TYPE_COUNT], 64,
+                                     TDM_KV_ROTATE_K | TDM_KV_ROTATE_V);
         tdm_kv_desc other = desc;
         other.page_len = t % 2 ? 8 : 256;
         int32_t len = 2 * 64;
@@ -342,10 +344,10 @@ static void test_shift(void **state) {
     float factor[16];
     (void)state;
     for (int i = 0; i < 16; i++) factor[i] = 1 + (float)i / 8;
-    for (int t = 0; t < 18; t++) {
-        tdm_type type = kv_types[t % 9];
-        tdm_kv_desc desc =
-            make_desc(type, kv_types[(t + 1) % 9], t % 2 ? 64 : 32, t < 9 ? TDM_KV_ROTATE_K : 0);
+    for (int t = 0; t < 2 * TDM_KV_TYPE_COUNT; t++) {
+        tdm_type type = kv_types[t % TDM_KV_TYPE_COUNT];
+        tdm_kv_desc desc = make_desc(type, kv_types[(t + 1) % TDM_KV_TYPE_COUNT], t % 2 ? 64 : 32,
+                                     t < TDM_KV_TYPE_COUNT ? TDM_KV_ROTATE_K : 0);
         desc.head_dim_k = 128;
         desc.rope_offset = t % 3 == 0 ? 96 : t % 3 == 1 ? 0 : 40; /* 40: inside a block */
         desc.n_rot = 32;
@@ -416,7 +418,7 @@ static void test_shift_drift(void **state) {
     enum { N_SHIFT = 100 };
     uint64_t seed = 23;
     (void)state;
-    for (int t = 0; t < 9; t++) {
+    for (int t = 0; t < TDM_KV_TYPE_COUNT; t++) {
         tdm_kv_desc desc = make_desc(kv_types[t], TDM_TYPE_F32, 64, TDM_KV_ROTATE_K);
         desc.head_dim_k = 64;
         desc.n_rot = 64;
@@ -462,7 +464,8 @@ static void test_lying_step(void **state) {
     (void)state;
     print_message("seed 1234\n");
     for (int round = 0; round < 40; round++) {
-        tdm_kv_desc desc = make_desc(kv_types[round % 9], kv_types[round / 9 % 9],
+        tdm_kv_desc desc = make_desc(kv_types[round % TDM_KV_TYPE_COUNT],
+                                     kv_types[round / TDM_KV_TYPE_COUNT % TDM_KV_TYPE_COUNT],
                                      round % 3 ? 16 : 64, TDM_KV_ROTATE_K | TDM_KV_ROTATE_V);
         desc.n_rot = 32;
         int32_t len[2] = {40, 90};

@@ -47,9 +47,11 @@ static const tdm_type weight_types[] = {TDM_TYPE_Q8_0,   TDM_TYPE_Q4_0, TDM_TYPE
                                         TDM_TYPE_IQ2_XS, TDM_TYPE_TQ1_0};
 static const int member_counts[] = {1, 2, 3, 4, 7};
 static const char *const shares[] = {"1", "3,1", "5,2,1", "1,0,2"};
-static const tdm_type cache_types[] = {TDM_TYPE_F32,  TDM_TYPE_F16,  TDM_TYPE_BF16,
-                                       TDM_TYPE_Q8_0, TDM_TYPE_Q5_1, TDM_TYPE_Q5_0,
-                                       TDM_TYPE_Q4_1, TDM_TYPE_Q4_0, TDM_TYPE_IQ4_NL};
+static const tdm_type cache_types[] = {
+#define KV_TYPE(ID, name) TDM_TYPE_##ID,
+    TDM_KV_TYPE_LIST(KV_TYPE)
+#undef KV_TYPE
+};
 static const char *const attentions[] = {"heads", "replicate", "sequence"};
 static const char *const experts[] = {"hidden", "whole"};
 static const char *const splits[] = {"tensor", "tensor", "layer"};

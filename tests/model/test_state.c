@@ -20,9 +20,11 @@ enum { N_TOK = 150, N_NEXT = 12 };
 
 static int32_t tokens[N_TOK + N_NEXT];
 static const char *model_path, *other_path;
-static const tdm_type cache_types[] = {TDM_TYPE_F32,  TDM_TYPE_F16,  TDM_TYPE_BF16,
-                                       TDM_TYPE_Q8_0, TDM_TYPE_Q5_1, TDM_TYPE_Q5_0,
-                                       TDM_TYPE_Q4_1, TDM_TYPE_Q4_0, TDM_TYPE_IQ4_NL};
+static const tdm_type cache_types[] = {
+#define KV_TYPE(ID, name) TDM_TYPE_##ID,
+    TDM_KV_TYPE_LIST(KV_TYPE)
+#undef KV_TYPE
+};
 
 static int begin(void **state) {
     tdm_error err = {0};

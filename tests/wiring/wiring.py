@@ -254,6 +254,68 @@ def type_pages(sources):
                        r'\{"\w+", TDM_TYPE_%s, ', 'tandem quantize writes no %s')
 
 
+@check
+def type_lists(sources):
+    """README lists the types of weights and those that `tandem quantize` writes; bench's random models
+    have a file type for each type of weights."""
+    readme = sources.read('README.md')
+    yield from list_differences('README.md: models', types_between(readme, r'have one type\), in ', ';'),
+                                [row.name for row in types(sources, 'FLOAT', 'BLOCK')])
+    kinds = re.findall(r'\n    \{"(\w+)", TDM_TYPE_', sources.read('llm/quantize/quantize_mix.c'))
+    yield from list_differences('README.md: tandem quantize', types_between(readme, 'TYPE` knows ', ';'),
+                                kinds)
+    yield from missing([i for i in type_ids(sources, 'FLOAT', 'BLOCK') if i != 'F32'],
+                       sources.read('bench/random_model.c'), r'case TDM_TYPE_%s: return',
+                       'bench/random_model.c has no file type of %s')
+
+
+# ---- Types of caches ------------------------------------------------------------------------------
+
+KV_H = 'core/include/tandem/kv.h'
+
+
+def types_between(text, before, after):
+    """The names in a sentence of a page, or in a comment of a file."""
+    match = re.search(before + r'(.*?)' + after, text, re.DOTALL)
+    return [] if match is None else re.findall(r'\b[a-z]+\d\w*\b', match.group(1))
+
+
+def list_differences(where, found, expected):
+    for name in expected:
+        if name not in found:
+            yield '%s has no %s' % (where, name)
+    for name in found:
+        if name not in expected:
+            yield '%s has %s, which is none' % (where, name)
+
+
+def cache_rows(sources):
+    text = sources.read(KV_H)
+    return [(row[0], row[1], kind) for kind in ('FLOAT', 'BLOCK')
+            for row in macro_rows(text, 'TDM_KV_%s_TYPE_LIST' % kind, 'TYPE')]
+
+
+@check
+def cache_types(sources):
+    """The types of caches are types, and pages, bounds and tables of accuracy have each of them."""
+    rows = cache_rows(sources)
+    known = {(row.id, row.name, row.kind) for row in types(sources)}
+    for row in rows:
+        if row not in known:
+            yield 'cache type %s: type.h has no %s %s with that name' % (row[1], row[2], row[0])
+    names, ids = [row[1] for row in rows], [row[0] for row in rows]
+    for path, before, after in (
+            ('README.md', 'The cache holds K and V in ', ', a type for each'),
+            ('docs/abi.md', 'K and V each have a type, any of ', ';'),
+            ('conf/demo.ini', 'Types in which the cache keeps K and V: ', '\n')):
+        yield from list_differences(path, types_between(sources.read(path), before, after), names)
+    accuracy = sources.read('docs/accuracy.md')
+    for header in re.findall(r'\n\| K \\ V \|(.*)', accuracy):
+        yield from list_differences('docs/accuracy.md', re.findall(r'\w+', header), names)
+    for path in ('tests/model/test_cache.c', 'tests/model/test_shift.c', 'tests/model/test_latent.c'):
+        yield from missing(ids, sources.read(path), r'\{TDM_TYPE_%s, ', path + ' has no bound of %s')
+
+
 # ---- Kernels of GPU plugins -----------------------------------------------------------------------
 
 KERNEL_H = 'plugins/gpu/plan/kernel.h'
@@ -384,6 +446,15 @@ MUTATIONS = [
     ('type_tests', TYPE_H, r'TYPE\(Q6_K, q6_K,', 'TYPE(Q7_K, q7_K,', 'golden numbers of Q7_K'),
     ('type_pages', TYPE_H, r'TYPE\(Q6_K, q6_K,', 'TYPE(Q7_K, q7_K,', 'no row of q7_K'),
     ('type_pages', TYPE_H, r'TYPE\(Q6_K, q6_K,', 'TYPE(Q7_K, q7_K,', 'writes no Q7_K'),
+    ('type_lists', 'README.md', r'iq3_s, iq2_s', 'iq2_s', 'README.md: models has no iq3_s'),
+    ('type_lists', 'README.md', r', q5_K_S', ', q5_K_X', 'quantize has q5_K_X, which is none'),
+    ('type_lists', 'bench/random_model.c', r'case TDM_TYPE_Q5_0: ', '', 'no file type of Q5_0'),
+    ('cache_types', KV_H, r'TYPE\(Q5_0, q5_0\)', 'TYPE(Q5_0, q5)', 'has no BLOCK Q5_0'),
+    ('cache_types', KV_H, r' TYPE\(BF16, bf16\)', '', 'README.md has bf16, which is none'),
+    ('cache_types', KV_H, r'TYPE\(BF16, bf16\)', 'TYPE(Q6_K, q6_K)', 'conf/demo.ini has no q6_K'),
+    ('cache_types', KV_H, r'TYPE\(BF16, bf16\)', 'TYPE(Q6_K, q6_K)', 'docs/abi.md has no q6_K'),
+    ('cache_types', KV_H, r'TYPE\(BF16, bf16\)', 'TYPE(Q6_K, q6_K)', 'docs/accuracy.md has no q6_K'),
+    ('cache_types', 'tests/model/test_shift.c', r'\{TDM_TYPE_Q4_1, ', '{0, ', 'no bound of Q4_1'),
     ('gpu_kernels', KERNEL_H, r'KERNEL\(PAIR, pair,', 'KERNEL(PAIR, couple,', 'named couple'),
     ('gpu_kernels', KERNEL_H, r'KERNEL\(PAIR, pair,', 'KERNEL(COUPLE, couple,',
      'no emitter launches couple'),

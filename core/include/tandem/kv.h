@@ -42,9 +42,29 @@ enum {
 
 #define TDM_KV_PAGE_LEN_DEFAULT 64
 
+/* The one list of types in which a cache can keep K and V: TYPE(ID, name), floats, then quantised
+ * types, the most exact first. All are rows of TDM_TYPE_LIST. Tables of cache types, here and
+ * elsewhere, expand from it. */
+#define TDM_KV_FLOAT_TYPE_LIST(TYPE) TYPE(F32, f32) TYPE(F16, f16) TYPE(BF16, bf16)
+#define TDM_KV_BLOCK_TYPE_LIST(TYPE)                                                               \
+    TYPE(Q8_0, q8_0)                                                                               \
+    TYPE(Q5_1, q5_1)                                                                               \
+    TYPE(Q5_0, q5_0)                                                                               \
+    TYPE(Q4_1, q4_1)                                                                               \
+    TYPE(Q4_0, q4_0)                                                                               \
+    TYPE(IQ4_NL, iq4_nl)
+#define TDM_KV_TYPE_LIST(TYPE) TDM_KV_FLOAT_TYPE_LIST(TYPE) TDM_KV_BLOCK_TYPE_LIST(TYPE)
+
+#define TDM_KV_TYPE_COUNT_(ID, name) +1
+enum {
+    TDM_KV_FLOAT_TYPE_COUNT = TDM_KV_FLOAT_TYPE_LIST(TDM_KV_TYPE_COUNT_),
+    TDM_KV_TYPE_COUNT = TDM_KV_TYPE_LIST(TDM_KV_TYPE_COUNT_)
+};
+#undef TDM_KV_TYPE_COUNT_
+
 typedef struct tdm_kv_desc {
     size_t struct_size;
-    tdm_type type_k;    /* f32 f16 bf16 q8_0 q5_1 q5_0 q4_1 q4_0 iq4_nl */
+    tdm_type type_k;    /* of TDM_KV_TYPE_LIST */
     tdm_type type_v;    /* likewise, chosen apart from type_k */
     int32_t head_dim_k; /* elements, before padding */
     int32_t head_dim_v;
@@ -58,18 +78,12 @@ typedef struct tdm_kv_desc {
 
 /* Whether a cache may keep K or V in `type`. [any-thread] */
 static inline int tdm_kv_type_is_storable(tdm_type type) {
+#define TDM_KV_TYPE_CASE_(ID, name) case TDM_TYPE_##ID:
     switch ((int)type) {
-    case TDM_TYPE_F32:
-    case TDM_TYPE_F16:
-    case TDM_TYPE_BF16:
-    case TDM_TYPE_Q8_0:
-    case TDM_TYPE_Q5_1:
-    case TDM_TYPE_Q5_0:
-    case TDM_TYPE_Q4_1:
-    case TDM_TYPE_Q4_0:
-    case TDM_TYPE_IQ4_NL: return 1;
+        TDM_KV_TYPE_LIST(TDM_KV_TYPE_CASE_) return 1;
     default: return 0;
     }
+#undef TDM_KV_TYPE_CASE_
 }
 
 /* Elements of a head as stored in `type`: head_dim rounded up to whole blocks. [any-thread] */

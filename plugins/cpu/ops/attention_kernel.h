@@ -107,10 +107,11 @@ typedef struct cpu_add_row {
 } cpu_add_row;
 
 /* Ordered by preference; each instruction set's own rows (vector/attention.c). */
-extern const cpu_score_row cpu_score_avx2[9], cpu_score_avx512[9];
+extern const cpu_score_row cpu_score_avx2[TDM_KV_TYPE_COUNT], cpu_score_avx512[TDM_KV_TYPE_COUNT];
 /* For queries of 8 bits, of the types for which that is faster. */
-extern const cpu_score_row cpu_score_q8_avx2[4], cpu_score_q8_avx512[6];
-extern const cpu_add_row cpu_add_avx2[18], cpu_add_avx512[18];
+extern const cpu_score_row cpu_score_q8_avx2[4],
+    cpu_score_q8_avx512[TDM_KV_TYPE_COUNT - TDM_KV_FLOAT_TYPE_COUNT];
+extern const cpu_add_row cpu_add_avx2[2 * TDM_KV_TYPE_COUNT], cpu_add_avx512[2 * TDM_KV_TYPE_COUNT];
 void cpu_attention_softmax_avx2(const cpu_softmax_rows *rows, int32_t begin, int32_t end,
                                 float softcap);
 void cpu_attention_softmax_avx512(const cpu_softmax_rows *rows, int32_t begin, int32_t end,
