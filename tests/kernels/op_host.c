@@ -56,7 +56,7 @@ static void host_free(void *context, void *ptr, size_t size) {
 TDM_PRINTF(3, 4)
 static void host_log(void *context, int32_t level, const char *format, ...) {
     (void)context;
-    (void)level;
+    if (level > TDM_LOG_WARN) return;
     va_list args;
     va_start(args, format);
     vfprintf(stderr, format, args);

@@ -31,10 +31,10 @@ static tdm_status pair_emit(gpu_emit *e, gpu_pair_op op, tdm_act act, tdm_error 
     if (n == 0) return TDM_OK;
     tdm_status status = gpu_axes_make(e, &axes, dst->ne, values, 3, err);
     if (status == TDM_OK) status = gpu_axes_shape(e, &step.word[0], &axes, err);
-    if (status == TDM_OK) status = gpu_axes_strides(e, &step.word[4], &axes, 0, err);
-    if (status == TDM_OK) status = gpu_axes_strides(e, &step.word[8], &axes, 1, err);
+    if (status == TDM_OK) status = gpu_axes_strides(e, &step.word[7], &axes, 0, err);
+    if (status == TDM_OK) status = gpu_axes_strides(e, &step.word[11], &axes, 1, err);
     if (status == TDM_OK)
-        status = elements_set(e, &step, &step.word[12], n, gpu_axes_width(&axes), err);
+        status = elements_set(e, &step, &step.word[15], n, gpu_axes_width(&axes), err);
     if (status != TDM_OK) return status;
     step.spec[0] = op;
     step.spec[1] = axes.n_axis;
@@ -42,6 +42,7 @@ static tdm_status pair_emit(gpu_emit *e, gpu_pair_op op, tdm_act act, tdm_error 
     step.spec[3] = gpu_axes_lane(&axes, 0);
     step.spec[4] = gpu_axes_lane(&axes, 1);
     step.spec[5] = act;
+    step.spec[6] = gpu_axes_lane(&axes, 2);
     step.operand[0] = dst->place;
     step.operand[1] = e->src[0].place;
     step.operand[2] = e->src[1].place;
@@ -57,17 +58,18 @@ static tdm_status unary_emit(gpu_emit *e, gpu_unary_op op, float a, float b, tdm
     if (n == 0) return TDM_OK;
     tdm_status status = gpu_axes_make(e, &axes, dst->ne, values, 2, err);
     if (status == TDM_OK) status = gpu_axes_shape(e, &step.word[0], &axes, err);
-    if (status == TDM_OK) status = gpu_axes_strides(e, &step.word[4], &axes, 0, err);
+    if (status == TDM_OK) status = gpu_axes_strides(e, &step.word[7], &axes, 0, err);
     if (status == TDM_OK)
-        status = elements_set(e, &step, &step.word[8], n, gpu_axes_width(&axes), err);
+        status = elements_set(e, &step, &step.word[11], n, gpu_axes_width(&axes), err);
     if (status != TDM_OK) return status;
-    step.word[9] = word_of_float(a);
-    step.word[10] = word_of_float(b);
+    step.word[12] = word_of_float(a);
+    step.word[13] = word_of_float(b);
     step.spec[0] = op;
     step.spec[1] = axes.n_axis;
     step.spec[2] = gpu_axes_width(&axes);
     step.spec[3] = gpu_axes_lane(&axes, 0);
     step.spec[4] = act;
+    step.spec[5] = gpu_axes_lane(&axes, 1);
     step.operand[0] = dst->place;
     step.operand[1] = e->src[0].place;
     return gpu_emit_step(e, &step, err);

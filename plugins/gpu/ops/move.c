@@ -22,7 +22,7 @@ static int32_t copy_type(tdm_type type) {
 static tdm_status copy_finish(gpu_emit *e, gpu_step *step, const gpu_value *to,
                               const gpu_value *from, int32_t width, tdm_error *err) {
     int64_t n = tdm_shape_count(to->ne), per_group = (int64_t)width * GROUP_SIZE;
-    tdm_status status = gpu_word(e, &step->word[12], n, err);
+    tdm_status status = gpu_word(e, &step->word[15], n, err);
     if (status == TDM_OK) status = gpu_step_grid(e, step, (n + per_group - 1) / per_group, err);
     if (status != TDM_OK) return status;
     step->spec[0] = copy_type(from->type);
@@ -45,12 +45,15 @@ static tdm_status copy_emit(gpu_emit *e, const gpu_value *to, const gpu_value *f
     if (tdm_shape_count(to->ne) == 0) return TDM_OK;
     tdm_status status = gpu_axes_make(e, &axes, to->ne, values, 2, err);
     if (status == TDM_OK) status = gpu_axes_shape(e, &step.word[0], &axes, err);
-    if (status == TDM_OK) status = gpu_axes_strides(e, &step.word[4], &axes, 0, err);
-    if (status == TDM_OK) status = gpu_axes_strides(e, &step.word[8], &axes, 1, err);
+    if (status == TDM_OK) status = gpu_axes_strides(e, &step.word[7], &axes, 0, err);
+    if (status == TDM_OK) status = gpu_axes_strides(e, &step.word[11], &axes, 1, err);
     if (status != TDM_OK) return status;
-    bool is_dense =
-        gpu_axes_lane(&axes, 0) == GPU_LANE_DENSE && gpu_axes_lane(&axes, 1) == GPU_LANE_DENSE;
+    gpu_lane from_lane = gpu_axes_lane(&axes, 0), to_lane = gpu_axes_lane(&axes, 1);
+    bool is_dense = (from_lane == GPU_LANE_DENSE || from_lane == GPU_LANE_ALIGNED) &&
+                    (to_lane == GPU_LANE_DENSE || to_lane == GPU_LANE_ALIGNED);
     step.spec[2] = axes.n_axis;
+    step.spec[5] = from_lane == GPU_LANE_ALIGNED;
+    step.spec[6] = to_lane == GPU_LANE_ALIGNED;
     return copy_finish(e, &step, to, from, is_dense ? gpu_axes_width(&axes) : 1, err);
 }
 
@@ -86,13 +89,15 @@ tdm_status gpu_op_repeat(gpu_emit *e, tdm_error *err) {
     const gpu_value *x = &e->src[0], *dst = &e->dst[0];
     gpu_step step = gpu_step_make(e, GPU_KERNEL_COPY, GROUP_SIZE);
     if (tdm_shape_count(dst->ne) == 0) return TDM_OK;
-    tdm_status status = gpu_words_shape(e, &step.word[0], dst->ne, err);
-    if (status == TDM_OK) status = gpu_words_strides(e, &step.word[4], x, x->ne, err);
-    if (status == TDM_OK) status = gpu_words_strides(e, &step.word[8], dst, dst->ne, err);
-    if (status == TDM_OK) status = gpu_words_shape(e, &step.word[13], x->ne, err);
+    tdm_status status = gpu_words_split(e, &step.word[0], dst->ne, err);
+    if (status == TDM_OK) status = gpu_words_strides(e, &step.word[7], x, x->ne, err);
+    if (status == TDM_OK) status = gpu_words_strides(e, &step.word[11], dst, dst->ne, err);
+    if (status == TDM_OK) status = gpu_words_shape(e, &step.word[16], x->ne, err);
     if (status != TDM_OK) return status;
     bool is_wide = x->ne[0] % 4 == 0 && gpu_value_has_dense_rows(x);
     step.spec[2] = TDM_MAX_DIMS;
     step.spec[4] = 1;
+    step.spec[5] = gpu_value_lane(x) == GPU_LANE_ALIGNED;
+    step.spec[6] = gpu_value_lane(dst) == GPU_LANE_ALIGNED;
     return copy_finish(e, &step, dst, x, is_wide ? 4 : 1, err);
 }

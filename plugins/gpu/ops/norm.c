@@ -5,14 +5,16 @@
  */
 #include <string.h>
 
+#include "plugins/gpu/ops/axes.h"
 #include "plugins/gpu/ops/ops.h"
 
 enum {
-    LANE_LEN = 4, /* elements of an invocation at a time */
-    N_PASS = 3,   /* loops over a row, at most */
-    GROUP_MAX = 256,
-    GROUP_MAX_LONG = 1024, /* for rows that an invocation of a smaller workgroup meets often */
-    LONG_LEN = 16 * LANE_LEN * GROUP_MAX,
+    LANE_LEN = 4,         /* elements of an invocation at a time */
+    SHARE_LEN = 16,       /* of an invocation, where that gives enough threads */
+    LONG_SHARE_LEN = 128, /* where rows alone fill the device: few threads wait for each other */
+    MANY_ROWS = 64,
+    N_PASS = 3, /* loops over a row, at most */
+    GROUP_MAX = 1024,
     MAX_SUBGROUPS = 256 /* of shaders/reduce.glsl */
 };
 
@@ -22,13 +24,14 @@ static int32_t word_of_float(float x) {
     return word;
 }
 
-/* Threads for a row of n elements: a power of two, four elements each where that is possible. */
-static int32_t group_size(const gpu_target *target, int64_t n) {
-    int32_t size = target->subgroup_min, most = n >= LONG_LEN ? GROUP_MAX_LONG : GROUP_MAX;
+/* Threads for each of n_row rows of n elements: a power of two, at least a subgroup. */
+static int32_t group_size(const gpu_target *target, int64_t n, int64_t n_row) {
+    int32_t size = target->subgroup_max, most = GROUP_MAX;
+    int64_t share = n_row >= MANY_ROWS ? LONG_SHARE_LEN : SHARE_LEN;
     if (most > target->max_group_size) most = target->max_group_size;
     if (most > MAX_SUBGROUPS * target->subgroup_min) most = MAX_SUBGROUPS * target->subgroup_min;
-    while (size * 2 <= most && (int64_t)size * LANE_LEN < n) size *= 2;
-    return size;
+    while (size * 2 <= most && size * share < n) size *= 2;
+    return size < most ? size : most;
 }
 
 static tdm_status trips_check(const gpu_emit *e, int64_t n, int32_t size, tdm_error *err) {
@@ -52,17 +55,20 @@ static tdm_status words_set(const gpu_emit *e, gpu_step *step, const row_sources
     int64_t n_all = e->node->op == TDM_OP_RMS_APPLY && e->node->params.norm.n != 0
                         ? e->node->params.norm.n
                         : x->ne[0];
-    tdm_status status = gpu_words_shape(e, &step->word[0], x->ne, err);
-    if (status == TDM_OK) status = gpu_words_strides(e, &step->word[4], x, x->ne, err);
+    int32_t sum_stride[TDM_MAX_DIMS] = {0};
+    tdm_status status = gpu_word(e, &step->word[0], x->ne[0], err);
+    if (status == TDM_OK) status = gpu_words_split(e, &step->word[1], &x->ne[1], err);
+    if (status == TDM_OK) status = gpu_words_strides(e, &step->word[8], x, x->ne, err);
     if (status == TDM_OK && from->sum != NULL)
-        status = gpu_words_strides(e, &step->word[8], from->sum, from->sum->ne, err);
+        status = gpu_words_strides(e, sum_stride, from->sum, from->sum->ne, err);
+    memcpy(&step->word[12], &sum_stride[1], 3 * sizeof sum_stride[0]);
     for (int i = 0; i < 2 && status == TDM_OK; i++)
         if (columns[i] != NULL && columns[i]->is_present && columns[i]->ne[0] > 1)
             status =
-                gpu_word(e, &step->word[12 + i], columns[i]->nb[0] / (int64_t)sizeof(float), err);
-    step->word[14] = word_of_float(e->node->params.norm.eps);
-    step->word[15] = word_of_float((float)(1.0 / (double)n_all));
-    if (status == TDM_OK) status = gpu_word(e, &step->word[16], tdm_shape_rows(x->ne), err);
+                gpu_word(e, &step->word[15 + i], columns[i]->nb[0] / (int64_t)sizeof(float), err);
+    step->word[17] = word_of_float(e->node->params.norm.eps);
+    step->word[18] = word_of_float((float)(1.0 / (double)n_all));
+    if (status == TDM_OK) status = gpu_word(e, &step->word[19], tdm_shape_rows(x->ne), err);
     /* Element numbers of x and of the destination fit into 31 bits. */
     int32_t extent;
     if (status == TDM_OK)
@@ -78,16 +84,24 @@ static void operand_set(gpu_operand *operand, const gpu_value *v) {
 static tdm_status row_emit(gpu_emit *e, gpu_row_op op, const row_sources *from, tdm_error *err) {
     const gpu_value *x = &e->src[0];
     int64_t n = x->ne[0], n_row = tdm_shape_rows(x->ne);
-    gpu_step step = gpu_step_make(e, GPU_KERNEL_ROW, group_size(e->target, n));
+    gpu_step step = gpu_step_make(e, GPU_KERNEL_ROW, group_size(e->target, n, n_row));
     if (tdm_shape_count(e->dst[0].ne) == 0) return TDM_OK;
     tdm_status status = words_set(e, &step, from, err);
     if (status == TDM_OK) status = trips_check(e, n, step.group_size, err);
     if (status == TDM_OK) status = gpu_step_grid(e, &step, n_row, err);
     if (status != TDM_OK) return status;
     step.spec[0] = op;
-    step.spec[1] = gpu_value_has_dense_rows(x) ? GPU_LANE_DENSE : GPU_LANE_STRIDED;
-    step.spec[2] = from->weight != NULL && from->weight->is_present;
-    step.spec[3] = from->bias != NULL && from->bias->is_present;
+    step.spec[1] = gpu_value_lane(x);
+    step.spec[4] = n % LANE_LEN != 0;
+    step.spec[5] = gpu_value_lane(&e->dst[0]);
+    if (from->weight != NULL && from->weight->is_present) {
+        step.spec[2] = 1;
+        step.spec[6] = gpu_value_lane(from->weight);
+    }
+    if (from->bias != NULL && from->bias->is_present) {
+        step.spec[3] = 1;
+        step.spec[7] = gpu_value_lane(from->bias);
+    }
     step.operand[0] = e->dst[0].place;
     step.operand[1] = x->place;
     operand_set(&step.operand[2], from->weight);
@@ -124,7 +138,7 @@ tdm_status gpu_fused_add_norm(gpu_emit *nodes, tdm_error *err) {
     const gpu_value *a = &nodes[0].src[0], *b = &nodes[0].src[1], *weight = &e->src[1];
     int64_t n = a->ne[0], n_row = tdm_shape_rows(a->ne);
     int32_t count;
-    gpu_step step = gpu_step_make(e, GPU_KERNEL_ADD_NORM, group_size(e->target, n));
+    gpu_step step = gpu_step_make(e, GPU_KERNEL_ADD_NORM, group_size(e->target, n, n_row));
     if (memcmp(a->ne, b->ne, sizeof a->ne) != 0 || !gpu_value_is_contiguous(a) ||
         !gpu_value_is_contiguous(b))
         return gpu_refuse(e, err, "a sum of strided or repeated values is not fused");
@@ -139,7 +153,14 @@ tdm_status gpu_fused_add_norm(gpu_emit *nodes, tdm_error *err) {
     if (status != TDM_OK) return status;
     step.word[3] = word_of_float(e->node->params.norm.eps);
     step.word[4] = word_of_float((float)(1.0 / (double)n));
+    bool is_aligned = gpu_value_lane(a) == GPU_LANE_ALIGNED &&
+                      gpu_value_lane(b) == GPU_LANE_ALIGNED &&
+                      gpu_value_lane(&nodes[0].dst[0]) == GPU_LANE_ALIGNED &&
+                      gpu_value_lane(&e->dst[0]) == GPU_LANE_ALIGNED;
     step.spec[0] = weight->is_present;
+    step.spec[1] = n % LANE_LEN != 0;
+    if (weight->is_present) step.spec[2] = gpu_value_lane(weight);
+    step.spec[3] = is_aligned ? GPU_LANE_ALIGNED : GPU_LANE_DENSE;
     step.operand[0] = e->dst[0].place;
     step.operand[1] = nodes[0].dst[0].place;
     step.operand[2] = a->place;

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "plugins/gpu/ops/angle.h"
+#include "plugins/gpu/ops/axes.h"
 #include "plugins/gpu/ops/ops.h"
 #include "plugins/gpu/ops/rope.h"
 
@@ -92,8 +93,13 @@ tdm_status gpu_op_rope(gpu_emit *e, tdm_error *err) {
     step.word[7] = p->n_rot;
     step.word[8] = p->rope_offset;
     step.word[10] = (int32_t)n_unit;
-    step.word[11] = 0;
+    gpu_divisor unit = gpu_divisor_make(n_unit), head = gpu_divisor_make(x->ne[1]);
+    step.word[11] = (int32_t)unit.multiplier;
+    step.word[12] = unit.shift;
+    step.word[13] = (int32_t)head.multiplier;
+    step.word[14] = head.shift;
     step.spec[0] = p->mode;
+    step.spec[1] = p->n_rot != x->ne[0];
     step.operand[0] = dst->place;
     step.operand[1] = x->place;
     step.operand[2] = pos->place;

@@ -47,6 +47,11 @@ static int64_t sort_trips(int32_t group_size) {
     return 55 * (LIST_LEN / 2 / group_size + 1) + 10;
 }
 
+/* Iterations of TOP_K: ranking a whole list by counting takes most of them. */
+static int64_t top_k_trips(int32_t group_size) {
+    return (LIST_LEN / group_size + 1) * (LIST_LEN + 1) + group_size + 2 * SHARE_MAX;
+}
+
 /* ---- Top k of few ---------------------------------------------------------------------------- */
 
 /* A step: the k best of each chunk of each row. `from` is NULL where entries are x itself. */
@@ -147,14 +152,13 @@ tdm_status gpu_op_top_k(gpu_emit *e, tdm_error *err) {
     int32_t k = e->node->params.top_k.k, size = GROUP_MIN;
     bool is_few = k <= min32(GROUP_MAX, e->target->max_group_size);
     if (tdm_shape_count(e->dst[0].ne) == 0) return TDM_OK;
-    while (size < GROUP_MAX && 2 * size <= e->target->max_group_size &&
-           (size < k || size * 16 < x->ne[0]))
-        size *= 2;
+    while (size < GROUP_MAX && 2 * size <= e->target->max_group_size && size < k) size *= 2;
     if (size < k) is_few = false;
     gpu_step step = gpu_step_make(e, is_few ? GPU_KERNEL_TOP_K : GPU_KERNEL_SORT, size);
     tdm_status status = extents_check(e, err);
     if (status == TDM_OK)
-        status = limits_check(e, LIST_SHARED_SIZE, size, 2 * sort_trips(size) + 2 * SHARE_MAX, err);
+        status = limits_check(e, LIST_SHARED_SIZE, size,
+                              is_few ? top_k_trips(size) : 2 * sort_trips(size), err);
     if (status == TDM_OK) status = gpu_word(e, &step.word[0], x->ne[0], err);
     if (status == TDM_OK) status = gpu_word(e, &step.word[1], x->ne[1], err);
     if (status == TDM_OK && x->ne[0] > 1)

@@ -13,7 +13,8 @@
 
 #include <stdint.h>
 
-/* Words used below. "ne[4]" and "stride[4]" are four words; strides count elements. A row number
+/* Words used below. "split" is seven words (gpu_words_split) that turn an element's number into
+ * coordinates. "ne[4]" and "stride[4]" are four words; strides count elements. A row number
  * r of a value of shape ne is i1 + ne[1] * (i2 + ne[2] * i3). */
 /* clang-format off */
 #define GPU_KERNEL_LIST(KERNEL) \
@@ -64,22 +65,25 @@
 #define GPU_KERNEL_LIST_VALUES(KERNEL) \
     /* Elementwise kernels: their axes are joined (ops/axes.h), and an invocation computes `width` \
      * elements along axis 0, 1 or 4; n is the number of all elements. */ \
-    /* dst = op(a, b), f32, dst contiguous. Operands dst, a, b. Words: ne[4], stride[4] of a, \
+    /* dst = op(a, b), f32, dst contiguous. Operands dst, a, b. Words: split, stride[4] of a, \
      * stride[4] of b (0 where b is repeated), n. Spec: 0 = gpu_pair_op, 1 = axes, 2 = width, \
-     * 3, 4 = gpu_lane of a and b, 5 = tdm_act of GLU. */ \
+     * 3, 4 = gpu_lane of a and b, 5 = tdm_act of GLU, \
+     * 6 = gpu_lane of dst. */ \
     KERNEL(PAIR, pair, 3, 0x1) \
-    /* dst = op(x), f32, dst contiguous. Operands dst, x. Words: ne[4], stride[4], n, two \
+    /* dst = op(x), f32, dst contiguous. Operands dst, x. Words: split, stride[4], n, two \
      * parameters as the bits of f32: scale and bias, or min and max. Spec: 0 = gpu_unary_op, \
-     * 1 = axes, 2 = width, 3 = gpu_lane of x, 4 = tdm_act. */ \
+     * 1 = axes, 2 = width, 3 = gpu_lane of x, 4 = tdm_act, 5 = gpu_lane of dst. */ \
     KERNEL(UNARY, unary, 2, 0x1) \
-    /* dst = x, converted. Operands dst, x. Words: ne[4] of dst, stride[4] of x, stride[4] of dst, \
+    /* dst = x, converted. Operands dst, x. Words: split of dst, stride[4] of x, stride[4] of dst, \
      * n, ne[4] of x where it repeats. Spec: 0 = gpu_copy_type of x, 1 = of dst, 2 = axes, \
-     * 3 = width (4: both lie dense along axis 0), 4 = 1 where x repeats. */ \
+     * 3 = width (4: both lie dense along axis 0), 4 = 1 where x repeats, 5, 6 = 1 where x, dst are \
+     * aligned (GPU_LANE_ALIGNED). */ \
     KERNEL(COPY, copy, 2, 0x1) \
     /* A row of x (ne[0]) reduced, f32, dst contiguous; a workgroup for each row. Operands dst, x, \
-     * weight, bias, sum. Words: ne[4] of x, stride[4] of x, stride[4] of sum, stride of weight, \
-     * stride of bias, eps and 1 / (elements of the whole row) as the bits of f32, rows. \
-     * Spec: 0 = gpu_row_op, 1 = gpu_lane of x, 2, 3 = 1 where it has a weight, a bias. */ \
+     * weight, bias, sum. Words: ne[0], split of the rows (axes 1 to 3), stride[4] of x, stride[3] of \
+     * sum (axes 1 to 3), stride of weight, stride of bias, eps and 1 / (elements of the whole row) as \
+     * the bits of f32, rows. Spec: 0 = gpu_row_op, 1 = gpu_lane of x, 2, 3 = 1 where it has a weight, a bias, 4 = 1 where \
+     * ne[0] is no multiple of 4, 5, 6, 7 = gpu_lane of dst, weight, bias. */ \
     KERNEL(ROW, row, 5, 0x1) \
     /* dst [2, n_pair, n_tok] f32: cos and sin of each pair's angle at each position, times mscale. \
      * Operands dst, pos i32, turns (ops/angle.h), factor. Words: n_pair, stride of pos, stride of \
@@ -87,8 +91,9 @@
     KERNEL(ANGLE, angle, 4, 0x1) \
     /* dst = x with pairs turned, f32, dst contiguous. Operands dst, x, pos, angles (of ANGLE). \
      * Words: head_dim, n_head, n_tok, stride[3] of x, stride of pos, n_rot, rope_offset, \
-     * invocations, invocations of a head (a pair or a copied element each). \
-     * Spec: 0 = tdm_rope_mode. */ \
+     * invocations, invocations of a head (a pair or a copied element each) and its divisor, \
+     * divisor of n_head (gpu_divisor: multiplier, shift). \
+     * Spec: 0 = tdm_rope_mode, 1 = 1 where elements are copied. */ \
     KERNEL(ROPE, rope, 4, 0x1) \
     /* The k best entries (shaders/rank.glsl: a value and its index) of each chunk of each row, best \
      * first; a workgroup of k threads or more, a power of two, for each. Operands dst (entries \
@@ -115,7 +120,8 @@
 #define GPU_KERNEL_LIST_FUSED(KERNEL) \
     /* sum = a + b, dst = RMS_NORM(sum), f32, all contiguous and of one shape; a workgroup for each \
      * row. Operands dst, sum, a, b, weight. Words: elements of a row, rows, stride of weight, eps and \
-     * 1 / (elements of a row) as the bits of f32. Spec: 0 = 1 where it has a weight. */ \
+     * 1 / (elements of a row) as the bits of f32. Spec: 0 = 1 where it has a weight, \
+     * 1 = 1 where a row is no multiple of 4 elements, 2 = gpu_lane of weight, 3 = of the others. */ \
     KERNEL(ADD_NORM, add_norm, 5, 0x3)
 /* clang-format on */
 
@@ -160,7 +166,8 @@ typedef enum gpu_sort_stage {
 typedef enum gpu_lane {
     GPU_LANE_STRIDED = 0,
     GPU_LANE_DENSE,
-    GPU_LANE_REPEATED /* one element for all */
+    GPU_LANE_REPEATED, /* one element for all */
+    GPU_LANE_ALIGNED   /* dense, and each four elements lie at a multiple of their size */
 } gpu_lane;
 
 enum {

@@ -8,7 +8,26 @@
 #include "axes.glsl"
 #include "reduce.glsl"
 
-const bool HAS_WEIGHT = SPEC0 != 0;
+const bool HAS_WEIGHT = SPEC0 != 0, HAS_TAIL = SPEC1 != 0;
+const int WEIGHT_LANE = SPEC2, LANE = SPEC3; // LANE: of the others
+
+vec4 load(uint64_t base, uint at, uint count) {
+    if (HAS_TAIL) return lanes_load_part(base, at, LANE, 1, count, 0.0);
+    return lanes_load(base, at, LANE, 1);
+}
+
+void store(uint64_t base, uint at, uint count, vec4 v) {
+    if (HAS_TAIL)
+        lanes_store_part(base, at, count, v);
+    else
+        lanes_store(base, at, LANE, v);
+}
+
+vec4 weight_load(uint unit, uint count) {
+    uint stride = uint(args.word[2]), at = 4 * unit * (WEIGHT_LANE == LANE_STRIDED ? stride : 1);
+    if (HAS_TAIL) return lanes_load_part(args.address[4], at, WEIGHT_LANE, stride, count, 1.0);
+    return lanes_load(args.address[4], at, WEIGHT_LANE, stride);
+}
 
 void main() {
     uint row = group_number(), n = uint(args.word[0]), n_unit = (n + 3) / 4;
@@ -17,20 +36,16 @@ void main() {
     float sum_sq = 0.0;
     for (uint u = gl_LocalInvocationID.x; u < n_unit; u += gl_WorkGroupSize.x) {
         uint count = min(n - 4 * u, 4u);
-        vec4 v = lanes_load(args.address[2], at + 4 * u, LANE_DENSE, 1, count, 0.0) +
-                 lanes_load(args.address[3], at + 4 * u, LANE_DENSE, 1, count, 0.0);
-        lanes_store(args.address[1], at + 4 * u, count, v);
+        vec4 v = load(args.address[2], at + 4 * u, count) + load(args.address[3], at + 4 * u, count);
+        store(args.address[1], at + 4 * u, count, v);
         sum_sq += dot(v, v);
     }
     float factor = 1.0 / sqrt(group_sum(sum_sq) * intBitsToFloat(args.word[4]) +
                               intBitsToFloat(args.word[3]));
-    uint step = uint(args.word[2]);
     for (uint u = gl_LocalInvocationID.x; u < n_unit; u += gl_WorkGroupSize.x) {
         uint count = min(n - 4 * u, 4u);
-        vec4 v = lanes_load(args.address[1], at + 4 * u, LANE_DENSE, 1, count, 0.0) * factor;
-        if (HAS_WEIGHT)
-            v *= lanes_load(args.address[4], 4 * u * step, step == 1 ? LANE_DENSE : LANE_STRIDED, step,
-                            count, 1.0);
-        lanes_store(args.address[0], at + 4 * u, count, v);
+        vec4 v = load(args.address[1], at + 4 * u, count) * factor;
+        if (HAS_WEIGHT) v *= weight_load(u, count);
+        store(args.address[0], at + 4 * u, count, v);
     }
 }

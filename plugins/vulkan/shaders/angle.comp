@@ -8,7 +8,7 @@
 
 const bool HAS_FACTOR = SPEC0 != 0;
 
-layout(buffer_reference, scalar, buffer_reference_align = 4) buffer F32x2 { vec2 at[]; };
+layout(buffer_reference, scalar, buffer_reference_align = 8) buffer F32x2 { vec2 at[]; };
 
 void main() {
     uint i = invocation_number(), n_pair = uint(args.word[0]);

@@ -9,6 +9,7 @@
 #include "math.glsl"
 
 const int OP = SPEC0, N_AXIS = SPEC1, WIDTH = SPEC2, A_LANE = SPEC3, B_LANE = SPEC4, ACT = SPEC5;
+const int DST_LANE = SPEC6;
 
 float pair_of(float a, float b) {
     switch (OP) {
@@ -20,18 +21,17 @@ float pair_of(float a, float b) {
 }
 
 void main() {
-    uint first = invocation_number() * WIDTH, n = uint(args.word[12]);
+    uint first = invocation_number() * WIDTH, n = uint(args.word[15]);
     if (first >= n) return;
     uvec4 at = axes_split(first, 0, N_AXIS);
-    uint a_at = axes_at(at, 4), b_at = axes_at(at, 8);
+    uint a_at = axes_at(at, 7), b_at = axes_at(at, 11);
     if (WIDTH == 1) {
         F32(args.address[0]).at[first] =
             pair_of(F32(args.address[1]).at[a_at], F32(args.address[2]).at[b_at]);
         return;
     }
-    uint count = min(n - first, 4u);
-    vec4 a = lanes_load(args.address[1], a_at, A_LANE, uint(args.word[4]), count, 0.0);
-    vec4 b = lanes_load(args.address[2], b_at, B_LANE, uint(args.word[8]), count, 1.0);
-    lanes_store(args.address[0], first, count,
+    vec4 a = lanes_load(args.address[1], a_at, A_LANE, uint(args.word[7]));
+    vec4 b = lanes_load(args.address[2], b_at, B_LANE, uint(args.word[11]));
+    lanes_store(args.address[0], first, DST_LANE,
                 vec4(pair_of(a.x, b.x), pair_of(a.y, b.y), pair_of(a.z, b.z), pair_of(a.w, b.w)));
 }

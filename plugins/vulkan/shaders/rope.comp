@@ -5,41 +5,34 @@
 #version 460
 #extension GL_GOOGLE_include_directive : require
 #include "args.glsl"
+#include "axes.glsl"
 
 const bool IS_ADJACENT = SPEC0 == 0; // tdm_rope_mode
+const bool HAS_REST = SPEC1 != 0;
 
-layout(buffer_reference, scalar, buffer_reference_align = 4) buffer F32x2 { vec2 at[]; };
-
-uint x_stride, x_at, dst_at;
-
-void element_copy(uint i) {
-    U32(args.address[0]).at[dst_at + i] = U32(args.address[1]).at[x_at + i * x_stride];
-}
+layout(buffer_reference, scalar, buffer_reference_align = 8) buffer Angles { uint64_t at[]; };
 
 void main() {
     uint i = invocation_number();
     if (i >= uint(args.word[9])) return;
     uint head_dim = uint(args.word[0]), n_head = uint(args.word[1]);
     uint n_rot = uint(args.word[7]), offset = uint(args.word[8]), n_unit = uint(args.word[10]);
-    uint row = i / n_unit, unit = i - row * n_unit, tok = row / n_head, head = row - tok * n_head;
-    x_stride = uint(args.word[3]);
-    x_at = head * uint(args.word[4]) + tok * uint(args.word[5]);
-    dst_at = row * head_dim;
+    uint row = divide(i, args.word[11], args.word[12]), unit = i - row * n_unit;
+    uint tok = divide(row, args.word[13], args.word[14]), head = row - tok * n_head;
+    uint stride = uint(args.word[3]);
+    uint x_at = head * uint(args.word[4]) + tok * uint(args.word[5]), dst_at = row * head_dim;
     uint n_pair = n_rot / 2;
-    if (unit >= n_pair) {
-        uint rest = unit - n_pair;
-        element_copy(rest < offset ? rest : rest + n_rot);
+    if (HAS_REST && unit >= n_pair) {
+        uint rest = unit - n_pair, element = rest < offset ? rest : rest + n_rot;
+        U32(args.address[0]).at[dst_at + element] =
+            U32(args.address[1]).at[x_at + element * stride];
         return;
     }
     uint a = offset + (IS_ADJACENT ? 2 * unit : unit), b = a + (IS_ADJACENT ? 1 : n_pair);
-    if (I32(args.address[2]).at[tok * uint(args.word[6])] == -1) {
-        element_copy(a);
-        element_copy(b);
-        return;
-    }
-    vec2 angle = F32x2(args.address[3]).at[tok * n_pair + unit];
-    float x = F32(args.address[1]).at[x_at + a * x_stride];
-    float y = F32(args.address[1]).at[x_at + b * x_stride];
-    F32(args.address[0]).at[dst_at + a] = x * angle.x - y * angle.y;
-    F32(args.address[0]).at[dst_at + b] = x * angle.y + y * angle.x;
+    bool is_turned = I32(args.address[2]).at[tok * uint(args.word[6])] != -1;
+    vec2 angle = uintBitsToFloat(unpack32(Angles(args.address[3]).at[tok * n_pair + unit]));
+    float x = F32(args.address[1]).at[x_at + a * stride];
+    float y = F32(args.address[1]).at[x_at + b * stride];
+    F32(args.address[0]).at[dst_at + a] = is_turned ? x * angle.x - y * angle.y : x;
+    F32(args.address[0]).at[dst_at + b] = is_turned ? x * angle.y + y * angle.x : y;
 }

@@ -10,7 +10,8 @@
 #include "reduce.glsl"
 
 const int OP = SPEC0, LANE = SPEC1;
-const bool HAS_WEIGHT = SPEC2 != 0, HAS_BIAS = SPEC3 != 0;
+const bool HAS_WEIGHT = SPEC2 != 0, HAS_BIAS = SPEC3 != 0, HAS_TAIL = SPEC4 != 0;
+const int DST_LANE = SPEC5, WEIGHT_LANE = SPEC6, BIAS_LANE = SPEC7;
 const int SOFTMAX = 0, RMS_NORM = 1, LAYER_NORM = 2, SUM_SQ = 3, RMS_APPLY = 4; // gpu_row_op
 
 uint64_t dst, x;
@@ -21,16 +22,31 @@ uint count_of(uint unit) {
 }
 
 vec4 x_load(uint unit, float fill) {
-    uint stride = uint(args.word[4]);
-    uint at = x_at + 4 * unit * (LANE == LANE_DENSE ? 1 : stride);
-    return lanes_load(x, at, LANE, stride, count_of(unit), fill);
+    uint stride = uint(args.word[8]), at = x_at + 4 * unit * (LANE == LANE_STRIDED ? stride : 1);
+    if (HAS_TAIL) return lanes_load_part(x, at, LANE, stride, count_of(unit), fill);
+    return lanes_load(x, at, LANE, stride);
 }
 
-// Four elements of a weight or a bias, whose stride is in word `stride`.
-vec4 factor_load(uint64_t base, int stride, uint unit) {
-    uint step = uint(args.word[stride]);
-    return lanes_load(base, 4 * unit * step, step == 1 ? LANE_DENSE : LANE_STRIDED, step,
-                      count_of(unit), 1.0);
+// Four elements of a weight or a bias.
+vec4 factor_load(uint64_t base, uint unit, int lane, uint stride) {
+    uint at = 4 * unit * (lane == LANE_STRIDED ? stride : 1);
+    if (HAS_TAIL) return lanes_load_part(base, at, lane, stride, count_of(unit), 1.0);
+    return lanes_load(base, at, lane, stride);
+}
+
+vec4 weight_load(uint unit) {
+    return factor_load(args.address[2], unit, WEIGHT_LANE, uint(args.word[15]));
+}
+
+vec4 bias_load(uint unit) {
+    return factor_load(args.address[3], unit, BIAS_LANE, uint(args.word[16]));
+}
+
+void store(uint unit, vec4 v) {
+    if (HAS_TAIL)
+        lanes_store_part(dst, dst_at + 4 * unit, count_of(unit), v);
+    else
+        lanes_store(dst, dst_at + 4 * unit, DST_LANE, v);
 }
 
 float sum_sq() {
@@ -46,14 +62,14 @@ float sum_sq() {
 void apply(float from, float factor) {
     for (uint u = gl_LocalInvocationID.x; u < n_unit; u += gl_WorkGroupSize.x) {
         vec4 v = (x_load(u, 0.0) - from) * factor;
-        if (HAS_WEIGHT) v *= factor_load(args.address[2], 12, u);
-        if (HAS_BIAS) v += factor_load(args.address[3], 13, u);
-        lanes_store(dst, dst_at + 4 * u, count_of(u), v);
+        if (HAS_WEIGHT) v *= weight_load(u);
+        if (HAS_BIAS) v += bias_load(u);
+        store(u, v);
     }
 }
 
 float norm_factor(float sum) {
-    return 1.0 / sqrt(sum * intBitsToFloat(args.word[15]) + intBitsToFloat(args.word[14]));
+    return 1.0 / sqrt(sum * intBitsToFloat(args.word[18]) + intBitsToFloat(args.word[17]));
 }
 
 // Sums are of differences from the row's first element, so that a row far from 0 keeps its digits.
@@ -63,21 +79,21 @@ void layer_norm() {
         precise vec4 d = x_load(u, first) - first;
         sum += dot(d, vec4(1.0));
     }
-    float mean = group_sum(sum) * intBitsToFloat(args.word[15]);
+    float mean = group_sum(sum) * intBitsToFloat(args.word[18]);
     for (uint u = gl_LocalInvocationID.x; u < n_unit; u += gl_WorkGroupSize.x) {
         precise vec4 d = x_load(u, first) - first;
         d -= mean;
-        uint count = count_of(u);
-        if (count < 4) d = mix(d, vec4(0.0), greaterThanEqual(uvec4(0, 1, 2, 3), uvec4(count)));
+        if (HAS_TAIL)
+            d = mix(d, vec4(0.0), greaterThanEqual(uvec4(0, 1, 2, 3), uvec4(count_of(u))));
         about += dot(d, d);
     }
     float factor = norm_factor(group_sum(about));
     for (uint u = gl_LocalInvocationID.x; u < n_unit; u += gl_WorkGroupSize.x) {
         precise vec4 d = x_load(u, first) - first;
         d = (d - mean) * factor;
-        if (HAS_WEIGHT) d *= factor_load(args.address[2], 12, u);
-        if (HAS_BIAS) d += factor_load(args.address[3], 13, u);
-        lanes_store(dst, dst_at + 4 * u, count_of(u), d);
+        if (HAS_WEIGHT) d *= weight_load(u);
+        if (HAS_BIAS) d += bias_load(u);
+        store(u, d);
     }
 }
 
@@ -113,28 +129,31 @@ void softmax() {
     for (uint u = gl_LocalInvocationID.x; u < n_unit; u += gl_WorkGroupSize.x) {
         vec4 v = vec4(factor);
         if (!has_nan && !is_nothing) v *= exp4(x_load(u, lowest) - greatest);
-        lanes_store(dst, dst_at + 4 * u, count_of(u), v);
+        store(u, v);
     }
+}
+
+// Elements from a value's first one to that of a row; the strides of axes 1 to 3 begin at `stride`.
+uint row_at(uvec3 at, int stride) {
+    return at.x * uint(args.word[stride]) + at.y * uint(args.word[stride + 1]) +
+           at.z * uint(args.word[stride + 2]);
 }
 
 void main() {
     uint row = group_number();
-    if (row >= uint(args.word[16])) return;
+    if (row >= uint(args.word[19])) return;
     n = uint(args.word[0]);
     n_unit = (n + 3) / 4;
-    uvec4 at = uvec4(0);
-    at.y = row % uint(args.word[1]);
-    at.z = row / uint(args.word[1]) % uint(args.word[2]);
-    at.w = row / uint(args.word[1]) / uint(args.word[2]);
+    uvec3 at = axes_split(row, 1, 3).xyz;
     dst = args.address[0];
     dst_at = row * n;
     x = args.address[1];
-    x_at = axes_at(at, 4);
+    x_at = row_at(at, 9);
     switch (OP) {
     case SOFTMAX: softmax(); break;
     case RMS_NORM: apply(0.0, norm_factor(sum_sq())); break;
     case LAYER_NORM: layer_norm(); break;
-    case RMS_APPLY: apply(0.0, norm_factor(F32(args.address[4]).at[axes_at(at, 8)])); break;
+    case RMS_APPLY: apply(0.0, norm_factor(F32(args.address[4]).at[row_at(at, 12)])); break;
     default:
         float sum = sum_sq();
         if (gl_LocalInvocationID.x == 0) F32(dst).at[row] = sum;

@@ -12,6 +12,7 @@ const bool IS_FIRST = SPEC0 != 0, IS_LAST = SPEC1 != 0;
 
 layout(buffer_reference, scalar, buffer_reference_align = 8) buffer Entries { uint64_t at[]; };
 
+shared uint64_t least;
 shared uint list_count;
 
 uint row, n, chunk_end;
@@ -54,17 +55,26 @@ void main() {
         if (lid == 0) entry_store(chunk, 0, list[0]);
         return;
     }
-    list_sort(size);
-    uint64_t least = max(list[k - 1], 1ul);
-    if (lid == 0) list_count = 0;
+    if (lid == 0) {
+        least = 1ul; // above the 0 of no entry
+        list_count = 0;
+    }
+    barrier();
+    uint above = 0;
+    for (uint i = 0; i < size; i++) above += list[i] > best ? 1u : 0u;
+    if (above == k - 1 && best != 0ul) least = best;
     barrier();
     for (uint i = begin + lid; i < chunk_end; i += size) {
         uint64_t entry = entry_load(i);
         if (entry >= least) list[atomicAdd(list_count, 1u)] = entry;
     }
     barrier();
-    uint count = list_count, padded = power_above(max(count, k));
-    for (uint i = count + lid; i < padded; i += size) list[i] = 0ul;
-    list_sort(padded);
-    for (uint i = lid; i < k; i += size) entry_store(chunk, i, list[i]);
+    uint count = list_count;
+    for (uint at = lid; at < count; at += size) {
+        uint64_t entry = list[at];
+        above = 0;
+        for (uint i = 0; i < count; i++) above += list[i] > entry ? 1u : 0u;
+        if (above < k) entry_store(chunk, above, entry);
+    }
+    for (uint i = count + lid; i < k; i += size) entry_store(chunk, i, 0ul);
 }

@@ -8,6 +8,7 @@
 #include "math.glsl"
 
 const int OP = SPEC0, N_AXIS = SPEC1, WIDTH = SPEC2, LANE = SPEC3, ACT = SPEC4;
+const int DST_LANE = SPEC5;
 
 // A number in the order of f32s, in which 0 and -0 are equal: drivers may turn comparisons of floats
 // into min and max, which treat zeros and NaN in their own way. x is not NaN.
@@ -23,7 +24,7 @@ float clamp_of(float x, float least, float greatest) {
 }
 
 float unary_of(float x) {
-    float a = intBitsToFloat(args.word[9]), b = intBitsToFloat(args.word[10]);
+    float a = intBitsToFloat(args.word[12]), b = intBitsToFloat(args.word[13]);
     switch (OP) {
     case 0: return x * a + b;
     case 1: return clamp_of(x, a, b);
@@ -33,15 +34,14 @@ float unary_of(float x) {
 }
 
 void main() {
-    uint first = invocation_number() * WIDTH, n = uint(args.word[8]);
+    uint first = invocation_number() * WIDTH, n = uint(args.word[11]);
     if (first >= n) return;
-    uint x_at = axes_at(axes_split(first, 0, N_AXIS), 4);
+    uint x_at = axes_at(axes_split(first, 0, N_AXIS), 7);
     if (WIDTH == 1) {
         F32(args.address[0]).at[first] = unary_of(F32(args.address[1]).at[x_at]);
         return;
     }
-    uint count = min(n - first, 4u);
-    vec4 x = lanes_load(args.address[1], x_at, LANE, uint(args.word[4]), count, 0.0);
-    lanes_store(args.address[0], first, count,
+    vec4 x = lanes_load(args.address[1], x_at, LANE, uint(args.word[7]));
+    lanes_store(args.address[0], first, DST_LANE,
                 vec4(unary_of(x.x), unary_of(x.y), unary_of(x.z), unary_of(x.w)));
 }
