@@ -224,12 +224,13 @@ static tdm_status member_prepare(scene *s, int32_t member, tdm_error *err) {
     }
     status = tdm_mem_alloc(m->dev, size + 64, TDM_BUFFER_COMPUTE, &m->memory, err);
     if (status != TDM_OK) return status;
-    memset(tdm_mem_host_pointer(&m->memory), 0xff, size);
+    memset(tdm_mem_host_pointer(&m->memory, TDM_ACCESS_READ | TDM_ACCESS_WRITE), 0xff, size);
     for (int32_t i = 0; i < m->graph.n_slot; i++)
         if (m->bindings[i].buffer == NULL) m->bindings[i].buffer = m->memory.buffer;
     const tdm_plan_params params = {.struct_size = sizeof params};
-    return queue_ops(m)->graph_prepare(tdm_open_device_handle(m->dev), &m->graph, &params, &m->plan,
-                                       err);
+    status = queue_ops(m)->graph_prepare(m->queue, &m->graph, &params, &m->plan, err);
+    return status == TDM_OK ? queue_ops(m)->plan_bind(m->plan, m->bindings, m->graph.n_slot, err)
+                            : status;
 }
 
 tdm_status scene_prepare(scene *s, const scene_node *nodes, int32_t n_node, tdm_error *err) {
@@ -310,7 +311,7 @@ uint8_t *scene_arena(scene *s) {
 
 static uint8_t *value_bytes(scene_member *m, int32_t value) {
     const tdm_binding *b = &m->bindings[m->values[value].slot];
-    return (uint8_t *)tdm_mem_host_pointer(&m->memory) + b->off;
+    return (uint8_t *)tdm_mem_host_pointer(&m->memory, TDM_ACCESS_READ | TDM_ACCESS_WRITE) + b->off;
 }
 
 /* Canonical bytes of shape ne to where the view takes them from. */
@@ -381,8 +382,7 @@ tdm_status scene_start(scene *s, int32_t member, uint32_t epoch, tdm_error *err)
     header.exchange_base = (int32_t)s->base;
     memcpy(value_bytes(m, STEP), &header, sizeof header);
     const tdm_point done = {m->done, ++m->n_run};
-    return queue_ops(m)->graph_compute(m->queue, m->plan, m->bindings, m->graph.n_slot, NULL, 0,
-                                       &done, 1, err);
+    return queue_ops(m)->graph_compute(m->queue, m->plan, NULL, 0, &done, 1, err);
 }
 
 tdm_status scene_wait(scene *s, int32_t member, tdm_error *err) {

@@ -146,7 +146,8 @@ static certify_verdict oversize_check(certify *c) {
     tdm_device_info info = {.struct_size = sizeof info};
     certify_verdict verdict = certify_open(c);
     if (verdict != CERTIFY_PASSED) return verdict;
-    if (c->plugin->device->describe(c->instance, c->params->device, &info, NULL) != TDM_OK)
+    if (c->plugin->device->describe(c->instance, c->params->device, certify_options(c), &info,
+                                    NULL) != TDM_OK)
         info.memory_total = 0;
     const uint64_t sizes[] = {UINT64_MAX, UINT64_MAX - 63, (uint64_t)1 << 63, (uint64_t)1 << 60,
                               info.memory_total < (uint64_t)1 << 50 ? info.memory_total * 8 : 0};
@@ -197,7 +198,7 @@ static certify_verdict params_check(certify *c) {
     if (c->plugin->buffer->alloc(c->device, &later.params, &buffer, &err) != TDM_OK)
         return certify_fail(c, "refused a larger struct: %.200s", err.message);
     c->plugin->buffer->free(buffer);
-    for (int32_t purpose = TDM_BUFFER_ANY; purpose <= TDM_BUFFER_STAGING; purpose++) {
+    for (int32_t purpose = TDM_BUFFER_ANY; purpose <= TDM_BUFFER_ARENA; purpose++) {
         tdm_buffer_params params = {sizeof params, SIZE, purpose};
         if (c->plugin->buffer->alloc(c->device, &params, &buffer, &err) != TDM_OK)
             return certify_fail(c, "purpose %d: %.200s", (int)purpose, err.message);

@@ -23,7 +23,7 @@ static certify_verdict count_check(certify *c) {
     certify_verdict verdict = certify_load(c);
     if (verdict != CERTIFY_PASSED) return verdict;
     ops = c->plugin->device;
-    tdm_status status = ops->count(c->instance, &n, &err);
+    tdm_status status = ops->count(c->instance, certify_options(c), &n, &err);
     if (status != TDM_OK)
         return certify_fail(c, "returned '%s': %.200s; no device is a count of 0 and a reason",
                             tdm_status_text(status), err.message);
@@ -31,7 +31,7 @@ static certify_verdict count_check(certify *c) {
     if (n == 0 && err.message[0] == 0) return certify_fail(c, "counted none, without a reason");
     if (n == 0 && strchr(err.message, '\n') != NULL)
         return certify_fail(c, "the reason is more than one line");
-    status = ops->count(c->instance, &again, NULL);
+    status = ops->count(c->instance, certify_options(c), &again, NULL);
     if (status != TDM_OK || again != n)
         return certify_fail(c, "with err NULL returned '%s' and %d devices, not %d",
                             tdm_status_text(status), (int)again, (int)n);
@@ -76,13 +76,14 @@ enum { MAX_DEVICES = 64 };
 static certify_verdict list_read(certify *c, tdm_device_info *infos, int32_t *n_out) {
     int32_t n = 0;
     tdm_error err = {.struct_size = sizeof err};
-    if (c->plugin->device->count(c->instance, &n, &err) != TDM_OK)
+    if (c->plugin->device->count(c->instance, certify_options(c), &n, &err) != TDM_OK)
         return certify_skip(c, "its devices cannot be counted: %.200s", err.message);
     if (n > MAX_DEVICES) n = MAX_DEVICES;
     for (int32_t i = 0; i < n; i++) {
         memset(&infos[i], 0, sizeof infos[i]);
         infos[i].struct_size = sizeof infos[i];
-        if (c->plugin->device->describe(c->instance, i, &infos[i], &err) != TDM_OK)
+        if (c->plugin->device->describe(c->instance, i, certify_options(c), &infos[i], &err) !=
+            TDM_OK)
             return certify_fail(c, "describe of device %d: %.300s", (int)i, err.message);
     }
     *n_out = n;
@@ -131,13 +132,14 @@ static certify_verdict end_check(certify *c) {
     int32_t n = 0;
     certify_verdict verdict = certify_load(c);
     if (verdict != CERTIFY_PASSED) return verdict;
-    if (c->plugin->device->count(c->instance, &n, NULL) != TDM_OK)
+    if (c->plugin->device->count(c->instance, certify_options(c), &n, NULL) != TDM_OK)
         return certify_skip(c, "its devices cannot be counted");
     const int32_t bad[] = {n, -1, INT32_MAX, INT32_MIN};
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {
         memset(&info, CANARY, sizeof info);
         info.struct_size = sizeof info;
-        tdm_status status = c->plugin->device->describe(c->instance, bad[i], &info, NULL);
+        tdm_status status =
+            c->plugin->device->describe(c->instance, bad[i], certify_options(c), &info, NULL);
         if (status != TDM_NOT_FOUND)
             return certify_fail(c, "describe of device %d of %d returned '%s'", (int)bad[i], (int)n,
                                 tdm_status_text(status));
@@ -150,7 +152,8 @@ static certify_verdict end_check(certify *c) {
 typedef tdm_status (*info_fn)(certify *c, tdm_device_info *info);
 
 static tdm_status describe_call(certify *c, tdm_device_info *info) {
-    return c->plugin->device->describe(c->instance, c->params->device, info, NULL);
+    return c->plugin->device->describe(c->instance, c->params->device, certify_options(c), info,
+                                       NULL);
 }
 
 static tdm_status get_info_call(certify *c, tdm_device_info *info) {
@@ -252,7 +255,7 @@ static certify_verdict open_check(certify *c) {
     int32_t n = 0;
     certify_verdict verdict = certify_load(c);
     if (verdict != CERTIFY_PASSED) return verdict;
-    if (c->plugin->device->count(c->instance, &n, &err) != TDM_OK || n == 0)
+    if (c->plugin->device->count(c->instance, certify_options(c), &n, &err) != TDM_OK || n == 0)
         return certify_skip(c, "it has no device here: %.200s", err.message);
     if (c->params->device < 0 || c->params->device >= n)
         return certify_fail(c, "there is no device %d, there are %d", (int)c->params->device,
@@ -295,7 +298,7 @@ static certify_verdict open_index_check(certify *c) {
     tdm_status status;
     certify_verdict verdict = certify_open(c);
     if (verdict != CERTIFY_PASSED) return verdict;
-    if (c->plugin->device->count(c->instance, &n, NULL) != TDM_OK)
+    if (c->plugin->device->count(c->instance, certify_options(c), &n, NULL) != TDM_OK)
         return certify_skip(c, "its devices cannot be counted");
     const int32_t bad[] = {n, -1, INT32_MAX};
     for (size_t i = 0; i < sizeof bad / sizeof bad[0]; i++) {

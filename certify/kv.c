@@ -567,12 +567,12 @@ static certify_verdict long_check(certify *c) {
 
 /* ---- In the host's memory ---- */
 
-static uint32_t device_flags(const certify *c) {
+static uint32_t device_flags(certify *c) {
     tdm_device_info info = {.struct_size = sizeof info};
     const tdm_device_ops *ops = c->plugin->device;
-    tdm_status status = TDM_HAS(ops, get_info)
-                            ? ops->get_info(c->device, &info, NULL)
-                            : ops->describe(c->instance, c->params->device, &info, NULL);
+    tdm_status status = TDM_HAS(ops, get_info) ? ops->get_info(c->device, &info, NULL)
+                                               : ops->describe(c->instance, c->params->device,
+                                                               certify_options(c), &info, NULL);
     return status == TDM_OK ? info.flags : 0;
 }
 

@@ -108,23 +108,60 @@ static certify_verdict fill_check(certify *c) {
     return two_judge(c, &t, "a refused fill");
 }
 
+/* One kind of access to a buffer; *has_address where the device gives it. */
+static certify_verdict access_check(certify *c, tdm_buffer *buffer, uint32_t access,
+                                    const char *purpose, bool *has_address) {
+    const tdm_buffer_ops *ops = c->plugin->buffer;
+    uint8_t bytes[SIZE], got[SIZE];
+    tdm_error err = {.struct_size = sizeof err};
+    uint8_t *at = ops->host_pointer(buffer, access);
+    if (at == NULL) return CERTIFY_PASSED;
+    *has_address = true;
+    certify_random_bytes(c, bytes, SIZE);
+    if (ops->upload(buffer, 0, bytes, SIZE, &err) != TDM_OK)
+        return certify_fail(c, "%s: %.300s", purpose, err.message);
+    if ((access & TDM_ACCESS_READ) != 0 && memcmp(at, bytes, SIZE) != 0)
+        return certify_fail(c, "%s: uploaded bytes are not at the address", purpose);
+    if ((access & TDM_ACCESS_WRITE) != 0) {
+        certify_random_bytes(c, bytes, SIZE);
+        memcpy(at, bytes, SIZE);
+        if (ops->download(buffer, 0, got, SIZE, &err) != TDM_OK)
+            return certify_fail(c, "%s: %.300s", purpose, err.message);
+        if (memcmp(got, bytes, SIZE) != 0)
+            return certify_fail(c, "%s: bytes written at the address are not in the buffer",
+                                purpose);
+    }
+    if (ops->host_pointer(buffer, access) != at)
+        return certify_fail(c, "%s: returned two different addresses", purpose);
+    return CERTIFY_PASSED;
+}
+
 static certify_verdict pointer_check(certify *c) {
-    two t;
+    static const struct {
+        int32_t purpose;
+        const char *name;
+    } kinds[] = {{TDM_BUFFER_ANY, "a buffer"},
+                 {TDM_BUFFER_INPUT, "an input buffer"},
+                 {TDM_BUFFER_OUTPUT, "an output buffer"}};
+    bool has_address = false;
     certify_verdict verdict = certify_open(c);
     if (verdict != CERTIFY_PASSED) return verdict;
     const tdm_buffer_ops *ops = c->plugin->buffer;
     if (!TDM_HAS(ops, host_pointer)) return certify_skip(c, "no slot host_pointer");
-    verdict = two_open(c, &t);
-    if (verdict != CERTIFY_PASSED) return verdict;
-    uint8_t *at = ops->host_pointer(t.buffers[0]);
-    if (at == NULL) return certify_skip(c, "the device's buffers have no host address");
-    if (memcmp(at, t.bytes[0], SIZE) != 0)
-        return certify_fail(c, "uploaded bytes are not at the address");
-    certify_random_bytes(c, at, SIZE);
-    memcpy(t.bytes[0], at, SIZE);
-    if (ops->host_pointer(t.buffers[0]) != at)
-        return certify_fail(c, "returned two different addresses");
-    return two_judge(c, &t, "written by the host");
+    for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++) {
+        tdm_buffer_params params = {sizeof params, SIZE, kinds[i].purpose, 0, NULL};
+        tdm_error err = {.struct_size = sizeof err};
+        tdm_buffer *buffer = NULL;
+        if (ops->alloc(c->device, &params, &buffer, &err) != TDM_OK)
+            return certify_fail(c, "%s: %.300s", kinds[i].name, err.message);
+        for (uint32_t access = TDM_ACCESS_READ;
+             access <= (TDM_ACCESS_READ | TDM_ACCESS_WRITE) && verdict == CERTIFY_PASSED; access++)
+            verdict = access_check(c, buffer, access, kinds[i].name, &has_address);
+        if (verdict != CERTIFY_PASSED) return verdict;
+        ops->free(buffer);
+    }
+    return has_address ? CERTIFY_PASSED
+                       : certify_skip(c, "the device's buffers have no host address");
 }
 
 /* Imports the middle of a range of page-aligned host memory. */
@@ -184,8 +221,9 @@ static const certify_check checks[] = {
      copy_range_check},
     {"memory.fill", 2, "buffer.h: fill: \"Sets every byte of a range.\"", fill_check},
     {"memory.host-pointer", 2,
-     "buffer.h: host_pointer: \"The address at which the host may read and write the buffer while "
-     "no queue uses it, valid until free\"",
+     "buffer.h: host_pointer: \"The address at which the host may do `access` […] to the buffer "
+     "while "
+     "no queue uses it, valid until free.\"",
      pointer_check},
     {"memory.import", 2,
      "buffer.h: import_host: \"The memory stays the caller's and must outlive the buffer. "

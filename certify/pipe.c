@@ -17,9 +17,11 @@ certify_verdict certify_pipe_create(certify *c, certify_pipe *pipe_out) {
     const tdm_queue_ops *ops = c->plugin->queue;
     if (ops->create(c->device, &p.queue, &err) != TDM_OK)
         return certify_fail(c, "create: %.400s", err.message);
-    if (ops->graph_prepare(c->device, p.chain.rig.graph, &params, &p.plan, &err) != TDM_OK)
+    if (ops->graph_prepare(p.queue, p.chain.rig.graph, &params, &p.plan, &err) != TDM_OK)
         return certify_fail(c, "graph_prepare of a supported graph: %.300s", err.message);
     if (p.queue == NULL || p.plan == NULL) return certify_fail(c, "returned TDM_OK and no object");
+    if (ops->plan_bind(p.plan, p.chain.rig.bindings, p.chain.rig.graph->n_slot, &err) != TDM_OK)
+        return certify_fail(c, "plan_bind: %.400s", err.message);
     if (tdm_semaphore_ops.create(0, &p.done, &err) != TDM_OK)
         return certify_skip(c, "%s", err.message);
     *pipe_out = p;
@@ -36,9 +38,7 @@ certify_verdict certify_pipe_submit(certify_pipe *p, const tdm_point *waits, int
     certify *c = p->chain.rig.c;
     tdm_point done = {p->done, value};
     tdm_error err = {.struct_size = sizeof err};
-    if (c->plugin->queue->graph_compute(p->queue, p->plan, p->chain.rig.bindings,
-                                        p->chain.rig.graph->n_slot, waits, n_wait, &done, 1,
-                                        &err) != TDM_OK)
+    if (c->plugin->queue->graph_compute(p->queue, p->plan, waits, n_wait, &done, 1, &err) != TDM_OK)
         return certify_fail(c, "graph_compute: %.400s", err.message);
     return CERTIFY_PASSED;
 }

@@ -219,10 +219,9 @@ static tdm_status queue_run(certify_rig *rig, tdm_error *err) {
     if (rig->queue == NULL) status = ops->create(rig->c->device, &rig->queue, err);
     if (status == TDM_OK) status = tdm_semaphore_ops.create(0, &done.semaphore, err);
     if (status != TDM_OK) return status;
-    status = ops->graph_prepare(rig->c->device, rig->graph, &params, &plan, err);
-    if (status == TDM_OK)
-        status = ops->graph_compute(rig->queue, plan, rig->bindings, rig->graph->n_slot, NULL, 0,
-                                    &done, 1, err);
+    status = ops->graph_prepare(rig->queue, rig->graph, &params, &plan, err);
+    if (status == TDM_OK) status = ops->plan_bind(plan, rig->bindings, rig->graph->n_slot, err);
+    if (status == TDM_OK) status = ops->graph_compute(rig->queue, plan, NULL, 0, &done, 1, err);
     if (status == TDM_OK) status = tdm_semaphore_ops.wait(done.semaphore, 1, TDM_WAIT_FOREVER, err);
     if (plan != NULL) ops->plan_destroy(plan);
     tdm_semaphore_ops.destroy(done.semaphore);

@@ -95,19 +95,23 @@ certify_verdict certify_load(certify *c) {
     return CERTIFY_PASSED;
 }
 
+const tdm_device_params *certify_options(certify *c) {
+    c->options = (tdm_device_params){sizeof c->options, c->params->device, c->params->n_option,
+                                     c->params->options};
+    return &c->options;
+}
+
 certify_verdict certify_open_on(certify *c, tdm_instance *instance, tdm_device **device_out) {
     const tdm_device_ops *ops = c->plugin->device;
     tdm_error err = {.struct_size = sizeof err};
     int32_t n = 0;
-    if (ops->count(instance, &n, &err) != TDM_OK)
+    if (ops->count(instance, certify_options(c), &n, &err) != TDM_OK)
         return certify_skip(c, "its devices cannot be counted: %.200s", err.message);
     if (n == 0) return certify_skip(c, "it has no device here: %.200s", err.message);
     if (c->params->device >= n)
         return certify_skip(c, "it has %d devices, none of number %d", (int)n,
                             (int)c->params->device);
-    tdm_device_params params = {sizeof params, c->params->device, c->params->n_option,
-                                c->params->options};
-    if (ops->open(instance, &params, device_out, &err) != TDM_OK)
+    if (ops->open(instance, certify_options(c), device_out, &err) != TDM_OK)
         return certify_skip(c, "its device cannot be opened: %.200s", err.message);
     return CERTIFY_PASSED;
 }
@@ -118,7 +122,8 @@ certify_verdict certify_open(certify *c) {
     if (verdict != CERTIFY_PASSED) return verdict;
     tdm_device_info info = {.struct_size = sizeof info};
     c->align = 1;
-    if (c->plugin->device->describe(c->instance, c->params->device, &info, NULL) == TDM_OK &&
+    if (c->plugin->device->describe(c->instance, c->params->device, certify_options(c), &info,
+                                    NULL) == TDM_OK &&
         info.buffer_align > 0 && info.buffer_align <= 65536)
         c->align = info.buffer_align;
     return CERTIFY_PASSED;

@@ -18,7 +18,8 @@ typedef struct bench {
 
 static tdm_status bad_describe(bench *b, tdm_error *err) {
     tdm_device_info info = {.struct_size = sizeof info};
-    return b->c->plugin->device->describe(b->c->instance, INT32_MAX, &info, err);
+    return b->c->plugin->device->describe(b->c->instance, INT32_MAX, certify_options(b->c), &info,
+                                          err);
 }
 
 static tdm_status bad_open(bench *b, tdm_error *err) {
@@ -131,7 +132,10 @@ static certify_verdict untouched_check(certify *c) {
                                             "download", "supports_op", "compute"};
         tdm_status status = TDM_INTERNAL;
         switch (i) {
-        case 0: status = p->device->describe(c->instance, c->params->device, &info, &err); break;
+        case 0:
+            status = p->device->describe(c->instance, c->params->device, certify_options(c), &info,
+                                         &err);
+            break;
         case 1: status = p->device->open(c->instance, &params, &device, &err); break;
         case 2: status = p->buffer->alloc(c->device, &wanted, &buffer, &err); break;
         case 3: status = p->buffer->upload(buffer, 0, bytes, sizeof bytes, &err); break;
@@ -158,8 +162,10 @@ static certify_verdict zero_check(certify *c) {
     if (verdict != CERTIFY_PASSED) return verdict;
     const tdm_plugin *p = c->plugin;
     tdm_device_params params = {0, c->params->device, c->params->n_option, c->params->options};
-    if (p->device->describe(c->instance, c->params->device, &told, NULL) != TDM_OK ||
-        p->device->describe(c->instance, c->params->device, &info, &err) != TDM_OK)
+    if (p->device->describe(c->instance, c->params->device, certify_options(c), &told, NULL) !=
+            TDM_OK ||
+        p->device->describe(c->instance, c->params->device, certify_options(c), &info, &err) !=
+            TDM_OK)
         return certify_fail(c, "describe: %.300s", err.message);
     if (strcmp(told.name, info.name) != 0 || told.buffer_align != info.buffer_align)
         return certify_fail(c, "describe filled less than the whole struct");

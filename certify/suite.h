@@ -30,6 +30,7 @@ typedef struct certify {
     tdm_device *device;
     uint64_t align;    /* of binding offsets; set by certify_open */
     tdm_error failure; /* of the last call, for checks without an error of their own */
+    tdm_device_params options;
 } certify;
 
 typedef struct certify_check {
@@ -80,6 +81,9 @@ certify_verdict certify_open(certify *c);
 certify_verdict certify_open_on(certify *c, tdm_instance *instance, tdm_device **device_out);
 /* Undoes certify_open and certify_load: close, deinit, dlclose. */
 void certify_close(certify *c);
+
+/* The options of the command line, for count and describe. The struct is c's. */
+const tdm_device_params *certify_options(certify *c);
 
 /* dlopen and the entry's address alone, without calling it. */
 certify_verdict certify_object_open(certify *c, void **object_out, tdm_plugin_entry_fn *entry_out);

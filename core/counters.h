@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * counters.h: process-wide counts of expensive operations, for tests and --profile. In steady
- * decoding none of them grows.
+ * decoding those before TDM_COUNTER_STEADY_COUNT_ do not grow, and the others grow by a few in each
+ * step.
  */
 #ifndef TANDEM_CORE_COUNTERS_H
 #define TANDEM_CORE_COUNTERS_H
@@ -14,6 +15,12 @@ typedef enum tdm_counter {
     TDM_COUNTER_GRAPHS_PLANNED, /* graph_prepare calls and schedules made */
     TDM_COUNTER_ALLOCATIONS,    /* through the host table, buffers included */
     TDM_COUNTER_BYTES_ALLOCATED,
+    TDM_COUNTER_BINDS, /* plan_bind calls */
+    TDM_COUNTER_STEADY_COUNT_,
+    TDM_COUNTER_SUBMISSIONS = TDM_COUNTER_STEADY_COUNT_, /* graph_compute calls of the core */
+    TDM_COUNTER_HOST_WAITS,                              /* of the core for a device */
+    TDM_COUNTER_UPLOADS,                                 /* upload calls of the core */
+    TDM_COUNTER_DOWNLOADS,                               /* likewise */
     TDM_COUNTER_COUNT_
 } tdm_counter;
 

@@ -202,8 +202,12 @@ llm_context_memory llm_context_get_memory(const llm_context *ctx) {
     llm_context_memory memory = {.cache = ctx->cache_size};
     for (int32_t d = 0; d < ctx->model->n_dev; d++)
         memory.compute += tdm_scratch_size(ctx->scratch, d);
-    for (int32_t i = 0; i < ctx->n_plan; i++)
-        memory.compute += tdm_schedule_plan_size(ctx->plans[i].schedule);
+    uint64_t most = 0, scratch = 0;
+    for (int32_t i = 0; i < ctx->n_plan; i++) {
+        memory.compute += tdm_schedule_plan_size(ctx->plans[i].schedule, &scratch);
+        if (most < scratch) most = scratch;
+    }
+    memory.compute += most;
     memory.output = (uint64_t)(ctx->logits_room + ctx->candidate_room) * 4;
     return memory;
 }

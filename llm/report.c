@@ -104,28 +104,33 @@ static tdm_status weights_measure(const llm_model *m, tdm_open_device *dev, cons
     return TDM_OK;
 }
 
-/* Bytes that a plan itself holds. If the plan cannot be made for lack of memory, the report still
- * shows that the rest does not fit. */
+/* Bytes that a plan and its queue's scratch hold. If the plan cannot be made for lack of memory, the
+ * report still shows that the rest does not fit. */
 static tdm_status plan_measure(tdm_open_device *dev, const tdm_graph *graph, uint64_t *size_out,
                                tdm_error *err) {
     tdm_device_plan *plan = NULL;
+    tdm_queue_adapter *queue = NULL;
     tdm_plan_info info;
     *size_out = 0;
-    tdm_status status = tdm_device_plan_create(dev, graph, &plan, err);
+    tdm_status status = tdm_queue_adapter_create(dev, &queue, err);
+    if (status == TDM_OK) status = tdm_device_plan_create(queue, graph, &plan, err);
     if (status == TDM_OK) status = tdm_device_plan_get_info(plan, &info, err);
-    if (status == TDM_OK) *size_out = info.device_size + info.host_size;
+    if (status == TDM_OK) *size_out = info.device_size + info.host_size + info.scratch_size;
     tdm_device_plan_destroy(plan);
+    tdm_queue_adapter_destroy(queue);
     return status == TDM_RESOURCE_EXHAUSTED ? TDM_OK : status;
 }
 
 /* Bytes of inputs, outputs and temporaries in a schedule of one stage, and of the plan. */
 static tdm_status compute_measure(tdm_open_device *dev, const tdm_graph *graph, const kept *k,
-                                  uint64_t align, uint64_t *size_out, tdm_error *err) {
+                                  uint64_t align, bool holds_temps, uint64_t *size_out,
+                                  tdm_error *err) {
     uint64_t *offsets = malloc(((size_t)graph->n_slot + 1) * sizeof *offsets);
     uint64_t size = 0, plan_size = 0;
     if (offsets == NULL) return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "report: out of memory");
     tdm_status status = tdm_graph_plan_memory(graph, align, offsets, &size, err);
     free(offsets);
+    if (holds_temps) size = 0;
     for (int32_t i = 0; i < graph->n_value; i++) {
         const tdm_value *v = tdm_graph_value(graph, i);
         if (v->slot < 0 || (v->kind != TDM_VALUE_INPUT && v->kind != TDM_VALUE_OUTPUT)) continue;
@@ -161,7 +166,8 @@ static tdm_status member_measure(const llm_model *m, tdm_open_device *dev, const
         (info.flags & (TDM_DEVICE_IS_HOST | TDM_DEVICE_IS_INTEGRATED)) == 0)
         member->host_state_size = member->state_size;
     if (status == TDM_OK)
-        status = compute_measure(dev, graph, k, align, &member->compute_size, err);
+        status = compute_measure(dev, graph, k, align, (info.flags & TDM_DEVICE_HOLDS_TEMPS) != 0,
+                                 &member->compute_size, err);
     if (status == TDM_OK && !k->is_whole)
         status = crossing_measure(dev, graph, &member->crossing_size, err);
     return status;

@@ -78,7 +78,7 @@ tdm_status runner_weights_lock(runner_app *app, llm_model *model, tdm_error *err
     for (int32_t i = 0; i < TDM_MAX_STAGE_DEVICES; i++) {
         const tdm_mem *mem = &model->mem[i];
         if (mem->dev == NULL || mem->size == 0) continue;
-        void *data = tdm_mem_host_pointer(mem);
+        void *data = tdm_mem_host_pointer(mem, TDM_ACCESS_READ);
         if (data != NULL && mlock(data, (size_t)mem->size) != 0)
             return lock_failed("mlock", mem->size, err);
         /* a group's members have the memory: what is resident is locked, and the file is not */

@@ -106,10 +106,10 @@ tdm_status runner_roster_enumerate(runner_roster *roster, const char *const **na
     tdm_status status = is_new ? tdm_runtime_load_all(roster->rt, &n_plugin, err) : TDM_OK;
     for (int32_t p = 0; p < n_plugin && status == TDM_OK; p++) {
         int32_t n_device = 0;
-        if (tdm_runtime_device_count(roster->rt, p, &n_device, NULL) != TDM_OK) continue;
+        if (tdm_runtime_device_count(roster->rt, p, NULL, &n_device, NULL) != TDM_OK) continue;
         for (int32_t i = 0; i < n_device && status == TDM_OK; i++) {
             tdm_device_info info;
-            if (tdm_runtime_device_describe(roster->rt, p, i, &info, NULL) == TDM_OK)
+            if (tdm_runtime_device_describe(roster->rt, p, i, NULL, &info, NULL) == TDM_OK)
                 status = found_add(roster, info.name, p, i, err);
         }
     }

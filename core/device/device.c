@@ -34,11 +34,12 @@ void tdm_device_info_end_texts(tdm_device_info *info) {
 tdm_status tdm_open_device_get_info(tdm_open_device *dev, tdm_device_info *info_out,
                                     tdm_error *err) {
     const tdm_device_ops *ops = dev->from->plugin->device;
+    const tdm_device_params params = {sizeof params, dev->index, dev->n_option, dev->options};
     memset(info_out, 0, sizeof *info_out);
     info_out->struct_size = sizeof *info_out;
-    tdm_status status = TDM_HAS(ops, get_info)
-                            ? ops->get_info(dev->device, info_out, err)
-                            : ops->describe(dev->from->instance, dev->index, info_out, err);
+    tdm_status status = TDM_HAS(ops, get_info) ? ops->get_info(dev->device, info_out, err)
+                                               : ops->describe(dev->from->instance, dev->index,
+                                                               &params, info_out, err);
     tdm_device_info_end_texts(info_out);
     return status;
 }
@@ -105,17 +106,19 @@ void tdm_mem_free(tdm_mem *mem) {
 
 tdm_status tdm_mem_upload(const tdm_mem *mem, uint64_t off, const void *src, uint64_t size,
                           tdm_error *err) {
+    tdm_counter_add(TDM_COUNTER_UPLOADS, 1);
     return buffer_ops(mem->dev)->upload(mem->buffer, off, src, size, err);
 }
 
 tdm_status tdm_mem_download(const tdm_mem *mem, uint64_t off, void *dst, uint64_t size,
                             tdm_error *err) {
+    tdm_counter_add(TDM_COUNTER_DOWNLOADS, 1);
     return buffer_ops(mem->dev)->download(mem->buffer, off, dst, size, err);
 }
 
-void *tdm_mem_host_pointer(const tdm_mem *mem) {
+void *tdm_mem_host_pointer(const tdm_mem *mem, uint32_t access) {
     const tdm_buffer_ops *ops = buffer_ops(mem->dev);
-    return TDM_HAS(ops, host_pointer) ? ops->host_pointer(mem->buffer) : NULL;
+    return TDM_HAS(ops, host_pointer) ? ops->host_pointer(mem->buffer, access) : NULL;
 }
 
 tdm_status tdm_mem_fill(const tdm_mem *mem, uint64_t off, uint64_t size, uint8_t byte,
@@ -136,8 +139,8 @@ tdm_status tdm_mem_fill(const tdm_mem *mem, uint64_t off, uint64_t size, uint8_t
 
 /* Host address of a range. NULL where there is none, and where the range leaves the buffer: the
  * plugin's upload or download then refuses the range. */
-static uint8_t *host_range(const tdm_mem *mem, uint64_t off, uint64_t size) {
-    uint8_t *host = tdm_mem_host_pointer(mem);
+static uint8_t *host_range(const tdm_mem *mem, uint64_t off, uint64_t size, uint32_t access) {
+    uint8_t *host = tdm_mem_host_pointer(mem, access);
     return host != NULL && off <= mem->size && size <= mem->size - off ? host + off : NULL;
 }
 
@@ -148,9 +151,9 @@ static bool copy_direct(const tdm_mem *dst, uint64_t dst_off, const tdm_mem *src
     uint8_t *host;
     if (dst->dev == src->dev && TDM_HAS(ops, copy))
         *status = ops->copy(dst->buffer, dst_off, src->buffer, src_off, size, err);
-    else if ((host = host_range(src, src_off, size)) != NULL)
+    else if ((host = host_range(src, src_off, size, TDM_ACCESS_READ)) != NULL)
         *status = tdm_mem_upload(dst, dst_off, host, size, err);
-    else if ((host = host_range(dst, dst_off, size)) != NULL)
+    else if ((host = host_range(dst, dst_off, size, TDM_ACCESS_WRITE)) != NULL)
         *status = tdm_mem_download(src, src_off, host, size, err);
     else
         return false;

@@ -89,6 +89,7 @@ static const char *plugin_missing_slot(const tdm_plugin *p) {
         if (!TDM_HAS(p->queue, destroy)) return "queue.destroy";
         if (!TDM_HAS(p->queue, graph_prepare)) return "queue.graph_prepare";
         if (!TDM_HAS(p->queue, plan_destroy)) return "queue.plan_destroy";
+        if (!TDM_HAS(p->queue, plan_bind)) return "queue.plan_bind";
         if (!TDM_HAS(p->queue, graph_compute)) return "queue.graph_compute";
     } else if (!TDM_HAS(p->device, graph_compute_sync)) {
         return "device.graph_compute_sync (or a queue table)";
@@ -249,16 +250,18 @@ const char *tdm_runtime_plugin_file(const tdm_runtime *rt, int32_t i) {
     return rt->plugins[i]->file;
 }
 
-tdm_status tdm_runtime_device_count(tdm_runtime *rt, int32_t i, int32_t *n_out, tdm_error *err) {
-    return rt->plugins[i]->plugin->device->count(rt->plugins[i]->instance, n_out, err);
+tdm_status tdm_runtime_device_count(tdm_runtime *rt, int32_t i, const tdm_device_params *params,
+                                    int32_t *n_out, tdm_error *err) {
+    return rt->plugins[i]->plugin->device->count(rt->plugins[i]->instance, params, n_out, err);
 }
 
 tdm_status tdm_runtime_device_describe(tdm_runtime *rt, int32_t i, int32_t index,
-                                       tdm_device_info *info_out, tdm_error *err) {
+                                       const tdm_device_params *params, tdm_device_info *info_out,
+                                       tdm_error *err) {
     memset(info_out, 0, sizeof *info_out);
     info_out->struct_size = sizeof *info_out;
-    tdm_status status =
-        rt->plugins[i]->plugin->device->describe(rt->plugins[i]->instance, index, info_out, err);
+    tdm_status status = rt->plugins[i]->plugin->device->describe(rt->plugins[i]->instance, index,
+                                                                 params, info_out, err);
     tdm_device_info_end_texts(info_out);
     return status;
 }

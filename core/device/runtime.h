@@ -56,10 +56,13 @@ int32_t tdm_runtime_plugin_count(const tdm_runtime *rt);
 const tdm_plugin *tdm_runtime_plugin(const tdm_runtime *rt, int32_t i);
 /* Path of its shared object. */
 const char *tdm_runtime_plugin_file(const tdm_runtime *rt, int32_t i);
-/* Number of devices of plugin i. Where it is 0, err (nullable) receives the reason. */
-tdm_status tdm_runtime_device_count(tdm_runtime *rt, int32_t i, int32_t *n_out, tdm_error *err);
+/* Number of devices of plugin i with these options (nullable: none). Where it is 0, err (nullable)
+ * receives the reason. */
+tdm_status tdm_runtime_device_count(tdm_runtime *rt, int32_t i, const tdm_device_params *params,
+                                    int32_t *n_out, tdm_error *err);
 tdm_status tdm_runtime_device_describe(tdm_runtime *rt, int32_t i, int32_t index,
-                                       tdm_device_info *info_out, tdm_error *err);
+                                       const tdm_device_params *params, tdm_device_info *info_out,
+                                       tdm_error *err);
 
 /* An open device as the host uses it. Every function below works for a level 0 plugin too, so
  * callers need not test TDM_HAS. */
@@ -135,8 +138,8 @@ tdm_status tdm_mem_fill(const tdm_mem *mem, uint64_t off, uint64_t size, uint8_t
 /* Between any two devices; through the host where they differ. */
 tdm_status tdm_mem_copy(const tdm_mem *dst, uint64_t dst_off, const tdm_mem *src, uint64_t src_off,
                         uint64_t size, tdm_error *err);
-/* Host address or NULL. */
-void *tdm_mem_host_pointer(const tdm_mem *mem);
+/* Host address for this access (TDM_ACCESS_*), or NULL (tdm_buffer_ops.host_pointer). */
+void *tdm_mem_host_pointer(const tdm_mem *mem, uint32_t access);
 tdm_status tdm_open_device_tensor_size(tdm_open_device *dev, const tdm_tensor_desc *desc,
                                        uint64_t *size_out, tdm_error *err);
 tdm_status tdm_mem_tensor_upload(const tdm_mem *mem, uint64_t off, const tdm_tensor_desc *desc,

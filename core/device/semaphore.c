@@ -1,10 +1,18 @@
 /* SPDX-License-Identifier: MIT
  *
- * semaphore.c: the timelines of tandem/semaphore.h. Owns the word, its waiters and its failure.
+ * semaphore.c: the timelines of tandem/semaphore.h. Owns the word, its waiters, what devices attach,
+ * the callbacks and the failure.
+ *
+ * A waiting thread polls the word for a moment. Then it either calls the driver's wait that is
+ * attached for its value, in slices, so that it sees poison; or it sleeps until something changes.
+ * Callbacks run on the thread that signals or fails. Where only a driver knows when a point is
+ * reached, a thread of the semaphore waits for the callbacks in the driver; it is started with the
+ * first callback that meets an attached wait.
  */
 #include <errno.h>
 #include <pthread.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,20 +24,45 @@
 /* A wait polls the word this many times before it sleeps. That takes about as long as a wake-up, so
  * that a short computation needs no wake-up, and a long one does not lose a core to the waiter. */
 #define SPIN_COUNT      2000
-#define LOOKS_PER_YIELD 100
+#define POLLS_PER_YIELD 100
+
+/* A driver's wait, in the list of its semaphore in order of value. */
+typedef struct attached attached;
+struct attached {
+    attached *next;
+    uint64_t value;
+    tdm_native_wait wait;
+    int n_inside;    /* threads that are in wait.wait */
+    bool is_retired; /* reached or failed: released when the last thread has left */
+};
+
+typedef struct callback callback;
+struct callback {
+    callback *next;
+    uint64_t value;
+    tdm_reached_fn fn;
+    void *user;
+};
 
 struct tdm_semaphore {
-    _Atomic uint64_t value;
-    _Atomic int status; /* TDM_OK until poisoned */
-    int n_waiter;       /* under mutex, as is error */
-    pthread_mutex_t mutex;
+    _Alignas(64) _Atomic uint64_t value; /* alone in its line: devices write it */
+    _Alignas(64) _Atomic int status;     /* TDM_OK until poisoned */
+    _Atomic int n_attached;              /* entries of the list that are not retired */
+    pthread_mutex_t mutex;               /* of all that follows */
     pthread_cond_t changed;
+    int n_waiter;
+    int n_busy; /* threads that run callbacks or release what was attached */
+    attached *natives, *unused_natives;
+    callback *callbacks, *unused_callbacks; /* callbacks in order of value */
+    pthread_t watcher;
+    bool has_watcher, is_ending;
     tdm_error error;
 };
 
 static tdm_status semaphore_create(uint64_t value, tdm_semaphore **semaphore_out, tdm_error *err) {
-    tdm_semaphore *s = calloc(1, sizeof *s);
+    tdm_semaphore *s = aligned_alloc(64, (sizeof *s + 63) / 64 * 64);
     if (s == NULL) return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "semaphore: out of memory");
+    memset(s, 0, sizeof *s);
     pthread_condattr_t attr;
     pthread_condattr_init(&attr);
     pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
@@ -43,18 +76,14 @@ static tdm_status semaphore_create(uint64_t value, tdm_semaphore **semaphore_out
     }
     atomic_init(&s->value, value);
     atomic_init(&s->status, TDM_OK);
+    atomic_init(&s->n_attached, 0);
     *semaphore_out = s;
     return TDM_OK;
 }
 
-static void semaphore_destroy(tdm_semaphore *s) {
-    if (s == NULL) return;
-    /* A waiter that saw the value while polling may get here before the signaller has unlocked. */
-    pthread_mutex_lock(&s->mutex);
-    pthread_mutex_unlock(&s->mutex);
-    pthread_cond_destroy(&s->changed);
-    pthread_mutex_destroy(&s->mutex);
-    free(s);
+static bool is_settled(tdm_semaphore *s, uint64_t value) {
+    return atomic_load_explicit(&s->value, memory_order_acquire) >= value ||
+           atomic_load_explicit(&s->status, memory_order_acquire) != TDM_OK;
 }
 
 static tdm_status semaphore_failure(tdm_semaphore *s, tdm_error *err) {
@@ -64,48 +93,178 @@ static tdm_status semaphore_failure(tdm_semaphore *s, tdm_error *err) {
     return status;
 }
 
-static tdm_status semaphore_query(tdm_semaphore *s, uint64_t *value_out, tdm_error *err) {
-    if (atomic_load_explicit(&s->status, memory_order_acquire) != TDM_OK)
-        return semaphore_failure(s, err);
-    *value_out = atomic_load_explicit(&s->value, memory_order_acquire);
-    return TDM_OK;
+/* ---- Settling ---- */
+
+/* Takes what a change of word or status has settled from the lists, with the mutex held, and runs it
+ * without. */
+typedef struct settled {
+    callback *callbacks;
+    attached *natives;
+} settled;
+
+static void settled_take(tdm_semaphore *s, settled *out) {
+    bool is_failed = s->status != TDM_OK;
+    uint64_t value = atomic_load_explicit(&s->value, memory_order_relaxed);
+    *out = (settled){NULL, NULL};
+    callback **last = &out->callbacks;
+    while (s->callbacks != NULL && (is_failed || s->callbacks->value <= value)) {
+        *last = s->callbacks;
+        last = &s->callbacks->next;
+        s->callbacks = s->callbacks->next;
+        *last = NULL;
+    }
+    for (attached **at = &s->natives; *at != NULL;) {
+        attached *n = *at;
+        if (!n->is_retired && (is_failed || n->value <= value)) {
+            n->is_retired = true;
+            atomic_fetch_sub_explicit(&s->n_attached, 1, memory_order_relaxed);
+        }
+        if (!n->is_retired || n->n_inside > 0) {
+            at = &n->next;
+            continue;
+        }
+        *at = n->next;
+        n->next = out->natives;
+        out->natives = n;
+    }
+    if (out->callbacks != NULL || out->natives != NULL) s->n_busy++;
+    if (s->n_waiter > 0) pthread_cond_broadcast(&s->changed);
 }
 
-static bool is_settled(tdm_semaphore *s, uint64_t value) {
-    return atomic_load_explicit(&s->value, memory_order_acquire) >= value ||
-           atomic_load_explicit(&s->status, memory_order_acquire) != TDM_OK;
+static void settled_run(tdm_semaphore *s, const settled *done) {
+    if (done->callbacks == NULL && done->natives == NULL) return;
+    tdm_error err = {0};
+    tdm_status status = (tdm_status)atomic_load_explicit(&s->status, memory_order_acquire);
+    if (status != TDM_OK) semaphore_failure(s, &err);
+    uint64_t value = atomic_load_explicit(&s->value, memory_order_acquire);
+    attached *last_native = NULL;
+    callback *last_callback = NULL;
+    for (attached *n = done->natives; n != NULL; last_native = n, n = n->next)
+        if (n->wait.release != NULL) n->wait.release(n->wait.context);
+    for (callback *c = done->callbacks; c != NULL; last_callback = c, c = c->next) {
+        bool is_reached = c->value <= value;
+        c->fn(c->user, is_reached ? TDM_OK : status, is_reached ? NULL : &err);
+    }
+    pthread_mutex_lock(&s->mutex);
+    if (last_native != NULL) {
+        last_native->next = s->unused_natives;
+        s->unused_natives = done->natives;
+    }
+    if (last_callback != NULL) {
+        last_callback->next = s->unused_callbacks;
+        s->unused_callbacks = done->callbacks;
+    }
+    s->n_busy--;
+    pthread_cond_broadcast(&s->changed);
+    pthread_mutex_unlock(&s->mutex);
 }
 
-static struct timespec deadline_after(uint64_t timeout_ns) {
+static void semaphore_signal(tdm_semaphore *s, uint64_t value) {
+    settled done = {NULL, NULL};
+    pthread_mutex_lock(&s->mutex);
+    if (atomic_load_explicit(&s->value, memory_order_relaxed) < value)
+        atomic_store_explicit(&s->value, value, memory_order_release);
+    settled_take(s, &done);
+    pthread_mutex_unlock(&s->mutex);
+    settled_run(s, &done);
+}
+
+static void semaphore_fail(tdm_semaphore *s, tdm_status status, const tdm_error *err) {
+    settled done = {NULL, NULL};
+    pthread_mutex_lock(&s->mutex);
+    if (s->status == TDM_OK) {
+        status = status == TDM_OK ? TDM_INTERNAL : status;
+        tdm_fail(&s->error, status, "%s",
+                 err != NULL && err->message[0] != 0 ? err->message : tdm_status_text(status));
+        atomic_store_explicit(&s->status, (int)status, memory_order_release);
+        settled_take(s, &done);
+    }
+    pthread_mutex_unlock(&s->mutex);
+    settled_run(s, &done);
+}
+
+/* ---- Waiting ---- */
+
+static uint64_t clock_ns(void) {
     struct timespec t;
     clock_gettime(CLOCK_MONOTONIC, &t);
-    uint64_t seconds = timeout_ns / 1000000000u;
-    t.tv_nsec += (long)(timeout_ns % 1000000000u);
-    t.tv_sec += (time_t)(seconds > INT32_MAX ? INT32_MAX : seconds) + t.tv_nsec / 1000000000;
-    t.tv_nsec %= 1000000000;
-    return t;
+    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+/* The attached wait that a waiter for `value` may use: that of the lowest value which is not below.
+ * Under the mutex. */
+static attached *native_find(const tdm_semaphore *s, uint64_t value) {
+    for (attached *n = s->natives; n != NULL; n = n->next)
+        if (!n->is_retired && n->value >= value) return n;
+    return NULL;
+}
+
+/* Calls an attached wait; the mutex is held before and after, and not meanwhile. */
+static void native_wait(tdm_semaphore *s, attached *n, uint64_t timeout_ns) {
+    tdm_error err = {0};
+    settled done = {NULL, NULL};
+    uint64_t value = n->value;
+    n->n_inside++;
+    pthread_mutex_unlock(&s->mutex);
+    tdm_status status = n->wait.wait(
+        n->wait.context,
+        timeout_ns < TDM_NATIVE_WAIT_SLICE_NS ? timeout_ns : TDM_NATIVE_WAIT_SLICE_NS, &err);
+    pthread_mutex_lock(&s->mutex);
+    n->n_inside--;
+    pthread_mutex_unlock(&s->mutex);
+    if (status == TDM_OK)
+        semaphore_signal(s, value);
+    else if (status != TDM_DEADLINE_EXCEEDED)
+        semaphore_fail(s, status, &err);
+    pthread_mutex_lock(&s->mutex);
+    settled_take(s, &done); /* n, where it was retired while this thread was inside */
+    if (done.callbacks == NULL && done.natives == NULL) return;
+    pthread_mutex_unlock(&s->mutex);
+    settled_run(s, &done);
+    pthread_mutex_lock(&s->mutex);
+}
+
+static void slept_until(tdm_semaphore *s, uint64_t end_ns) {
+    if (end_ns == TDM_WAIT_FOREVER) {
+        pthread_cond_wait(&s->changed, &s->mutex);
+        return;
+    }
+    struct timespec end = {.tv_sec = (time_t)(end_ns / 1000000000u),
+                           .tv_nsec = (long)(end_ns % 1000000000u)};
+    pthread_cond_timedwait(&s->changed, &s->mutex, &end);
+}
+
+static void semaphore_await(tdm_semaphore *s, uint64_t value, uint64_t timeout_ns) {
+    uint64_t end = TDM_WAIT_FOREVER;
+    if (timeout_ns != TDM_WAIT_FOREVER && __builtin_add_overflow(clock_ns(), timeout_ns, &end))
+        end = TDM_WAIT_FOREVER;
+    pthread_mutex_lock(&s->mutex);
+    s->n_waiter++;
+    while (!is_settled(s, value)) {
+        attached *n = native_find(s, value);
+        uint64_t now = end != TDM_WAIT_FOREVER ? clock_ns() : 0;
+        if (now >= end) {
+            if (n != NULL) native_wait(s, n, 0);
+            break;
+        }
+        if (n != NULL)
+            native_wait(s, n, end - now);
+        else
+            slept_until(s, end);
+    }
+    s->n_waiter--;
+    pthread_mutex_unlock(&s->mutex);
 }
 
 static tdm_status semaphore_wait(tdm_semaphore *s, uint64_t value, uint64_t timeout_ns,
                                  tdm_error *err) {
     for (int i = 1; i <= SPIN_COUNT && timeout_ns > 0 && !is_settled(s, value); i++) {
+        if (atomic_load_explicit(&s->n_attached, memory_order_relaxed) > 0) break;
         tdm_relax();
         /* The signaller may need this processor. */
-        if (i % LOOKS_PER_YIELD == 0) sched_yield();
+        if (i % POLLS_PER_YIELD == 0) sched_yield();
     }
-    if (!is_settled(s, value)) {
-        struct timespec deadline = {0};
-        if (timeout_ns != TDM_WAIT_FOREVER) deadline = deadline_after(timeout_ns);
-        int rc = 0;
-        pthread_mutex_lock(&s->mutex);
-        s->n_waiter++;
-        while (!is_settled(s, value) && rc != ETIMEDOUT)
-            rc = timeout_ns == TDM_WAIT_FOREVER
-                     ? pthread_cond_wait(&s->changed, &s->mutex)
-                     : pthread_cond_timedwait(&s->changed, &s->mutex, &deadline);
-        s->n_waiter--;
-        pthread_mutex_unlock(&s->mutex);
-    }
+    if (!is_settled(s, value)) semaphore_await(s, value, timeout_ns);
     if (atomic_load_explicit(&s->status, memory_order_acquire) != TDM_OK)
         return semaphore_failure(s, err);
     uint64_t now = atomic_load_explicit(&s->value, memory_order_acquire);
@@ -116,25 +275,143 @@ static tdm_status semaphore_wait(tdm_semaphore *s, uint64_t value, uint64_t time
                     (unsigned long long)now);
 }
 
-static void semaphore_signal(tdm_semaphore *s, uint64_t value) {
-    pthread_mutex_lock(&s->mutex);
-    if (atomic_load_explicit(&s->value, memory_order_relaxed) < value) {
-        atomic_store_explicit(&s->value, value, memory_order_release);
-        if (s->n_waiter > 0) pthread_cond_broadcast(&s->changed);
+static tdm_status semaphore_query(tdm_semaphore *s, uint64_t *value_out, tdm_error *err) {
+    if (atomic_load_explicit(&s->n_attached, memory_order_relaxed) > 0) {
+        pthread_mutex_lock(&s->mutex);
+        uint64_t asked = 0; /* value of the last one asked about */
+        for (attached *n; (n = native_find(s, 0)) != NULL && n->value != asked;) {
+            asked = n->value;
+            native_wait(s, n, 0);
+        }
+        pthread_mutex_unlock(&s->mutex);
     }
-    pthread_mutex_unlock(&s->mutex);
+    if (atomic_load_explicit(&s->status, memory_order_acquire) != TDM_OK)
+        return semaphore_failure(s, err);
+    *value_out = atomic_load_explicit(&s->value, memory_order_acquire);
+    return TDM_OK;
 }
 
-static void semaphore_fail(tdm_semaphore *s, tdm_status status, const tdm_error *err) {
+/* ---- Words, callbacks and attached waits ---- */
+
+static uint64_t *semaphore_word(tdm_semaphore *s) {
+    return (uint64_t *)(void *)&s->value;
+}
+
+/* Waits in the driver for the callbacks. */
+static void *watcher_main(void *arg) {
+    tdm_semaphore *s = arg;
     pthread_mutex_lock(&s->mutex);
-    if (s->status == TDM_OK) {
-        status = status == TDM_OK ? TDM_INTERNAL : status;
-        tdm_fail(&s->error, status, "%s",
-                 err != NULL && err->message[0] != 0 ? err->message : tdm_status_text(status));
-        atomic_store_explicit(&s->status, (int)status, memory_order_release);
-        pthread_cond_broadcast(&s->changed);
+    s->n_waiter++;
+    while (!s->is_ending) {
+        attached *n = s->callbacks != NULL ? native_find(s, s->callbacks->value) : NULL;
+        if (n != NULL)
+            native_wait(s, n, TDM_WAIT_FOREVER);
+        else
+            pthread_cond_wait(&s->changed, &s->mutex);
+    }
+    s->n_waiter--;
+    pthread_mutex_unlock(&s->mutex);
+    return NULL;
+}
+
+/* Starts the watcher where a callback and an attached wait have met. Under the mutex. */
+static tdm_status watcher_start(tdm_semaphore *s, tdm_error *err) {
+    if (s->has_watcher || s->callbacks == NULL || native_find(s, s->callbacks->value) == NULL)
+        return TDM_OK;
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int rc = pthread_create(&s->watcher, NULL, watcher_main, s);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (rc != 0)
+        return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "semaphore: no thread for its callbacks: %s",
+                        strerror(rc));
+    s->has_watcher = true;
+    return TDM_OK;
+}
+
+static tdm_status semaphore_on_reached(tdm_semaphore *s, uint64_t value, tdm_reached_fn fn,
+                                       void *user, tdm_error *err) {
+    settled done = {NULL, NULL};
+    pthread_mutex_lock(&s->mutex);
+    callback *c = s->unused_callbacks;
+    if (c != NULL) s->unused_callbacks = c->next;
+    if (c == NULL && (c = malloc(sizeof *c)) == NULL) {
+        pthread_mutex_unlock(&s->mutex);
+        return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "semaphore: out of memory");
+    }
+    callback **at = &s->callbacks;
+    while (*at != NULL && (*at)->value <= value) at = &(*at)->next;
+    *c = (callback){.next = *at, .value = value, .fn = fn, .user = user};
+    *at = c;
+    tdm_status status = watcher_start(s, err);
+    if (status == TDM_OK) {
+        settled_take(s, &done);
+    } else {
+        *at = c->next;
+        c->next = s->unused_callbacks;
+        s->unused_callbacks = c;
     }
     pthread_mutex_unlock(&s->mutex);
+    settled_run(s, &done);
+    return status;
+}
+
+static tdm_status semaphore_attach(tdm_semaphore *s, uint64_t value, const tdm_native_wait *wait,
+                                   tdm_error *err) {
+    settled done = {NULL, NULL};
+    pthread_mutex_lock(&s->mutex);
+    attached *n = s->unused_natives;
+    if (n != NULL) s->unused_natives = n->next;
+    if (n == NULL && (n = malloc(sizeof *n)) == NULL) {
+        pthread_mutex_unlock(&s->mutex);
+        return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "semaphore: out of memory");
+    }
+    attached **at = &s->natives;
+    while (*at != NULL && (*at)->value <= value) at = &(*at)->next;
+    *n = (attached){.next = *at, .value = value, .wait = *wait};
+    *at = n;
+    atomic_fetch_add_explicit(&s->n_attached, 1, memory_order_relaxed);
+    tdm_status status = watcher_start(s, err);
+    if (status == TDM_OK) {
+        settled_take(s, &done); /* at once where the point is settled; wakes sleeping waiters */
+    } else {
+        *at = n->next;
+        n->next = s->unused_natives;
+        s->unused_natives = n;
+        atomic_fetch_sub_explicit(&s->n_attached, 1, memory_order_relaxed);
+    }
+    pthread_mutex_unlock(&s->mutex);
+    settled_run(s, &done);
+    return status;
+}
+
+static void semaphore_destroy(tdm_semaphore *s) {
+    if (s == NULL) return;
+    /* A waiter that saw the value while polling may get here before the signaller has ended. */
+    pthread_mutex_lock(&s->mutex);
+    s->is_ending = true;
+    pthread_cond_broadcast(&s->changed);
+    while (s->n_busy > 0) pthread_cond_wait(&s->changed, &s->mutex);
+    pthread_mutex_unlock(&s->mutex);
+    if (s->has_watcher) pthread_join(s->watcher, NULL);
+    for (attached *n = s->natives; n != NULL; n = n->next)
+        if (n->wait.release != NULL) n->wait.release(n->wait.context);
+    attached *natives[2] = {s->natives, s->unused_natives};
+    callback *callbacks[2] = {s->callbacks, s->unused_callbacks};
+    for (int i = 0; i < 2; i++) {
+        for (attached *n = natives[i], *next; n != NULL; n = next) {
+            next = n->next;
+            free(n);
+        }
+        for (callback *c = callbacks[i], *next; c != NULL; c = next) {
+            next = c->next;
+            free(c);
+        }
+    }
+    pthread_cond_destroy(&s->changed);
+    pthread_mutex_destroy(&s->mutex);
+    free(s);
 }
 
 const tdm_host_semaphore_ops tdm_semaphore_ops = {
@@ -145,4 +422,7 @@ const tdm_host_semaphore_ops tdm_semaphore_ops = {
     .wait = semaphore_wait,
     .signal = semaphore_signal,
     .fail = semaphore_fail,
+    .word = semaphore_word,
+    .on_reached = semaphore_on_reached,
+    .attach = semaphore_attach,
 };

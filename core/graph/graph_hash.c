@@ -32,6 +32,8 @@ static void words_of_header(const tdm_graph *g, words *w) {
     words_pair(w, g->step_caps.n_tok, g->step_caps.n_seq);
     words_pair(w, g->step_caps.n_out, g->step_caps.n_entry);
     words_pair(w, g->step_caps.n_job, g->step_caps.n_class);
+    for (size_t i = 0; i < sizeof g->step_caps.reserved / sizeof g->step_caps.reserved[0]; i += 2)
+        words_pair(w, g->step_caps.reserved[i], g->step_caps.reserved[i + 1]);
 }
 
 static void words_of_value(const tdm_graph *g, int32_t i, words *w) {
@@ -62,9 +64,11 @@ static void words_of_partition(const tdm_graph *g, int32_t i, words *w) {
     const tdm_partition *p = tdm_graph_partition(g, i);
     words_pair(w, p->id, p->layer);
     words_pair(w, p->n_unit, p->n_segment);
-    words_pair(w, p->unit_len[0], p->unit_len[1]);
-    words_pair(w, p->unit_len[2], p->unit_len[3]);
-    words_pair(w, p->n_sub, p->is_whole);
+    for (int32_t s = 0; s < TDM_MAX_SEGMENTS; s += 2)
+        words_pair(w, p->unit_len[s], p->unit_len[s + 1]);
+    words_pair(w, p->n_sub, p->whole_segments);
+    for (size_t i = 0; i < sizeof p->reserved / sizeof p->reserved[0]; i += 2)
+        words_pair(w, p->reserved[i], p->reserved[i + 1]);
 }
 
 static void words_of_kv(const tdm_graph *g, int32_t i, words *w) {

@@ -173,13 +173,15 @@ tdm_status tdm_partition_check(const tdm_partition *partition, int32_t index, td
                         "there are 0 units or more and 1 .. %d segments",
                         (int)index, (int)partition->layer, (int)partition->n_unit,
                         (int)partition->n_segment, TDM_MAX_SEGMENTS);
-    if (partition->n_sub < 0 || partition->is_whole < 0 || partition->is_whole > 1)
+    if (partition->n_sub < 0 || (uint32_t)partition->whole_segments >> partition->n_segment != 0)
         return tdm_fail(err, TDM_INVALID_ARGUMENT,
-                        "partition %d: %d parts of a unit, is_whole = %d: parts are 0 or more, "
-                        "is_whole is 0 or 1",
-                        (int)index, (int)partition->n_sub, (int)partition->is_whole);
+                        "partition %d: %d parts of a unit, whole_segments = 0x%x: parts are 0 or "
+                        "more, and there are %d segments",
+                        (int)index, (int)partition->n_sub, (unsigned)partition->whole_segments,
+                        (int)partition->n_segment);
     for (i = 0; i < TDM_MAX_SEGMENTS; i++)
-        if (partition->n_sub > 1 && partition->is_whole == 0 && i < partition->n_segment &&
+        if (partition->n_sub > 1 && i < partition->n_segment &&
+            (partition->whole_segments >> i & 1) == 0 &&
             partition->unit_len[i] % partition->n_sub != 0)
             return tdm_fail(err, TDM_INVALID_ARGUMENT,
                             "partition %d: a unit of %d elements does not have %d equal parts",

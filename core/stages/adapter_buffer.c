@@ -223,8 +223,8 @@ static tdm_status buffer_copy(tdm_buffer *dst, uint64_t dst_off, tdm_buffer *src
     return status;
 }
 
-static void *buffer_host_pointer(tdm_buffer *b) {
-    return b->items == NULL ? tdm_mem_host_pointer(&b->mem[ADAPTER_MAIN]) : NULL;
+static void *buffer_host_pointer(tdm_buffer *b, uint32_t access) {
+    return b->items == NULL ? tdm_mem_host_pointer(&b->mem[ADAPTER_MAIN], access) : NULL;
 }
 
 static tdm_status buffer_import_host(tdm_device *device, void *ptr, uint64_t size,

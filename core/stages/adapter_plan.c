@@ -101,23 +101,30 @@ static tdm_status stages_make(tdm_plan *plan, const sides *s, tdm_error *err) {
     tdm_device *device = plan->device;
     tdm_open_device *fallback = adapter_fallback(device, err);
     if (fallback == NULL) return TDM_UNAVAILABLE;
+    tdm_device_info info;
+    tdm_status status = tdm_open_device_get_info(fallback, &info, err);
+    if (status != TDM_OK) return status;
     const tdm_stage_device devs[ADAPTER_SIDE_COUNT_] = {
         [ADAPTER_MAIN] = {device->main, device->align, false},
-        [ADAPTER_FALLBACK] = {fallback, device->align, true},
+        [ADAPTER_FALLBACK] = {fallback, device->align, (info.flags & TDM_DEVICE_HOLDS_TEMPS) == 0},
     };
+    tdm_stage_queues *queues = &plan->queue->stages;
+    if (queues->queues[ADAPTER_FALLBACK] == NULL)
+        status = tdm_queue_adapter_create(fallback, &queues->queues[ADAPTER_FALLBACK], err);
+    if (status != TDM_OK) return status;
     const tdm_cut_params params = {.graph = plan->graph,
                                    .node_dev = s->node,
                                    .n_dev = ADAPTER_SIDE_COUNT_,
                                    .slot_dev = s->slot,
                                    .caller_dev = ADAPTER_MAIN};
-    tdm_status status = tdm_stages_create(&params, devs, &plan->stages, err);
+    status = tdm_stages_create(&params, devs, &plan->stages, err);
     for (int32_t d = 0; d < ADAPTER_SIDE_COUNT_ && status == TDM_OK; d++)
         if (plan->stages.need[d] > 0)
             status = tdm_mem_alloc(devs[d].dev, plan->stages.need[d], TDM_BUFFER_COMPUTE,
                                    &plan->memory.mem[d], err);
     if (status == TDM_OK)
         status = tdm_stage_memory_grow_staging(&plan->memory, plan->stages.staging_size, err);
-    if (status == TDM_OK) status = tdm_stages_plan(&plan->stages, err);
+    if (status == TDM_OK) status = tdm_stages_plan(&plan->stages, queues, err);
     if (status != TDM_OK) return status;
     plan->stamps = calloc((size_t)plan->stages.cut.n_weight + 1, sizeof *plan->stamps);
     if (plan->stamps == NULL) return out_of_memory(err);
@@ -125,23 +132,25 @@ static tdm_status stages_make(tdm_plan *plan, const sides *s, tdm_error *err) {
     return TDM_OK;
 }
 
-tdm_status adapter_plan_create(tdm_device *device, const tdm_graph *graph,
+tdm_status adapter_plan_create(tdm_queue *queue, const tdm_graph *graph,
                                const tdm_plan_params *params, tdm_plan **plan_out, tdm_error *err) {
     (void)params; /* has no flags yet */
+    tdm_device *device = queue->device;
     tdm_plan *plan = calloc(1, sizeof *plan);
     if (plan == NULL) return out_of_memory(err);
     sides s = {.device = device, .graph = graph};
     bool is_whole = false;
     tdm_status status = TDM_OK;
     plan->device = device;
+    plan->queue = queue;
     plan->graph = graph;
-    plan->job.run = adapter_plan_run;
     plan->given = calloc((size_t)graph->n_slot + 1, sizeof *plan->given);
     plan->bound = calloc((size_t)graph->n_slot + 1, sizeof *plan->bound);
     if (plan->given == NULL || plan->bound == NULL) status = out_of_memory(err);
     if (status == TDM_OK) status = sides_find(&s, &is_whole, err);
     if (status == TDM_OK)
-        status = is_whole ? tdm_device_plan_create(device->main, graph, &plan->whole, err)
+        status = is_whole ? tdm_device_plan_create(queue->stages.queues[ADAPTER_MAIN], graph,
+                                                   &plan->whole, err)
                           : stages_make(plan, &s, err);
     sides_end(&s);
     if (status != TDM_OK) {
@@ -174,7 +183,7 @@ tdm_status adapter_plan_get_info(const tdm_plan *plan, tdm_plan_info *info_out, 
     if (status != TDM_OK) return status;
     sum.struct_size = known;
     sum.device_size += plan->memory.mem[ADAPTER_MAIN].size;
-    sum.host_size += fallback.host_size + fallback.device_size +
+    sum.host_size += fallback.host_size + fallback.device_size + fallback.scratch_size +
                      plan->memory.mem[ADAPTER_FALLBACK].size + plan->memory.staging_size;
     sum.crossing_size += fallback.crossing_size + plan->stages.cut.copied_size;
     memcpy(info_out, &sum, known > 0 && known < sizeof sum ? known : sizeof sum);

@@ -21,22 +21,38 @@ typedef struct adapter_weight_stamp {
 /* The handle of a plan. */
 struct tdm_plan {
     tdm_device *device;
+    tdm_queue *queue;
     const tdm_graph *graph;
     tdm_device_plan *whole; /* the device's own plan; NULL: stages */
-    tdm_binding *given;     /* [n_slot] of the computation under way, buffers of the caller's */
+    tdm_binding *given;     /* [n_slot] as bound, buffers of the caller's */
     tdm_binding *bound;     /* [n_slot] the same in the device's own buffers */
-    tdm_stages stages;      /* devices are sides */
+    bool is_bound;
+    tdm_stages stages; /* devices are sides */
     tdm_stage_memory memory;
     adapter_weight_stamp *stamps; /* [stages.cut.n_weight] */
-    tdm_queue *queue;             /* that runs it now */
-    tdm_job job;
 };
 
-tdm_status adapter_plan_create(tdm_device *device, const tdm_graph *graph,
+tdm_status adapter_plan_create(tdm_queue *queue, const tdm_graph *graph,
                                const tdm_plan_params *params, tdm_plan **plan_out, tdm_error *err);
 void adapter_plan_destroy(tdm_plan *plan);
 tdm_status adapter_plan_get_info(const tdm_plan *plan, tdm_plan_info *info_out, tdm_error *err);
-/* Runs a submission, on the queue's worker. */
-tdm_status adapter_plan_run(tdm_job *job, tdm_error *err);
+
+/* A computation that went straight to the device. Its semaphore serves it alone, so that a failure
+ * of another computation does not hide whether this one has ended. */
+typedef struct adapter_direct {
+    tdm_semaphore *semaphore;
+    uint64_t value; /* of the last computation */
+} adapter_direct;
+
+/* The handle of a queue. */
+struct tdm_queue {
+    tdm_device *device;
+    tdm_stage_queues
+        stages;             /* by side; the fallback's queue from the first plan with stages on, the
+                                semaphore likewise */
+    tdm_worker *worker;     /* NULL: all work so far went straight to the device */
+    adapter_direct *direct; /* [n_direct] of which most have ended */
+    int32_t n_direct;
+};
 
 #endif

@@ -9,14 +9,6 @@
 
 #include "core/stages/adapter_plan.h"
 
-struct tdm_queue {
-    tdm_device *device;
-    tdm_stage_queues stages; /* by side; the fallback's queue from its first use on, the semaphore
-                                from the worker's start on */
-    tdm_worker *worker;      /* NULL: all work so far went straight to the device */
-    bool is_direct_used;     /* work that bypassed the worker may be under way */
-};
-
 static tdm_status queue_create(tdm_device *device, tdm_queue **queue_out, tdm_error *err) {
     tdm_queue *q = calloc(1, sizeof *q);
     if (q == NULL) return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "queue: out of memory");
@@ -34,7 +26,9 @@ static tdm_status queue_create(tdm_device *device, tdm_queue **queue_out, tdm_er
 static void queue_destroy(tdm_queue *q) {
     if (q == NULL) return;
     tdm_worker_destroy(q->worker);
-    tdm_stage_queues_destroy(&q->stages);
+    tdm_stage_queues_destroy(&q->stages); /* waits for all work */
+    for (int32_t i = 0; i < q->n_direct; i++) tdm_semaphore_ops.destroy(q->direct[i].semaphore);
+    free(q->direct);
     free(q);
 }
 
@@ -85,45 +79,21 @@ static tdm_status weights_refresh(tdm_plan *plan, tdm_error *err) {
     return TDM_OK;
 }
 
-static tdm_status plan_run_stages(tdm_plan *plan, tdm_error *err) {
-    tdm_stage_queues *queues = &plan->queue->stages;
-    tdm_status status = TDM_OK;
-    if (queues->queues[ADAPTER_FALLBACK] == NULL)
-        status = tdm_queue_adapter_create(adapter_fallback(plan->device, NULL),
-                                          &queues->queues[ADAPTER_FALLBACK], err);
-    if (status == TDM_OK)
-        status = tdm_stages_bind(&plan->stages, &plan->memory, given_locate, plan, err);
-    if (status == TDM_OK) status = weights_refresh(plan, err);
-    return status == TDM_OK ? tdm_stages_run(&plan->stages, queues, &plan->memory, err) : status;
+/* Waits for all work that went straight to the device. Its failures are told by its own signals. */
+static void direct_drain(const tdm_queue *q) {
+    for (int32_t i = 0; i < q->n_direct; i++)
+        tdm_semaphore_ops.wait(q->direct[i].semaphore, q->direct[i].value, TDM_WAIT_FOREVER, NULL);
 }
 
-static tdm_status bindings_resolve(tdm_plan *plan, tdm_error *err) {
-    tdm_status status = TDM_OK;
-    for (int32_t i = 0; i < plan->graph->n_slot && status == TDM_OK; i++) {
-        tdm_slot_mem at = {0};
-        status = given_locate(plan, i, ADAPTER_MAIN, &at, err);
-        plan->bound[i] = (tdm_binding){at.mem.buffer, at.off, at.size};
-    }
-    return status;
-}
-
-tdm_status adapter_plan_run(tdm_job *job, tdm_error *err) {
-    tdm_plan *plan = (tdm_plan *)(void *)((char *)job - offsetof(tdm_plan, job));
+/* tdm_job_fn: a plan, after everything that was submitted before it. */
+static tdm_status plan_run(void *owner, tdm_error *err) {
+    tdm_plan *plan = owner;
     tdm_queue *q = plan->queue;
-    tdm_status status = TDM_OK;
-    if (q->is_direct_used) { /* destroying a queue waits for its work */
-        tdm_queue_adapter_destroy(q->stages.queues[ADAPTER_MAIN]);
-        q->stages.queues[ADAPTER_MAIN] = NULL;
-        q->is_direct_used = false;
-    }
-    if (q->stages.queues[ADAPTER_MAIN] == NULL)
-        status = tdm_queue_adapter_create(plan->device->main, &q->stages.queues[ADAPTER_MAIN], err);
-    if (status != TDM_OK) return status;
-    if (plan->whole == NULL) return plan_run_stages(plan, err);
-    status = bindings_resolve(plan, err);
-    if (status != TDM_OK) return status;
-    return tdm_stage_queues_run(&q->stages, ADAPTER_MAIN, plan->whole, plan->bound,
-                                plan->graph->n_slot, err);
+    direct_drain(q);
+    if (plan->whole != NULL) return tdm_stage_queues_run(&q->stages, plan->whole, err);
+    tdm_status status = weights_refresh(plan, err);
+    return status == TDM_OK ? tdm_stages_run(&plan->stages, &q->stages, &plan->memory, err)
+                            : status;
 }
 
 /* ---- On the caller's thread ---- */
@@ -135,31 +105,86 @@ static tdm_status worker_start(tdm_queue *q, tdm_error *err) {
     return status == TDM_OK ? tdm_worker_create(&q->worker, err) : status;
 }
 
-static tdm_status graph_compute(tdm_queue *q, tdm_plan *plan, const tdm_binding *bindings,
-                                int32_t n_binding, const tdm_point *waits, int32_t n_wait,
-                                const tdm_point *signals, int32_t n_signal, tdm_error *err) {
-    if (n_binding != plan->graph->n_slot || n_wait < 0 || n_signal < 0 ||
-        n_wait > TDM_WORKER_MAX_POINTS || n_signal > TDM_WORKER_MAX_POINTS)
-        return tdm_fail(err, TDM_INVALID_ARGUMENT,
-                        "compute: %d bindings for %d slots, %d waits, %d signals (at most %d)",
-                        n_binding, plan->graph->n_slot, n_wait, n_signal, TDM_WORKER_MAX_POINTS);
-    if (q->worker == NULL && !atomic_load(&q->device->is_staged)) {
-        if (n_binding > 0) memcpy(plan->given, bindings, (size_t)n_binding * sizeof *bindings);
-        tdm_status status = bindings_resolve(plan, err);
-        if (status != TDM_OK) return status;
-        q->is_direct_used = true;
-        return tdm_queue_adapter_compute(q->stages.queues[ADAPTER_MAIN], plan->whole, plan->bound,
-                                         n_binding, waits, n_wait, signals, n_signal, err);
+static tdm_status plan_bind(tdm_plan *plan, const tdm_binding *bindings, int32_t n_binding,
+                            tdm_error *err) {
+    plan->is_bound = false;
+    if (n_binding != plan->graph->n_slot)
+        return tdm_fail(err, TDM_INVALID_ARGUMENT, "bind: %d bindings for %d slots", n_binding,
+                        plan->graph->n_slot);
+    if (n_binding > 0) memcpy(plan->given, bindings, (size_t)n_binding * sizeof *bindings);
+    tdm_status status = TDM_OK;
+    if (plan->whole == NULL) {
+        status = tdm_stages_bind(&plan->stages, &plan->memory, given_locate, plan, err);
+    } else {
+        for (int32_t i = 0; i < n_binding && status == TDM_OK; i++) {
+            tdm_slot_mem at = {0};
+            status = given_locate(plan, i, ADAPTER_MAIN, &at, err);
+            plan->bound[i] = (tdm_binding){at.mem.buffer, at.off, at.size};
+        }
+        if (status == TDM_OK)
+            status = tdm_device_plan_bind(plan->whole, plan->bound, n_binding, err);
     }
+    plan->is_bound = status == TDM_OK;
+    return status;
+}
+
+/* An entry of q->direct whose computation has ended. NULL without memory. */
+static adapter_direct *direct_get(tdm_queue *q, tdm_error *err) {
+    for (int32_t i = 0; i < q->n_direct; i++) {
+        adapter_direct *d = &q->direct[i];
+        uint64_t value = 0;
+        tdm_semaphore *fresh = NULL;
+        if (tdm_semaphore_ops.query(d->semaphore, &value, NULL) == TDM_OK) {
+            if (value >= d->value) return d;
+            continue;
+        }
+        if (tdm_semaphore_ops.create(d->value, &fresh, NULL) != TDM_OK) continue;
+        tdm_semaphore_ops.destroy(d->semaphore);
+        d->semaphore = fresh;
+        return d;
+    }
+    adapter_direct *grown = realloc(q->direct, (size_t)(q->n_direct + 1) * sizeof *grown);
+    if (grown == NULL) {
+        tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "queue: out of memory");
+        return NULL;
+    }
+    q->direct = grown;
+    grown[q->n_direct] = (adapter_direct){0};
+    if (tdm_semaphore_ops.create(0, &grown[q->n_direct].semaphore, err) != TDM_OK) return NULL;
+    return &grown[q->n_direct++];
+}
+
+static tdm_status compute_direct(tdm_queue *q, tdm_plan *plan, const tdm_point *waits,
+                                 int32_t n_wait, const tdm_point *signals, int32_t n_signal,
+                                 tdm_error *err) {
+    tdm_point all[TDM_WORKER_MAX_POINTS];
+    adapter_direct *direct = direct_get(q, err);
+    if (direct == NULL) return TDM_RESOURCE_EXHAUSTED;
+    if (n_signal > 0) memcpy(all, signals, (size_t)n_signal * sizeof *signals);
+    all[n_signal] = (tdm_point){direct->semaphore, direct->value + 1};
+    tdm_status status = tdm_device_plan_compute(plan->whole, waits, n_wait, all, n_signal + 1, err);
+    if (status == TDM_OK) direct->value++;
+    return status;
+}
+
+static tdm_status graph_compute(tdm_queue *q, tdm_plan *plan, const tdm_point *waits,
+                                int32_t n_wait, const tdm_point *signals, int32_t n_signal,
+                                tdm_error *err) {
+    if (n_wait < 0 || n_signal < 0 || n_wait > TDM_WORKER_MAX_POINTS ||
+        n_signal >= TDM_WORKER_MAX_POINTS)
+        return tdm_fail(err, TDM_INVALID_ARGUMENT,
+                        "compute: %d waits (at most %d), %d signals (at most %d)", n_wait,
+                        TDM_WORKER_MAX_POINTS, n_signal, TDM_WORKER_MAX_POINTS - 1);
+    if (plan->queue != q || !plan->is_bound)
+        return tdm_fail(err, TDM_FAILED_PRECONDITION, "compute: the plan %s",
+                        plan->queue != q ? "belongs to another queue" : "is not bound");
+    if (q->worker == NULL && !atomic_load(&q->device->is_staged))
+        return compute_direct(q, plan, waits, n_wait, signals, n_signal, err);
     if (q->worker == NULL) {
         tdm_status status = worker_start(q, err);
         if (status != TDM_OK) return status;
     }
-    tdm_worker_claim(q->worker, &plan->job);
-    if (n_binding > 0) memcpy(plan->given, bindings, (size_t)n_binding * sizeof *bindings);
-    plan->queue = q;
-    tdm_worker_submit(q->worker, &plan->job, waits, n_wait, signals, n_signal);
-    return TDM_OK;
+    return tdm_worker_submit(q->worker, plan_run, plan, waits, n_wait, signals, n_signal, err);
 }
 
 const tdm_queue_ops adapter_queue_ops = {
@@ -169,5 +194,6 @@ const tdm_queue_ops adapter_queue_ops = {
     .graph_prepare = adapter_plan_create,
     .plan_destroy = adapter_plan_destroy,
     .plan_get_info = adapter_plan_get_info,
+    .plan_bind = plan_bind,
     .graph_compute = graph_compute,
 };

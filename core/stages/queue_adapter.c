@@ -11,11 +11,11 @@
 #include "core/device/runtime_internal.h"
 
 struct tdm_device_plan {
-    tdm_open_device *dev;
+    tdm_queue_adapter *queue;
     const tdm_graph *graph;
     tdm_plan *plan;        /* NULL for a device without queues, which uses what follows */
-    tdm_binding *bindings; /* [graph->n_slot] of the computation under way */
-    tdm_job job;
+    tdm_binding *bindings; /* [graph->n_slot] */
+    bool is_bound;
 };
 
 struct tdm_queue_adapter {
@@ -24,10 +24,9 @@ struct tdm_queue_adapter {
     tdm_worker *worker;      /* NULL: the queue does */
 };
 
-static tdm_status job_run(tdm_job *job, tdm_error *err) {
-    tdm_device_plan *plan =
-        (tdm_device_plan *)(void *)((char *)job - offsetof(tdm_device_plan, job));
-    tdm_open_device *dev = plan->dev;
+static tdm_status job_run(void *owner, tdm_error *err) {
+    tdm_device_plan *plan = owner;
+    tdm_open_device *dev = plan->queue->dev;
     pthread_mutex_lock(&dev->sync_mutex);
     tdm_status status = tdm_open_device_plugin(dev)->device->graph_compute_sync(
         tdm_open_device_handle(dev), plan->graph, plan->bindings, plan->graph->n_slot, err);
@@ -66,19 +65,17 @@ void tdm_queue_adapter_destroy(tdm_queue_adapter *queue) {
     free(queue);
 }
 
-tdm_status tdm_device_plan_create(tdm_open_device *dev, const tdm_graph *graph,
+tdm_status tdm_device_plan_create(tdm_queue_adapter *queue, const tdm_graph *graph,
                                   tdm_device_plan **plan_out, tdm_error *err) {
     tdm_device_plan *plan = calloc(1, sizeof *plan);
     if (plan == NULL) return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "plan: out of memory");
-    plan->dev = dev;
+    plan->queue = queue;
     plan->graph = graph;
-    plan->job.run = job_run;
     tdm_status status = TDM_OK;
-    const tdm_plugin *plugin = tdm_open_device_plugin(dev);
-    if (TDM_HAS(plugin, queue)) {
+    if (queue->plugin_queue != NULL) {
         tdm_plan_params params = {sizeof params, 0};
-        status = plugin->queue->graph_prepare(tdm_open_device_handle(dev), graph, &params,
-                                              &plan->plan, err);
+        status = tdm_open_device_plugin(queue->dev)
+                     ->queue->graph_prepare(queue->plugin_queue, graph, &params, &plan->plan, err);
     } else {
         plan->bindings = calloc((size_t)graph->n_slot + 1, sizeof *plan->bindings);
         if (plan->bindings == NULL)
@@ -95,7 +92,8 @@ tdm_status tdm_device_plan_create(tdm_open_device *dev, const tdm_graph *graph,
 
 void tdm_device_plan_destroy(tdm_device_plan *plan) {
     if (plan == NULL) return;
-    if (plan->plan != NULL) tdm_open_device_plugin(plan->dev)->queue->plan_destroy(plan->plan);
+    if (plan->plan != NULL)
+        tdm_open_device_plugin(plan->queue->dev)->queue->plan_destroy(plan->plan);
     free(plan->bindings);
     free(plan);
 }
@@ -105,25 +103,40 @@ tdm_status tdm_device_plan_get_info(const tdm_device_plan *plan, tdm_plan_info *
     memset(info_out, 0, sizeof *info_out);
     info_out->struct_size = sizeof *info_out;
     if (plan->plan == NULL) return TDM_OK;
-    const tdm_queue_ops *ops = tdm_open_device_plugin(plan->dev)->queue;
+    const tdm_queue_ops *ops = tdm_open_device_plugin(plan->queue->dev)->queue;
     return TDM_HAS(ops, plan_get_info) ? ops->plan_get_info(plan->plan, info_out, err) : TDM_OK;
 }
 
-tdm_status tdm_queue_adapter_compute(tdm_queue_adapter *queue, tdm_device_plan *plan,
-                                     const tdm_binding *bindings, int32_t n_binding,
-                                     const tdm_point *waits, int32_t n_wait,
-                                     const tdm_point *signals, int32_t n_signal, tdm_error *err) {
-    if (n_binding != plan->graph->n_slot || n_wait < 0 || n_signal < 0 ||
-        n_wait > TDM_QUEUE_MAX_POINTS || n_signal > TDM_QUEUE_MAX_POINTS)
-        return tdm_fail(err, TDM_INVALID_ARGUMENT,
-                        "compute: %d bindings for %d slots, %d waits, %d signals (at most %d)",
-                        n_binding, plan->graph->n_slot, n_wait, n_signal, TDM_QUEUE_MAX_POINTS);
-    if (queue->plugin_queue != NULL)
+tdm_status tdm_device_plan_bind(tdm_device_plan *plan, const tdm_binding *bindings,
+                                int32_t n_binding, tdm_error *err) {
+    tdm_counter_add(TDM_COUNTER_BINDS, 1);
+    plan->is_bound = false;
+    if (n_binding != plan->graph->n_slot)
+        return tdm_fail(err, TDM_INVALID_ARGUMENT, "bind: %d bindings for %d slots", n_binding,
+                        plan->graph->n_slot);
+    tdm_status status = TDM_OK;
+    if (plan->plan != NULL)
+        status = tdm_open_device_plugin(plan->queue->dev)
+                     ->queue->plan_bind(plan->plan, bindings, n_binding, err);
+    else if (n_binding > 0)
+        memcpy(plan->bindings, bindings, (size_t)n_binding * sizeof *bindings);
+    plan->is_bound = status == TDM_OK;
+    return status;
+}
+
+tdm_status tdm_device_plan_compute(tdm_device_plan *plan, const tdm_point *waits, int32_t n_wait,
+                                   const tdm_point *signals, int32_t n_signal, tdm_error *err) {
+    const tdm_queue_adapter *queue = plan->queue;
+    if (n_wait < 0 || n_signal < 0 || n_wait > TDM_QUEUE_MAX_POINTS ||
+        n_signal > TDM_QUEUE_MAX_POINTS)
+        return tdm_fail(err, TDM_INVALID_ARGUMENT, "compute: %d waits, %d signals (at most %d)",
+                        n_wait, n_signal, TDM_QUEUE_MAX_POINTS);
+    if (!plan->is_bound)
+        return tdm_fail(err, TDM_FAILED_PRECONDITION, "compute: the plan is not bound");
+    tdm_counter_add(TDM_COUNTER_SUBMISSIONS, 1);
+    if (plan->plan != NULL)
         return tdm_open_device_plugin(queue->dev)
-            ->queue->graph_compute(queue->plugin_queue, plan->plan, bindings, n_binding, waits,
-                                   n_wait, signals, n_signal, err);
-    tdm_worker_claim(queue->worker, &plan->job);
-    if (n_binding > 0) memcpy(plan->bindings, bindings, (size_t)n_binding * sizeof *bindings);
-    tdm_worker_submit(queue->worker, &plan->job, waits, n_wait, signals, n_signal);
-    return TDM_OK;
+            ->queue->graph_compute(queue->plugin_queue, plan->plan, waits, n_wait, signals,
+                                   n_signal, err);
+    return tdm_worker_submit(queue->worker, job_run, plan, waits, n_wait, signals, n_signal, err);
 }

@@ -18,24 +18,25 @@ typedef struct tdm_device_plan tdm_device_plan;
 /* Released with tdm_queue_adapter_destroy, before the device is closed. [setup] */
 tdm_status tdm_queue_adapter_create(tdm_open_device *dev, tdm_queue_adapter **queue_out,
                                     tdm_error *err);
-/* Waits for all submitted work; NULL is a no-op. [setup] */
+/* Waits for all submitted work; its plans have been destroyed; NULL is a no-op. [setup] */
 void tdm_queue_adapter_destroy(tdm_queue_adapter *queue);
 
-/* Makes a plan of `graph`, which must outlive it, for any queue of the device. Counted in
- * TDM_COUNTER_GRAPHS_PLANNED. Released with tdm_device_plan_destroy. [any-thread] */
-tdm_status tdm_device_plan_create(tdm_open_device *dev, const tdm_graph *graph,
+/* Makes a plan of `graph`, which must outlive it, for this queue. Counted in
+ * TDM_COUNTER_GRAPHS_PLANNED. Released with tdm_device_plan_destroy. [queue-serial] */
+tdm_status tdm_device_plan_create(tdm_queue_adapter *queue, const tdm_graph *graph,
                                   tdm_device_plan **plan_out, tdm_error *err);
 /* NULL is a no-op. No computation of the plan may be under way. [any-thread] */
 void tdm_device_plan_destroy(tdm_device_plan *plan);
 /* All zero where the plugin has no plan_get_info. [any-thread] */
 tdm_status tdm_device_plan_get_info(const tdm_device_plan *plan, tdm_plan_info *info_out,
                                     tdm_error *err);
+/* As tdm_queue_ops.plan_bind. Counted in TDM_COUNTER_BINDS. [queue-serial] */
+tdm_status tdm_device_plan_bind(tdm_device_plan *plan, const tdm_binding *bindings,
+                                int32_t n_binding, tdm_error *err);
 
-/* As tdm_queue_ops.graph_compute. A plan whose last computation is still under way on a queue of
- * the core's own is waited for. [queue-serial] */
-tdm_status tdm_queue_adapter_compute(tdm_queue_adapter *queue, tdm_device_plan *plan,
-                                     const tdm_binding *bindings, int32_t n_binding,
-                                     const tdm_point *waits, int32_t n_wait,
-                                     const tdm_point *signals, int32_t n_signal, tdm_error *err);
+/* As tdm_queue_ops.graph_compute, on the plan's queue. Counted in TDM_COUNTER_SUBMISSIONS.
+ * [queue-serial] */
+tdm_status tdm_device_plan_compute(tdm_device_plan *plan, const tdm_point *waits, int32_t n_wait,
+                                   const tdm_point *signals, int32_t n_signal, tdm_error *err);
 
 #endif

@@ -153,7 +153,7 @@ static tdm_status schedule_allocate(tdm_schedule *c, tdm_error *err) {
         tdm_stage_memory_grow_staging(&c->scratch->memory, c->stages.staging_size, err);
     for (int32_t d = 0; d < c->scratch->n_dev && status == TDM_OK; d++)
         if (c->stages.need[d] > 0) status = scratch_grow(c->scratch, d, c->stages.need[d], err);
-    if (status == TDM_OK) status = tdm_stages_plan(&c->stages, err);
+    if (status == TDM_OK) status = tdm_stages_plan(&c->stages, &c->scratch->queues, err);
     return status == TDM_OK ? schedule_bind(c, err) : status;
 }
 
@@ -196,9 +196,10 @@ int32_t tdm_schedule_stage_count(const tdm_schedule *c) {
     return c->stages.cut.n_stage;
 }
 
-uint64_t tdm_schedule_plan_size(const tdm_schedule *c) {
+uint64_t tdm_schedule_plan_size(const tdm_schedule *c, uint64_t *scratch_out) {
     tdm_plan_info sum = {.struct_size = sizeof sum};
     tdm_stages_add_plan_info(&c->stages, -1, &sum, NULL);
+    *scratch_out = sum.scratch_size;
     return sum.device_size + sum.host_size;
 }
 

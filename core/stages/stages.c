@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "core/base/packing.h"
+#include "core/counters.h"
 #include "core/graph/builder.h"
 
 static tdm_status out_of_memory(tdm_error *err) {
@@ -26,13 +27,13 @@ static void semaphore_renew(tdm_stage_queues *q) {
     q->semaphore = fresh;
 }
 
-tdm_status tdm_stage_queues_run(tdm_stage_queues *q, int32_t dev, tdm_device_plan *plan,
-                                const tdm_binding *bindings, int32_t n_binding, tdm_error *err) {
+tdm_status tdm_stage_queues_run(tdm_stage_queues *q, tdm_device_plan *plan, tdm_error *err) {
     tdm_point done = {q->semaphore, ++q->semaphore_value};
-    tdm_status status = tdm_queue_adapter_compute(q->queues[dev], plan, bindings, n_binding, NULL,
-                                                  0, &done, 1, err);
-    if (status == TDM_OK)
+    tdm_status status = tdm_device_plan_compute(plan, NULL, 0, &done, 1, err);
+    if (status == TDM_OK) {
+        tdm_counter_add(TDM_COUNTER_HOST_WAITS, 1);
         status = tdm_semaphore_ops.wait(done.semaphore, done.value, TDM_WAIT_FOREVER, err);
+    }
     if (status != TDM_OK) semaphore_renew(q);
     return status;
 }
@@ -181,10 +182,10 @@ void tdm_stages_free(tdm_stages *st) {
     memset(st, 0, sizeof *st);
 }
 
-tdm_status tdm_stages_plan(tdm_stages *st, tdm_error *err) {
+tdm_status tdm_stages_plan(tdm_stages *st, const tdm_stage_queues *queues, tdm_error *err) {
     tdm_status status = TDM_OK;
     for (int32_t s = 0; s < st->cut.n_stage && status == TDM_OK; s++)
-        status = tdm_device_plan_create(st->devs[st->cut.stages[s].dev].dev,
+        status = tdm_device_plan_create(queues->queues[st->cut.stages[s].dev],
                                         st->cut.stages[s].graph, &st->execs[s].plan, err);
     return status;
 }
@@ -192,6 +193,7 @@ tdm_status tdm_stages_plan(tdm_stages *st, tdm_error *err) {
 tdm_status tdm_stages_add_plan_info(const tdm_stages *st, int32_t dev, tdm_plan_info *sum,
                                     tdm_error *err) {
     tdm_status result = TDM_OK;
+    uint64_t scratch[TDM_MAX_STAGE_DEVICES] = {0}; /* the most of any plan */
     for (int32_t s = 0; s < st->cut.n_stage; s++) {
         tdm_plan_info info;
         if (dev >= 0 && st->cut.stages[s].dev != dev) continue;
@@ -203,6 +205,10 @@ tdm_status tdm_stages_add_plan_info(const tdm_stages *st, int32_t dev, tdm_plan_
         sum->device_size += info.device_size;
         sum->host_size += info.host_size;
         sum->crossing_size += info.crossing_size;
+        int32_t d = st->cut.stages[s].dev;
+        if (info.scratch_size <= scratch[d]) continue;
+        sum->scratch_size += info.scratch_size - scratch[d];
+        scratch[d] = info.scratch_size;
     }
     return result;
 }
@@ -272,6 +278,9 @@ tdm_status tdm_stages_bind(tdm_stages *st, const tdm_stage_memory *memory,
     for (int32_t s = 0; s < st->cut.n_stage && status == TDM_OK; s++) {
         const tdm_stage *stage = &st->cut.stages[s];
         status = stage_bind(&b, s, err);
+        if (status == TDM_OK)
+            status = tdm_device_plan_bind(st->execs[s].plan, st->execs[s].bindings,
+                                          stage->graph->n_slot, err);
         for (int32_t i = 0; i < stage->n_before + stage->n_after && status == TDM_OK; i++)
             status = copy_bind(&b, &stage->copies[i], &st->execs[s].copies[i], err);
     }
@@ -314,9 +323,7 @@ tdm_status tdm_stages_run(const tdm_stages *st, tdm_stage_queues *queues,
         const tdm_stage_exec *exec = &st->execs[s];
         for (int32_t i = 0; i < stage->n_before && status == TDM_OK; i++)
             status = copy_run(&exec->copies[i], memory, err);
-        if (status == TDM_OK)
-            status = tdm_stage_queues_run(queues, stage->dev, exec->plan, exec->bindings,
-                                          stage->graph->n_slot, err);
+        if (status == TDM_OK) status = tdm_stage_queues_run(queues, exec->plan, err);
         for (int32_t i = 0; i < stage->n_after && status == TDM_OK; i++)
             status = copy_run(&exec->copies[stage->n_before + i], memory, err);
     }

@@ -10,7 +10,7 @@
  * caller provides) lies where the owner's tdm_stage_locate_fn says.
  *
  * Order of calls: tdm_stages_create, memory, tdm_stages_plan, then tdm_stages_bind whenever memory
- * has moved, and tdm_stages_run any number of times. Binding and running allocate, build and plan
+ * has moved, and tdm_stages_run any number of times. Running allocates, builds, plans and binds
  * nothing. One thread at a time.
  */
 #ifndef TANDEM_CORE_STAGES_H
@@ -37,10 +37,9 @@ typedef struct tdm_stage_queues {
     uint64_t semaphore_value; /* last value promised */
 } tdm_stage_queues;
 
-/* Runs one plan on the queue of device `dev` and waits for it. After a failure the queues may be
- * used again. [queue-serial] */
-tdm_status tdm_stage_queues_run(tdm_stage_queues *queues, int32_t dev, tdm_device_plan *plan,
-                                const tdm_binding *bindings, int32_t n_binding, tdm_error *err);
+/* Runs one plan of a queue of these and waits for it. After a failure the queues may be used again.
+ * [queue-serial] */
+tdm_status tdm_stage_queues_run(tdm_stage_queues *queues, tdm_device_plan *plan, tdm_error *err);
 /* Destroys the queues and the semaphore; those that are NULL are skipped. [setup] */
 void tdm_stage_queues_destroy(tdm_stage_queues *queues);
 
@@ -99,13 +98,16 @@ tdm_status tdm_stages_create(const tdm_cut_params *params, const tdm_stage_devic
                              tdm_stages *stages_out, tdm_error *err);
 /* Frees and clears *stages; a cleared one is a no-op. [setup] */
 void tdm_stages_free(tdm_stages *stages);
-/* Makes the plan of each stage. [setup] */
-tdm_status tdm_stages_plan(tdm_stages *stages, tdm_error *err);
-/* Adds to *sum what the plans of device `dev` hold, -1 = of all devices. A plan that fails to
- * answer counts as nothing; the last such failure is returned. [any-thread] */
+/* Makes the plan of each stage, on the queue of its device. The plans are destroyed with the stages,
+ * before the queues. [queue-serial] */
+tdm_status tdm_stages_plan(tdm_stages *stages, const tdm_stage_queues *queues, tdm_error *err);
+/* Adds to *sum what the plans of device `dev` hold, -1 = of all devices; of the scratch, what the
+ * largest plan of each device needs. A plan that fails to answer counts as nothing; the last such
+ * failure is returned. [any-thread] */
 tdm_status tdm_stages_add_plan_info(const tdm_stages *stages, int32_t dev, tdm_plan_info *sum,
                                     tdm_error *err);
-/* Computes every address that a run uses. [queue-serial] */
+/* Computes every address that a run uses and binds the plans. None of them is running.
+ * [queue-serial] */
 tdm_status tdm_stages_bind(tdm_stages *stages, const tdm_stage_memory *memory,
                            tdm_stage_locate_fn locate, void *owner, tdm_error *err);
 /* Copies weight i of the cut to the device that reads it, in that device's layout. Owners call it

@@ -29,15 +29,19 @@ struct tdm_buffer {
 
 /* ---- Devices ---- */
 
-static tdm_status device_count(tdm_instance *instance, int32_t *n_out, tdm_error *err) {
+static tdm_status device_count(tdm_instance *instance, const tdm_device_params *params,
+                               int32_t *n_out, tdm_error *err) {
+    (void)params; /* the options of the section: none of ours decides which devices exist */
     (void)instance;
     (void)err; /* with no device: *n_out = 0, the reason in *err, and TDM_OK all the same */
     *n_out = 1;
     return TDM_OK;
 }
 
-static tdm_status device_describe(tdm_instance *instance, int32_t index, tdm_device_info *info_out,
+static tdm_status device_describe(tdm_instance *instance, int32_t index,
+                                  const tdm_device_params *params, tdm_device_info *info_out,
                                   tdm_error *err) {
+    (void)params;
     tdm_device_info info = {.name = "example0",
                             .description = "memory of the host, arithmetic of a loop",
                             .buffer_align = 4,

@@ -173,7 +173,7 @@ static tdm_partition heads_partition(const llm_declarer *d, int32_t head_len) {
 static tdm_partition latent_partition(const llm_declarer *d, int32_t len) {
     tdm_partition p = heads_partition(d, 1);
     p.unit_len[0] = len;
-    p.is_whole = 1;
+    p.whole_segments = 1;
     return p;
 }
 

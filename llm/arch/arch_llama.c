@@ -21,7 +21,7 @@ static tdm_partition attention_partition(const llm_declarer *d, const llm_hparam
     tdm_partition p = llm_partition_make(PARTITION_ATTENTION + PARTITION_STRIDE * d->layer,
                                          d->layer, h->n_head_kv, unit_len);
     p.n_sub = h->n_head / h->n_head_kv;
-    p.is_whole = is_whole;
+    p.whole_segments = is_whole;
     return p;
 }
 

@@ -3,18 +3,12 @@
  * buffer.c: the device's memory, which is the host's, and the way of tensors in and out of it. What
  * a private layout looks like is weight.c's and kv_page.c's.
  */
-#include <sys/mman.h>
-
 #include "plugins/cpu/buffer.h"
 #include "plugins/cpu/exec/pool.h"
 #include "plugins/cpu/machine/memory.h"
 #include "plugins/cpu/param_struct.h"
 
 enum {
-    SMALL_PAGE = 4096,
-    HUGE_PAGE = 2 << 20,
-    /* Below this a huge page's rounding is worth more than the misses it saves. */
-    HUGE_FROM = 8 << 20,
     UPLOAD_UNIT = 64,          /* rows of a worker: whole groups of any layout, mostly */
     UPLOAD_TOGETHER = 1 << 20, /* bytes for which waking the threads is worth it */
     UPLOAD_VISIT = 1 << 17     /* bytes for which going to the device's processors is */
@@ -32,10 +26,7 @@ static tdm_status buffer_alloc(tdm_device *device, const tdm_buffer_params *para
     tdm_buffer *buffer = is_too_large ? NULL : host->alloc(host->context, sizeof *buffer, 0);
     uint8_t *data = NULL;
     if (buffer != NULL && p.size > 0) {
-        size_t align = p.size >= HUGE_FROM    ? HUGE_PAGE
-                       : p.size >= SMALL_PAGE ? SMALL_PAGE
-                                              : CPU_BUFFER_ALIGN;
-        data = host->alloc(host->context, (size_t)p.size, align);
+        data = cpu_pages_alloc(host, (size_t)p.size);
         if (data == NULL) {
             host->free(host->context, buffer, sizeof *buffer);
             buffer = NULL;
@@ -45,10 +36,6 @@ static tdm_status buffer_alloc(tdm_device *device, const tdm_buffer_params *para
         return tdm_fail(err, TDM_RESOURCE_EXHAUSTED,
                         "not enough memory: asked for %llu bytes, %llu are free",
                         (unsigned long long)p.size, (unsigned long long)available);
-    /* Only whole huge pages; whatever follows the buffer is not ours to advise on. A kernel
-     * without them says no, and nothing is lost. */
-    if (p.size >= HUGE_FROM)
-        (void)madvise(data, (size_t)p.size / HUGE_PAGE * HUGE_PAGE, MADV_HUGEPAGE);
     *buffer = (tdm_buffer){.device = device, .data = data, .size = p.size};
     *buffer_out = buffer;
     return TDM_OK;
@@ -57,8 +44,7 @@ static tdm_status buffer_alloc(tdm_device *device, const tdm_buffer_params *para
 static void buffer_free(tdm_buffer *buffer) {
     if (buffer == NULL) return;
     const tdm_host *host = buffer->device->host;
-    if (buffer->data != NULL && !buffer->is_imported)
-        host->free(host->context, buffer->data, (size_t)buffer->size);
+    if (!buffer->is_imported) cpu_pages_free(host, buffer->data, (size_t)buffer->size);
     host->free(host->context, buffer, sizeof *buffer);
 }
 
@@ -104,7 +90,8 @@ static tdm_status buffer_fill(tdm_buffer *buffer, uint64_t off, uint64_t size, u
     return status;
 }
 
-static void *buffer_host_pointer(tdm_buffer *buffer) {
+static void *buffer_host_pointer(tdm_buffer *buffer, uint32_t access) {
+    (void)access; /* any */
     return buffer->data;
 }
 

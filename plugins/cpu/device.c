@@ -22,8 +22,10 @@
 #include "plugins/cpu/ops/ops.h"
 #include "plugins/cpu/param_struct.h"
 
-static tdm_status device_count(tdm_instance *instance, int32_t *n_out, tdm_error *err) {
+static tdm_status device_count(tdm_instance *instance, const tdm_device_params *params,
+                               int32_t *n_out, tdm_error *err) {
     (void)instance;
+    (void)params;
     (void)err;
     *n_out = 1;
     return TDM_OK;
@@ -52,13 +54,17 @@ static void info_fill(int32_t n_thread, tdm_device_info *info_out) {
     cpu_memory_query(&info.memory_total, &info.memory_free);
     info.buffer_align = CPU_BUFFER_ALIGN;
     info.flags = TDM_DEVICE_IS_HOST | TDM_DEVICE_HAS_EXCHANGE;
+    info.import_align = CPU_BUFFER_ALIGN;
+    info.exchange_wait_max_ns = TDM_WAIT_FOREVER;
     info.n_thread = n_thread;
     cpu_struct_write(info_out, &info, sizeof info);
 }
 
-static tdm_status device_describe(tdm_instance *instance, int32_t index, tdm_device_info *info_out,
+static tdm_status device_describe(tdm_instance *instance, int32_t index,
+                                  const tdm_device_params *params, tdm_device_info *info_out,
                                   tdm_error *err) {
     (void)instance;
+    (void)params;
     if (index != 0)
         return tdm_fail(err, TDM_NOT_FOUND, "cpu: no device %d; there is one, number 0",
                         (int)index);
@@ -229,24 +235,15 @@ static tdm_status device_graph_supports(tdm_device *device, const tdm_graph *gra
 static tdm_status device_compute_sync(tdm_device *device, const tdm_graph *graph,
                                       const tdm_binding *bindings, int32_t n_binding,
                                       tdm_error *err) {
-    const tdm_host *host = device->host;
     tdm_plan *plan = NULL;
-    tdm_status status = cpu_plan_create(device, graph, &plan, err);
+    cpu_scratch scratch;
+    tdm_status status = cpu_scratch_create(device->host, &scratch, err);
     if (status != TDM_OK) return status;
-    status = cpu_plan_check(plan, bindings, n_binding, err);
-    if (status == TDM_OK) {
-        size_t bases_size = ((size_t)cpu_plan_n_slot(plan) + 1) * sizeof(uint8_t *);
-        uint8_t **bases = host->alloc(host->context, bases_size, 0);
-        if (bases != NULL) {
-            cpu_plan_bases(plan, bindings, bases);
-            status = cpu_plan_run(plan, bases, err);
-            host->free(host->context, bases, bases_size);
-        } else {
-            status = tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "cpu: no memory for %d bindings",
-                              (int)n_binding);
-        }
-    }
+    status = cpu_plan_create(device, &scratch, graph, &plan, err);
+    if (status == TDM_OK) status = cpu_plan_bind(plan, bindings, n_binding, err);
+    if (status == TDM_OK) status = cpu_plan_run(plan, err);
     cpu_plan_destroy(plan);
+    cpu_scratch_destroy(&scratch);
     return status;
 }
 

@@ -476,7 +476,8 @@ static tdm_status buffer_fill(tdm_buffer *buffer, uint64_t off, uint64_t size, u
     return status;
 }
 
-static void *buffer_host_pointer(tdm_buffer *buffer) {
+static void *buffer_host_pointer(tdm_buffer *buffer, uint32_t access) {
+    (void)access; /* host memory */
     return buffer->host;
 }
 

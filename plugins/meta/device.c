@@ -15,8 +15,10 @@ enum { GROUP_ALIGN = 64 };
 
 /* ---- Enumeration: none, since groups are made by a configuration ---- */
 
-static tdm_status device_count(tdm_instance *instance, int32_t *n_out, tdm_error *err) {
+static tdm_status device_count(tdm_instance *instance, const tdm_device_params *params,
+                               int32_t *n_out, tdm_error *err) {
     (void)instance;
+    (void)params;
     *n_out = 0;
     if (err != NULL) {
         err->status = TDM_OK;
@@ -26,9 +28,11 @@ static tdm_status device_count(tdm_instance *instance, int32_t *n_out, tdm_error
     return TDM_OK;
 }
 
-static tdm_status device_describe(tdm_instance *instance, int32_t index, tdm_device_info *info_out,
+static tdm_status device_describe(tdm_instance *instance, int32_t index,
+                                  const tdm_device_params *params, tdm_device_info *info_out,
                                   tdm_error *err) {
     (void)instance;
+    (void)params;
     (void)info_out;
     return tdm_fail(err, TDM_NOT_FOUND,
                     "meta: no device %d: groups are opened with members, not found", (int)index);

@@ -9,7 +9,9 @@
 
 static vk_use use_of(int32_t purpose) {
     switch (purpose) {
-    case TDM_BUFFER_STAGING: return VK_USE_OUTPUT;
+    case TDM_BUFFER_INPUT: return VK_USE_INPUT;
+    case TDM_BUFFER_OUTPUT:
+    case TDM_BUFFER_ARENA: return VK_USE_OUTPUT;
     default: return VK_USE_DEVICE;
     }
 }
@@ -78,10 +80,11 @@ static tdm_status buffer_fill(tdm_buffer *buffer, uint64_t off, uint64_t size, u
                             : vk_fill(buffer->device, &buffer->memory, off, size, byte, err);
 }
 
-/* Only memory that needs no flush and that the host reads at full speed. */
-static void *buffer_host_pointer(tdm_buffer *buffer) {
+/* Only memory that needs no flush, and for reading only what the host's caches hold. */
+static void *buffer_host_pointer(tdm_buffer *buffer, uint32_t access) {
     const vk_memory *memory = &buffer->memory;
-    return memory->is_coherent && memory->is_cached ? memory->mapped : NULL;
+    bool is_fast = memory->is_cached || (access & TDM_ACCESS_READ) == 0;
+    return memory->is_coherent && is_fast ? memory->mapped : NULL;
 }
 
 const tdm_buffer_ops vk_buffer_ops = {

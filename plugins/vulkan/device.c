@@ -92,7 +92,9 @@ static const vk_facts *facts_at(tdm_instance *instance, int32_t index) {
     return NULL;
 }
 
-static tdm_status device_count(tdm_instance *instance, int32_t *n_out, tdm_error *err) {
+static tdm_status device_count(tdm_instance *instance, const tdm_device_params *params,
+                               int32_t *n_out, tdm_error *err) {
+    (void)params;
     int32_t n = 0;
     while (facts_at(instance, n) != NULL) n++;
     *n_out = n;
@@ -122,12 +124,18 @@ static void info_fill(tdm_instance *instance, const vk_facts *facts, int32_t ind
     if (options != NULL && options->allocation != 0 && options->allocation < info.max_buffer)
         info.max_buffer = options->allocation;
     info.flags = TDM_DEVICE_HOLDS_TEMPS;
+    info.import_align = facts->import_align;
+    /* A software driver has no card that another plugin could show too. */
+    info.has_uuid = !facts->is_cpu;
+    memcpy(info.uuid, facts->uuid, sizeof info.uuid);
     if (facts->is_integrated) info.flags |= TDM_DEVICE_IS_INTEGRATED;
     vk_struct_write(info_out, &info, sizeof info);
 }
 
-static tdm_status device_describe(tdm_instance *instance, int32_t index, tdm_device_info *info_out,
+static tdm_status device_describe(tdm_instance *instance, int32_t index,
+                                  const tdm_device_params *params, tdm_device_info *info_out,
                                   tdm_error *err) {
+    (void)params;
     const vk_facts *facts = index >= 0 ? facts_at(instance, index) : NULL;
     if (facts == NULL) return tdm_fail(err, TDM_NOT_FOUND, "vulkan: no device %d", (int)index);
     info_fill(instance, facts, index, NULL, 0, info_out);

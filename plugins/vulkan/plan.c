@@ -57,13 +57,13 @@ static tdm_status scratch_get(vk_device *device, vk_scratch_pool *pool, uint64_t
 }
 
 static void unbind(tdm_plan *plan) {
-    if (plan->scratch_pool != NULL && plan->scratch != NULL) {
+    if (plan->scratch != NULL) {
         pthread_mutex_lock(&plan->scratch_pool->mutex);
         scratch_drop(plan->device, plan->scratch);
         pthread_mutex_unlock(&plan->scratch_pool->mutex);
     }
     plan->scratch = NULL;
-    plan->scratch_pool = NULL;
+    plan->is_bound = false;
 }
 
 /* ---- Making ---------------------------------------------------------------------------------- */
@@ -95,8 +95,8 @@ static void cost_log(const vk_device *device, const gpu_plan *steps, const tdm_g
     free(text);
 }
 
-tdm_status vk_plan_create(vk_device *device, const tdm_graph *graph, tdm_plan **plan_out,
-                          tdm_error *err) {
+tdm_status vk_plan_create(vk_device *device, vk_scratch_pool *pool, const tdm_graph *graph,
+                          tdm_plan **plan_out, tdm_error *err) {
     gpu_plan *steps = NULL;
     tdm_status status = gpu_plan_create(&device->target, graph, &steps, err);
     if (status != TDM_OK) return status;
@@ -106,6 +106,7 @@ tdm_status vk_plan_create(vk_device *device, const tdm_graph *graph, tdm_plan **
         return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "%s: no memory for a plan", device->name);
     }
     plan->device = device;
+    plan->scratch_pool = pool;
     plan->steps = steps;
     plan->pipelines = calloc((size_t)steps->n_step + 1, sizeof *plan->pipelines);
     plan->addresses = calloc((size_t)steps->n_slot + 1, sizeof *plan->addresses);
@@ -175,16 +176,6 @@ static tdm_status bindings_check(const tdm_plan *plan, const tdm_binding *bindin
                             (unsigned long long)b->off, (int)VK_BUFFER_ALIGN);
     }
     return TDM_OK;
-}
-
-bool vk_plan_is_bound_to(const tdm_plan *plan, const vk_scratch_pool *pool,
-                         const tdm_binding *bindings, int32_t n_binding) {
-    if (plan->scratch_pool != pool || n_binding != plan->steps->n_slot) return false;
-    for (int32_t i = 0; i < n_binding; i++) {
-        if (plan->steps->slot_sizes[i] != 0 && bindings[i].buffer == NULL) return false;
-        if (slot_address(plan, bindings, i) != plan->addresses[i]) return false;
-    }
-    return true;
 }
 
 static uint64_t operand_address(const tdm_plan *plan, const gpu_operand *operand) {
@@ -257,16 +248,17 @@ static tdm_status plan_record(tdm_plan *plan, tdm_error *err) {
     return TDM_OK;
 }
 
-tdm_status vk_plan_bind(tdm_plan *plan, vk_scratch_pool *pool, const tdm_binding *bindings,
-                        int32_t n_binding, tdm_error *err) {
+tdm_status vk_plan_bind(tdm_plan *plan, const tdm_binding *bindings, int32_t n_binding,
+                        tdm_error *err) {
     unbind(plan);
     tdm_status status = bindings_check(plan, bindings, n_binding, err);
     if (status == TDM_OK && plan->steps->scratch_size > 0)
-        status = scratch_get(plan->device, pool, plan->steps->scratch_size, &plan->scratch, err);
+        status = scratch_get(plan->device, plan->scratch_pool, plan->steps->scratch_size,
+                             &plan->scratch, err);
     if (status != TDM_OK) return status;
-    plan->scratch_pool = pool;
     for (int32_t i = 0; i < n_binding; i++) plan->addresses[i] = slot_address(plan, bindings, i);
     status = plan_record(plan, err);
     if (status != TDM_OK) unbind(plan);
+    plan->is_bound = status == TDM_OK;
     return status;
 }

@@ -30,24 +30,21 @@ struct tdm_plan {
         command_pool; /* of this plan alone, so that plans are recorded at the same time */
     VkCommandBuffer commands;
     vk_memory constants;           /* of the steps; no memory where they have none */
-    vk_scratch_pool *scratch_pool; /* of the queue that it is bound on; NULL = not bound */
-    vk_scratch *scratch;
+    vk_scratch_pool *scratch_pool; /* of its queue */
+    vk_scratch *scratch;           /* of the pool; NULL = not bound, or it needs none */
+    bool is_bound;
     uint64_t *addresses; /* n_slot: what it is bound to */
     int32_t n_record;    /* how often commands were recorded */
 };
 
-/* Makes steps and pipelines. Released with vk_plan_destroy. */
-tdm_status vk_plan_create(vk_device *device, const tdm_graph *graph, tdm_plan **plan_out,
-                          tdm_error *err);
+/* Makes steps and pipelines for the queue that the pool belongs to. Released with vk_plan_destroy. */
+tdm_status vk_plan_create(vk_device *device, vk_scratch_pool *pool, const tdm_graph *graph,
+                          tdm_plan **plan_out, tdm_error *err);
 void vk_plan_destroy(tdm_plan *plan);
 
-/* Whether the plan is bound to this memory already. */
-bool vk_plan_is_bound_to(const tdm_plan *plan, const vk_scratch_pool *pool,
-                         const tdm_binding *bindings, int32_t n_binding);
-
-/* Checks the bindings, takes scratch from the pool, and records the command buffer. The plan is not
- * running. After a failure the plan is not bound. */
-tdm_status vk_plan_bind(tdm_plan *plan, vk_scratch_pool *pool, const tdm_binding *bindings,
-                        int32_t n_binding, tdm_error *err);
+/* tdm_queue_ops.plan_bind: checks the bindings, takes scratch from the pool, and records the command
+ * buffer. */
+tdm_status vk_plan_bind(tdm_plan *plan, const tdm_binding *bindings, int32_t n_binding,
+                        tdm_error *err);
 
 #endif

@@ -23,11 +23,9 @@ struct tdm_queue {
     VkSemaphore done; /* timeline: computations that are done */
     uint64_t n_submitted;
     pthread_t thread;
-    pthread_mutex_t mutex; /* over the lists, n_pending and is_ending */
+    pthread_mutex_t mutex; /* over the lists and is_ending */
     pthread_cond_t changed;
-    pthread_cond_t drained;
     queue_job *first, *last, *unused;
-    int32_t n_pending; /* jobs not finished */
     bool is_ending;
     bool has_thread;
 };
@@ -99,7 +97,6 @@ static void *queue_main(void *arg) {
         pthread_mutex_lock(&queue->mutex);
         job->next = queue->unused;
         queue->unused = job;
-        if (--queue->n_pending == 0) pthread_cond_broadcast(&queue->drained);
     }
     pthread_mutex_unlock(&queue->mutex);
     return NULL;
@@ -130,7 +127,6 @@ static void queue_destroy(tdm_queue *queue) {
         device->fn.DestroySemaphore(device->device, queue->done, NULL);
     vk_scratch_pool_destroy(device, &queue->scratch);
     jobs_free(queue->unused);
-    pthread_cond_destroy(&queue->drained);
     pthread_cond_destroy(&queue->changed);
     pthread_mutex_destroy(&queue->mutex);
     free(queue);
@@ -148,7 +144,6 @@ static tdm_status queue_create(tdm_device *device, tdm_queue **queue_out, tdm_er
     vk_scratch_pool_init(&queue->scratch);
     pthread_mutex_init(&queue->mutex, NULL);
     pthread_cond_init(&queue->changed, NULL);
-    pthread_cond_init(&queue->drained, NULL);
     tdm_status status = TDM_OK;
     VkResult result = device->fn.CreateSemaphore(device->device, &info, NULL, &queue->done);
     if (result != VK_SUCCESS) status = vk_fail(device, err, result, "vkCreateSemaphore");
@@ -183,26 +178,18 @@ static queue_job *job_get(tdm_queue *queue, int32_t n_point) {
     return NULL;
 }
 
-static void queue_drain(tdm_queue *queue) {
-    pthread_mutex_lock(&queue->mutex);
-    while (queue->n_pending > 0) pthread_cond_wait(&queue->drained, &queue->mutex);
-    pthread_mutex_unlock(&queue->mutex);
-}
-
-static tdm_status queue_compute(tdm_queue *queue, tdm_plan *plan, const tdm_binding *bindings,
-                                int32_t n_binding, const tdm_point *waits, int32_t n_wait,
-                                const tdm_point *signals, int32_t n_signal, tdm_error *err) {
-    if (plan->device != queue->device)
-        return tdm_fail(err, TDM_INVALID_ARGUMENT, "%s: the plan belongs to another device",
+static tdm_status queue_compute(tdm_queue *queue, tdm_plan *plan, const tdm_point *waits,
+                                int32_t n_wait, const tdm_point *signals, int32_t n_signal,
+                                tdm_error *err) {
+    if (plan->scratch_pool != &queue->scratch)
+        return tdm_fail(err, TDM_FAILED_PRECONDITION, "%s: the plan belongs to another queue",
+                        queue->device->name);
+    if (!plan->is_bound)
+        return tdm_fail(err, TDM_FAILED_PRECONDITION, "%s: the plan is not bound",
                         queue->device->name);
     if (n_wait < 0 || n_signal < 0)
         return tdm_fail(err, TDM_INVALID_ARGUMENT, "%s: %d waits and %d signals",
                         queue->device->name, (int)n_wait, (int)n_signal);
-    if (!vk_plan_is_bound_to(plan, &queue->scratch, bindings, n_binding)) {
-        queue_drain(queue);
-        tdm_status status = vk_plan_bind(plan, &queue->scratch, bindings, n_binding, err);
-        if (status != TDM_OK) return status;
-    }
     queue_job *job = job_get(queue, n_wait + n_signal);
     if (job == NULL)
         return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "%s: no memory to submit a computation",
@@ -219,26 +206,27 @@ static tdm_status queue_compute(tdm_queue *queue, tdm_plan *plan, const tdm_bind
     else
         queue->first = job;
     queue->last = job;
-    queue->n_pending++;
     pthread_cond_signal(&queue->changed);
     pthread_mutex_unlock(&queue->mutex);
     return TDM_OK;
 }
 
-static tdm_status plan_prepare(tdm_device *device, const tdm_graph *graph,
+static tdm_status plan_prepare(tdm_queue *queue, const tdm_graph *graph,
                                const tdm_plan_params *params, tdm_plan **plan_out, tdm_error *err) {
+    vk_device *device = queue->device;
     tdm_plan_params p;
     vk_struct_read(&p, sizeof p, params);
     if (p.flags != 0)
         return tdm_fail(err, TDM_INVALID_ARGUMENT, "%s: unknown plan flags 0x%x", device->name,
                         (unsigned)p.flags);
-    return vk_plan_create(device, graph, plan_out, err);
+    return vk_plan_create(device, &queue->scratch, graph, plan_out, err);
 }
 
 static tdm_status plan_get_info(const tdm_plan *plan, tdm_plan_info *info_out, tdm_error *err) {
     (void)err;
     tdm_plan_info info = {.struct_size = sizeof info,
-                          .device_size = plan->steps->scratch_size,
+                          .device_size = plan->constants.size,
+                          .scratch_size = plan->steps->scratch_size,
                           .host_size = (uint64_t)plan->steps->n_step * sizeof(gpu_step)};
     vk_struct_write(info_out, &info, sizeof info);
     return TDM_OK;
@@ -251,5 +239,6 @@ const tdm_queue_ops vk_queue_ops = {
     .graph_prepare = plan_prepare,
     .plan_destroy = vk_plan_destroy,
     .plan_get_info = plan_get_info,
+    .plan_bind = vk_plan_bind,
     .graph_compute = queue_compute,
 };

@@ -50,14 +50,14 @@ static tdm_status plugin_print(runner_app *app, tdm_runtime *rt, int32_t plugin,
     const char *name = tdm_runtime_plugin(rt, plugin)->name;
     int32_t n_device = 0;
     tdm_error reason = {0};
-    if (tdm_runtime_device_count(rt, plugin, &n_device, &reason) != TDM_OK) n_device = 0;
+    if (tdm_runtime_device_count(rt, plugin, NULL, &n_device, &reason) != TDM_OK) n_device = 0;
     if (n_device == 0)
         fprintf(app->out, ROW, "-", name, "-", "-",
                 reason.message[0] != '\0' ? reason.message
                                           : "no devices; the plugin gives no reason");
     for (int32_t i = 0; i < n_device; i++) {
         tdm_device_info info;
-        tdm_status status = tdm_runtime_device_describe(rt, plugin, i, &info, err);
+        tdm_status status = tdm_runtime_device_describe(rt, plugin, i, NULL, &info, err);
         if (status != TDM_OK) return status;
         char index[16], memory[80], extras[192], text[sizeof info.description + sizeof extras];
         snprintf(index, sizeof index, "%d", (int)i);

@@ -109,7 +109,7 @@ static void host_memory_find(const runner_session *session, tdm_split_member *at
     tdm_status status = tdm_runtime_load(session->rt, RUNNER_CPU_PLUGIN, NULL);
     for (int32_t i = 0; status == TDM_OK && i < tdm_runtime_plugin_count(session->rt); i++) {
         if (strcmp(tdm_runtime_plugin(session->rt, i)->name, RUNNER_CPU_PLUGIN) != 0) continue;
-        if (tdm_runtime_device_describe(session->rt, i, 0, &info, NULL) != TDM_OK) return;
+        if (tdm_runtime_device_describe(session->rt, i, 0, NULL, &info, NULL) != TDM_OK) return;
         at->memory_total = info.memory_total;
         at->memory_free = info.memory_free;
     }

@@ -52,7 +52,8 @@ void runner_plan_layout_format(const tdm_partition *p, int32_t axis, char *text,
         n += (size_t)snprintf(text + n, text_size - n, " + %d", (int)p->unit_len[s]);
     if (n < text_size && p->n_sub > 1)
         snprintf(text + n, text_size - n,
-                 p->is_whole ? ", whole where a part is needed" : ", each divisible by %d",
+                 p->whole_segments != 0 ? ", whole where a part is needed"
+                                        : ", each divisible by %d",
                  (int)p->n_sub);
 }
 

@@ -150,7 +150,8 @@ static op_region region_create(op_rig *rig, uint64_t size) {
     op_region region = {.size = size};
     tdm_error err = {0};
     check(rig, "alloc", ops->alloc(rig->device, &params, &region.buffer, &err), &err);
-    if (TDM_HAS(ops, host_pointer)) region.host = ops->host_pointer(region.buffer);
+    if (TDM_HAS(ops, host_pointer)) region.host = 
+        ops->host_pointer(region.buffer, TDM_ACCESS_READ | TDM_ACCESS_WRITE);
     region.is_copy = region.host == NULL;
     if (region.is_copy) region.host = malloc(params.size);
     if (region.host == NULL) fail_msg("no memory");
@@ -334,17 +335,16 @@ static double queue_compute(op_rig *rig, const tdm_graph *graph, const tdm_bindi
     tdm_plan *plan = NULL;
     tdm_point done = {0};
     tdm_error err = {0};
-    check(rig, "prepare", ops->graph_prepare(rig->device, graph, &params, &plan, &err), &err);
     check(rig, "queue", ops->create(rig->device, &queue, &err), &err);
+    check(rig, "prepare", ops->graph_prepare(queue, graph, &params, &plan, &err), &err);
+    check(rig, "bind", ops->plan_bind(plan, bindings, graph->n_slot, &err), &err);
     check(rig, "semaphore", semaphores->create(0, &done.semaphore, &err), &err);
     double best = INFINITY;
     int64_t n_alloc = 0;
     for (int i = 0; i < n_repeat; i++) {
         double start = clock_ns();
         done.value++;
-        check(rig, "compute",
-              ops->graph_compute(queue, plan, bindings, graph->n_slot, NULL, 0, &done, 1, &err),
-              &err);
+        check(rig, "compute", ops->graph_compute(queue, plan, NULL, 0, &done, 1, &err), &err);
         check(rig, "wait", semaphores->wait(done.semaphore, done.value, TDM_WAIT_FOREVER, &err),
               &err);
         double spent = clock_ns() - start;
@@ -354,8 +354,8 @@ static double queue_compute(op_rig *rig, const tdm_graph *graph, const tdm_bindi
     if (op_rig_n_alloc(rig) != n_alloc && n_repeat > 0)
         fail_msg("%s: %lld allocations in steady use", rig->label,
                  (long long)(op_rig_n_alloc(rig) - n_alloc));
-    ops->destroy(queue);
     ops->plan_destroy(plan);
+    ops->destroy(queue);
     semaphores->destroy(done.semaphore);
     return best;
 }

@@ -58,12 +58,13 @@ static held held_create(op_rig *rig, const tdm_tensor_desc *desc) {
     }
     tdm_buffer_params params = {.struct_size = sizeof params, .size = h.size + 2 * GUARD};
     assert_int_equal(h.ops->alloc(op_rig_device(rig), &params, &h.buffer, &err), TDM_OK);
-    memset(h.ops->host_pointer(h.buffer), 0xa5, h.size + 2 * GUARD);
+    memset(h.ops->host_pointer(h.buffer, TDM_ACCESS_READ | TDM_ACCESS_WRITE), 0xa5,
+           h.size + 2 * GUARD);
     return h;
 }
 
 static void held_destroy(held *h) {
-    const uint8_t *bytes = h->ops->host_pointer(h->buffer);
+    const uint8_t *bytes = h->ops->host_pointer(h->buffer, TDM_ACCESS_READ | TDM_ACCESS_WRITE);
     for (int i = 0; i < GUARD; i++) {
         assert_int_equal(bytes[i], 0xa5);
         assert_int_equal(bytes[GUARD + h->size + (uint64_t)i], 0xa5);
@@ -228,7 +229,7 @@ static void test_bad_parts(void **state) {
                                             bad[b].n_row, bad[b].col, bad[b].n_col, NULL);
             assert_int_not_equal(status, TDM_OK);
         }
-        const uint8_t *kept = h.ops->host_pointer(h.buffer);
+        const uint8_t *kept = h.ops->host_pointer(h.buffer, TDM_ACCESS_READ | TDM_ACCESS_WRITE);
         for (uint64_t b = 0; b < h.size; b++) assert_int_equal(kept[GUARD + b], 0xa5);
         held_destroy(&h);
     }

@@ -24,11 +24,12 @@ static const group_config groups[] = {
 
 static const char *const presets[] = {"tiny-mixtral", "tiny-one-kv-head", "tiny-deepseek2"};
 
-enum { N_COUNTER = TDM_COUNTER_COUNT_ + 1 }; /* mallocs come last */
+enum { N_COUNTER = TDM_COUNTER_STEADY_COUNT_ + 1 }; /* mallocs come last */
 
 static void counters_read(uint64_t *counters_out) {
-    for (int i = 0; i < TDM_COUNTER_COUNT_; i++) counters_out[i] = tdm_counter_get((tdm_counter)i);
-    counters_out[TDM_COUNTER_COUNT_] = malloc_count_get();
+    for (int i = 0; i < TDM_COUNTER_STEADY_COUNT_; i++)
+        counters_out[i] = tdm_counter_get((tdm_counter)i);
+    counters_out[TDM_COUNTER_STEADY_COUNT_] = malloc_count_get();
 }
 
 static void counters_check(const uint64_t *before, const group_config *config, const char *what) {
@@ -38,7 +39,7 @@ static void counters_check(const uint64_t *before, const group_config *config, c
         if (now[i] != before[i])
             fail_msg("%s: %s: %llu %s", group_words(config), what,
                      (unsigned long long)(now[i] - before[i]),
-                     i < TDM_COUNTER_COUNT_ ? tdm_counter_name((tdm_counter)i) : "mallocs");
+                     i < TDM_COUNTER_STEADY_COUNT_ ? tdm_counter_name((tdm_counter)i) : "mallocs");
 }
 
 static void decode(llm_context *ctx, int seq, int n_tok, int n_wanted) {
@@ -100,13 +101,14 @@ static void config_check(const char *path, const group_config *config) {
     counters_read(before);
     for (int i = 0; i < 100; i++) decode(ctx, 0, 1, 1); /* through many pages */
     counters_check(before, config, "a token at a time");
-    draft_and_verify(ctx);
+    /* Plans of a new shape move memory; the second time, the older ones are bound to it again. */
+    for (int i = 0; i < 2; i++) draft_and_verify(ctx);
     counters_read(before);
     for (int i = 0; i < 20; i++) draft_and_verify(ctx);
     counters_check(before, config, "draft and verify");
     tdm_error err = {0};
     RIG_OK(llm_context_truncate(ctx, 0, 0, &err));
-    everything(ctx, is_by_page);
+    for (int i = 0; i < 2; i++) everything(ctx, is_by_page);
     counters_read(before);
     for (int i = 0; i < 3; i++) everything(ctx, is_by_page);
     counters_check(before, config, "shapes that have been there before");
@@ -149,7 +151,7 @@ static void test_counting(void **state) {
     assert_true(after[TDM_COUNTER_GRAPHS_PLANNED] > before[TDM_COUNTER_GRAPHS_PLANNED]);
     /* The members' plans are their plugins' business, but what they are made of is counted. */
     assert_true(after[TDM_COUNTER_ALLOCATIONS] > before[TDM_COUNTER_ALLOCATIONS]);
-    assert_true(after[TDM_COUNTER_COUNT_] > before[TDM_COUNTER_COUNT_]);
+    assert_true(after[TDM_COUNTER_STEADY_COUNT_] > before[TDM_COUNTER_STEADY_COUNT_]);
     llm_context_destroy(ctx);
     llm_model_close(model);
 }

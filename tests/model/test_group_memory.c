@@ -25,20 +25,22 @@
 
 /* ---- The ledger ------------------------------------------------------------------------------ */
 
-enum { MAX_ENTRY = 256, N_PURPOSE = TDM_BUFFER_COMPUTE + 1 };
+enum { MAX_ENTRY = 256, N_PURPOSE = TDM_BUFFER_ARENA + 1 };
 
-/* A buffer or plan that is there. */
+/* A buffer, plan or queue that is there. */
 typedef struct entry {
     void *what; /* NULL = free for another */
     uint64_t *sum;
     uint64_t size;
+    struct account *account; /* of a queue; NULL else */
 } entry;
 
 typedef struct account {
     tdm_device *device;
     uint64_t buffers[N_PURPOSE]; /* bytes, by tdm_buffer_purpose */
     uint64_t plans;
-    int n_call; /* of those that allocate */
+    uint64_t scratch; /* the most that a plan needed of its queue */
+    int n_call;       /* of those that allocate */
 } account;
 
 static struct {
@@ -67,6 +69,26 @@ static void ledger_add(void *what, uint64_t size, uint64_t *sum) {
         return;
     }
     fail_msg("more than %d buffers and plans", MAX_ENTRY);
+}
+
+static tdm_status ledger_queue(tdm_device *device, tdm_queue **queue_out, tdm_error *err) {
+    account *a = ledger_find(device);
+    static uint64_t none;
+    a->n_call++;
+    tdm_status status = ledger.real->queue->create(device, queue_out, err);
+    for (int i = 0; i < MAX_ENTRY && status == TDM_OK; i++) {
+        if (ledger.entries[i].what != NULL) continue;
+        ledger.entries[i] = (entry){.what = *queue_out, .sum = &none, .account = a};
+        return TDM_OK;
+    }
+    return status;
+}
+
+static account *ledger_find_queue(const tdm_queue *queue) {
+    for (int i = 0; i < MAX_ENTRY; i++)
+        if (ledger.entries[i].what == queue) return ledger.entries[i].account;
+    fail_msg("a queue that no member made");
+    return NULL;
 }
 
 /* What was made before the ledger was opened is not in it. */
@@ -100,16 +122,22 @@ static tdm_status ledger_import(tdm_device *device, void *ptr, uint64_t size,
     return ledger.real->buffer->import_host(device, ptr, size, info_out, buffer_out, err);
 }
 
-static tdm_status ledger_prepare(tdm_device *device, const tdm_graph *graph,
+static tdm_status ledger_prepare(tdm_queue *queue, const tdm_graph *graph,
                                  const tdm_plan_params *params, tdm_plan **plan_out,
                                  tdm_error *err) {
-    account *a = ledger_find(device);
+    account *a = ledger_find_queue(queue);
     tdm_plan_info info = {.struct_size = sizeof info};
     a->n_call++;
-    tdm_status status = ledger.real->queue->graph_prepare(device, graph, params, plan_out, err);
+    tdm_status status = ledger.real->queue->graph_prepare(queue, graph, params, plan_out, err);
     if (status == TDM_OK) status = ledger.real->queue->plan_get_info(*plan_out, &info, err);
     if (status == TDM_OK) ledger_add(*plan_out, info.device_size + info.host_size, &a->plans);
+    if (status == TDM_OK && a->scratch < info.scratch_size) a->scratch = info.scratch_size;
     return status;
+}
+
+static void ledger_queue_destroy(tdm_queue *queue) {
+    ledger_remove(queue);
+    ledger.real->queue->destroy(queue);
 }
 
 static void ledger_destroy(tdm_plan *plan) {
@@ -129,6 +157,8 @@ static void ledger_open(meta_device *group) {
     ledger.buffer.alloc = ledger_alloc;
     ledger.buffer.free = ledger_free;
     ledger.buffer.import_host = ledger_import;
+    ledger.queue.create = ledger_queue;
+    ledger.queue.destroy = ledger_queue_destroy;
     ledger.queue.graph_prepare = ledger_prepare;
     ledger.queue.plan_destroy = ledger_destroy;
     for (int d = 0; d < group->n_member; d++) {
@@ -245,7 +275,7 @@ static void member_check(const meta_device *group, const meta_plan *plan, const 
     const account *a = &ledger.accounts[d];
     const uint64_t flags = meta_arena_data(group->n_active);
     const uint64_t arena = group->n_active > 1 ? group->arena->size - flags : 0;
-    const uint64_t compute = a->buffers[TDM_BUFFER_COMPUTE] + a->plans +
+    const uint64_t compute = a->buffers[TDM_BUFFER_COMPUTE] + a->plans + a->scratch +
                              arena / (uint64_t)group->n_active + plan->members[d].staging_size;
     double share = share_assigned(group, d);
     assert_int_equal(member->scratch_size + member->zeros_size, a->buffers[TDM_BUFFER_COMPUTE]);
@@ -290,6 +320,7 @@ static void case_check(const char *path, const group_config *config, bool is_by_
         const account *a = &ledger.accounts[d];
         for (int k = 0; k < N_PURPOSE; k++) assert_int_equal(a->buffers[k], 0);
         assert_int_equal(a->plans, 0);
+        ledger.accounts[d].scratch = 0; /* asking had queues of its own */
     }
     RIG_OK(llm_model_load(model, rig_runtime(), &dev, 1, NULL, NULL, &err));
     llm_context *ctx = rig_context(model, params);
@@ -298,7 +329,9 @@ static void case_check(const char *path, const group_config *config, bool is_by_
     tdm_plan *plan = NULL;
     tdm_plan_params plan_params = {.struct_size = sizeof plan_params};
     const tdm_queue_ops *queue = tdm_open_device_plugin(dev)->queue;
-    RIG_OK(queue->graph_prepare(group, tdm_schedule_graph(ctx->plans[0].schedule), &plan_params,
+    tdm_queue *beside = NULL;
+    RIG_OK(queue->create(group, &beside, &err));
+    RIG_OK(queue->graph_prepare(beside, tdm_schedule_graph(ctx->plans[0].schedule), &plan_params,
                                 &plan, &err));
     memcpy(ledger.accounts, kept, sizeof kept);
     for (int d = 0; d < group->n_member; d++) {
@@ -309,6 +342,7 @@ static void case_check(const char *path, const group_config *config, bool is_by_
             inactive_check(group, ctx, d, &s.members[d], words);
     }
     queue->plan_destroy(plan);
+    queue->destroy(beside);
     llm_context_destroy(ctx);
     llm_model_close(model);
     ledger_close(group);

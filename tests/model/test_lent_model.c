@@ -103,13 +103,13 @@ static void test_steady(void **state) {
     llm_context *ctx = context_make(model, TDM_TYPE_F16);
     float *logits = malloc((size_t)spec.n_vocab * sizeof *logits);
     int32_t tokens[8] = {5, 6, 7, 8, 9, 10, 11, 12};
-    uint64_t before[TDM_COUNTER_COUNT_];
+    uint64_t before[TDM_COUNTER_STEADY_COUNT_];
     assert_non_null(logits);
     rig_decode(ctx, tokens, 8, 1, logits);
     rig_decode(ctx, tokens, 1, 1, logits);
-    for (int i = 0; i < TDM_COUNTER_COUNT_; i++) before[i] = tdm_counter_get((tdm_counter)i);
+    for (int i = 0; i < TDM_COUNTER_STEADY_COUNT_; i++) before[i] = tdm_counter_get((tdm_counter)i);
     for (int i = 0; i < 40; i++) rig_decode(ctx, tokens + i % 8, 1, 1, logits);
-    for (int i = 0; i < TDM_COUNTER_COUNT_; i++)
+    for (int i = 0; i < TDM_COUNTER_STEADY_COUNT_; i++)
         if (tdm_counter_get((tdm_counter)i) != before[i])
             fail_msg("%s: %llu more", tdm_counter_name((tdm_counter)i),
                      (unsigned long long)(tdm_counter_get((tdm_counter)i) - before[i]));

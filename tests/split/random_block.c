@@ -194,7 +194,7 @@ static bool state_draw(pool *p, heads *h) {
                                        .n_segment = 1,
                                        .unit_len = {h->dim_k},
                                        .n_sub = h->per_kv,
-                                       .is_whole = 1};
+                                       .whole_segments = 1};
         tdm_build_set_partition(p->b, h->state_value, tdm_build_partition(p->b, &s->partition), 0);
     }
     p->facts->n_state++;

@@ -197,7 +197,7 @@ int32_t pool_cut_partition(pool *p, const pool_cut *cut, const int32_t *lens, in
                                .n_unit = cut->n_unit,
                                .n_segment = n_segment,
                                .n_sub = cut->n_sub,
-                               .is_whole = is_whole};
+                               .whole_segments = is_whole ? (1 << n_segment) - 1 : 0};
     memcpy(partition.unit_len, lens, (size_t)n_segment * sizeof *lens);
     return tdm_build_partition(p->b, &partition);
 }

@@ -120,9 +120,12 @@ static tdm_layout layout_of(tdm_open_device *group, const tdm_graph *graph, int3
     const tdm_plugin *plugin = tdm_open_device_plugin(group);
     const tdm_plan_params params = {.struct_size = sizeof params};
     tdm_layout layout = {.struct_size = sizeof layout};
-    OK(plugin->queue->graph_prepare(tdm_open_device_handle(group), graph, &params, &plan, &err));
+    tdm_queue *queue = NULL;
+    OK(plugin->queue->create(tdm_open_device_handle(group), &queue, &err));
+    OK(plugin->queue->graph_prepare(queue, graph, &params, &plan, &err));
     OK(plugin->split->split_get(tdm_open_device_handle(group), plan, value, &layout, &err));
     plugin->queue->plan_destroy(plan);
+    plugin->queue->destroy(queue);
     return layout;
 }
 

@@ -337,11 +337,11 @@ static void test_enumerate(void **context) {
         tdm_device_info info;
         int32_t n_device = -1;
         if (strcmp(tdm_runtime_plugin(rt, i)->name, "meta") != 0) continue;
-        assert_int_equal(tdm_runtime_device_count(rt, i, &n_device, &reason), TDM_OK);
+        assert_int_equal(tdm_runtime_device_count(rt, i, NULL, &n_device, &reason), TDM_OK);
         assert_int_equal(n_device, 0);
         assert_non_null(strstr(reason.message, "[group NAME]"));
-        assert_int_equal(tdm_runtime_device_count(rt, i, &n_device, NULL), TDM_OK);
-        FAILS(TDM_NOT_FOUND, "0", tdm_runtime_device_describe(rt, i, 0, &info, err));
+        assert_int_equal(tdm_runtime_device_count(rt, i, NULL, &n_device, NULL), TDM_OK);
+        FAILS(TDM_NOT_FOUND, "0", tdm_runtime_device_describe(rt, i, 0, NULL, &info, err));
         tdm_runtime_destroy(rt);
         return;
     }
@@ -386,14 +386,14 @@ static void test_host_buffer(void **context) {
     uint8_t bytes[100], back[100];
     for (int i = 0; i < 100; i++) bytes[i] = (uint8_t)(i + 1);
     OK(tdm_mem_alloc(dev, 5000, TDM_BUFFER_COMPUTE, &mem, err));
-    OK(tdm_mem_alloc(dev, 300, TDM_BUFFER_STAGING, &other, err));
+    OK(tdm_mem_alloc(dev, 300, TDM_BUFFER_INPUT, &other, err));
     OK(tdm_mem_alloc(dev, 0, TDM_BUFFER_ANY, &empty, err));
     OK(tdm_mem_fill(&mem, 0, 5000, 7, err));
     OK(tdm_mem_upload(&mem, 4900, bytes, 100, err));
     OK(tdm_mem_copy(&other, 200, &mem, 4900, 100, err));
     OK(tdm_mem_download(&other, 200, back, 100, err));
     assert_memory_equal(bytes, back, 100);
-    uint8_t *host = tdm_mem_host_pointer(&mem);
+    uint8_t *host = tdm_mem_host_pointer(&mem, TDM_ACCESS_READ | TDM_ACCESS_WRITE);
     assert_non_null(host);
     assert_int_equal((uintptr_t)host % 4096, 0);
     assert_int_equal(host[4899], 7);
@@ -433,7 +433,7 @@ static void test_bytes_item(void **context) {
     float zeros[16];
     OK(tdm_mem_alloc_items(dev, &params, &mem, err));
     OK(tdm_mem_alloc(dev, 64, TDM_BUFFER_ANY, &host, err));
-    assert_null(tdm_mem_host_pointer(&mem));
+    assert_null(tdm_mem_host_pointer(&mem, TDM_ACCESS_READ | TDM_ACCESS_WRITE));
     for (int i = 0; i < 40; i++) bytes[i] = (uint8_t)(3 * i);
     OK(tdm_mem_upload(&mem, 192, bytes, 40, err));
     OK(tdm_mem_download(&mem, 200, back, 30, err));

@@ -148,7 +148,7 @@ typedef struct attention {
 static attention add_attention(int32_t id, int32_t layer, int32_t n_unit, bool has_cache) {
     attention a = {.q = make(id, layer, n_unit, 4 * 64), .k = make(id, layer, n_unit, 64)};
     a.q.n_sub = a.k.n_sub = 4;
-    a.k.is_whole = 1;
+    a.k.whole_segments = 1;
     a.q_desc = add_weight(&a.q, 1, TDM_TYPE_Q8_0);
     a.k_desc = add_weight(&a.k, 1, TDM_TYPE_Q8_0);
     a.o_desc = add_weight(&a.q, 0, TDM_TYPE_Q8_0);
@@ -567,7 +567,8 @@ static void random_partitions_keep_to_units(void **state) {
             for (int64_t n = 1 + random_below(3); n > 0; n--) {
                 int32_t axis = (int32_t)random_below(2), n_sub = p.n_sub > 0 ? p.n_sub : 1;
                 p.n_segment = 1 + (int32_t)random_below(3);
-                p.is_whole = random_below(4) == 0;
+                p.whole_segments =
+                    random_below(2) == 0 ? 0 : (int32_t)random_below(1u << p.n_segment);
                 for (int s = 0; s < p.n_segment; s++)
                     p.unit_len[s] = n_sub * (1 + (int32_t)random_below(32)) * (axis == 0 ? 8 : 1);
                 descs[n_desc++] = add_weight(&p, axis, types[random_below(4)]);
@@ -588,19 +589,20 @@ static void random_partitions_keep_to_units(void **state) {
             assert_int_equal(meta_layout_normalize(&layout, NULL), TDM_OK);
             assert_int_equal(meta_partition_cut(&group, p, desc->ne, desc->axis, &cut, NULL),
                              TDM_OK);
-            if (!p->is_whole) assert_true(meta_cut_is_disjoint(&cut, n_member));
+            if (p->whole_segments == 0) assert_true(meta_cut_is_disjoint(&cut, n_member));
             for (int32_t d = 0; d < n_member; d++)
                 is_whole_to_one |=
                     assigned.hi[d] - assigned.lo[d] == (int64_t)assigned.n_unit * assigned.n_sub;
             for (int32_t s = 0; s < p->n_segment; begin += cut.segments[s++].n_unit)
                 for (int32_t d = 0; d < n_member; d++) {
                     int64_t lo = cut.segments[s].lo[d], hi = cut.segments[s].hi[d], unit = 1;
+                    bool is_whole = (p->whole_segments >> s & 1) != 0;
                     if (lo == hi) continue;
                     assert_true(share[d] > 0);
-                    if (is_whole_to_one || (p->is_whole && assigned.granule % assigned.n_sub != 0))
+                    if (is_whole_to_one || (is_whole && assigned.granule % assigned.n_sub != 0))
                         continue;
-                    if (p->is_whole) assert_int_equal(lo % p->unit_len[s], 0);
-                    if (p->is_whole && group.n_active > assigned.n_unit) continue;
+                    if (is_whole) assert_int_equal(lo % p->unit_len[s], 0);
+                    if (is_whole && group.n_active > assigned.n_unit) continue;
                     if (desc->axis == 0 && desc->type == TDM_TYPE_Q8_0) unit = 32;
                     if (desc->axis == 0 && desc->type == TDM_TYPE_Q4_K) unit = 32;
                     assert_int_equal((begin + lo) % unit, 0);

@@ -133,10 +133,13 @@ static tdm_layout layout_of(const hand *h, const tdm_graph *graph, int32_t value
     tdm_plan *plan = NULL;
     tdm_layout layout = {.struct_size = sizeof layout};
     tdm_error err = {0};
-    if (h->plugin->queue->graph_prepare(h->group, graph, NULL, &plan, &err) != TDM_OK)
+    tdm_queue *queue = NULL;
+    if (h->plugin->queue->create(h->group, &queue, &err) != TDM_OK ||
+        h->plugin->queue->graph_prepare(queue, graph, NULL, &plan, &err) != TDM_OK)
         fail_msg("%s", err.message);
     assert_int_equal(h->plugin->split->split_get(h->group, plan, value, &layout, &err), TDM_OK);
     h->plugin->queue->plan_destroy(plan);
+    h->plugin->queue->destroy(queue);
     return layout;
 }
 

@@ -83,7 +83,7 @@ static int32_t attention(tdm_builder *b, int32_t x, int32_t l, int32_t n_tok, in
     int32_t kv = 0, pos = tdm_build_step_field(b, TDM_STEP_POS);
     const tdm_partition *cut = is_whole ? NULL : &kv_heads;
     kv_heads.unit_len[0] = HEAD_DIM;
-    kv_heads.is_whole = 1;
+    kv_heads.whole_segments = 1;
     snprintf(name, sizeof name, "cache.%d", (int)l);
     int32_t state = tdm_build_state(b, name, &cache, page_size, N_PAGE, &kv);
     if (cut != NULL) tdm_build_set_partition(b, state, tdm_build_partition(b, cut), 0);

@@ -150,14 +150,19 @@ static inline tdm_status bound_try(bound_plan *n, acquired *l, const tdm_graph *
     tdm_status status = bound_keep(n, with_items, err);
     if (status == TDM_OK) status = bound_compute_memory(n, err);
     if (status == TDM_OK)
-        status = l->got.plugin->queue->graph_prepare(l->got.device, graph, &params, &n->plan, err);
+        status = l->got.plugin->queue->graph_prepare(l->queue, graph, &params, &n->plan, err);
     if (status != TDM_OK) bound_end(n);
     return status;
+}
+
+static inline tdm_status bound_bind(bound_plan *n, tdm_error *err) {
+    return n->l->got.plugin->queue->plan_bind(n->plan, n->bindings, n->graph->n_slot, err);
 }
 
 static inline bound_plan bound_begin(acquired *l, const tdm_graph *graph) {
     bound_plan n;
     OK(bound_try(&n, l, graph, true, err));
+    OK(bound_bind(&n, err));
     for (int32_t i = 0; i < graph->n_value; i++)
         if (tdm_graph_value(graph, i)->kind == TDM_VALUE_WEIGHT) bound_weight_upload(&n, i);
     return n;
@@ -179,8 +184,7 @@ static inline void bound_take(const bound_plan *n, const char *name, void *data,
 
 static inline tdm_status bound_submit(bound_plan *n, tdm_error *err) {
     const tdm_point done = {n->l->done, ++n->l->value};
-    return n->l->got.plugin->queue->graph_compute(n->l->queue, n->plan, n->bindings,
-                                                  n->graph->n_slot, NULL, 0, &done, 1, err);
+    return n->l->got.plugin->queue->graph_compute(n->l->queue, n->plan, NULL, 0, &done, 1, err);
 }
 
 static inline tdm_status bound_wait(const bound_plan *n, tdm_error *err) {

@@ -94,7 +94,7 @@ static void test_buffers(void **state) {
     FAILS(TDM_OUT_OF_RANGE, "", ops->fill(b, UINT64_MAX, 2, 0, err));
     FAILS(TDM_UNSUPPORTED, "'m': imports no memory",
           ops->import_host(l.got.device, bytes, 64, NULL, &a, err));
-    assert_null(ops->host_pointer(a));
+    assert_null(ops->host_pointer(a, TDM_ACCESS_READ | TDM_ACCESS_WRITE));
 
     /* Columns of a tensor, canonical. */
     const tdm_tensor_desc desc = {
@@ -223,7 +223,7 @@ static void test_weights_live_where_they_are_read(void **state) {
     bound_take(&n, "gain", y, sizeof y);
     assert_memory_equal(y, gain, sizeof y);
     free(all);
-    assert_null(l.got.plugin->buffer->host_pointer(n.kept));
+    assert_null(l.got.plugin->buffer->host_pointer(n.kept, TDM_ACCESS_READ | TDM_ACCESS_WRITE));
     bound_end(&n);
 
     /* Without items there is no telling. */
@@ -247,6 +247,7 @@ static void test_copies_of_weights_follow(void **state) {
         bound_plan n;
         float row[8], gain[8], y[8];
         OK(bound_try(&n, &l, graph, with_items != 0, err));
+        OK(bound_bind(&n, err));
         x_fill(row, 8, 1);
         bound_put(&n, "x", row, sizeof row);
         for (int k = 0; k < 3; k++) {
@@ -276,7 +277,8 @@ static void test_private_weights_need_items(void **state) {
     FAILS(TDM_FAILED_PRECONDITION, "must be allocated with items",
           l.got.plugin->buffer->tensor_upload(n.kept, 0, &desc, row, 32, 0, 1, 0, 8, err));
     FAILS(TDM_FAILED_PRECONDITION, "'w1' lies on m but is needed on the fallback",
-          bound_run(&n, err));
+          bound_bind(&n, err));
+    FAILS(TDM_FAILED_PRECONDITION, "not bound", bound_run(&n, err));
     bound_end(&n);
     tdm_buffer_item items[2] = {{.off = 256, .size = 16}, {.off = 0, .size = 16}};
     const tdm_buffer_params params = {
@@ -307,7 +309,7 @@ static void test_order(void **state) {
     tdm_graph *staged = end(b);
     tdm_runtime *rt = runtime_with("refuse=add", "delay-us=3000");
     acquired l = acquire(rt, "m");
-    bound_plan first = bound_begin(&l, direct), second;
+    bound_plan first = bound_begin(&l, direct), third = bound_begin(&l, direct), second;
     /* y and x of both graphs change places from step to step. */
     float row[8], y[8];
     x_fill(row, 8, 4);
@@ -316,15 +318,20 @@ static void test_order(void **state) {
     second = bound_begin(&l, staged);
     const int32_t sx = tdm_graph_value(staged, value_named(staged, "x"))->slot;
     second.bindings[sx] = *bound_binding(&first, "y");
+    OK(bound_bind(&second, err));
     const int32_t fx = tdm_graph_value(direct, value_named(direct, "x"))->slot;
+    third.bindings[fx] = *bound_binding(&second, "y");
+    third.bindings[tdm_graph_value(direct, value_named(direct, "y"))->slot] =
+        *bound_binding(&first, "y");
+    OK(bound_bind(&third, err));
     OK(bound_submit(&second, err)); /* 2 (2x + 1) */
-    first.bindings[fx] = *bound_binding(&second, "y");
-    OK(bound_submit(&first, err));  /* 2 (4x + 2) + 1 */
+    OK(bound_submit(&third, err));  /* 2 (4x + 2) + 1 */
     OK(bound_submit(&second, err)); /* 2 (8x + 5) */
     OK(bound_wait(&second, err));
     bound_take(&second, "y", y, sizeof y);
     for (int i = 0; i < 8; i++) assert_true(y[i] == 16 * row[i] + 10);
     bound_end(&first);
+    bound_end(&third);
     bound_end(&second);
     release(rt, &l);
     runtime_end(rt);
@@ -349,14 +356,14 @@ static void test_failures(void **state) {
     OK(tdm_semaphore_ops.create(l.value, &l.done, err));
     OK(bound_run(&n, err));
     const tdm_point wait = {poisoned, 1}, done = {l.done, ++l.value};
-    OK(l.got.plugin->queue->graph_compute(l.queue, n.plan, n.bindings, graph->n_slot, &wait, 1,
-                                          &done, 1, err));
+    OK(l.got.plugin->queue->graph_compute(l.queue, n.plan, &wait, 1, &done, 1, err));
     FAILS(TDM_UNAVAILABLE, "m fell off the bus", bound_wait(&n, err));
     tdm_semaphore_ops.destroy(poisoned);
 
-    FAILS(
-        TDM_INVALID_ARGUMENT, "bindings for",
-        l.got.plugin->queue->graph_compute(l.queue, n.plan, n.bindings, 1, NULL, 0, NULL, 0, err));
+    FAILS(TDM_INVALID_ARGUMENT, "bindings for",
+          l.got.plugin->queue->plan_bind(n.plan, n.bindings, 1, err));
+    FAILS(TDM_FAILED_PRECONDITION, "not bound",
+          l.got.plugin->queue->graph_compute(l.queue, n.plan, NULL, 0, NULL, 0, err));
     tdm_plan_info info = {.struct_size = sizeof info};
     OK(l.got.plugin->queue->plan_get_info(n.plan, &info, err));
     assert_true(info.device_size > 0 && info.host_size > 0); /* borders on either side */
@@ -389,6 +396,7 @@ static void test_device_that_holds_temps(void **state) {
             if (value->slot >= 0 && value->kind == TDM_VALUE_TEMP)
                 n.bindings[value->slot] = (tdm_binding){0};
         }
+        OK(bound_bind(&n, err));
         float x[24];
         x_fill(x, 24, 3);
         bound_put(&n, "x", x, sizeof x);
@@ -439,7 +447,7 @@ static void test_supports(void **state) {
     assert_int_equal(supported[2], 1);
     tdm_plan *plan = NULL;
     FAILS(TDM_UNSUPPORTED, "device 'm': rms_norm: op ",
-          l.got.plugin->queue->graph_prepare(l.got.device, graph, NULL, &plan, err));
+          l.got.plugin->queue->graph_prepare(l.queue, graph, NULL, &plan, err));
     release(rt, &l);
     runtime_end(rt);
     tdm_graph_free(graph);

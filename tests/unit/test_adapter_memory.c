@@ -74,6 +74,7 @@ static tdm_status attempt(tdm_runtime *rt, const tdm_graph *graph, float *y, tdm
         if (status == TDM_OK)
             status = ops->tensor_upload(w->buffer, w->off, &desc, ones, 32, 0, 8, 0, 8, err);
         if (status == TDM_OK) status = ops->upload(x->buffer, x->off, row, sizeof row, err);
+        if (status == TDM_OK) status = bound_bind(&n, err);
         if (status == TDM_OK) status = bound_run(&n, err);
         if (status == TDM_OK) status = ops->download(at->buffer, at->off, y, 24 * sizeof *y, err);
         bound_end(&n);

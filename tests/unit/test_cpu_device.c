@@ -124,10 +124,10 @@ static void describes_itself(void **state) {
     loaded l = load();
     tdm_error err = {0};
     int32_t n = 0;
-    assert_int_equal(l.plugin->device->count(l.instance, &n, &err), TDM_OK);
+    assert_int_equal(l.plugin->device->count(l.instance, NULL, &n, &err), TDM_OK);
     assert_int_equal(n, 1);
     tdm_device_info info = {.struct_size = sizeof info};
-    assert_int_equal(l.plugin->device->describe(l.instance, 0, &info, &err), TDM_OK);
+    assert_int_equal(l.plugin->device->describe(l.instance, 0, NULL, &info, &err), TDM_OK);
     assert_string_equal(info.name, "cpu0");
     assert_true(info.flags & TDM_DEVICE_IS_HOST);
     assert_int_equal(info.buffer_align, 64);
@@ -143,11 +143,11 @@ static void describes_itself(void **state) {
     } small;
     memset(&small, 0x77, sizeof small);
     small.info.struct_size = offsetof(tdm_device_info, description);
-    assert_int_equal(l.plugin->device->describe(l.instance, 0, &small.info, &err), TDM_OK);
+    assert_int_equal(l.plugin->device->describe(l.instance, 0, NULL, &small.info, &err), TDM_OK);
     assert_string_equal(small.info.name, "cpu0");
     for (size_t i = offsetof(tdm_device_info, description); i < sizeof small; i++)
         assert_int_equal(small.bytes[i], 0x77);
-    assert_int_equal(l.plugin->device->describe(l.instance, 1, &info, &err), TDM_NOT_FOUND);
+    assert_int_equal(l.plugin->device->describe(l.instance, 1, NULL, &info, &err), TDM_NOT_FOUND);
     unload(&l);
 }
 
@@ -328,7 +328,8 @@ static void large_buffers_stay_untouched(void **state) {
     f = fopen("/proc/self/statm", "r");
     assert_true(f != NULL && fscanf(f, "%ld %ld", &pages, &after) == 2);
     fclose(f);
-    assert_int_equal((uintptr_t)l.plugin->buffer->host_pointer(buffer) % (2 << 20), 0);
+    assert_int_equal(
+        (uintptr_t)l.plugin->buffer->host_pointer(buffer, TDM_ACCESS_WRITE) % (2 << 20), 0);
     assert_true((after - before) * 4096 < 8 << 20);
     l.plugin->buffer->free(buffer);
     l.plugin->device->close(device);
@@ -420,7 +421,7 @@ static void imported_memory_is_shared(void **state) {
     tdm_error err = {0};
     assert_int_equal(ops->import_host(device, memory, 128, &info, &buffer, &err), TDM_OK);
     assert_true(info.is_coherent && info.has_atomic32 && info.has_atomic64 && info.is_pollable);
-    assert_ptr_equal(ops->host_pointer(buffer), memory);
+    assert_ptr_equal(ops->host_pointer(buffer, TDM_ACCESS_WRITE), memory);
     assert_int_equal(ops->fill(buffer, 0, 3, 9, &err), TDM_OK);
     assert_int_equal(memory[2], 9);
     ops->free(buffer);

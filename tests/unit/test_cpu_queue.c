@@ -48,7 +48,9 @@ static fixture fixture_create_on(const char *n_thread, const char *cores) {
         f.bindings[i] = (tdm_binding){f.buffer, (uint64_t)i * 4096, N * sizeof(float)};
     f.in_slot = tdm_graph_value(f.graph, x)->slot;
     f.out_slot = tdm_graph_value(f.graph, y)->slot;
-    float *in = (void *)((uint8_t *)f.l.plugin->buffer->host_pointer(f.buffer) + f.in_slot * 4096);
+    float *in = (void *)((uint8_t *)f.l.plugin->buffer->host_pointer(
+                             f.buffer, TDM_ACCESS_READ | TDM_ACCESS_WRITE) +
+                         f.in_slot * 4096);
     for (int i = 0; i < N; i++) in[i] = (float)i;
     return f;
 }
@@ -65,7 +67,9 @@ static void fixture_destroy(fixture *f) {
 }
 
 static float *fixture_out(const fixture *f) {
-    return (void *)((uint8_t *)f->l.plugin->buffer->host_pointer(f->buffer) + f->out_slot * 4096);
+    return (void *)((uint8_t *)f->l.plugin->buffer->host_pointer(f->buffer, TDM_ACCESS_READ |
+                                                                                TDM_ACCESS_WRITE) +
+                    f->out_slot * 4096);
 }
 
 static void out_check(const fixture *f) {
@@ -111,10 +115,12 @@ static void prepare_without_memory(void **state) {
     fixture f = fixture_create("2");
     const tdm_queue_ops *ops = f.l.plugin->queue;
     tdm_plan_params params = {.struct_size = sizeof params};
+    tdm_queue *queue = NULL;
+    assert_int_equal(ops->create(f.device, &queue, NULL), TDM_OK);
     for (int i = 0;; i++) {
         tdm_plan *plan = NULL;
         op_host_fail_after(f.l.host, i);
-        tdm_status status = ops->graph_prepare(f.device, f.graph, &params, &plan, NULL);
+        tdm_status status = ops->graph_prepare(queue, f.graph, &params, &plan, NULL);
         op_host_fail_after(f.l.host, -1);
         ops->plan_destroy(plan);
         if (status == TDM_OK) break;
@@ -123,8 +129,9 @@ static void prepare_without_memory(void **state) {
     }
     params.flags = 1;
     tdm_plan *plan = NULL;
-    assert_int_equal(ops->graph_prepare(f.device, f.graph, &params, &plan, NULL),
+    assert_int_equal(ops->graph_prepare(queue, f.graph, &params, &plan, NULL),
                      TDM_INVALID_ARGUMENT);
+    ops->destroy(queue);
     fixture_destroy(&f);
 }
 
@@ -143,9 +150,10 @@ static void semaphores_chain(void **state) {
         tdm_point ping = {0}, pong = {0};
         tdm_error err = {0};
         for (int i = 0; i < 2; i++) {
-            assert_int_equal(ops->graph_prepare(f.device, f.graph, &params, &plans[i], &err),
-                             TDM_OK);
             assert_int_equal(ops->create(f.device, &queues[i], &err), TDM_OK);
+            assert_int_equal(ops->graph_prepare(queues[i], f.graph, &params, &plans[i], &err),
+                             TDM_OK);
+            assert_int_equal(ops->plan_bind(plans[i], f.bindings, 3, &err), TDM_OK);
         }
         assert_int_equal(ops->plan_get_info(plans[0], &info, &err), TDM_OK);
         assert_true(info.host_size > 0);
@@ -155,19 +163,17 @@ static void semaphores_chain(void **state) {
         for (uint64_t i = 1; i <= 200; i++) {
             ping.value = pong.value = i;
             /* The second is given first. */
-            assert_int_equal(
-                ops->graph_compute(queues[1], plans[1], f.bindings, 3, &ping, 1, &pong, 1, &err),
-                TDM_OK);
+            assert_int_equal(ops->graph_compute(queues[1], plans[1], &ping, 1, &pong, 1, &err),
+                             TDM_OK);
             tdm_point before = {pong.semaphore, i - 1};
-            assert_int_equal(
-                ops->graph_compute(queues[0], plans[0], f.bindings, 3, &before, 1, &ping, 1, &err),
-                TDM_OK);
+            assert_int_equal(ops->graph_compute(queues[0], plans[0], &before, 1, &ping, 1, &err),
+                             TDM_OK);
         }
         assert_int_equal(sem->wait(pong.semaphore, 200, TDM_WAIT_FOREVER, &err), TDM_OK);
         out_check(&f);
         for (int i = 0; i < 2; i++) {
-            ops->destroy(queues[i]);
             ops->plan_destroy(plans[i]);
+            ops->destroy(queues[i]);
         }
         sem->destroy(ping.semaphore);
         sem->destroy(pong.semaphore);
@@ -185,8 +191,9 @@ static void failure_passes_on(void **state) {
     tdm_queue *queue = NULL;
     tdm_semaphore *start = NULL, *middle = NULL, *end = NULL, *other = NULL;
     tdm_error err = {0}, cause = {0};
-    assert_int_equal(ops->graph_prepare(f.device, f.graph, &params, &plan, &err), TDM_OK);
     assert_int_equal(ops->create(f.device, &queue, &err), TDM_OK);
+    assert_int_equal(ops->graph_prepare(queue, f.graph, &params, &plan, &err), TDM_OK);
+    assert_int_equal(ops->plan_bind(plan, f.bindings, 3, &err), TDM_OK);
     assert_int_equal(sem->create(0, &start, &err), TDM_OK);
     assert_int_equal(sem->create(0, &middle, &err), TDM_OK);
     assert_int_equal(sem->create(0, &end, &err), TDM_OK);
@@ -194,10 +201,8 @@ static void failure_passes_on(void **state) {
     memset(fixture_out(&f), 0x55, N * sizeof(float));
     const tdm_point p_start = {start, 1}, p_middle = {middle, 1},
                     p_ends[2] = {{end, 1}, {other, 7}};
-    assert_int_equal(
-        ops->graph_compute(queue, plan, f.bindings, 3, &p_start, 1, &p_middle, 1, &err), TDM_OK);
-    assert_int_equal(ops->graph_compute(queue, plan, f.bindings, 3, &p_middle, 1, p_ends, 2, &err),
-                     TDM_OK);
+    assert_int_equal(ops->graph_compute(queue, plan, &p_start, 1, &p_middle, 1, &err), TDM_OK);
+    assert_int_equal(ops->graph_compute(queue, plan, &p_middle, 1, p_ends, 2, &err), TDM_OK);
     tdm_fail(&cause, TDM_DATA_LOSS, "a cause of some kind");
     (sem->fail)(start, TDM_DATA_LOSS, &cause); /* in brackets: fail() is a macro of cmocka */
     assert_int_equal(sem->wait(end, 1, TDM_WAIT_FOREVER, &err), TDM_DATA_LOSS);
@@ -208,12 +213,11 @@ static void failure_passes_on(void **state) {
     tdm_semaphore *fresh = NULL;
     assert_int_equal(sem->create(0, &fresh, &err), TDM_OK);
     const tdm_point p_fresh = {fresh, 3};
-    assert_int_equal(ops->graph_compute(queue, plan, f.bindings, 3, NULL, 0, &p_fresh, 1, &err),
-                     TDM_OK);
+    assert_int_equal(ops->graph_compute(queue, plan, NULL, 0, &p_fresh, 1, &err), TDM_OK);
     assert_int_equal(sem->wait(fresh, 3, TDM_WAIT_FOREVER, &err), TDM_OK);
     out_check(&f);
-    ops->destroy(queue);
     ops->plan_destroy(plan);
+    ops->destroy(queue);
     sem->destroy(start);
     sem->destroy(middle);
     sem->destroy(end);
@@ -222,7 +226,8 @@ static void failure_passes_on(void **state) {
     fixture_destroy(&f);
 }
 
-static void destroy_drains(void **state) {
+/* Several computations of one plan are under way at once and run one after the other. */
+static void submissions_queue_up(void **state) {
     (void)state;
     fixture f = fixture_create("2");
     const tdm_queue_ops *ops = f.l.plugin->queue;
@@ -230,22 +235,30 @@ static void destroy_drains(void **state) {
     tdm_plan_params params = {.struct_size = sizeof params};
     tdm_plan *plan = NULL;
     tdm_queue *queue = NULL;
-    tdm_point done = {0};
+    tdm_point done = {0}, gate = {.value = 1};
     tdm_error err = {0};
-    assert_int_equal(ops->graph_prepare(f.device, f.graph, &params, &plan, &err), TDM_OK);
     assert_int_equal(ops->create(f.device, &queue, &err), TDM_OK);
+    assert_int_equal(ops->graph_prepare(queue, f.graph, &params, &plan, &err), TDM_OK);
     assert_int_equal(sem->create(0, &done.semaphore, &err), TDM_OK);
+    assert_int_equal(sem->create(0, &gate.semaphore, &err), TDM_OK);
+    assert_int_equal(ops->graph_compute(queue, plan, NULL, 0, &done, 1, &err),
+                     TDM_FAILED_PRECONDITION);
+    assert_int_equal(ops->plan_bind(plan, f.bindings, 2, &err), TDM_INVALID_ARGUMENT);
+    assert_int_equal(ops->plan_bind(plan, f.bindings, 3, &err), TDM_OK);
     for (int i = 0; i < 50; i++) {
         done.value++;
-        assert_int_equal(ops->graph_compute(queue, plan, f.bindings, 3, NULL, 0, &done, 1, &err),
-                         TDM_OK);
+        assert_int_equal(ops->graph_compute(queue, plan, &gate, 1, &done, 1, &err), TDM_OK);
     }
-    ops->destroy(queue);
-    uint64_t value = 0;
+    uint64_t value = 1;
     assert_int_equal(sem->query(done.semaphore, &value, &err), TDM_OK);
-    assert_int_equal(value, 50);
+    assert_int_equal(value, 0);
+    sem->signal(gate.semaphore, 1);
+    assert_int_equal(sem->wait(done.semaphore, 50, TDM_WAIT_FOREVER, &err), TDM_OK);
+    out_check(&f);
     ops->plan_destroy(plan);
+    ops->destroy(queue);
     sem->destroy(done.semaphore);
+    sem->destroy(gate.semaphore);
     fixture_destroy(&f);
 }
 
@@ -261,19 +274,19 @@ static void steady_use_allocates_nothing(void **state) {
     tdm_point done = {0};
     tdm_error err = {0};
     int64_t n_alloc = 0;
-    assert_int_equal(ops->graph_prepare(f.device, f.graph, &params, &plan, &err), TDM_OK);
     assert_int_equal(ops->create(f.device, &queue, &err), TDM_OK);
+    assert_int_equal(ops->graph_prepare(queue, f.graph, &params, &plan, &err), TDM_OK);
+    assert_int_equal(ops->plan_bind(plan, f.bindings, 3, &err), TDM_OK);
     assert_int_equal(sem->create(0, &done.semaphore, &err), TDM_OK);
     for (int i = 0; i < 300; i++) {
         done.value++;
-        assert_int_equal(ops->graph_compute(queue, plan, f.bindings, 3, NULL, 0, &done, 1, &err),
-                         TDM_OK);
+        assert_int_equal(ops->graph_compute(queue, plan, NULL, 0, &done, 1, &err), TDM_OK);
         assert_int_equal(sem->wait(done.semaphore, done.value, TDM_WAIT_FOREVER, &err), TDM_OK);
         if (i == 0) n_alloc = op_host_n_alloc(f.l.host);
     }
     assert_int_equal(op_host_n_alloc(f.l.host), n_alloc);
-    ops->destroy(queue);
     ops->plan_destroy(plan);
+    ops->destroy(queue);
     sem->destroy(done.semaphore);
     fixture_destroy(&f);
 }
@@ -282,7 +295,7 @@ static void steady_use_allocates_nothing(void **state) {
 static void *sync_caller(void *arg) {
     fixture *f = arg;
     tdm_buffer *buffer = alloc_bytes(&f->l, f->device, 3 * 4096);
-    uint8_t *memory = f->l.plugin->buffer->host_pointer(buffer);
+    uint8_t *memory = f->l.plugin->buffer->host_pointer(buffer, TDM_ACCESS_READ | TDM_ACCESS_WRITE);
     tdm_binding bindings[3];
     bool is_right = true;
     for (int i = 0; i < 3; i++) bindings[i] = (tdm_binding){buffer, (uint64_t)i * 4096, 4096};
@@ -351,19 +364,19 @@ static void threads_stay_on_cores(void **state) {
     tdm_queue *queue = NULL;
     tdm_point done = {.value = 1};
     tdm_error err = {0};
-    assert_int_equal(ops->graph_prepare(f.device, f.graph, &params, &plan, &err), TDM_OK);
     assert_int_equal(ops->create(f.device, &queue, &err), TDM_OK);
+    assert_int_equal(ops->graph_prepare(queue, f.graph, &params, &plan, &err), TDM_OK);
+    assert_int_equal(ops->plan_bind(plan, f.bindings, 3, &err), TDM_OK);
     assert_int_equal(sem->create(0, &done.semaphore, &err), TDM_OK);
-    assert_int_equal(ops->graph_compute(queue, plan, f.bindings, 3, NULL, 0, &done, 1, &err),
-                     TDM_OK);
+    assert_int_equal(ops->graph_compute(queue, plan, NULL, 0, &done, 1, &err), TDM_OK);
     assert_int_equal(sem->wait(done.semaphore, 1, TDM_WAIT_FOREVER, &err), TDM_OK);
     out_check(&f);
     assert_int_equal(pinned_count(&one), before + 3); /* two of the pool and the queue's */
     cpu_set_t now;
     assert_int_equal(sched_getaffinity(0, sizeof now, &now), 0);
     assert_true(CPU_EQUAL(&now, &all));
-    ops->destroy(queue);
     ops->plan_destroy(plan);
+    ops->destroy(queue);
     sem->destroy(done.semaphore);
     fixture_destroy(&f);
 }
@@ -372,7 +385,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bindings_are_checked), cmocka_unit_test(prepare_without_memory),
         cmocka_unit_test(semaphores_chain),     cmocka_unit_test(failure_passes_on),
-        cmocka_unit_test(destroy_drains),       cmocka_unit_test(steady_use_allocates_nothing),
+        cmocka_unit_test(submissions_queue_up), cmocka_unit_test(steady_use_allocates_nothing),
         cmocka_unit_test(callers_take_turns),   cmocka_unit_test(threads_stay_on_cores),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -262,18 +262,18 @@ static void test_enumerate(void **state) {
     OK(tdm_runtime_load(rt, "fake_no_device", err));
     int32_t n = -1;
     tdm_device_info info;
-    OK(tdm_runtime_device_count(rt, 0, &n, err));
+    OK(tdm_runtime_device_count(rt, 0, NULL, &n, err));
     assert_int_equal(n, 2);
-    OK(tdm_runtime_device_describe(rt, 0, 1, &info, err));
+    OK(tdm_runtime_device_describe(rt, 0, 1, NULL, &info, err));
     assert_int_equal(strnlen(info.vendor, sizeof info.vendor), sizeof info.vendor - 1);
     assert_string_equal(info.name, "fake1");
-    FAILS(TDM_NOT_FOUND, "there are 2", tdm_runtime_device_describe(rt, 0, 2, &info, err));
+    FAILS(TDM_NOT_FOUND, "there are 2", tdm_runtime_device_describe(rt, 0, 2, NULL, &info, err));
     /* None is no failure, and has a reason. */
     tdm_error reason = {0};
-    assert_int_equal(tdm_runtime_device_count(rt, 1, &n, &reason), TDM_OK);
+    assert_int_equal(tdm_runtime_device_count(rt, 1, NULL, &n, &reason), TDM_OK);
     assert_int_equal(n, 0);
     assert_string_equal(reason.message, "no fake driver is installed");
-    assert_int_equal(tdm_runtime_device_count(rt, 1, &n, NULL), TDM_OK);
+    assert_int_equal(tdm_runtime_device_count(rt, 1, NULL, &n, NULL), TDM_OK);
     const tdm_device_spec spec = {.name = "none", .plugin = "fake_no_device"};
     tdm_open_device *dev = NULL;
     OK(tdm_runtime_declare(rt, &spec, err));
@@ -419,7 +419,7 @@ static void test_memory(void **state) {
           tdm_mem_alloc(a, 2000000, TDM_BUFFER_ANY, &none, err));
     assert_null(none.dev);
     OK(tdm_mem_alloc(b, SIZE, TDM_BUFFER_ANY, &y, err));
-    assert_null(tdm_mem_host_pointer(&x));
+    assert_null(tdm_mem_host_pointer(&x, TDM_ACCESS_READ | TDM_ACCESS_WRITE));
     log_has("is told of", 0);
     const tdm_buffer_item items[2] = {{.size = 16}, {.off = 128, .size = 16}};
     const tdm_buffer_params params = {

@@ -243,7 +243,7 @@ static rig *rig_make(int32_t caller_dev, int64_t n_row, const char *const option
     }
     OK(tdm_semaphore_ops.create(0, &r->queues.semaphore, err));
     OK(tdm_stage_memory_grow_staging(&r->memory, r->stages.staging_size, err));
-    OK(tdm_stages_plan(&r->stages, err));
+    OK(tdm_stages_plan(&r->stages, &r->queues, err));
     outside_alloc(r, "w", 0);
     const tdm_slot_mem *w = &r->outside[slot_named(r->graph, "w")];
     OK(tdm_mem_upload(&w->mem, w->off, w_data, sizeof w_data, err));

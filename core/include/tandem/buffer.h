@@ -7,6 +7,10 @@
  * synchronous: on return the bytes are there. They may be called from any thread for ranges that
  * no queue is using.
  *
+ * A buffer has a purpose, by which the device chooses its memory. INPUT and OUTPUT are what host and
+ * device hand to each other in every step. A device that gives a host pointer for them needs no
+ * upload and no download in a step: the host writes the inputs, submits, waits, reads the outputs.
+ *
  * Rationale for tensor_upload: a device multiplies fastest from its own arrangement of a matrix.
  * Handing it canonical bytes row range by row range lets it convert as the file is read, with
  * bounded staging, and lets the caller drop the pages behind it.
@@ -28,9 +32,19 @@ typedef enum tdm_buffer_purpose {
     TDM_BUFFER_ANY = 0,
     TDM_BUFFER_WEIGHT,  /* written once, read by every step */
     TDM_BUFFER_STATE,   /* caches */
-    TDM_BUFFER_COMPUTE, /* temporaries, inputs, outputs */
-    TDM_BUFFER_STAGING  /* crossed by the host often; host-visible where there is a choice */
+    TDM_BUFFER_COMPUTE, /* values that the device makes and reads */
+    TDM_BUFFER_INPUT,   /* the host writes before each step, the device reads */
+    TDM_BUFFER_OUTPUT,  /* the device writes, the host reads after each step: memory in which the
+                           host's reads are cached */
+    TDM_BUFFER_ARENA    /* read and written by this and other devices while kernels run */
 } tdm_buffer_purpose;
+
+/* What the host may do at an address: a set of flags. */
+enum {
+    TDM_ACCESS_READ = 1u << 0,
+    TDM_ACCESS_WRITE = 1u << 1 /* in order of address, without reading back: memory that combines
+                                  writes serves that well and reads very badly */
+};
 
 /* One thing that will lie in a buffer. A weight (`tensor` set), the cache of a layer (`kv` set), or
  * bytes (neither). Pointers are read during the call only. */
@@ -95,13 +109,18 @@ typedef struct tdm_buffer_ops {
     tdm_status (*fill)(tdm_buffer *buffer, uint64_t off, uint64_t size, uint8_t byte,
                        tdm_error *err);
 
-    /* The address at which the host may read and write the buffer while no queue uses it, valid
-     * until free; NULL where there is none. [any-thread] */
-    void *(*host_pointer)(tdm_buffer *buffer);
+    /* The address at which the host may do `access` (TDM_ACCESS_*, one or both) to the buffer while
+     * no queue uses it, valid until free. Given only where that access is about as fast as to the
+     * host's own memory: NULL where there is no address or where it is slow (reads through a
+     * write-combining window), and the host then uploads or downloads. What the host wrote is there
+     * for a computation submitted later; what a computation wrote is there once its signal was
+     * waited for. The same answer on every call. [any-thread] */
+    void *(*host_pointer)(tdm_buffer *buffer, uint32_t access);
 
-    /* Makes `size` bytes of host memory at `ptr` visible to the device as a buffer. The memory
-     * stays the caller's and must outlive the buffer. *info_out (nullable) reports what was
-     * probed. TDM_UNSUPPORTED where the device cannot. [any-thread] */
+    /* Makes `size` bytes of host memory at `ptr` visible to the device as a buffer. Both are
+     * multiples of the device's import_align (device.h). The memory stays the caller's and must
+     * outlive the buffer. *info_out (nullable) reports what was probed. TDM_UNSUPPORTED where the
+     * device cannot. [any-thread] */
     tdm_status (*import_host)(tdm_device *device, void *ptr, uint64_t size,
                               tdm_import_info *info_out, tdm_buffer **buffer_out, tdm_error *err);
 
@@ -130,6 +149,25 @@ typedef struct tdm_buffer_ops {
      * has no cache of that kind. Required of a device that claims any cache op. [any-thread] */
     tdm_status (*kv_page_size)(tdm_device *device, const tdm_kv_desc *desc, uint64_t *size_out,
                                tdm_error *err);
+
+    /* Allocates host memory that this device reads and writes fastest: page-locked, and known to the
+     * driver. The start is a multiple of 4096 and of import_align. For weights on their way to
+     * tensor_upload. *ptr_out is set on TDM_OK only; released with host_free. Absent: any host
+     * memory serves. [any-thread] */
+    tdm_status (*host_alloc)(tdm_device *device, uint64_t size, void **ptr_out, tdm_error *err);
+
+    /* Frees memory of host_alloc; `size` is that of the allocation; NULL is a no-op. Present exactly
+     * where host_alloc is. [any-thread] */
+    void (*host_free)(tdm_device *device, void *ptr, uint64_t size);
+
+    /* Where present, tensor_upload may return before it has read a `src` that lies in memory of
+     * host_alloc: the caller leaves those bytes unchanged until upload_finish returned. This call
+     * waits until the device has read all that it was given from the allocation that `src` lies in;
+     * src NULL: until all parts of all tensors have arrived in their buffers. A failure of an
+     * earlier tensor_upload may be reported here. The host calls it with NULL before the first
+     * computation that reads the weights. Absent: tensor_upload has finished when it returns.
+     * [any-thread] */
+    tdm_status (*upload_finish)(tdm_device *device, const void *src, tdm_error *err);
 } tdm_buffer_ops;
 
 #ifdef __cplusplus

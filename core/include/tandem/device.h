@@ -2,9 +2,14 @@
  *
  * device.h: finding devices, opening them, and what they can do.
  *
- * Enumeration is cheap, quiet and stable: it neither opens a device nor prints, and gives the same
- * list in the same order while the machine does not change. No driver or no device means a count
- * of zero and a readable reason, not a failure.
+ * Enumeration is quiet and stable: it neither opens a device nor prints, and gives the same list in
+ * the same order while the machine and the options do not change. It may load a driver, which may
+ * start threads of its own and keep memory; it makes no context on a device. No driver or no device
+ * means a count of zero and a readable reason, not a failure.
+ *
+ * A lost device (reset, unplugged, hung) gives TDM_UNAVAILABLE from every call that needs it, with a
+ * message that names it, and fails the signals of all work it had accepted. Freeing, destroying and
+ * closing still work and do not wait for the device. Opening it again may succeed.
  */
 #ifndef TANDEM_DEVICE_H
 #define TANDEM_DEVICE_H
@@ -24,8 +29,10 @@ enum {
     TDM_DEVICE_IS_INTEGRATED = 1u << 2, /* shares the host's memory without being the CPU */
     TDM_DEVICE_HAS_EXCHANGE = 1u << 3,  /* EXCHANGE nodes run inside its plans */
     TDM_DEVICE_WAITS_NATIVE = 1u << 4,  /* waits on host semaphores without a host thread */
-    TDM_DEVICE_HOLDS_TEMPS = 1u << 5,   /* its plans have their own memory for temporaries: the
-                                           slots of TEMP values need none and are not read */
+    TDM_DEVICE_HOLDS_TEMPS = 1u << 5,   /* temporaries lie in the scratch of its queues (queue.h):
+                                           the slots of TEMP values need no memory and are not read.
+                                           The usual way for a device with queues; one that fuses
+                                           nodes across temporaries must have it */
     TDM_DEVICE_HAS_HOST_KV = 1u << 6    /* keeps caches with TDM_KV_IN_HOST in the host's memory and
                                            works on them there: they take nothing of its own; without
                                            meaning where its own is the host's */
@@ -45,6 +52,16 @@ typedef struct tdm_device_info {
     uint64_t max_buffer;   /* largest single buffer, bytes; 0 = no limit but memory */
     uint32_t flags;        /* TDM_DEVICE_* */
     int32_t n_thread;      /* of a host device: threads it would use by default; else 0 */
+    uint64_t import_align; /* of address and size of what import_host takes, a power of two; 0 =
+                              64 */
+    uint64_t exchange_wait_max_ns; /* how long a kernel of an EXCHANGE may wait for other members:
+                                      less than the time after which the driver resets the device; 0
+                                      = not at all; TDM_WAIT_FOREVER = without limit */
+    uint64_t upload_piece; /* bytes of a tensor_upload at which loading is fastest; 0 = no matter */
+    uint8_t uuid[16];      /* of the physical device, the same in every plugin and process (as in
+                              VkPhysicalDeviceIDProperties.deviceUUID); meaningful where has_uuid */
+    int32_t has_uuid;      /* 0 or 1 */
+    int32_t reserved;      /* 0 */
 } tdm_device_info;
 
 /* What a device can do at most, as measured on it: limits of the machine, not of the kernels, which
@@ -59,9 +76,11 @@ typedef struct tdm_device_limits {
     char arithmetic[32];   /* NUL-terminated name of that form: "AVX-512 VNNI"; empty = unknown */
 } tdm_device_limits;
 
+/* Which device, and the options of its section. The same options are given to count, describe and
+ * open, since some of them decide which devices exist. */
 typedef struct tdm_device_params {
     size_t struct_size;
-    int32_t index; /* as enumerated */
+    int32_t index; /* as enumerated with these options; of open: count and describe ignore it */
     int32_t n_option;
     const tdm_option *options; /* read during the call only */
 } tdm_device_params;
@@ -69,18 +88,21 @@ typedef struct tdm_device_params {
 typedef struct tdm_device_ops {
     size_t struct_size;
 
-    /* Stores the number of devices; where it is 0, *err (nullable) receives the reason while the
-     * call still returns TDM_OK. Required. [any-thread] */
-    tdm_status (*count)(tdm_instance *instance, int32_t *n_out, tdm_error *err);
+    /* Stores the number of devices that exist with the options of `params` (NULL = none); where it
+     * is 0, *err (nullable) receives the reason while the call still returns TDM_OK. Options that
+     * enumeration does not depend on are ignored, also bad ones. Required. [any-thread] */
+    tdm_status (*count)(tdm_instance *instance, const tdm_device_params *params, int32_t *n_out,
+                        tdm_error *err);
 
-    /* Describes device `index` without opening it; fills *info_out as far as its struct_size
-     * goes. TDM_NOT_FOUND past the end. Required. [any-thread] */
-    tdm_status (*describe)(tdm_instance *instance, int32_t index, tdm_device_info *info_out,
-                           tdm_error *err);
+    /* Describes device `index` without opening it, with options as in count; fills *info_out as far
+     * as its struct_size goes. TDM_NOT_FOUND past the end. Required. [any-thread] */
+    tdm_status (*describe)(tdm_instance *instance, int32_t index, const tdm_device_params *params,
+                           tdm_device_info *info_out, tdm_error *err);
 
-    /* Opens a device: the first call that may talk to a driver or start threads. One device may be
-     * opened several times, with different options; each is a device of its own. Released with
-     * close. Required. [setup] */
+    /* Opens a device: the first call that may make a context on it. One device may be opened several
+     * times, with different options; each is a device of its own. Released with close, which leaves
+     * no thread and no memory of the plugin's behind; what the driver keeps for the process does not
+     * grow from the second open on. Required. [setup] */
     tdm_status (*open)(tdm_instance *instance, const tdm_device_params *params,
                        tdm_device **device_out, tdm_error *err);
 

@@ -9,9 +9,11 @@
  *
  * A value names a binding slot, never memory: whoever computes the graph passes a buffer and an
  * offset for each slot (tdm_binding in queue.h). A view (RESHAPE, PERMUTE, SLICE) has slot -1: it
- * lives inside its source. Temporaries have slots too; the caller plans their memory by lifetime,
- * and two temporaries that never live at the same time may be bound to the same bytes. A device
- * that fuses nodes need not write the temporaries in between.
+ * lives inside its source. Temporaries have slots too. A device with TDM_DEVICE_HOLDS_TEMPS keeps
+ * them in the scratch of its queue and may leave out those that fusing makes needless. For other
+ * devices the caller plans their memory by lifetime: two temporaries that never live at the same
+ * time, in the order of the nodes, may be bound to the same bytes, so that such a device must not
+ * fuse across nodes.
  *
  * Whoever builds a graph owns it and keeps it alive and unchanged while any plan made of it lives.
  */

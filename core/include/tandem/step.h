@@ -26,16 +26,18 @@ extern "C" {
 #endif
 
 #define TDM_STEP_MAX_CLASS 4
-#define TDM_STEP_VERSION   2
+#define TDM_STEP_VERSION   3
 
-/* Capacities that a block is laid out for; part of the plan's shape. All >= 0. */
+/* Capacities that a block is laid out for; part of the plan's shape. All >= 0. The struct lies
+ * inside tdm_graph, so its size is frozen: what it may still need goes into `reserved`. */
 typedef struct tdm_step_caps {
-    int32_t n_tok;   /* tokens, padding included */
-    int32_t n_seq;   /* sequences named by `seq` */
-    int32_t n_out;   /* rows of logits asked for */
-    int32_t n_entry; /* page-table entries, of each class */
-    int32_t n_job;   /* page jobs (shift, copy, export, import) */
-    int32_t n_class; /* cache classes, 0 .. TDM_STEP_MAX_CLASS */
+    int32_t n_tok;       /* tokens, padding included */
+    int32_t n_seq;       /* sequences named by `seq` */
+    int32_t n_out;       /* rows of logits asked for */
+    int32_t n_entry;     /* page-table entries, of each class */
+    int32_t n_job;       /* page jobs (shift, copy, export, import) */
+    int32_t n_class;     /* cache classes, 0 .. TDM_STEP_MAX_CLASS */
+    int32_t reserved[6]; /* 0 */
 } tdm_step_caps;
 
 /* Why a token is computed. A device may multiply the activations of a prompt's tokens with less

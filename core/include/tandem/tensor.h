@@ -36,7 +36,7 @@ enum {
     TDM_USAGE_EXPERT = 1u << 2  /* [k, n, n_expert]: matrices of MOE_FFN */
 };
 
-#define TDM_MAX_SEGMENTS 4
+#define TDM_MAX_SEGMENTS 8
 
 /* Values that must be cut alike over a group name partitions of the same id: all of one attention
  * block (unit: a KV-head group), all of one feed-forward block (unit: a column), the vocabulary.
@@ -47,16 +47,22 @@ enum {
  *
  * Rationale for n_sub: with fewer KV heads than members a group may cut inside a unit. The query
  * heads of a KV-head group can be held apart (n_sub of them), its key and value cannot: those
- * values are whole, and every member that holds a part of the unit holds all of it. */
+ * segments are whole, and every member that holds a part of the unit holds all of it. In a fused QKV
+ * the segments of K and V are whole and that of Q is not.
+ *
+ * The struct lies inside others (tdm_tensor_desc, tdm_buffer_item), so its size is frozen: what it
+ * may still need goes into `reserved`. */
 typedef struct tdm_partition {
     int32_t id;        /* equal ids are apportioned once; unique in a process, the same in every
                           graph of a loaded model; 0 = none */
     int32_t layer;     /* which layer; lets rounding rotate. -1 = none */
-    int32_t n_unit;    /* units to deal out */
+    int32_t n_unit;    /* units to assign */
     int32_t n_segment; /* 1 .. TDM_MAX_SEGMENTS */
     int32_t unit_len[TDM_MAX_SEGMENTS]; /* elements of the cut axis that one unit takes in each */
-    int32_t n_sub;    /* equal parts that a unit may be cut into where need be; 0 = 1: none */
-    int32_t is_whole; /* 1: this value's units are never cut, only held by several members */
+    int32_t n_sub;          /* equal parts that a unit may be cut into where need be; 0 = 1: none */
+    int32_t whole_segments; /* bit s: units of segment s are never cut, only held by several
+                               members; bits from n_segment on are 0 */
+    int32_t reserved[4];    /* 0 */
 } tdm_partition;
 
 /* A tensor as a device is told of it, before any bytes. */

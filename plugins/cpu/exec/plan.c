@@ -3,8 +3,7 @@
  * plan.c: from a graph to a list of nodes with fixed views, and running the list. When a
  * computation may start is the queue's business.
  *
- * Addresses are bound when they differ from the last computation's: in steady decoding they never
- * do. Binding also decides where workers must meet (plan_assign.c).
+ * Binding computes every address, and decides where workers must meet (plan_assign.c).
  *
  * An exchange may fail, and then the plan ends. Workers must agree on where, since they meet in
  * many nodes: there is a barrier behind every exchange, so that all have left it when the next node
@@ -98,8 +97,8 @@ static void exchanges_reset(tdm_plan *plan) {
             cpu_exchange_init(plan->nodes[i].node.exchange, &plan->exchanges, i);
 }
 
-tdm_status cpu_plan_create(cpu_device *device, const tdm_graph *graph, tdm_plan **plan_out,
-                           tdm_error *err) {
+tdm_status cpu_plan_create(cpu_device *device, cpu_scratch *scratch, const tdm_graph *graph,
+                           tdm_plan **plan_out, tdm_error *err) {
     const tdm_host *host = device->host;
     int32_t n_node = 0, n_exchange = 0, n_claims = 0; /* most nodes; exchanges; ops that claim */
     for (int32_t i = 0; i < graph->n_node; i++) {
@@ -131,6 +130,7 @@ tdm_status cpu_plan_create(cpu_device *device, const tdm_graph *graph, tdm_plan 
     *plan = (tdm_plan){
         .device = device,
         .graph = graph,
+        .scratch = scratch,
         .exchange_of = (void *)(memory + exchange_off),
         .claims_of = (void *)(memory + claims_off),
         .nodes = (void *)(memory + nodes_off),
@@ -161,16 +161,16 @@ tdm_status cpu_plan_create(cpu_device *device, const tdm_graph *graph, tdm_plan 
 void cpu_plan_destroy(tdm_plan *plan) {
     if (plan == NULL) return;
     const tdm_host *host = plan->device->host;
-    if (plan->scratch != NULL) host->free(host->context, plan->scratch, plan->scratch_size);
+    cpu_scratch_drop(plan->scratch, plan->chunk);
     host->free(host->context, plan, plan->plan_size);
 }
 
-const cpu_device *cpu_plan_device(const tdm_plan *plan) {
-    return plan->device;
+const cpu_scratch *cpu_plan_scratch(const tdm_plan *plan) {
+    return plan->scratch;
 }
 
-int32_t cpu_plan_n_slot(const tdm_plan *plan) {
-    return plan->n_slot;
+bool cpu_plan_is_bound(const tdm_plan *plan) {
+    return plan->is_bound;
 }
 
 void cpu_plan_sizes(const tdm_plan *plan, uint64_t *scratch_size_out, uint64_t *host_size_out) {
@@ -187,8 +187,8 @@ static const char *slot_name(const tdm_plan *plan, int32_t slot) {
     return "";
 }
 
-tdm_status cpu_plan_check(const tdm_plan *plan, const tdm_binding *bindings, int32_t n_binding,
-                          tdm_error *err) {
+static tdm_status bindings_check(const tdm_plan *plan, const tdm_binding *bindings,
+                                 int32_t n_binding, tdm_error *err) {
     if (n_binding != plan->n_slot)
         return tdm_fail(err, TDM_INVALID_ARGUMENT, "cpu: %d bindings for a graph of %d slots",
                         (int)n_binding, (int)plan->n_slot);
@@ -215,11 +215,6 @@ tdm_status cpu_plan_check(const tdm_plan *plan, const tdm_binding *bindings, int
     return TDM_OK;
 }
 
-void cpu_plan_bases(const tdm_plan *plan, const tdm_binding *bindings, uint8_t **bases_out) {
-    for (int32_t i = 0; i < plan->n_slot; i++)
-        bases_out[i] = plan->slot_sizes[i] != 0 ? bindings[i].buffer->data + bindings[i].off : NULL;
-}
-
 /* Tells each exchange what is multiplied behind it. */
 static void exchanges_look_ahead(tdm_plan *plan) {
     cpu_exchange *before = NULL;
@@ -237,24 +232,37 @@ static void exchanges_look_ahead(tdm_plan *plan) {
     }
 }
 
-static void plan_bind(tdm_plan *plan, uint8_t *const *bases) {
-    size_t size = (size_t)plan->n_slot * sizeof bases[0];
-    if (plan->is_bound && memcmp(plan->bases, bases, size) == 0) return;
-    memcpy(plan->bases, bases, size);
-    for (int32_t i = 0; i < plan->n_node; i++) {
-        plan_node *p = &plan->nodes[i];
-        for (int k = 0; k < TDM_MAX_SRC + TDM_MAX_DST; k++) {
-            const plan_place *place = k < TDM_MAX_SRC ? &p->src[k] : &p->dst[k - TDM_MAX_SRC];
-            cpu_view *view = k < TDM_MAX_SRC ? &p->node.src[k] : &p->node.dst[k - TDM_MAX_SRC];
-            if (place->slot < 0) continue;
-            /* An empty value is present and has no bytes; any address but NULL will do. */
-            view->data =
-                bases[place->slot] != NULL ? bases[place->slot] + place->off : (uint8_t *)plan;
-        }
+static void node_bind(const tdm_plan *plan, plan_node *p) {
+    for (int k = 0; k < TDM_MAX_SRC + TDM_MAX_DST; k++) {
+        const plan_place *place = k < TDM_MAX_SRC ? &p->src[k] : &p->dst[k - TDM_MAX_SRC];
+        cpu_view *view = k < TDM_MAX_SRC ? &p->node.src[k] : &p->node.dst[k - TDM_MAX_SRC];
+        if (place->slot < 0) continue;
+        /* An empty value is present and has no bytes; any address but NULL will do. */
+        const uint8_t *base = plan->bases[place->slot];
+        view->data = base != NULL ? plan->bases[place->slot] + place->off : (uint8_t *)p;
     }
+    p->node.scratch =
+        p->scratch_size > 0 && !p->makes_form ? plan->chunk->data + p->scratch_off : NULL;
+    p->node.form = p->form.size > 0 ? plan->chunk->data + p->form_off : NULL;
+}
+
+tdm_status cpu_plan_bind(tdm_plan *plan, const tdm_binding *bindings, int32_t n_binding,
+                         tdm_error *err) {
+    cpu_chunk *chunk = NULL;
+    plan->is_bound = false;
+    tdm_status status = bindings_check(plan, bindings, n_binding, err);
+    if (status == TDM_OK) status = cpu_scratch_take(plan->scratch, plan->scratch_size, &chunk, err);
+    if (status != TDM_OK) return status;
+    cpu_scratch_drop(plan->scratch, plan->chunk);
+    plan->chunk = chunk;
+    for (int32_t i = 0; i < plan->n_slot; i++)
+        plan->bases[i] =
+            plan->slot_sizes[i] != 0 ? bindings[i].buffer->data + bindings[i].off : NULL;
+    for (int32_t i = 0; i < plan->n_node; i++) node_bind(plan, &plan->nodes[i]);
     cpu_plan_barriers_place(plan);
     exchanges_look_ahead(plan);
     plan->is_bound = true;
+    return TDM_OK;
 }
 
 /* ---- Running --------------------------------------------------------------------------------- */
@@ -274,8 +282,7 @@ static void plan_work(void *arg, cpu_worker *w) {
     }
 }
 
-tdm_status cpu_plan_run(tdm_plan *plan, uint8_t *const *bases, tdm_error *err) {
-    plan_bind(plan, bases);
+tdm_status cpu_plan_run(tdm_plan *plan, tdm_error *err) {
     plan->round++;
     cpu_pool_run(plan->device->pool, plan_work, plan);
     tdm_status status = cpu_exchanges_status(&plan->exchanges, err);

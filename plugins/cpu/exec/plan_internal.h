@@ -26,8 +26,9 @@ typedef struct plan_node {
     size_t scratch_size;                      /* bytes; 0 = none */
     int32_t scratch_area;                     /* while the plan is made: see plan_memory.c */
     int32_t form_area;
-    int32_t form_before; /* of what makes a form: what made it last, -1 = nothing did */
-    bool makes_form;     /* else it reads the form, and not the source it is made of */
+    size_t scratch_off, form_off; /* bytes in the plan's scratch, where the node has them */
+    int32_t form_before;          /* of what makes a form: what made it last, -1 = nothing did */
+    bool makes_form;              /* else it reads the form, and not the source it is made of */
     bool writes_state;
     bool needs_barrier; /* before it; as last bound */
     bool is_idle;       /* makes a form that is there already; as last bound */
@@ -43,9 +44,10 @@ struct tdm_plan {
     plan_node *nodes;      /* n_node: those that are no views, and what makes their forms */
     uint64_t *slot_sizes;  /* bytes that a slot needs; 0 = no node uses it */
     uint8_t **bases;       /* as last bound */
-    uint8_t *scratch;      /* scratch and forms of all nodes */
-    size_t scratch_size;
-    size_t plan_size; /* of this allocation, arrays included */
+    cpu_scratch *scratch;  /* of the queue */
+    cpu_chunk *chunk;      /* of it, as last bound; NULL where scratch_size is 0 */
+    size_t scratch_size;   /* bytes for scratch and forms of all nodes */
+    size_t plan_size;      /* of this allocation, arrays included */
     int32_t n_node;
     int32_t n_slot;
     int32_t n_exchange;
@@ -53,7 +55,7 @@ struct tdm_plan {
     bool is_bound;
 };
 
-/* Gives every node its scratch and its form; allocates plan->scratch. [setup] */
+/* Lays out the scratch and the form of every node, and reserves the queue's scratch. [setup] */
 tdm_status cpu_plan_memory_make(tdm_plan *plan, tdm_error *err);
 
 /* Chooses the units in which every node deals out what it touches. [setup] */

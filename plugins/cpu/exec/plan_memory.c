@@ -70,16 +70,15 @@ tdm_status cpu_plan_memory_make(tdm_plan *plan, tdm_error *err) {
     int32_t n = areas_list(plan, areas);
     bool is_packed = tdm_pack(areas, n, &size) && size <= SIZE_MAX;
     for (int32_t i = 0; i < n; i++) offs[areas[i].id] = areas[i].off;
-    if (is_packed && size > 0) plan->scratch = host->alloc(host->context, (size_t)size, 64);
-    for (int32_t i = 0; i < plan->n_node && plan->scratch != NULL; i++) {
+    for (int32_t i = 0; i < plan->n_node && is_packed; i++) {
         plan_node *p = &plan->nodes[i];
-        if (p->scratch_area >= 0) p->node.scratch = plan->scratch + offs[p->scratch_area];
-        if (p->form_area >= 0) p->node.form = plan->scratch + offs[p->form_area];
+        if (p->scratch_area >= 0) p->scratch_off = (size_t)offs[p->scratch_area];
+        if (p->form_area >= 0) p->form_off = (size_t)offs[p->form_area];
     }
     host->free(host->context, areas, list_size);
-    if (!is_packed || (size > 0 && plan->scratch == NULL))
-        return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "cpu: no memory for %llu bytes of scratch",
-                        (unsigned long long)size);
+    if (!is_packed)
+        return tdm_fail(err, TDM_RESOURCE_EXHAUSTED,
+                        "cpu: a plan needs more scratch than there are addresses");
     plan->scratch_size = (size_t)size;
-    return TDM_OK;
+    return cpu_scratch_reserve(plan->scratch, plan->scratch_size, err);
 }

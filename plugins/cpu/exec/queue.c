@@ -16,8 +16,7 @@ enum { MAX_LOCAL_SIGNALS = 8 };
 typedef struct queue_job {
     struct queue_job *next;
     tdm_plan *plan;
-    uint8_t **bases; /* these three lie in `block` */
-    tdm_point *waits;
+    tdm_point *waits; /* this and the next lie in `block` */
     tdm_point *signals;
     int32_t n_wait;
     int32_t n_signal;
@@ -34,6 +33,7 @@ struct tdm_queue {
     queue_job *last;
     queue_job *unused;
     bool is_ending;
+    cpu_scratch scratch; /* of its plans */
     _Atomic int32_t
         n_pending; /* jobs in the list, plus one when ending: what the thread spins on */
     cpu_spin_time spin_time;
@@ -77,7 +77,7 @@ static void points_settle(tdm_queue *queue, const tdm_point *points, int32_t n, 
 static void job_run(tdm_queue *queue, queue_job *job) {
     tdm_error err = {.struct_size = sizeof err};
     tdm_status status = job_wait(queue, job, &err);
-    if (status == TDM_OK) status = cpu_plan_run(job->plan, job->bases, &err);
+    if (status == TDM_OK) status = cpu_plan_run(job->plan, &err);
     /* Recycled before the signal where the points fit aside: the caller that waits for it and
      * submits the next computation then finds this very job, and never allocates another. */
     if (job->n_signal <= MAX_LOCAL_SIGNALS) {
@@ -131,6 +131,11 @@ static tdm_status queue_create(tdm_device *device, tdm_queue **queue_out, tdm_er
     memset(queue, 0, sizeof *queue);
     queue->device = device;
     atomic_store_explicit(&queue->spin_time, CPU_SPIN_START, memory_order_relaxed);
+    tdm_status status = cpu_scratch_create(host, &queue->scratch, err);
+    if (status != TDM_OK) {
+        host->free(host->context, queue, sizeof *queue);
+        return status;
+    }
     int rc = pthread_mutex_init(&queue->mutex, NULL);
     if (rc == 0 && (rc = pthread_cond_init(&queue->changed, NULL)) != 0)
         pthread_mutex_destroy(&queue->mutex);
@@ -139,6 +144,7 @@ static tdm_status queue_create(tdm_device *device, tdm_queue **queue_out, tdm_er
         pthread_mutex_destroy(&queue->mutex);
     }
     if (rc != 0) {
+        cpu_scratch_destroy(&queue->scratch);
         host->free(host->context, queue, sizeof *queue);
         return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "cpu: cannot start a queue: %s", strerror(rc));
     }
@@ -162,15 +168,14 @@ static void queue_destroy(tdm_queue *queue) {
     }
     pthread_cond_destroy(&queue->changed);
     pthread_mutex_destroy(&queue->mutex);
+    cpu_scratch_destroy(&queue->scratch);
     host->free(host->context, queue, sizeof *queue);
 }
 
 /* An unused job with room for these arrays; NULL without memory. */
-static queue_job *job_get(tdm_queue *queue, int32_t n_slot, int32_t n_wait, int32_t n_signal) {
+static queue_job *job_get(tdm_queue *queue, int32_t n_wait, int32_t n_signal) {
     const tdm_host *host = queue->device->host;
-    size_t bases_size = (size_t)n_slot * sizeof(uint8_t *);
-    size_t points_size = ((size_t)n_wait + (size_t)n_signal) * sizeof(tdm_point);
-    size_t block_size = bases_size + points_size;
+    size_t block_size = ((size_t)n_wait + (size_t)n_signal) * sizeof(tdm_point);
     pthread_mutex_lock(&queue->mutex);
     queue_job *job = queue->unused;
     if (job != NULL) queue->unused = job->next;
@@ -191,27 +196,25 @@ static queue_job *job_get(tdm_queue *queue, int32_t n_slot, int32_t n_wait, int3
     }
     job->waits = job->block;
     job->signals = job->waits + n_wait;
-    job->bases = (void *)(job->signals + n_signal);
     job->n_wait = n_wait;
     job->n_signal = n_signal;
     return job;
 }
 
-static tdm_status queue_compute(tdm_queue *queue, tdm_plan *plan, const tdm_binding *bindings,
-                                int32_t n_binding, const tdm_point *waits, int32_t n_wait,
-                                const tdm_point *signals, int32_t n_signal, tdm_error *err) {
-    if (cpu_plan_device(plan) != queue->device)
-        return tdm_fail(err, TDM_INVALID_ARGUMENT, "cpu: the plan belongs to another device");
+static tdm_status queue_compute(tdm_queue *queue, tdm_plan *plan, const tdm_point *waits,
+                                int32_t n_wait, const tdm_point *signals, int32_t n_signal,
+                                tdm_error *err) {
+    if (cpu_plan_scratch(plan) != &queue->scratch)
+        return tdm_fail(err, TDM_FAILED_PRECONDITION, "cpu: the plan belongs to another queue");
+    if (!cpu_plan_is_bound(plan))
+        return tdm_fail(err, TDM_FAILED_PRECONDITION, "cpu: the plan is not bound");
     if (n_wait < 0 || n_signal < 0)
         return tdm_fail(err, TDM_INVALID_ARGUMENT, "cpu: %d waits and %d signals", (int)n_wait,
                         (int)n_signal);
-    tdm_status status = cpu_plan_check(plan, bindings, n_binding, err);
-    if (status != TDM_OK) return status;
-    queue_job *job = job_get(queue, n_binding, n_wait, n_signal);
+    queue_job *job = job_get(queue, n_wait, n_signal);
     if (job == NULL)
         return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "cpu: no memory to submit a computation");
     job->plan = plan;
-    cpu_plan_bases(plan, bindings, job->bases);
     if (n_wait > 0) memcpy(job->waits, waits, (size_t)n_wait * sizeof waits[0]);
     if (n_signal > 0) memcpy(job->signals, signals, (size_t)n_signal * sizeof signals[0]);
     job->next = NULL;
@@ -227,20 +230,20 @@ static tdm_status queue_compute(tdm_queue *queue, tdm_plan *plan, const tdm_bind
     return TDM_OK;
 }
 
-static tdm_status plan_prepare(tdm_device *device, const tdm_graph *graph,
+static tdm_status plan_prepare(tdm_queue *queue, const tdm_graph *graph,
                                const tdm_plan_params *params, tdm_plan **plan_out, tdm_error *err) {
     tdm_plan_params p;
     cpu_struct_read(&p, sizeof p, params);
     if (p.flags != 0)
         return tdm_fail(err, TDM_INVALID_ARGUMENT, "cpu: unknown plan flags 0x%x",
                         (unsigned)p.flags);
-    return cpu_plan_create(device, graph, plan_out, err);
+    return cpu_plan_create(queue->device, &queue->scratch, graph, plan_out, err);
 }
 
 static tdm_status plan_get_info(const tdm_plan *plan, tdm_plan_info *info_out, tdm_error *err) {
     (void)err;
     tdm_plan_info info = {.struct_size = sizeof info};
-    cpu_plan_sizes(plan, &info.device_size, &info.host_size);
+    cpu_plan_sizes(plan, &info.scratch_size, &info.host_size);
     cpu_struct_write(info_out, &info, sizeof info);
     return TDM_OK;
 }
@@ -252,5 +255,6 @@ const tdm_queue_ops cpu_queue_ops = {
     .graph_prepare = plan_prepare,
     .plan_destroy = cpu_plan_destroy,
     .plan_get_info = plan_get_info,
+    .plan_bind = cpu_plan_bind,
     .graph_compute = queue_compute,
 };

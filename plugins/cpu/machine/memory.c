@@ -6,10 +6,33 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "plugins/cpu/machine/memory.h"
 #include "plugins/cpu/machine/sysfile.h"
+
+enum {
+    CACHE_LINE = 64,
+    SMALL_PAGE = 4096,
+    HUGE_PAGE = 2 << 20,
+    /* Below this a huge page's rounding is worth more than the misses it saves. */
+    HUGE_FROM = 8 << 20
+};
+
+uint8_t *cpu_pages_alloc(const tdm_host *host, size_t size) {
+    size_t align = size >= HUGE_FROM ? HUGE_PAGE : size >= SMALL_PAGE ? SMALL_PAGE : CACHE_LINE;
+    uint8_t *data = host->alloc(host->context, size, align);
+    /* Only whole huge pages: what follows the piece belongs to others. A kernel without huge pages
+     * refuses, and nothing is lost. */
+    if (data != NULL && size >= HUGE_FROM)
+        (void)madvise(data, size / HUGE_PAGE * HUGE_PAGE, MADV_HUGEPAGE);
+    return data;
+}
+
+void cpu_pages_free(const tdm_host *host, uint8_t *data, size_t size) {
+    if (data != NULL) host->free(host->context, data, size);
+}
 
 /* The number behind `key` at the start of a line; UINT64_MAX where there is none. */
 static uint64_t field_find(const char *text, const char *key) {

@@ -253,7 +253,7 @@ static tdm_status part_submit(probe *p, probe_part *t, const meta_exchange_args 
     graph_make(p, t, a);
     tdm_status status = p->device->host->graph->verify(&t->graph, err);
     if (status == TDM_OK)
-        status = queue->graph_prepare(member->acquired.device, &t->graph, &params, &t->plan, err);
+        status = queue->graph_prepare(t->queue, &t->graph, &params, &t->plan, err);
     tdm_binding bindings[N_VALUE];
     for (int32_t v = 0; v < N_VALUE; v++)
         bindings[v] =
@@ -271,8 +271,8 @@ static tdm_status part_submit(probe *p, probe_part *t, const meta_exchange_args 
             ops->upload(t->buffer, t->off[V_RESIDUAL], a->residual, bindings[V_RESIDUAL].size, err);
     if (status == TDM_OK) status = ops->upload(t->buffer, t->off[V_Y], p->result, y_size, err);
     tdm_point done = {t->semaphore, t->value + 1};
-    if (status == TDM_OK)
-        status = queue->graph_compute(t->queue, t->plan, bindings, N_VALUE, NULL, 0, &done, 1, err);
+    if (status == TDM_OK) status = queue->plan_bind(t->plan, bindings, N_VALUE, err);
+    if (status == TDM_OK) status = queue->graph_compute(t->queue, t->plan, NULL, 0, &done, 1, err);
     if (status == TDM_OK) t->value++;
     return status;
 }

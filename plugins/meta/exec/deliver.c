@@ -78,7 +78,8 @@ tdm_status meta_part_fetch(meta_plan *plan, int32_t d, int32_t local, const uint
     const tdm_buffer_ops *ops = meta_member_buffers(&plan->device->members[d]);
     const tdm_value *v = meta_part_value(&m->part, local);
     const tdm_binding *b = &m->slot_bindings[v->slot];
-    const uint8_t *host = TDM_HAS(ops, host_pointer) ? ops->host_pointer(b->buffer) : NULL;
+    const uint8_t *host =
+        TDM_HAS(ops, host_pointer) ? ops->host_pointer(b->buffer, TDM_ACCESS_READ) : NULL;
     if (host != NULL) {
         *bytes_out = host + b->off;
         return TDM_OK;

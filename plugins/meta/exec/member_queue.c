@@ -65,9 +65,10 @@ tdm_status meta_member_queue_begin(meta_member_queue *member_queue, tdm_error *e
 
 /* ---- Uploads --------------------------------------------------------------------------------- */
 
-static uint8_t *host_address(const meta_member_queue *member_queue, tdm_buffer *buffer) {
+static uint8_t *host_address(const meta_member_queue *member_queue, tdm_buffer *buffer,
+                             uint32_t access) {
     const tdm_buffer_ops *ops = meta_member_buffers(member_of(member_queue));
-    return TDM_HAS(ops, host_pointer) ? ops->host_pointer(buffer) : NULL;
+    return TDM_HAS(ops, host_pointer) ? ops->host_pointer(buffer, access) : NULL;
 }
 
 static tdm_status bytes_upload(const meta_member_queue *member_queue, const tdm_binding *to,
@@ -82,7 +83,7 @@ static tdm_status step_upload(const meta_member_queue *member_queue, meta_plan *
     const tdm_binding *to = &m->slot_bindings[slot];
     const tdm_graph *graph = plan->graph;
     const tdm_binding *b = &plan->bindings[tdm_graph_value(graph, graph->step)->slot];
-    uint8_t *host = host_address(member_queue, to->buffer);
+    uint8_t *host = host_address(member_queue, to->buffer, TDM_ACCESS_WRITE);
     uint8_t *block = host != NULL ? host + to->off : m->staging;
     tdm_status status = meta_step_rewrite(graph, plan->pages, plan->n_page, member_queue->d,
                                           (const int32_t *)(const void *)(b->buffer->host + b->off),
@@ -126,10 +127,9 @@ tdm_status meta_member_queue_submit(meta_member_queue *member_queue, meta_plan *
     const meta_stage *s = &plan->members[member_queue->d].stages[stage];
     if (s->plan == NULL) return TDM_OK;
     tdm_point done = {member_queue->semaphore, member_queue->value + 1};
-    tdm_status status =
-        member_of(member_queue)
-            ->acquired.plugin->queue->graph_compute(member_queue->queue, s->plan, s->bindings,
-                                                    s->graph->n_slot, NULL, 0, &done, 1, err);
+    tdm_status status = member_of(member_queue)
+                            ->acquired.plugin->queue->graph_compute(member_queue->queue, s->plan,
+                                                                    NULL, 0, &done, 1, err);
     if (status == TDM_OK) member_queue->value++;
     return status;
 }
@@ -216,7 +216,7 @@ static tdm_status source_fetch(const meta_member_queue *member_queue, const meta
     bool is_contiguous = tdm_view_is_contiguous(v, place);
     *out = *staging;
     if (size == 0) return TDM_OK; /* a value without bytes needs no place */
-    const uint8_t *host = host_address(member_queue, b->buffer);
+    const uint8_t *host = host_address(member_queue, b->buffer, TDM_ACCESS_READ);
     if (host != NULL && is_contiguous) {
         *out = host + b->off + place->off;
         return TDM_OK;
@@ -246,7 +246,7 @@ static const tdm_binding *result_place(const meta_member_queue *member_queue,
                                        void **out) {
     if (value < 0) return NULL;
     const tdm_binding *y = &m->slot_bindings[meta_part_value(&m->part, value)->slot];
-    uint8_t *host = host_address(member_queue, y->buffer);
+    uint8_t *host = host_address(member_queue, y->buffer, TDM_ACCESS_WRITE);
     *out = host != NULL ? host + y->off : *staging;
     if (host != NULL) return NULL;
     *staging += (y->size + 63) / 64 * 64;

@@ -351,7 +351,7 @@ static tdm_status plans_make(meta_plan *plan, int32_t d, tdm_error *err) {
         tdm_error inner = {0};
         if (m->stages[s].graph == NULL) continue;
         tdm_status status = member->acquired.plugin->queue->graph_prepare(
-            member->acquired.device, m->stages[s].graph, &params, &m->stages[s].plan, &inner);
+            m->queue, m->stages[s].graph, &params, &m->stages[s].plan, &inner);
         if (status == TDM_OK) continue;
         m->stages[s].plan = NULL;
         return tdm_fail(err, status, "member '%s': %s", member->name, inner.message);
@@ -421,14 +421,22 @@ tdm_status meta_plan_prepare(meta_plan *plan, tdm_error *err) {
 
 /* ---- Destroying ------------------------------------------------------------------------------ */
 
+static void member_plans_destroy(meta_plan *plan, int32_t d) {
+    meta_member_plan *m = &plan->members[d];
+    for (int32_t s = 0; s < m->n_stage; s++) {
+        if (m->stages[s].plan != NULL)
+            plan->device->members[d].acquired.plugin->queue->plan_destroy(m->stages[s].plan);
+        m->stages[s].plan = NULL;
+    }
+}
+
 static void member_destroy(meta_plan *plan, int32_t d) {
     meta_member_plan *m = &plan->members[d];
-    const meta_member *member = &plan->device->members[d];
     const tdm_host *host = plan->device->host;
     size_t n_slot = (size_t)m->part.graph.n_slot;
+    member_plans_destroy(plan, d);
     for (int32_t s = 0; s < m->n_stage; s++) {
         meta_stage *stage = &m->stages[s];
-        if (stage->plan != NULL) member->acquired.plugin->queue->plan_destroy(stage->plan);
         plan_free(plan, stage->slot_map, n_slot, sizeof *stage->slot_map);
         if (stage->bindings != NULL)
             plan_free(plan, stage->bindings, (size_t)stage->graph->n_slot, sizeof *stage->bindings);
@@ -483,13 +491,20 @@ void meta_plan_destroy(meta_plan *plan) {
         plan->n_value = plan->graph->n_value;
         plan->n_slot = plan->graph->n_slot;
     }
+    int32_t stuck = -1;
+    /* A member's plans are destroyed before its queue, which is kept for a stuck member only. */
     for (int32_t d = 0; d < device->n_member; d++) {
-        if (plan->members[d].n_stage == 0 || !meta_member_is_stuck(device, d)) continue;
-        /* The member may still run its plans, which read its graphs. */
-        names_keep(plan);
-        plan->graph = NULL;
-        meta_release_later(device, d, NULL, 0, plan_release, plan);
+        if (plan->members[d].n_stage > 0 && meta_member_is_stuck(device, d))
+            stuck = d;
+        else
+            member_plans_destroy(plan, d);
+    }
+    if (stuck < 0) {
+        plan_free_all(plan);
         return;
     }
-    plan_free_all(plan);
+    /* The member may still run its plans, which read its graphs. */
+    names_keep(plan);
+    plan->graph = NULL;
+    meta_release_later(device, stuck, NULL, 0, plan_release, plan);
 }

@@ -43,6 +43,7 @@ typedef struct meta_stage {
 
 typedef struct meta_member_plan {
     meta_part part;
+    tdm_queue *queue; /* the member's, of the group's queue that the plan belongs to */
     /* [n_slot] bytes in the scratch; of INPUT slots too where the member cannot read the caller's
      * memory; UINT64_MAX for other slots */
     uint64_t *temp_off;
@@ -65,6 +66,7 @@ typedef struct meta_exchange_facts {
 
 struct tdm_plan {
     meta_device *device;
+    tdm_queue *queue; /* that it belongs to */
     int32_t division; /* the device's when the graph was cut */
     const tdm_graph *graph;
     meta_layout_set layouts;
@@ -83,7 +85,8 @@ struct tdm_plan {
     meta_page *pages;    /* [n_page] the member that holds each page, where rewrites_step */
     int64_t n_page;
     meta_member_plan members[TDM_MAX_MEMBERS]; /* inactive ones are empty */
-    tdm_binding *bindings; /* [graph->n_slot] of the last run; slot_bindings follow from them */
+    tdm_binding *bindings; /* [graph->n_slot] as last bound; slot_bindings follow from them */
+    bool has_bindings;     /* `bindings` were accepted */
     bool is_bound;
     uint32_t generation; /* of the device when bound */
     size_t host_size;    /* bytes of host memory held */
@@ -109,10 +112,13 @@ tdm_status meta_plan_grow(meta_plan *plan, tdm_error *err);
 /* Makes the parts ready to run: grows scratch, zeros and arena, and prepares a member plan for each
  * stage. plan.c. Under device->mutex. */
 tdm_status meta_plan_prepare(meta_plan *plan, tdm_error *err);
-/* Points every stage's bindings at the caller's buffers. Does nothing where the buffers are those
- * of the last run and nothing moved since. [queue-serial], under device->mutex */
+/* Points every stage's bindings at the caller's buffers and binds the members' plans.
+ * [queue-serial], under device->mutex */
 tdm_status meta_plan_bind(meta_plan *plan, const tdm_binding *bindings, int32_t n_binding,
                           tdm_error *err);
+/* The same with the bindings of the last meta_plan_bind, where memory of the group has moved since;
+ * else does nothing. TDM_FAILED_PRECONDITION where the plan is not bound. Under device->mutex */
+tdm_status meta_plan_rebind(meta_plan *plan, tdm_error *err);
 /* NULL is a no-op. [any-thread] */
 void meta_plan_destroy(meta_plan *plan);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * plan_bind.c: derives the bindings of the parts' slots from the caller's bindings. The bindings
- * are derived again only when the caller's change or when memory of the group has moved.
+ * plan_bind.c: derives the bindings of the parts' slots from the caller's bindings, and binds the
+ * members' plans to them. That is done again only when memory of the group has moved.
  */
 #include <string.h>
 
@@ -194,22 +194,32 @@ static void stages_bind(meta_plan *plan) {
     }
 }
 
-tdm_status meta_plan_bind(meta_plan *plan, const tdm_binding *bindings, int32_t n_binding,
-                          tdm_error *err) {
+static tdm_status stages_bind_plans(meta_plan *plan, tdm_error *err) {
+    for (int32_t d = 0; d < plan->device->n_member; d++) {
+        const meta_member *member = &plan->device->members[d];
+        meta_member_plan *m = &plan->members[d];
+        if (!meta_is_active(plan->device, d)) continue;
+        for (int32_t s = 0; s < m->n_stage; s++) {
+            const meta_stage *stage = &m->stages[s];
+            tdm_error inner = {0};
+            if (stage->plan == NULL) continue;
+            tdm_status status = member->acquired.plugin->queue->plan_bind(
+                stage->plan, stage->bindings, stage->graph->n_slot, &inner);
+            if (status != TDM_OK)
+                return tdm_fail(err, status, "member '%s': %s", member->name, inner.message);
+        }
+    }
+    return TDM_OK;
+}
+
+/* Binds to plan->bindings. */
+static tdm_status plan_bind(meta_plan *plan, tdm_error *err) {
     meta_device *device = plan->device;
-    size_t size = (size_t)plan->graph->n_slot * sizeof *bindings;
-    if (n_binding != plan->graph->n_slot)
-        return tdm_fail(err, TDM_INVALID_ARGUMENT, "group: %d bindings for a graph of %d slots",
-                        (int)n_binding, (int)plan->graph->n_slot);
     if (plan->division != device->division)
         return tdm_fail(err, TDM_FAILED_PRECONDITION,
                         "group: the plan was made before the members' shares were found "
                         "(split_prepare); make it again");
-    if (plan->is_bound && plan->generation == atomic_load(&device->generation) &&
-        (size == 0 || memcmp(plan->bindings, bindings, size) == 0))
-        return TDM_OK;
     plan->is_bound = false;
-    if (size > 0) memcpy(plan->bindings, bindings, size);
     bool has_grown = false;
     tdm_status status = slots_bind(plan, &has_grown, err);
     /* The second pass adds nothing, so it finds enough scratch. */
@@ -217,7 +227,31 @@ tdm_status meta_plan_bind(meta_plan *plan, const tdm_binding *bindings, int32_t 
     if (status == TDM_OK && has_grown) status = slots_bind(plan, &has_grown, err);
     if (status != TDM_OK) return status;
     stages_bind(plan);
+    status = stages_bind_plans(plan, err);
+    if (status != TDM_OK) return status;
     plan->generation = atomic_load(&device->generation);
     plan->is_bound = true;
     return TDM_OK;
+}
+
+tdm_status meta_plan_bind(meta_plan *plan, const tdm_binding *bindings, int32_t n_binding,
+                          tdm_error *err) {
+    if (n_binding != plan->graph->n_slot)
+        return tdm_fail(err, TDM_INVALID_ARGUMENT, "group: %d bindings for a graph of %d slots",
+                        (int)n_binding, (int)plan->graph->n_slot);
+    if (n_binding > 0)
+        memcpy(plan->bindings, bindings, (size_t)plan->graph->n_slot * sizeof *bindings);
+    plan->has_bindings = false;
+    tdm_status status = plan_bind(plan, err);
+    plan->has_bindings = status == TDM_OK;
+    return status;
+}
+
+tdm_status meta_plan_rebind(meta_plan *plan, tdm_error *err) {
+    if (!plan->has_bindings)
+        return tdm_fail(err, TDM_FAILED_PRECONDITION, "group: the plan is not bound");
+    if (plan->is_bound && plan->division == plan->device->division &&
+        plan->generation == atomic_load(&plan->device->generation))
+        return TDM_OK;
+    return plan_bind(plan, err);
 }

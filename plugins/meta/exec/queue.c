@@ -38,10 +38,9 @@ enum {
 typedef struct queue_job {
     struct queue_job *next;
     meta_plan *plan;
-    tdm_binding *bindings; /* this and the next two point into `block` */
-    tdm_point *waits;
+    tdm_point *waits; /* this and the next point into `block` */
     tdm_point *signals;
-    int32_t n_binding, n_wait, n_signal;
+    int32_t n_wait, n_signal;
     void *block;
     size_t block_size;
 } queue_job;
@@ -283,7 +282,7 @@ static tdm_status plan_run(tdm_queue *queue, const queue_job *job, tdm_error *er
     meta_device *device = queue->device;
     bool has_member_threads = false;
     tdm_status status = broken_check(device, err);
-    if (status == TDM_OK) status = meta_plan_bind(job->plan, job->bindings, job->n_binding, err);
+    if (status == TDM_OK) status = meta_plan_rebind(job->plan, err);
     for (int32_t i = 0; i < queue->n_member_queue && status == TDM_OK; i++) {
         status = meta_member_queue_begin(&queue->member_queues[i], err);
         if (is_idle(queue, &queue->member_queues[i]))
@@ -334,10 +333,9 @@ static void job_recycle(tdm_queue *queue, queue_job *job) {
 }
 
 /* An unused job with room for these arrays; NULL without memory. */
-static queue_job *job_get(tdm_queue *queue, int32_t n_binding, int32_t n_wait, int32_t n_signal) {
+static queue_job *job_get(tdm_queue *queue, int32_t n_wait, int32_t n_signal) {
     const tdm_host *host = queue->device->host;
-    size_t points_size = ((size_t)n_wait + (size_t)n_signal) * sizeof(tdm_point);
-    size_t block_size = points_size + (size_t)n_binding * sizeof(tdm_binding);
+    size_t block_size = ((size_t)n_wait + (size_t)n_signal) * sizeof(tdm_point);
     pthread_mutex_lock(&queue->mutex);
     queue_job *job = queue->unused;
     if (job != NULL) queue->unused = job->next;
@@ -345,7 +343,7 @@ static queue_job *job_get(tdm_queue *queue, int32_t n_binding, int32_t n_wait, i
     if (job == NULL && (job = meta_alloc(host, sizeof *job)) == NULL) return NULL;
     if (job->block == NULL || job->block_size < block_size) {
         meta_free(host, job->block, job->block_size);
-        job->block_size = block_size > 4096 ? block_size : 4096;
+        job->block_size = block_size > 256 ? block_size : 256;
         job->block = meta_alloc(host, job->block_size);
         if (job->block == NULL) {
             job_free(host, job);
@@ -354,8 +352,6 @@ static queue_job *job_get(tdm_queue *queue, int32_t n_binding, int32_t n_wait, i
     }
     job->waits = job->block;
     job->signals = job->waits + n_wait;
-    job->bindings = (tdm_binding *)(void *)(job->signals + n_signal);
-    job->n_binding = n_binding;
     job->n_wait = n_wait;
     job->n_signal = n_signal;
     job->next = NULL;
@@ -523,19 +519,18 @@ static tdm_status queue_create(tdm_device *device, tdm_queue **queue_out, tdm_er
     return TDM_OK;
 }
 
-static tdm_status queue_compute(tdm_queue *queue, tdm_plan *plan, const tdm_binding *bindings,
-                                int32_t n_binding, const tdm_point *waits, int32_t n_wait,
-                                const tdm_point *signals, int32_t n_signal, tdm_error *err) {
-    if (plan->device != queue->device)
-        return tdm_fail(err, TDM_INVALID_ARGUMENT, "group: the plan belongs to another device");
-    if (n_binding != plan->graph->n_slot || n_wait < 0 || n_signal < 0)
-        return tdm_fail(err, TDM_INVALID_ARGUMENT,
-                        "group: %d bindings for %d slots, %d waits and %d signals", (int)n_binding,
-                        (int)plan->graph->n_slot, (int)n_wait, (int)n_signal);
-    queue_job *job = job_get(queue, n_binding, n_wait, n_signal);
+static tdm_status queue_compute(tdm_queue *queue, tdm_plan *plan, const tdm_point *waits,
+                                int32_t n_wait, const tdm_point *signals, int32_t n_signal,
+                                tdm_error *err) {
+    if (plan->queue != queue || !plan->has_bindings)
+        return tdm_fail(err, TDM_FAILED_PRECONDITION, "group: the plan %s",
+                        plan->queue != queue ? "belongs to another queue" : "is not bound");
+    if (n_wait < 0 || n_signal < 0)
+        return tdm_fail(err, TDM_INVALID_ARGUMENT, "group: %d waits and %d signals", (int)n_wait,
+                        (int)n_signal);
+    queue_job *job = job_get(queue, n_wait, n_signal);
     if (job == NULL) return meta_no_memory("to submit a computation", err);
     job->plan = plan;
-    if (n_binding > 0) memcpy(job->bindings, bindings, (size_t)n_binding * sizeof *bindings);
     if (n_wait > 0) memcpy(job->waits, waits, (size_t)n_wait * sizeof *waits);
     if (n_signal > 0) memcpy(job->signals, signals, (size_t)n_signal * sizeof *signals);
     pthread_mutex_lock(&queue->mutex);
@@ -549,8 +544,9 @@ static tdm_status queue_compute(tdm_queue *queue, tdm_plan *plan, const tdm_bind
     return TDM_OK;
 }
 
-static tdm_status plan_prepare(tdm_device *device, const tdm_graph *graph,
+static tdm_status plan_prepare(tdm_queue *queue, const tdm_graph *graph,
                                const tdm_plan_params *params, tdm_plan **plan_out, tdm_error *err) {
+    meta_device *device = queue->device;
     tdm_plan_params p;
     meta_plan *plan = NULL;
     meta_struct_read(&p, sizeof p, params);
@@ -560,7 +556,12 @@ static tdm_status plan_prepare(tdm_device *device, const tdm_graph *graph,
     pthread_mutex_lock(&device->mutex);
     tdm_status status = broken_check(device, err);
     if (status == TDM_OK) status = meta_compile(device, graph, &plan, err);
-    if (status == TDM_OK) status = meta_plan_prepare(plan, err);
+    if (status == TDM_OK) {
+        plan->queue = queue;
+        for (int32_t i = 0; i < queue->n_member_queue; i++)
+            plan->members[queue->member_queues[i].d].queue = queue->member_queues[i].queue;
+        status = meta_plan_prepare(plan, err);
+    }
     pthread_mutex_unlock(&device->mutex);
     if (status != TDM_OK) {
         meta_plan_destroy(plan);
@@ -570,11 +571,21 @@ static tdm_status plan_prepare(tdm_device *device, const tdm_graph *graph,
     return TDM_OK;
 }
 
+static tdm_status plan_bind(tdm_plan *plan, const tdm_binding *bindings, int32_t n_binding,
+                            tdm_error *err) {
+    pthread_mutex_lock(&plan->device->mutex);
+    tdm_status status = broken_check(plan->device, err);
+    if (status == TDM_OK) status = meta_plan_bind(plan, bindings, n_binding, err);
+    pthread_mutex_unlock(&plan->device->mutex);
+    return status;
+}
+
 static tdm_status plan_get_info(const tdm_plan *plan, tdm_plan_info *info_out, tdm_error *err) {
     tdm_plan_info info = {.struct_size = sizeof info, .host_size = plan->host_size};
     for (int32_t d = 0; d < plan->device->n_member; d++) {
         const meta_member_plan *m = &plan->members[d];
         const tdm_queue_ops *ops = plan->device->members[d].acquired.plugin->queue;
+        uint64_t scratch = 0;
         for (int32_t s = 0; meta_is_active(plan->device, d) && s < m->n_stage; s++) {
             tdm_plan_info own = {.struct_size = sizeof own};
             if (m->stages[s].plan == NULL || !TDM_HAS(ops, plan_get_info)) continue;
@@ -583,7 +594,9 @@ static tdm_status plan_get_info(const tdm_plan *plan, tdm_plan_info *info_out, t
             info.device_size += own.device_size;
             info.host_size += own.host_size;
             info.crossing_size += own.crossing_size;
+            if (own.scratch_size > scratch) scratch = own.scratch_size;
         }
+        info.scratch_size += scratch;
     }
     meta_struct_write(info_out, &info, sizeof info);
     return TDM_OK;
@@ -596,5 +609,6 @@ const tdm_queue_ops meta_queue_ops = {
     .graph_prepare = plan_prepare,
     .plan_destroy = meta_plan_destroy,
     .plan_get_info = plan_get_info,
+    .plan_bind = plan_bind,
     .graph_compute = queue_compute,
 };

@@ -180,10 +180,20 @@ bool meta_stuck_members_check(meta_device *device) {
         device->host->semaphore->destroy(member->stuck);
         member->stuck = NULL;
     }
+    /* In the order in which they were pushed, and none before an earlier one that is kept: plans are
+     * destroyed before their queues. */
+    meta_pending_release *first = NULL;
     for (meta_pending_release *node = atomic_exchange(&device->pending_releases, NULL), *next;
          node != NULL; node = next) {
         next = node->next;
-        if (is_kept(device, node)) {
+        node->next = first;
+        first = node;
+    }
+    bool is_behind_kept = false;
+    for (meta_pending_release *node = first, *next; node != NULL; node = next) {
+        next = node->next;
+        is_behind_kept = is_behind_kept || is_kept(device, node);
+        if (is_behind_kept) {
             pending_push(device, node);
             continue;
         }

@@ -102,7 +102,7 @@ tdm_status meta_partition_cut(const meta_device *device, const tdm_partition *pa
         for (int32_t d = 0; d < device->n_member; d++) {
             int64_t lo, hi;
             if (assigned->lo[d] >= assigned->hi[d]) continue;
-            if (partition->is_whole) {
+            if ((partition->whole_segments >> s & 1) != 0) {
                 units_of_parts(assigned, d, &lo, &hi);
                 segment->lo[d] = lo * unit_len;
                 segment->hi[d] = hi * unit_len;

@@ -148,8 +148,8 @@ static tdm_status draft_add_value(const meta_device *device, const tdm_graph *gr
     if (__builtin_mul_overflow(unit, n_sub, &fine)) fine = INT64_MAX;
     for (int32_t s = 0; s < p->n_segment; s++) {
         int64_t parts = fine / meta_gcd(fine, p->unit_len[s]);
-        /* The value keeps units whole, so parts of units do not concern it. */
-        if (p->is_whole && d->cuts_units)
+        /* The segment keeps units whole, so parts of units do not concern it. */
+        if ((p->whole_segments >> s & 1) != 0 && d->cuts_units)
             parts = p->unit_len[s] % unit == 0 ? 1 : unit / meta_gcd(unit, p->unit_len[s]) * n_sub;
         if (begin % unit != 0) parts = d->n_part;
         d->granule = lcm_below(d->granule, parts, d->n_part);

@@ -166,7 +166,7 @@ static tdm_status product_begin(product *p, tdm_type type, int64_t n, int64_t m,
     if (status == TDM_OK) status = host->semaphore->create(0, &p->semaphore, err);
     tdm_plan_params params = {.struct_size = sizeof params};
     if (status == TDM_OK)
-        status = plugin->queue->graph_prepare(p->member->acquired.device, &p->part->graph, &params,
+        status = plugin->queue->graph_prepare(p->member->probe_queue, &p->part->graph, &params,
                                               &p->plan, err);
     p->bindings[0] = (tdm_binding){p->weight, 0, size};
     p->bindings[1] = (tdm_binding){p->values, 0, x_size};
@@ -175,13 +175,15 @@ static tdm_status product_begin(product *p, tdm_type type, int64_t n, int64_t m,
     p->bindings[p->n_binding++] = (tdm_binding){p->values, x_size, y_size};
     p->weight_size = tdm_tensor_canonical_size(type, desc.ne);
     p->n_mac = (double)k * (double)n * (double)m;
+    if (status == TDM_OK)
+        status = plugin->queue->plan_bind(p->plan, p->bindings, p->n_binding, err);
     return status;
 }
 
 static tdm_status product_run(product *p, tdm_error *err) {
     tdm_point done = {p->semaphore, ++p->value};
     tdm_status status = p->member->acquired.plugin->queue->graph_compute(
-        p->member->probe_queue, p->plan, p->bindings, p->n_binding, NULL, 0, &done, 1, err);
+        p->member->probe_queue, p->plan, NULL, 0, &done, 1, err);
     if (status != TDM_OK) return status;
     meta_stall_timer stall_timer;
     meta_stall_timer_begin(&stall_timer, meta_clock_ns());

@@ -92,20 +92,24 @@ static tdm_status plans_weigh(const meta_plan *plan, int32_t d, uint64_t *size,
     const tdm_queue_ops *queue = member->acquired.plugin->queue;
     const meta_member_plan *m = &plan->members[d];
     tdm_plan_params params = {.struct_size = sizeof params};
-    for (int32_t s = 0; s < m->n_stage; s++) {
+    tdm_queue *on = NULL;
+    uint64_t scratch = 0;
+    tdm_status status = queue->create(member->acquired.device, &on, err);
+    for (int32_t s = 0; s < m->n_stage && status == TDM_OK; s++) {
         tdm_plan *member_plan = NULL;
         tdm_plan_info info = {.struct_size = sizeof info};
         if (m->stages[s].graph == NULL) continue;
-        tdm_status status = queue->graph_prepare(member->acquired.device, m->stages[s].graph,
-                                                 &params, &member_plan, err);
+        status = queue->graph_prepare(on, m->stages[s].graph, &params, &member_plan, err);
         if (status == TDM_OK && TDM_HAS(queue, plan_get_info))
             status = queue->plan_get_info(member_plan, &info, err);
         if (member_plan != NULL) queue->plan_destroy(member_plan);
-        if (status != TDM_OK) return status;
         *size += info.device_size + info.host_size;
         *crossing_size += info.crossing_size;
+        if (info.scratch_size > scratch) scratch = info.scratch_size;
     }
-    return TDM_OK;
+    if (on != NULL) queue->destroy(on);
+    *size += scratch;
+    return status;
 }
 
 /* Bytes of the caches in a graph by their offsets (kv_page_size). */

@@ -64,17 +64,20 @@ struct tdm_buffer {
 
 /* ---- devices --------------------------------------------------------------------------------- */
 
-static tdm_status device_count(tdm_instance *instance, int32_t *n_out, tdm_error *err) {
+static tdm_status device_count(tdm_instance *instance, const tdm_device_params *params,
+                               int32_t *n_out, tdm_error *err) {
+    (void)params;
     (void)instance;
     *n_out = has_no_device() ? 0 : 2;
     if (has_no_device()) tdm_fail(err, TDM_UNAVAILABLE, "no fake driver is installed");
     return TDM_OK;
 }
 
-static tdm_status device_describe(tdm_instance *instance, int32_t index, tdm_device_info *info_out,
+static tdm_status device_describe(tdm_instance *instance, int32_t index,
+                                  const tdm_device_params *params, tdm_device_info *info_out,
                                   tdm_error *err) {
     int32_t n = 0;
-    device_count(instance, &n, NULL);
+    device_count(instance, params, &n, NULL);
     if (index < 0 || index >= n)
         return tdm_fail(err, TDM_NOT_FOUND, "no fake device %d, there are %d", index, n);
     snprintf(info_out->name, sizeof info_out->name, "%s%d", name, index);
@@ -109,7 +112,7 @@ static tdm_status option_read(tdm_device *d, const tdm_option *option, tdm_error
 static tdm_status device_open(tdm_instance *instance, const tdm_device_params *params,
                               tdm_device **device_out, tdm_error *err) {
     int32_t n = 0;
-    device_count(instance, &n, NULL);
+    device_count(instance, params, &n, NULL);
     if (params->index < 0 || params->index >= n)
         return tdm_fail(err, TDM_NOT_FOUND, "no fake device %d, there are %d", params->index, n);
     tdm_device *d = calloc(1, sizeof *d);

@@ -60,8 +60,10 @@ struct tdm_queue {
 };
 
 struct tdm_plan {
+    tdm_device *device;
     const tdm_graph *graph;
     tdm_plan *lent;
+    tdm_binding *bindings; /* [graph->n_slot] */
 };
 
 static tdm_device *devices[MAX_OPEN];
@@ -108,15 +110,19 @@ TDM_EXPORT void fault_set(const char *member, const char *key, int64_t n) {
 
 /* ---- Devices --------------------------------------------------------------------------------- */
 
-static tdm_status device_count(tdm_instance *instance, int32_t *n_out, tdm_error *err) {
+static tdm_status device_count(tdm_instance *instance, const tdm_device_params *params,
+                               int32_t *n_out, tdm_error *err) {
+    (void)params;
     (void)instance;
     (void)err;
     *n_out = 1;
     return TDM_OK;
 }
 
-static tdm_status device_describe(tdm_instance *instance, int32_t index, tdm_device_info *info_out,
+static tdm_status device_describe(tdm_instance *instance, int32_t index,
+                                  const tdm_device_params *params, tdm_device_info *info_out,
                                   tdm_error *err) {
+    (void)params;
     (void)instance;
     if (index != 0) return tdm_fail(err, TDM_NOT_FOUND, "no fault device %d", (int)index);
     snprintf(info_out->name, sizeof info_out->name, "fault0");
@@ -227,13 +233,13 @@ static tdm_status buffer_fill(tdm_buffer *b, uint64_t off, uint64_t size, uint8_
 }
 
 /* A buffer does not name its device, so one device without pointers stands for all. */
-static void *buffer_host_pointer(tdm_buffer *b) {
+static void *buffer_host_pointer(tdm_buffer *b, uint32_t access) {
     bool has_pointer = true;
     pthread_mutex_lock(&devices_mutex);
     for (int i = 0; i < MAX_OPEN; i++)
         if (devices[i] != NULL) has_pointer = has_pointer && devices[i]->has_pointer;
     pthread_mutex_unlock(&devices_mutex);
-    return has_pointer ? behind->buffer->host_pointer(b) : NULL;
+    return has_pointer ? behind->buffer->host_pointer(b, access) : NULL;
 }
 
 static tdm_status buffer_import_host(tdm_device *d, void *ptr, uint64_t size,
@@ -291,18 +297,23 @@ static void queue_destroy(tdm_queue *q) {
     free(q);
 }
 
-static tdm_status graph_prepare(tdm_device *d, const tdm_graph *graph,
-                                const tdm_plan_params *params, tdm_plan **plan_out,
-                                tdm_error *err) {
+static tdm_status graph_prepare(tdm_queue *q, const tdm_graph *graph, const tdm_plan_params *params,
+                                tdm_plan **plan_out, tdm_error *err) {
+    tdm_device *d = q->device;
     tdm_status status = spend(d, err);
     if (status == TDM_OK && is_due(&d->prepare_in))
         status = tdm_fail(err, TDM_INTERNAL, "'%s' cannot make this plan", d->member);
     if (status != TDM_OK) return status;
     tdm_plan *plan = calloc(1, sizeof *plan);
     if (plan == NULL) return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "out of memory");
+    plan->device = d;
     plan->graph = graph;
-    status = behind->queue->graph_prepare(d->lent.device, graph, params, &plan->lent, err);
+    plan->bindings = calloc((size_t)graph->n_slot + 1, sizeof *plan->bindings);
+    status = plan->bindings != NULL
+                 ? behind->queue->graph_prepare(q->lent, graph, params, &plan->lent, err)
+                 : tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "out of memory");
     if (status != TDM_OK) {
+        free(plan->bindings);
         free(plan);
         return status;
     }
@@ -313,6 +324,7 @@ static tdm_status graph_prepare(tdm_device *d, const tdm_graph *graph,
 static void plan_destroy(tdm_plan *plan) {
     if (plan == NULL) return;
     behind->queue->plan_destroy(plan->lent);
+    free(plan->bindings);
     free(plan);
 }
 
@@ -356,31 +368,45 @@ static void outputs_change(const tdm_graph *graph, const tdm_binding *bindings, 
     }
 }
 
-static tdm_status lie(tdm_queue *q, tdm_plan *plan, const tdm_binding *bindings, int32_t n_binding,
-                      const tdm_point *waits, int32_t n_wait, const tdm_point *signals,
-                      int32_t n_signal, tdm_error *err) {
+static tdm_status plan_bind(tdm_plan *plan, const tdm_binding *bindings, int32_t n_binding,
+                            tdm_error *err) {
+    int32_t exchange = exchange_find(plan->graph);
+    if (n_binding != plan->graph->n_slot)
+        return tdm_fail(err, TDM_INVALID_ARGUMENT, "%d bindings for %d slots", (int)n_binding,
+                        (int)plan->graph->n_slot);
+    if (n_binding > 0) memcpy(plan->bindings, bindings, (size_t)n_binding * sizeof *bindings);
+    if (exchange >= 0 && strcmp(plan->device->exchange, "lie-bits") == 0) {
+        const tdm_node *node = tdm_graph_node(plan->graph, exchange);
+        if (node->src[3] >= 0 && node->src[0] >= 0)
+            plan->bindings[tdm_graph_value(plan->graph, node->src[3])->slot] =
+                bindings[tdm_graph_value(plan->graph, node->src[0])->slot];
+    }
+    return behind->queue->plan_bind(plan->lent, plan->bindings, n_binding, err);
+}
+
+static tdm_status lie(tdm_queue *q, tdm_plan *plan, const tdm_point *waits, int32_t n_wait,
+                      const tdm_point *signals, int32_t n_signal, tdm_error *err) {
     tdm_device *d = q->device;
     const tdm_host_semaphore_ops *ops = d->host->semaphore;
     tdm_point done = {NULL, 1};
     tdm_status status = ops->create(0, &done.semaphore, err);
     if (status != TDM_OK) return status;
-    status = behind->queue->graph_compute(q->lent, plan->lent, bindings, n_binding, waits, n_wait,
-                                          &done, 1, err);
+    status = behind->queue->graph_compute(q->lent, plan->lent, waits, n_wait, &done, 1, err);
     if (status == TDM_OK) status = ops->wait(done.semaphore, 1, TDM_WAIT_FOREVER, err);
     if (status == TDM_OK)
-        outputs_change(plan->graph, bindings, atomic_load(&d->lie_size), atomic_load(&d->lie_bit));
+        outputs_change(plan->graph, plan->bindings, atomic_load(&d->lie_size),
+                       atomic_load(&d->lie_bit));
     ops->destroy(done.semaphore);
     for (int32_t i = 0; i < n_signal && status == TDM_OK; i++)
         ops->signal(signals[i].semaphore, signals[i].value);
     return status;
 }
 
-static tdm_status graph_compute(tdm_queue *q, tdm_plan *plan, const tdm_binding *bindings,
-                                int32_t n_binding, const tdm_point *waits, int32_t n_wait,
-                                const tdm_point *signals, int32_t n_signal, tdm_error *err) {
+static tdm_status graph_compute(tdm_queue *q, tdm_plan *plan, const tdm_point *waits,
+                                int32_t n_wait, const tdm_point *signals, int32_t n_signal,
+                                tdm_error *err) {
     tdm_device *d = q->device;
     int32_t exchange = exchange_find(plan->graph);
-    tdm_binding changed[16];
     tdm_error broken = {0};
     if (is_due(&d->refuse_in))
         return tdm_fail(err, TDM_INTERNAL, "'%s' does not take this computation", d->member);
@@ -399,19 +425,9 @@ static tdm_status graph_compute(tdm_queue *q, tdm_plan *plan, const tdm_binding 
             d->host->semaphore->signal(signals[i].semaphore, signals[i].value);
         return TDM_OK;
     }
-    if (exchange >= 0 && strcmp(d->exchange, "lie-bits") == 0 && n_binding <= 16) {
-        const tdm_node *node = tdm_graph_node(plan->graph, exchange);
-        memcpy(changed, bindings, (size_t)n_binding * sizeof *changed);
-        if (node->src[3] >= 0 && node->src[0] >= 0)
-            changed[tdm_graph_value(plan->graph, node->src[3])->slot] =
-                bindings[tdm_graph_value(plan->graph, node->src[0])->slot];
-        bindings = changed;
-    }
     dawdle(d);
-    if (is_due(&d->lie_in))
-        return lie(q, plan, bindings, n_binding, waits, n_wait, signals, n_signal, err);
-    return behind->queue->graph_compute(q->lent, plan->lent, bindings, n_binding, waits, n_wait,
-                                        signals, n_signal, err);
+    if (is_due(&d->lie_in)) return lie(q, plan, waits, n_wait, signals, n_signal, err);
+    return behind->queue->graph_compute(q->lent, plan->lent, waits, n_wait, signals, n_signal, err);
 }
 
 static tdm_status split_unit(tdm_device *d, const tdm_graph *graph, int32_t value, int32_t axis,
@@ -466,6 +482,7 @@ static const tdm_queue_ops queue_ops = {
     .graph_prepare = graph_prepare,
     .plan_destroy = plan_destroy,
     .plan_get_info = plan_get_info,
+    .plan_bind = plan_bind,
     .graph_compute = graph_compute,
 };
 

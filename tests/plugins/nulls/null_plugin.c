@@ -27,14 +27,17 @@ static size_t common_size(size_t theirs, size_t ours) {
 
 /* ---- Devices ---- */
 
-static tdm_status device_count(tdm_instance *instance, int32_t *n_out, tdm_error *err) {
-    (void)instance, (void)err;
+static tdm_status device_count(tdm_instance *instance, const tdm_device_params *params,
+                               int32_t *n_out, tdm_error *err) {
+    (void)instance, (void)params, (void)err;
     *n_out = null_has_fault("count-reason") ? 0 : 1;
     return TDM_OK;
 }
 
-static tdm_status device_describe(tdm_instance *instance, int32_t index, tdm_device_info *info_out,
+static tdm_status device_describe(tdm_instance *instance, int32_t index,
+                                  const tdm_device_params *params, tdm_device_info *info_out,
                                   tdm_error *err) {
+    (void)params;
     tdm_device_info info = {.name = "null0", .vendor = "Tandem", .buffer_align = 16};
     size_t size = common_size(info_out->struct_size, sizeof info);
     static int n_call;
@@ -172,7 +175,8 @@ static tdm_status buffer_fill(tdm_buffer *buffer, uint64_t off, uint64_t size, u
     return status;
 }
 
-static void *buffer_host_pointer(tdm_buffer *buffer) {
+static void *buffer_host_pointer(tdm_buffer *buffer, uint32_t access) {
+    (void)access;
     return buffer->data + (null_has_fault("host-pointer") ? 1 : 0);
 }
 

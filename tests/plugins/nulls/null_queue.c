@@ -8,18 +8,19 @@
 
 #include "tests/plugins/nulls/null_plugin.h"
 
-enum { N_JOB = 16, MAX_SLOT = 64, MAX_POINT = 8 };
+enum { N_JOB = 256, MAX_SLOT = 64, MAX_POINT = 8 };
 
 struct tdm_plan {
     tdm_device *device;
+    tdm_queue *queue;
     const tdm_graph *graph;
+    const tdm_binding *bindings;
+    tdm_binding own[MAX_SLOT];
+    bool is_bound;
 };
 
 typedef struct job {
     tdm_plan *plan;
-    const tdm_binding *bindings;
-    tdm_binding own[MAX_SLOT];
-    int32_t n_binding;
     tdm_point waits[MAX_POINT];
     int32_t n_wait;
     tdm_point signals[MAX_POINT];
@@ -35,7 +36,8 @@ struct tdm_queue {
     int first;
     int n_job;
     bool is_ending;
-    bool has_failed; /* a job has ever failed; read by the fault recover alone */
+    tdm_plan *last_bound; /* read by the fault scratch alone */
+    bool has_failed;      /* a job has ever failed; read by the fault recover alone */
 };
 
 /* True when it failed. */
@@ -48,9 +50,11 @@ static bool job_run(tdm_queue *queue, job *j) {
         status = ops->wait(j->waits[i].semaphore, j->waits[i].value, TDM_WAIT_FOREVER, &err);
     }
     if (null_has_fault("not-skipped"))
-        (void)null_compute(queue->device, j->plan->graph, j->bindings, j->n_binding, NULL);
+        (void)null_compute(queue->device, j->plan->graph, j->plan->bindings, j->plan->graph->n_slot,
+                           NULL);
     if (status == TDM_OK)
-        status = null_compute(queue->device, j->plan->graph, j->bindings, j->n_binding, &err);
+        status = null_compute(queue->device, j->plan->graph, j->plan->bindings,
+                              j->plan->graph->n_slot, &err);
     for (int32_t i = 0; i < j->n_signal; i++) {
         if (null_has_fault("one-signal") && i == 2)
             ops->fail(j->signals[i].semaphore, TDM_INTERNAL, NULL);
@@ -69,7 +73,7 @@ static void *queue_main(void *arg) {
     for (;;) {
         while (queue->n_job == 0 && !queue->is_ending)
             pthread_cond_wait(&queue->changed, &queue->mutex);
-        if (queue->n_job == 0 || (null_has_fault("destroy") && queue->is_ending)) break;
+        if (queue->n_job == 0) break;
         job *j = &queue->jobs[queue->first];
         pthread_mutex_unlock(&queue->mutex);
         bool has_failed = job_run(queue, j);
@@ -100,6 +104,7 @@ static tdm_status queue_create(tdm_device *device, tdm_queue **queue_out, tdm_er
 
 static void queue_destroy(tdm_queue *queue) {
     if (queue == NULL && !null_has_fault("queue-null")) return;
+    if (null_has_fault("destroy")) return;
     pthread_mutex_lock(&queue->mutex);
     queue->is_ending = true;
     pthread_cond_broadcast(&queue->changed);
@@ -110,8 +115,9 @@ static void queue_destroy(tdm_queue *queue) {
     queue->device->host->free(queue->device->host->context, queue, sizeof *queue);
 }
 
-static tdm_status plan_prepare(tdm_device *device, const tdm_graph *graph,
+static tdm_status plan_prepare(tdm_queue *queue, const tdm_graph *graph,
                                const tdm_plan_params *params, tdm_plan **plan_out, tdm_error *err) {
+    tdm_device *device = queue->device;
     (void)params;
     for (int32_t i = 0; i < graph->n_node; i++) {
         tdm_status status = null_supports_op(device, graph, i, err);
@@ -121,12 +127,29 @@ static tdm_status plan_prepare(tdm_device *device, const tdm_graph *graph,
         return tdm_fail(err, TDM_UNSUPPORTED, "null: at most %d slots", (int)MAX_SLOT);
     tdm_plan *plan = device->host->alloc(device->host->context, sizeof *plan, 0);
     if (plan == NULL) return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "null: out of memory");
-    *plan = (tdm_plan){device, graph};
+    *plan = (tdm_plan){.device = device, .queue = queue, .graph = graph};
     *plan_out = plan;
     return TDM_OK;
 }
 
+static tdm_status plan_bind(tdm_plan *plan, const tdm_binding *bindings, int32_t n_binding,
+                            tdm_error *err) {
+    plan->is_bound = false;
+    if (n_binding != plan->graph->n_slot)
+        return tdm_fail(err, TDM_INVALID_ARGUMENT, "null: %d bindings for %d slots", (int)n_binding,
+                        (int)plan->graph->n_slot);
+    if (n_binding > 0) memcpy(plan->own, bindings, (size_t)n_binding * sizeof bindings[0]);
+    plan->bindings = null_has_fault("arrays") ? bindings : plan->own;
+    plan->is_bound = true;
+    tdm_plan *other = plan->queue->last_bound;
+    if (null_has_fault("scratch") && other != NULL && other != plan && bindings[0].size > 100000)
+        other->own[0] = other->own[other->graph->n_slot - 1];
+    plan->queue->last_bound = plan;
+    return TDM_OK;
+}
+
 static void plan_destroy(tdm_plan *plan) {
+    if (plan != NULL && plan->queue->last_bound == plan) plan->queue->last_bound = NULL;
     if (plan != NULL) plan->device->host->free(plan->device->host->context, plan, sizeof *plan);
 }
 
@@ -140,12 +163,16 @@ static tdm_status plan_get_info(const tdm_plan *plan, tdm_plan_info *info_out, t
     return TDM_OK;
 }
 
-static tdm_status queue_compute(tdm_queue *queue, tdm_plan *plan, const tdm_binding *bindings,
-                                int32_t n_binding, const tdm_point *waits, int32_t n_wait,
-                                const tdm_point *signals, int32_t n_signal, tdm_error *err) {
-    if (n_binding != plan->graph->n_slot || n_wait > MAX_POINT || n_signal > MAX_POINT)
-        return tdm_fail(err, TDM_INVALID_ARGUMENT, "null: %d bindings, %d waits, %d signals",
-                        (int)n_binding, (int)n_wait, (int)n_signal);
+static tdm_status queue_compute(tdm_queue *queue, tdm_plan *plan, const tdm_point *waits,
+                                int32_t n_wait, const tdm_point *signals, int32_t n_signal,
+                                tdm_error *err) {
+    if ((plan->queue != queue && !null_has_fault("other-queue")) || !plan->is_bound)
+        return tdm_fail(err, TDM_FAILED_PRECONDITION,
+                        "null: the plan is of another queue or "
+                        "not bound");
+    if (n_wait > MAX_POINT || n_signal > MAX_POINT)
+        return tdm_fail(err, TDM_INVALID_ARGUMENT, "null: %d waits, %d signals", (int)n_wait,
+                        (int)n_signal);
     pthread_mutex_lock(&queue->mutex);
     bool has_failed = queue->has_failed;
     pthread_mutex_unlock(&queue->mutex);
@@ -156,12 +183,10 @@ static tdm_status queue_compute(tdm_queue *queue, tdm_plan *plan, const tdm_bind
         queue->device->host->free(queue->device->host->context, scratch, 100);
     }
     pthread_mutex_lock(&queue->mutex);
-    while (queue->n_job == N_JOB) pthread_cond_wait(&queue->changed, &queue->mutex);
+    const int n_most = null_has_fault("bounded") ? 16 : N_JOB;
+    while (queue->n_job == n_most) pthread_cond_wait(&queue->changed, &queue->mutex);
     job *j = &queue->jobs[(queue->first + queue->n_job) % N_JOB];
     j->plan = plan;
-    j->n_binding = n_binding;
-    memcpy(j->own, bindings, (size_t)n_binding * sizeof bindings[0]);
-    j->bindings = null_has_fault("arrays") ? bindings : j->own;
     j->n_wait = n_wait;
     if (n_wait > 0) memcpy(j->waits, waits, (size_t)n_wait * sizeof waits[0]);
     j->n_signal = n_signal;
@@ -179,5 +204,6 @@ const tdm_queue_ops null_queue_ops = {
     .graph_prepare = plan_prepare,
     .plan_destroy = plan_destroy,
     .plan_get_info = plan_get_info,
+    .plan_bind = plan_bind,
     .graph_compute = queue_compute,
 };

@@ -232,9 +232,10 @@ static void info_change(tdm_device_info *info) {
     info->memory_total = 2 * info->memory_free;
 }
 
-static tdm_status device_describe(tdm_instance *instance, int32_t index, tdm_device_info *info_out,
+static tdm_status device_describe(tdm_instance *instance, int32_t index,
+                                  const tdm_device_params *params, tdm_device_info *info_out,
                                   tdm_error *err) {
-    tdm_status status = inner->device->describe(instance, index, info_out, err);
+    tdm_status status = inner->device->describe(instance, index, params, info_out, err);
     if (status == TDM_OK) info_change(info_out);
     return status;
 }
@@ -259,7 +260,8 @@ static tdm_status device_measure_limits(tdm_device *device, tdm_device_limits *l
     return TDM_OK;
 }
 
-static void *no_host_pointer(tdm_buffer *buffer) {
+static void *no_host_pointer(tdm_buffer *buffer, uint32_t access) {
+    (void)access;
     (void)buffer;
     return NULL;
 }
