@@ -27,8 +27,15 @@ static const struct {
 
 static op_rig *rigs[N_RIG];
 
+/* With OP_CASE_PLUGIN: the reference and that plugin's device. */
 static int open_rigs(void **state) {
     (void)state;
+    const char *plugin = getenv("OP_CASE_PLUGIN");
+    if (plugin != NULL) {
+        rigs[0] = op_rig_open(rig_rows[0].isa, rig_rows[0].path, rig_rows[0].n_thread);
+        rigs[1] = op_rig_open_plugin(plugin, &(const tdm_option){"allow-cpu", "yes"}, 1);
+        return 0;
+    }
     for (int i = 0; i < N_RIG; i++)
         rigs[i] = op_rig_open(rig_rows[i].isa, rig_rows[i].path, rig_rows[i].n_thread);
     return 0;
