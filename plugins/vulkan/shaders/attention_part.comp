@@ -57,11 +57,8 @@ void score_slot(uint64_t region, int slot, bool is_visible) {
             }
         }
     }
-    [[unroll]] for (int r = 0; r < ROWS; r++) {
-        precise float a = s[r];
-        if (SOFTCAP > 0.0) a = SOFTCAP * tanh_of_score(a / SOFTCAP);
-        SCORE(r, thread()) = is_visible ? a : NEGATIVE_INFINITY;
-    }
+    [[unroll]] for (int r = 0; r < ROWS; r++)
+        SCORE(r, thread()) = score_of(s[r], SOFTCAP, is_visible);
 }
 
 // o = keep o + p V over the chunk's slots first .. last - 1; they begin at `start` in the page.

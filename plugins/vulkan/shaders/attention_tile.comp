@@ -138,10 +138,9 @@ void score_tile(uint64_t region, int start, int first, int last, int pos) {
         ivec2 sees = row_sees[row];
         [[unroll]] for (int c = 0; c < 4; c++) {
             int slot = column_group() + 16 * c;
-            bool is_visible = slot >= first && slot < last && pos + slot >= sees.x && pos + slot <= sees.y;
-            precise float a = s[i][c];
-            if (SOFTCAP > 0.0) a = SOFTCAP * tanh_of_score(a / SOFTCAP);
-            SCORE(row, slot) = is_visible ? a : NEGATIVE_INFINITY;
+            bool is_visible =
+                slot >= first && slot < last && pos + slot >= sees.x && pos + slot <= sees.y;
+            SCORE(row, slot) = score_of(s[i][c], SOFTCAP, is_visible);
         }
     }
 }
