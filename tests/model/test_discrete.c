@@ -1,0 +1,261 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * test_discrete.c: models on a device whose memory the host cannot touch (tests/plugins/discretes),
+ * alone and in groups: the same bits as on the CPU behind it, limits, and loss at every call.
+ */
+#include "tests/model/rig.h"
+
+#include <dlfcn.h>
+
+#include "core/runtime.h"
+#include "tests/model/preset.h"
+
+enum { N_VOCAB = 384, N_PROMPT = 21, N_STEP = 6, N_ROW = N_STEP + 1 };
+
+typedef float rows[N_ROW * N_VOCAB];
+
+static const char *path;
+static void (*discrete_set)(const char *member, const char *key, int64_t n);
+static int64_t (*discrete_get)(const char *member, const char *key);
+
+static int begin(void **state) {
+    tdm_error err = {0};
+    if (rig_begin(state) != 0) return -1;
+    random_model_spec spec = preset_find("tiny-mixtral");
+    spec.type = TDM_TYPE_Q8_0;
+    path = rig_file("discrete.gguf");
+    RIG_OK(random_model_write(&spec, path, NULL, NULL, NULL, &err));
+    return 0;
+}
+
+static void log_ignore(void *context, int32_t level, const char *line) {
+    (void)context;
+    (void)level;
+    (void)line;
+}
+
+/* ---- Devices ---- */
+
+/* A runtime with CPU devices c0 to c2 and, in front of each, a discrete one d0 to d2, all with the
+ * options `more` (ends with a NULL key). */
+static tdm_runtime *runtime_make(const tdm_option *more) {
+    tdm_error err = {0};
+    tdm_runtime *rt = NULL;
+    const tdm_runtime_params params = {
+        .struct_size = sizeof params, .log = log_ignore, .log_level = TDM_LOG_WARN};
+    RIG_OK(tdm_runtime_create(&params, &rt, &err));
+    for (int i = 0; i < 3; i++) {
+        char cpu[8], card[8];
+        snprintf(cpu, sizeof cpu, "c%d", i);
+        snprintf(card, sizeof card, "d%d", i);
+        const tdm_option behind[] = {{"path", "fast"}, {"activation-bits", "15"}, {"threads", "1"}};
+        const tdm_device_spec spec = {cpu, "cpu", 0, behind, 3};
+        tdm_option options[8] = {{"member", cpu}};
+        tdm_device_spec front = {card, "discrete", 0, options, 1};
+        for (int k = 0; more != NULL && more[k].key != NULL; k++)
+            options[front.n_option++] = more[k];
+        RIG_OK(tdm_runtime_declare(rt, &spec, &err));
+        RIG_OK(tdm_runtime_declare(rt, &front, &err));
+    }
+    RIG_OK(tdm_runtime_load(rt, "discrete", &err));
+    for (int i = 0; i < tdm_runtime_plugin_count(rt); i++) {
+        void *object = dlopen(tdm_runtime_plugin_file(rt, i), RTLD_NOW | RTLD_NOLOAD);
+        assert_non_null(object);
+        if (dlsym(object, "discrete_set") != NULL) {
+            *(void **)&discrete_set = dlsym(object, "discrete_set");
+            *(void **)&discrete_get = dlsym(object, "discrete_get");
+        }
+        dlclose(object);
+    }
+    assert_non_null(discrete_set);
+    return rt;
+}
+
+static tdm_status group_open(tdm_runtime *rt, const char *members, const char *share,
+                             const tdm_option *extra, tdm_open_device **out, tdm_error *err) {
+    const tdm_option options[] = {{"members", members},
+                                  {"share", share},
+                                  extra != NULL ? *extra : (tdm_option){"check", "off"}};
+    const tdm_device_spec spec = {"group", "meta", 0, options, 3};
+    tdm_status status = tdm_runtime_declare(rt, &spec, err);
+    return status == TDM_OK ? tdm_runtime_open(rt, "group", out, err) : status;
+}
+
+/* ---- Decoding ---- */
+
+/* A prompt and N_STEP tokens; the logits of the prompt's last token and of each step. */
+static tdm_status decode_all(llm_context *ctx, float *out, tdm_error *err) {
+    int32_t tokens[N_PROMPT + N_STEP];
+    for (int i = 0; i < N_PROMPT + N_STEP; i++) tokens[i] = (i * 71 + 5) % N_VOCAB;
+    for (int i = 0; i < N_ROW; i++) {
+        const llm_batch batch = {.tokens = i == 0 ? tokens : tokens + N_PROMPT + i - 1,
+                                 .n_tok = i == 0 ? N_PROMPT : 1};
+        tdm_status status = llm_context_decode(ctx, &batch, err);
+        if (status != TDM_OK) return status;
+        memcpy(out + i * N_VOCAB, llm_context_logits(ctx, 0), N_VOCAB * sizeof *out);
+    }
+    return TDM_OK;
+}
+
+/* Loads the model, decodes and frees all. */
+static tdm_status run(tdm_runtime *rt, tdm_open_device *dev, const tdm_type *cache, float *out,
+                      tdm_error *err) {
+    llm_model *model = NULL;
+    llm_context *ctx = NULL;
+    const llm_context_params params = {.struct_size = sizeof params,
+                                       .n_ctx = 64,
+                                       .page_len = 16,
+                                       .type_k = cache,
+                                       .type_v = cache};
+    tdm_status status = llm_model_open(path, &model, err);
+    if (status == TDM_OK) status = llm_model_load(model, rt, &dev, 1, NULL, NULL, err);
+    if (status == TDM_OK) status = llm_context_create(model, &params, &ctx, err);
+    if (status == TDM_OK) status = decode_all(ctx, out, err);
+    llm_context_destroy(ctx);
+    llm_model_close(model);
+    return status;
+}
+
+static tdm_open_device *device_of(tdm_runtime *rt, const char *name) {
+    tdm_error err = {0};
+    tdm_open_device *dev = NULL;
+    RIG_OK(tdm_runtime_open(rt, name, &dev, &err));
+    return dev;
+}
+
+static const tdm_type types[] = {TDM_TYPE_F32, TDM_TYPE_Q4_0};
+
+/* ---- Tests ---- */
+
+static void test_same_bits(void **state) {
+    (void)state;
+    static const tdm_option options[][3] = {
+        {{0}},
+        {{"attach", "no"}},
+        {{"latency-us", "300"}, {"completion-us", "200"}},
+        {{"launch-bound", "1"}},
+    };
+    tdm_error err = {0};
+    for (size_t i = 0; i < sizeof options / sizeof *options; i++)
+        for (size_t t = 0; t < 2; t++) {
+            tdm_runtime *rt = runtime_make(options[i]);
+            rows want, got;
+            RIG_OK(run(rt, device_of(rt, "c0"), &types[t], want, &err));
+            RIG_OK(run(rt, device_of(rt, "d0"), &types[t], got, &err));
+            assert_memory_equal(got, want, sizeof want);
+            assert_int_equal(discrete_get("c0", "memory"), 0);
+            tdm_runtime_destroy(rt);
+        }
+}
+
+/* Too little memory is a status with the sizes; what was allocated is free again. */
+static void test_limits(void **state) {
+    (void)state;
+    static const tdm_option small[] = {{"memory", "100000"}, {NULL, NULL}};
+    rows ignored;
+    tdm_error err = {0};
+    tdm_runtime *rt = runtime_make(small);
+    assert_int_equal(run(rt, device_of(rt, "d0"), &types[0], ignored, &err),
+                     TDM_RESOURCE_EXHAUSTED);
+    assert_non_null(strstr(err.message, "free"));
+    assert_int_equal(discrete_get("c0", "memory"), 0);
+    tdm_runtime_destroy(rt);
+}
+
+/* A device that is lost at any call: an error that names it, no hang, and nothing left behind. */
+static void test_lost_at_every_call(void **state) {
+    (void)state;
+    rows want, got;
+    tdm_error err = {0};
+    tdm_runtime *rt = runtime_make(NULL);
+    RIG_OK(run(rt, device_of(rt, "c0"), &types[1], want, &err));
+    tdm_runtime_destroy(rt);
+    int n_lost = 0;
+    tdm_status status = TDM_UNAVAILABLE;
+    for (int n = 1; status != TDM_OK; n += n < 40 ? 1 : 7) {
+        rt = runtime_make(n % 2 == 0 ? NULL : (const tdm_option[]){{"attach", "no"}, {NULL, NULL}});
+        tdm_open_device *dev = device_of(rt, "d0");
+        discrete_set("c0", "lose-in", n);
+        memset(&err, 0, sizeof err);
+        status = run(rt, dev, &types[1], got, &err);
+        assert_int_equal(discrete_get("c0", "memory"), 0);
+        if (status == TDM_OK) {
+            assert_memory_equal(got, want, sizeof want);
+        } else {
+            n_lost++;
+            assert_int_equal(status, TDM_UNAVAILABLE);
+            assert_non_null(strstr(err.message, "c0"));
+            assert_non_null(strstr(err.message, "lost"));
+        }
+        tdm_runtime_destroy(rt);
+    }
+    assert_true(n_lost >= 20);
+}
+
+/* Sum of squared differences over that of the expected values. */
+static void near_check(const char *what, const float *want, const float *got, double most) {
+    double nmse = rig_nmse(want, got, N_ROW * N_VOCAB);
+    if (!(nmse <= most)) fail_msg("%s: NMSE %.1e, at most %.1e", what, nmse, most);
+}
+
+static void test_groups(void **state) {
+    (void)state;
+    static const struct {
+        const char *members, *share;
+    } groups[] = {
+        {"d0,d1", "1,1"}, {"d0,d1", "2,1"}, {"d0,d1,c2", "1,1,1"}, {"c0,d1", "1,3"}, {"d0", "1"}};
+    static const tdm_option exchange[][2] = {{{"exchange", "yes"}}, {{"exchange", "no"}}};
+    static const tdm_option extras[] = {
+        {"split", "tensor"}, {"split", "layer"}, {"attention", "sequence"}};
+    tdm_error err = {0};
+    rows want, got;
+    for (size_t e = 0; e < 2; e++)
+        for (size_t g = 0; g < sizeof groups / sizeof *groups; g++)
+            for (size_t x = 0; x < sizeof extras / sizeof *extras; x++) {
+                char what[96];
+                tdm_runtime *rt = runtime_make(exchange[e]);
+                tdm_open_device *group = NULL;
+                snprintf(what, sizeof what, "%s, %s, exchange %s, %s = %s", groups[g].members,
+                         groups[g].share, exchange[e]->value, extras[x].key, extras[x].value);
+                RIG_OK(run(rt, device_of(rt, "c0"), &types[0], want, &err));
+                if (group_open(rt, groups[g].members, groups[g].share, &extras[x], &group, &err) !=
+                        TDM_OK ||
+                    run(rt, group, &types[0], got, &err) != TDM_OK)
+                    fail_msg("%s: %s", what, err.message);
+                near_check(what, want, got, 1e-6);
+                tdm_runtime_destroy(rt);
+            }
+}
+
+/* A member is lost: the group fails with its name, and closing it works. */
+static void test_member_lost(void **state) {
+    (void)state;
+    tdm_error err = {0};
+    rows got;
+    int n_lost = 0;
+    tdm_status status = TDM_UNAVAILABLE;
+    for (int n = 1; status != TDM_OK; n = n * 5 / 4 + 1) {
+        tdm_runtime *rt = runtime_make(NULL);
+        tdm_open_device *group = NULL;
+        memset(&err, 0, sizeof err);
+        status = group_open(rt, "d0,d1,c2", "1,1,1", NULL, &group, &err);
+        RIG_OK(status);
+        discrete_set("c1", "lose-in", n);
+        status = run(rt, group, &types[0], got, &err);
+        if (status != TDM_OK) {
+            n_lost++;
+            if (strstr(err.message, "lost") == NULL) fail_msg("call %d: %s", n, err.message);
+        }
+        tdm_runtime_destroy(rt);
+    }
+    assert_true(n_lost >= 8);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_same_bits),          cmocka_unit_test(test_limits),
+        cmocka_unit_test(test_lost_at_every_call), cmocka_unit_test(test_groups),
+        cmocka_unit_test(test_member_lost),
+    };
+    return cmocka_run_group_tests(tests, begin, rig_end);
+}

@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * discrete.h: a device that behaves like a card on a bus, for tests, without one. It borrows another
+ * device (the CPU) for its arithmetic and keeps what a driver keeps from it: memory of its own that
+ * the host cannot touch, a queue with a thread of its own that completes late, scratch that its
+ * plans share, limits, and loss. device.c has options and limits, memory.c the memory, queue.c the
+ * plans and the queue.
+ *
+ *   member = NAME           the device behind it; required
+ *   memory = N              bytes of its memory; default 1 TiB
+ *   max-buffer = N          largest buffer; default no limit
+ *   import-align = N        what import_host demands of address and size; default 4096
+ *   import = no             imports no host memory
+ *   exchange = yes          exchanges in its plans, as the device behind it does
+ *   latency-us = N          a submission takes effect so much later
+ *   completion-us = N       completion is reported so much later
+ *   launch-bound = N        graph_compute blocks while so many computations are under way, as
+ *                           drivers with a bounded queue do; 0 = it never blocks
+ *   attach = no             signals from its thread; by default waits are attached
+ *   uuid = N                the last byte of a UUID; by default it has none
+ * discrete_set(NAME, key, n) changes a device while it is open, found by the name of its member:
+ *   "lose-in"      the n-th call from now on finds the device lost; so do all after it
+ *   "latency-us", "completion-us" as above
+ * discrete_get(NAME, key): "submissions", "uploads", "downloads", "binds", "plans", "memory"
+ */
+#ifndef TANDEM_TESTS_DISCRETE_H
+#define TANDEM_TESTS_DISCRETE_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tandem/plugin.h"
+
+typedef struct discrete_counts {
+    _Atomic int64_t submissions, uploads, downloads, binds, plans;
+} discrete_counts;
+
+struct tdm_device {
+    const tdm_host *host;
+    tdm_acquired_device lent;
+    char member[64];
+    uint64_t memory, max_buffer, import_align;
+    int64_t launch_bound;
+    bool imports, exchanges, attaches, has_uuid;
+    uint8_t uuid;
+    _Atomic int64_t latency_us, completion_us;
+    _Atomic int64_t lose_in; /* 0 = never */
+    atomic_bool is_lost;
+    discrete_counts counts;
+    pthread_mutex_t mutex; /* of what follows */
+    uint64_t used;         /* bytes of its memory in use */
+};
+
+struct tdm_buffer {
+    tdm_device *device;
+    uint8_t *memory; /* NULL: imported, or empty */
+    size_t size;
+    bool is_reachable; /* INPUT, OUTPUT, ARENA: the host may touch it */
+    int32_t purpose;   /* tdm_buffer_purpose */
+    int32_t n_inside;  /* calls that have it open; device->mutex */
+    tdm_buffer *lent;
+};
+
+/* Counts a call, and TDM_UNAVAILABLE with the device's name where it is lost. */
+tdm_status discrete_call(tdm_device *d, tdm_error *err);
+
+/* Makes a buffer's memory accessible for the device's own work, and inaccessible again. Calls may
+ * overlap. */
+void discrete_buffer_enter(tdm_buffer *b);
+void discrete_buffer_leave(tdm_buffer *b);
+
+/* The tables of the device behind, which are the same for all. */
+extern const tdm_plugin *discrete_behind;
+
+extern const tdm_buffer_ops discrete_buffer_ops;
+extern const tdm_queue_ops discrete_queue_ops;
+
+#endif
