@@ -3,8 +3,9 @@
 # Sourced by run.sh, test.sh and .ci/run: which Debian packages are needed, and installing those
 # that are missing.
 
-packages_build="gcc libc6-dev meson ninja-build pkg-config libinih-dev libpcre2-dev libutf8proc-dev libedit-dev"
-packages_test="libcmocka-dev binutils make python3-jinja2"
+packages_build="gcc libc6-dev meson ninja-build pkg-config libinih-dev libpcre2-dev libutf8proc-dev libedit-dev libvulkan-dev glslc"
+packages_gpu="mesa-vulkan-drivers"
+packages_test="libcmocka-dev binutils make python3-jinja2 $packages_gpu vulkan-validationlayers"
 packages_ci="g++ clang libclang-rt-dev"
 
 # packages_install NAME...: installs what is not there; says what before it does so.
