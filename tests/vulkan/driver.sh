@@ -1,0 +1,31 @@
+# SPDX-License-Identifier: MIT
+#
+# driver.sh: what the shell tests of this folder begin with, after tally.sh. Sourced.
+#   $tandem is set
+
+# Ends the test where no Vulkan driver finds a device, and says why.
+driver_need() {
+    "$tandem" devices >"$work/devices" 2>&1
+    grep -q '^[^-].* vulkan \|software driver' "$work/devices" && return
+    echo "skipped: $(grep ' vulkan ' "$work/devices")"
+    exit 77
+}
+
+# config NAME LINES...: a configuration with the devices cpu, v and w; v and w are Vulkan devices with the
+# given lines.
+config() {
+    name=$1
+    shift
+    {
+        printf '[device cpu]\nplugin = cpu\nthreads = 2\n'
+        printf '[device reference]\nplugin = cpu\npath = reference\n'
+        for section in v w; do
+            printf '[device %s]\nplugin = vulkan\nallow-cpu = yes\n' "$section"
+            for line in "$@"; do printf '%s\n' "$line"; done
+        done
+        printf '[group vc]\nmembers = v, cpu\nshare = 1, 3\n'
+        printf '[group measured]\nmembers = v, cpu\nshare = auto\n'
+        printf '[group vw]\nmembers = v, w\nshare = 2, 1\n'
+        printf '[group vwc]\nmembers = v, w, cpu\nshare = 1, 1, 2\n'
+    } >"$work/$name.ini"
+}

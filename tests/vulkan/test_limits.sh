@@ -1,0 +1,56 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT
+#
+# test_limits.sh: a device with lower limits than this machine's driver has. Every op that it takes is
+# right, every other one is refused with a reason; at the least that Vulkan demands of a driver all ops
+# that the unlimited device takes still run.
+#   test_limits.sh TANDEM VULKAN.so MODEL.gguf
+set -u
+tandem=$1 plugin=$2 model=$3
+. "$(dirname "$0")/../tally.sh"
+. "$(dirname "$0")/driver.sh"
+driver_need
+
+# certified NAME LIMITS ONLY: the lines of the checks that ran, in $work/NAME
+certified() {
+    "$tandem" certify "$plugin" --option allow-cpu=yes --option "test-limits=$2" --only "$3" >"$work/$1" 2>&1
+    grep -q '^FAIL' "$work/$1" && fail "$2: $(grep -A 1 '^FAIL' "$work/$1")"
+    grep -q '^ok' "$work/$1" && ok || fail "$2: nothing ran: $(tail -n 2 "$work/$1")"
+}
+least='shared=16384 group=128 f16=no dot=no import=no map=no'
+certified whole '' op.
+certified least "$least" op.
+grep '^ok' "$work/whole" | sort >"$work/whole.ok"
+grep '^ok' "$work/least" | sort >"$work/least.ok"
+same "$work/whole.ok" "$work/least.ok" "ops at the least limits"
+# Below that, some ops are refused; what is refused says why, and nothing fails.
+for limits in 'group=32' 'shared=1024' 'grid=16'; do
+    certified low "$limits" op.
+    grep '^skip' "$work/low" | grep -v 'supports_op takes none of [0-9]* graphs: vulkan0: .*: ..*' >"$work/unexplained"
+    [ ! -s "$work/unexplained" ] && ok || fail "$limits: no reason: $(cat "$work/unexplained")"
+done
+certified small alloc=1048576 buffer.
+certified small alloc=1048576 memory.
+
+# A limit that is none, or beyond the driver's.
+for limits in 'speed=3' 'group=0' 'f16=yes' 'group=x'; do
+    "$tandem" certify "$plugin" --option allow-cpu=yes --option "test-limits=$limits" --only op.add >"$work/out" 2>&1 &&
+        fail "$limits was accepted"
+    grep -q "is not a limit; there are shared=N" "$work/out" && ok || fail "$limits: $(cat "$work/out")"
+done
+
+# A model at the least limits: the same text.
+config plain
+config least "test-limits = $least"
+for name in plain least; do
+    "$tandem" run --config "$work/$name.ini" --device v -m "$model" -p "Once upon a time" -n 16 --temp 0 --quiet \
+        >"$work/text.$name" 2>"$work/err" || fail "$name: $(cat "$work/err")"
+done
+same "$work/text.plain" "$work/text.least" "text at the least limits"
+
+# More than there is: a status that names the device and the sizes, and no crash.
+config small 'test-limits = alloc=65536'
+"$tandem" run --config "$work/small.ini" --device v -m "$model" -p "Once" -n 2 --temp 0 --quiet >"$work/out" 2>&1 &&
+    fail "a model in buffers of 64 KiB"
+grep -q "vulkan0.*asked for [0-9]* bytes\|'v' would need" "$work/out" && ok || fail "too little memory: $(cat "$work/out")"
+tally_end

@@ -1,0 +1,68 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT
+#
+# test_models.sh: whole models on a Vulkan device, and in groups with the CPU and with a second Vulkan
+# device. Greedy texts equal the CPU's, and the divergence from the CPU's reference path is small: of a
+# group at most twice that of its worst member alone.
+#   test_models.sh TANDEM MODEL.gguf TEXT [FOLDER]
+# FOLDER has models that are no part of the project.
+set -u
+tandem=$1 model=$2 text=$3
+. "$(dirname "$0")/../tally.sh"
+. "$(dirname "$0")/driver.sh"
+driver_need
+config plain
+
+# divergence DEVICE MODEL FLAGS...: mean KL divergence from the base, and the share of equal top tokens.
+divergence() {
+    device=$1 of=$2
+    shift 2
+    "$tandem" perplexity --config "$work/plain.ini" --device "$device" -m "$of" -f "$text" -c 96 --chunks 2 \
+        --kl-base "$work/base" --quiet "$@" >"$work/out" 2>"$work/err" || fail "$device: $(cat "$work/err")"
+    awk '/^mean KL/ { kl = $5 } /^equal top/ { top = $5 } END { print kl == "" ? "none" : kl, top }' "$work/out"
+}
+
+# at_most WHAT VALUE BOUND
+at_most() {
+    awk -v a="$2" -v b="$3" 'BEGIN { exit !(a + 0 == a && a <= b) }' && ok || fail "$1: $2 is above $3"
+}
+
+# compare NAME MODEL BOUND GROUPS FLAGS...
+compare() {
+    name=$1 of=$2 bound=$3 groups=$4
+    shift 4
+    rm -f "$work/base"
+    divergence reference "$of" "$@" >/dev/null
+    set_cpu=$(divergence cpu "$of" "$@")
+    set_v=$(divergence v "$of" "$@")
+    echo "$name: cpu $set_cpu, vulkan $set_v"
+    at_most "$name on vulkan" "${set_v% *}" "$bound"
+    at_most "$name on vulkan: other top tokens" "$(echo "${set_v#* }" | awk '{ print 100 - $1 }')" 2
+    worst=$(printf '%s\n%s\n' "${set_cpu% *}" "${set_v% *}" | sort -g | tail -n 1)
+    for group in $groups; do
+        set_group=$(divergence "$group" "$of" "$@")
+        echo "$name: $group $set_group"
+        at_most "$name in the group $group" "${set_group% *}" "$(awk -v w="$worst" 'BEGIN { print 2 * w + 1e-7 }')"
+    done
+}
+
+# The same text on each device.
+for device in cpu v vc measured vw vwc; do
+    "$tandem" run --config "$work/plain.ini" --device $device -m "$model" -p "Once upon a time" -n 24 --temp 0 \
+        --quiet >"$work/text.$device" 2>"$work/err" || fail "$device: $(cat "$work/err")"
+    [ "$(wc -c <"$work/text.$device")" -gt 60 ] || fail "$device: a short text"
+    same "$work/text.cpu" "$work/text.$device" "text of $device"
+done
+compare "q8_0 weights" "$model" 1e-4 "vc vw vwc"
+compare "q8_0 weights, K q8_0 and V q4_0" "$model" 1e-3 "vc" --cache-type-k q8_0 --cache-type-v q4_0
+compare "q8_0 weights, K and V iq4_nl" "$model" 1e-3 "vw" --cache-type-k iq4_nl --cache-type-v iq4_nl
+if [ $# -ge 4 ] && [ -f "$4/stories-3m.gguf" ]; then
+    compare "f32 weights" "$4/stories-3m.gguf" 1e-6 "vc"
+    for type in q4_0 q4_K_M q6_K iq4_nl; do
+        "$tandem" quantize "$4/stories-3m.gguf" "$work/small.gguf" $type --quiet >"$work/out" 2>&1 ||
+            fail "quantize: $(cat "$work/out")"
+        compare "$type weights" "$work/small.gguf" 1e-3 ""
+        rm -f "$work/small.gguf"
+    done
+fi
+tally_end
