@@ -84,28 +84,55 @@ static bool is_device(const vk_facts *facts) {
     return facts->refusal[0] == '\0';
 }
 
-/* The facts of device `index`; NULL past the end. */
-static const vk_facts *facts_at(tdm_instance *instance, int32_t index) {
+/* Whether the options of a section make software drivers devices. */
+static bool allows_cpu(const tdm_device_params *params) {
+    tdm_device_params p;
+    bool allow = false;
+    vk_struct_read(&p, sizeof p, params);
+    for (int32_t i = 0; i < p.n_option; i++)
+        if (strcmp(p.options[i].key, "allow-cpu") == 0 && p.options[i].value != NULL)
+            allow = strcmp(p.options[i].value, "yes") == 0;
+    return allow;
+}
+
+/* The facts of device `index`; NULL past the end. GPUs come first, so that their numbers do not
+ * depend on options. */
+static const vk_facts *facts_at(tdm_instance *instance, int32_t index, bool allow_cpu) {
     instance_look(instance);
-    for (int32_t i = 0; i < instance->n_facts; i++)
-        if (is_device(&instance->facts[i]) && index-- == 0) return &instance->facts[i];
+    for (int32_t i = 0; i < instance->n_facts && index >= 0; i++) {
+        const vk_facts *facts = &instance->facts[i];
+        if (is_device(facts) && (!facts->is_cpu || allow_cpu) && index-- == 0) return facts;
+    }
     return NULL;
+}
+
+/* Why there is no device: of what the drivers showed, or of the drivers. */
+static void reason_give(const tdm_instance *instance, tdm_error *err) {
+    if (instance->n_facts == 0 && instance->reason.message[0] != '\0') {
+        tdm_fail(err, TDM_UNAVAILABLE, "%s", instance->reason.message);
+        return;
+    }
+    if (instance->n_facts == 0) {
+        tdm_fail(err, TDM_UNAVAILABLE, "the Vulkan drivers found no device");
+        return;
+    }
+    const vk_facts *facts = &instance->facts[0];
+    if (is_device(facts))
+        tdm_fail(err, TDM_UNAVAILABLE,
+                 "no GPU; %.60s is a software driver, a device only with allow-cpu = yes",
+                 facts->properties.deviceName);
+    else
+        tdm_fail(err, TDM_UNAVAILABLE, "no device: %.60s: %s", facts->properties.deviceName,
+                 facts->refusal);
 }
 
 static tdm_status device_count(tdm_instance *instance, const tdm_device_params *params,
                                int32_t *n_out, tdm_error *err) {
-    (void)params;
+    bool allow_cpu = allows_cpu(params);
     int32_t n = 0;
-    while (facts_at(instance, n) != NULL) n++;
+    while (facts_at(instance, n, allow_cpu) != NULL) n++;
     *n_out = n;
-    if (n > 0 || err == NULL) return TDM_OK;
-    if (instance->n_facts > 0)
-        tdm_fail(err, TDM_UNAVAILABLE, "no device: %s: %s",
-                 instance->facts[0].properties.deviceName, instance->facts[0].refusal);
-    else if (instance->reason.message[0] != '\0')
-        *err = instance->reason;
-    else
-        tdm_fail(err, TDM_UNAVAILABLE, "the Vulkan drivers found no device");
+    if (n == 0 && err != NULL) reason_give(instance, err);
     return TDM_OK;
 }
 
@@ -113,9 +140,8 @@ static void info_fill(tdm_instance *instance, const vk_facts *facts, int32_t ind
                       const vk_options *options, uint64_t allocated, tdm_device_info *info_out) {
     tdm_device_info info = {.struct_size = sizeof info};
     snprintf(info.name, sizeof info.name, "vulkan%d", (int)index);
-    snprintf(info.description, sizeof info.description, "%.56s (%.40s)%s",
-             facts->properties.deviceName, facts->driver,
-             facts->is_cpu ? "; only with allow-cpu = yes" : "");
+    snprintf(info.description, sizeof info.description, "%.72s (%.48s)",
+             facts->properties.deviceName, facts->driver);
     snprintf(info.vendor, sizeof info.vendor, "%s", vk_vendor_name(facts->properties.vendorID));
     snprintf(info.pci_address, sizeof info.pci_address, "%s", facts->pci_address);
     vk_facts_memory(&instance->driver, facts, allocated, &info.memory_free, &info.memory_total);
@@ -135,8 +161,7 @@ static void info_fill(tdm_instance *instance, const vk_facts *facts, int32_t ind
 static tdm_status device_describe(tdm_instance *instance, int32_t index,
                                   const tdm_device_params *params, tdm_device_info *info_out,
                                   tdm_error *err) {
-    (void)params;
-    const vk_facts *facts = index >= 0 ? facts_at(instance, index) : NULL;
+    const vk_facts *facts = facts_at(instance, index, allows_cpu(params));
     if (facts == NULL) return tdm_fail(err, TDM_NOT_FOUND, "vulkan: no device %d", (int)index);
     info_fill(instance, facts, index, NULL, 0, info_out);
     return TDM_OK;
@@ -295,18 +320,17 @@ static tdm_status device_open(tdm_instance *instance, const tdm_device_params *p
     vk_struct_read(&p, sizeof p, params);
     tdm_status status = vk_options_parse(p.options, p.n_option, &options, err);
     if (status != TDM_OK) return status;
-    const vk_facts *facts = p.index >= 0 ? facts_at(instance, p.index) : NULL;
-    if (facts == NULL)
-        return tdm_fail(err, TDM_NOT_FOUND, "vulkan: no device %d; `tandem devices` lists them",
-                        (int)p.index);
-    if (facts->is_cpu && !options.allow_cpu)
-        return tdm_fail(err, TDM_FAILED_PRECONDITION,
-                        "vulkan%d: %s is a software driver, slower than plugin = cpu; set "
-                        "allow-cpu = yes to use it",
-                        (int)p.index, facts->properties.deviceName);
+    const vk_facts *facts = facts_at(instance, p.index, options.allow_cpu);
+    if (facts == NULL) {
+        tdm_error why = {0};
+        reason_give(instance, &why);
+        return tdm_fail(err, TDM_NOT_FOUND, "vulkan: no device %d: %s", (int)p.index,
+                        p.index == 0 ? why.message : "`tandem devices` lists them");
+    }
     vk_device *device = calloc(1, sizeof *device);
     if (device == NULL) return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "vulkan: no memory");
     device->instance = instance;
+    device->index = p.index;
     device->facts = facts;
     device->options = options;
     snprintf(device->name, sizeof device->name, "vulkan%d", (int)p.index);
@@ -332,10 +356,8 @@ static tdm_status device_open(tdm_instance *instance, const tdm_device_params *p
 
 static tdm_status device_get_info(tdm_device *device, tdm_device_info *info_out, tdm_error *err) {
     (void)err;
-    int32_t index = 0;
-    while (facts_at(device->instance, index) != device->facts) index++;
-    info_fill(device->instance, device->facts, index, &device->options, vk_memory_allocated(device),
-              info_out);
+    info_fill(device->instance, device->facts, device->index, &device->options,
+              vk_memory_allocated(device), info_out);
     return TDM_OK;
 }
 

@@ -1,38 +1,191 @@
 /* SPDX-License-Identifier: MIT
  *
- * queue.c: runs plans in the order in which they were given. A thread of the queue waits for what a
- * computation waits for, submits it, waits until the device is done, and signals.
+ * queue.c: runs plans in the order in which they were given. No thread of its own: a computation is
+ * submitted by the caller, or by the thread that reaches the last point it waits for; and whoever
+ * waits for its signals waits in the driver.
  */
 #include <stdlib.h>
 #include <string.h>
 
 #include "plugins/vulkan/plan.h"
 
-typedef struct queue_job {
-    struct queue_job *next;
-    tdm_plan *plan;
+typedef struct queue_job queue_job;
+
+/* What outlives the queue: the core may still ask about signals whose queue has been destroyed. */
+typedef struct ring {
+    pthread_mutex_t mutex;
+    pthread_cond_t left; /* a thread has left the driver's wait */
+    vk_device *device;   /* not touched once closed */
+    VkSemaphore done;    /* timeline: computations that are done */
+    queue_job *unused;   /* recycled, so that steady use allocates nothing */
+    int32_t n_ref;       /* the queue, and jobs whose signals are attached */
+    int32_t n_inside;    /* threads in the driver's wait */
+    bool is_closed;      /* the queue is gone: all its work is done, or lost */
+    tdm_status status;   /* of a closed ring */
+    tdm_error err;
+} ring;
+
+/* A computation on its way. */
+struct queue_job {
+    queue_job *next;
+    tdm_queue *queue; /* while it is not submitted */
+    ring *ring;
+    VkCommandBuffer commands;
     tdm_point *points; /* n_wait, then n_signal */
     int32_t n_wait;
     int32_t n_signal;
-    int32_t room; /* points allocated */
-} queue_job;
+    int32_t room;   /* points allocated */
+    int32_t n_open; /* waits not reached, and 1 until all are registered; under the queue's mutex */
+    int32_t n_ref;  /* signals attached, and 1 until it is submitted; under the ring's mutex */
+    uint64_t value; /* of `done` when it is done */
+    tdm_status status; /* the first failure of a wait */
+    tdm_error err;
+};
 
 struct tdm_queue {
     vk_device *device;
     vk_scratch_pool scratch;
-    VkSemaphore done; /* timeline: computations that are done */
-    uint64_t n_submitted;
-    pthread_t thread;
-    pthread_mutex_t mutex; /* over the lists and is_ending */
-    pthread_cond_t changed;
-    queue_job *first, *last, *unused;
-    bool is_ending;
-    bool has_thread;
+    ring *ring;
+    uint64_t n_submitted;  /* by the one thread that submits */
+    pthread_mutex_t mutex; /* over what follows */
+    pthread_cond_t idle;
+    queue_job *first, *last; /* not submitted, oldest first */
+    bool is_submitting;      /* a thread is in queue_submit */
 };
+
+static const tdm_host_semaphore_ops *semaphore_ops(const vk_device *device) {
+    return device->instance->host->semaphore;
+}
+
+/* ---- Jobs and the ring ----------------------------------------------------------------------- */
+
+static void job_free(queue_job *job) {
+    free(job->points);
+    free(job);
+}
+
+static ring *ring_create(vk_device *device, tdm_error *err) {
+    const VkSemaphoreTypeCreateInfo type = {.sType = VK_STRUCTURE_TYPE_SEMAPHORE_TYPE_CREATE_INFO,
+                                            .semaphoreType = VK_SEMAPHORE_TYPE_TIMELINE};
+    const VkSemaphoreCreateInfo info = {.sType = VK_STRUCTURE_TYPE_SEMAPHORE_CREATE_INFO,
+                                        .pNext = &type};
+    ring *r = calloc(1, sizeof *r);
+    if (r == NULL) {
+        tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "%s: no memory for a queue", device->name);
+        return NULL;
+    }
+    VkResult result = device->fn.CreateSemaphore(device->device, &info, NULL, &r->done);
+    if (result != VK_SUCCESS) {
+        vk_fail(device, err, result, "vkCreateSemaphore");
+        free(r);
+        return NULL;
+    }
+    pthread_mutex_init(&r->mutex, NULL);
+    pthread_cond_init(&r->left, NULL);
+    r->device = device;
+    r->n_ref = 1;
+    return r;
+}
+
+/* Drops a reference; the mutex is held, and is not after it. */
+static void ring_drop(ring *r) {
+    bool is_last = --r->n_ref == 0;
+    pthread_mutex_unlock(&r->mutex);
+    if (!is_last) return;
+    while (r->unused != NULL) {
+        queue_job *job = r->unused;
+        r->unused = job->next;
+        job_free(job);
+    }
+    pthread_cond_destroy(&r->left);
+    pthread_mutex_destroy(&r->mutex);
+    free(r);
+}
+
+static void job_drop(queue_job *job) {
+    ring *r = job->ring;
+    pthread_mutex_lock(&r->mutex);
+    if (--job->n_ref > 0) {
+        pthread_mutex_unlock(&r->mutex);
+        return;
+    }
+    job->next = r->unused;
+    r->unused = job;
+    ring_drop(r);
+}
+
+/* An unused job with room for the points; NULL without memory. */
+static queue_job *job_get(ring *r, int32_t n_point) {
+    pthread_mutex_lock(&r->mutex);
+    queue_job *job = r->unused;
+    if (job != NULL) r->unused = job->next;
+    pthread_mutex_unlock(&r->mutex);
+    if (job == NULL) job = calloc(1, sizeof *job);
+    if (job == NULL) return NULL;
+    if (n_point > job->room) {
+        tdm_point *points = realloc(job->points, (size_t)n_point * sizeof *points);
+        if (points == NULL) {
+            job_free(job);
+            return NULL;
+        }
+        job->points = points;
+        job->room = n_point;
+    }
+    pthread_mutex_lock(&r->mutex);
+    r->n_ref++;
+    pthread_mutex_unlock(&r->mutex);
+    job->ring = r;
+    job->n_ref = 1;
+    job->status = TDM_OK;
+    return job;
+}
+
+/* ---- Waiting in the driver ------------------------------------------------------------------- */
+
+static tdm_status done_wait(vk_device *device, VkSemaphore done, uint64_t value,
+                            uint64_t timeout_ns, tdm_error *err) {
+    const VkSemaphoreWaitInfo wait = {.sType = VK_STRUCTURE_TYPE_SEMAPHORE_WAIT_INFO,
+                                      .semaphoreCount = 1,
+                                      .pSemaphores = &done,
+                                      .pValues = &value};
+    if (atomic_load(&device->is_lost))
+        return vk_fail(device, err, VK_ERROR_DEVICE_LOST, "an earlier call");
+    VkResult result = device->fn.WaitSemaphores(device->device, &wait, timeout_ns);
+    if (result == VK_SUCCESS) return TDM_OK;
+    if (result == VK_TIMEOUT)
+        return tdm_fail(err, TDM_DEADLINE_EXCEEDED, "%s: a computation has not ended",
+                        device->name);
+    return vk_fail(device, err, result, "vkWaitSemaphores");
+}
+
+/* tdm_native_wait.wait of a signal */
+static tdm_status job_wait(void *context, uint64_t timeout_ns, tdm_error *err) {
+    queue_job *job = context;
+    ring *r = job->ring;
+    pthread_mutex_lock(&r->mutex);
+    if (r->is_closed) {
+        tdm_status status = r->status;
+        if (status != TDM_OK) tdm_fail(err, status, "%s", r->err.message);
+        pthread_mutex_unlock(&r->mutex);
+        return status;
+    }
+    r->n_inside++;
+    pthread_mutex_unlock(&r->mutex);
+    tdm_status status = done_wait(r->device, r->done, job->value, timeout_ns, err);
+    pthread_mutex_lock(&r->mutex);
+    if (--r->n_inside == 0) pthread_cond_broadcast(&r->left);
+    pthread_mutex_unlock(&r->mutex);
+    return status;
+}
+
+/* tdm_native_wait.release of a signal */
+static void job_release(void *context) {
+    job_drop(context);
+}
 
 /* ---- Submission ------------------------------------------------------------------------------ */
 
-static tdm_status plan_submit(tdm_queue *queue, const tdm_plan *plan, tdm_error *err) {
+static tdm_status commands_submit(tdm_queue *queue, queue_job *job, tdm_error *err) {
     vk_device *device = queue->device;
     const uint64_t value = queue->n_submitted + 1;
     const VkTimelineSemaphoreSubmitInfo timeline = {
@@ -42,9 +195,9 @@ static tdm_status plan_submit(tdm_queue *queue, const tdm_plan *plan, tdm_error 
     const VkSubmitInfo submit = {.sType = VK_STRUCTURE_TYPE_SUBMIT_INFO,
                                  .pNext = &timeline,
                                  .commandBufferCount = 1,
-                                 .pCommandBuffers = &plan->commands,
+                                 .pCommandBuffers = &job->commands,
                                  .signalSemaphoreCount = 1,
-                                 .pSignalSemaphores = &queue->done};
+                                 .pSignalSemaphores = &queue->ring->done};
     if (atomic_load(&device->is_lost))
         return vk_fail(device, err, VK_ERROR_DEVICE_LOST, "an earlier call");
     pthread_mutex_lock(&device->queue_mutex);
@@ -52,130 +205,117 @@ static tdm_status plan_submit(tdm_queue *queue, const tdm_plan *plan, tdm_error 
     pthread_mutex_unlock(&device->queue_mutex);
     if (result != VK_SUCCESS) return vk_fail(device, err, result, "vkQueueSubmit");
     queue->n_submitted = value;
+    job->value = value;
     return TDM_OK;
 }
 
-static tdm_status done_wait(tdm_queue *queue, tdm_error *err) {
-    vk_device *device = queue->device;
-    const VkSemaphoreWaitInfo wait = {.sType = VK_STRUCTURE_TYPE_SEMAPHORE_WAIT_INFO,
-                                      .semaphoreCount = 1,
-                                      .pSemaphores = &queue->done,
-                                      .pValues = &queue->n_submitted};
-    VkResult result = device->fn.WaitSemaphores(device->device, &wait, UINT64_MAX);
-    return result == VK_SUCCESS ? TDM_OK : vk_fail(device, err, result, "vkWaitSemaphores");
+/* Lets waiters of a signal wait in the driver. Without memory for that, waits here and signals. */
+static void signal_attach(tdm_queue *queue, queue_job *job, const tdm_point *signal) {
+    const tdm_host_semaphore_ops *semaphore = semaphore_ops(queue->device);
+    const tdm_native_wait wait = {
+        .struct_size = sizeof wait, .context = job, .wait = job_wait, .release = job_release};
+    tdm_error err = {0};
+    pthread_mutex_lock(&job->ring->mutex);
+    job->n_ref++;
+    pthread_mutex_unlock(&job->ring->mutex);
+    if (semaphore->attach(signal->semaphore, signal->value, &wait, NULL) == TDM_OK) return;
+    tdm_status status = done_wait(queue->device, queue->ring->done, job->value, UINT64_MAX, &err);
+    if (status == TDM_OK)
+        semaphore->signal(signal->semaphore, signal->value);
+    else
+        semaphore->fail(signal->semaphore, status, &err);
+    job_drop(job);
 }
 
-static void job_run(tdm_queue *queue, queue_job *job) {
-    const tdm_host_semaphore_ops *semaphore = queue->device->instance->host->semaphore;
-    tdm_error err = {.struct_size = sizeof err};
-    tdm_status status = TDM_OK;
-    for (int32_t i = 0; i < job->n_wait && status == TDM_OK; i++)
-        status =
-            semaphore->wait(job->points[i].semaphore, job->points[i].value, TDM_WAIT_FOREVER, &err);
-    if (status == TDM_OK) status = plan_submit(queue, job->plan, &err);
-    if (status == TDM_OK) status = done_wait(queue, &err);
+static void job_submit(tdm_queue *queue, queue_job *job) {
+    const tdm_host_semaphore_ops *semaphore = semaphore_ops(queue->device);
     const tdm_point *signals = job->points + job->n_wait;
+    if (job->status == TDM_OK) job->status = commands_submit(queue, job, &job->err);
     for (int32_t i = 0; i < job->n_signal; i++)
-        if (status == TDM_OK)
-            semaphore->signal(signals[i].semaphore, signals[i].value);
+        if (job->status == TDM_OK)
+            signal_attach(queue, job, &signals[i]);
         else
-            semaphore->fail(signals[i].semaphore, status, &err);
+            semaphore->fail(signals[i].semaphore, job->status, &job->err);
+    job_drop(job);
 }
 
-static void *queue_main(void *arg) {
-    tdm_queue *queue = arg;
-    pthread_mutex_lock(&queue->mutex);
-    for (;;) {
-        while (queue->first == NULL && !queue->is_ending)
-            pthread_cond_wait(&queue->changed, &queue->mutex);
+/* Submits from the front what waits for nothing. One thread at a time does so, so that the order
+ * holds; the mutex is held before and after, and not while a job is submitted. */
+static void queue_submit(tdm_queue *queue) {
+    if (queue->is_submitting) return; /* that thread looks at the front again */
+    queue->is_submitting = true;
+    while (queue->first != NULL && queue->first->n_open == 0) {
         queue_job *job = queue->first;
-        if (job == NULL) break;
         queue->first = job->next;
         if (queue->first == NULL) queue->last = NULL;
         pthread_mutex_unlock(&queue->mutex);
-        job_run(queue, job);
+        job_submit(queue, job);
         pthread_mutex_lock(&queue->mutex);
-        job->next = queue->unused;
-        queue->unused = job;
     }
+    queue->is_submitting = false;
+    if (queue->first == NULL) pthread_cond_broadcast(&queue->idle);
+}
+
+/* One of the points that a job waits for is reached or has failed. The last touch of the queue is
+ * the unlock: it may be destroyed right after. */
+static void job_point_reached(void *user, tdm_status status, const tdm_error *err) {
+    queue_job *job = user;
+    tdm_queue *queue = job->queue;
+    pthread_mutex_lock(&queue->mutex);
+    if (status != TDM_OK && job->status == TDM_OK) {
+        job->status = status;
+        tdm_fail(&job->err, status, "%s", err != NULL ? err->message : tdm_status_text(status));
+    }
+    job->n_open--;
+    queue_submit(queue);
     pthread_mutex_unlock(&queue->mutex);
-    return NULL;
 }
 
 /* ---- The ABI's table ------------------------------------------------------------------------- */
 
-static void jobs_free(queue_job *job) {
-    while (job != NULL) {
-        queue_job *next = job->next;
-        free(job->points);
-        free(job);
-        job = next;
-    }
-}
-
-static void queue_destroy(tdm_queue *queue) {
-    if (queue == NULL) return;
-    vk_device *device = queue->device;
-    if (queue->has_thread) {
-        pthread_mutex_lock(&queue->mutex);
-        queue->is_ending = true;
-        pthread_cond_signal(&queue->changed);
-        pthread_mutex_unlock(&queue->mutex);
-        pthread_join(queue->thread, NULL);
-    }
-    if (queue->done != VK_NULL_HANDLE)
-        device->fn.DestroySemaphore(device->device, queue->done, NULL);
-    vk_scratch_pool_destroy(device, &queue->scratch);
-    jobs_free(queue->unused);
-    pthread_cond_destroy(&queue->changed);
-    pthread_mutex_destroy(&queue->mutex);
-    free(queue);
-}
-
 static tdm_status queue_create(tdm_device *device, tdm_queue **queue_out, tdm_error *err) {
-    const VkSemaphoreTypeCreateInfo type = {.sType = VK_STRUCTURE_TYPE_SEMAPHORE_TYPE_CREATE_INFO,
-                                            .semaphoreType = VK_SEMAPHORE_TYPE_TIMELINE};
-    const VkSemaphoreCreateInfo info = {.sType = VK_STRUCTURE_TYPE_SEMAPHORE_CREATE_INFO,
-                                        .pNext = &type};
     tdm_queue *queue = calloc(1, sizeof *queue);
     if (queue == NULL)
         return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "%s: no memory for a queue", device->name);
+    tdm_error why = {0};
     queue->device = device;
+    queue->ring = ring_create(device, &why);
+    if (queue->ring == NULL) {
+        free(queue);
+        return tdm_fail(err, why.status, "%s", why.message);
+    }
     vk_scratch_pool_init(&queue->scratch);
     pthread_mutex_init(&queue->mutex, NULL);
-    pthread_cond_init(&queue->changed, NULL);
-    tdm_status status = TDM_OK;
-    VkResult result = device->fn.CreateSemaphore(device->device, &info, NULL, &queue->done);
-    if (result != VK_SUCCESS) status = vk_fail(device, err, result, "vkCreateSemaphore");
-    if (status == TDM_OK) {
-        int rc = pthread_create(&queue->thread, NULL, queue_main, queue);
-        queue->has_thread = rc == 0;
-        if (rc != 0)
-            status = tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "%s: cannot start a queue: %s",
-                              device->name, strerror(rc));
-    }
-    if (status != TDM_OK) {
-        queue_destroy(queue);
-        return status;
-    }
+    pthread_cond_init(&queue->idle, NULL);
     *queue_out = queue;
     return TDM_OK;
 }
 
-/* An unused job with room for the points; NULL without memory. */
-static queue_job *job_get(tdm_queue *queue, int32_t n_point) {
+/* Everything submitted is done, or the device lost: from now on the ring answers by itself. */
+static void ring_close(tdm_queue *queue) {
+    ring *r = queue->ring;
+    tdm_error err = {0};
+    tdm_status status = done_wait(queue->device, r->done, queue->n_submitted, UINT64_MAX, &err);
+    pthread_mutex_lock(&r->mutex);
+    r->is_closed = true;
+    r->status = status;
+    r->err = err;
+    while (r->n_inside > 0) pthread_cond_wait(&r->left, &r->mutex);
+    queue->device->fn.DestroySemaphore(queue->device->device, r->done, NULL);
+    ring_drop(r);
+}
+
+static void queue_destroy(tdm_queue *queue) {
+    if (queue == NULL) return;
     pthread_mutex_lock(&queue->mutex);
-    queue_job *job = queue->unused;
-    if (job != NULL) queue->unused = job->next;
+    while (queue->first != NULL || queue->is_submitting)
+        pthread_cond_wait(&queue->idle, &queue->mutex);
     pthread_mutex_unlock(&queue->mutex);
-    if (job == NULL) job = calloc(1, sizeof *job);
-    if (job == NULL || n_point <= job->room) return job;
-    free(job->points);
-    job->points = calloc((size_t)n_point, sizeof *job->points);
-    job->room = n_point;
-    if (job->points != NULL) return job;
-    free(job);
-    return NULL;
+    ring_close(queue);
+    vk_scratch_pool_destroy(queue->device, &queue->scratch);
+    pthread_cond_destroy(&queue->idle);
+    pthread_mutex_destroy(&queue->mutex);
+    free(queue);
 }
 
 static tdm_status queue_compute(tdm_queue *queue, tdm_plan *plan, const tdm_point *waits,
@@ -190,36 +330,44 @@ static tdm_status queue_compute(tdm_queue *queue, tdm_plan *plan, const tdm_poin
     if (n_wait < 0 || n_signal < 0)
         return tdm_fail(err, TDM_INVALID_ARGUMENT, "%s: %d waits and %d signals",
                         queue->device->name, (int)n_wait, (int)n_signal);
-    queue_job *job = job_get(queue, n_wait + n_signal);
+    queue_job *job = job_get(queue->ring, n_wait + n_signal);
     if (job == NULL)
         return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "%s: no memory to submit a computation",
                         queue->device->name);
-    job->plan = plan;
+    job->queue = queue;
+    job->commands = plan->commands;
     job->n_wait = n_wait;
     job->n_signal = n_signal;
+    job->n_open = n_wait + 1;
+    job->next = NULL;
     if (n_wait > 0) memcpy(job->points, waits, (size_t)n_wait * sizeof *waits);
     if (n_signal > 0) memcpy(job->points + n_wait, signals, (size_t)n_signal * sizeof *signals);
-    job->next = NULL;
     pthread_mutex_lock(&queue->mutex);
     if (queue->last != NULL)
         queue->last->next = job;
     else
         queue->first = job;
     queue->last = job;
-    pthread_cond_signal(&queue->changed);
     pthread_mutex_unlock(&queue->mutex);
+    for (int32_t i = 0; i < n_wait; i++) {
+        tdm_error why = {0};
+        tdm_status status =
+            semaphore_ops(queue->device)
+                ->on_reached(waits[i].semaphore, waits[i].value, job_point_reached, job, &why);
+        if (status != TDM_OK) job_point_reached(job, status, &why);
+    }
+    job_point_reached(job, TDM_OK, NULL);
     return TDM_OK;
 }
 
 static tdm_status plan_prepare(tdm_queue *queue, const tdm_graph *graph,
                                const tdm_plan_params *params, tdm_plan **plan_out, tdm_error *err) {
-    vk_device *device = queue->device;
     tdm_plan_params p;
     vk_struct_read(&p, sizeof p, params);
     if (p.flags != 0)
-        return tdm_fail(err, TDM_INVALID_ARGUMENT, "%s: unknown plan flags 0x%x", device->name,
-                        (unsigned)p.flags);
-    return vk_plan_create(device, &queue->scratch, graph, plan_out, err);
+        return tdm_fail(err, TDM_INVALID_ARGUMENT, "%s: unknown plan flags 0x%x",
+                        queue->device->name, (unsigned)p.flags);
+    return vk_plan_create(queue->device, &queue->scratch, graph, plan_out, err);
 }
 
 static tdm_status plan_get_info(const tdm_plan *plan, tdm_plan_info *info_out, tdm_error *err) {

@@ -64,6 +64,7 @@ typedef struct vk_options {
 struct tdm_device {
     tdm_instance *instance;
     const vk_facts *facts;
+    int32_t index; /* as enumerated with its options */
     vk_options options;
     char name[32];
     gpu_target target;

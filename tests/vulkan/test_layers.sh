@@ -12,10 +12,10 @@ tandem=$1 plugin=$2 model=$3 bad_call=$4
 driver_need
 config plain
 
-# Processes open the file of messages anew, which would empty a plain file.
+# Each process opens the file of messages anew, which would empty a plain file. Appending: see messages.
 mkfifo "$work/pipe"
 exec 3<>"$work/pipe"
-cat <&3 >"$work/messages" &
+cat <&3 >>"$work/messages" &
 reader=$!
 trap 'kill $reader; rm -rf "$work"' EXIT
 cat >"$work/vk_layer_settings.txt" <<END
