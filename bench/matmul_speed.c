@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * matmul_speed.c: the command tandem-matmul-speed, which times the CPU plugin's MATMUL as a graph
- * runs it: for each weight type and instruction set, decoding one token (GB/s of weights, from
- * memory) and prefilling 512 (billions of operations a second, two for each weight and token). It
- * checks no numbers: tests/kernels does.
+ * matmul_speed.c: the command tandem-matmul-speed, which times a plugin's MATMUL as a graph runs it:
+ * for each weight type and instruction set of the CPU plugin, or each weight type of another
+ * plugin's device, decoding one token (GB/s of weights, from memory) and prefilling 512 (billions of
+ * operations a second, two for each weight and token). It checks no numbers: tests/kernels and
+ * tandem certify do.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -102,8 +103,13 @@ static tdm_status product_time(tdm_scratch *scratch, tdm_open_device *dev, tdm_t
     return status;
 }
 
+/* Decoding: [decode_k, decode_n] for decode_tok tokens. Prefill: [prefill_k, prefill_n] for n_tok. */
+typedef struct sizes {
+    int64_t decode_size, decode_k, decode_tok, prefill_k, prefill_n, n_tok;
+} sizes;
+
 /* The lines of one device. */
-static tdm_status device_time(tdm_runtime *rt, const char *isa, const char *only, int64_t n_tok,
+static tdm_status device_time(tdm_runtime *rt, const char *isa, const char *only, const sizes *s,
                               tdm_error *err) {
     tdm_open_device *dev = NULL;
     tdm_scratch *scratch = NULL;
@@ -116,56 +122,108 @@ static tdm_status device_time(tdm_runtime *rt, const char *isa, const char *only
     for (size_t i = 0; i < sizeof types / sizeof types[0] && status == TDM_OK; i++) {
         if (only != NULL && strcmp(only, tdm_type_name(types[i])) != 0) continue;
         double decode = 0, prefill = 0;
-        size_t row_size = tdm_type_row_size(types[i], DECODE_K);
-        int64_t n = DECODE_SIZE / (int64_t)row_size;
-        status = product_time(scratch, dev, types[i], DECODE_K, n, 1, &decode, err);
-        if (status == TDM_OK) {
-            status =
-                product_time(scratch, dev, types[i], PREFILL_K, PREFILL_N, n_tok, &prefill, err);
-        }
+        size_t row_size = tdm_type_row_size(types[i], s->decode_k);
+        int64_t n = s->decode_size / (int64_t)row_size;
+        status = product_time(scratch, dev, types[i], s->decode_k, n, s->decode_tok, &decode, err);
+        if (status == TDM_OK)
+            status = product_time(scratch, dev, types[i], s->prefill_k, s->prefill_n, s->n_tok,
+                                  &prefill, err);
         if (status != TDM_OK) break;
         printf("%-8s %-7s %8.1f %10.0f\n", isa, tdm_type_name(types[i]),
                (double)row_size * (double)n / decode * 1e-9,
-               2.0 * PREFILL_K * PREFILL_N * (double)n_tok / prefill * 1e-9);
+               2.0 * (double)(s->prefill_k * s->prefill_n * s->n_tok) / prefill * 1e-9);
         fflush(stdout);
     }
     tdm_scratch_destroy(scratch);
     return status;
 }
 
+enum { MAX_OPTION = 16 };
+
+typedef struct arguments {
+    const char *plugin; /* NULL = the CPU plugin, once for each instruction set */
+    const char *isa, *type, *folder;
+    int64_t index;
+    sizes sizes;
+    tdm_option options[MAX_OPTION];
+    int32_t n_option;
+} arguments;
+
+/* KEY=VALUE, cut in place. */
+static bool option_add(arguments *a, char *text) {
+    char *equals = strchr(text, '=');
+    if (equals == NULL || a->n_option == MAX_OPTION - 1) return false;
+    *equals = 0;
+    a->options[a->n_option++] = (tdm_option){text, equals + 1};
+    return true;
+}
+
+static bool arguments_read(int argc, char **argv, arguments *a) {
+    const struct {
+        const char *name, **text;
+        int64_t *number;
+    } flags[] = {
+        {"--plugin", &a->plugin, NULL},
+        {"--isa", &a->isa, NULL},
+        {"--type", &a->type, NULL},
+        {"--plugin-path", &a->folder, NULL},
+        {"--device-index", NULL, &a->index},
+        {"--tokens", NULL, &a->sizes.n_tok},
+        {"--decode-tokens", NULL, &a->sizes.decode_tok},
+        {"--decode-mib", NULL, &a->sizes.decode_size},
+    };
+    for (int i = 1; i < argc; i += 2) {
+        char *value = i + 1 < argc ? argv[i + 1] : NULL;
+        size_t f = 0;
+        if (value == NULL) return false;
+        if (strcmp(argv[i], "--option") == 0) {
+            if (!option_add(a, value)) return false;
+            continue;
+        }
+        if (strcmp(argv[i], "--threads") == 0 && a->n_option < MAX_OPTION - 1) {
+            a->options[a->n_option++] = (tdm_option){"threads", value};
+            continue;
+        }
+        while (f < sizeof flags / sizeof flags[0] && strcmp(argv[i], flags[f].name) != 0) f++;
+        if (f == sizeof flags / sizeof flags[0]) return false;
+        if (flags[f].text != NULL)
+            *flags[f].text = value;
+        else
+            *flags[f].number = atoll(value);
+    }
+    return true;
+}
+
 int main(int argc, char **argv) {
     static const char *const all[] = {"avx512", "avx2", "plain"};
-    const char *isa = NULL, *type = NULL, *threads = NULL, *folder = NULL;
-    int64_t n_tok = 512;
-    for (int i = 1; i < argc; i += 2) {
-        const char *value = i + 1 < argc ? argv[i + 1] : NULL;
-        if (value != NULL && strcmp(argv[i], "--isa") == 0)
-            isa = value;
-        else if (value != NULL && strcmp(argv[i], "--type") == 0)
-            type = value;
-        else if (value != NULL && strcmp(argv[i], "--threads") == 0)
-            threads = value;
-        else if (value != NULL && strcmp(argv[i], "--plugin-path") == 0)
-            folder = value;
-        else if (value != NULL && strcmp(argv[i], "--tokens") == 0)
-            n_tok = atoll(value);
-        else {
-            fprintf(stderr, "Usage: tandem-matmul-speed [--isa plain|avx2|avx512] [--type TYPE] "
-                            "[--threads N] [--tokens N] [--plugin-path FOLDER]\n");
-            return 2;
-        }
+    arguments a = {.sizes = {DECODE_SIZE >> 20, DECODE_K, 1, PREFILL_K, PREFILL_N, 512}};
+    if (!arguments_read(argc, argv, &a) || a.sizes.n_tok < 1 || a.sizes.decode_tok < 1 ||
+        a.sizes.decode_size < 1) {
+        fprintf(stderr,
+                "Usage: tandem-matmul-speed [--plugin NAME] [--device-index N] "
+                "[--option KEY=VALUE]...\n"
+                "         [--isa plain|avx2|avx512] [--threads N] [--type TYPE] [--tokens N]\n"
+                "         [--decode-tokens N] [--decode-mib N] [--plugin-path FOLDER]\n");
+        return 2;
     }
+    a.sizes.decode_size <<= 20;
     tdm_runtime *rt = NULL;
-    tdm_error err = {0};
-    tdm_runtime_params params = {.struct_size = sizeof params, .plugin_path = folder};
+    tdm_error err = {.struct_size = sizeof err};
+    tdm_runtime_params params = {.struct_size = sizeof params, .plugin_path = a.folder};
     tdm_status status = tdm_runtime_create(&params, &rt, &err);
-    printf("%-8s %-7s %8s %10s\n", "isa", "type", "GB/s", "Gop/s");
-    for (size_t i = 0; i < sizeof all / sizeof all[0] && status == TDM_OK; i++) {
-        if (isa != NULL && strcmp(isa, all[i]) != 0) continue;
-        tdm_option options[] = {{"isa", all[i]}, {"threads", threads}};
-        tdm_device_spec spec = {all[i], "cpu", 0, options, threads != NULL ? 2 : 1};
+    printf("%-8s %-7s %8s %10s\n", a.plugin != NULL ? "device" : "isa", "type", "GB/s", "Gop/s");
+    if (a.plugin != NULL && status == TDM_OK) {
+        tdm_device_spec spec = {a.plugin, a.plugin, (int32_t)a.index, a.options, a.n_option};
         status = tdm_runtime_declare(rt, &spec, &err);
-        if (status == TDM_OK) status = device_time(rt, all[i], type, n_tok > 0 ? n_tok : 1, &err);
+        if (status == TDM_OK) status = device_time(rt, a.plugin, a.type, &a.sizes, &err);
+    }
+    for (size_t i = 0; a.plugin == NULL && i < sizeof all / sizeof all[0] && status == TDM_OK;
+         i++) {
+        if (a.isa != NULL && strcmp(a.isa, all[i]) != 0) continue;
+        a.options[a.n_option] = (tdm_option){"isa", all[i]};
+        tdm_device_spec spec = {all[i], "cpu", 0, a.options, a.n_option + 1};
+        status = tdm_runtime_declare(rt, &spec, &err);
+        if (status == TDM_OK) status = device_time(rt, all[i], a.type, &a.sizes, &err);
     }
     tdm_runtime_destroy(rt);
     if (status != TDM_OK) fprintf(stderr, "tandem-matmul-speed: %s\n", err.message);

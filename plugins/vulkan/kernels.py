@@ -1,22 +1,33 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""kernels.py: prints the names of the rows of GPU_KERNEL_LIST, one on a line.
+"""kernels.py: prints the modules of shaders to compile, one on a line.
 
-usage: kernels.py KERNEL.h
+usage: kernels.py KERNEL.h TYPE.h SHADERS
+
+A row of GPU_KERNEL_LIST has one module, NAME, or, where its shader says WEIGHT_TYPE, one for each
+type of weights in TDM_TYPE_LIST: NAME.TYPE, where TYPE is the type's number.
 """
 
+import os
 import re
 import sys
 
 
-def main(path):
+def comments_remove(path):
     with open(path, encoding='utf-8') as file:
-        text = re.sub(r'/\*.*?\*/', ' ', file.read(), flags=re.DOTALL)
-    for name in re.findall(r'\bKERNEL\(\w+, (\w+), \d', text):
-        print(name)
+        return re.sub(r'/\*.*?\*/', ' ', file.read(), flags=re.DOTALL)
+
+
+def main(kernel_header, type_header, folder):
+    types = re.findall(r'\bTYPE\(\w+, \w+, (\d+), (?:FLOAT|BLOCK),', comments_remove(type_header))
+    for name in re.findall(r'\bKERNEL\(\w+, (\w+), \d', comments_remove(kernel_header)):
+        with open(os.path.join(folder, name + '.comp'), encoding='utf-8') as file:
+            is_typed = 'WEIGHT_TYPE' in file.read()
+        for module in ['%s.%s' % (name, number) for number in types] if is_typed else [name]:
+            print(module)
 
 
 if __name__ == '__main__':
-    if len(sys.argv) != 2:
+    if len(sys.argv) != 4:
         sys.exit(__doc__)
-    main(sys.argv[1])
+    main(*sys.argv[1:])

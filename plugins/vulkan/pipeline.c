@@ -34,9 +34,9 @@ struct vk_pipelines {
     pthread_mutex_t mutex; /* over modules and entries; not held while a pipeline is compiled */
     pthread_cond_t changed;
     VkPipelineCache cache;
-    size_t cache_size;     /* of the bytes read from disk */
-    char cache_path[3400]; /* empty = none */
-    VkShaderModule modules[GPU_KERNEL_COUNT_];
+    size_t cache_size;       /* of the bytes read from disk */
+    char cache_path[3400];   /* empty = none */
+    VkShaderModule *modules; /* vk_n_shader, as in vk_shaders */
     pipeline_entry *buckets[N_BUCKET];
 };
 
@@ -76,6 +76,9 @@ tdm_status vk_pipelines_create(vk_device *device, tdm_error *err) {
     pthread_cond_init(&p->changed, NULL);
     device->pipelines = p;
     void *data = NULL;
+    p->modules = calloc((size_t)vk_n_shader, sizeof *p->modules);
+    if (p->modules == NULL)
+        return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "%s: no memory", device->name);
     if (vk_cache_path(&key, p->cache_path, sizeof p->cache_path))
         data = vk_cache_read(p->cache_path, &key, &p->cache_size);
     else
@@ -99,12 +102,13 @@ void vk_pipelines_destroy(vk_device *device) {
             free(entry);
             entry = next;
         }
-    for (int i = 0; i < GPU_KERNEL_COUNT_; i++)
+    for (int i = 0; p->modules != NULL && i < vk_n_shader; i++)
         if (p->modules[i] != VK_NULL_HANDLE)
             device->fn.DestroyShaderModule(device->device, p->modules[i], NULL);
     if (p->cache != VK_NULL_HANDLE) device->fn.DestroyPipelineCache(device->device, p->cache, NULL);
     pthread_cond_destroy(&p->changed);
     pthread_mutex_destroy(&p->mutex);
+    free(p->modules);
     free(p);
     device->pipelines = NULL;
 }
@@ -118,16 +122,26 @@ static uint32_t key_hash(const pipeline_key *key) {
     return hash % N_BUCKET;
 }
 
+/* The number of the shader for a key; -1 = it was not built. */
+static int32_t shader_find(const pipeline_key *key) {
+    for (int32_t i = 0; i < vk_n_shader; i++)
+        if (vk_shaders[i].kernel == key->kernel &&
+            (vk_shaders[i].type == -1 || vk_shaders[i].type == key->spec[0]))
+            return i;
+    return -1;
+}
+
 /* With the mutex taken here. */
-static tdm_status module_get(vk_device *device, int32_t kernel, VkShaderModule *module_out,
+static tdm_status module_get(vk_device *device, const pipeline_key *key, VkShaderModule *module_out,
                              tdm_error *err) {
-    VkShaderModule *module = &device->pipelines->modules[kernel];
-    const VkShaderModuleCreateInfo info = {.sType = VK_STRUCTURE_TYPE_SHADER_MODULE_CREATE_INFO,
-                                           .codeSize = vk_shaders[kernel].size,
-                                           .pCode = vk_shaders[kernel].code};
-    if (info.pCode == NULL)
+    int32_t number = shader_find(key);
+    if (number < 0)
         return tdm_fail(err, TDM_INTERNAL, "%s: kernel %s was not built", device->name,
-                        gpu_kernel_name(kernel));
+                        gpu_kernel_name(key->kernel));
+    VkShaderModule *module = &device->pipelines->modules[number];
+    const VkShaderModuleCreateInfo info = {.sType = VK_STRUCTURE_TYPE_SHADER_MODULE_CREATE_INFO,
+                                           .codeSize = vk_shaders[number].size,
+                                           .pCode = vk_shaders[number].code};
     VkResult result = VK_SUCCESS;
     pthread_mutex_lock(&device->pipelines->mutex);
     if (*module == VK_NULL_HANDLE) {
@@ -145,7 +159,7 @@ static tdm_status pipeline_make(vk_device *device, const pipeline_key *key,
     int32_t constants[1 + GPU_MAX_SPEC];
     VkSpecializationMapEntry entries[1 + GPU_MAX_SPEC];
     VkShaderModule module = VK_NULL_HANDLE;
-    tdm_status status = module_get(device, key->kernel, &module, err);
+    tdm_status status = module_get(device, key, &module, err);
     if (status != TDM_OK) return status;
     constants[0] = key->group_size;
     memcpy(&constants[1], key->spec, sizeof key->spec);

@@ -32,6 +32,9 @@ gpu_emit_fn gpu_op_emitter(int32_t op) {
     case TDM_OP_KV_COPY: return gpu_op_kv_copy;
     case TDM_OP_KV_EXPORT: return gpu_op_kv_export;
     case TDM_OP_KV_IMPORT: return gpu_op_kv_import;
+    case TDM_OP_GET_ROWS: return gpu_op_get_rows;
+    case TDM_OP_MATMUL: return gpu_op_matmul;
+    case TDM_OP_MOE_FFN: return gpu_op_moe_ffn;
     default: return NULL;
     }
 }

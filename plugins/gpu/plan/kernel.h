@@ -19,6 +19,7 @@
 /* clang-format off */
 #define GPU_KERNEL_LIST(KERNEL) \
     GPU_KERNEL_LIST_VALUES(KERNEL) \
+    GPU_KERNEL_LIST_PRODUCTS(KERNEL) \
     GPU_KERNEL_LIST_CACHE(KERNEL) \
     GPU_KERNEL_LIST_FUSED(KERNEL)
 
@@ -123,6 +124,38 @@
      * 1 / (elements of a row) as the bits of f32. Spec: 0 = 1 where it has a weight, \
      * 1 = 1 where a row is no multiple of 4 elements, 2 = gpu_lane of weight, 3 = of the others. */ \
     KERNEL(ADD_NORM, add_norm, 5, 0x3)
+
+/* Products with weights: ops/{product,matmul,moe,rows}.c. A weight is of type spec 0 (tdm_type), spec
+ * 1 is gpu_product_flag; a matrix has rows of k elements. s0, s1, s2 are the distances of
+ * neighbouring blocks of a row, of rows and of matrices, in blocks. Grid: operand 5, the grid of an
+ * iq type. */
+#define GPU_KERNEL_LIST_PRODUCTS(KERNEL) \
+    /* Rows of a table as f32, zeros for a foreign id. Operands dst, table, id (i32), -, -, grid. \
+     * Words: k, ids, stride of id, first row (low word, high word), rows of the table, s0, s1. An \
+     * invocation for each 32 elements of each row of dst. */ \
+    KERNEL(GET_ROWS, get_rows, 6, 0x1) \
+    /* PRODUCT: y of a column = its matrix times x of the column (ops/product.h). Operands dst, \
+     * weight, x, -, ids or sorted table, grid. Words: 0 rows n, 1 k, 2 columns of each matrix \
+     * (PAIRS: pairs; SORTED: tiles), 3, 4 column_ne (PAIRS: 3 = n_used; PAIRS, SORTED: 4 = pairs \
+     * that share a row of x), 5 to 7 x strides, 8 x stride from matrix to matrix, 9 y stride from \
+     * matrix to matrix, 10 y stride from column to column, 11 s0, 12 s1, 13 s2, 14 x stride along k, \
+     * 15 first expert, 16 matrices, 17, 18 id strides, 19 workgroups with work. Spec: 2 = rows and \
+     * 3 = columns of a tile, 4 = gpu_product_mode, 5 = subgroup size. A workgroup for each tile, \
+     * tiles of rows first, then of columns, then matrices. \
+     * Up to 8 columns: the threads divide k. Spec 2: rows of the workgroup. */ \
+    KERNEL(PRODUCT_ROW, product_row, 6, 0x1) \
+    /* PRODUCT for small subgroups. Spec 2: rows of a thread. */ \
+    KERNEL(PRODUCT_LANE, product_lane, 6, 0x1) \
+    /* PRODUCT in tiles of 64 rows and 32 columns: 128 threads, 12 KiB of shared memory. */ \
+    KERNEL(PRODUCT_TILE, product_tile, 6, 0x1) \
+    /* Sorts pairs by expert. Operands dst, ids. dst is n_tile tiles of three words (expert, first \
+     * slot, pairs; 0 pairs: no work), then the pairs by slot. Words: pairs, n_tile, n_used, id \
+     * strides (2), first expert. Spec: 0 = experts, 1 = pairs of a tile. One workgroup. */ \
+    KERNEL(MOE_SORT, moe_sort, 2, 0x1) \
+    /* y[i, t] = sum over u of weight[u, t] * x[i, u + n_used * t]. Operands dst, x, ids, weights. \
+     * Words: n, tokens, n_used, id strides (2), weight strides (2), first expert, experts. An \
+     * invocation for each element. */ \
+    KERNEL(MOE_SUM, moe_sum, 4, 0x1)
 /* clang-format on */
 
 typedef enum gpu_kernel {
@@ -169,6 +202,19 @@ typedef enum gpu_lane {
     GPU_LANE_REPEATED, /* one element for all */
     GPU_LANE_ALIGNED   /* dense, and each four elements lie at a multiple of their size */
 } gpu_lane;
+
+/* Spec number 1 of kernels that read weights. */
+typedef enum gpu_product_flag {
+    GPU_PRODUCT_PLANAR = 1,      /* the weight has the planes of layout/weight.h; else canonical */
+    GPU_PRODUCT_WIDE_WEIGHT = 2, /* plain type: dense rows of whole groups of 32, 8-byte aligned */
+    GPU_PRODUCT_WIDE_X = 4       /* x likewise, in every column */
+} gpu_product_flag;
+
+typedef enum gpu_product_mode {
+    GPU_PRODUCT_PLAIN = 0, /* columns of each matrix by number */
+    GPU_PRODUCT_PAIRS,     /* a column is a pair of a token and one of its experts */
+    GPU_PRODUCT_SORTED     /* pairs sorted by expert */
+} gpu_product_mode;
 
 enum {
     GPU_MAX_OPERAND = 6,

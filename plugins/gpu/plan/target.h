@@ -9,6 +9,19 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+/* How products are divided (ops/product.c). Table data of a plugin: chosen by measurement, from
+ * what a device is, never by its name. 0 = default. */
+typedef struct gpu_product_tuning {
+    int32_t lane_max_subgroup; /* largest subgroup for which PRODUCT_LANE is used; -1 = never.
+                                  Default 8, at most 16 */
+    int32_t lane_group;        /* its threads. Default four subgroups */
+    int32_t lane_columns;      /* its columns of a tile: 1, 2, 4 or 8. Default 8 */
+    int32_t row_group;         /* most threads of PRODUCT_ROW. Default 128 */
+    int32_t row_rows;          /* its rows of a workgroup, a power of two. Default 4, or 2 from 5
+                                  columns on */
+    int32_t row_max_columns;   /* columns up to which it is used. Default 8 */
+} gpu_product_tuning;
+
 typedef struct gpu_target {
     char name[32];          /* of the device, for messages */
     int32_t subgroup_min;   /* threads of a subgroup (warp, wave), powers of two, 1 .. 128 */
@@ -25,6 +38,7 @@ typedef struct gpu_target {
     bool has_f16;           /* arithmetic in f16 */
     bool has_dot8;          /* products of four signed bytes, added up, in hardware */
     bool has_matrix;        /* matrix hardware, f16 operands and f32 sums */
+    gpu_product_tuning product;
 } gpu_target;
 
 #endif

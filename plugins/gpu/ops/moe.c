@@ -1,0 +1,179 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * moe.c: the steps of MOE_FFN:
+ *   y = sum_u weight[u] * down_e(act(gate_e x) * (up_e x)),  e = id[u] - first_expert
+ *
+ * A pair is a token and one of its experts: number u + n_used * token. Few tokens: a product for
+ * each pair, whose matrix the kernel reads from the ids. More: a step sorts the pairs by expert, so
+ * that a matrix is read once for several of them. Rows of gate, up and down are kept by the number
+ * of the pair in both cases, and the last step adds them in the order of u. Tokens go through in
+ * chunks, which bounds the scratch. Roles are ignored.
+ */
+#include "plugins/gpu/ops/ops.h"
+#include "plugins/gpu/ops/product.h"
+
+enum { SRC_X, SRC_ID, SRC_WEIGHT, SRC_GATE, SRC_UP, SRC_DOWN };
+enum {
+    SORT_FROM = 9, /* tokens from which pairs are sorted */
+    SORT_GROUP = 128,
+    SUM_GROUP = 128,
+    MAX_EXPERT = 2048, /* counted in shared memory: two words for each */
+    CHUNK_BYTES = 64 << 20
+};
+
+/* The tokens that are computed together. */
+typedef struct chunk {
+    int64_t token, n_tok;
+    int64_t n_pair;
+    int64_t n_tile;     /* of sorted pairs; 0 = not sorted */
+    gpu_operand sorted; /* the table of MOE_SORT */
+} chunk;
+
+/* The part of a value from token `token` on; tokens are its axis 1. */
+static gpu_operand part_from(const gpu_value *v, int64_t token) {
+    gpu_operand place = v->place;
+    uint64_t skipped = (uint64_t)(token * v->nb[1]);
+    place.off += skipped;
+    place.size -= skipped;
+    return place;
+}
+
+static int64_t stride_of(const gpu_value *v, int axis) {
+    return v->nb[axis] / tdm_type_get_info(v->type).block_size;
+}
+
+static tdm_status sort_emit(gpu_emit *e, chunk *c, tdm_error *err) {
+    const gpu_value *id = &e->src[SRC_ID];
+    int64_t n_expert = e->src[SRC_GATE].ne[2];
+    int32_t columns = gpu_product_sorted_columns(e->target);
+    gpu_step step = gpu_step_make(e, GPU_KERNEL_MOE_SORT, SORT_GROUP);
+    int64_t most = c->n_pair < n_expert ? c->n_pair : n_expert; /* experts with a partial tile */
+    c->n_tile = c->n_pair / columns + most;
+    c->sorted = gpu_emit_scratch(e, (uint64_t)(3 * c->n_tile + c->n_pair) * sizeof(int32_t));
+    tdm_status status = gpu_word(e, &step.word[0], c->n_pair, err);
+    if (status == TDM_OK) status = gpu_word(e, &step.word[1], c->n_tile, err);
+    if (status == TDM_OK) status = gpu_word(e, &step.word[2], id->ne[0], err);
+    if (status == TDM_OK) status = gpu_word(e, &step.word[3], stride_of(id, 0), err);
+    if (status == TDM_OK) status = gpu_word(e, &step.word[4], stride_of(id, 1), err);
+    if (status != TDM_OK) return status;
+    step.word[5] = e->node->params.moe.first_expert;
+    step.spec[0] = (int32_t)n_expert;
+    step.spec[1] = columns;
+    step.operand[0] = c->sorted;
+    step.operand[1] = part_from(id, c->token);
+    step.trips = 3 * ((c->n_pair + n_expert) / SORT_GROUP + 1) + n_expert + 2 * c->n_tile;
+    return gpu_emit_step(e, &step, err);
+}
+
+/* dst = the matrices of `src` times x, by pair. */
+static tdm_status pairs_emit(gpu_emit *e, const chunk *c, int src, gpu_operand x,
+                             int64_t x_stride_k, int64_t x_stride, int32_t x_per_token,
+                             gpu_operand dst, tdm_error *err) {
+    const gpu_value *w = &e->src[src], *id = &e->src[SRC_ID];
+    gpu_product p = {
+        .w = w,
+        .dst = dst,
+        .x = x,
+        .mode = c->n_tile > 0 ? GPU_PRODUCT_SORTED : GPU_PRODUCT_PAIRS,
+        .n_column = c->n_pair,
+        .x_stride_k = x_stride_k,
+        .x_stride = {x_stride},
+        .y_stride = w->ne[1],
+        .x_per_token = x_per_token,
+        .index = c->n_tile > 0 ? c->sorted : part_from(id, c->token),
+        .n_used = id->ne[0],
+        .first_expert = e->node->params.moe.first_expert,
+        .id_stride = {stride_of(id, 0), stride_of(id, 1)},
+        .n_tile = c->n_tile,
+    };
+    return gpu_product_emit(e, &p, err);
+}
+
+/* gate = act(gate) * up, n elements of each. */
+static tdm_status glu_emit(gpu_emit *e, gpu_operand gate, gpu_operand up, int64_t n,
+                           tdm_error *err) {
+    enum { GROUP = 128, WIDTH = 4 };
+    gpu_step step = gpu_step_make(e, GPU_KERNEL_PAIR, GROUP);
+    tdm_status status = gpu_word(e, &step.word[0], n, err);
+    if (status == TDM_OK)
+        status = gpu_step_grid(e, &step, (n + GROUP * WIDTH - 1) / (GROUP * WIDTH), err);
+    if (status != TDM_OK) return status;
+    for (int i = 1; i < TDM_MAX_DIMS; i++) step.word[i] = 1;
+    step.word[4] = step.word[8] = 1;
+    step.word[12] = step.word[0];
+    step.spec[0] = GPU_PAIR_GLU;
+    step.spec[1] = 1;
+    step.spec[2] = WIDTH;
+    step.spec[3] = step.spec[4] = GPU_LANE_DENSE;
+    step.spec[5] = e->node->params.moe.act;
+    step.operand[0] = gate;
+    step.operand[1] = gate;
+    step.operand[2] = up;
+    return gpu_emit_step(e, &step, err);
+}
+
+static tdm_status sum_emit(gpu_emit *e, const chunk *c, gpu_operand addends, tdm_error *err) {
+    const gpu_value *id = &e->src[SRC_ID], *weight = &e->src[SRC_WEIGHT], *y = &e->dst[0];
+    gpu_step step = gpu_step_make(e, GPU_KERNEL_MOE_SUM, SUM_GROUP);
+    const int64_t words[] = {y->ne[0],
+                             c->n_tok,
+                             id->ne[0],
+                             stride_of(id, 0),
+                             stride_of(id, 1),
+                             stride_of(weight, 0),
+                             stride_of(weight, 1),
+                             e->node->params.moe.first_expert,
+                             e->src[SRC_GATE].ne[2]};
+    tdm_status status = TDM_OK;
+    for (int i = 0; i < 9 && status == TDM_OK; i++)
+        status = gpu_word(e, &step.word[i], words[i], err);
+    if (status == TDM_OK)
+        status = gpu_step_grid(e, &step, (y->ne[0] * c->n_tok + SUM_GROUP - 1) / SUM_GROUP, err);
+    if (status != TDM_OK) return status;
+    step.trips = id->ne[0];
+    step.operand[0] = part_from(y, c->token);
+    step.operand[0].size = (uint64_t)(y->ne[0] * c->n_tok) * sizeof(float);
+    step.operand[1] = addends;
+    step.operand[2] = part_from(id, c->token);
+    step.operand[3] = part_from(weight, c->token);
+    return gpu_emit_step(e, &step, err);
+}
+
+static tdm_status chunk_emit(gpu_emit *e, chunk *c, tdm_error *err) {
+    const gpu_value *x = &e->src[SRC_X];
+    int64_t n = x->ne[0], n_ff = e->src[SRC_GATE].ne[1];
+    int32_t n_used = (int32_t)e->src[SRC_ID].ne[0];
+    uint64_t h_size = (uint64_t)(c->n_pair * n_ff) * sizeof(float);
+    gpu_operand gate = gpu_emit_scratch(e, h_size), up = gpu_emit_scratch(e, h_size);
+    gpu_operand out = gpu_emit_scratch(e, (uint64_t)(c->n_pair * n) * sizeof(float));
+    gpu_operand x_part = part_from(x, c->token);
+    int64_t x_k = n == 1 ? 1 : stride_of(x, 0), x_row = stride_of(x, 1);
+    tdm_status status = c->n_tok >= SORT_FROM ? sort_emit(e, c, err) : TDM_OK;
+    if (status == TDM_OK)
+        status = pairs_emit(e, c, SRC_GATE, x_part, x_k, x_row, n_used, gate, err);
+    if (status == TDM_OK) status = pairs_emit(e, c, SRC_UP, x_part, x_k, x_row, n_used, up, err);
+    if (status == TDM_OK && n_ff > 0) status = glu_emit(e, gate, up, c->n_pair * n_ff, err);
+    if (status == TDM_OK) status = pairs_emit(e, c, SRC_DOWN, gate, 1, n_ff, 1, out, err);
+    return status != TDM_OK ? status : sum_emit(e, c, out, err);
+}
+
+tdm_status gpu_op_moe_ffn(gpu_emit *e, tdm_error *err) {
+    const gpu_value *x = &e->src[SRC_X], *gate = &e->src[SRC_GATE];
+    int64_t n_used = e->src[SRC_ID].ne[0], n_tok = x->ne[1];
+    if (x->type != TDM_TYPE_F32)
+        return gpu_refuse(e, err, "x is %s; kernels multiply f32", tdm_type_name(x->type));
+    if (gate->ne[2] > MAX_EXPERT || gate->ne[2] * 8 > (int64_t)e->target->shared_size)
+        return gpu_refuse(e, err, "%lld experts; kernels sort up to %d", (long long)gate->ne[2],
+                          (int)MAX_EXPERT);
+    if (tdm_shape_count(e->dst[0].ne) == 0) return TDM_OK;
+    int64_t per_token = n_used * (2 * gate->ne[1] + x->ne[0]) * (int64_t)sizeof(float);
+    int64_t most = per_token > 0 ? CHUNK_BYTES / per_token : n_tok;
+    if (most < 1) most = 1;
+    for (int64_t token = 0; token < n_tok; token += most) {
+        chunk c = {.token = token, .n_tok = n_tok - token < most ? n_tok - token : most};
+        c.n_pair = c.n_tok * n_used;
+        tdm_status status = chunk_emit(e, &c, err);
+        if (status != TDM_OK) return status;
+    }
+    return TDM_OK;
+}

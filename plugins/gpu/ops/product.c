@@ -1,0 +1,229 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * product.c: see product.h. Three kernels compute products:
+ *   PRODUCT_ROW   few columns: the threads of a workgroup divide k
+ *   PRODUCT_LANE  small subgroups: a thread has rows of its own, subgroups broadcast x
+ *   PRODUCT_TILE  many columns: tiles in shared memory
+ * Which one, and its tile, follow from the target alone (gpu_product_tuning).
+ */
+#include "plugins/gpu/ops/product.h"
+
+#include "plugins/gpu/layout/weight.h"
+#include "quant/grids.h"
+
+enum {
+    GROUP_LEN = 32, /* elements of k that kernels take at a time */
+    TILE_THREADS = 128,
+    TILE_ROWS = 64,
+    TILE_COLUMNS = 32,
+    TILE_SHARED = (TILE_ROWS + TILE_COLUMNS) * GROUP_LEN * 4,
+    LANE_ROWS = 4, /* of a thread: product_lane.comp */
+    LANE_MANY_ROWS = 1024,
+    ROW_MAX_SUBGROUP = 32, /* subgroups of a workgroup: product_row.comp */
+    ROW_MAX_SUM = 16
+};
+
+/* ---- Weights --------------------------------------------------------------------------------- */
+
+tdm_status gpu_weight_check(const gpu_emit *e, const gpu_value *w, tdm_error *err) {
+    gpu_weight_layout layout;
+    tdm_error inner = {.struct_size = sizeof inner};
+    if (gpu_weight_layout_get(w->type, w->ne, w->usage, &layout, &inner) == TDM_OK) return TDM_OK;
+    return gpu_refuse(e, err, "%s", inner.message);
+}
+
+tdm_status gpu_weight_words(const gpu_emit *e, const gpu_value *w, int32_t word[3],
+                            int32_t *flags_out, tdm_error *err) {
+    tdm_type_info info = tdm_type_get_info(w->type);
+    int64_t n_block = w->ne[0] / info.block_len, size = info.block_size;
+    int64_t stride[3] = {1, n_block, n_block * w->ne[1]};
+    tdm_status status = TDM_OK;
+    if (!w->is_private)
+        for (int i = 0; i < 3; i++) stride[i] = w->nb[i] / size;
+    for (int i = 0; i < 3 && status == TDM_OK; i++) status = gpu_word(e, &word[i], stride[i], err);
+    *flags_out = w->is_private ? GPU_PRODUCT_PLANAR : 0;
+    if (!info.is_quantized && stride[0] == 1 && w->ne[0] % GROUP_LEN == 0 &&
+        stride[1] * size % 8 == 0 && stride[2] * size % 8 == 0 && w->place.off % 8 == 0)
+        *flags_out |= GPU_PRODUCT_WIDE_WEIGHT;
+    return status;
+}
+
+gpu_operand gpu_weight_grid(gpu_emit *e, tdm_type type) {
+    const tdm_grids *grids = tdm_grids_get();
+    switch ((int)type) {
+    case TDM_TYPE_IQ2_XXS: return gpu_emit_constant(e, grids->iq2_xxs, sizeof grids->iq2_xxs);
+    case TDM_TYPE_IQ2_XS: return gpu_emit_constant(e, grids->iq2_xs, sizeof grids->iq2_xs);
+    case TDM_TYPE_IQ2_S: return gpu_emit_constant(e, grids->iq2_s, sizeof grids->iq2_s);
+    case TDM_TYPE_IQ1_S:
+    case TDM_TYPE_IQ1_M: return gpu_emit_constant(e, grids->iq1, sizeof grids->iq1);
+    case TDM_TYPE_IQ3_XXS: return gpu_emit_constant(e, grids->iq3_xxs, sizeof grids->iq3_xxs);
+    case TDM_TYPE_IQ3_S: return gpu_emit_constant(e, grids->iq3_s, sizeof grids->iq3_s);
+    default: return (gpu_operand){0};
+    }
+}
+
+/* ---- Choice of kernel and tile --------------------------------------------------------------- */
+
+typedef struct choice {
+    gpu_kernel kernel;
+    int32_t group_size;
+    int32_t rows;     /* of a thread (LANE) or a workgroup (ROW) */
+    int32_t columns;  /* of a tile */
+    int64_t row_tile; /* rows of a workgroup */
+    int64_t trips;
+} choice;
+
+static int32_t least(int32_t a, int32_t b) {
+    return a < b ? a : b;
+}
+
+static int32_t or_default(int32_t n, int32_t otherwise) {
+    return n != 0 ? n : otherwise;
+}
+
+/* The least power of two that is n or more, up to max. */
+static int32_t power_above(int64_t n, int32_t max) {
+    int32_t power = 1;
+    while (power < n && power < max) power *= 2;
+    return power;
+}
+
+static bool uses_lanes(const gpu_target *t) {
+    return t->subgroup_min == t->subgroup_max && t->subgroup_max >= 4 &&
+           t->subgroup_max <= least(or_default(t->product.lane_max_subgroup, 8), 16);
+}
+
+static bool uses_tiles(const gpu_target *t) {
+    return t->max_group_size >= TILE_THREADS && t->shared_size >= TILE_SHARED;
+}
+
+int32_t gpu_product_sorted_columns(const gpu_target *t) {
+    if (uses_lanes(t)) return or_default(t->product.lane_columns, 8);
+    return uses_tiles(t) ? TILE_COLUMNS : 8;
+}
+
+static choice lanes_choose(const gpu_target *t, const gpu_product *p, int64_t n_group) {
+    const gpu_product_tuning *tuning = &t->product;
+    int32_t max_columns = or_default(tuning->lane_columns, 8);
+    choice c = {.kernel = GPU_KERNEL_PRODUCT_LANE,
+                .columns = p->mode == GPU_PRODUCT_PAIRS    ? 1
+                           : p->mode == GPU_PRODUCT_SORTED ? max_columns
+                                                           : power_above(p->n_column, max_columns),
+                .trips = n_group};
+    c.rows = LANE_ROWS;
+    /* Few rows: more workgroups. Two sizes only, since each is another pipeline. */
+    c.group_size =
+        p->w->ne[1] < LANE_MANY_ROWS
+            ? t->subgroup_max
+            : least(or_default(tuning->lane_group, 4 * t->subgroup_max), t->max_group_size);
+    c.row_tile = (int64_t)c.rows * c.group_size;
+    return c;
+}
+
+/* Canonical blocks are loaded in pieces of 2 bytes. They are rare, and kernels that decode several
+ * rows at a time take drivers long to compile: one row at a time. */
+static bool is_canonical(const gpu_product *p) {
+    return !p->w->is_private && tdm_type_get_info(p->w->type).is_quantized;
+}
+
+static choice rows_choose(const gpu_target *t, const gpu_product *p, int64_t n_group) {
+    const gpu_product_tuning *tuning = &t->product;
+    choice c = {.kernel = GPU_KERNEL_PRODUCT_ROW,
+                .columns = p->mode == GPU_PRODUCT_PAIRS    ? 1
+                           : p->mode == GPU_PRODUCT_SORTED ? 8
+                                                           : least((int32_t)p->n_column, 8)};
+    int32_t max_group = least(or_default(tuning->row_group, 128),
+                              least(t->max_group_size, t->subgroup_min * ROW_MAX_SUBGROUP));
+    c.group_size = power_above(n_group, max_group);
+    if (c.group_size < t->subgroup_max) c.group_size = least(t->subgroup_max, max_group);
+    c.rows = or_default(tuning->row_rows, c.columns <= 4 ? 4 : 2);
+    if (is_canonical(p)) c.rows = c.columns = 1;
+    while (c.rows > 1 && (c.rows * c.columns > ROW_MAX_SUM || c.rows > p->w->ne[1])) c.rows /= 2;
+    c.row_tile = c.rows;
+    c.trips = (n_group + c.group_size - 1) / c.group_size +
+              (int64_t)c.rows * c.columns * (ROW_MAX_SUBGROUP / t->subgroup_min + 1);
+    return c;
+}
+
+static choice choose(const gpu_target *t, const gpu_product *p, int64_t n_group) {
+    if (is_canonical(p)) return rows_choose(t, p, n_group);
+    if (uses_lanes(t)) return lanes_choose(t, p, n_group);
+    bool has_many =
+        p->mode == GPU_PRODUCT_SORTED ||
+        (p->mode == GPU_PRODUCT_PLAIN && p->n_column > or_default(t->product.row_max_columns, 8));
+    if (!has_many || !uses_tiles(t)) return rows_choose(t, p, n_group);
+    return (choice){.kernel = GPU_KERNEL_PRODUCT_TILE,
+                    .group_size = TILE_THREADS,
+                    .rows = 4,
+                    .columns = TILE_COLUMNS,
+                    .row_tile = TILE_ROWS,
+                    .trips = n_group};
+}
+
+/* ---- The step -------------------------------------------------------------------------------- */
+
+static bool x_is_wide(const gpu_product *p) {
+    bool is_even = p->x_stride_matrix % 2 == 0;
+    for (int i = 0; i < 3; i++) is_even = is_even && p->x_stride[i] % 2 == 0;
+    return is_even && p->x_stride_k == 1 && p->w->ne[0] % GROUP_LEN == 0 && p->x.off % 8 == 0;
+}
+
+/* The word that a number of the product goes to: kernel.h, PRODUCT. */
+static tdm_status words_fill(gpu_emit *e, const gpu_product *p, gpu_step *step, int64_t n_group,
+                             tdm_error *err) {
+    const int64_t numbers[GPU_MAX_WORD] = {
+        [0] = p->w->ne[1],
+        [1] = p->w->ne[0],
+        [2] = p->mode == GPU_PRODUCT_SORTED ? p->n_tile : p->n_column,
+        [3] = p->mode == GPU_PRODUCT_PAIRS ? p->n_used : p->column_ne[0],
+        [4] = p->mode == GPU_PRODUCT_PLAIN ? p->column_ne[1] : p->x_per_token,
+        [5] = p->x_stride[0],
+        [6] = p->x_stride[1],
+        [7] = p->x_stride[2],
+        [8] = p->x_stride_matrix,
+        [9] = p->y_stride_matrix,
+        [10] = p->y_stride,
+        [14] = p->x_stride_k,
+        [15] = p->first_expert,
+        [16] = p->w->ne[2],
+        [17] = p->id_stride[0],
+        [18] = p->id_stride[1],
+        [19] = n_group,
+    };
+    tdm_status status = TDM_OK;
+    for (int i = 0; i < GPU_MAX_WORD && status == TDM_OK; i++)
+        if (i < 11 || i > 13) status = gpu_word(e, &step->word[i], numbers[i], err);
+    return status != TDM_OK ? status
+                            : gpu_weight_words(e, p->w, &step->word[11], &step->spec[1], err);
+}
+
+tdm_status gpu_product_emit(gpu_emit *e, const gpu_product *p, tdm_error *err) {
+    const gpu_value *w = p->w;
+    int64_t k_group = (w->ne[0] + GROUP_LEN - 1) / GROUP_LEN, n_tile;
+    if (w->ne[1] == 0 || w->ne[2] == 0 || p->n_column == 0) return TDM_OK;
+    tdm_status status = gpu_weight_check(e, w, err);
+    if (status != TDM_OK) return status;
+    choice c = choose(e->target, p, k_group);
+    gpu_step step = gpu_step_make(e, c.kernel, c.group_size);
+    if (p->mode == GPU_PRODUCT_PLAIN)
+        n_tile = (p->n_column + c.columns - 1) / c.columns * w->ne[2];
+    else
+        n_tile = p->mode == GPU_PRODUCT_PAIRS ? p->n_column : p->n_tile;
+    n_tile *= (w->ne[1] + c.row_tile - 1) / c.row_tile;
+    status = words_fill(e, p, &step, n_tile, err);
+    if (status == TDM_OK) status = gpu_step_grid(e, &step, n_tile, err);
+    if (status != TDM_OK) return status;
+    step.trips = c.trips;
+    step.spec[0] = (int32_t)w->type;
+    if (x_is_wide(p)) step.spec[1] |= GPU_PRODUCT_WIDE_X;
+    step.spec[2] = c.rows;
+    step.spec[3] = c.columns;
+    step.spec[4] = p->mode;
+    step.spec[5] = c.kernel == GPU_KERNEL_PRODUCT_LANE ? e->target->subgroup_max : 0;
+    step.operand[0] = p->dst;
+    step.operand[1] = w->place;
+    step.operand[2] = p->x;
+    step.operand[4] = p->index;
+    step.operand[5] = gpu_weight_grid(e, w->type);
+    return gpu_emit_step(e, &step, err);
+}

@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * product.h: the step of a product of matrices and columns, which MATMUL and MOE_FFN share: chooses
+ * the kernel and its tile, and fills the words.
+ */
+#ifndef TANDEM_GPU_PRODUCT_H
+#define TANDEM_GPU_PRODUCT_H
+
+#include "plugins/gpu/plan/emit.h"
+
+/* y of a column = its matrix times x of the column. Column c of a PLAIN product has the place
+ * c = c0 + column_ne[0] * (c1 + column_ne[1] * c2); of the others it is the number of a pair, a
+ * token and one of its experts: u + n_used * token. Strides count elements. */
+typedef struct gpu_product {
+    const gpu_value *w; /* [k, n, n_matrix] */
+    gpu_operand dst, x; /* f32 */
+    gpu_product_mode mode;
+    int64_t n_column;             /* of each matrix; PAIRS, SORTED: pairs */
+    int64_t column_ne[2];         /* PLAIN */
+    int64_t x_stride_k;           /* from element to element of a column */
+    int64_t x_stride[3];          /* PLAIN: along c0, c1, c2; else [0]: from row to row of x */
+    int64_t x_stride_matrix;      /* PLAIN */
+    int64_t y_stride_matrix;      /* PLAIN */
+    int64_t y_stride;             /* from column to column; rows of y are dense */
+    int32_t x_per_token;          /* PAIRS, SORTED: pairs that share a row of x */
+    gpu_operand index;            /* PAIRS: ids; SORTED: what kernel MOE_SORT writes */
+    int64_t n_used, first_expert; /* PAIRS */
+    int64_t id_stride[2];         /* PAIRS */
+    int64_t n_tile;               /* SORTED: tiles, those without pairs included */
+} gpu_product;
+
+/* Columns that a tile of a SORTED product has on this device. */
+int32_t gpu_product_sorted_columns(const gpu_target *target);
+
+/* Appends the step. Nothing is appended where y has no elements. */
+tdm_status gpu_product_emit(gpu_emit *e, const gpu_product *p, tdm_error *err);
+
+/* Spec number 1 and words of a weight's layout, as all kernels that read weights have them:
+ * word[0 .. 2] = distances, in blocks, of neighbouring blocks of a row, of rows, of matrices. */
+tdm_status gpu_weight_words(const gpu_emit *e, const gpu_value *w, int32_t word[3],
+                            int32_t *flags_out, tdm_error *err);
+
+/* The grid of a type as an operand; absent for a type without one. */
+gpu_operand gpu_weight_grid(gpu_emit *e, tdm_type type);
+
+/* A refusal for a type without numbers. */
+tdm_status gpu_weight_check(const gpu_emit *e, const gpu_value *w, tdm_error *err);
+
+#endif

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: MIT
+//
+// product_row.comp: products for up to 8 columns. The threads of a workgroup divide k; each has the
+// same SPEC2 rows and SPEC3 columns, and their sums are added up at the end. One module for each WEIGHT_TYPE. See kernel.h.
+#version 460
+#extension GL_GOOGLE_include_directive : require
+#extension GL_KHR_shader_subgroup_arithmetic : require
+#include "args.glsl"
+#include "product.glsl"
+
+const int N_SUM = TILE_ROWS * TILE_COLUMNS;
+// At most 32 subgroups in a workgroup: the emitter sees to that.
+shared float sums[32 * N_SUM];
+
+void main() {
+    Tile t = tile_get(TILE_ROWS);
+    if (t.n_column == 0) return;
+    uint k = uint(args.word[1]), n_group = (k + 31) / 32;
+    WeightRow rows[TILE_ROWS];
+    uint64_t x[TILE_COLUMNS];
+    float sum[N_SUM];
+    [[unroll]] for (int r = 0; r < TILE_ROWS; r++) rows[r] = product_row(t, t.row + r);
+    [[unroll]] for (int c = 0; c < TILE_COLUMNS; c++)
+        x[c] = x_address(t, column_number(t, min(c, t.n_column - 1)));
+    [[unroll]] for (int i = 0; i < N_SUM; i++) sum[i] = 0;
+    [[dont_unroll]] for (uint g = gl_LocalInvocationID.x; g < n_group; g += gl_WorkGroupSize.x) {
+        WeightGroup groups[TILE_ROWS];
+        [[unroll]] for (int r = 0; r < TILE_ROWS; r++) groups[r] = weight_group(rows[r], g);
+        [[unroll]] for (int h = 0; h < 2; h++) {
+            float part[N_SUM], x_sum[TILE_COLUMNS];
+            [[unroll]] for (int i = 0; i < N_SUM; i++) part[i] = 0;
+            [[unroll]] for (int c = 0; c < TILE_COLUMNS; c++) x_sum[c] = 0;
+            [[unroll]] for (int q = 4 * h; q < 4 * h + 4; q++) {
+                vec4 w[TILE_ROWS];
+                [[unroll]] for (int r = 0; r < TILE_ROWS; r++)
+                    w[r] = weight_quad(rows[r], groups[r], g, q, k);
+                [[unroll]] for (int c = 0; c < TILE_COLUMNS; c++) {
+                    vec4 v = x_four(x[c], 32 * g + 4 * q);
+                    x_sum[c] += v.x + v.y + v.z + v.w;
+                    [[unroll]] for (int r = 0; r < TILE_ROWS; r++)
+                        part[r * TILE_COLUMNS + c] += dot(w[r], v);
+                }
+            }
+            [[unroll]] for (int i = 0; i < N_SUM; i++) {
+                float scale = groups[i / TILE_COLUMNS].scale[h];
+                float offset = groups[i / TILE_COLUMNS].offset[h];
+                sum[i] += scale * part[i];
+                if (WEIGHT_HAS_OFFSET) sum[i] += offset * x_sum[i % TILE_COLUMNS];
+            }
+        }
+    }
+    [[unroll]] for (int i = 0; i < N_SUM; i++) sum[i] = subgroupAdd(sum[i]);
+    if (gl_NumSubgroups > 1) {
+        if (subgroupElect()) {
+            [[unroll]] for (int i = 0; i < N_SUM; i++) sums[gl_SubgroupID * N_SUM + i] = sum[i];
+        }
+        barrier();
+        if (gl_SubgroupID != 0) return;
+        [[unroll]] for (int i = 0; i < N_SUM; i++) {
+            float total = 0;
+            for (uint s = gl_SubgroupInvocationID; s < gl_NumSubgroups; s += gl_SubgroupSize)
+                total += sums[s * N_SUM + i];
+            sum[i] = subgroupAdd(total);
+        }
+    }
+    if (!subgroupElect()) return;
+    [[unroll]] for (int c = 0; c < TILE_COLUMNS; c++) {
+        if (c >= t.n_column) break;
+        F32 y = y_get(t, column_number(t, c));
+        [[unroll]] for (int r = 0; r < TILE_ROWS; r++)
+            if (t.row + r < uint(args.word[0])) y.at[t.row + r] = sum[r * TILE_COLUMNS + c];
+    }
+}
