@@ -45,6 +45,8 @@ tdm_status runner_runtime_create(runner_app *app, tdm_runtime **rt_out, tdm_erro
         .log_context = app,
         .log_level = runner_config_is_verbose(app->config) ? TDM_LOG_DEBUG : TDM_LOG_WARN,
     };
+    const double timeout = runner_config_get_float(app->config, "device-timeout");
+    params.wait_limit_ns = timeout > 0 ? (uint64_t)(timeout * 1e9) : TDM_WAIT_FOREVER;
     status = tdm_runtime_create(&params, rt_out, err);
     free(folders);
     return status;

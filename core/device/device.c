@@ -59,6 +59,20 @@ tdm_status tdm_open_device_measure_limits(tdm_open_device *dev, tdm_device_limit
     return TDM_OK;
 }
 
+bool tdm_open_device_is_stuck(const tdm_open_device *dev) {
+    return atomic_load(&dev->is_stuck);
+}
+
+tdm_status tdm_open_device_check(const tdm_open_device *dev, tdm_error *err) {
+    if (!tdm_open_device_is_stuck(dev)) return TDM_OK;
+    return tdm_fail(err, TDM_UNAVAILABLE,
+                    "device '%s': does not answer since a computation took too long", dev->name);
+}
+
+void tdm_open_device_set_stuck(tdm_open_device *dev) {
+    atomic_store(&dev->is_stuck, true);
+}
+
 bool tdm_open_device_has_host_kv(const tdm_open_device *dev) {
     return dev->has_host_kv;
 }
@@ -90,6 +104,7 @@ tdm_status tdm_mem_alloc_items(tdm_open_device *dev, const tdm_buffer_params *pa
                                tdm_mem *mem_out, tdm_error *err) {
     tdm_error inner = {0};
     tdm_buffer *buffer = NULL;
+    if (tdm_open_device_is_stuck(dev)) return tdm_open_device_check(dev, err);
     tdm_status status = buffer_ops(dev)->alloc(dev->device, params, &buffer, &inner);
     if (status != TDM_OK) return tdm_fail(err, status, "device '%s': %s", dev->name, inner.message);
     tdm_counter_add(TDM_COUNTER_ALLOCATIONS, 1);
@@ -100,19 +115,21 @@ tdm_status tdm_mem_alloc_items(tdm_open_device *dev, const tdm_buffer_params *pa
 
 void tdm_mem_free(tdm_mem *mem) {
     if (mem == NULL || mem->dev == NULL) return;
-    buffer_ops(mem->dev)->free(mem->buffer);
+    if (!tdm_open_device_is_stuck(mem->dev)) buffer_ops(mem->dev)->free(mem->buffer);
     memset(mem, 0, sizeof *mem);
 }
 
 tdm_status tdm_mem_upload(const tdm_mem *mem, uint64_t off, const void *src, uint64_t size,
                           tdm_error *err) {
     tdm_counter_add(TDM_COUNTER_UPLOADS, 1);
+    if (tdm_open_device_is_stuck(mem->dev)) return tdm_open_device_check(mem->dev, err);
     return buffer_ops(mem->dev)->upload(mem->buffer, off, src, size, err);
 }
 
 tdm_status tdm_mem_download(const tdm_mem *mem, uint64_t off, void *dst, uint64_t size,
                             tdm_error *err) {
     tdm_counter_add(TDM_COUNTER_DOWNLOADS, 1);
+    if (tdm_open_device_is_stuck(mem->dev)) return tdm_open_device_check(mem->dev, err);
     return buffer_ops(mem->dev)->download(mem->buffer, off, dst, size, err);
 }
 

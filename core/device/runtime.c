@@ -47,6 +47,7 @@ tdm_status tdm_runtime_create_with(const tdm_runtime_params *params,
     rt->log_context = p.log_context;
     rt->log_level = p.log_level;
     rt->reads_only = p.reads_only;
+    rt->wait_limit_ns = p.wait_limit_ns != 0 ? p.wait_limit_ns : TDM_WAIT_LIMIT_DEFAULT_NS;
     rt->adapter_ops = adapters;
     tdm_status status = tdm_plugin_path_collect(p.plugin_path, &rt->path, err);
     if (status != TDM_OK) {
@@ -392,6 +393,14 @@ static void devices_close(tdm_runtime *rt) {
 
 void tdm_runtime_destroy(tdm_runtime *rt) {
     if (rt == NULL) return;
+    for (int32_t i = 0; i < rt->n_dev; i++) {
+        if (!tdm_open_device_is_stuck(rt->devs[i])) continue;
+        /* Its work may use any device, and threads of its plugin run in the shared object. */
+        tdm_runtime_log(rt, TDM_LOG_WARN,
+                        "device '%s' does not answer: devices and plugins are not closed",
+                        rt->devs[i]->name);
+        return;
+    }
     devices_close(rt);
     for (int32_t i = rt->n_plugin - 1; i >= 0; i--) plugin_unload(rt->plugins[i]);
     tdm_plugin_path_free(&rt->path);

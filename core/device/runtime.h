@@ -20,6 +20,8 @@ typedef struct tdm_runtime tdm_runtime;
 
 typedef void (*tdm_log_fn)(void *context, int32_t level, const char *line);
 
+#define TDM_WAIT_LIMIT_DEFAULT_NS UINT64_C(3600000000000) /* an hour */
+
 typedef struct tdm_runtime_params {
     size_t struct_size;
     /* Folders, separated by ':', that are searched first; NULL = none. Then those of the
@@ -30,7 +32,11 @@ typedef struct tdm_runtime_params {
     tdm_log_fn log; /* NULL: nothing is logged. Called from any thread */
     void *log_context;
     int32_t log_level; /* the highest tdm_log_level passed on */
-    bool reads_only;   /* plugins are loaded for their tables alone: entry is called, init is not;
+    /* How long the host waits for one computation of a device before it gives the device up, in
+     * nanoseconds; 0 = TDM_WAIT_LIMIT_DEFAULT_NS, TDM_WAIT_FOREVER = no limit. Time during which the
+     * process was stopped does not count. */
+    uint64_t wait_limit_ns;
+    bool reads_only; /* plugins are loaded for their tables alone: entry is called, init is not;
                           no devices can be listed or opened */
 } tdm_runtime_params;
 
@@ -104,6 +110,10 @@ tdm_status tdm_open_device_measure_limits(tdm_open_device *dev, tdm_device_limit
  * tdm_open_device_has_host_kv is false; tdm_open_device_kv_page_size does the same. [any-thread] */
 tdm_status tdm_open_device_supports_op(tdm_open_device *dev, const tdm_graph *graph, int32_t node,
                                        tdm_error *err);
+/* Whether the device was given up: a computation did not end within wait_limit_ns. Every call for it
+ * then gives TDM_UNAVAILABLE. What it still uses is neither freed nor closed: the plugin may be
+ * inside a driver that never returns. [any-thread] */
+bool tdm_open_device_is_stuck(const tdm_open_device *dev);
 /* Whether the device works on caches with TDM_KV_IN_HOST: its memory is the host's, it has
  * TDM_DEVICE_HAS_HOST_KV, or it is a group, whose members decide. [any-thread] */
 bool tdm_open_device_has_host_kv(const tdm_open_device *dev);

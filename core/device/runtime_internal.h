@@ -7,6 +7,7 @@
 #define TANDEM_CORE_RUNTIME_INTERNAL_H
 
 #include <pthread.h>
+#include <stdatomic.h>
 
 #include "core/device/plugin_path.h"
 #include "core/device/runtime.h"
@@ -48,6 +49,7 @@ struct tdm_open_device {
                                    for a device, however many queues it has */
     bool refused[TDM_OP_COUNT_]; /* a refusal of this op has been logged */
     bool has_host_kv;            /* see tdm_open_device_has_host_kv; valid once open */
+    atomic_bool is_stuck;        /* see tdm_open_device_is_stuck */
 };
 
 struct tdm_runtime {
@@ -55,7 +57,8 @@ struct tdm_runtime {
     tdm_log_fn log;
     void *log_context;
     int32_t log_level;
-    bool reads_only; /* see tdm_runtime_params */
+    uint64_t wait_limit_ns; /* see tdm_runtime_params; not 0 */
+    bool reads_only;        /* likewise */
     tdm_loaded_plugin *plugins[TDM_MAX_PLUGINS];
     int32_t n_plugin;
     tdm_open_device **devs;
@@ -82,6 +85,10 @@ tdm_open_device *tdm_open_device_create(tdm_runtime *rt, const tdm_device_spec *
 void tdm_open_device_free(tdm_open_device *dev);
 /* Opens a device whose plugin is loaded. */
 tdm_status tdm_open_device_open(tdm_open_device *dev, tdm_error *err);
+/* TDM_OK, or TDM_UNAVAILABLE with the device's name where it is stuck. [any-thread] */
+tdm_status tdm_open_device_check(const tdm_open_device *dev, tdm_error *err);
+/* Gives the device up. [any-thread] */
+void tdm_open_device_set_stuck(tdm_open_device *dev);
 /* Ends every text of *info with a NUL, in case the plugin did not. */
 void tdm_device_info_end_texts(tdm_device_info *info);
 /* Fills the table through which `loaded` reaches the host. */

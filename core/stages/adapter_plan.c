@@ -105,8 +105,9 @@ static tdm_status stages_make(tdm_plan *plan, const sides *s, tdm_error *err) {
     tdm_status status = tdm_open_device_get_info(fallback, &info, err);
     if (status != TDM_OK) return status;
     const tdm_stage_device devs[ADAPTER_SIDE_COUNT_] = {
-        [ADAPTER_MAIN] = {device->main, device->align, false},
-        [ADAPTER_FALLBACK] = {fallback, device->align, (info.flags & TDM_DEVICE_HOLDS_TEMPS) == 0},
+        [ADAPTER_MAIN] = {device->main, device->align, false, false},
+        [ADAPTER_FALLBACK] = {fallback, device->align, (info.flags & TDM_DEVICE_HOLDS_TEMPS) == 0,
+                              false},
     };
     tdm_stage_queues *queues = &plan->queue->stages;
     if (queues->queues[ADAPTER_FALLBACK] == NULL)

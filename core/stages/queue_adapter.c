@@ -58,7 +58,7 @@ tdm_status tdm_queue_adapter_create(tdm_open_device *dev, tdm_queue_adapter **qu
 }
 
 void tdm_queue_adapter_destroy(tdm_queue_adapter *queue) {
-    if (queue == NULL) return;
+    if (queue == NULL || tdm_open_device_is_stuck(queue->dev)) return;
     if (queue->plugin_queue != NULL)
         tdm_open_device_plugin(queue->dev)->queue->destroy(queue->plugin_queue);
     tdm_worker_destroy(queue->worker);
@@ -67,11 +67,12 @@ void tdm_queue_adapter_destroy(tdm_queue_adapter *queue) {
 
 tdm_status tdm_device_plan_create(tdm_queue_adapter *queue, const tdm_graph *graph,
                                   tdm_device_plan **plan_out, tdm_error *err) {
+    tdm_status status = tdm_open_device_check(queue->dev, err);
+    if (status != TDM_OK) return status;
     tdm_device_plan *plan = calloc(1, sizeof *plan);
     if (plan == NULL) return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "plan: out of memory");
     plan->queue = queue;
     plan->graph = graph;
-    tdm_status status = TDM_OK;
     if (queue->plugin_queue != NULL) {
         tdm_plan_params params = {sizeof params, 0};
         status = tdm_open_device_plugin(queue->dev)
@@ -91,11 +92,15 @@ tdm_status tdm_device_plan_create(tdm_queue_adapter *queue, const tdm_graph *gra
 }
 
 void tdm_device_plan_destroy(tdm_device_plan *plan) {
-    if (plan == NULL) return;
+    if (plan == NULL || tdm_open_device_is_stuck(plan->queue->dev)) return;
     if (plan->plan != NULL)
         tdm_open_device_plugin(plan->queue->dev)->queue->plan_destroy(plan->plan);
     free(plan->bindings);
     free(plan);
+}
+
+tdm_open_device *tdm_device_plan_device(const tdm_device_plan *plan) {
+    return plan->queue->dev;
 }
 
 tdm_status tdm_device_plan_get_info(const tdm_device_plan *plan, tdm_plan_info *info_out,
@@ -114,7 +119,8 @@ tdm_status tdm_device_plan_bind(tdm_device_plan *plan, const tdm_binding *bindin
     if (n_binding != plan->graph->n_slot)
         return tdm_fail(err, TDM_INVALID_ARGUMENT, "bind: %d bindings for %d slots", n_binding,
                         plan->graph->n_slot);
-    tdm_status status = TDM_OK;
+    tdm_status status = tdm_open_device_check(plan->queue->dev, err);
+    if (status != TDM_OK) return status;
     if (plan->plan != NULL)
         status = tdm_open_device_plugin(plan->queue->dev)
                      ->queue->plan_bind(plan->plan, bindings, n_binding, err);
@@ -133,6 +139,7 @@ tdm_status tdm_device_plan_compute(tdm_device_plan *plan, const tdm_point *waits
                         n_wait, n_signal, TDM_QUEUE_MAX_POINTS);
     if (!plan->is_bound)
         return tdm_fail(err, TDM_FAILED_PRECONDITION, "compute: the plan is not bound");
+    if (tdm_open_device_is_stuck(queue->dev)) return tdm_open_device_check(queue->dev, err);
     tdm_counter_add(TDM_COUNTER_SUBMISSIONS, 1);
     if (plan->plan != NULL)
         return tdm_open_device_plugin(queue->dev)

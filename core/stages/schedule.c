@@ -31,7 +31,8 @@ static tdm_status device_add(tdm_scratch *s, tdm_open_device *dev, tdm_error *er
     s->devs[s->n_dev] =
         (tdm_stage_device){.dev = dev,
                            .align = info.buffer_align > 64 ? info.buffer_align : 64,
-                           .places_temps = (info.flags & TDM_DEVICE_HOLDS_TEMPS) == 0};
+                           .places_temps = (info.flags & TDM_DEVICE_HOLDS_TEMPS) == 0,
+                           .separates_io = true};
     return tdm_queue_adapter_create(dev, &s->queues.queues[s->n_dev++], err);
 }
 
@@ -61,13 +62,14 @@ void tdm_scratch_destroy(tdm_scratch *s) {
 }
 
 uint64_t tdm_scratch_size(const tdm_scratch *s, int32_t i) {
-    return s->memory.mem[i].size;
+    return s->memory.mem[i].size + s->memory.in[i].size + s->memory.out[i].size;
 }
 
-static tdm_status scratch_grow(tdm_scratch *s, int32_t d, uint64_t size, tdm_error *err) {
-    tdm_mem *mem = &s->memory.mem[d], grown = {0};
-    if (mem->dev != NULL && mem->size >= size) return TDM_OK;
-    tdm_status status = tdm_mem_alloc(s->devs[d].dev, size, TDM_BUFFER_COMPUTE, &grown, err);
+static tdm_status mem_grow(tdm_scratch *s, int32_t d, tdm_buffer_purpose purpose, uint64_t size,
+                           tdm_mem *mem, tdm_error *err) {
+    tdm_mem grown = {0};
+    if (size == 0 || (mem->dev != NULL && mem->size >= size)) return TDM_OK;
+    tdm_status status = tdm_mem_alloc(s->devs[d].dev, size, purpose, &grown, err);
     if (status != TDM_OK)
         return tdm_fail(err, status, "%s; a smaller ubatch-size needs less",
                         err != NULL ? err->message : "out of memory");
@@ -75,6 +77,18 @@ static tdm_status scratch_grow(tdm_scratch *s, int32_t d, uint64_t size, tdm_err
     *mem = grown;
     s->generation[d]++;
     return TDM_OK;
+}
+
+static tdm_status scratch_grow(tdm_scratch *s, int32_t d, const tdm_stages *st, tdm_error *err) {
+    tdm_stage_memory *m = &s->memory;
+    tdm_status status = mem_grow(s, d, TDM_BUFFER_COMPUTE, st->need[d], &m->mem[d], err);
+    if (status == TDM_OK) status = mem_grow(s, d, TDM_BUFFER_INPUT, st->need_in[d], &m->in[d], err);
+    if (status == TDM_OK)
+        status = mem_grow(s, d, TDM_BUFFER_OUTPUT, st->need_out[d], &m->out[d], err);
+    s->in_host[d] = m->in[d].dev != NULL ? tdm_mem_host_pointer(&m->in[d], TDM_ACCESS_WRITE) : NULL;
+    s->out_host[d] =
+        m->out[d].dev != NULL ? tdm_mem_host_pointer(&m->out[d], TDM_ACCESS_READ) : NULL;
+    return status;
 }
 
 /* ---- Making a schedule ---- */
@@ -152,7 +166,7 @@ static tdm_status schedule_allocate(tdm_schedule *c, tdm_error *err) {
     tdm_status status =
         tdm_stage_memory_grow_staging(&c->scratch->memory, c->stages.staging_size, err);
     for (int32_t d = 0; d < c->scratch->n_dev && status == TDM_OK; d++)
-        if (c->stages.need[d] > 0) status = scratch_grow(c->scratch, d, c->stages.need[d], err);
+        status = scratch_grow(c->scratch, d, &c->stages, err);
     if (status == TDM_OK) status = tdm_stages_plan(&c->stages, &c->scratch->queues, err);
     return status == TDM_OK ? schedule_bind(c, err) : status;
 }
@@ -183,6 +197,9 @@ tdm_status tdm_schedule_create(tdm_scratch *scratch, tdm_graph *graph, const tdm
 
 void tdm_schedule_destroy(tdm_schedule *c) {
     if (c == NULL) return;
+    /* A device that was given up may still read the graphs. */
+    for (int32_t d = 0; d < c->scratch->n_dev; d++)
+        if (tdm_open_device_is_stuck(c->scratch->devs[d].dev)) return;
     tdm_stages_free(&c->stages);
     free(c->outside);
     tdm_graph_free(c->graph);
@@ -216,8 +233,9 @@ static tdm_status io_check(const tdm_schedule *c, const tdm_io *io, int32_t kind
     return TDM_OK;
 }
 
-static tdm_status inputs_upload(const tdm_schedule *c, const tdm_io *inputs, int32_t n_input,
-                                tdm_error *err) {
+/* The host writes inputs where the device gives it their address, and uploads them elsewhere. */
+static tdm_status inputs_write(const tdm_schedule *c, const tdm_io *inputs, int32_t n_input,
+                               tdm_error *err) {
     for (int32_t i = 0; i < n_input; i++) {
         tdm_status status = io_check(c, &inputs[i], TDM_VALUE_INPUT, err);
         if (status != TDM_OK) return status;
@@ -226,24 +244,33 @@ static tdm_status inputs_upload(const tdm_schedule *c, const tdm_io *inputs, int
         for (int32_t d = 0; d < c->scratch->n_dev; d++) {
             uint64_t off = c->stages.off[d][slot];
             if (off == TDM_NO_PLACE) continue;
-            status = tdm_mem_upload(&c->scratch->memory.mem[d], off, inputs[i].data, inputs[i].size,
-                                    err);
+            if (c->scratch->in_host[d] != NULL) {
+                memcpy(c->scratch->in_host[d] + off, inputs[i].data, (size_t)inputs[i].size);
+                continue;
+            }
+            status =
+                tdm_mem_upload(&c->scratch->memory.in[d], off, inputs[i].data, inputs[i].size, err);
             if (status != TDM_OK) return status;
         }
     }
     return TDM_OK;
 }
 
-static tdm_status outputs_download(const tdm_schedule *c, const tdm_io *outputs, int32_t n_output,
-                                   tdm_error *err) {
+static tdm_status outputs_read(const tdm_schedule *c, const tdm_io *outputs, int32_t n_output,
+                               tdm_error *err) {
     for (int32_t i = 0; i < n_output; i++) {
         tdm_status status = io_check(c, &outputs[i], TDM_VALUE_OUTPUT, err);
         if (status != TDM_OK) return status;
         if (outputs[i].size == 0) continue;
         int32_t slot = tdm_graph_value(c->graph, outputs[i].value)->slot;
         int32_t home = c->stages.cut.slots[slot].home;
-        status = tdm_mem_download(&c->scratch->memory.mem[home], c->stages.off[home][slot],
-                                  outputs[i].data, outputs[i].size, err);
+        uint64_t off = c->stages.off[home][slot];
+        if (c->scratch->out_host[home] != NULL) {
+            memcpy(outputs[i].data, c->scratch->out_host[home] + off, (size_t)outputs[i].size);
+            continue;
+        }
+        status = tdm_mem_download(&c->scratch->memory.out[home], off, outputs[i].data,
+                                  outputs[i].size, err);
         if (status != TDM_OK) return status;
     }
     return TDM_OK;
@@ -263,9 +290,9 @@ tdm_status tdm_schedule_run(tdm_schedule *c, const tdm_io *inputs, int32_t n_inp
     tdm_status status = TDM_OK;
     if (memcmp(c->generation, c->scratch->generation, sizeof c->generation) != 0)
         status = schedule_bind(c, err);
-    if (status == TDM_OK) status = inputs_upload(c, inputs, n_input, err);
+    if (status == TDM_OK) status = inputs_write(c, inputs, n_input, err);
     if (status == TDM_OK) status = weights_copy(c, err);
     if (status == TDM_OK)
         status = tdm_stages_run(&c->stages, &c->scratch->queues, &c->scratch->memory, err);
-    return status == TDM_OK ? outputs_download(c, outputs, n_output, err) : status;
+    return status == TDM_OK ? outputs_read(c, outputs, n_output, err) : status;
 }

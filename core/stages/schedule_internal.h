@@ -14,7 +14,9 @@ struct tdm_scratch {
     tdm_stage_device devs[TDM_MAX_STAGE_DEVICES];
     tdm_stage_queues queues;
     tdm_stage_memory memory;
-    uint32_t generation[TDM_MAX_STAGE_DEVICES]; /* grows with each reallocation of memory.mem */
+    uint8_t *in_host[TDM_MAX_STAGE_DEVICES];  /* where the host writes memory.in; NULL = uploads */
+    uint8_t *out_host[TDM_MAX_STAGE_DEVICES]; /* where it reads memory.out; NULL = downloads */
+    uint32_t generation[TDM_MAX_STAGE_DEVICES]; /* grows with each reallocation of memory */
 };
 
 /* As tdm_schedule_place; slot_dev[n_slot] holds the device of a WEIGHT or STATE that has one and

@@ -27,14 +27,44 @@ static void semaphore_renew(tdm_stage_queues *q) {
     q->semaphore = fresh;
 }
 
+/* Waits for a computation of `plan`, at most for the runtime's limit. Waiting in slices leaves out the
+ * time during which the process was stopped. */
+static tdm_status done_await(const tdm_device_plan *plan, tdm_point done, tdm_error *err) {
+    tdm_open_device *dev = tdm_device_plan_device(plan);
+    const uint64_t limit = dev->rt->wait_limit_ns, slice = UINT64_C(1000000000);
+    tdm_counter_add(TDM_COUNTER_HOST_WAITS, 1);
+    if (limit == TDM_WAIT_FOREVER)
+        return tdm_semaphore_ops.wait(done.semaphore, done.value, limit, err);
+    for (uint64_t spent = 0; spent < limit; spent += slice) {
+        uint64_t value = 0, n = limit - spent < slice ? limit - spent : slice;
+        tdm_status status = tdm_semaphore_ops.wait(done.semaphore, done.value, n, err);
+        if (status != TDM_DEADLINE_EXCEEDED) return status;
+        /* The wait's own timeout, or the status of work that failed with it? */
+        status = tdm_semaphore_ops.query(done.semaphore, &value, err);
+        if (status != TDM_OK || value >= done.value) return status;
+    }
+    tdm_open_device_set_stuck(dev);
+    return tdm_fail(
+        err, TDM_DEADLINE_EXCEEDED,
+        "device '%s': a computation has not ended after %.3g s: the device hangs, or is "
+        "far too slow for the step; device-timeout sets the limit",
+        tdm_open_device_name(dev), (double)limit * 1e-9);
+}
+
+/* Its device may still signal the semaphore, so that it is kept. */
+static void semaphore_abandon(tdm_stage_queues *q) {
+    tdm_semaphore *fresh = NULL;
+    if (tdm_semaphore_ops.create(q->semaphore_value, &fresh, NULL) == TDM_OK) q->semaphore = fresh;
+}
+
 tdm_status tdm_stage_queues_run(tdm_stage_queues *q, tdm_device_plan *plan, tdm_error *err) {
     tdm_point done = {q->semaphore, ++q->semaphore_value};
     tdm_status status = tdm_device_plan_compute(plan, NULL, 0, &done, 1, err);
-    if (status == TDM_OK) {
-        tdm_counter_add(TDM_COUNTER_HOST_WAITS, 1);
-        status = tdm_semaphore_ops.wait(done.semaphore, done.value, TDM_WAIT_FOREVER, err);
-    }
-    if (status != TDM_OK) semaphore_renew(q);
+    if (status == TDM_OK) status = done_await(plan, done, err);
+    if (tdm_open_device_is_stuck(tdm_device_plan_device(plan)))
+        semaphore_abandon(q);
+    else if (status != TDM_OK)
+        semaphore_renew(q);
     return status;
 }
 
@@ -56,13 +86,28 @@ tdm_status tdm_stage_memory_grow_staging(tdm_stage_memory *memory, uint64_t size
 }
 
 void tdm_stage_memory_free(tdm_stage_memory *memory) {
-    for (int32_t d = 0; d < TDM_MAX_STAGE_DEVICES; d++) tdm_mem_free(&memory->mem[d]);
+    for (int32_t d = 0; d < TDM_MAX_STAGE_DEVICES; d++) {
+        tdm_mem_free(&memory->mem[d]);
+        tdm_mem_free(&memory->in[d]);
+        tdm_mem_free(&memory->out[d]);
+    }
     free(memory->staging);
     memset(memory, 0, sizeof *memory);
 }
 
 static uint64_t round_up(uint64_t size, uint64_t align) {
     return (size + align - 1) / align * align;
+}
+
+/* What of the stages' memory a slot lies in. */
+typedef enum stage_area { AREA_BORDER, AREA_IN, AREA_OUT } stage_area;
+
+static stage_area slot_area(const tdm_stages *st, int32_t slot, int32_t d) {
+    const tdm_cut_slot *s = &st->cut.slots[slot];
+    if (!st->devs[d].separates_io || s->value < 0) return AREA_BORDER;
+    int32_t kind = tdm_graph_value(st->cut.graph, s->value)->kind;
+    if (kind == TDM_VALUE_INPUT) return AREA_IN;
+    return kind == TDM_VALUE_OUTPUT && s->home == d ? AREA_OUT : AREA_BORDER;
 }
 
 /* Lays out the values that cross on device d. */
@@ -75,7 +120,15 @@ static tdm_status border_place(tdm_stages *st, int32_t d, tdm_packed *things, td
         if (size < slot->size)
             return tdm_fail(err, TDM_OUT_OF_RANGE, "stages: '%s' has more than 2^64 bytes",
                             tdm_cut_slot_name(&st->cut, i));
-        things[n++] = (tdm_packed){i, slot->first, slot->last, size, 0};
+        stage_area area = slot_area(st, i, d);
+        if (area == AREA_BORDER) {
+            things[n++] = (tdm_packed){i, slot->first, slot->last, size, 0};
+            continue;
+        }
+        uint64_t *end = area == AREA_IN ? &st->need_in[d] : &st->need_out[d];
+        st->off[d][i] = *end;
+        if (__builtin_add_overflow(*end, size, end))
+            return tdm_fail(err, TDM_OUT_OF_RANGE, "stages: values of more than 2^64 bytes");
     }
     if (!tdm_pack(things, n, &st->border_size[d]))
         return tdm_fail(err, TDM_OUT_OF_RANGE, "stages: values of more than 2^64 bytes");
@@ -223,22 +276,33 @@ typedef struct binder {
     void *owner;
 } binder;
 
+void tdm_stages_place(const tdm_stages *st, const tdm_stage_memory *memory, int32_t slot, int32_t d,
+                      tdm_slot_mem *out) {
+    const uint64_t off = st->off[d][slot];
+    *out = (tdm_slot_mem){0};
+    if (off == TDM_NO_PLACE) return;
+    stage_area area = slot_area(st, slot, d);
+    *out = (tdm_slot_mem){area == AREA_IN    ? memory->in[d]
+                          : area == AREA_OUT ? memory->out[d]
+                                             : memory->mem[d],
+                          off, st->cut.slots[slot].size};
+}
+
 static tdm_status stage_bind(const binder *b, int32_t s, tdm_error *err) {
     const tdm_stages *st = b->stages;
     const tdm_stage *stage = &st->cut.stages[s];
     tdm_stage_exec *exec = &st->execs[s];
     for (int32_t i = 0; i < stage->graph->n_slot; i++) {
         int32_t slot = stage->slot_map[i];
-        uint64_t off = st->off[stage->dev][slot];
+        tdm_slot_mem at;
+        tdm_status status = TDM_OK;
         if (exec->temp_off[i] != TDM_NO_PLACE)
-            off = st->border_size[stage->dev] + exec->temp_off[i];
-        if (off != TDM_NO_PLACE) {
-            exec->bindings[i] =
-                (tdm_binding){b->memory->mem[stage->dev].buffer, off, st->cut.slots[slot].size};
-            continue;
-        }
-        tdm_slot_mem at = {0};
-        tdm_status status = b->locate(b->owner, slot, stage->dev, &at, err);
+            at = (tdm_slot_mem){b->memory->mem[stage->dev],
+                                st->border_size[stage->dev] + exec->temp_off[i],
+                                st->cut.slots[slot].size};
+        else
+            tdm_stages_place(st, b->memory, slot, stage->dev, &at);
+        if (at.mem.dev == NULL) status = b->locate(b->owner, slot, stage->dev, &at, err);
         if (status != TDM_OK) return status;
         exec->bindings[i] = (tdm_binding){at.mem.buffer, at.off, at.size};
     }
@@ -249,10 +313,8 @@ static tdm_status stage_bind(const binder *b, int32_t s, tdm_error *err) {
 static tdm_status end_find(const binder *b, int32_t slot, int32_t dev, tdm_slot_mem *out,
                            tdm_error *err) {
     const tdm_cut *cut = &b->stages->cut;
-    uint64_t off = b->stages->off[dev][slot];
-    *out = (tdm_slot_mem){b->memory->mem[dev], off, cut->slots[slot].size};
-    if (off != TDM_NO_PLACE) return TDM_OK;
-    *out = (tdm_slot_mem){0};
+    tdm_stages_place(b->stages, b->memory, slot, dev, out);
+    if (out->mem.dev != NULL) return TDM_OK;
     tdm_status status = b->locate(b->owner, slot, dev, out, err);
     if (status == TDM_OK && out->mem.dev == NULL)
         status = tdm_fail(err, TDM_INVALID_ARGUMENT, "'%s' is bound to nothing",

@@ -5,9 +5,10 @@
  *
  * Memory of the stages on one device, in order: values that cross, laid out so that those that live
  * at once share no byte; copies of weights that live on another device; temporaries, where the
- * stages overlap one another. The owner of the stages allocates need[d] bytes for device d. It may
- * reallocate them, and then calls tdm_stages_bind again. Everything else (weights, caches, what the
- * caller provides) lies where the owner's tdm_stage_locate_fn says.
+ * stages overlap one another. The owner of the stages allocates need[d] bytes for device d, and
+ * need_in[d] and need_out[d] bytes for what it writes and reads itself where the device
+ * separates_io. It may reallocate them, and then calls tdm_stages_bind again. Everything else
+ * (weights, caches, what the caller provides) lies where the owner's tdm_stage_locate_fn says.
  *
  * Order of calls: tdm_stages_create, memory, tdm_stages_plan, then tdm_stages_bind whenever memory
  * has moved, and tdm_stages_run any number of times. Running allocates, builds, plans and binds
@@ -28,6 +29,7 @@ typedef struct tdm_stage_device {
     tdm_open_device *dev;
     uint64_t align;    /* of offsets, bytes */
     bool places_temps; /* temporaries lie in the memory of the stages; else where the owner says */
+    bool separates_io; /* INPUTs and OUTPUTs of the whole graph lie in INPUT and OUTPUT memory */
 } tdm_stage_device;
 
 /* A queue for each device, and the semaphore that each stage signals. */
@@ -46,6 +48,8 @@ void tdm_stage_queues_destroy(tdm_stage_queues *queues);
 /* Memory of the stages, and host memory for copies between devices that pass through the host. */
 typedef struct tdm_stage_memory {
     tdm_mem mem[TDM_MAX_STAGE_DEVICES]; /* need[d] bytes or more */
+    tdm_mem in[TDM_MAX_STAGE_DEVICES];  /* need_in[d]; TDM_BUFFER_INPUT */
+    tdm_mem out[TDM_MAX_STAGE_DEVICES]; /* need_out[d]; TDM_BUFFER_OUTPUT */
     void *staging;
     uint64_t staging_size;
 } tdm_stage_memory;
@@ -88,7 +92,8 @@ typedef struct tdm_stages {
     tdm_stage_weight *weights;            /* [cut.n_weight] */
     uint64_t *off[TDM_MAX_STAGE_DEVICES]; /* [n_slot] in the memory of the stages, TDM_NO_PLACE */
     uint64_t border_size[TDM_MAX_STAGE_DEVICES]; /* bytes in front of the temporaries */
-    uint64_t need[TDM_MAX_STAGE_DEVICES];
+    uint64_t need[TDM_MAX_STAGE_DEVICES], need_in[TDM_MAX_STAGE_DEVICES],
+        need_out[TDM_MAX_STAGE_DEVICES];
     uint64_t staging_size; /* bytes that copies need; 0 = there are none */
 } tdm_stages;
 
@@ -98,6 +103,10 @@ tdm_status tdm_stages_create(const tdm_cut_params *params, const tdm_stage_devic
                              tdm_stages *stages_out, tdm_error *err);
 /* Frees and clears *stages; a cleared one is a no-op. [setup] */
 void tdm_stages_free(tdm_stages *stages);
+/* Where slot `slot` of the whole graph lies in the memory of the stages on device d; out->mem.dev is
+ * NULL where it does not lie there. [any-thread] */
+void tdm_stages_place(const tdm_stages *stages, const tdm_stage_memory *memory, int32_t slot,
+                      int32_t d, tdm_slot_mem *out);
 /* Makes the plan of each stage, on the queue of its device. The plans are destroyed with the stages,
  * before the queues. [queue-serial] */
 tdm_status tdm_stages_plan(tdm_stages *stages, const tdm_stage_queues *queues, tdm_error *err);

@@ -45,7 +45,7 @@ typedef struct runner_command {
 #define RUNNER_KEYS_EVERY "config verbosity quiet verbose color"
 #define RUNNER_KEYS_COMPUTE                                                                        \
     RUNNER_KEYS_EVERY                                                                              \
-    " model device override-tensor plugin-path batch-size ubatch-size cache-type-k"                \
+    " model device override-tensor device-timeout plugin-path batch-size ubatch-size cache-type-k" \
     " cache-type-v kv-rotate kv-offload page-size gpu-layers cpu-moe n-cpu-moe"                    \
     " mmap flash-attn main-gpu reserve share split"
 

@@ -8,6 +8,8 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
@@ -269,12 +271,262 @@ static void test_destroy_at_once(void **state) {
     }
 }
 
+/* ---- Words, callbacks, attached waits ---- */
+
+/* A driver whose work ends when the test says so. */
+typedef struct driver {
+    pthread_mutex_t mutex;
+    pthread_cond_t changed;
+    bool is_done;
+    tdm_status status; /* of the work, once done */
+    int n_wait, n_release;
+} driver;
+
+static driver *driver_make(void) {
+    driver *d = calloc(1, sizeof *d);
+    assert_non_null(d);
+    pthread_mutex_init(&d->mutex, NULL);
+    pthread_cond_init(&d->changed, NULL);
+    return d;
+}
+
+static void driver_end(driver *d, tdm_status status) {
+    pthread_mutex_lock(&d->mutex);
+    d->is_done = true;
+    d->status = status;
+    pthread_cond_broadcast(&d->changed);
+    pthread_mutex_unlock(&d->mutex);
+}
+
+static tdm_status driver_wait(void *context, uint64_t timeout_ns, tdm_error *err) {
+    driver *d = context;
+    struct timespec end;
+    clock_gettime(CLOCK_REALTIME, &end);
+    end.tv_nsec += (long)(timeout_ns % 1000000000u);
+    end.tv_sec += (time_t)(timeout_ns / 1000000000u) + end.tv_nsec / 1000000000;
+    end.tv_nsec %= 1000000000;
+    int rc = 0;
+    pthread_mutex_lock(&d->mutex);
+    d->n_wait++;
+    while (!d->is_done && rc == 0) rc = pthread_cond_timedwait(&d->changed, &d->mutex, &end);
+    tdm_status status = !d->is_done           ? TDM_DEADLINE_EXCEEDED
+                        : d->status == TDM_OK ? TDM_OK
+                                              : tdm_fail(err, d->status, "the card fell out");
+    pthread_mutex_unlock(&d->mutex);
+    return status;
+}
+
+static void driver_release(void *context) {
+    driver *d = context;
+    pthread_mutex_lock(&d->mutex);
+    d->n_release++;
+    pthread_mutex_unlock(&d->mutex);
+}
+
+static void driver_free(driver *d) {
+    assert_int_equal(d->n_release, 1);
+    free(d);
+}
+
+static tdm_native_wait wait_of(driver *d) {
+    return (tdm_native_wait){sizeof(tdm_native_wait), d, driver_wait, driver_release};
+}
+
+static void test_word(void **state) {
+    (void)state;
+    tdm_semaphore *s = make(3);
+    uint64_t *word = ops->word(s);
+    assert_int_equal((uintptr_t)word % 64, 0);
+    assert_int_equal(__atomic_load_n(word, __ATOMIC_ACQUIRE), 3);
+    ops->signal(s, 8);
+    assert_int_equal(__atomic_load_n(word, __ATOMIC_ACQUIRE), 8);
+    __atomic_store_n(word, 11, __ATOMIC_RELEASE); /* as a device does */
+    assert_int_equal(ops->wait(s, 11, 0, NULL), TDM_OK);
+    ops->destroy(s);
+}
+
+/* A thread that waits before anything is attached ends up in the driver, and its result is the
+ * semaphore's. */
+typedef struct sleeper {
+    tdm_semaphore *s;
+    uint64_t value;
+    tdm_status status;
+    tdm_error err;
+    pthread_t thread;
+} sleeper;
+
+static void *sleeper_main(void *arg) {
+    sleeper *p = arg;
+    p->status = ops->wait(p->s, p->value, TDM_WAIT_FOREVER, &p->err);
+    return NULL;
+}
+
+static void sleeper_start(sleeper *p, tdm_semaphore *s, uint64_t value) {
+    *p = (sleeper){.s = s, .value = value};
+    assert_int_equal(pthread_create(&p->thread, NULL, sleeper_main, p), 0);
+}
+
+static void test_attach(void **state) {
+    (void)state;
+    for (int is_early = 0; is_early < 2; is_early++) {
+        tdm_semaphore *s = make(0);
+        driver *d = driver_make();
+        const tdm_native_wait wait = wait_of(d);
+        sleeper low, high;
+        uint64_t value = 9;
+        sleeper_start(&low, s, 2);
+        sleeper_start(&high, s, 4);
+        if (!is_early) sleep_ms(20); /* they sleep */
+        assert_int_equal(ops->attach(s, 3, &wait, NULL), TDM_OK);
+        assert_int_equal(ops->query(s, &value, NULL), TDM_OK);
+        assert_int_equal(value, 0);
+        assert_int_equal(ops->wait(s, 3, MS, NULL), TDM_DEADLINE_EXCEEDED);
+        driver_end(d, TDM_OK);
+        pthread_join(low.thread, NULL);
+        assert_int_equal(low.status, TDM_OK);
+        assert_int_equal(ops->query(s, &value, NULL), TDM_OK);
+        assert_int_equal(value, 3);
+        assert_true(d->n_wait > 0);
+        ops->signal(s, 4);
+        pthread_join(high.thread, NULL);
+        assert_int_equal(high.status, TDM_OK);
+        ops->destroy(s);
+        driver_free(d);
+    }
+}
+
+/* A query alone sees work that has ended, and several attached values are reached in order. */
+static void test_attach_polled(void **state) {
+    (void)state;
+    tdm_semaphore *s = make(0);
+    driver *d[2] = {driver_make(), driver_make()};
+    uint64_t value = 9;
+    for (int i = 0; i < 2; i++) {
+        const tdm_native_wait wait = wait_of(d[i]);
+        assert_int_equal(ops->attach(s, (uint64_t)i + 1, &wait, NULL), TDM_OK);
+    }
+    driver_end(d[0], TDM_OK);
+    assert_int_equal(ops->query(s, &value, NULL), TDM_OK);
+    assert_int_equal(value, 1);
+    driver_end(d[1], TDM_OK);
+    assert_int_equal(ops->query(s, &value, NULL), TDM_OK);
+    assert_int_equal(value, 2);
+    const tdm_native_wait late = wait_of(d[0]);
+    d[0]->n_release = 0;
+    assert_int_equal(ops->attach(s, 1, &late, NULL),
+                     TDM_OK); /* reached already: released at once */
+    assert_int_equal(d[0]->n_release, 1);
+    ops->destroy(s);
+    for (int i = 0; i < 2; i++) driver_free(d[i]);
+}
+
+/* Failure of the driver poisons; poison wakes a thread that is in the driver; what is attached is
+ * released in either case, and on destroy. */
+static void test_attach_fails(void **state) {
+    (void)state;
+    tdm_error cause = {0};
+    tdm_semaphore *s = make(0), *t = make(0), *u = make(0);
+    driver *d[3] = {driver_make(), driver_make(), driver_make()};
+    sleeper a, b;
+    const tdm_native_wait w0 = wait_of(d[0]), w1 = wait_of(d[1]), w2 = wait_of(d[2]);
+    assert_int_equal(ops->attach(s, 1, &w0, NULL), TDM_OK);
+    assert_int_equal(ops->attach(t, 1, &w1, NULL), TDM_OK);
+    assert_int_equal(ops->attach(u, 1, &w2, NULL), TDM_OK);
+    sleeper_start(&a, s, 1);
+    sleeper_start(&b, t, 1);
+    sleep_ms(20);
+    driver_end(d[0], TDM_UNAVAILABLE);
+    pthread_join(a.thread, NULL);
+    assert_int_equal(a.status, TDM_UNAVAILABLE);
+    assert_string_equal(a.err.message, "the card fell out");
+    tdm_fail(&cause, TDM_DATA_LOSS, "another cause");
+    (ops->fail)(t, TDM_DATA_LOSS, &cause);
+    pthread_join(b.thread, NULL);
+    assert_int_equal(b.status, TDM_DATA_LOSS);
+    ops->destroy(s);
+    ops->destroy(t);
+    ops->destroy(u); /* never reached */
+    for (int i = 0; i < 3; i++) driver_free(d[i]);
+}
+
+typedef struct note {
+    tdm_semaphore *s; /* that the callback signals; NULL = none */
+    _Atomic int n_call;
+    tdm_status status;
+    char message[TDM_ERROR_MESSAGE_SIZE];
+} note;
+
+static void note_take(void *user, tdm_status status, const tdm_error *err) {
+    note *n = user;
+    n->status = status;
+    snprintf(n->message, sizeof n->message, "%s", err != NULL ? err->message : "");
+    if (n->s != NULL) ops->signal(n->s, 1);
+    n->n_call++;
+}
+
+static void note_await(const note *n, int n_call) {
+    for (int i = 0; i < 5000 && n->n_call < n_call; i++) sleep_ms(1);
+    assert_int_equal(n->n_call, n_call);
+}
+
+static void test_on_reached(void **state) {
+    (void)state;
+    tdm_semaphore *s = make(2), *other = make(0);
+    note now = {0}, soon = {.s = other}, later = {0}, never = {0};
+    tdm_error cause = {0};
+    assert_int_equal(ops->on_reached(s, 2, note_take, &now, NULL), TDM_OK);
+    assert_int_equal(now.n_call, 1);
+    assert_int_equal(ops->on_reached(s, 9, note_take, &never, NULL), TDM_OK);
+    assert_int_equal(ops->on_reached(s, 5, note_take, &later, NULL), TDM_OK);
+    assert_int_equal(ops->on_reached(s, 4, note_take, &soon, NULL), TDM_OK);
+    ops->signal(s, 4);
+    assert_int_equal(soon.n_call, 1);
+    assert_int_equal(soon.status, TDM_OK);
+    assert_int_equal(ops->wait(other, 1, 0, NULL), TDM_OK);
+    assert_int_equal(later.n_call + never.n_call, 0);
+    ops->signal(s, 7);
+    assert_int_equal(later.n_call, 1);
+    tdm_fail(&cause, TDM_DATA_LOSS, "a cause");
+    (ops->fail)(s, TDM_DATA_LOSS, &cause);
+    assert_int_equal(never.n_call, 1);
+    assert_int_equal(never.status, TDM_DATA_LOSS);
+    assert_string_equal(never.message, "a cause");
+    assert_int_equal(ops->on_reached(s, 20, note_take, &never, NULL), TDM_OK);
+    assert_int_equal(never.n_call, 2);
+    ops->destroy(s);
+    ops->destroy(other);
+}
+
+/* A point that only a driver reaches, in either order of the two calls. */
+static void test_on_reached_in_driver(void **state) {
+    (void)state;
+    for (int is_first = 0; is_first < 2; is_first++) {
+        tdm_semaphore *s = make(0);
+        driver *d = driver_make();
+        const tdm_native_wait wait = wait_of(d);
+        note n = {0};
+        if (is_first) assert_int_equal(ops->on_reached(s, 1, note_take, &n, NULL), TDM_OK);
+        assert_int_equal(ops->attach(s, 1, &wait, NULL), TDM_OK);
+        if (!is_first) assert_int_equal(ops->on_reached(s, 1, note_take, &n, NULL), TDM_OK);
+        sleep_ms(5);
+        assert_int_equal(n.n_call, 0);
+        driver_end(d, TDM_OK);
+        note_await(&n, 1);
+        assert_int_equal(n.status, TDM_OK);
+        ops->destroy(s);
+        driver_free(d);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_alone),      cmocka_unit_test(test_timeout),
-        cmocka_unit_test(test_wait_first), cmocka_unit_test(test_points),
-        cmocka_unit_test(test_poison),     cmocka_unit_test(test_poison_race),
-        cmocka_unit_test(test_ping_pong),  cmocka_unit_test(test_destroy_at_once),
+        cmocka_unit_test(test_alone),         cmocka_unit_test(test_timeout),
+        cmocka_unit_test(test_wait_first),    cmocka_unit_test(test_points),
+        cmocka_unit_test(test_poison),        cmocka_unit_test(test_poison_race),
+        cmocka_unit_test(test_ping_pong),     cmocka_unit_test(test_destroy_at_once),
+        cmocka_unit_test(test_word),          cmocka_unit_test(test_attach),
+        cmocka_unit_test(test_attach_polled), cmocka_unit_test(test_attach_fails),
+        cmocka_unit_test(test_on_reached),    cmocka_unit_test(test_on_reached_in_driver),
     };
     return cmocka_run_group_tests_name("semaphore", tests, NULL, NULL);
 }

@@ -3,6 +3,8 @@
  * test_stages.c: the cut of a placed graph (core/stages/cut.h) and the executor of its stages
  * (core/stages/stages.h). Nodes are placed by hand, so that every case is known in advance.
  */
+#include <time.h>
+
 #include "core/stages/stages.h"
 #include "tests/unit/schedule_fixture.h"
 
@@ -227,8 +229,9 @@ static rig *rig_make(int32_t caller_dev, int64_t n_row, const char *const option
     assert_non_null(r);
     r->rt = runtime_make(FAKE_PLUGIN_DIR);
     r->graph = zigzag_graph(n_row);
-    const tdm_stage_device devs[2] = {{open_fake(r->rt, "left", option[0], NULL), 128, true},
-                                      {open_fake(r->rt, "right", option[1], NULL), 128, true}};
+    const tdm_stage_device devs[2] = {
+        {open_fake(r->rt, "left", option[0], NULL), 128, true, false},
+        {open_fake(r->rt, "right", option[1], NULL), 128, true, false}};
     int32_t slot_dev[MAX_SLOT];
     for (int32_t i = 0; i < r->graph->n_slot; i++) slot_dev[i] = -1;
     slot_dev[slot_named(r->graph, "w")] = 0;
@@ -265,9 +268,9 @@ static void rig_free(rig *r) {
 
 static tdm_slot_mem place_of(const rig *r, const char *name, int32_t dev) {
     const int32_t slot = slot_named(r->graph, name);
-    const uint64_t off = r->stages.off[dev][slot];
-    if (off == TDM_NO_PLACE) return r->outside[slot];
-    return (tdm_slot_mem){r->memory.mem[dev], off, r->stages.cut.slots[slot].size};
+    tdm_slot_mem at;
+    tdm_stages_place(&r->stages, &r->memory, slot, dev, &at);
+    return at.mem.dev != NULL ? at : r->outside[slot];
 }
 
 static tdm_status rig_run(rig *r, const float *x, float *mid, float *y, int32_t caller_dev,
@@ -305,6 +308,30 @@ static void test_run(void **state) {
         for (int32_t seed = 0; seed < 3; seed++) run_check(r, caller_dev, seed);
         rig_free(r);
     }
+}
+
+/* A device that does not answer is given up by name: later calls fail at once, and destroying keeps
+ * what it may still use. */
+static void test_time_limit(void **state) {
+    static rig *kept; /* for leak checkers: nothing of it is freed */
+    (void)state;
+    rig *r = kept = rig_make(-1, N_ROW, (const char *const[2]){"delay-us=150000", NULL});
+    float x[N], mid[N + 1], y[N + 1];
+    x_fill(x, N, 1);
+    OK(tdm_stages_bind(&r->stages, &r->memory, rig_locate, r, err));
+    r->rt->wait_limit_ns = 20000000;
+    FAILS(TDM_DEADLINE_EXCEEDED, "device 'left': a computation has not ended after 0.02 s",
+          rig_run(r, x, mid, y, -1, err));
+    FAILS(TDM_UNAVAILABLE, "device 'left': does not answer", rig_run(r, x, mid, y, -1, err));
+    FAILS(TDM_UNAVAILABLE, "device 'left': does not answer",
+          tdm_stages_bind(&r->stages, &r->memory, rig_locate, r, err));
+    tdm_mem none = {0};
+    FAILS(TDM_UNAVAILABLE, "device 'left': does not answer",
+          tdm_mem_alloc(r->stages.devs[0].dev, 16, TDM_BUFFER_ANY, &none, err));
+    tdm_runtime_destroy(r->rt);
+    log_has("device 'left' does not answer: devices and plugins are not closed", 1);
+    log_has("close left", 0);
+    nanosleep(&(struct timespec){.tv_nsec = 300000000}, NULL); /* its thread comes back */
 }
 
 /* Memory may move between runs: binding follows it. */
@@ -416,6 +443,7 @@ int main(void) {
         cmocka_unit_test(test_weights),
         cmocka_unit_test(test_small),
         cmocka_unit_test(test_run),
+        cmocka_unit_test(test_time_limit),
         cmocka_unit_test(test_moved_memory),
         cmocka_unit_test(test_layout),
         cmocka_unit_test(test_failure_in_the_middle),
