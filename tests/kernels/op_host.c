@@ -1,14 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
- * op_host.c: see op_host.h. Deliberately simple: a semaphore is a mutex and a condition variable.
+ * op_host.c: see op_host.h.
  */
-#include <errno.h>
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
+#include "core/device/runtime.h"
 #include "tests/kernels/op_host.h"
 
 enum {
@@ -64,92 +62,6 @@ static void host_log(void *context, int32_t level, const char *format, ...) {
     fputc('\n', stderr);
 }
 
-/* ---- Semaphores ------------------------------------------------------------------------------ */
-
-struct tdm_semaphore {
-    pthread_mutex_t mutex;
-    pthread_cond_t changed;
-    uint64_t value;
-    tdm_error error; /* status TDM_OK until poisoned */
-};
-
-static tdm_status semaphore_create(uint64_t value, tdm_semaphore **semaphore_out, tdm_error *err) {
-    tdm_semaphore *s = calloc(1, sizeof *s);
-    if (s == NULL) return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "semaphore: no memory");
-    pthread_mutex_init(&s->mutex, NULL);
-    pthread_cond_init(&s->changed, NULL);
-    s->value = value;
-    *semaphore_out = s;
-    return TDM_OK;
-}
-
-static void semaphore_destroy(tdm_semaphore *s) {
-    if (s == NULL) return;
-    pthread_mutex_lock(&s->mutex); /* until the signaller has let go */
-    pthread_mutex_unlock(&s->mutex);
-    pthread_cond_destroy(&s->changed);
-    pthread_mutex_destroy(&s->mutex);
-    free(s);
-}
-
-static tdm_status semaphore_query(tdm_semaphore *s, uint64_t *value_out, tdm_error *err) {
-    pthread_mutex_lock(&s->mutex);
-    tdm_status status = s->error.status;
-    if (status == TDM_OK)
-        *value_out = s->value;
-    else
-        tdm_fail(err, status, "%s", s->error.message);
-    pthread_mutex_unlock(&s->mutex);
-    return status;
-}
-
-static tdm_status semaphore_wait(tdm_semaphore *s, uint64_t value, uint64_t timeout_ns,
-                                 tdm_error *err) {
-    struct timespec deadline;
-    clock_gettime(CLOCK_REALTIME, &deadline);
-    if (timeout_ns > (uint64_t)3600 * 1000000000u) timeout_ns = (uint64_t)3600 * 1000000000u;
-    deadline.tv_sec += (time_t)(timeout_ns / 1000000000u);
-    deadline.tv_nsec += (long)(timeout_ns % 1000000000u);
-    deadline.tv_sec += deadline.tv_nsec / 1000000000;
-    deadline.tv_nsec %= 1000000000;
-    int rc = 0;
-    pthread_mutex_lock(&s->mutex);
-    while (s->value < value && s->error.status == TDM_OK && rc != ETIMEDOUT)
-        rc = pthread_cond_timedwait(&s->changed, &s->mutex, &deadline);
-    tdm_status status = s->error.status;
-    if (status != TDM_OK)
-        tdm_fail(err, status, "%s", s->error.message);
-    else if (s->value < value)
-        status = tdm_fail(err, TDM_DEADLINE_EXCEEDED, "semaphore: out of time");
-    pthread_mutex_unlock(&s->mutex);
-    return status;
-}
-
-static void semaphore_signal(tdm_semaphore *s, uint64_t value) {
-    pthread_mutex_lock(&s->mutex);
-    if (value > s->value) s->value = value;
-    pthread_cond_broadcast(&s->changed);
-    pthread_mutex_unlock(&s->mutex);
-}
-
-static void semaphore_fail(tdm_semaphore *s, tdm_status status, const tdm_error *err) {
-    pthread_mutex_lock(&s->mutex);
-    if (s->error.status == TDM_OK)
-        tdm_fail(&s->error, status, "%s", err != NULL ? err->message : tdm_status_text(status));
-    pthread_cond_broadcast(&s->changed);
-    pthread_mutex_unlock(&s->mutex);
-}
-
-static const tdm_host_semaphore_ops semaphore_ops = {
-    .struct_size = sizeof semaphore_ops,
-    .create = semaphore_create,
-    .destroy = semaphore_destroy,
-    .query = semaphore_query,
-    .wait = semaphore_wait,
-    .signal = semaphore_signal,
-    .fail = semaphore_fail,
-};
-
 /* ---- The table ------------------------------------------------------------------------------- */
 
 op_host *op_host_create(void) {
@@ -162,7 +74,7 @@ op_host *op_host_create(void) {
         .log = host_log,
         .alloc = host_alloc,
         .free = host_free,
-        .semaphore = &semaphore_ops,
+        .semaphore = &tdm_semaphore_ops,
     };
     return host;
 }

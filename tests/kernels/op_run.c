@@ -150,8 +150,8 @@ static op_region region_create(op_rig *rig, uint64_t size) {
     op_region region = {.size = size};
     tdm_error err = {0};
     check(rig, "alloc", ops->alloc(rig->device, &params, &region.buffer, &err), &err);
-    if (TDM_HAS(ops, host_pointer)) region.host = 
-        ops->host_pointer(region.buffer, TDM_ACCESS_READ | TDM_ACCESS_WRITE);
+    if (TDM_HAS(ops, host_pointer))
+        region.host = ops->host_pointer(region.buffer, TDM_ACCESS_READ | TDM_ACCESS_WRITE);
     region.is_copy = region.host == NULL;
     if (region.is_copy) region.host = malloc(params.size);
     if (region.host == NULL) fail_msg("no memory");
@@ -208,6 +208,20 @@ void op_state_destroy(op_state *state) {
     if (state == NULL) return;
     region_destroy(state->rig, &state->region);
     free(state);
+}
+
+void op_state_put(op_state *state, const void *bytes) {
+    tdm_error err = {0};
+    check(state->rig, "upload",
+          state->rig->plugin->buffer->upload(state->region.buffer, GUARD_SIZE, bytes,
+                                             state->region.size, &err),
+          &err);
+}
+
+void op_state_get(op_state *state, void *bytes) {
+    region_fetch(state->rig, &state->region);
+    UNPOISON(state->region.host, state->region.size + 2 * GUARD_SIZE);
+    memcpy(bytes, state->region.host + GUARD_SIZE, state->region.size);
 }
 
 uint64_t op_rig_page_size(const op_rig *rig, const tdm_kv_desc *desc) {

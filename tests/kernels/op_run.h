@@ -73,6 +73,9 @@ uint64_t op_rig_page_size(const op_rig *rig, const tdm_kv_desc *desc);
  * is destroyed before it. */
 op_state *op_state_create(op_rig *rig, uint64_t size);
 void op_state_destroy(op_state *state);
+/* Its bytes, all `size` of op_state_create. */
+void op_state_put(op_state *state, const void *bytes);
+void op_state_get(op_state *state, void *bytes);
 
 /* ---- Numbers. Seeds are the caller's to print; a generator is one uint64. ---- */
 uint64_t op_random_next(uint64_t *seed);

@@ -36,9 +36,7 @@ static tdm_status copy_finish(gpu_emit *e, gpu_step *step, const gpu_value *to,
     return gpu_emit_step(e, step, err);
 }
 
-/* to = from, two views of one shape. */
-static tdm_status copy_emit(gpu_emit *e, const gpu_value *to, const gpu_value *from,
-                            tdm_error *err) {
+tdm_status gpu_emit_copy(gpu_emit *e, const gpu_value *to, const gpu_value *from, tdm_error *err) {
     const gpu_value *values[] = {from, to};
     gpu_step step = gpu_step_make(e, GPU_KERNEL_COPY, GROUP_SIZE);
     gpu_axes axes;
@@ -58,7 +56,7 @@ static tdm_status copy_emit(gpu_emit *e, const gpu_value *to, const gpu_value *f
 }
 
 tdm_status gpu_op_copy(gpu_emit *e, tdm_error *err) {
-    return copy_emit(e, &e->dst[0], &e->src[0], err);
+    return gpu_emit_copy(e, &e->dst[0], &e->src[0], err);
 }
 
 /* Bytes from the first element of a view to the end of its last. */
@@ -80,7 +78,7 @@ tdm_status gpu_op_concat(gpu_emit *e, tdm_error *err) {
         part.place.off += off;
         part.place.size = extent(&part);
         off += (uint64_t)(e->src[i].ne[axis] * e->dst[0].nb[axis]);
-        status = copy_emit(e, &part, &e->src[i], err);
+        status = gpu_emit_copy(e, &part, &e->src[i], err);
     }
     return status;
 }

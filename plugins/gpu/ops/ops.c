@@ -26,6 +26,7 @@ gpu_emit_fn gpu_op_emitter(int32_t op) {
     case TDM_OP_COPY: return gpu_op_copy;
     case TDM_OP_CONCAT: return gpu_op_concat;
     case TDM_OP_REPEAT: return gpu_op_repeat;
+    case TDM_OP_EXCHANGE: return gpu_op_exchange;
     case TDM_OP_KV_WRITE: return gpu_op_kv_write;
     case TDM_OP_ATTENTION: return gpu_op_attention;
     case TDM_OP_KV_SHIFT: return gpu_op_kv_shift;

@@ -31,6 +31,7 @@ tdm_status gpu_op_repeat(gpu_emit *e, tdm_error *err);
 tdm_status gpu_op_get_rows(gpu_emit *e, tdm_error *err);
 tdm_status gpu_op_matmul(gpu_emit *e, tdm_error *err);
 tdm_status gpu_op_moe_ffn(gpu_emit *e, tdm_error *err);
+tdm_status gpu_op_exchange(gpu_emit *e, tdm_error *err);
 tdm_status gpu_op_kv_write(gpu_emit *e, tdm_error *err);
 tdm_status gpu_op_attention(gpu_emit *e, tdm_error *err);
 tdm_status gpu_op_kv_shift(gpu_emit *e, tdm_error *err);
@@ -42,5 +43,8 @@ tdm_status gpu_op_kv_import(gpu_emit *e, tdm_error *err);
 tdm_status gpu_fused_add_norm(gpu_emit *nodes, tdm_error *err);
 tdm_status gpu_fused_rope_write(gpu_emit *nodes, tdm_error *err);
 tdm_status gpu_fused_rope_attention(gpu_emit *nodes, tdm_error *err);
+
+/* Appends the step of a COPY: to = from, two values of one shape, converted. */
+tdm_status gpu_emit_copy(gpu_emit *e, const gpu_value *to, const gpu_value *from, tdm_error *err);
 
 #endif

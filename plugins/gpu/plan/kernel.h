@@ -21,6 +21,7 @@
     GPU_KERNEL_LIST_VALUES(KERNEL) \
     GPU_KERNEL_LIST_PRODUCTS(KERNEL) \
     GPU_KERNEL_LIST_CACHE(KERNEL) \
+    GPU_KERNEL_LIST_WIRE(KERNEL) \
     GPU_KERNEL_LIST_FUSED(KERNEL)
 
 /* The cache ops: ops/{cache,attention}.c. "page[7]" are the words of gpu_cache_words (ops/cache.h). */
@@ -117,6 +118,23 @@
      * n_part, stride[4] of o, stride[4] of ml, elements of dst. */ \
     KERNEL(MERGE, merge, 3, 0x1)
 
+/* The phases of EXCHANGE: ops/exchange.c. "area[3]" are the exchange's stage and the arena's
+ * area_stride, low half first; operands of the arena begin in area 0. */
+#define GPU_KERNEL_LIST_WIRE(KERNEL) \
+    /* An addend, converted. Operands arena, x (f32, contiguous), step. Words: elements, invocations, \
+     * area[3]. Spec: 0 = gpu_wire. An invocation for each element, or 32 elements of q8_0. */ \
+    KERNEL(WIRE_STORE, wire_store, 3, 0x1) \
+    /* The sum of addends and residual, exact to the bit. Operands y (contiguous), arena, step, residual \
+     * (contiguous). Words: elements of y, area[3]; elements of y that lie together in an addend, \
+     * and their divisor; from one such run to the next in the addend, and its first element; senders \
+     * and bytes from addend to addend, low halves first. Spec: 0 = gpu_wire, 1 = members, \
+     * 2 = 1 where there is a residual. */ \
+    KERNEL(WIRE_SUM, wire_sum, 4, 0x1) \
+    /* Bytes into the arena or out of it. Operands dst, src, step. Words: units, area[3]; units of the \
+     * part that lie together in the whole, and their divisor; from one such run to the next in the \
+     * whole, and its first unit. Spec: 0 = bytes of a unit, 1 = 1 where dst is the arena. */ \
+    KERNEL(WIRE_COPY, wire_copy, 3, 0x1)
+
 /* Several nodes in one: ops/fusions.c */
 #define GPU_KERNEL_LIST_FUSED(KERNEL) \
     /* sum = a + b, dst = RMS_NORM(sum), f32, all contiguous and of one shape; a workgroup for each \
@@ -194,6 +212,9 @@ typedef enum gpu_sort_stage {
     GPU_SORT_MERGE,    /* the strides below 1024 */
     GPU_SORT_STORE     /* the k first of each row */
 } gpu_sort_stage;
+
+/* What crosses in a sum. */
+typedef enum gpu_wire { GPU_WIRE_F32 = 0, GPU_WIRE_F16, GPU_WIRE_BF16, GPU_WIRE_Q8_0 } gpu_wire;
 
 /* How the elements of a value follow each other along axis 0. */
 typedef enum gpu_lane {

@@ -1,0 +1,212 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * exchange.c: steps of the phases of EXCHANGE that do not wait: PUBLISH writes this member's part to
+ * the arena, COLLECT computes the result from the arena (collective.h). The whole exchange is left to
+ * devices whose kernels may wait for other members.
+ */
+#include <stddef.h>
+#include <string.h>
+
+#include "plugins/gpu/ops/axes.h"
+#include "plugins/gpu/ops/ops.h"
+
+enum { X, ARENA, STEP, RESIDUAL, X2 };
+
+enum { GROUP_SIZE = 128, Q8_LEN = 32 };
+
+_Static_assert(offsetof(tdm_step_header, exchange_base) == 15 * sizeof(int32_t),
+               "shaders/arena.glsl reads exchange_base there");
+
+/* ---- Words ----------------------------------------------------------------------------------- */
+
+static void words_of_u64(int32_t word[2], uint64_t x) {
+    word[0] = (int32_t)(uint32_t)x;
+    word[1] = (int32_t)(uint32_t)(x >> 32);
+}
+
+/* The arena from byte `off` of area 0 on; kernels add the area (words `area`: stage, area_stride). */
+static gpu_operand arena_from(const gpu_emit *e, int32_t area[3], uint64_t off) {
+    gpu_operand operand = e->src[ARENA].place;
+    operand.off += off;
+    operand.size -= off;
+    area[0] = e->node->params.exchange.stage;
+    words_of_u64(&area[1], e->node->params.exchange.area_stride);
+    return operand;
+}
+
+/* A grid of an invocation for each of n, and n as a word. */
+static tdm_status invocations_set(const gpu_emit *e, gpu_step *step, int32_t *word, int64_t n,
+                                  tdm_error *err) {
+    tdm_status status = gpu_word(e, word, n, err);
+    if (status != TDM_OK) return status;
+    return gpu_step_grid(e, step, (n + GROUP_SIZE - 1) / GROUP_SIZE, err);
+}
+
+/* The bytes of source i in canonical order: where it lies, or in scratch. */
+static tdm_status dense_source(gpu_emit *e, int i, gpu_operand *out, tdm_error *err) {
+    gpu_value from = e->src[i];
+    *out = from.place;
+    if (gpu_value_is_contiguous(&from)) return TDM_OK;
+    tdm_type_info info = tdm_type_get_info(from.type);
+    if (info.block_len > 1) {
+        /* Rows of blocks as rows of 16-bit numbers, which a copy does not change. */
+        from.ne[0] = from.ne[0] / info.block_len * info.block_size / 2;
+        from.nb[0] = 2;
+        from.type = TDM_TYPE_F16;
+    }
+    gpu_value to = from;
+    to.nb[0] = tdm_type_get_info(from.type).block_size;
+    for (int k = 1; k < TDM_MAX_DIMS; k++) to.nb[k] = to.nb[k - 1] * to.ne[k - 1];
+    to.place = gpu_emit_scratch(e, (uint64_t)(to.nb[3] * to.ne[3]));
+    *out = to.place;
+    return gpu_emit_copy(e, &to, &from, err);
+}
+
+/* ---- Sums ------------------------------------------------------------------------------------ */
+
+static int32_t wire_of(int32_t type) {
+    switch (type) {
+    case TDM_TYPE_F16: return GPU_WIRE_F16;
+    case TDM_TYPE_BF16: return GPU_WIRE_BF16;
+    case TDM_TYPE_Q8_0: return GPU_WIRE_Q8_0;
+    default: return GPU_WIRE_F32;
+    }
+}
+
+static tdm_status addend_emit(gpu_emit *e, tdm_error *err) {
+    const tdm_exchange_params *p = &e->node->params.exchange;
+    gpu_step step = gpu_step_make(e, GPU_KERNEL_WIRE_STORE, GROUP_SIZE);
+    int64_t n = tdm_shape_count(e->src[X].ne);
+    if (n == 0) return TDM_OK;
+    tdm_status status = dense_source(e, X, &step.operand[1], err);
+    if (status != TDM_OK) return status;
+    int64_t n_unit = p->wire_type == TDM_TYPE_Q8_0 ? (n + Q8_LEN - 1) / Q8_LEN : n;
+    status = gpu_word(e, &step.word[0], n, err);
+    if (status == TDM_OK) status = invocations_set(e, &step, &step.word[1], n_unit, err);
+    if (status != TDM_OK) return status;
+    step.operand[0] =
+        arena_from(e, &step.word[2], p->data_off + (uint64_t)p->member * p->data_stride);
+    step.operand[2] = e->src[STEP].place;
+    step.spec[0] = wire_of(p->wire_type);
+    return gpu_emit_step(e, &step, err);
+}
+
+static tdm_status sum_emit(gpu_emit *e, tdm_error *err) {
+    const tdm_exchange_params *p = &e->node->params.exchange;
+    const gpu_value *y = &e->dst[0];
+    gpu_step step = gpu_step_make(e, GPU_KERNEL_WIRE_SUM, GROUP_SIZE);
+    int64_t n = tdm_shape_count(y->ne), inner = 1, run = n, whole = n, first = 0;
+    tdm_status status = TDM_OK;
+    if (n == 0) return TDM_OK;
+    if (p->kind == TDM_EXCHANGE_SUM_PART) {
+        for (int i = 0; i < p->axis; i++) inner *= y->ne[i];
+        run = y->ne[p->axis] * inner;
+        whole = p->whole * inner;
+        first = p->first * inner;
+    }
+    if (e->src[RESIDUAL].is_present) status = dense_source(e, RESIDUAL, &step.operand[3], err);
+    gpu_divisor divisor = gpu_divisor_make(run);
+    if (status == TDM_OK) status = invocations_set(e, &step, &step.word[0], n, err);
+    if (status == TDM_OK) status = gpu_word(e, &step.word[4], run, err);
+    if (status == TDM_OK) status = gpu_word(e, &step.word[7], whole, err);
+    if (status == TDM_OK) status = gpu_word(e, &step.word[8], first, err);
+    /* Elements of an addend. */
+    int32_t count;
+    if (status == TDM_OK) status = gpu_word(e, &count, n / run * whole, err);
+    if (status != TDM_OK) return status;
+    step.operand[0] = y->place;
+    step.operand[1] = arena_from(e, &step.word[1], p->data_off);
+    step.operand[2] = e->src[STEP].place;
+    step.word[5] = (int32_t)divisor.multiplier;
+    step.word[6] = divisor.shift;
+    words_of_u64(&step.word[9], p->senders);
+    words_of_u64(&step.word[11], p->data_stride);
+    step.spec[0] = wire_of(p->wire_type);
+    step.spec[1] = p->n_member;
+    step.spec[2] = e->src[RESIDUAL].is_present;
+    return gpu_emit_step(e, &step, err);
+}
+
+/* ---- Gathers --------------------------------------------------------------------------------- */
+
+/* A payload: a part of the result that lies in the arena, or the result. */
+typedef struct payload {
+    gpu_operand bytes; /* of the part or the result, in canonical order */
+    int64_t size;      /* of it */
+    int64_t run, whole,
+        first; /* bytes: a run of the part, of the result, and where a part begins */
+    uint64_t data_off;
+} payload;
+
+/* Bytes of `length` indices of an axis in canonical order; of axis 0 whole blocks. */
+static int64_t axis_size(const gpu_value *v, int axis, int64_t length) {
+    if (axis == 0) return (int64_t)tdm_type_row_size(v->type, length);
+    int64_t size = (int64_t)tdm_type_row_size(v->type, v->ne[0]) * length;
+    for (int i = 1; i < axis; i++) size *= v->ne[i];
+    return size;
+}
+
+/* The bytes that all of these are multiples of: 16, 4, 2 or 1. */
+static int32_t unit_of(const payload *l) {
+    int64_t all =
+        l->size | l->run | l->whole | l->first | (int64_t)l->bytes.off | (int64_t)l->data_off;
+    return all % 16 == 0 ? 16 : all % 4 == 0 ? 4 : all % 2 == 0 ? 2 : 1;
+}
+
+static tdm_status payload_emit(gpu_emit *e, const payload *l, bool publishes, tdm_error *err) {
+    gpu_step step = gpu_step_make(e, GPU_KERNEL_WIRE_COPY, GROUP_SIZE);
+    int32_t unit = unit_of(l);
+    gpu_divisor divisor = gpu_divisor_make(l->run / unit);
+    if (l->size == 0) return TDM_OK;
+    tdm_status status = invocations_set(e, &step, &step.word[0], l->size / unit, err);
+    if (status == TDM_OK) status = gpu_word(e, &step.word[4], l->run / unit, err);
+    if (status == TDM_OK) status = gpu_word(e, &step.word[7], l->whole / unit, err);
+    if (status == TDM_OK) status = gpu_word(e, &step.word[8], l->first / unit, err);
+    if (status != TDM_OK) return status;
+    step.word[5] = (int32_t)divisor.multiplier;
+    step.word[6] = divisor.shift;
+    gpu_operand arena = arena_from(e, &step.word[1], l->data_off);
+    step.operand[0] = publishes ? arena : l->bytes;
+    step.operand[1] = publishes ? l->bytes : arena;
+    step.operand[2] = e->src[STEP].place;
+    step.spec[0] = unit;
+    step.spec[1] = publishes;
+    return gpu_emit_step(e, &step, err);
+}
+
+static tdm_status part_emit(gpu_emit *e, int i, int32_t axis, int32_t first, int32_t whole,
+                            uint64_t data_off, tdm_error *err) {
+    const gpu_value *x = &e->src[i];
+    payload l = {.size = (int64_t)tdm_tensor_canonical_size(x->type, x->ne),
+                 .run = axis_size(x, axis, x->ne[axis]),
+                 .whole = axis_size(x, axis, whole),
+                 .first = axis_size(x, axis, first),
+                 .data_off = data_off};
+    if (l.size == 0) return TDM_OK;
+    tdm_status status = dense_source(e, i, &l.bytes, err);
+    return status != TDM_OK ? status : payload_emit(e, &l, true, err);
+}
+
+static tdm_status result_emit(gpu_emit *e, const gpu_value *y, uint64_t data_off, tdm_error *err) {
+    int64_t size = (int64_t)tdm_tensor_canonical_size(y->type, y->ne);
+    payload l = {.bytes = y->place, .size = size, .run = size, .whole = size, .data_off = data_off};
+    return payload_emit(e, &l, false, err);
+}
+
+static tdm_status gather_emit(gpu_emit *e, bool publishes, tdm_error *err) {
+    const tdm_exchange_params *p = &e->node->params.exchange;
+    tdm_status status = publishes ? part_emit(e, X, p->axis, p->first, p->whole, p->data_off, err)
+                                  : result_emit(e, &e->dst[0], p->data_off, err);
+    if (status != TDM_OK || p->data_off2 == 0) return status;
+    return publishes ? part_emit(e, X2, p->axis2, p->first2, p->whole2, p->data_off2, err)
+                     : result_emit(e, &e->dst[1], p->data_off2, err);
+}
+
+tdm_status gpu_op_exchange(gpu_emit *e, tdm_error *err) {
+    const tdm_exchange_params *p = &e->node->params.exchange;
+    bool publishes = p->phase == TDM_EXCHANGE_PUBLISH;
+    if (p->phase == TDM_EXCHANGE_WHOLE)
+        return gpu_refuse(e, err, "its kernels do not wait for other members; phases 1 and 2 run");
+    if (p->kind == TDM_EXCHANGE_GATHER) return gather_emit(e, publishes, err);
+    return publishes ? addend_emit(e, err) : sum_emit(e, err);
+}
