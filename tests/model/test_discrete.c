@@ -1,13 +1,16 @@
 /* SPDX-License-Identifier: MIT
  *
  * test_discrete.c: models on a device whose memory the host cannot touch (tests/plugins/discretes),
- * alone and in groups: the same bits as on the CPU behind it, limits, and loss at every call.
+ * alone and in groups: the same bits as on the CPU behind it, a step without copies, limits, and loss
+ * at every call.
  */
 #include "tests/model/rig.h"
 
 #include <dlfcn.h>
 
+#include "core/counters.h"
 #include "core/runtime.h"
+#include "tests/model/malloc_count.h"
 #include "tests/model/preset.h"
 
 enum { N_VOCAB = 384, N_PROMPT = 21, N_STEP = 6, N_ROW = N_STEP + 1 };
@@ -148,6 +151,57 @@ static void test_same_bits(void **state) {
         }
 }
 
+/* A generated token: one submission, one wait, nothing copied, bound, planned or allocated. */
+static void test_steady_step(void **state) {
+    (void)state;
+    static const struct {
+        const char *key;
+        int64_t per_step;
+    } device_counts[] = {{"submissions", 1}, {"uploads", 0}, {"downloads", 0},
+                         {"binds", 0},       {"plans", 0},   {"memory", 0}};
+    static const struct {
+        tdm_counter counter;
+        uint64_t per_step;
+    } counts[] = {{TDM_COUNTER_GRAPHS_PLANNED, 0}, {TDM_COUNTER_BINDS, 0},
+                  {TDM_COUNTER_ALLOCATIONS, 0},    {TDM_COUNTER_SUBMISSIONS, 1},
+                  {TDM_COUNTER_HOST_WAITS, 1},     {TDM_COUNTER_UPLOADS, 0},
+                  {TDM_COUNTER_DOWNLOADS, 0}};
+    enum { N_DEVICE = 6, N_COUNT = 7 };
+    tdm_error err = {0};
+    tdm_runtime *rt = runtime_make(NULL);
+    llm_model *model = NULL;
+    llm_context *ctx = NULL;
+    const llm_context_params params = {.struct_size = sizeof params, .n_ctx = 64};
+    rows ignored;
+    RIG_OK(llm_model_open(path, &model, &err));
+    tdm_open_device *dev = device_of(rt, "d0");
+    RIG_OK(llm_model_load(model, rt, &dev, 1, NULL, NULL, &err));
+    RIG_OK(llm_context_create(model, &params, &ctx, &err));
+    RIG_OK(decode_all(ctx, ignored, &err));
+    int64_t before[N_DEVICE];
+    uint64_t core[N_COUNT], mallocs = malloc_count_get();
+    for (int i = 0; i < N_DEVICE; i++) before[i] = discrete_get("c0", device_counts[i].key);
+    for (int i = 0; i < N_COUNT; i++) core[i] = tdm_counter_get(counts[i].counter);
+    enum { N = 10 };
+    for (int i = 0; i < N; i++) {
+        const int32_t token = i;
+        const llm_batch batch = {.tokens = &token, .n_tok = 1};
+        RIG_OK(llm_context_decode(ctx, &batch, &err));
+    }
+    assert_int_equal(malloc_count_get(), mallocs);
+    for (int i = 0; i < N_DEVICE; i++)
+        if (discrete_get("c0", device_counts[i].key) - before[i] != N * device_counts[i].per_step)
+            fail_msg("%s: %lld in %d steps", device_counts[i].key,
+                     (long long)(discrete_get("c0", device_counts[i].key) - before[i]), N);
+    for (int i = 0; i < N_COUNT; i++)
+        if (tdm_counter_get(counts[i].counter) - core[i] != N * counts[i].per_step)
+            fail_msg("%s: %llu in %d steps", tdm_counter_name(counts[i].counter),
+                     (unsigned long long)(tdm_counter_get(counts[i].counter) - core[i]), N);
+    llm_context_destroy(ctx);
+    llm_model_close(model);
+    tdm_runtime_destroy(rt);
+}
+
 /* Too little memory is a status with the sizes; what was allocated is free again. */
 static void test_limits(void **state) {
     (void)state;
@@ -253,9 +307,9 @@ static void test_member_lost(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_same_bits),          cmocka_unit_test(test_limits),
-        cmocka_unit_test(test_lost_at_every_call), cmocka_unit_test(test_groups),
-        cmocka_unit_test(test_member_lost),
+        cmocka_unit_test(test_same_bits), cmocka_unit_test(test_steady_step),
+        cmocka_unit_test(test_limits),    cmocka_unit_test(test_lost_at_every_call),
+        cmocka_unit_test(test_groups),    cmocka_unit_test(test_member_lost),
     };
     return cmocka_run_group_tests(tests, begin, rig_end);
 }
