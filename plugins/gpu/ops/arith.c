@@ -23,8 +23,10 @@ static tdm_status elements_set(const gpu_emit *e, gpu_step *step, int32_t *word,
     return status != TDM_OK ? status : gpu_step_grid(e, step, (n + per_group - 1) / per_group, err);
 }
 
-static tdm_status pair_emit(gpu_emit *e, gpu_pair_op op, tdm_act act, tdm_error *err) {
-    const gpu_value *dst = &e->dst[0], *values[] = {&e->src[0], &e->src[1], dst};
+/* dst = op(a, b); dst is contiguous. */
+static tdm_status pair_values_emit(gpu_emit *e, gpu_pair_op op, tdm_act act, const gpu_value *dst,
+                                   const gpu_value *a, const gpu_value *b, tdm_error *err) {
+    const gpu_value *values[] = {a, b, dst};
     gpu_step step = gpu_step_make(e, GPU_KERNEL_PAIR, GROUP_SIZE);
     int64_t n = tdm_shape_count(dst->ne);
     gpu_axes axes;
@@ -44,9 +46,27 @@ static tdm_status pair_emit(gpu_emit *e, gpu_pair_op op, tdm_act act, tdm_error 
     step.spec[5] = act;
     step.spec[6] = gpu_axes_lane(&axes, 2);
     step.operand[0] = dst->place;
-    step.operand[1] = e->src[0].place;
-    step.operand[2] = e->src[1].place;
+    step.operand[1] = a->place;
+    step.operand[2] = b->place;
     return gpu_emit_step(e, &step, err);
+}
+
+static tdm_status pair_emit(gpu_emit *e, gpu_pair_op op, tdm_act act, tdm_error *err) {
+    return pair_values_emit(e, op, act, &e->dst[0], &e->src[0], &e->src[1], err);
+}
+
+/* n elements of f32, one after the other. */
+static gpu_value floats_at(gpu_operand place, int64_t n) {
+    gpu_value v = {.is_present = true, .type = TDM_TYPE_F32, .ne = {n, 1, 1, 1}, .place = place};
+    v.nb[0] = sizeof(float);
+    v.nb[1] = v.nb[2] = v.nb[3] = n * (int64_t)sizeof(float);
+    return v;
+}
+
+tdm_status gpu_emit_glu(gpu_emit *e, tdm_act act, gpu_operand dst, gpu_operand gate, gpu_operand up,
+                        int64_t n, tdm_error *err) {
+    gpu_value to = floats_at(dst, n), a = floats_at(gate, n), b = floats_at(up, n);
+    return pair_values_emit(e, GPU_PAIR_GLU, act, &to, &a, &b, err);
 }
 
 static tdm_status unary_emit(gpu_emit *e, gpu_unary_op op, float a, float b, tdm_act act,

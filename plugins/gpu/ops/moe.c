@@ -89,29 +89,6 @@ static tdm_status pairs_emit(gpu_emit *e, const chunk *c, int src, gpu_operand x
     return gpu_product_emit(e, &p, err);
 }
 
-/* gate = act(gate) * up, n elements of each. */
-static tdm_status glu_emit(gpu_emit *e, gpu_operand gate, gpu_operand up, int64_t n,
-                           tdm_error *err) {
-    enum { GROUP = 128, WIDTH = 4 };
-    gpu_step step = gpu_step_make(e, GPU_KERNEL_PAIR, GROUP);
-    tdm_status status = gpu_word(e, &step.word[0], n, err);
-    if (status == TDM_OK)
-        status = gpu_step_grid(e, &step, (n + GROUP * WIDTH - 1) / (GROUP * WIDTH), err);
-    if (status != TDM_OK) return status;
-    for (int i = 1; i < TDM_MAX_DIMS; i++) step.word[i] = 1;
-    step.word[4] = step.word[8] = 1;
-    step.word[12] = step.word[0];
-    step.spec[0] = GPU_PAIR_GLU;
-    step.spec[1] = 1;
-    step.spec[2] = WIDTH;
-    step.spec[3] = step.spec[4] = GPU_LANE_DENSE;
-    step.spec[5] = e->node->params.moe.act;
-    step.operand[0] = gate;
-    step.operand[1] = gate;
-    step.operand[2] = up;
-    return gpu_emit_step(e, &step, err);
-}
-
 static tdm_status sum_emit(gpu_emit *e, const chunk *c, gpu_operand addends, tdm_error *err) {
     const gpu_value *id = &e->src[SRC_ID], *weight = &e->src[SRC_WEIGHT], *y = &e->dst[0];
     gpu_step step = gpu_step_make(e, GPU_KERNEL_MOE_SUM, SUM_GROUP);
@@ -152,7 +129,9 @@ static tdm_status chunk_emit(gpu_emit *e, chunk *c, tdm_error *err) {
     if (status == TDM_OK)
         status = pairs_emit(e, c, SRC_GATE, x_part, x_k, x_row, n_used, gate, err);
     if (status == TDM_OK) status = pairs_emit(e, c, SRC_UP, x_part, x_k, x_row, n_used, up, err);
-    if (status == TDM_OK && n_ff > 0) status = glu_emit(e, gate, up, c->n_pair * n_ff, err);
+    if (status == TDM_OK && n_ff > 0)
+        status = gpu_emit_glu(e, (tdm_act)e->node->params.moe.act, gate, gate, up, c->n_pair * n_ff,
+                              err);
     if (status == TDM_OK) status = pairs_emit(e, c, SRC_DOWN, gate, 1, n_ff, 1, out, err);
     return status != TDM_OK ? status : sum_emit(e, c, out, err);
 }
