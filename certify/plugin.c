@@ -127,14 +127,20 @@ static certify_verdict entry_check(certify *c) {
     return CERTIFY_PASSED;
 }
 
+/* Opens and closes twice: threads of a driver may stay after the first time, but not add up. */
 static certify_verdict deinit_check(certify *c) {
-    int n_thread = certify_thread_count();
-    tdm_buffer *buffer = NULL;
-    certify_verdict verdict = certify_open(c);
-    if (verdict != CERTIFY_PASSED && c->plugin == NULL) return verdict;
-    if (c->device != NULL && certify_alloc(c, 1000, &buffer) == CERTIFY_PASSED)
-        c->plugin->buffer->free(buffer);
-    certify_close(c);
+    int n_thread = 0;
+    for (int i = 0; i < 2; i++) {
+        tdm_buffer *buffer = NULL;
+        certify_verdict verdict = certify_open(c);
+        if (verdict != CERTIFY_PASSED && c->plugin == NULL) return verdict;
+        if (c->device != NULL && certify_alloc(c, 1000, &buffer) == CERTIFY_PASSED)
+            c->plugin->buffer->free(buffer);
+        certify_close(c);
+        if (i > 0) continue;
+        (void)certify_threads_settle(1); /* joined threads leave the system's list a moment later */
+        n_thread = certify_thread_count();
+    }
     if (c->host.offence[0] != 0) return certify_fail(c, "%s", c->host.offence);
     if (c->host.n_live != 0)
         return certify_fail(c, "%lld allocations of the host are not freed",

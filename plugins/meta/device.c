@@ -6,6 +6,8 @@
  */
 #include "plugins/meta/device.h"
 
+#include <strings.h>
+
 #include "plugins/meta/exchange/arena.h"
 #include "plugins/meta/share/limits.h"
 #include "plugins/meta/layout/partition.h"
@@ -90,6 +92,25 @@ static tdm_status member_open(meta_device *device, int32_t d, tdm_error *err) {
     if ((member->align & (member->align - 1)) != 0)
         return tdm_fail(err, TDM_INTERNAL, "member '%s': its alignment %llu is no power of two",
                         member->name, (unsigned long long)member->align);
+    return TDM_OK;
+}
+
+static bool is_same_card(const tdm_device_info *a, const tdm_device_info *b) {
+    if (a->pci_address[0] != 0 && strcasecmp(a->pci_address, b->pci_address) == 0) return true;
+    return a->has_uuid != 0 && b->has_uuid != 0 && memcmp(a->uuid, b->uuid, sizeof a->uuid) == 0;
+}
+
+tdm_status meta_duplicates_check(const meta_device *device, tdm_error *err) {
+    for (int32_t d = 1; d < device->n_member && !device->options.allows_duplicate; d++)
+        for (int32_t k = 0; k < d; k++) {
+            const meta_member *a = &device->members[k], *b = &device->members[d];
+            if (!is_same_card(&a->info, &b->info)) continue;
+            return tdm_fail(err, TDM_INVALID_ARGUMENT,
+                            "members '%s' (%s) and '%s' (%s) are the same card%s%s; leave one of "
+                            "them out, or set allow-duplicate = yes",
+                            a->name, a->acquired.plugin->name, b->name, b->acquired.plugin->name,
+                            a->info.pci_address[0] != 0 ? " at " : "", a->info.pci_address);
+        }
     return TDM_OK;
 }
 
@@ -200,6 +221,7 @@ static tdm_status device_open(tdm_instance *instance, const tdm_device_params *p
         device->n_member = d + 1;
         status = member_open(device, d, err);
     }
+    if (status == TDM_OK) status = meta_duplicates_check(device, err);
     if (status == TDM_OK) {
         meta_share_fill(device);
         meta_roles_assign(device);

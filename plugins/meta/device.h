@@ -23,6 +23,11 @@ void meta_share_fill(meta_device *device);
  * [setup] */
 void meta_roles_assign(meta_device *device);
 
+/* Refuses a card that is two members: two plugins may see one card, and it would be promised twice the
+ * memory it has. A card is known by PCI address or UUID; devices without either are exempt, and all
+ * are where the option allow-duplicate says so. TDM_INVALID_ARGUMENT names both. device.c. [setup] */
+tdm_status meta_duplicates_check(const meta_device *device, tdm_error *err);
+
 /* Reads a struct that the caller may know in a smaller or larger version; 0 is this one's size. */
 static inline void meta_struct_read(void *ours, size_t size, const void *theirs) {
     size_t given = 0;

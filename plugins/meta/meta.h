@@ -50,7 +50,8 @@ typedef struct meta_options {
     meta_experts experts;
     tdm_type reduce_type; /* f32 f16 bf16 q8_0 */
     bool checks_replicas;
-    double timeout; /* seconds until the watchdog gives up on a member */
+    bool allows_duplicate; /* one card may be two members */
+    double timeout;        /* seconds until the watchdog gives up on a member */
 } meta_options;
 
 /* Reads options (tdm_option of plugin.h). A failure names the unknown key or value and lists the

@@ -10,7 +10,9 @@
 
 #include "plugins/meta/meta.h"
 
-#define KEYS "members, share, split, reduce-type, attention, experts, check, timeout and reserve"
+#define KEYS                                                                                       \
+    "members, share, split, reduce-type, attention, experts, check, "                              \
+    "allow-duplicate, timeout and reserve"
 
 enum { DEFAULT_TIMEOUT = 60 };
 
@@ -159,6 +161,7 @@ static tdm_status option_read(const char *key, const char *value, meta_options *
     static const tdm_type reduce_types[] = {TDM_TYPE_F32, TDM_TYPE_F16, TDM_TYPE_BF16,
                                             TDM_TYPE_Q8_0};
     static const char *const checks[] = {"off", "replicas", NULL};
+    static const char *const no_yes[] = {"no", "yes", NULL};
     int32_t word = 0;
     tdm_status status = TDM_OK;
     if (strcmp(key, "members") == 0) return members_read(value, o, err);
@@ -182,6 +185,9 @@ static tdm_status option_read(const char *key, const char *value, meta_options *
     } else if (strcmp(key, "check") == 0) {
         status = word_read(key, value, checks, &word, err);
         o->checks_replicas = word == 1;
+    } else if (strcmp(key, "allow-duplicate") == 0) {
+        status = word_read(key, value, no_yes, &word, err);
+        o->allows_duplicate = word == 1;
     } else if (strcmp(key, "timeout") == 0) {
         if (!number_read(value, strlen(value), &o->timeout) || o->timeout <= 0 ||
             o->timeout > META_MAX_TIMEOUT)

@@ -12,7 +12,7 @@
 
 #include <cmocka.h>
 
-#include "plugins/meta/meta.h"
+#include "plugins/meta/device.h"
 
 enum { MAX_OPTION = 8 };
 
@@ -167,11 +167,56 @@ static void test_last_counts(void **context) {
     assert_int_equal(o.split, META_SPLIT_TENSOR);
 }
 
+static meta_device members_of(const char *allow) {
+    static const tdm_plugin plugins[2] = {{.name = "vulkan"}, {.name = "cuda"}};
+    meta_options o;
+    tdm_error err = {0};
+    assert_int_equal(READ("members", "a,b,c", "allow-duplicate", allow), TDM_OK);
+    meta_device device = {.options = o, .n_member = 3};
+    for (int32_t d = 0; d < 3; d++) {
+        device.members[d].name = (const char *const[3]){"a", "b", "c"}[d];
+        device.members[d].acquired.plugin = &plugins[d == 2];
+    }
+    return device;
+}
+
+/* One card under two plugins is refused by address or UUID, whatever the case of the letters. Devices
+ * without either are exempt. */
+static void test_duplicates(void **context) {
+    (void)context;
+    tdm_error err = {0};
+    static meta_device device;
+    device = members_of("no");
+    assert_int_equal(meta_duplicates_check(&device, &err), TDM_OK);
+    snprintf(device.members[0].info.pci_address, 16, "0000:0A:00.0");
+    snprintf(device.members[1].info.pci_address, 16, "0000:0b:00.0");
+    assert_int_equal(meta_duplicates_check(&device, &err), TDM_OK);
+    snprintf(device.members[2].info.pci_address, 16, "0000:0a:00.0");
+    assert_int_equal(meta_duplicates_check(&device, &err), TDM_INVALID_ARGUMENT);
+    assert_non_null(
+        strstr(err.message, "'a' (vulkan) and 'c' (cuda) are the same card at 0000:0A"));
+    assert_non_null(strstr(err.message, "allow-duplicate"));
+    device.options.allows_duplicate = true;
+    assert_int_equal(meta_duplicates_check(&device, &err), TDM_OK);
+    device = members_of("yes");
+    assert_true(device.options.allows_duplicate);
+    device = members_of("no");
+    memset(device.members[1].info.uuid, 7, 16);
+    memset(device.members[2].info.uuid, 7, 16);
+    device.members[1].info.has_uuid = 1; /* the other has none: zeros or rubbish do not count */
+    assert_int_equal(meta_duplicates_check(&device, &err), TDM_OK);
+    device.members[2].info.has_uuid = 1;
+    assert_int_equal(meta_duplicates_check(&device, &err), TDM_INVALID_ARGUMENT);
+    assert_non_null(strstr(err.message, "'b' (vulkan) and 'c' (cuda) are the same card;"));
+    device.members[2].info.uuid[15] = 8;
+    assert_int_equal(meta_duplicates_check(&device, &err), TDM_OK);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_defaults),    cmocka_unit_test(test_values),
         cmocka_unit_test(test_bad),         cmocka_unit_test(test_most),
-        cmocka_unit_test(test_last_counts),
+        cmocka_unit_test(test_last_counts), cmocka_unit_test(test_duplicates),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -27,9 +27,28 @@ static size_t common_size(size_t theirs, size_t ours) {
 
 /* ---- Devices ---- */
 
+/* For the fault eager: a thread for each count of devices, until the last instance ends. */
+enum { MAX_THREAD = 64 };
+static pthread_t threads[MAX_THREAD];
+static int n_thread, n_instance;
+static pthread_mutex_t thread_gate = PTHREAD_MUTEX_INITIALIZER;
+
+static void *thread_main(void *arg) {
+    pthread_mutex_lock(&thread_gate);
+    pthread_mutex_unlock(&thread_gate);
+    return arg;
+}
+
+static void thread_add(void) {
+    if (n_thread == MAX_THREAD) return;
+    if (n_thread == 0) pthread_mutex_lock(&thread_gate);
+    pthread_create(&threads[n_thread++], NULL, thread_main, NULL);
+}
+
 static tdm_status device_count(tdm_instance *instance, const tdm_device_params *params,
                                int32_t *n_out, tdm_error *err) {
     (void)instance, (void)params, (void)err;
+    if (null_has_fault("eager")) thread_add();
     *n_out = null_has_fault("count-reason") ? 0 : 1;
     return TDM_OK;
 }
@@ -262,17 +281,6 @@ tdm_status null_compute(tdm_device *device, const tdm_graph *graph, const tdm_bi
 
 static const tdm_host *last_host; /* for the fault static-host */
 
-/* For the fault eager: a thread that the first instance starts and the last one ends. */
-static pthread_t thread;
-static int n_instance;
-static pthread_mutex_t thread_gate = PTHREAD_MUTEX_INITIALIZER;
-
-static void *thread_main(void *arg) {
-    pthread_mutex_lock(&thread_gate);
-    pthread_mutex_unlock(&thread_gate);
-    return arg;
-}
-
 static void option_move(void);
 
 static tdm_status plugin_init(const tdm_host *host, tdm_instance **instance_out, tdm_error *err) {
@@ -280,19 +288,16 @@ static tdm_status plugin_init(const tdm_host *host, tdm_instance **instance_out,
     tdm_instance *instance = host->alloc(host->context, sizeof *instance, 0);
     if (instance == NULL) return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "null: out of memory");
     instance->host = host;
-    if (null_has_fault("eager") && n_instance++ == 0) {
-        pthread_mutex_lock(&thread_gate);
-        pthread_create(&thread, NULL, thread_main, NULL);
-    }
+    n_instance++;
     *instance_out = instance;
     return TDM_OK;
 }
 
 static void plugin_deinit(tdm_instance *instance) {
     const tdm_host *host = null_has_fault("static-host") ? last_host : instance->host;
-    if (null_has_fault("eager") && --n_instance == 0) {
+    if (--n_instance == 0 && n_thread > 0) {
         pthread_mutex_unlock(&thread_gate);
-        pthread_join(thread, NULL);
+        while (n_thread > 0) pthread_join(threads[--n_thread], NULL);
     }
     host->free(host->context, instance, sizeof *instance);
 }
