@@ -141,7 +141,33 @@ static certify_verdict constant_check(certify *c) {
     return verdict;
 }
 
-/* A device opens with each default, given as the host would. */
+/* Whether the command line gives this option. */
+static bool is_given(const certify *c, const char *key) {
+    for (int32_t i = 0; i < c->params->n_option; i++)
+        if (strcmp(c->params->options[i].key, key) == 0) return true;
+    return false;
+}
+
+/* Opens the device with the options of the command line and one more. */
+static tdm_status open_with(certify *c, const tdm_option *option, tdm_error *err) {
+    size_t n = (size_t)c->params->n_option;
+    tdm_option *options = calloc(n + 1, sizeof *options);
+    if (options == NULL) return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "no memory");
+    if (n > 0) memcpy(options, c->params->options, n * sizeof *options);
+    options[n] = *option;
+    tdm_device_params params = {.struct_size = sizeof params,
+                                .index = c->params->device,
+                                .n_option = (int32_t)n + 1,
+                                .options = options};
+    tdm_device *device = NULL;
+    tdm_status status = c->plugin->device->open(c->instance, &params, &device, err);
+    if (status == TDM_OK) c->plugin->device->close(device);
+    free(options);
+    return status;
+}
+
+/* A device opens with each default, given as the host would; one that the command line gives decides
+ * perhaps which devices there are, and stays. */
 static certify_verdict default_check(certify *c) {
     certify_verdict verdict = certify_load(c);
     if (verdict != CERTIFY_PASSED) return CERTIFY_SKIPPED;
@@ -152,17 +178,12 @@ static certify_verdict default_check(certify *c) {
         tdm_option_desc desc = tdm_option_desc_at(c->plugin->options, i);
         const char *text = desc.fallback != NULL ? desc.fallback : "";
         if (text[0] == 0 || strcmp(text, "auto") == 0 || desc.kind == TDM_OPTION_SIZE) continue;
-        tdm_option option = {desc.name, text};
-        tdm_device_params params = {.struct_size = sizeof params,
-                                    .index = c->params->device,
-                                    .n_option = 1,
-                                    .options = &option};
-        tdm_device *device = NULL;
+        if (is_given(c, desc.name)) continue;
+        const tdm_option option = {desc.name, text};
         tdm_error err = {.struct_size = sizeof err};
-        if (c->plugin->device->open(c->instance, &params, &device, &err) != TDM_OK)
+        if (open_with(c, &option, &err) != TDM_OK)
             return certify_fail(c, "%s = %.60s, its default, is refused: %.300s", desc.name, text,
                                 err.message);
-        c->plugin->device->close(device);
     }
     return CERTIFY_PASSED;
 }
