@@ -195,6 +195,7 @@ static void target_fill(vk_device *device) {
     t->max_trips = facts->is_cpu ? 65535 : 0;
     t->is_host = facts->is_integrated || facts->is_cpu;
     t->is_unfused = !o->has_fusion;
+    if (!o->has_lanes) t->product.lane_max_subgroup = -1;
     t->has_f16 = facts->has_f16 && o->has_f16;
     t->has_dot8 = facts->has_dot8 && o->has_dot8;
 }

@@ -15,8 +15,9 @@ static const tdm_option_desc descs[] = {
      .fallback = "no",
      .kind = TDM_OPTION_BOOL},
     {.name = "test-limits",
-     .help = "lower limits for tests: words such as shared=16384 group=128 subgroup=8 grid=64 "
-             "alloc=1048576 f16=no dot=no import=no map=no fuse=no, with blanks between them",
+     .help =
+         "lower limits for tests: words such as shared=16384 group=128 subgroup=8 grid=64 "
+         "alloc=1048576 f16=no dot=no import=no map=no fuse=no lanes=no, with blanks between them",
      .value_name = "WORDS",
      .kind = TDM_OPTION_TEXT},
 };
@@ -42,6 +43,7 @@ static tdm_status limit_parse(const char *word, size_t len, vk_options *o, tdm_e
                          : strcmp(text, "dot") == 0    ? &o->has_dot8
                          : strcmp(text, "import") == 0 ? &o->has_import
                          : strcmp(text, "fuse") == 0   ? &o->has_fusion
+                         : strcmp(text, "lanes") == 0  ? &o->has_lanes
                          : strcmp(text, "map") == 0    ? &o->has_map
                                                        : NULL;
             if (flag != NULL) {
@@ -62,7 +64,7 @@ static tdm_status limit_parse(const char *word, size_t len, vk_options *o, tdm_e
     }
     return tdm_fail(err, TDM_INVALID_ARGUMENT,
                     "test-limits: '%.*s' is not a limit; there are shared=N group=N subgroup=N "
-                    "grid=N alloc=N f16=no dot=no import=no map=no fuse=no",
+                    "grid=N alloc=N f16=no dot=no import=no map=no fuse=no lanes=no",
                     (int)len, word);
 }
 
@@ -79,8 +81,12 @@ static tdm_status limits_parse(const char *value, vk_options *o, tdm_error *err)
 
 tdm_status vk_options_parse(const tdm_option *options, int32_t n_option, vk_options *options_out,
                             tdm_error *err) {
-    vk_options o = {
-        .has_map = true, .has_import = true, .has_f16 = true, .has_dot8 = true, .has_fusion = true};
+    vk_options o = {.has_map = true,
+                    .has_import = true,
+                    .has_f16 = true,
+                    .has_dot8 = true,
+                    .has_fusion = true,
+                    .has_lanes = true};
     for (int32_t i = 0; i < n_option; i++) {
         const char *key = options[i].key;
         const char *value = options[i].value != NULL ? options[i].value : "";

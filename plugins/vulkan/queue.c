@@ -218,7 +218,9 @@ static void signal_attach(tdm_queue *queue, queue_job *job, const tdm_point *sig
     pthread_mutex_lock(&job->ring->mutex);
     job->n_ref++;
     pthread_mutex_unlock(&job->ring->mutex);
-    if (semaphore->attach(signal->semaphore, signal->value, &wait, NULL) == TDM_OK) return;
+    if (TDM_HAS(semaphore, attach) &&
+        semaphore->attach(signal->semaphore, signal->value, &wait, NULL) == TDM_OK)
+        return;
     tdm_status status = done_wait(queue->device, queue->ring->done, job->value, UINT64_MAX, &err);
     if (status == TDM_OK)
         semaphore->signal(signal->semaphore, signal->value);

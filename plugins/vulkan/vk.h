@@ -54,6 +54,7 @@ typedef struct vk_options {
     bool has_import;
     bool has_f16, has_dot8;
     bool has_fusion;      /* false: every node is planned by itself */
+    bool has_lanes;       /* false: products as with large subgroups */
     uint32_t shared_size; /* 0 = the device's */
     int32_t group_size;   /* 0 = the device's */
     int32_t subgroup;     /* 0 = chosen */

@@ -15,21 +15,32 @@
 #include "plugins/gpu/layout/page.h"
 #include "plugins/gpu/plan/plan.h"
 #include "tests/kernels/kv_scene.h"
+#include "tests/kernels/made_weight.h"
 #include "tests/kernels/op_case.h"
 
 static op_rig *reference, *fused, *single;
+/* The same with the kernels of devices with large subgroups. */
+static op_rig *fused_rows, *single_rows;
+
+static op_rig *rig_open(const char *limits) {
+    const tdm_option options[] = {{"allow-cpu", "yes"}, {"test-limits", limits}};
+    return op_rig_open_plugin("vulkan", options, 2);
+}
 
 static int rigs_open(void **state) {
-    const tdm_option options[] = {{"allow-cpu", "yes"}, {"test-limits", "fuse=no"}};
     (void)state;
     reference = op_rig_open("plain", "reference", 1);
-    fused = op_rig_open_plugin("vulkan", options, 1);
-    single = op_rig_open_plugin("vulkan", options, 2);
+    fused = rig_open("");
+    single = rig_open("fuse=no");
+    fused_rows = rig_open("lanes=no");
+    single_rows = rig_open("lanes=no fuse=no");
     return reference == NULL;
 }
 
 static int rigs_close(void **state) {
     (void)state;
+    op_rig_close(single_rows);
+    op_rig_close(fused_rows);
     op_rig_close(single);
     op_rig_close(fused);
     op_rig_close(reference);
@@ -70,17 +81,16 @@ static void check_near(const char *label, const char *what, const float *got, co
     if (!(nmse <= bound)) fail_msg("%s: %s: NMSE %.3g, bound %.3g", label, what, nmse, bound);
 }
 
-/* Runs a case on the three devices and compares. */
-static void case_check(op_case *c, int32_t saved, double bound) {
-    tdm_graph *graph = op_case_finish(c);
-    op_rig *rigs[] = {reference, single, fused};
+/* Runs a case on the CPU, on `alone` and on `together`, and compares. */
+static void case_run(const op_case *c, const tdm_graph *graph, op_rig *alone, op_rig *together,
+                     double bound) {
+    op_rig *rigs[] = {reference, alone, together};
     float *out[3][2] = {{NULL}};
-    check_saved(c->label, graph, saved);
-    for (int r = 0; r < 3 && fused != NULL; r++) {
+    for (int r = 0; r < 3; r++) {
         for (int i = 0; i < c->n_out; i++) out[r][i] = op_memory(c->out_count[i] * sizeof(float));
         op_case_run(c, rigs[r], graph, (void **)out[r]);
     }
-    for (int i = 0; i < c->n_out && fused != NULL; i++) {
+    for (int i = 0; i < c->n_out; i++) {
         check_near(c->label, "single nodes against the CPU", out[1][i], out[0][i], c->out_count[i],
                    bound);
         check_near(c->label, "fused against single nodes", out[2][i], out[1][i], c->out_count[i],
@@ -88,6 +98,15 @@ static void case_check(op_case *c, int32_t saved, double bound) {
     }
     for (int r = 0; r < 3; r++)
         for (int i = 0; i < 2; i++) free(out[r][i]);
+}
+
+static void case_check(op_case *c, int32_t saved, double bound) {
+    tdm_graph *graph = op_case_finish(c);
+    check_saved(c->label, graph, saved);
+    if (fused != NULL) {
+        case_run(c, graph, single, fused, bound);
+        case_run(c, graph, single_rows, fused_rows, bound);
+    }
     op_case_end(c, graph);
 }
 
@@ -113,6 +132,149 @@ static void add_norm(void **state) {
             op_case_output(&c, tdm_build_rms_norm(c.b, sum, weight, 1e-5f));
             if (kind == 3) op_case_output(&c, sum);
             case_check(&c, is_repeated ? 0 : 1, 1e-10);
+        }
+}
+
+/* ---- Products -------------------------------------------------------------------------------- */
+
+/* A weight of random blocks, private or plain. */
+static int32_t case_weight(op_case *c, uint64_t *seed, tdm_type type, int64_t k, int64_t n,
+                           int64_t n_matrix, uint32_t usage) {
+    int32_t w = tdm_build_weight(c->b, "w", type, OP_SHAPE(k, n, n_matrix, 1), usage);
+    c->args[c->n_arg++] =
+        (op_arg){.value = w, .data = made_weight_create(seed, type, MADE_RANDOM, k, n * n_matrix)};
+    return w;
+}
+
+/* A driver compiles a kernel for each combination, so they are few. */
+static const tdm_type product_types[] = {TDM_TYPE_F32, TDM_TYPE_Q4_0, TDM_TYPE_IQ2_XS};
+/* rows, tokens */
+static const int64_t product_shapes[][2] = {{7, 1}, {130, 5}, {97, 33}};
+
+static int64_t length_of(tdm_type type, size_t at) {
+    return !tdm_type_get_info(type).is_quantized && at % 2 == 1 ? 45 : 256;
+}
+
+static void matmul_add(void **state) {
+    (void)state;
+    uint64_t seed = OP_SEED;
+    for (size_t t = 0; t < OP_COUNT_OF(product_types); t++)
+        for (size_t s = 0; s < OP_COUNT_OF(product_shapes); s++)
+            for (int kind = (int)s; kind < (t == 0 ? 3 : (int)s + 1); kind++) {
+                const int64_t n = product_shapes[s][0], n_tok = product_shapes[s][1];
+                const int64_t k = length_of(product_types[t], s);
+                op_case c = op_case_begin("");
+                snprintf(c.label, sizeof c.label, "matmul of %s, add: [%d, %d], %d tokens, kind %d",
+                         tdm_type_name(product_types[t]), (int)k, (int)n, (int)n_tok, kind);
+                int32_t w = case_weight(&c, &seed, product_types[t], k, n, 1,
+                                        s == 1 ? 0 : TDM_USAGE_MATMUL);
+                int32_t x = op_case_floats(&c, &seed, OP_SHAPE(k, n_tok, 1, 1), 1);
+                int32_t other = op_case_floats(
+                    &c, &seed, kind == 2 ? OP_SHAPE(n, 1, 1, 1) : OP_SHAPE(n, n_tok, 1, 1), 40);
+                int32_t y = tdm_build_matmul(c.b, w, x);
+                y = kind == 1 ? tdm_build_add(c.b, other, y) : tdm_build_add(c.b, y, other);
+                op_case_output(&c, y);
+                case_check(&c, 1, 1e-8);
+            }
+}
+
+static void matmul_glu(void **state) {
+    (void)state;
+    uint64_t seed = OP_SEED;
+    for (size_t t = 0; t < OP_COUNT_OF(product_types); t++)
+        for (size_t s = 0; s < OP_COUNT_OF(product_shapes); s++) {
+            const int64_t n = product_shapes[s][0], n_tok = product_shapes[s][1];
+            const int64_t k = length_of(product_types[t], s);
+            op_case c = op_case_begin("");
+            snprintf(c.label, sizeof c.label, "matmuls of %s, glu: [%d, %d], %d tokens",
+                     tdm_type_name(product_types[t]), (int)k, (int)n, (int)n_tok);
+            int32_t gate = case_weight(&c, &seed, product_types[t], k, n, 1, TDM_USAGE_MATMUL);
+            int32_t up = case_weight(&c, &seed, product_types[t], k, n, 1, TDM_USAGE_MATMUL);
+            int32_t x = op_case_floats(&c, &seed, OP_SHAPE(k, n_tok, 1, 1), 0.2f);
+            gate = tdm_build_matmul(c.b, gate, x);
+            up = tdm_build_matmul(c.b, up, x);
+            op_case_output(&c, tdm_build_glu(c.b, gate, up, s % 2 ? TDM_ACT_GELU : TDM_ACT_SILU));
+            case_check(&c, 2, 1e-8);
+        }
+}
+
+/* Products that look like a pattern and are none. */
+static void matmul_not_fused(void **state) {
+    (void)state;
+    uint64_t seed = OP_SEED;
+    for (int kind = 0; kind < 5; kind++) {
+        op_case c = op_case_begin("");
+        snprintf(c.label, sizeof c.label, "no pattern, kind %d", kind);
+        int32_t x = op_case_floats(&c, &seed, OP_SHAPE(64, 3, 1, 1), 1);
+        int32_t v = case_weight(&c, &seed, TDM_TYPE_F16, 64, 6, 1, TDM_USAGE_MATMUL), w = -1;
+        if (kind < 3)
+            w = case_weight(&c, &seed, kind == 0 ? TDM_TYPE_F32 : TDM_TYPE_F16, 64, 6, 1,
+                            TDM_USAGE_MATMUL);
+        int32_t gate = tdm_build_matmul(c.b, v, x), up = -1;
+        switch (kind) {
+        case 0: /* two types */
+            up = tdm_build_matmul(c.b, w, x);
+            op_case_output(&c, tdm_build_glu(c.b, gate, up, TDM_ACT_SILU));
+            break;
+        case 1: /* two sources */
+            up = tdm_build_matmul(c.b, w, op_case_floats(&c, &seed, OP_SHAPE(64, 3, 1, 1), 1));
+            op_case_output(&c, tdm_build_glu(c.b, gate, up, TDM_ACT_SILU));
+            break;
+        case 2: /* one of them is read by others */
+            up = tdm_build_matmul(c.b, w, x);
+            op_case_output(&c, tdm_build_glu(c.b, gate, up, TDM_ACT_SILU));
+            op_case_output(&c, tdm_build_scale(c.b, up, 1, 0));
+            break;
+        case 3: /* an addend for each token */
+            up = op_case_floats(&c, &seed, OP_SHAPE(1, 3, 1, 1), 9);
+            op_case_output(&c, tdm_build_add(c.b, gate, up));
+            break;
+        default: /* an addend whose elements are strided */
+            up = op_case_floats(&c, &seed, OP_SHAPE(3, 6, 1, 1), 9);
+            op_case_output(&c, tdm_build_add(c.b, gate, tdm_build_permute(c.b, up, 1, 0, 2, 3)));
+        }
+        case_check(&c, 0, 1e-8);
+    }
+}
+
+/* A matrix for each head, as in latent attention. */
+static void matmul_heads_add(void **state) {
+    (void)state;
+    uint64_t seed = OP_SEED;
+    for (int64_t n_tok = 1; n_tok < 40; n_tok += 32) {
+        op_case c = op_case_begin("");
+        snprintf(c.label, sizeof c.label, "matmul of heads, add, %d tokens", (int)n_tok);
+        int32_t w = case_weight(&c, &seed, TDM_TYPE_Q8_0, 64, 24, 3, TDM_USAGE_MATMUL);
+        int32_t x = op_case_floats(&c, &seed, OP_SHAPE(64, 3, n_tok, 1), 1);
+        int32_t other = op_case_floats(&c, &seed, OP_SHAPE(24, 3, n_tok, 1), 9);
+        op_case_output(&c, tdm_build_add(c.b, other, tdm_build_matmul(c.b, w, x)));
+        case_check(&c, 1, 1e-8);
+    }
+}
+
+static void experts(void **state) {
+    (void)state;
+    uint64_t seed = OP_SEED;
+    enum { N_EXPERT = 5, N_USED = 2 };
+    for (size_t t = 0; t < OP_COUNT_OF(product_types); t += 2)
+        for (int64_t n_tok = 2; n_tok < 30; n_tok += 19) {
+            const int64_t n = 256, n_ff = 256;
+            op_case c = op_case_begin("");
+            snprintf(c.label, sizeof c.label, "experts of %s, %d tokens",
+                     tdm_type_name(product_types[t]), (int)n_tok);
+            int32_t w[3];
+            for (int i = 0; i < 3; i++)
+                w[i] = case_weight(&c, &seed, product_types[t], i < 2 ? n : n_ff, i < 2 ? n_ff : n,
+                                   N_EXPERT, TDM_USAGE_EXPERT);
+            int32_t *ids = op_memory((size_t)(N_USED * n_tok) * sizeof *ids);
+            for (int64_t i = 0; i < N_USED * n_tok; i++)
+                ids[i] = (int32_t)(op_random_next(&seed) % (N_EXPERT + 1)) - (i % 7 == 0);
+            int32_t x = op_case_floats(&c, &seed, OP_SHAPE(n, n_tok, 1, 1), 0.2f);
+            int32_t id = op_case_input(&c, TDM_TYPE_I32, OP_SHAPE(N_USED, n_tok, 1, 1), ids);
+            int32_t weight = op_case_floats(&c, &seed, OP_SHAPE(N_USED, n_tok, 1, 1), 1);
+            op_case_output(&c, tdm_build_moe_ffn(c.b, x, id, weight, w[0], w[1], w[2], TDM_ACT_SILU,
+                                                 0, N_EXPERT + 1));
+            case_check(&c, 2, 1e-8);
         }
 }
 
@@ -291,7 +453,12 @@ static void ropes(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(matmul_heads_add),
+        cmocka_unit_test(experts),
         cmocka_unit_test(add_norm),
+        cmocka_unit_test(matmul_add),
+        cmocka_unit_test(matmul_glu),
+        cmocka_unit_test(matmul_not_fused),
         cmocka_unit_test(ropes),
     };
     return cmocka_run_group_tests(tests, rigs_open, rigs_close);

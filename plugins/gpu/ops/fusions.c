@@ -37,8 +37,42 @@ static bool rope_attention_match(const gpu_uses *uses, int32_t node, gpu_fused *
     return rope_match(uses, node, TDM_OP_ATTENTION, out);
 }
 
+/* The MATMUL that writes the value, where no other node reads it. */
+static int32_t inner_matmul(const gpu_uses *uses, int32_t value) {
+    return gpu_uses_is_inner(uses, value) ? gpu_uses_writer(uses, value, TDM_OP_MATMUL) : -1;
+}
+
+/* MATMUL gate and MATMUL up of the same x, then GLU. */
+static bool matmul_glu_match(const gpu_uses *uses, int32_t node, gpu_fused *out) {
+    const tdm_node *glu = node_if(uses, node, TDM_OP_GLU);
+    if (glu == NULL) return false;
+    int32_t gate = inner_matmul(uses, glu->src[0]), up = inner_matmul(uses, glu->src[1]);
+    *out = (gpu_fused){.node = {gate, up, node}, .n = 3};
+    return gate >= 0 && up >= 0 &&
+           tdm_graph_node(uses->graph, gate)->src[1] == tdm_graph_node(uses->graph, up)->src[1];
+}
+
+/* ADD of a residual or a bias and a MATMUL, which is the ADD's source `src`. */
+static bool add_match(const gpu_uses *uses, int32_t node, int src, gpu_fused *out) {
+    const tdm_node *add = node_if(uses, node, TDM_OP_ADD);
+    int32_t matmul = add == NULL ? -1 : inner_matmul(uses, add->src[src]);
+    *out = (gpu_fused){.node = {matmul, node}, .n = 2};
+    return matmul >= 0;
+}
+
+static bool matmul_add_match(const gpu_uses *uses, int32_t node, gpu_fused *out) {
+    return add_match(uses, node, 0, out);
+}
+
+static bool add_matmul_match(const gpu_uses *uses, int32_t node, gpu_fused *out) {
+    return add_match(uses, node, 1, out);
+}
+
 const gpu_fusion *gpu_fusions(int32_t *n_out) {
     static const gpu_fusion fusions[] = {
+        {"matmul, matmul, glu", matmul_glu_match, gpu_fused_matmul_glu},
+        {"add of a matmul", add_matmul_match, gpu_fused_add_matmul},
+        {"matmul, add", matmul_add_match, gpu_fused_matmul_add},
         {"add, rms_norm", add_norm_match, gpu_fused_add_norm},
         {"rope, kv_write", rope_write_match, gpu_fused_rope_write},
         {"rope, attention", rope_attention_match, gpu_fused_rope_attention},

@@ -65,10 +65,10 @@ static tdm_status sort_emit(gpu_emit *e, chunk *c, tdm_error *err) {
     return gpu_emit_step(e, &step, err);
 }
 
-/* dst = the matrices of `src` times x, by pair. */
-static tdm_status pairs_emit(gpu_emit *e, const chunk *c, int src, gpu_operand x,
-                             int64_t x_stride_k, int64_t x_stride, int32_t x_per_token,
-                             gpu_operand dst, tdm_error *err) {
+/* dst = the matrices of `src` times x, by pair; with `up` (nullable), act of it times up's. */
+static tdm_status pairs_emit(gpu_emit *e, const chunk *c, int src, const gpu_value *up,
+                             gpu_operand x, int64_t x_stride_k, int64_t x_stride,
+                             int32_t x_per_token, gpu_operand dst, tdm_error *err) {
     const gpu_value *w = &e->src[src], *id = &e->src[SRC_ID];
     gpu_product p = {
         .w = w,
@@ -85,6 +85,8 @@ static tdm_status pairs_emit(gpu_emit *e, const chunk *c, int src, gpu_operand x
         .first_expert = e->node->params.moe.first_expert,
         .id_stride = {stride_of(id, 0), stride_of(id, 1)},
         .n_tile = c->n_tile,
+        .up = up,
+        .act = e->node->params.moe.act,
     };
     return gpu_product_emit(e, &p, err);
 }
@@ -121,18 +123,24 @@ static tdm_status chunk_emit(gpu_emit *e, chunk *c, tdm_error *err) {
     int64_t n = x->ne[0], n_ff = e->src[SRC_GATE].ne[1];
     int32_t n_used = (int32_t)e->src[SRC_ID].ne[0];
     uint64_t h_size = (uint64_t)(c->n_pair * n_ff) * sizeof(float);
-    gpu_operand gate = gpu_emit_scratch(e, h_size), up = gpu_emit_scratch(e, h_size);
+    const gpu_value *gate = &e->src[SRC_GATE], *up = &e->src[SRC_UP];
+    bool is_fused = !e->target->is_unfused && gpu_product_is_pair(gate, up);
+    gpu_operand hidden = gpu_emit_scratch(e, h_size), other = {0};
     gpu_operand out = gpu_emit_scratch(e, (uint64_t)(c->n_pair * n) * sizeof(float));
     gpu_operand x_part = part_from(x, c->token);
     int64_t x_k = n == 1 ? 1 : stride_of(x, 0), x_row = stride_of(x, 1);
     tdm_status status = c->n_tok >= SORT_FROM ? sort_emit(e, c, err) : TDM_OK;
     if (status == TDM_OK)
-        status = pairs_emit(e, c, SRC_GATE, x_part, x_k, x_row, n_used, gate, err);
-    if (status == TDM_OK) status = pairs_emit(e, c, SRC_UP, x_part, x_k, x_row, n_used, up, err);
-    if (status == TDM_OK && n_ff > 0)
-        status = gpu_emit_glu(e, (tdm_act)e->node->params.moe.act, gate, gate, up, c->n_pair * n_ff,
-                              err);
-    if (status == TDM_OK) status = pairs_emit(e, c, SRC_DOWN, gate, 1, n_ff, 1, out, err);
+        status = pairs_emit(e, c, SRC_GATE, is_fused ? up : NULL, x_part, x_k, x_row, n_used,
+                            hidden, err);
+    if (!is_fused && status == TDM_OK) {
+        other = gpu_emit_scratch(e, h_size);
+        status = pairs_emit(e, c, SRC_UP, NULL, x_part, x_k, x_row, n_used, other, err);
+        if (status == TDM_OK && n_ff > 0)
+            status = gpu_emit_glu(e, (tdm_act)e->node->params.moe.act, hidden, hidden, other,
+                                  c->n_pair * n_ff, err);
+    }
+    if (status == TDM_OK) status = pairs_emit(e, c, SRC_DOWN, NULL, hidden, 1, n_ff, 1, out, err);
     return status != TDM_OK ? status : sum_emit(e, c, out, err);
 }
 

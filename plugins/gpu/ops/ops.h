@@ -21,6 +21,9 @@ TDM_OP_LIST(GPU_OP_DECLARE_)
 tdm_status gpu_fused_add_norm(gpu_emit *nodes, tdm_error *err);
 tdm_status gpu_fused_rope_write(gpu_emit *nodes, tdm_error *err);
 tdm_status gpu_fused_rope_attention(gpu_emit *nodes, tdm_error *err);
+tdm_status gpu_fused_matmul_glu(gpu_emit *nodes, tdm_error *err);
+tdm_status gpu_fused_matmul_add(gpu_emit *nodes, tdm_error *err);
+tdm_status gpu_fused_add_matmul(gpu_emit *nodes, tdm_error *err);
 
 /* Appends the step of a GLU over n elements that lie one after the other: dst = act(gate) * up. dst
  * may be gate. */

@@ -8,6 +8,8 @@
  */
 #include "plugins/gpu/ops/product.h"
 
+#include <string.h>
+
 #include "plugins/gpu/layout/weight.h"
 #include "quant/grids.h"
 
@@ -160,6 +162,14 @@ static choice choose(const gpu_target *t, const gpu_product *p, int64_t n_group)
                     .trips = n_group};
 }
 
+/* With a second matrix, half of the rows of a tile are those of it. */
+static void parts_set(choice *c) {
+    if (c->rows > 1)
+        c->row_tile /= 2;
+    else
+        c->rows = 2;
+}
+
 /* ---- The step -------------------------------------------------------------------------------- */
 
 static bool x_is_wide(const gpu_product *p) {
@@ -184,7 +194,9 @@ static tdm_status words_fill(gpu_emit *e, const gpu_product *p, gpu_step *step, 
         [9] = p->y_stride_matrix,
         [10] = p->y_stride,
         [14] = p->x_stride_k,
-        [15] = p->first_expert,
+        [15] = p->mode != GPU_PRODUCT_PLAIN ? p->first_expert
+               : p->is_bias                 ? p->bias_stride
+                                            : 1,
         [16] = p->w->ne[2],
         [17] = p->id_stride[0],
         [18] = p->id_stride[1],
@@ -197,6 +209,23 @@ static tdm_status words_fill(gpu_emit *e, const gpu_product *p, gpu_step *step, 
                             : gpu_weight_words(e, p->w, &step->word[11], &step->spec[1], err);
 }
 
+bool gpu_product_is_pair(const gpu_value *w, const gpu_value *up) {
+    return w->type == up->type && w->usage == up->usage &&
+           w->place.off % 16 == up->place.off % 16 && memcmp(w->ne, up->ne, sizeof w->ne) == 0 &&
+           memcmp(w->nb, up->nb, sizeof w->nb) == 0;
+}
+
+/* What is done with sums: shaders/product.glsl. */
+static void end_set(gpu_step *step, const gpu_product *p) {
+    if (p->up != NULL) {
+        step->spec[7] = GPU_PRODUCT_END_GLU + p->act;
+        step->operand[3] = p->up->place;
+    } else if (p->addend.space != GPU_SPACE_NONE) {
+        step->spec[7] = p->is_bias ? GPU_PRODUCT_END_BIAS : GPU_PRODUCT_END_ADD;
+        step->operand[3] = p->addend;
+    }
+}
+
 tdm_status gpu_product_emit(gpu_emit *e, const gpu_product *p, tdm_error *err) {
     const gpu_value *w = p->w;
     int64_t k_group = (w->ne[0] + GROUP_LEN - 1) / GROUP_LEN, n_tile;
@@ -204,6 +233,7 @@ tdm_status gpu_product_emit(gpu_emit *e, const gpu_product *p, tdm_error *err) {
     tdm_status status = gpu_weight_check(e, w, err);
     if (status != TDM_OK) return status;
     choice c = choose(e->target, p, k_group);
+    if (p->up != NULL) parts_set(&c);
     gpu_step step = gpu_step_make(e, c.kernel, c.group_size);
     if (p->mode == GPU_PRODUCT_PLAIN)
         n_tile = (p->n_column + c.columns - 1) / c.columns * w->ne[2];
@@ -225,5 +255,6 @@ tdm_status gpu_product_emit(gpu_emit *e, const gpu_product *p, tdm_error *err) {
     step.operand[2] = p->x;
     step.operand[4] = p->index;
     step.operand[5] = gpu_weight_grid(e, w->type);
+    end_set(&step, p);
     return gpu_emit_step(e, &step, err);
 }

@@ -27,10 +27,19 @@ typedef struct gpu_product {
     int64_t n_used, first_expert; /* PAIRS */
     int64_t id_stride[2];         /* PAIRS */
     int64_t n_tile;               /* SORTED: tiles, those without pairs included */
+    /* What is stored instead of y, of one kind at most. */
+    const gpu_value *up; /* act(y) * (up x); up has the type, shape and strides of w. NULL = not */
+    int32_t act;         /* tdm_act */
+    gpu_operand addend;  /* y + addend; absent = not. PLAIN */
+    bool is_bias;        /* the addend is a value for each row, else it has the strides of y */
+    int64_t bias_stride; /* elements */
 } gpu_product;
 
 /* Columns that a tile of a SORTED product has on this device. */
 int32_t gpu_product_sorted_columns(const gpu_target *target);
+
+/* True where two matrices may be `w` and `up` of a product. */
+bool gpu_product_is_pair(const gpu_value *w, const gpu_value *up);
 
 /* Appends the step. Nothing is appended where y has no elements. */
 tdm_status gpu_product_emit(gpu_emit *e, const gpu_product *p, tdm_error *err);

@@ -153,13 +153,13 @@
      * invocation for each 32 elements of each row of dst. */ \
     KERNEL(GET_ROWS, get_rows, 6, 0x1) \
     /* PRODUCT: y of a column = its matrix times x of the column (ops/product.h). Operands dst, \
-     * weight, x, -, ids or sorted table, grid. Words: 0 rows n, 1 k, 2 columns of each matrix \
-     * (PAIRS: pairs; SORTED: tiles), 3, 4 column_ne (PAIRS: 3 = n_used; PAIRS, SORTED: 4 = pairs \
+     * weight, x, what a sum is combined with, ids or sorted table, grid. Words: 0 rows n, 1 k, \
+     * 2 columns of each matrix (PAIRS: pairs; SORTED: tiles), 3, 4 column_ne (PAIRS: 3 = n_used; PAIRS, SORTED: 4 = pairs \
      * that share a row of x), 5 to 7 x strides, 8 x stride from matrix to matrix, 9 y stride from \
      * matrix to matrix, 10 y stride from column to column, 11 s0, 12 s1, 13 s2, 14 x stride along k, \
-     * 15 first expert, 16 matrices, 17, 18 id strides, 19 workgroups with work. Spec: 2 = rows and \
-     * 3 = columns of a tile, 4 = gpu_product_mode, 5 = subgroup size. A workgroup for each tile, \
-     * tiles of rows first, then of columns, then matrices. \
+     * 15 first expert (PLAIN: stride of operand 3), 16 matrices, 17, 18 id strides, 19 workgroups with work. Spec: 2 = rows and \
+     * 3 = columns of a tile, 4 = gpu_product_mode, 5 = subgroup size, 7 = gpu_product_end. A \
+     * workgroup for each tile, tiles of rows first, then of columns, then matrices. \
      * Up to 8 columns: the threads divide k. Spec 2: rows of the workgroup. */ \
     KERNEL(PRODUCT_ROW, product_row, 6, 0x1) \
     /* PRODUCT for small subgroups. Spec 2: rows of a thread. */ \
@@ -230,6 +230,14 @@ typedef enum gpu_product_flag {
     GPU_PRODUCT_WIDE_WEIGHT = 2, /* plain type: dense rows of whole groups of 32, 8-byte aligned */
     GPU_PRODUCT_WIDE_X = 4       /* x likewise, in every column */
 } gpu_product_flag;
+
+/* Spec number 7 of products: what is done with a sum before it is stored. */
+typedef enum gpu_product_end {
+    GPU_PRODUCT_END_NONE = 0,
+    GPU_PRODUCT_END_ADD,    /* operand 3, with the strides of y, is added */
+    GPU_PRODUCT_END_BIAS,   /* operand 3, a value for each row, is added; word 15 is its stride */
+    GPU_PRODUCT_END_GLU = 4 /* + tdm_act: act(sum) * (sum of the matrices of operand 3) */
+} gpu_product_end;
 
 typedef enum gpu_product_mode {
     GPU_PRODUCT_PLAIN = 0, /* columns of each matrix by number */

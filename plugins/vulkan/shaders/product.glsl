@@ -5,6 +5,7 @@
 //
 // A column is a row of x: y of a column is the matrix times it.
 #include "dequant.glsl"
+#include "math.glsl"
 
 const int MODE_PLAIN = 0;  // columns of a matrix by number
 const int MODE_PAIRS = 1;  // a column is a pair of a token and one of its experts, in their order
@@ -15,6 +16,12 @@ const bool X_IS_WIDE = (SPEC1 & 4) != 0;
 const int TILE_ROWS = SPEC2 < 1 ? 1 : SPEC2;
 const int TILE_COLUMNS = SPEC3 < 1 ? 1 : SPEC3;
 const int MODE = SPEC4;
+
+// What is done with a sum before it is stored: gpu_product_end.
+const bool IS_GLU = SPEC7 >= 4;                   // the tdm_act is SPEC7 - 4
+const bool HAS_ADDEND = SPEC7 == 1 || SPEC7 == 2; // 1: strides of y; 2: a value for each row
+// Matrices whose rows a tile has in turn: of GLU the second is `up`.
+const int N_PART = IS_GLU ? 2 : 1;
 
 struct Tile {
     uint row;      // first of the tile
@@ -76,17 +83,28 @@ uint64_t x_address(Tile t, uint column) {
     return args.address[2] + 4 * uint64_t(at);
 }
 
-F32 y_get(Tile t, uint column) {
+// The elements of y before those of a column.
+uint y_at(Tile t, uint column) {
     uint at = column * uint(args.word[10]);
     if (MODE == MODE_PLAIN) at += t.matrix * uint(args.word[9]);
-    return F32(args.address[0] + 4 * uint64_t(at));
+    return at;
 }
 
-// Row `row` of the tile's matrix; the last row where there is none.
-WeightRow product_row(Tile t, uint row) {
+// Stores y of a row of the column at `at`; `up` is the sum of the second matrix. Nothing where there
+// is no such row.
+void y_store(uint at, uint row, float sum, float up) {
+    if (row >= uint(args.word[0])) return;
+    if (IS_GLU) sum = act_of(SPEC7 - 4, sum) * up;
+    if (HAS_ADDEND)
+        sum += F32(args.address[3] + 4 * uint64_t(SPEC7 == 1 ? at : 0)).at[row * args.word[15]];
+    F32(args.address[0] + 4 * uint64_t(at)).at[row] = sum;
+}
+
+// Row `row` of the tile's matrix, of `up` where part is 1; the last row where there is none.
+WeightRow product_row(Tile t, uint row, int part) {
     row = min(row, uint(args.word[0]) - 1);
     uint64_t block = uint64_t(t.matrix) * uint(args.word[13]) + uint64_t(row) * uint(args.word[12]);
-    return weight_row(args.address[1], uint64_t(args.word[13]) * uint(args.word[16]), block,
+    return weight_row(args.address[part == 0 ? 1 : 3], uint64_t(args.word[13]) * uint(args.word[16]), block,
                       uint(args.word[11]));
 }
 

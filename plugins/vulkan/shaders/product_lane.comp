@@ -73,23 +73,29 @@ void column_add(uint64_t x, uint first, inout vec4 sum) {
 
 void column_store(Tile t, uint c, uint row, vec4 sum) {
     if (c >= t.n_column) return;
-    uint n = uint(args.word[0]), step = gl_WorkGroupSize.x;
-    F32 y = y_get(t, column_number(t, c));
-    if (row < n) y.at[row] = sum.x;
-    if (row + step < n) y.at[row + step] = sum.y;
-    if (row + 2 * step < n) y.at[row + 2 * step] = sum.z;
-    if (row + 3 * step < n) y.at[row + 3 * step] = sum.w;
+    uint at = y_at(t, column_number(t, c)), step = gl_WorkGroupSize.x;
+    if (IS_GLU) {
+        y_store(at, row, sum.x, sum.y);
+        y_store(at, row + step, sum.z, sum.w);
+    } else {
+        y_store(at, row, sum.x, 0);
+        y_store(at, row + step, sum.y, 0);
+        y_store(at, row + 2 * step, sum.z, 0);
+        y_store(at, row + 3 * step, sum.w, 0);
+    }
 }
 
 #define X_OF(c) x_address(t, column_number(t, min(c, t.n_column - 1)))
 
 void main() {
-    Tile t = tile_get(gl_WorkGroupSize.x * ROWS);
+    Tile t = tile_get(gl_WorkGroupSize.x * ROWS / N_PART);
     if (t.n_column == 0) return;
     uint lane = gl_SubgroupInvocationID, row = t.row + gl_SubgroupID * LANES + lane;
     uint k = uint(args.word[1]), n_group = (k + 31) / 32, step = gl_WorkGroupSize.x;
-    WeightRow r0 = product_row(t, row), r1 = product_row(t, row + step);
-    WeightRow r2 = product_row(t, row + 2 * step), r3 = product_row(t, row + 3 * step);
+    // GLU: a row of gate, the same of up, then the next of both.
+    WeightRow r0 = product_row(t, row, 0), r1 = product_row(t, IS_GLU ? row : row + step, N_PART - 1);
+    WeightRow r2 = product_row(t, IS_GLU ? row + step : row + 2 * step, 0);
+    WeightRow r3 = product_row(t, IS_GLU ? row + step : row + 3 * step, N_PART - 1);
     uint64_t x0 = X_OF(0), x1 = X_OF(1), x2 = X_OF(2), x3 = X_OF(3);
     uint64_t x4 = X_OF(4), x5 = X_OF(5), x6 = X_OF(6), x7 = X_OF(7);
     vec4 y0 = vec4(0), y1 = vec4(0), y2 = vec4(0), y3 = vec4(0);

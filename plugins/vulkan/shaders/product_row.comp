@@ -13,13 +13,13 @@ const int N_SUM = TILE_ROWS * TILE_COLUMNS;
 shared float sums[32 * N_SUM];
 
 void main() {
-    Tile t = tile_get(TILE_ROWS);
+    Tile t = tile_get(TILE_ROWS / N_PART);
     if (t.n_column == 0) return;
     uint k = uint(args.word[1]), n_group = (k + 31) / 32;
     WeightRow rows[TILE_ROWS];
     uint64_t x[TILE_COLUMNS];
     float sum[N_SUM];
-    [[unroll]] for (int r = 0; r < TILE_ROWS; r++) rows[r] = product_row(t, t.row + r);
+    [[unroll]] for (int r = 0; r < TILE_ROWS; r++) rows[r] = product_row(t, t.row + r / N_PART, r % N_PART);
     [[unroll]] for (int c = 0; c < TILE_COLUMNS; c++)
         x[c] = x_address(t, column_number(t, min(c, t.n_column - 1)));
     [[unroll]] for (int i = 0; i < N_SUM; i++) sum[i] = 0;
@@ -66,8 +66,9 @@ void main() {
     if (!subgroupElect()) return;
     [[unroll]] for (int c = 0; c < TILE_COLUMNS; c++) {
         if (c >= t.n_column) break;
-        F32 y = y_get(t, column_number(t, c));
-        [[unroll]] for (int r = 0; r < TILE_ROWS; r++)
-            if (t.row + r < uint(args.word[0])) y.at[t.row + r] = sum[r * TILE_COLUMNS + c];
+        uint at = y_at(t, column_number(t, c));
+        [[unroll]] for (int r = 0; r < TILE_ROWS; r += N_PART)
+            y_store(at, t.row + r / N_PART, sum[r * TILE_COLUMNS + c],
+                    sum[(r + N_PART - 1) * TILE_COLUMNS + c]);
     }
 }

@@ -31,11 +31,11 @@ void tiles_load(WeightRow row, uint64_t x, uint g, uint k, uint thread) {
 }
 
 void main() {
-    Tile t = tile_get(ROWS);
+    Tile t = tile_get(ROWS / N_PART);
     if (t.n_column == 0) return;
     uint thread = gl_LocalInvocationID.x;
     uint k = uint(args.word[1]), n_group = (k + DEPTH - 1) / DEPTH;
-    WeightRow row = product_row(t, t.row + thread % ROWS);
+    WeightRow row = product_row(t, t.row + thread % ROWS / N_PART, int(thread) % N_PART);
     uint64_t x = x_address(t, column_number(t, min(thread % COLUMNS, t.n_column - 1)));
     uint row_first = thread % 16 * 4, column_first = thread / 16 * 4;
     float sum[16];
@@ -53,9 +53,9 @@ void main() {
     }
     [[unroll]] for (uint c = 0; c < 4; c++) {
         if (column_first + c >= t.n_column) break;
-        F32 y = y_get(t, column_number(t, column_first + c));
-        [[unroll]] for (uint r = 0; r < 4; r++)
-            if (t.row + row_first + r < uint(args.word[0]))
-                y.at[t.row + row_first + r] = sum[4 * c + r];
+        uint at = y_at(t, column_number(t, column_first + c));
+        [[unroll]] for (uint r = 0; r < 4; r += N_PART)
+            y_store(at, t.row + (row_first + r) / N_PART, sum[4 * c + r],
+                    sum[4 * c + r + N_PART - 1]);
     }
 }
