@@ -116,6 +116,16 @@ static void biases(tdm_builder *b) {
     tdm_build_output(b, tdm_build_mul(b, tdm_build_add(b, h, one), row), "h");
 }
 
+/* A sum divided by 0 is infinite, with its own sign: not NaN, as addends of both signs would give. */
+static void divided_by_zero(tdm_builder *b) {
+    int32_t x = input(b, "x", 32, 4);
+    int32_t h = tdm_build_matmul(b, matrix(b, "up", TDM_TYPE_F32, 32, 48, 1, 1), x);
+    int32_t y = tdm_build_matmul(b, matrix(b, "down", TDM_TYPE_F32, 48, 32, 1, 0), h);
+    int32_t zero = tdm_build_scale(b, input(b, "row", 1, 4), 0, 0);
+    tdm_build_output(b, tdm_build_clamp(b, tdm_build_div(b, y, zero), -2, 2), "sign");
+    tdm_build_output(b, tdm_build_clamp(b, tdm_build_div(b, h, zero), -2, 2), "cut");
+}
+
 /* K-quant rows cut inside superblocks. */
 static void superblocks(tdm_builder *b) {
     int32_t x = input(b, "x", 32, 2);
@@ -170,6 +180,7 @@ static const edge edges[] = {
 
     {"shared results", shared_results},
     {"biases", biases},
+    {"divided by zero", divided_by_zero},
     {"superblocks", superblocks},
     {"choice", choice},
     {"no pages", no_pages},

@@ -157,9 +157,11 @@ static bool mul_rule(meta_compiler *c, const tdm_node *node) {
 }
 const meta_rule meta_rule_mul = {mul_rule, "a cut of either is taken by the other, axes of length "
                                            "1 stay whole; addend * replicated: an addend"};
-/* A divisor that is an addend is merged first. */
-const meta_rule meta_rule_div = {mul_rule, "a cut of either is taken by the other, axes of length "
-                                           "1 stay whole; addend / replicated: an addend"};
+/* Addends are merged before: each of them divided by 0 would be infinite, of either sign, and their
+ * sum NaN where a device alone computes an infinity. */
+const meta_rule meta_rule_div = {pair_split,
+                                 "a cut of either is taken by the other, axes of length "
+                                 "1 stay whole; an addend is merged before"};
 
 /* An op that computes each element from the same element of its source: keeps any split. */
 static bool each(meta_compiler *c, const tdm_node *node) {
