@@ -18,6 +18,7 @@
  * knows to be the host's.
  */
 #include <dlfcn.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -52,6 +53,13 @@ CHANGE(change_glu, node->params.act.act = TDM_ACT_GELU)
 CHANGE(change_get_rows, node->params.rows.first_row = 0)
 CHANGE(change_rms_norm, node->params.norm.eps *= 2)
 CHANGE(change_rms_apply, node->params.norm.n = 0)
+CHANGE(change_layer_norm, node->src[2] = -1)
+CHANGE(change_clamp, node->params.clamp.min = -INFINITY)
+CHANGE(change_div, node->op = TDM_OP_MUL)
+CHANGE(change_sqrt, node->op = TDM_OP_SCALE; node->params.scale.scale = 1;
+       node->params.scale.bias = 0)
+CHANGE(change_softplus,
+       if (node->params.act.act == TDM_ACT_SOFTPLUS) node->params.act.act = TDM_ACT_RELU)
 CHANGE(change_rope, node->params.rope.mode ^= 1)
 CHANGE(change_top_k, node->params.top_k.index_base = 0)
 CHANGE(change_moe_route, node->params.route.normalize = 0)
@@ -99,6 +107,12 @@ static const struct op_fault {
     {"get-rows", TDM_OP_GET_ROWS, change_get_rows},
     {"rms-norm", TDM_OP_RMS_NORM, change_rms_norm},
     {"rms-apply", TDM_OP_RMS_APPLY, change_rms_apply},
+    {"layer-norm", TDM_OP_LAYER_NORM, change_layer_norm},
+    {"clamp", TDM_OP_CLAMP, change_clamp},
+    {"div", TDM_OP_DIV, change_div},
+    {"sqrt", TDM_OP_SQRT, change_sqrt},
+    {"repeat", TDM_OP_REPEAT, node_drop},
+    {"softplus", TDM_OP_ACT, change_softplus},
     {"rope", TDM_OP_ROPE, change_rope},
     {"top-k", TDM_OP_TOP_K, change_top_k},
     {"moe-route", TDM_OP_MOE_ROUTE, change_moe_route},
