@@ -12,6 +12,7 @@
 
 #include "core/runtime.h"
 #include "core/stages/schedule.h"
+#include "tests/support/random.h"
 
 enum { HEAD_DIM = 64, N_HEAD = 32, N_HEAD_KV = 8, PAGE_LEN = 64, BATCH = 512, MAX_LAYER = 64 };
 
@@ -85,11 +86,9 @@ static tdm_status graph_time(bench *b, bool is_write, const tdm_step_caps *caps,
     tdm_slot_mem *slots = NULL;
     float *x = malloc(x_size);
     if (x == NULL) return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "no memory");
-    uint32_t random = 1;
-    for (size_t i = 0; i < x_size / sizeof *x; i++) {
-        random = random * 1664525u + 1013904223u;
-        x[i] = (float)(int32_t)random * 0x1p-30f;
-    }
+    uint64_t random = 1;
+    for (size_t i = 0; i < x_size / sizeof *x; i++)
+        x[i] = (float)(int32_t)(random_u64(&random) >> 32) * 0x1p-30f;
     tdm_status status = tdm_builder_create(&builder, err);
     if (status != TDM_OK) goto done;
     int32_t step = tdm_build_step(builder, caps);

@@ -18,7 +18,8 @@
 
 #include "core/runtime.h"
 #include "core/graph/builder.h"
-#include "core/stages/schedule.h"
+#include "core/stages/schedule_internal.h"
+#include "tests/support/random.h"
 
 #define OK(call)                                                                                   \
     do {                                                                                           \
@@ -199,9 +200,9 @@ static inline int32_t net_weight(const tdm_graph *graph, int32_t value) {
     return -1;
 }
 
-static inline float net_number(uint32_t *h) {
-    *h = *h * 1664525u + 1013904223u;
-    return (float)((int32_t)(*h >> 16) - 32768) / 32768;
+/* -1 .. 1, in steps of 2^-15 */
+static inline float net_number(uint64_t *random) {
+    return (float)((int32_t)(random_u64(random) >> 48) - 32768) / 32768;
 }
 
 static inline tdm_tensor_desc net_desc(const tdm_graph *graph, int32_t value) {
@@ -241,8 +242,8 @@ static inline tdm_status net_load(net *n, tdm_open_device *dev, tdm_scratch *scr
     if (status == TDM_OK) status = tdm_mem_alloc_items(dev, &params, &n->weights, err);
     for (int32_t w = 0; w < 3 * n_layer && status == TDM_OK; w++) {
         float data[N_EMBD * N_FF];
-        uint32_t h = 77u + (uint32_t)w;
-        for (int i = 0; i < N_EMBD * N_FF; i++) data[i] = net_number(&h) / 8;
+        uint64_t random = 77u + (uint64_t)w;
+        for (int i = 0; i < N_EMBD * N_FF; i++) data[i] = net_number(&random) / 8;
         status = tdm_mem_tensor_upload(&n->weights, n->off[w], &descs[w], data,
                                        (uint64_t)descs[w].ne[0] * sizeof *data, 0,
                                        tdm_shape_rows(descs[w].ne), 0, descs[w].ne[0], err);
@@ -275,7 +276,7 @@ static inline int32_t net_value(const tdm_graph *graph, const char *name) {
 }
 
 /* Runs with inputs that follow from the seed; y is [N_EMBD * n_tok]. */
-static inline tdm_status net_run(tdm_schedule *schedule, int32_t n_tok, uint32_t seed, float *y,
+static inline tdm_status net_run(tdm_schedule *schedule, int32_t n_tok, uint64_t seed, float *y,
                                  tdm_error *err) {
     const tdm_graph *graph = tdm_schedule_graph(schedule);
     size_t n = (size_t)N_EMBD * (size_t)n_tok;

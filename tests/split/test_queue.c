@@ -135,9 +135,9 @@ static void test_steady(void **state) {
 static void test_soak(void **state) {
     const char *text = getenv("TANDEM_SOAK_STEPS");
     int64_t n_step = text != NULL ? atoll(text) : 1500;
-    uint32_t h = (uint32_t)time(NULL);
+    uint64_t random = test_seed("soak", (uint64_t)time(NULL));
     (void)state;
-    print_message("seed %u, %lld steps; TANDEM_SOAK_STEPS sets how many\n", h, (long long)n_step);
+    print_message("%lld steps; TANDEM_SOAK_STEPS sets how many\n", (long long)n_step);
     fault_rig *rig =
         rig_open(3, (const char *const[]){NULL, "exchange=no", NULL}, "share=2,1,1 timeout=60");
     pair p;
@@ -151,8 +151,7 @@ static void test_soak(void **state) {
     size_t held = 0;
     for (int64_t i = 0; i < n_step; i++) {
         if (i == n_step / 4) held = mallinfo2().uordblks;
-        h = h * 1664525u + 1013904223u;
-        int shape = (h >> 24) % 3 == 0;
+        int shape = random_u32_below(&random, 3) == 0;
         OK(net_run(p.groups[shape], shape ? LONG : SHORT, 1, y, err));
         if (memcmp(y, expected[shape], (size_t)N_EMBD * (shape ? LONG : SHORT) * sizeof *y) != 0)
             fail_msg("step %lld gave another result", (long long)i);

@@ -8,6 +8,7 @@
 
 #include "core/stages/adapter.h"
 #include "tests/unit/schedule_fixture.h"
+#include "tests/support/random.h"
 
 /* An acquired device with a queue. */
 typedef struct acquired {
@@ -57,13 +58,12 @@ static inline void bound_weight_upload(const bound_plan *n, int32_t value) {
     const tdm_tensor_desc desc = desc_of(v);
     const int64_t count = tdm_shape_count(v->ne);
     float *x = malloc((size_t)count * sizeof *x);
-    uint32_t h = 2166136261u;
+    uint64_t random = 0;
     assert_non_null(x);
     for (const char *c = tdm_graph_value_name(n->graph, value); *c != 0; c++)
-        h = (h ^ (uint8_t)*c) * 16777619u;
+        random = random * 31 + (uint8_t)*c;
     for (int64_t i = 0; i < count; i++) {
-        h = h * 1664525u + 1013904223u;
-        x[i] = (float)((int32_t)(h >> 28) - 8) / 8;
+        x[i] = (float)((int32_t)(random_u64(&random) >> 60) - 8) / 8;
     }
     OK(n->l->got.plugin->buffer->tensor_upload(
         n->bindings[v->slot].buffer, n->bindings[v->slot].off, &desc, x,

@@ -8,6 +8,7 @@
 
 #include "core/stages/schedule.h"
 #include "tests/unit/runtime_fixture.h"
+#include "tests/support/random.h"
 
 /* ---- weights --------------------------------------------------------------------------------- */
 
@@ -43,12 +44,11 @@ static inline void weight_upload(const tdm_slot_mem *at, const tdm_tensor_desc *
                                  const char *name) {
     const int64_t n = tdm_shape_count(desc->ne);
     float *x = malloc((size_t)n * sizeof *x);
-    uint32_t h = 2166136261u;
+    uint64_t random = 0;
     assert_non_null(x);
-    for (const char *c = name; *c != 0; c++) h = (h ^ (uint8_t)*c) * 16777619u;
+    for (const char *c = name; *c != 0; c++) random = random * 31 + (uint8_t)*c;
     for (int64_t i = 0; i < n; i++) {
-        h = h * 1664525u + 1013904223u;
-        x[i] = (float)((int32_t)(h >> 28) - 8) / 8;
+        x[i] = (float)((int32_t)(random_u64(&random) >> 60) - 8) / 8;
     }
     OK(tdm_mem_tensor_upload(&at->mem, at->off, desc, x, (uint64_t)desc->ne[0] * sizeof *x, 0,
                              tdm_shape_rows(desc->ne), 0, desc->ne[0], err));

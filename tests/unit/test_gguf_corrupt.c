@@ -5,6 +5,7 @@
  * status and a message, and what opens can be read to the last byte without leaving the file.
  * Meant to be run under the address and undefined-behaviour sanitizers as well.
  */
+#include "tests/support/random.h"
 #include "tests/unit/gguf_image.h"
 
 #include <fcntl.h>
@@ -188,34 +189,27 @@ static void test_changed_bytes(void **state) {
     assert_true(n_refused > 0 && n_opened > 0); /* values and letters of names may change */
 }
 
-static uint32_t random_next(uint32_t *state) {
-    *state ^= *state << 13;
-    *state ^= *state >> 17;
-    *state ^= *state << 5;
-    return *state;
-}
-
 /* Several changes at once: bytes, eight-byte counts, cuts of the tail. */
 static void test_many_changes(void **state) {
     (void)state;
     tdm_error err;
     image bad;
-    uint32_t random = SEED;
+    uint64_t random = test_seed("gguf_corrupt", SEED);
     size_t n_refused = 0;
-    print_message("seed %u\n", SEED);
     for (int round = 0; round < ROUNDS; ++round) {
         memcpy(&bad, &good, sizeof bad);
-        const uint32_t n = 1 + random_next(&random) % 4;
+        const uint32_t n = 1 + random_u32_below(&random, 4);
         for (uint32_t i = 0; i < n; ++i) {
-            const size_t at = random_next(&random) % (header_size - 8);
-            if (random_next(&random) % 2 == 0) {
-                bad.data[at] = (uint8_t)random_next(&random);
+            const size_t at = random_u64(&random) % (header_size - 8);
+            if (random_u32_below(&random, 2) == 0) {
+                bad.data[at] = (uint8_t)random_u64(&random);
             } else {
-                const uint64_t count = UINT64_MAX >> random_next(&random) % 64;
+                const uint64_t count = UINT64_MAX >> random_u32_below(&random, 64);
                 memcpy(bad.data + at, &count, sizeof count);
             }
         }
-        const size_t len = random_next(&random) % 4 == 0 ? random_next(&random) % bad.len : bad.len;
+        const size_t len =
+            random_u32_below(&random, 4) == 0 ? random_u64(&random) % bad.len : bad.len;
         n_refused += try_image(&bad, len, &err) != TDM_OK;
     }
     print_message("%zu of %d refused\n", n_refused, ROUNDS);

@@ -32,6 +32,7 @@
 #include <time.h>
 
 #include "tandem/plugin.h"
+#include "tests/support/random.h"
 
 enum { MAX_OPEN = 64, MAX_KEPT = 64 };
 
@@ -51,7 +52,7 @@ struct tdm_device {
     pthread_mutex_t mutex;
     tdm_point kept[MAX_KEPT]; /* signals that wait for a release */
     int32_t n_kept;
-    uint32_t random;
+    uint64_t random;
 };
 
 struct tdm_queue {
@@ -347,9 +348,8 @@ static int32_t exchange_find(const tdm_graph *graph) {
 static void dawdle(tdm_device *d) {
     int64_t us = atomic_load(&d->delay_us);
     if (us <= 0) return;
-    d->random = d->random * 1664525u + 1013904223u;
-    if (d->random >> 28 != 0) return; /* now and then only */
-    us = (d->random >> 8 & 0xffff) % us + 1;
+    if (random_u32_below(&d->random, 16) != 0) return; /* now and then only */
+    us = random_u32_below(&d->random, (uint32_t)us) + 1;
     nanosleep(&(struct timespec){us / 1000000, us % 1000000 * 1000}, NULL);
 }
 
