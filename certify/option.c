@@ -47,7 +47,7 @@ static bool list_is_valid(const tdm_option_desc *desc, const char *text) {
 
 /* Whether the default is a value that the table allows. */
 static bool fallback_is_valid(const tdm_option_desc *desc) {
-    const char *text = desc->fallback;
+    const char *text = desc->default_value;
     char *end = NULL;
     if (text == NULL || text[0] == 0) return true;
     if ((desc->flags & TDM_OPTION_HAS_AUTO) != 0 && strcmp(text, "auto") == 0) return true;
@@ -176,7 +176,7 @@ static certify_verdict default_check(certify *c) {
         return certify_skip(c, "a group opens with members only");
     for (int32_t i = 0; i < c->plugin->options->n_desc; i++) {
         tdm_option_desc desc = tdm_option_desc_at(c->plugin->options, i);
-        const char *text = desc.fallback != NULL ? desc.fallback : "";
+        const char *text = desc.default_value != NULL ? desc.default_value : "";
         if (text[0] == 0 || strcmp(text, "auto") == 0 || desc.kind == TDM_OPTION_SIZE) continue;
         if (is_given(c, desc.name)) continue;
         const tdm_option option = {desc.name, text};

@@ -54,6 +54,30 @@ tdm_status runner_runtime_create(runner_app *app, tdm_runtime **rt_out, tdm_erro
 
 /* ---- Model file ---- */
 
+/* For --verbose: what the file says of its tokens. */
+static void vocab_print(const runner_app *app, const llm_vocab *vocab) {
+    const struct {
+        const char *name;
+        int32_t id;
+    } special[] = {{"bos", llm_vocab_bos(vocab)},
+                   {"eos", llm_vocab_eos(vocab)},
+                   {"eot", llm_vocab_eot(vocab)},
+                   {"unk", llm_vocab_unk(vocab)},
+                   {"pad", llm_vocab_pad(vocab)}};
+    char text[160] = "";
+    for (size_t i = 0, n = 0; i < sizeof special / sizeof special[0]; i++)
+        if (special[i].id != LLM_TOKEN_NONE)
+            n += (size_t)snprintf(text + n, sizeof text - n, ", %s %d", special[i].name,
+                                  special[i].id);
+    runner_terminal_print(
+        app->terminal, RUNNER_MESSAGE_DEBUG, "vocabulary  %s%s%s, %d tokens%s; a prompt gets %s",
+        llm_vocab_model_name(vocab), *llm_vocab_pre_name(vocab) ? " " : "",
+        llm_vocab_pre_name(vocab), llm_vocab_n_token(vocab), text,
+        llm_vocab_adds_bos(vocab)   ? llm_vocab_adds_eos(vocab) ? "bos and eos" : "bos"
+        : llm_vocab_adds_eos(vocab) ? "eos"
+                                    : "none of them");
+}
+
 tdm_status runner_session_open(runner_session *session, runner_app *app, const char *path,
                                tdm_error *err) {
     uint64_t start = runner_clock();
@@ -66,6 +90,7 @@ tdm_status runner_session_open(runner_session *session, runner_app *app, const c
                             "no model given: use -m MODEL.gguf, or `model =` in a file given with "
                             "--config");
     status = llm_model_open(path, &session->model, err);
+    if (status == TDM_OK && session->model->vocab != NULL) vocab_print(app, session->model->vocab);
     session->load_ns = runner_clock() - start;
     return status;
 }

@@ -49,9 +49,6 @@ tdm_status tdm_schedule_create(tdm_scratch *scratch, tdm_graph *graph, const tdm
                                tdm_schedule **schedule_out, tdm_error *err);
 /* NULL is a no-op. */
 void tdm_schedule_destroy(tdm_schedule *schedule);
-const tdm_graph *tdm_schedule_graph(const tdm_schedule *schedule);
-/* Stages, for tests and plans: 1 when everything runs on one device. */
-int32_t tdm_schedule_stage_count(const tdm_schedule *schedule);
 /* Bytes that its plans hold, on devices and host together. *scratch_out receives what they need of
  * the scratch of the queues: schedules of one tdm_scratch together take the most. */
 uint64_t tdm_schedule_plan_size(const tdm_schedule *schedule, uint64_t *scratch_out);

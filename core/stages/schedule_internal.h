@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * schedule_internal.h: what schedule.c and schedule_place.c share. Not for others.
+ * schedule_internal.h: what schedule.c and schedule_place.c share, and what tests read.
  */
 #ifndef TANDEM_CORE_SCHEDULE_INTERNAL_H
 #define TANDEM_CORE_SCHEDULE_INTERNAL_H
@@ -23,5 +23,9 @@ struct tdm_scratch {
  * -1 for the others, and receives those found. */
 tdm_status tdm_schedule_place_slots(tdm_scratch *s, const tdm_graph *graph, int32_t *slot_dev,
                                     int32_t *dev_out, tdm_error *err);
+
+/* For tests: the graph of a schedule, and its stages, 1 where everything runs on one device. */
+const tdm_graph *tdm_schedule_graph(const tdm_schedule *schedule);
+int32_t tdm_schedule_stage_count(const tdm_schedule *schedule);
 
 #endif

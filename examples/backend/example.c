@@ -236,7 +236,7 @@ static const tdm_buffer_ops buffer_ops = {
 static const tdm_option_desc options[] = {
     {.name = "memory",
      .help = "bytes that the device's buffers may take together; 0 = no limit",
-     .fallback = "0",
+     .default_value = "0",
      .max = 1024.0 * 1024 * 1024 * 1024 * 1024,
      .kind = TDM_OPTION_SIZE},
 };

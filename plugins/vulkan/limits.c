@@ -12,7 +12,7 @@
 static const tdm_option_desc descs[] = {
     {.name = "allow-cpu",
      .help = "a software driver, which runs Vulkan on the processor, is a device too; for tests",
-     .fallback = "no",
+     .default_value = "no",
      .kind = TDM_OPTION_BOOL},
     {.name = "test-limits",
      .help =

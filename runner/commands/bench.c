@@ -384,10 +384,10 @@ static bool column_is_needed(runner_config *config, const char *key) {
     if (runner_config_get_count(config, key) > 1) return true;
     if (k->type == RUNNER_KEY_INT) {
         snprintf(text, sizeof text, "%lld", (long long)runner_config_get_int(config, key));
-        return strcmp(text, k->fallback) != 0;
+        return strcmp(text, k->default_value) != 0;
     }
     if (k->type == RUNNER_KEY_BOOL) return !runner_config_get_bool(config, key);
-    return strcmp(runner_config_get_string(config, key), k->fallback) != 0;
+    return strcmp(runner_config_get_string(config, key), k->default_value) != 0;
 }
 
 static tdm_status bench_prepare(bench *b, tdm_error *err) {
@@ -447,7 +447,7 @@ static const runner_key own_keys[] = {
      .name = "n-prompt",
      .flag = "p",
      .type = RUNNER_KEY_INTS,
-     .fallback = "512",
+     .default_value = "512",
      .value_name = "N,N,...",
      .max = (double)LLM_MAX_CTX,
      .traits = RUNNER_KEY_REPEATABLE,
@@ -456,7 +456,7 @@ static const runner_key own_keys[] = {
      .name = "n-gen",
      .flag = "n",
      .type = RUNNER_KEY_INTS,
-     .fallback = "128",
+     .default_value = "128",
      .value_name = "N,N,...",
      .max = (double)LLM_MAX_CTX,
      .traits = RUNNER_KEY_REPEATABLE,
@@ -465,7 +465,7 @@ static const runner_key own_keys[] = {
      .name = "n-prompt-gen",
      .flag = "pg",
      .type = RUNNER_KEY_INTS,
-     .fallback = "",
+     .default_value = "",
      .value_name = "N,N",
      .max = (double)LLM_MAX_CTX,
      .traits = RUNNER_KEY_REPEATABLE,
@@ -474,7 +474,7 @@ static const runner_key own_keys[] = {
      .name = "n-depth",
      .flag = "d",
      .type = RUNNER_KEY_INTS,
-     .fallback = "0",
+     .default_value = "0",
      .value_name = "N,N,...",
      .max = (double)LLM_MAX_CTX,
      .traits = RUNNER_KEY_REPEATABLE,
@@ -483,7 +483,7 @@ static const runner_key own_keys[] = {
      .name = "repetitions",
      .flag = "r",
      .type = RUNNER_KEY_INT,
-     .fallback = "5",
+     .default_value = "5",
      .value_name = "N",
      .min = 1,
      .max = 100000,
@@ -491,19 +491,19 @@ static const runner_key own_keys[] = {
     {.topic = "Only bench",
      .name = "warmup",
      .type = RUNNER_KEY_BOOL,
-     .fallback = "yes",
+     .default_value = "yes",
      .help = "run each test's prompt, and one token of it, before it is measured"},
     {.topic = "Only bench",
      .name = "limits",
      .type = RUNNER_KEY_BOOL,
-     .fallback = "yes",
+     .default_value = "yes",
      .help = "measure the device's limits before and after each repetition, and print the share of "
              "them that was reached"},
     {.topic = "Only bench",
      .name = "output",
      .flag = "o",
      .type = RUNNER_KEY_ENUM,
-     .fallback = "md",
+     .default_value = "md",
      .words = format_words,
      .help = "form of the table on standard output"},
 };

@@ -332,7 +332,7 @@ static const runner_key own_keys[] = {
     {.topic = "Only convert-info",
      .name = "json",
      .type = RUNNER_KEY_BOOL,
-     .fallback = "no",
+     .default_value = "no",
      .help = "print all of it as JSON; of long arrays, such as vocabularies, the first 64 values"},
 };
 

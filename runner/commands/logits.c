@@ -113,7 +113,7 @@ static const runner_key own_keys[] = {
     {.topic = "Only logits",
      .name = "tokens",
      .type = RUNNER_KEY_INTS,
-     .fallback = "",
+     .default_value = "",
      .value_name = "ID,ID,...",
      .max = RUNNER_KEY_INT_MAX,
      .traits = RUNNER_KEY_REPEATABLE | RUNNER_KEY_AT_FILE,
@@ -122,7 +122,7 @@ static const runner_key own_keys[] = {
      .name = "output",
      .flag = "o",
      .type = RUNNER_KEY_PATH,
-     .fallback = "",
+     .default_value = "",
      .value_name = "PATH",
      .help = "file to write: little-endian float32, a row of n_vocab for every token"},
 };

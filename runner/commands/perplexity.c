@@ -296,7 +296,7 @@ static const runner_key own_keys[] = {
     {.topic = "Only perplexity",
      .name = "chunks",
      .type = RUNNER_KEY_INT,
-     .fallback = "-1",
+     .default_value = "-1",
      .value_name = "N",
      .min = -1,
      .max = RUNNER_KEY_INT_MAX,
@@ -305,7 +305,7 @@ static const runner_key own_keys[] = {
     {.topic = "Only perplexity",
      .name = "kl-base",
      .type = RUNNER_KEY_PATH,
-     .fallback = "",
+     .default_value = "",
      .value_name = "PATH",
      .help = "file of reference logits for the KL divergence: read if it exists, else written"},
 };

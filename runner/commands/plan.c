@@ -62,12 +62,12 @@ static const runner_key own_keys[] = {
     {.topic = "Only plan",
      .name = "json",
      .type = RUNNER_KEY_BOOL,
-     .fallback = "no",
+     .default_value = "no",
      .help = "print the plan as JSON"},
     {.topic = "Only plan",
      .name = "write-share",
      .type = RUNNER_KEY_BOOL,
-     .fallback = "no",
+     .default_value = "no",
      .help = "write the shares in use into the group's section of the --config file"},
 };
 

@@ -196,7 +196,7 @@ static const runner_key own_keys[] = {
     {.topic = "Only quantize",
      .name = "pure",
      .type = RUNNER_KEY_BOOL,
-     .fallback = "no",
+     .default_value = "no",
      .help = "use the given type for every matrix, without larger types where they help most"},
 };
 

@@ -71,7 +71,7 @@ tdm_status runner_config_add_key(runner_config *config, const runner_key *key, t
     }
     runner_setting *setting;
     tdm_status status =
-        runner_setting_make(key, key->fallback, false, (runner_origin){0}, &setting, err);
+        runner_setting_make(key, key->default_value, false, (runner_origin){0}, &setting, err);
     if (status != TDM_OK) return status;
     /* not runner_settings_put: keys of the same name have their own defaults */
     setting->next = config->built_in;
@@ -286,11 +286,6 @@ int64_t runner_section_get_int_at(runner_config *config, const runner_section *s
     return ask_item(config, section, key, TYPES_INT, i).i;
 }
 
-double runner_section_get_float_at(runner_config *config, const runner_section *section,
-                                   const char *key, size_t i) {
-    return ask_item(config, section, key, TYPES_FLOAT, i).f;
-}
-
 const char *runner_section_get_string_at(runner_config *config, const runner_section *section,
                                          const char *key, size_t i) {
     return ask_item(config, section, key, TYPES_STRING, i).s;
@@ -298,10 +293,6 @@ const char *runner_section_get_string_at(runner_config *config, const runner_sec
 
 int64_t runner_config_get_int(runner_config *config, const char *key) {
     return runner_section_get_int(config, NULL, key);
-}
-
-uint64_t runner_config_get_size(runner_config *config, const char *key) {
-    return runner_section_get_size(config, NULL, key);
 }
 
 double runner_config_get_float(runner_config *config, const char *key) {
@@ -498,7 +489,7 @@ tdm_status runner_config_join_paths(runner_config *config, const char *key, char
 static bool setting_is_option(const runner_setting *setting) {
     runner_key_type type = setting->key->type;
     return setting->origin.level != RUNNER_LEVEL_BUILT_IN && !setting->value.is_auto &&
-           setting->text[0] != '\0' && strcmp(setting->text, setting->key->fallback) != 0 &&
+           setting->text[0] != '\0' && strcmp(setting->text, setting->key->default_value) != 0 &&
            (type == RUNNER_KEY_CORES || setting->value.n == 1);
 }
 

@@ -77,8 +77,7 @@ size_t runner_config_n_positional(const runner_config *config);
 const char *runner_config_positional(const runner_config *config, size_t i);
 
 /* The value of a key, looked up as above without a device or group section. [setup] */
-int64_t runner_config_get_int(runner_config *config, const char *key);   /* INT, INTS: first */
-uint64_t runner_config_get_size(runner_config *config, const char *key); /* SIZE: bytes */
+int64_t runner_config_get_int(runner_config *config, const char *key); /* INT, INTS: first */
 double runner_config_get_float(runner_config *config, const char *key);
 bool runner_config_get_bool(runner_config *config, const char *key); /* auto counts as true */
 /* STRING, PATH, ENUM (the word); never NULL, "" where nothing was given. */
@@ -112,8 +111,6 @@ size_t runner_section_get_count(runner_config *config, const runner_section *sec
                                 const char *key);
 int64_t runner_section_get_int_at(runner_config *config, const runner_section *section,
                                   const char *key, size_t i);
-double runner_section_get_float_at(runner_config *config, const runner_section *section,
-                                   const char *key, size_t i);
 const char *runner_section_get_string_at(runner_config *config, const runner_section *section,
                                          const char *key, size_t i);
 

@@ -51,7 +51,7 @@ static runner_key key_make(const runner_plugin_keys *plugin, const tdm_option_de
         .topic = plugin->topic,
         .name = desc->name,
         .flag = desc->short_flag,
-        .fallback = desc->fallback != NULL ? desc->fallback : "",
+        .default_value = desc->default_value != NULL ? desc->default_value : "",
         .words = desc->kind == TDM_OPTION_WORD ? desc->words : NULL,
         .help = desc->help != NULL ? desc->help : "",
         .min = desc->min,

@@ -64,14 +64,15 @@ static void expectation_format(const runner_key *key, char *text, size_t text_si
     case RUNNER_KEY_STRING: n = (size_t)snprintf(text, text_size, "a text"); break;
     }
     if ((key->traits & RUNNER_KEY_AUTO) != 0 && n < text_size)
-        snprintf(text + n, text_size - n, ", or auto");
+        snprintf(text + n, text_size - n, "%s",
+                 (key->traits & RUNNER_KEY_ALL) != 0 ? ", auto or all" : ", or auto");
 }
 
 static tdm_status bad_value(const runner_key *key, const char *text, tdm_error *err) {
     char expectation[256];
     expectation_format(key, expectation, sizeof expectation);
     static const char *const bool_words[] = {"yes", "no", "on", "off", "true", "false"};
-    static const char *const auto_words[] = {"auto"};
+    static const char *const auto_words[] = {"auto", "all"};
     const char *nearest = NULL;
     if (key->words != NULL) {
         size_t n = 0;
@@ -81,7 +82,8 @@ static tdm_status bad_value(const runner_key *key, const char *text, tdm_error *
         nearest = runner_word_nearest(text, bool_words, sizeof bool_words / sizeof bool_words[0]);
     }
     if (nearest == NULL && (key->traits & RUNNER_KEY_AUTO) != 0)
-        nearest = runner_word_nearest(text, auto_words, 1);
+        nearest =
+            runner_word_nearest(text, auto_words, (key->traits & RUNNER_KEY_ALL) != 0 ? 2 : 1);
     /* a value can be long; the message keeps its beginning, so that the advice is not cut off */
     return tdm_fail(err, TDM_INVALID_ARGUMENT, "bad value '%.64s%s' for '%s': expected %s%s%s%s",
                     text, strlen(text) > 64 ? "..." : "", key->name, expectation,
@@ -389,7 +391,10 @@ tdm_status runner_value_parse(const runner_key *key, const char *text, bool is_l
         if (item == NULL || (item->s = strdup("")) == NULL) status = out_of_memory(key, err);
     } else {
         runner_item item = {0};
-        if (!item_parse(key, text, &item)) return bad_value(key, text, err);
+        if ((key->traits & RUNNER_KEY_ALL) != 0 && strcmp(text, "all") == 0)
+            item.i = (int64_t)key->max, item.f = key->max;
+        else if (!item_parse(key, text, &item))
+            return bad_value(key, text, err);
         runner_item *slot = value_grow(value_out);
         if (slot == NULL) return out_of_memory(key, err);
         *slot = item;

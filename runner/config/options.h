@@ -78,15 +78,17 @@ enum {
     RUNNER_KEY_REQUIRED = 1u << 2,     /* a section of the kind it belongs to must have it */
     RUNNER_KEY_POWER_OF_TWO = 1u << 3, /* RUNNER_KEY_INT only */
     RUNNER_KEY_REPEATABLE = 1u << 4,   /* the flag may be repeated; its lists are joined */
-    RUNNER_KEY_AT_FILE = 1u << 5 /* RUNNER_KEY_INTS only: "@PATH" is a file that holds the list */
+    RUNNER_KEY_AT_FILE = 1u << 5, /* RUNNER_KEY_INTS only: "@PATH" is a file that holds the list */
+    RUNNER_KEY_ALL = 1u << 6      /* RUNNER_KEY_INT with RUNNER_KEY_AUTO only: "all" is `max` */
 };
 
 struct runner_key {
-    const char *topic;        /* heading that it stands under in --help and docs/config.md */
-    const char *name;         /* long flag without dashes, and the word in a file */
-    const char *flag;         /* short flag without its dash; NULL = none */
-    const char *alias;        /* a second long name; NULL = none */
-    const char *fallback;     /* built-in default, as one would write it; "" = empty or not given */
+    const char *topic; /* heading that it stands under in --help and docs/config.md */
+    const char *name;  /* long flag without dashes, and the word in a file */
+    const char *flag;  /* short flag without its dash; NULL = none */
+    const char *alias; /* a second long name; NULL = none */
+    const char
+        *default_value;       /* built-in default, as one would write it; "" = empty or not given */
     const char *value_name;   /* "N", "PATH", …; NULL for a bool and for an enum */
     const char *const *words; /* RUNNER_KEY_ENUM: NULL-terminated; else NULL */
     const char *rival; /* a key that excludes this one: given at one level, it unsets lower ones */

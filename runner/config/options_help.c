@@ -76,8 +76,8 @@ static void key_text_format(const runner_key *key, const runner_command *command
         n += (size_t)snprintf(text + n, text_size - n, "; also --%s", key->alias);
     if (command->has_lists && (key->traits & RUNNER_KEY_BENCH_LIST) != 0 && n < text_size)
         n += (size_t)snprintf(text + n, text_size - n, "; a list gives every combination");
-    if (key->fallback[0] != '\0' && n < text_size)
-        snprintf(text + n, text_size - n, " (default %s)", key->fallback);
+    if (key->default_value[0] != '\0' && n < text_size)
+        snprintf(text + n, text_size - n, " (default %s)", key->default_value);
 }
 
 static void print_command(FILE *out, const runner_command *command, const runner_key_list *keys) {

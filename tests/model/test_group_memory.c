@@ -19,6 +19,7 @@
 #include "plugins/meta/buffer.h"
 #include "plugins/meta/layout/partition_table.h"
 #include "plugins/meta/exec/plan.h"
+#include "core/stages/schedule_internal.h"
 #include "tests/model/group_device.h"
 #include "tests/model/adapted_buffer.h"
 #include "tests/model/preset.h"

@@ -27,7 +27,7 @@ static void test_built_in_values(void **state) {
     assert_true(runner_config_get_bool(config, "kv-rotate"));
     assert_false(runner_config_get_bool(config, "quiet"));
     assert_true(runner_config_is_auto(config, "color"));
-    assert_int_equal(runner_config_get_size(config, "reserve"), 0);
+    assert_int_equal(runner_section_get_size(config, NULL, "reserve"), 0);
     assert_int_equal(runner_config_get_count(config, "plugin-path"), 0);
     assert_int_equal(runner_config_get_count(config, "cores"), 0);
     assert_origin(config, NULL, "ctx-size", "default");

@@ -36,7 +36,7 @@ static void test_flags(void **state) {
     assert_int_equal(runner_config_get_count(config, "cores"), 4);
     assert_int_equal(runner_config_get_int_at(config, "cores", 2), 2);
     assert_int_equal(runner_config_get_int_at(config, "cores", 3), 7);
-    assert_int_equal(runner_config_get_size(config, "reserve"), UINT64_C(2) << 30);
+    assert_int_equal(runner_section_get_size(config, NULL, "reserve"), UINT64_C(2) << 30);
     assert_int_equal(runner_config_get_count(config, "plugin-path"), 2);
     assert_string_equal(runner_config_get_string_at(config, "plugin-path", 0), "/tmp");
     assert_string_equal(runner_config_get_string_at(config, "plugin-path", 1), "/");
@@ -276,6 +276,17 @@ static void test_llama_flags(void **state) {
     assert_true(runner_config_is_quiet(config));
     assert_false(runner_config_is_verbose(config));
     assert_checked(config);
+    config = parse_ok("run -ngl all");
+    assert_int_equal(runner_config_get_int(config, "gpu-layers"), 2147483647);
+    assert_checked(config);
+    parse_fails(
+        "run -ngl al", 2,
+        "-ngl: bad value 'al' for 'gpu-layers': expected a whole number from -1 to 2147483647, "
+        "auto or all; did you mean 'all'?");
+    parse_fails(
+        "run -c all", 2,
+        "-c: bad value 'all' for 'ctx-size': expected a whole number from 0 to 268435456, or "
+        "auto");
     config = parse_file("gpu-layers = 7\nmlock = yes\nverbosity = 4\n", "run @ -cnv -fa off");
     assert_true(runner_config_get_bool(config, "conversation"));
     assert_false(runner_config_get_bool(config, "flash-attn"));
@@ -386,8 +397,8 @@ static void test_table(void **state) {
         if ((a->sections & RUNNER_IN_DEFAULTS) != 0)
             assert_true(runner_command_takes(runner_command_find("config"), a));
         runner_value value;
-        if (a->plugin == NULL || a->fallback[0] != '\0')
-            assert_int_equal(runner_value_parse(a, a->fallback, false, &value, NULL), TDM_OK);
+        if (a->plugin == NULL || a->default_value[0] != '\0')
+            assert_int_equal(runner_value_parse(a, a->default_value, false, &value, NULL), TDM_OK);
         else
             value = (runner_value){0};
         runner_value_clear(&value);
@@ -478,8 +489,8 @@ static void test_docs_agree(void **state) {
             snprintf(cell, sizeof cell, "`%s`", key->words[i]);
             if (strstr(line, cell) == NULL) fail_msg("no %s in: %s", cell, line);
         }
-        if (key->fallback[0] != '\0')
-            snprintf(cell, sizeof cell, "| `%s` |", key->fallback);
+        if (key->default_value[0] != '\0')
+            snprintf(cell, sizeof cell, "| `%s` |", key->default_value);
         else
             snprintf(cell, sizeof cell,
                      (key->traits & RUNNER_KEY_REQUIRED) != 0 ? "| required |" : "| none |");
@@ -517,7 +528,7 @@ static void test_examples(void **state) {
         char set[64], unset[128];
         snprintf(set, sizeof set, "\n%s = ", key->name);
         snprintf(unset, sizeof unset, "\n#%s =%s%s\n", key->name,
-                 key->fallback[0] != '\0' ? " " : "", key->fallback);
+                 key->default_value[0] != '\0' ? " " : "", key->default_value);
         bool is_text = strcmp(key->name, "prompt") == 0 || strcmp(key->name, "file") == 0;
         if (is_text) snprintf(unset, sizeof unset, "\n#%s = ", key->name);
         if (strstr(text, set) == NULL && strstr(text, unset) == NULL)

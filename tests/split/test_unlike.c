@@ -17,6 +17,7 @@
 
 #include "quant/convert.h"
 #include "tests/split/group_rig.h"
+#include "core/stages/schedule_internal.h"
 
 /* A small Llama: grouped heads, a quantised cache, a head cut by vocabulary. */
 enum {

@@ -18,6 +18,7 @@
 #include "tests/split/declare.h"
 #include "tests/split/random_data.h"
 #include "tests/support/graph_print.h"
+#include "core/stages/schedule_internal.h"
 
 /* ---- What a side gave ---- */
 

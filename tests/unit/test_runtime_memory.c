@@ -8,6 +8,7 @@
 
 #include "core/runtime.h"
 #include "core/device/runtime_internal.h"
+#include "core/stages/schedule_internal.h"
 
 /* ---- allocations that fail ------------------------------------------------------------------- */
 

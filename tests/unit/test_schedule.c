@@ -5,6 +5,7 @@
  * nothing.
  */
 #include "tests/unit/schedule_fixture.h"
+#include "core/stages/schedule_internal.h"
 
 /* The linker sends the core's allocations here (--wrap). */
 static uint64_t n_malloc;

@@ -5,6 +5,7 @@
  */
 #include "tests/unit/random_graph.h"
 #include "tests/support/random.h"
+#include "core/stages/schedule_internal.h"
 
 #include <math.h>
 

@@ -47,16 +47,16 @@ enum {
 
 /* One option. Texts are UTF-8 without control characters; optional ones may be NULL. */
 typedef struct tdm_option_desc {
-    const char *name;         /* the key: a to z, 0 to 9 and '-', a letter first, at most 31 */
-    const char *short_flag;   /* "t": -t is --name on a command line; optional */
-    const char *help;         /* one sentence, lower case, without the default */
-    const char *fallback;     /* the value when none is given, as a user would write it; "" or NULL
+    const char *name;          /* the key: a to z, 0 to 9 and '-', a letter first, at most 31 */
+    const char *short_flag;    /* "t": -t is --name on a command line; optional */
+    const char *help;          /* one sentence, lower case, without the default */
+    const char *default_value; /* the value when none is given, as a user would write it; "" or NULL
                                   = none, or one that the plugin works out */
-    const char *value_name;   /* "N" in `--name N`; optional: made from the kind */
-    const char *const *words; /* of a WORD: ends with NULL; else NULL */
-    double min, max;          /* inclusive, whole numbers up to 2^53; both 0 = no limits */
-    int32_t kind;             /* tdm_option_kind */
-    uint32_t flags;           /* TDM_OPTION_HAS_AUTO */
+    const char *value_name;    /* "N" in `--name N`; optional: made from the kind */
+    const char *const *words;  /* of a WORD: ends with NULL; else NULL */
+    double min, max;           /* inclusive, whole numbers up to 2^53; both 0 = no limits */
+    int32_t kind;              /* tdm_option_kind */
+    uint32_t flags;            /* TDM_OPTION_HAS_AUTO */
 } tdm_option_desc;
 
 /* All options of a plugin's devices, in the order in which help texts list them. */

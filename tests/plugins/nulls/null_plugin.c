@@ -319,7 +319,7 @@ static tdm_status device_measure_limits(tdm_device *device, tdm_device_limits *l
 static tdm_option_desc options[2] = {
     {.name = "level",
      .help = "a number without effect",
-     .fallback = "3",
+     .default_value = "3",
      .min = 1,
      .max = 5,
      .kind = TDM_OPTION_INT},
@@ -327,7 +327,7 @@ static tdm_option_desc options[2] = {
 static const tdm_option_desc faulty_options[] = {
     {.name = "level", .help = "the same name again", .kind = TDM_OPTION_INT},
     {.name = "level-text", .help = "a default that is no word of it", .kind = TDM_OPTION_WORD},
-    {.name = "refused", .help = "open refuses it", .fallback = "yes", .kind = TDM_OPTION_BOOL},
+    {.name = "refused", .help = "open refuses it", .default_value = "yes", .kind = TDM_OPTION_BOOL},
 };
 static tdm_option_table option_table = {
     .struct_size = sizeof(tdm_option_table),
