@@ -3,7 +3,8 @@
  * random.h: the random numbers of tests and benchmarks, and their seed.
  *
  * Kept apart: generators whose bytes a stored hash or figure depends on (bench/random_model.c,
- * tests/unit/test_block_layout.c, test_block_quantize.c and test_quantize_error.c).
+ * tests/model/group_cover.c, tests/unit/test_block_layout.c, test_block_quantize.c and
+ * test_quantize_error.c).
  */
 #ifndef TANDEM_TESTS_SUPPORT_RANDOM_H
 #define TANDEM_TESTS_SUPPORT_RANDOM_H
