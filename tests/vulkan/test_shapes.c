@@ -102,6 +102,23 @@ static void rows_of_extremes(void **state) {
     }
 }
 
+/* Squares that f32 does not hold. */
+static void norms_of_extreme_sizes(void **state) {
+    (void)state;
+    static const float sizes[] = {1e-25f, 1e-12f, 1, 1e15f, 1e25f, 3e37f};
+    static const float epsilons[] = {0, 1e-30f, 1e-5f};
+    uint64_t seed = OP_SEED;
+    for (size_t e = 0; e < OP_COUNT_OF(epsilons); e++)
+        for (size_t s = 0; s < OP_COUNT_OF(sizes); s++) {
+            op_case c = op_case_begin("norm of extreme sizes");
+            snprintf(c.label, sizeof c.label, "rms_norm of %g, eps %g", (double)sizes[s],
+                     (double)epsilons[e]);
+            int32_t x = op_case_floats(&c, &seed, OP_SHAPE(777, 2, 1, 1), sizes[s]);
+            op_case_output(&c, tdm_build_rms_norm(c.b, x, -1, epsilons[e]));
+            op_case_check(&c, BOUND_F32, NULL);
+        }
+}
+
 /* ---- Selection ------------------------------------------------------------------------------- */
 
 typedef enum fill_kind { RANDOM, TIES, SPECIALS, DESCENDING, ASCENDING, N_FILL } fill_kind;
@@ -284,10 +301,11 @@ static void plan_of_several(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(rows_of_all_lengths),       cmocka_unit_test(rows_of_views),
-        cmocka_unit_test(rows_of_extremes),          cmocka_unit_test(top_k_of_long_rows),
-        cmocka_unit_test(routes_of_many_experts),    cmocka_unit_test(merges_of_parts),
-        cmocka_unit_test(conversions_of_all_halves), cmocka_unit_test(plan_of_several),
+        cmocka_unit_test(rows_of_all_lengths), cmocka_unit_test(rows_of_views),
+        cmocka_unit_test(rows_of_extremes),    cmocka_unit_test(norms_of_extreme_sizes),
+        cmocka_unit_test(top_k_of_long_rows),  cmocka_unit_test(routes_of_many_experts),
+        cmocka_unit_test(merges_of_parts),     cmocka_unit_test(conversions_of_all_halves),
+        cmocka_unit_test(plan_of_several),
     };
     return cmocka_run_group_tests(tests, op_rigs_open, op_rigs_close);
 }

@@ -49,10 +49,11 @@ void store(uint unit, vec4 v) {
         lanes_store(dst, dst_at + 4 * unit, DST_LANE, v);
 }
 
-float sum_sq() {
+// The sum of (x * scale)^2.
+float sum_sq(float scale) {
     float sum = 0.0;
     for (uint u = gl_LocalInvocationID.x; u < n_unit; u += gl_WorkGroupSize.x) {
-        vec4 v = x_load(u, 0.0);
+        vec4 v = x_load(u, 0.0) * scale;
         sum += dot(v, v);
     }
     return group_sum(sum);
@@ -70,6 +71,16 @@ void apply(float from, float factor) {
 
 float norm_factor(float sum) {
     return 1.0 / sqrt(sum * intBitsToFloat(args.word[18]) + intBitsToFloat(args.word[17]));
+}
+
+// 1 / sqrt(mean of x^2 + eps). Squares that overflow, or that vanish where eps does not hide them, are
+// summed again of scaled numbers.
+float rms_factor() {
+    float eps = intBitsToFloat(args.word[17]), sum = sum_sq(1.0), scale = 1.0;
+    if (floatBitsToUint(sum) == 0x7f800000u) scale = 8.271806125530277e-25; // 2^-80
+    if (sum < 8.271806125530277e-25 && eps < 8.271806125530277e-25) scale = 1.2089258196146292e24;
+    if (scale != 1.0) sum = sum_sq(scale);
+    return scale / sqrt(sum * intBitsToFloat(args.word[18]) + eps * scale * scale);
 }
 
 // Sums are of differences from the row's first element, so that a row far from 0 keeps its digits.
@@ -151,11 +162,11 @@ void main() {
     x_at = row_at(at, 9);
     switch (OP) {
     case SOFTMAX: softmax(); break;
-    case RMS_NORM: apply(0.0, norm_factor(sum_sq())); break;
+    case RMS_NORM: apply(0.0, rms_factor()); break;
     case LAYER_NORM: layer_norm(); break;
     case RMS_APPLY: apply(0.0, norm_factor(F32(args.address[4]).at[row_at(at, 12)])); break;
     default:
-        float sum = sum_sq();
+        float sum = sum_sq(1.0);
         if (gl_LocalInvocationID.x == 0) F32(dst).at[row] = sum;
     }
 }
