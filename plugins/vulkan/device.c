@@ -66,6 +66,11 @@ static tdm_status facts_collect(tdm_instance *instance, tdm_error *err) {
         vk_facts_read(&instance->driver, physical[i], &instance->facts[i]);
     instance->n_facts = (int32_t)n;
     facts_sort(instance->facts, instance->n_facts);
+    for (int32_t i = 0; i < instance->n_facts; i++)
+        if (instance->facts[i].refusal[0] != '\0' && TDM_HAS(instance->host, log))
+            instance->host->log(instance->host->context, TDM_LOG_DEBUG, "vulkan: no device: %s: %s",
+                                instance->facts[i].properties.deviceName,
+                                instance->facts[i].refusal);
     return TDM_OK;
 }
 
@@ -136,12 +141,20 @@ static tdm_status device_count(tdm_instance *instance, const tdm_device_params *
     return TDM_OK;
 }
 
+/* The optional features that are used: ", f16, int8 dots". */
+static void features_format(const vk_facts *facts, char *text, size_t size) {
+    snprintf(text, size, "%s%s%s", facts->has_f16 ? ", f16" : "",
+             facts->has_dot8 ? ", int8 dots" : "", facts->import_align != 0 ? ", import" : "");
+}
+
 static void info_fill(tdm_instance *instance, const vk_facts *facts, int32_t index,
                       const vk_options *options, uint64_t allocated, tdm_device_info *info_out) {
     tdm_device_info info = {.struct_size = sizeof info};
+    char features[36];
     snprintf(info.name, sizeof info.name, "vulkan%d", (int)index);
-    snprintf(info.description, sizeof info.description, "%.72s (%.48s)",
-             facts->properties.deviceName, facts->driver);
+    features_format(facts, features, sizeof features);
+    snprintf(info.description, sizeof info.description, "%.44s (%.40s)%.35s",
+             facts->properties.deviceName, facts->driver, features);
     snprintf(info.vendor, sizeof info.vendor, "%s", vk_vendor_name(facts->properties.vendorID));
     snprintf(info.pci_address, sizeof info.pci_address, "%s", facts->pci_address);
     vk_facts_memory(&instance->driver, facts, allocated, &info.memory_free, &info.memory_total);
