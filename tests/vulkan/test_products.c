@@ -1,0 +1,269 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * test_products.c: MATMUL, GET_ROWS and MOE_FFN of a GPU plugin for every type of weights, beside
+ * the CPU's reference path: odd sizes, strided activations, few and many tokens. Every kernel is
+ * met on any driver: the rigs lower limits so that each of them has to be used.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "core/graph/builder.h"
+#include "tests/kernels/made_weight.h"
+#include "tests/kernels/op_run.h"
+
+#define SEED 77003u
+/* Kernels multiply in f32: sums of products, in another order than the reference. */
+#define BOUND 1e-10
+
+enum { N_RIG = 3 };
+/* Small subgroups, whole workgroups and tiles, workgroups alone. */
+static const char *const limits[N_RIG] = {"fuse=no", "lanes=no", "lanes=no shared=8192"};
+static op_rig *reference, *rigs[N_RIG];
+
+static int setup(void **state) {
+    (void)state;
+    reference = op_rig_open("plain", "reference", 2);
+    for (int i = 0; i < N_RIG; i++) {
+        const tdm_option options[] = {{"allow-cpu", "yes"}, {"test-limits", limits[i]}};
+        rigs[i] = op_rig_open_plugin("vulkan", options, 2);
+    }
+    print_message("seed %u\n", SEED);
+    return reference == NULL;
+}
+
+static int teardown(void **state) {
+    (void)state;
+    op_rig_close(reference);
+    for (int i = 0; i < N_RIG; i++) op_rig_close(rigs[i]);
+    return 0;
+}
+
+/* ---- One graph ------------------------------------------------------------------------------- */
+
+enum { MAX_ARG = 8 };
+
+typedef struct scene {
+    tdm_builder *b;
+    op_arg args[MAX_ARG];
+    int n_arg;
+} scene;
+
+static scene scene_begin(void) {
+    scene s = {.n_arg = 0};
+    if (tdm_builder_create(&s.b, NULL) != TDM_OK) fail_msg("no memory");
+    return s;
+}
+
+static int32_t add(scene *s, int32_t value, void *data) {
+    s->args[s->n_arg++] = (op_arg){.value = value, .data = data};
+    return value;
+}
+
+static int32_t weight_add(scene *s, uint64_t *seed, tdm_type type, const int64_t *ne,
+                          uint32_t usage) {
+    return add(s, tdm_build_weight(s->b, "w", type, ne, usage),
+               made_weight_create(seed, type, MADE_RANDOM, ne[0], ne[1] * ne[2]));
+}
+
+static int32_t floats_add(scene *s, uint64_t *seed, const int64_t *ne) {
+    size_t n = (size_t)tdm_shape_count(ne);
+    float *x = made_alloc(n * sizeof *x + 1);
+    op_random_fill(seed, x, n, 1);
+    return add(s, tdm_build_input(s->b, "x", TDM_TYPE_F32, ne), x);
+}
+
+/* Ids lo .. hi - 1, and some of -1. */
+static int32_t ids_add(scene *s, uint64_t *seed, const int64_t *ne, int lo, int hi) {
+    size_t n = (size_t)tdm_shape_count(ne);
+    int32_t *id = made_alloc(n * sizeof *id + 1);
+    for (size_t i = 0; i < n; i++) {
+        uint64_t r = op_random_next(seed) >> 20;
+        id[i] = r % 7 == 0 ? -1 : lo + (int32_t)(r / 7 % (uint64_t)(hi - lo));
+    }
+    return add(s, tdm_build_input(s->b, "id", TDM_TYPE_I32, ne), id);
+}
+
+/* Runs on the first n_rig rigs and compares; bound 0 = equal bits. Frees the scene. */
+static void scene_check_on(int n_rig, scene *s, int32_t y, double bound, const char *label) {
+    tdm_graph *graph = NULL;
+    tdm_error err = {.struct_size = sizeof err};
+    size_t n = (size_t)tdm_shape_count(tdm_build_shape(s->b, y));
+    float *want = made_alloc(n * sizeof *want), *got = made_alloc(n * sizeof *got);
+    tdm_build_output(s->b, y, "y");
+    if (tdm_builder_finish(s->b, &graph, &err) != TDM_OK) fail_msg("%s: %s", label, err.message);
+    s->args[s->n_arg] = (op_arg){.value = y, .data = want};
+    op_rig_run(reference, graph, s->args, s->n_arg + 1);
+    for (int i = 0; i < n_rig; i++) {
+        if (rigs[i] == NULL) continue;
+        s->args[s->n_arg].data = got;
+        op_rig_run(rigs[i], graph, s->args, s->n_arg + 1);
+        double nmse = bound == 0 ? 0 : op_nmse(got, want, n);
+        if (bound == 0 ? memcmp(got, want, n * sizeof *got) != 0 : !(nmse <= bound))
+            fail_msg("%s, limits '%s': NMSE %g", label, limits[i], nmse);
+    }
+    for (int i = 0; i < s->n_arg; i++) free(s->args[i].data);
+    free(want);
+    free(got);
+    tdm_graph_free(graph);
+    tdm_builder_destroy(s->b);
+}
+
+static void scene_check(scene *s, int32_t y, double bound, const char *label) {
+    scene_check_on(N_RIG, s, y, bound, label);
+}
+
+/* ---- Products -------------------------------------------------------------------------------- */
+
+/* x is dense, or rows of a wider value, or its elements lie apart. */
+typedef enum x_view { X_DENSE, X_ROWS, X_TURNED, N_X_VIEW } x_view;
+
+static int32_t x_add(scene *s, uint64_t *seed, x_view view, int64_t k, int64_t n_tok) {
+    if (view == X_TURNED) {
+        int32_t x = floats_add(s, seed, (const int64_t[]){n_tok, k, 1, 1});
+        return tdm_build_permute(s->b, x, 1, 0, 2, 3);
+    }
+    if (view == X_DENSE) return floats_add(s, seed, (const int64_t[]){k, n_tok, 1, 1});
+    int32_t x = floats_add(s, seed, (const int64_t[]){k + 3, n_tok + 1, 1, 1});
+    const int64_t ne[] = {k, n_tok, 1, 1}, offset[] = {3, 1, 0, 0};
+    return tdm_build_slice(s->b, x, offset, ne);
+}
+
+static void product_on(int n_rig, uint64_t *seed, tdm_type type, uint32_t usage, x_view view,
+                       int64_t k, int64_t n, int64_t n_tok) {
+    char label[128];
+    scene s = scene_begin();
+    snprintf(label, sizeof label, "%s, usage %u, view %d, [%d, %d] x %d", tdm_type_name(type),
+             (unsigned)usage, (int)view, (int)k, (int)n, (int)n_tok);
+    int32_t w = weight_add(&s, seed, type, (const int64_t[]){k, n, 1, 1}, usage);
+    int32_t x = x_add(&s, seed, view, k, n_tok);
+    scene_check_on(n_rig, &s, tdm_build_matmul(s.b, w, x), BOUND, label);
+}
+
+static void product(uint64_t *seed, tdm_type type, uint32_t usage, x_view view, int64_t k,
+                    int64_t n, int64_t n_tok) {
+    product_on(N_RIG, seed, type, usage, view, k, n, n_tok);
+}
+
+/* k of one block, or an odd length. Kernels share the reading of weights, and compiling them takes
+ * the time: each type on one rig or two. */
+static void every_type(void **state) {
+    (void)state;
+    uint64_t seed = SEED;
+    for (int i = 0; i < MADE_TYPES; i++) {
+        int64_t len = tdm_type_get_info(made_types[i]).block_len;
+        product_on(1, &seed, made_types[i], TDM_USAGE_MATMUL, X_DENSE, len == 1 ? 75 : len, 37, 1);
+        product_on(2, &seed, made_types[i], TDM_USAGE_MATMUL, X_DENSE, len == 1 ? 96 : 3 * len, 131,
+                   9);
+        product_on(1, &seed, made_types[i], 0, X_DENSE, len == 1 ? 33 : 2 * len, 5, 2);
+    }
+}
+
+static void every_number_of_tokens(void **state) {
+    (void)state;
+    uint64_t seed = SEED;
+    static const int64_t counts[] = {1, 2, 7, 8, 9, 33, 64};
+    static const tdm_type types[] = {TDM_TYPE_Q4_0, TDM_TYPE_F16};
+    for (size_t t = 0; t < 2; t++)
+        for (size_t i = 0; i < sizeof counts / sizeof counts[0]; i++)
+            product(&seed, types[t], TDM_USAGE_MATMUL, X_DENSE, 320, 67, counts[i]);
+}
+
+static void every_view(void **state) {
+    (void)state;
+    uint64_t seed = SEED;
+    for (x_view view = X_DENSE; view < N_X_VIEW; view++) {
+        product(&seed, TDM_TYPE_Q8_0, TDM_USAGE_MATMUL, view, 64, 35, 3);
+        product(&seed, TDM_TYPE_F32, TDM_USAGE_MATMUL, view, 45, 35, 11);
+        product(&seed, TDM_TYPE_F32, 0, view, 64, 35, 11);
+    }
+}
+
+/* Many rows, so that tiles of every size are in use; a long k. */
+static void long_matrices(void **state) {
+    (void)state;
+    uint64_t seed = SEED;
+    product(&seed, TDM_TYPE_Q4_0, TDM_USAGE_MATMUL, X_DENSE, 64, 70001, 1);
+    product(&seed, TDM_TYPE_Q8_0, TDM_USAGE_MATMUL, X_DENSE, 51200, 33, 1);
+    product(&seed, TDM_TYPE_Q8_0, TDM_USAGE_MATMUL, X_DENSE, 51200, 33, 10);
+}
+
+static void every_head(void **state) {
+    (void)state;
+    uint64_t seed = SEED;
+    for (int64_t n_tok = 1; n_tok < 20; n_tok += 9) {
+        scene s = scene_begin();
+        int32_t w =
+            weight_add(&s, &seed, TDM_TYPE_Q4_0, (const int64_t[]){64, 19, 5, 1}, TDM_USAGE_MATMUL);
+        int32_t x = floats_add(&s, &seed, (const int64_t[]){64, n_tok, 5, 1});
+        x = tdm_build_permute(s.b, x, 0, 2, 1, 3);
+        scene_check(&s, tdm_build_matmul(s.b, w, x), BOUND, "a matrix for each head");
+    }
+}
+
+/* ---- Rows ------------------------------------------------------------------------------------ */
+
+static void rows(void **state) {
+    (void)state;
+    uint64_t seed = SEED;
+    static const uint32_t usages[] = {TDM_USAGE_ROWS, TDM_USAGE_ROWS | TDM_USAGE_MATMUL, 0};
+    for (int i = 0; i < MADE_TYPES; i++)
+        for (int u = 0; u < 3; u++) {
+            int64_t len = tdm_type_get_info(made_types[i]).block_len;
+            scene s = scene_begin();
+            int64_t k = len == 1 ? 77 : 3 * len;
+            int32_t table =
+                weight_add(&s, &seed, made_types[i], (const int64_t[]){k, 11, 1, 1}, usages[u]);
+            int32_t id = ids_add(&s, &seed, (const int64_t[]){9, 1, 1, 1}, 3, 17);
+            scene_check(&s, tdm_build_get_rows(s.b, table, id, 4), 0, tdm_type_name(made_types[i]));
+        }
+}
+
+/* ---- Experts --------------------------------------------------------------------------------- */
+
+static void experts(uint64_t *seed, tdm_type type, int64_t n_tok, int n_used) {
+    char label[64];
+    scene s = scene_begin();
+    const int64_t up_ne[] = {64, 96, 5, 1}, down_ne[] = {96, 64, 5, 1};
+    const int64_t pair_ne[] = {n_used, n_tok, 1, 1};
+    snprintf(label, sizeof label, "%d of 5 experts of %s, %d tokens", n_used, tdm_type_name(type),
+             (int)n_tok);
+    int32_t x = floats_add(&s, seed, (const int64_t[]){64, n_tok, 1, 1});
+    int32_t id = ids_add(&s, seed, pair_ne, 2, 11); /* some of them foreign: 4 .. 8 are here */
+    int32_t weight = floats_add(&s, seed, pair_ne);
+    int32_t gate = weight_add(&s, seed, type, up_ne, TDM_USAGE_EXPERT);
+    int32_t up = weight_add(&s, seed, type, up_ne, TDM_USAGE_EXPERT);
+    int32_t down = weight_add(&s, seed, type, down_ne, TDM_USAGE_EXPERT);
+    int32_t y = tdm_build_moe_ffn(s.b, x, id, weight, gate, up, down, TDM_ACT_SILU, 4, 12);
+    scene_check(&s, y, 1e-9, label);
+}
+
+static void every_number_of_experts(void **state) {
+    (void)state;
+    uint64_t seed = SEED;
+    for (int n_used = 1; n_used < 5; n_used += 3) {
+        experts(&seed, TDM_TYPE_Q4_0, 1, n_used);
+        experts(&seed, TDM_TYPE_Q4_0, 8, n_used);
+        experts(&seed, TDM_TYPE_Q4_0, 9, n_used);
+        experts(&seed, TDM_TYPE_Q4_0, 70, n_used);
+    }
+    experts(&seed, TDM_TYPE_F32, 3, 2);
+    experts(&seed, TDM_TYPE_F32, 33, 2);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_number_of_experts),
+        cmocka_unit_test(rows),
+        cmocka_unit_test(every_number_of_tokens),
+        cmocka_unit_test(every_view),
+        cmocka_unit_test(long_matrices),
+        cmocka_unit_test(every_head),
+        cmocka_unit_test(every_type),
+    };
+    return cmocka_run_group_tests(tests, setup, teardown);
+}
