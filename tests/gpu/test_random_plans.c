@@ -118,7 +118,7 @@ static void graph_check(const tdm_graph *graph, uint64_t seed) {
 static void test_random_plans(void **state) {
     const char *text = getenv("TANDEM_CASES");
     const uint64_t seed = test_seed("random plans", 1);
-    const int n_case = text != NULL ? atoi(text) : 1000;
+    const int n_case = text != NULL ? atoi(text) : 500;
     static choices c;
     (void)state;
     for (int i = 0; i < n_case; i++) {
@@ -141,7 +141,9 @@ static void test_random_plans(void **state) {
         "%d plans, %d refused, %d steps, %d of them not in emission order, %d barriers, %d plans "
         "share scratch\n",
         seen.n_plan, seen.n_refused, seen.n_step, seen.n_reordered, seen.n_barrier, seen.n_shared);
-    if (n_case < 1000 || seen.n_refused > 0) return;
+    /* Random graphs hold nothing that the emitters refuse. */
+    assert_int_equal(seen.n_refused, 0);
+    if (n_case < 500) return;
     assert_true(seen.n_reordered > 1000 && seen.n_barrier > 1000 && seen.n_shared > 100);
 }
 
@@ -152,7 +154,7 @@ static void test_replay_can_fail(void **state) {
     random_case facts;
     tdm_graph *graph = NULL;
     gpu_plan *plan = NULL;
-    int n_wrong = 0, n_tried = 0, n_plan = 0;
+    int n_wrong = 0, n_tried = 0;
     (void)state;
     for (uint64_t seed = 1; seed <= 50; seed++) {
         choices_begin(&c, seed);
@@ -163,7 +165,6 @@ static void test_replay_can_fail(void **state) {
         }
         assert_int_equal(gpu_plan_create(&target, graph, &plan, err), TDM_OK);
         uint64_t want = replay(plan, REPLAY_EMITTED, seed);
-        n_plan++;
         for (int32_t i = 0; i < plan->n_step; i++) {
             if (!plan->steps[i].has_barrier) continue;
             bool is_wrong = false;
@@ -179,8 +180,7 @@ static void test_replay_can_fail(void **state) {
     }
     /* Some steps lead to no output. */
     printf("%d of %d barriers show in the results when removed\n", n_wrong, n_tried);
-    assert_true(n_plan < 50 || n_tried > 100);
-    assert_true(n_plan < 50 || n_wrong > n_tried / 2);
+    assert_true(n_tried > 100 && n_wrong > n_tried / 2);
 }
 
 int main(void) {

@@ -5,7 +5,7 @@
  * processor are taken too.
  *
  *     TANDEM_SEED=N    the first case's seed (each case has the next)
- *     TANDEM_CASES=N   how many of each pair
+ *     TANDEM_CASES=N   how many of each pair. Few by default: drivers compile kernels for each graph
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -62,12 +62,12 @@ static void report(uint64_t seed, trial_result *result) {
 
 static void pair_run(const char *what, const tdm_device_spec *one, const tdm_device_spec *other) {
     const char *text = getenv("TANDEM_CASES");
-    const int n_case = text != NULL ? atoi(text) : 150;
+    const int n_case = text != NULL ? atoi(text) : 12;
     const uint64_t first = test_seed(what, 1);
     group_topology t = of_pairs;
     group_rig *rig = NULL;
     tdm_error err = {0};
-    int n_ill_posed = 0, n_node = 0, n_refused = 0;
+    int n_ill_posed = 0, n_node = 0;
     t.one = one;
     t.other = other;
     topology = &t;
@@ -83,18 +83,12 @@ static void pair_run(const char *what, const tdm_device_spec *one, const tdm_dev
         n_ill_posed += result.is_ill_posed;
         n_node += result.n_node;
         if (result.why[0] == '\0') continue;
-        if (strstr(result.why, "there is no kernel for this op") != NULL ||
-            strstr(result.why, "has no key/value cache") != NULL) {
-            n_refused++;
-            continue;
-        }
         group_rig_close(rig);
         report(first + (uint64_t)i, &result);
         fail_msg("%s differ", what);
     }
     group_rig_close(rig);
-    printf("%s: %d graphs of %d nodes, %d of them ill-posed, %d refused\n", what, n_case, n_node,
-           n_ill_posed, n_refused);
+    printf("%s: %d graphs of %d nodes, %d of them ill-posed\n", what, n_case, n_node, n_ill_posed);
     assert_true(n_ill_posed * 5 <= n_case);
 }
 

@@ -256,5 +256,9 @@ tdm_status gpu_product_emit(gpu_emit *e, const gpu_product *p, tdm_error *err) {
     step.operand[4] = p->index;
     step.operand[5] = gpu_weight_grid(e, w->type);
     end_set(&step, p);
+    /* A pair reads one expert's matrix; several pairs of the same expert share it at best. */
+    if (p->mode != GPU_PRODUCT_PLAIN)
+        step.weight_size = w->place.size / (uint64_t)w->ne[2] *
+                           (uint64_t)(p->n_column < w->ne[2] ? p->n_column : w->ne[2]);
     return gpu_emit_step(e, &step, err);
 }

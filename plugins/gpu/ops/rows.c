@@ -32,5 +32,6 @@ tdm_status gpu_op_get_rows(gpu_emit *e, tdm_error *err) {
     step.operand[1] = table->place;
     step.operand[2] = id->place;
     step.operand[5] = gpu_weight_grid(e, table->type);
+    step.weight_size = (uint64_t)y->ne[1] * tdm_type_row_size(table->type, table->ne[0]);
     return gpu_emit_step(e, &step, err);
 }
