@@ -53,6 +53,15 @@ for device in cpu v vc measured vw vwc; do
     [ "$(wc -c <"$work/text.$device")" -gt 60 ] || fail "$device: a short text"
     same "$work/text.cpu" "$work/text.$device" "text of $device"
 done
+# A token in steady state: one submission, one wait; nothing is copied, bound (which records commands),
+# planned or allocated.
+"$tandem" run --config "$work/plain.ini" --device v -m "$model" -p "Once upon a time" -n 40 --temp 0 --profile \
+    >"$work/out" 2>"$work/err" || fail "profile: $(cat "$work/err")"
+sed -n '/per token when steady/,$p' "$work/err" | awk 'NR > 1 { n = $NF; $NF = ""; $(NF - 1) = ""; sub(/ *$/, ""); print $0 "=" n }' \
+    >"$work/counters"
+for counter in 'graphs planned=0' 'allocations=0' 'binds=0' 'submissions=1' 'host waits=1' 'uploads=0' 'downloads=0'; do
+    grep -qx "$counter" "$work/counters" && ok || fail "per token: no $counter in: $(cat "$work/counters")"
+done
 compare "q8_0 weights" "$model" 1e-4 "vc vw vwc"
 compare "q8_0 weights, K q8_0 and V q4_0" "$model" 1e-3 "vc" --cache-type-k q8_0 --cache-type-v q4_0
 compare "q8_0 weights, K and V iq4_nl" "$model" 1e-3 "vw" --cache-type-k iq4_nl --cache-type-v iq4_nl
