@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "plugins/vulkan/measure.h"
 #include "plugins/vulkan/pipeline.h"
 #include "plugins/vulkan/transfer.h"
 
@@ -409,6 +410,7 @@ const tdm_device_ops vk_device_ops = {
     .get_info = device_get_info,
     .supports_op = device_supports_op,
     .graph_supports = device_graph_supports,
+    .measure_limits = vk_limits_measure,
 };
 
 const tdm_split_ops vk_split_ops = {

@@ -95,11 +95,9 @@ static void cost_log(const vk_device *device, const gpu_plan *steps, const tdm_g
     free(text);
 }
 
-tdm_status vk_plan_create(vk_device *device, vk_scratch_pool *pool, const tdm_graph *graph,
-                          tdm_plan **plan_out, tdm_error *err) {
-    gpu_plan *steps = NULL;
-    tdm_status status = gpu_plan_create(&device->target, graph, &steps, err);
-    if (status != TDM_OK) return status;
+tdm_status vk_plan_of_steps(vk_device *device, vk_scratch_pool *pool, gpu_plan *steps,
+                            tdm_plan **plan_out, tdm_error *err) {
+    tdm_status status = TDM_OK;
     tdm_plan *plan = calloc(1, sizeof *plan);
     if (plan == NULL) {
         gpu_plan_destroy(steps);
@@ -116,13 +114,20 @@ tdm_status vk_plan_create(vk_device *device, vk_scratch_pool *pool, const tdm_gr
         status = vk_pipelines_get(device, steps->steps, steps->n_step, plan->pipelines, err);
     if (status == TDM_OK) status = constants_create(plan, err);
     if (status == TDM_OK) status = commands_create(plan, err);
-    if (status != TDM_OK) {
+    if (status == TDM_OK)
+        *plan_out = plan;
+    else
         vk_plan_destroy(plan);
-        return status;
-    }
-    cost_log(device, steps, graph);
-    *plan_out = plan;
-    return TDM_OK;
+    return status;
+}
+
+tdm_status vk_plan_create(vk_device *device, vk_scratch_pool *pool, const tdm_graph *graph,
+                          tdm_plan **plan_out, tdm_error *err) {
+    gpu_plan *steps = NULL;
+    tdm_status status = gpu_plan_create(&device->target, graph, &steps, err);
+    if (status == TDM_OK) status = vk_plan_of_steps(device, pool, steps, plan_out, err);
+    if (status == TDM_OK) cost_log(device, steps, graph);
+    return status;
 }
 
 void vk_plan_destroy(tdm_plan *plan) {

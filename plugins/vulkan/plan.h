@@ -42,6 +42,12 @@ tdm_status vk_plan_create(vk_device *device, vk_scratch_pool *pool, const tdm_gr
                           tdm_plan **plan_out, tdm_error *err);
 void vk_plan_destroy(tdm_plan *plan);
 
+/* The same of steps that are made already; they belong to the plan, also where the call fails. */
+tdm_status vk_plan_of_steps(vk_device *device, vk_scratch_pool *pool, gpu_plan *steps,
+                            tdm_plan **plan_out, tdm_error *err);
+/* … for a queue. */
+tdm_status vk_queue_plan(tdm_queue *queue, gpu_plan *steps, tdm_plan **plan_out, tdm_error *err);
+
 /* tdm_queue_ops.plan_bind: checks the bindings, takes scratch from the pool, and records the command
  * buffer. */
 tdm_status vk_plan_bind(tdm_plan *plan, const tdm_binding *bindings, int32_t n_binding,

@@ -362,6 +362,10 @@ static tdm_status queue_compute(tdm_queue *queue, tdm_plan *plan, const tdm_poin
     return TDM_OK;
 }
 
+tdm_status vk_queue_plan(tdm_queue *queue, gpu_plan *steps, tdm_plan **plan_out, tdm_error *err) {
+    return vk_plan_of_steps(queue->device, &queue->scratch, steps, plan_out, err);
+}
+
 static tdm_status plan_prepare(tdm_queue *queue, const tdm_graph *graph,
                                const tdm_plan_params *params, tdm_plan **plan_out, tdm_error *err) {
     tdm_plan_params p;

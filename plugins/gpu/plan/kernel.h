@@ -22,6 +22,7 @@
     GPU_KERNEL_LIST_PRODUCTS(KERNEL) \
     GPU_KERNEL_LIST_CACHE(KERNEL) \
     GPU_KERNEL_LIST_WIRE(KERNEL) \
+    GPU_KERNEL_LIST_LIMITS(KERNEL) \
     GPU_KERNEL_LIST_FUSED(KERNEL)
 
 /* The cache ops: ops/{cache,attention}.c. "page[7]" are the words of gpu_cache_words (ops/cache.h). */
@@ -134,6 +135,13 @@
      * part that lie together in the whole, and their divisor; from one such run to the next in the \
      * whole, and its first unit. Spec: 0 = bytes of a unit, 1 = 1 where dst is the arena. */ \
     KERNEL(WIRE_COPY, wire_copy, 3, 0x1)
+
+/* What measures a device; no op has it. */
+#define GPU_KERNEL_LIST_LIMITS(KERNEL) \
+    /* Reads memory, or multiplies and adds. Operands dst (not written), src. Words: invocations, trips. \
+     * Spec: 0 = 0: each trip reads four times 16 bytes, the lanes of a subgroup side by side; 1: each trip does \
+     * 64 multiply-adds of f32. */ \
+    KERNEL(LIMIT, limit, 2, 0x1)
 
 /* Several nodes in one: ops/fusions.c */
 #define GPU_KERNEL_LIST_FUSED(KERNEL) \

@@ -1,0 +1,13 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * measure.h: the limits of a device as kernels reach them.
+ */
+#ifndef TANDEM_VULKAN_MEASURE_H
+#define TANDEM_VULKAN_MEASURE_H
+
+#include "plugins/vulkan/vk.h"
+
+/* tdm_device_ops.measure_limits. A read bandwidth of 0: there is no memory to read from. */
+tdm_status vk_limits_measure(tdm_device *device, tdm_device_limits *limits_out, tdm_error *err);
+
+#endif
