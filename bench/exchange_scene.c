@@ -255,8 +255,8 @@ static tdm_status member_open(scene *s, const scene_params *params, int32_t i, t
     if (params->isa[i] != NULL) options[spec.n_option++] = (tdm_option){"isa", params->isa[i]};
     if (params->cores[i] != NULL)
         options[spec.n_option++] = (tdm_option){"cores", params->cores[i]};
-    if (params->patience != NULL)
-        options[spec.n_option++] = (tdm_option){"patience", params->patience};
+    if (params->timeout_ms != NULL)
+        options[spec.n_option++] = (tdm_option){"exchange-timeout", params->timeout_ms};
     tdm_status status = tdm_runtime_declare(s->rt, &spec, err);
     if (status == TDM_OK) status = tdm_runtime_open(s->rt, name, &m->dev, err);
     if (status == TDM_OK)

@@ -19,7 +19,7 @@ typedef struct scene_params {
     int32_t threads[SCENE_MAX_MEMBER];   /* 0 = 1 */
     const char *isa[SCENE_MAX_MEMBER];   /* NULL = auto */
     const char *cores[SCENE_MAX_MEMBER]; /* NULL = anywhere */
-    const char *patience;                /* milliseconds; NULL = the default */
+    const char *timeout_ms;              /* milliseconds; NULL = the default */
     uint64_t arena_size;
 } scene_params;
 

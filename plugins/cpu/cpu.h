@@ -50,7 +50,7 @@ struct tdm_device {
     /* By role of a token (tandem/step.h): its activations have 8 bits in integer kernels, else 15.
      * Option activation-bits: auto = those of prompts alone, 8 = all, 15 = none. */
     bool has_q8[CPU_N_ROLE];
-    uint64_t patience_ns; /* how long an exchange waits for another member */
+    uint64_t exchange_timeout_ns; /* how long an exchange waits for another member */
     /* By role of a token and type of the weights, chosen when the device is opened; NULL for what is
      * no number. The kernels of a type take the same layout of weights. */
     const struct cpu_matmul_kernel *matmul_kernels[CPU_N_ROLE][TDM_TYPE_LIMIT_];
@@ -101,11 +101,11 @@ typedef struct cpu_node {
     const struct cpu_op_impl *impl;
     cpu_view src[TDM_MAX_SRC];
     cpu_view dst[TDM_MAX_DST];
-    uint8_t *scratch;       /* scratch_size bytes, 64-byte aligned, shared by the workers; nothing
+    uint8_t *scratch;  /* scratch_size bytes, 64-byte aligned, shared by the workers; nothing
                                survives in it */
-    uint8_t *form;          /* of an op with a form and of what makes it; else NULL */
-    int64_t unit;           /* elements of the destination that its readers assign to one worker
-                               together, a multiple of CPU_DEAL_UNIT or whole rows; 0 = any */
+    uint8_t *prepared; /* of an op with prepared sources and of what prepares them; else NULL */
+    int64_t unit;      /* elements of the destination that its readers assign to one worker
+                               together, a multiple of CPU_SHARE_UNIT or whole rows; 0 = any */
     cpu_exchange *exchange; /* of an EXCHANGE; else NULL */
     cpu_claims *claims;     /* of an op that claims, on a device of several threads; else NULL */
 } cpu_node;
@@ -113,19 +113,19 @@ typedef struct cpu_node {
 /* Elements of a row are assigned in multiples of this, unless a reader needs another unit: it holds
  * whole vectors of every kernel, blocks of activations and groups of weights, and no cache line is
  * shared by two workers. Every worker computes an element in the same way. */
-enum { CPU_DEAL_UNIT = 32 };
+enum { CPU_SHARE_UNIT = 32 };
 
-/* Sources brought into what an op's kernels take. All ops of a plan that take the same form of the
- * same bytes share it: it is made before the first of them, and again where those bytes have
- * changed since. */
-typedef struct cpu_form {
-    const struct cpu_op_impl *maker; /* runs with the op's node; writes n->form */
+/* Sources in the format that an op's kernels take, such as quantised activations. All ops of a plan
+ * that take the same bytes in the same format share them: they are prepared before the first of
+ * these ops, and again where the bytes have changed since. */
+typedef struct cpu_prepared {
+    const struct cpu_op_impl *maker; /* runs with the op's node; writes n->prepared */
     uint32_t made_of; /* bit i: the maker reads source i, and the op itself does not */
     uint32_t reads;   /* bit i: the maker reads source i, and the op may read it too */
-    /* Of nodes with the same maker, sources and size: do they take the same form? NULL: yes. */
+    /* Of nodes with the same maker, sources and size: do they take the same format? NULL: yes. */
     bool (*is_same)(const cpu_node *a, const cpu_node *b);
     size_t size; /* bytes; 0 = sources are read as they are */
-} cpu_form;
+} cpu_prepared;
 
 /* One row of the op table. */
 typedef struct cpu_op_impl {
@@ -134,14 +134,14 @@ typedef struct cpu_op_impl {
                            tdm_error *err);
     /* Bytes of scratch. NULL: none. */
     size_t (*scratch_size)(const cpu_device *device, const tdm_graph *graph, const tdm_node *node);
-    /* The form in which some of the sources are taken. NULL: none. */
-    cpu_form (*form)(const cpu_node *n);
+    /* Which sources the op takes prepared, and how. NULL: none. */
+    cpu_prepared (*prepared)(const cpu_node *n);
     /* How workers divide source `arg`, or destination `arg` - TDM_MAX_SRC: worker w touches nothing
      * but its cpu_worker_share of all elements, in units of the returned value. 0: no statement,
      * any worker may touch all. Not 0 only for contiguous f32. NULL: 0 throughout. Follows n->unit
      * where the op can; called before addresses are bound. */
-    int64_t (*deal)(const cpu_node *n, int32_t arg);
-    /* Shall workers claim pieces of each other's shares (n->claims)? Then deal says 0 of the result,
+    int64_t (*share_unit)(const cpu_node *n, int32_t arg);
+    /* Shall workers claim pieces of each other's shares (n->claims)? Then share_unit is 0 of the result,
      * and there is a barrier more behind the node: for work that takes long beside one. NULL: no. */
     bool (*claims)(const cpu_node *n);
     /* Does worker w's share; every worker calls it. Calls cpu_worker_barrier between phases (all

@@ -80,18 +80,19 @@ typedef struct device_options {
     uint32_t isa;
     bool is_reference;
     bool has_q8[CPU_N_ROLE];
-    uint64_t patience_ns;
+    uint64_t exchange_timeout_ns;
 } device_options;
 
 /* Milliseconds, up to a day. */
-static tdm_status patience_parse(const char *value, uint64_t *ns_out, tdm_error *err) {
+static tdm_status exchange_timeout_parse(const char *value, uint64_t *ns_out, tdm_error *err) {
     const long max = 24L * 60 * 60 * 1000;
     char *end;
     errno = 0;
     long n = strtol(value, &end, 10);
     if (value[0] < '0' || value[0] > '9' || *end != 0 || errno != 0 || n < 1 || n > max)
         return tdm_fail(err, TDM_INVALID_ARGUMENT,
-                        "patience = %s: not a number of milliseconds from 1 to %ld", value, max);
+                        "exchange-timeout = %s: not a number of milliseconds from 1 to %ld", value,
+                        max);
     *ns_out = (uint64_t)n * 1000000u;
     return TDM_OK;
 }
@@ -131,10 +132,11 @@ static tdm_status option_parse(const tdm_option *option, device_options *o, tdm_
                         "tokens), 15 or 8",
                         value);
     }
-    if (strcmp(option->key, "patience") == 0) return patience_parse(value, &o->patience_ns, err);
+    if (strcmp(option->key, "exchange-timeout") == 0)
+        return exchange_timeout_parse(value, &o->exchange_timeout_ns, err);
     return tdm_fail(err, TDM_INVALID_ARGUMENT,
                     "%s: not an option of a cpu device; it has threads, cores, isa, path, "
-                    "activation-bits and patience",
+                    "activation-bits and exchange-timeout",
                     option->key);
 }
 
@@ -154,7 +156,7 @@ static tdm_status device_open(tdm_instance *instance, const tdm_device_params *p
     const tdm_host *host = instance->host;
     tdm_device_params p;
     device_options o = {.isa = cpu_isa_detect(),
-                        .patience_ns = TDM_EXCHANGE_TIMEOUT_NS,
+                        .exchange_timeout_ns = TDM_EXCHANGE_TIMEOUT_NS,
                         .has_q8[TDM_ROLE_PROMPT] = true};
     cpu_struct_read(&p, sizeof p, params);
     if (p.index != 0)
@@ -175,7 +177,7 @@ static tdm_status device_open(tdm_instance *instance, const tdm_device_params *p
         .prefetch_each = cpu_isa_prefetch_each(),
         .is_reference = o.is_reference,
         .has_q8 = {o.has_q8[0] && !o.is_reference, o.has_q8[1] && !o.is_reference},
-        .patience_ns = o.patience_ns,
+        .exchange_timeout_ns = o.exchange_timeout_ns,
     };
     cpu_matmul_kernels_choose(device);
     tdm_status status =

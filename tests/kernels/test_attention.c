@@ -257,7 +257,7 @@ static void test_shapes(void **state) {
     }
 }
 
-/* Long enough for several parts, over entries of several sizes: dealt out to workers for few tokens,
+/* Long enough for several parts, over entries of several sizes: assigned to workers for few tokens,
  * folded by one for many. */
 static void test_splits(void **state) {
     uint64_t seed = 5;

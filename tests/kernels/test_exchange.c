@@ -686,9 +686,9 @@ static void test_back_to_back(void **state) {
 enum { FAIL_RANKS = 3, FAIL_COUNT = 5000 };
 
 /* Two exchanges in a row; a run that succeeds shows that the plans are still good. */
-static scene *failing_open(const char *patience, scene_node *nodes) {
+static scene *failing_open(const char *timeout_ms, scene_node *nodes) {
     scene_params p = params_of(FAIL_RANKS, 256 << 10);
-    p.patience = patience;
+    p.timeout_ms = timeout_ms;
     p.threads[0] = 3;
     scene *s = open_or_fail(&p);
     for (int i = 0; i < 2; i++)
@@ -768,10 +768,10 @@ static void test_info(void **state) {
     must(tdm_open_device_get_info(dev, &info, &err), &err);
     assert_true((info.flags & TDM_DEVICE_HAS_EXCHANGE) != 0);
     tdm_runtime_destroy(rt);
-    p.patience = "0";
+    p.timeout_ms = "0";
     scene *s = NULL;
     assert_int_equal(scene_open(&p, &s, &err), TDM_INVALID_ARGUMENT);
-    assert_non_null(strstr(err.message, "patience = 0"));
+    assert_non_null(strstr(err.message, "exchange-timeout = 0"));
 }
 
 /* Time is counted behind a member's own flag, and only there. */

@@ -18,7 +18,7 @@
 /* Tokens of a prompt and generated ones, each computed with 8 or 15 bits: every kernel is of the
  * wanted form, and all of a type take the same layout of weights. */
 static void expect(uint32_t isa, bool prompt_q8, bool generated_q8, const char *suffix,
-                   int32_t n_lane, cpu_x_form q15) {
+                   int32_t n_lane, cpu_x_format q15) {
     tdm_device device = {.isa = isa, .n_thread = 1};
     device.has_q8[TDM_ROLE_PROMPT] = prompt_q8;
     device.has_q8[TDM_ROLE_GENERATED] = generated_q8;

@@ -17,7 +17,7 @@
 enum { N_BLOCK = 9, LEN = N_BLOCK * CPU_X_LEN };
 
 static const int32_t offsets[] = {0, 4, 8, 16, 32, 128};
-static const cpu_x_form forms[] = {CPU_X_Q15, CPU_X_Q15_BYTES, CPU_X_Q8};
+static const cpu_x_format forms[] = {CPU_X_Q15, CPU_X_Q15_BYTES, CPU_X_Q8};
 
 /* Room for blocks of any form, and one more. */
 typedef union row {
@@ -25,18 +25,18 @@ typedef union row {
     cpu_q8_block q8[N_BLOCK + 1];
 } row;
 
-static int32_t code_get(cpu_x_form form, const row *r, int b, int i) {
+static int32_t code_get(cpu_x_format form, const row *r, int b, int i) {
     if (form == CPU_X_Q15) return r->q15[b].q[i];
     if (form == CPU_X_Q15_BYTES) return 128 * r->q15[b].hi[i] + r->q15[b].lo[i];
     return r->q8[b].q[i];
 }
 
-static const cpu_x_scale *scale_get(cpu_x_form form, const row *r, int b) {
+static const cpu_x_scale *scale_get(cpu_x_format form, const row *r, int b) {
     return form == CPU_X_Q8 ? &r->q8[b].s : &r->q15[b].s;
 }
 
 /* Ordinary blocks, then zeros, subnormals, the largest numbers, ties, and what is no number. */
-static void input_make(uint64_t *seed, cpu_x_form form, float x[LEN]) {
+static void input_make(uint64_t *seed, cpu_x_format form, float x[LEN]) {
     op_random_fill(seed, x, LEN, 2.5f);
     for (int i = 0; i < CPU_X_LEN; i++) {
         x[32 * 2 + i] = 0;
@@ -51,7 +51,7 @@ static void input_make(uint64_t *seed, cpu_x_form form, float x[LEN]) {
     x[32 * 7 + 16] = -INFINITY;
 }
 
-static void promise_test(cpu_x_form form, int32_t offset, uint64_t *seed) {
+static void promise_test(cpu_x_format form, int32_t offset, uint64_t *seed) {
     int32_t limit = form == CPU_X_Q8 ? CPU_Q8_MAX : CPU_Q15_MAX;
     float x[LEN];
     row out;
@@ -94,7 +94,7 @@ static void test_promise(void **state) {
 }
 
 /* NaN may have any payload: compared as NaN. */
-static bool is_equal(cpu_x_form form, const row *a, const row *b, int block) {
+static bool is_equal(cpu_x_format form, const row *a, const row *b, int block) {
     const cpu_x_scale *sa = scale_get(form, a, block), *sb = scale_get(form, b, block);
     for (int i = 0; i < CPU_X_LEN; i++)
         if (code_get(form, a, block, i) != code_get(form, b, block, i)) return false;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_schedule_split.c: however the ops of a graph are dealt out to devices, the result is that of
+ * test_schedule_split.c: however the ops of a graph are assigned to devices, the result is that of
  * one device: random graphs over fake devices, and a real layer between one of them and the CPU.
  */
 #include "tests/unit/random_graph.h"
@@ -39,7 +39,7 @@ static size_t random_run(scene *s, uint64_t seed, float *y, int32_t *n_stage) {
     return at;
 }
 
-/* However the ops are dealt out, the result is that of one device, bit for bit. */
+/* However the ops are assigned, the result is that of one device, bit for bit. */
 static void test_random(void **state) {
     (void)state;
     enum { GRAPHS = 150 };

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: MIT
  *
- * plan.c: from a graph to a list of nodes with fixed views, and running the list. When a
- * computation may start is the queue's business.
+ * plan.c: makes a list of nodes with fixed views from a graph, and runs the list. The queue decides
+ * when a computation may start.
  *
- * Binding computes every address, and decides where workers must meet (plan_assign.c).
+ * Binding computes every address and places the barriers (plan_assign.c).
  *
- * An exchange may fail, and then the plan ends. Workers must agree on where, since they meet in
- * many nodes: there is a barrier behind every exchange, so that all have left it when the next node
- * begins, and a failure stops them in front of that node and not before.
+ * If an exchange fails, the plan ends. All workers must end at the same node, because they wait for
+ * each other at barriers. So there is a barrier after every exchange, and workers check for a
+ * failure only after that barrier, before the next node.
  */
 #include "core/base/view.h"
 #include "plugins/cpu/buffer.h"
@@ -43,21 +43,23 @@ static tdm_status view_fill(tdm_plan *plan, const tdm_view_place *places, int32_
     view->usage = v->kind == TDM_VALUE_WEIGHT ? v->usage : 0;
     memcpy(view->ne, v->ne, sizeof view->ne);
     memcpy(view->nb, at->nb, sizeof view->nb);
-    /* The step from a row's only element is never taken; as if dense, kernels take the row. */
+    /* The stride of a row with one element is never used. Kernels accept it as a dense row. */
     if (v->ne[0] <= 1) view->nb[0] = tdm_type_get_info(view->type).block_size;
     *place =
         (plan_place){.slot = base->slot, .is_state = base->kind == TDM_VALUE_STATE, .off = at->off};
     return slot_size_find(plan->device, base, &plan->slot_sizes[base->slot], err);
 }
 
-/* Turns the node just filled into what makes its form, and moves it to `user`, the place behind. */
+/* Copies the node just filled to `user`, the place behind, and turns it into the node that prepares
+ * its sources. */
 static void maker_insert(plan_node *maker, plan_node *user) {
     *user = *maker;
-    maker->node.impl = maker->form.maker;
-    maker->makes_form = true;
+    maker->node.impl = maker->prepared.maker;
+    maker->makes_prepared = true;
     maker->scratch_size = 0;
     for (int i = 0; i < TDM_MAX_SRC; i++)
-        if (((maker->form.made_of | maker->form.reads) >> i & 1) == 0) maker->src[i].slot = -1;
+        if (((maker->prepared.made_of | maker->prepared.reads) >> i & 1) == 0)
+            maker->src[i].slot = -1;
     for (int i = 0; i < TDM_MAX_DST; i++) maker->dst[i].slot = -1;
 }
 
@@ -67,7 +69,7 @@ static tdm_status node_fill(tdm_plan *plan, const tdm_view_place *places, int32_
     tdm_status status = cpu_op_supports(plan->device, plan->graph, index, err);
     const cpu_op_impl *impl = cpu_op_find(n->op);
     plan_node *out = &plan->nodes[plan->n_node];
-    out->form_before = -1;
+    out->prepared_before = -1;
     out->node = (cpu_node){.device = plan->device, .graph = plan->graph, .node = n, .impl = impl};
     for (int i = 0; i < TDM_MAX_SRC && status == TDM_OK; i++)
         status = view_fill(plan, places, i < n->n_src ? n->src[i] : -1, &out->node.src[i],
@@ -84,14 +86,14 @@ static tdm_status node_fill(tdm_plan *plan, const tdm_view_place *places, int32_
     if (n->op == TDM_OP_EXCHANGE) out->node.exchange = &plan->exchange_of[plan->n_exchange++];
     if (plan->device->n_thread > 1 && impl->claims != NULL && impl->claims(&out->node))
         out->node.claims = &plan->claims_of[plan->n_claims++];
-    if (impl->form != NULL) out->form = impl->form(&out->node);
-    if (out->form.size > 0) maker_insert(out, &plan->nodes[++plan->n_node]);
+    if (impl->prepared != NULL) out->prepared = impl->prepared(&out->node);
+    if (out->prepared.size > 0) maker_insert(out, &plan->nodes[++plan->n_node]);
     plan->n_node++;
     return TDM_OK;
 }
 
 static void exchanges_reset(tdm_plan *plan) {
-    cpu_exchanges_init(&plan->exchanges, plan->device->patience_ns);
+    cpu_exchanges_init(&plan->exchanges, plan->device->exchange_timeout_ns);
     for (int32_t i = 0; i < plan->n_node; i++)
         if (plan->nodes[i].node.exchange != NULL)
             cpu_exchange_init(plan->nodes[i].node.exchange, &plan->exchanges, i);
@@ -103,7 +105,7 @@ tdm_status cpu_plan_create(cpu_device *device, cpu_scratch *scratch, const tdm_g
     int32_t n_node = 0, n_exchange = 0, n_claims = 0; /* most nodes; exchanges; ops that claim */
     for (int32_t i = 0; i < graph->n_node; i++) {
         const cpu_op_impl *impl = cpu_op_find(tdm_graph_node(graph, i)->op);
-        if (impl != NULL) n_node += impl->form != NULL ? 2 : 1;
+        if (impl != NULL) n_node += impl->prepared != NULL ? 2 : 1;
         n_exchange += tdm_graph_node(graph, i)->op == TDM_OP_EXCHANGE;
         n_claims += device->n_thread > 1 && impl != NULL && impl->claims != NULL;
     }
@@ -215,7 +217,7 @@ static tdm_status bindings_check(const tdm_plan *plan, const tdm_binding *bindin
     return TDM_OK;
 }
 
-/* Tells each exchange what is multiplied behind it. */
+/* Gives each exchange the weights of the product after it, which it prefetches while waiting. */
 static void exchanges_look_ahead(tdm_plan *plan) {
     cpu_exchange *before = NULL;
     for (int32_t i = 0; i < plan->n_node; i++) {
@@ -237,13 +239,13 @@ static void node_bind(const tdm_plan *plan, plan_node *p) {
         const plan_place *place = k < TDM_MAX_SRC ? &p->src[k] : &p->dst[k - TDM_MAX_SRC];
         cpu_view *view = k < TDM_MAX_SRC ? &p->node.src[k] : &p->node.dst[k - TDM_MAX_SRC];
         if (place->slot < 0) continue;
-        /* An empty value is present and has no bytes; any address but NULL will do. */
+        /* NULL means absent: an empty value gets an address, which is not read. */
         const uint8_t *base = plan->bases[place->slot];
         view->data = base != NULL ? plan->bases[place->slot] + place->off : (uint8_t *)p;
     }
     p->node.scratch =
-        p->scratch_size > 0 && !p->makes_form ? plan->chunk->data + p->scratch_off : NULL;
-    p->node.form = p->form.size > 0 ? plan->chunk->data + p->form_off : NULL;
+        p->scratch_size > 0 && !p->makes_prepared ? plan->chunk->data + p->scratch_off : NULL;
+    p->node.prepared = p->prepared.size > 0 ? plan->chunk->data + p->prepared_off : NULL;
 }
 
 tdm_status cpu_plan_bind(tdm_plan *plan, const tdm_binding *bindings, int32_t n_binding,

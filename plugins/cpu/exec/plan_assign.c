@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: MIT
  *
- * plan_assign.c: which worker touches what, and hence where they must meet.
+ * plan_assign.c: which bytes each worker reads and writes, and hence where barriers stand.
  *
- * Ops deal out contiguous values in units of some size (cpu_op_impl.deal). What one node wrote and
- * the next reads in the same units, each worker wrote and reads alone: no barrier stands between
- * them. Many ops take any unit, so the units that others need travel through them, from a value's
- * readers to its writer: a head's elements that a rotation needs together come from one worker's
- * part of the product before it, where that is too small for workers to claim it in pieces.
+ * Ops divide contiguous values among the workers in units (cpu_op_impl.share_unit). If one node
+ * writes a value and the next reads it in the same units, each worker reads only what it wrote
+ * itself, and no barrier is needed between them. Many ops accept any unit. They take the unit of
+ * the readers of their result: for example, a product computes whole heads in one worker where the
+ * rotation after it needs whole heads. Products whose pieces are claimed do not.
  *
- * Everything else is decided by addresses, since the caller may bind two temporaries to the same
- * bytes: a node needs the barrier before it where it touches bytes that a node since the last
- * barrier wrote, or writes bytes that one read.
+ * Addresses decide the rest, since the caller may bind two temporaries to the same bytes. A node
+ * needs a barrier before it if it reads or writes bytes that a node since the last barrier wrote,
+ * or if it writes bytes that such a node read.
  */
 #include "plugins/cpu/exec/plan_internal.h"
 
@@ -18,10 +18,10 @@ enum { N_ARG = TDM_MAX_SRC + TDM_MAX_DST, MAX_SPANS = 64 };
 
 /* ---- Units ----------------------------------------------------------------------------------- */
 
-static void units_ask(plan_node *p) {
+static void units_get(plan_node *p) {
     for (int32_t i = 0; i < N_ARG; i++)
-        p->units[i] = p->node.impl->deal != NULL && cpu_plan_place(p, i)->slot >= 0
-                          ? p->node.impl->deal(&p->node, i)
+        p->units[i] = p->node.impl->share_unit != NULL && cpu_plan_place(p, i)->slot >= 0
+                          ? p->node.impl->share_unit(&p->node, i)
                           : 0;
 }
 
@@ -30,12 +30,12 @@ tdm_status cpu_plan_units_choose(tdm_plan *plan, tdm_error *err) {
     size_t size = (size_t)(plan->n_slot + 1) * sizeof(int64_t);
     int64_t *wanted = host->alloc(host->context, size, 0); /* of the readers of each slot */
     if (wanted == NULL)
-        return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "cpu: no memory to deal out a plan's work");
+        return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "cpu: no memory to assign the work of a plan");
     memset(wanted, 0, size);
     for (int32_t i = plan->n_node - 1; i >= 0; i--) {
         plan_node *p = &plan->nodes[i];
         p->node.unit = p->dst[0].slot >= 0 ? wanted[p->dst[0].slot] : 0;
-        units_ask(p);
+        units_get(p);
         for (int32_t k = 0; k < TDM_MAX_SRC; k++)
             if (p->units[k] != 0 && wanted[p->src[k].slot] == 0)
                 wanted[p->src[k].slot] = p->units[k];
@@ -68,14 +68,16 @@ static bool spans_conflict(const plan_span *a, const plan_span *b) {
     return a->unit == 0 || a->unit != b->unit || a->first != b->first || a->end != b->end;
 }
 
-/* What a node touches: of what is assigned just the value; else whole slots, which contain its
- * views; of a form not what it is made of. */
+/* The bytes that a node reads and writes: of a value that is divided in units only the value; of
+ * others the whole slot, which contains all views of it. An op with prepared sources does not read
+ * the sources themselves. */
 static int node_spans(const tdm_plan *plan, const plan_node *p, plan_span *out) {
     int n = 0;
     for (int32_t i = 0; i < N_ARG; i++) {
         const plan_place *place = cpu_plan_place(p, i);
         if (place->slot < 0 || plan->slot_sizes[place->slot] == 0) continue;
-        if (p->form.size > 0 && !p->makes_form && (p->form.made_of >> i & 1) != 0) continue;
+        if (p->prepared.size > 0 && !p->makes_prepared && (p->prepared.made_of >> i & 1) != 0)
+            continue;
         plan_span *span = &out[n++];
         *span = (plan_span){.unit = p->units[i],
                             .is_written = i >= TDM_MAX_SRC || (place->is_state && p->writes_state)};
@@ -91,18 +93,19 @@ static int node_spans(const tdm_plan *plan, const plan_node *p, plan_span *out) 
     if (p->scratch_size > 0)
         out[n++] = (plan_span){
             .first = p->node.scratch, .end = p->node.scratch + p->scratch_size, .is_written = true};
-    if (p->form.size > 0)
-        out[n++] = (plan_span){
-            .first = p->node.form, .end = p->node.form + p->form.size, .is_written = p->makes_form};
+    if (p->prepared.size > 0)
+        out[n++] = (plan_span){.first = p->node.prepared,
+                               .end = p->node.prepared + p->prepared.size,
+                               .is_written = p->makes_prepared};
     return n;
 }
 
-/* True where what `p` makes was made before and what it is made of was not written since. */
-static bool form_is_there(const tdm_plan *plan, const plan_node *p) {
-    if (p->form_before < 0) return false;
+/* True if an earlier node prepared the same sources and no node has written them since. */
+static bool prepared_is_there(const tdm_plan *plan, const plan_node *p) {
+    if (p->prepared_before < 0) return false;
     plan_span sources[N_ARG + 2], others[N_ARG + 2];
-    int n_source = node_spans(plan, p, sources) - 1; /* the last is the form */
-    for (const plan_node *q = &plan->nodes[p->form_before]; q < p; q++) {
+    int n_source = node_spans(plan, p, sources) - 1; /* the last is what it prepares */
+    for (const plan_node *q = &plan->nodes[p->prepared_before]; q < p; q++) {
         int n = node_spans(plan, q, others);
         for (int i = 0; i < n * n_source; i++)
             if (others[i % n].is_written && spans_meet(&others[i % n], &sources[i / n]))
@@ -118,7 +121,7 @@ void cpu_plan_barriers_place(tdm_plan *plan) {
         plan_node *p = &plan->nodes[i];
         plan_span spans[N_ARG + 2];
         p->needs_barrier = false;
-        p->is_idle = p->makes_form && form_is_there(plan, p);
+        p->is_idle = p->makes_prepared && prepared_is_there(plan, p);
         if (p->is_idle) continue;
         int n = node_spans(plan, p, spans);
         p->needs_barrier = since.n + n > MAX_SPANS || was_exchange;

@@ -21,17 +21,18 @@ typedef struct plan_node {
     cpu_node node; /* data pointers as last bound */
     plan_place src[TDM_MAX_SRC];
     plan_place dst[TDM_MAX_DST];
-    int64_t units[TDM_MAX_SRC + TDM_MAX_DST]; /* how each is divided: cpu_op_impl.deal */
-    cpu_form form;                            /* size 0: none */
+    int64_t units[TDM_MAX_SRC + TDM_MAX_DST]; /* how each is divided: cpu_op_impl.share_unit */
+    cpu_prepared prepared;                    /* size 0: none */
     size_t scratch_size;                      /* bytes; 0 = none */
     int32_t scratch_area;                     /* while the plan is made: see plan_memory.c */
-    int32_t form_area;
-    size_t scratch_off, form_off; /* bytes in the plan's scratch, where the node has them */
-    int32_t form_before;          /* of what makes a form: what made it last, -1 = nothing did */
-    bool makes_form;              /* else it reads the form, and not the source it is made of */
+    int32_t prepared_area;
+    size_t scratch_off, prepared_off; /* bytes in the plan's scratch, where the node has them */
+    int32_t prepared_before; /* of a node that prepares sources: the one before that prepares the
+                                        same, -1 = none */
+    bool makes_prepared;     /* else it reads them prepared, and not as they were */
     bool writes_state;
     bool needs_barrier; /* before it; as last bound */
-    bool is_idle;       /* makes a form that is there already; as last bound */
+    bool is_idle;       /* what it prepares is there already; as last bound */
 } plan_node;
 
 struct tdm_plan {
@@ -41,13 +42,13 @@ struct tdm_plan {
     cpu_exchanges exchanges;
     cpu_claims *claims_of; /* n_claims */
     uint32_t round;        /* counts runs */
-    plan_node *nodes;      /* n_node: those that are no views, and what makes their forms */
-    uint64_t *slot_sizes;  /* bytes that a slot needs; 0 = no node uses it */
-    uint8_t **bases;       /* as last bound */
-    cpu_scratch *scratch;  /* of the queue */
-    cpu_chunk *chunk;      /* of it, as last bound; NULL where scratch_size is 0 */
-    size_t scratch_size;   /* bytes for scratch and forms of all nodes */
-    size_t plan_size;      /* of this allocation, arrays included */
+    plan_node *nodes; /* n_node: those that are no views, and those that prepare their sources */
+    uint64_t *slot_sizes; /* bytes that a slot needs; 0 = no node uses it */
+    uint8_t **bases;      /* as last bound */
+    cpu_scratch *scratch; /* of the queue */
+    cpu_chunk *chunk;     /* of it, as last bound; NULL where scratch_size is 0 */
+    size_t scratch_size;  /* bytes for scratch and prepared sources of all nodes */
+    size_t plan_size;     /* of this allocation, arrays included */
     int32_t n_node;
     int32_t n_slot;
     int32_t n_exchange;
@@ -55,13 +56,13 @@ struct tdm_plan {
     bool is_bound;
 };
 
-/* Lays out the scratch and the form of every node, and reserves the queue's scratch. [setup] */
+/* Lays out the scratch and the prepared sources of every node, and reserves the queue's scratch. [setup] */
 tdm_status cpu_plan_memory_make(tdm_plan *plan, tdm_error *err);
 
-/* Chooses the units in which every node deals out what it touches. [setup] */
+/* Chooses the units in which every node divides what it touches among the workers. [setup] */
 tdm_status cpu_plan_units_choose(tdm_plan *plan, tdm_error *err);
 
-/* Where workers must meet and which forms need not be made again, given the addresses. */
+/* Finds where workers must meet and which sources are prepared already, given the addresses. */
 void cpu_plan_barriers_place(tdm_plan *plan);
 
 /* The i-th of a node's sources and, from TDM_MAX_SRC on, destinations. */

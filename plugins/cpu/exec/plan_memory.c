@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
- * plan_memory.c: the memory of a plan: scratch of its nodes, and the forms that several of them
- * read. Both are areas that live from one node to another and share bytes where their lives allow.
+ * plan_memory.c: the memory of a plan: scratch of its nodes, and the prepared sources that several
+ * of them read. Each is an area that is used from one node to another. Areas that are not used at
+ * the same time share bytes.
  *
- * An area outlives the one after it. Else a node might be given the bytes that its neighbours have
- * just read, and workers would have to meet for no other reason.
+ * An area is kept until the next area is no longer used. Otherwise a node could get the bytes that
+ * the node before it has just read, and would need a barrier for that alone.
  */
 #include "core/base/packing.h"
 #include "plugins/cpu/exec/plan_internal.h"
@@ -16,8 +17,8 @@ static bool is_same_source(const plan_node *p, const plan_node *q, int32_t i) {
            memcmp(x->nb, y->nb, sizeof x->nb) == 0;
 }
 
-static bool is_same_form(const plan_node *p, const plan_node *q) {
-    const cpu_form *f = &p->form, *g = &q->form;
+static bool is_same_prepared(const plan_node *p, const plan_node *q) {
+    const cpu_prepared *f = &p->prepared, *g = &q->prepared;
     if (f->maker != g->maker || f->made_of != g->made_of || f->reads != g->reads ||
         f->size != g->size)
         return false;
@@ -26,33 +27,33 @@ static bool is_same_form(const plan_node *p, const plan_node *q) {
     return f->is_same == NULL || f->is_same(&p->node, &q->node);
 }
 
-/* The last node before `index` that makes what it makes, -1 where none does. */
+/* The last node before `index` that prepares the same sources, -1 if there is none. */
 static int32_t maker_find(const tdm_plan *plan, int32_t index) {
     for (int32_t i = index - 1; i >= 0; i--)
-        if (plan->nodes[i].makes_form && is_same_form(&plan->nodes[i], &plan->nodes[index]))
+        if (plan->nodes[i].makes_prepared && is_same_prepared(&plan->nodes[i], &plan->nodes[index]))
             return i;
     return -1;
 }
 
-/* Lists the areas in the order in which their lives begin; returns how many. */
+/* Lists the areas in the order of their first use; returns their number. */
 static int32_t areas_list(tdm_plan *plan, tdm_packed *areas) {
     int32_t n = 0;
     for (int32_t i = 0; i < plan->n_node; i++) {
         plan_node *p = &plan->nodes[i];
-        size_t size = p->makes_form ? p->form.size : p->scratch_size;
-        int32_t before = p->makes_form ? maker_find(plan, i) : -1;
-        p->form_before = before;
-        p->scratch_area = p->form_area = -1;
+        size_t size = p->makes_prepared ? p->prepared.size : p->scratch_size;
+        int32_t before = p->makes_prepared ? maker_find(plan, i) : -1;
+        p->prepared_before = before;
+        p->scratch_area = p->prepared_area = -1;
         if (before >= 0) {
-            p->form_area = plan->nodes[before].form_area;
+            p->prepared_area = plan->nodes[before].prepared_area;
         } else if (size > 0) {
-            *(p->makes_form ? &p->form_area : &p->scratch_area) = n;
+            *(p->makes_prepared ? &p->prepared_area : &p->scratch_area) = n;
             areas[n] =
                 (tdm_packed){.id = n, .first = i, .last = i, .size = (size + 63) & ~(size_t)63};
             n++;
         }
-        if (!p->makes_form && p->form.size > 0) p->form_area = p[-1].form_area;
-        if (p->form_area >= 0) areas[p->form_area].last = i;
+        if (!p->makes_prepared && p->prepared.size > 0) p->prepared_area = p[-1].prepared_area;
+        if (p->prepared_area >= 0) areas[p->prepared_area].last = i;
     }
     for (int32_t i = 0; i + 1 < n; i++)
         if (areas[i].last < areas[i + 1].last) areas[i].last = areas[i + 1].last;
@@ -73,7 +74,7 @@ tdm_status cpu_plan_memory_make(tdm_plan *plan, tdm_error *err) {
     for (int32_t i = 0; i < plan->n_node && is_packed; i++) {
         plan_node *p = &plan->nodes[i];
         if (p->scratch_area >= 0) p->scratch_off = (size_t)offs[p->scratch_area];
-        if (p->form_area >= 0) p->form_off = (size_t)offs[p->form_area];
+        if (p->prepared_area >= 0) p->prepared_off = (size_t)offs[p->prepared_area];
     }
     host->free(host->context, areas, list_size);
     if (!is_packed)

@@ -34,7 +34,7 @@ static const struct {
     uint32_t isa;
     cpu_hadamard_fn fn;
     const char *name;
-} forms[] = {
+} rows[] = {
 #if defined(__x86_64__)
     {CPU_ISA_AVX512, cpu_hadamard_avx512, "hadamard_avx512"},
     {CPU_ISA_AVX2, cpu_hadamard_avx2, "hadamard_avx2"},
@@ -43,7 +43,7 @@ static const struct {
 };
 
 cpu_hadamard_fn cpu_hadamard_choose(uint32_t isa) {
-    for (size_t i = 0; i < sizeof forms / sizeof *forms; i++)
-        if ((forms[i].isa & ~isa) == 0) return forms[i].fn;
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+        if ((rows[i].isa & ~isa) == 0) return rows[i].fn;
     return cpu_hadamard_plain;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * kv_write.c: KV_WRITE: rows of K and V, rotated where the cache says so, quantised and put into
- * the pages. Owns the table of row quantisers; their faster forms are in x86/.
+ * the pages. Owns the table of row quantisers; the faster ones are in x86/.
  */
 #include <string.h>
 
@@ -82,7 +82,7 @@ static void write_row(const writer *w, int32_t head, int32_t token, uint8_t *reg
 }
 
 /* Of one token each worker writes the heads that it computed, if work was divided by heads. */
-static int64_t deal(const cpu_node *n, int32_t arg) {
+static int64_t share_unit(const cpu_node *n, int32_t arg) {
     bool is_row = arg == SRC_K || arg == SRC_V;
     return is_row && n->src[SRC_K].ne[2] == 1 && cpu_view_is_dense(&n->src[arg]) ? n->src[arg].ne[0]
                                                                                  : 0;
@@ -127,4 +127,4 @@ static void run(const cpu_node *n, cpu_worker *w) {
 }
 
 const cpu_op_impl cpu_op_kv_write = {
-    .supports = supports, .scratch_size = scratch_size, .deal = deal, .run = run};
+    .supports = supports, .scratch_size = scratch_size, .share_unit = share_unit, .run = run};

@@ -109,7 +109,7 @@ static int64_t flat_unit(const cpu_node *n) {
             return 0;
     }
     if (n->unit != 0) return n->unit;
-    return tdm_shape_rows(y->ne) >= n->device->n_thread ? y->ne[0] : CPU_DEAL_UNIT;
+    return tdm_shape_rows(y->ne) >= n->device->n_thread ? y->ne[0] : CPU_SHARE_UNIT;
 }
 
 static cpu_tile tile_share(const cpu_node *n, const cpu_worker *w) {
@@ -121,7 +121,7 @@ static cpu_tile tile_share(const cpu_node *n, const cpu_worker *w) {
     return t;
 }
 
-static int64_t deal(const cpu_node *n, int32_t arg) {
+static int64_t share_unit(const cpu_node *n, int32_t arg) {
     const cpu_view *y = &n->dst[0], *v = arg < TDM_MAX_SRC ? &n->src[arg] : y;
     int64_t unit = flat_unit(n);
     if (unit != 0) return unit;
@@ -199,11 +199,15 @@ static void map_run_reference(const cpu_node *n, cpu_worker *w) {
     map_rows(n, w, NULL);
 }
 
-const cpu_op_impl cpu_op_add = {.deal = deal, .run = pair_run};
-const cpu_op_impl cpu_op_mul = {.deal = deal, .run = pair_run};
-const cpu_op_impl cpu_op_div = {.deal = deal, .run = pair_run};
-const cpu_op_impl cpu_op_scale = {.deal = deal, .run = map_run, .run_reference = map_run_reference};
-const cpu_op_impl cpu_op_clamp = {.deal = deal, .run = map_run};
-const cpu_op_impl cpu_op_sqrt = {.deal = deal, .run = map_run}; /* rounded correctly, as CLAMP */
-const cpu_op_impl cpu_op_act = {.deal = deal, .run = map_run, .run_reference = map_run_reference};
-const cpu_op_impl cpu_op_glu = {.deal = deal, .run = map_run, .run_reference = map_run_reference};
+const cpu_op_impl cpu_op_add = {.share_unit = share_unit, .run = pair_run};
+const cpu_op_impl cpu_op_mul = {.share_unit = share_unit, .run = pair_run};
+const cpu_op_impl cpu_op_div = {.share_unit = share_unit, .run = pair_run};
+const cpu_op_impl cpu_op_scale = {
+    .share_unit = share_unit, .run = map_run, .run_reference = map_run_reference};
+const cpu_op_impl cpu_op_clamp = {.share_unit = share_unit, .run = map_run};
+const cpu_op_impl cpu_op_sqrt = {.share_unit = share_unit,
+                                 .run = map_run}; /* rounded correctly, as CLAMP */
+const cpu_op_impl cpu_op_act = {
+    .share_unit = share_unit, .run = map_run, .run_reference = map_run_reference};
+const cpu_op_impl cpu_op_glu = {
+    .share_unit = share_unit, .run = map_run, .run_reference = map_run_reference};

@@ -3,7 +3,7 @@
  * matmul.c: the MATMUL op: y[j] = sum_i w[i, j] * x[i] for every token; with a matrix for each
  * head, row h of a token is multiplied with matrix h.
  *
- * Activations come in the kernel's form, made once for all products that take it (x_make). The
+ * Activations are brought into the kernel's format once for all products that take it (x_make). The
  * workers share the groups of rows, and each multiplies its own with all tokens: a weight is thus
  * read from memory once however many tokens there are. Kernels are in matmul_*.c, experts in moe.c.
  */
@@ -15,13 +15,13 @@
 /* Bytes of weights that stay in a core's second-level cache while all tokens pass by. */
 enum { CACHED_SIZE = 256 * 1024 };
 
-/* Products of one token with fewer bytes of weights than this are not worth a barrier more. */
+/* Products of one token with fewer bytes of weights than this take less time than one more barrier. */
 enum { CLAIMED_SIZE = 256 * 1024 };
 
 /* Pieces of a worker's share that are claimed one by one. */
 enum { N_PIECE = 16 };
 
-_Static_assert(CPU_DEAL_UNIT % CPU_MATMUL_LANE == 0 && CPU_DEAL_UNIT % CPU_X_LEN == 0,
+_Static_assert(CPU_SHARE_UNIT % CPU_MATMUL_LANE == 0 && CPU_SHARE_UNIT % CPU_X_LEN == 0,
                "workers get whole groups of rows and whole blocks of activations");
 
 cpu_matmul_matrix cpu_matmul_matrix_get(const cpu_device *device, const cpu_weight_layout *l,
@@ -46,7 +46,7 @@ static size_t round_up_64(size_t size) {
 size_t cpu_matmul_x_size(const cpu_matmul_kernels *kernels, int64_t k) {
     size_t most = 0;
     for (int role = 0; role < CPU_N_ROLE; role++) {
-        size_t size = cpu_x_block_size(kernels->of[role]->form);
+        size_t size = cpu_x_block_size(kernels->of[role]->format);
         most = size > most ? size : most;
     }
     return round_up_64((size_t)(k / CPU_X_LEN) * most);
@@ -76,13 +76,13 @@ void cpu_matmul_groups(const cpu_matmul_matrix *m, tdm_role role, int64_t first,
     }
 }
 
-/* True where elements of the value need not be neighbours: a PERMUTE is among its views. */
+/* True if elements of the value may not be adjacent: one of its views is a PERMUTE. */
 static bool may_be_strided(const tdm_graph *graph, int32_t value) {
     for (int32_t i = graph->n_node - 1; i >= 0; i--) {
         const tdm_node *node = tdm_graph_node(graph, i);
         if (node->dst[0] != value || !tdm_op_is_view(node->op)) continue;
         if (node->op == TDM_OP_PERMUTE) return true;
-        value = node->src[0]; /* produced earlier: the walk goes on backwards */
+        value = node->src[0]; /* an earlier value: the search goes backwards */
     }
     return false;
 }
@@ -123,7 +123,7 @@ static size_t row_pitch(tdm_type type, int64_t k) {
     return round_up_64(tdm_type_row_size(type, k));
 }
 
-/* Before views have strides: room for every value that may turn out to need copying. */
+/* Views have no strides yet: counts every value that may need copying. */
 static size_t matmul_scratch_size(const cpu_device *device, const tdm_graph *graph,
                                   const tdm_node *node) {
     const tdm_value *w = tdm_graph_value(graph, node->src[0]);
@@ -139,7 +139,7 @@ static void units_gather(const uint8_t *src, int64_t pitch, size_t size, int64_t
 bool cpu_matmul_x_is_same(const cpu_matmul_kernels *a, const cpu_matmul_kernels *b) {
     for (int role = 0; role < CPU_N_ROLE; role++) {
         const cpu_matmul_kernel *p = a->of[role], *q = b->of[role];
-        if (p->form != q->form || (p->form != CPU_X_F32 && p->code_offset != q->code_offset))
+        if (p->format != q->format || (p->format != CPU_X_F32 && p->code_offset != q->code_offset))
             return false;
     }
     return true;
@@ -149,13 +149,13 @@ void cpu_matmul_x_prepare(const cpu_matmul_kernel *kernel, uint32_t isa, const c
                           int64_t token, int64_t first, int64_t last, uint8_t *out) {
     const uint8_t *row = cpu_view_row(x, token) + first * x->nb[0];
     bool is_dense = x->nb[0] == (int64_t)sizeof(float);
-    if (kernel->form == CPU_X_F32) {
+    if (kernel->format == CPU_X_F32) {
         units_gather(row, x->nb[0], sizeof(float), last - first,
                      out + (size_t)first * sizeof(float));
         return;
     }
-    cpu_quantize_row_fn quantize = cpu_quantize_row_get(isa, kernel->form);
-    size_t block_size = cpu_x_block_size(kernel->form);
+    cpu_quantize_row_fn quantize = cpu_quantize_row_get(isa, kernel->format);
+    size_t block_size = cpu_x_block_size(kernel->format);
     out += (size_t)(first / CPU_X_LEN) * block_size;
     if (is_dense) {
         quantize((const float *)(const void *)row, last - first, kernel->code_offset, out);
@@ -169,7 +169,7 @@ void cpu_matmul_x_prepare(const cpu_matmul_kernel *kernel, uint32_t isa, const c
     }
 }
 
-/* ---- The form of the activations ------------------------------------------------------------- */
+/* ---- Prepared activations ------------------------------------------------------------- */
 
 enum { SRC_W, SRC_X, SRC_ROLE };
 
@@ -200,25 +200,25 @@ static void x_make_run(const cpu_node *n, cpu_worker *w) {
     if (t.col_first >= t.col_last) return;
     for (int64_t i = t.row_first; i < t.row_last; i++)
         cpu_matmul_x_prepare(kernels.of[cpu_role_of(&roles, i)], n->device->isa, x, i, t.col_first,
-                             t.col_last, n->form + (size_t)i * pitch);
+                             t.col_last, n->prepared + (size_t)i * pitch);
 }
 
-static int64_t x_make_deal(const cpu_node *n, int32_t arg) {
+static int64_t x_make_share_unit(const cpu_node *n, int32_t arg) {
     const cpu_view *x = &n->src[1];
     if (arg != 1 || !cpu_view_is_dense(x)) return 0;
     return cpu_tile_unit(n, tdm_shape_rows(x->ne), x->ne[0]);
 }
 
-static const cpu_op_impl x_make = {.deal = x_make_deal, .run = x_make_run};
+static const cpu_op_impl x_make = {.share_unit = x_make_share_unit, .run = x_make_run};
 
 static bool x_is_same(const cpu_node *a, const cpu_node *b) {
     cpu_matmul_kernels p = kernels_of_node(a), q = kernels_of_node(b);
     return cpu_matmul_x_is_same(&p, &q);
 }
 
-static cpu_form matmul_form(const cpu_node *n) {
+static cpu_prepared matmul_prepared(const cpu_node *n) {
     cpu_matmul_kernels kernels = kernels_of_node(n);
-    return (cpu_form){
+    return (cpu_prepared){
         .maker = &x_make,
         .made_of = 1u << SRC_X,
         .reads = 1u << SRC_ROLE,
@@ -240,7 +240,7 @@ static bool tile_fill(const cpu_node *n, const cpu_roles *roles, tdm_role role, 
         if (row >= n_row) break;
         if (cpu_role_of(roles, row) != role) continue;
         tile->x[tile->n_tok] =
-            pitch != 0 ? n->form + (size_t)row * pitch : cpu_view_row(&n->src[SRC_X], row);
+            pitch != 0 ? n->prepared + (size_t)row * pitch : cpu_view_row(&n->src[SRC_X], row);
         tile->y[tile->n_tok++] = (float *)(void *)cpu_view_row(&n->dst[0], row) + column;
     }
     return tile->n_tok > 0;
@@ -325,13 +325,13 @@ static bool matmul_claims(const cpu_node *n) {
 static int64_t row_unit(const cpu_node *n) {
     const cpu_view *w = &n->src[0];
     int64_t n_row = w->ne[1] * w->ne[2], share = n->unit * n->device->n_thread;
-    bool is_even = share != 0 && n->unit % CPU_DEAL_UNIT == 0 && n_row % share == 0;
-    return is_even && n->claims == NULL ? n->unit : CPU_DEAL_UNIT;
+    bool is_even = share != 0 && n->unit % CPU_SHARE_UNIT == 0 && n_row % share == 0;
+    return is_even && n->claims == NULL ? n->unit : CPU_SHARE_UNIT;
 }
 
 /* The rows of all matrices are assigned as one list, in whole groups: of one token that is a list
  * of the elements of y, unless a matrix's last group is not full and another matrix follows. */
-static int64_t matmul_deal(const cpu_node *n, int32_t arg) {
+static int64_t matmul_share_unit(const cpu_node *n, int32_t arg) {
     const cpu_view *w = &n->src[0];
     bool is_one = tdm_shape_rows(n->src[1].ne) == w->ne[2];
     bool is_list = w->ne[2] == 1 || w->ne[1] % CPU_MATMUL_LANE == 0;
@@ -368,12 +368,12 @@ static void matmul_run(const cpu_node *n, cpu_worker *w) {
     }
 }
 
-/* On a reference device the same walk finds the reference kernel. */
+/* A reference device has reference kernels in the same table. */
 const cpu_op_impl cpu_op_matmul = {
     .supports = matmul_supports,
     .scratch_size = matmul_scratch_size,
-    .form = matmul_form,
-    .deal = matmul_deal,
+    .prepared = matmul_prepared,
+    .share_unit = matmul_share_unit,
     .claims = matmul_claims,
     .run = matmul_run,
 };

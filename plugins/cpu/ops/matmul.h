@@ -40,7 +40,7 @@ typedef struct cpu_matmul_tile {
     cpu_ahead ahead;               /* changes no result */
     int64_t n_block;               /* blocks of a row */
     const uint8_t *group;          /* weights of n_lane rows in the kernel's layout */
-    const void *x[CPU_MATMUL_TOK]; /* per token: float[k], or blocks[k / 32] of its form */
+    const void *x[CPU_MATMUL_TOK]; /* per token: float[k], or blocks[k / 32] of its format */
     float *y[CPU_MATMUL_TOK];      /* per token: n_row outputs are written, nothing else */
 } cpu_matmul_tile;
 
@@ -49,7 +49,7 @@ typedef struct cpu_matmul_kernel {
     uint32_t isa;        /* CPU_ISA_*: all that it needs */
     tdm_type type;       /* of the weights */
     int32_t n_lane;      /* rows of a group */
-    cpu_x_form form;     /* of activations */
+    cpu_x_format format; /* of activations */
     int32_t code_offset; /* see cpu_quantize_row_fn */
     void (*run)(const cpu_matmul_tile *tile);
 } cpu_matmul_kernel;
@@ -127,9 +127,9 @@ size_t cpu_matmul_x_size(const cpu_matmul_kernels *kernels, int64_t k);
 /* Whether both take the same bytes for the same activations, in every role. */
 bool cpu_matmul_x_is_same(const cpu_matmul_kernels *a, const cpu_matmul_kernels *b);
 
-/* Elements first .. last-1 of one token (row `token` of x) in the kernel's form, to their place in
+/* Elements first .. last-1 of one token (row `token` of x) in the kernel's format, to their place in
  * `out`, which is where the token begins: floats are copied. `first` is a multiple of
- * CPU_DEAL_UNIT, as is `last` but at the row's end. x may be strided. */
+ * CPU_SHARE_UNIT, as is `last` but at the row's end. x may be strided. */
 void cpu_matmul_x_prepare(const cpu_matmul_kernel *kernel, uint32_t isa, const cpu_view *x,
                           int64_t token, int64_t first, int64_t last, uint8_t *out);
 

@@ -6,9 +6,9 @@
 #include "plugins/cpu/ops/matmul.h"
 
 /* One kernel of an instruction set. */
-#define ROW_(TYPE, name, isa, ISA, n_lane, form, code_offset)                                      \
+#define ROW_(TYPE, name, isa, ISA, n_lane, format, code_offset)                                    \
     {                                                                                              \
-        "matmul_" #name "_" #isa, CPU_ISA_##ISA, TDM_TYPE_##TYPE, n_lane, form, code_offset,       \
+        "matmul_" #name "_" #isa, CPU_ISA_##ISA, TDM_TYPE_##TYPE, n_lane, format, code_offset,     \
             cpu_matmul_run_##name##_##isa                                                          \
     }
 /* What a kernel's unsigned codes of a type are too large by (cpu_quantize_row_fn); signed_offset where
@@ -82,7 +82,7 @@ void cpu_matmul_kernels_choose(cpu_device *device) {
         for (const cpu_matmul_kernel *k = kernels; k < kernels + N_KERNEL; k++) {
             const cpu_matmul_kernel **chosen = &device->matmul_kernels[role][k->type];
             if (*chosen != NULL || (k->isa & ~device->isa) != 0) continue;
-            if (k->form != CPU_X_F32 && (k->form == CPU_X_Q8) != device->has_q8[role]) continue;
+            if (k->format != CPU_X_F32 && (k->format == CPU_X_Q8) != device->has_q8[role]) continue;
             *chosen = device->is_reference ? &reference : k;
         }
 }

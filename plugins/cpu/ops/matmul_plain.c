@@ -196,9 +196,9 @@ __attribute__((noinline)) static int32_t half_dot(const int16_t *code, const int
 }
 
 /* Block `ix` of a token as words. */
-static const int16_t *words_get(cpu_x_form form, const void *x, int64_t ix, int16_t *piece,
+static const int16_t *words_get(cpu_x_format format, const void *x, int64_t ix, int16_t *piece,
                                 const cpu_x_scale **scale) {
-    if (form == CPU_X_Q15) {
+    if (format == CPU_X_Q15) {
         const cpu_q15_block *block = (const cpu_q15_block *)x + ix;
         *scale = &block->s;
         return block->q;
@@ -209,7 +209,7 @@ static const int16_t *words_get(cpu_x_form form, const void *x, int64_t ix, int1
     return piece;
 }
 
-static void tile_run(cpu_x_form form, const cpu_matmul_tile *tile) {
+static void tile_run(cpu_x_format format, const cpu_matmul_tile *tile) {
     tdm_type_info info = tdm_type_get_info(tile->type);
     unpack_fn unpack = unpackers[tile->type]; /* or, where NULL: */
     tdm_codes_fn codes_get = tdm_codes_get(tile->type);
@@ -227,7 +227,7 @@ static void tile_run(cpu_x_form form, const cpu_matmul_tile *tile) {
             for (int i = 0; i < n_x; i++, code += CPU_X_LEN) {
                 int16_t piece[CPU_X_LEN];
                 const cpu_x_scale *s;
-                const int16_t *q = words_get(form, tile->x[t], b * n_x + i, piece, &s);
+                const int16_t *q = words_get(format, tile->x[t], b * n_x + i, piece, &s);
                 float lo = u.scale[2 * i] * (float)half_dot(code, q);
                 float hi = u.scale[2 * i + 1] * (float)half_dot(code + HALF, q + HALF);
                 float min = u.min[2 * i] * s->half[0].sum + u.min[2 * i + 1] * s->half[1].sum;

@@ -4,11 +4,11 @@
  *   y = sum_u weight[u] * down_e(act(gate_e x) * (up_e x)),  e = id[u] - first_expert
  *
  * A pair is a token and one of its choices u. Pairs are sorted by expert, so that an expert's
- * weights are read once for all of its tokens, and those of an expert by the role of the token, so
- * that a tile has one role. The addends of a token are summed in the order of u,
- * whatever the experts and the number of threads. Choices outside this device's experts add
- * nothing. Tokens go through in chunks, which bounds the scratch. The products are those of
- * matmul.h; routing is select.c's.
+ * weights are read once for all of its tokens. The pairs of an expert are sorted by the role of the
+ * token, so that a tile has one role. The addends of a token are summed in the order of u: the
+ * result does not depend on the experts or on the number of threads. Choices of experts that this
+ * device does not have add nothing. Tokens are computed in chunks, which limits the scratch. The
+ * products are in matmul.h, routing is in select.c.
  */
 #include <string.h>
 
@@ -31,7 +31,7 @@ typedef struct plan {
     size_t pair_off;  /* int32_t[n_pair]: slot -> token * n_used + u, tokens as in the chunk */
     size_t slot_off;  /* int32_t[n_pair]: the inverse; -1 = another device's expert */
     size_t gate_x_off, gate_x_pitch; /* the chunk's tokens as the gate's kernel takes them */
-    size_t up_x_off, up_x_pitch; /* the same for up: the same bytes where the form is the same */
+    size_t up_x_off, up_x_pitch; /* the same for up: the same bytes where the format is the same */
     size_t h_off;                /* float[n_pair][n_ff], by slot: act(gate) * up */
     size_t hx_off, hx_pitch;     /* h as the down kernel takes it; pitch 0 = as it is */
     size_t out_off;              /* float[n_pair][n], by slot: the addends without weight */
@@ -122,7 +122,7 @@ static void *element(const cpu_view *v, int64_t i0, int64_t i1) {
     return v->data + i0 * v->nb[0] + i1 * v->nb[1];
 }
 
-/* None where no kernel differs by role. */
+/* NULL if the kernels of both roles are the same. */
 static cpu_roles roles_get(const cpu_node *n, const plan *p) {
     cpu_roles roles = cpu_roles_get(&n->src[SRC_ROLE], p->n_tok, &p->gate);
     if (roles.data == NULL) roles = cpu_roles_get(&n->src[SRC_ROLE], p->n_tok, &p->up);
@@ -253,7 +253,7 @@ static void token_sum(const cpu_node *n, const plan *p, int64_t token, int64_t i
     }
 }
 
-/* Tokens token .. token + n_tok - 1 in the forms that gate and up take. */
+/* Tokens token .. token + n_tok - 1 in the formats that gate and up take. */
 static void x_prepare(const cpu_node *n, const plan *p, int64_t token, int64_t n_tok,
                       const cpu_worker *w) {
     int64_t first, last;
@@ -269,7 +269,7 @@ static void x_prepare(const cpu_node *n, const plan *p, int64_t token, int64_t n
     }
 }
 
-/* The slots' h in the form that down takes; `token` is the chunk's first. */
+/* The slots' h in the format that down takes; `token` is the chunk's first. */
 static void hx_prepare(const cpu_node *n, const plan *p, int64_t token, int64_t n_slot,
                        const cpu_worker *w) {
     const int32_t *pair = (const int32_t *)(const void *)(n->scratch + p->pair_off);
@@ -280,8 +280,8 @@ static void hx_prepare(const cpu_node *n, const plan *p, int64_t token, int64_t 
         const cpu_matmul_kernel *kernel =
             p->down.of[cpu_role_of(&roles, token + pair[s] / p->n_used)];
         cpu_quantize_row_get(n->device->isa,
-                             kernel->form)(h_row(n, p, s), p->n_ff, kernel->code_offset,
-                                           n->scratch + p->hx_off + (size_t)s * p->hx_pitch);
+                             kernel->format)(h_row(n, p, s), p->n_ff, kernel->code_offset,
+                                             n->scratch + p->hx_off + (size_t)s * p->hx_pitch);
     }
 }
 
@@ -337,7 +337,7 @@ static void moe_run(const cpu_node *n, cpu_worker *w) {
     }
 }
 
-/* On a reference device the same walk finds the reference kernel. */
+/* A reference device has reference kernels in the same table. */
 const cpu_op_impl cpu_op_moe_ffn = {
     .supports = moe_supports,
     .scratch_size = moe_scratch_size,

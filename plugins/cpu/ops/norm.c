@@ -146,7 +146,7 @@ static void rms_rows(const cpu_node *n, cpu_worker *w, const cpu_norm_kernels *k
 }
 
 /* Of fewer rows than workers each is read by all of them. */
-static int64_t rms_deal(const cpu_node *n, int32_t arg) {
+static int64_t rms_share_unit(const cpu_node *n, int32_t arg) {
     const cpu_view *x = &n->src[0];
     int64_t n_row = tdm_shape_rows(x->ne);
     bool is_by_row = n_row >= n->device->n_thread && cpu_view_is_dense(x);
@@ -273,9 +273,9 @@ static void softmax_run(const cpu_node *n, cpu_worker *w) {
 
 const cpu_op_impl cpu_op_softmax = {.run = softmax_run};
 const cpu_op_impl cpu_op_rms_norm = {
-    .deal = rms_deal, .run = rms_run, .run_reference = rms_run_reference};
+    .share_unit = rms_share_unit, .run = rms_run, .run_reference = rms_run_reference};
 const cpu_op_impl cpu_op_rms_apply = {
-    .deal = rms_deal, .run = rms_run, .run_reference = rms_run_reference};
+    .share_unit = rms_share_unit, .run = rms_run, .run_reference = rms_run_reference};
 const cpu_op_impl cpu_op_layer_norm = {
-    .deal = rms_deal, .run = layer_norm_run, .run_reference = layer_norm_run_reference};
+    .share_unit = rms_share_unit, .run = layer_norm_run, .run_reference = layer_norm_run_reference};
 const cpu_op_impl cpu_op_sum_sq = {.run = sum_sq_run, .run_reference = sum_sq_run_reference};

@@ -14,12 +14,12 @@ cpu_x_scale cpu_x_scale_empty(bool is_bad, int32_t code_offset) {
     return s;
 }
 
-size_t cpu_x_block_size(cpu_x_form form) {
-    if (form == CPU_X_F32) return 0;
-    return form == CPU_X_Q8 ? sizeof(cpu_q8_block) : sizeof(cpu_q15_block);
+size_t cpu_x_block_size(cpu_x_format format) {
+    if (format == CPU_X_F32) return 0;
+    return format == CPU_X_Q8 ? sizeof(cpu_q8_block) : sizeof(cpu_q15_block);
 }
 
-/* The codes of 32 elements, none beyond `limit`, and what belongs to them. */
+/* The codes of 32 elements, of magnitude `limit` at most, with their scale and sums. */
 static cpu_x_scale codes_get(const float *x, float limit, int32_t code_offset,
                              int32_t codes[CPU_X_LEN]) {
     float largest = 0;
@@ -76,12 +76,12 @@ void cpu_quantize_row_q8_plain(const float *x, int64_t n, int32_t code_offset, v
 
 typedef struct row {
     uint32_t isa;
-    cpu_x_form form;
+    cpu_x_format format;
     cpu_quantize_row_fn run;
 } row;
 
-/* First row of the form whose instruction sets the device may use wins. NEON's rows go between x86's
- * and the last. */
+/* The first row of the format whose instruction sets the device may use is taken. NEON's rows go
+ * between those of x86 and the last. */
 static const row rows[] = {
 #if defined(__x86_64__)
     {CPU_ISA_AVX512, CPU_X_Q15_BYTES, cpu_quantize_row_q15_bytes_avx512},
@@ -94,8 +94,8 @@ static const row rows[] = {
     {0, CPU_X_Q8, cpu_quantize_row_q8_plain},
 };
 
-cpu_quantize_row_fn cpu_quantize_row_get(uint32_t isa, cpu_x_form form) {
+cpu_quantize_row_fn cpu_quantize_row_get(uint32_t isa, cpu_x_format format) {
     const row *r = rows;
-    while (r->form != form || (r->isa & ~isa) != 0) r++;
+    while (r->format != format || (r->isa & ~isa) != 0) r++;
     return r->run;
 }

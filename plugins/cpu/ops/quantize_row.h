@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * quantize_row.h: activations as the integer kernels take them: codes with a scale for each 32
- * elements, in one of the forms below. One function per instruction set and form; those of a form
+ * elements, in one of the formats below. Each format has one function per instruction set, and all
  * give the same bits.
  *
  * Rationale. Codes of 8 bits halve the multiplications, and cost up to 4e-4 of the probabilities'
@@ -18,13 +18,13 @@
 /* Elements of a block; largest codes. */
 enum { CPU_X_LEN = 32, CPU_Q15_MAX = 127 * 128, CPU_Q8_MAX = 127 };
 
-typedef enum cpu_x_form {
+typedef enum cpu_x_format {
     CPU_X_F32,       /* floats, where they are */
     CPU_X_Q15,       /* cpu_q15_block with q */
     CPU_X_Q15_BYTES, /* cpu_q15_block with hi and lo, which are multiplied apart */
     CPU_X_Q8,        /* cpu_q8_block */
     CPU_X_FORM_LIMIT_
-} cpu_x_form;
+} cpu_x_format;
 
 /* What kernels need of the sum of 16 or 32 codes. */
 typedef union cpu_x_sum {
@@ -72,19 +72,19 @@ static inline void cpu_x_sums_set(cpu_x_scale *s, int32_t sum_lo, int32_t sum_hi
     }
 }
 
-/* The scale of a block whose codes are 0: because it is as good as zero, or bad. */
+/* The scale of a block with codes 0: 0 if it counts as zeros, NaN if an element is not finite. */
 cpu_x_scale cpu_x_scale_empty(bool is_bad, int32_t code_offset);
 
-/* Bytes of a block of that form; 0 for floats. */
-size_t cpu_x_block_size(cpu_x_form form);
+/* Bytes of a block of that format; 0 for floats. */
+size_t cpu_x_block_size(cpu_x_format format);
 
 /* Quantises n (a multiple of 32) contiguous elements into n / 32 blocks. code_offset is what the
  * kernel's unsigned weight codes are too large by; 0: fill `sum` instead of `bias`. */
 typedef void (*cpu_quantize_row_fn)(const float *x, int64_t n, int32_t code_offset, void *blocks);
 
-/* The fastest function that a device with these CPU_ISA_ flags may use for that form, which is not
+/* The fastest function that a device with these CPU_ISA_ flags may use for that format, which is not
  * CPU_X_F32. [any-thread] */
-cpu_quantize_row_fn cpu_quantize_row_get(uint32_t isa, cpu_x_form form);
+cpu_quantize_row_fn cpu_quantize_row_get(uint32_t isa, cpu_x_format format);
 
 void cpu_quantize_row_q15_plain(const float *x, int64_t n, int32_t code_offset, void *blocks);
 void cpu_quantize_row_q15_bytes_plain(const float *x, int64_t n, int32_t code_offset, void *blocks);

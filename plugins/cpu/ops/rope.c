@@ -118,7 +118,7 @@ void cpu_rope_turn(const tdm_rope_params *params, const float *cos_row, const fl
 
 /* ---- Angles ---------------------------------------------------------------------------------- */
 
-/* The form of positions and factors, a row for each position: 1, or 0 for one that is not turned
+/* Positions and factors prepared, a row for each position: 1, or 0 for one that is not turned
  * (-1); then cos, then sin of the angle of each pair. */
 enum { FLAG_LEN = 16 /* floats: what follows is aligned */ };
 
@@ -134,7 +134,7 @@ static void angles_run(const cpu_node *n, cpu_worker *w) {
     cpu_tile t = cpu_tile_share(n, w, n->src[0].ne[2], n_pair);
     if (t.col_first >= t.col_last) return;
     for (int64_t tok = t.row_first; tok < t.row_last; tok++) {
-        float *row = (float *)(void *)n->form + tok * row_len(p);
+        float *row = (float *)(void *)n->prepared + tok * row_len(p);
         int32_t pos = cpu_i32_at(pos_view->data, tok, pos_view->nb[0]);
         double freq = 1.0;
         if (t.col_first == 0) row[0] = pos != -1;
@@ -157,10 +157,10 @@ static bool angles_are_same(const cpu_node *a, const cpu_node *b) {
     return memcmp(&p, &q, sizeof p) == 0;
 }
 
-static cpu_form rope_form(const cpu_node *n) {
+static cpu_prepared rope_prepared(const cpu_node *n) {
     const tdm_rope_params *p = &n->node->params.rope;
     int64_t n_row = p->n_rot > 0 ? n->src[0].ne[2] : 0;
-    return (cpu_form){
+    return (cpu_prepared){
         .maker = &angles_make,
         .made_of = 1u << 1 | 1u << 2,
         .is_same = angles_are_same,
@@ -211,7 +211,7 @@ static void token_turn(const cpu_node *n, const cpu_rope_kernels *kernels, int64
     const cpu_view *x = &n->src[0], *y = &n->dst[0];
     const tdm_rope_params *p = &n->node->params.rope;
     const float *row = NULL;
-    if (n->form != NULL) row = (const float *)(void *)n->form + tok % x->ne[2] * row_len(p);
+    if (n->prepared != NULL) row = (const float *)(void *)n->prepared + tok % x->ne[2] * row_len(p);
     bool is_turned = row != NULL && row[0] != 0.0f;
     const uint8_t *px = x->data + tok % x->ne[2] * x->nb[2] + tok / x->ne[2] * x->nb[3];
     uint8_t *py = y->data + tok % x->ne[2] * y->nb[2] + tok / x->ne[2] * y->nb[3];
@@ -238,7 +238,7 @@ static void rope_tokens(const cpu_node *n, cpu_worker *w, const cpu_rope_kernels
         token_turn(n, kernels, tok, head_first, head_last);
 }
 
-static int64_t rope_deal(const cpu_node *n, int32_t arg) {
+static int64_t rope_share_unit(const cpu_node *n, int32_t arg) {
     const cpu_view *x = &n->src[0];
     if (arg != TDM_MAX_SRC && (arg != 0 || !cpu_view_is_dense(x))) return 0;
     if (x->ne[2] * x->ne[3] >= n->device->n_thread) return x->ne[0] * x->ne[1];
@@ -253,5 +253,7 @@ static void rope_run_reference(const cpu_node *n, cpu_worker *w) {
     rope_tokens(n, w, NULL);
 }
 
-const cpu_op_impl cpu_op_rope = {
-    .form = rope_form, .deal = rope_deal, .run = rope_run, .run_reference = rope_run_reference};
+const cpu_op_impl cpu_op_rope = {.prepared = rope_prepared,
+                                 .share_unit = rope_share_unit,
+                                 .run = rope_run,
+                                 .run_reference = rope_run_reference};

@@ -65,7 +65,7 @@ typedef struct cpu_tile {
 static inline int64_t cpu_tile_unit(const cpu_node *n, int64_t n_row, int64_t n_col) {
     if (n_row >= n->device->n_thread) return n_col;
     if (n_row > 1) return 0;
-    return n->unit != 0 ? n->unit : CPU_DEAL_UNIT;
+    return n->unit != 0 ? n->unit : CPU_SHARE_UNIT;
 }
 
 static inline cpu_tile cpu_tile_share(const cpu_node *n, const cpu_worker *w, int64_t n_row,
@@ -74,7 +74,7 @@ static inline cpu_tile cpu_tile_share(const cpu_node *n, const cpu_worker *w, in
     if (n_row >= w->nth)
         cpu_worker_share(w, n_row, 1, &t.row_first, &t.row_last);
     else
-        cpu_worker_share(w, n_col, n->unit != 0 ? n->unit : CPU_DEAL_UNIT, &t.col_first,
+        cpu_worker_share(w, n_col, n->unit != 0 ? n->unit : CPU_SHARE_UNIT, &t.col_first,
                          &t.col_last);
     return t;
 }

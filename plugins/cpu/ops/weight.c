@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * weight.c: canonical rows to the interleaved groups of weight.h, and back, in any pieces.
- * What the kernels do with a group is theirs (matmul_*.c); the canonical bytes are block.h's.
+ * weight.c: converts canonical rows (block.h) to the interleaved groups of weight.h and back, in
+ * pieces of any size. The kernels in matmul_*.c read the groups.
  */
 #include <string.h>
 
@@ -10,8 +10,8 @@
 #include "plugins/cpu/ops/matmul.h"
 #include "plugins/cpu/ops/weight.h"
 
-/* One field of a canonical block. Fields of a front, and of a body, follow each other in the order
- * listed: that in which the kernels want them. */
+/* One field of a canonical block. The fields of a front, and those of a body, are stored in the order
+ * of the list, which is the order in which the kernels read them. */
 typedef struct field {
     uint8_t off;  /* in the canonical block, bytes */
     uint8_t size; /* bytes; 0 ends the list */
@@ -247,8 +247,8 @@ static void block_gather(const cpu_weight_layout *l, const uint8_t *group, int64
     }
 }
 
-/* Elements of a plain type: a field of n_block units. Rows are often a power of two apart, which few
- * lines of a cache can be at a time: so a piece of each is copied first. */
+/* Elements of a plain type: a field of n_block units. Rows are often a power of two apart, and a cache
+ * holds few such lines at a time. So a piece of each row is copied first. */
 static void elements_scatter(const cpu_weight_layout *l, uint8_t *group, int64_t first, int64_t n,
                              int32_t lane, const uint8_t *src, uint64_t row_pitch, int32_t n_row) {
     enum { PIECE_SIZE = 64 };
