@@ -536,7 +536,7 @@ static const layout_row layout[] = {
     FIELD(tdm_option_desc, name, 0, 8),
     FIELD(tdm_option_desc, short_flag, 8, 8),
     FIELD(tdm_option_desc, help, 16, 8),
-    FIELD(tdm_option_desc, fallback, 24, 8),
+    FIELD(tdm_option_desc, default_value, 24, 8),
     FIELD(tdm_option_desc, value_name, 32, 8),
     FIELD(tdm_option_desc, words, 40, 8),
     FIELD(tdm_option_desc, min, 48, 8),
