@@ -62,54 +62,53 @@ tdm_status llm_context_measure(llm_context *ctx, const llm_model *m,
     return TDM_OK;
 }
 
-/* Allocates the cache of the layers on device d. */
-static tdm_status cache_buffer_allocate(llm_context *ctx, int32_t d, uint64_t size,
-                                        tdm_error *err) {
+static tdm_status cache_store_make(llm_context *ctx, llm_store_item *items, tdm_error *err) {
     const llm_model *m = ctx->model;
-    tdm_buffer_params params = {sizeof params, size, TDM_BUFFER_STATE, 0, NULL};
-    tdm_buffer_item *items = calloc((size_t)m->hparams.n_layer, sizeof *items);
+    const int32_t n = m->hparams.n_layer;
     tdm_error inner = {0};
-    if (items == NULL) return out_of_memory(err);
-    for (int32_t l = 0; l < m->hparams.n_layer; l++)
-        if (ctx->state_dev[l] == d)
-            items[params.n_item++] =
-                (tdm_buffer_item){.off = ctx->state_off[l],
-                                  .size = ctx->page_size[l] * (uint64_t)ctx->cache.n_page,
-                                  .kv = &ctx->cache.desc,
-                                  .n_page = ctx->cache.n_page,
-                                  .partition = llm_cache_partition(m, l)};
-    params.items = items;
-    tdm_status status = tdm_mem_alloc_items(m->devs[d], &params, &ctx->cache_mem[d], &inner);
-    free(items);
+    int32_t bad = -1;
+    for (int32_t l = 0; l < n; l++) {
+        items[l] = (llm_store_item){.dev = ctx->state_dev[l],
+                                    .what = {.kv = &ctx->cache.desc,
+                                             .n_page = ctx->cache.n_page,
+                                             .partition = llm_cache_partition(m, l)}};
+        if (__builtin_mul_overflow(ctx->page_size[l], (uint64_t)ctx->cache.n_page,
+                                   &items[l].what.size))
+            return tdm_fail(err, TDM_OUT_OF_RANGE,
+                            "ctx-size %d: the cache is larger than 2^64 bytes", ctx->n_ctx);
+    }
+    tdm_status status =
+        llm_store_place(m->devs, m->n_dev, LLM_STATE_ALIGN, items, n, &ctx->store, &bad, &inner);
+    if (status == TDM_OUT_OF_RANGE)
+        return tdm_fail(err, status, "ctx-size %d: the cache is larger than 2^64 bytes",
+                        ctx->n_ctx);
+    if (status != TDM_OK && bad >= 0)
+        return tdm_fail(err, status,
+                        "the cache of layer %d for %d tokens: %s; lower ctx-size or choose smaller "
+                        "cache types",
+                        bad, ctx->n_ctx, inner.message);
+    const uint64_t size = llm_store_size(&ctx->store);
+    if (status == TDM_OK)
+        status = llm_store_allocate(&ctx->store, TDM_BUFFER_STATE, items, n, &inner);
     if (status != TDM_OK)
         return tdm_fail(
             err, status,
             "no memory for %.1f MiB of cache for %d tokens: %s; lower ctx-size or choose "
             "smaller cache types",
             (double)size / 1048576.0, ctx->n_ctx, inner.message);
-    ctx->cache_size += size;
+    for (int32_t l = 0; l < n; l++) {
+        ctx->state_mem[l] = items[l].mem;
+        ctx->state_off[l] = items[l].what.off;
+    }
+    ctx->cache_size = size;
     return TDM_OK;
 }
 
 static tdm_status cache_allocate(llm_context *ctx, tdm_error *err) {
-    const llm_model *m = ctx->model;
-    uint64_t size[TDM_MAX_STAGE_DEVICES] = {0};
-    for (int32_t l = 0; l < m->hparams.n_layer; l++) {
-        uint64_t layer_size;
-        ctx->state_off[l] = size[ctx->state_dev[l]];
-        if (__builtin_mul_overflow(ctx->page_size[l], (uint64_t)ctx->cache.n_page, &layer_size) ||
-            __builtin_add_overflow(layer_size, LLM_STATE_ALIGN - 1, &layer_size) ||
-            __builtin_add_overflow(size[ctx->state_dev[l]],
-                                   layer_size / LLM_STATE_ALIGN * LLM_STATE_ALIGN,
-                                   &size[ctx->state_dev[l]]))
-            return tdm_fail(err, TDM_OUT_OF_RANGE,
-                            "ctx-size %d: the cache is larger than 2^64 "
-                            "bytes",
-                            ctx->n_ctx);
-    }
-    tdm_status status = TDM_OK;
-    for (int32_t d = 0; d < m->n_dev && status == TDM_OK; d++)
-        if (size[d] > 0) status = cache_buffer_allocate(ctx, d, size[d], err);
+    llm_store_item *items = calloc((size_t)ctx->model->hparams.n_layer + 1, sizeof *items);
+    if (items == NULL) return out_of_memory(err);
+    tdm_status status = cache_store_make(ctx, items, err);
+    free(items);
     return status;
 }
 
@@ -134,6 +133,7 @@ tdm_status llm_context_create(llm_model *model, const llm_context_params *params
     if (status == TDM_OK) {
         ctx->page_size = calloc(n_layer, sizeof *ctx->page_size);
         ctx->state_dev = calloc(n_layer, sizeof *ctx->state_dev);
+        ctx->state_mem = calloc(n_layer, sizeof *ctx->state_mem);
         ctx->state_off = calloc(n_layer, sizeof *ctx->state_off);
         ctx->row_io = calloc(2 * n_layer + 1, sizeof *ctx->row_io);
         ctx->cells =
@@ -142,8 +142,9 @@ tdm_status llm_context_create(llm_model *model, const llm_context_params *params
         ctx->order = calloc((size_t)ctx->n_ubatch, sizeof *ctx->order);
         ctx->row_of = calloc((size_t)ctx->n_ubatch, sizeof *ctx->row_of);
         ctx->cache.page_size = ctx->page_size;
-        if (ctx->page_size == NULL || ctx->state_dev == NULL || ctx->state_off == NULL ||
-            ctx->row_io == NULL || ctx->cells == NULL || ctx->order == NULL || ctx->row_of == NULL)
+        if (ctx->page_size == NULL || ctx->state_dev == NULL || ctx->state_mem == NULL ||
+            ctx->state_off == NULL || ctx->row_io == NULL || ctx->cells == NULL ||
+            ctx->order == NULL || ctx->row_of == NULL)
             status = out_of_memory(err);
     }
     if (status == TDM_OK)
@@ -171,10 +172,11 @@ void llm_context_destroy(llm_context *ctx) {
     if (ctx == NULL) return;
     llm_plan_clear(ctx);
     tdm_scratch_destroy(ctx->scratch);
-    for (int32_t d = 0; d < TDM_MAX_STAGE_DEVICES; d++) tdm_mem_free(&ctx->cache_mem[d]);
+    llm_store_free(&ctx->store);
     llm_kv_destroy(ctx->kv);
     free(ctx->page_size);
     free(ctx->state_dev);
+    free(ctx->state_mem);
     free(ctx->state_off);
     free(ctx->row_io);
     free(ctx->cells);

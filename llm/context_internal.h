@@ -44,8 +44,9 @@ struct llm_context {
     llm_cache_shape cache;
     uint64_t *page_size; /* [n_layer] */
     int32_t *state_dev;  /* [n_layer] index into the model's devices */
-    uint64_t *state_off; /* [n_layer] in that device's cache buffer */
-    tdm_mem cache_mem[TDM_MAX_STAGE_DEVICES];
+    int32_t *state_mem;  /* [n_layer] index into the buffers of the store */
+    uint64_t *state_off; /* [n_layer] in that buffer */
+    llm_store store;     /* cache buffers */
     uint64_t cache_size;
     int32_t n_ctx, n_ubatch, n_seq;
     int32_t n_entry; /* largest capacity of page tables in plans; grows by doubling */

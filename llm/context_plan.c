@@ -101,12 +101,12 @@ static tdm_status slots_bind(const llm_context *ctx, const llm_graph_builder *g,
         if (g->weight_value[w] < 0) continue;
         const llm_weight *weight = &m->weights[w];
         slots[tdm_graph_value(graph, g->weight_value[w])->slot] =
-            (tdm_slot_mem){m->mem[weight->dev], weight->off, weight->size};
+            (tdm_slot_mem){m->store.mems[weight->mem], weight->off, weight->size};
     }
     for (int32_t l = 0; with_cache && l < m->hparams.n_layer; l++) {
         if (g->state_value[l] < 0) continue;
         slots[tdm_graph_value(graph, g->state_value[l])->slot] =
-            (tdm_slot_mem){ctx->cache_mem[ctx->state_dev[l]], ctx->state_off[l],
+            (tdm_slot_mem){ctx->store.mems[ctx->state_mem[l]], ctx->state_off[l],
                            ctx->page_size[l] * (uint64_t)ctx->cache.n_page};
     }
     *slots_out = slots;

@@ -129,7 +129,7 @@ tdm_status llm_model_open(const char *path, llm_model **model_out, tdm_error *er
 
 void llm_model_close(llm_model *m) {
     if (m == NULL) return;
-    for (int32_t d = 0; d < TDM_MAX_STAGE_DEVICES; d++) tdm_mem_free(&m->mem[d]);
+    llm_store_free(&m->store);
     llm_vocab_destroy(m->vocab);
     llm_gguf_close(m->gguf);
     free(m->weights);

@@ -12,6 +12,7 @@
 
 #include "core/stages/schedule.h"
 #include "llm/arch/hparams.h"
+#include "llm/store.h"
 #include "llm/tokenizer/vocab.h"
 
 typedef struct llm_model llm_model;
@@ -67,7 +68,8 @@ typedef struct llm_weight {
     tdm_partition partition; /* id 0 = not cut */
     int32_t pinned_dev;      /* 1 + index of the device that it must be on; 0 = any */
     int32_t dev;             /* index into the model's devices */
-    uint64_t off;            /* in that device's weight buffer */
+    int32_t mem;             /* index into the buffers of the model's store */
+    uint64_t off;            /* in that buffer */
     uint64_t size;           /* bytes as kept there */
 } llm_weight;
 
@@ -90,7 +92,7 @@ struct llm_model {
     tdm_runtime *rt;
     int32_t n_dev; /* 0 = not loaded */
     tdm_open_device *devs[TDM_MAX_STAGE_DEVICES];
-    tdm_mem mem[TDM_MAX_STAGE_DEVICES]; /* weight buffers */
+    llm_store store; /* weight buffers */
 };
 
 /* Alignment of weights in a buffer, bytes: the largest that a device requires. */

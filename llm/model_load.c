@@ -102,51 +102,47 @@ tdm_tensor_desc llm_weight_desc(const llm_weight *w) {
     return desc;
 }
 
-/* Allocates the buffer for the weights on device d. */
-static tdm_status weight_buffer_allocate(llm_model *m, int32_t d, uint64_t size, tdm_error *err) {
-    tdm_buffer_params params = {sizeof params, size, TDM_BUFFER_WEIGHT, 0, NULL};
-    tdm_buffer_item *items = calloc((size_t)m->n_weight, sizeof *items);
-    tdm_tensor_desc *descs = calloc((size_t)m->n_weight, sizeof *descs);
+static tdm_status weights_allocate(llm_model *m, llm_store_item *items, tdm_tensor_desc *descs,
+                                   tdm_error *err) {
+    int32_t bad = -1;
     tdm_error inner = {0};
-    tdm_status status = TDM_RESOURCE_EXHAUSTED;
-    if (items == NULL || descs == NULL) {
-        tdm_fail(&inner, status, "out of memory");
-    } else {
-        for (int32_t i = 0; i < m->n_weight; i++) {
-            const llm_weight *w = &m->weights[i];
-            if (w->dev != d) continue;
-            descs[params.n_item] = llm_weight_desc(w);
-            items[params.n_item] =
-                (tdm_buffer_item){.off = w->off, .size = w->size, .tensor = &descs[params.n_item]};
-            params.n_item++;
-        }
-        params.items = items;
-        status = tdm_mem_alloc_items(m->devs[d], &params, &m->mem[d], &inner);
+    for (int32_t i = 0; i < m->n_weight; i++) {
+        llm_weight *w = &m->weights[i];
+        descs[i] = llm_weight_desc(w);
+        tdm_status status =
+            tdm_open_device_tensor_size(m->devs[w->dev], &descs[i], &w->size, &inner);
+        if (status != TDM_OK)
+            return tdm_fail(err, status, "%s: tensor '%s': %s", llm_gguf_name(m->gguf),
+                            w->file->name, inner.message);
+        items[i] = (llm_store_item){.dev = w->dev, .what = {.size = w->size, .tensor = &descs[i]}};
     }
-    free(items);
-    free(descs);
+    tdm_status status = llm_store_place(m->devs, m->n_dev, LLM_WEIGHT_ALIGN, items, m->n_weight,
+                                        &m->store, &bad, &inner);
+    if (status != TDM_OK && bad >= 0)
+        return tdm_fail(err, status, "%s: tensor '%s': %s", llm_gguf_name(m->gguf),
+                        m->weights[bad].file->name, inner.message);
+    const uint64_t size = llm_store_size(&m->store);
+    if (status == TDM_OK)
+        status = llm_store_allocate(&m->store, TDM_BUFFER_WEIGHT, items, m->n_weight, &inner);
     if (status != TDM_OK)
         return tdm_fail(err, status, "%s: no memory for %.1f MiB of weights: %s",
                         llm_gguf_name(m->gguf), (double)size / 1048576.0, inner.message);
+    for (int32_t i = 0; i < m->n_weight; i++) {
+        m->weights[i].mem = items[i].mem;
+        m->weights[i].off = items[i].what.off;
+    }
     return TDM_OK;
 }
 
 static tdm_status buffers_allocate(llm_model *m, tdm_error *err) {
-    uint64_t size[TDM_MAX_STAGE_DEVICES] = {0};
-    for (int32_t i = 0; i < m->n_weight; i++) {
-        llm_weight *w = &m->weights[i];
-        tdm_tensor_desc desc = llm_weight_desc(w);
-        tdm_error inner = {0};
-        tdm_status status = tdm_open_device_tensor_size(m->devs[w->dev], &desc, &w->size, &inner);
-        if (status != TDM_OK)
-            return tdm_fail(err, status, "%s: tensor '%s': %s", llm_gguf_name(m->gguf),
-                            w->file->name, inner.message);
-        w->off = size[w->dev];
-        size[w->dev] += (w->size + LLM_WEIGHT_ALIGN - 1) / LLM_WEIGHT_ALIGN * LLM_WEIGHT_ALIGN;
-    }
-    tdm_status status = TDM_OK;
-    for (int32_t d = 0; d < m->n_dev && status == TDM_OK; d++)
-        if (size[d] > 0) status = weight_buffer_allocate(m, d, size[d], err);
+    llm_store_item *items = calloc((size_t)m->n_weight + 1, sizeof *items);
+    tdm_tensor_desc *descs = calloc((size_t)m->n_weight + 1, sizeof *descs);
+    tdm_status status =
+        items != NULL && descs != NULL
+            ? weights_allocate(m, items, descs, err)
+            : tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "%s: out of memory", llm_gguf_name(m->gguf));
+    free(items);
+    free(descs);
     return status;
 }
 
@@ -166,7 +162,7 @@ tdm_status llm_model_load(llm_model *m, tdm_runtime *rt, tdm_open_device *const 
     if (status == TDM_OK) status = llm_weights_upload(m, progress, progress_context, err);
     tdm_scratch_destroy(scratch);
     if (status != TDM_OK) {
-        for (int32_t d = 0; d < n_dev; d++) tdm_mem_free(&m->mem[d]);
+        llm_store_free(&m->store);
         m->n_dev = 0;
     }
     return status;

@@ -9,7 +9,6 @@
 #include <signal.h>
 #include <stdlib.h>
 
-
 /* Bytes read at a time. A piece and its converted form fit a core's cache together. */
 #define PIECE_SIZE ((size_t)512 << 10)
 /* Bytes that a thread takes at a time. More than a huge page (2 MiB): two threads that write to the
@@ -137,8 +136,8 @@ static tdm_status piece_upload(upload_thread *h, const part *p, tdm_error *err) 
                       h->memory, err);
     if (status != TDM_OK) return status;
     tdm_error inner = {0};
-    status = tdm_mem_tensor_upload(&u->model->mem[w->dev], w->off, &desc, h->memory, pitch, p->row,
-                                   p->n_row, p->col, p->n_col, &inner);
+    status = tdm_mem_tensor_upload(&u->model->store.mems[w->mem], w->off, &desc, h->memory, pitch,
+                                   p->row, p->n_row, p->col, p->n_col, &inner);
     if (status != TDM_OK)
         return tdm_fail(err, status, "%s: tensor '%s': %s", llm_gguf_name(u->model->gguf),
                         w->file->name, inner.message);

@@ -75,8 +75,8 @@ static tdm_status lock_failed(const char *call, uint64_t size, tdm_error *err) {
 
 tdm_status runner_weights_lock(runner_app *app, llm_model *model, tdm_error *err) {
     if (!runner_config_get_bool(app->config, "mlock")) return TDM_OK;
-    for (int32_t i = 0; i < TDM_MAX_STAGE_DEVICES; i++) {
-        const tdm_mem *mem = &model->mem[i];
+    for (int32_t i = 0; i < model->store.n_mem; i++) {
+        const tdm_mem *mem = &model->store.mems[i];
         if (mem->dev == NULL || mem->size == 0) continue;
         void *data = tdm_mem_host_pointer(mem, TDM_ACCESS_READ);
         if (data != NULL && mlock(data, (size_t)mem->size) != 0)

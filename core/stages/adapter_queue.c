@@ -23,12 +23,20 @@ static tdm_status queue_create(tdm_device *device, tdm_queue **queue_out, tdm_er
     return TDM_OK;
 }
 
+/* Waits for all work that went straight to the device. Its failures are told by its own signals. */
+static void direct_drain(const tdm_queue *q) {
+    for (int32_t i = 0; i < q->n_direct; i++)
+        tdm_semaphore_ops.wait(q->direct[i].semaphore, q->direct[i].value, TDM_WAIT_FOREVER, NULL);
+}
+
 static void queue_destroy(tdm_queue *q) {
     if (q == NULL) return;
     tdm_worker_destroy(q->worker);
-    tdm_stage_queues_destroy(&q->stages); /* waits for all work */
+    /* What the device attached to a semaphore belongs to its queue, so that the semaphores go first. */
+    direct_drain(q);
     for (int32_t i = 0; i < q->n_direct; i++) tdm_semaphore_ops.destroy(q->direct[i].semaphore);
     free(q->direct);
+    tdm_stage_queues_destroy(&q->stages);
     free(q);
 }
 
@@ -77,12 +85,6 @@ static tdm_status weights_refresh(tdm_plan *plan, tdm_error *err) {
         *stamp = (adapter_weight_stamp){given->buffer->id, version, given->off};
     }
     return TDM_OK;
-}
-
-/* Waits for all work that went straight to the device. Its failures are told by its own signals. */
-static void direct_drain(const tdm_queue *q) {
-    for (int32_t i = 0; i < q->n_direct; i++)
-        tdm_semaphore_ops.wait(q->direct[i].semaphore, q->direct[i].value, TDM_WAIT_FOREVER, NULL);
 }
 
 /* tdm_job_fn: a plan, after everything that was submitted before it. */

@@ -267,6 +267,9 @@ static tdm_status device_get_info(tdm_device *device, tdm_device_info *info_out,
         if (status != TDM_OK) return status;
         is_total_known = is_total_known && now.memory_total > 0;
         is_free_known = is_free_known && now.memory_free > 0;
+        /* A slice is no larger than the whole, so that what fits in the smallest limit fits. */
+        if (now.max_buffer != 0 && (info.max_buffer == 0 || now.max_buffer < info.max_buffer))
+            info.max_buffer = now.max_buffer;
         info.memory_total += now.memory_total;
         info.memory_free += now.memory_free;
     }

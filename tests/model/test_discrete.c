@@ -151,6 +151,54 @@ static void test_same_bits(void **state) {
         }
 }
 
+/* Weights and caches are spread over buffers of the size that the device allows, on one device and on
+ * members. Bytes and results are the same. */
+static void test_many_buffers(void **state) {
+    (void)state;
+    tdm_error err = {0};
+    rows want, got;
+    uint64_t largest = 0, sum = 0;
+    tdm_runtime *rt = runtime_make(NULL);
+    llm_model *model = NULL;
+    RIG_OK(run(rt, device_of(rt, "c0"), &types[0], want, &err));
+    RIG_OK(llm_model_open(path, &model, &err));
+    tdm_open_device *dev = device_of(rt, "d0");
+    RIG_OK(llm_model_load(model, rt, &dev, 1, NULL, NULL, &err));
+    assert_int_equal(model->store.n_mem, 1);
+    for (int32_t i = 0; i < model->n_weight; i++) {
+        if (model->weights[i].size > largest) largest = model->weights[i].size;
+        sum += model->weights[i].size;
+    }
+    assert_true(largest < sum / 2);
+    llm_model_close(model);
+    tdm_runtime_destroy(rt);
+    /* Room for the scratch of a step too, which is one buffer. */
+    const uint64_t limit = largest > 400000 ? largest : 400000;
+    assert_true(limit < sum);
+    char text[32];
+    snprintf(text, sizeof text, "%llu", (unsigned long long)limit);
+    for (int is_group = 0; is_group < 2; is_group++) {
+        rt = runtime_make((const tdm_option[]){{"max-buffer", text}, {0}});
+        dev = device_of(rt, "d0");
+        if (is_group) RIG_OK(group_open(rt, "d0,d1", "2,1", NULL, &dev, &err));
+        RIG_OK(llm_model_open(path, &model, &err));
+        RIG_OK(llm_model_load(model, rt, &dev, 1, NULL, NULL, &err));
+        assert_true(model->store.n_mem > 1);
+        for (int32_t i = 0; i < model->store.n_mem; i++)
+            assert_in_range(model->store.mems[i].size, 1, limit);
+        llm_model_close(model);
+        RIG_OK(run(rt, dev, &types[0], got, &err));
+        if (!is_group) assert_memory_equal(got, want, sizeof want);
+        tdm_runtime_destroy(rt);
+    }
+    snprintf(text, sizeof text, "%llu", (unsigned long long)largest - 1);
+    rt = runtime_make((const tdm_option[]){{"max-buffer", text}, {0}});
+    assert_int_equal(run(rt, device_of(rt, "d0"), &types[0], got, &err), TDM_RESOURCE_EXHAUSTED);
+    assert_non_null(strstr(err.message, "tensor '"));
+    assert_non_null(strstr(err.message, "device 'd0' has buffers of at most"));
+    tdm_runtime_destroy(rt);
+}
+
 /* A generated token: one submission, one wait, nothing copied, bound, planned or allocated. */
 static void test_steady_step(void **state) {
     (void)state;
@@ -307,9 +355,10 @@ static void test_member_lost(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_same_bits), cmocka_unit_test(test_steady_step),
-        cmocka_unit_test(test_limits),    cmocka_unit_test(test_lost_at_every_call),
-        cmocka_unit_test(test_groups),    cmocka_unit_test(test_member_lost),
+        cmocka_unit_test(test_many_buffers),       cmocka_unit_test(test_same_bits),
+        cmocka_unit_test(test_steady_step),        cmocka_unit_test(test_limits),
+        cmocka_unit_test(test_lost_at_every_call), cmocka_unit_test(test_groups),
+        cmocka_unit_test(test_member_lost),
     };
     return cmocka_run_group_tests(tests, begin, rig_end);
 }

@@ -237,7 +237,7 @@ static void test_where(void **state) {
         llm_model *model = rig_model(path, group_device(config));
         llm_context *ctx = rig_context(model, &params);
         sheet s = sheet_of(model, group_device(config), &params, 1);
-        const meta_buffer *cache = ctx->cache_mem[0].buffer;
+        const meta_buffer *cache = ctx->store.mems[0].buffer;
         for (int d = 0; d < config->n_member; d++) {
             uint64_t own = 0, help = 0;
             if (!meta_is_active(cache->device, d)) {

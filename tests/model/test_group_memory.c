@@ -242,7 +242,8 @@ static double share_assigned(const meta_device *group, int d) {
 static void inactive_check(const meta_device *group, const llm_context *ctx, int d,
                            const tdm_split_member *said, const char *words) {
     const meta_member *member = &group->members[d];
-    const meta_buffer *weights = ctx->model->mem[0].buffer, *cache = ctx->cache_mem[0].buffer;
+    const meta_buffer *weights = ctx->model->store.mems[0].buffer,
+                      *cache = ctx->store.mems[0].buffer;
     if (ledger.accounts[d].n_call != 0)
         fail_msg("%s: %d allocations on member '%s', which has no share", words,
                  ledger.accounts[d].n_call, member->name);
@@ -337,8 +338,8 @@ static void case_check(const char *path, const group_config *config, bool is_by_
     memcpy(ledger.accounts, kept, sizeof kept);
     for (int d = 0; d < group->n_member; d++) {
         if (meta_is_active(group, d))
-            member_check(group, plan, ctx->cache_mem[0].buffer, d, &s.members[d], &alone.members[0],
-                         words);
+            member_check(group, plan, ctx->store.mems[0].buffer, d, &s.members[d],
+                         &alone.members[0], words);
         else
             inactive_check(group, ctx, d, &s.members[d], words);
     }

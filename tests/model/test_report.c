@@ -60,7 +60,7 @@ static void test_sizes_are_those_allocated(void **state) {
         llm_context *ctx = NULL;
         RIG_OK(llm_context_create(model, &cases[i], &ctx, &err));
         llm_context_memory memory = llm_context_get_memory(ctx);
-        assert_int_equal(member.weight_size, model->mem[0].size);
+        assert_int_equal(member.weight_size, model->store.mems[0].size);
         assert_int_equal(member.state_size, memory.cache);
         assert_int_equal(member.compute_size, memory.compute);
         llm_context_destroy(ctx);

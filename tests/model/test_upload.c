@@ -96,7 +96,7 @@ static void weights_check(const llm_model *m) {
         tdm_error err = {0};
         uint8_t *kept = malloc(w->file->size);
         assert_non_null(kept);
-        RIG_OK(tdm_mem_tensor_download(&m->mem[w->dev], w->off, &desc, kept,
+        RIG_OK(tdm_mem_tensor_download(&m->store.mems[w->mem], w->off, &desc, kept,
                                        tdm_type_row_size(desc.type, desc.ne[0]), 0,
                                        tdm_shape_rows(desc.ne), 0, desc.ne[0], &err));
         if (memcmp(kept, w->file->data, w->file->size) != 0)
