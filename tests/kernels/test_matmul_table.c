@@ -38,7 +38,7 @@ static void expect(uint32_t isa, bool prompt_q8, bool generated_q8, const char *
         assert_int_equal(kernel->isa & ~isa, 0);
         assert_int_equal(kernel->n_lane, n_lane);
         assert_int_equal(CPU_MATMUL_LANE % n_lane, 0);
-        assert_int_equal(kernel->form, !is_codes ? CPU_X_F32 : has_q8 ? CPU_X_Q8 : q15);
+        assert_int_equal(kernel->format, !is_codes ? CPU_X_F32 : has_q8 ? CPU_X_Q8 : q15);
     }
 }
 
@@ -64,7 +64,7 @@ static void test_reference(void **state) {
                          cpu_matmul_kernel_reference());
     }
     assert_int_equal(cpu_matmul_kernel_reference()->n_lane, 1);
-    assert_int_equal(cpu_matmul_kernel_reference()->form, CPU_X_F32);
+    assert_int_equal(cpu_matmul_kernel_reference()->format, CPU_X_F32);
 }
 
 static void test_no_number(void **state) {
@@ -90,8 +90,8 @@ static void ahead_run(const cpu_matmul_kernel *kernel, uint32_t isa, cpu_ahead a
     assert_non_null(form);
     for (size_t i = 0; i < group_size; i++) group[i] = (uint8_t)(i * 2654435761u >> 13 & 0x3f);
     for (int i = 0; i < AHEAD_K; i++) x[i] = (float)(i % 19) - 9.0f;
-    if (kernel->form != CPU_X_F32)
-        cpu_quantize_row_get(isa, kernel->form)(x, AHEAD_K, kernel->code_offset, form);
+    if (kernel->format != CPU_X_F32)
+        cpu_quantize_row_get(isa, kernel->format)(x, AHEAD_K, kernel->code_offset, form);
     cpu_matmul_tile tile = {.type = kernel->type,
                             .n_row = kernel->n_lane,
                             .n_tok = n_tok,
@@ -99,7 +99,7 @@ static void ahead_run(const cpu_matmul_kernel *kernel, uint32_t isa, cpu_ahead a
                             .n_block = AHEAD_K / tdm_type_get_info(kernel->type).block_len,
                             .group = group};
     for (int32_t t = 0; t < n_tok; t++) {
-        tile.x[t] = kernel->form == CPU_X_F32 ? (const void *)x : form;
+        tile.x[t] = kernel->format == CPU_X_F32 ? (const void *)x : form;
         tile.y[t] = y[t];
     }
     kernel->run(&tile);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_quantize_row.c: the activation quantisers, of every form. Plain C against its promise (half a
+ * test_quantize_row.c: the activation quantisers, of every format. Plain C against its promise (half a
  * step, sums of the codes), and each instruction set against plain C, bit for bit.
  */
 #include <math.h>
@@ -17,26 +17,26 @@
 enum { N_BLOCK = 9, LEN = N_BLOCK * CPU_X_LEN };
 
 static const int32_t offsets[] = {0, 4, 8, 16, 32, 128};
-static const cpu_x_format forms[] = {CPU_X_Q15, CPU_X_Q15_BYTES, CPU_X_Q8};
+static const cpu_x_format formats[] = {CPU_X_Q15, CPU_X_Q15_BYTES, CPU_X_Q8};
 
-/* Room for blocks of any form, and one more. */
+/* Room for blocks of any format, and one more. */
 typedef union row {
     cpu_q15_block q15[N_BLOCK + 1];
     cpu_q8_block q8[N_BLOCK + 1];
 } row;
 
-static int32_t code_get(cpu_x_format form, const row *r, int b, int i) {
-    if (form == CPU_X_Q15) return r->q15[b].q[i];
-    if (form == CPU_X_Q15_BYTES) return 128 * r->q15[b].hi[i] + r->q15[b].lo[i];
+static int32_t code_get(cpu_x_format format, const row *r, int b, int i) {
+    if (format == CPU_X_Q15) return r->q15[b].q[i];
+    if (format == CPU_X_Q15_BYTES) return 128 * r->q15[b].hi[i] + r->q15[b].lo[i];
     return r->q8[b].q[i];
 }
 
-static const cpu_x_scale *scale_get(cpu_x_format form, const row *r, int b) {
-    return form == CPU_X_Q8 ? &r->q8[b].s : &r->q15[b].s;
+static const cpu_x_scale *scale_get(cpu_x_format format, const row *r, int b) {
+    return format == CPU_X_Q8 ? &r->q8[b].s : &r->q15[b].s;
 }
 
 /* Ordinary blocks, then zeros, subnormals, the largest numbers, ties, and what is no number. */
-static void input_make(uint64_t *seed, cpu_x_format form, float x[LEN]) {
+static void input_make(uint64_t *seed, cpu_x_format format, float x[LEN]) {
     op_random_fill(seed, x, LEN, 2.5f);
     for (int i = 0; i < CPU_X_LEN; i++) {
         x[32 * 2 + i] = 0;
@@ -46,32 +46,32 @@ static void input_make(uint64_t *seed, cpu_x_format form, float x[LEN]) {
             (float)(i - 15) * 0.5f; /* halves of a step once the largest code is there */
         x[32 * 8 + i] *= 0x1p-99f;
     }
-    x[32 * 5] = form == CPU_X_Q8 ? CPU_Q8_MAX : CPU_Q15_MAX;
+    x[32 * 5] = format == CPU_X_Q8 ? CPU_Q8_MAX : CPU_Q15_MAX;
     x[32 * 6 + 31] = NAN;
     x[32 * 7 + 16] = -INFINITY;
 }
 
-static void promise_test(cpu_x_format form, int32_t offset, uint64_t *seed) {
-    int32_t limit = form == CPU_X_Q8 ? CPU_Q8_MAX : CPU_Q15_MAX;
+static void promise_test(cpu_x_format format, int32_t offset, uint64_t *seed) {
+    int32_t limit = format == CPU_X_Q8 ? CPU_Q8_MAX : CPU_Q15_MAX;
     float x[LEN];
     row out;
-    input_make(seed, form, x);
-    cpu_quantize_row_get(0, form)(x, LEN, offset, &out);
+    input_make(seed, format, x);
+    cpu_quantize_row_get(0, format)(x, LEN, offset, &out);
     for (int b = 0; b < N_BLOCK; b++) {
-        const cpu_x_scale *s = scale_get(form, &out, b);
+        const cpu_x_scale *s = scale_get(format, &out, b);
         int32_t sum[2] = {0, 0}, largest = 0;
         if (b == 6 || b == 7) {
             assert_true(isnan(s->d));
             assert_true(offset != 0 || isnan(s->all.sum));
-            for (int i = 0; i < CPU_X_LEN; i++) assert_int_equal(code_get(form, &out, b, i), 0);
+            for (int i = 0; i < CPU_X_LEN; i++) assert_int_equal(code_get(format, &out, b, i), 0);
             continue;
         }
         for (int i = 0; i < CPU_X_LEN; i++) {
-            int32_t code = code_get(form, &out, b, i);
+            int32_t code = code_get(format, &out, b, i);
             double off = fabs((double)x[32 * b + i] - (double)s->d * code);
             if (abs(code) > largest) largest = abs(code);
             assert_true(b == 3 ? code == 0 : off <= (double)s->d * 0.50001);
-            if (form == CPU_X_Q15_BYTES)
+            if (format == CPU_X_Q15_BYTES)
                 assert_true(out.q15[b].hi[i] >= -127 && abs(out.q15[b].lo[i]) <= 64);
             sum[i / 16] += code;
         }
@@ -88,20 +88,20 @@ static void promise_test(cpu_x_format form, int32_t offset, uint64_t *seed) {
 static void test_promise(void **state) {
     (void)state;
     uint64_t seed = 51;
-    for (size_t f = 0; f < sizeof forms / sizeof forms[0]; f++)
+    for (size_t f = 0; f < sizeof formats / sizeof formats[0]; f++)
         for (size_t o = 0; o < sizeof offsets / sizeof offsets[0]; o++)
-            promise_test(forms[f], offsets[o], &seed);
+            promise_test(formats[f], offsets[o], &seed);
 }
 
 /* NaN may have any payload: compared as NaN. */
-static bool is_equal(cpu_x_format form, const row *a, const row *b, int block) {
-    const cpu_x_scale *sa = scale_get(form, a, block), *sb = scale_get(form, b, block);
+static bool is_equal(cpu_x_format format, const row *a, const row *b, int block) {
+    const cpu_x_scale *sa = scale_get(format, a, block), *sb = scale_get(format, b, block);
     for (int i = 0; i < CPU_X_LEN; i++)
-        if (code_get(form, a, block, i) != code_get(form, b, block, i)) return false;
+        if (code_get(format, a, block, i) != code_get(format, b, block, i)) return false;
     return (isnan(sa->d) && isnan(sb->d)) || memcmp(sa, sb, sizeof *sa) == 0;
 }
 
-/* `runs` has a function for each of `forms`, NULL where the set has none of its own. */
+/* `runs` has a function for each of `formats`, NULL where the set has none of its own. */
 static void isa_test(uint32_t isa, const cpu_quantize_row_fn runs[3], const char *name, bool has) {
     uint64_t seed = 52;
     float x[LEN];
@@ -113,17 +113,17 @@ static void isa_test(uint32_t isa, const cpu_quantize_row_fn runs[3], const char
     }
     memset(guard, 0x5a, sizeof guard);
     for (int f = 0; f < 3; f++) {
-        size_t size = cpu_x_block_size(forms[f]);
+        size_t size = cpu_x_block_size(formats[f]);
         if (runs[f] == NULL) continue;
-        assert_true(cpu_quantize_row_get(isa, forms[f]) == runs[f]);
+        assert_true(cpu_quantize_row_get(isa, formats[f]) == runs[f]);
         for (int repeat = 0; repeat < 200; repeat++) {
             int32_t offset = offsets[repeat % 6];
             int64_t n = repeat % 2 == 0 ? LEN : 32;
             memset(&got, 0x5a, sizeof got);
-            input_make(&seed, forms[f], x);
-            cpu_quantize_row_get(0, forms[f])(x, n, offset, &want);
+            input_make(&seed, formats[f], x);
+            cpu_quantize_row_get(0, formats[f])(x, n, offset, &want);
             runs[f](x, n, offset, &got);
-            for (int b = 0; b < n / 32; b++) assert_true(is_equal(forms[f], &got, &want, b));
+            for (int b = 0; b < n / 32; b++) assert_true(is_equal(formats[f], &got, &want, b));
             assert_memory_equal((uint8_t *)&got + (size_t)(n / 32) * size, guard, size);
         }
     }
