@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
- * attention_speed.c: the command tandem-attention-speed, which times the CPU plugin's cache ops as
- * a graph runs them, in the shape of a 1.1 B model (32 heads of 64 on 8 KV heads): decoding one
- * token behind a deep cache (GB/s of cached rows, from memory), prefilling a batch at depth 0
- * (billions of operations a second), and writing rows to the cache (millions a second). It checks
- * no numbers: tests/kernels does.
+ * attention_speed.c: the command tandem-attention-speed, which times the cache ops of the CPU plugin,
+ * or of another one (--plugin), as a graph runs them, in the shape of a 1.1 B model (32 heads of 64
+ * on 8 KV heads): decoding one token behind a deep cache (GB/s of cached rows, from memory),
+ * prefilling a batch at depth 0 (billions of operations a second), and writing rows to the cache
+ * (millions a second). With --clock cpu the seconds are those that processors spent on the process,
+ * for software drivers on a busy machine. It checks no numbers: tests/kernels does.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -39,9 +40,11 @@ typedef struct bench {
     size_t step_size; /* bytes */
 } bench;
 
+static clockid_t clock_id = CLOCK_MONOTONIC;
+
 static double clock_s(void) {
     struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
+    clock_gettime(clock_id, &t);
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
@@ -228,7 +231,7 @@ static tdm_status device_time(tdm_runtime *rt, const char *isa, const char *type
 int main(int argc, char **argv) {
     static const char *const all[] = {"avx512", "avx2", "plain"};
     const char *isa = NULL, *type_k = NULL, *type_v = NULL, *threads = NULL, *folder = NULL,
-               *only = NULL, *bits = "15";
+               *only = NULL, *bits = "15", *plugin = NULL;
     int32_t depth = 8192, n_layer = 0;
     for (int i = 1; i < argc; i += 2) {
         const char *value = i + 1 < argc ? argv[i + 1] : NULL;
@@ -244,6 +247,10 @@ int main(int argc, char **argv) {
             bits = value;
         else if (value != NULL && strcmp(argv[i], "--only") == 0)
             only = value;
+        else if (value != NULL && strcmp(argv[i], "--plugin") == 0)
+            plugin = value;
+        else if (value != NULL && strcmp(argv[i], "--clock") == 0 && strcmp(value, "cpu") == 0)
+            clock_id = CLOCK_PROCESS_CPUTIME_ID;
         else if (value != NULL && strcmp(argv[i], "--plugin-path") == 0)
             folder = value;
         else if (value != NULL && strcmp(argv[i], "--depth") == 0 && atoi(value) > 0 &&
@@ -256,7 +263,8 @@ int main(int argc, char **argv) {
             fprintf(stderr,
                     "Usage: tandem-attention-speed [--isa plain|avx2|avx512] [--type-k TYPE] "
                     "[--type-v TYPE] [--threads N] [--activation-bits 8|15] [--depth TOKENS] "
-                    "[--layers N] [--only WHAT] [--plugin-path FOLDER]\n");
+                    "[--layers N] [--only WHAT] [--plugin-path FOLDER] [--plugin NAME] "
+                    "[--clock cpu]\n");
             return 2;
         }
     }
@@ -264,9 +272,16 @@ int main(int argc, char **argv) {
     tdm_error err = {0};
     tdm_runtime_params params = {.struct_size = sizeof params, .plugin_path = folder};
     tdm_status status = tdm_runtime_create(&params, &rt, &err);
-    printf("%-8s %-7s %-7s %8s %12s %10s %10s\n", "isa", "type_k", "type_v", "GB/s", "ms/layer",
-           "Gop/s", "Mrow/s");
-    for (size_t i = 0; i < sizeof all / sizeof *all && status == TDM_OK; i++) {
+    printf("%-8s %-7s %-7s %8s %12s %10s %10s\n", plugin != NULL ? "plugin" : "isa", "type_k",
+           "type_v", "GB/s", "ms/layer", "Gop/s", "Mrow/s");
+    if (plugin != NULL && status == TDM_OK) {
+        tdm_option options[] = {{"allow-cpu", "yes"}}; /* a software driver is timed too */
+        tdm_device_spec spec = {plugin, plugin, 0, options, strcmp(plugin, "vulkan") == 0};
+        status = tdm_runtime_declare(rt, &spec, &err);
+        if (status == TDM_OK)
+            status = device_time(rt, plugin, type_k, type_v, depth, n_layer, only, &err);
+    }
+    for (size_t i = 0; i < sizeof all / sizeof *all && plugin == NULL && status == TDM_OK; i++) {
         if (isa != NULL && strcmp(isa, all[i]) != 0) continue;
         tdm_option options[] = {{"isa", all[i]}, {"activation-bits", bits}, {"threads", threads}};
         tdm_device_spec spec = {all[i], "cpu", 0, options, threads != NULL ? 3 : 2};
