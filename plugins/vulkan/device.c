@@ -207,6 +207,7 @@ static void target_fill(vk_device *device) {
     t->shared_size = least(limits->maxComputeSharedMemorySize, o->shared_size);
     /* Software drivers end a shader's loops after 65,535 iterations, without a word. */
     t->max_trips = facts->is_cpu ? 65535 : 0;
+    if (o->trips != 0 && (t->max_trips == 0 || o->trips < t->max_trips)) t->max_trips = o->trips;
     t->is_host = facts->is_integrated || facts->is_cpu;
     t->is_unfused = !o->has_fusion;
     if (!o->has_lanes) t->product.lane_max_subgroup = -1;

@@ -60,6 +60,7 @@ typedef struct vk_options {
     int32_t subgroup;     /* 0 = chosen */
     uint32_t grid;        /* 0 = the device's */
     uint64_t allocation;  /* bytes of one allocation; 0 = the device's */
+    int32_t trips;        /* loop iterations of an invocation; 0 = the device's */
 } vk_options;
 
 struct tdm_device {

@@ -27,8 +27,15 @@ static const struct {
 
 static op_rig *rigs[N_RIG];
 
+/* With OP_CASE_PLUGIN: the reference and that plugin's device. */
 static int open_rigs(void **state) {
     (void)state;
+    const char *plugin = getenv("OP_CASE_PLUGIN");
+    if (plugin != NULL) {
+        rigs[0] = op_rig_open(rig_rows[0].isa, rig_rows[0].path, rig_rows[0].n_thread);
+        rigs[1] = op_rig_open_plugin(plugin, &(const tdm_option){"allow-cpu", "yes"}, 1);
+        return 0;
+    }
     for (int i = 0; i < N_RIG; i++)
         rigs[i] = op_rig_open(rig_rows[i].isa, rig_rows[i].path, rig_rows[i].n_thread);
     return 0;
@@ -272,8 +279,9 @@ static void test_import(void **state) {
             tdm_page_job jobs[64];
             int n_job = 0;
             if (rigs[i] == NULL) continue;
-            op_state *cache = kv_scene_write(&scene, rigs[i], 32);
-            kv_scene_export(&scene, rigs[i], cache, &k, &v);
+            /* Rows that the reference has stored: they load on any device. */
+            op_state *cache = kv_scene_write(&scene, rigs[0], 32);
+            kv_scene_export(&scene, rigs[0], cache, &k, &v);
             op_state *copy = kv_scene_write(&target, rigs[i], 32);
             for (int32_t at = 0; at < scene.n_cell; at += other.page_len)
                 jobs[n_job++] = (tdm_page_job){

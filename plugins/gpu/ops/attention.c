@@ -18,10 +18,20 @@ enum {
     PART_LEN = 128,
     PARTS = 64,
     PART_HEAD = 4,
-    MAX_ROWS = 8,        /* query heads of a workgroup */
-    MAX_SUMS = 64,       /* elements of o that a thread owns */
-    SHARED_LEAST = 16384 /* bytes of shared memory that every device has */
+    MAX_ROWS = 8,         /* query heads of a workgroup */
+    MAX_SUMS = 64,        /* elements of o that a thread owns */
+    SHARED_LEAST = 16384, /* bytes of shared memory that every device has */
+    TILE_ROWS = 32,       /* rows of a tile; like the next four as in attention_tile.comp */
+    TILE_GROUP = 128,
+    SLICE_K = 32,
+    SLICE_V = 64,
+    SLOTS_V = 16,
+    TILE_MAX_DIM = 512, /* elements of o: what 128 threads keep in registers */
+    TILE_LEAST_TOK = 9  /* with fewer tokens, parts of a token are more work for more threads */
 };
+
+/* Records of all parts are kept up to this size; beyond it, a workgroup folds all parts itself. */
+static const uint64_t records_most = (uint64_t)64 << 20;
 
 /* What follows from the node alone. */
 typedef struct shape {
@@ -34,7 +44,8 @@ typedef struct shape {
     int32_t n_dim; /* elements of o inside: whole units and whole blocks of V's rotation */
     int32_t rows;  /* query heads of a workgroup */
     gpu_operand query;
-    gpu_operand parts;
+    gpu_operand records;
+    int32_t n_record; /* of each query row */
 } shape;
 
 static int32_t round_up(int32_t n, int32_t unit) {
@@ -111,6 +122,10 @@ static tdm_status shape_get(gpu_emit *e, shape *s, tdm_error *err) {
     return TDM_OK;
 }
 
+static uint64_t record_size(const shape *s) {
+    return (uint64_t)(PART_HEAD + s->n_dim) * sizeof(float);
+}
+
 static int32_t float_word(float x) {
     int32_t word;
     memcpy(&word, &x, sizeof word);
@@ -148,30 +163,22 @@ static tdm_status query_emit(gpu_emit *e, shape *s, const gpu_value *q, const gp
     return gpu_emit_step(e, &step, err);
 }
 
-static tdm_status part_emit(gpu_emit *e, shape *s, tdm_error *err) {
+/* What the kernels of parts and of tiles have in common. */
+static tdm_status walk_step(const gpu_emit *e, const shape *s, gpu_kernel kernel, int32_t group,
+                            gpu_step *step_out, tdm_error *err) {
     const gpu_cache *cache = &s->cache;
     const tdm_attention_params *p = s->params;
-    gpu_step step = gpu_step_make(e, GPU_KERNEL_ATTENTION_PART, CHUNK);
-    uint64_t n_record = (uint64_t)s->n_tok * (uint64_t)s->n_head * (uint64_t)s->n_part;
-    int32_t n_block = (p->heads_per_kv + s->rows - 1) / s->rows;
-    s->parts = gpu_emit_scratch(e, n_record * (uint64_t)(PART_HEAD + s->n_dim) * sizeof(float));
-    if (n_record > UINT32_MAX)
-        return gpu_refuse(e, err, "%llu parts of rows", (unsigned long long)n_record);
+    gpu_step step = gpu_step_make(e, kernel, group);
     tdm_status status = gpu_cache_words(e, cache, step.word, err);
-    if (status == TDM_OK)
-        status = gpu_step_grid(e, &step, (int64_t)s->n_tok * s->n_kv * n_block * s->n_part, err);
-    if (status != TDM_OK) return status;
     step.spec[0] = (int32_t)cache->page.k.type;
     step.spec[1] = (int32_t)cache->page.v.type;
     step.spec[2] = cache->page.k.stored;
     step.spec[3] = s->n_dim;
-    step.spec[4] = s->rows;
     step.spec[5] = (p->is_causal != 0) | (cache->page.v_from_k ? 2 : 0);
     step.spec[6] = p->window > 0 ? p->window : 0;
     step.spec[7] = float_word(p->softcap > 0 ? p->softcap : 0);
     step.word[7] = s->n_tok;
     step.word[8] = s->n_head;
-    step.word[9] = s->n_part;
     step.word[10] = s->first_kv;
     step.word[11] = p->heads_per_kv;
     step.word[12] = cache->at.pos_off;
@@ -182,12 +189,97 @@ static tdm_status part_emit(gpu_emit *e, shape *s, tdm_error *err) {
     step.word[17] = e->graph->step_caps.n_entry;
     step.word[18] = s->head_base;
     step.word[19] = s->n_kv;
-    step.operand[0] = s->parts;
+    step.operand[0] = s->records;
     step.operand[1] = s->query;
     step.operand[2] = cache->state;
     step.operand[3] = cache->step;
+    *step_out = step;
+    return status;
+}
+
+/* Scratch for `n` records of each query row. */
+static tdm_status records_take(gpu_emit *e, shape *s, int32_t n, tdm_error *err) {
+    uint64_t n_record = (uint64_t)s->n_tok * (uint64_t)s->n_head * (uint64_t)n;
+    if (n_record > UINT32_MAX)
+        return gpu_refuse(e, err, "%llu parts of rows; the kernels count up to 2^32 - 1",
+                          (unsigned long long)n_record);
+    s->n_record = n;
+    s->records = gpu_emit_scratch(e, n_record * record_size(s));
+    return TDM_OK;
+}
+
+static tdm_status part_emit(gpu_emit *e, shape *s, tdm_error *err) {
+    gpu_step step = {0};
+    int32_t n_block = (s->params->heads_per_kv + s->rows - 1) / s->rows;
+    tdm_status status = records_take(e, s, s->n_part, err);
+    if (status == TDM_OK) status = walk_step(e, s, GPU_KERNEL_ATTENTION_PART, CHUNK, &step, err);
+    if (status == TDM_OK)
+        status = gpu_step_grid(e, &step, (int64_t)s->n_tok * s->n_kv * n_block * s->n_part, err);
+    if (status != TDM_OK) return status;
+    step.spec[4] = s->rows;
+    step.word[9] = s->n_part;
     return gpu_emit_step(e, &step, err);
 }
+
+/* ---- Tiles ----------------------------------------------------------------------------------- */
+
+/* Iterations of all loops for one chunk of slots. */
+static int64_t tile_trips(const shape *s) {
+    const gpu_page_side *k = &s->cache.page.k;
+    int64_t n_slice_k = (k->stored + SLICE_K - 1) / SLICE_K;
+    int64_t n_slice_v = (s->n_dim + SLICE_V - 1) / SLICE_V;
+    int64_t slice = 1 + 2 + SLICE_K * CHUNK / 4 / TILE_GROUP + SLICE_K / 4;
+    int64_t fold = 1 + SLICE_V * SLOTS_V / 4 / TILE_GROUP + SLOTS_V / 4;
+    return 16 + n_slice_k * slice + CHUNK / SLOTS_V * n_slice_v * fold;
+}
+
+/* The end of the parts, from `first` on, that one dispatch may walk over where a driver bounds loops.
+ * A tile of n_token tokens may have a run of tokens of each of its sequences. */
+static int32_t tile_parts_end(const gpu_emit *e, const shape *s, int32_t n_token, int32_t first) {
+    int64_t n_seq = e->graph->step_caps.n_seq, chunk_len = s->cache.page.page_len;
+    if (e->target->max_trips == 0) return s->n_part;
+    if (chunk_len > CHUNK) chunk_len = CHUNK;
+    if (n_seq > n_token) n_seq = n_token;
+    /* A quarter is left for searching, and for entries that are not full. */
+    int64_t budget =
+        (int64_t)e->target->max_trips / 4 * 3 / tile_trips(s) / (n_seq > 1 ? n_seq : 1);
+    int64_t n_chunk = 0;
+    int32_t part = first;
+    do n_chunk += ((int64_t)PART_LEN << part / PARTS) / chunk_len + 1;
+    while (++part < s->n_part && n_chunk < budget);
+    return part;
+}
+
+static tdm_status tile_emit(gpu_emit *e, shape *s, tdm_error *err) {
+    const tdm_attention_params *p = s->params;
+    int32_t heads = p->heads_per_kv < TILE_ROWS ? p->heads_per_kv : TILE_ROWS;
+    int32_t n_block = (p->heads_per_kv + heads - 1) / heads, n_token = TILE_ROWS / heads;
+    int64_t n_tile = (int64_t)(s->n_tok + n_token - 1) / n_token * n_block * s->n_kv;
+    uint64_t n_row = (uint64_t)s->n_tok * (uint64_t)s->n_head;
+    bool is_split = n_row * (uint64_t)s->n_part * record_size(s) <= records_most;
+    gpu_step step = {0};
+    tdm_status status = records_take(e, s, is_split ? s->n_part : 1, err);
+    if (status == TDM_OK)
+        status = walk_step(e, s, GPU_KERNEL_ATTENTION_TILE, TILE_GROUP, &step, err);
+    step.spec[4] = heads;
+    if (is_split && status == TDM_OK) { /* a workgroup for each part */
+        step.spec[5] |= 4;
+        step.word[9] = s->n_part;
+        step.word[19] = s->n_kv | 1 << 17;
+        status = gpu_step_grid(e, &step, n_tile * s->n_part, err);
+        return status == TDM_OK ? gpu_emit_step(e, &step, err) : status;
+    }
+    if (status == TDM_OK) status = gpu_step_grid(e, &step, n_tile, err);
+    for (int32_t first = 0, end; first < s->n_part && status == TDM_OK; first = end) {
+        end = tile_parts_end(e, s, n_token, first);
+        step.word[9] = s->n_part | first << 16;
+        step.word[19] = s->n_kv | (end - first) << 17;
+        status = gpu_emit_step(e, &step, err);
+    }
+    return status;
+}
+
+/* ---- The node -------------------------------------------------------------------------------- */
 
 static tdm_status merge_emit(gpu_emit *e, const shape *s, tdm_error *err) {
     const gpu_value *sink = &e->src[SRC_SINK];
@@ -201,10 +293,10 @@ static tdm_status merge_emit(gpu_emit *e, const shape *s, tdm_error *err) {
     step.spec[2] = s->cache.page.v.rotation;
     step.word[0] = s->n_tok;
     step.word[1] = s->n_head;
-    step.word[2] = s->n_part;
+    step.word[2] = s->n_record;
     step.operand[0] = e->dst[0].place;
     if (e->dst[1].is_present) step.operand[1] = e->dst[1].place;
-    step.operand[2] = s->parts;
+    step.operand[2] = s->records;
     if (sink->is_present) step.operand[3] = sink->place;
     return gpu_emit_step(e, &step, err);
 }
@@ -214,8 +306,10 @@ static tdm_status attention_emit(gpu_emit *e, const gpu_value *q, const gpu_rope
     shape s;
     tdm_status status = shape_get(e, &s, err);
     if (status != TDM_OK || s.n_head == 0 || s.n_tok == 0) return status;
+    bool is_tiled = s.n_tok >= TILE_LEAST_TOK && s.n_dim <= TILE_MAX_DIM &&
+                    e->target->max_group_size >= TILE_GROUP;
     status = query_emit(e, &s, q, rope, err);
-    if (status == TDM_OK) status = part_emit(e, &s, err);
+    if (status == TDM_OK) status = is_tiled ? tile_emit(e, &s, err) : part_emit(e, &s, err);
     if (status == TDM_OK) status = merge_emit(e, &s, err);
     return status;
 }

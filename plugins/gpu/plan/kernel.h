@@ -59,6 +59,11 @@
      * V, 2 = elements of a query, 3 = of o, 4 = query heads of a workgroup, 5 = 1 where causal + 2 \
      * where V is part of K, 6 = window, 7 = softcap as the bits of f32. */ \
     KERNEL(ATTENTION_PART, attention_part, 4, 0x1) \
+    /* The same for tiles of 32 rows: tokens, and `heads` query heads of each. Operands and words as of \
+     * ATTENTION_PART, but 9 = n_part and in the high half the first part, 19 = KV heads and from bit \
+     * 17 on the number of parts. Spec: as of ATTENTION_PART, but 4 = heads, 5 = 4 more where each \
+     * part has a record; else all are folded into one and a later step goes on with it. */ \
+    KERNEL(ATTENTION_TILE, attention_tile, 4, 0x1) \
     /* Records folded, divided, out of V's rotation. Operands o, ml, records, sink. Words: n_tok, \
      * n_head, n_part, stride of sink. Spec: 0 = elements of o in a record, 1 = head_dim, \
      * 2 = rotation block. */ \

@@ -22,7 +22,11 @@ const int MAX_POS = 0x7fffffff;
 layout(buffer_reference, scalar, buffer_reference_align = 8) buffer U32x2 { uvec2 at[]; };
 layout(buffer_reference, scalar, buffer_reference_align = 16) buffer F32x4 { vec4 at[]; };
 
-// exp(x) for x <= 0, to 2 units in the last place; below -87 it is 0.
+bool is_nan(float x) {
+    return (floatBitsToUint(x) & 0x7fffffffu) > 0x7f800000u;
+}
+
+// exp(x) for x <= 0, to 2 units in the last place; below -87 it is 0. A NaN stays one.
 float exp_of_negative(float x) {
     precise float at = max(x, -87.0);
     precise float n = roundEven(at * 1.44269504);
@@ -33,7 +37,7 @@ float exp_of_negative(float x) {
     p = fma(p, r, 0.5);
     precise float e = 1.0 + fma(r * r, p, r);
     precise float y = e * uintBitsToFloat(uint(int(n) + 127) << 23);
-    return x < -87.0 ? 0.0 : y;
+    return is_nan(x) ? x : x < -87.0 ? 0.0 : y;
 }
 
 float tanh_of_score(float x) {
@@ -48,6 +52,14 @@ float tanh_of_score(float x) {
     precise float e = exp_of_negative(-2.0 * a);
     precise float y = (1.0 - e) / (1.0 + e);
     return x < 0.0 ? -y : y;
+}
+
+// What is kept of a score: with softcap, and -inf where the slot is not seen. A NaN becomes inf, which
+// takes part in the maximum and gives p = NaN.
+float score_of(float a, float softcap, bool is_visible) {
+    if (softcap > 0.0) a = softcap * tanh_of_score(a / softcap);
+    if (is_nan(a)) a = uintBitsToFloat(0x7f800000u);
+    return is_visible ? a : NEGATIVE_INFINITY;
 }
 
 // ---- Parts ----

@@ -28,21 +28,17 @@ const int OWN = (N_COLUMN + CHUNK - 1) / CHUNK > 0 ? (N_COLUMN + CHUNK - 1) / CH
 
 shared vec4 query[ROWS * STORED_K / 4];
 shared float scores[2 * ROWS * CHUNK];
-shared float eighth[ROWS * 8]; // a maximum, then a sum, of 8 slots
-shared float row_m[2 * ROWS];
-shared float row_l[ROWS];
-shared float row_keep[ROWS];
+int turn = 0; // which half of `scores` the present chunk has
+#define SCORE(row, slot) scores[(turn * ROWS + (row)) * CHUNK + (slot)]
+#define THREADS CHUNK
+#include "attention_fold.glsl"
 
-const int THREADS = CHUNK;
-int thread() {
-    return int(gl_LocalInvocationID.x);
-}
 
 float acc[ROWS * OWN];   // first elements of columns thread(), thread() + CHUNK, ...
 float acc_b[ROWS * OWN]; // second ones, of pairs
 
 // scores of the slot that this thread owns
-void score_slot(uint64_t region, int slot, bool is_visible, int turn) {
+void score_slot(uint64_t region, int slot, bool is_visible) {
     float s[ROWS];
     [[unroll]] for (int r = 0; r < ROWS; r++) s[r] = 0.0;
     int n_block = STORED_K / 32;
@@ -61,53 +57,12 @@ void score_slot(uint64_t region, int slot, bool is_visible, int turn) {
             }
         }
     }
-    [[unroll]] for (int r = 0; r < ROWS; r++) {
-        precise float a = s[r];
-        if (SOFTCAP > 0.0) a = SOFTCAP * tanh_of_score(a / SOFTCAP);
-        scores[(turn * ROWS + r) * CHUNK + thread()] = is_visible ? a : NEGATIVE_INFINITY;
-    }
-}
-
-// Turns scores into p = exp(score - m) and updates m and l.
-void soften(int turn) {
-    barrier();
-    for (int i = thread(); i < ROWS * 8; i += THREADS) {
-        int at = (turn * ROWS + i / 8) * CHUNK + i % 8 * 8;
-        float m = scores[at];
-        [[unroll]] for (int k = 1; k < 8; k++) m = max(m, scores[at + k]);
-        eighth[i] = m;
-    }
-    barrier();
-    for (int r = thread(); r < ROWS; r += THREADS) {
-        float old = row_m[r], m = old;
-        [[unroll]] for (int k = 0; k < 8; k++) m = max(m, eighth[r * 8 + k]);
-        row_m[r] = m;
-        row_keep[r] = old == m ? 1.0 : exp_of_negative(old - m);
-    }
-    barrier();
-    for (int i = thread(); i < ROWS * 8; i += THREADS) {
-        int at = (turn * ROWS + i / 8) * CHUNK + i % 8 * 8;
-        float m = row_m[i / 8];
-        precise float sum = 0.0;
-        [[unroll]] for (int k = 0; k < 8; k++) {
-            float s = scores[at + k];
-            float p = s == NEGATIVE_INFINITY ? 0.0 : exp_of_negative(s - m);
-            scores[at + k] = p;
-            sum = sum + p;
-        }
-        eighth[i] = sum;
-    }
-    barrier();
-    for (int r = thread(); r < ROWS; r += THREADS) {
-        precise float l = row_l[r] * row_keep[r];
-        precise float sum = 0.0;
-        [[unroll]] for (int k = 0; k < 8; k++) sum = sum + eighth[r * 8 + k];
-        row_l[r] = l + sum;
-    }
+    [[unroll]] for (int r = 0; r < ROWS; r++)
+        SCORE(r, thread()) = score_of(s[r], SOFTCAP, is_visible);
 }
 
 // o = keep o + p V over the chunk's slots first .. last - 1; they begin at `start` in the page.
-void fold(uint64_t region, int start, int first, int last, int turn) {
+void fold(uint64_t region, int start, int first, int last) {
     [[unroll]] for (int r = 0; r < ROWS; r++) {
         float keep = row_keep[r];
         [[unroll]] for (int k = 0; k < OWN; k++) {
@@ -131,11 +86,10 @@ void fold(uint64_t region, int start, int first, int last, int turn) {
             a = mix(vec4(0.0), a, is_seen);
             b = mix(vec4(0.0), b, is_seen);
             [[unroll]] for (int r = 0; r < ROWS; r++) {
-                int at = (turn * ROWS + r) * CHUNK + 4 * quad;
                 precise float sum = acc[r * OWN + k], sum_b = acc_b[r * OWN + k];
                 [[unroll]] for (int i = 0; i < 4; i++) {
-                    sum = fma(scores[at + i], a[i], sum);
-                    if (IS_PAIR) sum_b = fma(scores[at + i], b[i], sum_b);
+                    sum = fma(SCORE(r, 4 * quad + i), a[i], sum);
+                    if (IS_PAIR) sum_b = fma(SCORE(r, 4 * quad + i), b[i], sum_b);
                 }
                 acc[r * OWN + k] = sum;
                 acc_b[r * OWN + k] = sum_b;
@@ -178,7 +132,6 @@ void main() {
     }
 
     bool is_begun = false;
-    int turn = 0;
     [[unroll]] for (int k = 0; k < ROWS * OWN; k++) acc[k] = acc_b[k] = 0.0;
     for (; at < end; at++) {
         ivec4 entry = entry_read(e, at);
@@ -196,16 +149,13 @@ void main() {
                                    uint64_t(uint(token * n_head + head_first)) * uint64_t(STORED_K * 4));
                 for (int i = thread(); i < ROWS * STORED_K / 4; i += THREADS)
                     query[i] = i < (head_last - head_first) * STORED_K / 4 ? from.at[i] : vec4(0.0);
-                for (int r = thread(); r < ROWS; r += THREADS) {
-                    row_m[r] = NEGATIVE_INFINITY;
-                    row_l[r] = 0.0;
-                }
+                rows_clear();
                 is_begun = true;
                 barrier();
             }
-            score_slot(region, start + thread(), thread() >= first && thread() < last, turn);
-            soften(turn);
-            fold(region, start, first, last, turn);
+            score_slot(region, start + thread(), thread() >= first && thread() < last);
+            soften();
+            fold(region, start, first, last);
             turn ^= 1;
         }
     }
