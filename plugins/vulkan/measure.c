@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
  * measure.c: measures a device's limits with a kernel that only reads, and one that only multiplies
- * and adds. Each runs for some hundredths of a second, long beside the time of a submission, and the
- * shortest of several runs counts. Of a software driver these are limits of its code, below those of
- * the processor.
+ * and adds. Each runs for some hundredths of a second, long beside the time of a submission, and
+ * the shortest of several runs counts. Of a software driver these are limits of its code, below
+ * those of the processor.
  */
 #include "plugins/vulkan/measure.h"
 
@@ -75,7 +75,7 @@ static gpu_plan *steps_make(const bench *b, bool reads, int32_t n_thread, int32_
     return plan;
 }
 
-/* Nanoseconds of the shortest of n_run runs of a bound plan; 0 where one fails. */
+/* Nanoseconds of the shortest of n_run runs of a bound plan. */
 static tdm_status plan_time(const bench *b, tdm_plan *plan, int n_run, double *ns_out,
                             tdm_error *err) {
     const tdm_host_semaphore_ops *ops = b->device->instance->host->semaphore;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_divisors.c: the multipliers with which kernels divide (plugins/gpu/ops/axes.h), and the split
- * of elements' numbers into coordinates.
+ * test_divisors.c: the multipliers with which kernels divide (plugins/gpu/ops/axes.h), and the
+ * split of elements' numbers into coordinates.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * test_shapes.c: ops of a GPU plugin on shapes that the small cases of tests/kernels do not reach:
- * rows as long as a vocabulary, more rows than a grid is wide, selections of many, every half float,
- * several ops in one plan. The CPU's reference path is the oracle.
+ * rows as long as a vocabulary, more rows than a grid is wide, selections of many, every half
+ * float, several ops in one plan. The CPU's reference path is the oracle.
  */
 #include <math.h>
 #include <setjmp.h>

@@ -4,8 +4,8 @@
  */
 #include "plugins/gpu/ops/axes.h"
 
-/* Whether elements 0, 4, 8 .. of each row lie at multiples of four elements. Bindings and areas begin
- * at multiples of more. */
+/* Whether elements 0, 4, 8 .. of each row lie at multiples of four elements. Bindings and areas
+ * begin at multiples of more. */
 static bool is_aligned(const gpu_value *v) {
     int64_t four = 4 * (int64_t)tdm_type_get_info(v->type).block_size;
     if (v->place.off % (uint64_t)four != 0) return false;
@@ -58,8 +58,8 @@ tdm_status gpu_axes_make(const gpu_emit *e, gpu_axes *axes, const int64_t ne[TDM
     return TDM_OK;
 }
 
-/* With l = ceil(log2 ne), m = ceil(2^(31 + l) / ne) is below 2^32 and n * m / 2^(31 + l) rounds down to
- * n / ne for n below 2^31. A divisor of 1 would need m = 2^32. */
+/* With l = ceil(log2 ne), m = ceil(2^(31 + l) / ne) is below 2^32 and n * m / 2^(31 + l) rounds
+ * down to n / ne for n below 2^31. A divisor of 1 would need m = 2^32. */
 gpu_divisor gpu_divisor_make(int64_t ne) {
     int l = 0;
     while (((int64_t)1 << l) < ne) l++;

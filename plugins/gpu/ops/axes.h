@@ -24,9 +24,10 @@ typedef struct gpu_axes {
 tdm_status gpu_axes_make(const gpu_emit *e, gpu_axes *axes, const int64_t ne[TDM_MAX_DIMS],
                          const gpu_value *const values[], int n, tdm_error *err);
 
-/* What a kernel divides by ne with, 1 to 2^31 - 1: n / ne is the upper half of n * multiplier, shifted
- * right, for n below 2^31; by 1 where multiplier is 0. (Granlund and Montgomery, "Division by Invariant Integers using
- * Multiplication", PLDI 1994, section 4, with one bit less to divide.) [any-thread] */
+/* What a kernel divides by ne with, 1 to 2^31 - 1: n / ne is the upper half of n * multiplier,
+ * shifted right, for n below 2^31; by 1 where multiplier is 0. (Granlund and Montgomery, "Division
+ * by Invariant Integers using Multiplication", PLDI 1994, section 4, with one bit less to divide.)
+ * [any-thread] */
 typedef struct gpu_divisor {
     uint32_t multiplier;
     int32_t shift; /* 0 .. 30 */
@@ -35,8 +36,9 @@ gpu_divisor gpu_divisor_make(int64_t ne);
 
 enum { GPU_SPLIT_WORDS = 7 };
 
-/* What a kernel splits the number of an element into coordinates with: ne[0 .. 2], their multipliers,
- * and their shifts, a byte each, in one word. Fails where a number is above 2^31 - 1. */
+/* What a kernel splits the number of an element into coordinates with: ne[0 .. 2], their
+ * multipliers, and their shifts, a byte each, in one word. Fails where a number is above 2^31 -
+ * 1. */
 tdm_status gpu_words_split(const gpu_emit *e, int32_t word[GPU_SPLIT_WORDS], const int64_t ne[3],
                            tdm_error *err);
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * exchange.c: steps of the phases of EXCHANGE that do not wait: PUBLISH writes this member's part to
- * the arena, COLLECT computes the result from the arena (collective.h). The whole exchange is left to
- * devices whose kernels may wait for other members.
+ * exchange.c: steps of the phases of EXCHANGE that do not wait: PUBLISH writes this member's part
+ * to the arena, COLLECT computes the result from the arena (collective.h). The whole exchange is
+ * left to devices whose kernels may wait for other members.
  */
 #include <stddef.h>
 #include <string.h>
@@ -24,7 +24,8 @@ static void words_of_u64(int32_t word[2], uint64_t x) {
     word[1] = (int32_t)(uint32_t)(x >> 32);
 }
 
-/* The arena from byte `off` of area 0 on; kernels add the area (words `area`: stage, area_stride). */
+/* The arena from byte `off` of area 0 on; kernels add the area (words `area`: stage,
+ * area_stride). */
 static gpu_operand arena_from(const gpu_emit *e, int32_t area[3], uint64_t off) {
     gpu_operand operand = e->src[ARENA].place;
     operand.off += off;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * select.c: steps of TOP_K and MOE_ROUTE. Kernels compare values and indices as one integer, so that
- * every driver chooses the same.
+ * select.c: steps of TOP_K and MOE_ROUTE. Kernels compare values and indices as one integer, so
+ * that every driver chooses the same.
  */
 #include <string.h>
 

@@ -15,8 +15,8 @@ uint divide(uint i, int multiplier, int shift) {
     return multiplier == 0 ? i : high >> shift;
 }
 
-// The coordinates of element i of a shape, whose words (gpu_axes_shape) begin at word `ne`; axes from
-// n_axis on are 1.
+// The coordinates of element i of a shape, whose words (gpu_axes_shape) begin at word `ne`; axes
+// from n_axis on are 1.
 uvec4 axes_split(uint i, int ne, int n_axis) {
     uvec4 at = uvec4(i, 0, 0, 0);
     if (n_axis > 1) {
@@ -40,8 +40,9 @@ uint axes_at(uvec4 at, int stride) {
            at.z * uint(args.word[stride + 2]) + at.w * uint(args.word[stride + 3]);
 }
 
-// Four elements from element `first` on. Sixteen bytes in a row are moved as two numbers of 64 bits:
-// the same instruction on most devices, and half as many on those that move components one by one.
+// Four elements from element `first` on. Sixteen bytes in a row are moved as two numbers of 64
+// bits: the same instruction on most devices, and half as many on those that move components one by
+// one.
 vec4 lanes_load(uint64_t base, uint first, int lane, uint stride) {
     if (lane == LANE_ALIGNED) {
         u64vec2 x = U64x2(base + uint64_t(first) * 4).at[0];

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// limit.comp: what a device can do at most: streams of loads, or multiply-adds. Nothing is stored in
-// fact, but a compiler cannot know it. See GPU_KERNEL_LIMIT.
+// limit.comp: what a device can do at most: streams of loads, or multiply-adds. Nothing is stored
+// in fact, but a compiler cannot know it. See GPU_KERNEL_LIMIT.
 #version 460
 #extension GL_GOOGLE_include_directive : require
 #include "args.glsl"
@@ -15,7 +15,8 @@ void main() {
     if (i >= n) return;
     if (READS) {
         // A subgroup reads bytes that lie together.
-        uint64_t first = uint64_t(i - gl_SubgroupInvocationID) * 4 * trips + gl_SubgroupInvocationID;
+        uint lane = gl_SubgroupInvocationID;
+        uint64_t first = uint64_t(i - lane) * 4 * trips + lane;
         uint64_t at = args.address[1] + first * 16, next = uint64_t(gl_SubgroupSize * 16);
         u64vec2 all = u64vec2(0ul);
         for (uint p = 0; p < trips; p++) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// merge.comp: LSE_MERGE: M = max m_p, w_p = l_p exp(m_p - M), o = sum w_p o_p / sum w_p. A part over
-// nothing (l = 0) has no weight, and a union over nothing gives 0. An invocation computes an
+// merge.comp: LSE_MERGE: M = max m_p, w_p = l_p exp(m_p - M), o = sum w_p o_p / sum w_p. A part
+// over nothing (l = 0) has no weight, and a union over nothing gives 0. An invocation computes an
 // element. See GPU_KERNEL_MERGE.
 #version 460
 #extension GL_GOOGLE_include_directive : require

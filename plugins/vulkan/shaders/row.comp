@@ -73,8 +73,8 @@ float norm_factor(float sum) {
     return 1.0 / sqrt(sum * intBitsToFloat(args.word[18]) + intBitsToFloat(args.word[17]));
 }
 
-// 1 / sqrt(mean of x^2 + eps). Squares that overflow, or that vanish where eps does not hide them, are
-// summed again of scaled numbers.
+// 1 / sqrt(mean of x^2 + eps). Squares that overflow, or that vanish where eps does not hide them,
+// are summed again of scaled numbers.
 float rms_factor() {
     float eps = intBitsToFloat(args.word[17]), sum = sum_sq(1.0), scale = 1.0;
     if (floatBitsToUint(sum) == 0x7f800000u) scale = 8.271806125530277e-25; // 2^-80

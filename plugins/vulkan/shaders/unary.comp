@@ -10,8 +10,8 @@
 const int OP = SPEC0, N_AXIS = SPEC1, WIDTH = SPEC2, LANE = SPEC3, ACT = SPEC4;
 const int DST_LANE = SPEC5;
 
-// A number in the order of f32s, in which 0 and -0 are equal: drivers may turn comparisons of floats
-// into min and max, which treat zeros and NaN in their own way. x is not NaN.
+// A number in the order of f32s, in which 0 and -0 are equal: drivers may turn comparisons of
+// floats into min and max, which treat zeros and NaN in their own way. x is not NaN.
 int order_of(float x) {
     int bits = floatBitsToInt(x);
     return bits == 0x80000000 ? 0 : bits ^ (bits >> 31 & 0x7fffffff);

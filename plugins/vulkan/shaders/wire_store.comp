@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
 // wire_store.comp: this member's addend of a sum, converted to the type that crosses. An invocation
-// converts an element, or a block of q8_0, which is filled up with zeros. See GPU_KERNEL_WIRE_STORE.
+// converts an element, or a block of q8_0, which is filled up with zeros. See
+// GPU_KERNEL_WIRE_STORE.
 #version 460
 #extension GL_GOOGLE_include_directive : require
 #include "args.glsl"

@@ -14,8 +14,8 @@ const int TYPE = SPEC0, F32_ = 0, F16_ = 1, BF16_ = 2; // gpu_wire
 const int N_MEMBER = SPEC1;
 const bool HAS_RESIDUAL = SPEC2 != 0;
 
-// x * 2^64 for |x| < 2^-60, by integers: no operand of the addition is a denormal, which drivers may
-// take for 0.
+// x * 2^64 for |x| < 2^-60, by integers: no operand of the addition is a denormal, which drivers
+// may take for 0.
 float raised(float x) {
     uint bits = floatBitsToUint(x), sign = bits & 0x80000000u;
     if ((bits & 0x7f800000u) != 0u) return uintBitsToFloat(bits + (64u << 23));
