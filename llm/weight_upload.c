@@ -11,6 +11,8 @@
 
 /* Bytes read at a time. A piece and its converted form fit a core's cache together. */
 #define PIECE_SIZE ((size_t)512 << 10)
+/* The largest piece, whatever a device states. */
+#define PIECE_MOST ((size_t)64 << 20)
 /* Bytes that a thread takes at a time. More than a huge page (2 MiB): two threads that write to the
  * same fresh page first would both clear it. */
 #define RANGE_SIZE ((size_t)4 << 20)
@@ -34,6 +36,7 @@ typedef struct uploader {
     const llm_model *model;
     int32_t *order; /* weights in file order */
     size_t piece_size;
+    tdm_open_device *pinning; /* gives the memory of pieces (host_alloc); NULL = malloc does */
     pthread_mutex_t lock;
     /* Guarded by `lock`: */
     int32_t next; /* index into order; the next range begins at this row and column */
@@ -44,7 +47,10 @@ typedef struct uploader {
 
 typedef struct upload_thread {
     uploader *u;
-    uint8_t *memory; /* piece_size bytes */
+    /* Of piece_size bytes each. A device that reads pinned memory by itself still reads one while the
+     * other is filled. */
+    uint8_t *memory[2];
+    int turn; /* which is filled next */
     pthread_t thread;
 } upload_thread;
 
@@ -125,18 +131,39 @@ static bool range_take(uploader *u, part *p_out) {
     return is_there;
 }
 
+static const tdm_buffer_ops *buffer_ops(const tdm_open_device *dev) {
+    return tdm_open_device_plugin(dev)->buffer;
+}
+
+/* Waits until the device has read a piece of memory, src NULL: has everything. */
+static tdm_status upload_finish(const uploader *u, tdm_open_device *dev, const void *src,
+                                tdm_error *err) {
+    tdm_error inner = {0};
+    if (!TDM_HAS(buffer_ops(dev), upload_finish)) return TDM_OK;
+    tdm_status status = buffer_ops(dev)->upload_finish(tdm_open_device_handle(dev), src, &inner);
+    if (status == TDM_OK) return TDM_OK;
+    return tdm_fail(err, status, "%s: device '%s': %s", llm_gguf_name(u->model->gguf),
+                    tdm_open_device_name(dev), inner.message);
+}
+
 /* Reads one piece from the file and uploads it. */
 static tdm_status piece_upload(upload_thread *h, const part *p, tdm_error *err) {
     const uploader *u = h->u;
     const llm_weight *w = &u->model->weights[p->weight];
     const tdm_tensor_desc desc = llm_weight_desc(w);
     const size_t pitch = tdm_type_row_size(desc.type, desc.ne[0]), size = part_size(u, p);
-    tdm_status status =
-        llm_gguf_read(u->model->gguf, w->file, offset_of(u->model, p->weight, p->row, p->col), size,
-                      h->memory, err);
+    uint8_t *memory = h->memory[h->turn];
+    tdm_status status = TDM_OK;
+    if (u->pinning != NULL) {
+        h->turn = 1 - h->turn;
+        status = upload_finish(u, u->pinning, memory, err);
+    }
+    if (status == TDM_OK)
+        status = llm_gguf_read(u->model->gguf, w->file,
+                               offset_of(u->model, p->weight, p->row, p->col), size, memory, err);
     if (status != TDM_OK) return status;
     tdm_error inner = {0};
-    status = tdm_mem_tensor_upload(&u->model->store.mems[w->mem], w->off, &desc, h->memory, pitch,
+    status = tdm_mem_tensor_upload(&u->model->store.mems[w->mem], w->off, &desc, memory, pitch,
                                    p->row, p->n_row, p->col, p->n_col, &inner);
     if (status != TDM_OK)
         return tdm_fail(err, status, "%s: tensor '%s': %s", llm_gguf_name(u->model->gguf),
@@ -231,8 +258,50 @@ static bool upload_thread_start(upload_thread *h) {
     return rc == 0;
 }
 
-static uint8_t *piece_allocate(const uploader *u) {
-    return aligned_alloc(PAGE_SIZE, u->piece_size);
+static void pieces_free(upload_thread *h) {
+    const uploader *u = h->u;
+    for (int i = 0; i < 2; i++) {
+        if (u->pinning == NULL)
+            free(h->memory[i]);
+        else if (h->memory[i] != NULL)
+            buffer_ops(u->pinning)
+                ->host_free(tdm_open_device_handle(u->pinning), h->memory[i], u->piece_size);
+        h->memory[i] = NULL;
+    }
+}
+
+/* False without memory. */
+static bool pieces_allocate(upload_thread *h) {
+    const uploader *u = h->u;
+    bool is_whole = true;
+    for (int i = 0; i < (u->pinning != NULL ? 2 : 1) && is_whole; i++) {
+        void *memory = NULL;
+        if (u->pinning == NULL)
+            memory = aligned_alloc(PAGE_SIZE, u->piece_size);
+        else if (buffer_ops(u->pinning)
+                     ->host_alloc(tdm_open_device_handle(u->pinning), u->piece_size, &memory,
+                                  NULL) != TDM_OK)
+            memory = NULL;
+        h->memory[i] = memory;
+        is_whole = memory != NULL;
+    }
+    if (!is_whole) pieces_free(h);
+    return is_whole;
+}
+
+/* Pinned memory where the only device gives it, and the size of piece that it states. */
+static void device_ask(uploader *u, size_t largest) {
+    const llm_model *m = u->model;
+    tdm_device_info info;
+    size_t most = PIECE_SIZE;
+    if (m->n_dev == 1 && tdm_open_device_get_info(m->devs[0], &info, NULL) == TDM_OK) {
+        if (info.upload_piece > PIECE_SIZE)
+            most = info.upload_piece < PIECE_MOST ? (size_t)info.upload_piece : PIECE_MOST;
+        if (TDM_HAS(buffer_ops(m->devs[0]), host_alloc) &&
+            TDM_HAS(buffer_ops(m->devs[0]), host_free))
+            u->pinning = m->devs[0];
+    }
+    u->piece_size = ((largest < most ? largest : most) + PAGE_SIZE - 1) / PAGE_SIZE * PAGE_SIZE;
 }
 
 static int order_compare(const void *a, const void *b, void *arg) {
@@ -254,8 +323,7 @@ static tdm_status order_make(uploader *u, tdm_error *err) {
         if (m->weights[i].file->size > largest) largest = m->weights[i].file->size;
     }
     qsort_r(u->order, (size_t)m->n_weight, sizeof *u->order, order_compare, (void *)(uintptr_t)m);
-    u->piece_size =
-        largest < PIECE_SIZE ? (largest + PAGE_SIZE - 1) / PAGE_SIZE * PAGE_SIZE : PIECE_SIZE;
+    device_ask(u, largest);
     return TDM_OK;
 }
 
@@ -263,20 +331,26 @@ static tdm_status order_make(uploader *u, tdm_error *err) {
  * error. */
 static tdm_status threads_upload(uploader *u, llm_progress_fn progress, void *context,
                                  tdm_error *err) {
-    upload_thread threads[THREADS_MAX] = {{.u = u, .memory = piece_allocate(u)}};
+    upload_thread threads[THREADS_MAX] = {{.u = u}};
     int32_t n = 1, n_thread = threads_count(u->model);
-    if (threads[0].memory == NULL)
+    if (!pieces_allocate(&threads[0]))
         return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "%s: out of memory", u->model->path);
     for (; n < n_thread; n++) {
-        threads[n] = (upload_thread){.u = u, .memory = piece_allocate(u)};
-        if (threads[n].memory == NULL || !upload_thread_start(&threads[n])) {
-            free(threads[n].memory);
+        threads[n] = (upload_thread){.u = u};
+        if (!pieces_allocate(&threads[n])) break;
+        if (!upload_thread_start(&threads[n])) {
+            pieces_free(&threads[n]);
             break;
         }
     }
     ranges_upload(&threads[0], progress, context);
     for (int32_t i = 1; i < n; i++) pthread_join(threads[i].thread, NULL);
-    for (int32_t i = 0; i < n; i++) free(threads[i].memory);
+    /* Also after a failure, since a device may still read the pieces. */
+    for (int32_t d = 0; d < u->model->n_dev; d++) {
+        tdm_error own = {0};
+        if (upload_finish(u, u->model->devs[d], NULL, &own) != TDM_OK) failure_keep(u, &own);
+    }
+    for (int32_t i = 0; i < n; i++) pieces_free(&threads[i]);
     if (u->error.status == TDM_OK && n > 1) (void)progress_report(u, progress, context);
     if (u->error.status == TDM_OK) return TDM_OK;
     return tdm_fail(err, u->error.status, "%s", u->error.message);

@@ -37,6 +37,9 @@ typedef struct discrete_counts {
     _Atomic int64_t submissions, uploads, downloads, binds, plans;
 } discrete_counts;
 
+typedef struct discrete_pinned discrete_pinned;
+typedef struct discrete_late discrete_late;
+
 struct tdm_device {
     const tdm_host *host;
     tdm_acquired_device lent;
@@ -51,6 +54,8 @@ struct tdm_device {
     discrete_counts counts;
     pthread_mutex_t mutex; /* of what follows */
     uint64_t used;         /* bytes of its memory in use */
+    discrete_pinned *pinned;
+    discrete_late *late; /* uploads from pinned memory that are not done yet */
 };
 
 struct tdm_buffer {
@@ -70,6 +75,15 @@ tdm_status discrete_call(tdm_device *d, tdm_error *err);
  * overlap. */
 void discrete_buffer_enter(tdm_buffer *b);
 void discrete_buffer_leave(tdm_buffer *b);
+
+/* Slots of buffers, and whether an upload is from pinned memory and now waits for upload_finish:
+ * pinned.c. */
+tdm_status discrete_host_alloc(tdm_device *d, uint64_t size, void **ptr_out, tdm_error *err);
+void discrete_host_free(tdm_device *d, void *ptr, uint64_t size);
+tdm_status discrete_upload_finish(tdm_device *d, const void *src, tdm_error *err);
+bool discrete_upload_later(tdm_buffer *b, uint64_t off, const tdm_tensor_desc *desc,
+                           const void *src, uint64_t row_pitch, int64_t row_first, int64_t n_row,
+                           int64_t col_first, int64_t n_col);
 
 /* The tables of the device behind, which are the same for all. */
 extern const tdm_plugin *discrete_behind;

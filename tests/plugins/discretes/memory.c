@@ -197,6 +197,8 @@ static tdm_status tensor_upload(tdm_buffer *b, uint64_t off, const tdm_tensor_de
                                 int64_t n_row, int64_t col_first, int64_t n_col, tdm_error *err) {
     tdm_status status = discrete_call(b->device, err);
     if (status != TDM_OK) return status;
+    if (discrete_upload_later(b, off, desc, src, row_pitch, row_first, n_row, col_first, n_col))
+        return TDM_OK;
     discrete_buffer_enter(b);
     status = discrete_behind->buffer->tensor_upload(b->lent, off, desc, src, row_pitch, row_first,
                                                     n_row, col_first, n_col, err);
@@ -235,4 +237,7 @@ const tdm_buffer_ops discrete_buffer_ops = {
     .tensor_upload = tensor_upload,
     .tensor_download = tensor_download,
     .kv_page_size = kv_page_size,
+    .host_alloc = discrete_host_alloc,
+    .host_free = discrete_host_free,
+    .upload_finish = discrete_upload_finish,
 };
