@@ -62,7 +62,7 @@ static void report(uint64_t seed, trial_result *result) {
 
 static void pair_run(const char *what, const tdm_device_spec *one, const tdm_device_spec *other) {
     const char *text = getenv("TANDEM_CASES");
-    const int n_case = text != NULL ? atoi(text) : 12;
+    const int n_case = text != NULL ? atoi(text) : 5;
     const uint64_t first = test_seed(what, 1);
     group_topology t = of_pairs;
     group_rig *rig = NULL;
