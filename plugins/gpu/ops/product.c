@@ -2,7 +2,7 @@
  *
  * product.c: see product.h. Three kernels compute products:
  *   PRODUCT_ROW   few columns: the threads of a workgroup divide k
- *   PRODUCT_LANE  small subgroups: a thread has rows of its own, subgroups broadcast x
+ *   PRODUCT_LANE  small subgroups: a thread has rows of its own and all of k
  *   PRODUCT_TILE  many columns: tiles in shared memory
  * Which one, and its tile, follow from the target alone (gpu_product_tuning).
  */
@@ -19,7 +19,7 @@ enum {
     TILE_ROWS = 64,
     TILE_COLUMNS = 32,
     TILE_SHARED = (TILE_ROWS + TILE_COLUMNS) * GROUP_LEN * 4,
-    LANE_ROWS = 4, /* of a thread: product_lane.comp */
+    LANE_ROWS = 8, /* of a thread: product_lane.comp */
     LANE_MANY_ROWS = 1024,
     ROW_MAX_SUBGROUP = 32, /* subgroups of a workgroup: product_row.comp */
     ROW_MAX_SUM = 16
@@ -249,7 +249,6 @@ tdm_status gpu_product_emit(gpu_emit *e, const gpu_product *p, tdm_error *err) {
     step.spec[2] = c.rows;
     step.spec[3] = c.columns;
     step.spec[4] = p->mode;
-    step.spec[5] = c.kernel == GPU_KERNEL_PRODUCT_LANE ? e->target->subgroup_max : 0;
     step.operand[0] = p->dst;
     step.operand[1] = w->place;
     step.operand[2] = p->x;

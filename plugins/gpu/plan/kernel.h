@@ -171,11 +171,11 @@
      * that share a row of x), 5 to 7 x strides, 8 x stride from matrix to matrix, 9 y stride from \
      * matrix to matrix, 10 y stride from column to column, 11 s0, 12 s1, 13 s2, 14 x stride along k, \
      * 15 first expert (PLAIN: stride of operand 3), 16 matrices, 17, 18 id strides, 19 workgroups with work. Spec: 2 = rows and \
-     * 3 = columns of a tile, 4 = gpu_product_mode, 5 = subgroup size, 7 = gpu_product_end. A \
+     * 3 = columns of a tile, 4 = gpu_product_mode, 7 = gpu_product_end. A \
      * workgroup for each tile, tiles of rows first, then of columns, then matrices. \
      * Up to 8 columns: the threads divide k. Spec 2: rows of the workgroup. */ \
     KERNEL(PRODUCT_ROW, product_row, 6, 0x1) \
-    /* PRODUCT for small subgroups. Spec 2: rows of a thread. */ \
+    /* PRODUCT for small subgroups: 8 rows of a thread. */ \
     KERNEL(PRODUCT_LANE, product_lane, 6, 0x1) \
     /* PRODUCT in tiles of 64 rows and 32 columns: 128 threads, 12 KiB of shared memory. */ \
     KERNEL(PRODUCT_TILE, product_tile, 6, 0x1) \

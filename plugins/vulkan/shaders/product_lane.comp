@@ -1,79 +1,77 @@
 // SPDX-License-Identifier: MIT
 //
-// product_lane.comp: products on devices with small subgroups. Each thread has 4 rows of its own and
-// all of k, for up to 8 columns; the threads of a subgroup load x together and broadcast it, so that
-// no shared memory is used. SPEC5 is the subgroup size, 4 to 16. One module for each WEIGHT_TYPE.
-// See kernel.h. Loops are written out: drivers of such devices may not unroll them.
+// product_lane.comp: products on devices with small subgroups. Each thread has 8 rows of its own and
+// all of k, for up to 8 columns. All threads load the same x, so that a thread needs nothing of
+// another and no shared memory is used. One module for each WEIGHT_TYPE. See kernel.h. Loops are
+// written out: drivers of such devices may not unroll them. A load is what costs there, of however
+// many bytes: 8 rows share one of x, 8 columns one of weights.
 #version 460
 #extension GL_GOOGLE_include_directive : require
-#extension GL_KHR_shader_subgroup_shuffle : require
-#extension GL_KHR_shader_subgroup_ballot : require
 #include "args.glsl"
 #include "product.glsl"
 
-const uint LANES = SPEC5 < 1 ? 8 : SPEC5;
-const uint ROWS = 4;
+const uint ROWS = 8;
 
-// Of a group: element i of the thread's four rows, and their scales.
-vec4 w[32];
-vec4 scale_low, scale_high, offset_low, offset_high;
+// Of a group, for two sets of four rows: element i of the rows of set s is w[32 * s + i].
+vec4 w[64];
+vec4 scale_low[2], scale_high[2], offset_low[2], offset_high[2];
 
 #define QUAD(q)                                                                                    \
     {                                                                                              \
         vec4 a0 = weight_quad(r0, g0, g, q, k), a1 = weight_quad(r1, g1, g, q, k);                 \
         vec4 a2 = weight_quad(r2, g2, g, q, k), a3 = weight_quad(r3, g3, g, q, k);                 \
-        w[4 * q] = vec4(a0.x, a1.x, a2.x, a3.x);                                                   \
-        w[4 * q + 1] = vec4(a0.y, a1.y, a2.y, a3.y);                                               \
-        w[4 * q + 2] = vec4(a0.z, a1.z, a2.z, a3.z);                                               \
-        w[4 * q + 3] = vec4(a0.w, a1.w, a2.w, a3.w);                                               \
+        w[32 * s + 4 * q] = vec4(a0.x, a1.x, a2.x, a3.x);                                          \
+        w[32 * s + 4 * q + 1] = vec4(a0.y, a1.y, a2.y, a3.y);                                      \
+        w[32 * s + 4 * q + 2] = vec4(a0.z, a1.z, a2.z, a3.z);                                      \
+        w[32 * s + 4 * q + 3] = vec4(a0.w, a1.w, a2.w, a3.w);                                      \
     }
 
-void group_load(WeightRow r0, WeightRow r1, WeightRow r2, WeightRow r3, uint g, uint k) {
+void group_load(int s, WeightRow r0, WeightRow r1, WeightRow r2, WeightRow r3, uint g, uint k) {
     WeightGroup g0 = weight_group(r0, g), g1 = weight_group(r1, g);
     WeightGroup g2 = weight_group(r2, g), g3 = weight_group(r3, g);
     QUAD(0) QUAD(1) QUAD(2) QUAD(3) QUAD(4) QUAD(5) QUAD(6) QUAD(7)
-    scale_low = vec4(g0.scale.x, g1.scale.x, g2.scale.x, g3.scale.x);
-    scale_high = vec4(g0.scale.y, g1.scale.y, g2.scale.y, g3.scale.y);
-    offset_low = vec4(g0.offset.x, g1.offset.x, g2.offset.x, g3.offset.x);
-    offset_high = vec4(g0.offset.y, g1.offset.y, g2.offset.y, g3.offset.y);
+    scale_low[s] = vec4(g0.scale.x, g1.scale.x, g2.scale.x, g3.scale.x);
+    scale_high[s] = vec4(g0.scale.y, g1.scale.y, g2.scale.y, g3.scale.y);
+    offset_low[s] = vec4(g0.offset.x, g1.offset.x, g2.offset.x, g3.offset.x);
+    offset_high[s] = vec4(g0.offset.y, g1.offset.y, g2.offset.y, g3.offset.y);
 }
 
-// Elements 2 * i and 2 * i + 1 of the group, which lane i % LANES has loaded as its i / LANES-th.
+// Elements 2 * i and 2 * i + 1 of the group.
 #define PAIR(i)                                                                                    \
     {                                                                                              \
-        vec2 v = subgroupBroadcast(i / LANES == 0   ? own_0                                        \
-                                   : i / LANES == 1 ? own_1                                        \
-                                   : i / LANES == 2 ? own_2                                        \
-                                                    : own_3,                                       \
-                                   i % LANES);                                                     \
-        part = fma(w[2 * i], v.xxxx, part);                                                        \
-        part = fma(w[2 * i + 1], v.yyyy, part);                                                    \
+        vec2 v = x_two(x, first + 2 * i);                                                          \
+        part_0 = fma(w[2 * i], v.xxxx, part_0);                                                    \
+        part_1 = fma(w[32 + 2 * i], v.xxxx, part_1);                                               \
+        part_0 = fma(w[2 * i + 1], v.yyyy, part_0);                                                \
+        part_1 = fma(w[32 + 2 * i + 1], v.yyyy, part_1);                                           \
         if (WEIGHT_HAS_OFFSET) x_sum += v;                                                         \
     }
 
-void column_add(uint64_t x, uint first, inout vec4 sum) {
-    vec2 own_0 = x_two(x, first), own_1 = vec2(0), own_2 = vec2(0), own_3 = vec2(0), x_sum = vec2(0);
-    vec4 part = vec4(0);
-    if (LANES < 16) own_1 = x_two(x, first + 2 * LANES);
-    if (LANES < 8) {
-        own_2 = x_two(x, first + 4 * LANES);
-        own_3 = x_two(x, first + 6 * LANES);
-    }
+void column_add(uint64_t x, uint first, inout vec4 sum_0, inout vec4 sum_1) {
+    vec2 x_sum = vec2(0);
+    vec4 part_0 = vec4(0), part_1 = vec4(0);
     PAIR(0) PAIR(1) PAIR(2) PAIR(3) PAIR(4) PAIR(5) PAIR(6) PAIR(7)
 #if WEIGHT_HAS_HALF_SCALES
-    sum = fma(scale_low, part, sum);
-    if (WEIGHT_HAS_OFFSET) sum = fma(offset_low, vec4(x_sum.x + x_sum.y), sum);
-    part = vec4(0);
+    sum_0 = fma(scale_low[0], part_0, sum_0);
+    sum_1 = fma(scale_low[1], part_1, sum_1);
+    if (WEIGHT_HAS_OFFSET) {
+        sum_0 = fma(offset_low[0], vec4(x_sum.x + x_sum.y), sum_0);
+        sum_1 = fma(offset_low[1], vec4(x_sum.x + x_sum.y), sum_1);
+    }
+    part_0 = part_1 = vec4(0);
     x_sum = vec2(0);
 #endif
     PAIR(8) PAIR(9) PAIR(10) PAIR(11) PAIR(12) PAIR(13) PAIR(14) PAIR(15)
-    sum = fma(scale_high, part, sum);
-    if (WEIGHT_HAS_OFFSET) sum = fma(offset_high, vec4(x_sum.x + x_sum.y), sum);
+    sum_0 = fma(scale_high[0], part_0, sum_0);
+    sum_1 = fma(scale_high[1], part_1, sum_1);
+    if (WEIGHT_HAS_OFFSET) {
+        sum_0 = fma(offset_high[0], vec4(x_sum.x + x_sum.y), sum_0);
+        sum_1 = fma(offset_high[1], vec4(x_sum.x + x_sum.y), sum_1);
+    }
 }
 
-void column_store(Tile t, uint c, uint row, vec4 sum) {
-    if (c >= t.n_column) return;
-    uint at = y_at(t, column_number(t, c)), step = gl_WorkGroupSize.x;
+// The rows of a set: `step` apart from `row` on.
+void set_store(uint at, uint row, uint step, vec4 sum) {
     if (IS_GLU) {
         y_store(at, row, sum.x, sum.y);
         y_store(at, row + step, sum.z, sum.w);
@@ -85,47 +83,51 @@ void column_store(Tile t, uint c, uint row, vec4 sum) {
     }
 }
 
+void column_store(Tile t, uint c, uint row, vec4 sum_0, vec4 sum_1) {
+    if (c >= t.n_column) return;
+    uint at = y_at(t, column_number(t, c)), step = gl_WorkGroupSize.x;
+    set_store(at, row, step, sum_0);
+    set_store(at, row + (IS_GLU ? 2 : 4) * step, step, sum_1);
+}
+
 #define X_OF(c) x_address(t, column_number(t, min(c, t.n_column - 1)))
+
+// Four rows from `row` on, `step` apart. GLU: a row of gate, the same of up, then the next of both.
+#define SET_ROWS(s, row)                                                                           \
+    WeightRow r##s##0 = product_row(t, row, 0);                                                    \
+    WeightRow r##s##1 = product_row(t, IS_GLU ? row : row + step, N_PART - 1);                     \
+    WeightRow r##s##2 = product_row(t, IS_GLU ? row + step : row + 2 * step, 0);                   \
+    WeightRow r##s##3 = product_row(t, IS_GLU ? row + step : row + 3 * step, N_PART - 1);
+
+#define COLUMN_START(c)                                                                            \
+    uint64_t x##c = X_OF(c);                                                                       \
+    vec4 y##c##0 = vec4(0), y##c##1 = vec4(0);
+#define COLUMN_ADD(c) column_add(x##c, 32 * g, y##c##0, y##c##1);
+#define COLUMN_STORE(c) column_store(t, c, row, y##c##0, y##c##1);
+#define EACH_COLUMN(DO)                                                                            \
+    DO(0)                                                                                          \
+    if (TILE_COLUMNS > 1) DO(1)                                                                    \
+    if (TILE_COLUMNS > 2) {                                                                        \
+        DO(2) DO(3)                                                                                \
+    }                                                                                              \
+    if (TILE_COLUMNS > 4) {                                                                        \
+        DO(4) DO(5) DO(6) DO(7)                                                                    \
+    }
 
 void main() {
     Tile t = tile_get(gl_WorkGroupSize.x * ROWS / N_PART);
     if (t.n_column == 0) return;
-    uint lane = gl_SubgroupInvocationID, row = t.row + gl_SubgroupID * LANES + lane;
-    uint k = uint(args.word[1]), n_group = (k + 31) / 32, step = gl_WorkGroupSize.x;
-    // GLU: a row of gate, the same of up, then the next of both.
-    WeightRow r0 = product_row(t, row, 0), r1 = product_row(t, IS_GLU ? row : row + step, N_PART - 1);
-    WeightRow r2 = product_row(t, IS_GLU ? row + step : row + 2 * step, 0);
-    WeightRow r3 = product_row(t, IS_GLU ? row + step : row + 3 * step, N_PART - 1);
-    uint64_t x0 = X_OF(0), x1 = X_OF(1), x2 = X_OF(2), x3 = X_OF(3);
-    uint64_t x4 = X_OF(4), x5 = X_OF(5), x6 = X_OF(6), x7 = X_OF(7);
-    vec4 y0 = vec4(0), y1 = vec4(0), y2 = vec4(0), y3 = vec4(0);
-    vec4 y4 = vec4(0), y5 = vec4(0), y6 = vec4(0), y7 = vec4(0);
+    uint row = t.row + gl_LocalInvocationID.x, step = gl_WorkGroupSize.x;
+    uint k = uint(args.word[1]), n_group = (k + 31) / 32;
+    uint row_1 = row + (IS_GLU ? 2 : 4) * step;
+    SET_ROWS(0, row)
+    SET_ROWS(1, row_1)
+    COLUMN_START(0) COLUMN_START(1) COLUMN_START(2) COLUMN_START(3)
+    COLUMN_START(4) COLUMN_START(5) COLUMN_START(6) COLUMN_START(7)
     [[dont_unroll]] for (uint g = 0; g < n_group; g++) {
-        uint first = 32 * g + 2 * lane;
-        group_load(r0, r1, r2, r3, g, k);
-        column_add(x0, first, y0);
-        if (TILE_COLUMNS > 1) column_add(x1, first, y1);
-        if (TILE_COLUMNS > 2) {
-            column_add(x2, first, y2);
-            column_add(x3, first, y3);
-        }
-        if (TILE_COLUMNS > 4) {
-            column_add(x4, first, y4);
-            column_add(x5, first, y5);
-            column_add(x6, first, y6);
-            column_add(x7, first, y7);
-        }
+        group_load(0, r00, r01, r02, r03, g, k);
+        group_load(1, r10, r11, r12, r13, g, k);
+        EACH_COLUMN(COLUMN_ADD)
     }
-    column_store(t, 0, row, y0);
-    if (TILE_COLUMNS > 1) column_store(t, 1, row, y1);
-    if (TILE_COLUMNS > 2) {
-        column_store(t, 2, row, y2);
-        column_store(t, 3, row, y3);
-    }
-    if (TILE_COLUMNS > 4) {
-        column_store(t, 4, row, y4);
-        column_store(t, 5, row, y5);
-        column_store(t, 6, row, y6);
-        column_store(t, 7, row, y7);
-    }
+    EACH_COLUMN(COLUMN_STORE)
 }
