@@ -84,6 +84,10 @@ static tdm_status member_open(meta_device *device, int32_t d, tdm_error *err) {
             status = tdm_fail(&inner, TDM_UNSUPPORTED, "its plugin has no %s", missing);
     }
     if (status == TDM_OK) status = member_info(member, &member->info, &inner);
+    if (status == TDM_OK)
+        status = acquired.plugin->device == &meta_device_ops
+                     ? meta_claims_add_group(&device->claims, &acquired.device->claims, &inner)
+                     : meta_claims_add_device(&device->claims, member->name, &inner);
     if (status != TDM_OK)
         return tdm_fail(err, status, "member %d of the group, '%s': %s", (int)d + 1, member->name,
                         inner.message);
@@ -148,14 +152,24 @@ static tdm_status queues_create(meta_device *device, tdm_error *err) {
             member->probe_queue = NULL;
             return tdm_fail(err, status, "member '%s': %s", member->name, inner.message);
         }
+        if (member->acquired.plugin->queue == &meta_queue_ops)
+            meta_queue_set_inner(member->probe_queue);
     }
     return TDM_OK;
+}
+
+/* A thread that sits in a member's driver may still use the group and all that belongs to it. */
+static bool has_lost_thread(const meta_device *device) {
+    for (int32_t d = 0; d < device->n_member; d++)
+        if (atomic_load(&device->members[d].n_lost) > 0) return true;
+    return false;
 }
 
 static void device_close(tdm_device *device) {
     if (device == NULL) return;
     const tdm_host *host = device->host;
     (void)meta_stuck_members_check(device);
+    if (has_lost_thread(device)) return; /* leaked */
     /* Queues first: what they still run may use everything that is freed after them. What a stuck
      * member may still use is released later. */
     for (int32_t d = 0; d < device->n_member; d++) {
@@ -175,6 +189,7 @@ static void device_close(tdm_device *device) {
     }
     meta_free(host, device->overrides, (size_t)device->cap_override * sizeof *device->overrides);
     meta_partition_table_destroy(device->partitions);
+    meta_claims_clear(&device->claims);
     for (int32_t d = device->n_member - 1; d >= 0; d--)
         if (device->members[d].acquired.plugin != NULL)
             host->device_release(host->context, &device->members[d].acquired);
@@ -190,7 +205,11 @@ static tdm_status parts_make(meta_device *device, tdm_error *err) {
     }
     if (status == TDM_OK) status = queues_create(device, err);
     if (status == TDM_OK) status = meta_arena_reserve(device, META_ARENA_FLAGS, err);
-    if (status == TDM_OK) status = meta_probe(device, err);
+    if (status == TDM_OK) {
+        meta_claims_lock(&device->claims);
+        status = meta_probe(device, err);
+        meta_claims_unlock(&device->claims);
+    }
     return status;
 }
 
@@ -209,6 +228,7 @@ static tdm_status device_open(tdm_instance *instance, const tdm_device_params *p
     meta_device *device = meta_alloc(host, sizeof *device);
     if (device == NULL) return meta_no_memory("for a device", err);
     device->host = host;
+    device->claims.registry = &instance->registry;
     if (pthread_mutex_init(&device->mutex, NULL) != 0) {
         meta_free(host, device, sizeof *device);
         return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "group: no mutex");

@@ -12,6 +12,7 @@
 
 struct tdm_instance {
     const tdm_host *host;
+    meta_registry registry; /* of the devices that are members of groups */
 };
 
 /* The members' shares, 0 .. 1 and together 1: as the options say or, where they say auto, by what

@@ -22,7 +22,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
-#include "tandem/plugin.h"
+#include "plugins/meta/exec/claims.h"
 
 typedef enum meta_split { META_SPLIT_TENSOR, META_SPLIT_LAYER } meta_split;
 typedef enum meta_attention {
@@ -82,6 +82,9 @@ typedef struct meta_member {
      * allocated (meta_member_is_stuck). */
     tdm_semaphore *stuck;
     uint64_t stuck_value;
+    /* Threads of queues that sit in this member's driver and were abandoned (exec/queue.c). They
+     * use the same things until they leave. */
+    _Atomic int32_t n_lost;
 } meta_member;
 
 /* A layout that split_set declared. The hash distinguishes the graph from a later one at the same
@@ -116,6 +119,7 @@ struct tdm_device {
     meta_attention attention; /* options.attention, or what was chosen for auto */
     bool is_attention_solved;
     bool is_share_solved; /* of share = auto: by measuring, when the first model was shown */
+    meta_claims claims; /* the devices of all members, claimed by a run before the mutex */
     /* Held by a run from start to end, and while scratch, zeros, arena or partitions change: a
      * group does one of these at a time. */
     pthread_mutex_t mutex;

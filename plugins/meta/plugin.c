@@ -9,12 +9,19 @@ static tdm_status plugin_init(const tdm_host *host, tdm_instance **instance_out,
     tdm_instance *instance = meta_alloc(host, sizeof *instance);
     if (instance == NULL) return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "meta: no memory");
     instance->host = host;
+    tdm_status status = meta_registry_create(host, &instance->registry, err);
+    if (status != TDM_OK) {
+        meta_free(host, instance, sizeof *instance);
+        return status;
+    }
     *instance_out = instance;
     return TDM_OK;
 }
 
 static void plugin_deinit(tdm_instance *instance) {
-    if (instance != NULL) meta_free(instance->host, instance, sizeof *instance);
+    if (instance == NULL) return;
+    meta_registry_destroy(&instance->registry);
+    meta_free(instance->host, instance, sizeof *instance);
 }
 
 /* ---- Options ----

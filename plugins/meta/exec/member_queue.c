@@ -28,6 +28,8 @@ tdm_status meta_member_queue_create(meta_device *device, int32_t d, meta_member_
     member_queue->d = d;
     tdm_status status = member->acquired.plugin->queue->create(member->acquired.device,
                                                                &member_queue->queue, &inner);
+    if (status == TDM_OK && member->acquired.plugin->queue == &meta_queue_ops)
+        meta_queue_set_inner(member_queue->queue);
     if (status == TDM_OK) return TDM_OK;
     member_queue->queue = NULL;
     return tdm_fail(err, status, "member '%s': %s", member->name, inner.message);
@@ -53,6 +55,8 @@ tdm_status meta_member_queue_begin(meta_member_queue *member_queue, tdm_error *e
     uint64_t value;
     member_queue->status = TDM_OK;
     atomic_store_explicit(&member_queue->is_done, false, memory_order_relaxed);
+    atomic_store_explicit(&member_queue->is_submitted, false, memory_order_relaxed);
+    atomic_store_explicit(&member_queue->is_abandoned, false, memory_order_relaxed);
     if (member_queue->semaphore != NULL &&
         semaphores(member_queue)->query(member_queue->semaphore, &value, NULL) != TDM_OK) {
         semaphores(member_queue)->destroy(member_queue->semaphore);
@@ -149,11 +153,11 @@ bool meta_member_queue_wait(meta_member_queue *member_queue, uint64_t timeout_ns
 }
 
 static tdm_status stage_run(meta_member_queue *member_queue, meta_plan *plan, int32_t stage,
-                            const _Atomic bool *is_abandoned, tdm_error *err) {
+                            tdm_error *err) {
     tdm_status status = meta_member_queue_submit(member_queue, plan, stage, err);
     if (status != TDM_OK) return status;
     while (!meta_member_queue_wait(member_queue, SLICE_NS, &status, err))
-        if (atomic_load(is_abandoned))
+        if (atomic_load(&member_queue->is_abandoned))
             return tdm_fail(err, TDM_CANCELLED, "abandoned while it was computing");
     atomic_fetch_add_explicit(&member_queue->n_step, 1, memory_order_relaxed);
     return status;
@@ -290,11 +294,11 @@ static tdm_status exchange_run(meta_member_queue *member_queue, meta_plan *plan,
 }
 
 tdm_status meta_member_queue_run(meta_member_queue *member_queue, meta_plan *plan, uint32_t epoch,
-                                 const _Atomic bool *is_abandoned, tdm_error *err) {
+                                 tdm_error *err) {
     const meta_member_plan *m = &plan->members[member_queue->d];
     tdm_status status = meta_member_queue_upload(member_queue, plan, epoch, err);
     for (int32_t s = 0; s < m->n_stage && status == TDM_OK; s++) {
-        if (m->stages[s].plan != NULL) status = stage_run(member_queue, plan, s, is_abandoned, err);
+        if (m->stages[s].plan != NULL) status = stage_run(member_queue, plan, s, err);
         if (status == TDM_OK && m->stages[s].exchange >= 0)
             status = exchange_run(member_queue, plan, m->stages[s].exchange, epoch, err);
     }

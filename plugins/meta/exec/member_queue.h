@@ -16,10 +16,17 @@ typedef struct meta_member_queue {
     tdm_semaphore *semaphore; /* NULL: made before the next run */
     uint64_t value;           /* of the last submission */
     _Atomic uint32_t n_step;  /* stages and exchanges done so far, for the watchdog */
-    _Atomic bool is_done;     /* with the current run */
-    tdm_status status;        /* of the run, once is_done */
+    /* Of the current run. A thread that prepares and submits the part raises is_submitted, and the
+     * coordinator then waits for the semaphore. A thread that runs all stages raises is_done. */
+    _Atomic bool is_submitted, is_done;
+    _Atomic bool is_abandoned; /* the thread leaves as soon as the driver lets it */
+    tdm_status status;         /* of the run, once is_done */
     tdm_error err;
 } meta_member_queue;
+
+/* The queue is that of a group that is itself a member: the outer group's run claims its devices
+ * (claims.h), so that its own runs claim none. queue.c. [setup] */
+void meta_queue_set_inner(tdm_queue *queue);
 
 /* Makes the member's queue. [any-thread] */
 tdm_status meta_member_queue_create(meta_device *device, int32_t d, meta_member_queue *member_queue,
@@ -43,9 +50,9 @@ tdm_status meta_member_queue_submit(meta_member_queue *member_queue, meta_plan *
 bool meta_member_queue_wait(meta_member_queue *member_queue, uint64_t timeout_ns,
                             tdm_status *status_out, tdm_error *err);
 /* Runs the whole part on the calling thread, including the exchanges that the host performs.
- * Returns early when *is_abandoned; the member may then still be computing. */
+ * Returns early when is_abandoned; the member may then still be computing. */
 tdm_status meta_member_queue_run(meta_member_queue *member_queue, meta_plan *plan, uint32_t epoch,
-                                 const _Atomic bool *is_abandoned, tdm_error *err);
+                                 tdm_error *err);
 
 /* Fills the arguments of an EXCHANGE node of a part for the host, without the data. */
 void meta_exchange_describe(const meta_part *part, int32_t node, uint32_t epoch,

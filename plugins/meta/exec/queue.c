@@ -3,10 +3,13 @@
  * queue.c: runs the computations of a group in the order of their submission.
  *
  * A coordinator thread takes one job at a time. It waits for the job's semaphores, binds the plan,
- * starts every member's part, waits until all parts have ended, delivers the outputs and signals. A
- * member that exchanges inside its plans needs only its own queue: the coordinator submits to it
- * directly. A member whose exchanges the host performs has a thread that runs its part
- * (member_queue.c).
+ * starts every member's part, waits until all parts have ended, delivers the outputs and signals.
+ *
+ * Every member has a thread that writes its inputs and submits its part, so that a driver whose
+ * launch queue is full holds up no other member: the part in that queue may wait for this very
+ * member. Where the host performs a member's exchanges, the thread runs the whole part
+ * (member_queue.c). A device that computes on the host has no such driver. The coordinator submits to
+ * it directly, which saves a change of threads.
  *
  * A run begins only after every member has ended the run before. The arena depends on that where the
  * areas of the two plans differ in size (compile.c).
@@ -15,7 +18,9 @@
  * with TDM_CANCELLED, and members that compute finish. The run fails with the first status that is
  * not TDM_CANCELLED. When no member makes progress for `timeout` (watchdog.c), the abort word is
  * set as well. A member that has not ended when the grace period is over is abandoned: the group is
- * then broken and refuses runs until the member has ended after all.
+ * then broken and refuses runs until the member has ended after all. A thread that sits in a driver
+ * is not joined: it is lost, and whatever it may use stays allocated until it leaves. The next run
+ * starts a new thread.
  */
 #include <signal.h>
 #include <string.h>
@@ -31,6 +36,8 @@ enum {
     SLICE_MIN_NS = 5000000, /* between two polls of the other members while one is awaited */
     SLICE_MAX_NS = META_POLL_NS
 };
+/* How long an abandoned thread may take to leave, before it counts as lost. */
+#define LEAVE_NS UINT64_C(1000000000)
 /* The grace period, in which members leave a run that timed out, is the timeout but at most
  * this. */
 #define GRACE_MAX_NS 2e9
@@ -45,13 +52,19 @@ typedef struct queue_job {
     size_t block_size;
 } queue_job;
 
+/* Whose turn it is to write the state of a member's run: the coordinator's but while RUNNING. The
+ * coordinator may take it away from a thread that sits in a driver (LOST). Such a thread writes GONE
+ * when it leaves, and nothing else. */
+typedef enum thread_state { IDLE, RUNNING, LOST, GONE } thread_state;
+
 /* A thread of the queue: the coordinator, or that of a member. */
 typedef struct queue_thread {
     tdm_queue *queue;
     meta_member_queue *member_queue; /* NULL: the coordinator */
     pthread_t thread;
     bool is_started;
-    _Atomic bool has_run; /* a run for this thread has begun; the thread clears it */
+    uint32_t seen;         /* of `begun`, when it started */
+    _Atomic int32_t state; /* thread_state */
 } queue_thread;
 
 struct tdm_queue {
@@ -62,13 +75,13 @@ struct tdm_queue {
     meta_event begun;     /* runs, for the members' threads */
     meta_event ended;     /* parts, for the coordinator */
     _Atomic bool is_ending;
+    bool is_inner; /* of a group that is a member of another; see claims.h */
     meta_member_queue member_queues[TDM_MAX_MEMBERS]; /* of active members */
     int32_t n_member_queue;
     queue_thread coordinator, member_threads[TDM_MAX_MEMBERS];
     /* The current run. The coordinator writes it before it signals `begun`. */
     meta_plan *plan;
     uint32_t epoch;
-    _Atomic bool is_abandoned;
     meta_watchdog watchdog;
 };
 
@@ -76,8 +89,19 @@ static const tdm_host_semaphore_ops *semaphore_ops(const tdm_queue *queue) {
     return queue->device->host->semaphore;
 }
 
+/* The member's plan performs all exchanges, so the part is one submission. */
 static bool is_direct(const tdm_queue *queue, const meta_member_queue *member_queue) {
     return queue->plan->members[member_queue->d].is_direct;
+}
+
+/* The coordinator submits the part itself. */
+static bool is_submitted_here(const tdm_queue *queue, const meta_member_queue *member_queue) {
+    const meta_member *member = &queue->device->members[member_queue->d];
+    return is_direct(queue, member_queue) && (member->info.flags & TDM_DEVICE_IS_HOST) != 0;
+}
+
+static queue_thread *thread_of(tdm_queue *queue, const meta_member_queue *member_queue) {
+    return &queue->member_threads[member_queue - queue->member_queues];
 }
 
 /* The member has no share. That can happen after the queue was made, when shares are solved. */
@@ -93,13 +117,20 @@ static void member_queue_end(tdm_queue *queue, meta_member_queue *member_queue, 
     atomic_store(&member_queue->is_done, true);
 }
 
-/* Submits the part of a member that exchanges inside its plans. */
-static void member_queue_start(tdm_queue *queue, meta_member_queue *member_queue) {
+/* Writes the inputs of a part and submits it, where it is one submission. */
+static tdm_status part_submit(tdm_queue *queue, meta_member_queue *member_queue) {
     tdm_status status =
         meta_member_queue_upload(member_queue, queue->plan, queue->epoch, &member_queue->err);
     if (status == TDM_OK)
         status = meta_member_queue_submit(member_queue, queue->plan, 0, &member_queue->err);
+    return status;
+}
+
+/* Submits a part on the coordinator's thread. */
+static void member_queue_start(tdm_queue *queue, meta_member_queue *member_queue) {
+    tdm_status status = part_submit(queue, member_queue);
     if (status != TDM_OK) member_queue_end(queue, member_queue, status);
+    atomic_store(&member_queue->is_submitted, true);
 }
 
 /* Records which parts have ended; true when all have. */
@@ -109,7 +140,7 @@ static bool member_queues_poll(tdm_queue *queue) {
         meta_member_queue *member_queue = &queue->member_queues[i];
         tdm_status status;
         if (atomic_load(&member_queue->is_done)) continue;
-        if (is_direct(queue, member_queue) &&
+        if (atomic_load(&member_queue->is_submitted) &&
             meta_member_queue_wait(member_queue, 0, &status, &member_queue->err))
             member_queue_end(queue, member_queue, status);
         else
@@ -125,10 +156,11 @@ static void member_queues_wait(tdm_queue *queue, uint64_t timeout_ns) {
         tdm_status status;
         uint32_t seen = atomic_load(&queue->ended.value);
         if (atomic_load(&member_queue->is_done)) continue;
-        if (!is_direct(queue, member_queue)) {
+        if (!atomic_load(&member_queue->is_submitted)) {
             meta_event_wait(&queue->ended, seen, timeout_ns);
-            if (!atomic_load(&member_queue->is_done)) return;
-        } else if (meta_member_queue_wait(member_queue, timeout_ns, &status, &member_queue->err)) {
+            return;
+        }
+        if (meta_member_queue_wait(member_queue, timeout_ns, &status, &member_queue->err)) {
             member_queue_end(queue, member_queue, status);
         } else {
             return;
@@ -178,19 +210,43 @@ static tdm_status members_await(tdm_queue *queue, tdm_error *err) {
     return status;
 }
 
+/* Waits until a member's thread has left the run, at most LEAVE_NS: it polls is_abandoned wherever
+ * it waits. False where it sits in the driver; it is then lost. */
+static bool thread_leaves(tdm_queue *queue, meta_member_queue *member_queue) {
+    queue_thread *thread = thread_of(queue, member_queue);
+    int32_t running;
+    uint64_t begin_ns = meta_clock_ns();
+    for (;;) {
+        uint32_t seen = atomic_load(&queue->ended.value);
+        if (atomic_load(&member_queue->is_done) || atomic_load(&member_queue->is_submitted)) break;
+        meta_event_wait(&queue->ended, seen, SLICE_MIN_NS);
+        if (meta_clock_ns() - begin_ns < LEAVE_NS) continue;
+        running = RUNNING;
+        if (!atomic_compare_exchange_strong(&thread->state, &running, LOST)) continue;
+        atomic_fetch_add(&queue->device->members[member_queue->d].n_lost, 1);
+        pthread_detach(thread->thread);
+        thread->is_started = false;
+        return false;
+    }
+    return true;
+}
+
 /* Abandons the members that have not ended: they keep their semaphores, and their queues are
  * released later (meta_release_later). */
 static void late_members_abandon(tdm_queue *queue, const tdm_error *err) {
     meta_device *device = queue->device;
     bool is_broken = false;
-    atomic_store(&queue->is_abandoned, true);
+    for (int32_t i = 0; i < queue->n_member_queue; i++)
+        atomic_store(&queue->member_queues[i].is_abandoned, true);
     for (int32_t i = 0; i < queue->n_member_queue; i++) {
         meta_member_queue *member_queue = &queue->member_queues[i];
         uint64_t value = 0;
         if (is_idle(queue, member_queue)) continue;
-        /* Member threads poll is_abandoned and end in any case. */
-        while (!is_direct(queue, member_queue) && !atomic_load(&member_queue->is_done))
-            meta_event_wait(&queue->ended, atomic_load(&queue->ended.value), SLICE_MIN_NS);
+        if (!thread_leaves(queue, member_queue)) {
+            /* The thread waits for what it submitted, so that its semaphore is not needed here. */
+            is_broken = true;
+            continue;
+        }
         if (semaphore_ops(queue)->query(member_queue->semaphore, &value, NULL) != TDM_OK ||
             value >= member_queue->value)
             continue;
@@ -199,7 +255,6 @@ static void late_members_abandon(tdm_queue *queue, const tdm_error *err) {
         member_queue->semaphore = NULL;
         is_broken = true;
     }
-    atomic_store(&queue->is_abandoned, false);
     if (!is_broken) return;
     device->is_broken = true;
     device->broken = (tdm_error){.struct_size = sizeof device->broken};
@@ -277,10 +332,98 @@ static tdm_status broken_check(meta_device *device, tdm_error *err) {
     return TDM_OK;
 }
 
+/* ---- Threads --------------------------------------------------------------------------------- */
+
+static void *coordinator_main(void *arg);
+
+/* The last thing that a lost thread does. What it has submitted may still run. */
+static void thread_lost_end(queue_thread *self) {
+    meta_member_queue *member_queue = self->member_queue;
+    meta_member *member = &self->queue->device->members[member_queue->d];
+    (void)semaphore_ops(self->queue)
+        ->wait(member_queue->semaphore, member_queue->value, TDM_WAIT_FOREVER, NULL);
+    atomic_store(&self->state, GONE);
+    atomic_fetch_sub(&member->n_lost, 1);
+}
+
+static void *member_thread_main(void *arg) {
+    queue_thread *self = arg;
+    tdm_queue *queue = self->queue;
+    meta_member_queue *member_queue = self->member_queue;
+    for (uint32_t seen = self->seen;;) {
+        int32_t running = RUNNING;
+        seen = meta_event_wait(&queue->begun, seen, UINT64_MAX);
+        if (atomic_load(&queue->is_ending)) return NULL;
+        /* In another state the current run does not need this thread, and its fields may change
+         * while the thread reads them. */
+        if (atomic_load(&self->state) != RUNNING) continue;
+        bool is_one = is_direct(queue, member_queue);
+        tdm_status status = is_one ? part_submit(queue, member_queue)
+                                   : meta_member_queue_run(member_queue, queue->plan, queue->epoch,
+                                                           &member_queue->err);
+        if (!atomic_compare_exchange_strong(&self->state, &running, IDLE)) {
+            thread_lost_end(self);
+            return NULL;
+        }
+        if (!is_one || status != TDM_OK) member_queue_end(queue, member_queue, status);
+        if (is_one) atomic_store(&member_queue->is_submitted, true);
+        meta_event_signal(&queue->ended);
+    }
+}
+
+/* The thread blocks all signals: they are for the application's threads. */
+static tdm_status thread_start(queue_thread *thread, tdm_queue *queue,
+                               meta_member_queue *member_queue, tdm_error *err) {
+    sigset_t all, before;
+    thread->queue = queue;
+    thread->member_queue = member_queue;
+    thread->seen = atomic_load(&queue->begun.value);
+    atomic_store(&thread->state, IDLE);
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int rc = pthread_create(&thread->thread, NULL,
+                            member_queue == NULL ? coordinator_main : member_thread_main, thread);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    if (rc != 0)
+        return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "group: no thread for its queue: %s",
+                        strerror(rc));
+    thread->is_started = true;
+    return TDM_OK;
+}
+
+/* Starts the threads that this run needs and that are not there: because a run lost them, or because
+ * a plan of one submission needed none so far. */
+static tdm_status threads_provide(tdm_queue *queue, tdm_error *err) {
+    for (int32_t i = 0; i < queue->n_member_queue; i++) {
+        meta_member_queue *member_queue = &queue->member_queues[i];
+        if (is_idle(queue, member_queue) || is_submitted_here(queue, member_queue) ||
+            queue->member_threads[i].is_started)
+            continue;
+        tdm_status status = thread_start(&queue->member_threads[i], queue, member_queue, err);
+        if (status != TDM_OK) return status;
+    }
+    return TDM_OK;
+}
+
+/* The members' threads begin first, since submitting to the others takes time. */
+static void parts_start(tdm_queue *queue) {
+    bool has_member_threads = false;
+    for (int32_t i = 0; i < queue->n_member_queue; i++) {
+        const meta_member_queue *member_queue = &queue->member_queues[i];
+        if (is_idle(queue, member_queue) || is_submitted_here(queue, member_queue)) continue;
+        has_member_threads = true;
+        atomic_store(&queue->member_threads[i].state, RUNNING);
+    }
+    if (has_member_threads) meta_event_signal(&queue->begun);
+    for (int32_t i = 0; i < queue->n_member_queue; i++)
+        if (!is_idle(queue, &queue->member_queues[i]) &&
+            is_submitted_here(queue, &queue->member_queues[i]))
+            member_queue_start(queue, &queue->member_queues[i]);
+}
+
 /* Under device->mutex. */
 static tdm_status plan_run(tdm_queue *queue, const queue_job *job, tdm_error *err) {
     meta_device *device = queue->device;
-    bool has_member_threads = false;
     tdm_status status = broken_check(device, err);
     if (status == TDM_OK) status = meta_plan_rebind(job->plan, err);
     for (int32_t i = 0; i < queue->n_member_queue && status == TDM_OK; i++) {
@@ -288,21 +431,13 @@ static tdm_status plan_run(tdm_queue *queue, const queue_job *job, tdm_error *er
         if (is_idle(queue, &queue->member_queues[i]))
             atomic_store(&queue->member_queues[i].is_done, true);
     }
+    queue->plan = job->plan;
+    if (status == TDM_OK) status = threads_provide(queue, err);
     if (status != TDM_OK) return status;
     epoch_advance(device);
-    queue->plan = job->plan;
     queue->epoch = device->epoch;
     uint64_t begin_ns = meta_clock_ns();
-    for (int32_t i = 0; i < queue->n_member_queue; i++) {
-        if (is_idle(queue, &queue->member_queues[i]) || is_direct(queue, &queue->member_queues[i]))
-            continue;
-        has_member_threads = true;
-        atomic_store(&queue->member_threads[i].has_run, true);
-    }
-    if (has_member_threads) meta_event_signal(&queue->begun);
-    for (int32_t i = 0; i < queue->n_member_queue; i++)
-        if (!is_idle(queue, &queue->member_queues[i]) && is_direct(queue, &queue->member_queues[i]))
-            member_queue_start(queue, &queue->member_queues[i]);
+    parts_start(queue);
     status = members_await(queue, err);
     if (status != TDM_OK) late_members_abandon(queue, err);
     /* A member's own message tells more than that it was late. */
@@ -375,9 +510,12 @@ static void job_run(tdm_queue *queue, queue_job *job) {
         status = semaphore_ops(queue)->wait(job->waits[i].semaphore, job->waits[i].value,
                                             TDM_WAIT_FOREVER, &err);
     if (status == TDM_OK) {
+        /* The claims come first: an outer group that waits for this one's mutex has them. */
+        if (!queue->is_inner) meta_claims_lock(&queue->device->claims);
         pthread_mutex_lock(&queue->device->mutex);
         status = plan_run(queue, job, &err);
         pthread_mutex_unlock(&queue->device->mutex);
+        if (!queue->is_inner) meta_claims_unlock(&queue->device->claims);
     }
     /* The job is recycled before the signals where these fit into `points`. So a caller that
      * submits again after the signal finds this job, and no second one is allocated. */
@@ -418,53 +556,18 @@ static void *coordinator_main(void *arg) {
     }
 }
 
-static void *member_thread_main(void *arg) {
-    queue_thread *self = arg;
-    tdm_queue *queue = self->queue;
-    meta_member_queue *member_queue = self->member_queue;
-    for (uint32_t seen = 0;;) {
-        seen = meta_event_wait(&queue->begun, seen, UINT64_MAX);
-        if (atomic_load(&queue->is_ending)) return NULL;
-        /* Without has_run the current run does not need this thread, and its fields may change
-         * while the thread reads them. */
-        if (!atomic_exchange(&self->has_run, false)) continue;
-        member_queue_end(queue, member_queue,
-                         meta_member_queue_run(member_queue, queue->plan, queue->epoch,
-                                               &queue->is_abandoned, &member_queue->err));
-        meta_event_signal(&queue->ended);
-    }
-}
-
 /* ---- The table ------------------------------------------------------------------------------- */
 
-/* The thread blocks all signals: they are for the application's threads. */
-static tdm_status thread_start(queue_thread *thread, tdm_queue *queue,
-                               meta_member_queue *member_queue, tdm_error *err) {
-    sigset_t all, before;
-    thread->queue = queue;
-    thread->member_queue = member_queue;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    int rc = pthread_create(&thread->thread, NULL,
-                            member_queue == NULL ? coordinator_main : member_thread_main, thread);
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
-    if (rc != 0)
-        return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "group: no thread for its queue: %s",
-                        strerror(rc));
-    thread->is_started = true;
-    return TDM_OK;
-}
-
-static void queue_destroy(tdm_queue *queue) {
-    if (queue == NULL) return;
-    const tdm_host *host = queue->device->host;
-    atomic_store(&queue->is_ending, true);
-    meta_event_signal(&queue->submitted);
-    if (queue->coordinator.is_started) pthread_join(queue->coordinator.thread, NULL);
-    meta_event_signal(&queue->begun);
-    for (int32_t i = 0; i < queue->n_member_queue; i++)
-        if (queue->member_threads[i].is_started)
-            pthread_join(queue->member_threads[i].thread, NULL);
+/* Frees a queue whose threads have ended; later where one is lost. */
+static void queue_release(meta_device *device, int32_t d, void *what) {
+    tdm_queue *queue = what;
+    const tdm_host *host = device->host;
+    (void)d;
+    for (int32_t i = 0; i < queue->n_member_queue; i++) {
+        if (atomic_load(&queue->member_threads[i].state) != LOST) continue;
+        meta_release_later(device, queue->member_queues[i].d, NULL, 0, queue_release, queue);
+        return;
+    }
     for (int32_t i = 0; i < queue->n_member_queue; i++)
         meta_member_queue_destroy(&queue->member_queues[i]);
     for (queue_job *job = queue->unused; job != NULL;) {
@@ -477,6 +580,18 @@ static void queue_destroy(tdm_queue *queue) {
     meta_event_destroy(&queue->ended);
     pthread_mutex_destroy(&queue->mutex);
     meta_free(host, queue, sizeof *queue);
+}
+
+static void queue_destroy(tdm_queue *queue) {
+    if (queue == NULL) return;
+    atomic_store(&queue->is_ending, true);
+    meta_event_signal(&queue->submitted);
+    if (queue->coordinator.is_started) pthread_join(queue->coordinator.thread, NULL);
+    meta_event_signal(&queue->begun);
+    for (int32_t i = 0; i < queue->n_member_queue; i++)
+        if (queue->member_threads[i].is_started)
+            pthread_join(queue->member_threads[i].thread, NULL);
+    queue_release(queue->device, -1, queue);
 }
 
 static tdm_status events_create(tdm_queue *queue, tdm_error *err) {
@@ -506,7 +621,9 @@ static tdm_status queue_create(tdm_device *device, tdm_queue **queue_out, tdm_er
         if (!meta_is_active(device, d)) continue;
         meta_member_queue *member_queue = &queue->member_queues[queue->n_member_queue++];
         status = meta_member_queue_create(device, d, member_queue, err);
-        if (status == TDM_OK && !device->members[d].has_exchange && device->n_active > 1)
+        bool is_host = (device->members[d].info.flags & TDM_DEVICE_IS_HOST) != 0;
+        if (status == TDM_OK && device->n_active > 1 &&
+            (!is_host || !device->members[d].has_exchange))
             status = thread_start(&queue->member_threads[queue->n_member_queue - 1], queue,
                                   member_queue, err);
     }
@@ -600,6 +717,10 @@ static tdm_status plan_get_info(const tdm_plan *plan, tdm_plan_info *info_out, t
     }
     meta_struct_write(info_out, &info, sizeof info);
     return TDM_OK;
+}
+
+void meta_queue_set_inner(tdm_queue *queue) {
+    queue->is_inner = true;
 }
 
 const tdm_queue_ops meta_queue_ops = {

@@ -132,6 +132,7 @@ tdm_status meta_watchdog_report(const meta_plan *plan, uint32_t epoch,
 bool meta_member_is_stuck(const meta_device *device, int32_t d) {
     const meta_member *member = &device->members[d];
     uint64_t value = 0;
+    if (atomic_load(&member->n_lost) > 0) return true;
     if (member->stuck == NULL) return false;
     return device->host->semaphore->query(member->stuck, &value, NULL) == TDM_OK &&
            value < member->stuck_value;
@@ -172,11 +173,11 @@ bool meta_stuck_members_check(meta_device *device) {
     bool is_all_back = true;
     for (int32_t d = 0; d < device->n_member; d++) {
         meta_member *member = &device->members[d];
-        if (member->stuck == NULL) continue;
         if (meta_member_is_stuck(device, d)) {
             is_all_back = false;
             continue;
         }
+        if (member->stuck == NULL) continue;
         device->host->semaphore->destroy(member->stuck);
         member->stuck = NULL;
     }

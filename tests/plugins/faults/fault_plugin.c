@@ -23,6 +23,9 @@
  * fails, is never signalled, is not accepted; "release": signals what was not, as if done;
  * "lie-in": the n-th computation is waited for by the caller, and then every f32 OUTPUT of it that
  * has "lie-size" elements gets another bit, "lie-bit", in its last one;
+ * "block-in", "block-upload-in": the n-th computation, or upload, from now on does not return to the
+ * caller before "release"; "bounded": 1 = a computation returns to the caller when it has ended, as
+ * where a driver's launch queue is full;
  * "delay-us": longest delay of a computation, at random; "prepare-in": the n-th plan fails.
  */
 #include <pthread.h>
@@ -49,6 +52,7 @@ struct tdm_device {
     int64_t refused_op;                                                   /* -1 = none */
     _Atomic int64_t fail_call, fail_in, silent_in, refuse_in, prepare_in; /* 0 = never */
     _Atomic int64_t delay_us, lie_in, lie_size, lie_bit;
+    _Atomic int64_t block_in, block_upload_in, bounded, n_release;
     pthread_mutex_t mutex;
     tdm_point kept[MAX_KEPT]; /* signals that wait for a release */
     int32_t n_kept;
@@ -81,6 +85,12 @@ static tdm_status spend(tdm_device *d, tdm_error *err) {
     return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "'%s' has no memory left", d->member);
 }
 
+/* Returns after the next release. */
+static void block(tdm_device *d) {
+    int64_t seen = atomic_load(&d->n_release);
+    while (atomic_load(&d->n_release) == seen) nanosleep(&(struct timespec){0, 1000000}, NULL);
+}
+
 static void release(tdm_device *d) {
     pthread_mutex_lock(&d->mutex);
     for (int32_t i = 0; i < d->n_kept; i++)
@@ -104,7 +114,13 @@ TDM_EXPORT void fault_set(const char *member, const char *key, int64_t n) {
         if (strcmp(key, "lie-bit") == 0) atomic_store(&d->lie_bit, n);
         if (strcmp(key, "delay-us") == 0) atomic_store(&d->delay_us, n);
         if (strcmp(key, "fail-call") == 0) atomic_store(&d->fail_call, n);
-        if (strcmp(key, "release") == 0) release(d);
+        if (strcmp(key, "block-in") == 0) atomic_store(&d->block_in, n);
+        if (strcmp(key, "block-upload-in") == 0) atomic_store(&d->block_upload_in, n);
+        if (strcmp(key, "bounded") == 0) atomic_store(&d->bounded, n);
+        if (strcmp(key, "release") == 0) {
+            atomic_fetch_add(&d->n_release, 1);
+            release(d);
+        }
     }
     pthread_mutex_unlock(&devices_mutex);
 }
@@ -203,18 +219,51 @@ static tdm_status device_supports_op(tdm_device *d, const tdm_graph *graph, int3
 
 /* ---- Buffers --------------------------------------------------------------------------------- */
 
+/* Buffers are those of the device behind; this tells whose they are. */
+enum { MAX_BUFFER = 1024 };
+static struct {
+    tdm_buffer *buffer;
+    tdm_device *device;
+} owners[MAX_BUFFER];
+
+static void owner_note(tdm_buffer *was, tdm_buffer *is, tdm_device *d) {
+    pthread_mutex_lock(&devices_mutex);
+    for (int i = 0; i < MAX_BUFFER; i++) {
+        if (owners[i].buffer != was) continue;
+        owners[i].buffer = is;
+        owners[i].device = d;
+        break;
+    }
+    pthread_mutex_unlock(&devices_mutex);
+}
+
+static tdm_device *owner_of(const tdm_buffer *b) {
+    tdm_device *d = NULL;
+    pthread_mutex_lock(&devices_mutex);
+    for (int i = 0; i < MAX_BUFFER && d == NULL; i++)
+        if (owners[i].buffer == b) d = owners[i].device;
+    pthread_mutex_unlock(&devices_mutex);
+    return d;
+}
+
 static tdm_status buffer_alloc(tdm_device *d, const tdm_buffer_params *params, tdm_buffer **out,
                                tdm_error *err) {
     tdm_status status = spend(d, err);
-    return status == TDM_OK ? behind->buffer->alloc(d->lent.device, params, out, err) : status;
+    if (status == TDM_OK) status = behind->buffer->alloc(d->lent.device, params, out, err);
+    if (status == TDM_OK) owner_note(NULL, *out, d);
+    return status;
 }
 
 static void buffer_free(tdm_buffer *b) {
-    if (b != NULL) behind->buffer->free(b);
+    if (b == NULL) return;
+    owner_note(b, NULL, NULL);
+    behind->buffer->free(b);
 }
 
 static tdm_status buffer_upload(tdm_buffer *b, uint64_t off, const void *src, uint64_t size,
                                 tdm_error *err) {
+    tdm_device *d = owner_of(b);
+    if (d != NULL && is_due(&d->block_upload_in)) block(d);
     return behind->buffer->upload(b, off, src, size, err);
 }
 
@@ -402,6 +451,23 @@ static tdm_status lie(tdm_queue *q, tdm_plan *plan, const tdm_point *waits, int3
     return status;
 }
 
+/* Returns when the computation has ended. */
+static tdm_status bounded(tdm_queue *q, tdm_plan *plan, const tdm_point *waits, int32_t n_wait,
+                          const tdm_point *signals, int32_t n_signal, tdm_error *err) {
+    const tdm_host_semaphore_ops *ops = q->device->host->semaphore;
+    tdm_point points[MAX_KEPT];
+    tdm_status status = ops->create(0, &points[0].semaphore, err);
+    points[0].value = 1;
+    if (status != TDM_OK || n_signal >= MAX_KEPT) return TDM_RESOURCE_EXHAUSTED;
+    memcpy(points + 1, signals, (size_t)n_signal * sizeof *points);
+    status =
+        behind->queue->graph_compute(q->lent, plan->lent, waits, n_wait, points, n_signal + 1, err);
+    /* A failure reaches the caller through its own signals. */
+    if (status == TDM_OK) (void)ops->wait(points[0].semaphore, 1, TDM_WAIT_FOREVER, NULL);
+    ops->destroy(points[0].semaphore);
+    return status;
+}
+
 static tdm_status graph_compute(tdm_queue *q, tdm_plan *plan, const tdm_point *waits,
                                 int32_t n_wait, const tdm_point *signals, int32_t n_signal,
                                 tdm_error *err) {
@@ -426,6 +492,9 @@ static tdm_status graph_compute(tdm_queue *q, tdm_plan *plan, const tdm_point *w
         return TDM_OK;
     }
     dawdle(d);
+    if (is_due(&d->block_in)) block(d);
+    if (atomic_load(&d->bounded) != 0)
+        return bounded(q, plan, waits, n_wait, signals, n_signal, err);
     if (is_due(&d->lie_in)) return lie(q, plan, waits, n_wait, signals, n_signal, err);
     return behind->queue->graph_compute(q->lent, plan->lent, waits, n_wait, signals, n_signal, err);
 }
