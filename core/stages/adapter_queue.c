@@ -189,6 +189,12 @@ static tdm_status graph_compute(tdm_queue *q, tdm_plan *plan, const tdm_point *w
     return tdm_worker_submit(q->worker, plan_run, plan, waits, n_wait, signals, n_signal, err);
 }
 
+/* Of both sides, as work of a plan may be on either. */
+static uint64_t progress(const tdm_queue *q) {
+    return tdm_queue_adapter_progress(q->stages.queues[ADAPTER_MAIN]) +
+           tdm_queue_adapter_progress(q->stages.queues[ADAPTER_FALLBACK]);
+}
+
 const tdm_queue_ops adapter_queue_ops = {
     .struct_size = sizeof adapter_queue_ops,
     .create = queue_create,
@@ -198,4 +204,5 @@ const tdm_queue_ops adapter_queue_ops = {
     .plan_get_info = adapter_plan_get_info,
     .plan_bind = plan_bind,
     .graph_compute = graph_compute,
+    .progress = progress,
 };

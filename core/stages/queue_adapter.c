@@ -65,6 +65,12 @@ void tdm_queue_adapter_destroy(tdm_queue_adapter *queue) {
     free(queue);
 }
 
+uint64_t tdm_queue_adapter_progress(const tdm_queue_adapter *queue) {
+    if (queue == NULL || queue->plugin_queue == NULL) return 0;
+    const tdm_queue_ops *ops = tdm_open_device_plugin(queue->dev)->queue;
+    return TDM_HAS(ops, progress) ? ops->progress(queue->plugin_queue) : 0;
+}
+
 tdm_status tdm_device_plan_create(tdm_queue_adapter *queue, const tdm_graph *graph,
                                   tdm_device_plan **plan_out, tdm_error *err) {
     tdm_status status = tdm_open_device_check(queue->dev, err);

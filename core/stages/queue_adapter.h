@@ -44,4 +44,7 @@ tdm_status tdm_device_plan_bind(tdm_device_plan *plan, const tdm_binding *bindin
 tdm_status tdm_device_plan_compute(tdm_device_plan *plan, const tdm_point *waits, int32_t n_wait,
                                    const tdm_point *signals, int32_t n_signal, tdm_error *err);
 
+/* As tdm_queue_ops.progress; 0 where the plugin has none, and for NULL. [any-thread] */
+uint64_t tdm_queue_adapter_progress(const tdm_queue_adapter *queue);
+
 #endif

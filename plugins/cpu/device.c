@@ -53,7 +53,7 @@ static void info_fill(int32_t n_thread, tdm_device_info *info_out) {
     }
     cpu_memory_query(&info.memory_total, &info.memory_free);
     info.buffer_align = CPU_BUFFER_ALIGN;
-    info.flags = TDM_DEVICE_IS_HOST | TDM_DEVICE_HAS_EXCHANGE;
+    info.flags = TDM_DEVICE_IS_HOST | TDM_DEVICE_HAS_EXCHANGE | TDM_DEVICE_IS_REPRODUCIBLE;
     info.import_align = CPU_BUFFER_ALIGN;
     info.exchange_wait_max_ns = TDM_WAIT_FOREVER;
     info.n_thread = n_thread;
@@ -239,11 +239,12 @@ static tdm_status device_compute_sync(tdm_device *device, const tdm_graph *graph
                                       tdm_error *err) {
     tdm_plan *plan = NULL;
     cpu_scratch scratch;
+    _Atomic uint64_t progress = 0;
     tdm_status status = cpu_scratch_create(device->host, &scratch, err);
     if (status != TDM_OK) return status;
     status = cpu_plan_create(device, &scratch, graph, &plan, err);
     if (status == TDM_OK) status = cpu_plan_bind(plan, bindings, n_binding, err);
-    if (status == TDM_OK) status = cpu_plan_run(plan, err);
+    if (status == TDM_OK) status = cpu_plan_run(plan, &progress, err);
     cpu_plan_destroy(plan);
     cpu_scratch_destroy(&scratch);
     return status;

@@ -118,10 +118,10 @@ tdm_status meta_duplicates_check(const meta_device *device, tdm_error *err) {
     return TDM_OK;
 }
 
-/* True when two members compute equal bits from equal bits: the same plugin and the same kind of
- * device. The number of threads does not change what a device computes. */
+/* True when two members compute equal bits from equal bits, by their plugin's promise. */
 static bool members_are_alike(const meta_member *a, const meta_member *b) {
-    return strcmp(a->acquired.plugin->name, b->acquired.plugin->name) == 0 &&
+    return (a->info.flags & TDM_DEVICE_IS_REPRODUCIBLE) != 0 &&
+           strcmp(a->acquired.plugin->name, b->acquired.plugin->name) == 0 &&
            strcmp(a->info.description, b->info.description) == 0 &&
            a->info.flags == b->info.flags && (a->info.flags & TDM_DEVICE_IS_GROUP) == 0;
 }

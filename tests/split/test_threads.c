@@ -118,6 +118,32 @@ static void test_blocked_upload(void **state) {
     blocked("block-upload-in", AWAY " exchange=no host-pointer=no import=no");
 }
 
+/* A plan without exchanges that takes longer than the timeout ends well where its queue shows
+ * progress. Without progress it counts as hung. */
+static void test_long_work(void **state) {
+    (void)state;
+    for (int is_mute = 0; is_mute < 2; is_mute++) {
+        scene s;
+        scene_open(&s, NULL, NULL, "share=1,0 timeout=1");
+        rig_set(s.rig, "c0", "mute", is_mute);
+        rig_set(s.rig, "c0", "work-ms", 2500);
+        double begin = seconds();
+        if (is_mute == 0)
+            works(&s);
+        else
+            fails(&s, TDM_DEADLINE_EXCEEDED, "'m0'");
+        assert_true(seconds() - begin > (is_mute == 0 ? 2.5 : 1));
+        rig_set(s.rig, "c0", "work-ms", 0);
+        begin = seconds();
+        float y[N];
+        tdm_error err = {0};
+        while (net_run(s.run, N_TOK, 3, y, &err) == TDM_UNAVAILABLE && seconds() - begin < 20)
+            nanosleep(&(struct timespec){0, 10000000}, NULL);
+        works(&s);
+        scene_close(&s);
+    }
+}
+
 /* Everything is destroyed while the driver has not returned: no hang. It returns afterwards. */
 static void test_closed_while_blocked(void **state) {
     scene s;
@@ -208,7 +234,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_bounded_queue),    cmocka_unit_test(test_blocked_driver),
         cmocka_unit_test(test_blocked_upload),   cmocka_unit_test(test_closed_while_blocked),
-        cmocka_unit_test(test_groups_crosswise),
+        cmocka_unit_test(test_groups_crosswise), cmocka_unit_test(test_long_work),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -33,9 +33,13 @@ enum {
                                            the slots of TEMP values need no memory and are not read.
                                            The usual way for a device with queues; one that fuses
                                            nodes across temporaries must have it */
-    TDM_DEVICE_HAS_HOST_KV = 1u << 6    /* keeps caches with TDM_KV_IN_HOST in the host's memory and
+    TDM_DEVICE_HAS_HOST_KV = 1u << 6,   /* keeps caches with TDM_KV_IN_HOST in the host's memory and
                                            works on them there: they take nothing of its own; without
                                            meaning where its own is the host's */
+    TDM_DEVICE_IS_REPRODUCIBLE = 1u << 7 /* all devices of the plugin with this description and these
+                                            flags compute equal bits from equal bits: for a node of
+                                            equal parameters, types and shapes, whatever graph it
+                                            is in, in every run */
 };
 
 /* Texts are NUL-terminated, empty where unknown. */

@@ -96,6 +96,12 @@ typedef struct tdm_queue_ops {
     tdm_status (*graph_compute)(tdm_queue *queue, tdm_plan *plan, const tdm_point *waits,
                                 int32_t n_wait, const tdm_point *signals, int32_t n_signal,
                                 tdm_error *err);
+
+    /* A number that changes while computations of the queue advance, at least once a second: of nodes,
+     * launches or submissions done, in any unit. So a long computation can be told from one that
+     * hangs. The wait inside an EXCHANGE is no advance. Absent: a computation shows none before its
+     * end. [any-thread] */
+    uint64_t (*progress)(const tdm_queue *queue);
 } tdm_queue_ops;
 
 #ifdef __cplusplus

@@ -276,6 +276,10 @@ static void plan_work(void *arg, cpu_worker *w) {
         const cpu_op_impl *impl = p->node.impl;
         if (p->is_idle) continue;
         if (p->needs_barrier) cpu_worker_barrier(w);
+        if (w->ith == 0)
+            atomic_store_explicit(plan->progress,
+                                  atomic_load_explicit(plan->progress, memory_order_relaxed) + 1,
+                                  memory_order_relaxed);
         if (atomic_load_explicit(&plan->exchanges.failed_at, memory_order_relaxed) < i) return;
         if (plan->device->is_reference && impl->run_reference != NULL)
             impl->run_reference(&p->node, w);
@@ -284,7 +288,8 @@ static void plan_work(void *arg, cpu_worker *w) {
     }
 }
 
-tdm_status cpu_plan_run(tdm_plan *plan, tdm_error *err) {
+tdm_status cpu_plan_run(tdm_plan *plan, _Atomic uint64_t *progress, tdm_error *err) {
+    plan->progress = progress;
     plan->round++;
     cpu_pool_run(plan->device->pool, plan_work, plan);
     tdm_status status = cpu_exchanges_status(&plan->exchanges, err);

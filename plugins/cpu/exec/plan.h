@@ -26,9 +26,10 @@ void cpu_plan_sizes(const tdm_plan *plan, uint64_t *scratch_size_out, uint64_t *
 tdm_status cpu_plan_bind(tdm_plan *plan, const tdm_binding *bindings, int32_t n_binding,
                          tdm_error *err);
 
-/* Runs a bound plan, the calling thread being worker 0. Allocates nothing. One call at a time for a
+/* Runs a bound plan, the calling thread being worker 0. Counts its nodes in *progress, which only
+ * this thread writes. Allocates nothing. One call at a time for a
  * plan. Only an exchange fails: TDM_CANCELLED, or TDM_DEADLINE_EXCEEDED with the member that did not
  * come; what follows it has not run, and the plan may be run again. */
-tdm_status cpu_plan_run(tdm_plan *plan, tdm_error *err);
+tdm_status cpu_plan_run(tdm_plan *plan, _Atomic uint64_t *progress, tdm_error *err);
 
 #endif

@@ -54,6 +54,7 @@ struct tdm_plan {
     int32_t n_exchange;
     int32_t n_claims;
     bool is_bound;
+    _Atomic uint64_t *progress; /* of the queue, while a run is under way */
 };
 
 /* Lays out the scratch and the prepared sources of every node, and reserves the queue's scratch. [setup] */

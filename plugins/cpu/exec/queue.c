@@ -33,7 +33,8 @@ struct tdm_queue {
     queue_job *last;
     queue_job *unused;
     bool is_ending;
-    cpu_scratch scratch; /* of its plans */
+    cpu_scratch scratch;       /* of its plans */
+    _Atomic uint64_t progress; /* nodes run */
     _Atomic int32_t
         n_pending; /* jobs in the list, plus one when ending: what the thread spins on */
     cpu_spin_time spin_time;
@@ -77,7 +78,7 @@ static void points_settle(tdm_queue *queue, const tdm_point *points, int32_t n, 
 static void job_run(tdm_queue *queue, queue_job *job) {
     tdm_error err = {.struct_size = sizeof err};
     tdm_status status = job_wait(queue, job, &err);
-    if (status == TDM_OK) status = cpu_plan_run(job->plan, &err);
+    if (status == TDM_OK) status = cpu_plan_run(job->plan, &queue->progress, &err);
     /* Recycled before the signal where the points fit aside: the caller that waits for it and
      * submits the next computation then finds this very job, and never allocates another. */
     if (job->n_signal <= MAX_LOCAL_SIGNALS) {
@@ -248,6 +249,10 @@ static tdm_status plan_get_info(const tdm_plan *plan, tdm_plan_info *info_out, t
     return TDM_OK;
 }
 
+static uint64_t queue_progress(const tdm_queue *queue) {
+    return atomic_load_explicit(&queue->progress, memory_order_relaxed);
+}
+
 const tdm_queue_ops cpu_queue_ops = {
     .struct_size = sizeof(tdm_queue_ops),
     .create = queue_create,
@@ -257,4 +262,5 @@ const tdm_queue_ops cpu_queue_ops = {
     .plan_get_info = plan_get_info,
     .plan_bind = cpu_plan_bind,
     .graph_compute = queue_compute,
+    .progress = queue_progress,
 };

@@ -75,7 +75,8 @@ struct tdm_queue {
     meta_event begun;     /* runs, for the members' threads */
     meta_event ended;     /* parts, for the coordinator */
     _Atomic bool is_ending;
-    bool is_inner; /* of a group that is a member of another; see claims.h */
+    _Atomic uint64_t progress; /* changes with that of the members */
+    bool is_inner;             /* of a group that is a member of another; see claims.h */
     meta_member_queue member_queues[TDM_MAX_MEMBERS]; /* of active members */
     int32_t n_member_queue;
     queue_thread coordinator, member_threads[TDM_MAX_MEMBERS];
@@ -193,8 +194,10 @@ static tdm_status members_await(tdm_queue *queue, tdm_error *err) {
                                               queue->n_member_queue, err);
             break;
         }
-        if (meta_watchdog_is_late(&queue->watchdog, queue->device, queue->member_queues,
-                                  queue->n_member_queue)) {
+        bool is_late = meta_watchdog_is_late(&queue->watchdog, queue->device, queue->member_queues,
+                                             queue->n_member_queue);
+        atomic_store_explicit(&queue->progress, queue->watchdog.progress, memory_order_relaxed);
+        if (is_late) {
             status = meta_watchdog_report(queue->plan, queue->epoch, queue->member_queues,
                                           queue->n_member_queue, err);
             meta_arena_abort(queue->device);
@@ -719,6 +722,10 @@ static tdm_status plan_get_info(const tdm_plan *plan, tdm_plan_info *info_out, t
     return TDM_OK;
 }
 
+static uint64_t queue_progress(const tdm_queue *queue) {
+    return atomic_load_explicit(&queue->progress, memory_order_relaxed);
+}
+
 void meta_queue_set_inner(tdm_queue *queue) {
     queue->is_inner = true;
 }
@@ -732,4 +739,5 @@ const tdm_queue_ops meta_queue_ops = {
     .plan_get_info = plan_get_info,
     .plan_bind = plan_bind,
     .graph_compute = queue_compute,
+    .progress = queue_progress,
 };

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * watchdog.c: progress is a change of a flag in the arena, or the end of a stage or of a part. The
- * timer starts again with every progress of any member. A member that computes for a long time
- * between two exchanges cannot be told from one that has hung, so the timeout must exceed the time
- * of the longest computation between two exchanges.
+ * watchdog.c: progress is a change of a flag in the arena, of the number that a member's queue gives
+ * (tdm_queue_ops.progress), or the end of a stage or of a part. The timer starts again with every
+ * progress of any member. Where a plugin gives no such number, a long computation between two
+ * exchanges cannot be told from one that has hung, and the timeout must exceed its time.
  *
  * Whatever a stuck member may still use stays allocated: its queue, the semaphore that it will
  * signal, group plans with their member plans and graphs, its memory, the arena. It is released
@@ -25,9 +25,14 @@ static uint64_t progress_of(const meta_device *device, const meta_member_queue *
     int64_t n_flag = (int64_t)device->arena->n_exchange * device->n_active;
     for (int64_t i = 0; device->arena->data != NULL && i < n_flag; i++)
         sum += flag_load(device->arena, META_ARENA_FLAGS + (uint64_t)i * 64);
-    for (int32_t i = 0; i < n_member_queue; i++)
+    for (int32_t i = 0; i < n_member_queue; i++) {
+        const meta_member *member = &device->members[member_queues[i].d];
+        const tdm_queue_ops *ops = member->acquired.plugin->queue;
         sum += atomic_load(&member_queues[i].n_step) +
                (atomic_load(&member_queues[i].is_done) ? 1u : 0u);
+        if (TDM_HAS(ops, progress) && member_queues[i].queue != NULL)
+            sum += ops->progress(member_queues[i].queue);
+    }
     return sum;
 }
 

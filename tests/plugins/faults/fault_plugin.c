@@ -26,6 +26,7 @@
  * "block-in", "block-upload-in": the n-th computation, or upload, from now on does not return to the
  * caller before "release"; "bounded": 1 = a computation returns to the caller when it has ended, as
  * where a driver's launch queue is full;
+ * "work-ms": every computation takes so much longer; "mute": 1 = without progress;
  * "delay-us": longest delay of a computation, at random; "prepare-in": the n-th plan fails.
  */
 #include <pthread.h>
@@ -52,7 +53,7 @@ struct tdm_device {
     int64_t refused_op;                                                   /* -1 = none */
     _Atomic int64_t fail_call, fail_in, silent_in, refuse_in, prepare_in; /* 0 = never */
     _Atomic int64_t delay_us, lie_in, lie_size, lie_bit;
-    _Atomic int64_t block_in, block_upload_in, bounded, n_release;
+    _Atomic int64_t block_in, block_upload_in, bounded, n_release, work_ms, mute;
     pthread_mutex_t mutex;
     tdm_point kept[MAX_KEPT]; /* signals that wait for a release */
     int32_t n_kept;
@@ -62,6 +63,11 @@ struct tdm_device {
 struct tdm_queue {
     tdm_device *device;
     tdm_queue *lent;
+    tdm_semaphore *worked; /* of computations that take longer; the thread below reaches it */
+    uint64_t n_worked;
+    pthread_t worker;
+    bool has_worker;
+    _Atomic uint64_t progress;
 };
 
 struct tdm_plan {
@@ -116,6 +122,8 @@ TDM_EXPORT void fault_set(const char *member, const char *key, int64_t n) {
         if (strcmp(key, "fail-call") == 0) atomic_store(&d->fail_call, n);
         if (strcmp(key, "block-in") == 0) atomic_store(&d->block_in, n);
         if (strcmp(key, "block-upload-in") == 0) atomic_store(&d->block_upload_in, n);
+        if (strcmp(key, "work-ms") == 0) atomic_store(&d->work_ms, n);
+        if (strcmp(key, "mute") == 0) atomic_store(&d->mute, n);
         if (strcmp(key, "bounded") == 0) atomic_store(&d->bounded, n);
         if (strcmp(key, "release") == 0) {
             atomic_fetch_add(&d->n_release, 1);
@@ -344,6 +352,8 @@ static tdm_status queue_create(tdm_device *d, tdm_queue **queue_out, tdm_error *
 static void queue_destroy(tdm_queue *q) {
     if (q == NULL) return;
     behind->queue->destroy(q->lent);
+    if (q->has_worker) pthread_join(q->worker, NULL);
+    q->device->host->semaphore->destroy(q->worked);
     free(q);
 }
 
@@ -468,6 +478,34 @@ static tdm_status bounded(tdm_queue *q, tdm_plan *plan, const tdm_point *waits, 
     return status;
 }
 
+/* Works for work_ms, then lets the computation begin. */
+static void *worker_main(void *arg) {
+    tdm_queue *q = arg;
+    for (int64_t ms = 0; ms < atomic_load(&q->device->work_ms); ms++) {
+        nanosleep(&(struct timespec){0, 1000000}, NULL);
+        if (atomic_load(&q->device->mute) == 0) atomic_fetch_add(&q->progress, 1);
+    }
+    q->device->host->semaphore->signal(q->worked, q->n_worked);
+    return NULL;
+}
+
+/* One computation at a time. */
+static tdm_status works_long(tdm_queue *q, tdm_plan *plan, const tdm_point *signals,
+                             int32_t n_signal, tdm_error *err) {
+    const tdm_host_semaphore_ops *ops = q->device->host->semaphore;
+    tdm_status status = q->worked == NULL ? ops->create(0, &q->worked, err) : TDM_OK;
+    if (status != TDM_OK) return status;
+    if (q->has_worker) pthread_join(q->worker, NULL);
+    const tdm_point wait = {q->worked, ++q->n_worked};
+    q->has_worker = pthread_create(&q->worker, NULL, worker_main, q) == 0;
+    return behind->queue->graph_compute(q->lent, plan->lent, &wait, 1, signals, n_signal, err);
+}
+
+static uint64_t progress(const tdm_queue *q) {
+    uint64_t own = atomic_load(&q->progress);
+    return TDM_HAS(behind->queue, progress) ? own + behind->queue->progress(q->lent) : own;
+}
+
 static tdm_status graph_compute(tdm_queue *q, tdm_plan *plan, const tdm_point *waits,
                                 int32_t n_wait, const tdm_point *signals, int32_t n_signal,
                                 tdm_error *err) {
@@ -493,6 +531,8 @@ static tdm_status graph_compute(tdm_queue *q, tdm_plan *plan, const tdm_point *w
     }
     dawdle(d);
     if (is_due(&d->block_in)) block(d);
+    if (atomic_load(&d->work_ms) > 0 && n_wait == 0)
+        return works_long(q, plan, signals, n_signal, err);
     if (atomic_load(&d->bounded) != 0)
         return bounded(q, plan, waits, n_wait, signals, n_signal, err);
     if (is_due(&d->lie_in)) return lie(q, plan, waits, n_wait, signals, n_signal, err);
@@ -553,6 +593,7 @@ static const tdm_queue_ops queue_ops = {
     .plan_get_info = plan_get_info,
     .plan_bind = plan_bind,
     .graph_compute = graph_compute,
+    .progress = progress,
 };
 
 static const tdm_split_ops split_ops = {
