@@ -73,7 +73,7 @@ static void host_share(meta_buffer *buffer, uint64_t size) {
         const tdm_buffer_ops *ops = meta_member_buffers(member);
         tdm_import_info info = {.struct_size = sizeof info};
         tdm_buffer *import = NULL;
-        if (!meta_is_active(device, d) || !TDM_HAS(ops, import_host)) continue;
+        if (!meta_is_active(device, d) || !meta_reads_in_place(member)) continue;
         if (ops->import_host(member->acquired.device, buffer->host, size, &info, &import, NULL) !=
             TDM_OK)
             continue;

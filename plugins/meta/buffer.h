@@ -6,7 +6,7 @@
  * a weight or a cache, of which every active member holds a slice in a buffer on its own device;
  * the group's offsets only name items. An item of plain bytes is held whole by every active member.
  * A *host* buffer (any other) is host memory for inputs and outputs. It is imported into the
- * members that support that, so that they read it in place.
+ * members that share the host's memory, so that they read it in place.
  */
 #ifndef TANDEM_META_BUFFER_H
 #define TANDEM_META_BUFFER_H

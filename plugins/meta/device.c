@@ -184,8 +184,8 @@ static void device_close(tdm_device *device) {
     for (int32_t d = 0; d < device->n_member; d++) {
         meta_member *member = &device->members[d];
         if (member->acquired.plugin == NULL || meta_member_is_stuck(device, d)) continue;
-        if (member->scratch != NULL) meta_member_buffers(member)->free(member->scratch);
-        if (member->zeros != NULL) meta_member_buffers(member)->free(member->zeros);
+        for (int k = 0; k < META_N_MEMORY; k++)
+            if (member->memory[k] != NULL) meta_member_buffers(member)->free(member->memory[k]);
     }
     meta_free(host, device->overrides, (size_t)device->cap_override * sizeof *device->overrides);
     meta_partition_table_destroy(device->partitions);

@@ -36,6 +36,15 @@ typedef enum meta_experts {
     META_EXPERTS_WHOLE   /* experts are assigned whole */
 } meta_experts;
 
+/* Memory of a member that all plans share. */
+typedef enum meta_memory {
+    META_MEMORY_SCRATCH, /* values that the member makes and reads */
+    META_MEMORY_INPUT,   /* what the host writes before a run */
+    META_MEMORY_OUTPUT,  /* what the host reads after a run */
+    META_MEMORY_ZEROS,   /* bytes of 0, for padding */
+    META_N_MEMORY
+} meta_memory;
+
 enum { META_MAX_TIMEOUT = 86400 }; /* seconds */
 
 /* The options of a group. What depends on the members is not checked yet. */
@@ -68,11 +77,9 @@ typedef struct meta_member {
     uint64_t align;    /* of buffer offsets, a power of two, >= 64 */
     bool has_exchange; /* runs EXCHANGE inside its plans; the probe has passed */
     tdm_buffer *arena; /* this member's import of the group's arena; NULL = none */
-    tdm_queue *probe_queue; /* for probes and measurements, never for plans */
-    tdm_buffer *scratch;    /* memory of temporaries, shared by all plans; grows */
-    uint64_t scratch_size;
-    tdm_buffer *zeros; /* bytes of 0, for padding; grows */
-    uint64_t zeros_size;
+    tdm_queue *probe_queue;            /* for probes and measurements, never for plans */
+    tdm_buffer *memory[META_N_MEMORY]; /* by meta_memory; they grow */
+    uint64_t memory_size[META_N_MEMORY];
     /* Measured rates for weights of measured_type, in canonical bytes and multiply-adds per second:
      * with all members at once, and for this one alone. 0 = not measured, or not supported. */
     double bandwidth, bandwidth_alone;
@@ -119,7 +126,7 @@ struct tdm_device {
     meta_attention attention; /* options.attention, or what was chosen for auto */
     bool is_attention_solved;
     bool is_share_solved; /* of share = auto: by measuring, when the first model was shown */
-    meta_claims claims; /* the devices of all members, claimed by a run before the mutex */
+    meta_claims claims;   /* the devices of all members, claimed by a run before the mutex */
     /* Held by a run from start to end, and while scratch, zeros, arena or partitions change: a
      * group does one of these at a time. */
     pthread_mutex_t mutex;
@@ -173,6 +180,14 @@ void meta_release_later(meta_device *device, int32_t member, tdm_semaphore *sema
 static inline bool meta_is_cache_in_host(const meta_member *member, const tdm_kv_desc *desc) {
     const uint32_t own = TDM_DEVICE_IS_HOST | TDM_DEVICE_IS_INTEGRATED | TDM_DEVICE_IS_GROUP;
     return (desc->flags & TDM_KV_IN_HOST) != 0 && (member->info.flags & own) == 0;
+}
+
+/* Whether the member reads inputs where the caller has them in host memory. Another device would read
+ * them over its bus, in every layer that uses them. A group decides for its own members. */
+static inline bool meta_reads_in_place(const meta_member *member) {
+    return (member->info.flags &
+            (TDM_DEVICE_IS_HOST | TDM_DEVICE_IS_INTEGRATED | TDM_DEVICE_IS_GROUP)) != 0 &&
+           TDM_HAS(member->acquired.plugin->buffer, import_host);
 }
 
 static inline bool meta_is_active(const meta_device *device, int32_t member) {

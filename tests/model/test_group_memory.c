@@ -166,7 +166,7 @@ static void ledger_open(meta_device *group) {
         ledger.reals[d] = group->members[d].acquired.plugin;
         assert_ptr_equal(ledger.reals[d]->buffer, ledger.real->buffer);
         assert_ptr_equal(ledger.reals[d]->queue, ledger.real->queue);
-        assert_int_equal(group->members[d].scratch_size, 0);
+        assert_int_equal(group->members[d].memory_size[META_MEMORY_SCRATCH], 0);
         ledger.accounts[ledger.n_account++].device = group->members[d].acquired.device;
         group->members[d].acquired.plugin = &ledger.plugin;
     }
@@ -247,8 +247,7 @@ static void inactive_check(const meta_device *group, const llm_context *ctx, int
     if (ledger.accounts[d].n_call != 0)
         fail_msg("%s: %d allocations on member '%s', which has no share", words,
                  ledger.accounts[d].n_call, member->name);
-    assert_null(member->scratch);
-    assert_null(member->zeros);
+    for (int k = 0; k < META_N_MEMORY; k++) assert_null(member->memory[k]);
     assert_null(member->arena);
     assert_null(weights->members[d]);
     assert_null(cache->members[d]);
@@ -277,10 +276,15 @@ static void member_check(const meta_device *group, const meta_plan *plan, const 
     const account *a = &ledger.accounts[d];
     const uint64_t flags = meta_arena_data(group->n_active);
     const uint64_t arena = group->n_active > 1 ? group->arena->size - flags : 0;
-    const uint64_t compute = a->buffers[TDM_BUFFER_COMPUTE] + a->plans + a->scratch +
+    const uint64_t compute = a->buffers[TDM_BUFFER_COMPUTE] + a->buffers[TDM_BUFFER_INPUT] +
+                             a->buffers[TDM_BUFFER_OUTPUT] + a->plans + a->scratch +
                              arena / (uint64_t)group->n_active + plan->members[d].staging_size;
     double share = share_assigned(group, d);
-    assert_int_equal(member->scratch_size + member->zeros_size, a->buffers[TDM_BUFFER_COMPUTE]);
+    assert_int_equal(member->memory_size[META_MEMORY_SCRATCH] +
+                         member->memory_size[META_MEMORY_ZEROS],
+                     a->buffers[TDM_BUFFER_COMPUTE]);
+    assert_int_equal(member->memory_size[META_MEMORY_INPUT], a->buffers[TDM_BUFFER_INPUT]);
+    assert_int_equal(member->memory_size[META_MEMORY_OUTPUT], a->buffers[TDM_BUFFER_OUTPUT]);
     near_check(words, member->name, "weights", said->weight_size, a->buffers[TDM_BUFFER_WEIGHT]);
     near_check(words, member->name, "cache", said->state_size, a->buffers[TDM_BUFFER_STATE]);
     host_check(plan, d, cache, said, words);

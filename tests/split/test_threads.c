@@ -114,7 +114,7 @@ static void test_blocked_driver(void **state) {
 
 static void test_blocked_upload(void **state) {
     (void)state;
-    blocked("block-upload-in", AWAY);
+    blocked("block-upload-in", AWAY " host-pointer=no");
     blocked("block-upload-in", AWAY " exchange=no host-pointer=no import=no");
 }
 

@@ -77,8 +77,12 @@ static uint8_t *host_address(const meta_member_queue *member_queue, tdm_buffer *
 
 static tdm_status bytes_upload(const meta_member_queue *member_queue, const tdm_binding *to,
                                const void *src, uint64_t size, tdm_error *err) {
-    return meta_member_buffers(member_of(member_queue))
-        ->upload(to->buffer, to->off, src, size, err);
+    uint8_t *host = host_address(member_queue, to->buffer, TDM_ACCESS_WRITE);
+    if (host == NULL)
+        return meta_member_buffers(member_of(member_queue))
+            ->upload(to->buffer, to->off, src, size, err);
+    memcpy(host + to->off, src, size);
+    return TDM_OK;
 }
 
 static tdm_status step_upload(const meta_member_queue *member_queue, meta_plan *plan, int32_t slot,
@@ -115,7 +119,7 @@ tdm_status meta_member_queue_upload(meta_member_queue *member_queue, meta_plan *
         } else if (slot->source == META_SLOT_STEP) {
             status = step_upload(member_queue, plan, i, err);
         } else if (slot->source == META_SLOT_INPUT &&
-                   to->buffer == member_of(member_queue)->scratch) {
+                   to->buffer == member_of(member_queue)->memory[META_MEMORY_INPUT]) {
             const tdm_binding *b = &plan->bindings[tdm_graph_value(plan->graph, slot->value)->slot];
             status = bytes_upload(member_queue, to, b->buffer->host + b->off, to->size, err);
         }

@@ -3,11 +3,11 @@
  * plan.c: gives a plan whose parts are compiled its stages, memory and member plans. The bindings
  * of a run are plan_bind.c's.
  *
- * Each member has one scratch buffer, which all plans share because one plan runs at a time. A plan
- * divides it into three regions:
- *   1. epoch, step block, copied inputs, and outputs: each has bytes that no other value uses;
- *   2. values that cross from one stage to another, or into an exchange that the host performs;
- *   3. temporaries of a stage; all stages use this region from its beginning.
+ * All plans share a member's memory (meta_memory), because one plan runs at a time. Epoch, step block
+ * and copied inputs lie in input memory, outputs in output memory: each has bytes that no other value
+ * uses. A plan divides the scratch into two regions:
+ *   1. values that cross from one stage to another, or into an exchange that the host performs;
+ *   2. temporaries of a stage; all stages use this region from its beginning.
  * A crossing value shares its bytes with no other value from the stage that writes it to the last
  * that reads it. Within a stage such a value is an input or an output, and a device may assume that
  * inputs and outputs overlap nothing.
@@ -100,14 +100,14 @@ static tdm_status stages_make(meta_plan *plan, int32_t d, tdm_error *err) {
 
 /* ---- Memory ---------------------------------------------------------------------------------- */
 
-/* True for slots of region 1. Inputs are among them where the member cannot import host memory, so
- * that they have to be copied before each run. */
+/* True for slots of input and output memory. Inputs are among them where the member does not read the
+ * caller's memory, so that they are copied before each run. */
 static bool is_copied(const meta_member *member, int32_t source) {
     switch (source) {
     case META_SLOT_OUTPUT:
     case META_SLOT_EPOCH:
     case META_SLOT_STEP: return true;
-    case META_SLOT_INPUT: return !TDM_HAS(meta_member_buffers(member), import_host);
+    case META_SLOT_INPUT: return !meta_reads_in_place(member);
     default: return false;
     }
 }
@@ -115,17 +115,16 @@ static bool is_copied(const meta_member *member, int32_t source) {
 static tdm_status fixed_place(meta_plan *plan, int32_t d, tdm_error *err) {
     meta_member_plan *m = &plan->members[d];
     const meta_member *member = &plan->device->members[d];
-    m->epoch_off = m->step_off = NOWHERE;
     for (int32_t i = 0; i < m->part.graph.n_slot; i++) {
         const meta_slot *slot = &m->part.slots[i];
         m->temp_off[i] = NOWHERE;
         if (!is_copied(member, slot->source)) continue;
-        if (!bytes_take(&m->temp_size, slot->size, member->align, &m->temp_off[i]))
+        if (!bytes_take(&m->memory_size[meta_slot_memory(slot->source)], slot->size, member->align,
+                        &m->temp_off[i]))
             return tdm_fail(err, TDM_OUT_OF_RANGE, "member '%s': more than 2^64 bytes",
                             member->name);
-        if (slot->source == META_SLOT_EPOCH) m->epoch_off = m->temp_off[i];
-        if (slot->source == META_SLOT_STEP) m->step_off = m->temp_off[i];
     }
+    m->memory_size[META_MEMORY_ZEROS] = m->part.zeros_size;
     return TDM_OK;
 }
 
@@ -156,14 +155,14 @@ static void lives_find(const meta_part *part, life *lives) {
     }
 }
 
-/* Region 2: values that are used in more than one stage or by an exchange of the host. */
+/* Region 1: values that are used in more than one stage or by an exchange of the host. */
 static tdm_status crossing_place(meta_plan *plan, int32_t d, const life *lives,
                                  tdm_packed *crossing, tdm_error *err) {
     meta_member_plan *m = &plan->members[d];
     const meta_part *part = &m->part;
     uint64_t align = plan->device->members[d].align, from, size = 0;
     int32_t n = 0;
-    if (!bytes_take(&m->temp_size, 0, align, &from))
+    if (!bytes_take(&m->memory_size[META_MEMORY_SCRATCH], 0, align, &from))
         return tdm_fail(err, TDM_OUT_OF_RANGE, "more than 2^64 bytes");
     for (int32_t i = 0; i < part->graph.n_slot; i++) {
         const life *mine = &lives[i];
@@ -174,19 +173,20 @@ static tdm_status crossing_place(meta_plan *plan, int32_t d, const life *lives,
             return tdm_fail(err, TDM_OUT_OF_RANGE, "more than 2^64 bytes");
         crossing[n++] = (tdm_packed){i, mine->first, mine->last, need & ~(align - 1), 0};
     }
-    if (!tdm_pack(crossing, n, &size) || __builtin_add_overflow(from, size, &m->temp_size))
+    if (!tdm_pack(crossing, n, &size) ||
+        __builtin_add_overflow(from, size, &m->memory_size[META_MEMORY_SCRATCH]))
         return tdm_fail(err, TDM_OUT_OF_RANGE, "more than 2^64 bytes");
     for (int32_t i = 0; i < n; i++) m->temp_off[crossing[i].id] = from + crossing[i].off;
     return TDM_OK;
 }
 
-/* Region 3: temporaries of each stage. Devices that hold temporaries themselves need none. */
+/* Region 2: temporaries of each stage. Devices that hold temporaries themselves need none. */
 static tdm_status temps_place(meta_plan *plan, int32_t d, uint64_t *offsets, tdm_error *err) {
     meta_member_plan *m = &plan->members[d];
     const meta_member *member = &plan->device->members[d];
     uint64_t from, need = 0;
     if ((member->info.flags & TDM_DEVICE_HOLDS_TEMPS) != 0) return TDM_OK;
-    if (!bytes_take(&m->temp_size, 0, member->align, &from))
+    if (!bytes_take(&m->memory_size[META_MEMORY_SCRATCH], 0, member->align, &from))
         return tdm_fail(err, TDM_OUT_OF_RANGE, "more than 2^64 bytes");
     for (int32_t s = 0; s < m->n_stage; s++) {
         const meta_stage *stage = &m->stages[s];
@@ -202,7 +202,7 @@ static tdm_status temps_place(meta_plan *plan, int32_t d, uint64_t *offsets, tdm
             m->temp_off[slot] = from + offsets[i];
         }
     }
-    if (__builtin_add_overflow(from, need, &m->temp_size))
+    if (__builtin_add_overflow(from, need, &m->memory_size[META_MEMORY_SCRATCH]))
         return tdm_fail(err, TDM_OUT_OF_RANGE, "more than 2^64 bytes");
     return TDM_OK;
 }
@@ -238,56 +238,52 @@ static tdm_status memory_place(meta_plan *plan, int32_t d, tdm_error *err) {
 /* ---- Growing the shared buffers
  * --------------------------------------------------------------- */
 
-static tdm_status member_alloc(meta_member *member, uint64_t size, tdm_buffer **out,
-                               tdm_error *err) {
+static tdm_status member_alloc(meta_member *member, meta_memory kind, uint64_t size,
+                               tdm_buffer **out, tdm_error *err) {
+    static const tdm_buffer_purpose purposes[META_N_MEMORY] = {
+        [META_MEMORY_SCRATCH] = TDM_BUFFER_COMPUTE,
+        [META_MEMORY_INPUT] = TDM_BUFFER_INPUT,
+        [META_MEMORY_OUTPUT] = TDM_BUFFER_OUTPUT,
+        [META_MEMORY_ZEROS] = TDM_BUFFER_COMPUTE};
     tdm_buffer_params params = {
-        .struct_size = sizeof params, .size = size, .purpose = TDM_BUFFER_COMPUTE};
+        .struct_size = sizeof params, .size = size, .purpose = purposes[kind]};
+    const tdm_buffer_ops *ops = meta_member_buffers(member);
     tdm_error inner = {0};
-    tdm_status status =
-        meta_member_buffers(member)->alloc(member->acquired.device, &params, out, &inner);
+    tdm_status status = ops->alloc(member->acquired.device, &params, out, &inner);
+    if (status != TDM_OK) *out = NULL;
+    if (status == TDM_OK && kind == META_MEMORY_ZEROS) status = ops->fill(*out, 0, size, 0, &inner);
     if (status == TDM_OK) return TDM_OK;
-    *out = NULL;
     return tdm_fail(err, status, "member '%s': %s; a smaller ubatch-size needs less", member->name,
                     inner.message);
 }
 
-static void buffer_replace(meta_device *device, int32_t d, tdm_buffer **buffer, uint64_t *size,
-                           tdm_buffer *grown, uint64_t grown_size) {
+static void memory_replace(meta_device *device, int32_t d, int kind, tdm_buffer *grown,
+                           uint64_t grown_size) {
+    meta_member *member = &device->members[d];
     if (grown == NULL) return;
-    if (*buffer != NULL && !meta_member_is_stuck(device, d))
-        meta_member_buffers(&device->members[d])->free(*buffer);
-    *buffer = grown;
-    *size = grown_size;
+    if (member->memory[kind] != NULL && !meta_member_is_stuck(device, d))
+        meta_member_buffers(member)->free(member->memory[kind]);
+    member->memory[kind] = grown;
+    member->memory_size[kind] = grown_size;
     atomic_fetch_add(&device->generation, 1);
 }
 
 tdm_status meta_plan_grow(meta_plan *plan, tdm_error *err) {
     meta_device *device = plan->device;
-    tdm_buffer *scratch[TDM_MAX_MEMBERS] = {NULL}, *zeros[TDM_MAX_MEMBERS] = {NULL};
+    tdm_buffer *grown[TDM_MAX_MEMBERS][META_N_MEMORY] = {{NULL}};
     tdm_status status = TDM_OK;
-    for (int32_t d = 0; d < device->n_member && status == TDM_OK; d++) {
-        const meta_member_plan *m = &plan->members[d];
-        meta_member *member = &device->members[d];
-        if (!meta_is_active(device, d)) continue;
-        if (m->temp_size > member->scratch_size)
-            status = member_alloc(member, m->temp_size, &scratch[d], err);
-        if (status != TDM_OK || m->part.zeros_size <= member->zeros_size) continue;
-        status = member_alloc(member, m->part.zeros_size, &zeros[d], err);
-        if (status == TDM_OK)
-            status = meta_member_buffers(member)->fill(zeros[d], 0, m->part.zeros_size, 0, err);
-    }
-    for (int32_t d = 0; d < device->n_member; d++) {
-        meta_member *member = &device->members[d];
-        if (status == TDM_OK) {
-            buffer_replace(device, d, &member->scratch, &member->scratch_size, scratch[d],
-                           plan->members[d].temp_size);
-            buffer_replace(device, d, &member->zeros, &member->zeros_size, zeros[d],
-                           plan->members[d].part.zeros_size);
-        } else {
-            if (scratch[d] != NULL) meta_member_buffers(member)->free(scratch[d]);
-            if (zeros[d] != NULL) meta_member_buffers(member)->free(zeros[d]);
+    for (int32_t d = 0; d < device->n_member; d++)
+        for (int k = 0; k < META_N_MEMORY && status == TDM_OK && meta_is_active(device, d); k++)
+            if (plan->members[d].memory_size[k] > device->members[d].memory_size[k])
+                status = member_alloc(&device->members[d], (meta_memory)k,
+                                      plan->members[d].memory_size[k], &grown[d][k], err);
+    for (int32_t d = 0; d < device->n_member; d++)
+        for (int k = 0; k < META_N_MEMORY; k++) {
+            if (status == TDM_OK)
+                memory_replace(device, d, k, grown[d][k], plan->members[d].memory_size[k]);
+            else if (grown[d][k] != NULL)
+                meta_member_buffers(&device->members[d])->free(grown[d][k]);
         }
-    }
     return status;
 }
 

@@ -44,11 +44,10 @@ typedef struct meta_stage {
 typedef struct meta_member_plan {
     meta_part part;
     tdm_queue *queue; /* the member's, of the group's queue that the plan belongs to */
-    /* [n_slot] bytes in the scratch; of INPUT slots too where the member cannot read the caller's
-     * memory; UINT64_MAX for other slots */
+    /* [n_slot] offset in the memory of the slot's source (meta_slot_memory); of INPUT slots only where
+     * the member does not read the caller's memory; UINT64_MAX for other slots */
     uint64_t *temp_off;
-    uint64_t temp_size;           /* bytes of scratch */
-    uint64_t epoch_off, step_off; /* EPOCH and STEP in the scratch; UINT64_MAX = nowhere */
+    uint64_t memory_size[META_N_MEMORY]; /* bytes that the plan needs of each */
     meta_stage *stages;
     int32_t n_stage, cap_stage;
     bool is_direct;   /* the host performs none of its exchanges: one stage */
@@ -102,14 +101,25 @@ typedef tdm_plan meta_plan;
  * node that the group cannot compute. compile.c. Under device->mutex. */
 tdm_status meta_compile(meta_device *device, const tdm_graph *graph, meta_plan **out,
                         tdm_error *err);
-/* Divides the parts into stages and places their values (temp_off, temp_size, zeros_size).
+/* Divides the parts into stages and places their values (temp_off, memory_size).
  * Allocates nothing on any device. A step of meta_plan_prepare, which report.c calls alone. Under
  * device->mutex. */
 tdm_status meta_plan_lay_out(meta_plan *plan, tdm_error *err);
-/* Grows the members' scratch and zeros to what the plan needs. After a failure none has changed.
+/* The memory in which a member keeps values of slots with this source (meta_slot_source). */
+static inline meta_memory meta_slot_memory(int32_t source) {
+    switch (source) {
+    case META_SLOT_EPOCH:
+    case META_SLOT_STEP:
+    case META_SLOT_INPUT: return META_MEMORY_INPUT;
+    case META_SLOT_OUTPUT: return META_MEMORY_OUTPUT;
+    case META_SLOT_ZEROS: return META_MEMORY_ZEROS;
+    default: return META_MEMORY_SCRATCH;
+    }
+}
+/* Grows the members' memory to what the plan needs. After a failure none has changed.
  * Under device->mutex. */
 tdm_status meta_plan_grow(meta_plan *plan, tdm_error *err);
-/* Makes the parts ready to run: grows scratch, zeros and arena, and prepares a member plan for each
+/* Makes the parts ready to run: grows the members' memory and the arena, and prepares a member plan for each
  * stage. plan.c. Under device->mutex. */
 tdm_status meta_plan_prepare(meta_plan *plan, tdm_error *err);
 /* Points every stage's bindings at the caller's buffers and binds the members' plans.

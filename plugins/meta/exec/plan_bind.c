@@ -87,8 +87,8 @@ static tdm_status slice_bind(const meta_plan *plan, int32_t d, const meta_slot *
     return TDM_OK;
 }
 
-/* Binds an input in place where the member can read the caller's memory, else to the scratch. Sets
- * *has_grown where that needs more scratch than the plan had: the scratch must then grow and the
+/* Binds an input in place where the member can read the caller's memory, else to input memory. Sets
+ * *has_grown where that needs more than the plan had: the memory must then grow and the
  * bindings be derived again. */
 static tdm_status input_bind(meta_plan *plan, int32_t d, int32_t index, tdm_binding *out,
                              bool *has_grown, tdm_error *err) {
@@ -106,13 +106,14 @@ static tdm_status input_bind(meta_plan *plan, int32_t d, int32_t index, tdm_bind
     }
     if (m->temp_off[index] == NOWHERE) {
         uint64_t off;
-        if (__builtin_add_overflow(m->temp_size, member->align - 1, &off) ||
-            __builtin_add_overflow(off & ~(member->align - 1), slot->size, &m->temp_size))
-            return tdm_fail(err, TDM_OUT_OF_RANGE, "group: more than 2^64 bytes of scratch");
-        m->temp_off[index] = m->temp_size - slot->size;
+        uint64_t *end = &m->memory_size[META_MEMORY_INPUT];
+        if (__builtin_add_overflow(*end, member->align - 1, &off) ||
+            __builtin_add_overflow(off & ~(member->align - 1), slot->size, end))
+            return tdm_fail(err, TDM_OUT_OF_RANGE, "group: more than 2^64 bytes of inputs");
+        m->temp_off[index] = *end - slot->size;
         *has_grown = true;
     }
-    *out = (tdm_binding){member->scratch, m->temp_off[index], slot->size};
+    *out = (tdm_binding){member->memory[META_MEMORY_INPUT], m->temp_off[index], slot->size};
     return TDM_OK;
 }
 
@@ -147,10 +148,13 @@ static tdm_status slot_bind(meta_plan *plan, int32_t d, int32_t index, bool *has
     case META_SLOT_STATE: return slice_bind(plan, d, slot, out, err);
     case META_SLOT_INPUT: return input_bind(plan, d, index, out, has_grown, err);
     case META_SLOT_ARENA: *out = (tdm_binding){member->arena, 0, slot->size}; return TDM_OK;
-    case META_SLOT_ZEROS: *out = (tdm_binding){member->zeros, 0, slot->size}; return TDM_OK;
+    case META_SLOT_ZEROS:
+        *out = (tdm_binding){member->memory[META_MEMORY_ZEROS], 0, slot->size};
+        return TDM_OK;
     default:
         if (m->temp_off[index] != NOWHERE)
-            *out = (tdm_binding){member->scratch, m->temp_off[index], slot->size};
+            *out = (tdm_binding){member->memory[meta_slot_memory(slot->source)], m->temp_off[index],
+                                 slot->size};
         return TDM_OK;
     }
 }
@@ -222,7 +226,7 @@ static tdm_status plan_bind(meta_plan *plan, tdm_error *err) {
     plan->is_bound = false;
     bool has_grown = false;
     tdm_status status = slots_bind(plan, &has_grown, err);
-    /* The second pass adds nothing, so it finds enough scratch. */
+    /* The second pass adds nothing, so it finds enough memory. */
     if (status == TDM_OK && has_grown) status = meta_plan_grow(plan, err);
     if (status == TDM_OK && has_grown) status = slots_bind(plan, &has_grown, err);
     if (status != TDM_OK) return status;

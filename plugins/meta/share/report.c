@@ -416,7 +416,9 @@ static tdm_status member_fill(const meta_plan *plan, int32_t d, tdm_split_member
     if (status == TDM_OK) status = states_weigh(device, plan->graph, d, out, err);
     if (status == TDM_OK) status = plans_weigh(plan, d, &whole, &out->crossing_size, err);
     if (status == TDM_OK) status = group_states_weigh(plan, d, out, err);
-    out->compute_size = whole + plan->members[d].temp_size;
+    const uint64_t *own = plan->members[d].memory_size;
+    out->compute_size =
+        whole + own[META_MEMORY_SCRATCH] + own[META_MEMORY_INPUT] + own[META_MEMORY_OUTPUT];
     if (status == TDM_OK) status = whole_weigh(plan, d, &out->whole_size, err);
     out->whole_size += whole;
     return status;
