@@ -475,7 +475,10 @@ static tdm_status parts_make(probe *p, probe_part **parts, int32_t *n_out, tdm_e
     for (int32_t d = 0, rank = 0; d < device->n_member; d++) {
         if (!meta_is_active(device, d)) continue;
         int32_t own = rank++;
-        if ((device->members[d].info.flags & TDM_DEVICE_HAS_EXCHANGE) == 0) continue;
+        const tdm_device_info *info = &device->members[d].info;
+        /* A device whose kernels must not wait cannot perform a whole exchange. */
+        if ((info->flags & TDM_DEVICE_HAS_EXCHANGE) == 0 || info->exchange_wait_max_ns == 0)
+            continue;
         probe_part *t = meta_alloc(device->host, sizeof *t);
         if (t == NULL) return meta_no_memory("to test exchanges", err);
         tdm_error why = {0};

@@ -156,7 +156,7 @@ static void device_close(tdm_device *d) {
 static tdm_status device_get_info(tdm_device *d, tdm_device_info *info_out, tdm_error *err) {
     tdm_status status = discrete_behind->device->get_info(d->lent.device, info_out, err);
     if (status != TDM_OK) return status;
-    uint32_t kept = d->exchanges ? TDM_DEVICE_HAS_EXCHANGE : 0u;
+    uint32_t kept = TDM_DEVICE_IS_REPRODUCIBLE | (d->exchanges ? TDM_DEVICE_HAS_EXCHANGE : 0u);
     snprintf(info_out->name, sizeof info_out->name, "discrete0");
     info_out->flags = (info_out->flags & kept) | TDM_DEVICE_HOLDS_TEMPS;
     info_out->n_thread = 0;
