@@ -239,7 +239,7 @@ static tdm_status inputs_write(const tdm_schedule *c, const tdm_io *inputs, int3
     for (int32_t i = 0; i < n_input; i++) {
         tdm_status status = io_check(c, &inputs[i], TDM_VALUE_INPUT, err);
         if (status != TDM_OK) return status;
-        if (inputs[i].size == 0) continue; /* an empty graph has no memory */
+        if (inputs[i].size == 0) continue;
         int32_t slot = tdm_graph_value(c->graph, inputs[i].value)->slot;
         for (int32_t d = 0; d < c->scratch->n_dev; d++) {
             uint64_t off = c->stages.off[d][slot];

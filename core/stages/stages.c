@@ -95,8 +95,10 @@ void tdm_stage_memory_free(tdm_stage_memory *memory) {
     memset(memory, 0, sizeof *memory);
 }
 
-static uint64_t round_up(uint64_t size, uint64_t align) {
-    return (size + align - 1) / align * align;
+/* The room that `size` bytes take. A value without bytes takes some too: a node that uses it must be
+ * bound to a buffer, and memory without bytes has none. */
+static uint64_t room(uint64_t size, uint64_t align) {
+    return size > 0 ? (size + align - 1) / align * align : align;
 }
 
 /* What of the stages' memory a slot lies in. */
@@ -116,7 +118,7 @@ static tdm_status border_place(tdm_stages *st, int32_t d, tdm_packed *things, td
     for (int32_t i = 0; i < st->cut.graph->n_slot; i++) {
         const tdm_cut_slot *slot = &st->cut.slots[i];
         if ((slot->devs & 1u << d) == 0) continue;
-        uint64_t size = round_up(slot->size, st->devs[d].align);
+        uint64_t size = room(slot->size, st->devs[d].align);
         if (size < slot->size)
             return tdm_fail(err, TDM_OUT_OF_RANGE, "stages: '%s' has more than 2^64 bytes",
                             tdm_cut_slot_name(&st->cut, i));
@@ -147,7 +149,7 @@ static tdm_status weights_place(tdm_stages *st, tdm_error *err) {
         if (status != TDM_OK) return status;
         st->weights[i].desc = desc;
         st->off[copy->to][copy->slot] = st->border_size[copy->to];
-        st->border_size[copy->to] += round_up(size, st->devs[copy->to].align);
+        st->border_size[copy->to] += room(size, st->devs[copy->to].align);
         uint64_t staging = slot->size < TDM_STAGING_SIZE ? slot->size : TDM_STAGING_SIZE;
         if (staging < row) staging = row;
         if (st->staging_size < staging) st->staging_size = staging;
@@ -165,6 +167,8 @@ static tdm_status temps_place(tdm_stages *st, tdm_error *err) {
         tdm_status status =
             tdm_graph_plan_memory(stage->graph, dev->align, st->execs[s].temp_off, &size, err);
         if (status != TDM_OK) return status;
+        for (int32_t i = 0; i < stage->graph->n_slot && size == 0; i++)
+            if (st->execs[s].temp_off[i] != TDM_NO_PLACE) size = dev->align; /* all are empty */
         if (most[stage->dev] < size) most[stage->dev] = size;
     }
     for (int32_t d = 0; d < st->n_dev; d++) st->need[d] = st->border_size[d] + most[d];

@@ -253,10 +253,15 @@ static const tdm_binding *result_place(const meta_member_queue *member_queue,
                                        const meta_member_plan *m, int32_t value, uint8_t **staging,
                                        void **out) {
     if (value < 0) return NULL;
-    const tdm_binding *y = &m->slot_bindings[meta_part_value(&m->part, value)->slot];
+    int32_t slot = meta_part_value(&m->part, value)->slot;
+    const tdm_binding *y = &m->slot_bindings[slot];
+    *out = *staging;
+    if (m->part.slots[slot].size == 0) return NULL; /* a value without bytes needs no place */
     uint8_t *host = host_address(member_queue, y->buffer, TDM_ACCESS_WRITE);
-    *out = host != NULL ? host + y->off : *staging;
-    if (host != NULL) return NULL;
+    if (host != NULL) {
+        *out = host + y->off;
+        return NULL;
+    }
     *staging += (y->size + 63) / 64 * 64;
     return y;
 }
