@@ -221,7 +221,7 @@ static void fewer_heads_than_members(void **state) {
     int64_t lo[MAX_MEMBER], hi[MAX_MEMBER];
     /* heads: two members get none. */
     group_open(4, even);
-    group.options.attention = META_ATTENTION_HEADS;
+    group.attention = META_ATTENTION_HEADS;
     graph_begin();
     attention a = add_attention(7, 0, 2, true);
     prepare();
@@ -231,7 +231,7 @@ static void fewer_heads_than_members(void **state) {
     /* replicate and sequence: two members hold each KV head. */
     for (int mode = META_ATTENTION_REPLICATE; mode <= META_ATTENTION_SEQUENCE; mode++) {
         group_open(4, even);
-        group.options.attention = (meta_attention)mode;
+        group.attention = (meta_attention)mode;
         prepare();
         EXPECT_CUT(&a.q_desc, 0, {0, 128}, {128, 256}, {256, 384}, {384, 512});
         EXPECT_CUT(&a.o_desc, 0, {0, 128}, {128, 256}, {256, 384}, {384, 512});
@@ -243,21 +243,21 @@ static void fewer_heads_than_members(void **state) {
     /* What a member wishes for the rows of a head that is only held whole does not make cuts of
      * query heads coarser. */
     group_open(4, even);
-    group.options.attention = META_ATTENTION_REPLICATE;
+    group.attention = META_ATTENTION_REPLICATE;
     member_units[0][1] = 64;
     prepare();
     assert_int_equal(assigned_of(&a.q).granule, 1);
     group_close();
     /* A head that straddles: three members, two units of four. */
     group_open(3, even);
-    group.options.attention = META_ATTENTION_REPLICATE;
+    group.attention = META_ATTENTION_REPLICATE;
     prepare();
     EXPECT_CUT(&a.q_desc, 0, {0, 192}, {192, 384}, {384, 512});
     EXPECT_CUT(&a.k_desc, 0, {0, 64}, {0, 128}, {64, 128});
     group_close();
     /* Enough heads: whole ones in every mode; without a cache there is nothing to keep whole. */
     group_open(2, even);
-    group.options.attention = META_ATTENTION_REPLICATE;
+    group.attention = META_ATTENTION_REPLICATE;
     prepare();
     assert_int_equal(assigned_of(&a.q).granule, 4);
     group_close();
@@ -557,7 +557,7 @@ static void random_partitions_keep_to_units(void **state) {
         for (int32_t d = 0; d < n_member; d++) share[d] = (double)random_below(4);
         share[random_below(n_member)] += 1;
         group_open(n_member, share);
-        group.options.attention = (meta_attention)random_below(3);
+        group.attention = (meta_attention)random_below(3);
         for (int32_t d = 0; d < n_member; d++)
             for (int k = 0; k < TDM_MAX_DIMS; k++) member_units[d][k] = 1 + random_below(4);
         graph_begin();
