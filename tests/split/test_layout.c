@@ -538,7 +538,8 @@ static void bad_layouts_are_refused(void **state) {
     bad = good, bad.n_member = 0, expect_refusal(&bad, "0 members");
     bad = good, bad.n_member = 65, expect_refusal(&bad, "65 members");
     bad = good, bad.n_segment = 0, expect_refusal(&bad, "0 segments");
-    bad = good, bad.n_segment = 5, expect_refusal(&bad, "5 segments");
+    assert_int_equal(TDM_MAX_SEGMENTS, 8);
+    bad = good, bad.n_segment = 9, expect_refusal(&bad, "9 segments");
     bad = good, bad.outer = -1, expect_refusal(&bad, "below 0");
     bad = good, bad.inner = -4, expect_refusal(&bad, "below 0");
     bad = good, bad.segments[0].n_unit = -1, expect_refusal(&bad, "-1 units");
@@ -548,11 +549,14 @@ static void bad_layouts_are_refused(void **state) {
     expect_refusal(&bad, "no member holds elements 12 to 16");
     bad = good, bad.outer = INT64_MAX / 8, expect_refusal(&bad, "counted");
     bad = good, bad.inner = INT64_MAX / 2, expect_refusal(&bad, "counted");
+    /* Member 1 alone has what comes before and after member 0's part of a segment, which takes two
+     * segments or more. The lengths differ, so that the pattern does not repeat. */
     bad = good, bad.segments[0].lo[0] = 1, bad.segments[0].hi[0] = 2, bad.segments[0].lo[1] = 0;
-    bad.segments[1] = bad.segments[2] = bad.segments[3] = bad.segments[0];
-    bad.segments[1].n_unit++, bad.segments[1].hi[1]++;
-    bad.segments[2].n_unit += 2, bad.segments[2].hi[1] += 2;
-    bad.n_segment = 4, expect_refusal(&bad, "ascending");
+    for (int32_t s = 1; s < TDM_MAX_SEGMENTS; s++) {
+        bad.segments[s] = bad.segments[0];
+        bad.segments[s].n_unit += s, bad.segments[s].hi[1] += s;
+    }
+    bad.n_segment = TDM_MAX_SEGMENTS, expect_refusal(&bad, "ascending");
     meta_layout_replicated(3, TDM_REPLICA_EXACT, &bad);
     bad.replica = 7, expect_refusal(&bad, "replicated");
 }
