@@ -118,8 +118,8 @@ static int32_t split_by_slices(meta_compiler *c, int32_t variant, const meta_cut
 /* ---- Gathering ---- */
 
 /* Whether parts of a variant can be moved to other members. It fails for weights in a device's
- * private layout, of which no view can be taken, and for a cut inside quantised blocks, where no
- * view can begin. */
+ * private layout, of which no view can be taken, and for quantised values that are cut inside a block,
+ * where no view can begin, or into several segments, because CONCAT joins no blocks. */
 static bool is_movable(meta_compiler *c, int32_t variant) {
     const tdm_value *v = meta_value(c, meta_variant_at(c, variant)->value);
     const char *name = tdm_graph_value_name(c->graph, meta_variant_at(c, variant)->value);
@@ -132,6 +132,13 @@ static bool is_movable(meta_compiler *c, int32_t variant) {
                          name);
     if (block_len == 1 || !meta_variant_cut(c, variant, meta_variant_at(c, variant)->value, &cut))
         return true;
+    int32_t n_joined = 0;
+    for (int32_t s = 0; s < cut.n_segment; s++) n_joined += cut.segments[s].n_unit > 0;
+    if (n_joined > 1)
+        return meta_fail(c, TDM_UNSUPPORTED,
+                         "'%s' is cut into %d segments of blocks of %s, which cannot be joined, "
+                         "and stays so",
+                         name, (int)n_joined, tdm_type_name((tdm_type)v->type));
     for (int32_t s = 0; s < cut.n_segment && cut.axis == 0; s++)
         for (int32_t d = 0; d < c->n_member; d++)
             if (cut.segments[s].lo[d] % block_len != 0 || cut.segments[s].hi[d] % block_len != 0)
