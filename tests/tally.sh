@@ -61,3 +61,18 @@ expect() {
     fi
     ok
 }
+
+# steady_counters LEAST MOST WHAT: the counters in $work/counters, which `tandem run --profile` printed
+# for devices whose memory is the host's. In steady decoding nothing is built, planned, allocated, bound
+# or copied; a token takes LEAST to MOST submissions, and the host waits as often.
+steady_counters() {
+    if awk -v least="$1" -v most="$2" '
+        { name = $1; for (i = 2; i < NF - 1; i++) name = name " " $i; value[name] = $NF }
+        END {
+            n = split("graphs built,graphs hashed,graphs planned,allocations,bytes allocated,binds," \
+                      "uploads,downloads", zeros, ",")
+            for (i = 1; i <= n; i++) if (value[zeros[i]] != "0") exit 1
+            exit !(NR == n + 2 && value["submissions"] == value["host waits"] &&
+                   value["submissions"] >= least && value["submissions"] <= most)
+        }' "$work/counters"; then ok; else fail "counters $3: $(cat "$work/err")"; fi
+}
