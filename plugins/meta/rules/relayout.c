@@ -118,8 +118,8 @@ static int32_t split_by_slices(meta_compiler *c, int32_t variant, const meta_cut
 /* ---- Gathering ---- */
 
 /* Whether parts of a variant can be moved to other members. It fails for weights in a device's
- * private layout, of which no view can be taken, and for quantised values that are cut inside a block,
- * where no view can begin, or into several segments, because CONCAT joins no blocks. */
+ * private layout, of which no view can be taken, and for quantised values that are cut inside a
+ * block, where no view can begin, or into several segments, because CONCAT joins no blocks. */
 static bool is_movable(meta_compiler *c, int32_t variant) {
     const tdm_value *v = meta_value(c, meta_variant_at(c, variant)->value);
     const char *name = tdm_graph_value_name(c->graph, meta_variant_at(c, variant)->value);
