@@ -135,7 +135,7 @@ static void tale_tell(tale *t) {
 
 static tale tale_run(const char *path, tdm_open_device *dev, int setup, bool is_in_host) {
     /* Of these draws few elements of a cache of 4 or 5 bits lie so near the middle of two codes that
-     * a difference in the last bit rounds them to the other. Of the values of q4_0 none does. */
+     * a difference in the last bit rounds them to the other. */
     tale t = {.random = 2};
     llm_model *model = rig_model(path, dev);
     t.n_vocab = model->hparams.n_vocab;
