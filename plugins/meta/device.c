@@ -88,6 +88,9 @@ static tdm_status member_open(meta_device *device, int32_t d, tdm_error *err) {
         status = acquired.plugin->device == &meta_device_ops
                      ? meta_claims_add_group(&device->claims, &acquired.device->claims, &inner)
                      : meta_claims_add_device(&device->claims, member->name, &inner);
+    if (acquired.plugin != NULL && acquired.plugin->device != &meta_device_ops &&
+        (member->info.flags & TDM_DEVICE_IS_GROUP) != 0)
+        device->claims.is_off = true;
     if (status != TDM_OK)
         return tdm_fail(err, status, "member %d of the group, '%s': %s", (int)d + 1, member->name,
                         inner.message);

@@ -102,9 +102,11 @@ void meta_claims_clear(meta_claims *claims) {
 }
 
 void meta_claims_lock(const meta_claims *claims) {
-    for (int32_t i = 0; i < claims->n; i++) pthread_mutex_lock(&claims->claims[i]->mutex);
+    for (int32_t i = 0; i < claims->n && !claims->is_off; i++)
+        pthread_mutex_lock(&claims->claims[i]->mutex);
 }
 
 void meta_claims_unlock(const meta_claims *claims) {
-    for (int32_t i = claims->n - 1; i >= 0; i--) pthread_mutex_unlock(&claims->claims[i]->mutex);
+    for (int32_t i = claims->n - 1; i >= 0 && !claims->is_off; i--)
+        pthread_mutex_unlock(&claims->claims[i]->mutex);
 }

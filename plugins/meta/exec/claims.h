@@ -7,7 +7,8 @@
  * releases them when it has ended.
  *
  * A member that is a group has its devices claimed by the outer group; its own runs then claim
- * nothing.
+ * nothing. Behind an adapter of the core the devices of such a member are not known: the outer group
+ * then claims nothing, and the inner one claims its own.
  */
 #ifndef TANDEM_META_CLAIMS_H
 #define TANDEM_META_CLAIMS_H
@@ -31,6 +32,7 @@ typedef struct meta_claims {
     meta_registry *registry;
     meta_claim **claims; /* [n] each once, in order */
     int32_t n, capacity;
+    bool is_off; /* the devices of a member are not known: lock and unlock do nothing */
 } meta_claims;
 
 /* [setup] */

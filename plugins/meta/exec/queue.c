@@ -434,8 +434,10 @@ static tdm_status plan_run(tdm_queue *queue, const queue_job *job, tdm_error *er
         if (is_idle(queue, &queue->member_queues[i]))
             atomic_store(&queue->member_queues[i].is_done, true);
     }
+    /* The threads of a broken group may still read the plan and the areas of the run that broke it. */
+    if (status != TDM_OK) return status;
     queue->plan = job->plan;
-    if (status == TDM_OK) status = threads_provide(queue, err);
+    status = threads_provide(queue, err);
     if (status != TDM_OK) return status;
     epoch_advance(device);
     queue->epoch = device->epoch;
@@ -450,7 +452,9 @@ static tdm_status plan_run(tdm_queue *queue, const queue_job *job, tdm_error *er
         status = tdm_fail(err, said, "%s", own.message);
     if (!device->is_broken) meta_arena_calm(device);
     times_note(queue, begin_ns);
-    device->exchange_base = (device->exchange_base + (uint32_t)job->plan->n_exchange) & INT32_MAX;
+    if (!device->is_broken)
+        device->exchange_base =
+            (device->exchange_base + (uint32_t)job->plan->n_exchange) & INT32_MAX;
     if (status == TDM_OK) status = meta_replicas_check(job->plan, err);
     if (status == TDM_OK) status = meta_outputs_deliver(job->plan, err);
     return status;
