@@ -239,15 +239,17 @@ static attention_case random_case(uint64_t *seed, tdm_type type_k, tdm_type type
     return c;
 }
 
-/* All pairs of types, each with shapes of its own. */
+/* All pairs of types, each with shapes of its own. Where each pair has pipelines to compile, a third of
+ * them, in which every type is K and is V: the kernels load K and V by functions of their own. */
 static void test_pairs(void **state) {
     uint64_t seed = 20260101;
+    int step = getenv("OP_CASE_PLUGIN") != NULL ? 3 : 1;
     (void)state;
     print_message("seed %llu\n", (unsigned long long)seed);
     for (int k = 0; k < TDM_KV_TYPE_COUNT; k++) {
         for (int v = 0; v < TDM_KV_TYPE_COUNT; v++) {
             attention_case c = random_case(&seed, kv_types[k], kv_types[v]);
-            run_default(&c, &seed);
+            if ((k + v) % step == 0) run_default(&c, &seed);
         }
     }
 }
