@@ -18,7 +18,7 @@ if ! ninja -C build-run >build-run/build.log 2>&1; then
 fi
 tandem=build-run/runner/tandem
 # "vulkan0  vulkan  0  7.98 GiB of 8.00 GiB  NAME": the first GPU; "-" stands for none.
-gpu=$("$tandem" devices | awk '$2 == "vulkan" && $1 != "-" { print $1; exit }')
+gpu=$("$tandem" devices | awk '$2 == "vulkan" && $3 ~ /^[0-9]+$/ { print $1; exit }')
 if [ -n "$gpu" ]; then
     config=conf/cpu-and-vulkan.ini
     echo "GPU found: $("$tandem" devices | awk -v name="$gpu" '$1 == name')"
