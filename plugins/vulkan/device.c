@@ -187,7 +187,7 @@ static uint32_t least(uint32_t limit, uint32_t option) {
     return option != 0 && option < limit ? option : limit;
 }
 
-/* What the planner is told. Needs device->required_subgroup. */
+/* Fills the facts that the planner reads. device->required_subgroup is set. */
 static void target_fill(vk_device *device) {
     const vk_facts *facts = device->facts;
     const VkPhysicalDeviceLimits *limits = &facts->properties.limits;

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/tensor_part.h"
 #include "plugins/gpu/layout/page.h"
 #include "plugins/gpu/layout/weight.h"
 #include "plugins/vulkan/transfer.h"
@@ -17,20 +18,7 @@ enum {
 /* Reads the caller's description and refuses what no layout could hold. */
 static tdm_status desc_read(const tdm_tensor_desc *theirs, tdm_tensor_desc *desc, tdm_error *err) {
     vk_struct_read(desc, sizeof *desc, theirs);
-    tdm_type_info type = tdm_type_get_info(desc->type);
-    if (type.name == NULL)
-        return tdm_fail(err, TDM_UNSUPPORTED, "tensor: type %d is unknown", (int)desc->type);
-    uint64_t size = (uint64_t)type.block_size;
-    for (int i = 0; i < TDM_MAX_DIMS; i++) {
-        int64_t n = desc->ne[i];
-        if (n < 0 || (i == 0 && n % type.block_len != 0))
-            return tdm_fail(err, TDM_INVALID_ARGUMENT,
-                            "tensor: %lld is no length of axis %d in type %s", (long long)n, i,
-                            type.name);
-        if (n > 0 && (__builtin_mul_overflow(size, (uint64_t)n, &size) || size > INT64_MAX))
-            return tdm_fail(err, TDM_INVALID_ARGUMENT, "tensor: larger than any memory");
-    }
-    return TDM_OK;
+    return tdm_tensor_desc_check(desc, err);
 }
 
 tdm_status vk_tensor_size(tdm_device *device, const tdm_tensor_desc *desc, uint64_t *size_out,
@@ -52,19 +40,8 @@ static tdm_status part_check(const tdm_buffer *buffer, uint64_t off, const tdm_t
     tdm_status status = desc_read(theirs, desc, err);
     if (status == TDM_OK) status = vk_tensor_size(buffer->device, desc, &size, err);
     if (status == TDM_OK) status = vk_range_check(buffer, "tensor", off, size, err);
-    if (status != TDM_OK) return status;
-    int64_t n_row_all = tdm_shape_rows(desc->ne), len = tdm_type_get_info(desc->type).block_len;
-    if (row_first < 0 || n_row < 0 || row_first > n_row_all || n_row > n_row_all - row_first)
-        return tdm_fail(err, TDM_OUT_OF_RANGE, "tensor: rows %lld and %lld more, of %lld",
-                        (long long)row_first, (long long)n_row, (long long)n_row_all);
-    if (col_first < 0 || n_col < 0 || col_first > desc->ne[0] || n_col > desc->ne[0] - col_first)
-        return tdm_fail(err, TDM_OUT_OF_RANGE, "tensor: columns %lld and %lld more, of %lld",
-                        (long long)col_first, (long long)n_col, (long long)desc->ne[0]);
-    if (col_first % len != 0 || n_col % len != 0)
-        return tdm_fail(err, TDM_INVALID_ARGUMENT,
-                        "tensor: columns %lld and %lld more are not whole blocks of %s",
-                        (long long)col_first, (long long)n_col, tdm_type_name(desc->type));
-    return TDM_OK;
+    return status == TDM_OK ? tdm_tensor_part_check(desc, row_first, n_row, col_first, n_col, err)
+                            : status;
 }
 
 /* The layout of a described tensor. */
@@ -93,52 +70,35 @@ static int64_t rows_each(const gpu_weight_layout *layout, const gpu_weight_part 
     return n;
 }
 
-static tdm_status packed_upload(tdm_buffer *buffer, uint64_t off, const gpu_weight_layout *layout,
-                                const gpu_weight_part *part, const uint8_t *src, uint64_t row_pitch,
-                                tdm_error *err) {
+/* Converts a part on its way: from the rows at `src` to the buffer or, where src is NULL, from the
+ * buffer to the rows at `dst`. */
+static tdm_status packed_move(tdm_buffer *buffer, uint64_t off, const gpu_weight_layout *layout,
+                              const gpu_weight_part *part, const uint8_t *src, uint8_t *dst,
+                              uint64_t row_pitch, tdm_error *err) {
+    vk_device *device = buffer->device;
     uint64_t size;
     int64_t n_each = rows_each(layout, part, &size);
     tdm_status status = TDM_OK;
     void *packed = malloc((size_t)size);
     if (packed == NULL)
         return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "%s: no memory to convert a tensor",
-                        buffer->device->name);
+                        device->name);
     for (int64_t r = 0; r < part->n_row && status == TDM_OK; r += n_each) {
-        gpu_weight_part some = *part;
-        some.row_first += r;
-        some.n_row = n_each < part->n_row - r ? n_each : part->n_row - r;
-        for (int plane = 0; plane < layout->n_plane && status == TDM_OK; plane++) {
-            gpu_weight_runs runs = gpu_weight_runs_get(layout, plane, &some);
-            gpu_weight_pack(layout, plane, &some, src + (uint64_t)r * row_pitch, row_pitch, packed);
-            const vk_runs where = runs_at(&runs, off);
-            status = vk_upload_runs(buffer->device, &buffer->memory, &where, packed, err);
-        }
-    }
-    free(packed);
-    return status;
-}
-
-static tdm_status packed_download(tdm_buffer *buffer, uint64_t off, const gpu_weight_layout *layout,
-                                  const gpu_weight_part *part, uint8_t *dst, uint64_t row_pitch,
-                                  tdm_error *err) {
-    uint64_t size;
-    int64_t n_each = rows_each(layout, part, &size);
-    tdm_status status = TDM_OK;
-    void *packed = malloc((size_t)size);
-    if (packed == NULL)
-        return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "%s: no memory to convert a tensor",
-                        buffer->device->name);
-    for (int64_t r = 0; r < part->n_row && status == TDM_OK; r += n_each) {
+        uint64_t row_off = (uint64_t)r * row_pitch;
         gpu_weight_part some = *part;
         some.row_first += r;
         some.n_row = n_each < part->n_row - r ? n_each : part->n_row - r;
         for (int plane = 0; plane < layout->n_plane && status == TDM_OK; plane++) {
             gpu_weight_runs runs = gpu_weight_runs_get(layout, plane, &some);
             const vk_runs where = runs_at(&runs, off);
-            status = vk_download_runs(buffer->device, &buffer->memory, &where, packed, err);
-            if (status == TDM_OK)
-                gpu_weight_unpack(layout, plane, &some, packed, dst + (uint64_t)r * row_pitch,
-                                  row_pitch);
+            if (src != NULL) {
+                gpu_weight_pack(layout, plane, &some, src + row_off, row_pitch, packed);
+                status = vk_upload_runs(device, &buffer->memory, &where, packed, err);
+            } else {
+                status = vk_download_runs(device, &buffer->memory, &where, packed, err);
+                if (status == TDM_OK)
+                    gpu_weight_unpack(layout, plane, &some, packed, dst + row_off, row_pitch);
+            }
         }
     }
     free(packed);
@@ -158,7 +118,7 @@ tdm_status vk_tensor_upload(tdm_buffer *buffer, uint64_t off, const tdm_tensor_d
     if (status != TDM_OK || n_row == 0 || n_col == 0) return status;
     const gpu_weight_part part = gpu_weight_part_get(&layout, row_first, n_row, col_first, n_col);
     if (memory->mapped == NULL)
-        return packed_upload(buffer, off, &layout, &part, src, row_pitch, err);
+        return packed_move(buffer, off, &layout, &part, src, NULL, row_pitch, err);
     gpu_weight_store(&layout, &part, src, row_pitch, memory->mapped + off);
     return vk_memory_flush(buffer->device, memory, off, layout.size, err);
 }
@@ -174,7 +134,7 @@ tdm_status vk_tensor_download(tdm_buffer *buffer, uint64_t off, const tdm_tensor
     if (status != TDM_OK || n_row == 0 || n_col == 0) return status;
     const gpu_weight_part part = gpu_weight_part_get(&layout, row_first, n_row, col_first, n_col);
     if (memory->mapped == NULL || !memory->is_cached)
-        return packed_download(buffer, off, &layout, &part, dst, row_pitch, err);
+        return packed_move(buffer, off, &layout, &part, NULL, dst, row_pitch, err);
     status = vk_memory_invalidate(buffer->device, memory, off, layout.size, err);
     if (status == TDM_OK) gpu_weight_load(&layout, &part, memory->mapped + off, dst, row_pitch);
     return status;

@@ -4,7 +4,6 @@
  * wire type and way for sources to lie, bit for bit against sums written down here; epochs that
  * wrap, arenas that are used again and again, members that are missing, and aborts.
  */
-#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdatomic.h>
@@ -13,222 +12,13 @@
 
 #include <cmocka.h>
 
-#include "bench/exchange_scene.h"
 #include "core/runtime.h"
 #include "quant/convert.h"
+#include "tests/kernels/exchange_data.h"
 #include "tests/support/random.h"
 
 #define GUARD_BYTE 0x5a
-enum { MAX_RANK = SCENE_MAX_MEMBER, MAX_NODE = 3, N_CASE = 60, LINE = 64, MAX_COUNT = 200000 };
-
-static uint64_t seed;
-
-static uint64_t random_next(void) {
-    return random_u64(&seed);
-}
-
-static int64_t random_below(int64_t n) {
-    return (int64_t)(random_next() >> 1) % n;
-}
-
-static void must(tdm_status status, const tdm_error *err) {
-    if (status != TDM_OK) fail_msg("%s: %s", tdm_status_text(status), err->message);
-}
-
-static void *memory(size_t size) {
-    void *p = calloc(1, size + 1);
-    if (p == NULL) fail_msg("no memory");
-    return p;
-}
-
-/* ---- What must come out ---------------------------------------------------------------------- */
-
-static float number_random(bool with_extremes) {
-    static const uint32_t bits[] = {0x7fc00000, 0xffc00001, 0x7f800001, 0x7f800000, 0xff800000,
-                                    0x00000001, 0x80000001, 0x007fffff, 0x00800000, 0x80800000,
-                                    0x80000000, 0x7f7fffff, 0xff7fffff, 0x80400000, 0x00400000};
-    if (with_extremes && random_below(8) == 0)
-        return tdm_f32_from_bits(bits[random_below((int64_t)(sizeof bits / sizeof bits[0]))]);
-    float x = (float)(int64_t)(random_next() >> 40) * 0x1p-23f - 1.0f;
-    return random_below(4) == 0 ? x * 0x1p-20f : x;
-}
-
-/* What a member's x, residual and result are in one run. */
-typedef struct rank_data {
-    uint8_t *x;
-    float *crossed; /* of sums: x as it crossed the wire */
-    float *residual;
-    uint8_t *want;
-    size_t want_size;
-} rank_data;
-
-typedef struct run_data {
-    rank_data ranks[MAX_NODE][MAX_RANK];
-} run_data;
-
-static bool is_sender(const scene_node *n, int32_t rank) {
-    return (n->params.senders >> rank & 1) != 0;
-}
-
-static void crossed_make(const scene_node *n, rank_data *d, int64_t count) {
-    tdm_type wire = (tdm_type)n->params.wire_type;
-    int64_t len = (count + 31) / 32 * 32;
-    float *padded = memory((size_t)len * sizeof(float));
-    uint8_t *bytes = memory((size_t)len * sizeof(float));
-    d->crossed = memory((size_t)len * sizeof(float));
-    memcpy(padded, d->x, (size_t)count * sizeof(float));
-    assert_int_equal(tdm_row_quantize(wire, padded, bytes, len, NULL), TDM_OK);
-    assert_int_equal(tdm_row_dequantize(wire, bytes, d->crossed, len), TDM_OK);
-    free(padded);
-    free(bytes);
-}
-
-/* Element `at` of the addends, summed in order; volatile, so that nothing is contracted. */
-static uint32_t sum_bits(const scene_node *n, const rank_data *ranks, int32_t n_rank, int64_t at,
-                         const float *residual) {
-    volatile float sum = 0;
-    bool is_first = true;
-    for (int32_t k = 0; k < n_rank; k++) {
-        if (!is_sender(n, k)) continue;
-        sum = is_first ? ranks[k].crossed[at] : sum + ranks[k].crossed[at];
-        is_first = false;
-    }
-    if (residual != NULL) sum = is_first ? *residual : sum + *residual;
-    if (isnan(sum)) return 0x7fc00000;
-    if (fpclassify(sum) == FP_SUBNORMAL || sum == 0) return 0;
-    return tdm_f32_to_bits(sum);
-}
-
-/* Visits the elements (blocks of axis 0) of shape `part` as they lie inside shape `whole`. */
-static int64_t place_of(const int64_t *part, const int64_t *whole, int axis, int64_t first,
-                        int64_t i) {
-    int64_t at = 0, stride = 1;
-    for (int d = 0; d < TDM_MAX_DIMS; d++) {
-        at += (i % part[d] + (d == axis ? first : 0)) * stride;
-        i /= part[d];
-        stride *= whole[d];
-    }
-    return at;
-}
-
-static void gather_want(const scene *s, int32_t node, const scene_node *n, rank_data *ranks,
-                        int32_t n_rank) {
-    tdm_type_info info = tdm_type_get_info(n->type);
-    size_t size = tdm_tensor_canonical_size(n->type, n->ne), block = (size_t)info.block_size;
-    uint8_t *all = memory(size);
-    int64_t whole[TDM_MAX_DIMS];
-    memcpy(whole, n->ne, sizeof whole);
-    whole[0] /= info.block_len;
-    for (int32_t k = 0; k < n_rank; k++) {
-        int64_t part[TDM_MAX_DIMS], first = n->cut[k];
-        if (!is_sender(n, k)) continue;
-        scene_shape_x(s, node, k, part);
-        part[0] /= info.block_len;
-        if (n->params.axis == 0) first /= info.block_len;
-        for (int64_t i = 0; i < tdm_shape_count(part); i++)
-            memcpy(all + place_of(part, whole, n->params.axis, first, i) * (int64_t)block,
-                   ranks[k].x + i * (int64_t)block, block);
-    }
-    for (int32_t k = 0; k < n_rank; k++) {
-        ranks[k].want_size = size;
-        ranks[k].want = memory(size);
-        memcpy(ranks[k].want, all, size);
-    }
-    free(all);
-}
-
-static void node_data_make(const scene *s, int32_t node, const scene_node *n, rank_data *ranks,
-                           int32_t n_rank) {
-    bool with_extremes = random_below(2) == 0, is_gather = n->params.kind == TDM_EXCHANGE_GATHER;
-    float *residual = NULL; /* of the whole: members have the same, or a part of it */
-    int64_t count = tdm_shape_count(n->ne);
-    if (n->has_residual) {
-        residual = memory((size_t)count * sizeof(float));
-        for (int64_t i = 0; i < count; i++) residual[i] = number_random(with_extremes);
-    }
-    for (int32_t k = 0; k < n_rank; k++) {
-        int64_t ne[TDM_MAX_DIMS];
-        rank_data *d = &ranks[k];
-        if (!is_sender(n, k)) continue;
-        scene_shape_x(s, node, k, ne);
-        if (is_gather) {
-            size_t size = tdm_tensor_canonical_size(n->type, ne);
-            d->x = memory(size);
-            for (size_t i = 0; i < size; i++) d->x[i] = (uint8_t)random_next();
-            continue;
-        }
-        float *x = memory((size_t)count * sizeof(float));
-        for (int64_t i = 0; i < count; i++) x[i] = number_random(with_extremes);
-        d->x = (uint8_t *)x;
-        crossed_make(n, d, count);
-    }
-    if (is_gather) {
-        gather_want(s, node, n, ranks, n_rank);
-        return;
-    }
-    for (int32_t k = 0; k < n_rank; k++) {
-        int64_t ne[TDM_MAX_DIMS], first = n->params.kind == TDM_EXCHANGE_SUM ? 0 : n->cut[k];
-        rank_data *d = &ranks[k];
-        scene_shape_result(s, node, k, ne);
-        int64_t n_out = tdm_shape_count(ne);
-        d->want_size = (size_t)n_out * sizeof(float);
-        d->want = memory(d->want_size);
-        if (residual != NULL) d->residual = memory(d->want_size);
-        for (int64_t i = 0; i < n_out; i++) {
-            int64_t at = place_of(ne, n->ne, n->params.axis, first, i);
-            if (residual != NULL) d->residual[i] = residual[at];
-            uint32_t bits = sum_bits(n, ranks, n_rank, at, residual != NULL ? &residual[at] : NULL);
-            memcpy(d->want + (size_t)i * sizeof bits, &bits, sizeof bits);
-        }
-    }
-    free(residual);
-}
-
-static run_data *run_data_make(const scene *s, const scene_node *nodes, int32_t n_node,
-                               int32_t n_rank) {
-    run_data *run = memory(sizeof *run);
-    for (int32_t i = 0; i < n_node; i++) node_data_make(s, i, &nodes[i], run->ranks[i], n_rank);
-    return run;
-}
-
-static void run_data_free(run_data *run) {
-    for (int32_t i = 0; run != NULL && i < MAX_NODE; i++)
-        for (int32_t k = 0; k < MAX_RANK; k++) {
-            rank_data *d = &run->ranks[i][k];
-            free(d->x);
-            free(d->crossed);
-            free(d->residual);
-            free(d->want);
-        }
-    free(run);
-}
-
-static void rank_put(scene *s, int32_t n_node, int32_t rank, const run_data *run) {
-    for (int32_t i = 0; i < n_node; i++) {
-        const rank_data *d = &run->ranks[i][rank];
-        if (d->x != NULL) scene_put_x(s, i, rank, d->x);
-        if (d->residual != NULL) scene_put_residual(s, i, rank, d->residual);
-    }
-}
-
-static void rank_check(scene *s, const scene_node *nodes, int32_t n_node, int32_t rank,
-                       const run_data *run, const char *label) {
-    for (int32_t i = 0; i < n_node; i++) {
-        const rank_data *d = &run->ranks[i][rank];
-        const uint8_t *got = scene_result(s, i, rank);
-        for (size_t at = 0; at < d->want_size; at++)
-            if (got[at] != d->want[at]) {
-                size_t word = at / 4 * 4;
-                fail_msg("%s: exchange %d (kind %d, wire %s, type %s), member %d: byte %zu of %zu "
-                         "is 0x%02x, not 0x%02x (f32 %g, not %g)",
-                         label, (int)i, (int)nodes[i].params.kind,
-                         tdm_type_name((tdm_type)nodes[i].params.wire_type),
-                         tdm_type_name(nodes[i].type), (int)rank, at, d->want_size, got[at],
-                         d->want[at], (double)*(const float *)(const void *)(got + word),
-                         (double)*(const float *)(const void *)(d->want + word));
-            }
-    }
-}
+enum { N_CASE = 60, LINE = 64, MAX_COUNT = 200000 };
 
 /* ---- Groups ---------------------------------------------------------------------------------- */
 
@@ -240,13 +30,13 @@ static scene_params params_of(int32_t n_member, uint64_t arena_size) {
 static scene *open_or_fail(const scene_params *params) {
     scene *s = NULL;
     tdm_error err = {0};
-    must(scene_open(params, &s, &err), &err);
+    exchange_must(scene_open(params, &s, &err), &err);
     return s;
 }
 
 static void prepare_or_fail(scene *s, const scene_node *nodes, int32_t n_node) {
     tdm_error err = {0};
-    must(scene_prepare(s, nodes, n_node, &err), &err);
+    exchange_must(scene_prepare(s, nodes, n_node, &err), &err);
 }
 
 static uint64_t *flag_of(scene *s, const scene_node *n, int32_t rank) {
@@ -270,12 +60,12 @@ static void abort_word_set(scene *s, uint64_t value) {
 
 static void all_start(scene *s, int32_t n_rank, uint32_t epoch) {
     tdm_error err = {0};
-    for (int32_t k = 0; k < n_rank; k++) must(scene_start(s, k, epoch, &err), &err);
+    for (int32_t k = 0; k < n_rank; k++) exchange_must(scene_start(s, k, epoch, &err), &err);
 }
 
 static void all_wait(scene *s, int32_t n_rank) {
     tdm_error err = {0};
-    for (int32_t k = 0; k < n_rank; k++) must(scene_wait(s, k, &err), &err);
+    for (int32_t k = 0; k < n_rank; k++) exchange_must(scene_wait(s, k, &err), &err);
 }
 
 /* An exchange of plain sums at its place for `index`: flags behind the first line. */
@@ -296,14 +86,15 @@ static scene_node sum_of(int32_t index, int32_t n_rank, int64_t count, tdm_type 
 
 static int64_t length_random(void) {
     static const int64_t some[] = {1, 2, 3, 7, 8, 15, 16, 17, 31, 32, 33, 63, 64, 65, 100, 257};
-    return some[random_below((int64_t)(sizeof some / sizeof some[0]))];
+    return some[exchange_below((int64_t)(sizeof some / sizeof some[0]))];
 }
 
 /* Cuts 0 .. length at multiples of unit; parts may be empty. */
 static void cut_random(int32_t *cut, int32_t n_rank, int64_t length, int64_t unit) {
     cut[0] = 0;
     cut[n_rank] = (int32_t)length;
-    for (int32_t k = 1; k < n_rank; k++) cut[k] = (int32_t)(random_below(length / unit + 1) * unit);
+    for (int32_t k = 1; k < n_rank; k++)
+        cut[k] = (int32_t)(exchange_below(length / unit + 1) * unit);
     for (int32_t i = 1; i < n_rank; i++) /* in order */
         for (int32_t k = 1; k + 1 < n_rank; k++)
             if (cut[k] > cut[k + 1]) {
@@ -315,8 +106,8 @@ static void cut_random(int32_t *cut, int32_t n_rank, int64_t length, int64_t uni
 
 /* A second payload for a GATHER: at most 100 numbers. */
 static void second_random(scene_node *n, int32_t n_rank, uint64_t *end) {
-    for (int d = 0; d < TDM_MAX_DIMS; d++) n->ne2[d] = 1 + random_below(d < 2 ? 5 : 2);
-    n->params.axis2 = (int32_t)random_below(TDM_MAX_DIMS);
+    for (int d = 0; d < TDM_MAX_DIMS; d++) n->ne2[d] = 1 + exchange_below(d < 2 ? 5 : 2);
+    n->params.axis2 = (int32_t)exchange_below(TDM_MAX_DIMS);
     cut_random(n->cut2, n_rank, n->ne2[n->params.axis2], 1);
     for (int32_t k = 0; k < n_rank; k++)
         if (n->cut2[k] < n->cut2[k + 1]) n->params.senders |= UINT64_C(1) << k;
@@ -336,8 +127,8 @@ static void second_put(scene *s, const scene_node *n, int32_t node, int32_t rank
     memcpy(part, n->ne2, sizeof part);
     part[n->params.axis2] = n->cut2[rank + 1] - n->cut2[rank];
     for (int64_t i = 0; i < tdm_shape_count(part); i++)
-        x2[i] =
-            second_number(epoch, node, place_of(part, n->ne2, n->params.axis2, n->cut2[rank], i));
+        x2[i] = second_number(epoch, node,
+                              exchange_place_of(part, n->ne2, n->params.axis2, n->cut2[rank], i));
     scene_put_x2(s, node, rank, x2);
 }
 
@@ -354,8 +145,9 @@ static void second_check(scene *s, const scene_node *n, int32_t node, int32_t ra
 
 /* With two areas: the second begins behind the data of the first. */
 static void area_random(scene_node *n, uint64_t *end) {
-    if (random_below(2) == 0) return;
-    n->params.area_stride = (*end - n->params.data_off + 3) / 4 * 4 + (uint64_t)random_below(3) * 4;
+    if (exchange_below(2) == 0) return;
+    n->params.area_stride =
+        (*end - n->params.data_off + 3) / 4 * 4 + (uint64_t)exchange_below(3) * 4;
     if (n->params.area_stride == 0) n->params.area_stride = 4;
     *end += n->params.area_stride;
 }
@@ -365,46 +157,46 @@ static scene_node node_random(int32_t index, int32_t n_rank, uint64_t *end) {
     static const tdm_type gathered[] = {TDM_TYPE_F32,  TDM_TYPE_I32,  TDM_TYPE_F16, TDM_TYPE_I8,
                                         TDM_TYPE_Q8_0, TDM_TYPE_Q4_0, TDM_TYPE_Q5_1};
     scene_node n = sum_of(index, n_rank, 1, TDM_TYPE_F32, 0);
-    bool is_small = random_below(20) != 0;
-    n.params.kind = (int32_t)random_below(3);
-    n.params.senders = random_next() >> (64 - n_rank) |
-                       (random_below(4) == 0 ? 0 : random_next() >> (64 - n_rank));
-    n.lie = (scene_lie)random_below(3);
+    bool is_small = exchange_below(20) != 0;
+    n.params.kind = (int32_t)exchange_below(3);
+    n.params.senders = exchange_random() >> (64 - n_rank) |
+                       (exchange_below(4) == 0 ? 0 : exchange_random() >> (64 - n_rank));
+    n.lie = (scene_lie)exchange_below(3);
     for (int d = 0; d < TDM_MAX_DIMS; d++)
         n.ne[d] = d == 0  ? length_random() * (is_small ? 1 : 50)
-                  : d < 2 ? 1 + random_below(9)
-                          : 1 + random_below(3);
-    if (random_below(20) == 0) n.ne[random_below(2)] = 0;
+                  : d < 2 ? 1 + exchange_below(9)
+                          : 1 + exchange_below(3);
+    if (exchange_below(20) == 0) n.ne[exchange_below(2)] = 0;
     if (n.params.kind == TDM_EXCHANGE_GATHER) {
-        n.type = gathered[random_below((int64_t)(sizeof gathered / sizeof gathered[0]))];
+        n.type = gathered[exchange_below((int64_t)(sizeof gathered / sizeof gathered[0]))];
         int64_t block = tdm_type_get_info(n.type).block_len;
-        n.params.axis = (int32_t)random_below(TDM_MAX_DIMS);
+        n.params.axis = (int32_t)exchange_below(TDM_MAX_DIMS);
         n.ne[0] *= block;
         if (block > 1 && n.lie == SCENE_TRANSPOSED) n.lie = SCENE_DENSE;
         cut_random(n.cut, n_rank, n.ne[n.params.axis], n.params.axis == 0 ? block : 1);
         /* What no member sends is missing, so parts cover the result. */
         for (int32_t k = 0; k < n_rank; k++)
             if (n.cut[k] < n.cut[k + 1]) n.params.senders |= UINT64_C(1) << k;
-        n.in_chain = block == 1 && n.type != TDM_TYPE_I8 && random_below(2) == 0;
+        n.in_chain = block == 1 && n.type != TDM_TYPE_I8 && exchange_below(2) == 0;
         n.params.data_stride = 0;
         n.params.wire_type = 0;
         n.params.data_off = (*end + 3) / 4 * 4;
         *end = n.params.data_off + tdm_tensor_canonical_size(n.type, n.ne);
-        if (random_below(2) == 0) second_random(&n, n_rank, end);
+        if (exchange_below(2) == 0) second_random(&n, n_rank, end);
         area_random(&n, end);
         return n;
     }
     if (n.params.kind == TDM_EXCHANGE_SUM_PART) {
-        n.params.axis = (int32_t)random_below(TDM_MAX_DIMS);
+        n.params.axis = (int32_t)exchange_below(TDM_MAX_DIMS);
         cut_random(n.cut, n_rank, n.ne[n.params.axis], 1);
     }
-    tdm_type wire = wires[random_below(4)];
+    tdm_type wire = wires[exchange_below(4)];
     int64_t count = tdm_shape_count(n.ne);
-    n.has_residual = random_below(2) == 0;
-    n.in_chain = random_below(2) == 0;
+    n.has_residual = exchange_below(2) == 0;
+    n.in_chain = exchange_below(2) == 0;
     n.params.wire_type = (int32_t)wire;
     n.params.data_stride = (tdm_type_row_size(wire, (count + 31) / 32 * 32) + 3) / 4 * 4 +
-                           (uint64_t)random_below(3) * 4;
+                           (uint64_t)exchange_below(3) * 4;
     n.params.data_off = (*end + 3) / 4 * 4;
     *end = n.params.data_off + (uint64_t)n_rank * n.params.data_stride;
     area_random(&n, end);
@@ -445,7 +237,7 @@ static void arena_fill(scene *s, uint64_t size) {
 static void arena_check(scene *s, const scene_node *nodes, int32_t n_node, int32_t n_rank,
                         uint64_t size, const char *label) {
     const uint8_t *arena = scene_arena(s);
-    uint8_t *may = memory(size);
+    uint8_t *may = exchange_memory(size);
     memset(may, 1, 8);
     for (int32_t i = 0; i < n_node; i++) {
         const tdm_exchange_params *p = &nodes[i].params;
@@ -475,10 +267,10 @@ static void flags_check(scene *s, const scene_node *nodes, int32_t n_node, int32
 }
 
 static void case_run(scene *s, int32_t n_rank, uint64_t arena_size, const char *label) {
-    scene_node nodes[MAX_NODE];
-    int32_t n_node = 1 + (int32_t)random_below(MAX_NODE);
-    uint64_t end = (uint64_t)(1 + MAX_NODE * n_rank) * LINE;
-    uint32_t epoch = random_below(2) == 0 ? UINT32_MAX - 1 : (uint32_t)random_next();
+    scene_node nodes[EXCHANGE_MAX_NODE];
+    int32_t n_node = 1 + (int32_t)exchange_below(EXCHANGE_MAX_NODE);
+    uint64_t end = (uint64_t)(1 + EXCHANGE_MAX_NODE * n_rank) * LINE;
+    uint32_t epoch = exchange_below(2) == 0 ? UINT32_MAX - 1 : (uint32_t)exchange_random();
     for (int32_t i = 0; i < n_node; i++) {
         uint64_t before = end;
         do {
@@ -490,23 +282,23 @@ static void case_run(scene *s, int32_t n_rank, uint64_t arena_size, const char *
     flags_set(s, nodes, n_node, n_rank, epoch);
     prepare_or_fail(s, nodes, n_node);
     for (int run = 0; run < 3; run++, epoch++) {
-        run_data *data = run_data_make(s, nodes, n_node, n_rank);
-        uint32_t base = (uint32_t)random_next() & INT32_MAX;
+        exchange_data *data = exchange_data_make(s, nodes, n_node, n_rank);
+        uint32_t base = (uint32_t)exchange_random() & INT32_MAX;
         scene_set_base(s, base);
         for (int32_t i = 0; i < n_node; i++) {
             if (nodes[i].params.area_stride != 0)
                 memset(other_area(s, &nodes[i], base), GUARD_BYTE, data_size(&nodes[i], n_rank));
             for (int32_t k = 0; k < n_rank; k++) second_put(s, &nodes[i], i, k, epoch);
         }
-        for (int32_t k = 0; k < n_rank; k++) rank_put(s, n_node, k, data);
+        for (int32_t k = 0; k < n_rank; k++) exchange_data_put(s, n_node, k, data);
         all_start(s, n_rank, epoch);
         all_wait(s, n_rank);
-        for (int32_t k = 0; k < n_rank; k++) rank_check(s, nodes, n_node, k, data, label);
+        for (int32_t k = 0; k < n_rank; k++) exchange_data_check(s, nodes, n_node, k, data, label);
         for (int32_t i = 0; i < n_node; i++)
             for (int32_t k = 0; k < n_rank; k++) second_check(s, &nodes[i], i, k, epoch, label);
         other_areas_check(s, nodes, n_node, n_rank, base, label);
         flags_check(s, nodes, n_node, n_rank, epoch, label);
-        run_data_free(data);
+        exchange_data_free(data);
     }
     arena_check(s, nodes, n_node, n_rank, arena_size, label);
 }
@@ -525,7 +317,7 @@ static bool has_isa(const char *isa) {
 static void phases_run(scene *s, int32_t n_rank, uint64_t arena_size, const char *label) {
     scene_node node;
     uint64_t end;
-    uint32_t epoch = 7, base = (uint32_t)random_below(2);
+    uint32_t epoch = 7, base = (uint32_t)exchange_below(2);
     do {
         end = (uint64_t)(1 + n_rank) * LINE;
         node = node_random(0, n_rank, &end);
@@ -534,13 +326,13 @@ static void phases_run(scene *s, int32_t n_rank, uint64_t arena_size, const char
     flags_set(s, &node, 1, n_rank, epoch);
     scene_set_base(s, base);
     prepare_or_fail(s, &node, 1);
-    run_data *data = run_data_make(s, &node, 1, n_rank);
+    exchange_data *data = exchange_data_make(s, &node, 1, n_rank);
     const tdm_exchange_phase phases[2] = {TDM_EXCHANGE_PUBLISH, TDM_EXCHANGE_COLLECT};
     for (int i = 0; i < 2; i++) {
         node.params.phase = (int32_t)phases[i];
         prepare_or_fail(s, &node, 1);
         for (int32_t k = 0; k < n_rank; k++) {
-            rank_put(s, 1, k, data);
+            exchange_data_put(s, 1, k, data);
             if ((node.params.senders >> k & 1) != 0) second_put(s, &node, 0, k, epoch);
         }
         all_start(s, n_rank, epoch);
@@ -551,25 +343,25 @@ static void phases_run(scene *s, int32_t n_rank, uint64_t arena_size, const char
         }
     }
     for (int32_t k = 0; k < n_rank; k++) {
-        rank_check(s, &node, 1, k, data, label);
+        exchange_data_check(s, &node, 1, k, data, label);
         second_check(s, &node, 0, k, epoch, label);
     }
     arena_check(s, &node, 1, n_rank, arena_size, label);
     other_areas_check(s, &node, 1, n_rank, base, label);
-    run_data_free(data);
+    exchange_data_free(data);
 }
 
 static void test_phases(void **state) {
     const uint64_t arena_size = 1 << 20;
     (void)state;
-    for (int32_t n_rank = 1; n_rank <= MAX_RANK; n_rank++) {
+    for (int32_t n_rank = 1; n_rank <= EXCHANGE_MAX_RANK; n_rank++) {
         scene_params p = params_of(n_rank, arena_size);
         for (int32_t k = 0; k < n_rank; k++) p.threads[k] = 1 + k % 3;
         scene *s = open_or_fail(&p);
         for (int i = 0; i < N_CASE; i++) {
             char label[64];
             snprintf(label, sizeof label, "phases, %d members, seed 0x%llx", (int)n_rank,
-                     (unsigned long long)seed);
+                     (unsigned long long)exchange_seed);
             phases_run(s, n_rank, arena_size, label);
         }
         scene_close(s);
@@ -580,19 +372,19 @@ static void test_random(void **state) {
     static const char *const isas[] = {NULL, "plain", "avx2", "avx512"};
     bool has[4] = {true, true, has_isa("avx2"), has_isa("avx512")};
     (void)state;
-    for (int32_t n_rank = 1; n_rank <= MAX_RANK; n_rank++)
+    for (int32_t n_rank = 1; n_rank <= EXCHANGE_MAX_RANK; n_rank++)
         for (int mix = 0; mix < 2; mix++) {
             const uint64_t arena_size = 1 << 20;
             scene_params p = params_of(n_rank, arena_size);
             char label[64];
             for (int32_t k = 0; k < n_rank; k++) {
-                int isa = (int)random_below(4);
+                int isa = (int)exchange_below(4);
                 p.isa[k] = has[isa] ? isas[isa] : NULL;
-                p.threads[k] = mix == 0 ? 1 : 1 + (int32_t)random_below(3);
+                p.threads[k] = mix == 0 ? 1 : 1 + (int32_t)exchange_below(3);
             }
             scene *s = open_or_fail(&p);
             for (int i = 0; i < N_CASE; i++) {
-                uint64_t before = seed;
+                uint64_t before = exchange_seed;
                 snprintf(label, sizeof label, "%d members, seed 0x%llx", (int)n_rank,
                          (unsigned long long)before);
                 case_run(s, n_rank, arena_size, label);
@@ -627,13 +419,13 @@ static void test_chunks(void **state) {
             flags_set(s, &n, 1, 3, 1);
             prepare_or_fail(s, &n, 1);
             for (uint32_t epoch = 1; epoch <= 3; epoch++) {
-                run_data *data = run_data_make(s, &n, 1, 3);
-                for (int32_t k = 0; k < 3; k++) rank_put(s, 1, k, data);
+                exchange_data *data = exchange_data_make(s, &n, 1, 3);
+                for (int32_t k = 0; k < 3; k++) exchange_data_put(s, 1, k, data);
                 all_start(s, 3, epoch);
                 all_wait(s, 3);
-                for (int32_t k = 0; k < 3; k++) rank_check(s, &n, 1, k, data, "chunks");
+                for (int32_t k = 0; k < 3; k++) exchange_data_check(s, &n, 1, k, data, "chunks");
                 flags_check(s, &n, 1, 3, epoch, "chunks");
-                run_data_free(data);
+                exchange_data_free(data);
             }
             arena_check(s, &n, 1, 3, arena_size, "chunks");
         }
@@ -648,7 +440,7 @@ static void test_back_to_back(void **state) {
     enum { N_RANK = 3, N_RUN = 1000, COUNT = 700 };
     scene_params p = params_of(N_RANK, 64 << 10);
     scene_node nodes[2];
-    run_data *before = NULL;
+    exchange_data *before = NULL;
     tdm_error err = {0};
     (void)state;
     p.threads[2] = 2;
@@ -659,25 +451,25 @@ static void test_back_to_back(void **state) {
     }
     prepare_or_fail(s, nodes, 2);
     for (uint32_t epoch = 1; epoch <= N_RUN; epoch++) {
-        int32_t order = (int32_t)random_below(N_RANK);
-        run_data *now = run_data_make(s, nodes, 2, N_RANK);
+        int32_t order = (int32_t)exchange_below(N_RANK);
+        exchange_data *now = exchange_data_make(s, nodes, 2, N_RANK);
         for (int32_t i = 0; i < N_RANK; i++) {
             int32_t k = (i + order) % N_RANK;
             if (epoch > 1) {
-                must(scene_wait(s, k, &err), &err);
-                rank_check(s, nodes, 2, k, before, "back to back");
+                exchange_must(scene_wait(s, k, &err), &err);
+                exchange_data_check(s, nodes, 2, k, before, "back to back");
             }
-            rank_put(s, 2, k, now);
-            must(scene_start(s, k, epoch, &err), &err);
+            exchange_data_put(s, 2, k, now);
+            exchange_must(scene_start(s, k, epoch, &err), &err);
         }
-        run_data_free(before);
+        exchange_data_free(before);
         before = now;
     }
     for (int32_t k = 0; k < N_RANK; k++) {
-        must(scene_wait(s, k, &err), &err);
-        rank_check(s, nodes, 2, k, before, "back to back");
+        exchange_must(scene_wait(s, k, &err), &err);
+        exchange_data_check(s, nodes, 2, k, before, "back to back");
     }
-    run_data_free(before);
+    exchange_data_free(before);
     scene_close(s);
 }
 
@@ -700,12 +492,13 @@ static scene *failing_open(const char *timeout_ms, scene_node *nodes) {
 
 static void good_run(scene *s, const scene_node *nodes, uint32_t epoch) {
     abort_word_set(s, 0);
-    run_data *data = run_data_make(s, nodes, 2, FAIL_RANKS);
-    for (int32_t k = 0; k < FAIL_RANKS; k++) rank_put(s, 2, k, data);
+    exchange_data *data = exchange_data_make(s, nodes, 2, FAIL_RANKS);
+    for (int32_t k = 0; k < FAIL_RANKS; k++) exchange_data_put(s, 2, k, data);
     all_start(s, FAIL_RANKS, epoch);
     all_wait(s, FAIL_RANKS);
-    for (int32_t k = 0; k < FAIL_RANKS; k++) rank_check(s, nodes, 2, k, data, "after a failure");
-    run_data_free(data);
+    for (int32_t k = 0; k < FAIL_RANKS; k++)
+        exchange_data_check(s, nodes, 2, k, data, "after a failure");
+    exchange_data_free(data);
 }
 
 static void must_fail(scene *s, int32_t rank, tdm_status status, const char *text) {
@@ -722,8 +515,8 @@ static void test_missing(void **state) {
     for (uint32_t epoch = 1; epoch < 7; epoch += 2) {
         good_run(s, nodes, epoch);
         memset(scene_result(s, 1, 0), 0x77, 4);
-        must(scene_start(s, 0, epoch + 1, &err), &err);
-        must(scene_start(s, 2, epoch + 1, &err), &err);
+        exchange_must(scene_start(s, 0, epoch + 1, &err), &err);
+        exchange_must(scene_start(s, 2, epoch + 1, &err), &err);
         must_fail(s, 0, TDM_DEADLINE_EXCEEDED, "stage 10 ran out of time: the flag of member 1");
         must_fail(s, 2, TDM_DEADLINE_EXCEEDED, "member 1");
         /* What follows the exchange that failed was not run. */
@@ -740,13 +533,13 @@ static void test_abort(void **state) {
     scene *s = failing_open(NULL, nodes);
     for (uint32_t epoch = 1; epoch < 9; epoch += 2) {
         good_run(s, nodes, epoch);
-        must(scene_start(s, 0, epoch + 1, &err), &err);
-        must(scene_start(s, 1, epoch + 1, &err), &err);
+        exchange_must(scene_start(s, 0, epoch + 1, &err), &err);
+        exchange_must(scene_start(s, 1, epoch + 1, &err), &err);
         abort_word_set(s, 1);
         must_fail(s, 0, TDM_CANCELLED, "stage 10 was aborted");
         must_fail(s, 1, TDM_CANCELLED, "stage 10 was aborted");
         /* Who comes later finds the word set. */
-        must(scene_start(s, 2, epoch + 1, &err), &err);
+        exchange_must(scene_start(s, 2, epoch + 1, &err), &err);
         must_fail(s, 2, TDM_CANCELLED, "stage 10 was aborted");
     }
     scene_close(s);
@@ -762,10 +555,10 @@ static void test_info(void **state) {
     tdm_error err = {0};
     tdm_open_device *dev = NULL;
     (void)state;
-    must(tdm_runtime_create(&runtime, &rt, &err), &err);
-    must(tdm_runtime_declare(rt, &spec, &err), &err);
-    must(tdm_runtime_open(rt, "m", &dev, &err), &err);
-    must(tdm_open_device_get_info(dev, &info, &err), &err);
+    exchange_must(tdm_runtime_create(&runtime, &rt, &err), &err);
+    exchange_must(tdm_runtime_declare(rt, &spec, &err), &err);
+    exchange_must(tdm_runtime_open(rt, "m", &dev, &err), &err);
+    exchange_must(tdm_open_device_get_info(dev, &info, &err), &err);
     assert_true((info.flags & TDM_DEVICE_HAS_EXCHANGE) != 0);
     tdm_runtime_destroy(rt);
     p.timeout_ms = "0";
@@ -785,7 +578,7 @@ static void test_time(void **state) {
     uint64_t before = 0;
     for (uint32_t epoch = 1; epoch < 4; epoch++) {
         all_start(s, 1, epoch);
-        must(scene_start(s, 1, epoch, &err), &err);
+        exchange_must(scene_start(s, 1, epoch, &err), &err);
         all_wait(s, 2);
         assert_true(flag_of(s, &n, 0)[1] > before);
         before = flag_of(s, &n, 0)[1];
@@ -802,6 +595,6 @@ int main(void) {
         cmocka_unit_test(test_missing), cmocka_unit_test(test_abort),
         cmocka_unit_test(test_info),    cmocka_unit_test(test_time),
     };
-    seed = test_seed("exchange", 20261121);
+    exchange_seed = test_seed("exchange", 20261121);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,9 +5,8 @@
  * member does.
  */
 #include <stdatomic.h>
-#include <time.h>
 
-#include "tests/split/fault_rig.h"
+#include "tests/split/fault_scene.h"
 
 enum { N_LAYER = 2, N_TOK = 4, N = N_EMBD * N_TOK };
 
@@ -20,42 +19,8 @@ enum { N_LAYER = 2, N_TOK = 4, N = N_EMBD * N_TOK };
                      tdm_status_text(fails_status), fails_err.message);                            \
     } while (0)
 
-static double seconds(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
-
-typedef struct scene {
-    fault_rig *rig;
-    net group, single;
-    tdm_schedule *run, *truth;
-    float expected[N];
-} scene;
-
 static void scene_open(scene *s, const char *a, const char *b, const char *c, const char *options) {
-    s->rig = rig_open(3, (const char *const[]){a, b, c}, options);
-    OK(net_load(&s->group, s->rig->group, s->rig->group_scratch, N_LAYER, err));
-    OK(net_load(&s->single, s->rig->single, s->rig->single_scratch, N_LAYER, err));
-    OK(net_schedule(&s->group, N_TOK, &s->run, err));
-    OK(net_schedule(&s->single, N_TOK, &s->truth, err));
-    OK(net_run(s->truth, N_TOK, 3, s->expected, err));
-}
-
-static void scene_close(scene *s) {
-    tdm_schedule_destroy(s->run);
-    tdm_schedule_destroy(s->truth);
-    tdm_mem_free(&s->group.weights);
-    tdm_mem_free(&s->single.weights);
-    rig_close(s->rig);
-}
-
-/* The group gives what the one device gives. */
-static void works(const scene *s) {
-    float y[N];
-    OK(net_run(s->run, N_TOK, 3, y, err));
-    double error = nmse(y, s->expected, N);
-    if (!(error < 1e-10)) fail_msg("nmse %g", error);
+    scene_make(s, (const char *const[]){a, b, c}, 3, N_LAYER, N_TOK, options);
 }
 
 /* ---- While running --------------------------------------------------------------------------- */

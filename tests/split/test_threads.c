@@ -4,53 +4,17 @@
  * holds up the submission of another, a blocked driver is abandoned and not joined, and two groups
  * over the same devices never wait for each other for ever.
  */
-#include "tests/split/fault_rig.h"
+#include "tests/split/fault_scene.h"
 
 #include <stdatomic.h>
-#include <time.h>
 
 enum { N_TOK = 3, N_LAYER = 3, N = N_EMBD * N_TOK };
 
 /* A device with memory of its own, whose driver may do anything. */
 #define AWAY "memory=1000000000"
 
-typedef struct scene {
-    fault_rig *rig;
-    net single, group;
-    tdm_schedule *run, *truth;
-    float expected[N];
-} scene;
-
-static double seconds(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
-}
-
 static void scene_open(scene *s, const char *a, const char *b, const char *options) {
-    const char *const faults[] = {a, b};
-    memset(s, 0, sizeof *s);
-    s->rig = rig_open(2, faults, options);
-    OK(net_load(&s->single, s->rig->single, s->rig->single_scratch, N_LAYER, err));
-    OK(net_load(&s->group, s->rig->group, s->rig->group_scratch, N_LAYER, err));
-    OK(net_schedule(&s->group, N_TOK, &s->run, err));
-    OK(net_schedule(&s->single, N_TOK, &s->truth, err));
-    OK(net_run(s->truth, N_TOK, 3, s->expected, err));
-}
-
-static void scene_close(scene *s) {
-    tdm_schedule_destroy(s->run);
-    tdm_schedule_destroy(s->truth);
-    tdm_mem_free(&s->group.weights);
-    tdm_mem_free(&s->single.weights);
-    rig_close(s->rig);
-}
-
-static void works(const scene *s) {
-    float y[N];
-    OK(net_run(s->run, N_TOK, 3, y, err));
-    double error = nmse(y, s->expected, N);
-    if (!(error < 1e-10)) fail_msg("nmse %g", error);
+    scene_make(s, (const char *const[]){a, b}, 2, N_LAYER, N_TOK, options);
 }
 
 static void fails(const scene *s, tdm_status status, const char *text) {
