@@ -13,7 +13,7 @@ struct meta_claim {
     struct meta_claim *next;
     int64_t place; /* devices are claimed in ascending order */
     int32_t n_use; /* groups that have it */
-    pthread_mutex_t mutex;
+    bool is_taken; /* by a run; under the registry's mutex */
     char name[64];
 };
 
@@ -21,10 +21,15 @@ tdm_status meta_registry_create(const tdm_host *host, meta_registry *registry, t
     *registry = (meta_registry){.host = host};
     if (pthread_mutex_init(&registry->mutex, NULL) != 0)
         return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "group: no mutex");
+    if (pthread_cond_init(&registry->released, NULL) != 0) {
+        pthread_mutex_destroy(&registry->mutex);
+        return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "group: no condition variable");
+    }
     return TDM_OK;
 }
 
 void meta_registry_destroy(meta_registry *registry) {
+    pthread_cond_destroy(&registry->released);
     pthread_mutex_destroy(&registry->mutex);
 }
 
@@ -35,10 +40,6 @@ static meta_claim *claim_get(meta_registry *registry, const char *name) {
         if (strcmp((*at)->name, name) == 0) return *at;
     meta_claim *claim = meta_alloc(registry->host, sizeof *claim);
     if (claim == NULL) return NULL;
-    if (pthread_mutex_init(&claim->mutex, NULL) != 0) {
-        meta_free(registry->host, claim, sizeof *claim);
-        return NULL;
-    }
     claim->place = registry->n_made++;
     snprintf(claim->name, sizeof claim->name, "%s", name);
     *at = claim;
@@ -93,7 +94,6 @@ void meta_claims_clear(meta_claims *claims) {
         if (--claim->n_use > 0) continue;
         while (*at != claim) at = &(*at)->next;
         *at = claim->next;
-        pthread_mutex_destroy(&claim->mutex);
         meta_free(registry->host, claim, sizeof *claim);
     }
     pthread_mutex_unlock(&registry->mutex);
@@ -101,12 +101,24 @@ void meta_claims_clear(meta_claims *claims) {
     *claims = (meta_claims){0};
 }
 
+/* A mutex per device would do the same. But a group may have as many members as thread sanitizer lets
+ * a thread hold locks, and it would stop there. */
 void meta_claims_lock(const meta_claims *claims) {
-    for (int32_t i = 0; i < claims->n && !claims->is_off; i++)
-        pthread_mutex_lock(&claims->claims[i]->mutex);
+    if (claims->is_off) return;
+    meta_registry *registry = claims->registry;
+    pthread_mutex_lock(&registry->mutex);
+    for (int32_t i = 0; i < claims->n; i++) {
+        while (claims->claims[i]->is_taken)
+            pthread_cond_wait(&registry->released, &registry->mutex);
+        claims->claims[i]->is_taken = true;
+    }
+    pthread_mutex_unlock(&registry->mutex);
 }
 
 void meta_claims_unlock(const meta_claims *claims) {
-    for (int32_t i = claims->n - 1; i >= 0 && !claims->is_off; i--)
-        pthread_mutex_unlock(&claims->claims[i]->mutex);
+    if (claims->is_off) return;
+    pthread_mutex_lock(&claims->registry->mutex);
+    for (int32_t i = 0; i < claims->n; i++) claims->claims[i]->is_taken = false;
+    pthread_cond_broadcast(&claims->registry->released);
+    pthread_mutex_unlock(&claims->registry->mutex);
 }

@@ -23,7 +23,8 @@ typedef struct meta_claim meta_claim; /* of one device */
 typedef struct meta_registry {
     const tdm_host *host;
     pthread_mutex_t mutex;
-    meta_claim *first; /* in the order in which they are claimed */
+    pthread_cond_t released; /* signalled when a run has ended */
+    meta_claim *first;       /* in the order in which they are claimed */
     int64_t n_made;
 } meta_registry;
 
