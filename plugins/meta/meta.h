@@ -11,8 +11,8 @@
  *     converts the sources to layouts that it can compute on, and emits nodes into each member's
  *     part (rules/part.h). The parts with their memory and member plans form a plan (exec/plan.h).
  * A queue (exec/queue.c) runs every member's part of a plan. Members exchange data through one
- * arena in host memory (exchange/arena.h): inside their own plans where the device supports it,
- * else by a thread of the queue.
+ * arena in host memory (exchange/arena.h): inside their own plans where the device supports it, in
+ * plans that are cut at exchanges where its kernels may not wait, else by a thread of the queue.
  *
  * The plugin treats all kinds of devices alike: it reads only their tables and flags.
  */
@@ -45,6 +45,15 @@ typedef enum meta_memory {
     META_N_MEMORY
 } meta_memory;
 
+/* Who performs a member's exchanges. */
+typedef enum meta_exchange {
+    META_EXCHANGE_BY_HOST,   /* the host, which copies sources and results */
+    META_EXCHANGE_IN_PHASES, /* the member, without waiting: its plan is cut at each exchange. PUBLISH
+                                ends a stage, COLLECT begins the next, and the host passes the flags
+                                in between. It copies nothing */
+    META_EXCHANGE_IN_PLAN    /* the member, which waits for the others inside its plan */
+} meta_exchange;
+
 enum { META_MAX_TIMEOUT = 86400 }; /* seconds */
 
 /* The options of a group. What depends on the members is not checked yet. */
@@ -72,11 +81,12 @@ typedef struct meta_member {
     const char *name; /* in the options */
     tdm_acquired_device acquired;
     tdm_device_info info; /* as it was when the group opened */
-    double share;      /* of the work, 0 .. 1, all together 1; 0 = inactive: nothing runs there */
-    int32_t rank;      /* number among the active members, 0 .. n_active-1; -1 = inactive */
-    uint64_t align;    /* of buffer offsets, a power of two, >= 64 */
-    bool has_exchange; /* runs EXCHANGE inside its plans; the probe has passed */
-    tdm_buffer *arena; /* this member's import of the group's arena; NULL = none */
+    double share;   /* of the work, 0 .. 1, all together 1; 0 = inactive: nothing runs there */
+    int32_t rank;   /* number among the active members, 0 .. n_active-1; -1 = inactive */
+    uint64_t align; /* of buffer offsets, a power of two, >= 64 */
+    meta_exchange exchange;            /* as the probe found; BY_HOST until then */
+    const char *exchange_why;          /* the reason, for people; NULL = none */
+    tdm_buffer *arena;                 /* this member's import of the group's arena; NULL = none */
     tdm_queue *probe_queue;            /* for probes and measurements, never for plans */
     tdm_buffer *memory[META_N_MEMORY]; /* by meta_memory; they grow */
     uint64_t memory_size[META_N_MEMORY];

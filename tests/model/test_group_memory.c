@@ -316,7 +316,8 @@ static void case_check(const char *path, const group_config *config, bool is_by_
     tdm_open_device *dev = group_device(&own);
     meta_device *group = tdm_open_device_handle(dev);
     ledger_open(group);
-    for (int d = 0; d < group->n_member && is_by_host; d++) group->members[d].has_exchange = false;
+    for (int d = 0; d < group->n_member && is_by_host; d++)
+        group->members[d].exchange = META_EXCHANGE_BY_HOST;
     llm_model *model = NULL;
     RIG_OK(llm_model_open(path, &model, &err));
     sheet_fill(model, group_single("fast"), params, &alone);

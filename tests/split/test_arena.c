@@ -66,7 +66,9 @@ static void device_make(meta_device *device, meta_arena *arena) {
         device->members[i].name = (const char *[]){"a", "b", "c", "d"}[i];
         device->members[i].acquired.plugin = &plugin;
         device->members[i].share = i < 3 ? 0.25 : 0;
-        device->members[i].has_exchange = i != 1;
+        device->members[i].exchange = i == 0   ? META_EXCHANGE_IN_PLAN
+                                      : i == 1 ? META_EXCHANGE_BY_HOST
+                                               : META_EXCHANGE_IN_PHASES;
     }
 }
 
@@ -106,11 +108,11 @@ static void test_imports_later(void **state) {
     meta_arena arena;
     (void)state;
     device_make(&device, &arena);
-    device.members[0].has_exchange = device.members[2].has_exchange = false;
+    device.members[0].exchange = device.members[2].exchange = META_EXCHANGE_BY_HOST;
     assert_int_equal(meta_arena_reserve(&device, 64, NULL), TDM_OK);
     assert_int_equal(n_import(), 0);
     uint32_t generation = device.generation;
-    device.members[2].has_exchange = true;
+    device.members[2].exchange = META_EXCHANGE_IN_PHASES;
     assert_int_equal(meta_arena_reserve(&device, 64, NULL), TDM_OK);
     assert_int_equal(n_import(), 1);
     assert_true(device.generation != generation);

@@ -27,7 +27,7 @@ static void imports_free(meta_device *device, tdm_buffer *const *imports) {
         if (imports[d] != NULL) meta_member_buffers(&device->members[d])->free(imports[d]);
 }
 
-/* Imports the memory into each member that exchanges inside its plans. imports_out[n_member]; NULL
+/* Imports the memory into each member whose plans read and write it. imports_out[n_member]; NULL
  * for the others. */
 static tdm_status imports_make(meta_device *device, uint8_t *data, uint64_t size, bool is_new,
                                tdm_buffer **imports_out, tdm_error *err) {
@@ -36,7 +36,7 @@ static tdm_status imports_make(meta_device *device, uint8_t *data, uint64_t size
         const meta_member *member = &device->members[d];
         tdm_error inner = {0};
         tdm_status status = TDM_UNSUPPORTED;
-        if (!meta_is_active(device, d) || !member->has_exchange) continue;
+        if (!meta_is_active(device, d) || member->exchange == META_EXCHANGE_BY_HOST) continue;
         if (!is_new && member->arena != NULL) continue;
         if (TDM_HAS(meta_member_buffers(member), import_host))
             status = meta_member_buffers(member)->import_host(member->acquired.device, data, size,

@@ -33,8 +33,8 @@ typedef struct meta_arena {
     uint64_t seen_ns[TDM_MAX_MEMBERS];
 } meta_arena;
 
-/* Grows the arena to at least `size` bytes and imports it into every member that exchanges inside
- * its plans. Bindings of plans become stale (device->generation). Under device->mutex; no run may
+/* Grows the arena to at least `size` bytes and imports it into every member whose plans perform its
+ * exchanges. Bindings of plans become stale (device->generation). Under device->mutex; no run may
  * be in progress. */
 tdm_status meta_arena_reserve(meta_device *device, uint64_t size, tdm_error *err);
 /* Frees arena and imports. */
@@ -69,13 +69,17 @@ tdm_status meta_exchange_host(meta_arena *arena, const meta_exchange_args *args,
  * 4. */
 void meta_exchange_publish(meta_arena *arena, const meta_exchange_args *args);
 tdm_status meta_exchange_collect(meta_arena *arena, const meta_exchange_args *args, tdm_error *err);
+/* What the host does between the phases of a member that performs steps 1 and 4 itself: raises its
+ * flag for all chunks, and waits for all chunks of all members. Fails like meta_exchange_host. */
+void meta_exchange_raise(meta_arena *arena, const meta_exchange_args *args);
+tdm_status meta_exchange_pass(meta_arena *arena, const meta_exchange_args *args, tdm_error *err);
 /* The number of chunks of an exchange. A member's flag ends at epoch * 2^32 + this number. */
 int64_t meta_exchange_chunks(const meta_exchange_args *args);
 
 /* Finds which members exchange correctly inside their plans: runs test sums and gathers on all
  * members whose devices offer it, and compares the results with those of meta_exchange_host bit for
- * bit. Sets has_exchange. Logs which members were refused and why; one that does not end in time is
- * refused. Part of opening the group. probe.c. [setup] */
+ * bit. A member whose kernels may not wait is tested with the phases PUBLISH and COLLECT. Sets
+ * `exchange`. Logs which members were refused and why; one that does not end in time is refused. Part of opening the group. probe.c. [setup] */
 tdm_status meta_probe(meta_device *device, tdm_error *err);
 
 #endif

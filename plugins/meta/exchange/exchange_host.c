@@ -237,15 +237,31 @@ tdm_status meta_exchange_collect(meta_arena *arena, const meta_exchange_args *a,
     return status;
 }
 
+/* Adds the time since `begin` to the word behind the member's flag, which only the host writes. */
+static void time_add(const meta_arena *arena, const meta_exchange_args *a, uint64_t begin) {
+    _Atomic uint64_t *spent =
+        word_at(arena, a->params->flag_off + (uint64_t)a->params->member * FLAG_LINE + 8);
+    atomic_store_explicit(
+        spent, atomic_load_explicit(spent, memory_order_relaxed) + meta_clock_ns() - begin,
+        memory_order_relaxed);
+}
+
 tdm_status meta_exchange_host(meta_arena *arena, const meta_exchange_args *a, tdm_error *err) {
     uint64_t begin = meta_clock_ns();
     meta_exchange_publish(arena, a);
     tdm_status status = meta_exchange_collect(arena, a, err);
-    _Atomic uint64_t *spent =
-        word_at(arena, a->params->flag_off + (uint64_t)a->params->member * FLAG_LINE + 8);
-    if (status == TDM_OK)
-        atomic_store_explicit(
-            spent, atomic_load_explicit(spent, memory_order_relaxed) + meta_clock_ns() - begin,
-            memory_order_relaxed);
+    if (status == TDM_OK) time_add(arena, a, begin);
+    return status;
+}
+
+void meta_exchange_raise(meta_arena *arena, const meta_exchange_args *a) {
+    flag_publish(arena, a, meta_exchange_chunks(a));
+}
+
+tdm_status meta_exchange_pass(meta_arena *arena, const meta_exchange_args *a, tdm_error *err) {
+    uint64_t begin = meta_clock_ns();
+    meta_exchange_raise(arena, a);
+    tdm_status status = flags_wait(arena, a, meta_exchange_chunks(a), err);
+    if (status == TDM_OK) time_add(arena, a, begin);
     return status;
 }

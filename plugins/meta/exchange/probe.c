@@ -5,6 +5,11 @@
  * bits as the host's. One of the other members publishes after a pause, so that a device that does
  * not wait for flags reads wrong data.
  *
+ * A member whose kernels may not wait is tested alone, with the phases PUBLISH and COLLECT: what it
+ * publishes must be the host's bytes, and what it collects must have the bits that the host collects
+ * from the same arena. A q8_0 code may be one apart, since some devices round a quotient otherwise:
+ * all members sum the bytes that crossed.
+ *
  * The probe has an arena of its own, because a member that does not end in time may write to it
  * later. In that case arena, graph, buffer and queue of the test are kept until the member ends,
  * and the group's own memory is not affected.
@@ -153,6 +158,7 @@ static void value_set(probe_part *t, int32_t v, int32_t kind, tdm_type type, con
 }
 
 static void graph_make(const probe *p, probe_part *t, const meta_exchange_args *a) {
+    const bool publishes = a->params->phase == TDM_EXCHANGE_PUBLISH;
     const int64_t arena_ne[TDM_MAX_DIMS] = {(int64_t)p->size, 1, 1, 1};
     const int64_t step_ne[TDM_MAX_DIMS] = {sizeof(tdm_step_header) / sizeof(int32_t), 1, 1, 1};
     const int64_t none[TDM_MAX_DIMS] = {1, 1, 1, 1};
@@ -162,15 +168,16 @@ static void graph_make(const probe *p, probe_part *t, const meta_exchange_args *
     value_set(t, V_STEP, TDM_VALUE_INPUT, TDM_TYPE_I32, step_ne);
     value_set(t, V_RESIDUAL, TDM_VALUE_INPUT, TDM_TYPE_F32,
               a->residual != NULL ? a->first.ne : none);
-    value_set(t, V_Y, TDM_VALUE_OUTPUT, (tdm_type)a->first.type, a->first.ne);
+    value_set(t, V_Y, publishes ? TDM_VALUE_INPUT : TDM_VALUE_OUTPUT, (tdm_type)a->first.type,
+              a->first.ne);
     t->node = (tdm_node){.op = TDM_OP_EXCHANGE, .n_src = 5, .n_dst = 2};
     for (int32_t i = 0; i < TDM_MAX_SRC; i++) t->node.src[i] = -1;
     for (int32_t i = 0; i < TDM_MAX_DST; i++) t->node.dst[i] = -1;
     t->node.src[0] = a->first.x != NULL ? V_X : -1;
     t->node.src[1] = V_ARENA;
     t->node.src[2] = V_STEP;
-    t->node.src[3] = a->residual != NULL ? V_RESIDUAL : -1;
-    t->node.dst[0] = V_Y;
+    t->node.src[3] = a->residual != NULL && !publishes ? V_RESIDUAL : -1;
+    t->node.dst[0] = publishes ? -1 : V_Y;
     t->node.params.exchange = *a->params;
     t->graph = (tdm_graph){.struct_size = sizeof t->graph,
                            .value_size = sizeof(tdm_value),
@@ -355,8 +362,8 @@ static probe_part *part_of_rank(probe_part *const *parts, int32_t n_part, int32_
     return NULL;
 }
 
-/* Compares a member's result with the host's result for the same addends. */
-static void part_compare(probe *p, probe_part *t, const probe_case *c) {
+/* Compares a member's result with the host's result for the same addends, which are in `arena`. */
+static void part_compare(probe *p, meta_arena *arena, probe_part *t, const probe_case *c) {
     const tdm_buffer_ops *ops = meta_member_buffers(member_of(p, t));
     tdm_exchange_params params;
     meta_exchange_args a;
@@ -364,7 +371,7 @@ static void part_compare(probe *p, probe_part *t, const probe_case *c) {
     args_make(p, c, &params, t->rank, &a);
     size_t size = (size_t)args_count(&a) * sizeof(float);
     a.first.result = p->expected;
-    tdm_status status = meta_exchange_collect(&p->truth, &a, &err);
+    tdm_status status = meta_exchange_collect(arena, &a, &err);
     if (status == TDM_OK) status = ops->download(t->buffer, t->off[V_Y], p->result, size, &err);
     if (status != TDM_OK)
         part_refuse(t, status, err.message);
@@ -372,25 +379,31 @@ static void part_compare(probe *p, probe_part *t, const probe_case *c) {
         part_refuse(t, TDM_DATA_LOSS, "its results differ from the host's");
 }
 
+/* Makes the data of a case, and publishes all of it in `truth`. */
+static void case_begin(probe *p, const probe_case *c) {
+    tdm_exchange_params params;
+    meta_exchange_args a;
+    p->epoch++;
+    p->is_aborted = false;
+    memset(p->arena.data + DATA_AT, POISON, (size_t)(p->size - DATA_AT));
+    memset(p->truth.data + DATA_AT, POISON, (size_t)(p->size - DATA_AT));
+    for (int32_t r = 0; r < p->device->n_active; r++) {
+        args_make(p, c, &params, r, &a);
+        if (a.first.x != NULL) pattern_fill(p, p->x[r], tdm_shape_count(a.first.x_ne), c->type);
+        meta_exchange_publish(&p->truth, &a);
+    }
+    pattern_fill(p, p->residual, MAX_COUNT, TDM_TYPE_F32);
+}
+
 /* Runs one case: these members on their devices, the host in the place of all others. */
 static void case_run(probe *p, const probe_case *c, probe_part *const *parts, int32_t n_part) {
     int32_t n = p->device->n_active, late = -1;
     tdm_exchange_params params;
     meta_exchange_args a;
-    p->epoch++;
-    p->is_aborted = false;
+    case_begin(p, c);
     for (int32_t i = 0; i < n_part; i++) parts[i]->has_ended = parts[i]->is_skipped = false;
-    memset(p->arena.data + DATA_AT, POISON, (size_t)(p->size - DATA_AT));
-    for (int32_t r = 0; r < n; r++) {
-        args_make(p, c, &params, r, &a);
-        if (a.first.x != NULL) pattern_fill(p, p->x[r], tdm_shape_count(a.first.x_ne), c->type);
+    for (int32_t r = 0; r < n; r++)
         if (part_of_rank(parts, n_part, r) == NULL) late = r;
-    }
-    pattern_fill(p, p->residual, MAX_COUNT, TDM_TYPE_F32);
-    for (int32_t r = 0; r < n; r++) {
-        args_make(p, c, &params, r, &a);
-        meta_exchange_publish(&p->truth, &a);
-    }
     for (int32_t i = 0; i < n_part; i++) {
         tdm_error err = {0};
         args_make(p, c, &params, parts[i]->rank, &a);
@@ -423,8 +436,85 @@ static void case_run(probe *p, const probe_case *c, probe_part *const *parts, in
         parts_time_out(p, (uint64_t)p->epoch << 32 | (uint64_t)meta_exchange_chunks(&a), parts,
                        n_part);
     for (int32_t i = 0; i < n_part; i++)
-        if (!parts[i]->is_refused && !parts[i]->is_skipped) part_compare(p, parts[i], c);
+        if (!parts[i]->is_refused && !parts[i]->is_skipped) part_compare(p, &p->truth, parts[i], c);
     abort_word_set(p, 0);
+}
+
+/* ---- Phases ---------------------------------------------------------------------------------- */
+
+static void args_make_phase(const probe *p, const probe_case *c, tdm_exchange_params *params,
+                            int32_t rank, tdm_exchange_phase phase, meta_exchange_args *a) {
+    args_make(p, c, params, rank, a);
+    params->phase = (int32_t)phase;
+    if (phase == TDM_EXCHANGE_COLLECT) a->first.x = NULL;
+    if (c->kind != TDM_EXCHANGE_GATHER) return;
+    if (phase == TDM_EXCHANGE_COLLECT)
+        params->first = 0;
+    else
+        params->whole = (int32_t)a->first.ne[c->axis];
+}
+
+/* Submits one phase and waits for it; false where it fails or does not end. */
+static bool phase_run(probe *p, probe_part *t, const meta_exchange_args *a) {
+    tdm_error err = {0};
+    meta_stall_timer stall_timer;
+    t->has_ended = t->is_skipped = false;
+    tdm_status status = part_submit(p, t, a, &err);
+    if (status != TDM_OK) {
+        part_refuse(t, status, err.message);
+        return false;
+    }
+    meta_stall_timer_begin(&stall_timer, meta_clock_ns());
+    part_await(p, t, &stall_timer, CASE_NS);
+    if (t->has_ended) return !t->is_refused;
+    t->is_stuck = true;
+    part_refuse(t, TDM_DEADLINE_EXCEEDED, "it did not end in time");
+    return false;
+}
+
+/* Whether all data in the arena are the host's, but codes of q8_0, which may be one apart. */
+static bool has_published(const probe *p, const tdm_exchange_params *params) {
+    const bool is_q8_0 = params->wire_type == TDM_TYPE_Q8_0 && params->data_stride != 0;
+    for (uint64_t i = DATA_AT; i < p->size; i++) {
+        int got = (int8_t)p->arena.data[i], want = (int8_t)p->truth.data[i];
+        if (got != want && (!is_q8_0 || abs(got - want) > 1)) return false;
+    }
+    return true;
+}
+
+static void phases_run(probe *p, const probe_case *c, probe_part *t) {
+    tdm_exchange_params params;
+    meta_exchange_args a;
+    case_begin(p, c);
+    for (int32_t r = 0; r < p->device->n_active; r++) {
+        args_make(p, c, &params, r, &a);
+        if (r != t->rank) meta_exchange_publish(&p->arena, &a);
+    }
+    args_make_phase(p, c, &params, t->rank, TDM_EXCHANGE_PUBLISH, &a);
+    if (a.first.x != NULL && !phase_run(p, t, &a)) return;
+    if (!has_published(p, &params)) {
+        part_refuse(t, TDM_DATA_LOSS, "what it publishes differs from the host's");
+        return;
+    }
+    meta_exchange_raise(&p->arena, &a);
+    args_make_phase(p, c, &params, t->rank, TDM_EXCHANGE_COLLECT, &a);
+    if (phase_run(p, t, &a)) part_compare(p, &p->arena, t, c);
+}
+
+/* Whether a member's device takes both phases. */
+static bool has_phases(const probe *p, probe_part *t) {
+    const meta_member *member = member_of(p, t);
+    bool takes = TDM_HAS(meta_member_buffers(member), import_host);
+    for (int i = 0; i < 2 && takes; i++) {
+        tdm_exchange_params params;
+        meta_exchange_args a;
+        args_make_phase(p, &cases[0], &params, t->rank,
+                        i == 0 ? TDM_EXCHANGE_PUBLISH : TDM_EXCHANGE_COLLECT, &a);
+        graph_make(p, t, &a);
+        takes = member->acquired.plugin->device->supports_op(member->acquired.device, &t->graph, 0,
+                                                             NULL) == TDM_OK;
+    }
+    return takes;
 }
 
 /* ---- All members ----------------------------------------------------------------------------- */
@@ -469,26 +559,37 @@ static void probe_close(probe *p) {
         meta_free(host, p->x[r], MAX_COUNT * sizeof(float));
 }
 
-/* Prepares the members whose devices offer EXCHANGE. */
-static tdm_status parts_make(probe *p, probe_part **parts, int32_t *n_out, tdm_error *err) {
+/* A device whose kernels may not wait cannot perform a whole exchange. */
+static bool may_wait(const meta_member *member) {
+    return (member->info.flags & TDM_DEVICE_HAS_EXCHANGE) != 0 &&
+           member->info.exchange_wait_max_ns != 0;
+}
+
+/* Makes the parts of the members whose devices offer EXCHANGE: those that may wait first, n_wait of
+ * n. */
+static tdm_status parts_make(probe *p, probe_part **parts, int32_t *n_wait, int32_t *n,
+                             tdm_error *err) {
     meta_device *device = p->device;
-    for (int32_t d = 0, rank = 0; d < device->n_member; d++) {
-        if (!meta_is_active(device, d)) continue;
-        int32_t own = rank++;
-        const tdm_device_info *info = &device->members[d].info;
-        /* A device whose kernels must not wait cannot perform a whole exchange. */
-        if ((info->flags & TDM_DEVICE_HAS_EXCHANGE) == 0 || info->exchange_wait_max_ns == 0)
-            continue;
-        probe_part *t = meta_alloc(device->host, sizeof *t);
-        if (t == NULL) return meta_no_memory("to test exchanges", err);
-        tdm_error why = {0};
-        t->d = d;
-        t->rank = own;
-        t->words = p->words;
-        p->words->n_user++;
-        parts[(*n_out)++] = t;
-        tdm_status status = part_open(p, t, &why);
-        if (status != TDM_OK) part_refuse(t, status, why.message);
+    for (int pass = 0; pass < 2; pass++) {
+        for (int32_t d = 0; d < device->n_member; d++) {
+            const meta_member *member = &device->members[d];
+            if (!meta_is_active(device, d) || may_wait(member) != (pass == 0)) continue;
+            probe_part *t = meta_alloc(device->host, sizeof *t);
+            if (t == NULL) return meta_no_memory("to test exchanges", err);
+            t->d = d;
+            t->rank = member->rank;
+            t->words = p->words;
+            p->words->n_user++;
+            if (pass == 1 && !has_phases(p, t)) {
+                part_release(device, d, t);
+                continue;
+            }
+            tdm_error why = {0};
+            parts[(*n)++] = t;
+            tdm_status status = part_open(p, t, &why);
+            if (status != TDM_OK) part_refuse(t, status, why.message);
+        }
+        if (pass == 0) *n_wait = *n;
     }
     return TDM_OK;
 }
@@ -513,15 +614,25 @@ static void parts_try(probe *p, probe_part *const *parts, int32_t n_part) {
 tdm_status meta_probe(meta_device *device, tdm_error *err) {
     probe p = {.device = device};
     probe_part *parts[TDM_MAX_MEMBERS];
-    int32_t n_part = 0;
-    for (int32_t d = 0; d < device->n_member; d++) device->members[d].has_exchange = false;
+    int32_t n_wait = 0, n_part = 0;
+    for (int32_t d = 0; d < device->n_member; d++) {
+        device->members[d].exchange = META_EXCHANGE_BY_HOST;
+        device->members[d].exchange_why = "it has no EXCHANGE";
+    }
     if (device->n_active < 2) return TDM_OK; /* a single member exchanges nothing */
     tdm_status status = probe_open(&p, err);
-    if (status == TDM_OK) status = parts_make(&p, parts, &n_part, err);
-    if (status == TDM_OK) parts_try(&p, parts, n_part);
+    if (status == TDM_OK) status = parts_make(&p, parts, &n_wait, &n_part, err);
+    if (status == TDM_OK) parts_try(&p, parts, n_wait);
+    for (int32_t i = n_wait; i < n_part && status == TDM_OK; i++)
+        for (int32_t c = 0; c < N_CASE && !parts[i]->is_refused; c++)
+            phases_run(&p, &cases[c], parts[i]);
     for (int32_t i = 0; i < n_part; i++) {
         meta_member *member = &device->members[parts[i]->d];
-        member->has_exchange = status == TDM_OK && !parts[i]->is_refused;
+        member->exchange_why = "its test failed, see the log";
+        if (status == TDM_OK && !parts[i]->is_refused) {
+            member->exchange = i < n_wait ? META_EXCHANGE_IN_PLAN : META_EXCHANGE_IN_PHASES;
+            member->exchange_why = i < n_wait ? NULL : "its kernels may not wait";
+        }
         if (status == TDM_OK && parts[i]->is_refused)
             device->host->log(device->host->context, TDM_LOG_WARN,
                               "member '%s' exchanges through the host: %s", member->name,

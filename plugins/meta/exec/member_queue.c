@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * member_queue.c: uploads, stages and host exchanges of one member. The data of an exchange go
- * through exchange_host.c.
+ * member_queue.c: uploads, stages and exchanges of one member: those that the host performs, and the
+ * flags of those that the member performs in phases. Data and flags of an exchange are
+ * exchange_host.c's.
  */
 #include "plugins/meta/exec/member_queue.h"
 
@@ -266,9 +267,20 @@ static const tdm_binding *result_place(const meta_member_queue *member_queue,
     return y;
 }
 
+/* The arguments of an exchange, without data. names[TDM_MAX_MEMBERS] receives the members' names by
+ * rank. */
+static void args_fill(const meta_member_queue *member_queue, const meta_plan *plan, int32_t index,
+                      uint32_t epoch, const char **names, meta_exchange_args *out) {
+    const meta_device *device = member_queue->device;
+    meta_exchange_describe(&plan->members[member_queue->d].part, index, epoch, out);
+    out->base = device->exchange_base;
+    for (int32_t d = 0; d < device->n_member; d++)
+        if (meta_is_active(device, d)) names[device->members[d].rank] = device->members[d].name;
+    out->names = names;
+}
+
 static tdm_status exchange_run(meta_member_queue *member_queue, meta_plan *plan, int32_t index,
                                uint32_t epoch, tdm_error *err) {
-    const meta_device *device = member_queue->device;
     const meta_member_plan *m = &plan->members[member_queue->d];
     const tdm_node *node = tdm_graph_node(&m->part.graph, index);
     const char *names[TDM_MAX_MEMBERS];
@@ -276,11 +288,7 @@ static tdm_status exchange_run(meta_member_queue *member_queue, meta_plan *plan,
     uint8_t *staging = m->staging;
     meta_exchange_args args;
     tdm_status status = TDM_OK;
-    meta_exchange_describe(&m->part, index, epoch, &args);
-    args.base = device->exchange_base;
-    for (int32_t d = 0; d < device->n_member; d++)
-        if (meta_is_active(device, d)) names[device->members[d].rank] = device->members[d].name;
-    args.names = names;
+    args_fill(member_queue, plan, index, epoch, names, &args);
     if (node->src[0] >= 0)
         status = source_fetch(member_queue, plan, node->src[0], &staging, &args.first.x, err);
     if (status == TDM_OK && node->src[4] >= 0)
@@ -302,14 +310,29 @@ static tdm_status exchange_run(meta_member_queue *member_queue, meta_plan *plan,
     return status;
 }
 
+/* Between the phases of a member's exchange. What it published is in the arena: its stage has
+ * ended. */
+static tdm_status exchange_pass(meta_member_queue *member_queue, const meta_plan *plan,
+                                int32_t index, uint32_t epoch, tdm_error *err) {
+    const char *names[TDM_MAX_MEMBERS];
+    meta_exchange_args args;
+    args_fill(member_queue, plan, index, epoch, names, &args);
+    tdm_status status = meta_exchange_pass(member_queue->device->arena, &args, err);
+    atomic_fetch_add_explicit(&member_queue->n_step, 1, memory_order_relaxed);
+    return status;
+}
+
 tdm_status meta_member_queue_run(meta_member_queue *member_queue, meta_plan *plan, uint32_t epoch,
                                  tdm_error *err) {
     const meta_member_plan *m = &plan->members[member_queue->d];
     tdm_status status = meta_member_queue_upload(member_queue, plan, epoch, err);
     for (int32_t s = 0; s < m->n_stage && status == TDM_OK; s++) {
         if (m->stages[s].plan != NULL) status = stage_run(member_queue, plan, s, err);
-        if (status == TDM_OK && m->stages[s].exchange >= 0)
-            status = exchange_run(member_queue, plan, m->stages[s].exchange, epoch, err);
+        int32_t exchange = m->stages[s].exchange;
+        if (status != TDM_OK || exchange < 0) continue;
+        status = member_of(member_queue)->exchange == META_EXCHANGE_BY_HOST
+                     ? exchange_run(member_queue, plan, exchange, epoch, err)
+                     : exchange_pass(member_queue, plan, exchange, epoch, err);
     }
     return status;
 }

@@ -52,8 +52,15 @@ static bool has_work(const tdm_graph *graph, int32_t first, int32_t last) {
     return false;
 }
 
-static int32_t exchange_next(const tdm_graph *graph, int32_t first) {
-    while (first < graph->n_node && tdm_graph_node(graph, first)->op != TDM_OP_EXCHANGE) first++;
+/* Whether a node ends the stage before it: an EXCHANGE that the host performs, or a COLLECT. */
+static bool is_border(const meta_member *member, const tdm_node *node) {
+    if (node->op != TDM_OP_EXCHANGE || member->exchange == META_EXCHANGE_IN_PLAN) return false;
+    return member->exchange == META_EXCHANGE_BY_HOST ||
+           node->params.exchange.phase == TDM_EXCHANGE_COLLECT;
+}
+
+static int32_t border_next(const meta_member *member, const tdm_graph *graph, int32_t first) {
+    while (first < graph->n_node && !is_border(member, tdm_graph_node(graph, first))) first++;
     return first;
 }
 
@@ -82,18 +89,19 @@ static tdm_status stage_make(meta_plan *plan, int32_t d, int32_t first, int32_t 
 static tdm_status stages_make(meta_plan *plan, int32_t d, tdm_error *err) {
     meta_member_plan *m = &plan->members[d];
     const tdm_graph *graph = &m->part.graph;
-    bool is_cut = !plan->device->members[d].has_exchange;
+    const meta_member *member = &plan->device->members[d];
     int32_t n = 1;
-    for (int32_t i = 0; i < graph->n_node; i++)
-        n += is_cut && tdm_graph_node(graph, i)->op == TDM_OP_EXCHANGE;
+    for (int32_t i = 0; i < graph->n_node; i++) n += is_border(member, tdm_graph_node(graph, i));
     m->is_direct = n == 1;
     m->cap_stage = n;
     m->stages = plan_alloc(plan, (size_t)n, sizeof *m->stages);
     if (m->stages == NULL) return meta_no_memory("for a plan", err);
     tdm_status status = TDM_OK;
-    for (int32_t first = 0, last; m->n_stage < n && status == TDM_OK; first = last + 1) {
-        last = is_cut ? exchange_next(graph, first) : graph->n_node;
+    for (int32_t first = 0, from = 0; m->n_stage < n && status == TDM_OK;) {
+        int32_t last = border_next(member, graph, from);
         status = stage_make(plan, d, first, last, err);
+        from = last + 1;
+        first = member->exchange == META_EXCHANGE_IN_PHASES ? last : last + 1;
     }
     return status;
 }
@@ -128,8 +136,8 @@ static tdm_status fixed_place(meta_plan *plan, int32_t d, tdm_error *err) {
     return TDM_OK;
 }
 
-/* The first and the last use of a value. Stage s is moment 2 * s, the exchange after it is moment
- * 2 * s + 1. first == -1: the value is not used. */
+/* The first and the last use of a value. Stage s is moment 2 * s, the exchange after it that the host
+ * performs is moment 2 * s + 1. first == -1: the value is not used. */
 typedef struct life {
     int32_t first, last;
 } life;
@@ -141,17 +149,18 @@ static void life_note(const meta_part *part, life *lives, int32_t value, int32_t
     lives[slot].last = moment;
 }
 
-static void lives_find(const meta_part *part, life *lives) {
+static void lives_find(const meta_member *member, const meta_part *part, life *lives) {
     const tdm_graph *graph = &part->graph;
     int32_t moment = 0;
     for (int32_t i = 0; i < graph->n_slot; i++) lives[i] = (life){-1, -1};
     for (int32_t i = 0; i < graph->n_node; i++) {
         const tdm_node *node = tdm_graph_node(graph, i);
-        bool is_exchange = node->op == TDM_OP_EXCHANGE;
-        moment += is_exchange;
+        bool is_cut = is_border(member, node),
+             is_by_host = member->exchange == META_EXCHANGE_BY_HOST;
+        if (is_cut) moment += is_by_host ? 1 : 2;
         for (int32_t s = 0; s < node->n_src; s++) life_note(part, lives, node->src[s], moment);
         for (int32_t s = 0; s < node->n_dst; s++) life_note(part, lives, node->dst[s], moment);
-        moment += is_exchange;
+        if (is_cut && is_by_host) moment++;
     }
 }
 
@@ -225,7 +234,7 @@ static tdm_status memory_place(meta_plan *plan, int32_t d, tdm_error *err) {
                             : meta_no_memory("for a plan", err);
     if (status == TDM_OK) status = fixed_place(plan, d, err);
     if (status == TDM_OK && !m->is_direct) {
-        lives_find(&m->part, lives);
+        lives_find(&plan->device->members[d], &m->part, lives);
         status = crossing_place(plan, d, lives, crossing, err);
     }
     if (status == TDM_OK) status = temps_place(plan, d, offsets, err);
@@ -300,8 +309,9 @@ static void staging_measure(meta_plan *plan, int32_t d) {
              m->part.slots[i].source == META_SLOT_STEP) &&
             m->part.slots[i].size > need)
             need = m->part.slots[i].size;
+    bool is_by_host = plan->device->members[d].exchange == META_EXCHANGE_BY_HOST;
     for (int32_t s = 0; s < m->n_stage; s++) {
-        if (m->stages[s].exchange < 0) continue;
+        if (m->stages[s].exchange < 0 || !is_by_host) continue;
         const tdm_node *node = tdm_graph_node(graph, m->stages[s].exchange);
         const int32_t values[5] = {node->src[0], node->src[3], node->src[4], node->dst[0],
                                    node->dst[1]};

@@ -30,15 +30,19 @@ typedef struct meta_output {
     bool is_by_page; /* rows of a cache cut by sequence; each member holds the rows of its pages */
 } meta_output;
 
-/* The nodes between two exchanges that the host performs for the member. A member that performs
- * them in its plan has one stage. */
+/* The nodes between two exchanges of a member that does not wait for exchanges in its plans. A member
+ * that does has one stage. With exchanges by the host, a stage ends before the EXCHANGE node and the
+ * next begins behind it. With phases, PUBLISH is the last node of a stage and COLLECT the first of
+ * the next. */
 typedef struct meta_stage {
     const tdm_graph *graph;
     tdm_graph *own_graph;  /* NULL where the stage is the whole part */
     int32_t *slot_map;     /* slot of graph -> slot of the part; NULL where own_graph is */
     tdm_plan *plan;        /* of the member's device; NULL where the stage has no nodes */
     tdm_binding *bindings; /* [graph->n_slot] */
-    int32_t exchange;      /* EXCHANGE node that the host performs after it; -1 = none */
+    int32_t
+        exchange; /* EXCHANGE node after it that the host performs, or whose flags the host passes
+                         (COLLECT); -1 = none */
 } meta_stage;
 
 typedef struct meta_member_plan {
@@ -50,7 +54,7 @@ typedef struct meta_member_plan {
     uint64_t memory_size[META_N_MEMORY]; /* bytes that the plan needs of each */
     meta_stage *stages;
     int32_t n_stage, cap_stage;
-    bool is_direct;   /* the host performs none of its exchanges: one stage */
+    bool is_direct;   /* one stage: it has no exchanges, or performs them in its plan */
     uint8_t *staging; /* host memory for transfers between the member and the host */
     uint64_t staging_size;
     /* [n_slot of the part]; valid for `generation` and `bindings` of the plan */

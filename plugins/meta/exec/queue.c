@@ -7,8 +7,8 @@
  *
  * Every member has a thread that writes its inputs and submits its part, so that a driver whose
  * launch queue is full holds up no other member: the part in that queue may wait for this very
- * member. Where the host performs a member's exchanges, the thread runs the whole part
- * (member_queue.c). A device that computes on the host has no such driver. The coordinator submits to
+ * member. Where a member's plan is cut at exchanges, the thread runs the whole part: it submits a
+ * stage when the exchange before it is done (member_queue.c). A device that computes on the host has no such driver. The coordinator submits to
  * it directly, which saves a change of threads.
  *
  * A run begins only after every member has ended the run before. The arena depends on that where the
@@ -630,7 +630,7 @@ static tdm_status queue_create(tdm_device *device, tdm_queue **queue_out, tdm_er
         status = meta_member_queue_create(device, d, member_queue, err);
         bool is_host = (device->members[d].info.flags & TDM_DEVICE_IS_HOST) != 0;
         if (status == TDM_OK && device->n_active > 1 &&
-            (!is_host || !device->members[d].has_exchange))
+            (!is_host || device->members[d].exchange != META_EXCHANGE_IN_PLAN))
             status = thread_start(&queue->member_threads[queue->n_member_queue - 1], queue,
                                   member_queue, err);
     }

@@ -59,7 +59,10 @@ static int32_t exchange_missing(const meta_plan *plan, uint32_t epoch, int32_t d
     int32_t rank = plan->device->members[d].rank;
     for (int32_t i = 0; arena->data != NULL && i < part->graph.n_node; i++) {
         meta_exchange_args args;
-        if (tdm_graph_node(&part->graph, i)->op != TDM_OP_EXCHANGE) continue;
+        const tdm_node *node = tdm_graph_node(&part->graph, i);
+        /* The flag of a member in phases is raised between PUBLISH and COLLECT. */
+        if (node->op != TDM_OP_EXCHANGE || node->params.exchange.phase == TDM_EXCHANGE_PUBLISH)
+            continue;
         meta_exchange_describe(part, i, epoch, &args);
         uint64_t want = (uint64_t)epoch << 32 | (uint64_t)meta_exchange_chunks(&args);
         uint64_t flag = flag_load(arena, args.params->flag_off + (uint64_t)rank * 64);

@@ -151,7 +151,7 @@ static int32_t source_make(meta_compiler *c, int32_t d, int32_t x, bool is_sum) 
     const tdm_value *v = meta_part_value(part, x);
     bool is_weight = meta_part_value(part, part->places[x].base)->kind == TDM_VALUE_WEIGHT;
     meta_result dst = meta_result_like(v);
-    if (is_weight && !c->device->members[d].has_exchange &&
+    if (is_weight && c->device->members[d].exchange == META_EXCHANGE_BY_HOST &&
         !tdm_type_get_info((tdm_type)v->type).is_quantized) {
         int32_t copy = -1;
         return meta_emit_on(c, d, TDM_OP_COPY, NULL, &x, 1, &dst, 1, &copy) ? copy : -1;
@@ -236,6 +236,28 @@ static tdm_exchange_params exchange_params(const meta_compiler *c, const sending
     return p;
 }
 
+/* Emits member d's PUBLISH where it sends something. Changes parameters and sources into those of the
+ * COLLECT that follows. */
+static bool publish_emit(meta_compiler *c, int32_t d, tdm_op_params *params, int32_t *src,
+                         const meta_result *results) {
+    static const meta_result none[2] = {{.type = -1}, {.type = -1}};
+    tdm_op_params publish = *params;
+    tdm_exchange_params *p = &publish.exchange, *collect = &params->exchange;
+    bool is_gather = p->kind == TDM_EXCHANGE_GATHER;
+    const int32_t sent[5] = {src[0], src[1], src[2], -1, src[4]};
+    int32_t out[2];
+    p->phase = TDM_EXCHANGE_PUBLISH;
+    if (is_gather) p->whole = (int32_t)results[0].ne[p->axis];
+    if (is_gather && p->data_off2 != 0) p->whole2 = (int32_t)results[1].ne[p->axis2];
+    if ((src[0] >= 0 || src[4] >= 0) &&
+        !meta_emit_on(c, d, TDM_OP_EXCHANGE, &publish, sent, 5, none, 2, out))
+        return false;
+    collect->phase = TDM_EXCHANGE_COLLECT;
+    if (is_gather) collect->first = collect->first2 = 0;
+    src[0] = src[4] = -1;
+    return true;
+}
+
 /* Member d's EXCHANGE; residual is a local value, -1 = none. */
 static bool member_exchange(meta_compiler *c, int32_t d, const tdm_exchange_params *exchange,
                             const meta_crossing *w, int n, int32_t residual) {
@@ -244,6 +266,7 @@ static bool member_exchange(meta_compiler *c, int32_t d, const tdm_exchange_para
     tdm_op_params params = {{{0}}};
     int32_t src[5] = {-1, -1, -1, -1, -1}, out[2] = {-1, -1};
     meta_result results[2] = {w[0].results[d], {.type = -1}};
+    bool is_in_phases = c->device->members[d].exchange == META_EXCHANGE_IN_PHASES;
     params.exchange = *exchange;
     if (!words_add(c, part)) return false;
     for (int i = 0; i < n; i++) {
@@ -256,6 +279,7 @@ static bool member_exchange(meta_compiler *c, int32_t d, const tdm_exchange_para
         return meta_out_of_memory(c);
     src[1] = part->arena;
     src[2] = part->epoch;
+    if (is_in_phases && !publish_emit(c, d, &params, src, results)) return false;
     if (!meta_emit_on(c, d, TDM_OP_EXCHANGE, &params, src, 5, results, 2, out)) return false;
     for (int i = 0; i < n; i++) w[i].out[d] = out[i];
     return true;

@@ -226,7 +226,9 @@ static void whole_lives_find(const meta_plan *plan, int32_t d, whole_life *lives
     int32_t exchange = part->graph.n_node; /* the next one */
     for (int32_t i = part->graph.n_node - 1; i >= 0; i--) {
         const tdm_node *node = tdm_graph_node(&part->graph, i);
-        bool is_exchange = is_cut && node->op == TDM_OP_EXCHANGE;
+        bool is_border = is_cut && node->op == TDM_OP_EXCHANGE &&
+                         node->params.exchange.phase != TDM_EXCHANGE_PUBLISH;
+        bool is_exchange = is_border && node->params.exchange.phase == TDM_EXCHANGE_WHOLE;
         if (is_exchange) exchange = i;
         for (int32_t s = 0; s < node->n_src + node->n_dst; s++) {
             int32_t v = s < node->n_src ? node->src[s] : node->dst[s - node->n_src];
@@ -236,6 +238,8 @@ static void whole_lives_find(const meta_plan *plan, int32_t d, whole_life *lives
             lives[slot].first = i;
             lives[slot].crosses |= is_exchange || lives[slot].last > exchange;
         }
+        /* A COLLECT belongs to the stage behind the border. */
+        if (is_border && !is_exchange) exchange = i - 1;
     }
 }
 
@@ -351,7 +355,7 @@ static double exchange_seconds(const meta_plan *plan) {
     if (plan->facts.n_exchange == 0 || device->n_active < 2) return 0;
     for (int32_t d = 0; d < device->n_member; d++) {
         if (!meta_is_active(device, d)) continue;
-        is_inside = is_inside && device->members[d].has_exchange;
+        is_inside = is_inside && device->members[d].exchange == META_EXCHANGE_IN_PLAN;
         if (slowest == 0 || device->members[d].bandwidth < slowest)
             slowest = device->members[d].bandwidth;
     }
@@ -381,12 +385,19 @@ static void times_fill(const meta_plan *plan, tdm_split_report *r, double *membe
 
 /* ---- Filling --------------------------------------------------------------------------------- */
 
-static const char *transport_text(const meta_device *device, int32_t d) {
+static void transport_print(const meta_device *device, int32_t d, char *text, size_t size) {
+    static const char *const words[] = {[META_EXCHANGE_BY_HOST] = "copied by the host",
+                                        [META_EXCHANGE_IN_PHASES] = "shared memory, plan cut",
+                                        [META_EXCHANGE_IN_PLAN] = "shared memory, in its plan"};
     const meta_member *member = &device->members[d];
-    if (!meta_is_active(device, d)) return "none: no share";
-    if (device->n_active == 1) return "none: alone";
-    if (member->has_exchange) return "shared host memory, inside its plan";
-    return member->arena != NULL ? "shared host memory, by the host" : "copied by the host";
+    if (!meta_is_active(device, d))
+        snprintf(text, size, "none: no share");
+    else if (device->n_active == 1)
+        snprintf(text, size, "none: alone");
+    else
+        snprintf(text, size, "%s%s%s", words[member->exchange],
+                 member->exchange_why != NULL ? ": " : "",
+                 member->exchange_why != NULL ? member->exchange_why : "");
 }
 
 static tdm_status member_fill(const meta_plan *plan, int32_t d, tdm_split_member *out,
@@ -400,7 +411,7 @@ static tdm_status member_fill(const meta_plan *plan, int32_t d, tdm_split_member
                      plan->data_size / (uint64_t)device->n_active;
     snprintf(out->name, sizeof out->name, "%.31s", member->name);
     snprintf(out->plugin, sizeof out->plugin, "%.31s", member->acquired.plugin->name);
-    snprintf(out->transport, sizeof out->transport, "%s", transport_text(device, d));
+    transport_print(device, d, out->transport, sizeof out->transport);
     out->share = member->share;
     out->bandwidth = member->bandwidth;
     out->arithmetic = member->arithmetic;

@@ -104,7 +104,7 @@ static tdm_status option_read(tdm_device *d, const char *key, const char *value,
     else if (strcmp(key, "import") == 0)
         d->imports = strcmp(value, "no") != 0;
     else if (strcmp(key, "exchange") == 0)
-        d->exchanges = strcmp(value, "yes") == 0;
+        d->exchanges = strcmp(value, "yes") == 0, d->has_phases = strcmp(value, "phases") == 0;
     else if (strcmp(key, "latency-us") == 0)
         atomic_store(&d->latency_us, n);
     else if (strcmp(key, "completion-us") == 0)
@@ -175,7 +175,9 @@ static tdm_status device_get_info(tdm_device *d, tdm_device_info *info_out, tdm_
 
 static tdm_status device_supports_op(tdm_device *d, const tdm_graph *graph, int32_t node,
                                      tdm_error *err) {
-    if (tdm_graph_node(graph, node)->op == TDM_OP_EXCHANGE && !d->exchanges)
+    const tdm_node *n = tdm_graph_node(graph, node);
+    bool is_phase = n->params.exchange.phase != TDM_EXCHANGE_WHOLE;
+    if (n->op == TDM_OP_EXCHANGE && !d->exchanges && !(d->has_phases && is_phase))
         return tdm_fail(err, TDM_UNSUPPORTED, "'%s' cannot wait in a kernel", d->member);
     return discrete_behind->device->supports_op(d->lent.device, graph, node, err);
 }

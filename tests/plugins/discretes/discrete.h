@@ -12,6 +12,7 @@
  *   import-align = N        what import_host demands of address and size; default 4096
  *   import = no             imports no host memory
  *   exchange = yes          exchanges in its plans, as the device behind it does
+ *            = phases       its kernels may not wait: PUBLISH and COLLECT only
  *   latency-us = N          a submission takes effect so much later
  *   completion-us = N       completion is reported so much later
  *   launch-bound = N        graph_compute blocks while so many computations are under way, as
@@ -46,7 +47,7 @@ struct tdm_device {
     char member[64];
     uint64_t memory, max_buffer, import_align;
     int64_t launch_bound;
-    bool imports, exchanges, attaches, has_uuid;
+    bool imports, exchanges, has_phases, attaches, has_uuid;
     uint8_t uuid;
     _Atomic int64_t latency_us, completion_us;
     _Atomic int64_t lose_in; /* 0 = never */

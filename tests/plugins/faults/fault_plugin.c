@@ -9,7 +9,7 @@
  * host, so that each member of a group has its own faults, which tests set while the group runs.
  *
  *   member = NAME         the device behind it; required
- *   exchange = no         does not claim to exchange in its plans
+ *   exchange = no         refuses EXCHANGE, whole and in phases
  *            = lie-bits   exchanges, but adds something else
  *            = lie-idle   signals without having done anything
  *            = lie-hang   takes an exchange and never answers
@@ -222,6 +222,8 @@ static tdm_status device_supports_op(tdm_device *d, const tdm_graph *graph, int3
     if (tdm_graph_node(graph, node)->op == d->refused_op)
         return tdm_fail(err, TDM_UNSUPPORTED, "'%s' has the option to refuse op %d", d->member,
                         (int)d->refused_op);
+    if (tdm_graph_node(graph, node)->op == TDM_OP_EXCHANGE && strcmp(d->exchange, "no") == 0)
+        return tdm_fail(err, TDM_UNSUPPORTED, "'%s' has no EXCHANGE", d->member);
     return behind->device->supports_op(d->lent.device, graph, node, err);
 }
 
