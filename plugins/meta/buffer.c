@@ -13,7 +13,7 @@
 
 #include <unistd.h>
 
-#include "plugins/meta/device.h"
+#include "plugins/meta/exec/stuck.h"
 
 enum { PAGE_SIZE = 4096 };
 

@@ -39,6 +39,8 @@ struct tdm_buffer {
 };
 typedef tdm_buffer meta_buffer;
 
+extern const tdm_buffer_ops meta_buffer_ops;
+
 /* The item that begins at `off`; NULL = none. Several items can begin there if all but the last are
  * empty; the last is returned. [any-thread] */
 const meta_item *meta_buffer_item(const meta_buffer *buffer, uint64_t off);

@@ -4,7 +4,6 @@
  * partition.c assigns the heads, pages.c the pages.
  */
 #include "plugins/meta/buffer.h"
-#include "plugins/meta/device.h"
 
 /* Pages of a cache cut by sequence that member d holds. */
 static tdm_status pages_count(const meta_device *device, int64_t n_page, int32_t d,

@@ -3,9 +3,9 @@
  * memory.c: the group's own memory: zeroed, from the host's allocator, which counts it. Memory on
  * members belongs to buffer.c.
  */
-#include <string.h>
+#include "plugins/meta/memory.h"
 
-#include "plugins/meta/meta.h"
+#include <string.h>
 
 void *meta_alloc(const tdm_host *host, size_t size) {
     void *ptr = host->alloc(host->context, size, 0);

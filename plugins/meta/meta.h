@@ -21,8 +21,10 @@
 
 #include <pthread.h>
 #include <stdatomic.h>
+#include <string.h>
 
 #include "plugins/meta/exec/claims.h"
+#include "plugins/meta/memory.h"
 
 typedef enum meta_split { META_SPLIT_TENSOR, META_SPLIT_LAYER } meta_split;
 typedef enum meta_attention {
@@ -152,41 +154,12 @@ struct tdm_device {
     bool is_broken; /* a member is stuck: every run fails with `broken` until it has ended */
     tdm_error broken;
     _Atomic(struct meta_pending_release *)
-        pending_releases; /* what stuck members still use (watchdog.c) */
+        pending_releases; /* what stuck members still use (exec/stuck.h) */
 };
 typedef tdm_device meta_device;
 
-extern const tdm_device_ops meta_device_ops; /* device.c */
-extern const tdm_buffer_ops meta_buffer_ops; /* buffer.c */
-extern const tdm_queue_ops meta_queue_ops;   /* queue.c */
-extern const tdm_split_ops meta_split_ops;   /* split.c */
-
-/* Memory from the host's counted allocator, zeroed; NULL without memory. meta_free takes the same
- * size; NULL is a no-op. memory.c. [any-thread] */
-void *meta_alloc(const tdm_host *host, size_t size);
-void meta_free(const tdm_host *host, void *ptr, size_t size);
-/* The failure for an allocation that returned NULL: TDM_RESOURCE_EXHAUSTED, "group: no memory" and
- * the purpose ("for a plan"). [any-thread] */
-tdm_status meta_no_memory(const char *purpose, tdm_error *err);
-/* Makes room for `need` elements in an array that grows by doubling: *array and *capacity are
- * changed together. The new part is zeroed. [any-thread] */
-tdm_status meta_grow(const tdm_host *host, void *array, int32_t *capacity, int64_t need,
-                     size_t element_size, tdm_error *err);
-
-/* True while an abandoned run may still use the member's memory. The member's queues, plans and
- * memory must then be released with meta_release_later instead of being freed. watchdog.c.
- * [any-thread] */
-bool meta_member_is_stuck(const meta_device *device, int32_t member);
-/* Takes over `what`, which a member may still use. release(device, member, what) is called after
- * `semaphore` has reached `value` or was poisoned (NULL: after the member is not stuck any more),
- * at the latest when the group closes. If the member never ends, `what` is leaked. watchdog.c.
- * [any-thread] */
-typedef void (*meta_release_fn)(meta_device *device, int32_t member, void *what);
-void meta_release_later(meta_device *device, int32_t member, tdm_semaphore *semaphore,
-                        uint64_t value, meta_release_fn release, void *what);
-
 /* Whether a cache is in host memory instead of the member's own. False for a member that is a
- * group: report.c asks that group's own report. */
+ * group: that group's own report counts its caches. */
 static inline bool meta_is_cache_in_host(const meta_member *member, const tdm_kv_desc *desc) {
     const uint32_t own = TDM_DEVICE_IS_HOST | TDM_DEVICE_IS_INTEGRATED | TDM_DEVICE_IS_GROUP;
     return (desc->flags & TDM_KV_IN_HOST) != 0 && (member->info.flags & own) == 0;
@@ -202,6 +175,29 @@ static inline bool meta_reads_in_place(const meta_member *member) {
 
 static inline bool meta_is_active(const meta_device *device, int32_t member) {
     return device->members[member].share > 0;
+}
+
+/* Reads a struct that the caller may know in a smaller or larger version; 0 is this one's size. */
+static inline void meta_struct_read(void *ours, size_t size, const void *theirs) {
+    size_t given = 0;
+    memset(ours, 0, size);
+    if (theirs == NULL) return;
+    memcpy(&given, theirs, sizeof given);
+    memcpy(ours, theirs, given == 0 || given > size ? size : given);
+    memcpy(ours, &size, sizeof size);
+}
+
+/* Writes as much of a struct as the caller has room for, whose struct_size stays. */
+static inline void meta_struct_write(void *theirs, const void *ours, size_t size) {
+    size_t given = 0;
+    memcpy(&given, theirs, sizeof given);
+    size_t n = given == 0 || given > size ? size : given;
+    if (n > sizeof given)
+        memcpy((char *)theirs + sizeof given, (const char *)ours + sizeof given, n - sizeof given);
+}
+
+static inline const tdm_buffer_ops *meta_member_buffers(const meta_member *member) {
+    return member->acquired.plugin->buffer;
 }
 
 #endif

@@ -3,7 +3,10 @@
  * plugin.c: the entry of the meta plugin and its instances. An instance holds only the host's
  * table; the state of a group is in its device (device.c).
  */
+#include "plugins/meta/buffer.h"
 #include "plugins/meta/device.h"
+#include "plugins/meta/exec/queue.h"
+#include "plugins/meta/split.h"
 
 static tdm_status plugin_init(const tdm_host *host, tdm_instance **instance_out, tdm_error *err) {
     tdm_instance *instance = meta_alloc(host, sizeof *instance);

@@ -5,7 +5,9 @@
  */
 #include <string.h>
 
-#include "plugins/meta/exec/plan.h"
+#include "plugins/meta/split.h"
+
+#include "plugins/meta/rules/compile.h"
 #include "plugins/meta/share/report.h"
 #include "plugins/meta/share/solve.h"
 

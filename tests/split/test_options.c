@@ -12,7 +12,7 @@
 
 #include <cmocka.h>
 
-#include "plugins/meta/device.h"
+#include "plugins/meta/members.h"
 
 enum { MAX_OPTION = 8 };
 

@@ -11,7 +11,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "plugins/meta/device.h"
+#include "plugins/meta/exec/stuck.h"
 
 enum { PAGE = 4096 };
 

@@ -20,8 +20,8 @@
 
 #include "plugins/meta/exchange/arena.h"
 #include "plugins/meta/exec/event.h"
-#include "plugins/meta/device.h"
 #include "plugins/meta/exec/stall_timer.h"
+#include "plugins/meta/exec/stuck.h"
 
 enum {
     DATA_AT = META_ARENA_FLAGS + 64 * TDM_MAX_MEMBERS,

@@ -7,7 +7,7 @@
 
 #include <string.h>
 
-#include "plugins/meta/meta.h"
+#include "plugins/meta/memory.h"
 
 struct meta_claim {
     struct meta_claim *next;

@@ -7,8 +7,6 @@
 
 #include <string.h>
 
-#include "plugins/meta/device.h"
-
 /* One output on one member. */
 typedef struct piece_source {
     const uint8_t *bytes; /* the member's part */

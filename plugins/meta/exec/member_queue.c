@@ -8,8 +8,9 @@
 
 #include <string.h>
 
-#include "plugins/meta/device.h"
+#include "plugins/meta/exec/queue.h"
 #include "plugins/meta/exec/step_block.h"
+#include "plugins/meta/exec/stuck.h"
 
 enum { SLICE_NS = 20000000 }; /* between two polls of is_abandoned */
 
@@ -189,14 +190,6 @@ void meta_exchange_describe(const meta_part *part, int32_t index, uint32_t epoch
     payload_describe(part, node->src[4], node->dst[1], &out->second);
 }
 
-uint64_t meta_view_span(const tdm_value *v, const tdm_view_place *place) {
-    tdm_type_info info = tdm_type_get_info((tdm_type)v->type);
-    if (tdm_shape_count(v->ne) == 0) return 0;
-    int64_t span = (v->ne[0] / info.block_len - 1) * place->nb[0] + info.block_size;
-    for (int32_t i = 1; i < TDM_MAX_DIMS; i++) span += (v->ne[i] - 1) * place->nb[i];
-    return (uint64_t)span;
-}
-
 /* Copies the elements of a view to contiguous memory. */
 static void view_pack(const tdm_value *v, const tdm_view_place *place, const uint8_t *src,
                       uint8_t *dst) {
@@ -240,7 +233,7 @@ static tdm_status source_fetch(const meta_member_queue *member_queue, const meta
     const tdm_buffer_ops *ops = meta_member_buffers(member_of(member_queue));
     if (is_contiguous)
         return ops->download(b->buffer, b->off + (uint64_t)place->off, packed, size, err);
-    uint64_t span = meta_view_span(v, place);
+    uint64_t span = meta_part_span(&m->part, value);
     uint8_t *whole = *staging;
     *staging += (span + 63) / 64 * 64;
     tdm_status status = ops->download(b->buffer, b->off + (uint64_t)place->off, whole, span, err);

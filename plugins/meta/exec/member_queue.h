@@ -24,10 +24,6 @@ typedef struct meta_member_queue {
     tdm_error err;
 } meta_member_queue;
 
-/* The queue is that of a group that is itself a member: the outer group's run claims its devices
- * (claims.h), so that its own runs claim none. queue.c. [setup] */
-void meta_queue_set_inner(tdm_queue *queue);
-
 /* Makes the member's queue. [any-thread] */
 tdm_status meta_member_queue_create(meta_device *device, int32_t d, meta_member_queue *member_queue,
                                     tdm_error *err);
@@ -58,8 +54,5 @@ tdm_status meta_member_queue_run(meta_member_queue *member_queue, meta_plan *pla
 /* Fills the arguments of an EXCHANGE node of a part for the host, without the data. */
 void meta_exchange_describe(const meta_part *part, int32_t node, uint32_t epoch,
                             meta_exchange_args *out);
-
-/* Bytes from the first element of a view to the end of its last. */
-uint64_t meta_view_span(const tdm_value *value, const tdm_view_place *place);
 
 #endif

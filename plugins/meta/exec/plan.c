@@ -17,8 +17,8 @@
 #include <string.h>
 
 #include "core/base/packing.h"
-#include "plugins/meta/device.h"
-#include "plugins/meta/exec/member_queue.h"
+#include "plugins/meta/exec/stuck.h"
+#include "plugins/meta/exchange/arena.h"
 
 #define NOWHERE UINT64_MAX
 
@@ -321,7 +321,7 @@ static void staging_measure(meta_plan *plan, int32_t d) {
             const tdm_value *v = tdm_graph_value(graph, values[i]);
             sum += (tdm_tensor_canonical_size((tdm_type)v->type, v->ne) + 63) / 64 * 64;
             if (!tdm_view_is_contiguous(v, &m->part.places[values[i]]))
-                sum += (meta_view_span(v, &m->part.places[values[i]]) + 63) / 64 * 64;
+                sum += (meta_part_span(&m->part, values[i]) + 63) / 64 * 64;
         }
         if (sum > need) need = sum;
     }

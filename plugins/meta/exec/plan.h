@@ -100,11 +100,6 @@ struct tdm_plan {
 };
 typedef tdm_plan meta_plan;
 
-/* Cuts a verified graph over the group: fills parts, variants, outputs, facts and arena_size. Makes
- * no plans and allocates nothing on any device. TDM_UNSUPPORTED with op, value and reason for a
- * node that the group cannot compute. compile.c. Under device->mutex. */
-tdm_status meta_compile(meta_device *device, const tdm_graph *graph, meta_plan **out,
-                        tdm_error *err);
 /* Divides the parts into stages and places their values (temp_off, memory_size).
  * Allocates nothing on any device. A step of meta_plan_prepare, which report.c calls alone. Under
  * device->mutex. */

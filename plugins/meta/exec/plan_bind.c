@@ -5,7 +5,6 @@
  */
 #include <string.h>
 
-#include "plugins/meta/device.h"
 #include "plugins/meta/exec/plan.h"
 
 #define NOWHERE UINT64_MAX

@@ -22,14 +22,17 @@
  * is not joined: it is lost, and whatever it may use stays allocated until it leaves. The next run
  * starts a new thread.
  */
+#include "plugins/meta/exec/queue.h"
+
 #include <signal.h>
 #include <string.h>
 
-#include "plugins/meta/exec/event.h"
 #include "plugins/meta/exec/deliver.h"
-#include "plugins/meta/device.h"
+#include "plugins/meta/exec/event.h"
 #include "plugins/meta/exec/replicas.h"
+#include "plugins/meta/exec/stuck.h"
 #include "plugins/meta/exec/watchdog.h"
+#include "plugins/meta/rules/compile.h"
 
 enum {
     MAX_LOCAL_SIGNALS = 8,

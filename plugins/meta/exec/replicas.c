@@ -17,61 +17,6 @@
 
 enum { CHUNK = 1024 }; /* elements at a time; whole blocks of every type */
 
-/* ---- Selection ------------------------------------------------------------------------------- */
-
-static bool is_overlapping(const meta_compiler *c, int32_t variant) {
-    meta_cut cut;
-    return meta_variant_cut(c, variant, meta_variant_at(c, variant)->value, &cut) &&
-           !meta_cut_is_disjoint(&cut, c->n_member);
-}
-
-/* A value with its own memory that a node computes. The base of a view is checked by itself. */
-static bool is_keepable(const meta_part *part, int32_t local) {
-    if (local < 0) return false;
-    const tdm_value *v = meta_part_value(part, local);
-    return v->slot >= 0 && (v->kind == TDM_VALUE_TEMP || v->kind == TDM_VALUE_OUTPUT) &&
-           tdm_shape_count(v->ne) > 0;
-}
-
-static bool variant_keep(meta_compiler *c, int32_t variant) {
-    meta_plan *p = c->plan;
-    const meta_variant *f = meta_variant_at(c, variant);
-    int32_t n = 0;
-    for (int32_t d = 0; d < c->n_member; d++) n += is_keepable(&p->members[d].part, f->local[d]);
-    if (n < 2) return true;
-    if (meta_grow(c->device->host, &p->checks, &p->cap_check, (int64_t)p->n_check + 1,
-                  sizeof *p->checks, NULL) != TDM_OK)
-        return meta_out_of_memory(c);
-    for (int32_t d = 0; d < c->n_member; d++)
-        if (is_keepable(&p->members[d].part, f->local[d]))
-            meta_part_keep(&p->members[d].part, f->local[d], f->value);
-    p->checks[p->n_check++] = variant;
-    return true;
-}
-
-/* Rows that KV_EXPORT gives. Rows without a job are undefined, so they are not compared. */
-static bool is_exported(const meta_compiler *c, int32_t value) {
-    for (int32_t i = 0; i < c->graph->n_node; i++) {
-        const tdm_node *node = tdm_graph_node(c->graph, i);
-        for (int32_t k = 0; node->op == TDM_OP_KV_EXPORT && k < node->n_dst; k++)
-            if (node->dst[k] == value) return true;
-    }
-    return false;
-}
-
-bool meta_replicas_keep(meta_compiler *c) {
-    for (int32_t variant = 0; variant < c->plan->n_variant && c->status == TDM_OK; variant++) {
-        tdm_layout_kind kind = meta_variant_kind(c, variant);
-        if (is_exported(c, meta_variant_at(c, variant)->value)) continue;
-        if (kind == TDM_LAYOUT_REPLICATED ||
-            (kind == TDM_LAYOUT_SPLIT && is_overlapping(c, variant)))
-            variant_keep(c, variant);
-    }
-    return c->status == TDM_OK;
-}
-
-/* ---- Comparison ------------------------------------------------------------------------------ */
-
 /* One variant after a run. */
 typedef struct comparison {
     const meta_plan *plan;
@@ -213,7 +158,7 @@ static tdm_status variant_check(meta_plan *plan, int32_t variant, tdm_error *err
     tdm_status status = TDM_OK;
     k.is_exact = device->is_uniform || (!is_split && k.layout->replica == TDM_REPLICA_EXACT);
     for (int32_t d = 0; d < device->n_member && status == TDM_OK; d++)
-        if (is_keepable(&plan->members[d].part, f->local[d]))
+        if (meta_part_is_keepable(&plan->members[d].part, f->local[d]))
             status = meta_part_fetch(plan, d, f->local[d], &k.bytes[d], err);
     for (int32_t b = 1, first = -1; b < device->n_member && status == TDM_OK; b++) {
         for (int32_t a = 0; first < 0 && a < b; a++)

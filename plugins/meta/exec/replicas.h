@@ -7,13 +7,9 @@
 #ifndef TANDEM_META_REPLICAS_H
 #define TANDEM_META_REPLICAS_H
 
-#include "plugins/meta/rules/compile.h"
+#include "plugins/meta/exec/plan.h"
 
-/* Selects the variants that several members hold and makes them outlive the run. To be called after
- * all nodes have been compiled. False after a failure. */
-bool meta_replicas_keep(meta_compiler *c);
-
-/* Compares them: exactly where the bits were exchanged or where members of one kind of device
+/* Compares the plan's checks, which the compiler selected (rules/checks.c): exactly where the bits were exchanged or where members of one kind of device
  * computed them, within a tolerance where members of different kinds computed them. TDM_DATA_LOSS
  * names the value, the members and the first element that differs. No member may be running. Under
  * device->mutex. */

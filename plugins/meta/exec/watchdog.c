@@ -4,11 +4,6 @@
  * (tdm_queue_ops.progress), or the end of a stage or of a part. The timer starts again with every
  * progress of any member. Where a plugin gives no such number, a long computation between two
  * exchanges cannot be told from one that has hung, and the timeout must exceed its time.
- *
- * Whatever a stuck member may still use stays allocated: its queue, the semaphore that it will
- * signal, group plans with their member plans and graphs, its memory, the arena. It is released
- * once the member has ended. If the member never ends, it is leaked: to free it would let the
- * member write to memory that something else uses.
  */
 #include "plugins/meta/exec/watchdog.h"
 
@@ -133,81 +128,4 @@ tdm_status meta_watchdog_report(const meta_plan *plan, uint32_t epoch,
                     "member %s made no progress for %.3g s, %s; `timeout` of the group sets "
                     "the limit",
                     names, device->options.timeout, place);
-}
-
-/* ---- Stuck members --------------------------------------------------------------------------- */
-
-bool meta_member_is_stuck(const meta_device *device, int32_t d) {
-    const meta_member *member = &device->members[d];
-    uint64_t value = 0;
-    if (atomic_load(&member->n_lost) > 0) return true;
-    if (member->stuck == NULL) return false;
-    return device->host->semaphore->query(member->stuck, &value, NULL) == TDM_OK &&
-           value < member->stuck_value;
-}
-
-typedef struct meta_pending_release {
-    struct meta_pending_release *next;
-    int32_t d;
-    tdm_semaphore *semaphore; /* NULL: the member's */
-    uint64_t value;
-    meta_release_fn release;
-    void *what;
-} meta_pending_release;
-
-static void pending_push(meta_device *device, meta_pending_release *node) {
-    node->next = atomic_load(&device->pending_releases);
-    while (!atomic_compare_exchange_weak(&device->pending_releases, &node->next, node)) {
-    }
-}
-
-void meta_release_later(meta_device *device, int32_t d, tdm_semaphore *semaphore, uint64_t value,
-                        meta_release_fn release, void *what) {
-    meta_pending_release *node = meta_alloc(device->host, sizeof *node);
-    if (node == NULL) return; /* leaked: the member may still use it */
-    *node = (meta_pending_release){
-        .d = d, .semaphore = semaphore, .value = value, .release = release, .what = what};
-    pending_push(device, node);
-}
-
-static bool is_kept(const meta_device *device, const meta_pending_release *node) {
-    uint64_t value = 0;
-    if (node->semaphore == NULL) return meta_member_is_stuck(device, node->d);
-    return device->host->semaphore->query(node->semaphore, &value, NULL) == TDM_OK &&
-           value < node->value;
-}
-
-bool meta_stuck_members_check(meta_device *device) {
-    bool is_all_back = true;
-    for (int32_t d = 0; d < device->n_member; d++) {
-        meta_member *member = &device->members[d];
-        if (meta_member_is_stuck(device, d)) {
-            is_all_back = false;
-            continue;
-        }
-        if (member->stuck == NULL) continue;
-        device->host->semaphore->destroy(member->stuck);
-        member->stuck = NULL;
-    }
-    /* In the order in which they were pushed, and none before an earlier one that is kept: plans are
-     * destroyed before their queues. */
-    meta_pending_release *first = NULL;
-    for (meta_pending_release *node = atomic_exchange(&device->pending_releases, NULL), *next;
-         node != NULL; node = next) {
-        next = node->next;
-        node->next = first;
-        first = node;
-    }
-    bool is_behind_kept = false;
-    for (meta_pending_release *node = first, *next; node != NULL; node = next) {
-        next = node->next;
-        is_behind_kept = is_behind_kept || is_kept(device, node);
-        if (is_behind_kept) {
-            pending_push(device, node);
-            continue;
-        }
-        node->release(device, node->d, node->what);
-        meta_free(device->host, node, sizeof *node);
-    }
-    return is_all_back;
 }

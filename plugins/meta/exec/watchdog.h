@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * watchdog.h: detects that a run makes no progress and names the members that hold it up. queue.c
- * decides what follows. Also keeps what stuck members still use until they have ended.
+ * decides what follows.
  */
 #ifndef TANDEM_META_WATCHDOG_H
 #define TANDEM_META_WATCHDOG_H
@@ -28,9 +28,5 @@ tdm_status meta_watchdog_report(const meta_plan *plan, uint32_t epoch,
  * text. */
 const char *meta_watchdog_place(const meta_plan *plan, uint32_t epoch, int32_t d, char *text,
                                 size_t text_size);
-
-/* Checks which abandoned members have ended since, and releases what they used. True when no member
- * is stuck any more. Under device->mutex, or when closing. */
-bool meta_stuck_members_check(meta_device *device);
 
 #endif

@@ -11,7 +11,6 @@
  */
 #include "plugins/meta/layout/slice.h"
 
-#include "plugins/meta/device.h"
 #include "plugins/meta/layout/superblock.h"
 #include "tandem/block.h"
 

@@ -9,7 +9,6 @@
 #include <string.h>
 
 #include "plugins/meta/exchange/arena.h"
-#include "plugins/meta/exec/replicas.h"
 
 /* ---- Outputs ---- */
 
@@ -143,8 +142,7 @@ bool meta_override_apply(meta_compiler *c, int32_t value) {
 }
 
 static bool is_cut_by_sequence(const meta_compiler *c) {
-    if (c->device->attention != META_ATTENTION_SEQUENCE || c->device->n_active < 2)
-        return false;
+    if (c->device->attention != META_ATTENTION_SEQUENCE || c->device->n_active < 2) return false;
     for (int32_t i = 0; i < c->graph->n_value; i++)
         if (meta_value(c, i)->kind == TDM_VALUE_STATE) return true;
     return false;
@@ -204,7 +202,7 @@ tdm_status meta_compile(meta_device *device, const tdm_graph *graph, meta_plan *
     for (int32_t i = 0; i < graph->n_node && ok; i++) ok = node_compile(&c, i);
     c.node = -1;
     ok = ok && outputs_make(&c);
-    if (ok && device->options.checks_replicas) ok = meta_replicas_keep(&c);
+    if (ok && device->options.checks_replicas) ok = meta_checks_select(&c);
     if (ok) arena_assign(&c);
     size_t n = (size_t)graph->n_value + 1;
     meta_free(host, c.states, n * sizeof *c.states);

@@ -43,6 +43,12 @@ typedef struct meta_compiler {
     uint64_t data_size; /* arena bytes of the largest exchange so far */
 } meta_compiler;
 
+/* Cuts a verified graph over the group: fills parts, variants, outputs, facts and arena_size. Makes
+ * no plans and allocates nothing on any device. TDM_UNSUPPORTED with op, value and reason for a
+ * node that the group cannot compute. Under device->mutex. */
+tdm_status meta_compile(meta_device *device, const tdm_graph *graph, meta_plan **out,
+                        tdm_error *err);
+
 /* ---- Failures ---- */
 
 /* Records the first failure, with the node's op and value in front of the message; returns
@@ -172,6 +178,12 @@ typedef struct meta_crossing {
 /* Gathers n values with as few exchanges as possible: two at a time where the same members send
  * both. */
 bool meta_emit_gathers(meta_compiler *c, const meta_crossing *what, int n);
+
+/* ---- Values that check = replicas compares (checks.c) ---- */
+
+/* Selects the variants that several members hold and makes them outlive the run. To be called after
+ * all nodes have been compiled. False after a failure. */
+bool meta_checks_select(meta_compiler *c);
 
 /* ---- Rules (rules.c) ---- */
 

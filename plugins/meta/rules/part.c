@@ -89,6 +89,13 @@ int32_t meta_part_add_kv(meta_part *part, const tdm_kv_desc *desc) {
     return g->n_kv++;
 }
 
+bool meta_part_is_keepable(const meta_part *part, int32_t v) {
+    if (v < 0) return false;
+    const tdm_value *value = meta_part_value(part, v);
+    return value->slot >= 0 && (value->kind == TDM_VALUE_TEMP || value->kind == TDM_VALUE_OUTPUT) &&
+           tdm_shape_count(value->ne) > 0;
+}
+
 bool meta_part_add_node(meta_part *part, int32_t op, const tdm_op_params *params,
                         const int32_t *src, int32_t n_src, const meta_result *dst, int32_t n_dst,
                         int32_t *dst_out) {
@@ -163,4 +170,14 @@ int32_t meta_part_contiguous(meta_part *part, int32_t v) {
     meta_result dst = meta_result_like(x);
     int32_t out = -1;
     return meta_part_add_node(part, TDM_OP_COPY, NULL, &v, 1, &dst, 1, &out) ? out : -1;
+}
+
+uint64_t meta_part_span(const meta_part *part, int32_t v) {
+    const tdm_value *value = meta_part_value(part, v);
+    const tdm_view_place *place = &part->places[v];
+    tdm_type_info info = tdm_type_get_info((tdm_type)value->type);
+    if (tdm_shape_count(value->ne) == 0) return 0;
+    int64_t span = (value->ne[0] / info.block_len - 1) * place->nb[0] + info.block_size;
+    for (int32_t i = 1; i < TDM_MAX_DIMS; i++) span += (value->ne[i] - 1) * place->nb[i];
+    return (uint64_t)span;
 }

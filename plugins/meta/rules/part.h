@@ -52,6 +52,9 @@ int32_t meta_part_add_value(meta_part *part, const tdm_value *like, const int64_
 int32_t meta_part_add_kv(meta_part *part, const tdm_kv_desc *desc);
 /* Makes a temporary that is no view outlive the run, as a piece of `value` of the group's graph. */
 void meta_part_keep(meta_part *part, int32_t v, int32_t value);
+/* True for a value with its own memory that a node computes; false for -1. The base of a view is
+ * another value. */
+bool meta_part_is_keepable(const meta_part *part, int32_t v);
 /* Adds a node; its destinations are new TEMP values of the given types and shapes (or views), their
  * indices in dst_out. `name` is an offset into the whole graph's names. False without memory. */
 typedef struct meta_result {
@@ -69,6 +72,9 @@ int32_t meta_part_slice(meta_part *part, int32_t v, int32_t axis, int64_t off, i
 int32_t meta_part_concat(meta_part *part, int32_t a, int32_t b, int32_t axis);
 /* The value itself where it is contiguous, else a copy. */
 int32_t meta_part_contiguous(meta_part *part, int32_t v);
+
+/* Bytes from the first element of a value to the end of its last. Of a view they include the gaps. */
+uint64_t meta_part_span(const meta_part *part, int32_t v);
 
 static inline const tdm_value *meta_part_value(const meta_part *part, int32_t v) {
     return &part->values[v];

@@ -7,8 +7,6 @@
 #include <signal.h>
 #include <string.h>
 
-#include "plugins/meta/device.h"
-
 typedef struct question {
     const meta_member *member; /* NULL: not measured */
     tdm_device_limits limits;

@@ -11,9 +11,9 @@
 #include <string.h>
 
 #include "plugins/meta/exec/event.h"
-#include "plugins/meta/device.h"
-#include "plugins/meta/rules/part.h"
 #include "plugins/meta/exec/stall_timer.h"
+#include "plugins/meta/exec/stuck.h"
+#include "plugins/meta/rules/part.h"
 
 enum {
     WEIGHT_COLUMNS = 2048,

@@ -10,7 +10,6 @@
 #include <string.h>
 
 #include "plugins/meta/rules/compile.h"
-#include "plugins/meta/device.h"
 #include "plugins/meta/share/measure.h"
 #include "plugins/meta/share/solve.h"
 

@@ -3,7 +3,7 @@
  * share.c: the share of the work of each member, from the options or from what the members report
  * (bandwidth, threads). It measures nothing; solve.c does.
  */
-#include "plugins/meta/device.h"
+#include "plugins/meta/share/share.h"
 
 typedef double (*share_measure)(const meta_member *member);
 

@@ -9,8 +9,8 @@
 #include <string.h>
 
 #include "plugins/meta/buffer.h"
+#include "plugins/meta/members.h"
 #include "plugins/meta/rules/compile.h"
-#include "plugins/meta/device.h"
 #include "plugins/meta/share/measure.h"
 
 /* The weight of a prompt token against a generated one: prompts are longer than answers. */

@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * stuck.h: members that were abandoned and may still be computing, and what they use.
+ */
+#ifndef TANDEM_META_STUCK_H
+#define TANDEM_META_STUCK_H
+
+#include "plugins/meta/meta.h"
+
+/* True while an abandoned run may still use the member's memory. The member's queues, plans and
+ * memory must then be released with meta_release_later instead of being freed. [any-thread] */
+bool meta_member_is_stuck(const meta_device *device, int32_t member);
+/* Takes over `what`, which a member may still use. release(device, member, what) is called after
+ * `semaphore` has reached `value` or was poisoned (NULL: after the member is not stuck any more),
+ * at the latest when the group closes. If the member never ends, `what` is leaked.
+ * [any-thread] */
+typedef void (*meta_release_fn)(meta_device *device, int32_t member, void *what);
+void meta_release_later(meta_device *device, int32_t member, tdm_semaphore *semaphore,
+                        uint64_t value, meta_release_fn release, void *what);
+
+/* Checks which abandoned members have ended since, and releases what they used. True when no member
+ * is stuck any more. Under device->mutex, or when closing. */
+bool meta_stuck_members_check(meta_device *device);
+
+#endif

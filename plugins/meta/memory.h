@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * memory.h: the group's own memory, from the host's allocator.
+ */
+#ifndef TANDEM_META_MEMORY_H
+#define TANDEM_META_MEMORY_H
+
+#include "tandem/host.h"
+
+/* Memory from the host's counted allocator, zeroed; NULL without memory. meta_free takes the same
+ * size; NULL is a no-op. [any-thread] */
+void *meta_alloc(const tdm_host *host, size_t size);
+void meta_free(const tdm_host *host, void *ptr, size_t size);
+/* The failure for an allocation that returned NULL: TDM_RESOURCE_EXHAUSTED, "group: no memory" and
+ * the purpose ("for a plan"). [any-thread] */
+tdm_status meta_no_memory(const char *purpose, tdm_error *err);
+/* Makes room for `need` elements in an array that grows by doubling: *array and *capacity are
+ * changed together. The new part is zeroed. [any-thread] */
+tdm_status meta_grow(const tdm_host *host, void *array, int32_t *capacity, int64_t need,
+                     size_t element_size, tdm_error *err);
+
+#endif
