@@ -301,7 +301,7 @@ static certify_verdict together_check(certify *c) {
 static const certify_check checks[] = {
     {"exchange.sum", 6,
      "collective.h: \"sums the chunk as it crossed the wire, its own included, in member order, in "
-     "f32, each addition rounded on its own and denormal operands taken as they are\"",
+     "f32, each addition rounded on its own, starting from the first sender's\"",
      sum_check},
     {"exchange.part", 6,
      "op.h: TDM_EXCHANGE_SUM_PART: \"a part of the sum: `axis` from `first` on\"", part_check},

@@ -340,8 +340,12 @@ static int64_t result_place(const certify_exchange_case *how, int64_t i) {
 }
 
 static uint32_t finished(float sum) {
-    if (isnan(sum)) return 0x7fc00000;
-    return fabsf(sum) < 0x1p-126f ? 0 : tdm_f32_to_bits(sum);
+    return isnan(sum) ? 0x7fc00000 : tdm_f32_to_bits(sum);
+}
+
+/* Denormal numbers and -0 count as +0. */
+static float flushed(float x) {
+    return fabsf(x) < 0x1p-126f ? 0 : x;
 }
 
 /* Compares with the sum of the data in the arena, one rounded addition after another. volatile
@@ -352,15 +356,14 @@ static certify_verdict sum_judge(certify_exchange *e, const char *what, float *c
     for (int64_t i = 0; i < tdm_shape_count(y->ne); i++) {
         int64_t at = result_place(how, i);
         volatile float sum = 0;
-        bool is_first = true;
         uint32_t got;
         for (int32_t m = 0; m < how->n_member; m++) {
             if (!is_sender(how, m)) continue;
-            sum = is_first ? crossed[m][at] : sum + crossed[m][at];
-            is_first = false;
+            sum = sum + flushed(crossed[m][at]); /* 0 + x is x: -0 was flushed */
+            sum = flushed(sum);
         }
-        if (how->has_residual)
-            sum = is_first ? e->residual_numbers[i] : sum + e->residual_numbers[i];
+        if (how->has_residual) sum = sum + flushed(e->residual_numbers[i]);
+        sum = flushed(sum);
         memcpy(&got, e->rig.bytes[e->y] + (size_t)i * sizeof got, sizeof got);
         if (got != finished(sum))
             return certify_fail(e->c, "%s: element %lld is %.9g (0x%08x), not %.9g (0x%08x)", what,

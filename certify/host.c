@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/view.h"
 #include "core/graph/builder.h"
 #include "core/device/runtime.h"
 
@@ -113,6 +114,8 @@ static const tdm_host_graph_ops graph_ops = {
     .verify = tdm_graph_verify,
     .hash = tdm_graph_hash,
     .plan_memory = tdm_graph_plan_memory,
+    .view_places = tdm_view_resolve_all,
+    .uses = tdm_view_uses,
 };
 
 void certify_host_init(certify_host *host) {

@@ -337,9 +337,12 @@ static size_t step_fill(llm_context *ctx, const llm_plan *plan, const llm_batch 
             n_out++;
         }
     }
-    int32_t n_entry = 0;
+    int32_t n_entry = 0, longest = 0, n_before = 0;
     for (int32_t s = 0; s < ctx->n_seq; s++) {
         int32_t count = is_used[s] ? llm_kv_entry_count(ctx->kv, s) : 0;
+        if (is_used[s] && next[s] > longest) longest = next[s];
+        step[h->first_tok_off + s] = n_before;
+        n_before += next[s] - start[s];
         step[h->cls[0].first_entry_off + s] = n_entry;
         if (count > 0)
             memcpy(&step[h->cls[0].entry_off + 4 * n_entry], llm_kv_entries(ctx->kv, s),
@@ -347,10 +350,12 @@ static size_t step_fill(llm_context *ctx, const llm_plan *plan, const llm_batch 
         n_entry += count;
     }
     step[h->cls[0].first_entry_off + ctx->n_seq] = n_entry;
+    step[h->first_tok_off + ctx->n_seq] = n_before;
     tdm_step_header *header = (tdm_step_header *)(void *)step;
     header->n_tok = n;
     header->n_seq = ctx->n_seq;
     header->n_out = n_out;
+    header->longest = longest;
     return ((size_t)h->cls[0].entry_off + 4 * (size_t)n_entry) * sizeof(int32_t);
 }
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * view.c: strides and offsets of views. Whether a view is allowed is decided by the rules of its
+ * view.c: strides and offsets of views, and the nodes around a value. Whether a view is allowed is decided by the rules of its
  * op. Nothing can overflow here: a verified value has fewer than 2^48 elements.
  */
 #include "core/base/view.h"
@@ -16,6 +16,7 @@ static void strides_set(const tdm_value *value, int64_t nb[TDM_MAX_DIMS]) {
 
 void tdm_view_place_base(const tdm_value *value, int32_t index, tdm_view_place *out) {
     out->base = index;
+    out->reserved = 0;
     out->off = 0;
     strides_set(value, out->nb);
 }
@@ -100,6 +101,7 @@ void tdm_view_resolve(const tdm_graph *graph, int32_t value, tdm_view_place *out
         n--;
     }
     out->base = value;
+    out->reserved = 0;
 }
 
 void tdm_view_resolve_all(const tdm_graph *graph, tdm_view_place *places_out) {
@@ -112,5 +114,20 @@ void tdm_view_resolve_all(const tdm_graph *graph, tdm_view_place *places_out) {
         tdm_view_place_step(node, tdm_graph_value(graph, node->dst[0]),
                             tdm_graph_value(graph, node->src[0]), &places_out[node->src[0]],
                             &places_out[node->dst[0]]);
+    }
+}
+
+void tdm_view_uses(const tdm_graph *graph, const tdm_view_place *places, int32_t *writer_out,
+                   int32_t *n_read_out) {
+    int32_t i;
+    int k;
+    for (i = 0; i < graph->n_value; i++) writer_out[i] = -1, n_read_out[i] = 0;
+    for (i = 0; i < graph->n_node; i++) {
+        const tdm_node *node = tdm_graph_node(graph, i);
+        if (tdm_op_is_view(node->op)) continue;
+        for (k = 0; k < node->n_src; k++)
+            if (node->src[k] >= 0) n_read_out[places[node->src[k]].base]++;
+        for (k = 0; k < node->n_dst; k++)
+            if (node->dst[k] >= 0) writer_out[node->dst[k]] = i;
     }
 }

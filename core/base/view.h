@@ -1,22 +1,15 @@
 /* SPDX-License-Identifier: MIT
  *
- * view.h: where the elements of a value lie inside the memory of another.
+ * view.h: where the elements of a value lie inside the memory of another (tdm_view_place in graph.h),
+ * and which nodes write and read that memory.
  *
- * A view node (RESHAPE, PERMUTE, SLICE) has no addresses. Here base, offset and strides are derived
- * from it, for the verifier and for all plugins of this project. The executor adds the address: the
- * binding of the base's slot.
+ * For the verifier and for the plugins of this project; other plugins call the same through the
+ * host's table (host.h).
  */
 #ifndef TANDEM_BASE_VIEW_H
 #define TANDEM_BASE_VIEW_H
 
 #include "tandem/graph.h"
-
-typedef struct tdm_view_place {
-    int32_t base;             /* value that owns the memory; the value itself where it is no view */
-    int64_t off;              /* bytes from the base's first byte to this value's first element */
-    int64_t nb[TDM_MAX_DIMS]; /* bytes from one element to the next along each axis; along the axis
-                                 of a quantised type's blocks (always 0) from block to block */
-} tdm_view_place;
 
 /* The place of a value that is no view: offset 0 and contiguous strides. [any-thread] */
 void tdm_view_place_base(const tdm_value *value, int32_t index, tdm_view_place *out);
@@ -35,5 +28,10 @@ void tdm_view_resolve(const tdm_graph *graph, int32_t value, tdm_view_place *out
 
 /* The places of all values of a verified graph: places_out[n_value]. [any-thread] */
 void tdm_view_resolve_all(const tdm_graph *graph, tdm_view_place *places_out);
+
+/* tdm_host_graph_ops.uses: which node writes each value, and how many sources read its memory.
+ * [any-thread] */
+void tdm_view_uses(const tdm_graph *graph, const tdm_view_place *places, int32_t *writer_out,
+                   int32_t *n_read_out);
 
 #endif

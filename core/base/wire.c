@@ -28,9 +28,13 @@ void tdm_wire_store_by(tdm_row_quantize_fn quantize, tdm_type type, const float 
     }
 }
 
+/* Denormal numbers and -0 count as +0. */
+static float flush(float x) {
+    return fabsf(x) < 0x1p-126f ? 0.0f : x;
+}
+
 static float finish(float sum) {
-    if (sum != sum) return tdm_f32_from_bits(0x7fc00000);
-    return fabsf(sum) < 0x1p-126f ? 0.0f : sum;
+    return sum != sum ? tdm_f32_from_bits(0x7fc00000) : sum;
 }
 
 void tdm_wire_sum(tdm_type type, const void *const *addends, int32_t n_addend, int64_t first,
@@ -48,11 +52,13 @@ void tdm_wire_sum(tdm_type type, const void *const *addends, int32_t n_addend, i
         if (n_addend == 0) memset(sums, 0, sizeof sums);
         for (k = 0; k < n_addend; k++) {
             dequantize((const uint8_t *)addends[k] + off, k == 0 ? sums : next, len);
-            for (i = 0; k > 0 && i < len; i++) sums[i] += next[i];
+            for (i = 0; k == 0 && i < len; i++) sums[i] = flush(sums[i]);
+            for (i = 0; k > 0 && i < len; i++) sums[i] = flush(sums[i] + flush(next[i]));
         }
-        /* Without an addend the sum starts from zeros. That is exact: -0 becomes +0 anyway. */
-        for (i = 0; i < count; i++)
-            y[i] = finish(residual == NULL ? sums[skip + i] : sums[skip + i] + residual[i]);
+        /* Without an addend the sum starts from zeros. */
+        for (i = 0; i < count && residual != NULL; i++)
+            sums[skip + i] = flush(sums[skip + i] + flush(residual[i]));
+        for (i = 0; i < count; i++) y[i] = finish(sums[skip + i]);
         first += count;
         n -= count;
         y += count;

@@ -18,9 +18,9 @@ void tdm_wire_store_by(tdm_row_quantize_fn quantize, tdm_type type, const float 
                        int64_t n);
 
 /* y[i] = sum over the n_addend addends, in their order, of element first + i, plus residual[i]
- * (NULL: none), for i in 0 .. n-1. Without addends the residual, or zeros. Results below 2^-126 in
- * magnitude become +0, NaNs 0x7fc00000. addends[k] points at element 0 of an addend as
- * tdm_wire_store wrote it. y may be residual. [any-thread] */
+ * (NULL: none), for i in 0 .. n-1. Without addends the residual, or zeros. Operands, partial sums
+ * and results below 2^-126 in magnitude become +0, NaNs of the result 0x7fc00000. addends[k] points
+ * at element 0 of an addend as tdm_wire_store wrote it. y may be residual. [any-thread] */
 void tdm_wire_sum(tdm_type type, const void *const *addends, int32_t n_addend, int64_t first,
                   int64_t n, const float *residual, float *y);
 

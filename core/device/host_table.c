@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/view.h"
 #include "core/graph/builder.h"
 #include "core/counters.h"
 #include "core/device/runtime_internal.h"
@@ -63,6 +64,8 @@ static const tdm_host_graph_ops graph_ops = {
     .plan_memory = tdm_graph_plan_memory,
     .extract = tdm_graph_extract,
     .graph_free = tdm_graph_free,
+    .view_places = tdm_view_resolve_all,
+    .uses = tdm_view_uses,
 };
 
 void tdm_host_table_fill(tdm_loaded_plugin *loaded) {

@@ -32,7 +32,8 @@ static void words_of_header(const tdm_graph *g, words *w) {
     words_pair(w, g->step_caps.n_tok, g->step_caps.n_seq);
     words_pair(w, g->step_caps.n_out, g->step_caps.n_entry);
     words_pair(w, g->step_caps.n_job, g->step_caps.n_class);
-    for (size_t i = 0; i < sizeof g->step_caps.reserved / sizeof g->step_caps.reserved[0]; i += 2)
+    words_pair(w, g->step_caps.has_rs, g->step_caps.reserved[0]);
+    for (size_t i = 1; i < sizeof g->step_caps.reserved / sizeof g->step_caps.reserved[0]; i += 2)
         words_pair(w, g->step_caps.reserved[i], g->step_caps.reserved[i + 1]);
 }
 

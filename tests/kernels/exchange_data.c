@@ -63,20 +63,23 @@ static void crossed_make(const scene_node *n, rank_data *d, int64_t count) {
     free(bytes);
 }
 
+/* Denormal numbers and -0 count as +0. */
+static float flushed(float x) {
+    return fpclassify(x) == FP_SUBNORMAL || x == 0 ? 0 : x;
+}
+
 /* Element `at` of the addends, summed in order; volatile, so that nothing is contracted. */
 static uint32_t sum_bits(const scene_node *n, const rank_data *ranks, int32_t n_rank, int64_t at,
                          const float *residual) {
     volatile float sum = 0;
-    bool is_first = true;
     for (int32_t k = 0; k < n_rank; k++) {
         if (!is_sender(n, k)) continue;
-        sum = is_first ? ranks[k].crossed[at] : sum + ranks[k].crossed[at];
-        is_first = false;
+        sum = sum + flushed(ranks[k].crossed[at]); /* from 0 */
+        sum = flushed(sum);
     }
-    if (residual != NULL) sum = is_first ? *residual : sum + *residual;
+    if (residual != NULL) sum = sum + flushed(*residual);
     if (isnan(sum)) return 0x7fc00000;
-    if (fpclassify(sum) == FP_SUBNORMAL || sum == 0) return 0;
-    return tdm_f32_to_bits(sum);
+    return tdm_f32_to_bits(flushed(sum));
 }
 
 /* Visits the elements (blocks of axis 0) of shape `part` as they lie inside shape `whole`. */

@@ -6,6 +6,7 @@
  * Each is compared with computing the sequence afresh, a token at a time. Shifts are test_shift.c's,
  * state files test_state.c's.
  */
+#include "llm/context_internal.h"
 #include "tests/model/rig.h"
 
 #include "tests/model/preset.h"
@@ -181,6 +182,29 @@ static void check_outputs(bench *b) {
 }
 
 /* Three sequences, their tokens in random order. */
+/* The step block that was computed last: tokens sorted by sequence, where each sequence's are, and
+ * the longest sequence. */
+static void step_check(const llm_context *ctx) {
+    const int32_t *step = ctx->step;
+    tdm_step_header h;
+    int32_t longest = 0;
+    memcpy(&h, step, sizeof h);
+    const int32_t *first = step + h.first_tok_off;
+    assert_int_equal(first[0], 0);
+    assert_int_equal(first[h.n_seq], h.n_tok);
+    for (int32_t s = 0; s < h.n_seq; s++) {
+        assert_true(first[s] <= first[s + 1]);
+        for (int32_t t = first[s]; t < first[s + 1]; t++) {
+            assert_int_equal(step[h.seq_off + t], s);
+            if (t > first[s]) assert_int_equal(step[h.pos_off + t], step[h.pos_off + t - 1] + 1);
+            if (step[h.pos_off + t] >= longest) longest = step[h.pos_off + t] + 1;
+        }
+    }
+    assert_int_equal(h.longest, longest);
+    assert_int_equal(h.rs_read_off, h.rs_write_off); /* empty: there are no recurrent states */
+    assert_int_equal(h.rs_write_off, h.job_off);
+}
+
 static void check_several(bench *b) {
     tdm_error err = {0};
     int32_t tokens[3 * N_TOK], seqs[3 * N_TOK];
@@ -201,6 +225,7 @@ static void check_several(bench *b) {
         llm_context *ctx = context_make(b, size, 3);
         const llm_batch batch = {tokens, seqs, wanted, n, .roles = roles};
         RIG_OK(llm_context_decode(ctx, &batch, &err));
+        step_check(ctx);
         memset(at, 0, sizeof at);
         for (int i = 0, row = 0; i < n; i++) {
             int s = seqs[i], first = at[s]++;

@@ -59,9 +59,13 @@ static float draw_float(void) {
     }
 }
 
-static float settled(float x) {
-    if (isnan(x)) return tdm_f32_from_bits(0x7fc00000);
+/* Denormal numbers and -0 count as +0. */
+static float flushed(float x) {
     return fabsf(x) < 0x1p-126f ? 0 : x;
+}
+
+static float settled(float x) {
+    return isnan(x) ? tdm_f32_from_bits(0x7fc00000) : flushed(x);
 }
 
 static int64_t index_of(const int64_t ne[4], const int64_t i[4]) {
@@ -108,7 +112,6 @@ static void sum_expect(const scene *s, exchange *x) {
     float *sum = calloc((size_t)padded + 1, sizeof *sum);
     float *addend = calloc((size_t)padded + 1, sizeof *addend);
     uint8_t *wire = malloc((size_t)padded * 4 + 4);
-    bool is_first = true;
     assert_true(sum != NULL && addend != NULL && wire != NULL);
     for (int32_t r = 0; r < s->n_rank; r++) {
         if ((x->senders >> r & 1) == 0) continue;
@@ -117,17 +120,16 @@ static void sum_expect(const scene *s, exchange *x) {
         assert_int_equal(tdm_row_quantize(x->wire, addend, wire, padded, NULL), TDM_OK);
         assert_int_equal(tdm_row_dequantize(x->wire, wire, addend, padded), TDM_OK);
         for (int64_t i = 0; i < n; i++) {
-            volatile float both = is_first ? addend[i] : sum[i] + addend[i];
-            sum[i] = both;
+            volatile float both = sum[i] + flushed(addend[i]); /* from 0 */
+            sum[i] = flushed(both);
         }
-        is_first = false;
     }
     for (int32_t r = 0; r < s->n_rank; r++) {
         box b = box_begin(x->ne, x->axis, x->first[r], x->len[r]);
         float *expected = x->expected[r];
         for (int64_t i, j; box_next(&b, &i, &j);) {
             volatile float y = sum[i];
-            if (x->has_residual[r]) y = y + x->residual[r][j];
+            if (x->has_residual[r]) y = y + flushed(x->residual[r][j]);
             expected[j] = settled(y);
         }
     }

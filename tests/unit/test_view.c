@@ -153,8 +153,46 @@ static void test_blocks(void **state) {
     tdm_builder_destroy(f.b);
 }
 
+/* A view counts as its base; nodes that only make views count nowhere. */
+static void test_uses(void **state) {
+    tdm_builder *b = NULL;
+    tdm_graph *graph = NULL;
+    tdm_view_place *places;
+    int32_t *writer, *n_read;
+    (void)state;
+    assert_int_equal(tdm_builder_create(&b, NULL), TDM_OK);
+    int32_t x = tdm_build_input(b, "x", TDM_TYPE_F32, NE(6, 4, 1, 1));
+    int32_t y = tdm_build_scale(b, x, 2, 0);
+    int32_t half = tdm_build_slice(b, y, NE(3, 0, 0, 0), NE(3, 4, 1, 1));
+    int32_t wide = tdm_build_reshape(b, y, 24, 1, 1, 1);
+    int32_t z = tdm_build_scale(b, half, 3, 0);
+    int32_t sum = tdm_build_add(b, wide, wide);
+    tdm_build_output(b, z, "z");
+    tdm_build_output(b, sum, "sum");
+    assert_int_equal(tdm_builder_finish(b, &graph, NULL), TDM_OK);
+    places = calloc((size_t)graph->n_value, sizeof *places);
+    writer = calloc((size_t)graph->n_value, sizeof *writer);
+    n_read = calloc((size_t)graph->n_value, sizeof *n_read);
+    tdm_view_resolve_all(graph, places);
+    assert_int_equal(places[half].base, y);
+    assert_int_equal(places[half].off, 12);
+    tdm_view_uses(graph, places, writer, n_read);
+    const int32_t values[] = {x, y, half, wide, z, sum};
+    const int32_t writers[] = {-1, 0, -1, -1, 3, 4}, reads[] = {1, 3, 0, 0, 0, 0};
+    for (int i = 0; i < 6; i++) {
+        assert_int_equal(writer[values[i]], writers[i]);
+        assert_int_equal(n_read[values[i]], reads[i]);
+    }
+    free(places);
+    free(writer);
+    free(n_read);
+    tdm_graph_free(graph);
+    tdm_builder_destroy(b);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_uses),
         cmocka_unit_test(test_chain),
         cmocka_unit_test(test_blocks),
     };

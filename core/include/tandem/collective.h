@@ -22,13 +22,16 @@
  *      of more than TDM_EXCHANGE_TIMEOUT_NS fails it with TDM_DEADLINE_EXCEEDED and a
  *      message that names stage and member;
  *   4. sums the chunk as it crossed the wire, its own included, in member order, in f32, each
- *      addition rounded on its own and denormal operands taken as they are, starting from the first
- *      sender's; adds the residual last; then results of a magnitude below 2^-126 (-0 too) become
- *      +0 and NaNs become 0x7fc00000. Of a GATHER it copies the whole result.
+ *      addition rounded on its own, starting from the first sender's; adds the residual last. Every
+ *      f32 operand, every partial sum and the result of a magnitude below 2^-126 (-0 too) counts as
+ *      +0, so that devices without denormal numbers give the same bits; numbers on the wire that
+ *      are denormal in f16 are normal in f32 and kept. NaNs of the result become 0x7fc00000. Of a
+ *      GATHER it copies the whole result.
  * It may publish chunks ahead of those it sums. Without senders a sum is the residual (treated as
- * any result), or zeros. A member that failed publishes nothing more in that run. When done it adds
- * the nanoseconds that steps 1 to 4 took to the 64-bit word behind its own flag (at flag_off + d *
- * 64 + 8), which is for profiles. No other member writes that word.
+ * any result), or zeros. A member that failed publishes nothing more in that run. When done, a
+ * device with a clock adds the nanoseconds that steps 1 to 4 took to the 64-bit word behind its own
+ * flag (at flag_off + d * 64 + 8), which is for profiles; without a clock it leaves the word as it
+ * is. No other member writes that word.
  *
  * Because every member passes every exchange, data of two exchanges ago may be overwritten, but not
  * that of the one before, of the same run or of the last: hence two areas.

@@ -107,6 +107,17 @@ static inline bool tdm_op_is_view(int32_t op) {
     return op == TDM_OP_RESHAPE || op == TDM_OP_PERMUTE || op == TDM_OP_SLICE;
 }
 
+/* Where the elements of a value lie. A view node has no addresses: base, offset and strides are
+ * derived from it (tdm_host_graph_ops.view_places). The executor adds the address, which is the
+ * binding of the base's slot. Arrays of it have a fixed stride: its size is frozen. */
+typedef struct tdm_view_place {
+    int32_t base;             /* value that owns the memory; the value itself where it is no view */
+    int32_t reserved;         /* 0 */
+    int64_t off;              /* bytes from the base's first byte to this value's first element */
+    int64_t nb[TDM_MAX_DIMS]; /* bytes from one element to the next along each axis; along the axis
+                                 of a quantised type's blocks (always 0) from block to block */
+} tdm_view_place;
+
 #ifdef __cplusplus
 }
 #endif

@@ -69,6 +69,18 @@ typedef struct tdm_host_graph_ops {
 
     /* NULL is a no-op. [any-thread] */
     void (*graph_free)(tdm_graph *graph);
+
+    /* Where the values of a verified graph lie: places_out[n_value]. A value that is no view is its
+     * own base, at offset 0 and contiguous. [any-thread] */
+    void (*view_places)(const tdm_graph *graph, tdm_view_place *places_out);
+
+    /* The nodes around each value of a verified graph, whose view_places are `places`.
+     * writer_out[n_value]: the node that has the value as a destination; -1 for views and where no
+     * node writes it. n_read_out[n_value]: how many sources of nodes, view nodes not counted, lie in
+     * the value's memory: the value and its views; 0 for a view itself. A TEMP value with one
+     * reader need not exist where that reader is fused with its writer. [any-thread] */
+    void (*uses)(const tdm_graph *graph, const tdm_view_place *places, int32_t *writer_out,
+                 int32_t *n_read_out);
 } tdm_host_graph_ops;
 
 struct tdm_host {

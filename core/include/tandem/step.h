@@ -26,7 +26,7 @@ extern "C" {
 #endif
 
 #define TDM_STEP_MAX_CLASS 4
-#define TDM_STEP_VERSION   3
+#define TDM_STEP_VERSION   4
 
 /* Capacities that a block is laid out for; part of the plan's shape. All >= 0. The struct lies
  * inside tdm_graph, so its size is frozen: what it may still need goes into `reserved`. */
@@ -37,7 +37,8 @@ typedef struct tdm_step_caps {
     int32_t n_entry;     /* page-table entries, of each class */
     int32_t n_job;       /* page jobs (shift, copy, export, import) */
     int32_t n_class;     /* cache classes, 0 .. TDM_STEP_MAX_CLASS */
-    int32_t reserved[6]; /* 0 */
+    int32_t has_rs;      /* 1 = recurrent states: the block has rs_read and rs_write; 0 = none */
+    int32_t reserved[5]; /* 0 */
 } tdm_step_caps;
 
 /* Why a token is computed. A device may multiply the activations of a prompt's tokens with less
@@ -95,6 +96,17 @@ typedef struct tdm_step_header {
      * of the arena alternate from run to run too. 0 outside a group */
     int32_t exchange_base;
     tdm_step_class cls[TDM_STEP_MAX_CLASS];
+    int32_t
+        first_tok_off; /* [n_seq + 1] sequence s has tokens first[s] .. first[s + 1] - 1, which are
+                              neighbours in the order of their positions. first[0] is -1 where the
+                              host did not sort the tokens by sequence; ops on recurrent states
+                              require sorted tokens, other ops may use them */
+    int32_t rs_read_off; /* [n_seq] slot of the recurrent states that the sequence starts from; -1 =
+                              from zeros. Empty without caps.has_rs, as rs_write */
+    int32_t rs_write_off; /* [n_tok] slot for the states as they are after the token; -1 = not kept.
+                              No slot is both read and written in a step */
+    int32_t longest;      /* at most so many tokens does any sequence of the step have in the cache,
+                              those of the step included; 0 = not known */
 } tdm_step_header;
 
 /* Fills the offsets and the size of *header for `caps` and zeroes the counts. Sizes that do not
@@ -105,14 +117,15 @@ static inline tdm_status tdm_step_layout(const tdm_step_caps *caps, tdm_step_hea
     int64_t at = (int64_t)(sizeof(tdm_step_header) / sizeof(int32_t));
     int32_t c;
     if (caps->n_tok < 0 || caps->n_seq < 0 || caps->n_out < 0 || caps->n_entry < 0 ||
-        caps->n_job < 0 || caps->n_class < 0 || caps->n_class > TDM_STEP_MAX_CLASS)
+        caps->n_job < 0 || caps->n_class < 0 || caps->n_class > TDM_STEP_MAX_CLASS ||
+        caps->has_rs < 0 || caps->has_rs > 1)
         return tdm_fail(err, TDM_INVALID_ARGUMENT, "step block: a capacity is out of range");
     memset(header, 0, sizeof *header);
     header->version = TDM_STEP_VERSION;
     header->n_class = caps->n_class;
-    if (at + (int64_t)caps->n_tok * (4 + caps->n_class) + (int64_t)caps->n_out * 2 +
-            (int64_t)caps->n_job * 4 +
-            ((int64_t)caps->n_seq + 1 + (int64_t)caps->n_entry * 4) * caps->n_class >
+    if (at + (int64_t)caps->n_tok * (4 + caps->n_class + caps->has_rs) + (int64_t)caps->n_out * 2 +
+            (int64_t)caps->n_job * 4 + ((int64_t)caps->n_seq + 1) * (1 + caps->n_class) +
+            (int64_t)caps->n_seq * caps->has_rs + (int64_t)caps->n_entry * 4 * caps->n_class >
         INT32_MAX)
         return tdm_fail(err, TDM_OUT_OF_RANGE, "step block: larger than 2^31 words");
 #define TDM_STEP_TAKE_(field, words) (field = (int32_t)at, at += (words))
@@ -122,6 +135,9 @@ static inline tdm_status tdm_step_layout(const tdm_step_caps *caps, tdm_step_hea
     TDM_STEP_TAKE_(header->out_row_off, caps->n_out);
     TDM_STEP_TAKE_(header->role_off, caps->n_tok);
     TDM_STEP_TAKE_(header->out_role_off, caps->n_out);
+    TDM_STEP_TAKE_(header->first_tok_off, (int64_t)caps->n_seq + 1);
+    TDM_STEP_TAKE_(header->rs_read_off, (int64_t)caps->n_seq * caps->has_rs);
+    TDM_STEP_TAKE_(header->rs_write_off, (int64_t)caps->n_tok * caps->has_rs);
     TDM_STEP_TAKE_(header->job_off, (int64_t)caps->n_job * 4);
     for (c = 0; c < caps->n_class; c++) {
         TDM_STEP_TAKE_(header->cls[c].write_off, caps->n_tok);

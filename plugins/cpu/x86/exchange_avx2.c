@@ -12,13 +12,20 @@
 
 enum { LANES = 8, TILE_LEN = 256 };
 
-/* Below 2^-126 in magnitude: +0; NaN: 0x7fc00000. */
+/* Below 2^-126 in magnitude: +0. */
+static inline __m256 flush(__m256 x) {
+    __m256 magnitude = _mm256_andnot_ps(_mm256_set1_ps(-0.0f), x);
+    return _mm256_and_ps(x, _mm256_cmp_ps(magnitude, _mm256_set1_ps(0x1p-126f), _CMP_NLT_UQ));
+}
+
+static inline __m256 flushed_sum(__m256 sum, __m256 x) {
+    return flush(_mm256_add_ps(sum, flush(x)));
+}
+
+/* NaN: 0x7fc00000. */
 static inline __m256 finish(__m256 sum) {
     const __m256 nan = _mm256_castsi256_ps(_mm256_set1_epi32(0x7fc00000));
-    __m256 magnitude = _mm256_andnot_ps(_mm256_set1_ps(-0.0f), sum);
-    __m256 is_normal = _mm256_cmp_ps(magnitude, _mm256_set1_ps(0x1p-126f), _CMP_GE_OQ);
-    __m256 is_nan = _mm256_cmp_ps(sum, sum, _CMP_UNORD_Q);
-    return _mm256_blendv_ps(_mm256_and_ps(sum, is_normal), nan, is_nan);
+    return _mm256_blendv_ps(sum, nan, _mm256_cmp_ps(sum, sum, _CMP_UNORD_Q));
 }
 
 static inline __m256i part_mask(int64_t n) {
@@ -29,13 +36,13 @@ static inline __m256i part_mask(int64_t n) {
 static inline void f32_vectors(const float *const *addends, int32_t n_addend, int64_t i,
                                const float *residual, float *y, int n_vector) {
     __m256 sum[4];
-    for (int v = 0; v < n_vector; v++) sum[v] = _mm256_loadu_ps(addends[0] + i + v * LANES);
+    for (int v = 0; v < n_vector; v++) sum[v] = flush(_mm256_loadu_ps(addends[0] + i + v * LANES));
     for (int32_t k = 1; k < n_addend; k++)
         for (int v = 0; v < n_vector; v++)
-            sum[v] = _mm256_add_ps(sum[v], _mm256_loadu_ps(addends[k] + i + v * LANES));
+            sum[v] = flushed_sum(sum[v], _mm256_loadu_ps(addends[k] + i + v * LANES));
     for (int v = 0; v < n_vector; v++) {
         if (residual != NULL)
-            sum[v] = _mm256_add_ps(sum[v], _mm256_loadu_ps(residual + i + v * LANES));
+            sum[v] = flushed_sum(sum[v], _mm256_loadu_ps(residual + i + v * LANES));
         _mm256_storeu_ps(y + i + v * LANES, finish(sum[v]));
     }
 }
@@ -47,10 +54,10 @@ static void f32_sum(const float *const *addends, int32_t n_addend, int64_t n, co
     for (; i + LANES <= n; i += LANES) f32_vectors(addends, n_addend, i, residual, y, 1);
     if (i < n) {
         __m256i mask = part_mask(n - i);
-        __m256 sum = _mm256_maskload_ps(addends[0] + i, mask);
+        __m256 sum = flush(_mm256_maskload_ps(addends[0] + i, mask));
         for (int32_t k = 1; k < n_addend; k++)
-            sum = _mm256_add_ps(sum, _mm256_maskload_ps(addends[k] + i, mask));
-        if (residual != NULL) sum = _mm256_add_ps(sum, _mm256_maskload_ps(residual + i, mask));
+            sum = flushed_sum(sum, _mm256_maskload_ps(addends[k] + i, mask));
+        if (residual != NULL) sum = flushed_sum(sum, _mm256_maskload_ps(residual + i, mask));
         _mm256_maskstore_ps(y + i, mask, finish(sum));
     }
 }

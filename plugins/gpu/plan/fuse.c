@@ -17,17 +17,9 @@ static bool uses_make(const tdm_graph *graph, const tdm_view_place *places, gpu_
     *out = (gpu_uses){.graph = graph,
                       .places = places,
                       .writer = malloc(n * sizeof *out->writer),
-                      .n_read = calloc(n, sizeof *out->n_read)};
+                      .n_read = malloc(n * sizeof *out->n_read)};
     if (out->writer == NULL || out->n_read == NULL) return false;
-    for (int32_t i = 0; i < graph->n_value; i++) out->writer[i] = -1;
-    for (int32_t i = 0; i < graph->n_node; i++) {
-        const tdm_node *node = tdm_graph_node(graph, i);
-        if (tdm_op_is_view(node->op)) continue;
-        for (int k = 0; k < node->n_src; k++)
-            if (node->src[k] >= 0) out->n_read[places[node->src[k]].base]++;
-        for (int k = 0; k < node->n_dst; k++)
-            if (node->dst[k] >= 0) out->writer[node->dst[k]] = i;
-    }
+    tdm_view_uses(graph, places, out->writer, out->n_read);
     return true;
 }
 

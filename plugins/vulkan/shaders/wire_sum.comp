@@ -14,27 +14,14 @@ const int TYPE = SPEC0, F32_ = 0, F16_ = 1, BF16_ = 2; // gpu_wire
 const int N_MEMBER = SPEC1;
 const bool HAS_RESIDUAL = SPEC2 != 0;
 
-// x * 2^64 for |x| < 2^-60, by integers: no operand of the addition is a denormal, which drivers
-// may take for 0.
-float raised(float x) {
-    uint bits = floatBitsToUint(x), sign = bits & 0x80000000u;
-    if ((bits & 0x7f800000u) != 0u) return uintBitsToFloat(bits + (64u << 23));
-    float size = float(bits & 0x7fffffu) * 2.5849394142282115e-26;
-    return uintBitsToFloat(sign | floatBitsToUint(size));
+// Denormal numbers and -0 count as +0 (tandem/collective.h), whether the driver keeps them or not.
+float flushed(float x) {
+    return (floatBitsToUint(x) & 0x7f800000u) == 0u ? 0.0 : x;
 }
 
-// The inverse. The result may be a denormal, whose bits are a whole number.
-float lowered(float x) {
-    uint bits = floatBitsToUint(x), sign = bits & 0x80000000u, exponent = bits >> 23 & 255u;
-    if (exponent > 64u) return uintBitsToFloat(bits - (64u << 23));
-    return uintBitsToFloat(sign | uint(abs(x) * 3.8685626227668134e25));
-}
-
-float sum_of(float a, float b) {
-    uint above = max(floatBitsToUint(a) & 0x7f800000u, floatBitsToUint(b) & 0x7f800000u);
-    bool is_small = above < 67u << 23; // both below 2^-60
-    precise float sum = (is_small ? raised(a) : a) + (is_small ? raised(b) : b);
-    return is_small ? lowered(sum) : sum;
+float sum_of(float sum, float x) {
+    precise float next = sum + flushed(x);
+    return flushed(next);
 }
 
 float addend_at(uint64_t addend, uint i) {
@@ -61,12 +48,11 @@ void main() {
     for (int m = 0; m < N_MEMBER; m++) {
         if ((senders >> m & 1ul) == 0ul) continue;
         float addend = addend_at(arena + uint64_t(m) * stride, from);
-        sum = is_first ? addend : sum_of(sum, addend);
+        sum = is_first ? flushed(addend) : sum_of(sum, addend);
         is_first = false;
     }
     if (HAS_RESIDUAL) sum = sum_of(sum, F32(args.address[3]).at[i]);
     uint bits = floatBitsToUint(sum);
     if ((bits & 0x7fffffffu) > 0x7f800000u) bits = 0x7fc00000u;
-    if ((bits & 0x7f800000u) == 0u) bits = 0u;
     U32(args.address[0]).at[i] = bits;
 }
