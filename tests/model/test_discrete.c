@@ -10,10 +10,11 @@
 
 #include "core/counters.h"
 #include "core/runtime.h"
+#include "llm/report.h"
 #include "tests/model/malloc_count.h"
 #include "tests/model/preset.h"
 
-enum { N_VOCAB = 384, N_PROMPT = 21, N_STEP = 6, N_ROW = N_STEP + 1 };
+enum { N_VOCAB = 384, N_LAYER = 2, N_PROMPT = 21, N_STEP = 6, N_ROW = N_STEP + 1 };
 
 typedef float rows[N_ROW * N_VOCAB];
 
@@ -260,6 +261,77 @@ static void test_steady_step(void **state) {
     tdm_runtime_destroy(rt);
 }
 
+/* A generated token on a group of two cards and a CPU: a card that waits in its kernels gets one
+ * submission, one whose plan is cut one more for each exchange; nothing is copied, bound, planned or
+ * allocated, on the cards or in the group. The CPU rounds unlike the cards, so that a layer of experts
+ * has three exchanges. */
+static void test_steady_group(void **state) {
+    (void)state;
+    static const struct {
+        tdm_option exchange;
+        bool is_cut[2]; /* the plans of the cards */
+        int n_exchange;
+    } cases[] = {
+        {{"exchange", "yes"}, {false, false}, 1 + 3 * N_LAYER},
+        {{"exchange", "phases"}, {true, true}, 1 + 3 * N_LAYER},
+        {{"exchange", "phases,yes"}, {true, false}, 1 + 3 * N_LAYER},
+        {{"exchange", "yes,phases"}, {false, true}, 1 + 3 * N_LAYER},
+    };
+    static const char *const zeros[] = {"uploads", "downloads", "binds", "plans", "memory"};
+    static const tdm_counter core_zeros[] = {TDM_COUNTER_GRAPHS_BUILT, TDM_COUNTER_GRAPHS_PLANNED,
+                                             TDM_COUNTER_BINDS,        TDM_COUNTER_ALLOCATIONS,
+                                             TDM_COUNTER_UPLOADS,      TDM_COUNTER_DOWNLOADS};
+    enum { N_ZERO = 5, N_CORE = 6, N = 10 };
+    for (size_t c = 0; c < sizeof cases / sizeof *cases; c++) {
+        tdm_error err = {0};
+        tdm_runtime *rt = runtime_make((const tdm_option[]){cases[c].exchange, {0}});
+        tdm_open_device *group = NULL;
+        llm_model *model = NULL;
+        llm_context *ctx = NULL;
+        const llm_context_params params = {.struct_size = sizeof params, .n_ctx = 64};
+        tdm_split_report report = {.struct_size = sizeof report,
+                                   .member_size = sizeof(tdm_split_member)};
+        rows ignored;
+        RIG_OK(group_open(rt, "d0,d1,c2", "2,1,1", NULL, &group, &err));
+        RIG_OK(llm_model_open(path, &model, &err));
+        RIG_OK(llm_model_report(model, group, &params, 1, 1, &report, &err));
+        assert_int_equal(model->hparams.n_layer, N_LAYER);
+        assert_int_equal(report.n_exchange, cases[c].n_exchange);
+        RIG_OK(llm_model_load(model, rt, &group, 1, NULL, NULL, &err));
+        RIG_OK(llm_context_create(model, &params, &ctx, &err));
+        RIG_OK(decode_all(ctx, ignored, &err));
+        int64_t before[2][N_ZERO], submissions[2];
+        uint64_t core[N_CORE], mallocs = malloc_count_get();
+        static const char *const cards[] = {"c0", "c1"};
+        for (int d = 0; d < 2; d++) {
+            submissions[d] = discrete_get(cards[d], "submissions");
+            for (int i = 0; i < N_ZERO; i++) before[d][i] = discrete_get(cards[d], zeros[i]);
+        }
+        for (int i = 0; i < N_CORE; i++) core[i] = tdm_counter_get(core_zeros[i]);
+        for (int i = 0; i < N; i++) {
+            const int32_t token = i;
+            const llm_batch batch = {.tokens = &token, .n_tok = 1};
+            RIG_OK(llm_context_decode(ctx, &batch, &err));
+        }
+        assert_int_equal(malloc_count_get(), mallocs);
+        for (int i = 0; i < N_CORE; i++)
+            if (tdm_counter_get(core_zeros[i]) != core[i])
+                fail_msg("case %d: %s in steady work", (int)c, tdm_counter_name(core_zeros[i]));
+        for (int d = 0; d < 2; d++) {
+            for (int i = 0; i < N_ZERO; i++)
+                if (discrete_get(cards[d], zeros[i]) != before[d][i])
+                    fail_msg("case %d, card %d: %lld %s", (int)c, d,
+                             (long long)(discrete_get(cards[d], zeros[i]) - before[d][i]),
+                             zeros[i]);
+            int per_step = cases[c].is_cut[d] ? 1 + cases[c].n_exchange : 1;
+            assert_int_equal(discrete_get(cards[d], "submissions") - submissions[d], N * per_step);
+        }
+        llm_context_destroy(ctx);
+        llm_model_close(model);
+        tdm_runtime_destroy(rt);
+    }
+}
+
 /* Too little memory is a status with the sizes; what was allocated is free again. */
 static void test_limits(void **state) {
     (void)state;
@@ -374,10 +446,10 @@ static void test_member_lost(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_many_buffers),       cmocka_unit_test(test_same_bits),
-        cmocka_unit_test(test_steady_step),        cmocka_unit_test(test_limits),
-        cmocka_unit_test(test_lost_at_every_call), cmocka_unit_test(test_groups),
-        cmocka_unit_test(test_member_lost),
+        cmocka_unit_test(test_many_buffers), cmocka_unit_test(test_same_bits),
+        cmocka_unit_test(test_steady_step),  cmocka_unit_test(test_steady_group),
+        cmocka_unit_test(test_limits),       cmocka_unit_test(test_lost_at_every_call),
+        cmocka_unit_test(test_groups),       cmocka_unit_test(test_member_lost),
     };
     return cmocka_run_group_tests(tests, begin, rig_end);
 }
