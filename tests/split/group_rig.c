@@ -104,27 +104,46 @@ static tdm_status cpu_declare(group_rig *rig, const char *name, const char *path
     return tdm_runtime_declare(rig->rt, &spec, err);
 }
 
+/* Value `index` of a list, from its beginning again where it has fewer: of "a,b" a, b, a. */
+static void value_pick(const char *list, int32_t index, char *value, size_t size) {
+    const char *at = list;
+    for (int32_t i = 0; i < index; i++) {
+        const char *comma = strchr(at, ',');
+        at = comma != NULL ? comma + 1 : list;
+    }
+    snprintf(value, size, "%.*s", (int)strcspn(at, ","), at);
+}
+
 /* A member: a CPU device or, where TANDEM_MEMBER_FAULTS holds options of fault_plugin.c ("exchange=no
  * import=no"), one behind such a device: so that every test here runs over exchanges of the host's,
- * too. With "mixed" as its first word only every second member is one. */
+ * too. With the word "discrete" the device before it is one of discrete.h, with "mixed" only every
+ * second member has one. The values of an option "exchange=phases,yes" go to the members in turn. */
 static tdm_status member_declare(group_rig *rig, const char *name, int32_t index, const char *path,
                                  const char *isa, int32_t n_thread, tdm_error *err) {
     const char *faults = getenv("TANDEM_MEMBER_FAULTS");
-    char behind[16], text[128];
+    char behind[16], text[128], values[8][32];
     tdm_option options[8] = {{"member", behind}};
     tdm_device_spec spec = {name, "fault", 0, options, 1};
-    bool is_mixed = faults != NULL && strncmp(faults, "mixed", 5) == 0;
-    if (faults == NULL || (is_mixed && index % 2 == 0))
-        return cpu_declare(rig, name, path, isa, n_thread, err);
+    bool is_mixed = false;
     snprintf(behind, sizeof behind, "c%d", (int)index);
-    snprintf(text, sizeof text, "%s", faults + (is_mixed ? 5 : 0));
+    snprintf(text, sizeof text, "%s", faults != NULL ? faults : "");
     for (char *rest = text, *at; (at = strtok_r(rest, " ", &rest)) != NULL && spec.n_option < 8;) {
         char *value = strchr(at, '=');
-        if (value == NULL)
+        if (strcmp(at, "mixed") == 0) {
+            is_mixed = true;
+        } else if (strcmp(at, "discrete") == 0) {
+            spec.plugin = "discrete";
+        } else if (value == NULL) {
             return tdm_fail(err, TDM_INVALID_ARGUMENT, "TANDEM_MEMBER_FAULTS: '%s'", at);
-        *value = 0;
-        options[spec.n_option++] = (tdm_option){at, value + 1};
+        } else {
+            int n = spec.n_option++;
+            *value = 0;
+            value_pick(value + 1, is_mixed ? index / 2 : index, values[n], sizeof values[n]);
+            options[n] = (tdm_option){at, values[n]};
+        }
     }
+    if (faults == NULL || (is_mixed && index % 2 == 0))
+        return cpu_declare(rig, name, path, isa, n_thread, err);
     tdm_status status = cpu_declare(rig, behind, path, isa, n_thread, err);
     return status == TDM_OK ? tdm_runtime_declare(rig->rt, &spec, err) : status;
 }

@@ -6,7 +6,8 @@
  * fails is run alone, then made smaller until nothing can be left out, and printed with its group.
  *
  *     TANDEM_SEED=N    the first case's seed (each case has the next); "random": by the clock
- *     TANDEM_CASES=N   how many; a block begins at every 25th
+ *     TANDEM_CASES=N   how many; a block begins at every 25th. TANDEM_DEFAULT_CASES is what the build
+ *                      gives
  */
 #include <inttypes.h>
 #include <setjmp.h>
@@ -197,6 +198,7 @@ int main(void) {
     } else if (seed != NULL) {
         first_seed = strtoull(seed, NULL, 10);
     }
+    if (cases == NULL) cases = getenv("TANDEM_DEFAULT_CASES");
     if (cases != NULL) n_case = strtoull(cases, NULL, 10);
     static const int signals[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL};
     for (size_t i = 0; i < sizeof signals / sizeof *signals; i++) signal(signals[i], on_crash);

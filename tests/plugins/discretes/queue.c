@@ -123,6 +123,9 @@ static tdm_status plan_fill(tdm_plan *plan, const tdm_plan_params *params, tdm_e
     tdm_status status = q->device->host->graph->plan_memory(plan->graph, TEMP_ALIGN, plan->temp_off,
                                                             &plan->temp_size, err);
     if (status != TDM_OK) return status;
+    /* A temporary without bytes has a place, too. */
+    for (int32_t i = 0; i < plan->graph->n_slot && plan->temp_size == 0; i++)
+        if (plan->temp_off[i] != UINT64_MAX) plan->temp_size = TEMP_ALIGN;
     return discrete_behind->queue->graph_prepare(q->lent, plan->graph, params, &plan->lent, err);
 }
 
