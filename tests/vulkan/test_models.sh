@@ -62,6 +62,11 @@ sed -n '/per token when steady/,$p' "$work/err" | awk 'NR > 1 { n = $NF; $NF = "
 for counter in 'graphs planned=0' 'allocations=0' 'binds=0' 'submissions=1' 'host waits=1' 'uploads=0' 'downloads=0'; do
     grep -qx "$counter" "$work/counters" && ok || fail "per token: no $counter in: $(cat "$work/counters")"
 done
+# The plans of Vulkan members are cut at exchanges, whose phases their kernels perform.
+"$tandem" plan --config "$work/plain.ini" --device vwc -m "$model" >"$work/out" 2>"$work/err" ||
+    fail "plan: $(cat "$work/err")"
+[ "$(grep -c 'plan cut: its kernels may not wait' "$work/out")" -eq 2 ] && ok ||
+    fail "plan says: $(grep -A 3 '^transport' "$work/out")"
 compare "q8_0 weights" "$model" 1e-4 "vc vw vwc"
 compare "q8_0 weights, K q8_0 and V q4_0" "$model" 1e-3 "vc" --cache-type-k q8_0 --cache-type-v q4_0
 compare "q8_0 weights, K and V iq4_nl" "$model" 1e-3 "vw" --cache-type-k iq4_nl --cache-type-v iq4_nl
