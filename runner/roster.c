@@ -74,6 +74,39 @@ static tdm_status device_declare(runner_roster *roster, const runner_section *se
     return status == TDM_OK ? spec_declare(roster, &spec, err) : status;
 }
 
+/* The text of a key; NULL where it is empty. */
+static const char *address_get(runner_config *config, const runner_section *section,
+                               const char *key) {
+    const char *text = runner_section_get_string(config, section, key);
+    return text[0] != '\0' ? text : NULL;
+}
+
+/* A device of a [device NAME]: by index, PCI address or UUID. */
+static tdm_status section_device_declare(runner_roster *roster, const runner_section *section,
+                                         tdm_error *err) {
+    runner_config *config = roster->app->config;
+    device_options options;
+    tdm_device_spec spec = {.name = runner_section_name(section),
+                            .plugin = runner_section_get_string(config, section, "plugin"),
+                            .index = (int32_t)runner_section_get_int(config, section, "index"),
+                            .options = options.items,
+                            .pci = address_get(config, section, "pci"),
+                            .uuid = address_get(config, section, "uuid"),
+                            .has_index =
+                                runner_section_get_origin(config, section, "index").level !=
+                                RUNNER_LEVEL_BUILT_IN};
+    tdm_error why = {0};
+    tdm_status status = options_read(roster, section, spec.name, spec.plugin, &options, err);
+    if (status != TDM_OK) return status;
+    spec.n_option = (int32_t)options.n;
+    status = spec_declare(roster, &spec, &why);
+    if (status == TDM_OK) return status;
+    const char *key = spec.pci != NULL ? "pci" : spec.uuid != NULL ? "uuid" : "plugin";
+    char where[320];
+    runner_origin_format(runner_section_get_origin(config, section, key), where, sizeof where);
+    return tdm_fail(err, status, "%s: %.400s", where, why.message);
+}
+
 tdm_status runner_roster_set_fallback(runner_roster *roster, tdm_error *err) {
     device_options options;
     tdm_status status =
@@ -169,13 +202,10 @@ static tdm_status group_declare(runner_roster *roster, const runner_section *gro
 
 tdm_status runner_roster_declare_section(runner_roster *roster, const runner_section *section,
                                          bool is_main, tdm_error *err) {
-    runner_config *config = roster->app->config;
     const char *name = runner_section_name(section);
     if (is_declared(roster, name)) return TDM_OK;
     if (runner_section_is_group(section)) return group_declare(roster, section, is_main, err);
-    return device_declare(roster, section, name,
-                          runner_section_get_string(config, section, "plugin"),
-                          (int32_t)runner_section_get_int(config, section, "index"), err);
+    return section_device_declare(roster, section, err);
 }
 
 tdm_status runner_roster_declare_for(runner_roster *roster, const char *key, const char *name,

@@ -278,6 +278,8 @@ void tdm_open_device_free(tdm_open_device *dev) {
     free(dev->options);
     free(dev->name);
     free(dev->plugin_name);
+    free(dev->pci);
+    free(dev->uuid);
     pthread_mutex_destroy(&dev->sync_mutex);
     free(dev);
 }
@@ -297,10 +299,15 @@ tdm_open_device *tdm_open_device_create(tdm_runtime *rt, const tdm_device_spec *
     }
     dev->rt = rt;
     dev->index = spec->index;
+    dev->has_index = spec->has_index;
     dev->name = strdup(spec->name);
     dev->plugin_name = strdup(spec->plugin);
     dev->options = calloc((size_t)spec->n_option + 1, sizeof *dev->options);
-    bool is_whole = dev->name != NULL && dev->plugin_name != NULL && dev->options != NULL;
+    if (spec->pci != NULL) dev->pci = strdup(spec->pci);
+    if (spec->uuid != NULL) dev->uuid = strdup(spec->uuid);
+    bool is_whole = dev->name != NULL && dev->plugin_name != NULL && dev->options != NULL &&
+                    (dev->pci != NULL) == (spec->pci != NULL) &&
+                    (dev->uuid != NULL) == (spec->uuid != NULL);
     for (int32_t i = 0; is_whole && i < spec->n_option; i++) {
         dev->options[i].key = strdup(spec->options[i].key);
         dev->options[i].value = strdup(spec->options[i].value);
@@ -315,6 +322,8 @@ tdm_open_device *tdm_open_device_create(tdm_runtime *rt, const tdm_device_spec *
 tdm_status tdm_runtime_declare(tdm_runtime *rt, const tdm_device_spec *spec, tdm_error *err) {
     if (dev_find(rt, spec->name) != NULL)
         return tdm_fail(err, TDM_INVALID_ARGUMENT, "device '%s': declared twice", spec->name);
+    tdm_status status = tdm_device_spec_check(spec, err);
+    if (status != TDM_OK) return status;
     tdm_open_device **grown = realloc(rt->devs, (size_t)(rt->n_dev + 1) * sizeof *grown);
     if (grown != NULL) rt->devs = grown;
     tdm_open_device *dev = grown != NULL ? tdm_open_device_create(rt, spec) : NULL;
@@ -338,10 +347,12 @@ static tdm_status unknown_device(const tdm_runtime *rt, const char *name, tdm_er
 
 tdm_status tdm_open_device_open(tdm_open_device *dev, tdm_error *err) {
     tdm_loaded_plugin *from = plugin_find(dev->rt, dev->plugin_name);
-    tdm_device_params params = {sizeof params, dev->index, dev->n_option, dev->options};
     tdm_error inner = {0};
+    tdm_status status = tdm_open_device_find(dev, from, err);
+    if (status != TDM_OK) return status;
+    tdm_device_params params = {sizeof params, dev->index, dev->n_option, dev->options};
     dev->is_opening = true;
-    tdm_status status = from->plugin->device->open(from->instance, &params, &dev->device, &inner);
+    status = from->plugin->device->open(from->instance, &params, &dev->device, &inner);
     dev->is_opening = false;
     if (status != TDM_OK || dev->device == NULL) {
         dev->device = NULL;

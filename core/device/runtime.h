@@ -81,10 +81,20 @@ typedef struct tdm_device_spec {
     int32_t index;      /* which of the plugin's devices */
     const tdm_option *options;
     int32_t n_option;
+    /* A device may be named by its PCI address ("0000:01:00.0", the domain may be left out), its UUID
+     * (32 hexadecimal digits, with dashes or without; "GPU-" in front is ignored), or both. Opening
+     * finds it among the plugin's devices; `index` then counts only where has_index says that it was
+     * given, and must agree. NULL = by index. */
+    const char *pci, *uuid;
+    bool has_index;
 } tdm_device_spec;
 
-/* Declares a device; copies all strings. A second device of the same name is an error. [setup] */
+/* Declares a device; copies all strings. A second device of the same name is an error, and so is an
+ * address that is none. [setup] */
 tdm_status tdm_runtime_declare(tdm_runtime *rt, const tdm_device_spec *spec, tdm_error *err);
+/* A UUID as text: 8-4-4-4-12 hexadecimal digits. [any-thread] */
+#define TDM_UUID_TEXT_SIZE 37
+void tdm_uuid_format(const uint8_t uuid[16], char text[TDM_UUID_TEXT_SIZE]);
 /* Sets the options of the fallback, the CPU that runs what an acquired device refuses
  * (tandem/host.h, device_acquire). Without this call it has the plugin's defaults. Copies all
  * strings. A second call replaces the options of the first. TDM_FAILED_PRECONDITION once a device
@@ -92,7 +102,8 @@ tdm_status tdm_runtime_declare(tdm_runtime *rt, const tdm_device_spec *spec, tdm
 tdm_status tdm_runtime_set_fallback(tdm_runtime *rt, const tdm_option *options, int32_t n_option,
                                     tdm_error *err);
 /* Opens a declared device, or returns it where it is open; loads its plugin where necessary. The
- * runtime owns the device. For an unknown name the error lists the known ones. [setup] */
+ * runtime owns the device. For an unknown name the error lists the known ones; for an address that no
+ * device has, the plugin's devices with theirs. [setup] */
 tdm_status tdm_runtime_open(tdm_runtime *rt, const char *name, tdm_open_device **dev_out,
                             tdm_error *err);
 

@@ -39,6 +39,8 @@ struct tdm_open_device {
     char *name;
     char *plugin_name;
     int32_t index;
+    bool has_index;      /* the index was given: an address must agree with it */
+    char *pci, *uuid;    /* what names the device instead; NULL = index does */
     tdm_option *options; /* strings owned */
     int32_t n_option;
     tdm_loaded_plugin *from;     /* NULL until open */
@@ -83,6 +85,11 @@ tdm_status tdm_runtime_create_with(const tdm_runtime_params *params,
  * closed. */
 tdm_open_device *tdm_open_device_create(tdm_runtime *rt, const tdm_device_spec *spec);
 void tdm_open_device_free(tdm_open_device *dev);
+/* Whether the addresses of a specification are well-formed. */
+tdm_status tdm_device_spec_check(const tdm_device_spec *spec, tdm_error *err);
+/* Sets dev->index where an address names the device of plugin `from`. */
+tdm_status tdm_open_device_find(tdm_open_device *dev, const tdm_loaded_plugin *from,
+                                tdm_error *err);
 /* Opens a device whose plugin is loaded. */
 tdm_status tdm_open_device_open(tdm_open_device *dev, tdm_error *err);
 /* TDM_OK, or TDM_UNAVAILABLE with the device's name where it is stuck. [any-thread] */

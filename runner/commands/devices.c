@@ -23,13 +23,19 @@ static void memory_format(const tdm_device_info *info, char *text, size_t text_s
 }
 
 /* What else the device says of itself, behind its description. */
-static void extras_format(const tdm_device_info *info, char *text, size_t text_size) {
+static void extras_format(const tdm_device_info *info, bool is_verbose, char *text,
+                          size_t text_size) {
     size_t n = 0;
     text[0] = '\0';
     if (info->vendor[0] != '\0' && strstr(info->description, info->vendor) == NULL)
         n += (size_t)snprintf(text + n, text_size - n, ", %s", info->vendor);
     if (info->pci_address[0] != '\0')
         n += (size_t)snprintf(text + n, text_size - n, ", PCI %s", info->pci_address);
+    if (is_verbose && info->has_uuid != 0) {
+        char uuid[TDM_UUID_TEXT_SIZE];
+        tdm_uuid_format(info->uuid, uuid);
+        n += (size_t)snprintf(text + n, text_size - n, ", UUID %s", uuid);
+    }
     if (info->n_thread > 0)
         n += (size_t)snprintf(text + n, text_size - n, ", %d threads", (int)info->n_thread);
     if (info->bandwidth > 0)
@@ -59,10 +65,10 @@ static tdm_status plugin_print(runner_app *app, tdm_runtime *rt, int32_t plugin,
         tdm_device_info info;
         tdm_status status = tdm_runtime_device_describe(rt, plugin, i, NULL, &info, err);
         if (status != TDM_OK) return status;
-        char index[16], memory[80], extras[192], text[sizeof info.description + sizeof extras];
+        char index[16], memory[80], extras[256], text[sizeof info.description + sizeof extras];
         snprintf(index, sizeof index, "%d", (int)i);
         memory_format(&info, memory, sizeof memory);
-        extras_format(&info, extras, sizeof extras);
+        extras_format(&info, runner_config_is_verbose(app->config), extras, sizeof extras);
         snprintf(text, sizeof text, "%s%s", info.description, extras);
         fprintf(app->out, ROW, info.name, name, index, memory, text);
     }

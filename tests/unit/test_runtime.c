@@ -282,6 +282,86 @@ static void test_enumerate(void **state) {
     tdm_runtime_destroy(rt);
 }
 
+static void card_declare(tdm_runtime *rt, const char *name, const char *pci, const char *uuid,
+                         int32_t index) {
+    const tdm_device_spec spec = {.name = name,
+                                  .plugin = "fake_cards",
+                                  .index = index > 0 ? index : 0,
+                                  .has_index = index >= 0,
+                                  .pci = pci,
+                                  .uuid = uuid};
+    OK(tdm_runtime_declare(rt, &spec, err));
+}
+
+/* The name that the plugin gives the device that was opened. */
+static void card_is(tdm_runtime *rt, const char *name, const char *card) {
+    tdm_open_device *dev = NULL;
+    tdm_device_info info;
+    OK(tdm_runtime_open(rt, name, &dev, err));
+    OK(tdm_open_device_get_info(dev, &info, err));
+    assert_string_equal(info.name, card);
+}
+
+/* Devices named by PCI address or UUID; device 0 has neither, 2 and 3 share an address. */
+static void test_address(void **state) {
+    static const char one[] = "fe000000-0000-0000-0000-000000000001",
+                      two[] = "GPU-FE000000-0000-0000-0000-000000000002",
+                      none[] = "00000000000000000000000000000009";
+    (void)state;
+    tdm_runtime *rt = runtime_make(FAKE_PLUGIN_DIR);
+    tdm_open_device *dev = NULL;
+    card_declare(rt, "pci", "0000:a1:00.0", NULL, -1);
+    card_declare(rt, "short", "A1:00.0", NULL, -1);
+    card_declare(rt, "uuid", NULL, two, -1);
+    card_declare(rt, "both", "a1:00.0", one, 1);
+    card_declare(rt, "second", "0000:a2:00.0", NULL, 3);
+    card_declare(rt, "index", NULL, NULL, 2);
+    card_is(rt, "pci", "fake_cards1");
+    card_is(rt, "short", "fake_cards1");
+    card_is(rt, "uuid", "fake_cards2");
+    card_is(rt, "both", "fake_cards1");
+    card_is(rt, "second", "fake_cards3");
+    card_is(rt, "index", "fake_cards2");
+    card_declare(rt, "gone", "0000:b1:00.0", NULL, -1);
+    card_declare(rt, "gone uuid", "a1:00.0", none, -1);
+    card_declare(rt, "two", "a1:00.0", two, -1);
+    card_declare(rt, "several", "a2:00.0", NULL, -1);
+    card_declare(rt, "contrary", "a1:00.0", NULL, 2);
+    FAILS(TDM_NOT_FOUND,
+          "device 'gone': plugin fake_cards has no device with pci = 0000:b1:00.0. It has index 0: "
+          "fake_cards0, pci none, uuid none; index 1: fake_cards1, pci 0000:a1:00.0, uuid "
+          "fe000000-0000-0000-0000-000000000001; index 2",
+          tdm_runtime_open(rt, "gone", &dev, err));
+    FAILS(TDM_NOT_FOUND, "no device with pci = a1:00.0 and uuid = 0000",
+          tdm_runtime_open(rt, "gone uuid", &dev, err));
+    FAILS(TDM_INVALID_ARGUMENT, "are two devices; leave one of them out",
+          tdm_runtime_open(rt, "two", &dev, err));
+    FAILS(TDM_INVALID_ARGUMENT, "2 devices have pci = a2:00.0; add index = N",
+          tdm_runtime_open(rt, "several", &dev, err));
+    FAILS(TDM_INVALID_ARGUMENT, "index = 2, but pci = a1:00.0 is index 1; leave index out",
+          tdm_runtime_open(rt, "contrary", &dev, err));
+    const tdm_device_spec bare = {.name = "bare", .plugin = "fake_no_device", .pci = "a1:00.0"};
+    OK(tdm_runtime_declare(rt, &bare, err));
+    FAILS(TDM_NOT_FOUND, "plugin fake_no_device has no devices: no fake driver is installed",
+          tdm_runtime_open(rt, "bare", &dev, err));
+    static const char *const bad_pci[] = {
+        "",         "1",       "a1:00",         "a1:00.8",       "a1:20.0", "0x1:00.0",
+        "a1:00.0 ", "-1:00.0", "00000:01:00.0", "0000:01:00.0:", "g1:00.0"};
+    for (size_t i = 0; i < sizeof bad_pci / sizeof *bad_pci; i++) {
+        const tdm_device_spec bad = {.name = "bad", .plugin = "fake", .pci = bad_pci[i]};
+        FAILS(TDM_INVALID_ARGUMENT, "no PCI address such as 0000:01:00.0",
+              tdm_runtime_declare(rt, &bad, err));
+    }
+    static const char *const bad_uuid[] = {"", "fe", "fe000000-0000-0000-0000-00000000000g",
+                                           "fe000000-0000-0000-0000-0000000000001"};
+    for (size_t i = 0; i < sizeof bad_uuid / sizeof *bad_uuid; i++) {
+        const tdm_device_spec bad = {.name = "bad", .plugin = "fake", .uuid = bad_uuid[i]};
+        FAILS(TDM_INVALID_ARGUMENT, "no UUID, which is 32 hexadecimal digits",
+              tdm_runtime_declare(rt, &bad, err));
+    }
+    tdm_runtime_destroy(rt);
+}
+
 static void test_open(void **state) {
     (void)state;
     tdm_runtime *rt = runtime_make(FAKE_PLUGIN_DIR);
@@ -510,7 +590,7 @@ int main(void) {
         cmocka_unit_test(test_load_all),       cmocka_unit_test(test_enumerate),
         cmocka_unit_test(test_open),           cmocka_unit_test(test_borrow),
         cmocka_unit_test(test_borrow_fails),   cmocka_unit_test(test_two_hosts),
-        cmocka_unit_test(test_memory),
+        cmocka_unit_test(test_memory),         cmocka_unit_test(test_address),
     };
     return cmocka_run_group_tests_name("runtime", tests, NULL, NULL);
 }

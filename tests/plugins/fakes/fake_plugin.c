@@ -12,6 +12,7 @@
  *   fake_misnamed     its name is not that of the file
  *   fake_no_device*   no device, and a reason
  *   fake_holds_temps  its devices have memory of their own for temporaries
+ *   fake_cards        four devices with addresses: see device_describe
  * -DFAKE_NO_ENTRY is a build of its own, in which the entry has another name.
  * Options of a device select what is wrong with the device: see option_read. The plugin logs what
  * happens to its devices; tests read the log.
@@ -68,7 +69,7 @@ static tdm_status device_count(tdm_instance *instance, const tdm_device_params *
                                int32_t *n_out, tdm_error *err) {
     (void)params;
     (void)instance;
-    *n_out = has_no_device() ? 0 : 2;
+    *n_out = has_no_device() ? 0 : is_variant("fake_cards") ? 4 : 2;
     if (has_no_device()) tdm_fail(err, TDM_UNAVAILABLE, "no fake driver is installed");
     return TDM_OK;
 }
@@ -84,6 +85,13 @@ static tdm_status device_describe(tdm_instance *instance, int32_t index,
     /* Without a NUL, as a careless plugin leaves what it cut to fit. */
     memset(info_out->vendor, 'v', sizeof info_out->vendor);
     info_out->buffer_align = 128;
+    if (is_variant("fake_cards") && index > 0) { /* one card without, two drivers of one card */
+        snprintf(info_out->pci_address, sizeof info_out->pci_address, "0000:%02x:00.0",
+                 index == 3 ? 0xa2 : 0xa0 + index);
+        info_out->uuid[0] = 0xfe;
+        info_out->uuid[15] = (uint8_t)index;
+        info_out->has_uuid = 1;
+    }
     if (is_variant("fake_holds_temps")) info_out->flags = TDM_DEVICE_HOLDS_TEMPS;
     return TDM_OK;
 }
