@@ -4,6 +4,8 @@
  */
 #include "tests/plugins/discretes/discrete.h"
 
+#include <time.h>
+
 enum { MAX_OPEN = 64 };
 
 struct tdm_instance {
@@ -17,9 +19,28 @@ static pthread_mutex_t devices_mutex = PTHREAD_MUTEX_INITIALIZER;
 
 /* ---- Loss and counts ------------------------------------------------------------------------- */
 
+static _Atomic int64_t n_live;
+
+void discrete_count_live(int n) {
+    atomic_fetch_add(&n_live, n);
+}
+
+TDM_EXPORT int64_t discrete_live(void);
+TDM_EXPORT int64_t discrete_live(void) {
+    return atomic_load(&n_live);
+}
+
+bool discrete_is_due(_Atomic int64_t *countdown) {
+    return atomic_load(countdown) > 0 && atomic_fetch_sub(countdown, 1) == 1;
+}
+
+void discrete_await_release(tdm_device *d) {
+    int64_t seen = atomic_load(&d->n_release);
+    while (atomic_load(&d->n_release) == seen) nanosleep(&(struct timespec){0, 1000000}, NULL);
+}
+
 tdm_status discrete_call(tdm_device *d, tdm_error *err) {
-    if (atomic_load(&d->lose_in) > 0 && atomic_fetch_sub(&d->lose_in, 1) == 1)
-        atomic_store(&d->is_lost, true);
+    if (discrete_is_due(&d->lose_in)) atomic_store(&d->is_lost, true);
     if (!atomic_load(&d->is_lost)) return TDM_OK;
     return tdm_fail(err, TDM_UNAVAILABLE, "'%s' is lost; close it and open it again", d->member);
 }
@@ -36,6 +57,9 @@ TDM_EXPORT void discrete_set(const char *member, const char *key, int64_t n) {
     tdm_device *d = device_find(member);
     if (d != NULL && strcmp(key, "lose-in") == 0) atomic_store(&d->lose_in, n);
     if (d != NULL && strcmp(key, "latency-us") == 0) atomic_store(&d->latency_us, n);
+    if (d != NULL && strcmp(key, "block-in") == 0) atomic_store(&d->block_in, n);
+    if (d != NULL && strcmp(key, "hang-in") == 0) atomic_store(&d->hang_in, n);
+    if (d != NULL && strcmp(key, "release") == 0) atomic_fetch_add(&d->n_release, 1);
     if (d != NULL && strcmp(key, "completion-us") == 0) atomic_store(&d->completion_us, n);
     pthread_mutex_unlock(&devices_mutex);
 }
@@ -51,6 +75,7 @@ TDM_EXPORT int64_t discrete_get(const char *member, const char *key) {
     if (d != NULL && strcmp(key, "downloads") == 0) n = atomic_load(&d->counts.downloads);
     if (d != NULL && strcmp(key, "binds") == 0) n = atomic_load(&d->counts.binds);
     if (d != NULL && strcmp(key, "plans") == 0) n = atomic_load(&d->counts.plans);
+    if (d != NULL && strcmp(key, "lost") == 0) n = atomic_load(&d->is_lost);
     if (d != NULL && strcmp(key, "memory") == 0) {
         pthread_mutex_lock(&d->mutex);
         n = (int64_t)d->used;
@@ -141,6 +166,7 @@ static tdm_status device_open(tdm_instance *instance, const tdm_device_params *p
     discrete_behind = d->lent.plugin;
     pthread_mutex_init(&d->mutex, NULL);
     device_note(NULL, d);
+    discrete_count_live(1);
     *device_out = d;
     return TDM_OK;
 }
@@ -148,6 +174,7 @@ static tdm_status device_open(tdm_instance *instance, const tdm_device_params *p
 static void device_close(tdm_device *d) {
     if (d == NULL) return;
     device_note(d, NULL);
+    discrete_count_live(-1);
     d->host->device_release(d->host->context, &d->lent);
     pthread_mutex_destroy(&d->mutex);
     free(d);

@@ -22,7 +22,11 @@
  * discrete_set(NAME, key, n) changes a device while it is open, found by the name of its member:
  *   "lose-in"      the n-th call from now on finds the device lost; so do all after it
  *   "latency-us", "completion-us" as above
- * discrete_get(NAME, key): "submissions", "uploads", "downloads", "binds", "plans", "memory"
+ *   "block-in"     the n-th graph_compute from now on does not return until "release"
+ *   "hang-in"      the n-th computation from now on does not end until "release"
+ *   "release"      ends both
+ * discrete_get(NAME, key): "submissions", "uploads", "downloads", "binds", "plans", "memory", "lost"
+ * discrete_live(): devices, buffers, queues and plans that exist
  */
 #ifndef TANDEM_TESTS_DISCRETE_H
 #define TANDEM_TESTS_DISCRETE_H
@@ -50,7 +54,9 @@ struct tdm_device {
     bool imports, exchanges, has_phases, attaches, has_uuid;
     uint8_t uuid;
     _Atomic int64_t latency_us, completion_us;
-    _Atomic int64_t lose_in; /* 0 = never */
+    _Atomic int64_t lose_in; /* 0 = never; also of the next two */
+    _Atomic int64_t block_in, hang_in;
+    _Atomic int64_t n_release;
     atomic_bool is_lost;
     discrete_counts counts;
     pthread_mutex_t mutex; /* of what follows */
@@ -71,6 +77,14 @@ struct tdm_buffer {
 
 /* Counts a call, and TDM_UNAVAILABLE with the device's name where it is lost. */
 tdm_status discrete_call(tdm_device *d, tdm_error *err);
+
+/* Counts devices, buffers, queues and plans. */
+void discrete_count_live(int n);
+
+/* True where this is the call that `countdown` means. */
+bool discrete_is_due(_Atomic int64_t *countdown);
+/* Returns after the next "release". */
+void discrete_await_release(tdm_device *d);
 
 /* Makes a buffer's memory accessible for the device's own work, and inaccessible again. Calls may
  * overlap. */

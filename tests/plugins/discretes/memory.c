@@ -58,6 +58,7 @@ static void buffer_free(tdm_buffer *b) {
         munmap(b->memory, round_up(b->size));
         memory_release(b->device, b->size);
     }
+    discrete_count_live(-1);
     free(b);
 }
 
@@ -82,6 +83,7 @@ static tdm_status buffer_alloc(tdm_device *d, const tdm_buffer_params *params, t
     if (status != TDM_OK) return status;
     tdm_buffer *b = calloc(1, sizeof *b);
     if (b == NULL) return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "out of memory");
+    discrete_count_live(1);
     b->device = d;
     b->size = (size_t)params->size;
     b->purpose = params->purpose;
@@ -174,12 +176,14 @@ static tdm_status buffer_import(tdm_device *d, void *ptr, uint64_t size, tdm_imp
                         (unsigned long long)d->import_align, (unsigned long long)size, ptr);
     tdm_buffer *b = calloc(1, sizeof *b);
     if (b == NULL) return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "out of memory");
+    discrete_count_live(1);
     b->device = d;
     b->size = (size_t)size;
     b->is_reachable = true;
     status =
         discrete_behind->buffer->import_host(d->lent.device, ptr, size, info_out, &b->lent, err);
     if (status != TDM_OK) {
+        discrete_count_live(-1);
         free(b);
         return status;
     }

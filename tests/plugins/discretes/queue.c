@@ -110,6 +110,7 @@ static void plan_destroy(tdm_plan *plan) {
     free(plan->bindings);
     free(plan->bound);
     free(plan);
+    discrete_count_live(-1);
 }
 
 static tdm_status plan_fill(tdm_plan *plan, const tdm_plan_params *params, tdm_error *err) {
@@ -136,6 +137,7 @@ static tdm_status graph_prepare(tdm_queue *q, const tdm_graph *graph, const tdm_
     tdm_plan *plan = calloc(1, sizeof *plan);
     if (plan == NULL) return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "out of memory");
     atomic_fetch_add(&q->device->counts.plans, 1);
+    discrete_count_live(1);
     plan->queue = q;
     plan->graph = graph;
     status = plan_fill(plan, params, err);
@@ -203,6 +205,7 @@ static tdm_status job_run(tdm_queue *q, job *j) {
     for (int32_t i = 0; i < j->n_wait && status == TDM_OK; i++)
         status = ops->wait(j->waits[i].semaphore, j->waits[i].value, TDM_WAIT_FOREVER, &j->err);
     pause_us(atomic_load(&q->device->latency_us));
+    if (discrete_is_due(&q->device->hang_in)) discrete_await_release(q->device);
     if (status == TDM_OK && atomic_load(&q->device->is_lost))
         status = discrete_call(q->device, &j->err);
     if (status != TDM_OK) return status;
@@ -328,6 +331,7 @@ static tdm_status graph_compute(tdm_queue *q, tdm_plan *plan, const tdm_point *w
     if (n_wait > MAX_POINT || n_signal > MAX_POINT)
         return tdm_fail(err, TDM_UNSUPPORTED, "more than %d points", MAX_POINT);
     atomic_fetch_add(&q->device->counts.submissions, 1);
+    if (discrete_is_due(&q->device->block_in)) discrete_await_release(q->device);
     pthread_mutex_lock(&q->mutex);
     job *j = job_take(q);
     if (j == NULL) {
@@ -369,6 +373,7 @@ static void queue_free(tdm_queue *q) {
     pthread_mutex_destroy(&q->mutex);
     pthread_cond_destroy(&q->changed);
     free(q);
+    discrete_count_live(-1);
 }
 
 static tdm_status queue_create(tdm_device *d, tdm_queue **queue_out, tdm_error *err) {
@@ -377,6 +382,7 @@ static tdm_status queue_create(tdm_device *d, tdm_queue **queue_out, tdm_error *
     tdm_queue *q = calloc(1, sizeof *q);
     if (q == NULL) return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "out of memory");
     q->device = d;
+    discrete_count_live(1);
     pthread_mutex_init(&q->mutex, NULL);
     pthread_cond_init(&q->changed, NULL);
     status = d->host->semaphore->create(0, &q->done, err);
