@@ -56,6 +56,7 @@ tdm_status llm_context_measure(llm_context *ctx, const llm_model *m,
     if (!p->is_unrotated) d->flags |= TDM_KV_ROTATE_K | TDM_KV_ROTATE_V;
     /* Two more pages per sequence: a shift leaves up to two pages partly empty (kv_cache.h), and
      * copies a shared page first. */
+    ctx->cache.n_ctx = ctx->n_ctx;
     ctx->cache.n_page = ((int64_t)ctx->n_ctx + page_len - 1) / page_len + 2 * ctx->n_seq;
     ctx->n_entry = LLM_MIN_ENTRIES;
     while (ctx->n_entry < ctx->cache.n_page + 2 * ctx->n_seq) ctx->n_entry *= 2;

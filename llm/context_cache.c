@@ -142,7 +142,8 @@ tdm_status llm_context_shift(llm_context *ctx, int32_t seq, int32_t n_keep, int3
     tdm_status status = seq_check(ctx, seq, err);
     /* All refusals come before the page table changes. */
     if (status == TDM_OK) status = llm_plan_get(ctx, LLM_PLAN_COPY, &no_shape, &plan, err);
-    if (status == TDM_OK) status = llm_plan_get(ctx, LLM_PLAN_SHIFT, &no_shape, &plan, err);
+    if (status == TDM_OK && ctx->cache.desc.n_rot > 0)
+        status = llm_plan_get(ctx, LLM_PLAN_SHIFT, &no_shape, &plan, err);
     if (status == TDM_OK) status = llm_kv_shift(ctx->kv, seq, n_keep, n_discard, &jobs, err);
     if (status != TDM_OK) return status;
     status = copies_run(ctx, jobs.copies, jobs.n_copy, err);

@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "llm/arch/arch.h"
+#include "llm/block/block.h"
 #include "llm/context_internal.h"
 
 static tdm_status out_of_memory(tdm_error *err) {
@@ -34,15 +36,14 @@ static tdm_status maps_create(const llm_context *ctx, llm_graph_builder *g, int3
 }
 
 static void build_maintenance(llm_graph_builder *g, llm_plan *plan) {
-    const llm_hparams *h = &g->model->hparams;
-    int32_t factor = -1;
-    if (plan->kind == LLM_PLAN_SHIFT)
-        factor = llm_graph_weight(g, g->model->global[LLM_ROLE_ROPE_FREQS]);
-    for (int32_t l = 0; l < h->n_layer; l++) {
+    for (int32_t l = 0; l < g->model->hparams.n_layer; l++) {
         int32_t state = llm_graph_state(g, l), kv = g->state_kv[l];
         const tdm_kv_desc *d = &g->cache->desc;
         if (plan->kind == LLM_PLAN_SHIFT) {
-            tdm_build_kv_shift(g->b, g->step, state, factor, kv, &h->rope);
+            const tdm_rope_params *rope = &g->model->specs[l].rope;
+            int32_t factor = llm_rope_factor_weight(g->model, l, g->cache->n_ctx);
+            if (rope->n_rot > 0)
+                tdm_build_kv_shift(g->b, g->step, state, llm_graph_weight(g, factor), kv, rope);
         } else if (plan->kind == LLM_PLAN_COPY) {
             tdm_build_kv_copy(g->b, g->step, state, kv);
         } else if (plan->kind == LLM_PLAN_EXPORT) {
@@ -80,7 +81,7 @@ static tdm_status graph_build(const llm_context *ctx, llm_graph_builder *g, llm_
     plan->logits = -1;
     plan->candidates = g->tokens = -1;
     if (plan->kind == LLM_PLAN_FORWARD) {
-        plan->logits = ctx->model->arch->build(g, s);
+        plan->logits = llm_layers_maker.build(g, s);
         plan->candidates = g->tokens;
     } else {
         build_maintenance(g, plan);
@@ -207,9 +208,11 @@ tdm_status llm_plan_place_cache(llm_context *ctx, tdm_error *err) {
                                   : out_of_memory(err);
     }
     if (status == TDM_OK) states_find(ctx, &g, graph, node_dev);
-    for (int32_t l = 0; l < m->hparams.n_layer && status == TDM_OK; l++)
-        status = tdm_open_device_kv_page_size(m->devs[ctx->state_dev[l]], &ctx->cache.desc,
-                                              &ctx->page_size[l], err);
+    for (int32_t l = 0; l < m->hparams.n_layer && status == TDM_OK; l++) {
+        const tdm_kv_desc desc = llm_cache_layer_desc(m, &ctx->cache.desc, l);
+        status = tdm_open_device_kv_page_size(m->devs[ctx->state_dev[l]], &desc, &ctx->page_size[l],
+                                              err);
+    }
     free(slots);
     free(node_dev);
     free(maps);

@@ -42,13 +42,23 @@ static tdm_status model_measure(llm_model *m, tdm_error *err) {
     return TDM_OK;
 }
 
+/* Tensors that the table of the architecture names as not read. */
+static bool is_harmless(const llm_model *m, const char *name) {
+    char suffix[80];
+    int32_t layer = 0, used = 0;
+    if (m->arch->harmless == NULL) return false;
+    if (sscanf(name, "blk.%d.%n", &layer, &used) == 1 && used > 0) name += used;
+    int n = snprintf(suffix, sizeof suffix, " %s ", name);
+    return n > 0 && (size_t)n < sizeof suffix && strstr(m->arch->harmless, suffix) != NULL;
+}
+
 /* Ignoring a tensor that has no role would give wrong results. */
 static tdm_status unused_tensors_refuse(const llm_model *m, tdm_error *err) {
     uint32_t n_tensor = llm_gguf_tensor_count(m->gguf);
     if ((uint32_t)m->n_weight == n_tensor) return TDM_OK;
     for (uint32_t i = 0; i < n_tensor; i++) {
         const llm_gguf_tensor *t = llm_gguf_tensor_at(m->gguf, i);
-        bool is_taken = false;
+        bool is_taken = is_harmless(m, t->name);
         for (int32_t w = 0; w < m->n_weight && !is_taken; w++) is_taken = m->weights[w].file == t;
         if (!is_taken)
             return tdm_fail(
@@ -69,14 +79,17 @@ static int32_t partition_base_take(const llm_hparams *h) {
 
 static tdm_status model_declare(llm_model *m, tdm_error *err) {
     size_t n_layer = (size_t)m->hparams.n_layer;
-    m->weights = calloc(n_layer * LLM_ROLE_COUNT_ + LLM_ROLE_COUNT_, sizeof *m->weights);
+    m->weights = calloc((size_t)llm_gguf_tensor_count(m->gguf) + 1, sizeof *m->weights);
     m->layer = malloc(n_layer * sizeof *m->layer);
-    if (m->weights == NULL || m->layer == NULL)
+    m->specs = calloc(n_layer, sizeof *m->specs);
+    if (m->weights == NULL || m->layer == NULL || m->specs == NULL)
         return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "%s: out of memory", m->path);
+    tdm_status status = llm_layer_specs_read(m->gguf, m->arch, &m->hparams, m->specs, err);
+    if (status != TDM_OK) return status;
     memset(m->layer, 0xff, n_layer * sizeof *m->layer);
     memset(m->global, 0xff, sizeof m->global);
     m->partition_base = partition_base_take(&m->hparams);
-    tdm_status status = m->arch->declare(m, err);
+    status = llm_layers_maker.declare(m, err);
     return status == TDM_OK ? unused_tensors_refuse(m, err) : status;
 }
 
@@ -107,9 +120,7 @@ tdm_status llm_model_open(const char *path, llm_model **model_out, tdm_error *er
     }
     tdm_status status = llm_gguf_open(path, &m->gguf, err);
     if (status == TDM_OK) status = arch_find(m, err);
-    if (status == TDM_OK) status = llm_hparams_read(m->gguf, &m->hparams, err);
-    if (status == TDM_OK && m->arch->read != NULL)
-        status = m->arch->read(m->gguf, &m->hparams, err);
+    if (status == TDM_OK) status = llm_hparams_read(m->gguf, m->arch, &m->hparams, err);
     if (status == TDM_OK) status = model_declare(m, err);
     if (status == TDM_OK && llm_vocab_from_gguf(m->gguf, &m->vocab, &m->vocab_error) != TDM_OK)
         m->vocab = NULL;
@@ -134,6 +145,7 @@ void llm_model_close(llm_model *m) {
     llm_gguf_close(m->gguf);
     free(m->weights);
     free(m->layer);
+    free(m->specs);
     free(m->path);
     free(m);
 }

@@ -12,52 +12,13 @@
 
 #include "core/stages/schedule.h"
 #include "llm/arch/hparams.h"
+#include "llm/arch/layer_spec.h"
+#include "llm/arch/role.h"
 #include "llm/store.h"
 #include "llm/tokenizer/vocab.h"
 
 typedef struct llm_model llm_model;
 struct llm_arch; /* arch.h */
-
-/* The function of a weight in the model. declare.c has the table of tensor names and usages. */
-typedef enum llm_role {
-    LLM_ROLE_TOKEN_EMBD,
-    LLM_ROLE_OUTPUT_NORM,
-    LLM_ROLE_OUTPUT, /* absent: tied to the token embedding */
-    LLM_ROLE_ROPE_FREQS,
-    LLM_ROLE_GLOBAL_COUNT_,
-    LLM_ROLE_ATTN_NORM = LLM_ROLE_GLOBAL_COUNT_,
-    LLM_ROLE_ATTN_Q,
-    LLM_ROLE_ATTN_K,
-    LLM_ROLE_ATTN_V,
-    LLM_ROLE_ATTN_Q_BIAS,
-    LLM_ROLE_ATTN_K_BIAS,
-    LLM_ROLE_ATTN_V_BIAS,
-    LLM_ROLE_ATTN_OUT,
-    LLM_ROLE_ATTN_OUT_BIAS,
-    LLM_ROLE_ATTN_Q_A, /* latent attention: to the latent row of queries; Q_B: from it */
-    LLM_ROLE_ATTN_Q_A_NORM,
-    LLM_ROLE_ATTN_Q_B,
-    LLM_ROLE_ATTN_KV_A, /* to the cached row: latent part, rotated part */
-    LLM_ROLE_ATTN_KV_A_NORM,
-    LLM_ROLE_ATTN_K_B, /* a matrix per head, applied to its query */
-    LLM_ROLE_ATTN_V_B, /* a matrix per head, from the latent row to its values */
-    LLM_ROLE_FFN_NORM,
-    LLM_ROLE_FFN_GATE,
-    LLM_ROLE_FFN_UP,
-    LLM_ROLE_FFN_DOWN,
-    LLM_ROLE_FFN_GATE_BIAS,
-    LLM_ROLE_FFN_UP_BIAS,
-    LLM_ROLE_FFN_DOWN_BIAS,
-    LLM_ROLE_FFN_ROUTER,
-    LLM_ROLE_FFN_GATE_EXPS,
-    LLM_ROLE_FFN_UP_EXPS,
-    LLM_ROLE_FFN_DOWN_EXPS,
-    LLM_ROLE_FFN_ROUTER_BIAS, /* added for the choice of experts, not for their weights */
-    LLM_ROLE_FFN_GATE_SHARED, /* experts that serve every token */
-    LLM_ROLE_FFN_UP_SHARED,
-    LLM_ROLE_FFN_DOWN_SHARED,
-    LLM_ROLE_COUNT_
-} llm_role;
 
 typedef struct llm_weight {
     const llm_gguf_tensor *file;
@@ -78,6 +39,7 @@ struct llm_model {
     llm_gguf *gguf;
     llm_hparams hparams;
     const struct llm_arch *arch;
+    llm_layer_spec *specs; /* [n_layer] */
     llm_vocab *vocab; /* NULL = none; vocab_error has the reason */
     tdm_error vocab_error;
     llm_weight *weights;

@@ -2,11 +2,16 @@
  *
  * arch.c: the table of architectures.
  */
-#include "llm/arch/arch.h"
+#include "llm/arch/families.h"
 
 #include <string.h>
 
-static const llm_arch *const arches[] = {&llm_arch_llama, &llm_arch_deepseek2};
+#define ROW(name) &llm_arch_##name,
+static const llm_arch *const arches[] = {LLM_ARCH_LIST(ROW)};
+
+const llm_arch *llm_arch_at(int32_t i) {
+    return i >= 0 && (size_t)i < sizeof arches / sizeof arches[0] ? arches[i] : NULL;
+}
 
 tdm_status llm_arch_find(const char *name, const llm_arch **arch_out, tdm_error *err) {
     char known[256] = "";

@@ -1,50 +1,137 @@
 /* SPDX-License-Identifier: MIT
  *
- * arch.h: what an architecture is: its weights, how a group may cut them, and its forward pass as a
- * graph. There is one table of architectures; no other code depends on an architecture's name.
+ * arch.h: an architecture as a table: which norms stand where, which mixer and which channel block
+ * its layers have, which keys of the file it honours, how its heads are rotated. There is one list
+ * of architectures; no other code depends on an architecture's name.
  *
- * model.h is built on this file. Rows of the table use models: an arch_*.c file declares weights
- * (declare.h), with their roles and partitions, and builds a graph (forward_graph.h). How a weight
- * is cut follows from its role, never from the tensor's name.
+ * The blocks (llm/block) declare weights and build graphs from this table and from the spec of each
+ * layer (layer_spec.h). How a weight is cut follows from its role (role.h), never from the tensor's
+ * name.
  */
 #ifndef LLM_ARCH_H
 #define LLM_ARCH_H
 
 #include "llm/arch/hparams.h"
+#include "llm/arch/layer_spec.h"
+#include "llm/arch/role.h"
 
-typedef struct llm_model llm_model;                 /* model.h */
-typedef struct llm_graph_builder llm_graph_builder; /* forward_graph.h */
+struct llm_key_reader;    /* key_reader.h */
+struct llm_model;         /* model.h */
+struct llm_graph_builder; /* forward_graph.h */
+struct llm_step_shape;    /* forward_graph.h */
 
-/* Shapes of one step. A forward graph depends on them and on the cache's description only. */
-typedef struct llm_step_shape {
-    int32_t n_tok;
-    int32_t n_out; /* rows of logits; 0 = none: the graph only fills the cache */
-    int32_t n_seq;
-    int32_t n_entry;
-    int32_t n_candidate; /* the best tokens of each row instead of all logits; 0 = all logits */
-} llm_step_shape;
+/* How the blocks make a model of a table (llm/block/layers.c). */
+typedef struct llm_model_maker {
+    /* Declares every weight of a model whose specs are filled in. Fails where a tensor is missing or
+     * has another shape or type. */
+    tdm_status (*declare)(struct llm_model *model, tdm_error *err);
+    /* Builds tokens -> logits; returns the logits value [n_vocab, n_out], of candidates
+     * [n_candidate, n_out], -1 if n_out is 0. */
+    int32_t (*build)(struct llm_graph_builder *g, const struct llm_step_shape *shape);
+} llm_model_maker;
+
+extern const llm_model_maker llm_layers_maker;
+
+/* Keys that an architecture honours. The others of a file are not read: converters write them with
+ * values that the architecture never uses. */
+enum {
+    LLM_KEY_ATTN_SCALE = 1u << 0,     /* attention.scale */
+    LLM_KEY_ATTN_SOFTCAP = 1u << 1,   /* attn_logit_softcapping */
+    LLM_KEY_FINAL_SOFTCAP = 1u << 2,  /* final_logit_softcapping */
+    LLM_KEY_LOGIT_SCALE = 1u << 3,    /* logit_scale: logits are multiplied by it */
+    LLM_KEY_LOGIT_DIVISOR = 1u << 4,  /* logit_scale: logits are divided by it */
+    LLM_KEY_EMBD_SCALE = 1u << 5,     /* embedding_scale */
+    LLM_KEY_RESIDUAL_SCALE = 1u << 6, /* residual_scale: of what each block adds */
+    LLM_KEY_CLAMP_QKV = 1u << 7,      /* attention.clamp_kqv */
+    LLM_KEY_PARALLEL = 1u << 8,       /* use_parallel_residual */
+    LLM_KEY_WINDOW = 1u << 9,         /* attention.sliding_window and its pattern */
+    LLM_KEY_WINDOW_ROPE = 1u << 10,   /* rope.freq_base_swa: of layers with a window */
+    LLM_KEY_EXPERT_FF = 1u << 11,     /* expert_feed_forward_length; without: feed_forward_length */
+    LLM_KEY_EXPERT_SCALE = 1u << 12,  /* expert_weights_scale */
+    LLM_KEY_EXPERT_NORM = 1u << 13,   /* expert_weights_norm */
+    LLM_KEY_EXPERT_GATING = 1u << 14, /* expert_gating_func */
+    LLM_KEY_EXPERT_GROUPS = 1u << 15, /* expert_group_count, expert_group_used_count */
+    LLM_KEY_DENSE_FIRST = 1u << 16    /* leading_dense_block_count: layers without experts */
+};
+
+typedef enum llm_form {
+    LLM_FORM_SEQUENTIAL = 0, /* x += mixer(n1(x)); x += channel(n2(x)) */
+    LLM_FORM_PARALLEL        /* x += mixer(n1(x)) + channel(n2(x)); without n2: of n1(x) */
+} llm_form;
+
+typedef enum llm_ffn_form {
+    LLM_FFN_GATED = 0, /* down (act(gate x) * up x) */
+    LLM_FFN_FUSED,     /* the same, with gate and up in one matrix, gate first */
+    LLM_FFN_PLAIN,     /* down act(up x) */
+    LLM_FFN_SQUARED    /* down act(up x)^2 */
+} llm_ffn_form;
+
+/* How attention is gated before its output projection, by a projection of its input. */
+typedef enum llm_gate {
+    LLM_GATE_NONE = 0,
+    LLM_GATE_ELEMENT, /* sigmoid, for each element */
+    LLM_GATE_HEAD     /* for each head */
+} llm_gate;
 
 typedef struct llm_arch {
     const char *name;     /* general.architecture */
-    const char *families; /* for messages: "Llama, Mistral" */
-    /* Reads the keys that only this architecture has, after the shared ones. NULL = none. */
-    tdm_status (*read)(const llm_gguf *gguf, llm_hparams *hparams, tdm_error *err);
-    /* Declares every weight: calls llm_model_need for each role. Fails where one is missing. */
-    tdm_status (*declare)(llm_model *model, tdm_error *err);
-    /* Builds tokens -> logits; returns the logits value [n_vocab, n_out], of candidates
-     * [n_candidate, n_out], -1 if n_out is 0. */
-    int32_t (*build)(llm_graph_builder *g, const llm_step_shape *shape);
+    const char *families; /* for messages and lists: "Llama, Mistral" */
+    uint32_t keys;        /* LLM_KEY_* */
+
+    /* The residual stream. */
+    llm_norm norm; /* of all norms but those of queries and keys */
+    llm_form form;
+    bool has_bare_norms;                  /* norms have no weights */
+    llm_role norm_mixer, norm_mixer_post; /* LLM_ROLE_NONE = no such norm */
+    llm_role norm_channel, norm_channel_post;
+    bool has_embd_sqrt;     /* embeddings are multiplied by sqrt(n_embd) */
+    bool has_embd_norm;     /* token_embd_norm */
+    bool has_position_embd; /* position_embd, added to the embeddings */
+
+    /* Attention. */
+    llm_mixer mixer;
+    tdm_rope_mode rope;
+    bool has_no_rope;
+    llm_role norm_q, norm_k; /* of queries and keys; their roles give the shape */
+    llm_norm norm_qk;
+    bool is_norm_qk_late; /* after RoPE */
+    llm_gate gate;
+    tdm_act gate_act;      /* of a gate of heads */
+    float gate_scale;      /* of a gate of heads; 0 = 1 */
+    int32_t window_period; /* every so many layers one has no window: the last, or the first of them
+                              with is_window_last; 0 = no layer has, unless the file says so */
+    bool is_window_last;
+
+    /* Channel blocks. */
+    llm_ffn_form ffn;
+    tdm_act act;
+    tdm_route_score route_score; /* as in hparams.route, before the keys */
+    bool is_route_normalized;
+    bool has_shared_gate; /* the shared expert is multiplied by a sigmoid of x */
+
+    const char *harmless; /* suffixes of tensors that the forward pass does not read, each with a
+                             space before and behind it; NULL = none */
+    /* Reads keys that only this architecture has, and corrects the shared ones. NULL = none. */
+    void (*read)(struct llm_key_reader *r, llm_hparams *hparams);
+    /* Corrects the spec of a layer. NULL = none. */
+    void (*layer)(const llm_hparams *hparams, int32_t layer, llm_layer_spec *spec);
 } llm_arch;
 
 /* Finds an architecture by name. The message of TDM_UNSUPPORTED lists all of them. [any-thread] */
 tdm_status llm_arch_find(const char *name, const llm_arch **arch_out, tdm_error *err);
+/* Architecture `i` of the list, NULL after the last. [any-thread] */
+const llm_arch *llm_arch_at(int32_t i);
 
-/* Architectures number the partitions of a model from 1 to this - 1. The ids that a group sees are
- * these plus the model's partition_base, so that no two models of a process share an id. */
+/* Fills in specs_out[n_layer] from the table, the keys and the tensors of a file: a layer has experts
+ * if the file has a router for it. */
+tdm_status llm_layer_specs_read(const llm_gguf *gguf, const llm_arch *arch,
+                                const llm_hparams *hparams, llm_layer_spec *specs_out,
+                                tdm_error *err);
+
+/* Blocks number the partitions of a model from 1 to this - 1. The ids that a group sees are these
+ * plus the model's partition_base, so that no two models of a process share an id. */
 static inline int32_t llm_partition_limit(const llm_hparams *h) {
     return 16 * (h->n_layer + 1);
 }
-
-extern const llm_arch llm_arch_llama, llm_arch_deepseek2;
 
 #endif

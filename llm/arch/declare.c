@@ -1,59 +1,118 @@
 /* SPDX-License-Identifier: MIT
  *
- * declare.c: the table of roles, and the checks of a declared weight.
+ * declare.c: shapes and partitions of weights from the symbols of their roles, and the checks of a
+ * declared weight.
  */
 #include "llm/arch/declare.h"
 
 #include <string.h>
 
-/* Names are GGUF's (ggml-org/ggml, docs/gguf.md, "Standardized tensor names"). */
-static const struct {
-    const char *suffix;
-    uint32_t usage;
-} roles[LLM_ROLE_COUNT_] = {
-    [LLM_ROLE_TOKEN_EMBD] = {"token_embd.weight", TDM_USAGE_ROWS},
-    [LLM_ROLE_OUTPUT_NORM] = {"output_norm.weight", 0},
-    [LLM_ROLE_OUTPUT] = {"output.weight", TDM_USAGE_MATMUL},
-    [LLM_ROLE_ROPE_FREQS] = {"rope_freqs.weight", 0},
-    [LLM_ROLE_ATTN_NORM] = {"attn_norm.weight", 0},
-    [LLM_ROLE_ATTN_Q] = {"attn_q.weight", TDM_USAGE_MATMUL},
-    [LLM_ROLE_ATTN_K] = {"attn_k.weight", TDM_USAGE_MATMUL},
-    [LLM_ROLE_ATTN_V] = {"attn_v.weight", TDM_USAGE_MATMUL},
-    [LLM_ROLE_ATTN_Q_BIAS] = {"attn_q.bias", 0},
-    [LLM_ROLE_ATTN_K_BIAS] = {"attn_k.bias", 0},
-    [LLM_ROLE_ATTN_V_BIAS] = {"attn_v.bias", 0},
-    [LLM_ROLE_ATTN_OUT] = {"attn_output.weight", TDM_USAGE_MATMUL},
-    [LLM_ROLE_ATTN_OUT_BIAS] = {"attn_output.bias", 0},
-    [LLM_ROLE_ATTN_Q_A] = {"attn_q_a.weight", TDM_USAGE_MATMUL},
-    [LLM_ROLE_ATTN_Q_A_NORM] = {"attn_q_a_norm.weight", 0},
-    [LLM_ROLE_ATTN_Q_B] = {"attn_q_b.weight", TDM_USAGE_MATMUL},
-    [LLM_ROLE_ATTN_KV_A] = {"attn_kv_a_mqa.weight", TDM_USAGE_MATMUL},
-    [LLM_ROLE_ATTN_KV_A_NORM] = {"attn_kv_a_norm.weight", 0},
-    [LLM_ROLE_ATTN_K_B] = {"attn_k_b.weight", TDM_USAGE_MATMUL},
-    [LLM_ROLE_ATTN_V_B] = {"attn_v_b.weight", TDM_USAGE_MATMUL},
-    [LLM_ROLE_FFN_NORM] = {"ffn_norm.weight", 0},
-    [LLM_ROLE_FFN_GATE] = {"ffn_gate.weight", TDM_USAGE_MATMUL},
-    [LLM_ROLE_FFN_UP] = {"ffn_up.weight", TDM_USAGE_MATMUL},
-    [LLM_ROLE_FFN_DOWN] = {"ffn_down.weight", TDM_USAGE_MATMUL},
-    [LLM_ROLE_FFN_GATE_BIAS] = {"ffn_gate.bias", 0},
-    [LLM_ROLE_FFN_UP_BIAS] = {"ffn_up.bias", 0},
-    [LLM_ROLE_FFN_DOWN_BIAS] = {"ffn_down.bias", 0},
-    [LLM_ROLE_FFN_ROUTER] = {"ffn_gate_inp.weight", TDM_USAGE_MATMUL},
-    [LLM_ROLE_FFN_GATE_EXPS] = {"ffn_gate_exps.weight", TDM_USAGE_EXPERT},
-    [LLM_ROLE_FFN_UP_EXPS] = {"ffn_up_exps.weight", TDM_USAGE_EXPERT},
-    [LLM_ROLE_FFN_DOWN_EXPS] = {"ffn_down_exps.weight", TDM_USAGE_EXPERT},
-    [LLM_ROLE_FFN_ROUTER_BIAS] = {"exp_probs_b.bias", 0},
-    [LLM_ROLE_FFN_GATE_SHARED] = {"ffn_gate_shexp.weight", TDM_USAGE_MATMUL},
-    [LLM_ROLE_FFN_UP_SHARED] = {"ffn_up_shexp.weight", TDM_USAGE_MATMUL},
-    [LLM_ROLE_FFN_DOWN_SHARED] = {"ffn_down_shexp.weight", TDM_USAGE_MATMUL},
-};
+#include "llm/arch/arch.h"
 
 void llm_role_tensor_name(llm_role role, int32_t layer, char *name, size_t name_size) {
     if (layer < 0)
-        snprintf(name, name_size, "%s", roles[role].suffix);
+        snprintf(name, name_size, "%s", llm_role_get(role)->suffix);
     else
-        snprintf(name, name_size, "blk.%d.%s", layer, roles[role].suffix);
+        snprintf(name, name_size, "blk.%d.%s", layer, llm_role_get(role)->suffix);
 }
+
+/* ---- Symbols ---- */
+
+/* Values that are cut together share a block: one of these per layer, and the vocabulary. */
+enum { BLOCK_ATTENTION = 0, BLOCK_FFN, BLOCK_EXPERTS, BLOCK_SHARED, BLOCK_COUNT_ };
+enum { PARTITION_VOCAB = 1, PARTITION_FIRST = 2 };
+
+static tdm_partition partition_make(int32_t id, int32_t layer, int32_t n_unit) {
+    tdm_partition p = {0};
+    p.id = id;
+    p.layer = layer;
+    p.n_unit = n_unit;
+    p.n_segment = 1;
+    p.unit_len[0] = 1;
+    return p;
+}
+
+/* A unit is a KV head with the query heads that read it. Members may share a unit by query heads;
+ * each of them then holds its keys and values whole. */
+static tdm_partition heads_partition(int32_t layer, const llm_layer_spec *s, int32_t unit_len,
+                                     bool is_whole) {
+    tdm_partition p = partition_make(PARTITION_FIRST + BLOCK_COUNT_ * layer + BLOCK_ATTENTION,
+                                     layer, s->n_head_kv);
+    p.n_sub = s->n_head / s->n_head_kv;
+    p.unit_len[0] = unit_len;
+    p.whole_segments = is_whole;
+    return p;
+}
+
+static tdm_partition columns_partition(int32_t layer, int32_t block, int32_t n_unit) {
+    return partition_make(PARTITION_FIRST + BLOCK_COUNT_ * layer + block, layer, n_unit);
+}
+
+/* How a dimension is cut; of the dimensions from LLM_DIM_FIRST_CUT_ on. */
+static tdm_partition dim_partition(const llm_model *m, llm_dim dim, int32_t layer) {
+    const llm_hparams *h = &m->hparams;
+    if (dim == LLM_DIM_VOCAB) return partition_make(PARTITION_VOCAB, -1, h->n_vocab);
+    const llm_layer_spec *s = &m->specs[layer];
+    int32_t n_each = s->n_head_kv > 0 ? s->n_head / s->n_head_kv : 0;
+    tdm_partition p;
+    switch (dim) {
+    case LLM_DIM_Q: return heads_partition(layer, s, n_each * s->q_len, false);
+    case LLM_DIM_K: return heads_partition(layer, s, s->k_len, true);
+    case LLM_DIM_V: return heads_partition(layer, s, s->v_len, true);
+    case LLM_DIM_O: return heads_partition(layer, s, n_each * s->o_len, false);
+    case LLM_DIM_QKV:
+        p = heads_partition(layer, s, n_each * s->q_len, false);
+        p.n_segment = 3;
+        p.unit_len[1] = s->k_len;
+        p.unit_len[2] = s->v_len;
+        p.whole_segments = 6;
+        return p;
+    case LLM_DIM_HEADS: return heads_partition(layer, s, n_each, false);
+    case LLM_DIM_HEADS_KV: return heads_partition(layer, s, 1, true);
+    case LLM_DIM_LATENT: return heads_partition(layer, s, h->n_lora_kv, true);
+    case LLM_DIM_LATENT_ROW: return heads_partition(layer, s, s->k_len, true);
+    case LLM_DIM_FF: return columns_partition(layer, BLOCK_FFN, s->n_ff);
+    case LLM_DIM_FF_TWICE:
+        p = columns_partition(layer, BLOCK_FFN, s->n_ff);
+        p.n_segment = 2;
+        p.unit_len[1] = 1;
+        return p;
+    case LLM_DIM_FF_EXPERT: return columns_partition(layer, BLOCK_EXPERTS, s->n_ff_expert);
+    case LLM_DIM_FF_SHARED: return columns_partition(layer, BLOCK_SHARED, s->n_ff_shared);
+    default: return (tdm_partition){0};
+    }
+}
+
+static int64_t dim_size(const llm_model *m, llm_dim dim, int32_t layer) {
+    const llm_hparams *h = &m->hparams;
+    const llm_layer_spec *s = layer >= 0 ? &m->specs[layer] : NULL;
+    switch (dim) {
+    case LLM_DIM_ONE: return 1;
+    case LLM_DIM_EMBD: return h->n_embd;
+    case LLM_DIM_CTX: return h->n_ctx_train;
+    case LLM_DIM_PAIRS: return h->rope.n_rot / 2;
+    case LLM_DIM_HEAD_K: return h->head_dim_k;
+    case LLM_DIM_HEAD_O: return s->o_len;
+    case LLM_DIM_NOPE: return s->q_len - h->rope.n_rot;
+    case LLM_DIM_LORA_Q: return h->n_lora_q;
+    case LLM_DIM_LORA_KV: return h->n_lora_kv;
+    case LLM_DIM_EXPERTS: return h->n_expert;
+    default: break;
+    }
+    const tdm_partition p = dim_partition(m, dim, layer);
+    int64_t size = 0;
+    for (int32_t i = 0; i < p.n_segment; i++) size += (int64_t)p.n_unit * p.unit_len[i];
+    return size;
+}
+
+tdm_partition llm_cache_rows_partition(const llm_model *m, int32_t layer) {
+    llm_dim rows = m->specs[layer].mixer == LLM_MIXER_LATENT ? LLM_DIM_LATENT_ROW : LLM_DIM_K;
+    tdm_partition p = dim_partition(m, rows, layer);
+    p.id += m->partition_base;
+    return p;
+}
+
+/* ---- Weights ---- */
 
 static tdm_status shape_check(const llm_model *model, const llm_gguf_tensor *t,
                               const int64_t ne[TDM_MAX_DIMS], tdm_error *err) {
@@ -67,42 +126,93 @@ static tdm_status shape_check(const llm_model *model, const llm_gguf_tensor *t,
         (long long)ne[2], (long long)ne[3]);
 }
 
-tdm_status llm_model_need(llm_model *model, llm_role role, int32_t layer, bool is_required,
-                          const int64_t ne[TDM_MAX_DIMS], const tdm_partition *partition,
-                          int32_t axis, tdm_error *err) {
-    char name[64];
-    llm_role_tensor_name(role, layer, name, sizeof name);
-    const llm_gguf_tensor *t = llm_gguf_tensor_find(model->gguf, name);
-    if (t == NULL) {
-        if (!is_required) return TDM_OK;
-        return tdm_fail(
-            err, TDM_NOT_FOUND,
-            "%s: tensor '%s' is missing; the file is incomplete or of another architecture",
-            llm_gguf_name(model->gguf), name);
-    }
-    tdm_status status = llm_gguf_tensor_check_type(model->gguf, t, err);
-    if (status == TDM_OK) status = shape_check(model, t, ne, err);
+static tdm_status type_check(const llm_model *m, const llm_gguf_tensor *t, bool is_plain,
+                             tdm_error *err) {
+    tdm_status status = llm_gguf_tensor_check_type(m->gguf, t, err);
     if (status != TDM_OK) return status;
-    bool is_plain = roles[role].usage == 0;
     if (t->type == TDM_TYPE_I8 || t->type == TDM_TYPE_I32 || (is_plain && t->type != TDM_TYPE_F32))
         return tdm_fail(err, TDM_UNSUPPORTED, "%s: tensor '%s' has type %s, expected %s",
-                        llm_gguf_part_name(model->gguf, t->part), name, tdm_type_name(t->type),
+                        llm_gguf_part_name(m->gguf, t->part), t->name, tdm_type_name(t->type),
                         is_plain ? "f32" : "a float or quantised type");
-    int32_t index = model->n_weight++;
-    llm_weight *w = &model->weights[index];
-    memset(w, 0, sizeof *w);
-    w->file = t;
-    w->role = role;
-    w->layer = layer;
-    w->usage = roles[role].usage;
-    if (partition != NULL) {
-        w->partition = *partition;
-        if (w->partition.id != 0) w->partition.id += model->partition_base;
+    return TDM_OK;
+}
+
+/* Adds a tensor of the right shape and type. The first dimension that can be cut is. */
+static void weight_add(llm_model *m, llm_role role, int32_t layer, const llm_gguf_tensor *t) {
+    const llm_role_info *info = llm_role_get(role);
+    int32_t index = m->n_weight++;
+    llm_weight *w = &m->weights[index];
+    *w = (llm_weight){.file = t, .role = role, .layer = layer, .usage = info->usage};
+    for (int32_t axis = 0; axis < 3; axis++) {
+        if (info->dim[axis] < LLM_DIM_FIRST_CUT_) continue;
+        w->partition = dim_partition(m, info->dim[axis], layer);
+        w->partition.id += m->partition_base;
         w->axis = axis;
+        break;
     }
     if (layer < 0)
-        model->global[role] = index;
+        m->global[role] = index;
     else
-        model->layer[layer][role] = index;
-    return TDM_OK;
+        m->layer[layer][role] = index;
+}
+
+void llm_declare(llm_declarer *d, llm_role role, bool is_required) {
+    llm_model *m = d->model;
+    const llm_role_info *info = llm_role_get(role);
+    char name[64];
+    if (d->status != TDM_OK || role == LLM_ROLE_NONE) return;
+    llm_role_tensor_name(role, d->layer, name, sizeof name);
+    const llm_gguf_tensor *t = llm_gguf_tensor_find(m->gguf, name);
+    if (t == NULL) {
+        if (is_required)
+            d->status = tdm_fail(
+                d->err, TDM_NOT_FOUND,
+                "%s: tensor '%s' is missing; the file is incomplete or of another architecture",
+                llm_gguf_name(m->gguf), name);
+        return;
+    }
+    int64_t ne[TDM_MAX_DIMS] = {1, 1, 1, 1};
+    for (int32_t i = 0; i < 3; i++) ne[i] = dim_size(m, info->dim[i], d->layer);
+    d->status = type_check(m, t, info->usage == 0, d->err);
+    if (d->status == TDM_OK) d->status = shape_check(m, t, ne, d->err);
+    if (d->status != TDM_OK) return;
+    if ((uint32_t)m->n_weight >= llm_gguf_tensor_count(m->gguf))
+        d->status = tdm_fail(d->err, TDM_INTERNAL, "%s: tensor '%s' has two roles", m->path, name);
+    else
+        weight_add(m, role, d->layer, t);
+}
+
+int32_t llm_declared(const llm_declarer *d, llm_role role) {
+    return d->layer < 0 ? d->model->global[role] : d->model->layer[d->layer][role];
+}
+
+void llm_declare_norm(llm_declarer *d, llm_role role) {
+    if (role == LLM_ROLE_NONE || d->model->arch->has_bare_norms) return;
+    llm_declare(d, role, true);
+    llm_declare(d, (llm_role)(role + 1), false);
+}
+
+void llm_declare_ends(llm_declarer *d) {
+    llm_model *m = d->model;
+    const llm_arch *arch = m->arch;
+    const int32_t *global = m->global;
+    llm_declare_norm(d, LLM_ROLE_OUTPUT_NORM);
+    llm_declare(d, LLM_ROLE_OUTPUT, false);
+    llm_declare(d, LLM_ROLE_OUTPUT_BIAS, false);
+    llm_declare(d, LLM_ROLE_TOKEN_EMBD, true);
+    if (d->status != TDM_OK) return;
+    /* The embedding belongs to the first layer, so that a group that is split by layers has it
+     * where its rows are read. A tied head is a matrix product with the embedding. */
+    llm_weight *embd = &m->weights[global[LLM_ROLE_TOKEN_EMBD]];
+    if (global[LLM_ROLE_OUTPUT] < 0) {
+        embd->usage |= TDM_USAGE_MATMUL;
+    } else {
+        embd->partition.id = m->partition_base + llm_partition_limit(&m->hparams) - 1;
+        embd->partition.layer = 0;
+    }
+    if (arch->has_embd_norm) llm_declare_norm(d, LLM_ROLE_TOKEN_EMBD_NORM);
+    if (arch->has_position_embd) llm_declare(d, LLM_ROLE_POSITION_EMBD, true);
+    llm_declare(d, LLM_ROLE_ROPE_FREQS, false);
+    llm_declare(d, LLM_ROLE_ROPE_FACTORS_LONG, false);
+    llm_declare(d, LLM_ROLE_ROPE_FACTORS_SHORT, false);
 }

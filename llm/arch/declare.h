@@ -1,19 +1,37 @@
 /* SPDX-License-Identifier: MIT
  *
- * declare.h: finds and checks the weights that an architecture has.
+ * declare.h: finds and checks the weights of a model. Which roles a model has: the blocks
+ * (llm/block). Shapes and partitions follow from the role's symbols (role.h) and the layer's spec.
  */
 #ifndef LLM_DECLARE_H
 #define LLM_DECLARE_H
 
 #include "llm/model.h"
 
-/* Declares a weight of the model: finds the role's tensor, compares its shape with ne (unused
- * dimensions 1) and checks that the ops can read its type. `layer` is -1 for a global role. If
- * there is no such tensor, this is an error if it is required, else the role stays -1. `partition`
- * NULL = not cut; its id is 1 .. llm_partition_limit - 1. */
-tdm_status llm_model_need(llm_model *model, llm_role role, int32_t layer, bool is_required,
-                          const int64_t ne[TDM_MAX_DIMS], const tdm_partition *partition,
-                          int32_t axis, tdm_error *err);
+/* Declares several weights and keeps the first failure; later calls then do nothing. */
+typedef struct llm_declarer {
+    llm_model *model;
+    tdm_error *err;
+    tdm_status status;
+    int32_t layer; /* -1 = none */
+} llm_declarer;
+
+/* Declares a weight: finds the role's tensor, compares its shape with the role's dimensions and
+ * checks that the ops can read its type. If there is no such tensor, this is an error if it is
+ * required, else the role stays -1. LLM_ROLE_NONE is a no-op. */
+void llm_declare(llm_declarer *d, llm_role role, bool is_required);
+/* The weight of a norm, and its bias if there is one. LLM_ROLE_NONE, and an architecture whose norms
+ * have no weights, are no-ops. */
+void llm_declare_norm(llm_declarer *d, llm_role role);
+/* The weight of a role of the declarer's layer, or of the model; -1 = absent. */
+int32_t llm_declared(const llm_declarer *d, llm_role role);
+
+/* Token embedding, output norm and output head, and what else belongs to no layer. The head is tied
+ * to the embedding if the file has no tensor for it. */
+void llm_declare_ends(llm_declarer *d);
+
+/* The partition of a block's rows of the cache: those of its KV heads. */
+tdm_partition llm_cache_rows_partition(const llm_model *model, int32_t layer);
 
 /* The name of a role's tensor in files. */
 void llm_role_tensor_name(llm_role role, int32_t layer, char *name, size_t name_size);

@@ -8,6 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "llm/arch/arch.h"
+#include "llm/arch/declare.h"
+
 void llm_cache_desc_fill(const llm_model *m, tdm_kv_desc *desc) {
     *desc = (tdm_kv_desc){
         .struct_size = sizeof *desc,
@@ -43,25 +46,27 @@ int32_t llm_graph_weight(llm_graph_builder *g, int32_t weight) {
     return g->weight_value[weight];
 }
 
-/* The rows of the cache are cut as the projection that writes them: K's, or that of the latent
- * row. */
+tdm_kv_desc llm_cache_layer_desc(const llm_model *m, const tdm_kv_desc *desc, int32_t layer) {
+    tdm_kv_desc own = *desc;
+    own.n_rot = m->specs[layer].rope.n_rot;
+    own.rope_offset = m->specs[layer].rope.rope_offset;
+    return own;
+}
+
 tdm_partition llm_cache_partition(const llm_model *model, int32_t layer) {
-    int32_t k = model->layer[layer][LLM_ROLE_ATTN_K];
-    if (k < 0) k = model->layer[layer][LLM_ROLE_ATTN_KV_A];
-    return k >= 0 ? model->weights[k].partition : (tdm_partition){0};
+    return llm_cache_rows_partition(model, layer);
 }
 
 int32_t llm_graph_state(llm_graph_builder *g, int32_t layer) {
     if (g->state_value[layer] < 0) {
         char name[32];
+        const tdm_kv_desc desc = llm_cache_layer_desc(g->model, &g->cache->desc, layer);
         snprintf(name, sizeof name, "blk.%d.kv", layer);
-        g->state_value[layer] =
-            tdm_build_state(g->b, name, &g->cache->desc, g->cache->page_size[layer],
-                            g->cache->n_page, &g->state_kv[layer]);
+        g->state_value[layer] = tdm_build_state(g->b, name, &desc, g->cache->page_size[layer],
+                                                g->cache->n_page, &g->state_kv[layer]);
         tdm_partition partition = llm_cache_partition(g->model, layer);
-        if (partition.id != 0)
-            tdm_build_set_partition(g->b, g->state_value[layer],
-                                    tdm_build_partition(g->b, &partition), 0);
+        tdm_build_set_partition(g->b, g->state_value[layer], tdm_build_partition(g->b, &partition),
+                                0);
     }
     return g->state_value[layer];
 }
@@ -93,7 +98,7 @@ tdm_status llm_forward_graph(const llm_model *m, const llm_cache_shape *cache, u
         llm_graph_builder g = {b, m, &filled, maps, maps + n_weight, maps + n_weight + n_layer, -1};
         tdm_step_caps caps = {shape->n_tok, shape->n_seq, shape->n_out, shape->n_entry, 0, 1};
         g.step = tdm_build_step(b, &caps);
-        m->arch->build(&g, shape);
+        llm_layers_maker.build(&g, shape);
         status = tdm_builder_finish(b, graph_out, err);
         if (weight_value != NULL) memcpy(weight_value, maps, n_weight * sizeof *maps);
     }

@@ -6,13 +6,22 @@
 #define LLM_FORWARD_GRAPH_H
 
 #include "core/graph/builder.h"
-#include "llm/arch/arch.h"
 #include "llm/model.h"
+
+/* Shapes of one step. A forward graph depends on them and on the cache's description only. */
+typedef struct llm_step_shape {
+    int32_t n_tok;
+    int32_t n_out; /* rows of logits; 0 = none: the graph only fills the cache */
+    int32_t n_seq;
+    int32_t n_entry;
+    int32_t n_candidate; /* the best tokens of each row instead of all logits; 0 = all logits */
+} llm_step_shape;
 
 /* The cache of a context. */
 typedef struct llm_cache_shape {
-    tdm_kv_desc desc;
+    tdm_kv_desc desc; /* what the caches of all layers share; llm_cache_layer_desc has the rest */
     int64_t n_page;
+    int32_t n_ctx;             /* tokens of a sequence at most; 0 = not known yet */
     const uint64_t *page_size; /* [n_layer] bytes, in the layout of the layer's device */
 } llm_cache_shape;
 
@@ -25,11 +34,14 @@ tdm_status llm_cache_page_size(const llm_model *model, const tdm_kv_desc *desc, 
  * length, no rotation. */
 void llm_cache_desc_fill(const llm_model *model, tdm_kv_desc *desc);
 
-/* How a group cuts the cache of a layer; id 0 = not at all. */
+/* The description of one layer's cache: the same, with the layer's own rotation. */
+tdm_kv_desc llm_cache_layer_desc(const llm_model *model, const tdm_kv_desc *desc, int32_t layer);
+
+/* How a group cuts the cache of a layer. */
 tdm_partition llm_cache_partition(const llm_model *model, int32_t layer);
 
 /* A graph under construction, and the values of its weights and states. */
-struct llm_graph_builder {
+typedef struct llm_graph_builder {
     tdm_builder *b;
     const llm_model *model;
     const llm_cache_shape *cache;
@@ -39,7 +51,7 @@ struct llm_graph_builder {
     int32_t step;
     int32_t tokens; /* value of the candidates' tokens [n_candidate, n_out]; -1 = none. Set by the
                        forward graph */
-};
+} llm_graph_builder;
 
 /* The value of a weight, created on first use. -1 for weight -1. */
 int32_t llm_graph_weight(llm_graph_builder *g, int32_t weight);

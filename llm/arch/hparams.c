@@ -8,6 +8,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "llm/arch/arch.h"
 #include "llm/arch/key_reader.h"
 
 static void copy_text(char *dst, size_t dst_size, llm_gguf_str text) {
@@ -81,10 +82,10 @@ static void read_heads(llm_key_reader *r, llm_hparams *h) {
         r->status = tdm_fail(
             r->err, TDM_DATA_LOSS, "%s: %d heads of %d are %lld wide, at least 2^31",
             llm_gguf_name(r->gguf), h->n_head, (int32_t)(width / h->n_head), (long long)width);
-    llm_key_float(r, "attention.scale", LLM_GGUF_OPTIONAL, 0, 1e6f, &h->attention_scale);
 }
 
-static void read_rope(llm_key_reader *r, llm_hparams *h) {
+static void read_rope(llm_key_reader *r, const llm_arch *arch, llm_hparams *h) {
+    h->rope.mode = (int32_t)arch->rope;
     h->rope.freq_base = 10000.0f;
     h->rope.freq_scale = 1.0f;
     h->rope.attn_factor = 1.0f;
@@ -98,10 +99,107 @@ static void read_rope(llm_key_reader *r, llm_hparams *h) {
         r->status = tdm_fail(r->err, TDM_DATA_LOSS,
                              "%s: key '%s.rope.dimension_count' is %d; it must be even",
                              llm_gguf_name(r->gguf), r->arch, h->rope.n_rot);
+    if (arch->has_no_rope) h->rope.n_rot = 0;
     read_rope_scaling(r, h);
 }
 
-tdm_status llm_hparams_read(const llm_gguf *gguf, llm_hparams *hparams_out, tdm_error *err) {
+/* A number that only some architectures honour. */
+static void read_optional(llm_key_reader *r, const llm_arch *arch, uint32_t key, const char *suffix,
+                          float *value) {
+    if ((arch->keys & key) != 0) llm_key_float(r, suffix, LLM_GGUF_OPTIONAL, 0, 1e6f, value);
+}
+
+/* The numbers are `llama_expert_gating_func_type` (ggml-org/llama.cpp, src/llama-hparams.h). */
+static void read_gating(llm_key_reader *r, llm_hparams *h) {
+    enum { NONE = 0, SOFTMAX = 1, SIGMOID = 2, TOP_SOFTMAX = 3 };
+    int32_t gating = NONE;
+    llm_key_int(r, "expert_gating_func", LLM_GGUF_OPTIONAL, NONE, TOP_SOFTMAX, &gating);
+    if (gating != NONE)
+        h->route.score = gating == SOFTMAX   ? TDM_ROUTE_SOFTMAX
+                         : gating == SIGMOID ? TDM_ROUTE_SIGMOID
+                                             : TDM_ROUTE_TOP_SOFTMAX;
+}
+
+static void read_groups(llm_key_reader *r, llm_hparams *h) {
+    int32_t n_group = 0, n_group_used = 0;
+    llm_key_int(r, "expert_group_count", LLM_GGUF_OPTIONAL, 0, h->n_expert, &n_group);
+    llm_key_int(r, "expert_group_used_count", LLM_GGUF_OPTIONAL, 0, h->n_expert, &n_group_used);
+    if (r->status != TDM_OK || n_group <= 1) return;
+    h->route.n_group = n_group;
+    h->route.n_group_used = n_group_used;
+    if (h->n_expert % n_group != 0 || n_group_used < 1 || n_group_used > n_group ||
+        h->n_expert / n_group * n_group_used < h->n_expert_used)
+        r->status = tdm_fail(
+            r->err, TDM_DATA_LOSS,
+            "%s: keys '%s.expert_group_count' = %d and 'expert_group_used_count' = %d do not allow "
+            "a choice of %d out of %d experts",
+            llm_gguf_name(r->gguf), r->arch, n_group, n_group_used, h->n_expert_used, h->n_expert);
+}
+
+static void read_experts(llm_key_reader *r, const llm_arch *arch, llm_hparams *h) {
+    bool is_normalized = arch->is_route_normalized;
+    int32_t n_shared = 0;
+    llm_key_int(r, "expert_count", LLM_GGUF_OPTIONAL, 0, 65536, &h->n_expert);
+    if (h->n_expert == 0) return;
+    llm_key_int(r, "expert_used_count", LLM_GGUF_REQUIRED, 1, h->n_expert, &h->n_expert_used);
+    h->route.n_used = h->n_expert_used;
+    h->route.score = (int32_t)arch->route_score;
+    h->n_ff_expert = h->n_ff;
+    if ((arch->keys & LLM_KEY_EXPERT_FF) != 0) {
+        /* 0 means absent. */
+        int32_t n_ff = 0;
+        llm_key_int(r, "expert_feed_forward_length", LLM_GGUF_OPTIONAL, 0, LLM_MAX_WIDTH, &n_ff);
+        if (n_ff > 0) h->n_ff_expert = n_ff;
+    }
+    llm_key_int(r, "expert_shared_count", LLM_GGUF_OPTIONAL, 0, 1024, &n_shared);
+    llm_key_int(r, "expert_shared_feed_forward_length", LLM_GGUF_OPTIONAL, 0, LLM_MAX_WIDTH,
+                &h->n_ff_shared);
+    if (r->status == TDM_OK && h->n_ff_shared == 0) {
+        int64_t n = (int64_t)h->n_ff_expert * (n_shared > 0 ? n_shared : 1);
+        if (n > LLM_MAX_WIDTH)
+            r->status = tdm_fail(r->err, TDM_DATA_LOSS,
+                                 "%s: key '%s.expert_shared_count' is %d, which makes %lld columns",
+                                 llm_gguf_name(r->gguf), r->arch, n_shared, (long long)n);
+        h->n_ff_shared = (int32_t)n;
+    }
+    if ((arch->keys & LLM_KEY_DENSE_FIRST) != 0)
+        llm_key_int(r, "leading_dense_block_count", LLM_GGUF_OPTIONAL, 0, h->n_layer,
+                    &h->n_layer_dense);
+    read_optional(r, arch, LLM_KEY_EXPERT_SCALE, "expert_weights_scale", &h->route.scale);
+    if ((arch->keys & LLM_KEY_EXPERT_NORM) != 0)
+        llm_key_bool(r, "expert_weights_norm", LLM_GGUF_OPTIONAL, &is_normalized);
+    h->route.normalize = is_normalized;
+    if ((arch->keys & LLM_KEY_EXPERT_GATING) != 0) read_gating(r, h);
+    if (r->status == TDM_OK && (arch->keys & LLM_KEY_EXPERT_GROUPS) != 0) read_groups(r, h);
+}
+
+static void read_own(llm_key_reader *r, const llm_arch *arch, llm_hparams *h) {
+    if (arch->norm == LLM_NORM_RMS)
+        llm_key_float(r, "attention.layer_norm_rms_epsilon", LLM_GGUF_REQUIRED, 0, 1, &h->norm_eps);
+    else
+        llm_key_float(r, "attention.layer_norm_epsilon", LLM_GGUF_REQUIRED, 0, 1, &h->norm_eps);
+    if (r->status == TDM_OK) read_experts(r, arch, h);
+    read_optional(r, arch, LLM_KEY_ATTN_SCALE, "attention.scale", &h->attention_scale);
+    read_optional(r, arch, LLM_KEY_ATTN_SOFTCAP, "attn_logit_softcapping", &h->attention_softcap);
+    read_optional(r, arch, LLM_KEY_FINAL_SOFTCAP, "final_logit_softcapping", &h->logit_softcap);
+    read_optional(r, arch, LLM_KEY_LOGIT_SCALE | LLM_KEY_LOGIT_DIVISOR, "logit_scale",
+                  &h->logit_scale);
+    if ((arch->keys & LLM_KEY_LOGIT_DIVISOR) != 0 && h->logit_scale != 0)
+        h->logit_scale = 1.0f / h->logit_scale;
+    if (arch->has_embd_sqrt) h->embd_scale = sqrtf((float)h->n_embd);
+    read_optional(r, arch, LLM_KEY_EMBD_SCALE, "embedding_scale", &h->embd_scale);
+    read_optional(r, arch, LLM_KEY_RESIDUAL_SCALE, "residual_scale", &h->residual_scale);
+    read_optional(r, arch, LLM_KEY_CLAMP_QKV, "attention.clamp_kqv", &h->clamp_qkv);
+    h->is_parallel = arch->form == LLM_FORM_PARALLEL;
+    if ((arch->keys & LLM_KEY_PARALLEL) != 0)
+        llm_key_bool(r, "use_parallel_residual", LLM_GGUF_OPTIONAL, &h->is_parallel);
+    if ((arch->keys & LLM_KEY_WINDOW) != 0)
+        llm_key_int(r, "attention.sliding_window", LLM_GGUF_OPTIONAL, 0, LLM_MAX_CTX, &h->window);
+    read_optional(r, arch, LLM_KEY_WINDOW_ROPE, "rope.freq_base_swa", &h->window_freq_base);
+}
+
+tdm_status llm_hparams_read(const llm_gguf *gguf, const llm_arch *arch, llm_hparams *hparams_out,
+                            tdm_error *err) {
     llm_hparams h = {0};
     llm_gguf_str text = {"", 0};
     tdm_status status =
@@ -120,14 +218,9 @@ tdm_status llm_hparams_read(const llm_gguf *gguf, llm_hparams *hparams_out, tdm_
     if (r.status == TDM_OK)
         llm_key_each(&r, "feed_forward_length", h.n_layer, LLM_MAX_WIDTH, &h.n_ff);
     if (r.status == TDM_OK) read_heads(&r, &h);
-    llm_key_float(&r, "attention.layer_norm_rms_epsilon", LLM_GGUF_REQUIRED, 0, 1, &h.norm_eps);
-    llm_key_int(&r, "expert_count", LLM_GGUF_OPTIONAL, 0, 65536, &h.n_expert);
-    if (h.n_expert > 0)
-        llm_key_int(&r, "expert_used_count", LLM_GGUF_REQUIRED, 1, h.n_expert, &h.n_expert_used);
-    h.route.n_used = h.n_expert_used;
-    h.route.score = TDM_ROUTE_SOFTMAX;
-    h.route.normalize = 1;
-    if (r.status == TDM_OK) read_rope(&r, &h);
+    if (r.status == TDM_OK) read_rope(&r, arch, &h);
+    if (r.status == TDM_OK) read_own(&r, arch, &h);
+    if (r.status == TDM_OK && arch->read != NULL) arch->read(&r, &h);
     if (r.status != TDM_OK) return r.status;
 
     const llm_gguf_tensor *embd = llm_gguf_tensor_find(gguf, "token_embd.weight");

@@ -7,12 +7,16 @@
 #ifndef LLM_HPARAMS_H
 #define LLM_HPARAMS_H
 
+#include <stdbool.h>
+
 #include "llm/gguf/gguf.h"
 #include "tandem/op.h"
 
 #define LLM_MAX_LAYERS 1024
 /* Most tokens of a context, in a file or in a request. */
 #define LLM_MAX_CTX (1 << 28)
+
+struct llm_arch; /* arch.h */
 
 typedef enum llm_rope_scaling {
     LLM_ROPE_SCALING_NONE = 0,
@@ -40,19 +44,30 @@ typedef struct llm_hparams {
     int32_t n_ff;
     int32_t n_expert; /* 0 = a dense feed-forward */
     int32_t n_expert_used;
-    int32_t n_ff_expert;     /* columns of one expert; 0 = n_ff */
-    int32_t n_expert_shared; /* experts that serve every token; 0 = none */
-    int32_t n_layer_dense;   /* first layers, which have no experts */
-    tdm_route_params route;  /* how tokens choose experts */
+    int32_t n_ff_expert;    /* columns of one expert */
+    int32_t n_ff_shared;    /* columns of all experts that serve every token; 0 = as many as one */
+    int32_t n_layer_dense;  /* first layers, which have no experts */
+    tdm_route_params route; /* how tokens choose experts */
     int32_t n_ctx_train;
     float norm_eps;
-    float attention_scale; /* 0 = 1 / sqrt(head_dim_k) */
+    float attention_scale;   /* 0 = 1 / sqrt(head_dim_k) */
+    float attention_softcap; /* 0 = none */
+    float clamp_qkv;         /* projections are clamped to this on both sides; 0 = they are not */
+    float embd_scale;        /* of embeddings; 0 = 1 */
+    float residual_scale;    /* of what a block adds to the residual stream; 0 = 1 */
+    float logit_scale;       /* 0 = 1 */
+    float logit_softcap;     /* 0 = none */
+    bool is_parallel;        /* mixer and channel block read the same stream */
+    int32_t window;          /* tokens that layers with a window see; 0 = no layer has one */
+    float window_freq_base;  /* of RoPE in layers with a window; 0 = rope.freq_base */
     llm_rope_scaling rope_scaling;
     tdm_rope_params rope;
 } llm_hparams;
 
-/* Reads the keys "ARCH.*" that Llama-like models share. Messages about a missing key, a wrong type
- * or a number out of range name file, key and value. [any-thread] */
-tdm_status llm_hparams_read(const llm_gguf *gguf, llm_hparams *hparams_out, tdm_error *err);
+/* Reads the keys "ARCH.*" that all architectures share, those that this one honours, and those that
+ * only it has. Messages about a missing key, a wrong type or a number out of range name file, key and
+ * value. [any-thread] */
+tdm_status llm_hparams_read(const llm_gguf *gguf, const struct llm_arch *arch,
+                            llm_hparams *hparams_out, tdm_error *err);
 
 #endif

@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * deepseek.c: DeepSeek-V2, V3 and derived models: attention over one latent row per token (MLA), and
+ * a mixture of experts of which some serve every token. DeepSeek-AI (arXiv:2405.04434,
+ * arXiv:2412.19437).
+ */
+#include <math.h>
+
+#include "llm/arch/families.h"
+
+static tdm_status damaged(const llm_key_reader *r, const char *what) {
+    return tdm_fail(r->err, TDM_DATA_LOSS, "%s: %s", llm_gguf_name(r->gguf), what);
+}
+
+/* Files made before llama.cpp split the matrix (April 2025) hold both halves in one tensor. */
+static tdm_status unsplit_refuse(llm_key_reader *r) {
+    if (llm_gguf_tensor_find(r->gguf, "blk.0.attn_k_b.weight") != NULL ||
+        llm_gguf_tensor_find(r->gguf, "blk.0.attn_kv_b.weight") == NULL)
+        return TDM_OK;
+    return tdm_fail(r->err, TDM_UNSUPPORTED,
+                    "%s: tensor 'blk.0.attn_kv_b.weight' has the old form, one matrix for K and V; "
+                    "convert the model again with a converter that writes attn_k_b and attn_v_b",
+                    llm_gguf_name(r->gguf));
+}
+
+static void read_latent(llm_key_reader *r, llm_hparams *h) {
+    int32_t key_length = h->head_dim_k, value_length = h->head_dim_v;
+    llm_key_int(r, "attention.q_lora_rank", LLM_GGUF_OPTIONAL, 0, LLM_MAX_WIDTH, &h->n_lora_q);
+    llm_key_int(r, "attention.kv_lora_rank", LLM_GGUF_REQUIRED, 1, LLM_MAX_HEAD_DIM, &h->n_lora_kv);
+    llm_key_int(r, "attention.key_length_mla", LLM_GGUF_REQUIRED, 1, LLM_MAX_HEAD_DIM,
+                &h->head_dim_q);
+    llm_key_int(r, "attention.value_length_mla", LLM_GGUF_REQUIRED, 1, LLM_MAX_HEAD_DIM,
+                &h->head_dim_o);
+    if (r->status != TDM_OK) return;
+    /* Smaller variants project queries directly from the residual stream. Their key may still give
+     * a rank. */
+    if (llm_gguf_tensor_find(r->gguf, "blk.0.attn_q.weight") != NULL) h->n_lora_q = 0;
+    h->head_dim_k = h->n_lora_kv + h->rope.n_rot;
+    h->head_dim_v = h->n_lora_kv;
+    h->rope.rope_offset = h->n_lora_kv;
+    int32_t widest = h->head_dim_q > h->head_dim_o ? h->head_dim_q : h->head_dim_o;
+    if (widest < h->head_dim_k) widest = h->head_dim_k;
+    if (h->n_head_kv != 1)
+        r->status = damaged(r, "key 'deepseek2.attention.head_count_kv' must be 1: all heads share "
+                               "one latent row");
+    else if (key_length != h->head_dim_k || value_length != h->head_dim_v)
+        r->status = damaged(r, "keys 'deepseek2.attention.key_length' and 'value_length' must be "
+                               "those of the latent row: kv_lora_rank + rope.dimension_count and "
+                               "kv_lora_rank");
+    else if (h->rope.n_rot < 2 || h->rope.n_rot >= h->head_dim_q)
+        r->status = damaged(r, "key 'deepseek2.rope.dimension_count' must lie between 2 and "
+                               "attention.key_length_mla - 1");
+    else if ((int64_t)h->n_head * widest > INT32_MAX)
+        r->status = damaged(r, "keys 'deepseek2.attention.head_count' and 'key_length_mla' make "
+                               "rows wider than 2^31");
+}
+
+/* With YaRN the scale of attention is mscale^2 / sqrt(width), where mscale =
+ * 0.1 * mscale_all_dim * ln(factor) + 1 and the key holds 0.1 * mscale_all_dim. In these models
+ * `mscale` equals mscale_all_dim, so rotated elements are not scaled; the op's own factor is
+ * therefore divided out. Without the key mscale is 1.
+ * (deepseek-ai/DeepSeek-V3, inference/model.py and config.json.) */
+static void read_temperature(llm_key_reader *r, llm_hparams *h) {
+    float log_mul = 0, temperature_scale = 0, mscale = 1;
+    llm_key_float(r, "rope.scaling.yarn_log_multiplier", LLM_GGUF_OPTIONAL, 0, 1e3f, &log_mul);
+    llm_key_float(r, "attention.temperature_scale", LLM_GGUF_OPTIONAL, 0, 1e6f, &temperature_scale);
+    if (r->status == TDM_OK && temperature_scale != 0)
+        r->status = tdm_fail(r->err, TDM_UNSUPPORTED,
+                             "%s: key '%s.attention.temperature_scale': a temperature of "
+                             "attention that grows with the position is not supported",
+                             llm_gguf_name(r->gguf), r->arch);
+    if (r->status != TDM_OK) return;
+    bool is_yarn = h->rope_scaling == LLM_ROPE_SCALING_YARN && h->rope.ext_factor != 0 &&
+                   h->rope.freq_scale < 1;
+    if (is_yarn && log_mul != 0) {
+        float log_factor = logf(1.0f / h->rope.freq_scale);
+        mscale = 1.0f + log_mul * log_factor;
+        h->rope.attn_factor /= 1.0f + 0.1f * log_factor;
+    }
+    h->attention_scale = mscale * mscale / sqrtf((float)h->head_dim_q);
+}
+
+/* A file without the key for gating uses a sigmoid if it has a bias for the choice of experts, else
+ * a softmax. */
+static void read_routing(llm_key_reader *r, llm_hparams *h) {
+    char name[64];
+    int32_t gating = 0;
+    if (h->n_expert == 0 && h->n_layer_dense < h->n_layer) {
+        r->status = tdm_fail(r->err, TDM_NOT_FOUND, "%s: key '%s.expert_count' is missing",
+                             llm_gguf_name(r->gguf), r->arch);
+        return;
+    }
+    if (h->n_layer_dense == h->n_layer) return;
+    llm_key_int(r, "expert_feed_forward_length", LLM_GGUF_REQUIRED, 1, LLM_MAX_WIDTH,
+                &h->n_ff_expert);
+    llm_key_int(r, "expert_gating_func", LLM_GGUF_OPTIONAL, 0, 1 << 30, &gating);
+    if (gating != 0) return;
+    snprintf(name, sizeof name, "blk.%d.%s", h->n_layer_dense,
+             llm_role_get(LLM_ROLE_FFN_ROUTER_BIAS)->suffix);
+    bool has_bias = llm_gguf_tensor_find(r->gguf, name) != NULL;
+    h->route.score = has_bias ? TDM_ROUTE_SIGMOID : TDM_ROUTE_SOFTMAX;
+}
+
+static void deepseek2_read(llm_key_reader *r, llm_hparams *h) {
+    if (r->status == TDM_OK) r->status = unsplit_refuse(r);
+    read_latent(r, h);
+    read_temperature(r, h);
+    if (r->status == TDM_OK) read_routing(r, h);
+}
+
+const llm_arch llm_arch_deepseek2 = {
+    .name = "deepseek2",
+    .families = "DeepSeek-V2, V3, R1",
+    .keys = LLM_KEY_EXPERT_FF | LLM_KEY_EXPERT_SCALE | LLM_KEY_EXPERT_NORM | LLM_KEY_EXPERT_GATING |
+            LLM_KEY_EXPERT_GROUPS | LLM_KEY_DENSE_FIRST,
+    LLM_PRE_NORMS,
+    .mixer = LLM_MIXER_LATENT,
+    .act = TDM_ACT_SILU,
+    .read = deepseek2_read,
+};

@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * layer_spec.c: resolves what each layer of a model consists of (layer_spec.h).
+ */
+#include "llm/arch/layer_spec.h"
+
+#include "llm/arch/arch.h"
+#include "llm/arch/key_reader.h"
+
+static bool has_tensor(const llm_gguf *gguf, llm_role role, int32_t layer) {
+    char name[96];
+    snprintf(name, sizeof name, "blk.%d.%s", layer, llm_role_get(role)->suffix);
+    return llm_gguf_tensor_find(gguf, name) != NULL;
+}
+
+/* Whether the file has any of these: a layer whose others are missing is damaged, which declaring it
+ * finds. */
+static bool has_any(const llm_gguf *gguf, const llm_role *roles, int32_t layer) {
+    for (int32_t i = 0; roles[i] != LLM_ROLE_NONE; i++)
+        if (has_tensor(gguf, roles[i], layer)) return true;
+    return false;
+}
+
+static void channel_fill(const llm_gguf *gguf, const llm_hparams *h, int32_t layer,
+                         llm_layer_spec *spec) {
+    static const llm_role routed[] = {LLM_ROLE_FFN_ROUTER, LLM_ROLE_FFN_GATE_EXPS,
+                                      LLM_ROLE_FFN_UP_EXPS, LLM_ROLE_FFN_DOWN_EXPS, LLM_ROLE_NONE};
+    static const llm_role shared[] = {LLM_ROLE_FFN_GATE_SHARED, LLM_ROLE_FFN_UP_SHARED,
+                                      LLM_ROLE_FFN_DOWN_SHARED, LLM_ROLE_NONE};
+    bool has_experts = h->n_expert > 0 && layer >= h->n_layer_dense && has_any(gguf, routed, layer);
+    spec->n_ff = has_experts ? 0 : h->n_ff;
+    spec->n_ff_expert = has_experts ? h->n_ff_expert : 0;
+    spec->n_ff_shared = has_experts && has_any(gguf, shared, layer) ? h->n_ff_shared : 0;
+}
+
+static bool has_window(const llm_arch *arch, const llm_hparams *h, const uint32_t *pattern,
+                       int32_t layer) {
+    if (h->window == 0) return false;
+    if (pattern != NULL) return pattern[layer] != 0;
+    if (arch->window_period == 0) return true;
+    int32_t turn = layer % arch->window_period;
+    return arch->is_window_last ? turn != 0 : turn < arch->window_period - 1;
+}
+
+/* The pattern of the file: a flag for each layer, or the period. Sets *pattern_out to NULL if the file
+ * has none. */
+static tdm_status pattern_read(const llm_gguf *gguf, const llm_arch *arch, const llm_hparams *h,
+                               uint32_t *flags, const uint32_t **pattern_out, tdm_error *err) {
+    char name[96];
+    llm_key_reader r = {gguf, h->arch, err, TDM_OK};
+    *pattern_out = NULL;
+    llm_key_name(&r, "attention.sliding_window_pattern", name);
+    const llm_gguf_key *key = llm_gguf_key_find(gguf, name);
+    if ((arch->keys & LLM_KEY_WINDOW) == 0 || key == NULL) return TDM_OK;
+    *pattern_out = flags;
+    if (key->type == LLM_GGUF_ARRAY) {
+        if (key->array.type != LLM_GGUF_BOOL)
+            return llm_gguf_get_u32_each(gguf, name, LLM_GGUF_REQUIRED, (uint32_t)h->n_layer, flags,
+                                         err);
+        if (key->array.n != (uint64_t)h->n_layer)
+            return tdm_fail(err, TDM_DATA_LOSS, "%s: key '%s' has %llu elements for %d layers",
+                            llm_gguf_name(gguf), name, (unsigned long long)key->array.n,
+                            h->n_layer);
+        for (int32_t i = 0; i < h->n_layer; i++)
+            flags[i] = llm_gguf_array_i64(&key->array, (uint64_t)i) != 0;
+        return TDM_OK;
+    }
+    int32_t period = 0;
+    llm_key_int(&r, "attention.sliding_window_pattern", LLM_GGUF_REQUIRED, 0, LLM_MAX_LAYERS,
+                &period);
+    for (int32_t i = 0; i < h->n_layer; i++) flags[i] = period == 0 || i % period < period - 1;
+    return r.status;
+}
+
+tdm_status llm_layer_specs_read(const llm_gguf *gguf, const llm_arch *arch, const llm_hparams *h,
+                                llm_layer_spec *specs_out, tdm_error *err) {
+    uint32_t flags[LLM_MAX_LAYERS];
+    const uint32_t *pattern;
+    tdm_status status = pattern_read(gguf, arch, h, flags, &pattern, err);
+    if (status != TDM_OK) return status;
+    for (int32_t layer = 0; layer < h->n_layer; layer++) {
+        bool is_latent = arch->mixer == LLM_MIXER_LATENT;
+        llm_layer_spec *s = &specs_out[layer];
+        *s = (llm_layer_spec){
+            .mixer = arch->mixer,
+            .n_head = h->n_head,
+            .n_head_kv = h->n_head_kv,
+            .q_len = is_latent ? h->head_dim_q : h->head_dim_k,
+            .k_len = h->head_dim_k,
+            .v_len = h->head_dim_v,
+            .o_len = is_latent ? h->head_dim_o : h->head_dim_v,
+            .rope = h->rope,
+            .has_rope_factors = true,
+        };
+        channel_fill(gguf, h, layer, s);
+        if (has_window(arch, h, pattern, layer)) {
+            s->window = h->window;
+            if (h->window_freq_base > 0) s->rope.freq_base = h->window_freq_base;
+        }
+        if (arch->layer != NULL) arch->layer(h, layer, s);
+    }
+    return TDM_OK;
+}

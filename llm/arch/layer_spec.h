@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * layer_spec.h: what one layer of a model consists of, resolved when the file is opened. Blocks read
+ * it to declare weights and to build graphs. What all layers share: hparams.h.
+ */
+#ifndef LLM_LAYER_SPEC_H
+#define LLM_LAYER_SPEC_H
+
+#include <stdbool.h>
+
+#include "tandem/op.h"
+
+typedef enum llm_norm {
+    LLM_NORM_RMS = 0,
+    LLM_NORM_LAYER /* mean and variance */
+} llm_norm;
+
+typedef enum llm_mixer {
+    LLM_MIXER_ATTENTION = 0,
+    LLM_MIXER_LATENT /* attention over one latent row per token */
+} llm_mixer;
+
+typedef struct llm_layer_spec {
+    llm_mixer mixer;
+    int32_t n_head; /* a multiple of n_head_kv */
+    int32_t n_head_kv;
+    int32_t q_len;         /* elements of a projected query head */
+    int32_t k_len;         /* of a head of keys, as in the cache */
+    int32_t v_len;         /* of a head of values, as in the cache */
+    int32_t o_len;         /* of a head's result before the output projection */
+    int32_t window;        /* tokens that attention sees; 0 = all */
+    tdm_rope_params rope;  /* n_rot 0 = heads are not rotated */
+    bool has_rope_factors; /* the file's factors of frequencies apply */
+    int32_t n_ff;          /* columns of the dense block; 0 = the layer has none */
+    int32_t n_ff_expert;   /* columns of an expert; 0 = the layer has none */
+    int32_t n_ff_shared;   /* of all experts together that serve every token */
+} llm_layer_spec;
+
+#endif

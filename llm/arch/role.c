@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * role.c: see role.h. Names are GGUF's (ggml-org/ggml, docs/gguf.md, "Standardized tensor names").
+ */
+#include "llm/arch/role.h"
+
+#include "tandem/tensor.h"
+
+/* clang-format off */
+#define PLAIN(ROLE, name, ...)  [LLM_ROLE_##ROLE] = {name, 0, {__VA_ARGS__}}
+#define ROWS(ROLE, name, ...)   [LLM_ROLE_##ROLE] = {name, TDM_USAGE_ROWS, {__VA_ARGS__}}
+#define MATRIX(ROLE, name, ...) [LLM_ROLE_##ROLE] = {name, TDM_USAGE_MATMUL, {__VA_ARGS__}}
+#define EXPERT(ROLE, name, ...) [LLM_ROLE_##ROLE] = {name, TDM_USAGE_EXPERT, {__VA_ARGS__}}
+#define NORM(ROLE, name, ...)                                                                      \
+    PLAIN(ROLE, name ".weight", __VA_ARGS__), PLAIN(ROLE##_BIAS, name ".bias", __VA_ARGS__)
+#define D(symbol) LLM_DIM_##symbol
+
+static const llm_role_info roles[LLM_ROLE_COUNT_] = {
+    [LLM_ROLE_NONE] = {"", 0, {LLM_DIM_ONE}},
+    ROWS(TOKEN_EMBD, "token_embd.weight", D(EMBD), D(VOCAB)),
+    NORM(TOKEN_EMBD_NORM, "token_embd_norm", D(EMBD)),
+    ROWS(POSITION_EMBD, "position_embd.weight", D(EMBD), D(CTX)),
+    NORM(OUTPUT_NORM, "output_norm", D(EMBD)),
+    MATRIX(OUTPUT, "output.weight", D(EMBD), D(VOCAB)),
+    PLAIN(OUTPUT_BIAS, "output.bias", D(VOCAB)),
+    PLAIN(ROPE_FREQS, "rope_freqs.weight", D(PAIRS)),
+    PLAIN(ROPE_FACTORS_LONG, "rope_factors_long.weight", D(PAIRS)),
+    PLAIN(ROPE_FACTORS_SHORT, "rope_factors_short.weight", D(PAIRS)),
+    NORM(ATTN_NORM, "attn_norm", D(EMBD)),
+    NORM(ATTN_NORM_2, "attn_norm_2", D(EMBD)),
+    NORM(ATTN_POST_NORM, "post_attention_norm", D(EMBD)),
+    NORM(ATTN_OUT_NORM, "attn_output_norm", D(EMBD)),
+    MATRIX(ATTN_Q, "attn_q.weight", D(EMBD), D(Q)),
+    MATRIX(ATTN_K, "attn_k.weight", D(EMBD), D(K)),
+    MATRIX(ATTN_V, "attn_v.weight", D(EMBD), D(V)),
+    PLAIN(ATTN_Q_BIAS, "attn_q.bias", D(Q)),
+    PLAIN(ATTN_K_BIAS, "attn_k.bias", D(K)),
+    PLAIN(ATTN_V_BIAS, "attn_v.bias", D(V)),
+    MATRIX(ATTN_QKV, "attn_qkv.weight", D(EMBD), D(QKV)),
+    PLAIN(ATTN_QKV_BIAS, "attn_qkv.bias", D(QKV)),
+    NORM(ATTN_Q_NORM, "attn_q_norm", D(HEAD_K)),
+    NORM(ATTN_K_NORM, "attn_k_norm", D(HEAD_K)),
+    NORM(ATTN_Q_NORM_ROW, "attn_q_norm", D(Q)),
+    NORM(ATTN_K_NORM_ROW, "attn_k_norm", D(K)),
+    NORM(ATTN_Q_NORM_EACH, "attn_q_norm", D(HEAD_K), D(HEADS)),
+    NORM(ATTN_K_NORM_EACH, "attn_k_norm", D(HEAD_K), D(HEADS_KV)),
+    MATRIX(ATTN_GATE, "attn_gate.weight", D(EMBD), D(O)),
+    MATRIX(ATTN_GATE_HEAD, "attn_gate.weight", D(EMBD), D(HEADS)),
+    PLAIN(ATTN_SINKS, "attn_sinks.weight", D(HEADS)),
+    MATRIX(ATTN_OUT, "attn_output.weight", D(O), D(EMBD)),
+    PLAIN(ATTN_OUT_BIAS, "attn_output.bias", D(EMBD)),
+    MATRIX(ATTN_Q_A, "attn_q_a.weight", D(EMBD), D(LORA_Q)),
+    NORM(ATTN_Q_A_NORM, "attn_q_a_norm", D(LORA_Q)),
+    MATRIX(ATTN_Q_B, "attn_q_b.weight", D(LORA_Q), D(Q)),
+    MATRIX(ATTN_KV_A, "attn_kv_a_mqa.weight", D(EMBD), D(LATENT_ROW)),
+    NORM(ATTN_KV_A_NORM, "attn_kv_a_norm", D(LATENT)),
+    MATRIX(ATTN_K_B, "attn_k_b.weight", D(NOPE), D(LORA_KV), D(HEADS)),
+    MATRIX(ATTN_V_B, "attn_v_b.weight", D(LORA_KV), D(HEAD_O), D(HEADS)),
+    NORM(FFN_NORM, "ffn_norm", D(EMBD)),
+    NORM(FFN_POST_NORM, "post_ffw_norm", D(EMBD)),
+    NORM(LAYER_OUT_NORM, "layer_output_norm", D(EMBD)),
+    NORM(FFN_EXPERT_NORM, "ffn_norm_exps", D(EMBD)),
+    MATRIX(FFN_GATE, "ffn_gate.weight", D(EMBD), D(FF)),
+    MATRIX(FFN_UP, "ffn_up.weight", D(EMBD), D(FF)),
+    MATRIX(FFN_DOWN, "ffn_down.weight", D(FF), D(EMBD)),
+    MATRIX(FFN_GATE_UP, "ffn_up.weight", D(EMBD), D(FF_TWICE)),
+    PLAIN(FFN_GATE_BIAS, "ffn_gate.bias", D(FF)),
+    PLAIN(FFN_UP_BIAS, "ffn_up.bias", D(FF)),
+    PLAIN(FFN_DOWN_BIAS, "ffn_down.bias", D(EMBD)),
+    MATRIX(FFN_ROUTER, "ffn_gate_inp.weight", D(EMBD), D(EXPERTS)),
+    EXPERT(FFN_GATE_EXPS, "ffn_gate_exps.weight", D(EMBD), D(FF_EXPERT), D(EXPERTS)),
+    EXPERT(FFN_UP_EXPS, "ffn_up_exps.weight", D(EMBD), D(FF_EXPERT), D(EXPERTS)),
+    EXPERT(FFN_DOWN_EXPS, "ffn_down_exps.weight", D(FF_EXPERT), D(EMBD), D(EXPERTS)),
+    PLAIN(FFN_ROUTER_BIAS, "exp_probs_b.bias", D(EXPERTS)),
+    PLAIN(FFN_ROUTER_BIAS_2, "exp_probs_b", D(EXPERTS)),
+    MATRIX(FFN_GATE_SHARED, "ffn_gate_shexp.weight", D(EMBD), D(FF_SHARED)),
+    MATRIX(FFN_UP_SHARED, "ffn_up_shexp.weight", D(EMBD), D(FF_SHARED)),
+    MATRIX(FFN_DOWN_SHARED, "ffn_down_shexp.weight", D(FF_SHARED), D(EMBD)),
+    MATRIX(FFN_SHARED_GATE, "ffn_gate_inp_shexp.weight", D(EMBD)),
+};
+/* clang-format on */
+
+const llm_role_info *llm_role_get(llm_role role) {
+    return &roles[role];
+}

@@ -1,0 +1,137 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * role.h: the functions of weights in a model, and one table that says for each its tensor's name,
+ * its usage and its shape in symbols. How a group cuts a weight follows from those symbols: a
+ * dimension of heads or of columns is cut with the block that it belongs to. Checking the tensors of
+ * a file against the table: declare.h.
+ */
+#ifndef LLM_ROLE_H
+#define LLM_ROLE_H
+
+#include <stdint.h>
+
+/* A role that names a norm is followed by that of the norm's bias. Roles of one tensor name differ
+ * in shape; an architecture uses one of them. */
+typedef enum llm_role {
+    LLM_ROLE_NONE = 0,
+    LLM_ROLE_TOKEN_EMBD,
+    LLM_ROLE_TOKEN_EMBD_NORM,
+    LLM_ROLE_TOKEN_EMBD_NORM_BIAS,
+    LLM_ROLE_POSITION_EMBD,
+    LLM_ROLE_OUTPUT_NORM,
+    LLM_ROLE_OUTPUT_NORM_BIAS,
+    LLM_ROLE_OUTPUT, /* absent: tied to the token embedding */
+    LLM_ROLE_OUTPUT_BIAS,
+    LLM_ROLE_ROPE_FREQS,
+    LLM_ROLE_ROPE_FACTORS_LONG, /* beyond the context of the original model */
+    LLM_ROLE_ROPE_FACTORS_SHORT,
+    LLM_ROLE_GLOBAL_COUNT_,
+    LLM_ROLE_ATTN_NORM = LLM_ROLE_GLOBAL_COUNT_,
+    LLM_ROLE_ATTN_NORM_BIAS,
+    LLM_ROLE_ATTN_NORM_2,
+    LLM_ROLE_ATTN_NORM_2_BIAS,
+    LLM_ROLE_ATTN_POST_NORM, /* post_attention_norm */
+    LLM_ROLE_ATTN_POST_NORM_BIAS,
+    LLM_ROLE_ATTN_OUT_NORM, /* attn_output_norm */
+    LLM_ROLE_ATTN_OUT_NORM_BIAS,
+    LLM_ROLE_ATTN_Q,
+    LLM_ROLE_ATTN_K,
+    LLM_ROLE_ATTN_V,
+    LLM_ROLE_ATTN_Q_BIAS,
+    LLM_ROLE_ATTN_K_BIAS,
+    LLM_ROLE_ATTN_V_BIAS,
+    LLM_ROLE_ATTN_QKV, /* rows of Q, then K, then V */
+    LLM_ROLE_ATTN_QKV_BIAS,
+    LLM_ROLE_ATTN_Q_NORM, /* one weight for all heads */
+    LLM_ROLE_ATTN_Q_NORM_BIAS,
+    LLM_ROLE_ATTN_K_NORM,
+    LLM_ROLE_ATTN_K_NORM_BIAS,
+    LLM_ROLE_ATTN_Q_NORM_ROW, /* over all heads together */
+    LLM_ROLE_ATTN_Q_NORM_ROW_BIAS,
+    LLM_ROLE_ATTN_K_NORM_ROW,
+    LLM_ROLE_ATTN_K_NORM_ROW_BIAS,
+    LLM_ROLE_ATTN_Q_NORM_EACH, /* a weight for each head */
+    LLM_ROLE_ATTN_Q_NORM_EACH_BIAS,
+    LLM_ROLE_ATTN_K_NORM_EACH,
+    LLM_ROLE_ATTN_K_NORM_EACH_BIAS,
+    LLM_ROLE_ATTN_GATE,      /* an element of each head's result */
+    LLM_ROLE_ATTN_GATE_HEAD, /* a number for each head */
+    LLM_ROLE_ATTN_SINKS,
+    LLM_ROLE_ATTN_OUT,
+    LLM_ROLE_ATTN_OUT_BIAS,
+    LLM_ROLE_ATTN_Q_A, /* latent attention: to the latent row of queries; Q_B: from it */
+    LLM_ROLE_ATTN_Q_A_NORM,
+    LLM_ROLE_ATTN_Q_A_NORM_BIAS,
+    LLM_ROLE_ATTN_Q_B,
+    LLM_ROLE_ATTN_KV_A, /* to the cached row: latent part, rotated part */
+    LLM_ROLE_ATTN_KV_A_NORM,
+    LLM_ROLE_ATTN_KV_A_NORM_BIAS,
+    LLM_ROLE_ATTN_K_B, /* a matrix per head, applied to its query */
+    LLM_ROLE_ATTN_V_B, /* a matrix per head, from the latent row to its values */
+    LLM_ROLE_FFN_NORM,
+    LLM_ROLE_FFN_NORM_BIAS,
+    LLM_ROLE_FFN_POST_NORM, /* post_ffw_norm */
+    LLM_ROLE_FFN_POST_NORM_BIAS,
+    LLM_ROLE_LAYER_OUT_NORM, /* layer_output_norm */
+    LLM_ROLE_LAYER_OUT_NORM_BIAS,
+    LLM_ROLE_FFN_EXPERT_NORM, /* ffn_norm_exps */
+    LLM_ROLE_FFN_EXPERT_NORM_BIAS,
+    LLM_ROLE_FFN_GATE,
+    LLM_ROLE_FFN_UP,
+    LLM_ROLE_FFN_DOWN,
+    LLM_ROLE_FFN_GATE_UP, /* ffn_up with the gate's columns first */
+    LLM_ROLE_FFN_GATE_BIAS,
+    LLM_ROLE_FFN_UP_BIAS,
+    LLM_ROLE_FFN_DOWN_BIAS,
+    LLM_ROLE_FFN_ROUTER,
+    LLM_ROLE_FFN_GATE_EXPS,
+    LLM_ROLE_FFN_UP_EXPS,
+    LLM_ROLE_FFN_DOWN_EXPS,
+    LLM_ROLE_FFN_ROUTER_BIAS,   /* added for the choice of experts, not for their weights */
+    LLM_ROLE_FFN_ROUTER_BIAS_2, /* the same under another name */
+    LLM_ROLE_FFN_GATE_SHARED,   /* experts that serve every token */
+    LLM_ROLE_FFN_UP_SHARED,
+    LLM_ROLE_FFN_DOWN_SHARED,
+    LLM_ROLE_FFN_SHARED_GATE, /* a number for each token, for the shared experts */
+    LLM_ROLE_COUNT_
+} llm_role;
+
+/* A dimension of a weight, in symbols. Those under a block are cut with it. */
+typedef enum llm_dim {
+    LLM_DIM_ONE = 0,
+    LLM_DIM_EMBD,    /* width of the residual stream */
+    LLM_DIM_CTX,     /* positions that the model was trained for */
+    LLM_DIM_PAIRS,   /* rotated pairs of a head */
+    LLM_DIM_HEAD_K,  /* elements of a head of keys */
+    LLM_DIM_HEAD_O,  /* of a head's result */
+    LLM_DIM_NOPE,    /* of a query head before its rotated ones */
+    LLM_DIM_LORA_Q,  /* of the latent row of queries */
+    LLM_DIM_LORA_KV, /* of the latent row, as the inner dimension of a head's matrix */
+    LLM_DIM_EXPERTS,
+    LLM_DIM_FIRST_CUT_,
+    LLM_DIM_VOCAB = LLM_DIM_FIRST_CUT_,
+    LLM_DIM_Q,          /* elements of all query heads */
+    LLM_DIM_K,          /* of all key heads */
+    LLM_DIM_V,          /* of all value heads */
+    LLM_DIM_O,          /* of the results of all query heads */
+    LLM_DIM_QKV,        /* Q, K, V one after the other */
+    LLM_DIM_HEADS,      /* query heads */
+    LLM_DIM_HEADS_KV,   /* key heads */
+    LLM_DIM_LATENT,     /* of the latent row, held whole by every member that has a head */
+    LLM_DIM_LATENT_ROW, /* the same with its rotated elements */
+    LLM_DIM_FF,
+    LLM_DIM_FF_TWICE, /* columns of the gate, then of up */
+    LLM_DIM_FF_EXPERT,
+    LLM_DIM_FF_SHARED
+} llm_dim;
+
+typedef struct llm_role_info {
+    const char *suffix; /* of the tensor's name, "blk.N." before it where the role has layers */
+    uint32_t usage;     /* TDM_USAGE_* */
+    llm_dim dim[3];
+} llm_role_info;
+
+/* Never NULL. [any-thread] */
+const llm_role_info *llm_role_get(llm_role role);
+
+#endif

@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * attention.c: rotary attention with shared KV heads (block.h).
+ *
+ *   q, k, v = Wq x, Wk x, Wv x            apart, or rows of one matrix; biases are optional
+ *   o = attention(rope(nq(q)), rope(nk(k)), v)     norms of queries and keys where there are any
+ *   y = Wo (gate(x) * o)
+ */
+#include "llm/arch/arch.h"
+#include "llm/block/block.h"
+
+void llm_declare_attention(llm_declarer *d) {
+    const llm_arch *arch = d->model->arch;
+    llm_declare(d, LLM_ROLE_ATTN_QKV, false);
+    if (llm_declared(d, LLM_ROLE_ATTN_QKV) >= 0) {
+        llm_declare(d, LLM_ROLE_ATTN_QKV_BIAS, false);
+    } else {
+        llm_declare(d, LLM_ROLE_ATTN_Q, true);
+        llm_declare(d, LLM_ROLE_ATTN_K, true);
+        llm_declare(d, LLM_ROLE_ATTN_V, true);
+        llm_declare(d, LLM_ROLE_ATTN_Q_BIAS, false);
+        llm_declare(d, LLM_ROLE_ATTN_K_BIAS, false);
+        llm_declare(d, LLM_ROLE_ATTN_V_BIAS, false);
+    }
+    llm_declare_norm(d, arch->norm_q);
+    llm_declare_norm(d, arch->norm_k);
+    if (arch->gate == LLM_GATE_ELEMENT) llm_declare(d, LLM_ROLE_ATTN_GATE, true);
+    if (arch->gate == LLM_GATE_HEAD) llm_declare(d, LLM_ROLE_ATTN_GATE_HEAD, true);
+    llm_declare(d, LLM_ROLE_ATTN_SINKS, false);
+    llm_declare(d, LLM_ROLE_ATTN_OUT, true);
+    llm_declare(d, LLM_ROLE_ATTN_OUT_BIAS, false);
+}
+
+int32_t llm_rope_factor_weight(const llm_model *m, int32_t layer, int32_t n_ctx) {
+    if (!m->specs[layer].has_rope_factors || m->specs[layer].rope.n_rot == 0) return -1;
+    if (m->global[LLM_ROLE_ROPE_FREQS] >= 0) return m->global[LLM_ROLE_ROPE_FREQS];
+    bool is_long = n_ctx > m->hparams.rope.n_ctx_orig;
+    return m->global[is_long ? LLM_ROLE_ROPE_FACTORS_LONG : LLM_ROLE_ROPE_FACTORS_SHORT];
+}
+
+int32_t llm_build_rope(llm_graph_builder *g, int32_t layer, int32_t x, int32_t pos) {
+    const tdm_rope_params *rope = &g->model->specs[layer].rope;
+    if (rope->n_rot == 0) return x;
+    int32_t factor = llm_rope_factor_weight(g->model, layer, g->cache->n_ctx);
+    return tdm_build_rope(g->b, x, pos, llm_graph_weight(g, factor), rope);
+}
+
+typedef struct heads {
+    int32_t q, k, v; /* [len, n_head, n_tok]; q -1 = not needed */
+} heads;
+
+static int32_t clamp(llm_graph_builder *g, int32_t x) {
+    float most = g->model->hparams.clamp_qkv;
+    return most > 0 ? tdm_build_clamp(g->b, x, -most, most) : x;
+}
+
+/* Heads first .. first + n - 1 of x [len, *, n_tok]. */
+static int32_t heads_slice(llm_graph_builder *g, int32_t x, int64_t first, int64_t len, int64_t n,
+                           int64_t n_tok) {
+    const int64_t offset[TDM_MAX_DIMS] = {0, first, 0, 0}, ne[TDM_MAX_DIMS] = {len, n, n_tok, 1};
+    return tdm_build_slice(g->b, x, offset, ne);
+}
+
+/* One product for all three. Keys and values have heads of one length (checked on declaring). */
+static heads build_fused(llm_graph_builder *g, int32_t layer, const llm_mixer_input *in) {
+    const llm_layer_spec *s = &g->model->specs[layer];
+    int64_t n_all = (int64_t)s->n_head + 2 * (int64_t)s->n_head_kv;
+    int32_t qkv =
+        llm_build_project(g, layer, LLM_ROLE_ATTN_QKV, LLM_ROLE_ATTN_QKV_BIAS, in->x, "qkv");
+    qkv = tdm_build_reshape(g->b, clamp(g, qkv), s->k_len, n_all, in->n_tok, 1);
+    heads h = {-1, -1, -1};
+    if (in->is_needed) h.q = heads_slice(g, qkv, 0, s->k_len, s->n_head, in->n_tok);
+    h.k = heads_slice(g, qkv, s->n_head, s->k_len, s->n_head_kv, in->n_tok);
+    h.v = heads_slice(g, qkv, s->n_head + s->n_head_kv, s->v_len, s->n_head_kv, in->n_tok);
+    return h;
+}
+
+static bool is_row_norm(llm_role role) {
+    return role == LLM_ROLE_ATTN_Q_NORM_ROW || role == LLM_ROLE_ATTN_K_NORM_ROW;
+}
+
+/* The norm of x [len * n, n_tok] or [len, n, n_tok], over rows or heads as the role says. */
+static int32_t build_head_norm(llm_graph_builder *g, int32_t layer, llm_role role, int32_t x) {
+    if (role == LLM_ROLE_NONE || x < 0) return x;
+    return llm_build_norm(g, layer, role, g->model->arch->norm_qk, x);
+}
+
+/* The products come first and the cache last. Their results are all live at once, so that they
+ * share no memory and threads compute them without waiting for each other. */
+static heads build_apart(llm_graph_builder *g, int32_t layer, const llm_mixer_input *in) {
+    const llm_layer_spec *s = &g->model->specs[layer];
+    const llm_arch *arch = g->model->arch;
+    heads h = {-1, -1, -1};
+    h.k = clamp(g, llm_build_project(g, layer, LLM_ROLE_ATTN_K, LLM_ROLE_ATTN_K_BIAS, in->x, "k"));
+    h.v = clamp(g, llm_build_project(g, layer, LLM_ROLE_ATTN_V, LLM_ROLE_ATTN_V_BIAS, in->x, "v"));
+    if (in->is_needed)
+        h.q = clamp(g,
+                    llm_build_project(g, layer, LLM_ROLE_ATTN_Q, LLM_ROLE_ATTN_Q_BIAS, in->x, "q"));
+    if (is_row_norm(arch->norm_k)) h.k = build_head_norm(g, layer, arch->norm_k, h.k);
+    if (is_row_norm(arch->norm_q)) h.q = build_head_norm(g, layer, arch->norm_q, h.q);
+    h.k = tdm_build_reshape(g->b, h.k, s->k_len, s->n_head_kv, in->n_tok, 1);
+    h.v = tdm_build_reshape(g->b, h.v, s->v_len, s->n_head_kv, in->n_tok, 1);
+    if (in->is_needed) h.q = tdm_build_reshape(g->b, h.q, s->k_len, s->n_head, in->n_tok, 1);
+    return h;
+}
+
+/* Norms of heads and their rotation, in the order of the architecture. */
+static int32_t build_turned(llm_graph_builder *g, int32_t layer, llm_role norm, int32_t x,
+                            int32_t pos) {
+    const llm_arch *arch = g->model->arch;
+    if (is_row_norm(norm)) norm = LLM_ROLE_NONE; /* done before heads were told apart */
+    if (!arch->is_norm_qk_late) x = build_head_norm(g, layer, norm, x);
+    x = llm_build_rope(g, layer, x, pos);
+    return arch->is_norm_qk_late ? build_head_norm(g, layer, norm, x) : x;
+}
+
+/* o [len, n_head, n_tok] times its gate -> [len * n_head, n_tok] */
+static int32_t build_gate(llm_graph_builder *g, int32_t layer, const llm_mixer_input *in,
+                          int32_t o) {
+    const llm_layer_spec *s = &g->model->specs[layer];
+    const llm_arch *arch = g->model->arch;
+    int64_t n = (int64_t)s->n_head * s->v_len;
+    if (arch->gate == LLM_GATE_HEAD) {
+        int32_t gate =
+            llm_build_project(g, layer, LLM_ROLE_ATTN_GATE_HEAD, LLM_ROLE_NONE, in->x, "attn_gate");
+        gate = tdm_build_act(g->b, gate, arch->gate_act);
+        if (arch->gate_scale != 0) gate = tdm_build_scale(g->b, gate, arch->gate_scale, 0);
+        gate = tdm_build_reshape(g->b, gate, 1, s->n_head, in->n_tok, 1);
+        o = tdm_build_mul(g->b, o, gate);
+    }
+    o = tdm_build_reshape(g->b, o, n, in->n_tok, 1, 1);
+    if (arch->gate != LLM_GATE_ELEMENT) return o;
+    int32_t gate =
+        llm_build_project(g, layer, LLM_ROLE_ATTN_GATE, LLM_ROLE_NONE, in->x, "attn_gate");
+    return tdm_build_glu(g->b, gate, o, TDM_ACT_SIGMOID);
+}
+
+int32_t llm_build_attention(llm_graph_builder *g, int32_t layer, const llm_mixer_input *in) {
+    const llm_model *m = g->model;
+    const llm_layer_spec *s = &m->specs[layer];
+    int32_t state = llm_graph_state(g, layer);
+    bool is_fused = m->layer[layer][LLM_ROLE_ATTN_QKV] >= 0;
+    heads h = is_fused ? build_fused(g, layer, in) : build_apart(g, layer, in);
+    h.k = build_turned(g, layer, m->arch->norm_k, h.k, in->pos);
+    if (in->is_needed) h.q = build_turned(g, layer, m->arch->norm_q, h.q, in->pos);
+    tdm_build_kv_write(g->b, h.k, h.v, g->step, state, g->state_kv[layer]);
+    if (!in->is_needed) return -1;
+    tdm_attention_params params = {0};
+    params.kv = g->state_kv[layer];
+    params.heads_per_kv = s->n_head / s->n_head_kv;
+    params.n_head_all = s->n_head;
+    params.is_causal = 1;
+    params.window = s->window;
+    params.scale = m->hparams.attention_scale;
+    params.softcap = m->hparams.attention_softcap;
+    int32_t sink = llm_graph_weight(g, m->layer[layer][LLM_ROLE_ATTN_SINKS]);
+    int32_t o = tdm_build_attention(g->b, h.q, g->step, state, sink, &params, NULL);
+    o = build_gate(g, layer, in, o);
+    return llm_build_project(g, layer, LLM_ROLE_ATTN_OUT, LLM_ROLE_ATTN_OUT_BIAS, o, "attn_out");
+}

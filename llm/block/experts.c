@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * experts.c: a mixture of experts: the weighted sum of those that a router chooses for each token,
+ * and a feed-forward block of those that serve every token (block.h).
+ */
+#include "llm/arch/arch.h"
+#include "llm/block/block.h"
+
+void llm_declare_experts(llm_declarer *d) {
+    llm_declare(d, LLM_ROLE_FFN_ROUTER, true);
+    llm_declare(d, LLM_ROLE_FFN_GATE_EXPS, true);
+    llm_declare(d, LLM_ROLE_FFN_UP_EXPS, true);
+    llm_declare(d, LLM_ROLE_FFN_DOWN_EXPS, true);
+    llm_declare(d, LLM_ROLE_FFN_ROUTER_BIAS, false);
+    if (llm_declared(d, LLM_ROLE_FFN_ROUTER_BIAS) < 0)
+        llm_declare(d, LLM_ROLE_FFN_ROUTER_BIAS_2, false);
+    if (d->model->specs[d->layer].n_ff_shared == 0) return;
+    llm_declare(d, LLM_ROLE_FFN_GATE_SHARED, true);
+    llm_declare(d, LLM_ROLE_FFN_UP_SHARED, true);
+    llm_declare(d, LLM_ROLE_FFN_DOWN_SHARED, true);
+    if (d->model->arch->has_shared_gate) llm_declare(d, LLM_ROLE_FFN_SHARED_GATE, true);
+}
+
+static int32_t build_shared(llm_graph_builder *g, int32_t layer, int32_t x) {
+    int32_t gate =
+        llm_build_project(g, layer, LLM_ROLE_FFN_GATE_SHARED, LLM_ROLE_NONE, x, "ffn_gate");
+    int32_t up = llm_build_project(g, layer, LLM_ROLE_FFN_UP_SHARED, LLM_ROLE_NONE, x, "ffn_up");
+    int32_t y = llm_build_ffn_act(g, gate, up);
+    y = llm_build_project(g, layer, LLM_ROLE_FFN_DOWN_SHARED, LLM_ROLE_NONE, y, "ffn_shared");
+    if (!g->model->arch->has_shared_gate) return y;
+    int32_t weight =
+        llm_build_project(g, layer, LLM_ROLE_FFN_SHARED_GATE, LLM_ROLE_NONE, x, "shared_gate");
+    return tdm_build_mul(g->b, y, tdm_build_act(g->b, weight, TDM_ACT_SIGMOID));
+}
+
+int32_t llm_build_experts(llm_graph_builder *g, int32_t layer, int32_t x) {
+    const llm_hparams *h = &g->model->hparams;
+    const int32_t *w = g->model->layer[layer];
+    bool has_shared = g->model->specs[layer].n_ff_shared > 0;
+    int32_t bias = w[LLM_ROLE_FFN_ROUTER_BIAS];
+    if (bias < 0) bias = w[LLM_ROLE_FFN_ROUTER_BIAS_2];
+    bias = llm_graph_weight(g, bias);
+    int32_t weight = -1;
+    int32_t logit = llm_build_project(g, layer, LLM_ROLE_FFN_ROUTER, LLM_ROLE_NONE, x, "router");
+    int32_t id = tdm_build_moe_route(g->b, logit, bias, &h->route, &weight);
+    int32_t y = tdm_build_moe_ffn(
+        g->b, x, id, weight, llm_graph_weight(g, w[LLM_ROLE_FFN_GATE_EXPS]),
+        llm_graph_weight(g, w[LLM_ROLE_FFN_UP_EXPS]),
+        llm_graph_weight(g, w[LLM_ROLE_FFN_DOWN_EXPS]), g->model->arch->act, 0, h->n_expert);
+    tdm_build_name(g->b, y, has_shared ? "ffn_routed" : "ffn_out", layer);
+    return has_shared ? tdm_build_add(g->b, y, build_shared(g, layer, x)) : y;
+}

@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * ffn.c: a dense feed-forward block (block.h).
+ *
+ *   y = Wdown (act(Wgate x) * Wup x)      gate and up apart or in one matrix
+ *   y = Wdown act(Wup x), or Wdown act(Wup x)^2
+ *
+ * Biases are optional. Those of gate and up are cut with their matrices. That of down is not cut: it
+ * is added once, to the sum of the members' addends.
+ */
+#include "llm/arch/arch.h"
+#include "llm/block/block.h"
+
+void llm_declare_ffn(llm_declarer *d) {
+    llm_ffn_form form = d->model->arch->ffn;
+    if (form == LLM_FFN_FUSED) {
+        llm_declare(d, LLM_ROLE_FFN_GATE_UP, true);
+    } else {
+        if (form == LLM_FFN_GATED) llm_declare(d, LLM_ROLE_FFN_GATE, true);
+        llm_declare(d, LLM_ROLE_FFN_UP, true);
+    }
+    llm_declare(d, LLM_ROLE_FFN_DOWN, true);
+    if (form == LLM_FFN_GATED) llm_declare(d, LLM_ROLE_FFN_GATE_BIAS, false);
+    if (form != LLM_FFN_FUSED) llm_declare(d, LLM_ROLE_FFN_UP_BIAS, false);
+    llm_declare(d, LLM_ROLE_FFN_DOWN_BIAS, false);
+}
+
+int32_t llm_build_ffn_act(llm_graph_builder *g, int32_t gate, int32_t up) {
+    const llm_arch *arch = g->model->arch;
+    if (gate >= 0) return tdm_build_glu(g->b, gate, up, arch->act);
+    int32_t y = tdm_build_act(g->b, up, arch->act);
+    return arch->ffn == LLM_FFN_SQUARED ? tdm_build_mul(g->b, y, y) : y;
+}
+
+int32_t llm_build_ffn(llm_graph_builder *g, int32_t layer, int32_t x, const char *name) {
+    const int32_t n_ff = g->model->specs[layer].n_ff;
+    llm_ffn_form form = g->model->arch->ffn;
+    int32_t gate = -1, up;
+    if (form == LLM_FFN_FUSED) {
+        int32_t both =
+            llm_build_project(g, layer, LLM_ROLE_FFN_GATE_UP, LLM_ROLE_NONE, x, "ffn_gate_up");
+        gate = llm_build_columns(g, both, 0, n_ff);
+        up = llm_build_columns(g, both, n_ff, n_ff);
+    } else {
+        if (form == LLM_FFN_GATED)
+            gate = llm_build_project(g, layer, LLM_ROLE_FFN_GATE, LLM_ROLE_FFN_GATE_BIAS, x,
+                                     "ffn_gate");
+        up = llm_build_project(g, layer, LLM_ROLE_FFN_UP, LLM_ROLE_FFN_UP_BIAS, x, "ffn_up");
+    }
+    int32_t y = llm_build_ffn_act(g, gate, up);
+    return llm_build_project(g, layer, LLM_ROLE_FFN_DOWN, LLM_ROLE_FFN_DOWN_BIAS, y, name);
+}

@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * latent.c: attention over one latent row per token, MLA (block.h).
+ *
+ *   [c, p] = Wkv_a x                      cached: [norm(c), rope(p)], one row for all heads
+ *   [u, t]_h = Wq_b norm(Wq_a x), or Wq x
+ *   score_h = [Wk_b,h u_h, rope(t_h)] . [norm(c), rope(p)]
+ *   y = Wo [Wv_b,h (sum softmax(score_h) norm(c))]_h
+ *
+ * The matrix for a head's keys is applied to its query, and the matrix for its values to the result
+ * of attention. So attention reads the latent row itself, once for all heads. DeepSeek-AI
+ * (arXiv:2405.04434 section 2.1).
+ */
+#include "llm/arch/arch.h"
+#include "llm/block/block.h"
+
+void llm_declare_latent(llm_declarer *d) {
+    if (d->model->hparams.n_lora_q > 0) {
+        llm_declare(d, LLM_ROLE_ATTN_Q_A, true);
+        llm_declare(d, LLM_ROLE_ATTN_Q_A_NORM, true);
+        llm_declare(d, LLM_ROLE_ATTN_Q_B, true);
+    } else {
+        llm_declare(d, LLM_ROLE_ATTN_Q, true);
+    }
+    llm_declare(d, LLM_ROLE_ATTN_KV_A, true);
+    llm_declare(d, LLM_ROLE_ATTN_KV_A_NORM, true);
+    llm_declare(d, LLM_ROLE_ATTN_K_B, true);
+    llm_declare(d, LLM_ROLE_ATTN_V_B, true);
+    llm_declare(d, LLM_ROLE_ATTN_OUT, true);
+}
+
+/* Rotates a part of its own, at offset 0; in the cache it follows the latent part. */
+static int32_t rotate(llm_graph_builder *g, int32_t layer, int32_t x, int32_t pos) {
+    tdm_rope_params rope = g->model->specs[layer].rope;
+    rope.rope_offset = 0;
+    int32_t factor = llm_rope_factor_weight(g->model, layer, g->cache->n_ctx);
+    return tdm_build_rope(g->b, x, pos, llm_graph_weight(g, factor), &rope);
+}
+
+/* [n_lora_kv + n_rot, 1, n_tok]: the row of the cache. */
+static int32_t build_row(llm_graph_builder *g, int32_t layer, const llm_mixer_input *in) {
+    const llm_hparams *h = &g->model->hparams;
+    int32_t row = llm_build_project(g, layer, LLM_ROLE_ATTN_KV_A, LLM_ROLE_NONE, in->x, "kv_a");
+    row = tdm_build_reshape(g->b, row, h->head_dim_k, 1, in->n_tok, 1);
+    int32_t latent = llm_build_columns(g, row, 0, h->n_lora_kv);
+    int32_t rotated = llm_build_columns(g, row, h->n_lora_kv, h->rope.n_rot);
+    latent = llm_build_norm(g, layer, LLM_ROLE_ATTN_KV_A_NORM, LLM_NORM_RMS, latent);
+    return tdm_build_concat(g->b, latent, rotate(g, layer, rotated, in->pos), 0);
+}
+
+/* [n_lora_kv + n_rot, n_head, n_tok]: queries for the rows of the cache. */
+static int32_t build_query(llm_graph_builder *g, int32_t layer, const llm_mixer_input *in) {
+    const llm_hparams *h = &g->model->hparams;
+    const int32_t *w = g->model->layer[layer];
+    int64_t nope = h->head_dim_q - h->rope.n_rot;
+    int32_t q;
+    if (h->n_lora_q > 0) {
+        q = llm_build_project(g, layer, LLM_ROLE_ATTN_Q_A, LLM_ROLE_NONE, in->x, "q_a");
+        q = llm_build_norm(g, layer, LLM_ROLE_ATTN_Q_A_NORM, LLM_NORM_RMS, q);
+        q = llm_build_project(g, layer, LLM_ROLE_ATTN_Q_B, LLM_ROLE_NONE, q, "q");
+    } else {
+        q = llm_build_project(g, layer, LLM_ROLE_ATTN_Q, LLM_ROLE_NONE, in->x, "q");
+    }
+    q = tdm_build_reshape(g->b, q, h->head_dim_q, h->n_head, in->n_tok, 1);
+    int32_t plain = llm_build_columns(g, q, 0, nope);
+    int32_t rotated = llm_build_columns(g, q, nope, h->rope.n_rot);
+    int32_t absorbed = tdm_build_matmul(g->b, llm_graph_weight(g, w[LLM_ROLE_ATTN_K_B]), plain);
+    tdm_build_name(g->b, absorbed, "q_absorbed", layer);
+    return tdm_build_concat(g->b, absorbed, rotate(g, layer, rotated, in->pos), 0);
+}
+
+int32_t llm_build_latent(llm_graph_builder *g, int32_t layer, const llm_mixer_input *in) {
+    const llm_hparams *h = &g->model->hparams;
+    const int32_t *w = g->model->layer[layer];
+    int32_t state = llm_graph_state(g, layer);
+    tdm_build_kv_write(g->b, build_row(g, layer, in), -1, g->step, state, g->state_kv[layer]);
+    if (!in->is_needed) return -1;
+    int32_t q = build_query(g, layer, in);
+    tdm_attention_params params = {0};
+    params.kv = g->state_kv[layer];
+    params.heads_per_kv = h->n_head;
+    params.n_head_all = h->n_head;
+    params.is_causal = 1;
+    params.window = g->model->specs[layer].window;
+    params.scale = h->attention_scale;
+    int32_t o = tdm_build_attention(g->b, q, g->step, state, -1, &params, NULL);
+    o = tdm_build_matmul(g->b, llm_graph_weight(g, w[LLM_ROLE_ATTN_V_B]), o);
+    tdm_build_name(g->b, o, "v", layer);
+    o = tdm_build_reshape(g->b, o, (int64_t)h->n_head * h->head_dim_o, in->n_tok, 1, 1);
+    return llm_build_project(g, layer, LLM_ROLE_ATTN_OUT, LLM_ROLE_NONE, o, "attn_out");
+}

@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * layers.c: a whole model from its blocks: its weights, and its forward graph from tokens to logits.
+ * In a layer the residual stream x becomes, with the norms that the table of the architecture has,
+ *
+ *   sequential: h = x + p1(mixer(n1(x))), y = h + p2(channel(n2(h)))
+ *   parallel:   y = x + p1(mixer(n1(x))) + p2(channel(n2(x)))      n2 = n1 where there is no n2
+ */
+#include "llm/arch/arch.h"
+#include "llm/block/block.h"
+
+/* ---- Weights ---- */
+
+static void layer_declare(llm_declarer *d) {
+    const llm_arch *arch = d->model->arch;
+    const llm_layer_spec *s = &d->model->specs[d->layer];
+    llm_declare_norm(d, arch->norm_mixer);
+    llm_declare_norm(d, arch->norm_mixer_post);
+    llm_declare_norm(d, arch->norm_channel);
+    llm_declare_norm(d, arch->norm_channel_post);
+    if (s->mixer == LLM_MIXER_LATENT)
+        llm_declare_latent(d);
+    else
+        llm_declare_attention(d);
+    if (s->n_ff_expert > 0) llm_declare_experts(d);
+    if (s->n_ff > 0) llm_declare_ffn(d);
+}
+
+static tdm_status model_declare(llm_model *model, tdm_error *err) {
+    llm_declarer d = {model, err, TDM_OK, -1};
+    llm_declare_ends(&d);
+    for (d.layer = 0; d.layer < model->hparams.n_layer && d.status == TDM_OK; d.layer++)
+        layer_declare(&d);
+    return d.status;
+}
+
+/* ---- Graph ---- */
+
+static int32_t norm_if(llm_graph_builder *g, int32_t layer, llm_role role, int32_t x) {
+    const llm_arch *arch = g->model->arch;
+    return role == LLM_ROLE_NONE ? x : llm_build_norm(g, layer, role, arch->norm, x);
+}
+
+static int32_t scale_if(llm_graph_builder *g, int32_t x, float scale) {
+    return scale == 0 || scale == 1 ? x : tdm_build_scale(g->b, x, scale, 0);
+}
+
+/* What a mixer adds to the stream; -1 if it only fills the cache. */
+static int32_t build_mixer(llm_graph_builder *g, int32_t layer, const llm_mixer_input *in) {
+    const llm_model *m = g->model;
+    int32_t o = m->specs[layer].mixer == LLM_MIXER_LATENT ? llm_build_latent(g, layer, in)
+                                                          : llm_build_attention(g, layer, in);
+    if (o < 0) return -1;
+    o = norm_if(g, layer, m->arch->norm_mixer_post, o);
+    return scale_if(g, o, m->hparams.residual_scale);
+}
+
+static int32_t build_channel(llm_graph_builder *g, int32_t layer, int32_t x) {
+    const llm_model *m = g->model;
+    int32_t y = m->specs[layer].n_ff_expert > 0 ? llm_build_experts(g, layer, x)
+                                                : llm_build_ffn(g, layer, x, "ffn_out");
+    y = norm_if(g, layer, m->arch->norm_channel_post, y);
+    return scale_if(g, y, m->hparams.residual_scale);
+}
+
+/* After the last mixer only the rows that give logits are computed. */
+static int32_t out_rows(llm_graph_builder *g, int32_t x) {
+    return tdm_build_get_rows(g->b, x, tdm_build_step_field(g->b, TDM_STEP_OUT_ROW), 0);
+}
+
+/* One layer of the residual stream x; -1 if nothing after its cache is needed. */
+static int32_t build_layer(llm_graph_builder *g, const llm_step_shape *shape, int32_t layer,
+                           int32_t x, int32_t pos) {
+    const llm_model *m = g->model;
+    const llm_arch *arch = m->arch;
+    tdm_builder *b = g->b;
+    bool is_last = layer == m->hparams.n_layer - 1;
+    bool is_short = is_last && shape->n_out < shape->n_tok;
+    llm_mixer_input in = {-1, pos, shape->n_tok, !is_last || shape->n_out > 0};
+    in.x = norm_if(g, layer, arch->norm_mixer, x);
+    int32_t o = build_mixer(g, layer, &in), n = in.x;
+    if (o < 0) return -1;
+    if (m->hparams.is_parallel) {
+        if (arch->norm_channel != LLM_ROLE_NONE) n = norm_if(g, layer, arch->norm_channel, x);
+        if (is_short) {
+            x = out_rows(g, x), o = out_rows(g, o), n = out_rows(g, n);
+            tdm_build_set_role(b, tdm_build_step_field(b, TDM_STEP_OUT_ROLE));
+        }
+        return tdm_build_add(b, x, tdm_build_add(b, o, build_channel(g, layer, n)));
+    }
+    x = tdm_build_add(b, x, o);
+    if (is_short) {
+        x = out_rows(g, x);
+        tdm_build_set_role(b, tdm_build_step_field(b, TDM_STEP_OUT_ROLE));
+    }
+    n = norm_if(g, layer, arch->norm_channel, x);
+    return tdm_build_add(b, x, build_channel(g, layer, n));
+}
+
+static int32_t build_embedding(llm_graph_builder *g, int32_t pos) {
+    const llm_model *m = g->model;
+    const int32_t *global = m->global;
+    int32_t x = tdm_build_get_rows(g->b, llm_graph_weight(g, global[LLM_ROLE_TOKEN_EMBD]),
+                                   tdm_build_step_field(g->b, TDM_STEP_TOKEN), 0);
+    x = scale_if(g, x, m->hparams.embd_scale);
+    if (m->arch->has_position_embd) {
+        int32_t table = llm_graph_weight(g, global[LLM_ROLE_POSITION_EMBD]);
+        x = tdm_build_add(g->b, x, tdm_build_get_rows(g->b, table, pos, 0));
+    }
+    if (m->arch->has_embd_norm)
+        x = llm_build_norm(g, -1, LLM_ROLE_TOKEN_EMBD_NORM, m->arch->norm, x);
+    tdm_build_name(g->b, x, "embd", -1);
+    return x;
+}
+
+static int32_t build_head(llm_graph_builder *g, int32_t x) {
+    const llm_model *m = g->model;
+    const int32_t *global = m->global;
+    x = llm_build_norm(g, -1, LLM_ROLE_OUTPUT_NORM, m->arch->norm, x);
+    llm_role head = global[LLM_ROLE_OUTPUT] >= 0 ? LLM_ROLE_OUTPUT : LLM_ROLE_TOKEN_EMBD;
+    int32_t logits = tdm_build_matmul(g->b, llm_graph_weight(g, global[head]), x);
+    if (global[LLM_ROLE_OUTPUT_BIAS] >= 0)
+        logits = tdm_build_add(g->b, logits, llm_graph_weight(g, global[LLM_ROLE_OUTPUT_BIAS]));
+    logits = scale_if(g, logits, m->hparams.logit_scale);
+    if (m->hparams.logit_softcap > 0) {
+        logits = tdm_build_scale(g->b, logits, 1.0f / m->hparams.logit_softcap, 0);
+        logits = tdm_build_act(g->b, logits, TDM_ACT_TANH);
+        logits = tdm_build_scale(g->b, logits, m->hparams.logit_softcap, 0);
+    }
+    return logits;
+}
+
+static int32_t model_build(llm_graph_builder *g, const llm_step_shape *shape) {
+    tdm_builder *b = g->b;
+    int32_t pos = tdm_build_step_field(b, TDM_STEP_POS);
+    int32_t x = build_embedding(g, pos);
+    tdm_build_set_role(b, tdm_build_step_field(b, TDM_STEP_ROLE));
+    for (int32_t layer = 0; layer < g->model->hparams.n_layer; layer++) {
+        x = build_layer(g, shape, layer, x, pos);
+        if (x < 0) return -1;
+        tdm_build_name(b, x, "out", layer);
+    }
+    int32_t logits = build_head(g, x);
+    g->tokens = -1;
+    if (shape->n_candidate > 0) {
+        logits = tdm_build_top_k(b, logits, shape->n_candidate, 0, &g->tokens);
+        tdm_build_output(b, g->tokens, "candidates");
+    }
+    tdm_build_output(b, logits, "logits");
+    return logits;
+}
+
+const llm_model_maker llm_layers_maker = {model_declare, model_build};

@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * project.c: products, norms and slices that all blocks use (block.h).
+ */
+#include "llm/block/block.h"
+
+#include "llm/arch/arch.h"
+
+static const int32_t *weights_of(const llm_graph_builder *g, int32_t layer) {
+    return layer < 0 ? g->model->global : g->model->layer[layer];
+}
+
+int32_t llm_build_project(llm_graph_builder *g, int32_t layer, llm_role role, llm_role bias,
+                          int32_t x, const char *name) {
+    const int32_t *w = weights_of(g, layer);
+    int32_t y = tdm_build_matmul(g->b, llm_graph_weight(g, w[role]), x);
+    if (w[bias] >= 0) y = tdm_build_add(g->b, y, llm_graph_weight(g, w[bias]));
+    tdm_build_name(g->b, y, name, layer);
+    return y;
+}
+
+int32_t llm_build_norm(llm_graph_builder *g, int32_t layer, llm_role role, llm_norm norm,
+                       int32_t x) {
+    const int32_t *w = weights_of(g, layer);
+    const float eps = g->model->hparams.norm_eps;
+    int32_t weight = llm_graph_weight(g, w[role]), bias = llm_graph_weight(g, w[role + 1]);
+    if (norm == LLM_NORM_LAYER) return tdm_build_layer_norm(g->b, x, weight, bias, eps);
+    int32_t y = tdm_build_rms_norm(g->b, x, weight, eps);
+    return bias >= 0 ? tdm_build_add(g->b, y, bias) : y;
+}
+
+int32_t llm_build_columns(llm_graph_builder *g, int32_t x, int64_t first, int64_t n) {
+    const int64_t *shape = tdm_build_shape(g->b, x);
+    if (shape == NULL) return -1;
+    const int64_t offset[TDM_MAX_DIMS] = {first, 0, 0, 0};
+    const int64_t ne[TDM_MAX_DIMS] = {n, shape[1], shape[2], shape[3]};
+    return tdm_build_slice(g->b, x, offset, ne);
+}
