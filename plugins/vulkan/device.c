@@ -8,6 +8,7 @@
 #include "plugins/vulkan/measure.h"
 #include "plugins/vulkan/pipeline.h"
 #include "plugins/vulkan/transfer.h"
+#include "plugins/vulkan/verdict.h"
 
 /* ---- Structs and failures -------------------------------------------------------------------- */
 
@@ -142,19 +143,25 @@ static tdm_status device_count(tdm_instance *instance, const tdm_device_params *
     return TDM_OK;
 }
 
-/* The optional features that are used: ", f16, int8 dots". */
-static void features_format(const vk_facts *facts, char *text, size_t size) {
-    snprintf(text, size, "%s%s%s", facts->has_f16 ? ", f16" : "",
-             facts->has_dot8 ? ", int8 dots" : "", facts->import_align != 0 ? ", import" : "");
+/* The optional features that are used: ", f16, int8 dots"; kernels that are not, since they are
+ * wrong. */
+static void features_format(const vk_facts *facts, const vk_options *options, char *text,
+                            size_t size) {
+    char wrong[16];
+    int32_t n_wrong =
+        vk_verdicts_wrong(facts, options != NULL ? options->wrong : "", wrong, sizeof wrong);
+    snprintf(text, size, "%s%s%s%s%s", n_wrong > 0 ? ", wrong: " : "", wrong,
+             facts->has_f16 ? ", f16" : "", facts->has_dot8 ? ", int8 dots" : "",
+             facts->import_align != 0 ? ", import" : "");
 }
 
 static void info_fill(tdm_instance *instance, const vk_facts *facts, int32_t index,
                       const vk_options *options, uint64_t allocated, tdm_device_info *info_out) {
     tdm_device_info info = {.struct_size = sizeof info};
-    char features[36];
+    char features[64];
     snprintf(info.name, sizeof info.name, "vulkan%d", (int)index);
-    features_format(facts, features, sizeof features);
-    snprintf(info.description, sizeof info.description, "%.44s (%.40s)%.35s",
+    features_format(facts, options, features, sizeof features);
+    snprintf(info.description, sizeof info.description, "%.44s (%.40s)%.38s",
              facts->properties.deviceName, facts->driver, features);
     snprintf(info.vendor, sizeof info.vendor, "%s", vk_vendor_name(facts->properties.vendorID));
     snprintf(info.pci_address, sizeof info.pci_address, "%s", facts->pci_address);
@@ -176,8 +183,12 @@ static tdm_status device_describe(tdm_instance *instance, int32_t index,
                                   const tdm_device_params *params, tdm_device_info *info_out,
                                   tdm_error *err) {
     const vk_facts *facts = facts_at(instance, index, allows_cpu(params));
+    tdm_device_params p;
+    vk_options options;
     if (facts == NULL) return tdm_fail(err, TDM_NOT_FOUND, "vulkan: no device %d", (int)index);
-    info_fill(instance, facts, index, NULL, 0, info_out);
+    vk_struct_read(&p, sizeof p, params);
+    bool is_good = vk_options_parse(p.options, p.n_option, &options, NULL) == TDM_OK;
+    info_fill(instance, facts, index, is_good ? &options : NULL, 0, info_out);
     return TDM_OK;
 }
 
@@ -317,6 +328,7 @@ static tdm_status layout_create(vk_device *device, tdm_error *err) {
 static void device_close(tdm_device *device) {
     if (device == NULL) return;
     if (device->device != NULL && device->fn.DestroyDevice != NULL) {
+        vk_verdicts_destroy(device);
         vk_pipelines_destroy(device);
         vk_transfer_destroy(device);
         vk_blocks_destroy(device);
@@ -362,6 +374,7 @@ static tdm_status device_open(tdm_instance *instance, const tdm_device_params *p
     if (status == TDM_OK) status = vk_blocks_create(device, err);
     if (status == TDM_OK) status = vk_pipelines_create(device, err);
     if (status == TDM_OK) status = vk_transfer_create(device, err);
+    if (status == TDM_OK) status = vk_verdicts_create(device, err);
     if (status != TDM_OK) {
         device_close(device);
         return status;
@@ -381,14 +394,18 @@ static tdm_status device_get_info(tdm_device *device, tdm_device_info *info_out,
 
 static tdm_status device_supports_op(tdm_device *device, const tdm_graph *graph, int32_t node,
                                      tdm_error *err) {
-    return gpu_plan_supports(&device->target, graph, node, err);
+    gpu_target target;
+    vk_verdicts_target(device, &target);
+    return gpu_plan_supports(&target, graph, node, err);
 }
 
 static tdm_status device_graph_supports(tdm_device *device, const tdm_graph *graph,
                                         uint8_t *supported_out, tdm_error *err) {
+    gpu_target target;
     (void)err;
+    vk_verdicts_target(device, &target);
     for (int32_t i = 0; i < graph->n_node; i++)
-        supported_out[i] = gpu_plan_supports(&device->target, graph, i, NULL) == TDM_OK;
+        supported_out[i] = gpu_plan_supports(&target, graph, i, NULL) == TDM_OK;
     return TDM_OK;
 }
 

@@ -15,10 +15,11 @@ static const tdm_option_desc descs[] = {
      .default_value = "no",
      .kind = TDM_OPTION_BOOL},
     {.name = "test-limits",
-     .help =
-         "lower limits for tests: words such as shared=16384 group=128 subgroup=8 grid=64 "
-         "alloc=1048576 trips=9000 f16=no dot=no import=no map=no fuse=no lanes=no, with blanks "
-         "between them",
+     .help = "lower limits for tests: words such as shared=16384 group=128 subgroup=8 grid=64 "
+             "alloc=1048576 trips=9000 f16=no dot=no import=no map=no fuse=no lanes=no "
+             "wrong=KERNEL, with "
+             "blanks "
+             "between them",
      .value_name = "WORDS",
      .kind = TDM_OPTION_TEXT},
 };
@@ -30,6 +31,12 @@ const tdm_option_table vk_option_table = {
     .n_desc = sizeof descs / sizeof descs[0],
 };
 
+static bool is_kernel(const char *name) {
+    for (int32_t i = 0; i < GPU_KERNEL_COUNT_; i++)
+        if (strcmp(gpu_kernel_name(i), name) == 0) return true;
+    return false;
+}
+
 /* One word "key=value" of test-limits. */
 static tdm_status limit_parse(const char *word, size_t len, vk_options *o, tdm_error *err) {
     char text[64], *end;
@@ -39,6 +46,8 @@ static tdm_status limit_parse(const char *word, size_t len, vk_options *o, tdm_e
     char *value = strchr(text, '=');
     if (value != NULL) {
         *value++ = '\0';
+        if (strcmp(text, "wrong") == 0 && is_kernel(value))
+            return snprintf(o->wrong, sizeof o->wrong, "%s", value), TDM_OK;
         if (strcmp(value, "no") == 0) {
             bool *flag = strcmp(text, "f16") == 0      ? &o->has_f16
                          : strcmp(text, "dot") == 0    ? &o->has_dot8
@@ -66,7 +75,8 @@ static tdm_status limit_parse(const char *word, size_t len, vk_options *o, tdm_e
     }
     return tdm_fail(err, TDM_INVALID_ARGUMENT,
                     "test-limits: '%.*s' is not a limit; there are shared=N group=N subgroup=N "
-                    "grid=N alloc=N trips=N f16=no dot=no import=no map=no fuse=no lanes=no",
+                    "grid=N alloc=N trips=N f16=no dot=no import=no map=no fuse=no lanes=no "
+                    "wrong=KERNEL",
                     (int)len, word);
 }
 

@@ -9,7 +9,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "plugins/vulkan/cache_file.h"
 #include "plugins/vulkan/shaders.h"
 
 enum { N_BUCKET = 256, MAX_COMPILER = 16, CACHE_HEADER_SIZE = 32 /* of the driver's bytes */ };
@@ -42,20 +41,19 @@ struct vk_pipelines {
 
 /* ---- Between runs ---------------------------------------------------------------------------- */
 
-static vk_cache_key cache_key(const vk_device *device) {
-    const vk_facts *facts = device->facts;
-    vk_cache_key key = {.vendor_id = facts->properties.vendorID,
-                        .device_id = facts->properties.deviceID,
-                        .driver_version = facts->properties.driverVersion};
-    memcpy(key.driver_uuid, facts->driver_uuid, sizeof key.driver_uuid);
-    memcpy(key.cache_uuid, facts->properties.pipelineCacheUUID, sizeof key.cache_uuid);
-    return key;
+void vk_cache_key_get(const vk_facts *facts, vk_cache_key *key_out) {
+    *key_out = (vk_cache_key){.vendor_id = facts->properties.vendorID,
+                              .device_id = facts->properties.deviceID,
+                              .driver_version = facts->properties.driverVersion};
+    memcpy(key_out->driver_uuid, facts->driver_uuid, sizeof key_out->driver_uuid);
+    memcpy(key_out->cache_uuid, facts->properties.pipelineCacheUUID, sizeof key_out->cache_uuid);
 }
 
 static void cache_save(vk_device *device) {
     struct vk_pipelines *p = device->pipelines;
-    const vk_cache_key key = cache_key(device);
+    vk_cache_key key;
     size_t size = 0;
+    vk_cache_key_get(device->facts, &key);
     if (p->cache_path[0] == '\0' || atomic_load(&device->is_lost) ||
         device->fn.GetPipelineCacheData(device->device, p->cache, &size, NULL) != VK_SUCCESS ||
         size <= CACHE_HEADER_SIZE || size == p->cache_size)
@@ -68,13 +66,14 @@ static void cache_save(vk_device *device) {
 }
 
 tdm_status vk_pipelines_create(vk_device *device, tdm_error *err) {
-    const vk_cache_key key = cache_key(device);
+    vk_cache_key key;
     VkPipelineCacheCreateInfo info = {.sType = VK_STRUCTURE_TYPE_PIPELINE_CACHE_CREATE_INFO};
     struct vk_pipelines *p = calloc(1, sizeof *p);
     if (p == NULL) return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "%s: no memory", device->name);
     pthread_mutex_init(&p->mutex, NULL);
     pthread_cond_init(&p->changed, NULL);
     device->pipelines = p;
+    vk_cache_key_get(device->facts, &key);
     void *data = NULL;
     p->modules = calloc((size_t)vk_n_shader, sizeof *p->modules);
     if (p->modules == NULL)
@@ -129,6 +128,58 @@ static int32_t shader_find(const pipeline_key *key) {
             (vk_shaders[i].type == -1 || vk_shaders[i].type == key->spec[0]))
             return i;
     return -1;
+}
+
+/* FNV-1a, 64 bits. */
+static uint64_t hash_add(uint64_t hash, const void *data, size_t size) {
+    const uint8_t *bytes = data;
+    for (size_t i = 0; i < size; i++) hash = (hash ^ bytes[i]) * UINT64_C(0x100000001b3);
+    return hash;
+}
+
+static pthread_once_t code_once = PTHREAD_ONCE_INIT;
+static uint64_t code_hashes[GPU_KERNEL_COUNT_ * 64]; /* of vk_shaders */
+
+static void code_hashes_make(void) {
+    for (int32_t i = 0; i < vk_n_shader; i++) {
+        code_hashes[i] = UINT64_C(0xcbf29ce484222325);
+        for (size_t k = 0; k < vk_shaders[i].size / 4; k++)
+            code_hashes[i] = (code_hashes[i] ^ vk_shaders[i].code[k]) * UINT64_C(0x100000001b3);
+    }
+}
+
+static uint64_t code_hash(int32_t number) {
+    pthread_once(&code_once, code_hashes_make);
+    return code_hashes[number];
+}
+
+static pipeline_key key_of(const gpu_step *step) {
+    pipeline_key key = {.kernel = step->kernel, .group_size = step->group_size};
+    memcpy(key.spec, step->spec, sizeof key.spec);
+    return key;
+}
+
+uint64_t vk_shader_hash(const gpu_step *step) {
+    const pipeline_key key = key_of(step);
+    int32_t number = shader_find(&key);
+    return number < 0 ? 0 : code_hash(number);
+}
+
+bool vk_shader_hash_is_known(uint64_t hash) {
+    for (int32_t i = 0; i < vk_n_shader; i++)
+        if (code_hash(i) == hash) return true;
+    return false;
+}
+
+bool vk_kernel_is_spoilt(const vk_device *device, int32_t kernel) {
+    return strcmp(device->options.wrong, gpu_kernel_name(kernel)) == 0;
+}
+
+uint64_t vk_pipeline_hash(const vk_device *device, const gpu_step *step) {
+    const int32_t rest[] = {step->group_size, device->required_subgroup,
+                            device->target.subgroup_max, vk_kernel_is_spoilt(device, step->kernel)};
+    uint64_t hash = hash_add(vk_shader_hash(step), rest, sizeof rest);
+    return hash_add(hash, step->spec, sizeof step->spec);
 }
 
 /* With the mutex taken here. */
@@ -244,8 +295,7 @@ static void work_run(pipeline_work *work, int32_t n) {
 /* The entry of a step, with the mutex held. *is_new_out: this call compiles it. NULL without
  * memory. */
 static pipeline_entry *entry_get(struct vk_pipelines *p, const gpu_step *step, bool *is_new_out) {
-    pipeline_key key = {.kernel = step->kernel, .group_size = step->group_size};
-    memcpy(key.spec, step->spec, sizeof key.spec);
+    const pipeline_key key = key_of(step);
     pipeline_entry **bucket = &p->buckets[key_hash(&key)], *entry = *bucket;
     *is_new_out = false;
     while (entry != NULL && memcmp(&entry->key, &key, sizeof key) != 0) entry = entry->next;

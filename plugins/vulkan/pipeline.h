@@ -5,6 +5,7 @@
 #ifndef TANDEM_VULKAN_PIPELINE_H
 #define TANDEM_VULKAN_PIPELINE_H
 
+#include "plugins/vulkan/cache_file.h"
 #include "plugins/vulkan/vk.h"
 
 /* Reads what an earlier run has left on disk. */
@@ -17,5 +18,20 @@ void vk_pipelines_destroy(vk_device *device);
  * compiled by several threads; all are kept until the device is closed. [any-thread] */
 tdm_status vk_pipelines_get(vk_device *device, const gpu_step *steps, int32_t n_step,
                             VkPipeline *pipelines_out, tdm_error *err);
+
+/* What a file of compiled pipelines, or of verdicts on them, is for. [any-thread] */
+void vk_cache_key_get(const vk_facts *facts, vk_cache_key *key_out);
+
+/* Equal for steps that share a pipeline, different where kernel code, group size, specialisation or
+ * subgroup size differ. [any-thread] */
+uint64_t vk_pipeline_hash(const vk_device *device, const gpu_step *step);
+
+/* Hash of the SPIR-V of a step's kernel; whether a kernel of this build has that hash.
+ * [any-thread] */
+uint64_t vk_shader_hash(const gpu_step *step);
+bool vk_shader_hash_is_known(uint64_t hash);
+
+/* True for the kernel that the option test-limits makes wrong. [any-thread] */
+bool vk_kernel_is_spoilt(const vk_device *device, int32_t kernel);
 
 #endif

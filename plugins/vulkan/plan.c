@@ -10,6 +10,7 @@
 
 #include "plugins/gpu/plan/print.h"
 #include "plugins/vulkan/pipeline.h"
+#include "plugins/vulkan/verdict.h"
 
 /* ---- Scratch --------------------------------------------------------------------------------- */
 
@@ -85,6 +86,16 @@ static tdm_status constants_create(tdm_plan *plan, tdm_error *err) {
     return vk_upload(plan->device, &plan->constants, 0, plan->steps->constants, size, err);
 }
 
+/* Compiles all at the same time; those of trials are some of them. */
+static tdm_status pipelines_fetch(vk_device *device, const gpu_plan *steps, tdm_error *err) {
+    VkPipeline *pipelines = calloc((size_t)steps->n_step + 1, sizeof *pipelines);
+    if (pipelines == NULL)
+        return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "%s: no memory for a plan", device->name);
+    tdm_status status = vk_pipelines_get(device, steps->steps, steps->n_step, pipelines, err);
+    free(pipelines);
+    return status;
+}
+
 /* Says what a run of the plan costs, to those who run with --verbose. */
 static void cost_log(const vk_device *device, const gpu_plan *steps, const tdm_graph *graph) {
     const tdm_host *host = device->instance->host;
@@ -121,10 +132,28 @@ tdm_status vk_plan_of_steps(vk_device *device, vk_scratch_pool *pool, gpu_plan *
     return status;
 }
 
+/* The steps of a graph, all of pipelines that are right as far as they could be checked. */
+static tdm_status steps_make(vk_device *device, const tdm_graph *graph, gpu_plan **steps_out,
+                             tdm_error *err) {
+    for (;;) {
+        gpu_target target;
+        gpu_plan *steps = NULL;
+        vk_verdicts_target(device, &target);
+        tdm_status status = gpu_plan_create(&target, graph, &steps, err);
+        if (status == TDM_OK) status = pipelines_fetch(device, steps, err);
+        if (status == TDM_OK && !vk_verdicts_check(device, graph, steps)) {
+            *steps_out = steps;
+            return TDM_OK;
+        }
+        gpu_plan_destroy(steps);
+        if (status != TDM_OK) return status;
+    }
+}
+
 tdm_status vk_plan_create(vk_device *device, vk_scratch_pool *pool, const tdm_graph *graph,
                           tdm_plan **plan_out, tdm_error *err) {
     gpu_plan *steps = NULL;
-    tdm_status status = gpu_plan_create(&device->target, graph, &steps, err);
+    tdm_status status = steps_make(device, graph, &steps, err);
     if (status == TDM_OK) status = vk_plan_of_steps(device, pool, steps, plan_out, err);
     if (status == TDM_OK) cost_log(device, steps, graph);
     return status;
@@ -216,7 +245,8 @@ static void step_record(tdm_plan *plan, int32_t i) {
         fn->CmdBindPipeline(plan->commands, VK_PIPELINE_BIND_POINT_COMPUTE, plan->pipelines[i]);
     fn->CmdPushConstants(plan->commands, plan->device->layout, VK_SHADER_STAGE_COMPUTE_BIT, 0,
                          sizeof args, &args);
-    fn->CmdDispatch(plan->commands, step->grid[0], step->grid[1], step->grid[2]);
+    uint32_t n_left_out = vk_kernel_is_spoilt(plan->device, step->kernel) ? 1 : 0;
+    fn->CmdDispatch(plan->commands, step->grid[0] - n_left_out, step->grid[1], step->grid[2]);
 }
 
 /* A new command buffer takes the place of the old one. */

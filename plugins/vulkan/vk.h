@@ -19,6 +19,9 @@
  *   import.c     memory that the host allocated
  *   pipeline.c   pipelines, made when a plan first needs them
  *   cache_file.c compiled pipelines on disk
+ *   verdict.c    which pipelines are right
+ *   trial.c      how that is found
+ *   oracle.c     the CPU plugin, for trials
  *   queue.c      plans and their submission
  *   shaders/     the kernels
  */
@@ -61,6 +64,7 @@ typedef struct vk_options {
     uint32_t grid;        /* 0 = the device's */
     uint64_t allocation;  /* bytes of one allocation; 0 = the device's */
     int32_t trips;        /* loop iterations of an invocation; 0 = the device's */
+    char wrong[32];       /* kernel that leaves out its last workgroups, as a wrong one would */
 } vk_options;
 
 struct tdm_device {
@@ -79,6 +83,7 @@ struct tdm_device {
     struct vk_blocks *blocks;
     struct vk_transfer *transfer;
     struct vk_pipelines *pipelines;
+    struct vk_verdicts *verdicts;
     atomic_bool is_lost;
     pthread_mutex_t import_mutex;
     int32_t import_state; /* of import.c, under import_mutex */

@@ -96,7 +96,8 @@ static bool uses_lanes(const gpu_target *t) {
 }
 
 static bool uses_tiles(const gpu_target *t) {
-    return t->max_group_size >= TILE_THREADS && t->shared_size >= TILE_SHARED;
+    return t->max_group_size >= TILE_THREADS && t->shared_size >= TILE_SHARED &&
+           !t->product.has_no_tiles;
 }
 
 int32_t gpu_product_sorted_columns(const gpu_target *t) {

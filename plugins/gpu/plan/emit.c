@@ -107,6 +107,9 @@ tdm_status gpu_emit_step(gpu_emit *e, const gpu_step *step, tdm_error *err) {
                           "kernel %s: %lld loop iterations in an invocation; the device runs up to "
                           "%d",
                           gpu_kernel_name(step->kernel), (long long)step->trips, (int)t->max_trips);
+    if (t->is_wrong != NULL && t->is_wrong(t->is_wrong_context, step))
+        return gpu_refuse(e, err, "kernel %s gives wrong results with this driver",
+                          gpu_kernel_name(step->kernel));
     if (e->maker == NULL) return TDM_OK;
     if (!e->maker->is_out_of_memory) {
         tdm_status status = operands_check(e, step, err);

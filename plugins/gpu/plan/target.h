@@ -20,7 +20,10 @@ typedef struct gpu_product_tuning {
     int32_t row_rows;          /* its rows of a workgroup, a power of two. Default 4, or 2 from 5
                                   columns on */
     int32_t row_max_columns;   /* columns up to which it is used. Default 8 */
+    bool has_no_tiles;         /* PRODUCT_TILE is never used */
 } gpu_product_tuning;
+
+struct gpu_step; /* step.h */
 
 typedef struct gpu_target {
     char name[32];          /* of the device, for messages */
@@ -39,6 +42,9 @@ typedef struct gpu_target {
     bool has_dot8;          /* products of four signed bytes, added up, in hardware */
     bool has_matrix;        /* matrix hardware, f16 operands and f32 sums */
     gpu_product_tuning product;
+    /* Steps that the device computes wrongly, as a check has found; they are refused. NULL = none. */
+    bool (*is_wrong)(void *context, const struct gpu_step *step);
+    void *is_wrong_context;
 } gpu_target;
 
 #endif

@@ -1,0 +1,286 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * excerpt.c: see excerpt.h.
+ */
+#include "plugins/gpu/plan/excerpt.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "quant/convert.h"
+#include "tandem/step.h"
+
+enum {
+    SMALL = 256,     /* a multiple of every type's block length */
+    MAX_MEMBER = 32, /* nodes of an excerpt */
+    N_ROW_MADE =
+        13 /* different rows of a weight: a prime, so that rows next to each other differ */
+};
+
+/* ---- Choosing nodes -------------------------------------------------------------------------- */
+
+typedef struct member_list {
+    int32_t node[MAX_MEMBER];
+    int32_t n;
+} member_list;
+
+static int32_t writer_of(const tdm_graph *graph, int32_t value, int32_t before) {
+    for (int32_t i = before - 1; i >= 0; i--) {
+        const tdm_node *node = tdm_graph_node(graph, i);
+        for (int k = 0; k < node->n_dst; k++)
+            if (node->dst[k] == value) return i;
+    }
+    return -1;
+}
+
+/* Adds a node, in the order of the graph. False where it is one too many, or works on a STATE. */
+static bool member_add(const tdm_graph *graph, const uint8_t *has_step, int32_t index,
+                       member_list *list) {
+    const tdm_node *node = tdm_graph_node(graph, index);
+    for (int32_t i = 0; i < list->n; i++)
+        if (list->node[i] == index) return true;
+    if (list->n == MAX_MEMBER) return false;
+    int32_t at = list->n++;
+    for (; at > 0 && list->node[at - 1] > index; at--) list->node[at] = list->node[at - 1];
+    list->node[at] = index;
+    for (int k = 0; k < node->n_src; k++) {
+        int32_t value = node->src[k];
+        if (value < 0) continue;
+        const tdm_value *v = tdm_graph_value(graph, value);
+        if (v->kind == TDM_VALUE_STATE || value == graph->step) return false;
+        if (v->type == TDM_TYPE_I32) continue; /* views of the step block: inputs by themselves */
+        int32_t writer = writer_of(graph, value, index);
+        if (writer < 0) continue;
+        bool is_inner = tdm_op_is_view(tdm_graph_node(graph, writer)->op) || !has_step[writer];
+        if (is_inner && !member_add(graph, has_step, writer, list)) return false;
+    }
+    return true;
+}
+
+static bool is_member(const member_list *list, int32_t node) {
+    for (int32_t i = 0; i < list->n; i++)
+        if (list->node[i] == node) return true;
+    return false;
+}
+
+/* Whether a node outside of the excerpt, or the caller of the graph, reads the value. */
+static bool is_read_outside(const tdm_graph *graph, const member_list *list, int32_t value) {
+    if (tdm_graph_value(graph, value)->kind == TDM_VALUE_OUTPUT) return true;
+    for (int32_t i = 0; i < graph->n_node; i++) {
+        const tdm_node *node = tdm_graph_node(graph, i);
+        if (is_member(list, i)) continue;
+        for (int k = 0; k < node->n_src; k++)
+            if (node->src[k] == value) return true;
+    }
+    return false;
+}
+
+/* ---- Making ---------------------------------------------------------------------------------- */
+
+static int64_t smaller(int64_t n) {
+    return n > SMALL ? SMALL + n % SMALL : n;
+}
+
+/* Shapes on both sides of these follow from each other by more than equality. */
+static bool may_shrink(const tdm_graph *graph, const member_list *list) {
+    for (int32_t i = 0; i < list->n; i++) switch (tdm_graph_node(graph, list->node[i])->op) {
+        case TDM_OP_RESHAPE:
+        case TDM_OP_SLICE:
+        case TDM_OP_CONCAT:
+        case TDM_OP_REPEAT: return false;
+        default: break;
+        }
+    return true;
+}
+
+/* The excerpt's number of a value; the first use makes it. */
+static int32_t value_map(gpu_excerpt *x, const tdm_graph *graph, int32_t *map, int32_t value,
+                         int32_t kind, bool is_view, bool is_small) {
+    if (value < 0 || map[value] >= 0) return value < 0 ? -1 : map[value];
+    const tdm_value *theirs = tdm_graph_value(graph, value);
+    tdm_value *v = &x->values[x->graph.n_value];
+    *v = (tdm_value){.kind = kind,
+                     .type = theirs->type,
+                     .slot = is_view ? -1 : x->graph.n_slot,
+                     .usage = kind == TDM_VALUE_WEIGHT ? theirs->usage : 0};
+    for (int i = 0; i < TDM_MAX_DIMS; i++)
+        v->ne[i] = is_small ? smaller(theirs->ne[i]) : theirs->ne[i];
+    if (!is_view) x->graph.n_slot++;
+    return map[value] = x->graph.n_value++;
+}
+
+static void nodes_copy(gpu_excerpt *x, const tdm_graph *graph, const member_list *list,
+                       int32_t *map, bool is_small) {
+    for (int32_t i = 0; i < list->n; i++) {
+        const tdm_node *theirs = tdm_graph_node(graph, list->node[i]);
+        bool is_view = tdm_op_is_view(theirs->op);
+        tdm_node *node = &x->nodes[x->graph.n_node++];
+        *node = *theirs;
+        for (int k = 0; k < theirs->n_src; k++) {
+            int32_t value = theirs->src[k];
+            bool is_weight = value >= 0 && tdm_graph_value(graph, value)->kind == TDM_VALUE_WEIGHT;
+            node->src[k] =
+                value_map(x, graph, map, value, is_weight ? TDM_VALUE_WEIGHT : TDM_VALUE_INPUT,
+                          false, is_small);
+        }
+        for (int k = 0; k < theirs->n_dst; k++) {
+            bool is_out = !is_view && theirs->dst[k] >= 0 &&
+                          (i == list->n - 1 || is_read_outside(graph, list, theirs->dst[k]));
+            node->dst[k] = value_map(x, graph, map, theirs->dst[k],
+                                     is_out ? TDM_VALUE_OUTPUT : TDM_VALUE_TEMP, is_view, is_small);
+        }
+    }
+}
+
+gpu_excerpt *gpu_excerpt_make(const tdm_graph *graph, const uint8_t *has_step, int32_t last,
+                              bool is_small) {
+    static const tdm_partition none;
+    member_list list = {.n = 0};
+    if (!member_add(graph, has_step, last, &list) || (is_small && !may_shrink(graph, &list)))
+        return NULL;
+    size_t n_value = (size_t)list.n * (TDM_MAX_SRC + TDM_MAX_DST);
+    int32_t *map = malloc(((size_t)graph->n_value + 1) * sizeof *map);
+    gpu_excerpt *x = calloc(1, sizeof *x);
+    if (x != NULL) {
+        x->values = calloc(n_value, sizeof *x->values);
+        x->nodes = calloc((size_t)list.n, sizeof *x->nodes);
+    }
+    if (map == NULL || x == NULL || x->values == NULL || x->nodes == NULL) {
+        free(map);
+        gpu_excerpt_free(x);
+        return NULL;
+    }
+    for (int32_t i = 0; i < graph->n_value; i++) map[i] = -1;
+    x->graph = (tdm_graph){.struct_size = sizeof(tdm_graph),
+                           .value_size = sizeof(tdm_value),
+                           .node_size = sizeof(tdm_node),
+                           .partition_size = sizeof(tdm_partition),
+                           .kv_size = sizeof(tdm_kv_desc),
+                           .values = x->values,
+                           .nodes = x->nodes,
+                           .partitions = &none,
+                           .names = "",
+                           .n_partition = 1,
+                           .names_size = 1,
+                           .step = -1};
+    nodes_copy(x, graph, &list, map, is_small);
+    free(map);
+    return x;
+}
+
+void gpu_excerpt_free(gpu_excerpt *excerpt) {
+    if (excerpt == NULL) return;
+    free(excerpt->values);
+    free(excerpt->nodes);
+    free(excerpt);
+}
+
+/* ---- Cost ------------------------------------------------------------------------------------ */
+
+int64_t gpu_excerpt_count(const gpu_excerpt *excerpt) {
+    int64_t n = 0;
+    for (int32_t i = 0; i < excerpt->graph.n_value; i++)
+        n += tdm_shape_count(excerpt->values[i].ne);
+    return n;
+}
+
+int64_t gpu_excerpt_work(const gpu_excerpt *excerpt) {
+    int64_t most = 0;
+    for (int32_t i = 0; i < excerpt->graph.n_node; i++) {
+        const tdm_node *node = &excerpt->nodes[i];
+        const tdm_value *first = node->src[0] >= 0 ? &excerpt->values[node->src[0]] : NULL;
+        int64_t n = 0;
+        if (node->op == TDM_OP_MATMUL)
+            n = first->ne[0] * tdm_shape_count(excerpt->values[node->dst[0]].ne);
+        if (node->op == TDM_OP_MOE_FFN)
+            n = 3 * tdm_shape_count(excerpt->values[node->src[1]].ne) *
+                excerpt->values[node->src[3]].ne[0] * excerpt->values[node->src[3]].ne[1];
+        if (n > most) most = n;
+    }
+    return most;
+}
+
+/* ---- Filling --------------------------------------------------------------------------------- */
+
+static uint32_t random_next(uint64_t *seed) {
+    *seed = *seed * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+    return (uint32_t)(*seed >> 33);
+}
+
+/* What the nodes that read a value ask of its numbers. */
+typedef struct fill_rule {
+    bool is_positive;
+    int64_t first, count; /* of integers */
+} fill_rule;
+
+static void rule_add(const gpu_excerpt *x, const tdm_node *node, int src, fill_rule *rule) {
+    const tdm_value *table = node->src[0] >= 0 ? &x->values[node->src[0]] : NULL;
+    switch (node->op) {
+    case TDM_OP_DIV:
+    case TDM_OP_RMS_APPLY: rule->is_positive = rule->is_positive || src == 1; break;
+    case TDM_OP_SQRT: rule->is_positive = true; break;
+    case TDM_OP_ROPE:
+        rule->is_positive = rule->is_positive || src == 2;
+        rule->count = 4096;
+        break;
+    case TDM_OP_GET_ROWS:
+        rule->first = node->params.rows.first_row;
+        rule->count = table->ne[1];
+        break;
+    case TDM_OP_MOE_FFN:
+        rule->first = src == 1 ? node->params.moe.first_expert : TDM_ROLE_GENERATED;
+        rule->count = src == 1 ? x->values[node->src[3]].ne[2] : 1;
+        break;
+    case TDM_OP_MATMUL:
+        rule->first = TDM_ROLE_GENERATED;
+        rule->count = 1;
+        break;
+    default: break;
+    }
+}
+
+/* The rule of a value, and of the views of it. */
+static void rule_find(const gpu_excerpt *x, int32_t value, fill_rule *rule) {
+    for (int32_t i = 0; i < x->graph.n_node; i++)
+        for (int k = 0; k < x->nodes[i].n_src; k++) {
+            if (x->nodes[i].src[k] != value) continue;
+            if (tdm_op_is_view(x->nodes[i].op))
+                rule_find(x, x->nodes[i].dst[0], rule);
+            else
+                rule_add(x, &x->nodes[i], k, rule);
+        }
+}
+
+static bool rows_fill(const tdm_value *v, const fill_rule *rule, uint64_t *seed, uint8_t *bytes) {
+    size_t row_size = tdm_type_row_size((tdm_type)v->type, v->ne[0]);
+    int64_t n_row = tdm_shape_rows(v->ne), n_made = n_row < N_ROW_MADE ? n_row : N_ROW_MADE;
+    /* Quantising some types takes long: their rows repeat. */
+    if (!tdm_type_get_info((tdm_type)v->type).is_quantized) n_made = n_row;
+    float *row = malloc(((size_t)v->ne[0] + 1) * sizeof *row);
+    tdm_status status = row != NULL ? TDM_OK : TDM_RESOURCE_EXHAUSTED;
+    for (int64_t r = 0; r < n_made && status == TDM_OK; r++) {
+        for (int64_t i = 0; i < v->ne[0]; i++) {
+            float unit = (float)(random_next(seed) & 0xffff) * (1.0f / 65536);
+            row[i] = rule->is_positive ? unit + 0.5f : unit * 2 - 1;
+        }
+        status =
+            tdm_row_quantize((tdm_type)v->type, row, bytes + (size_t)r * row_size, v->ne[0], NULL);
+    }
+    for (int64_t r = n_made; r < n_row && status == TDM_OK; r++)
+        memcpy(bytes + (size_t)r * row_size, bytes + (size_t)(r % n_made) * row_size, row_size);
+    free(row);
+    return status == TDM_OK;
+}
+
+bool gpu_excerpt_fill(const gpu_excerpt *excerpt, int32_t value, void *bytes) {
+    const tdm_value *v = &excerpt->values[value];
+    fill_rule rule = {.is_positive = false, .first = 0, .count = 1000};
+    uint64_t seed = 88172645463325252u + (uint64_t)value;
+    rule_find(excerpt, value, &rule);
+    if (rule.count < 1) rule.count = 1;
+    if (v->type != TDM_TYPE_I32) return rows_fill(v, &rule, &seed, bytes);
+    for (int64_t i = 0, n = tdm_shape_count(v->ne); i < n; i++)
+        ((int32_t *)bytes)[i] =
+            (int32_t)(rule.first + (int64_t)(random_next(&seed) % (uint64_t)rule.count));
+    return true;
+}

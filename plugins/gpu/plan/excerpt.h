@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * excerpt.h: a few nodes of a graph as a small graph of their own, with made-up inputs, so that a
+ * plugin can run the same kernels on little data and compare the result with another device's. Owns
+ * the small graph; what runs it, and what counts as equal, is the plugin's.
+ */
+#ifndef TANDEM_GPU_EXCERPT_H
+#define TANDEM_GPU_EXCERPT_H
+
+#include "tandem/graph.h"
+
+typedef struct gpu_excerpt {
+    tdm_graph graph; /* its arrays belong to the excerpt */
+    tdm_value *values;
+    tdm_node *nodes;
+} gpu_excerpt;
+
+/* The node `last` of a verified graph, the nodes that were fused into it and the views that it reads.
+ * has_step[n_node]: nodes with a kernel of their own; their results are inputs of the excerpt.
+ * is_small: dimensions above 256 become smaller ones with the same remainder by 256, equal ones
+ * alike. The result must be verified before use, since a smaller shape may break a rule of its op.
+ * NULL where there is no memory, or where a node works on a cache or an arena, which an excerpt does
+ * not have. Released with gpu_excerpt_free. [any-thread] */
+gpu_excerpt *gpu_excerpt_make(const tdm_graph *graph, const uint8_t *has_step, int32_t last,
+                              bool is_small);
+
+/* NULL is a no-op. [any-thread] */
+void gpu_excerpt_free(gpu_excerpt *excerpt);
+
+/* Elements of all its values, and the most multiply-adds of a node: what running it costs. */
+int64_t gpu_excerpt_count(const gpu_excerpt *excerpt);
+int64_t gpu_excerpt_work(const gpu_excerpt *excerpt);
+
+/* Fills the canonical bytes of a WEIGHT or INPUT with numbers that its op takes: floats around 0,
+ * positive ones where a root or a quotient is taken of them, ids and positions in range. Equal calls
+ * give equal bytes. False where there is no memory or the type is not converted. [any-thread] */
+bool gpu_excerpt_fill(const gpu_excerpt *excerpt, int32_t value, void *bytes);
+
+#endif

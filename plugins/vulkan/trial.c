@@ -1,0 +1,249 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * trial.c: runs a small graph on the device and on the CPU's reference path, and compares.
+ */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "plugins/vulkan/oracle.h"
+#include "plugins/vulkan/pipeline.h"
+#include "plugins/vulkan/plan.h"
+#include "plugins/vulkan/verdict.h"
+#include "quant/convert.h"
+
+enum { MAX_COUNT = 1 << 25 /* elements of a trial */, MAX_WORK = 1 << 27 /* multiply-adds */ };
+
+/* Far above what rounding makes of any type, quantised activations included (1e-4), and below what
+ * one wrong row among some hundreds gives. */
+static const double max_nmse = 1e-3;
+/* Of ids: where two scores nearly tie, the two may choose differently. */
+static const double max_other_ids = 0.02;
+
+static const tdm_plugin our_tables = {
+    .struct_size = sizeof(tdm_plugin), .name = "vulkan", .buffer = &vk_buffer_ops};
+
+struct vk_trial {
+    vk_device *device;
+    vk_oracle oracle;
+    bool has_no_oracle;
+};
+
+vk_trial *vk_trial_create(vk_device *device) {
+    vk_trial *trial = calloc(1, sizeof *trial);
+    if (trial != NULL) trial->device = device;
+    return trial;
+}
+
+void vk_trial_destroy(vk_trial *trial) {
+    if (trial == NULL) return;
+    vk_oracle_close(&trial->oracle);
+    free(trial);
+}
+
+/* ---- Bytes of values ------------------------------------------------------------------------- */
+
+static void bytes_free(void **bytes, int32_t n) {
+    for (int32_t i = 0; bytes != NULL && i < n; i++) free(bytes[i]);
+    free(bytes);
+}
+
+/* Of the values of two kinds; filled where they are read. NULL without memory. */
+static void **bytes_make(const gpu_excerpt *x, bool is_output) {
+    int32_t n = x->graph.n_value;
+    void **bytes = calloc((size_t)n + 1, sizeof *bytes);
+    for (int32_t i = 0; bytes != NULL && i < n; i++) {
+        const tdm_value *v = &x->values[i];
+        bool is_read = v->kind == TDM_VALUE_INPUT || v->kind == TDM_VALUE_WEIGHT;
+        bool is_wanted = is_output ? v->kind == TDM_VALUE_OUTPUT : is_read;
+        if (v->slot < 0 || !is_wanted) continue;
+        bytes[i] = calloc(1, tdm_tensor_canonical_size((tdm_type)v->type, v->ne) + 1);
+        if (bytes[i] != NULL && (is_output || gpu_excerpt_fill(x, i, bytes[i]))) continue;
+        bytes_free(bytes, n);
+        return NULL;
+    }
+    return bytes;
+}
+
+static tdm_status outputs_read(const vk_slots *slots, const gpu_excerpt *x, void **out,
+                               tdm_error *err) {
+    tdm_status status = TDM_OK;
+    for (int32_t i = 0; i < x->graph.n_value && status == TDM_OK; i++)
+        if (out[i] != NULL) status = vk_slots_read(slots, x, i, out[i], err);
+    return status;
+}
+
+/* ---- Running --------------------------------------------------------------------------------- */
+
+static tdm_status oracle_run(vk_trial *trial, const gpu_excerpt *x, void *const *in, void **out,
+                             tdm_error *err) {
+    const vk_oracle *oracle = &trial->oracle;
+    vk_slots slots;
+    tdm_status status = vk_slots_make(oracle->plugin, oracle->device, x, in, &slots, err);
+    if (status == TDM_OK)
+        status = oracle->plugin->device->graph_compute_sync(oracle->device, &x->graph,
+                                                            slots.bindings, slots.n_slot, err);
+    if (status == TDM_OK) status = outputs_read(&slots, x, out, err);
+    vk_slots_free(&slots);
+    return status;
+}
+
+static tdm_status queue_run(vk_device *device, tdm_queue *queue, tdm_plan *plan,
+                            const vk_slots *slots, tdm_error *err) {
+    const tdm_host_semaphore_ops *ops = device->instance->host->semaphore;
+    tdm_point done = {NULL, 1};
+    tdm_status status = vk_plan_bind(plan, slots->bindings, slots->n_slot, err);
+    if (status == TDM_OK) status = ops->create(0, &done.semaphore, err);
+    if (status != TDM_OK) return status;
+    status = vk_queue_ops.graph_compute(queue, plan, NULL, 0, &done, 1, err);
+    if (status == TDM_OK) status = ops->wait(done.semaphore, 1, TDM_WAIT_FOREVER, err);
+    ops->destroy(done.semaphore);
+    return status;
+}
+
+/* Takes the steps. */
+static tdm_status device_run(vk_device *device, const gpu_excerpt *x, gpu_plan *steps,
+                             void *const *in, void **out, tdm_error *err) {
+    vk_slots slots;
+    tdm_queue *queue = NULL;
+    tdm_plan *plan = NULL;
+    tdm_status status = vk_slots_make(&our_tables, device, x, in, &slots, err);
+    if (status == TDM_OK) status = vk_queue_ops.create(device, &queue, err);
+    if (status == TDM_OK)
+        status = vk_queue_plan(queue, steps, &plan, err);
+    else
+        gpu_plan_destroy(steps);
+    if (status == TDM_OK) status = queue_run(device, queue, plan, &slots, err);
+    if (status == TDM_OK) status = outputs_read(&slots, x, out, err);
+    vk_plan_destroy(plan);
+    vk_queue_ops.destroy(queue);
+    vk_slots_free(&slots);
+    return status;
+}
+
+/* ---- Comparing ------------------------------------------------------------------------------- */
+
+/* NaN agrees with NaN, and an infinity with the same one; else the difference counts. */
+static bool floats_agree(tdm_type type, const uint8_t *got, const uint8_t *want, int64_t n) {
+    float a[256], b[256];
+    size_t size = tdm_type_row_size(type, 256);
+    double error = 0, sum = 0;
+    for (int64_t i = 0; i < n; i += 256, got += size, want += size) {
+        int64_t count = n - i < 256 ? n - i : 256;
+        if (tdm_row_dequantize(type, got, a, count) != TDM_OK ||
+            tdm_row_dequantize(type, want, b, count) != TDM_OK)
+            return true;
+        for (int64_t k = 0; k < count; k++) {
+            if (isnan(b[k]) && isnan(a[k])) continue;
+            if (isnan(a[k]) || isnan(b[k])) return false;
+            if (isinf(a[k]) || isinf(b[k])) {
+                if (a[k] != b[k]) return false;
+                continue;
+            }
+            error += ((double)a[k] - b[k]) * ((double)a[k] - b[k]);
+            sum += (double)b[k] * b[k];
+        }
+    }
+    return error <= max_nmse * sum || error < 1e-20;
+}
+
+static bool ids_agree(const int32_t *got, const int32_t *want, int64_t n) {
+    int64_t n_other = 0;
+    for (int64_t i = 0; i < n; i++) n_other += got[i] != want[i];
+    return (double)n_other <= max_other_ids * (double)n;
+}
+
+static bool outputs_agree(const gpu_excerpt *x, void *const *got, void *const *want) {
+    for (int32_t i = 0; i < x->graph.n_value; i++) {
+        const tdm_value *v = &x->values[i];
+        int64_t n = tdm_shape_count(v->ne);
+        if (got[i] == NULL || tdm_type_get_info((tdm_type)v->type).is_quantized) continue;
+        if (v->type == TDM_TYPE_I32 ? !ids_agree(got[i], want[i], n)
+                                    : !floats_agree((tdm_type)v->type, got[i], want[i], n))
+            return false;
+    }
+    return true;
+}
+
+/* ---- A trial --------------------------------------------------------------------------------- */
+
+/* Takes the steps. */
+static vk_verdict excerpt_try(vk_trial *trial, const gpu_excerpt *x, gpu_plan *steps) {
+    int32_t n = x->graph.n_value;
+    void **in = bytes_make(x, false), **got = bytes_make(x, true), **want = bytes_make(x, true);
+    vk_verdict verdict = VK_VERDICT_NONE;
+    tdm_error err = {0};
+    tdm_status status = TDM_RESOURCE_EXHAUSTED;
+    if (in != NULL && got != NULL && want != NULL) status = oracle_run(trial, x, in, want, &err);
+    if (status == TDM_OK)
+        status = device_run(trial->device, x, steps, in, got, &err);
+    else
+        gpu_plan_destroy(steps);
+    if (status == TDM_OK)
+        verdict = outputs_agree(x, got, want) ? VK_VERDICT_RIGHT : VK_VERDICT_WRONG;
+    bytes_free(in, n);
+    bytes_free(got, n);
+    bytes_free(want, n);
+    return verdict;
+}
+
+static bool has_pipeline(const vk_device *device, const gpu_plan *steps, const gpu_step *step) {
+    uint64_t hash = vk_pipeline_hash(device, step);
+    for (int32_t i = 0; i < steps->n_step; i++)
+        if (vk_pipeline_hash(device, &steps->steps[i]) == hash) return true;
+    return false;
+}
+
+/* The steps of an excerpt that uses the pipeline and costs little; NULL where it does not. */
+static gpu_plan *excerpt_plan(vk_trial *trial, const gpu_excerpt *x, const gpu_step *step) {
+    vk_device *device = trial->device;
+    const tdm_host_graph_ops *graph_ops = device->instance->host->graph;
+    gpu_target target;
+    gpu_plan *steps = NULL;
+    if (gpu_excerpt_count(x) > MAX_COUNT || gpu_excerpt_work(x) > MAX_WORK ||
+        graph_ops->verify(&x->graph, NULL) != TDM_OK)
+        return NULL;
+    vk_verdicts_target(device, &target);
+    if (gpu_plan_create(&target, &x->graph, &steps, NULL) != TDM_OK) return NULL;
+    if (has_pipeline(device, steps, step)) return steps;
+    gpu_plan_destroy(steps);
+    return NULL;
+}
+
+/* A list with the same steps, for the caller of a trial. */
+static gpu_plan *steps_copy(const gpu_plan *steps) {
+    gpu_plan *copy = calloc(1, sizeof *copy);
+    if (copy == NULL) return NULL;
+    copy->steps = malloc(((size_t)steps->n_step + 1) * sizeof *copy->steps);
+    if (copy->steps != NULL) {
+        memcpy(copy->steps, steps->steps, (size_t)steps->n_step * sizeof *copy->steps);
+        copy->n_step = steps->n_step;
+    }
+    return copy;
+}
+
+static bool has_oracle(vk_trial *trial) {
+    const tdm_host *host = trial->device->instance->host;
+    if (!TDM_HAS(host, graph)) return false;
+    if (trial->oracle.library == NULL && !trial->has_no_oracle)
+        trial->has_no_oracle = vk_oracle_open(host, &trial->oracle, NULL) != TDM_OK;
+    return !trial->has_no_oracle;
+}
+
+vk_verdict vk_trial_run(vk_trial *trial, const tdm_graph *graph, const uint8_t *has_step,
+                        const gpu_step *step, gpu_plan **steps_out) {
+    *steps_out = NULL;
+    if (!has_oracle(trial)) return VK_VERDICT_NONE;
+    for (int small = 1; small >= 0; small--) {
+        gpu_excerpt *x = gpu_excerpt_make(graph, has_step, step->node, small);
+        gpu_plan *steps = x != NULL ? excerpt_plan(trial, x, step) : NULL;
+        if (steps != NULL) {
+            *steps_out = steps_copy(steps);
+            vk_verdict verdict = excerpt_try(trial, x, steps);
+            gpu_excerpt_free(x);
+            return verdict;
+        }
+        gpu_excerpt_free(x);
+    }
+    return VK_VERDICT_UNTRIED;
+}

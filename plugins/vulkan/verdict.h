@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * verdict.h: which pipelines compute what the CPU computes. Each is tried once when a driver is first
+ * met: its nodes run on little data on the device and on the CPU's reference path. What was found is
+ * kept beside the pipeline cache, for this driver and this kernel's code, so that a known driver is
+ * not checked again. A wrong pipeline is replaced by a plainer one where the planner has one; else
+ * its op is refused.
+ */
+#ifndef TANDEM_VULKAN_VERDICT_H
+#define TANDEM_VULKAN_VERDICT_H
+
+#include "plugins/vulkan/vk.h"
+
+/* Reads what earlier runs have found. Released with vk_verdicts_destroy. */
+tdm_status vk_verdicts_create(vk_device *device, tdm_error *err);
+void vk_verdicts_destroy(vk_device *device);
+
+/* The device's target without what was found wrong. [any-thread] */
+void vk_verdicts_target(vk_device *device, gpu_target *target_out);
+
+/* Tries the pipelines of a plan that have not been tried. Returns true where one of them is newly
+ * found wrong: the plan is then to be made again. A failure to try is no failure of the plan: the
+ * pipeline counts as not checked. [any-thread] */
+bool vk_verdicts_check(vk_device *device, const tdm_graph *graph, const gpu_plan *steps);
+
+/* How many pipelines earlier runs have found wrong with the driver of a physical device; the names of
+ * their kernels, with commas, into text. `spoilt` is the kernel of test-limits wrong=, or empty.
+ * [any-thread] */
+int32_t vk_verdicts_wrong(const vk_facts *facts, const char *spoilt, char *text, size_t size);
+
+/* ---- trial.c ---- */
+
+typedef enum vk_verdict {
+    VK_VERDICT_NONE = 0,  /* could not be tried now */
+    VK_VERDICT_RIGHT = 1, /* the results agree */
+    VK_VERDICT_WRONG = 2,
+    VK_VERDICT_UNTRIED = 3 /* there is no small graph that has it: works on a cache or an arena, or
+                              its shape is its own */
+} vk_verdict;
+
+typedef struct vk_trial vk_trial;
+
+/* The means of trials on a device; the first one opens the CPU plugin. */
+vk_trial *vk_trial_create(vk_device *device);
+void vk_trial_destroy(vk_trial *trial);
+
+/* Runs a small graph made around node `node` that uses the pipeline of `step`, on both. The steps of
+ * the small graph go to *steps_out, to be freed with gpu_plan_destroy; NULL where it was not run. */
+vk_verdict vk_trial_run(vk_trial *trial, const tdm_graph *graph, const uint8_t *has_step,
+                        const gpu_step *step, gpu_plan **steps_out);
+
+#endif

@@ -1,0 +1,55 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT
+#
+# test_verdicts.sh: pipelines are checked against the CPU when a driver is first met, and never again.
+# A kernel that leaves out its last workgroups (test-limits wrong=KERNEL) is found: a plainer one takes
+# its place, or its op is refused by name and runs on the CPU from the next start on.
+#   test_verdicts.sh TANDEM MODEL.gguf
+set -u
+tandem=$1 model=$2
+. "$(dirname "$0")/../tally.sh"
+. "$(dirname "$0")/driver.sh"
+driver_need
+XDG_CACHE_HOME=$work/cache
+export XDG_CACHE_HOME
+config plain
+config lanes 'test-limits = wrong=product_lane'
+config rows 'test-limits = wrong=row'
+
+# text NAME DEVICE OUT: greedy text; messages in $work/err.
+text() {
+    "$tandem" run --config "$work/$1.ini" --device "$2" -m "$model" -p "Once upon a time" -n 16 --temp 0 \
+        --verbose >"$work/$3" 2>"$work/err"
+}
+says() { # WHAT PATTERN
+    grep -q "$2" "$work/err" && ok || fail "$1: no '$2' in: $(grep -v 'plan of' "$work/err")"
+}
+silent() { # WHAT PATTERN
+    ! grep -q "$2" "$work/err" && ok || fail "$1: $(grep "$2" "$work/err")"
+}
+
+text plain cpu text.cpu || fail "cpu: $(cat "$work/err")"
+text plain v text.first || fail "first start: $(cat "$work/err")"
+says "first start" 'pipelines checked against the CPU in .*: [1-9][0-9]* right, 0 wrong'
+same "$work/text.cpu" "$work/text.first" "text of the first start"
+text plain v text.second || fail "second start: $(cat "$work/err")"
+silent "second start" 'pipelines checked'
+
+# A damaged file counts for nothing.
+for file in "$work"/cache/tandem/*.checked; do printf x >>"$file"; done
+text plain v text.second || fail "damaged file: $(cat "$work/err")"
+says "damaged file" 'pipelines checked against the CPU'
+
+# A wrong product, where the device uses it, is done by another kernel.
+text lanes v text.lanes || fail "a wrong product: $(cat "$work/err")"
+same "$work/text.cpu" "$work/text.lanes" "text with plainer products"
+
+# An op that has no other kernel.
+text rows v text.rows && fail "a wrong norm was used: $(cat "$work/text.rows")"
+says "a wrong norm" 'kernel row gives wrong results with this driver'
+says "a wrong norm" 'error: vulkan0: RMS_NORM (node [0-9]*): kernel row gives wrong results'
+text rows v text.rows || fail "a refused norm: $(cat "$work/err")"
+says "a refused norm" 'v does not run rms_norm .* it runs on cpu'
+says "a refused norm, in the device's description" '^model .*, wrong: row,'
+same "$work/text.cpu" "$work/text.rows" "text with a refused norm"
+tally_end
