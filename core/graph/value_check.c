@@ -5,6 +5,8 @@
  */
 #include "core/graph/op_rules.h"
 
+#include "core/base/kv_check.h"
+
 const char *tdm_shape_text(const int64_t ne[TDM_MAX_DIMS], char text[TDM_SHAPE_TEXT_SIZE]) {
     int n = TDM_MAX_DIMS, i, at = 0;
     while (n > 1 && ne[n - 1] == 1) n--;
@@ -124,14 +126,12 @@ tdm_status tdm_kv_desc_check(const tdm_kv_desc *desc, int32_t index, tdm_error *
         return tdm_fail(err, TDM_INVALID_ARGUMENT,
                         "cache description %d: struct_size %zu is less than %zu", (int)index,
                         desc->struct_size, sizeof *desc);
-    if (!tdm_kv_type_is_storable(desc->type_k) || !tdm_kv_type_is_storable(desc->type_v))
-        return tdm_fail(
-            err, TDM_INVALID_ARGUMENT,
-            "cache description %d: type_%s is %s (%d); a cache holds f32 f16 bf16 q8_0 "
-            "q5_1 q5_0 q4_1 q4_0 iq4_nl",
-            (int)index, tdm_kv_type_is_storable(desc->type_k) ? "v" : "k",
-            tdm_type_name(tdm_kv_type_is_storable(desc->type_k) ? desc->type_v : desc->type_k),
-            (int)(tdm_kv_type_is_storable(desc->type_k) ? desc->type_v : desc->type_k));
+    bool is_k = !tdm_kv_type_is_storable(desc->type_k);
+    tdm_type type = is_k ? desc->type_k : desc->type_v;
+    if (!tdm_kv_type_is_storable(type))
+        return tdm_fail(err, TDM_INVALID_ARGUMENT,
+                        "cache description %d: type_%s is %s (%d), not one of %s", (int)index,
+                        is_k ? "k" : "v", tdm_type_name(type), (int)type, tdm_kv_type_names());
     for (i = 0; i < sizeof ranges / sizeof ranges[0]; i++)
         if (ranges[i].value < ranges[i].lo || ranges[i].value > ranges[i].hi)
             return tdm_fail(err, TDM_INVALID_ARGUMENT,

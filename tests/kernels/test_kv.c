@@ -557,7 +557,7 @@ static void test_refusals(void **state) {
     (void)state;
     assert_true(op_rig_page_size(rigs[0], &good) > 0);
     desc = good, desc.type_k = TDM_TYPE_Q4_K;
-    expect_refusal(desc, "q4_K");
+    expect_refusal(desc, "q4_K and q4_0: each must be one of f32, f16, bf16, q8_0, ");
     desc = good, desc.type_v = (tdm_type)63;
     expect_refusal(desc, "?");
     desc = good, desc.page_len = 48;

@@ -7,10 +7,11 @@
 
 #include <string.h>
 
+#include "core/base/kv_check.h"
 #include "tandem/block.h"
 
-/* Far above any model; keeps all size arithmetic inside 64 bits. */
-enum { MAX_HEAD_DIM = 1 << 16, MAX_HEADS = 1 << 16, MAX_PAGE_LEN = 1024 };
+/* Far above any model. All sizes fit in 64 bits. */
+enum { MAX_HEAD_DIM = 1 << 16 };
 
 static void side_init(cpu_kv_side *side, tdm_type type, int32_t head_dim, bool is_value) {
     tdm_type_info info = tdm_type_get_info(type);
@@ -55,32 +56,8 @@ tdm_status cpu_kv_layout_get(const tdm_kv_desc *desc, cpu_kv_layout *layout_out,
     bool v_from_k = (desc->flags & TDM_KV_V_FROM_K) != 0;
     bool rotate_k = (desc->flags & TDM_KV_ROTATE_K) != 0;
     bool rotate_v = (desc->flags & TDM_KV_ROTATE_V) != 0;
-    if (!tdm_kv_type_is_storable(desc->type_k) || !tdm_kv_type_is_storable(desc->type_v))
-        return tdm_fail(err, TDM_UNSUPPORTED,
-                        "cache types %s and %s: use f32, f16, bf16, q8_0, q5_1, q5_0, q4_1, q4_0 "
-                        "or iq4_nl",
-                        tdm_type_name(desc->type_k), tdm_type_name(desc->type_v));
-    if (desc->head_dim_k < 1 || desc->head_dim_k > MAX_HEAD_DIM || desc->head_dim_v < 1 ||
-        desc->head_dim_v > MAX_HEAD_DIM || desc->n_head_kv < 1 || desc->n_head_kv > MAX_HEADS)
-        return tdm_fail(err, TDM_UNSUPPORTED,
-                        "cache of %d heads of %d and %d elements: each must lie in 1 .. %d",
-                        desc->n_head_kv, desc->head_dim_k, desc->head_dim_v, MAX_HEAD_DIM);
-    if (page_len < 1 || page_len > MAX_PAGE_LEN || (page_len & (page_len - 1)) != 0)
-        return tdm_fail(err, TDM_UNSUPPORTED,
-                        "cache pages of %d tokens: use a power of two from 1 to %d", page_len,
-                        MAX_PAGE_LEN);
-    if (desc->n_rot < 0 || desc->rope_offset < 0 || desc->n_rot % 2 != 0 ||
-        (int64_t)desc->rope_offset + desc->n_rot > desc->head_dim_k)
-        return tdm_fail(err, TDM_UNSUPPORTED,
-                        "cache whose K turns elements %d .. +%d of %d: they must lie in the head",
-                        desc->rope_offset, desc->n_rot, desc->head_dim_k);
-    if (v_from_k && (desc->type_v != desc->type_k || rotate_v != rotate_k ||
-                     desc->head_dim_v > desc->head_dim_k))
-        return tdm_fail(err, TDM_UNSUPPORTED,
-                        "latent cache: V is part of K, so it needs K's type (%s, not %s), K's "
-                        "rotation and at most K's head size",
-                        tdm_type_name(desc->type_k), tdm_type_name(desc->type_v));
-
+    tdm_status status = tdm_kv_page_check(desc, MAX_HEAD_DIM, err);
+    if (status != TDM_OK) return status;
     memset(&layout, 0, sizeof layout);
     layout.v_from_k = v_from_k;
     layout.n_head_kv = desc->n_head_kv;

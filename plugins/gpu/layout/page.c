@@ -4,11 +4,11 @@
  */
 #include "plugins/gpu/layout/page.h"
 
+#include "core/base/kv_check.h"
+
 enum {
     UNIT = 16,
-    MAX_HEAD_DIM = 1024, /* a row of floats and one of codes take 8 KiB of shared memory */
-    MAX_HEADS = 1 << 16,
-    MAX_PAGE_LEN = 1024
+    MAX_HEAD_DIM = 1024 /* a row of floats and one of codes take 8 KiB of shared memory */
 };
 
 static int64_t round_up(int64_t n, int64_t unit) {
@@ -43,50 +43,16 @@ static int64_t side_place(gpu_page_side *side, int32_t n_slot, int64_t off) {
     return off + (has_fifth ? round_up(n * 4, UNIT) : 0);
 }
 
-static tdm_status desc_check(const gpu_target *target, const tdm_kv_desc *desc, int32_t page_len,
-                             tdm_error *err) {
-    bool rotate_k = (desc->flags & TDM_KV_ROTATE_K) != 0;
-    bool rotate_v = (desc->flags & TDM_KV_ROTATE_V) != 0;
-    if (!tdm_kv_type_is_storable(desc->type_k) || !tdm_kv_type_is_storable(desc->type_v))
-        return tdm_fail(err, TDM_UNSUPPORTED,
-                        "cache types %s and %s: use f32, f16, bf16, q8_0, q5_1, q5_0, q4_1, q4_0 "
-                        "or iq4_nl",
-                        tdm_type_name(desc->type_k), tdm_type_name(desc->type_v));
-    if (desc->head_dim_k < 1 || desc->head_dim_k > MAX_HEAD_DIM || desc->head_dim_v < 1 ||
-        desc->head_dim_v > MAX_HEAD_DIM || desc->n_head_kv < 1 || desc->n_head_kv > MAX_HEADS)
-        return tdm_fail(err, TDM_UNSUPPORTED,
-                        "cache of %d heads of %d and %d elements: heads must have 1 to %d elements",
-                        (int)desc->n_head_kv, (int)desc->head_dim_k, (int)desc->head_dim_v,
-                        MAX_HEAD_DIM);
-    if (page_len < 1 || page_len > MAX_PAGE_LEN || (page_len & (page_len - 1)) != 0)
-        return tdm_fail(err, TDM_UNSUPPORTED,
-                        "cache pages of %d tokens: use a power of two from 1 to %d", (int)page_len,
-                        MAX_PAGE_LEN);
-    if (desc->n_rot < 0 || desc->rope_offset < 0 || desc->n_rot % 2 != 0 ||
-        (int64_t)desc->rope_offset + desc->n_rot > desc->head_dim_k)
-        return tdm_fail(err, TDM_UNSUPPORTED,
-                        "cache whose K turns elements %d .. +%d of %d: they must lie in the head",
-                        (int)desc->rope_offset, (int)desc->n_rot, (int)desc->head_dim_k);
-    if ((desc->flags & TDM_KV_V_FROM_K) != 0 &&
-        (desc->type_v != desc->type_k || rotate_v != rotate_k ||
-         desc->head_dim_v > desc->head_dim_k))
-        return tdm_fail(err, TDM_UNSUPPORTED,
-                        "latent cache: V is part of K, so it needs K's type (%s, not %s), K's "
-                        "rotation and at most K's head size",
-                        tdm_type_name(desc->type_k), tdm_type_name(desc->type_v));
+tdm_status gpu_page_get(const gpu_target *target, const tdm_kv_desc *desc, gpu_page *page_out,
+                        tdm_error *err) {
+    int32_t page_len = desc->page_len != 0 ? desc->page_len : TDM_KV_PAGE_LEN_DEFAULT;
+    tdm_status status = tdm_kv_page_check(desc, MAX_HEAD_DIM, err);
+    if (status != TDM_OK) return status;
     if ((desc->flags & TDM_KV_IN_HOST) != 0 && !target->is_host)
         return tdm_fail(err, TDM_UNSUPPORTED,
                         "%s: the cache is in the host's memory, which this device's kernels do not "
                         "read",
                         target->name);
-    return TDM_OK;
-}
-
-tdm_status gpu_page_get(const gpu_target *target, const tdm_kv_desc *desc, gpu_page *page_out,
-                        tdm_error *err) {
-    int32_t page_len = desc->page_len != 0 ? desc->page_len : TDM_KV_PAGE_LEN_DEFAULT;
-    tdm_status status = desc_check(target, desc, page_len, err);
-    if (status != TDM_OK) return status;
     gpu_page page = {.n_head_kv = desc->n_head_kv,
                      .page_len = page_len,
                      .n_slot = page_len < 4 ? 4 : page_len,
@@ -115,7 +81,7 @@ tdm_status gpu_page_get(const gpu_target *target, const tdm_kv_desc *desc, gpu_p
 
 tdm_status gpu_page_size(const gpu_target *target, const tdm_kv_desc *desc, uint64_t *size_out,
                          tdm_error *err) {
-    gpu_page page;
+    gpu_page page = {0};
     tdm_status status = gpu_page_get(target, desc, &page, err);
     if (status == TDM_OK) *size_out = (uint64_t)page.page_size;
     return status;
