@@ -8,6 +8,8 @@
 #include "plugins/cpu/exec/pool.h"
 #include "plugins/cpu/machine/memory.h"
 #include "plugins/cpu/param_struct.h"
+#include "plugins/cpu/ops/weight.h"
+#include "plugins/cpu/kv/kv_page.h"
 
 enum {
     UPLOAD_UNIT = 64,          /* rows of a worker: whole groups of any layout, mostly */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * cpu.h: what the files of the CPU plugin share: the device, views, nodes and the op table.
+ * cpu.h: the types that all files of the CPU plugin share: device, worker, view, node, row of the op
+ * table.
  *
  * Mental model. A cpu_device is a set of options and a pool of threads. Preparing a graph resolves
  * each node to a cpu_node: an implementation from the op table and views whose strides are fixed.
@@ -67,9 +68,6 @@ typedef struct cpu_worker {
     cpu_pool *pool;
 } cpu_worker;
 
-/* Waits until every worker of the pool has called it. */
-void cpu_worker_barrier(cpu_worker *w);
-
 /* The share of `n` items that worker w does: items first .. last-1, in multiples of `unit` (>= 1)
  * but for the end. Shares may be empty. */
 static inline void cpu_worker_share(const cpu_worker *w, int64_t n, int64_t unit, int64_t *first,
@@ -106,6 +104,7 @@ typedef struct cpu_node {
     uint8_t *prepared; /* of an op with prepared sources and of what prepares them; else NULL */
     int64_t unit;      /* elements of the destination that its readers assign to one worker
                                together, a multiple of CPU_SHARE_UNIT or whole rows; 0 = any */
+    const void *facts; /* of an op with facts (cpu_op_impl); else NULL */
     cpu_exchange *exchange; /* of an EXCHANGE; else NULL */
     cpu_claims *claims;     /* of an op that claims, on a device of several threads; else NULL */
 } cpu_node;
@@ -134,6 +133,11 @@ typedef struct cpu_op_impl {
                            tdm_error *err);
     /* Bytes of scratch. NULL: none. */
     size_t (*scratch_size)(const cpu_device *device, const tdm_graph *graph, const tdm_node *node);
+    /* What follows from the device and the graph alone, such as the kernels that the op calls. It is
+     * computed once, when the plan is made, and the other functions from here on read it in
+     * n->facts. facts_size: bytes; 0 = none. */
+    size_t facts_size;
+    void (*facts_make)(const cpu_node *n, void *facts_out);
     /* Which sources the op takes prepared, and how. NULL: none. */
     cpu_prepared (*prepared)(const cpu_node *n);
     /* How workers divide source `arg`, or destination `arg` - TDM_MAX_SRC: worker w touches nothing
@@ -150,44 +154,5 @@ typedef struct cpu_op_impl {
     /* The same on the reference path. NULL: `run` is plain C already. */
     void (*run_reference)(const cpu_node *n, cpu_worker *w);
 } cpu_op_impl;
-
-/* The op table's rows, cpu_op_<name> for each op of TDM_OP_LIST but views; each is defined in its
- * family's file. An op without one does not link. */
-#define CPU_OP_VIEW_(name)
-#define CPU_OP_VALUE_(name)                  extern const cpu_op_impl cpu_op_##name;
-#define CPU_OP_CACHE_                        CPU_OP_VALUE_
-#define CPU_OP_GROUP_                        CPU_OP_VALUE_
-#define CPU_OP_(ID, name, number, kind, ...) CPU_OP_##kind##_(name)
-TDM_OP_LIST(CPU_OP_)
-#undef CPU_OP_
-#undef CPU_OP_GROUP_
-#undef CPU_OP_CACHE_
-#undef CPU_OP_VALUE_
-#undef CPU_OP_VIEW_
-
-/* cos and sin of the angle of each pair at `pos`, times mscale (op.h); pairs n_rot / 2. `factor` is
- * NULL or [n_rot / 2]. With with_mscale false the magnitude stays (KV_SHIFT). Defined in rope.c. */
-void cpu_rope_angles(const tdm_rope_params *params, const float *factor, int32_t pos,
-                     bool with_mscale, float *cos_out, float *sin_out);
-/* Turns the params->n_rot elements at x + rope_offset in place by such angles. In rope.c. */
-void cpu_rope_turn(const tdm_rope_params *params, const float *cos_row, const float *sin_row,
-                   float *x);
-
-/* ---- Weights in private layout (weight.c): repacked for the device's matmul kernels. ---- */
-tdm_status cpu_weight_size(const cpu_device *device, const tdm_tensor_desc *desc,
-                           uint64_t *size_out, tdm_error *err);
-tdm_status cpu_weight_upload(const cpu_device *device, uint8_t *dst, const tdm_tensor_desc *desc,
-                             const void *src, uint64_t row_pitch, int64_t row_first, int64_t n_row,
-                             int64_t col_first, int64_t n_col, tdm_error *err);
-tdm_status cpu_weight_download(const cpu_device *device, const uint8_t *src,
-                               const tdm_tensor_desc *desc, void *dst, uint64_t row_pitch,
-                               int64_t row_first, int64_t n_row, int64_t col_first, int64_t n_col,
-                               tdm_error *err);
-/* Row `row` of a table in private layout as f32 (ne[0] elements): what GET_ROWS reads. */
-void cpu_weight_get_row(const cpu_device *device, const cpu_view *table, int64_t row, float *out);
-
-/* ---- Cache pages (kv_page.c). ---- */
-tdm_status cpu_kv_page_size(const cpu_device *device, const tdm_kv_desc *desc, uint64_t *size_out,
-                            tdm_error *err);
 
 #endif

@@ -14,6 +14,7 @@
 #include "plugins/cpu/exec/plan_internal.h"
 #include "plugins/cpu/exec/pool.h"
 #include "plugins/cpu/ops/ops.h"
+#include "plugins/cpu/ops/weight.h"
 
 /* ---- Making ---------------------------------------------------------------------------------- */
 
@@ -63,6 +64,11 @@ static void maker_insert(plan_node *maker, plan_node *user) {
     for (int i = 0; i < TDM_MAX_DST; i++) maker->dst[i].slot = -1;
 }
 
+/* Facts begin at multiples of 64. */
+static size_t facts_round(size_t size) {
+    return (size + 63) / 64 * 64;
+}
+
 static tdm_status node_fill(tdm_plan *plan, const tdm_view_place *places, int32_t index,
                             tdm_error *err) {
     const tdm_node *n = tdm_graph_node(plan->graph, index);
@@ -78,6 +84,11 @@ static tdm_status node_fill(tdm_plan *plan, const tdm_view_place *places, int32_
         status = view_fill(plan, places, i < n->n_dst ? n->dst[i] : -1, &out->node.dst[i],
                            &out->dst[i], err);
     if (status != TDM_OK) return status;
+    if (impl->facts_size > 0) {
+        impl->facts_make(&out->node, plan->facts + plan->facts_used);
+        out->node.facts = plan->facts + plan->facts_used;
+        plan->facts_used += facts_round(impl->facts_size);
+    }
     if (impl->scratch_size != NULL)
         out->scratch_size = impl->scratch_size(plan->device, plan->graph, n);
     out->writes_state = n->op == TDM_OP_KV_WRITE || n->op == TDM_OP_KV_SHIFT ||
@@ -103,13 +114,16 @@ tdm_status cpu_plan_create(cpu_device *device, cpu_scratch *scratch, const tdm_g
                            tdm_plan **plan_out, tdm_error *err) {
     const tdm_host *host = device->host;
     int32_t n_node = 0, n_exchange = 0, n_claims = 0; /* most nodes; exchanges; ops that claim */
+    size_t facts_size = 0;
     for (int32_t i = 0; i < graph->n_node; i++) {
         const cpu_op_impl *impl = cpu_op_find(tdm_graph_node(graph, i)->op);
         if (impl != NULL) n_node += impl->prepared != NULL ? 2 : 1;
         n_exchange += tdm_graph_node(graph, i)->op == TDM_OP_EXCHANGE;
         n_claims += device->n_thread > 1 && impl != NULL && impl->claims != NULL;
+        if (impl != NULL) facts_size += facts_round(impl->facts_size);
     }
-    size_t exchange_off = (sizeof(tdm_plan) + 63) / 64 * 64;
+    size_t facts_off = (sizeof(tdm_plan) + 63) / 64 * 64;
+    size_t exchange_off = facts_off + facts_size;
     size_t claim_off = exchange_off + ((size_t)n_exchange * sizeof(cpu_exchange) + 63) / 64 * 64;
     size_t n_claim = (size_t)n_claims * (size_t)device->n_thread;
     size_t claims_off = claim_off + n_claim * sizeof(cpu_claim);
@@ -133,6 +147,7 @@ tdm_status cpu_plan_create(cpu_device *device, cpu_scratch *scratch, const tdm_g
         .device = device,
         .graph = graph,
         .scratch = scratch,
+        .facts = memory + facts_off,
         .exchange_of = (void *)(memory + exchange_off),
         .claims_of = (void *)(memory + claims_off),
         .nodes = (void *)(memory + nodes_off),

@@ -38,6 +38,8 @@ typedef struct plan_node {
 struct tdm_plan {
     cpu_device *device;
     const tdm_graph *graph;
+    uint8_t *facts; /* of all nodes */
+    size_t facts_used;
     cpu_exchange *exchange_of; /* n_exchange */
     cpu_exchanges exchanges;
     cpu_claims *claims_of; /* n_claims */

@@ -30,6 +30,9 @@ void cpu_pool_run(cpu_pool *pool, cpu_pool_fn fn, void *arg);
 /* The same, if no job is under way; false, and nothing done, where one is. [any-thread] */
 bool cpu_pool_try_run(cpu_pool *pool, cpu_pool_fn fn, void *arg);
 
+/* Waits until every worker of the pool has called it. Part of a job. */
+void cpu_worker_barrier(cpu_worker *w);
+
 /* Moves the calling thread to the processor of worker 0; without effect on a pool that is not
  * pinned. For threads that the plugin owns. [any-thread] */
 void cpu_pool_pin_caller(const cpu_pool *pool);

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "plugins/cpu/kv/kv_page.h"
+#include "plugins/cpu/ops/ops.h"
 
 static size_t worker_size(const cpu_kv_layout *layout) {
     size_t k = layout->k.row_size, v = layout->v.row_size;

@@ -65,6 +65,10 @@ typedef struct cpu_kv_layout {
 /* The layout for a cache; TDM_UNSUPPORTED with the reason where there is none. [any-thread] */
 tdm_status cpu_kv_layout_get(const tdm_kv_desc *desc, cpu_kv_layout *layout_out, tdm_error *err);
 
+/* tdm_buffer_ops.kv_page_size. [any-thread] */
+tdm_status cpu_kv_page_size(const cpu_device *device, const tdm_kv_desc *desc, uint64_t *size_out,
+                            tdm_error *err);
+
 /* Where block b of a tile begins, from the first tile on. */
 static inline size_t cpu_kv_codes_off(const cpu_kv_side *side, int32_t tile, int32_t b) {
     int32_t in_group = tile % side->group;

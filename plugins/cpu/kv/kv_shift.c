@@ -7,6 +7,8 @@
 #include "plugins/cpu/kv/hadamard.h"
 #include "plugins/cpu/kv/kv_page.h"
 #include "plugins/cpu/kv/kv_row.h"
+#include "plugins/cpu/ops/ops.h"
+#include "plugins/cpu/ops/rope.h"
 
 enum { SRC_STEP, SRC_STATE, SRC_FACTOR };
 

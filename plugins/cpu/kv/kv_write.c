@@ -9,6 +9,7 @@
 #include "plugins/cpu/kv/kv_page.h"
 #include "plugins/cpu/kv/kv_row.h"
 #include "plugins/cpu/ops/strided.h"
+#include "plugins/cpu/ops/ops.h"
 
 typedef struct quantizer_row {
     uint32_t isa;
@@ -62,6 +63,22 @@ static size_t scratch_size(const cpu_device *device, const tdm_graph *graph, con
     return worker_size(&layout) * (size_t)device->n_thread;
 }
 
+/* What the plan holds for the op. */
+typedef struct write_facts {
+    cpu_kv_layout layout;
+    tdm_row_quantize_fn quantize_k, quantize_v;
+    cpu_hadamard_fn rotate;
+} write_facts;
+
+static void facts_make(const cpu_node *n, void *facts_out) {
+    write_facts *f = facts_out;
+    const tdm_kv_desc *desc = tdm_graph_kv(n->graph, n->node->params.kv.kv);
+    if (cpu_kv_layout_get(desc, &f->layout, NULL) != TDM_OK) return;
+    f->quantize_k = cpu_kv_quantizer(n->device, f->layout.k.type);
+    f->quantize_v = cpu_kv_quantizer(n->device, f->layout.v.type);
+    f->rotate = cpu_hadamard_choose(n->device->isa);
+}
+
 /* How a worker converts the rows of one side. */
 typedef struct writer {
     const cpu_kv_side *side;
@@ -91,40 +108,41 @@ static int64_t share_unit(const cpu_node *n, int32_t arg) {
 /* A tile of slots of one head's K or V belongs to one worker, whichever tokens are written to it:
  * tokens that share a cell are written in order, and no other worker writes the words that they share. */
 static void run(const cpu_node *n, cpu_worker *w) {
-    cpu_kv_layout layout;
+    const write_facts *f = n->facts;
+    const cpu_kv_layout *layout = &f->layout;
     const tdm_kv_desc *desc = tdm_graph_kv(n->graph, n->node->params.kv.kv);
     const cpu_view *state = &n->src[SRC_STATE];
-    if (cpu_kv_layout_get(desc, &layout, NULL) != TDM_OK) return;
     cpu_step step = cpu_step_get(n->graph, &n->src[SRC_STEP], desc->cls);
-    float *x = (float *)(void *)(n->scratch + (size_t)w->ith * worker_size(&layout));
-    uint8_t *row = (uint8_t *)x + worker_size(&layout) / 2;
-    cpu_hadamard_fn rotate = cpu_hadamard_choose(n->device->isa);
-    writer k = {&layout.k, &n->src[SRC_K], cpu_kv_quantizer(n->device, layout.k.type), rotate, x,
-                row};
-    writer v = {&layout.v, &n->src[SRC_V], cpu_kv_quantizer(n->device, layout.v.type), rotate, x,
-                row};
-    int64_t n_cell = state->ne[1] * layout.page_len, n_tok = n->src[SRC_K].ne[2];
-    int32_t n_side = layout.v_from_k ? 1 : 2;
+    float *x = (float *)(void *)(n->scratch + (size_t)w->ith * worker_size(layout));
+    uint8_t *row = (uint8_t *)x + worker_size(layout) / 2;
+    writer k = {&layout->k, &n->src[SRC_K], f->quantize_k, f->rotate, x, row};
+    writer v = {&layout->v, &n->src[SRC_V], f->quantize_v, f->rotate, x, row};
+    int64_t n_cell = state->ne[1] * layout->page_len, n_tok = n->src[SRC_K].ne[2];
+    int32_t n_side = layout->v_from_k ? 1 : 2;
     bool is_by_head = n_tok == 1;
     int64_t head_first, head_last;
-    cpu_worker_share(w, layout.n_head_kv, 1, &head_first, &head_last);
+    cpu_worker_share(w, layout->n_head_kv, 1, &head_first, &head_last);
     if (n_tok > step.n_tok) n_tok = step.n_tok;
     for (int32_t t = 0; t < n_tok; t++) {
         int64_t cell = step.cell[t];
         if (cell < 0 || cell >= n_cell) continue;
-        int64_t page = cell / layout.page_len;
-        int32_t slot = (int32_t)(cell % layout.page_len);
-        int64_t tile = page * layout.n_tile + slot / CPU_KV_TILE;
-        for (int32_t unit = 0; unit < layout.n_head_kv * n_side; unit++) {
+        int64_t page = cell / layout->page_len;
+        int32_t slot = (int32_t)(cell % layout->page_len);
+        int64_t tile = page * layout->n_tile + slot / CPU_KV_TILE;
+        for (int32_t unit = 0; unit < layout->n_head_kv * n_side; unit++) {
             int32_t head = unit / n_side;
             bool is_mine = is_by_head ? head >= head_first && head < head_last
                                       : (tile + unit) % w->nth == w->ith;
             if (!is_mine) continue;
-            uint8_t *region = cpu_kv_head(&layout, state->data, page, head);
+            uint8_t *region = cpu_kv_head(layout, state->data, page, head);
             write_row(unit % n_side == 0 ? &k : &v, head, t, region, slot);
         }
     }
 }
 
-const cpu_op_impl cpu_op_kv_write = {
-    .supports = supports, .scratch_size = scratch_size, .share_unit = share_unit, .run = run};
+const cpu_op_impl cpu_op_kv_write = {.supports = supports,
+                                     .scratch_size = scratch_size,
+                                     .facts_size = sizeof(write_facts),
+                                     .facts_make = facts_make,
+                                     .share_unit = share_unit,
+                                     .run = run};

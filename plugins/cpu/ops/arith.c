@@ -6,6 +6,7 @@
 
 #include "plugins/cpu/ops/arith.h"
 #include "plugins/cpu/ops/strided.h"
+#include "plugins/cpu/ops/ops.h"
 
 /* ---- Activations ----------------------------------------------------------------------------- */
 

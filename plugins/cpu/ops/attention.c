@@ -19,6 +19,8 @@
 
 #include "plugins/cpu/ops/attention_kernel.h"
 #include "plugins/cpu/ops/attention_part.h"
+#include "plugins/cpu/ops/ops.h"
+#include "plugins/cpu/exec/pool.h"
 
 enum { SRC_Q, SRC_STEP, SRC_STATE, SRC_SINK };
 
@@ -125,17 +127,31 @@ static size_t scratch_size(const cpu_device *device, const tdm_graph *graph, con
     return parts_size(&s) + s.worker_size * (size_t)device->n_thread;
 }
 
+/* What the plan holds for the op. */
+typedef struct attention_facts {
+    shape shape;
+    cpu_attention_kernels kernels[CPU_N_ROLE]; /* by role of the tokens */
+} attention_facts;
+
+static void facts_make(const cpu_node *n, void *facts_out) {
+    attention_facts *f = facts_out;
+    if (!shape_get(n->graph, n->node, &f->shape)) return;
+    for (int role = 0; role < CPU_N_ROLE; role++)
+        f->kernels[role] =
+            cpu_attention_choose(n->device->isa, n->device->has_q8[role], &f->shape.layout);
+}
+
 /* ---- one worker's work ----------------------------------------------------------------------- */
 
 typedef struct walk {
     const cpu_node *n;
     const shape *s;
     cpu_step step;
-    cpu_attention_kernels role_kernels[CPU_N_ROLE]; /* by role of the tokens */
-    cpu_attention_kernels kernels;                  /* of the run's tokens */
-    float *x;                                       /* [padded_k] */
-    uint8_t *queries;                               /* [max_rows] of query_size */
-    float *scores;                                  /* [max_rows, CPU_CHUNK] */
+    const cpu_attention_kernels *role_kernels; /* [CPU_N_ROLE] by role of the tokens */
+    cpu_attention_kernels kernels;             /* of the run's tokens */
+    float *x;                                  /* [padded_k] */
+    uint8_t *queries;                          /* [max_rows] of query_size */
+    float *scores;                             /* [max_rows, CPU_CHUNK] */
     float *outs;   /* [max_rows] of out_stride floats: o of the present part, */
     float *totals; /* and of all before it */
     size_t out_stride;
@@ -156,13 +172,12 @@ typedef struct walk {
     float *keep, *gain, *active_m, *active_l;
 } walk;
 
-static walk walk_begin(const cpu_node *n, const shape *s, uint8_t *at) {
-    walk k = {.n = n, .s = s};
+static walk walk_begin(const cpu_node *n, uint8_t *at) {
+    const attention_facts *facts = n->facts;
+    const shape *s = &facts->shape;
+    walk k = {.n = n, .s = s, .role_kernels = facts->kernels};
     size_t rows = (size_t)s->max_rows;
     k.step = cpu_step_get(n->graph, &n->src[SRC_STEP], tdm_graph_kv(n->graph, s->params.kv)->cls);
-    for (int role = 0; role < CPU_N_ROLE; role++)
-        k.role_kernels[role] =
-            cpu_attention_choose(n->device->isa, n->device->has_q8[role], &s->layout);
     if (n->device->has_q8[0] == n->device->has_q8[1]) k.step.role = NULL; /* they are the same */
     k.kernels = k.role_kernels[TDM_ROLE_GENERATED]; /* `rotate` is the same for every role */
     k.out_stride = cpu_kv_round((size_t)s->n_dim * sizeof(float)) / sizeof(float);
@@ -608,24 +623,27 @@ static void merge_parts(const walk *k, const cpu_worker *w) {
 }
 
 static void run(const cpu_node *n, cpu_worker *w) {
-    shape s;
-    if (!shape_get(n->graph, n->node, &s) || s.n_tok == 0 || s.n_head == 0) return;
-    walk k = walk_begin(n, &s, n->scratch + parts_size(&s) + s.worker_size * (size_t)w->ith);
-    if (s.is_split) {
+    const attention_facts *facts = n->facts;
+    const shape *s = &facts->shape;
+    if (s->n_tok == 0 || s->n_head == 0) return;
+    walk k = walk_begin(n, n->scratch + parts_size(s) + s->worker_size * (size_t)w->ith);
+    if (s->is_split) {
         attend_parts(&k, w);
         cpu_worker_barrier(w);
         merge_parts(&k, w);
         return;
     }
-    int64_t n_block = (s.n_tok + s.block_len - 1) / s.block_len, n_item = n_block * s.n_kv;
+    int64_t n_block = (s->n_tok + s->block_len - 1) / s->block_len, n_item = n_block * s->n_kv;
     for (int64_t item = w->ith; item < n_item; item += w->nth) {
-        int32_t first = (int32_t)(item / s.n_kv) * s.block_len;
-        int32_t last = first + s.block_len < s.n_tok ? first + s.block_len : s.n_tok;
-        attend_block(&k, first, last, (int32_t)(item % s.n_kv));
+        int32_t first = (int32_t)(item / s->n_kv) * s->block_len;
+        int32_t last = first + s->block_len < s->n_tok ? first + s->block_len : s->n_tok;
+        attend_block(&k, first, last, (int32_t)(item % s->n_kv));
     }
 }
 
 const cpu_op_impl cpu_op_attention = {.supports = supports,
                                       .scratch_size = scratch_size,
+                                      .facts_size = sizeof(attention_facts),
+                                      .facts_make = facts_make,
                                       .run = run,
                                       .run_reference = cpu_attention_reference};

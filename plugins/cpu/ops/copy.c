@@ -4,6 +4,7 @@
  */
 #include "quant/half.h"
 #include "plugins/cpu/ops/strided.h"
+#include "plugins/cpu/ops/ops.h"
 
 /* Floats of any type as f32. */
 static float element_get(tdm_type type, const uint8_t *at) {

@@ -15,6 +15,7 @@
 #include "plugins/cpu/ops/exchange.h"
 #include "plugins/cpu/kv/kv_row.h"
 #include "plugins/cpu/ops/strided.h"
+#include "plugins/cpu/ops/ops.h"
 
 enum { SRC_X, SRC_ARENA, SRC_STEP, SRC_RESIDUAL, SRC_X2 };
 enum {

@@ -4,7 +4,7 @@
  */
 #include <math.h>
 
-#include "plugins/cpu/cpu.h"
+#include "plugins/cpu/ops/ops.h"
 
 enum { SRC_O, SRC_ML };
 

@@ -11,6 +11,7 @@
 #include "plugins/cpu/exec/claims.h"
 #include "plugins/cpu/ops/matmul.h"
 #include "plugins/cpu/ops/strided.h"
+#include "plugins/cpu/ops/ops.h"
 
 /* Bytes of weights that stay in a core's second-level cache while all tokens pass by. */
 enum { CACHED_SIZE = 256 * 1024 };

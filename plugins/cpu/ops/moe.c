@@ -15,6 +15,8 @@
 #include "quant/convert.h"
 #include "plugins/cpu/ops/arith.h"
 #include "plugins/cpu/ops/matmul.h"
+#include "plugins/cpu/ops/ops.h"
+#include "plugins/cpu/exec/pool.h"
 
 enum { CHUNK = 256 }; /* tokens */
 

@@ -7,6 +7,7 @@
 
 #include "plugins/cpu/ops/norm.h"
 #include "plugins/cpu/ops/strided.h"
+#include "plugins/cpu/ops/ops.h"
 
 /* ---- Plain kernels --------------------------------------------------------------------------- */
 

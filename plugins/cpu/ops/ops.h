@@ -14,4 +14,18 @@ const cpu_op_impl *cpu_op_find(int32_t op);
 tdm_status cpu_op_supports(const cpu_device *device, const tdm_graph *graph, int32_t node,
                            tdm_error *err);
 
+/* The rows of the table: cpu_op_<name> for each op of TDM_OP_LIST but views. The file of the op's
+ * family defines it, in ops/ or kv/. An op without one does not link. */
+#define CPU_OP_VIEW_(name)
+#define CPU_OP_VALUE_(name)                  extern const cpu_op_impl cpu_op_##name;
+#define CPU_OP_CACHE_                        CPU_OP_VALUE_
+#define CPU_OP_GROUP_                        CPU_OP_VALUE_
+#define CPU_OP_(ID, name, number, kind, ...) CPU_OP_##kind##_(name)
+TDM_OP_LIST(CPU_OP_)
+#undef CPU_OP_
+#undef CPU_OP_GROUP_
+#undef CPU_OP_CACHE_
+#undef CPU_OP_VALUE_
+#undef CPU_OP_VIEW_
+
 #endif

@@ -8,6 +8,7 @@
 
 #include "plugins/cpu/ops/rope.h"
 #include "plugins/cpu/ops/strided.h"
+#include "plugins/cpu/ops/ops.h"
 
 /* What a node's parameters come to; the same for all positions. */
 typedef struct rope_plan {

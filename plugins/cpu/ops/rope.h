@@ -1,11 +1,19 @@
 /* SPDX-License-Identifier: MIT
  *
- * rope.h: the kernels of rope.c, one set for each instruction set.
+ * rope.h: the rotation of rope.c for single rows, and its kernels, one set for each instruction set.
  */
 #ifndef TANDEM_CPU_ROPE_H
 #define TANDEM_CPU_ROPE_H
 
 #include "plugins/cpu/cpu.h"
+
+/* cos and sin of the angle of each pair at `pos`, times mscale (op.h); pairs n_rot / 2. `factor` is
+ * NULL or [n_rot / 2]. with_mscale false: mscale counts as 1 (KV_SHIFT). */
+void cpu_rope_angles(const tdm_rope_params *params, const float *factor, int32_t pos,
+                     bool with_mscale, float *cos_out, float *sin_out);
+/* Turns the params->n_rot elements at x + rope_offset in place by such angles. */
+void cpu_rope_turn(const tdm_rope_params *params, const float *cos_row, const float *sin_row,
+                   float *x);
 
 /* Each pair (a, b) of x becomes (a cos - b sin, a sin + b cos) in y; n_pair pairs from the given
  * first ones on. x and y are the same or do not overlap. */

@@ -5,6 +5,8 @@
  */
 #include "quant/convert.h"
 #include "plugins/cpu/ops/strided.h"
+#include "plugins/cpu/ops/ops.h"
+#include "plugins/cpu/ops/weight.h"
 
 static tdm_status rows_supports(const cpu_device *device, const tdm_graph *graph,
                                 const tdm_node *node, tdm_error *err) {

@@ -6,6 +6,7 @@
 #include <math.h>
 
 #include "plugins/cpu/ops/strided.h"
+#include "plugins/cpu/ops/ops.h"
 
 /* ---- Top k ----------------------------------------------------------------------------------- */
 
