@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * memory.c: checks of the optional slots of buffers: copy, fill, host_pointer, import_host.
+ * memory.c: checks of the optional slots of buffers: copy, fill, host_pointer, import_host,
+ * host_alloc.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -212,6 +213,102 @@ static certify_verdict import_check(certify *c) {
     return CERTIFY_PASSED;
 }
 
+/* import_align of the open device; false where it is no power of two. */
+static certify_verdict import_align_get(certify *c, uint64_t *align_out) {
+    tdm_device_info info = {.struct_size = sizeof info};
+    tdm_error err = {.struct_size = sizeof err};
+    const tdm_device_ops *ops = c->plugin->device;
+    tdm_status status = TDM_HAS(ops, get_info) ? ops->get_info(c->device, &info, &err)
+                                               : ops->describe(c->instance, c->params->device,
+                                                               certify_options(c), &info, &err);
+    if (status != TDM_OK) return certify_skip(c, "get_info: %.300s", err.message);
+    uint64_t align = info.import_align != 0 ? info.import_align : 64;
+    if ((align & (align - 1)) != 0)
+        return certify_fail(c, "import_align is %llu, which is no power of two",
+                            (unsigned long long)align);
+    *align_out = align;
+    return CERTIFY_PASSED;
+}
+
+/* Imports the least that import_align allows, at an address that is no more aligned than that. */
+static certify_verdict import_align_check(certify *c) {
+    uint64_t align = 0;
+    tdm_error err = {.struct_size = sizeof err};
+    tdm_buffer *buffer = NULL;
+    certify_verdict verdict = certify_open(c);
+    if (verdict != CERTIFY_PASSED) return verdict;
+    const tdm_buffer_ops *ops = c->plugin->buffer;
+    if (!TDM_HAS(ops, import_host)) return certify_skip(c, "no slot import_host");
+    verdict = import_align_get(c, &align);
+    if (verdict != CERTIFY_PASSED) return verdict;
+    if (align > (uint64_t)1 << 30) return certify_skip(c, "import_align is above a gigabyte");
+    uint8_t *memory = aligned_alloc(2 * align, 4 * align);
+    if (memory == NULL) return certify_skip(c, "out of memory");
+    uint8_t *part = memory + align, *bytes = memory + 3 * align;
+    memset(memory, 0x3c, 4 * align);
+    certify_random_bytes(c, part, align);
+    tdm_status status = ops->import_host(c->device, part, align, NULL, &buffer, &err);
+    if (status == TDM_UNSUPPORTED) {
+        uint8_t *coarse = aligned_alloc(65536, 65536);
+        if (coarse == NULL) return certify_skip(c, "out of memory");
+        if (ops->import_host(c->device, coarse, 65536, NULL, &buffer, NULL) == TDM_OK)
+            return certify_fail(c, "imports 65536 bytes and not import_align = %llu: %.200s",
+                                (unsigned long long)align, err.message);
+        return certify_skip(c, "%.300s", err.message);
+    }
+    if (status != TDM_OK)
+        return certify_fail(c, "%llu bytes at a multiple of import_align: %.300s",
+                            (unsigned long long)align, err.message);
+    if (ops->download(buffer, 0, bytes, align, &err) != TDM_OK || memcmp(bytes, part, align) != 0)
+        return certify_fail(c, "the device does not see what the host wrote: %.200s", err.message);
+    ops->free(buffer);
+    free(memory);
+    return CERTIFY_PASSED;
+}
+
+static certify_verdict host_alloc_check(certify *c) {
+    enum { N = 5 };
+    static const uint64_t sizes[N] = {1, 4096, 4097, 100000, (uint64_t)3 << 20};
+    uint8_t *at[N];
+    uint64_t align = 0;
+    tdm_error err = {.struct_size = sizeof err};
+    certify_verdict verdict = certify_open(c);
+    if (verdict != CERTIFY_PASSED) return verdict;
+    const tdm_buffer_ops *ops = c->plugin->buffer;
+    if (TDM_HAS(ops, host_alloc) != TDM_HAS(ops, host_free))
+        return certify_fail(c, "has one of host_alloc and host_free");
+    if (!TDM_HAS(ops, host_alloc)) return certify_skip(c, "no slot host_alloc");
+    verdict = import_align_get(c, &align);
+    if (verdict != CERTIFY_PASSED) return verdict;
+    if (align < 4096) align = 4096;
+    for (int i = 0; i < N; i++) {
+        void *ptr = NULL;
+        if (ops->host_alloc(c->device, sizes[i], &ptr, &err) != TDM_OK)
+            return certify_fail(c, "%llu bytes: %.300s", (unsigned long long)sizes[i], err.message);
+        if (ptr == NULL || (uintptr_t)ptr % align != 0)
+            return certify_fail(c, "%llu bytes at %p, which is no multiple of %llu",
+                                (unsigned long long)sizes[i], ptr, (unsigned long long)align);
+        at[i] = ptr;
+        memset(at[i], i + 1, sizes[i]);
+    }
+    for (int i = 0; i < N; i++) {
+        for (uint64_t k = 0; k < sizes[i]; k++)
+            if (at[i][k] != i + 1)
+                return certify_fail(c, "byte %llu of %llu changed when other memory was written",
+                                    (unsigned long long)k, (unsigned long long)sizes[i]);
+        ops->host_free(c->device, at[i], sizes[i]);
+    }
+    ops->host_free(c->device, NULL, 0);
+    void *const before = c;
+    void *none = before;
+    verdict = certify_expect(c, "all the memory that an address can name",
+                             ops->host_alloc(c->device, UINT64_MAX / 2, &none, &err),
+                             TDM_RESOURCE_EXHAUSTED);
+    if (verdict == CERTIFY_PASSED && none != before)
+        return certify_fail(c, "failed and wrote *ptr_out");
+    return verdict;
+}
+
 static const certify_check checks[] = {
     {"memory.copy", 2, "buffer.h: copy: \"Copies inside one device; the ranges must not overlap.\"",
      copy_check},
@@ -229,5 +326,12 @@ static const certify_check checks[] = {
      "buffer.h: import_host: \"The memory stays the caller's and must outlive the buffer. "
      "*info_out (nullable) reports what was probed.\"",
      import_check},
+    {"memory.import-align", 2,
+     "device.h: import_align: \"of address and size of what import_host takes, a power of two\"",
+     import_align_check},
+    {"memory.host-alloc", 2,
+     "buffer.h: host_alloc: \"The start is a multiple of 4096 and of import_align. […] *ptr_out is "
+     "set on TDM_OK only; released with host_free.\"",
+     host_alloc_check},
 };
 const certify_table certify_memory_table = CERTIFY_TABLE(checks);

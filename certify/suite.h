@@ -62,9 +62,11 @@ extern const certify_table certify_graph_table;
 extern const certify_table certify_op_table;
 extern const certify_table certify_queue_table;
 extern const certify_table certify_order_table;
+extern const certify_table certify_attach_table;
 extern const certify_table certify_cache_table;
 extern const certify_table certify_split_table;
 extern const certify_table certify_exchange_table;
+extern const certify_table certify_exchange_phase_table;
 
 /* Sets the message and returns the verdict, so that a failing path is one line. */
 TDM_PRINTF(2, 3)

@@ -178,11 +178,10 @@ enum { N_USAGE = sizeof usages / sizeof usages[0] };
 
 typedef certify_verdict (*kept_fn)(kept *k);
 
-/* Runs `judge` for every type, usage and shape that the device supports. */
-static certify_verdict each(certify *c, kept_fn judge) {
+/* Runs `judge` for every type, usage and shape that the open device supports. */
+static certify_verdict all_judge(certify *c, kept_fn judge) {
     int n_kept = 0;
-    certify_verdict verdict = certify_open(c);
-    if (verdict == CERTIFY_PASSED) verdict = skip_unless_private(c);
+    certify_verdict verdict = skip_unless_private(c);
     if (verdict != CERTIFY_PASSED) return verdict;
     for (size_t i = 0; i < n_certify_weight_types; i++)
         for (int u = 0; u < N_USAGE; u++)
@@ -197,6 +196,11 @@ static certify_verdict each(certify *c, kept_fn judge) {
                 if (verdict == CERTIFY_FAILED) return verdict;
             }
     return n_kept > 0 ? CERTIFY_PASSED : verdict;
+}
+
+static certify_verdict each(certify *c, kept_fn judge) {
+    certify_verdict verdict = certify_open(c);
+    return verdict == CERTIFY_PASSED ? all_judge(c, judge) : verdict;
 }
 
 static certify_verdict pieces_judge(kept *k) {
@@ -299,6 +303,64 @@ static certify_verdict threads_check(certify *c) {
     return each(c, threads_judge);
 }
 
+/* Uploads from the device's pinned memory, in pieces of the size that the device prefers, with two
+ * pieces' memory used in turn, as the host does while it reads a file. A piece's bytes change once
+ * upload_finish has returned for them. */
+static certify_verdict pinned_upload(kept *k, uint8_t *const memory[2], int64_t rows) {
+    const tdm_buffer_ops *ops = k->c->plugin->buffer;
+    tdm_error err = {.struct_size = sizeof err};
+    tdm_status status = TDM_OK;
+    int i = 0;
+    for (int64_t row = 0; row < k->n_row && status == TDM_OK; row += rows, i ^= 1) {
+        int64_t n = rows < k->n_row - row ? rows : k->n_row - row;
+        if (TDM_HAS(ops, upload_finish)) status = ops->upload_finish(k->c->device, memory[i], &err);
+        if (status != TDM_OK) break;
+        memset(memory[i], 0x99, (size_t)rows * k->row_size);
+        memcpy(memory[i], k->bytes + (size_t)row * k->row_size, (size_t)n * k->row_size);
+        status = ops->tensor_upload(k->buffer, k->guard, &k->desc, memory[i], k->row_size, row, n,
+                                    0, k->desc.ne[0], &err);
+    }
+    if (status == TDM_OK && TDM_HAS(ops, upload_finish))
+        status = ops->upload_finish(k->c->device, NULL, &err);
+    for (i = 0; i < 2; i++) memset(memory[i], 0x99, (size_t)rows * k->row_size);
+    if (status == TDM_OK) return CERTIFY_PASSED;
+    return certify_fail(k->c, "%s: from pinned memory: %.300s", k->label, err.message);
+}
+
+static certify_verdict pinned_judge(kept *k) {
+    const tdm_buffer_ops *ops = k->c->plugin->buffer;
+    tdm_device_info info = {.struct_size = sizeof info};
+    void *memory[2];
+    (void)k->c->plugin->device->describe(k->c->instance, k->c->params->device,
+                                         certify_options(k->c), &info, NULL);
+    /* At least three pieces, also of a small tensor. */
+    int64_t rows = k->row_size > 0 ? (int64_t)(info.upload_piece / k->row_size) : 1;
+    if (rows > k->n_row / 3 || rows == 0) rows = k->n_row / 3 + 1;
+    const uint64_t size = (uint64_t)rows * k->row_size + 1;
+    for (int i = 0; i < 2; i++)
+        if (ops->host_alloc(k->c->device, size, &memory[i], NULL) != TDM_OK)
+            return certify_skip(k->c, "no pinned memory");
+    certify_verdict verdict = pinned_upload(k, (uint8_t *const[2]){memory[0], memory[1]}, rows);
+    for (int i = 0; i < 2; i++) ops->host_free(k->c->device, memory[i], size);
+    if (verdict == CERTIFY_PASSED) verdict = all_move(k, false);
+    if (verdict != CERTIFY_PASSED) return verdict;
+    for (size_t i = 0; i < k->row_size * (size_t)k->n_row; i++)
+        if (k->back[i] != k->bytes[i])
+            return certify_fail(k->c, "%s: from pinned memory: byte %zu came back as %d, not %d",
+                                k->label, i, k->back[i], k->bytes[i]);
+    return CERTIFY_PASSED;
+}
+
+static certify_verdict pinned_check(certify *c) {
+    certify_verdict verdict = certify_open(c);
+    if (verdict != CERTIFY_PASSED) return verdict;
+    const tdm_buffer_ops *ops = c->plugin->buffer;
+    if (TDM_HAS(ops, upload_finish) && !TDM_HAS(ops, host_alloc))
+        return certify_fail(c, "has upload_finish without host_alloc");
+    if (!TDM_HAS(ops, host_alloc)) return certify_skip(c, "no slot host_alloc");
+    return all_judge(c, pinned_judge);
+}
+
 static const certify_check checks[] = {
     {"tensor.size", 2,
      "buffer.h: tensor_size: \"A tensor whose type, shape or usage the device refuses gives "
@@ -312,5 +374,11 @@ static const certify_check checks[] = {
      bounds_check},
     {"tensor.threads", 2,
      "buffer.h: tensor_upload: \"[any-thread], for parts that do not overlap\"", threads_check},
+    {"tensor.pinned", 2,
+     "buffer.h: upload_finish: \"This call waits until the device has read all that it was given "
+     "from the allocation that `src` lies in; src NULL: until all parts of all tensors have "
+     "arrived "
+     "in their buffers.\"",
+     pinned_check},
 };
 const certify_table certify_tensor_table = CERTIFY_TABLE(checks);

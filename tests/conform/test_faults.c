@@ -97,6 +97,8 @@ static const fault null_faults[] = {
     {"poison", "order.poison"},
     {"not-skipped", "order.skipped"},
     {"recover", "order.recover"},
+    {"attach-early", "order.attach"},
+    {"attach-blocks", "order.attach"},
 };
 
 static const fault shim_faults[] = {
@@ -115,6 +117,13 @@ static const fault shim_faults[] = {
     {"exchange-gather", "exchange.gather"},
     {"exchange-chunks", "exchange.chunks"},
     {"exchange-wait", "exchange.wait"},
+    {"exchange-second", "exchange.pair"},
+    {"exchange-publish", "exchange.phases"},
+    {"exchange-collect", "exchange.phases"},
+    {"import-coarse", "memory.import-align"},
+    {"pinned-align", "memory.host-alloc"},
+    {"pinned-piece", "tensor.pinned"},
+    {"pinned-all", "tensor.pinned"},
     {"act", "op.act"},
     {"glu", "op.glu"},
     {"get-rows", "op.get-rows"},

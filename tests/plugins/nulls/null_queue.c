@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
  * null_queue.c: plans and queues of the null plugin. A plan is the graph; a queue is a thread that
- * takes jobs from a ring. Without a fault it is correct.
+ * takes jobs from a ring. The first signal of a job is attached as a driver would, the others are
+ * signalled by the thread. Without a fault it is correct.
  */
 #include <pthread.h>
 #include <string.h>
+#include <time.h>
 
 #include "tests/plugins/nulls/null_plugin.h"
 
@@ -19,8 +21,17 @@ struct tdm_plan {
     bool is_bound;
 };
 
+/* What is attached for a job: the "driver" knows whether it is done. */
+typedef struct ticket {
+    tdm_queue *queue;
+    uint64_t value;
+    bool is_used; /* attached and not released */
+    bool is_done;
+} ticket;
+
 typedef struct job {
     tdm_plan *plan;
+    ticket *attached; /* to the first signal; NULL = the thread signals */
     tdm_point waits[MAX_POINT];
     int32_t n_wait;
     tdm_point signals[MAX_POINT];
@@ -33,12 +44,61 @@ struct tdm_queue {
     pthread_mutex_t mutex;
     pthread_cond_t changed;
     job jobs[N_JOB];
+    ticket tickets[N_JOB];
     int first;
     int n_job;
     bool is_ending;
     tdm_plan *last_bound; /* read by the fault scratch alone */
     bool has_failed;      /* a job has ever failed; read by the fault recover alone */
 };
+
+/* ---- Attached waits ---- */
+
+static tdm_status ticket_wait(void *context, uint64_t timeout_ns, tdm_error *err) {
+    ticket *t = context;
+    tdm_queue *queue = t->queue;
+    struct timespec until;
+    if (null_has_fault("attach-early") && t->value >= 1000) return TDM_OK;
+    if (null_has_fault("attach-blocks") && t->value >= 1000) timeout_ns = 20000000000;
+    clock_gettime(CLOCK_REALTIME, &until);
+    until.tv_sec += (time_t)(timeout_ns / 1000000000);
+    until.tv_nsec += (long)(timeout_ns % 1000000000);
+    if (until.tv_nsec >= 1000000000) until.tv_sec++, until.tv_nsec -= 1000000000;
+    pthread_mutex_lock(&queue->mutex);
+    while (!t->is_done && timeout_ns > 0 &&
+           pthread_cond_timedwait(&queue->changed, &queue->mutex, &until) == 0)
+        continue;
+    bool is_done = t->is_done;
+    pthread_mutex_unlock(&queue->mutex);
+    return is_done ? TDM_OK : tdm_fail(err, TDM_DEADLINE_EXCEEDED, "null: not done yet");
+}
+
+static void ticket_release(void *context) {
+    ticket *t = context;
+    pthread_mutex_lock(&t->queue->mutex);
+    t->is_used = false;
+    pthread_mutex_unlock(&t->queue->mutex);
+}
+
+/* Attaches a wait for the job to its first signal; without success the thread signals. Called without
+ * the mutex: what is attached may be asked at once. */
+static ticket *ticket_attach(tdm_queue *queue, const tdm_point *signal) {
+    ticket *t = NULL;
+    pthread_mutex_lock(&queue->mutex);
+    for (int i = 0; i < N_JOB && t == NULL; i++)
+        if (!queue->tickets[i].is_used) t = &queue->tickets[i];
+    if (t != NULL) *t = (ticket){queue, signal->value, true, false};
+    pthread_mutex_unlock(&queue->mutex);
+    if (t == NULL) return NULL;
+    tdm_native_wait wait = {sizeof wait, t, ticket_wait, ticket_release};
+    if (queue->device->host->semaphore->attach(signal->semaphore, signal->value, &wait, NULL) ==
+        TDM_OK)
+        return t;
+    ticket_release(t);
+    return NULL;
+}
+
+/* ---- Jobs ---- */
 
 /* True when it failed. */
 static bool job_run(tdm_queue *queue, job *j) {
@@ -58,7 +118,12 @@ static bool job_run(tdm_queue *queue, job *j) {
     for (int32_t i = 0; i < j->n_signal; i++) {
         if (null_has_fault("one-signal") && i == 2)
             ops->fail(j->signals[i].semaphore, TDM_INTERNAL, NULL);
-        if (status == TDM_OK)
+        if (status == TDM_OK && i == 0 && j->attached != NULL) {
+            pthread_mutex_lock(&queue->mutex);
+            j->attached->is_done = true;
+            pthread_cond_broadcast(&queue->changed);
+            pthread_mutex_unlock(&queue->mutex);
+        } else if (status == TDM_OK)
             ops->signal(j->signals[i].semaphore, j->signals[i].value);
         else
             ops->fail(j->signals[i].semaphore,
@@ -182,11 +247,13 @@ static tdm_status queue_compute(tdm_queue *queue, tdm_plan *plan, const tdm_poin
         void *scratch = queue->device->host->alloc(queue->device->host->context, 100, 0);
         queue->device->host->free(queue->device->host->context, scratch, 100);
     }
+    ticket *attached = n_signal > 0 ? ticket_attach(queue, &signals[0]) : NULL;
     pthread_mutex_lock(&queue->mutex);
     const int n_most = null_has_fault("bounded") ? 16 : N_JOB;
     while (queue->n_job == n_most) pthread_cond_wait(&queue->changed, &queue->mutex);
     job *j = &queue->jobs[(queue->first + queue->n_job) % N_JOB];
     j->plan = plan;
+    j->attached = attached;
     j->n_wait = n_wait;
     if (n_wait > 0) memcpy(j->waits, waits, (size_t)n_wait * sizeof waits[0]);
     j->n_signal = n_signal;

@@ -7,6 +7,7 @@
  *                         faults). Faults of this plugin are in what the null plugin does not have:
  *                         private tensors, caches, and ops with a plausible mistake, such as RoPE
  *                         with its pairs in the other order.
+ *   TANDEM_SHIM_PINNED    if set, the devices have pinned memory (shim_pinned.h)
  *   TANDEM_TEST_MEMORY    bytes that the devices report as free; the total is twice that
  *   TANDEM_TEST_LIMITS    READ,INT8,F32: the limits that the devices report instead of measuring
  *                         them: bytes a second, and operations a second with integers and with f32
@@ -22,7 +23,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "tandem/plugin.h"
+#include "tests/plugins/shims/shim_pinned.h"
 
 static void *target;
 static const tdm_plugin *inner;
@@ -83,12 +84,32 @@ static bool exchange_part(const tdm_graph *graph, tdm_node *node) {
 
 static bool exchange_gather(const tdm_graph *graph, tdm_node *node) {
     (void)graph;
-    if (node->params.exchange.kind == TDM_EXCHANGE_GATHER) node->params.exchange.first = 0;
+    tdm_exchange_params *x = &node->params.exchange;
+    if (x->kind == TDM_EXCHANGE_GATHER && x->data_off2 == 0) x->first = 0;
+    return true;
+}
+
+static bool exchange_second(const tdm_graph *graph, tdm_node *node) {
+    tdm_exchange_params *x = &node->params.exchange;
+    (void)graph;
+    if (x->phase == TDM_EXCHANGE_WHOLE) x->first2 = 0;
+    return true;
+}
+
+static bool exchange_publish(const tdm_graph *graph, tdm_node *node) {
+    (void)graph;
+    return node->params.exchange.phase != TDM_EXCHANGE_PUBLISH;
+}
+
+static bool exchange_collect(const tdm_graph *graph, tdm_node *node) {
+    (void)graph;
+    if (node->params.exchange.phase == TDM_EXCHANGE_COLLECT) node->params.exchange.senders &= ~1u;
     return true;
 }
 
 static bool exchange_chunks(const tdm_graph *graph, tdm_node *node) {
-    if (tdm_graph_value(graph, node->dst[0])->ne[0] > 65536) node->params.exchange.data_stride -= 4;
+    if (node->dst[0] >= 0 && tdm_graph_value(graph, node->dst[0])->ne[0] > 65536)
+        node->params.exchange.data_stride -= 4;
     return true;
 }
 
@@ -127,6 +148,9 @@ static const struct op_fault {
     {"exchange-gather", TDM_OP_EXCHANGE, exchange_gather},
     {"exchange-chunks", TDM_OP_EXCHANGE, exchange_chunks},
     {"exchange-wait", TDM_OP_EXCHANGE, exchange_wait},
+    {"exchange-second", TDM_OP_EXCHANGE, exchange_second},
+    {"exchange-publish", TDM_OP_EXCHANGE, exchange_publish},
+    {"exchange-collect", TDM_OP_EXCHANGE, exchange_collect},
 };
 static const struct op_fault *op_fault; /* NULL = none */
 
@@ -192,6 +216,14 @@ static tdm_status import_host(tdm_device *device, void *ptr, uint64_t size,
     return status;
 }
 
+/* import-coarse: takes only memory in pieces of 64 KiB, and does not say so. */
+static tdm_status import_coarse(tdm_device *device, void *ptr, uint64_t size,
+                                tdm_import_info *info_out, tdm_buffer **buffer_out,
+                                tdm_error *err) {
+    if (size % 65536 != 0) return tdm_fail(err, TDM_UNSUPPORTED, "shim: not 64 KiB");
+    return inner->buffer->import_host(device, ptr, size, info_out, buffer_out, err);
+}
+
 /* page-size: takes a type of K that is not one of a cache's. */
 static tdm_status page_size_any_type(tdm_device *device, const tdm_kv_desc *desc,
                                      uint64_t *size_out, tdm_error *err) {
@@ -227,6 +259,7 @@ static void fault_apply(const char *name) {
     if (strcmp(name, "tensor-size") == 0) buffer_ops.tensor_size = tensor_size;
     if (strcmp(name, "tensor-pair") == 0) buffer_ops.tensor_download = NULL;
     if (strcmp(name, "import-info") == 0) buffer_ops.import_host = import_host;
+    if (strcmp(name, "import-coarse") == 0) buffer_ops.import_host = import_coarse;
     if (strcmp(name, "page-size") == 0) buffer_ops.kv_page_size = page_size_any_type;
     if (strcmp(name, "in-host") == 0) buffer_ops.kv_page_size = page_size_in_host;
     if (strcmp(name, "page-slot") == 0) buffer_ops.kv_page_size = NULL;
@@ -302,6 +335,8 @@ static void tables_make(void) {
     if (is_away) buffer_ops.host_pointer = no_host_pointer;
     outer.name = name;
     if (fault != NULL) fault_apply(fault);
+    if (getenv("TANDEM_SHIM_PINNED") != NULL || (fault != NULL && strncmp(fault, "pinned", 6) == 0))
+        shim_pinned_apply(inner->buffer, &buffer_ops, fault);
 }
 
 tdm_status tdm_plugin_entry_v0(const tdm_host *host, const tdm_plugin **plugin_out,

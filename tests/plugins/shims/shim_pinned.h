@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * shim_pinned.h: host_alloc, host_free and upload_finish in front of a plugin that has none. Memory is
+ * the host's. Parts of tensors that lie in it are uploaded only when upload_finish asks for them, as
+ * late as the contract allows.
+ */
+#ifndef TANDEM_TESTS_SHIM_PINNED_H
+#define TANDEM_TESTS_SHIM_PINNED_H
+
+#include "tandem/plugin.h"
+
+/* Replaces slots of `outer`, a copy of the target's table `inner`. `fault` (nullable) makes them
+ * wrong: pinned-align memory begins at a multiple of 64 only, pinned-piece a finished piece is not
+ * uploaded yet, pinned-all some parts are forgotten. */
+void shim_pinned_apply(const tdm_buffer_ops *inner, tdm_buffer_ops *outer, const char *fault);
+
+#endif
