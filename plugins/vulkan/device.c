@@ -223,7 +223,7 @@ static void target_fill(vk_device *device) {
     t->is_unfused = !o->has_fusion;
     if (!o->has_lanes) t->product.lane_max_subgroup = -1;
     t->has_f16 = facts->has_f16 && o->has_f16;
-    t->has_dot8 = facts->has_dot8 && o->has_dot8;
+    t->has_dot8 = o->has_slow_dot8 ? facts->has_dot8_instruction : facts->has_dot8 && o->has_dot8;
 }
 
 /* The subgroup size that pipelines name. A size of 32 suits most GPUs; where the driver's own is

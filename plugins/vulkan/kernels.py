@@ -5,7 +5,8 @@
 usage: kernels.py KERNEL.h TYPE.h SHADERS
 
 A row of GPU_KERNEL_LIST has one module, NAME, or, where its shader says WEIGHT_TYPE, one for each
-type of weights in TDM_TYPE_LIST: NAME.TYPE, where TYPE is the type's number.
+type of weights in TDM_TYPE_LIST: NAME.TYPE, where TYPE is the type's number. A shader that says
+WEIGHT_HAS_BLOCKS has none for types without blocks.
 """
 
 import os
@@ -19,12 +20,16 @@ def comments_remove(path):
 
 
 def main(kernel_header, type_header, folder):
-    types = re.findall(r'\bTYPE\(\w+, \w+, (\d+), (?:FLOAT|BLOCK),', comments_remove(type_header))
+    types = re.findall(r'\bTYPE\(\w+, \w+, (\d+), (FLOAT|BLOCK),', comments_remove(type_header))
     for name in re.findall(r'\bKERNEL\(\w+, (\w+), \d', comments_remove(kernel_header)):
         with open(os.path.join(folder, name + '.comp'), encoding='utf-8') as file:
-            is_typed = 'WEIGHT_TYPE' in file.read()
-        for module in ['%s.%s' % (name, number) for number in types] if is_typed else [name]:
-            print(module)
+            text = file.read()
+        if 'WEIGHT_TYPE' not in text:
+            print(name)
+            continue
+        for number, kind in types:
+            if kind == 'BLOCK' or 'WEIGHT_HAS_BLOCKS' not in text:
+                print('%s.%s' % (name, number))
 
 
 if __name__ == '__main__':

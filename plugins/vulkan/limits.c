@@ -17,9 +17,8 @@ static const tdm_option_desc descs[] = {
     {.name = "test-limits",
      .help = "lower limits for tests: words such as shared=16384 group=128 subgroup=8 grid=64 "
              "alloc=1048576 trips=9000 f16=no dot=no import=no map=no fuse=no lanes=no "
-             "wrong=KERNEL, with "
-             "blanks "
-             "between them",
+             "wrong=KERNEL, with blanks between them; dot=any uses integer dot products even where "
+             "they are slow",
      .value_name = "WORDS",
      .kind = TDM_OPTION_TEXT},
 };
@@ -61,6 +60,8 @@ static tdm_status limit_parse(const char *word, size_t len, vk_options *o, tdm_e
                 return TDM_OK;
             }
         }
+        if (strcmp(text, "dot") == 0 && strcmp(value, "any") == 0)
+            return o->has_slow_dot8 = true, TDM_OK;
         errno = 0;
         unsigned long long n = strtoull(value, &end, 10);
         if (value[0] >= '0' && value[0] <= '9' && *end == '\0' && errno == 0 && n > 0 &&
@@ -75,8 +76,8 @@ static tdm_status limit_parse(const char *word, size_t len, vk_options *o, tdm_e
     }
     return tdm_fail(err, TDM_INVALID_ARGUMENT,
                     "test-limits: '%.*s' is not a limit; there are shared=N group=N subgroup=N "
-                    "grid=N alloc=N trips=N f16=no dot=no import=no map=no fuse=no lanes=no "
-                    "wrong=KERNEL",
+                    "grid=N alloc=N trips=N f16=no dot=no dot=any import=no map=no fuse=no "
+                    "lanes=no wrong=KERNEL",
                     (int)len, word);
 }
 

@@ -56,6 +56,7 @@ typedef struct vk_options {
     bool has_map; /* the host writes device memory directly where it can */
     bool has_import;
     bool has_f16, has_dot8;
+    bool has_slow_dot8;   /* integer dot products are used even where they are not accelerated */
     bool has_fusion;      /* false: every node is planned by itself */
     bool has_lanes;       /* false: products as with large subgroups */
     uint32_t shared_size; /* 0 = the device's */

@@ -4,6 +4,7 @@
  * the CPU's reference path: odd sizes, strided activations, few and many tokens. Every kernel is
  * met on any driver: the rigs lower limits so that each of them has to be used.
  */
+#include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -20,9 +21,13 @@
 /* Kernels multiply in f32: sums of products, in another order than the reference. */
 #define BOUND 1e-10
 
-enum { N_RIG = 3 };
-/* Small subgroups, whole workgroups and tiles, workgroups alone. */
-static const char *const limits[N_RIG] = {"fuse=no", "lanes=no", "lanes=no shared=8192"};
+enum { DOTS = 3, N_RIG = 5 };
+/* Small subgroups, whole workgroups and tiles, workgroups alone; the last two again with integer dot
+ * products. */
+static const char *const limits[N_RIG] = {"fuse=no", "lanes=no", "lanes=no shared=8192", "dot=any",
+                                          "dot=any shared=8192"};
+/* x has 15 bits there, with a scale for 32 elements: of each half a step of error at most. */
+#define DOT_BOUND 1e-8
 static op_rig *reference, *rigs[N_RIG];
 
 static int setup(void **state) {
@@ -88,8 +93,9 @@ static int32_t ids_add(scene *s, uint64_t *seed, const int64_t *ne, int lo, int 
     return add(s, tdm_build_input(s->b, "id", TDM_TYPE_I32, ne), id);
 }
 
-/* Runs on the first n_rig rigs and compares; bound 0 = equal bits. Frees the scene. */
-static void scene_check_on(int n_rig, scene *s, int32_t y, double bound, const char *label) {
+/* Runs on rigs first .. last - 1 and compares; bound 0 = equal bits. Frees the scene. */
+static void scene_check_on(int first, int last, scene *s, int32_t y, double bound,
+                           const char *label) {
     tdm_graph *graph = NULL;
     tdm_error err = {.struct_size = sizeof err};
     size_t n = (size_t)tdm_shape_count(tdm_build_shape(s->b, y));
@@ -98,12 +104,13 @@ static void scene_check_on(int n_rig, scene *s, int32_t y, double bound, const c
     if (tdm_builder_finish(s->b, &graph, &err) != TDM_OK) fail_msg("%s: %s", label, err.message);
     s->args[s->n_arg] = (op_arg){.value = y, .data = want};
     op_rig_run(reference, graph, s->args, s->n_arg + 1);
-    for (int i = 0; i < n_rig; i++) {
+    for (int i = first; i < last; i++) {
         if (rigs[i] == NULL) continue;
         s->args[s->n_arg].data = got;
         op_rig_run(rigs[i], graph, s->args, s->n_arg + 1);
         double nmse = bound == 0 ? 0 : op_nmse(got, want, n);
-        if (bound == 0 ? memcmp(got, want, n * sizeof *got) != 0 : !(nmse <= bound))
+        double most = i >= DOTS && bound < DOT_BOUND ? DOT_BOUND : bound;
+        if (bound == 0 ? memcmp(got, want, n * sizeof *got) != 0 : !(nmse <= most))
             fail_msg("%s, limits '%s': NMSE %g", label, limits[i], nmse);
     }
     for (int i = 0; i < s->n_arg; i++) free(s->args[i].data);
@@ -114,7 +121,7 @@ static void scene_check_on(int n_rig, scene *s, int32_t y, double bound, const c
 }
 
 static void scene_check(scene *s, int32_t y, double bound, const char *label) {
-    scene_check_on(N_RIG, s, y, bound, label);
+    scene_check_on(0, N_RIG, s, y, bound, label);
 }
 
 /* ---- Products -------------------------------------------------------------------------------- */
@@ -133,20 +140,20 @@ static int32_t x_add(scene *s, uint64_t *seed, x_view view, int64_t k, int64_t n
     return tdm_build_slice(s->b, x, offset, ne);
 }
 
-static void product_on(int n_rig, uint64_t *seed, tdm_type type, uint32_t usage, x_view view,
-                       int64_t k, int64_t n, int64_t n_tok) {
+static void product_on(int first, int last, uint64_t *seed, tdm_type type, uint32_t usage,
+                       x_view view, int64_t k, int64_t n, int64_t n_tok) {
     char label[128];
     scene s = scene_begin();
     snprintf(label, sizeof label, "%s, usage %u, view %d, [%d, %d] x %d", tdm_type_name(type),
              (unsigned)usage, (int)view, (int)k, (int)n, (int)n_tok);
     int32_t w = weight_add(&s, seed, type, (const int64_t[]){k, n, 1, 1}, usage);
     int32_t x = x_add(&s, seed, view, k, n_tok);
-    scene_check_on(n_rig, &s, tdm_build_matmul(s.b, w, x), BOUND, label);
+    scene_check_on(first, last, &s, tdm_build_matmul(s.b, w, x), BOUND, label);
 }
 
 static void product(uint64_t *seed, tdm_type type, uint32_t usage, x_view view, int64_t k,
                     int64_t n, int64_t n_tok) {
-    product_on(N_RIG, seed, type, usage, view, k, n, n_tok);
+    product_on(0, N_RIG, seed, type, usage, view, k, n, n_tok);
 }
 
 /* k of one block, or an odd length. Kernels share the reading of weights, and compiling them takes
@@ -156,10 +163,15 @@ static void every_type(void **state) {
     uint64_t seed = SEED;
     for (int i = 0; i < MADE_TYPES; i++) {
         int64_t len = tdm_type_get_info(made_types[i]).block_len;
-        product_on(1, &seed, made_types[i], TDM_USAGE_MATMUL, X_DENSE, len == 1 ? 75 : len, 37, 1);
-        product_on(2, &seed, made_types[i], TDM_USAGE_MATMUL, X_DENSE, len == 1 ? 96 : 3 * len, 131,
+        product_on(0, 1, &seed, made_types[i], TDM_USAGE_MATMUL, X_DENSE, len == 1 ? 75 : len, 37,
+                   1);
+        product_on(0, 2, &seed, made_types[i], TDM_USAGE_MATMUL, X_DENSE, len == 1 ? 96 : 3 * len,
+                   131, 9);
+        product_on(0, 1, &seed, made_types[i], 0, X_DENSE, len == 1 ? 33 : 2 * len, 5, 2);
+        if (len == 1) continue;
+        product_on(DOTS, DOTS + 1, &seed, made_types[i], TDM_USAGE_MATMUL, X_DENSE, 3 * len, 37, 2);
+        product_on(DOTS, DOTS + 1, &seed, made_types[i], TDM_USAGE_MATMUL, X_DENSE, 3 * len, 131,
                    9);
-        product_on(1, &seed, made_types[i], 0, X_DENSE, len == 1 ? 33 : 2 * len, 5, 2);
     }
 }
 
@@ -203,6 +215,114 @@ static void every_head(void **state) {
         x = tdm_build_permute(s.b, x, 0, 2, 1, 3);
         scene_check(&s, tdm_build_matmul(s.b, w, x), BOUND, "a matrix for each head");
     }
+}
+
+/* y of n_tok tokens whose roles are given; NULL: without roles. */
+static void roles_run(op_rig *rig, uint64_t seed, tdm_type type, const int64_t *w_ne, int n_tok,
+                      const int32_t *roles, float *y) {
+    scene s = scene_begin();
+    tdm_graph *graph = NULL;
+    const int64_t role_ne[] = {n_tok, 1, 1, 1}, many[] = {w_ne[0], w_ne[2], n_tok, 1};
+    const int64_t one[] = {w_ne[0], n_tok, 1, 1};
+    int32_t w = weight_add(&s, &seed, type, w_ne, TDM_USAGE_MATMUL);
+    int32_t x = floats_add(&s, &seed, w_ne[2] > 1 ? many : one);
+    int n_own = s.n_arg;
+    if (roles != NULL)
+        tdm_build_set_role(s.b, add(&s, tdm_build_input(s.b, "role", TDM_TYPE_I32, role_ne),
+                                    (void *)(uintptr_t)roles));
+    int32_t out = add(&s, tdm_build_matmul(s.b, w, x), y);
+    tdm_build_output(s.b, out, "y");
+    if (tdm_builder_finish(s.b, &graph, NULL) != TDM_OK) fail_msg("a graph with roles");
+    op_rig_run(rig, graph, s.args, s.n_arg);
+    for (int i = 0; i < n_own; i++) free(s.args[i].data);
+    tdm_graph_free(graph);
+    tdm_builder_destroy(s.b);
+}
+
+/* A token of a prompt has 8 bits, others 15, whatever else is in the step. */
+static void roles_check(op_rig *rig, tdm_type type, int64_t n_head, int n_tok) {
+    const int64_t w_ne[] = {512, 21, n_head, 1};
+    const size_t n = 21 * (size_t)n_head, size = n * (size_t)n_tok * sizeof(float);
+    float *want = made_alloc(size), *mixed = made_alloc(size), *prompt = made_alloc(size);
+    int32_t roles[64], prompts[64];
+    for (int t = 0; t < n_tok; t++) {
+        roles[t] = t % 3 == 0 ? TDM_ROLE_PROMPT : t % 3 == 1 ? TDM_ROLE_GENERATED : -1;
+        prompts[t] = TDM_ROLE_PROMPT;
+    }
+    roles_run(reference, SEED, type, w_ne, n_tok, NULL, want);
+    roles_run(rig, SEED, type, w_ne, n_tok, roles, mixed);
+    roles_run(rig, SEED, type, w_ne, n_tok, prompts, prompt);
+    for (int t = 0; t < n_tok; t++) {
+        double of_mixed = op_nmse(mixed + n * (size_t)t, want + n * (size_t)t, n);
+        double of_prompt = op_nmse(prompt + n * (size_t)t, want + n * (size_t)t, n);
+        if (!(of_prompt > 1e-7 && of_prompt < 1e-3))
+            fail_msg("%s: token %d of a prompt: NMSE %g", tdm_type_name(type), t, of_prompt);
+        if (t % 3 == 0)
+            assert_memory_equal(mixed + n * (size_t)t, prompt + n * (size_t)t, n * sizeof(float));
+        else if (!(of_mixed < DOT_BOUND))
+            fail_msg("%s: generated token %d: NMSE %g", tdm_type_name(type), t, of_mixed);
+    }
+    free(want);
+    free(mixed);
+    free(prompt);
+}
+
+static void every_role(void **state) {
+    (void)state;
+    if (rigs[DOTS] == NULL) skip();
+    roles_check(rigs[DOTS], TDM_TYPE_Q4_0, 1, 2);
+    roles_check(rigs[DOTS], TDM_TYPE_Q4_K, 1, 40);
+    roles_check(rigs[DOTS], TDM_TYPE_Q4_0, 3, 10);
+    roles_check(rigs[DOTS + 1], TDM_TYPE_Q4_0, 1, 10);
+}
+
+/* Rows that bytes cannot hold: of NaN, infinities, zeros and numbers near the ends of f32. Other rows
+ * of the step are as without them. */
+static void extreme_rows(void **state) {
+    (void)state;
+    enum { K = 64, N = 19, N_TOK = 6 };
+    uint64_t seed = SEED;
+    if (rigs[DOTS] == NULL) skip();
+    void *w_data = made_weight_create(&seed, TDM_TYPE_Q8_0, MADE_RANDOM, K, N);
+    float x[N_TOK * K], want[N_TOK * N], got[N_TOK * N];
+    op_random_fill(&seed, x, N_TOK * K, 1);
+    x[K + 3] = NAN;
+    x[2 * K + 40] = INFINITY;
+    for (int i = 0; i < K; i++) {
+        x[3 * K + i] *= 1e35f;
+        x[4 * K + i] *= 1e-30f;
+        x[5 * K + i] = 0;
+    }
+    op_rig *both[] = {reference, rigs[DOTS]};
+    float *results[] = {want, got};
+    for (int i = 0; i < 2; i++) {
+        scene s = scene_begin();
+        tdm_graph *graph = NULL;
+        const int64_t w_ne[] = {K, N, 1, 1}, x_ne[] = {K, N_TOK, 1, 1};
+        int32_t w =
+            add(&s, tdm_build_weight(s.b, "w", TDM_TYPE_Q8_0, w_ne, TDM_USAGE_MATMUL), w_data);
+        int32_t out =
+            tdm_build_matmul(s.b, w, add(&s, tdm_build_input(s.b, "x", TDM_TYPE_F32, x_ne), x));
+        tdm_build_output(s.b, add(&s, out, results[i]), "y");
+        if (tdm_builder_finish(s.b, &graph, NULL) != TDM_OK) fail_msg("a graph");
+        op_rig_run(both[i], graph, s.args, s.n_arg);
+        tdm_graph_free(graph);
+        tdm_builder_destroy(s.b);
+    }
+    for (int t = 0; t < N_TOK; t++)
+        for (int i = 0; i < N && (t == 1 || t == 2); i++)
+            if (isfinite(got[t * N + i])) fail_msg("row %d: y %d is %g", t, i, got[t * N + i]);
+    for (int i = 0; i < N; i++) assert_true(got[5 * N + i] == 0);
+    for (int t = 0; t < N_TOK - 1; t++) {
+        double scale = t == 3 ? 1e-35 : t == 4 ? 1e30 : 1;
+        for (int i = 0; i < N; i++) {
+            got[t * N + i] = (float)(got[t * N + i] * scale);
+            want[t * N + i] = (float)(want[t * N + i] * scale);
+        }
+        double nmse = t == 1 || t == 2 ? 0 : op_nmse(got + t * N, want + t * N, N);
+        if (!(nmse < DOT_BOUND)) fail_msg("row %d: NMSE %g", t, nmse);
+    }
+    free(w_data);
 }
 
 /* ---- Rows ------------------------------------------------------------------------------------ */
@@ -263,6 +383,8 @@ int main(void) {
         cmocka_unit_test(every_view),
         cmocka_unit_test(long_matrices),
         cmocka_unit_test(every_head),
+        cmocka_unit_test(every_role),
+        cmocka_unit_test(extreme_rows),
         cmocka_unit_test(every_type),
     };
     return cmocka_run_group_tests(tests, setup, teardown);

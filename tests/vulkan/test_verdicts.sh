@@ -15,6 +15,7 @@ export XDG_CACHE_HOME
 config plain
 config lanes 'test-limits = wrong=product_lane'
 config rows 'test-limits = wrong=row'
+config dots 'test-limits = dot=any wrong=product_row_dot'
 
 # text NAME DEVICE OUT: greedy text; messages in $work/err.
 text() {
@@ -43,6 +44,11 @@ says "damaged file" 'pipelines checked against the CPU'
 # A wrong product, where the device uses it, is done by another kernel.
 text lanes v text.lanes || fail "a wrong product: $(cat "$work/err")"
 same "$work/text.cpu" "$work/text.lanes" "text with plainer products"
+
+# A wrong product of bytes: all products are of floats again.
+text dots v text.dots || fail "a wrong product of bytes: $(cat "$work/err")"
+same "$work/text.cpu" "$work/text.dots" "text without products of bytes"
+says "a wrong product of bytes" ', [1-9][0-9]* wrong'
 
 # An op that has no other kernel.
 text rows v text.rows && fail "a wrong norm was used: $(cat "$work/text.rows")"

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * matmul.c: the step of MATMUL. Roles are ignored: every row of x is multiplied as a generated one.
+ * matmul.c: the step of MATMUL. Roles say how many bits x is rounded to where a kernel multiplies bytes;
+ * others multiply every row of x as a generated one.
  */
 #include <string.h>
 
@@ -13,7 +14,7 @@ static int64_t stride_of(const gpu_value *v, int axis) {
 
 /* The product of a MATMUL node into `y`, which has the shape of the node's destination. */
 static tdm_status product_get(gpu_emit *e, const gpu_value *y, gpu_product *out, tdm_error *err) {
-    const gpu_value *w = &e->src[0], *x = &e->src[1];
+    const gpu_value *w = &e->src[0], *x = &e->src[1], *role = &e->src[2];
     /* One matrix: columns are all axes from 1 on. Several: axis 1 is the matrix. */
     int first = w->ne[2] == 1 ? 1 : 2;
     if (x->type != TDM_TYPE_F32)
@@ -36,6 +37,12 @@ static tdm_status product_get(gpu_emit *e, const gpu_value *y, gpu_product *out,
         .y_stride = first == 1 ? y->ne[0] : y->ne[0] * y->ne[1],
     };
     if (x->ne[0] == 1) out->x_stride_k = 1;
+    out->form_of = e;
+    if (role->is_present) {
+        out->role = role->place;
+        out->role_stride = stride_of(role, 0);
+        out->rows_per_role = out->n_column / role->ne[0];
+    }
     return TDM_OK;
 }
 

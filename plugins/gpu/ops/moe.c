@@ -7,12 +7,12 @@
  * each pair, whose matrix the kernel reads from the ids. More: a step sorts the pairs by expert, so
  * that a matrix is read once for several of them. Rows of gate, up and down are kept by the number
  * of the pair in both cases, and the last step adds them in the order of u. Tokens go through in
- * chunks, which bounds the scratch. Roles are ignored.
+ * chunks, which bounds the scratch. Roles: as in matmul.c.
  */
 #include "plugins/gpu/ops/ops.h"
 #include "plugins/gpu/ops/product.h"
 
-enum { SRC_X, SRC_ID, SRC_WEIGHT, SRC_GATE, SRC_UP, SRC_DOWN };
+enum { SRC_X, SRC_ID, SRC_WEIGHT, SRC_GATE, SRC_UP, SRC_DOWN, SRC_ROLE };
 enum {
     SORT_FROM = 9, /* tokens from which pairs are sorted */
     SORT_GROUP = 128,
@@ -25,14 +25,15 @@ enum {
 typedef struct chunk {
     int64_t token, n_tok;
     int64_t n_pair;
-    int64_t n_tile;     /* of sorted pairs; 0 = not sorted */
-    gpu_operand sorted; /* the table of MOE_SORT */
+    int64_t n_tile;      /* of sorted pairs; 0 = not sorted */
+    gpu_operand sorted;  /* the table of MOE_SORT */
+    gpu_operand x_bytes; /* x as bytes: gpu_product.bytes */
 } chunk;
 
-/* The part of a value from token `token` on; tokens are its axis 1. */
-static gpu_operand part_from(const gpu_value *v, int64_t token) {
+/* The part of a value from token `token` on; tokens are its axis `axis`. */
+static gpu_operand part_from(const gpu_value *v, int axis, int64_t token) {
     gpu_operand place = v->place;
-    uint64_t skipped = (uint64_t)(token * v->nb[1]);
+    uint64_t skipped = (uint64_t)(token * v->nb[axis]);
     place.off += skipped;
     place.size -= skipped;
     return place;
@@ -60,16 +61,16 @@ static tdm_status sort_emit(gpu_emit *e, chunk *c, tdm_error *err) {
     step.spec[0] = (int32_t)n_expert;
     step.spec[1] = columns;
     step.operand[0] = c->sorted;
-    step.operand[1] = part_from(id, c->token);
+    step.operand[1] = part_from(id, 1, c->token);
     step.trips = 3 * ((c->n_pair + n_expert) / SORT_GROUP + 1) + n_expert + 2 * c->n_tile;
     return gpu_emit_step(e, &step, err);
 }
 
 /* dst = the matrices of `src` times x, by pair; with `up` (nullable), act of it times up's. */
-static tdm_status pairs_emit(gpu_emit *e, const chunk *c, int src, const gpu_value *up,
-                             gpu_operand x, int64_t x_stride_k, int64_t x_stride,
-                             int32_t x_per_token, gpu_operand dst, tdm_error *err) {
-    const gpu_value *w = &e->src[src], *id = &e->src[SRC_ID];
+static tdm_status pairs_emit(gpu_emit *e, chunk *c, int src, const gpu_value *up, gpu_operand x,
+                             int64_t x_stride_k, int64_t x_stride, int32_t x_per_token,
+                             gpu_operand dst, tdm_error *err) {
+    const gpu_value *w = &e->src[src], *id = &e->src[SRC_ID], *role = &e->src[SRC_ROLE];
     gpu_product p = {
         .w = w,
         .dst = dst,
@@ -80,14 +81,20 @@ static tdm_status pairs_emit(gpu_emit *e, const chunk *c, int src, const gpu_val
         .x_stride = {x_stride},
         .y_stride = w->ne[1],
         .x_per_token = x_per_token,
-        .index = c->n_tile > 0 ? c->sorted : part_from(id, c->token),
+        .index = c->n_tile > 0 ? c->sorted : part_from(id, 1, c->token),
         .n_used = id->ne[0],
         .first_expert = e->node->params.moe.first_expert,
         .id_stride = {stride_of(id, 0), stride_of(id, 1)},
         .n_tile = c->n_tile,
         .up = up,
         .act = e->node->params.moe.act,
+        .bytes = src == SRC_DOWN ? NULL : &c->x_bytes,
     };
+    if (role->is_present) {
+        p.role = part_from(role, 0, c->token);
+        p.role_stride = stride_of(role, 0);
+        p.rows_per_role = id->ne[0] / x_per_token;
+    }
     return gpu_product_emit(e, &p, err);
 }
 
@@ -110,11 +117,11 @@ static tdm_status sum_emit(gpu_emit *e, const chunk *c, gpu_operand addends, tdm
         status = gpu_step_grid(e, &step, (y->ne[0] * c->n_tok + SUM_GROUP - 1) / SUM_GROUP, err);
     if (status != TDM_OK) return status;
     step.trips = id->ne[0];
-    step.operand[0] = part_from(y, c->token);
+    step.operand[0] = part_from(y, 1, c->token);
     step.operand[0].size = (uint64_t)(y->ne[0] * c->n_tok) * sizeof(float);
     step.operand[1] = addends;
-    step.operand[2] = part_from(id, c->token);
-    step.operand[3] = part_from(weight, c->token);
+    step.operand[2] = part_from(id, 1, c->token);
+    step.operand[3] = part_from(weight, 1, c->token);
     return gpu_emit_step(e, &step, err);
 }
 
@@ -127,7 +134,7 @@ static tdm_status chunk_emit(gpu_emit *e, chunk *c, tdm_error *err) {
     bool is_fused = !e->target->is_unfused && gpu_product_is_pair(gate, up);
     gpu_operand hidden = gpu_emit_scratch(e, h_size), other = {0};
     gpu_operand out = gpu_emit_scratch(e, (uint64_t)(c->n_pair * n) * sizeof(float));
-    gpu_operand x_part = part_from(x, c->token);
+    gpu_operand x_part = part_from(x, 1, c->token);
     int64_t x_k = n == 1 ? 1 : stride_of(x, 0), x_row = stride_of(x, 1);
     tdm_status status = c->n_tok >= SORT_FROM ? sort_emit(e, c, err) : TDM_OK;
     if (status == TDM_OK)

@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
- * product.c: see product.h. Three kernels compute products:
+ * product.c: see product.h. Five kernels compute products:
  *   PRODUCT_ROW   few columns: the threads of a workgroup divide k
  *   PRODUCT_LANE  small subgroups: a thread has rows of its own and all of k
  *   PRODUCT_TILE  many columns: tiles in shared memory
+ *   PRODUCT_ROW_DOT, PRODUCT_TILE_DOT  the same with integer dot products: x becomes bytes first, of 15
+ *                 bits, or 8 for rows of prompts. For quantised weights and two columns or more; one
+ *                 column does not pay for the step that makes bytes
  * Which one, and its tile, follow from the target alone (gpu_product_tuning).
  */
 #include "plugins/gpu/ops/product.h"
@@ -11,6 +14,7 @@
 #include <string.h>
 
 #include "plugins/gpu/layout/weight.h"
+#include "plugins/gpu/ops/quantize.h"
 #include "quant/grids.h"
 
 enum {
@@ -19,6 +23,10 @@ enum {
     TILE_ROWS = 64,
     TILE_COLUMNS = 32,
     TILE_SHARED = (TILE_ROWS + TILE_COLUMNS) * GROUP_LEN * 4,
+    DOT_SHARED = 11 << 10,      /* of PRODUCT_TILE_DOT with 32 columns */
+    DOT_WIDE_SHARED = 16 << 10, /* with 64 */
+    DOT_WIDE_COLUMNS = 64,
+    DOT_MIN_COLUMNS = 2,
     LANE_ROWS = 8, /* of a thread: product_lane.comp */
     LANE_MANY_ROWS = 1024,
     ROW_MAX_SUBGROUP = 32, /* subgroups of a workgroup: product_row.comp */
@@ -73,6 +81,7 @@ typedef struct choice {
     int32_t columns;  /* of a tile */
     int64_t row_tile; /* rows of a workgroup */
     int64_t trips;
+    bool has_bytes; /* x is made bytes first */
 } choice;
 
 static int32_t least(int32_t a, int32_t b) {
@@ -91,7 +100,7 @@ static int32_t power_above(int64_t n, int32_t max) {
 }
 
 static bool uses_lanes(const gpu_target *t) {
-    return t->subgroup_min == t->subgroup_max && t->subgroup_max >= 4 &&
+    return !t->has_dot8 && t->subgroup_min == t->subgroup_max && t->subgroup_max >= 4 &&
            t->subgroup_max <= least(or_default(t->product.lane_max_subgroup, 8), 16);
 }
 
@@ -148,8 +157,36 @@ static choice rows_choose(const gpu_target *t, const gpu_product *p, int64_t n_g
     return c;
 }
 
+static bool uses_dots(const gpu_target *t, const gpu_product *p) {
+    if (!t->has_dot8 || !tdm_type_get_info(p->w->type).is_quantized) return false;
+    if (p->mode == GPU_PRODUCT_PAIRS) return p->n_column > p->n_used; /* more than a token */
+    return p->mode == GPU_PRODUCT_SORTED ||
+           p->n_column >= or_default(t->product.dot_min_columns, DOT_MIN_COLUMNS);
+}
+
+static choice dots_choose(const gpu_target *t, const gpu_product *p, int64_t n_group) {
+    bool is_sorted = p->mode == GPU_PRODUCT_SORTED;
+    bool has_many = is_sorted || (p->mode == GPU_PRODUCT_PLAIN &&
+                                  p->n_column > or_default(t->product.row_max_columns, 8));
+    if (!has_many || !uses_tiles(t)) {
+        choice c = rows_choose(t, p, n_group);
+        c.kernel = GPU_KERNEL_PRODUCT_ROW_DOT;
+        c.has_bytes = true;
+        return c;
+    }
+    bool is_wide = !is_sorted && p->n_column > TILE_COLUMNS && t->shared_size >= DOT_WIDE_SHARED;
+    return (choice){.kernel = GPU_KERNEL_PRODUCT_TILE_DOT,
+                    .group_size = TILE_THREADS,
+                    .rows = 4,
+                    .columns = is_wide ? DOT_WIDE_COLUMNS : TILE_COLUMNS,
+                    .row_tile = TILE_ROWS,
+                    .trips = (n_group + 1) / 2 * 3,
+                    .has_bytes = true};
+}
+
 static choice choose(const gpu_target *t, const gpu_product *p, int64_t n_group) {
     if (is_canonical(p)) return rows_choose(t, p, n_group);
+    if (uses_dots(t, p)) return dots_choose(t, p, n_group);
     if (uses_lanes(t)) return lanes_choose(t, p, n_group);
     bool has_many =
         p->mode == GPU_PRODUCT_SORTED ||
@@ -246,13 +283,18 @@ tdm_status gpu_product_emit(gpu_emit *e, const gpu_product *p, tdm_error *err) {
     if (status != TDM_OK) return status;
     step.trips = c.trips;
     step.spec[0] = (int32_t)w->type;
-    if (x_is_wide(p)) step.spec[1] |= GPU_PRODUCT_WIDE_X;
+    if (!c.has_bytes && x_is_wide(p)) step.spec[1] |= GPU_PRODUCT_WIDE_X;
     step.spec[2] = c.rows;
     step.spec[3] = c.columns;
     step.spec[4] = p->mode;
     step.operand[0] = p->dst;
     step.operand[1] = w->place;
     step.operand[2] = p->x;
+    if (c.has_bytes) {
+        status = gpu_quantize_emit(e, p, &step.operand[2], err);
+        if (status == TDM_OK) status = gpu_word(e, &step.word[5], gpu_quantize_rows(p), err);
+        if (status != TDM_OK) return status;
+    }
     step.operand[4] = p->index;
     step.operand[5] = gpu_weight_grid(e, w->type);
     end_set(&step, p);

@@ -33,9 +33,17 @@ typedef struct gpu_product {
     gpu_operand addend;  /* y + addend; absent = not. PLAIN */
     bool is_bias;        /* the addend is a value for each row, else it has the strides of y */
     int64_t bias_stride; /* elements */
+    /* For kernels that multiply bytes (ops/quantize.h). */
+    gpu_emit *form_of;  /* MATMUL's emitter, whose source 1 is x and source 2 `role`: products of
+                              the same x share its bytes. NULL = x is no source */
+    gpu_operand *bytes; /* shared by products of the same x, without form_of: the first that needs x
+                              as bytes puts their place here. NULL = not shared */
+    gpu_operand role;   /* tdm_role i32 of rows of x; absent = all are generated */
+    int64_t role_stride;   /* elements */
+    int64_t rows_per_role; /* neighbouring rows of x that share a role */
 } gpu_product;
 
-/* Columns that a tile of a SORTED product has on this device. */
+/* Columns that a tile of a SORTED product has on this device, whatever the weight is. */
 int32_t gpu_product_sorted_columns(const gpu_target *target);
 
 /* True where two matrices may be `w` and `up` of a product. */

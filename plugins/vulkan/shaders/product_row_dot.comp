@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: MIT
+//
+// product_row_dot.comp: products for up to 8 columns of bytes. As product_row.comp, the threads of a
+// workgroup divide k, and each has the same SPEC2 rows and SPEC3 columns. One module for each
+// WEIGHT_TYPE with blocks (WEIGHT_HAS_BLOCKS). See kernel.h.
+#version 460
+#extension GL_GOOGLE_include_directive : require
+#extension GL_KHR_shader_subgroup_arithmetic : require
+#include "args.glsl"
+#include "product.glsl"
+#include "bytes.glsl"
+
+const int N_SUM = TILE_ROWS * TILE_COLUMNS;
+// At most 32 subgroups in a workgroup: the emitter sees to that.
+shared float sums[32 * N_SUM];
+
+void main() {
+    Tile t = tile_get(TILE_ROWS / N_PART);
+    if (t.n_column == 0) return;
+    uint n_group = uint(args.word[1]) / 32;
+    WeightRow rows[TILE_ROWS];
+    uint64_t x[TILE_COLUMNS];
+    float sum[N_SUM];
+    [[unroll]] for (int r = 0; r < TILE_ROWS; r++) rows[r] = product_row(t, t.row + r / N_PART, r % N_PART);
+    [[unroll]] for (int c = 0; c < TILE_COLUMNS; c++)
+        x[c] = uint64_t(x_row(t, column_number(t, min(c, t.n_column - 1)))) * n_group;
+    [[unroll]] for (int i = 0; i < N_SUM; i++) sum[i] = 0;
+    [[dont_unroll]] for (uint g = gl_LocalInvocationID.x; g < n_group; g += gl_WorkGroupSize.x) {
+        WeightGroup groups[TILE_ROWS];
+        [[unroll]] for (int r = 0; r < TILE_ROWS; r++) groups[r] = weight_group(rows[r], g);
+        [[unroll]] for (int c = 0; c < TILE_COLUMNS; c++) {
+            uvec4 high_0 = x_high(x[c] + g, 0), high_1 = x_high(x[c] + g, 1);
+            uvec4 low_0 = x_low(x[c] + g, 0), low_1 = x_low(x[c] + g, 1);
+            float scale = x_scale(x[c] + g);
+            vec2 x_sum = vec2(0);
+            if (WEIGHT_HAS_OFFSET)
+                x_sum = vec2(half_sum(high_0, low_0), half_sum(high_1, low_1));
+            [[unroll]] for (int r = 0; r < TILE_ROWS; r++) {
+                ivec2 dots = ivec2((dot_16(groups[r].low, high_0) << 7) + dot_16(groups[r].low, low_0),
+                                   (dot_16(groups[r].high, high_1) << 7) + dot_16(groups[r].high, low_1));
+                sum[r * TILE_COLUMNS + c] +=
+                    scale * group_product(groups[r].scale, groups[r].offset, dots, x_sum);
+            }
+        }
+    }
+    [[unroll]] for (int i = 0; i < N_SUM; i++) sum[i] = subgroupAdd(sum[i]);
+    if (gl_NumSubgroups > 1) {
+        if (subgroupElect()) {
+            [[unroll]] for (int i = 0; i < N_SUM; i++) sums[gl_SubgroupID * N_SUM + i] = sum[i];
+        }
+        barrier();
+        if (gl_SubgroupID != 0) return;
+        [[unroll]] for (int i = 0; i < N_SUM; i++) {
+            float total = 0;
+            for (uint s = gl_SubgroupInvocationID; s < gl_NumSubgroups; s += gl_SubgroupSize)
+                total += sums[s * N_SUM + i];
+            sum[i] = subgroupAdd(total);
+        }
+    }
+    if (!subgroupElect()) return;
+    [[unroll]] for (int c = 0; c < TILE_COLUMNS; c++) {
+        if (c >= t.n_column) break;
+        uint at = y_at(t, column_number(t, c));
+        [[unroll]] for (int r = 0; r < TILE_ROWS; r += N_PART)
+            y_store(at, t.row + r / N_PART, sum[r * TILE_COLUMNS + c],
+                    sum[(r + N_PART - 1) * TILE_COLUMNS + c]);
+    }
+}
