@@ -184,6 +184,8 @@ static void test_nodes(void **state) {
 }
 
 /* A graph of one EXCHANGE by hand: addend [32, 3], arena of 4096 bytes. */
+/* The header of a step block, in numbers. Messages below name its value. */
+enum { HEADER_SIZE = sizeof(tdm_step_header) / sizeof(int32_t) };
 enum { X_ADDEND, X_ARENA, X_STEP, X_RESIDUAL, X_SECOND, X_SUM, X_SUM2, X_COUNT };
 
 typedef struct exchange_graph {
@@ -327,9 +329,10 @@ static void test_exchange_silent(void **state) {
     exchange_graph x;
     (void)state;
     EXCHANGE_GOOD(x.g.step = -1, memset(&x.g.step_caps, 0, sizeof x.g.step_caps),
-                  x.values[X_STEP].ne[0] = 32);
-    EXCHANGE_BAD("begins with its header of 32", x.g.step = -1,
-                 memset(&x.g.step_caps, 0, sizeof x.g.step_caps), x.values[X_STEP].ne[0] = 31);
+                  x.values[X_STEP].ne[0] = HEADER_SIZE);
+    EXCHANGE_BAD("begins with its header of 36", x.g.step = -1,
+                 memset(&x.g.step_caps, 0, sizeof x.g.step_caps),
+                 x.values[X_STEP].ne[0] = HEADER_SIZE - 1);
     EXCHANGE_GOOD(p->senders = 1, x.node.src[0] = -1);
     EXCHANGE_GOOD(p->senders = 0, x.node.src[0] = -1);
     EXCHANGE_GOOD(p->senders = 0, x.node.src[0] = x.node.src[3] = -1);
