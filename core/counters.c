@@ -24,8 +24,9 @@ uint64_t tdm_counter_get(tdm_counter counter) {
 
 const char *tdm_counter_name(tdm_counter counter) {
     static const char *const names[TDM_COUNTER_COUNT_] = {
-        "graphs built", "graphs hashed", "graphs planned", "allocations", "bytes allocated",
-        "binds",        "submissions",   "host waits",     "uploads",     "downloads",
+        "graphs built",    "graphs hashed", "graphs planned", "allocations",
+        "bytes allocated", "binds",         "submissions",    "host waits",
+        "uploads",         "downloads",     "input bytes",    "output bytes",
     };
     return is_counter(counter) ? names[counter] : "?";
 }

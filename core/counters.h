@@ -21,6 +21,8 @@ typedef enum tdm_counter {
     TDM_COUNTER_HOST_WAITS,                              /* of the core for a device */
     TDM_COUNTER_UPLOADS,                                 /* upload calls of the core */
     TDM_COUNTER_DOWNLOADS,                               /* likewise */
+    TDM_COUNTER_INPUT_BYTES,  /* written for steps by the core: what goes up to a device */
+    TDM_COUNTER_OUTPUT_BYTES, /* read of their results: what comes down */
     TDM_COUNTER_COUNT_
 } tdm_counter;
 

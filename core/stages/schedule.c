@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/counters.h"
 #include "core/stages/schedule_internal.h"
 
 struct tdm_schedule {
@@ -244,6 +245,7 @@ static tdm_status inputs_write(const tdm_schedule *c, const tdm_io *inputs, int3
         for (int32_t d = 0; d < c->scratch->n_dev; d++) {
             uint64_t off = c->stages.off[d][slot];
             if (off == TDM_NO_PLACE) continue;
+            tdm_counter_add(TDM_COUNTER_INPUT_BYTES, inputs[i].size);
             if (c->scratch->in_host[d] != NULL) {
                 memcpy(c->scratch->in_host[d] + off, inputs[i].data, (size_t)inputs[i].size);
                 continue;
@@ -265,6 +267,7 @@ static tdm_status outputs_read(const tdm_schedule *c, const tdm_io *outputs, int
         int32_t slot = tdm_graph_value(c->graph, outputs[i].value)->slot;
         int32_t home = c->stages.cut.slots[slot].home;
         uint64_t off = c->stages.off[home][slot];
+        tdm_counter_add(TDM_COUNTER_OUTPUT_BYTES, outputs[i].size);
         if (c->scratch->out_host[home] != NULL) {
             memcpy(outputs[i].data, c->scratch->out_host[home] + off, (size_t)outputs[i].size);
             continue;

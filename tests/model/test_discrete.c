@@ -136,6 +136,97 @@ static void test_steady_step(void **state) {
     tdm_runtime_destroy(rt);
 }
 
+/* A small step, a large one, whose plan takes more scratch, and the small one again: the plans share
+ * the queue's scratch, and the small plan still finds its own. Each is compared with the CPU. */
+static void test_small_large_small(void **state) {
+    (void)state;
+    static const int counts[] = {1, 60, 1, 1, 61, 1};
+    enum { N_TURN = sizeof counts / sizeof *counts };
+    static float last[2][N_TURN][CARD_VOCAB];
+    tdm_error err = {0};
+    tdm_runtime *rt = card_runtime(NULL);
+    const llm_context_params params = {
+        .struct_size = sizeof params, .n_ctx = 256, .n_ubatch = 64, .page_len = 16};
+    for (int is_card = 0; is_card < 2; is_card++) {
+        llm_model *model = NULL;
+        llm_context *ctx = NULL;
+        tdm_open_device *dev = card_device(rt, is_card ? "d0" : "c0");
+        RIG_OK(llm_model_open(card_model, &model, &err));
+        RIG_OK(llm_model_load(model, rt, &dev, 1, NULL, NULL, &err));
+        RIG_OK(llm_context_create(model, &params, &ctx, &err));
+        int64_t plans = 0;
+        for (int turn = 0, at = 0; turn < N_TURN; at += counts[turn++]) {
+            int32_t tokens[64];
+            for (int i = 0; i < counts[turn]; i++) tokens[i] = (at + i) * 53 % CARD_VOCAB;
+            const llm_batch batch = {.tokens = tokens, .n_tok = counts[turn]};
+            if (is_card && turn == 2) plans = card_get("c0", "plans");
+            RIG_OK(llm_context_decode(ctx, &batch, &err));
+            if (is_card && turn == 2) assert_int_equal(card_get("c0", "plans"), plans);
+            memcpy(last[is_card][turn], llm_context_logits(ctx, 0), sizeof last[0][0]);
+        }
+        llm_context_destroy(ctx);
+        llm_model_close(model);
+    }
+    for (int turn = 0; turn < N_TURN; turn++)
+        assert_memory_equal(last[1][turn], last[0][turn], sizeof last[0][0]);
+    tdm_runtime_destroy(rt);
+}
+
+/* Bytes that come down in a step of 64 sequences with a vocabulary of 128k: whole logits, the best 40
+ * of each and the greedy token of each, which are the same tokens. */
+static void test_bytes_down(void **state) {
+    (void)state;
+    enum { N_SEQ = 64, WIDE_VOCAB = 128256 };
+    static const int counts[] = {0, 40, 1};
+    static int32_t best[N_SEQ];
+    tdm_error err = {0};
+    random_model_spec spec = preset_find("tiny-llama");
+    spec.n_vocab = WIDE_VOCAB;
+    spec.n_layer = 1;
+    spec.type = TDM_TYPE_Q8_0;
+    const char *wide = rig_file("wide.gguf");
+    RIG_OK(random_model_write(&spec, wide, NULL, NULL, NULL, &err));
+    tdm_runtime *rt = card_runtime(NULL);
+    tdm_open_device *dev = card_device(rt, "d0");
+    llm_model *model = NULL;
+    llm_context *ctx = NULL;
+    const llm_context_params params = {
+        .struct_size = sizeof params, .n_ctx = 32, .n_seq = N_SEQ, .n_ubatch = N_SEQ};
+    int32_t tokens[N_SEQ], seqs[N_SEQ];
+    bool wanted[N_SEQ];
+    for (int i = 0; i < N_SEQ; i++) tokens[i] = i * 1999, seqs[i] = i, wanted[i] = true;
+    const llm_batch batch = {.tokens = tokens, .seqs = seqs, .wanted = wanted, .n_tok = N_SEQ};
+    RIG_OK(llm_model_open(wide, &model, &err));
+    assert_int_equal(model->hparams.n_vocab, WIDE_VOCAB);
+    RIG_OK(llm_model_load(model, rt, &dev, 1, NULL, NULL, &err));
+    RIG_OK(llm_context_create(model, &params, &ctx, &err));
+    for (int k = 0; k < 3; k++) {
+        RIG_OK(llm_context_set_candidates(ctx, counts[k], &err));
+        const uint64_t before = tdm_counter_get(TDM_COUNTER_OUTPUT_BYTES);
+        RIG_OK(llm_context_decode(ctx, &batch, &err));
+        const uint64_t down = tdm_counter_get(TDM_COUNTER_OUTPUT_BYTES) - before;
+        printf("64 sequences, %d candidates: %llu bytes down\n", counts[k],
+               (unsigned long long)down);
+        /* A logit is 4 bytes, a candidate 8: its logit and its token. */
+        const uint64_t per_row = counts[k] > 0 ? (uint64_t)counts[k] * 8 : WIDE_VOCAB * 4;
+        assert_int_equal(down, N_SEQ * per_row);
+        for (int i = 0; i < N_SEQ; i++) {
+            llm_row row = llm_context_row(ctx, i);
+            if (k == 0) {
+                best[i] = 0;
+                for (int32_t t = 1; t < row.n; t++)
+                    if (row.logits[t] > row.logits[best[i]]) best[i] = t;
+            } else {
+                assert_int_equal(row.tokens[0], best[i]);
+            }
+        }
+        for (int i = 0; i < N_SEQ; i++) RIG_OK(llm_context_truncate(ctx, i, 0, &err));
+    }
+    llm_context_destroy(ctx);
+    llm_model_close(model);
+    tdm_runtime_destroy(rt);
+}
+
 /* A generated token on a group of two cards and a CPU: a card that waits in its kernels gets one
  * submission, one whose plan is cut one more for each exchange; nothing is copied, bound, planned or
  * allocated, on the cards or in the group. The CPU rounds unlike the cards, so that a layer of experts
@@ -266,9 +357,14 @@ static void test_groups(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_many_buffers), cmocka_unit_test(test_same_bits),
-        cmocka_unit_test(test_steady_step),  cmocka_unit_test(test_steady_group),
-        cmocka_unit_test(test_limits),       cmocka_unit_test(test_groups),
+        cmocka_unit_test(test_many_buffers),
+        cmocka_unit_test(test_same_bits),
+        cmocka_unit_test(test_steady_step),
+        cmocka_unit_test(test_steady_group),
+        cmocka_unit_test(test_small_large_small),
+        cmocka_unit_test(test_bytes_down),
+        cmocka_unit_test(test_limits),
+        cmocka_unit_test(test_groups),
     };
     return cmocka_run_group_tests(tests, card_begin, rig_end);
 }
