@@ -158,7 +158,7 @@ tdm_status llm_model_vocab(const llm_model *m, const llm_vocab **vocab_out, tdm_
     return TDM_OK;
 }
 
-tdm_type llm_model_main_type(const llm_model *m) {
+static tdm_type main_type(const llm_model *m) {
     size_t size[TDM_TYPE_LIMIT_] = {0};
     tdm_type best = TDM_TYPE_F32;
     for (int32_t i = 0; i < m->n_weight; i++) {
@@ -172,7 +172,7 @@ tdm_type llm_model_main_type(const llm_model *m) {
 void llm_model_describe(const llm_model *m, char *text, size_t text_size) {
     double n = (double)m->n_param;
     char type[16];
-    snprintf(type, sizeof type, "%s", tdm_type_name(llm_model_main_type(m)));
+    snprintf(type, sizeof type, "%s", tdm_type_name(main_type(m)));
     for (char *c = type; *c != 0; c++)
         if (*c >= 'a' && *c <= 'z') *c = (char)(*c - 'a' + 'A');
     if (n >= 1e9)

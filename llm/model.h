@@ -40,7 +40,7 @@ struct llm_model {
     llm_hparams hparams;
     const struct llm_arch *arch;
     llm_layer_spec *specs; /* [n_layer] */
-    llm_vocab *vocab; /* NULL = none; vocab_error has the reason */
+    llm_vocab *vocab;      /* NULL = none; vocab_error has the reason */
     tdm_error vocab_error;
     llm_weight *weights;
     int32_t n_weight;
@@ -98,8 +98,5 @@ tdm_status llm_model_vocab(const llm_model *model, const llm_vocab **vocab_out, 
 /* A short description for tables: "llama 1.1B Q4_0". Writes at most text_size bytes.
  * [any-thread] */
 void llm_model_describe(const llm_model *model, char *text, size_t text_size);
-
-/* The type that holds most of the weights' bytes. [any-thread] */
-tdm_type llm_model_main_type(const llm_model *model);
 
 #endif

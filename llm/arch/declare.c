@@ -9,7 +9,8 @@
 
 #include "llm/arch/arch.h"
 
-void llm_role_tensor_name(llm_role role, int32_t layer, char *name, size_t name_size) {
+/* The name of a role's tensor in files. */
+static void tensor_name(llm_role role, int32_t layer, char *name, size_t name_size) {
     if (layer < 0)
         snprintf(name, name_size, "%s", llm_role_get(role)->suffix);
     else
@@ -161,7 +162,7 @@ void llm_declare(llm_declarer *d, llm_role role, bool is_required) {
     const llm_role_info *info = llm_role_get(role);
     char name[64];
     if (d->status != TDM_OK || role == LLM_ROLE_NONE) return;
-    llm_role_tensor_name(role, d->layer, name, sizeof name);
+    tensor_name(role, d->layer, name, sizeof name);
     const llm_gguf_tensor *t = llm_gguf_tensor_find(m->gguf, name);
     if (t == NULL) {
         if (is_required)

@@ -33,7 +33,4 @@ void llm_declare_ends(llm_declarer *d);
 /* The partition of a block's rows of the cache: those of its KV heads. */
 tdm_partition llm_cache_rows_partition(const llm_model *model, int32_t layer);
 
-/* The name of a role's tensor in files. */
-void llm_role_tensor_name(llm_role role, int32_t layer, char *name, size_t name_size);
-
 #endif

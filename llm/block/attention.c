@@ -38,7 +38,7 @@ int32_t llm_rope_factor_weight(const llm_model *m, int32_t layer, int32_t n_ctx)
     return m->global[is_long ? LLM_ROLE_ROPE_FACTORS_LONG : LLM_ROLE_ROPE_FACTORS_SHORT];
 }
 
-int32_t llm_build_rope(llm_graph_builder *g, int32_t layer, int32_t x, int32_t pos) {
+static int32_t rope_build(llm_graph_builder *g, int32_t layer, int32_t x, int32_t pos) {
     const tdm_rope_params *rope = &g->model->specs[layer].rope;
     if (rope->n_rot == 0) return x;
     int32_t factor = llm_rope_factor_weight(g->model, layer, g->cache->n_ctx);
@@ -110,7 +110,7 @@ static int32_t build_turned(llm_graph_builder *g, int32_t layer, llm_role norm, 
     const llm_arch *arch = g->model->arch;
     if (is_row_norm(norm)) norm = LLM_ROLE_NONE; /* done before heads were told apart */
     if (!arch->is_norm_qk_late) x = build_head_norm(g, layer, norm, x);
-    x = llm_build_rope(g, layer, x, pos);
+    x = rope_build(g, layer, x, pos);
     return arch->is_norm_qk_late ? build_head_norm(g, layer, norm, x) : x;
 }
 

@@ -30,8 +30,6 @@ typedef struct llm_mixer_input {
 /* Attention over cached keys and values. */
 void llm_declare_attention(llm_declarer *d);
 int32_t llm_build_attention(llm_graph_builder *g, int32_t layer, const llm_mixer_input *in);
-/* The rotation of a layer's heads; n_rot 0 = none, which returns x. */
-int32_t llm_build_rope(llm_graph_builder *g, int32_t layer, int32_t x, int32_t pos);
 /* The weight with factors of the layer's frequencies, -1 = none. */
 int32_t llm_rope_factor_weight(const llm_model *model, int32_t layer, int32_t n_ctx);
 

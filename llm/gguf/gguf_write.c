@@ -308,12 +308,12 @@ void llm_gguf_writer_put_bool(llm_gguf_writer *w, const char *name, bool value) 
     llm_gguf_writer_put_number(w, name, LLM_GGUF_BOOL, &byte);
 }
 
-void llm_gguf_writer_put_str(llm_gguf_writer *w, const char *name, llm_gguf_str value) {
+static void str_put(llm_gguf_writer *w, const char *name, llm_gguf_str value) {
     if (writer_begin_key(w, name, LLM_GGUF_STRING)) append_str(w, &w->keys, value.ptr, value.len);
 }
 
 void llm_gguf_writer_put_text(llm_gguf_writer *w, const char *name, const char *value) {
-    llm_gguf_writer_put_str(w, name, (llm_gguf_str){value, strlen(value)});
+    str_put(w, name, (llm_gguf_str){value, strlen(value)});
 }
 
 void llm_gguf_writer_put_array(llm_gguf_writer *w, const char *name, llm_gguf_type type,
@@ -344,8 +344,7 @@ void llm_gguf_writer_put_key(llm_gguf_writer *w, const llm_gguf_key *key) {
     if (key->type == LLM_GGUF_STRING) {
         uint64_t len;
         memcpy(&len, key->data, sizeof len);
-        llm_gguf_writer_put_str(w, key->name,
-                                (llm_gguf_str){(const char *)key->data + sizeof len, (size_t)len});
+        str_put(w, key->name, (llm_gguf_str){(const char *)key->data + sizeof len, (size_t)len});
     } else if (key->type != LLM_GGUF_ARRAY) {
         llm_gguf_writer_put_number(w, key->name, key->type, key->data);
     } else if (key->array.type != LLM_GGUF_STRING) {

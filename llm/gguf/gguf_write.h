@@ -28,7 +28,6 @@ void llm_gguf_writer_destroy(llm_gguf_writer *w);
 void llm_gguf_writer_put_u32(llm_gguf_writer *w, const char *name, uint32_t value);
 void llm_gguf_writer_put_f32(llm_gguf_writer *w, const char *name, float value);
 void llm_gguf_writer_put_bool(llm_gguf_writer *w, const char *name, bool value);
-void llm_gguf_writer_put_str(llm_gguf_writer *w, const char *name, llm_gguf_str value);
 void llm_gguf_writer_put_text(llm_gguf_writer *w, const char *name, const char *value);
 
 /* A number (no string, no array) of any type from its little-endian bytes. [setup] */

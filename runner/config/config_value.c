@@ -91,7 +91,8 @@ static tdm_status bad_value(const runner_key *key, const char *text, tdm_error *
                     nearest != NULL ? "'?" : "");
 }
 
-bool runner_bool_parse(const char *text, bool *value_out) {
+/* yes no on off true false 1 0; false = none of them. */
+static bool bool_parse(const char *text, bool *value_out) {
     static const char *const yes[] = {"yes", "on", "true", "1"};
     static const char *const no[] = {"no", "off", "false", "0"};
     for (size_t i = 0; i < sizeof yes / sizeof yes[0]; i++) {
@@ -153,7 +154,7 @@ static bool item_parse(const runner_key *key, const char *text, runner_item *ite
                item_out->f <= key->max;
     case RUNNER_KEY_SHARES: return float_parse(text, &item_out->f) && item_out->f >= 0;
     case RUNNER_KEY_BOOL:
-        if (!runner_bool_parse(text, &truth)) return false;
+        if (!bool_parse(text, &truth)) return false;
         item_out->i = truth;
         return true;
     case RUNNER_KEY_ENUM:

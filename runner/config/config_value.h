@@ -43,9 +43,6 @@ tdm_status runner_value_rebase(const runner_key *key, runner_value *value, const
 /* Releases what the value owns and empties it. [any-thread] */
 void runner_value_clear(runner_value *value);
 
-/* yes no on off true false 1 0; false = none of them. [any-thread] */
-bool runner_bool_parse(const char *text, bool *value_out);
-
 /* Replaces backslash escapes in place: \n \t \r \" \' \\ become the characters that they stand
  * for, everything else stays (a backslash before another letter too). What `--escape` does to a
  * prompt. [any-thread] */

@@ -65,10 +65,6 @@ tdm_status runner_plan_check(const runner_plan *plan, tdm_error *err);
 /* Frees and clears *plan; a cleared one is a no-op. [setup] */
 void runner_plan_clear(runner_plan *plan);
 
-/* The layout of a tensor or cache over a group as text: "cut along axis 1: 4 units of 64". */
-void runner_plan_layout_format(const tdm_partition *partition, int32_t axis, char *text,
-                               size_t text_size);
-
 /* Writes the plan to `out`, as tables or as JSON. [setup] */
 void runner_plan_print(const runner_session *session, const runner_plan *plan, FILE *out);
 void runner_plan_print_json(const runner_session *session, const runner_plan *plan, FILE *out);

@@ -41,7 +41,8 @@ static int32_t kind_count(const llm_model *model, int32_t i) {
     return n;
 }
 
-void runner_plan_layout_format(const tdm_partition *p, int32_t axis, char *text, size_t text_size) {
+/* The layout of a tensor or cache over a group as text: "cut along axis 1: 4 units of 64". */
+static void layout_format(const tdm_partition *p, int32_t axis, char *text, size_t text_size) {
     if (p->id == 0) {
         snprintf(text, text_size, "whole on every member");
         return;
@@ -163,7 +164,7 @@ static void tensors_print(const runner_session *session, const runner_plan *plan
         if (n == 0) continue;
         kind_name_format(w, name, sizeof name);
         shape_format(w->file->ne, shape, sizeof shape);
-        runner_plan_layout_format(&w->partition, w->axis, layout, sizeof layout);
+        layout_format(&w->partition, w->axis, layout, sizeof layout);
         fprintf(out, "%-28s %5d %-7s %-20s %s\n", name, (int)n,
                 tdm_type_get_info((tdm_type)w->file->type).name, shape,
                 plan->is_group ? layout : "whole");
@@ -349,7 +350,7 @@ static void tensors_write(json_writer *w, const llm_model *model) {
         int32_t n = kind_count(model, i);
         if (n == 0) continue;
         kind_name_format(t, name, sizeof name);
-        runner_plan_layout_format(&t->partition, t->axis, layout, sizeof layout);
+        layout_format(&t->partition, t->axis, layout, sizeof layout);
         json_begin_object(w, NULL);
         json_string(w, "name", name);
         json_int(w, "count", n);

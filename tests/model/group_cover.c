@@ -9,6 +9,8 @@
 #include <stdint.h>
 #include <string.h>
 
+#include "tests/support/random.h"
+
 enum { N_TRY = 20 };
 
 typedef struct pairs {
@@ -16,8 +18,7 @@ typedef struct pairs {
 } pairs;
 
 static uint32_t next(uint32_t *state) {
-    *state = *state * 1664525u + 1013904223u;
-    return *state >> 8;
+    return random_lcg32(state) >> 8;
 }
 
 static void pairs_add(pairs *p, const cover *c, const unsigned char *row) {

@@ -2,9 +2,9 @@
  *
  * random.h: the random numbers of tests and benchmarks, and their seed.
  *
- * Kept apart: generators whose bytes a stored hash or figure depends on (bench/random_model.c,
- * tests/model/group_cover.c, tests/unit/test_block_layout.c, test_block_quantize.c and
- * test_quantize_error.c).
+ * random_u64 is the generator of every test. random_xorshift32 and random_lcg32 are for tests with stored
+ * hashes or figures, which were made with them. bench/random_model.c has its own: the values of a weight
+ * depend on its name and place alone.
  */
 #ifndef TANDEM_TESTS_SUPPORT_RANDOM_H
 #define TANDEM_TESTS_SUPPORT_RANDOM_H
@@ -25,6 +25,18 @@ static inline uint64_t random_u64(uint64_t *state) {
 /* 0 .. n-1 */
 static inline uint32_t random_u32_below(uint64_t *state, uint32_t n) {
     return (uint32_t)(random_u64(state) >> 32) % n;
+}
+
+/* xorshift32 (Marsaglia, "Xorshift RNGs", 2003). The state is not 0. */
+static inline uint32_t random_xorshift32(uint32_t *state) {
+    *state ^= *state << 13;
+    *state ^= *state >> 17;
+    return *state ^= *state << 5;
+}
+
+/* A linear congruence (Press et al., "Numerical Recipes", 7.1). The high bits are the better ones. */
+static inline uint32_t random_lcg32(uint32_t *state) {
+    return *state = *state * 1664525u + 1013904223u;
 }
 
 /* The seed of a test: the environment variable TANDEM_SEED, else `usual`. Prints it, so that a failure

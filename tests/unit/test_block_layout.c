@@ -16,6 +16,7 @@
 #include <cmocka.h>
 
 #include "quant/convert.h"
+#include "tests/support/random.h"
 
 enum { MAX_LEN = 256, MAX_SIZE = 256 };
 
@@ -283,13 +284,6 @@ static void test_packed_scales(void **state) {
     }
 }
 
-/* xorshift32: the same bytes here and where the hashes were made. */
-static uint32_t next_random(uint32_t *seed) {
-    *seed ^= *seed << 13;
-    *seed ^= *seed >> 17;
-    return *seed ^= *seed << 5;
-}
-
 /* FNV-1a over the bits of the floats, every NaN counted as the same. */
 static uint64_t hash_floats(const float *x, int64_t n) {
     uint64_t hash = 0xcbf29ce484222325u;
@@ -328,7 +322,8 @@ static void test_random_bytes_as_ggml_reads_them(void **state) {
     assert_non_null(x);
     for (size_t i = 0; i < sizeof golden / sizeof *golden; i++) {
         uint32_t seed = 2463534242u;
-        for (int j = 0; j < GOLDEN_LEN * 2; j++) bytes[j] = (uint8_t)(next_random(&seed) >> 24);
+        for (int j = 0; j < GOLDEN_LEN * 2; j++)
+            bytes[j] = (uint8_t)(random_xorshift32(&seed) >> 24);
         assert_int_equal(tdm_row_dequantize(golden[i].type, bytes, x, GOLDEN_LEN), TDM_OK);
         uint64_t hash = hash_floats(x, GOLDEN_LEN);
         if (hash == golden[i].hash) continue;
@@ -398,7 +393,7 @@ static void test_every_byte_value(void **state) {
             int most = 0; /* some blocks have a scale of NaN, where no other byte matters */
             for (int trial = 0; trial < N_TRIAL && most < min; trial++) {
                 for (int i = 0; i < info.block_size; i++)
-                    block[i] = (uint8_t)(next_random(&seed) >> 24);
+                    block[i] = (uint8_t)(random_xorshift32(&seed) >> 24);
                 int n_different = byte_results(golden[t].type, at, block, rows, x);
                 if (n_different > most) most = n_different;
             }

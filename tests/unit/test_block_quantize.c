@@ -17,6 +17,7 @@
 #include <cmocka.h>
 
 #include "quant/convert.h"
+#include "tests/support/random.h"
 
 enum { ROW_LEN = 1 << 14, N_TYPE = 12, N_KIND = 6, GUARD = 64 };
 
@@ -25,14 +26,8 @@ static const tdm_type types[N_TYPE] = {
     TDM_TYPE_Q3_K, TDM_TYPE_Q4_K, TDM_TYPE_Q5_K, TDM_TYPE_Q6_K, TDM_TYPE_IQ4_NL, TDM_TYPE_IQ4_XS,
 };
 
-static uint32_t next_random(uint32_t *seed) {
-    *seed ^= *seed << 13;
-    *seed ^= *seed >> 17;
-    return *seed ^= *seed << 5;
-}
-
 static float next_uniform(uint32_t *seed) {
-    return (float)(next_random(seed) >> 8) * 0x1p-24f;
+    return (float)(random_xorshift32(seed) >> 8) * 0x1p-24f;
 }
 
 /* Nearly Gaussian, of variance 1, without the mathematics library: the same bits everywhere. */
@@ -302,7 +297,7 @@ static void test_non_finite_and_extreme(void **state) {
                 for (int i = 0; i < 512; i++) {
                     r->x[i] = fill == 0 ? odd[o] : next_gauss(&seed);
                     if (fill == 2 && next_uniform(&seed) < 0.5f) {
-                        r->x[i] = odd[next_random(&seed) % (sizeof odd / sizeof *odd)];
+                        r->x[i] = odd[random_xorshift32(&seed) % (sizeof odd / sizeof *odd)];
                     }
                 }
                 if (fill == 1) r->x[100] = odd[o];

@@ -17,6 +17,7 @@
 #include <cmocka.h>
 
 #include "quant/convert.h"
+#include "tests/support/random.h"
 
 #define N 65536
 
@@ -30,8 +31,7 @@ static void fill(bool is_cubed) {
     for (int i = 0; i < N; i++) {
         int64_t sum = 0;
         for (int k = 0; k < 4; k++) {
-            state = state * 1664525 + 1013904223;
-            sum += (int32_t)(state >> 16) - 32768;
+            sum += (int32_t)(random_lcg32(&state) >> 16) - 32768;
         }
         float value = (float)sum * 0x1p-16f;
         x[i] = is_cubed ? value * value * value : value;

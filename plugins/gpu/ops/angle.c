@@ -27,7 +27,10 @@ static uint64_t fraction_of(double turn) {
     return turn < 0 ? 0 - fraction : fraction;
 }
 
-bool gpu_angle_turns(const tdm_rope_params *params, uint64_t *turn_out) {
+/* turn_out[n_rot / 2]: turns by position times 2^64, modulo 2^64. The formulas are at
+ * tdm_rope_params in op.h, with factor[i] = 1: shaders/angle.glsl divides by the factor. True where
+ * each is below a whole turn, so that it may be divided. */
+static bool angle_turns(const tdm_rope_params *params, uint64_t *turn_out) {
     double base = or_default(params->freq_base, 10000.0);
     double scale = or_default(params->freq_scale, 1.0), ext = (double)params->ext_factor;
     double low = 0, width = 1;
@@ -62,7 +65,7 @@ tdm_status gpu_angle_constant(gpu_emit *e, const tdm_rope_params *params, bool h
     if (n_pair > MAX_PAIR)
         return gpu_refuse(e, err, "n_rot = %d; tables have up to %d", (int)params->n_rot,
                           2 * MAX_PAIR);
-    if (!gpu_angle_turns(params, turn) && has_factor)
+    if (!angle_turns(params, turn) && has_factor)
         return gpu_refuse(e, err, "a frequency above a turn by token, and factors");
     *table_out = gpu_emit_constant(e, turn, (uint64_t)n_pair * sizeof turn[0]);
     return TDM_OK;

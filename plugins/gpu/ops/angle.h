@@ -12,15 +12,10 @@
 
 #include "plugins/gpu/plan/emit.h"
 
-/* turn_out[n_rot / 2]: turns by position times 2^64, modulo 2^64. The formulas are at
- * tdm_rope_params in op.h, with factor[i] = 1: shaders/angle.glsl divides by the factor. True where
- * each is below a whole turn, so that it may be divided. [any-thread] */
-bool gpu_angle_turns(const tdm_rope_params *params, uint64_t *turn_out);
-
 /* What cos and sin are multiplied by. [any-thread] */
 float gpu_angle_mscale(const tdm_rope_params *params);
 
-/* The table of gpu_angle_turns as a constant of the plan. Fails where n_rot is too large for a
+/* A constant of the plan: turns by position times 2^64, a number for each pair. Fails where n_rot is too large for a
  * table, or where the table cannot be divided by a factor (`has_factor`). */
 tdm_status gpu_angle_constant(gpu_emit *e, const tdm_rope_params *params, bool has_factor,
                               gpu_operand *table_out, tdm_error *err);

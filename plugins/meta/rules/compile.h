@@ -125,9 +125,6 @@ bool meta_override_apply(meta_compiler *c, int32_t value);
 
 /* ---- Emission (emit.c) ---- */
 
-/* The shape of a value's part on member d in a layout; false where it is empty there. */
-bool meta_local_shape(const meta_compiler *c, int32_t value, int32_t layout, int32_t d,
-                      int64_t ne_out[TDM_MAX_DIMS]);
 /* How the members execute the node that is being compiled. */
 typedef struct meta_emission {
     const int32_t *src;          /* [n_src] variants; -1 = absent */

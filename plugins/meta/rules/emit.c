@@ -9,8 +9,9 @@
 #include "plugins/meta/exchange/arena.h"
 #include "plugins/meta/rules/compile.h"
 
-bool meta_local_shape(const meta_compiler *c, int32_t value, int32_t layout, int32_t d,
-                      int64_t ne_out[TDM_MAX_DIMS]) {
+/* The shape of a value's part on member d in a layout; false where it is empty there. */
+static bool local_shape(const meta_compiler *c, int32_t value, int32_t layout, int32_t d,
+                        int64_t ne_out[TDM_MAX_DIMS]) {
     const tdm_layout *l = &c->plan->layouts.layouts[layout];
     const int64_t *ne = meta_value(c, value)->ne;
     meta_cut cut;
@@ -52,7 +53,7 @@ static bool results_local(const meta_compiler *c, const tdm_node *node, const in
         results[i].type = -1;
         if (node->dst[i] < 0) continue;
         results[i] = meta_result_like(meta_value(c, node->dst[i]));
-        if (!meta_local_shape(c, node->dst[i], dst_layout[i], d, results[i].ne)) return false;
+        if (!local_shape(c, node->dst[i], dst_layout[i], d, results[i].ne)) return false;
     }
     return true;
 }
