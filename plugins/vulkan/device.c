@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "plugins/vulkan/measure.h"
+#include "plugins/vulkan/parts.h"
 #include "plugins/vulkan/pipeline.h"
 #include "plugins/vulkan/transfer.h"
 #include "plugins/vulkan/verdict.h"
@@ -361,6 +362,7 @@ static tdm_status device_open(tdm_instance *instance, const tdm_device_params *p
     device->index = p.index;
     device->facts = facts;
     device->options = options;
+    vk_rates_init(&device->rates, facts);
     snprintf(device->name, sizeof device->name, "vulkan%d", (int)p.index);
     pthread_mutex_init(&device->queue_mutex, NULL);
     pthread_mutex_init(&device->import_mutex, NULL);

@@ -16,7 +16,7 @@ static const tdm_option_desc descs[] = {
      .kind = TDM_OPTION_BOOL},
     {.name = "test-limits",
      .help = "lower limits for tests: words such as shared=16384 group=128 subgroup=8 grid=64 "
-             "alloc=1048576 trips=9000 f16=no dot=no import=no map=no fuse=no lanes=no "
+             "alloc=1048576 trips=9000 part=1000 f16=no dot=no import=no map=no fuse=no lanes=no "
              "wrong=KERNEL, with blanks between them; dot=any uses integer dot products even where "
              "they are slow",
      .value_name = "WORDS",
@@ -72,11 +72,12 @@ static tdm_status limit_parse(const char *word, size_t len, vk_options *o, tdm_e
             if (strcmp(text, "grid") == 0) return o->grid = (uint32_t)n, TDM_OK;
             if (strcmp(text, "alloc") == 0) return o->allocation = n, TDM_OK;
             if (strcmp(text, "trips") == 0) return o->trips = (int32_t)n, TDM_OK;
+            if (strcmp(text, "part") == 0) return o->part_us = (int32_t)n, TDM_OK;
         }
     }
     return tdm_fail(err, TDM_INVALID_ARGUMENT,
                     "test-limits: '%.*s' is not a limit; there are shared=N group=N subgroup=N "
-                    "grid=N alloc=N trips=N f16=no dot=no dot=any import=no map=no fuse=no "
+                    "grid=N alloc=N trips=N part=N f16=no dot=no dot=any import=no map=no fuse=no "
                     "lanes=no wrong=KERNEL",
                     (int)len, word);
 }

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "plugins/gpu/plan/print.h"
+#include "plugins/vulkan/parts.h"
 #include "plugins/vulkan/pipeline.h"
 #include "plugins/vulkan/verdict.h"
 
@@ -119,7 +120,10 @@ tdm_status vk_plan_of_steps(vk_device *device, vk_scratch_pool *pool, gpu_plan *
     plan->steps = steps;
     plan->pipelines = calloc((size_t)steps->n_step + 1, sizeof *plan->pipelines);
     plan->addresses = calloc((size_t)steps->n_slot + 1, sizeof *plan->addresses);
-    if (plan->pipelines == NULL || plan->addresses == NULL)
+    plan->parts = calloc((size_t)steps->n_step + 1, sizeof *plan->parts);
+    plan->submits = calloc((size_t)steps->n_step + 1, sizeof *plan->submits);
+    if (plan->pipelines == NULL || plan->addresses == NULL || plan->parts == NULL ||
+        plan->submits == NULL)
         status = tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "%s: no memory for a plan", device->name);
     if (status == TDM_OK)
         status = vk_pipelines_get(device, steps->steps, steps->n_step, plan->pipelines, err);
@@ -169,6 +173,8 @@ void vk_plan_destroy(tdm_plan *plan) {
     gpu_plan_destroy(plan->steps);
     free(plan->pipelines);
     free(plan->addresses);
+    free(plan->parts);
+    free(plan->submits);
     free(plan);
 }
 
@@ -223,14 +229,15 @@ static uint64_t operand_address(const tdm_plan *plan, const gpu_operand *operand
 
 /* What earlier computations and copies wrote is visible to the first step; what the last one wrote
  * is visible to copies and to the host. */
-static void barrier_record(tdm_plan *plan, VkPipelineStageFlags from, VkPipelineStageFlags to,
-                           VkAccessFlags wrote, VkAccessFlags next) {
+static void barrier_record(const tdm_plan *plan, VkCommandBuffer commands,
+                           VkPipelineStageFlags from, VkPipelineStageFlags to, VkAccessFlags wrote,
+                           VkAccessFlags next) {
     const VkMemoryBarrier barrier = {
         .sType = VK_STRUCTURE_TYPE_MEMORY_BARRIER, .srcAccessMask = wrote, .dstAccessMask = next};
-    plan->device->fn.CmdPipelineBarrier(plan->commands, from, to, 0, 1, &barrier, 0, NULL, 0, NULL);
+    plan->device->fn.CmdPipelineBarrier(commands, from, to, 0, 1, &barrier, 0, NULL, 0, NULL);
 }
 
-static void step_record(tdm_plan *plan, int32_t i) {
+static void step_record(const tdm_plan *plan, VkCommandBuffer commands, int32_t i, bool is_first) {
     const vk_device_fn *fn = &plan->device->fn;
     const gpu_step *step = &plan->steps->steps[i];
     gpu_args args = {{0}, {0}};
@@ -238,19 +245,19 @@ static void step_record(tdm_plan *plan, int32_t i) {
         args.address[k] = operand_address(plan, &step->operand[k]);
     memcpy(args.word, step->word, sizeof args.word);
     if (step->has_barrier)
-        barrier_record(plan, VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT,
+        barrier_record(plan, commands, VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT,
                        VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT, VK_ACCESS_SHADER_WRITE_BIT,
                        VK_ACCESS_SHADER_READ_BIT | VK_ACCESS_SHADER_WRITE_BIT);
-    if (i == 0 || plan->pipelines[i] != plan->pipelines[i - 1])
-        fn->CmdBindPipeline(plan->commands, VK_PIPELINE_BIND_POINT_COMPUTE, plan->pipelines[i]);
-    fn->CmdPushConstants(plan->commands, plan->device->layout, VK_SHADER_STAGE_COMPUTE_BIT, 0,
+    if (is_first || plan->pipelines[i] != plan->pipelines[i - 1])
+        fn->CmdBindPipeline(commands, VK_PIPELINE_BIND_POINT_COMPUTE, plan->pipelines[i]);
+    fn->CmdPushConstants(commands, plan->device->layout, VK_SHADER_STAGE_COMPUTE_BIT, 0,
                          sizeof args, &args);
     uint32_t n_left_out = vk_kernel_is_spoilt(plan->device, step->kernel) ? 1 : 0;
-    fn->CmdDispatch(plan->commands, step->grid[0] - n_left_out, step->grid[1], step->grid[2]);
+    fn->CmdDispatch(commands, step->grid[0] - n_left_out, step->grid[1], step->grid[2]);
 }
 
-/* A new command buffer takes the place of the old one. */
-static tdm_status plan_record(tdm_plan *plan, tdm_error *err) {
+/* The steps from `first` to the part's end. */
+static tdm_status part_record(const tdm_plan *plan, vk_part *part, int32_t first, tdm_error *err) {
     vk_device *device = plan->device;
     const VkCommandBufferAllocateInfo allocate = {
         .sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_ALLOCATE_INFO,
@@ -260,26 +267,43 @@ static tdm_status plan_record(tdm_plan *plan, tdm_error *err) {
     /* Several computations of one plan may be submitted at the same time. */
     const VkCommandBufferBeginInfo begin = {.sType = VK_STRUCTURE_TYPE_COMMAND_BUFFER_BEGIN_INFO,
                                             .flags = VK_COMMAND_BUFFER_USAGE_SIMULTANEOUS_USE_BIT};
-    if (plan->commands != NULL)
-        device->fn.FreeCommandBuffers(device->device, plan->command_pool, 1, &plan->commands);
-    plan->commands = NULL;
-    VkResult result = device->fn.AllocateCommandBuffers(device->device, &allocate, &plan->commands);
+    VkResult result = device->fn.AllocateCommandBuffers(device->device, &allocate, &part->commands);
     if (result != VK_SUCCESS) {
-        plan->commands = NULL;
+        part->commands = NULL;
         return vk_fail(device, err, result, "vkAllocateCommandBuffers");
     }
-    result = device->fn.BeginCommandBuffer(plan->commands, &begin);
+    result = device->fn.BeginCommandBuffer(part->commands, &begin);
     if (result != VK_SUCCESS) return vk_fail(device, err, result, "vkBeginCommandBuffer");
-    barrier_record(plan, VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT | VK_PIPELINE_STAGE_TRANSFER_BIT,
+    barrier_record(plan, part->commands,
+                   VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT | VK_PIPELINE_STAGE_TRANSFER_BIT,
                    VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT,
                    VK_ACCESS_SHADER_WRITE_BIT | VK_ACCESS_TRANSFER_WRITE_BIT,
                    VK_ACCESS_SHADER_READ_BIT | VK_ACCESS_SHADER_WRITE_BIT);
-    for (int32_t i = 0; i < plan->steps->n_step; i++) step_record(plan, i);
-    barrier_record(plan, VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT, VK_PIPELINE_STAGE_HOST_BIT,
-                   VK_ACCESS_SHADER_WRITE_BIT, VK_ACCESS_HOST_READ_BIT);
-    result = device->fn.EndCommandBuffer(plan->commands);
-    if (result != VK_SUCCESS) return vk_fail(device, err, result, "vkEndCommandBuffer");
+    for (int32_t i = first; i < part->end; i++) step_record(plan, part->commands, i, i == first);
+    barrier_record(plan, part->commands, VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT,
+                   VK_PIPELINE_STAGE_HOST_BIT, VK_ACCESS_SHADER_WRITE_BIT, VK_ACCESS_HOST_READ_BIT);
+    result = device->fn.EndCommandBuffer(part->commands);
+    return result == VK_SUCCESS ? TDM_OK : vk_fail(device, err, result, "vkEndCommandBuffer");
+}
+
+/* New command buffers take the place of the old ones. */
+static tdm_status plan_record(tdm_plan *plan, tdm_error *err) {
+    vk_device *device = plan->device;
+    const tdm_host *host = device->instance->host;
+    tdm_status status = TDM_OK;
+    for (int32_t i = 0; i < plan->n_part; i++)
+        if (plan->parts[i].commands != NULL)
+            device->fn.FreeCommandBuffers(device->device, plan->command_pool, 1,
+                                          &plan->parts[i].commands);
+    memset(plan->parts, 0, (size_t)(plan->steps->n_step + 1) * sizeof *plan->parts);
+    vk_parts_cut(plan);
+    for (int32_t i = 0; i < plan->n_part && status == TDM_OK; i++)
+        status = part_record(plan, &plan->parts[i], i > 0 ? plan->parts[i - 1].end : 0, err);
+    if (status != TDM_OK) return status;
     plan->n_record++;
+    if (plan->n_part > 1 && TDM_HAS(host, log))
+        host->log(host->context, TDM_LOG_DEBUG, "%s: a plan of %d steps is submitted in %d parts",
+                  device->name, (int)plan->steps->n_step, (int)plan->n_part);
     return TDM_OK;
 }
 

@@ -5,6 +5,7 @@
 #ifndef TANDEM_VULKAN_PLAN_H
 #define TANDEM_VULKAN_PLAN_H
 
+#include "plugins/gpu/plan/work.h"
 #include "plugins/vulkan/transfer.h"
 
 /* A piece of a queue's scratch. It lives until neither the queue nor a bound plan refers to it. */
@@ -22,14 +23,25 @@ typedef struct vk_scratch_pool {
 void vk_scratch_pool_init(vk_scratch_pool *pool);
 void vk_scratch_pool_destroy(vk_device *device, vk_scratch_pool *pool);
 
+/* What is submitted at once. */
+typedef struct vk_part {
+    int32_t end; /* the step behind it */
+    VkCommandBuffer commands;
+    uint64_t value; /* that the queue's timeline has when it is done; of the last submission */
+    VkTimelineSemaphoreSubmitInfo timeline;
+} vk_part;
+
 struct tdm_plan {
     vk_device *device;
     gpu_plan *steps;
     VkPipeline *pipelines; /* n_step */
     VkCommandPool
-        command_pool; /* of this plan alone, so that plans are recorded at the same time */
-    VkCommandBuffer commands;
-    vk_memory constants;           /* of the steps; no memory where they have none */
+        command_pool;      /* of this plan alone, so that plans are recorded at the same time */
+    vk_part *parts;        /* n_part of n_step + 1 places */
+    VkSubmitInfo *submits; /* likewise: one for each part */
+    int32_t n_part;        /* 0 = not recorded */
+    gpu_work work;         /* of all steps */
+    vk_memory constants;   /* of the steps; no memory where they have none */
     vk_scratch_pool *scratch_pool; /* of its queue */
     vk_scratch *scratch;           /* of the pool; NULL = not bound, or it needs none */
     bool is_bound;

@@ -6,8 +6,9 @@
  */
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
-#include "plugins/vulkan/plan.h"
+#include "plugins/vulkan/parts.h"
 
 typedef struct queue_job queue_job;
 
@@ -16,7 +17,7 @@ typedef struct ring {
     pthread_mutex_t mutex;
     pthread_cond_t left; /* a thread has left the driver's wait */
     vk_device *device;   /* not touched once closed */
-    VkSemaphore done;    /* timeline: computations that are done */
+    VkSemaphore done;    /* timeline: parts of computations that are done */
     queue_job *unused;   /* recycled, so that steady use allocates nothing */
     int32_t n_ref;       /* the queue, and jobs whose signals are attached */
     int32_t n_inside;    /* threads in the driver's wait */
@@ -30,7 +31,9 @@ struct queue_job {
     queue_job *next;
     tdm_queue *queue; /* while it is not submitted */
     ring *ring;
-    VkCommandBuffer commands;
+    tdm_plan *plan;    /* until it is submitted */
+    gpu_work work;     /* of the plan */
+    double start;      /* seconds on the clock; 0 = others ran before it */
     tdm_point *points; /* n_wait, then n_signal */
     int32_t n_wait;
     int32_t n_signal;
@@ -46,7 +49,7 @@ struct tdm_queue {
     vk_device *device;
     vk_scratch_pool scratch;
     ring *ring;
-    uint64_t n_submitted;  /* by the one thread that submits */
+    uint64_t n_submitted;  /* parts, by the one thread that submits */
     pthread_mutex_t mutex; /* over what follows */
     pthread_cond_t idle;
     queue_job *first, *last; /* not submitted, oldest first */
@@ -158,6 +161,12 @@ static tdm_status done_wait(vk_device *device, VkSemaphore done, uint64_t value,
     return vk_fail(device, err, result, "vkWaitSemaphores");
 }
 
+static double clock_seconds(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
 /* tdm_native_wait.wait of a signal */
 static tdm_status job_wait(void *context, uint64_t timeout_ns, tdm_error *err) {
     queue_job *job = context;
@@ -171,7 +180,13 @@ static tdm_status job_wait(void *context, uint64_t timeout_ns, tdm_error *err) {
     }
     r->n_inside++;
     pthread_mutex_unlock(&r->mutex);
+    uint64_t n_done = 0;
+    bool is_early =
+        r->device->fn.GetSemaphoreCounterValue(r->device->device, r->done, &n_done) == VK_SUCCESS &&
+        n_done < job->value;
     tdm_status status = done_wait(r->device, r->done, job->value, timeout_ns, err);
+    if (status == TDM_OK && is_early && job->start > 0)
+        vk_rates_learn(r->device, &job->work, clock_seconds() - job->start);
     pthread_mutex_lock(&r->mutex);
     if (--r->n_inside == 0) pthread_cond_broadcast(&r->left);
     pthread_mutex_unlock(&r->mutex);
@@ -185,27 +200,44 @@ static void job_release(void *context) {
 
 /* ---- Submission ------------------------------------------------------------------------------ */
 
+/* A part signals the next value of the timeline, so that drivers do not join it with the next one.
+ * The plan's arrays are written by the one thread that submits. */
+static void submits_fill(tdm_queue *queue, tdm_plan *plan) {
+    for (int32_t i = 0; i < plan->n_part; i++) {
+        vk_part *part = &plan->parts[i];
+        part->value = queue->n_submitted + 1 + (uint64_t)i;
+        part->timeline = (VkTimelineSemaphoreSubmitInfo){
+            .sType = VK_STRUCTURE_TYPE_TIMELINE_SEMAPHORE_SUBMIT_INFO,
+            .signalSemaphoreValueCount = 1,
+            .pSignalSemaphoreValues = &part->value};
+        plan->submits[i] = (VkSubmitInfo){.sType = VK_STRUCTURE_TYPE_SUBMIT_INFO,
+                                          .pNext = &part->timeline,
+                                          .commandBufferCount = 1,
+                                          .pCommandBuffers = &part->commands,
+                                          .signalSemaphoreCount = 1,
+                                          .pSignalSemaphores = &queue->ring->done};
+    }
+}
+
 static tdm_status commands_submit(tdm_queue *queue, queue_job *job, tdm_error *err) {
     vk_device *device = queue->device;
-    const uint64_t value = queue->n_submitted + 1;
-    const VkTimelineSemaphoreSubmitInfo timeline = {
-        .sType = VK_STRUCTURE_TYPE_TIMELINE_SEMAPHORE_SUBMIT_INFO,
-        .signalSemaphoreValueCount = 1,
-        .pSignalSemaphoreValues = &value};
-    const VkSubmitInfo submit = {.sType = VK_STRUCTURE_TYPE_SUBMIT_INFO,
-                                 .pNext = &timeline,
-                                 .commandBufferCount = 1,
-                                 .pCommandBuffers = &job->commands,
-                                 .signalSemaphoreCount = 1,
-                                 .pSignalSemaphores = &queue->ring->done};
+    tdm_plan *plan = job->plan;
+    uint64_t n_done = 0;
     if (atomic_load(&device->is_lost))
         return vk_fail(device, err, VK_ERROR_DEVICE_LOST, "an earlier call");
+    submits_fill(queue, plan);
     pthread_mutex_lock(&device->queue_mutex);
-    VkResult result = device->fn.QueueSubmit(device->queue, 1, &submit, VK_NULL_HANDLE);
+    VkResult result =
+        device->fn.GetSemaphoreCounterValue(device->device, queue->ring->done, &n_done);
+    job->start = n_done == queue->n_submitted ? clock_seconds() : 0;
+    if (result == VK_SUCCESS)
+        result = device->fn.QueueSubmit(device->queue, (uint32_t)plan->n_part, plan->submits,
+                                        VK_NULL_HANDLE);
     pthread_mutex_unlock(&device->queue_mutex);
     if (result != VK_SUCCESS) return vk_fail(device, err, result, "vkQueueSubmit");
-    queue->n_submitted = value;
-    job->value = value;
+    queue->n_submitted += (uint64_t)plan->n_part;
+    job->value = queue->n_submitted;
+    job->work = plan->work;
     return TDM_OK;
 }
 
@@ -337,7 +369,7 @@ static tdm_status queue_compute(tdm_queue *queue, tdm_plan *plan, const tdm_poin
         return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "%s: no memory to submit a computation",
                         queue->device->name);
     job->queue = queue;
-    job->commands = plan->commands;
+    job->plan = plan;
     job->n_wait = n_wait;
     job->n_signal = n_signal;
     job->n_open = n_wait + 1;

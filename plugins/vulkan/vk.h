@@ -22,7 +22,9 @@
  *   verdict.c    which pipelines are right
  *   trial.c      how that is found
  *   oracle.c     the CPU plugin, for trials
- *   queue.c      plans and their submission
+ *   plan.c       plans
+ *   parts.c      how a long plan is cut
+ *   queue.c      submission
  *   shaders/     the kernels
  */
 #ifndef TANDEM_VULKAN_VK_H
@@ -65,8 +67,15 @@ typedef struct vk_options {
     uint32_t grid;        /* 0 = the device's */
     uint64_t allocation;  /* bytes of one allocation; 0 = the device's */
     int32_t trips;        /* loop iterations of an invocation; 0 = the device's */
+    int32_t part_us;      /* estimated microseconds of a part of a plan; 0 = default */
     char wrong[32];       /* kernel that leaves out its last workgroups, as a wrong one would */
 } vk_options;
+
+/* How fast a device is taken to be (parts.h). */
+typedef struct vk_rates {
+    _Atomic double bytes; /* of a second */
+    _Atomic double ops;   /* multiply-adds of a second */
+} vk_rates;
 
 struct tdm_device {
     tdm_instance *instance;
@@ -85,6 +94,7 @@ struct tdm_device {
     struct vk_transfer *transfer;
     struct vk_pipelines *pipelines;
     struct vk_verdicts *verdicts;
+    vk_rates rates;
     atomic_bool is_lost;
     pthread_mutex_t import_mutex;
     int32_t import_state; /* of import.c, under import_mutex */

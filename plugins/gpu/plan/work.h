@@ -1,0 +1,19 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * work.h: how much a step reads, writes and computes, for plugins that estimate how long it runs.
+ */
+#ifndef TANDEM_GPU_WORK_H
+#define TANDEM_GPU_WORK_H
+
+#include "plugins/gpu/plan/step.h"
+
+typedef struct gpu_work {
+    double bytes; /* of its operands, each once; a cache counts in full */
+    double ops;   /* multiply-adds of products and of attention over a full cache, of more than
+                     8 tokens; 0 elsewhere */
+} gpu_work;
+
+/* An upper estimate, from the step alone. [any-thread] */
+gpu_work gpu_step_work(const gpu_step *step);
+
+#endif

@@ -1,0 +1,34 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT
+#
+# test_parts.sh: a long plan is submitted in parts, and gives the same bits as in one. The option
+# test-limits part=N shortens parts to N estimated microseconds, so that a small model has some.
+#   test_parts.sh TANDEM MODEL.gguf TEXT
+set -u
+tandem=$1 model=$2 text=$3
+. "$(dirname "$0")/../tally.sh"
+. "$(dirname "$0")/driver.sh"
+driver_need
+config plain
+config single 'test-limits = part=1'
+config some 'test-limits = part=2000'
+
+# perplexity NAME: results in $work/out, messages in $work/err.
+perplexity() {
+    "$tandem" perplexity --config "$work/$1.ini" --device v -m "$model" -f "$text" -c 96 --chunks 1 \
+        --kl-base "$work/base" --verbose >"$work/out" 2>"$work/err" || fail "$1: $(cat "$work/err")"
+}
+perplexity plain
+! grep -q 'is submitted in' "$work/err" && ok || fail "a small plan in parts: $(grep 'is submitted in' "$work/err")"
+for name in some single; do
+    perplexity $name
+    grep -q 'a plan of [0-9]* steps is submitted in [1-9][0-9]* parts' "$work/err" && ok || fail "$name: one part"
+    # The base is of the plain device: equal logits have a divergence of nothing at all.
+    grep -q '^mean KL divergence *0\(\.0*\)\?\( \|$\)\|^mean KL.* 0\.0*\(e[-+]0*\)\?\( \|$\)' "$work/out" && ok ||
+        fail "$name: other logits: $(cat "$work/out")"
+done
+# Each step by itself.
+awk '/is submitted in/ { for (i = 1; i < NF; i++) { if ($(i + 1) == "steps") steps = $i; if ($(i + 1) == "parts") parts = $i }
+        n++; bad += steps != parts } END { exit !(n > 0 && bad == 0) }' "$work/err" && ok ||
+    fail "parts of more than a step: $(grep 'is submitted in' "$work/err")"
+tally_end
