@@ -4,7 +4,8 @@
  *
  * Each pre-tokenizer is a list of regular expressions. The first cuts the text into matches and the
  * text between them; each further expression cuts the results of the one before. A pre-tokenizer is
- * compiled once and used by any number of threads. Merging: tokenizer_bpe.c.
+ * compiled once and used by any number of threads. The expressions: pretokenizer_table.c. Merging:
+ * tokenizer_bpe.c.
  */
 #ifndef LLM_PRETOKENIZER_H
 #define LLM_PRETOKENIZER_H
@@ -30,6 +31,12 @@ bool llm_pretokenizer_ignores_merges(const llm_pretokenizer *pre);
 
 /* The default of tokenizer.ggml.add_bos_token for its models. [any-thread] */
 bool llm_pretokenizer_adds_bos(const llm_pretokenizer *pre);
+
+/* Whether symbols are code points instead of bytes in GPT-2's alphabet, whether a space is U+2581
+ * in tokens, and whether a word of newlines that is a token is that token. [any-thread] */
+bool llm_pretokenizer_is_raw(const llm_pretokenizer *pre);
+bool llm_pretokenizer_marks_space(const llm_pretokenizer *pre);
+bool llm_pretokenizer_keeps_lines(const llm_pretokenizer *pre);
 
 /* Cuts text[0..len), well-formed UTF-8 of less than 2 GiB. Word i ends, and word i + 1 begins, at
  * (*ends)[i]; no word is empty; the last word ends at `len`. The caller frees *ends with free(). It

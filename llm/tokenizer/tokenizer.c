@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "llm/tokenizer/tokenizer_kind.h"
+#include "llm/tokenizer/utf8.h"
 
 /* SentencePiece's mark makes a space three bytes, and indices of bytes have 32 bits. */
 #define TEXT_SIZE_MAX ((size_t)256 << 20)
@@ -26,6 +27,34 @@ tdm_status llm_id_list_add(llm_id_list *list, int32_t id, tdm_error *err) {
         list->capacity = capacity;
     }
     list->ids[list->n++] = id;
+    return TDM_OK;
+}
+
+static bool text_is_well_formed(const char *text, size_t len) {
+    for (size_t i = 0, size; i < len; i += size) {
+        if (llm_utf8_begin(text + i, len - i, &size) != LLM_UTF8_WHOLE) return false;
+    }
+    return true;
+}
+
+tdm_status llm_text_mend(const char **text, size_t *len, char **mended, tdm_error *err) {
+    static const char replacement[3] = {'\xEF', '\xBF', '\xBD'}; /* U+FFFD */
+    *mended = NULL;
+    if (text_is_well_formed(*text, *len)) return TDM_OK;
+    char *out = malloc(*len * sizeof replacement);
+    if (out == NULL)
+        return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "tokenizer: no memory for %zu bytes of text",
+                        *len);
+    size_t n = 0;
+    for (size_t i = 0, size; i < *len; i += size) {
+        const bool is_whole = llm_utf8_begin(*text + i, *len - i, &size) == LLM_UTF8_WHOLE;
+        if (!is_whole) size = 1;
+        const size_t add = is_whole ? size : sizeof replacement;
+        memcpy(out + n, is_whole ? *text + i : replacement, add);
+        n += add;
+    }
+    *text = *mended = out;
+    *len = n;
     return TDM_OK;
 }
 
@@ -84,9 +113,16 @@ static void special_find(const llm_vocab *vocab, const char *text, size_t len, b
 static tdm_status plain_encode(const llm_vocab *vocab, const char *text, size_t len,
                                bool after_special, llm_id_list *ids, tdm_error *err) {
     if (len == 0) return TDM_OK;
-    if (vocab->kind == LLM_VOCAB_SPM)
+    switch (vocab->rule->kind) {
+    case LLM_VOCAB_SPM:
         return llm_spm_encode(vocab, text, len, after_special && vocab->add_space_prefix, ids, err);
-    return llm_bpe_encode(vocab, text, len, ids, err);
+    case LLM_VOCAB_BPE: return llm_bpe_encode(vocab, text, len, ids, err);
+    case LLM_VOCAB_WPM: return llm_wpm_encode(vocab, text, len, ids, err);
+    case LLM_VOCAB_UGM: return llm_ugm_encode(vocab, text, len, ids, err);
+    case LLM_VOCAB_RWKV: return llm_rwkv_encode(vocab, text, len, ids, err);
+    case LLM_VOCAB_PLAMO2: return llm_plamo2_encode(vocab, text, len, ids, err);
+    }
+    return tdm_fail(err, TDM_INTERNAL, "tokenizer: a vocabulary of no known kind");
 }
 
 static bool drops_space(const llm_vocab *vocab, int32_t id) {
@@ -172,7 +208,7 @@ tdm_status llm_tokenize(const llm_vocab *vocab, const char *text, size_t len, un
         status =
             text_encode(vocab, text, len, (flags & LLM_TOKENIZE_PARSE_SPECIAL) != 0, &list, err);
     if (status == TDM_OK && add_special && vocab->add_eos)
-        status = llm_id_list_add(&list, vocab->eos_id, err);
+        status = llm_id_list_add(&list, vocab->last_id, err);
     if (status == TDM_OK && list.ids == NULL) {
         list.ids = malloc(sizeof *list.ids); /* not NULL, for an empty list too */
         if (list.ids == NULL)

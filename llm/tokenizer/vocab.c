@@ -4,11 +4,12 @@
  */
 #include "llm/tokenizer/vocab.h"
 
+#include <float.h>
 #include <math.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "llm/tokenizer/utf8.h"
 #include "llm/tokenizer/vocab_table.h"
 
 /* ---- Creating: memory ---- */
@@ -114,7 +115,7 @@ static tdm_status tokens_make(llm_vocab *vocab, const llm_vocab_params *params, 
         vocab->types[i] =
             (uint8_t)(type >= 0 && type <= LLM_TOKEN_BYTE ? type : LLM_TOKEN_UNDEFINED);
     }
-    if (vocab->kind == LLM_VOCAB_SPM) {
+    if (vocab->rule->has_scores) {
         vocab->scores = calloc(n, sizeof *vocab->scores);
         if (vocab->scores == NULL) return no_memory(err);
         for (size_t i = 0; i < n && params->scores != NULL; ++i) {
@@ -125,10 +126,15 @@ static tdm_status tokens_make(llm_vocab *vocab, const llm_vocab_params *params, 
                                 i);
             vocab->scores[i] = params->scores[i];
         }
+        vocab->min_score = FLT_MAX;
+        for (size_t i = 0; i < n; ++i) {
+            if (vocab->types[i] == LLM_TOKEN_NORMAL && vocab->scores[i] < vocab->min_score)
+                vocab->min_score = vocab->scores[i];
+        }
     }
 
     /* A merge may add three pieces: its halves and their union. */
-    const size_t n_piece = vocab->kind == LLM_VOCAB_BPE ? n + 3 * params->n_merge : n;
+    const size_t n_piece = vocab->rule->kind == LLM_VOCAB_BPE ? n + 3 * params->n_merge : n;
     const uint32_t slots = table_size(n_piece);
     if (slots == 0) return no_memory(err);
     vocab->strings = malloc(slots * sizeof *vocab->strings);
@@ -194,98 +200,24 @@ static tdm_status merges_make(llm_vocab *vocab, const llm_vocab_params *params, 
 
 /* ---- Creating: bytes ---- */
 
-/* The byte of a text such as "<0x41>", -1 for any other text. */
-static int byte_of_name(const char *text, size_t size) {
-    if (size != 6 || memcmp(text, "<0x", 3) != 0 || text[5] != '>') return -1;
-    int value = 0;
-    for (int i = 3; i < 5; ++i) {
-        const char c = text[i];
-        if (c >= '0' && c <= '9')
-            value = value * 16 + (c - '0');
-        else if (c >= 'A' && c <= 'F')
-            value = value * 16 + (c - 'A' + 10);
-        else
-            return -1;
-    }
-    return value;
-}
-
 static void byte_pieces_make(llm_vocab *vocab) {
     static const char digits[] = "0123456789ABCDEF";
+    const bool is_lettered =
+        vocab->rule->kind == LLM_VOCAB_BPE && !llm_pretokenizer_is_raw(vocab->pre);
     for (unsigned b = 0; b < 256; ++b) {
         char letter[2];
-        if (vocab->kind == LLM_VOCAB_BPE) {
+        if (is_lettered) {
             const size_t size = llm_byte_letter_write((unsigned char)b, letter);
             vocab->byte_piece[b] = llm_vocab_piece_find(vocab, letter, size);
             continue;
         }
         const char name[6] = {'<', '0', 'x', digits[b >> 4], digits[b & 15], '>'};
         vocab->byte_piece[b] = llm_vocab_piece_find(vocab, name, sizeof name);
-        if (vocab->byte_piece[b] == LLM_PIECE_NONE) {
+        if (vocab->byte_piece[b] == LLM_PIECE_NONE && vocab->rule->kind == LLM_VOCAB_SPM) {
             letter[0] = (char)b;
             vocab->byte_piece[b] = llm_vocab_piece_find(vocab, letter, 1);
         }
     }
-}
-
-static bool shown_add(llm_vocab *vocab, const char *bytes, size_t n) {
-    return bytes_add(&vocab->bytes, &vocab->bytes_size, &vocab->bytes_capacity, bytes, n);
-}
-
-/* Adds the decoded bytes of a SentencePiece token: its marks become spaces. */
-static bool shown_add_unmarked(llm_vocab *vocab, const char *text, size_t size) {
-    for (size_t i = 0; i < size;) {
-        const bool is_mark = size - i >= 3 && memcmp(text + i, "\xE2\x96\x81", 3) == 0;
-        if (!(is_mark ? shown_add(vocab, " ", 1) : shown_add(vocab, text + i, 1))) return false;
-        i += is_mark ? 3 : 1;
-    }
-    return true;
-}
-
-/* Adds the decoded bytes of a BPE token: letters of the byte alphabet become bytes, other code
- * points stay. */
-static bool shown_add_unlettered(llm_vocab *vocab, const char *text, size_t size) {
-    for (size_t i = 0, n; i < size; i += n) {
-        int byte = -1;
-        if (llm_utf8_begin(text + i, size - i, &n) == LLM_UTF8_WHOLE && n <= 2) {
-            const unsigned char *u = (const unsigned char *)text + i;
-            byte = llm_byte_of_letter(n == 1 ? u[0] : (uint32_t)(u[0] & 0x1F) << 6 | (u[1] & 0x3F));
-        }
-        const char as_char = (char)byte;
-        if (!(byte >= 0 ? shown_add(vocab, &as_char, 1) : shown_add(vocab, text + i, n)))
-            return false;
-    }
-    return true;
-}
-
-static tdm_status shown_make(llm_vocab *vocab, tdm_error *err) {
-    vocab->shown = malloc((size_t)vocab->n_token * sizeof *vocab->shown);
-    if (vocab->shown == NULL) return no_memory(err);
-    for (int32_t id = 0; id < vocab->n_token; ++id) {
-        const char *text = vocab->text + vocab->pieces[id].off;
-        const size_t size = vocab->pieces[id].size;
-        const size_t off = vocab->bytes_size;
-        bool has_room = true;
-        switch (vocab->types[id]) {
-        case LLM_TOKEN_NORMAL:
-            has_room = vocab->kind == LLM_VOCAB_SPM ? shown_add_unmarked(vocab, text, size)
-                                                    : shown_add_unlettered(vocab, text, size);
-            break;
-        case LLM_TOKEN_BYTE: {
-            const int byte = byte_of_name(text, size);
-            const char as_char = (char)byte;
-            has_room = byte >= 0 ? shown_add(vocab, &as_char, 1) : shown_add(vocab, text, size);
-            break;
-        }
-        case LLM_TOKEN_UNKNOWN:
-        case LLM_TOKEN_CONTROL:
-        case LLM_TOKEN_USER_DEFINED: has_room = shown_add(vocab, text, size); break;
-        default: break;
-        }
-        if (!has_room) return no_memory(err);
-        vocab->shown[id] = (llm_byte_range){off, (uint32_t)(vocab->bytes_size - off)};
-    }
-    return TDM_OK;
 }
 
 /* ---- Creating: special tokens ---- */
@@ -381,27 +313,44 @@ static tdm_status special_id(const llm_vocab *vocab, const char *name, int32_t g
 }
 
 static tdm_status specials_make(llm_vocab *vocab, const llm_vocab_params *params, tdm_error *err) {
-    const bool is_spm = vocab->kind == LLM_VOCAB_SPM;
+    const llm_vocab_rule *rule = vocab->rule;
     const int32_t none = LLM_TOKEN_NONE;
     const int32_t pad = params->pad_id < vocab->n_token ? params->pad_id : none;
-    tdm_status status;
-    if ((status = special_id(vocab, "bos", params->bos_id, is_spm ? 1 : none, &vocab->bos_id,
-                             err)) != TDM_OK ||
-        (status = special_id(vocab, "eos", params->eos_id, is_spm ? 2 : none, &vocab->eos_id,
-                             err)) != TDM_OK ||
-        (status = special_id(vocab, "unk", params->unk_id, is_spm ? 0 : none, &vocab->unk_id,
-                             err)) != TDM_OK ||
-        (status = special_id(vocab, "eot", params->eot_id, none, &vocab->eot_id, err)) != TDM_OK ||
-        (status = special_id(vocab, "eom", params->eom_id, none, &vocab->eom_id, err)) != TDM_OK ||
-        (status = special_id(vocab, "pad", pad < none ? none : pad, none, &vocab->pad_id, err)) !=
-            TDM_OK)
-        return status;
+    const struct {
+        const char *name;
+        int32_t given, assumed, *id;
+    } ids[] = {
+        {"bos", params->bos_id, rule->bos_id, &vocab->bos_id},
+        {"eos", params->eos_id, rule->eos_id, &vocab->eos_id},
+        {"unk", params->unk_id, rule->unk_id, &vocab->unk_id},
+        {"sep", params->sep_id, rule->sep_id, &vocab->sep_id},
+        {"eot", params->eot_id, none, &vocab->eot_id},
+        {"eom", params->eom_id, none, &vocab->eom_id},
+        {"pad", pad == LLM_TOKEN_DEFAULT || pad >= none ? pad : none, rule->pad_id, &vocab->pad_id},
+    };
+    for (size_t i = 0; i < sizeof ids / sizeof *ids; ++i) {
+        const tdm_status status =
+            special_id(vocab, ids[i].name, ids[i].given, ids[i].assumed, ids[i].id, err);
+        if (status != TDM_OK) return status;
+    }
 
-    const bool has_bos = is_spm ? vocab->bos_id != none : llm_pretokenizer_adds_bos(vocab->pre);
+    const bool is_bpe = rule->kind == LLM_VOCAB_BPE, is_wpm = rule->kind == LLM_VOCAB_WPM;
+    const bool has_bos =
+        is_bpe ? llm_pretokenizer_adds_bos(vocab->pre) : rule->adds_bos && vocab->bos_id != none;
+    vocab->last_id = is_wpm ? vocab->sep_id : vocab->eos_id;
+    const bool has_last = rule->adds_eos && vocab->last_id != none;
     vocab->add_bos = params->add_bos == LLM_FLAG_DEFAULT ? has_bos : params->add_bos != 0;
-    vocab->add_eos = params->add_eos != LLM_FLAG_DEFAULT && params->add_eos != 0;
-    vocab->add_space_prefix = is_spm && params->add_space_prefix != 0;
-    if ((vocab->add_bos && vocab->bos_id == none) || (vocab->add_eos && vocab->eos_id == none))
+    vocab->add_eos = params->add_eos == LLM_FLAG_DEFAULT ? has_last : params->add_eos != 0;
+    if (is_bpe && llm_pretokenizer_keeps_lines(vocab->pre)) vocab->add_bos = true; /* Gemma 4 */
+    if (is_wpm) { /* a class token and a separator, whatever the file says */
+        vocab->add_bos = has_bos;
+        vocab->add_eos = has_last;
+    }
+    vocab->add_space_prefix =
+        !is_bpe && !is_wpm && rule->kind != LLM_VOCAB_RWKV && rule->kind != LLM_VOCAB_PLAMO2 &&
+        (params->add_space_prefix == LLM_FLAG_DEFAULT ? rule->adds_space
+                                                      : params->add_space_prefix != 0);
+    if ((vocab->add_bos && vocab->bos_id == none) || (vocab->add_eos && vocab->last_id == none))
         return tdm_fail(err, TDM_DATA_LOSS,
                         "vocabulary: tokenizer.ggml.add_%s_token is set, but there is no "
                         "tokenizer.ggml.%s_token_id",
@@ -460,29 +409,104 @@ llm_vocab_params llm_vocab_params_default(void) {
         .unk_id = LLM_TOKEN_DEFAULT,
         .eot_id = LLM_TOKEN_DEFAULT,
         .eom_id = LLM_TOKEN_DEFAULT,
+        .sep_id = LLM_TOKEN_DEFAULT,
         .pad_id = LLM_TOKEN_DEFAULT,
         .add_bos = LLM_FLAG_DEFAULT,
         .add_eos = LLM_FLAG_DEFAULT,
         .add_space_prefix = LLM_FLAG_DEFAULT,
+        .lowers_case = LLM_FLAG_DEFAULT,
+        .strips_accents = LLM_FLAG_DEFAULT,
     };
+}
+
+static tdm_status model_refuse(const char *model, tdm_error *err) {
+    char known[300] = "";
+    size_t n = 0;
+    const llm_vocab_rule *rule;
+    for (size_t i = 0; (rule = llm_vocab_rule_at(i)) != NULL; ++i) {
+        const int w = snprintf(known + n, sizeof known - n, "%s%s (%s)", i > 0 ? ", " : "",
+                               rule->model, rule->people);
+        if (w < 0 || (size_t)w >= sizeof known - n) break;
+        n += (size_t)w;
+    }
+    return tdm_fail(err, TDM_UNSUPPORTED,
+                    "tokenizer '%.60s' (tokenizer.ggml.model) is not supported; supported are %s; "
+                    "the model still takes token ids",
+                    model, known);
+}
+
+static tdm_status normalization_make(llm_vocab *vocab, const llm_vocab_params *params,
+                                     tdm_error *err) {
+    /* With the pre-tokenizer "whitespace" case stays by default. */
+    const bool may_lower = vocab->rule->lowers_case || vocab->rule->drops_space;
+    const bool lowers =
+        vocab->rule->lowers_case || (may_lower && !llm_pretokenizer_is_raw(vocab->pre));
+    vocab->lowers_case =
+        may_lower && (params->lowers_case == LLM_FLAG_DEFAULT ? lowers : params->lowers_case != 0);
+    vocab->strips_accents = params->strips_accents == LLM_FLAG_DEFAULT
+                                ? vocab->lowers_case
+                                : params->strips_accents != 0;
+    vocab->merges_spaces = params->merges_spaces;
+    if (vocab->rule->kind != LLM_VOCAB_UGM) return TDM_OK;
+    return llm_charsmap_make(&vocab->charsmap, params->charsmap.ptr, params->charsmap.len, err);
+}
+
+/* Whether encoding may give a token for a part of the text that is not special. */
+static bool is_text_token(const llm_vocab *vocab, int32_t id) {
+    switch (vocab->types[id]) {
+    case LLM_TOKEN_CONTROL:
+    case LLM_TOKEN_UNKNOWN: return false;
+    case LLM_TOKEN_BYTE:
+        return vocab->rule->kind != LLM_VOCAB_PLAMO2 && vocab->rule->kind != LLM_VOCAB_UGM;
+    case LLM_TOKEN_UNDEFINED: return vocab->rule->kind != LLM_VOCAB_UGM;
+    default: return true;
+    }
+}
+
+static tdm_status index_make(const llm_vocab *vocab, bool users_only, llm_piece_index *index,
+                             tdm_error *err) {
+    /* RWKV matches decoded bytes. Of an unused token there are none. */
+    const bool is_decoded = vocab->rule->kind == LLM_VOCAB_RWKV;
+    const llm_byte_range *ranges = is_decoded ? vocab->shown : vocab->pieces;
+    const char *text = is_decoded ? vocab->bytes : vocab->text;
+    llm_piece_entry *entries = malloc((size_t)vocab->n_token * sizeof *entries);
+    if (entries == NULL) return no_memory(err);
+    size_t n = 0;
+    for (int32_t id = 0; id < vocab->n_token; ++id) {
+        const bool is_member =
+            users_only ? vocab->types[id] == LLM_TOKEN_USER_DEFINED : is_text_token(vocab, id);
+        if (is_member && ranges[id].size > 0)
+            entries[n++] = (llm_piece_entry){text + ranges[id].off, ranges[id].size, id};
+    }
+    llm_piece_index_make(index, entries, n);
+    return TDM_OK;
+}
+
+static tdm_status indices_make(llm_vocab *vocab, tdm_error *err) {
+    const llm_vocab_kind kind = vocab->rule->kind;
+    if (kind == LLM_VOCAB_SPM || kind == LLM_VOCAB_BPE) return TDM_OK;
+    for (unsigned b = 0; b < 256 && kind == LLM_VOCAB_PLAMO2; ++b) {
+        if (vocab->byte_piece[b] >= (uint32_t)vocab->n_token)
+            return tdm_fail(err, TDM_DATA_LOSS,
+                            "vocabulary: there is no token <0x%02X>, but PLaMo-2's tokenizer needs "
+                            "one for each byte",
+                            b);
+    }
+    tdm_status status = index_make(vocab, false, &vocab->index, err);
+    if (status == TDM_OK && kind == LLM_VOCAB_UGM)
+        status = index_make(vocab, true, &vocab->user_index, err);
+    return status;
 }
 
 static tdm_status vocab_make(llm_vocab *vocab, const llm_vocab_params *params, tdm_error *err) {
     const char *model = params->model != NULL ? params->model : "";
-    if (strcmp(model, "llama") == 0) {
-        vocab->kind = LLM_VOCAB_SPM;
-    } else if (strcmp(model, "gpt2") == 0) {
-        vocab->kind = LLM_VOCAB_BPE;
-    } else {
-        return tdm_fail(
-            err, TDM_UNSUPPORTED,
-            "tokenizer '%.60s' (tokenizer.ggml.model) is not supported; supported are llama "
-            "(SentencePiece) and gpt2 (byte-level BPE); the model still takes token ids",
-            model);
-    }
-    const bool is_bpe = vocab->kind == LLM_VOCAB_BPE;
+    vocab->rule = llm_vocab_rule_find(model);
+    if (vocab->rule == NULL) return model_refuse(model, err);
+    const bool is_bpe = vocab->rule->kind == LLM_VOCAB_BPE;
     const bool has_pre = params->pre != NULL && params->pre[0] != '\0';
-    vocab->pre_name = strdup(!is_bpe ? "" : has_pre ? params->pre : "default");
+    const char *pre = has_pre ? params->pre : "default";
+    if (vocab->rule->pre != NULL) pre = vocab->rule->pre;
+    vocab->pre_name = strdup(is_bpe ? pre : "");
     if (vocab->pre_name == NULL) return no_memory(err);
 
     tdm_status status = TDM_OK;
@@ -494,8 +518,10 @@ static tdm_status vocab_make(llm_vocab *vocab, const llm_vocab_params *params, t
     vocab->special_drops_space = params->special_drops_space;
     keep_space_ids_make(vocab);
     status = specials_make(vocab, params, err);
+    if (status == TDM_OK) status = normalization_make(vocab, params, err);
     if (status == TDM_OK) status = special_sizes_make(vocab, err);
-    if (status == TDM_OK) status = shown_make(vocab, err);
+    if (status == TDM_OK) status = llm_vocab_shown_make(vocab, err);
+    if (status == TDM_OK) status = indices_make(vocab, err);
     return status;
 }
 
@@ -526,6 +552,9 @@ void llm_vocab_destroy(llm_vocab *vocab) {
     free(vocab->merges);
     free(vocab->special_sizes);
     free(vocab->end_ids);
+    llm_piece_index_free(&vocab->index);
+    llm_piece_index_free(&vocab->user_index);
+    llm_charsmap_free(&vocab->charsmap);
     free(vocab);
 }
 
@@ -540,7 +569,7 @@ int32_t llm_vocab_n_token(const llm_vocab *vocab) {
 }
 
 const char *llm_vocab_model_name(const llm_vocab *vocab) {
-    return vocab->kind == LLM_VOCAB_SPM ? "llama" : "gpt2";
+    return vocab->rule->model;
 }
 
 const char *llm_vocab_pre_name(const llm_vocab *vocab) {

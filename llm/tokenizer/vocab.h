@@ -47,29 +47,39 @@ typedef struct llm_vocab_str {
 /* The parts of a vocabulary, in GGUF's terms. All is copied. Start from
  * llm_vocab_params_default(). */
 typedef struct llm_vocab_params {
-    const char
-        *model;      /* tokenizer.ggml.model: "llama" (SentencePiece) or "gpt2" (byte-level BPE) */
-    const char *pre; /* tokenizer.ggml.pre: the pre-tokenizer of a BPE; NULL or "": "default" */
+    const char *model; /* tokenizer.ggml.model: "llama" (SentencePiece), "gpt2" (byte-level BPE),
+                        * "gemma4", "whitespace", "bert", "t5", "rwkv", "plamo2" (vocab_kind.c) */
+    const char *pre;   /* tokenizer.ggml.pre: the pre-tokenizer of a BPE; NULL or "": "default" */
 
     const llm_vocab_str
         *tokens;          /* [n_token]; encoding never gives an empty one, and the lowest id of
                                   * equal ones; decoding accepts all */
     size_t n_token;       /* at least 1 */
-    const float *scores;  /* [n_token] of a SentencePiece model; NULL = all 0 */
+    const float *scores;  /* [n_token] of SentencePiece, Unigram and PLaMo-2; NULL = all 0 */
     const int32_t *types; /* [n_token], llm_token_type; NULL = all normal; an unknown number
                                   * counts as undefined */
     const llm_vocab_str *merges; /* [n_merge] "left right", best first; BPE only */
     size_t n_merge;
 
-    /* Token ids, LLM_TOKEN_NONE or LLM_TOKEN_DEFAULT (SentencePiece: bos 1, eos 2, unk 0 if the
-     * vocabulary has them; else none). The end-of-turn token is also found by its text. */
+    /* Token ids, LLM_TOKEN_NONE or LLM_TOKEN_DEFAULT (by the model, if the vocabulary has them:
+     * SentencePiece bos 1, eos 2, unk 0; others in vocab_kind.c). The end-of-turn token is also
+     * found by its text. */
     int32_t bos_id, eos_id, unk_id, eot_id, eom_id;
+    int32_t sep_id; /* WordPiece adds it at the end of a text */
     int32_t pad_id; /* an id outside the vocabulary counts as none: such files exist */
 
-    /* 0, 1 or LLM_FLAG_DEFAULT (SentencePiece: bos and space prefix; BPE: by the pre-tokenizer, bos
-     * for Llama 3, none for most). */
+    /* 0, 1 or LLM_FLAG_DEFAULT (SentencePiece: bos and space prefix; Unigram: eos; BPE: by the
+     * pre-tokenizer, bos for Llama 3, none for most). WordPiece always adds bos and sep, and Gemma
+     * 4 bos. */
     int32_t add_bos, add_eos;
-    int32_t add_space_prefix; /* SentencePiece only: text is encoded as if it began with a space */
+    int32_t add_space_prefix; /* SentencePiece and Unigram: text is encoded as if it began with a
+                               * space */
+
+    /* Normalization. */
+    bool merges_spaces;  /* Unigram: several spaces count as one, none at the ends */
+    int32_t lowers_case; /* WordPiece and "whitespace": 0, 1 or LLM_FLAG_DEFAULT (WordPiece: 1) */
+    int32_t strips_accents; /* WordPiece: 0, 1 or LLM_FLAG_DEFAULT (as lowers_case) */
+    llm_vocab_str charsmap; /* Unigram: rules (charsmap.h); empty = none */
 
     /* White space after special tokens other than <s>, <unk> and <|endoftext|> is dropped, as in
      * Phi-3. There is no key for it; it is set by the model's name. */
@@ -81,7 +91,8 @@ llm_vocab_params llm_vocab_params_default(void);
 
 /* Makes a vocabulary. On failure *out is NULL. TDM_UNSUPPORTED (an unknown model or
  * pre-tokenizer; the message lists the known ones), TDM_DATA_LOSS (no tokens, a score that is not a
- * number, a merge that is not a pair, a special id outside the vocabulary, add_bos without a bos),
+ * number, a merge that is not a pair, a special id outside the vocabulary, add_bos without a bos,
+ * damaged rules, a PLaMo-2 model without a token for each byte),
  * TDM_RESOURCE_EXHAUSTED. A merge may name pieces that are not tokens. The caller owns *out.
  * [any-thread] */
 tdm_status llm_vocab_create(const llm_vocab_params *params, llm_vocab **out, tdm_error *err);
@@ -98,8 +109,8 @@ void llm_vocab_destroy(llm_vocab *vocab);
 /* Tokens have ids 0 to n - 1. [any-thread] */
 int32_t llm_vocab_n_token(const llm_vocab *vocab);
 
-/* "llama" or "gpt2"; the pre-tokenizer's name as given, "" for SentencePiece. Owned by the
- * vocabulary. [any-thread] */
+/* tokenizer.ggml.model; the pre-tokenizer's name, "" if it is no BPE. Owned by the vocabulary.
+ * [any-thread] */
 const char *llm_vocab_model_name(const llm_vocab *vocab);
 const char *llm_vocab_pre_name(const llm_vocab *vocab);
 
@@ -110,11 +121,12 @@ int32_t llm_vocab_eot(const llm_vocab *vocab);
 int32_t llm_vocab_unk(const llm_vocab *vocab);
 int32_t llm_vocab_pad(const llm_vocab *vocab);
 
-/* Whether LLM_TOKENIZE_ADD_SPECIAL adds a bos, or an eos. [any-thread] */
+/* Whether LLM_TOKENIZE_ADD_SPECIAL adds a bos at the beginning, or an eos (WordPiece: a sep) at the
+ * end. [any-thread] */
 bool llm_vocab_adds_bos(const llm_vocab *vocab);
 bool llm_vocab_adds_eos(const llm_vocab *vocab);
 
-/* Whether text is encoded as if it began with a space (SentencePiece). [any-thread] */
+/* Whether text is encoded as if it began with a space (SentencePiece, Unigram). [any-thread] */
 bool llm_vocab_adds_space(const llm_vocab *vocab);
 
 /* Whether generation ends with this token: eos, end of turn, end of message, and tokens whose text

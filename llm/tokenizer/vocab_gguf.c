@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * vocab_gguf.c: reads a vocabulary's parameters from the `tokenizer.ggml.*` keys of a file. Their
- * meaning: vocab.c. `tokenizer.ggml.remove_extra_whitespaces` is not read: none of the supported
- * kinds uses it.
+ * meaning: vocab.c.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -19,6 +18,7 @@ typedef struct vocab_arrays {
     llm_vocab_str *merges;
     char *model;
     char *pre;
+    char *charsmap;
 } vocab_arrays;
 
 static void vocab_arrays_free(vocab_arrays *arrays) {
@@ -28,6 +28,7 @@ static void vocab_arrays_free(vocab_arrays *arrays) {
     free(arrays->merges);
     free(arrays->model);
     free(arrays->pre);
+    free(arrays->charsmap);
 }
 
 static tdm_status no_memory(const llm_gguf *gguf, const char *key, tdm_error *err) {
@@ -127,15 +128,33 @@ static tdm_status special_drops_space_read(const llm_gguf *gguf, bool *out, tdm_
     return status;
 }
 
+/* The bytes of the rules, which files hold as signed or unsigned numbers. */
+static tdm_status charsmap_read(const llm_gguf *gguf, char **bytes, llm_vocab_params *params,
+                                tdm_error *err) {
+    static const char key[] = KEY "precompiled_charsmap";
+    llm_gguf_array array = {0};
+    tdm_status status = llm_gguf_get_array(gguf, key, LLM_GGUF_I8, LLM_GGUF_OPTIONAL, &array, NULL);
+    if (status != TDM_OK)
+        status = llm_gguf_get_array(gguf, key, LLM_GGUF_U8, LLM_GGUF_OPTIONAL, &array, err);
+    if (status != TDM_OK || array.n == 0) return status;
+    if (array.n > INT32_MAX || (*bytes = malloc((size_t)array.n)) == NULL)
+        return no_memory(gguf, key, err);
+    for (size_t i = 0; i < array.n; ++i) (*bytes)[i] = (char)llm_gguf_array_i64(&array, i);
+    params->charsmap = (llm_vocab_str){*bytes, (size_t)array.n};
+    return TDM_OK;
+}
+
 static tdm_status params_read(const llm_gguf *gguf, llm_vocab_params *params, vocab_arrays *arrays,
                               tdm_error *err) {
+    int32_t merges_spaces = 0;
     const struct {
         const char *key;
         int32_t *id;
     } ids[] = {
-        {KEY "bos_token_id", &params->bos_id},     {KEY "eos_token_id", &params->eos_id},
-        {KEY "unknown_token_id", &params->unk_id}, {KEY "eot_token_id", &params->eot_id},
-        {KEY "eom_token_id", &params->eom_id},     {KEY "padding_token_id", &params->pad_id},
+        {KEY "bos_token_id", &params->bos_id},       {KEY "eos_token_id", &params->eos_id},
+        {KEY "unknown_token_id", &params->unk_id},   {KEY "eot_token_id", &params->eot_id},
+        {KEY "eom_token_id", &params->eom_id},       {KEY "padding_token_id", &params->pad_id},
+        {KEY "seperator_token_id", &params->sep_id}, /* the key is spelled so */
     };
     const struct {
         const char *key;
@@ -144,6 +163,9 @@ static tdm_status params_read(const llm_gguf *gguf, llm_vocab_params *params, vo
         {KEY "add_bos_token", &params->add_bos},
         {KEY "add_eos_token", &params->add_eos},
         {KEY "add_space_prefix", &params->add_space_prefix},
+        {KEY "remove_extra_whitespaces", &merges_spaces},
+        {KEY "normalizer.lowercase", &params->lowers_case},
+        {KEY "normalizer.strip_accents", &params->strips_accents},
     };
     tdm_status status = name_read(gguf, KEY "model", LLM_GGUF_REQUIRED, &arrays->model, err);
     if (status == TDM_OK) status = name_read(gguf, KEY "pre", LLM_GGUF_OPTIONAL, &arrays->pre, err);
@@ -161,6 +183,8 @@ static tdm_status params_read(const llm_gguf *gguf, llm_vocab_params *params, vo
         status = flag_read(gguf, flags[i].key, flags[i].flag, err);
     if (status == TDM_OK)
         status = special_drops_space_read(gguf, &params->special_drops_space, err);
+    if (status == TDM_OK) status = charsmap_read(gguf, &arrays->charsmap, params, err);
+    params->merges_spaces = merges_spaces != 0;
     params->model = arrays->model;
     params->pre = arrays->pre;
     params->tokens = arrays->tokens;

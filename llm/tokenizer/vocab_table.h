@@ -10,6 +10,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "llm/tokenizer/charsmap.h"
+#include "llm/tokenizer/piece_index.h"
 #include "llm/tokenizer/pretokenizer.h"
 #include "llm/tokenizer/vocab.h"
 
@@ -18,9 +20,30 @@
 #define LLM_PIECE_NONE UINT32_MAX
 
 typedef enum llm_vocab_kind {
-    LLM_VOCAB_SPM, /* SentencePiece, as in Llama 2 and Mistral: merges by score */
-    LLM_VOCAB_BPE, /* byte-level BPE: merges by rank within words */
+    LLM_VOCAB_SPM,    /* SentencePiece's BPE, as in Llama 2 and Mistral: merges by score */
+    LLM_VOCAB_BPE,    /* merges by rank within words */
+    LLM_VOCAB_WPM,    /* WordPiece, as in BERT: the longest token each time, within words */
+    LLM_VOCAB_UGM,    /* Unigram, as in T5: the best sum of scores */
+    LLM_VOCAB_RWKV,   /* the longest token each time */
+    LLM_VOCAB_PLAMO2, /* the best sum of scores, from the right */
 } llm_vocab_kind;
+
+/* A value of tokenizer.ggml.model, and its defaults. */
+typedef struct llm_vocab_rule {
+    const char *model;
+    const char *people; /* the usual name */
+    llm_vocab_kind kind;
+    bool has_scores;
+    bool adds_bos, adds_eos, adds_space; /* BPE: bos by the pre-tokenizer */
+    bool lowers_case;
+    bool drops_space; /* BPE: white space is not encoded */
+    const char *pre;  /* BPE: the pre-tokenizer, whatever the file says, or NULL */
+    int32_t bos_id, eos_id, unk_id, sep_id, pad_id;
+} llm_vocab_rule;
+
+/* The rule of a model, or NULL; the rules in order, NULL behind the last one. [any-thread] */
+const llm_vocab_rule *llm_vocab_rule_find(const char *model);
+const llm_vocab_rule *llm_vocab_rule_at(size_t i);
 
 typedef struct llm_byte_range {
     size_t off;
@@ -46,7 +69,7 @@ typedef struct llm_special_size {
 } llm_special_size;
 
 struct llm_vocab {
-    llm_vocab_kind kind;
+    const llm_vocab_rule *rule;
     char *pre_name;
     llm_pretokenizer *pre; /* BPE only */
 
@@ -63,20 +86,27 @@ struct llm_vocab {
     size_t bytes_size, bytes_capacity;
     llm_byte_range *shown; /* [n_token] decoded bytes */
 
-    uint8_t *types; /* [n_token] llm_token_type */
-    float *scores;  /* [n_token], SentencePiece only */
+    uint8_t *types;  /* [n_token] llm_token_type */
+    float *scores;   /* [n_token] where the rule says so */
+    float min_score; /* of normal tokens */
 
     llm_string_slot *strings; /* power of two, at most 5/8 full */
     uint32_t string_mask;
     llm_merge_slot *merges; /* likewise */
     uint32_t merge_mask;
-    uint32_t byte_piece[256]; /* SentencePiece: the token of a byte; BPE: the piece of its letter */
+    uint32_t byte_piece[256]; /* the token of a byte; byte-level BPE: the piece of its letter */
+
+    /* All but SentencePiece and BPE: tokens for text. Unigram: the user-defined ones, too. */
+    llm_piece_index index, user_index;
+    llm_charsmap charsmap; /* Unigram */
 
     llm_special_size *special_sizes; /* longest first */
     size_t n_special_size;
 
-    int32_t bos_id, eos_id, unk_id, eot_id, eom_id, pad_id;
+    int32_t bos_id, eos_id, unk_id, eot_id, eom_id, sep_id, pad_id;
+    int32_t last_id; /* what add_eos adds: eos, in WordPiece sep */
     bool add_bos, add_eos, add_space_prefix, special_drops_space;
+    bool merges_spaces, lowers_case, strips_accents; /* of text, before it is encoded */
     int32_t keep_space_ids[3]; /* special tokens that do not drop it, or LLM_TOKEN_NONE */
 
     int32_t *end_ids; /* ascending */
@@ -92,6 +122,12 @@ uint32_t llm_vocab_piece_find(const llm_vocab *vocab, const char *text, size_t s
 
 /* The merge of two pieces, or NULL. */
 const llm_merge_slot *llm_vocab_merge_find(const llm_vocab *vocab, uint32_t left, uint32_t right);
+
+/* Makes vocab->shown, the decoded bytes of tokens. TDM_RESOURCE_EXHAUSTED. (vocab_shown.c) */
+tdm_status llm_vocab_shown_make(llm_vocab *vocab, tdm_error *err);
+
+/* The byte of a text such as "<0x41>", -1 for any other text. (vocab_shown.c) */
+int llm_byte_of_name(const char *text, size_t size);
 
 /* The byte alphabet (GPT-2's bytes_to_unicode): printable Latin-1 bytes map to themselves, the
  * other 68 to U+0100 and following. llm_byte_of_letter returns -1 for a code point outside the

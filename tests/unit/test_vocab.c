@@ -199,13 +199,14 @@ static void refuse(const llm_vocab_params *params, tdm_status want, const char *
 static void test_refusals(void **state) {
     (void)state;
     tiny_spm(&tiny);
-    tiny.params.model = "bert";
+    tiny.params.model = "hybriddna";
+    refuse(&tiny.params, TDM_UNSUPPORTED, "hybriddna");
     refuse(&tiny.params, TDM_UNSUPPORTED, "bert");
     refuse(&tiny.params, TDM_UNSUPPORTED, "gpt2");
     tiny.params.model = NULL;
     refuse(&tiny.params, TDM_UNSUPPORTED, "llama");
-    tiny_bpe(&tiny, "poro-chat");
-    refuse(&tiny.params, TDM_UNSUPPORTED, "poro-chat");
+    tiny_bpe(&tiny, "poro");
+    refuse(&tiny.params, TDM_UNSUPPORTED, "poro");
     refuse(&tiny.params, TDM_UNSUPPORTED, "qwen2");
 
     tiny_spm(&tiny);
@@ -372,8 +373,8 @@ static void test_files(void **state) {
     llm_vocab_destroy(vocab);
 
     file_refuse((file_plan){0}, TDM_NOT_FOUND, "tokenizer.ggml.model");
-    file_refuse((file_plan){.model = "t5"}, TDM_UNSUPPORTED, "t5");
-    file_refuse((file_plan){.model = "gpt2", .pre = "kimi-k2"}, TDM_UNSUPPORTED, "kimi-k2");
+    file_refuse((file_plan){.model = "t6"}, TDM_UNSUPPORTED, "t6");
+    file_refuse((file_plan){.model = "gpt2", .pre = "kimi-k9"}, TDM_UNSUPPORTED, "kimi-k9");
     file_refuse((file_plan){.model = "llama", .no_tokens = true}, TDM_NOT_FOUND,
                 "tokenizer.ggml.tokens");
     file_refuse((file_plan){.model = "llama", .tokens_are_numbers = true}, TDM_DATA_LOSS,
