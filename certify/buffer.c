@@ -300,4 +300,4 @@ static const certify_check checks[] = {
      "free, upload, download",
      threads_check},
 };
-const certify_table certify_buffer_table = CERTIFY_TABLE(checks);
+const certify_table certify_buffer_table = CERTIFY_SHARED_TABLE(checks);

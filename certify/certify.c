@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * certify.c: runs the checks, each in a child process, and reports. The checks are in the tables of
- * the other files.
+ * certify.c: runs the checks in child processes, and reports. The checks are in the tables of the
+ * other files.
  */
 #include "certify/certify.h"
 
@@ -11,6 +11,7 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -25,7 +26,7 @@ static const certify_table *const tables[] = {
     &certify_split_table,  &certify_exchange_table, &certify_exchange_phase_table,
     &certify_option_table,
 };
-enum { N_TABLE = sizeof tables / sizeof tables[0], LIMIT_DEFAULT = 120 };
+enum { N_TABLE = sizeof tables / sizeof tables[0], LIMIT_DEFAULT = 120, MAX_CHECK = 64 };
 
 static size_t table_size(const certify_table *table) {
     return table->n_check + table->n_more;
@@ -50,6 +51,7 @@ static const certify_check quiet_check = {
 /* The message of a child through its pipe; small enough to be written in one piece. */
 typedef struct report {
     int32_t verdict;
+    int64_t printed; /* bytes that the process has printed so far */
     char message[TDM_ERROR_MESSAGE_SIZE];
 } report;
 
@@ -77,40 +79,86 @@ static void threads_warm_up(void) {
     if (pthread_create(&thread, NULL, thread_main, NULL) == 0) pthread_join(thread, NULL);
 }
 
-static void child_run(const certify_params *params, const certify_check *check, int pipe_fd,
-                      int capture_fd) {
-    report answer = {0};
-    certify c = {.params = params};
+/* Runs checks in turn, up to the first that fails: its path may have left anything. */
+static void child_run(const certify_params *params, const certify_check *const *checks, size_t n,
+                      int pipe_fd, int capture_fd) {
+    static certify c;
+    bool is_written = true;
+    c.params = params;
     signal(SIGINT, SIG_DFL);
     signal(SIGTERM, SIG_DFL);
     dup2(capture_fd, STDOUT_FILENO);
     dup2(capture_fd, STDERR_FILENO);
-    c.random = (params->seed != 0 ? params->seed : 1) * 0x9e3779b97f4a7c15u;
-    if (c.random == 0) c.random = 1;
     certify_host_init(&c.host);
     threads_warm_up();
-    answer.verdict = check->run(&c);
-    memcpy(answer.message, c.message, sizeof answer.message);
-    /* _exit would drop buffered output, and the check for printed text would miss it. */
-    fflush(NULL);
-    ssize_t n = write(pipe_fd, &answer, sizeof answer);
-    _exit(n == (ssize_t)sizeof answer ? 0 : 1);
+    for (size_t i = 0; i < n && is_written; i++) {
+        report answer = {0};
+        struct stat capture = {0};
+        c.random = (params->seed != 0 ? params->seed : 1) * 0x9e3779b97f4a7c15u;
+        if (c.random == 0) c.random = 1;
+        memset(c.message, 0, sizeof c.message);
+        memset(&c.failure, 0, sizeof c.failure);
+        answer.verdict = checks[i]->run(&c);
+        memcpy(answer.message, c.message, sizeof answer.message);
+        /* _exit would drop buffered output, and the check for printed text would miss it. */
+        fflush(NULL);
+        if (fstat(capture_fd, &capture) == 0) answer.printed = capture.st_size;
+        is_written = write(pipe_fd, &answer, sizeof answer) == (ssize_t)sizeof answer;
+        if (answer.verdict == CERTIFY_FAILED) break;
+    }
+    _exit(is_written ? 0 : 1);
+}
+
+static double seconds_between(const struct timespec *from, const struct timespec *to) {
+    return (double)(to->tv_sec - from->tv_sec) + (double)(to->tv_nsec - from->tv_nsec) * 1e-9;
+}
+
+/* How long a process has been at it: its processor time, and the time in which it used none because
+ * it waited. Time in which a busy machine ran others instead does not count. */
+typedef struct watch {
+    clockid_t clock; /* of the process */
+    bool has_clock;
+    struct timespec wall, used; /* at the last reading */
+    double seconds;
+} watch;
+
+static void watch_begin(watch *w, pid_t pid) {
+    *w = (watch){0};
+    w->has_clock =
+        clock_getcpuclockid(pid, &w->clock) == 0 && clock_gettime(w->clock, &w->used) == 0;
+    clock_gettime(CLOCK_MONOTONIC, &w->wall);
+}
+
+static void watch_read(watch *w) {
+    struct timespec wall, used;
+    clock_gettime(CLOCK_MONOTONIC, &wall);
+    double passed = seconds_between(&w->wall, &wall), busy = passed;
+    if (w->has_clock && clock_gettime(w->clock, &used) == 0) {
+        busy = seconds_between(&w->used, &used);
+        w->used = used;
+    }
+    /* Below a hundredth: it waits. Several threads use more than what has passed. */
+    w->seconds += busy < passed / 100 || busy > passed ? passed : busy;
+    w->wall = wall;
 }
 
 /* Reads the child's report; false where the child ended or ran out of time without one. */
-static bool answer_read(int fd, int limit_s, report *answer, bool *has_hung_out) {
-    struct timespec start, now;
+static bool answer_read(int fd, pid_t pid, int limit_s, report *answer, bool *has_hung_out) {
+    watch w;
     size_t have = 0;
-    clock_gettime(CLOCK_MONOTONIC, &start);
+    watch_begin(&w, pid);
     *has_hung_out = false;
     while (have < sizeof *answer) {
-        clock_gettime(CLOCK_MONOTONIC, &now);
-        long left = (long)limit_s * 1000 - (long)(now.tv_sec - start.tv_sec) * 1000;
         struct pollfd p = {.fd = fd, .events = POLLIN};
-        int n = left > 0 ? poll(&p, 1, (int)left) : 0;
+        int n = poll(&p, 1, 1000);
         if (n < 0 && errno == EINTR) continue;
-        *has_hung_out = n == 0;
-        if (n <= 0) return false;
+        if (n < 0) return false;
+        if (n == 0) {
+            watch_read(&w);
+            *has_hung_out = w.seconds >= (double)limit_s;
+            if (*has_hung_out) return false;
+            continue;
+        }
         ssize_t got = read(fd, (char *)answer + have, sizeof *answer - have);
         if (got <= 0) return false;
         have += (size_t)got;
@@ -119,14 +167,15 @@ static bool answer_read(int fd, int limit_s, report *answer, bool *has_hung_out)
     return true;
 }
 
-/* The first line of what the child printed, without controls; "" where it printed nothing. */
-static void capture_read(int fd, char *line, size_t line_size) {
-    ssize_t n = pread(fd, line, line_size - 1, 0);
+/* The first line of what the child printed from byte `at` on, without controls; "" where it printed
+ * nothing. */
+static void capture_read(int fd, int64_t at, char *line, size_t line_size) {
+    ssize_t n = pread(fd, line, line_size - 1, (off_t)at);
     line[n > 0 ? n : 0] = 0;
-    for (char *at = line; *at != 0; at++)
-        if ((unsigned char)*at < ' ') {
-            *at = at[1] != 0 && at == line ? ' ' : 0;
-            if (*at == 0) break;
+    for (char *c = line; *c != 0; c++)
+        if ((unsigned char)*c < ' ') {
+            *c = c[1] != 0 && c == line ? ' ' : 0;
+            if (*c == 0) break;
         }
     if (n > 0 && line[0] == 0) snprintf(line, line_size, "(an empty line)");
 }
@@ -142,47 +191,6 @@ static void end_describe(int wait_status, bool has_hung, int limit_s, const char
     else
         snprintf(answer->message, sizeof answer->message, "ended the process with code %d%s%.200s",
                  WEXITSTATUS(wait_status), line[0] != 0 ? ": " : "", line);
-}
-
-static tdm_status check_run(suite *s, const certify_check *check, report *answer, tdm_error *err) {
-    int limit_s = s->params->limit_s > 0 ? s->params->limit_s : LIMIT_DEFAULT, wait_status = 0;
-    int ends[2];
-    bool has_hung;
-    char line[256];
-    FILE *capture = tmpfile();
-    if (capture == NULL || pipe(ends) != 0) {
-        int cause = errno;
-        if (capture != NULL) fclose(capture);
-        return tdm_fail(err, TDM_IO, "certify: cannot capture a check's output: %s",
-                        strerror(cause));
-    }
-    fflush(s->out);
-    pid_t pid = fork();
-    if (pid == 0) {
-        close(ends[0]);
-        child_run(s->params, check, ends[1], fileno(capture));
-    }
-    close(ends[1]);
-    if (pid < 0) {
-        close(ends[0]);
-        fclose(capture);
-        return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "certify: cannot start a process: %s",
-                        strerror(errno));
-    }
-    bool has_answer = answer_read(ends[0], limit_s, answer, &has_hung);
-    if (!has_answer && has_hung) kill(pid, SIGKILL);
-    while (waitpid(pid, &wait_status, 0) < 0 && errno == EINTR) continue;
-    capture_read(fileno(capture), line, sizeof line);
-    bool is_cancelled = WIFSIGNALED(wait_status) &&
-                        (WTERMSIG(wait_status) == SIGINT || WTERMSIG(wait_status) == SIGTERM);
-    if (!has_answer)
-        end_describe(wait_status, has_hung, limit_s, line, answer);
-    else if (line[0] != 0 && s->noise[0] == 0)
-        snprintf(s->noise, sizeof s->noise, "printed during %s: \"%.200s\"", check->id, line);
-    close(ends[0]);
-    fclose(capture);
-    return is_cancelled ? tdm_fail(err, TDM_CANCELLED, "certify: stopped in %s", check->id)
-                        : TDM_OK;
 }
 
 /* ---- Reporting ---- */
@@ -207,6 +215,84 @@ static void answer_print(suite *s, const certify_check *check, const report *ans
     s->is_claimed[check->level] = true;
 }
 
+/* ---- Running ---- */
+
+/* A process that runs checks. */
+typedef struct child {
+    pid_t pid;
+    int fd; /* its reports */
+    FILE *capture;
+} child;
+
+static tdm_status child_start(const suite *s, const certify_check *const *checks, size_t n,
+                              child *out, tdm_error *err) {
+    int ends[2];
+    FILE *capture = tmpfile();
+    if (capture == NULL || pipe(ends) != 0) {
+        int cause = errno;
+        if (capture != NULL) fclose(capture);
+        return tdm_fail(err, TDM_IO, "certify: cannot capture a check's output: %s",
+                        strerror(cause));
+    }
+    fflush(s->out);
+    pid_t pid = fork();
+    if (pid == 0) {
+        close(ends[0]);
+        child_run(s->params, checks, n, ends[1], fileno(capture));
+    }
+    close(ends[1]);
+    if (pid < 0) {
+        close(ends[0]);
+        fclose(capture);
+        return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "certify: cannot start a process: %s",
+                        strerror(errno));
+    }
+    *out = (child){pid, ends[0], capture};
+    return TDM_OK;
+}
+
+/* Runs checks in one process and prints the answers, up to the first check that fails or ends the
+ * process. *n_done_out = how many have an answer, at least one. */
+static tdm_status checks_run(suite *s, const certify_check *const *checks, size_t n,
+                             size_t *n_done_out, tdm_error *err) {
+    const int limit_s = s->params->limit_s > 0 ? s->params->limit_s : LIMIT_DEFAULT;
+    child child = {0};
+    int64_t printed = 0;
+    int wait_status = 0;
+    size_t done = 0;
+    bool has_answer = true, has_hung = false;
+    report answer = {0};
+    char line[256];
+    tdm_status status = child_start(s, checks, n, &child, err);
+    if (status != TDM_OK) return status;
+    while (done < n) {
+        has_answer = answer_read(child.fd, child.pid, limit_s, &answer, &has_hung);
+        if (!has_answer) break;
+        if (answer.printed > printed && s->noise[0] == 0) {
+            capture_read(fileno(child.capture), printed, line, sizeof line);
+            snprintf(s->noise, sizeof s->noise, "printed during %s: \"%.200s\"", checks[done]->id,
+                     line);
+        }
+        printed = answer.printed;
+        answer_print(s, checks[done++], &answer);
+        if (answer.verdict == CERTIFY_FAILED) break;
+    }
+    if (!has_answer && has_hung) kill(child.pid, SIGKILL);
+    while (waitpid(child.pid, &wait_status, 0) < 0 && errno == EINTR) continue;
+    bool is_cancelled = WIFSIGNALED(wait_status) &&
+                        (WTERMSIG(wait_status) == SIGINT || WTERMSIG(wait_status) == SIGTERM);
+    if (!has_answer && !is_cancelled) {
+        capture_read(fileno(child.capture), printed, line, sizeof line);
+        end_describe(wait_status, has_hung, limit_s, line, &answer);
+        answer_print(s, checks[done++], &answer);
+    }
+    close(child.fd);
+    fclose(child.capture);
+    *n_done_out = done;
+    return is_cancelled ? tdm_fail(err, TDM_CANCELLED, "certify: stopped in %s", checks[done]->id)
+                        : TDM_OK;
+}
+
 static bool check_is_wanted(const suite *s, const certify_check *check) {
     const char *only = s->params->only;
     if (s->params->level >= 0 && check->level > s->params->level) return false;
@@ -214,7 +300,7 @@ static bool check_is_wanted(const suite *s, const certify_check *check) {
 }
 
 static void quiet_judge(suite *s) {
-    report answer = {CERTIFY_PASSED, ""};
+    report answer = {.verdict = CERTIFY_PASSED};
     if (!check_is_wanted(s, &quiet_check)) return;
     if (s->result.n_passed + s->result.n_failed == 0)
         return; /* no check ran, so nothing is known about printing */
@@ -246,6 +332,26 @@ static void summary_print(suite *s) {
             (int)s->result.n_failed, (int)s->result.n_skipped);
 }
 
+/* Runs the wanted checks of a table: each in a process of its own, or in one while none fails. */
+static tdm_status table_run(suite *s, const certify_table *table, bool is_first, tdm_error *err) {
+    const certify_check *wanted[MAX_CHECK];
+    size_t n = 0;
+    tdm_status status = TDM_OK;
+    for (size_t i = 0; i < table_size(table) && n < MAX_CHECK; i++) {
+        const certify_check *check = table_row(table, i);
+        if (check != NULL && check_is_wanted(s, check)) wanted[n++] = check;
+    }
+    const bool is_shared = s->params->is_batch && table->shares;
+    for (size_t i = 0, done = 0; i < n && status == TDM_OK; i += done) {
+        if (!is_first && s->is_unloadable) {
+            s->n_not_run += (int32_t)(n - i);
+            break;
+        }
+        status = checks_run(s, &wanted[i], is_shared ? n - i : 1, &done, err);
+    }
+    return status;
+}
+
 tdm_status certify_run(const certify_params *params, FILE *out, certify_result *result_out,
                        tdm_error *err) {
     suite s = {.params = params, .out = out};
@@ -254,17 +360,7 @@ tdm_status certify_run(const certify_params *params, FILE *out, certify_result *
     fprintf(out, "certify %s (seed %llu)\n", params->file,
             (unsigned long long)(params->seed != 0 ? params->seed : 1));
     for (size_t t = 0; t < N_TABLE && status == TDM_OK; t++)
-        for (size_t i = 0; i < table_size(tables[t]) && status == TDM_OK; i++) {
-            const certify_check *check = table_row(tables[t], i);
-            report answer = {0};
-            if (check == NULL || !check_is_wanted(&s, check)) continue;
-            if (t > 0 && s.is_unloadable) {
-                s.n_not_run++;
-                continue;
-            }
-            status = check_run(&s, check, &answer, err);
-            if (status == TDM_OK) answer_print(&s, check, &answer);
-        }
+        status = table_run(&s, tables[t], t == 0, err);
     if (status != TDM_OK) return status;
     if (s.n_not_run > 0)
         fprintf(out, "skip  %d more checks: the plugin cannot be loaded\n", (int)s.n_not_run);

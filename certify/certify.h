@@ -3,8 +3,8 @@
  * certify.h: the conformance suite for backends: `tandem certify PLUGIN.so`.
  *
  * It loads a plugin, ours or a third party's, and checks it against the sentences of the headers in
- * core/include/tandem. Every check runs in a process of its own: a crash or a hang fails only that
- * check. docs/abi.md describes the levels and how close results must be.
+ * core/include/tandem. Every check runs in a process of its own, or in a batch, where checks follow
+ * each other on one open device until one fails: a crash or a hang fails only that check. docs/abi.md describes the levels and how close results must be.
  */
 #ifndef TANDEM_CERTIFY_H
 #define TANDEM_CERTIFY_H
@@ -25,7 +25,10 @@ typedef struct certify_params {
     int32_t n_option;
     const char *only; /* run the checks whose id begins so; NULL or "" = all */
     uint64_t seed;    /* of data, printed; 0 = a fixed one */
-    int32_t limit_s;  /* seconds after which a check has hung; 0 = 120 */
+    int32_t limit_s;  /* seconds after which a check has hung, of processor time or of waiting
+                         without any; 0 = 120 */
+    bool is_batch;    /* checks that can share an open device run in one process while none fails:
+                         faster where loading a driver and opening a device is slow */
 } certify_params;
 
 typedef struct certify_result {

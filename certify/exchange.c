@@ -325,4 +325,4 @@ static const certify_check checks[] = {
     {"exchange.together", 6,
      "collective.h: \"destination: the result, equal on every member by bits.\"", together_check},
 };
-const certify_table certify_exchange_table = CERTIFY_TABLE(checks);
+const certify_table certify_exchange_table = CERTIFY_SHARED_TABLE(checks);

@@ -322,4 +322,4 @@ static const certify_check checks[] = {
      "COLLECT step 4 alone, for all chunks.\"",
      phases_check},
 };
-const certify_table certify_exchange_phase_table = CERTIFY_TABLE(checks);
+const certify_table certify_exchange_phase_table = CERTIFY_SHARED_TABLE(checks);

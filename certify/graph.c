@@ -261,4 +261,4 @@ static const certify_check checks[] = {
      "tensor.h: \"No dimension is negative; 0 makes an empty tensor, which is an ordinary thing.\"",
      empty_check},
 };
-const certify_table certify_graph_table = CERTIFY_TABLE(checks);
+const certify_table certify_graph_table = CERTIFY_SHARED_TABLE(checks);

@@ -653,4 +653,4 @@ static const certify_check checks[] = {
      "h / heads_per_kv - first_head_kv of the state\"",
      variants_check},
 };
-const certify_table certify_cache_table = CERTIFY_TABLE(checks);
+const certify_table certify_cache_table = CERTIFY_SHARED_TABLE(checks);

@@ -334,4 +334,4 @@ static const certify_check checks[] = {
      "set on TDM_OK only; released with host_free.\"",
      host_alloc_check},
 };
-const certify_table certify_memory_table = CERTIFY_TABLE(checks);
+const certify_table certify_memory_table = CERTIFY_SHARED_TABLE(checks);

@@ -69,4 +69,4 @@ static const certify_check checks[] = {
 static const certify_check *const op_checks[TDM_OP_COUNT_] = {TDM_OP_LIST(CHECK_)};
 
 const certify_table certify_op_table = {checks, sizeof checks / sizeof checks[0], op_checks,
-                                        TDM_OP_COUNT_};
+                                        TDM_OP_COUNT_, true};

@@ -215,4 +215,4 @@ static const certify_check checks[] = {
     {"order.recover", 3, "semaphore.h: \"A poisoned semaphore stays so; make a new one to go on.\"",
      recover_check},
 };
-const certify_table certify_order_table = CERTIFY_TABLE(checks);
+const certify_table certify_order_table = CERTIFY_SHARED_TABLE(checks);

@@ -410,4 +410,4 @@ static const certify_check checks[] = {
      "the same",
      sync_check},
 };
-const certify_table certify_queue_table = CERTIFY_TABLE(checks);
+const certify_table certify_queue_table = CERTIFY_SHARED_TABLE(checks);

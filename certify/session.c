@@ -87,11 +87,14 @@ certify_verdict certify_object_open(certify *c, void **object_out, tdm_plugin_en
 certify_verdict certify_load(certify *c) {
     tdm_plugin_entry_fn entry = NULL;
     tdm_error err = {.struct_size = sizeof err};
+    if (c->plugin != NULL) return CERTIFY_PASSED;
     if (certify_object_open(c, &c->object, &entry) != CERTIFY_PASSED) return CERTIFY_SKIPPED;
-    if (entry(&c->host.table, &c->plugin, &err) != TDM_OK || c->plugin == NULL)
+    const tdm_plugin *plugin = NULL;
+    if (entry(&c->host.table, &plugin, &err) != TDM_OK || plugin == NULL)
         return certify_skip(c, "its entry failed: %.200s", err.message);
-    if (c->plugin->init != NULL && c->plugin->init(&c->host.table, &c->instance, &err) != TDM_OK)
+    if (plugin->init != NULL && plugin->init(&c->host.table, &c->instance, &err) != TDM_OK)
         return certify_skip(c, "its init failed: %.200s", err.message);
+    c->plugin = plugin;
     return CERTIFY_PASSED;
 }
 
@@ -117,6 +120,7 @@ certify_verdict certify_open_on(certify *c, tdm_instance *instance, tdm_device *
 }
 
 certify_verdict certify_open(certify *c) {
+    if (c->device != NULL) return CERTIFY_PASSED;
     certify_verdict verdict = certify_load(c);
     if (verdict == CERTIFY_PASSED) verdict = certify_open_on(c, c->instance, &c->device);
     if (verdict != CERTIFY_PASSED) return verdict;

@@ -3,8 +3,10 @@
  * suite.h: what all checks of the conformance suite use: the row of a check, the state of a running
  * check, and functions to load the plugin, open the device and report. Internal to certify/.
  *
- * A check is a function that returns a verdict. It runs in a child process that ends after it, so a
- * failing path need not free anything. Checks that test releasing free everything themselves.
+ * A check is a function that returns a verdict. It runs in a child process that ends after it fails,
+ * so a failing path need not free anything. In a batch, checks of a table that `shares` follow each
+ * other on one open device: what a passing check leaves must not disturb the next. Checks that test
+ * releasing free everything themselves.
  */
 #ifndef TANDEM_CERTIFY_SUITE_H
 #define TANDEM_CERTIFY_SUITE_H
@@ -46,10 +48,13 @@ typedef struct certify_table {
     size_t n_check;
     const certify_check *const *more;
     size_t n_more;
+    bool shares; /* no check depends on a fresh process, or closes the device */
 } certify_table;
 
 #define CERTIFY_TABLE(array)                                                                       \
-    { array, sizeof(array) / sizeof((array)[0]), NULL, 0 }
+    { array, sizeof(array) / sizeof((array)[0]), NULL, 0, false }
+#define CERTIFY_SHARED_TABLE(array)                                                                \
+    { array, sizeof(array) / sizeof((array)[0]), NULL, 0, true }
 
 extern const certify_table certify_plugin_table;
 extern const certify_table certify_option_table;
@@ -75,7 +80,8 @@ TDM_PRINTF(2, 3)
 certify_verdict certify_skip(certify *c, const char *format, ...);
 
 /* Loads the plugin and calls entry and init with c->host. A failure is a skip: the checks
- * plugin.load and device.open report it, so that one defect fails one check. */
+ * plugin.load and device.open report it, so that one defect fails one check. In a batch the plugin
+ * and the device of the check before are used. */
 certify_verdict certify_load(certify *c);
 /* The same, and opens the device with the options of the command line. */
 certify_verdict certify_open(certify *c);

@@ -381,4 +381,4 @@ static const certify_check checks[] = {
      "in their buffers.\"",
      pinned_check},
 };
-const certify_table certify_tensor_table = CERTIFY_TABLE(checks);
+const certify_table certify_tensor_table = CERTIFY_SHARED_TABLE(checks);

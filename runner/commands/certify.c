@@ -90,6 +90,7 @@ static tdm_status suite_run(runner_app *app, const option_list *list, tdm_error 
         .n_option = (int32_t)list->n,
         .limit_s = (int32_t)runner_config_get_int(config, "check-timeout"),
         .only = runner_config_get_string(config, "only"),
+        .is_batch = runner_config_get_bool(config, "batch"),
         .seed = seed >= 0 ? (uint64_t)seed : (uint64_t)time(NULL),
     };
     char *found = NULL;
@@ -155,7 +156,14 @@ static const runner_key own_keys[] = {
      .value_name = "SECONDS",
      .min = 1,
      .max = 86400,
-     .help = "time after which a check has hung; drivers that compile on a processor need more"},
+     .help =
+         "processor time, or time of waiting, after which a check has hung; drivers that compile "
+         "on a processor need more"},
+    {.topic = "Only certify",
+     .name = "batch",
+     .type = RUNNER_KEY_BOOL,
+     .default_value = "no",
+     .help = "run checks that can share a device in one process: faster where drivers load slowly"},
     {.topic = "Only certify",
      .name = "option",
      .type = RUNNER_KEY_NAMES,

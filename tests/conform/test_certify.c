@@ -3,9 +3,10 @@
  * test_certify.c: runs the whole conformance suite against one plugin and expects exactly one check to
  * fail, or none.
  *
- *     test_certify PLUGIN.so CHECK [FAMILY]
+ *     test_certify PLUGIN.so CHECK [FAMILY [batch]]
  *
- * CHECK "-" = all pass. With FAMILY only the checks whose ids begin so, such as "tensor.".
+ * CHECK "-" = all pass. With FAMILY only the checks whose ids begin so, such as "tensor."; with "batch"
+ * those that can share a process do.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -32,9 +33,10 @@ static void test_plugin(void **state) {
 
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_plugin)};
-    if (argc != 3 && argc != 4) return 2;
+    if (argc < 3 || argc > 5 || (argc == 5 && strcmp(argv[4], "batch") != 0)) return 2;
     params.file = argv[1];
     expected = argv[2];
-    if (argc == 4) params.only = argv[3];
+    if (argc > 3) params.only = argv[3];
+    params.is_batch = argc > 4;
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
