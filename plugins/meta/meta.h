@@ -96,6 +96,8 @@ typedef struct meta_member {
      * with all members at once, and for this one alone. 0 = not measured, or not supported. */
     double bandwidth, bandwidth_alone;
     double arithmetic, arithmetic_alone;
+    /* Seconds of a submission, and of an exchange besides its bytes; 0 = not measured (links.h). */
+    double submit_seconds, crossing_seconds;
     _Atomic uint64_t run_ns, exchange_ns; /* since open */
     /* An abandoned run will signal this; NULL = none. Until then whatever the run uses must stay
      * allocated (meta_member_is_stuck). */

@@ -17,6 +17,23 @@ static void must_be(double got, double want) {
     if (!(got > want - 1e-9 && got < want + 1e-9)) fail_msg("%.9f is not %.9f", got, want);
 }
 
+/* All members end at the same time; one that would only hold up the others gets nothing. */
+static void test_balance(void **state) {
+    double part[3];
+    (void)state;
+    meta_share_balance(3, (const double[]){1, 2, 4}, (const double[]){0.5, 0.5, 0.5}, part);
+    must_be(part[0], 4.0 / 7);
+    must_be(part[1], 2.0 / 7);
+    must_be(part[2], 1.0 / 7);
+    meta_share_balance(2, (const double[]){4, 4}, (const double[]){0, 1}, part);
+    must_be(part[0], 0.625);
+    must_be(part[1], 0.375);
+    meta_share_balance(3, (const double[]){4, 0, 4}, (const double[]){0, 0, 9}, part);
+    must_be(part[0], 1);
+    must_be(part[1], 0);
+    must_be(part[2], 0);
+}
+
 static void test_divide(void **state) {
     const double rate[3] = {6, 3, 1};
     double share[3];
@@ -90,6 +107,7 @@ static void test_caps_shared(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_balance),
         cmocka_unit_test(test_divide),
         cmocka_unit_test(test_caps_alone),
         cmocka_unit_test(test_caps_shared),

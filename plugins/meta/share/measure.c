@@ -14,6 +14,7 @@
 #include "plugins/meta/exec/stall_timer.h"
 #include "plugins/meta/exec/stuck.h"
 #include "plugins/meta/rules/part.h"
+#include "plugins/meta/share/links.h"
 
 enum {
     WEIGHT_COLUMNS = 2048,
@@ -305,7 +306,8 @@ tdm_status meta_measure(meta_device *device, tdm_type type, tdm_error *err) {
     double rate[TDM_MAX_MEMBERS] = {0}, alone[TDM_MAX_MEMBERS] = {0};
     uint64_t row = tdm_type_row_size(type, WEIGHT_COLUMNS);
     if (device->is_measured && device->measured_type == type) return TDM_OK;
-    if (rates_given(device, err, &given)) return given;
+    given = meta_links_find(device, err);
+    if (given != TDM_OK || rates_given(device, err, &given)) return given;
     if (row == 0)
         return tdm_fail(err, TDM_INVALID_ARGUMENT, "group: %s is no type of weights",
                         tdm_type_name(type));

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * report.c: predicts memory and time of a graph on a group. The graph is compiled and laid out as
- * for a run. Sizes come from the code that allocates, so they are what a run allocates. Times are a
- * simple model: a node takes the time of its bytes or of its multiply-adds at the member's measured
- * rates, whichever is longer.
+ * for a run. Sizes come from the code that allocates, so they are what a run allocates. Times are
+ * predict.c's.
  */
 #include "plugins/meta/share/report.h"
 
@@ -11,15 +10,8 @@
 
 #include "plugins/meta/rules/compile.h"
 #include "plugins/meta/share/measure.h"
+#include "plugins/meta/share/predict.h"
 #include "plugins/meta/share/solve.h"
-
-/* Seconds that each node takes besides: starting it, preparing its input for its kernel, joining
- * the threads after it. Measured on small models. */
-#define NODE_SECONDS 3e-6
-/* Seconds that each exchange takes besides its bytes, including the wait for the slower member:
- * inside the members' plans, and through the host. */
-#define EXCHANGE_SECONDS      1e-5
-#define HOST_EXCHANGE_SECONDS 6e-5
 
 /* ---- Bytes ----------------------------------------------------------------------------------- */
 
@@ -279,109 +271,6 @@ static tdm_status whole_weigh(const meta_plan *plan, int32_t d, uint64_t *size_o
     return TDM_OK;
 }
 
-/* ---- Times ----------------------------------------------------------------------------------- */
-
-typedef struct cost {
-    double bytes, n_mac;
-} cost;
-
-static double value_size(const tdm_graph *graph, int32_t v) {
-    if (v < 0) return 0;
-    const tdm_value *value = tdm_graph_value(graph, v);
-    return (double)tdm_tensor_canonical_size((tdm_type)value->type, value->ne);
-}
-
-static double value_count(const tdm_graph *graph, int32_t v) {
-    return (double)tdm_shape_count(tdm_graph_value(graph, v)->ne);
-}
-
-static cost node_cost(const tdm_graph *graph, const tdm_node *node) {
-    cost c = {0, 0};
-    const int64_t *ne = tdm_graph_value(graph, node->src[0])->ne;
-    double share;
-    switch (node->op) {
-    case TDM_OP_MATMUL:
-        c.bytes = value_size(graph, node->src[0]);
-        c.n_mac = (double)ne[0] * value_count(graph, node->dst[0]);
-        break;
-    case TDM_OP_MOE_FFN:
-        /* Experts that no token of the step selects are not read. */
-        share =
-            value_count(graph, node->src[1]) / (double)tdm_graph_value(graph, node->src[3])->ne[2];
-        for (int32_t i = 3; i < 6; i++) {
-            c.bytes += value_size(graph, node->src[i]) * (share < 1 ? share : 1);
-            c.n_mac += value_count(graph, node->src[i]) * share;
-        }
-        break;
-    case TDM_OP_ATTENTION: /* over the tokens of the step only; earlier ones vary */
-        c.n_mac = value_count(graph, node->src[0]) * (double)(ne[2] + 1);
-        break;
-    case TDM_OP_GET_ROWS: c.bytes = 2 * value_size(graph, node->dst[0]); break;
-    default:
-        for (int32_t i = 0; i < node->n_src; i++)
-            if (node->src[i] >= 0 && tdm_graph_value(graph, node->src[i])->kind != TDM_VALUE_STATE)
-                c.bytes += value_size(graph, node->src[i]);
-        for (int32_t i = 0; i < node->n_dst; i++) c.bytes += value_size(graph, node->dst[i]);
-    }
-    return c;
-}
-
-/* Seconds of a member's nodes. With cut_only, only of the nodes whose work the members share. */
-static double part_seconds(const meta_plan *plan, int32_t d, bool is_alone, bool cut_only) {
-    const meta_member *member = &plan->device->members[d];
-    const tdm_graph *graph = &plan->members[d].part.graph;
-    double bandwidth = is_alone ? member->bandwidth_alone : member->bandwidth;
-    double arithmetic = is_alone ? member->arithmetic_alone : member->arithmetic;
-    double seconds = 0;
-    if (!(bandwidth > 0) || !(arithmetic > 0)) return 0;
-    for (int32_t i = 0; i < graph->n_node; i++) {
-        const tdm_node *node = tdm_graph_node(graph, i);
-        bool is_cut =
-            node->op == TDM_OP_MATMUL || node->op == TDM_OP_MOE_FFN || node->op == TDM_OP_ATTENTION;
-        if (tdm_op_is_view(node->op) || node->op == TDM_OP_EXCHANGE || (cut_only && !is_cut))
-            continue;
-        cost c = node_cost(graph, node);
-        double by_bytes = c.bytes / bandwidth, by_mac = c.n_mac / arithmetic;
-        seconds += (by_bytes > by_mac ? by_bytes : by_mac) + (cut_only ? 0 : NODE_SECONDS);
-    }
-    return seconds;
-}
-
-static double exchange_seconds(const meta_plan *plan) {
-    const meta_device *device = plan->device;
-    double slowest = 0;
-    bool is_inside = true;
-    if (plan->facts.n_exchange == 0 || device->n_active < 2) return 0;
-    for (int32_t d = 0; d < device->n_member; d++) {
-        if (!meta_is_active(device, d)) continue;
-        is_inside = is_inside && device->members[d].exchange == META_EXCHANGE_IN_PLAN;
-        if (slowest == 0 || device->members[d].bandwidth < slowest)
-            slowest = device->members[d].bandwidth;
-    }
-    if (!(slowest > 0)) return 0;
-    /* Every member writes its addend, reads all addends and writes the result. */
-    double bytes = (double)plan->facts.size * (1 + 2.0 / device->n_active);
-    return plan->facts.n_exchange * (is_inside ? EXCHANGE_SECONDS : HOST_EXCHANGE_SECONDS) +
-           bytes / slowest;
-}
-
-static void times_fill(const meta_plan *plan, tdm_split_report *r, double *member_seconds) {
-    const meta_device *device = plan->device;
-    double slowest = 0, layers = 0;
-    for (int32_t d = 0; d < device->n_member; d++) {
-        member_seconds[d] = 0;
-        if (!meta_is_active(device, d)) continue;
-        member_seconds[d] = part_seconds(plan, d, false, false);
-        if (!(member_seconds[d] > 0))
-            return; /* a member was not measured, so there is no prediction */
-        if (member_seconds[d] > slowest) slowest = member_seconds[d];
-        layers += part_seconds(plan, d, true, d != device->owner);
-    }
-    r->exchange_seconds = exchange_seconds(plan);
-    r->seconds = slowest + r->exchange_seconds;
-    r->layer_seconds = layers + (device->n_active - 1) * HOST_EXCHANGE_SECONDS;
-}
-
 /* ---- Filling --------------------------------------------------------------------------------- */
 
 static void transport_print(const meta_device *device, int32_t d, char *text, size_t size) {
@@ -456,7 +345,7 @@ tdm_status meta_report(meta_device *device, const tdm_graph *graph, tdm_split_re
         filled.n_exchange = plan->facts.n_exchange;
         filled.n_relayout = plan->facts.n_relayout;
         filled.exchange_size = plan->facts.size;
-        times_fill(plan, &filled, seconds);
+        status = meta_predict(plan, &filled, seconds, err);
     }
     for (int32_t d = 0; d < device->n_member && d < r.capacity && r.members != NULL; d++) {
         tdm_split_member member = {0};

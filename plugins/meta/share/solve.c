@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * solve.c: share = auto. All members compute at the same time, so the group is fastest when all
- * finish at the same time: shares are proportional to the measured rates, limited by each member's
- * memory.
+ * finish at the same time. Shares follow the measured rates and what submissions and exchanges cost a
+ * member besides, limited by each member's memory.
  */
 #include "plugins/meta/share/solve.h"
 
@@ -11,6 +11,7 @@
 #include "plugins/meta/buffer.h"
 #include "plugins/meta/members.h"
 #include "plugins/meta/rules/compile.h"
+#include "plugins/meta/share/links.h"
 #include "plugins/meta/share/measure.h"
 
 /* The weight of a prompt token against a generated one: prompts are longer than answers. */
@@ -53,6 +54,27 @@ tdm_status meta_load_weigh(const meta_device *device, const tdm_graph *graph, me
         if ((desc->flags & TDM_KV_IN_HOST) != 0) out->host_size += page_size;
     }
     return TDM_OK;
+}
+
+void meta_share_balance(int32_t n, const double *seconds, const double *extra, double *part_out) {
+    bool is_out[TDM_MAX_MEMBERS];
+    for (int32_t d = 0; d < n; d++) is_out[d] = !(seconds[d] > 0);
+    for (bool has_changed = true; has_changed;) {
+        /* end = extra + part * seconds is the same for all, and the parts add up to 1. */
+        double inverse = 0, offset = 0;
+        has_changed = false;
+        for (int32_t d = 0; d < n; d++) {
+            if (is_out[d]) continue;
+            inverse += 1 / seconds[d];
+            offset += extra[d] / seconds[d];
+        }
+        double end = inverse > 0 ? (1 + offset) / inverse : 0;
+        for (int32_t d = 0; d < n; d++) {
+            part_out[d] = is_out[d] ? 0 : (end - extra[d]) / seconds[d];
+            if (part_out[d] >= 0) continue;
+            is_out[d] = has_changed = true;
+        }
+    }
 }
 
 tdm_status meta_share_divide(int32_t n, const double *rate, const double *cap, double least,
@@ -171,6 +193,37 @@ static meta_room member_room(const meta_device *device, int32_t d, const meta_lo
     return room;
 }
 
+/* Exchanges of a step: each product over cut columns and each block of experts ends in a sum, and so do
+ * the rows of an embedding that is cut. */
+static int32_t exchanges_count(const tdm_graph *graph) {
+    int32_t n = 0;
+    for (int32_t i = 0; i < graph->n_node; i++) {
+        const tdm_node *node = tdm_graph_node(graph, i);
+        bool is_experts = node->op == TDM_OP_MOE_FFN;
+        if (node->op != TDM_OP_MATMUL && node->op != TDM_OP_GET_ROWS && !is_experts) continue;
+        const tdm_value *w = tdm_graph_value(graph, node->src[is_experts ? 3 : 0]);
+        if (w->kind != TDM_VALUE_WEIGHT || w->partition == 0) continue;
+        n += is_experts || node->op == TDM_OP_GET_ROWS || w->axis == 0;
+    }
+    return n;
+}
+
+/* The rate of each member in a generated token and PROMPT_WEIGHT tokens of a prompt. */
+static void rates_find(const meta_device *device, const tdm_graph *graph, const meta_load *load,
+                       double *rate_out) {
+    double seconds[TDM_MAX_MEMBERS], extra[TDM_MAX_MEMBERS];
+    int32_t n_exchange = exchanges_count(graph);
+    for (int32_t d = 0; d < device->n_member; d++) {
+        const meta_member *m = &device->members[d];
+        seconds[d] = 0;
+        extra[d] = m->submit_seconds + n_exchange * meta_exchange_seconds(m);
+        if (m->bandwidth > 0 && m->arithmetic > 0)
+            seconds[d] = (double)load->read_size / m->bandwidth +
+                         PROMPT_WEIGHT * load->n_mac / m->arithmetic;
+    }
+    meta_share_balance(device->n_member, seconds, extra, rate_out);
+}
+
 tdm_status meta_share_solve(meta_device *device, const tdm_graph *graph, tdm_error *err) {
     double rate[TDM_MAX_MEMBERS], cap[TDM_MAX_MEMBERS], share[TDM_MAX_MEMBERS];
     meta_load load;
@@ -180,15 +233,7 @@ tdm_status meta_share_solve(meta_device *device, const tdm_graph *graph, tdm_err
     if (device->n_active > 1) {
         status = meta_measure(device, load.type, err);
         if (status != TDM_OK) return status;
-        for (int32_t d = 0; d < device->n_member; d++) {
-            const meta_member *m = &device->members[d];
-            double seconds = 0;
-            rate[d] = 0;
-            if (!(m->bandwidth > 0) || !(m->arithmetic > 0)) continue;
-            seconds =
-                (double)load.read_size / m->bandwidth + PROMPT_WEIGHT * load.n_mac / m->arithmetic;
-            rate[d] = 1 / seconds;
-        }
+        rates_find(device, graph, &load, rate);
         meta_room room[TDM_MAX_MEMBERS];
         for (int32_t d = 0; d < device->n_member; d++) room[d] = member_room(device, d, &load);
         meta_share_caps(device->n_member, room, rate, cap);

@@ -34,6 +34,12 @@ typedef struct meta_room {
  * get no more than the RAM has: it is divided by their rates. [any-thread] */
 void meta_share_caps(int32_t n, const meta_room *room, const double *rate, double *cap_out);
 
+/* The parts of the work, together 1, with which all members end at the same time: member d takes
+ * seconds[d] for the whole work and extra[d] besides, whatever its part. A member whose extra is more
+ * than the others need without it gets 0, and so does one whose seconds are 0 (it cannot work).
+ * [any-thread] */
+void meta_share_balance(int32_t n, const double *seconds, const double *extra, double *part_out);
+
 /* Computes shares with the sum 1, proportional to rate[n] and none above cap[n] (1 or more = no
  * limit). A member whose share would be below `least` gets 0. TDM_RESOURCE_EXHAUSTED where the caps
  * add up to less than 1. [any-thread] */

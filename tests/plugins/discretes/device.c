@@ -75,6 +75,7 @@ TDM_EXPORT int64_t discrete_get(const char *member, const char *key) {
     if (d != NULL && strcmp(key, "downloads") == 0) n = atomic_load(&d->counts.downloads);
     if (d != NULL && strcmp(key, "binds") == 0) n = atomic_load(&d->counts.binds);
     if (d != NULL && strcmp(key, "plans") == 0) n = atomic_load(&d->counts.plans);
+    if (d != NULL && strcmp(key, "clock") == 0) n = atomic_load(&d->clock_ns);
     if (d != NULL && strcmp(key, "lost") == 0) n = atomic_load(&d->is_lost);
     if (d != NULL && strcmp(key, "memory") == 0) {
         pthread_mutex_lock(&d->mutex);
@@ -138,6 +139,16 @@ static tdm_status option_read(tdm_device *d, const char *key, const char *value,
         d->launch_bound = n;
     else if (strcmp(key, "attach") == 0)
         d->attaches = strcmp(value, "no") != 0;
+    else if (strcmp(key, "bandwidth") == 0)
+        d->bandwidth = strtod(value, NULL);
+    else if (strcmp(key, "arithmetic") == 0)
+        d->arithmetic = strtod(value, NULL);
+    else if (strcmp(key, "launch-ns") == 0)
+        d->launch_ns = n;
+    else if (strcmp(key, "submission-us") == 0)
+        d->submission_ns = n * 1000;
+    else if (strcmp(key, "crossing-us") == 0)
+        d->crossing_ns = n * 1000;
     else if (strcmp(key, "uuid") == 0)
         d->has_uuid = true, d->uuid = (uint8_t)n;
     else
@@ -152,6 +163,7 @@ static tdm_status device_open(tdm_instance *instance, const tdm_device_params *p
     d->host = instance->host;
     d->imports = d->attaches = true;
     d->memory = (uint64_t)1 << 40;
+    d->arithmetic = 1e15;
     d->import_align = 4096;
     d->lent.struct_size = sizeof d->lent;
     tdm_status status = TDM_OK;

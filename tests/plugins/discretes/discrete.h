@@ -19,13 +19,19 @@
  *                           drivers with a bounded queue do; 0 = it never blocks
  *   attach = no             signals from its thread; by default waits are attached
  *   uuid = N                the last byte of a UUID; by default it has none
+ *   bandwidth = N           bytes per second; gives the device a virtual clock (clock.c)
+ *   arithmetic = N          multiply-adds per second, for the clock; default 1e15
+ *   launch-ns = N           of a node, for the clock
+ *   submission-us = N       of a submission, for the clock
+ *   crossing-us = N         of an exchange, for the clock
  * discrete_set(NAME, key, n) changes a device while it is open, found by the name of its member:
  *   "lose-in"      the n-th call from now on finds the device lost; so do all after it
  *   "latency-us", "completion-us" as above
  *   "block-in"     the n-th graph_compute from now on does not return until "release"
  *   "hang-in"      the n-th computation from now on does not end until "release"
  *   "release"      ends both
- * discrete_get(NAME, key): "submissions", "uploads", "downloads", "binds", "plans", "memory", "lost"
+ * discrete_get(NAME, key): "submissions", "uploads", "downloads", "binds", "plans", "memory", "lost",
+ *   "clock": ns of the virtual clock
  * discrete_live(): devices, buffers, queues and plans that exist
  */
 #ifndef TANDEM_TESTS_DISCRETE_H
@@ -59,6 +65,9 @@ struct tdm_device {
     _Atomic int64_t n_release;
     atomic_bool is_lost;
     discrete_counts counts;
+    double bandwidth, arithmetic; /* of the virtual clock; bandwidth 0 = none */
+    int64_t launch_ns, submission_ns, crossing_ns;
+    _Atomic int64_t clock_ns;
     pthread_mutex_t mutex; /* of what follows */
     uint64_t used;         /* bytes of its memory in use */
     discrete_pinned *pinned;

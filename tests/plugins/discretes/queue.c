@@ -10,29 +10,17 @@
  */
 #include <time.h>
 
-#include "tests/plugins/discretes/discrete.h"
+#include "tests/plugins/discretes/queue.h"
 
 enum { MAX_POINT = 8, N_JOB = 64, TEMP_ALIGN = 256 };
 
 /* Scratch of a queue: the plans bound to it, and the queue for the newest one, hold it. */
-typedef struct chunk {
+struct discrete_chunk {
     tdm_buffer *buffer;
     uint64_t size;
     int32_t n_holder;
-} chunk;
-
-struct tdm_plan {
-    tdm_queue *queue;
-    const tdm_graph *graph;
-    tdm_plan *lent;
-    uint64_t *temp_off; /* [n_slot] UINT64_MAX: not a temporary */
-    uint64_t temp_size;
-    tdm_binding *bindings; /* [n_slot] of the device behind */
-    tdm_buffer **bound;    /* [n_bound] buffers to open, each once */
-    int32_t n_bound;
-    chunk *scratch; /* NULL: not bound, or without temporaries */
-    bool is_bound;
 };
+typedef discrete_chunk chunk;
 
 typedef enum job_state { JOB_FREE = 0, JOB_WAITING, JOB_DONE } job_state;
 
@@ -63,6 +51,10 @@ struct tdm_queue {
     int32_t n_under_way;      /* accepted and not done */
     bool is_ending;
 };
+
+tdm_device *discrete_queue_device(const tdm_queue *queue) {
+    return queue->device;
+}
 
 /* ---- Scratch --------------------------------------------------------------------------------- */
 
@@ -216,6 +208,7 @@ static tdm_status job_run(tdm_queue *q, job *j) {
     status = discrete_behind->queue->graph_compute(q->lent, plan->lent, NULL, 0, &done, 1, &j->err);
     if (status == TDM_OK) status = ops->wait(done.semaphore, done.value, TDM_WAIT_FOREVER, &j->err);
     if (status == TDM_OK) q->n_computed++;
+    if (status == TDM_OK) discrete_clock_run(plan);
     for (int32_t i = 0; i < plan->n_bound; i++) discrete_buffer_leave(plan->bound[i]);
     pause_us(atomic_load(&q->device->completion_us));
     return status;

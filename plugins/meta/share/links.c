@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * links.c: the costs of submissions and exchanges, as given or by default.
+ */
+#include "plugins/meta/share/links.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+/* Where nothing was measured: seconds of an exchange inside the members' plans, and of one that cuts
+ * the plan or goes through the host, with its submission. Measured on CPUs. */
+#define EXCHANGE_SECONDS      1e-5
+#define HOST_EXCHANGE_SECONDS 6e-5
+
+static bool links_given(meta_device *device, tdm_error *err, tdm_status *status_out) {
+    const char *text = getenv("TANDEM_TEST_LINKS");
+    double submit = 0, crossing = 0;
+    int length = 0;
+    *status_out = TDM_OK;
+    if (text == NULL) return false;
+    for (int32_t d = 0; d < device->n_member; d++) {
+        meta_member *m = &device->members[d];
+        if (sscanf(text, "%lf,%lf%n", &submit, &crossing, &length) == 2) text += length;
+        if (!(submit > 0) || !(crossing > 0)) {
+            *status_out =
+                tdm_fail(err, TDM_INVALID_ARGUMENT,
+                         "group: TANDEM_TEST_LINKS: expected SUBMIT,CROSSING, got '%s'", text);
+            return true;
+        }
+        m->submit_seconds = submit;
+        m->crossing_seconds = crossing;
+    }
+    return true;
+}
+
+tdm_status meta_links_find(meta_device *device, tdm_error *err) {
+    tdm_status status = TDM_OK;
+    (void)links_given(device, err, &status);
+    return status;
+}
+
+double meta_exchange_seconds(const meta_member *member) {
+    bool is_cut = member->exchange != META_EXCHANGE_IN_PLAN;
+    if (!(member->crossing_seconds > 0)) return is_cut ? HOST_EXCHANGE_SECONDS : EXCHANGE_SECONDS;
+    return member->crossing_seconds + (is_cut ? member->submit_seconds : 0);
+}

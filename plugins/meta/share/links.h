@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * links.h: what a submission and an exchange cost a member besides its nodes and bytes. The predictions
+ * (predict.h) and share = auto (solve.h) use it.
+ */
+#ifndef TANDEM_META_LINKS_H
+#define TANDEM_META_LINKS_H
+
+#include "plugins/meta/meta.h"
+
+/* Sets submit_seconds and crossing_seconds of the active members. Under device->mutex.
+ *
+ * For tests: the environment variable TANDEM_TEST_LINKS gives them. It has a pair SUBMIT,CROSSING in
+ * seconds for each member, separated by spaces. The last pair is for all further members. */
+tdm_status meta_links_find(meta_device *device, tdm_error *err);
+
+/* Seconds that an exchange takes a member besides its bytes and the wait for others: it crosses and,
+ * where the member's plan is cut, is followed by a submission. [any-thread] */
+double meta_exchange_seconds(const meta_member *member);
+
+#endif
