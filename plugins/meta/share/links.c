@@ -39,8 +39,15 @@ tdm_status meta_links_find(meta_device *device, tdm_error *err) {
     return status;
 }
 
+static bool is_cut(const meta_member *member) {
+    return member->exchange != META_EXCHANGE_IN_PLAN;
+}
+
+double meta_crossing_seconds(const meta_member *member) {
+    if (member->crossing_seconds > 0) return member->crossing_seconds;
+    return is_cut(member) ? HOST_EXCHANGE_SECONDS : EXCHANGE_SECONDS;
+}
+
 double meta_exchange_seconds(const meta_member *member) {
-    bool is_cut = member->exchange != META_EXCHANGE_IN_PLAN;
-    if (!(member->crossing_seconds > 0)) return is_cut ? HOST_EXCHANGE_SECONDS : EXCHANGE_SECONDS;
-    return member->crossing_seconds + (is_cut ? member->submit_seconds : 0);
+    return meta_crossing_seconds(member) + (is_cut(member) ? member->submit_seconds : 0);
 }

@@ -14,8 +14,9 @@
  * seconds for each member, separated by spaces. The last pair is for all further members. */
 tdm_status meta_links_find(meta_device *device, tdm_error *err);
 
-/* Seconds that an exchange takes a member besides its bytes and the wait for others: it crosses and,
- * where the member's plan is cut, is followed by a submission. [any-thread] */
+/* Seconds that an exchange takes a member besides its bytes and the wait for others. [any-thread] */
+double meta_crossing_seconds(const meta_member *member);
+/* The same with the submission that follows where the member's plan is cut. [any-thread] */
 double meta_exchange_seconds(const meta_member *member);
 
 #endif

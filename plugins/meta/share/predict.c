@@ -84,21 +84,23 @@ static double alone_seconds(const meta_plan *plan, int32_t d, bool cut_only) {
 }
 
 /* Seconds of the member's nodes. slowest[n_exchange + 1], the seconds of each stretch between
- * exchanges, are raised to the member's. */
+ * exchanges, are raised to the member's: with the submission at its beginning, where it has one. */
 static double stretches_raise(const meta_plan *plan, int32_t d, double *slowest) {
     const tdm_graph *graph = &plan->members[d].part.graph;
-    double seconds = 0, stretch = 0;
+    const meta_member *member = &plan->device->members[d];
+    double seconds = 0, stretch = 0, submit = member->submit_seconds;
     int32_t at = 0;
     for (int32_t i = 0; i <= graph->n_node; i++) {
         const tdm_node *node = i < graph->n_node ? tdm_graph_node(graph, i) : NULL;
         bool is_exchange = node != NULL && node->op == TDM_OP_EXCHANGE;
         if (node == NULL || (is_exchange && node->params.exchange.phase != TDM_EXCHANGE_PUBLISH)) {
-            if (stretch > slowest[at]) slowest[at] = stretch;
+            if (submit + stretch > slowest[at]) slowest[at] = submit + stretch;
             seconds += stretch;
             stretch = 0;
+            if (member->exchange == META_EXCHANGE_IN_PLAN) submit = 0;
             if (is_exchange) at = node->params.exchange.stage + 1;
         } else if (!is_exchange && !tdm_op_is_view(node->op)) {
-            stretch += node_seconds(&plan->device->members[d], graph, node, false) + NODE_SECONDS;
+            stretch += node_seconds(member, graph, node, false) + NODE_SECONDS;
         }
     }
     return seconds;
@@ -113,11 +115,11 @@ static bool is_measured(const meta_device *device) {
     return true;
 }
 
-/* Of an exchange, besides its bytes. */
-static double slowest_exchange(const meta_device *device) {
+/* Of an exchange, besides its bytes and submissions. */
+static double slowest_crossing(const meta_device *device) {
     double slowest = 0;
     for (int32_t d = 0; d < device->n_member; d++) {
-        double seconds = meta_exchange_seconds(&device->members[d]);
+        double seconds = meta_crossing_seconds(&device->members[d]);
         if (meta_is_active(device, d) && seconds > slowest) slowest = seconds;
     }
     return slowest;
@@ -132,14 +134,14 @@ static double exchanges_seconds(const meta_plan *plan) {
             slowest = device->members[d].bandwidth;
     /* Every member writes its addend, reads all addends and writes the result. */
     double bytes = (double)plan->facts.size * (1 + 2.0 / device->n_active);
-    return plan->facts.n_exchange * slowest_exchange(device) + bytes / slowest;
+    return plan->facts.n_exchange * slowest_crossing(device) + bytes / slowest;
 }
 
 tdm_status meta_predict(const meta_plan *plan, tdm_split_report *r, double *member_seconds,
                         tdm_error *err) {
     const meta_device *device = plan->device;
     size_t size = ((size_t)plan->facts.n_exchange + 1) * sizeof(double);
-    double *slowest, submit = 0, layers = 0;
+    double *slowest, layers = 0;
     if (!is_measured(device)) return TDM_OK;
     if ((slowest = meta_alloc(device->host, size)) == NULL)
         return meta_no_memory("to predict times", err);
@@ -148,12 +150,11 @@ tdm_status meta_predict(const meta_plan *plan, tdm_split_report *r, double *memb
         if (!meta_is_active(device, d)) continue;
         member_seconds[d] = stretches_raise(plan, d, slowest);
         layers += alone_seconds(plan, d, d != device->owner) + device->members[d].submit_seconds;
-        if (device->members[d].submit_seconds > submit) submit = device->members[d].submit_seconds;
     }
     r->exchange_seconds = exchanges_seconds(plan);
-    r->seconds = submit + r->exchange_seconds;
+    r->seconds = r->exchange_seconds;
     for (int32_t i = 0; i <= plan->facts.n_exchange; i++) r->seconds += slowest[i];
-    r->layer_seconds = layers + (device->n_active - 1) * slowest_exchange(device);
+    r->layer_seconds = layers + (device->n_active - 1) * slowest_crossing(device);
     meta_free(device->host, slowest, size);
     return TDM_OK;
 }

@@ -7,7 +7,8 @@
  * Time crosses with an exchange: behind a member's flag and the time of collective.h, its line holds
  * the virtual time at which it published, and the epoch to which that belongs. A member goes on
  * `crossing-us` after the last of those times. The host has a clock too, for submissions: a run
- * begins when the last result of the run before is there. One group at a time.
+ * begins when the last result of the run before is there. One group at a time. The clock is switched
+ * on once the group is open: it tests a member alone, while the others tell no time.
  */
 #include <time.h>
 
@@ -128,7 +129,7 @@ static int64_t submission_time(const tdm_plan *plan, uint64_t epoch) {
 
 void discrete_clock_run(tdm_plan *plan) {
     tdm_device *d = discrete_queue_device(plan->queue);
-    if (!(d->bandwidth > 0)) return;
+    if (!(d->bandwidth > 0) || !atomic_load(&d->is_clock_on)) return;
     uint64_t epoch = epoch_of(plan);
     int64_t now = atomic_load(&d->clock_ns), submitted = submission_time(plan, epoch);
     if (submitted > now) now = submitted;

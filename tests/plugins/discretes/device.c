@@ -59,6 +59,7 @@ TDM_EXPORT void discrete_set(const char *member, const char *key, int64_t n) {
     if (d != NULL && strcmp(key, "latency-us") == 0) atomic_store(&d->latency_us, n);
     if (d != NULL && strcmp(key, "block-in") == 0) atomic_store(&d->block_in, n);
     if (d != NULL && strcmp(key, "hang-in") == 0) atomic_store(&d->hang_in, n);
+    if (d != NULL && strcmp(key, "clock") == 0) atomic_store(&d->is_clock_on, n != 0);
     if (d != NULL && strcmp(key, "release") == 0) atomic_fetch_add(&d->n_release, 1);
     if (d != NULL && strcmp(key, "completion-us") == 0) atomic_store(&d->completion_us, n);
     pthread_mutex_unlock(&devices_mutex);

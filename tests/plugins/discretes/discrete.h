@@ -30,6 +30,7 @@
  *   "block-in"     the n-th graph_compute from now on does not return until "release"
  *   "hang-in"      the n-th computation from now on does not end until "release"
  *   "release"      ends both
+ *   "clock"        1: the virtual clock runs from now on
  * discrete_get(NAME, key): "submissions", "uploads", "downloads", "binds", "plans", "memory", "lost",
  *   "clock": ns of the virtual clock
  * discrete_live(): devices, buffers, queues and plans that exist
@@ -68,6 +69,7 @@ struct tdm_device {
     double bandwidth, arithmetic; /* of the virtual clock; bandwidth 0 = none */
     int64_t launch_ns, submission_ns, crossing_ns;
     _Atomic int64_t clock_ns;
+    atomic_bool is_clock_on;
     pthread_mutex_t mutex; /* of what follows */
     uint64_t used;         /* bytes of its memory in use */
     discrete_pinned *pinned;
