@@ -42,23 +42,15 @@ static tdm_status model_measure(llm_model *m, tdm_error *err) {
     return TDM_OK;
 }
 
-/* Tensors that the table of the architecture names as not read. */
-static bool is_harmless(const llm_model *m, const char *name) {
-    char suffix[80];
-    int32_t layer = 0, used = 0;
-    if (m->arch->harmless == NULL) return false;
-    if (sscanf(name, "blk.%d.%n", &layer, &used) == 1 && used > 0) name += used;
-    int n = snprintf(suffix, sizeof suffix, " %s ", name);
-    return n > 0 && (size_t)n < sizeof suffix && strstr(m->arch->harmless, suffix) != NULL;
-}
-
 /* Ignoring a tensor that has no role would give wrong results. */
 static tdm_status unused_tensors_refuse(const llm_model *m, tdm_error *err) {
     uint32_t n_tensor = llm_gguf_tensor_count(m->gguf);
     if ((uint32_t)m->n_weight == n_tensor) return TDM_OK;
     for (uint32_t i = 0; i < n_tensor; i++) {
         const llm_gguf_tensor *t = llm_gguf_tensor_at(m->gguf, i);
-        bool is_taken = is_harmless(m, t->name);
+        bool is_taken = llm_arch_is_harmless(m->arch, t->name);
+        /* Factors of rotations do not count where nothing is rotated. */
+        if (m->hparams.rope.n_rot == 0 && strncmp(t->name, "rope_", 5) == 0) is_taken = true;
         for (int32_t w = 0; w < m->n_weight && !is_taken; w++) is_taken = m->weights[w].file == t;
         if (!is_taken)
             return tdm_fail(

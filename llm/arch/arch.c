@@ -13,8 +13,17 @@ const llm_arch *llm_arch_at(int32_t i) {
     return i >= 0 && (size_t)i < sizeof arches / sizeof arches[0] ? arches[i] : NULL;
 }
 
+bool llm_arch_is_harmless(const llm_arch *arch, const char *tensor) {
+    char suffix[80];
+    int32_t layer = 0, used = 0;
+    if (arch->harmless == NULL) return false;
+    if (sscanf(tensor, "blk.%d.%n", &layer, &used) == 1 && used > 0) tensor += used;
+    int n = snprintf(suffix, sizeof suffix, " %s ", tensor);
+    return n > 0 && (size_t)n < sizeof suffix && strstr(arch->harmless, suffix) != NULL;
+}
+
 tdm_status llm_arch_find(const char *name, const llm_arch **arch_out, tdm_error *err) {
-    char known[256] = "";
+    char known[400] = "";
     size_t used = 0;
     for (size_t i = 0; i < sizeof arches / sizeof arches[0]; i++) {
         if (strcmp(arches[i]->name, name) == 0) {

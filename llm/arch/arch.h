@@ -84,14 +84,17 @@ typedef struct llm_arch {
     bool has_bare_norms;                  /* norms have no weights */
     llm_role norm_mixer, norm_mixer_post; /* LLM_ROLE_NONE = no such norm */
     llm_role norm_channel, norm_channel_post;
-    bool has_embd_sqrt;     /* embeddings are multiplied by sqrt(n_embd) */
-    bool has_embd_norm;     /* token_embd_norm */
-    bool has_position_embd; /* position_embd, added to the embeddings */
+    bool has_embd_sqrt;      /* embeddings are multiplied by sqrt(n_embd) */
+    bool has_embd_norm;      /* token_embd_norm */
+    bool has_bare_embd_norm; /* embeddings are normed without a weight */
+    float post_norm_eps;     /* of the norms behind blocks; 0 = as the others */
+    bool has_position_embd;  /* position_embd, added to the embeddings */
 
     /* Attention. */
     llm_mixer mixer;
     tdm_rope_mode rope;
     bool has_no_rope;
+    bool is_bidirectional;   /* tokens see later ones of their batch, too */
     llm_role norm_q, norm_k; /* of queries and keys; their roles give the shape */
     llm_norm norm_qk;
     bool is_norm_qk_late; /* after RoPE */
@@ -114,11 +117,15 @@ typedef struct llm_arch {
     /* Reads keys that only this architecture has, and corrects the shared ones. NULL = none. */
     void (*read)(struct llm_key_reader *r, llm_hparams *hparams);
     /* Corrects the spec of a layer. NULL = none. */
-    void (*layer)(const llm_hparams *hparams, int32_t layer, llm_layer_spec *spec);
+    void (*layer)(const llm_gguf *gguf, const llm_hparams *hparams, int32_t layer,
+                  llm_layer_spec *spec);
 } llm_arch;
 
 /* Finds an architecture by name. The message of TDM_UNSUPPORTED lists all of them. [any-thread] */
 tdm_status llm_arch_find(const char *name, const llm_arch **arch_out, tdm_error *err);
+/* Whether the architecture names this tensor as one that the forward pass does not read.
+ * [any-thread] */
+bool llm_arch_is_harmless(const llm_arch *arch, const char *tensor);
 /* Architecture `i` of the list, NULL after the last. [any-thread] */
 const llm_arch *llm_arch_at(int32_t i);
 
@@ -127,6 +134,9 @@ const llm_arch *llm_arch_at(int32_t i);
 tdm_status llm_layer_specs_read(const llm_gguf *gguf, const llm_arch *arch,
                                 const llm_hparams *hparams, llm_layer_spec *specs_out,
                                 tdm_error *err);
+
+/* Whether the file has the tensor of a role in a layer. */
+bool llm_layer_has(const llm_gguf *gguf, llm_role role, int32_t layer);
 
 /* Blocks number the partitions of a model from 1 to this - 1. The ids that a group sees are these
  * plus the model's partition_base, so that no two models of a process share an id. */

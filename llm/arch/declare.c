@@ -157,14 +157,24 @@ static void weight_add(llm_model *m, llm_role role, int32_t layer, const llm_ggu
         m->layer[layer][role] = index;
 }
 
+/* Converters of a few architectures leave out ".weight". */
+static const llm_gguf_tensor *tensor_find(const llm_gguf *gguf, const char *name) {
+    const llm_gguf_tensor *t = llm_gguf_tensor_find(gguf, name);
+    const char *end = strrchr(name, '.');
+    char bare[64];
+    if (t != NULL || end == NULL || strcmp(end, ".weight") != 0) return t;
+    snprintf(bare, sizeof bare, "%.*s", (int)(end - name), name);
+    return llm_gguf_tensor_find(gguf, bare);
+}
+
 void llm_declare(llm_declarer *d, llm_role role, bool is_required) {
     llm_model *m = d->model;
     const llm_role_info *info = llm_role_get(role);
     char name[64];
     if (d->status != TDM_OK || role == LLM_ROLE_NONE) return;
     tensor_name(role, d->layer, name, sizeof name);
-    const llm_gguf_tensor *t = llm_gguf_tensor_find(m->gguf, name);
-    if (t == NULL) {
+    const llm_gguf_tensor *t = tensor_find(m->gguf, name);
+    if (t == NULL || (!is_required && llm_arch_is_harmless(m->arch, name))) {
         if (is_required)
             d->status = tdm_fail(
                 d->err, TDM_NOT_FOUND,
@@ -190,7 +200,8 @@ int32_t llm_declared(const llm_declarer *d, llm_role role) {
 void llm_declare_norm(llm_declarer *d, llm_role role) {
     if (role == LLM_ROLE_NONE || d->model->arch->has_bare_norms) return;
     llm_declare(d, role, true);
-    llm_declare(d, (llm_role)(role + 1), false);
+    if (role != LLM_ROLE_ATTN_Q_NORM_EACH && role != LLM_ROLE_ATTN_K_NORM_EACH)
+        llm_declare(d, (llm_role)(role + 1), false);
 }
 
 void llm_declare_ends(llm_declarer *d) {
@@ -213,6 +224,7 @@ void llm_declare_ends(llm_declarer *d) {
     }
     if (arch->has_embd_norm) llm_declare_norm(d, LLM_ROLE_TOKEN_EMBD_NORM);
     if (arch->has_position_embd) llm_declare(d, LLM_ROLE_POSITION_EMBD, true);
+    if (m->hparams.rope.n_rot == 0) return;
     llm_declare(d, LLM_ROLE_ROPE_FREQS, false);
     llm_declare(d, LLM_ROLE_ROPE_FACTORS_LONG, false);
     llm_declare(d, LLM_ROLE_ROPE_FACTORS_SHORT, false);

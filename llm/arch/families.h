@@ -11,10 +11,95 @@
 
 /* The norms that most architectures have. */
 #define LLM_PRE_NORMS .norm_mixer = LLM_ROLE_ATTN_NORM, .norm_channel = LLM_ROLE_FFN_NORM
+/* A norm before each block and one behind it. */
+#define LLM_SANDWICH_NORMS                                                                         \
+    LLM_PRE_NORMS, .norm_mixer_post = LLM_ROLE_ATTN_POST_NORM,                                     \
+                   .norm_channel_post = LLM_ROLE_FFN_POST_NORM
+/* Norms of queries and keys, with one weight for all heads. */
+#define LLM_HEAD_NORMS .norm_q = LLM_ROLE_ATTN_Q_NORM, .norm_k = LLM_ROLE_ATTN_K_NORM
+
+/* What most mixtures of experts since DeepSeek-V3 honour. */
+#define LLM_KEYS_EXPERTS                                                                           \
+    (LLM_KEY_EXPERT_FF | LLM_KEY_EXPERT_SCALE | LLM_KEY_EXPERT_NORM | LLM_KEY_EXPERT_GATING |      \
+     LLM_KEY_EXPERT_GROUPS | LLM_KEY_DENSE_FIRST)
 
 /* Every architecture, in the order of messages: llm_arch_NAME. */
 #define LLM_ARCH_LIST(ARCH)                                                                        \
     ARCH(llama)                                                                                    \
+    ARCH(mistral3)                                                                                 \
+    ARCH(deci)                                                                                     \
+    ARCH(nanbeige)                                                                                 \
+    ARCH(internlm2)                                                                                \
+    ARCH(xverse)                                                                                   \
+    ARCH(baichuan)                                                                                 \
+    ARCH(arcee)                                                                                    \
+    ARCH(smollm3)                                                                                  \
+    ARCH(maincoder)                                                                                \
+    ARCH(pangu_embedded)                                                                           \
+    ARCH(cogvlm)                                                                                   \
+    ARCH(openelm)                                                                                  \
+    ARCH(seed_oss)                                                                                 \
+    ARCH(plamo)                                                                                    \
+    ARCH(plamo3)                                                                                   \
+    ARCH(qwen)                                                                                     \
+    ARCH(qwen2)                                                                                    \
+    ARCH(qwen2vl)                                                                                  \
+    ARCH(qwen2moe)                                                                                 \
+    ARCH(qwen3)                                                                                    \
+    ARCH(qwen3vl)                                                                                  \
+    ARCH(qwen3tts)                                                                                 \
+    ARCH(qwen3moe)                                                                                 \
+    ARCH(qwen3vlmoe)                                                                               \
+    ARCH(gemma)                                                                                    \
+    ARCH(gemma2)                                                                                   \
+    ARCH(gemma3)                                                                                   \
+    ARCH(chatglm)                                                                                  \
+    ARCH(glm4)                                                                                     \
+    ARCH(glm4moe)                                                                                  \
+    ARCH(granite)                                                                                  \
+    ARCH(granitemoe)                                                                               \
+    ARCH(granite_swa)                                                                              \
+    ARCH(minicpm)                                                                                  \
+    ARCH(gpt2)                                                                                     \
+    ARCH(starcoder)                                                                                \
+    ARCH(starcoder2)                                                                               \
+    ARCH(codeshell)                                                                                \
+    ARCH(gptneox)                                                                                  \
+    ARCH(falcon)                                                                                   \
+    ARCH(phi2)                                                                                     \
+    ARCH(nemotron)                                                                                 \
+    ARCH(jais2)                                                                                    \
+    ARCH(orion)                                                                                    \
+    ARCH(stablelm)                                                                                 \
+    ARCH(pockettts)                                                                                \
+    ARCH(dbrx)                                                                                     \
+    ARCH(phi3)                                                                                     \
+    ARCH(phimoe)                                                                                   \
+    ARCH(command_r)                                                                                \
+    ARCH(cohere2)                                                                                  \
+    ARCH(olmo)                                                                                     \
+    ARCH(olmo2)                                                                                    \
+    ARCH(olmoe)                                                                                    \
+    ARCH(minimax_m2)                                                                               \
+    ARCH(exaone)                                                                                   \
+    ARCH(exaone4)                                                                                  \
+    ARCH(exaone_moe)                                                                               \
+    ARCH(deepseek)                                                                                 \
+    ARCH(bailingmoe)                                                                               \
+    ARCH(bailingmoe2)                                                                              \
+    ARCH(dots1)                                                                                    \
+    ARCH(ernie4_5)                                                                                 \
+    ARCH(ernie4_5_moe)                                                                             \
+    ARCH(paddleocr)                                                                                \
+    ARCH(hunyuan_dense)                                                                            \
+    ARCH(hunyuan_vl)                                                                               \
+    ARCH(hunyuan_moe)                                                                              \
+    ARCH(afmoe)                                                                                    \
+    ARCH(muse_glimmer)                                                                             \
+    ARCH(mellum)                                                                                   \
+    ARCH(mimo2)                                                                                    \
+    ARCH(spark2_5)                                                                                 \
+    ARCH(laguna)                                                                                   \
     ARCH(deepseek2)
 
 #define LLM_ARCH_DECLARE_(name) extern const llm_arch llm_arch_##name;

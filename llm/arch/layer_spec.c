@@ -7,7 +7,7 @@
 #include "llm/arch/arch.h"
 #include "llm/arch/key_reader.h"
 
-static bool has_tensor(const llm_gguf *gguf, llm_role role, int32_t layer) {
+bool llm_layer_has(const llm_gguf *gguf, llm_role role, int32_t layer) {
     char name[96];
     snprintf(name, sizeof name, "blk.%d.%s", layer, llm_role_get(role)->suffix);
     return llm_gguf_tensor_find(gguf, name) != NULL;
@@ -17,7 +17,7 @@ static bool has_tensor(const llm_gguf *gguf, llm_role role, int32_t layer) {
  * finds. */
 static bool has_any(const llm_gguf *gguf, const llm_role *roles, int32_t layer) {
     for (int32_t i = 0; roles[i] != LLM_ROLE_NONE; i++)
-        if (has_tensor(gguf, roles[i], layer)) return true;
+        if (llm_layer_has(gguf, roles[i], layer)) return true;
     return false;
 }
 
@@ -83,6 +83,13 @@ tdm_status llm_layer_specs_read(const llm_gguf *gguf, const llm_arch *arch, cons
         llm_layer_spec *s = &specs_out[layer];
         *s = (llm_layer_spec){
             .mixer = arch->mixer,
+            .norm_mixer = arch->norm_mixer,
+            .norm_mixer_post = arch->norm_mixer_post,
+            .norm_channel = arch->norm_channel,
+            .norm_channel_post = arch->norm_channel_post,
+            .norm_q = arch->norm_q,
+            .norm_k = arch->norm_k,
+            .is_parallel = h->is_parallel,
             .n_head = h->n_head,
             .n_head_kv = h->n_head_kv,
             .q_len = is_latent ? h->head_dim_q : h->head_dim_k,
@@ -97,7 +104,7 @@ tdm_status llm_layer_specs_read(const llm_gguf *gguf, const llm_arch *arch, cons
             s->window = h->window;
             if (h->window_freq_base > 0) s->rope.freq_base = h->window_freq_base;
         }
-        if (arch->layer != NULL) arch->layer(h, layer, s);
+        if (arch->layer != NULL) arch->layer(gguf, h, layer, s);
     }
     return TDM_OK;
 }

@@ -8,6 +8,7 @@
 
 #include <stdbool.h>
 
+#include "llm/arch/role.h"
 #include "tandem/op.h"
 
 typedef enum llm_norm {
@@ -22,7 +23,11 @@ typedef enum llm_mixer {
 
 typedef struct llm_layer_spec {
     llm_mixer mixer;
-    int32_t n_head; /* a multiple of n_head_kv */
+    llm_role norm_mixer, norm_mixer_post; /* LLM_ROLE_NONE = no such norm */
+    llm_role norm_channel, norm_channel_post;
+    llm_role norm_q, norm_k; /* of queries and keys; their roles give the shape */
+    bool is_parallel;        /* mixer and channel block read the same stream */
+    int32_t n_head;          /* a multiple of n_head_kv */
     int32_t n_head_kv;
     int32_t q_len;         /* elements of a projected query head */
     int32_t k_len;         /* of a head of keys, as in the cache */

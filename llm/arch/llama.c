@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
- * llama.c: Llama 1-3, Mistral and Mixtral: RMS norm, rotary attention with shared KV heads, SwiGLU,
- * dense or as a mixture of experts. All of them are "llama" in GGUF. Touvron et al.
+ * llama.c: Llama and the architectures that differ from it in a line: RMS norms before each block,
+ * rotary attention with shared KV heads, SwiGLU, dense or as a mixture of experts. Touvron et al.
  * (arXiv:2302.13971), Jiang et al. (arXiv:2310.06825, arXiv:2401.04088).
  */
+#include <math.h>
+
 #include "llm/arch/families.h"
 
 const llm_arch llm_arch_llama = {
@@ -13,4 +15,165 @@ const llm_arch llm_arch_llama = {
     LLM_PRE_NORMS,
     .act = TDM_ACT_SILU,
     .is_route_normalized = true,
+};
+
+/* A temperature of attention that grows with the position: not supported. */
+static void mistral3_read(llm_key_reader *r, llm_hparams *h) {
+    float scale = 0;
+    (void)h;
+    llm_key_float(r, "attention.temperature_scale", LLM_GGUF_OPTIONAL, 0, 1e6f, &scale);
+    if (r->status == TDM_OK && scale != 0)
+        r->status = tdm_fail(r->err, TDM_UNSUPPORTED,
+                             "%s: key '%s.attention.temperature_scale': a temperature of attention "
+                             "that grows with the position is not supported",
+                             llm_gguf_name(r->gguf), r->arch);
+}
+
+const llm_arch llm_arch_mistral3 = {
+    .name = "mistral3",
+    .families = "Mistral 3",
+    .keys = LLM_KEY_ATTN_SCALE,
+    LLM_PRE_NORMS,
+    .act = TDM_ACT_SILU,
+    .is_route_normalized = true,
+    .read = mistral3_read,
+};
+
+const llm_arch llm_arch_deci = {
+    .name = "deci",
+    .families = "DeciLM, Llama Nemotron",
+    .keys = LLM_KEY_ATTN_SCALE,
+    LLM_PRE_NORMS,
+    .act = TDM_ACT_SILU,
+};
+
+const llm_arch llm_arch_nanbeige = {
+    .name = "nanbeige",
+    .families = "Nanbeige",
+    LLM_PRE_NORMS,
+    .act = TDM_ACT_SILU,
+};
+
+const llm_arch llm_arch_internlm2 = {
+    .name = "internlm2",
+    .families = "InternLM 2",
+    LLM_PRE_NORMS,
+    .act = TDM_ACT_SILU,
+};
+
+const llm_arch llm_arch_xverse = {
+    .name = "xverse",
+    .families = "XVERSE",
+    LLM_PRE_NORMS,
+    .act = TDM_ACT_SILU,
+};
+
+/* Only the model of 7 billion parameters rotates its heads. That of 13 billion has ALiBi. */
+static void baichuan_read(llm_key_reader *r, llm_hparams *h) {
+    if (r->status == TDM_OK && h->n_layer == 40)
+        r->status = tdm_fail(r->err, TDM_UNSUPPORTED,
+                             "%s: key '%s.block_count' is 40: Baichuan 13B has ALiBi, which is not "
+                             "supported",
+                             llm_gguf_name(r->gguf), r->arch);
+    if (h->n_layer != 32) h->rope.n_rot = 0;
+}
+
+const llm_arch llm_arch_baichuan = {
+    .name = "baichuan",
+    .families = "Baichuan 7B",
+    LLM_PRE_NORMS,
+    .act = TDM_ACT_SILU,
+    .read = baichuan_read,
+};
+
+const llm_arch llm_arch_arcee = {
+    .name = "arcee",
+    .families = "Arcee AFM",
+    .keys = LLM_KEY_ATTN_SCALE,
+    LLM_PRE_NORMS,
+    .ffn = LLM_FFN_SQUARED,
+    .act = TDM_ACT_RELU,
+};
+
+/* Every fourth layer does not rotate its heads. */
+static void smollm3_layer(const llm_gguf *gguf, const llm_hparams *h, int32_t layer,
+                          llm_layer_spec *spec) {
+    (void)gguf, (void)h;
+    if ((layer + 1) % 4 == 0) spec->rope.n_rot = 0;
+}
+
+const llm_arch llm_arch_smollm3 = {
+    .name = "smollm3",
+    .families = "SmolLM 3",
+    .keys = LLM_KEY_ATTN_SCALE,
+    LLM_PRE_NORMS,
+    .act = TDM_ACT_SILU,
+    .layer = smollm3_layer,
+};
+
+const llm_arch llm_arch_maincoder = {
+    .name = "maincoder",
+    .families = "Maincoder",
+    LLM_PRE_NORMS,
+    LLM_HEAD_NORMS,
+    .is_norm_qk_late = true,
+    .act = TDM_ACT_SILU,
+};
+
+const llm_arch llm_arch_pangu_embedded = {
+    .name = "pangu-embedded",
+    .families = "openPangu",
+    LLM_PRE_NORMS,
+    .harmless = " rope_freqs.weight ",
+    .rope = TDM_ROPE_HALVES,
+    .act = TDM_ACT_SILU,
+};
+
+const llm_arch llm_arch_cogvlm = {
+    .name = "cogvlm",
+    .families = "CogVLM",
+    LLM_PRE_NORMS,
+    .rope = TDM_ROPE_HALVES,
+    .act = TDM_ACT_SILU,
+    .harmless = " rope_freqs.weight vis_attn_qkv.weight vis_attn_output.weight vis_gate.weight "
+                "vis_down.weight "
+                "vis_up.weight ",
+};
+
+const llm_arch llm_arch_openelm = {
+    .name = "openelm",
+    .families = "OpenELM",
+    LLM_PRE_NORMS,
+    LLM_HEAD_NORMS,
+    .rope = TDM_ROPE_HALVES,
+    .act = TDM_ACT_SILU,
+};
+
+const llm_arch llm_arch_seed_oss = {
+    .name = "seed_oss",
+    .families = "Seed-OSS",
+    .norm_mixer = LLM_ROLE_ATTN_NORM,
+    .norm_channel = LLM_ROLE_ATTN_POST_NORM,
+    .rope = TDM_ROPE_HALVES,
+    .act = TDM_ACT_SILU,
+};
+
+const llm_arch llm_arch_plamo = {
+    .name = "plamo",
+    .families = "PLaMo",
+    .form = LLM_FORM_PARALLEL,
+    .norm_mixer = LLM_ROLE_ATTN_NORM,
+    .rope = TDM_ROPE_HALVES,
+    .act = TDM_ACT_SILU,
+};
+
+const llm_arch llm_arch_plamo3 = {
+    .name = "plamo3",
+    .families = "PLaMo 3",
+    .keys = LLM_KEY_WINDOW | LLM_KEY_WINDOW_ROPE,
+    LLM_SANDWICH_NORMS,
+    LLM_HEAD_NORMS,
+    .rope = TDM_ROPE_HALVES,
+    .ffn = LLM_FFN_FUSED,
+    .act = TDM_ACT_SILU,
 };

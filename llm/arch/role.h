@@ -50,10 +50,8 @@ typedef enum llm_role {
     LLM_ROLE_ATTN_Q_NORM_ROW_BIAS,
     LLM_ROLE_ATTN_K_NORM_ROW,
     LLM_ROLE_ATTN_K_NORM_ROW_BIAS,
-    LLM_ROLE_ATTN_Q_NORM_EACH, /* a weight for each head */
-    LLM_ROLE_ATTN_Q_NORM_EACH_BIAS,
+    LLM_ROLE_ATTN_Q_NORM_EACH, /* a weight for each head, no bias */
     LLM_ROLE_ATTN_K_NORM_EACH,
-    LLM_ROLE_ATTN_K_NORM_EACH_BIAS,
     LLM_ROLE_ATTN_GATE,      /* an element of each head's result */
     LLM_ROLE_ATTN_GATE_HEAD, /* a number for each head */
     LLM_ROLE_ATTN_SINKS,

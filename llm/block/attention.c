@@ -22,8 +22,8 @@ void llm_declare_attention(llm_declarer *d) {
         llm_declare(d, LLM_ROLE_ATTN_K_BIAS, false);
         llm_declare(d, LLM_ROLE_ATTN_V_BIAS, false);
     }
-    llm_declare_norm(d, arch->norm_q);
-    llm_declare_norm(d, arch->norm_k);
+    llm_declare_norm(d, d->model->specs[d->layer].norm_q);
+    llm_declare_norm(d, d->model->specs[d->layer].norm_k);
     if (arch->gate == LLM_GATE_ELEMENT) llm_declare(d, LLM_ROLE_ATTN_GATE, true);
     if (arch->gate == LLM_GATE_HEAD) llm_declare(d, LLM_ROLE_ATTN_GATE_HEAD, true);
     llm_declare(d, LLM_ROLE_ATTN_SINKS, false);
@@ -81,23 +81,26 @@ static bool is_row_norm(llm_role role) {
 
 /* The norm of x [len * n, n_tok] or [len, n, n_tok], over rows or heads as the role says. */
 static int32_t build_head_norm(llm_graph_builder *g, int32_t layer, llm_role role, int32_t x) {
+    const llm_norm norm = g->model->arch->norm_qk;
     if (role == LLM_ROLE_NONE || x < 0) return x;
-    return llm_build_norm(g, layer, role, g->model->arch->norm_qk, x);
+    if (role != LLM_ROLE_ATTN_Q_NORM_EACH && role != LLM_ROLE_ATTN_K_NORM_EACH)
+        return llm_build_norm(g, layer, role, norm, x);
+    int32_t weight = llm_graph_weight(g, g->model->layer[layer][role]);
+    return tdm_build_mul(g->b, llm_build_norm(g, layer, LLM_ROLE_NONE, norm, x), weight);
 }
 
 /* The products come first and the cache last. Their results are all live at once, so that they
  * share no memory and threads compute them without waiting for each other. */
 static heads build_apart(llm_graph_builder *g, int32_t layer, const llm_mixer_input *in) {
     const llm_layer_spec *s = &g->model->specs[layer];
-    const llm_arch *arch = g->model->arch;
     heads h = {-1, -1, -1};
     h.k = clamp(g, llm_build_project(g, layer, LLM_ROLE_ATTN_K, LLM_ROLE_ATTN_K_BIAS, in->x, "k"));
     h.v = clamp(g, llm_build_project(g, layer, LLM_ROLE_ATTN_V, LLM_ROLE_ATTN_V_BIAS, in->x, "v"));
     if (in->is_needed)
         h.q = clamp(g,
                     llm_build_project(g, layer, LLM_ROLE_ATTN_Q, LLM_ROLE_ATTN_Q_BIAS, in->x, "q"));
-    if (is_row_norm(arch->norm_k)) h.k = build_head_norm(g, layer, arch->norm_k, h.k);
-    if (is_row_norm(arch->norm_q)) h.q = build_head_norm(g, layer, arch->norm_q, h.q);
+    if (is_row_norm(s->norm_k)) h.k = build_head_norm(g, layer, s->norm_k, h.k);
+    if (is_row_norm(s->norm_q)) h.q = build_head_norm(g, layer, s->norm_q, h.q);
     h.k = tdm_build_reshape(g->b, h.k, s->k_len, s->n_head_kv, in->n_tok, 1);
     h.v = tdm_build_reshape(g->b, h.v, s->v_len, s->n_head_kv, in->n_tok, 1);
     if (in->is_needed) h.q = tdm_build_reshape(g->b, h.q, s->k_len, s->n_head, in->n_tok, 1);
@@ -141,15 +144,15 @@ int32_t llm_build_attention(llm_graph_builder *g, int32_t layer, const llm_mixer
     int32_t state = llm_graph_state(g, layer);
     bool is_fused = m->layer[layer][LLM_ROLE_ATTN_QKV] >= 0;
     heads h = is_fused ? build_fused(g, layer, in) : build_apart(g, layer, in);
-    h.k = build_turned(g, layer, m->arch->norm_k, h.k, in->pos);
-    if (in->is_needed) h.q = build_turned(g, layer, m->arch->norm_q, h.q, in->pos);
+    h.k = build_turned(g, layer, s->norm_k, h.k, in->pos);
+    if (in->is_needed) h.q = build_turned(g, layer, s->norm_q, h.q, in->pos);
     tdm_build_kv_write(g->b, h.k, h.v, g->step, state, g->state_kv[layer]);
     if (!in->is_needed) return -1;
     tdm_attention_params params = {0};
     params.kv = g->state_kv[layer];
     params.heads_per_kv = s->n_head / s->n_head_kv;
     params.n_head_all = s->n_head;
-    params.is_causal = 1;
+    params.is_causal = !m->arch->is_bidirectional;
     params.window = s->window;
     params.scale = m->hparams.attention_scale;
     params.softcap = m->hparams.attention_softcap;

@@ -13,7 +13,8 @@
 /* W x, plus the bias if the model has one; bias LLM_ROLE_NONE = none. `layer` -1 = a global role. */
 int32_t llm_build_project(llm_graph_builder *g, int32_t layer, llm_role role, llm_role bias,
                           int32_t x, const char *name);
-/* The norm of x with the weight and bias of a role, of those that the model has. */
+/* The norm of x with the weight and bias of a role, of those that the model has; LLM_ROLE_NONE:
+ * without weights. */
 int32_t llm_build_norm(llm_graph_builder *g, int32_t layer, llm_role role, llm_norm norm,
                        int32_t x);
 /* Elements first .. first + n - 1 of each row of x [*, ne1, ne2]. */

@@ -12,12 +12,11 @@
 /* ---- Weights ---- */
 
 static void layer_declare(llm_declarer *d) {
-    const llm_arch *arch = d->model->arch;
     const llm_layer_spec *s = &d->model->specs[d->layer];
-    llm_declare_norm(d, arch->norm_mixer);
-    llm_declare_norm(d, arch->norm_mixer_post);
-    llm_declare_norm(d, arch->norm_channel);
-    llm_declare_norm(d, arch->norm_channel_post);
+    llm_declare_norm(d, s->norm_mixer);
+    llm_declare_norm(d, s->norm_mixer_post);
+    llm_declare_norm(d, s->norm_channel);
+    llm_declare_norm(d, s->norm_channel_post);
     if (s->mixer == LLM_MIXER_LATENT)
         llm_declare_latent(d);
     else
@@ -41,6 +40,13 @@ static int32_t norm_if(llm_graph_builder *g, int32_t layer, llm_role role, int32
     return role == LLM_ROLE_NONE ? x : llm_build_norm(g, layer, role, arch->norm, x);
 }
 
+/* The norm behind a block. */
+static int32_t norm_post(llm_graph_builder *g, int32_t layer, llm_role role, int32_t x) {
+    const float eps = g->model->arch->post_norm_eps;
+    if (eps == 0 || role == LLM_ROLE_NONE) return norm_if(g, layer, role, x);
+    return tdm_build_rms_norm(g->b, x, llm_graph_weight(g, g->model->layer[layer][role]), eps);
+}
+
 static int32_t scale_if(llm_graph_builder *g, int32_t x, float scale) {
     return scale == 0 || scale == 1 ? x : tdm_build_scale(g->b, x, scale, 0);
 }
@@ -51,7 +57,7 @@ static int32_t build_mixer(llm_graph_builder *g, int32_t layer, const llm_mixer_
     int32_t o = m->specs[layer].mixer == LLM_MIXER_LATENT ? llm_build_latent(g, layer, in)
                                                           : llm_build_attention(g, layer, in);
     if (o < 0) return -1;
-    o = norm_if(g, layer, m->arch->norm_mixer_post, o);
+    o = norm_post(g, layer, m->specs[layer].norm_mixer_post, o);
     return scale_if(g, o, m->hparams.residual_scale);
 }
 
@@ -59,7 +65,7 @@ static int32_t build_channel(llm_graph_builder *g, int32_t layer, int32_t x) {
     const llm_model *m = g->model;
     int32_t y = m->specs[layer].n_ff_expert > 0 ? llm_build_experts(g, layer, x)
                                                 : llm_build_ffn(g, layer, x, "ffn_out");
-    y = norm_if(g, layer, m->arch->norm_channel_post, y);
+    y = norm_post(g, layer, m->specs[layer].norm_channel_post, y);
     return scale_if(g, y, m->hparams.residual_scale);
 }
 
@@ -72,16 +78,16 @@ static int32_t out_rows(llm_graph_builder *g, int32_t x) {
 static int32_t build_layer(llm_graph_builder *g, const llm_step_shape *shape, int32_t layer,
                            int32_t x, int32_t pos) {
     const llm_model *m = g->model;
-    const llm_arch *arch = m->arch;
+    const llm_layer_spec *s = &m->specs[layer];
     tdm_builder *b = g->b;
     bool is_last = layer == m->hparams.n_layer - 1;
     bool is_short = is_last && shape->n_out < shape->n_tok;
     llm_mixer_input in = {-1, pos, shape->n_tok, !is_last || shape->n_out > 0};
-    in.x = norm_if(g, layer, arch->norm_mixer, x);
+    in.x = norm_if(g, layer, s->norm_mixer, x);
     int32_t o = build_mixer(g, layer, &in), n = in.x;
     if (o < 0) return -1;
-    if (m->hparams.is_parallel) {
-        if (arch->norm_channel != LLM_ROLE_NONE) n = norm_if(g, layer, arch->norm_channel, x);
+    if (s->is_parallel) {
+        if (s->norm_channel != LLM_ROLE_NONE) n = norm_if(g, layer, s->norm_channel, x);
         if (is_short) {
             x = out_rows(g, x), o = out_rows(g, o), n = out_rows(g, n);
             tdm_build_set_role(b, tdm_build_step_field(b, TDM_STEP_OUT_ROLE));
@@ -93,7 +99,7 @@ static int32_t build_layer(llm_graph_builder *g, const llm_step_shape *shape, in
         x = out_rows(g, x);
         tdm_build_set_role(b, tdm_build_step_field(b, TDM_STEP_OUT_ROLE));
     }
-    n = norm_if(g, layer, arch->norm_channel, x);
+    n = norm_if(g, layer, s->norm_channel, x);
     return tdm_build_add(b, x, build_channel(g, layer, n));
 }
 
@@ -109,6 +115,7 @@ static int32_t build_embedding(llm_graph_builder *g, int32_t pos) {
     }
     if (m->arch->has_embd_norm)
         x = llm_build_norm(g, -1, LLM_ROLE_TOKEN_EMBD_NORM, m->arch->norm, x);
+    if (m->arch->has_bare_embd_norm) x = llm_build_norm(g, -1, LLM_ROLE_NONE, m->arch->norm, x);
     tdm_build_name(g->b, x, "embd", -1);
     return x;
 }

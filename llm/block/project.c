@@ -23,7 +23,8 @@ int32_t llm_build_norm(llm_graph_builder *g, int32_t layer, llm_role role, llm_n
                        int32_t x) {
     const int32_t *w = weights_of(g, layer);
     const float eps = g->model->hparams.norm_eps;
-    int32_t weight = llm_graph_weight(g, w[role]), bias = llm_graph_weight(g, w[role + 1]);
+    int32_t weight = llm_graph_weight(g, w[role]), bias = -1;
+    if (role != LLM_ROLE_NONE) bias = llm_graph_weight(g, w[role + 1]);
     if (norm == LLM_NORM_LAYER) return tdm_build_layer_norm(g->b, x, weight, bias, eps);
     int32_t y = tdm_build_rms_norm(g->b, x, weight, eps);
     return bias >= 0 ? tdm_build_add(g->b, y, bias) : y;

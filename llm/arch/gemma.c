@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * gemma.c: Gemma 1 to 3. Embeddings are multiplied by the root of their width; the files hold norm
+ * weights with one added. Gemma Team (arXiv:2403.08295, arXiv:2408.00118, arXiv:2503.19786).
+ */
+#include <math.h>
+
+#include "llm/arch/families.h"
+
+const llm_arch llm_arch_gemma = {
+    .name = "gemma",
+    .families = "Gemma",
+    LLM_PRE_NORMS,
+    .has_embd_sqrt = true,
+    .rope = TDM_ROPE_HALVES,
+    .act = TDM_ACT_GELU,
+};
+
+/* The largest models scale by the width of a head that they would have without a key of its own. */
+static void gemma2_read(llm_key_reader *r, llm_hparams *h) {
+    (void)r;
+    if (h->n_layer == 46) h->attention_scale = 1.0f / sqrtf((float)h->n_embd / (float)h->n_head);
+}
+
+static void gemma3_read(llm_key_reader *r, llm_hparams *h) {
+    (void)r;
+    if (h->n_layer == 62) h->attention_scale = 1.0f / sqrtf((float)h->n_embd / (float)h->n_head);
+    if (h->window_freq_base == 0) h->window_freq_base = 10000.0f;
+}
+
+const llm_arch llm_arch_gemma2 = {
+    .name = "gemma2",
+    .families = "Gemma 2",
+    .keys = LLM_KEY_WINDOW | LLM_KEY_ATTN_SOFTCAP | LLM_KEY_FINAL_SOFTCAP,
+    LLM_SANDWICH_NORMS,
+    .has_embd_sqrt = true,
+    .rope = TDM_ROPE_HALVES,
+    .window_period = 2,
+    .act = TDM_ACT_GELU,
+    .read = gemma2_read,
+};
+
+/* Scaled RoPE is that of the layers without a window. */
+static void gemma3_layer(const llm_gguf *gguf, const llm_hparams *h, int32_t layer,
+                         llm_layer_spec *spec) {
+    (void)gguf, (void)h, (void)layer;
+    if (spec->window > 0) spec->rope.freq_scale = 1.0f;
+}
+
+const llm_arch llm_arch_gemma3 = {
+    .name = "gemma3",
+    .families = "Gemma 3",
+    .keys = LLM_KEY_WINDOW | LLM_KEY_WINDOW_ROPE | LLM_KEY_FINAL_SOFTCAP,
+    LLM_SANDWICH_NORMS,
+    LLM_HEAD_NORMS,
+    .has_embd_sqrt = true,
+    .rope = TDM_ROPE_HALVES,
+    .window_period = 6,
+    .act = TDM_ACT_GELU,
+    .read = gemma3_read,
+    .layer = gemma3_layer,
+};

@@ -1,0 +1,214 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * test_archs.c: tiny models of every architecture (../shared/archs) against llama.cpp's logits with an
+ * f32 cache: in one batch, token by token and in ubatches of 7; and over groups of 2 and 3 members
+ * with uneven shares. Skipped where ../shared is absent. archs.txt lists the fixtures that must run;
+ * one that runs and is not listed fails, too.
+ *
+ * test_archs NAME ...: these fixtures only, with the error of each.
+ */
+#include <math.h>
+#include <unistd.h>
+
+#include "tests/model/arch_fixture.h"
+#include "tests/model/group_device.h"
+
+enum { N_TOK = 48, MAX_FIXTURE = 200 };
+
+/* Only the order of additions differs. */
+#define BOUND 1e-5
+
+typedef struct fixture {
+    char name[48];
+    bool is_listed;
+} fixture;
+
+static fixture fixtures[MAX_FIXTURE];
+static int n_fixture;
+static int32_t tokens[N_TOK];
+static char **chosen; /* names from the command line, NULL = all */
+
+static FILE *source_open(const char *name) {
+    char *path = rig_source_file(name);
+    FILE *f = path != NULL ? fopen(path, "r") : NULL;
+    free(path);
+    return f;
+}
+
+static bool tokens_read(void) {
+    FILE *f = source_open("../shared/archs/logits/tokens.txt");
+    int n = 0;
+    while (f != NULL && n < N_TOK && fscanf(f, "%d%*[,]", &tokens[n]) == 1) n++;
+    if (f != NULL) fclose(f);
+    return n == N_TOK;
+}
+
+/* Lines of archs.txt: "NAME", those that must run, or "- NAME", those that do not run yet. */
+static bool fixtures_read(void) {
+    char line[128], sign[8], name[48];
+    FILE *f = source_open("tests/model/archs.txt");
+    while (f != NULL && fgets(line, sizeof line, f) != NULL && n_fixture < MAX_FIXTURE) {
+        if (line[0] == '#' || line[0] == '\n') continue;
+        bool is_missing = sscanf(line, "%7s %47s", sign, name) == 2 && strcmp(sign, "-") == 0;
+        if (!is_missing && sscanf(line, "%47s", name) != 1) continue;
+        snprintf(fixtures[n_fixture].name, sizeof fixtures[0].name, "%s", name);
+        fixtures[n_fixture++].is_listed = !is_missing;
+    }
+    if (f != NULL) fclose(f);
+    return n_fixture > 0;
+}
+
+static bool is_chosen(const fixture *f) {
+    if (chosen == NULL) return true;
+    for (char **c = chosen; *c != NULL; c++)
+        if (strcmp(*c, f->name) == 0) return true;
+    return false;
+}
+
+/* The model's file, valid until the next call; the test fails without one. */
+static const char *model_file(const fixture *f) {
+    static const char *path;
+    char name[128];
+    snprintf(name, sizeof name, "../shared/archs/%s.head", f->name);
+    char *head = rig_source_file(name);
+    if (path == NULL) path = rig_file("arch.gguf");
+    unlink(path);
+    if (head == NULL || !arch_fixture_write(head, f->name, 1, path))
+        fail_msg("%s: the model cannot be made", name);
+    free(head);
+    return path;
+}
+
+/* llama.cpp's logits [N_TOK, n_vocab]; freed by the caller. */
+static float *peer_logits(const fixture *f, size_t n_vocab) {
+    char name[128];
+    snprintf(name, sizeof name, "../shared/archs/logits/%s.f32", f->name);
+    FILE *in = source_open(name);
+    float *rows = malloc(N_TOK * n_vocab * sizeof *rows);
+    assert_non_null(in);
+    assert_non_null(rows);
+    assert_int_equal(fread(rows, sizeof *rows, N_TOK * n_vocab, in), N_TOK * n_vocab);
+    fclose(in);
+    return rows;
+}
+
+/* Logits of all tokens, `n_each` of them in a batch. */
+static void logits_of(llm_model *model, int n_ubatch, int n_each, float *rows) {
+    const llm_context_params params = {
+        .n_ctx = 512, .n_ubatch = n_ubatch, .type_k = TDM_TYPE_F32, .type_v = TDM_TYPE_F32};
+    llm_context *ctx = rig_context(model, &params);
+    for (int i = 0; i < N_TOK; i += n_each)
+        rig_decode(ctx, tokens + i, n_each, n_each,
+                   rows + (size_t)i * (size_t)model->hparams.n_vocab);
+    llm_context_destroy(ctx);
+}
+
+typedef struct result {
+    double batch, single, ubatch; /* NMSE */
+} result;
+
+static double worst(const result *r) {
+    double w = r->batch > r->single ? r->batch : r->single;
+    return w > r->ubatch ? w : r->ubatch;
+}
+
+static result compare(const fixture *f, llm_model *model) {
+    const size_t n = N_TOK * (size_t)model->hparams.n_vocab;
+    float *expected = peer_logits(f, (size_t)model->hparams.n_vocab);
+    float *found = malloc(n * sizeof *found);
+    result r = {0};
+    assert_non_null(found);
+    logits_of(model, N_TOK, N_TOK, found);
+    r.batch = rig_nmse(expected, found, n);
+    logits_of(model, N_TOK, 1, found);
+    r.single = rig_nmse(expected, found, n);
+    logits_of(model, 7, N_TOK, found);
+    r.ubatch = rig_nmse(expected, found, n);
+    free(expected);
+    free(found);
+    return r;
+}
+
+static void test_one_device(void **state) {
+    (void)state;
+    int n_run = 0, n_all = 0, n_bad = 0;
+    for (int i = 0; i < n_fixture; i++) {
+        const fixture *f = &fixtures[i];
+        tdm_error err = {0};
+        llm_model *model = NULL;
+        n_all++;
+        if (!is_chosen(f)) continue;
+        if (llm_model_open(model_file(f), &model, &err) != TDM_OK) {
+            if (f->is_listed || chosen != NULL) print_message("%s: %s\n", f->name, err.message);
+            n_bad += f->is_listed;
+            continue;
+        }
+        llm_model_close(model);
+        model = rig_model(rig_file("arch.gguf"), rig_device(NULL, "reference", 2));
+        result r = compare(f, model);
+        bool is_good = worst(&r) <= BOUND;
+        if (is_good != f->is_listed || chosen != NULL)
+            print_message("%s: batch %.1e, single %.1e, ubatches of 7 %.1e%s\n", f->name, r.batch,
+                          r.single, r.ubatch, is_good && !f->is_listed ? ": not listed" : "");
+        n_run += is_good;
+        n_bad += is_good != f->is_listed;
+        llm_model_close(model);
+    }
+    if (chosen == NULL) {
+        print_message("%d of %d fixtures run\n", n_run, n_all);
+        assert_int_equal(n_bad, 0);
+    }
+}
+
+static void test_groups(void **state) {
+    (void)state;
+    static const group_config groups[] = {
+        {.n_member = 2, .path = "reference"},
+        {.n_member = 2, .path = "reference", .shares = "5,2"},
+        {.n_member = 3, .path = "reference", .shares = "5,2,1"},
+        {.n_member = 3, .path = "reference", .shares = "3,0,2"},
+    };
+    int n_run = 0, n_bad = 0;
+    for (int i = 0; i < n_fixture; i++) {
+        const fixture *f = &fixtures[i];
+        if (!is_chosen(f) || !f->is_listed) continue;
+        const char *path = model_file(f);
+        /* Every fixture in one group, every group with many fixtures. */
+        int first = chosen != NULL ? 0 : i % 4, last = chosen != NULL ? 3 : first;
+        for (int c = first; c <= last; c++) {
+            llm_model *model = rig_model(path, group_device(&groups[c]));
+            const size_t n = N_TOK * (size_t)model->hparams.n_vocab;
+            float *expected = peer_logits(f, (size_t)model->hparams.n_vocab);
+            float *found = malloc(n * sizeof *found);
+            assert_non_null(found);
+            logits_of(model, 7, N_TOK, found);
+            double nmse = rig_nmse(expected, found, n);
+            if (!(nmse <= BOUND) || chosen != NULL)
+                print_message("%s, %s: %.1e\n", f->name, group_words(&groups[c]), nmse);
+            n_bad += !(nmse <= BOUND);
+            free(expected);
+            free(found);
+            llm_model_close(model);
+        }
+        n_run++;
+    }
+    if (chosen == NULL) print_message("%d fixtures in groups\n", n_run);
+    assert_int_equal(n_bad, 0);
+}
+
+int main(int argc, char **argv) {
+    if (argc > 1) chosen = argv + 1;
+    if (!fixtures_read()) {
+        fprintf(stderr, "tests/model/archs.txt: cannot be read\n");
+        return 1;
+    }
+    if (!tokens_read()) {
+        printf("skipped: ../shared/archs/logits is not there\n");
+        return 77;
+    }
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_one_device),
+        cmocka_unit_test(test_groups),
+    };
+    return cmocka_run_group_tests(tests, rig_begin, rig_end);
+}
