@@ -234,7 +234,7 @@ static tdm_status child_start(const suite *s, const certify_check *const *checks
         return tdm_fail(err, TDM_IO, "certify: cannot capture a check's output: %s",
                         strerror(cause));
     }
-    fflush(s->out);
+    fflush(NULL); /* or the child would print what this process has not yet printed */
     pid_t pid = fork();
     if (pid == 0) {
         close(ends[0]);
