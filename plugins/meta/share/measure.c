@@ -24,6 +24,11 @@ enum {
 #define WEIGHT_SIZE ((uint64_t)64 << 20)
 #define SMALL_SIZE  ((uint64_t)2 << 20) /* of the weight for MANY columns */
 #define SPAN_NS     UINT64_C(12000000)
+/* A run that is shorter tells more of submitting and waiting than of reading, and its weight may lie in
+ * a cache: fast GPUs have up to 256 MiB of those. */
+#define RUN_NS     UINT64_C(1000000)
+#define GROWTH     8
+#define WEIGHT_MAX ((uint64_t)512 << 20)
 
 /* One product on one member: y[n, m] = w[k, n] x[k, m]. Where m > 1 the columns are tokens of a prompt,
  * which a device may compute with fewer bits (tdm_role). */
@@ -192,6 +197,48 @@ static tdm_status product_run(product *p, tdm_error *err) {
                                  (uint64_t)(p->device->options.timeout * 1e9), err);
 }
 
+static tdm_status product_status(const product *p, tdm_error *err) {
+    if (p->status == TDM_OK) return TDM_OK;
+    return tdm_fail(err, p->status, "member '%s': measuring: %.300s", p->member->name,
+                    p->status == TDM_DEADLINE_EXCEEDED
+                        ? "no answer in the time that `timeout` gives"
+                        : p->err.message);
+}
+
+/* Whether a product with a weight GROWTH times as large may be tried on the member. */
+static bool product_may_grow(const product *p) {
+    const tdm_device_info *info = &p->member->info;
+    uint64_t size = p->weight_size * GROWTH;
+    return size <= WEIGHT_MAX && size <= info->memory_free / 8 &&
+           (info->max_buffer == 0 || size <= info->max_buffer);
+}
+
+/* Begins a product whose weight has n rows, or GROWTH times as many, and so on, until a run is long
+ * enough to be measured. *p has device and member, and nothing else. */
+static tdm_status product_begin_long(product *p, tdm_type type, int64_t n, int64_t m,
+                                     tdm_error *err) {
+    const product empty = *p;
+    tdm_status status = product_begin(p, type, n, m, err);
+    while (status == TDM_OK && product_may_grow(p)) {
+        uint64_t begin = 0;
+        for (int run = 0; run < 2 && p->status == TDM_OK; run++) { /* the first is a warm-up */
+            begin = meta_clock_ns();
+            p->status = product_run(p, &p->err);
+        }
+        if (p->status != TDM_OK) return product_status(p, err);
+        if (meta_clock_ns() - begin >= RUN_NS) return TDM_OK;
+        product_free(p);
+        *p = empty;
+        n *= GROWTH;
+        status = product_begin(p, type, n, m, err);
+        if (status == TDM_OK) continue;
+        product_free(p); /* as large as before, then */
+        *p = empty;
+        return product_begin(p, type, n / GROWTH, m, err);
+    }
+    return status;
+}
+
 /* The first run is a warm-up; then come spans of at least SPAN_NS. Where one run takes as long as
  * all spans together should, two runs are enough: short disturbances matter little to long runs. */
 static void *product_time(void *arg) {
@@ -230,14 +277,6 @@ static void together(product *products, int32_t n) {
         if (products[d].is_started) pthread_join(products[d].thread, NULL);
 }
 
-static tdm_status product_status(const product *p, tdm_error *err) {
-    if (p->status == TDM_OK) return TDM_OK;
-    return tdm_fail(err, p->status, "member '%s': measuring: %.300s", p->member->name,
-                    p->status == TDM_DEADLINE_EXCEEDED
-                        ? "no answer in the time that `timeout` gives"
-                        : p->err.message);
-}
-
 /* Measures one kind of product. rate_out[d] and alone_out[d] are runs per second. */
 static tdm_status rates_find(meta_device *device, tdm_type type, int64_t n, int64_t m,
                              double *rate_out, double *alone_out, product *products,
@@ -251,7 +290,7 @@ static tdm_status rates_find(meta_device *device, tdm_type type, int64_t n, int6
         if (device->members[d].probe_queue == NULL) continue;
         p->device = device;
         p->member = &device->members[d];
-        status = product_begin(p, type, n, m, &why);
+        status = product_begin_long(p, type, n, m, &why);
         if (status == TDM_UNSUPPORTED) status = TDM_OK; /* its rate is 0 */
         if (status != TDM_OK)
             tdm_fail(err, status, "member '%s': measuring: %.300s", p->member->name, why.message);
