@@ -10,9 +10,10 @@
 #include <math.h>
 
 #include "llm/gguf/gguf_write.h"
+#include "tests/model/arch_fixture.h"
 #include "tests/model/preset.h"
 
-static const char *good_path, *tied_path, *latent_path, *bad_path;
+static const char *good_path, *tied_path, *latent_path, *mixed_path, *bad_path;
 
 static int begin(void **state) {
     tdm_error err = {0};
@@ -38,6 +39,11 @@ static int begin(void **state) {
     spec.n_vocab = 300;
     spec.rope = RANDOM_MODEL_ROPE_YARN;
     RIG_OK(random_model_write(&spec, latent_path, NULL, NULL, NULL, &err));
+    mixed_path = rig_file("mixed.gguf");
+    char *head = rig_source_file("tests/model/archs/afmoe-moe.head");
+    assert_non_null(head);
+    assert_true(arch_fixture_write(head, "afmoe-moe", 1, mixed_path));
+    free(head);
     return 0;
 }
 
@@ -91,6 +97,7 @@ typedef struct edit {
     const char *words[2]; /* that the message must contain */
     bool is_tied;         /* of the file to begin with: has no head of its own */
     bool is_latent;       /* likewise: a DeepSeek-2 of two layers, one dense */
+    bool is_mixed;        /* likewise: an AFMoE of two layers, one dense, one with a window */
 } edit;
 
 static void tensor_write(llm_gguf_writer *w, int64_t n_float) {
@@ -117,7 +124,10 @@ static void edit_write(const edit *e) {
     llm_gguf *in = NULL;
     llm_gguf_writer *out = NULL;
     const int64_t ne[4] = {e->n, e->m, 1, 1};
-    const char *path = e->is_tied ? tied_path : e->is_latent ? latent_path : good_path;
+    const char *path = e->is_tied     ? tied_path
+                       : e->is_latent ? latent_path
+                       : e->is_mixed  ? mixed_path
+                                      : good_path;
     RIG_OK(llm_gguf_open(path, &in, &err));
     RIG_OK(llm_gguf_writer_create(bad_path, &out, &err));
     edit_keys(e, in, out);
@@ -271,6 +281,51 @@ static const edit latent_edits[] = {
      .words = {"yarn_log_multiplier", "-1"}},
 };
 
+/* Absurd values of keys that other architectures have. */
+static const edit mixed_edits[] = {
+    {KEY_U32, "afmoe.attention.sliding_window", 4000000000,
+     .words = {"afmoe.attention.sliding_window", "4000000000"}},
+    {KEY_U32, "afmoe.attention.sliding_window_pattern", 5000,
+     .words = {"afmoe.attention.sliding_window_pattern", "5000"}},
+    {KEY_TEXT, "afmoe.attention.sliding_window", .text = "all",
+     .words = {"afmoe.attention.sliding_window", "string"}},
+    {KEY_U32, "afmoe.expert_count", 100000, .words = {"afmoe.expert_count", "100000"}},
+    {KEY_U32, "afmoe.expert_used_count", 0, .words = {"afmoe.expert_used_count", "0"}},
+    {KEY_U32, "afmoe.expert_used_count", 3, .words = {"afmoe.expert_used_count", "3"}},
+    {KEY_U32, "afmoe.expert_feed_forward_length", 2000000,
+     .words = {"afmoe.expert_feed_forward_length", "2000000"}},
+    {KEY_U32, "afmoe.expert_shared_count", 5000, .words = {"afmoe.expert_shared_count", "5000"}},
+    {KEY_U32, "afmoe.expert_shared_feed_forward_length", 2000000,
+     .words = {"afmoe.expert_shared_feed_forward_length", "2000000"}},
+    {KEY_U32, "afmoe.expert_group_count", 3, .words = {"afmoe.expert_group_count", "3"}},
+    {KEY_U32, "afmoe.expert_gating_func", 9, .words = {"afmoe.expert_gating_func", "9"}},
+    {KEY_F32, "afmoe.expert_weights_scale", .number = NAN,
+     .words = {"afmoe.expert_weights_scale", "nan"}},
+    {KEY_U32, "afmoe.leading_dense_block_count", 3,
+     .words = {"afmoe.leading_dense_block_count", "3"}},
+    {KEY_U32, "afmoe.block_count", 2000, .words = {"afmoe.block_count", "2000"}},
+    {KEY_U32, "afmoe.attention.head_count", 0, .words = {"afmoe.attention.head_count", "0"}},
+    {KEY_U32, "afmoe.attention.head_count", 2000000,
+     .words = {"afmoe.attention.head_count", "2000000"}},
+    {KEY_U32, "afmoe.attention.head_count_kv", 0, .words = {"afmoe.attention.head_count_kv", "0"}},
+    {KEY_U32, "afmoe.attention.key_length", 0, .words = {"afmoe.attention.key_length", "0"}},
+    {KEY_U32, "afmoe.attention.key_length", 70000,
+     .words = {"afmoe.attention.key_length", "70000"}},
+    {KEY_U32, "afmoe.attention.value_length", 0, .words = {"afmoe.attention.value_length", "0"}},
+    {KEY_U32, "afmoe.rope.dimension_count", 66, .words = {"afmoe.rope.dimension_count", "66"}},
+    {KEY_U32, "afmoe.rope.dimension_count", 3, .words = {"afmoe.rope.dimension_count", "3"}},
+    {KEY_U32, "afmoe.feed_forward_length", 0, .words = {"afmoe.feed_forward_length", "0"}},
+    {KEY_U32, "afmoe.embedding_length", 0, .words = {"afmoe.embedding_length", "0"}},
+    {KEY_F32, "afmoe.attention.layer_norm_rms_epsilon", .number = -1,
+     .words = {"afmoe.attention.layer_norm_rms_epsilon", "-1"}},
+    {KEY_DROP, "afmoe.attention.layer_norm_rms_epsilon",
+     .words = {"afmoe.attention.layer_norm_rms_epsilon", "missing"}},
+    {TENSOR_DROP, "blk.1.attn_gate.weight", .words = {"blk.1.attn_gate.weight", "missing"}},
+    {TENSOR_SHAPE, "blk.1.attn_q_norm.weight", 32, 1, .words = {"blk.1.attn_q_norm.weight", "32"}},
+    {TENSOR_SHAPE, "blk.1.ffn_up_shexp.weight", 256, 383,
+     .words = {"blk.1.ffn_up_shexp.weight", "383"}},
+};
+
 /* Whether the file with one thing wrong is refused with a message that names the thing. */
 static bool edit_is_refused(const edit *e) {
     tdm_error err = {0};
@@ -303,6 +358,15 @@ static void test_edits(void **state) {
     for (size_t i = 0; i < sizeof latent_edits / sizeof *latent_edits; i++) {
         edit e = latent_edits[i];
         e.is_latent = true;
+        n_bad += !edit_is_refused(&e);
+    }
+    none.is_latent = false;
+    none.is_mixed = true;
+    edit_write(&none);
+    RIG_OK(model_try(bad_path, &err));
+    for (size_t i = 0; i < sizeof mixed_edits / sizeof *mixed_edits; i++) {
+        edit e = mixed_edits[i];
+        e.is_mixed = true;
         n_bad += !edit_is_refused(&e);
     }
     assert_int_equal(n_bad, 0);
