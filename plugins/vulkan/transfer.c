@@ -241,24 +241,13 @@ static tdm_status staged_download(vk_device *device, const vk_memory *memory, co
     return slots_drain(device, status, err);
 }
 
-/* Runs without gaps are one run. */
-static vk_runs runs_join(const vk_runs *runs) {
-    vk_runs r = *runs;
-    if (r.size == 0) r.n_run = 0;
-    if (r.n_run > 1 && r.stride == r.size) {
-        r.size *= (uint64_t)r.n_run;
-        r.n_run = 1;
-    }
-    return r;
-}
-
 static uint64_t runs_extent(const vk_runs *runs) {
     return (uint64_t)(runs->n_run - 1) * runs->stride + runs->size;
 }
 
 tdm_status vk_upload_runs(vk_device *device, const vk_memory *memory, const vk_runs *runs,
                           const void *src, tdm_error *err) {
-    const vk_runs r = runs_join(runs);
+    const vk_runs r = gpu_runs_join(runs);
     if (r.n_run == 0) return TDM_OK;
     if (memory->mapped != NULL) {
         for (int64_t i = 0; i < r.n_run; i++)
@@ -274,7 +263,7 @@ tdm_status vk_upload_runs(vk_device *device, const vk_memory *memory, const vk_r
 
 tdm_status vk_download_runs(vk_device *device, const vk_memory *memory, const vk_runs *runs,
                             void *dst, tdm_error *err) {
-    const vk_runs r = runs_join(runs);
+    const vk_runs r = gpu_runs_join(runs);
     if (r.n_run == 0) return TDM_OK;
     /* The host reads write-combined memory very slowly: such memory goes through staging too. */
     if (memory->mapped != NULL && memory->is_cached) {

@@ -5,14 +5,10 @@
 #ifndef TANDEM_VULKAN_TRANSFER_H
 #define TANDEM_VULKAN_TRANSFER_H
 
+#include "plugins/gpu/mem/tensor.h"
 #include "plugins/vulkan/memory.h"
 
-/* Runs of bytes of device memory, packed one right behind the other on the host: run i is the bytes
- * [off + i * stride, + size). */
-typedef struct vk_runs {
-    uint64_t off, size, stride;
-    int64_t n_run;
-} vk_runs;
+typedef gpu_runs vk_runs;
 
 tdm_status vk_transfer_create(vk_device *device, tdm_error *err);
 void vk_transfer_destroy(vk_device *device);

@@ -1,0 +1,307 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * queue.c: see queue.h.
+ */
+#include "plugins/gpu/queue/queue.h"
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct queue_job queue_job;
+
+/* What outlives the queue: the core may still ask about signals whose queue has been destroyed. */
+typedef struct ring {
+    pthread_mutex_t mutex;
+    pthread_cond_t left; /* a thread has left the driver's wait */
+    const gpu_queue_driver *driver;
+    void *context;     /* not touched once closed */
+    char name[32];     /* of the device */
+    queue_job *unused; /* recycled, so that steady use allocates nothing */
+    int32_t n_ref;     /* the queue, and jobs whose signals are attached */
+    int32_t n_inside;  /* threads in the driver's wait */
+    bool is_closed;    /* the queue is gone: all its work is done, or lost */
+    tdm_status status; /* of a closed ring */
+    tdm_error err;
+} ring;
+
+/* A computation on its way. */
+struct queue_job {
+    queue_job *next;
+    gpu_queue *queue; /* while it is not submitted */
+    ring *ring;
+    void *work;
+    tdm_point *points; /* n_wait, then n_signal */
+    int32_t n_wait;
+    int32_t n_signal;
+    int32_t room;   /* points allocated */
+    int32_t n_open; /* waits not reached, and 1 until all are registered; under the queue's mutex */
+    int32_t n_ref;  /* signals attached, and 1 until it is submitted; under the ring's mutex */
+    gpu_ticket ticket; /* once it is submitted */
+    tdm_status status; /* the first failure of a wait */
+    tdm_error err;
+};
+
+struct gpu_queue {
+    const tdm_host_semaphore_ops *semaphore;
+    ring *ring;
+    gpu_ticket last_ticket; /* by the one thread that submits */
+    bool has_submitted;
+    pthread_mutex_t mutex; /* over what follows */
+    pthread_cond_t idle;
+    queue_job *first, *last; /* not submitted, oldest first */
+    bool is_submitting;      /* a thread is in queue_submit */
+};
+
+/* ---- Jobs and the ring ----------------------------------------------------------------------- */
+
+static void job_free(queue_job *job) {
+    free(job->points);
+    free(job);
+}
+
+static ring *ring_create(const char *name, const gpu_queue_driver *driver, void *context) {
+    ring *r = calloc(1, sizeof *r);
+    if (r == NULL) return NULL;
+    pthread_mutex_init(&r->mutex, NULL);
+    pthread_cond_init(&r->left, NULL);
+    snprintf(r->name, sizeof r->name, "%s", name);
+    r->driver = driver;
+    r->context = context;
+    r->n_ref = 1;
+    return r;
+}
+
+/* Drops a reference; the mutex is held, and is not after it. */
+static void ring_drop(ring *r) {
+    bool is_last = --r->n_ref == 0;
+    pthread_mutex_unlock(&r->mutex);
+    if (!is_last) return;
+    while (r->unused != NULL) {
+        queue_job *job = r->unused;
+        r->unused = job->next;
+        job_free(job);
+    }
+    pthread_cond_destroy(&r->left);
+    pthread_mutex_destroy(&r->mutex);
+    free(r);
+}
+
+static void job_drop(queue_job *job) {
+    ring *r = job->ring;
+    pthread_mutex_lock(&r->mutex);
+    if (--job->n_ref > 0) {
+        pthread_mutex_unlock(&r->mutex);
+        return;
+    }
+    job->next = r->unused;
+    r->unused = job;
+    ring_drop(r);
+}
+
+/* An unused job with room for the points; NULL without memory. */
+static queue_job *job_get(ring *r, int32_t n_point) {
+    pthread_mutex_lock(&r->mutex);
+    queue_job *job = r->unused;
+    if (job != NULL) r->unused = job->next;
+    pthread_mutex_unlock(&r->mutex);
+    if (job == NULL) job = calloc(1, sizeof *job);
+    if (job == NULL) return NULL;
+    if (n_point > job->room) {
+        tdm_point *points = realloc(job->points, (size_t)n_point * sizeof *points);
+        if (points == NULL) {
+            job_free(job);
+            return NULL;
+        }
+        job->points = points;
+        job->room = n_point;
+    }
+    pthread_mutex_lock(&r->mutex);
+    r->n_ref++;
+    pthread_mutex_unlock(&r->mutex);
+    job->ring = r;
+    job->n_ref = 1;
+    job->status = TDM_OK;
+    return job;
+}
+
+/* ---- Waiting in the driver ------------------------------------------------------------------- */
+
+/* tdm_native_wait.wait of a signal */
+static tdm_status job_wait(void *context, uint64_t timeout_ns, tdm_error *err) {
+    queue_job *job = context;
+    ring *r = job->ring;
+    pthread_mutex_lock(&r->mutex);
+    if (r->is_closed) {
+        tdm_status status = r->status;
+        if (status != TDM_OK) tdm_fail(err, status, "%s", r->err.message);
+        pthread_mutex_unlock(&r->mutex);
+        return status;
+    }
+    r->n_inside++;
+    pthread_mutex_unlock(&r->mutex);
+    tdm_status status = r->driver->wait(r->context, &job->ticket, timeout_ns, err);
+    pthread_mutex_lock(&r->mutex);
+    if (--r->n_inside == 0) pthread_cond_broadcast(&r->left);
+    pthread_mutex_unlock(&r->mutex);
+    return status;
+}
+
+/* tdm_native_wait.release of a signal */
+static void job_release(void *context) {
+    job_drop(context);
+}
+
+/* ---- Submission ------------------------------------------------------------------------------ */
+
+static tdm_status work_submit(gpu_queue *queue, queue_job *job, tdm_error *err) {
+    ring *r = queue->ring;
+    tdm_status status = r->driver->submit(r->context, job->work, &job->ticket, err);
+    if (status == TDM_OK) queue->last_ticket = job->ticket;
+    if (status == TDM_OK) queue->has_submitted = true;
+    return status;
+}
+
+/* Lets waiters of a signal wait in the driver. Without memory for that, waits here and signals. */
+static void signal_attach(gpu_queue *queue, queue_job *job, const tdm_point *signal) {
+    const tdm_host_semaphore_ops *semaphore = queue->semaphore;
+    const tdm_native_wait wait = {
+        .struct_size = sizeof wait, .context = job, .wait = job_wait, .release = job_release};
+    tdm_error err = {0};
+    pthread_mutex_lock(&job->ring->mutex);
+    job->n_ref++;
+    pthread_mutex_unlock(&job->ring->mutex);
+    if (TDM_HAS(semaphore, attach) &&
+        semaphore->attach(signal->semaphore, signal->value, &wait, NULL) == TDM_OK)
+        return;
+    tdm_status status = job->ring->driver->wait(job->ring->context, &job->ticket, UINT64_MAX, &err);
+    if (status == TDM_OK)
+        semaphore->signal(signal->semaphore, signal->value);
+    else
+        semaphore->fail(signal->semaphore, status, &err);
+    job_drop(job);
+}
+
+static void job_submit(gpu_queue *queue, queue_job *job) {
+    const tdm_host_semaphore_ops *semaphore = queue->semaphore;
+    const tdm_point *signals = job->points + job->n_wait;
+    if (job->status == TDM_OK) job->status = work_submit(queue, job, &job->err);
+    for (int32_t i = 0; i < job->n_signal; i++)
+        if (job->status == TDM_OK)
+            signal_attach(queue, job, &signals[i]);
+        else
+            semaphore->fail(signals[i].semaphore, job->status, &job->err);
+    job_drop(job);
+}
+
+/* Submits from the front what waits for nothing. One thread at a time does so, so that the order
+ * holds; the mutex is held before and after, and not while a job is submitted. */
+static void queue_submit(gpu_queue *queue) {
+    if (queue->is_submitting) return; /* that thread looks at the front again */
+    queue->is_submitting = true;
+    while (queue->first != NULL && queue->first->n_open == 0) {
+        queue_job *job = queue->first;
+        queue->first = job->next;
+        if (queue->first == NULL) queue->last = NULL;
+        pthread_mutex_unlock(&queue->mutex);
+        job_submit(queue, job);
+        pthread_mutex_lock(&queue->mutex);
+    }
+    queue->is_submitting = false;
+    if (queue->first == NULL) pthread_cond_broadcast(&queue->idle);
+}
+
+/* One of the points that a job waits for is reached or has failed. The last touch of the queue is
+ * the unlock: it may be destroyed right after. */
+static void job_point_reached(void *user, tdm_status status, const tdm_error *err) {
+    queue_job *job = user;
+    gpu_queue *queue = job->queue;
+    pthread_mutex_lock(&queue->mutex);
+    if (status != TDM_OK && job->status == TDM_OK) {
+        job->status = status;
+        tdm_fail(&job->err, status, "%s", err != NULL ? err->message : tdm_status_text(status));
+    }
+    job->n_open--;
+    queue_submit(queue);
+    pthread_mutex_unlock(&queue->mutex);
+}
+
+/* ---- The queue ------------------------------------------------------------------------------- */
+
+tdm_status gpu_queue_create(const char *name, const tdm_host_semaphore_ops *semaphore,
+                            const gpu_queue_driver *driver, void *context, gpu_queue **queue_out,
+                            tdm_error *err) {
+    gpu_queue *queue = calloc(1, sizeof *queue);
+    if (queue != NULL) queue->ring = ring_create(name, driver, context);
+    if (queue == NULL || queue->ring == NULL) {
+        free(queue);
+        return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "%s: no memory for a queue", name);
+    }
+    queue->semaphore = semaphore;
+    pthread_mutex_init(&queue->mutex, NULL);
+    pthread_cond_init(&queue->idle, NULL);
+    *queue_out = queue;
+    return TDM_OK;
+}
+
+/* Everything submitted is done, or the device lost: from now on the ring answers by itself. */
+static void ring_close(gpu_queue *queue) {
+    ring *r = queue->ring;
+    tdm_error err = {0};
+    tdm_status status = TDM_OK;
+    if (queue->has_submitted)
+        status = r->driver->wait(r->context, &queue->last_ticket, UINT64_MAX, &err);
+    pthread_mutex_lock(&r->mutex);
+    r->is_closed = true;
+    r->status = status;
+    r->err = err;
+    while (r->n_inside > 0) pthread_cond_wait(&r->left, &r->mutex);
+    ring_drop(r);
+}
+
+void gpu_queue_destroy(gpu_queue *queue) {
+    if (queue == NULL) return;
+    pthread_mutex_lock(&queue->mutex);
+    while (queue->first != NULL || queue->is_submitting)
+        pthread_cond_wait(&queue->idle, &queue->mutex);
+    pthread_mutex_unlock(&queue->mutex);
+    ring_close(queue);
+    pthread_cond_destroy(&queue->idle);
+    pthread_mutex_destroy(&queue->mutex);
+    free(queue);
+}
+
+tdm_status gpu_queue_compute(gpu_queue *queue, void *work, const tdm_point *waits, int32_t n_wait,
+                             const tdm_point *signals, int32_t n_signal, tdm_error *err) {
+    if (n_wait < 0 || n_signal < 0)
+        return tdm_fail(err, TDM_INVALID_ARGUMENT, "%s: %d waits and %d signals", queue->ring->name,
+                        (int)n_wait, (int)n_signal);
+    queue_job *job = job_get(queue->ring, n_wait + n_signal);
+    if (job == NULL)
+        return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "%s: no memory to submit a computation",
+                        queue->ring->name);
+    job->queue = queue;
+    job->work = work;
+    job->n_wait = n_wait;
+    job->n_signal = n_signal;
+    job->n_open = n_wait + 1;
+    job->next = NULL;
+    if (n_wait > 0) memcpy(job->points, waits, (size_t)n_wait * sizeof *waits);
+    if (n_signal > 0) memcpy(job->points + n_wait, signals, (size_t)n_signal * sizeof *signals);
+    pthread_mutex_lock(&queue->mutex);
+    if (queue->last != NULL)
+        queue->last->next = job;
+    else
+        queue->first = job;
+    queue->last = job;
+    pthread_mutex_unlock(&queue->mutex);
+    for (int32_t i = 0; i < n_wait; i++) {
+        tdm_error why = {0};
+        tdm_status status = queue->semaphore->on_reached(waits[i].semaphore, waits[i].value,
+                                                         job_point_reached, job, &why);
+        if (status != TDM_OK) job_point_reached(job, status, &why);
+    }
+    job_point_reached(job, TDM_OK, NULL);
+    return TDM_OK;
+}
