@@ -6,7 +6,11 @@
 packages_build="gcc libc6-dev meson ninja-build pkg-config libinih-dev libpcre2-dev libutf8proc-dev libedit-dev libvulkan-dev glslc"
 packages_gpu="mesa-vulkan-drivers"
 packages_test="libcmocka-dev binutils make python3-jinja2 $packages_gpu vulkan-validationlayers"
-packages_ci="g++ clang libclang-rt-dev"
+# The emulated driver of CUDA and HIP runs kernels that are C++.
+packages_test="$packages_test g++"
+packages_ci="clang libclang-rt-dev"
+# Kernels of CUDA and HIP, for -Dgpu_kernels=enabled.
+packages_kernels="clang-19 lld-19"
 
 # packages_install NAME...: installs what is not there; says what before it does so.
 packages_install() {

@@ -87,6 +87,9 @@ static tdm_status operands_check(const gpu_emit *e, const gpu_step *step, tdm_er
 
 tdm_status gpu_emit_step(gpu_emit *e, const gpu_step *step, tdm_error *err) {
     const gpu_target *t = e->target;
+    if (t->has_kernel != NULL && !t->has_kernel[step->kernel])
+        return gpu_refuse(e, err, "there is no kernel %s for this device yet",
+                          gpu_kernel_name(step->kernel));
     if (step->group_size > t->max_group_size)
         return gpu_refuse(e, err, "kernel %s: workgroups of %d threads; the device has up to %d",
                           gpu_kernel_name(step->kernel), (int)step->group_size,

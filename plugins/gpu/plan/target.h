@@ -47,6 +47,7 @@ typedef struct gpu_target {
     /* Steps that the device computes wrongly, as a check has found; they are refused. NULL = none. */
     bool (*is_wrong)(void *context, const struct gpu_step *step);
     void *is_wrong_context;
+    const bool *has_kernel; /* GPU_KERNEL_COUNT_: kernels that exist for the device. NULL = all */
 } gpu_target;
 
 #endif

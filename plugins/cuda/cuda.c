@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * cuda.c: what differs for NVIDIA's devices: names and numbers of attributes. The rest
+ * of the plugin is plugins/gpu/rt.
+ */
+#include "plugins/gpu/rt/rt.h"
+
+static const char *const libraries[] = {"libcuda.so.1", NULL};
+
+const rt_vendor rt_vendor_this = {
+    .plugin = "cuda",
+    .api = "CUDA",
+    .maker = "NVIDIA",
+    .libraries = libraries,
+    .error_name = "cuGetErrorName",
+    /* CUdevice_attribute */
+    .attribute = {[RT_GROUP_SIZE] = 1,
+                  [RT_GRID_X] = 5,
+                  [RT_GRID_Y] = 6,
+                  [RT_SHARED_SIZE] = 8,
+                  [RT_WAVE_SIZE] = 10,
+                  [RT_UNITS] = 16,
+                  [RT_IS_INTEGRATED] = 18,
+                  [RT_MAPS_HOST] = 19,
+                  [RT_MAJOR] = 75,
+                  [RT_MINOR] = 76},
+};
+
+static const tdm_plugin cuda_plugin = {
+    .struct_size = sizeof(tdm_plugin),
+    .name = "cuda",
+    .version = "0.1.0",
+    .licence = "MIT",
+    .init = rt_plugin_init,
+    .deinit = rt_plugin_deinit,
+    .device = &rt_device_ops,
+    .buffer = &rt_buffer_ops,
+    .queue = &rt_queue_ops,
+    .split = &rt_split_ops,
+    .options = &rt_option_table,
+};
+
+tdm_status tdm_plugin_entry_v0(const tdm_host *host, const tdm_plugin **plugin_out,
+                               tdm_error *err) {
+    if (host == NULL || !TDM_HAS(host, semaphore))
+        return tdm_fail(err, TDM_INVALID_ARGUMENT, "cuda: the host offers no semaphores");
+    *plugin_out = &cuda_plugin;
+    return TDM_OK;
+}

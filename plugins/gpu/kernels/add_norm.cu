@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * add_norm.cu: sum = a + b and its RMS norm. A workgroup computes a row, an invocation four
+ * neighbours at a time; it reads back only what it has written itself. See GPU_KERNEL_ADD_NORM.
+ */
+#include "reduce.h"
+
+struct AddNorm : Reduce {
+    explicit AddNorm(const Args &args_) : Reduce(args_) {}
+
+    const bool HAS_WEIGHT = SPEC0 != 0, HAS_TAIL = SPEC1 != 0;
+    const int WEIGHT_LANE = SPEC2, LANE = SPEC3; // LANE: of the others
+
+    vec4 load(u64 base, uint at, uint count) {
+        if (HAS_TAIL) return lanes_load_part(base, at, LANE, 1, count, 0.0f);
+        return lanes_load(base, at, LANE, 1);
+    }
+
+    void store(u64 base, uint at, uint count, vec4 v) {
+        if (HAS_TAIL)
+            lanes_store_part(base, at, count, v);
+        else
+            lanes_store(base, at, LANE, v);
+    }
+
+    vec4 weight_load(uint unit, uint count) {
+        uint stride = uint(args.word[2]), at = 4 * unit * (WEIGHT_LANE == LANE_STRIDED ? stride : 1);
+        if (HAS_TAIL) return lanes_load_part(args.address[4], at, WEIGHT_LANE, stride, count, 1.0f);
+        return lanes_load(args.address[4], at, WEIGHT_LANE, stride);
+    }
+
+    void run() {
+        uint row = group_number(), n = uint(args.word[0]), n_unit = (n + 3) / 4;
+        if (row >= uint(args.word[1])) return;
+        uint at = row * n;
+        float sum_sq = 0.0f;
+        for (uint u = thread_id(); u < n_unit; u += group_size()) {
+            uint count = min(n - 4 * u, 4u);
+            vec4 v = load(args.address[2], at + 4 * u, count) + load(args.address[3], at + 4 * u, count);
+            store(args.address[1], at + 4 * u, count, v);
+            sum_sq += dot(v, v);
+        }
+        float factor = 1.0f / sqrt(group_sum(sum_sq) * bits_to_float(args.word[4]) +
+                                  bits_to_float(args.word[3]));
+        for (uint u = thread_id(); u < n_unit; u += group_size()) {
+            uint count = min(n - 4 * u, 4u);
+            vec4 v = load(args.address[1], at + 4 * u, count) * factor;
+            if (HAS_WEIGHT) v *= weight_load(u, count);
+            store(args.address[0], at + 4 * u, count, v);
+        }
+    }
+};
+
+GPU_KERNEL(add_norm, AddNorm)

@@ -1,0 +1,272 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * attention.h: what the kernels of ATTENTION share: parts and entries of a sequence, visibility,
+ * and rows of K and V as floats. What a token computes must not depend on what else is in its step, so
+ * that attention_part.cu and attention_tile.cu give the same bits. Hence this order of sums,
+ * which both keep:
+ *   - a sequence falls into parts by positions (part_number); parts are folded one after the other
+ *   - a part is folded entry by entry, an entry in chunks of CHUNK slots of its page
+ *   - a dot product adds element after element, o slot after slot, both by fma
+ *   - l adds 8 sums of 8 slots each
+ * A slot that a row does not see has p = 0 and is left out, whatever it holds.
+ */
+#ifndef TANDEM_GPU_ATTENTION_H
+#define TANDEM_GPU_ATTENTION_H
+
+#include "page_code.h"
+#include "page_rotate.h"
+
+struct Attention : PageRotate {
+    Attention(const Args &args_, int row_len) : PageRotate(args_, row_len) {}
+
+    static constexpr int CHUNK = 64;
+    static constexpr int PART_LEN = 128; // positions of each of the first PARTS parts; of the next PARTS twice as many
+    static constexpr int PARTS = 64;
+    static constexpr int PART_HEAD = 4; // floats of a part's record before o: m, l and two that are not used
+#define NEGATIVE_INFINITY bits_to_float(0xff800000u)
+    static constexpr int MAX_POS = 0x7fffffff;
+
+
+
+    bool is_nan(float x) {
+        return (float_to_bits(x) & 0x7fffffffu) > 0x7f800000u;
+    }
+
+    // exp(x) for x <= 0, to 2 units in the last place; below -87 it is 0. A NaN stays one.
+    float exp_of_negative(float x) {
+        float at = max(x, -87.0f);
+        float n = round_even(at * 1.44269504f);
+        float r = fma(n, 2.12194440e-4f, fma(n, -0.693359375f, at));
+        float p = fma(1.392617612e-3f, r, 8.363173075e-3f);
+        p = fma(p, r, 4.166655466e-2f);
+        p = fma(p, r, 1.666657703e-1f);
+        p = fma(p, r, 0.5f);
+        float e = 1.0f + fma(r * r, p, r);
+        float y = e * bits_to_float(uint(int(n) + 127) << 23);
+        return is_nan(x) ? x : x < -87.0f ? 0.0f : y;
+    }
+
+    float tanh_of_score(float x) {
+        float a = abs(x), t = x * x;
+        if (a < 0.625f) {
+            float p = fma(-6.045165091e-3f, t, 2.09613291e-2f);
+            p = fma(p, t, -5.384326317e-2f);
+            p = fma(p, t, 1.333271885e-1f);
+            p = fma(p, t, -3.333332843e-1f);
+            return fma(x * t, p, x);
+        }
+        float e = exp_of_negative(-2.0f * a);
+        float y = (1.0f - e) / (1.0f + e);
+        return x < 0.0f ? -y : y;
+    }
+
+    // What is kept of a score: with softcap, and -inf where the slot is not seen. A NaN becomes inf, which
+    // takes part in the maximum and gives p = NaN.
+    float score_of(float a, float softcap, bool is_visible) {
+        if (softcap > 0.0f) a = softcap * tanh_of_score(a / softcap);
+        if (is_nan(a)) a = bits_to_float(0x7f800000u);
+        return is_visible ? a : NEGATIVE_INFINITY;
+    }
+
+    // ---- Parts ----
+
+    int part_number(int pos) {
+        int level = top_bit(uint(pos) / uint(PARTS * PART_LEN) + 1u);
+        int first = PARTS * PART_LEN * ((1 << level) - 1);
+        return PARTS * level + int(uint(pos - first) / uint(PART_LEN << level));
+    }
+
+    // The first position of a part; MAX_POS where there is none so far.
+    int part_begin(int number) {
+        int level = number / PARTS;
+        if (level > 17) return MAX_POS;
+        int first = PARTS * PART_LEN * ((1 << level) - 1);
+        return first + number % PARTS * (PART_LEN << level);
+    }
+
+    // ---- Entries of a sequence ----
+
+    struct step_entries {
+        I32 words;       // of the entries: page, first, count, base position
+        int first, last; // entries first .. last - 1
+    };
+
+    // Words of the step block: where pos, seq, first_entry and entries begin, then the capacities n_seq and
+    // n_entry. No content of the block leads outside it.
+    step_entries entries_of(u64 step, int seq, ivec2 off, ivec2 cap) {
+        step_entries e = {I32(step + u64(uint(off.y)) * 4), 0, 0};
+        if (seq < 0 || seq >= min(cap.x, I32(step).at[STEP_N_SEQ])) return e;
+        int first = I32(step).at[off.x + seq], last = I32(step).at[off.x + seq + 1];
+        if (first < 0 || last > cap.y || first >= last) return e;
+        e.first = first;
+        e.last = last;
+        return e;
+    }
+
+    int entry_base(step_entries e, int at) {
+        return e.words.at[4 * at + 3];
+    }
+
+    // The first entry whose base position is not below pos.
+    int entry_find(step_entries e, int pos) {
+        int low = e.first, high = e.last;
+        while (low < high) {
+            int middle = (low + high) / 2;
+            if (entry_base(e, middle) < pos)
+                low = middle + 1;
+            else
+                high = middle;
+        }
+        return low;
+    }
+
+    // An entry limited to what the state holds: page, first, count, base; count 0 where nothing is left.
+    ivec4 entry_read(step_entries e, int at) {
+        ivec4 entry = ivec4(e.words.at[4 * at], e.words.at[4 * at + 1], e.words.at[4 * at + 2],
+                            e.words.at[4 * at + 3]);
+        if (entry.x < 0 || entry.x >= page_count() || entry.y < 0 || entry.y >= page_len() ||
+            entry.w < 0)
+            entry.z = 0;
+        entry.z = min(min(entry.z, page_len() - max(entry.y, 0)), MAX_POS - max(entry.w, 0));
+        return entry;
+    }
+
+    // ---- Rows of the cache ----
+
+    // d and m of a slot's block.
+    vec2 scale_load(int type, u64 plane, uint at) {
+        if (type_has_min(type)) return unpack_half2(U32(plane).at[at]);
+        return vec2(unpack_half2(uint(U16(plane).at[at])).x, 0.0f);
+    }
+
+    int unit_len(int type) {
+        return type == TYPE_F32 ? 4 : type == TYPE_Q8_0 ? 16 : type_is_plain(type) ? 8 : 32;
+    }
+
+    // The elements of unit u of a slot in K's arrangement: unit_len / 4 vectors.
+    void unit_load(int type, u64 region, int n_block, int slot, int u, vec4 x[8]) {
+        int n_slot = page_slots();
+        uvec4 words = U32x4(region).at[uint(u * n_slot + slot)];
+        if (type == TYPE_F32) {
+            x[0] = bits_to_float(words);
+        } else if (type == TYPE_F16) {
+            x[0] = vec4(unpack_half2(words.x), unpack_half2(words.y));
+            x[1] = vec4(unpack_half2(words.z), unpack_half2(words.w));
+        } else if (type == TYPE_BF16) {
+            x[0] = bits_to_float(uvec4(words.x << 16, words.x & 0xffff0000u, words.y << 16,
+                                         words.y & 0xffff0000u));
+            x[1] = bits_to_float(uvec4(words.z << 16, words.z & 0xffff0000u, words.w << 16,
+                                         words.w & 0xffff0000u));
+        } else if (type == TYPE_Q8_0) {
+            vec2 scale = scale_load(type, region + page_k_scale(), uint(u / 2 * n_slot + slot));
+            UNROLL for (int w = 0; w < 4; w++) UNROLL for (int i = 0; i < 4; i++)
+                x[w][i] = code_scaled(type, words[w] >> 8 * i & 255u, scale);
+        } else {
+            uint at = uint(u * n_slot + slot), bits = 0u;
+            u64 plane = region + page_k_scale();
+            vec2 scale = scale_load(type, plane, at);
+            if (type_has_fifth(type)) bits = U32(plane + page_fifth(type, n_block)).at[at];
+            UNROLL for (int w = 0; w < 4; w++) UNROLL for (int i = 0; i < 4; i++) {
+                uint low = words[w] >> 8 * i & 15u, high = words[w] >> 8 * i + 4 & 15u;
+                if (type_has_fifth(type)) {
+                    low |= (bits >> 4 * w + i & 1u) << 4;
+                    high |= (bits >> 4 * w + i + 16 & 1u) << 4;
+                }
+                x[w][i] = code_scaled(type, low, scale);
+                x[w + 4][i] = code_scaled(type, high, scale);
+            }
+        }
+    }
+
+    // Whether a column of V has two elements, i and i + 16 of its block.
+    bool column_is_pair(int type) {
+        return !type_is_plain(type) && type != TYPE_Q8_0;
+    }
+    int column_element(int type, int column) {
+        return column_is_pair(type) ? column / 16 * 32 + column % 16 : column;
+    }
+
+    void pair_scale(int type, uvec4 codes, uvec4 fifths, int bit, const vec2 scale[4], vec4 &a, vec4 &b) {
+        UNROLL for (int i = 0; i < 4; i++) {
+            uint low = codes[i] & 15u, high = codes[i] >> 4;
+            if (type_has_fifth(type)) {
+                low |= (fifths[i] >> bit & 1u) << 4;
+                high |= (fifths[i] >> bit + 16 & 1u) << 4;
+            }
+            if (column_is_pair(type)) {
+                a[i] = code_scaled(type, low, scale[i]);
+                b[i] = code_scaled(type, high, scale[i]);
+            } else {
+                a[i] = code_scaled(type, codes[i], scale[i]);
+                b[i] = 0.0f;
+            }
+        }
+    }
+
+    // A column of the four slots from `slot` on: its element, and its second one where it is a pair.
+    void column_load(int type, int n_column, int n_block, u64 region, int slot, int column,
+                     vec4 &a, vec4 &b) {
+        u64 codes = region + page_v_code();
+        uint at = uint(slot / 4 * n_column + column);
+        b = vec4(0.0f);
+        if (type == TYPE_F32) {
+            a = bits_to_float(U32x4(codes).at[at]);
+            return;
+        }
+        if (type_is_plain(type)) {
+            uvec2 words = U32x2(codes).at[at];
+            a = type == TYPE_F16
+                    ? vec4(unpack_half2(words.x), unpack_half2(words.y))
+                    : bits_to_float(uvec4(words.x << 16, words.x & 0xffff0000u, words.y << 16,
+                                            words.y & 0xffff0000u));
+            return;
+        }
+        int n_slot = page_slots(), block = column / (type == TYPE_Q8_0 ? 32 : 16);
+        uint word = U32(codes).at[at], quad = uint(block * n_slot + slot) / 4u;
+        u64 plane = region + page_v_scale();
+        vec2 scale[4];
+        uvec4 fifths = uvec4(0u);
+        if (type_has_min(type)) {
+            uvec4 scales = U32x4(plane).at[quad];
+            UNROLL for (int i = 0; i < 4; i++) scale[i] = unpack_half2(scales[i]);
+        } else {
+            uvec2 scales = U32x2(plane).at[quad];
+            vec4 d = vec4(unpack_half2(scales.x), unpack_half2(scales.y));
+            UNROLL for (int i = 0; i < 4; i++) scale[i] = vec2(d[i], 0.0f);
+        }
+        if (type_has_fifth(type)) fifths = U32x4(plane + page_fifth(type, n_block)).at[quad];
+        uvec4 bytes = uvec4(word & 255u, word >> 8 & 255u, word >> 16 & 255u, word >> 24);
+        pair_scale(type, bytes, fifths, column % 16, scale, a, b);
+    }
+
+    // The same from K's arrangement.
+    void column_load_from_k(int type, int n_block, u64 region, int slot, int column, vec4 &a,
+                            vec4 &b) {
+        int n_slot = page_slots(), size = type_is_plain(type) ? type_size(type) : 1;
+        int block = column / (type == TYPE_Q8_0 ? 32 : 16);
+        uint off = uint(column * size);
+        u64 plane = region + page_k_scale();
+        uvec4 codes, fifths = uvec4(0u);
+        vec2 scale[4];
+        b = vec4(0.0f);
+        UNROLL for (int i = 0; i < 4; i++) {
+            u64 at = region + (off / 16u * uint(n_slot) + uint(slot + i)) * 16u + off % 16u;
+            codes[i] = size == 4 ? U32(at).at[0] : size == 2 ? uint(U16(at).at[0]) : uint(U8(at).at[0]);
+            scale[i] = vec2(0.0f);
+            if (type_is_plain(type)) continue;
+            uint scale_at = uint(block * n_slot + slot + i);
+            scale[i] = scale_load(type, plane, scale_at);
+            if (type_has_fifth(type)) fifths[i] = U32(plane + page_fifth(type, n_block)).at[scale_at];
+        }
+        if (type == TYPE_F32)
+            a = bits_to_float(codes);
+        else if (type == TYPE_BF16)
+            a = bits_to_float(codes << 16);
+        else if (type == TYPE_F16)
+            a = vec4(unpack_half2(codes.x | codes.y << 16), unpack_half2(codes.z | codes.w << 16));
+        else
+            pair_scale(type, codes, fifths, column % 16, scale, a, b);
+    }
+};
+
+#endif

@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * attention_fold.h: m and l of the query rows of a workgroup, and how a chunk's scores become p. The
+ * includer defines ROWS, THREADS and SCORE(row, slot), a float in shared memory. Every function must be
+ * reached by all threads.
+ */
+#ifndef TANDEM_GPU_ATTENTION_FOLD_H
+#define TANDEM_GPU_ATTENTION_FOLD_H
+
+#include "attention.h"
+
+struct AttentionFold : Attention {
+    AttentionFold(const Args &args_, int rows, int threads)
+        : Attention(args_, 0), ROWS(rows), THREADS(threads), eighth(shared_take<float>(8 * rows)),
+          row_m(shared_take<float>(rows)), row_l(shared_take<float>(rows)),
+          row_keep(shared_take<float>(rows)) {}
+
+    const int ROWS, THREADS;
+    float *eighth; // a maximum, then a sum, of 8 slots
+    float *row_m;
+    float *row_l;
+    float *row_keep; // what o of before the chunk is multiplied by
+
+    int thread() {
+        return int(thread_id());
+    }
+
+    void rows_clear() {
+        for (int r = thread(); r < ROWS; r += THREADS) {
+            row_m[r] = NEGATIVE_INFINITY;
+            row_l[r] = 0.0f;
+        }
+    }
+
+    // Turns scores into p = exp(score - m) and updates m and l. Begins with a barrier; another one is needed
+    // before row_l is read.
+    template <class Score> void soften(Score SCORE) {
+        barrier();
+        for (int i = thread(); i < ROWS * 8; i += THREADS) {
+            float m = SCORE(i / 8, i % 8 * 8);
+            UNROLL for (int k = 1; k < 8; k++) m = max(m, SCORE(i / 8, i % 8 * 8 + k));
+            eighth[i] = m;
+        }
+        barrier();
+        for (int r = thread(); r < ROWS; r += THREADS) {
+            float old = row_m[r], m = old;
+            UNROLL for (int k = 0; k < 8; k++) m = max(m, eighth[r * 8 + k]);
+            row_m[r] = m;
+            row_keep[r] = old == m ? 1.0f : exp_of_negative(old - m);
+        }
+        barrier();
+        for (int i = thread(); i < ROWS * 8; i += THREADS) {
+            float m = row_m[i / 8];
+            float sum = 0.0f;
+            UNROLL for (int k = 0; k < 8; k++) {
+                float s = SCORE(i / 8, i % 8 * 8 + k);
+                float p = s == NEGATIVE_INFINITY ? 0.0f : exp_of_negative(s - m);
+                SCORE(i / 8, i % 8 * 8 + k) = p;
+                sum = sum + p;
+            }
+            eighth[i] = sum;
+        }
+        barrier();
+        for (int r = thread(); r < ROWS; r += THREADS) {
+            float l = row_l[r] * row_keep[r];
+            float sum = 0.0f;
+            UNROLL for (int k = 0; k < 8; k++) sum = sum + eighth[r * 8 + k];
+            row_l[r] = l + sum;
+        }
+    }
+};
+
+#endif

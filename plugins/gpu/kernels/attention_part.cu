@@ -1,0 +1,190 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * attention_part.cu: ATTENTION of a token's query heads that share a KV head, over one part of its
+ * sequence: m, l and o of each go to the part's record, and attention_merge.cu folds the records. A
+ * workgroup of CHUNK threads for each token, KV head, block of ROWS heads and part. See kernel.h.
+ *
+ * For each chunk, a thread computes the scores of one slot, then folds the chunk into the elements of
+ * o that it owns: those of every CHUNK-th column of V.
+ */
+#include "attention_fold.h"
+
+struct AttentionPart : AttentionFold {
+    explicit AttentionPart(const Args &args_)
+        : AttentionFold(args_, args_.spec[4] > 0 ? args_.spec[4] : 1, CHUNK) {}
+
+    enum { MAX_ROWS = 8, MAX_SUMS = 128 }; // of attention.c: heads, sums of a thread
+    const int TYPE_K = SPEC0;
+    const int TYPE_V = SPEC1;
+    const int STORED_K = SPEC2 > 0 ? SPEC2 : 32; // elements of a query row
+    const int DIM_V = SPEC3;                     // elements of o
+    const bool IS_CAUSAL = (SPEC5 & 1) != 0;
+    const bool V_FROM_K = (SPEC5 & 2) != 0;
+    const int WINDOW = SPEC6;
+    const float SOFTCAP = bits_to_float(SPEC7);
+
+    const bool IS_PAIR = SPEC1 != 0 && SPEC1 != 1 && SPEC1 != 30 && SPEC1 != 8;
+    const int N_COLUMN = IS_PAIR ? SPEC3 / 2 : SPEC3;
+    const int OWN = (N_COLUMN + CHUNK - 1) / CHUNK > 0 ? (N_COLUMN + CHUNK - 1) / CHUNK : 1;
+
+    vec4 *query = shared_take<vec4>(ROWS * STORED_K / 4);
+    float *scores = shared_take<float>(2 * ROWS * CHUNK);
+    int turn = 0; // which half of `scores` the present chunk has
+    float &SCORE(int row, int slot) {
+        return scores[(turn * ROWS + row) * CHUNK + slot];
+    }
+
+
+    float acc[MAX_SUMS];   // first elements of columns thread(), thread() + CHUNK, ...
+    float acc_b[MAX_SUMS]; // second ones, of pairs
+
+    // scores of the slot that this thread owns
+    void score_slot(u64 region, int slot, bool is_visible) {
+        float s[MAX_ROWS];
+        UNROLL for (int r = 0; r < ROWS; r++) s[r] = 0.0f;
+        int n_block = STORED_K / 32;
+        if (is_visible) {
+            for (int u = 0; u < STORED_K / unit_len(TYPE_K); u++) {
+                vec4 x[8];
+                unit_load(TYPE_K, region, n_block, slot, u, x);
+                UNROLL for (int i = 0; i < unit_len(TYPE_K) / 4; i++) {
+                    UNROLL for (int r = 0; r < ROWS; r++) {
+                        vec4 q = query[(r * STORED_K + u * unit_len(TYPE_K)) / 4 + i];
+                        float sum = fma(q.x, x[i].x, s[r]);
+                        sum = fma(q.y, x[i].y, sum);
+                        sum = fma(q.z, x[i].z, sum);
+                        s[r] = fma(q.w, x[i].w, sum);
+                    }
+                }
+            }
+        }
+        UNROLL for (int r = 0; r < ROWS; r++)
+            SCORE(r, thread()) = score_of(s[r], SOFTCAP, is_visible);
+    }
+
+    // o = keep o + p V over the chunk's slots first .. last - 1; they begin at `start` in the page.
+    void fold(u64 region, int start, int first, int last) {
+        UNROLL for (int r = 0; r < ROWS; r++) {
+            float keep = row_keep[r];
+            UNROLL for (int k = 0; k < OWN; k++) {
+                float a = acc[r * OWN + k] * keep, b = acc_b[r * OWN + k] * keep;
+                acc[r * OWN + k] = a;
+                if (IS_PAIR) acc_b[r * OWN + k] = b;
+            }
+        }
+        int n_block = V_FROM_K ? STORED_K / 32 : DIM_V / 32;
+        for (int quad = first / 4; quad < (last + 3) / 4; quad++) {
+            UNROLL for (int k = 0; k < OWN; k++) {
+                int column = thread() + k * CHUNK;
+                if (N_COLUMN % CHUNK != 0 && column >= N_COLUMN) continue;
+                vec4 a, b;
+                if (V_FROM_K)
+                    column_load_from_k(TYPE_V, n_block, region, start + 4 * quad, column, a, b);
+                else
+                    column_load(TYPE_V, N_COLUMN, n_block, region, start + 4 * quad, column, a, b);
+                for (int i = 0; i < 4; i++)
+                    if (4 * quad + i < first || 4 * quad + i >= last) a[i] = b[i] = 0.0f;
+                UNROLL for (int r = 0; r < ROWS; r++) {
+                    float sum = acc[r * OWN + k], sum_b = acc_b[r * OWN + k];
+                    UNROLL for (int i = 0; i < 4; i++) {
+                        sum = fma(SCORE(r, 4 * quad + i), a[i], sum);
+                        if (IS_PAIR) sum_b = fma(SCORE(r, 4 * quad + i), b[i], sum_b);
+                    }
+                    acc[r * OWN + k] = sum;
+                    acc_b[r * OWN + k] = sum_b;
+                }
+            }
+        }
+    }
+
+    void run() {
+        int n_tok = args.word[7], n_head = args.word[8], n_part = args.word[9];
+        int heads_per_kv = args.word[11], n_kv = args.word[19];
+        int n_block = (heads_per_kv + ROWS - 1) / ROWS; // of rows of a KV head
+        uint number = group_number();
+        int part = int(number % uint(n_part));
+        number /= uint(n_part);
+        int block = int(number % uint(n_block));
+        number /= uint(n_block);
+        int kv = int(number % uint(n_kv)), token = int(number / uint(n_kv));
+        if (token >= n_tok) return;
+        int head_begin = args.word[18] + kv * heads_per_kv;
+        int head_end = min(head_begin + heads_per_kv, n_head);
+        int head_first = max(head_begin + block * ROWS, 0); // of the block's rows
+        int head_last = min(head_begin + (block + 1) * ROWS, head_end);
+        if (head_first >= head_last) return;
+
+        u64 step = args.address[3];
+        int pos = -1;
+        step_entries e = {I32(step), 0, 0};
+        if (token < I32(step).at[STEP_N_TOK]) pos = I32(step).at[args.word[12] + token];
+        if (pos >= 0)
+            e = entries_of(step, I32(step).at[args.word[13] + token],
+                           ivec2(args.word[14], args.word[15]), ivec2(args.word[16], args.word[17]));
+        int last_pos = IS_CAUSAL ? pos : MAX_POS;
+        int first_pos = WINDOW > 0 ? max(pos - WINDOW + 1, 0) : 0;
+        int at = e.first, end = e.first;
+        if (e.first < e.last) {
+            int first_number = part_number(max(entry_base(e, e.first), 0));
+            if (part > 0) at = entry_find(e, part_begin(first_number + part));
+            end = part == n_part - 1 ? e.last : entry_find(e, part_begin(first_number + part + 1));
+        }
+
+        bool is_begun = false;
+        UNROLL for (int k = 0; k < ROWS * OWN; k++) acc[k] = acc_b[k] = 0.0f;
+        for (; at < end; at++) {
+            ivec4 entry = entry_read(e, at);
+            if (entry.w > last_pos) break;
+            if (entry.z <= 0 || entry.w + entry.z <= first_pos) continue;
+            // Slots of the page that the token sees.
+            int slot_first = entry.y + max(first_pos - entry.w, 0);
+            int slot_last = entry.y + min(entry.z, last_pos - entry.w >= entry.z ? entry.z
+                                                                                : last_pos - entry.w + 1);
+            u64 region = page_region(args.address[2], entry.x, args.word[10] + kv);
+            for (int start = slot_first / CHUNK * CHUNK; start < slot_last; start += CHUNK) {
+                int first = max(slot_first - start, 0), last = min(slot_last - start, CHUNK);
+                if (!is_begun) {
+                    F32x4 from = F32x4(args.address[1] +
+                                       u64(uint(token * n_head + head_first)) * u64(STORED_K * 4));
+                    for (int i = thread(); i < ROWS * STORED_K / 4; i += THREADS)
+                        query[i] = i < (head_last - head_first) * STORED_K / 4 ? from.at[i] : vec4(0.0f);
+                    rows_clear();
+                    is_begun = true;
+                    barrier();
+                }
+                score_slot(region, start + thread(), thread() >= first && thread() < last);
+                soften([&](int row, int slot) -> float & { return SCORE(row, slot); });
+                fold(region, start, first, last);
+                turn ^= 1;
+            }
+        }
+
+        if (is_begun) barrier();
+        int record = PART_HEAD + DIM_V;
+        for (int r = 0; r < head_last - head_first; r++) {
+            F32 to = F32(args.address[0] +
+                         u64(uint((token * n_head + head_first + r) * n_part + part)) *
+                             u64(uint(record * 4)));
+            if (thread() == 0) {
+                to.at[0] = is_begun ? row_m[r] : NEGATIVE_INFINITY;
+                to.at[1] = is_begun ? row_l[r] : 0.0f;
+            }
+        }
+        if (!is_begun) return;
+        UNROLL for (int r = 0; r < ROWS; r++) {
+            if (r >= head_last - head_first) break;
+            F32 to = F32(args.address[0] +
+                         u64(uint((token * n_head + head_first + r) * n_part + part)) *
+                             u64(uint(record * 4)));
+            UNROLL for (int k = 0; k < OWN; k++) {
+                int column = thread() + k * CHUNK;
+                if (column >= N_COLUMN) continue;
+                int element = column_element(TYPE_V, column);
+                to.at[PART_HEAD + element] = acc[r * OWN + k];
+                if (IS_PAIR) to.at[PART_HEAD + element + 16] = acc_b[r * OWN + k];
+            }
+        }
+    }
+};
+
+GPU_KERNEL(attention_part, AttentionPart)

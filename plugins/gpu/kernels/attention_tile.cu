@@ -1,0 +1,408 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * attention_tile.cu: ATTENTION of many tokens: a workgroup has TILE_ROWS query rows (neighbouring
+ * tokens, and the heads of each that share a KV head) and walks over their sequences in chunks of
+ * CHUNK slots. Rows of K and V become floats once, in shared memory. It computes the bits of
+ * attention_part.cu. See kernel.h.
+ *
+ * Either it folds all parts into one record for each row, over several dispatches where a driver
+ * bounds loops; or it is given some parts and writes a record for each.
+ */
+#include "attention_fold.h"
+
+struct AttentionTile : AttentionFold {
+    explicit AttentionTile(const Args &args_) : AttentionFold(args_, 32, 128) {}
+
+    const int TYPE_K = SPEC0;
+    const int TYPE_V = SPEC1;
+    const int STORED_K = SPEC2 > 0 ? SPEC2 : 32;
+    const int DIM_V = SPEC3;
+    const int HEADS = SPEC4 > 0 ? SPEC4 : 1; // query heads of a tile
+    const bool IS_CAUSAL = (SPEC5 & 1) != 0;
+    const bool V_FROM_K = (SPEC5 & 2) != 0;
+    const bool IS_SPLIT = (SPEC5 & 4) != 0; // a record for each part
+    const int WINDOW = SPEC6;
+    const float SOFTCAP = bits_to_float(SPEC7);
+
+    static constexpr int TILE_ROWS = 32;
+    const int TOKENS = TILE_ROWS / HEADS;
+    static constexpr int SLICE_K = 32; // elements of Q and K that are in shared memory at a time
+    static constexpr int SLICE_V = 64; // elements of V
+    static constexpr int SLOTS_V = 16;
+    static constexpr int MAX_SLICE_V = 8; // TILE_MAX_DIM of attention.c // slots of V
+    const int N_SLICE_V = (SPEC3 + SLICE_V - 1) / SLICE_V > 0 ? (SPEC3 + SLICE_V - 1) / SLICE_V : 1;
+    const bool IS_PAIR = SPEC1 != 0 && SPEC1 != 1 && SPEC1 != 30 && SPEC1 != 8;
+    const int N_COLUMN = IS_PAIR ? SPEC3 / 2 : SPEC3;
+
+    // Vectors, with one unused behind each row so that banks do not collide. First Q [TILE_ROWS][8], then K
+    // [CHUNK][8]; or scores [TILE_ROWS][16], then V [SLOTS_V][16].
+    enum {
+        Q_PITCH = SLICE_K / 4 + 1,
+        S_PITCH = CHUNK / 4 + 1,
+        V_PITCH = SLICE_V / 4 + 1,
+        K_AT = TILE_ROWS * Q_PITCH,
+        V_AT = TILE_ROWS * S_PITCH
+    };
+    vec4 *tile = shared_take<vec4>(TILE_ROWS * Q_PITCH + CHUNK * Q_PITCH);
+    float &SCORE(int row, int slot) {
+        return tile[row * S_PITCH + slot / 4][slot % 4];
+    }
+
+    float *total_m = shared_take<float>(TILE_ROWS); // of the parts before the present one
+    float *total_l = shared_take<float>(TILE_ROWS);
+    ivec2 *row_sees = shared_take<ivec2>(TILE_ROWS); // first and last position; none where last < first
+
+    // Threads are 8 by 16: each has 4 rows, and 4 slots (16 apart) or 4 elements.
+    int row_base() {
+        return thread() / 16 * 4;
+    }
+    int column_group() {
+        return thread() % 16;
+    }
+
+    vec4 acc[MAX_SLICE_V * 4];
+
+    // ---- Rows ----
+
+    int first_token, head_first, n_head_tile;
+
+    int row_token(int row) {
+        return first_token + row / HEADS;
+    }
+    bool row_exists(int row) {
+        return row < TOKENS * HEADS && row % HEADS < n_head_tile && row_token(row) < args.word[7];
+    }
+    uint row_number(int row) {
+        return uint(row_token(row) * args.word[8] + head_first + row % HEADS);
+    }
+
+    u64 record_address(int row, int part, int n_record) {
+        return args.address[0] +
+               u64(row_number(row) * uint(n_record) + uint(part)) * u64(uint((PART_HEAD + DIM_V) * 4));
+    }
+
+    // ---- Scores ----
+
+    void query_load(int first) {
+        for (int i = thread(); i < TILE_ROWS * SLICE_K / 4; i += THREADS) {
+            int row = i / (SLICE_K / 4), at = i % (SLICE_K / 4);
+            vec4 q = vec4(0.0f);
+            if (row_exists(row) && first + 4 * at < STORED_K)
+                q = F32x4(args.address[1] + u64(row_number(row)) * u64(STORED_K * 4))
+                        .at[first / 4 + at];
+            tile[row * Q_PITCH + at] = q;
+        }
+    }
+
+    void key_load(u64 region, int start, int first, int last, int element) {
+        int len = unit_len(TYPE_K);
+        for (int i = thread(); i < SLICE_K / len * CHUNK; i += THREADS) {
+            int slot = i % CHUNK, unit = i / CHUNK, u = element / len + unit;
+            if (slot < first || slot >= last) continue;
+            int at = K_AT + slot * Q_PITCH + unit * len / 4;
+            if (u * len >= STORED_K) {
+                UNROLL for (int k = 0; k < len / 4; k++) tile[at + k] = vec4(0.0f);
+                continue;
+            }
+            vec4 x[8];
+            unit_load(TYPE_K, region, STORED_K / 32, start + slot, u, x);
+            UNROLL for (int k = 0; k < len / 4; k++) tile[at + k] = x[k];
+        }
+    }
+
+    // Scores of all rows over slots first .. last - 1, of which slot 0 would be at position `pos`.
+    void score_tile(u64 region, int start, int first, int last, int pos) {
+        vec4 s[4]; // of row i: slots column_group() + 16 k
+        UNROLL for (int i = 0; i < 4; i++) s[i] = vec4(0.0f);
+        for (int element = 0; element < STORED_K; element += SLICE_K) {
+            barrier();
+            query_load(element);
+            key_load(region, start, first, last, element);
+            barrier();
+            for (int d = 0; d < SLICE_K / 4; d++) {
+                vec4 k[4];
+                UNROLL for (int c = 0; c < 4; c++)
+                    k[c] = tile[K_AT + (column_group() + 16 * c) * Q_PITCH + d];
+                UNROLL for (int i = 0; i < 4; i++) {
+                    vec4 q = tile[(row_base() + i) * Q_PITCH + d];
+                    UNROLL for (int c = 0; c < 4; c++) {
+                        float sum = fma(q.x, k[c].x, s[i][c]);
+                        sum = fma(q.y, k[c].y, sum);
+                        sum = fma(q.z, k[c].z, sum);
+                        s[i][c] = fma(q.w, k[c].w, sum);
+                    }
+                }
+            }
+        }
+        barrier();
+        UNROLL for (int i = 0; i < 4; i++) {
+            int row = row_base() + i;
+            ivec2 sees = row_sees[row];
+            UNROLL for (int c = 0; c < 4; c++) {
+                int slot = column_group() + 16 * c;
+                bool is_visible =
+                    slot >= first && slot < last && pos + slot >= sees.x && pos + slot <= sees.y;
+                SCORE(row, slot) = score_of(s[i][c], SOFTCAP, is_visible);
+            }
+        }
+    }
+
+    // ---- Values ----
+
+    void value_load(u64 region, int start, int slot_first, int first, int last, int slice) {
+        int n = SLICE_V / (IS_PAIR ? 2 : 1);
+        int n_block = V_FROM_K ? STORED_K / 32 : DIM_V / 32;
+        for (int i = thread(); i < n * SLOTS_V / 4; i += THREADS) {
+            int column = slice * n + i % n, quad = i / n, slot = slot_first + 4 * quad;
+            vec4 a = vec4(0.0f), b = vec4(0.0f);
+            if (column < N_COLUMN && slot < last && slot + 4 > first) {
+                if (V_FROM_K)
+                    column_load_from_k(TYPE_V, n_block, region, start + slot, column, a, b);
+                else
+                    column_load(TYPE_V, N_COLUMN, n_block, region, start + slot, column, a, b);
+            }
+            int element = column_element(TYPE_V, column) - slice * SLICE_V;
+            UNROLL for (int k = 0; k < 4; k++) {
+                bool is_seen = slot + k >= first && slot + k < last;
+                int at = V_AT + (4 * quad + k) * V_PITCH;
+                tile[at + element / 4][element % 4] = is_seen ? a[k] : 0.0f;
+                if (IS_PAIR) tile[at + (element + 16) / 4][element % 4] = is_seen ? b[k] : 0.0f;
+            }
+        }
+    }
+
+    // acc += p V of slots first .. last - 1. is_whole: every row sees all of them.
+    void fold_tile(u64 region, int start, int first, int last, bool is_whole) {
+        UNROLL for (int i = 0; i < 4; i++) {
+            float keep = row_keep[row_base() + i];
+            UNROLL for (int n = 0; n < N_SLICE_V; n++) {
+                vec4 kept = acc[n * 4 + i] * keep;
+                acc[n * 4 + i] = kept;
+            }
+        }
+        for (int slot_first = first / SLOTS_V * SLOTS_V; slot_first < last; slot_first += SLOTS_V) {
+            UNROLL for (int n = 0; n < N_SLICE_V; n++) {
+                barrier();
+                value_load(region, start, slot_first, first, last, n);
+                barrier();
+                for (int quad = 0; quad < SLOTS_V / 4; quad++) {
+                    vec4 p[4];
+                    UNROLL for (int i = 0; i < 4; i++)
+                        p[i] = tile[(row_base() + i) * S_PITCH + slot_first / 4 + quad];
+                    UNROLL for (int k = 0; k < 4; k++) {
+                        vec4 v = tile[V_AT + (4 * quad + k) * V_PITCH + column_group()];
+                        UNROLL for (int i = 0; i < 4; i++) {
+                            vec4 sum = fma(vec4(p[i][k]), v, acc[n * 4 + i]);
+                            acc[n * 4 + i] = is_whole || p[i][k] != 0.0f ? sum : acc[n * 4 + i];
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    // ---- Parts ----
+
+    // m, l and o of the present part, with an empty one's m alone.
+    void part_write(int part, int n_part) {
+        barrier();
+        UNROLL for (int i = 0; i < 4; i++) {
+            int row = row_base() + i;
+            if (!row_exists(row) || row_m[row] == NEGATIVE_INFINITY) continue;
+            F32 to = F32(record_address(row, part, n_part));
+            if (column_group() == 0) {
+                to.at[0] = row_m[row];
+                to.at[1] = row_l[row];
+            }
+            UNROLL for (int n = 0; n < N_SLICE_V; n++) {
+                int element = n * SLICE_V + 4 * column_group();
+                if (element >= DIM_V) continue;
+                F32x4(record_address(row, part, n_part)).at[(PART_HEAD + element) / 4] = acc[n * 4 + i];
+            }
+        }
+        barrier();
+    }
+
+    // Folds the present part into the row's record: the sums of attention_merge.cu.
+    void part_fold() {
+        barrier();
+        UNROLL for (int i = 0; i < 4; i++) {
+            int row = row_base() + i;
+            float m = total_m[row], part_m = row_m[row];
+            if (!row_exists(row) || part_m == NEGATIVE_INFINITY) continue;
+            float larger = max(m, part_m);
+            float keep = m == larger ? 1.0f : exp_of_negative(m - larger);
+            float gain = part_m == larger ? 1.0f : exp_of_negative(part_m - larger);
+            F32x4 record = F32x4(record_address(row, 0, 1));
+            UNROLL for (int n = 0; n < N_SLICE_V; n++) {
+                int element = n * SLICE_V + 4 * column_group();
+                if (element >= DIM_V) continue;
+                vec4 sum = vec4(0.0f);
+                if (m != NEGATIVE_INFINITY) sum = record.at[(PART_HEAD + element) / 4];
+                vec4 kept = sum * keep;
+                vec4 folded = fma(acc[n * 4 + i], vec4(gain), kept);
+                record.at[(PART_HEAD + element) / 4] = folded;
+            }
+        }
+        barrier();
+        for (int row = thread(); row < TILE_ROWS; row += THREADS) {
+            float m = total_m[row], part_m = row_m[row], larger = max(m, part_m);
+            if (part_m == NEGATIVE_INFINITY) continue;
+            float keep = m == larger ? 1.0f : exp_of_negative(m - larger);
+            float gain = part_m == larger ? 1.0f : exp_of_negative(part_m - larger);
+            float kept = total_l[row] * keep;
+            total_l[row] = fma(row_l[row], gain, kept);
+            total_m[row] = larger;
+        }
+        barrier();
+    }
+
+    void part_end(int part, int n_part) {
+        if (IS_SPLIT)
+            part_write(part, n_part);
+        else
+            part_fold();
+        rows_clear();
+        UNROLL for (int k = 0; k < N_SLICE_V * 4; k++) acc[k] = vec4(0.0f);
+        barrier();
+    }
+
+    // ---- Walking ----
+
+    // The rows of tokens first .. last - 1 of the tile, all of sequence seq, over the parts part_first
+    // .. part_last - 1, counted from the sequence's first; n_part is what the records have room for.
+    void run_attend(int seq, int first, int last, int kv, ivec3 parts) {
+        int part_first = parts.x, part_last = parts.y, n_part = parts.z;
+        u64 step = args.address[3];
+        step_entries e = entries_of(step, seq, ivec2(args.word[14], args.word[15]),
+                                    ivec2(args.word[16], args.word[17]));
+        if (e.first >= e.last) return;
+        // Positions that any row sees, and that all see.
+        ivec2 any = ivec2(MAX_POS, -1), all = ivec2(0, MAX_POS);
+        barrier();
+        for (int t = first; t < last; t++) {
+            int pos = I32(step).at[args.word[12] + t];
+            ivec2 sees = ivec2(WINDOW > 0 ? max(pos - WINDOW + 1, 0) : 0, IS_CAUSAL ? pos : MAX_POS);
+            if (pos < 0) sees = ivec2(MAX_POS, -1);
+            for (int h = thread(); h < HEADS; h += THREADS) row_sees[(t - first_token) * HEADS + h] = sees;
+            if (pos < 0) continue;
+            any = ivec2(min(any.x, sees.x), max(any.y, sees.y));
+            all = ivec2(max(all.x, sees.x), min(all.y, sees.y));
+        }
+        // Rows of other runs, and those that do not exist, see nothing.
+        for (int row = thread(); row < TILE_ROWS; row += THREADS)
+            if (row_token(row) < first || row_token(row) >= last || !row_exists(row))
+                row_sees[row] = ivec2(MAX_POS, -1);
+        barrier();
+
+        int first_number = part_number(max(entry_base(e, e.first), 0));
+        int at = part_first == 0 ? e.first : entry_find(e, part_begin(first_number + part_first));
+        at = max(at, entry_find(e, any.x - page_len() + 1));
+        int present = -1;
+        for (; at < e.last; at++) {
+            ivec4 entry = entry_read(e, at);
+            if (entry.w > any.y) break;
+            int part = min(part_number(max(entry_base(e, at), 0)) - first_number, n_part - 1);
+            if (part >= part_last) break;
+            if (entry.z <= 0 || entry.w + entry.z <= any.x) continue;
+            if (part != present && present >= 0) part_end(present, n_part);
+            present = part;
+            int slot_first = entry.y + max(any.x - entry.w, 0);
+            int slot_last =
+                entry.y + (any.y - entry.w >= entry.z ? entry.z : any.y - entry.w + 1);
+            u64 region = page_region(args.address[2], entry.x, args.word[10] + kv);
+            for (int start = slot_first / CHUNK * CHUNK; start < slot_last; start += CHUNK) {
+                int chunk_first = max(slot_first - start, 0), chunk_last = min(slot_last - start, CHUNK);
+                int pos = entry.w + start - entry.y;
+                bool is_whole = pos + chunk_first >= all.x && pos + chunk_last - 1 <= all.y;
+                score_tile(region, start, chunk_first, chunk_last, pos);
+                soften([&](int row, int slot) -> float & { return SCORE(row, slot); });
+                // Rows of other runs have m = -inf: their sums are not used.
+                fold_tile(region, start, chunk_first, chunk_last, is_whole);
+            }
+        }
+        if (present >= 0) part_end(present, n_part);
+    }
+
+    // Where there is a record for each part, those that stay empty have m = -inf.
+    void records_clear(int part_first, int part_last, int n_part) {
+        int n = part_last - part_first;
+        for (int i = thread(); i < TILE_ROWS * n; i += THREADS) {
+            int row = i / n;
+            if (!row_exists(row)) continue;
+            F32 to = F32(record_address(row, part_first + i % n, n_part));
+            to.at[0] = NEGATIVE_INFINITY;
+            to.at[1] = 0.0f;
+        }
+        barrier();
+    }
+
+    void totals_begin(bool is_first) {
+        for (int row = thread(); row < TILE_ROWS; row += THREADS) {
+            total_m[row] = NEGATIVE_INFINITY;
+            total_l[row] = 0.0f;
+            if (is_first || !row_exists(row)) continue;
+            F32 from = F32(record_address(row, 0, 1));
+            total_m[row] = from.at[0];
+            total_l[row] = from.at[1];
+        }
+    }
+
+    void totals_end() {
+        barrier();
+        for (int row = thread(); row < TILE_ROWS; row += THREADS) {
+            if (!row_exists(row)) continue;
+            F32 to = F32(record_address(row, 0, 1));
+            to.at[0] = total_m[row];
+            to.at[1] = total_l[row];
+        }
+    }
+
+    void run() {
+        int heads_per_kv = args.word[11], n_kv = args.word[19] & 0x1ffff, n_part = args.word[9] & 0xffff;
+        int n_block = (heads_per_kv + HEADS - 1) / HEADS;
+        uint number = group_number();
+        ivec3 parts = ivec3(args.word[9] >> 16, 0, n_part);
+        int count = args.word[19] >> 17;
+        if (IS_SPLIT) {
+            uint n_group = uint((n_part + count - 1) / count);
+            parts.x = int(number % n_group) * count;
+            number /= n_group;
+        }
+        parts.y = min(parts.x + count, n_part);
+        int block = int(number % uint(n_block));
+        number /= uint(n_block);
+        int kv = int(number % uint(n_kv));
+        first_token = int(number / uint(n_kv)) * TOKENS;
+        int head_begin = args.word[18] + kv * heads_per_kv;
+        head_first = max(head_begin + block * HEADS, 0);
+        int head_last = min(min(head_begin + (block + 1) * HEADS, head_begin + heads_per_kv), args.word[8]);
+        n_head_tile = head_last - head_first;
+        if (first_token >= args.word[7] || n_head_tile <= 0) return;
+
+        I32 step = I32(args.address[3]);
+        int seq_off = args.word[13];
+        int last_token = min(first_token + TOKENS, min(args.word[7], step.at[STEP_N_TOK]));
+        rows_clear();
+        if (IS_SPLIT)
+            records_clear(parts.x, parts.y, n_part);
+        else
+            totals_begin(parts.x == 0);
+        UNROLL for (int k = 0; k < N_SLICE_V * 4; k++) acc[k] = vec4(0.0f);
+        for (int first = first_token; first < last_token;) {
+            int seq = step.at[seq_off + first], last = first + 1;
+            if (step.at[args.word[12] + first] < 0) {
+                first = last;
+                continue;
+            }
+            while (last < last_token && (step.at[args.word[12] + last] < 0 ||
+                                         step.at[seq_off + last] == seq))
+                last++;
+            run_attend(seq, first, last, kv, parts);
+            first = last;
+        }
+        if (!IS_SPLIT) totals_end();
+    }
+};
+
+GPU_KERNEL(attention_tile, AttentionTile)

@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * each_type.h: includes WEIGHT_FILE once for each type of weights, in a namespace of its own, with
+ * WEIGHT_TYPE the number of the tdm_type. Entries are named <kernel>_<type>.
+ */
+#include "lang.h"
+#include "math.h"
+
+#define TYPE_F32 0
+#define TYPE_F16 1
+#define TYPE_Q4_0 2
+#define TYPE_Q4_1 3
+#define TYPE_Q5_0 6
+#define TYPE_Q5_1 7
+#define TYPE_Q8_0 8
+#define TYPE_Q2_K 10
+#define TYPE_Q3_K 11
+#define TYPE_Q4_K 12
+#define TYPE_Q5_K 13
+#define TYPE_Q6_K 14
+#define TYPE_IQ2_XXS 16
+#define TYPE_IQ2_XS 17
+#define TYPE_IQ3_XXS 18
+#define TYPE_IQ1_S 19
+#define TYPE_IQ4_NL 20
+#define TYPE_IQ3_S 21
+#define TYPE_IQ2_S 22
+#define TYPE_IQ4_XS 23
+#define TYPE_IQ1_M 29
+#define TYPE_BF16 30
+#define TYPE_TQ1_0 34
+#define TYPE_TQ2_0 35
+#define TYPE_MXFP4 39
+
+#define GPU_TYPED_NAME_(name, type) name##_##type
+#define GPU_TYPED_NAME(name, type) GPU_TYPED_NAME_(name, type)
+/* As GPU_KERNEL, for the present type. */
+#define GPU_TYPED_ENTRY_(name, type) GPU_KERNEL(name, type)
+#define GPU_TYPED_KERNEL(name, type) GPU_TYPED_ENTRY_(GPU_TYPED_NAME(name, WEIGHT_TYPE), type)
+
+#define WEIGHT_TYPE 0
+namespace type_0 {
+#include WEIGHT_FILE
+}
+#undef WEIGHT_TYPE
+#define WEIGHT_TYPE 1
+namespace type_1 {
+#include WEIGHT_FILE
+}
+#undef WEIGHT_TYPE
+#define WEIGHT_TYPE 2
+namespace type_2 {
+#include WEIGHT_FILE
+}
+#undef WEIGHT_TYPE
+#define WEIGHT_TYPE 3
+namespace type_3 {
+#include WEIGHT_FILE
+}
+#undef WEIGHT_TYPE
+#define WEIGHT_TYPE 6
+namespace type_6 {
+#include WEIGHT_FILE
+}
+#undef WEIGHT_TYPE
+#define WEIGHT_TYPE 7
+namespace type_7 {
+#include WEIGHT_FILE
+}
+#undef WEIGHT_TYPE
+#define WEIGHT_TYPE 8
+namespace type_8 {
+#include WEIGHT_FILE
+}
+#undef WEIGHT_TYPE
+#define WEIGHT_TYPE 10
+namespace type_10 {
+#include WEIGHT_FILE
+}
+#undef WEIGHT_TYPE
+#define WEIGHT_TYPE 11
+namespace type_11 {
+#include WEIGHT_FILE
+}
+#undef WEIGHT_TYPE
+#define WEIGHT_TYPE 12
+namespace type_12 {
+#include WEIGHT_FILE
+}
+#undef WEIGHT_TYPE
+#define WEIGHT_TYPE 13
+namespace type_13 {
+#include WEIGHT_FILE
+}
+#undef WEIGHT_TYPE
+#define WEIGHT_TYPE 14
+namespace type_14 {
+#include WEIGHT_FILE
+}
+#undef WEIGHT_TYPE
+#define WEIGHT_TYPE 16
+namespace type_16 {
+#include WEIGHT_FILE
+}
+#undef WEIGHT_TYPE
+#define WEIGHT_TYPE 17
+namespace type_17 {
+#include WEIGHT_FILE
+}
+#undef WEIGHT_TYPE
+#define WEIGHT_TYPE 18
+namespace type_18 {
+#include WEIGHT_FILE
+}
+#undef WEIGHT_TYPE
+#define WEIGHT_TYPE 19
+namespace type_19 {
+#include WEIGHT_FILE
+}
+#undef WEIGHT_TYPE
+#define WEIGHT_TYPE 20
+namespace type_20 {
+#include WEIGHT_FILE
+}
+#undef WEIGHT_TYPE
+#define WEIGHT_TYPE 21
+namespace type_21 {
+#include WEIGHT_FILE
+}
+#undef WEIGHT_TYPE
+#define WEIGHT_TYPE 22
+namespace type_22 {
+#include WEIGHT_FILE
+}
+#undef WEIGHT_TYPE
+#define WEIGHT_TYPE 23
+namespace type_23 {
+#include WEIGHT_FILE
+}
+#undef WEIGHT_TYPE
+#define WEIGHT_TYPE 29
+namespace type_29 {
+#include WEIGHT_FILE
+}
+#undef WEIGHT_TYPE
+#define WEIGHT_TYPE 30
+namespace type_30 {
+#include WEIGHT_FILE
+}
+#undef WEIGHT_TYPE
+#define WEIGHT_TYPE 34
+namespace type_34 {
+#include WEIGHT_FILE
+}
+#undef WEIGHT_TYPE
+#define WEIGHT_TYPE 35
+namespace type_35 {
+#include WEIGHT_FILE
+}
+#undef WEIGHT_TYPE
+#define WEIGHT_TYPE 39
+namespace type_39 {
+#include WEIGHT_FILE
+}
+#undef WEIGHT_TYPE

@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * number.h: types of numbers and functions of one or two of them, for kernels. lang.h includes it.
+ */
+#ifndef TANDEM_GPU_NUMBER_H
+#define TANDEM_GPU_NUMBER_H
+
+typedef unsigned int uint;
+typedef unsigned char u8;
+typedef unsigned short u16;
+typedef unsigned long long u64;
+typedef long long i64;
+typedef signed int i32;
+
+static inline int min(int a, int b) {
+    return a < b ? a : b;
+}
+static inline int max(int a, int b) {
+    return a > b ? a : b;
+}
+static inline uint min(uint a, uint b) {
+    return a < b ? a : b;
+}
+/* The other one where one is NaN. */
+static inline float max(float a, float b) {
+    return __builtin_fmaxf(a, b);
+}
+static inline float abs(float x) {
+    return __builtin_fabsf(x);
+}
+static inline float clamp(float x, float least, float greatest) {
+    return x < least ? least : x > greatest ? greatest : x;
+}
+static inline float fma(float a, float b, float c) {
+    return __builtin_fmaf(a, b, c);
+}
+static inline float sqrt(float x) {
+    return __builtin_sqrtf(x);
+}
+/* To the nearest integer, ties to even. */
+static inline float round_even(float x) {
+    return __builtin_rintf(x);
+}
+static inline uint float_to_bits(float x) {
+    uint bits;
+    __builtin_memcpy(&bits, &x, sizeof bits);
+    return bits;
+}
+static inline float bits_to_float(uint bits) {
+    float x;
+    __builtin_memcpy(&x, &bits, sizeof x);
+    return x;
+}
+/* The number of the highest bit that is set; -1 where none is. */
+static inline int top_bit(uint x) {
+    return x == 0 ? -1 : 31 - __builtin_clz(x);
+}
+static inline uint bit_count(uint x) {
+    return uint(__builtin_popcount(x));
+}
+
+#endif

@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * page.h: where the parts of a cache page are (plugins/gpu/layout/page.h), for the kernels of the
+ * cache ops. Their words begin with GPU_PAGE_WORDS words, which page_words of
+ * plugins/gpu/ops/cache.c fills: n_page, page_size, head_size, page_len, then the offsets of K's
+ * scales, V's codes and V's scales in a head's region.
+ */
+#ifndef TANDEM_GPU_PAGE_H
+#define TANDEM_GPU_PAGE_H
+
+#include "lang.h"
+
+// tdm_type
+static constexpr int TYPE_F32 = 0;
+static constexpr int TYPE_F16 = 1;
+static constexpr int TYPE_Q4_0 = 2;
+static constexpr int TYPE_Q4_1 = 3;
+static constexpr int TYPE_Q5_0 = 6;
+static constexpr int TYPE_Q5_1 = 7;
+static constexpr int TYPE_Q8_0 = 8;
+static constexpr int TYPE_IQ4_NL = 20;
+static constexpr int TYPE_BF16 = 30;
+
+static inline bool type_is_plain(int type) {
+    return type == TYPE_F32 || type == TYPE_F16 || type == TYPE_BF16;
+}
+static inline bool type_has_min(int type) {
+    return type == TYPE_Q4_1 || type == TYPE_Q5_1;
+}
+static inline bool type_has_fifth(int type) {
+    return type == TYPE_Q5_0 || type == TYPE_Q5_1;
+}
+
+// Bytes of a plain element.
+static inline int type_size(int type) {
+    return type == TYPE_F32 ? 4 : 2;
+}
+
+// Of a row of dim elements: the blocks, the elements as stored, the columns of V, the 16-byte units.
+static inline int row_blocks(int type, int dim) {
+    return type_is_plain(type) ? 0 : (dim + 31) / 32;
+}
+static inline int row_stored(int type, int dim) {
+    int unit = type_is_plain(type) ? 16 / type_size(type) : 32;
+    return (dim + unit - 1) / unit * unit;
+}
+static inline int row_columns(int type, int dim) {
+    int n = row_stored(type, dim);
+    return type_is_plain(type) || type == TYPE_Q8_0 ? n : n / 2;
+}
+static inline int row_units(int type, int dim) {
+    return row_columns(type, dim) * (type_is_plain(type) ? type_size(type) : 1) / 16;
+}
+
+struct Page : Kernel {
+    explicit Page(const Args &args_) : Kernel(args_) {}
+
+    static constexpr int PAGE_WORDS = 7;
+
+    // Words of the step block (core/include/tandem/step.h).
+    static constexpr int STEP_N_TOK = 3;
+    static constexpr int STEP_N_SEQ = 4;
+    static constexpr int STEP_N_JOB = 6;
+
+    int page_count() {
+        return args.word[0];
+    }
+    int page_len() {
+        return args.word[3];
+    }
+    int page_slots() {
+        return max(args.word[3], 4);
+    }
+    u64 page_region(u64 state, int page, int head) {
+        return state + u64(page) * u64(args.word[1]) + u64(uint(head) * uint(args.word[2]));
+    }
+    uint page_k_scale() {
+        return uint(args.word[4]);
+    }
+    uint page_v_code() {
+        return uint(args.word[5]);
+    }
+    uint page_v_scale() {
+        return uint(args.word[6]);
+    }
+
+    // Offset, in a plane of scales of n_block blocks, of the fifth bits behind it.
+    uint page_fifth(int type, int n_block) {
+        uint n = uint(n_block * page_slots());
+        return (n * (type_has_min(type) ? 4u : 2u) + 15u) / 16u * 16u;
+    }
+
+    // Limits a job's slots to its page; false where nothing is left. job: page, first, count, arg.
+    bool job_clip(ivec4 &job) {
+        if (job.x < 0 || job.x >= page_count() || job.y < 0 || job.z <= 0 || job.y >= page_len())
+            return false;
+        job.z = min(job.z, page_len() - job.y);
+        return true;
+    }
+    ivec4 job_read(u64 step, int job_off, int number) {
+        I32 at = I32(step + u64(uint(job_off + 4 * number)) * 4);
+        return ivec4(at.at[0], at.at[1], at.at[2], at.at[3]);
+    }
+};
+
+#endif

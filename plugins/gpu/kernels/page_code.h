@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * page_code.h: codes of quantised cache types as numbers: the formulas of core/include/tandem/block.h,
+ * one rounded operation after the other.
+ */
+#ifndef TANDEM_GPU_PAGE_CODE_H
+#define TANDEM_GPU_PAGE_CODE_H
+
+#include "page.h"
+
+static inline float iq4_value(uint code) {
+    uint low = (code & 4u) != 0u ? 0xf6eaddcfu : 0xbfad9881u;
+    uint high = (code & 4u) != 0u ? 0x71594535u : 0x26190d01u;
+    uint word = (code & 8u) != 0u ? high : low;
+    return float(int(word << 24u - 8u * (code & 3u)) >> 24);
+}
+
+static inline float code_value(int type, uint code) {
+    return type == TYPE_IQ4_NL ? iq4_value(code)
+           : type == TYPE_Q8_0 ? float(int(code << 24) >> 24)
+           : type == TYPE_Q4_0 ? float(int(code) - 8)
+           : type == TYPE_Q5_0 ? float(int(code) - 16) : float(code);
+}
+
+// A code as a number. scale: d, m
+static inline float code_scaled(int type, uint code, vec2 scale) {
+    float x = code_value(type, code) * scale.x;
+    if (type_has_min(type)) x = x + scale.y;
+    return x;
+}
+
+#endif

@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * product.h: what the kernels of products share: which matrix, rows and columns a workgroup has,
+ * where the x and y of a column lie, and loads of x. Words and specialisation: kernel.h, PRODUCT.
+ *
+ * A column is a row of x: y of a column is the matrix times it.
+ */
+#include "dequant.h"
+
+struct Product : Weight {
+    explicit Product(const Args &args_) : Weight(args_) {}
+
+    static constexpr int MODE_PLAIN = 0;  // columns of a matrix by number
+    static constexpr int MODE_PAIRS = 1;  // a column is a pair of a token and one of its experts, in their order
+    static constexpr int MODE_SORTED = 2; // pairs sorted by expert: operand 4 is the table of moe_sort.cu
+
+    // x is dense and begins at multiples of 8 bytes in every column; k is a multiple of 32.
+    const bool X_IS_WIDE = (SPEC1 & 4) != 0;
+    const int TILE_ROWS = SPEC2 < 1 ? 1 : SPEC2;
+    const int TILE_COLUMNS = SPEC3 < 1 ? 1 : SPEC3;
+    const int MODE = SPEC4;
+
+    // What is done with a sum before it is stored: gpu_product_end.
+    const bool IS_GLU = SPEC7 >= 4;                   // the tdm_act is SPEC7 - 4
+    const bool HAS_ADDEND = SPEC7 == 1 || SPEC7 == 2; // 1: strides of y; 2: a value for each row
+    // Matrices whose rows a tile has in turn: of GLU the second is `up`.
+    const int N_PART = IS_GLU ? 2 : 1;
+
+    struct Tile {
+        uint row;      // first of the tile
+        uint column;   // first of the tile; sorted: slot
+        uint n_column; // of the tile; 0 = there is no work
+        uint matrix;
+    };
+
+    // The tile of this workgroup, which computes tile_rows rows.
+    Tile tile_get(uint tile_rows) {
+        Tile t;
+        uint n_row_tile = (uint(args.word[0]) + tile_rows - 1) / tile_rows;
+        uint number = group_number(), rest = number / n_row_tile;
+        t.row = (number - rest * n_row_tile) * tile_rows;
+        t.n_column = 0;
+        t.matrix = 0;
+        t.column = 0;
+        if (number >= uint(args.word[19])) return t;
+        if (MODE == MODE_PLAIN) {
+            uint n_tile = (uint(args.word[2]) + TILE_COLUMNS - 1) / TILE_COLUMNS;
+            t.matrix = rest / n_tile;
+            t.column = (rest - t.matrix * n_tile) * TILE_COLUMNS;
+            t.n_column = min(uint(args.word[2]) - t.column, uint(TILE_COLUMNS));
+        } else if (MODE == MODE_PAIRS) {
+            uint n_used = uint(args.word[3]), token = rest / n_used;
+            int id = I32(args.address[4])
+                         .at[(rest - token * n_used) * args.word[17] + token * args.word[18]];
+            // A foreign expert has no work. Without overflow, whatever the id is.
+            i64 matrix = i64(id) - args.word[15];
+            t.matrix = uint(matrix);
+            t.column = rest;
+            t.n_column = matrix >= 0 && matrix < i64(args.word[16]) ? 1 : 0;
+        } else {
+            U32 tiles = U32(args.address[4] + u64(12) * rest);
+            t.matrix = tiles.at[0];
+            t.column = tiles.at[1];
+            t.n_column = tiles.at[2];
+        }
+        return t;
+    }
+
+    // Column i of a tile as the number of a column, or pair.
+    uint column_number(Tile t, uint i) {
+        if (MODE != MODE_SORTED) return t.column + i;
+        // The list of pairs follows the tiles.
+        return U32(args.address[4]).at[3 * args.word[2] + t.column + i];
+    }
+
+    u64 x_address(Tile t, uint column) {
+        uint at;
+        if (MODE == MODE_PLAIN) {
+            uint rest = column / uint(args.word[3]), c2 = rest / uint(args.word[4]);
+            at = (column - rest * uint(args.word[3])) * uint(args.word[5]) +
+                 (rest - c2 * uint(args.word[4])) * uint(args.word[6]) + c2 * uint(args.word[7]) +
+                 t.matrix * uint(args.word[8]);
+        } else {
+            at = column / uint(args.word[4]) * uint(args.word[5]);
+        }
+        return args.address[2] + 4 * u64(at);
+    }
+
+    // The elements of y before those of a column.
+    uint y_at(Tile t, uint column) {
+        uint at = column * uint(args.word[10]);
+        if (MODE == MODE_PLAIN) at += t.matrix * uint(args.word[9]);
+        return at;
+    }
+
+    // Stores y of a row of the column at `at`; `up` is the sum of the second matrix. Nothing where there
+    // is no such row.
+    void y_store(uint at, uint row, float sum, float up) {
+        if (row >= uint(args.word[0])) return;
+        if (IS_GLU) sum = act_of(SPEC7 - 4, sum) * up;
+        if (HAS_ADDEND)
+            sum += F32(args.address[3] + 4 * u64(SPEC7 == 1 ? at : 0)).at[row * args.word[15]];
+        F32(args.address[0] + 4 * u64(at)).at[row] = sum;
+    }
+
+    // Row `row` of the tile's matrix, of `up` where part is 1; the last row where there is none.
+    WeightRow product_row(Tile t, uint row, int part) {
+        row = min(row, uint(args.word[0]) - 1);
+        u64 block = u64(t.matrix) * uint(args.word[13]) + u64(row) * uint(args.word[12]);
+        return weight_row(args.address[part == 0 ? 1 : 3], u64(args.word[13]) * uint(args.word[16]), block,
+                          uint(args.word[11]));
+    }
+
+    float x_one(u64 x, uint i) {
+        return i < uint(args.word[1]) ? F32(x).at[i * args.word[14]] : 0;
+    }
+
+    // Elements i and i + 1 of a column, i even; 0 beyond its end.
+    vec2 x_two(u64 x, uint i) {
+        if (X_IS_WIDE) return bits_to_float(unpack32(U64(x + 4 * i).at[0]));
+        return vec2(x_one(x, i), x_one(x, i + 1));
+    }
+
+    // Elements i to i + 3, i a multiple of 4.
+    vec4 x_four(u64 x, uint i) {
+        return vec4(x_two(x, i), x_two(x, i + 2));
+    }
+};

@@ -1,0 +1,176 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * row.cu: what reduces a row: softmax, norms and their halves. A workgroup computes a row, an
+ * invocation four neighbours at a time. See GPU_KERNEL_ROW.
+ */
+#include "math.h"
+#include "reduce.h"
+
+struct Row : Reduce {
+    explicit Row(const Args &args_) : Reduce(args_) {}
+
+    const int OP = SPEC0, LANE = SPEC1;
+    const bool HAS_WEIGHT = SPEC2 != 0, HAS_BIAS = SPEC3 != 0, HAS_TAIL = SPEC4 != 0;
+    const int DST_LANE = SPEC5, WEIGHT_LANE = SPEC6, BIAS_LANE = SPEC7;
+    enum { SOFTMAX = 0, RMS_NORM, LAYER_NORM, SUM_SQ, RMS_APPLY }; // gpu_row_op
+
+    u64 dst, x;
+    uint n, n_unit, dst_at, x_at;
+
+    uint count_of(uint unit) {
+        return min(n - 4 * unit, 4u);
+    }
+
+    vec4 x_load(uint unit, float fill) {
+        uint stride = uint(args.word[8]), at = x_at + 4 * unit * (LANE == LANE_STRIDED ? stride : 1);
+        if (HAS_TAIL) return lanes_load_part(x, at, LANE, stride, count_of(unit), fill);
+        return lanes_load(x, at, LANE, stride);
+    }
+
+    // Four elements of a weight or a bias.
+    vec4 factor_load(u64 base, uint unit, int lane, uint stride) {
+        uint at = 4 * unit * (lane == LANE_STRIDED ? stride : 1);
+        if (HAS_TAIL) return lanes_load_part(base, at, lane, stride, count_of(unit), 1.0f);
+        return lanes_load(base, at, lane, stride);
+    }
+
+    vec4 weight_load(uint unit) {
+        return factor_load(args.address[2], unit, WEIGHT_LANE, uint(args.word[15]));
+    }
+
+    vec4 bias_load(uint unit) {
+        return factor_load(args.address[3], unit, BIAS_LANE, uint(args.word[16]));
+    }
+
+    void store(uint unit, vec4 v) {
+        if (HAS_TAIL)
+            lanes_store_part(dst, dst_at + 4 * unit, count_of(unit), v);
+        else
+            lanes_store(dst, dst_at + 4 * unit, DST_LANE, v);
+    }
+
+    // The sum of (x * scale)^2.
+    float sum_sq(float scale) {
+        float sum = 0.0f;
+        for (uint u = thread_id(); u < n_unit; u += group_size()) {
+            vec4 v = x_load(u, 0.0f) * scale;
+            sum += dot(v, v);
+        }
+        return group_sum(sum);
+    }
+
+    // Stores x * factor * weight + bias, x counted from `from` on.
+    void apply(float from, float factor) {
+        for (uint u = thread_id(); u < n_unit; u += group_size()) {
+            vec4 v = (x_load(u, 0.0f) - from) * factor;
+            if (HAS_WEIGHT) v *= weight_load(u);
+            if (HAS_BIAS) v += bias_load(u);
+            store(u, v);
+        }
+    }
+
+    float norm_factor(float sum) {
+        return 1.0f / sqrt(sum * bits_to_float(args.word[18]) + bits_to_float(args.word[17]));
+    }
+
+    // 1 / sqrt(mean of x^2 + eps). Squares that overflow, or that vanish where eps does not hide them,
+    // are summed again of scaled numbers.
+    float rms_factor() {
+        float eps = bits_to_float(args.word[17]), sum = sum_sq(1.0f), scale = 1.0f;
+        if (float_to_bits(sum) == 0x7f800000u) scale = 8.271806125530277e-25f; // 2^-80
+        if (sum < 8.271806125530277e-25f && eps < 8.271806125530277e-25f) scale = 1.2089258196146292e24f;
+        if (scale != 1.0f) sum = sum_sq(scale);
+        return scale / sqrt(sum * bits_to_float(args.word[18]) + eps * scale * scale);
+    }
+
+    // Sums are of differences from the row's first element, so that a row far from 0 keeps its digits.
+    void layer_norm() {
+        float first = n > 0 ? F32(x).at[x_at] : 0.0f, sum = 0.0f, about = 0.0f;
+        for (uint u = thread_id(); u < n_unit; u += group_size()) {
+            vec4 d = x_load(u, first) - first;
+            sum += dot(d, vec4(1.0f));
+        }
+        float mean = group_sum(sum) * bits_to_float(args.word[18]);
+        for (uint u = thread_id(); u < n_unit; u += group_size()) {
+            vec4 d = x_load(u, first) - first;
+            d -= mean;
+            if (HAS_TAIL)
+                for (uint i = 0; i < 4; i++)
+                    if (i >= count_of(u)) d[int(i)] = 0.0f;
+            about += dot(d, d);
+        }
+        float factor = norm_factor(group_sum(about));
+        for (uint u = thread_id(); u < n_unit; u += group_size()) {
+            vec4 d = x_load(u, first) - first;
+            d = (d - mean) * factor;
+            if (HAS_WEIGHT) d *= weight_load(u);
+            if (HAS_BIAS) d += bias_load(u);
+            store(u, d);
+        }
+    }
+
+    float without_nan(float v) {
+        return is_nan(v) ? bits_to_float(0xff800000) : v;
+    }
+
+    vec4 exp4(vec4 v) {
+        return vec4(exp_of(v.x), exp_of(v.y), exp_of(v.z), exp_of(v.w));
+    }
+
+    // A row of only -inf gives zeros. A NaN makes the whole row NaN.
+    void softmax() {
+        const float lowest = bits_to_float(0xff800000);
+        float greatest = lowest, sum = 0.0f, nan_count = 0.0f;
+        for (uint u = thread_id(); u < n_unit; u += group_size()) {
+            vec4 v = x_load(u, lowest);
+            if (is_nan(v.x) || is_nan(v.y) || is_nan(v.z) || is_nan(v.w)) nan_count = 1.0f;
+            v = vec4(without_nan(v.x), without_nan(v.y), without_nan(v.z), without_nan(v.w));
+            greatest = max(greatest, max(max(v.x, v.y), max(v.z, v.w)));
+        }
+        greatest = group_max(greatest);
+        bool has_nan = group_max(nan_count) != 0.0f;
+        // +inf - +inf is NaN on the CPU too.
+        if (float_to_bits(greatest) == 0x7f800000u) has_nan = true;
+        bool is_nothing = float_to_bits(greatest) == 0xff800000u;
+        float factor = has_nan ? nan_make() : 0.0f;
+        if (!has_nan && !is_nothing) {
+            for (uint u = thread_id(); u < n_unit; u += group_size())
+                sum += dot(exp4(x_load(u, lowest) - greatest), vec4(1.0f));
+            factor = 1.0f / group_sum(sum);
+        }
+        for (uint u = thread_id(); u < n_unit; u += group_size()) {
+            vec4 v = vec4(factor);
+            if (!has_nan && !is_nothing) v *= exp4(x_load(u, lowest) - greatest);
+            store(u, v);
+        }
+    }
+
+    // Elements from a value's first one to that of a row; the strides of axes 1 to 3 begin at `stride`.
+    uint row_at(uvec4 at, int stride) {
+        return at.x * uint(args.word[stride]) + at.y * uint(args.word[stride + 1]) +
+               at.z * uint(args.word[stride + 2]);
+    }
+
+    void run() {
+        uint row = group_number();
+        if (row >= uint(args.word[19])) return;
+        n = uint(args.word[0]);
+        n_unit = (n + 3) / 4;
+        uvec4 at = axes_split(row, 1, 3);
+        dst = args.address[0];
+        dst_at = row * n;
+        x = args.address[1];
+        x_at = row_at(at, 9);
+        switch (OP) {
+        case SOFTMAX: softmax(); break;
+        case RMS_NORM: apply(0.0f, rms_factor()); break;
+        case LAYER_NORM: layer_norm(); break;
+        case RMS_APPLY: apply(0.0f, norm_factor(F32(args.address[4]).at[row_at(at, 12)])); break;
+        default:
+            float sum = sum_sq(1.0f);
+            if (thread_id() == 0) F32(dst).at[row] = sum;
+        }
+    }
+};
+
+GPU_KERNEL(row, Row)

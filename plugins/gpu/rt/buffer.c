@@ -1,0 +1,191 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * buffer.c: buffers as the ABI has them: checks, what each purpose means for memory, tensors in the
+ * layouts of plugins/gpu/layout.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "plugins/gpu/layout/page.h"
+#include "plugins/gpu/rt/rt.h"
+
+/* What the host writes or reads in every step is page-locked memory of the host. */
+static bool is_of_host(int32_t purpose) {
+    return purpose == TDM_BUFFER_INPUT || purpose == TDM_BUFFER_OUTPUT ||
+           purpose == TDM_BUFFER_ARENA;
+}
+
+static tdm_status buffer_alloc(tdm_device *device, const tdm_buffer_params *params,
+                               tdm_buffer **buffer_out, tdm_error *err) {
+    tdm_buffer_params p;
+    rt_struct_read(&p, sizeof p, params);
+    tdm_buffer *buffer = calloc(1, sizeof *buffer);
+    if (buffer == NULL) return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "%s: no memory", device->name);
+    buffer->device = device;
+    buffer->size = p.size;
+    tdm_status status =
+        rt_memory_alloc(device, p.size, is_of_host(p.purpose), &buffer->memory, err);
+    if (status != TDM_OK) {
+        free(buffer);
+        return status;
+    }
+    *buffer_out = buffer;
+    return TDM_OK;
+}
+
+static void buffer_free(tdm_buffer *buffer) {
+    if (buffer == NULL) return;
+    rt_memory_free(buffer->device, &buffer->memory);
+    free(buffer);
+}
+
+static tdm_status range_check(const tdm_buffer *buffer, const char *what, uint64_t off,
+                              uint64_t size, tdm_error *err) {
+    if (off <= buffer->size && size <= buffer->size - off) return TDM_OK;
+    return tdm_fail(err, TDM_OUT_OF_RANGE,
+                    "%s: %s: %llu bytes at offset %llu are not inside a buffer of %llu",
+                    buffer->device->name, what, (unsigned long long)size, (unsigned long long)off,
+                    (unsigned long long)buffer->size);
+}
+
+static tdm_status buffer_upload(tdm_buffer *buffer, uint64_t off, const void *src, uint64_t size,
+                                tdm_error *err) {
+    const gpu_runs runs = {off, size, size, 1};
+    tdm_status status = range_check(buffer, "upload", off, size, err);
+    return status != TDM_OK ? status : rt_upload(buffer->device, &buffer->memory, &runs, src, err);
+}
+
+static tdm_status buffer_download(tdm_buffer *buffer, uint64_t off, void *dst, uint64_t size,
+                                  tdm_error *err) {
+    const gpu_runs runs = {off, size, size, 1};
+    tdm_status status = range_check(buffer, "download", off, size, err);
+    return status != TDM_OK ? status
+                            : rt_download(buffer->device, &buffer->memory, &runs, dst, err);
+}
+
+static tdm_status buffer_copy(tdm_buffer *dst, uint64_t dst_off, tdm_buffer *src, uint64_t src_off,
+                              uint64_t size, tdm_error *err) {
+    tdm_status status = range_check(dst, "copy, destination", dst_off, size, err);
+    if (status == TDM_OK) status = range_check(src, "copy, source", src_off, size, err);
+    if (status != TDM_OK || size == 0) return status;
+    if (dst == src && src_off < dst_off + size && dst_off < src_off + size)
+        return tdm_fail(err, TDM_INVALID_ARGUMENT, "%s: copy: the ranges overlap",
+                        dst->device->name);
+    return rt_copy(dst->device, &dst->memory, dst_off, &src->memory, src_off, size, err);
+}
+
+static tdm_status buffer_fill(tdm_buffer *buffer, uint64_t off, uint64_t size, uint8_t byte,
+                              tdm_error *err) {
+    tdm_status status = range_check(buffer, "fill", off, size, err);
+    return status != TDM_OK ? status
+                            : rt_fill(buffer->device, &buffer->memory, off, size, byte, err);
+}
+
+static void *buffer_host_pointer(tdm_buffer *buffer, uint32_t access) {
+    (void)access;
+    return buffer->memory.host;
+}
+
+static tdm_status buffer_import(tdm_device *device, void *ptr, uint64_t size,
+                                tdm_import_info *info_out, tdm_buffer **buffer_out,
+                                tdm_error *err) {
+    if (ptr == NULL || size == 0)
+        return tdm_fail(err, TDM_INVALID_ARGUMENT, "%s: import: no memory", device->name);
+    if ((uintptr_t)ptr % 4096 != 0 || size % 4096 != 0)
+        return tdm_fail(err, TDM_UNSUPPORTED,
+                        "%s: import: address and size must be multiples of 4096", device->name);
+    if (device->facts->attribute[RT_MAPS_HOST] == 0)
+        return tdm_fail(err, TDM_UNSUPPORTED, "%s: the device does not map host memory",
+                        device->name);
+    tdm_buffer *buffer = calloc(1, sizeof *buffer);
+    if (buffer == NULL)
+        return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "%s: import: no memory", device->name);
+    buffer->device = device;
+    buffer->size = size;
+    tdm_status status = rt_memory_import(device, ptr, size, &buffer->memory, err);
+    if (status != TDM_OK) {
+        free(buffer);
+        return status;
+    }
+    if (info_out != NULL) {
+        /* Kernels do not wait for the host, so that atomics are not probed. */
+        const tdm_import_info info = {.struct_size = sizeof info, .is_coherent = true};
+        rt_struct_write(info_out, &info, sizeof info);
+    }
+    *buffer_out = buffer;
+    return TDM_OK;
+}
+
+/* ---- Tensors --------------------------------------------------------------------------------- */
+
+static tdm_status runs_upload(void *context, const gpu_runs *runs, const void *src,
+                              tdm_error *err) {
+    const tdm_buffer *buffer = context;
+    return rt_upload(buffer->device, &buffer->memory, runs, src, err);
+}
+
+static tdm_status runs_download(void *context, const gpu_runs *runs, void *dst, tdm_error *err) {
+    const tdm_buffer *buffer = context;
+    return rt_download(buffer->device, &buffer->memory, runs, dst, err);
+}
+
+static gpu_tensor_buffer buffer_of(tdm_buffer *buffer) {
+    return (gpu_tensor_buffer){.name = buffer->device->name,
+                               .size = buffer->size,
+                               .context = buffer,
+                               .upload = runs_upload,
+                               .download = runs_download};
+}
+
+static tdm_status tensor_size(tdm_device *device, const tdm_tensor_desc *desc, uint64_t *size_out,
+                              tdm_error *err) {
+    (void)device;
+    return gpu_tensor_size(desc, size_out, err);
+}
+
+static tdm_status tensor_upload(tdm_buffer *buffer, uint64_t off, const tdm_tensor_desc *desc,
+                                const void *src, uint64_t row_pitch, int64_t row_first,
+                                int64_t n_row, int64_t col_first, int64_t n_col, tdm_error *err) {
+    const gpu_tensor_buffer b = buffer_of(buffer);
+    gpu_weight_layout layout;
+    gpu_weight_part part;
+    tdm_status status =
+        gpu_tensor_part(&b, off, desc, row_first, n_row, col_first, n_col, &layout, &part, err);
+    return status != TDM_OK ? status
+                            : gpu_tensor_move(&b, off, &layout, &part, src, NULL, row_pitch, err);
+}
+
+static tdm_status tensor_download(tdm_buffer *buffer, uint64_t off, const tdm_tensor_desc *desc,
+                                  void *dst, uint64_t row_pitch, int64_t row_first, int64_t n_row,
+                                  int64_t col_first, int64_t n_col, tdm_error *err) {
+    const gpu_tensor_buffer b = buffer_of(buffer);
+    gpu_weight_layout layout;
+    gpu_weight_part part;
+    tdm_status status =
+        gpu_tensor_part(&b, off, desc, row_first, n_row, col_first, n_col, &layout, &part, err);
+    return status != TDM_OK ? status
+                            : gpu_tensor_move(&b, off, &layout, &part, NULL, dst, row_pitch, err);
+}
+
+static tdm_status kv_page_size(tdm_device *device, const tdm_kv_desc *desc, uint64_t *size_out,
+                               tdm_error *err) {
+    tdm_kv_desc d;
+    rt_struct_read(&d, sizeof d, desc);
+    return gpu_page_size(&device->target, &d, size_out, err);
+}
+
+const tdm_buffer_ops rt_buffer_ops = {
+    .struct_size = sizeof(tdm_buffer_ops),
+    .alloc = buffer_alloc,
+    .free = buffer_free,
+    .upload = buffer_upload,
+    .download = buffer_download,
+    .copy = buffer_copy,
+    .fill = buffer_fill,
+    .host_pointer = buffer_host_pointer,
+    .import_host = buffer_import,
+    .tensor_size = tensor_size,
+    .tensor_upload = tensor_upload,
+    .tensor_download = tensor_download,
+    .kv_page_size = kv_page_size,
+};

@@ -1,0 +1,317 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * device.c: finds the devices of a driver, opens and closes them.
+ */
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "plugins/gpu/rt/rt.h"
+
+/* ---- Structs and failures -------------------------------------------------------------------- */
+
+void rt_struct_read(void *dst, size_t dst_size, const void *src) {
+    size_t size = 0;
+    memset(dst, 0, dst_size);
+    if (src != NULL) memcpy(&size, src, sizeof size);
+    if (src != NULL && (size == 0 || size > dst_size)) size = dst_size;
+    if (size > 0) memcpy(dst, src, size);
+}
+
+void rt_struct_write(void *dst, const void *src, size_t src_size) {
+    size_t size;
+    memcpy(&size, dst, sizeof size);
+    size_t n = size == 0 || size > src_size ? src_size : size;
+    memcpy(dst, src, n);
+    memcpy(dst, &size, sizeof size);
+}
+
+static tdm_status loss_fail(const rt_device *device, tdm_error *err, const char *what) {
+    return tdm_fail(err, TDM_UNAVAILABLE,
+                    "%s (%s): the device is lost: %s. Close it and open it again", device->name,
+                    device->facts->name, what);
+}
+
+tdm_status rt_fail(rt_device *device, tdm_error *err, rt_result result, int fn) {
+    char number[32], text[96];
+    snprintf(text, sizeof text, "%.40s failed: %.40s", rt_symbol(fn),
+             rt_result_name(device->fn, result, number));
+    if (rt_result_is_loss(result)) {
+        atomic_store(&device->is_lost, true);
+        return loss_fail(device, err, text);
+    }
+    return tdm_fail(err, rt_result_status(result), "%s (%s): %s", device->name, device->facts->name,
+                    text);
+}
+
+tdm_status rt_enter(rt_device *device, tdm_error *err) {
+    if (atomic_load(&device->is_lost)) return loss_fail(device, err, "an earlier call failed");
+    rt_result result = device->fn->context_set(device->context);
+    return result == RT_SUCCESS ? TDM_OK : rt_fail(device, err, result, RT_FN_context_set);
+}
+
+/* ---- Enumeration ----------------------------------------------------------------------------- */
+
+/* False where the driver does not describe the device. */
+static bool facts_read(const rt_driver *fn, int index, rt_facts *facts) {
+    size_t memory = 0;
+    memset(facts, 0, sizeof *facts);
+    if (fn->device_get(&facts->device, index) != RT_SUCCESS) return false;
+    if (fn->device_name(facts->name, sizeof facts->name, facts->device) != RT_SUCCESS) return false;
+    if (fn->device_memory(&memory, facts->device) != RT_SUCCESS) return false;
+    facts->name[sizeof facts->name - 1] = '\0';
+    facts->memory = memory;
+    for (int i = 0; i < RT_ATTRIBUTE_COUNT_; i++) {
+        int value = 0;
+        if (fn->device_attribute(&value, rt_vendor_this.attribute[i], facts->device) == RT_SUCCESS)
+            facts->attribute[i] = value;
+    }
+    if (fn->device_pci(facts->pci_address, sizeof facts->pci_address, facts->device) != RT_SUCCESS)
+        facts->pci_address[0] = '\0';
+    for (char *c = facts->pci_address; *c != '\0'; c++) *c = (char)tolower((unsigned char)*c);
+    facts->has_uuid = fn->device_uuid(facts->uuid, facts->device) == RT_SUCCESS;
+    return true;
+}
+
+static void source_open(rt_source *source) {
+    int n = 0;
+    char text[32];
+    if (rt_driver_open(source->path, &source->driver, &source->reason) != TDM_OK) return;
+    source->is_open = true;
+    if (rt_images[0].module == NULL && !source->driver.is_emulated) {
+        tdm_fail(&source->reason, TDM_UNAVAILABLE,
+                 "there is a %s driver, but this plugin was built without compiled kernels "
+                 "(-Dgpu_kernels=enabled, with clang-19 and lld-19)",
+                 rt_vendor_this.api);
+        return;
+    }
+    rt_result result = source->driver.device_count(&n);
+    if (result != RT_SUCCESS && result != RT_NO_DEVICE) {
+        tdm_fail(&source->reason, TDM_UNAVAILABLE, "%s failed: %s", rt_symbol(RT_FN_device_count),
+                 rt_result_name(&source->driver, result, text));
+        return;
+    }
+    for (int i = 0; i < n && source->n_facts < RT_MAX_DEVICE; i++)
+        if (facts_read(&source->driver, i, &source->facts[source->n_facts])) source->n_facts++;
+    if (source->n_facts == 0)
+        tdm_fail(&source->reason, TDM_UNAVAILABLE, "the %s driver found no device",
+                 rt_vendor_this.api);
+}
+
+/* The driver of a path, opened at the first call; NULL without memory. */
+static rt_source *source_get(tdm_instance *instance, const char *path) {
+    if (path == NULL) path = "";
+    pthread_mutex_lock(&instance->mutex);
+    rt_source *source = instance->sources;
+    while (source != NULL && strcmp(source->path, path) != 0) source = source->next;
+    if (source == NULL) {
+        source = calloc(1, sizeof *source);
+        if (source != NULL) source->path = strdup(path);
+        if (source != NULL && source->path != NULL) {
+            source_open(source);
+            source->next = instance->sources;
+            instance->sources = source;
+        } else {
+            free(source);
+            source = NULL;
+        }
+    }
+    pthread_mutex_unlock(&instance->mutex);
+    return source;
+}
+
+static rt_source *source_of(tdm_instance *instance, const tdm_device_params *params) {
+    tdm_device_params p;
+    rt_struct_read(&p, sizeof p, params);
+    return source_get(instance, rt_options_driver(p.options, p.n_option));
+}
+
+static tdm_status device_count(tdm_instance *instance, const tdm_device_params *params,
+                               int32_t *n_out, tdm_error *err) {
+    const rt_source *source = source_of(instance, params);
+    *n_out = source != NULL ? source->n_facts : 0;
+    if (source == NULL) return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "no memory");
+    if (*n_out == 0) tdm_fail(err, TDM_UNAVAILABLE, "%s", source->reason.message);
+    return TDM_OK;
+}
+
+static void info_fill(const rt_source *source, const rt_facts *facts, int32_t index,
+                      uint64_t memory_free, tdm_device_info *info_out) {
+    tdm_device_info info = {.struct_size = sizeof info};
+    snprintf(info.name, sizeof info.name, "%s%d", rt_vendor_this.plugin, (int)index);
+    snprintf(info.description, sizeof info.description, "%s%.60s (%s %d.%d)",
+             source->driver.is_emulated ? "EMULATED: " : "", facts->name, rt_vendor_this.api,
+             source->driver.version / 1000, source->driver.version % 1000 / 10);
+    snprintf(info.vendor, sizeof info.vendor, "%s", rt_vendor_this.maker);
+    snprintf(info.pci_address, sizeof info.pci_address, "%s", facts->pci_address);
+    info.memory_total = facts->memory;
+    info.memory_free = memory_free;
+    info.buffer_align = RT_BUFFER_ALIGN;
+    info.flags = TDM_DEVICE_HOLDS_TEMPS;
+    if (facts->attribute[RT_IS_INTEGRATED] != 0) info.flags |= TDM_DEVICE_IS_INTEGRATED;
+    if (facts->attribute[RT_MAPS_HOST] != 0) info.import_align = 4096;
+    /* An emulated device is no card that another plugin could show too. */
+    info.has_uuid = facts->has_uuid && !source->driver.is_emulated;
+    memcpy(info.uuid, facts->uuid, sizeof info.uuid);
+    rt_struct_write(info_out, &info, sizeof info);
+}
+
+static tdm_status device_describe(tdm_instance *instance, int32_t index,
+                                  const tdm_device_params *params, tdm_device_info *info_out,
+                                  tdm_error *err) {
+    const rt_source *source = source_of(instance, params);
+    if (source == NULL || index < 0 || index >= source->n_facts)
+        return tdm_fail(err, TDM_NOT_FOUND, "%s: no device %d", rt_vendor_this.plugin, (int)index);
+    info_fill(source, &source->facts[index], index, source->facts[index].memory, info_out);
+    return TDM_OK;
+}
+
+/* ---- Opening --------------------------------------------------------------------------------- */
+
+static void target_fill(rt_device *device, const rt_options *options) {
+    const int32_t *a = device->facts->attribute;
+    gpu_target *t = &device->target;
+    snprintf(t->name, sizeof t->name, "%s", device->name);
+    t->subgroup_min = t->subgroup_max = a[RT_WAVE_SIZE];
+    t->max_group_size = a[RT_GROUP_SIZE] < 1024 ? a[RT_GROUP_SIZE] : 1024;
+    t->max_grid[0] = (uint32_t)a[RT_GRID_X];
+    t->max_grid[1] = (uint32_t)a[RT_GRID_Y];
+    t->max_grid[2] = 1;
+    t->shared_size = (uint32_t)a[RT_SHARED_SIZE];
+    t->n_unit = a[RT_UNITS];
+    t->is_host = a[RT_IS_INTEGRATED] != 0;
+    t->is_unfused = !options->has_fusion;
+    t->product.lane_max_subgroup = -1;
+    t->has_kernel = rt_has_kernel;
+}
+
+static tdm_status facts_check(const rt_device *device, tdm_error *err) {
+    const int32_t *a = device->facts->attribute;
+    int32_t wave = a[RT_WAVE_SIZE];
+    if ((wave == 32 || wave == 64) && a[RT_GROUP_SIZE] >= 256 && a[RT_SHARED_SIZE] >= 16384 &&
+        a[RT_GRID_X] > 0 && a[RT_GRID_Y] > 0)
+        return TDM_OK;
+    return tdm_fail(err, TDM_UNSUPPORTED,
+                    "%s (%s): waves of %d, workgroups of %d threads, %d bytes of shared memory: "
+                    "the kernels need waves of 32 or 64, 256 threads and 16384 bytes",
+                    device->name, device->facts->name, (int)wave, (int)a[RT_GROUP_SIZE],
+                    (int)a[RT_SHARED_SIZE]);
+}
+
+static void device_close(tdm_device *device) {
+    if (device == NULL) return;
+    if (device->context != NULL) {
+        device->fn->context_set(device->context);
+        rt_modules_destroy(device);
+        if (device->copy_stream != NULL) device->fn->stream_destroy(device->copy_stream);
+        device->fn->context_release(device->facts->device);
+        device->fn->context_set(NULL);
+    }
+    pthread_mutex_destroy(&device->copy_mutex);
+    free(device);
+}
+
+static tdm_status device_start(rt_device *device, tdm_error *err) {
+    tdm_status status = facts_check(device, err);
+    if (status != TDM_OK) return status;
+    rt_result result = device->fn->context_retain(&device->context, device->facts->device);
+    if (result != RT_SUCCESS) {
+        device->context = NULL;
+        return rt_fail(device, err, result, RT_FN_context_retain);
+    }
+    status = rt_enter(device, err);
+    if (status != TDM_OK) return status;
+    result = device->fn->stream_create(&device->copy_stream, RT_STREAM_NON_BLOCKING);
+    if (result != RT_SUCCESS) {
+        device->copy_stream = NULL;
+        return rt_fail(device, err, result, RT_FN_stream_create);
+    }
+    return rt_modules_create(device, err);
+}
+
+static tdm_status device_open(tdm_instance *instance, const tdm_device_params *params,
+                              tdm_device **device_out, tdm_error *err) {
+    tdm_device_params p;
+    rt_options options;
+    rt_struct_read(&p, sizeof p, params);
+    tdm_status status = rt_options_parse(p.options, p.n_option, &options, err);
+    if (status != TDM_OK) return status;
+    rt_source *source = source_get(instance, options.driver);
+    if (source == NULL)
+        return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "%s: no memory", rt_vendor_this.plugin);
+    if (p.index < 0 || p.index >= source->n_facts)
+        return tdm_fail(
+            err, TDM_NOT_FOUND, "%s: no device %d: %s", rt_vendor_this.plugin, (int)p.index,
+            source->n_facts == 0 ? source->reason.message : "`tandem devices` lists them");
+    rt_device *device = calloc(1, sizeof *device);
+    if (device == NULL)
+        return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "%s: no memory", rt_vendor_this.plugin);
+    device->instance = instance;
+    device->source = source;
+    device->fn = &source->driver;
+    device->facts = &source->facts[p.index];
+    device->index = p.index;
+    device->has_graphs = options.has_graphs;
+    snprintf(device->name, sizeof device->name, "%s%d", rt_vendor_this.plugin, (int)p.index);
+    pthread_mutex_init(&device->copy_mutex, NULL);
+    target_fill(device, &options);
+    status = device_start(device, err);
+    if (status != TDM_OK) {
+        device_close(device);
+        return status;
+    }
+    *device_out = device;
+    return TDM_OK;
+}
+
+static tdm_status device_get_info(tdm_device *device, tdm_device_info *info_out, tdm_error *err) {
+    size_t n_free = 0, n_total = 0;
+    tdm_status status = rt_enter(device, err);
+    if (status != TDM_OK) return status;
+    rt_result result = device->fn->memory_info(&n_free, &n_total);
+    if (result != RT_SUCCESS) return rt_fail(device, err, result, RT_FN_memory_info);
+    info_fill(device->source, device->facts, device->index, n_free, info_out);
+    return TDM_OK;
+}
+
+/* ---- Ops ------------------------------------------------------------------------------------- */
+
+static tdm_status device_supports_op(tdm_device *device, const tdm_graph *graph, int32_t node,
+                                     tdm_error *err) {
+    return gpu_plan_supports(&device->target, graph, node, err);
+}
+
+static tdm_status device_graph_supports(tdm_device *device, const tdm_graph *graph,
+                                        uint8_t *supported_out, tdm_error *err) {
+    (void)err;
+    for (int32_t i = 0; i < graph->n_node; i++)
+        supported_out[i] = gpu_plan_supports(&device->target, graph, i, NULL) == TDM_OK;
+    return TDM_OK;
+}
+
+static tdm_status device_split_unit(tdm_device *device, const tdm_graph *graph, int32_t value,
+                                    int32_t axis, int64_t *unit_out, tdm_error *err) {
+    if (value < 0 || value >= graph->n_value || axis < 0 || axis >= TDM_MAX_DIMS)
+        return tdm_fail(err, TDM_INVALID_ARGUMENT, "%s: split_unit: no axis %d of value %d",
+                        device->name, (int)axis, (int)value);
+    tdm_type type = (tdm_type)tdm_graph_value(graph, value)->type;
+    *unit_out = axis == 0 ? tdm_type_get_info(type).block_len : 1;
+    return TDM_OK;
+}
+
+const tdm_device_ops rt_device_ops = {
+    .struct_size = sizeof(tdm_device_ops),
+    .count = device_count,
+    .describe = device_describe,
+    .open = device_open,
+    .close = device_close,
+    .get_info = device_get_info,
+    .supports_op = device_supports_op,
+    .graph_supports = device_graph_supports,
+};
+
+const tdm_split_ops rt_split_ops = {
+    .struct_size = sizeof(tdm_split_ops),
+    .split_unit = device_split_unit,
+};

@@ -1,0 +1,184 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * driver.h: the driver API that CUDA and HIP have in common, under neutral names.
+ *
+ * RT_DRIVER_LIST has a row for each function: the neutral name, CUDA's and HIP's symbol, and the
+ * parameters. The two agree in parameters and in the numbers used here; where they do not, the plugin
+ * says what it has in rt_vendor. Handles are pointers; device memory is a 64-bit address. A driver is
+ * opened with dlopen; nothing is linked.
+ */
+#ifndef TANDEM_GPU_RT_DRIVER_H
+#define TANDEM_GPU_RT_DRIVER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <stddef.h>
+
+#include "tandem/status.h"
+
+typedef int rt_result; /* CUresult, hipError_t */
+
+/* Results that both have, with the same numbers. */
+enum {
+    RT_SUCCESS = 0,
+    RT_INVALID_VALUE = 1,
+    RT_OUT_OF_MEMORY = 2,
+    RT_NO_DEVICE = 100,
+    RT_NO_BINARY = 209,
+    RT_ECC = 214,
+    RT_NOT_FOUND = 500,
+    RT_NOT_READY = 600,
+    RT_ILLEGAL_ADDRESS = 700,
+    RT_LAUNCH_TIMEOUT = 702,
+    RT_FIRST_STICKY = 709, /* 709 .. 719 are failures of kernels that end the context */
+    RT_ALREADY_REGISTERED = 712,
+    RT_NOT_REGISTERED = 713,
+    RT_LAUNCH_FAILED = 719,
+    RT_UNKNOWN = 999
+};
+
+/* Flags that both have, with the same numbers. */
+enum {
+    RT_HOST_PORTABLE = 1, /* of page-locked memory: for every context */
+    RT_HOST_MAPPED = 2,
+    RT_STREAM_NON_BLOCKING = 1,
+    RT_EVENT_NO_TIMING = 2,
+    RT_CAPTURE_THREAD_LOCAL = 1
+};
+
+/* FN(name, cuda, hip, parameters) */
+/* clang-format off */
+#define RT_DRIVER_LIST(FN) \
+    FN(init, "cuInit", "hipInit", (unsigned flags)) \
+    FN(version_get, "cuDriverGetVersion", "hipDriverGetVersion", (int *version_out)) \
+    FN(device_count, "cuDeviceGetCount", "hipGetDeviceCount", (int *n_out)) \
+    FN(device_get, "cuDeviceGet", "hipDeviceGet", (int *device_out, int index)) \
+    FN(device_name, "cuDeviceGetName", "hipDeviceGetName", (char *name_out, int size, int device)) \
+    FN(device_memory, "cuDeviceTotalMem_v2", "hipDeviceTotalMem", (size_t *size_out, int device)) \
+    FN(device_attribute, "cuDeviceGetAttribute", "hipDeviceGetAttribute", \
+       (int *value_out, int attribute, int device)) \
+    FN(device_pci, "cuDeviceGetPCIBusId", "hipDeviceGetPCIBusId", \
+       (char *text_out, int size, int device)) \
+    FN(device_uuid, "cuDeviceGetUuid", "hipDeviceGetUuid", (void *bytes_out, int device)) \
+    FN(context_retain, "cuDevicePrimaryCtxRetain", "hipDevicePrimaryCtxRetain", \
+       (void **context_out, int device)) \
+    FN(context_release, "cuDevicePrimaryCtxRelease_v2", "hipDevicePrimaryCtxRelease", (int device)) \
+    FN(context_set, "cuCtxSetCurrent", "hipCtxSetCurrent", (void *context)) \
+    FN(memory_info, "cuMemGetInfo_v2", "hipMemGetInfo", (size_t *free_out, size_t *total_out)) \
+    FN(memory_alloc, "cuMemAlloc_v2", "hipMalloc", (uint64_t *address_out, size_t size)) \
+    FN(memory_free, "cuMemFree_v2", "hipFree", (uint64_t address)) \
+    FN(host_alloc, "cuMemHostAlloc", "hipHostMalloc", \
+       (void **pointer_out, size_t size, unsigned flags)) \
+    FN(host_free, "cuMemFreeHost", "hipHostFree", (void *pointer)) \
+    FN(host_register, "cuMemHostRegister_v2", "hipHostRegister", \
+       (void *pointer, size_t size, unsigned flags)) \
+    FN(host_unregister, "cuMemHostUnregister", "hipHostUnregister", (void *pointer)) \
+    FN(host_address, "cuMemHostGetDevicePointer_v2", "hipHostGetDevicePointer", \
+       (uint64_t *address_out, void *pointer, unsigned flags)) \
+    FN(copy_in, "cuMemcpyHtoDAsync_v2", "hipMemcpyHtoDAsync", \
+       (uint64_t dst, const void *src, size_t size, void *stream)) \
+    FN(copy_out, "cuMemcpyDtoHAsync_v2", "hipMemcpyDtoHAsync", \
+       (void *dst, uint64_t src, size_t size, void *stream)) \
+    FN(copy_inside, "cuMemcpyDtoDAsync_v2", "hipMemcpyDtoDAsync", \
+       (uint64_t dst, uint64_t src, size_t size, void *stream)) \
+    FN(fill, "cuMemsetD8Async", "hipMemsetD8Async", \
+       (uint64_t dst, unsigned char byte, size_t size, void *stream)) \
+    FN(stream_create, "cuStreamCreate", "hipStreamCreateWithFlags", \
+       (void **stream_out, unsigned flags)) \
+    FN(stream_destroy, "cuStreamDestroy_v2", "hipStreamDestroy", (void *stream)) \
+    FN(stream_sync, "cuStreamSynchronize", "hipStreamSynchronize", (void *stream)) \
+    FN(event_create, "cuEventCreate", "hipEventCreateWithFlags", (void **event_out, unsigned flags)) \
+    FN(event_destroy, "cuEventDestroy_v2", "hipEventDestroy", (void *event)) \
+    FN(event_record, "cuEventRecord", "hipEventRecord", (void *event, void *stream)) \
+    FN(event_query, "cuEventQuery", "hipEventQuery", (void *event)) \
+    FN(event_sync, "cuEventSynchronize", "hipEventSynchronize", (void *event)) \
+    FN(module_load, "cuModuleLoadData", "hipModuleLoadData", \
+       (void **module_out, const void *image)) \
+    FN(module_unload, "cuModuleUnload", "hipModuleUnload", (void *module)) \
+    FN(module_function, "cuModuleGetFunction", "hipModuleGetFunction", \
+       (void **function_out, void *module, const char *name)) \
+    FN(launch, "cuLaunchKernel", "hipModuleLaunchKernel", \
+       (void *function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, \
+        unsigned block_y, unsigned block_z, unsigned shared_size, void *stream, void **params, \
+        void **extra)) \
+    FN(capture_begin, "cuStreamBeginCapture_v2", "hipStreamBeginCapture", (void *stream, int mode)) \
+    FN(capture_end, "cuStreamEndCapture", "hipStreamEndCapture", (void *stream, void **graph_out)) \
+    FN(graph_instantiate, "cuGraphInstantiateWithFlags", "hipGraphInstantiateWithFlags", \
+       (void **exec_out, void *graph, unsigned long long flags)) \
+    FN(graph_destroy, "cuGraphDestroy", "hipGraphDestroy", (void *graph)) \
+    FN(graph_launch, "cuGraphLaunch", "hipGraphLaunch", (void *exec, void *stream)) \
+    FN(exec_destroy, "cuGraphExecDestroy", "hipGraphExecDestroy", (void *exec))
+/* clang-format on */
+
+/* Attributes of devices: the numbers differ. */
+typedef enum rt_attribute {
+    RT_GROUP_SIZE = 0, /* most threads of a workgroup */
+    RT_GRID_X,
+    RT_GRID_Y,
+    RT_SHARED_SIZE, /* of a workgroup, without opting in to more */
+    RT_WAVE_SIZE,
+    RT_UNITS,
+    RT_IS_INTEGRATED,
+    RT_MAPS_HOST,
+    RT_MAJOR, /* compute capability; of AMD's devices the processor's generation */
+    RT_MINOR,
+    RT_ATTRIBUTE_COUNT_
+} rt_attribute;
+
+/* Compiled kernels. The first image that the driver takes is used. */
+typedef struct rt_image {
+    const char *module; /* file of the kernels, without .cu */
+    const char *target; /* "sm_75", "gfx1030" */
+    const void *bytes;  /* PTX ends with a 0 */
+    size_t size;
+} rt_image;
+
+/* What differs between CUDA and HIP. Each plugin has one. */
+typedef struct rt_vendor {
+    const char *plugin;           /* "cuda" */
+    const char *api;              /* "CUDA" */
+    const char *maker;            /* "NVIDIA" */
+    const char *const *libraries; /* names to try, ended by NULL */
+    const char *error_name;       /* symbol of rt_result (int error, const char **name_out) */
+    bool is_hip;
+    int32_t attribute[RT_ATTRIBUTE_COUNT_]; /* numbers of rt_attribute */
+} rt_vendor;
+
+extern const rt_vendor rt_vendor_this;
+
+/* The plugin's images, ended by one without a module. The build generates them (embed.py); there are
+ * none where it has no compiler for them. */
+extern const rt_image rt_images[];
+
+typedef struct rt_driver {
+#define RT_FN_MEMBER_(name, cuda, hip, params) rt_result(*name) params;
+    RT_DRIVER_LIST(RT_FN_MEMBER_)
+#undef RT_FN_MEMBER_
+    rt_result (*error_name)(int error, const char **name_out); /* NULL where there is none */
+    void *library;
+    int version;      /* as the driver gives it; 0 = unknown */
+    bool is_emulated; /* tests/simt: says so by the symbol tandem_simt_version */
+} rt_driver;
+
+/* Opens and initialises a driver: `path`, or where that is NULL or empty the system's.
+ * TDM_UNAVAILABLE with the reason. On failure nothing is held. Released with rt_driver_close. */
+tdm_status rt_driver_open(const char *path, rt_driver *driver_out, tdm_error *err);
+void rt_driver_close(rt_driver *driver);
+
+/* "CUDA_ERROR_INVALID_VALUE", or the number in `text`. */
+const char *rt_result_name(const rt_driver *driver, rt_result result, char text[32]);
+
+/* The symbol of a function, for messages: rt_symbol(RT_FN_launch). */
+enum {
+#define RT_FN_ENUM_(name, cuda, hip, params) RT_FN_##name,
+    RT_DRIVER_LIST(RT_FN_ENUM_)
+#undef RT_FN_ENUM_
+        RT_FN_COUNT_
+};
+const char *rt_symbol(int fn);
+
+/* True for failures after which no call on the device succeeds any more. */
+bool rt_result_is_loss(rt_result result);
+tdm_status rt_result_status(rt_result result);
+
+#endif

@@ -1,0 +1,172 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * memory.c: device memory, page-locked host memory, and copies, which return when they are done.
+ */
+#include <string.h>
+
+#include "plugins/gpu/rt/rt.h"
+
+/* ---- Allocation ------------------------------------------------------------------------------ */
+
+static tdm_status host_alloc(rt_device *device, uint64_t size, rt_memory *memory, tdm_error *err) {
+    const rt_driver *fn = device->fn;
+    void *pointer = NULL;
+    rt_result result = fn->host_alloc(&pointer, (size_t)size, RT_HOST_PORTABLE | RT_HOST_MAPPED);
+    if (result != RT_SUCCESS) return rt_fail(device, err, result, RT_FN_host_alloc);
+    result = fn->host_address(&memory->address, pointer, 0);
+    if (result != RT_SUCCESS) {
+        fn->host_free(pointer);
+        memory->address = 0;
+        return rt_fail(device, err, result, RT_FN_host_address);
+    }
+    memory->host = pointer;
+    return TDM_OK;
+}
+
+tdm_status rt_memory_alloc(rt_device *device, uint64_t size, bool is_host, rt_memory *memory_out,
+                           tdm_error *err) {
+    rt_memory memory = {.size = size};
+    *memory_out = (rt_memory){0};
+    if (size == 0) return TDM_OK;
+    tdm_status status = rt_enter(device, err);
+    if (status != TDM_OK) return status;
+    if (is_host) {
+        status = host_alloc(device, size, &memory, err);
+        if (status != TDM_OK) return status;
+    } else {
+        size_t n_free = 0, n_total = 0;
+        rt_result result = size > SIZE_MAX / 2
+                               ? RT_OUT_OF_MEMORY
+                               : device->fn->memory_alloc(&memory.address, (size_t)size);
+        if (result == RT_OUT_OF_MEMORY) {
+            device->fn->memory_info(&n_free, &n_total);
+            return tdm_fail(err, TDM_RESOURCE_EXHAUSTED,
+                            "%s (%s): %llu bytes do not fit: %llu of %llu bytes are free",
+                            device->name, device->facts->name, (unsigned long long)size,
+                            (unsigned long long)n_free, (unsigned long long)n_total);
+        }
+        if (result != RT_SUCCESS) return rt_fail(device, err, result, RT_FN_memory_alloc);
+        atomic_fetch_add(&device->allocated, size);
+    }
+    *memory_out = memory;
+    return TDM_OK;
+}
+
+tdm_status rt_memory_import(rt_device *device, void *ptr, uint64_t size, rt_memory *memory_out,
+                            tdm_error *err) {
+    rt_memory memory = {.size = size, .host = ptr, .is_imported = true};
+    tdm_status status = rt_enter(device, err);
+    if (status != TDM_OK) return status;
+    rt_result result =
+        device->fn->host_register(ptr, (size_t)size, RT_HOST_PORTABLE | RT_HOST_MAPPED);
+    if (result != RT_SUCCESS) return rt_fail(device, err, result, RT_FN_host_register);
+    result = device->fn->host_address(&memory.address, ptr, 0);
+    if (result != RT_SUCCESS) {
+        device->fn->host_unregister(ptr);
+        return rt_fail(device, err, result, RT_FN_host_address);
+    }
+    *memory_out = memory;
+    return TDM_OK;
+}
+
+/* What a lost device held, its driver has released or will. */
+void rt_memory_free(rt_device *device, rt_memory *memory) {
+    if (memory->address == 0) return;
+    device->fn->context_set(device->context);
+    if (memory->is_imported) {
+        device->fn->host_unregister(memory->host);
+    } else if (memory->host != NULL) {
+        device->fn->host_free(memory->host);
+    } else {
+        device->fn->memory_free(memory->address);
+        atomic_fetch_sub(&device->allocated, memory->size);
+    }
+    *memory = (rt_memory){0};
+}
+
+/* ---- Copies ---------------------------------------------------------------------------------- */
+
+/* Waits for what was put into the stream of copies. The first failure counts. */
+static tdm_status copies_end(rt_device *device, rt_result result, int fn, tdm_error *err) {
+    rt_result waited = device->fn->stream_sync(device->copy_stream);
+    if (result != RT_SUCCESS) return rt_fail(device, err, result, fn);
+    return waited == RT_SUCCESS ? TDM_OK : rt_fail(device, err, waited, RT_FN_stream_sync);
+}
+
+tdm_status rt_upload(rt_device *device, const rt_memory *memory, const gpu_runs *runs,
+                     const void *src, tdm_error *err) {
+    const gpu_runs r = gpu_runs_join(runs);
+    const uint8_t *from = src;
+    rt_result result = RT_SUCCESS;
+    if (r.n_run == 0) return TDM_OK;
+    if (memory->host != NULL) {
+        for (int64_t i = 0; i < r.n_run; i++, from += r.size)
+            memcpy(memory->host + r.off + (uint64_t)i * r.stride, from, (size_t)r.size);
+        return TDM_OK;
+    }
+    tdm_status status = rt_enter(device, err);
+    if (status != TDM_OK) return status;
+    pthread_mutex_lock(&device->copy_mutex);
+    for (int64_t i = 0; i < r.n_run && result == RT_SUCCESS; i++, from += r.size)
+        result = device->fn->copy_in(memory->address + r.off + (uint64_t)i * r.stride, from,
+                                     (size_t)r.size, device->copy_stream);
+    status = copies_end(device, result, RT_FN_copy_in, err);
+    pthread_mutex_unlock(&device->copy_mutex);
+    return status;
+}
+
+tdm_status rt_download(rt_device *device, const rt_memory *memory, const gpu_runs *runs, void *dst,
+                       tdm_error *err) {
+    const gpu_runs r = gpu_runs_join(runs);
+    uint8_t *to = dst;
+    rt_result result = RT_SUCCESS;
+    if (r.n_run == 0) return TDM_OK;
+    if (memory->host != NULL) {
+        for (int64_t i = 0; i < r.n_run; i++, to += r.size)
+            memcpy(to, memory->host + r.off + (uint64_t)i * r.stride, (size_t)r.size);
+        return TDM_OK;
+    }
+    tdm_status status = rt_enter(device, err);
+    if (status != TDM_OK) return status;
+    pthread_mutex_lock(&device->copy_mutex);
+    for (int64_t i = 0; i < r.n_run && result == RT_SUCCESS; i++, to += r.size)
+        result = device->fn->copy_out(to, memory->address + r.off + (uint64_t)i * r.stride,
+                                      (size_t)r.size, device->copy_stream);
+    status = copies_end(device, result, RT_FN_copy_out, err);
+    pthread_mutex_unlock(&device->copy_mutex);
+    return status;
+}
+
+tdm_status rt_copy(rt_device *device, const rt_memory *dst, uint64_t dst_off, const rt_memory *src,
+                   uint64_t src_off, uint64_t size, tdm_error *err) {
+    if (size == 0) return TDM_OK;
+    if (dst->host != NULL && src->host != NULL) {
+        memcpy(dst->host + dst_off, src->host + src_off, (size_t)size);
+        return TDM_OK;
+    }
+    tdm_status status = rt_enter(device, err);
+    if (status != TDM_OK) return status;
+    pthread_mutex_lock(&device->copy_mutex);
+    rt_result result = device->fn->copy_inside(dst->address + dst_off, src->address + src_off,
+                                               (size_t)size, device->copy_stream);
+    status = copies_end(device, result, RT_FN_copy_inside, err);
+    pthread_mutex_unlock(&device->copy_mutex);
+    return status;
+}
+
+tdm_status rt_fill(rt_device *device, const rt_memory *memory, uint64_t off, uint64_t size,
+                   uint8_t byte, tdm_error *err) {
+    if (size == 0) return TDM_OK;
+    if (memory->host != NULL) {
+        memset(memory->host + off, byte, (size_t)size);
+        return TDM_OK;
+    }
+    tdm_status status = rt_enter(device, err);
+    if (status != TDM_OK) return status;
+    pthread_mutex_lock(&device->copy_mutex);
+    rt_result result =
+        device->fn->fill(memory->address + off, byte, (size_t)size, device->copy_stream);
+    status = copies_end(device, result, RT_FN_fill, err);
+    pthread_mutex_unlock(&device->copy_mutex);
+    return status;
+}

@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * module.c: images of kernels, loaded when a plan first needs one, and functions in them. A module
+ * has the kernels of one file; those that read weights have a function for each type.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "plugins/gpu/rt/rt.h"
+
+enum { MAX_TYPE = 64 /* numbers of tdm_type are below */ };
+
+/* What the emulated driver takes for an image: it has the kernels itself. */
+static const char emulated_image[] = "tandem-simt";
+
+typedef struct rt_modules {
+    pthread_mutex_t mutex;
+    void *module[GPU_KERNEL_COUNT_]; /* NULL = not loaded */
+    void *function[GPU_KERNEL_COUNT_][MAX_TYPE];
+} rt_modules;
+
+/* The rows of GPU_KERNEL_LIST that plugins/gpu/kernels has. */
+const bool rt_has_kernel[GPU_KERNEL_COUNT_] = {
+    [GPU_KERNEL_PAIR] = true,
+    [GPU_KERNEL_UNARY] = true,
+    [GPU_KERNEL_COPY] = true,
+    [GPU_KERNEL_ROW] = true,
+    [GPU_KERNEL_ANGLE] = true,
+    [GPU_KERNEL_ROPE] = true,
+    [GPU_KERNEL_ADD_NORM] = true,
+    [GPU_KERNEL_KV_WRITE] = true,
+    [GPU_KERNEL_ATTENTION_QUERY] = true,
+    [GPU_KERNEL_ATTENTION_PART] = true,
+    [GPU_KERNEL_ATTENTION_TILE] = true,
+    [GPU_KERNEL_ATTENTION_MERGE] = true,
+    [GPU_KERNEL_GET_ROWS] = true,
+    [GPU_KERNEL_PRODUCT_ROW] = true,
+    [GPU_KERNEL_PRODUCT_TILE] = true,
+};
+
+static bool has_types(int32_t kernel) {
+    return kernel == GPU_KERNEL_GET_ROWS || kernel == GPU_KERNEL_PRODUCT_ROW ||
+           kernel == GPU_KERNEL_PRODUCT_TILE || kernel == GPU_KERNEL_PRODUCT_LANE;
+}
+
+tdm_status rt_modules_create(rt_device *device, tdm_error *err) {
+    rt_modules *modules = calloc(1, sizeof *modules);
+    if (modules == NULL)
+        return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "%s: no memory", device->name);
+    pthread_mutex_init(&modules->mutex, NULL);
+    device->modules = modules;
+    return TDM_OK;
+}
+
+void rt_modules_destroy(rt_device *device) {
+    rt_modules *modules = device->modules;
+    if (modules == NULL) return;
+    for (int i = 0; i < GPU_KERNEL_COUNT_; i++)
+        if (modules->module[i] != NULL) device->fn->module_unload(modules->module[i]);
+    pthread_mutex_destroy(&modules->mutex);
+    free(modules);
+    device->modules = NULL;
+}
+
+/* Tries the images of a module in their order. */
+static tdm_status module_load(rt_device *device, const char *name, void **module_out,
+                              tdm_error *err) {
+    rt_result result = RT_NOT_FOUND;
+    bool has_image = false;
+    if (device->source->driver.is_emulated) {
+        result = device->fn->module_load(module_out, emulated_image);
+        return result == RT_SUCCESS ? TDM_OK : rt_fail(device, err, result, RT_FN_module_load);
+    }
+    for (const rt_image *image = rt_images; image->module != NULL; image++) {
+        if (strcmp(image->module, name) != 0) continue;
+        has_image = true;
+        result = device->fn->module_load(module_out, image->bytes);
+        if (result == RT_SUCCESS) return TDM_OK;
+        if (rt_result_is_loss(result)) break;
+    }
+    if (has_image) return rt_fail(device, err, result, RT_FN_module_load);
+    return tdm_fail(err, TDM_UNSUPPORTED,
+                    "%s (%s): this plugin has no compiled kernel %s", device->name,
+                    device->facts->name, name);
+}
+
+static tdm_status function_load(rt_device *device, const gpu_step *step, void **function_out,
+                                tdm_error *err) {
+    rt_modules *modules = device->modules;
+    const char *name = gpu_kernel_name(step->kernel);
+    char symbol[64];
+    tdm_status status = TDM_OK;
+    if (modules->module[step->kernel] == NULL)
+        status = module_load(device, name, &modules->module[step->kernel], err);
+    if (status != TDM_OK) {
+        modules->module[step->kernel] = NULL;
+        return status;
+    }
+    if (has_types(step->kernel))
+        snprintf(symbol, sizeof symbol, "%s_%d", name, (int)step->spec[0]);
+    else
+        snprintf(symbol, sizeof symbol, "%s", name);
+    rt_result result =
+        device->fn->module_function(function_out, modules->module[step->kernel], symbol);
+    if (result == RT_SUCCESS) return TDM_OK;
+    *function_out = NULL;
+    return rt_fail(device, err, result, RT_FN_module_function);
+}
+
+tdm_status rt_function_get(rt_device *device, const gpu_step *step, void **function_out,
+                           tdm_error *err) {
+    rt_modules *modules = device->modules;
+    int32_t type = has_types(step->kernel) ? step->spec[0] : 0;
+    if (type < 0 || type >= MAX_TYPE)
+        return tdm_fail(err, TDM_INTERNAL, "%s: kernel %s has no type %d", device->name,
+                        gpu_kernel_name(step->kernel), (int)type);
+    tdm_status status = rt_enter(device, err);
+    if (status != TDM_OK) return status;
+    pthread_mutex_lock(&modules->mutex);
+    void **function = &modules->function[step->kernel][type];
+    if (*function == NULL) status = function_load(device, step, function, err);
+    *function_out = *function;
+    pthread_mutex_unlock(&modules->mutex);
+    return status;
+}

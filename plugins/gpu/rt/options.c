@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * options.c: the options of CUDA and HIP devices.
+ */
+#include <string.h>
+
+#include "plugins/gpu/rt/rt.h"
+
+static const tdm_option_desc descs[] = {
+    {.name = "driver",
+     .help = "library to use as the driver instead of the system's, such as the emulated driver of "
+             "tests",
+     .value_name = "PATH",
+     .kind = TDM_OPTION_PATH},
+    {.name = "graphs",
+     .help = "computations are captured as graphs of the driver; `no` launches kernels one by one",
+     .default_value = "yes",
+     .kind = TDM_OPTION_BOOL},
+    {.name = "fusion",
+     .help = "several operations are computed by one kernel where that gives the same results",
+     .default_value = "yes",
+     .kind = TDM_OPTION_BOOL},
+};
+
+const tdm_option_table rt_option_table = {
+    .struct_size = sizeof(tdm_option_table),
+    .desc_size = sizeof(tdm_option_desc),
+    .descs = descs,
+    .n_desc = sizeof descs / sizeof descs[0],
+};
+
+const char *rt_options_driver(const tdm_option *options, int32_t n_option) {
+    for (int32_t i = 0; i < n_option; i++)
+        if (strcmp(options[i].key, "driver") == 0) return options[i].value;
+    return NULL;
+}
+
+tdm_status rt_options_parse(const tdm_option *options, int32_t n_option, rt_options *options_out,
+                            tdm_error *err) {
+    rt_options o = {.has_fusion = true, .has_graphs = true};
+    o.driver = rt_options_driver(options, n_option);
+    for (int32_t i = 0; i < n_option; i++) {
+        const char *key = options[i].key;
+        const char *value = options[i].value != NULL ? options[i].value : "";
+        bool *flag = strcmp(key, "graphs") == 0   ? &o.has_graphs
+                     : strcmp(key, "fusion") == 0 ? &o.has_fusion
+                                                  : NULL;
+        if (flag != NULL) {
+            *flag = strcmp(value, "yes") == 0;
+            if (!*flag && strcmp(value, "no") != 0)
+                return tdm_fail(err, TDM_INVALID_ARGUMENT, "%s = %s: use yes or no", key, value);
+        } else if (strcmp(key, "driver") != 0) {
+            return tdm_fail(err, TDM_INVALID_ARGUMENT,
+                            "%s: not an option of a %s device; it has driver, graphs and fusion",
+                            key, rt_vendor_this.plugin);
+        }
+    }
+    *options_out = o;
+    return TDM_OK;
+}

@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * rt.h: what the files of the runtime of CUDA and HIP share: the instance, the device, their parts.
+ *
+ * Mental model. The planner (plugins/gpu/plan) turns a graph into steps. plan.c finds a function for
+ * each, and when a plan is bound to memory captures the launches as a graph of the driver, which each
+ * computation launches. A stream runs what it is given in order, so that barriers between steps need
+ * nothing.
+ *
+ * What lies where:
+ *   driver.c    the driver's functions, by a table for CUDA and HIP
+ *   device.c    enumeration, opening, closing
+ *   options.c   options
+ *   memory.c    device memory and page-locked memory; copies
+ *   buffer.c    buffers as the ABI has them, and weights and pages in the layouts of plugins/gpu/layout
+ *   module.c    images of kernels; functions by name
+ *   shared.c    bytes of shared memory that a step's kernel takes
+ *   plan.c      plans: captured launches
+ *   queue.c     streams behind plugins/gpu/queue
+ *   plugin.c    instances
+ *
+ * plugins/cuda and plugins/hip define rt_vendor_this and the entry, and have no other code.
+ */
+#ifndef TANDEM_GPU_RT_RT_H
+#define TANDEM_GPU_RT_RT_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "plugins/gpu/mem/tensor.h"
+#include "plugins/gpu/plan/plan.h"
+#include "plugins/gpu/rt/driver.h"
+#include "tandem/plugin.h"
+
+enum {
+    RT_MAX_DEVICE = 16,
+    RT_BUFFER_ALIGN = 256 /* of bindings: operands are loaded in up to 16 bytes; lines are 128 */
+};
+
+/* What a driver says of a device. */
+typedef struct rt_facts {
+    int device; /* the driver's handle */
+    char name[64];
+    char pci_address[16];
+    uint8_t uuid[16];
+    bool has_uuid;
+    uint64_t memory;
+    int32_t attribute[RT_ATTRIBUTE_COUNT_]; /* 0 where the driver does not say */
+} rt_facts;
+
+/* A driver that has been opened, with its devices. Kept until the instance ends. */
+typedef struct rt_source {
+    struct rt_source *next;
+    char *path; /* "" = the system's */
+    rt_driver driver;
+    bool is_open;
+    rt_facts facts[RT_MAX_DEVICE];
+    int32_t n_facts;
+    tdm_error reason; /* why there is no device */
+} rt_source;
+
+struct tdm_instance {
+    const tdm_host *host;
+    pthread_mutex_t mutex; /* over sources */
+    rt_source *sources;
+};
+
+/* Options as parsed. */
+typedef struct rt_options {
+    const char *driver; /* read while the options live; NULL = the system's */
+    bool has_fusion;    /* false: every node is planned by itself */
+    bool has_graphs;    /* false: steps are launched one by one */
+} rt_options;
+
+/* A piece of device memory, or of page-locked host memory that the device reaches. */
+typedef struct rt_memory {
+    uint64_t address; /* the device's; 0 = no memory */
+    uint8_t *host;    /* the host's; NULL = device memory */
+    uint64_t size;
+    bool is_imported;
+} rt_memory;
+
+struct tdm_device {
+    tdm_instance *instance;
+    rt_source *source;
+    const rt_driver *fn;
+    const rt_facts *facts;
+    int32_t index;
+    bool has_graphs;
+    char name[32];
+    gpu_target target;
+    void *context;
+    void *copy_stream; /* of transfers; NULL = not made */
+    pthread_mutex_t copy_mutex;
+    struct rt_modules *modules;
+    _Atomic uint64_t allocated; /* bytes of device memory */
+    atomic_bool is_lost;
+};
+typedef tdm_device rt_device;
+
+struct tdm_buffer {
+    rt_device *device;
+    rt_memory memory;
+    uint64_t size;
+};
+
+/* Fails with a message that names the device, the call and the driver's reason; remembers a lost
+ * device. `fn` is an RT_FN_ number. */
+tdm_status rt_fail(rt_device *device, tdm_error *err, rt_result result, int fn);
+
+/* Makes the device's context this thread's. Every function that calls the driver begins with it.
+ * Fails where the device is lost. */
+tdm_status rt_enter(rt_device *device, tdm_error *err);
+
+/* Copies between structs of different versions: as far as both go; the rest of dst is 0. The written
+ * struct keeps its own struct_size. */
+void rt_struct_read(void *dst, size_t dst_size, const void *src);
+void rt_struct_write(void *dst, const void *src, size_t src_size);
+
+/* ---- memory.c ---- */
+
+/* Allocates device memory, or page-locked memory of the host. The contents are undefined. Size 0
+ * gives no memory. TDM_RESOURCE_EXHAUSTED where there is not enough. [any-thread] */
+tdm_status rt_memory_alloc(rt_device *device, uint64_t size, bool is_host, rt_memory *memory_out,
+                           tdm_error *err);
+/* Page-locks memory of the caller's, which outlives it. [any-thread] */
+tdm_status rt_memory_import(rt_device *device, void *ptr, uint64_t size, rt_memory *memory_out,
+                            tdm_error *err);
+void rt_memory_free(rt_device *device, rt_memory *memory);
+
+/* Each returns when the bytes are there. The caller has checked the ranges. [any-thread] */
+tdm_status rt_upload(rt_device *device, const rt_memory *memory, const gpu_runs *runs,
+                     const void *src, tdm_error *err);
+tdm_status rt_download(rt_device *device, const rt_memory *memory, const gpu_runs *runs, void *dst,
+                       tdm_error *err);
+tdm_status rt_copy(rt_device *device, const rt_memory *dst, uint64_t dst_off, const rt_memory *src,
+                   uint64_t src_off, uint64_t size, tdm_error *err);
+tdm_status rt_fill(rt_device *device, const rt_memory *memory, uint64_t off, uint64_t size,
+                   uint8_t byte, tdm_error *err);
+
+/* ---- module.c, shared.c ---- */
+
+tdm_status rt_modules_create(rt_device *device, tdm_error *err);
+void rt_modules_destroy(rt_device *device);
+
+/* Whether there are kernels for a row of GPU_KERNEL_LIST. The others are refused by the planner. */
+extern const bool rt_has_kernel[GPU_KERNEL_COUNT_];
+
+/* The function of a step's kernel, loaded when it is first needed. [any-thread] */
+tdm_status rt_function_get(rt_device *device, const gpu_step *step, void **function_out,
+                           tdm_error *err);
+
+/* Bytes of shared memory that the step's kernel takes (Kernel::shared_take of kernels/lang.h). */
+uint32_t rt_shared_size(const gpu_step *step);
+
+/* ---- plugin.c ---- */
+
+tdm_status rt_plugin_init(const tdm_host *host, tdm_instance **instance_out, tdm_error *err);
+void rt_plugin_deinit(tdm_instance *instance);
+
+/* ---- tables ---- */
+
+extern const tdm_device_ops rt_device_ops;
+extern const tdm_buffer_ops rt_buffer_ops;
+extern const tdm_queue_ops rt_queue_ops;
+extern const tdm_split_ops rt_split_ops;
+extern const tdm_option_table rt_option_table;
+
+tdm_status rt_options_parse(const tdm_option *options, int32_t n_option, rt_options *options_out,
+                            tdm_error *err);
+
+/* Of the instance's own option alone, without failing: for enumeration. */
+const char *rt_options_driver(const tdm_option *options, int32_t n_option);
+
+#endif

@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * shared.c: bytes of shared memory of each kernel: what its struct takes by Kernel::shared_take
+ * (kernels/lang.h). The emulated driver gives exactly these and reports a kernel that writes behind.
+ */
+#include "plugins/gpu/rt/rt.h"
+
+/* n elements of `size` bytes. */
+static uint32_t taken(int32_t n, uint32_t size) {
+    return ((uint32_t)n * size + 15) & ~15u;
+}
+
+static int32_t or_one(int32_t n) {
+    return n > 0 ? n : 1;
+}
+
+/* struct AttentionFold */
+static uint32_t fold_size(int32_t rows) {
+    return taken(8 * rows, 4) + 3 * taken(rows, 4);
+}
+
+/* struct PageRow */
+static uint32_t page_row_size(int32_t len) {
+    return 2 * taken(len, 4) + taken((len + 31) / 32, 4) + 2 * taken(64, 4);
+}
+
+uint32_t rt_shared_size(const gpu_step *step) {
+    const int32_t *spec = step->spec;
+    switch (step->kernel) {
+    case GPU_KERNEL_ROW:
+    case GPU_KERNEL_ADD_NORM: return taken(256, 4);
+    case GPU_KERNEL_KV_WRITE: return page_row_size(or_one(spec[7]));
+    case GPU_KERNEL_ATTENTION_QUERY: return taken(or_one(spec[1]), 4);
+    case GPU_KERNEL_ATTENTION_MERGE: return taken(or_one(spec[0]), 4);
+    case GPU_KERNEL_ATTENTION_PART: {
+        int32_t rows = or_one(spec[4]), stored = spec[2] > 0 ? spec[2] : 32;
+        return fold_size(rows) + taken(rows * stored / 4, 16) + taken(2 * rows * 64, 4);
+    }
+    case GPU_KERNEL_ATTENTION_TILE:
+        return fold_size(32) + taken((32 + 64) * 9, 16) + 2 * taken(32, 4) + taken(32, 8);
+    case GPU_KERNEL_PRODUCT_ROW: return taken(32 * or_one(spec[2]) * or_one(spec[3]), 4);
+    case GPU_KERNEL_PRODUCT_TILE: return taken(32 * 64, 4) + taken(32 * 32, 4);
+    default: return 0;
+    }
+}

@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * hip.c: what differs for AMD's devices: names and numbers of attributes. The rest
+ * of the plugin is plugins/gpu/rt.
+ */
+#include "plugins/gpu/rt/rt.h"
+
+static const char *const libraries[] = {"libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5",
+                                        "libamdhip64.so", NULL};
+
+const rt_vendor rt_vendor_this = {
+    .plugin = "hip",
+    .api = "HIP",
+    .maker = "AMD",
+    .libraries = libraries,
+    .error_name = "hipDrvGetErrorName",
+    .is_hip = true,
+    /* hipDeviceAttribute_t */
+    .attribute = {[RT_GROUP_SIZE] = 56,
+                  [RT_GRID_X] = 29,
+                  [RT_GRID_Y] = 30,
+                  [RT_SHARED_SIZE] = 74,
+                  [RT_WAVE_SIZE] = 87,
+                  [RT_UNITS] = 63,
+                  [RT_IS_INTEGRATED] = 16,
+                  [RT_MAPS_HOST] = 3,
+                  [RT_MAJOR] = 23,
+                  [RT_MINOR] = 61},
+};
+
+static const tdm_plugin hip_plugin = {
+    .struct_size = sizeof(tdm_plugin),
+    .name = "hip",
+    .version = "0.1.0",
+    .licence = "MIT",
+    .init = rt_plugin_init,
+    .deinit = rt_plugin_deinit,
+    .device = &rt_device_ops,
+    .buffer = &rt_buffer_ops,
+    .queue = &rt_queue_ops,
+    .split = &rt_split_ops,
+    .options = &rt_option_table,
+};
+
+tdm_status tdm_plugin_entry_v0(const tdm_host *host, const tdm_plugin **plugin_out,
+                               tdm_error *err) {
+    if (host == NULL || !TDM_HAS(host, semaphore))
+        return tdm_fail(err, TDM_INVALID_ARGUMENT, "hip: the host offers no semaphores");
+    *plugin_out = &hip_plugin;
+    return TDM_OK;
+}

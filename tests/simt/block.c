@@ -1,0 +1,339 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * block.c: see block.h. Fibers are switched by a few lines of assembly on x86-64, elsewhere by
+ * swapcontext.
+ */
+#include "tests/simt/block.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#ifndef __x86_64__
+#include <ucontext.h>
+#endif
+#if defined(__has_feature)
+#if __has_feature(address_sanitizer)
+#define __SANITIZE_ADDRESS__ 1
+#endif
+#if __has_feature(thread_sanitizer)
+#define __SANITIZE_THREAD__ 1
+#endif
+#endif
+#ifdef __SANITIZE_ADDRESS__
+#include <sanitizer/common_interface_defs.h>
+#endif
+#ifdef __SANITIZE_THREAD__
+#include <sanitizer/tsan_interface.h>
+#endif
+
+enum { STACK_SIZE = 128 << 10, GUARD_SIZE = 4096 };
+
+static const uint8_t poison = 0xcd;
+
+typedef enum fiber_state { FIBER_READY, FIBER_AT_BARRIER, FIBER_AT_XCHG, FIBER_DONE } fiber_state;
+
+typedef struct fiber {
+    simt_thread lane;
+    fiber_state state;
+    char *stack; /* STACK_SIZE bytes, kept from workgroup to workgroup */
+#ifdef __x86_64__
+    void *sp;
+#else
+    ucontext_t context;
+#endif
+#ifdef __SANITIZE_ADDRESS__
+    void *fake;
+#endif
+#ifdef __SANITIZE_THREAD__
+    void *tsan;
+#endif
+} fiber;
+
+__thread simt_thread *simt_lane;
+
+/* Under run_mutex. */
+static pthread_mutex_t run_mutex = PTHREAD_MUTEX_INITIALIZER;
+static fiber fibers[SIMT_MAX_THREAD];
+static uint32_t words[2][SIMT_MAX_THREAD];
+static uint32_t order_of[SIMT_MAX_THREAD];
+static _Alignas(16) char shared_memory[SIMT_MAX_SHARED + GUARD_SIZE];
+static const simt_work *running;
+static uint32_t random_state;
+
+/* ---- Kernels by name ------------------------------------------------------------------------- */
+
+static simt_kernel *kernels;
+
+void simt_kernel_add(simt_kernel *kernel) {
+    kernel->next = kernels;
+    kernels = kernel;
+}
+
+simt_kernel *simt_kernel_find(const char *name) {
+    simt_kernel *kernel = kernels;
+    while (kernel != NULL && strcmp(kernel->name, name) != 0) kernel = kernel->next;
+    return kernel;
+}
+
+/* ---- Switching ------------------------------------------------------------------------------- */
+
+static void fiber_main(void);
+
+#ifdef __x86_64__
+static void *scheduler_sp;
+
+/* Pushes what a call keeps, stores the stack pointer at *from, and returns on the stack `to`. */
+void simt_switch(void **from, void *to);
+__asm__(".text\n"
+        ".hidden simt_switch\n"
+        ".globl simt_switch\n"
+        ".type simt_switch, @function\n"
+        "simt_switch:\n"
+        "    pushq %rbp\n"
+        "    pushq %rbx\n"
+        "    pushq %r12\n"
+        "    pushq %r13\n"
+        "    pushq %r14\n"
+        "    pushq %r15\n"
+        "    movq %rsp, (%rdi)\n"
+        "    movq %rsi, %rsp\n"
+        "    popq %r15\n"
+        "    popq %r14\n"
+        "    popq %r13\n"
+        "    popq %r12\n"
+        "    popq %rbx\n"
+        "    popq %rbp\n"
+        "    ret\n"
+        ".size simt_switch, .-simt_switch\n");
+#else
+static ucontext_t scheduler_context;
+#endif
+#ifdef __SANITIZE_ADDRESS__
+static const void *scheduler_stack;
+static size_t scheduler_stack_size;
+#endif
+#ifdef __SANITIZE_THREAD__
+static void *scheduler_tsan;
+#endif
+
+static void fiber_prepare(fiber *f) {
+#ifdef __x86_64__
+    /* The stack as simt_switch leaves it: six registers, then where it returns to. A called function
+     * finds the stack pointer 8 above a multiple of 16. */
+    uintptr_t top = ((uintptr_t)f->stack + STACK_SIZE) & ~(uintptr_t)15;
+    void **sp = (void **)top;
+    *--sp = NULL; /* fiber_main does not return */
+    *--sp = (void *)(uintptr_t)fiber_main;
+    for (int i = 0; i < 6; i++) *--sp = NULL;
+    f->sp = sp;
+#else
+    getcontext(&f->context);
+    f->context.uc_stack.ss_sp = f->stack;
+    f->context.uc_stack.ss_size = STACK_SIZE;
+    f->context.uc_link = NULL;
+    makecontext(&f->context, fiber_main, 0);
+#endif
+#ifdef __SANITIZE_ADDRESS__
+    f->fake = NULL;
+#endif
+}
+
+/* Runs a fiber until it stops. */
+static void fiber_resume(fiber *f) {
+    simt_lane = &f->lane;
+#ifdef __SANITIZE_ADDRESS__
+    void *fake = NULL;
+    __sanitizer_start_switch_fiber(&fake, f->stack, STACK_SIZE);
+#endif
+#ifdef __SANITIZE_THREAD__
+    scheduler_tsan = __tsan_get_current_fiber();
+    __tsan_switch_to_fiber(f->tsan, 0);
+#endif
+#ifdef __x86_64__
+    simt_switch(&scheduler_sp, f->sp);
+#else
+    swapcontext(&scheduler_context, &f->context);
+#endif
+#ifdef __SANITIZE_ADDRESS__
+    __sanitizer_finish_switch_fiber(fake, NULL, NULL);
+#endif
+    simt_lane = NULL;
+}
+
+static fiber *fiber_now(void) {
+    return (fiber *)simt_lane;
+}
+
+/* Stops the fiber that runs; returns when it is resumed. */
+static void fiber_stop(fiber_state state) {
+    fiber *f = fiber_now();
+    f->state = state;
+#ifdef __SANITIZE_ADDRESS__
+    __sanitizer_start_switch_fiber(state == FIBER_DONE ? NULL : &f->fake, scheduler_stack,
+                                   scheduler_stack_size);
+#endif
+#ifdef __SANITIZE_THREAD__
+    __tsan_switch_to_fiber(scheduler_tsan, 0);
+#endif
+#ifdef __x86_64__
+    simt_switch(&f->sp, scheduler_sp);
+#else
+    swapcontext(&f->context, &scheduler_context);
+#endif
+#ifdef __SANITIZE_ADDRESS__
+    __sanitizer_finish_switch_fiber(f->fake, &scheduler_stack, &scheduler_stack_size);
+#endif
+}
+
+static void fiber_main(void) {
+#ifdef __SANITIZE_ADDRESS__
+    __sanitizer_finish_switch_fiber(NULL, &scheduler_stack, &scheduler_stack_size);
+#endif
+    running->kernel->entry(running->args);
+    fiber_stop(FIBER_DONE);
+    abort(); /* a fiber that is done is not resumed */
+}
+
+/* ---- What kernels call ----------------------------------------------------------------------- */
+
+void simt_barrier(void) {
+    fiber_stop(FIBER_AT_BARRIER);
+}
+
+/* The words of one exchange are read before the lane reaches the one after the next, so that two
+ * sets are enough. */
+uint32_t simt_wave_xchg(uint32_t word, uint32_t mask) {
+    simt_thread *lane = simt_lane;
+    uint32_t turn = lane->n_xchg++ & 1;
+    words[turn][lane->thread] = word;
+    fiber_stop(FIBER_AT_XCHG);
+    return words[turn][lane->thread ^ mask];
+}
+
+/* ---- A workgroup ----------------------------------------------------------------------------- */
+
+static uint32_t random_next(void) {
+    random_state ^= random_state << 13;
+    random_state ^= random_state >> 17;
+    random_state ^= random_state << 5;
+    return random_state;
+}
+
+static void order_set(simt_order order, uint32_t n) {
+    for (uint32_t i = 0; i < n; i++) order_of[i] = order == SIMT_REVERSE ? n - 1 - i : i;
+    if (order != SIMT_RANDOM) return;
+    for (uint32_t i = n; i > 1; i--) {
+        uint32_t k = random_next() % i, swap = order_of[i - 1];
+        order_of[i - 1] = order_of[k];
+        order_of[k] = swap;
+    }
+}
+
+/* Lets threads go on whose workgroup or wave is complete. False: none can, though not all are done. */
+static bool threads_release(uint32_t n, uint32_t wave_size, char *why, size_t why_size) {
+    uint32_t n_state[4] = {0};
+    bool is_moving = false;
+    for (uint32_t first = 0; first < n; first += wave_size) {
+        uint32_t n_xchg = 0;
+        for (uint32_t i = first; i < first + wave_size; i++) {
+            n_state[fibers[i].state]++;
+            n_xchg += fibers[i].state == FIBER_AT_XCHG;
+        }
+        if (n_xchg < wave_size) continue;
+        for (uint32_t i = first; i < first + wave_size; i++) fibers[i].state = FIBER_READY;
+        is_moving = true;
+    }
+    if (n_state[FIBER_AT_BARRIER] == n) {
+        for (uint32_t i = 0; i < n; i++) fibers[i].state = FIBER_READY;
+        is_moving = true;
+    }
+    if (is_moving || n_state[FIBER_DONE] == n) return true;
+    snprintf(why, why_size,
+             "of %u threads %u wait at a barrier, %u at an exchange in a wave, and %u have ended: "
+             "not all reach the same one",
+             (unsigned)n, (unsigned)n_state[FIBER_AT_BARRIER], (unsigned)n_state[FIBER_AT_XCHG],
+             (unsigned)n_state[FIBER_DONE]);
+    return false;
+}
+
+static bool all_done(uint32_t n) {
+    for (uint32_t i = 0; i < n; i++)
+        if (fibers[i].state != FIBER_DONE) return false;
+    return true;
+}
+
+static bool guard_is_whole(uint32_t shared_size) {
+    for (uint32_t i = 0; i < GUARD_SIZE; i++)
+        if ((uint8_t)shared_memory[shared_size + i] != poison) return false;
+    return true;
+}
+
+static bool block_run(simt_block *block, const simt_work *launch, char *why, size_t why_size) {
+    const uint32_t n = launch->n_thread;
+    memset(shared_memory, poison, launch->shared_size + GUARD_SIZE);
+    for (uint32_t i = 0; i < n; i++) {
+        fibers[i].lane = (simt_thread){.thread = i, .block = block};
+        fibers[i].state = FIBER_READY;
+        fiber_prepare(&fibers[i]);
+    }
+    while (!all_done(n)) {
+        order_set(launch->order, n);
+        for (uint32_t i = 0; i < n; i++)
+            if (fibers[order_of[i]].state == FIBER_READY) fiber_resume(&fibers[order_of[i]]);
+        if (!threads_release(n, launch->wave_size, why, why_size)) return false;
+    }
+    if (guard_is_whole(launch->shared_size)) return true;
+    snprintf(why, why_size, "it writes behind its %u bytes of shared memory",
+             (unsigned)launch->shared_size);
+    return false;
+}
+
+static bool stacks_get(uint32_t n) {
+    for (uint32_t i = 0; i < n; i++) {
+        if (fibers[i].stack != NULL) continue;
+        void *stack =
+            mmap(NULL, STACK_SIZE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        if (stack == MAP_FAILED) return false;
+        fibers[i].stack = stack;
+#ifdef __SANITIZE_THREAD__
+        fibers[i].tsan = __tsan_create_fiber(0);
+#endif
+    }
+    return true;
+}
+
+static bool launch_check(const simt_work *launch, char *why, size_t why_size) {
+    uint32_t n = launch->n_thread;
+    if (n == 0 || n > SIMT_MAX_THREAD || n % launch->wave_size != 0)
+        snprintf(why, why_size, "%u threads are no whole waves of %u", (unsigned)n,
+                 (unsigned)launch->wave_size);
+    else if (launch->shared_size > SIMT_MAX_SHARED)
+        snprintf(why, why_size, "%u bytes of shared memory", (unsigned)launch->shared_size);
+    else if (!stacks_get(n))
+        snprintf(why, why_size, "no memory for stacks");
+    else
+        return true;
+    return false;
+}
+
+bool simt_work_run(const simt_work *launch, char *why, size_t why_size) {
+    pthread_mutex_lock(&run_mutex);
+    bool is_good = launch_check(launch, why, why_size);
+    simt_block block = {
+        .n_thread = launch->n_thread, .wave_size = launch->wave_size, .shared = shared_memory};
+    memcpy(block.grid, launch->grid, sizeof block.grid);
+    running = launch;
+    random_state = 0x9e3779b9u;
+    for (uint32_t z = 0; is_good && z < launch->grid[2]; z++)
+        for (uint32_t y = 0; is_good && y < launch->grid[1]; y++)
+            for (uint32_t x = 0; is_good && x < launch->grid[0]; x++) {
+                block.group[0] = x;
+                block.group[1] = y;
+                block.group[2] = z;
+                is_good = block_run(&block, launch, why, why_size);
+            }
+    pthread_mutex_unlock(&run_mutex);
+    return is_good;
+}

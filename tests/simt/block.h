@@ -1,0 +1,91 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * block.h: runs one kernel over a grid, a workgroup at a time, on the calling thread.
+ *
+ * Each thread of a workgroup is a fiber: it runs until it reaches a barrier or an exchange inside its
+ * wave, and goes on when every other thread of the workgroup, or of the wave, is there. Threads are
+ * resumed in the order that simt_settings says, so that a kernel which depends on the order gives
+ * other results in another order. Shared memory is filled with a pattern before each workgroup, and
+ * has a guard behind it.
+ *
+ * What is refused, as a device would hang or give garbage: a barrier that some threads have passed by
+ * or left, an exchange that not all lanes of the wave reach, a workgroup of no whole waves, a write
+ * behind shared memory.
+ */
+#ifndef TANDEM_SIMT_BLOCK_H
+#define TANDEM_SIMT_BLOCK_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+enum { SIMT_MAX_THREAD = 1024, SIMT_MAX_SHARED = 48 << 10, SIMT_MAX_ARGS = 256 };
+
+typedef enum simt_order {
+    SIMT_FORWARD = 0, /* thread 0 first */
+    SIMT_REVERSE,
+    SIMT_RANDOM /* another order after each barrier; the seed is fixed */
+} simt_order;
+
+typedef struct simt_block simt_block;
+
+/* A thread of the workgroup that runs. */
+typedef struct simt_thread {
+    uint32_t thread;
+    simt_block *block;
+    uint32_t n_xchg; /* exchanges so far: two words a lane take turns */
+} simt_thread;
+
+struct simt_block {
+    uint32_t group[3];
+    uint32_t grid[3];
+    uint32_t n_thread;
+    uint32_t wave_size;
+    char *shared;
+};
+
+/* The thread that runs on this thread of the operating system; NULL outside kernels. */
+extern __thread simt_thread *simt_lane;
+
+void simt_barrier(void);
+uint32_t simt_wave_xchg(uint32_t word, uint32_t mask);
+
+/* ---- Kernels by name ---- */
+
+typedef struct simt_kernel {
+    const char *name;
+    void (*entry)(const void *args);
+    size_t args_size;
+    struct simt_kernel *next;
+} simt_kernel;
+
+/* Adds to the table; called when the library is loaded. */
+void simt_kernel_add(simt_kernel *kernel);
+/* NULL where there is none. */
+simt_kernel *simt_kernel_find(const char *name);
+
+/* ---- Running ---- */
+
+typedef struct simt_work {
+    const simt_kernel *kernel;
+    uint32_t grid[3];
+    uint32_t n_thread;
+    uint32_t shared_size;
+    uint32_t wave_size;
+    simt_order order;
+    uint8_t args[SIMT_MAX_ARGS];
+} simt_work;
+
+/* Runs all workgroups. False where the kernel breaks a rule; `why` receives the text. One launch at a
+ * time runs in a process. */
+bool simt_work_run(const simt_work *launch, char *why, size_t why_size);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

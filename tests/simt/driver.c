@@ -1,0 +1,654 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * driver.c: an emulated driver for tests: the functions of plugins/gpu/rt/driver.h, under CUDA's names
+ * or, with SIMT_HIP defined, under HIP's. Kernels are those of this library (block.h); any image that
+ * is loaded has them all. README.md says what the environment sets, and what this does not prove.
+ *
+ * A stream is a thread that runs commands in order; it takes up to MAX_COMMAND, then the caller waits,
+ * as drivers do. Copies and fills happen in the stream, not before. A kernel that breaks a rule, or an
+ * injected loss, fails every later call on the device until its context is released and made again.
+ */
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "plugins/gpu/rt/driver.h"
+#include "tests/simt/block.h"
+
+#ifdef SIMT_HIP
+#define SYMBOL(cuda, hip) hip
+#define DEVICE_NAME       "AMD device of tests/simt"
+enum { DEFAULT_WAVE = 64 };
+#else
+#define SYMBOL(cuda, hip) cuda
+#define DEVICE_NAME       "NVIDIA device of tests/simt"
+enum { DEFAULT_WAVE = 32 };
+#endif
+#define EXPORT __attribute__((visibility("default")))
+
+/* The names under which the functions below are found. */
+#define SIMT_DECLARE_(name, cuda, hip, params)                                                     \
+    EXPORT rt_result simt_##name params __asm__(SYMBOL(cuda, hip));
+RT_DRIVER_LIST(SIMT_DECLARE_)
+
+enum {
+    MAX_COMMAND = 64,
+    MAX_DEVICE = 4,
+    INVALID_CONTEXT = 201,
+    INVALID_HANDLE = 400,
+    STREAM_CAPTURE_INVALID = 901
+};
+
+EXPORT extern const int tandem_simt_version;
+const int tandem_simt_version = 1;
+
+/* ---- Settings -------------------------------------------------------------------------------- */
+
+static struct {
+    pthread_once_t once;
+    int n_device;
+    uint32_t wave_size;
+    simt_order order;
+    uint64_t memory;
+    char fail_name[32]; /* "" = no failure */
+    long fail_at;
+    int fail_result;
+} settings = {.once = PTHREAD_ONCE_INIT};
+
+static uint64_t number_of(const char *name, uint64_t otherwise) {
+    const char *text = getenv(name);
+    return text != NULL && text[0] != '\0' ? strtoull(text, NULL, 10) : otherwise;
+}
+
+static void settings_read(void) {
+    const char *order = getenv("TANDEM_SIMT_ORDER"), *fail = getenv("TANDEM_SIMT_FAIL");
+    settings.n_device = (int)number_of("TANDEM_SIMT_DEVICES", 1);
+    if (settings.n_device > MAX_DEVICE) settings.n_device = MAX_DEVICE;
+    settings.wave_size = (uint32_t)number_of("TANDEM_SIMT_WAVE", DEFAULT_WAVE);
+    settings.memory = number_of("TANDEM_SIMT_MEMORY", (uint64_t)4 << 30);
+    if (order != NULL && strcmp(order, "reverse") == 0) settings.order = SIMT_REVERSE;
+    if (order != NULL && strcmp(order, "random") == 0) settings.order = SIMT_RANDOM;
+    if (fail != NULL && sscanf(fail, "%31[a-z_]:%ld:%d", settings.fail_name, &settings.fail_at,
+                               &settings.fail_result) != 3)
+        settings.fail_name[0] = '\0';
+}
+
+/* ---- State, all under state_mutex ------------------------------------------------------------ */
+
+static pthread_mutex_t state_mutex = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t state_changed = PTHREAD_COND_INITIALIZER;
+
+typedef struct context {
+    int n_retain;
+    rt_result sticky; /* of a lost device */
+} context;
+static context contexts[MAX_DEVICE];
+static uint64_t memory_used;
+static long n_call; /* of settings.fail_name */
+static __thread context *current;
+
+/* Device memory. The size lies before it. */
+enum { MEMORY_HEAD = 256 };
+
+typedef enum command_kind {
+    COMMAND_LAUNCH,
+    COMMAND_GRAPH,
+    COMMAND_COPY,
+    COMMAND_FILL,
+    COMMAND_EVENT
+} command_kind;
+
+typedef struct graph {
+    simt_work *launches;
+    int n, room;
+} graph;
+
+typedef struct event {
+    uint64_t n_recorded, n_done;
+} event;
+
+typedef struct command {
+    command_kind kind;
+    simt_work launch;
+    graph *graph;
+    void *dst;
+    const void *src;
+    size_t size;
+    unsigned char byte;
+    event *event;
+    uint64_t event_number;
+} command;
+
+typedef struct stream {
+    context *context;
+    pthread_t thread;
+    command commands[MAX_COMMAND];
+    uint64_t n_given, n_done;
+    bool is_ending;
+    graph *capture; /* NULL = it does not capture */
+} stream;
+
+/* What every function begins with: the injected failure, the lost device. */
+static rt_result call_begin(const char *name, bool needs_context) {
+    rt_result result = RT_SUCCESS;
+    pthread_once(&settings.once, settings_read);
+    pthread_mutex_lock(&state_mutex);
+    bool counts = strcmp(settings.fail_name, name) == 0 || strcmp(settings.fail_name, "any") == 0;
+    if (counts && ++n_call == settings.fail_at) {
+        result = settings.fail_result;
+        if (rt_result_is_loss(result) && current != NULL) current->sticky = result;
+    }
+    if (needs_context && result == RT_SUCCESS)
+        result = current == NULL ? INVALID_CONTEXT : current->sticky;
+    pthread_mutex_unlock(&state_mutex);
+    return result;
+}
+
+#define CALL(name, needs_context)                                                                  \
+    do {                                                                                           \
+        rt_result begun_ = call_begin(#name, needs_context);                                       \
+        if (begun_ != RT_SUCCESS) return begun_;                                                   \
+    } while (0)
+
+/* ---- Streams --------------------------------------------------------------------------------- */
+
+static void kernel_run(stream *s, const simt_work *launch) {
+    char why[200];
+    pthread_mutex_lock(&state_mutex);
+    bool is_lost = s->context->sticky != RT_SUCCESS;
+    pthread_mutex_unlock(&state_mutex);
+    if (is_lost || simt_work_run(launch, why, sizeof why)) return;
+    fprintf(stderr, "simt: kernel %s: %s\n", launch->kernel->name, why);
+    pthread_mutex_lock(&state_mutex);
+    s->context->sticky = RT_LAUNCH_FAILED;
+    pthread_mutex_unlock(&state_mutex);
+}
+
+static void command_run(stream *s, const command *c) {
+    switch (c->kind) {
+    case COMMAND_LAUNCH: kernel_run(s, &c->launch); break;
+    case COMMAND_GRAPH:
+        for (int i = 0; i < c->graph->n; i++) kernel_run(s, &c->graph->launches[i]);
+        break;
+    case COMMAND_COPY: memmove(c->dst, c->src, c->size); break;
+    case COMMAND_FILL: memset(c->dst, c->byte, c->size); break;
+    case COMMAND_EVENT: break;
+    }
+}
+
+static void *stream_main(void *arg) {
+    stream *s = arg;
+    pthread_mutex_lock(&state_mutex);
+    for (;;) {
+        while (s->n_done == s->n_given && !s->is_ending)
+            pthread_cond_wait(&state_changed, &state_mutex);
+        if (s->n_done == s->n_given) break;
+        const command *c = &s->commands[s->n_done % MAX_COMMAND];
+        pthread_mutex_unlock(&state_mutex);
+        command_run(s, c);
+        pthread_mutex_lock(&state_mutex);
+        if (c->kind == COMMAND_EVENT && c->event->n_done < c->event_number)
+            c->event->n_done = c->event_number;
+        s->n_done++;
+        pthread_cond_broadcast(&state_changed);
+    }
+    pthread_mutex_unlock(&state_mutex);
+    return NULL;
+}
+
+static rt_result command_give(stream *s, const command *c) {
+    if (s == NULL) return INVALID_HANDLE;
+    pthread_mutex_lock(&state_mutex);
+    while (s->n_given - s->n_done == MAX_COMMAND) pthread_cond_wait(&state_changed, &state_mutex);
+    s->commands[s->n_given++ % MAX_COMMAND] = *c;
+    pthread_cond_broadcast(&state_changed);
+    pthread_mutex_unlock(&state_mutex);
+    return RT_SUCCESS;
+}
+
+rt_result simt_stream_create(void **stream_out, unsigned flags) {
+    (void)flags;
+    CALL(stream_create, true);
+    stream *s = calloc(1, sizeof *s);
+    if (s == NULL) return RT_OUT_OF_MEMORY;
+    s->context = current;
+    if (pthread_create(&s->thread, NULL, stream_main, s) != 0) {
+        free(s);
+        return RT_OUT_OF_MEMORY;
+    }
+    *stream_out = s;
+    return RT_SUCCESS;
+}
+
+static void graph_free(graph *g) {
+    if (g == NULL) return;
+    free(g->launches);
+    free(g);
+}
+
+/* What releases is done on a lost device too. */
+rt_result simt_stream_destroy(void *handle) {
+    stream *s = handle;
+    pthread_mutex_lock(&state_mutex);
+    s->is_ending = true;
+    pthread_cond_broadcast(&state_changed);
+    pthread_mutex_unlock(&state_mutex);
+    pthread_join(s->thread, NULL);
+    graph_free(s->capture);
+    free(s);
+    return RT_SUCCESS;
+}
+
+rt_result simt_stream_sync(void *handle) {
+    stream *s = handle;
+    CALL(stream_sync, true);
+    pthread_mutex_lock(&state_mutex);
+    uint64_t given = s->n_given;
+    while (s->n_done < given) pthread_cond_wait(&state_changed, &state_mutex);
+    rt_result result = s->context->sticky;
+    pthread_mutex_unlock(&state_mutex);
+    return result;
+}
+
+/* ---- Events ---------------------------------------------------------------------------------- */
+
+rt_result simt_event_create(void **event_out, unsigned flags) {
+    (void)flags;
+    CALL(event_create, true);
+    *event_out = calloc(1, sizeof(event));
+    return *event_out != NULL ? RT_SUCCESS : RT_OUT_OF_MEMORY;
+}
+
+rt_result simt_event_destroy(void *handle) {
+    free(handle);
+    return RT_SUCCESS;
+}
+
+rt_result simt_event_record(void *handle, void *stream_handle) {
+    event *e = handle;
+    CALL(event_record, true);
+    pthread_mutex_lock(&state_mutex);
+    const command c = {.kind = COMMAND_EVENT, .event = e, .event_number = ++e->n_recorded};
+    pthread_mutex_unlock(&state_mutex);
+    return command_give(stream_handle, &c);
+}
+
+static rt_result event_state(const event *e) {
+    return current->sticky != RT_SUCCESS ? current->sticky
+           : e->n_done >= e->n_recorded  ? RT_SUCCESS
+                                         : RT_NOT_READY;
+}
+
+rt_result simt_event_query(void *handle) {
+    CALL(event_query, true);
+    pthread_mutex_lock(&state_mutex);
+    rt_result result = event_state(handle);
+    pthread_mutex_unlock(&state_mutex);
+    return result;
+}
+
+rt_result simt_event_sync(void *handle) {
+    const event *e = handle;
+    CALL(event_sync, true);
+    pthread_mutex_lock(&state_mutex);
+    uint64_t number = e->n_recorded;
+    while (e->n_done < number && current->sticky == RT_SUCCESS)
+        pthread_cond_wait(&state_changed, &state_mutex);
+    rt_result result = current->sticky;
+    pthread_mutex_unlock(&state_mutex);
+    return result;
+}
+
+/* ---- Devices --------------------------------------------------------------------------------- */
+
+rt_result simt_init(unsigned flags) {
+    CALL(init, false);
+    return flags == 0 ? RT_SUCCESS : RT_INVALID_VALUE;
+}
+
+rt_result simt_version_get(int *version_out) {
+    CALL(version_get, false);
+    *version_out = 12000;
+    return RT_SUCCESS;
+}
+
+rt_result simt_device_count(int *n_out) {
+    CALL(device_count, false);
+    *n_out = settings.n_device;
+    return settings.n_device > 0 ? RT_SUCCESS : RT_NO_DEVICE;
+}
+
+rt_result simt_device_get(int *device_out, int index) {
+    CALL(device_get, false);
+    if (index < 0 || index >= settings.n_device) return RT_INVALID_VALUE;
+    *device_out = index;
+    return RT_SUCCESS;
+}
+
+rt_result simt_device_name(char *name_out, int size, int device) {
+    CALL(device_name, false);
+    (void)device;
+    snprintf(name_out, (size_t)size, "%s", DEVICE_NAME);
+    return RT_SUCCESS;
+}
+
+rt_result simt_device_memory(size_t *size_out, int device) {
+    CALL(device_memory, false);
+    (void)device;
+    *size_out = (size_t)settings.memory;
+    return RT_SUCCESS;
+}
+
+/* The numbers are the vendors' own, not those of the plugins. */
+rt_result simt_device_attribute(int *value_out, int attribute, int device) {
+    CALL(device_attribute, false);
+    (void)device;
+#ifdef SIMT_HIP
+    enum {
+        GROUP = 56,
+        GRID_X = 29,
+        GRID_Y = 30,
+        SHARED = 74,
+        WAVE = 87,
+        UNITS = 63,
+        HOST = 3,
+        INTEGRATED = 16,
+        MAJOR = 23,
+        MINOR = 61
+    };
+#else
+    enum {
+        GROUP = 1,
+        GRID_X = 5,
+        GRID_Y = 6,
+        SHARED = 8,
+        WAVE = 10,
+        UNITS = 16,
+        HOST = 19,
+        INTEGRATED = 18,
+        MAJOR = 75,
+        MINOR = 76
+    };
+#endif
+    switch (attribute) {
+    case GROUP: *value_out = SIMT_MAX_THREAD; break;
+    case GRID_X: *value_out = 2147483647; break;
+    case GRID_Y: *value_out = 65535; break;
+    case SHARED: *value_out = SIMT_MAX_SHARED; break;
+    case WAVE: *value_out = (int)settings.wave_size; break;
+    case UNITS: *value_out = 4; break;
+    case HOST: *value_out = 1; break;
+    case INTEGRATED: *value_out = 0; break;
+    case MAJOR: *value_out = 8; break;
+    case MINOR: *value_out = 0; break;
+    default: return RT_INVALID_VALUE;
+    }
+    return RT_SUCCESS;
+}
+
+rt_result simt_device_pci(char *text_out, int size, int device) {
+    CALL(device_pci, false);
+    (void)text_out, (void)size, (void)device;
+    return RT_INVALID_VALUE; /* it is in no slot */
+}
+
+rt_result simt_device_uuid(void *bytes_out, int device) {
+    CALL(device_uuid, false);
+    memset(bytes_out, 0x5a + device, 16);
+    return RT_SUCCESS;
+}
+
+rt_result simt_context_retain(void **context_out, int device) {
+    CALL(context_retain, false);
+    pthread_mutex_lock(&state_mutex);
+    if (contexts[device].n_retain++ == 0) contexts[device].sticky = RT_SUCCESS;
+    pthread_mutex_unlock(&state_mutex);
+    *context_out = &contexts[device];
+    return RT_SUCCESS;
+}
+
+rt_result simt_context_release(int device) {
+    pthread_mutex_lock(&state_mutex);
+    contexts[device].n_retain--;
+    pthread_mutex_unlock(&state_mutex);
+    return RT_SUCCESS;
+}
+
+rt_result simt_context_set(void *handle) {
+    CALL(context_set, false);
+    current = handle;
+    return RT_SUCCESS;
+}
+
+/* ---- Memory ---------------------------------------------------------------------------------- */
+
+rt_result simt_memory_info(size_t *free_out, size_t *total_out) {
+    CALL(memory_info, true);
+    pthread_mutex_lock(&state_mutex);
+    *total_out = (size_t)settings.memory;
+    *free_out = (size_t)(settings.memory - memory_used);
+    pthread_mutex_unlock(&state_mutex);
+    return RT_SUCCESS;
+}
+
+/* Filled with a pattern, as a device's memory has what was there before. */
+rt_result simt_memory_alloc(uint64_t *address_out, size_t size) {
+    CALL(memory_alloc, true);
+    pthread_mutex_lock(&state_mutex);
+    bool fits = size > 0 && size <= settings.memory - memory_used;
+    if (fits) memory_used += size;
+    pthread_mutex_unlock(&state_mutex);
+    if (!fits) return RT_OUT_OF_MEMORY;
+    size_t whole = (size + 2 * MEMORY_HEAD - 1) / MEMORY_HEAD * MEMORY_HEAD;
+    char *block = aligned_alloc(MEMORY_HEAD, whole);
+    if (block == NULL) return RT_OUT_OF_MEMORY;
+    memcpy(block, &size, sizeof size);
+    memset(block + MEMORY_HEAD, 0xcd, size);
+    *address_out = (uint64_t)(uintptr_t)(block + MEMORY_HEAD);
+    return RT_SUCCESS;
+}
+
+rt_result simt_memory_free(uint64_t address) {
+    char *block = (char *)(uintptr_t)address - MEMORY_HEAD;
+    size_t size;
+    memcpy(&size, block, sizeof size);
+    pthread_mutex_lock(&state_mutex);
+    memory_used -= size;
+    pthread_mutex_unlock(&state_mutex);
+    free(block);
+    return RT_SUCCESS;
+}
+
+rt_result simt_host_alloc(void **pointer_out, size_t size, unsigned flags) {
+    (void)flags;
+    CALL(host_alloc, true);
+    *pointer_out = aligned_alloc(4096, (size + 4095) / 4096 * 4096);
+    return *pointer_out != NULL ? RT_SUCCESS : RT_OUT_OF_MEMORY;
+}
+
+rt_result simt_host_free(void *pointer) {
+    free(pointer);
+    return RT_SUCCESS;
+}
+
+rt_result simt_host_register(void *pointer, size_t size, unsigned flags) {
+    CALL(host_register, true);
+    (void)flags;
+    return pointer != NULL && size > 0 ? RT_SUCCESS : RT_INVALID_VALUE;
+}
+
+rt_result simt_host_unregister(void *pointer) {
+    (void)pointer;
+    return RT_SUCCESS;
+}
+
+rt_result simt_host_address(uint64_t *address_out, void *pointer, unsigned flags) {
+    CALL(host_address, true);
+    (void)flags;
+    *address_out = (uint64_t)(uintptr_t)pointer;
+    return RT_SUCCESS;
+}
+
+static rt_result copy_give(void *stream_handle, void *dst, const void *src, size_t size) {
+    const command c = {.kind = COMMAND_COPY, .dst = dst, .src = src, .size = size};
+    return command_give(stream_handle, &c);
+}
+
+rt_result simt_copy_in(uint64_t dst, const void *src, size_t size, void *stream_handle) {
+    CALL(copy_in, true);
+    return copy_give(stream_handle, (void *)(uintptr_t)dst, src, size);
+}
+
+rt_result simt_copy_out(void *dst, uint64_t src, size_t size, void *stream_handle) {
+    CALL(copy_out, true);
+    return copy_give(stream_handle, dst, (const void *)(uintptr_t)src, size);
+}
+
+rt_result simt_copy_inside(uint64_t dst, uint64_t src, size_t size, void *stream_handle) {
+    CALL(copy_inside, true);
+    return copy_give(stream_handle, (void *)(uintptr_t)dst, (const void *)(uintptr_t)src, size);
+}
+
+rt_result simt_fill(uint64_t dst, unsigned char byte, size_t size, void *stream_handle) {
+    CALL(fill, true);
+    const command c = {
+        .kind = COMMAND_FILL, .dst = (void *)(uintptr_t)dst, .byte = byte, .size = size};
+    return command_give(stream_handle, &c);
+}
+
+/* ---- Kernels --------------------------------------------------------------------------------- */
+
+rt_result simt_module_load(void **module_out, const void *image) {
+    CALL(module_load, true);
+    if (image == NULL) return RT_INVALID_VALUE;
+    *module_out = (void *)(uintptr_t)&tandem_simt_version;
+    return RT_SUCCESS;
+}
+
+rt_result simt_module_unload(void *module) {
+    (void)module;
+    return RT_SUCCESS;
+}
+
+rt_result simt_module_function(void **function_out, void *module, const char *name) {
+    CALL(module_function, true);
+    (void)module;
+    *function_out = simt_kernel_find(name);
+    return *function_out != NULL ? RT_SUCCESS : RT_NOT_FOUND;
+}
+
+static rt_result launch_append(graph *g, const simt_work *launch) {
+    if (g->n == g->room) {
+        int room = g->room > 0 ? 2 * g->room : 64;
+        simt_work *launches = realloc(g->launches, (size_t)room * sizeof *launches);
+        if (launches == NULL) return RT_OUT_OF_MEMORY;
+        g->launches = launches;
+        g->room = room;
+    }
+    g->launches[g->n++] = *launch;
+    return RT_SUCCESS;
+}
+
+rt_result simt_launch(void *function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
+                      unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared_size,
+                      void *stream_handle, void **params, void **extra) {
+    const simt_kernel *kernel = function;
+    stream *s = stream_handle;
+    CALL(launch, true);
+    if (kernel == NULL || s == NULL) return INVALID_HANDLE;
+    if (params == NULL || extra != NULL || block_y != 1 || block_z != 1 || grid_x == 0 ||
+        grid_y == 0 || grid_z == 0 || kernel->args_size > SIMT_MAX_ARGS ||
+        block_x > SIMT_MAX_THREAD || shared_size > SIMT_MAX_SHARED)
+        return RT_INVALID_VALUE;
+    command c = {.kind = COMMAND_LAUNCH,
+                 .launch = {.kernel = kernel,
+                            .grid = {grid_x, grid_y, grid_z},
+                            .n_thread = block_x,
+                            .shared_size = shared_size,
+                            .wave_size = settings.wave_size,
+                            .order = settings.order}};
+    memcpy(c.launch.args, params[0], kernel->args_size);
+    return s->capture != NULL ? launch_append(s->capture, &c.launch) : command_give(s, &c);
+}
+
+/* ---- Graphs ---------------------------------------------------------------------------------- */
+
+rt_result simt_capture_begin(void *stream_handle, int mode) {
+    stream *s = stream_handle;
+    CALL(capture_begin, true);
+    if (mode != RT_CAPTURE_THREAD_LOCAL || s->capture != NULL) return RT_INVALID_VALUE;
+    s->capture = calloc(1, sizeof *s->capture);
+    return s->capture != NULL ? RT_SUCCESS : RT_OUT_OF_MEMORY;
+}
+
+rt_result simt_capture_end(void *stream_handle, void **graph_out) {
+    stream *s = stream_handle;
+    graph *g = s->capture;
+    s->capture = NULL;
+    rt_result result = call_begin("capture_end", true);
+    if (result == RT_SUCCESS && g == NULL) result = STREAM_CAPTURE_INVALID;
+    if (result == RT_SUCCESS) *graph_out = g;
+    if (result != RT_SUCCESS) graph_free(g);
+    return result;
+}
+
+rt_result simt_graph_instantiate(void **exec_out, void *handle, unsigned long long flags) {
+    const graph *g = handle;
+    CALL(graph_instantiate, true);
+    graph *exec = calloc(1, sizeof *exec);
+    rt_result result = exec != NULL && flags == 0 ? RT_SUCCESS : RT_OUT_OF_MEMORY;
+    for (int i = 0; i < g->n && result == RT_SUCCESS; i++)
+        result = launch_append(exec, &g->launches[i]);
+    if (result == RT_SUCCESS)
+        *exec_out = exec;
+    else
+        graph_free(exec);
+    return result;
+}
+
+rt_result simt_graph_destroy(void *handle) {
+    graph_free(handle);
+    return RT_SUCCESS;
+}
+
+rt_result simt_graph_launch(void *exec, void *stream_handle) {
+    CALL(graph_launch, true);
+    const command c = {.kind = COMMAND_GRAPH, .graph = exec};
+    return command_give(stream_handle, &c);
+}
+
+rt_result simt_exec_destroy(void *exec) {
+    graph_free(exec);
+    return RT_SUCCESS;
+}
+
+/* ---- Errors ---------------------------------------------------------------------------------- */
+
+EXPORT rt_result simt_error_name(int error,
+                                 const char **name_out) __asm__(SYMBOL("cuGetErrorName",
+                                                                       "hipDrvGetErrorName"));
+
+rt_result simt_error_name(int error, const char **name_out) {
+    static const struct {
+        int number;
+        const char *name;
+    } names[] = {
+        {RT_INVALID_VALUE, "SIMT_INVALID_VALUE"},  {RT_OUT_OF_MEMORY, "SIMT_OUT_OF_MEMORY"},
+        {INVALID_CONTEXT, "SIMT_INVALID_CONTEXT"}, {INVALID_HANDLE, "SIMT_INVALID_HANDLE"},
+        {RT_NOT_FOUND, "SIMT_NOT_FOUND"},          {RT_ILLEGAL_ADDRESS, "SIMT_ILLEGAL_ADDRESS"},
+        {RT_LAUNCH_FAILED, "SIMT_LAUNCH_FAILED"}};
+    for (size_t i = 0; i < sizeof names / sizeof names[0]; i++)
+        if (names[i].number == error) {
+            *name_out = names[i].name;
+            return RT_SUCCESS;
+        }
+    return RT_INVALID_VALUE;
+}
+
+/* As in plugins/gpu/rt/driver.c, which is not linked here. */
+bool rt_result_is_loss(rt_result result) {
+    return result == RT_ECC || result == RT_ILLEGAL_ADDRESS || result == RT_LAUNCH_TIMEOUT ||
+           result == RT_LAUNCH_FAILED || result == RT_UNKNOWN;
+}

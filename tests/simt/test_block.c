@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * test_block.c: the emulated workgroup: barriers and exchanges, every order of threads, and that it
+ * reports the kernels that a device would hang on or compute garbage with.
+ */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "tests/simt/block.h"
+
+enum { N_THREAD = 128, N_GROUP = 3 };
+
+typedef struct words {
+    uint32_t *out;
+    uint32_t n;
+} words;
+
+static uint32_t out[N_GROUP * N_THREAD];
+
+static uint32_t *shared_words(void) {
+    return (uint32_t *)(void *)simt_lane->block->shared;
+}
+
+/* Sums thread numbers over the workgroup by halves. */
+static void sum_run(const void *args) {
+    const words *w = args;
+    uint32_t *sum = shared_words(), thread = simt_lane->thread;
+    sum[thread] = thread;
+    for (uint32_t half = N_THREAD / 2; half > 0; half /= 2) {
+        simt_barrier();
+        if (thread < half) sum[thread] += sum[thread + half];
+    }
+    if (thread == 0)
+        w->out[simt_lane->block->group[0]] = sum[0] + 1000 * simt_lane->block->group[0];
+}
+
+/* Each lane gets the number of its neighbour, then of the lane 8 away. */
+static void exchange_run(const void *args) {
+    const words *w = args;
+    uint32_t thread = simt_lane->thread;
+    uint32_t next = simt_wave_xchg(thread, 1), far = simt_wave_xchg(next, 8);
+    w->out[thread] = far;
+}
+
+/* Reads what its neighbour writes, without a barrier. */
+static void race_run(const void *args) {
+    const words *w = args;
+    uint32_t *shared = shared_words(), thread = simt_lane->thread;
+    shared[thread] = thread;
+    w->out[thread] = shared[(thread + 1) % N_THREAD];
+}
+
+static void half_barrier_run(const void *args) {
+    (void)args;
+    if (simt_lane->thread < 64) simt_barrier();
+}
+
+static void half_exchange_run(const void *args) {
+    (void)args;
+    if (simt_lane->thread != 5) simt_wave_xchg(0, 1);
+    simt_barrier();
+}
+
+static void behind_run(const void *args) {
+    (void)args;
+    if (simt_lane->thread == 0) shared_words()[N_THREAD] = 1;
+}
+
+static bool kernel_run(void (*entry)(const void *), simt_order order, uint32_t wave_size,
+                       uint32_t n_thread, char why[200]) {
+    const words args = {.out = out, .n = N_THREAD};
+    const simt_kernel kernel = {.name = "test", .entry = entry, .args_size = sizeof args};
+    simt_work work = {.kernel = &kernel,
+                      .grid = {N_GROUP, 1, 1},
+                      .n_thread = n_thread,
+                      .shared_size = N_THREAD * 4,
+                      .wave_size = wave_size,
+                      .order = order};
+    memcpy(work.args, &args, sizeof args);
+    memset(out, 0xee, sizeof out);
+    why[0] = '\0';
+    return simt_work_run(&work, why, 200);
+}
+
+static void barriers_hold_in_every_order(void **state) {
+    char why[200];
+    (void)state;
+    for (int order = SIMT_FORWARD; order <= SIMT_RANDOM; order++)
+        for (uint32_t wave = 32; wave <= 64; wave *= 2) {
+            assert_true(kernel_run(sum_run, (simt_order)order, wave, N_THREAD, why));
+            for (uint32_t g = 0; g < N_GROUP; g++)
+                assert_int_equal(out[g], N_THREAD * (N_THREAD - 1) / 2 + 1000 * g);
+        }
+}
+
+static void lanes_exchange_in_every_order(void **state) {
+    char why[200];
+    (void)state;
+    for (int order = SIMT_FORWARD; order <= SIMT_RANDOM; order++) {
+        assert_true(kernel_run(exchange_run, (simt_order)order, 32, N_THREAD, why));
+        for (uint32_t i = 0; i < N_THREAD; i++) assert_int_equal(out[i], i ^ 9);
+    }
+}
+
+static void orders_uncover_a_race(void **state) {
+    uint32_t forward[N_THREAD];
+    char why[200];
+    (void)state;
+    assert_true(kernel_run(race_run, SIMT_FORWARD, 32, N_THREAD, why));
+    memcpy(forward, out, sizeof forward);
+    assert_int_equal(forward[0], 0xcdcdcdcd); /* shared memory before a write */
+    assert_true(kernel_run(race_run, SIMT_REVERSE, 32, N_THREAD, why));
+    assert_memory_not_equal(forward, out, sizeof forward);
+    assert_int_equal(out[0], 1);
+    assert_true(kernel_run(race_run, SIMT_RANDOM, 32, N_THREAD, why));
+    assert_memory_not_equal(forward, out, sizeof forward);
+}
+
+static void broken_rules_are_reported(void **state) {
+    char why[200];
+    (void)state;
+    assert_false(kernel_run(half_barrier_run, SIMT_FORWARD, 32, N_THREAD, why));
+    assert_non_null(strstr(why, "64 wait at a barrier"));
+    assert_false(kernel_run(half_exchange_run, SIMT_FORWARD, 32, N_THREAD, why));
+    assert_non_null(strstr(why, "31 at an exchange"));
+    assert_false(kernel_run(behind_run, SIMT_FORWARD, 32, N_THREAD, why));
+    assert_non_null(strstr(why, "behind its 512 bytes"));
+    assert_false(kernel_run(sum_run, SIMT_FORWARD, 64, 96, why));
+    assert_non_null(strstr(why, "96 threads are no whole waves of 64"));
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(barriers_hold_in_every_order),
+        cmocka_unit_test(lanes_exchange_in_every_order),
+        cmocka_unit_test(orders_uncover_a_race),
+        cmocka_unit_test(broken_rules_are_reported),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,16 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT
+#
+# test_certify.sh: the conformance suite on an emulated device. Checks of ops that have no kernel yet are
+# skipped; their number is a bound, so that an op does not get lost.
+#   test_certify.sh TANDEM PLUGIN.so DRIVER PASSED
+# PASSED is the least number of checks that pass.
+set -u
+tandem=$1 plugin=$2 driver=$3 least=$4
+. "$(dirname "$0")/../tally.sh"
+"$tandem" certify "$plugin" --option "driver=$driver" --check-timeout 600 >"$work/out" 2>&1 ||
+    fail "$(grep -A 1 '^FAIL' "$work/out"; tail -n 1 "$work/out")"
+grep -v '^ok' "$work/out"
+n=$(sed -n 's/^\([0-9]*\) passed, 0 failed.*/\1/p' "$work/out")
+[ "${n:-0}" -ge "$least" ] && ok || fail "${n:-no} checks passed, at least $least expected"
+tally_end

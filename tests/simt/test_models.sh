@@ -1,0 +1,68 @@
+#!/bin/sh
+# SPDX-License-Identifier: MIT
+#
+# test_models.sh: a whole model on emulated CUDA and HIP devices. Greedy texts equal the CPU's, in every
+# order of threads and with waves of 32 and of 64; a group of both and the CPU too. Failures of the driver
+# end a run with a message that names the call.
+#   test_models.sh TANDEM MODEL.gguf TEXT CUDA_DRIVER HIP_DRIVER
+set -u
+tandem=$1 model=$2 text=$3 cuda_driver=$(realpath "$4") hip_driver=$(realpath "$5")
+. "$(dirname "$0")/../tally.sh"
+
+{
+    printf '[device cpu]\nplugin = cpu\nthreads = 2\n'
+    printf '[device reference]\nplugin = cpu\npath = reference\n'
+    printf '[device c]\nplugin = cuda\ndriver = %s\n' "$cuda_driver"
+    printf '[device single]\nplugin = cuda\ndriver = %s\ngraphs = no\nfusion = no\n' "$cuda_driver"
+    printf '[device h]\nplugin = hip\ndriver = %s\n' "$hip_driver"
+    printf '[group all]\nmembers = c, h, cpu\nshare = 2, 1, 1\n'
+} >"$work/simt.ini"
+
+# generate DEVICE FILE: a greedy text; settings of the emulated driver are in the environment.
+generate() {
+    "$tandem" run --config "$work/simt.ini" --device "$1" -m "$model" -p "Once upon a time" -n 8 --temp 0 \
+        --quiet >"$2" 2>"$work/err"
+}
+
+generate cpu "$work/cpu" || fail "cpu: $(cat "$work/err")"
+[ "$(wc -c <"$work/cpu")" -gt 20 ] && ok || fail "the CPU's text is short"
+for device in c h single all; do
+    generate $device "$work/text" || fail "$device: $(cat "$work/err")"
+    same "$work/cpu" "$work/text" "text of $device"
+done
+for setting in "c reverse 32" "c random 64" "h reverse 64" "h random 32"; do
+    # shellcheck disable=SC2086 # three words
+    set -- $setting
+    TANDEM_SIMT_ORDER=$2 TANDEM_SIMT_WAVE=$3 generate $1 "$work/text" || fail "$setting: $(cat "$work/err")"
+    same "$work/cpu" "$work/text" "text of $setting"
+done
+
+# Divergence from the CPU's reference path.
+for device in reference c; do
+    "$tandem" perplexity --config "$work/simt.ini" --device $device -m "$model" -f "$text" -c 32 --chunks 1 \
+        --cache-type-k q8_0 --cache-type-v q4_0 --kl-base "$work/base" --quiet >"$work/out" 2>"$work/err" ||
+        fail "$device: $(cat "$work/err")"
+done
+awk '/^mean KL/ { kl = $5 } END { exit !(kl + 0 == kl && kl <= 1e-3) }' "$work/out" && ok ||
+    fail "divergence: $(cat "$work/out")"
+
+# The device says what it is, and a missing driver is no error.
+"$tandem" run --config "$work/simt.ini" --device c -m "$model" -p Once -n 1 --temp 0 >"$work/out" 2>&1
+grep -q 'EMULATED: NVIDIA' "$work/out" && ok || fail "not labelled: $(cat "$work/out")"
+
+# fails FAILURE TEXT: the run fails with the text and does not hang or crash.
+fails() {
+    TANDEM_SIMT_FAIL=$1 timeout 60 "$tandem" run --config "$work/simt.ini" --device c -m "$model" -p Once -n 3 \
+        --temp 0 --quiet >"$work/out" 2>"$work/err"
+    status=$?
+    [ $status -eq 1 ] && ok || fail "$1: exit status $status"
+    grep -q "$2" "$work/err" && ok || fail "$1: no '$2' in: $(cat "$work/err")"
+}
+fails module_load:1:999 'cuModuleLoadData failed'
+fails capture_end:1:900 'cuStreamEndCapture failed'
+fails graph_instantiate:1:2 'cuGraphInstantiateWithFlags failed: SIMT_OUT_OF_MEMORY'
+fails graph_launch:2:700 'the device is lost: cuGraphLaunch failed: SIMT_ILLEGAL_ADDRESS'
+fails event_query:1:719 'the device is lost'
+TANDEM_SIMT_MEMORY=3000000 generate c "$work/out" && fail "a model fits 3 MB"
+grep -q 'free\|fit' "$work/err" && ok || fail "no memory: $(cat "$work/err")"
+tally_end

@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * words.h: the words of plugins/gpu/kernels/lang.h on the emulated driver. A thread is a fiber
+ * (fiber.h); simt_lane is the one that runs.
+ */
+#ifndef TANDEM_SIMT_WORDS_H
+#define TANDEM_SIMT_WORDS_H
+
+#include "plugins/gpu/kernels/half.h"
+#include "tests/simt/block.h"
+
+#define GPU_ENTRY(name, body)                                                                      \
+    static void entry_##name(const void *raw) {                                                    \
+        const Args &args = *(const Args *)raw;                                                     \
+        body                                                                                       \
+    }                                                                                              \
+    static simt_kernel kernel_##name = {#name, entry_##name, sizeof(Args), 0};                     \
+    __attribute__((constructor)) static void add_##name(void) {                                    \
+        simt_kernel_add(&kernel_##name);                                                           \
+    }
+
+static inline uint thread_id() {
+    return simt_lane->thread;
+}
+static inline uint group_size() {
+    return simt_lane->block->n_thread;
+}
+static inline uint group_x() {
+    return simt_lane->block->group[0];
+}
+static inline uint group_y() {
+    return simt_lane->block->group[1];
+}
+static inline uint grid_x() {
+    return simt_lane->block->grid[0];
+}
+static inline uint wave_size() {
+    return simt_lane->block->wave_size;
+}
+static inline uint wave_xchg(uint word, uint mask) {
+    return simt_wave_xchg(word, mask);
+}
+static inline void barrier() {
+    simt_barrier();
+}
+static inline char *shared_memory() {
+    return simt_lane->block->shared;
+}
+static inline float half_to_float(uint bits) {
+    uint wide = f32_bits_of_f16(bits);
+    float x;
+    __builtin_memcpy(&x, &wide, sizeof x);
+    return x;
+}
+
+#endif
