@@ -1,0 +1,305 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * fault_driver.c: see fault_driver.h. Its name as a library is the loader's, so that a program that
+ * has opened it gets it where it asks for libvulkan.so.1.
+ */
+#define VK_NO_PROTOTYPES
+#include "tests/vulkan/fault_driver.h"
+
+#include <dlfcn.h>
+#include <pthread.h>
+#include <stdbool.h>
+#include <string.h>
+#include <vulkan/vulkan_core.h>
+
+#define EXPORT __attribute__((visibility("default")))
+
+EXPORT fault_state fault_state_now = {.call = FAULT_COUNT_};
+#define state fault_state_now
+
+/* Functions that are passed through this file. */
+#define PASSED_LIST(F)                                                                             \
+    FAULT_LIST(F)                                                                                  \
+    F(DestroyInstance)                                                                             \
+    F(EnumerateDeviceExtensionProperties)                                                          \
+    F(GetPhysicalDeviceMemoryProperties2)                                                          \
+    F(GetDeviceProcAddr)                                                                           \
+    F(DestroyDevice)                                                                               \
+    F(DeviceWaitIdle)                                                                              \
+    F(FreeMemory)                                                                                  \
+    F(DestroyBuffer)                                                                               \
+    F(DestroyShaderModule)                                                                         \
+    F(DestroyPipelineLayout)                                                                       \
+    F(DestroyPipelineCache)                                                                        \
+    F(DestroyPipeline)                                                                             \
+    F(DestroyCommandPool)                                                                          \
+    F(DestroySemaphore)
+
+/* One driver: the functions are the same for all its devices. */
+static struct {
+#define FIELD_(name) PFN_vk##name name;
+    PASSED_LIST(FIELD_)
+#undef FIELD_
+} real;
+
+static PFN_vkGetInstanceProcAddr real_get;
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+static bool is_lost;
+static uint64_t sizes[4096]; /* of memory, by its handle's place in `handles` */
+static VkDeviceMemory handles[4096];
+
+/* ---- Failing --------------------------------------------------------------------------------- */
+
+static VkResult fault_at(fault_call call) {
+    VkResult result = VK_SUCCESS;
+    bool is_of_device = call > FAULT_CreateDevice;
+    pthread_mutex_lock(&mutex);
+    if (state.call == (int32_t)call && state.n_left-- == 0) {
+        state.has_failed = 1;
+        result = (VkResult)state.result;
+        is_lost = is_lost || (result == VK_ERROR_DEVICE_LOST && is_of_device);
+    }
+    if (is_lost && is_of_device) result = VK_ERROR_DEVICE_LOST;
+    pthread_mutex_unlock(&mutex);
+    return result;
+}
+
+static void count(int32_t more) {
+    pthread_mutex_lock(&mutex);
+    state.n_object += more;
+    pthread_mutex_unlock(&mutex);
+}
+
+#define PASS(name, ...)                                                                            \
+    VkResult result = fault_at(FAULT_##name);                                                      \
+    return result != VK_SUCCESS ? result : real.name(__VA_ARGS__)
+
+#define MAKE(name, ...)                                                                            \
+    VkResult result = fault_at(FAULT_##name);                                                      \
+    if (result == VK_SUCCESS) result = real.name(__VA_ARGS__);                                     \
+    if (result == VK_SUCCESS) count(1);                                                            \
+    return result
+
+/* ---- What is made and destroyed -------------------------------------------------------------- */
+
+#define MADE_LIST(F)                                                                               \
+    F(CreateBuffer, DestroyBuffer, VkBufferCreateInfo, VkBuffer)                                   \
+    F(CreateShaderModule, DestroyShaderModule, VkShaderModuleCreateInfo, VkShaderModule)           \
+    F(CreatePipelineLayout, DestroyPipelineLayout, VkPipelineLayoutCreateInfo, VkPipelineLayout)   \
+    F(CreatePipelineCache, DestroyPipelineCache, VkPipelineCacheCreateInfo, VkPipelineCache)       \
+    F(CreateCommandPool, DestroyCommandPool, VkCommandPoolCreateInfo, VkCommandPool)               \
+    F(CreateSemaphore, DestroySemaphore, VkSemaphoreCreateInfo, VkSemaphore)
+
+#define MADE_(create, destroy, info_type, type)                                                    \
+    static VkResult VKAPI_CALL my_##create(VkDevice device, const info_type *info,                 \
+                                           const VkAllocationCallbacks *callbacks, type *out) {    \
+        MAKE(create, device, info, callbacks, out);                                                \
+    }                                                                                              \
+    static void VKAPI_CALL my_##destroy(VkDevice device, type object,                              \
+                                        const VkAllocationCallbacks *callbacks) {                  \
+        if (object != VK_NULL_HANDLE) count(-1);                                                   \
+        real.destroy(device, object, callbacks);                                                   \
+    }
+MADE_LIST(MADE_)
+
+static VkResult VKAPI_CALL my_CreateComputePipelines(VkDevice device, VkPipelineCache cache,
+                                                     uint32_t n,
+                                                     const VkComputePipelineCreateInfo *infos,
+                                                     const VkAllocationCallbacks *callbacks,
+                                                     VkPipeline *out) {
+    MAKE(CreateComputePipelines, device, cache, n, infos, callbacks, out);
+}
+
+static void VKAPI_CALL my_DestroyPipeline(VkDevice device, VkPipeline pipeline,
+                                          const VkAllocationCallbacks *callbacks) {
+    if (pipeline != VK_NULL_HANDLE) count(-1);
+    real.DestroyPipeline(device, pipeline, callbacks);
+}
+
+static void memory_note(VkDeviceMemory memory, uint64_t size, bool is_new) {
+    pthread_mutex_lock(&mutex);
+    for (size_t i = 0; i < sizeof handles / sizeof handles[0]; i++) {
+        if (handles[i] != (is_new ? VK_NULL_HANDLE : memory)) continue;
+        state.allocated += is_new ? size : -sizes[i];
+        state.n_object += is_new ? 1 : -1;
+        handles[i] = is_new ? memory : VK_NULL_HANDLE;
+        sizes[i] = size;
+        break;
+    }
+    pthread_mutex_unlock(&mutex);
+}
+
+static VkResult VKAPI_CALL my_AllocateMemory(VkDevice device, const VkMemoryAllocateInfo *info,
+                                             const VkAllocationCallbacks *callbacks,
+                                             VkDeviceMemory *out) {
+    VkResult result = fault_at(FAULT_AllocateMemory);
+    if (result == VK_SUCCESS) result = real.AllocateMemory(device, info, callbacks, out);
+    if (result == VK_SUCCESS) memory_note(*out, info->allocationSize, true);
+    return result;
+}
+
+static void VKAPI_CALL my_FreeMemory(VkDevice device, VkDeviceMemory memory,
+                                     const VkAllocationCallbacks *callbacks) {
+    if (memory != VK_NULL_HANDLE) memory_note(memory, 0, false);
+    real.FreeMemory(device, memory, callbacks);
+}
+
+/* ---- Device ---------------------------------------------------------------------------------- */
+
+static VkResult VKAPI_CALL my_MapMemory(VkDevice device, VkDeviceMemory memory, VkDeviceSize off,
+                                        VkDeviceSize size, VkMemoryMapFlags flags, void **out) {
+    PASS(MapMemory, device, memory, off, size, flags, out);
+}
+
+static VkResult VKAPI_CALL my_BindBufferMemory(VkDevice device, VkBuffer buffer,
+                                               VkDeviceMemory memory, VkDeviceSize off) {
+    PASS(BindBufferMemory, device, buffer, memory, off);
+}
+
+static VkResult VKAPI_CALL my_AllocateCommandBuffers(VkDevice device,
+                                                     const VkCommandBufferAllocateInfo *info,
+                                                     VkCommandBuffer *out) {
+    PASS(AllocateCommandBuffers, device, info, out);
+}
+
+static VkResult VKAPI_CALL my_BeginCommandBuffer(VkCommandBuffer commands,
+                                                 const VkCommandBufferBeginInfo *info) {
+    PASS(BeginCommandBuffer, commands, info);
+}
+
+static VkResult VKAPI_CALL my_EndCommandBuffer(VkCommandBuffer commands) {
+    PASS(EndCommandBuffer, commands);
+}
+
+static VkResult VKAPI_CALL my_QueueSubmit(VkQueue queue, uint32_t n, const VkSubmitInfo *submits,
+                                          VkFence fence) {
+    pthread_mutex_lock(&mutex);
+    state.n_submit += (int32_t)n;
+    pthread_mutex_unlock(&mutex);
+    PASS(QueueSubmit, queue, n, submits, fence);
+}
+
+/* A device that is lost runs nothing any more: what was submitted is awaited here. */
+static VkResult VKAPI_CALL my_WaitSemaphores(VkDevice device, const VkSemaphoreWaitInfo *info,
+                                             uint64_t timeout) {
+    VkResult result = fault_at(FAULT_WaitSemaphores);
+    if (result == VK_SUCCESS) return real.WaitSemaphores(device, info, timeout);
+    real.DeviceWaitIdle(device);
+    return result;
+}
+
+static VkResult VKAPI_CALL my_GetSemaphoreCounterValue(VkDevice device, VkSemaphore semaphore,
+                                                       uint64_t *value_out) {
+    PASS(GetSemaphoreCounterValue, device, semaphore, value_out);
+}
+
+static VkResult VKAPI_CALL
+my_GetMemoryHostPointerPropertiesEXT(VkDevice device, VkExternalMemoryHandleTypeFlagBits type,
+                                     const void *ptr, VkMemoryHostPointerPropertiesEXT *out) {
+    PASS(GetMemoryHostPointerPropertiesEXT, device, type, ptr, out);
+}
+
+static VkResult VKAPI_CALL my_DeviceWaitIdle(VkDevice device) {
+    return real.DeviceWaitIdle(device);
+}
+
+static void VKAPI_CALL my_DestroyDevice(VkDevice device, const VkAllocationCallbacks *callbacks) {
+    real.DeviceWaitIdle(device); /* after a loss, work may still run here */
+    real.DestroyDevice(device, callbacks);
+    count(-1);
+    is_lost = false;
+}
+
+/* ---- Instance -------------------------------------------------------------------------------- */
+
+static VkResult VKAPI_CALL my_EnumeratePhysicalDevices(VkInstance instance, uint32_t *n,
+                                                       VkPhysicalDevice *out) {
+    PASS(EnumeratePhysicalDevices, instance, n, out);
+}
+
+/* The account of memory is one extension more, behind the real ones. */
+static VkResult VKAPI_CALL my_EnumerateDeviceExtensionProperties(VkPhysicalDevice physical,
+                                                                 const char *layer, uint32_t *n,
+                                                                 VkExtensionProperties *out) {
+    uint32_t room = *n;
+    VkResult result = real.EnumerateDeviceExtensionProperties(physical, layer, n, out);
+    if (result != VK_SUCCESS || state.budget == 0) return result;
+    if (out != NULL && *n < room) {
+        memset(&out[*n], 0, sizeof out[*n]);
+        strcpy(out[*n].extensionName, VK_EXT_MEMORY_BUDGET_EXTENSION_NAME);
+    }
+    (*n)++;
+    return VK_SUCCESS;
+}
+
+static void VKAPI_CALL my_GetPhysicalDeviceMemoryProperties2(
+    VkPhysicalDevice physical, VkPhysicalDeviceMemoryProperties2 *out) {
+    VkPhysicalDeviceMemoryBudgetPropertiesEXT *budget = out->pNext;
+    bool has_budget = state.budget != 0 && budget != NULL;
+    if (has_budget) out->pNext = NULL;
+    real.GetPhysicalDeviceMemoryProperties2(physical, out);
+    if (!has_budget) return;
+    out->pNext = budget;
+    for (uint32_t i = 0; i < VK_MAX_MEMORY_HEAPS; i++) {
+        budget->heapBudget[i] = state.budget;
+        budget->heapUsage[i] = state.allocated;
+    }
+}
+
+static VkResult VKAPI_CALL my_CreateDevice(VkPhysicalDevice physical,
+                                           const VkDeviceCreateInfo *info,
+                                           const VkAllocationCallbacks *callbacks, VkDevice *out) {
+    VkDeviceCreateInfo without = *info;
+    const char *names[64];
+    without.enabledExtensionCount = 0;
+    for (uint32_t i = 0; i < info->enabledExtensionCount; i++) {
+        const char *name = info->ppEnabledExtensionNames[i];
+        if (state.budget == 0 || strcmp(name, VK_EXT_MEMORY_BUDGET_EXTENSION_NAME) != 0)
+            names[without.enabledExtensionCount++] = name;
+    }
+    without.ppEnabledExtensionNames = names;
+    MAKE(CreateDevice, physical, &without, callbacks, out);
+}
+
+static void VKAPI_CALL my_DestroyInstance(VkInstance instance,
+                                          const VkAllocationCallbacks *callbacks) {
+    real.DestroyInstance(instance, callbacks);
+    count(-1);
+}
+
+static VkResult VKAPI_CALL my_CreateInstance(const VkInstanceCreateInfo *info,
+                                             const VkAllocationCallbacks *callbacks,
+                                             VkInstance *out) {
+    MAKE(CreateInstance, info, callbacks, out);
+}
+
+/* ---- Finding functions ----------------------------------------------------------------------- */
+
+static PFN_vkVoidFunction VKAPI_CALL my_GetDeviceProcAddr(VkDevice device, const char *name);
+
+static PFN_vkVoidFunction pass(const char *name, PFN_vkVoidFunction found) {
+#define PASS_(fn)                                                                                  \
+    if (found != NULL && strcmp(name, "vk" #fn) == 0) {                                            \
+        real.fn = (PFN_vk##fn)found;                                                               \
+        return (PFN_vkVoidFunction)my_##fn;                                                        \
+    }
+    PASSED_LIST(PASS_)
+#undef PASS_
+    return found;
+}
+
+/* Waiting until a device is idle is needed here, whether or not the caller uses it. */
+static PFN_vkVoidFunction VKAPI_CALL my_GetDeviceProcAddr(VkDevice device, const char *name) {
+    if (real.DeviceWaitIdle == NULL)
+        real.DeviceWaitIdle =
+            (PFN_vkDeviceWaitIdle)real.GetDeviceProcAddr(device, "vkDeviceWaitIdle");
+    return pass(name, real.GetDeviceProcAddr(device, name));
+}
+
+EXPORT PFN_vkVoidFunction VKAPI_CALL vkGetInstanceProcAddr(VkInstance instance, const char *name) {
+    if (real_get == NULL) {
+        void *library = dlopen(state.real, RTLD_NOW | RTLD_LOCAL);
+        if (library != NULL) *(void **)&real_get = dlsym(library, "vkGetInstanceProcAddr");
+    }
+    return real_get == NULL ? NULL : pass(name, real_get(instance, name));
+}

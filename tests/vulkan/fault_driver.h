@@ -1,0 +1,55 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * fault_driver.h: a Vulkan loader for tests that passes calls on to the real one, and fails a chosen
+ * call, or keeps an account of memory that a test sets. It counts what is made and not destroyed. One thread sets it up; the calls may come from any thread.
+ */
+#ifndef TANDEM_TESTS_FAULT_DRIVER_H
+#define TANDEM_TESTS_FAULT_DRIVER_H
+
+#include <stdint.h>
+
+/* Calls that can fail. */
+#define FAULT_LIST(F)                                                                              \
+    F(CreateInstance)                                                                              \
+    F(EnumeratePhysicalDevices)                                                                    \
+    F(CreateDevice)                                                                                \
+    F(QueueSubmit)                                                                                 \
+    F(AllocateMemory)                                                                              \
+    F(MapMemory)                                                                                   \
+    F(CreateBuffer)                                                                                \
+    F(BindBufferMemory)                                                                            \
+    F(CreateShaderModule)                                                                          \
+    F(CreatePipelineLayout)                                                                        \
+    F(CreatePipelineCache)                                                                         \
+    F(CreateComputePipelines)                                                                      \
+    F(CreateCommandPool)                                                                           \
+    F(AllocateCommandBuffers)                                                                      \
+    F(BeginCommandBuffer)                                                                          \
+    F(EndCommandBuffer)                                                                            \
+    F(CreateSemaphore)                                                                             \
+    F(WaitSemaphores)                                                                              \
+    F(GetSemaphoreCounterValue)                                                                    \
+    F(GetMemoryHostPointerPropertiesEXT)
+
+typedef enum fault_call {
+#define FAULT_ENUM_(name) FAULT_##name,
+    FAULT_LIST(FAULT_ENUM_)
+#undef FAULT_ENUM_
+        FAULT_COUNT_
+} fault_call;
+
+/* What a test sets and reads; the loader exports one as `fault_state_now`. */
+typedef struct fault_state {
+    char real[512];  /* path of the real loader */
+    int32_t call;    /* fault_call that fails; FAULT_COUNT_ = none */
+    int32_t n_left;  /* calls of it that succeed before; it then fails once */
+    int32_t result;  /* VkResult. VK_ERROR_DEVICE_LOST: what follows fails too, until the device is
+                        destroyed */
+    uint64_t budget; /* of each heap, in bytes, in VK_EXT_memory_budget; 0 = not offered */
+    int32_t has_failed; /* the call was met */
+    int32_t n_object;   /* made and not destroyed */
+    int32_t n_submit;   /* VkSubmitInfo given */
+    uint64_t allocated; /* bytes of memory not freed */
+} fault_state;
+
+#endif

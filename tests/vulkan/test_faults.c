@@ -1,0 +1,319 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * test_faults.c: drivers that fail. Each call of the driver in turn runs out of memory or loses the
+ * device: the plugin gives a status with a message that names the device, leaves no object behind,
+ * and works when it is opened again. A driver's account of memory is heeded; import may be refused.
+ *
+ *     test_faults VULKAN.so FAULT_DRIVER.so
+ */
+#include <dlfcn.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+#include <vulkan/vulkan_core.h>
+
+#include "core/graph/builder.h"
+#include "tests/kernels/op_host.h"
+#include "tests/vulkan/fault_driver.h"
+
+enum { N = 1000 };
+
+static const tdm_plugin *plugin;
+static op_host *host;
+static fault_state *faults;
+static bool had_failed; /* of the last scene: a call failed before the scene was closed */
+
+static const char *const call_names[] = {
+#define NAME_(name) "vk" #name,
+    FAULT_LIST(NAME_)
+#undef NAME_
+};
+
+/* ---- A scene that uses all of a device ------------------------------------------------------- */
+
+typedef struct scene {
+    tdm_instance *instance;
+    tdm_device *device;
+    tdm_queue *queue;
+    tdm_plan *plan;
+    tdm_graph *graph;
+    tdm_buffer *buffers[2];
+    tdm_semaphore *semaphore;
+    float x[N], y[N];
+} scene;
+
+/* y = x * x + x */
+static tdm_graph *graph_make(void) {
+    const int64_t ne[TDM_MAX_DIMS] = {N, 1, 1, 1};
+    tdm_builder *b = NULL;
+    tdm_graph *graph = NULL;
+    tdm_error err = {0};
+    assert_int_equal(tdm_builder_create(&b, &err), TDM_OK);
+    int32_t x = tdm_build_input(b, "x", TDM_TYPE_F32, ne);
+    int32_t y = tdm_build_add(b, tdm_build_mul(b, x, x), x);
+    tdm_build_output(b, y, "y");
+    if (tdm_builder_finish(b, &graph, &err) != TDM_OK) fail_msg("%s", err.message);
+    tdm_builder_destroy(b);
+    return graph;
+}
+
+static tdm_status scene_open(scene *s, const char *limits, tdm_error *err) {
+    const tdm_option options[] = {{"allow-cpu", "yes"}, {"test-limits", limits}};
+    const tdm_device_params params = {
+        .struct_size = sizeof params, .n_option = 2, .options = options};
+    tdm_status status = plugin->init(op_host_table(host), &s->instance, err);
+    return status == TDM_OK ? plugin->device->open(s->instance, &params, &s->device, err) : status;
+}
+
+static tdm_status scene_prepare(scene *s, tdm_error *err) {
+    tdm_binding bindings[8] = {{NULL, 0, 0}};
+    tdm_status status = plugin->queue->create(s->device, &s->queue, err);
+    for (int i = 0; i < 2 && status == TDM_OK; i++) {
+        const tdm_buffer_params params = {.struct_size = sizeof params,
+                                          .size = sizeof s->x,
+                                          .purpose =
+                                              i == 0 ? TDM_BUFFER_WEIGHT : TDM_BUFFER_COMPUTE};
+        status = plugin->buffer->alloc(s->device, &params, &s->buffers[i], err);
+    }
+    if (status == TDM_OK)
+        status = plugin->queue->graph_prepare(s->queue, s->graph, NULL, &s->plan, err);
+    for (int32_t i = 0; i < s->graph->n_value; i++) {
+        const tdm_value *v = tdm_graph_value(s->graph, i);
+        if (v->kind == TDM_VALUE_INPUT || v->kind == TDM_VALUE_OUTPUT)
+            bindings[v->slot] =
+                (tdm_binding){s->buffers[v->kind == TDM_VALUE_OUTPUT], 0, sizeof s->x};
+    }
+    return status == TDM_OK ? plugin->queue->plan_bind(s->plan, bindings, s->graph->n_slot, err)
+                            : status;
+}
+
+static tdm_status scene_run(scene *s, tdm_error *err) {
+    const tdm_host_semaphore_ops *ops = op_host_table(host)->semaphore;
+    tdm_status status = plugin->buffer->upload(s->buffers[0], 0, s->x, sizeof s->x, err);
+    if (status == TDM_OK) status = ops->create(0, &s->semaphore, err);
+    if (status != TDM_OK) return status;
+    const tdm_point done = {s->semaphore, 1};
+    status = plugin->queue->graph_compute(s->queue, s->plan, NULL, 0, &done, 1, err);
+    if (status == TDM_OK) status = ops->wait(s->semaphore, 1, (uint64_t)60 * 1000000000, err);
+    return status == TDM_OK ? plugin->buffer->download(s->buffers[1], 0, s->y, sizeof s->y, err)
+                            : status;
+}
+
+static void scene_close(scene *s) {
+    const tdm_host_semaphore_ops *ops = op_host_table(host)->semaphore;
+    if (s->plan != NULL) plugin->queue->plan_destroy(s->plan);
+    if (s->queue != NULL) plugin->queue->destroy(s->queue);
+    if (s->semaphore != NULL) ops->destroy(s->semaphore);
+    for (int i = 0; i < 2; i++)
+        if (s->buffers[i] != NULL) plugin->buffer->free(s->buffers[i]);
+    plugin->device->close(s->device);
+    plugin->deinit(s->instance);
+    tdm_graph_free(s->graph);
+}
+
+/* The whole scene; what the driver had to keep for it is gone afterwards. */
+static tdm_status scene_play(const char *limits, tdm_error *err) {
+    scene s = {.graph = graph_make()};
+    for (int i = 0; i < N; i++) s.x[i] = (float)(i % 97) - 50;
+    tdm_status status = scene_open(&s, limits, err);
+    if (status == TDM_OK) status = scene_prepare(&s, err);
+    if (status == TDM_OK) status = scene_run(&s, err);
+    for (int i = 0; i < N && status == TDM_OK; i++) assert_true(s.y[i] == s.x[i] * s.x[i] + s.x[i]);
+    had_failed = faults->has_failed != 0;
+    scene_close(&s);
+    return status;
+}
+
+/* ---- Each call in turn ----------------------------------------------------------------------- */
+
+static bool names_device(const char *message) {
+    return strstr(message, "vulkan") != NULL || strstr(message, "Vulkan") != NULL;
+}
+
+/* Fails call number 1, 2, … of each kind, until the scene has no such call any more. */
+static void walk(VkResult result, const char *limits, tdm_status wanted) {
+    int32_t n_walked = 0;
+    for (int call = 0; call < FAULT_COUNT_; call++)
+        for (int32_t n = 0; n < 100; n++) {
+            tdm_error err = {0};
+            faults->call = call;
+            faults->n_left = n;
+            faults->result = result;
+            faults->has_failed = 0;
+            tdm_status status = scene_play(limits, &err);
+            faults->call = FAULT_COUNT_;
+            if (faults->n_object != 0 || faults->allocated != 0)
+                fail_msg("%s, call %d: %d objects are left", call_names[call], (int)n + 1,
+                         (int)faults->n_object);
+            if (!faults->has_failed) break;
+            n_walked++;
+            /* Memory of another type, or a block of another size, may do. A device lost while it is
+             * closed fails nothing. */
+            if (status == TDM_OK && (result != VK_ERROR_DEVICE_LOST || !had_failed)) continue;
+            if (status == TDM_OK) fail_msg("%s, call %d: no failure", call_names[call], (int)n + 1);
+            if (!names_device(err.message) || (status != wanted && call != FAULT_CreateInstance &&
+                                               call != FAULT_EnumeratePhysicalDevices))
+                fail_msg("%s, call %d: status %d, '%s'", call_names[call], (int)n + 1, (int)status,
+                         err.message);
+            err = (tdm_error){0};
+            if (n == 0 && scene_play(limits, &err) != TDM_OK)
+                fail_msg("opened again after %s: %s", call_names[call], err.message);
+        }
+    assert_true(n_walked >= FAULT_COUNT_);
+}
+
+static void test_lost(void **state) {
+    (void)state;
+    walk(VK_ERROR_DEVICE_LOST, "map=no part=1", TDM_UNAVAILABLE);
+}
+
+static void test_out_of_device_memory(void **state) {
+    (void)state;
+    walk(VK_ERROR_OUT_OF_DEVICE_MEMORY, "map=no", TDM_RESOURCE_EXHAUSTED);
+}
+
+static void test_out_of_host_memory(void **state) {
+    (void)state;
+    walk(VK_ERROR_OUT_OF_HOST_MEMORY, "", TDM_RESOURCE_EXHAUSTED);
+}
+
+/* ---- Submissions ----------------------------------------------------------------------------- */
+
+static int32_t submits_of(const char *limits) {
+    tdm_error err = {0};
+    faults->n_submit = 0;
+    if (scene_play(limits, &err) != TDM_OK) fail_msg("%s", err.message);
+    return faults->n_submit;
+}
+
+/* A small plan is one submission, and with parts of a microsecond one for each of its two steps. */
+static void test_submissions(void **state) {
+    (void)state;
+    assert_int_equal(submits_of("fuse=no"), 1);
+    assert_int_equal(submits_of("fuse=no part=1"), 2);
+}
+
+/* ---- Memory ---------------------------------------------------------------------------------- */
+
+static uint64_t memory_free(tdm_device *device) {
+    tdm_device_info info = {.struct_size = sizeof info};
+    tdm_error err = {0};
+    assert_int_equal(plugin->device->get_info(device, &info, &err), TDM_OK);
+    return info.memory_free;
+}
+
+/* Beyond the driver's account a status names what is free, and the device goes on. */
+static void test_budget(void **state) {
+    (void)state;
+    const uint64_t mib = 1 << 20;
+    scene s = {.graph = graph_make()};
+    tdm_error err = {0};
+    tdm_buffer *buffers[2] = {NULL, NULL};
+    tdm_buffer_params params = {.struct_size = sizeof params, .size = 48 * mib};
+    faults->budget = 100 * mib;
+    assert_int_equal(scene_open(&s, "", &err), TDM_OK);
+    assert_true(memory_free(s.device) == 100 * mib);
+    assert_int_equal(plugin->buffer->alloc(s.device, &params, &buffers[0], &err), TDM_OK);
+    assert_true(memory_free(s.device) == 52 * mib);
+    params.size = 60 * mib;
+    assert_int_equal(plugin->buffer->alloc(s.device, &params, &buffers[1], &err),
+                     TDM_RESOURCE_EXHAUSTED);
+    assert_non_null(strstr(err.message, "vulkan0"));
+    assert_non_null(strstr(err.message, "62914560"));
+    assert_non_null(strstr(err.message, "54525952"));
+    /* Others leave memory, and take it. */
+    faults->budget = 120 * mib;
+    assert_int_equal(plugin->buffer->alloc(s.device, &params, &buffers[1], &err), TDM_OK);
+    faults->budget = 10 * mib;
+    assert_true(memory_free(s.device) == 0);
+    plugin->buffer->free(buffers[1]);
+    params.size = 1;
+    assert_int_equal(plugin->buffer->alloc(s.device, &params, &buffers[1], &err),
+                     TDM_RESOURCE_EXHAUSTED);
+    plugin->buffer->free(buffers[0]);
+    /* A small piece where a whole block has no room. */
+    assert_int_equal(plugin->buffer->alloc(s.device, &params, &buffers[1], &err), TDM_OK);
+    plugin->buffer->free(buffers[1]);
+    scene_close(&s);
+    faults->budget = 0;
+    assert_int_equal(faults->n_object, 0);
+}
+
+/* A driver that takes no memory of the host: unsupported, and all else works. */
+static void test_import_refused(void **state) {
+    (void)state;
+    const int calls[] = {FAULT_GetMemoryHostPointerPropertiesEXT, FAULT_AllocateMemory};
+    for (int i = 0; i < 2; i++) {
+        scene s = {.graph = graph_make()};
+        tdm_error err = {0};
+        tdm_buffer *imported = NULL;
+        uint8_t *memory = aligned_alloc(65536, 65536);
+        assert_non_null(memory);
+        assert_int_equal(scene_open(&s, "", &err), TDM_OK);
+        faults->call = calls[i];
+        faults->n_left = 0;
+        faults->result = VK_ERROR_INVALID_EXTERNAL_HANDLE;
+        assert_int_equal(
+            plugin->buffer->import_host(s.device, memory, 65536, NULL, &imported, &err),
+            TDM_UNSUPPORTED);
+        faults->call = FAULT_COUNT_;
+        assert_null(imported);
+        assert_non_null(strstr(err.message, "vulkan0"));
+        assert_int_equal(scene_prepare(&s, &err), TDM_OK);
+        assert_int_equal(scene_run(&s, &err), TDM_OK);
+        scene_close(&s);
+        free(memory);
+        assert_int_equal(faults->n_object, 0);
+    }
+}
+
+/* ---- Loading --------------------------------------------------------------------------------- */
+
+/* The file of the real loader goes to the one for tests, which takes its place. */
+static bool driver_take(const char *path) {
+    void *real = dlopen("libvulkan.so.1", RTLD_NOW | RTLD_LOCAL);
+    Dl_info info;
+    void *get = real != NULL ? dlsym(real, "vkGetInstanceProcAddr") : NULL;
+    if (get == NULL || dladdr(get, &info) == 0) return false;
+    char name[sizeof faults->real];
+    snprintf(name, sizeof name, "%s", info.dli_fname);
+    dlclose(real);
+    void *library = dlopen(path, RTLD_NOW | RTLD_GLOBAL);
+    faults = library != NULL ? dlsym(library, "fault_state_now") : NULL;
+    if (faults == NULL) return false;
+    memcpy(faults->real, name, sizeof name);
+    return true;
+}
+
+int main(int argc, char **argv) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_submissions),          cmocka_unit_test(test_budget),
+        cmocka_unit_test(test_import_refused),       cmocka_unit_test(test_lost),
+        cmocka_unit_test(test_out_of_device_memory), cmocka_unit_test(test_out_of_host_memory),
+    };
+    if (argc != 3) return 2;
+    if (!driver_take(argv[2])) {
+        print_message("skipped: no Vulkan loader\n");
+        return 77;
+    }
+    void *library = dlopen(argv[1], RTLD_NOW | RTLD_LOCAL);
+    tdm_plugin_entry_fn entry = NULL;
+    if (library != NULL) *(void **)&entry = dlsym(library, TDM_PLUGIN_ENTRY_NAME);
+    host = op_host_create();
+    tdm_error err = {0};
+    if (entry == NULL || entry(op_host_table(host), &plugin, &err) != TDM_OK) {
+        print_error("no plugin: %s\n", library == NULL ? dlerror() : err.message);
+        return 1;
+    }
+    if (scene_play("", &err) == TDM_NOT_FOUND) {
+        print_message("skipped: %s\n", err.message);
+        return 77;
+    }
+    int n_failed = cmocka_run_group_tests(tests, NULL, NULL);
+    return !op_host_destroy(host) + n_failed;
+}
