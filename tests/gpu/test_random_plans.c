@@ -27,6 +27,13 @@
 
 static tdm_error error, *err = &error;
 
+/* A sanitizer finds faults of memory in the first graphs already. */
+#ifdef TANDEM_SANITIZED
+enum { DEFAULT_CASES = 60 };
+#else
+enum { DEFAULT_CASES = 500 };
+#endif
+
 static const gpu_target target = {.name = "test",
                                   .subgroup_min = 8,
                                   .subgroup_max = 8,
@@ -118,7 +125,7 @@ static void graph_check(const tdm_graph *graph, uint64_t seed) {
 static void test_random_plans(void **state) {
     const char *text = getenv("TANDEM_CASES");
     const uint64_t seed = test_seed("random plans", 1);
-    const int n_case = text != NULL ? atoi(text) : 500;
+    const int n_case = text != NULL ? atoi(text) : DEFAULT_CASES;
     static choices c;
     (void)state;
     for (int i = 0; i < n_case; i++) {
@@ -143,12 +150,11 @@ static void test_random_plans(void **state) {
         seen.n_plan, seen.n_refused, seen.n_step, seen.n_reordered, seen.n_barrier, seen.n_shared);
     /* Random graphs hold nothing that the emitters refuse. */
     assert_int_equal(seen.n_refused, 0);
-    if (n_case < 500) return;
-    assert_true(seen.n_reordered > 1000 && seen.n_barrier > 1000 && seen.n_shared > 100);
+    assert_true(seen.n_reordered > 2 * n_case && seen.n_barrier > 2 * n_case);
+    assert_true(seen.n_shared > n_case / 5);
 }
 
-/* The replay sees what the test is there to see: without a barrier, or with two temporaries in one
- * place, results differ. */
+/* Results of the replay differ where a barrier is missing: the comparison can fail. */
 static void test_replay_can_fail(void **state) {
     static choices c;
     random_case facts;
@@ -156,7 +162,7 @@ static void test_replay_can_fail(void **state) {
     gpu_plan *plan = NULL;
     int n_wrong = 0, n_tried = 0;
     (void)state;
-    for (uint64_t seed = 1; seed <= 50; seed++) {
+    for (uint64_t seed = 1; n_tried <= 100; seed++) {
         choices_begin(&c, seed);
         assert_int_equal(random_graph_make(&c, 0, page_size, NULL, &facts, &graph, err), TDM_OK);
         if (is_refused(graph)) {
@@ -180,7 +186,7 @@ static void test_replay_can_fail(void **state) {
     }
     /* Some steps lead to no output. */
     printf("%d of %d barriers show in the results when removed\n", n_wrong, n_tried);
-    assert_true(n_tried > 100 && n_wrong > n_tried / 2);
+    assert_true(n_wrong > n_tried / 2);
 }
 
 int main(void) {
