@@ -16,6 +16,10 @@ import os
 import re
 import sys
 
+sys.dont_write_bytecode = True  # nothing is written
+
+from models import model_rows
+
 CHECKS = {}
 
 
@@ -259,7 +263,7 @@ def type_lists(sources):
     """README lists the types of weights and those that `tandem quantize` writes; bench's random models
     have a file type for each type of weights."""
     readme = sources.read('README.md')
-    yield from list_differences('README.md: models', types_between(readme, r'have one type\), in ', ';'),
+    yield from list_differences('README.md: models', types_between(readme, r'Weights are in ', ';'),
                                 [row.name for row in types(sources, 'FLOAT', 'BLOCK')])
     kinds = re.findall(r'\n    \{"(\w+)", TDM_TYPE_', sources.read('llm/quantize/quantize_mix.c'))
     yield from list_differences('README.md: tandem quantize', types_between(readme, 'TYPE` knows ', ';'),
@@ -393,7 +397,23 @@ def folder_circles(sources):
 # ---- Proof that each check can fail ---------------------------------------------------------------
 
 # check, file, what is replaced (a regular expression), by what, text of the line that it must yield
+@check
+def models(s):
+    """docs/models.md has the table that models.py prints."""
+    page = [line for line in s.read('docs/models.md').splitlines() if line.startswith('|')]
+    rows = model_rows(s.read_all)
+    for row in rows:
+        if row not in page:
+            yield 'docs/models.md lacks: %s; run tests/wiring/models.py' % row
+    for line in page:
+        if line not in rows:
+            yield 'docs/models.md: no table says: %s' % line
+
+
 MUTATIONS = [
+    ('models', 'llm/arch/gemma.c', r'"Gemma 2"', '"Gemma Two"', 'lacks: | `gemma2` | Gemma Two'),
+    ('models', 'tests/model/archs.txt', r'\ngemma2-dense', '\n- gemma2-dense', 'not compared'),
+    ('models', 'docs/models.md', r'\| `gemma2`', '| `gemma9`', 'no table says: | `gemma9`'),
     ('op_rows', OP_H, r'OP\(MUL, mul, 9,', 'OP(MUL, mul, 10,', 'MUL: row 9 has number 10'),
     ('op_rows', OP_H, r'OP\(MUL, mul,', 'OP(MUL, times,', 'MUL: named times'),
     ('op_contracts', OP_H, r' \*   MUL  .*\n', '', 'op.h says 0 times what MUL computes'),
