@@ -23,7 +23,6 @@
 #include <string.h>
 #include <time.h>
 
-#include "core/base/view.h"
 #include "tandem/plugin.h"
 
 static char name[20]; /* of the file, without ".so" */
@@ -251,13 +250,21 @@ typedef struct array {
     uint8_t *bytes;
 } array;
 
-static array array_of(const tdm_graph *graph, const tdm_binding *bindings, int32_t value) {
-    tdm_view_place place;
-    tdm_view_resolve(graph, value, &place);
-    const tdm_binding *b = &bindings[tdm_graph_value(graph, place.base)->slot];
-    array a = {.ne = tdm_graph_value(graph, value)->ne, .bytes = b->buffer->bytes + b->off};
-    a.bytes += place.off;
-    memcpy(a.nb, place.nb, sizeof a.nb);
+/* What is known of a graph under way, from the host: this plugin links nothing of Tandem's. */
+typedef struct run {
+    const tdm_graph *graph;
+    const tdm_binding *bindings;
+    tdm_view_place *places; /* [n_value] */
+    int32_t *writer;        /* [n_value] */
+    int32_t *n_read;        /* [n_value] */
+} run;
+
+static array array_of(const run *r, int32_t value) {
+    const tdm_view_place *place = &r->places[value];
+    const tdm_binding *b = &r->bindings[tdm_graph_value(r->graph, place->base)->slot];
+    array a = {.ne = tdm_graph_value(r->graph, value)->ne, .bytes = b->buffer->bytes + b->off};
+    a.bytes += place->off;
+    memcpy(a.nb, place->nb, sizeof a.nb);
     return a;
 }
 
@@ -302,10 +309,10 @@ static float element(const tdm_node *node, const array *a, const array *b, const
     }
 }
 
-static void node_run(const tdm_graph *graph, const tdm_binding *bindings, const tdm_node *node) {
-    const array y = array_of(graph, bindings, node->dst[0]);
-    const array a = array_of(graph, bindings, node->src[0]);
-    const array b = node->n_src > 1 ? array_of(graph, bindings, node->src[1]) : a;
+static void node_run(const run *r, const tdm_node *node) {
+    const array y = array_of(r, node->dst[0]);
+    const array a = array_of(r, node->src[0]);
+    const array b = node->n_src > 1 ? array_of(r, node->src[1]) : a;
     for (int64_t i3 = 0; i3 < y.ne[3]; i3++)
         for (int64_t i2 = 0; i2 < y.ne[2]; i2++)
             for (int64_t i1 = 0; i1 < y.ne[1]; i1++)
@@ -356,9 +363,49 @@ static tdm_status temps_bind(tdm_device *d, const tdm_graph *graph, tdm_binding 
     return status;
 }
 
+/* Every temporary has a writer, and every source of a node counts once. */
+static tdm_status uses_check(const run *r, tdm_error *err) {
+    int64_t n_read = 0;
+    for (int32_t i = 0; i < r->graph->n_value; i++) {
+        const tdm_value *v = tdm_graph_value(r->graph, i);
+        n_read += r->n_read[i];
+        if (v->slot >= 0 && v->kind == TDM_VALUE_TEMP &&
+            (r->writer[i] < 0 || r->writer[i] >= r->graph->n_node))
+            return tdm_fail(err, TDM_INTERNAL, "'%s' has no writer",
+                            tdm_graph_value_name(r->graph, i));
+    }
+    for (int32_t i = 0; i < r->graph->n_node; i++) {
+        const tdm_node *node = tdm_graph_node(r->graph, i);
+        for (int32_t k = 0; k < node->n_src && !tdm_op_is_view(node->op); k++)
+            n_read -= node->src[k] >= 0;
+    }
+    return n_read == 0 ? TDM_OK : tdm_fail(err, TDM_INTERNAL, "sources were miscounted");
+}
+
+static tdm_status run_begin(const tdm_device *d, const tdm_graph *graph,
+                            const tdm_binding *bindings, run *r, tdm_error *err) {
+    const tdm_host_graph_ops *ops = d->instance->host->graph;
+    const size_t n = (size_t)graph->n_value + 1;
+    *r = (run){graph, bindings, malloc(n * sizeof *r->places), malloc(n * sizeof *r->writer),
+               malloc(n * sizeof *r->n_read)};
+    if (r->places == NULL || r->writer == NULL || r->n_read == NULL)
+        return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "out of memory");
+    ops->view_places(graph, r->places);
+    ops->uses(graph, r->places, r->writer, r->n_read);
+    return uses_check(r, err);
+}
+
+static void run_end(run *r) {
+    free(r->places);
+    free(r->writer);
+    free(r->n_read);
+}
+
 static tdm_status graph_run(tdm_device *d, const tdm_graph *graph, const tdm_binding *bindings,
                             int32_t n_binding, tdm_error *err) {
+    run r = {0};
     tdm_status status = bindings_check(d, graph, bindings, n_binding, err);
+    if (status == TDM_OK) status = run_begin(d, graph, bindings, &r, err);
     if (d->delay_us > 0)
         nanosleep(&(struct timespec){d->delay_us / 1000000, d->delay_us % 1000000 * 1000}, NULL);
     if (++d->n_compute == d->fail_at)
@@ -366,8 +413,9 @@ static tdm_status graph_run(tdm_device *d, const tdm_graph *graph, const tdm_bin
     for (int32_t i = 0; i < graph->n_node && status == TDM_OK; i++) {
         status = device_supports_op(d, graph, i, err);
         if (status == TDM_OK && !tdm_op_is_view(tdm_graph_node(graph, i)->op))
-            node_run(graph, bindings, tdm_graph_node(graph, i));
+            node_run(&r, tdm_graph_node(graph, i));
     }
+    run_end(&r);
     return status;
 }
 
