@@ -178,8 +178,7 @@ static bool test_test(llm_tpl_call *c, llm_tpl_value *out) {
 }
 
 static bool test_escaped(llm_tpl_call *c, llm_tpl_value *out) {
-    (void)c;
-    return give(out, false); /* there are no escapes, so no text is marked as safe */
+    return give(out, c->self->kind == LLM_TPL_STRING && c->self->is_markup);
 }
 
 static const llm_tpl_builtin tests[] = {

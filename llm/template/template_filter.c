@@ -116,22 +116,26 @@ static bool filter_string(llm_tpl_call *c, llm_tpl_value *out) {
 }
 
 static bool filter_safe(llm_tpl_call *c, llm_tpl_value *out) {
-    return filter_string(c, out);
+    if (!filter_string(c, out)) return false;
+    out->is_markup = true;
+    return true;
+}
+
+static bool filter_forceescape(llm_tpl_call *c, llm_tpl_value *out) {
+    llm_tpl_str text;
+    llm_tpl_buffer buffer = {0};
+    if (!self_text(c, &text) || !llm_tpl_put_escaped(c->job, &buffer, text)) return false;
+    *out = llm_tpl_string(llm_tpl_buffer_str(&buffer));
+    out->is_markup = true;
+    return true;
 }
 
 static bool filter_escape(llm_tpl_call *c, llm_tpl_value *out) {
-    static const char from[] = "&<>'\"";
-    static const char *const to[] = {"&amp;", "&lt;", "&gt;", "&#39;", "&#34;"};
-    llm_tpl_str text;
-    llm_tpl_buffer buffer = {0};
-    if (!self_text(c, &text)) return false;
-    for (size_t i = 0; i < text.len; i++) {
-        const char *found = text.ptr[i] != '\0' ? strchr(from, text.ptr[i]) : NULL;
-        if (!(found != NULL ? llm_tpl_put_chars(c->job, &buffer, to[found - from])
-                            : llm_tpl_put(c->job, &buffer, (llm_tpl_str){text.ptr + i, 1})))
-            return false;
+    if (c->self->kind == LLM_TPL_STRING && c->self->is_markup) {
+        *out = *c->self;
+        return true;
     }
-    return give(out, llm_tpl_buffer_str(&buffer));
+    return filter_forceescape(c, out);
 }
 
 static bool filter_urlencode(llm_tpl_call *c, llm_tpl_value *out) {
@@ -240,6 +244,14 @@ static bool filter_tojson(llm_tpl_call *c, llm_tpl_value *out) {
         style.key = parts->items[1].as.text;
     }
     return llm_tpl_json_write(c->job, &style, c->self, &text) && give(out, text);
+}
+
+/* A text as a value. */
+static bool filter_from_json(llm_tpl_call *c, llm_tpl_value *out) {
+    if (c->self->kind != LLM_TPL_STRING)
+        return llm_tpl_fail(c->job, TDM_INVALID_ARGUMENT, "from_json of a %s, not of a str",
+                            llm_tpl_kind_name(c->self));
+    return llm_tpl_json_read(c->job, c->self->as.text, out);
 }
 
 /* ---- Numbers ---- */
@@ -404,8 +416,9 @@ static const llm_tpl_builtin filters[] = {
     {"e", "", filter_escape},
     {"escape", "", filter_escape},
     {"float", "default", filter_float},
-    {"forceescape", "", filter_escape},
+    {"forceescape", "", filter_forceescape},
     {"format", "*", filter_format},
+    {"from_json", "", filter_from_json},
     {"indent", "width first blank", filter_indent},
     {"int", "default base", filter_int},
     {"length", "", filter_length},

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * template_method.c: methods of texts, lists, dicts and loops: those of Python's that do not change
- * their object. Methods that do (append, pop, update) are missing: chat templates are rendered in a
- * sandbox that refuses them.
+ * their object, and append and pop of a list, which templates use as a queue. Other methods that
+ * change their object are missing: chat templates are rendered in a sandbox that refuses them.
  */
 #include <string.h>
 
@@ -443,8 +443,42 @@ static bool list_count(llm_tpl_call *c, llm_tpl_value *out) {
 }
 
 static bool list_copy(llm_tpl_call *c, llm_tpl_value *out) {
-    *out = *c->self; /* neither can change */
+    const llm_tpl_list *list = c->self->as.list;
+    if (!llm_tpl_list_make(c->job, list->flavor, out)) return false;
+    for (size_t i = 0; i < list->n; i++)
+        if (!llm_tpl_list_push(c->job, out->as.list, list->items[i])) return false;
     return true;
+}
+
+/* The list if it can change. */
+static llm_tpl_list *list_changed(llm_tpl_call *c) {
+    if (c->self->as.list->flavor == LLM_TPL_PLAIN) return c->self->as.list;
+    llm_tpl_fail(c->job, TDM_INVALID_ARGUMENT, "a tuple cannot be changed");
+    return NULL;
+}
+
+static bool list_append(llm_tpl_call *c, llm_tpl_value *out) {
+    llm_tpl_list *list = list_changed(c);
+    *out = llm_tpl_none();
+    if (list == NULL) return false;
+    if (c->argv[0].kind == LLM_TPL_ABSENT)
+        return llm_tpl_fail(c->job, TDM_INVALID_ARGUMENT, "append takes one argument");
+    return llm_tpl_list_push(c->job, list, c->argv[0]);
+}
+
+static bool list_pop(llm_tpl_call *c, llm_tpl_value *out) {
+    llm_tpl_list *list = list_changed(c);
+    int64_t at;
+    if (list == NULL || !llm_tpl_arg_int(c, 0, -1, &at)) return false;
+    if (at < 0) at += (int64_t)list->n;
+    if (at < 0 || at >= (int64_t)list->n)
+        return llm_tpl_fail(c->job, TDM_OUT_OF_RANGE, "pop from a list of %zu: no such item",
+                            list->n);
+    const size_t i = (size_t)at;
+    *out = list->items[i];
+    memmove(&list->items[i], &list->items[i + 1], (list->n - i - 1) * sizeof *list->items);
+    list->n--;
+    return llm_tpl_step(c->job, 1 + (list->n - i) / 8);
 }
 
 /* ---- Dicts ---- */
@@ -539,9 +573,8 @@ static const llm_tpl_builtin text_methods[] = {
 };
 
 static const llm_tpl_builtin list_methods[] = {
-    {"copy", "", list_copy},
-    {"count", "value", list_count},
-    {"index", "value", list_index},
+    {"append", "value", list_append}, {"copy", "", list_copy},    {"count", "value", list_count},
+    {"index", "value", list_index},   {"pop", "index", list_pop},
 };
 
 static const llm_tpl_builtin dict_methods[] = {

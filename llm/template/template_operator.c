@@ -102,11 +102,21 @@ static bool lists_join(llm_tpl_job *job, const llm_tpl_list *a, const llm_tpl_li
     return true;
 }
 
-static bool texts_join(llm_tpl_job *job, llm_tpl_str a, llm_tpl_str b, llm_tpl_value *out) {
+/* Of a marked and an unmarked text the unmarked one is escaped, and the result is marked. */
+static bool texts_join(llm_tpl_job *job, const llm_tpl_value *a, const llm_tpl_value *b,
+                       llm_tpl_value *out) {
     llm_tpl_buffer buffer = {0};
-    bool ok = llm_tpl_put(job, &buffer, a) && llm_tpl_put(job, &buffer, b);
+    const bool is_markup = a->is_markup || b->is_markup;
+    const llm_tpl_value *const parts[] = {a, b};
+    for (size_t i = 0; i < 2; i++) {
+        const bool is_escaped = is_markup && !parts[i]->is_markup;
+        if (!(is_escaped ? llm_tpl_put_escaped(job, &buffer, parts[i]->as.text)
+                         : llm_tpl_put(job, &buffer, parts[i]->as.text)))
+            return false;
+    }
     *out = llm_tpl_string(llm_tpl_buffer_str(&buffer));
-    return ok;
+    out->is_markup = is_markup;
+    return true;
 }
 
 static bool is_sequence(const llm_tpl_value *value) {
@@ -139,7 +149,7 @@ bool llm_tpl_operate(llm_tpl_job *job, int op, const llm_tpl_value *a, const llm
     if (op == '%' && a->kind == LLM_TPL_STRING) return format(job, a->as.text, b, out);
     if (b->kind == LLM_TPL_UNDEFINED) return llm_tpl_fail_undefined(job, b);
     if (op == '+' && a->kind == LLM_TPL_STRING && b->kind == LLM_TPL_STRING)
-        return texts_join(job, a->as.text, b->as.text, out);
+        return texts_join(job, a, b, out);
     if (op == '+' && a->kind == LLM_TPL_LIST && b->kind == LLM_TPL_LIST &&
         a->as.list->flavor == b->as.list->flavor && a->as.list->flavor != LLM_TPL_LAZY)
         return lists_join(job, a->as.list, b->as.list, out);

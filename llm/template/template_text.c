@@ -33,6 +33,18 @@ bool llm_tpl_put_chars(llm_tpl_job *job, llm_tpl_buffer *buffer, const char *tex
     return llm_tpl_put(job, buffer, llm_tpl_str_of(text));
 }
 
+bool llm_tpl_put_escaped(llm_tpl_job *job, llm_tpl_buffer *buffer, llm_tpl_str text) {
+    static const char from[] = "&<>'\"";
+    static const char *const to[] = {"&amp;", "&lt;", "&gt;", "&#39;", "&#34;"};
+    for (size_t i = 0; i < text.len; i++) {
+        const char *found = text.ptr[i] != '\0' ? strchr(from, text.ptr[i]) : NULL;
+        if (!(found != NULL ? llm_tpl_put_chars(job, buffer, to[found - from])
+                            : llm_tpl_put(job, buffer, (llm_tpl_str){text.ptr + i, 1})))
+            return false;
+    }
+    return true;
+}
+
 bool llm_tpl_put_code(llm_tpl_job *job, llm_tpl_buffer *buffer, uint32_t code) {
     utf8proc_uint8_t bytes[4];
     if (code > 0x10FFFF || (code >= 0xD800 && code < 0xE000)) code = 0xFFFD;

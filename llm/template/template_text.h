@@ -18,6 +18,8 @@ typedef struct llm_tpl_buffer {
 
 bool llm_tpl_put(llm_tpl_job *job, llm_tpl_buffer *buffer, llm_tpl_str text);
 bool llm_tpl_put_chars(llm_tpl_job *job, llm_tpl_buffer *buffer, const char *text);
+/* Appends a text with &, <, >, ' and " as HTML's entities, in the form of Python's markupsafe. */
+bool llm_tpl_put_escaped(llm_tpl_job *job, llm_tpl_buffer *buffer, llm_tpl_str text);
 /* Appends a code point as UTF-8; an invalid one, such as a lone surrogate, becomes U+FFFD. */
 bool llm_tpl_put_code(llm_tpl_job *job, llm_tpl_buffer *buffer, uint32_t code);
 llm_tpl_str llm_tpl_buffer_str(const llm_tpl_buffer *buffer);

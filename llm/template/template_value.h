@@ -56,6 +56,7 @@ struct llm_tpl_builtin;
 
 typedef struct llm_tpl_value {
     llm_tpl_kind kind;
+    bool is_markup; /* of a string: marked as escaped, so that '+' escapes what is joined to it */
     union {
         bool truth;
         int64_t number;

@@ -6,6 +6,8 @@
 #   reference.py TEMPLATE CONTEXTS.json
 #   reference.py SNIPPETS.json
 #   reference.py --compare TOOL DIRECTORY [GGUF...]   run both on everything there, and compare
+#   reference.py --compare-peer TOOL DIRECTORY        the same with the templates of llama.cpp's source,
+#                                                     in $TANDEM_PEER/src/models/templates
 # Debian's package is python3-jinja2. Without it: exit code 77, which Meson takes for a skip.
 import datetime
 import json
@@ -23,6 +25,15 @@ except ImportError:
     sys.exit(77)
 
 NOW = datetime.datetime.fromtimestamp(1753920000, datetime.timezone.utc)
+
+
+class Environment(jinja2.sandbox.ImmutableSandboxedEnvironment):
+    """The sandbox, in which templates may use a list as a queue."""
+
+    def is_safe_attribute(self, obj, attr, value):
+        if isinstance(obj, list) and attr in ("append", "pop"):
+            return True
+        return super().is_safe_attribute(obj, attr, value)
 
 
 class Generation(jinja2.ext.Extension):
@@ -49,9 +60,10 @@ def tojson(value, ensure_ascii=False, indent=None, separators=None, sort_keys=Fa
 
 
 def render(text, context):
-    environment = jinja2.sandbox.ImmutableSandboxedEnvironment(
+    environment = Environment(
         trim_blocks=True, lstrip_blocks=True, extensions=[Generation, "jinja2.ext.loopcontrols"])
     environment.filters["tojson"] = tojson
+    environment.filters["from_json"] = json.loads
     environment.globals["raise_exception"] = raise_exception
     environment.globals["strftime_now"] = NOW.strftime
     try:
@@ -116,12 +128,30 @@ def answer(arguments):
     return json.dumps(results(arguments), ensure_ascii=False, indent=1) + "\n"
 
 
+def templates(folder):
+    return [os.path.join(folder, name) for name in sorted(os.listdir(folder))
+            if name.endswith(".jinja")]
+
+
 def compare(tool, directory, files):
     contexts = os.path.join(directory, "conversations.json")
-    runs = [[os.path.join(directory, "snippets.json")]]
-    runs += [[os.path.join(directory, name), contexts]
-             for name in sorted(os.listdir(directory)) if name.endswith(".jinja")]
-    runs += [[name, contexts] for name in files if os.path.exists(name)]
+    return runs_compare(tool, [[os.path.join(directory, "snippets.json")]] +
+                        [[name, contexts] for name in templates(directory) + files
+                         if os.path.exists(name)])
+
+
+def compare_peer(tool, directory):
+    folder = os.path.join(os.environ.get("TANDEM_PEER", ""), "src/models/templates")
+    if not os.path.isdir(folder):
+        print(f"SKIP: {folder} is not there (TANDEM_PEER names a folder with llama.cpp's source)",
+              file=sys.stderr)
+        return 77
+    contexts = [os.path.join(directory, name)
+                for name in ("conversations.json", "tool_conversations.json")]
+    return runs_compare(tool, [[name, c] for name in templates(folder) for c in contexts])
+
+
+def runs_compare(tool, runs):
     n_bad = n = 0
     for run in runs:
         done = subprocess.run([tool] + run, capture_output=True, text=True, check=False,
@@ -143,6 +173,8 @@ def compare(tool, directory, files):
 
 
 if __name__ == "__main__":
+    if len(sys.argv) == 4 and sys.argv[1] == "--compare-peer":
+        sys.exit(compare_peer(sys.argv[2], sys.argv[3]))
     if len(sys.argv) > 3 and sys.argv[1] == "--compare":
         sys.exit(compare(sys.argv[2], sys.argv[3], sys.argv[4:]))
     sys.stdout.write(answer(sys.argv[1:]))
