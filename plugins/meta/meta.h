@@ -98,6 +98,7 @@ typedef struct meta_member {
     double arithmetic, arithmetic_alone;
     /* Seconds of a submission, and of an exchange besides its bytes; 0 = not measured (links.h). */
     double submit_seconds, crossing_seconds;
+    double link_rate; /* bytes per second of an exchange, read and written; 0 = not measured */
     _Atomic uint64_t run_ns, exchange_ns; /* since open */
     /* An abandoned run will signal this; NULL = none. Until then whatever the run uses must stay
      * allocated (meta_member_is_stuck). */

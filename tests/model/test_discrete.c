@@ -8,6 +8,7 @@
 #include "core/counters.h"
 #include "core/runtime.h"
 #include "llm/report.h"
+#include "plugins/meta/meta.h"
 #include "tests/model/malloc_count.h"
 #include "tests/model/preset.h"
 
@@ -311,6 +312,35 @@ static void test_limits(void **state) {
     tdm_runtime_destroy(rt);
 }
 
+/* What a group measures of its links: a submission of each member, an exchange of each pair that
+ * exchanges in its plans. One card takes 3 ms for a submission. */
+static void test_links(void **state) {
+    (void)state;
+    for (int is_cut = 0; is_cut < 2; is_cut++) {
+        tdm_error err = {0};
+        tdm_runtime *rt = card_runtime((const tdm_option[]){
+            {"exchange", is_cut ? "yes,phases" : "yes"}, {"latency-us", "0,3000"}, {NULL, NULL}});
+        tdm_open_device *group = NULL;
+        llm_model *model = NULL;
+        tdm_split_report report = {.struct_size = sizeof report,
+                                   .member_size = sizeof(tdm_split_member)};
+        RIG_OK(card_group(rt, "d0,d1,c2", "1,1,1", NULL, &group, &err));
+        RIG_OK(llm_model_open(card_model, &model, &err));
+        RIG_OK(llm_model_report(model, group, NULL, 1, 1, &report, &err));
+        const meta_device *meta = tdm_open_device_handle(group);
+        for (int d = 0; d < 3; d++) {
+            assert_true(meta->members[d].submit_seconds > 0);
+            assert_int_equal(meta->members[d].crossing_seconds > 0, d != 1 || !is_cut);
+        }
+        assert_true(meta->members[1].submit_seconds >= 3e-3);
+        /* Each submission of a cut plan is part of the prediction, before and after each exchange. */
+        assert_true(report.seconds > (is_cut ? report.n_exchange + 1 : 1) * 3e-3);
+        llm_model_close(model);
+        tdm_runtime_destroy(rt);
+        assert_int_equal(card_live(), 0);
+    }
+}
+
 /* Sum of squared differences over that of the expected values. */
 static void near_check(const char *what, const float *want, const float *got, double most) {
     double nmse = rig_nmse(want, got, CARD_ROW * CARD_VOCAB);
@@ -365,6 +395,7 @@ int main(void) {
         cmocka_unit_test(test_bytes_down),
         cmocka_unit_test(test_limits),
         cmocka_unit_test(test_groups),
+        cmocka_unit_test(test_links),
     };
     return cmocka_run_group_tests(tests, card_begin, rig_end);
 }

@@ -10,6 +10,7 @@
 #include <time.h>
 
 #include "core/runtime.h"
+#include "llm/report.h"
 
 static const tdm_type cache = TDM_TYPE_Q4_0;
 
@@ -117,6 +118,33 @@ static void test_lost_in_the_probe(void **state) {
         }
         assert_true(n > 20);
     }
+}
+
+/* The same while the group measures its members. */
+static void test_lost_when_measured(void **state) {
+    (void)state;
+    tdm_status status = TDM_UNAVAILABLE;
+    int n_lost = 0;
+    for (int n = 1; status != TDM_OK; n = n * 3 / 2 + 1) {
+        tdm_error err = {0};
+        tdm_runtime *rt = card_runtime((const tdm_option[]){{"exchange", "yes"}, {NULL, NULL}});
+        tdm_open_device *group = NULL;
+        llm_model *model = NULL;
+        tdm_split_report report = {.struct_size = sizeof report,
+                                   .member_size = sizeof(tdm_split_member)};
+        RIG_OK(card_group(rt, "d0,d1", "1,1", NULL, &group, &err));
+        RIG_OK(llm_model_open(card_model, &model, &err));
+        card_set("c1", "lose-in", n);
+        status = llm_model_report(model, group, NULL, 1, 1, &report, &err);
+        if (status != TDM_OK) {
+            n_lost++;
+            assert_non_null(strstr(err.message, "lost"));
+        }
+        llm_model_close(model);
+        tdm_runtime_destroy(rt);
+        assert_int_equal(card_live(), 0);
+    }
+    assert_true(n_lost >= 5);
 }
 
 /* ---- Blocked drivers ---- */
@@ -247,8 +275,11 @@ static void test_groups_crosswise(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_lost_at_every_call), cmocka_unit_test(test_lost_in_the_probe),
-        cmocka_unit_test(test_member_lost),        cmocka_unit_test(test_blocked),
+        cmocka_unit_test(test_lost_at_every_call),
+        cmocka_unit_test(test_lost_in_the_probe),
+        cmocka_unit_test(test_lost_when_measured),
+        cmocka_unit_test(test_member_lost),
+        cmocka_unit_test(test_blocked),
         cmocka_unit_test(test_groups_crosswise),
     };
     return cmocka_run_group_tests(tests, card_begin, rig_end);

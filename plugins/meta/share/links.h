@@ -8,11 +8,15 @@
 
 #include "plugins/meta/meta.h"
 
-/* Sets submit_seconds and crossing_seconds of the active members. Under device->mutex.
+/* Sets submit_seconds, crossing_seconds and link_rate of the active members: measures a submission of
+ * each, and an exchange of each pair of members that exchange in their plans. A member keeps the slowest
+ * of its pairs. Under device->mutex.
  *
  * For tests: the environment variable TANDEM_TEST_LINKS gives them. It has a pair SUBMIT,CROSSING in
  * seconds for each member, separated by spaces. The last pair is for all further members. */
 tdm_status meta_links_find(meta_device *device, tdm_error *err);
+/* The measuring itself. links_measure.c. */
+tdm_status meta_links_measure(meta_device *device, tdm_error *err);
 
 /* Seconds that an exchange takes a member besides its bytes and the wait for others. [any-thread] */
 double meta_crossing_seconds(const meta_member *member);

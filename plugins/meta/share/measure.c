@@ -345,8 +345,8 @@ tdm_status meta_measure(meta_device *device, tdm_type type, tdm_error *err) {
     double rate[TDM_MAX_MEMBERS] = {0}, alone[TDM_MAX_MEMBERS] = {0};
     uint64_t row = tdm_type_row_size(type, WEIGHT_COLUMNS);
     if (device->is_measured && device->measured_type == type) return TDM_OK;
-    given = meta_links_find(device, err);
-    if (given != TDM_OK || rates_given(device, err, &given)) return given;
+    if (rates_given(device, err, &given))
+        return given == TDM_OK ? meta_links_find(device, err) : given;
     if (row == 0)
         return tdm_fail(err, TDM_INVALID_ARGUMENT, "group: %s is no type of weights",
                         tdm_type_name(type));
@@ -370,6 +370,7 @@ tdm_status meta_measure(meta_device *device, tdm_type type, tdm_error *err) {
     }
     products_end(products, device->n_member);
     meta_free(device->host, products, TDM_MAX_MEMBERS * sizeof *products);
+    if (status == TDM_OK) status = meta_links_find(device, err);
     if (status == TDM_OK) {
         device->is_measured = true;
         device->measured_type = type;

@@ -129,9 +129,11 @@ static double exchanges_seconds(const meta_plan *plan) {
     const meta_device *device = plan->device;
     double slowest = 0;
     if (plan->facts.n_exchange == 0 || device->n_active < 2) return 0;
-    for (int32_t d = 0; d < device->n_member; d++)
-        if (meta_is_active(device, d) && (slowest == 0 || device->members[d].bandwidth < slowest))
-            slowest = device->members[d].bandwidth;
+    for (int32_t d = 0; d < device->n_member; d++) {
+        const meta_member *member = &device->members[d];
+        double rate = member->link_rate > 0 ? member->link_rate : member->bandwidth;
+        if (meta_is_active(device, d) && (slowest == 0 || rate < slowest)) slowest = rate;
+    }
     /* Every member writes its addend, reads all addends and writes the result. */
     double bytes = (double)plan->facts.size * (1 + 2.0 / device->n_active);
     return plan->facts.n_exchange * slowest_crossing(device) + bytes / slowest;

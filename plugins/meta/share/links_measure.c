@@ -1,0 +1,324 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * links_measure.c: measures what a submission costs a member, and what an exchange between two members
+ * costs, by short computations on queues of their own. A pair runs a chain of exchanges over an arena
+ * of its own. What a member that does not end may still use is kept until it ends.
+ */
+#include <string.h>
+
+#include "plugins/meta/exchange/arena.h"
+#include "plugins/meta/exec/event.h"
+#include "plugins/meta/exec/stuck.h"
+#include "plugins/meta/members.h"
+#include "plugins/meta/share/links.h"
+
+enum {
+    CHAIN = 8,      /* exchanges of a computation; even, so that areas alternate */
+    FEW = 64,       /* elements, where latency counts */
+    MANY = 65536,   /* where bytes count */
+    N_RUN = 6,      /* the best counts */
+    MAX_PAIRED = 8, /* members of which every pair is measured; of more, pairs with the first */
+    V_X = 0,
+    V_ARENA,
+    V_STEP,
+    V_Y,
+    N_VALUE = V_Y + CHAIN
+};
+
+typedef struct link_part {
+    int32_t d;
+    tdm_queue *queue;
+    tdm_buffer *arena, *memory;
+    tdm_plan *plan;
+    tdm_semaphore *semaphore;
+    uint64_t value; /* of the last submission */
+    uint64_t step_off;
+    tdm_value values[N_VALUE];
+    tdm_node nodes[CHAIN];
+    tdm_graph graph;
+} link_part;
+
+typedef struct link_test {
+    meta_device *device;
+    uint8_t *arena; /* NULL where a member is alone */
+    uint64_t size;
+    int64_t count; /* elements */
+    uint32_t epoch;
+    int32_t n_part;
+    link_part parts[2];
+} link_test;
+
+/* ---- Making a test --------------------------------------------------------------------------- */
+
+static tdm_value value_make(int32_t slot, int32_t kind, tdm_type type, int64_t n) {
+    return (tdm_value){.kind = kind, .type = (int32_t)type, .slot = slot, .ne = {n, 1, 1, 1}};
+}
+
+static uint64_t data_at(void) {
+    return META_ARENA_FLAGS + 64 * 2 * CHAIN;
+}
+
+static tdm_node exchange_make(const link_test *t, int32_t stage, int32_t member) {
+    uint64_t stride = (uint64_t)t->count * sizeof(float);
+    tdm_node node = {.op = TDM_OP_EXCHANGE, .n_src = 5, .n_dst = 2};
+    for (int32_t i = 0; i < TDM_MAX_SRC; i++) node.src[i] = -1;
+    for (int32_t i = 0; i < TDM_MAX_DST; i++) node.dst[i] = -1;
+    node.src[0] = V_X;
+    node.src[1] = V_ARENA;
+    node.src[2] = V_STEP;
+    node.dst[0] = V_Y + stage;
+    node.params.exchange =
+        (tdm_exchange_params){.stage = stage,
+                              .member = member,
+                              .n_member = 2,
+                              .wire_type = TDM_TYPE_F32,
+                              .data_off = data_at(),
+                              .data_stride = stride,
+                              .flag_off = META_ARENA_FLAGS + 128 * (uint64_t)stage,
+                              .senders = 3,
+                              .kind = TDM_EXCHANGE_SUM,
+                              .area_stride = 2 * stride};
+    return node;
+}
+
+/* A chain of exchanges, or one copy where the member is alone. */
+static void graph_make(link_test *t, int32_t rank) {
+    link_part *p = &t->parts[rank];
+    bool is_alone = t->n_part == 1;
+    int32_t n_node = is_alone ? 1 : CHAIN;
+    p->values[V_X] = value_make(V_X, TDM_VALUE_INPUT, TDM_TYPE_F32, t->count);
+    p->values[V_ARENA] = value_make(V_ARENA, is_alone ? TDM_VALUE_INPUT : TDM_VALUE_STATE,
+                                    TDM_TYPE_I8, is_alone ? 1 : (int64_t)t->size);
+    p->values[V_STEP] = value_make(V_STEP, TDM_VALUE_INPUT, TDM_TYPE_I32,
+                                   sizeof(tdm_step_header) / sizeof(int32_t));
+    for (int32_t i = 0; i < n_node; i++) {
+        p->values[V_Y + i] = value_make(V_Y + i, TDM_VALUE_OUTPUT, TDM_TYPE_F32, t->count);
+        if (!is_alone) p->nodes[i] = exchange_make(t, i, rank);
+    }
+    if (is_alone) {
+        p->nodes[0] = (tdm_node){.op = TDM_OP_COPY, .n_src = 1, .n_dst = 1};
+        for (int32_t i = 0; i < TDM_MAX_SRC; i++) p->nodes[0].src[i] = i == 0 ? V_X : -1;
+        for (int32_t i = 0; i < TDM_MAX_DST; i++) p->nodes[0].dst[i] = i == 0 ? V_Y : -1;
+    }
+    p->graph = (tdm_graph){.struct_size = sizeof p->graph,
+                           .value_size = sizeof(tdm_value),
+                           .node_size = sizeof(tdm_node),
+                           .partition_size = sizeof(tdm_partition),
+                           .kv_size = sizeof(tdm_kv_desc),
+                           .values = p->values,
+                           .nodes = p->nodes,
+                           .names = "",
+                           .names_size = 1,
+                           .n_value = V_Y + n_node,
+                           .n_node = n_node,
+                           .n_slot = V_Y + n_node,
+                           .step = -1};
+}
+
+static uint64_t round_up(uint64_t size, uint64_t align) {
+    return (size + align - 1) / align * align;
+}
+
+static tdm_status part_open(link_test *t, int32_t rank, tdm_error *err) {
+    link_part *p = &t->parts[rank];
+    meta_member *member = &t->device->members[p->d];
+    const tdm_buffer_ops *ops = meta_member_buffers(member);
+    const tdm_queue_ops *queue = member->acquired.plugin->queue;
+    uint64_t array = round_up((uint64_t)t->count * sizeof(float), member->align);
+    tdm_plan_params plan_params = {.struct_size = sizeof plan_params};
+    tdm_binding bindings[N_VALUE] = {{0}};
+    graph_make(t, rank);
+    p->step_off = 2 * array;
+    uint64_t rest = round_up(p->step_off + sizeof(tdm_step_header), member->align);
+    tdm_buffer_params params = {.struct_size = sizeof params,
+                                .size = rest + (uint64_t)p->graph.n_node * array,
+                                .purpose = TDM_BUFFER_COMPUTE};
+    tdm_status status = t->device->host->graph->verify(&p->graph, err);
+    if (status == TDM_OK && t->n_part == 1)
+        status = member->acquired.plugin->device->supports_op(member->acquired.device, &p->graph, 0,
+                                                              err);
+    if (status == TDM_OK && t->arena != NULL)
+        status = ops->import_host(member->acquired.device, t->arena, t->size, NULL, &p->arena, err);
+    if (status == TDM_OK) status = ops->alloc(member->acquired.device, &params, &p->memory, err);
+    if (status == TDM_OK) status = ops->fill(p->memory, 0, params.size, 0, err);
+    if (status == TDM_OK) status = queue->create(member->acquired.device, &p->queue, err);
+    if (status == TDM_OK) status = t->device->host->semaphore->create(0, &p->semaphore, err);
+    if (status == TDM_OK)
+        status = queue->graph_prepare(p->queue, &p->graph, &plan_params, &p->plan, err);
+    bindings[V_X] = (tdm_binding){p->memory, 0, (uint64_t)t->count * sizeof(float)};
+    bindings[V_ARENA] =
+        p->arena != NULL ? (tdm_binding){p->arena, 0, t->size} : (tdm_binding){p->memory, array, 1};
+    bindings[V_STEP] = (tdm_binding){p->memory, p->step_off, sizeof(tdm_step_header)};
+    for (int32_t i = 0; i < p->graph.n_node; i++)
+        bindings[V_Y + i] = (tdm_binding){p->memory, rest + (uint64_t)i * array,
+                                          (uint64_t)t->count * sizeof(float)};
+    if (status == TDM_OK) status = queue->plan_bind(p->plan, bindings, p->graph.n_slot, err);
+    return status;
+}
+
+/* ---- Ending it ------------------------------------------------------------------------------- */
+
+static bool is_busy(const link_test *t, int32_t rank) {
+    const link_part *p = &t->parts[rank];
+    uint64_t value = 0;
+    return p->semaphore != NULL &&
+           t->device->host->semaphore->query(p->semaphore, &value, NULL) == TDM_OK &&
+           value < p->value;
+}
+
+static void part_close(link_test *t, int32_t rank) {
+    link_part *p = &t->parts[rank];
+    const meta_member *member = &t->device->members[p->d];
+    const tdm_buffer_ops *ops = meta_member_buffers(member);
+    if (p->plan != NULL) member->acquired.plugin->queue->plan_destroy(p->plan);
+    if (p->queue != NULL) member->acquired.plugin->queue->destroy(p->queue);
+    if (p->memory != NULL) ops->free(p->memory);
+    if (p->arena != NULL) ops->free(p->arena);
+    t->device->host->semaphore->destroy(p->semaphore);
+}
+
+/* Frees a test; later where a member may still use it. */
+static void test_end(meta_device *device, int32_t d, void *what) {
+    link_test *t = what;
+    const tdm_host *host = device->host;
+    (void)d;
+    for (int32_t r = 0; r < t->n_part; r++) {
+        if (!is_busy(t, r)) continue;
+        meta_release_later(device, t->parts[r].d, t->parts[r].semaphore, t->parts[r].value,
+                           test_end, t);
+        return;
+    }
+    for (int32_t r = 0; r < t->n_part; r++) part_close(t, r);
+    if (t->arena != NULL) host->free(host->context, t->arena, (size_t)t->size);
+    meta_free(host, t, sizeof *t);
+}
+
+static uint64_t limit_ns(const link_test *t) {
+    return (uint64_t)(t->device->options.timeout * 1e9);
+}
+
+/* ---- Running it ------------------------------------------------------------------------------ */
+
+static tdm_status parts_await(link_test *t, tdm_error *err) {
+    tdm_status status = TDM_OK;
+    for (int32_t r = 0; r < t->n_part && status == TDM_OK; r++)
+        status = t->device->host->semaphore->wait(t->parts[r].semaphore, t->parts[r].value,
+                                                  limit_ns(t), err);
+    return status;
+}
+
+/* Stops members that wait for each other. */
+static void test_abort(link_test *t) {
+    tdm_error ignored = {0};
+    if (t->arena != NULL)
+        atomic_store_explicit((_Atomic uint64_t *)(void *)t->arena, 1, memory_order_release);
+    for (int32_t r = 0; r < t->n_part; r++)
+        (void)t->device->host->semaphore->wait(t->parts[r].semaphore, t->parts[r].value,
+                                               limit_ns(t), &ignored);
+}
+
+static tdm_status test_run(link_test *t, double *seconds_out, tdm_error *err) {
+    tdm_step_header header = {.version = TDM_STEP_VERSION,
+                              .size = sizeof header / sizeof(int32_t),
+                              .epoch = (int32_t)++t->epoch};
+    tdm_status status = TDM_OK;
+    for (int32_t r = 0; r < t->n_part && status == TDM_OK; r++)
+        status =
+            meta_member_buffers(&t->device->members[t->parts[r].d])
+                ->upload(t->parts[r].memory, t->parts[r].step_off, &header, sizeof header, err);
+    uint64_t begin = meta_clock_ns();
+    for (int32_t r = 0; r < t->n_part && status == TDM_OK; r++) {
+        link_part *p = &t->parts[r];
+        const tdm_point done = {p->semaphore, p->value + 1};
+        status = t->device->members[p->d].acquired.plugin->queue->graph_compute(
+            p->queue, p->plan, NULL, 0, &done, 1, err);
+        if (status == TDM_OK) p->value++;
+    }
+    if (status == TDM_OK) status = parts_await(t, err);
+    if (status != TDM_OK) test_abort(t);
+    *seconds_out = (double)(meta_clock_ns() - begin) * 1e-9;
+    return status;
+}
+
+/* The best time of a computation on member a, or on members a and b (b < 0: none). */
+static tdm_status test_time(meta_device *device, int32_t a, int32_t b, int64_t count,
+                            double *best_out, tdm_error *err) {
+    const tdm_host *host = device->host;
+    link_test *t = meta_alloc(host, sizeof *t);
+    if (t == NULL) return meta_no_memory("to measure members", err);
+    tdm_status status = TDM_OK;
+    t->device = device;
+    t->count = count;
+    t->n_part = b < 0 ? 1 : 2;
+    t->parts[0].d = a;
+    t->parts[1].d = b;
+    *best_out = 0;
+    if (b >= 0) {
+        t->size = round_up(data_at() + 4 * (uint64_t)count * sizeof(float), 4096);
+        t->arena = host->alloc(host->context, (size_t)t->size, 4096);
+        if (t->arena == NULL) status = meta_no_memory("to measure members", err);
+        if (status == TDM_OK) memset(t->arena, 0, (size_t)t->size);
+    }
+    for (int32_t r = 0; r < t->n_part && status == TDM_OK; r++) status = part_open(t, r, err);
+    for (int i = 0; i <= N_RUN && status == TDM_OK; i++) {
+        double seconds;
+        status = test_run(t, &seconds, err);
+        if (i > 0 && (*best_out == 0 || seconds < *best_out)) *best_out = seconds;
+    }
+    test_end(device, a, t);
+    return status;
+}
+
+/* ---- All members ----------------------------------------------------------------------------- */
+
+static void raise(double *slowest, double seconds) {
+    if (seconds > *slowest) *slowest = seconds;
+}
+
+/* Each member keeps the slowest of its pairs. */
+static tdm_status pair_measure(meta_device *device, int32_t a, int32_t b, tdm_error *err) {
+    meta_member *pair[2] = {&device->members[a], &device->members[b]};
+    double few, many, submit = pair[0]->submit_seconds;
+    if (pair[1]->submit_seconds > submit) submit = pair[1]->submit_seconds;
+    tdm_status status = test_time(device, a, b, FEW, &few, err);
+    if (status == TDM_OK) status = test_time(device, a, b, MANY, &many, err);
+    if (status != TDM_OK) return status;
+    double crossing = few > submit ? (few - submit) / CHAIN : few / CHAIN;
+    /* Two addends are read, one is written, and the sum. */
+    double bytes = 4.0 * MANY * sizeof(float) * CHAIN;
+    double rate = many > few ? bytes / (many - few) : 0;
+    for (int i = 0; i < 2; i++) {
+        raise(&pair[i]->crossing_seconds, crossing);
+        if (rate > 0 && (pair[i]->link_rate == 0 || rate < pair[i]->link_rate))
+            pair[i]->link_rate = rate;
+    }
+    return TDM_OK;
+}
+
+tdm_status meta_links_measure(meta_device *device, tdm_error *err) {
+    tdm_status status = TDM_OK;
+    for (int32_t d = 0; d < device->n_member && status == TDM_OK; d++) {
+        meta_member *member = &device->members[d];
+        tdm_error why = {0};
+        member->submit_seconds = member->crossing_seconds = member->link_rate = 0;
+        if (!meta_is_active(device, d)) continue;
+        status = test_time(device, d, -1, FEW, &member->submit_seconds, &why);
+        if (status == TDM_UNSUPPORTED) status = TDM_OK;
+        if (status != TDM_OK)
+            tdm_fail(err, status, "member '%s': measuring: %.300s", member->name, why.message);
+    }
+    for (int32_t b = 1; b < device->n_member && status == TDM_OK; b++)
+        for (int32_t a = 0; a < b && status == TDM_OK; a++) {
+            tdm_error why = {0};
+            bool is_wanted = device->n_active <= MAX_PAIRED || a == device->owner;
+            if (!is_wanted || device->members[a].exchange != META_EXCHANGE_IN_PLAN ||
+                device->members[b].exchange != META_EXCHANGE_IN_PLAN ||
+                !meta_is_active(device, a) || !meta_is_active(device, b))
+                continue;
+            status = pair_measure(device, a, b, &why);
+            if (status != TDM_OK)
+                tdm_fail(err, status, "members '%s' and '%s': measuring an exchange: %.300s",
+                         device->members[a].name, device->members[b].name, why.message);
+        }
+    return status;
+}
