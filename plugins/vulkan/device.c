@@ -114,7 +114,7 @@ static const vk_facts *facts_at(tdm_instance *instance, int32_t index, bool allo
     return NULL;
 }
 
-/* Why there is no device: of what the drivers showed, or of the drivers. */
+/* Why there is no device: of each that the drivers showed, or of the drivers. */
 static void reason_give(const tdm_instance *instance, tdm_error *err) {
     if (instance->n_facts == 0 && instance->reason.message[0] != '\0') {
         tdm_fail(err, TDM_UNAVAILABLE, "%s", instance->reason.message);
@@ -124,14 +124,19 @@ static void reason_give(const tdm_instance *instance, tdm_error *err) {
         tdm_fail(err, TDM_UNAVAILABLE, "the Vulkan drivers found no device");
         return;
     }
-    const vk_facts *facts = &instance->facts[0];
-    if (is_device(facts))
-        tdm_fail(err, TDM_UNAVAILABLE,
-                 "no GPU; %.60s is a software driver, a device only with allow-cpu = yes",
-                 facts->properties.deviceName);
-    else
-        tdm_fail(err, TDM_UNAVAILABLE, "no device: %.60s: %s", facts->properties.deviceName,
-                 facts->refusal);
+    char text[TDM_ERROR_MESSAGE_SIZE / 2];
+    size_t used = 0;
+    for (int32_t i = 0; i < instance->n_facts && used < sizeof text; i++) {
+        const vk_facts *facts = &instance->facts[i];
+        int n = is_device(facts)
+                    ? snprintf(text + used, sizeof text - used,
+                               "; %.60s is a software driver, a device only with allow-cpu = yes",
+                               facts->properties.deviceName)
+                    : snprintf(text + used, sizeof text - used, "; %.60s is left out: %s",
+                               facts->properties.deviceName, facts->refusal);
+        if (n > 0) used += (size_t)n;
+    }
+    tdm_fail(err, TDM_UNAVAILABLE, "no GPU%s", text);
 }
 
 static tdm_status device_count(tdm_instance *instance, const tdm_device_params *params,

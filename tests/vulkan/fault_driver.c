@@ -22,6 +22,7 @@ EXPORT fault_state fault_state_now = {.call = FAULT_COUNT_};
     FAULT_LIST(F)                                                                                  \
     F(DestroyInstance)                                                                             \
     F(EnumerateDeviceExtensionProperties)                                                          \
+    F(GetPhysicalDeviceFeatures2)                                                                  \
     F(GetPhysicalDeviceMemoryProperties2)                                                          \
     F(GetDeviceProcAddr)                                                                           \
     F(DestroyDevice)                                                                               \
@@ -244,6 +245,12 @@ static void VKAPI_CALL my_GetPhysicalDeviceMemoryProperties2(
         budget->heapBudget[i] = state.budget;
         budget->heapUsage[i] = state.allocated;
     }
+}
+
+static void VKAPI_CALL my_GetPhysicalDeviceFeatures2(VkPhysicalDevice physical,
+                                                     VkPhysicalDeviceFeatures2 *out) {
+    real.GetPhysicalDeviceFeatures2(physical, out);
+    if (state.has_no_int64) out->features.shaderInt64 = VK_FALSE;
 }
 
 static VkResult VKAPI_CALL my_CreateDevice(VkPhysicalDevice physical,

@@ -46,10 +46,11 @@ typedef struct fault_state {
     int32_t result;  /* VkResult. VK_ERROR_DEVICE_LOST: what follows fails too, until the device is
                         destroyed */
     uint64_t budget; /* of each heap, in bytes, in VK_EXT_memory_budget; 0 = not offered */
-    int32_t has_failed; /* the call was met */
-    int32_t n_object;   /* made and not destroyed */
-    int32_t n_submit;   /* VkSubmitInfo given */
-    uint64_t allocated; /* bytes of memory not freed */
+    int32_t has_no_int64; /* shaderInt64 is not offered */
+    int32_t has_failed;   /* the call was met */
+    int32_t n_object;     /* made and not destroyed */
+    int32_t n_submit;     /* VkSubmitInfo given */
+    uint64_t allocated;   /* bytes of memory not freed */
 } fault_state;
 
 #endif

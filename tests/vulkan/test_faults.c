@@ -272,6 +272,28 @@ static void test_import_refused(void **state) {
     }
 }
 
+/* What the kernels need and a driver lacks is named where there is no device. */
+static void test_left_out(void **state) {
+    (void)state;
+    const tdm_option option = {"allow-cpu", "yes"};
+    const tdm_device_params params = {
+        .struct_size = sizeof params, .n_option = 1, .options = &option};
+    for (int lacks = 0; lacks < 2; lacks++) {
+        tdm_instance *instance = NULL;
+        tdm_error err = {0};
+        int32_t n = -1;
+        faults->has_no_int64 = lacks;
+        assert_int_equal(plugin->init(op_host_table(host), &instance, &err), TDM_OK);
+        assert_int_equal(plugin->device->count(instance, &params, &n, &err), TDM_OK);
+        assert_true(lacks ? n == 0 : n > 0);
+        assert_true((strstr(err.message, "is left out: the driver lacks shaderInt64") != NULL) ==
+                    (lacks != 0));
+        plugin->deinit(instance);
+    }
+    faults->has_no_int64 = 0;
+    assert_int_equal(faults->n_object, 0);
+}
+
 /* ---- Loading --------------------------------------------------------------------------------- */
 
 /* The file of the real loader goes to the one for tests, which takes its place. */
@@ -292,9 +314,13 @@ static bool driver_take(const char *path) {
 
 int main(int argc, char **argv) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_submissions),          cmocka_unit_test(test_budget),
-        cmocka_unit_test(test_import_refused),       cmocka_unit_test(test_lost),
-        cmocka_unit_test(test_out_of_device_memory), cmocka_unit_test(test_out_of_host_memory),
+        cmocka_unit_test(test_left_out),
+        cmocka_unit_test(test_submissions),
+        cmocka_unit_test(test_budget),
+        cmocka_unit_test(test_import_refused),
+        cmocka_unit_test(test_lost),
+        cmocka_unit_test(test_out_of_device_memory),
+        cmocka_unit_test(test_out_of_host_memory),
     };
     if (argc != 3) return 2;
     if (!driver_take(argv[2])) {
