@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: MIT
  *
  * info.c: `tandem convert-info MODEL`: what is in a GGUF file, for people or as JSON: its keys,
- * its tensors, the size of each type, and its chat template. Reads any GGUF file, also of models
- * that Tandem does not run. It does not interpret the keys.
+ * its tensors, the size of each type, its chat template, and what is missing to run it
+ * (llm/needs.h). Reads any GGUF file, also of models that Tandem does not run.
  */
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "llm/gguf/gguf.h"
+#include "llm/needs.h"
 #include "runner/app.h"
 #include "runner/json.h"
 
@@ -150,13 +151,27 @@ static void total_print(FILE *out, const char *name, const type_total *total) {
             total->n_tensor, total->n_element, size, bits);
 }
 
-static void info_print(const llm_gguf *g, const totals *sums, FILE *out) {
+static void needs_print(const llm_needs *needs, FILE *out) {
+    fprintf(out, "runs: %s\n", needs->can_run ? "yes" : "no");
+    for (size_t i = 0; i < needs->n; i++) {
+        const llm_need *need = &needs->needs[i];
+        fprintf(out, "missing %s", llm_need_kind_name(need->kind));
+        if (need->name[0] != '\0') fprintf(out, " %s", need->name);
+        if (need->n_tensor > 0)
+            fprintf(out, " (%" PRIu32 " tensor%s)", need->n_tensor, need->n_tensor == 1 ? "" : "s");
+        fprintf(out, ": %s\n    needed: %s\n", need->reason, llm_need_remedy(need->kind));
+    }
+    fputc('\n', out);
+}
+
+static void info_print(const llm_gguf *g, const totals *sums, const llm_needs *needs, FILE *out) {
     fprintf(out,
             "%s: GGUF version %" PRIu32 ", %" PRIu32 " part%s, %" PRIu32 " keys, %" PRIu32
             " tensors\n\n",
             llm_gguf_name(g), llm_gguf_version(g), llm_gguf_part_count(g),
             llm_gguf_part_count(g) == 1 ? "" : "s", llm_gguf_key_count(g),
             llm_gguf_tensor_count(g));
+    needs_print(needs, out);
     keys_print(g, out);
     if (llm_gguf_tensor_count(g) > 0) {
         fputc('\n', out);
@@ -288,13 +303,31 @@ static void total_write(json_writer *w, const char *key, const char *type, const
     json_end_object(w);
 }
 
-static tdm_status info_write(const llm_gguf *g, const totals *sums, FILE *out, tdm_error *err) {
+static void needs_write(json_writer *w, const llm_needs *needs) {
+    json_bool(w, "runs", needs->can_run);
+    json_begin_array(w, "missing");
+    for (size_t i = 0; i < needs->n; i++) {
+        const llm_need *need = &needs->needs[i];
+        json_begin_object(w, NULL);
+        json_string(w, "kind", llm_need_kind_name(need->kind));
+        json_string(w, "name", need->name);
+        json_uint(w, "tensors", need->n_tensor);
+        json_string(w, "reason", need->reason);
+        json_string(w, "needed", llm_need_remedy(need->kind));
+        json_end_object(w);
+    }
+    json_end_array(w);
+}
+
+static tdm_status info_write(const llm_gguf *g, const totals *sums, const llm_needs *needs,
+                             FILE *out, tdm_error *err) {
     json_writer w = {.out = out};
     const llm_gguf_key *template = llm_gguf_key_find(g, TEMPLATE_KEY);
     json_begin_object(&w, NULL);
     json_string(&w, "file", llm_gguf_name(g));
     json_uint(&w, "version", llm_gguf_version(g));
     json_uint(&w, "parts", llm_gguf_part_count(g));
+    needs_write(&w, needs);
     tdm_status status = keys_write(&w, g, err);
     if (status != TDM_OK) return status;
     tensors_write(&w, g);
@@ -314,15 +347,19 @@ static tdm_status info_write(const llm_gguf *g, const totals *sums, FILE *out, t
 static tdm_status info_command(runner_app *app, tdm_error *err) {
     llm_gguf *gguf = NULL;
     totals sums = {0};
+    llm_needs needs = {0};
+    const char *path = NULL;
     bool is_json = runner_config_get_bool(app->config, "json");
     tdm_status status = runner_config_check(app->config, err);
     if (status == TDM_OK)
-        status = llm_gguf_open(runner_config_positional(app->config, 0), &gguf, err);
+        status = llm_gguf_open(path = runner_config_positional(app->config, 0), &gguf, err);
     if (status == TDM_OK) status = totals_make(gguf, &sums, err);
+    if (status == TDM_OK) status = llm_needs_find(gguf, path, &needs, err);
     if (status == TDM_OK && is_json)
-        status = info_write(gguf, &sums, app->out, err);
+        status = info_write(gguf, &sums, &needs, app->out, err);
     else if (status == TDM_OK)
-        info_print(gguf, &sums, app->out);
+        info_print(gguf, &sums, &needs, app->out);
+    llm_needs_free(&needs);
     free(sums.types);
     llm_gguf_close(gguf);
     return status;
@@ -341,7 +378,7 @@ const runner_command runner_command_info = {
     .positional = "MODEL.gguf",
     .n_positional_min = 1,
     .n_positional_max = 1,
-    .summary = "show what is in a GGUF file: keys, tensors, types, chat template",
+    .summary = "show what is in a GGUF file, and what is missing to run it",
     .run = info_command,
     .keys = RUNNER_KEYS_EVERY,
     .own_keys = own_keys,

@@ -18,10 +18,14 @@ has '^blk.3.ffn_down.weight +q8_0 +136 KiB +512 x 256$'
 has '^q8_0 +29 tensors +3407872 elements +3.45 MiB +8.50 bits each$'
 has '^all +38 tensors'
 
+has '^runs: yes$'
+grep -q '^missing' "$work/out" && fail "something is missing: $(cat "$work/out")"
+
 "$tandem" convert-info --json "$model" >"$work/out" || fail "no JSON"
 "$python" - "$work/out" <<'END' || fail "JSON"
 import json, sys
 d = json.load(open(sys.argv[1]))
+assert d["runs"] is True and d["missing"] == []
 assert d["version"] == 3 and d["parts"] == 1 and len(d["keys"]) == 25
 assert d["keys"]["llama.block_count"] == 4 and d["keys"]["tokenizer.ggml.add_bos_token"] is True
 tokens = d["keys"]["tokenizer.ggml.tokens"]
@@ -31,6 +35,59 @@ assert d["tensors"][0] == {"name": "token_embd.weight", "type": "q8_0", "shape":
 assert [t["type"] for t in d["types"]] == ["q8_0", "f32"] and d["types"][0]["size"] == 3620864
 assert d["total"]["size"] == sum(t["size"] for t in d["tensors"]) and d["chat_template"] is None
 END
+
+# Files that cannot be run: each lack is named. The demo model with one thing changed, and a file of
+# which nothing is known.
+"$python" - "$model" "$work" <<'END' || fail "cannot make files"
+import struct, sys
+def text(s): return struct.pack("<Q", len(s)) + s.encode()
+def key(name, value): return text(name) + struct.pack("<I", 8) + text(value)
+def strings(name, values):
+    return text(name) + struct.pack("<IIQ", 9, 8, len(values)) + b"".join(map(text, values))
+def write(path, keys, tensors):
+    head = b"GGUF" + struct.pack("<IQQ", 3, len(tensors), len(keys)) + b"".join(keys)
+    off = 0
+    for name, kind in tensors:
+        head += text(name) + struct.pack("<IQIQ", 1, 32, kind, off)
+        off += 128
+    open(path, "wb").write(head + b"\0" * (-len(head) % 32 + off))
+model, work = sys.argv[1:]
+write(work + "/alien.gguf",
+      [key("general.architecture", "warp"), key("tokenizer.ggml.model", "runes"),
+       strings("tokenizer.ggml.tokens", ["a"]), key("tokenizer.chat_template", "{% frob %}")],
+      [("blk.0.ssm_a", 0), ("blk.1.ssm_a", 0), ("blk.0.attn_q.weight", 0), ("flux", 99)])
+data = open(model, "rb").read()
+def changed(name, old, new):
+    assert len(old) == len(new) and data.count(old) >= 1
+    open(work + "/" + name, "wb").write(data.replace(old, new, 1))
+changed("shape.gguf", b"llama.embedding_length", b"llama.embedding_lengtX")
+changed("role.gguf", b"blk.2.ffn_up.weight", b"blk.2.ffn_uq.weight")
+END
+"$tandem" convert-info "$work/alien.gguf" >"$work/out" 2>&1 || fail "$(cat "$work/out")"
+has '^runs: no$'
+has "^missing architecture warp: architecture 'warp' is not supported; supported: .*llama"
+has "^missing type 99 \(1 tensor\): type 99 of tensor 'flux' is unknown"
+has "^missing tensor ssm_a \(2 tensors\): no block reads tensor 'blk.0.ssm_a'"
+has "^missing tensor flux \(1 tensor\)"
+has "^missing tokenizer: .*'runes'.* is not supported"
+has "^missing template: .*line 1.*frob"
+grep -q 'attn_q.*no block' "$work/out" && fail "attn_q has a role: $(cat "$work/out")"
+"$tandem" convert-info --json "$work/alien.gguf" >"$work/out" || fail "no JSON"
+"$python" - "$work/out" <<'END' || fail "JSON of what is missing"
+import json, sys
+d = json.load(open(sys.argv[1]))
+assert d["runs"] is False
+kinds = [m["kind"] for m in d["missing"]]
+assert kinds == ["architecture", "type", "tensor", "tensor", "tokenizer", "template"], kinds
+assert d["missing"][2]["name"] == "ssm_a" and d["missing"][2]["tensors"] == 2
+assert all(m["reason"] and m["needed"] for m in d["missing"])
+END
+"$tandem" convert-info "$work/shape.gguf" >"$work/out" 2>&1 || fail "$(cat "$work/out")"
+has '^runs: no$'
+has '^missing model: .*llama.embedding_length'
+"$tandem" convert-info "$work/role.gguf" >"$work/out" 2>&1 || fail "$(cat "$work/out")"
+has '^missing tensor ffn_uq.weight'
+"$tandem" run "$work/role.gguf" x >"$work/out" 2>&1 && fail "ran what cannot be run"
 
 "$tandem" convert-info "$0" >"$work/out" 2>&1 && fail "took a script for a model"
 has 'is not a GGUF file'

@@ -85,7 +85,7 @@ static void test_failures(void **state) {
          TDM_OUT_OF_RANGE},
         {"{% set l = [1] %}{% set _ = l.append(l) %}{{ l }}", "nested", TDM_OUT_OF_RANGE},
         {"{% set l = [1] %}{% set _ = l.append(l) %}{{ l|tojson }}", "nested", TDM_OUT_OF_RANGE},
-        {"{{ '{'|from_json }}", "JSON", TDM_INVALID_ARGUMENT},
+        {"{{ '{'|from_json }}", "JSON", TDM_DATA_LOSS},
         {"{{ 1|from_json }}", "from_json of a int", TDM_INVALID_ARGUMENT},
         {"{% set x.y = 1 %}", "only a namespace", TDM_INVALID_ARGUMENT},
         {"{{ 9223372036854775807 + 1 }}", "more than 64 bits", TDM_OUT_OF_RANGE},
