@@ -45,6 +45,16 @@ extern __attribute__((shared, aligned(16))) uint gpu_shared_words[];
 static inline char *shared_memory() {
     return (char *)gpu_shared_words;
 }
+static inline uint shared_add(uint *word, uint n) {
+    uint before;
+    asm volatile("atom.add.u32 %0, [%1], %2;" : "=r"(before) : "l"(word), "r"(n) : "memory");
+    return before;
+}
+static inline uint shared_or(uint *word, uint bits) {
+    uint before;
+    asm volatile("atom.or.b32 %0, [%1], %2;" : "=r"(before) : "l"(word), "r"(bits) : "memory");
+    return before;
+}
 static inline float half_to_float(uint bits) {
     u16 half = u16(bits);
     float x;

@@ -44,6 +44,12 @@ extern __attribute__((shared, aligned(16))) uint gpu_shared_words[];
 static inline char *shared_memory() {
     return (char *)gpu_shared_words;
 }
+static inline uint shared_add(uint *word, uint n) {
+    return __scoped_atomic_fetch_add(word, n, __ATOMIC_RELAXED, __MEMORY_SCOPE_WRKGRP);
+}
+static inline uint shared_or(uint *word, uint bits) {
+    return __scoped_atomic_fetch_or(word, bits, __ATOMIC_RELAXED, __MEMORY_SCOPE_WRKGRP);
+}
 static inline float half_to_float(uint bits) {
     u16 half = u16(bits);
     _Float16 x;

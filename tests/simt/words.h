@@ -46,6 +46,17 @@ static inline void barrier() {
 static inline char *shared_memory() {
     return simt_lane->block->shared;
 }
+/* One fiber runs at a time, and is not stopped inside. */
+static inline uint shared_add(uint *word, uint n) {
+    uint before = *word;
+    *word += n;
+    return before;
+}
+static inline uint shared_or(uint *word, uint bits) {
+    uint before = *word;
+    *word |= bits;
+    return before;
+}
 static inline float half_to_float(uint bits) {
     uint wide = f32_bits_of_f16(bits);
     float x;

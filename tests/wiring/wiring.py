@@ -346,6 +346,22 @@ def gpu_kernels(sources):
         yield 'shaders/%s.comp is no row of GPU_KERNEL_LIST' % name
 
 
+@check
+def rt_kernels(sources):
+    """The kernels of CUDA and HIP: a file, a name in meson.build and a row of rt_has_kernel each."""
+    rows = re.findall(r'\[GPU_KERNEL_(\w+)\] = true', sources.read('plugins/gpu/rt/module.c'))
+    listed = re.search(r'gpu_kernels = \[(.*?)\]', sources.read('plugins/gpu/meson.build'), re.DOTALL)
+    names = set(re.findall(r"'(\w+)'", listed.group(1)))
+    paths = glob.glob(os.path.join(sources.root, 'plugins/gpu/kernels/*.cu'))
+    files = {os.path.splitext(os.path.basename(path))[0] for path in paths}
+    for name in sorted(files - names):
+        yield 'gpu_kernels of plugins/gpu/meson.build has no %s' % name
+    for name in sorted(files - {row.lower() for row in rows}):
+        yield 'rt_has_kernel has no %s' % name
+    for name in sorted((names | {row.lower() for row in rows}) - files):
+        yield 'there is no plugins/gpu/kernels/%s.cu' % name
+
+
 # ---- Folders --------------------------------------------------------------------------------------
 
 def includes(sources):
@@ -462,6 +478,11 @@ MUTATIONS = [
      'there is no plugins/vulkan/shaders/couple.comp'),
     ('gpu_kernels', KERNEL_H, r'KERNEL\(PAIR, pair,', 'KERNEL(COUPLE, couple,',
      'shaders/pair.comp is no row'),
+    ('rt_kernels', 'plugins/gpu/meson.build', r"'pair', ", '', 'meson.build has no pair'),
+    ('rt_kernels', 'plugins/gpu/rt/module.c', r'GPU_KERNEL_PAIR', 'GPU_KERNEL_COUPLE',
+     'rt_has_kernel has no pair'),
+    ('rt_kernels', 'plugins/gpu/rt/module.c', r'GPU_KERNEL_PAIR', 'GPU_KERNEL_COUPLE',
+     'there is no plugins/gpu/kernels/couple.cu'),
     ('folder_circles', 'core/device/runtime.c', r'\n#include "',
      '\n#include "core/stages/adapter.h"\n#include "',
      'core/device/runtime -> core/stages/adapter -> core/device/runtime'),

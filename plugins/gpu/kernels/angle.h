@@ -5,7 +5,7 @@
  */
 #ifndef TANDEM_GPU_ANGLE_H
 #define TANDEM_GPU_ANGLE_H
-#include "vec.h"
+#include "lang.h"
 
 
 // The fraction divided by a frequency factor, m * 2^k with m of 24 bits. is_bad_out: a factor of 0

@@ -10,6 +10,8 @@
  *   wave_size() wave_xchg(word, mask)   lanes that run together; the word of lane (own ^ mask)
  *   barrier()              of the workgroup; it also orders shared memory
  *   shared_memory()        the workgroup's shared memory, 16-byte aligned, undefined at first
+ *   shared_add(word, n) shared_or(word, bits)   on a word of shared memory, atomic in the workgroup;
+ *                          they return what was there
  *   half_to_float(bits)    exact; denormals are kept
  * Kernels use no language library. Build without contraction (-ffp-contract=off): fma is written out
  * where it is wanted, and results are the same on all devices.

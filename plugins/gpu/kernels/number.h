@@ -21,6 +21,12 @@ static inline int max(int a, int b) {
 static inline uint min(uint a, uint b) {
     return a < b ? a : b;
 }
+static inline u64 min(u64 a, u64 b) {
+    return a < b ? a : b;
+}
+static inline u64 max(u64 a, u64 b) {
+    return a > b ? a : b;
+}
 /* The other one where one is NaN. */
 static inline float max(float a, float b) {
     return __builtin_fmaxf(a, b);
@@ -36,6 +42,10 @@ static inline float fma(float a, float b, float c) {
 }
 static inline float sqrt(float x) {
     return __builtin_sqrtf(x);
+}
+/* Towards 0. */
+static inline float truncate(float x) {
+    return __builtin_truncf(x);
 }
 /* To the nearest integer, ties to even. */
 static inline float round_even(float x) {

@@ -22,21 +22,34 @@ typedef struct rt_modules {
 
 /* The rows of GPU_KERNEL_LIST that plugins/gpu/kernels has. */
 const bool rt_has_kernel[GPU_KERNEL_COUNT_] = {
-    [GPU_KERNEL_PAIR] = true,
-    [GPU_KERNEL_UNARY] = true,
-    [GPU_KERNEL_COPY] = true,
-    [GPU_KERNEL_ROW] = true,
-    [GPU_KERNEL_ANGLE] = true,
-    [GPU_KERNEL_ROPE] = true,
     [GPU_KERNEL_ADD_NORM] = true,
-    [GPU_KERNEL_KV_WRITE] = true,
-    [GPU_KERNEL_ATTENTION_QUERY] = true,
-    [GPU_KERNEL_ATTENTION_PART] = true,
-    [GPU_KERNEL_ATTENTION_TILE] = true,
+    [GPU_KERNEL_ANGLE] = true,
     [GPU_KERNEL_ATTENTION_MERGE] = true,
+    [GPU_KERNEL_ATTENTION_PART] = true,
+    [GPU_KERNEL_ATTENTION_QUERY] = true,
+    [GPU_KERNEL_ATTENTION_TILE] = true,
+    [GPU_KERNEL_COPY] = true,
     [GPU_KERNEL_GET_ROWS] = true,
+    [GPU_KERNEL_KV_COPY] = true,
+    [GPU_KERNEL_KV_EXPORT] = true,
+    [GPU_KERNEL_KV_IMPORT] = true,
+    [GPU_KERNEL_KV_SHIFT] = true,
+    [GPU_KERNEL_KV_WRITE] = true,
+    [GPU_KERNEL_MERGE] = true,
+    [GPU_KERNEL_MOE_SORT] = true,
+    [GPU_KERNEL_MOE_SUM] = true,
+    [GPU_KERNEL_PAIR] = true,
     [GPU_KERNEL_PRODUCT_ROW] = true,
     [GPU_KERNEL_PRODUCT_TILE] = true,
+    [GPU_KERNEL_ROPE] = true,
+    [GPU_KERNEL_ROUTE] = true,
+    [GPU_KERNEL_ROW] = true,
+    [GPU_KERNEL_SORT] = true,
+    [GPU_KERNEL_TOP_K] = true,
+    [GPU_KERNEL_UNARY] = true,
+    [GPU_KERNEL_WIRE_COPY] = true,
+    [GPU_KERNEL_WIRE_STORE] = true,
+    [GPU_KERNEL_WIRE_SUM] = true,
 };
 
 static bool has_types(int32_t kernel) {
@@ -80,9 +93,8 @@ static tdm_status module_load(rt_device *device, const char *name, void **module
         if (rt_result_is_loss(result)) break;
     }
     if (has_image) return rt_fail(device, err, result, RT_FN_module_load);
-    return tdm_fail(err, TDM_UNSUPPORTED,
-                    "%s (%s): this plugin has no compiled kernel %s", device->name,
-                    device->facts->name, name);
+    return tdm_fail(err, TDM_UNSUPPORTED, "%s (%s): this plugin has no compiled kernel %s",
+                    device->name, device->facts->name, name);
 }
 
 static tdm_status function_load(rt_device *device, const gpu_step *step, void **function_out,

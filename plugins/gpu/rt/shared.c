@@ -24,6 +24,11 @@ static uint32_t page_row_size(int32_t len) {
     return 2 * taken(len, 4) + taken((len + 31) / 32, 4) + 2 * taken(64, 4);
 }
 
+/* struct Rank */
+static uint32_t rank_size(void) {
+    return taken(256, 4) + taken(1024, 8);
+}
+
 uint32_t rt_shared_size(const gpu_step *step) {
     const int32_t *spec = step->spec;
     switch (step->kernel) {
@@ -40,6 +45,11 @@ uint32_t rt_shared_size(const gpu_step *step) {
         return fold_size(32) + taken((32 + 64) * 9, 16) + 2 * taken(32, 4) + taken(32, 8);
     case GPU_KERNEL_PRODUCT_ROW: return taken(32 * or_one(spec[2]) * or_one(spec[3]), 4);
     case GPU_KERNEL_PRODUCT_TILE: return taken(32 * 64, 4) + taken(32 * 32, 4);
+    case GPU_KERNEL_KV_SHIFT: return page_row_size(or_one(spec[7])) + 2 * taken(1, 4);
+    case GPU_KERNEL_SORT: return rank_size();
+    case GPU_KERNEL_TOP_K: return rank_size() + taken(1, 8) + taken(1, 4);
+    case GPU_KERNEL_ROUTE: return rank_size() + taken(1024, 4) + taken(1024 / 32, 4);
+    case GPU_KERNEL_MOE_SORT: return 2 * taken(or_one(spec[0]), 4);
     default: return 0;
     }
 }

@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * kv_move.h: KV_EXPORT and KV_IMPORT: canonical rows of &pages and into them, bit for bit. An
+ * invocation for each job, slot, head and piece; a piece is a block, or an element of a plain type.
+ * See kernel.h.
+ */
+#ifndef TANDEM_GPU_KV_MOVE_H
+#define TANDEM_GPU_KV_MOVE_H
+
+#include "page.h"
+
+struct KvMove : Page {
+    KvMove(const Args &args_, bool is_import) : Page(args_), IS_IMPORT(is_import) {}
+
+    const bool IS_IMPORT;
+    const int TYPE_K = SPEC0;
+    const int TYPE_V = SPEC1;
+    const int DIM_K = SPEC2;
+    const int DIM_V = SPEC3;
+    const int N_SIDE = SPEC4;
+
+    // Address of code byte or plain element `at` of a row.
+    u64 code_address(int type, int dim, bool is_v, u64 region, int slot, int at) {
+        uint size = type_is_plain(type) ? uint(type_size(type)) : 1u;
+        if (is_v)
+            return region + page_v_code() +
+                   uint((slot / 4 * row_columns(type, dim) + at) * 4 + slot % 4) * size;
+        uint off = uint(at) * size;
+        return region + uint(off / 16u * uint(page_slots()) + uint(slot)) * 16u + off % 16u;
+    }
+
+    // Moves the bits of a u16 between a place in a page and one in a canonical row.
+    void half_move(u64 page, u64 row) {
+        if (IS_IMPORT)
+            U16(page).at[0] = U16(row).at[0];
+        else
+            U16(row).at[0] = U16(page).at[0];
+    }
+
+    void block_move(int type, int dim, bool is_v, u64 region, int slot, int block, u64 row) {
+        int n_block = row_blocks(type, dim), n_code = type == TYPE_Q8_0 ? 32 : 16;
+        uint at = uint(block * page_slots() + slot);
+        u64 plane = region + (is_v ? page_v_scale() : page_k_scale());
+        uint scale_size = type_has_min(type) ? 4u : 2u;
+        for (uint i = 0u; i < scale_size; i += 2u) {
+            half_move(plane + at * scale_size + i, row);
+            row += 2u;
+        }
+        if (type_has_fifth(type)) {
+            u64 fifth = plane + page_fifth(type, n_block) + at * 4u;
+            half_move(fifth, row);
+            half_move(fifth + 2u, row + 2u);
+            row += 4u;
+        }
+        for (int i = 0; i < n_code; i++) {
+            u64 page = code_address(type, dim, is_v, region, slot, block * n_code + i);
+            if (IS_IMPORT)
+                U8(page).at[0] = U8(row + i).at[0];
+            else
+                U8(row + i).at[0] = U8(page).at[0];
+        }
+    }
+
+    void element_move(int type, int dim, bool is_v, u64 region, int slot, int at, u64 row) {
+        u64 page = code_address(type, dim, is_v, region, slot, at);
+        if (at >= dim) { // padding to a whole unit, which rows do not have
+            if (!IS_IMPORT) return;
+            if (type == TYPE_F32)
+                U32(page).at[0] = 0u;
+            else
+                U16(page).at[0] = u16(0);
+            return;
+        }
+        half_move(page, row);
+        if (type == TYPE_F32) half_move(page + 2u, row + 2u);
+    }
+
+    int block_size(int type) {
+        if (type_is_plain(type)) return type_size(type);
+        return (type == TYPE_Q8_0 ? 34 : 18) + (type_has_min(type) ? 2 : 0) +
+               (type_has_fifth(type) ? 4 : 0);
+    }
+
+    int row_pieces(int type, int dim) {
+        return type_is_plain(type) ? row_stored(type, dim) : row_blocks(type, dim);
+    }
+
+    void piece_move(int type, int dim, bool is_v, u64 region, ivec3 at, int piece) {
+        // at: slot, head, row
+        int first = is_v ? 14 : 11;
+        u64 row = (is_v ? args.address[2] : args.address[1]) +
+                       (i64(args.word[first]) * piece + i64(args.word[first + 1]) * at.y +
+                        i64(args.word[first + 2]) * at.z) * block_size(type);
+        if (type_is_plain(type))
+            element_move(type, dim, is_v, region, at.x, piece, row);
+        else
+            block_move(type, dim, is_v, region, at.x, piece, row);
+    }
+
+    void run() {
+        int n_k = row_pieces(TYPE_K, DIM_K), n_v = N_SIDE > 1 ? row_pieces(TYPE_V, DIM_V) : 0;
+        int n_row = args.word[7], n_head = args.word[8];
+        uint number = invocation_number();
+        int piece = int(number % uint(n_k + n_v));
+        number /= uint(n_k + n_v);
+        int head = int(number % uint(n_head));
+        number /= uint(n_head);
+        int slot = int(number % uint(page_len())), j = int(number / uint(page_len()));
+        if (j >= min(args.word[10], I32(args.address[3]).at[STEP_N_JOB])) return;
+        ivec4 job = job_read(args.address[3], args.word[9], j);
+        if (!job_clip(job) || slot < job.y || slot >= job.y + job.z) return;
+        int row = job.w + slot - job.y;
+        if (job.w < 0 || row >= n_row) return;
+        u64 region = page_region(args.address[0], job.x, head);
+        if (piece < n_k)
+            piece_move(TYPE_K, DIM_K, false, region, ivec3(slot, head, row), piece);
+        else
+            piece_move(TYPE_V, DIM_V, true, region, ivec3(slot, head, row), piece - n_k);
+    }
+};
+
+#endif

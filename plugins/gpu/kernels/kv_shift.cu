@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * kv_shift.cu: KV_SHIFT: a workgroup for each job, head and slot turns a K row on, in place. Where
+ * several jobs name a slot, the workgroup of the first runs all of them in order. See kernel.h.
+ */
+#include "angle.h"
+#include "page_code.h"
+#include "page_row.h"
+
+struct KvShift : PageRow {
+    explicit KvShift(const Args &args_) : PageRow(args_, args_.spec[7] > 0 ? args_.spec[7] : 1) {}
+
+    const int TYPE = SPEC0;
+    const int DIM = SPEC1;
+    const int ROTATION = SPEC2;
+    const bool HAS_FACTOR = SPEC3 != 0;
+    const bool IS_ADJACENT = SPEC4 == 0;
+    const int ROPE_OFFSET = SPEC5;
+    const int N_PAIR = SPEC6;
+
+    uint &n_earlier = *shared_take<uint>(1); // jobs that name the slot
+    uint &n_later = *shared_take<uint>(1);
+
+    float element_read(u64 region, int slot, int i) {
+        bool is_pair = !type_is_plain(TYPE) && TYPE != TYPE_Q8_0;
+        int size = type_is_plain(TYPE) ? type_size(TYPE) : 1, block = i / 32;
+        int column = is_pair ? block * 16 + i % 16 : i;
+        uint off = uint(column * size);
+        u64 at = region + (off / 16u * uint(page_slots()) + uint(slot)) * 16u + off % 16u;
+        if (TYPE == TYPE_F32) return F32(at).at[0];
+        if (TYPE == TYPE_BF16) return bits_to_float(uint(U16(at).at[0]) << 16);
+        if (TYPE == TYPE_F16) return exact_from_f16(uint(U16(at).at[0]));
+        uint code = uint(U8(at).at[0]), scale_at = uint(block * page_slots() + slot);
+        u64 plane = region + page_k_scale();
+        vec2 scale;
+        if (type_has_min(TYPE)) {
+            uint bits = U32(plane).at[scale_at];
+            scale = vec2(exact_from_f16(bits & 0xffffu), exact_from_f16(bits >> 16));
+        } else {
+            scale = vec2(exact_from_f16(uint(U16(plane).at[scale_at])), 0.0f);
+        }
+        if (is_pair) code = code >> (i % 32 < 16 ? 0 : 4) & 15u;
+        if (type_has_fifth(TYPE)) {
+            u64 fifth = plane + page_fifth(TYPE, row_blocks(TYPE, DIM));
+            code |= (U32(fifth).at[scale_at] >> i % 32 & 1u) << 4;
+        }
+        return code_scaled(TYPE, code, scale);
+    }
+
+    void pair_turn(int pair, int by) {
+        int a = ROPE_OFFSET + (IS_ADJACENT ? 2 * pair : pair), b = a + (IS_ADJACENT ? 1 : N_PAIR);
+        u64 turn = U64(args.address[2]).at[pair];
+        bool is_bad = false;
+        if (HAS_FACTOR)
+            turn = turn_divided(turn, F32(args.address[3]).at[pair * args.word[12]], is_bad);
+        vec2 angle = turn_cos_sin(turn, by);
+        if (is_bad) angle = vec2(bits_to_float(0x7fc00000u));
+        float x = row_x[a], y = row_x[b];
+        float xc = x * angle.x, ys = y * angle.y, xs = x * angle.y, yc = y * angle.x;
+        float turned_x = xc - ys, turned_y = xs + yc;
+        row_x[a] = turned_x;
+        row_x[b] = turned_y;
+    }
+
+    // Only whole blocks of the type and of the rotation with turned elements are written again.
+    void slot_shift(u64 region, int slot, int by) {
+        int first = args.word[10], n = args.word[11];
+        barrier();
+        for (int i = first + row_thread(); i < first + n; i += row_group())
+            row_x[i] = element_read(region, slot, i);
+        row_rotate(first, n, ROTATION);
+        barrier();
+        for (int pair = row_thread(); pair < N_PAIR; pair += row_group()) pair_turn(pair, by);
+        row_rotate(first, n, ROTATION);
+        row_quantize(TYPE, first, n);
+        row_store_k(TYPE, DIM, region, slot, first, n);
+    }
+
+    bool job_names(int j, int page, int slot, int &by) {
+        ivec4 job = job_read(args.address[1], args.word[8], j);
+        by = job.w;
+        return job_clip(job) && job.x == page && slot >= job.y && slot < job.y + job.z;
+    }
+
+    void run() {
+        int n_head = args.word[7], by;
+        uint number = group_number();
+        int slot = int(number % uint(page_len()));
+        number /= uint(page_len());
+        int head = int(number % uint(n_head)), j = int(number / uint(n_head));
+        int n_job = min(args.word[9], I32(args.address[1]).at[STEP_N_JOB]);
+        if (j >= n_job) return;
+        int page = job_read(args.address[1], args.word[8], j).x;
+        if (!job_names(j, page, slot, by)) return;
+
+        if (row_thread() == 0) n_earlier = n_later = 0;
+        barrier();
+        for (int k = row_thread(); k < n_job; k += row_group()) {
+            int other;
+            if (k == j || !job_names(k, page, slot, other)) continue;
+            if (k < j)
+                shared_add(&n_earlier, 1u);
+            else
+                shared_add(&n_later, 1u);
+        }
+        barrier();
+        if (n_earlier > 0) return;
+        u64 region = page_region(args.address[0], page, head);
+        if (by != 0) slot_shift(region, slot, by);
+        for (int k = j + 1, left = int(n_later); left > 0 && k < n_job; k++) {
+            int other;
+            if (!job_names(k, page, slot, other)) continue;
+            left--;
+            if (other != 0) slot_shift(region, slot, other);
+        }
+    }
+};
+
+GPU_KERNEL(kv_shift, KvShift)

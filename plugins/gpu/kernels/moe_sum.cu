@@ -1,0 +1,27 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * moe_sum.cu: y[i, t] = sum_u weight[u, t] * x[i, pair], pair = u + n_used * t, in the order of u;
+ * pairs of foreign experts add nothing. An invocation per element. See kernel.h.
+ */
+#include "lang.h"
+
+struct MoeSum : Kernel {
+    explicit MoeSum(const Args &args_) : Kernel(args_) {}
+
+    void run() {
+        uint n = uint(args.word[0]), n_used = uint(args.word[2]);
+        uint number = invocation_number(), token = number / n, i = number - token * n;
+        if (token >= uint(args.word[1])) return;
+        float sum = 0;
+        for (uint u = 0; u < n_used; u++) {
+            int id = I32(args.address[2]).at[u * args.word[3] + token * args.word[4]];
+            i64 expert = i64(id) - args.word[7];
+            if (expert < 0 || expert >= i64(args.word[8])) continue;
+            float weight = F32(args.address[3]).at[u * args.word[5] + token * args.word[6]];
+            sum += weight * F32(args.address[1]).at[i + n * (u + n_used * token)];
+        }
+        F32(args.address[0]).at[number] = sum;
+    }
+};
+
+GPU_KERNEL(moe_sum, MoeSum)

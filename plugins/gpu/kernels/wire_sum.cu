@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * wire_sum.cu: the sum of the senders' addends in member order, plus the residual, to the bits of
+ * tdm_wire_sum (core/base/wire.c) on every driver. An invocation computes an element. See
+ * GPU_KERNEL_WIRE_SUM.
+ */
+#include "arena.h"
+#include "half.h"
+
+struct WireSum : Arena {
+    explicit WireSum(const Args &args_) : Arena(args_) {}
+
+    const int TYPE = SPEC0;
+    enum { F32_ = 0, F16_ = 1, BF16_ = 2 }; // gpu_wire
+    const int N_MEMBER = SPEC1;
+    const bool HAS_RESIDUAL = SPEC2 != 0;
+
+    // Denormal numbers and -0 count as +0 (tandem/collective.h), whether the driver keeps them or not.
+    float flushed(float x) {
+        return (float_to_bits(x) & 0x7f800000u) == 0u ? 0.0f : x;
+    }
+
+    float sum_of(float sum, float x) {
+        float next = sum + flushed(x);
+        return flushed(next);
+    }
+
+    float addend_at(u64 addend, uint i) {
+        if (TYPE == F32_) return F32(addend).at[i];
+        if (TYPE == F16_) return bits_to_float(f32_bits_of_f16(uint(U16(addend).at[i])));
+        if (TYPE == BF16_) return bits_to_float(uint(U16(addend).at[i]) << 16);
+        u64 block = addend + u64(i / 32) * 34;
+        float scale = bits_to_float(f32_bits_of_f16(uint(U16(block).at[0])));
+        int code = int(uint(U8(block).at[2 + (i & 31u)]) << 24) >> 24;
+        float x = scale * float(code);
+        return x;
+    }
+
+    void run() {
+        uint i = invocation_number();
+        if (i >= uint(args.word[0])) return;
+        u64 arena = args.address[1] + area_off(args.address[2], 1);
+        uint run = divide(i, args.word[5], args.word[6]);
+        uint from = run * uint(args.word[7]) + uint(args.word[8]) + (i - run * uint(args.word[4]));
+        u64 senders = pack64(uvec2(args.word[9], args.word[10]));
+        u64 stride = pack64(uvec2(args.word[11], args.word[12]));
+        float sum = 0.0f;
+        bool is_first = true;
+        for (int m = 0; m < N_MEMBER; m++) {
+            if ((senders >> m & u64(1)) == u64(0)) continue;
+            float addend = addend_at(arena + u64(m) * stride, from);
+            sum = is_first ? flushed(addend) : sum_of(sum, addend);
+            is_first = false;
+        }
+        if (HAS_RESIDUAL) sum = sum_of(sum, F32(args.address[3]).at[i]);
+        uint bits = float_to_bits(sum);
+        if ((bits & 0x7fffffffu) > 0x7f800000u) bits = 0x7fc00000u;
+        U32(args.address[0]).at[i] = bits;
+    }
+};
+
+GPU_KERNEL(wire_sum, WireSum)
