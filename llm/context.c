@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "llm/arch/arch.h"
 #include "llm/context_internal.h"
 
 static tdm_status out_of_memory(tdm_error *err) {
@@ -255,6 +256,12 @@ static tdm_status batch_check(const llm_context *ctx, const llm_batch *batch, td
                             (int)batch_role(batch, i));
         added[seq]++;
     }
+    /* A token of a later ubatch would not be seen by those before it. */
+    if (ctx->model->arch->is_bidirectional && batch->n_tok > ctx->n_ubatch)
+        return tdm_fail(err, TDM_UNSUPPORTED,
+                        "tokens of architecture '%s' see later ones: a batch of %d does not fit an "
+                        "ubatch of %d; raise ubatch-size",
+                        ctx->model->arch->name, batch->n_tok, ctx->n_ubatch);
     for (int32_t s = 0; s < ctx->n_seq; s++)
         if (added[s] > 0 && llm_kv_length(ctx->kv, s) + added[s] > ctx->n_ctx)
             return tdm_fail(err, TDM_OUT_OF_RANGE,

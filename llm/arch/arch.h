@@ -86,6 +86,7 @@ typedef struct llm_arch {
     llm_role norm_channel, norm_channel_post;
     bool has_embd_sqrt;      /* embeddings are multiplied by sqrt(n_embd) */
     bool has_embd_norm;      /* token_embd_norm */
+    bool has_embd_skip;      /* each layer adds the embeddings, times layer_output_scale */
     bool has_bare_embd_norm; /* embeddings are normed without a weight */
     float post_norm_eps;     /* of the norms behind blocks; 0 = as the others */
     bool has_position_embd;  /* position_embd, added to the embeddings */
@@ -96,6 +97,7 @@ typedef struct llm_arch {
     bool has_no_rope;
     bool is_bidirectional;   /* tokens see later ones of their batch, too */
     llm_role norm_q, norm_k; /* of queries and keys; their roles give the shape */
+    bool has_bare_norm_k;    /* keys are normed without a weight, after RoPE */
     llm_norm norm_qk;
     bool is_norm_qk_late; /* after RoPE */
     llm_gate gate;
@@ -110,7 +112,11 @@ typedef struct llm_arch {
     tdm_act act;
     tdm_route_score route_score; /* as in hparams.route, before the keys */
     bool is_route_normalized;
-    bool has_shared_gate; /* the shared expert is multiplied by a sigmoid of x */
+    bool is_router_first;  /* the router reads the stream before the mixer, without a norm */
+    float both_scale;      /* not 0: layers with experts have a dense block, too; of their sum */
+    llm_role norm_experts; /* of the stream before the mixer, which the experts then read; only with
+                              both_scale */
+    bool has_shared_gate;  /* the shared expert is multiplied by a sigmoid of x */
 
     const char *harmless; /* suffixes of tensors that the forward pass does not read, each with a
                              space before and behind it; NULL = none */

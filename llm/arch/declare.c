@@ -198,10 +198,11 @@ int32_t llm_declared(const llm_declarer *d, llm_role role) {
 }
 
 void llm_declare_norm(llm_declarer *d, llm_role role) {
-    if (role == LLM_ROLE_NONE || d->model->arch->has_bare_norms) return;
+    bool is_gain = role == LLM_ROLE_ATTN_Q_NORM_EACH || role == LLM_ROLE_ATTN_K_NORM_EACH ||
+                   role == LLM_ROLE_ATTN_Q_GAIN;
+    if (role == LLM_ROLE_NONE || (d->model->arch->has_bare_norms && !is_gain)) return;
     llm_declare(d, role, true);
-    if (role != LLM_ROLE_ATTN_Q_NORM_EACH && role != LLM_ROLE_ATTN_K_NORM_EACH)
-        llm_declare(d, (llm_role)(role + 1), false);
+    if (!is_gain) llm_declare(d, (llm_role)(role + 1), false);
 }
 
 void llm_declare_ends(llm_declarer *d) {

@@ -155,10 +155,10 @@ const llm_arch llm_arch_spark2_5 = {
     .families = "Spark 2.5",
     .keys = LLM_KEY_WINDOW | LLM_KEY_WINDOW_ROPE,
     LLM_PRE_NORMS,
-    .rope = TDM_ROPE_ADJACENT,
+    .rope = TDM_ROPE_HALVES,
     .gate = LLM_GATE_HEAD,
     .gate_act = TDM_ACT_SIGMOID,
-    .act = TDM_ACT_SILU,
+    .act = TDM_ACT_GELU,
 };
 
 const llm_arch llm_arch_laguna = {
@@ -172,4 +172,76 @@ const llm_arch llm_arch_laguna = {
     .gate_act = TDM_ACT_SOFTPLUS,
     .act = TDM_ACT_SILU,
     .route_score = TDM_ROUTE_SIGMOID,
+};
+
+/* Layers that see all tokens do not rotate their heads: every fourth, the first of them. */
+static void smallthinker_layer(const llm_gguf *gguf, const llm_hparams *h, int32_t layer,
+                               llm_layer_spec *spec) {
+    (void)gguf;
+    if (h->window > 0 && layer % 4 == 0) spec->rope.n_rot = 0;
+}
+
+const llm_arch llm_arch_smallthinker = {
+    .name = "smallthinker",
+    .families = "SmallThinker",
+    .keys = LLM_KEY_EXPERT_FF | LLM_KEY_EXPERT_GATING | LLM_KEY_EXPERT_SCALE | LLM_KEY_WINDOW,
+    LLM_PRE_NORMS,
+    .rope = TDM_ROPE_HALVES,
+    .window_period = 4,
+    .is_window_last = true,
+    .act = TDM_ACT_RELU,
+    .route_score = TDM_ROUTE_SIGMOID,
+    .is_route_normalized = true,
+    .is_router_first = true,
+    .layer = smallthinker_layer,
+};
+
+/* What files without the keys mean. */
+static void grok_read(llm_key_reader *r, llm_hparams *h) {
+    h->attention_scale = 0.08838834764831845f;
+    llm_key_float(r, "attention.output_scale", LLM_GGUF_OPTIONAL, 0, 1e6f, &h->attention_scale);
+    if (h->attention_softcap == 0) h->attention_softcap = 30.0f;
+    if (h->embd_scale == 0) h->embd_scale = 78.38367176906169f;
+    if (h->logit_scale == 0) h->logit_scale = 0.5773502691896257f;
+}
+
+static void grok_layer(const llm_gguf *gguf, const llm_hparams *h, int32_t layer,
+                       llm_layer_spec *spec) {
+    (void)h;
+    if (!llm_layer_has(gguf, LLM_ROLE_LAYER_OUT_NORM, layer))
+        spec->norm_channel_post = LLM_ROLE_FFN_POST_NORM;
+}
+
+const llm_arch llm_arch_grok = {
+    .name = "grok",
+    .families = "Grok 1, 2",
+    .keys = LLM_KEY_EXPERT_FF | LLM_KEY_EXPERT_SCALE | LLM_KEY_EMBD_SCALE | LLM_KEY_LOGIT_SCALE |
+            LLM_KEY_ATTN_SOFTCAP | LLM_KEY_FINAL_SOFTCAP,
+    LLM_PRE_NORMS,
+    .norm_mixer_post = LLM_ROLE_ATTN_OUT_NORM,
+    .norm_channel_post = LLM_ROLE_LAYER_OUT_NORM,
+    .rope = TDM_ROPE_HALVES,
+    .act = TDM_ACT_GELU,
+    .is_route_normalized = true,
+    .both_scale = 0.70710678f,
+    .read = grok_read,
+    .layer = grok_layer,
+};
+
+/* The dense block is as wide as the stream; the key counts the columns of an expert. */
+static void arctic_layer(const llm_gguf *gguf, const llm_hparams *h, int32_t layer,
+                         llm_layer_spec *spec) {
+    (void)gguf, (void)layer;
+    spec->n_ff = h->n_embd;
+}
+
+const llm_arch llm_arch_arctic = {
+    .name = "arctic",
+    .families = "Snowflake Arctic",
+    LLM_PRE_NORMS,
+    .norm_experts = LLM_ROLE_FFN_EXPERT_NORM,
+    .act = TDM_ACT_SILU,
+    .is_route_normalized = true,
+    .both_scale = 1.0f,
+    .layer = arctic_layer,
 };

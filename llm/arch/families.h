@@ -100,7 +100,15 @@
     ARCH(mimo2)                                                                                    \
     ARCH(spark2_5)                                                                                 \
     ARCH(laguna)                                                                                   \
-    ARCH(deepseek2)
+    ARCH(deepseek2)                                                                                \
+    ARCH(smallthinker)                                                                             \
+    ARCH(grok)                                                                                     \
+    ARCH(arctic)                                                                                   \
+    ARCH(talkie)                                                                                   \
+    ARCH(dream)                                                                                    \
+    ARCH(llada)                                                                                    \
+    ARCH(llada_moe)                                                                                \
+    ARCH(rnd1)
 
 #define LLM_ARCH_DECLARE_(name) extern const llm_arch llm_arch_##name;
 LLM_ARCH_LIST(LLM_ARCH_DECLARE_)

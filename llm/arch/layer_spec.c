@@ -21,14 +21,16 @@ static bool has_any(const llm_gguf *gguf, const llm_role *roles, int32_t layer) 
     return false;
 }
 
-static void channel_fill(const llm_gguf *gguf, const llm_hparams *h, int32_t layer,
-                         llm_layer_spec *spec) {
+static void channel_fill(const llm_gguf *gguf, const llm_arch *arch, const llm_hparams *h,
+                         int32_t layer, llm_layer_spec *spec) {
     static const llm_role routed[] = {LLM_ROLE_FFN_ROUTER, LLM_ROLE_FFN_GATE_EXPS,
                                       LLM_ROLE_FFN_UP_EXPS, LLM_ROLE_FFN_DOWN_EXPS, LLM_ROLE_NONE};
     static const llm_role shared[] = {LLM_ROLE_FFN_GATE_SHARED, LLM_ROLE_FFN_UP_SHARED,
                                       LLM_ROLE_FFN_DOWN_SHARED, LLM_ROLE_NONE};
     bool has_experts = h->n_expert > 0 && layer >= h->n_layer_dense && has_any(gguf, routed, layer);
-    spec->n_ff = has_experts ? 0 : h->n_ff;
+    bool has_dense =
+        !has_experts || (arch->both_scale != 0 && llm_layer_has(gguf, LLM_ROLE_FFN_UP, layer));
+    spec->n_ff = has_dense ? h->n_ff : 0;
     spec->n_ff_expert = has_experts ? h->n_ff_expert : 0;
     spec->n_ff_shared = has_experts && has_any(gguf, shared, layer) ? h->n_ff_shared : 0;
 }
@@ -99,7 +101,7 @@ tdm_status llm_layer_specs_read(const llm_gguf *gguf, const llm_arch *arch, cons
             .rope = h->rope,
             .has_rope_factors = true,
         };
-        channel_fill(gguf, h, layer, s);
+        channel_fill(gguf, arch, h, layer, s);
         if (has_window(arch, h, pattern, layer)) {
             s->window = h->window;
             if (h->window_freq_base > 0) s->rope.freq_base = h->window_freq_base;

@@ -177,3 +177,18 @@ const llm_arch llm_arch_plamo3 = {
     .ffn = LLM_FFN_FUSED,
     .act = TDM_ACT_SILU,
 };
+
+const llm_arch llm_arch_talkie = {
+    .name = "talkie",
+    .families = "Talkie",
+    .keys = LLM_KEY_LOGIT_SCALE,
+    LLM_PRE_NORMS,
+    .has_bare_norms = true,
+    .has_bare_embd_norm = true,
+    .has_embd_skip = true,
+    .rope = TDM_ROPE_HALVES,
+    .norm_q = LLM_ROLE_ATTN_Q_GAIN,
+    .has_bare_norm_k = true,
+    .is_norm_qk_late = true,
+    .act = TDM_ACT_SILU,
+};

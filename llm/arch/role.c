@@ -44,6 +44,8 @@ static const llm_role_info roles[LLM_ROLE_COUNT_] = {
     NORM(ATTN_K_NORM_ROW, "attn_k_norm", D(K)),
     PLAIN(ATTN_Q_NORM_EACH, "attn_q_norm.weight", D(HEAD_K), D(HEADS)),
     PLAIN(ATTN_K_NORM_EACH, "attn_k_norm.weight", D(HEAD_K), D(HEADS_KV)),
+    PLAIN(ATTN_Q_GAIN, "attn_q_norm.weight", D(ONE), D(HEADS)),
+    PLAIN(LAYER_SCALE, "layer_output_scale.weight", D(ONE)),
     MATRIX(ATTN_GATE, "attn_gate.weight", D(EMBD), D(O)),
     MATRIX(ATTN_GATE_HEAD, "attn_gate.weight", D(EMBD), D(HEADS)),
     PLAIN(ATTN_SINKS, "attn_sinks.weight", D(HEADS)),

@@ -52,6 +52,8 @@ typedef enum llm_role {
     LLM_ROLE_ATTN_K_NORM_ROW_BIAS,
     LLM_ROLE_ATTN_Q_NORM_EACH, /* a weight for each head, no bias */
     LLM_ROLE_ATTN_K_NORM_EACH,
+    LLM_ROLE_ATTN_Q_GAIN,    /* a number for each head, behind a norm without weights; no bias */
+    LLM_ROLE_LAYER_SCALE,    /* layer_output_scale, one number */
     LLM_ROLE_ATTN_GATE,      /* an element of each head's result */
     LLM_ROLE_ATTN_GATE_HEAD, /* a number for each head */
     LLM_ROLE_ATTN_SINKS,

@@ -83,7 +83,8 @@ static bool is_row_norm(llm_role role) {
 static int32_t build_head_norm(llm_graph_builder *g, int32_t layer, llm_role role, int32_t x) {
     const llm_norm norm = g->model->arch->norm_qk;
     if (role == LLM_ROLE_NONE || x < 0) return x;
-    if (role != LLM_ROLE_ATTN_Q_NORM_EACH && role != LLM_ROLE_ATTN_K_NORM_EACH)
+    if (role != LLM_ROLE_ATTN_Q_NORM_EACH && role != LLM_ROLE_ATTN_K_NORM_EACH &&
+        role != LLM_ROLE_ATTN_Q_GAIN)
         return llm_build_norm(g, layer, role, norm, x);
     int32_t weight = llm_graph_weight(g, g->model->layer[layer][role]);
     return tdm_build_mul(g->b, llm_build_norm(g, layer, LLM_ROLE_NONE, norm, x), weight);
@@ -145,6 +146,8 @@ int32_t llm_build_attention(llm_graph_builder *g, int32_t layer, const llm_mixer
     bool is_fused = m->layer[layer][LLM_ROLE_ATTN_QKV] >= 0;
     heads h = is_fused ? build_fused(g, layer, in) : build_apart(g, layer, in);
     h.k = build_turned(g, layer, s->norm_k, h.k, in->pos);
+    if (m->arch->has_bare_norm_k)
+        h.k = llm_build_norm(g, layer, LLM_ROLE_NONE, m->arch->norm_qk, h.k);
     if (in->is_needed) h.q = build_turned(g, layer, s->norm_q, h.q, in->pos);
     tdm_build_kv_write(g->b, h.k, h.v, g->step, state, g->state_kv[layer]);
     if (!in->is_needed) return -1;

@@ -46,6 +46,7 @@ int32_t llm_build_ffn_act(llm_graph_builder *g, int32_t gate, int32_t up);
 
 /* Experts chosen for each token, and those that serve every token. */
 void llm_declare_experts(llm_declarer *d);
-int32_t llm_build_experts(llm_graph_builder *g, int32_t layer, int32_t x);
+int32_t llm_build_router(llm_graph_builder *g, int32_t layer, int32_t x);
+int32_t llm_build_experts(llm_graph_builder *g, int32_t layer, int32_t logit, int32_t x);
 
 #endif

@@ -33,7 +33,11 @@ static int32_t build_shared(llm_graph_builder *g, int32_t layer, int32_t x) {
     return tdm_build_mul(g->b, y, tdm_build_act(g->b, weight, TDM_ACT_SIGMOID));
 }
 
-int32_t llm_build_experts(llm_graph_builder *g, int32_t layer, int32_t x) {
+int32_t llm_build_router(llm_graph_builder *g, int32_t layer, int32_t x) {
+    return llm_build_project(g, layer, LLM_ROLE_FFN_ROUTER, LLM_ROLE_NONE, x, "router");
+}
+
+int32_t llm_build_experts(llm_graph_builder *g, int32_t layer, int32_t logit, int32_t x) {
     const llm_hparams *h = &g->model->hparams;
     const int32_t *w = g->model->layer[layer];
     bool has_shared = g->model->specs[layer].n_ff_shared > 0;
@@ -41,7 +45,6 @@ int32_t llm_build_experts(llm_graph_builder *g, int32_t layer, int32_t x) {
     if (bias < 0) bias = w[LLM_ROLE_FFN_ROUTER_BIAS_2];
     bias = llm_graph_weight(g, bias);
     int32_t weight = -1;
-    int32_t logit = llm_build_project(g, layer, LLM_ROLE_FFN_ROUTER, LLM_ROLE_NONE, x, "router");
     int32_t id = tdm_build_moe_route(g->b, logit, bias, &h->route, &weight);
     int32_t y = tdm_build_moe_ffn(
         g->b, x, id, weight, llm_graph_weight(g, w[LLM_ROLE_FFN_GATE_EXPS]),

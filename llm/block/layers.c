@@ -17,6 +17,8 @@ static void layer_declare(llm_declarer *d) {
     llm_declare_norm(d, s->norm_mixer_post);
     llm_declare_norm(d, s->norm_channel);
     llm_declare_norm(d, s->norm_channel_post);
+    if (s->n_ff_expert > 0) llm_declare_norm(d, d->model->arch->norm_experts);
+    if (d->model->arch->has_embd_skip) llm_declare(d, LLM_ROLE_LAYER_SCALE, true);
     if (s->mixer == LLM_MIXER_LATENT)
         llm_declare_latent(d);
     else
@@ -61,10 +63,28 @@ static int32_t build_mixer(llm_graph_builder *g, int32_t layer, const llm_mixer_
     return scale_if(g, o, m->hparams.residual_scale);
 }
 
-static int32_t build_channel(llm_graph_builder *g, int32_t layer, int32_t x) {
+/* What the channel block of a layer reads. */
+typedef struct channel_input {
+    int32_t x;      /* [n_embd, n_row] normed residual stream */
+    int32_t before; /* the stream before the mixer; -1 = nothing reads it */
+} channel_input;
+
+/* The experts of a layer, and the dense block beside them where there is one. */
+static int32_t build_routed(llm_graph_builder *g, int32_t layer, const channel_input *in) {
+    const llm_arch *arch = g->model->arch;
+    int32_t x = in->x;
+    if (arch->norm_experts != LLM_ROLE_NONE) x = norm_if(g, layer, arch->norm_experts, in->before);
+    int32_t logit = llm_build_router(g, layer, arch->is_router_first ? in->before : x);
+    int32_t y = llm_build_experts(g, layer, logit, x);
+    if (g->model->specs[layer].n_ff == 0) return y;
+    y = tdm_build_add(g->b, y, llm_build_ffn(g, layer, in->x, "ffn_dense"));
+    return scale_if(g, y, arch->both_scale);
+}
+
+static int32_t build_channel(llm_graph_builder *g, int32_t layer, const channel_input *in) {
     const llm_model *m = g->model;
-    int32_t y = m->specs[layer].n_ff_expert > 0 ? llm_build_experts(g, layer, x)
-                                                : llm_build_ffn(g, layer, x, "ffn_out");
+    int32_t y = m->specs[layer].n_ff_expert > 0 ? build_routed(g, layer, in)
+                                                : llm_build_ffn(g, layer, in->x, "ffn_out");
     y = norm_post(g, layer, m->specs[layer].norm_channel_post, y);
     return scale_if(g, y, m->hparams.residual_scale);
 }
@@ -85,6 +105,7 @@ static int32_t build_layer(llm_graph_builder *g, const llm_step_shape *shape, in
     llm_mixer_input in = {-1, pos, shape->n_tok, !is_last || shape->n_out > 0};
     in.x = norm_if(g, layer, s->norm_mixer, x);
     int32_t o = build_mixer(g, layer, &in), n = in.x;
+    channel_input channel = {-1, -1};
     if (o < 0) return -1;
     if (s->is_parallel) {
         if (s->norm_channel != LLM_ROLE_NONE) n = norm_if(g, layer, s->norm_channel, x);
@@ -92,15 +113,27 @@ static int32_t build_layer(llm_graph_builder *g, const llm_step_shape *shape, in
             x = out_rows(g, x), o = out_rows(g, o), n = out_rows(g, n);
             tdm_build_set_role(b, tdm_build_step_field(b, TDM_STEP_OUT_ROLE));
         }
-        return tdm_build_add(b, x, tdm_build_add(b, o, build_channel(g, layer, n)));
+        channel.x = n;
+        return tdm_build_add(b, x, tdm_build_add(b, o, build_channel(g, layer, &channel)));
     }
+    bool is_kept = m->arch->is_router_first || m->arch->norm_experts != LLM_ROLE_NONE;
+    if (is_kept) channel.before = is_short ? out_rows(g, x) : x;
     x = tdm_build_add(b, x, o);
     if (is_short) {
         x = out_rows(g, x);
         tdm_build_set_role(b, tdm_build_step_field(b, TDM_STEP_OUT_ROLE));
     }
-    n = norm_if(g, layer, s->norm_channel, x);
-    return tdm_build_add(b, x, build_channel(g, layer, n));
+    channel.x = norm_if(g, layer, s->norm_channel, x);
+    return tdm_build_add(b, x, build_channel(g, layer, &channel));
+}
+
+/* x plus the embeddings times the layer's number. */
+static int32_t add_embedding(llm_graph_builder *g, const llm_step_shape *shape, int32_t layer,
+                             int32_t x, int32_t embd) {
+    bool is_last = layer == g->model->hparams.n_layer - 1;
+    int32_t scale = llm_graph_weight(g, g->model->layer[layer][LLM_ROLE_LAYER_SCALE]);
+    if (is_last && shape->n_out < shape->n_tok) embd = out_rows(g, embd);
+    return tdm_build_add(g->b, x, tdm_build_mul(g->b, embd, scale));
 }
 
 static int32_t build_embedding(llm_graph_builder *g, int32_t pos) {
@@ -140,11 +173,12 @@ static int32_t build_head(llm_graph_builder *g, int32_t x) {
 static int32_t model_build(llm_graph_builder *g, const llm_step_shape *shape) {
     tdm_builder *b = g->b;
     int32_t pos = tdm_build_step_field(b, TDM_STEP_POS);
-    int32_t x = build_embedding(g, pos);
+    int32_t embd = build_embedding(g, pos), x = embd;
     tdm_build_set_role(b, tdm_build_step_field(b, TDM_STEP_ROLE));
     for (int32_t layer = 0; layer < g->model->hparams.n_layer; layer++) {
         x = build_layer(g, shape, layer, x, pos);
         if (x < 0) return -1;
+        if (g->model->arch->has_embd_skip) x = add_embedding(g, shape, layer, x, embd);
         tdm_build_name(b, x, "out", layer);
     }
     int32_t logits = build_head(g, x);

@@ -130,6 +130,17 @@ static double worst(const result *r) {
     return w > r->ubatch ? w : r->ubatch;
 }
 
+/* Tokens that see later ones must be in one ubatch with them. */
+static void split_refused(llm_model *model) {
+    const llm_context_params params = {.struct_size = sizeof params, .n_ctx = 512, .n_ubatch = 7};
+    llm_context *ctx = rig_context(model, &params);
+    const llm_batch batch = {tokens, NULL, NULL, N_TOK};
+    tdm_error err = {0};
+    assert_int_equal(llm_context_decode(ctx, &batch, &err), TDM_UNSUPPORTED);
+    assert_non_null(strstr(err.message, "ubatch-size"));
+    llm_context_destroy(ctx);
+}
+
 static result compare(const fixture *f, llm_model *model) {
     const size_t n_vocab = (size_t)model->hparams.n_vocab;
     float *found = malloc(N_TOK * n_vocab * sizeof *found);
@@ -142,6 +153,8 @@ static result compare(const fixture *f, llm_model *model) {
         r.single = peer_nmse(f, found, n_vocab);
         logits_of(model, 7, N_TOK, found);
         r.ubatch = peer_nmse(f, found, n_vocab);
+    } else {
+        split_refused(model);
     }
     free(found);
     return r;
