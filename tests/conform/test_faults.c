@@ -155,8 +155,8 @@ static const bool is_sanitized = true;
 static const bool is_sanitized = false;
 #endif
 
-/* Faults that a batch must find alone too: one that ends the process, one that hangs, one in the middle
- * of a family, one that prints. */
+/* Faults that a batch must find alone too: one that ends the process, one that hangs, one in the
+ * middle of a family, one that prints. */
 static bool is_batched(const char *name) {
     static const char *const names[] = {"exit",  "hang",   "scale-bias",
                                         "print", "poison", "pinned-all"};

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * fuzz.h: what every fuzz target of this folder offers and may use. A target is one source file; it
- * takes any bytes and is right where it returns: a finding is a sanitizer's report, a FUZZ_DEMAND
- * that does not hold, or a run that takes too long or too much memory. libFuzzer drives it (build
- * option `fuzz`), and so does replay.c, which hands it the files of its corpus as an ordinary test.
+ * fuzz.h: the interface of the fuzz targets in this folder. A target is one source file. It
+ * accepts any bytes. A finding is a report of a sanitizer, a FUZZ_DEMAND that does not hold, or a
+ * run that exceeds the limits of time or memory. libFuzzer drives a target (build option `fuzz`);
+ * replay.c runs it on the files of its corpus as an ordinary test.
  */
 #ifndef TANDEM_TESTS_FUZZ_H
 #define TANDEM_TESTS_FUZZ_H

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * fuzz_config.c: the input is an INI file. What is accepted must be printable, and what `tandem
- * config` prints must read back as the same configuration: the same values, the same device to run
- * on, and the same options for the plugins of devices and groups. Groups must accept shares written
- * into the file.
+ * fuzz_config.c: the input is an INI file. An accepted file must be printable. What `tandem
+ * config` prints must give the same configuration when it is read: the same values, the same
+ * device to run on, and the same options for the plugins of devices and groups. Groups must accept
+ * shares that are written into the file.
  */
 #include <string.h>
 #include <unistd.h>
@@ -108,7 +108,7 @@ static void device_compare(runner_config *a, const runner_section *in_a, runner_
                     told_a[i].value, told_b[i].key, told_b[i].value);
 }
 
-/* What the plugin of groups is told of one, or why nothing. */
+/* The options that the plugin of groups receives for one, or the reason for none. */
 static void group_compare(runner_config *a, const runner_section *in_a, runner_config *b,
                           const runner_section *in_b, bool is_main) {
     static runner_group_options told_a, told_b;
@@ -131,7 +131,7 @@ static void group_compare(runner_config *a, const runner_section *in_a, runner_c
                     told_a.items[i].value, told_b.items[i].key, told_b.items[i].value);
 }
 
-/* The section that a command runs on; NULL where there is none, or none that can be found. */
+/* The section that a command runs on; NULL if there is none or it cannot be found. */
 static const runner_section *device_pick(runner_config *config) {
     const runner_section *picked = NULL;
     return runner_config_pick_device(config, &picked, NULL) == TDM_OK ? picked : NULL;

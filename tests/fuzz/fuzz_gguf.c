@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * fuzz_gguf.c: the input is a GGUF file: opened, every key and tensor read in every way, a
- * vocabulary and a model's numbers made of it, and at last a whole model without its weights. An
- * input that begins with "PART" and a size (u32) is the two files of a split model.
+ * fuzz_gguf.c: the input is a GGUF file. The target opens it, reads every key and tensor with
+ * every function, makes a vocabulary and the parameters of a model from it, and then a model
+ * without its weights. An input that begins with "PART" and a size (u32) holds the two files of a
+ * split model.
  *
  * mmap (under glibc's name for files of any size) is answered with memory of exactly the file's
  * size, by the linker's --wrap, so that a read behind the file is seen even where the page goes on.

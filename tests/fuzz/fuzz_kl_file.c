@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * fuzz_kl_file.c: the input is a file of reference logits (`tandem perplexity --kl-base`). What is
- * opened is as long as its head says; each row is refused or is a distribution, from which every
- * distance is a number; written again it is the same file. What is refused is so in one line.
+ * fuzz_kl_file.c: the input is a file of reference logits (`tandem perplexity --kl-base`). An
+ * accepted file has the size that its header gives. Each row is refused or is a distribution, all
+ * of whose distances are numbers. Written again, the file is the same. A refusal is one line.
  *
  * Most files would fail at the first number that must be right. So the input's first byte says what
  * is made right in the rest of it before it is opened: FIX_.
@@ -52,7 +52,7 @@ static void number_put(uint8_t *at, uint32_t value) {
     for (int i = 0; i < 4; i++) at[i] = (uint8_t)(value >> 8 * i);
 }
 
-/* Makes right what `fix` says; the size of the file. */
+/* Corrects the fields that `fix` selects. Returns the size of the file. */
 static size_t bytes_fix(uint8_t *bytes, size_t size, unsigned fix) {
     float row[64];
     if (size < HEAD_SIZE) return size;
@@ -82,7 +82,7 @@ static size_t bytes_fix(uint8_t *bytes, size_t size, unsigned fix) {
     return size;
 }
 
-/* A distribution that was read, against itself and against one that knows nothing. */
+/* A distribution that was read, against itself and against a uniform one. */
 static void row_check(const float *row, float *other, int32_t n) {
     int32_t top = perplexity_top(row, n);
     FUZZ_DEMAND(top >= 0 && top < n && row[top] <= 0, "the largest of %d is number %d", n, top);

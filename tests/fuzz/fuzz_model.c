@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * fuzz_model.c: the input is a GGUF file, whose model is loaded on the CPU plugin and run for a few
- * tokens, with the cache's types chosen by the file's last byte. Numbers, shapes and weights are
- * whatever the file says; each step is done or refused in one line, and a step that was done once
- * gives the same logits again.
+ * fuzz_model.c: the input is a GGUF file. Its model is loaded on the CPU plugin and runs a few
+ * tokens; the last byte of the file selects the types of the cache. Numbers, shapes and weights
+ * are those of the file. Each step succeeds or is refused in one line. A step that succeeded gives
+ * the same logits again.
  */
 #include <string.h>
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * fuzz_state.c: the input is a state file, loaded into a small context that is at work on another
- * sequence. What is accepted must be exported again byte for byte and be good for another token,
- * whatever numbers its rows hold; what is refused leaves the sequence empty; the other sequence goes
- * on as if nothing had happened.
+ * fuzz_state.c: the input is a state file. It is loaded into a small context that has another
+ * sequence. An accepted state must be exported byte for byte, and the sequence must accept another
+ * token, whatever numbers its rows hold. A refusal leaves the sequence empty. The other sequence
+ * does not change.
  *
  * Most files would fail at the first number that must be right. So the input's first byte says
  * what is made right in the rest of it before it is loaded: FIX_.
@@ -113,7 +113,7 @@ int LLVMFuzzerInitialize(int *argc, char ***argv) {
     return 0;
 }
 
-/* Makes right what `fix` says; the size of the file. */
+/* Corrects the fields that `fix` selects. Returns the size of the file. */
 static size_t bytes_fix(uint8_t *bytes, size_t size, unsigned fix) {
     int32_t n_tok;
     uint64_t hash = 0xcbf29ce484222325u;
@@ -162,8 +162,8 @@ static void loaded_check(const uint8_t *bytes, const int32_t *tokens, int32_t n_
                 "the other sequence goes on differently");
 }
 
-/* The prefix that a file has in common with a prompt: of a file that loads, the tokens asked for; of
- * one that does not, the same failure, unless only the context was too small for all of it. */
+/* The prefix that a file has in common with a prompt. Of a file that loads: the requested tokens.
+ * Of another file: the same failure, unless only the context was too small. */
 static void prefix_check(tdm_status whole, const int32_t *tokens, int32_t n_tok) {
     static const int32_t any[] = {7, 7, 7};
     tdm_error err = {0};

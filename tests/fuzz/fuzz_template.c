@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * fuzz_template.c: the input is a chat template and, behind a zero byte, a context; without one, a
- * conversation with everything in it. A template that can be read must end, in a text or an error
- * of one line, and do the same the second time.
+ * fuzz_template.c: the input is a chat template and, after a zero byte, a context. Without a
+ * context, a conversation with all fields is used. A template that can be parsed must end, with a
+ * text or with an error of one line, and give the same result a second time.
  */
 #include <string.h>
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * fuzz_tokenizer.c: the first byte of the input chooses a vocabulary, the second the flags, the rest
- * is text, well-formed or not. Ids must be in range and the way back be UTF-8, the same in one go
- * and token by token; where a vocabulary can write everything, the text itself must come back. The
- * same bytes are also taken for ids.
+ * fuzz_tokenizer.c: the first byte of the input selects a vocabulary, the second the flags. The
+ * rest is text, well-formed or not. Ids must be in range. The text of the ids must be UTF-8, the
+ * same in one call and token by token. A vocabulary that can encode everything must give the text
+ * back. The same bytes are also used as ids.
  *
  * Vocabularies are the tests' tiny ones, a byte-level one for each pre-tokenizer; the model that
  * lies in the source tree (TANDEM_SOURCE_ROOT) has a SentencePiece one with all bytes.

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * replay.c: hands a target every file of the folders (and every file) it is told, once each, in
- * order of name. With it the corpus and what fuzzing found are an ordinary test that needs no
- * libFuzzer. The name of the input is said before it is tried, so that a crash tells which it was.
+ * replay.c: runs a target once on every file of the given folders, and on every given file, in the
+ * order of their names. With it, the corpus and former findings are an ordinary test without
+ * libFuzzer. The name of an input is printed before the target runs on it, so that it is known
+ * after a crash.
  */
 #include <dirent.h>
 #include <string.h>
@@ -12,7 +13,7 @@
 
 static int n_input;
 
-/* In memory of exactly its size, so that a sanitizer sees what is read past it. */
+/* In memory of exactly its size, so that a sanitizer finds reads past its end. */
 static void file_try(const char *path, size_t size) {
     FILE *f = fopen(path, "rb");
     uint8_t *data = malloc(size > 0 ? size : 1);

@@ -49,8 +49,8 @@ static tdm_status form_get(gpu_emit *e, gpu_operand *out, tdm_error *err) {
     return status;
 }
 
-/* Appends the steps that read chain[0 .. n-1] and write the state or the destinations of e; of `also`
- * too, where that is not NULL. */
+/* Appends the steps that read chain[0 .. n-1] and write the state or the destinations of e; of
+ * `also` too, where that is not NULL. */
 static tdm_status chain_emit(gpu_emit *e, gpu_operand *chain, int n, const gpu_emit *also,
                              tdm_error *err) {
     int written = state_written(e->node->op);

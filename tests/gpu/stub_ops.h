@@ -11,8 +11,8 @@
 
 /* Which ops go through further scratch, forms and constants: drawn from it. 0 = none does. */
 extern uint64_t stub_seed;
-/* Fuses a node with the one that wrote its first source, where the seed says so; STUB_FUSE_ALL does it
- * wherever that is allowed, and STUB_FUSE_REFUSED matches everywhere with an emitter that refuses. */
+/* Fuses a node with the producer of its first source, where the seed selects it. STUB_FUSE_ALL
+ * fuses wherever it is allowed. STUB_FUSE_REFUSED matches everywhere with an emitter that refuses. */
 typedef enum stub_fuse {
     STUB_FUSE_NONE = 0,
     STUB_FUSE_SOME,
@@ -20,7 +20,7 @@ typedef enum stub_fuse {
     STUB_FUSE_REFUSED
 } stub_fuse;
 extern stub_fuse stub_fusing;
-/* What each step says of its loops. */
+/* The loop counts of a step. */
 extern int64_t stub_trips;
 
 #endif

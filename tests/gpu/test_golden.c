@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_golden.c: the step lists of every model family, from the graphs that the language layer builds,
- * beside the files of tests/gpu/golden. A change of a list is meant or a mistake: whoever changes
- * kernels or the planner looks at the difference, then runs tests/gpu/golden/update.sh.
+ * test_golden.c: compares the step lists of every model family, from graphs of the language layer,
+ * with the files of tests/gpu/golden. A changed list is either intended or a mistake. After a
+ * change of kernels or of the planner, read the difference, then run tests/gpu/golden/update.sh.
  *
  * test_golden FOLDER [--update | --graphs]
  */

@@ -186,8 +186,8 @@ static void test_state_order(void **state) {
     int32_t written = -1;
     for (int32_t i = 0; i < plan->n_step; i++)
         if (plan->steps[i].node == 4) written = i;
-    /* Sources of the write, the write, three reads of the state, then the copy beside what the reads
-     * lead to. */
+    /* Sources of the write, the write, three reads of the state, then the copy beside what the
+     * reads lead to. */
     assert_int_equal(written, plan->n_step - 1);
     assert_int_equal(plan->n_step, 9);
     assert_int_equal(n_barrier(plan), 3);

@@ -76,7 +76,7 @@ static void failed(uint64_t seed, const tdm_graph *graph, const char *what) {
     fail_msg("graph of seed %llu: %s: %s", (unsigned long long)seed, what, error.message);
 }
 
-/* Totals, so that the test says what it has seen. */
+/* Totals, for the test's output and last checks. */
 static struct { int n_plan, n_refused, n_step, n_barrier, n_reordered, n_shared; } seen;
 
 static void barriers_remove(gpu_plan *plan, uint64_t seed, const tdm_graph *graph) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_weight_layout.c: the planes in which GPU plugins keep weights: canonical bytes come back,
- * parts may come in any order, and each touches the bytes that it says.
+ * test_weight_layout.c: the planes in which GPU plugins keep weights. A download gives the
+ * canonical bytes. Parts may be uploaded in any order, and each part changes only its own bytes.
  */
 #include <setjmp.h>
 #include <stdarg.h>

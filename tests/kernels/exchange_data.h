@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * exchange_data.h: what members give to exchanges and what must come out, by sums written down in
- * exchange_data.c. For test_exchange.c. All functions fail the running test where something is wrong.
+ * exchange_data.h: the inputs and the expected results of exchanges, for test_exchange.c.
+ * exchange_data.c computes the expected sums. A function fails the running test when a comparison
+ * fails.
  */
 #ifndef TANDEM_TESTS_EXCHANGE_DATA_H
 #define TANDEM_TESTS_EXCHANGE_DATA_H

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * kv_scene.h: a cache with sequences in it, for the tests of the cache ops: which pages each
- * sequence has, the rows written to them, and what attention over them must give, computed here in
- * double from the stored rows, by another way than the plugin's.
+ * kv_scene.h: a cache with sequences, for the tests of the cache ops: the pages of each sequence,
+ * the rows written to them, and the expected result of attention, computed from the stored rows in
+ * double. The code shares nothing with the plugin's.
  */
 #ifndef TANDEM_TESTS_KV_SCENE_H
 #define TANDEM_TESTS_KV_SCENE_H
@@ -47,8 +47,8 @@ void kv_step_set_job(int32_t *step, int32_t job, tdm_page_job value);
 /* A new state on a rig with the scene's rows in it, written by KV_WRITE in batches of `batch`. */
 op_state *kv_scene_write(const kv_scene *scene, op_rig *rig, int32_t batch);
 
-/* Canonical rows [padded, n_head_kv, n_cell] of all cells of a state, by KV_EXPORT. The caller frees
- * them; *v_out is NULL where V is part of K. */
+/* Canonical rows [padded, n_head_kv, n_cell] of all cells of a state, by KV_EXPORT. The caller
+ * frees them; *v_out is NULL where V is part of K. */
 void kv_scene_export(const kv_scene *scene, op_rig *rig, op_state *state, uint8_t **k_out,
                      uint8_t **v_out);
 

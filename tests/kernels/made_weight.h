@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * made_weight.h: weights for the tests of matmul, experts and layouts: canonical bytes of any type,
- * random or as bad as the format allows, and what they stand for.
+ * made_weight.h: weights for the tests of matmul, experts and layouts: canonical bytes of any
+ * type, random or with the worst values that the format allows, and the numbers that they encode.
  */
 #ifndef TANDEM_TESTS_MADE_WEIGHT_H
 #define TANDEM_TESTS_MADE_WEIGHT_H

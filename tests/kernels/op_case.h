@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * op_case.h: one small graph after another, on the reference path and on every instruction set with
- * several thread counts; the machine has the instruction set or the case is skipped there, visibly.
+ * op_case.h: runs small graphs on the reference path and on every instruction set, with several
+ * numbers of threads. A case is skipped, visibly, for an instruction set that the machine lacks.
  */
 #ifndef TANDEM_TESTS_OP_CASE_H
 #define TANDEM_TESTS_OP_CASE_H
@@ -47,9 +47,9 @@ int32_t op_case_input(op_case *c, tdm_type type, const int64_t *ne, void *data);
 int32_t op_case_floats(op_case *c, uint64_t *seed, const int64_t *ne, float scale);
 void op_case_output(op_case *c, int32_t value);
 
-/* Finishes the graph, runs everywhere, frees the case. `want`: NULL, or what output 0 must be, bit
- * for bit, on the reference path. bound: largest NMSE of a fast path against the reference; 0 =
- * equal bits. Thread counts must give equal bits always. */
+/* Finishes the graph, runs it on all rigs, frees the case. `want`: the expected bits of output 0 on
+ * the reference path; NULL = not compared. bound: largest NMSE of a fast path against the
+ * reference; 0 = equal bits. Results must have equal bits for all numbers of threads. */
 void op_case_check(op_case *c, double bound, const void *want);
 
 /* The steps of op_case_check, for tests that compare in their own way. */

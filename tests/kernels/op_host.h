@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * op_host.h: a host table for tests of a plugin without the core: memory that is counted, guarded,
- * filled with garbage and made to run out on demand. Semaphores are the core's.
+ * op_host.h: a host table for tests of a plugin without the core. Its memory is counted, guarded,
+ * filled with garbage, and can run out on demand. Semaphores are the core's.
  */
 #ifndef TANDEM_TESTS_OP_HOST_H
 #define TANDEM_TESTS_OP_HOST_H

@@ -67,7 +67,7 @@ static void check(const op_rig *rig, const char *what, tdm_status status, const 
 
 /* ---- Opening --------------------------------------------------------------------------------- */
 
-/* Device 0 of the plugin DIR/NAME.so; `dir` is the name of the variable that says where. */
+/* Device 0 of the plugin DIR/NAME.so; `dir` is the name of the environment variable that holds DIR. */
 static op_rig *rig_open(const char *dir_name, const char *name, const char *label,
                         const tdm_option *options, int32_t n_option) {
     char file[4096];
@@ -414,7 +414,7 @@ void op_random_fill(uint64_t *seed, float *x, size_t n, float scale) {
         x[i] = ((float)(op_random_next(seed) >> 40) * 0x1p-23f - 1.0f) * scale;
 }
 
-/* True where NaN and infinities agree; *is_number says that neither is one. */
+/* True where NaN and infinities agree; *is_number is true when neither value is one of them. */
 static bool special_agree(float got, float want, bool *is_number) {
     *is_number = isfinite(got) && isfinite(want);
     if (*is_number) return true;

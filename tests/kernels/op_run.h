@@ -43,9 +43,9 @@ const tdm_plugin *op_rig_plugin(const op_rig *rig);
 /* Allocations that the plugin has made through the host since the rig was opened. */
 int64_t op_rig_n_alloc(const op_rig *rig);
 
-/* One value of the graph and where its bytes are on the test's side, in canonical form and size:
- * WEIGHT and INPUT are read, TEMP and OUTPUT written. A WEIGHT with usage flags goes through
- * tensor_upload. For a STATE, `state` says which; its pages live on from run to run. */
+/* One value of the graph and its bytes in the test's memory, in canonical form and size: WEIGHT and
+ * INPUT are read, TEMP and OUTPUT written. A WEIGHT with usage flags goes through tensor_upload. A
+ * STATE uses `state`, whose pages last from run to run. */
 typedef struct op_arg {
     int32_t value;
     void *data;
@@ -64,7 +64,7 @@ void op_rig_run(op_rig *rig, const tdm_graph *graph, const op_arg *args, int n_a
 double op_rig_time(op_rig *rig, const tdm_graph *graph, const op_arg *args, int n_arg,
                    int n_repeat);
 
-/* What supports_op says of node `node`; the reason in *err. */
+/* The result of supports_op for node `node`; the reason is in *err. */
 tdm_status op_rig_supports(const op_rig *rig, const tdm_graph *graph, int32_t node, tdm_error *err);
 
 /* Bytes of a cache page on this rig; fails the test where the device refuses the cache. */

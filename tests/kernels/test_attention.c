@@ -239,8 +239,9 @@ static attention_case random_case(uint64_t *seed, tdm_type type_k, tdm_type type
     return c;
 }
 
-/* All pairs of types, each with shapes of its own. Where each pair has pipelines to compile, a third of
- * them, in which every type is K and is V: the kernels load K and V by functions of their own. */
+/* All pairs of types, each with shapes of its own. Where each pair has pipelines to compile, a
+ * third of them, in which every type is K and is V: the kernels load K and V by functions of their
+ * own. */
 static void test_pairs(void **state) {
     uint64_t seed = 20260101;
     int step = getenv("OP_CASE_PLUGIN") != NULL ? 3 : 1;
@@ -330,9 +331,9 @@ static float *scene_row(const kv_scene *scene, float *rows, int32_t head_dim, in
     return rows + cell * (size_t)scene->desc.n_head_kv * (size_t)head_dim;
 }
 
-/* One batch of a sequence, a query at each position. Where one token's K and V are NaN and Inf,
- * whoever does not see it (earlier tokens, and later ones whose window has passed it) gets the
- * same bits as without. */
+/* One batch of a sequence, with a query at each position. K and V of one token are NaN and Inf.
+ * Queries that do not attend to it (earlier ones, and later ones whose window excludes it) get the
+ * same bits as without it. */
 static void check_poison(const attention_case *c, int32_t at, uint64_t *seed) {
     kv_scene scene;
     tdm_kv_desc desc = {.struct_size = sizeof desc,

@@ -545,7 +545,7 @@ static void test_abort(void **state) {
     scene_close(s);
 }
 
-/* What a device says of itself, and an option that makes no sense. */
+/* The capabilities of a device, and an invalid option. */
 static void test_info(void **state) {
     scene_params p = params_of(1, LINE);
     tdm_runtime *rt = NULL;

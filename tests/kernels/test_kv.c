@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_kv.c: KV_WRITE, KV_COPY, KV_EXPORT, KV_IMPORT and KV_SHIFT, byte for byte where bytes are
- * promised; what the device refuses; and step blocks that lie.
+ * test_kv.c: KV_WRITE, KV_COPY, KV_EXPORT, KV_IMPORT and KV_SHIFT, byte for byte where the
+ * contract gives bytes; descriptions that the device refuses; and step blocks with invalid
+ * contents.
  */
 #include <math.h>
 #include <setjmp.h>

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_matmul_table.c: which matmul kernel a device gets: the best of its instruction sets for every
- * type, never one that it may not run; the reference path always the reference. And how a kernel asks
- * for weights ahead, which depends on the processor and changes no result.
+ * test_matmul_table.c: which matmul kernel a device selects: the fastest of its instruction sets
+ * for each type, and never one that it may not run. The reference path always selects the
+ * reference. Also prefetching of weights, which depends on the processor and must not change
+ * results.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -79,7 +80,7 @@ static void test_no_number(void **state) {
 
 enum { AHEAD_K = 1024 };
 
-/* One group of any bytes times n_tok tokens, asked for in that way. */
+/* One group of random bytes times n_tok tokens, prefetched in that way. */
 static void ahead_run(const cpu_matmul_kernel *kernel, uint32_t isa, cpu_ahead ahead, int32_t n_tok,
                       float y[CPU_MATMUL_TOK][CPU_MATMUL_LANE]) {
     static float x[AHEAD_K];

@@ -18,8 +18,9 @@
 
 enum { N_FAST = 8 };
 
-/* Rounding to 15 bits adds (largest / 16256)^2 / 12 to each square; h = act(gate) * up has heavy tails,
- * its largest of 32 some 8 times its RMS: 2e-8, and as much again for what comes before and after. */
+/* Rounding to 15 bits adds (largest / 16256)^2 / 12 to each square; h = act(gate) * up has heavy
+ * tails, its largest of 32 some 8 times its RMS: 2e-8, and as much again for what comes before and
+ * after. */
 #define MAX_NMSE_15 5e-8
 #define MAX_NMSE_8  8e-4 /* the same, codes of 127 for those of 16256 */
 

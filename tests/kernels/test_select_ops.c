@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_select_ops.c: the CPU plugin's ROPE, TOP_K and MOE_ROUTE, against op.h's formulas written
- * once more, in double and without regard to speed.
+ * test_select_ops.c: the CPU plugin's ROPE, TOP_K and MOE_ROUTE against the formulas of op.h,
+ * implemented here in double and without optimisation.
  */
 #include <math.h>
 #include <setjmp.h>

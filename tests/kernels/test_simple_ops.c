@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_simple_ops.c: the CPU plugin's copies, rows, arithmetic and norms: against the reference
- * path where an op rounds, against results written out here where it must be exact.
+ * test_simple_ops.c: the CPU plugin's copies, rows, arithmetic and norms. An op that rounds is
+ * compared with the reference path; an exact op with results that this file lists.
  */
 #include <float.h>
 #include <math.h>
@@ -463,7 +463,7 @@ static void norm_lengths(void **state) {
     }
 }
 
-/* The formula on numbers done by hand: 3 and 4 have a mean square of 12.5. */
+/* The formula on known numbers: 3 and 4 have a mean square of 12.5. */
 static void norm_oracle(void **state) {
     (void)state;
     op_case c = op_case_begin("norm by hand");
@@ -501,7 +501,7 @@ static void layer_norm_lengths(void **state) {
     }
 }
 
-/* By hand, rows far from 0, and rows with what is not finite. */
+/* Known rows: far from 0, and with values that are not finite. */
 static void layer_norm_oracle(void **state) {
     (void)state;
     op_case c = op_case_begin("layer norm by hand");

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_weight.c: weights in private layout: uploaded in any pieces they come back bit for bit, take
- * no more bytes than their rows, padded to a group, and can be looked up row by row exactly.
+ * test_weight.c: weights in private layout. Uploaded in pieces of any size, they are downloaded
+ * bit for bit. They take the bytes of their rows, rounded up to a group. Looking up a row is
+ * exact.
  */
 #include <pthread.h>
 #include <setjmp.h>

@@ -9,8 +9,8 @@
 
 #include <stdbool.h>
 
-/* Writes the model of `head` to `path`; false if the header cannot be read. `name` is "ARCH-KIND", of
- * which the scale of embeddings depends on ARCH. */
+/* Writes the model of `head` to `path`; false if the header cannot be read. `name` is "ARCH-KIND",
+ * of which the scale of embeddings depends on ARCH. */
 bool arch_fixture_write(const char *head, const char *name, int seed, const char *path);
 
 #endif

@@ -29,8 +29,8 @@ extern int64_t (*card_live)(void);
 int card_begin(void **state);
 
 /* A runtime with CPU devices c0 to c2 and, in front of each, a discrete one d0 to d2, with the
- * options `more` (ends with a NULL key). A value "a,b,c" is a for the first, b for the second, c for
- * the third. */
+ * options `more` (ends with a NULL key). A value "a,b,c" is a for the first, b for the second, c
+ * for the third. */
 tdm_runtime *card_runtime(const tdm_option *more);
 /* The group of these members, one for each list, with one more option (nullable). */
 tdm_status card_group(tdm_runtime *rt, const char *members, const char *share,

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * group_cover.h: few rows that contain every pair: of factors with some levels each, a row picks one
- * level of every factor, and any two levels of two factors are together in some row. It knows
- * nothing of what the factors mean.
+ * group_cover.h: a small set of rows that contains every pair. A row selects one level of each
+ * factor; any two levels of two factors occur together in some row. The meaning of factors is the
+ * caller's.
  */
 #ifndef TANDEM_TESTS_GROUP_COVER_H
 #define TANDEM_TESTS_GROUP_COVER_H

@@ -17,10 +17,11 @@ typedef struct group_config {
     const char *path;     /* of the members: "fast" */
     const char *odd_path; /* of every second member; NULL = `path` */
     const char *split, *attention, *experts, *reduce_type, *check;
-    /* Members say that their memory is not the host's and lend no addresses of it, and every second
-     * sees none of the host's: the plugin "fault" of tests/split, over CPU devices. */
+    /* Members whose memory is not the host's and has no host addresses. Every second one cannot
+     * read the host's memory. They are the plugin "fault" of tests/split, over CPU devices. */
     bool is_away;
-    bool has_host_kv; /* such members say that they read caches in the host's memory themselves */
+    bool
+        has_host_kv; /* such members report that they read caches in the host's memory themselves */
     const char
         *name; /* of a group that others of that configuration do not share; NULL = they do */
 } group_config;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * malloc_count.h: how often core and language layer have asked for memory. Programs that use it are
- * linked with --wrap for malloc, calloc and realloc, so that every call passes by here.
+ * malloc_count.h: counts the allocations of core and language layer. Programs that use it are
+ * linked with --wrap for malloc, calloc and realloc, so that every call arrives here.
  */
 #ifndef TANDEM_TESTS_MALLOC_COUNT_H
 #define TANDEM_TESTS_MALLOC_COUNT_H

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * preset.h: random models by name, to be changed and written by a test.
+ * preset.h: random models by name. A test changes and writes them.
  */
 #ifndef TANDEM_TESTS_MODEL_PRESET_H
 #define TANDEM_TESTS_MODEL_PRESET_H
@@ -11,7 +11,7 @@
 #include "bench/random_model.h"
 #include "tests/model/rig.h"
 
-/* The preset called so; one of nothing but zeros, which cannot be written, where there is none. */
+/* The preset of that name; if there is none, one of zeros, which cannot be written. */
 static inline random_model_spec preset_find(const char *wanted) {
     static const random_model_spec none = {0};
     const random_model_spec *spec;
@@ -21,8 +21,8 @@ static inline random_model_spec preset_find(const char *wanted) {
     return none;
 }
 
-/* The file of that name in the test's folder, with the model of that spec: written when it is first
- * asked for. */
+/* The file of that name in the test's folder, with the model of that spec. It is written at the
+ * first call. */
 static inline const char *preset_file(const char *name, const random_model_spec *spec) {
     tdm_error err = {0};
     const char *path = rig_file(name);

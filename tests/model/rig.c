@@ -62,7 +62,7 @@ int rig_end(void **state) {
     runtime = NULL;
     for (int i = 0; i < n_file; i++) unlink(files[i]);
     n_file = 0;
-    return rmdir(folder); /* fails where a test left a file that it did not say it would */
+    return rmdir(folder); /* fails if a test left a file behind */
 }
 
 tdm_runtime *rig_runtime(void) {

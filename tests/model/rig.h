@@ -35,8 +35,8 @@
 int rig_begin(void **state);
 int rig_end(void **state);
 
-/* The instruction sets of this kind of processor, NULL after the last. rig_begin says on standard
- * output which of them are skipped because the machine has not got them. */
+/* The instruction sets of this kind of processor, NULL after the last. rig_begin prints which of
+ * them are skipped because the machine lacks them. */
 extern const char *const rig_isas[];
 bool rig_has_isa(const char *isa);
 
@@ -60,7 +60,7 @@ char *rig_source_file(const char *name);
 
 /* A loaded model; closed with llm_model_close. */
 llm_model *rig_model(const char *path, tdm_open_device *dev);
-/* A context with f32 caches unless `params` (nullable) says otherwise; destroyed with
+/* A context, with f32 caches unless `params` (nullable) sets others; destroyed with
  * llm_context_destroy. */
 llm_context *rig_context(llm_model *model, const llm_context_params *params);
 /* Appends tokens to sequence 0 and gives the logits of the last n_row of them, n_vocab to a row. */

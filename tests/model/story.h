@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * story.h: a text in the manner of what the demo model was trained on, for tests that need some
- * hundred tokens of sense. Written for these tests.
+ * story.h: a text in the style of the demo model's training data, for tests that need some hundred
+ * tokens of sensible text. Written for these tests.
  */
 #ifndef TANDEM_TESTS_MODEL_STORY_H
 #define TANDEM_TESTS_MODEL_STORY_H

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_bad_model.c: models that are whole GGUF files but no models (missing, misshapen, superfluous
- * tensors; keys that no model can have), and headers with any bit turned: one line of error that
- * names the file and the thing, or a model that runs; never a crash. What is wrong with a file's
- * structure itself is tests/unit/test_gguf_corrupt.c's.
+ * test_bad_model.c: valid GGUF files that are no valid models (missing, misshapen or superfluous
+ * tensors, impossible keys), and headers with any bit inverted. Each gives one line of error that
+ * names the file and the fault, or a model that runs; never a crash.
+ * tests/unit/test_gguf_corrupt.c tests faults of the file's structure.
  */
 #include "tests/model/rig.h"
 

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_cache.c: what each pair of cache types costs: the Kullback-Leibler divergence of the demo
- * model's predictions over a text from those with an f32 cache, with and without rotation. Prints
- * the tables that docs/accuracy.md shows.
+ * test_cache.c: the cost of each pair of cache types: the Kullback-Leibler divergence of the demo
+ * model's predictions from those with an f32 cache, with and without rotation. Prints the tables
+ * of docs/accuracy.md.
  */
 #include "tests/model/rig.h"
 
 #include "llm/tokenizer/tokenizer.h"
 #include "tests/model/story.h"
 
-/* The largest divergence of a type as K and as V: about twice what is measured (docs/accuracy.md). A
- * pair may have the sum. */
+/* The largest divergence of a type as K and as V: about twice what is measured (docs/accuracy.md).
+ * A pair may have the sum. */
 static const struct {
     tdm_type type;
     double bound_k, bound_v;
@@ -20,8 +20,9 @@ static const struct {
     {TDM_TYPE_Q4_1, 8e-3, 2e-3},   {TDM_TYPE_Q4_0, 1e-2, 2.5e-3}, {TDM_TYPE_IQ4_NL, 6e-3, 1.5e-3}};
 enum { N_TYPE = sizeof types / sizeof *types, F32 = 0, Q8_0 = 3, Q4_0 = 7, N_WINDOW = 4 };
 
-/* Tokens of a run: fewer under a sanitizer, where each takes long. Of few tokens rotated q4_0 may be
- * worse than unrotated by chance, by ROTATION_CHANCE, and bounds are BOUND_CHANCE times as large. */
+/* Tokens of a run: fewer under a sanitizer, where each takes long. Of few tokens rotated q4_0 may
+ * be worse than unrotated by chance, by ROTATION_CHANCE, and bounds are BOUND_CHANCE times as
+ * large. */
 #ifdef TANDEM_SANITIZED
 enum { N_TOK = 48 };
 #define ROTATION_CHANCE 1.5
@@ -66,8 +67,8 @@ static void run(llm_model *model, int k, int v, bool is_rotated, size_t first, f
     llm_context_destroy(ctx);
 }
 
-/* Under a sanitizer, unrotated pairs of two types: a row is rotated before it is quantised, whatever
- * the other one is kept in, and the rotated pairs are all there. */
+/* Under a sanitizer, unrotated pairs of two types: a row is rotated before it is quantised,
+ * whatever the other one is kept in, and the rotated pairs are all there. */
 static bool is_left_out(int k, int v, bool is_rotated) {
 #ifdef TANDEM_SANITIZED
     return !is_rotated && k != v;

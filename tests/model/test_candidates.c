@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_candidates.c: the best tokens of a row, chosen on the device, are those of the whole row, with
- * the same bits, for batches of several sequences in any order.
+ * test_candidates.c: the best tokens of a row, selected on the device, equal those of the whole
+ * row bit for bit, for batches of several sequences in any order.
  */
 #include "tests/model/rig.h"
 

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_counters.c: in steady work nothing is built, hashed, planned or allocated: not token after
- * token, not when shapes alternate, not when a context shifts, forks and truncates as it did before.
- * The counters are the process's own, as `--profile` shows them; besides, every malloc of core and
- * language layer is counted, since the linker sends them through here.
+ * test_counters.c: steady work builds, hashes, plans and allocates nothing: token after token,
+ * with alternating shapes, and when a context repeats a shift, fork or truncation. The counters
+ * are those of the process, as `--profile` prints them. Also counts every malloc of core and
+ * language layer (--wrap).
  */
 #include "tests/model/rig.h"
 
@@ -145,7 +145,7 @@ static void test_alternating(void **state) {
     llm_context_destroy(ctx);
 }
 
-/* What a context says it holds does not grow either, and is what was allocated for it. */
+/* The sizes that a context reports do not grow either, and are those of its allocations. */
 static void test_memory_told(void **state) {
     (void)state;
     llm_context *ctx = context_make();

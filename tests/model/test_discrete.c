@@ -37,8 +37,8 @@ static void test_same_bits(void **state) {
         }
 }
 
-/* Weights and caches are spread over buffers of the size that the device allows, on one device and on
- * members. Bytes and results are the same. */
+/* Weights and caches are spread over buffers of the size that the device allows, on one device and
+ * on members. Bytes and results are the same. */
 static void test_many_buffers(void **state) {
     (void)state;
     tdm_error err = {0};
@@ -173,8 +173,8 @@ static void test_small_large_small(void **state) {
     tdm_runtime_destroy(rt);
 }
 
-/* Bytes that come down in a step of 64 sequences with a vocabulary of 128k: whole logits, the best 40
- * of each and the greedy token of each, which are the same tokens. */
+/* Bytes that come down in a step of 64 sequences with a vocabulary of 128k: whole logits, the best
+ * 40 of each and the greedy token of each, which are the same tokens. */
 static void test_bytes_down(void **state) {
     (void)state;
     enum { N_SEQ = 64, WIDE_VOCAB = 128256 };
@@ -229,9 +229,9 @@ static void test_bytes_down(void **state) {
 }
 
 /* A generated token on a group of two cards and a CPU: a card that waits in its kernels gets one
- * submission, one whose plan is cut one more for each exchange; nothing is copied, bound, planned or
- * allocated, on the cards or in the group. The CPU rounds unlike the cards, so that a layer of experts
- * has three exchanges. */
+ * submission, one whose plan is cut one more for each exchange; nothing is copied, bound, planned
+ * or allocated, on the cards or in the group. The CPU rounds unlike the cards, so that a layer of
+ * experts has three exchanges. */
 static void test_steady_group(void **state) {
     (void)state;
     static const struct {

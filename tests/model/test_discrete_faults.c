@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_discrete_faults.c: devices whose memory the host cannot touch that are lost at every call, that
- * block a call or never end a computation, and two groups that use them crosswise. Each gives an error
- * that names the member, no hang, and nothing is left behind.
+ * test_discrete_faults.c: devices with memory that the host cannot touch, which are lost at each
+ * call in turn, block a call, or never end a computation; and two groups that use the same devices
+ * in opposite order. Each gives an error that names the member. Nothing hangs, and nothing leaks.
  */
 #include "tests/model/card_rig.h"
 
@@ -162,8 +162,8 @@ static void test_lost_when_measured(void **state) {
 #define SKIP_WHERE_READS_ARE_WATCHED() (void)0
 #endif
 
-/* `key` makes a call of c1 block, or its computation never end, until it is released. The group gives
- * up on the member by its timeout, refuses runs, and works again afterwards. */
+/* `key` makes a call of c1 block, or its computation never end, until it is released. The group
+ * gives up on the member by its timeout, refuses runs, and works again afterwards. */
 static void member_blocks(const char *exchange, const char *key, int n) {
     tdm_error err = {0};
     tdm_runtime *rt = card_runtime((const tdm_option[]){{"exchange", exchange}, {NULL, NULL}});

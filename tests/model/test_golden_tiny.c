@@ -34,8 +34,9 @@ static double bound_8(const tiny_model *m) {
     return golden_8_bound(m->spec.type);
 }
 
-/* Runs a fast path of an ISA with two threads and one; 1 where the numbers are not as they must
- * be. `rows` holds two times the rows. A sanitizer sees with two what it would see with one. */
+/* Runs a fast path of an ISA with two threads and with one. Returns 1 where the numbers are wrong.
+ * `rows` has space for twice the rows. Under a sanitizer only two threads run: one thread would
+ * find nothing more. */
 static int fast_check(const tiny_model *m, const char *path, const char *isa, bool is_8,
                       const float *reference, float *rows) {
     const char *way = is_8 ? RIG_FAST_8 : "fast";

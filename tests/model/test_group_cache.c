@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_group_cache.c: what happens to cached tokens on a group is what happens on one device:
- * several sequences in a step, prefixes shared, sequences truncated, contexts shifted, and a
- * sequence that was saved by one topology goes on in another.
+ * test_group_cache.c: cached tokens on a group behave as on one device: several sequences in a
+ * step, shared prefixes, truncation, shifts, and a sequence that is saved with one topology and
+ * loaded with another.
  */
 #include "tests/model/rig.h"
 
@@ -73,7 +73,7 @@ static llm_context *context_make(llm_model *model, int setup, int page_len, bool
 typedef struct tale {
     llm_context *ctx;
     int n_vocab;
-    float *rows; /* [N_ROW_MAX, n_vocab] every logit asked for */
+    float *rows; /* [N_ROW_MAX, n_vocab] the requested logits */
     int n_row;
     uint64_t random;
 } tale;
@@ -134,8 +134,8 @@ static void tale_tell(tale *t) {
 }
 
 static tale tale_run(const char *path, tdm_open_device *dev, int setup, bool is_in_host) {
-    /* Of these draws few elements of a cache of 4 or 5 bits lie so near the middle of two codes that
-     * a difference in the last bit rounds them to the other. */
+    /* Of these draws few elements of a cache of 4 or 5 bits lie so near the middle of two codes
+     * that a difference in the last bit rounds them to the other. */
     tale t = {.random = 2};
     llm_model *model = rig_model(path, dev);
     t.n_vocab = model->hparams.n_vocab;
@@ -273,7 +273,7 @@ static void test_states(void **state) {
     assert_int_equal(n_bad, 0);
 }
 
-/* The file itself says nothing of who wrote it. */
+/* The file does not depend on the device that wrote it. */
 static void test_same_file(void **state) {
     (void)state;
     int n_bad = 0;

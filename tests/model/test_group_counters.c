@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_group_counters.c: on a group as on one device nothing is built, hashed, planned or allocated
- * in steady work: not token after token, not when draft and verify shapes alternate, not when
- * contexts shift and fork as they did before. The counters are the process's own (core/counters.h);
- * besides, every malloc of core and language layer is counted. What plugins allocate they allocate
- * through the host table, which counts.
+ * test_group_counters.c: on a group, too, steady work builds, hashes, plans and allocates nothing:
+ * token after token, with alternating shapes of drafting and verifying, and when contexts repeat a
+ * shift or fork. The counters are those of the process (core/counters.h). Also counts every malloc
+ * of core and language layer; plugins allocate through the host table, which counts.
  */
 #include "tests/model/rig.h"
 

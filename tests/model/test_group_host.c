@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_group_host.c: caches in the host's memory (TDM_KV_IN_HOST) of devices that have memory of
- * their own, alone and in groups: the logits are those without it, the cache is cut as it would be
- * on the members, each part lies with the CPU, nothing more is exchanged, and what is said to cross
- * is what does. What shifts, forks and saves of such caches give is test_group_cache.c's.
+ * test_group_host.c: caches in the host's memory (TDM_KV_IN_HOST) of devices with their own
+ * memory, alone and in groups. The logits do not change, the cache is cut as on the members, each
+ * part is with the CPU, there are no more exchanges, and the predicted transfers are the actual
+ * ones. test_group_cache.c tests shifts, forks and saved states of such caches.
  */
 #include "tests/model/rig.h"
 
@@ -105,7 +105,7 @@ static void test_logits(void **state) {
                            presets[p], tdm_type_name(caches[c].k), group_words(&config), nmse,
                            rig_nmse(without, with, size));
                 }
-                /* It was asked for: nothing to warn of. */
+                /* The placement was requested: no warning. */
                 assert_int_equal(rig_n_warning(), n_warning);
                 free(with);
                 free(without);
@@ -194,8 +194,8 @@ static void test_reports(void **state) {
                         assert_int_equal(b.members[d].state_size + b.members[d].crossing_size, 0);
                 }
                 bool is_one_head = model->hparams.n_head_kv == 1 && !is_sequence;
-                /* No member has all of it. Together they have it once, but for alignment and for heads
-                 * that attention = replicate holds twice. */
+                /* No member has all of it. Together they have it once, but for alignment and for
+                 * heads that attention = replicate holds twice. */
                 bool is_once = !is_one_head && strcmp(config.attention, "replicate") != 0;
                 uint64_t rounding = (uint64_t)model->hparams.n_layer * LLM_STATE_ALIGN;
                 if (is_once) assert_in_range(cached, whole - rounding, whole + whole / 8);
@@ -206,8 +206,8 @@ static void test_reports(void **state) {
                     assert_true(crossing > rows_size(model, n_tok));
                     continue;
                 }
-                /* Besides the step block, once in each of a member's plans that attend: a member that
-                 * sees no memory of the host's has a plan for each stretch between exchanges. */
+                /* Besides the step block, once in each of a member's plans with attention: a member
+                 * that cannot read the host's memory has a plan for each stage between exchanges. */
                 uint64_t rest = crossing - rows_size(model, n_tok);
                 uint64_t step = step_size(model, &there, n_tok);
                 assert_int_equal(rest % step, 0);
@@ -220,8 +220,8 @@ static void test_reports(void **state) {
 
 /* ---- Where it is ---- */
 
-/* Each member's part lies with the CPU, or on the member where that is in the host's memory or reads
- * it there. */
+/* Each member's part lies with the CPU, or on the member where that is in the host's memory or
+ * reads it there. */
 static void test_where(void **state) {
     (void)state;
     static const group_config configs[] = {

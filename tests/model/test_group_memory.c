@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_group_memory.c: what a plan says that a group takes of its members is what is allocated
- * there, within a hundredth; and of a member's compute memory only what the plan lists does not
- * shrink with its share.
+ * test_group_memory.c: the memory that a plan predicts for the members of a group is what is
+ * allocated there, within 1 %. Of a member's compute memory, only what the plan lists as fixed
+ * does not shrink with its share.
  *
  * What is allocated is not asked of the group: a ledger stands between it and each of its members
  * and counts the bytes of every buffer and plan that it makes there. Memory of the host is looked up
@@ -255,7 +255,7 @@ static void inactive_check(const meta_device *group, const llm_context *ctx, int
     assert_int_equal(said->compute_size + said->whole_size, 0);
 }
 
-/* What is said to lie in the host's memory does, and the rest does not. */
+/* Memory that the plan puts into the host's memory is there, and the rest is not. */
 static void host_check(const meta_plan *plan, int d, const meta_buffer *cache,
                        const tdm_split_member *said, const char *words) {
     const meta_member *member = &plan->device->members[d];

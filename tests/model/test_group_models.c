@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_group_models.c: whole models on a group give what they give on one device: the logits of a
- * prompt and of every token behind it, and the same greedy tokens.
+ * test_group_models.c: whole models on a group give the results of one device: the logits of a
+ * prompt and of every generated token, and the same greedy tokens.
  *
  * Of models, members, shares, cache types, ways to cut attention and the rest, every pair of levels
  * is run together (group_cover.h). All combinations, some 80,000, for machines with hours to spare:
@@ -74,7 +74,7 @@ static const int n_level[N_FACTOR] = {BIASED,
 
 /* ---- Models ---- */
 
-/* The file of a model, made when it is first asked for. */
+/* The file of a model, written at the first call. */
 static const char *model_file(const char *name, tdm_type type) {
     static char *stories;
     char file[64];
@@ -109,8 +109,8 @@ static int argmax(const float *x, int n) {
     return best;
 }
 
-/* A prompt in ubatches, whose tokens have that role, then greedy tokens one by one; `given`
- * (nullable) says which instead. */
+/* A prompt in ubatches, whose tokens have that role, then greedy tokens one by one, or those of
+ * `given` (nullable). */
 static run model_run_as(const char *path, tdm_open_device *dev, const llm_context_params *params,
                         tdm_role role, const run *given) {
     uint8_t roles[N_PROMPT];
@@ -190,8 +190,8 @@ static bool is_as_one_device(const char *path, const group_config *config,
     return nmse <= 4 * moved;
 }
 
-/* How many greedy tokens differ where one device's margin is above 8 times the RMS error; counts them
- * all and those that are too close to call. */
+/* How many greedy tokens differ where one device's margin is above 8 times the RMS error; counts
+ * them all and those that are too close to call. */
 static int wrong_count(const run *one, const run *many, totals *sum) {
     size_t n_vocab = (size_t)one->n_vocab;
     int n_wrong = 0;
@@ -329,8 +329,8 @@ static void test_biases(void **state) {
     assert_int_equal(sum.n_coarse, 0);
 }
 
-/* The logits of a prompt are the same bits however it is cut into ubatches. One model for all, since
- * a group may cut another load of it in other places. Uses `a` and `b` for rows. */
+/* The logits of a prompt are the same bits however it is cut into ubatches. One model for all,
+ * since a group may cut another load of it in other places. Uses `a` and `b` for rows. */
 static void chunks_check(const char *path, tdm_open_device *group, const llm_context_params *params,
                          const int32_t *tokens, float *a, float *b) {
     static const int32_t sizes[] = {16, 5, 1, 32};
@@ -441,8 +441,9 @@ static void test_long_prompt(void **state) {
     free(many);
 }
 
-/* A token costs what the design says: the sum of the embedding's rows, one of attention and one of
- * the feed-forward block in each layer, dense or of experts; and no layout is lost that would have to be gathered again. */
+/* The exchanges of a token are those of the design: the sum of the embedding's rows, one of
+ * attention and one of the feed-forward block in each layer, dense or of experts. No layout is
+ * lost, which would need a gather. */
 static void test_exchanges(void **state) {
     (void)state;
     static const struct {
@@ -454,8 +455,8 @@ static void test_exchanges(void **state) {
         {"tiny-mistral", "replicate", "tensor", NULL, 2, 1, 2},
         {"tiny-mixtral", "heads", "tensor", NULL, 2, 1, 2},
         {"tiny-one-kv-head", "replicate", "tensor", NULL, 2, 1, 2},
-        /* Members that round differently: one of them selects the experts. Of a KV head that several
-         * members hold, one computes K and V for all. */
+        /* Members that round differently: one of them selects the experts. Of a KV head that
+         * several members hold, one computes K and V for all. */
         {"tiny-llama", "heads", "tensor", "reference", 2, 1, 2},
         {"tiny-mixtral", "heads", "tensor", "reference", 2, 1, 3},
         {"tiny-one-kv-head", "replicate", "tensor", "reference", 2, 1, 3},
@@ -488,7 +489,7 @@ static void test_exchanges(void **state) {
     }
 }
 
-/* attention = auto: the exchanges of a step tell which way was chosen. */
+/* attention = auto: the exchanges of a step show which way was chosen. */
 static void test_attention_auto(void **state) {
     (void)state;
     static const struct {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_latent.c: the latent cache of DeepSeek-2: one row a token, of which a shift touches the
- * turned elements alone, of one type for K and V, saved and loaded without V. Its numbers are
- * compared with llama.cpp's in test_golden_tiny.c, sequences are put together in test_sequence.c.
+ * test_latent.c: the latent cache of DeepSeek-2: one row per token, of which a shift changes only
+ * the rotated elements; one type for K and V; saved and loaded without V. test_golden_tiny.c
+ * compares its numbers with llama.cpp, test_sequence.c tests batches.
  */
 #include "tests/model/rig.h"
 
@@ -239,7 +239,7 @@ static void test_one_type(void **state) {
     if (strstr(err.message, "cache-type-v") == NULL || strstr(err.message, "q8_0") == NULL ||
         strstr(err.message, "latent") == NULL)
         fail_msg("the message should name the key, the type and the reason: %s", err.message);
-    /* V follows K where nothing is said of it. */
+    /* Without a type for V, V has that of K. */
     params.type_v = NULL;
     RIG_OK(llm_context_create(model, &params, &ctx, &err));
     assert_int_equal(llm_context_kv_desc(ctx)->type_v, TDM_TYPE_Q8_0);

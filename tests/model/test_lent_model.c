@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_lent_model.c: whole models on groups of which members run next to nothing themselves: what
- * they lack the core fills in, what they refuse the CPU runs, and the logits are those of one
- * device. The members are the ten-slot plugin of the runtime's tests.
+ * test_lent_model.c: whole models on groups whose members implement next to nothing (the ten-slot
+ * plugin of the runtime's tests). The core adds the missing functions, the CPU runs the refused
+ * ops, and the logits are those of one device.
  */
 #include "core/counters.h"
 #include "llm/report.h"

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_memory.c: a model of 1.1 B parameters needs the memory of its weights as the device keeps
- * them, its cache and its compute plan, and 5 % more: the file is read a little at a time. A child
- * process loads it, reads a prompt of 512 tokens and generates; its peak resident size (VmHWM) is
- * compared with what model and context say they hold.
+ * test_memory.c: a model of 1.1 B parameters needs at most 5 % more memory than its weights as the
+ * device keeps them, its cache and its compute plan; the file is read in small pieces. A child
+ * process loads the model, reads a prompt of 512 tokens and generates. Its peak resident size
+ * (VmHWM) is compared with what model and context report.
  *
  * The model is made here; where memory or disk are short the test is skipped and says so.
  */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_report.c: what llm_model_report says of a device is what loading and running then allocate;
- * and what a model is called among several: partition ids that no other has, a fingerprint that
- * does not know of them.
+ * test_report.c: the memory that llm_model_report predicts is what loading and running allocate.
+ * Also the identity of a model among several: unique partition ids, and a fingerprint that does
+ * not depend on them.
  */
 #include "llm/report.h"
 #include "tests/model/preset.h"
@@ -68,7 +68,7 @@ static void test_sizes_are_those_allocated(void **state) {
     }
 }
 
-/* A caller that knows only the beginning gets the beginning. */
+/* A caller with a smaller struct_size gets the first fields. */
 static void test_report_stays_in_its_bounds(void **state) {
     tdm_error err = {0};
     tdm_open_device *dev = rig_device(NULL, "fast", 2);

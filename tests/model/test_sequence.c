@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_sequence.c: however tokens get into a sequence, it says the same: in ubatches of any size,
- * with any of the logits wanted, together with other sequences, after a truncation, bit for bit, and
- * nearly so out of a fork. That holds for tokens of a prompt and generated ones, in any mixture.
- * Each is compared with computing the sequence afresh, a token at a time. Shifts are test_shift.c's,
- * state files test_state.c's.
+ * test_sequence.c: the result of a sequence does not depend on how its tokens were submitted: in
+ * ubatches of any size, with any logits requested, beside other sequences, after a truncation (bit
+ * for bit), or in a fork (nearly). This holds for tokens of a prompt and generated ones, in any
+ * mixture. The expectation is the sequence computed afresh, one token at a time. test_shift.c
+ * tests shifts, test_state.c state files.
  */
 #include "llm/context_internal.h"
 #include "tests/model/rig.h"

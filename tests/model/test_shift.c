@@ -271,7 +271,7 @@ static void test_drift(void **state) {
     assert_int_equal(n_bad, 0);
 }
 
-/* Shared pages are copied before they are shifted: who shares them sees nothing. */
+/* Shared pages are copied before they are shifted: the other sequences do not change. */
 static void test_shared(void **state) {
     (void)state;
     tdm_error err = {0};

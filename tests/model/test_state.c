@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_state.c: a sequence saved to a file and loaded again goes on as if nothing had happened, in
- * the same context or one with other pages, threads or instructions; a file that is truncated,
- * changed, or of something else is refused and leaves the sequence empty; a file that cannot be
- * written leaves nothing behind.
+ * test_state.c: a sequence that is saved to a file and loaded again continues with the same
+ * results, in the same context or in one with other pages, threads or instruction sets. A
+ * truncated, changed or foreign file is refused and leaves the sequence empty. A failed write
+ * leaves no file.
  */
 #include "tests/model/rig.h"
 

@@ -61,7 +61,7 @@ static void ids_print(const char *what, const int32_t *ids, size_t n) {
     fprintf(stderr, "\n");
 }
 
-/* Every string of one vocabulary; says what it ran, so that a run of nothing shows. */
+/* Every string of one vocabulary. Prints what it ran, so that an empty run is visible. */
 static void corpus_run(const char *name, size_t n_expected) {
     static const char separator[] = "\n__ggml_vocab_test__\n";
     char path[1200];

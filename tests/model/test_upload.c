@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_upload.c: weights arrive bit for bit, by one thread and by several, on a device and in a group:
- * rows longer than what is read at a time, rows that do not fill it, tensors of a few bytes. And what
- * storage may do meanwhile: give less than it was asked for, be interrupted, fail, have become
- * shorter. Linked with --wrap, so that reads and allocations of the code under test arrive here.
+ * test_upload.c: weights arrive bit for bit, with one thread and with several, on a device and in
+ * a group: rows longer than one read, rows that do not fill one, tensors of a few bytes. Also
+ * faults of storage: short reads, interruption, failure, a file that became shorter. Linked with
+ * --wrap for reads and allocations.
  */
 #include "tests/model/rig.h"
 
@@ -22,7 +22,7 @@
 
 typedef enum storage {
     SOUND,
-    HESITANT, /* now less than asked for, now interrupted */
+    HESITANT, /* some reads are short, some are interrupted */
     FAILING   /* from some read on */
 } storage;
 
@@ -152,14 +152,14 @@ static void test_bytes(void **state) {
             tdm_status status = model_try(paths[p], devs[d], &w, &err);
             behaviour = SOUND;
             if (status != TDM_OK) fail_msg("%s", err.message);
-            /* The calling thread tells; beside others it may have taken nothing itself. */
+            /* The calling thread reports; beside other threads it may have uploaded nothing itself. */
             assert_true(d == 0 ? w.n_call > 1 : w.n_call > 0);
             assert_int_equal(w.done, w.total);
         }
 }
 
-/* A file that is cut while it is read, and storage that fails: a message, and the device can be used
- * as before. */
+/* A file that is cut while it is read, and storage that fails: a message, and the device can be
+ * used as before. */
 static void test_storage(void **state) {
     (void)state;
     tdm_open_device *dev = rig_device(NULL, "fast", 3);

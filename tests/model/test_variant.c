@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_variant.c: the tool make_variant, on a small file made here: which tensors it converts, to
- * what, and that the bytes are those of the quantiser. The tool's path is the first argument.
+ * test_variant.c: the tool make_variant on a small file: which tensors it converts, to which type,
+ * and that the bytes are those of the quantiser. The first argument is the path of the tool.
  */
 #include <fcntl.h>
 #include <setjmp.h>

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_virtual_clock.c: a model of 100 M parameters on two cards with virtual clocks: how long a
- * generated token takes does not depend on the machine. The prediction of a plan is near to that, and
- * share = auto near to the best fixed share. The group is given the rates of the cards; what a token
- * takes follows from them, from launches that the prediction does not know, and from who waits for
- * whom.
+ * test_virtual_clock.c: a model of 100 M parameters on two cards with virtual clocks, so that the
+ * time of a generated token does not depend on the machine. The plan's prediction is near that
+ * time, and share = auto near the best fixed share. The group is given the rates of the cards; the
+ * time also includes launches and waits, which the prediction leaves out.
  */
 #include "tests/model/card_rig.h"
 
@@ -16,7 +15,7 @@ enum { N_WARM = 1, N_TOKEN = 2 };
 
 static const char *model_path;
 
-/* What the cards are like, and what the group is told of them. */
+/* The rates of the cards, and the rates that the group is given. */
 typedef struct machine {
     const char *name, *exchange;
     const char *bandwidth, *arithmetic; /* of the cards */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_work.c: what llm_context_work says that a step takes, against sums over the model's weights.
+ * test_work.c: the work of a step as llm_context_work gives it, against sums over the model's
+ * weights.
  */
 #include <math.h>
 

@@ -100,7 +100,7 @@ static inline int tiny_models_read(const char *folder, tiny_models *list) {
         if (f != NULL) fclose(f);
         return 0;
     }
-    /* One more than there should be is asked for: the file must end where the list does. */
+    /* Reads one more than there should be: the file must end where the list does. */
     is_good = fread(list->data, sizeof *list->data, n + 1, f) == n;
     fclose(f);
     const float *at = list->data;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_bench_limit.c: the least time of steps, for machines made up here, and what several looks at
- * one make.
+ * test_bench_limit.c: the least time of steps, for machines with given rates, and how several
+ * measurements are combined.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -66,7 +66,7 @@ static void test_unknown(void **state) {
     assert_null(bench_limit_kind(&limit));
 }
 
-/* Between two looks lies their mean; what one does not know, the other does. */
+/* The mean of two measurements; where one has no value, that of the other. */
 static void test_between_looks(void **state) {
     (void)state;
     const tdm_device_limits fast = {.read_bandwidth = 50, .int8_peak = 0, .f32_peak = 0};

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_bench_table.c: the forms of a bench table byte for byte, with names that no form expects.
+ * test_bench_table.c: the formats of a bench table byte for byte, with names that contain special
+ * characters.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -106,7 +107,7 @@ static void test_md(void **state) {
     free(text);
 }
 
-/* The share of the limit; nothing where there is none. */
+/* The fraction of the limit; empty without a limit. */
 static void test_limit(void **state) {
     (void)state;
     bench_row rows[2] = {row_make(), row_make()};

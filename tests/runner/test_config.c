@@ -248,7 +248,7 @@ static void test_device_choice(void **state) {
     assert_int_equal(runner_config_pick_device(config, &device, &err), TDM_OK);
     assert_string_equal(runner_section_name(device), "cpu1");
     assert_checked(config);
-    /* a name that only a plugin can know, and then does not */
+    /* a name that could be a plugin's key, and is not */
     config = parse_ok("run @ -dev cpu2");
     assert_int_equal(runner_config_pick_device(config, &device, &err), TDM_OK);
     assert_null(device);
@@ -292,7 +292,7 @@ static void test_device_options(void **state) {
     assert_string_equal(options[0].key, "memory");
     assert_string_equal(options[0].value, "2048");
     assert_int_equal(runner_config_check_taken(config, NULL), TDM_OK);
-    /* a device without a section; and less room than there is to say */
+    /* a device without a section; and a buffer too short for the text */
     options[1].key = "untouched";
     assert_int_equal(runner_section_get_options(config, NULL, "cpu", false, options, 1), 2);
     assert_string_equal(options[0].key, "isa");

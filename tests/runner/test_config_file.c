@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_config_file.c: what an INI file may look like, and what is said about one that is wrong.
+ * test_config_file.c: what an INI file may contain, and the message for each kind of error.
  */
 #include "config_fixture.h"
 #include "tests/support/random.h"
@@ -244,7 +244,7 @@ static void test_bad_files(void **state) {
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
         file_fails(rows[i].text, rows[i].message);
-    /* a name that inih would have cut off, so that two sections looked like one */
+    /* a name that inih would truncate, so that two sections would have one name */
     char text[256];
     snprintf(text, sizeof text, "[device %060d]\n", 1);
     file_write("x.ini", text);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_config_group.c: groups of devices in files and on the command line, and what the plugin that
- * runs them is told.
+ * test_config_group.c: groups of devices in files and on the command line, and the options that
+ * their plugin receives.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -116,8 +116,8 @@ static void test_levels(void **state) {
     assert_checked(config);
 }
 
-/* `tandem config` gives a file that means the same: what flags say of the group that runs is shown
- * with that group and with no other. */
+/* `tandem config` prints a file with the same meaning: flags about the group that runs appear in
+ * that group and in no other. */
 static void test_config_command(void **state) {
     (void)state;
     file_write("x.ini", "[device a]\nplugin = cpu\n[device b]\nplugin = cpu\n"
@@ -152,8 +152,8 @@ static void test_config_command(void **state) {
     assert_checked(config);
 }
 
-/* The same of what a section cannot repeat: shares from above that are too many for the group, names
- * that need quotes, values that a plugin other than the CPU's must not be told. */
+/* The same of what a section cannot repeat: shares from above that are too many for the group,
+ * names that need quotes, values that a plugin other than the CPU's must not be told. */
 static void test_config_command_odd(void **state) {
     (void)state;
     file_write("x.ini", "share = 1, 1\nthreads = 3\n[device x]\nplugin = other\n"
@@ -331,7 +331,7 @@ static void test_mistakes(void **state) {
     file_fails(text, "@:16: [group g7]: groups inside one another, more than 8 deep");
 }
 
-/* The most that a group can have fits what its plugin is told. */
+/* The options of the largest group fit in the array that its plugin receives. */
 static void test_large(void **state) {
     (void)state;
     char text[8192] = "device = g\nreserve = 100G\nshare = 0.123456789";

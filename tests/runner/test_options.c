@@ -471,8 +471,8 @@ static bool is_absent_plugin(const char *line) {
     return true;
 }
 
-/* docs/config.md has a row for each key of the table, with its flags, words and default. The rows of
- * a plugin that was not built are left out. */
+/* docs/config.md has a row for each key of the table, with its flags, words and default. The rows
+ * of a plugin that was not built are left out. */
 static void test_docs_agree(void **state) {
     (void)state;
     char *text = source_read("docs/config.md");
@@ -526,8 +526,9 @@ static bool names_card(const runner_key *key) {
     return strcmp(key->name, "pci") == 0 || strcmp(key->name, "uuid") == 0;
 }
 
-/* The examples parse, and demo.ini shows every key that it says it shows, at its default. demo.ini and
- * cpu.ini are about CPU devices and groups of them, so the keys of GPU plugins are not in them. */
+/* The examples parse, and demo.ini lists every key that it claims to list, with its default.
+ * demo.ini and cpu.ini are about CPU devices and groups of them, so they have no keys of GPU
+ * plugins. */
 static void test_examples(void **state) {
     (void)state;
     static const char *const examples[][2] = {{"demo", "pair"},

@@ -49,7 +49,7 @@ static void test_divergence(void **state) {
     /* Beside p, a p_ref that is 0 to a double, or far below it, is no inf * 0. */
     float far[3] = {-800, 0, -INFINITY}, other[3] = {-0.7f, -0.7f, -7};
     assert_near(perplexity_divergence(far, other, 3), 0.7 + 2 * exp(-0.7) - 1 + exp(-7), 1e-7);
-    far[0] = -730; /* exp of it is a number, exp of its opposite is none */
+    far[0] = -730; /* its exp is a finite number, the exp of its negative is not */
     assert_near(perplexity_divergence(far, other, 3), 0.7 + 2 * exp(-0.7) - 1 + exp(-7), 1e-7);
     far[0] = -800;
     other[0] = -INFINITY;

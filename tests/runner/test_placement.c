@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_placement.c: weights on other devices than the one that runs the model, and caches in the
- * host's memory; the model's device may be a group, and may have memory of its own: the logits are
- * those of one device, through everything that moves a cache too.
- *   test_placement MODEL.gguf
+ * test_placement.c: weights on other devices than the model's, and caches in the host's memory.
+ * The model's device may be a group and may have its own memory. The logits are those of one
+ * device, also after each operation that moves a cache.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -225,7 +224,7 @@ static double turns_time(const llm_model *model, tdm_open_device *const *clocks,
     return seconds;
 }
 
-/* Devices that take turns take as long as one, and what stages and copies between them cost. */
+/* Devices that compute in turn take the time of one, plus stages and copies between them. */
 static void test_turns_time(void **state) {
     (void)state;
     tdm_open_device *clock = clock_open("a alone", "a");

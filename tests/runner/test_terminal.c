@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_terminal.c: what appears on standard error, on a terminal and off it, by a clock of the
- * test's own.
+ * test_terminal.c: the output on standard error, with and without a terminal, by a clock that the
+ * test sets.
  */
 #include <setjmp.h>
 #include <stdarg.h>

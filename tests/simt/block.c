@@ -120,8 +120,8 @@ static void *scheduler_tsan;
 
 static void fiber_prepare(fiber *f) {
 #ifdef __x86_64__
-    /* The stack as simt_switch leaves it: six registers, then where it returns to. A called function
-     * finds the stack pointer 8 above a multiple of 16. */
+    /* The stack as simt_switch leaves it: six registers, then where it returns to. A called
+     * function finds the stack pointer 8 above a multiple of 16. */
     uintptr_t top = ((uintptr_t)f->stack + STACK_SIZE) & ~(uintptr_t)15;
     void **sp = (void **)top;
     *--sp = NULL; /* fiber_main does not return */

@@ -80,8 +80,8 @@ typedef struct simt_work {
     uint8_t args[SIMT_MAX_ARGS];
 } simt_work;
 
-/* Runs all workgroups. False where the kernel breaks a rule; `why` receives the text. One launch at a
- * time runs in a process. */
+/* Runs all workgroups. False where the kernel breaks a rule; `why` receives the text. One launch at
+ * a time runs in a process. */
 bool simt_work_run(const simt_work *launch, char *why, size_t why_size);
 
 #ifdef __cplusplus

@@ -40,9 +40,8 @@ bool choice_rarely(choices *c, uint32_t n);
 /* Something begins here that the case can do without. */
 void choice_mark(choices *c);
 
-/* Makes the sequence smaller for as long as `fails` says that the case still does what it should
- * not, and for at most `seconds`. `fails` replays the sequence it is given, which afterwards holds
- * what was drawn. Returns how many cases were tried. */
+/* Makes the sequence smaller while `fails` returns true, for at most `seconds`. `fails` replays the
+ * given sequence, which afterwards holds the drawn numbers. Returns the number of cases tried. */
 int choices_shrink(choices *c, bool (*fails)(choices *c, void *context), void *context,
                    double seconds);
 

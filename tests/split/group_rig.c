@@ -114,10 +114,11 @@ static void value_pick(const char *list, int32_t index, char *value, size_t size
     snprintf(value, size, "%.*s", (int)strcspn(at, ","), at);
 }
 
-/* A member: a CPU device or, where TANDEM_MEMBER_FAULTS holds options of fault_plugin.c ("exchange=no
- * import=no"), one behind such a device: so that every test here runs over exchanges of the host's,
- * too. With the word "discrete" the device before it is one of discrete.h, with "mixed" only every
- * second member has one. The values of an option "exchange=phases,yes" go to the members in turn. */
+/* A member: a CPU device or, where TANDEM_MEMBER_FAULTS holds options of fault_plugin.c
+ * ("exchange=no import=no"), one behind such a device: so that every test here runs over exchanges
+ * of the host's, too. With the word "discrete" the device before it is one of discrete.h, with
+ * "mixed" only every second member has one. The values of an option "exchange=phases,yes" go to the
+ * members in turn. */
 static tdm_status member_declare(group_rig *rig, const char *name, int32_t index, const char *path,
                                  const char *isa, int32_t n_thread, tdm_error *err) {
     const char *faults = getenv("TANDEM_MEMBER_FAULTS");

@@ -24,8 +24,8 @@ typedef struct group_topology {
     const char *split, *attention, *experts, *reduce_type, *check;
     int32_t n_thread; /* of the one device; 0 = 1 */
     bool is_nested;   /* the first two members are a group of their own */
-    /* Two plain devices to be compared instead: group_rig_single and group_rig_group. NULL = the CPU
-     * and the group. Their names are not read. `path` says how exact they are. */
+    /* Two plain devices to be compared instead: group_rig_single and group_rig_group. NULL = the
+     * CPU and the group. Their names are not read. `path` gives their precision. */
     const tdm_device_spec *one, *other;
     int32_t n_declared; /* values whose layouts trials declare at random, at most; not of nested */
 } group_topology;
@@ -52,7 +52,7 @@ typedef struct group_load group_load;
 /* Canonical bytes of a WEIGHT, to be freed by the rig. */
 typedef void *(*group_weight_fn)(void *context, const tdm_graph *graph, int32_t value);
 
-/* Tells a group of the graph (one made with any page sizes). Nothing on a plain device. */
+/* Prepares a group for the graph (made with any page sizes). Does nothing on a plain device. */
 tdm_status group_load_prepare(group_rig *rig, tdm_open_device *dev, const tdm_graph *graph,
                               tdm_error *err);
 /* Gives every WEIGHT and STATE of the graph memory and uploads the weights. */

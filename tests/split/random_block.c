@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * random_block.c: feed-forward, expert and attention blocks as models have them, cut as models cut
- * them or in unusual ways.
+ * random_block.c: feed-forward, expert and attention blocks as in models, with the cuts of models
+ * or unusual ones.
  */
 #include <stdio.h>
 #include <string.h>
@@ -208,8 +208,8 @@ static void project_fused(pool *p, const heads *h, int x, int *q, int *k, int *v
     int32_t lens[3] = {h->per_kv * h->dim_k, h->dim_k, h->dim_v};
     int32_t partition = 0;
     if (h->is_cut) {
-        /* A fused matrix has no parts of units: KV-head groups are whole, by their own id or by
-         * another that the cache does not know. */
+        /* A fused matrix cannot cut a unit: KV-head groups are whole, under their own id or under
+         * another one, which the cache does not have. */
         pool_cut cut = choice_rarely(p->c, 3) ? pool_new_cut(p, h->n_kv, 1) : h->cut;
         partition = pool_cut_partition(p, &cut, lens, 3, cut.n_sub > 1);
     }
@@ -314,7 +314,7 @@ void pool_block_attention(pool *p) {
     if (q < 0) return;
     int o = attend(p, &h, q);
     if (o < 0) return;
-    if (choice_rarely(p->c, 4)) { /* the next layer's queries look here too */
+    if (choice_rarely(p->c, 4)) { /* the queries of the next layer read this too */
         tdm_attention_params a = attention_draw(p, &h);
         int again = pool_add(
             p, tdm_build_attention(p->b, pool_use(p, q), p->step, h.state_value, -1, &a, NULL),

@@ -75,7 +75,7 @@ static void blocks_fill(tdm_type type, uint8_t *bytes, size_t size, double wante
     }
 }
 
-/* Numbers of a plain weight; the first letter of its name says what it is for. */
+/* Numbers of a plain weight; the first letter of its name gives its purpose. */
 static float plain_number(char kind, double wanted, uint64_t *random) {
     double u = unit(random);
     switch (kind) {

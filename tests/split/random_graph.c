@@ -180,7 +180,7 @@ static void add_matmul_other(pool *p) {
     int32_t w;
     if (v->ne[1] > 1 && v->ne[1] <= 16 && choice_rarely(p->c, 2)) {
         w = pool_weight(p, TDM_USAGE_MATMUL, POOL_SHAPE(v->ne[0], n, v->ne[1], 1), 7);
-    } else { /* a rotation that every member holds, say */
+    } else { /* for example a rotation that every member holds */
         int m = pool_input(p, POOL_SHAPE(v->ne[0], n, 1, 1));
         if (m < 0) return;
         w = pool_use(p, m);

@@ -67,8 +67,8 @@ int pool_add_view(pool *p, int32_t id, int of, const int64_t nb[TDM_MAX_DIMS]);
 /* The id for use as a source. */
 int32_t pool_use(pool *p, int i);
 
-/* A value of f32, of at most n_axis axes (the others 1): the newest is the simplest choice; -1 where
- * there is none. */
+/* A value of f32, of at most n_axis axes (the others 1): the newest is the simplest choice; -1
+ * where there is none. */
 int pool_pick(pool *p, int n_axis);
 /* One that `fits`. */
 typedef bool (*pool_fits_fn)(const pool *p, const pool_value *v, const void *context);
@@ -89,7 +89,7 @@ int32_t pool_weight(pool *p, uint32_t usage, const int64_t ne[TDM_MAX_DIMS], uns
 /* The same with the cut given: partition an index of the builder's, 0 = none. */
 int32_t pool_weight_cut(pool *p, uint32_t usage, const int64_t ne[TDM_MAX_DIMS], int32_t partition,
                         int32_t axis);
-/* A plain f32 weight; the test's data knows from `kind` what numbers belong in it. */
+/* A plain f32 weight; `kind` selects its numbers (random_data.c). */
 int32_t pool_plain(pool *p, char kind, int64_t n, int32_t partition);
 
 /* A random partition of an axis of n elements, or none: an index of the builder's, 0 = none. */

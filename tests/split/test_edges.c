@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_edges.c: graphs at the edge of what there is: no tokens, nothing of an axis, no pages, results
- * that are another's, one number for all; on groups of one, of members without shares, of groups, of
- * the most members there can be. A group gives what one device gives.
+ * test_edges.c: graphs of extreme shapes: no tokens, an axis of length 0, no pages, results that
+ * are views of another, one number for all; on groups of one member, with members without shares,
+ * of groups, and of the most members possible. A group gives the results of one device.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -149,7 +149,7 @@ static const tdm_kv_desc cache = {.struct_size = sizeof cache,
                                   .head_dim_k = 8,
                                   .head_dim_v = 8,
                                   .n_head_kv = 3};
-static uint64_t page_size; /* of it, on the device at hand */
+static uint64_t page_size; /* of it, on the current device */
 
 /* Attention over a cache that has no room: over nothing. */
 static void no_pages(tdm_builder *b) {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_exchange_host.c: exchanges as the host does them (plugins/meta/exchange/exchange_host.c): threads play
- * the members, and what each of them gets is compared bit for bit with the sum, part or gathering
- * written down naively here. Then the ways in which an exchange ends early.
+ * test_exchange_host.c: exchanges on the host (plugins/meta/exchange/exchange_host.c). Threads act
+ * as members. Each result is compared bit for bit with the sum, part or gathering computed naively
+ * here. Then the ways in which an exchange ends early.
  */
 #include <math.h>
 #include <pthread.h>
@@ -369,7 +369,7 @@ static void *abort_main(void *arg) {
     return NULL;
 }
 
-/* One member never comes: the others leave when they are told to, and not before. */
+/* One member never arrives: the others return when the abort word is set, and not before. */
 static void test_abort(void **state) {
     scene s;
     player players[MAX_RANK];

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_faults.c: what can go wrong with a member of a group, one thing at a time: each gives a clear
- * error that names the member, nothing hangs, nothing is lost, and the group works again when the
- * member does.
+ * test_faults.c: faults of a member of a group, one at a time. Each gives an error that names the
+ * member, nothing hangs or leaks, and the group works again when the member does.
  */
 #include <stdatomic.h>
 
@@ -62,8 +61,8 @@ static void test_fails_in_a_run(void **state) {
     }
 }
 
-/* A member that never signals: the watchdog names it and where, later runs fail at once, and when it
- * comes back all is well. */
+/* A member that never signals: the watchdog names it and where, later runs fail at once, and when
+ * it comes back all is well. */
 static void silent(const char *a, const char *b, const char *c, const char *stage) {
     scene s;
     float y[N];
@@ -125,7 +124,7 @@ static void test_slow_is_not_silent(void **state) {
 
 /* ---- While preparing ------------------------------------------------------------------------- */
 
-/* An op that a member refuses: the CPU does it in its place, and the log says so once. */
+/* An op that a member refuses: the CPU runs it instead of the member, with one line in the log. */
 static void test_refuses_an_op(void **state) {
     scene s;
     char option[32];
@@ -290,8 +289,8 @@ static void test_silent_when_measured(void **state) {
     rig_close(rig);
 }
 
-/* Shares are found when the first model is shown. They leave a member without room nothing to do:
- * queues made before that go on, plans made before that say that they are stale. */
+/* Shares are found when the first model is prepared. A member without memory gets none: older
+ * queues keep working, older plans fail as stale. */
 static void test_left_out(void **state) {
     (void)state;
     const int64_t ne[4] = {N_EMBD, N_TOK, 1, 1};

@@ -27,7 +27,7 @@ enum { N_HEAD = N_HEAD_KV * PER_KV };
         if ((call) != TDM_OK) fail_msg("%s: %s", #call, err.message);                              \
     } while (0)
 
-/* What of the graph a test looks at. */
+/* The parts of the graph that a test checks. */
 typedef struct marks {
     int32_t q, rotated, o, out;
 } marks;
@@ -51,7 +51,7 @@ static tdm_partition heads(int32_t id, int32_t len) {
                            .n_sub = PER_KV};
 }
 
-/* out = x + Wo attention-like(R (Wq x)), attention standing back for what is elementwise. */
+/* out = x + Wo attention-like(R (Wq x)); an elementwise op replaces attention. */
 static tdm_graph *graph_make(flattening how, tdm_type weights, int32_t id, marks *m) {
     tdm_error err = {0};
     tdm_builder *b = NULL;
@@ -216,7 +216,7 @@ static void test_heads_stay_cut(void **state) {
         }
 }
 
-/* The test sees a gather where there must be one: a matrix that mixes heads cannot be applied to a
+/* The test finds a gather where there must be one: a matrix that mixes heads cannot be applied to a
  * part of them. */
 static void test_gather_is_seen(void **state) {
     (void)state;

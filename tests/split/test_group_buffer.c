@@ -318,7 +318,7 @@ static void test_info(void **context) {
     assert_true(info.memory_total == 2 * one.memory_total);
     assert_int_equal(info.n_thread, 0);
     assert_true(tdm_open_device_is_group(dev));
-    /* Kinds of kernels differ in bits, which a group must know of. */
+    /* Kernels that round differently give other bits: a group must treat them as unlike. */
     tdm_open_device *b = NULL;
     OK(tdm_runtime_open(rt, "b", &b, err));
     OK(tdm_open_device_get_info(b, &info, err));
@@ -559,7 +559,8 @@ static void test_no_memory(void **context) {
     model_free(&m);
 }
 
-/* Opens, prepares, loads and reads back; a failure is for want of memory, and says so. */
+/* Opens, prepares, loads and reads back. A failure has the status and message of a failed
+ * allocation. */
 static tdm_status everything_try(const model *m, tdm_error *err) {
     tdm_runtime *rt = runtime_make();
     tdm_open_device *dev = NULL;

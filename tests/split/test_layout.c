@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_layout.c: layouts against the plainest picture of them there is, a list of who holds each
- * element. Whatever is written in another way, cut along an axis, cut out, joined or compared must
- * say the same as the lists do.
+ * test_layout.c: layouts against a list of the owner of each element. A layout that is normalised,
+ * cut along an axis, sliced, joined or compared must agree with the lists.
  */
 #include <setjmp.h>
 #include <stdarg.h>

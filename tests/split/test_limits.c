@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_limits.c: what a group says that it can do at most: sums of what its members say, where all
- * of them do. What the numbers are is the machine's affair.
+ * test_limits.c: the rates that a group reports: sums over its members, where all of them report.
+ * The values themselves depend on the machine and are not tested.
  */
 #include "tests/split/fault_rig.h"
 
@@ -29,7 +29,7 @@ static tdm_runtime *runtime_make(void) {
         const tdm_device_spec spec = {name, "cpu", 0, i < 3 ? plain : reference, 2};
         OK(tdm_runtime_declare(rt, &spec, err));
     }
-    /* has no slot for limits, and hands all else on to "d" */
+    /* has no slot for limits, and passes all other calls on to "d" */
     const tdm_option behind[] = {{"member", "d"}};
     const tdm_device_spec silent = {"silent", "fault", 0, behind, 1};
     OK(tdm_runtime_declare(rt, &silent, err));
@@ -61,7 +61,7 @@ static void groups_nest(void **state) {
     tdm_runtime_destroy(rt);
 }
 
-/* A device that tells nothing: all is unknown of it, and of a group in which it works. */
+/* A device that reports nothing: its rates are unknown, and those of a group with it. */
 static void missing_is_unknown(void **state) {
     (void)state;
     tdm_runtime *rt = runtime_make();

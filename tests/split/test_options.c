@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_options.c: the options of a group: what they give, and that what is wrong is told with the
- * key, the value and what would do.
+ * test_options.c: the options of a group. A wrong option is refused with the key, the value and
+ * the valid values.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -180,8 +180,8 @@ static meta_device members_of(const char *allow) {
     return device;
 }
 
-/* One card under two plugins is refused by address or UUID, whatever the case of the letters. Devices
- * without either are exempt. */
+/* One card under two plugins is refused by address or UUID, whatever the case of the letters.
+ * Devices without either are exempt. */
 static void test_duplicates(void **context) {
     (void)context;
     tdm_error err = {0};

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_partition.c: partitions of graphs made by hand, assigned to members that are nothing but a
- * share and an answer to split_unit.
+ * test_partition.c: partitions of graphs made by hand, assigned to members that have only a share
+ * and a result of split_unit.
  */
 #include <math.h>
 #include <setjmp.h>
@@ -281,7 +281,7 @@ static void superblocks_are_cut_at_sub_blocks(void **state) {
     EXPECT_CUT(&down, 0, {0, 672}, {672, 1024});
     EXPECT_CUT(&up, 0, {0, 672}, {672, 1024});
     group_close();
-    /* Smaller blocks are not cut, and rows as the device likes. */
+    /* Smaller blocks are not cut; rows are cut as split_unit of the device allows. */
     graph_begin();
     up = add_weight(&p, 1, TDM_TYPE_Q8_0);
     down = add_weight(&p, 0, TDM_TYPE_Q8_0);
@@ -546,7 +546,7 @@ static void ids_keep_what_they_have(void **state) {
     group_close();
 }
 
-/* Whatever members and values ask for, cuts keep to it, and every element is somebody's. */
+/* For any units that members and values require, cuts keep to them, and every element has an owner. */
 static void random_partitions_keep_to_units(void **state) {
     (void)state;
     static tdm_tensor_desc descs[MAX_VALUE];

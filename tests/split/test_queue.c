@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_queue.c: a group's queue (plugins/meta/exec/queue.c) over every sort of member: exchanging in its
- * plan or through the host, with and without memory that the host can touch; two shapes taking
- * turns; nothing allocated in steady use; and a soak with delays, whose length TANDEM_SOAK_STEPS
- * sets (the whole: 100000).
+ * test_queue.c: a group's queue (plugins/meta/exec/queue.c) over every kind of member: with
+ * exchanges in its plan or on the host, with and without memory that the host can touch;
+ * alternating shapes; no allocations in steady use; and a long run with delays, of
+ * TANDEM_SOAK_STEPS steps (the full length: 100000).
  */
 #include <malloc.h>
 #include <time.h>
@@ -81,7 +81,7 @@ static void test_mixed(void **state) {
     check(3, (const char *const[]){NULL, "exchange=no", NULL}, "share=1,2,1", 0);
     check(3, (const char *const[]){"exchange=no import=no", NULL, "host-pointer=no"}, "share=1,1,1",
           0);
-    /* Says that it exchanges, but sees no memory of the host's. */
+    /* Reports that it exchanges, but cannot read the host's memory. */
     check(2, (const char *const[]){NULL, "import=no"}, "share=1,1", 1);
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_random_data.c: the noise in random weights is as large as was asked for, whatever the type:
- * where it fell short, a choice that rounding alone decides counted as a group's mistake.
+ * test_random_data.c: the noise in random weights has the requested size in every type. With less
+ * noise, a choice that depends on rounding alone would count as a fault of the group.
  */
 #include <math.h>
 #include <setjmp.h>

@@ -36,7 +36,7 @@ static uint64_t first_seed = 20261120;
 static uint64_t n_case = DEFAULT_CASES;
 static volatile uint64_t current_seed;
 
-/* A crash says where. Only what a signal handler may call. */
+/* Prints where a crash happened. Uses only functions that a signal handler may call. */
 static void on_crash(int signal_number) {
     char text[64] = "crashed in the case of seed ", digits[24];
     uint64_t seed = current_seed;

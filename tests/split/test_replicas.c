@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_replicas.c: `check = replicas` (plugins/meta/exec/replicas.c) on a member that changes one bit of
- * what it computes or was sent: found, named, and gone with the next run; without the check it goes
- * unseen, which shows that the check is what finds it.
+ * test_replicas.c: `check = replicas` (plugins/meta/exec/replicas.c) on a member that changes one
+ * bit of a computed or received value. The check finds and names it, and the next run succeeds.
+ * Without the check the run succeeds, which proves that the check finds it.
  */
 #include "tests/split/fault_rig.h"
 

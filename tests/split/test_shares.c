@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_shares.c: share = auto from given rates and given memory: shares follow the rates, no member
- * gets more than it has memory for, and RAM that several members share is promised once.
+ * test_shares.c: share = auto from given rates and memory: shares are proportional to rates, no
+ * member exceeds its memory, and RAM that several members share is assigned once.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_slice.c: slices of tensors on real CPU devices, against lists of which element of the whole
- * each member must have. The cuts are random, and no partition could give some of them: this file
- * stands in for partition.c and says itself how a tensor is laid out.
+ * test_slice.c: slices of tensors on real CPU devices, against lists of the elements that each
+ * member must have. The cuts are random, also ones that no partition gives: this file replaces
+ * partition.c and defines the layout of a tensor itself.
  *
  * TANDEM_PLUGIN_PATH says where the CPU plugin is.
  */
@@ -304,7 +304,7 @@ static void download_all(const slice_case *c, uint8_t *dst) {
         const part *p = &parts[i];
         uint8_t *to = dst + (size_t)p->row_first * c->row_size +
                       tdm_type_row_size(c->desc.type, p->col_first);
-        /* Whoever comes last must not undo what others wrote. */
+        /* The last upload must not change what earlier ones wrote. */
         const int32_t first = (int32_t)random_below(c->n_member);
         for (int32_t k = 0; k < c->n_member; k++) {
             const int32_t d = (first + k) % c->n_member;
@@ -489,7 +489,7 @@ static void test_zero_share(void **context) {
     for (int32_t d = 0; d < 3; d++) buffers_of(d)->free(c.buffers[d]);
 }
 
-/* A type of 32 elements cannot be cut between, and says where. */
+/* A block of 32 elements cannot be cut inside; the message names the place. */
 static void test_cut_in_block(void **context) {
     (void)context;
     slice_case c = {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_split_doc.c: docs/split-states.md says what the code does: its table of rules is the code's,
- * and its worked examples are computed here and must stand there as printed.
+ * test_split_doc.c: docs/split-states.md agrees with the code: its table of rules is the code's,
+ * and its worked examples are computed here and must be printed there.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -55,7 +55,7 @@ static void test_rules(void **state) {
         stands(row);
         n++;
     }
-    /* No row for an op that is none. */
+    /* There is no row without an op. */
     for (const char *at = strstr(page, "| op |"); at != NULL && at[0] == '|'; n_row++) {
         at = strchr(at, '\n');
         if (at != NULL) at++;

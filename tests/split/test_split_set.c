@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_split_set.c: layouts that callers declare. Whatever is declared of inputs, weights and
- * temporaries, and however oddly, everything downstream is what one device gives; what a group
- * cannot take is refused by name, and leaves what was declared before as it was.
+ * test_split_set.c: layouts that callers declare. For any declared layout of inputs, weights and
+ * temporaries, all results are those of one device. A layout that a group cannot take is refused
+ * by name, and earlier declarations stay.
  *
  *     TANDEM_SEED=N    the first case's seed; TANDEM_CASES=N: how many
  */

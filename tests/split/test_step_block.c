@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_step_block.c: the step block as members see it whose caches are cut by sequence: read back
- * together, the members' blocks say what the caller's said, each thing once.
+ * test_step_block.c: the step block of members whose caches are cut by sequence. Together, the
+ * members' blocks have the contents of the caller's block, each entry once.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_superblock.c: superblocks cut at every multiple of 32: masked elements are 0, what is kept
- * stays bit for bit, and the parts put together are the block again.
+ * test_superblock.c: superblocks cut at every multiple of 32: masked elements are 0, all other
+ * bits stay, and the parts together are the block again.
  */
 #include <setjmp.h>
 #include <stdarg.h>

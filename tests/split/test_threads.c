@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_threads.c: drivers that do not return, and groups that have devices in common: no member
- * holds up the submission of another, a blocked driver is abandoned and not joined, and two groups
- * over the same devices never wait for each other for ever.
+ * test_threads.c: drivers that do not return, and groups that have devices in common. A member
+ * never delays the submission of another, a blocked driver is abandoned and not joined, and two
+ * groups over the same devices do not deadlock.
  */
 #include "tests/split/fault_scene.h"
 
@@ -26,8 +26,8 @@ static void fails(const scene *s, tdm_status status, const char *text) {
                  err.message);
 }
 
-/* A driver whose launch queue is full returns when the computation has ended. It waits for the other
- * member inside an exchange, so that member must be submitted meanwhile. */
+/* A driver whose launch queue is full returns when the computation has ended. It waits for the
+ * other member inside an exchange, so that member must be submitted meanwhile. */
 static void test_bounded_queue(void **state) {
     static const char *const members[][2] = {{AWAY, AWAY}, {AWAY, NULL}, {NULL, AWAY}};
     (void)state;
@@ -69,9 +69,9 @@ static void blocked(const char *key, const char *options_of_member) {
     scene_close(&s);
 }
 
-/* The thread of an abandoned member may still read the inputs of its run while the caller writes those
- * of the next one. Nothing uses what it has read, since its run has failed; but the thread sanitizer
- * reports the read, so that it has to do without the tests that abandon a member. */
+/* The thread of an abandoned member may still read the inputs of its run while the caller writes
+ * those of the next one. Nothing uses what it has read, since its run has failed; but the thread
+ * sanitizer reports the read, so that it has to do without the tests that abandon a member. */
 #ifdef __SANITIZE_THREAD__
 #define SKIP_WHERE_READS_ARE_WATCHED() skip()
 #else

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_unlike.c: members that round differently: the CPU's reference path beside its fast one, plain
- * kernels beside vector ones. Against the reference path, a group of them errs at most twice as much
- * as the worst of its members alone (`check = replicas` sees to it that what is replicated stays so
- * as it runs); against each other, only members of one kernel set count as alike.
+ * test_unlike.c: members that round differently: the CPU's reference path beside its fast one,
+ * plain kernels beside vector ones. The error of such a group against the reference path is at
+ * most twice that of its worst member alone; `check = replicas` compares replicated values
+ * meanwhile. Only members with the same kernels count as alike.
  */
 #include <math.h>
 #include <setjmp.h>

@@ -89,7 +89,7 @@ static tdm_status page_size_of(void *context, const tdm_kv_desc *desc, uint64_t 
     return tdm_open_device_kv_page_size(s->dev, desc, size_out, err);
 }
 
-/* For a graph that a group is shown before it can say how large anything is. */
+/* For a graph that a group prepares before sizes are known. */
 static tdm_status any_page_size(void *context, const tdm_kv_desc *desc, uint64_t *size_out,
                                 tdm_error *err) {
     (void)context, (void)desc, (void)err;
@@ -495,7 +495,7 @@ void trial_run(group_rig *rig, const group_topology *t, choices *c, int32_t part
         int n_warning = group_rig_n_warning(rig);
         status = side_run(&group);
         out->n_declared = group.n_declared;
-        /* What a group says it does not do, and why (docs/split-states.md). */
+        /* Refusals that are documented, with their reasons (docs/split-states.md). */
         out->is_refused = status == TDM_UNSUPPORTED && strcmp(t->attention, "sequence") == 0 &&
                           strstr(err.message, "over a cache cut by sequence") != NULL;
         if (out->is_refused)

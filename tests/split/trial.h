@@ -14,7 +14,7 @@ typedef struct trial_result {
     char why[600];     /* what is wrong; empty = nothing */
     double worst;      /* largest NMSE of an output */
     bool is_ill_posed; /* results differ, and would on one device too, from noise in its inputs */
-    bool is_refused;    /* the group says that it does not do this: nothing was compared */
+    bool is_refused;   /* the group refused with a documented reason: nothing was compared */
     int32_t n_node, n_output;
     int32_t n_declared; /* layouts that the group took (group_topology.n_declared) */
 } trial_result;

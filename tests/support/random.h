@@ -13,8 +13,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* splitmix64 (Steele, Lea, Flood, "Fast Splittable Pseudorandom Number Generators", OOPSLA 2014). Any
- * state is a good seed. */
+/* splitmix64 (Steele, Lea, Flood, "Fast Splittable Pseudorandom Number Generators", OOPSLA 2014).
+ * Any state is a good seed. */
 static inline uint64_t random_u64(uint64_t *state) {
     uint64_t z = *state += UINT64_C(0x9e3779b97f4a7c15);
     z = (z ^ z >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
@@ -39,8 +39,8 @@ static inline uint32_t random_lcg32(uint32_t *state) {
     return *state = *state * 1664525u + 1013904223u;
 }
 
-/* The seed of a test: the environment variable TANDEM_SEED, else `usual`. Prints it, so that a failure
- * can be repeated. */
+/* The seed of a test: the environment variable TANDEM_SEED, else `usual`. Prints it, so that a
+ * failure can be repeated. */
 static inline uint64_t test_seed(const char *test, uint64_t usual) {
     const char *text = getenv("TANDEM_SEED");
     const uint64_t seed = text != NULL ? strtoull(text, NULL, 0) : usual;

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_template.c: what Jinja cannot be asked: failures with their lines, and that templates made to
- * do harm end in one, in time and without much memory. What templates mean is compared with Jinja
- * (test_template.sh).
+ * test_template.c: failures of templates with their lines, and hostile templates, which must end
+ * with a failure, in time and without much memory. test_template.sh compares results with Jinja.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -166,7 +165,7 @@ static void test_bounds(void **state) {
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
         expect_failure(rows[i], "{}", TDM_OUT_OF_RANGE, "line 1");
-    /* equality has a budget of its own, and says no */
+    /* comparisons have a budget of their own, and fail beyond it */
     expect(
         "{% set ns = namespace(a=[], b=[]) %}{% for i in range(99) %}{% set ns.a = [ns.a, ns.a] %}"
         "{% set ns.b = [ns.b, ns.b] %}{% endfor %}{{ ns.a == ns.b }}",

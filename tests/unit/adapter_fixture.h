@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * adapter_fixture.h: acquires devices and uses their buffers, plans and queues through the table
- * alone, as a group does. For test_adapter*.c.
+ * adapter_fixture.h: acquires devices and uses their buffers, plans and queues only through the
+ * table, as a group does. For test_adapter*.c.
  */
 #ifndef TANDEM_TEST_ADAPTER_FIXTURE_H
 #define TANDEM_TEST_ADAPTER_FIXTURE_H

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * gguf_image.h: a GGUF file put together byte by byte, right or wrong as a test needs it, and the
- * temporary files that it is opened from. Does not use the writer, which is under test itself.
+ * gguf_image.h: builds a GGUF file byte by byte, valid or damaged, and the temporary files that
+ * tests open. It does not use the writer, which has tests of its own.
  */
 #ifndef TESTS_UNIT_GGUF_IMAGE_H
 #define TESTS_UNIT_GGUF_IMAGE_H

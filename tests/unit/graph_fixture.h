@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * graph_fixture.h: what the graph tests build from: a builder with one value of each sort, and
- * random graphs that use every op. Random numbers come from a printed seed; TANDEM_SEED
+ * graph_fixture.h: values and graphs for the graph tests: a builder with one value of each kind,
+ * and random graphs that use every op. Random numbers follow from a printed seed; TANDEM_SEED
  * replaces it.
  */
 #ifndef TANDEM_TEST_GRAPH_FIXTURE_H
@@ -162,7 +162,7 @@ static inline tdm_graph *random_graph(int n_step) {
         const int64_t *shape = tdm_build_shape(f.b, x);
         int64_t ne[4], offset[4], count;
         int d;
-        if (shape == NULL) break; /* tdm_builder_finish says why */
+        if (shape == NULL) break; /* tdm_builder_finish reports the reason */
         memcpy(ne, shape, sizeof ne);
         count = ne[0] * ne[1] * ne[2] * ne[3];
         switch (random_below(23)) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * random_graph.h: random graphs of the ops that the fake devices know (tests/plugins/fakes), with numbers
- * that come out the same wherever they are computed. After schedule_fixture.h.
+ * random_graph.h: random graphs of the ops of the fake devices (tests/plugins/fakes). Their
+ * numbers are exact on every device. Include it after schedule_fixture.h.
  */
 #ifndef TANDEM_TEST_RANDOM_GRAPH_H
 #define TANDEM_TEST_RANDOM_GRAPH_H
@@ -15,8 +15,8 @@ static inline int32_t draw(int32_t n) {
     return (int32_t)random_u32_below(&random_state, (uint32_t)n);
 }
 
-/* The same graph from the same seed: values of 4 or 8 columns and 6 rows, ops that all fake devices
- * know, views between, some temporaries read from outside. */
+/* The same graph from the same seed: values of 4 or 8 columns and 6 rows, ops of all fake devices,
+ * views between, some temporaries read from outside. */
 static inline tdm_graph *random_graph(uint64_t seed, int32_t *n_output) {
     enum { POOL = 40, ROWS = 6 };
     const uint64_t kept = random_state;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * runtime_fixture.h: a runtime with the fake plugin (tests/plugins/fakes) and a log that tests read.
- * For tests; include after nothing. FAKE_PLUGIN_DIR is where the plugins were built.
+ * runtime_fixture.h: a runtime with the fake plugin (tests/plugins/fakes) and a log that tests
+ * read. Include it first. FAKE_PLUGIN_DIR is the folder of the built plugins.
  */
 #ifndef TANDEM_TEST_RUNTIME_FIXTURE_H
 #define TANDEM_TEST_RUNTIME_FIXTURE_H
@@ -29,7 +29,7 @@
         if ((call) != TDM_OK) fail_msg("%s", ok_err.message);                                      \
     } while (0)
 
-/* The call fails so, and says `text`. */
+/* The call fails with this status and a message that has `text`. */
 #define FAILS(status_, text, call)                                                                 \
     do {                                                                                           \
         tdm_error fails_err = {0}, *err = &fails_err;                                              \

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * schedule_fixture.h: fake devices (tests/plugins/fakes) behind one scratch, graphs in few words, and
- * weights that go where their graphs want them. For test_schedule*.c.
+ * schedule_fixture.h: fake devices (tests/plugins/fakes) with one scratch, a short notation for
+ * graphs, and weights on the devices that their graphs need. For test_schedule*.c.
  */
 #ifndef TANDEM_TEST_SCHEDULE_FIXTURE_H
 #define TANDEM_TEST_SCHEDULE_FIXTURE_H

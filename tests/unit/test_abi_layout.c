@@ -778,7 +778,7 @@ static void test_numbers(void **state) {
                      numbers[i].golden);
 }
 
-/* Callers that know only the beginning of a table see only its beginning. */
+/* A caller with a smaller struct_size gets the first fields of a table. */
 static void test_has(void **state) {
     tdm_buffer_ops ops = {.struct_size = offsetof(tdm_buffer_ops, copy)};
     const tdm_buffer_ops *none = NULL;

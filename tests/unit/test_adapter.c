@@ -59,7 +59,7 @@ static void test_table_has_no_gaps(void **state) {
     assert_int_equal(info.buffer_align, 128);
     info = (tdm_device_info){.struct_size = offsetof(tdm_device_info, vendor)};
     OK(p->device->get_info(l.got.device, &info, err));
-    assert_int_equal(info.vendor[0], 0); /* only as far as the caller knows the struct */
+    assert_int_equal(info.vendor[0], 0); /* only the fields within the caller's struct_size */
 
     p->buffer->free(NULL);
     p->queue->plan_destroy(NULL);
@@ -171,7 +171,7 @@ static void layer_check(const char *refuse, int n_line) {
     l = acquire(rt, "m");
     layer_run(&l, y, 3);
     assert_memory_equal(y, expected, sizeof y);
-    layer_run(&l, y, 3); /* said once */
+    layer_run(&l, y, 3); /* logged once */
     log_has("m does not run", n_line);
     release(rt, &l);
     runtime_end(rt);
@@ -436,7 +436,7 @@ static void test_supports(void **state) {
     release(rt, &l);
     runtime_end(rt);
 
-    /* Alone the device says what it thinks of it. */
+    /* Alone, the device gives its own reason. */
     rt = runtime_make(FAKE_PLUGIN_DIR);
     declare(rt, "m", (const char *const[3]){"refuse=matmul"});
     l = acquire(rt, "m");
@@ -556,7 +556,7 @@ static void test_cache_lives_with_the_cpu(void **state) {
     }
 }
 
-/* Where a cache is to lie changes no result, and is no news where it was asked for. */
+/* The place of a cache changes no result, and is not logged where it was requested. */
 static void test_cache_in_host(void **state) {
     (void)state;
     if (!has_cpu()) skip();

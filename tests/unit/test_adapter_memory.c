@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * test_adapter_memory.c: every allocation of an acquired device fails once. The caller gets the
- * error, nothing leaks (address sanitizer), and the next attempt works. A run allocates nothing.
+ * error, nothing leaks (address sanitizer), and the next attempt succeeds. A run allocates
+ * nothing.
  */
 #include "tests/unit/adapter_fixture.h"
 

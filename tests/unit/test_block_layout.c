@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_block_layout.c: that the bytes of every block mean what tandem/block.h says, and what
- * llama.cpp takes them to mean. Two ways: single bits set by hand in an otherwise neutral block,
- * and hashes of what ggml's own functions make of pseudo-random blocks, frozen here.
+ * test_block_layout.c: the bytes of every block have the meaning that tandem/block.h gives and
+ * llama.cpp reads. Two methods: single bits set by hand in a neutral block, and stored hashes of
+ * what ggml's functions read from pseudo-random blocks.
  */
 #include <math.h>
 #include <setjmp.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_block_quantize.c: how well rows survive quantisation. The measure is ggml's own quantisers
- * without an importance matrix: their errors on the same rows are frozen here, and ours may be at
- * most 1.02 times as large; for q4_0, q4_1, q5_0, q5_1 and q8_0 the bytes must be the same.
+ * test_block_quantize.c: the error of quantised rows. The stored errors of ggml's quantisers
+ * without an importance matrix, on the same rows, are the measure: ours may be 1.02 times as
+ * large. For q4_0, q4_1, q5_0, q5_1 and q8_0 the bytes must be the same.
  */
 #include <float.h>
 #include <math.h>
@@ -284,7 +284,7 @@ static void test_single_spike(void **state) {
     }
 }
 
-/* What cannot be represented counts as convert.h says; in no case does a NaN come back. */
+/* A value that cannot be represented is converted as convert.h specifies; the result is never NaN. */
 static void test_non_finite_and_extreme(void **state) {
     rows *r = *state;
     static const float odd[] = {NAN,     INFINITY,  -INFINITY,  FLT_MAX, -FLT_MAX,

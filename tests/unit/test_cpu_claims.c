@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_cpu_claims.c: that every item of a walk is claimed once, by whoever comes: alone, late, in
- * the next round, and by threads at the same time (plugins/cpu/exec/claims.h).
+ * test_cpu_claims.c: every item of a walk is claimed once: by one thread, by a late thread, in the
+ * next round, and by several threads at the same time (plugins/cpu/exec/claims.h).
  */
 #include <pthread.h>
 #include <setjmp.h>
@@ -22,7 +22,7 @@ typedef struct scene {
     uint32_t round;
     cpu_claims claims;
     _Atomic int32_t n_taken[N_MOST];
-    _Atomic int32_t n_wrong; /* pieces that are none; any thread counts them, the first tells */
+    _Atomic int32_t n_wrong; /* invalid pieces; any thread counts them, the first thread reports */
 } scene;
 
 static void scene_begin(scene *s) {
@@ -93,7 +93,7 @@ static void who_comes_late_finds_what_is_left(void **state) {
     assert_false(cpu_claims_next(&second, &first, &last));
 }
 
-/* The number of a round comes again after 2^32 of them, and 0 is one like others. */
+/* A round's number repeats after 2^32 rounds, and 0 is a valid number. */
 static void rounds_wrap(void **state) {
     (void)state;
     static scene s;

@@ -63,8 +63,8 @@ static int thread_count(void) {
     return n;
 }
 
-/* The threads once there are n, else after two seconds: a thread that was joined stays in the list until
- * the kernel has removed it. */
+/* The threads once there are n, else after two seconds: a thread that was joined stays in the list
+ * until the kernel has removed it. */
 static int thread_count_settled(int n) {
     for (int i = 0; i < 200 && thread_count() != n; i++)
         nanosleep(&(struct timespec){.tv_nsec = 10000000}, NULL);
@@ -222,7 +222,7 @@ static void takes_good_options(void **state) {
     unload(&l);
 }
 
-/* Devices that may differ in a bit are told apart by what they are called. */
+/* Devices that may differ in a bit have different descriptions. */
 static void names_what_differs(void **state) {
     (void)state;
     static const struct {

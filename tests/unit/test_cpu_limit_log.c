@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_cpu_limit_log.c: which time counts when a machine's limits are taken from notes, on notes that
- * are made up here: threads that are kept from their processors, take turns on one, or differ.
+ * test_cpu_limit_log.c: which times count when rates of a machine are computed from log entries.
+ * The entries are given: threads that were descheduled, shared a processor, or had different
+ * rates.
  */
 #include <math.h>
 #include <setjmp.h>

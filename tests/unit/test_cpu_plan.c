@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_cpu_plan.c: what the nodes of a CPU plan share: activations in a kernel's form, made once
- * for all products that read the same bytes, and again where those have changed.
+ * test_cpu_plan.c: what the nodes of a CPU plan share: packed activations, made once for all
+ * products that read the same bytes, and again after these have changed.
  */
 #include <setjmp.h>
 #include <stdarg.h>

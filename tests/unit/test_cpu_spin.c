@@ -113,7 +113,7 @@ static void *subject_main(void *arg) {
     return NULL;
 }
 
-/* The state letter that the kernel tells of a thread of this process; 0 where it does not. */
+/* The state letter of a thread of this process, from the kernel; 0 if it is not available. */
 static char thread_state(long id) {
     char path[64], text[256] = "";
     snprintf(path, sizeof path, "/proc/self/task/%ld/stat", id);
@@ -126,8 +126,8 @@ static char thread_state(long id) {
     return name_end != NULL && strlen(name_end) > 2 ? name_end[2] : 0;
 }
 
-/* Two CPUs to pin threads to: a thread that shares the CPU of the caller never runs during the call.
- * Skips the test where there is only one, or where /proc has no states of threads. */
+/* Two CPUs to pin threads to: a thread that shares the CPU of the caller never runs during the
+ * call. Skips the test where there is only one, or where /proc has no states of threads. */
 static cpu_set_t two_cores(void) {
     cpu_set_t usable, two;
     CPU_ZERO(&two);
@@ -219,8 +219,8 @@ static cpu_pool *pool_open(int32_t n_thread, const cpu_set_t *cores) {
     return pool;
 }
 
-/* Worker 1 comes late to the barrier where worker 0 waits: it computes until worker 0 has checked whether
- * it runs, or sleeps until worker 0 sleeps. */
+/* Worker 1 comes late to the barrier where worker 0 waits: it computes until worker 0 has checked
+ * whether it runs, or sleeps until worker 0 sleeps. */
 typedef struct lateness {
     bool computes;
     _Atomic long waiter; /* worker 0's thread */

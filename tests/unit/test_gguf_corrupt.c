@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_gguf_corrupt.c: one good file, truncated at every byte, and with every byte of its header
- * changed in several ways, then in several places at once. Whatever happens, opening ends with a
- * status and a message, and what opens can be read to the last byte without leaving the file.
- * Meant to be run under the address and undefined-behaviour sanitizers as well.
+ * test_gguf_corrupt.c: a valid file, truncated at every byte, and with every byte of its header
+ * changed in several ways, then in several places at once. Opening ends with a status and a
+ * message, and a file that opens can be read to the last byte without a read outside of it. Also
+ * run under the address and undefined-behaviour sanitizers.
  */
 #include "tests/support/random.h"
 #include "tests/unit/gguf_image.h"

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_gguf_memory.c: every single allocation of opening, writing and making a model fails once,
- * and each time the call says so, leaves no file and (under the address sanitizer) leaks nothing.
- * Linked with --wrap, so that the allocations of the code under test arrive here.
+ * test_gguf_memory.c: every allocation of opening, writing and making a model fails once. Each
+ * time the call returns a failure, leaves no file and (address sanitizer) leaks nothing. Linked
+ * with --wrap, so that allocations of the code under test arrive here.
  */
 #include "tests/unit/gguf_image.h"
 

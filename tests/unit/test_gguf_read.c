@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_gguf_read.c: what a correct GGUF file says comes out as it went in, typed reads refuse what
- * they should, and every kind of malformed header is refused with a message that names it.
+ * test_gguf_read.c: the contents of a valid GGUF file are read as they were written, typed reads
+ * refuse other types, and each kind of malformed header is refused with a message that names it.
  */
 #include "tests/unit/gguf_image.h"
 
@@ -283,8 +283,8 @@ static void test_tensors(void **state) {
     llm_gguf_close(NULL);
 }
 
-/* Whether the page at `address` is in this process's page table, from the kernel itself: counters
- * of the resident set lag behind. -1 where the kernel does not tell. */
+/* Whether the page at `address` is in this process's page table, as reported by the kernel;
+ * counters of the resident set lag behind. -1 where this is not available. */
 static int page_is_resident(uintptr_t address, size_t page) {
     uint64_t entry = 0;
     FILE *f = fopen("/proc/self/pagemap", "rb");

@@ -5,7 +5,7 @@
  */
 #include "tests/unit/gguf_image.h"
 
-/* What a part says of itself; negative: the key is not there. */
+/* The keys of a part; negative: the key is absent. */
 typedef struct part_says {
     int64_t number, count, n_tensors;
 } part_says;

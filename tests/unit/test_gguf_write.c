@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_gguf_write.c: what the writer writes is what the reader reads; and whatever goes wrong, no
- * half-written file is left, an older file is untouched and the message names the file.
+ * test_gguf_write.c: the reader reads what the writer wrote. After any failure there is no partial
+ * file, an older file is unchanged, and the message names the file.
  */
 #include "tests/unit/gguf_image.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_graph_alloc.c: what builder, verifier, memory plan, extraction and printing do when the
- * memory runs out at each of their allocations in turn: a status, nothing leaked (a sanitizer
- * watches), and the next attempt works. Linked with wrappers around malloc, calloc and realloc.
+ * test_graph_alloc.c: builder, verifier, memory plan, extraction and printing when each of their
+ * allocations fails in turn: a status, no leak (address sanitizer), and success at the next
+ * attempt. Linked with wrappers around malloc, calloc and realloc.
  */
 #include "graph_fixture.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_graph_infer.c: each op's rule through the builder: the shapes it gives, and for each way of
- * being wrong a message that names the trouble.
+ * test_graph_infer.c: the inference rule of each op through the builder: the shapes of its
+ * results, and a message that names the fault for each kind of invalid input.
  */
 #include <math.h>
 
@@ -11,7 +11,7 @@ static void must_give(const fixture *f, int32_t value, tdm_type type, const int6
     tdm_graph *graph = NULL;
     tdm_error err = {0};
     const int64_t *shape = tdm_build_shape(f->b, value);
-    if (shape == NULL) { /* says why */
+    if (shape == NULL) { /* reports the reason */
         tdm_builder_finish(f->b, &graph, &err);
         fail_msg("%s", err.message);
         return;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_graph_memory.c: the memory plan against a checker that knows nothing of how it was made:
- * for every pair of temporaries it works out, node by node, whether both are needed at once, and
- * then they must not share a byte. And the plan is not much larger than what is alive at once.
+ * test_graph_memory.c: the memory plan against an independent checker. For every pair of
+ * temporaries it determines, node by node, whether both are needed at the same time; then they
+ * must not share a byte. The plan is not much larger than the largest sum of live temporaries.
  */
 #include "core/base/view.h"
 #include "graph_fixture.h"

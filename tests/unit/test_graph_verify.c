@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_graph_verify.c: the verifier against graphs that no builder makes: one damage at a time
- * with the message it must give, EXCHANGE (which only groups make), and random damage, where what
- * is accepted must be usable by everything that trusts the verifier.
+ * test_graph_verify.c: the verifier against graphs that no builder makes: one fault at a time with
+ * its message, EXCHANGE (which only groups make), and random damage. A damaged graph that is
+ * accepted must be usable by all code that relies on the verifier.
  */
 #include "core/base/view.h"
 #include "graph_copy.h"
@@ -83,7 +83,7 @@ static void test_header(void **state) {
     REFUSED("its name is at -1", c.values[s.f.x].name = -1);
     REFUSED("reserved", c.g.reserved = 1);
     REFUSED("hash", c.g.hash = 1);
-    { /* a right hash is fine, and so is none */
+    { /* the correct hash is valid, and so is 0 */
         graph_copy c = graph_copy_make(s.graph);
         assert_int_equal(tdm_graph_verify(&c.g, NULL), TDM_OK);
         c.g.hash = tdm_graph_hash(&c.g);

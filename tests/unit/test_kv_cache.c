@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_kv_cache.c: the page bookkeeping of the cache: each sentence of llm/cache/kv_cache.h on small
- * cases, then random operations against a model that keeps what is in every cell.
+ * test_kv_cache.c: the page bookkeeping of the cache: each sentence of llm/cache/kv_cache.h on
+ * small cases, then random operations against a model that records the contents of every cell.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -22,7 +22,7 @@
         if ((call) != TDM_OK) fail_msg("%s", ok_err.message);                                      \
     } while (0)
 
-/* The call fails so, and says `text`. */
+/* The call fails with this status and a message that has `text`. */
 #define FAILS(status_, text, call)                                                                 \
     do {                                                                                           \
         tdm_error fails_err = {0}, *err = &fails_err;                                              \
@@ -358,7 +358,7 @@ static int32_t draw(model *m, int32_t n) { /* 0 .. n-1 */
     return (int32_t)random_u32_below(&m->random, (uint32_t)n);
 }
 
-/* Which sequences name a page, one bit each, as their entries say. */
+/* The sequences that refer to a page, a bit each, by their entries. */
 static void users(const model *m, uint32_t users_out[PAGES]) {
     memset(users_out, 0, PAGES * sizeof *users_out);
     for (int32_t s = 0; s < SEQS; s++)

@@ -28,7 +28,7 @@ typedef struct shape {
     int64_t n_embd;
     bool is_tied;
     bool is_backwards; /* layers from the last to the first */
-    bool is_unnamed;   /* says no architecture */
+    bool is_unnamed;   /* has no architecture */
     bool has_ids;      /* and a matrix of integers */
     float odd;         /* a number of the token embedding; 0 = like the others */
 } shape;
@@ -70,7 +70,7 @@ static void put_layer(llm_gguf_writer *w, const shape *s, uint32_t layer) {
     put_tensor(w, name, TDM_TYPE_F32, 2, s->n_embd, s->n_expert, 1);
 }
 
-/* Writes a file that looks like a model, and opens it. */
+/* Writes a file with the keys and tensors of a model, and opens it. */
 static llm_gguf *model_make(const shape *s) {
     llm_gguf_writer *w = NULL;
     llm_gguf *g = NULL;
@@ -155,7 +155,7 @@ static void test_names(void **state) {
     assert_null(llm_quantize_kind_find(""));
 }
 
-/* What general.file_type says, by llama.cpp's enum llama_ftype. */
+/* The values of general.file_type, by llama.cpp's enum llama_ftype. */
 static void test_file_types(void **state) {
     (void)state;
     static const struct {

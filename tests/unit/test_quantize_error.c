@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_quantize_error.c: how far rows lie from what their codes say, for each type, against what
- * llama.cpp's quantisers reach on the same numbers without an importance matrix (with one of ones
- * for iq2_xxs, iq2_xs, iq1_s and iq1_m, which ask for one).
+ * test_quantize_error.c: the error of quantised rows for each type, against that of llama.cpp's
+ * quantisers on the same numbers without an importance matrix (with a matrix of ones for iq2_xxs,
+ * iq2_xs, iq1_s and iq1_m, which require one).
  *
  * Their figures come from ggml_quantize_chunk of ggml v0.5.0 and the dequantisation here, which
  * agrees with theirs bit for bit. Ours may be 2 % worse at most; docs/accuracy.md has the table.

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_quantize_memory.c: quantising a file with every allocation failing once: it says so, or does
- * with fewer threads, and leaves no half-written file. Leaks are the sanitizers' to find.
+ * test_quantize_memory.c: quantising a file with every allocation failing once. It returns a
+ * failure or uses fewer threads, and leaves no partial file. Sanitizers find leaks.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -30,7 +30,7 @@ void *__wrap_malloc(size_t size);
 void *__wrap_calloc(size_t n, size_t size);
 void *__wrap_realloc(void *old, size_t size);
 
-/* Once failed, all fail until the test says otherwise: the count stays at 0. */
+/* After the first failure all allocations fail: the count stays at 0 until the test sets it. */
 static bool fails_now(void) {
     if (!is_failing()) return false;
     atomic_store(&n_left, 0);

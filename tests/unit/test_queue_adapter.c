@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_queue_adapter.c: queues of the core's own around a plugin that has none: order, waits before
- * signals, poison. Meant to run under the thread sanitizer too.
+ * test_queue_adapter.c: the core's queues for a plugin without queues: order, waits before
+ * signals, poison. Also run under the thread sanitizer.
  */
 #include "tests/unit/runtime_fixture.h"
 

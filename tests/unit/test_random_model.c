@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_random_model.c: random models are what their spec says, are the same whatever the number of
- * threads, and `round_type` gives exactly the numbers that the quantised model dequantises to.
+ * test_random_model.c: random models have the contents of their spec and do not depend on the
+ * number of threads; `round_type` gives exactly the numbers that the quantised model dequantises
+ * to.
  */
 #include "tests/unit/gguf_image.h"
 
@@ -64,7 +65,7 @@ static void test_presets(void **state) {
         assert_int_equal(down->ne[1], spec->n_embd);
         assert_int_equal(down->ne[2], spec->n_expert > 0 ? spec->n_expert : 1);
 
-        /* The vocabulary: as many different pieces as it says. */
+        /* The vocabulary has as many different pieces as its size. */
         llm_gguf_array tokens;
         assert_int_equal(
             llm_gguf_get_array(g, "tokenizer.ggml.tokens", LLM_GGUF_STRING, 1, &tokens, NULL),

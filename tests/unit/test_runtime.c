@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_runtime.c: finding and loading plugins, opening, lending and closing devices, with plugins
- * that are wrong in every way that a plugin can be (fake_plugin.c).
+ * test_runtime.c: finding and loading plugins; opening, lending and closing devices; with plugins
+ * that have each kind of fault (fake_plugin.c).
  */
 #include "tests/unit/runtime_fixture.h"
 
@@ -103,8 +103,8 @@ static void test_search_order(void **state) {
     folder_remove(b);
 }
 
-/* A folder that was named for this program must be there; of the environment's it is told, before
- * anything is looked for. */
+/* A folder given to this program must exist; one of the environment is reported, and is used before
+ * any search. */
 static void test_folder_missing(void **state) {
     (void)state;
     char a[256], list[900];
@@ -194,7 +194,7 @@ static void test_failing(void **state) {
         FAILS(failing[i].status, failing[i].name, tdm_runtime_load(rt, failing[i].name, err));
         assert_int_equal(tdm_runtime_plugin_count(rt), 0); /* nothing of it is left */
     }
-    /* A device of such a plugin says the same; the rest go on. */
+    /* A device of such a plugin reports the same; the others work. */
     tdm_open_device *dev = NULL;
     const tdm_device_spec spec = {.name = "x", .plugin = "fake_init_fails"};
     OK(tdm_runtime_declare(rt, &spec, err));
@@ -465,7 +465,7 @@ static void test_borrow_fails(void **state) {
     log_has("close", 1);
 }
 
-/* Hosts in one process do not know of each other; loading and unloading may be repeated. */
+/* Hosts in one process are independent of each other; loading and unloading may be repeated. */
 static void test_two_hosts(void **state) {
     (void)state;
     for (int i = 0; i < 20; i++) {
@@ -533,7 +533,7 @@ static void test_memory(void **state) {
     FAILS(TDM_OUT_OF_RANGE, "of a buffer of", tdm_mem_fill(&y, SIZE - 10, 20, 0, err));
     FAILS(TDM_OUT_OF_RANGE, "of a buffer of", tdm_mem_upload(&y, UINT64_MAX, bytes, 2, err));
 
-    /* Tensors are kept as they are, part by part, for want of a layout of the device's own. */
+    /* Tensors are stored as they are, part by part, because the device has no layout of its own. */
     const tdm_tensor_desc desc = {.struct_size = sizeof desc,
                                   .type = TDM_TYPE_Q8_0,
                                   .usage = TDM_USAGE_MATMUL,

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_runtime_memory.c: every allocation of the runtime and the scheduler fails once: each time
- * the caller hears of it, nothing is left behind (the address sanitizer looks), and what was there
- * goes on. Also the memory that plugins get from the host.
+ * test_runtime_memory.c: every allocation of the runtime and the scheduler fails once. The caller
+ * gets the failure, nothing leaks (address sanitizer), and existing objects keep working. Also the
+ * memory that plugins get from the host.
  */
 #include "tests/unit/schedule_fixture.h"
 

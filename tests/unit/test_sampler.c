@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_sampler.c: each step of sampling against a version that sorts everything and thinks of
- * nothing else, draws against the distribution they are from, and what must be refused.
+ * test_sampler.c: each step of sampling against a simple version that sorts all tokens, draws
+ * against their distribution, and the refused parameters.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -204,7 +204,7 @@ static void test_greedy(void **state) {
         const float *logits;
         int32_t token;
     } cases[] = {{plain, 1}, {with_nan, 3}, {only, 3}, {high, 1}, {low, 0}};
-    /* Greedy, and drawn from one: the same, whatever the rest says. */
+    /* Greedy, and drawn from one token: the same for all other parameters. */
     const llm_sampler_params params[] = {
         {.temp = 0},
         {.temp = 0, .top_k = 3, .top_p = 0.5f, .min_p = 0.1f, .seed = 7},
@@ -460,7 +460,7 @@ static void test_bad(void **state) {
     }
 }
 
-/* Not a limit, but a number to look at: a vocabulary of 150 thousand. */
+/* Prints the time for a vocabulary of 150 thousand; it has no limit. */
 static void test_large(void **state) {
     (void)state;
     enum { VOCAB = 150000 };

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_schedule.c: graphs over several devices of which some refuse ops: where nodes and weights
- * go, what is copied and said, what happens when a device fails, and that running allocates
- * nothing.
+ * test_schedule.c: graphs over several devices, some of which refuse ops: the placement of nodes
+ * and weights, copies, messages, failures of a device, and that running allocates nothing.
  */
 #include "tests/unit/schedule_fixture.h"
 #include "core/stages/schedule_internal.h"
@@ -77,7 +76,7 @@ static void layer_check(tdm_schedule *schedule, int64_t n_tok, int32_t seed) {
 
 /* ---- tests ----------------------------------------------------------------------------------- */
 
-/* By hand, so that the oracle of the others is checked by something. */
+/* A known result, which checks the oracle of the other tests. */
 static void test_one_device(void **state) {
     (void)state;
     scene *s = scene_make("", NULL, NULL);

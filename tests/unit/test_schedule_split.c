@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_schedule_split.c: however the ops of a graph are assigned to devices, the result is that of
- * one device: random graphs over fake devices, and a real layer between one of them and the CPU.
+ * test_schedule_split.c: the result of a graph does not depend on how its ops are assigned to
+ * devices: random graphs over fake devices, and a real layer on a fake device and the CPU.
  */
 #include "tests/unit/random_graph.h"
 #include "tests/support/random.h"

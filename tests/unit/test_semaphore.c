@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_semaphore.c: timelines among threads, sentence by sentence of tandem/semaphore.h. Meant to
- * run under the thread sanitizer too.
+ * test_semaphore.c: semaphores among threads, sentence by sentence of tandem/semaphore.h. Also run
+ * under the thread sanitizer.
  */
 #include <pthread.h>
 #include <setjmp.h>
@@ -103,7 +103,8 @@ static void waiter_start(waiter *w, tdm_semaphore *s, uint64_t value, uint64_t t
     assert_int_equal(pthread_create(&w->thread, NULL, waiter_main, w), 0);
 }
 
-/* The wait comes first, by far: it sleeps, is woken, and sees what was written before. */
+/* The wait comes first, long before the signal: it sleeps, is woken, and reads what was written
+ * before. */
 static void test_wait_first(void **state) {
     (void)state;
     enum { N = 4 };
@@ -258,7 +259,8 @@ static void *signaller_main(void *arg) {
     return NULL;
 }
 
-/* Whoever saw the point may destroy, though the signaller has hardly returned. */
+/* A waiter that reached the point may destroy the semaphore, although the signaller has hardly
+ * returned. */
 static void test_destroy_at_once(void **state) {
     (void)state;
     for (int round = 0; round < 300; round++) {
@@ -273,7 +275,7 @@ static void test_destroy_at_once(void **state) {
 
 /* ---- Words, callbacks, attached waits ---- */
 
-/* A driver whose work ends when the test says so. */
+/* A driver whose work ends when the test signals it. */
 typedef struct driver {
     pthread_mutex_t mutex;
     pthread_cond_t changed;
@@ -395,7 +397,7 @@ static void test_attach(void **state) {
     }
 }
 
-/* A query alone sees work that has ended, and several attached values are reached in order. */
+/* A query alone finds work that has ended, and several attached values are reached in order. */
 static void test_attach_polled(void **state) {
     (void)state;
     tdm_semaphore *s = make(0);

@@ -384,8 +384,8 @@ static void test_layout(void **state) {
 }
 
 /* A stage in the middle fails: the error is the device's, later stages do not run, and the next run
- * works. Had stage 4 run after stage 3 failed, it would have been the third computation of left, and
- * the second run would not fail. */
+ * works. Had stage 4 run after stage 3 failed, it would have been the third computation of left,
+ * and the second run would not fail. */
 static void test_failure_in_the_middle(void **state) {
     (void)state;
     float x[N], mid[N], y[N];

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_tokenizer_memory.c: every allocation that making and using a vocabulary needs fails in turn:
- * each time there is an error that says so, and nothing leaks (which the sanitizers see).
+ * test_tokenizer_memory.c: every allocation of making and using a vocabulary fails in turn. Each
+ * time there is an error, and nothing leaks (sanitizers).
  *
  * The linker sends this program's calls of malloc and its kin here (--wrap); libraries' own calls
  * stay as they are.
@@ -26,7 +26,7 @@ static bool has_failed;
 static bool allocation_fails(void) {
     if (n_until_failure < 0) return false;
     if (n_until_failure-- > 0) return false;
-    n_until_failure = 0; /* once there is no memory, there is none for anyone */
+    n_until_failure = 0; /* after the first failure all allocations fail */
     has_failed = true;
     return true;
 }

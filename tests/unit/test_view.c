@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_view.c: places of views against the ops' definitions: a random chain of views is carried
- * out element by element on numbers 0, 1, 2 …, and each number must be where the place says.
+ * test_view.c: the places of views against the ops' definitions. A random chain of views is
+ * applied element by element to numbers 0, 1, 2 ..., and each number must be at its place.
  */
 #include "core/base/view.h"
 #include "graph_fixture.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_vocab.c: what a vocabulary says about its tokens, and which parameters and which files it
- * refuses.
+ * test_vocab.c: the properties of a vocabulary's tokens, and the parameters and files that are
+ * refused.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -95,7 +95,7 @@ static void test_questions(void **state) {
     llm_vocab_destroy(vocab);
 }
 
-/* Texts that end a turn are control tokens, and the turn's end, whatever the file says. */
+/* Texts that end a turn are control tokens and end a turn, even against the file. */
 static void test_end_texts(void **state) {
     (void)state;
     static const llm_vocab_str tokens[] = {{"a", 1}, {"<|endoftext|>", 13}, {"<|im_end|>", 10}};
@@ -273,7 +273,7 @@ static void test_refusals(void **state) {
 
 /* ---- Files ---- */
 
-/* What a file says besides its tokens; fields left 0 are left out. */
+/* Keys of a file besides its tokens; fields that are 0 are absent. */
 typedef struct file_plan {
     const char *model, *pre;
     bool no_tokens, tokens_are_numbers, scores_too_short, types_are_floats;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * bad_call.c: calls a Vulkan driver in a wrong way. The test of validation layers runs it first: where
- * the layers say nothing of it, their silence about the plugin would prove nothing.
+ * bad_call.c: calls a Vulkan driver in an invalid way. The test of validation layers runs it
+ * first: if the layers do not report it, a run of the plugin without reports proves nothing.
  *
  *     bad_call LIBRARY      exits with 77 where there is no driver
  */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_cache_file.c: compiled pipelines on disk: what was written is read back, and nothing else.
+ * test_cache_file.c: compiled pipelines on disk: only what was written is read back.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -128,8 +128,8 @@ static void test_fill(void **state) {
     }
 }
 
-/* More than there is, or than one allocation has: a status that names device and sizes, and the device
- * goes on. */
+/* More than there is, or than one allocation has: a status that names device and sizes, and the
+ * device goes on. */
 static void test_out_of_memory(void **state) {
     (void)state;
     tdm_device *device = device_open("alloc=1048576");
@@ -185,7 +185,7 @@ static void test_import(void **state) {
     plugin->device->close(device);
 }
 
-/* Opened twice at once, and again after closing; a software driver only where the options say so. */
+/* Opened twice at once, and again after closing; a software driver only with the option for it. */
 static void test_open(void **state) {
     (void)state;
     tdm_device *first = device_open(""), *second = device_open("");

@@ -198,7 +198,7 @@ static void matmul_glu(void **state) {
         }
 }
 
-/* Products that look like a pattern and are none. */
+/* Products that resemble a pattern but do not match. */
 static void matmul_not_fused(void **state) {
     (void)state;
     uint64_t seed = OP_SEED;

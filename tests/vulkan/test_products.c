@@ -22,8 +22,8 @@
 #define BOUND 1e-10
 
 enum { DOTS = 3, N_RIG = 5 };
-/* Small subgroups, whole workgroups and tiles, workgroups alone; the last two again with integer dot
- * products. */
+/* Small subgroups, whole workgroups and tiles, workgroups alone; the last two again with integer
+ * dot products. */
 static const char *const limits[N_RIG] = {"fuse=no", "lanes=no", "lanes=no shared=8192", "dot=any",
                                           "dot=any shared=8192"};
 /* x has 15 bits there, with a scale for 32 elements: of each half a step of error at most. */
@@ -276,8 +276,8 @@ static void every_role(void **state) {
     roles_check(rigs[DOTS + 1], TDM_TYPE_Q4_0, 1, 10);
 }
 
-/* Rows that bytes cannot hold: of NaN, infinities, zeros and numbers near the ends of f32. Other rows
- * of the step are as without them. */
+/* Rows that bytes cannot hold: of NaN, infinities, zeros and numbers near the ends of f32. Other
+ * rows of the step are as without them. */
 static void extreme_rows(void **state) {
     (void)state;
     enum { K = 64, N = 19, N_TOK = 6 };

@@ -88,8 +88,8 @@ static void time_publish(const tdm_plan *plan, const tdm_node *node, uint64_t ep
     atomic_store(&line->epoch, epoch);
 }
 
-/* The latest time at which a sender published. Waits for those that compute their time only now; a
- * member without a clock never tells one. */
+/* The latest time at which a sender published. Waits for members that compute their time only now.
+ * A member without a clock has no time. */
 static int64_t time_collect(const tdm_plan *plan, const tdm_node *node, uint64_t epoch,
                             int wait_ms) {
     int64_t latest = 0;

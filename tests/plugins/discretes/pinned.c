@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * pinned.c: host memory that the device reads when it likes. A tensor_upload from such memory is only
- * noted down; the bytes are read when upload_finish asks for them. So a host that reuses a piece too
- * early, or does not finish at all, gets other weights.
+ * pinned.c: host memory that the device reads at a time of its choice. A tensor_upload from such
+ * memory is recorded, and upload_finish reads the bytes. A host that reuses a piece too early, or
+ * does not call upload_finish, gets wrong weights.
  */
 #include <stdlib.h>
 #include <string.h>

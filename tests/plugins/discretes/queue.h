@@ -25,8 +25,8 @@ struct tdm_plan {
 
 tdm_device *discrete_queue_device(const tdm_queue *queue);
 
-/* Advances the device's virtual clock by a computation of the plan, which has just ended. Does nothing
- * for a device without a clock. */
+/* Advances the device's virtual clock by a computation of the plan, which has just ended. Does
+ * nothing for a device without a clock. */
 void discrete_clock_run(tdm_plan *plan);
 
 #endif

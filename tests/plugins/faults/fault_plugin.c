@@ -229,7 +229,7 @@ static tdm_status device_supports_op(tdm_device *d, const tdm_graph *graph, int3
 
 /* ---- Buffers --------------------------------------------------------------------------------- */
 
-/* Buffers are those of the device behind; this tells whose they are. */
+/* Buffers are those of the wrapped device; this gives the owner of one. */
 enum { MAX_BUFFER = 1024 };
 static struct {
     tdm_buffer *buffer;

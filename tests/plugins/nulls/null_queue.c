@@ -21,7 +21,7 @@ struct tdm_plan {
     bool is_bound;
 };
 
-/* What is attached for a job: the "driver" knows whether it is done. */
+/* The object attached for a job: the "driver" queries it for completion. */
 typedef struct ticket {
     tdm_queue *queue;
     uint64_t value;
@@ -80,8 +80,8 @@ static void ticket_release(void *context) {
     pthread_mutex_unlock(&t->queue->mutex);
 }
 
-/* Attaches a wait for the job to its first signal; without success the thread signals. Called without
- * the mutex: what is attached may be asked at once. */
+/* Attaches a wait for the job to its first signal; without success the thread signals. Called
+ * without the mutex: what is attached may be asked at once. */
 static ticket *ticket_attach(tdm_queue *queue, const tdm_point *signal) {
     ticket *t = NULL;
     pthread_mutex_lock(&queue->mutex);

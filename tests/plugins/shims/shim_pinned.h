@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * shim_pinned.h: host_alloc, host_free and upload_finish in front of a plugin that has none. Memory is
- * the host's. Parts of tensors that lie in it are uploaded only when upload_finish asks for them, as
- * late as the contract allows.
+ * shim_pinned.h: host_alloc, host_free and upload_finish for a plugin without them. The memory is
+ * the host's. Parts of tensors in it are uploaded in upload_finish, the latest time that the
+ * contract allows.
  */
 #ifndef TANDEM_TESTS_SHIM_PINNED_H
 #define TANDEM_TESTS_SHIM_PINNED_H

@@ -216,7 +216,7 @@ static tdm_status import_host(tdm_device *device, void *ptr, uint64_t size,
     return status;
 }
 
-/* import-coarse: takes only memory in pieces of 64 KiB, and does not say so. */
+/* import-coarse: imports only memory in pieces of 64 KiB, without documenting it. */
 static tdm_status import_coarse(tdm_device *device, void *ptr, uint64_t size,
                                 tdm_import_info *info_out, tdm_buffer **buffer_out,
                                 tdm_error *err) {
