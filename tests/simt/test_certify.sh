@@ -8,7 +8,7 @@
 set -u
 tandem=$1 plugin=$2 driver=$3 least=$4
 . "$(dirname "$0")/../tally.sh"
-"$tandem" certify "$plugin" --option "driver=$driver" --check-timeout 600 >"$work/out" 2>&1 ||
+"$tandem" certify "$plugin" --option "driver=$driver" --check-timeout 600 --batch >"$work/out" 2>&1 ||
     fail "$(grep -A 1 '^FAIL' "$work/out"; tail -n 1 "$work/out")"
 grep -v '^ok' "$work/out"
 n=$(sed -n 's/^\([0-9]*\) passed, 0 failed.*/\1/p' "$work/out")
