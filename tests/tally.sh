@@ -72,7 +72,8 @@ steady_counters() {
             n = split("graphs built,graphs hashed,graphs planned,allocations,bytes allocated,binds," \
                       "uploads,downloads", zeros, ",")
             for (i = 1; i <= n; i++) if (value[zeros[i]] != "0") exit 1
-            exit !(NR == n + 2 && value["submissions"] == value["host waits"] &&
+            exit !(NR == n + 4 && value["input bytes"] > 0 && value["output bytes"] > 0 &&
+                   value["submissions"] == value["host waits"] &&
                    value["submissions"] >= least && value["submissions"] <= most)
         }' "$work/counters"; then ok; else fail "counters $3: $(cat "$work/err")"; fi
 }
