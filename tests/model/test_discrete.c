@@ -318,8 +318,11 @@ static void test_links(void **state) {
     (void)state;
     for (int is_cut = 0; is_cut < 2; is_cut++) {
         tdm_error err = {0};
-        tdm_runtime *rt = card_runtime((const tdm_option[]){
-            {"exchange", is_cut ? "yes,phases" : "yes"}, {"latency-us", "0,3000"}, {NULL, NULL}});
+        tdm_runtime *rt =
+            card_runtime((const tdm_option[]){{"exchange", is_cut ? "yes,phases" : "yes"},
+                                              {"latency-us", "0,3000"},
+                                              {"import-align", "65536"},
+                                              {NULL, NULL}});
         tdm_open_device *group = NULL;
         llm_model *model = NULL;
         tdm_split_report report = {.struct_size = sizeof report,
@@ -333,6 +336,8 @@ static void test_links(void **state) {
             assert_int_equal(meta->members[d].crossing_seconds > 0, d != 1 || !is_cut);
         }
         assert_true(meta->members[1].submit_seconds >= 3e-3);
+        assert_int_equal(meta->members[1].exchange,
+                         is_cut ? META_EXCHANGE_IN_PHASES : META_EXCHANGE_IN_PLAN);
         /* Each submission of a cut plan is part of the prediction, before and after each exchange. */
         assert_true(report.seconds > (is_cut ? report.n_exchange + 1 : 1) * 3e-3);
         llm_model_close(model);
@@ -354,11 +359,10 @@ static void test_groups(void **state) {
     } groups[] = {
         {"d0,d1", "1,1"}, {"d0,d1", "2,1"}, {"d0,d1,c2", "1,1,1"}, {"c0,d1", "1,3"}, {"d0", "1"}};
     /* The first is what the others are compared with, by bits. */
-    static const tdm_option exchange[][2] = {{{"exchange", "no"}},
-                                             {{"exchange", "yes"}},
-                                             {{"exchange", "phases"}},
-                                             {{"exchange", "phases,yes,no"}},
-                                             {{"exchange", "no,phases"}}};
+    static const tdm_option exchange[][3] = {
+        {{"exchange", "no"}},        {{"exchange", "yes"}},
+        {{"exchange", "phases"}},    {{"exchange", "phases,yes,no"}},
+        {{"exchange", "no,phases"}}, {{"exchange", "yes,phases"}, {"import-align", "65536"}}};
     enum { N_EXCHANGE = sizeof exchange / sizeof *exchange };
     static const tdm_option extras[] = {
         {"split", "tensor"}, {"split", "layer"}, {"attention", "sequence"}};

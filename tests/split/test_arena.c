@@ -102,6 +102,26 @@ static void test_grows(void **state) {
     meta_arena_release(&device);
 }
 
+/* Address and size are multiples of what the members demand, also where that is more than a page. */
+static void test_alignment(void **state) {
+    meta_device device;
+    meta_arena arena;
+    (void)state;
+    device_make(&device, &arena);
+    device.members[0].info.import_align = 1 << 20;
+    device.members[2].info.import_align = 65536;
+    device.members[1].info.import_align = 1 << 30; /* more than any member gets */
+    device.members[3].info.import_align = 2 << 20; /* without a share */
+    assert_int_equal(meta_arena_align(&device), 1 << 20);
+    for (uint64_t size = 100; size < 20000000; size *= 20) {
+        assert_int_equal(meta_arena_reserve(&device, size, NULL), TDM_OK);
+        assert_int_equal((uintptr_t)arena.data % (1 << 20), 0);
+        assert_int_equal(arena.size % (1 << 20), 0);
+        arena.data[0] = arena.data[arena.size - 1] = 1;
+        meta_arena_release(&device);
+    }
+}
+
 /* A member trusted after the arena was made gets it, too. */
 static void test_imports_later(void **state) {
     meta_device device;
@@ -161,9 +181,8 @@ static void test_abort_word(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_grows),
-        cmocka_unit_test(test_imports_later),
-        cmocka_unit_test(test_refused),
+        cmocka_unit_test(test_grows),         cmocka_unit_test(test_alignment),
+        cmocka_unit_test(test_imports_later), cmocka_unit_test(test_refused),
         cmocka_unit_test(test_abort_word),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

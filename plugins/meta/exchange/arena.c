@@ -13,13 +13,28 @@
 
 #include "plugins/meta/exec/stuck.h"
 
-enum { PAGE = 4096 };
+enum { PAGE = 4096, MAX_ALIGN = 2 << 20 };
 
-static uint8_t *pages_map(uint64_t size) {
+uint64_t meta_arena_align(const meta_device *device) {
+    uint64_t align = PAGE;
+    for (int32_t d = 0; d < device->n_member; d++) {
+        uint64_t own = device->members[d].info.import_align;
+        if (meta_is_active(device, d) && own > align && own <= MAX_ALIGN) align = own;
+    }
+    return align;
+}
+
+/* Maps `size` bytes at a multiple of `align`: maps more and gives back what is around. */
+static uint8_t *pages_map(uint64_t size, uint64_t align) {
     if (size > SIZE_MAX / 2) return NULL;
-    void *data = mmap(NULL, (size_t)size, PROT_READ | PROT_WRITE,
-                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    return data == MAP_FAILED ? NULL : data;
+    uint8_t *data = mmap(NULL, (size_t)(size + align - PAGE), PROT_READ | PROT_WRITE,
+                         MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if ((void *)data == MAP_FAILED) return NULL;
+    size_t before = (size_t)((align - (uintptr_t)data % align) % align);
+    size_t after = (size_t)(align - PAGE) - before;
+    if (before > 0) munmap(data, before);
+    if (after > 0) munmap(data + before + size, after);
+    return data + before;
 }
 
 static void imports_free(meta_device *device, tdm_buffer *const *imports) {
@@ -60,8 +75,9 @@ tdm_status meta_arena_reserve(meta_device *device, uint64_t size, tdm_error *err
     if (size > SIZE_MAX / 2)
         return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "no memory for exchanges: %llu bytes",
                         (unsigned long long)size);
-    size = is_new ? (size + PAGE - 1) / PAGE * PAGE : arena->size;
-    if (is_new && (data = pages_map(size)) == NULL)
+    const uint64_t align = meta_arena_align(device);
+    size = is_new ? (size + align - 1) / align * align : arena->size;
+    if (is_new && (data = pages_map(size, align)) == NULL)
         return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "no memory for exchanges: %llu bytes",
                         (unsigned long long)size);
     tdm_status status = imports_make(device, data, size, is_new, imports, err);

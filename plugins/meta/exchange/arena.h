@@ -33,6 +33,10 @@ typedef struct meta_arena {
     uint64_t seen_ns[TDM_MAX_MEMBERS];
 } meta_arena;
 
+/* What every member demands of address and size of host memory that it imports, a power of two: at
+ * least a page. A demand above 2 MiB is not met; the member then exchanges through the host. */
+uint64_t meta_arena_align(const meta_device *device);
+
 /* Grows the arena to at least `size` bytes and imports it into every member whose plans perform its
  * exchanges. Bindings of plans become stale (device->generation). Under device->mutex; no run may
  * be in progress. */

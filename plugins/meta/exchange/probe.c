@@ -529,14 +529,15 @@ static tdm_status probe_open(probe *p, tdm_error *err) {
     const tdm_host *host = device->host;
     uint64_t n = (uint64_t)device->n_active;
     p->size = DATA_AT + n * (MAX_COUNT * sizeof(float));
-    p->size = (p->size + 4095) / 4096 * 4096;
+    const uint64_t align = meta_arena_align(device);
+    p->size = (p->size + align - 1) / align * align;
     p->seed = 12345;
     p->words = meta_alloc(host, sizeof *p->words);
     if (p->words == NULL) return meta_no_memory("to test exchanges", err);
     p->words->n_user = 1;
     p->words->size = (size_t)p->size;
-    p->words->data = p->arena.data = host->alloc(host->context, (size_t)p->size, 4096);
-    p->truth.data = host->alloc(host->context, (size_t)p->size, 4096);
+    p->words->data = p->arena.data = host->alloc(host->context, (size_t)p->size, (size_t)align);
+    p->truth.data = host->alloc(host->context, (size_t)p->size, (size_t)align);
     p->residual = meta_alloc(host, MAX_COUNT * sizeof(float));
     p->expected = meta_alloc(host, MAX_COUNT * sizeof(float));
     p->result = meta_alloc(host, MAX_COUNT * sizeof(float));

@@ -254,8 +254,9 @@ static tdm_status test_time(meta_device *device, int32_t a, int32_t b, int64_t c
     t->parts[1].d = b;
     *best_out = 0;
     if (b >= 0) {
-        t->size = round_up(data_at() + 4 * (uint64_t)count * sizeof(float), 4096);
-        t->arena = host->alloc(host->context, (size_t)t->size, 4096);
+        const uint64_t align = meta_arena_align(device);
+        t->size = round_up(data_at() + 4 * (uint64_t)count * sizeof(float), align);
+        t->arena = host->alloc(host->context, (size_t)t->size, (size_t)align);
         if (t->arena == NULL) status = meta_no_memory("to measure members", err);
         if (status == TDM_OK) memset(t->arena, 0, (size_t)t->size);
     }
