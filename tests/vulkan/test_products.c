@@ -153,25 +153,38 @@ static void product_on(int first, int last, uint64_t *seed, tdm_type type, uint3
 
 static void product(uint64_t *seed, tdm_type type, uint32_t usage, x_view view, int64_t k,
                     int64_t n, int64_t n_tok) {
-    product_on(0, N_RIG, seed, type, usage, view, k, n, n_tok);
+    /* Of a type without blocks, or of canonical ones, the last rigs have the kernels of the others. */
+    bool has_bytes = tdm_type_get_info(type).is_quantized && usage != 0;
+    product_on(0, has_bytes ? N_RIG : DOTS, seed, type, usage, view, k, n, n_tok);
 }
 
-/* k of one block, or an odd length. Kernels share the reading of weights, and compiling them takes
- * the time: each type on one rig or two. */
+/* Kernels read every type by the same functions, and compiling them takes the time. So each type is on
+ * one kernel with floats and one with bytes; kernels with tiles have one type of each form: with
+ * offsets or not, with a scale for 16 elements or for 32. */
+static bool is_of_tiles(tdm_type type) {
+    static const tdm_type types[] = {TDM_TYPE_F32,  TDM_TYPE_F16,  TDM_TYPE_BF16, TDM_TYPE_Q4_0,
+                                     TDM_TYPE_Q4_1, TDM_TYPE_Q2_K, TDM_TYPE_Q6_K};
+    for (size_t i = 0; i < sizeof types / sizeof types[0]; i++)
+        if (types[i] == type) return true;
+    return false;
+}
+
+/* k of one block, or an odd length. */
 static void every_type(void **state) {
     (void)state;
     uint64_t seed = SEED;
     for (int i = 0; i < MADE_TYPES; i++) {
-        int64_t len = tdm_type_get_info(made_types[i]).block_len;
-        product_on(0, 1, &seed, made_types[i], TDM_USAGE_MATMUL, X_DENSE, len == 1 ? 75 : len, 37,
-                   1);
-        product_on(0, 2, &seed, made_types[i], TDM_USAGE_MATMUL, X_DENSE, len == 1 ? 96 : 3 * len,
-                   131, 9);
-        product_on(0, 1, &seed, made_types[i], 0, X_DENSE, len == 1 ? 33 : 2 * len, 5, 2);
-        if (len == 1) continue;
-        product_on(DOTS, DOTS + 1, &seed, made_types[i], TDM_USAGE_MATMUL, X_DENSE, 3 * len, 37, 2);
-        product_on(DOTS, DOTS + 1, &seed, made_types[i], TDM_USAGE_MATMUL, X_DENSE, 3 * len, 131,
-                   9);
+        tdm_type type = made_types[i];
+        int64_t len = tdm_type_get_info(type).block_len;
+        bool has_blocks = len > 1;
+        product_on(0, 1, &seed, type, TDM_USAGE_MATMUL, X_DENSE, has_blocks ? len : 75, 37, 1);
+        product_on(0, 1, &seed, type, 0, X_DENSE, has_blocks ? 2 * len : 33, 5, 2);
+        if (has_blocks)
+            product_on(DOTS, DOTS + 1, &seed, type, TDM_USAGE_MATMUL, X_DENSE, 3 * len, 37, 2);
+        if (!is_of_tiles(type)) continue;
+        product_on(0, 2, &seed, type, TDM_USAGE_MATMUL, X_DENSE, has_blocks ? 3 * len : 96, 131, 9);
+        if (has_blocks)
+            product_on(DOTS, DOTS + 1, &seed, type, TDM_USAGE_MATMUL, X_DENSE, 3 * len, 131, 9);
     }
 }
 
