@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * plan_internal.h: a plan as its own files see it: plan.c makes, binds and runs it, plan_memory.c
- * lays out its memory, plan_assign.c knows who does what and where workers must meet.
+ * plan_internal.h: the parts of a plan, for its own files: plan.c makes, binds and runs it,
+ * plan_memory.c lays out its memory, plan_assign.c divides the work and places the barriers.
  */
 #ifndef TANDEM_CPU_PLAN_INTERNAL_H
 #define TANDEM_CPU_PLAN_INTERNAL_H
@@ -29,10 +29,10 @@ typedef struct plan_node {
     size_t scratch_off, prepared_off; /* bytes in the plan's scratch, where the node has them */
     int32_t prepared_before; /* of a node that prepares sources: the one before that prepares the
                                         same, -1 = none */
-    bool makes_prepared;     /* else it reads them prepared, and not as they were */
+    bool makes_prepared;     /* else it reads the prepared ones */
     bool writes_state;
     bool needs_barrier; /* before it; as last bound */
-    bool is_idle;       /* what it prepares is there already; as last bound */
+    bool is_idle;       /* its sources are prepared already; as last bound */
 } plan_node;
 
 struct tdm_plan {
@@ -59,13 +59,14 @@ struct tdm_plan {
     _Atomic uint64_t *progress; /* of the queue, while a run is under way */
 };
 
-/* Lays out the scratch and the prepared sources of every node, and reserves the queue's scratch. [setup] */
+/* Lays out the scratch and the prepared sources of every node, and reserves the queue's scratch.
+ * [setup] */
 tdm_status cpu_plan_memory_make(tdm_plan *plan, tdm_error *err);
 
 /* Chooses the units in which every node divides what it touches among the workers. [setup] */
 tdm_status cpu_plan_units_choose(tdm_plan *plan, tdm_error *err);
 
-/* Finds where workers must meet and which sources are prepared already, given the addresses. */
+/* Finds which nodes need a barrier and which sources are prepared already, given the addresses. */
 void cpu_plan_barriers_place(tdm_plan *plan);
 
 /* The i-th of a node's sources and, from TDM_MAX_SRC on, destinations. */

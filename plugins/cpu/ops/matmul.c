@@ -13,7 +13,7 @@
 #include "plugins/cpu/ops/strided.h"
 #include "plugins/cpu/ops/ops.h"
 
-/* Bytes of weights that stay in a core's second-level cache while all tokens pass by. */
+/* Bytes of weights that stay in a core's second-level cache while all tokens are multiplied. */
 enum { CACHED_SIZE = 256 * 1024 };
 
 /* Products of one token with fewer bytes of weights than this take less time than one more barrier. */
@@ -264,7 +264,7 @@ static void groups_multiply(const cpu_node *n, const cpu_matmul_matrix *m, int64
     }
 }
 
-/* The same for a plain matrix whose elements are not neighbours: row by row through `row`. */
+/* The same for a plain matrix whose elements are not adjacent: each row is copied to `row`. */
 static void strided_multiply(const cpu_node *n, const cpu_matmul_matrix *m, int64_t head,
                              size_t pitch, int64_t first, int64_t last, uint8_t *row) {
     const cpu_view *w = &n->src[0];
@@ -273,7 +273,7 @@ static void strided_multiply(const cpu_node *n, const cpu_matmul_matrix *m, int6
         cpu_matmul_matrix one = *m;
         units_gather(m->data + j * w->nb[1], w->nb[0], unit, m->n_block, row);
         one.data = row;
-        one.group_pitch = 0; /* group j, like every other, is the row just copied */
+        one.group_pitch = 0; /* every group is the row just copied */
         groups_multiply(n, &one, head, pitch, j, j + 1);
     }
 }

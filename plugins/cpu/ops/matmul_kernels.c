@@ -11,8 +11,8 @@
         "matmul_" #name "_" #isa, CPU_ISA_##ISA, TDM_TYPE_##TYPE, n_lane, format, code_offset,     \
             cpu_matmul_run_##name##_##isa                                                          \
     }
-/* What a kernel's unsigned codes of a type are too large by (cpu_quantize_row_fn); signed_offset where
- * the instruction set says. A type without one does not compile. */
+/* What a kernel's unsigned codes of a type are too large by (cpu_quantize_row_fn); signed_offset
+ * where the instruction set says. A type without one does not compile. */
 #define CODE_Q4_0(signed_offset)    8
 #define CODE_Q4_1(signed_offset)    0
 #define CODE_Q5_0(signed_offset)    16

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * matmul_plain.c: canonical quantised rows times activations of 15 or 8 bits in plain C, for machines whose
- * vectors we have no kernel for. A block is unpacked to signed codes with a scale and a minimum for
- * each 16 elements, whatever its type (codes of 16 bits, since every compiler knows how to multiply
- * and add vectors of those):
+ * matmul_plain.c: canonical quantised rows times activations of 15 or 8 bits in plain C, for
+ * machines without a vector kernel. A block of any type is unpacked to signed codes of 16 bits,
+ * which every compiler multiplies and adds in vectors, with a scale and a minimum for each 16
+ * elements:
  *   w[i] = scale[i / 16] * code[i] - min[i / 16]
  *   y = sum over halves h of 16: d * (scale[h] * sum(code * q)) - min[h] * (d * sum q)
  * Its reference is matmul_reference.c.
@@ -187,8 +187,8 @@ static const unpack_fn unpackers[TDM_TYPE_LIMIT_] = {
     [TDM_TYPE_IQ4_NL] = iq4_nl_unpack, [TDM_TYPE_IQ4_XS] = iq4_xs_unpack,
 };
 
-/* At most 16 * 128 * 16256, far below 2^31: exact. A function of its own, because compilers that see the whole loop nest
- * take the sixteen steps apart before they could become vectors. */
+/* At most 16 * 128 * 16256, far below 2^31: exact. A function of its own, because compilers that
+ * see the whole loop nest take the sixteen steps apart before they could become vectors. */
 __attribute__((noinline)) static int32_t half_dot(const int16_t *code, const int16_t *q) {
     int32_t sum = 0;
     for (int i = 0; i < HALF; i++) sum += code[i] * q[i];

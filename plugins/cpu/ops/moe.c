@@ -32,10 +32,10 @@ typedef struct plan {
                          first[b + 1] - 1 of expert e, b = e * CPU_N_ROLE + r */
     size_t pair_off;  /* int32_t[n_pair]: slot -> token * n_used + u, tokens as in the chunk */
     size_t slot_off;  /* int32_t[n_pair]: the inverse; -1 = another device's expert */
-    size_t gate_x_off, gate_x_pitch; /* the chunk's tokens as the gate's kernel takes them */
+    size_t gate_x_off, gate_x_pitch; /* the chunk's tokens in the format of the gate's kernel */
     size_t up_x_off, up_x_pitch; /* the same for up: the same bytes where the format is the same */
     size_t h_off;                /* float[n_pair][n_ff], by slot: act(gate) * up */
-    size_t hx_off, hx_pitch;     /* h as the down kernel takes it; pitch 0 = as it is */
+    size_t hx_off, hx_pitch;     /* h in the format of the down kernel; pitch 0 = floats */
     size_t out_off;              /* float[n_pair][n], by slot: the addends without weight */
     size_t size;
 } plan;

@@ -80,8 +80,8 @@ typedef struct row {
     cpu_quantize_row_fn run;
 } row;
 
-/* The first row of the format whose instruction sets the device may use is taken. NEON's rows go
- * between those of x86 and the last. */
+/* The first row of a format that the device may use is chosen. Rows of NEON belong before the plain
+ * ones. */
 static const row rows[] = {
 #if defined(__x86_64__)
     {CPU_ISA_AVX512, CPU_X_Q15_BYTES, cpu_quantize_row_q15_bytes_avx512},

@@ -60,8 +60,8 @@ typedef struct cpu_tile {
     int64_t col_first, col_last;
 } cpu_tile;
 
-/* The units in which cpu_tile_share deals out a contiguous value of so many rows and columns, or 0
- * where a worker's columns of several rows are not one piece. */
+/* The units in which cpu_tile_share assigns a contiguous value of n_row rows and n_col columns to
+ * workers; 0 where a worker's columns of several rows are not one piece. */
 static inline int64_t cpu_tile_unit(const cpu_node *n, int64_t n_row, int64_t n_col) {
     if (n_row >= n->device->n_thread) return n_col;
     if (n_row > 1) return 0;

@@ -10,8 +10,8 @@
 #include "plugins/cpu/ops/matmul.h"
 #include "plugins/cpu/ops/weight.h"
 
-/* One field of a canonical block. The fields of a front, and those of a body, are stored in the order
- * of the list, which is the order in which the kernels read them. */
+/* One field of a canonical block. The fields of a front, and those of a body, are stored in the
+ * order of the list, which is the order in which the kernels read them. */
 typedef struct field {
     uint8_t off;  /* in the canonical block, bytes */
     uint8_t size; /* bytes; 0 ends the list */
@@ -159,8 +159,8 @@ static uint32_t bits_gather(uint32_t word) {
     return out;
 }
 
-/* Moves the units of one field of `n_row` rows, `row_pitch` apart at `src`, to neighbouring lanes, of
- * which the first begins at `to`; `pitch` is the distance of a lane's units in the group. */
+/* Moves the units of one field of `n_row` rows, `row_pitch` apart at `src`, to neighbouring lanes,
+ * of which the first begins at `to`; `pitch` is the distance of a lane's units in the group. */
 static void field_scatter(const field *f, uint8_t *to, size_t pitch, const uint8_t *src,
                           uint64_t row_pitch, int32_t n_row) {
     uint32_t words[CPU_MATMUL_LANE];
@@ -247,8 +247,8 @@ static void block_gather(const cpu_weight_layout *l, const uint8_t *group, int64
     }
 }
 
-/* Elements of a plain type: a field of n_block units. Rows are often a power of two apart, and a cache
- * holds few such lines at a time. So a piece of each row is copied first. */
+/* Elements of a plain type: a field of n_block units. Rows are often a power of two apart, and a
+ * cache holds few such lines at a time. So a piece of each row is copied first. */
 static void elements_scatter(const cpu_weight_layout *l, uint8_t *group, int64_t first, int64_t n,
                              int32_t lane, const uint8_t *src, uint64_t row_pitch, int32_t n_row) {
     enum { PIECE_SIZE = 64 };
@@ -358,7 +358,7 @@ tdm_status cpu_weight_upload(const cpu_device *device, uint8_t *dst, const tdm_t
     for (int64_t row = row_first; row < end;) {
         int32_t lane;
         uint8_t *group = dst + group_off(&l, row, &lane);
-        /* To the end of the group, or of the matrix where that is sooner. */
+        /* To the end of the group or of the matrix, whichever is first. */
         int64_t n = l.n_lane - lane, n_left = l.n_row - row % l.n_row;
         if (n > n_left) n = n_left;
         if (n > end - row) n = end - row;
@@ -389,7 +389,7 @@ tdm_status cpu_weight_download(const cpu_device *device, const uint8_t *src,
 void cpu_weight_get_row(const cpu_device *device, const cpu_view *table, int64_t row, float *out) {
     cpu_weight_layout l;
     if (cpu_weight_layout_get(device, table->type, table->usage, table->ne, &l, NULL) != TDM_OK) {
-        return; /* the graph was verified: this type and shape were uploaded */
+        return; /* never fails: cpu_weight_upload accepted this type and shape */
     }
     tdm_row_dequantize_fn dequantize = tdm_row_codec_get(table->type).dequantize;
     int32_t lane;

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * x86/exchange_avx2.c: tdm_wire_sum (core/base/wire.h) with AVX2, bit for bit. Additions are kept
- * apart from the multiplications of q8_0 by intrinsics and an array between them, so that nothing
- * is contracted.
+ * x86/exchange_avx2.c: tdm_wire_sum (core/base/wire.h) with AVX2, bit for bit. An array separates
+ * the multiplications of q8_0 from the additions, so that the compiler does not contract them.
+ *
+ * Intrinsics instead of the words of vector/: denormals and NaN are replaced by compare masks,
+ * which those words do not have.
  */
 #include <immintrin.h>
 #include <string.h>

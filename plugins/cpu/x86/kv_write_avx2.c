@@ -1,8 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
- * x86/kv_write_avx2.c: rows of floats to cache types with AVX2, byte for byte as core/base does it:
- * the same operations in the same order, each rounded on its own, where they round at all. Of
- * several elements of the largest magnitude (or the least value) the first counts, there as here.
+ * x86/kv_write_avx2.c: converts rows of floats to cache types with AVX2. The bytes are those of
+ * tdm_row_quantize (quant/convert.h): the same operations in the same order, each rounded on its
+ * own. Of several elements of the largest magnitude (or the least value) the first counts in both.
+ *
+ * Intrinsics instead of the words of vector/: compare masks, byte shuffles and packs, which no
+ * other kernel needs; and the words may contract a multiplication and an addition, which would
+ * change bits.
  */
 #include "plugins/cpu/x86/kv_block.h"
 #include "plugins/cpu/x86/kv_iq4.h"

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * x86/kv_write_avx512.c: iq4_nl rows with AVX-512: two candidates of the search share a vector, and
- * tables of 16 numbers fit one. The other types' blocks are 32 elements and a few steps, for which
- * x86/kv_write_avx2.c is as fast.
+ * x86/kv_write_avx512.c: iq4_nl rows with AVX-512: two candidates of the search share a vector,
+ * and tables of 16 numbers fit one. For the other types, whose blocks of 32 elements take a few
+ * steps, x86/kv_write_avx2.c is as fast. Intrinsics for the reasons given there.
  */
 #include "plugins/cpu/x86/kv_iq4.h"
 

@@ -2,6 +2,9 @@
  *
  * limits_avx2.c: the machine's limits with 256-bit registers; built twice, with CPU_LIMIT_AVX_VNNI
  * for processors that have the dot products of VNNI without AVX-512.
+ *
+ * Intrinsics instead of the words of vector/: a limit is the rate of one instruction, so the loops
+ * name it.
  */
 #include <immintrin.h>
 

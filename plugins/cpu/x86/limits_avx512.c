@@ -2,6 +2,9 @@
  *
  * limits_avx512.c: the machine's limits with AVX-512 and VNNI: 64 products of 8 bits or 16 of f32
  * an instruction.
+ *
+ * Intrinsics instead of the words of vector/: a limit is the rate of one instruction, so the loops
+ * name it.
  */
 #include <immintrin.h>
 

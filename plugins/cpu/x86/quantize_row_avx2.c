@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * quantize_row_avx2.c: the quantisers of quantize_row.c for AVX2, bit for bit.
+ * quantize_row_avx2.c: the quantisers of quantize_row.c for AVX2, bit for bit. They use intrinsics
+ * instead of the words of vector/: with those, the test for infinities and NaN is a blend for each
+ * vector instead of one mask for a block, and a row took 3 to 8 % longer.
  */
 #include <immintrin.h>
 

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * quantize_row_avx512.c: the quantisers of quantize_row.c for AVX-512, bit for bit.
+ * quantize_row_avx512.c: the quantisers of quantize_row.c for AVX-512, bit for bit. They use
+ * intrinsics instead of the words of vector/: those have neither masks nor the direct conversion
+ * from 32 bits to bytes, and a row took 20 % longer.
  */
 #include <immintrin.h>
 
