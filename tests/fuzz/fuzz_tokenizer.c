@@ -5,43 +5,63 @@
  * same in one call and token by token. A vocabulary that can encode everything must give the text
  * back. The same bytes are also used as ids.
  *
- * Vocabularies are the tests' tiny ones, a byte-level one for each pre-tokenizer; the model that
- * lies in the source tree (TANDEM_SOURCE_ROOT) has a SentencePiece one with all bytes.
+ * Vocabularies are the tests' tiny ones, a BPE for each kind of pre-tokenizer and one of every
+ * other kind; the model that lies in the source tree (TANDEM_SOURCE_ROOT) has a SentencePiece one
+ * with all bytes. The input is also taken for rules of a Unigram vocabulary.
  */
 #include <string.h>
 #include <utf8proc.h>
 
 #include "llm/tokenizer/tokenizer.h"
 #include "tests/fuzz/fuzz.h"
-#include "tests/unit/tiny_vocab.h"
+#include "llm/tokenizer/pretokenizer_table.h"
+#include "tests/unit/tiny_kinds.h"
 
-static const char *const pres[] = {"default",   "gpt-2",          "llama-bpe",   "qwen2",
-                                   "qwen35",    "deepseek-llm",   "deepseek-v3", "falcon",
-                                   "starcoder", "deepseek-coder", "tekken"};
-enum { N_PRE = TINY_COUNT(pres), N_VOCAB = N_PRE + 2, SPM_TINY = N_PRE, SPM_STORIES = N_PRE + 1 };
+/* The vocabularies, in this order. */
+enum { KIND_SPM, KIND_WPM, KIND_UGM, KIND_RWKV, KIND_PLAMO, KIND_RAW, KIND_STORIES, N_KIND };
+enum { N_PRE_MAX = 64 };
 
-static llm_vocab *vocabs[N_VOCAB];
+static llm_vocab *vocabs[N_KIND + N_PRE_MAX];
+static bool is_byte_level[N_KIND + N_PRE_MAX];
+static size_t n_vocab;
+
+static void vocab_add(const tiny_vocab *v) {
+    tdm_error err = {0};
+    FUZZ_DEMAND(llm_vocab_create(&v->params, &vocabs[n_vocab++], &err) == TDM_OK, "%s",
+                err.message);
+}
+
+static void stories_add(void) {
+    char path[1024];
+    const char *root = getenv("TANDEM_SOURCE_ROOT");
+    llm_gguf *gguf;
+    tdm_error err = {0};
+    snprintf(path, sizeof path, "%s/models/stories-3m-q8_0.gguf", root != NULL ? root : ".");
+    FUZZ_DEMAND(llm_gguf_open(path, &gguf, &err) == TDM_OK, "%s", err.message);
+    FUZZ_DEMAND(llm_vocab_from_gguf(gguf, &vocabs[n_vocab++], &err) == TDM_OK, "%s", err.message);
+    llm_gguf_close(gguf);
+}
 
 int LLVMFuzzerInitialize(int *argc, char ***argv) {
     (void)argc;
     (void)argv;
     static tiny_vocab v;
-    tdm_error err = {0};
-    for (size_t i = 0; i <= N_PRE; i++) {
-        memset(&v, 0, sizeof v);
-        if (i < N_PRE)
-            tiny_bpe(&v, pres[i]);
-        else
-            tiny_spm(&v);
-        FUZZ_DEMAND(llm_vocab_create(&v.params, &vocabs[i], &err) == TDM_OK, "%s", err.message);
+    static void (*const makers[])(tiny_vocab *) = {tiny_spm,  tiny_wpm,   tiny_ugm,
+                                                   tiny_rwkv, tiny_plamo, tiny_raw};
+    for (size_t i = 0; i < TINY_COUNT(makers); i++) {
+        makers[i](&v);
+        vocab_add(&v);
     }
-    char path[1024];
-    const char *root = getenv("TANDEM_SOURCE_ROOT");
-    llm_gguf *gguf;
-    snprintf(path, sizeof path, "%s/models/stories-3m-q8_0.gguf", root != NULL ? root : ".");
-    FUZZ_DEMAND(llm_gguf_open(path, &gguf, &err) == TDM_OK, "%s", err.message);
-    FUZZ_DEMAND(llm_vocab_from_gguf(gguf, &vocabs[SPM_STORIES], &err) == TDM_OK, "%s", err.message);
-    llm_gguf_close(gguf);
+    stories_add();
+    const llm_pre_kind *kind;
+    for (size_t i = 0; (kind = llm_pre_kind_at(i)) != NULL; i++) {
+        char name[64];
+        snprintf(name, sizeof name, "%.*s", (int)strcspn(kind->names, " "), kind->names);
+        FUZZ_DEMAND(i < N_PRE_MAX, "more pre-tokenizers than room");
+        tiny_bpe(&v, name);
+        is_byte_level[n_vocab] = !kind->is_raw;
+        vocab_add(&v);
+    }
     return 0;
 }
 
@@ -84,12 +104,17 @@ static char *ids_to_text(const llm_vocab *vocab, const int32_t *ids, size_t n, u
     return text;
 }
 
-/* Whether ids of this text must give it back: byte-level ones always do; SentencePiece with all
- * bytes does where nothing stands for something else (its mark of a space). */
+/* Whether ids of this text must give it back: byte-level ones and RWKV's always do; PLaMo-2's but
+ * for a byte order mark; SentencePiece with all bytes does where nothing stands for something else
+ * (its mark of a space). */
 static bool comes_back(size_t which, const char *text, size_t len, unsigned flags) {
     if (!is_utf8(text, len)) return false;
-    if (which < N_PRE) return true;
-    return which == SPM_STORIES && (flags & LLM_TOKENIZE_PARSE_SPECIAL) == 0 &&
+    if (is_byte_level[which]) return true;
+    if (which == KIND_RWKV) return (flags & LLM_TOKENIZE_PARSE_SPECIAL) == 0;
+    if (which == KIND_PLAMO)
+        return (flags & LLM_TOKENIZE_PARSE_SPECIAL) == 0 &&
+               (len < 3 || memcmp(text, "\xEF\xBB\xBF", 3) != 0);
+    return which == KIND_STORIES && (flags & LLM_TOKENIZE_PARSE_SPECIAL) == 0 &&
            memmem(text, len, "\xE2\x96\x81", 3) == NULL;
 }
 
@@ -124,9 +149,30 @@ static void ids_try(const llm_vocab *vocab, const uint8_t *data, size_t size, un
     free(ids);
 }
 
+/* Rules that are taken, however odd, must leave encoding sound. */
+static void rules_try(const uint8_t *data, size_t size) {
+    static tiny_vocab v;
+    llm_vocab *vocab;
+    int32_t *ids;
+    size_t n;
+    tdm_error err = {0};
+    tiny_ugm(&v);
+    v.params.charsmap = (llm_vocab_str){(const char *)data, size};
+    const tdm_status status = llm_vocab_create(&v.params, &vocab, &err);
+    FUZZ_DEMAND(status == TDM_OK || status == TDM_DATA_LOSS, "%s", err.message);
+    if (status != TDM_OK) return;
+    FUZZ_DEMAND(llm_tokenize(vocab, (const char *)data, size, 0, &ids, &n, &err) == TDM_OK, "%s",
+                err.message);
+    for (size_t i = 0; i < n; i++)
+        FUZZ_DEMAND(ids[i] >= 0 && ids[i] < llm_vocab_n_token(vocab), "id %d", ids[i]);
+    free(ids);
+    llm_vocab_destroy(vocab);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     if (size < 2) return 0;
-    const size_t which = data[0] % N_VOCAB;
+    const size_t which = data[0] % n_vocab;
+    if (which == KIND_UGM) rules_try(data + 2, size - 2);
     const unsigned flags = data[1];
     text_try(which, (const char *)data + 2, size - 2,
              flags & (LLM_TOKENIZE_ADD_SPECIAL | LLM_TOKENIZE_PARSE_SPECIAL));

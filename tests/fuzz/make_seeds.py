@@ -238,6 +238,14 @@ def texts():
         for which in range(13):
             if which in (i, i + 6, 11, 12):
                 save("tokenizer", "text-%d-%02d" % (i, which), bytes([which, i * 5 % 16]) + data)
+    # WordPiece, Unigram, RWKV, PLaMo-2, code points; then the rules of a Unigram vocabulary.
+    kinds = ["Hello, hello \u4e2d\u00c9 [SEP]", "ab a  b <u> x", "hello\n\n\\x<s>", "abc\u00e9z\ufeff",
+             "a a\n\n\u4e2d"]
+    for which, text in enumerate(kinds, 1):
+        save("tokenizer", "kind-%d" % which, bytes([which, which * 5 % 16]) + text.encode())
+    nodes = [0] * 67
+    nodes[0], nodes[64], nodes[66] = 1 << 10, 65 | 1 << 8 | 2 << 10, 1 << 31
+    save("tokenizer", "kind-rules", bytes([2, 0]) + struct.pack("<I67I", 4 * 67, *nodes) + b"ab\0")
 
 
 save("gguf", "llama", llama())

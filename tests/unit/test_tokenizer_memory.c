@@ -18,7 +18,7 @@
 #include <string.h>
 
 #include "llm/tokenizer/tokenizer.h"
-#include "tests/unit/tiny_vocab.h"
+#include "tests/unit/tiny_kinds.h"
 
 static long n_until_failure = -1; /* calls that still succeed; -1: all do */
 static bool has_failed;
@@ -126,6 +126,17 @@ static void test_bpe(void **state) {
     every_allocation_fails(&tiny.params, text, text_make(text, "<|endoftext|>"));
 }
 
+static void test_kinds(void **state) {
+    (void)state;
+    static void (*const makers[])(tiny_vocab *) = {tiny_wpm, tiny_ugm, tiny_rwkv, tiny_plamo,
+                                                   tiny_raw};
+    char text[512];
+    for (size_t i = 0; i < sizeof makers / sizeof *makers; ++i) {
+        makers[i](&tiny);
+        every_allocation_fails(&tiny.params, text, text_make(text, "<u>[SEP]<eos>"));
+    }
+}
+
 static void test_empty(void **state) {
     (void)state;
     tiny_spm(&tiny);
@@ -136,6 +147,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_spm),
         cmocka_unit_test(test_bpe),
+        cmocka_unit_test(test_kinds),
         cmocka_unit_test(test_empty),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
