@@ -12,8 +12,8 @@
  * upload and no download in a step: the host writes the inputs, submits, waits, reads the outputs.
  *
  * Rationale for tensor_upload: a device multiplies fastest from its own arrangement of a matrix.
- * Handing it canonical bytes row range by row range lets it convert as the file is read, with
- * bounded staging, and lets the caller drop the pages behind it.
+ * With canonical bytes uploaded range by range, it converts them while the file is read and with
+ * bounded staging, and the caller can drop the pages behind it.
  */
 #ifndef TANDEM_BUFFER_H
 #define TANDEM_BUFFER_H
@@ -50,7 +50,7 @@ enum {
  * bytes (neither). Pointers are read during the call only. */
 typedef struct tdm_buffer_item {
     uint64_t off;  /* bytes from the buffer's start */
-    uint64_t size; /* bytes: what tensor_size said, or n_page * kv_page_size */
+    uint64_t size; /* bytes: as tensor_size gives, or n_page * kv_page_size */
     const tdm_tensor_desc *tensor;
     const tdm_kv_desc *kv;
     int64_t n_page;          /* of a cache */
@@ -73,14 +73,14 @@ typedef struct tdm_import_info {
     bool is_coherent;  /* device and host see each other's writes without a call */
     bool has_atomic32; /* 32-bit atomics work across both */
     bool has_atomic64;
-    bool is_pollable; /* a running kernel sees host writes: it may wait on a word */
+    bool is_pollable; /* host writes reach a running kernel: it may wait on a word */
 } tdm_import_info;
 
 typedef struct tdm_buffer_ops {
     size_t struct_size;
 
     /* Allocates. The memory's contents are undefined. Not enough memory gives
-     * TDM_RESOURCE_EXHAUSTED with the sizes asked for and free, and leaves the device usable.
+     * TDM_RESOURCE_EXHAUSTED with the sizes requested and free, and leaves the device usable.
      * *buffer_out is set on TDM_OK only; the caller releases it with free. Required. [any-thread] */
     tdm_status (*alloc)(tdm_device *device, const tdm_buffer_params *params,
                         tdm_buffer **buffer_out, tdm_error *err);

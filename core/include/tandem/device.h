@@ -119,7 +119,7 @@ typedef struct tdm_device_ops {
     tdm_status (*get_info)(tdm_device *device, tdm_device_info *info_out, tdm_error *err);
 
     /* TDM_OK if the device runs this node with these types and shapes, TDM_UNSUPPORTED with the
-     * reason if not. Pure: looks at the graph alone, allocates nothing. True means that
+     * reason if not. Pure: reads the graph alone, allocates nothing. True means that
      * graph_prepare will not refuse it. Required. [any-thread] */
     tdm_status (*supports_op)(tdm_device *device, const tdm_graph *graph, int32_t node,
                               tdm_error *err);

@@ -7,7 +7,7 @@
  * which they can run: each source is produced earlier, and nodes that touch the same STATE keep
  * their order. A value is written by at most one node.
  *
- * A value names a binding slot, never memory: whoever computes the graph passes a buffer and an
+ * A value names a binding slot, never memory: the caller of a computation passes a buffer and an
  * offset for each slot (tdm_binding in queue.h). A view (RESHAPE, PERMUTE, SLICE) has slot -1: it
  * lives inside its source. Temporaries have slots too. A device with TDM_DEVICE_HOLDS_TEMPS keeps
  * them in the scratch of its queue and may leave out those that fusing makes needless. For other
@@ -15,7 +15,7 @@
  * time, in the order of the nodes, may be bound to the same bytes, so that such a device must not
  * fuse across nodes.
  *
- * Whoever builds a graph owns it and keeps it alive and unchanged while any plan made of it lives.
+ * A graph's builder owns it, and keeps it alive and unchanged while any plan made of it lives.
  */
 #ifndef TANDEM_GRAPH_H
 #define TANDEM_GRAPH_H

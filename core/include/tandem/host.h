@@ -29,14 +29,14 @@ typedef enum tdm_log_level {
 /* A device of another plugin, which the core gives under the name it has in the configuration. The
  * core fills in what the plugin does not offer (an adapter): buffer, queue and split.split_unit have
  * every slot; only host_pointer may return NULL, and import_host may be NULL or refuse. Where the
- * device refuses a node, the CPU runs it inside the same plan, and the log says so once. supports_op
+ * device refuses a node, the CPU runs it inside the same plan, with one line in the log. supports_op
  * refuses what neither runs. Of the device table, get_info, supports_op and graph_supports are
  * present, and measure_limits where the plugin or the core has it; opening and closing are the
  * core's. split_report returns TDM_UNSUPPORTED unless the device is a group.
  *
  * Buffers of weights and caches are allocated with items (buffer.h), so that what only refused nodes
- * read is placed on the CPU; plain bytes do not say what they are for. An EXCHANGE runs on the
- * device itself or not at all: the fallback never takes part in place of a member. */
+ * read is placed on the CPU; plain bytes have no known purpose. An EXCHANGE runs on the
+ * device itself or not at all: the fallback never takes part instead of a member. */
 typedef struct tdm_acquired_device {
     size_t struct_size;
     const tdm_plugin *plugin; /* its tables; valid until release */

@@ -5,7 +5,7 @@
  * The cache of one layer is one STATE value of the graph: n_page pages of kv_page_size(desc)
  * bytes each, one after the other. A page holds the K and V rows of page_len tokens. The bytes of
  * a page are private to the device: only KV_WRITE, ATTENTION, KV_SHIFT, KV_COPY, KV_EXPORT and
- * KV_IMPORT touch them, so a device keeps quantised blocks in the order that its kernels like.
+ * KV_IMPORT touch them, so a device keeps quantised blocks in the order that its kernels read.
  * Fresh pages are never read before they are written: their contents need no initialising.
  *
  * Storage. Each head is padded with zeros to a whole number of quantisation blocks
@@ -14,13 +14,13 @@
  * (Sylvester) order, in blocks of tdm_kv_rotation_block elements, which leaves their dot products
  * as they are and spreads outliers over the block; with TDM_KV_ROTATE_V and a quantised type_v the
  * same happens to V, and ATTENTION undoes it on its output. The rotation is a property of the
- * storage: no other op sees it.
+ * storage: other ops do not depend on it.
  *
  * Place. With TDM_KV_IN_HOST the pages lie in the host's memory, whichever device runs the rest of
  * the graph. A device whose memory is the host's (TDM_DEVICE_IS_HOST, TDM_DEVICE_IS_INTEGRATED)
- * keeps such a cache as any other; a group hands the flag on to its members, each with its part. Any
- * other device either reads such a cache by itself and says so (TDM_DEVICE_HAS_HOST_KV), or is never
- * shown one: the core keeps the pages with the CPU, which then runs the ops that touch them.
+ * keeps such a cache as any other. A group passes the flag to its members, each with its part. Any
+ * other device either reads such a cache itself and has the flag TDM_DEVICE_HAS_HOST_KV, or never
+ * gets one: the core then keeps the pages with the CPU, which runs the ops that touch them.
  */
 #ifndef TANDEM_KV_H
 #define TANDEM_KV_H

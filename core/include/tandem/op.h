@@ -4,9 +4,9 @@
  *
  * Each op's paragraph is normative: a device computes this, to the accuracy that `tandem certify`
  * states for its level. Sources are in order; one in [brackets] is optional and -1 when absent.
- * Values are f32 unless said otherwise. A device may fuse, reorder and use other precisions
+ * Values are f32 unless stated otherwise. A device may fuse, reorder and use other precisions
  * inside, as long as outputs stay within those bounds. No op reads outside its sources or writes
- * outside its destinations; shapes were verified before a device sees them.
+ * outside its destinations; shapes were verified before a device gets them.
  *
  * Indices in parameters are absolute (the head, expert or row number in the whole model), so that
  * a slice of an op means the same as the whole: that is what lets a group cut it.
@@ -23,9 +23,9 @@ extern "C" {
 #define TDM_MAX_SRC 16
 #define TDM_MAX_DST 2
 
-/* Views: no bytes move; strides are derived by whoever executes. The source may itself be a view,
- * never a private tensor (a weight with usage flags) and never a STATE. Every device passes over
- * view nodes: supports_op says yes to them, and running them does nothing.
+/* Views: no bytes move; the device derives the strides. The source may itself be a view,
+ * never a private tensor (a weight with usage flags) and never a STATE. Every device accepts view
+ * nodes: supports_op returns TDM_OK for them, and running them does nothing.
  *
  *   RESHAPE    x -> same elements, other shape; x is contiguous in canonical order
  *   PERMUTE    x -> y with y.ne[axis[i]] = x.ne[i]

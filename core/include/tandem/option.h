@@ -4,7 +4,7 @@
  * describes them.
  *
  * A plugin that has options lists them in tdm_plugin.options. The host reads files and command
- * lines by that table: it knows from it which keys exist, checks each value, prints them in help
+ * lines by that table: it accepts the keys in it, checks each value, prints the keys in help
  * texts, and suggests the nearest key or word for a misspelt one. The plugin still checks what
  * device_open receives, because other hosts may not have read the table.
  */

@@ -3,7 +3,7 @@
  * plugin.h: the one symbol of a plugin, and the table behind it. Start reading here.
  *
  * A plugin is a shared object that exports exactly one symbol, tdm_plugin_entry_v0. The core
- * loads it, calls the entry, then init; it asks for devices (device.h), opens some, gives them
+ * loads it, calls the entry, then init; it lists devices (device.h), opens some, gives them
  * memory (buffer.h) and graphs to run (graph.h, op.h, queue.h), closes them, and calls deinit
  * before unloading.
  *

@@ -40,7 +40,7 @@ typedef struct tdm_native_wait {
     size_t struct_size;
     void *context; /* passed to both functions */
 
-    /* Waits at most timeout_ns for the work: 0 only asks. TDM_OK: done, its writes visible to the
+    /* Waits at most timeout_ns for the work: 0 only polls. TDM_OK: done, its writes visible to the
      * host. TDM_DEADLINE_EXCEEDED: not yet. Any other status: the work failed, and the semaphore is
      * poisoned with it. Several threads may be inside at once. The core calls it with at most
      * TDM_NATIVE_WAIT_SLICE_NS, again and again, so that poison wakes a thread that is inside.

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * split.h: how a value is laid out over the members of a group, and the hooks that say so.
+ * split.h: how a value is laid out over the members of a group, and the functions for it.
  *
  * A split value is described in linear element order, not by axis: a pattern of segments, cut into
  * units of `inner` consecutive elements, that repeats `outer` times:

@@ -33,7 +33,7 @@ extern "C" {
 typedef struct tdm_step_caps {
     int32_t n_tok;       /* tokens, padding included */
     int32_t n_seq;       /* sequences named by `seq` */
-    int32_t n_out;       /* rows of logits asked for */
+    int32_t n_out;       /* requested rows of logits */
     int32_t n_entry;     /* page-table entries, of each class */
     int32_t n_job;       /* page jobs (shift, copy, export, import) */
     int32_t n_class;     /* cache classes, 0 .. TDM_STEP_MAX_CLASS */
@@ -79,7 +79,7 @@ typedef struct tdm_step_class {
 typedef struct tdm_step_header {
     int32_t version;      /* TDM_STEP_VERSION */
     int32_t size;         /* of the whole block, in int32s */
-    int32_t epoch;        /* counts steps, wraps; lets a reader tell a stale block */
+    int32_t epoch;        /* counts steps, wraps; a reader finds a stale block by it */
     int32_t n_tok;        /* in use, <= caps.n_tok */
     int32_t n_seq;        /* in use, <= caps.n_seq */
     int32_t n_out;        /* in use, <= caps.n_out */

@@ -43,7 +43,7 @@ enum {
  * Devices that are not groups ignore it. The cut axis is n_segment runs one after the other, run s
  * of n_unit * unit_len[s] elements (a fused QKV has three), and has no other elements; partitions
  * of one id have the same n_unit, n_sub and layer and may differ in the rest. A STATE is cut by KV
- * heads whatever its axis says.
+ * heads, whatever its axis is.
  *
  * Rationale for n_sub: with fewer KV heads than members a group may cut inside a unit. The query
  * heads of a KV-head group can be held apart (n_sub of them), its key and value cannot: those
@@ -65,7 +65,7 @@ typedef struct tdm_partition {
     int32_t reserved[4];    /* 0 */
 } tdm_partition;
 
-/* A tensor as a device is told of it, before any bytes. */
+/* The description of a tensor that a device gets before any bytes. */
 typedef struct tdm_tensor_desc {
     size_t struct_size;
     tdm_type type;

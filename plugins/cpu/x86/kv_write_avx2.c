@@ -4,9 +4,8 @@
  * tdm_row_quantize (quant/convert.h): the same operations in the same order, each rounded on its
  * own. Of several elements of the largest magnitude (or the least value) the first counts in both.
  *
- * Intrinsics instead of the words of vector/: compare masks, byte shuffles and packs, which no
- * other kernel needs; and the words may contract a multiplication and an addition, which would
- * change bits.
+ * Intrinsics instead of the words of vector/: it needs compare masks, byte shuffles and packs that
+ * no other kernel needs.
  */
 #include "plugins/cpu/x86/kv_block.h"
 #include "plugins/cpu/x86/kv_iq4.h"
