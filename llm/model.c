@@ -16,19 +16,42 @@ static uint64_t hash_bytes(uint64_t hash, const void *data, size_t size) {
     return hash;
 }
 
+tdm_status llm_weight_read(const llm_model *m, const llm_weight *w, int64_t row, int64_t n_row,
+                           int64_t col, int64_t n_col, void *out, tdm_error *err) {
+    const llm_gguf_tensor *t = w->source;
+    const size_t pitch = tdm_type_row_size(t->type, t->ne[0]);
+    uint8_t *at = out;
+    while (n_row > 0) {
+        /* Rows of one matrix follow one another in the file. */
+        int64_t matrix = row / w->file->ne[1], in = row % w->file->ne[1];
+        int64_t n = w->file->ne[1] - in < n_row ? w->file->ne[1] - in : n_row;
+        int64_t first = matrix * t->ne[1] + w->source_row + in;
+        size_t size = (size_t)n * tdm_type_row_size(t->type, n_col);
+        tdm_status status = llm_gguf_read(
+            m->gguf, t, (size_t)first * pitch + tdm_type_row_size(t->type, col), size, at, err);
+        if (status != TDM_OK) return status;
+        at += size;
+        row += n;
+        n_row -= n;
+    }
+    return TDM_OK;
+}
+
 /* Bytes of each tensor in the fingerprint: they differ between models of the same shapes. */
 #define FINGERPRINT_SIZE 64
 
 static tdm_status model_measure(llm_model *m, tdm_error *err) {
     /* Prefetch all of them before the first read waits. */
     for (int32_t i = 0; i < m->n_weight; i++)
-        llm_gguf_prefetch(m->gguf, m->weights[i].file, 0, FINGERPRINT_SIZE);
+        llm_gguf_prefetch(m->gguf, m->weights[i].source, 0, FINGERPRINT_SIZE);
     m->fingerprint = hash_bytes(0xcbf29ce484222325u, m->hparams.arch, strlen(m->hparams.arch));
     for (int32_t i = 0; i < m->n_weight; i++) {
         const llm_gguf_tensor *t = m->weights[i].file;
         uint8_t first[FINGERPRINT_SIZE];
         const size_t size = t->size < FINGERPRINT_SIZE ? t->size : FINGERPRINT_SIZE;
-        tdm_status status = llm_gguf_read(m->gguf, t, 0, size, first, err);
+        /* A part counts from the first byte of its own. */
+        const size_t off = (size_t)m->weights[i].source_row * tdm_type_row_size(t->type, t->ne[0]);
+        tdm_status status = llm_gguf_read(m->gguf, m->weights[i].source, off, size, first, err);
         if (status != TDM_OK) return status;
         m->fingerprint = hash_bytes(m->fingerprint, t->name, strlen(t->name));
         m->fingerprint = hash_bytes(m->fingerprint, &t->type_raw, sizeof t->type_raw);
@@ -45,13 +68,12 @@ static tdm_status model_measure(llm_model *m, tdm_error *err) {
 /* Ignoring a tensor that has no role would give wrong results. */
 static tdm_status unused_tensors_refuse(const llm_model *m, tdm_error *err) {
     uint32_t n_tensor = llm_gguf_tensor_count(m->gguf);
-    if ((uint32_t)m->n_weight == n_tensor) return TDM_OK;
     for (uint32_t i = 0; i < n_tensor; i++) {
         const llm_gguf_tensor *t = llm_gguf_tensor_at(m->gguf, i);
         bool is_taken = llm_arch_is_harmless(m->arch, t->name);
         /* Factors of rotations do not count where nothing is rotated. */
         if (m->hparams.rope.n_rot == 0 && strncmp(t->name, "rope_", 5) == 0) is_taken = true;
-        for (int32_t w = 0; w < m->n_weight && !is_taken; w++) is_taken = m->weights[w].file == t;
+        for (int32_t w = 0; w < m->n_weight && !is_taken; w++) is_taken = m->weights[w].source == t;
         if (!is_taken)
             return tdm_fail(
                 err, TDM_UNSUPPORTED,
@@ -71,10 +93,11 @@ static int32_t partition_base_take(const llm_hparams *h) {
 
 static tdm_status model_declare(llm_model *m, tdm_error *err) {
     size_t n_layer = (size_t)m->hparams.n_layer;
-    m->weights = calloc((size_t)llm_gguf_tensor_count(m->gguf) + 1, sizeof *m->weights);
+    m->weights = calloc(2 * (size_t)llm_gguf_tensor_count(m->gguf) + 1, sizeof *m->weights);
+    m->parts = calloc(2 * n_layer, sizeof *m->parts);
     m->layer = malloc(n_layer * sizeof *m->layer);
     m->specs = calloc(n_layer, sizeof *m->specs);
-    if (m->weights == NULL || m->layer == NULL || m->specs == NULL)
+    if (m->weights == NULL || m->parts == NULL || m->layer == NULL || m->specs == NULL)
         return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "%s: out of memory", m->path);
     tdm_status status = llm_layer_specs_read(m->gguf, m->arch, &m->hparams, m->specs, err);
     if (status != TDM_OK) return status;
@@ -136,6 +159,8 @@ void llm_model_close(llm_model *m) {
     llm_vocab_destroy(m->vocab);
     llm_gguf_close(m->gguf);
     free(m->weights);
+    for (int32_t i = 0; i < m->n_part; i++) free((void *)(uintptr_t)m->parts[i].name);
+    free(m->parts);
     free(m->layer);
     free(m->specs);
     free(m->path);

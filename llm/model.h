@@ -21,7 +21,10 @@ typedef struct llm_model llm_model;
 struct llm_arch; /* arch.h */
 
 typedef struct llm_weight {
-    const llm_gguf_tensor *file;
+    const llm_gguf_tensor *file; /* as it is used: a tensor of the file, or a part of one */
+    /* The tensor whose bytes it has: `file`, or one with more rows in each of its matrices. */
+    const llm_gguf_tensor *source;
+    int64_t source_row; /* the first row of each matrix of `source` that it has */
     llm_role role;
     int32_t layer;           /* -1 = none */
     uint32_t usage;          /* TDM_USAGE_* */
@@ -44,6 +47,8 @@ struct llm_model {
     tdm_error vocab_error;
     llm_weight *weights;
     int32_t n_weight;
+    llm_gguf_tensor *parts; /* [2 * n_layer] parts of tensors of the file */
+    int32_t n_part;
     int32_t global[LLM_ROLE_GLOBAL_COUNT_]; /* role -> weight, -1 = absent */
     int32_t (*layer)[LLM_ROLE_COUNT_];      /* [n_layer] role -> weight, -1 = absent */
     int32_t partition_base; /* added to the architecture's partition ids; unique in the process */
@@ -62,6 +67,11 @@ struct llm_model {
 
 /* The description of a weight for devices. */
 tdm_tensor_desc llm_weight_desc(const llm_weight *w);
+
+/* Reads columns col .. col + n_col - 1 of rows row .. row + n_row - 1 of a weight from the file;
+ * n_col is the whole row where n_row is not 1. [any-thread] */
+tdm_status llm_weight_read(const llm_model *model, const llm_weight *w, int64_t row, int64_t n_row,
+                           int64_t col, int64_t n_col, void *out, tdm_error *err);
 
 /* Opens and checks a file. An unknown tokenizer is not a failure: vocab is NULL then, and
  * vocab_error has the reason. Every other defect of the file is a failure. [setup] */

@@ -97,12 +97,6 @@ static bool part_advance(const part *whole, const part *p, int64_t *row, int64_t
     return *row < whole->row + whole->n_row;
 }
 
-/* Offset of a row and column in the weight's bytes in the file. */
-static size_t offset_of(const llm_model *m, int32_t weight, int64_t row, int64_t col) {
-    const llm_gguf_tensor *t = m->weights[weight].file;
-    return (size_t)row * tdm_type_row_size(t->type, t->ne[0]) + tdm_type_row_size(t->type, col);
-}
-
 static part weight_whole(const llm_model *m, int32_t weight) {
     const llm_gguf_tensor *t = m->weights[weight].file;
     return (part){weight, 0, t->size > 0 ? tdm_shape_rows(t->ne) : 0, 0, t->ne[0]};
@@ -151,7 +145,7 @@ static tdm_status piece_upload(upload_thread *h, const part *p, tdm_error *err) 
     const uploader *u = h->u;
     const llm_weight *w = &u->model->weights[p->weight];
     const tdm_tensor_desc desc = llm_weight_desc(w);
-    const size_t pitch = tdm_type_row_size(desc.type, desc.ne[0]), size = part_size(u, p);
+    const size_t pitch = tdm_type_row_size(desc.type, desc.ne[0]);
     uint8_t *memory = h->memory[h->turn];
     tdm_status status = TDM_OK;
     if (u->pinning != NULL) {
@@ -159,8 +153,7 @@ static tdm_status piece_upload(upload_thread *h, const part *p, tdm_error *err) 
         status = upload_finish(u, u->pinning, memory, err);
     }
     if (status == TDM_OK)
-        status = llm_gguf_read(u->model->gguf, w->file,
-                               offset_of(u->model, p->weight, p->row, p->col), size, memory, err);
+        status = llm_weight_read(u->model, w, p->row, p->n_row, p->col, p->n_col, memory, err);
     if (status != TDM_OK) return status;
     tdm_error inner = {0};
     status = tdm_mem_tensor_upload(&u->model->store.mems[w->mem], w->off, &desc, memory, pitch,

@@ -23,17 +23,21 @@ bool llm_arch_is_harmless(const llm_arch *arch, const char *tensor) {
 }
 
 tdm_status llm_arch_find(const char *name, const llm_arch **arch_out, tdm_error *err) {
-    char known[400] = "";
-    size_t used = 0;
-    for (size_t i = 0; i < sizeof arches / sizeof arches[0]; i++) {
-        if (strcmp(arches[i]->name, name) == 0) {
-            *arch_out = arches[i];
-            return TDM_OK;
-        }
-        int n = snprintf(known + used, sizeof known - used, "%s%s (%s)", i > 0 ? ", " : "",
-                         arches[i]->name, arches[i]->families);
-        if (n > 0 && used + (size_t)n < sizeof known) used += (size_t)n;
+    char known[160] = "";
+    const size_t n_arch = sizeof arches / sizeof arches[0];
+    size_t used = 0, n_named = 0;
+    for (size_t i = 0; i < n_arch; i++) {
+        if (strcmp(arches[i]->name, name) != 0) continue;
+        *arch_out = arches[i];
+        return TDM_OK;
     }
-    return tdm_fail(err, TDM_UNSUPPORTED, "architecture '%s' is not supported; supported: %s", name,
-                    known);
+    /* As many as fit. */
+    while (n_named < n_arch && used + strlen(arches[n_named]->name) + 3 < sizeof known) {
+        used += (size_t)snprintf(known + used, sizeof known - used, "%s, ", arches[n_named]->name);
+        n_named++;
+    }
+    return tdm_fail(err, TDM_UNSUPPORTED,
+                    "architecture '%s' is not supported; supported: %sand %zu more, which "
+                    "docs/models.md lists",
+                    name, known, n_arch - n_named);
 }

@@ -22,8 +22,8 @@ struct llm_step_shape;    /* forward_graph.h */
 
 /* How the blocks make a model of a table (llm/block/layers.c). */
 typedef struct llm_model_maker {
-    /* Declares every weight of a model whose specs are filled in. Fails where a tensor is missing or
-     * has another shape or type. */
+    /* Declares every weight of a model whose specs are filled in. Fails where a tensor is missing
+     * or has another shape or type. */
     tdm_status (*declare)(struct llm_model *model, tdm_error *err);
     /* Builds tokens -> logits; returns the logits value [n_vocab, n_out], of candidates
      * [n_candidate, n_out], -1 if n_out is 0. */
@@ -104,7 +104,7 @@ typedef struct llm_arch {
     tdm_act gate_act;      /* of a gate of heads */
     float gate_scale;      /* of a gate of heads; 0 = 1 */
     int32_t window_period; /* every so many layers one has no window: the last, or the first of them
-                              with is_window_last; 0 = no layer has, unless the file says so */
+                              with is_window_last; 0 = none. A pattern in the file counts instead */
     bool is_window_last;
 
     /* Channel blocks. */
@@ -116,6 +116,7 @@ typedef struct llm_arch {
     float both_scale;      /* not 0: layers with experts have a dense block, too; of their sum */
     llm_role norm_experts; /* of the stream before the mixer, which the experts then read; only with
                               both_scale */
+    float shared_scale;    /* of the sum of chosen and shared experts; 0 = 1 */
     bool has_shared_gate;  /* the shared expert is multiplied by a sigmoid of x */
 
     const char *harmless; /* suffixes of tensors that the forward pass does not read, each with a
@@ -127,7 +128,7 @@ typedef struct llm_arch {
                   llm_layer_spec *spec);
 } llm_arch;
 
-/* Finds an architecture by name. The message of TDM_UNSUPPORTED lists all of them. [any-thread] */
+/* Finds an architecture by name. The message of TDM_UNSUPPORTED names some of them. [any-thread] */
 tdm_status llm_arch_find(const char *name, const llm_arch **arch_out, tdm_error *err);
 /* Whether the architecture names this tensor as one that the forward pass does not read.
  * [any-thread] */
@@ -135,8 +136,8 @@ bool llm_arch_is_harmless(const llm_arch *arch, const char *tensor);
 /* Architecture `i` of the list, NULL after the last. [any-thread] */
 const llm_arch *llm_arch_at(int32_t i);
 
-/* Fills in specs_out[n_layer] from the table, the keys and the tensors of a file: a layer has experts
- * if the file has a router for it. */
+/* Fills in specs_out[n_layer] from the table, the keys and the tensors of a file: a layer has
+ * experts if the file has a router for it. */
 tdm_status llm_layer_specs_read(const llm_gguf *gguf, const llm_arch *arch,
                                 const llm_hparams *hparams, llm_layer_spec *specs_out,
                                 tdm_error *err);

@@ -5,6 +5,7 @@
  */
 #include "llm/arch/declare.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "llm/arch/arch.h"
@@ -79,6 +80,11 @@ static tdm_partition dim_partition(const llm_model *m, llm_dim dim, int32_t laye
         p.unit_len[1] = 1;
         return p;
     case LLM_DIM_FF_EXPERT: return columns_partition(layer, BLOCK_EXPERTS, s->n_ff_expert);
+    case LLM_DIM_FF_EXPERT_TWICE:
+        p = columns_partition(layer, BLOCK_EXPERTS, s->n_ff_expert);
+        p.n_segment = 2;
+        p.unit_len[1] = 1;
+        return p;
     case LLM_DIM_FF_SHARED: return columns_partition(layer, BLOCK_SHARED, s->n_ff_shared);
     default: return (tdm_partition){0};
     }
@@ -143,7 +149,7 @@ static void weight_add(llm_model *m, llm_role role, int32_t layer, const llm_ggu
     const llm_role_info *info = llm_role_get(role);
     int32_t index = m->n_weight++;
     llm_weight *w = &m->weights[index];
-    *w = (llm_weight){.file = t, .role = role, .layer = layer, .usage = info->usage};
+    *w = (llm_weight){.file = t, .source = t, .role = role, .layer = layer, .usage = info->usage};
     for (int32_t axis = 0; axis < 3; axis++) {
         if (info->dim[axis] < LLM_DIM_FIRST_CUT_) continue;
         w->partition = dim_partition(m, info->dim[axis], layer);
@@ -187,7 +193,7 @@ void llm_declare(llm_declarer *d, llm_role role, bool is_required) {
     d->status = type_check(m, t, info->usage == 0, d->err);
     if (d->status == TDM_OK) d->status = shape_check(m, t, ne, d->err);
     if (d->status != TDM_OK) return;
-    if ((uint32_t)m->n_weight >= llm_gguf_tensor_count(m->gguf))
+    if ((uint32_t)m->n_weight >= 2 * llm_gguf_tensor_count(m->gguf))
         d->status = tdm_fail(d->err, TDM_INTERNAL, "%s: tensor '%s' has two roles", m->path, name);
     else
         weight_add(m, role, d->layer, t);
@@ -195,6 +201,48 @@ void llm_declare(llm_declarer *d, llm_role role, bool is_required) {
 
 int32_t llm_declared(const llm_declarer *d, llm_role role) {
     return d->layer < 0 ? d->model->global[role] : d->model->layer[d->layer][role];
+}
+
+/* Half `index` of the rows of t, as a tensor of its own; NULL without memory. */
+static llm_gguf_tensor *part_make(llm_model *m, const llm_gguf_tensor *t, int32_t index) {
+    llm_gguf_tensor *part = &m->parts[m->n_part];
+    const size_t name_size = strlen(t->name) + 8;
+    char *name = malloc(name_size);
+    if (name == NULL) return NULL;
+    snprintf(name, name_size, "%s[%d]", t->name, index);
+    *part = *t;
+    part->name = name;
+    part->ne[1] /= 2;
+    part->size /= 2;
+    part->data = (const uint8_t *)t->data +
+                 (size_t)index * (size_t)part->ne[1] * tdm_type_row_size(t->type, t->ne[0]);
+    m->n_part++;
+    return part;
+}
+
+bool llm_declare_halves(llm_declarer *d, llm_role both, llm_role first, llm_role second) {
+    llm_model *m = d->model;
+    const llm_role halves[2] = {first, second};
+    char name[64];
+    if (d->status != TDM_OK) return false;
+    tensor_name(both, d->layer, name, sizeof name);
+    const llm_gguf_tensor *t = llm_gguf_tensor_find(m->gguf, name);
+    if (t == NULL) return false;
+    int64_t ne[TDM_MAX_DIMS] = {1, 1, 1, 1};
+    for (int32_t i = 0; i < 3; i++) ne[i] = dim_size(m, llm_role_get(both)->dim[i], d->layer);
+    d->status = type_check(m, t, false, d->err);
+    if (d->status == TDM_OK) d->status = shape_check(m, t, ne, d->err);
+    for (int32_t i = 0; i < 2 && d->status == TDM_OK; i++) {
+        const llm_gguf_tensor *part = part_make(m, t, i);
+        if (part == NULL) {
+            d->status = tdm_fail(d->err, TDM_RESOURCE_EXHAUSTED, "%s: out of memory", m->path);
+            break;
+        }
+        weight_add(m, halves[i], d->layer, part);
+        m->weights[m->n_weight - 1].source = t;
+        m->weights[m->n_weight - 1].source_row = i * part->ne[1];
+    }
+    return true;
 }
 
 void llm_declare_norm(llm_declarer *d, llm_role role) {

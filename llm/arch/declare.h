@@ -20,8 +20,11 @@ typedef struct llm_declarer {
  * checks that the ops can read its type. If there is no such tensor, this is an error if it is
  * required, else the role stays -1. LLM_ROLE_NONE is a no-op. */
 void llm_declare(llm_declarer *d, llm_role role, bool is_required);
-/* The weight of a norm, and its bias if there is one. LLM_ROLE_NONE, and an architecture whose norms
- * have no weights, are no-ops. */
+/* Declares `first` and `second`, of the same shape, as the two halves of the rows of each matrix of
+ * the tensor of `both`. False if there is no such tensor. */
+bool llm_declare_halves(llm_declarer *d, llm_role both, llm_role first, llm_role second);
+/* The weight of a norm, and its bias if there is one. LLM_ROLE_NONE, and an architecture whose
+ * norms have no weights, are no-ops. */
 void llm_declare_norm(llm_declarer *d, llm_role role);
 /* The weight of a role of the declarer's layer, or of the model; -1 = absent. */
 int32_t llm_declared(const llm_declarer *d, llm_role role);

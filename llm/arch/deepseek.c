@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * deepseek.c: DeepSeek-V2, V3 and derived models: attention over one latent row per token (MLA), and
- * a mixture of experts of which some serve every token. DeepSeek-AI (arXiv:2405.04434,
+ * deepseek.c: DeepSeek-V2, V3 and derived models: attention over one latent row per token (MLA),
+ * and a mixture of experts of which some serve every token. DeepSeek-AI (arXiv:2405.04434,
  * arXiv:2412.19437).
  */
 #include <math.h>
@@ -41,17 +41,17 @@ static void read_latent(llm_key_reader *r, llm_hparams *h) {
     int32_t widest = h->head_dim_q > h->head_dim_o ? h->head_dim_q : h->head_dim_o;
     if (widest < h->head_dim_k) widest = h->head_dim_k;
     if (h->n_head_kv != 1)
-        r->status = damaged(r, "key 'deepseek2.attention.head_count_kv' must be 1: all heads share "
+        r->status = damaged(r, "key 'attention.head_count_kv' must be 1: all heads share "
                                "one latent row");
     else if (key_length != h->head_dim_k || value_length != h->head_dim_v)
-        r->status = damaged(r, "keys 'deepseek2.attention.key_length' and 'value_length' must be "
+        r->status = damaged(r, "keys 'attention.key_length' and 'value_length' must be "
                                "those of the latent row: kv_lora_rank + rope.dimension_count and "
                                "kv_lora_rank");
     else if (h->rope.n_rot < 2 || h->rope.n_rot >= h->head_dim_q)
-        r->status = damaged(r, "key 'deepseek2.rope.dimension_count' must lie between 2 and "
+        r->status = damaged(r, "key 'rope.dimension_count' must lie between 2 and "
                                "attention.key_length_mla - 1");
     else if ((int64_t)h->n_head * widest > INT32_MAX)
-        r->status = damaged(r, "keys 'deepseek2.attention.head_count' and 'key_length_mla' make "
+        r->status = damaged(r, "keys 'attention.head_count' and 'key_length_mla' make "
                                "rows wider than 2^31");
 }
 
@@ -113,6 +113,16 @@ const llm_arch llm_arch_deepseek2 = {
     .families = "DeepSeek-V2, V3, R1",
     .keys = LLM_KEY_EXPERT_FF | LLM_KEY_EXPERT_SCALE | LLM_KEY_EXPERT_NORM | LLM_KEY_EXPERT_GATING |
             LLM_KEY_EXPERT_GROUPS | LLM_KEY_DENSE_FIRST,
+    LLM_PRE_NORMS,
+    .mixer = LLM_MIXER_LATENT,
+    .act = TDM_ACT_SILU,
+    .read = deepseek2_read,
+};
+
+const llm_arch llm_arch_mistral4 = {
+    .name = "mistral4",
+    .families = "Mistral 4",
+    .keys = LLM_KEYS_EXPERTS,
     LLM_PRE_NORMS,
     .mixer = LLM_MIXER_LATENT,
     .act = TDM_ACT_SILU,

@@ -245,3 +245,15 @@ const llm_arch llm_arch_arctic = {
     .both_scale = 1.0f,
     .layer = arctic_layer,
 };
+
+const llm_arch llm_arch_hy_v3 = {
+    .name = "hy_v3",
+    .families = "Hunyuan 3",
+    .keys = LLM_KEYS_EXPERTS,
+    LLM_PRE_NORMS,
+    LLM_HEAD_NORMS,
+    .rope = TDM_ROPE_HALVES,
+    .act = TDM_ACT_SILU,
+    .route_score = TDM_ROUTE_SIGMOID,
+    .harmless = " ffn_gate.weight ffn_up.weight ffn_down.weight ",
+};

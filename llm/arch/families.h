@@ -108,7 +108,10 @@
     ARCH(dream)                                                                                    \
     ARCH(llada)                                                                                    \
     ARCH(llada_moe)                                                                                \
-    ARCH(rnd1)
+    ARCH(rnd1)                                                                                     \
+    ARCH(mistral4)                                                                                 \
+    ARCH(cohere2moe)                                                                               \
+    ARCH(hy_v3)
 
 #define LLM_ARCH_DECLARE_(name) extern const llm_arch llm_arch_##name;
 LLM_ARCH_LIST(LLM_ARCH_DECLARE_)

@@ -9,6 +9,7 @@
 
 #include <stdbool.h>
 
+#include "llm/arch/layer_spec.h"
 #include "llm/gguf/gguf.h"
 #include "tandem/op.h"
 
@@ -49,6 +50,7 @@ typedef struct llm_hparams {
     int32_t n_layer_dense;  /* first layers, which have no experts */
     tdm_route_params route; /* how tokens choose experts */
     int32_t n_ctx_train;
+    llm_norm norm; /* of all norms but those of queries and keys */
     float norm_eps;
     float attention_scale;   /* 0 = 1 / sqrt(head_dim_k) */
     float attention_softcap; /* 0 = none */
@@ -65,8 +67,8 @@ typedef struct llm_hparams {
 } llm_hparams;
 
 /* Reads the keys "ARCH.*" that all architectures share, those that this one honours, and those that
- * only it has. Messages about a missing key, a wrong type or a number out of range name file, key and
- * value. [any-thread] */
+ * only it has. Messages about a missing key, a wrong type or a number out of range name file, key
+ * and value. [any-thread] */
 tdm_status llm_hparams_read(const llm_gguf *gguf, const struct llm_arch *arch,
                             llm_hparams *hparams_out, tdm_error *err);
 

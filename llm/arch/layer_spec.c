@@ -13,8 +13,8 @@ bool llm_layer_has(const llm_gguf *gguf, llm_role role, int32_t layer) {
     return llm_gguf_tensor_find(gguf, name) != NULL;
 }
 
-/* Whether the file has any of these: a layer whose others are missing is damaged, which declaring it
- * finds. */
+/* Whether the file has any of these: a layer whose others are missing is damaged, which declaring
+ * it finds. */
 static bool has_any(const llm_gguf *gguf, const llm_role *roles, int32_t layer) {
     for (int32_t i = 0; roles[i] != LLM_ROLE_NONE; i++)
         if (llm_layer_has(gguf, roles[i], layer)) return true;
@@ -23,8 +23,9 @@ static bool has_any(const llm_gguf *gguf, const llm_role *roles, int32_t layer) 
 
 static void channel_fill(const llm_gguf *gguf, const llm_arch *arch, const llm_hparams *h,
                          int32_t layer, llm_layer_spec *spec) {
-    static const llm_role routed[] = {LLM_ROLE_FFN_ROUTER, LLM_ROLE_FFN_GATE_EXPS,
-                                      LLM_ROLE_FFN_UP_EXPS, LLM_ROLE_FFN_DOWN_EXPS, LLM_ROLE_NONE};
+    static const llm_role routed[] = {LLM_ROLE_FFN_ROUTER,       LLM_ROLE_FFN_GATE_EXPS,
+                                      LLM_ROLE_FFN_UP_EXPS,      LLM_ROLE_FFN_DOWN_EXPS,
+                                      LLM_ROLE_FFN_GATE_UP_EXPS, LLM_ROLE_NONE};
     static const llm_role shared[] = {LLM_ROLE_FFN_GATE_SHARED, LLM_ROLE_FFN_UP_SHARED,
                                       LLM_ROLE_FFN_DOWN_SHARED, LLM_ROLE_NONE};
     bool has_experts = h->n_expert > 0 && layer >= h->n_layer_dense && has_any(gguf, routed, layer);
@@ -44,8 +45,8 @@ static bool has_window(const llm_arch *arch, const llm_hparams *h, const uint32_
     return arch->is_window_last ? turn != 0 : turn < arch->window_period - 1;
 }
 
-/* The pattern of the file: a flag for each layer, or the period. Sets *pattern_out to NULL if the file
- * has none. */
+/* The pattern of the file: a flag for each layer, or the period. Sets *pattern_out to NULL if the
+ * file has none. */
 static tdm_status pattern_read(const llm_gguf *gguf, const llm_arch *arch, const llm_hparams *h,
                                uint32_t *flags, const uint32_t **pattern_out, tdm_error *err) {
     char name[96];

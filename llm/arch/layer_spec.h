@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * layer_spec.h: what one layer of a model consists of, resolved when the file is opened. Blocks read
- * it to declare weights and to build graphs. What all layers share: hparams.h.
+ * layer_spec.h: what one layer of a model consists of, resolved when the file is opened. Blocks
+ * read it to declare weights and to build graphs. What all layers share: hparams.h.
  */
 #ifndef LLM_LAYER_SPEC_H
 #define LLM_LAYER_SPEC_H

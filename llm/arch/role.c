@@ -73,6 +73,7 @@ static const llm_role_info roles[LLM_ROLE_COUNT_] = {
     EXPERT(FFN_GATE_EXPS, "ffn_gate_exps.weight", D(EMBD), D(FF_EXPERT), D(EXPERTS)),
     EXPERT(FFN_UP_EXPS, "ffn_up_exps.weight", D(EMBD), D(FF_EXPERT), D(EXPERTS)),
     EXPERT(FFN_DOWN_EXPS, "ffn_down_exps.weight", D(FF_EXPERT), D(EMBD), D(EXPERTS)),
+    EXPERT(FFN_GATE_UP_EXPS, "ffn_gate_up_exps.weight", D(EMBD), D(FF_EXPERT_TWICE), D(EXPERTS)),
     PLAIN(FFN_ROUTER_BIAS, "exp_probs_b.bias", D(EXPERTS)),
     PLAIN(FFN_ROUTER_BIAS_2, "exp_probs_b", D(EXPERTS)),
     MATRIX(FFN_GATE_SHARED, "ffn_gate_shexp.weight", D(EMBD), D(FF_SHARED)),

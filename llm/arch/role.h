@@ -2,8 +2,8 @@
  *
  * role.h: the functions of weights in a model, and one table that says for each its tensor's name,
  * its usage and its shape in symbols. How a group cuts a weight follows from those symbols: a
- * dimension of heads or of columns is cut with the block that it belongs to. Checking the tensors of
- * a file against the table: declare.h.
+ * dimension of heads or of columns is cut with the block that it belongs to. Checking the tensors
+ * of a file against the table: declare.h.
  */
 #ifndef LLM_ROLE_H
 #define LLM_ROLE_H
@@ -87,6 +87,7 @@ typedef enum llm_role {
     LLM_ROLE_FFN_GATE_EXPS,
     LLM_ROLE_FFN_UP_EXPS,
     LLM_ROLE_FFN_DOWN_EXPS,
+    LLM_ROLE_FFN_GATE_UP_EXPS,  /* rows of gate, then of up, in each matrix */
     LLM_ROLE_FFN_ROUTER_BIAS,   /* added for the choice of experts, not for their weights */
     LLM_ROLE_FFN_ROUTER_BIAS_2, /* the same under another name */
     LLM_ROLE_FFN_GATE_SHARED,   /* experts that serve every token */
@@ -122,6 +123,7 @@ typedef enum llm_dim {
     LLM_DIM_FF,
     LLM_DIM_FF_TWICE, /* columns of the gate, then of up */
     LLM_DIM_FF_EXPERT,
+    LLM_DIM_FF_EXPERT_TWICE,
     LLM_DIM_FF_SHARED
 } llm_dim;
 

@@ -10,7 +10,8 @@
 #include "llm/arch/declare.h"
 #include "llm/arch/forward_graph.h"
 
-/* W x, plus the bias if the model has one; bias LLM_ROLE_NONE = none. `layer` -1 = a global role. */
+/* W x, plus the bias if the model has one; bias LLM_ROLE_NONE = none. `layer` -1 = a global
+ * role. */
 int32_t llm_build_project(llm_graph_builder *g, int32_t layer, llm_role role, llm_role bias,
                           int32_t x, const char *name);
 /* The norm of x with the weight and bias of a role, of those that the model has; LLM_ROLE_NONE:

@@ -8,8 +8,11 @@
 
 void llm_declare_experts(llm_declarer *d) {
     llm_declare(d, LLM_ROLE_FFN_ROUTER, true);
-    llm_declare(d, LLM_ROLE_FFN_GATE_EXPS, true);
-    llm_declare(d, LLM_ROLE_FFN_UP_EXPS, true);
+    if (!llm_declare_halves(d, LLM_ROLE_FFN_GATE_UP_EXPS, LLM_ROLE_FFN_GATE_EXPS,
+                            LLM_ROLE_FFN_UP_EXPS)) {
+        llm_declare(d, LLM_ROLE_FFN_GATE_EXPS, true);
+        llm_declare(d, LLM_ROLE_FFN_UP_EXPS, true);
+    }
     llm_declare(d, LLM_ROLE_FFN_DOWN_EXPS, true);
     llm_declare(d, LLM_ROLE_FFN_ROUTER_BIAS, false);
     if (llm_declared(d, LLM_ROLE_FFN_ROUTER_BIAS) < 0)
@@ -51,5 +54,8 @@ int32_t llm_build_experts(llm_graph_builder *g, int32_t layer, int32_t logit, in
         llm_graph_weight(g, w[LLM_ROLE_FFN_UP_EXPS]),
         llm_graph_weight(g, w[LLM_ROLE_FFN_DOWN_EXPS]), g->model->arch->act, 0, h->n_expert);
     tdm_build_name(g->b, y, has_shared ? "ffn_routed" : "ffn_out", layer);
-    return has_shared ? tdm_build_add(g->b, y, build_shared(g, layer, x)) : y;
+    if (!has_shared) return y;
+    const float scale = g->model->arch->shared_scale;
+    y = tdm_build_add(g->b, y, build_shared(g, layer, x));
+    return scale != 0 ? tdm_build_scale(g->b, y, scale, 0) : y;
 }

@@ -5,8 +5,8 @@
  *   y = Wdown (act(Wgate x) * Wup x)      gate and up apart or in one matrix
  *   y = Wdown act(Wup x), or Wdown act(Wup x)^2
  *
- * Biases are optional. Those of gate and up are cut with their matrices. That of down is not cut: it
- * is added once, to the sum of the members' addends.
+ * Biases are optional. Those of gate and up are cut with their matrices. That of down is not cut:
+ * it is added once, to the sum of the members' addends.
  */
 #include "llm/arch/arch.h"
 #include "llm/block/block.h"

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * layers.c: a whole model from its blocks: its weights, and its forward graph from tokens to logits.
- * In a layer the residual stream x becomes, with the norms that the table of the architecture has,
+ * layers.c: a whole model from its blocks: its weights, and its forward graph from tokens to
+ * logits. In a layer the residual stream x becomes, with the norms that the table of the
+ * architecture has,
  *
  *   sequential: h = x + p1(mixer(n1(x))), y = h + p2(channel(n2(h)))
  *   parallel:   y = x + p1(mixer(n1(x))) + p2(channel(n2(x)))      n2 = n1 where there is no n2
@@ -38,8 +39,7 @@ static tdm_status model_declare(llm_model *model, tdm_error *err) {
 /* ---- Graph ---- */
 
 static int32_t norm_if(llm_graph_builder *g, int32_t layer, llm_role role, int32_t x) {
-    const llm_arch *arch = g->model->arch;
-    return role == LLM_ROLE_NONE ? x : llm_build_norm(g, layer, role, arch->norm, x);
+    return role == LLM_ROLE_NONE ? x : llm_build_norm(g, layer, role, g->model->hparams.norm, x);
 }
 
 /* The norm behind a block. */
@@ -147,8 +147,8 @@ static int32_t build_embedding(llm_graph_builder *g, int32_t pos) {
         x = tdm_build_add(g->b, x, tdm_build_get_rows(g->b, table, pos, 0));
     }
     if (m->arch->has_embd_norm)
-        x = llm_build_norm(g, -1, LLM_ROLE_TOKEN_EMBD_NORM, m->arch->norm, x);
-    if (m->arch->has_bare_embd_norm) x = llm_build_norm(g, -1, LLM_ROLE_NONE, m->arch->norm, x);
+        x = llm_build_norm(g, -1, LLM_ROLE_TOKEN_EMBD_NORM, m->hparams.norm, x);
+    if (m->arch->has_bare_embd_norm) x = llm_build_norm(g, -1, LLM_ROLE_NONE, m->hparams.norm, x);
     tdm_build_name(g->b, x, "embd", -1);
     return x;
 }
@@ -156,7 +156,7 @@ static int32_t build_embedding(llm_graph_builder *g, int32_t pos) {
 static int32_t build_head(llm_graph_builder *g, int32_t x) {
     const llm_model *m = g->model;
     const int32_t *global = m->global;
-    x = llm_build_norm(g, -1, LLM_ROLE_OUTPUT_NORM, m->arch->norm, x);
+    x = llm_build_norm(g, -1, LLM_ROLE_OUTPUT_NORM, m->hparams.norm, x);
     llm_role head = global[LLM_ROLE_OUTPUT] >= 0 ? LLM_ROLE_OUTPUT : LLM_ROLE_TOKEN_EMBD;
     int32_t logits = tdm_build_matmul(g->b, llm_graph_weight(g, global[head]), x);
     if (global[LLM_ROLE_OUTPUT_BIAS] >= 0)

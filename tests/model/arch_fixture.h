@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * arch_fixture.h: tiny models of many architectures: a header (NAME.head, a compressed GGUF without
- * its data) and weights that depend on a tensor's name, its shape and a seed alone. With these weights
- * every architecture's attention, positions and norms show in the logits.
+ * its data) and weights that depend on a tensor's name, its shape and a seed alone. With these
+ * weights every architecture's attention, positions and norms show in the logits.
  */
 #ifndef TANDEM_TESTS_MODEL_ARCH_FIXTURE_H
 #define TANDEM_TESTS_MODEL_ARCH_FIXTURE_H
