@@ -23,8 +23,8 @@
 #include "llm/arch/forward_graph.h"
 #include "llm/model.h"
 #include "plugins/gpu/layout/page.h"
-#include "plugins/gpu/plan/check.h"
 #include "plugins/gpu/plan/print.h"
+#include "tests/gpu/plan_check.h"
 #include "tests/support/graph_print.h"
 
 static tdm_error error, *err = &error;

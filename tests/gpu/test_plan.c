@@ -3,8 +3,8 @@
  * test_plan.c: the planner of GPU plugins without a driver: order, barriers, places of temporaries,
  * forms, limits, and what happens when memory runs out. Emitters are stubs (stub_ops.h).
  */
-#include "plugins/gpu/plan/check.h"
 #include "plugins/gpu/plan/print.h"
+#include "tests/gpu/plan_check.h"
 #include "tests/gpu/stub_ops.h"
 #include "tests/unit/graph_fixture.h"
 

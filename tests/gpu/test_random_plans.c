@@ -16,7 +16,7 @@
 
 #include <cmocka.h>
 
-#include "plugins/gpu/plan/check.h"
+#include "tests/gpu/plan_check.h"
 #include "tests/gpu/replay.h"
 #ifndef TANDEM_REAL_OPS
 #include "tests/gpu/stub_ops.h"

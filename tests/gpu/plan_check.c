@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * check.c: see check.h. Nothing here uses what order.c and lay_out.c computed on the way: rounds and
- * lifetimes are found again from the list.
+ * plan_check.c: see plan_check.h. It uses nothing that order.c and lay_out.c computed: it finds rounds
+ * and lifetimes in the list of steps.
  */
-#include "plugins/gpu/plan/check.h"
+#include "tests/gpu/plan_check.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
- * check.h: proves that a finished plan computes what its steps compute one after the other in the
- * order in which they were emitted.
- *
- * Layers of a driver see no hazards through addresses, so this is the only check of barriers.
+ * plan_check.h: proves that a finished plan computes the same as its steps one after the other in the
+ * order of emission. Validation layers of a driver do not find hazards through addresses, so this is
+ * the only check of barriers.
  */
-#ifndef TANDEM_GPU_CHECK_H
-#define TANDEM_GPU_CHECK_H
+#ifndef TANDEM_TESTS_GPU_PLAN_CHECK_H
+#define TANDEM_TESTS_GPU_PLAN_CHECK_H
 
 #include "plugins/gpu/plan/plan.h"
 #include "tandem/status.h"
