@@ -11,6 +11,7 @@ tandem=$1 plugin=$2 model=$3 bad_call=$4
 . "$(dirname "$0")/driver.sh"
 driver_need
 config plain
+config dots 'test-limits = dot=any'
 
 # Each process opens the file of messages anew, which would empty a plain file. Appending: see messages.
 mkfifo "$work/pipe"
@@ -56,4 +57,8 @@ quiet "certify, staged"
 "$tandem" run --config "$work/plain.ini" --device vc -m "$model" -p "Once upon a time" -n 8 --temp 0 --quiet \
     >"$work/out" 2>"$work/err" || fail "run: $(cat "$work/err")"
 quiet "a model in a group"
+# Integer dot products need a feature of the device, and a capability of each shader.
+"$tandem" run --config "$work/dots.ini" --device v -m "$model" -p "Once upon a time" -n 2 --temp 0 --quiet \
+    >"$work/out" 2>"$work/err" || fail "run with integer dot products: $(cat "$work/err")"
+quiet "a model with integer dot products"
 tally_end
