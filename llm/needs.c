@@ -88,10 +88,14 @@ static const char *tensor_suffix(const char *name) {
     return n_digit > 0 && name[4 + n_digit] == '.' ? name + 5 + n_digit : name;
 }
 
+/* Converters of a few architectures leave out ".weight". */
 static bool has_role(const char *suffix) {
+    const size_t len = strlen(suffix);
     for (int role = LLM_ROLE_NONE + 1; role < LLM_ROLE_COUNT_; role++) {
         const char *known = llm_role_get((llm_role)role)->suffix;
-        if (known != NULL && strcmp(known, suffix) == 0) return true;
+        if (known != NULL && strncmp(known, suffix, len) == 0 &&
+            (known[len] == 0 || strcmp(known + len, ".weight") == 0))
+            return true;
     }
     return false;
 }

@@ -18,7 +18,7 @@
 #include "tandem/tensor.h"
 #include "tandem/tensor.h"
 
-/* Larger than the weights of any fixture; the file is sparse behind them. */
+/* Larger than the weights of any fixture; the file is cut when they are written. */
 #define DATA_ROOM ((off_t)512 << 20)
 
 /* Copies the header to `path`; its size, 0 if it cannot be read. */
@@ -134,6 +134,7 @@ bool arch_fixture_write(const char *head, const char *name, int seed, const char
     }
     const uint8_t *first = llm_gguf_tensor_at(g, 0)->data;
     int fd = open(path, O_WRONLY | O_CLOEXEC);
+    off_t end = (off_t)size;
     bool is_good = fd >= 0;
     for (uint32_t i = 0; i < llm_gguf_tensor_count(g) && is_good; i++) {
         const llm_gguf_tensor *t = llm_gguf_tensor_at(g, i);
@@ -143,8 +144,10 @@ bool arch_fixture_write(const char *head, const char *name, int seed, const char
         if (is_good) tensor_fill(t, seed, embedding_scale(arch), data);
         is_good = is_good && pwrite(fd, data, t->size, at) == (ssize_t)t->size;
         free(data);
+        if (at + (off_t)t->size > end) end = at + (off_t)t->size;
     }
-    if (fd >= 0) close(fd);
     llm_gguf_close(g);
+    if (is_good) is_good = ftruncate(fd, end) == 0;
+    if (fd >= 0) close(fd);
     return is_good;
 }
