@@ -117,6 +117,8 @@ op_rig *op_rig_open_bits(const char *isa, const char *activation_bits, int n_thr
 }
 
 op_rig *op_rig_open_plugin(const char *name, const tdm_option *options, int n_option) {
+    const tdm_option driver = {"driver", getenv("OP_CASE_DRIVER")};
+    if (driver.value != NULL) return rig_open("TANDEM_GPU_PLUGIN_DIR", name, name, &driver, 1);
     return rig_open("TANDEM_GPU_PLUGIN_DIR", name, name, options, n_option);
 }
 

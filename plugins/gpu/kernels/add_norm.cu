@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * add_norm.cu: sum = a + b and its RMS norm. A workgroup computes a row, an invocation four
+ * add_norm.cu: sum = a + b and its RMS norm. A workgroup computes a row, a thread four
  * neighbours at a time; it reads back only what it has written itself. See GPU_KERNEL_ADD_NORM.
  */
 #include "reduce.h"
@@ -24,7 +24,8 @@ struct AddNorm : Reduce {
     }
 
     vec4 weight_load(uint unit, uint count) {
-        uint stride = uint(args.word[2]), at = 4 * unit * (WEIGHT_LANE == LANE_STRIDED ? stride : 1);
+        uint stride = uint(args.word[2]),
+             at = 4 * unit * (WEIGHT_LANE == LANE_STRIDED ? stride : 1);
         if (HAS_TAIL) return lanes_load_part(args.address[4], at, WEIGHT_LANE, stride, count, 1.0f);
         return lanes_load(args.address[4], at, WEIGHT_LANE, stride);
     }
@@ -36,12 +37,13 @@ struct AddNorm : Reduce {
         float sum_sq = 0.0f;
         for (uint u = thread_id(); u < n_unit; u += group_size()) {
             uint count = min(n - 4 * u, 4u);
-            vec4 v = load(args.address[2], at + 4 * u, count) + load(args.address[3], at + 4 * u, count);
+            vec4 v =
+                load(args.address[2], at + 4 * u, count) + load(args.address[3], at + 4 * u, count);
             store(args.address[1], at + 4 * u, count, v);
             sum_sq += dot(v, v);
         }
         float factor = 1.0f / sqrt(group_sum(sum_sq) * bits_to_float(args.word[4]) +
-                                  bits_to_float(args.word[3]));
+                                   bits_to_float(args.word[3]));
         for (uint u = thread_id(); u < n_unit; u += group_size()) {
             uint count = min(n - 4 * u, 4u);
             vec4 v = load(args.address[1], at + 4 * u, count) * factor;

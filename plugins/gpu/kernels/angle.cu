@@ -10,7 +10,6 @@ struct Angle : Kernel {
 
     const bool HAS_FACTOR = SPEC0 != 0;
 
-
     void run() {
         uint i = invocation_number(), n_pair = uint(args.word[0]);
         if (i >= uint(args.word[4])) return;

@@ -7,7 +7,6 @@
 #define TANDEM_GPU_ANGLE_H
 #include "lang.h"
 
-
 // The fraction divided by a frequency factor, m * 2^k with m of 24 bits. is_bad_out: a factor of 0
 // or NaN, which has no angle.
 static inline u64 turn_divided(u64 turn, float factor, bool &is_bad_out) {
@@ -31,7 +30,7 @@ static inline u64 turn_divided(u64 turn, float factor, bool &is_bad_out) {
 // (cos, sin) of the angle at a position.
 static inline vec2 turn_cos_sin(u64 turn, int pos) {
     uint phase = uint(turn * u64(i64(pos)) >> 32);
-    uint quarter = phase + 0x20000000u >> 30; // the nearest
+    uint quarter = phase + 0x20000000u >> 30;                          // the nearest
     float a = float(int(phase - (quarter << 30))) * 1.46291807927e-9f; // 2 pi / 2^32: |a| <= pi / 4
     float t = a * a;
     float s = -1.958789088e-4f;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * attention.h: what the kernels of ATTENTION share: parts and entries of a sequence, visibility,
- * and rows of K and V as floats. What a token computes must not depend on what else is in its step, so
- * that attention_part.cu and attention_tile.cu give the same bits. Hence this order of sums,
+ * and rows of K and V as floats. What a token computes must not depend on what else is in its step,
+ * so that attention_part.cu and attention_tile.cu give the same bits. Hence this order of sums,
  * which both keep:
  *   - a sequence falls into parts by positions (part_number); parts are folded one after the other
  *   - a part is folded entry by entry, an entry in chunks of CHUNK slots of its page
@@ -20,13 +20,13 @@ struct Attention : PageRotate {
     Attention(const Args &args_, int row_len) : PageRotate(args_, row_len) {}
 
     static constexpr int CHUNK = 64;
-    static constexpr int PART_LEN = 128; // positions of each of the first PARTS parts; of the next PARTS twice as many
+    static constexpr int PART_LEN =
+        128; // positions of each of the first PARTS parts; of the next PARTS twice as many
     static constexpr int PARTS = 64;
-    static constexpr int PART_HEAD = 4; // floats of a part's record before o: m, l and two that are not used
+    static constexpr int PART_HEAD =
+        4; // floats of a part's record before o: m, l and two that are not used
 #define NEGATIVE_INFINITY bits_to_float(0xff800000u)
     static constexpr int MAX_POS = 0x7fffffff;
-
-
 
     bool is_nan(float x) {
         return (float_to_bits(x) & 0x7fffffffu) > 0x7f800000u;
@@ -60,8 +60,8 @@ struct Attention : PageRotate {
         return x < 0.0f ? -y : y;
     }
 
-    // What is kept of a score: with softcap, and -inf where the slot is not seen. A NaN becomes inf, which
-    // takes part in the maximum and gives p = NaN.
+    // What is kept of a score: with softcap, and -inf where the slot is not seen. A NaN becomes
+    // inf, which takes part in the maximum and gives p = NaN.
     float score_of(float a, float softcap, bool is_visible) {
         if (softcap > 0.0f) a = softcap * tanh_of_score(a / softcap);
         if (is_nan(a)) a = bits_to_float(0x7f800000u);
@@ -91,8 +91,8 @@ struct Attention : PageRotate {
         int first, last; // entries first .. last - 1
     };
 
-    // Words of the step block: where pos, seq, first_entry and entries begin, then the capacities n_seq and
-    // n_entry. No content of the block leads outside it.
+    // Words of the step block: where pos, seq, first_entry and entries begin, then the capacities
+    // n_seq and n_entry. No content of the block leads outside it.
     step_entries entries_of(u64 step, int seq, ivec2 off, ivec2 cap) {
         step_entries e = {I32(step + u64(uint(off.y)) * 4), 0, 0};
         if (seq < 0 || seq >= min(cap.x, I32(step).at[STEP_N_SEQ])) return e;
@@ -120,7 +120,8 @@ struct Attention : PageRotate {
         return low;
     }
 
-    // An entry limited to what the state holds: page, first, count, base; count 0 where nothing is left.
+    // An entry limited to what the state holds: page, first, count, base; count 0 where nothing is
+    // left.
     ivec4 entry_read(step_entries e, int at) {
         ivec4 entry = ivec4(e.words.at[4 * at], e.words.at[4 * at + 1], e.words.at[4 * at + 2],
                             e.words.at[4 * at + 3]);
@@ -153,14 +154,14 @@ struct Attention : PageRotate {
             x[0] = vec4(unpack_half2(words.x), unpack_half2(words.y));
             x[1] = vec4(unpack_half2(words.z), unpack_half2(words.w));
         } else if (type == TYPE_BF16) {
-            x[0] = bits_to_float(uvec4(words.x << 16, words.x & 0xffff0000u, words.y << 16,
-                                         words.y & 0xffff0000u));
-            x[1] = bits_to_float(uvec4(words.z << 16, words.z & 0xffff0000u, words.w << 16,
-                                         words.w & 0xffff0000u));
+            x[0] = bits_to_float(
+                uvec4(words.x << 16, words.x & 0xffff0000u, words.y << 16, words.y & 0xffff0000u));
+            x[1] = bits_to_float(
+                uvec4(words.z << 16, words.z & 0xffff0000u, words.w << 16, words.w & 0xffff0000u));
         } else if (type == TYPE_Q8_0) {
             vec2 scale = scale_load(type, region + page_k_scale(), uint(u / 2 * n_slot + slot));
-            UNROLL for (int w = 0; w < 4; w++) UNROLL for (int i = 0; i < 4; i++)
-                x[w][i] = code_scaled(type, words[w] >> 8 * i & 255u, scale);
+            UNROLL for (int w = 0; w < 4; w++) UNROLL for (int i = 0; i < 4; i++) x[w][i] =
+                code_scaled(type, words[w] >> 8 * i & 255u, scale);
         } else {
             uint at = uint(u * n_slot + slot), bits = 0u;
             u64 plane = region + page_k_scale();
@@ -186,7 +187,8 @@ struct Attention : PageRotate {
         return column_is_pair(type) ? column / 16 * 32 + column % 16 : column;
     }
 
-    void pair_scale(int type, uvec4 codes, uvec4 fifths, int bit, const vec2 scale[4], vec4 &a, vec4 &b) {
+    void pair_scale(int type, uvec4 codes, uvec4 fifths, int bit, const vec2 scale[4], vec4 &a,
+                    vec4 &b) {
         UNROLL for (int i = 0; i < 4; i++) {
             uint low = codes[i] & 15u, high = codes[i] >> 4;
             if (type_has_fifth(type)) {
@@ -203,9 +205,10 @@ struct Attention : PageRotate {
         }
     }
 
-    // A column of the four slots from `slot` on: its element, and its second one where it is a pair.
-    void column_load(int type, int n_column, int n_block, u64 region, int slot, int column,
-                     vec4 &a, vec4 &b) {
+    // A column of the four slots from `slot` on: its element, and its second one where it is a
+    // pair.
+    void column_load(int type, int n_column, int n_block, u64 region, int slot, int column, vec4 &a,
+                     vec4 &b) {
         u64 codes = region + page_v_code();
         uint at = uint(slot / 4 * n_column + column);
         b = vec4(0.0f);
@@ -215,10 +218,9 @@ struct Attention : PageRotate {
         }
         if (type_is_plain(type)) {
             uvec2 words = U32x2(codes).at[at];
-            a = type == TYPE_F16
-                    ? vec4(unpack_half2(words.x), unpack_half2(words.y))
-                    : bits_to_float(uvec4(words.x << 16, words.x & 0xffff0000u, words.y << 16,
-                                            words.y & 0xffff0000u));
+            a = type == TYPE_F16 ? vec4(unpack_half2(words.x), unpack_half2(words.y))
+                                 : bits_to_float(uvec4(words.x << 16, words.x & 0xffff0000u,
+                                                       words.y << 16, words.y & 0xffff0000u));
             return;
         }
         int n_slot = page_slots(), block = column / (type == TYPE_Q8_0 ? 32 : 16);
@@ -251,12 +253,15 @@ struct Attention : PageRotate {
         b = vec4(0.0f);
         UNROLL for (int i = 0; i < 4; i++) {
             u64 at = region + (off / 16u * uint(n_slot) + uint(slot + i)) * 16u + off % 16u;
-            codes[i] = size == 4 ? U32(at).at[0] : size == 2 ? uint(U16(at).at[0]) : uint(U8(at).at[0]);
+            codes[i] = size == 4   ? U32(at).at[0]
+                       : size == 2 ? uint(U16(at).at[0])
+                                   : uint(U8(at).at[0]);
             scale[i] = vec2(0.0f);
             if (type_is_plain(type)) continue;
             uint scale_at = uint(block * n_slot + slot + i);
             scale[i] = scale_load(type, plane, scale_at);
-            if (type_has_fifth(type)) fifths[i] = U32(plane + page_fifth(type, n_block)).at[scale_at];
+            if (type_has_fifth(type))
+                fifths[i] = U32(plane + page_fifth(type, n_block)).at[scale_at];
         }
         if (type == TYPE_F32)
             a = bits_to_float(codes);

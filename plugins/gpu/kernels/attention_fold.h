@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * attention_fold.h: m and l of the query rows of a workgroup, and how a chunk's scores become p. The
- * includer defines ROWS, THREADS and SCORE(row, slot), a float in shared memory. Every function must be
- * reached by all threads.
+ * attention_fold.h: m and l of the query rows of a workgroup, and how a chunk's scores become p.
+ * Every function must be reached by all threads.
  */
 #ifndef TANDEM_GPU_ATTENTION_FOLD_H
 #define TANDEM_GPU_ATTENTION_FOLD_H
@@ -21,9 +20,7 @@ struct AttentionFold : Attention {
     float *row_l;
     float *row_keep; // what o of before the chunk is multiplied by
 
-    int thread() {
-        return int(thread_id());
-    }
+    int thread() { return int(thread_id()); }
 
     void rows_clear() {
         for (int r = thread(); r < ROWS; r += THREADS) {
@@ -32,8 +29,8 @@ struct AttentionFold : Attention {
         }
     }
 
-    // Turns scores into p = exp(score - m) and updates m and l. Begins with a barrier; another one is needed
-    // before row_l is read.
+    // Turns scores into p = exp(score - m) and updates m and l. Begins with a barrier; another one
+    // is needed before row_l is read.
     template <class Score> void soften(Score SCORE) {
         barrier();
         for (int i = thread(); i < ROWS * 8; i += THREADS) {

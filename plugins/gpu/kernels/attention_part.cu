@@ -4,8 +4,8 @@
  * sequence: m, l and o of each go to the part's record, and attention_merge.cu folds the records. A
  * workgroup of CHUNK threads for each token, KV head, block of ROWS heads and part. See kernel.h.
  *
- * For each chunk, a thread computes the scores of one slot, then folds the chunk into the elements of
- * o that it owns: those of every CHUNK-th column of V.
+ * For each chunk, a thread computes the scores of one slot, then folds the chunk into the elements
+ * of o that it owns: those of every CHUNK-th column of V.
  */
 #include "attention_fold.h"
 
@@ -30,10 +30,7 @@ struct AttentionPart : AttentionFold {
     vec4 *query = shared_take<vec4>(ROWS * STORED_K / 4);
     float *scores = shared_take<float>(2 * ROWS * CHUNK);
     int turn = 0; // which half of `scores` the present chunk has
-    float &SCORE(int row, int slot) {
-        return scores[(turn * ROWS + row) * CHUNK + slot];
-    }
-
+    float &SCORE(int row, int slot) { return scores[(turn * ROWS + row) * CHUNK + slot]; }
 
     float acc[MAX_SUMS];   // first elements of columns thread(), thread() + CHUNK, ...
     float acc_b[MAX_SUMS]; // second ones, of pairs
@@ -58,8 +55,8 @@ struct AttentionPart : AttentionFold {
                 }
             }
         }
-        UNROLL for (int r = 0; r < ROWS; r++)
-            SCORE(r, thread()) = score_of(s[r], SOFTCAP, is_visible);
+        UNROLL for (int r = 0; r < ROWS; r++) SCORE(r, thread()) =
+            score_of(s[r], SOFTCAP, is_visible);
     }
 
     // o = keep o + p V over the chunk's slots first .. last - 1; they begin at `start` in the page.
@@ -120,7 +117,8 @@ struct AttentionPart : AttentionFold {
         if (token < I32(step).at[STEP_N_TOK]) pos = I32(step).at[args.word[12] + token];
         if (pos >= 0)
             e = entries_of(step, I32(step).at[args.word[13] + token],
-                           ivec2(args.word[14], args.word[15]), ivec2(args.word[16], args.word[17]));
+                           ivec2(args.word[14], args.word[15]),
+                           ivec2(args.word[16], args.word[17]));
         int last_pos = IS_CAUSAL ? pos : MAX_POS;
         int first_pos = WINDOW > 0 ? max(pos - WINDOW + 1, 0) : 0;
         int at = e.first, end = e.first;
@@ -138,8 +136,9 @@ struct AttentionPart : AttentionFold {
             if (entry.z <= 0 || entry.w + entry.z <= first_pos) continue;
             // Slots of the page that the token sees.
             int slot_first = entry.y + max(first_pos - entry.w, 0);
-            int slot_last = entry.y + min(entry.z, last_pos - entry.w >= entry.z ? entry.z
-                                                                                : last_pos - entry.w + 1);
+            int slot_last =
+                entry.y +
+                min(entry.z, last_pos - entry.w >= entry.z ? entry.z : last_pos - entry.w + 1);
             u64 region = page_region(args.address[2], entry.x, args.word[10] + kv);
             for (int start = slot_first / CHUNK * CHUNK; start < slot_last; start += CHUNK) {
                 int first = max(slot_first - start, 0), last = min(slot_last - start, CHUNK);
@@ -147,7 +146,8 @@ struct AttentionPart : AttentionFold {
                     F32x4 from = F32x4(args.address[1] +
                                        u64(uint(token * n_head + head_first)) * u64(STORED_K * 4));
                     for (int i = thread(); i < ROWS * STORED_K / 4; i += THREADS)
-                        query[i] = i < (head_last - head_first) * STORED_K / 4 ? from.at[i] : vec4(0.0f);
+                        query[i] =
+                            i < (head_last - head_first) * STORED_K / 4 ? from.at[i] : vec4(0.0f);
                     rows_clear();
                     is_begun = true;
                     barrier();
@@ -162,9 +162,9 @@ struct AttentionPart : AttentionFold {
         if (is_begun) barrier();
         int record = PART_HEAD + DIM_V;
         for (int r = 0; r < head_last - head_first; r++) {
-            F32 to = F32(args.address[0] +
-                         u64(uint((token * n_head + head_first + r) * n_part + part)) *
-                             u64(uint(record * 4)));
+            F32 to =
+                F32(args.address[0] + u64(uint((token * n_head + head_first + r) * n_part + part)) *
+                                          u64(uint(record * 4)));
             if (thread() == 0) {
                 to.at[0] = is_begun ? row_m[r] : NEGATIVE_INFINITY;
                 to.at[1] = is_begun ? row_l[r] : 0.0f;
@@ -173,9 +173,9 @@ struct AttentionPart : AttentionFold {
         if (!is_begun) return;
         UNROLL for (int r = 0; r < ROWS; r++) {
             if (r >= head_last - head_first) break;
-            F32 to = F32(args.address[0] +
-                         u64(uint((token * n_head + head_first + r) * n_part + part)) *
-                             u64(uint(record * 4)));
+            F32 to =
+                F32(args.address[0] + u64(uint((token * n_head + head_first + r) * n_part + part)) *
+                                          u64(uint(record * 4)));
             UNROLL for (int k = 0; k < OWN; k++) {
                 int column = thread() + k * CHUNK;
                 if (column >= N_COLUMN) continue;

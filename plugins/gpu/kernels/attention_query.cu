@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * attention_query.cu: query rows as the kernels of ATTENTION read them: turned by ROPE where the
- * emitter says so, scaled, padded with zeros, rotated as K is. A workgroup for each token and head. See kernel.h.
+ * emitter says so, scaled, padded with zeros, rotated as K is. A workgroup for each token and head.
+ * See kernel.h.
  */
 #include "page_rotate.h"
 
@@ -18,8 +19,7 @@ struct AttentionQuery : PageRotate {
         if (row >= args.word[0] * n_head) return;
         int head = row % n_head, token = row / n_head;
         float scale = bits_to_float(args.word[5]);
-        u64 from = args.address[1] +
-                        (i64(args.word[3]) * head + i64(args.word[4]) * token) * 4;
+        u64 from = args.address[1] + (i64(args.word[3]) * head + i64(args.word[4]) * token) * 4;
         for (int i = row_thread(); i < STORED; i += row_group()) {
             float x = 0.0f;
             if (i < DIM) x = F32(from + i64(args.word[2]) * i * 4).at[0];

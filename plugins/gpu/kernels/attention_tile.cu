@@ -34,8 +34,8 @@ struct AttentionTile : AttentionFold {
     const bool IS_PAIR = SPEC1 != 0 && SPEC1 != 1 && SPEC1 != 30 && SPEC1 != 8;
     const int N_COLUMN = IS_PAIR ? SPEC3 / 2 : SPEC3;
 
-    // Vectors, with one unused behind each row so that banks do not collide. First Q [TILE_ROWS][8], then K
-    // [CHUNK][8]; or scores [TILE_ROWS][16], then V [SLOTS_V][16].
+    // Vectors, with one unused behind each row so that banks do not collide. First Q
+    // [TILE_ROWS][8], then K [CHUNK][8]; or scores [TILE_ROWS][16], then V [SLOTS_V][16].
     enum {
         Q_PITCH = SLICE_K / 4 + 1,
         S_PITCH = CHUNK / 4 + 1,
@@ -44,21 +44,16 @@ struct AttentionTile : AttentionFold {
         V_AT = TILE_ROWS * S_PITCH
     };
     vec4 *tile = shared_take<vec4>(TILE_ROWS * Q_PITCH + CHUNK * Q_PITCH);
-    float &SCORE(int row, int slot) {
-        return tile[row * S_PITCH + slot / 4][slot % 4];
-    }
+    float &SCORE(int row, int slot) { return tile[row * S_PITCH + slot / 4][slot % 4]; }
 
     float *total_m = shared_take<float>(TILE_ROWS); // of the parts before the present one
     float *total_l = shared_take<float>(TILE_ROWS);
-    ivec2 *row_sees = shared_take<ivec2>(TILE_ROWS); // first and last position; none where last < first
+    ivec2 *row_sees =
+        shared_take<ivec2>(TILE_ROWS); // first and last position; none where last < first
 
     // Threads are 8 by 16: each has 4 rows, and 4 slots (16 apart) or 4 elements.
-    int row_base() {
-        return thread() / 16 * 4;
-    }
-    int column_group() {
-        return thread() % 16;
-    }
+    int row_base() { return thread() / 16 * 4; }
+    int column_group() { return thread() % 16; }
 
     vec4 acc[MAX_SLICE_V * 4];
 
@@ -66,9 +61,7 @@ struct AttentionTile : AttentionFold {
 
     int first_token, head_first, n_head_tile;
 
-    int row_token(int row) {
-        return first_token + row / HEADS;
-    }
+    int row_token(int row) { return first_token + row / HEADS; }
     bool row_exists(int row) {
         return row < TOKENS * HEADS && row % HEADS < n_head_tile && row_token(row) < args.word[7];
     }
@@ -77,8 +70,8 @@ struct AttentionTile : AttentionFold {
     }
 
     u64 record_address(int row, int part, int n_record) {
-        return args.address[0] +
-               u64(row_number(row) * uint(n_record) + uint(part)) * u64(uint((PART_HEAD + DIM_V) * 4));
+        return args.address[0] + u64(row_number(row) * uint(n_record) + uint(part)) *
+                                     u64(uint((PART_HEAD + DIM_V) * 4));
     }
 
     // ---- Scores ----
@@ -121,8 +114,8 @@ struct AttentionTile : AttentionFold {
             barrier();
             for (int d = 0; d < SLICE_K / 4; d++) {
                 vec4 k[4];
-                UNROLL for (int c = 0; c < 4; c++)
-                    k[c] = tile[K_AT + (column_group() + 16 * c) * Q_PITCH + d];
+                UNROLL for (int c = 0; c < 4; c++) k[c] =
+                    tile[K_AT + (column_group() + 16 * c) * Q_PITCH + d];
                 UNROLL for (int i = 0; i < 4; i++) {
                     vec4 q = tile[(row_base() + i) * Q_PITCH + d];
                     UNROLL for (int c = 0; c < 4; c++) {
@@ -187,8 +180,8 @@ struct AttentionTile : AttentionFold {
                 barrier();
                 for (int quad = 0; quad < SLOTS_V / 4; quad++) {
                     vec4 p[4];
-                    UNROLL for (int i = 0; i < 4; i++)
-                        p[i] = tile[(row_base() + i) * S_PITCH + slot_first / 4 + quad];
+                    UNROLL for (int i = 0; i < 4; i++) p[i] =
+                        tile[(row_base() + i) * S_PITCH + slot_first / 4 + quad];
                     UNROLL for (int k = 0; k < 4; k++) {
                         vec4 v = tile[V_AT + (4 * quad + k) * V_PITCH + column_group()];
                         UNROLL for (int i = 0; i < 4; i++) {
@@ -217,7 +210,8 @@ struct AttentionTile : AttentionFold {
             UNROLL for (int n = 0; n < N_SLICE_V; n++) {
                 int element = n * SLICE_V + 4 * column_group();
                 if (element >= DIM_V) continue;
-                F32x4(record_address(row, part, n_part)).at[(PART_HEAD + element) / 4] = acc[n * 4 + i];
+                F32x4(record_address(row, part, n_part)).at[(PART_HEAD + element) / 4] =
+                    acc[n * 4 + i];
             }
         }
         barrier();
@@ -269,8 +263,9 @@ struct AttentionTile : AttentionFold {
 
     // ---- Walking ----
 
-    // The rows of tokens first .. last - 1 of the tile, all of sequence seq, over the parts part_first
-    // .. part_last - 1, counted from the sequence's first; n_part is what the records have room for.
+    // The rows of tokens first .. last - 1 of the tile, all of sequence seq, over the parts
+    // part_first .. part_last - 1, counted from the sequence's first; n_part is what the records
+    // have room for.
     void run_attend(int seq, int first, int last, int kv, ivec3 parts) {
         int part_first = parts.x, part_last = parts.y, n_part = parts.z;
         u64 step = args.address[3];
@@ -282,9 +277,11 @@ struct AttentionTile : AttentionFold {
         barrier();
         for (int t = first; t < last; t++) {
             int pos = I32(step).at[args.word[12] + t];
-            ivec2 sees = ivec2(WINDOW > 0 ? max(pos - WINDOW + 1, 0) : 0, IS_CAUSAL ? pos : MAX_POS);
+            ivec2 sees =
+                ivec2(WINDOW > 0 ? max(pos - WINDOW + 1, 0) : 0, IS_CAUSAL ? pos : MAX_POS);
             if (pos < 0) sees = ivec2(MAX_POS, -1);
-            for (int h = thread(); h < HEADS; h += THREADS) row_sees[(t - first_token) * HEADS + h] = sees;
+            for (int h = thread(); h < HEADS; h += THREADS)
+                row_sees[(t - first_token) * HEADS + h] = sees;
             if (pos < 0) continue;
             any = ivec2(min(any.x, sees.x), max(any.y, sees.y));
             all = ivec2(max(all.x, sees.x), min(all.y, sees.y));
@@ -308,11 +305,11 @@ struct AttentionTile : AttentionFold {
             if (part != present && present >= 0) part_end(present, n_part);
             present = part;
             int slot_first = entry.y + max(any.x - entry.w, 0);
-            int slot_last =
-                entry.y + (any.y - entry.w >= entry.z ? entry.z : any.y - entry.w + 1);
+            int slot_last = entry.y + (any.y - entry.w >= entry.z ? entry.z : any.y - entry.w + 1);
             u64 region = page_region(args.address[2], entry.x, args.word[10] + kv);
             for (int start = slot_first / CHUNK * CHUNK; start < slot_last; start += CHUNK) {
-                int chunk_first = max(slot_first - start, 0), chunk_last = min(slot_last - start, CHUNK);
+                int chunk_first = max(slot_first - start, 0),
+                    chunk_last = min(slot_last - start, CHUNK);
                 int pos = entry.w + start - entry.y;
                 bool is_whole = pos + chunk_first >= all.x && pos + chunk_last - 1 <= all.y;
                 score_tile(region, start, chunk_first, chunk_last, pos);
@@ -359,7 +356,8 @@ struct AttentionTile : AttentionFold {
     }
 
     void run() {
-        int heads_per_kv = args.word[11], n_kv = args.word[19] & 0x1ffff, n_part = args.word[9] & 0xffff;
+        int heads_per_kv = args.word[11], n_kv = args.word[19] & 0x1ffff,
+            n_part = args.word[9] & 0xffff;
         int n_block = (heads_per_kv + HEADS - 1) / HEADS;
         uint number = group_number();
         ivec3 parts = ivec3(args.word[9] >> 16, 0, n_part);
@@ -376,7 +374,8 @@ struct AttentionTile : AttentionFold {
         first_token = int(number / uint(n_kv)) * TOKENS;
         int head_begin = args.word[18] + kv * heads_per_kv;
         head_first = max(head_begin + block * HEADS, 0);
-        int head_last = min(min(head_begin + (block + 1) * HEADS, head_begin + heads_per_kv), args.word[8]);
+        int head_last =
+            min(min(head_begin + (block + 1) * HEADS, head_begin + heads_per_kv), args.word[8]);
         n_head_tile = head_last - head_first;
         if (first_token >= args.word[7] || n_head_tile <= 0) return;
 
@@ -395,8 +394,8 @@ struct AttentionTile : AttentionFold {
                 first = last;
                 continue;
             }
-            while (last < last_token && (step.at[args.word[12] + last] < 0 ||
-                                         step.at[seq_off + last] == seq))
+            while (last < last_token &&
+                   (step.at[args.word[12] + last] < 0 || step.at[seq_off + last] == seq))
                 last++;
             run_attend(seq, first, last, kv, parts);
             first = last;

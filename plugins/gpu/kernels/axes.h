@@ -13,15 +13,15 @@ struct Axes : Kernel {
     // How the elements along axis 0 follow each other: gpu_lane of plugins/gpu/plan/kernel.h.
     enum { LANE_STRIDED = 0, LANE_DENSE = 1, LANE_REPEATED = 2, LANE_ALIGNED = 3 };
 
-    // i / ne, where gpu_divisor (plugins/gpu/ops/axes.h) gives multiplier and shift: integer division
-    // takes tens of instructions, on some devices one lane after the other.
+    // i / ne, where gpu_divisor (plugins/gpu/ops/axes.h) gives multiplier and shift: integer
+    // division takes tens of instructions, on some devices one lane after the other.
     uint divide(uint i, int multiplier, int shift) {
         uint high = uint(u64(i) * uint(multiplier) >> 32);
         return multiplier == 0 ? i : high >> shift;
     }
 
-    // The coordinates of element i of a shape, whose words (gpu_axes_shape) begin at word `ne`; axes
-    // from n_axis on are 1.
+    // The coordinates of element i of a shape, whose words (gpu_axes_shape) begin at word `ne`;
+    // axes from n_axis on are 1.
     uvec4 axes_split(uint i, int ne, int n_axis) {
         uvec4 at = uvec4(i, 0, 0, 0);
         if (n_axis > 1) {
@@ -46,8 +46,8 @@ struct Axes : Kernel {
     }
 
     // Four elements from element `first` on. Sixteen bytes in a row are moved as two numbers of 64
-    // bits: the same instruction on most devices, and half as many on those that move components one by
-    // one.
+    // bits: the same instruction on most devices, and half as many on those that move components
+    // one by one.
     vec4 lanes_load(u64 base, uint first, int lane, uint stride) {
         if (lane == LANE_ALIGNED) {
             return bits_to_float(load_16(base + u64(first) * 4));

@@ -13,7 +13,6 @@ struct Copy : Axes {
     const bool WRAPS = SPEC4 != 0, FROM_IS_ALIGNED = SPEC5 != 0, TO_IS_ALIGNED = SPEC6 != 0;
     enum { WORD32 = 0, F16 = 1, BF16 = 2 }; // gpu_copy_type
 
-
     // Bits of an element, as those of an f32 where types differ.
     uint widen(uint x) {
         if (FROM == TO || FROM == WORD32) return x;
@@ -26,7 +25,8 @@ struct Copy : Axes {
     }
 
     void move_one(uint from, uint to) {
-        uint x = FROM == WORD32 ? U32(args.address[1]).at[from] : uint(U16(args.address[1]).at[from]);
+        uint x =
+            FROM == WORD32 ? U32(args.address[1]).at[from] : uint(U16(args.address[1]).at[from]);
         x = narrow(widen(x));
         if (TO == WORD32)
             U32(args.address[0]).at[to] = x;
@@ -69,8 +69,7 @@ struct Copy : Axes {
         if (first >= n) return;
         uvec4 at = axes_split(first, 0, N_AXIS);
         uint to = axes_at(at, 11);
-        if (WRAPS)
-            at %= uvec4(args.word[16], args.word[17], args.word[18], args.word[19]);
+        if (WRAPS) at %= uvec4(args.word[16], args.word[17], args.word[18], args.word[19]);
         uint from = axes_at(at, 7);
         if (WIDTH == 1)
             move_one(from, to);

@@ -1,92 +1,112 @@
 /* SPDX-License-Identifier: MIT
  *
  * dequant.h: reads 32 consecutive elements of a row of a weight, in the planes of
- * plugins/gpu/layout/weight.h (WEIGHT_IS_PLANAR) or as canonical blocks. The build compiles a shader
- * that includes this once for each WEIGHT_TYPE, the number of a tdm_type: drivers would take a
- * second to throw the other types away. Formulas and layouts: tandem/block.h.
+ * plugins/gpu/layout/weight.h (WEIGHT_IS_PLANAR) or as canonical blocks. each_type.h
+ * includes this once for each WEIGHT_TYPE, the number of a tdm_type, in a namespace of its own, so
+ * that there is no include guard. Formulas and layouts: tandem/block.h.
  *
  * A group is 32 elements: a whole small block, or an eighth of a superblock. A block type gives
  *   x[i] = scale[i / 16] * code[i] + offset[i / 16]         code: int8
  * with the same roundings as block.h where the product is not contracted with the sum. f32, f16 and
- * bf16 have no codes: weight_quad reads their elements. There are no loops, since some drivers do
- * not unroll them.
- *
- * Include args.glsl first. SPEC1 is gpu_product_flag.
+ * bf16 have no codes: weight_quad reads their elements.
+ * SPEC1 is gpu_product_flag.
  */
 #undef WEIGHT_IS_PLAIN
 #undef BLOCK_SIZE
 #undef FIELDS
 
-// ---- Fields: the table of layout/weight.c --------------------------------------------------------
+// ---- Fields: the table of layout/weight.c -------------------------------------------------------
 
 // {bytes of field f of a block, where they are in it}; planes are in the order of f.
 #if WEIGHT_TYPE == TYPE_F32 || WEIGHT_TYPE == TYPE_F16 || WEIGHT_TYPE == TYPE_BF16
 #define WEIGHT_IS_PLAIN 1
-#define BLOCK_SIZE (WEIGHT_TYPE == TYPE_F32 ? 4 : 2)
-#define FIELDS {uvec2(BLOCK_SIZE, 0), uvec2(0), uvec2(0), uvec2(0), uvec2(0)}
+#define BLOCK_SIZE      (WEIGHT_TYPE == TYPE_F32 ? 4 : 2)
+#define FIELDS                                                                                     \
+    { uvec2(BLOCK_SIZE, 0), uvec2(0), uvec2(0), uvec2(0), uvec2(0) }
 #elif WEIGHT_TYPE == TYPE_Q4_0 || WEIGHT_TYPE == TYPE_IQ4_NL
 #define BLOCK_SIZE 18
-#define FIELDS {uvec2(16, 2), uvec2(2, 0), uvec2(0), uvec2(0), uvec2(0)}
+#define FIELDS                                                                                     \
+    { uvec2(16, 2), uvec2(2, 0), uvec2(0), uvec2(0), uvec2(0) }
 #elif WEIGHT_TYPE == TYPE_Q4_1
 #define BLOCK_SIZE 20
-#define FIELDS {uvec2(16, 4), uvec2(4, 0), uvec2(0), uvec2(0), uvec2(0)}
+#define FIELDS                                                                                     \
+    { uvec2(16, 4), uvec2(4, 0), uvec2(0), uvec2(0), uvec2(0) }
 #elif WEIGHT_TYPE == TYPE_Q5_0
 #define BLOCK_SIZE 22
-#define FIELDS {uvec2(16, 6), uvec2(4, 2), uvec2(2, 0), uvec2(0), uvec2(0)}
+#define FIELDS                                                                                     \
+    { uvec2(16, 6), uvec2(4, 2), uvec2(2, 0), uvec2(0), uvec2(0) }
 #elif WEIGHT_TYPE == TYPE_Q5_1
 #define BLOCK_SIZE 24
-#define FIELDS {uvec2(16, 8), uvec2(4, 4), uvec2(4, 0), uvec2(0), uvec2(0)}
+#define FIELDS                                                                                     \
+    { uvec2(16, 8), uvec2(4, 4), uvec2(4, 0), uvec2(0), uvec2(0) }
 #elif WEIGHT_TYPE == TYPE_Q8_0
 #define BLOCK_SIZE 34
-#define FIELDS {uvec2(32, 2), uvec2(2, 0), uvec2(0), uvec2(0), uvec2(0)}
+#define FIELDS                                                                                     \
+    { uvec2(32, 2), uvec2(2, 0), uvec2(0), uvec2(0), uvec2(0) }
 #elif WEIGHT_TYPE == TYPE_MXFP4
 #define BLOCK_SIZE 17
-#define FIELDS {uvec2(16, 1), uvec2(1, 0), uvec2(0), uvec2(0), uvec2(0)}
+#define FIELDS                                                                                     \
+    { uvec2(16, 1), uvec2(1, 0), uvec2(0), uvec2(0), uvec2(0) }
 #elif WEIGHT_TYPE == TYPE_Q2_K
 #define BLOCK_SIZE 84
-#define FIELDS {uvec2(64, 16), uvec2(16, 0), uvec2(4, 80), uvec2(0), uvec2(0)}
+#define FIELDS                                                                                     \
+    { uvec2(64, 16), uvec2(16, 0), uvec2(4, 80), uvec2(0), uvec2(0) }
 #elif WEIGHT_TYPE == TYPE_Q3_K
 #define BLOCK_SIZE 110
-#define FIELDS {uvec2(64, 32), uvec2(32, 0), uvec2(12, 96), uvec2(2, 108), uvec2(0)}
+#define FIELDS                                                                                     \
+    { uvec2(64, 32), uvec2(32, 0), uvec2(12, 96), uvec2(2, 108), uvec2(0) }
 #elif WEIGHT_TYPE == TYPE_Q4_K
 #define BLOCK_SIZE 144
-#define FIELDS {uvec2(128, 16), uvec2(16, 0), uvec2(0), uvec2(0), uvec2(0)}
+#define FIELDS                                                                                     \
+    { uvec2(128, 16), uvec2(16, 0), uvec2(0), uvec2(0), uvec2(0) }
 #elif WEIGHT_TYPE == TYPE_Q5_K
 #define BLOCK_SIZE 176
-#define FIELDS {uvec2(128, 48), uvec2(32, 16), uvec2(16, 0), uvec2(0), uvec2(0)}
+#define FIELDS                                                                                     \
+    { uvec2(128, 48), uvec2(32, 16), uvec2(16, 0), uvec2(0), uvec2(0) }
 #elif WEIGHT_TYPE == TYPE_Q6_K
 #define BLOCK_SIZE 210
-#define FIELDS {uvec2(128, 0), uvec2(64, 128), uvec2(16, 192), uvec2(2, 208), uvec2(0)}
+#define FIELDS                                                                                     \
+    { uvec2(128, 0), uvec2(64, 128), uvec2(16, 192), uvec2(2, 208), uvec2(0) }
 #elif WEIGHT_TYPE == TYPE_IQ4_XS
 #define BLOCK_SIZE 136
-#define FIELDS {uvec2(128, 8), uvec2(8, 0), uvec2(0), uvec2(0), uvec2(0)}
+#define FIELDS                                                                                     \
+    { uvec2(128, 8), uvec2(8, 0), uvec2(0), uvec2(0), uvec2(0) }
 #elif WEIGHT_TYPE == TYPE_IQ2_XXS
 #define BLOCK_SIZE 66
-#define FIELDS {uvec2(64, 2), uvec2(2, 0), uvec2(0), uvec2(0), uvec2(0)}
+#define FIELDS                                                                                     \
+    { uvec2(64, 2), uvec2(2, 0), uvec2(0), uvec2(0), uvec2(0) }
 #elif WEIGHT_TYPE == TYPE_IQ2_XS
 #define BLOCK_SIZE 74
-#define FIELDS {uvec2(64, 2), uvec2(8, 66), uvec2(2, 0), uvec2(0), uvec2(0)}
+#define FIELDS                                                                                     \
+    { uvec2(64, 2), uvec2(8, 66), uvec2(2, 0), uvec2(0), uvec2(0) }
 #elif WEIGHT_TYPE == TYPE_IQ2_S
 #define BLOCK_SIZE 82
-#define FIELDS {uvec2(64, 2), uvec2(16, 66), uvec2(2, 0), uvec2(0), uvec2(0)}
+#define FIELDS                                                                                     \
+    { uvec2(64, 2), uvec2(16, 66), uvec2(2, 0), uvec2(0), uvec2(0) }
 #elif WEIGHT_TYPE == TYPE_IQ3_XXS
 #define BLOCK_SIZE 98
-#define FIELDS {uvec2(64, 2), uvec2(32, 66), uvec2(2, 0), uvec2(0), uvec2(0)}
+#define FIELDS                                                                                     \
+    { uvec2(64, 2), uvec2(32, 66), uvec2(2, 0), uvec2(0), uvec2(0) }
 #elif WEIGHT_TYPE == TYPE_IQ3_S
 #define BLOCK_SIZE 110
-#define FIELDS {uvec2(64, 2), uvec2(32, 74), uvec2(8, 66), uvec2(4, 106), uvec2(2, 0)}
+#define FIELDS                                                                                     \
+    { uvec2(64, 2), uvec2(32, 74), uvec2(8, 66), uvec2(4, 106), uvec2(2, 0) }
 #elif WEIGHT_TYPE == TYPE_IQ1_S
 #define BLOCK_SIZE 50
-#define FIELDS {uvec2(32, 2), uvec2(16, 34), uvec2(2, 0), uvec2(0), uvec2(0)}
+#define FIELDS                                                                                     \
+    { uvec2(32, 2), uvec2(16, 34), uvec2(2, 0), uvec2(0), uvec2(0) }
 #elif WEIGHT_TYPE == TYPE_IQ1_M
 #define BLOCK_SIZE 56
-#define FIELDS {uvec2(32, 0), uvec2(16, 32), uvec2(8, 48), uvec2(0), uvec2(0)}
+#define FIELDS                                                                                     \
+    { uvec2(32, 0), uvec2(16, 32), uvec2(8, 48), uvec2(0), uvec2(0) }
 #elif WEIGHT_TYPE == TYPE_TQ1_0
 #define BLOCK_SIZE 54
-#define FIELDS {uvec2(48, 0), uvec2(4, 48), uvec2(2, 52), uvec2(0), uvec2(0)}
+#define FIELDS                                                                                     \
+    { uvec2(48, 0), uvec2(4, 48), uvec2(2, 52), uvec2(0), uvec2(0) }
 #elif WEIGHT_TYPE == TYPE_TQ2_0
 #define BLOCK_SIZE 66
-#define FIELDS {uvec2(64, 0), uvec2(2, 64), uvec2(0), uvec2(0), uvec2(0)}
+#define FIELDS                                                                                     \
+    { uvec2(64, 0), uvec2(2, 64), uvec2(0), uvec2(0), uvec2(0) }
 #endif
 #ifndef WEIGHT_IS_PLAIN
 #define WEIGHT_IS_PLAIN 0
@@ -111,14 +131,15 @@ struct Weight : Kernel {
     // Plain types: rows are dense, whole groups, and begin at multiples of 8 bytes.
     const bool WEIGHT_IS_WIDE = (SPEC1 & 2) != 0;
 
-    // Where the fields of a row's first block lie, and the bytes from block to block of a canonical row.
+    // Where the fields of a row's first block lie, and the bytes from block to block of a canonical
+    // row.
     struct WeightRow {
         u64 at_0, at_1, at_2, at_3, at_4;
         uint step;
     };
 
-    // The row whose first block has the number `block` in a tensor of n_block blocks at `base`. s0 is
-    // the distance of neighbouring blocks of a row, in blocks; planes have 1.
+    // The row whose first block has the number `block` in a tensor of n_block blocks at `base`. s0
+    // is the distance of neighbouring blocks of a row, in blocks; planes have 1.
     WeightRow weight_row(u64 base, u64 n_block, u64 block, uint s0) {
         const uvec2 fields[5] = FIELDS;
         WeightRow row;
@@ -144,15 +165,11 @@ struct Weight : Kernel {
         return row;
     }
 
-    // ---- Loads -------------------------------------------------------------------------------------
+    // ---- Loads ----------------------------------------------------------------------------------
 
-    uint block_8(u64 at) {
-        return uint(U8(at).at[0]);
-    }
+    uint block_8(u64 at) { return uint(U8(at).at[0]); }
 
-    uint block_16(u64 at) {
-        return uint(U16(at).at[0]);
-    }
+    uint block_16(u64 at) { return uint(U16(at).at[0]); }
 
     // Aligned as the plane is; canonical blocks begin at multiples of 2, of mxfp4 at any byte.
     uint block_32(u64 at) {
@@ -178,7 +195,7 @@ struct Weight : Kernel {
         return half_to_float(bits & 0xffffu);
     }
 
-    // ---- Bytes in words ----------------------------------------------------------------------------
+    // ---- Bytes in words -------------------------------------------------------------------------
 
     // Each byte minus c; bytes and c are 0 .. 127.
     uvec4 bytes_minus(uvec4 bytes, uint c) {
@@ -233,7 +250,7 @@ struct Weight : Kernel {
         return (even * 3 >> 8 & 0x00030003u) | (odd * 3 & 0x03000300u);
     }
 
-    // ---- Groups ------------------------------------------------------------------------------------
+    // ---- Groups ---------------------------------------------------------------------------------
 
     struct WeightGroup {
         uvec4 low;  // int8 of elements 0 .. 15, the first one lowest
@@ -328,7 +345,8 @@ struct Weight : Kernel {
     // Scale and minimum of q4_K and q5_K; head: d, dmin, scales[12].
     void k_scales_set(uvec4 head, uint s, WeightGroup &g) {
         vec2 d = unpack_half2(head.x);
-        uint t = s & 3u, a = byte_get(head.y, t), c = byte_get(head.z, t), both = byte_get(head.w, t);
+        uint t = s & 3u, a = byte_get(head.y, t), c = byte_get(head.z, t),
+             both = byte_get(head.w, t);
         uint scale = s < 4 ? a & 63u : (both & 15u) | a >> 6 << 4;
         uint low = s < 4 ? c & 63u : both >> 4 | c >> 6 << 4;
         g.scale = vec2(d.x * float(scale));
@@ -350,7 +368,8 @@ struct Weight : Kernel {
     // Scales of iq2_xs and iq2_s: nibbles.
     vec2 iq2_scales(uint d_bits, uint nibbles) {
         float d = half_float(d_bits);
-        return vec2(d * (0.5f + float(nibbles & 15u)) * 0.25f, d * (0.5f + float(nibbles >> 4)) * 0.25f);
+        return vec2(d * (0.5f + float(nibbles & 15u)) * 0.25f,
+                    d * (0.5f + float(nibbles >> 4)) * 0.25f);
     }
 
     // Codes and scales of group `index` of a row.
@@ -386,8 +405,8 @@ struct Weight : Kernel {
         u64 fifth = FIELD(1);
         bytes_load(FIELD(0) + 32 * (s / 2), g);
         g.low = (g.low >> 4 * (s & 1u) & 0x0f0f0f0fu) | (block_128(fifth) >> s & 0x01010101u) << 4;
-        g.high =
-            (g.high >> 4 * (s & 1u) & 0x0f0f0f0fu) | (block_128(fifth + 16) >> s & 0x01010101u) << 4;
+        g.high = (g.high >> 4 * (s & 1u) & 0x0f0f0f0fu) | (block_128(fifth + 16) >> s & 0x01010101u)
+                                                              << 4;
         k_scales_set(block_128(FIELD(2)), s, g);
 #elif WEIGHT_TYPE == TYPE_Q6_K
         uint part = s & 3u;
@@ -425,7 +444,8 @@ struct Weight : Kernel {
         g.scale = iq2_scales(block_16(FIELD(2)), block_8(FIELD(1) + s));
 #elif WEIGHT_TYPE == TYPE_IQ2_S
         u64 qs = FIELD(0), head = FIELD(1);
-        uint low = block_32(qs + 4 * s), signs = block_32(qs + 32 + 4 * s), high = block_8(head + s);
+        uint low = block_32(qs + 4 * s), signs = block_32(qs + 32 + 4 * s),
+             high = block_8(head + s);
         g.low = points_sign(grid_8(byte_get(low, 0) | (high & 3u) << 8),
                             grid_8(byte_get(low, 1) | (high >> 2 & 3u) << 8), signs, signs >> 8);
         g.high =
@@ -482,7 +502,8 @@ struct Weight : Kernel {
         g.scale = vec2(d * float(2 * (word & 7u) + 1) * 0.125f,
                        d * float(2 * (word >> 3 & 7u) + 1) * 0.125f);
 #elif WEIGHT_TYPE == TYPE_TQ1_0
-        // Elements 0 .. 159 are trit s of 32 bytes; 160 .. 239 two trits of 16; 240 .. 255 four of 4.
+        // Elements 0 .. 159 are trit s of 32 bytes; 160 .. 239 two trits of 16; 240 .. 255 four of
+        // 4.
         u64 qs = FIELD(0);
         uvec4 low = block_128(qs + (s < 5 ? 0 : 32)), high = block_128(qs + 16);
         uint rest = block_32(FIELD(1));
@@ -505,7 +526,7 @@ struct Weight : Kernel {
     }
 #endif
 
-    // ---- Elements ----------------------------------------------------------------------------------
+    // ---- Elements -------------------------------------------------------------------------------
 
     vec4 bytes_float(uint bytes) {
         return vec4(float(signed_byte_get(bytes, 0)), float(signed_byte_get(bytes, 1)),
@@ -539,8 +560,8 @@ struct Weight : Kernel {
     }
 #endif
 
-    // Elements 4 * q .. 4 * q + 3 of group `index`: codes as floats, or a plain type's elements; beyond
-    // the k elements of the row 0.
+    // Elements 4 * q .. 4 * q + 3 of group `index`: codes as floats, or a plain type's elements;
+    // beyond the k elements of the row 0.
     vec4 weight_quad(WeightRow row, WeightGroup g, uint index, uint q, uint k) {
 #if WEIGHT_IS_PLAIN
         (void)g;

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * exact.h: arithmetic whose results are the same bits on every device: quotients and square roots
- * rounded to nearest even, and conversions between f32, f16 and bf16. GLSL's own division, sqrt and
- * packHalf2x16 may be off by some units in the last place. Additions and products are exact by the
- * specification, where `precise` forbids the compiler to fuse them.
+ * rounded to nearest even, and conversions between f32, f16 and bf16. The results are those
+ * of plugins/vulkan/shaders/exact.glsl, bit for bit. The build forbids to fuse products with sums.
  */
 #ifndef TANDEM_GPU_EXACT_H
 #define TANDEM_GPU_EXACT_H

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * get_rows.cu: y[:, i] = table[:, id[i] - first_row] as f32, zeros for a foreign id. An invocation
- * writes 32 elements. One module for each WEIGHT_TYPE. See kernel.h.
+ * get_rows.cu: y[:, i] = table[:, id[i] - first_row] as f32, zeros for a foreign id. A thread
+ * writes 32 elements.
+ * An entry for each WEIGHT_TYPE. See kernel.h.
  */
 #ifndef WEIGHT_TYPE
 #define WEIGHT_FILE "get_rows.cu"
@@ -20,7 +21,7 @@ struct GetRows : Weight {
         uint n = min(k - 32 * index, 32u);
         // Without overflow, whatever the id is.
         i64 r = i64(I32(args.address[2]).at[i * args.word[2]]) -
-                    i64(pack64(uvec2(uint(args.word[3]), uint(args.word[4]))));
+                i64(pack64(uvec2(uint(args.word[3]), uint(args.word[4]))));
         if (r < 0 || r >= i64(args.word[5])) {
             UNROLL for (uint e = 0; e < 32; e++) if (e < n) y.at[e] = 0;
             return;
@@ -33,7 +34,10 @@ struct GetRows : Weight {
             vec4 code = weight_quad(row, g, index, q, k);
             UNROLL for (int c = 0; c < 4; c++) {
                 float product = code[c] * g.scale[q / 4];
-                float element = WEIGHT_IS_PLAIN != 0 ? code[c] : product + g.offset[q / 4];
+                // Adding an offset of 0 would make -0 a +0.
+                float element = WEIGHT_IS_PLAIN     ? code[c]
+                                : WEIGHT_HAS_OFFSET ? product + g.offset[q / 4]
+                                                    : product;
                 if (4 * q + c < n) y.at[4 * q + c] = element;
             }
         }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * kv_copy.cu: KV_COPY: an invocation for each 4-byte word of a page runs the jobs in order, since a
+ * kv_copy.cu: KV_COPY: a thread for each 4-byte word of a page runs the jobs in order, since a
  * job may read what an earlier one wrote. See kernel.h.
  */
 #include "page.h"
@@ -15,9 +15,7 @@ struct KvCopy : Page {
     const int V_FROM_K = SPEC4;
 
     // The slots whose bytes a word of a plane has: the first, and how many (1, 2 or 4).
-    ivec2 k_code_slots(uint off) {
-        return ivec2(int(off / 16u) % page_slots(), 1);
-    }
+    ivec2 k_code_slots(uint off) { return ivec2(int(off / 16u) % page_slots(), 1); }
     ivec2 v_code_slots(int type, int dim, uint off) {
         int size = type_is_plain(type) ? type_size(type) : 1, n = 4 / size;
         int quad_size = row_columns(type, dim) * 4 * size;

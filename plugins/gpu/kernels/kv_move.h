@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * kv_move.h: KV_EXPORT and KV_IMPORT: canonical rows of &pages and into them, bit for bit. An
- * invocation for each job, slot, head and piece; a piece is a block, or an element of a plain type.
+ * kv_move.h: KV_EXPORT and KV_IMPORT: canonical rows out of pages and into them, bit for bit. A
+ * thread for each job, slot, head and piece; a piece is a block, or an element of a plain type.
  * See kernel.h.
  */
 #ifndef TANDEM_GPU_KV_MOVE_H
@@ -89,8 +89,9 @@ struct KvMove : Page {
         // at: slot, head, row
         int first = is_v ? 14 : 11;
         u64 row = (is_v ? args.address[2] : args.address[1]) +
-                       (i64(args.word[first]) * piece + i64(args.word[first + 1]) * at.y +
-                        i64(args.word[first + 2]) * at.z) * block_size(type);
+                  (i64(args.word[first]) * piece + i64(args.word[first + 1]) * at.y +
+                   i64(args.word[first + 2]) * at.z) *
+                      block_size(type);
         if (type_is_plain(type))
             element_move(type, dim, is_v, region, at.x, piece, row);
         else

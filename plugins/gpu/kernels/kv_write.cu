@@ -16,8 +16,9 @@ struct KvWrite : PageRow {
     const int N_SIDE = SPEC6;
 
     void row_read(u64 from, int first_word, int head, int token, int dim, int stored) {
-        u64 at = from + (i64(args.word[first_word + 1]) * head +
-                              i64(args.word[first_word + 2]) * token) * 4;
+        u64 at =
+            from +
+            (i64(args.word[first_word + 1]) * head + i64(args.word[first_word + 2]) * token) * 4;
         for (int i = row_thread(); i < stored; i += row_group())
             row_x[i] = i < dim ? F32(at + i64(args.word[first_word]) * i * 4).at[0] : 0.0f;
         barrier();

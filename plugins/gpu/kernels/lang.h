@@ -1,20 +1,21 @@
 /* SPDX-License-Identifier: MIT
  *
- * lang.h: the words that kernels are written in. A kernel is a struct whose run() is called by every
- * thread of a grid; GPU_KERNEL(name, struct) at the end of its file makes it an entry of that name.
+ * lang.h: the words that kernels are written in. A kernel is a struct whose run() is called by
+ * every thread of a grid; GPU_KERNEL(name, struct) at the end of its file makes it an entry of that
+ * name.
  *
- * What differs between devices is in words.h, which each of them has in a folder of its own and which
- * is found by the include path: plugins/cuda, plugins/hip, tests/simt. It defines
+ * What differs between devices is in words.h, which each of them has in a folder of its own and
+ * which is found by the include path: plugins/cuda, plugins/hip, tests/simt. It defines
  *   GPU_ENTRY(name, body)  an entry; body sees `args`, a const Args &
  *   thread_id() group_size() group_x() group_y() grid_x()   of the workgroup and the grid
  *   wave_size() wave_xchg(word, mask)   lanes that run together; the word of lane (own ^ mask)
  *   barrier()              of the workgroup; it also orders shared memory
  *   shared_memory()        the workgroup's shared memory, 16-byte aligned, undefined at first
- *   shared_add(word, n) shared_or(word, bits)   on a word of shared memory, atomic in the workgroup;
+ *   shared_add(word, n) shared_or(word, bits)   on a word of shared memory, atomically;
  *                          they return what was there
  *   half_to_float(bits)    exact; denormals are kept
- * Kernels use no language library. Build without contraction (-ffp-contract=off): fma is written out
- * where it is wanted, and results are the same on all devices.
+ * Kernels use no language library. Build without contraction (-ffp-contract=off): fma is written
+ * out where it is wanted, and results are the same on all devices.
  */
 #ifndef TANDEM_GPU_LANG_H
 #define TANDEM_GPU_LANG_H
@@ -103,8 +104,8 @@ struct Kernel {
 
     explicit Kernel(const Args &args_) : args(args_), shared_used(0) {}
 
-    /* The next n elements of shared memory. All threads take the same, in the same order; how much a
-     * kernel takes in all is in plugins/gpu/rt/shared.c too. */
+    /* The next n elements of shared memory. All threads take the same, in the same order; how much
+     * a kernel takes in all is in plugins/gpu/rt/shared.c too. */
     template <class T> T *shared_take(int n) {
         T *from = (T *)(shared_memory() + shared_used);
         shared_used += (uint(n) * uint(sizeof(T)) + 15u) & ~15u;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * math.h: functions of one f32, to a few units in the last place on every driver. GLSL allows
- * exp an error of 3 + 2|x| units and says nothing about NaN. Tests for NaN and infinity look at the
- * bits, because drivers may assume that arithmetic gives neither. Polynomials are minimax fits.
+ * math.h: functions of one f32, to a few units in the last place on every device: there
+ * is no library of them, and the instructions differ. Tests for NaN and infinity look at the
+ * bits, because compilers may assume that arithmetic gives neither. Polynomials are minimax fits.
  */
 #ifndef TANDEM_GPU_MATH_H
 #define TANDEM_GPU_MATH_H
@@ -17,7 +17,6 @@ static inline float nan_make() {
 }
 
 // exp(x) = 2^n exp(r), |r| <= ln 2 / 2; ln 2 in two parts, so that n times the first is exact.
-// `precise` keeps drivers from adding up the two parts.
 static inline float exp_of(float x) {
     float at = clamp(x, -104.0f, 89.0f); // below: 0, above: infinity
     float n = round_even(at * 1.44269504f);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * merge.cu: LSE_MERGE: M = max m_p, w_p = l_p exp(m_p - M), o = sum w_p o_p / sum w_p. A part
- * over nothing (l = 0) has no weight, and a union over nothing gives 0. An invocation computes an
+ * over nothing (l = 0) has no weight, and a union over nothing gives 0. A thread computes an
  * element. See GPU_KERNEL_MERGE.
  */
 #include "lang.h"
@@ -11,16 +11,19 @@ struct Merge : Kernel {
     explicit Merge(const Args &args_) : Kernel(args_) {}
 
     float ml_at(uint row, uint part, uint which) {
-        return F32(args.address[2]).at[row + part * uint(args.word[10]) + which * uint(args.word[7])];
+        return F32(args.address[2])
+            .at[row + part * uint(args.word[10]) + which * uint(args.word[7])];
     }
 
     void run() {
         uint i = invocation_number();
         if (i >= uint(args.word[11])) return;
-        uint head_dim = uint(args.word[0]), n_head = uint(args.word[1]), n_part = uint(args.word[2]);
+        uint head_dim = uint(args.word[0]), n_head = uint(args.word[1]),
+             n_part = uint(args.word[2]);
         uint row = i / head_dim, element = i - row * head_dim, tok = row / n_head;
         uint head = row - tok * n_head;
-        uint o_at = element * uint(args.word[3]) + head * uint(args.word[4]) + tok * uint(args.word[5]);
+        uint o_at =
+            element * uint(args.word[3]) + head * uint(args.word[4]) + tok * uint(args.word[5]);
         uint ml_row = head * uint(args.word[8]) + tok * uint(args.word[9]);
         float greatest = bits_to_float(0xff800000u), total = 0.0f, sum = 0.0f;
         for (uint p = 0; p < n_part; p++) {

@@ -12,7 +12,8 @@ struct MoeSort : Kernel {
     const uint TILE = uint(SPEC1 < 1 ? 1 : SPEC1);
 
     uint *n_pair_of = shared_take<uint>(N_EXPERT);
-    uint *first_of = shared_take<uint>(N_EXPERT); // slot of the expert's first pair; then of the next one to be put
+    uint *first_of = shared_take<uint>(
+        N_EXPERT); // slot of the expert's first pair; then of the next one to be put
 
     // The expert of a pair, from 0; N_EXPERT for a foreign one.
     uint expert_of(uint pair) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * moe_sum.cu: y[i, t] = sum_u weight[u, t] * x[i, pair], pair = u + n_used * t, in the order of u;
- * pairs of foreign experts add nothing. An invocation per element. See kernel.h.
+ * pairs of foreign experts add nothing. A thread per element. See kernel.h.
  */
 #include "lang.h"
 

@@ -36,7 +36,8 @@ static inline int type_size(int type) {
     return type == TYPE_F32 ? 4 : 2;
 }
 
-// Of a row of dim elements: the blocks, the elements as stored, the columns of V, the 16-byte units.
+// Of a row of dim elements: the blocks, the elements as stored, the columns of V, the 16-byte
+// units.
 static inline int row_blocks(int type, int dim) {
     return type_is_plain(type) ? 0 : (dim + 31) / 32;
 }
@@ -62,27 +63,15 @@ struct Page : Kernel {
     static constexpr int STEP_N_SEQ = 4;
     static constexpr int STEP_N_JOB = 6;
 
-    int page_count() {
-        return args.word[0];
-    }
-    int page_len() {
-        return args.word[3];
-    }
-    int page_slots() {
-        return max(args.word[3], 4);
-    }
+    int page_count() { return args.word[0]; }
+    int page_len() { return args.word[3]; }
+    int page_slots() { return max(args.word[3], 4); }
     u64 page_region(u64 state, int page, int head) {
         return state + u64(page) * u64(args.word[1]) + u64(uint(head) * uint(args.word[2]));
     }
-    uint page_k_scale() {
-        return uint(args.word[4]);
-    }
-    uint page_v_code() {
-        return uint(args.word[5]);
-    }
-    uint page_v_scale() {
-        return uint(args.word[6]);
-    }
+    uint page_k_scale() { return uint(args.word[4]); }
+    uint page_v_code() { return uint(args.word[5]); }
+    uint page_v_scale() { return uint(args.word[6]); }
 
     // Offset, in a plane of scales of n_block blocks, of the fifth bits behind it.
     uint page_fifth(int type, int n_block) {

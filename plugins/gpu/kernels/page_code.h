@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * page_code.h: codes of quantised cache types as numbers: the formulas of core/include/tandem/block.h,
- * one rounded operation after the other.
+ * page_code.h: codes of quantised cache types as numbers: the formulas of
+ * core/include/tandem/block.h, one rounded operation after the other.
  */
 #ifndef TANDEM_GPU_PAGE_CODE_H
 #define TANDEM_GPU_PAGE_CODE_H
@@ -19,7 +19,8 @@ static inline float code_value(int type, uint code) {
     return type == TYPE_IQ4_NL ? iq4_value(code)
            : type == TYPE_Q8_0 ? float(int(code << 24) >> 24)
            : type == TYPE_Q4_0 ? float(int(code) - 8)
-           : type == TYPE_Q5_0 ? float(int(code) - 16) : float(code);
+           : type == TYPE_Q5_0 ? float(int(code) - 16)
+                               : float(code);
 }
 
 // A code as a number. scale: d, m

@@ -14,15 +14,12 @@ struct PageRotate : Page {
 
     float *row_x; // of row_len elements
 
-    int row_thread() {
-        return int(thread_id());
-    }
-    int row_group() {
-        return int(group_size());
-    }
+    int row_thread() { return int(thread_id()); }
+    int row_group() { return int(group_size()); }
 
     // Multiplies each run of `block` elements by the normalised Walsh-Hadamard matrix: one rounded
-    // addition for each element and pass. Elements first .. first + n - 1; block divides n and first.
+    // addition for each element and pass. Elements first .. first + n - 1; block divides n and
+    // first.
     void row_rotate(int first, int n, int block) {
         if (block <= 1) return;
         for (int half_len = 1; half_len < block; half_len *= 2) {
@@ -44,8 +41,8 @@ struct PageRotate : Page {
         barrier();
     }
 
-    // Turns the pairs of a token's row; barriers before and after. Words from `word` on: pairs (0 = none),
-    // first element, tdm_rope_mode, stride of pos. A token at position -1 stays as it is.
+    // Turns the pairs of a token's row; barriers before and after. Words from `word` on: pairs (0 =
+    // none), first element, tdm_rope_mode, stride of pos. A token at position -1 stays as it is.
     void row_rope(int token, int word, u64 angles, u64 pos) {
         int n_pair = args.word[word], first = args.word[word + 1];
         bool is_adjacent = args.word[word + 2] == 0;

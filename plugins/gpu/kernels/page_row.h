@@ -16,7 +16,7 @@ struct PageRow : PageRotate {
           row_scale(shared_take<uint>((row_len + 31) / 32)), fit_xv(shared_take<float>(64)),
           fit_vv(shared_take<float>(64)) {}
 
-    uint *row_code;             // of plain types the element's bits
+    uint *row_code;  // of plain types the element's bits
     uint *row_scale; // f16 d, in the high half f16 m
     float *fit_xv;
     float *fit_vv;
@@ -24,9 +24,10 @@ struct PageRow : PageRotate {
     // ---- Scales and codes ----
 
     float fit_limit(int type) {
-        return type == TYPE_Q8_0 ? 65504.0f * 127.0f
+        return type == TYPE_Q8_0   ? 65504.0f * 127.0f
                : type == TYPE_Q5_0 ? 65504.0f * 16.0f
-               : type == TYPE_Q4_0 ? 65504.0f * 8.0f : 65504.0f;
+               : type == TYPE_Q4_0 ? 65504.0f * 8.0f
+                                   : 65504.0f;
     }
 
     float block_reciprocal(float d) {
@@ -89,12 +90,14 @@ struct PageRow : PageRotate {
 
     // ---- iq4_nl: the search of quant/fit.c ----
 
-    static constexpr float IQ4_VALUES[16] = {-127.0f, -104.0f, -83.0f, -65.0f, -49.0f, -35.0f, -22.0f, -10.0f, 1.0f,
-                                           13.0f, 25.0f, 38.0f, 53.0f, 69.0f, 89.0f, 113.0f};
-    static constexpr float IQ4_MIDS[15] = {-115.5f, -93.5f, -74.0f, -57.0f, -42.0f, -28.5f, -16.0f, -4.5f, 7.0f,
-                                         19.0f, 31.5f, 45.5f, 61.0f, 79.0f, 101.0f};
-    static constexpr float IQ4_STEPS[15] = {23.0f, 21.0f, 18.0f, 16.0f, 14.0f, 13.0f, 12.0f, 11.0f, 12.0f, 12.0f,
-                                          13.0f, 15.0f, 16.0f, 20.0f, 24.0f};
+    static constexpr float IQ4_VALUES[16] = {-127.0f, -104.0f, -83.0f, -65.0f, -49.0f, -35.0f,
+                                             -22.0f,  -10.0f,  1.0f,   13.0f,  25.0f,  38.0f,
+                                             53.0f,   69.0f,   89.0f,  113.0f};
+    static constexpr float IQ4_MIDS[15] = {-115.5f, -93.5f, -74.0f, -57.0f, -42.0f,
+                                           -28.5f,  -16.0f, -4.5f,  7.0f,   19.0f,
+                                           31.5f,   45.5f,  61.0f,  79.0f,  101.0f};
+    static constexpr float IQ4_STEPS[15] = {23.0f, 21.0f, 18.0f, 16.0f, 14.0f, 13.0f, 12.0f, 11.0f,
+                                            12.0f, 12.0f, 13.0f, 15.0f, 16.0f, 20.0f, 24.0f};
 
     float iq4_nearest(float x) {
         float level = -127.0f;
@@ -157,7 +160,8 @@ struct PageRow : PageRotate {
             float rms = exact_sqrt(squares * 0.03125f), peak = block_peak(start);
             bool is_zero = abs(peak) <= 1e-30f;
             for (int c = row_thread(); c < 2 * N_STEP && !is_zero; c += row_group()) {
-                float level = (c < N_STEP ? -127.0f : 113.0f) + 1.5f * float(c % N_STEP - N_STEP / 2);
+                float level =
+                    (c < N_STEP ? -127.0f : 113.0f) + 1.5f * float(c % N_STEP - N_STEP / 2);
                 vec2 sums = fit_sums(start, rms, exact_div(level, peak));
                 fit_xv[c] = sums.x;
                 fit_vv[c] = sums.y;
@@ -187,8 +191,9 @@ struct PageRow : PageRotate {
         barrier();
         if (type_is_plain(type)) {
             for (int i = first + row_thread(); i < first + n; i += row_group())
-                row_code[i] = type == TYPE_F32 ? float_to_bits(row_x[i])
-                              : type == TYPE_F16 ? exact_to_f16(row_x[i]) : exact_to_bf16(row_x[i]);
+                row_code[i] = type == TYPE_F32   ? float_to_bits(row_x[i])
+                              : type == TYPE_F16 ? exact_to_f16(row_x[i])
+                                                 : exact_to_bf16(row_x[i]);
         } else {
             float limit = fit_limit(type);
             for (int i = first + row_thread(); i < first + n; i += row_group()) {
@@ -228,7 +233,8 @@ struct PageRow : PageRotate {
         }
     }
 
-    // Elements first .. first + n - 1 of a K row of dim elements to a slot: whole units of 16 bytes.
+    // Elements first .. first + n - 1 of a K row of dim elements to a slot: whole units of 16
+    // bytes.
     void row_store_k(int type, int dim, u64 region, int slot, int first, int n) {
         int n_slot = page_slots(), per_word = type == TYPE_F32 ? 1 : type_is_plain(type) ? 2 : 4;
         bool is_halved = !type_is_plain(type) && type != TYPE_Q8_0; // two elements in a column

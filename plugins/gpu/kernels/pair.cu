@@ -9,7 +9,8 @@
 struct Pair : Axes {
     explicit Pair(const Args &args_) : Axes(args_) {}
 
-    const int OP = SPEC0, N_AXIS = SPEC1, WIDTH = SPEC2, A_LANE = SPEC3, B_LANE = SPEC4, ACT = SPEC5;
+    const int OP = SPEC0, N_AXIS = SPEC1, WIDTH = SPEC2, A_LANE = SPEC3, B_LANE = SPEC4,
+              ACT = SPEC5;
     const int DST_LANE = SPEC6;
 
     float pair_of(float a, float b) {
@@ -33,8 +34,9 @@ struct Pair : Axes {
         }
         vec4 a = lanes_load(args.address[1], a_at, A_LANE, uint(args.word[7]));
         vec4 b = lanes_load(args.address[2], b_at, B_LANE, uint(args.word[11]));
-        lanes_store(args.address[0], first, DST_LANE,
-                    vec4(pair_of(a.x, b.x), pair_of(a.y, b.y), pair_of(a.z, b.z), pair_of(a.w, b.w)));
+        lanes_store(
+            args.address[0], first, DST_LANE,
+            vec4(pair_of(a.x, b.x), pair_of(a.y, b.y), pair_of(a.z, b.z), pair_of(a.w, b.w)));
     }
 };
 

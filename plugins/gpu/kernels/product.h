@@ -10,9 +10,11 @@
 struct Product : Weight {
     explicit Product(const Args &args_) : Weight(args_) {}
 
-    static constexpr int MODE_PLAIN = 0;  // columns of a matrix by number
-    static constexpr int MODE_PAIRS = 1;  // a column is a pair of a token and one of its experts, in their order
-    static constexpr int MODE_SORTED = 2; // pairs sorted by expert: operand 4 is the table of moe_sort.cu
+    static constexpr int MODE_PLAIN = 0; // columns of a matrix by number
+    static constexpr int MODE_PAIRS =
+        1; // a column is a pair of a token and one of its experts, in their order
+    static constexpr int MODE_SORTED =
+        2; // pairs sorted by expert: operand 4 is the table of moe_sort.cu
 
     // x is dense and begins at multiples of 8 bytes in every column; k is a multiple of 32.
     const bool X_IS_WIDE = (SPEC1 & 4) != 0;
@@ -93,8 +95,8 @@ struct Product : Weight {
         return at;
     }
 
-    // Stores y of a row of the column at `at`; `up` is the sum of the second matrix. Nothing where there
-    // is no such row.
+    // Stores y of a row of the column at `at`; `up` is the sum of the second matrix. Nothing where
+    // there is no such row.
     void y_store(uint at, uint row, float sum, float up) {
         if (row >= uint(args.word[0])) return;
         if (IS_GLU) sum = act_of(SPEC7 - 4, sum) * up;
@@ -107,13 +109,11 @@ struct Product : Weight {
     WeightRow product_row(Tile t, uint row, int part) {
         row = min(row, uint(args.word[0]) - 1);
         u64 block = u64(t.matrix) * uint(args.word[13]) + u64(row) * uint(args.word[12]);
-        return weight_row(args.address[part == 0 ? 1 : 3], u64(args.word[13]) * uint(args.word[16]), block,
-                          uint(args.word[11]));
+        return weight_row(args.address[part == 0 ? 1 : 3], u64(args.word[13]) * uint(args.word[16]),
+                          block, uint(args.word[11]));
     }
 
-    float x_one(u64 x, uint i) {
-        return i < uint(args.word[1]) ? F32(x).at[i * args.word[14]] : 0;
-    }
+    float x_one(u64 x, uint i) { return i < uint(args.word[1]) ? F32(x).at[i * args.word[14]] : 0; }
 
     // Elements i and i + 1 of a column, i even; 0 beyond its end.
     vec2 x_two(u64 x, uint i) {
@@ -122,7 +122,5 @@ struct Product : Weight {
     }
 
     // Elements i to i + 3, i a multiple of 4.
-    vec4 x_four(u64 x, uint i) {
-        return vec4(x_two(x, i), x_two(x, i + 2));
-    }
+    vec4 x_four(u64 x, uint i) { return vec4(x_two(x, i), x_two(x, i + 2)); }
 };

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * product_row.cu: products for up to 8 columns. The threads of a workgroup divide k; each has the
- * same SPEC2 rows and SPEC3 columns, and their sums are added up at the end. One module for each WEIGHT_TYPE. See kernel.h.
+ * same SPEC2 rows and SPEC3 columns, and their sums are added up at the end.
+ * An entry for each WEIGHT_TYPE. See kernel.h.
  */
 #ifndef WEIGHT_TYPE
 #define WEIGHT_FILE "product_row.cu"
@@ -13,7 +14,7 @@ struct ProductRow : Product {
     explicit ProductRow(const Args &args_) : Product(args_) {}
 
     const int N_SUM = TILE_ROWS * TILE_COLUMNS;
-    // At most 32 subgroups in a workgroup: the emitter sees to that.
+    // At most 32 waves in a workgroup: the emitter sees to that.
     enum { MAX_ROWS = 4, MAX_COLUMNS = 8, MAX_SUM = MAX_ROWS * MAX_COLUMNS };
     float *sums = shared_take<float>(32 * N_SUM);
 
@@ -24,9 +25,10 @@ struct ProductRow : Product {
         WeightRow rows[MAX_ROWS];
         u64 x[MAX_COLUMNS];
         float sum[MAX_SUM];
-        UNROLL for (int r = 0; r < TILE_ROWS; r++) rows[r] = product_row(t, t.row + r / N_PART, r % N_PART);
-        UNROLL for (int c = 0; c < TILE_COLUMNS; c++)
-            x[c] = x_address(t, column_number(t, min(uint(c), t.n_column - 1)));
+        UNROLL for (int r = 0; r < TILE_ROWS; r++) rows[r] =
+            product_row(t, t.row + r / N_PART, r % N_PART);
+        UNROLL for (int c = 0; c < TILE_COLUMNS; c++) x[c] =
+            x_address(t, column_number(t, min(uint(c), t.n_column - 1)));
         UNROLL for (int i = 0; i < N_SUM; i++) sum[i] = 0;
         for (uint g = thread_id(); g < n_group; g += group_size()) {
             WeightGroup groups[MAX_ROWS];
@@ -37,13 +39,13 @@ struct ProductRow : Product {
                 UNROLL for (int c = 0; c < TILE_COLUMNS; c++) x_sum[c] = 0;
                 UNROLL for (int q = 4 * h; q < 4 * h + 4; q++) {
                     vec4 w[MAX_ROWS];
-                    UNROLL for (int r = 0; r < TILE_ROWS; r++)
-                        w[r] = weight_quad(rows[r], groups[r], g, q, k);
+                    UNROLL for (int r = 0; r < TILE_ROWS; r++) w[r] =
+                        weight_quad(rows[r], groups[r], g, q, k);
                     UNROLL for (int c = 0; c < TILE_COLUMNS; c++) {
                         vec4 v = x_four(x[c], 32 * g + 4 * q);
                         x_sum[c] += v.x + v.y + v.z + v.w;
-                        UNROLL for (int r = 0; r < TILE_ROWS; r++)
-                            part[r * TILE_COLUMNS + c] += dot(w[r], v);
+                        UNROLL for (int r = 0; r < TILE_ROWS; r++) part[r * TILE_COLUMNS + c] +=
+                            dot(w[r], v);
                     }
                 }
                 UNROLL for (int i = 0; i < N_SUM; i++) {

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * product_tile.cu: products for prompts. A workgroup computes 64 rows for 32 columns from tiles
- * of 32 elements of k in shared memory; each of its 128 threads 4 rows for 4 columns. One module for each WEIGHT_TYPE. See kernel.h.
+ * of 32 elements of k in shared memory; each of its 128 threads 4 rows for 4 columns.
+ * An entry for each WEIGHT_TYPE. See kernel.h.
  */
 #ifndef WEIGHT_TYPE
 #define WEIGHT_FILE "product_tile.cu"
@@ -17,20 +18,22 @@ struct ProductTile : Product {
     float *w_tile = shared_take<float>(DEPTH * ROWS);
     float *x_tile = shared_take<float>(DEPTH * COLUMNS);
 
-    // Rows by half of the threads, a group of each; columns by the other half, half a group of each.
+    // Rows by half of the threads, a group of each; columns by the other half, half a group of
+    // each.
     void tiles_load(WeightRow row, u64 x, uint g, uint k, uint thread) {
         if (thread < ROWS) {
             WeightGroup group = weight_group(row, g);
             UNROLL for (int q = 0; q < 8; q++) {
-                vec4 w = weight_quad(row, group, g, q, k) * group.scale[q / 4] + group.offset[q / 4];
+                vec4 w =
+                    weight_quad(row, group, g, q, k) * group.scale[q / 4] + group.offset[q / 4];
                 UNROLL for (int i = 0; i < 4; i++) w_tile[(4 * q + i) * ROWS + thread] = w[i];
             }
         } else {
             uint column = thread % COLUMNS, first = (thread - ROWS) / COLUMNS * 16;
             UNROLL for (uint q = 0; q < 4; q++) {
                 vec4 v = x_four(x, DEPTH * g + first + 4 * q);
-                UNROLL for (int i = 0; i < 4; i++)
-                    x_tile[(first + 4 * q + i) * COLUMNS + column] = v[i];
+                UNROLL for (int i = 0; i < 4; i++) x_tile[(first + 4 * q + i) * COLUMNS + column] =
+                    v[i];
             }
         }
     }
@@ -59,9 +62,8 @@ struct ProductTile : Product {
         UNROLL for (uint c = 0; c < 4; c++) {
             if (column_first + c >= t.n_column) break;
             uint at = y_at(t, column_number(t, column_first + c));
-            UNROLL for (uint r = 0; r < 4; r += N_PART)
-                y_store(at, t.row + (row_first + r) / N_PART, sum[4 * c + r],
-                        sum[4 * c + r + N_PART - 1]);
+            UNROLL for (uint r = 0; r < 4; r += N_PART) y_store(
+                at, t.row + (row_first + r) / N_PART, sum[4 * c + r], sum[4 * c + r + N_PART - 1]);
         }
     }
 };

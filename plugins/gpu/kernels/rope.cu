@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * rope.cu: turns pairs of elements by the angles of angle.cu, and copies the rest. A token at
- * position -1 is copied. An invocation computes a pair or copies an element. See GPU_KERNEL_ROPE.
+ * position -1 is copied. A thread computes a pair or copies an element. See GPU_KERNEL_ROPE.
  */
 #include "axes.h"
 
@@ -10,7 +10,6 @@ struct Rope : Axes {
 
     const bool IS_ADJACENT = SPEC0 == 0; // tdm_rope_mode
     const bool HAS_REST = SPEC1 != 0;
-
 
     void run() {
         uint i = invocation_number();

@@ -11,7 +11,7 @@ struct Route : Rank {
 
     const int SCORE = SPEC0;
     const bool HAS_BIAS = SPEC1 != 0, NORMALIZES = SPEC2 != 0;
-    const int N_GROUP = SPEC3; // 1: no groups
+    const int N_GROUP = SPEC3;                          // 1: no groups
     enum { SOFTMAX = 0, SIGMOID = 1, TOP_SOFTMAX = 2 }; // tdm_route_score
 
     float *score = shared_take<float>(LIST_LEN);
@@ -23,9 +23,7 @@ struct Route : Rank {
         return HAS_BIAS ? score[e] + F32(args.address[3]).at[e * uint(args.word[4])] : score[e];
     }
 
-    bool is_lowest(float x) {
-        return float_to_bits(x) == 0xff800000u;
-    }
+    bool is_lowest(float x) { return float_to_bits(x) == 0xff800000u; }
 
     // exp(x - greatest); over nothing but -inf zeros. A NaN stays one.
     float part_of(float x, float greatest) {
@@ -50,8 +48,8 @@ struct Route : Rank {
             if (sum != 0.0f) score[e] = score[e] / sum;
     }
 
-    // Keeps the best groups: those whose best choice, or sum of the two best where scores are sigmoids,
-    // is greatest.
+    // Keeps the best groups: those whose best choice, or sum of the two best where scores are
+    // sigmoids, is greatest.
     void groups_choose() {
         uint len = n_expert / N_GROUP, padded = power_above(N_GROUP);
         for (uint g = lid; g < padded; g += size) {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * row.cu: what reduces a row: softmax, norms and their halves. A workgroup computes a row, an
- * invocation four neighbours at a time. See GPU_KERNEL_ROW.
+ * row.cu: what reduces a row: softmax, norms and their halves. A workgroup computes a row, a
+ * thread four neighbours at a time. See GPU_KERNEL_ROW.
  */
 #include "math.h"
 #include "reduce.h"
@@ -17,12 +17,11 @@ struct Row : Reduce {
     u64 dst, x;
     uint n, n_unit, dst_at, x_at;
 
-    uint count_of(uint unit) {
-        return min(n - 4 * unit, 4u);
-    }
+    uint count_of(uint unit) { return min(n - 4 * unit, 4u); }
 
     vec4 x_load(uint unit, float fill) {
-        uint stride = uint(args.word[8]), at = x_at + 4 * unit * (LANE == LANE_STRIDED ? stride : 1);
+        uint stride = uint(args.word[8]),
+             at = x_at + 4 * unit * (LANE == LANE_STRIDED ? stride : 1);
         if (HAS_TAIL) return lanes_load_part(x, at, LANE, stride, count_of(unit), fill);
         return lanes_load(x, at, LANE, stride);
     }
@@ -73,17 +72,19 @@ struct Row : Reduce {
         return 1.0f / sqrt(sum * bits_to_float(args.word[18]) + bits_to_float(args.word[17]));
     }
 
-    // 1 / sqrt(mean of x^2 + eps). Squares that overflow, or that vanish where eps does not hide them,
-    // are summed again of scaled numbers.
+    // 1 / sqrt(mean of x^2 + eps). Squares that overflow, or that vanish where eps does not hide
+    // them, are summed again of scaled numbers.
     float rms_factor() {
         float eps = bits_to_float(args.word[17]), sum = sum_sq(1.0f), scale = 1.0f;
         if (float_to_bits(sum) == 0x7f800000u) scale = 8.271806125530277e-25f; // 2^-80
-        if (sum < 8.271806125530277e-25f && eps < 8.271806125530277e-25f) scale = 1.2089258196146292e24f;
+        if (sum < 8.271806125530277e-25f && eps < 8.271806125530277e-25f)
+            scale = 1.2089258196146292e24f;
         if (scale != 1.0f) sum = sum_sq(scale);
         return scale / sqrt(sum * bits_to_float(args.word[18]) + eps * scale * scale);
     }
 
-    // Sums are of differences from the row's first element, so that a row far from 0 keeps its digits.
+    // Sums are of differences from the row's first element, so that a row far from 0 keeps its
+    // digits.
     void layer_norm() {
         float first = n > 0 ? F32(x).at[x_at] : 0.0f, sum = 0.0f, about = 0.0f;
         for (uint u = thread_id(); u < n_unit; u += group_size()) {
@@ -109,13 +110,9 @@ struct Row : Reduce {
         }
     }
 
-    float without_nan(float v) {
-        return is_nan(v) ? bits_to_float(0xff800000) : v;
-    }
+    float without_nan(float v) { return is_nan(v) ? bits_to_float(0xff800000) : v; }
 
-    vec4 exp4(vec4 v) {
-        return vec4(exp_of(v.x), exp_of(v.y), exp_of(v.z), exp_of(v.w));
-    }
+    vec4 exp4(vec4 v) { return vec4(exp_of(v.x), exp_of(v.y), exp_of(v.z), exp_of(v.w)); }
 
     // A row of only -inf gives zeros. A NaN makes the whole row NaN.
     void softmax() {
@@ -145,7 +142,8 @@ struct Row : Reduce {
         }
     }
 
-    // Elements from a value's first one to that of a row; the strides of axes 1 to 3 begin at `stride`.
+    // Elements from a value's first one to that of a row; the strides of axes 1 to 3 begin at
+    // `stride`.
     uint row_at(uvec4 at, int stride) {
         return at.x * uint(args.word[stride]) + at.y * uint(args.word[stride + 1]) +
                at.z * uint(args.word[stride + 2]);

@@ -11,7 +11,6 @@ struct Sort : Rank {
     const int STAGE = SPEC0; // gpu_sort_stage
     enum { LOAD = 0, EXCHANGE = 1, MERGE = 2 };
 
-
     void run() {
         uint lid = thread_id(), size = group_size();
         uint n = uint(args.word[0]), n_row = uint(args.word[1]), padded = uint(args.word[4]);
@@ -27,13 +26,15 @@ struct Sort : Rank {
                 if (STAGE == MERGE)
                     entry = entries.at[row * padded + at];
                 else if (at < n)
-                    entry = entry_of(F32(args.address[3]).at[at * uint(args.word[2]) +
-                                                             row * uint(args.word[3])], at);
+                    entry = entry_of(
+                        F32(args.address[3]).at[at * uint(args.word[2]) + row * uint(args.word[3])],
+                        at);
                 list[i] = entry;
             }
             uint run = STAGE == LOAD ? LIST_LEN : uint(args.word[5]);
             list_sort_steps(LIST_LEN, STAGE == LOAD ? 2 : run, run, base);
-            for (uint i = lid; i < LIST_LEN; i += size) entries.at[row * padded + base + i] = list[i];
+            for (uint i = lid; i < LIST_LEN; i += size)
+                entries.at[row * padded + base + i] = list[i];
             return;
         }
         uint i = invocation_number();

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * top_k.cu: the k best entries of each chunk of a row, best first. Each invocation takes a share
+ * top_k.cu: the k best entries of each chunk of a row, best first. Each thread takes a share
  * of the chunk. The k-th best of their best entries is at most the chunk's k-th best entry; what is
  * at least that great, at most k shares, is sorted. See GPU_KERNEL_TOP_K.
  */
@@ -10,7 +10,6 @@ struct TopK : Rank {
     explicit TopK(const Args &args_) : Rank(args_) {}
 
     const bool IS_FIRST = SPEC0 != 0, IS_LAST = SPEC1 != 0;
-
 
     u64 &least = *shared_take<u64>(1);
     uint &list_count = *shared_take<uint>(1);

@@ -11,7 +11,7 @@ struct Unary : Axes {
     const int OP = SPEC0, N_AXIS = SPEC1, WIDTH = SPEC2, LANE = SPEC3, ACT = SPEC4;
     const int DST_LANE = SPEC5;
 
-    // A number in the order of f32s, in which 0 and -0 are equal: drivers may turn comparisons of
+    // A number in the order of f32s, in which 0 and -0 are equal: compilers may turn comparisons of
     // floats into min and max, which treat zeros and NaN in their own way. x is not NaN.
     int order_of(float x) {
         int bits = (int)float_to_bits(x);

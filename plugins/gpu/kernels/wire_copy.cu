@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * wire_copy.cu: a part into the whole that lies in the arena, or the whole of &it. An
- * invocation copies a unit of bytes. See GPU_KERNEL_WIRE_COPY.
+ * wire_copy.cu: a part into the whole that lies in the arena, or the whole out of it. A
+ * thread copies a unit of bytes. See GPU_KERNEL_WIRE_COPY.
  */
 #include "arena.h"
 
@@ -16,7 +16,7 @@ struct WireCopy : Arena {
         if (i >= uint(args.word[0])) return;
         uint run = divide(i, args.word[5], args.word[6]);
         u64 in_whole = u64(run) * u64(uint(args.word[7])) +
-                            u64(uint(args.word[8]) + (i - run * uint(args.word[4])));
+                       u64(uint(args.word[8]) + (i - run * uint(args.word[4])));
         u64 area = area_off(args.address[2], 1);
         u64 to = args.address[0], from = args.address[1];
         to += PUBLISHES ? area + in_whole * UNIT : u64(i) * UNIT;

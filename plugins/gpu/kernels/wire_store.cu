@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: MIT
  *
- * wire_store.cu: this member's addend of a sum, converted to the type that crosses. An invocation
+ * wire_store.cu: this member's addend of a sum, converted to the type that crosses. A thread
  * converts an element, or a block of q8_0, which is filled up with zeros. See
  * GPU_KERNEL_WIRE_STORE.
  */
@@ -13,8 +13,8 @@ struct WireStore : Arena {
     const int TYPE = SPEC0;
     enum { F32_ = 0, F16_ = 1, BF16_ = 2 }; // gpu_wire
 
-    // As the CPU quantises: NaN counts as 0, and what is beyond the largest scale as the most that it
-    // reaches.
+    // As the CPU quantises: NaN counts as 0, and what is beyond the largest scale as the most that
+    // it reaches.
     float element_at(uint i, uint n) {
         const float limit = 65504.0f * 127.0f;
         float x = i < n ? F32(args.address[1]).at[min(i, n - 1u)] : 0.0f;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * wire_sum.cu: the sum of the senders' addends in member order, plus the residual, to the bits of
- * tdm_wire_sum (core/base/wire.c) on every driver. An invocation computes an element. See
+ * tdm_wire_sum (core/base/wire.c) on every driver. A thread computes an element. See
  * GPU_KERNEL_WIRE_SUM.
  */
 #include "arena.h"
@@ -15,10 +15,9 @@ struct WireSum : Arena {
     const int N_MEMBER = SPEC1;
     const bool HAS_RESIDUAL = SPEC2 != 0;
 
-    // Denormal numbers and -0 count as +0 (tandem/collective.h), whether the driver keeps them or not.
-    float flushed(float x) {
-        return (float_to_bits(x) & 0x7f800000u) == 0u ? 0.0f : x;
-    }
+    // Denormal numbers and -0 count as +0 (tandem/collective.h), whether the driver keeps them or
+    // not.
+    float flushed(float x) { return (float_to_bits(x) & 0x7f800000u) == 0u ? 0.0f : x; }
 
     float sum_of(float sum, float x) {
         float next = sum + flushed(x);
