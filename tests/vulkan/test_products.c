@@ -153,13 +153,13 @@ static void product_on(int first, int last, uint64_t *seed, tdm_type type, uint3
 
 static void product(uint64_t *seed, tdm_type type, uint32_t usage, x_view view, int64_t k,
                     int64_t n, int64_t n_tok) {
-    /* Of a type without blocks, or of canonical ones, the last rigs have the kernels of the others. */
+    /* For types without blocks, and canonical ones, the last rigs have the others' kernels. */
     bool has_bytes = tdm_type_get_info(type).is_quantized && usage != 0;
     product_on(0, has_bytes ? N_RIG : DOTS, seed, type, usage, view, k, n, n_tok);
 }
 
-/* Kernels read every type by the same functions, and compiling them takes the time. So each type is on
- * one kernel with floats and one with bytes; kernels with tiles have one type of each form: with
+/* Kernels read every type by the same functions, and compiling them takes the time. So each type is
+ * on one kernel with floats and one with bytes; kernels with tiles have one type of each form: with
  * offsets or not, with a scale for 16 elements or for 32. */
 static bool is_of_tiles(tdm_type type) {
     static const tdm_type types[] = {TDM_TYPE_F32,  TDM_TYPE_F16,  TDM_TYPE_BF16, TDM_TYPE_Q4_0,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * matmul.c: the step of MATMUL. Roles say how many bits x is rounded to where a kernel multiplies bytes;
- * others multiply every row of x as a generated one.
+ * matmul.c: the step of MATMUL. Roles say how many bits x is rounded to where a kernel multiplies
+ * bytes; others multiply every row of x as a generated one.
  */
 #include <string.h>
 

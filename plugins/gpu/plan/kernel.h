@@ -179,14 +179,14 @@
     KERNEL(PRODUCT_LANE, product_lane, 6, 0x1) \
     /* PRODUCT in tiles of 64 rows and 32 columns: 128 threads, 12 KiB of shared memory. */ \
     KERNEL(PRODUCT_TILE, product_tile, 6, 0x1) \
-    /* x of products as bytes (shaders/bytes.glsl); an invocation for each 32 elements. Operands dst, x, \
-     * role. Words: 0 k (a multiple of 32), 1 rows, 2 groups of 32 elements of a row, 3, 4 column_ne, \
-     * 5 to 7 x strides, 8 x stride from matrix to matrix, 9 rows of a matrix, 10 x stride along k, 11 \
-     * stride of role, 12 rows that share a role. Spec: 0 = 1 where there are roles, 1 = 1 where rows are \
-     * dense and begin at multiples of 16 bytes. */ \
+    /* x of products as bytes (shaders/bytes.glsl); an invocation for each 32 elements. Operands \
+     * dst, x, role. Words: 0 k (a multiple of 32), 1 rows, 2 groups of 32 elements of a row, \
+     * 3, 4 column_ne, 5 to 7 x strides, 8 x stride from matrix to matrix, 9 rows of a matrix, \
+     * 10 x stride along k, 11 stride of role, 12 rows that share a role. Spec: 0 = 1 where there \
+     * are roles, 1 = 1 where rows are dense and begin at multiples of 16 bytes. */ \
     KERNEL(QUANTIZE, quantize, 3, 0x1) \
-    /* PRODUCT_ROW and PRODUCT_TILE with integer dot products: x is what QUANTIZE writes, word 5 its rows. \
-     * The tile has SPEC3 columns, 32 or 64, and 11 or 15.5 KiB of shared memory. */ \
+    /* PRODUCT_ROW and PRODUCT_TILE with integer dot products: x is what QUANTIZE writes, word 5 \
+     * its rows. The tile has 32 or 64 columns, with 11 or 15.5 KiB of shared memory. */ \
     KERNEL(PRODUCT_ROW_DOT, product_row_dot, 6, 0x1) \
     KERNEL(PRODUCT_TILE_DOT, product_tile_dot, 6, 0x1) \
     /* Sorts pairs by expert. Operands dst, ids. dst is n_tile tiles of three words (expert, first \

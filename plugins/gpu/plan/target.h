@@ -21,8 +21,8 @@ typedef struct gpu_product_tuning {
                                   columns on */
     int32_t row_max_columns;   /* columns up to which it is used. Default 8 */
     bool has_no_tiles;         /* PRODUCT_TILE is never used */
-    int32_t dot_min_columns;   /* columns from which quantised weights are multiplied with integer dot
-                                  products, where the device has them. Default 2 */
+    int32_t dot_min_columns;   /* columns from which quantised weights use integer dot products,
+                                  where the device has them. Default 2 */
 } gpu_product_tuning;
 
 struct gpu_step; /* step.h */

@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: MIT
 //
-// bytes.glsl: what products with integer dot products share: rows of x as quantize.comp writes them, and
-// the product of a group of them with a group of a weight's codes. Include product.glsl first.
+// bytes.glsl: what products with integer dot products share: rows of x as quantize.comp writes them,
+// and the product of a group of them with a group of a weight's codes. Include product.glsl first.
 //
-// Of n_row rows of n_group groups of 32 elements lie one after the other: 32 bytes `high` of each group,
-// 32 bytes `low` of each, an f32 scale of each, and for each row a word that is 0 where all of its
-// `low` are 0.
+// Of n_row rows of n_group groups of 32 elements lie one after the other: 32 bytes `high` of each
+// group, 32 bytes `low` of each, an f32 scale of each, and for each row a word that is 0 where all of
+// its `low` are 0.
 #extension GL_EXT_spirv_intrinsics : require
 
-// OpSDot of two words of four signed bytes. Capabilities DotProduct and DotProductInput4x8BitPacked;
-// literal 0 = PackedVectorFormat4x8Bit.
-spirv_instruction(extensions = ["SPV_KHR_integer_dot_product"], capabilities = [6019, 6018], id = 4450)
+// OpSDot of two words of four signed bytes. Capabilities DotProduct and
+// DotProductInput4x8BitPacked; literal 0 = PackedVectorFormat4x8Bit.
+spirv_instruction(extensions = ["SPV_KHR_integer_dot_product"], capabilities = [6019, 6018],
+                  id = 4450)
 int packed_dot(uint a, uint b, spirv_literal int format);
 
 int dot_16(uvec4 a, uvec4 b) {

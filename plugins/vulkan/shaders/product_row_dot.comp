@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 //
-// product_row_dot.comp: products for up to 8 columns of bytes. As product_row.comp, the threads of a
-// workgroup divide k, and each has the same SPEC2 rows and SPEC3 columns. One module for each
+// product_row_dot.comp: products for up to 8 columns of bytes. As in product_row.comp, the threads of
+// a workgroup divide k, and each has the same SPEC2 rows and SPEC3 columns. One module for each
 // WEIGHT_TYPE with blocks (WEIGHT_HAS_BLOCKS). See kernel.h.
 #version 460
 #extension GL_GOOGLE_include_directive : require
@@ -21,7 +21,8 @@ void main() {
     WeightRow rows[TILE_ROWS];
     uint64_t x[TILE_COLUMNS];
     float sum[N_SUM];
-    [[unroll]] for (int r = 0; r < TILE_ROWS; r++) rows[r] = product_row(t, t.row + r / N_PART, r % N_PART);
+    [[unroll]] for (int r = 0; r < TILE_ROWS; r++)
+        rows[r] = product_row(t, t.row + r / N_PART, r % N_PART);
     [[unroll]] for (int c = 0; c < TILE_COLUMNS; c++)
         x[c] = uint64_t(x_row(t, column_number(t, min(c, t.n_column - 1)))) * n_group;
     [[unroll]] for (int i = 0; i < N_SUM; i++) sum[i] = 0;
@@ -36,8 +37,9 @@ void main() {
             if (WEIGHT_HAS_OFFSET)
                 x_sum = vec2(half_sum(high_0, low_0), half_sum(high_1, low_1));
             [[unroll]] for (int r = 0; r < TILE_ROWS; r++) {
-                ivec2 dots = ivec2((dot_16(groups[r].low, high_0) << 7) + dot_16(groups[r].low, low_0),
-                                   (dot_16(groups[r].high, high_1) << 7) + dot_16(groups[r].high, low_1));
+                uvec4 w_0 = groups[r].low, w_1 = groups[r].high;
+                ivec2 dots = ivec2((dot_16(w_0, high_0) << 7) + dot_16(w_0, low_0),
+                                   (dot_16(w_1, high_1) << 7) + dot_16(w_1, low_1));
                 sum[r * TILE_COLUMNS + c] +=
                     scale * group_product(groups[r].scale, groups[r].offset, dots, x_sum);
             }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 //
-// quantize.comp: rows of x as bytes, for products with integer dot products (bytes.glsl, kernel.h). An
-// invocation for each group of 32 elements:
-//   x = scale * (128 * high + low)      scale = max |x| / 16256, high = -127 .. 127, low = -64 .. 63
+// quantize.comp: rows of x as bytes, for products with integer dot products (bytes.glsl, kernel.h).
+// An invocation for each group of 32 elements:
+//   x = scale * (128 * high + low)     scale = max |x| / 16256, high = -127 .. 127, low = -64 .. 63
 // A row of a prompt has 8 bits: low is 0. A group with a NaN or an infinity has the scale NaN.
 #version 460
 #extension GL_GOOGLE_include_directive : require
