@@ -84,8 +84,9 @@ static tdm_status message_add(llm_needs *all, llm_need_kind kind, const char *na
 /* The name without "blk.N.". */
 static const char *tensor_suffix(const char *name) {
     if (strncmp(name, "blk.", 4) != 0) return name;
-    const size_t n_digit = strspn(name + 4, "0123456789");
-    return n_digit > 0 && name[4 + n_digit] == '.' ? name + 5 + n_digit : name;
+    const char *end = name + 4;
+    while (*end >= '0' && *end <= '9') end++;
+    return end > name + 4 && *end == '.' ? end + 1 : name;
 }
 
 /* Converters of a few architectures leave out ".weight". */
