@@ -6,7 +6,7 @@
 #   bench/compare.sh [--build DIR] [--preset 1.1b|100m] [--types q4_0,q8_0,q4_K,f16] [--runs 5]
 #                    [--pp 512] [--tg 64] [--threads N] [--isa auto|avx512|avx2|plain]
 #                    [--depth 2048] [--depth-types f16,q8_0,q4_0] [--models DIR]
-#                    [--device 'KEY = VALUE']... [--peer 'COMMAND' [--peer-name NAME]]...
+#                    [--plugin cpu] [--device 'KEY = VALUE']... [--peer 'COMMAND' [--peer-name NAME]]...
 #
 # The limits, bytes read and operations a second, are looked at directly before and after every run of
 # any program (tandem-machine-limits: half a second), since memory that others share is not always as
@@ -14,7 +14,8 @@
 # weights and cache read once a token, or two operations for each weight and token of a prompt; the
 # median of all runs is printed, and the median of what was allowed to ours. --isa holds Tandem and the
 # limits to an instruction set; what a peer uses is its own affair. --device gives Tandem's device one
-# more option.
+# more option. --plugin takes the first device of another plugin: of that device, `tandem bench` measures
+# the limits in each of our runs, and --threads and --isa are not used for it.
 #
 # A peer's COMMAND may hold {model} {pp} {tg} {threads}; it must print "ppN X t/s" and "tgN Y t/s".
 # One that also holds {depth}, {ctk} and {ctv} is run for the rows at --depth (0 = none), where {pp}
@@ -29,17 +30,17 @@ here=$(cd "$(dirname "$0")/.." && pwd)
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 build="$here/build-test" preset=1.1b types=q4_0,q8_0,q4_K,f16 runs=5 pp=512 tg=64 isa=auto
-depth=2048 depth_types=f16,q8_0,q4_0 threads=$(nproc)
+depth=2048 depth_types=f16,q8_0,q4_0 threads=$(nproc) plugin=cpu
 models="${TMPDIR:-/tmp}/tandem-bench-models"
 n_peer=0
 while [ $# -gt 0 ]; do
     case "$1" in
     --build | --preset | --types | --runs | --pp | --tg | --threads | --models | --isa | --depth | \
-        --depth-types | --device | --peer | --peer-name)
+        --depth-types | --plugin | --device | --peer | --peer-name)
         [ $# -ge 2 ] || { echo "compare.sh: $1 needs a value" >&2; exit 2; }
         ;;
     *)
-        sed -n '3,26s/^# \{0,1\}//p' "$0" >&2
+        sed -n '3,28s/^# \{0,1\}//p' "$0" >&2
         exit 2
         ;;
     esac
@@ -67,7 +68,11 @@ done
 TANDEM_PLUGIN_PATH="$build/plugins${TANDEM_PLUGIN_PATH:+:$TANDEM_PLUGIN_PATH}"
 export TANDEM_PLUGIN_PATH
 mkdir -p "$models"
-printf '[device bench]\nplugin = cpu\nthreads = %s\nisa = %s\n' "$threads" "$isa" >"$work/bench.ini"
+if [ "$plugin" = cpu ]; then
+    printf '[device bench]\nplugin = cpu\nthreads = %s\nisa = %s\n' "$threads" "$isa" >"$work/bench.ini"
+else
+    printf '[device bench]\nplugin = %s\n' "$plugin" >"$work/bench.ini"
+fi
 [ ! -f "$work/options.ini" ] || cat "$work/options.ini" >>"$work/bench.ini"
 peers=$(seq "$n_peer")
 
@@ -156,8 +161,16 @@ model_find() { # TYPE: its path
 
 looks="$work/looks.csv"
 
-# look: the limits as they are now, a line of $looks: "ISA,ARITHMETIC,THREADS,READ,INT8,F32".
+# look: the limits as they are now, a line of $looks: "ISA,ARITHMETIC,THREADS,READ,INT8,F32". Those of
+# another plugin's device are of our last run; 0, which is unknown, before the first.
 look() {
+    if [ "$plugin" != cpu ]; then
+        [ -f "$work/ours.csv" ] || : >"$work/ours.csv"
+        awk -v plugin="$plugin" -v read="$(field read_bandwidth tg "$work/ours.csv")" \
+            -v int8="$(field int8_peak pp "$work/ours.csv")" -v f32="$(field f32_peak pp "$work/ours.csv")" \
+            'BEGIN { printf "-,%s,0,%.0f,%.0f,%.0f\n", plugin, read, int8, f32 }' >>"$looks"
+        return
+    fi
     "$machine_limits" --isa "$isa" --threads "$threads" --rounds 1 --output csv >"$work/look.csv"
     tail -n 1 "$work/look.csv" >>"$looks"
 }
@@ -229,7 +242,7 @@ for type in $(echo "$types" | tr ',' ' '); do
         # Before our load, so that what the host of a virtual machine has to find is found for both.
         "$fresh_memory" "$(wc -c <"$model")" "$threads" >>"$work/touch.$type"
         limits=--no-limits # in the first run, mostly: what the tests have to do does not change
-        [ -f "$work/work.pp" ] && [ -f "$work/work.tg" ] || limits=--limits
+        [ "$plugin" = cpu ] && [ -f "$work/work.pp" ] && [ -f "$work/work.tg" ] || limits=--limits
         file_warm "$model"
         look
         ours_run "$model" -p "$pp" -n "$tg" "$limits"

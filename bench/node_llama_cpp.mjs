@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: MIT
 //
 // node_llama_cpp.mjs: llama.cpp as a peer for bench/compare.sh, through npm's node-llama-cpp and the
-// library for CPUs that it brings along. Run in a folder where that package is installed:
+// libraries that it brings along. Run in a folder where that package is installed:
 //
 //   node .../node_llama_cpp.mjs MODEL PP TG THREADS [DEPTH [KEY-TYPE [VALUE-TYPE]]]
 //
+// (with LLAMA_GPU=vulkan or cuda in the environment: all of the model on that library's GPUs)
 // prints "load X s", then "ppN X t/s" and "tgN X t/s" for what is not 0, " @ dD" behind each where
 // DEPTH tokens lie before. Flash attention is on; types are those of the cache ("f16", "q8_0").
 import { createRequire } from "node:module";
@@ -22,9 +23,10 @@ const find = createRequire(process.cwd() + "/");
 const { getLlama } = await import(pathToFileURL(find.resolve("node-llama-cpp")).href);
 const seconds = (since) => (performance.now() - since) / 1000;
 
-const llama = await getLlama({ build: "never", gpu: false, logLevel: "error" });
+const gpu = process.env.LLAMA_GPU ?? false;
+const llama = await getLlama({ build: "never", gpu, logLevel: "error" });
 const loading = performance.now();
-const model = await llama.loadModel({ modelPath: path, gpuLayers: 0 });
+const model = await llama.loadModel({ modelPath: path, gpuLayers: gpu ? "max" : 0 });
 console.log(`load ${seconds(loading).toFixed(3)} s`);
 
 const context = await model.createContext({
