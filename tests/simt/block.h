@@ -77,7 +77,7 @@ typedef struct simt_work {
     uint32_t shared_size;
     uint32_t wave_size;
     simt_order order;
-    uint8_t args[SIMT_MAX_ARGS];
+    uint64_t args[SIMT_MAX_ARGS / 8];
 } simt_work;
 
 /* Runs all workgroups. False where the kernel breaks a rule; `why` receives the text. One launch at
