@@ -148,8 +148,8 @@ static bool step_is_wrong(void *context, const gpu_step *step) {
     return is_wrong;
 }
 
-/* A refused fusion is planned as single nodes by itself. Products have several kernels: without the
- * others, all are done by PRODUCT_ROW. */
+/* A refused fusion is planned as single nodes by itself. Products have several kernels: without integer
+ * dot products, lanes and tiles, all are done by PRODUCT_ROW. */
 void vk_verdicts_target(vk_device *device, gpu_target *target_out) {
     struct vk_verdicts *v = device->verdicts;
     *target_out = device->target;
@@ -162,6 +162,7 @@ void vk_verdicts_target(vk_device *device, gpu_target *target_out) {
         if (strcmp(v->rows[i].kernel, "product_lane") == 0)
             target_out->product.lane_max_subgroup = -1;
         if (strcmp(v->rows[i].kernel, "product_tile") == 0) target_out->product.has_no_tiles = true;
+        if (strstr(v->rows[i].kernel, "_dot") != NULL) target_out->has_dot8 = false;
         if (strcmp(v->rows[i].kernel, "quantize") == 0 ||
             strcmp(v->rows[i].kernel, "product_row_dot") == 0 ||
             strcmp(v->rows[i].kernel, "product_tile_dot") == 0)
