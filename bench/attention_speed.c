@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
- * attention_speed.c: the command tandem-attention-speed, which times the cache ops of the CPU plugin,
- * or of another one (--plugin), as a graph runs them, in the shape of a 1.1 B model (32 heads of 64
- * on 8 KV heads): decoding one token behind a deep cache (GB/s of cached rows, from memory),
- * prefilling a batch at depth 0 (billions of operations a second), and writing rows to the cache
- * (millions a second). With --clock cpu the seconds are those that processors spent on the process,
- * for software drivers on a busy machine. It checks no numbers: tests/kernels does.
+ * attention_speed.c: the command tandem-attention-speed, which times the cache ops of the CPU
+ * plugin, or of another one (--plugin), as a graph runs them, in the shape of a 1.1 B model (32
+ * heads of 64 on 8 KV heads): decoding one token behind a deep cache (GB/s of cached rows, from
+ * memory), prefilling a batch at depth 0 (billions of operations a second), and writing rows to the
+ * cache (millions a second). With --clock cpu the seconds are those that processors spent on the
+ * process, for software drivers on a busy machine. It checks no numbers: tests/kernels does.
  */
 #include <stdlib.h>
 #include <string.h>

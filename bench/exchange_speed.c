@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
  * exchange_speed.c: the command tandem-exchange-speed, which times EXCHANGE between CPU devices in
- * this process (of one thread each, or as many as asked for), by the clock that collective.h has every member keep: sums of
- * f32 from 64 bytes to 4 MB for groups of 2 to 4, the best of many runs, beside what the additions
- * alone take. Threads beyond the machine's processors take turns, and the figure says so. It checks
- * no numbers: tests/kernels does.
+ * this process (of one thread each, or as many as asked for), by the clock that collective.h has
+ * every member keep: sums of f32 from 64 bytes to 4 MB for groups of 2 to 4, the best of many runs,
+ * beside what the additions alone take. Threads beyond the machine's processors take turns, and the
+ * figure says so. It checks no numbers: tests/kernels does.
  */
 #include <inttypes.h>
 #include <stdlib.h>

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
  * fresh_memory.c: the command tandem-fresh-memory, which prints the seconds that it takes to touch
- * memory for the first time, allocated and advised on as the CPU plugin's buffers are. Whoever loads
- * a model into memory of its own pays that; on a virtual machine whose host has to find the memory
- * first, it can be most of what loading takes.
+ * memory for the first time, allocated and advised on as the CPU plugin's buffers are. Whoever
+ * loads a model into memory of its own pays that; on a virtual machine whose host has to find the
+ * memory first, it can be most of what loading takes.
  */
 #include <pthread.h>
 #include <stdbool.h>

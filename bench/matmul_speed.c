@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * matmul_speed.c: the command tandem-matmul-speed, which times a plugin's MATMUL as a graph runs it:
- * for each weight type and instruction set of the CPU plugin, or each weight type of another
- * plugin's device, decoding one token (GB/s of weights, from memory) and prefilling 512 (billions of
- * operations a second, two for each weight and token). It checks no numbers: tests/kernels and
+ * matmul_speed.c: the command tandem-matmul-speed, which times a plugin's MATMUL as a graph runs
+ * it: for each weight type and instruction set of the CPU plugin, or each weight type of another
+ * plugin's device, decoding one token (GB/s of weights, from memory) and prefilling 512 (billions
+ * of operations a second, two for each weight and token). It checks no numbers: tests/kernels and
  * tandem certify do.
  */
 #include <stdlib.h>
@@ -106,7 +106,8 @@ static tdm_status product_time(tdm_scratch *scratch, tdm_open_device *dev, tdm_t
     return status;
 }
 
-/* Decoding: [decode_k, decode_n] for decode_tok tokens. Prefill: [prefill_k, prefill_n] for n_tok. */
+/* Decoding: [decode_k, decode_n] for decode_tok tokens. Prefill: [prefill_k, prefill_n] for
+ * n_tok. */
 typedef struct sizes {
     int64_t decode_size, decode_k, decode_tok, prefill_k, prefill_n, n_tok;
 } sizes;

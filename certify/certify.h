@@ -4,7 +4,8 @@
  *
  * It loads a plugin, ours or a third party's, and checks it against the sentences of the headers in
  * core/include/tandem. Every check runs in a process of its own, or in a batch, where checks follow
- * each other on one open device until one fails: a crash or a hang fails only that check. docs/abi.md describes the levels and how close results must be.
+ * each other on one open device until one fails: a crash or a hang fails only that check.
+ * docs/abi.md describes the levels and how close results must be.
  */
 #ifndef TANDEM_CERTIFY_H
 #define TANDEM_CERTIFY_H

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * exchange_phase.c: checks of an EXCHANGE with two payloads, in the second area of the arena, and of
- * its phases PUBLISH and COLLECT, each a graph of its own. The suite plays the other members: their
- * data are in the arena before the device begins. What exchanges in one piece compute is checked in
- * exchange.c.
+ * exchange_phase.c: checks of an EXCHANGE with two payloads, in the second area of the arena, and
+ * of its phases PUBLISH and COLLECT, each a graph of its own. The suite plays the other members:
+ * their data are in the arena before the device begins. What exchanges in one piece compute is
+ * checked in exchange.c.
  */
 #include <stdlib.h>
 #include <string.h>

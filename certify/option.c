@@ -166,8 +166,8 @@ static tdm_status open_with(certify *c, const tdm_option *option, tdm_error *err
     return status;
 }
 
-/* A device opens with each default, given as the host would; one that the command line gives decides
- * perhaps which devices there are, and stays. */
+/* A device opens with each default, given as the host would; one that the command line gives
+ * decides perhaps which devices there are, and stays. */
 static certify_verdict default_check(certify *c) {
     certify_verdict verdict = certify_load(c);
     if (verdict != CERTIFY_PASSED) return CERTIFY_SKIPPED;

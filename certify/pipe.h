@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * pipe.h: a queue with a plan bound to its memory, and a semaphore, for checks of asynchronous work.
+ * pipe.h: a queue with a plan bound to its memory, and a semaphore, for checks of asynchronous
+ * work.
  */
 #ifndef TANDEM_CERTIFY_PIPE_H
 #define TANDEM_CERTIFY_PIPE_H

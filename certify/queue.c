@@ -115,8 +115,8 @@ static certify_verdict refused_check(certify *c) {
     return verdict == CERTIFY_PASSED ? certify_pipe_judge(&a, "after two refusals") : verdict;
 }
 
-/* Binds a small plan, prepares and binds a large one, and runs the small one again: the scratch that
- * they share may not have moved under it. */
+/* Binds a small plan, prepares and binds a large one, and runs the small one again: the scratch
+ * that they share may not have moved under it. */
 static certify_verdict scratch_check(certify *c) {
     certify_pipe a;
     certify_chain large;
@@ -193,9 +193,9 @@ static certify_verdict never_waits_check(certify *c) {
     return verdict == CERTIFY_PASSED ? certify_pipe_judge(&p, "after 40 submissions") : verdict;
 }
 
-/* Allocations from the host are the plugin's own and counted. malloc serves the driver too, which may
- * fill caches of its own at any time: there only what every one of some intervals adds is held against
- * the plugin. */
+/* Allocations from the host are the plugin's own and counted. malloc serves the driver too, which
+ * may fill caches of its own at any time: there only what every one of some intervals adds is held
+ * against the plugin. */
 static certify_verdict steady_check(certify *c) {
     enum { N_INTERVAL = 4, PER_INTERVAL = 50 };
     certify_pipe p;

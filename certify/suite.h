@@ -3,10 +3,10 @@
  * suite.h: what all checks of the conformance suite use: the row of a check, the state of a running
  * check, and functions to load the plugin, open the device and report. Internal to certify/.
  *
- * A check is a function that returns a verdict. It runs in a child process that ends after it fails,
- * so a failing path need not free anything. In a batch, checks of a table that `shares` follow each
- * other on one open device: what a passing check leaves must not disturb the next. Checks that test
- * releasing free everything themselves.
+ * A check is a function that returns a verdict. It runs in a child process that ends after it
+ * fails, so a failing path need not free anything. In a batch, checks of a table that `shares`
+ * follow each other on one open device: what a passing check leaves must not disturb the next.
+ * Checks that test releasing free everything themselves.
  */
 #ifndef TANDEM_CERTIFY_SUITE_H
 #define TANDEM_CERTIFY_SUITE_H

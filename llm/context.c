@@ -375,8 +375,8 @@ static int32_t entry_bucket(const llm_context *ctx, int32_t needed) {
     return bucket < ctx->n_entry ? bucket : ctx->n_entry;
 }
 
-/* Notes where the logits of the wanted tokens are, in the order of the batch. The step has a row for
- * each of its n tokens, or (row_of_token false) for the wanted ones alone. */
+/* Notes where the logits of the wanted tokens are, in the order of the batch. The step has a row
+ * for each of its n tokens, or (row_of_token false) for the wanted ones alone. */
 static void logits_note(llm_context *ctx, const llm_batch *batch, int32_t first, int32_t n,
                         bool row_of_token) {
     int32_t row = 0, n_wanted = ctx->n_logits;

@@ -77,7 +77,8 @@ tdm_status llm_context_decode(llm_context *ctx, const llm_batch *batch, tdm_erro
 /* Logits [n_vocab] of the i-th wanted token of the last batch; NULL past the end, and where
  * candidates are computed instead. */
 const float *llm_context_logits(const llm_context *ctx, int32_t i);
-/* The row of the i-th wanted token of the last batch, whole or of candidates; n = 0 past the end. */
+/* The row of the i-th wanted token of the last batch, whole or of candidates; n = 0 past the
+ * end. */
 llm_row llm_context_row(const llm_context *ctx, int32_t i);
 /* Makes later batches give the best n tokens of each row instead of all logits: a device then sends
  * n numbers to the host in place of n_vocab. 0 = all logits. At most LLM_MAX_CANDIDATES and the

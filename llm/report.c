@@ -104,8 +104,8 @@ static tdm_status weights_measure(const llm_model *m, tdm_open_device *dev, cons
     return TDM_OK;
 }
 
-/* Bytes that a plan and its queue's scratch hold. If the plan cannot be made for lack of memory, the
- * report still shows that the rest does not fit. */
+/* Bytes that a plan and its queue's scratch hold. If the plan cannot be made for lack of memory,
+ * the report still shows that the rest does not fit. */
 static tdm_status plan_measure(tdm_open_device *dev, const tdm_graph *graph, uint64_t *size_out,
                                tdm_error *err) {
     tdm_device_plan *plan = NULL;

@@ -20,11 +20,12 @@ typedef struct llm_store {
     int32_t n_mem;
 } llm_store;
 
-/* Gives every item a buffer and an offset, a multiple of `align`; mems[i].dev and .size are set, and
- * nothing is allocated. A device's items keep their order. Where an item is larger than its device's
- * largest buffer, *bad_out is its index and the status TDM_RESOURCE_EXHAUSTED with both sizes; else
- * *bad_out is -1. A group gets such an item in a buffer of its own, since it divides it. TDM_OUT_OF_RANGE where sizes add up to more than 2^64. Released with
- * llm_store_free. [any-thread] */
+/* Gives every item a buffer and an offset, a multiple of `align`; mems[i].dev and .size are set,
+ * and nothing is allocated. A device's items keep their order. Where an item is larger than its
+ * device's largest buffer, *bad_out is its index and the status TDM_RESOURCE_EXHAUSTED with both
+ * sizes; else *bad_out is -1. A group gets such an item in a buffer of its own, since it divides
+ * it. TDM_OUT_OF_RANGE where sizes add up to more than 2^64. Released with llm_store_free.
+ * [any-thread] */
 tdm_status llm_store_place(tdm_open_device *const *devs, int32_t n_dev, uint64_t align,
                            llm_store_item *items, int32_t n_item, llm_store *store_out,
                            int32_t *bad_out, tdm_error *err);

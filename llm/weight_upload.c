@@ -47,8 +47,8 @@ typedef struct uploader {
 
 typedef struct upload_thread {
     uploader *u;
-    /* Of piece_size bytes each. A device that reads pinned memory by itself still reads one while the
-     * other is filled. */
+    /* Of piece_size bytes each. A device that reads pinned memory by itself still reads one while
+     * the other is filled. */
     uint8_t *memory[2];
     int turn; /* which is filled next */
     pthread_t thread;

@@ -215,7 +215,8 @@ void tdm_q8_0_quantize(const float *src, void *blocks, int64_t n, const float *i
         float d = fabsf(find_peak(x)) / 127, inverse = reciprocal(d);
         block->d = tdm_f32_to_f16(d);
         for (int j = 0; j < LEN; j++) {
-            /* Rounds to nearest, ties away from zero. roundf would be a function call per element. */
+            /* Rounds to nearest, ties away from zero. roundf would be a function call per
+             * element. */
             float scaled = x[j] * inverse;
             int whole = (int)scaled;
             float rest = scaled - (float)whole;

@@ -109,9 +109,9 @@ static int weighed_compare(const void *a, const void *b) {
     return x < y ? 1 : x > y ? -1 : 0;
 }
 
-/* x[i] ~ d * (code[i] - 1). For any d the best codes are those beyond d / 2, so that the numbers that
- * are not 0 are the largest m; their weighted mean is the best d for them, and
- * (sum w |x|)^2 / sum w is what they take off the error. */
+/* x[i] ~ d * (code[i] - 1). For any d the best codes are those beyond d / 2, so that the numbers
+ * that are not 0 are the largest m; their weighted mean is the best d for them, and (sum w |x|)^2 /
+ * sum w is what they take off the error. */
 static tdm_f16 trits_fit(const float *x, const float *weights, uint8_t *code) {
     weighed sorted[SUPER];
     float sum = 0, weight = 0, best_gain = 0, best = 0;
@@ -131,8 +131,8 @@ static tdm_f16 trits_fit(const float *x, const float *weights, uint8_t *code) {
     return d;
 }
 
-/* n codes that lie `step` apart, as a fraction of 3^5 in a byte: rounded up, so that the carries come
- * out again. */
+/* n codes that lie `step` apart, as a fraction of 3^5 in a byte: rounded up, so that the carries
+ * come out again. */
 static uint8_t trits_pack(const uint8_t *code, int step, int n) {
     int number = 0;
     for (int k = 0; k < 5; k++) number = number * 3 + (k < n ? code[k * step] : 0);

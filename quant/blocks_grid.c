@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * blocks_grid.c: f32 to iq2, iq3 and iq1, points of a grid (tandem/grid.h) with a scale. Layouts and
- * formulas: tandem/block.h. codes.c reads them.
+ * blocks_grid.c: f32 to iq2, iq3 and iq1, points of a grid (tandem/grid.h) with a scale. Layouts
+ * and formulas: tandem/block.h. codes.c reads them.
  *
  * The search. For a given scale each eight (iq3: four) elements take the nearest of all points; the
  * scale that is best for these points follows by least squares. A few scales are tried for each

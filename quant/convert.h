@@ -2,15 +2,16 @@
  *
  * convert.h: rows of f32 to rows of any floating-point or quantised type, and back.
  *
- * Dequantisation is the reference for everything that computes with blocks: it evaluates the formulas
- * of tandem/block.h, in plain C, one rounded f32 operation after the other, so that its results
- * are bit for bit those of ggml. Quantisation chooses the codes; a later version may choose better ones,
- * but the format stays. i8 and i32 are not converted: they hold counts and ids, not numbers to be scaled.
+ * Dequantisation is the reference for everything that computes with blocks: it evaluates the
+ * formulas of tandem/block.h, in plain C, one rounded f32 operation after the other, so that its
+ * results are bit for bit those of ggml. Quantisation chooses the codes; a later version may choose
+ * better ones, but the format stays. i8 and i32 are not converted: they hold counts and ids, not
+ * numbers to be scaled.
  *
  * Non-finite and huge numbers. f32, f16 and bf16 follow IEEE 754. For the quantised types a NaN
  * counts as 0, and an infinity, or a number beyond what a scale can express, counts as the largest
- * such number of its sign: the limit is 65504 (f16's range), but 8, 16 and 127 times that for
- * q4_0, q5_0 and q8_0. A quantised row therefore never dequantises to a NaN or an infinity.
+ * such number of its sign: the limit is 65504 (f16's range), but 8, 16 and 127 times that for q4_0,
+ * q5_0 and q8_0. A quantised row therefore never dequantises to a NaN or an infinity.
  */
 #ifndef TANDEM_BASE_CONVERT_H
 #define TANDEM_BASE_CONVERT_H

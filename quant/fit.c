@@ -4,15 +4,16 @@
  *
  * The problem. Minimise E = sum w[i] (x[i] - a v(c[i]) - b)^2 over real a, b and codes c. For given
  * codes the best a and b solve a linear system, for given a and b the best code is the nearest
- * level; neither step alone suffices, because the codes no longer change once a fits them. So a number of
- * scales around the one that maps the range of x onto the levels are tried, each with its own
- * codes, and the one whose least-squares a and b leave the smallest E wins.
+ * level; neither step alone suffices, because the codes no longer change once a fits them. So a
+ * number of scales around the one that maps the range of x onto the levels are tried, each with its
+ * own codes, and the one whose least-squares a and b leave the smallest E wins.
  *
  * A superblock stores sub-block scales as small integers times one d. These are rounded from the
  * sub-blocks' own fits, then improved in turns: each sub-block tries neighbouring integers with
  * their own codes, and d (and dmin) is solved for anew from all codes. E never grows.
  *
- * Sums are kept in LANES partial sums, so that they are the same however many of them a vector holds.
+ * Sums are kept in LANES partial sums, so that they are the same however many of them a vector
+ * holds.
  */
 #include "quant/fit.h"
 

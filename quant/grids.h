@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * grids.h: the grids of tandem/grid.h, expanded once for the whole process, to look points up and to
- * search for the nearest point.
+ * grids.h: the grids of tandem/grid.h, expanded once for the whole process, to look points up and
+ * to search for the nearest point.
  */
 #ifndef TANDEM_BASE_GRIDS_H
 #define TANDEM_BASE_GRIDS_H

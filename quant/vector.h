@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * vector.h: four floats at once, for the quantisers that search; every supported processor has registers
- * of this size. Vectors are written explicitly because compilers do not vectorise loops under a
- * sanitizer, and tests that quantise models would spend most of their time there.
+ * vector.h: four floats at once, for the quantisers that search; every supported processor has
+ * registers of this size. Vectors are written explicitly because compilers do not vectorise loops
+ * under a sanitizer, and tests that quantise models would spend most of their time there.
  */
 #ifndef TANDEM_BASE_VECTOR_H
 #define TANDEM_BASE_VECTOR_H

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * tensor_part.h: the checks of tensors and of their parts that every device makes before it converts
- * one (tensor_size, tensor_upload and tensor_download of tandem/buffer.h). Whether the tensor lies
- * inside its buffer, and what its layout is, is the device's to say.
+ * tensor_part.h: the checks of tensors and of their parts that every device makes before it
+ * converts one (tensor_size, tensor_upload and tensor_download of tandem/buffer.h). Whether the
+ * tensor lies inside its buffer, and what its layout is, is the device's to say.
  */
 #ifndef TANDEM_BASE_TENSOR_PART_H
 #define TANDEM_BASE_TENSOR_PART_H

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * view.c: strides and offsets of views, and the nodes around a value. Whether a view is allowed is decided by the rules of its
- * op. Nothing can overflow here: a verified value has fewer than 2^48 elements.
+ * view.c: strides and offsets of views, and the nodes around a value. Whether a view is allowed is
+ * decided by the rules of its op. Nothing can overflow here: a verified value has fewer than 2^48
+ * elements.
  */
 #include "core/base/view.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * view.h: where the elements of a value lie inside the memory of another (tdm_view_place in graph.h),
- * and which nodes write and read that memory.
+ * view.h: where the elements of a value lie inside the memory of another (tdm_view_place in
+ * graph.h), and which nodes write and read that memory.
  *
  * For the verifier and for the plugins of this project; other plugins call the same through the
  * host's table (host.h).

@@ -6,8 +6,8 @@
  * that the configuration gives them. It closes groups before their members and unloads plugins
  * last. Several runtimes may live in one process. Models are not its concern.
  *
- * core/stages is built on this folder. core/runtime.c creates a runtime and gives it what core/stages
- * adds to devices.
+ * core/stages is built on this folder. core/runtime.c creates a runtime and gives it what
+ * core/stages adds to devices.
  */
 #ifndef TANDEM_CORE_RUNTIME_H
 #define TANDEM_CORE_RUNTIME_H
@@ -33,8 +33,8 @@ typedef struct tdm_runtime_params {
     void *log_context;
     int32_t log_level; /* the highest tdm_log_level passed on */
     /* How long the host waits for one computation of a device before it gives the device up, in
-     * nanoseconds; 0 = TDM_WAIT_LIMIT_DEFAULT_NS, TDM_WAIT_FOREVER = no limit. Time during which the
-     * process was stopped does not count. */
+     * nanoseconds; 0 = TDM_WAIT_LIMIT_DEFAULT_NS, TDM_WAIT_FOREVER = no limit. Time during which
+     * the process was stopped does not count. */
     uint64_t wait_limit_ns;
     bool reads_only; /* plugins are loaded for their tables alone: entry is called, init is not;
                           no devices can be listed or opened */
@@ -81,10 +81,10 @@ typedef struct tdm_device_spec {
     int32_t index;      /* which of the plugin's devices */
     const tdm_option *options;
     int32_t n_option;
-    /* A device may be named by its PCI address ("0000:01:00.0", the domain may be left out), its UUID
-     * (32 hexadecimal digits, with dashes or without; "GPU-" in front is ignored), or both. Opening
-     * finds it among the plugin's devices; `index` then counts only where has_index says that it was
-     * given, and must agree. NULL = by index. */
+    /* A device may be named by its PCI address ("0000:01:00.0", the domain may be left out), its
+     * UUID (32 hexadecimal digits, with dashes or without; "GPU-" in front is ignored), or both.
+     * Opening finds it among the plugin's devices; `index` then counts only where has_index says
+     * that it was given, and must agree. NULL = by index. */
     const char *pci, *uuid;
     bool has_index;
 } tdm_device_spec;
@@ -102,8 +102,8 @@ void tdm_uuid_format(const uint8_t uuid[16], char text[TDM_UUID_TEXT_SIZE]);
 tdm_status tdm_runtime_set_fallback(tdm_runtime *rt, const tdm_option *options, int32_t n_option,
                                     tdm_error *err);
 /* Opens a declared device, or returns it where it is open; loads its plugin where necessary. The
- * runtime owns the device. For an unknown name the error lists the known ones; for an address that no
- * device has, the plugin's devices with theirs. [setup] */
+ * runtime owns the device. For an unknown name the error lists the known ones; for an address that
+ * no device has, the plugin's devices with theirs. [setup] */
 tdm_status tdm_runtime_open(tdm_runtime *rt, const char *name, tdm_open_device **dev_out,
                             tdm_error *err);
 
@@ -121,8 +121,8 @@ tdm_status tdm_open_device_measure_limits(tdm_open_device *dev, tdm_device_limit
  * tdm_open_device_has_host_kv is false; tdm_open_device_kv_page_size does the same. [any-thread] */
 tdm_status tdm_open_device_supports_op(tdm_open_device *dev, const tdm_graph *graph, int32_t node,
                                        tdm_error *err);
-/* Whether the device was given up: a computation did not end within wait_limit_ns. Every call for it
- * then gives TDM_UNAVAILABLE. What it still uses is neither freed nor closed: the plugin may be
+/* Whether the device was given up: a computation did not end within wait_limit_ns. Every call for
+ * it then gives TDM_UNAVAILABLE. What it still uses is neither freed nor closed: the plugin may be
  * inside a driver that never returns. [any-thread] */
 bool tdm_open_device_is_stuck(const tdm_open_device *dev);
 /* Whether the device works on caches with TDM_KV_IN_HOST: its memory is the host's, it has

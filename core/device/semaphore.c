@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * semaphore.c: the timelines of tandem/semaphore.h. Owns the word, its waiters, what devices attach,
- * the callbacks and the failure.
+ * semaphore.c: the timelines of tandem/semaphore.h. Owns the word, its waiters, what devices
+ * attach, the callbacks and the failure.
  *
  * A waiting thread polls the word for a moment. Then it either calls the driver's wait that is
  * attached for its value, in slices, so that it sees poison; or it sleeps until something changes.
@@ -95,8 +95,8 @@ static tdm_status semaphore_failure(tdm_semaphore *s, tdm_error *err) {
 
 /* ---- Settling ---- */
 
-/* Takes what a change of word or status has settled from the lists, with the mutex held, and runs it
- * without. */
+/* Takes what a change of word or status has settled from the lists, with the mutex held, and runs
+ * it without. */
 typedef struct settled {
     callback *callbacks;
     attached *natives;

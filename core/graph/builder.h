@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * builder.h: makes graphs. Owns the arrays while they grow, infers every shape from the op's rule
- * (op_rules.h) and keeps the first error, so that callers need not check every call:
- * after a failure every call returns -1 and has no effect, and tdm_builder_finish returns the error.
+ * (op_rules.h) and keeps the first error, so that callers need not check every call: after a
+ * failure every call returns -1 and has no effect, and tdm_builder_finish returns the error.
  *
  * A builder belongs to one thread. Values are named by int32 index; -1 is "absent" as in graph.h.
  * Names are copied; `layer` < 0 means none, otherwise the name becomes "blk.LAYER.NAME".
@@ -42,8 +42,8 @@ typedef enum tdm_step_field {
 /* A SLICE of the step block: i32 [n_out] for the OUT fields, else [n_tok]. Made once for each
  * field. */
 int32_t tdm_build_step_field(tdm_builder *b, tdm_step_field field);
-/* MATMUL and MOE_FFN nodes added from here on have `role` as their source of roles; -1, as at first:
- * they have none. */
+/* MATMUL and MOE_FFN nodes added from here on have `role` as their source of roles; -1, as at
+ * first: they have none. */
 void tdm_build_set_role(tdm_builder *b, int32_t role);
 int32_t tdm_build_role(const tdm_builder *b);
 
@@ -54,7 +54,8 @@ int32_t tdm_build_partition(tdm_builder *b, const tdm_partition *partition);
 /* Cuts `axis` of a value by `partition`. */
 void tdm_build_set_partition(tdm_builder *b, int32_t value, int32_t partition, int32_t axis);
 
-/* A destination: on entry of a rule (op_rules.h) what the node leaves open, on exit what it must be. */
+/* A destination: on entry of a rule (op_rules.h) what the node leaves open, on exit what it must
+ * be. */
 typedef struct tdm_op_result {
     bool is_present; /* an optional one may be absent */
     int32_t type;

@@ -49,8 +49,8 @@ static void origins_find(extraction *x) {
     }
 }
 
-/* Marks the values that the nodes use, the view nodes before them that produce those, and the values
- * that are read later. */
+/* Marks the values that the nodes use, the view nodes before them that produce those, and the
+ * values that are read later. */
 static void uses_find(extraction *x) {
     int32_t i, s;
     for (i = x->last - 1; i >= x->first; i--) {
@@ -95,7 +95,8 @@ static bool arrays_alloc(extraction *x) {
     for (i = 0; i < x->first; i++) n_node += x->takes[i];
     out->values = calloc((size_t)n_value + 1, sizeof(tdm_value));
     out->nodes = calloc((size_t)n_node + 1, sizeof(tdm_node));
-    /* The strides are those of the old graph, so that fields appended by a newer version are kept. */
+    /* The strides are those of the old graph, so that fields appended by a newer version are
+     * kept. */
     is_ok = array_copy(&parts, from->partitions, (size_t)from->n_partition * from->partition_size);
     is_ok = array_copy(&kv, from->kv, (size_t)from->n_kv * from->kv_size) && is_ok;
     is_ok = array_copy(&names, from->names, (size_t)from->names_size) && is_ok;

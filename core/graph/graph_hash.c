@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * graph_hash.c: a 64-bit hash of what a graph computes. It covers structure, shapes, parameters, cuts
- * and cache descriptions. It does not cover names, strides of the arrays, or bytes that a newer
- * version appended.
+ * graph_hash.c: a 64-bit hash of what a graph computes. It covers structure, shapes, parameters,
+ * cuts and cache descriptions. It does not cover names, strides of the arrays, or bytes that a
+ * newer version appended.
  */
 #include <string.h>
 

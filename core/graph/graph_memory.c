@@ -3,8 +3,8 @@
  * graph_memory.c: places the temporaries of a graph in one range of bytes.
  *
  * A temporary lives from the node that writes it to the last node that reads it or a view of it,
- * both included, so that a node's destinations never share bytes with its sources. core/base/packing.h
- * chooses the offsets.
+ * both included, so that a node's destinations never share bytes with its sources.
+ * core/base/packing.h chooses the offsets.
  */
 #include <stdlib.h>
 #include <string.h>

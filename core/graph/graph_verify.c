@@ -21,7 +21,8 @@ typedef struct verify_value {
     bool is_view;
 } verify_value;
 
-/* An array of `n` elements with stride `size`, of a struct of `least` bytes and alignment `align`. */
+/* An array of `n` elements with stride `size`, of a struct of `least` bytes and alignment
+ * `align`. */
 static tdm_status array_check(const char *what, const void *array, int32_t n, size_t size,
                               size_t least, size_t align, tdm_error *err) {
     if (n < 0) return tdm_fail(err, TDM_INVALID_ARGUMENT, "graph: %d %s", (int)n, what);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * op_exchange.c: checks of EXCHANGE: its sources against its result, and that the bytes it uses
- * lie in the arena. The shape of its destination is given, not inferred: a member that sends nothing
+ * op_exchange.c: checks of EXCHANGE: its sources against its result, and that the bytes it uses lie
+ * in the arena. The shape of its destination is given, not inferred: a member that sends nothing
  * has no x to infer it from.
  */
 #include "core/graph/op_infer.h"

@@ -50,16 +50,17 @@ const tdm_op_rule *tdm_op_rule_get(int32_t op);
 
 /* Checks node number `index` against the rule of its op and infers its destinations. Reads
  * graph->values, kv, names, step and step_caps, which were checked (tdm_value_check,
- * tdm_kv_desc_check); `place` is that of the first source, for view ops (else it may be NULL). dst[]
- * says on entry which destinations are present and, where the op leaves it open, their type or
- * shape. [any-thread] */
+ * tdm_kv_desc_check); `place` is that of the first source, for view ops (else it may be NULL).
+ * dst[] says on entry which destinations are present and, where the op leaves it open, their type
+ * or shape. [any-thread] */
 tdm_status tdm_op_infer(const tdm_graph *graph, const tdm_node *node, int32_t index,
                         const tdm_view_place *place, tdm_op_result dst[TDM_MAX_DST],
                         tdm_error *err);
 
 /* True for the ops whose first parameter is the index of a cache description. [any-thread] */
 bool tdm_op_uses_kv(int32_t op);
-/* The source of a node that is a STATE, of cache ops and EXCHANGE; -1 for other ops. [any-thread] */
+/* The source of a node that is a STATE, of cache ops and EXCHANGE; -1 for other ops.
+ * [any-thread] */
 int32_t tdm_op_state(const tdm_node *node);
 
 /* Type known, axes in range, rows of whole blocks. `what` begins the message. [any-thread] */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * value_check.c: checks of one value, cache description or partition, without the nodes that use it;
- * and the text of a value in messages. Any field may hold any number.
+ * value_check.c: checks of one value, cache description or partition, without the nodes that use
+ * it; and the text of a value in messages. Any field may hold any number.
  */
 #include "core/graph/op_rules.h"
 

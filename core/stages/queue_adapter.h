@@ -32,8 +32,8 @@ tdm_open_device *tdm_device_plan_device(const tdm_device_plan *plan);
 /* All zero where the plugin has no plan_get_info. [any-thread] */
 tdm_status tdm_device_plan_get_info(const tdm_device_plan *plan, tdm_plan_info *info_out,
                                     tdm_error *err);
-/* Objects of a device that was given up (tdm_open_device_is_stuck) are kept by the destroy functions,
- * since its plugin may still use them; all other calls give TDM_UNAVAILABLE. */
+/* Objects of a device that was given up (tdm_open_device_is_stuck) are kept by the destroy
+ * functions, since its plugin may still use them; all other calls give TDM_UNAVAILABLE. */
 
 /* As tdm_queue_ops.plan_bind. Counted in TDM_COUNTER_BINDS. [queue-serial] */
 tdm_status tdm_device_plan_bind(tdm_device_plan *plan, const tdm_binding *bindings,

@@ -27,8 +27,8 @@ static void semaphore_renew(tdm_stage_queues *q) {
     q->semaphore = fresh;
 }
 
-/* Waits for a computation of `plan`, at most for the runtime's limit. Waiting in slices leaves out the
- * time during which the process was stopped. */
+/* Waits for a computation of `plan`, at most for the runtime's limit. Waiting in slices leaves out
+ * the time during which the process was stopped. */
 static tdm_status done_await(const tdm_device_plan *plan, tdm_point done, tdm_error *err) {
     tdm_open_device *dev = tdm_device_plan_device(plan);
     const uint64_t limit = dev->rt->wait_limit_ns, slice = UINT64_C(1000000000);
@@ -95,8 +95,8 @@ void tdm_stage_memory_free(tdm_stage_memory *memory) {
     memset(memory, 0, sizeof *memory);
 }
 
-/* The room that `size` bytes take. A value without bytes takes some too: a node that uses it must be
- * bound to a buffer, and memory without bytes has none. */
+/* The room that `size` bytes take. A value without bytes takes some too: a node that uses it must
+ * be bound to a buffer, and memory without bytes has none. */
 static uint64_t room(uint64_t size, uint64_t align) {
     return size > 0 ? (size + align - 1) / align * align : align;
 }

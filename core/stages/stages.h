@@ -103,12 +103,12 @@ tdm_status tdm_stages_create(const tdm_cut_params *params, const tdm_stage_devic
                              tdm_stages *stages_out, tdm_error *err);
 /* Frees and clears *stages; a cleared one is a no-op. [setup] */
 void tdm_stages_free(tdm_stages *stages);
-/* Where slot `slot` of the whole graph lies in the memory of the stages on device d; out->mem.dev is
- * NULL where it does not lie there. [any-thread] */
+/* Where slot `slot` of the whole graph lies in the memory of the stages on device d; out->mem.dev
+ * is NULL where it does not lie there. [any-thread] */
 void tdm_stages_place(const tdm_stages *stages, const tdm_stage_memory *memory, int32_t slot,
                       int32_t d, tdm_slot_mem *out);
-/* Makes the plan of each stage, on the queue of its device. The plans are destroyed with the stages,
- * before the queues. [queue-serial] */
+/* Makes the plan of each stage, on the queue of its device. The plans are destroyed with the
+ * stages, before the queues. [queue-serial] */
 tdm_status tdm_stages_plan(tdm_stages *stages, const tdm_stage_queues *queues, tdm_error *err);
 /* Adds to *sum what the plans of device `dev` hold, -1 = of all devices; of the scratch, what the
  * largest plan of each device needs. A plan that fails to answer counts as nothing; the last such

@@ -155,8 +155,8 @@ static tdm_status buffer_download(tdm_buffer *buffer, uint64_t off, void *dst, u
 /* ---- Graphs ---- */
 
 /* Yes to ADD and MUL of two f32 values of one shape that are no views and have no private layout,
- * and to views, which by themselves are nothing to do. To everything else no, and why: the host then
- * runs the node elsewhere, and says so once. */
+ * and to views, which by themselves are nothing to do. To everything else no, and why: the host
+ * then runs the node elsewhere, and says so once. */
 static tdm_status supports_op(tdm_device *device, const tdm_graph *graph, int32_t node,
                               tdm_error *err) {
     const tdm_node *n = tdm_graph_node(graph, node);

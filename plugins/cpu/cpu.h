@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: MIT
  *
- * cpu.h: the types that all files of the CPU plugin share: device, worker, view, node, row of the op
- * table.
+ * cpu.h: the types that all files of the CPU plugin share: device, worker, view, node, row of the
+ * op table.
  *
  * Mental model. A cpu_device is a set of options and a pool of threads. Preparing a graph resolves
  * each node to a cpu_node: an implementation from the op table and views whose strides are fixed.
  * Running a plan adds the bound addresses to the views and sends every worker of the pool through
  * the same list of nodes; a worker does its share (ith of nth) of each. Workers meet at a barrier
  * where one needs what another wrote, and nowhere else: ops state how they divide what they touch
- * among the workers, and a worker goes from node to node without a barrier as long as the shares are
- * the same. Kernels are chosen per device through ordered tables of {needed ISA, function}: the
+ * among the workers, and a worker goes from node to node without a barrier as long as the shares
+ * are the same. Kernels are chosen per device through ordered tables of {needed ISA, function}: the
  * first row that the device may use wins.
  *
  * What lies where:
@@ -52,8 +52,8 @@ struct tdm_device {
      * Option activation-bits: auto = those of prompts alone, 8 = all, 15 = none. */
     bool has_q8[CPU_N_ROLE];
     uint64_t exchange_timeout_ns; /* how long an exchange waits for another member */
-    /* By role of a token and type of the weights, chosen when the device is opened; NULL for what is
-     * no number. The kernels of a type take the same layout of weights. */
+    /* By role of a token and type of the weights, chosen when the device is opened; NULL for what
+     * is no number. The kernels of a type take the same layout of weights. */
     const struct cpu_matmul_kernel *matmul_kernels[CPU_N_ROLE][TDM_TYPE_LIMIT_];
     /* Memory that limits.c reads, kept between measurements; NULL before the first one. */
     uint8_t *limit_memory;
@@ -133,8 +133,8 @@ typedef struct cpu_op_impl {
                            tdm_error *err);
     /* Bytes of scratch. NULL: none. */
     size_t (*scratch_size)(const cpu_device *device, const tdm_graph *graph, const tdm_node *node);
-    /* What follows from the device and the graph alone, such as the kernels that the op calls. It is
-     * computed once, when the plan is made, and the other functions from here on read it in
+    /* What follows from the device and the graph alone, such as the kernels that the op calls. It
+     * is computed once, when the plan is made, and the other functions from here on read it in
      * n->facts. facts_size: bytes; 0 = none. */
     size_t facts_size;
     void (*facts_make)(const cpu_node *n, void *facts_out);
@@ -145,8 +145,9 @@ typedef struct cpu_op_impl {
      * any worker may touch all. Not 0 only for contiguous f32. NULL: 0 throughout. Follows n->unit
      * where the op can; called before addresses are bound. */
     int64_t (*share_unit)(const cpu_node *n, int32_t arg);
-    /* Shall workers claim pieces of each other's shares (n->claims)? Then share_unit is 0 of the result,
-     * and there is a barrier more behind the node: for work that takes long beside one. NULL: no. */
+    /* Shall workers claim pieces of each other's shares (n->claims)? Then share_unit is 0 of the
+     * result, and there is a barrier more behind the node: for work that takes long beside one.
+     * NULL: no. */
     bool (*claims)(const cpu_node *n);
     /* Does worker w's share; every worker calls it. Calls cpu_worker_barrier between phases (all
      * workers alike); the caller ensures that no worker starts before the others have finished. */

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * plugin.c: the entry of the CPU plugin, its instances, and the table of its options. Everything that has state hangs on an
- * instance or a device, so that several hosts may load the plugin at once and unload it for real.
+ * plugin.c: the entry of the CPU plugin, its instances, and the table of its options. Everything
+ * that has state hangs on an instance or a device, so that several hosts may load the plugin at
+ * once and unload it for real.
  */
 #include <sched.h>
 

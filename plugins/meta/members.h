@@ -7,8 +7,8 @@
 
 #include "plugins/meta/meta.h"
 
-/* Sets the owner, the number of active members and whether they are alike. To be called after shares
- * were given. [setup] */
+/* Sets the owner, the number of active members and whether they are alike. To be called after
+ * shares were given. [setup] */
 void meta_roles_assign(meta_device *device);
 
 /* Refuses a card that is two members, because twice its memory would be planned. Two plugins may

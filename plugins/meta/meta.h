@@ -168,8 +168,8 @@ static inline bool meta_is_cache_in_host(const meta_member *member, const tdm_kv
     return (desc->flags & TDM_KV_IN_HOST) != 0 && (member->info.flags & own) == 0;
 }
 
-/* Whether the member reads inputs where the caller has them in host memory. Another device would read
- * them over its bus, in every layer that uses them. A group decides for its own members. */
+/* Whether the member reads inputs where the caller has them in host memory. Another device would
+ * read them over its bus, in every layer that uses them. A group decides for its own members. */
 static inline bool meta_reads_in_place(const meta_member *member) {
     return (member->info.flags &
             (TDM_DEVICE_IS_HOST | TDM_DEVICE_IS_INTEGRATED | TDM_DEVICE_IS_GROUP)) != 0 &&

@@ -29,8 +29,8 @@ bool vk_cache_path(const vk_cache_key *key, char *path, size_t path_size);
  * this key, or where they are damaged. */
 void *vk_cache_read(const char *path, const vk_cache_key *key, size_t *size_out);
 
-/* Makes the folders, writes beside the file, then takes its place, so that a reader never sees half of it. False
- * where it cannot be written; an older file stays. */
+/* Makes the folders, writes beside the file, then takes its place, so that a reader never sees half
+ * of it. False where it cannot be written; an older file stays. */
 bool vk_cache_write(const char *path, const vk_cache_key *key, const void *data, size_t size);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * memory.h: device memory. Small pieces share blocks of the driver's memory, since drivers limit how
- * many allocations there are; large ones have a block of their own.
+ * memory.h: device memory. Small pieces share blocks of the driver's memory, since drivers limit
+ * how many allocations there are; large ones have a block of their own.
  */
 #ifndef TANDEM_VULKAN_MEMORY_H
 #define TANDEM_VULKAN_MEMORY_H

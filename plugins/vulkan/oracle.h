@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * oracle.h: the CPU plugin's reference path, which says what a small graph must give. The plugin lies
- * in a file beside this one and is used through the ABI alone.
+ * oracle.h: the CPU plugin's reference path, which says what a small graph must give. The plugin
+ * lies in a file beside this one and is used through the ABI alone.
  */
 #ifndef TANDEM_VULKAN_ORACLE_H
 #define TANDEM_VULKAN_ORACLE_H
@@ -30,8 +30,8 @@ typedef struct vk_slots {
     int32_t n_slot;
 } vk_slots;
 
-/* Allocates, and uploads bytes[n_value] of weights and inputs; all other bytes are set to 0xff, which
- * reads as NaN. Released with vk_slots_free, also after a failure. */
+/* Allocates, and uploads bytes[n_value] of weights and inputs; all other bytes are set to 0xff,
+ * which reads as NaN. Released with vk_slots_free, also after a failure. */
 tdm_status vk_slots_make(const tdm_plugin *plugin, tdm_device *device, const gpu_excerpt *excerpt,
                          void *const *bytes, vk_slots *slots, tdm_error *err);
 void vk_slots_free(vk_slots *slots);

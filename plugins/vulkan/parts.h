@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * parts.h: long plans are submitted in parts, since drivers reset a device whose submission runs too
- * long (amdgpu: after 2 s). How long steps run is estimated from what they read and compute, and from
- * how fast earlier computations were.
+ * parts.h: long plans are submitted in parts, since drivers reset a device whose submission runs
+ * too long (amdgpu: after 2 s). How long steps run is estimated from what they read and compute,
+ * and from how fast earlier computations were.
  */
 #ifndef TANDEM_VULKAN_PARTS_H
 #define TANDEM_VULKAN_PARTS_H

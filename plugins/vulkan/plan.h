@@ -49,7 +49,8 @@ struct tdm_plan {
     int32_t n_record;    /* how often commands were recorded */
 };
 
-/* Makes steps and pipelines for the queue that the pool belongs to. Released with vk_plan_destroy. */
+/* Makes steps and pipelines for the queue that the pool belongs to. Released with
+ * vk_plan_destroy. */
 tdm_status vk_plan_create(vk_device *device, vk_scratch_pool *pool, const tdm_graph *graph,
                           tdm_plan **plan_out, tdm_error *err);
 void vk_plan_destroy(tdm_plan *plan);
@@ -60,8 +61,8 @@ tdm_status vk_plan_of_steps(vk_device *device, vk_scratch_pool *pool, gpu_plan *
 /* … for a queue. */
 tdm_status vk_queue_plan(tdm_queue *queue, gpu_plan *steps, tdm_plan **plan_out, tdm_error *err);
 
-/* tdm_queue_ops.plan_bind: checks the bindings, takes scratch from the pool, and records the command
- * buffer. */
+/* tdm_queue_ops.plan_bind: checks the bindings, takes scratch from the pool, and records the
+ * command buffer. */
 tdm_status vk_plan_bind(tdm_plan *plan, const tdm_binding *bindings, int32_t n_binding,
                         tdm_error *err);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * queue.c: queues of Vulkan: the parts of a plan are submitted, and a timeline semaphore counts those
- * that are done. Order and signals are plugins/gpu/queue's.
+ * queue.c: queues of Vulkan: the parts of a plan are submitted, and a timeline semaphore counts
+ * those that are done. Order and signals are plugins/gpu/queue's.
  */
 #include "plugins/gpu/queue/queue.h"
 
@@ -42,7 +42,8 @@ static double clock_seconds(void) {
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-/* How long a computation took that was waited for from before its end is what rates are learned from. */
+/* How long a computation took that was waited for from before its end is what rates are learned
+ * from. */
 static tdm_status work_wait(void *context, const gpu_ticket *ticket, uint64_t timeout_ns,
                             tdm_error *err) {
     const tdm_queue *queue = context;

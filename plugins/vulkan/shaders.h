@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * shaders.h: the kernels as SPIR-V. The build compiles shaders/<name>.comp for each row of
- * GPU_KERNEL_LIST and embeds the result (embed.py). A kernel that reads weights is compiled once for
- * each of their types: a driver would take long to throw the code of the others away.
+ * GPU_KERNEL_LIST and embeds the result (embed.py). A kernel that reads weights is compiled once
+ * for each of their types: a driver would take long to throw the code of the others away.
  */
 #ifndef TANDEM_VULKAN_SHADERS_H
 #define TANDEM_VULKAN_SHADERS_H

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * tensor.c: weights and cache pages on their way in and out. Their layouts are plugins/gpu/layout's,
- * their conversion plugins/gpu/mem's; here is the way of the bytes.
+ * tensor.c: weights and cache pages on their way in and out. Their layouts are
+ * plugins/gpu/layout's, their conversion plugins/gpu/mem's; here is the way of the bytes.
  */
 #include "plugins/gpu/mem/tensor.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * transfer.c: copies between host and device. Memory that the host sees is read and written
- * directly. Else the bytes go through a ring of staging slots: while the device copies one slot, the
- * host fills or empties the next.
+ * directly. Else the bytes go through a ring of staging slots: while the device copies one slot,
+ * the host fills or empties the next.
  */
 #include "plugins/vulkan/transfer.h"
 
@@ -157,7 +157,8 @@ typedef struct cursor {
     uint64_t at;
 } cursor;
 
-/* Gives the slot as many bytes as it takes, from the cursor on. `to_device`: from staging memory. */
+/* Gives the slot as many bytes as it takes, from the cursor on. `to_device`: from staging
+ * memory. */
 static void slot_fill(const struct vk_transfer *t, slot *s, const vk_memory *memory,
                       const vk_runs *runs, cursor *c, bool to_device) {
     uint64_t staging = t->staging.off + slot_off(t, s);

@@ -148,8 +148,8 @@ static bool step_is_wrong(void *context, const gpu_step *step) {
     return is_wrong;
 }
 
-/* A refused fusion is planned as single nodes by itself. Products have several kernels: without integer
- * dot products, lanes and tiles, all are done by PRODUCT_ROW. */
+/* A refused fusion is planned as single nodes by itself. Products have several kernels: without
+ * integer dot products, lanes and tiles, all are done by PRODUCT_ROW. */
 void vk_verdicts_target(vk_device *device, gpu_target *target_out) {
     struct vk_verdicts *v = device->verdicts;
     *target_out = device->target;

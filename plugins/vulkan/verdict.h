@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * verdict.h: which pipelines compute what the CPU computes. Each is tried once when a driver is first
- * met: its nodes run on little data on the device and on the CPU's reference path. What was found is
- * kept beside the pipeline cache, for this driver and this kernel's code, so that a known driver is
- * not checked again. A wrong pipeline is replaced by a plainer one where the planner has one; else
- * its op is refused.
+ * verdict.h: which pipelines compute what the CPU computes. Each is tried once when a driver is
+ * first met: its nodes run on little data on the device and on the CPU's reference path. What was
+ * found is kept beside the pipeline cache, for this driver and this kernel's code, so that a known
+ * driver is not checked again. A wrong pipeline is replaced by a plainer one where the planner has
+ * one; else its op is refused.
  */
 #ifndef TANDEM_VULKAN_VERDICT_H
 #define TANDEM_VULKAN_VERDICT_H
@@ -23,8 +23,8 @@ void vk_verdicts_target(vk_device *device, gpu_target *target_out);
  * pipeline counts as not checked. [any-thread] */
 bool vk_verdicts_check(vk_device *device, const tdm_graph *graph, const gpu_plan *steps);
 
-/* How many pipelines earlier runs have found wrong with the driver of a physical device; the names of
- * their kernels, with commas, into text. `spoilt` is the kernel of test-limits wrong=, or empty.
+/* How many pipelines earlier runs have found wrong with the driver of a physical device; the names
+ * of their kernels, with commas, into text. `spoilt` is the kernel of test-limits wrong=, or empty.
  * [any-thread] */
 int32_t vk_verdicts_wrong(const vk_facts *facts, const char *spoilt, char *text, size_t size);
 
@@ -44,8 +44,9 @@ typedef struct vk_trial vk_trial;
 vk_trial *vk_trial_create(vk_device *device);
 void vk_trial_destroy(vk_trial *trial);
 
-/* Runs a small graph made around node `node` that uses the pipeline of `step`, on both. The steps of
- * the small graph go to *steps_out, to be freed with gpu_plan_destroy; NULL where it was not run. */
+/* Runs a small graph made around node `node` that uses the pipeline of `step`, on both. The steps
+ * of the small graph go to *steps_out, to be freed with gpu_plan_destroy; NULL where it was not
+ * run. */
 vk_verdict vk_trial_run(vk_trial *trial, const tdm_graph *graph, const uint8_t *has_step,
                         const gpu_step *step, gpu_plan **steps_out);
 

@@ -88,8 +88,8 @@ static tdm_status prompt_make(chat *c, int32_t **tokens, int32_t *n, tdm_error *
     return TDM_OK;
 }
 
-/* The tokens that a shift in the middle of an answer keeps: the system message, if the prompt begins
- * with it. */
+/* The tokens that a shift in the middle of an answer keeps: the system message, if the prompt
+ * begins with it. */
 static int32_t keep_find(chat *c, const int32_t *tokens, int32_t n) {
     runner_chat_history system = c->history;
     int32_t *ids = NULL, n_id = 0, n_same = 0;

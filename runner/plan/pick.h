@@ -9,7 +9,8 @@
 #include "runner/session.h"
 
 /* Makes the runtime of an opened session and opens a device or group. `device` is a value of the
- * key `device`, NULL = the configured one; `threads` is for CPU devices, 0 = as configured. [setup] */
+ * key `device`, NULL = the configured one; `threads` is for CPU devices, 0 = as configured.
+ * [setup] */
 tdm_status runner_session_pick(runner_session *session, const char *device, int32_t threads,
                                tdm_error *err);
 

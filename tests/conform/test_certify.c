@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_certify.c: runs the whole conformance suite against one plugin and expects exactly one check to
- * fail, or none.
+ * test_certify.c: runs the whole conformance suite against one plugin and expects exactly one check
+ * to fail, or none.
  *
  *     test_certify PLUGIN.so CHECK [FAMILY [batch]]
  *
- * CHECK "-" = all pass. With FAMILY only the checks whose ids begin so, such as "tensor."; with "batch"
- * those that can share a process do.
+ * CHECK "-" = all pass. With FAMILY only the checks whose ids begin so, such as "tensor."; with
+ * "batch" those that can share a process do.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -6,8 +6,8 @@
  *     test_faults null|shim PLUGIN.so [PART N_PART]
  *
  * With PART, counted from 0, only every N_PART-th fault, so that several processes share the work.
- * A sanitizer slows every check down: there, and with the shim, whose target has slow checks, only the
- * family of the check that must fail is run (with a sanitizer and the shim, the check alone).
+ * A sanitizer slows every check down: there, and with the shim, whose target has slow checks, only
+ * the family of the check that must fail is run (with a sanitizer and the shim, the check alone).
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * plan_check.c: see plan_check.h. It uses nothing that order.c and lay_out.c computed: it finds rounds
- * and lifetimes in the list of steps.
+ * plan_check.c: see plan_check.h. It uses nothing that order.c and lay_out.c computed: it finds
+ * rounds and lifetimes in the list of steps.
  */
 #include "tests/gpu/plan_check.h"
 

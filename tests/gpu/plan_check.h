@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * plan_check.h: proves that a finished plan computes the same as its steps one after the other in the
- * order of emission. Validation layers of a driver do not find hazards through addresses, so this is
- * the only check of barriers.
+ * plan_check.h: proves that a finished plan computes the same as its steps one after the other in
+ * the order of emission. Validation layers of a driver do not find hazards through addresses, so
+ * this is the only check of barriers.
  */
 #ifndef TANDEM_TESTS_GPU_PLAN_CHECK_H
 #define TANDEM_TESTS_GPU_PLAN_CHECK_H

@@ -12,7 +12,8 @@
 /* Which ops go through further scratch, forms and constants: drawn from it. 0 = none does. */
 extern uint64_t stub_seed;
 /* Fuses a node with the producer of its first source, where the seed selects it. STUB_FUSE_ALL
- * fuses wherever it is allowed. STUB_FUSE_REFUSED matches everywhere with an emitter that refuses. */
+ * fuses wherever it is allowed. STUB_FUSE_REFUSED matches everywhere with an emitter that
+ * refuses. */
 typedef enum stub_fuse {
     STUB_FUSE_NONE = 0,
     STUB_FUSE_SOME,

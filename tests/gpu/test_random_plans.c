@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_random_plans.c: plans of random graphs: the checker accepts them, each barrier is needed, and
- * running them with any order between barriers gives what the steps give one after the other.
+ * test_random_plans.c: plans of random graphs: the checker accepts them, each barrier is needed,
+ * and running them with any order between barriers gives what the steps give one after the other.
  * TANDEM_SEED and TANDEM_CASES (environment) choose the graphs.
  *
- * Compiled twice: with stub emitters (stub_ops.h), which take every op, and with those of the plugins
- * (TANDEM_REAL_OPS), where a graph has a plan exactly when each of its nodes is supported.
+ * Compiled twice: with stub emitters (stub_ops.h), which take every op, and with those of the
+ * plugins (TANDEM_REAL_OPS), where a graph has a plan exactly when each of its nodes is supported.
  */
 #include <setjmp.h>
 #include <stdarg.h>

@@ -4,8 +4,9 @@
  * small host table, and memory laid out so that a write outside a value is seen. It judges nothing
  * about the numbers: the tests compare, with the functions at the end.
  *
- * How to use it. Build a graph with core/graph/builder.h, open one rig for the reference path and one for
- * each ISA and thread count, run the graph on both with the same arguments, compare the outputs:
+ * How to use it. Build a graph with core/graph/builder.h, open one rig for the reference path and
+ * one for each ISA and thread count, run the graph on both with the same arguments, compare the
+ * outputs:
  *
  *     op_rig *rig = op_rig_open("avx2", "fast", 3);
  *     if (rig == NULL) skip();
@@ -14,9 +15,9 @@
  *     op_rig_close(rig);
  *
  * The plugin is TANDEM_PLUGIN_DIR/cpu.so, or another one of op_rig_open_plugin; meson sets the
- * variables. Memory without a host address is copied before and after a run. A failure of the harness itself
- * (no plugin, a refused graph, a damaged guard, a changed input, a leak at close) fails the running
- * cmocka test with a message.
+ * variables. Memory without a host address is copied before and after a run. A failure of the
+ * harness itself (no plugin, a refused graph, a damaged guard, a changed input, a leak at close)
+ * fails the running cmocka test with a message.
  */
 #ifndef TANDEM_TESTS_OP_RUN_H
 #define TANDEM_TESTS_OP_RUN_H
@@ -32,8 +33,8 @@ op_rig *op_rig_open(const char *isa, const char *path, int n_thread);
 /* The same on the fast path with option activation-bits. */
 op_rig *op_rig_open_bits(const char *isa, const char *activation_bits, int n_thread);
 /* Opens device 0 of TANDEM_GPU_PLUGIN_DIR/NAME.so with these options. NULL, and a line saying so,
- * where the machine has no such device. With OP_CASE_DRIVER in the environment, a library, the option
- * `driver` alone takes the place of the options. */
+ * where the machine has no such device. With OP_CASE_DRIVER in the environment, a library, the
+ * option `driver` alone takes the place of the options. */
 op_rig *op_rig_open_plugin(const char *name, const tdm_option *options, int n_option);
 /* Closes the device, unloads the plugin, and fails the test if the plugin kept memory. */
 void op_rig_close(op_rig *rig);

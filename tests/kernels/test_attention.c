@@ -2,12 +2,12 @@
  *
  * test_attention.c: ATTENTION and LSE_MERGE. Every kernel (type of K, type of V, ISA) against sums
  * in double over the rows that the cache holds, over odd shapes, shared and partial pages, windows,
- * sinks, softcap, padding; the same bits for any number of threads, whatever tokens attend beside one,
- * and whatever a token that is not seen holds.
+ * sinks, softcap, padding; the same bits for any number of threads, whatever tokens attend beside
+ * one, and whatever a token that is not seen holds.
  *
- * Bounds. The reference path computes in double: 1e-12. The fast path rounds queries and weights
- * to 15 bits where a type is quantised: 1e-6, and sums in f32 elsewhere: 1e-11. With activation-bits
- * = 8 queries have 8 bits where K is quantised: 2e-4 (4.1e-5 was seen), m and l 8e-2. That a bound
+ * Bounds. The reference path computes in double: 1e-12. The fast path rounds queries and weights to
+ * 15 bits where a type is quantised: 1e-6, and sums in f32 elsewhere: 1e-11. With activation-bits =
+ * 8 queries have 8 bits where K is quantised: 2e-4 (4.1e-5 was seen), m and l 8e-2. That a bound
  * can fail is shown by test_bound_is_sharp, that there are such queries by test_query_bits.
  */
 #include <math.h>
@@ -47,7 +47,8 @@ typedef struct attention_case {
 static op_rig *rigs[N_RIG];
 static double worst_q8; /* of what rigs with queries of 8 bits computed */
 
-/* With OP_CASE_PLUGIN: the reference, and in place of a CPU's plain kernels that plugin's device. */
+/* With OP_CASE_PLUGIN: the reference, and in place of a CPU's plain kernels that plugin's
+ * device. */
 static int open_rigs(void **state) {
     (void)state;
     const char *plugin = getenv("OP_CASE_PLUGIN");

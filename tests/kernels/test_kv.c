@@ -573,7 +573,8 @@ static void test_refusals(void **state) {
     expect_refusal(desc, "q8_0");
     desc = good, desc.n_rot = 90;
     expect_refusal(desc, "90");
-    /* A page of 0 is the default length; no page is larger than its tokens need but for rounding. */
+    /* A page of 0 is the default length; no page is larger than its tokens need but for
+     * rounding. */
     desc = good, desc.page_len = 0;
     size = op_rig_page_size(rigs[0], &desc);
     assert_int_equal(size, op_rig_page_size(rigs[0], &good));

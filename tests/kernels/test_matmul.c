@@ -4,9 +4,9 @@
  * every instruction set, against sums in double made here.
  *
  * The bounds. The reference rounds once: 1e-6 of the sum of magnitudes is generous. A fast kernel
- * uses the weights as they are and may round activations to 15 or 8 bits: each by at most half a step
- * of its block of 32, largest / 32512 or largest / 254; added up against |w| that is a strict bound
- * for each output, and `slack` is for the f32 sums.
+ * uses the weights as they are and may round activations to 15 or 8 bits: each by at most half a
+ * step of its block of 32, largest / 32512 or largest / 254; added up against |w| that is a strict
+ * bound for each output, and `slack` is for the f32 sums.
  */
 #include <math.h>
 #include <setjmp.h>

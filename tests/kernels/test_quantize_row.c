@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_quantize_row.c: the activation quantisers, of every format. Plain C against its promise (half a
- * step, sums of the codes), and each instruction set against plain C, bit for bit.
+ * test_quantize_row.c: the activation quantisers, of every format. Plain C against its promise
+ * (half a step, sums of the codes), and each instruction set against plain C, bit for bit.
  */
 #include <math.h>
 #include <setjmp.h>

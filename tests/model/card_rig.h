@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * card_rig.h: a small model on devices whose memory the host cannot touch (tests/plugins/discretes),
- * alone and in groups. Each test makes runtimes of its own, since a device that was lost stays so.
+ * card_rig.h: a small model on devices whose memory the host cannot touch
+ * (tests/plugins/discretes), alone and in groups. Each test makes runtimes of its own, since a
+ * device that was lost stays so.
  */
 #ifndef TANDEM_TESTS_MODEL_CARD_RIG_H
 #define TANDEM_TESTS_MODEL_CARD_RIG_H

@@ -137,8 +137,9 @@ static void test_steady_step(void **state) {
     tdm_runtime_destroy(rt);
 }
 
-/* A small step, a large one, whose plan takes more scratch, and the small one again: the plans share
- * the queue's scratch, and the small plan still finds its own. Each is compared with the CPU. */
+/* A small step, a large one, whose plan takes more scratch, and the small one again: the plans
+ * share the queue's scratch, and the small plan still finds its own. Each is compared with the
+ * CPU. */
 static void test_small_large_small(void **state) {
     (void)state;
     static const int counts[] = {1, 60, 1, 1, 61, 1};
@@ -338,7 +339,8 @@ static void test_links(void **state) {
         assert_true(meta->members[1].submit_seconds >= 3e-3);
         assert_int_equal(meta->members[1].exchange,
                          is_cut ? META_EXCHANGE_IN_PHASES : META_EXCHANGE_IN_PLAN);
-        /* Each submission of a cut plan is part of the prediction, before and after each exchange. */
+        /* Each submission of a cut plan is part of the prediction, before and after each
+         * exchange. */
         assert_true(report.seconds > (is_cut ? report.n_exchange + 1 : 1) * 3e-3);
         llm_model_close(model);
         tdm_runtime_destroy(rt);

@@ -52,7 +52,8 @@ static void test_lost_at_every_call(void **state) {
     assert_true(n_lost >= 20);
 }
 
-/* A member is lost at each call in turn: the run fails and names it, and closing the group works. */
+/* A member is lost at each call in turn: the run fails and names it, and closing the group
+ * works. */
 static void member_lost(const char *exchange, const char *lost, const char *name, int step) {
     tdm_error err = {0};
     card_rows got;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
  * test_golden_stories.c: trained models (stories/models.txt). As test_golden_tiny.c does: the
- * reference path gives llama.cpp's probabilities, the fast paths give the reference path's, in every
- * weight type; greedy text is what the model's author publishes. The demo model needs nothing but
- * the source tree; the rest is skipped, visibly, where ../shared is absent.
+ * reference path gives llama.cpp's probabilities, the fast paths give the reference path's, in
+ * every weight type; greedy text is what the model's author publishes. The demo model needs nothing
+ * but the source tree; the rest is skipped, visibly, where ../shared is absent.
  *
  * Argument: the path of make_variant.
  */

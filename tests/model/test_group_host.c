@@ -207,7 +207,8 @@ static void test_reports(void **state) {
                     continue;
                 }
                 /* Besides the step block, once in each of a member's plans with attention: a member
-                 * that cannot read the host's memory has a plan for each stage between exchanges. */
+                 * that cannot read the host's memory has a plan for each stage between
+                 * exchanges. */
                 uint64_t rest = crossing - rows_size(model, n_tok);
                 uint64_t step = step_size(model, &there, n_tok);
                 assert_int_equal(rest % step, 0);

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: MIT
  *
  * test_group_memory.c: the memory that a plan predicts for the members of a group is what is
- * allocated there, within 1 %. Of a member's compute memory, only what the plan lists as fixed
- * does not shrink with its share.
+ * allocated there, within 1 %. Of a member's compute memory, only what the plan lists as fixed does
+ * not shrink with its share.
  *
  * What is allocated is not asked of the group: a ledger stands between it and each of its members
- * and counts the bytes of every buffer and plan that it makes there. Memory of the host is looked up
- * in the group's own structures: the arena, of which every member is reckoned a like share, and
+ * and counts the bytes of every buffer and plan that it makes there. Memory of the host is looked
+ * up in the group's own structures: the arena, of which every member is reckoned a like share, and
  * what a plan stages for a member. Not counted, as little as on a single device, are the
  * descriptions of graphs that host code keeps, and the group's host buffers for inputs and logits,
  * which lie on no member.
@@ -290,7 +290,8 @@ static void member_check(const meta_device *group, const meta_plan *plan, const 
     host_check(plan, d, cache, said, words);
     near_check(words, member->name, "compute", said->compute_size, compute);
     /* What shrinks is at most the member's share of what a device alone takes. Temporaries are laid
-     * out at multiples of the alignment and between others, so that a sum is not reached exactly. */
+     * out at multiples of the alignment and between others, so that a sum is not reached
+     * exactly. */
     double room = share * (double)single->compute_size + (double)said->whole_size;
     if ((double)said->compute_size > 1.02 * room)
         fail_msg(

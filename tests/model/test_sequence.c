@@ -15,13 +15,14 @@
 enum { N_TOK = 150 };
 
 /* A model, a cache and a path. Whatever batch a token is computed in, its logits are the same bits.
- * Out of a fork inside a page they are not: the forked sequence goes on in a page of its own, so that
- * attention adds in another order. Where activations are rounded to 8 bits, one bit of difference
- * before the rounding is 2^-8 of an element behind it.
+ * Out of a fork inside a page they are not: the forked sequence goes on in a page of its own, so
+ * that attention adds in another order. Where activations are rounded to 8 bits, one bit of
+ * difference before the rounding is 2^-8 of an element behind it.
  *
  * A sanitizer takes those whose models and caches differ in more than the kernels of their types,
- * which tests/kernels runs, and none in plain C, which takes it as long as all others together: what
- * becomes of tokens is the same code above any kernel, and test_golden_tiny.c runs the paths. */
+ * which tests/kernels runs, and none in plain C, which takes it as long as all others together:
+ * what becomes of tokens is the same code above any kernel, and test_golden_tiny.c runs the
+ * paths. */
 static const struct {
     const char *preset, *isa, *path;
     tdm_type weights, cache;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
  * test_tiny_models.c: the golden probabilities of the tiny models are whole (every row sums to 1,
- * no two models share theirs), cover every weight type for each of Llama, Mistral and Mixtral,
- * both kinds of DeepSeek-2, every RoPE scaling and a Llama with biases. That each of them can be made, and that Tandem
- * computes the same probabilities, is test_golden_tiny.c's.
+ * no two models share theirs), cover every weight type for each of Llama, Mistral and Mixtral, both
+ * kinds of DeepSeek-2, every RoPE scaling and a Llama with biases. That each of them can be made,
+ * and that Tandem computes the same probabilities, is test_golden_tiny.c's.
  */
 #include <stdarg.h>
 #include <stddef.h>

@@ -152,7 +152,8 @@ static void test_bytes(void **state) {
             tdm_status status = model_try(paths[p], devs[d], &w, &err);
             behaviour = SOUND;
             if (status != TDM_OK) fail_msg("%s", err.message);
-            /* The calling thread reports; beside other threads it may have uploaded nothing itself. */
+            /* The calling thread reports; beside other threads it may have uploaded nothing
+             * itself. */
             assert_true(d == 0 ? w.n_call > 1 : w.n_call > 0);
             assert_int_equal(w.done, w.total);
         }

@@ -84,7 +84,8 @@ static void decode(scene *s, const int32_t *tokens, int32_t n) {
     OK(llm_context_decode(s->ctx, &batch, &err));
 }
 
-/* A prompt, a token, a shift and a token, and a token behind rows that were exported and imported. */
+/* A prompt, a token, a shift and a token, and a token behind rows that were exported and
+ * imported. */
 static scene scene_play(tdm_open_device *const *devs, int32_t n_dev, const llm_placement *placement,
                         bool is_cache_in_host) {
     static const tdm_type type_k = TDM_TYPE_Q8_0, type_v = TDM_TYPE_Q4_0;
@@ -240,7 +241,8 @@ static void test_turns_time(void **state) {
     /* the gate of every layer: there and back */
     double n_more = (turns_time(model, same, 1e30, true, 1) - one) / stage;
     assert_float_equal(n_more, 2 * model->hparams.n_layer, 1e-3);
-    /* what is copied grows with the tokens: at least a row of the hidden state there and one back */
+    /* what is copied grows with the tokens: at least a row of the hidden state there and one
+     * back */
     double copies[2];
     for (int32_t n = 1; n <= 2; n++)
         copies[n - 1] =

@@ -231,7 +231,8 @@ static void order_set(simt_order order, uint32_t n) {
     }
 }
 
-/* Lets threads go on whose workgroup or wave is complete. False: none can, though not all are done. */
+/* Lets threads go on whose workgroup or wave is complete. False: none can, though not all are
+ * done. */
 static bool threads_release(uint32_t n, uint32_t wave_size, char *why, size_t why_size) {
     uint32_t n_state[4] = {0};
     bool is_moving = false;

@@ -2,15 +2,15 @@
  *
  * block.h: runs one kernel over a grid, a workgroup at a time, on the calling thread.
  *
- * Each thread of a workgroup is a fiber: it runs until it reaches a barrier or an exchange inside its
- * wave, and goes on when every other thread of the workgroup, or of the wave, is there. Threads are
- * resumed in the order that simt_settings says, so that a kernel which depends on the order gives
- * other results in another order. Shared memory is filled with a pattern before each workgroup, and
- * has a guard behind it.
+ * Each thread of a workgroup is a fiber: it runs until it reaches a barrier or an exchange inside
+ * its wave, and goes on when every other thread of the workgroup, or of the wave, is there. Threads
+ * are resumed in the order that simt_settings says, so that a kernel which depends on the order
+ * gives other results in another order. Shared memory is filled with a pattern before each
+ * workgroup, and has a guard behind it.
  *
- * What is refused, as a device would hang or give garbage: a barrier that some threads have passed by
- * or left, an exchange that not all lanes of the wave reach, a workgroup of no whole waves, a write
- * behind shared memory.
+ * What is refused, as a device would hang or give garbage: a barrier that some threads have passed
+ * by or left, an exchange that not all lanes of the wave reach, a workgroup of no whole waves, a
+ * write behind shared memory.
  */
 #ifndef TANDEM_SIMT_BLOCK_H
 #define TANDEM_SIMT_BLOCK_H

@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: MIT
  *
- * driver.c: an emulated driver for tests: the functions of plugins/gpu/rt/driver.h, under CUDA's names
- * or, with SIMT_HIP defined, under HIP's. Kernels are those of this library (block.h); any image that
- * is loaded has them all. README.md says what the environment sets, and what this does not prove.
+ * driver.c: an emulated driver for tests: the functions of plugins/gpu/rt/driver.h, under CUDA's
+ * names or, with SIMT_HIP defined, under HIP's. Kernels are those of this library (block.h); any
+ * image that is loaded has them all. README.md says what the environment sets, and what this does
+ * not prove.
  *
- * A stream is a thread that runs commands in order; it takes up to MAX_COMMAND, then the caller waits,
- * as drivers do. Copies and fills happen in the stream, not before. A kernel that breaks a rule, or an
- * injected loss, fails every later call on the device until its context is released and made again.
+ * A stream is a thread that runs commands in order; it takes up to MAX_COMMAND, then the caller
+ * waits, as drivers do. Copies and fills happen in the stream, not before. A kernel that breaks a
+ * rule, or an injected loss, fails every later call on the device until its context is released and
+ * made again.
  */
 #include <pthread.h>
 #include <stdio.h>

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * declare.h: layouts of values declared at random (tandem/split.h: split_set), so that a rule meets
- * its sources in layouts that no rule would give them. What is declared follows from the seed alone.
+ * its sources in layouts that no rule would give them. What is declared follows from the seed
+ * alone.
  */
 #ifndef TANDEM_TESTS_DECLARE_H
 #define TANDEM_TESTS_DECLARE_H

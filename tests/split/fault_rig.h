@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * fault_rig.h: a group of devices with faults (tests/plugins/faults), and a small network of feed-forward
- * blocks to run on it and on one device. For test_queue.c and test_faults.c.
+ * fault_rig.h: a group of devices with faults (tests/plugins/faults), and a small network of
+ * feed-forward blocks to run on it and on one device. For test_queue.c and test_faults.c.
  */
 #ifndef TANDEM_TESTS_FAULT_RIG_H
 #define TANDEM_TESTS_FAULT_RIG_H

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * fault_scene.h: the network of fault_rig.h loaded on a group with faults and on one device, and what
- * the one device gives. For test_faults.c and test_threads.c.
+ * fault_scene.h: the network of fault_rig.h loaded on a group with faults and on one device, and
+ * what the one device gives. For test_faults.c and test_threads.c.
  */
 #ifndef TANDEM_TESTS_FAULT_SCENE_H
 #define TANDEM_TESTS_FAULT_SCENE_H
@@ -26,7 +26,8 @@ static inline double seconds(void) {
     return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
 }
 
-/* Members with the options of faults[n_member] (NULL: a CPU device as it is), a network of n_layer. */
+/* Members with the options of faults[n_member] (NULL: a CPU device as it is), a network of
+ * n_layer. */
 static inline void scene_make(scene *s, const char *const *faults, int n_member, int n_layer,
                               int n_tok, const char *options) {
     memset(s, 0, sizeof *s);

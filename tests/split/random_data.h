@@ -35,7 +35,8 @@ typedef struct random_cache {
 
 bool random_cache_begin(random_cache *cache, const random_case *facts);
 void random_cache_end(random_cache *cache);
-/* Appends tokens to sequences: the step block for them; the caller frees it. NULL without memory. */
+/* Appends tokens to sequences: the step block for them; the caller frees it. NULL without
+ * memory. */
 int32_t *random_cache_step(random_cache *cache);
 /* Step blocks for maintenance of a class, which change the page tables as given; NULL without
  * memory. EXPORT numbers rows by cells, so that IMPORT can take any of them. */

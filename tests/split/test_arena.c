@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_arena.c: the memory of exchanges (plugins/meta/exchange/arena.c): it grows, moves, is imported where
- * it must be and stays whole when a member refuses.
+ * test_arena.c: the memory of exchanges (plugins/meta/exchange/arena.c): it grows, moves, is
+ * imported where it must be and stays whole when a member refuses.
  */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -102,7 +102,8 @@ static void test_grows(void **state) {
     meta_arena_release(&device);
 }
 
-/* Address and size are multiples of what the members demand, also where that is more than a page. */
+/* Address and size are multiples of what the members demand, also where that is more than a
+ * page. */
 static void test_alignment(void **state) {
     meta_device device;
     meta_arena arena;

@@ -116,7 +116,8 @@ static void biases(tdm_builder *b) {
     tdm_build_output(b, tdm_build_mul(b, tdm_build_add(b, h, one), row), "h");
 }
 
-/* A sum divided by 0 is infinite, with its own sign: not NaN, as addends of both signs would give. */
+/* A sum divided by 0 is infinite, with its own sign: not NaN, as addends of both signs would
+ * give. */
 static void divided_by_zero(tdm_builder *b) {
     int32_t x = input(b, "x", 32, 4);
     int32_t h = tdm_build_matmul(b, matrix(b, "up", TDM_TYPE_F32, 32, 48, 1, 1), x);

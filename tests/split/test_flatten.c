@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_flatten.c: where other systems lose the cut of the heads. A rotation matrix that every member
- * holds is multiplied by each head. One way to write that keeps the axes [head_dim, n_head, n_tok];
- * another flattens heads and tokens, [head_dim, n_head * n_tok], because a matrix product is of two
- * dimensions, and unfolds again. Both must keep the head cut from the projection to the sum: no
- * gather in between, one exchange in all, and the numbers of one device.
+ * test_flatten.c: where other systems lose the cut of the heads. A rotation matrix that every
+ * member holds is multiplied by each head. One way to write that keeps the axes [head_dim, n_head,
+ * n_tok]; another flattens heads and tokens, [head_dim, n_head * n_tok], because a matrix product
+ * is of two dimensions, and unfolds again. Both must keep the head cut from the projection to the
+ * sum: no gather in between, one exchange in all, and the numbers of one device.
  */
 #include <setjmp.h>
 #include <stdarg.h>

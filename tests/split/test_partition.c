@@ -546,7 +546,8 @@ static void ids_keep_what_they_have(void **state) {
     group_close();
 }
 
-/* For any units that members and values require, cuts keep to them, and every element has an owner. */
+/* For any units that members and values require, cuts keep to them, and every element has an
+ * owner. */
 static void random_partitions_keep_to_units(void **state) {
     (void)state;
     static tdm_tensor_desc descs[MAX_VALUE];

@@ -2,8 +2,9 @@
  *
  * test_random_graphs.c: random graphs on random groups give what one device gives.
  *
- * Cases come in blocks that share a group, which so lives through graphs of every shape. A case that
- * fails is run alone, then made smaller until nothing can be left out, and printed with its group.
+ * Cases come in blocks that share a group, which so lives through graphs of every shape. A case
+ * that fails is run alone, then made smaller until nothing can be left out, and printed with its
+ * group.
  *
  *     TANDEM_SEED=N    the first case's seed (each case has the next); "random": by the clock
  *     TANDEM_CASES=N   how many; a block begins at every 25th. TANDEM_DEFAULT_CASES is what the build

@@ -284,7 +284,8 @@ static tdm_status between_steps(side *s, group_load *load, random_cache *cache, 
     if (s->facts.shift != 0) status = upkeep_run(s, load, cache, RANDOM_SHIFT, at);
     if (status == TDM_OK && s->facts.moves_page && !s->is_by_page)
         status = upkeep_run(s, load, cache, RANDOM_COPY, at);
-    /* From one member to another pages go as rows, as a context moves them (llm/context_cache.c). */
+    /* From one member to another pages go as rows, as a context moves them
+     * (llm/context_cache.c). */
     if (status == TDM_OK && (s->facts.reimports || (s->facts.moves_page && s->is_by_page))) {
         status = upkeep_run(s, load, cache, RANDOM_EXPORT, at);
         if (status == TDM_OK) status = upkeep_run(s, load, cache, RANDOM_IMPORT, at);

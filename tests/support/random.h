@@ -2,9 +2,9 @@
  *
  * random.h: the random numbers of tests and benchmarks, and their seed.
  *
- * random_u64 is the generator of every test. random_xorshift32 and random_lcg32 are for tests with stored
- * hashes or figures, which were made with them. bench/random_model.c has its own: the values of a weight
- * depend on its name and place alone.
+ * random_u64 is the generator of every test. random_xorshift32 and random_lcg32 are for tests with
+ * stored hashes or figures, which were made with them. bench/random_model.c has its own: the values
+ * of a weight depend on its name and place alone.
  */
 #ifndef TANDEM_TESTS_SUPPORT_RANDOM_H
 #define TANDEM_TESTS_SUPPORT_RANDOM_H
@@ -34,7 +34,8 @@ static inline uint32_t random_xorshift32(uint32_t *state) {
     return *state ^= *state << 5;
 }
 
-/* A linear congruence (Press et al., "Numerical Recipes", 7.1). The high bits are the better ones. */
+/* A linear congruence (Press et al., "Numerical Recipes", 7.1). The high bits are the better
+ * ones. */
 static inline uint32_t random_lcg32(uint32_t *state) {
     return *state = *state * 1664525u + 1013904223u;
 }

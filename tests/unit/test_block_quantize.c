@@ -284,7 +284,8 @@ static void test_single_spike(void **state) {
     }
 }
 
-/* A value that cannot be represented is converted as convert.h specifies; the result is never NaN. */
+/* A value that cannot be represented is converted as convert.h specifies; the result is never
+ * NaN. */
 static void test_non_finite_and_extreme(void **state) {
     rows *r = *state;
     static const float odd[] = {NAN,     INFINITY,  -INFINITY,  FLT_MAX, -FLT_MAX,

@@ -473,7 +473,8 @@ static void limits_are_measured(void **state) {
                           limits.f32_peak / 1e12);
             assert_memory_equal(limits.arithmetic, ways[i].arithmetic, strlen(ways[i].arithmetic));
             assert_true(limits.int8_peak > 0 && limits.f32_peak > 0);
-            /* below memory, above what any machine does: both would be mistakes of the arithmetic */
+            /* below memory, above what any machine does: both would be mistakes of the
+             * arithmetic */
             assert_true(limits.read_bandwidth < 1e14 && limits.int8_peak < 1e16);
             assert_true(limits.f32_peak < 1e15 && limits.f32_peak > 1e6);
             /* the second finds what the first has kept */

@@ -72,7 +72,8 @@ static void stretch_adds_up(void **state) {
     assert_rate(stretch_rate(), 10000 + 1e9 / (200000.0 + 13));
 }
 
-/* What a thread lost takes nothing from the rate, nor does what the other did meanwhile add to it. */
+/* What a thread lost takes nothing from the rate, nor does what the other did meanwhile add to
+ * it. */
 static void lost_time_is_left_out(void **state) {
     (void)state;
     both_begin();

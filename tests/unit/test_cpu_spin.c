@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_cpu_spin.c: how long waits spin before they sleep (plugins/cpu/exec/spin.h), with a clock that the
- * test sets; whether a thread runs; and a pool whose workers wait for one that has no CPU.
+ * test_cpu_spin.c: how long waits spin before they sleep (plugins/cpu/exec/spin.h), with a clock
+ * that the test sets; whether a thread runs; and a pool whose workers wait for one that has no CPU.
  */
 #include <pthread.h>
 #include <semaphore.h>

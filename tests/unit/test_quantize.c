@@ -3,7 +3,8 @@
  * test_quantize.c: which types a quantised file's tensors get, that the file holds what the row
  * converters give whatever the number of threads, and how bad input fails.
  *
- * The expected mixtures are what llama.cpp's tool (v0.5.0) made of files with the same keys and names.
+ * The expected mixtures are what llama.cpp's tool (v0.5.0) made of files with the same keys and
+ * names.
  */
 #include <math.h>
 #include <setjmp.h>

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * fault_driver.h: a Vulkan loader for tests that passes calls on to the real one, and fails a chosen
- * call, or keeps an account of memory that a test sets. It counts what is made and not destroyed. One thread sets it up; the calls may come from any thread.
+ * fault_driver.h: a Vulkan loader for tests that passes calls on to the real one, and fails a
+ * chosen call, or keeps an account of memory that a test sets. It counts what is made and not
+ * destroyed. One thread sets it up; the calls may come from any thread.
  */
 #ifndef TANDEM_TESTS_FAULT_DRIVER_H
 #define TANDEM_TESTS_FAULT_DRIVER_H

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
  * test_cache.c: attention of a GPU plugin over contexts that tests/kernels does not reach: 15,000
- * tokens, where drivers that bound the loops of an invocation would end them unnoticed; prompts whose
- * parts are folded in place and over several dispatches; batches of several sequences. What a token
- * gets must be the sums in double over the rows that the cache holds, and the same bits alone, in a
- * prompt, and in a batch.
+ * tokens, where drivers that bound the loops of an invocation would end them unnoticed; prompts
+ * whose parts are folded in place and over several dispatches; batches of several sequences. What a
+ * token gets must be the sums in double over the rows that the cache holds, and the same bits
+ * alone, in a prompt, and in a batch.
  */
 #include <math.h>
 #include <setjmp.h>

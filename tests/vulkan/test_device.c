@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * test_device.c: the plugin without the core: opening and closing, memory in pieces and blocks, copies
- * direct and staged, memory of the host, and running out. Skipped where no driver is found.
+ * test_device.c: the plugin without the core: opening and closing, memory in pieces and blocks,
+ * copies direct and staged, memory of the host, and running out. Skipped where no driver is found.
  *
  *     test_device VULKAN.so
  */

@@ -36,7 +36,8 @@ extern "C" {
 #define TDM_BLOCK_ASSERT_(claim, text) _Static_assert(claim, text)
 #endif
 
-/* Elements in a block of the small types (q4_0 … q8_0, iq4_nl, mxfp4), in a superblock of the rest. */
+/* Elements in a block of the small types (q4_0 … q8_0, iq4_nl, mxfp4), in a superblock of the
+ * rest. */
 #define TDM_BLOCK_LEN      32
 #define TDM_SUPERBLOCK_LEN 256
 
@@ -100,9 +101,9 @@ typedef struct tdm_block_iq4_nl {
 #define TDM_IQ4_VALUES                                                                             \
     { -127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113 }
 
-/* mxfp4, 17 bytes: the MXFP4 of the OCP Microscaling Formats specification 1.0 (elements E2M1, scale
- * E8M0), nibbles in the order of iq4_nl. M = TDM_MXFP4_VALUES holds twice the elements' values, so
- * the scale is halved: tdm_mxfp4_scale.
+/* mxfp4, 17 bytes: the MXFP4 of the OCP Microscaling Formats specification 1.0 (elements E2M1,
+ * scale E8M0), nibbles in the order of iq4_nl. M = TDM_MXFP4_VALUES holds twice the elements'
+ * values, so the scale is halved: tdm_mxfp4_scale.
  *   x[j]      = scale * M[qs[j].lo]     0 <= j < 16
  *   x[j + 16] = scale * M[qs[j].hi] */
 typedef struct tdm_block_mxfp4 {
@@ -186,9 +187,9 @@ typedef struct tdm_block_iq4_xs {
  *
  * Eight elements (iq3: four) are a point of the type's grid G (grid.h); a point's index is put
  * together from bytes and further bits. iq2 and iq3 give every element a sign, sign(b) = -1 where
- * the bit b is set and 1 otherwise; seven sign bits stand for eight, since the number of minus signs
- * is even then: `tdm_signs_of_7` adds the eighth. Groups of eight elements have the numbers
- * g = i / 8, sub-blocks of 32 the numbers s = i / 32; words of 32 bits are little-endian. */
+ * the bit b is set and 1 otherwise; seven sign bits stand for eight, since the number of minus
+ * signs is even then: `tdm_signs_of_7` adds the eighth. Groups of eight elements have the numbers g
+ * = i / 8, sub-blocks of 32 the numbers s = i / 32; words of 32 bits are little-endian. */
 
 /* iq2_xxs, 66 bytes: 32 elements take 8 bytes of qs: an index for each group, then a word W with
  * four sets of 7 sign bits from the low end and 4 bits of scale on top.
@@ -199,8 +200,8 @@ typedef struct tdm_block_iq2_xxs {
     uint8_t qs[64];
 } tdm_block_iq2_xxs;
 
-/* iq2_xs, 74 bytes: a word of 16 bits for each group, 9 of index and 7 of signs; 4-bit scales for 16
- * elements each, low nibbles first.
+/* iq2_xs, 74 bytes: a word of 16 bits for each group, 9 of index and 7 of signs; 4-bit scales for
+ * 16 elements each, low nibbles first.
  *   x[i] = (d * (0.5 + scale(i / 16)) * 0.25) * G[qs[g] & 511][i % 8] * sign(bit i % 8 of
  *          tdm_signs_of_7(qs[g] >> 9)) */
 typedef struct tdm_block_iq2_xs {
@@ -209,8 +210,8 @@ typedef struct tdm_block_iq2_xs {
     uint8_t scales[8];
 } tdm_block_iq2_xs;
 
-/* iq2_s, 82 bytes: low bytes of 10-bit indices, their high bits (two for each group, four groups to a
- * byte), all sign bits, and scales as in iq2_xs.
+/* iq2_s, 82 bytes: low bytes of 10-bit indices, their high bits (two for each group, four groups to
+ * a byte), all sign bits, and scales as in iq2_xs.
  *   x[i] = (d * (0.5 + scale(i / 16)) * 0.25) * G[qs[g] | bits2(qh[s], 2 * (g % 4)) << 8][i % 8] *
  *          sign(bit(signs[g], i % 8)) */
 typedef struct tdm_block_iq2_s {
@@ -230,8 +231,8 @@ typedef struct tdm_block_iq3_xxs {
     uint8_t words[32];
 } tdm_block_iq3_xxs;
 
-/* iq3_s, 110 bytes: low bytes of 9-bit indices, their ninth bits, all sign bits, 4-bit scales for 32
- * elements each.
+/* iq3_s, 110 bytes: low bytes of 9-bit indices, their ninth bits, all sign bits, 4-bit scales for
+ * 32 elements each.
  *   x[i] = (d * (1 + 2 * scale(s))) * G[qs[i / 4] | bit(qh[s], i % 32 / 4) << 8][i % 4] *
  *          sign(bit(signs[g], i % 8)) */
 typedef struct tdm_block_iq3_s {
@@ -243,8 +244,8 @@ typedef struct tdm_block_iq3_s {
 } tdm_block_iq3_s;
 
 /* iq1_s, 50 bytes: low bytes of 11-bit indices; for each 32 elements a word of 16 bits H with three
- * high bits for each of four groups, 3 bits of scale and, on top, the sign of an offset: o is 0.125,
- * or -0.125 where it is set. v = G / 8 - 1 is -1, 0 or 1.
+ * high bits for each of four groups, 3 bits of scale and, on top, the sign of an offset: o is
+ * 0.125, or -0.125 where it is set. v = G / 8 - 1 is -1, 0 or 1.
  *   x[i] = (d * (2 * (H >> 12 & 7) + 1)) * (v[qs[g] | (H >> 3 * (g % 4) & 7) << 8][i % 8] + o) */
 typedef struct tdm_block_iq1_s {
     tdm_f16 d;
@@ -252,9 +253,9 @@ typedef struct tdm_block_iq1_s {
     uint16_t qh[8];
 } tdm_block_iq1_s;
 
-/* iq1_m, 56 bytes: as iq1_s, but a nibble of qh for each group holds the index's three high bits and
- * the sign of o, and 16 elements share a 3-bit scale; what the four words of 16 bits with the scales
- * (tdm_iq1_m_scale) have left is d (tdm_iq1_m_d).
+/* iq1_m, 56 bytes: as iq1_s, but a nibble of qh for each group holds the index's three high bits
+ * and the sign of o, and 16 elements share a 3-bit scale; what the four words of 16 bits with the
+ * scales (tdm_iq1_m_scale) have left is d (tdm_iq1_m_d).
  *   x[i] = (d * (2 * scale(i / 16) + 1)) * (v[qs[g] | (qh nibble g & 7) << 8][i % 8] + o) */
 typedef struct tdm_block_iq1_m {
     uint8_t qs[32];
@@ -266,9 +267,9 @@ typedef struct tdm_block_iq1_m {
 
 /* tq1_0, 54 bytes: codes 0, 1 and 2, five to a byte as a fraction of 3^5: the first is what a
  * multiplication by 3 carries out of the byte, the next what multiplying the rest carries out, and
- * so on: tdm_tq1_0_trit. The 32 bytes from qs[0] hold elements 0 .. 159, element i at byte i % 32 as
- * number i / 32; the 16 from qs[32] elements 160 .. 239 in runs of 16 likewise; and qh, with four
- * trits to a byte, elements 240 .. 255 in runs of 4.
+ * so on: tdm_tq1_0_trit. The 32 bytes from qs[0] hold elements 0 .. 159, element i at byte i % 32
+ * as number i / 32; the 16 from qs[32] elements 160 .. 239 in runs of 16 likewise; and qh, with
+ * four trits to a byte, elements 240 .. 255 in runs of 4.
  *   x[i] = (code - 1) * d */
 typedef struct tdm_block_tq1_0 {
     uint8_t qs[48];
@@ -312,8 +313,8 @@ static inline uint8_t tdm_iq4_xs_scale(const tdm_block_iq4_xs *block, int s) {
     return (uint8_t)(low | (block->scales_h >> 2 * s & 3) << 4);
 }
 
-/* The scale of an mxfp4 block, halved: 2^(e - 128), which is subnormal for e = 0 and 1. An e of 255,
- * NaN in OCP's E8M0, is 2^127 like ggml's. [any-thread] */
+/* The scale of an mxfp4 block, halved: 2^(e - 128), which is subnormal for e = 0 and 1. An e of
+ * 255, NaN in OCP's E8M0, is 2^127 like ggml's. [any-thread] */
 static inline float tdm_mxfp4_scale(uint8_t e) {
     const uint32_t bits = e < 2 ? 0x00200000u << e : (uint32_t)(e - 1) << 23;
     float scale;
@@ -328,7 +329,8 @@ static inline uint8_t tdm_signs_of_7(uint32_t signs) {
     return (uint8_t)(signs | ((parity ^ parity >> 1) & 1) << 7);
 }
 
-/* The 3-bit scale, 0 … 7, of sub-block s, 0 … 15, of iq1_m: four to a word of 16 bits. [any-thread] */
+/* The 3-bit scale, 0 … 7, of sub-block s, 0 … 15, of iq1_m: four to a word of 16 bits.
+ * [any-thread] */
 static inline uint8_t tdm_iq1_m_scale(const uint8_t scales[8], int s) {
     uint32_t word = scales[s / 4 * 2] | (uint32_t)scales[s / 4 * 2 + 1] << 8;
     return (uint8_t)(word >> 3 * (s % 4) & 7);

@@ -4,11 +4,11 @@
  *
  * A buffer is a range of bytes on one device. The plugin that allocated it frees it; neither side
  * frees the other's memory. Offsets and sizes are bytes. Upload, download, copy and fill are
- * synchronous: on return the bytes are there. They may be called from any thread for ranges that
- * no queue is using.
+ * synchronous: on return the bytes are there. They may be called from any thread for ranges that no
+ * queue is using.
  *
- * A buffer has a purpose, by which the device chooses its memory. INPUT and OUTPUT are what host and
- * device hand to each other in every step. A device that gives a host pointer for them needs no
+ * A buffer has a purpose, by which the device chooses its memory. INPUT and OUTPUT are what host
+ * and device hand to each other in every step. A device that gives a host pointer for them needs no
  * upload and no download in a step: the host writes the inputs, submits, waits, reads the outputs.
  *
  * Rationale for tensor_upload: a device multiplies fastest from its own arrangement of a matrix.
@@ -81,7 +81,8 @@ typedef struct tdm_buffer_ops {
 
     /* Allocates. The memory's contents are undefined. Not enough memory gives
      * TDM_RESOURCE_EXHAUSTED with the sizes requested and free, and leaves the device usable.
-     * *buffer_out is set on TDM_OK only; the caller releases it with free. Required. [any-thread] */
+     * *buffer_out is set on TDM_OK only; the caller releases it with free. Required.
+     * [any-thread] */
     tdm_status (*alloc)(tdm_device *device, const tdm_buffer_params *params,
                         tdm_buffer **buffer_out, tdm_error *err);
 
@@ -150,14 +151,14 @@ typedef struct tdm_buffer_ops {
     tdm_status (*kv_page_size)(tdm_device *device, const tdm_kv_desc *desc, uint64_t *size_out,
                                tdm_error *err);
 
-    /* Allocates host memory that this device reads and writes fastest: page-locked, and known to the
-     * driver. The start is a multiple of 4096 and of import_align. For weights on their way to
+    /* Allocates host memory that this device reads and writes fastest: page-locked, and known to
+     * the driver. The start is a multiple of 4096 and of import_align. For weights on their way to
      * tensor_upload. *ptr_out is set on TDM_OK only; released with host_free. Absent: any host
      * memory serves. [any-thread] */
     tdm_status (*host_alloc)(tdm_device *device, uint64_t size, void **ptr_out, tdm_error *err);
 
-    /* Frees memory of host_alloc; `size` is that of the allocation; NULL is a no-op. Present exactly
-     * where host_alloc is. [any-thread] */
+    /* Frees memory of host_alloc; `size` is that of the allocation; NULL is a no-op. Present
+     * exactly where host_alloc is. [any-thread] */
     void (*host_free)(tdm_device *device, void *ptr, uint64_t size);
 
     /* Where present, tensor_upload may return before it has read a `src` that lies in memory of

@@ -39,12 +39,13 @@
  * A GATHER may have a second payload: step 1 writes both parts, step 4 copies both results.
  *
  * In phase PUBLISH a node performs step 1 alone, for all chunks; in phase COLLECT step 4 alone, for
- * all chunks. The group raises this member's flag once the plan that publishes has ended, and starts
- * the plan that collects once every member's flag holds the number of chunks. Members of one exchange
- * may differ in phase. The time that the phases take is not added to the word behind the flag.
+ * all chunks. The group raises this member's flag once the plan that publishes has ended, and
+ * starts the plan that collects once every member's flag holds the number of chunks. Members of one
+ * exchange may differ in phase. The time that the phases take is not added to the word behind the
+ * flag.
  *
- * Sources: [x], arena (i8), step, [residual], [x2]; destinations: the results, equal on every member
- * by bits.
+ * Sources: [x], arena (i8), step, [residual], [x2]; destinations: the results, equal on every
+ * member by bits.
  */
 #ifndef TANDEM_COLLECTIVE_H
 #define TANDEM_COLLECTIVE_H

@@ -7,9 +7,9 @@
  * start threads of its own and keep memory; it makes no context on a device. No driver or no device
  * means a count of zero and a readable reason, not a failure.
  *
- * A lost device (reset, unplugged, hung) gives TDM_UNAVAILABLE from every call that needs it, with a
- * message that names it, and fails the signals of all work it had accepted. Freeing, destroying and
- * closing still work and do not wait for the device. Opening it again may succeed.
+ * A lost device (reset, unplugged, hung) gives TDM_UNAVAILABLE from every call that needs it, with
+ * a message that names it, and fails the signals of all work it had accepted. Freeing, destroying
+ * and closing still work and do not wait for the device. Opening it again may succeed.
  */
 #ifndef TANDEM_DEVICE_H
 #define TANDEM_DEVICE_H
@@ -36,7 +36,8 @@ enum {
     TDM_DEVICE_HAS_HOST_KV = 1u << 6,   /* keeps caches with TDM_KV_IN_HOST in the host's memory and
                                            works on them there: they take nothing of its own; without
                                            meaning where its own is the host's */
-    TDM_DEVICE_IS_REPRODUCIBLE = 1u << 7 /* all devices of the plugin with this description and these
+    TDM_DEVICE_IS_REPRODUCIBLE = 1u
+                                 << 7 /* all devices of the plugin with this description and these
                                             flags compute equal bits from equal bits: for a node of
                                             equal parameters, types and shapes, whatever graph it
                                             is in, in every run */
@@ -69,8 +70,8 @@ typedef struct tdm_device_info {
 } tdm_device_info;
 
 /* What a device can do at most, as measured on it: limits of the machine, not of the kernels, which
- * are compared with them. A multiply-add is two operations; 0 = unknown. Of a group: the sums of its
- * members, measured at the same time. */
+ * are compared with them. A multiply-add is two operations; 0 = unknown. Of a group: the sums of
+ * its members, measured at the same time. */
 typedef struct tdm_device_limits {
     size_t struct_size;
     double read_bandwidth; /* bytes per second, streaming from its memory what no cache holds */
@@ -103,10 +104,10 @@ typedef struct tdm_device_ops {
     tdm_status (*describe)(tdm_instance *instance, int32_t index, const tdm_device_params *params,
                            tdm_device_info *info_out, tdm_error *err);
 
-    /* Opens a device: the first call that may make a context on it. One device may be opened several
-     * times, with different options; each is a device of its own. Released with close, which leaves
-     * no thread and no memory of the plugin's behind; what the driver keeps for the process does not
-     * grow from the second open on. Required. [setup] */
+    /* Opens a device: the first call that may make a context on it. One device may be opened
+     * several times, with different options; each is a device of its own. Released with close,
+     * which leaves no thread and no memory of the plugin's behind; what the driver keeps for the
+     * process does not grow from the second open on. Required. [setup] */
     tdm_status (*open)(tdm_instance *instance, const tdm_device_params *params,
                        tdm_device **device_out, tdm_error *err);
 
@@ -135,12 +136,13 @@ typedef struct tdm_device_ops {
                                      const tdm_binding *bindings, int32_t n_binding,
                                      tdm_error *err);
 
-    /* Measures the device's present limits, and fills *limits_out as far as its struct_size goes. It
-     * takes some tenths of a second, so that it can be repeated beside what is compared with it;
+    /* Measures the device's present limits, and fills *limits_out as far as its struct_size goes.
+     * It takes some tenths of a second, so that it can be repeated beside what is compared with it;
      * the first call may take longer, and memory that it needs may be kept until close. It uses the
      * whole device and is right only if nothing else does: the host calls it only when the user
-     * requests the numbers. A limit that cannot be measured (too little memory, or a machine so busy that the
-     * whole device never works at once) is 0 and no failure. Optional: none is known. [setup] */
+     * requests the numbers. A limit that cannot be measured (too little memory, or a machine so
+     * busy that the whole device never works at once) is 0 and no failure. Optional: none is known.
+     * [setup] */
     tdm_status (*measure_limits)(tdm_device *device, tdm_device_limits *limits_out, tdm_error *err);
 } tdm_device_ops;
 

@@ -27,15 +27,15 @@ typedef enum tdm_log_level {
 } tdm_log_level;
 
 /* A device of another plugin, which the core gives under the name it has in the configuration. The
- * core fills in what the plugin does not offer (an adapter): buffer, queue and split.split_unit have
- * every slot; only host_pointer may return NULL, and import_host may be NULL or refuse. Where the
- * device refuses a node, the CPU runs it inside the same plan, with one line in the log. supports_op
- * refuses what neither runs. Of the device table, get_info, supports_op and graph_supports are
- * present, and measure_limits where the plugin or the core has it; opening and closing are the
- * core's. split_report returns TDM_UNSUPPORTED unless the device is a group.
+ * core fills in what the plugin does not offer (an adapter): buffer, queue and split.split_unit
+ * have every slot; only host_pointer may return NULL, and import_host may be NULL or refuse. Where
+ * the device refuses a node, the CPU runs it inside the same plan, with one line in the log.
+ * supports_op refuses what neither runs. Of the device table, get_info, supports_op and
+ * graph_supports are present, and measure_limits where the plugin or the core has it; opening and
+ * closing are the core's. split_report returns TDM_UNSUPPORTED unless the device is a group.
  *
- * Buffers of weights and caches are allocated with items (buffer.h), so that what only refused nodes
- * read is placed on the CPU; plain bytes have no known purpose. An EXCHANGE runs on the
+ * Buffers of weights and caches are allocated with items (buffer.h), so that what only refused
+ * nodes read is placed on the CPU; plain bytes have no known purpose. An EXCHANGE runs on the
  * device itself or not at all: the fallback never takes part instead of a member. */
 typedef struct tdm_acquired_device {
     size_t struct_size;
@@ -76,8 +76,8 @@ typedef struct tdm_host_graph_ops {
 
     /* The nodes around each value of a verified graph, whose view_places are `places`.
      * writer_out[n_value]: the node that has the value as a destination; -1 for views and where no
-     * node writes it. n_read_out[n_value]: how many sources of nodes, view nodes not counted, lie in
-     * the value's memory: the value and its views; 0 for a view itself. A TEMP value with one
+     * node writes it. n_read_out[n_value]: how many sources of nodes, view nodes not counted, lie
+     * in the value's memory: the value and its views; 0 for a view itself. A TEMP value with one
      * reader need not exist where that reader is fused with its writer. [any-thread] */
     void (*uses)(const tdm_graph *graph, const tdm_view_place *places, int32_t *writer_out,
                  int32_t *n_read_out);

@@ -23,9 +23,9 @@ extern "C" {
 #define TDM_MAX_SRC 16
 #define TDM_MAX_DST 2
 
-/* Views: no bytes move; the device derives the strides. The source may itself be a view,
- * never a private tensor (a weight with usage flags) and never a STATE. Every device accepts view
- * nodes: supports_op returns TDM_OK for them, and running them does nothing.
+/* Views: no bytes move; the device derives the strides. The source may itself be a view, never a
+ * private tensor (a weight with usage flags) and never a STATE. Every device accepts view nodes:
+ * supports_op returns TDM_OK for them, and running them does nothing.
  *
  *   RESHAPE    x -> same elements, other shape; x is contiguous in canonical order
  *   PERMUTE    x -> y with y.ne[axis[i]] = x.ne[i]
@@ -86,8 +86,8 @@ extern "C" {
  *              experts outside first_expert .. + n_expert add nothing
  *
  * Key/value cache. `state` is a STATE value described by graph->kv[params.kv]. A node that changes
- * state has no destination; it runs after every earlier node that touches the same state and
- * before every later one.
+ * state has no destination; it runs after every earlier node that touches the same state and before
+ * every later one.
  *
  *   KV_WRITE   k [head_dim_k, n_head_kv, n_tok], [v [head_dim_v, n_head_kv, n_tok]], step, state:
  *              each token's rows go to its cell of the step block; v is absent exactly when the
@@ -291,14 +291,15 @@ typedef enum tdm_exchange_kind {
                               residual */
 } tdm_exchange_kind;
 
-/* Which steps of the protocol (collective.h) the node performs. A device whose kernels must not wait
- * (exchange_wait_max_ns, device.h) gets the last two: the group ends a plan after the first and
- * begins the next with the second, and raises and awaits the flags in between. */
+/* Which steps of the protocol (collective.h) the node performs. A device whose kernels must not
+ * wait (exchange_wait_max_ns, device.h) gets the last two: the group ends a plan after the first
+ * and begins the next with the second, and raises and awaits the flags in between. */
 typedef enum tdm_exchange_phase {
-    TDM_EXCHANGE_WHOLE = 0,   /* all of them */
-    TDM_EXCHANGE_PUBLISH = 1, /* step 1 for all chunks, without flags. Only a sender has this node; it
+    TDM_EXCHANGE_WHOLE = 0, /* all of them */
+    TDM_EXCHANGE_PUBLISH =
+        1, /* step 1 for all chunks, without flags. Only a sender has this node; it
                                  has no residual and no y, y2 */
-    TDM_EXCHANGE_COLLECT = 2  /* step 4 for all chunks, without waiting. No x, x2 */
+    TDM_EXCHANGE_COLLECT = 2 /* step 4 for all chunks, without waiting. No x, x2 */
 } tdm_exchange_phase;
 
 /* The arena and its words are described in collective.h. Fields that a kind does not have are 0. */
@@ -317,9 +318,10 @@ typedef struct tdm_exchange_params {
     int32_t first;        /* likewise: elements along axis; 0 where a GATHER sends nothing */
     int32_t whole;        /* of SUM_PART: elements of the addends along axis; 0 = those of x. Of a
                              GATHER in phase PUBLISH: elements of the result along axis */
-    uint64_t area_stride; /* bytes from area 0 to area 1: data are in area (exchange_base + stage) % 2;
+    uint64_t
+        area_stride; /* bytes from area 0 to area 1: data are in area (exchange_base + stage) % 2;
                              0 = there is one area */
-    int32_t phase;        /* tdm_exchange_phase */
+    int32_t phase;   /* tdm_exchange_phase */
     int32_t axis2, first2, whole2; /* of the second payload, as axis, first, whole */
     uint64_t data_off2;            /* likewise, in area 0; 0 = there is no second payload */
 } tdm_exchange_params;

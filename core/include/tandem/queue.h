@@ -12,12 +12,12 @@
  * those of every shape it alternates between; nothing is planned or bound per step.
  *
  * The plans of a queue share its scratch: memory for temporaries and partial results, of which the
- * largest plan decides the size, since one computation runs at a time. It grows in graph_prepare and
- * plan_bind only, and never moves under a bound plan: a larger plan gets a new chunk, and the old
- * chunk lives until the last plan bound to it is bound again or destroyed.
+ * largest plan decides the size, since one computation runs at a time. It grows in graph_prepare
+ * and plan_bind only, and never moves under a bound plan: a larger plan gets a new chunk, and the
+ * old chunk lives until the last plan bound to it is bound again or destroyed.
  *
- * A device without queues offers graph_compute_sync alone (device.h); the core then supplies
- * queue, plan and semaphores around it.
+ * A device without queues offers graph_compute_sync alone (device.h); the core then supplies queue,
+ * plan and semaphores around it.
  */
 #ifndef TANDEM_QUEUE_H
 #define TANDEM_QUEUE_H
@@ -62,12 +62,12 @@ typedef struct tdm_queue_ops {
     /* Makes a queue; released with destroy. [any-thread] */
     tdm_status (*create)(tdm_device *device, tdm_queue **queue_out, tdm_error *err);
 
-    /* Ends its threads and destroys; NULL is a no-op. Its plans have been destroyed, so that no work
-     * is under way. [any-thread] */
+    /* Ends its threads and destroys; NULL is a no-op. Its plans have been destroyed, so that no
+     * work is under way. [any-thread] */
     void (*destroy)(tdm_queue *queue);
 
-    /* Turns a graph into a plan for this queue. The graph must have been verified, be supported as a
-     * whole, and outlive the plan. May be slow. Released with plan_destroy. [queue-serial] */
+    /* Turns a graph into a plan for this queue. The graph must have been verified, be supported as
+     * a whole, and outlive the plan. May be slow. Released with plan_destroy. [queue-serial] */
     tdm_status (*graph_prepare)(tdm_queue *queue, const tdm_graph *graph,
                                 const tdm_plan_params *params, tdm_plan **plan_out, tdm_error *err);
 
@@ -87,20 +87,20 @@ typedef struct tdm_queue_ops {
                             tdm_error *err);
 
     /* Appends a computation: once every wait is reached, runs the plan with the memory it is bound
-     * to, then signals. The arrays are read before the call returns. Allocates nothing in steady use
-     * and never waits for execution, neither of this plan nor of one before it: where a driver's
-     * queue is bounded, a thread of the plugin does the submitting. TDM_OK means accepted; a later
-     * failure arrives by the signals' poison. A plan that is not bound, or was prepared for another
-     * queue, gives TDM_FAILED_PRECONDITION. Several computations of one plan may be under way; they
-     * run one after the other. [queue-serial] */
+     * to, then signals. The arrays are read before the call returns. Allocates nothing in steady
+     * use and never waits for execution, neither of this plan nor of one before it: where a
+     * driver's queue is bounded, a thread of the plugin does the submitting. TDM_OK means accepted;
+     * a later failure arrives by the signals' poison. A plan that is not bound, or was prepared for
+     * another queue, gives TDM_FAILED_PRECONDITION. Several computations of one plan may be under
+     * way; they run one after the other. [queue-serial] */
     tdm_status (*graph_compute)(tdm_queue *queue, tdm_plan *plan, const tdm_point *waits,
                                 int32_t n_wait, const tdm_point *signals, int32_t n_signal,
                                 tdm_error *err);
 
-    /* A number that changes while computations of the queue advance, at least once a second: of nodes,
-     * launches or submissions done, in any unit. So a long computation can be told from one that
-     * hangs. The wait inside an EXCHANGE is no advance. Absent: a computation shows none before its
-     * end. [any-thread] */
+    /* A number that changes while computations of the queue advance, at least once a second: of
+     * nodes, launches or submissions done, in any unit. So a long computation can be told from one
+     * that hangs. The wait inside an EXCHANGE is no advance. Absent: a computation shows none
+     * before its end. [any-thread] */
     uint64_t (*progress)(const tdm_queue *queue);
 } tdm_queue_ops;
 

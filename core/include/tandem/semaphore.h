@@ -47,8 +47,8 @@ typedef struct tdm_native_wait {
      * [any-thread] */
     tdm_status (*wait)(void *context, uint64_t timeout_ns, tdm_error *err);
 
-    /* The core will not call `wait` again; no thread is inside. Called exactly once, from any thread;
-     * calls no function of this semaphore. NULL: nothing to release. [any-thread] */
+    /* The core will not call `wait` again; no thread is inside. Called exactly once, from any
+     * thread; calls no function of this semaphore. NULL: nothing to release. [any-thread] */
     void (*release)(void *context);
 } tdm_native_wait;
 

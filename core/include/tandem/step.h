@@ -92,8 +92,8 @@ typedef struct tdm_step_header {
     int32_t job_off;      /* [n_job] tdm_page_job */
     int32_t role_off;     /* [n_tok] tdm_role of each token */
     int32_t out_role_off; /* [n_out] tdm_role of the token that each row of logits is of */
-    /* Of a run of a group: how many exchanges all runs before it had, modulo 2^31, so that the areas
-     * of the arena alternate from run to run too. 0 outside a group */
+    /* Of a run of a group: how many exchanges all runs before it had, modulo 2^31, so that the
+     * areas of the arena alternate from run to run too. 0 outside a group */
     int32_t exchange_base;
     tdm_step_class cls[TDM_STEP_MAX_CLASS];
     int32_t

@@ -47,8 +47,8 @@ enum {
  *
  * Rationale for n_sub: with fewer KV heads than members a group may cut inside a unit. The query
  * heads of a KV-head group can be held apart (n_sub of them), its key and value cannot: those
- * segments are whole, and every member that holds a part of the unit holds all of it. In a fused QKV
- * the segments of K and V are whole and that of Q is not.
+ * segments are whole, and every member that holds a part of the unit holds all of it. In a fused
+ * QKV the segments of K and V are whole and that of Q is not.
  *
  * The struct lies inside others (tdm_tensor_desc, tdm_buffer_item), so its size is frozen: what it
  * may still need goes into `reserved`. */

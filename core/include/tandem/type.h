@@ -3,10 +3,10 @@
  * type.h: the types that a tensor's elements can have, and how many bytes they take.
  *
  * A quantised type stores `tdm_type_block_len` consecutive elements of a row in one block of
- * `tdm_type_block_size` bytes; the bytes themselves are described in block.h. Numbers are those
- * of the GGUF specification (ggml-org/ggml, docs/gguf.md, `enum ggml_type`), so that a file's
- * type field needs no translation. There are no conversions here: ours are in quant/, which the core
- * and our plugins link; a plugin that links nothing of Tandem has its own.
+ * `tdm_type_block_size` bytes; the bytes themselves are described in block.h. Numbers are those of
+ * the GGUF specification (ggml-org/ggml, docs/gguf.md, `enum ggml_type`), so that a file's type
+ * field needs no translation. There are no conversions here: ours are in quant/, which the core and
+ * our plugins link; a plugin that links nothing of Tandem has its own.
  */
 #ifndef TANDEM_TYPE_H
 #define TANDEM_TYPE_H

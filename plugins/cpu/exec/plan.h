@@ -9,7 +9,8 @@
 #include "plugins/cpu/exec/scratch.h"
 
 /* Resolves every node, and allocates what running needs of the scratch that the plans of a queue
- * share. The graph and the scratch outlive the plan. Released with cpu_plan_destroy. [any-thread] */
+ * share. The graph and the scratch outlive the plan. Released with cpu_plan_destroy.
+ * [any-thread] */
 tdm_status cpu_plan_create(cpu_device *device, cpu_scratch *scratch, const tdm_graph *graph,
                            tdm_plan **plan_out, tdm_error *err);
 /* NULL is a no-op. [any-thread] */
@@ -27,9 +28,9 @@ tdm_status cpu_plan_bind(tdm_plan *plan, const tdm_binding *bindings, int32_t n_
                          tdm_error *err);
 
 /* Runs a bound plan, the calling thread being worker 0. Counts its nodes in *progress, which only
- * this thread writes. Allocates nothing. One call at a time for a
- * plan. Only an exchange fails: TDM_CANCELLED, or TDM_DEADLINE_EXCEEDED with the member that did not
- * come; what follows it has not run, and the plan may be run again. */
+ * this thread writes. Allocates nothing. One call at a time for a plan. Only an exchange fails:
+ * TDM_CANCELLED, or TDM_DEADLINE_EXCEEDED with the member that did not come; what follows it has
+ * not run, and the plan may be run again. */
 tdm_status cpu_plan_run(tdm_plan *plan, _Atomic uint64_t *progress, tdm_error *err);
 
 #endif

@@ -31,8 +31,8 @@ void cpu_scratch_destroy(cpu_scratch *scratch);
 /* Makes the largest chunk hold `size` bytes or more. A chunk that is replaced lives on while it has
  * users. [any-thread] */
 tdm_status cpu_scratch_reserve(cpu_scratch *scratch, size_t size, tdm_error *err);
-/* Gives the largest chunk, of at least `size` bytes, to one more user. *chunk_out is NULL where size
- * is 0. [any-thread] */
+/* Gives the largest chunk, of at least `size` bytes, to one more user. *chunk_out is NULL where
+ * size is 0. [any-thread] */
 tdm_status cpu_scratch_take(cpu_scratch *scratch, size_t size, cpu_chunk **chunk_out,
                             tdm_error *err);
 /* Takes it back; NULL is a no-op. [any-thread] */

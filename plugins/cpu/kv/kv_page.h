@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * kv_page.h: how the CPU plugin arranges the bytes of a cache page, and how it reads the step
- * block. Private to the cache ops; only kv_page.c and the kernels of these ops depend on the arrangement.
+ * block. Private to the cache ops; only kv_page.c and the kernels of these ops depend on the
+ * arrangement.
  *
  * Mental model. A page holds one region for each KV head, a head's K and V tokens in tiles of 16.
  * Quantised codes are kept apart from their scales, so that codes stay aligned to cache lines and
@@ -18,8 +19,8 @@
  *   K, plain: a tile is [element][token]. V, plain: [token][element], rows padded to 16 elements.
  *   Scales: a tile is [block][d, then m where the type has it][token], f16.
  *
- * A slot's bytes are its own but for V's fifth bits, where the tokens of a tile share words:
- * an op that writes V gives all slots of a tile to one thread.
+ * A slot's bytes are its own but for V's fifth bits, where the tokens of a tile share words: an op
+ * that writes V gives all slots of a tile to one thread.
  */
 #ifndef TANDEM_CPU_KV_PAGE_H
 #define TANDEM_CPU_KV_PAGE_H

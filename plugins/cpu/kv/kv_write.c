@@ -106,7 +106,8 @@ static int64_t share_unit(const cpu_node *n, int32_t arg) {
 }
 
 /* A tile of slots of one head's K or V belongs to one worker, whichever tokens are written to it:
- * tokens that share a cell are written in order, and no other worker writes the words that they share. */
+ * tokens that share a cell are written in order, and no other worker writes the words that they
+ * share. */
 static void run(const cpu_node *n, cpu_worker *w) {
     const write_facts *f = n->facts;
     const cpu_kv_layout *layout = &f->layout;

@@ -172,7 +172,8 @@ static bool is_enough(const time_budget *budget, const cpu_limit_note *log, int3
            log[n - 1].at_ns - log[0].at_ns >= budget->max_ns;
 }
 
-/* Threads do not wait for each other on the way: on a busy machine that would make them take turns. */
+/* Threads do not wait for each other on the way: on a busy machine that would make them take
+ * turns. */
 static void pieces_run(void *arg, cpu_worker *w) {
     measurement *m = arg;
     cpu_limit_note *log = m->logs[w->ith].notes;

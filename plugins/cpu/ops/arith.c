@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * arith.c: ADD, MUL, DIV, SCALE, CLAMP, SQRT, ACT, GLU: elementwise, with b repeated along axes of length 1.
+ * arith.c: ADD, MUL, DIV, SCALE, CLAMP, SQRT, ACT, GLU: elementwise, with b repeated along axes of
+ * length 1.
  */
 #include <math.h>
 

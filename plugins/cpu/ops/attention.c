@@ -463,7 +463,8 @@ static float *part_at(const cpu_node *n, const shape *s, int32_t token, int32_t 
     return (float *)(void *)(n->scratch + (row * (size_t)s->n_part + (size_t)part) * s->part_size);
 }
 
-/* Folds a part (m, l, o) into the sum of those before it. One that saw nothing (l 0) adds nothing. */
+/* Folds a part (m, l, o) into the sum of those before it. One that saw nothing (l 0) adds
+ * nothing. */
 static void fold_part(float *m_sum, float *l_sum, float *restrict o_sum, float m, float l,
                       const float *restrict o, int32_t n) {
     if (l == 0) return;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * attention_kernel.h: the inner loops of ATTENTION: what they take, and the tables that choose
- * them. attention.c walks the pages and calls these; it does not depend on types or instruction sets.
+ * them. attention.c walks the pages and calls these; it does not depend on types or instruction
+ * sets.
  *
  * A chunk is up to 64 slots of one page: whole tiles of 16 (kv_page.h). Kernels take several query
  * rows at once (heads that share a KV head, tokens of a batch), so that what is loaded and widened
@@ -61,8 +62,8 @@ typedef void (*cpu_attention_add_fn)(const cpu_kv_span *v, int32_t n_dim,
                                      const cpu_attention_rows *rows);
 
 /* Rows of a chunk's scores, and what is kept of each row's running softmax. Row r counts the slots
- * first[r] .. last[r]-1. m, l, keep and gain have room for n rounded up to a multiple of four; kernels
- * change what lies behind the rows. */
+ * first[r] .. last[r]-1. m, l, keep and gain have room for n rounded up to a multiple of four;
+ * kernels change what lies behind the rows. */
 typedef struct cpu_softmax_rows {
     int32_t n;
     float *const *score; /* rows of CPU_CHUNK floats */
@@ -71,11 +72,11 @@ typedef struct cpu_softmax_rows {
     float *keep, *gain; /* factors of the earlier chunks' sums, and of this chunk's */
 } cpu_softmax_rows;
 
-/* Softmax of a chunk, row by row, and its place in the running one. In place over the slots that the
- * row counts: softcap (0 = none), m' = max, s = exp(s - m'), l' = sum. The other slots of
- * begin .. end-1 (whole tiles) become 0. Over -inf alone m' = -inf and l' = 0; a NaN is never the
- * maximum and makes l' NaN. Then M = max(m, m'), keep = exp(m - M), gain = exp(m' - M),
- * l = keep l + gain l', m = M. */
+/* Softmax of a chunk, row by row, and its place in the running one. In place over the slots that
+ * the row counts: softcap (0 = none), m' = max, s = exp(s - m'), l' = sum. The other slots of begin
+ * .. end-1 (whole tiles) become 0. Over -inf alone m' = -inf and l' = 0; a NaN is never the maximum
+ * and makes l' NaN. Then M = max(m, m'), keep = exp(m - M), gain = exp(m' - M), l = keep l + gain
+ * l', m = M. */
 typedef void (*cpu_attention_softmax_fn)(const cpu_softmax_rows *rows, int32_t begin, int32_t end,
                                          float softcap);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * lane_move.h: pieces of neighbouring rows to neighbouring lanes: unit u of row r goes to
- * to + u * pitch + r * unit. A square of units is transposed in registers, so that whole lines of the
+ * lane_move.h: pieces of neighbouring rows to neighbouring lanes: unit u of row r goes to to + u *
+ * pitch + r * unit. A square of units is transposed in registers, so that whole lines of the
  * destination are written with a few stores; what is left over goes unit by unit. Vectors are the
  * compiler's, 16 bytes, which every 64-bit machine has. Which pieces a layout has is weight.c's.
  */

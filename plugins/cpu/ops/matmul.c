@@ -16,7 +16,8 @@
 /* Bytes of weights that stay in a core's second-level cache while all tokens are multiplied. */
 enum { CACHED_SIZE = 256 * 1024 };
 
-/* Products of one token with fewer bytes of weights than this take less time than one more barrier. */
+/* Products of one token with fewer bytes of weights than this take less time than one more
+ * barrier. */
 enum { CLAIMED_SIZE = 256 * 1024 };
 
 /* Pieces of a worker's share that are claimed one by one. */

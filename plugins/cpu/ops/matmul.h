@@ -3,17 +3,19 @@
  * matmul.h: the matmul kernels as their callers (matmul.c, moe.c) see them. Kernels are in
  * matmul_*.c, the layouts they read in weight.h, the activations in quantize_row.h.
  *
- * A kernel computes a tile: the rows of one group of weights times up to CPU_MATMUL_TOK tokens.
- * A caller walks over groups and tiles; each output is the work of one call, so results do not
- * depend on the number of threads.
+ * A kernel computes a tile: the rows of one group of weights times up to CPU_MATMUL_TOK tokens. A
+ * caller walks over groups and tiles; each output is the work of one call, so results do not depend
+ * on the number of threads.
  *
  * Accuracy. Weights are used exactly as stored. Float kernels multiply f32 activations and sum in
- * f32. Integer kernels round activations to 15 or 8 bits with a scale for each 32 elements: an error
- * of at most max |x| / 32512 or max |x| / 254 in each, the maximum taken over the 32. They multiply
- * and sum the codes of 16 or 32 elements exactly; only those sums are scaled and added in f32.
+ * f32. Integer kernels round activations to 15 or 8 bits with a scale for each 32 elements: an
+ * error of at most max |x| / 32512 or max |x| / 254 in each, the maximum taken over the 32. They
+ * multiply and sum the codes of 16 or 32 elements exactly; only those sums are scaled and added in
+ * f32.
  *
- * The role of a token chooses between 15 and 8 bits (cpu_device.has_q8). A row of either is a token of
- * a tile; a tile has one role, so that a step of both roles takes more tiles and nothing else changes.
+ * The role of a token chooses between 15 and 8 bits (cpu_device.has_q8). A row of either is a token
+ * of a tile; a tile has one role, so that a step of both roles takes more tiles and nothing else
+ * changes.
  */
 #ifndef TANDEM_CPU_MATMUL_H
 #define TANDEM_CPU_MATMUL_H
@@ -127,17 +129,17 @@ size_t cpu_matmul_x_size(const cpu_matmul_kernels *kernels, int64_t k);
 /* Whether both take the same bytes for the same activations, in every role. */
 bool cpu_matmul_x_is_same(const cpu_matmul_kernels *a, const cpu_matmul_kernels *b);
 
-/* Elements first .. last-1 of one token (row `token` of x) in the kernel's format, to their place in
- * `out`, which is where the token begins: floats are copied. `first` is a multiple of
+/* Elements first .. last-1 of one token (row `token` of x) in the kernel's format, to their place
+ * in `out`, which is where the token begins: floats are copied. `first` is a multiple of
  * CPU_SHARE_UNIT, as is `last` but at the row's end. x may be strided. */
 void cpu_matmul_x_prepare(const cpu_matmul_kernel *kernel, uint32_t isa, const cpu_view *x,
                           int64_t token, int64_t first, int64_t last, uint8_t *out);
 
-/* Multiplies groups first .. last-1 with tokens of one role: tile->x, n_tok and y are set, y[t] pointing at the output of the
- * first group's first row; afterwards it points behind that of the last group's. `is_first`: no tile
- * before had these groups, so they come from memory. The tile is changed where it lies: copied for
- * each group, it was read before what had just been written of it had left the store buffer, behind
- * outputs that wait for memory. */
+/* Multiplies groups first .. last-1 with tokens of one role: tile->x, n_tok and y are set, y[t]
+ * pointing at the output of the first group's first row; afterwards it points behind that of the
+ * last group's. `is_first`: no tile before had these groups, so they come from memory. The tile is
+ * changed where it lies: copied for each group, it was read before what had just been written of it
+ * had left the store buffer, behind outputs that wait for memory. */
 void cpu_matmul_groups(const cpu_matmul_matrix *m, tdm_role role, int64_t first, int64_t last,
                        bool is_first, cpu_matmul_tile *tile);
 

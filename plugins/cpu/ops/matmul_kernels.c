@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * matmul_kernels.c: the one ordered table of matmul kernels, and what a device chooses of it when it
- * is opened: for a type, the first row whose instruction sets it may use; the last rows need none.
+ * matmul_kernels.c: the one ordered table of matmul kernels, and what a device chooses of it when
+ * it is opened: for a type, the first row whose instruction sets it may use; the last rows need
+ * none.
  */
 #include "plugins/cpu/ops/matmul.h"
 

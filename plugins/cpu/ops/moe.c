@@ -223,7 +223,8 @@ static void hidden_compute(const cpu_node *n, const plan *p, const cpu_matmul_ma
     }
 }
 
-/* The addends of slots first .. end-1, whose tokens have that role, for groups of the down matrix. */
+/* The addends of slots first .. end-1, whose tokens have that role, for groups of the down
+ * matrix. */
 static void addends_compute(const cpu_node *n, const plan *p, const cpu_matmul_matrix *down,
                             tdm_role role, int64_t group, int64_t group_end, int64_t first,
                             int64_t end) {

@@ -5,10 +5,10 @@
  * give the same bits.
  *
  * Rationale. Codes of 8 bits halve the multiplications, and cost up to 4e-4 of the probabilities'
- * energy in models where each layer changes the residual stream much (tied random models, text unlike
- * the training data). Prompts are limited by multiplications: their tokens have 8 bits by default.
- * Decoding is limited by reading weights: generated tokens have 15. The option activation-bits gives
- * all tokens the same.
+ * energy in models where each layer changes the residual stream much (tied random models, text
+ * unlike the training data). Prompts are limited by multiplications: their tokens have 8 bits by
+ * default. Decoding is limited by reading weights: generated tokens have 15. The option
+ * activation-bits gives all tokens the same.
  */
 #ifndef TANDEM_CPU_QUANTIZE_ROW_H
 #define TANDEM_CPU_QUANTIZE_ROW_H
@@ -39,8 +39,8 @@ typedef struct cpu_x_scale {
 } cpu_x_scale;
 
 /* x[i] ~ d * q[i] with |q[i]| <= CPU_Q15_MAX or CPU_Q8_MAX and d = max |x| over that. A block that
- * holds a NaN or an infinity has d = NaN and codes 0, so that what is multiplied with it becomes NaN;
- * a block whose largest magnitude is below 2^-100 counts as zeros (its reciprocal scale would
+ * holds a NaN or an infinity has d = NaN and codes 0, so that what is multiplied with it becomes
+ * NaN; a block whose largest magnitude is below 2^-100 counts as zeros (its reciprocal scale would
  * overflow). */
 typedef struct cpu_q15_block {
     union {
@@ -82,8 +82,8 @@ size_t cpu_x_block_size(cpu_x_format format);
  * kernel's unsigned weight codes are too large by; 0: fill `sum` instead of `bias`. */
 typedef void (*cpu_quantize_row_fn)(const float *x, int64_t n, int32_t code_offset, void *blocks);
 
-/* The fastest function that a device with these CPU_ISA_ flags may use for that format, which is not
- * CPU_X_F32. [any-thread] */
+/* The fastest function that a device with these CPU_ISA_ flags may use for that format, which is
+ * not CPU_X_F32. [any-thread] */
 cpu_quantize_row_fn cpu_quantize_row_get(uint32_t isa, cpu_x_format format);
 
 void cpu_quantize_row_q15_plain(const float *x, int64_t n, int32_t code_offset, void *blocks);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * rope.h: the rotation of rope.c for single rows, and its kernels, one set for each instruction set.
+ * rope.h: the rotation of rope.c for single rows, and its kernels, one set for each instruction
+ * set.
  */
 #ifndef TANDEM_CPU_ROPE_H
 #define TANDEM_CPU_ROPE_H

@@ -17,8 +17,8 @@
  * boundary, for as many blocks as make it whole cache lines.
  *
  * Rationale. A kernel that decodes one token should meet the bytes in the order of their addresses:
- * hardware prefetchers then bring memory's full speed. With all fronts of a row behind its bodies, a
- * core got 13 of 30 GB/s (docs/notebook.md).
+ * hardware prefetchers then bring memory's full speed. With all fronts of a row behind its bodies,
+ * a core got 13 of 30 GB/s (docs/notebook.md).
  *
  * Nothing is widened: a group takes exactly the canonical bytes of its rows; only a last, partly
  * filled group of a matrix is padded, with rows that no code reads. Every canonical bit is kept, so
@@ -54,8 +54,8 @@ tdm_status cpu_weight_layout_get(const cpu_device *device, tdm_type type, uint32
                                  const int64_t ne[TDM_MAX_DIMS], cpu_weight_layout *layout_out,
                                  tdm_error *err);
 
-/* tdm_buffer_ops.tensor_size, tensor_upload and tensor_download for the address of a tensor. [any-thread]
- * for parts that do not overlap */
+/* tdm_buffer_ops.tensor_size, tensor_upload and tensor_download for the address of a tensor.
+ * [any-thread] for parts that do not overlap */
 tdm_status cpu_weight_size(const cpu_device *device, const tdm_tensor_desc *desc,
                            uint64_t *size_out, tdm_error *err);
 tdm_status cpu_weight_upload(const cpu_device *device, uint8_t *dst, const tdm_tensor_desc *desc,

@@ -13,7 +13,8 @@
 /* Quantised types whose codes are unsigned. */
 #define UNSIGNED_TYPE_LIST(TYPE) TYPE(Q5_1, q5_1) TYPE(Q5_0, q5_0) TYPE(Q4_1, q4_1) TYPE(Q4_0, q4_0)
 
-/* Codes of 8 bits overflow 16-bit sums; the other kernels would be as many steps as 15 bits take. */
+/* Codes of 8 bits overflow 16-bit sums; the other kernels would be as many steps as 15 bits
+ * take. */
 #if CPU_IS_Q8 && DOT8_IS_NARROW
 #define SCORED_TYPE_LIST UNSIGNED_TYPE_LIST
 #else

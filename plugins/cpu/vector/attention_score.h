@@ -14,8 +14,8 @@
 /* ---- queries --------------------------------------------------------------------------------- */
 
 /* A block's elements 0 .. 15 and 16 .. 31. Bytes are stored in their order. 16-bit codes are stored
- * in the order in which words of a K tile are split into pairs (kv_page.c): of four neighbours
- * 0 2 1 3; of nibbles, which share bytes with elements 16 further on, pairs of the lower and the upper
+ * in the order in which words of a K tile are split into pairs (kv_page.c): of four neighbours 0 2
+ * 1 3; of nibbles, which share bytes with elements 16 further on, pairs of the lower and the upper
  * half alternate. */
 INLINE void query_store(uint8_t *codes, halves low, halves high, bool is_bytes) {
     if (CPU_IS_Q8)
@@ -55,8 +55,8 @@ INLINE int score_steps(int type) {
     return CPU_IS_Q8 ? word_pairs(type) / 2 : word_pairs(type);
 }
 
-/* Step i of words `x`: of bytes elements 4c .. 4c+3 of the block, of nibbles those for i = 0, and 16
- * further on. The fifth bits of its first and third code are pair 4c + i's, of the others pair
+/* Step i of words `x`: of bytes elements 4c .. 4c+3 of the block, of nibbles those for i = 0, and
+ * 16 further on. The fifth bits of its first and third code are pair 4c + i's, of the others pair
  * 4c + i + 2's (kv_page.c). */
 INLINE ints score_codes_get(ints x, ints fifth, ints table, int c, int i, int type) {
     if (!CPU_IS_Q8) return widen(x, fifth, table, c, i, type);
@@ -78,8 +78,8 @@ INLINE bool score_sums_end(int c, int type) {
     return c == 3 || (c == 1 && type_has_fifth(type));
 }
 
-/* What scores are computed of and where they go: one or two runs of N_LANE tokens with n_row rows of
- * queries. */
+/* What scores are computed of and where they go: one or two runs of N_LANE tokens with n_row rows
+ * of queries. */
 typedef struct score_part {
     const uint8_t *data, *scale;  /* of the first run, in its first block */
     size_t data_step, scale_step; /* bytes from the first run to the second */

@@ -18,8 +18,8 @@ INLINE lanes lanes_softcap(lanes x, float softcap) {
     return lanes_mul(lanes_set(softcap), lanes_add(lanes_set(1), lanes_mul(part, lanes_set(-1))));
 }
 
-/* n_row rows from row `at` on, at most four: their maxima, sums and factors are computed together. With
- * is_whole every slot counts and softcap is 0. */
+/* n_row rows from row `at` on, at most four: their maxima, sums and factors are computed together.
+ * With is_whole every slot counts and softcap is 0. */
 INLINE void softmax_group(const cpu_softmax_rows *rows, int32_t at, int n_row, int32_t begin,
                           int32_t end, float softcap, bool is_whole) {
     const quad least = quad_set(-3e38f); /* -inf - -inf would be NaN */

@@ -3,9 +3,9 @@
  * matmul_grid.h: the kernels of matmul_tile.h for the types whose codes are points of a grid
  * (tandem/grid.h): iq2, iq3 and iq1. Reference: matmul_reference.c.
  *
- * Weights stay as small as they are in the file; a point is looked up when it is needed, that of each
- * row in its lane, with one gather for every four codes. Offsets below are in units of N_LANE bytes,
- * as there, and d is in front but for iq1_m's, which is in bits of its scales.
+ * Weights stay as small as they are in the file; a point is looked up when it is needed, that of
+ * each row in its lane, with one gather for every four codes. Offsets below are in units of N_LANE
+ * bytes, as there, and d is in front but for iq1_m's, which is in bits of its scales.
  */
 #ifndef TANDEM_CPU_VECTOR_MATMUL_GRID_H
 #define TANDEM_CPU_VECTOR_MATMUL_GRID_H
@@ -177,7 +177,8 @@ INLINE void iq1_m_step(const tdm_grids *grids, const uint8_t *p, int s, lanes d,
     }
 }
 
-/* ---- entries ----------------------------------------------------------------------------------- */
+/* ---- entries
+ * ----------------------------------------------------------------------------------- */
 
 /* Scales are in units of d * d_unit. */
 INLINE void grid_tile(grid_step *step, float d_unit, int kind, int n_bit, int front_size,

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: MIT
  *
- * matmul_tile.h: the matmul kernels for interleaved weights (weight.h), written once in the words of
- * tile_vec_*.h and compiled once for each instruction set. Reference: matmul_reference.c.
+ * matmul_tile.h: the matmul kernels for interleaved weights (weight.h), written once in the words
+ * of tile_vec_*.h and compiled once for each instruction set. Reference: matmul_reference.c.
  *
- * It is also compiled for each format of activations that an instruction set has kernels for; CPU_IS_Q8
- * says which (tile_vec_*.h). A row of the group is a vector lane. For 32 elements at a time a kernel
- * unpacks the codes of all rows (eight vectors of four codes a row) and their scales; every token of
- * the tile then takes
+ * It is also compiled for each format of activations that an instruction set has kernels for;
+ * CPU_IS_Q8 says which (tile_vec_*.h). A row of the group is a vector lane. For 32 elements at a
+ * time a kernel unpacks the codes of all rows (eight vectors of four codes a row) and their scales;
+ * every token of the tile then takes
  *   acc[t] += d[t] * (scale * dot(code, q[t]))  -  min * (d[t] * sum q[t])
- * with scale and min (where the type has one) per row and per 32 or per 16 elements. Codes that
- * are stored with an offset are not shifted back: the sum begins at -offset * sum q, which the
+ * with scale and min (where the type has one) per row and per 32 or per 16 elements. Codes that are
+ * stored with an offset are not shifted back: the sum begins at -offset * sum q, which the
  * quantised activations bring along. The order of the sums is the same for every number of tokens,
  * so a token's result does not depend on its neighbours.
  */
@@ -40,8 +40,8 @@ INLINE void sums_get(int kind, int n_bit, const ints *codes, int first, int n, c
     dots_add(sum, codes, first, n, x, n_tok, n_bit);
 }
 
-/* Adds 32 elements, block ix of x, of tokens t0 .. t0 + n_tok - 1, at most STEP_TOK. `scale` and `min`
- * have one or two elements. */
+/* Adds 32 elements, block ix of x, of tokens t0 .. t0 + n_tok - 1, at most STEP_TOK. `scale` and
+ * `min` have one or two elements. */
 INLINE void few_add(int kind, int n_bit, const ints *codes, const lanes *scale, const lanes *min,
                     const cpu_matmul_tile *tile, int t0, int n_tok, int64_t ix, lanes *acc) {
     const x_block *x[STEP_TOK];
@@ -70,7 +70,8 @@ INLINE void few_add(int kind, int n_bit, const ints *codes, const lanes *scale, 
 }
 
 /* Tokens of a tile from t0 on. Whether each line of the weights is prefetched is a constant of most
- * bodies, like the number of tokens: a test in the loop cost prompts up to a fifth of their speed. */
+ * bodies, like the number of tokens: a test in the loop cost prompts up to a fifth of their
+ * speed. */
 typedef struct tile_cut {
     const cpu_matmul_tile *tile;
     int t0;
@@ -207,7 +208,8 @@ INLINE void step_add(block_walk *w, int kind, int n_bit, const ints *codes, cons
     w->asked += w->step_size;
 }
 
-/* ---- blocks of 32: d (and m), mxfp4's e in front; codes (and fifth bits) ------------------------ */
+/* ---- blocks of 32: d (and m), mxfp4's e in front; codes (and fifth bits)
+ * ------------------------ */
 
 INLINE void block32_tile(tdm_type type, tile_cut cut, int n_tok) {
     bool has_min = type == TDM_TYPE_Q4_1 || type == TDM_TYPE_Q5_1;
@@ -493,7 +495,8 @@ INLINE void tq1_0_tile(tile_cut cut, int n_tok) {
 }
 
 #if !CPU_IS_Q8
-/* ---- plain types: [k][N_LANE] -------------------------------------------------------------------- */
+/* ---- plain types: [k][N_LANE]
+ * -------------------------------------------------------------------- */
 
 INLINE lanes element_load(tdm_type type, const uint8_t *p) {
     if (type == TDM_TYPE_F32) return lanes_load((const void *)p);
@@ -535,7 +538,8 @@ INLINE void float_tile(tdm_type type, tile_cut cut, int n_tok) {
 }
 #endif
 
-/* ---- entries ----------------------------------------------------------------------------------- */
+/* ---- entries
+ * ----------------------------------------------------------------------------------- */
 
 /* Cuts a tile into pieces. */
 #define CUTS_(name, body, n_max)                                                                   \

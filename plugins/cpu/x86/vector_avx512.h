@@ -149,7 +149,8 @@ INLINE __mmask16 lanes_in(int first, int last, int at) {
     unsigned long long below_first = (1ull << first) - 1;
     return (__mmask16)((below_last & ~below_first) >> at);
 }
-/* x in the lanes i with first <= at + i < last (0 <= first < last <= 64), y (or 0) in the others. */
+/* x in the lanes i with first <= at + i < last (0 <= first < last <= 64), y (or 0) in the
+ * others. */
 INLINE lanes lanes_choose(lanes x, lanes y, int first, int last, int at) {
     return _mm512_mask_mov_ps(y, lanes_in(first, last, at), x);
 }
@@ -227,7 +228,8 @@ INLINE lanes lanes_butterflies(lanes x) {
     return _mm512_mask_sub_ps(_mm512_add_ps(x, y), 0xff00, y, x);
 }
 
-/* ---- integers: N_LANE numbers of 32 bits; also read as pairs of 16 bits or as bytes ------------- */
+/* ---- integers: N_LANE numbers of 32 bits; also read as pairs of 16 bits or as bytes
+ * ------------- */
 
 INLINE ints ints_load(const void *p) {
     return _mm512_loadu_si512(p);
@@ -373,7 +375,8 @@ INLINE lanes lanes_from_bf16(const uint8_t *p) {
     return _mm512_castsi512_ps(_mm512_slli_epi32(wide, 16));
 }
 
-/* ---- bytes: codes of weights and of cache rows ------------------------------------------------ */
+/* ---- bytes: codes of weights and of cache rows
+ * ------------------------------------------------ */
 
 /* 16 bytes, in each 128-bit part: a table for bytes_lookup, which takes bytes 0 .. 15 of x. */
 INLINE ints bytes_table(const int8_t *p) {
@@ -435,7 +438,8 @@ INLINE ints bytes_trit_rest(ints x) {
     return _mm512_add_epi8(x, _mm512_add_epi8(x, x));
 }
 
-/* ---- registers: how much of its work a kernel does at once ------------------------------------- */
+/* ---- registers: how much of its work a kernel does at once
+ * ------------------------------------- */
 
 /* Attention: query rows taken together in scores and in weighted sums, and vectors of sums that are
  * held in registers. */

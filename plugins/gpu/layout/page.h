@@ -4,8 +4,8 @@
  * kernels depend on it.
  *
  * Mental model. A page has one region for each KV head. A region has planes, each at a multiple of
- * 16 bytes: codes of K, scales of K, codes of V, scales of V; with V_FROM_K only K's. A plane of scales
- * ends with the fifth bits of q5_0 and q5_1. `n_slot` is page_len, but at least 4.
+ * 16 bytes: codes of K, scales of K, codes of V, scales of V; with V_FROM_K only K's. A plane of
+ * scales ends with the fifth bits of q5_0 and q5_1. `n_slot` is page_len, but at least 4.
  *
  *   codes of K   [unit][slot] of 16 bytes. A unit is the 16 code bytes of a block (q8_0: of half a
  *                block) or 16 bytes of plain elements. A thread that owns a slot computes a whole dot
@@ -16,8 +16,8 @@
  *   scales       [block][slot], f16 d, or f16 d and m
  *   fifth bits   [block][slot], u32, bit i of element i
  *
- * Each slot's bytes are its own: tokens are written in any order. Rows of plain types are padded with
- * zeros to whole units.
+ * Each slot's bytes are its own: tokens are written in any order. Rows of plain types are padded
+ * with zeros to whole units.
  */
 #ifndef TANDEM_GPU_PAGE_H
 #define TANDEM_GPU_PAGE_H

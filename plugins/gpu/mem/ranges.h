@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * ranges.h: which bytes of a block of memory are free. A plugin allocates blocks from its driver and
- * gives out ranges of them; nothing here touches the memory.
+ * ranges.h: which bytes of a block of memory are free. A plugin allocates blocks from its driver
+ * and gives out ranges of them; nothing here touches the memory.
  */
 #ifndef TANDEM_GPU_RANGES_H
 #define TANDEM_GPU_RANGES_H

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * tensor.h: tensors on their way into a device's memory and out of it: the checks, and the conversion
- * to the layout of plugins/gpu/layout/weight.h, a few rows at a time. How bytes are moved is the
- * plugin's, and so are tensors in memory that the host writes directly.
+ * tensor.h: tensors on their way into a device's memory and out of it: the checks, and the
+ * conversion to the layout of plugins/gpu/layout/weight.h, a few rows at a time. How bytes are
+ * moved is the plugin's, and so are tensors in memory that the host writes directly.
  */
 #ifndef TANDEM_GPU_TENSOR_H
 #define TANDEM_GPU_TENSOR_H
@@ -31,8 +31,8 @@ typedef struct gpu_tensor_buffer {
 /* Bytes of a tensor on the device: tdm_buffer_ops.tensor_size. [any-thread] */
 tdm_status gpu_tensor_size(const tdm_tensor_desc *desc, uint64_t *size_out, tdm_error *err);
 
-/* Checks description, rows and columns, and that the tensor lies inside the buffer. Gives the layout
- * and the part; a part of no elements has n_row 0. [any-thread] */
+/* Checks description, rows and columns, and that the tensor lies inside the buffer. Gives the
+ * layout and the part; a part of no elements has n_row 0. [any-thread] */
 tdm_status gpu_tensor_part(const gpu_tensor_buffer *buffer, uint64_t off,
                            const tdm_tensor_desc *desc, int64_t row_first, int64_t n_row,
                            int64_t col_first, int64_t n_col, gpu_weight_layout *layout_out,

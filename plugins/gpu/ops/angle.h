@@ -15,8 +15,8 @@
 /* What cos and sin are multiplied by. [any-thread] */
 float gpu_angle_mscale(const tdm_rope_params *params);
 
-/* A constant of the plan: turns by position times 2^64, a number for each pair. Fails where n_rot is too large for a
- * table, or where the table cannot be divided by a factor (`has_factor`). */
+/* A constant of the plan: turns by position times 2^64, a number for each pair. Fails where n_rot
+ * is too large for a table, or where the table cannot be divided by a factor (`has_factor`). */
 tdm_status gpu_angle_constant(gpu_emit *e, const tdm_rope_params *params, bool has_factor,
                               gpu_operand *table_out, tdm_error *err);
 

@@ -63,8 +63,8 @@ static int32_t part_number(int64_t pos) {
     return number + (int32_t)((pos - first) / len);
 }
 
-/* Most parts that n_entry pages fall into, where positions have no gaps. One more than from position
- * 0 on, since a window may begin inside a part. */
+/* Most parts that n_entry pages fall into, where positions have no gaps. One more than from
+ * position 0 on, since a window may begin inside a part. */
 static int32_t part_most(int32_t n_entry, int32_t page_len) {
     int32_t n = part_number((int64_t)n_entry * page_len) + 2;
     if (n > n_entry) n = n_entry;
@@ -233,8 +233,8 @@ static int64_t tile_trips(const shape *s) {
     return 16 + n_slice_k * slice + CHUNK / SLOTS_V * n_slice_v * fold;
 }
 
-/* The end of the parts, from `first` on, that one dispatch may walk over where a driver bounds loops.
- * A tile of n_token tokens may have a run of tokens of each of its sequences. */
+/* The end of the parts, from `first` on, that one dispatch may walk over where a driver bounds
+ * loops. A tile of n_token tokens may have a run of tokens of each of its sequences. */
 static int32_t tile_parts_end(const gpu_emit *e, const shape *s, int32_t n_token, int32_t first) {
     int64_t n_seq = e->graph->step_caps.n_seq, chunk_len = s->cache.page.page_len;
     if (e->target->max_trips == 0) return s->n_part;

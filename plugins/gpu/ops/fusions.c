@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * fusions.c: the table of fusions: which nodes one kernel computes. Emitters are beside those of the
- * ops.
+ * fusions.c: the table of fusions: which nodes one kernel computes. Emitters are beside those of
+ * the ops.
  */
 #include "plugins/gpu/ops/ops.h"
 #include "plugins/gpu/plan/fuse.h"

@@ -7,8 +7,8 @@
 
 #include "plugins/gpu/plan/emit.h"
 
-/* gpu_op_<name> for each op that is no view: arith.c attention.c cache.c exchange.c matmul.c merge.c
- * moe.c move.c norm.c rope.c select.c */
+/* gpu_op_<name> for each op that is no view: arith.c attention.c cache.c exchange.c matmul.c
+ * merge.c moe.c move.c norm.c rope.c select.c */
 #define GPU_OP_VIEW(name)
 #define GPU_OP_VALUE(name)                           tdm_status gpu_op_##name(gpu_emit *e, tdm_error *err);
 #define GPU_OP_CACHE                                 GPU_OP_VALUE
@@ -17,7 +17,8 @@
 TDM_OP_LIST(GPU_OP_DECLARE_)
 #undef GPU_OP_DECLARE_
 
-/* gpu_fused_<name>: emitters of the fusion table, fusions.c. nodes are in the order of its pattern. */
+/* gpu_fused_<name>: emitters of the fusion table, fusions.c. nodes are in the order of its
+ * pattern. */
 tdm_status gpu_fused_add_norm(gpu_emit *nodes, tdm_error *err);
 tdm_status gpu_fused_rope_write(gpu_emit *nodes, tdm_error *err);
 tdm_status gpu_fused_rope_attention(gpu_emit *nodes, tdm_error *err);

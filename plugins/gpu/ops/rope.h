@@ -14,8 +14,8 @@ typedef struct gpu_rope {
     int32_t word[4]; /* pairs, first element, tdm_rope_mode, stride of pos */
 } gpu_rope;
 
-/* Of the ROPE node `e`. Appends the step that computes the angles where no earlier node has. Words are
- * 0 where the node turns nothing. */
+/* Of the ROPE node `e`. Appends the step that computes the angles where no earlier node has. Words
+ * are 0 where the node turns nothing. */
 tdm_status gpu_rope_get(gpu_emit *e, gpu_rope *rope_out, tdm_error *err);
 
 #endif

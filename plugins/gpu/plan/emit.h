@@ -40,8 +40,8 @@ typedef struct gpu_emit {
 
 typedef tdm_status (*gpu_emit_fn)(gpu_emit *e, tdm_error *err);
 
-/* The emitter of an op; NULL where there is none. The table is in plugins/gpu/ops/ops.c: the planner
- * knows no op. [any-thread] */
+/* The emitter of an op; NULL where there is none. The table is in plugins/gpu/ops/ops.c: the
+ * planner knows no op. [any-thread] */
 gpu_emit_fn gpu_op_emitter(int32_t op);
 
 /* A step of the emitter's node with the given kernel and threads in a workgroup; all else is 0. */
@@ -61,8 +61,8 @@ tdm_status gpu_emit_step(gpu_emit *e, const gpu_step *step, tdm_error *err);
  * step writes them. */
 gpu_operand gpu_emit_scratch(gpu_emit *e, uint64_t size);
 
-/* Bytes that steps of this plan read and that never change, such as a table of frequencies. They are
- * copied into the plan, 16-byte aligned; equal bytes are kept once. */
+/* Bytes that steps of this plan read and that never change, such as a table of frequencies. They
+ * are copied into the plan, 16-byte aligned; equal bytes are kept once. */
 gpu_operand gpu_emit_constant(gpu_emit *e, const void *bytes, uint64_t size);
 
 typedef enum gpu_form {
@@ -86,9 +86,10 @@ gpu_operand gpu_emit_form(gpu_emit *e, int src, int32_t form, uint64_t size, boo
 gpu_operand gpu_emit_form_with(gpu_emit *e, int src, int with, const gpu_form_key *key,
                                uint64_t size, bool *is_new_out);
 
-/* Copies ne[4], or the strides of v counted in elements (blocks of a quantised type), to four words.
- * Fails with a message where a number is above 2^31 - 1. `ne` is the shape over which the kernel
- * steps through v: an axis along which either has one element has stride 0, so v is repeated there. */
+/* Copies ne[4], or the strides of v counted in elements (blocks of a quantised type), to four
+ * words. Fails with a message where a number is above 2^31 - 1. `ne` is the shape over which the
+ * kernel steps through v: an axis along which either has one element has stride 0, so v is repeated
+ * there. */
 tdm_status gpu_words_shape(const gpu_emit *e, int32_t word[4], const int64_t ne[4], tdm_error *err);
 tdm_status gpu_words_strides(const gpu_emit *e, int32_t word[4], const gpu_value *v,
                              const int64_t ne[4], tdm_error *err);

@@ -15,12 +15,12 @@ typedef struct gpu_excerpt {
     tdm_node *nodes;
 } gpu_excerpt;
 
-/* The node `last` of a verified graph, the nodes that were fused into it and the views that it reads.
- * has_step[n_node]: nodes with a kernel of their own; their results are inputs of the excerpt.
- * is_small: dimensions above 256 become smaller ones with the same remainder by 256, equal ones
- * alike. The result must be verified before use, since a smaller shape may break a rule of its op.
- * NULL where there is no memory, or where a node works on a cache or an arena, which an excerpt does
- * not have. Released with gpu_excerpt_free. [any-thread] */
+/* The node `last` of a verified graph, the nodes that were fused into it and the views that it
+ * reads. has_step[n_node]: nodes with a kernel of their own; their results are inputs of the
+ * excerpt. is_small: dimensions above 256 become smaller ones with the same remainder by 256, equal
+ * ones alike. The result must be verified before use, since a smaller shape may break a rule of its
+ * op. NULL where there is no memory, or where a node works on a cache or an arena, which an excerpt
+ * does not have. Released with gpu_excerpt_free. [any-thread] */
 gpu_excerpt *gpu_excerpt_make(const tdm_graph *graph, const uint8_t *has_step, int32_t last,
                               bool is_small);
 
@@ -32,8 +32,9 @@ int64_t gpu_excerpt_count(const gpu_excerpt *excerpt);
 int64_t gpu_excerpt_work(const gpu_excerpt *excerpt);
 
 /* Fills the canonical bytes of a WEIGHT or INPUT with numbers that its op takes: floats around 0,
- * positive ones where a root or a quotient is taken of them, ids and positions in range. Equal calls
- * give equal bytes. False where there is no memory or the type is not converted. [any-thread] */
+ * positive ones where a root or a quotient is taken of them, ids and positions in range. Equal
+ * calls give equal bytes. False where there is no memory or the type is not converted.
+ * [any-thread] */
 bool gpu_excerpt_fill(const gpu_excerpt *excerpt, int32_t value, void *bytes);
 
 #endif

@@ -2,11 +2,11 @@
  *
  * fuse.h: several nodes in one kernel.
  *
- * A fusion is a row of a table (plugins/gpu/ops/fusions.c): a pattern over nodes, and an emitter that
- * is given all of them. It saves launches and barriers, and temporaries that no step writes any more
- * take no scratch. It never decides what a device supports: each op has its own emitter, which is
- * used where no fusion applies. A fused kernel gives what the unfused ones give, to the bounds of
- * op.h.
+ * A fusion is a row of a table (plugins/gpu/ops/fusions.c): a pattern over nodes, and an emitter
+ * that is given all of them. It saves launches and barriers, and temporaries that no step writes
+ * any more take no scratch. It never decides what a device supports: each op has its own emitter,
+ * which is used where no fusion applies. A fused kernel gives what the unfused ones give, to the
+ * bounds of op.h.
  */
 #ifndef TANDEM_GPU_FUSE_H
 #define TANDEM_GPU_FUSE_H
@@ -16,8 +16,8 @@
 
 enum { GPU_FUSE_MAX = 4 }; /* nodes in a fusion */
 
-/* Who writes and who reads the values of a graph. A view counts as the value whose memory it lies in:
- * "base" below. */
+/* Who writes and who reads the values of a graph. A view counts as the value whose memory it lies
+ * in: "base" below. */
 typedef struct gpu_uses {
     const tdm_graph *graph;
     const tdm_view_place *places; /* n_value */
@@ -29,8 +29,8 @@ typedef struct gpu_uses {
  * is not `op`. [any-thread] */
 int32_t gpu_uses_writer(const gpu_uses *uses, int32_t value, tdm_op op);
 
-/* True where one source of one node reads the value or its views and the caller of the plan does not:
- * a fusion with that node need not write it. [any-thread] */
+/* True where one source of one node reads the value or its views and the caller of the plan does
+ * not: a fusion with that node need not write it. [any-thread] */
 bool gpu_uses_is_inner(const gpu_uses *uses, int32_t value);
 
 /* The nodes of a fusion in the order that its emitter defines; the last of the graph among them is
@@ -45,8 +45,8 @@ typedef struct gpu_fusion {
     /* True where the node, the last of the pattern, ends one; sets *out. It looks at ops and uses.
      * That nothing else touches the memory in between is checked by the planner. */
     bool (*match)(const gpu_uses *uses, int32_t node, gpu_fused *out);
-    /* Appends the steps for out's nodes, in that order. TDM_UNSUPPORTED: the nodes are planned one by
-     * one. It is called twice, first without a plan. */
+    /* Appends the steps for out's nodes, in that order. TDM_UNSUPPORTED: the nodes are planned one
+     * by one. It is called twice, first without a plan. */
     tdm_status (*emit)(gpu_emit *nodes, tdm_error *err);
 } gpu_fusion;
 

@@ -125,8 +125,8 @@ static void limit_lower(int32_t before, int32_t step, int32_t *rounds, int32_t *
     if (limits[before] > rounds[step]) limits[before] = rounds[step];
 }
 
-/* A step that waits for none would be in round 0, far from its reader: its result would take scratch
- * in every round between. It is moved to the round before its first reader. */
+/* A step that waits for none would be in round 0, far from its reader: its result would take
+ * scratch in every round between. It is moved to the round before its first reader. */
 static void rounds_delay(const gpu_maker *maker, int32_t *rounds, const int32_t *limits) {
     for (int32_t i = 0; i < maker->plan->n_step; i++)
         if (rounds[i] == 0 && limits[i] != INT32_MAX) rounds[i] = limits[i] - 1;

@@ -44,7 +44,8 @@ typedef struct gpu_target {
     bool has_dot8;          /* products of four signed bytes, added up, in hardware */
     bool has_matrix;        /* matrix hardware, f16 operands and f32 sums */
     gpu_product_tuning product;
-    /* Steps that the device computes wrongly, as a check has found; they are refused. NULL = none. */
+    /* Steps that the device computes wrongly, as a check has found; they are refused. NULL =
+     * none. */
     bool (*is_wrong)(void *context, const struct gpu_step *step);
     void *is_wrong_context;
     const bool *has_kernel; /* GPU_KERNEL_COUNT_: kernels that exist for the device. NULL = all */

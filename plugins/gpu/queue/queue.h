@@ -2,9 +2,10 @@
  *
  * queue.h: the queue of a GPU plugin: runs computations in the order in which they were given.
  *
- * It has no thread of its own: a computation is submitted by the caller, or by the thread that reaches
- * the last point it waits for; and whoever waits for its signals waits in the driver. What submitting
- * and waiting is, a plugin says in a gpu_queue_driver. Plans, scratch and commands are the plugin's.
+ * It has no thread of its own: a computation is submitted by the caller, or by the thread that
+ * reaches the last point it waits for; and whoever waits for its signals waits in the driver. What
+ * submitting and waiting is, a plugin says in a gpu_queue_driver. Plans, scratch and commands are
+ * the plugin's.
  */
 #ifndef TANDEM_GPU_QUEUE_H
 #define TANDEM_GPU_QUEUE_H
@@ -22,8 +23,8 @@ typedef struct gpu_ticket {
 /* Calls get the context that the queue was made with, which outlives the queue. A lost device fails
  * every call. */
 typedef struct gpu_queue_driver {
-    /* Submits `work` behind all that was submitted before, and fills the ticket. Called by one thread
-     * at a time. */
+    /* Submits `work` behind all that was submitted before, and fills the ticket. Called by one
+     * thread at a time. */
     tdm_status (*submit)(void *context, void *work, gpu_ticket *ticket_out, tdm_error *err);
 
     /* Returns when the computation is done; TDM_DEADLINE_EXCEEDED after timeout_ns (UINT64_MAX =

@@ -3,9 +3,9 @@
  * driver.h: the driver API that CUDA and HIP have in common, under neutral names.
  *
  * RT_DRIVER_LIST has a row for each function: the neutral name, CUDA's and HIP's symbol, and the
- * parameters. The two agree in parameters and in the numbers used here; where they do not, the plugin
- * says what it has in rt_vendor. Handles are pointers; device memory is a 64-bit address. A driver is
- * opened with dlopen; nothing is linked.
+ * parameters. The two agree in parameters and in the numbers used here; where they do not, the
+ * plugin says what it has in rt_vendor. Handles are pointers; device memory is a 64-bit address. A
+ * driver is opened with dlopen; nothing is linked.
  */
 #ifndef TANDEM_GPU_RT_DRIVER_H
 #define TANDEM_GPU_RT_DRIVER_H
@@ -146,8 +146,8 @@ typedef struct rt_vendor {
 
 extern const rt_vendor rt_vendor_this;
 
-/* The plugin's images, ended by one without a module. The build generates them (embed.py); there are
- * none where it has no compiler for them. */
+/* The plugin's images, ended by one without a module. The build generates them (embed.py); there
+ * are none where it has no compiler for them. */
 extern const rt_image rt_images[];
 
 typedef struct rt_driver {

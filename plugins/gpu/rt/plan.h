@@ -38,7 +38,8 @@ struct tdm_plan {
     bool is_bound;
 };
 
-/* Makes steps and functions for the queue that the pool belongs to. Released with rt_plan_destroy. */
+/* Makes steps and functions for the queue that the pool belongs to. Released with
+ * rt_plan_destroy. */
 tdm_status rt_plan_create(rt_device *device, rt_scratch_pool *pool, const tdm_graph *graph,
                           tdm_plan **plan_out, tdm_error *err);
 void rt_plan_destroy(tdm_plan *plan);

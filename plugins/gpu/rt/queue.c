@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * queue.c: queues of CUDA and HIP: a stream, and an event behind each computation. Order and signals
- * are plugins/gpu/queue's.
+ * queue.c: queues of CUDA and HIP: a stream, and an event behind each computation. Order and
+ * signals are plugins/gpu/queue's.
  */
 #include "plugins/gpu/queue/queue.h"
 

@@ -2,10 +2,10 @@
  *
  * rt.h: what the files of the runtime of CUDA and HIP share: the instance, the device, their parts.
  *
- * Mental model. The planner (plugins/gpu/plan) turns a graph into steps. plan.c finds a function for
- * each, and when a plan is bound to memory captures the launches as a graph of the driver, which each
- * computation launches. A stream runs what it is given in order, so that barriers between steps need
- * nothing.
+ * Mental model. The planner (plugins/gpu/plan) turns a graph into steps. plan.c finds a function
+ * for each, and when a plan is bound to memory captures the launches as a graph of the driver,
+ * which each computation launches. A stream runs what it is given in order, so that barriers
+ * between steps need nothing.
  *
  * What lies where:
  *   driver.c    the driver's functions, by a table for CUDA and HIP
@@ -112,8 +112,8 @@ tdm_status rt_fail(rt_device *device, tdm_error *err, rt_result result, int fn);
  * Fails where the device is lost. */
 tdm_status rt_enter(rt_device *device, tdm_error *err);
 
-/* Copies between structs of different versions: as far as both go; the rest of dst is 0. The written
- * struct keeps its own struct_size. */
+/* Copies between structs of different versions: as far as both go; the rest of dst is 0. The
+ * written struct keeps its own struct_size. */
 void rt_struct_read(void *dst, size_t dst_size, const void *src);
 void rt_struct_write(void *dst, const void *src, size_t src_size);
 

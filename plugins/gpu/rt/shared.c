@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * shared.c: bytes of shared memory of each kernel: what its struct takes by Kernel::shared_take
- * (kernels/lang.h). The emulated driver gives exactly these and reports a kernel that writes behind.
+ * (kernels/lang.h). The emulated driver gives exactly these and reports a kernel that writes
+ * behind.
  */
 #include "plugins/gpu/rt/rt.h"
 

@@ -83,7 +83,8 @@ int64_t meta_exchange_chunks(const meta_exchange_args *args);
 /* Finds which members exchange correctly inside their plans: runs test sums and gathers on all
  * members whose devices offer it, and compares the results with those of meta_exchange_host bit for
  * bit. A member whose kernels may not wait is tested with the phases PUBLISH and COLLECT. Sets
- * `exchange`. Logs which members were refused and why; one that does not end in time is refused. Part of opening the group. probe.c. [setup] */
+ * `exchange`. Logs which members were refused and why; one that does not end in time is refused.
+ * Part of opening the group. probe.c. [setup] */
 tdm_status meta_probe(meta_device *device, tdm_error *err);
 
 #endif

@@ -6,9 +6,9 @@
  * not wait for flags reads wrong data.
  *
  * A member whose kernels may not wait is tested alone, with the phases PUBLISH and COLLECT: what it
- * publishes must be the host's bytes, and what it collects must have the bits that the host collects
- * from the same arena. A q8_0 code may be one apart, since some devices round a quotient otherwise:
- * all members sum the bytes that crossed.
+ * publishes must be the host's bytes, and what it collects must have the bits that the host
+ * collects from the same arena. A q8_0 code may be one apart, since some devices round a quotient
+ * otherwise: all members sum the bytes that crossed.
  *
  * The probe has an arena of its own, because a member that does not end in time may write to it
  * later. In that case arena, graph, buffer and queue of the test are kept until the member ends,

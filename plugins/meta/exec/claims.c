@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * claims.c: see claims.h. The order is that in which devices first became members. A device keeps its
- * place while any group has it.
+ * claims.c: see claims.h. The order is that in which devices first became members. A device keeps
+ * its place while any group has it.
  */
 #include "plugins/meta/exec/claims.h"
 
@@ -101,8 +101,8 @@ void meta_claims_clear(meta_claims *claims) {
     *claims = (meta_claims){0};
 }
 
-/* A mutex per device would do the same. But a group may have as many members as thread sanitizer lets
- * a thread hold locks, and it would stop there. */
+/* A mutex per device would do the same. But a group may have as many members as thread sanitizer
+ * lets a thread hold locks, and it would stop there. */
 void meta_claims_lock(const meta_claims *claims) {
     if (claims->is_off) return;
     meta_registry *registry = claims->registry;

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: MIT
  *
- * claims.h: which group uses which devices. A device runs one computation at a time, and the members
- * of a group wait for each other inside their computations. Two groups with devices in common could
- * so wait for each other for ever: each holds one device and waits for the other. Therefore a run
- * claims all devices of its group before it starts, in one order for all groups of a host, and
- * releases them when it has ended.
+ * claims.h: which group uses which devices. A device runs one computation at a time, and the
+ * members of a group wait for each other inside their computations. Two groups with devices in
+ * common could so wait for each other for ever: each holds one device and waits for the other.
+ * Therefore a run claims all devices of its group before it starts, in one order for all groups of
+ * a host, and releases them when it has ended.
  *
  * A member that is a group has its devices claimed by the outer group; its own runs then claim
- * nothing. Behind an adapter of the core the devices of such a member are not known: the outer group
- * then claims nothing, and the inner one claims its own.
+ * nothing. Behind an adapter of the core the devices of such a member are not known: the outer
+ * group then claims nothing, and the inner one claims its own.
  */
 #ifndef TANDEM_META_CLAIMS_H
 #define TANDEM_META_CLAIMS_H

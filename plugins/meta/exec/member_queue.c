@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
- * member_queue.c: uploads, stages and exchanges of one member: those that the host performs, and the
- * flags of those that the member performs in phases. Data and flags of an exchange are
+ * member_queue.c: uploads, stages and exchanges of one member: those that the host performs, and
+ * the flags of those that the member performs in phases. Data and flags of an exchange are
  * exchange_host.c's.
  */
 #include "plugins/meta/exec/member_queue.h"

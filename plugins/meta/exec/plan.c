@@ -3,9 +3,9 @@
  * plan.c: gives a plan whose parts are compiled its stages, memory and member plans. The bindings
  * of a run are plan_bind.c's.
  *
- * All plans share a member's memory (meta_memory), because one plan runs at a time. Epoch, step block
- * and copied inputs lie in input memory, outputs in output memory: each has bytes that no other value
- * uses. A plan divides the scratch into two regions:
+ * All plans share a member's memory (meta_memory), because one plan runs at a time. Epoch, step
+ * block and copied inputs lie in input memory, outputs in output memory: each has bytes that no
+ * other value uses. A plan divides the scratch into two regions:
  *   1. values that cross from one stage to another, or into an exchange that the host performs;
  *   2. temporaries of a stage; all stages use this region from its beginning.
  * A crossing value shares its bytes with no other value from the stage that writes it to the last
@@ -108,8 +108,8 @@ static tdm_status stages_make(meta_plan *plan, int32_t d, tdm_error *err) {
 
 /* ---- Memory ---------------------------------------------------------------------------------- */
 
-/* True for slots of input and output memory. Inputs are among them where the member does not read the
- * caller's memory, so that they are copied before each run. */
+/* True for slots of input and output memory. Inputs are among them where the member does not read
+ * the caller's memory, so that they are copied before each run. */
 static bool is_copied(const meta_member *member, int32_t source) {
     switch (source) {
     case META_SLOT_OUTPUT:
@@ -136,8 +136,8 @@ static tdm_status fixed_place(meta_plan *plan, int32_t d, tdm_error *err) {
     return TDM_OK;
 }
 
-/* The first and the last use of a value. Stage s is moment 2 * s, the exchange after it that the host
- * performs is moment 2 * s + 1. first == -1: the value is not used. */
+/* The first and the last use of a value. Stage s is moment 2 * s, the exchange after it that the
+ * host performs is moment 2 * s + 1. first == -1: the value is not used. */
 typedef struct life {
     int32_t first, last;
 } life;
@@ -298,8 +298,8 @@ tdm_status meta_plan_grow(meta_plan *plan, tdm_error *err) {
 
 /* ---- Staging memory -------------------------------------------------------------------------- */
 
-/* The largest of three uses: sources and results of one host exchange side by side; a rewritten step
- * block; an output before its pieces are copied to the caller. */
+/* The largest of three uses: sources and results of one host exchange side by side; a rewritten
+ * step block; an output before its pieces are copied to the caller. */
 static void staging_measure(meta_plan *plan, int32_t d) {
     meta_member_plan *m = &plan->members[d];
     const tdm_graph *graph = &m->part.graph;

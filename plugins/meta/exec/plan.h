@@ -30,10 +30,10 @@ typedef struct meta_output {
     bool is_by_page; /* rows of a cache cut by sequence; each member holds the rows of its pages */
 } meta_output;
 
-/* The nodes between two exchanges of a member that does not wait for exchanges in its plans. A member
- * that does has one stage. With exchanges by the host, a stage ends before the EXCHANGE node and the
- * next begins behind it. With phases, PUBLISH is the last node of a stage and COLLECT the first of
- * the next. */
+/* The nodes between two exchanges of a member that does not wait for exchanges in its plans. A
+ * member that does has one stage. With exchanges by the host, a stage ends before the EXCHANGE node
+ * and the next begins behind it. With phases, PUBLISH is the last node of a stage and COLLECT the
+ * first of the next. */
 typedef struct meta_stage {
     const tdm_graph *graph;
     tdm_graph *own_graph;  /* NULL where the stage is the whole part */
@@ -48,8 +48,8 @@ typedef struct meta_stage {
 typedef struct meta_member_plan {
     meta_part part;
     tdm_queue *queue; /* the member's, of the group's queue that the plan belongs to */
-    /* [n_slot] offset in the memory of the slot's source (meta_slot_memory); of INPUT slots only where
-     * the member does not read the caller's memory; UINT64_MAX for other slots */
+    /* [n_slot] offset in the memory of the slot's source (meta_slot_memory); of INPUT slots only
+     * where the member does not read the caller's memory; UINT64_MAX for other slots */
     uint64_t *temp_off;
     uint64_t memory_size[META_N_MEMORY]; /* bytes that the plan needs of each */
     meta_stage *stages;
@@ -118,8 +118,8 @@ static inline meta_memory meta_slot_memory(int32_t source) {
 /* Grows the members' memory to what the plan needs. After a failure none has changed.
  * Under device->mutex. */
 tdm_status meta_plan_grow(meta_plan *plan, tdm_error *err);
-/* Makes the parts ready to run: grows the members' memory and the arena, and prepares a member plan for each
- * stage. plan.c. Under device->mutex. */
+/* Makes the parts ready to run: grows the members' memory and the arena, and prepares a member plan
+ * for each stage. plan.c. Under device->mutex. */
 tdm_status meta_plan_prepare(meta_plan *plan, tdm_error *err);
 /* Points every stage's bindings at the caller's buffers and binds the members' plans.
  * [queue-serial], under device->mutex */

@@ -8,11 +8,11 @@
  * Every member has a thread that writes its inputs and submits its part, so that a driver whose
  * launch queue is full holds up no other member: the part in that queue may wait for this very
  * member. Where a member's plan is cut at exchanges, the thread runs the whole part: it submits a
- * stage when the exchange before it is done (member_queue.c). A device that computes on the host has no such driver. The coordinator submits to
- * it directly, which saves a change of threads.
+ * stage when the exchange before it is done (member_queue.c). A device that computes on the host
+ * has no such driver. The coordinator submits to it directly, which saves a change of threads.
  *
- * A run begins only after every member has ended the run before. The arena depends on that where the
- * areas of the two plans differ in size (compile.c).
+ * A run begins only after every member has ended the run before. The arena depends on that where
+ * the areas of the two plans differ in size (compile.c).
  *
  * Failures. When a member fails, the abort word is set; the other members leave their exchanges
  * with TDM_CANCELLED, and members that compute finish. The run fails with the first status that is
@@ -56,8 +56,8 @@ typedef struct queue_job {
 } queue_job;
 
 /* Whose turn it is to write the state of a member's run: the coordinator's but while RUNNING. The
- * coordinator may take it away from a thread that sits in a driver (LOST). Such a thread writes GONE
- * when it leaves, and nothing else. */
+ * coordinator may take it away from a thread that sits in a driver (LOST). Such a thread writes
+ * GONE when it leaves, and nothing else. */
 typedef enum thread_state { IDLE, RUNNING, LOST, GONE } thread_state;
 
 /* A thread of the queue: the coordinator, or that of a member. */
@@ -397,8 +397,8 @@ static tdm_status thread_start(queue_thread *thread, tdm_queue *queue,
     return TDM_OK;
 }
 
-/* Starts the threads that this run needs and that are not there: because a run lost them, or because
- * a plan of one submission needed none so far. */
+/* Starts the threads that this run needs and that are not there: because a run lost them, or
+ * because a plan of one submission needed none so far. */
 static tdm_status threads_provide(tdm_queue *queue, tdm_error *err) {
     for (int32_t i = 0; i < queue->n_member_queue; i++) {
         meta_member_queue *member_queue = &queue->member_queues[i];
@@ -437,7 +437,8 @@ static tdm_status plan_run(tdm_queue *queue, const queue_job *job, tdm_error *er
         if (is_idle(queue, &queue->member_queues[i]))
             atomic_store(&queue->member_queues[i].is_done, true);
     }
-    /* The threads of a broken group may still read the plan and the areas of the run that broke it. */
+    /* The threads of a broken group may still read the plan and the areas of the run that broke
+     * it. */
     if (status != TDM_OK) return status;
     queue->plan = job->plan;
     status = threads_provide(queue, err);

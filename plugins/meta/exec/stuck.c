@@ -59,8 +59,8 @@ bool meta_stuck_members_check(meta_device *device) {
         device->host->semaphore->destroy(member->stuck);
         member->stuck = NULL;
     }
-    /* In the order in which they were pushed, and none before an earlier one that is kept: plans are
-     * destroyed before their queues. */
+    /* In the order in which they were pushed, and none before an earlier one that is kept: plans
+     * are destroyed before their queues. */
     meta_pending_release *first = NULL;
     for (meta_pending_release *node = atomic_exchange(&device->pending_releases, NULL), *next;
          node != NULL; node = next) {

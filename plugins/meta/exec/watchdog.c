@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * watchdog.c: progress is a change of a flag in the arena, of the number that a member's queue gives
- * (tdm_queue_ops.progress), or the end of a stage or of a part. The timer starts again with every
- * progress of any member. Where a plugin gives no such number, a long computation between two
+ * watchdog.c: progress is a change of a flag in the arena, of the number that a member's queue
+ * gives (tdm_queue_ops.progress), or the end of a stage or of a part. The timer starts again with
+ * every progress of any member. Where a plugin gives no such number, a long computation between two
  * exchanges cannot be told from one that has hung, and the timeout must exceed its time.
  */
 #include "plugins/meta/exec/watchdog.h"

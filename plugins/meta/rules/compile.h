@@ -110,12 +110,13 @@ int32_t meta_convert(meta_compiler *c, int32_t value, int32_t layout);
 int32_t meta_convert_replicated(meta_compiler *c, int32_t value);
 /* Every member holds all of the value with equal bits. */
 int32_t meta_convert_exact(meta_compiler *c, int32_t value);
-/* The same for two values, in one exchange where that is possible. An absent value (-1) gives -1. */
+/* The same for two values, in one exchange where that is possible. An absent value (-1) gives
+ * -1. */
 bool meta_convert_exact_pair(meta_compiler *c, const int32_t values[2], int32_t out[2]);
 int32_t meta_convert_cut(meta_compiler *c, int32_t value, const meta_cut *cut);
-/* Like meta_convert_cut for two values, for rows that are stored: elements that several members hold
- * have the owner's bits on all of them. In one exchange where that is possible. The variants may not
- * be linked. An absent value (-1) gives -1. */
+/* Like meta_convert_cut for two values, for rows that are stored: elements that several members
+ * hold have the owner's bits on all of them. In one exchange where that is possible. The variants
+ * may not be linked. An absent value (-1) gives -1. */
 bool meta_convert_cuts_exact(meta_compiler *c, const int32_t values[2], const meta_cut cuts[2],
                              int32_t out[2]);
 

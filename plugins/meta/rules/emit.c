@@ -237,8 +237,8 @@ static tdm_exchange_params exchange_params(const meta_compiler *c, const sending
     return p;
 }
 
-/* Emits member d's PUBLISH where it sends something. Changes parameters and sources into those of the
- * COLLECT that follows. */
+/* Emits member d's PUBLISH where it sends something. Changes parameters and sources into those of
+ * the COLLECT that follows. */
 static bool publish_emit(meta_compiler *c, int32_t d, tdm_op_params *params, int32_t *src,
                          const meta_result *results) {
     static const meta_result none[2] = {{.type = -1}, {.type = -1}};

@@ -73,7 +73,8 @@ int32_t meta_part_concat(meta_part *part, int32_t a, int32_t b, int32_t axis);
 /* The value itself where it is contiguous, else a copy. */
 int32_t meta_part_contiguous(meta_part *part, int32_t v);
 
-/* Bytes from the first element of a value to the end of its last. Of a view they include the gaps. */
+/* Bytes from the first element of a value to the end of its last. Of a view they include the
+ * gaps. */
 uint64_t meta_part_span(const meta_part *part, int32_t v);
 
 static inline const tdm_value *meta_part_value(const meta_part *part, int32_t v) {

@@ -7,8 +7,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-/* Where nothing was measured: seconds of an exchange inside the members' plans, and of one that goes
- * through the host or cuts the plan, with its submission. Measured on CPUs. */
+/* Where nothing was measured: seconds of an exchange inside the members' plans, and of one that
+ * goes through the host or cuts the plan, with its submission. Measured on CPUs. */
 #define EXCHANGE_SECONDS      1e-5
 #define HOST_EXCHANGE_SECONDS 6e-5
 

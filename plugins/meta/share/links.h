@@ -1,24 +1,25 @@
 /* SPDX-License-Identifier: MIT
  *
- * links.h: what a submission and an exchange cost a member besides its nodes and bytes. The predictions
- * (predict.h) and share = auto (solve.h) use it.
+ * links.h: what a submission and an exchange cost a member besides its nodes and bytes. The
+ * predictions (predict.h) and share = auto (solve.h) use it.
  */
 #ifndef TANDEM_META_LINKS_H
 #define TANDEM_META_LINKS_H
 
 #include "plugins/meta/meta.h"
 
-/* Sets submit_seconds, crossing_seconds and link_rate of the active members: measures a submission of
- * each, and an exchange of each pair of members that exchange in their plans. A member keeps the slowest
- * of its pairs. Under device->mutex.
+/* Sets submit_seconds, crossing_seconds and link_rate of the active members: measures a submission
+ * of each, and an exchange of each pair of members that exchange in their plans. A member keeps the
+ * slowest of its pairs. Under device->mutex.
  *
- * For tests: the environment variable TANDEM_TEST_LINKS gives them. It has a pair SUBMIT,CROSSING in
- * seconds for each member, separated by spaces. The last pair is for all further members. */
+ * For tests: the environment variable TANDEM_TEST_LINKS gives them. It has a pair SUBMIT,CROSSING
+ * in seconds for each member, separated by spaces. The last pair is for all further members. */
 tdm_status meta_links_find(meta_device *device, tdm_error *err);
 /* The measuring itself. links_measure.c. */
 tdm_status meta_links_measure(meta_device *device, tdm_error *err);
 
-/* Seconds that an exchange takes a member besides its bytes and the wait for others. [any-thread] */
+/* Seconds that an exchange takes a member besides its bytes and the wait for others.
+ * [any-thread] */
 double meta_crossing_seconds(const meta_member *member);
 /* The same with the submission that follows where the member's plan is cut. [any-thread] */
 double meta_exchange_seconds(const meta_member *member);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
- * links_measure.c: measures what a submission costs a member, and what an exchange between two members
- * costs, by short computations on queues of their own. A pair runs a chain of exchanges over an arena
- * of its own. What a member that does not end may still use is kept until it ends.
+ * links_measure.c: measures what a submission costs a member, and what an exchange between two
+ * members costs, by short computations on queues of their own. A pair runs a chain of exchanges
+ * over an arena of its own. What a member that does not end may still use is kept until it ends.
  */
 #include <string.h>
 

@@ -24,14 +24,14 @@ enum {
 #define WEIGHT_SIZE ((uint64_t)64 << 20)
 #define SMALL_SIZE  ((uint64_t)2 << 20) /* of the weight for MANY columns */
 #define SPAN_NS     UINT64_C(12000000)
-/* A run that is shorter tells more of submitting and waiting than of reading, and its weight may lie in
- * a cache: fast GPUs have up to 256 MiB of those. */
+/* A run that is shorter tells more of submitting and waiting than of reading, and its weight may
+ * lie in a cache: fast GPUs have up to 256 MiB of those. */
 #define RUN_NS     UINT64_C(1000000)
 #define GROWTH     8
 #define WEIGHT_MAX ((uint64_t)512 << 20)
 
-/* One product on one member: y[n, m] = w[k, n] x[k, m]. Where m > 1 the columns are tokens of a prompt,
- * which a device may compute with fewer bits (tdm_role). */
+/* One product on one member: y[n, m] = w[k, n] x[k, m]. Where m > 1 the columns are tokens of a
+ * prompt, which a device may compute with fewer bits (tdm_role). */
 typedef struct product {
     meta_device *device;
     meta_member *member;

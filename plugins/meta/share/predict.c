@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * predict.c: a simple model of a run. A node takes the time of its bytes or of its multiply-adds at
- * the member's measured rates, whichever is longer. Members wait for each other at every exchange, so
- * each stretch between two exchanges takes as long as the slowest member needs for it.
+ * the member's measured rates, whichever is longer. Members wait for each other at every exchange,
+ * so each stretch between two exchanges takes as long as the slowest member needs for it.
  */
 #include "plugins/meta/share/predict.h"
 
@@ -66,8 +66,8 @@ static double node_seconds(const meta_member *member, const tdm_graph *graph, co
     return by_bytes > by_mac ? by_bytes : by_mac;
 }
 
-/* Seconds of the member's nodes if it ran alone. With cut_only, only of the nodes whose work the members
- * share. */
+/* Seconds of the member's nodes if it ran alone. With cut_only, only of the nodes whose work the
+ * members share. */
 static double alone_seconds(const meta_plan *plan, int32_t d, bool cut_only) {
     const tdm_graph *graph = &plan->members[d].part.graph;
     double seconds = 0;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * solve.c: share = auto. All members compute at the same time, so the group is fastest when all
- * finish at the same time. Shares follow the measured rates and what submissions and exchanges cost a
- * member besides, limited by each member's memory.
+ * finish at the same time. Shares follow the measured rates and what submissions and exchanges cost
+ * a member besides, limited by each member's memory.
  */
 #include "plugins/meta/share/solve.h"
 
@@ -193,8 +193,8 @@ static meta_room member_room(const meta_device *device, int32_t d, const meta_lo
     return room;
 }
 
-/* Exchanges of a step: each product over cut columns and each block of experts ends in a sum, and so do
- * the rows of an embedding that is cut. */
+/* Exchanges of a step: each product over cut columns and each block of experts ends in a sum, and
+ * so do the rows of an embedding that is cut. */
 static int32_t exchanges_count(const tdm_graph *graph) {
     int32_t n = 0;
     for (int32_t i = 0; i < graph->n_node; i++) {

@@ -35,9 +35,9 @@ typedef struct meta_room {
 void meta_share_caps(int32_t n, const meta_room *room, const double *rate, double *cap_out);
 
 /* The parts of the work, together 1, with which all members end at the same time: member d takes
- * seconds[d] for the whole work and extra[d] besides, whatever its part. A member whose extra is more
- * than the others need without it gets 0, and so does one whose seconds are 0 (it cannot work).
- * [any-thread] */
+ * seconds[d] for the whole work and extra[d] besides, whatever its part. A member whose extra is
+ * more than the others need without it gets 0, and so does one whose seconds are 0 (it cannot
+ * work). [any-thread] */
 void meta_share_balance(int32_t n, const double *seconds, const double *extra, double *part_out);
 
 /* Computes shares with the sum 1, proportional to rate[n] and none above cap[n] (1 or more = no
@@ -47,11 +47,11 @@ tdm_status meta_share_divide(int32_t n, const double *rate, const double *cap, d
                              double *share_out, tdm_error *err);
 
 /* Chooses device->attention where the option is auto, from the first graph with partitions; later
- * calls change nothing. Caches with at least as many units as members are cut by heads. A cache with
- * fewer is held by several members, so that all of them compute (REPLICATE). Each of them then reads
- * it whole; where that is more than its part of the weights (of which a token reads read_size in
- * all), the caches are cut by pages (SEQUENCE), at the price of two more exchanges a layer. Under
- * device->mutex, after meta_share_solve and before any partition is assigned. attention.c. */
+ * calls change nothing. Caches with at least as many units as members are cut by heads. A cache
+ * with fewer is held by several members, so that all of them compute (REPLICATE). Each of them then
+ * reads it whole; where that is more than its part of the weights (of which a token reads read_size
+ * in all), the caches are cut by pages (SEQUENCE), at the price of two more exchanges a layer.
+ * Under device->mutex, after meta_share_solve and before any partition is assigned. attention.c. */
 tdm_status meta_attention_solve(meta_device *device, const tdm_graph *graph, tdm_error *err);
 
 /* Computes the group's shares from the first graph, where they are auto; later calls change

@@ -4,11 +4,11 @@
  * multiply-adds, launches and submissions would take on a card with the given rates, whatever the
  * machine needs for it. Bytes of caches are left out.
  *
- * Time crosses with an exchange: behind a member's flag and the time of collective.h, its line holds
- * the virtual time at which it published, and the epoch to which that belongs. A member goes on
- * `crossing-us` after the last of those times. The host has a clock too, for submissions: a run
- * begins when the last result of the run before is there. One group at a time. The clock is switched
- * on once the group is open: it tests a member alone, while the others tell no time.
+ * Time crosses with an exchange: behind a member's flag and the time of collective.h, its line
+ * holds the virtual time at which it published, and the epoch to which that belongs. A member goes
+ * on `crossing-us` after the last of those times. The host has a clock too, for submissions: a run
+ * begins when the last result of the run before is there. One group at a time. The clock is
+ * switched on once the group is open: it tests a member alone, while the others tell no time.
  */
 #include <time.h>
 

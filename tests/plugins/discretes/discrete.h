@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: MIT
  *
- * discrete.h: a device that behaves like a card on a bus, for tests, without one. It borrows another
- * device (the CPU) for its arithmetic and keeps what a driver keeps from it: memory of its own that
- * the host cannot touch, a queue with a thread of its own that completes late, scratch that its
- * plans share, limits, and loss. device.c has options and limits, memory.c the memory, queue.c the
- * plans and the queue.
+ * discrete.h: a device that behaves like a card on a bus, for tests, without one. It borrows
+ * another device (the CPU) for its arithmetic and keeps what a driver keeps from it: memory of its
+ * own that the host cannot touch, a queue with a thread of its own that completes late, scratch
+ * that its plans share, limits, and loss. device.c has options and limits, memory.c the memory,
+ * queue.c the plans and the queue.
  *
  *   member = NAME           the device behind it; required
  *   memory = N              bytes of its memory; default 1 TiB
@@ -31,7 +31,8 @@
  *   "hang-in"      the n-th computation from now on does not end until "release"
  *   "release"      ends both
  *   "clock"        1: the virtual clock runs from now on
- * discrete_get(NAME, key): "submissions", "uploads", "downloads", "binds", "plans", "memory", "lost",
+ * discrete_get(NAME, key): "submissions", "uploads", "downloads", "binds", "plans", "memory",
+ * "lost",
  *   "clock": ns of the virtual clock
  * discrete_live(): devices, buffers, queues and plans that exist
  */

@@ -3,10 +3,10 @@
  * queue.c: plans and computations of the discrete device.
  *
  * A queue has a thread, the card. graph_compute appends a job and returns; the thread waits for the
- * job's points, opens the memory that the plan is bound to, has the device behind compute, and closes
- * the memory again. Temporaries lie in a chunk of the device's memory that the plans of a queue share;
- * it is filled with NaN before each computation, so that a value that is read before it was written,
- * or kept from one computation to the next, shows.
+ * job's points, opens the memory that the plan is bound to, has the device behind compute, and
+ * closes the memory again. Temporaries lie in a chunk of the device's memory that the plans of a
+ * queue share; it is filled with NaN before each computation, so that a value that is read before
+ * it was written, or kept from one computation to the next, shows.
  */
 #include <time.h>
 

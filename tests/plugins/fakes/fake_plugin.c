@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: MIT
  *
- * fake_plugin.c: a level 0 plugin for the tests of the runtime. Its memory is the host's, but it gives
- * no addresses in it. It runs nine ops.
+ * fake_plugin.c: a level 0 plugin for the tests of the runtime. Its memory is the host's, but it
+ * gives no addresses in it. It runs nine ops.
  *
- * Apart from the null plugin, whose queues and whole tables the conformance suite needs: tests of the
- * runtime need a plugin without them.
+ * Apart from the null plugin, whose queues and whole tables the conformance suite needs: tests of
+ * the runtime need a plugin without them.
  *
- * Copies of the file are plugins of their own, whose name is that of the file. The name selects what
- * is wrong with the plugin as a whole:
+ * Copies of the file are plugins of their own, whose name is that of the file. The name selects
+ * what is wrong with the plugin as a whole:
  *   fake_entry_fails, fake_no_table, fake_init_fails, fake_no_upload, fake_no_deinit
  *   fake_misnamed     its name is not that of the file
  *   fake_no_device*   no device, and a reason
  *   fake_holds_temps  its devices have memory of their own for temporaries
  *   fake_cards        four devices with addresses: see device_describe
- * -DFAKE_NO_ENTRY is a build of its own, in which the entry has another name.
- * Options of a device select what is wrong with the device: see option_read. The plugin logs what
- * happens to its devices; tests read the log.
+ * -DFAKE_NO_ENTRY is a build of its own, in which the entry has another name. Options of a device
+ * select what is wrong with the device: see option_read. The plugin logs what happens to its
+ * devices; tests read the log.
  */
 #include <dlfcn.h>
 #include <stdatomic.h>

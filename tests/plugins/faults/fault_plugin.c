@@ -2,11 +2,12 @@
  *
  * fault_plugin.c: a device that is another one with something wrong with it, for the tests of
  * groups. It borrows the device that its option `member` names and passes everything on, but for
- * what a test asks for: by options when it is opened, or later through fault_set, which a test finds
- * with dlsym.
+ * what a test asks for: by options when it is opened, or later through fault_set, which a test
+ * finds with dlsym.
  *
- * Apart from the shim (tests/plugins/shims), which wraps a plugin: this one wraps an open device of the
- * host, so that each member of a group has its own faults, which tests set while the group runs.
+ * Apart from the shim (tests/plugins/shims), which wraps a plugin: this one wraps an open device of
+ * the host, so that each member of a group has its own faults, which tests set while the group
+ * runs.
  *
  *   member = NAME         the device behind it; required
  *   exchange = no         refuses EXCHANGE, whole and in phases
@@ -22,12 +23,12 @@
  * fault_set(NAME, key, n): "fail-in", "silent-in", "refuse-in": the n-th computation from now on
  * fails, is never signalled, is not accepted; "release": signals what was not, as if done;
  * "lie-in": the n-th computation is waited for by the caller, and then every f32 OUTPUT of it that
- * has "lie-size" elements gets another bit, "lie-bit", in its last one;
- * "block-in", "block-upload-in": the n-th computation, or upload, from now on does not return to the
- * caller before "release"; "bounded": 1 = a computation returns to the caller when it has ended, as
- * where a driver's launch queue is full;
- * "work-ms": every computation takes so much longer; "mute": 1 = without progress;
- * "delay-us": longest delay of a computation, at random; "prepare-in": the n-th plan fails.
+ * has "lie-size" elements gets another bit, "lie-bit", in its last one; "block-in",
+ * "block-upload-in": the n-th computation, or upload, from now on does not return to the caller
+ * before "release"; "bounded": 1 = a computation returns to the caller when it has ended, as where
+ * a driver's launch queue is full; "work-ms": every computation takes so much longer; "mute": 1 =
+ * without progress; "delay-us": longest delay of a computation, at random; "prepare-in": the n-th
+ * plan fails.
  */
 #include <pthread.h>
 #include <stdatomic.h>

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
  * null_plugin.h: handles of the null plugin, a small and correct backend in the host's memory. The
- * environment variable TANDEM_TEST_FAULT makes it wrong in one way: tests/conform/test_faults.c lists
- * the faults, each with the check of the conformance suite that must find it. Apart from the fake plugin
- * (tests/plugins/fakes), which must have no queues.
+ * environment variable TANDEM_TEST_FAULT makes it wrong in one way: tests/conform/test_faults.c
+ * lists the faults, each with the check of the conformance suite that must find it. Apart from the
+ * fake plugin (tests/plugins/fakes), which must have no queues.
  */
 #ifndef TANDEM_TESTS_NULL_PLUGIN_H
 #define TANDEM_TESTS_NULL_PLUGIN_H

@@ -13,10 +13,10 @@
  *                         them: bytes a second, and operations a second with integers and with f32
  * Apart from the null plugin, which is a backend of its own and needs no target.
  *
- * The plugin's name is that of its file, so that copies of the file are plugins of their own. A copy
- * named away.so has devices with memory of their own: they do not report that it is the host's, and
- * give no addresses in it. A copy named cpu.so stands for the CPU plugin, whose memory the program
- * knows to be the host's.
+ * The plugin's name is that of its file, so that copies of the file are plugins of their own. A
+ * copy named away.so has devices with memory of their own: they do not report that it is the
+ * host's, and give no addresses in it. A copy named cpu.so stands for the CPU plugin, whose memory
+ * the program knows to be the host's.
  */
 #include <dlfcn.h>
 #include <math.h>
