@@ -518,7 +518,8 @@ static void test_docs_agree(void **state) {
 }
 
 static bool is_of_gpu(const runner_key *key) {
-    return key->plugin != NULL && strcmp(key->plugin, "vulkan") == 0;
+    return key->plugin != NULL && strcmp(key->plugin, "cpu") != 0 &&
+           strcmp(key->plugin, "meta") != 0;
 }
 
 /* Keys that name a card: a CPU device has neither a PCI address nor a UUID. */
