@@ -13,6 +13,8 @@ const rt_vendor rt_vendor_this = {
     .maker = "NVIDIA",
     .libraries = libraries,
     .error_name = "cuGetErrorName",
+    .version_major = 1000, /* CUDA_VERSION */
+    .version_minor = 10,
     /* CUdevice_attribute */
     .attribute = {[RT_GROUP_SIZE] = 1,
                   [RT_GRID_X] = 5,

@@ -15,6 +15,8 @@ const rt_vendor rt_vendor_this = {
     .libraries = libraries,
     .error_name = "hipDrvGetErrorName",
     .is_hip = true,
+    .version_major = 10000000, /* HIP_VERSION */
+    .version_minor = 100000,
     /* hipDeviceAttribute_t */
     .attribute = {[RT_GROUP_SIZE] = 56,
                   [RT_GRID_X] = 29,

@@ -22,11 +22,11 @@
 #ifdef SIMT_HIP
 #define SYMBOL(cuda, hip) hip
 #define DEVICE_NAME       "AMD device of tests/simt"
-enum { DEFAULT_WAVE = 64 };
+enum { DEFAULT_WAVE = 64, VERSION = 60240000 /* 6.2 */ };
 #else
 #define SYMBOL(cuda, hip) cuda
 #define DEVICE_NAME       "NVIDIA device of tests/simt"
-enum { DEFAULT_WAVE = 32 };
+enum { DEFAULT_WAVE = 32, VERSION = 12040 /* 12.4 */ };
 #endif
 #define EXPORT __attribute__((visibility("default")))
 
@@ -312,7 +312,7 @@ rt_result simt_init(unsigned flags) {
 
 rt_result simt_version_get(int *version_out) {
     CALL(version_get, false);
-    *version_out = 12000;
+    *version_out = VERSION;
     return RT_SUCCESS;
 }
 

@@ -48,7 +48,9 @@ awk '/^mean KL/ { kl = $5 } END { exit !(kl + 0 == kl && kl <= 1e-3) }' "$work/o
 
 # The device says what it is, and a missing driver is no error.
 "$tandem" run --config "$work/simt.ini" --device c -m "$model" -p Once -n 1 --temp 0 >"$work/out" 2>&1
-grep -q 'EMULATED: NVIDIA' "$work/out" && ok || fail "not labelled: $(cat "$work/out")"
+grep -q 'EMULATED: NVIDIA.*(CUDA 12\.4)' "$work/out" && ok || fail "not labelled: $(cat "$work/out")"
+"$tandem" run --config "$work/simt.ini" --device h -m "$model" -p Once -n 1 --temp 0 >"$work/out" 2>&1
+grep -q 'EMULATED: AMD.*(HIP 6\.2)' "$work/out" && ok || fail "not labelled: $(cat "$work/out")"
 
 # fails FAILURE TEXT: the run fails with the text and does not hang or crash.
 fails() {

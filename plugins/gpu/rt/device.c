@@ -142,7 +142,8 @@ static void info_fill(const rt_source *source, const rt_facts *facts, int32_t in
     snprintf(info.name, sizeof info.name, "%s%d", rt_vendor_this.plugin, (int)index);
     snprintf(info.description, sizeof info.description, "%s%.60s (%s %d.%d)",
              source->driver.is_emulated ? "EMULATED: " : "", facts->name, rt_vendor_this.api,
-             source->driver.version / 1000, source->driver.version % 1000 / 10);
+             source->driver.version / rt_vendor_this.version_major,
+             source->driver.version % rt_vendor_this.version_major / rt_vendor_this.version_minor);
     snprintf(info.vendor, sizeof info.vendor, "%s", rt_vendor_this.maker);
     snprintf(info.pci_address, sizeof info.pci_address, "%s", facts->pci_address);
     info.memory_total = facts->memory;

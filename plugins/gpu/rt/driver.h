@@ -141,6 +141,8 @@ typedef struct rt_vendor {
     const char *const *libraries; /* names to try, ended by NULL */
     const char *error_name;       /* symbol of rt_result (int error, const char **name_out) */
     bool is_hip;
+    int32_t version_major; /* what a major version counts in the number of version_get */
+    int32_t version_minor;
     int32_t attribute[RT_ATTRIBUTE_COUNT_]; /* numbers of rt_attribute */
 } rt_vendor;
 
