@@ -63,6 +63,7 @@ fails() {
 fails module_load:1:999 'cuModuleLoadData failed'
 fails capture_end:1:900 'cuStreamEndCapture failed'
 fails graph_instantiate:1:2 'cuGraphInstantiateWithFlags failed: SIMT_OUT_OF_MEMORY'
+fails event_record:1:1 'cuEventRecord failed: SIMT_INVALID_VALUE'
 fails graph_launch:2:700 'the device is lost: cuGraphLaunch failed: SIMT_ILLEGAL_ADDRESS'
 fails event_query:1:719 'the device is lost'
 TANDEM_SIMT_MEMORY=3000000 generate c "$work/out" && fail "a model fits 3 MB"

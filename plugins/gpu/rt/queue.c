@@ -27,15 +27,22 @@ struct tdm_queue {
 
 /* ---- gpu_queue_driver ------------------------------------------------------------------------ */
 
+/* After a failure nothing of the computation runs any more: its caller frees the memory then. */
 static tdm_status work_submit(void *context, void *work, gpu_ticket *ticket_out, tdm_error *err) {
     tdm_queue *queue = context;
     rt_device *device = queue->device;
     tdm_status status = rt_enter(device, err);
-    if (status == TDM_OK) status = rt_plan_launch(work, queue->stream, err);
     if (status != TDM_OK) return status;
     const uint64_t number = queue->n_submitted + 1;
-    rt_result result = device->fn->event_record(queue->events[number % N_EVENT], queue->stream);
-    if (result != RT_SUCCESS) return rt_fail(device, err, result, RT_FN_event_record);
+    status = rt_plan_launch(work, queue->stream, err);
+    if (status == TDM_OK) {
+        rt_result result = device->fn->event_record(queue->events[number % N_EVENT], queue->stream);
+        if (result != RT_SUCCESS) status = rt_fail(device, err, result, RT_FN_event_record);
+    }
+    if (status != TDM_OK) {
+        device->fn->stream_sync(queue->stream);
+        return status;
+    }
     queue->n_submitted = number;
     *ticket_out = (gpu_ticket){.value = number};
     return TDM_OK;
