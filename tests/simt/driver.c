@@ -8,7 +8,8 @@
  * A stream is a thread that runs commands in order; it takes up to MAX_COMMAND, then the caller
  * waits, as drivers do. Copies and fills happen in the stream, not before. A kernel that breaks a
  * rule, or an injected loss, fails every later call on the device until its context is released and
- * made again.
+ * made again. Such a failure is returned when no command of the device runs any more, since its
+ * caller may then free what they read.
  */
 #include <pthread.h>
 #include <stdio.h>
@@ -84,7 +85,8 @@ static pthread_cond_t state_changed = PTHREAD_COND_INITIALIZER;
 
 typedef struct context {
     int n_retain;
-    rt_result sticky; /* of a lost device */
+    rt_result sticky;   /* of a lost device */
+    uint64_t n_pending; /* commands given to streams and not done */
 } context;
 static context contexts[MAX_DEVICE];
 static uint64_t memory_used;
@@ -132,6 +134,13 @@ typedef struct stream {
     graph *capture; /* NULL = it does not capture */
 } stream;
 
+/* The failure of a lost device, when nothing runs on it any more; under state_mutex. */
+static rt_result loss_of(const context *c) {
+    while (c->sticky != RT_SUCCESS && c->n_pending > 0)
+        pthread_cond_wait(&state_changed, &state_mutex);
+    return c->sticky;
+}
+
 /* What every function begins with: the injected failure, the lost device. */
 static rt_result call_begin(const char *name, bool needs_context) {
     rt_result result = RT_SUCCESS;
@@ -142,8 +151,11 @@ static rt_result call_begin(const char *name, bool needs_context) {
         result = settings.fail_result;
         if (rt_result_is_loss(result) && current != NULL) current->sticky = result;
     }
-    if (needs_context && result == RT_SUCCESS)
-        result = current == NULL ? INVALID_CONTEXT : current->sticky;
+    if (current != NULL && (needs_context || result != RT_SUCCESS)) {
+        rt_result sticky = loss_of(current);
+        if (result == RT_SUCCESS) result = sticky;
+    }
+    if (needs_context && current == NULL && result == RT_SUCCESS) result = INVALID_CONTEXT;
     pthread_mutex_unlock(&state_mutex);
     return result;
 }
@@ -194,6 +206,7 @@ static void *stream_main(void *arg) {
         if (c->kind == COMMAND_EVENT && c->event->n_done < c->event_number)
             c->event->n_done = c->event_number;
         s->n_done++;
+        s->context->n_pending--;
         pthread_cond_broadcast(&state_changed);
     }
     pthread_mutex_unlock(&state_mutex);
@@ -205,6 +218,7 @@ static rt_result command_give(stream *s, const command *c) {
     pthread_mutex_lock(&state_mutex);
     while (s->n_given - s->n_done == MAX_COMMAND) pthread_cond_wait(&state_changed, &state_mutex);
     s->commands[s->n_given++ % MAX_COMMAND] = *c;
+    s->context->n_pending++;
     pthread_cond_broadcast(&state_changed);
     pthread_mutex_unlock(&state_mutex);
     return RT_SUCCESS;
@@ -249,7 +263,7 @@ rt_result simt_stream_sync(void *handle) {
     pthread_mutex_lock(&state_mutex);
     uint64_t given = s->n_given;
     while (s->n_done < given) pthread_cond_wait(&state_changed, &state_mutex);
-    rt_result result = s->context->sticky;
+    rt_result result = loss_of(s->context);
     pthread_mutex_unlock(&state_mutex);
     return result;
 }
@@ -278,9 +292,8 @@ rt_result simt_event_record(void *handle, void *stream_handle) {
 }
 
 static rt_result event_state(const event *e) {
-    return current->sticky != RT_SUCCESS ? current->sticky
-           : e->n_done >= e->n_recorded  ? RT_SUCCESS
-                                         : RT_NOT_READY;
+    rt_result lost = loss_of(current);
+    return lost != RT_SUCCESS ? lost : e->n_done >= e->n_recorded ? RT_SUCCESS : RT_NOT_READY;
 }
 
 rt_result simt_event_query(void *handle) {
@@ -298,7 +311,7 @@ rt_result simt_event_sync(void *handle) {
     uint64_t number = e->n_recorded;
     while (e->n_done < number && current->sticky == RT_SUCCESS)
         pthread_cond_wait(&state_changed, &state_mutex);
-    rt_result result = current->sticky;
+    rt_result result = loss_of(current);
     pthread_mutex_unlock(&state_mutex);
     return result;
 }
