@@ -488,15 +488,42 @@ rt_result simt_host_free(void *pointer) {
     return RT_SUCCESS;
 }
 
+/* Memory of the host's that is page-locked, for all devices. */
+typedef struct locked {
+    struct locked *next;
+    char *pointer;
+    size_t size;
+} locked;
+static locked *all_locked; /* under state_mutex */
+
+/* Memory is locked once, whichever device does it. */
 rt_result simt_host_register(void *pointer, size_t size, unsigned flags) {
     CALL(host_register, true);
-    (void)flags;
-    return pointer != NULL && size > 0 ? RT_SUCCESS : RT_INVALID_VALUE;
+    if (pointer == NULL || size == 0 || (flags & RT_HOST_PORTABLE) == 0) return RT_INVALID_VALUE;
+    locked *more = malloc(sizeof *more);
+    if (more == NULL) return RT_OUT_OF_MEMORY;
+    pthread_mutex_lock(&state_mutex);
+    *more = (locked){.next = all_locked, .pointer = pointer, .size = size};
+    const locked *other = all_locked;
+    while (other != NULL && (other->pointer >= more->pointer + size ||
+                             more->pointer >= other->pointer + other->size))
+        other = other->next;
+    if (other == NULL) all_locked = more;
+    pthread_mutex_unlock(&state_mutex);
+    if (other == NULL) return RT_SUCCESS;
+    free(more);
+    return RT_ALREADY_REGISTERED;
 }
 
 rt_result simt_host_unregister(void *pointer) {
-    (void)pointer;
-    return RT_SUCCESS;
+    pthread_mutex_lock(&state_mutex);
+    locked **at = &all_locked;
+    while (*at != NULL && (*at)->pointer != pointer) at = &(*at)->next;
+    locked *found = *at;
+    if (found != NULL) *at = found->next;
+    pthread_mutex_unlock(&state_mutex);
+    free(found);
+    return found != NULL ? RT_SUCCESS : RT_NOT_REGISTERED;
 }
 
 rt_result simt_host_address(uint64_t *address_out, void *pointer, unsigned flags) {

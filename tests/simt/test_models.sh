@@ -15,7 +15,9 @@ tandem=$1 model=$2 text=$3 cuda_driver=$(realpath "$4") hip_driver=$(realpath "$
     printf '[device c]\nplugin = cuda\ndriver = %s\n' "$cuda_driver"
     printf '[device single]\nplugin = cuda\ndriver = %s\ngraphs = no\nfusion = no\n' "$cuda_driver"
     printf '[device h]\nplugin = hip\ndriver = %s\n' "$hip_driver"
+    printf '[device c1]\nplugin = cuda\ndriver = %s\nindex = 1\n' "$cuda_driver"
     printf '[group all]\nmembers = c, h, cpu\nshare = 2, 1, 1\n'
+    printf '[group cards]\nmembers = c, c1\nshare = 1, 1\n'
 } >"$work/simt.ini"
 
 # generate DEVICE FILE: a greedy text; settings of the emulated driver are in the environment.
@@ -36,6 +38,13 @@ for setting in "c reverse 32" "c random 64" "h reverse 64" "h random 32"; do
     TANDEM_SIMT_ORDER=$2 TANDEM_SIMT_WAVE=$3 generate $1 "$work/text" || fail "$setting: $(cat "$work/err")"
     same "$work/cpu" "$work/text" "text of $setting"
 done
+
+# Two devices of one driver: both reach the memory in which they exchange, which the driver locks once.
+TANDEM_SIMT_DEVICES=2 generate cards "$work/text" || fail "cards: $(cat "$work/err")"
+same "$work/cpu" "$work/text" "text of two devices of a driver"
+TANDEM_SIMT_DEVICES=2 "$tandem" run --config "$work/simt.ini" --device cards -m "$model" -p Once -n 1 --temp 0 \
+    --verbose >"$work/out" 2>&1 || fail "cards: $(cat "$work/out")"
+! grep 'exchanges through the host' "$work/out" && ok || fail "two devices of a driver share no memory"
 
 # Divergence from the CPU's reference path.
 for device in reference c; do

@@ -109,6 +109,7 @@ static rt_source *source_get(tdm_instance *instance, const char *path) {
         source = calloc(1, sizeof *source);
         if (source != NULL) source->path = strdup(path);
         if (source != NULL && source->path != NULL) {
+            pthread_mutex_init(&source->import_mutex, NULL);
             source_open(source);
             source->next = instance->sources;
             instance->sources = source;

@@ -2,6 +2,7 @@
  *
  * memory.c: device memory, page-locked host memory, and copies, which return when they are done.
  */
+#include <stdlib.h>
 #include <string.h>
 
 #include "plugins/gpu/rt/rt.h"
@@ -52,17 +53,62 @@ tdm_status rt_memory_alloc(rt_device *device, uint64_t size, bool is_host, rt_me
     return TDM_OK;
 }
 
+/* The link of the list to the entry of this memory, or to its end where the memory is not locked.
+ * With import_mutex held. */
+static rt_import **import_find(rt_source *source, const void *ptr, uint64_t size) {
+    rt_import **at = &source->imports;
+    while (*at != NULL && ((*at)->ptr != ptr || (*at)->size != size)) at = &(*at)->next;
+    return at;
+}
+
+/* Locks the memory, or counts one more user of it. */
+static tdm_status import_take(rt_device *device, void *ptr, uint64_t size, tdm_error *err) {
+    rt_source *source = device->source;
+    tdm_status status = TDM_OK;
+    pthread_mutex_lock(&source->import_mutex);
+    rt_import *import = *import_find(source, ptr, size);
+    if (import != NULL) {
+        import->n_user++;
+    } else if ((import = malloc(sizeof *import)) == NULL) {
+        status = tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "%s: import: no memory", device->name);
+    } else {
+        rt_result result =
+            device->fn->host_register(ptr, (size_t)size, RT_HOST_PORTABLE | RT_HOST_MAPPED);
+        if (result == RT_SUCCESS) {
+            *import = (rt_import){.next = source->imports, .ptr = ptr, .size = size, .n_user = 1};
+            source->imports = import;
+        } else {
+            free(import);
+            status = rt_fail(device, err, result, RT_FN_host_register);
+        }
+    }
+    pthread_mutex_unlock(&source->import_mutex);
+    return status;
+}
+
+/* Unlocks the memory behind its last user. */
+static void import_drop(rt_device *device, void *ptr, uint64_t size) {
+    rt_source *source = device->source;
+    pthread_mutex_lock(&source->import_mutex);
+    rt_import **at = import_find(source, ptr, size), *import = *at;
+    if (import != NULL && --import->n_user == 0) {
+        device->fn->host_unregister(ptr);
+        *at = import->next;
+        free(import);
+    }
+    pthread_mutex_unlock(&source->import_mutex);
+}
+
 tdm_status rt_memory_import(rt_device *device, void *ptr, uint64_t size, rt_memory *memory_out,
                             tdm_error *err) {
     rt_memory memory = {.size = size, .host = ptr, .is_imported = true};
     tdm_status status = rt_enter(device, err);
     if (status != TDM_OK) return status;
-    rt_result result =
-        device->fn->host_register(ptr, (size_t)size, RT_HOST_PORTABLE | RT_HOST_MAPPED);
-    if (result != RT_SUCCESS) return rt_fail(device, err, result, RT_FN_host_register);
-    result = device->fn->host_address(&memory.address, ptr, 0);
+    status = import_take(device, ptr, size, err);
+    if (status != TDM_OK) return status;
+    rt_result result = device->fn->host_address(&memory.address, ptr, 0);
     if (result != RT_SUCCESS) {
-        device->fn->host_unregister(ptr);
+        import_drop(device, ptr, size);
         return rt_fail(device, err, result, RT_FN_host_address);
     }
     *memory_out = memory;
@@ -74,7 +120,7 @@ void rt_memory_free(rt_device *device, rt_memory *memory) {
     if (memory->address == 0) return;
     device->fn->context_set(device->context);
     if (memory->is_imported) {
-        device->fn->host_unregister(memory->host);
+        import_drop(device, memory->host, memory->size);
     } else if (memory->host != NULL) {
         device->fn->host_free(memory->host);
     } else {

@@ -23,6 +23,7 @@ void rt_plugin_deinit(tdm_instance *instance) {
         rt_source *source = instance->sources;
         instance->sources = source->next;
         if (source->is_open) rt_driver_close(&source->driver);
+        pthread_mutex_destroy(&source->import_mutex);
         free(source->path);
         free(source);
     }

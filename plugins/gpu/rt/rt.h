@@ -48,10 +48,21 @@ typedef struct rt_facts {
     int32_t attribute[RT_ATTRIBUTE_COUNT_]; /* 0 where the driver does not say */
 } rt_facts;
 
+/* Host memory that is page-locked for all devices of a driver: a driver refuses to lock the same
+ * memory twice, and the members of a group import the same. */
+typedef struct rt_import {
+    struct rt_import *next;
+    void *ptr;
+    uint64_t size;
+    int32_t n_user; /* rt_memory that refer to it */
+} rt_import;
+
 /* A driver that has been opened, with its devices. Kept until the instance ends. */
 typedef struct rt_source {
     struct rt_source *next;
-    char *path; /* "" = the system's */
+    pthread_mutex_t import_mutex;
+    rt_import *imports; /* under import_mutex */
+    char *path;         /* "" = the system's */
     rt_driver driver;
     bool is_open;
     rt_facts facts[RT_MAX_DEVICE];
@@ -123,7 +134,8 @@ void rt_struct_write(void *dst, const void *src, size_t src_size);
  * gives no memory. TDM_RESOURCE_EXHAUSTED where there is not enough. [any-thread] */
 tdm_status rt_memory_alloc(rt_device *device, uint64_t size, bool is_host, rt_memory *memory_out,
                            tdm_error *err);
-/* Page-locks memory of the caller's, which outlives it. [any-thread] */
+/* Page-locks memory of the caller's, which outlives it. Several devices of a driver may import the
+ * same; memory that is locked otherwise is refused. [any-thread] */
 tdm_status rt_memory_import(rt_device *device, void *ptr, uint64_t size, rt_memory *memory_out,
                             tdm_error *err);
 void rt_memory_free(rt_device *device, rt_memory *memory);
