@@ -27,9 +27,11 @@ void rt_struct_write(void *dst, const void *src, size_t src_size) {
     memcpy(dst, &size, sizeof size);
 }
 
+/* After a kernel's failure the drivers refuse all further work of the process, also in contexts
+ * made later (cuda.h: CUDA_ERROR_LAUNCH_FAILED and its neighbours). */
 static tdm_status loss_fail(const rt_device *device, tdm_error *err, const char *what) {
     return tdm_fail(err, TDM_UNAVAILABLE,
-                    "%s (%s): the device is lost: %s. Close it and open it again", device->name,
+                    "%s (%s): the device is lost: %s. Start the program again", device->name,
                     device->facts->name, what);
 }
 
