@@ -4,6 +4,7 @@
  * forms, limits, and what happens when memory runs out. Emitters are stubs (stub_ops.h).
  */
 #include "plugins/gpu/plan/print.h"
+#include "plugins/gpu/plan/work.h"
 #include "tests/gpu/plan_check.h"
 #include "tests/gpu/stub_ops.h"
 #include "tests/unit/graph_fixture.h"
@@ -556,8 +557,29 @@ static void test_memory(void **state) {
     tdm_graph_free(graph);
 }
 
+/* Every kernel of products counts its arithmetic: rows times columns times k. */
+static void test_work(void **state) {
+    (void)state;
+    const gpu_kernel products[] = {GPU_KERNEL_PRODUCT_ROW, GPU_KERNEL_PRODUCT_LANE,
+                                   GPU_KERNEL_PRODUCT_TILE, GPU_KERNEL_PRODUCT_ROW_DOT,
+                                   GPU_KERNEL_PRODUCT_TILE_DOT};
+    for (size_t i = 0; i < sizeof products / sizeof products[0]; i++) {
+        gpu_step step = {.kernel = products[i],
+                         .word = {[0] = 64, [1] = 256, [2] = 512, [16] = 3},
+                         .operand = {[1] = {.size = 1000}, [2] = {.size = 100}}};
+        step.spec[4] = GPU_PRODUCT_PLAIN;
+        assert_true(gpu_step_work(&step).ops == 64.0 * 256 * 512 * 3);
+        assert_true(gpu_step_work(&step).bytes == 1100);
+        step.weight_size = 10;
+        assert_true(gpu_step_work(&step).bytes == 110);
+        step.word[2] = 8; /* few columns: memory decides */
+        assert_true(gpu_step_work(&step).ops == 0);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_work),
         cmocka_unit_test(test_rounds),
         cmocka_unit_test(test_each_barrier_is_needed),
         cmocka_unit_test(test_checker_sees_order),
