@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * words.h: the words of plugins/gpu/kernels/lang.h for AMD's processors, for clang in HIP mode. No
- * header of ROCm  is used. The build includes plugins/gpu/kernels/on_device.h first.
+ * header of ROCm is used. The build includes plugins/gpu/kernels/on_device.h first.
  */
 #ifndef TANDEM_HIP_WORDS_H
 #define TANDEM_HIP_WORDS_H

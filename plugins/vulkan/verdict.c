@@ -162,7 +162,6 @@ void vk_verdicts_target(vk_device *device, gpu_target *target_out) {
         if (strcmp(v->rows[i].kernel, "product_lane") == 0)
             target_out->product.lane_max_subgroup = -1;
         if (strcmp(v->rows[i].kernel, "product_tile") == 0) target_out->product.has_no_tiles = true;
-        if (strstr(v->rows[i].kernel, "_dot") != NULL) target_out->has_dot8 = false;
         if (strcmp(v->rows[i].kernel, "quantize") == 0 ||
             strcmp(v->rows[i].kernel, "product_row_dot") == 0 ||
             strcmp(v->rows[i].kernel, "product_tile_dot") == 0)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: MIT
  *
  * words.h: the words of plugins/gpu/kernels/lang.h on the emulated driver. A thread is a fiber
- * (fiber.h); simt_lane is the one that runs.
+ * (block.c); simt_lane is the one that runs.
  */
 #ifndef TANDEM_SIMT_WORDS_H
 #define TANDEM_SIMT_WORDS_H

@@ -2,7 +2,8 @@
  *
  * test_faults.c: drivers that fail. Each call of the driver in turn runs out of memory or loses the
  * device: the plugin gives a status with a message that names the device, leaves no object behind,
- * and works when it is opened again. A driver's account of memory is heeded; import may be refused.
+ * and works when it is opened again. A driver's memory budget limits allocations; import may be
+ * refused.
  *
  *     test_faults VULKAN.so FAULT_DRIVER.so
  */

@@ -207,7 +207,7 @@ static uint32_t random_next(uint64_t *seed) {
     return (uint32_t)(*seed >> 33);
 }
 
-/* What the nodes that read a value ask of its numbers. */
+/* Which numbers the nodes that read a value need. */
 typedef struct fill_rule {
     bool is_positive;
     int64_t first, count; /* of integers */

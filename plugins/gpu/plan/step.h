@@ -17,7 +17,7 @@ typedef enum gpu_space {
     GPU_SPACE_SLOT,     /* memory bound to a slot of the graph */
     GPU_SPACE_AREA,     /* a temporary of the plan, while it is made: index is the area's number */
     GPU_SPACE_SCRATCH, /* the queue's scratch, in a finished plan. index is still the area's number:
-                           addresses do not depend on it, gpu_plan_check reads it */
+                           addresses do not depend on it, checks of plans do */
     GPU_SPACE_CONSTANT /* the plan's constants (gpu_plan.constants); index is 0 */
 } gpu_space;
 

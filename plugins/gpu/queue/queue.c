@@ -11,7 +11,7 @@
 
 typedef struct queue_job queue_job;
 
-/* What outlives the queue: the core may still ask about signals whose queue has been destroyed. */
+/* What outlives the queue: the core may still wait for signals whose queue has been destroyed. */
 typedef struct ring {
     pthread_mutex_t mutex;
     pthread_cond_t left; /* a thread has left the driver's wait */
@@ -198,7 +198,7 @@ static void job_submit(gpu_queue *queue, queue_job *job) {
 /* Submits from the front what waits for nothing. One thread at a time does so, so that the order
  * holds; the mutex is held before and after, and not while a job is submitted. */
 static void queue_submit(gpu_queue *queue) {
-    if (queue->is_submitting) return; /* that thread looks at the front again */
+    if (queue->is_submitting) return; /* that thread submits this job too */
     queue->is_submitting = true;
     while (queue->first != NULL && queue->first->n_open == 0) {
         queue_job *job = queue->first;

@@ -13,7 +13,7 @@
 
 enum {
     N_EVENT = 64,    /* computations whose ends are told apart; of older ones a later end counts */
-    POLL_NS = 20000, /* between two questions for an event, where a wait has a timeout */
+    POLL_NS = 20000, /* between two polls of an event, where a wait has a timeout */
 };
 
 struct tdm_queue {
