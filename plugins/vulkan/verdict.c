@@ -114,6 +114,23 @@ static bool is_known(struct vk_verdicts *v, uint64_t pipeline) {
     return found;
 }
 
+/* Makes room for n more rows. */
+static bool rows_reserve(struct vk_verdicts *v, int32_t n) {
+    pthread_mutex_lock(&v->mutex);
+    if (v->row_room - v->n_row < n) {
+        int32_t room = 2 * v->row_room + n + 64;
+        verdict_row *grown = realloc(v->rows, (size_t)room * sizeof *grown);
+        if (grown != NULL) {
+            v->rows = grown;
+            v->row_room = room;
+        }
+    }
+    bool has_room = v->row_room - v->n_row >= n;
+    pthread_mutex_unlock(&v->mutex);
+    return has_room;
+}
+
+/* Room was made, and one round at a time adds rows. */
 static void row_add(vk_device *device, const gpu_step *step, vk_verdict verdict) {
     struct vk_verdicts *v = device->verdicts;
     verdict_row row = {.pipeline = vk_pipeline_hash(device, step),
@@ -121,18 +138,8 @@ static void row_add(vk_device *device, const gpu_step *step, vk_verdict verdict)
                        .verdict = (int32_t)verdict};
     snprintf(row.kernel, sizeof row.kernel, "%s", gpu_kernel_name(step->kernel));
     pthread_mutex_lock(&v->mutex);
-    if (v->n_row == v->row_room) {
-        int32_t room = 2 * v->row_room + 64;
-        verdict_row *grown = realloc(v->rows, (size_t)room * sizeof *grown);
-        if (grown != NULL) {
-            v->rows = grown;
-            v->row_room = room;
-        }
-    }
-    if (v->n_row < v->row_room) {
-        v->rows[v->n_row++] = row;
-        if (verdict == VK_VERDICT_WRONG) v->n_wrong++;
-    }
+    v->rows[v->n_row++] = row;
+    if (verdict == VK_VERDICT_WRONG) v->n_wrong++;
     pthread_mutex_unlock(&v->mutex);
 }
 
@@ -178,10 +185,12 @@ typedef struct round_count {
 } round_count;
 
 /* The trial ran several steps. A result that is right makes all of them right. One that is wrong is
- * the fault of the last one that is not known to be right. */
+ * the fault of the last one that is not known to be right. Without memory for the rows nothing was
+ * found: a plan that is made again would use and try the same pipeline without end. */
 static void verdicts_add(vk_device *device, const gpu_step *step, const gpu_plan *tried,
                          vk_verdict verdict, round_count *count) {
     const gpu_step *blamed = step;
+    if (!rows_reserve(device->verdicts, 1 + (tried != NULL ? tried->n_step : 0))) return;
     for (int32_t i = 0; tried != NULL && i < tried->n_step; i++) {
         if (is_known(device->verdicts, vk_pipeline_hash(device, &tried->steps[i]))) continue;
         blamed = &tried->steps[i];
