@@ -162,7 +162,8 @@ static tdm_status binding_check(const tdm_plan *plan, int32_t slot, const tdm_bi
 static uint64_t operand_address(const tdm_plan *plan, const tdm_binding *bindings,
                                 const gpu_operand *operand) {
     switch (operand->space) {
-    case GPU_SPACE_SLOT:
+    case GPU_SPACE_SLOT: /* a slot of no bytes needs no buffer (binding_check) */
+        if (plan->steps->slot_sizes[operand->index] == 0) return 0;
         return bindings[operand->index].buffer->memory.address + bindings[operand->index].off +
                operand->off;
     case GPU_SPACE_SCRATCH: return plan->scratch->memory.address + operand->off;
