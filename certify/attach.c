@@ -154,7 +154,7 @@ static certify_verdict attach_check(certify *c) {
 
 static const certify_check checks[] = {
     {"order.attach", 3,
-     "semaphore.h: tdm_native_wait: \"Waits at most timeout_ns for the work: 0 only asks. TDM_OK: "
+     "semaphore.h: tdm_native_wait: \"Waits at most timeout_ns for the work: 0 only polls. TDM_OK: "
      "done, its writes visible to the host. TDM_DEADLINE_EXCEEDED: not yet.\"; attach: \"Values "
      "are "
      "attached in increasing order.\"",

@@ -288,7 +288,7 @@ static const certify_check checks[] = {
      "buffer.h: tdm_buffer_params: size: \"0 is allowed and gives a buffer that holds nothing\"",
      zero_check},
     {"buffer.oversize", 0,
-     "buffer.h: alloc: \"Not enough memory gives TDM_RESOURCE_EXHAUSTED with the sizes asked for "
+     "buffer.h: alloc: \"Not enough memory gives TDM_RESOURCE_EXHAUSTED with the sizes requested "
      "and free, and leaves the device usable.\"",
      oversize_check},
     {"buffer.free-null", 0, "buffer.h: free: \"Frees; NULL is a no-op.\"", free_null_check},

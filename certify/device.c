@@ -372,16 +372,16 @@ static certify_verdict close_null_check(certify *c) {
 
 static const certify_check checks[] = {
     {"device.count", 0,
-     "device.h: count: \"Stores the number of devices; where it is 0, *err (nullable) receives "
-     "the reason while the call still returns TDM_OK.\"",
+     "device.h: count: \"Stores the number of devices […] where it is 0, *err (nullable) "
+     "receives the reason while the call still returns TDM_OK.\"",
      count_check},
     {"device.describe", 0,
      "device.h: tdm_device_info: \"Texts are NUL-terminated, empty where unknown.\" name: "
      "\"unique within the plugin and stable\"",
      describe_check},
     {"device.stable", 0,
-     "device.h: \"Enumeration is cheap, quiet and stable: it […] gives the same list in the same "
-     "order while the machine does not change.\"",
+     "device.h: \"Enumeration is quiet and stable: it […] gives the same list in the same order "
+     "while the machine and the options do not change.\"",
      stable_check},
     {"device.describe-end", 0, "device.h: describe: \"TDM_NOT_FOUND past the end.\"", end_check},
     {"device.describe-size", 0,

@@ -323,6 +323,6 @@ static const certify_check checks[] = {
      "not\"",
      abort_check},
     {"exchange.together", 6,
-     "collective.h: \"destination: the result, equal on every member by bits.\"", together_check},
+     "collective.h: \"destinations: the results, equal on every member by bits.\"", together_check},
 };
 const certify_table certify_exchange_table = CERTIFY_SHARED_TABLE(checks);

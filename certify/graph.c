@@ -236,14 +236,15 @@ static certify_verdict views_check(certify *c) {
 
 static const certify_check checks[] = {
     {"graph.supports-pure", 0,
-     "device.h: supports_op: \"Pure: looks at the graph alone, allocates nothing.\"", pure_check},
+     "device.h: supports_op: \"Pure: reads the graph alone, allocates nothing.\"", pure_check},
     {"graph.supports-refuses", 0,
      "device.h: supports_op: \"TDM_UNSUPPORTED with the reason if not\"", refuse_check},
     {"graph.supports-threads", 0,
      "plugin.h: \"[any-thread] at any time, from any thread, also at once\"; device.h: supports_op",
      threads_check},
     {"graph.memory", 0,
-     "graph.h: \"two temporaries that never live at the same time may be bound to the same bytes\"",
+     "graph.h: \"two temporaries that never live at the same time, in the order of the nodes, may "
+     "be bound to the same bytes\"",
      memory_check},
     {"graph.repeat", 0,
      "device.h: graph_compute_sync: \"Runs a whole verified graph and returns when it is done.\"",
@@ -254,8 +255,8 @@ static const certify_check checks[] = {
     {"graph.unused-slot", 0,
      "queue.h: tdm_binding: \"Slots that no node uses may have a NULL buffer.\"", unused_check},
     {"graph.views", 0,
-     "op.h: Views: \"no bytes move; strides are derived by whoever executes\": as such they are "
-     "nothing that could be refused",
+     "op.h: Views: \"no bytes move; the device derives the strides. […] Every device accepts view "
+     "nodes\"",
      views_check},
     {"graph.empty", 0,
      "tensor.h: \"No dimension is negative; 0 makes an empty tensor, which is an ordinary thing.\"",

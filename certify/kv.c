@@ -639,8 +639,8 @@ static const certify_check checks[] = {
      "cached token of s at position c with c <= p (when causal)\"",
      attention_check},
     {"kv.attention-ml", 4,
-     "op.h: ATTENTION: \"m = max a_c, l = sum exp(a_c - m)\"; \"Over nothing: o = 0, m = -inf, l = "
-     "0.\"",
+     "op.h: ATTENTION: \"m = max a_c, l = sum exp(a_c - m)\"; \"Over nothing, with a sink or "
+     "without: o = 0, m = -inf, l = 0.\"",
      ml_check},
     {"kv.attention-long", 4,
      "step.h: tdm_page_entry: \"slots first .. first+count-1 of `page` hold the tokens at "

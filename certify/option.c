@@ -190,7 +190,7 @@ static certify_verdict default_check(certify *c) {
 
 static const certify_check checks[] = {
     {"option.table", 0,
-     "option.h: \"it knows from it which keys exist, checks each value, prints them in help "
+     "option.h: \"it accepts the keys in it, checks each value, prints the keys in help "
      "texts\"",
      table_check},
     {"option.constant", 0,

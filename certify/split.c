@@ -45,7 +45,7 @@ static certify_verdict unit_check(certify *c) {
 static const certify_check checks[] = {
     {"split.unit", 5,
      "split.h: split_unit: \"the count of elements that every cut should be a multiple of. 1 where "
-     "the device does not care.\"",
+     "any cut is possible.\"",
      unit_check},
 };
 const certify_table certify_split_table = CERTIFY_TABLE(checks);
