@@ -138,20 +138,29 @@ static tdm_status split_get(tdm_device *device, const tdm_plan *plan, int32_t va
     return TDM_OK;
 }
 
+/* Claims the devices as a run does: members that are measured wait for each other, too. */
 static tdm_status split_prepare(tdm_device *device, const tdm_graph *graph, tdm_error *err) {
+    meta_claims_lock(&device->claims);
     pthread_mutex_lock(&device->mutex);
     tdm_status status = meta_share_solve(device, graph, err);
     if (status == TDM_OK) status = meta_attention_solve(device, graph, err);
     if (status == TDM_OK) status = meta_partition_prepare(device, graph, err);
     pthread_mutex_unlock(&device->mutex);
+    meta_claims_unlock(&device->claims);
     return status;
 }
 
 static tdm_status split_report(tdm_device *device, const tdm_graph *graph, tdm_split_report *report,
                                tdm_error *err) {
+    tdm_split_report given;
+    meta_struct_read(&given, sizeof given, report);
+    /* A brief report measures nothing. An outer group that has the claims requests it. */
+    const bool is_measuring = given.is_brief == 0;
+    if (is_measuring) meta_claims_lock(&device->claims);
     pthread_mutex_lock(&device->mutex);
     tdm_status status = meta_report(device, graph, report, err);
     pthread_mutex_unlock(&device->mutex);
+    if (is_measuring) meta_claims_unlock(&device->claims);
     return status;
 }
 

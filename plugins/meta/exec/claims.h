@@ -46,7 +46,9 @@ tdm_status meta_claims_add_group(meta_claims *claims, const meta_claims *group, 
 /* Gives up all devices; none may be locked. [setup] */
 void meta_claims_clear(meta_claims *claims);
 
-/* Waits until the group has all its devices for itself. [any-thread] */
+/* Waits until the group has all its devices for itself. The group's mutex is locked after it. Every
+ * computation in which members wait for each other needs it: runs, the probe, and measuring.
+ * [any-thread] */
 void meta_claims_lock(const meta_claims *claims);
 void meta_claims_unlock(const meta_claims *claims);
 

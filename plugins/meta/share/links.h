@@ -10,7 +10,7 @@
 
 /* Sets submit_seconds, crossing_seconds and link_rate of the active members: measures a submission
  * of each, and an exchange of each pair of members that exchange in their plans. A member keeps the
- * slowest of its pairs. Under device->mutex.
+ * slowest of its pairs. The devices are claimed (claims.h). Under device->mutex.
  *
  * For tests: the environment variable TANDEM_TEST_LINKS gives them. It has a pair SUBMIT,CROSSING
  * in seconds for each member, separated by spaces. The last pair is for all further members. */

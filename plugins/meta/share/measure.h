@@ -12,8 +12,8 @@
 
 /* Measures the active members for weights of `type` and stores their rates. Does nothing where that
  * was done before. Takes about a quarter of a second, and meanwhile 64 MiB on each member, or less
- * where a member has less. A member that cannot multiply such weights has the rate 0. Under
- * device->mutex.
+ * where a member has less. A member that cannot multiply such weights has the rate 0. The devices
+ * are claimed (claims.h), because members wait for each other. Under device->mutex.
  *
  * For tests, which must not depend on the load of the machine: the environment variable
  * TANDEM_TEST_RATES gives the rates, and nothing is measured. It has a pair READ,MULTIPLY for each
