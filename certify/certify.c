@@ -289,8 +289,10 @@ static tdm_status checks_run(suite *s, const certify_check *const *checks, size_
     close(child.fd);
     fclose(child.capture);
     *n_done_out = done;
-    return is_cancelled ? tdm_fail(err, TDM_CANCELLED, "certify: stopped in %s", checks[done]->id)
-                        : TDM_OK;
+    if (!is_cancelled) return TDM_OK;
+    /* The process may have been stopped after its last answer. */
+    return tdm_fail(err, TDM_CANCELLED, "certify: stopped in %s",
+                    checks[done < n ? done : n - 1]->id);
 }
 
 static bool check_is_wanted(const suite *s, const certify_check *check) {
@@ -337,9 +339,13 @@ static tdm_status table_run(suite *s, const certify_table *table, bool is_first,
     const certify_check *wanted[MAX_CHECK];
     size_t n = 0;
     tdm_status status = TDM_OK;
-    for (size_t i = 0; i < table_size(table) && n < MAX_CHECK; i++) {
+    for (size_t i = 0; i < table_size(table); i++) {
         const certify_check *check = table_row(table, i);
-        if (check != NULL && check_is_wanted(s, check)) wanted[n++] = check;
+        if (check == NULL || !check_is_wanted(s, check)) continue;
+        if (n == MAX_CHECK)
+            return tdm_fail(err, TDM_INTERNAL, "certify: a table has more than %d checks",
+                            MAX_CHECK);
+        wanted[n++] = check;
     }
     const bool is_shared = s->params->is_batch && table->shares;
     for (size_t i = 0, done = 0; i < n && status == TDM_OK; i += done) {
