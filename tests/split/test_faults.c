@@ -197,8 +197,7 @@ static void test_no_memory_on_a_member(void **state) {
     }
 }
 
-/* ---- No memory on the host
- * --------------------------------------------------------------------- */
+/* ---- No memory on the host ------------------------------------------------------------------- */
 
 static _Atomic int n_until_none; /* allocations from now on until one fails; 0 = none does */
 

@@ -177,8 +177,7 @@ INLINE void iq1_m_step(const tdm_grids *grids, const uint8_t *p, int s, lanes d,
     }
 }
 
-/* ---- entries
- * ----------------------------------------------------------------------------------- */
+/* ---- entries --------------------------------------------------------------------------------- */
 
 /* Scales are in units of d * d_unit. */
 INLINE void grid_tile(grid_step *step, float d_unit, int kind, int n_bit, int front_size,

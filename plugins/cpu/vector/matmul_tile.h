@@ -208,8 +208,7 @@ INLINE void step_add(block_walk *w, int kind, int n_bit, const ints *codes, cons
     w->asked += w->step_size;
 }
 
-/* ---- blocks of 32: d (and m), mxfp4's e in front; codes (and fifth bits)
- * ------------------------ */
+/* ---- blocks of 32: d (and m), mxfp4's e in front; codes (and fifth bits) --------------------- */
 
 INLINE void block32_tile(tdm_type type, tile_cut cut, int n_tok) {
     bool has_min = type == TDM_TYPE_Q4_1 || type == TDM_TYPE_Q5_1;
@@ -495,8 +494,7 @@ INLINE void tq1_0_tile(tile_cut cut, int n_tok) {
 }
 
 #if !CPU_IS_Q8
-/* ---- plain types: [k][N_LANE]
- * -------------------------------------------------------------------- */
+/* ---- plain types: [k][N_LANE] ---------------------------------------------------------------- */
 
 INLINE lanes element_load(tdm_type type, const uint8_t *p) {
     if (type == TDM_TYPE_F32) return lanes_load((const void *)p);
@@ -538,8 +536,7 @@ INLINE void float_tile(tdm_type type, tile_cut cut, int n_tok) {
 }
 #endif
 
-/* ---- entries
- * ----------------------------------------------------------------------------------- */
+/* ---- entries --------------------------------------------------------------------------------- */
 
 /* Cuts a tile into pieces. */
 #define CUTS_(name, body, n_max)                                                                   \

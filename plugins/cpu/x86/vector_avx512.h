@@ -228,8 +228,7 @@ INLINE lanes lanes_butterflies(lanes x) {
     return _mm512_mask_sub_ps(_mm512_add_ps(x, y), 0xff00, y, x);
 }
 
-/* ---- integers: N_LANE numbers of 32 bits; also read as pairs of 16 bits or as bytes
- * ------------- */
+/* ---- integers: N_LANE numbers of 32 bits; also read as pairs of 16 bits or as bytes ---------- */
 
 INLINE ints ints_load(const void *p) {
     return _mm512_loadu_si512(p);
@@ -375,8 +374,7 @@ INLINE lanes lanes_from_bf16(const uint8_t *p) {
     return _mm512_castsi512_ps(_mm512_slli_epi32(wide, 16));
 }
 
-/* ---- bytes: codes of weights and of cache rows
- * ------------------------------------------------ */
+/* ---- bytes: codes of weights and of cache rows ----------------------------------------------- */
 
 /* 16 bytes, in each 128-bit part: a table for bytes_lookup, which takes bytes 0 .. 15 of x. */
 INLINE ints bytes_table(const int8_t *p) {
@@ -438,8 +436,7 @@ INLINE ints bytes_trit_rest(ints x) {
     return _mm512_add_epi8(x, _mm512_add_epi8(x, x));
 }
 
-/* ---- registers: how much of its work a kernel does at once
- * ------------------------------------- */
+/* ---- registers: how much of its work a kernel does at once ----------------------------------- */
 
 /* Attention: query rows taken together in scores and in weighted sums, and vectors of sums that are
  * held in registers. */

@@ -244,8 +244,7 @@ static tdm_status memory_place(meta_plan *plan, int32_t d, tdm_error *err) {
     return status;
 }
 
-/* ---- Growing the shared buffers
- * --------------------------------------------------------------- */
+/* ---- Growing the shared buffers -------------------------------------------------------------- */
 
 static tdm_status member_alloc(meta_member *member, meta_memory kind, uint64_t size,
                                tdm_buffer **out, tdm_error *err) {

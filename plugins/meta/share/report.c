@@ -156,8 +156,7 @@ static tdm_status group_states_weigh(const meta_plan *plan, int32_t d, tdm_split
     return TDM_OK;
 }
 
-/* ---- Bytes that do not depend on the share
- * ---------------------------------------------------- */
+/* ---- Bytes that do not depend on the share --------------------------------------------------- */
 
 /* When a slot's memory is in use: nodes first .. last. first -1 = never, or the slot is not
  * counted. */
