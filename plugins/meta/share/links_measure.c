@@ -8,6 +8,7 @@
 
 #include "plugins/meta/exchange/arena.h"
 #include "plugins/meta/exec/event.h"
+#include "plugins/meta/exec/stall_timer.h"
 #include "plugins/meta/exec/stuck.h"
 #include "plugins/meta/members.h"
 #include "plugins/meta/share/links.h"
@@ -201,9 +202,11 @@ static uint64_t limit_ns(const link_test *t) {
 
 static tdm_status parts_await(link_test *t, tdm_error *err) {
     tdm_status status = TDM_OK;
+    meta_stall_timer stall_timer;
+    meta_stall_timer_begin(&stall_timer, meta_clock_ns());
     for (int32_t r = 0; r < t->n_part && status == TDM_OK; r++)
-        status = t->device->host->semaphore->wait(t->parts[r].semaphore, t->parts[r].value,
-                                                  limit_ns(t), err);
+        status = meta_stall_timer_wait(&stall_timer, t->device->host, t->parts[r].semaphore,
+                                       t->parts[r].value, limit_ns(t), err);
     return status;
 }
 
