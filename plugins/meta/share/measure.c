@@ -197,12 +197,16 @@ static tdm_status product_run(product *p, tdm_error *err) {
                                  (uint64_t)(p->device->options.timeout * 1e9), err);
 }
 
+/* The reason of a failed run, for messages. */
+static const char *product_why(const product *p) {
+    return p->status == TDM_DEADLINE_EXCEEDED ? "no answer in the time that `timeout` gives"
+                                              : p->err.message;
+}
+
 static tdm_status product_status(const product *p, tdm_error *err) {
     if (p->status == TDM_OK) return TDM_OK;
     return tdm_fail(err, p->status, "member '%s': measuring: %.300s", p->member->name,
-                    p->status == TDM_DEADLINE_EXCEEDED
-                        ? "no answer in the time that `timeout` gives"
-                        : p->err.message);
+                    product_why(p));
 }
 
 /* Whether a product with a weight GROWTH times as large may be tried on the member. */
@@ -225,7 +229,7 @@ static tdm_status product_begin_long(product *p, tdm_type type, int64_t n, int64
             begin = meta_clock_ns();
             p->status = product_run(p, &p->err);
         }
-        if (p->status != TDM_OK) return product_status(p, err);
+        if (p->status != TDM_OK) return tdm_fail(err, p->status, "%.300s", product_why(p));
         if (meta_clock_ns() - begin >= RUN_NS) return TDM_OK;
         product_free(p);
         *p = empty;

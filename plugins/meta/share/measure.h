@@ -11,8 +11,8 @@
 #include "plugins/meta/meta.h"
 
 /* Measures the active members for weights of `type` and stores their rates. Does nothing where that
- * was done before. Takes about a quarter of a second, and meanwhile 64 MiB on each member, or less
- * where a member has less. A member that cannot multiply such weights has the rate 0. The devices
+ * was done before. Takes about a quarter of a second, and meanwhile 64 MiB on each member, up to
+ * 512 MiB on a fast one. A member that cannot multiply such weights has the rate 0. The devices
  * are claimed (claims.h), because members wait for each other. Under device->mutex.
  *
  * For tests, which must not depend on the load of the machine: the environment variable
