@@ -93,6 +93,11 @@ static void test_caps_shared(void **state) {
     meta_share_caps(3, room, (const double[]){1, 3, 9}, cap);
     must_be(cap[1], 0.2);
     must_be(cap[0], 0.3);
+    /* The CPU is too slow for a share, but may have to take what the others cannot hold: no more
+     * than they leave of the RAM. */
+    meta_share_caps(3, room, (const double[]){0, 3, 9}, cap);
+    must_be(cap[1], 0.2);
+    must_be(cap[0], 0.3);
     /* A member that was not measured gets no share, so it takes nothing from the others. */
     room[1].free = 110;
     meta_share_caps(3, room, (const double[]){1, 0, 9}, cap);

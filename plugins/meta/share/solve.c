@@ -129,7 +129,25 @@ tdm_status meta_share_divide(int32_t n, const double *rate, const double *cap, d
     return TDM_OK;
 }
 
-void meta_share_caps(int32_t n, const meta_room *room, const double *rate, double *cap_out) {
+/* Members in RAM with the rate 0 get at most what the others leave of it. */
+static void idle_caps(int32_t n, const meta_room *room, const double *rate, double *cap) {
+    double largest = 0, taken = 0;
+    for (int32_t d = 0; d < n; d++) {
+        if (!room[d].is_shared || room[d].free < 0) continue;
+        if (room[d].free > largest) largest = room[d].free;
+        if (rate[d] > 0) taken += room[d].whole + cap[d] * room[d].divisible;
+    }
+    for (int32_t d = 0; d < n; d++) {
+        if (!room[d].is_shared || room[d].free < 0 || rate[d] > 0 || !(room[d].divisible > 0))
+            continue;
+        double rest = (largest - taken - room[d].whole) / room[d].divisible;
+        if (rest < cap[d]) cap[d] = rest > 0 ? rest : 0;
+        if (cap[d] > 0) taken += room[d].whole + cap[d] * room[d].divisible;
+    }
+}
+
+/* The limits without regard to members in RAM with the rate 0. */
+static void rated_caps(int32_t n, const meta_room *room, const double *rate, double *cap_out) {
     bool is_full[TDM_MAX_MEMBERS] = {
         false}; /* its own limit is less than what it gets of the RAM */
     double shared = -1, whole = 0;
@@ -143,8 +161,8 @@ void meta_share_caps(int32_t n, const meta_room *room, const double *rate, doubl
     }
     if (shared < 0) return;
     shared = shared > whole ? shared - whole : 0;
-    /* The shared memory is given out by the rates, since so are the shares. What a member cannot
-     * take because of a limit of its own goes to the others. */
+    /* The shared memory is divided by the rates, as the shares are. What a member cannot take
+     * because of a limit of its own goes to the others. */
     for (bool has_changed = true; has_changed;) {
         double rates = 0, left = shared;
         has_changed = false;
@@ -165,6 +183,11 @@ void meta_share_caps(int32_t n, const meta_room *room, const double *rate, doubl
                 room[d].divisible > 0)
                 cap_out[d] = left * rate[d] / rates / room[d].divisible;
     }
+}
+
+void meta_share_caps(int32_t n, const meta_room *room, const double *rate, double *cap_out) {
+    rated_caps(n, room, rate, cap_out);
+    idle_caps(n, room, rate, cap_out);
 }
 
 static bool is_in_ram(const meta_member *member) {

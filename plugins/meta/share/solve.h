@@ -31,7 +31,8 @@ typedef struct meta_room {
 } meta_room;
 
 /* The largest share for which each member has memory; 1 or more = no limit. Members in RAM together
- * get no more than the RAM has: it is divided by their rates. [any-thread] */
+ * get no more than the RAM has: it is divided by their rates, and members with the rate 0 get at
+ * most the rest. [any-thread] */
 void meta_share_caps(int32_t n, const meta_room *room, const double *rate, double *cap_out);
 
 /* The parts of the work, together 1, with which all members end at the same time: member d takes
