@@ -79,7 +79,7 @@ static void threads_warm_up(void) {
     if (pthread_create(&thread, NULL, thread_main, NULL) == 0) pthread_join(thread, NULL);
 }
 
-/* Runs checks in turn, up to the first that fails: its path may have left anything. */
+/* Runs checks in turn, up to the first that fails: what it used may be in any state. */
 static void child_run(const certify_params *params, const certify_check *const *checks, size_t n,
                       int pipe_fd, int capture_fd) {
     static certify c;
@@ -113,8 +113,8 @@ static double seconds_between(const struct timespec *from, const struct timespec
     return (double)(to->tv_sec - from->tv_sec) + (double)(to->tv_nsec - from->tv_nsec) * 1e-9;
 }
 
-/* How long a process has been at it: its processor time, and the time in which it used none because
- * it waited. Time in which a busy machine ran others instead does not count. */
+/* How long a process has worked: its processor time, and the time in which it used none because it
+ * waited. Time in which a busy machine ran other processes does not count. */
 typedef struct watch {
     clockid_t clock; /* of the process */
     bool has_clock;

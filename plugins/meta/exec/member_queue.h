@@ -45,9 +45,9 @@ tdm_status meta_member_queue_submit(meta_member_queue *member_queue, meta_plan *
  * its status. False after a timeout. */
 bool meta_member_queue_wait(meta_member_queue *member_queue, uint64_t timeout_ns,
                             tdm_status *status_out, tdm_error *err);
-/* Runs the whole part on the calling thread, including the exchanges that the host performs, or
- * passes the flags of.
- * Returns early when is_abandoned; the member may then still be computing. */
+/* Runs the whole part on the calling thread: its stages, and between them the exchanges that the
+ * host performs, or the flags of exchanges in phases. Returns early when is_abandoned; the member
+ * may then still be computing. */
 tdm_status meta_member_queue_run(meta_member_queue *member_queue, meta_plan *plan, uint32_t epoch,
                                  tdm_error *err);
 

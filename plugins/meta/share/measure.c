@@ -24,8 +24,8 @@ enum {
 #define WEIGHT_SIZE ((uint64_t)64 << 20)
 #define SMALL_SIZE  ((uint64_t)2 << 20) /* of the weight for MANY columns */
 #define SPAN_NS     UINT64_C(12000000)
-/* A run that is shorter tells more of submitting and waiting than of reading, and its weight may
- * lie in a cache: fast GPUs have up to 256 MiB of those. */
+/* In a shorter run, submitting and waiting take longer than reading, and the weight may lie in a
+ * cache: fast GPUs have up to 256 MiB. */
 #define RUN_NS     UINT64_C(1000000)
 #define GROWTH     8
 #define WEIGHT_MAX ((uint64_t)512 << 20)
@@ -236,7 +236,7 @@ static tdm_status product_begin_long(product *p, tdm_type type, int64_t n, int64
         n *= GROWTH;
         status = product_begin(p, type, n, m, err);
         if (status == TDM_OK) continue;
-        product_free(p); /* as large as before, then */
+        product_free(p); /* it did not fit: the size before is used */
         *p = empty;
         return product_begin(p, type, n / GROWTH, m, err);
     }

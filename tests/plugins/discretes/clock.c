@@ -8,7 +8,8 @@
  * holds the virtual time at which it published, and the epoch to which that belongs. A member goes
  * on `crossing-us` after the last of those times. The host has a clock too, for submissions: a run
  * begins when the last result of the run before is there. One group at a time. The clock is
- * switched on once the group is open: it tests a member alone, while the others tell no time.
+ * switched on once the group is open: opening tests each member alone, and a member that does not
+ * take part publishes no time.
  */
 #include <time.h>
 

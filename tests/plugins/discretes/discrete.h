@@ -32,8 +32,7 @@
  *   "release"      ends both
  *   "clock"        1: the virtual clock runs from now on
  * discrete_get(NAME, key): "submissions", "uploads", "downloads", "binds", "plans", "memory",
- * "lost",
- *   "clock": ns of the virtual clock
+ *   "lost", "clock" (ns of the virtual clock)
  * discrete_live(): devices, buffers, queues and plans that exist
  */
 #ifndef TANDEM_TESTS_DISCRETE_H
