@@ -250,7 +250,7 @@ static const certify_check checks[] = {
      "device.h: graph_compute_sync: \"Runs a whole verified graph and returns when it is done.\"",
      repeat_check},
     {"graph.stride", 0,
-     "graph.h: tdm_graph: \"the arrays' stride, so that both may grow by appended fields\"",
+     "graph.h: tdm_graph: \"the arrays' stride, so that […] both may grow by appended fields\"",
      stride_check},
     {"graph.unused-slot", 0,
      "queue.h: tdm_binding: \"Slots that no node uses may have a NULL buffer.\"", unused_check},

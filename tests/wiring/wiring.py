@@ -410,6 +410,26 @@ def folder_circles(sources):
                 yield 'circle of folders: ' + ' -> '.join(way)
 
 
+# ---- The conformance suite ------------------------------------------------------------------------
+
+@check
+def certify_cites(sources):
+    """A sentence that a check of certify cites is in a header. […] and words in brackets are ours."""
+    headers = re.sub(r'\n\s*\*(?!/)', ' ', sources.read_all('core/include/tandem/**/*.h'))
+    headers = ' '.join(re.sub(r'/\*|\*/', ' ', headers).split())
+    string = r'"(?:[^"\\]|\\.)*"'
+    rows = re.findall(r'\{"([a-z]+\.[a-z0-9-]+)",\s*\d,\s*((?:%s\s*)+),' % string,
+                      sources.read_all('certify/*.c'))
+    if len(rows) < 100:
+        yield 'certify has only %d checks that cite' % len(rows)
+    for name, strings in rows:
+        cites = ''.join(text[1:-1] for text in re.findall(string, strings)).replace('\\"', '"')
+        for cited in re.findall(r'"([^"]*)"', cites):
+            for part in re.split(r'\[[^\]]*[ _…][^\]]*\]', cited):
+                if part.strip().rstrip('.') not in headers:
+                    yield '%s cites what no header says: %s' % (name, part.strip())
+
+
 # ---- Proof that each check can fail ---------------------------------------------------------------
 
 # check, file, what is replaced (a regular expression), by what, text of the line that it must yield
@@ -492,6 +512,10 @@ MUTATIONS = [
     ('folder_circles', 'runner/session.c', r'\n#include "',
      '\n#include "runner/plan/choice.h"\n#include "',
      'runner/session -> runner/plan/choice -> runner/plan/plan -> runner/session'),
+    ('certify_cites', 'core/include/tandem/semaphore.h', r'0 only polls', '0 polls',
+     'order.attach cites what no header says'),
+    ('certify_cites', 'certify/graph.c', r'Pure: reads', 'Pure: looks at',
+     'graph.supports-pure cites what no header says'),
     ('activations', OP_H, r' \*   TANH  ', ' *   TAN   ', 'what the activation TANH is'),
 ]
 
