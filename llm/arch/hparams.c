@@ -140,6 +140,10 @@ static void read_experts(llm_key_reader *r, const llm_arch *arch, llm_hparams *h
     bool is_normalized = arch->is_route_normalized;
     int32_t n_shared = 0;
     llm_key_int(r, "expert_count", LLM_GGUF_OPTIONAL, 0, 65536, &h->n_expert);
+    /* Files whose layers are all dense have this key without the others. */
+    if ((arch->keys & LLM_KEY_DENSE_FIRST) != 0)
+        llm_key_int(r, "leading_dense_block_count", LLM_GGUF_OPTIONAL, 0, h->n_layer,
+                    &h->n_layer_dense);
     if (h->n_expert == 0) return;
     llm_key_int(r, "expert_used_count", LLM_GGUF_REQUIRED, 1, h->n_expert, &h->n_expert_used);
     h->route.n_used = h->n_expert_used;
@@ -162,9 +166,6 @@ static void read_experts(llm_key_reader *r, const llm_arch *arch, llm_hparams *h
                                  llm_gguf_name(r->gguf), r->arch, n_shared, (long long)n);
         h->n_ff_shared = (int32_t)n;
     }
-    if ((arch->keys & LLM_KEY_DENSE_FIRST) != 0)
-        llm_key_int(r, "leading_dense_block_count", LLM_GGUF_OPTIONAL, 0, h->n_layer,
-                    &h->n_layer_dense);
     read_optional(r, arch, LLM_KEY_EXPERT_SCALE, "expert_weights_scale", &h->route.scale);
     if ((arch->keys & LLM_KEY_EXPERT_NORM) != 0)
         llm_key_bool(r, "expert_weights_norm", LLM_GGUF_OPTIONAL, &is_normalized);
