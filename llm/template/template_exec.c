@@ -103,6 +103,8 @@ static flow for_run(llm_tpl_job *job, const llm_tpl_node *node) {
     if (loop == NULL) return FLOW_FAILED;
     loop->items = items;
     llm_tpl_value value = {.kind = LLM_TPL_LOOP, .as.loop = loop};
+    /* The body may take items out of the list. */
+    const bool is_empty = items->n == 0;
     for (; loop->index < items->n; loop->index++) {
         flow how = FLOW_FAILED;
         if (llm_tpl_scope_open(job, scope) && llm_tpl_assign(job, llm_tpl_str_of("loop"), value) &&
@@ -112,7 +114,7 @@ static flow for_run(llm_tpl_job *job, const llm_tpl_node *node) {
         if (how == FLOW_FAILED) return how;
         if (how == FLOW_BREAK) break;
     }
-    if (items->n > 0) return FLOW_NEXT;
+    if (!is_empty) return FLOW_NEXT;
     if (!llm_tpl_scope_open(job, scope)) return FLOW_FAILED;
     flow how = body_run(job, node->other);
     job->scope = scope;
