@@ -9,10 +9,29 @@
 #include "llm/arch/arch.h"
 #include "llm/block/block.h"
 
+static bool is_row_norm(llm_role role) {
+    return role == LLM_ROLE_ATTN_Q_NORM_ROW || role == LLM_ROLE_ATTN_K_NORM_ROW;
+}
+
+/* build_fused has heads of one length, and no norm over all heads of Q or K. */
+static void fused_check(llm_declarer *d) {
+    const llm_model *m = d->model;
+    const llm_layer_spec *s = &m->specs[d->layer];
+    const bool has_row_norm = is_row_norm(s->norm_q) || is_row_norm(s->norm_k);
+    if (d->status != TDM_OK || (s->k_len == s->v_len && !has_row_norm)) return;
+    d->status = tdm_fail(
+        d->err, TDM_UNSUPPORTED,
+        "%s: tensor 'blk.%d.attn_qkv.weight' has Q, K and V in one matrix, which is not supported "
+        "%s; convert the model again with a converter that writes attn_q, attn_k and attn_v",
+        llm_gguf_name(m->gguf), d->layer,
+        has_row_norm ? "with norms over all heads" : "with heads of different lengths");
+}
+
 void llm_declare_attention(llm_declarer *d) {
     const llm_arch *arch = d->model->arch;
     llm_declare(d, LLM_ROLE_ATTN_QKV, false);
     if (llm_declared(d, LLM_ROLE_ATTN_QKV) >= 0) {
+        fused_check(d);
         llm_declare(d, LLM_ROLE_ATTN_QKV_BIAS, false);
     } else {
         llm_declare(d, LLM_ROLE_ATTN_Q, true);
@@ -61,7 +80,7 @@ static int32_t heads_slice(llm_graph_builder *g, int32_t x, int64_t first, int64
     return tdm_build_slice(g->b, x, offset, ne);
 }
 
-/* One product for all three. Keys and values have heads of one length (checked on declaring). */
+/* One product for all three. fused_check has checked the layer. */
 static heads build_fused(llm_graph_builder *g, int32_t layer, const llm_mixer_input *in) {
     const llm_layer_spec *s = &g->model->specs[layer];
     int64_t n_all = (int64_t)s->n_head + 2 * (int64_t)s->n_head_kv;
@@ -73,10 +92,6 @@ static heads build_fused(llm_graph_builder *g, int32_t layer, const llm_mixer_in
     h.k = heads_slice(g, qkv, s->n_head, s->k_len, s->n_head_kv, in->n_tok);
     h.v = heads_slice(g, qkv, s->n_head + s->n_head_kv, s->v_len, s->n_head_kv, in->n_tok);
     return h;
-}
-
-static bool is_row_norm(llm_role role) {
-    return role == LLM_ROLE_ATTN_Q_NORM_ROW || role == LLM_ROLE_ATTN_K_NORM_ROW;
 }
 
 /* The norm of x [len * n, n_tok] or [len, n, n_tok], over rows or heads as the role says. */
