@@ -53,14 +53,25 @@ static void line_copy(char *out, size_t size, const char *text, size_t len) {
         if ((unsigned char)*c < 0x20 || *c == 0x7F) *c = '?';
 }
 
-/* The need of this kind and name, a new one if there is none; NULL without memory. */
+/* So many names of one kind are listed. A file may have a million: those behind them are counted
+ * together, as OTHERS. */
+#define NAMES_MAX 100
+#define OTHERS    "others"
+
+/* The need of this kind and name, a new one if there is none; NULL without memory. Needs of a kind
+ * are added one after the other. */
 static llm_need *need_add(llm_needs *all, llm_need_kind kind, const char *name, size_t len,
                           tdm_error *err) {
     char line[sizeof all->needs->name];
+    size_t n_name = 0;
     line_copy(line, sizeof line, name, len);
-    for (size_t i = 0; i < all->n; i++)
-        if (all->needs[i].kind == kind && strcmp(all->needs[i].name, line) == 0)
-            return &all->needs[i];
+    for (size_t i = 0; i < all->n; i++) {
+        if (all->needs[i].kind != kind) continue;
+        if (strcmp(all->needs[i].name, line) == 0) return &all->needs[i];
+        n_name++;
+    }
+    if (n_name > NAMES_MAX) return &all->needs[all->n - 1];
+    if (n_name == NAMES_MAX) line_copy(line, sizeof line, OTHERS, sizeof OTHERS - 1);
     llm_need *grown = realloc(all->needs, (all->n + 1) * sizeof *grown);
     if (grown == NULL) {
         tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "no memory for a list of what a file needs");

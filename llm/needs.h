@@ -20,7 +20,7 @@ typedef enum llm_need_kind {
 typedef struct llm_need {
     llm_need_kind kind;
     char name[96]; /* of the architecture, the tensors without "blk.N."; of a type, its number in
-                        * the file; else "" */
+                    * the file; "others" = all behind the first 100 names of the kind; else "" */
     uint32_t n_tensor;                   /* with this type or name; else 0 */
     char reason[TDM_ERROR_MESSAGE_SIZE]; /* one line: what fails */
 } llm_need;

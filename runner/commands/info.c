@@ -47,6 +47,18 @@ static void total_add(type_total *total, const llm_gguf_tensor *tensor) {
     if (tensor->data == NULL) total->n_unknown++;
 }
 
+static void total_join(type_total *total, const type_total *other) {
+    total->n_tensor += other->n_tensor;
+    total->n_unknown += other->n_unknown;
+    total->n_element += other->n_element;
+    total->size += other->size;
+}
+
+static int type_compare(const void *a, const void *b) {
+    const type_total *x = a, *y = b;
+    return (x->type > y->type) - (x->type < y->type);
+}
+
 static int total_compare(const void *a, const void *b) {
     const type_total *x = a, *y = b;
     if (x->size != y->size) return x->size < y->size ? 1 : -1;
@@ -62,11 +74,17 @@ static tdm_status totals_make(const llm_gguf *g, totals *out, tdm_error *err) {
                         llm_gguf_name(g), n_tensor);
     for (uint32_t i = 0; i < n_tensor; i++) {
         const llm_gguf_tensor *tensor = llm_gguf_tensor_at(g, i);
-        size_t k = 0;
-        while (k < out->n && out->types[k].type != tensor->type_raw) k++;
-        if (k == out->n) out->types[out->n++].type = tensor->type_raw;
-        total_add(&out->types[k], tensor);
+        out->types[i].type = tensor->type_raw;
+        total_add(&out->types[i], tensor);
         total_add(&out->all, tensor);
+    }
+    qsort(out->types, n_tensor, sizeof *out->types, type_compare);
+    for (uint32_t i = 0; i < n_tensor; i++) {
+        const type_total *one = &out->types[i];
+        if (out->n == 0 || out->types[out->n - 1].type != one->type)
+            out->types[out->n++] = *one;
+        else
+            total_join(&out->types[out->n - 1], one);
     }
     qsort(out->types, out->n, sizeof *out->types, total_compare);
     return TDM_OK;
