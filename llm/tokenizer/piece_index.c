@@ -17,6 +17,16 @@ static int entry_compare(const void *a, const void *b) {
 
 void llm_piece_index_make(llm_piece_index *index, llm_piece_entry *entries, size_t n) {
     if (n > 1) qsort(entries, n, sizeof *entries, entry_compare);
+    /* Of equal pieces only the lowest id is ever found. A walk would pass the others one by one. */
+    size_t n_kept = 0;
+    for (size_t i = 0; i < n; ++i) {
+        const llm_piece_entry *last = n_kept > 0 ? &entries[n_kept - 1] : NULL;
+        if (last != NULL && last->size == entries[i].size &&
+            memcmp(last->text, entries[i].text, last->size) == 0)
+            continue;
+        entries[n_kept++] = entries[i];
+    }
+    n = n_kept;
     index->entries = entries;
     index->n = n;
     size_t at = 0;
@@ -50,8 +60,8 @@ bool llm_piece_walk_step(const llm_piece_index *index, llm_piece_walk *walk, uns
         walk->begin = index->first[byte];
         walk->end = index->first[byte + 1];
     } else {
-        /* Shorter ones come first. */
-        while (walk->begin < walk->end && index->entries[walk->begin].size == walk->depth)
+        /* The one that ends here comes first. */
+        if (walk->begin < walk->end && index->entries[walk->begin].size == walk->depth)
             ++walk->begin;
         walk->begin = lower_bound(index, walk->begin, walk->end, walk->depth, byte);
         walk->end = lower_bound(index, walk->begin, walk->end, walk->depth, byte + 1u);

@@ -21,7 +21,7 @@ typedef struct llm_piece_entry {
 
 /* Zeroed = empty. Read by any number of threads. */
 typedef struct llm_piece_index {
-    llm_piece_entry *entries; /* [n], sorted by bytes, then by id */
+    llm_piece_entry *entries; /* [n], sorted by bytes, no two equal */
     size_t n;
     size_t first[257]; /* entries[first[b] .. first[b + 1]) begin with byte b */
 } llm_piece_index;
@@ -32,7 +32,8 @@ typedef struct llm_piece_walk {
     uint32_t depth;
 } llm_piece_walk;
 
-/* Sorts `entries` (allocated with malloc; the index owns them from now on) and fills the index. */
+/* Sorts `entries` (allocated with malloc; the index owns them from now on), keeps the lowest id of
+ * equal pieces, and fills the index. */
 void llm_piece_index_make(llm_piece_index *index, llm_piece_entry *entries, size_t n);
 
 /* Frees the memory and leaves an empty index. */
