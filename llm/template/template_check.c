@@ -97,7 +97,7 @@ static bool remainder_is(llm_tpl_call *c, const llm_tpl_value *n, int64_t remain
                          llm_tpl_value *out) {
     llm_tpl_value rest, wanted = llm_tpl_int(remainder);
     if (!llm_tpl_operate(c->job, '%', c->self, n, &rest)) return false;
-    return give(out, llm_tpl_equals(&rest, &wanted));
+    return give(out, llm_tpl_equals(c->job, &rest, &wanted));
 }
 
 static bool test_odd(llm_tpl_call *c, llm_tpl_value *out) {
@@ -120,11 +120,11 @@ static bool test_divisibleby(llm_tpl_call *c, llm_tpl_value *out) {
 }
 
 static bool test_eq(llm_tpl_call *c, llm_tpl_value *out) {
-    return argument_need(c) && give(out, llm_tpl_equals(c->self, &c->argv[0]));
+    return argument_need(c) && give(out, llm_tpl_equals(c->job, c->self, &c->argv[0]));
 }
 
 static bool test_ne(llm_tpl_call *c, llm_tpl_value *out) {
-    return argument_need(c) && give(out, !llm_tpl_equals(c->self, &c->argv[0]));
+    return argument_need(c) && give(out, !llm_tpl_equals(c->job, c->self, &c->argv[0]));
 }
 
 static bool order_of(llm_tpl_call *c, int *order) {
@@ -164,7 +164,7 @@ static bool test_sameas(llm_tpl_call *c, llm_tpl_value *out) {
     if (a->kind != b->kind) return give(out, false);
     if (a->kind == LLM_TPL_LIST) return give(out, a->as.list == b->as.list);
     if (a->kind == LLM_TPL_DICT) return give(out, a->as.dict == b->as.dict);
-    return give(out, llm_tpl_equals(a, b));
+    return give(out, llm_tpl_equals(c->job, a, b));
 }
 
 static bool test_filter(llm_tpl_call *c, llm_tpl_value *out) {

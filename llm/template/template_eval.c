@@ -193,7 +193,7 @@ static bool compare_one(llm_tpl_job *job, int op, const llm_tpl_value *a, const 
     int order = 0;
     switch (op) {
     case LLM_TPL_EQ:
-    case LLM_TPL_NE: *out = llm_tpl_equals(a, b) == (op == LLM_TPL_EQ); return true;
+    case LLM_TPL_NE: *out = llm_tpl_equals(job, a, b) == (op == LLM_TPL_EQ); return true;
     case LLM_TPL_IN:
     case LLM_TPL_NOT_IN:
         if (!llm_tpl_contains(job, b, a, out)) return false;

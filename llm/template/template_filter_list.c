@@ -60,7 +60,7 @@ static bool merge(llm_tpl_job *job, ranked *rows, ranked *spare, size_t half, si
     for (size_t i = 0; i < n; i++) {
         int order = 0;
         /* equal values may be of a kind without an order */
-        if (a < half && b < n && !llm_tpl_equals(&rows[b].key, &rows[a].key) &&
+        if (a < half && b < n && !llm_tpl_equals(job, &rows[b].key, &rows[a].key) &&
             !llm_tpl_compare(job, &rows[b].key, &rows[a].key, &order))
             return false;
         if (is_down) order = -order;

@@ -199,6 +199,7 @@ static bool value_read(reader *r, llm_tpl_value *out) {
 
 bool llm_tpl_json_read(llm_tpl_job *job, llm_tpl_str text, llm_tpl_value *out) {
     reader r = {.job = job, .text = text};
+    if (!llm_tpl_step(job, 1 + text.len / 64)) return false;
     if (!value_read(&r, out)) return false;
     space_skip(&r);
     return r.at == text.len || read_fail(&r, "something follows the value");

@@ -427,7 +427,7 @@ static bool text_islower(llm_tpl_call *c, llm_tpl_value *out) {
 static bool list_index(llm_tpl_call *c, llm_tpl_value *out) {
     const llm_tpl_list *list = c->self->as.list;
     for (size_t i = 0; i < list->n; i++)
-        if (llm_tpl_equals(&list->items[i], &c->argv[0])) {
+        if (llm_tpl_equals(c->job, &list->items[i], &c->argv[0])) {
             *out = llm_tpl_int((int64_t)i);
             return llm_tpl_step(c->job, i);
         }
@@ -437,7 +437,7 @@ static bool list_index(llm_tpl_call *c, llm_tpl_value *out) {
 static bool list_count(llm_tpl_call *c, llm_tpl_value *out) {
     const llm_tpl_list *list = c->self->as.list;
     int64_t n = 0;
-    for (size_t i = 0; i < list->n; i++) n += llm_tpl_equals(&list->items[i], &c->argv[0]);
+    for (size_t i = 0; i < list->n; i++) n += llm_tpl_equals(c->job, &list->items[i], &c->argv[0]);
     *out = llm_tpl_int(n);
     return llm_tpl_step(c->job, list->n);
 }
@@ -535,7 +535,7 @@ static bool loop_changed(llm_tpl_call *c, llm_tpl_value *out) {
     for (size_t i = 0; i < c->args->n; i++)
         if (!llm_tpl_list_push(c->job, seen.as.list, c->args->items[i])) return false;
     llm_tpl_value *before = &c->self->as.loop->changed;
-    *out = llm_tpl_bool(before->kind == LLM_TPL_ABSENT || !llm_tpl_equals(before, &seen));
+    *out = llm_tpl_bool(before->kind == LLM_TPL_ABSENT || !llm_tpl_equals(c->job, before, &seen));
     *before = seen;
     return true;
 }

@@ -181,7 +181,7 @@ bool llm_tpl_contains(llm_tpl_job *job, const llm_tpl_value *value, const llm_tp
     if (!llm_tpl_iterate(job, value, &list)) return false;
     for (size_t i = 0; i < list->n && !*out; i++) {
         if (!llm_tpl_step(job, 1)) return false;
-        *out = llm_tpl_equals(&list->items[i], item);
+        *out = llm_tpl_equals(job, &list->items[i], item);
     }
     return true;
 }

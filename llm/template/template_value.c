@@ -157,14 +157,27 @@ static uint32_t key_hash(const llm_tpl_value *key) {
     return hash;
 }
 
+static bool numbers_equal(const llm_tpl_value *a, const llm_tpl_value *b) {
+    if (a->kind == LLM_TPL_FLOAT || b->kind == LLM_TPL_FLOAT)
+        return llm_tpl_as_real(a) == llm_tpl_as_real(b);
+    return llm_tpl_as_int(a) == llm_tpl_as_int(b);
+}
+
 static bool key_is_possible(const llm_tpl_value *key) {
     return key->kind == LLM_TPL_STRING || key->kind == LLM_TPL_NONE || llm_tpl_is_number(key);
+}
+
+static bool keys_equal(const llm_tpl_value *a, const llm_tpl_value *b) {
+    if (a->kind == LLM_TPL_STRING || b->kind == LLM_TPL_STRING)
+        return a->kind == b->kind && llm_tpl_str_same(a->as.text, b->as.text);
+    if (!llm_tpl_is_number(a) || !llm_tpl_is_number(b)) return a->kind == b->kind;
+    return numbers_equal(a, b);
 }
 
 /* The slot of the key in the index, or the free slot for it. */
 static size_t index_find(const llm_tpl_dict *dict, const llm_tpl_value *key) {
     size_t at = key_hash(key) & (dict->n_index - 1);
-    while (dict->index[at] != 0 && !llm_tpl_equals(&dict->pairs[dict->index[at] - 1].key, key))
+    while (dict->index[at] != 0 && !keys_equal(&dict->pairs[dict->index[at] - 1].key, key))
         at = (at + 1) & (dict->n_index - 1);
     return at;
 }
@@ -176,7 +189,7 @@ const llm_tpl_value *llm_tpl_dict_get(const llm_tpl_dict *dict, const llm_tpl_va
         return place == 0 ? NULL : &dict->pairs[place - 1].value;
     }
     for (size_t i = 0; i < dict->n; i++)
-        if (llm_tpl_equals(&dict->pairs[i].key, key)) return &dict->pairs[i].value;
+        if (keys_equal(&dict->pairs[i].key, key)) return &dict->pairs[i].value;
     return NULL;
 }
 
@@ -251,39 +264,42 @@ bool llm_tpl_is_true(const llm_tpl_value *value) {
  * levels, would need very many. */
 #define EQUALS_MAX 1000000
 
-/* `budget`: comparisons left. */
-static bool equals_nested(const llm_tpl_value *a, const llm_tpl_value *b, int depth, int *budget);
+typedef struct effort {
+    int left;      /* comparisons */
+    size_t n_byte; /* of texts, compared so far */
+} effort;
 
-static bool lists_equal(const llm_tpl_list *a, const llm_tpl_list *b, int depth, int *budget) {
+static bool equals_nested(const llm_tpl_value *a, const llm_tpl_value *b, int depth, effort *spent);
+
+static bool lists_equal(const llm_tpl_list *a, const llm_tpl_list *b, int depth, effort *spent) {
     if (a == b) return true;
     if (a->n != b->n || a->flavor != b->flavor || a->flavor == LLM_TPL_LAZY) return false;
     for (size_t i = 0; i < a->n; i++)
-        if (!equals_nested(&a->items[i], &b->items[i], depth, budget)) return false;
+        if (!equals_nested(&a->items[i], &b->items[i], depth, spent)) return false;
     return true;
 }
 
-static bool dicts_equal(const llm_tpl_dict *a, const llm_tpl_dict *b, int depth, int *budget) {
+static bool dicts_equal(const llm_tpl_dict *a, const llm_tpl_dict *b, int depth, effort *spent) {
     if (a == b) return true;
     if (a->n != b->n) return false;
     for (size_t i = 0; i < a->n; i++) {
         const llm_tpl_value *other = llm_tpl_dict_get(b, &a->pairs[i].key);
-        if (other == NULL || !equals_nested(&a->pairs[i].value, other, depth, budget)) return false;
+        if (other == NULL || !equals_nested(&a->pairs[i].value, other, depth, spent)) return false;
     }
     return true;
 }
 
-static bool equals_nested(const llm_tpl_value *a, const llm_tpl_value *b, int depth, int *budget) {
-    if (depth > LLM_TPL_DEPTH_MAX || --*budget < 0) return false;
-    if (llm_tpl_is_number(a) && llm_tpl_is_number(b)) {
-        if (a->kind == LLM_TPL_FLOAT || b->kind == LLM_TPL_FLOAT)
-            return llm_tpl_as_real(a) == llm_tpl_as_real(b);
-        return llm_tpl_as_int(a) == llm_tpl_as_int(b);
-    }
+static bool equals_nested(const llm_tpl_value *a, const llm_tpl_value *b, int depth,
+                          effort *spent) {
+    if (depth > LLM_TPL_DEPTH_MAX || --spent->left < 0) return false;
+    if (llm_tpl_is_number(a) && llm_tpl_is_number(b)) return numbers_equal(a, b);
     if (a->kind != b->kind) return false;
     switch (a->kind) {
-    case LLM_TPL_STRING: return llm_tpl_str_same(a->as.text, b->as.text);
-    case LLM_TPL_LIST: return lists_equal(a->as.list, b->as.list, depth + 1, budget);
-    case LLM_TPL_DICT: return dicts_equal(a->as.dict, b->as.dict, depth + 1, budget);
+    case LLM_TPL_STRING:
+        if (a->as.text.len == b->as.text.len) spent->n_byte += a->as.text.len;
+        return llm_tpl_str_same(a->as.text, b->as.text);
+    case LLM_TPL_LIST: return lists_equal(a->as.list, b->as.list, depth + 1, spent);
+    case LLM_TPL_DICT: return dicts_equal(a->as.dict, b->as.dict, depth + 1, spent);
     case LLM_TPL_NAMESPACE: return a->as.dict == b->as.dict;
     case LLM_TPL_LOOP: return a->as.loop == b->as.loop;
     case LLM_TPL_MACRO: return a->as.macro == b->as.macro;
@@ -293,9 +309,12 @@ static bool equals_nested(const llm_tpl_value *a, const llm_tpl_value *b, int de
     }
 }
 
-bool llm_tpl_equals(const llm_tpl_value *a, const llm_tpl_value *b) {
-    int budget = EQUALS_MAX;
-    return equals_nested(a, b, 0, &budget);
+bool llm_tpl_equals(llm_tpl_job *job, const llm_tpl_value *a, const llm_tpl_value *b) {
+    effort spent = {.left = EQUALS_MAX};
+    if (job->status != TDM_OK) return false; /* callers go through long lists */
+    const bool is_equal = equals_nested(a, b, 0, &spent);
+    (void)llm_tpl_step(job, (size_t)(EQUALS_MAX - spent.left) / 4 + spent.n_byte / 64);
+    return is_equal;
 }
 
 static bool compare_nested(llm_tpl_job *job, const llm_tpl_value *a, const llm_tpl_value *b,
@@ -321,7 +340,7 @@ static bool compare_nested(llm_tpl_job *job, const llm_tpl_value *a, const llm_t
     if (a->kind == LLM_TPL_LIST && b->kind == LLM_TPL_LIST && depth < LLM_TPL_DEPTH_MAX) {
         const llm_tpl_list *x = a->as.list, *y = b->as.list;
         for (size_t i = 0; i < x->n && i < y->n; i++) {
-            if (llm_tpl_equals(&x->items[i], &y->items[i])) continue;
+            if (llm_tpl_equals(job, &x->items[i], &y->items[i])) continue;
             return compare_nested(job, &x->items[i], &y->items[i], depth + 1, out);
         }
         *out = (x->n > y->n) - (x->n < y->n);

@@ -167,8 +167,9 @@ bool llm_tpl_is_true(const llm_tpl_value *value);
 bool llm_tpl_is_number(const llm_tpl_value *value); /* true for a bool too, as in Python */
 double llm_tpl_as_real(const llm_tpl_value *value); /* of a number */
 int64_t llm_tpl_as_int(const llm_tpl_value *value); /* of an int or bool */
-/* Python's ==. Values that are nested or branched too far count as unequal. */
-bool llm_tpl_equals(const llm_tpl_value *a, const llm_tpl_value *b);
+/* Python's ==. Values that are nested or branched too far count as unequal. Counts steps, which may
+ * fail the job. */
+bool llm_tpl_equals(llm_tpl_job *job, const llm_tpl_value *a, const llm_tpl_value *b);
 /* <0, 0, >0; fails for kinds without an order. */
 bool llm_tpl_compare(llm_tpl_job *job, const llm_tpl_value *a, const llm_tpl_value *b, int *out);
 /* "str", "list", ...: Python's names. */

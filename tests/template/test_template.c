@@ -162,10 +162,15 @@ static void test_bounds(void **state) {
         "{% endfor %}{{ ns.l | tojson }}",
         "{% set ns = namespace() %}{% set ns.a = ns %}{{ ns }}",
         "{% for i in range(9999) %}{{ range(99999)|list|length }}{% endfor %}",
+        "{% set ns = namespace(a=[], b=[]) %}{% for i in range(99) %}{% set ns.a = [ns.a, ns.a] %}"
+        "{% set ns.b = [ns.b, ns.b] %}{% endfor %}"
+        "{% for i in range(99999) %}{% if ns.a == ns.b %}{% endif %}{% endfor %}",
+        "{% set l = [] %}{% set x = l.append(l) %}{{ l }}",
+        "{% set l = [1] %}{% for x in l %}{% set y = l.append(x) %}{% endfor %}",
     };
     for (size_t i = 0; i < sizeof rows / sizeof rows[0]; i++)
         expect_failure(rows[i], "{}", TDM_OUT_OF_RANGE, "line 1");
-    /* comparisons have a budget of their own, and fail beyond it */
+    /* a comparison has a budget of its own, and is false beyond it */
     expect(
         "{% set ns = namespace(a=[], b=[]) %}{% for i in range(99) %}{% set ns.a = [ns.a, ns.a] %}"
         "{% set ns.b = [ns.b, ns.b] %}{% endfor %}{{ ns.a == ns.b }}",
