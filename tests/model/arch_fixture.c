@@ -16,7 +16,6 @@
 
 #include "llm/gguf/gguf.h"
 #include "tandem/tensor.h"
-#include "tandem/tensor.h"
 
 /* Larger than the weights of any fixture; the file is cut when they are written. */
 #define DATA_ROOM ((off_t)512 << 20)
