@@ -200,6 +200,18 @@ static void read_own(llm_key_reader *r, const llm_arch *arch, llm_hparams *h) {
     read_optional(r, arch, LLM_KEY_WINDOW_ROPE, "rope.freq_base_swa", &h->window_freq_base);
 }
 
+/* Layers with a window rotate as many elements of a head as the others. */
+static void check_window_rope(llm_key_reader *r, const llm_hparams *h) {
+    int32_t n_rot = h->rope.n_rot;
+    if (h->window == 0) return;
+    llm_key_int(r, "rope.dimension_count_swa", LLM_GGUF_OPTIONAL, 0, LLM_MAX_HEAD_DIM, &n_rot);
+    if (r->status == TDM_OK && n_rot != h->rope.n_rot)
+        r->status = tdm_fail(r->err, TDM_UNSUPPORTED,
+                             "%s: key '%s.rope.dimension_count_swa' is %d, but layers without a "
+                             "window rotate %d elements; such models are not supported",
+                             llm_gguf_name(r->gguf), r->arch, n_rot, h->rope.n_rot);
+}
+
 tdm_status llm_hparams_read(const llm_gguf *gguf, const llm_arch *arch, llm_hparams *hparams_out,
                             tdm_error *err) {
     llm_hparams h = {0};
@@ -223,6 +235,7 @@ tdm_status llm_hparams_read(const llm_gguf *gguf, const llm_arch *arch, llm_hpar
     if (r.status == TDM_OK) read_rope(&r, arch, &h);
     if (r.status == TDM_OK) read_own(&r, arch, &h);
     if (r.status == TDM_OK && arch->read != NULL) arch->read(&r, &h);
+    if (r.status == TDM_OK) check_window_rope(&r, &h);
     if (r.status != TDM_OK) return r.status;
 
     const llm_gguf_tensor *embd = llm_gguf_tensor_find(gguf, "token_embd.weight");

@@ -314,6 +314,8 @@ static const edit mixed_edits[] = {
     {KEY_U32, "afmoe.attention.value_length", 0, .words = {"afmoe.attention.value_length", "0"}},
     {KEY_U32, "afmoe.rope.dimension_count", 66, .words = {"afmoe.rope.dimension_count", "66"}},
     {KEY_U32, "afmoe.rope.dimension_count", 3, .words = {"afmoe.rope.dimension_count", "3"}},
+    {KEY_U32, "afmoe.rope.dimension_count_swa", 32,
+     .words = {"afmoe.rope.dimension_count_swa", "32"}},
     {KEY_U32, "afmoe.feed_forward_length", 0, .words = {"afmoe.feed_forward_length", "0"}},
     {KEY_U32, "afmoe.embedding_length", 0, .words = {"afmoe.embedding_length", "0"}},
     {KEY_F32, "afmoe.attention.layer_norm_rms_epsilon", .number = -1,
