@@ -197,7 +197,8 @@ static void read_own(llm_key_reader *r, const llm_arch *arch, llm_hparams *h) {
         llm_key_bool(r, "use_parallel_residual", LLM_GGUF_OPTIONAL, &h->is_parallel);
     if ((arch->keys & LLM_KEY_WINDOW) != 0)
         llm_key_int(r, "attention.sliding_window", LLM_GGUF_OPTIONAL, 0, LLM_MAX_CTX, &h->window);
-    read_optional(r, arch, LLM_KEY_WINDOW_ROPE, "rope.freq_base_swa", &h->window_freq_base);
+    if ((arch->keys & LLM_KEY_WINDOW_ROPE) != 0)
+        llm_key_float(r, "rope.freq_base_swa", LLM_GGUF_OPTIONAL, 0, 1e12f, &h->window_freq_base);
 }
 
 /* Layers with a window rotate as many elements of a head as the others. */
