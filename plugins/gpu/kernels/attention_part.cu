@@ -114,7 +114,7 @@ struct AttentionPart : AttentionFold {
         u64 step = args.address[3];
         int pos = -1;
         step_entries e = {I32(step), 0, 0};
-        if (token < I32(step).at[STEP_N_TOK]) pos = I32(step).at[args.word[12] + token];
+        if (token < I32(step).at[STEP_N_TOK]) pos = max(I32(step).at[args.word[12] + token], -1);
         if (pos >= 0)
             e = entries_of(step, I32(step).at[args.word[13] + token],
                            ivec2(args.word[14], args.word[15]),

@@ -276,7 +276,7 @@ struct AttentionTile : AttentionFold {
         ivec2 any = ivec2(MAX_POS, -1), all = ivec2(0, MAX_POS);
         barrier();
         for (int t = first; t < last; t++) {
-            int pos = I32(step).at[args.word[12] + t];
+            int pos = max(I32(step).at[args.word[12] + t], -1);
             ivec2 sees =
                 ivec2(WINDOW > 0 ? max(pos - WINDOW + 1, 0) : 0, IS_CAUSAL ? pos : MAX_POS);
             if (pos < 0) sees = ivec2(MAX_POS, -1);
