@@ -17,18 +17,21 @@ static const char space_mark[3] = {'\xE2', '\x96', '\x81'};
 static const char replacement[3] = {'\xEF', '\xBF', '\xBD'}; /* U+FFFD */
 static const double unknown_penalty = 10.0;
 
-/* A growing text. */
+/* The most bytes that the rules of a file may make of each byte, and of a short text beyond that.
+ * Unicode's own longest compatibility mapping, of U+FDFA, makes 11 of one. */
+enum { GROWTH_MAX = 64, GROWTH_FREE = 4096 };
+
+/* A growing text of at most max bytes. */
 typedef struct ugm_text {
     char *bytes;
-    size_t n, capacity;
+    size_t n, capacity, max;
 } ugm_text;
 
 static bool ugm_text_add(ugm_text *text, const char *bytes, size_t n) {
-    size_t need;
-    if (__builtin_add_overflow(text->n, n, &need)) return false;
+    if (n > text->max - text->n) return false;
+    const size_t need = text->n + n;
     if (need > text->capacity) {
-        size_t capacity;
-        if (__builtin_add_overflow(need, need / 2 + 64, &capacity)) return false;
+        const size_t capacity = need + need / 2 + 64;
         char *grown = realloc(text->bytes, capacity);
         if (grown == NULL) return false;
         text->bytes = grown;
@@ -67,7 +70,7 @@ static void prefix_normalize(const llm_vocab *vocab, const char *text, size_t le
 }
 
 /* Applies the rules, marks spaces, and where the vocabulary says so adds a space before the text
- * and makes one of several. */
+ * and makes one of several. False where the text becomes too long, or memory is short. */
 static bool text_normalize(const llm_vocab *vocab, const char *text, size_t len, ugm_text *out) {
     bool in_word = false, is_prefixed = false;
     for (size_t at = 0, size; at < len; at += size) {
@@ -149,13 +152,15 @@ static tdm_status steps_emit(const llm_vocab *vocab, const ugm_step *steps, size
 
 tdm_status llm_ugm_encode(const llm_vocab *vocab, const char *text, size_t len, llm_id_list *ids,
                           tdm_error *err) {
-    ugm_text normal = {0};
+    ugm_text normal = {.max = len * GROWTH_MAX + GROWTH_FREE}; /* llm_tokenize bounds len */
     ugm_step *steps = NULL;
     tdm_status status = TDM_OK;
     if (!text_normalize(vocab, text, len, &normal) || normal.n >= UINT32_MAX ||
         (steps = malloc((normal.n + 1) * sizeof *steps)) == NULL) {
-        status = tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "tokenizer: no memory for %zu bytes of text",
-                          len);
+        status = tdm_fail(err, TDM_RESOURCE_EXHAUSTED,
+                          "tokenizer: no memory for %zu bytes of text, or the model's "
+                          "precompiled_charsmap makes more than %zu of them",
+                          len, normal.max);
     } else if (normal.n > 0) {
         steps_fill(vocab, normal.bytes, normal.n, steps);
         status = steps_emit(vocab, steps, normal.n, ids, err);

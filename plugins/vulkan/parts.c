@@ -26,7 +26,7 @@ void vk_parts_cut(tdm_plan *plan) {
         device->options.part_us > 0 ? device->options.part_us * 1e-6 : part_seconds;
     double seconds = 0;
     plan->n_part = 0;
-    plan->work = (gpu_work){0, 0};
+    plan->work = (gpu_work){0};
     for (int32_t i = 0; i < plan->steps->n_step; i++) {
         const gpu_work work = gpu_step_work(&plan->steps->steps[i]);
         double more = seconds_of(device, &work);
@@ -35,13 +35,16 @@ void vk_parts_cut(tdm_plan *plan) {
             seconds = 0;
         }
         seconds += more;
+        if (work.is_upper) continue;
         plan->work.bytes += work.bytes;
         plan->work.ops += work.ops;
     }
     plan->parts[plan->n_part++].end = plan->steps->n_step;
 }
 
-/* The rate of what takes most of the estimate moves half of the way to what was seen. */
+/* The rate of what takes most of the estimate moves half of the way to what was seen. The work is
+ * what was certainly done, so that the rate seen is one that the device really reaches: a higher one
+ * would make parts too long. */
 void vk_rates_learn(vk_device *device, const gpu_work *work, double seconds) {
     double by_bytes = work->bytes / atomic_load(&device->rates.bytes);
     double by_ops = work->ops / atomic_load(&device->rates.ops);

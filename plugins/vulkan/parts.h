@@ -16,8 +16,8 @@ void vk_rates_init(vk_rates *rates, const vk_facts *facts);
  * plan->parts. [any-thread] */
 void vk_parts_cut(tdm_plan *plan);
 
-/* A computation of this much work took `seconds`, with nothing before it on the device.
- * [any-thread] */
+/* A computation of at least this much work (plan->work) took `seconds`, with nothing before it on
+ * the device. [any-thread] */
 void vk_rates_learn(vk_device *device, const gpu_work *work, double seconds);
 
 #endif

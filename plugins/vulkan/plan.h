@@ -40,7 +40,7 @@ struct tdm_plan {
     vk_part *parts;        /* n_part of n_step + 1 places */
     VkSubmitInfo *submits; /* likewise: one for each part */
     int32_t n_part;        /* 0 = not recorded */
-    gpu_work work;         /* of all steps */
+    gpu_work work;         /* of all steps but those on caches */
     vk_memory constants;   /* of the steps; no memory where they have none */
     vk_scratch_pool *scratch_pool; /* of its queue */
     vk_scratch *scratch;           /* of the pool; NULL = not bound, or it needs none */

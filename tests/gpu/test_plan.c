@@ -574,7 +574,13 @@ static void test_work(void **state) {
         assert_true(gpu_step_work(&step).bytes == 110);
         step.word[2] = 8; /* few columns: memory decides */
         assert_true(gpu_step_work(&step).ops == 0);
+        assert_false(gpu_step_work(&step).is_upper);
     }
+    const gpu_step attention = {.kernel = GPU_KERNEL_ATTENTION_TILE,
+                                .word = {[7] = 100, [8] = 8, [19] = 2},
+                                .operand = {[2] = {.size = 1000}}};
+    assert_true(gpu_step_work(&attention).ops == 100.0 * 8 / 2 * 1000);
+    assert_true(gpu_step_work(&attention).is_upper);
 }
 
 int main(void) {

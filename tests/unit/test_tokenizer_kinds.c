@@ -151,6 +151,35 @@ static void test_charsmap(void **state) {
     }
 }
 
+/* A rule may not make a text arbitrarily long: "A" becomes 200 bytes, and 200 of them too many. */
+static void test_charsmap_growth(void **state) {
+    (void)state;
+    enum { ARRAY_SIZE = 4 * 67, LONG = 200 };
+    static char bytes[4 + ARRAY_SIZE + LONG + 1];
+    const uint32_t array_size = ARRAY_SIZE, root = 1u << 10, node = 'A' | 1u << 8 | 2u << 10,
+                   value = 1u << 31;
+    char text[LONG];
+    int32_t *ids = NULL;
+    size_t n = 0;
+    tdm_error err = {0};
+    memcpy(bytes, &array_size, 4);
+    memcpy(bytes + 4, &root, 4);
+    memcpy(bytes + 4 + 4 * 64, &node, 4);
+    memcpy(bytes + 4 + 4 * 66, &value, 4);
+    memset(bytes + 4 + ARRAY_SIZE, 'a', LONG);
+    memset(text, 'A', sizeof text);
+    tiny_ugm(&tiny);
+    tiny.params.charsmap = (llm_vocab_str){bytes, sizeof bytes};
+    llm_vocab *vocab = vocab_make();
+    assert_int_equal(llm_tokenize(vocab, text, 10, 0, &ids, &n, &err), TDM_OK);
+    assert_int_equal(n, 10 * LONG); /* the first has the space */
+    free(ids);
+    assert_int_equal(llm_tokenize(vocab, text, LONG, 0, &ids, &n, &err), TDM_RESOURCE_EXHAUSTED);
+    assert_non_null(strstr(err.message, "precompiled_charsmap"));
+    assert_null(ids);
+    llm_vocab_destroy(vocab);
+}
+
 static void test_rwkv(void **state) {
     (void)state;
     tiny_rwkv(&tiny);
@@ -219,8 +248,10 @@ static void test_raw(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_wpm),  cmocka_unit_test(test_ugm),   cmocka_unit_test(test_charsmap),
-        cmocka_unit_test(test_rwkv), cmocka_unit_test(test_plamo), cmocka_unit_test(test_raw),
+        cmocka_unit_test(test_wpm),      cmocka_unit_test(test_ugm),
+        cmocka_unit_test(test_charsmap), cmocka_unit_test(test_charsmap_growth),
+        cmocka_unit_test(test_rwkv),     cmocka_unit_test(test_plamo),
+        cmocka_unit_test(test_raw),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -22,7 +22,7 @@ static double attention_ops(const gpu_step *step) {
 }
 
 gpu_work gpu_step_work(const gpu_step *step) {
-    gpu_work work = {0, 0};
+    gpu_work work = {0};
     for (int i = 0; i < GPU_MAX_OPERAND; i++) work.bytes += (double)step->operand[i].size;
     switch (step->kernel) {
     case GPU_KERNEL_PRODUCT_ROW:
@@ -37,7 +37,13 @@ gpu_work gpu_step_work(const gpu_step *step) {
     case GPU_KERNEL_ATTENTION_PART:
     case GPU_KERNEL_ATTENTION_TILE:
         if (step->word[7] > FEW) work.ops = attention_ops(step);
+        work.is_upper = true;
         break;
+    case GPU_KERNEL_KV_WRITE:
+    case GPU_KERNEL_KV_SHIFT:
+    case GPU_KERNEL_KV_COPY:
+    case GPU_KERNEL_KV_EXPORT:
+    case GPU_KERNEL_KV_IMPORT: work.is_upper = true; break;
     case GPU_KERNEL_GET_ROWS: work.bytes = 2.0 * (double)step->operand[0].size; break;
     default: break;
     }

@@ -8,9 +8,10 @@
 #include "plugins/gpu/plan/step.h"
 
 typedef struct gpu_work {
-    double bytes; /* of its operands, each once; a cache counts in full */
-    double ops;   /* multiply-adds of products and of attention over a full cache, of more than
+    double bytes;  /* of its operands, each once; a cache counts in full */
+    double ops;    /* multiply-adds of products and of attention over a full cache, of more than
                      8 tokens; 0 elsewhere */
+    bool is_upper; /* the step works on a cache, of which it may use less than all */
 } gpu_work;
 
 /* An upper estimate, from the step alone. [any-thread] */

@@ -12,7 +12,9 @@
 #include "plugins/gpu/rt/plan.h"
 
 enum {
-    N_EVENT = 64,    /* computations whose ends are told apart; of older ones a later end counts */
+    /* Each computation records an event. Computation n uses the event of n - N_EVENT again, whose
+     * end is then known only when n has ended. */
+    N_EVENT = 64,
     POLL_NS = 20000, /* between two polls of an event, where a wait has a timeout */
 };
 
