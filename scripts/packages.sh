@@ -9,7 +9,7 @@ packages_test="libcmocka-dev binutils make python3-jinja2 $packages_gpu vulkan-v
 # The emulated driver of CUDA and HIP runs kernels that are C++.
 packages_test="$packages_test g++"
 packages_ci="clang libclang-rt-dev"
-# Kernels of CUDA and HIP, for -Dgpu_kernels=enabled.
+# Kernels of CUDA and HIP.
 packages_kernels="clang-19 lld-19"
 
 # packages_install NAME...: installs what is not there; says what before it does so.
@@ -39,6 +39,34 @@ packages_install() {
     # shellcheck disable=SC2086 # a list of words
     $as_root env DEBIAN_FRONTEND=noninteractive apt-get install -q -y --no-install-recommends \
         $missing >&2
+}
+
+# has_library NAME: true where programs can load it.
+has_library() {
+    command -v ldconfig >/dev/null 2>&1 && ldconfig -p | grep -q "^[[:space:]]*$1"
+}
+
+# amd_processors: the AMD processors of this machine as compilers name them, with commas between them.
+# The kernel's driver gives numbers: 90010 is gfx90a, 100300 is gfx1030; 0 is the CPU.
+amd_processors() {
+    cat "${KFD_NODES:-/sys/class/kfd/kfd/topology/nodes}"/*/properties 2>/dev/null |
+        awk '$1 == "gfx_target_version" && $2 > 0 {
+                name = sprintf("gfx%d%x%x", $2 / 10000, $2 / 100 % 100, $2 % 100)
+                if (!seen[name]++) { printf "%s%s", comma, name; comma = "," }
+            }'
+}
+
+# kernel_options: the options of meson that build kernels for the cards whose drivers are here, CUDA's or
+# HIP's, and no others: a target takes half a minute of a processor.
+kernel_options() {
+    ptx='' amd=''
+    if has_library libcuda.so.1; then ptx=sm_75; fi
+    if has_library libamdhip64.so; then amd=$(amd_processors); fi
+    if [ -n "$ptx$amd" ]; then
+        echo "-Dgpu_kernels=enabled -Dptx_targets=$ptx -Damdgpu_targets=$amd"
+    else
+        echo "-Dgpu_kernels=disabled"
+    fi
 }
 
 # meson_setup FOLDER OPTION...: configures a build folder, or keeps one configured before. A folder

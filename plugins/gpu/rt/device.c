@@ -84,7 +84,7 @@ static void source_open(rt_source *source) {
     if (rt_images[0].module == NULL && !source->driver.is_emulated) {
         tdm_fail(&source->reason, TDM_UNAVAILABLE,
                  "there is a %s driver, but this plugin was built without compiled kernels "
-                 "(-Dgpu_kernels=enabled, with clang-19 and lld-19)",
+                 "(-Dgpu_kernels=enabled, after installing clang-19 and lld-19)",
                  rt_vendor_this.api);
         return;
     }
