@@ -71,9 +71,9 @@ struct tdm_runtime {
     /* The CPU that runs what acquired devices refuse; no section can have its name. NULL = there is
      * none, or no device was acquired yet. Closed last. */
     tdm_open_device *fallback;
-    tdm_open_device
-        *pending_fallback;         /* set by tdm_runtime_set_fallback, becomes `fallback` with the
-                                          first acquired device; NULL = no options were set */
+    /* set by tdm_runtime_set_fallback, becomes `fallback` with the first acquired device; NULL =
+     * no options were set */
+    tdm_open_device *pending_fallback;
     pthread_mutex_t adapter_mutex; /* guards opening the fallback, and `refused` of devices */
 };
 

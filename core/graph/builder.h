@@ -67,8 +67,8 @@ typedef struct tdm_node_spec {
     tdm_op op;
     int32_t src[TDM_MAX_SRC]; /* -1 = absent; as many as the op has */
     tdm_op_params params;     /* zero behind what the op uses */
-    tdm_op_result
-        dst[TDM_MAX_DST]; /* presence, and type or shape where the rule leaves them open */
+    /* presence, and type or shape where the rule leaves them open */
+    tdm_op_result dst[TDM_MAX_DST];
 } tdm_node_spec;
 /* Adds the node and its destinations; second_out (nullable) receives the second, -1 where there is
  * none. Returns the first, or -1 where there is none or something failed. */

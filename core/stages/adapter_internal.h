@@ -27,8 +27,8 @@ struct tdm_device {
     tdm_open_device *main;
     tdm_plugin table; /* that the caller gets */
     uint64_t align;   /* of offsets on either side */
-    atomic_bool
-        is_staged; /* a plan with stages was made: from then on a worker runs all plans in order */
+    /* a plan with stages was made: from then on a worker runs all plans in order */
+    atomic_bool is_staged;
 };
 
 /* One of the items that a buffer was allocated with. */

@@ -47,9 +47,8 @@ typedef struct adapter_direct {
 /* The handle of a queue. */
 struct tdm_queue {
     tdm_device *device;
-    tdm_stage_queues
-        stages;             /* by side; the fallback's queue from the first plan with stages on, the
-                                semaphore likewise */
+    /* by side; the fallback's queue from the first plan with stages on, the semaphore likewise */
+    tdm_stage_queues stages;
     tdm_worker *worker;     /* NULL: all work so far went straight to the device */
     adapter_direct *direct; /* [n_direct] of which most have ended */
     int32_t n_direct;

@@ -41,8 +41,8 @@ typedef struct llm_quantize_kind {
     tdm_type type;    /* of most matrices */
     llm_quantize_mix mix;
     uint32_t file_type; /* value of general.file_type */
-    const char
-        *mixture; /* matrices of other types, for messages; NULL = at most the output matrix */
+    /* matrices of other types, for messages; NULL = at most the output matrix */
+    const char *mixture;
 } llm_quantize_kind;
 
 /* All kinds, largest first; constant. [any-thread] */

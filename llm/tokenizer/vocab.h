@@ -51,12 +51,12 @@ typedef struct llm_vocab_params {
                         * "gemma4", "whitespace", "bert", "t5", "rwkv", "plamo2" (vocab_kind.c) */
     const char *pre;   /* tokenizer.ggml.pre: the pre-tokenizer of a BPE; NULL or "": "default" */
 
-    const llm_vocab_str
-        *tokens;          /* [n_token]; encoding never gives an empty one, and the lowest id of
-                                  * equal ones; decoding accepts all */
-    size_t n_token;       /* at least 1 */
-    const float *scores;  /* [n_token] of SentencePiece, Unigram and PLaMo-2; NULL = all 0 */
-    const int32_t *types; /* [n_token], llm_token_type; NULL = all normal; an unknown number
+    /* [n_token]; encoding never gives an empty one, and the lowest id of equal ones; decoding
+     * accepts all */
+    const llm_vocab_str *tokens;
+    size_t n_token;              /* at least 1 */
+    const float *scores;         /* [n_token] of SentencePiece, Unigram and PLaMo-2; NULL = all 0 */
+    const int32_t *types;        /* [n_token], llm_token_type; NULL = all normal; an unknown number
                                   * counts as undefined */
     const llm_vocab_str *merges; /* [n_merge] "left right", best first; BPE only */
     size_t n_merge;

@@ -32,10 +32,10 @@ struct tdm_buffer {
     meta_item *items;
     int32_t n_item;
     uint64_t *item_sizes; /* storage of the items' arrays */
-    tdm_buffer
-        *members[TDM_MAX_MEMBERS]; /* sharded: the member's buffer; host: the import; NULL = none */
-    bool is_imported;              /* the host memory is the caller's */
-    size_t host_size;              /* bytes of host memory, whole pages; 0 where imported */
+    /* sharded: the member's buffer; host: the import; NULL = none */
+    tdm_buffer *members[TDM_MAX_MEMBERS];
+    bool is_imported; /* the host memory is the caller's */
+    size_t host_size; /* bytes of host memory, whole pages; 0 where imported */
 };
 typedef tdm_buffer meta_buffer;
 

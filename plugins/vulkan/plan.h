@@ -35,13 +35,13 @@ struct tdm_plan {
     vk_device *device;
     gpu_plan *steps;
     VkPipeline *pipelines; /* n_step */
-    VkCommandPool
-        command_pool;      /* of this plan alone, so that plans are recorded at the same time */
-    vk_part *parts;        /* n_part of n_step + 1 places */
-    VkSubmitInfo *submits; /* likewise: one for each part */
-    int32_t n_part;        /* 0 = not recorded */
-    gpu_work work;         /* of all steps but those on caches */
-    vk_memory constants;   /* of the steps; no memory where they have none */
+    /* of this plan alone, so that plans are recorded at the same time */
+    VkCommandPool command_pool;
+    vk_part *parts;                /* n_part of n_step + 1 places */
+    VkSubmitInfo *submits;         /* likewise: one for each part */
+    int32_t n_part;                /* 0 = not recorded */
+    gpu_work work;                 /* of all steps but those on caches */
+    vk_memory constants;           /* of the steps; no memory where they have none */
     vk_scratch_pool *scratch_pool; /* of its queue */
     vk_scratch *scratch;           /* of the pool; NULL = not bound, or it needs none */
     bool is_bound;

@@ -87,8 +87,8 @@ struct runner_key {
     const char *name;  /* long flag without dashes, and the word in a file */
     const char *flag;  /* short flag without its dash; NULL = none */
     const char *alias; /* a second long name; NULL = none */
-    const char
-        *default_value;       /* built-in default, as one would write it; "" = empty or not given */
+    /* built-in default, as one would write it; "" = empty or not given */
+    const char *default_value;
     const char *value_name;   /* "N", "PATH", …; NULL for a bool and for an enum */
     const char *const *words; /* RUNNER_KEY_ENUM: NULL-terminated; else NULL */
     const char *rival; /* a key that excludes this one: given at one level, it unsets lower ones */

@@ -21,8 +21,8 @@ typedef struct runner_override {
 } runner_override;
 
 typedef struct runner_placement {
-    tdm_open_device
-        *devs[TDM_MAX_STAGE_DEVICES]; /* [0] runs the model; the others are the overrides' */
+    /* [0] runs the model; the others are the overrides' */
+    tdm_open_device *devs[TDM_MAX_STAGE_DEVICES];
     int32_t n_dev;
     runner_override *overrides; /* [n_override] in the order given: the first that matches counts */
     int32_t n_override;

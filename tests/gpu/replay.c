@@ -12,9 +12,9 @@ typedef struct memory {
     const gpu_plan *plan;
     uint8_t **slots;  /* [n_slot] */
     uint8_t *scratch; /* all areas in their places, or one after the other */
-    uint64_t
-        *area_at; /* [n_area] where an area's bytes begin, less their offset in the plan; NULL =
-                          areas are in their places */
+    /* [n_area] where an area's bytes begin, less their offset in the plan; NULL = areas are in
+     * their places */
+    uint64_t *area_at;
 } memory;
 
 static void *room(uint64_t size) {

@@ -20,10 +20,10 @@ typedef struct group_config {
     /* Members whose memory is not the host's and has no host addresses. Every second one cannot
      * read the host's memory. They are the plugin "fault" of tests/split, over CPU devices. */
     bool is_away;
-    bool
-        has_host_kv; /* such members report that they read caches in the host's memory themselves */
-    const char
-        *name; /* of a group that others of that configuration do not share; NULL = they do */
+    /* such members report that they read caches in the host's memory themselves */
+    bool has_host_kv;
+    /* of a group that others of that configuration do not share; NULL = they do */
+    const char *name;
 } group_config;
 
 /* The group; made and opened at first, then kept until rig_end. Fails the running test where it

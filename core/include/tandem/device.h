@@ -36,11 +36,9 @@ enum {
     TDM_DEVICE_HAS_HOST_KV = 1u << 6,   /* keeps caches with TDM_KV_IN_HOST in the host's memory and
                                            works on them there: they take nothing of its own; without
                                            meaning where its own is the host's */
-    TDM_DEVICE_IS_REPRODUCIBLE = 1u
-                                 << 7 /* all devices of the plugin with this description and these
-                                            flags compute equal bits from equal bits: for a node of
-                                            equal parameters, types and shapes, whatever graph it
-                                            is in, in every run */
+    /* All devices of the plugin with this description and these flags compute equal bits from equal
+     * bits: for a node of equal parameters, types and shapes, whatever graph it is in, in every run. */
+    TDM_DEVICE_IS_REPRODUCIBLE = 1u << 7
 };
 
 /* Texts are NUL-terminated, empty where unknown. */

@@ -318,10 +318,10 @@ typedef struct tdm_exchange_params {
     int32_t first;        /* likewise: elements along axis; 0 where a GATHER sends nothing */
     int32_t whole;        /* of SUM_PART: elements of the addends along axis; 0 = those of x. Of a
                              GATHER in phase PUBLISH: elements of the result along axis */
-    uint64_t
-        area_stride; /* bytes from area 0 to area 1: data are in area (exchange_base + stage) % 2;
-                             0 = there is one area */
-    int32_t phase;   /* tdm_exchange_phase */
+    /* bytes from area 0 to area 1: data are in area (exchange_base + stage) % 2; 0 = there is
+     * one area */
+    uint64_t area_stride;
+    int32_t phase;                 /* tdm_exchange_phase */
     int32_t axis2, first2, whole2; /* of the second payload, as axis, first, whole */
     uint64_t data_off2;            /* likewise, in area 0; 0 = there is no second payload */
 } tdm_exchange_params;

@@ -96,11 +96,10 @@ typedef struct tdm_step_header {
      * areas of the arena alternate from run to run too. 0 outside a group */
     int32_t exchange_base;
     tdm_step_class cls[TDM_STEP_MAX_CLASS];
-    int32_t
-        first_tok_off; /* [n_seq + 1] sequence s has tokens first[s] .. first[s + 1] - 1, which are
-                              neighbours in the order of their positions. first[0] is -1 where the
-                              host did not sort the tokens by sequence; ops on recurrent states
-                              require sorted tokens, other ops may use them */
+    /* [n_seq + 1] sequence s has tokens first[s] .. first[s + 1] - 1, which are neighbours in
+     * the order of their positions. first[0] is -1 where the host did not sort the tokens by
+     * sequence; ops on recurrent states require sorted tokens, other ops may use them */
+    int32_t first_tok_off;
     int32_t rs_read_off; /* [n_seq] slot of the recurrent states that the sequence starts from; -1 =
                               from zeros. Empty without caps.has_rs, as rs_write */
     int32_t rs_write_off; /* [n_tok] slot for the states as they are after the token; -1 = not kept.

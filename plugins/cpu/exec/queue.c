@@ -35,8 +35,8 @@ struct tdm_queue {
     bool is_ending;
     cpu_scratch scratch;       /* of its plans */
     _Atomic uint64_t progress; /* nodes run */
-    _Atomic int32_t
-        n_pending; /* jobs in the list, plus one when ending: what the thread spins on */
+    /* jobs in the list, plus one when ending: what the thread spins on */
+    _Atomic int32_t n_pending;
     cpu_spin_time spin_time;
 };
 

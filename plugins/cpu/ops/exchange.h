@@ -21,8 +21,8 @@ typedef struct cpu_exchanges {
     _Atomic int32_t failed_at; /* place in the plan, or CPU_NO_FAILURE */
     tdm_status status;
     int32_t stage;
-    int32_t
-        member; /* the first whose flag was missing; -1 = none was, it was aborted all the same */
+    /* the first whose flag was missing; -1 = none was, it was aborted all the same */
+    int32_t member;
     int64_t chunk;
     double waited_ms;
 } cpu_exchanges;

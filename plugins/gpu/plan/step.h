@@ -44,9 +44,9 @@ typedef struct gpu_step {
     int64_t trips; /* upper bound of the iterations of all loops that one invocation runs, added up;
                       loops that are unrolled when the kernel is compiled do not count. 0 = none.
                       Checked against gpu_target.max_trips */
-    uint64_t
-        weight_size;  /* bytes that the step reads of each operand that is a WEIGHT, for texts and
-                             predictions; 0 = all of the operand. For lookups and chosen experts */
+    /* bytes that the step reads of each operand that is a WEIGHT, for texts and predictions; 0 =
+     * all of the operand. For lookups and chosen experts */
+    uint64_t weight_size;
     bool has_barrier; /* what earlier steps wrote is visible, and what they read may be overwritten,
                          before this one begins */
 } gpu_step;

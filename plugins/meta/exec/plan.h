@@ -16,10 +16,10 @@
 typedef struct meta_variant {
     int32_t value;  /* of the group's graph */
     int32_t layout; /* id in the plan's layouts */
-    int32_t
-        residual; /* PARTIAL_SUM: the variant (replicated) to be added when it is merged; _LSE: the
-                         variant of (m, l); -1 = none */
-    int32_t next; /* next variant of the same value; -1 = last */
+    /* PARTIAL_SUM: the variant (replicated) to be added when it is merged; _LSE: the variant of
+     * (m, l); -1 = none */
+    int32_t residual;
+    int32_t next;                   /* next variant of the same value; -1 = last */
     int32_t local[TDM_MAX_MEMBERS]; /* value in each member's part; -1 = holds nothing */
 } meta_variant;
 
@@ -40,9 +40,9 @@ typedef struct meta_stage {
     int32_t *slot_map;     /* slot of graph -> slot of the part; NULL where own_graph is */
     tdm_plan *plan;        /* of the member's device; NULL where the stage has no nodes */
     tdm_binding *bindings; /* [graph->n_slot] */
-    int32_t
-        exchange; /* EXCHANGE node after it that the host performs, or whose flags the host passes
-                         (COLLECT); -1 = none */
+    /* EXCHANGE node after it that the host performs, or whose flags the host passes (COLLECT);
+     * -1 = none */
+    int32_t exchange;
 } meta_stage;
 
 typedef struct meta_member_plan {
