@@ -17,7 +17,7 @@ static bool links_given(meta_device *device, tdm_error *err, tdm_status *status_
     double submit = 0, crossing = 0;
     int length = 0;
     *status_out = TDM_OK;
-    if (text == NULL) return false;
+    if (text == NULL || strcmp(text, "measure") == 0) return false;
     for (int32_t d = 0; d < device->n_member; d++) {
         meta_member *m = &device->members[d];
         if (sscanf(text, "%lf,%lf%n", &submit, &crossing, &length) == 2) text += length;
@@ -36,8 +36,9 @@ static bool links_given(meta_device *device, tdm_error *err, tdm_status *status_
 tdm_status meta_links_find(meta_device *device, tdm_error *err) {
     tdm_status status = TDM_OK;
     if (links_given(device, err, &status)) return status;
-    /* Given rates come without links where a test does not give both. */
-    if (getenv("TANDEM_TEST_RATES") != NULL || device->n_active < 2) return TDM_OK;
+    /* Given rates come without links where a test names no links. */
+    const bool has_rates = getenv("TANDEM_TEST_RATES") != NULL;
+    if ((has_rates && getenv("TANDEM_TEST_LINKS") == NULL) || device->n_active < 2) return TDM_OK;
     return meta_links_measure(device, err);
 }
 

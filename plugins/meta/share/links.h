@@ -10,10 +10,13 @@
 
 /* Sets submit_seconds, crossing_seconds and link_rate of the active members: measures a submission
  * of each, and an exchange of each pair of members that exchange in their plans. A member keeps the
- * slowest of its pairs. The devices are claimed (claims.h). Under device->mutex.
+ * slowest of its pairs. Where measuring fails, a default stands for the cost, and a warning names
+ * the members; only a lost device is an error. The devices are claimed (claims.h). Under
+ * device->mutex.
  *
  * For tests: the environment variable TANDEM_TEST_LINKS gives them. It has a pair SUBMIT,CROSSING
- * in seconds for each member, separated by spaces. The last pair is for all further members. */
+ * in seconds for each member, separated by spaces. The last pair is for all further members. With
+ * "measure" links are measured also where TANDEM_TEST_RATES gives the rates. */
 tdm_status meta_links_find(meta_device *device, tdm_error *err);
 /* The measuring itself. links_measure.c. */
 tdm_status meta_links_measure(meta_device *device, tdm_error *err);

@@ -4,6 +4,7 @@
  * members costs, by short computations on queues of their own. A pair runs a chain of exchanges
  * over an arena of its own. What a member that does not end may still use is kept until it ends.
  */
+#include <stdio.h>
 #include <string.h>
 
 #include "plugins/meta/exchange/arena.h"
@@ -25,6 +26,8 @@ enum {
     V_Y,
     N_VALUE = V_Y + CHAIN
 };
+
+#define ABORT_NS UINT64_C(1000000000)
 
 typedef struct link_part {
     int32_t d;
@@ -200,24 +203,40 @@ static uint64_t limit_ns(const link_test *t) {
 
 /* ---- Running it ------------------------------------------------------------------------------ */
 
+/* Waits for all parts. A part that fails ends the wait: another part may wait for it. */
 static tdm_status parts_await(link_test *t, tdm_error *err) {
-    tdm_status status = TDM_OK;
-    meta_stall_timer stall_timer;
-    meta_stall_timer_begin(&stall_timer, meta_clock_ns());
-    for (int32_t r = 0; r < t->n_part && status == TDM_OK; r++)
-        status = meta_stall_timer_wait(&stall_timer, t->device->host, t->parts[r].semaphore,
-                                       t->parts[r].value, limit_ns(t), err);
-    return status;
+    const tdm_host_semaphore_ops *ops = t->device->host->semaphore;
+    meta_stall_timer timer;
+    meta_stall_timer_begin(&timer, meta_clock_ns());
+    for (int32_t r = 0; r < t->n_part;) {
+        uint64_t waited = meta_stall_timer_update(&timer, meta_clock_ns()), reached = 0;
+        uint64_t left = waited < limit_ns(t) ? limit_ns(t) - waited : 0;
+        tdm_error why = {0};
+        tdm_status status = ops->wait(t->parts[r].semaphore, t->parts[r].value,
+                                      left < META_POLL_NS ? left : META_POLL_NS, &why);
+        if (status == TDM_OK) {
+            r++;
+            continue;
+        }
+        for (int32_t q = 0; q < t->n_part; q++) {
+            tdm_status failed = ops->query(t->parts[q].semaphore, &reached, err);
+            if (failed != TDM_OK) return failed;
+        }
+        if (status != TDM_DEADLINE_EXCEEDED) return tdm_fail(err, status, "%s", why.message);
+        if (left == 0) return tdm_fail(err, status, "no answer in the time that `timeout` gives");
+    }
+    return TDM_OK;
 }
 
-/* Stops members that wait for each other. */
+/* Stops members that wait for each other. What does not end soon is freed later (test_end). */
 static void test_abort(link_test *t) {
     tdm_error ignored = {0};
+    uint64_t limit = limit_ns(t) < ABORT_NS ? limit_ns(t) : ABORT_NS;
     if (t->arena != NULL)
         atomic_store_explicit((_Atomic uint64_t *)(void *)t->arena, 1, memory_order_release);
     for (int32_t r = 0; r < t->n_part; r++)
-        (void)t->device->host->semaphore->wait(t->parts[r].semaphore, t->parts[r].value,
-                                               limit_ns(t), &ignored);
+        (void)t->device->host->semaphore->wait(t->parts[r].semaphore, t->parts[r].value, limit,
+                                               &ignored);
 }
 
 static tdm_status test_run(link_test *t, double *seconds_out, tdm_error *err) {
@@ -299,30 +318,56 @@ static tdm_status pair_measure(meta_device *device, int32_t a, int32_t b, tdm_er
     return TDM_OK;
 }
 
+/* Warns that the costs of members a and b (b < 0: none) are assumed. A lost device is an error:
+ * nothing that follows would work on it. */
+static tdm_status failure_note(meta_device *device, int32_t a, int32_t b, tdm_status status,
+                               const tdm_error *why, tdm_error *err) {
+    const char *name = device->members[a].name;
+    char both[160];
+    if (b >= 0) {
+        snprintf(both, sizeof both, "%.64s' and '%.64s", name, device->members[b].name);
+        name = both;
+    }
+    const char *what = b < 0 ? "member" : "members", *cost = b < 0 ? "a submission" : "an exchange";
+    if (status == TDM_UNAVAILABLE)
+        return tdm_fail(err, status, "%s '%s': measuring %s: %.300s", what, name, cost,
+                        why->message);
+    device->host->log(device->host->context, TDM_LOG_WARN,
+                      "%s '%s': measuring %s failed, predictions assume a usual cost: %.300s", what,
+                      name, cost, why->message);
+    return TDM_OK;
+}
+
+static bool is_pair_measured(const meta_device *device, int32_t a, int32_t b) {
+    return (device->n_active <= MAX_PAIRED || a == device->owner) &&
+           device->members[a].exchange == META_EXCHANGE_IN_PLAN &&
+           device->members[b].exchange == META_EXCHANGE_IN_PLAN && meta_is_active(device, a) &&
+           meta_is_active(device, b);
+}
+
 tdm_status meta_links_measure(meta_device *device, tdm_error *err) {
     tdm_status status = TDM_OK;
+    bool is_late = false; /* a member gave no answer in time: no further one waits for it */
     for (int32_t d = 0; d < device->n_member && status == TDM_OK; d++) {
         meta_member *member = &device->members[d];
         tdm_error why = {0};
         member->submit_seconds = member->crossing_seconds = member->link_rate = 0;
-        if (!meta_is_active(device, d)) continue;
+        if (!meta_is_active(device, d) || is_late) continue;
         status = test_time(device, d, -1, FEW, &member->submit_seconds, &why);
-        if (status == TDM_UNSUPPORTED) status = TDM_OK;
-        if (status != TDM_OK)
-            tdm_fail(err, status, "member '%s': measuring: %.300s", member->name, why.message);
+        if (status == TDM_OK) continue;
+        member->submit_seconds = 0;
+        is_late = status == TDM_DEADLINE_EXCEEDED;
+        /* UNSUPPORTED: the device has no COPY, and a usual cost is as good. */
+        status =
+            status == TDM_UNSUPPORTED ? TDM_OK : failure_note(device, d, -1, status, &why, err);
     }
     for (int32_t b = 1; b < device->n_member && status == TDM_OK; b++)
-        for (int32_t a = 0; a < b && status == TDM_OK; a++) {
+        for (int32_t a = 0; a < b && status == TDM_OK && !is_late; a++) {
             tdm_error why = {0};
-            bool is_wanted = device->n_active <= MAX_PAIRED || a == device->owner;
-            if (!is_wanted || device->members[a].exchange != META_EXCHANGE_IN_PLAN ||
-                device->members[b].exchange != META_EXCHANGE_IN_PLAN ||
-                !meta_is_active(device, a) || !meta_is_active(device, b))
-                continue;
+            if (!is_pair_measured(device, a, b)) continue;
             status = pair_measure(device, a, b, &why);
-            if (status != TDM_OK)
-                tdm_fail(err, status, "members '%s' and '%s': measuring an exchange: %.300s",
-                         device->members[a].name, device->members[b].name, why.message);
+            is_late = status == TDM_DEADLINE_EXCEEDED;
+            if (status != TDM_OK) status = failure_note(device, a, b, status, &why, err);
         }
     return status;
 }
