@@ -6,6 +6,8 @@
  */
 #include "plugins/meta/device.h"
 
+#include <stdlib.h>
+
 #include "plugins/meta/exchange/arena.h"
 #include "plugins/meta/exec/queue.h"
 #include "plugins/meta/exec/stuck.h"
@@ -261,19 +263,63 @@ static tdm_status device_get_info(tdm_device *device, tdm_device_info *info_out,
     return TDM_OK;
 }
 
+/* Whether the member runs the node, in whose graph the pages of the caches have been given the
+ * member's own size. The graph's values are copied for that. */
+static tdm_status resized_supports(const meta_member *member, const tdm_graph *graph, int32_t node,
+                                   uint64_t page_size, tdm_error *err) {
+    const tdm_node *n = tdm_graph_node(graph, node);
+    const size_t size = (size_t)graph->n_value * graph->value_size;
+    tdm_graph own = *graph;
+    char *values = malloc(size);
+    if (values == NULL)
+        return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "no memory for the description of a graph");
+    memcpy(values, graph->values, size);
+    for (int32_t s = 0; s < n->n_src; s++) {
+        if (n->src[s] < 0) continue;
+        tdm_value *value = (tdm_value *)(void *)(values + (size_t)n->src[s] * graph->value_size);
+        if (value->kind == TDM_VALUE_STATE) value->ne[0] = (int64_t)page_size;
+    }
+    own.values = (const tdm_value *)(const void *)values;
+    own.hash = 0;
+    tdm_status status =
+        member->acquired.plugin->device->supports_op(member->acquired.device, &own, node, err);
+    free(values);
+    return status;
+}
+
+/* A cache in the group's graph has pages of the owner's size (buffer_kv_page_size); the same pages
+ * may have another size on another member. */
+static tdm_status member_supports(const meta_device *device, int32_t d, const tdm_graph *graph,
+                                  int32_t node, tdm_error *err) {
+    const meta_member *member = &device->members[d], *owner = &device->members[device->owner];
+    const tdm_node *n = tdm_graph_node(graph, node);
+    if (member != owner && n->op >= TDM_OP_KV_WRITE && n->op <= TDM_OP_KV_IMPORT &&
+        n->params.kv.kv >= 0 && n->params.kv.kv < graph->n_kv) {
+        tdm_kv_desc desc;
+        uint64_t size = 0, owners = 0;
+        meta_struct_read(&desc, sizeof desc, tdm_graph_kv(graph, n->params.kv.kv));
+        tdm_status status =
+            meta_member_buffers(member)->kv_page_size(member->acquired.device, &desc, &size, err);
+        if (status == TDM_OK)
+            status = meta_member_buffers(owner)->kv_page_size(owner->acquired.device, &desc,
+                                                              &owners, err);
+        if (status != TDM_OK) return status;
+        if (size != owners) return resized_supports(member, graph, node, size, err);
+    }
+    return member->acquired.plugin->device->supports_op(member->acquired.device, graph, node, err);
+}
+
 static tdm_status device_supports_op(tdm_device *device, const tdm_graph *graph, int32_t node,
                                      tdm_error *err) {
     if (tdm_graph_node(graph, node)->op == TDM_OP_EXCHANGE)
         return tdm_fail(err, TDM_UNSUPPORTED,
                         "a group makes its own exchanges and takes none of its caller's");
     for (int32_t d = 0; d < device->n_member; d++) {
-        const meta_member *member = &device->members[d];
         tdm_error inner = {0};
         if (!meta_is_active(device, d)) continue;
-        tdm_status status = member->acquired.plugin->device->supports_op(member->acquired.device,
-                                                                         graph, node, &inner);
+        tdm_status status = member_supports(device, d, graph, node, &inner);
         if (status != TDM_OK)
-            return tdm_fail(err, status, "member '%s': %s", member->name, inner.message);
+            return tdm_fail(err, status, "member '%s': %s", device->members[d].name, inner.message);
     }
     return TDM_OK;
 }

@@ -536,7 +536,10 @@ static void test_examples(void **state) {
                                               {"cpu", "cpu0"},
                                               {"two-sockets", "sockets"},
                                               {"gpus", "all"},
-                                              {"cpu-and-vulkan", "both"}};
+                                              {"cpu-and-vulkan", "both"},
+                                              {"nvidia-amd-cpu", "all"},
+                                              {"two-nvidia", "both"},
+                                              {"nvidia-and-integrated", "both"}};
     for (size_t i = 0; i < sizeof examples / sizeof examples[0]; i++) {
         char line[512];
         snprintf(line, sizeof line, "run --config %s/conf/%s.ini", TANDEM_SOURCE_ROOT,
