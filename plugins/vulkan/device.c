@@ -172,7 +172,7 @@ static void info_fill(tdm_instance *instance, const vk_facts *facts, int32_t ind
     snprintf(info.vendor, sizeof info.vendor, "%s", vk_vendor_name(facts->properties.vendorID));
     snprintf(info.pci_address, sizeof info.pci_address, "%s", facts->pci_address);
     vk_facts_memory(&instance->driver, facts, allocated, &info.memory_free, &info.memory_total);
-    info.buffer_align = VK_BUFFER_ALIGN;
+    info.buffer_align = GPU_BUFFER_ALIGN;
     info.max_buffer = facts->max_allocation;
     if (options != NULL && options->allocation != 0 && options->allocation < info.max_buffer)
         info.max_buffer = options->allocation;

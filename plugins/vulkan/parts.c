@@ -27,8 +27,8 @@ void vk_parts_cut(tdm_plan *plan) {
     double seconds = 0;
     plan->n_part = 0;
     plan->work = (gpu_work){0};
-    for (int32_t i = 0; i < plan->steps->n_step; i++) {
-        const gpu_work work = gpu_step_work(&plan->steps->steps[i]);
+    for (int32_t i = 0; i < plan->bound.steps->n_step; i++) {
+        const gpu_work work = gpu_step_work(&plan->bound.steps->steps[i]);
         double more = seconds_of(device, &work);
         if (i > 0 && seconds + more > limit) {
             plan->parts[plan->n_part++].end = i;
@@ -39,7 +39,7 @@ void vk_parts_cut(tdm_plan *plan) {
         plan->work.bytes += work.bytes;
         plan->work.ops += work.ops;
     }
-    plan->parts[plan->n_part++].end = plan->steps->n_step;
+    plan->parts[plan->n_part++].end = plan->bound.steps->n_step;
 }
 
 /* The rate of what takes most of the estimate moves half of the way to what was seen. The work is

@@ -15,58 +15,20 @@
 
 /* ---- Scratch --------------------------------------------------------------------------------- */
 
-void vk_scratch_pool_init(vk_scratch_pool *pool) {
-    pthread_mutex_init(&pool->mutex, NULL);
-    pool->current = NULL;
-}
-
-/* With the pool's mutex held. */
-static void scratch_drop(vk_device *device, vk_scratch *scratch) {
-    if (scratch == NULL || --scratch->n_ref > 0) return;
-    vk_memory_free(device, &scratch->memory);
-    free(scratch);
-}
-
-void vk_scratch_pool_destroy(vk_device *device, vk_scratch_pool *pool) {
-    scratch_drop(device, pool->current);
-    pthread_mutex_destroy(&pool->mutex);
-}
-
-/* A piece of at least `size` bytes, with a reference for the caller. */
-static tdm_status scratch_get(vk_device *device, vk_scratch_pool *pool, uint64_t size,
-                              vk_scratch **scratch_out, tdm_error *err) {
-    tdm_status status = TDM_OK;
-    pthread_mutex_lock(&pool->mutex);
-    if (pool->current == NULL || pool->current->memory.size < size) {
-        vk_scratch *scratch = calloc(1, sizeof *scratch);
-        status = scratch != NULL
-                     ? vk_memory_alloc(device, size, VK_USE_DEVICE, &scratch->memory, err)
-                     : tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "%s: no memory", device->name);
-        if (status == TDM_OK) {
-            scratch_drop(device, pool->current);
-            scratch->n_ref = 1;
-            pool->current = scratch;
-        } else {
-            free(scratch);
-        }
-    }
-    if (status == TDM_OK) {
-        pool->current->n_ref++;
-        *scratch_out = pool->current;
-    }
-    pthread_mutex_unlock(&pool->mutex);
+static tdm_status scratch_alloc(void *context, uint64_t size, void *memory, uint64_t *address_out,
+                                tdm_error *err) {
+    vk_memory *piece = memory;
+    tdm_status status = vk_memory_alloc(context, size, VK_USE_DEVICE, piece, err);
+    *address_out = piece->address;
     return status;
 }
 
-static void unbind(tdm_plan *plan) {
-    if (plan->scratch != NULL) {
-        pthread_mutex_lock(&plan->scratch_pool->mutex);
-        scratch_drop(plan->device, plan->scratch);
-        pthread_mutex_unlock(&plan->scratch_pool->mutex);
-    }
-    plan->scratch = NULL;
-    plan->is_bound = false;
+static void scratch_free(void *context, void *memory) {
+    vk_memory_free(context, memory);
 }
+
+const gpu_scratch_driver vk_scratch_driver = {
+    .memory_size = sizeof(vk_memory), .alloc = scratch_alloc, .free = scratch_free};
 
 /* ---- Making ---------------------------------------------------------------------------------- */
 
@@ -81,10 +43,11 @@ static tdm_status commands_create(tdm_plan *plan, tdm_error *err) {
 }
 
 static tdm_status constants_create(tdm_plan *plan, tdm_error *err) {
-    const uint64_t size = plan->steps->constants_size;
+    const uint64_t size = plan->bound.steps->constants_size;
     tdm_status status = vk_memory_alloc(plan->device, size, VK_USE_DEVICE, &plan->constants, err);
     if (status != TDM_OK) return status;
-    return vk_upload(plan->device, &plan->constants, 0, plan->steps->constants, size, err);
+    plan->bound.constants = plan->constants.address;
+    return vk_upload(plan->device, &plan->constants, 0, plan->bound.steps->constants, size, err);
 }
 
 /* Compiles all at the same time; those of trials are some of them. */
@@ -97,33 +60,23 @@ static tdm_status pipelines_fetch(vk_device *device, const gpu_plan *steps, tdm_
     return status;
 }
 
-/* Says what a run of the plan costs, to those who run with --verbose. */
-static void cost_log(const vk_device *device, const gpu_plan *steps, const tdm_graph *graph) {
-    const tdm_host *host = device->instance->host;
-    char *text = gpu_plan_cost_text(steps, graph), *rest = text, *line;
-    while (text != NULL && (line = strtok_r(rest, "\n", &rest)) != NULL)
-        host->log(host->context, TDM_LOG_DEBUG, "%s: plan of %d tokens: %s", device->name,
-                  (int)graph->step_caps.n_tok, line);
-    free(text);
-}
-
-tdm_status vk_plan_of_steps(vk_device *device, vk_scratch_pool *pool, gpu_plan *steps,
+tdm_status vk_plan_of_steps(vk_device *device, gpu_scratch_pool *pool, gpu_plan *steps,
                             tdm_plan **plan_out, tdm_error *err) {
-    tdm_status status = TDM_OK;
     tdm_plan *plan = calloc(1, sizeof *plan);
     if (plan == NULL) {
         gpu_plan_destroy(steps);
         return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "%s: no memory for a plan", device->name);
     }
+    tdm_status status = gpu_bound_init(&plan->bound, steps, pool, err);
+    if (status != TDM_OK) {
+        free(plan);
+        return status;
+    }
     plan->device = device;
-    plan->scratch_pool = pool;
-    plan->steps = steps;
     plan->pipelines = calloc((size_t)steps->n_step + 1, sizeof *plan->pipelines);
-    plan->addresses = calloc((size_t)steps->n_slot + 1, sizeof *plan->addresses);
     plan->parts = calloc((size_t)steps->n_step + 1, sizeof *plan->parts);
     plan->submits = calloc((size_t)steps->n_step + 1, sizeof *plan->submits);
-    if (plan->pipelines == NULL || plan->addresses == NULL || plan->parts == NULL ||
-        plan->submits == NULL)
+    if (plan->pipelines == NULL || plan->parts == NULL || plan->submits == NULL)
         status = tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "%s: no memory for a plan", device->name);
     if (status == TDM_OK)
         status = vk_pipelines_get(device, steps->steps, steps->n_step, plan->pipelines, err);
@@ -154,78 +107,29 @@ static tdm_status steps_make(vk_device *device, const tdm_graph *graph, gpu_plan
     }
 }
 
-tdm_status vk_plan_create(vk_device *device, vk_scratch_pool *pool, const tdm_graph *graph,
+tdm_status vk_plan_create(vk_device *device, gpu_scratch_pool *pool, const tdm_graph *graph,
                           tdm_plan **plan_out, tdm_error *err) {
     gpu_plan *steps = NULL;
     tdm_status status = steps_make(device, graph, &steps, err);
     if (status == TDM_OK) status = vk_plan_of_steps(device, pool, steps, plan_out, err);
-    if (status == TDM_OK) cost_log(device, steps, graph);
+    if (status == TDM_OK) gpu_plan_cost_log(steps, graph, device->instance->host, device->name);
     return status;
 }
 
 void vk_plan_destroy(tdm_plan *plan) {
     if (plan == NULL) return;
     vk_device *device = plan->device;
-    unbind(plan);
     if (plan->command_pool != VK_NULL_HANDLE)
         device->fn.DestroyCommandPool(device->device, plan->command_pool, NULL);
     vk_memory_free(device, &plan->constants);
-    gpu_plan_destroy(plan->steps);
+    gpu_bound_free(&plan->bound);
     free(plan->pipelines);
-    free(plan->addresses);
     free(plan->parts);
     free(plan->submits);
     free(plan);
 }
 
 /* ---- Binding --------------------------------------------------------------------------------- */
-
-/* 0 where the plan does not use the slot. */
-static uint64_t slot_address(const tdm_plan *plan, const tdm_binding *bindings, int32_t slot) {
-    if (plan->steps->slot_sizes[slot] == 0) return 0;
-    return bindings[slot].buffer->memory.address + bindings[slot].off;
-}
-
-static tdm_status bindings_check(const tdm_plan *plan, const tdm_binding *bindings,
-                                 int32_t n_binding, tdm_error *err) {
-    const char *name = plan->device->name;
-    if (n_binding != plan->steps->n_slot)
-        return tdm_fail(err, TDM_INVALID_ARGUMENT, "%s: %d bindings for a graph of %d slots", name,
-                        (int)n_binding, (int)plan->steps->n_slot);
-    for (int32_t i = 0; i < n_binding; i++) {
-        const tdm_binding *b = &bindings[i];
-        uint64_t needed = plan->steps->slot_sizes[i];
-        if (needed == 0) continue;
-        if (b->buffer == NULL)
-            return tdm_fail(err, TDM_INVALID_ARGUMENT, "%s: slot %d has no buffer", name, (int)i);
-        if (b->buffer->device != plan->device)
-            return tdm_fail(err, TDM_INVALID_ARGUMENT,
-                            "%s: the buffer of slot %d is another device's", name, (int)i);
-        if (b->size < needed)
-            return tdm_fail(err, TDM_INVALID_ARGUMENT,
-                            "%s: slot %d is bound to %llu bytes and needs %llu", name, (int)i,
-                            (unsigned long long)b->size, (unsigned long long)needed);
-        if (b->off > b->buffer->size || b->size > b->buffer->size - b->off)
-            return tdm_fail(err, TDM_OUT_OF_RANGE,
-                            "%s: slot %d: %llu bytes at %llu are not inside a buffer of %llu", name,
-                            (int)i, (unsigned long long)b->size, (unsigned long long)b->off,
-                            (unsigned long long)b->buffer->size);
-        if (b->off % VK_BUFFER_ALIGN != 0)
-            return tdm_fail(err, TDM_INVALID_ARGUMENT,
-                            "%s: slot %d: offset %llu is not a multiple of %d", name, (int)i,
-                            (unsigned long long)b->off, (int)VK_BUFFER_ALIGN);
-    }
-    return TDM_OK;
-}
-
-static uint64_t operand_address(const tdm_plan *plan, const gpu_operand *operand) {
-    switch (operand->space) {
-    case GPU_SPACE_SLOT: return plan->addresses[operand->index] + operand->off;
-    case GPU_SPACE_SCRATCH: return plan->scratch->memory.address + operand->off;
-    case GPU_SPACE_CONSTANT: return plan->constants.address + operand->off;
-    default: return 0;
-    }
-}
 
 /* What earlier computations and copies wrote is visible to the first step; what the last one wrote
  * is visible to copies and to the host. */
@@ -239,11 +143,9 @@ static void barrier_record(const tdm_plan *plan, VkCommandBuffer commands,
 
 static void step_record(const tdm_plan *plan, VkCommandBuffer commands, int32_t i, bool is_first) {
     const vk_device_fn *fn = &plan->device->fn;
-    const gpu_step *step = &plan->steps->steps[i];
-    gpu_args args = {{0}, {0}};
-    for (int k = 0; k < GPU_MAX_OPERAND; k++)
-        args.address[k] = operand_address(plan, &step->operand[k]);
-    memcpy(args.word, step->word, sizeof args.word);
+    const gpu_step *step = &plan->bound.steps->steps[i];
+    gpu_args args;
+    gpu_bound_args(&plan->bound, step, &args);
     if (step->has_barrier)
         barrier_record(plan, commands, VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT,
                        VK_PIPELINE_STAGE_COMPUTE_SHADER_BIT, VK_ACCESS_SHADER_WRITE_BIT,
@@ -295,7 +197,7 @@ static tdm_status plan_record(tdm_plan *plan, tdm_error *err) {
         if (plan->parts[i].commands != NULL)
             device->fn.FreeCommandBuffers(device->device, plan->command_pool, 1,
                                           &plan->parts[i].commands);
-    memset(plan->parts, 0, (size_t)(plan->steps->n_step + 1) * sizeof *plan->parts);
+    memset(plan->parts, 0, (size_t)(plan->bound.steps->n_step + 1) * sizeof *plan->parts);
     vk_parts_cut(plan);
     for (int32_t i = 0; i < plan->n_part && status == TDM_OK; i++)
         status = part_record(plan, &plan->parts[i], i > 0 ? plan->parts[i - 1].end : 0, err);
@@ -303,21 +205,20 @@ static tdm_status plan_record(tdm_plan *plan, tdm_error *err) {
     plan->n_record++;
     if (plan->n_part > 1 && TDM_HAS(host, log))
         host->log(host->context, TDM_LOG_DEBUG, "%s: a plan of %d steps is submitted in %d parts",
-                  device->name, (int)plan->steps->n_step, (int)plan->n_part);
+                  device->name, (int)plan->bound.steps->n_step, (int)plan->n_part);
     return TDM_OK;
+}
+
+static gpu_place buffer_place(const tdm_buffer *buffer) {
+    return (gpu_place){buffer->device, buffer->memory.address, buffer->size};
 }
 
 tdm_status vk_plan_bind(tdm_plan *plan, const tdm_binding *bindings, int32_t n_binding,
                         tdm_error *err) {
-    unbind(plan);
-    tdm_status status = bindings_check(plan, bindings, n_binding, err);
-    if (status == TDM_OK && plan->steps->scratch_size > 0)
-        status = scratch_get(plan->device, plan->scratch_pool, plan->steps->scratch_size,
-                             &plan->scratch, err);
+    tdm_status status =
+        gpu_bound_bind(&plan->bound, plan->device, buffer_place, bindings, n_binding, err);
     if (status != TDM_OK) return status;
-    for (int32_t i = 0; i < n_binding; i++) plan->addresses[i] = slot_address(plan, bindings, i);
     status = plan_record(plan, err);
-    if (status != TDM_OK) unbind(plan);
-    plan->is_bound = status == TDM_OK;
+    if (status != TDM_OK) gpu_bound_unbind(&plan->bound);
     return status;
 }

@@ -12,7 +12,7 @@
 
 struct tdm_queue {
     vk_device *device;
-    vk_scratch_pool scratch;
+    gpu_scratch_pool scratch;
     VkSemaphore done;     /* timeline: parts of computations that are done */
     uint64_t n_submitted; /* parts, by the one thread that submits */
     gpu_queue *base;
@@ -124,7 +124,7 @@ static tdm_status queue_create(tdm_device *device, tdm_queue **queue_out, tdm_er
         free(queue);
         return status;
     }
-    vk_scratch_pool_init(&queue->scratch);
+    gpu_scratch_pool_init(&queue->scratch, &vk_scratch_driver, device, device->name);
     *queue_out = queue;
     return TDM_OK;
 }
@@ -133,19 +133,15 @@ static void queue_destroy(tdm_queue *queue) {
     if (queue == NULL) return;
     gpu_queue_destroy(queue->base);
     queue->device->fn.DestroySemaphore(queue->device->device, queue->done, NULL);
-    vk_scratch_pool_destroy(queue->device, &queue->scratch);
+    gpu_scratch_pool_destroy(&queue->scratch);
     free(queue);
 }
 
 static tdm_status queue_compute(tdm_queue *queue, tdm_plan *plan, const tdm_point *waits,
                                 int32_t n_wait, const tdm_point *signals, int32_t n_signal,
                                 tdm_error *err) {
-    if (plan->scratch_pool != &queue->scratch)
-        return tdm_fail(err, TDM_FAILED_PRECONDITION, "%s: the plan belongs to another queue",
-                        queue->device->name);
-    if (!plan->is_bound)
-        return tdm_fail(err, TDM_FAILED_PRECONDITION, "%s: the plan is not bound",
-                        queue->device->name);
+    tdm_status status = gpu_bound_check(&plan->bound, &queue->scratch, err);
+    if (status != TDM_OK) return status;
     return gpu_queue_compute(queue->base, plan, waits, n_wait, signals, n_signal, err);
 }
 
@@ -167,8 +163,8 @@ static tdm_status plan_get_info(const tdm_plan *plan, tdm_plan_info *info_out, t
     (void)err;
     tdm_plan_info info = {.struct_size = sizeof info,
                           .device_size = plan->constants.size,
-                          .scratch_size = plan->steps->scratch_size,
-                          .host_size = (uint64_t)plan->steps->n_step * sizeof(gpu_step)};
+                          .scratch_size = plan->bound.steps->scratch_size,
+                          .host_size = (uint64_t)plan->bound.steps->n_step * sizeof(gpu_step)};
     vk_struct_write(info_out, &info, sizeof info);
     return TDM_OK;
 }

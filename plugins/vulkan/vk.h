@@ -37,10 +37,7 @@
 #include "plugins/vulkan/facts.h"
 #include "tandem/plugin.h"
 
-enum {
-    VK_MAX_DEVICE = 16,
-    VK_BUFFER_ALIGN = 256 /* of bindings: operands are loaded in up to 16 bytes; lines are 128 */
-};
+enum { VK_MAX_DEVICE = 16 };
 
 struct tdm_instance {
     const tdm_host *host;

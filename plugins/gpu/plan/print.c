@@ -222,3 +222,13 @@ char *gpu_plan_cost_text(const gpu_plan *plan, const tdm_graph *graph) {
     free(layers);
     return text;
 }
+
+void gpu_plan_cost_log(const gpu_plan *plan, const tdm_graph *graph, const tdm_host *host,
+                       const char *name) {
+    if (!TDM_HAS(host, log)) return;
+    char *text = gpu_plan_cost_text(plan, graph), *rest = text, *line;
+    while (text != NULL && (line = strtok_r(rest, "\n", &rest)) != NULL)
+        host->log(host->context, TDM_LOG_DEBUG, "%s: plan of %d tokens: %s", name,
+                  (int)graph->step_caps.n_tok, line);
+    free(text);
+}

@@ -6,6 +6,7 @@
 #define TANDEM_GPU_PRINT_H
 
 #include "plugins/gpu/plan/plan.h"
+#include "tandem/host.h"
 
 /* The list, a line for each step and a line of dashes for each barrier:
  *
@@ -23,5 +24,10 @@ char *gpu_plan_text(const gpu_plan *plan, const tdm_graph *graph, bool has_words
  * step emitted before it. The caller frees the text with free(). NULL when out of memory.
  * [any-thread] */
 char *gpu_plan_cost_text(const gpu_plan *plan, const tdm_graph *graph);
+
+/* Logs that text, a message for each line, for users of --verbose. `name` is the device's.
+ * [any-thread] */
+void gpu_plan_cost_log(const gpu_plan *plan, const tdm_graph *graph, const tdm_host *host,
+                       const char *name);
 
 #endif

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "plugins/gpu/queue/bound.h"
 #include "plugins/gpu/rt/rt.h"
 
 /* ---- Structs and failures -------------------------------------------------------------------- */
@@ -151,7 +152,7 @@ static void info_fill(const rt_source *source, const rt_facts *facts, int32_t in
     snprintf(info.pci_address, sizeof info.pci_address, "%s", facts->pci_address);
     info.memory_total = facts->memory;
     info.memory_free = memory_free;
-    info.buffer_align = RT_BUFFER_ALIGN;
+    info.buffer_align = GPU_BUFFER_ALIGN;
     info.flags = TDM_DEVICE_HOLDS_TEMPS;
     if (facts->attribute[RT_IS_INTEGRATED] != 0) info.flags |= TDM_DEVICE_IS_INTEGRATED;
     if (facts->attribute[RT_MAPS_HOST] != 0) info.import_align = 4096;

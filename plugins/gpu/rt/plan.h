@@ -5,20 +5,17 @@
 #ifndef TANDEM_GPU_RT_PLAN_H
 #define TANDEM_GPU_RT_PLAN_H
 
+#include "plugins/gpu/queue/bound.h"
 #include "plugins/gpu/rt/rt.h"
 
-/* A piece of a queue's scratch. It lives until neither the queue nor a bound plan refers to it. */
-typedef struct rt_scratch {
-    rt_memory memory;
-    int32_t n_ref; /* under the queue's scratch mutex */
-} rt_scratch;
+/* What the plans of a queue share. */
+typedef struct rt_workspace {
+    gpu_scratch_pool scratch;
+    void *capture_stream; /* plans are captured on it */
+} rt_workspace;
 
-/* The scratch that the plans of a queue share, and the stream on which they are captured. */
-typedef struct rt_scratch_pool {
-    pthread_mutex_t mutex;
-    rt_scratch *current; /* the largest; NULL = none yet */
-    void *capture_stream;
-} rt_scratch_pool;
+/* How scratch is allocated on a device of CUDA or HIP, which is the context. */
+extern const gpu_scratch_driver rt_scratch_driver;
 
 /* What a kernel is given: struct Args of plugins/gpu/kernels/lang.h. */
 typedef struct rt_args {
@@ -28,19 +25,17 @@ typedef struct rt_args {
 
 struct tdm_plan {
     rt_device *device;
-    gpu_plan *steps;
-    void **functions;              /* n_step */
-    rt_args *args;                 /* n_step, of the present binding */
-    rt_memory constants;           /* of the steps; no memory where they have none */
-    rt_scratch_pool *scratch_pool; /* of its queue */
-    rt_scratch *scratch;           /* of the pool; NULL = not bound, or it needs none */
-    void *exec;                    /* the captured launches; NULL = they are launched one by one */
-    bool is_bound;
+    gpu_bound bound;         /* the steps, and the memory that they are bound to */
+    void **functions;        /* [n_step] */
+    rt_args *args;           /* [n_step] of the present binding */
+    rt_memory constants;     /* of the steps; no memory where they have none */
+    rt_workspace *workspace; /* of its queue */
+    void *exec;              /* the captured launches; NULL = they are launched one by one */
 };
 
-/* Makes steps and functions for the queue that the pool belongs to. Released with
+/* Makes steps and functions for the queue that the workspace belongs to. Released with
  * rt_plan_destroy. */
-tdm_status rt_plan_create(rt_device *device, rt_scratch_pool *pool, const tdm_graph *graph,
+tdm_status rt_plan_create(rt_device *device, rt_workspace *workspace, const tdm_graph *graph,
                           tdm_plan **plan_out, tdm_error *err);
 void rt_plan_destroy(tdm_plan *plan);
 
@@ -50,7 +45,5 @@ tdm_status rt_plan_bind(tdm_plan *plan, const tdm_binding *bindings, int32_t n_b
 
 /* Launches a bound plan on a stream. */
 tdm_status rt_plan_launch(tdm_plan *plan, void *stream, tdm_error *err);
-
-void rt_scratch_pool_destroy(rt_device *device, rt_scratch_pool *pool);
 
 #endif

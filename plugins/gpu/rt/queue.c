@@ -20,7 +20,7 @@ enum {
 
 struct tdm_queue {
     rt_device *device;
-    rt_scratch_pool scratch;
+    rt_workspace workspace;
     void *stream;
     void *events[N_EVENT]; /* of computation n: events[n % N_EVENT] */
     uint64_t n_submitted;  /* by the one thread that submits */
@@ -92,8 +92,9 @@ static void queue_destroy(tdm_queue *queue) {
     for (int i = 0; i < N_EVENT; i++)
         if (queue->events[i] != NULL) fn->event_destroy(queue->events[i]);
     if (queue->stream != NULL) fn->stream_destroy(queue->stream);
-    if (queue->scratch.capture_stream != NULL) fn->stream_destroy(queue->scratch.capture_stream);
-    rt_scratch_pool_destroy(queue->device, &queue->scratch);
+    if (queue->workspace.capture_stream != NULL)
+        fn->stream_destroy(queue->workspace.capture_stream);
+    gpu_scratch_pool_destroy(&queue->workspace.scratch);
     free(queue);
 }
 
@@ -104,7 +105,7 @@ static tdm_status streams_create(tdm_queue *queue, tdm_error *err) {
     if (status != TDM_OK) return status;
     rt_result result = fn->stream_create(&queue->stream, RT_STREAM_NON_BLOCKING);
     if (result == RT_SUCCESS)
-        result = fn->stream_create(&queue->scratch.capture_stream, RT_STREAM_NON_BLOCKING);
+        result = fn->stream_create(&queue->workspace.capture_stream, RT_STREAM_NON_BLOCKING);
     if (result != RT_SUCCESS) return rt_fail(device, err, result, RT_FN_stream_create);
     for (int i = 0; i < N_EVENT && result == RT_SUCCESS; i++)
         result = fn->event_create(&queue->events[i], RT_EVENT_NO_TIMING);
@@ -116,7 +117,7 @@ static tdm_status queue_create(tdm_device *device, tdm_queue **queue_out, tdm_er
     if (queue == NULL)
         return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "%s: no memory for a queue", device->name);
     queue->device = device;
-    pthread_mutex_init(&queue->scratch.mutex, NULL);
+    gpu_scratch_pool_init(&queue->workspace.scratch, &rt_scratch_driver, device, device->name);
     tdm_status status = streams_create(queue, err);
     if (status == TDM_OK)
         status = gpu_queue_create(device->name, device->instance->host->semaphore, &driver_of_queue,
@@ -132,12 +133,8 @@ static tdm_status queue_create(tdm_device *device, tdm_queue **queue_out, tdm_er
 static tdm_status queue_compute(tdm_queue *queue, tdm_plan *plan, const tdm_point *waits,
                                 int32_t n_wait, const tdm_point *signals, int32_t n_signal,
                                 tdm_error *err) {
-    if (plan->scratch_pool != &queue->scratch)
-        return tdm_fail(err, TDM_FAILED_PRECONDITION, "%s: the plan belongs to another queue",
-                        queue->device->name);
-    if (!plan->is_bound)
-        return tdm_fail(err, TDM_FAILED_PRECONDITION, "%s: the plan is not bound",
-                        queue->device->name);
+    tdm_status status = gpu_bound_check(&plan->bound, &queue->workspace.scratch, err);
+    if (status != TDM_OK) return status;
     return gpu_queue_compute(queue->base, plan, waits, n_wait, signals, n_signal, err);
 }
 
@@ -148,16 +145,16 @@ static tdm_status plan_prepare(tdm_queue *queue, const tdm_graph *graph,
     if (p.flags != 0)
         return tdm_fail(err, TDM_INVALID_ARGUMENT, "%s: unknown plan flags 0x%x",
                         queue->device->name, (unsigned)p.flags);
-    return rt_plan_create(queue->device, &queue->scratch, graph, plan_out, err);
+    return rt_plan_create(queue->device, &queue->workspace, graph, plan_out, err);
 }
 
 static tdm_status plan_get_info(const tdm_plan *plan, tdm_plan_info *info_out, tdm_error *err) {
     (void)err;
     tdm_plan_info info = {.struct_size = sizeof info,
                           .device_size = plan->constants.size,
-                          .scratch_size = plan->steps->scratch_size,
-                          .host_size =
-                              (uint64_t)plan->steps->n_step * (sizeof(gpu_step) + sizeof(rt_args))};
+                          .scratch_size = plan->bound.steps->scratch_size,
+                          .host_size = (uint64_t)plan->bound.steps->n_step *
+                                       (sizeof(gpu_step) + sizeof(rt_args))};
     rt_struct_write(info_out, &info, sizeof info);
     return TDM_OK;
 }

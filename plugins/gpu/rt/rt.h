@@ -32,10 +32,7 @@
 #include "plugins/gpu/rt/driver.h"
 #include "tandem/plugin.h"
 
-enum {
-    RT_MAX_DEVICE = 16,
-    RT_BUFFER_ALIGN = 256 /* of bindings: operands are loaded in up to 16 bytes; lines are 128 */
-};
+enum { RT_MAX_DEVICE = 16 };
 
 /* What a driver says of a device. */
 typedef struct rt_facts {
