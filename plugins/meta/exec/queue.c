@@ -316,8 +316,8 @@ static uint64_t exchange_time(meta_device *device, int32_t rank) {
     return spent;
 }
 
-static void times_note(tdm_queue *queue, uint64_t begin_ns) {
-    uint64_t all = meta_clock_ns() - begin_ns;
+/* Adds a run of `all` nanoseconds to the members' times. Under device->mutex. */
+static void times_note(tdm_queue *queue, uint64_t all) {
     for (int32_t i = 0; i < queue->n_member_queue; i++) {
         meta_member *member = &queue->device->members[queue->member_queues[i].d];
         if (is_idle(queue, &queue->member_queues[i])) continue;
@@ -427,8 +427,9 @@ static void parts_start(tdm_queue *queue) {
             member_queue_start(queue, &queue->member_queues[i]);
 }
 
-/* Under device->mutex. */
-static tdm_status plan_run(tdm_queue *queue, const queue_job *job, tdm_error *err) {
+/* *spent_ns_out: of the members' parts; 0 where they were not started. Under device->mutex. */
+static tdm_status plan_run(tdm_queue *queue, const queue_job *job, uint64_t *spent_ns_out,
+                           tdm_error *err) {
     meta_device *device = queue->device;
     tdm_status status = broken_check(device, err);
     if (status == TDM_OK) status = meta_plan_rebind(job->plan, err);
@@ -455,7 +456,7 @@ static tdm_status plan_run(tdm_queue *queue, const queue_job *job, tdm_error *er
     if (said != TDM_OK && (status == TDM_OK || said != TDM_CANCELLED))
         status = tdm_fail(err, said, "%s", own.message);
     if (!device->is_broken) meta_arena_calm(device);
-    times_note(queue, begin_ns);
+    *spent_ns_out = meta_clock_ns() - begin_ns;
     if (!device->is_broken)
         device->exchange_base =
             (device->exchange_base + (uint32_t)job->plan->n_exchange) & INT32_MAX;
@@ -514,32 +515,41 @@ static void points_settle(const tdm_queue *queue, const tdm_point *points, int32
     }
 }
 
-static void job_run(tdm_queue *queue, queue_job *job) {
-    tdm_error err = {.struct_size = sizeof err};
-    tdm_status status = TDM_OK;
-    for (int32_t i = 0; i < job->n_wait && status == TDM_OK; i++)
-        status = semaphore_ops(queue)->wait(job->waits[i].semaphore, job->waits[i].value,
-                                            TDM_WAIT_FOREVER, &err);
-    if (status == TDM_OK) {
-        /* The claims come first: an outer group that waits for this one's mutex has them. */
-        if (!queue->is_inner) meta_claims_lock(&queue->device->claims);
-        pthread_mutex_lock(&queue->device->mutex);
-        status = plan_run(queue, job, &err);
-        pthread_mutex_unlock(&queue->device->mutex);
-        if (!queue->is_inner) meta_claims_unlock(&queue->device->claims);
-    }
-    /* The job is recycled before the signals where these fit into `points`. So a caller that
-     * submits again after the signal finds this job, and no second one is allocated. */
+/* The job is recycled before the signals where these fit into `points`. So a caller that submits
+ * again after the signal finds this job, and no second one is allocated. */
+static void job_settle(tdm_queue *queue, queue_job *job, tdm_status status, const tdm_error *err) {
     tdm_point points[MAX_LOCAL_SIGNALS];
     int32_t n = job->n_signal;
     if (n <= MAX_LOCAL_SIGNALS) {
         memcpy(points, job->signals, (size_t)n * sizeof *points);
         job_recycle(queue, job);
-        points_settle(queue, points, n, status, &err);
+        points_settle(queue, points, n, status, err);
     } else {
-        points_settle(queue, job->signals, n, status, &err);
+        points_settle(queue, job->signals, n, status, err);
         job_recycle(queue, job);
     }
+}
+
+static void job_run(tdm_queue *queue, queue_job *job) {
+    tdm_error err = {.struct_size = sizeof err};
+    uint64_t spent_ns = 0;
+    for (int32_t i = 0; i < job->n_wait; i++) {
+        tdm_status status = semaphore_ops(queue)->wait(job->waits[i].semaphore, job->waits[i].value,
+                                                       TDM_WAIT_FOREVER, &err);
+        if (status == TDM_OK) continue;
+        job_settle(queue, job, status, &err);
+        return;
+    }
+    /* The claims come first: an outer group that waits for this one's mutex has them. */
+    if (!queue->is_inner) meta_claims_lock(&queue->device->claims);
+    pthread_mutex_lock(&queue->device->mutex);
+    tdm_status status = plan_run(queue, job, &spent_ns, &err);
+    /* Reading the times of all exchanges takes long, so that the signals come first. Who reads the
+     * members' times under the mutex finds this run in them. */
+    job_settle(queue, job, status, &err);
+    if (spent_ns > 0) times_note(queue, spent_ns);
+    pthread_mutex_unlock(&queue->device->mutex);
+    if (!queue->is_inner) meta_claims_unlock(&queue->device->claims);
 }
 
 static queue_job *job_take(tdm_queue *queue) {
