@@ -192,6 +192,7 @@ static tdm_status device_open(tdm_instance *instance, const tdm_device_params *p
     meta_device *device = meta_alloc(host, sizeof *device);
     if (device == NULL) return meta_no_memory("for a device", err);
     device->host = host;
+    device->scatter_min = META_SCATTER_MIN;
     device->claims.registry = &instance->registry;
     if (pthread_mutex_init(&device->mutex, NULL) != 0) {
         meta_free(host, device, sizeof *device);

@@ -57,6 +57,8 @@ typedef enum meta_exchange {
 } meta_exchange;
 
 enum { META_MAX_TIMEOUT = 86400 }; /* seconds */
+/* An exchange takes 10 to 60 us, in which a bus of 10 GB/s moves this much. */
+enum { META_SCATTER_MIN = 524288 };
 
 /* The options of a group. What depends on the members is not checked yet. */
 typedef struct meta_options {
@@ -152,7 +154,8 @@ struct tdm_device {
     /* Exchanges of all runs before the current one, modulo 2^31: selects the arena's areas
      * (compile.c). */
     uint32_t exchange_base;
-    uint64_t area_size; /* bytes of an area, the largest of any plan so far */
+    uint64_t area_size;   /* bytes of an area, the largest of any plan so far */
+    uint64_t scatter_min; /* bytes that a sum in two exchanges must save (rules/relayout.c) */
     _Atomic uint64_t n_run;
     bool is_broken; /* a member is stuck: every run fails with `broken` until it has ended */
     tdm_error broken;

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "core/runtime.h"
+#include "plugins/meta/meta.h"
 
 /* ---- Topologies ---- */
 
@@ -40,6 +41,7 @@ void group_topology_draw(choices *c, group_topology *t) {
     t->reduce_type = words_reduce[choice_rarely(c, 12) ? 1 + choice_below(c, 3) : 0];
     t->check = words_check[choice_below(c, 2)];
     t->is_nested = t->n_member >= 3 && choice_rarely(c, 12);
+    t->is_scattered = t->n_member >= 3 && choice_rarely(c, 2);
 }
 
 static size_t append(char *text, size_t size, size_t at, const char *piece) {
@@ -72,9 +74,10 @@ void group_topology_print(const group_topology *t, char *text, size_t size) {
     list_print(t, 0, true, shares, sizeof shares);
     snprintf(text, size,
              "%d members, share = %s, path = %s, split = %s, attention = %s, experts = %s, "
-             "reduce-type = %s, check = %s%s",
+             "reduce-type = %s, check = %s%s%s",
              (int)t->n_member, shares, t->path, t->split, t->attention, t->experts, t->reduce_type,
-             t->check, t->is_nested ? ", the first two a group of their own" : "");
+             t->check, t->is_nested ? ", the first two a group of their own" : "",
+             t->is_scattered ? ", sums in two exchanges" : "");
 }
 
 /* ---- Devices ---- */
@@ -207,6 +210,8 @@ tdm_status group_rig_open(const group_topology *t, group_rig **rig_out, tdm_erro
         status = tdm_scratch_create(rig->rt, &rig->single, 1, &rig->single_scratch, err);
     if (status == TDM_OK && (t->n_member > 0 || t->other != NULL)) {
         status = tdm_runtime_open(rig->rt, "group", &rig->group, err);
+        if (status == TDM_OK && t->is_scattered)
+            tdm_open_device_handle(rig->group)->scatter_min = 0;
         if (status == TDM_OK)
             status = tdm_scratch_create(rig->rt, &rig->group, 1, &rig->group_scratch, err);
     }

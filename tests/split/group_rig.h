@@ -22,8 +22,9 @@ typedef struct group_topology {
     const char *odd_path, *odd_isa;
     int32_t odd_threads;
     const char *split, *attention, *experts, *reduce_type, *check;
-    int32_t n_thread; /* of the one device; 0 = 1 */
-    bool is_nested;   /* the first two members are a group of their own */
+    int32_t n_thread;  /* of the one device; 0 = 1 */
+    bool is_nested;    /* the first two members are a group of their own */
+    bool is_scattered; /* sums cross in two exchanges wherever that is possible */
     /* Two plain devices to be compared instead: group_rig_single and group_rig_group. NULL = the
      * CPU and the group. Their names are not read. `path` gives their precision. */
     const tdm_device_spec *one, *other;

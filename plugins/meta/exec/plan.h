@@ -65,6 +65,7 @@ typedef struct meta_exchange_facts {
     int32_t n_exchange;
     int32_t n_relayout; /* of these, gathers for rules that needed another layout */
     uint64_t size;      /* bytes that all members send */
+    double moved;       /* bytes that one member reads and writes in exchanges, on average */
 } meta_exchange_facts;
 
 struct tdm_plan {

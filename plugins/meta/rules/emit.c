@@ -312,6 +312,11 @@ static bool exchange_emit(meta_compiler *c, tdm_exchange_kind kind, const meta_c
     c->n_exchange++;
     c->plan->facts.n_exchange++;
     c->plan->facts.size += all.sent;
+    /* A member writes what it sends, reads what all send, or its part of that, and writes the
+     * result. */
+    double active = c->device->n_active, sent = (double)all.sent;
+    c->plan->facts.moved +=
+        kind == TDM_EXCHANGE_SUM_PART ? sent / active * (2 + 1 / active) : sent * (1 + 2 / active);
     return true;
 }
 

@@ -275,20 +275,6 @@ static bool gather(meta_compiler *c, const int32_t *variants, int n, int32_t *ou
 
 /* ---- Merging ---- */
 
-static int32_t sum(meta_compiler *c, int32_t variant) {
-    meta_variant f = *meta_variant_at(c, variant);
-    const tdm_value *v = meta_value(c, f.value);
-    meta_result results[TDM_MAX_MEMBERS];
-    int32_t locals[TDM_MAX_MEMBERS];
-    for (int32_t d = 0; d < c->n_member; d++) results[d] = meta_result_like(v);
-    const int32_t *residual = f.residual >= 0 ? meta_variant_at(c, f.residual)->local : NULL;
-    if (!meta_emit_exchange(c, TDM_EXCHANGE_SUM, 0, f.local, NULL, residual, results, locals))
-        return -1;
-    int32_t out = meta_variant_new(c, f.value, c->exact);
-    if (out >= 0) memcpy(meta_variant_at(c, out)->local, locals, sizeof locals);
-    return out;
-}
-
 /* Sums addends so that each member receives its part by `to` only. `to` has one segment and
  * repeat 1. The variant has no residual. */
 static int32_t sum_part(meta_compiler *c, int32_t variant, const meta_cut *to, int32_t layout) {
@@ -308,6 +294,91 @@ static int32_t sum_part(meta_compiler *c, int32_t variant, const meta_cut *to, i
     int32_t out = meta_variant_new(c, f.value, layout);
     for (int32_t d = 0; out >= 0 && d < c->n_member; d++)
         if (meta_cut_local_length(to, d) > 0) meta_variant_at(c, out)->local[d] = locals[d];
+    return out;
+}
+
+/* The tokens of a sum in equal parts, one for each active member. */
+static bool scatter_cut(const meta_compiler *c, const tdm_value *v, meta_cut *out) {
+    int32_t axis = TDM_MAX_DIMS - 1;
+    const int64_t n = c->device->n_active;
+    while (axis > 0 && v->ne[axis] == 1) axis--;
+    if (axis == 0 || v->ne[axis] < n) return false;
+    *out = (meta_cut){.axis = axis, .repeat = 1, .n_segment = 1};
+    out->segments[0].n_unit = v->ne[axis];
+    for (int32_t d = 0; d < c->n_member; d++) {
+        if (!meta_is_active(c->device, d)) continue;
+        out->segments[0].lo[d] = v->ne[axis] * c->device->members[d].rank / n;
+        out->segments[0].hi[d] = v->ne[axis] * (c->device->members[d].rank + 1) / n;
+    }
+    return true;
+}
+
+/* Whether a sum crosses in two exchanges: each member sums its part, then the parts are gathered.
+ * In one exchange a member reads the addends of all senders; in two it reads a part of each, and
+ * the parts of the sum. That is less from three members on. The second exchange costs time of its
+ * own, so that the sum must be large: that of a long prompt. */
+static bool is_scattered(const meta_compiler *c, int32_t variant) {
+    const meta_variant *f = meta_variant_at(c, variant);
+    const tdm_value *v = meta_value(c, f->value);
+    const double n = c->device->n_active;
+    int32_t n_sender = 0;
+    meta_cut unused;
+    for (int32_t d = 0; d < c->n_member; d++)
+        n_sender += meta_is_active(c->device, d) && f->local[d] >= 0;
+    if (n_sender < 2 || !scatter_cut(c, v, &unused)) return false;
+    double wire = (double)tdm_type_row_size(c->device->options.reduce_type, v->ne[0]) *
+                  (double)tdm_shape_rows(v->ne);
+    double size = (double)tdm_tensor_canonical_size((tdm_type)v->type, v->ne);
+    double saved = n_sender * wire * (1 - 1 / n) - size * (1 + 1 / n);
+    return saved >= (double)c->device->scatter_min;
+}
+
+/* Adds each member's part of the residual to its part of a sum; false after a failure. */
+static bool part_residual_add(meta_compiler *c, int32_t part, int32_t residual,
+                              const meta_cut *cut) {
+    for (int32_t d = 0; d < c->n_member; d++) {
+        int32_t local = meta_variant_at(c, part)->local[d];
+        const tdm_layout_segment *held = &cut->segments[0];
+        if (local < 0) continue;
+        meta_part *graph = &c->plan->members[d].part;
+        int32_t src[2] = {local,
+                          meta_part_slice(graph, meta_variant_at(c, residual)->local[d], cut->axis,
+                                          held->lo[d], held->hi[d] - held->lo[d])};
+        meta_result dst = meta_result_like(meta_part_value(graph, local));
+        if (src[1] < 0) return meta_out_of_memory(c);
+        if (!meta_emit_on(c, d, TDM_OP_ADD, NULL, src, 2, &dst, 1,
+                          &meta_variant_at(c, part)->local[d]))
+            return false;
+    }
+    return c->status == TDM_OK;
+}
+
+/* The sum in two exchanges. One member computes each element, with its residual, so that all have
+ * equal bits. */
+static int32_t sum_scattered(meta_compiler *c, int32_t variant) {
+    const meta_variant f = *meta_variant_at(c, variant);
+    meta_cut cut;
+    int32_t out = -1;
+    if (!scatter_cut(c, meta_value(c, f.value), &cut)) return -1;
+    int32_t part = sum_part(c, variant, &cut, meta_cut_id(c, f.value, &cut));
+    if (part < 0 || (f.residual >= 0 && !part_residual_add(c, part, f.residual, &cut))) return -1;
+    if (!gather(c, &part, 1, &out)) return -1;
+    if (c->holders == NULL) c->plan->facts.n_relayout--; /* it belongs to the sum */
+    return out;
+}
+
+static int32_t sum(meta_compiler *c, int32_t variant) {
+    meta_variant f = *meta_variant_at(c, variant);
+    const tdm_value *v = meta_value(c, f.value);
+    meta_result results[TDM_MAX_MEMBERS];
+    int32_t locals[TDM_MAX_MEMBERS];
+    if (is_scattered(c, variant)) return sum_scattered(c, variant);
+    for (int32_t d = 0; d < c->n_member; d++) results[d] = meta_result_like(v);
+    const int32_t *residual = f.residual >= 0 ? meta_variant_at(c, f.residual)->local : NULL;
+    if (!meta_emit_exchange(c, TDM_EXCHANGE_SUM, 0, f.local, NULL, residual, results, locals))
+        return -1;
+    int32_t out = meta_variant_new(c, f.value, c->exact);
+    if (out >= 0) memcpy(meta_variant_at(c, out)->local, locals, sizeof locals);
     return out;
 }
 

@@ -134,9 +134,7 @@ static double exchanges_seconds(const meta_plan *plan) {
         double rate = member->link_rate > 0 ? member->link_rate : member->bandwidth;
         if (meta_is_active(device, d) && (slowest == 0 || rate < slowest)) slowest = rate;
     }
-    /* Every member writes its addend, reads all addends and writes the result. */
-    double bytes = (double)plan->facts.size * (1 + 2.0 / device->n_active);
-    return plan->facts.n_exchange * slowest_crossing(device) + bytes / slowest;
+    return plan->facts.n_exchange * slowest_crossing(device) + plan->facts.moved / slowest;
 }
 
 tdm_status meta_predict(const meta_plan *plan, tdm_split_report *r, double *member_seconds,
