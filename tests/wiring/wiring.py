@@ -348,17 +348,14 @@ def gpu_kernels(sources):
 
 @check
 def rt_kernels(sources):
-    """The kernels of CUDA and HIP: a file, a name in meson.build and a row of rt_has_kernel each."""
-    rows = re.findall(r'\[GPU_KERNEL_(\w+)\] = true', sources.read('plugins/gpu/rt/module.c'))
-    listed = re.search(r'gpu_kernels = \[(.*?)\]', sources.read('plugins/gpu/meson.build'), re.DOTALL)
-    names = set(re.findall(r"'(\w+)'", listed.group(1)))
+    """The kernels of CUDA and HIP: the rows of GPU_KERNEL_LIST that say RT_SHARED, and the files."""
+    text = re.sub(r'/\*.*?\*/', ' ', sources.read(KERNEL_H), flags=re.DOTALL)
+    rows = set(re.findall(r'\bKERNEL\(\w+, (\w+), \d, \w+, RT_SHARED\(', text))
     paths = glob.glob(os.path.join(sources.root, 'plugins/gpu/kernels/*.cu'))
     files = {os.path.splitext(os.path.basename(path))[0] for path in paths}
-    for name in sorted(files - names):
-        yield 'gpu_kernels of plugins/gpu/meson.build has no %s' % name
-    for name in sorted(files - {row.lower() for row in rows}):
-        yield 'rt_has_kernel has no %s' % name
-    for name in sorted((names | {row.lower() for row in rows}) - files):
+    for name in sorted(files - rows):
+        yield 'GPU_KERNEL_LIST has no RT_SHARED for kernels/%s.cu' % name
+    for name in sorted(rows - files):
         yield 'there is no plugins/gpu/kernels/%s.cu' % name
 
 
@@ -498,10 +495,9 @@ MUTATIONS = [
      'there is no plugins/vulkan/shaders/couple.comp'),
     ('gpu_kernels', KERNEL_H, r'KERNEL\(PAIR, pair,', 'KERNEL(COUPLE, couple,',
      'shaders/pair.comp is no row'),
-    ('rt_kernels', 'plugins/gpu/meson.build', r"'pair', ", '', 'meson.build has no pair'),
-    ('rt_kernels', 'plugins/gpu/rt/module.c', r'GPU_KERNEL_PAIR', 'GPU_KERNEL_COUPLE',
-     'rt_has_kernel has no pair'),
-    ('rt_kernels', 'plugins/gpu/rt/module.c', r'GPU_KERNEL_PAIR', 'GPU_KERNEL_COUPLE',
+    ('rt_kernels', KERNEL_H, r'KERNEL\(PAIR, pair, 3, 0x1, RT_SHARED\(0\)\)',
+     'KERNEL(PAIR, pair, 3, 0x1, RT_ABSENT)', 'has no RT_SHARED for kernels/pair.cu'),
+    ('rt_kernels', KERNEL_H, r'KERNEL\(PAIR, pair,', 'KERNEL(COUPLE, couple,',
      'there is no plugins/gpu/kernels/couple.cu'),
     ('folder_circles', 'core/device/runtime.c', r'\n#include "',
      '\n#include "core/stages/adapter.h"\n#include "',

@@ -35,7 +35,8 @@ static const struct {
     int32_t n_operand;
     uint32_t writes;
 } kernels[GPU_KERNEL_COUNT_] = {
-#define KERNEL_ROW(NAME, name, n_operand, writes) [GPU_KERNEL_##NAME] = {#name, n_operand, writes},
+#define KERNEL_ROW(NAME, name, n_operand, writes, rt)                                              \
+    [GPU_KERNEL_##NAME] = {#name, n_operand, writes},
     GPU_KERNEL_LIST(KERNEL_ROW)
 #undef KERNEL_ROW
 };

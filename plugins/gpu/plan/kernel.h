@@ -2,11 +2,14 @@
  *
  * kernel.h: the one list of the kernels of GPU plugins, and the arguments that a kernel gets.
  *
- * KERNEL(NAME, name, n_operand, writes): `name` is the file of its source in each language
- * (plugins/vulkan/shaders/<name>.comp); n_operand is how many operands it has; bit i of `writes` is
- * set where it writes operand i. The comment before a row says what the operands, the words and the
- * specialisation numbers are. A kernel reads its place in the grid from its workgroup's number, and
- * nothing else: arguments and specialisation are all that it depends on.
+ * KERNEL(NAME, name, n_operand, writes, rt): `name` is the file of its source in each language
+ * (plugins/vulkan/shaders/<name>.comp, plugins/gpu/kernels/<name>.cu); n_operand is how many
+ * operands it has; bit i of `writes` is set where it writes operand i. `rt` is for CUDA and HIP:
+ * RT_SHARED(bytes of shared memory that the kernel takes, in the words of
+ * plugins/gpu/rt/shared.c), or RT_ABSENT where they have no such kernel. The comment before a
+ * row says what the operands, the words and the specialisation numbers are. A kernel reads its
+ * place in the grid from its workgroup's number, and nothing else: arguments and specialisation
+ * are all that it depends on.
  */
 #ifndef TANDEM_GPU_KERNEL_H
 #define TANDEM_GPU_KERNEL_H
@@ -32,42 +35,42 @@
      * block, stride[3] of k, stride[3] of v, rope[4]. Spec: 0, 1 = tdm_type of K and V, \
      * 2, 3 = head_dim, 4, 5 = rotation blocks, 6 = sides (1: V is part of K), 7 = elements of the \
      * longer row. With rope[4] (ops/rope.h), K's rows are turned first. */ \
-    KERNEL(KV_WRITE, kv_write, 6, 0x1) \
+    KERNEL(KV_WRITE, kv_write, 6, 0x1, RT_SHARED(page_row_size(or_one(spec[7])))) \
     /* K rows turned on; a workgroup for each job, head and slot. Operands state, step, turns \
      * (ops/angle.h), factor. Words: page[7], heads, job_off, jobs, first element that is written \
      * again, how many, stride of factor. Spec: 0 = tdm_type, 1 = head_dim, 2 = rotation block, \
      * 3 = 1 where it has factors, 4 = tdm_rope_mode, 5 = rope_offset, 6 = pairs, 7 = elements of a \
      * row. */ \
-    KERNEL(KV_SHIFT, kv_shift, 4, 0x1) \
+    KERNEL(KV_SHIFT, kv_shift, 4, 0x1, RT_SHARED(kv_shift_size(spec))) \
     /* Slots from page to page; an invocation for each word of a page. Operands state, step. \
      * Words: page[7], heads, job_off, jobs. Spec: 0, 1 = tdm_type of K and V, 2, 3 = head_dim, \
      * 4 = 1 where V is part of K. */ \
-    KERNEL(KV_COPY, kv_copy, 2, 0x1) \
+    KERNEL(KV_COPY, kv_copy, 2, 0x1, RT_SHARED(0)) \
     /* Canonical rows out of pages and into them; an invocation for each job, slot, head and block. \
      * Operands state, k, v, step. Words: page[7], rows, heads, job_off, jobs, stride[3] of k and \
      * of v in blocks. Spec: as of KV_COPY, but 4 = sides that move. */ \
-    KERNEL(KV_EXPORT, kv_export, 4, 0x6) \
-    KERNEL(KV_IMPORT, kv_import, 4, 0x1) \
+    KERNEL(KV_EXPORT, kv_export, 4, 0x6, RT_SHARED(0)) \
+    KERNEL(KV_IMPORT, kv_import, 4, 0x1, RT_SHARED(0)) \
     /* Queries turned, scaled, padded and rotated: [elements, n_head, n_tok] f32. Operands dst, q, \
      * angles, pos. Words: n_tok, n_head, stride[3] of q, scale as the bits of f32, rope[4] \
      * (ops/rope.h). Spec: 0 = head_dim, 1 = elements, 2 = rotation block. */ \
-    KERNEL(ATTENTION_QUERY, attention_query, 4, 0x1) \
+    KERNEL(ATTENTION_QUERY, attention_query, 4, 0x1, RT_SHARED(taken(or_one(spec[1]), 4))) \
     /* Attention over a part of a sequence: records {m, l, -, -, o}, [n_part, n_head, n_tok]. \
      * Operands records, query, state, step. Words: page[7], n_tok, n_head, n_part, first KV head of \
      * the state, heads_per_kv, pos_off, seq_off, first_entry_off, entry_off, capacities n_seq and \
      * n_entry, query head that begins the first KV head, KV heads. Spec: 0, 1 = tdm_type of K and \
      * V, 2 = elements of a query, 3 = of o, 4 = query heads of a workgroup, 5 = 1 where causal + 2 \
      * where V is part of K, 6 = window, 7 = softcap as the bits of f32. */ \
-    KERNEL(ATTENTION_PART, attention_part, 4, 0x1) \
+    KERNEL(ATTENTION_PART, attention_part, 4, 0x1, RT_SHARED(attention_part_size(spec))) \
     /* The same for tiles of 32 rows: tokens, and `heads` query heads of each. Operands and words as of \
      * ATTENTION_PART, but 9 = n_part and in the high half the first part, 19 = KV heads and from bit \
      * 17 on the number of parts. Spec: as of ATTENTION_PART, but 4 = heads, 5 = 4 more where each \
      * part has a record; else all are folded into one and a later step goes on with it. */ \
-    KERNEL(ATTENTION_TILE, attention_tile, 4, 0x1) \
+    KERNEL(ATTENTION_TILE, attention_tile, 4, 0x1, RT_SHARED(attention_tile_size())) \
     /* Records folded, divided, out of V's rotation. Operands o, ml, records, sink. Words: n_tok, \
      * n_head, n_part, stride of sink. Spec: 0 = elements of o in a record, 1 = head_dim, \
      * 2 = rotation block. */ \
-    KERNEL(ATTENTION_MERGE, attention_merge, 4, 0x3)
+    KERNEL(ATTENTION_MERGE, attention_merge, 4, 0x3, RT_SHARED(taken(or_one(spec[0]), 4)))
 
 /* Arithmetic, rows, movement and selection: ops/{arith,norm,rope,move,select,merge}.c */
 #define GPU_KERNEL_LIST_VALUES(KERNEL) \
@@ -77,76 +80,76 @@
      * stride[4] of b (0 where b is repeated), n. Spec: 0 = gpu_pair_op, 1 = axes, 2 = width, \
      * 3, 4 = gpu_lane of a and b, 5 = tdm_act of GLU, \
      * 6 = gpu_lane of dst. */ \
-    KERNEL(PAIR, pair, 3, 0x1) \
+    KERNEL(PAIR, pair, 3, 0x1, RT_SHARED(0)) \
     /* dst = op(x), f32, dst contiguous. Operands dst, x. Words: split, stride[4], n, two \
      * parameters as the bits of f32: scale and bias, or min and max. Spec: 0 = gpu_unary_op, \
      * 1 = axes, 2 = width, 3 = gpu_lane of x, 4 = tdm_act, 5 = gpu_lane of dst. */ \
-    KERNEL(UNARY, unary, 2, 0x1) \
+    KERNEL(UNARY, unary, 2, 0x1, RT_SHARED(0)) \
     /* dst = x, converted. Operands dst, x. Words: split of dst, stride[4] of x, stride[4] of dst, \
      * n, ne[4] of x where it repeats. Spec: 0 = gpu_copy_type of x, 1 = of dst, 2 = axes, \
      * 3 = width (4: both lie dense along axis 0), 4 = 1 where x repeats, 5, 6 = 1 where x, dst are \
      * aligned (GPU_LANE_ALIGNED). */ \
-    KERNEL(COPY, copy, 2, 0x1) \
+    KERNEL(COPY, copy, 2, 0x1, RT_SHARED(0)) \
     /* A row of x (ne[0]) reduced, f32, dst contiguous; a workgroup for each row. Operands dst, x, \
      * weight, bias, sum. Words: ne[0], split of the rows (axes 1 to 3), stride[4] of x, stride[3] of \
      * sum (axes 1 to 3), stride of weight, stride of bias, eps and 1 / (elements of the whole row) as \
      * the bits of f32, rows. Spec: 0 = gpu_row_op, 1 = gpu_lane of x, 2, 3 = 1 where it has a weight, a bias, 4 = 1 where \
      * ne[0] is no multiple of 4, 5, 6, 7 = gpu_lane of dst, weight, bias. */ \
-    KERNEL(ROW, row, 5, 0x1) \
+    KERNEL(ROW, row, 5, 0x1, RT_SHARED(taken(256, 4))) \
     /* dst [2, n_pair, n_tok] f32: cos and sin of each pair's angle at each position, times mscale. \
      * Operands dst, pos i32, turns (ops/angle.h), factor. Words: n_pair, stride of pos, stride of \
      * factor, mscale as the bits of f32, n_pair * n_tok. Spec: 0 = 1 where it has factors. */ \
-    KERNEL(ANGLE, angle, 4, 0x1) \
+    KERNEL(ANGLE, angle, 4, 0x1, RT_SHARED(0)) \
     /* dst = x with pairs turned, f32, dst contiguous. Operands dst, x, pos, angles (of ANGLE). \
      * Words: head_dim, n_head, n_tok, stride[3] of x, stride of pos, n_rot, rope_offset, \
      * invocations, invocations of a head (a pair or a copied element each) and its divisor, \
      * divisor of n_head (gpu_divisor: multiplier, shift). \
      * Spec: 0 = tdm_rope_mode, 1 = 1 where elements are copied. */ \
-    KERNEL(ROPE, rope, 4, 0x1) \
+    KERNEL(ROPE, rope, 4, 0x1, RT_SHARED(0)) \
     /* The k best entries (shaders/rank.glsl: a value and its index) of each chunk of each row, best \
      * first; a workgroup of k threads or more, a power of two, for each. Operands dst (entries \
      * [k, n_chunk, n_row], or the values of the last step), id (last step), source entries \
      * [n, n_row] (not in the first step), x. Words: n, n_row, stride[2] of x, k, entries of a \
      * chunk, n_chunk, index_base. k * entries of a chunk / threads is at most 1024. \
      * Spec: 0 = 1 in the first step, 1 = 1 in the last. */ \
-    KERNEL(TOP_K, top_k, 4, 0x3) \
+    KERNEL(TOP_K, top_k, 4, 0x3, RT_SHARED(top_k_size())) \
     /* A stage of sorting rows of entries. Operands entries [padded, n_row], value, id, x. Words: n, \
      * n_row, stride[2] of x, padded (a power of two, at least 1024), run, stride, k, index_base. \
      * Spec: 0 = gpu_sort_stage. A workgroup for each 1024 entries, or in EXCHANGE an invocation \
      * for each pair, or in STORE for each result. */ \
-    KERNEL(SORT, sort, 4, 0x7) \
+    KERNEL(SORT, sort, 4, 0x7, RT_SHARED(rank_size())) \
     /* MOE_ROUTE, a workgroup for each token. Operands id, weight, logit, bias. Words: n_expert (up \
      * to 1024), n_tok, stride[2] of logit, stride of bias, n_used, n_group_used, scale as the bits \
      * of f32. Spec: 0 = tdm_route_score, 1 = 1 where it has a bias, 2 = 1 where weights are \
      * normalised, 3 = groups of experts (1 = none). */ \
-    KERNEL(ROUTE, route, 4, 0x3) \
+    KERNEL(ROUTE, route, 4, 0x3, RT_SHARED(route_size())) \
     /* LSE_MERGE, an invocation for each element. Operands dst, o, ml. Words: head_dim, n_head, \
      * n_part, stride[4] of o, stride[4] of ml, elements of dst. */ \
-    KERNEL(MERGE, merge, 3, 0x1)
+    KERNEL(MERGE, merge, 3, 0x1, RT_SHARED(0))
 
 /* The phases of EXCHANGE: ops/exchange.c. "area[3]" are the exchange's stage and the arena's
  * area_stride, low half first; operands of the arena begin in area 0. */
 #define GPU_KERNEL_LIST_WIRE(KERNEL) \
     /* An addend, converted. Operands arena, x (f32, contiguous), step. Words: elements, invocations, \
      * area[3]. Spec: 0 = gpu_wire. An invocation for each element, or 32 elements of q8_0. */ \
-    KERNEL(WIRE_STORE, wire_store, 3, 0x1) \
+    KERNEL(WIRE_STORE, wire_store, 3, 0x1, RT_SHARED(0)) \
     /* The sum of addends and residual, exact to the bit. Operands y (contiguous), arena, step, residual \
      * (contiguous). Words: elements of y, area[3]; elements of y that lie together in an addend, \
      * and their divisor; from one such run to the next in the addend, and its first element; senders \
      * and bytes from addend to addend, low halves first. Spec: 0 = gpu_wire, 1 = members, \
      * 2 = 1 where there is a residual. */ \
-    KERNEL(WIRE_SUM, wire_sum, 4, 0x1) \
+    KERNEL(WIRE_SUM, wire_sum, 4, 0x1, RT_SHARED(0)) \
     /* Bytes into the arena or out of it. Operands dst, src, step. Words: units, area[3]; units of the \
      * part that lie together in the whole, and their divisor; from one such run to the next in the \
      * whole, and its first unit. Spec: 0 = bytes of a unit, 1 = 1 where dst is the arena. */ \
-    KERNEL(WIRE_COPY, wire_copy, 3, 0x1)
+    KERNEL(WIRE_COPY, wire_copy, 3, 0x1, RT_SHARED(0))
 
 /* What measures a device; no op has it. */
 #define GPU_KERNEL_LIST_LIMITS(KERNEL) \
     /* Reads memory, or multiplies and adds. Operands dst (not written), src. Words: invocations, trips. \
      * Spec: 0 = 0: each trip reads four times 16 bytes, the lanes of a subgroup side by side; 1: each trip does \
      * 64 multiply-adds of f32. */ \
-    KERNEL(LIMIT, limit, 2, 0x1)
+    KERNEL(LIMIT, limit, 2, 0x1, RT_ABSENT)
 
 /* Several nodes in one: ops/fusions.c */
 #define GPU_KERNEL_LIST_FUSED(KERNEL) \
@@ -154,7 +157,7 @@
      * row. Operands dst, sum, a, b, weight. Words: elements of a row, rows, stride of weight, eps and \
      * 1 / (elements of a row) as the bits of f32. Spec: 0 = 1 where it has a weight, \
      * 1 = 1 where a row is no multiple of 4 elements, 2 = gpu_lane of weight, 3 = of the others. */ \
-    KERNEL(ADD_NORM, add_norm, 5, 0x3)
+    KERNEL(ADD_NORM, add_norm, 5, 0x3, RT_SHARED(taken(256, 4)))
 
 /* Products with weights: ops/{product,matmul,moe,rows}.c. A weight is of type spec 0 (tdm_type), spec
  * 1 is gpu_product_flag; a matrix has rows of k elements. s0, s1, s2 are the distances of
@@ -164,7 +167,7 @@
     /* Rows of a table as f32, zeros for a foreign id. Operands dst, table, id (i32), -, -, grid. \
      * Words: k, ids, stride of id, first row (low word, high word), rows of the table, s0, s1. An \
      * invocation for each 32 elements of each row of dst. */ \
-    KERNEL(GET_ROWS, get_rows, 6, 0x1) \
+    KERNEL(GET_ROWS, get_rows, 6, 0x1, RT_SHARED(0)) \
     /* PRODUCT: y of a column = its matrix times x of the column (ops/product.h). Operands dst, \
      * weight, x, what a sum is combined with, ids or sorted table, grid. Words: 0 rows n, 1 k, \
      * 2 columns of each matrix (PAIRS: pairs; SORTED: tiles), 3, 4 column_ne (PAIRS: 3 = n_used; PAIRS, SORTED: 4 = pairs \
@@ -174,29 +177,29 @@
      * 3 = columns of a tile, 4 = gpu_product_mode, 7 = gpu_product_end. A \
      * workgroup for each tile, tiles of rows first, then of columns, then matrices. \
      * Up to 8 columns: the threads divide k. Spec 2: rows of the workgroup. */ \
-    KERNEL(PRODUCT_ROW, product_row, 6, 0x1) \
+    KERNEL(PRODUCT_ROW, product_row, 6, 0x1, RT_SHARED(product_row_size(spec))) \
     /* PRODUCT for small subgroups: 8 rows of a thread. */ \
-    KERNEL(PRODUCT_LANE, product_lane, 6, 0x1) \
+    KERNEL(PRODUCT_LANE, product_lane, 6, 0x1, RT_ABSENT) \
     /* PRODUCT in tiles of 64 rows and 32 columns: 128 threads, 12 KiB of shared memory. */ \
-    KERNEL(PRODUCT_TILE, product_tile, 6, 0x1) \
+    KERNEL(PRODUCT_TILE, product_tile, 6, 0x1, RT_SHARED(taken(32 * 64, 4) + taken(32 * 32, 4))) \
     /* x of products as bytes (shaders/bytes.glsl); an invocation for each 32 elements. Operands \
      * dst, x, role. Words: 0 k (a multiple of 32), 1 rows, 2 groups of 32 elements of a row, \
      * 3, 4 column_ne, 5 to 7 x strides, 8 x stride from matrix to matrix, 9 rows of a matrix, \
      * 10 x stride along k, 11 stride of role, 12 rows that share a role. Spec: 0 = 1 where there \
      * are roles, 1 = 1 where rows are dense and begin at multiples of 16 bytes. */ \
-    KERNEL(QUANTIZE, quantize, 3, 0x1) \
+    KERNEL(QUANTIZE, quantize, 3, 0x1, RT_ABSENT) \
     /* PRODUCT_ROW and PRODUCT_TILE with integer dot products: x is what QUANTIZE writes, word 5 \
      * its rows. The tile has 32 or 64 columns, with 11 or 15.5 KiB of shared memory. */ \
-    KERNEL(PRODUCT_ROW_DOT, product_row_dot, 6, 0x1) \
-    KERNEL(PRODUCT_TILE_DOT, product_tile_dot, 6, 0x1) \
+    KERNEL(PRODUCT_ROW_DOT, product_row_dot, 6, 0x1, RT_ABSENT) \
+    KERNEL(PRODUCT_TILE_DOT, product_tile_dot, 6, 0x1, RT_ABSENT) \
     /* Sorts pairs by expert. Operands dst, ids. dst is n_tile tiles of three words (expert, first \
      * slot, pairs; 0 pairs: no work), then the pairs by slot. Words: pairs, n_tile, n_used, id \
      * strides (2), first expert. Spec: 0 = experts, 1 = pairs of a tile. One workgroup. */ \
-    KERNEL(MOE_SORT, moe_sort, 2, 0x1) \
+    KERNEL(MOE_SORT, moe_sort, 2, 0x1, RT_SHARED(2 * taken(or_one(spec[0]), 4))) \
     /* y[i, t] = sum over u of weight[u, t] * x[i, u + n_used * t]. Operands dst, x, ids, weights. \
      * Words: n, tokens, n_used, id strides (2), weight strides (2), first expert, experts. An \
      * invocation for each element. */ \
-    KERNEL(MOE_SUM, moe_sum, 4, 0x1)
+    KERNEL(MOE_SUM, moe_sum, 4, 0x1, RT_SHARED(0))
 /* clang-format on */
 
 typedef enum gpu_kernel {

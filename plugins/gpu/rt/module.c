@@ -20,36 +20,14 @@ typedef struct rt_modules {
     void *function[GPU_KERNEL_COUNT_][MAX_TYPE];
 } rt_modules;
 
-/* The rows of GPU_KERNEL_LIST that plugins/gpu/kernels has. */
 const bool rt_has_kernel[GPU_KERNEL_COUNT_] = {
-    [GPU_KERNEL_ADD_NORM] = true,
-    [GPU_KERNEL_ANGLE] = true,
-    [GPU_KERNEL_ATTENTION_MERGE] = true,
-    [GPU_KERNEL_ATTENTION_PART] = true,
-    [GPU_KERNEL_ATTENTION_QUERY] = true,
-    [GPU_KERNEL_ATTENTION_TILE] = true,
-    [GPU_KERNEL_COPY] = true,
-    [GPU_KERNEL_GET_ROWS] = true,
-    [GPU_KERNEL_KV_COPY] = true,
-    [GPU_KERNEL_KV_EXPORT] = true,
-    [GPU_KERNEL_KV_IMPORT] = true,
-    [GPU_KERNEL_KV_SHIFT] = true,
-    [GPU_KERNEL_KV_WRITE] = true,
-    [GPU_KERNEL_MERGE] = true,
-    [GPU_KERNEL_MOE_SORT] = true,
-    [GPU_KERNEL_MOE_SUM] = true,
-    [GPU_KERNEL_PAIR] = true,
-    [GPU_KERNEL_PRODUCT_ROW] = true,
-    [GPU_KERNEL_PRODUCT_TILE] = true,
-    [GPU_KERNEL_ROPE] = true,
-    [GPU_KERNEL_ROUTE] = true,
-    [GPU_KERNEL_ROW] = true,
-    [GPU_KERNEL_SORT] = true,
-    [GPU_KERNEL_TOP_K] = true,
-    [GPU_KERNEL_UNARY] = true,
-    [GPU_KERNEL_WIRE_COPY] = true,
-    [GPU_KERNEL_WIRE_STORE] = true,
-    [GPU_KERNEL_WIRE_SUM] = true,
+#define RT_SHARED(size)                               true
+#define RT_ABSENT                                     false
+#define KERNEL_ROW(NAME, name, n_operand, writes, rt) [GPU_KERNEL_##NAME] = rt,
+    GPU_KERNEL_LIST(KERNEL_ROW)
+#undef KERNEL_ROW
+#undef RT_ABSENT
+#undef RT_SHARED
 };
 
 static bool has_types(int32_t kernel) {

@@ -152,7 +152,7 @@ tdm_status rt_fill(rt_device *device, const rt_memory *memory, uint64_t off, uin
 tdm_status rt_modules_create(rt_device *device, tdm_error *err);
 void rt_modules_destroy(rt_device *device);
 
-/* Whether there are kernels for a row of GPU_KERNEL_LIST. The others are refused by the planner. */
+/* Whether CUDA and HIP have the kernel of a row of GPU_KERNEL_LIST. The planner refuses the others. */
 extern const bool rt_has_kernel[GPU_KERNEL_COUNT_];
 
 /* The function of a step's kernel, loaded when it is first needed. [any-thread] */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * shared.c: bytes of shared memory of each kernel: what its struct takes by Kernel::shared_take
- * (kernels/lang.h). The emulated driver gives exactly these and reports a kernel that writes
- * behind.
+ * (kernels/lang.h), as its row of GPU_KERNEL_LIST says in the words of this file. The emulated
+ * driver gives exactly these and reports a kernel that writes behind them.
  */
 #include "plugins/gpu/rt/rt.h"
 
@@ -30,27 +30,42 @@ static uint32_t rank_size(void) {
     return taken(256, 4) + taken(1024, 8);
 }
 
+static uint32_t attention_part_size(const int32_t *spec) {
+    const int32_t rows = or_one(spec[4]), stored = spec[2] > 0 ? spec[2] : 32;
+    return fold_size(rows) + taken(rows * stored / 4, 16) + taken(2 * rows * 64, 4);
+}
+
+static uint32_t attention_tile_size(void) {
+    return fold_size(32) + taken((32 + 64) * 9, 16) + 2 * taken(32, 4) + taken(32, 8);
+}
+
+static uint32_t kv_shift_size(const int32_t *spec) {
+    return page_row_size(or_one(spec[7])) + 2 * taken(1, 4);
+}
+
+static uint32_t product_row_size(const int32_t *spec) {
+    return taken(32 * or_one(spec[2]) * or_one(spec[3]), 4);
+}
+
+static uint32_t top_k_size(void) {
+    return rank_size() + taken(1, 8) + taken(1, 4);
+}
+
+static uint32_t route_size(void) {
+    return rank_size() + taken(1024, 4) + taken(1024 / 32, 4);
+}
+
 uint32_t rt_shared_size(const gpu_step *step) {
     const int32_t *spec = step->spec;
     switch (step->kernel) {
-    case GPU_KERNEL_ROW:
-    case GPU_KERNEL_ADD_NORM: return taken(256, 4);
-    case GPU_KERNEL_KV_WRITE: return page_row_size(or_one(spec[7]));
-    case GPU_KERNEL_ATTENTION_QUERY: return taken(or_one(spec[1]), 4);
-    case GPU_KERNEL_ATTENTION_MERGE: return taken(or_one(spec[0]), 4);
-    case GPU_KERNEL_ATTENTION_PART: {
-        int32_t rows = or_one(spec[4]), stored = spec[2] > 0 ? spec[2] : 32;
-        return fold_size(rows) + taken(rows * stored / 4, 16) + taken(2 * rows * 64, 4);
-    }
-    case GPU_KERNEL_ATTENTION_TILE:
-        return fold_size(32) + taken((32 + 64) * 9, 16) + 2 * taken(32, 4) + taken(32, 8);
-    case GPU_KERNEL_PRODUCT_ROW: return taken(32 * or_one(spec[2]) * or_one(spec[3]), 4);
-    case GPU_KERNEL_PRODUCT_TILE: return taken(32 * 64, 4) + taken(32 * 32, 4);
-    case GPU_KERNEL_KV_SHIFT: return page_row_size(or_one(spec[7])) + 2 * taken(1, 4);
-    case GPU_KERNEL_SORT: return rank_size();
-    case GPU_KERNEL_TOP_K: return rank_size() + taken(1, 8) + taken(1, 4);
-    case GPU_KERNEL_ROUTE: return rank_size() + taken(1024, 4) + taken(1024 / 32, 4);
-    case GPU_KERNEL_MOE_SORT: return 2 * taken(or_one(spec[0]), 4);
+#define RT_SHARED(size) size
+#define RT_ABSENT       0
+#define KERNEL_ROW(NAME, name, n_operand, writes, rt)                                              \
+    case GPU_KERNEL_##NAME: return rt;
+        GPU_KERNEL_LIST(KERNEL_ROW)
+#undef KERNEL_ROW
+#undef RT_ABSENT
+#undef RT_SHARED
     default: return 0;
     }
 }
