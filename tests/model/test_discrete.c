@@ -229,6 +229,109 @@ static void test_bytes_down(void **state) {
     tdm_runtime_destroy(rt);
 }
 
+/* Is token a before token b? */
+static bool is_before(const float *row, int32_t a, int32_t b) {
+    return row[a] > row[b] || (row[a] == row[b] && a < b);
+}
+
+enum { MERGE_TOK = 9 };
+
+static void merge_decode(llm_context *ctx) {
+    tdm_error err = {0};
+    int32_t tokens[MERGE_TOK], seqs[MERGE_TOK] = {0};
+    bool wanted[MERGE_TOK];
+    for (int i = 0; i < MERGE_TOK; i++) tokens[i] = i * 37 % CARD_VOCAB, wanted[i] = i % 4 != 1;
+    const llm_batch batch = {.tokens = tokens, .seqs = seqs, .wanted = wanted, .n_tok = MERGE_TOK};
+    RIG_OK(llm_context_decode(ctx, &batch, &err));
+}
+
+/* Candidates of a group: the best numbers of its own whole rows, in order. */
+static void merge_check(const char *members, const char *share, const tdm_option *exchange,
+                        const tdm_option *extra) {
+    static const int counts[] = {1, 40, 200};
+    const llm_context_params params = {.struct_size = sizeof params, .n_ctx = 32};
+    tdm_error err = {0};
+    tdm_open_device *group = NULL;
+    llm_model *model = NULL;
+    llm_context *whole = NULL, *ctx = NULL;
+    tdm_runtime *rt = card_runtime(exchange);
+    RIG_OK(card_group(rt, members, share, extra, &group, &err));
+    RIG_OK(llm_model_open(card_model, &model, &err));
+    RIG_OK(llm_model_load(model, rt, &group, 1, NULL, NULL, &err));
+    RIG_OK(llm_context_create(model, &params, &whole, &err));
+    merge_decode(whole);
+    for (size_t k = 0; k < sizeof counts / sizeof *counts; k++) {
+        RIG_OK(llm_context_create(model, &params, &ctx, &err));
+        RIG_OK(llm_context_set_candidates(ctx, counts[k], &err));
+        merge_decode(ctx);
+        for (int i = 0; llm_context_row(whole, i).n > 0; i++) {
+            llm_row all = llm_context_row(whole, i), best = llm_context_row(ctx, i);
+            int n_above = 0;
+            assert_int_equal(best.n, counts[k]);
+            for (int j = 0; j < best.n; j++) {
+                assert_in_range(best.tokens[j], 0, CARD_VOCAB - 1);
+                if (best.logits[j] != all.logits[best.tokens[j]] ||
+                    (j > 0 && !is_before(all.logits, best.tokens[j - 1], best.tokens[j])))
+                    fail_msg("%s, share %s: candidate %d of row %d is token %d", members, share, j,
+                             i, best.tokens[j]);
+            }
+            for (int32_t t = 0; t < all.n; t++)
+                n_above += is_before(all.logits, t, best.tokens[best.n - 1]);
+            assert_int_equal(n_above, best.n - 1);
+        }
+        llm_context_destroy(ctx);
+    }
+    llm_context_destroy(whole);
+    llm_model_close(model);
+    tdm_runtime_destroy(rt);
+}
+
+static void test_merged_candidates(void **state) {
+    (void)state;
+    static const tdm_option yes[] = {{"exchange", "yes"}, {NULL, NULL}};
+    static const tdm_option mixed[] = {{"exchange", "phases,no,yes"}, {NULL, NULL}};
+    merge_check("d0,d1", "1,1", yes, NULL);
+    merge_check("d0,d1,c2", "3,0,2", yes, NULL);
+    merge_check("c0,d1,d2", "30,1,1", mixed, NULL); /* a part with fewer tokens than candidates */
+    merge_check("d0,d1", "1,1", yes, &(const tdm_option){"split", "layer"});
+    merge_check("d0,c1", "2,1", yes, &(const tdm_option){"check", "replicas"});
+}
+
+/* The same 64 sequences on a group of two cards: whole rows lie in the cards' output memory, half
+ * of each on each card, or 40 candidates of each row on each card. */
+static void test_candidates_down(void **state) {
+    (void)state;
+    enum { N_SEQ = 64 };
+    static const int counts[] = {40, 0};
+    tdm_error err = {0};
+    tdm_open_device *group = NULL;
+    llm_model *model = NULL;
+    llm_context *ctx = NULL;
+    const llm_context_params params = {
+        .struct_size = sizeof params, .n_ctx = N_SEQ, .n_seq = N_SEQ, .n_ubatch = N_SEQ};
+    int32_t tokens[N_SEQ], seqs[N_SEQ];
+    bool wanted[N_SEQ];
+    tdm_runtime *rt = card_runtime((const tdm_option[]){{"exchange", "yes"}, {NULL, NULL}});
+    for (int i = 0; i < N_SEQ; i++) tokens[i] = i * 5, seqs[i] = i, wanted[i] = true;
+    const llm_batch batch = {.tokens = tokens, .seqs = seqs, .wanted = wanted, .n_tok = N_SEQ};
+    RIG_OK(card_group(rt, "d0,d1", "1,1", NULL, &group, &err));
+    RIG_OK(llm_model_open(card_model, &model, &err));
+    RIG_OK(llm_model_load(model, rt, &group, 1, NULL, NULL, &err));
+    RIG_OK(llm_context_create(model, &params, &ctx, &err));
+    const meta_device *meta = tdm_open_device_handle(group);
+    for (int k = 0; k < 2; k++) {
+        RIG_OK(llm_context_set_candidates(ctx, counts[k], &err));
+        RIG_OK(llm_context_decode(ctx, &batch, &err));
+        for (int d = 0; d < 2; d++)
+            assert_int_equal(meta->members[d].memory_size[META_MEMORY_OUTPUT],
+                             counts[k] > 0 ? N_SEQ * 40 * 8 : N_SEQ * CARD_VOCAB / 2 * 4);
+        for (int i = 0; i < N_SEQ; i++) RIG_OK(llm_context_truncate(ctx, i, 0, &err));
+    }
+    llm_context_destroy(ctx);
+    llm_model_close(model);
+    tdm_runtime_destroy(rt);
+}
+
 /* A generated token on a group of two cards and a CPU: a card that waits in its kernels gets one
  * submission, one whose plan is cut one more for each exchange; nothing is copied, bound, planned
  * or allocated, on the cards or in the group. The CPU rounds unlike the cards, so that a layer of
@@ -404,6 +507,8 @@ int main(void) {
         cmocka_unit_test(test_steady_group),
         cmocka_unit_test(test_small_large_small),
         cmocka_unit_test(test_bytes_down),
+        cmocka_unit_test(test_merged_candidates),
+        cmocka_unit_test(test_candidates_down),
         cmocka_unit_test(test_limits),
         cmocka_unit_test(test_groups),
         cmocka_unit_test(test_links),

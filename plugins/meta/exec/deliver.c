@@ -2,6 +2,7 @@
  *
  * deliver.c: copies the outputs to the caller. A member's part of a split value contains its pieces
  * in linear order. An element that several members hold comes from the lowest of them, its owner.
+ * Candidates, the best numbers of each member's part of a row, are merged.
  */
 #include "plugins/meta/exec/deliver.h"
 
@@ -86,21 +87,110 @@ tdm_status meta_part_fetch(meta_plan *plan, int32_t d, int32_t local, const uint
     return ops->download(b->buffer, b->off, m->staging, b->size, err);
 }
 
+static tdm_status part_fetch(meta_plan *plan, int32_t d, const meta_output *output,
+                             const uint8_t **bytes_out, tdm_error *err) {
+    tdm_error inner = {0};
+    tdm_status status =
+        meta_part_fetch(plan, d, plan->variants[output->variant].local[d], bytes_out, &inner);
+    if (status == TDM_OK) return TDM_OK;
+    return tdm_fail(err, status, "member '%s', output '%s': %s", plan->device->members[d].name,
+                    tdm_graph_value_name(plan->graph, output->value), inner.message);
+}
+
+/* A member's candidates, best first in each row. */
+typedef struct candidate_list {
+    const float *values;
+    const int32_t *ids;
+    int64_t n; /* of a row */
+    int64_t at;
+} candidate_list;
+
+/* The order of TOP_K: the larger value, NaN below everything, then the lower index. */
+static bool ranks_before(float a, int32_t a_id, float b, int32_t b_id) {
+    if (a > b) return true;
+    if (a < b) return false;
+    const bool a_nan = a != a, b_nan = b != b;
+    return a_nan != b_nan ? b_nan : a_id < b_id;
+}
+
+static void row_merge(candidate_list *lists, int32_t n_list, int64_t k, float *values,
+                      int32_t *ids) {
+    for (int64_t i = 0; i < k; i++) {
+        candidate_list *best = NULL;
+        for (int32_t l = 0; l < n_list; l++) {
+            candidate_list *list = &lists[l];
+            if (list->at < list->n &&
+                (best == NULL || ranks_before(list->values[list->at], list->ids[list->at],
+                                              best->values[best->at], best->ids[best->at])))
+                best = list;
+        }
+        values[i] = best->values[best->at];
+        ids[i] = best->ids[best->at++];
+    }
+    for (int32_t l = 0; l < n_list; l++) {
+        lists[l].values += lists[l].n;
+        lists[l].ids += lists[l].n;
+        lists[l].at = 0;
+    }
+}
+
+/* Fetches a member's part of an output to *room, and moves *room behind it. */
+static tdm_status candidates_fetch(meta_plan *plan, int32_t d, const meta_output *output,
+                                   uint8_t **room, tdm_error *err) {
+    const tdm_value *v =
+        meta_part_value(&plan->members[d].part, plan->variants[output->variant].local[d]);
+    const uint64_t size = tdm_tensor_canonical_size((tdm_type)v->type, v->ne);
+    const uint8_t *bytes;
+    tdm_status status = part_fetch(plan, d, output, &bytes, err);
+    if (status != TDM_OK) return status;
+    memcpy(*room, bytes, (size_t)size);
+    *room += size;
+    return TDM_OK;
+}
+
+/* The bytes that the caller bound to an output. */
+static void *output_bytes(const meta_plan *plan, const meta_output *output) {
+    const tdm_binding *b = &plan->bindings[tdm_graph_value(plan->graph, output->value)->slot];
+    return b->buffer->host + b->off;
+}
+
+static tdm_status candidates_deliver(meta_plan *plan, const meta_output *output, tdm_error *err) {
+    const meta_output *id_output = &plan->outputs[output->ids];
+    const tdm_value *v = tdm_graph_value(plan->graph, output->value);
+    const int64_t k = v->ne[0], n_row = tdm_shape_rows(v->ne);
+    candidate_list lists[TDM_MAX_MEMBERS];
+    int32_t n_list = 0;
+    uint8_t *room = plan->candidates;
+    for (int32_t d = 0; d < plan->device->n_member; d++) {
+        int32_t local = plan->variants[output->variant].local[d];
+        if (local < 0) continue;
+        candidate_list *list = &lists[n_list++];
+        *list = (candidate_list){.n = meta_part_value(&plan->members[d].part, local)->ne[0]};
+        list->values = (const float *)(const void *)room;
+        tdm_status status = candidates_fetch(plan, d, output, &room, err);
+        list->ids = (const int32_t *)(const void *)room;
+        if (status == TDM_OK) status = candidates_fetch(plan, d, id_output, &room, err);
+        if (status != TDM_OK) return status;
+    }
+    float *values = output_bytes(plan, output);
+    int32_t *ids = output_bytes(plan, id_output);
+    for (int64_t row = 0; row < n_row; row++)
+        row_merge(lists, n_list, k, values + row * k, ids + row * k);
+    return TDM_OK;
+}
+
 static tdm_status output_deliver(meta_plan *plan, const meta_output *output, tdm_error *err) {
     const meta_variant *variant = &plan->variants[output->variant];
     const tdm_layout *layout = &plan->layouts.layouts[variant->layout];
     const tdm_value *v = tdm_graph_value(plan->graph, output->value);
     const tdm_binding *b = &plan->bindings[v->slot];
-    if (tdm_shape_count(v->ne) == 0) return TDM_OK;
+    if (tdm_shape_count(v->ne) == 0 || output->is_ids) return TDM_OK;
+    if (output->ids >= 0) return candidates_deliver(plan, output, err);
     piece_source from = {.dst = b->buffer->host + b->off, .type = (tdm_type)v->type};
     for (int32_t d = 0; d < plan->device->n_member; d++) {
         if (variant->local[d] < 0) continue;
-        tdm_error inner = {0};
-        tdm_status status = meta_part_fetch(plan, d, variant->local[d], &from.bytes, &inner);
-        if (status != TDM_OK)
-            return tdm_fail(err, status, "member '%s', output '%s': %s",
-                            plan->device->members[d].name,
-                            tdm_graph_value_name(plan->graph, output->value), inner.message);
+        tdm_status status = part_fetch(plan, d, output, &from.bytes, err);
+        if (status != TDM_OK) return status;
         if (output->is_by_page) {
             rows_deliver(plan, d, v, &from);
         } else if (layout->kind == TDM_LAYOUT_SPLIT) {

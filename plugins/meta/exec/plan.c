@@ -464,6 +464,7 @@ static void plan_free_all(meta_plan *plan) {
     meta_free(host, plan->variants, (size_t)plan->cap_variant * sizeof *plan->variants);
     meta_free(host, plan->value_variant, n_value * sizeof *plan->value_variant);
     meta_free(host, plan->outputs, n_value * sizeof *plan->outputs);
+    meta_free(host, plan->candidates, (size_t)plan->candidates_size);
     meta_free(host, plan->checks, (size_t)plan->cap_check * sizeof *plan->checks);
     plan_free(plan, plan->pages, (size_t)plan->n_page, sizeof *plan->pages);
     plan_free(plan, plan->bindings, (size_t)plan->n_slot, sizeof *plan->bindings);

@@ -21,6 +21,7 @@ typedef struct meta_variant {
     int32_t residual;
     int32_t next;                   /* next variant of the same value; -1 = last */
     int32_t local[TDM_MAX_MEMBERS]; /* value in each member's part; -1 = holds nothing */
+    bool is_candidates;             /* what TOP_K selected from each member's part of the rows */
 } meta_variant;
 
 /* An OUTPUT: where its pieces are after a run. */
@@ -28,6 +29,10 @@ typedef struct meta_output {
     int32_t value; /* OUTPUT of the group's graph */
     int32_t variant;
     bool is_by_page; /* rows of a cache cut by sequence; each member holds the rows of its pages */
+    /* Of candidates, whose values and ids are delivered together: the output with the ids, where
+     * this one has the values; -1 = none. And whether this one has the ids. */
+    int32_t ids;
+    bool is_ids;
 } meta_output;
 
 /* The nodes between two exchanges of a member that does not wait for exchanges in its plans. A
@@ -79,6 +84,8 @@ struct tdm_plan {
     int32_t *value_variant; /* [n_value] first variant, the one it was computed in; -1 = none */
     meta_output *outputs;
     int32_t n_output;
+    uint8_t *candidates; /* room for those of all members, values and ids */
+    uint64_t candidates_size;
     int32_t *checks; /* variants that several members hold, to be compared (replicas.h) */
     int32_t n_check, cap_check;
     meta_exchange_facts facts;

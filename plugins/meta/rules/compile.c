@@ -33,7 +33,8 @@ static bool output_make(meta_compiler *c, int32_t value) {
     int32_t best = meta_variant_best(c, value);
     if (best < 0) return false;
     tdm_layout_kind kind = meta_variant_kind(c, best);
-    if (kind == TDM_LAYOUT_PARTIAL_SUM || kind == TDM_LAYOUT_PARTIAL_LSE)
+    const bool is_candidates = meta_variant_at(c, best)->is_candidates;
+    if (!is_candidates && (kind == TDM_LAYOUT_PARTIAL_SUM || kind == TDM_LAYOUT_PARTIAL_LSE))
         best = meta_convert_replicated(c, value);
     if (best < 0) return false;
     /* The pieces may become copies. Nodes still read the pieces of the old variant, so the output
@@ -45,20 +46,60 @@ static bool output_make(meta_compiler *c, int32_t value) {
     bool is_by_page = c->is_by_page[value] != 0;
     for (int32_t d = 0; d < c->n_member && c->status == TDM_OK; d++) {
         meta_variant *f = meta_variant_at(c, variant);
-        bool is_needed = is_by_page || meta_variant_kind(c, variant) == TDM_LAYOUT_SPLIT ||
-                         d == c->device->owner;
+        bool is_needed = is_by_page || is_candidates ||
+                         meta_variant_kind(c, variant) == TDM_LAYOUT_SPLIT || d == c->device->owner;
         if (!is_needed) f->local[d] = -1;
         if (f->local[d] >= 0) output_keep(c, f, d, value);
     }
-    p->outputs[p->n_output++] = (meta_output){value, variant, is_by_page};
+    meta_variant_at(c, variant)->is_candidates = is_candidates;
+    p->outputs[p->n_output++] =
+        (meta_output){.value = value, .variant = variant, .is_by_page = is_by_page, .ids = -1};
     return c->status == TDM_OK;
+}
+
+static int32_t output_find(const meta_plan *p, int32_t value) {
+    int32_t i = 0;
+    while (i < p->n_output && p->outputs[i].value != value) i++;
+    return i;
+}
+
+/* Bytes that the members' parts of a variant have together. */
+static uint64_t parts_size(const meta_compiler *c, int32_t variant) {
+    uint64_t size = 0;
+    for (int32_t d = 0; d < c->n_member; d++) {
+        int32_t local = meta_variant_at(c, variant)->local[d];
+        if (local < 0) continue;
+        const tdm_value *v = meta_part_value(&c->plan->members[d].part, local);
+        size += tdm_tensor_canonical_size((tdm_type)v->type, v->ne);
+    }
+    return size;
+}
+
+/* Pairs the values of candidates with their ids, and makes room for merging them. */
+static bool candidates_pair(meta_compiler *c) {
+    meta_plan *p = c->plan;
+    for (int32_t i = 0; i < c->graph->n_node; i++) {
+        const tdm_node *node = tdm_graph_node(c->graph, i);
+        if (node->op != TDM_OP_TOP_K) continue;
+        int32_t values = output_find(p, node->dst[0]), ids = output_find(p, node->dst[1]);
+        if (values == p->n_output || !meta_variant_at(c, p->outputs[values].variant)->is_candidates)
+            continue;
+        p->outputs[values].ids = ids;
+        p->outputs[ids].is_ids = true;
+        uint64_t size =
+            parts_size(c, p->outputs[values].variant) + parts_size(c, p->outputs[ids].variant);
+        if (size > p->candidates_size) p->candidates_size = size;
+    }
+    if (p->candidates_size == 0) return true;
+    p->candidates = meta_alloc(c->device->host, (size_t)p->candidates_size);
+    return p->candidates != NULL || meta_out_of_memory(c);
 }
 
 static bool outputs_make(meta_compiler *c) {
     const tdm_graph *graph = c->graph;
     for (int32_t i = 0; i < graph->n_value && c->status == TDM_OK; i++)
         if (meta_value(c, i)->kind == TDM_VALUE_OUTPUT) output_make(c, i);
-    return c->status == TDM_OK;
+    return c->status == TDM_OK && candidates_pair(c);
 }
 
 /* ---- The arena ---- */

@@ -53,8 +53,62 @@ static bool decide_rule(meta_compiler *c, const tdm_node *node) {
     }
     return c->status == TDM_OK;
 }
+
+/* Whether only the caller reads the results of the node that is being compiled. */
+static bool is_for_caller(const meta_compiler *c, const tdm_node *node) {
+    if (c->device->n_override > 0) return false; /* a layout may be declared for them */
+    for (int32_t i = 0; i < node->n_dst; i++)
+        if (node->dst[i] < 0 || meta_value(c, node->dst[i])->kind != TDM_VALUE_OUTPUT) return false;
+    for (int32_t n = c->node + 1; n < c->graph->n_node; n++) {
+        const tdm_node *later = tdm_graph_node(c->graph, n);
+        for (int32_t i = 0; i < later->n_src; i++)
+            if (later->src[i] == node->dst[0] || later->src[i] == node->dst[1]) return false;
+    }
+    return true;
+}
+
+/* Each member selects from its own range of every row; the results are merged when they are
+ * delivered. The best of a row are among the best of its ranges. */
+static bool top_k_by_parts(meta_compiler *c, const tdm_node *node, int32_t x, const meta_cut *cut) {
+    int32_t variants[2];
+    for (int32_t i = 0; i < 2; i++) {
+        variants[i] = meta_variant_new(c, node->dst[i], c->partial);
+        if (variants[i] < 0) return false;
+        meta_variant_at(c, variants[i])->is_candidates = true;
+    }
+    for (int32_t d = 0; d < c->n_member; d++) {
+        const int64_t length = meta_cut_local_length(cut, d);
+        int32_t local = meta_variant_at(c, x)->local[d], out[2];
+        tdm_op_params params = node->params;
+        meta_result results[2];
+        if (!meta_is_active(c->device, d) || local < 0 || length == 0) continue;
+        if (params.top_k.k > length) params.top_k.k = (int32_t)length;
+        params.top_k.index_base += (int32_t)cut->segments[0].lo[d];
+        for (int32_t i = 0; i < 2; i++) {
+            results[i] = meta_result_like(meta_value(c, node->dst[i]));
+            results[i].ne[0] = params.top_k.k;
+        }
+        if (!meta_emit_on(c, d, TDM_OP_TOP_K, &params, &local, 1, results, 2, out)) return false;
+        for (int32_t i = 0; i < 2; i++) meta_variant_at(c, variants[i])->local[d] = out[i];
+    }
+    for (int32_t i = 0; i < 2; i++) meta_variant_link(c, variants[i]);
+    return c->status == TDM_OK;
+}
+
+static bool top_k_rule(meta_compiler *c, const tdm_node *node) {
+    int32_t x = meta_variant_best(c, node->src[0]);
+    meta_cut cut;
+    if (x < 0) return false;
+    if (meta_variant_cut(c, x, node->src[0], &cut) && cut.axis == 0 && cut.repeat == 1 &&
+        cut.n_segment == 1 && meta_cut_is_disjoint(&cut, c->n_member) && node->params.top_k.k > 0 &&
+        is_for_caller(c, node))
+        return top_k_by_parts(c, node, x, &cut);
+    return decide_rule(c, node);
+}
 const meta_rule meta_rule_top_k = {
-    decide_rule, "decided by the owner and sent; by every member where all compute equal bits"};
+    top_k_rule,
+    "cut rows, for the caller only: each member selects from its part, merged when delivered; else "
+    "decided by the owner and sent; by every member where all compute equal bits"};
 const meta_rule meta_rule_moe_route = {
     decide_rule, "decided by the owner and sent; by every member where all compute equal bits"};
 

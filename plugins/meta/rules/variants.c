@@ -78,6 +78,7 @@ int32_t meta_variant_new(meta_compiler *c, int32_t value, int32_t layout) {
     f->value = value;
     f->layout = layout;
     f->residual = f->next = -1;
+    f->is_candidates = false;
     for (int32_t d = 0; d < TDM_MAX_MEMBERS; d++) f->local[d] = -1;
     return p->n_variant++;
 }
