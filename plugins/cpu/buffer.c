@@ -3,11 +3,11 @@
  * buffer.c: the device's memory, which is the host's, and the way of tensors in and out of it. What
  * a private layout looks like is weight.c's and kv_page.c's.
  */
+#include "core/base/params.h"
 #include "core/base/tensor_part.h"
 #include "plugins/cpu/buffer.h"
 #include "plugins/cpu/exec/pool.h"
 #include "plugins/cpu/machine/memory.h"
-#include "plugins/cpu/param_struct.h"
 #include "plugins/cpu/ops/weight.h"
 #include "plugins/cpu/kv/kv_page.h"
 
@@ -22,7 +22,7 @@ static tdm_status buffer_alloc(tdm_device *device, const tdm_buffer_params *para
     const tdm_host *host = device->host;
     tdm_buffer_params p;
     uint64_t total, available;
-    cpu_struct_read(&p, sizeof p, params);
+    tdm_struct_read(&p, sizeof p, params);
     cpu_memory_query(&total, &available);
     /* Asked before allocating, since the system hands out addresses for memory that it lacks. */
     bool is_too_large = p.size > SIZE_MAX / 2 || (available != 0 && p.size > available);
@@ -53,10 +53,7 @@ static void buffer_free(tdm_buffer *buffer) {
 
 static tdm_status range_check(const tdm_buffer *buffer, const char *what, uint64_t off,
                               uint64_t size, tdm_error *err) {
-    if (off <= buffer->size && size <= buffer->size - off) return TDM_OK;
-    return tdm_fail(
-        err, TDM_OUT_OF_RANGE, "%s: %llu bytes at offset %llu are not inside a buffer of %llu",
-        what, (unsigned long long)size, (unsigned long long)off, (unsigned long long)buffer->size);
+    return tdm_range_check("cpu", what, off, size, buffer->size, err);
 }
 
 static tdm_status buffer_upload(tdm_buffer *buffer, uint64_t off, const void *src, uint64_t size,
@@ -117,7 +114,7 @@ static tdm_status buffer_import_host(tdm_device *device, void *ptr, uint64_t siz
                                 .has_atomic32 = true,
                                 .has_atomic64 = true,
                                 .is_pollable = true};
-        cpu_struct_write(info_out, &info, sizeof info);
+        tdm_struct_write(info_out, &info, sizeof info);
     }
     *buffer_out = buffer;
     return TDM_OK;
@@ -127,7 +124,7 @@ static tdm_status buffer_import_host(tdm_device *device, void *ptr, uint64_t siz
 
 /* Reads the caller's description and refuses what no layout could hold. */
 static tdm_status desc_read(const tdm_tensor_desc *theirs, tdm_tensor_desc *desc, tdm_error *err) {
-    cpu_struct_read(desc, sizeof *desc, theirs);
+    tdm_struct_read(desc, sizeof *desc, theirs);
     return tdm_tensor_desc_check(desc, err);
 }
 
@@ -241,7 +238,7 @@ static tdm_status buffer_tensor_download(tdm_buffer *buffer, uint64_t off,
 static tdm_status buffer_kv_page_size(tdm_device *device, const tdm_kv_desc *desc,
                                       uint64_t *size_out, tdm_error *err) {
     tdm_kv_desc d;
-    cpu_struct_read(&d, sizeof d, desc);
+    tdm_struct_read(&d, sizeof d, desc);
     return cpu_kv_page_size(device, &d, size_out, err);
 }
 

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "core/base/params.h"
 #include "plugins/cpu/buffer.h"
 #include "plugins/cpu/exec/plan.h"
 #include "plugins/cpu/exec/pool.h"
@@ -20,7 +21,6 @@
 #include "plugins/cpu/machine/sysfile.h"
 #include "plugins/cpu/ops/matmul.h"
 #include "plugins/cpu/ops/ops.h"
-#include "plugins/cpu/param_struct.h"
 
 static tdm_status device_count(tdm_instance *instance, const tdm_device_params *params,
                                int32_t *n_out, tdm_error *err) {
@@ -57,7 +57,7 @@ static void info_fill(int32_t n_thread, tdm_device_info *info_out) {
     info.import_align = CPU_BUFFER_ALIGN;
     info.exchange_wait_max_ns = TDM_WAIT_FOREVER;
     info.n_thread = n_thread;
-    cpu_struct_write(info_out, &info, sizeof info);
+    tdm_struct_write(info_out, &info, sizeof info);
 }
 
 static tdm_status device_describe(tdm_instance *instance, int32_t index,
@@ -158,7 +158,7 @@ static tdm_status device_open(tdm_instance *instance, const tdm_device_params *p
     device_options o = {.isa = cpu_isa_detect(),
                         .exchange_timeout_ns = TDM_EXCHANGE_TIMEOUT_NS,
                         .has_q8[TDM_ROLE_PROMPT] = true};
-    cpu_struct_read(&p, sizeof p, params);
+    tdm_struct_read(&p, sizeof p, params);
     if (p.index != 0)
         return tdm_fail(err, TDM_NOT_FOUND, "cpu: no device %d; there is one, number 0",
                         (int)p.index);
@@ -217,7 +217,7 @@ static tdm_status device_get_info(tdm_device *device, tdm_device_info *info_out,
     else if (device->isa != cpu_isa_detect())
         snprintf(info.description + used, sizeof info.description - used, "%s%s kernels",
                  used > 0 ? ", " : "", cpu_isa_name(device->isa));
-    cpu_struct_write(info_out, &info, sizeof info);
+    tdm_struct_write(info_out, &info, sizeof info);
     return TDM_OK;
 }
 
@@ -253,12 +253,7 @@ static tdm_status device_compute_sync(tdm_device *device, const tdm_graph *graph
 static tdm_status device_split_unit(tdm_device *device, const tdm_graph *graph, int32_t value,
                                     int32_t axis, int64_t *unit_out, tdm_error *err) {
     (void)device;
-    if (value < 0 || value >= graph->n_value || axis < 0 || axis >= TDM_MAX_DIMS)
-        return tdm_fail(err, TDM_INVALID_ARGUMENT, "split_unit: no axis %d of value %d", (int)axis,
-                        (int)value);
-    tdm_type type = (tdm_type)tdm_graph_value(graph, value)->type;
-    *unit_out = axis == 0 ? tdm_type_get_info(type).block_len : 1;
-    return TDM_OK;
+    return tdm_split_unit_block("cpu", graph, value, axis, unit_out, err);
 }
 
 const tdm_device_ops cpu_device_ops = {

@@ -115,7 +115,7 @@ static tdm_status buffer_import_host(tdm_device *device, void *ptr, uint64_t siz
         /* Runs copy the inputs to members that cannot read this memory, so the caller needs no call
          * after it has written. Words that a member polls during a run are not copied. */
         tdm_import_info info = {.struct_size = sizeof info, .is_coherent = true};
-        meta_struct_write(info_out, &info, sizeof info);
+        tdm_struct_write(info_out, &info, sizeof info);
     }
     *buffer_out = buffer;
     return TDM_OK;
@@ -154,11 +154,10 @@ static tdm_status items_read(meta_buffer *buffer, const tdm_buffer_params *param
         item->size = from->size;
         item->member_off = buffer->item_sizes + 2 * i * n_member;
         item->member_size = item->member_off + n_member;
-        if (from->tensor != NULL)
-            meta_struct_read(&item->tensor, sizeof item->tensor, from->tensor);
+        if (from->tensor != NULL) tdm_struct_read(&item->tensor, sizeof item->tensor, from->tensor);
         if (from->kv == NULL) continue;
         item->is_state = true;
-        meta_struct_read(&item->kv, sizeof item->kv, from->kv);
+        tdm_struct_read(&item->kv, sizeof item->kv, from->kv);
         item->n_page = from->n_page;
         item->partition = from->partition;
     }
@@ -314,7 +313,7 @@ static tdm_status sharded_make(meta_buffer *buffer, const tdm_buffer_params *par
 static tdm_status buffer_alloc(tdm_device *device, const tdm_buffer_params *params,
                                tdm_buffer **buffer_out, tdm_error *err) {
     tdm_buffer_params p;
-    meta_struct_read(&p, sizeof p, params);
+    tdm_struct_read(&p, sizeof p, params);
     meta_buffer *buffer = meta_alloc(device->host, sizeof *buffer);
     if (buffer == NULL) return meta_no_memory("for a buffer", err);
     buffer->device = device;
@@ -338,10 +337,7 @@ static bool is_sharded(const meta_buffer *buffer) {
 
 static tdm_status range_check(const meta_buffer *buffer, const char *what, uint64_t off,
                               uint64_t size, tdm_error *err) {
-    if (off <= buffer->size && size <= buffer->size - off) return TDM_OK;
-    return tdm_fail(
-        err, TDM_OUT_OF_RANGE, "%s: %llu bytes at offset %llu are not inside a buffer of %llu",
-        what, (unsigned long long)size, (unsigned long long)off, (unsigned long long)buffer->size);
+    return tdm_range_check("group", what, off, size, buffer->size, err);
 }
 
 /* The item of plain bytes that contains a range of a sharded buffer. */
@@ -508,7 +504,7 @@ static tdm_status buffer_tensor_size(tdm_device *device, const tdm_tensor_desc *
                                      uint64_t *size_out, tdm_error *err) {
     tdm_tensor_desc desc;
     uint64_t total = 0;
-    meta_struct_read(&desc, sizeof desc, theirs);
+    tdm_struct_read(&desc, sizeof desc, theirs);
     tdm_status status = desc_check(&desc, err);
     for (int32_t d = 0; d < device->n_member && status == TDM_OK; d++) {
         meta_slice slice;
@@ -535,7 +531,7 @@ static tdm_status part_find(const meta_buffer *buffer, uint64_t off, const tdm_t
                             int64_t row_first, int64_t n_row, int64_t col_first, int64_t n_col,
                             const meta_item **item_out, tdm_error *err) {
     tdm_tensor_desc desc;
-    meta_struct_read(&desc, sizeof desc, theirs);
+    tdm_struct_read(&desc, sizeof desc, theirs);
     *item_out = NULL;
     tdm_status status = desc_check(&desc, err);
     if (status != TDM_OK) return status;
@@ -617,7 +613,7 @@ static tdm_status buffer_kv_page_size(tdm_device *device, const tdm_kv_desc *des
     const meta_member *member = &device->members[device->owner];
     tdm_error inner = {0};
     tdm_kv_desc d;
-    meta_struct_read(&d, sizeof d, desc);
+    tdm_struct_read(&d, sizeof d, desc);
     tdm_status status =
         meta_member_buffers(member)->kv_page_size(member->acquired.device, &d, size_out, &inner);
     if (status != TDM_OK)

@@ -30,7 +30,7 @@ tdm_status meta_state_local(const meta_device *device, const tdm_kv_desc *desc, 
                             const tdm_partition *partition, int32_t d, tdm_kv_desc *desc_out,
                             int64_t *n_page_out, bool *is_held_out, tdm_error *err) {
     int64_t lo[TDM_MAX_MEMBERS], hi[TDM_MAX_MEMBERS];
-    meta_struct_read(desc_out, sizeof *desc_out, desc);
+    tdm_struct_read(desc_out, sizeof *desc_out, desc);
     *n_page_out = n_page;
     *is_held_out = meta_is_active(device, d);
     if (!*is_held_out) return TDM_OK;

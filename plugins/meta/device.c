@@ -181,7 +181,7 @@ static tdm_status device_open(tdm_instance *instance, const tdm_device_params *p
                               tdm_device **device_out, tdm_error *err) {
     const tdm_host *host = instance->host;
     tdm_device_params p;
-    meta_struct_read(&p, sizeof p, params);
+    tdm_struct_read(&p, sizeof p, params);
     if (p.index != 0)
         return tdm_fail(err, TDM_NOT_FOUND, "meta: no device %d; a group is opened as number 0",
                         (int)p.index);
@@ -260,7 +260,7 @@ static tdm_status device_get_info(tdm_device *device, tdm_device_info *info_out,
     }
     if (!is_total_known) info.memory_total = 0;
     if (!is_free_known) info.memory_free = 0;
-    meta_struct_write(info_out, &info, sizeof info);
+    tdm_struct_write(info_out, &info, sizeof info);
     return TDM_OK;
 }
 
@@ -298,7 +298,7 @@ static tdm_status member_supports(const meta_device *device, int32_t d, const td
         n->params.kv.kv >= 0 && n->params.kv.kv < graph->n_kv) {
         tdm_kv_desc desc;
         uint64_t size = 0, owners = 0;
-        meta_struct_read(&desc, sizeof desc, tdm_graph_kv(graph, n->params.kv.kv));
+        tdm_struct_read(&desc, sizeof desc, tdm_graph_kv(graph, n->params.kv.kv));
         tdm_status status =
             meta_member_buffers(member)->kv_page_size(member->acquired.device, &desc, &size, err);
         if (status == TDM_OK)

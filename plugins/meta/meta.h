@@ -23,6 +23,7 @@
 #include <stdatomic.h>
 #include <string.h>
 
+#include "core/base/params.h"
 #include "plugins/meta/exec/claims.h"
 #include "plugins/meta/memory.h"
 
@@ -181,25 +182,6 @@ static inline bool meta_reads_in_place(const meta_member *member) {
 
 static inline bool meta_is_active(const meta_device *device, int32_t member) {
     return device->members[member].share > 0;
-}
-
-/* Reads a struct that the caller may know in a smaller or larger version; 0 is this one's size. */
-static inline void meta_struct_read(void *ours, size_t size, const void *theirs) {
-    size_t given = 0;
-    memset(ours, 0, size);
-    if (theirs == NULL) return;
-    memcpy(&given, theirs, sizeof given);
-    memcpy(ours, theirs, given == 0 || given > size ? size : given);
-    memcpy(ours, &size, sizeof size);
-}
-
-/* Writes as much of a struct as the caller has room for, whose struct_size stays. */
-static inline void meta_struct_write(void *theirs, const void *ours, size_t size) {
-    size_t given = 0;
-    memcpy(&given, theirs, sizeof given);
-    size_t n = given == 0 || given > size ? size : given;
-    if (n > sizeof given)
-        memcpy((char *)theirs + sizeof given, (const char *)ours + sizeof given, n - sizeof given);
 }
 
 static inline const tdm_buffer_ops *meta_member_buffers(const meta_member *member) {

@@ -153,7 +153,7 @@ static tdm_status split_prepare(tdm_device *device, const tdm_graph *graph, tdm_
 static tdm_status split_report(tdm_device *device, const tdm_graph *graph, tdm_split_report *report,
                                tdm_error *err) {
     tdm_split_report given;
-    meta_struct_read(&given, sizeof given, report);
+    tdm_struct_read(&given, sizeof given, report);
     /* A brief report measures nothing. An outer group that has the claims requests it. */
     const bool is_measuring = given.is_brief == 0;
     if (is_measuring) meta_claims_lock(&device->claims);

@@ -19,7 +19,7 @@ static vk_use use_of(int32_t purpose) {
 static tdm_status buffer_alloc(tdm_device *device, const tdm_buffer_params *params,
                                tdm_buffer **buffer_out, tdm_error *err) {
     tdm_buffer_params p;
-    vk_struct_read(&p, sizeof p, params);
+    tdm_struct_read(&p, sizeof p, params);
     tdm_buffer *buffer = calloc(1, sizeof *buffer);
     if (buffer == NULL) return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "%s: no memory", device->name);
     buffer->device = device;
@@ -39,33 +39,29 @@ static void buffer_free(tdm_buffer *buffer) {
     free(buffer);
 }
 
-tdm_status vk_range_check(const tdm_buffer *buffer, const char *what, uint64_t off, uint64_t size,
-                          tdm_error *err) {
-    if (off <= buffer->size && size <= buffer->size - off) return TDM_OK;
-    return tdm_fail(err, TDM_OUT_OF_RANGE,
-                    "%s: %s: %llu bytes at offset %llu are not inside a buffer of %llu",
-                    buffer->device->name, what, (unsigned long long)size, (unsigned long long)off,
-                    (unsigned long long)buffer->size);
+static tdm_status range_check(const tdm_buffer *buffer, const char *what, uint64_t off,
+                              uint64_t size, tdm_error *err) {
+    return tdm_range_check(buffer->device->name, what, off, size, buffer->size, err);
 }
 
 static tdm_status buffer_upload(tdm_buffer *buffer, uint64_t off, const void *src, uint64_t size,
                                 tdm_error *err) {
-    tdm_status status = vk_range_check(buffer, "upload", off, size, err);
+    tdm_status status = range_check(buffer, "upload", off, size, err);
     return status != TDM_OK ? status
                             : vk_upload(buffer->device, &buffer->memory, off, src, size, err);
 }
 
 static tdm_status buffer_download(tdm_buffer *buffer, uint64_t off, void *dst, uint64_t size,
                                   tdm_error *err) {
-    tdm_status status = vk_range_check(buffer, "download", off, size, err);
+    tdm_status status = range_check(buffer, "download", off, size, err);
     return status != TDM_OK ? status
                             : vk_download(buffer->device, &buffer->memory, off, dst, size, err);
 }
 
 static tdm_status buffer_copy(tdm_buffer *dst, uint64_t dst_off, tdm_buffer *src, uint64_t src_off,
                               uint64_t size, tdm_error *err) {
-    tdm_status status = vk_range_check(dst, "copy, destination", dst_off, size, err);
-    if (status == TDM_OK) status = vk_range_check(src, "copy, source", src_off, size, err);
+    tdm_status status = range_check(dst, "copy, destination", dst_off, size, err);
+    if (status == TDM_OK) status = range_check(src, "copy, source", src_off, size, err);
     if (status != TDM_OK || size == 0) return status;
     if (dst == src && src_off < dst_off + size && dst_off < src_off + size)
         return tdm_fail(err, TDM_INVALID_ARGUMENT, "%s: copy: the ranges overlap",
@@ -75,7 +71,7 @@ static tdm_status buffer_copy(tdm_buffer *dst, uint64_t dst_off, tdm_buffer *src
 
 static tdm_status buffer_fill(tdm_buffer *buffer, uint64_t off, uint64_t size, uint8_t byte,
                               tdm_error *err) {
-    tdm_status status = vk_range_check(buffer, "fill", off, size, err);
+    tdm_status status = range_check(buffer, "fill", off, size, err);
     return status != TDM_OK ? status
                             : vk_fill(buffer->device, &buffer->memory, off, size, byte, err);
 }

@@ -13,22 +13,6 @@
 
 /* ---- Structs and failures -------------------------------------------------------------------- */
 
-void vk_struct_read(void *dst, size_t dst_size, const void *src) {
-    size_t size = 0;
-    memset(dst, 0, dst_size);
-    if (src != NULL) memcpy(&size, src, sizeof size);
-    if (src != NULL && (size == 0 || size > dst_size)) size = dst_size;
-    if (size > 0) memcpy(dst, src, size);
-}
-
-void vk_struct_write(void *dst, const void *src, size_t src_size) {
-    size_t size;
-    memcpy(&size, dst, sizeof size);
-    size_t n = size == 0 || size > src_size ? src_size : size;
-    memcpy(dst, src, n);
-    memcpy(dst, &size, sizeof size);
-}
-
 tdm_status vk_fail(vk_device *device, tdm_error *err, VkResult result, const char *what) {
     char text[32];
     if (result == VK_ERROR_DEVICE_LOST) {
@@ -96,7 +80,7 @@ static bool is_device(const vk_facts *facts) {
 static bool allows_cpu(const tdm_device_params *params) {
     tdm_device_params p;
     bool allow = false;
-    vk_struct_read(&p, sizeof p, params);
+    tdm_struct_read(&p, sizeof p, params);
     for (int32_t i = 0; i < p.n_option; i++)
         if (strcmp(p.options[i].key, "allow-cpu") == 0 && p.options[i].value != NULL)
             allow = strcmp(p.options[i].value, "yes") == 0;
@@ -182,7 +166,7 @@ static void info_fill(tdm_instance *instance, const vk_facts *facts, int32_t ind
     info.has_uuid = !facts->is_cpu;
     memcpy(info.uuid, facts->uuid, sizeof info.uuid);
     if (facts->is_integrated) info.flags |= TDM_DEVICE_IS_INTEGRATED;
-    vk_struct_write(info_out, &info, sizeof info);
+    tdm_struct_write(info_out, &info, sizeof info);
 }
 
 static tdm_status device_describe(tdm_instance *instance, int32_t index,
@@ -192,7 +176,7 @@ static tdm_status device_describe(tdm_instance *instance, int32_t index,
     tdm_device_params p;
     vk_options options;
     if (facts == NULL) return tdm_fail(err, TDM_NOT_FOUND, "vulkan: no device %d", (int)index);
-    vk_struct_read(&p, sizeof p, params);
+    tdm_struct_read(&p, sizeof p, params);
     bool is_good = vk_options_parse(p.options, p.n_option, &options, NULL) == TDM_OK;
     info_fill(instance, facts, index, is_good ? &options : NULL, 0, info_out);
     return TDM_OK;
@@ -351,7 +335,7 @@ static tdm_status device_open(tdm_instance *instance, const tdm_device_params *p
                               tdm_device **device_out, tdm_error *err) {
     tdm_device_params p;
     vk_options options;
-    vk_struct_read(&p, sizeof p, params);
+    tdm_struct_read(&p, sizeof p, params);
     tdm_status status = vk_options_parse(p.options, p.n_option, &options, err);
     if (status != TDM_OK) return status;
     const vk_facts *facts = facts_at(instance, p.index, options.allow_cpu);
@@ -418,12 +402,7 @@ static tdm_status device_graph_supports(tdm_device *device, const tdm_graph *gra
 
 static tdm_status device_split_unit(tdm_device *device, const tdm_graph *graph, int32_t value,
                                     int32_t axis, int64_t *unit_out, tdm_error *err) {
-    if (value < 0 || value >= graph->n_value || axis < 0 || axis >= TDM_MAX_DIMS)
-        return tdm_fail(err, TDM_INVALID_ARGUMENT, "%s: split_unit: no axis %d of value %d",
-                        device->name, (int)axis, (int)value);
-    tdm_type type = (tdm_type)tdm_graph_value(graph, value)->type;
-    *unit_out = axis == 0 ? tdm_type_get_info(type).block_len : 1;
-    return TDM_OK;
+    return tdm_split_unit_block(device->name, graph, value, axis, unit_out, err);
 }
 
 const tdm_device_ops vk_device_ops = {

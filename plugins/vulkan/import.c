@@ -97,7 +97,7 @@ tdm_status vk_import_host(tdm_device *device, void *ptr, uint64_t size, tdm_impo
         /* Device-scope atomics across the bus are outside the specification, and kernels do not
          * wait for the host. */
         const tdm_import_info info = {.struct_size = sizeof info, .is_coherent = true};
-        vk_struct_write(info_out, &info, sizeof info);
+        tdm_struct_write(info_out, &info, sizeof info);
     }
     *buffer_out = buffer;
     return TDM_OK;

@@ -178,6 +178,6 @@ tdm_status vk_limits_measure(tdm_device *device, tdm_device_limits *limits_out, 
     if (status == TDM_OK) status = all_measure(&b, &limits, err);
     vk_queue_ops.destroy(b.queue);
     vk_buffer_ops.free(b.buffer);
-    if (status == TDM_OK) vk_struct_write(limits_out, &limits, sizeof limits);
+    if (status == TDM_OK) tdm_struct_write(limits_out, &limits, sizeof limits);
     return status;
 }

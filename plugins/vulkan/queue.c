@@ -151,11 +151,8 @@ tdm_status vk_queue_plan(tdm_queue *queue, gpu_plan *steps, tdm_plan **plan_out,
 
 static tdm_status plan_prepare(tdm_queue *queue, const tdm_graph *graph,
                                const tdm_plan_params *params, tdm_plan **plan_out, tdm_error *err) {
-    tdm_plan_params p;
-    vk_struct_read(&p, sizeof p, params);
-    if (p.flags != 0)
-        return tdm_fail(err, TDM_INVALID_ARGUMENT, "%s: unknown plan flags 0x%x",
-                        queue->device->name, (unsigned)p.flags);
+    tdm_status status = tdm_plan_flags_check(queue->device->name, params, err);
+    if (status != TDM_OK) return status;
     return vk_plan_create(queue->device, &queue->scratch, graph, plan_out, err);
 }
 
@@ -165,7 +162,7 @@ static tdm_status plan_get_info(const tdm_plan *plan, tdm_plan_info *info_out, t
                           .device_size = plan->constants.size,
                           .scratch_size = plan->bound.steps->scratch_size,
                           .host_size = (uint64_t)plan->bound.steps->n_step * sizeof(gpu_step)};
-    vk_struct_write(info_out, &info, sizeof info);
+    tdm_struct_write(info_out, &info, sizeof info);
     return TDM_OK;
 }
 

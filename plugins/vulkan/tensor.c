@@ -71,6 +71,6 @@ tdm_status vk_tensor_download(tdm_buffer *buffer, uint64_t off, const tdm_tensor
 tdm_status vk_kv_page_size(tdm_device *device, const tdm_kv_desc *desc, uint64_t *size_out,
                            tdm_error *err) {
     tdm_kv_desc d;
-    vk_struct_read(&d, sizeof d, desc);
+    tdm_struct_read(&d, sizeof d, desc);
     return gpu_page_size(&device->target, &d, size_out, err);
 }

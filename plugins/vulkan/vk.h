@@ -33,6 +33,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include "core/base/params.h"
 #include "plugins/gpu/plan/plan.h"
 #include "plugins/vulkan/facts.h"
 #include "tandem/plugin.h"
@@ -121,11 +122,6 @@ struct tdm_buffer {
  * device. */
 tdm_status vk_fail(vk_device *device, tdm_error *err, VkResult result, const char *what);
 
-/* Copies between structs of different versions: as far as both go; the rest of dst is 0. The
- * written struct keeps its own struct_size. */
-void vk_struct_read(void *dst, size_t dst_size, const void *src);
-void vk_struct_write(void *dst, const void *src, size_t src_size);
-
 /* ---- tensor.c, import.c: slots of the table of buffers ---- */
 
 tdm_status vk_tensor_size(tdm_device *device, const tdm_tensor_desc *desc, uint64_t *size_out,
@@ -140,10 +136,6 @@ tdm_status vk_kv_page_size(tdm_device *device, const tdm_kv_desc *desc, uint64_t
                            tdm_error *err);
 tdm_status vk_import_host(tdm_device *device, void *ptr, uint64_t size, tdm_import_info *info_out,
                           tdm_buffer **buffer_out, tdm_error *err);
-
-/* TDM_OUT_OF_RANGE where the bytes are not inside the buffer. `what` names the call. */
-tdm_status vk_range_check(const tdm_buffer *buffer, const char *what, uint64_t off, uint64_t size,
-                          tdm_error *err);
 
 /* ---- tables ---- */
 

@@ -6,10 +6,10 @@
  */
 #include "plugins/cpu/exec/queue.h"
 
+#include "core/base/params.h"
 #include "plugins/cpu/exec/plan.h"
 #include "plugins/cpu/exec/pool.h"
 #include "plugins/cpu/exec/spin.h"
-#include "plugins/cpu/param_struct.h"
 
 enum { MAX_LOCAL_SIGNALS = 8 };
 
@@ -233,11 +233,8 @@ static tdm_status queue_compute(tdm_queue *queue, tdm_plan *plan, const tdm_poin
 
 static tdm_status plan_prepare(tdm_queue *queue, const tdm_graph *graph,
                                const tdm_plan_params *params, tdm_plan **plan_out, tdm_error *err) {
-    tdm_plan_params p;
-    cpu_struct_read(&p, sizeof p, params);
-    if (p.flags != 0)
-        return tdm_fail(err, TDM_INVALID_ARGUMENT, "cpu: unknown plan flags 0x%x",
-                        (unsigned)p.flags);
+    tdm_status status = tdm_plan_flags_check("cpu", params, err);
+    if (status != TDM_OK) return status;
     return cpu_plan_create(queue->device, &queue->scratch, graph, plan_out, err);
 }
 
@@ -245,7 +242,7 @@ static tdm_status plan_get_info(const tdm_plan *plan, tdm_plan_info *info_out, t
     (void)err;
     tdm_plan_info info = {.struct_size = sizeof info};
     cpu_plan_sizes(plan, &info.scratch_size, &info.host_size);
-    cpu_struct_write(info_out, &info, sizeof info);
+    tdm_struct_write(info_out, &info, sizeof info);
     return TDM_OK;
 }
 

@@ -22,7 +22,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "plugins/cpu/param_struct.h"
+#include "core/base/params.h"
 #include "plugins/cpu/machine/isa.h"
 #include "plugins/cpu/machine/limit_log.h"
 #include "plugins/cpu/machine/memory.h"
@@ -327,6 +327,6 @@ tdm_status cpu_limits_measure(cpu_device *device, tdm_device_limits *limits_out,
     limits.int8_peak = peak_measure(device, &m, LIMIT_INT8);
     limits.f32_peak = peak_measure(device, &m, LIMIT_F32);
     if (is_moved) (void)pthread_setaffinity_np(pthread_self(), sizeof before, &before);
-    cpu_struct_write(limits_out, &limits, sizeof limits);
+    tdm_struct_write(limits_out, &limits, sizeof limits);
     return TDM_OK;
 }

@@ -18,7 +18,7 @@ static bool is_of_host(int32_t purpose) {
 static tdm_status buffer_alloc(tdm_device *device, const tdm_buffer_params *params,
                                tdm_buffer **buffer_out, tdm_error *err) {
     tdm_buffer_params p;
-    rt_struct_read(&p, sizeof p, params);
+    tdm_struct_read(&p, sizeof p, params);
     tdm_buffer *buffer = calloc(1, sizeof *buffer);
     if (buffer == NULL) return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "%s: no memory", device->name);
     buffer->device = device;
@@ -41,11 +41,7 @@ static void buffer_free(tdm_buffer *buffer) {
 
 static tdm_status range_check(const tdm_buffer *buffer, const char *what, uint64_t off,
                               uint64_t size, tdm_error *err) {
-    if (off <= buffer->size && size <= buffer->size - off) return TDM_OK;
-    return tdm_fail(err, TDM_OUT_OF_RANGE,
-                    "%s: %s: %llu bytes at offset %llu are not inside a buffer of %llu",
-                    buffer->device->name, what, (unsigned long long)size, (unsigned long long)off,
-                    (unsigned long long)buffer->size);
+    return tdm_range_check(buffer->device->name, what, off, size, buffer->size, err);
 }
 
 static tdm_status buffer_upload(tdm_buffer *buffer, uint64_t off, const void *src, uint64_t size,
@@ -110,7 +106,7 @@ static tdm_status buffer_import(tdm_device *device, void *ptr, uint64_t size,
     if (info_out != NULL) {
         /* Kernels do not wait for the host, so that atomics are not probed. */
         const tdm_import_info info = {.struct_size = sizeof info, .is_coherent = true};
-        rt_struct_write(info_out, &info, sizeof info);
+        tdm_struct_write(info_out, &info, sizeof info);
     }
     *buffer_out = buffer;
     return TDM_OK;
@@ -170,7 +166,7 @@ static tdm_status tensor_download(tdm_buffer *buffer, uint64_t off, const tdm_te
 static tdm_status kv_page_size(tdm_device *device, const tdm_kv_desc *desc, uint64_t *size_out,
                                tdm_error *err) {
     tdm_kv_desc d;
-    rt_struct_read(&d, sizeof d, desc);
+    tdm_struct_read(&d, sizeof d, desc);
     return gpu_page_size(&device->target, &d, size_out, err);
 }
 

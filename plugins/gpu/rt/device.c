@@ -12,22 +12,6 @@
 
 /* ---- Structs and failures -------------------------------------------------------------------- */
 
-void rt_struct_read(void *dst, size_t dst_size, const void *src) {
-    size_t size = 0;
-    memset(dst, 0, dst_size);
-    if (src != NULL) memcpy(&size, src, sizeof size);
-    if (src != NULL && (size == 0 || size > dst_size)) size = dst_size;
-    if (size > 0) memcpy(dst, src, size);
-}
-
-void rt_struct_write(void *dst, const void *src, size_t src_size) {
-    size_t size;
-    memcpy(&size, dst, sizeof size);
-    size_t n = size == 0 || size > src_size ? src_size : size;
-    memcpy(dst, src, n);
-    memcpy(dst, &size, sizeof size);
-}
-
 /* After a kernel's failure the drivers refuse all further work of the process, also in contexts
  * made later (cuda.h: CUDA_ERROR_LAUNCH_FAILED and its neighbours). */
 static tdm_status loss_fail(const rt_device *device, tdm_error *err, const char *what) {
@@ -127,7 +111,7 @@ static rt_source *source_get(tdm_instance *instance, const char *path) {
 
 static rt_source *source_of(tdm_instance *instance, const tdm_device_params *params) {
     tdm_device_params p;
-    rt_struct_read(&p, sizeof p, params);
+    tdm_struct_read(&p, sizeof p, params);
     return source_get(instance, rt_options_driver(p.options, p.n_option));
 }
 
@@ -159,7 +143,7 @@ static void info_fill(const rt_source *source, const rt_facts *facts, int32_t in
     /* An emulated device is no card that another plugin could show too. */
     info.has_uuid = facts->has_uuid && !source->driver.is_emulated;
     memcpy(info.uuid, facts->uuid, sizeof info.uuid);
-    rt_struct_write(info_out, &info, sizeof info);
+    tdm_struct_write(info_out, &info, sizeof info);
 }
 
 static tdm_status device_describe(tdm_instance *instance, int32_t index,
@@ -239,7 +223,7 @@ static tdm_status device_open(tdm_instance *instance, const tdm_device_params *p
                               tdm_device **device_out, tdm_error *err) {
     tdm_device_params p;
     rt_options options;
-    rt_struct_read(&p, sizeof p, params);
+    tdm_struct_read(&p, sizeof p, params);
     tdm_status status = rt_options_parse(p.options, p.n_option, &options, err);
     if (status != TDM_OK) return status;
     rt_source *source = source_get(instance, options.driver);
@@ -297,12 +281,7 @@ static tdm_status device_graph_supports(tdm_device *device, const tdm_graph *gra
 
 static tdm_status device_split_unit(tdm_device *device, const tdm_graph *graph, int32_t value,
                                     int32_t axis, int64_t *unit_out, tdm_error *err) {
-    if (value < 0 || value >= graph->n_value || axis < 0 || axis >= TDM_MAX_DIMS)
-        return tdm_fail(err, TDM_INVALID_ARGUMENT, "%s: split_unit: no axis %d of value %d",
-                        device->name, (int)axis, (int)value);
-    tdm_type type = (tdm_type)tdm_graph_value(graph, value)->type;
-    *unit_out = axis == 0 ? tdm_type_get_info(type).block_len : 1;
-    return TDM_OK;
+    return tdm_split_unit_block(device->name, graph, value, axis, unit_out, err);
 }
 
 const tdm_device_ops rt_device_ops = {

@@ -140,11 +140,8 @@ static tdm_status queue_compute(tdm_queue *queue, tdm_plan *plan, const tdm_poin
 
 static tdm_status plan_prepare(tdm_queue *queue, const tdm_graph *graph,
                                const tdm_plan_params *params, tdm_plan **plan_out, tdm_error *err) {
-    tdm_plan_params p;
-    rt_struct_read(&p, sizeof p, params);
-    if (p.flags != 0)
-        return tdm_fail(err, TDM_INVALID_ARGUMENT, "%s: unknown plan flags 0x%x",
-                        queue->device->name, (unsigned)p.flags);
+    tdm_status status = tdm_plan_flags_check(queue->device->name, params, err);
+    if (status != TDM_OK) return status;
     return rt_plan_create(queue->device, &queue->workspace, graph, plan_out, err);
 }
 
@@ -155,7 +152,7 @@ static tdm_status plan_get_info(const tdm_plan *plan, tdm_plan_info *info_out, t
                           .scratch_size = plan->bound.steps->scratch_size,
                           .host_size = (uint64_t)plan->bound.steps->n_step *
                                        (sizeof(gpu_step) + sizeof(rt_args))};
-    rt_struct_write(info_out, &info, sizeof info);
+    tdm_struct_write(info_out, &info, sizeof info);
     return TDM_OK;
 }
 

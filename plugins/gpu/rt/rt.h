@@ -27,6 +27,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include "core/base/params.h"
 #include "plugins/gpu/mem/tensor.h"
 #include "plugins/gpu/plan/plan.h"
 #include "plugins/gpu/rt/driver.h"
@@ -119,11 +120,6 @@ tdm_status rt_fail(rt_device *device, tdm_error *err, rt_result result, int fn);
 /* Makes the device's context this thread's. Every function that calls the driver begins with it.
  * Fails where the device is lost. */
 tdm_status rt_enter(rt_device *device, tdm_error *err);
-
-/* Copies between structs of different versions: as far as both go; the rest of dst is 0. The
- * written struct keeps its own struct_size. */
-void rt_struct_read(void *dst, size_t dst_size, const void *src);
-void rt_struct_write(void *dst, const void *src, size_t src_size);
 
 /* ---- memory.c ---- */
 

@@ -685,14 +685,11 @@ static tdm_status queue_compute(tdm_queue *queue, tdm_plan *plan, const tdm_poin
 static tdm_status plan_prepare(tdm_queue *queue, const tdm_graph *graph,
                                const tdm_plan_params *params, tdm_plan **plan_out, tdm_error *err) {
     meta_device *device = queue->device;
-    tdm_plan_params p;
     meta_plan *plan = NULL;
-    meta_struct_read(&p, sizeof p, params);
-    if (p.flags != 0)
-        return tdm_fail(err, TDM_INVALID_ARGUMENT, "group: unknown plan flags 0x%x",
-                        (unsigned)p.flags);
+    tdm_status status = tdm_plan_flags_check("group", params, err);
+    if (status != TDM_OK) return status;
     pthread_mutex_lock(&device->mutex);
-    tdm_status status = broken_check(device, err);
+    status = broken_check(device, err);
     if (status == TDM_OK) status = meta_compile(device, graph, &plan, err);
     if (status == TDM_OK) {
         plan->queue = queue;
@@ -736,7 +733,7 @@ static tdm_status plan_get_info(const tdm_plan *plan, tdm_plan_info *info_out, t
         }
         info.scratch_size += scratch;
     }
-    meta_struct_write(info_out, &info, sizeof info);
+    tdm_struct_write(info_out, &info, sizeof info);
     return TDM_OK;
 }
 

@@ -83,7 +83,7 @@ tdm_status meta_limits_measure(meta_device *device, tdm_device_limits *limits_ou
     if (status == TDM_OK) questions_ask(device, questions);
     pthread_mutex_unlock(&device->mutex);
     if (status == TDM_OK) status = questions_add(device, questions, &sum, err);
-    if (status == TDM_OK) meta_struct_write(limits_out, &sum, sizeof sum);
+    if (status == TDM_OK) tdm_struct_write(limits_out, &sum, sizeof sum);
     meta_free(device->host, questions, size);
     return status;
 }

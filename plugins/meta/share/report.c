@@ -328,7 +328,7 @@ tdm_status meta_report(meta_device *device, const tdm_graph *graph, tdm_split_re
     meta_load load;
     meta_plan *plan = NULL;
     double seconds[TDM_MAX_MEMBERS] = {0};
-    meta_struct_read(&r, sizeof r, report);
+    tdm_struct_read(&r, sizeof r, report);
     tdm_split_report filled = {.struct_size = r.struct_size,
                                .member_size = r.member_size,
                                .members = r.members,
@@ -356,6 +356,6 @@ tdm_status meta_report(meta_device *device, const tdm_graph *graph, tdm_split_re
                size < sizeof member ? size : sizeof member);
     }
     meta_plan_destroy(plan);
-    if (status == TDM_OK) meta_struct_write(report, &filled, sizeof filled);
+    if (status == TDM_OK) tdm_struct_write(report, &filled, sizeof filled);
     return status;
 }
