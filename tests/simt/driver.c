@@ -168,6 +168,17 @@ static rt_result call_begin(const char *name, bool needs_context) {
 
 /* ---- Streams --------------------------------------------------------------------------------- */
 
+/* While is_held, streams take commands and run none. For tests of what must not wait. */
+EXPORT void tandem_simt_hold(bool hold);
+static bool is_held; /* under state_mutex */
+
+void tandem_simt_hold(bool hold) {
+    pthread_mutex_lock(&state_mutex);
+    is_held = hold;
+    pthread_cond_broadcast(&state_changed);
+    pthread_mutex_unlock(&state_mutex);
+}
+
 static void kernel_run(stream *s, const simt_work *launch) {
     char why[200];
     pthread_mutex_lock(&state_mutex);
@@ -196,7 +207,7 @@ static void *stream_main(void *arg) {
     stream *s = arg;
     pthread_mutex_lock(&state_mutex);
     for (;;) {
-        while (s->n_done == s->n_given && !s->is_ending)
+        while ((s->n_done == s->n_given || is_held) && !s->is_ending)
             pthread_cond_wait(&state_changed, &state_mutex);
         if (s->n_done == s->n_given) break;
         const command *c = &s->commands[s->n_done % MAX_COMMAND];
@@ -604,6 +615,10 @@ rt_result simt_launch(void *function, unsigned grid_x, unsigned grid_y, unsigned
         grid_y == 0 || grid_z == 0 || kernel->args_size > SIMT_MAX_ARGS ||
         block_x > SIMT_MAX_THREAD || shared_size > SIMT_MAX_SHARED)
         return RT_INVALID_VALUE;
+#ifdef SIMT_HIP
+    /* hipModuleLaunchKernel: fewer than 2^32 threads along an axis. */
+    if ((uint64_t)grid_x * block_x > UINT32_MAX) return RT_INVALID_VALUE;
+#endif
     command c = {.kind = COMMAND_LAUNCH,
                  .launch = {.kernel = kernel,
                             .grid = {grid_x, grid_y, grid_z},

@@ -51,7 +51,12 @@ struct gpu_queue {
     pthread_mutex_t mutex; /* over what follows */
     pthread_cond_t idle;
     queue_job *first, *last; /* not submitted, oldest first */
-    bool is_submitting;      /* a thread is in queue_submit */
+    bool is_submitting;      /* a thread is in jobs_submit, or `thread` goes there */
+    pthread_t thread;        /* submits where that may take long; made when it is first needed */
+    pthread_cond_t handed;
+    bool has_thread;
+    bool is_handed; /* `thread` has to submit */
+    bool is_ending;
 };
 
 /* ---- Jobs and the ring ----------------------------------------------------------------------- */
@@ -195,12 +200,43 @@ static void job_submit(gpu_queue *queue, queue_job *job) {
     job_drop(job);
 }
 
-/* Submits from the front what waits for nothing. One thread at a time does so, so that the order
- * holds; the mutex is held before and after, and not while a job is submitted. */
-static void queue_submit(gpu_queue *queue) {
-    if (queue->is_submitting) return; /* that thread submits this job too */
-    queue->is_submitting = true;
+static void jobs_submit(gpu_queue *queue, bool may_wait);
+
+static void *thread_main(void *arg) {
+    gpu_queue *queue = arg;
+    pthread_mutex_lock(&queue->mutex);
+    for (;;) {
+        while (!queue->is_handed && !queue->is_ending)
+            pthread_cond_wait(&queue->handed, &queue->mutex);
+        if (!queue->is_handed) break;
+        queue->is_handed = false;
+        jobs_submit(queue, true);
+    }
+    pthread_mutex_unlock(&queue->mutex);
+    return NULL;
+}
+
+/* Lets the thread submit what comes next. False where there is no thread and none can be made. */
+static bool thread_hand(gpu_queue *queue) {
+    if (!queue->has_thread)
+        queue->has_thread = pthread_create(&queue->thread, NULL, thread_main, queue) == 0;
+    if (!queue->has_thread) return false;
+    queue->is_handed = true;
+    pthread_cond_signal(&queue->handed);
+    return true;
+}
+
+static bool is_full(const gpu_queue *queue) {
+    const gpu_queue_driver *driver = queue->ring->driver;
+    return driver->is_full != NULL && driver->is_full(queue->ring->context, queue->first->work);
+}
+
+/* Submits from the front what waits for nothing; is_submitting is true, so that no other thread
+ * does. The mutex is held before and after, and not while a job is submitted. Unless the caller may
+ * wait, the queue's thread goes on where the driver is full. */
+static void jobs_submit(gpu_queue *queue, bool may_wait) {
     while (queue->first != NULL && queue->first->n_open == 0) {
+        if (!may_wait && is_full(queue) && thread_hand(queue)) return;
         queue_job *job = queue->first;
         queue->first = job->next;
         if (queue->first == NULL) queue->last = NULL;
@@ -210,6 +246,13 @@ static void queue_submit(gpu_queue *queue) {
     }
     queue->is_submitting = false;
     if (queue->first == NULL) pthread_cond_broadcast(&queue->idle);
+}
+
+/* One thread at a time submits, so that the order holds; the mutex is held. */
+static void queue_submit(gpu_queue *queue) {
+    if (queue->is_submitting) return; /* that thread submits this job too */
+    queue->is_submitting = true;
+    jobs_submit(queue, false);
 }
 
 /* One of the points that a job waits for is reached or has failed. The last touch of the queue is
@@ -241,6 +284,7 @@ tdm_status gpu_queue_create(const char *name, const tdm_host_semaphore_ops *sema
     queue->semaphore = semaphore;
     pthread_mutex_init(&queue->mutex, NULL);
     pthread_cond_init(&queue->idle, NULL);
+    pthread_cond_init(&queue->handed, NULL);
     *queue_out = queue;
     return TDM_OK;
 }
@@ -265,8 +309,12 @@ void gpu_queue_destroy(gpu_queue *queue) {
     pthread_mutex_lock(&queue->mutex);
     while (queue->first != NULL || queue->is_submitting)
         pthread_cond_wait(&queue->idle, &queue->mutex);
+    queue->is_ending = true;
+    pthread_cond_signal(&queue->handed);
     pthread_mutex_unlock(&queue->mutex);
+    if (queue->has_thread) pthread_join(queue->thread, NULL);
     ring_close(queue);
+    pthread_cond_destroy(&queue->handed);
     pthread_cond_destroy(&queue->idle);
     pthread_mutex_destroy(&queue->mutex);
     free(queue);

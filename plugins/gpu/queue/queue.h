@@ -2,9 +2,9 @@
  *
  * queue.h: the queue of a GPU plugin: runs computations in the order in which they were given.
  *
- * It has no thread of its own: a computation is submitted by the caller, or by the thread that
- * reaches the last point it waits for; and whoever waits for its signals waits in the driver. What
- * submitting and waiting is, a plugin says in a gpu_queue_driver. Plans, scratch and commands are
+ * A computation is submitted by the caller, or by the thread that reaches the last point it waits
+ * for; only where the driver's own queue is full, by a thread of this queue. Whoever waits for its
+ * signals waits in the driver. What submitting and waiting is, a plugin says in a gpu_queue_driver. Plans, scratch and commands are
  * the plugin's.
  */
 #ifndef TANDEM_GPU_QUEUE_H
@@ -31,6 +31,11 @@ typedef struct gpu_queue_driver {
      * none). Called by several threads at a time, also of the same computation. */
     tdm_status (*wait)(void *context, const gpu_ticket *ticket, uint64_t timeout_ns,
                        tdm_error *err);
+
+    /* Whether `submit` of `work` may wait for execution, since the driver takes a bounded number of
+     * commands. A thread of the queue submits it then, so that no caller waits. NULL = submit never
+     * waits. Called by the thread that submits. */
+    bool (*is_full)(void *context, void *work);
 } gpu_queue_driver;
 
 typedef struct gpu_queue gpu_queue;

@@ -158,13 +158,20 @@ static tdm_status device_describe(tdm_instance *instance, int32_t index,
 
 /* ---- Opening --------------------------------------------------------------------------------- */
 
+/* Workgroups along x that a driver launches, of whichever size. More go along y (emit.c). */
+static uint32_t grid_max(int32_t n_group, int32_t max_group_size) {
+    const uint64_t limit = rt_vendor_this.max_thread;
+    const uint64_t by_thread = limit / (uint64_t)max_group_size;
+    return limit != 0 && by_thread < (uint64_t)n_group ? (uint32_t)by_thread : (uint32_t)n_group;
+}
+
 static void target_fill(rt_device *device, const rt_options *options) {
     const int32_t *a = device->facts->attribute;
     gpu_target *t = &device->target;
     snprintf(t->name, sizeof t->name, "%s", device->name);
     t->subgroup_min = t->subgroup_max = a[RT_WAVE_SIZE];
     t->max_group_size = a[RT_GROUP_SIZE] < 1024 ? a[RT_GROUP_SIZE] : 1024;
-    t->max_grid[0] = (uint32_t)a[RT_GRID_X];
+    t->max_grid[0] = grid_max(a[RT_GRID_X], t->max_group_size);
     t->max_grid[1] = (uint32_t)a[RT_GRID_Y];
     t->max_grid[2] = 1;
     t->shared_size = (uint32_t)a[RT_SHARED_SIZE];

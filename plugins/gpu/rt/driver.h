@@ -42,6 +42,7 @@ enum {
     RT_HOST_PORTABLE = 1, /* of page-locked memory: for every context */
     RT_HOST_MAPPED = 2,
     RT_STREAM_NON_BLOCKING = 1,
+    RT_EVENT_BLOCKING = 1, /* event_sync sleeps instead of polling */
     RT_EVENT_NO_TIMING = 2,
     RT_CAPTURE_THREAD_LOCAL = 1
 };
@@ -141,6 +142,8 @@ typedef struct rt_vendor {
     const char *const *libraries; /* names to try, ended by NULL */
     const char *error_name;       /* symbol of rt_result (int error, const char **name_out) */
     bool is_hip;
+    uint64_t max_thread;   /* of a grid along an axis: workgroups times threads; 0 = no limit of its
+                            own */
     int32_t version_major; /* what a major version counts in the number of version_get */
     int32_t version_minor;
     int32_t attribute[RT_ATTRIBUTE_COUNT_]; /* numbers of rt_attribute */

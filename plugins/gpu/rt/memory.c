@@ -4,6 +4,7 @@
  */
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "plugins/gpu/rt/rt.h"
 
@@ -12,7 +13,19 @@
 static tdm_status host_alloc(rt_device *device, uint64_t size, rt_memory *memory, tdm_error *err) {
     const rt_driver *fn = device->fn;
     void *pointer = NULL;
-    rt_result result = fn->host_alloc(&pointer, (size_t)size, RT_HOST_PORTABLE | RT_HOST_MAPPED);
+    rt_result result = size > SIZE_MAX / 2 ? RT_OUT_OF_MEMORY
+                                           : fn->host_alloc(&pointer, (size_t)size,
+                                                            RT_HOST_PORTABLE | RT_HOST_MAPPED);
+    if (result == RT_OUT_OF_MEMORY) {
+        const uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
+        return tdm_fail(err, TDM_RESOURCE_EXHAUSTED,
+                        "%s (%s): %s: %llu bytes of page-locked host memory do not fit: %llu of "
+                        "%llu bytes of the machine are free",
+                        device->name, device->facts->name, rt_symbol(RT_FN_host_alloc),
+                        (unsigned long long)size,
+                        (unsigned long long)((uint64_t)sysconf(_SC_AVPHYS_PAGES) * page),
+                        (unsigned long long)((uint64_t)sysconf(_SC_PHYS_PAGES) * page));
+    }
     if (result != RT_SUCCESS) return rt_fail(device, err, result, RT_FN_host_alloc);
     result = fn->host_address(&memory->address, pointer, 0);
     if (result != RT_SUCCESS) {
@@ -61,6 +74,19 @@ static rt_import **import_find(rt_source *source, const void *ptr, uint64_t size
     return at;
 }
 
+/* A driver that does not lock this memory, or does not map it, is no failure of the device: the
+ * caller copies instead. */
+static tdm_status import_fail(rt_device *device, rt_result result, int fn, uint64_t size,
+                              tdm_error *err) {
+    char number[32];
+    if (rt_result_is_loss(result) || result == RT_OUT_OF_MEMORY)
+        return rt_fail(device, err, result, fn);
+    return tdm_fail(err, TDM_UNSUPPORTED,
+                    "%s (%s): %llu bytes of host memory cannot be imported: %s failed: %s",
+                    device->name, device->facts->name, (unsigned long long)size, rt_symbol(fn),
+                    rt_result_name(device->fn, result, number));
+}
+
 /* Locks the memory, or counts one more user of it. */
 static tdm_status import_take(rt_device *device, void *ptr, uint64_t size, tdm_error *err) {
     rt_source *source = device->source;
@@ -79,7 +105,7 @@ static tdm_status import_take(rt_device *device, void *ptr, uint64_t size, tdm_e
             source->imports = import;
         } else {
             free(import);
-            status = rt_fail(device, err, result, RT_FN_host_register);
+            status = import_fail(device, result, RT_FN_host_register, size, err);
         }
     }
     pthread_mutex_unlock(&source->import_mutex);
@@ -109,7 +135,7 @@ tdm_status rt_memory_import(rt_device *device, void *ptr, uint64_t size, rt_memo
     rt_result result = device->fn->host_address(&memory.address, ptr, 0);
     if (result != RT_SUCCESS) {
         import_drop(device, ptr, size);
-        return rt_fail(device, err, result, RT_FN_host_address);
+        return import_fail(device, result, RT_FN_host_address, size, err);
     }
     *memory_out = memory;
     return TDM_OK;

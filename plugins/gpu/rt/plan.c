@@ -161,6 +161,10 @@ tdm_status rt_plan_bind(tdm_plan *plan, const tdm_binding *bindings, int32_t n_b
     return status;
 }
 
+int32_t rt_plan_n_command(const tdm_plan *plan) {
+    return plan->exec != NULL ? 1 : plan->bound.steps->n_step;
+}
+
 tdm_status rt_plan_launch(tdm_plan *plan, void *stream, tdm_error *err) {
     rt_device *device = plan->device;
     if (plan->exec == NULL) {

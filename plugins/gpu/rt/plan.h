@@ -43,6 +43,9 @@ void rt_plan_destroy(tdm_plan *plan);
 tdm_status rt_plan_bind(tdm_plan *plan, const tdm_binding *bindings, int32_t n_binding,
                         tdm_error *err);
 
+/* Commands that rt_plan_launch puts into a stream: 1 where they were captured. */
+int32_t rt_plan_n_command(const tdm_plan *plan);
+
 /* Launches a bound plan on a stream. */
 tdm_status rt_plan_launch(tdm_plan *plan, void *stream, tdm_error *err);
 

@@ -7,15 +7,17 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "plugins/gpu/rt/plan.h"
+#include "plugins/gpu/rt/watch.h"
 
 enum {
-    /* Each computation records an event. Computation n uses the event of n - N_EVENT again, whose
-     * end is then known only when n has ended. */
+    /* Each computation records an event. Computation n uses the event of n - N_EVENT again, which
+     * has been reached by then. */
     N_EVENT = 64,
-    POLL_NS = 20000, /* between two polls of an event, where a wait has a timeout */
+    /* Commands in a stream that no driver refuses or makes its caller wait for. The vendors do not
+     * document their bounds; of CUDA about a thousand launches are reported. */
+    MAX_COMMAND = 60
 };
 
 struct tdm_queue {
@@ -23,11 +25,43 @@ struct tdm_queue {
     rt_workspace workspace;
     void *stream;
     void *events[N_EVENT]; /* of computation n: events[n % N_EVENT] */
-    uint64_t n_submitted;  /* by the one thread that submits */
+    rt_watch *watch;
     gpu_queue *base;
+    /* Of the one thread that submits: */
+    uint64_t n_submitted;
+    uint64_t n_ended;           /* of them, those that are known to have ended */
+    int32_t n_command[N_EVENT]; /* of computation n: n_command[n % N_EVENT] */
+    int32_t n_pending;          /* commands of computations that have not ended, as far as known */
 };
 
 /* ---- gpu_queue_driver ------------------------------------------------------------------------ */
+
+/* Counts computations that have ended; waits for the oldest where `must_wait`. */
+static rt_result ended_count(tdm_queue *queue, bool must_wait) {
+    const rt_driver *fn = queue->device->fn;
+    rt_result result = RT_SUCCESS;
+    while (queue->n_ended < queue->n_submitted && result == RT_SUCCESS) {
+        const uint64_t oldest = (queue->n_ended + 1) % N_EVENT;
+        result = must_wait ? fn->event_sync(queue->events[oldest])
+                           : fn->event_query(queue->events[oldest]);
+        must_wait = false;
+        if (result != RT_SUCCESS) break;
+        queue->n_ended++;
+        queue->n_pending -= queue->n_command[oldest];
+    }
+    return result == RT_NOT_READY ? RT_SUCCESS : result;
+}
+
+/* gpu_queue_driver.is_full. A failure shows when the work is submitted. */
+static bool queue_is_full(void *context, void *work) {
+    tdm_queue *queue = context;
+    const int32_t n = rt_plan_n_command(work) + 1;
+    if (queue->n_pending + n <= MAX_COMMAND && queue->n_submitted - queue->n_ended < N_EVENT)
+        return false;
+    if (rt_enter(queue->device, NULL) != TDM_OK || ended_count(queue, false) != RT_SUCCESS)
+        return false;
+    return queue->n_pending + n > MAX_COMMAND || queue->n_submitted - queue->n_ended == N_EVENT;
+}
 
 /* After a failure nothing of the computation runs any more: its caller frees the memory then. */
 static tdm_status work_submit(void *context, void *work, gpu_ticket *ticket_out, tdm_error *err) {
@@ -36,6 +70,10 @@ static tdm_status work_submit(void *context, void *work, gpu_ticket *ticket_out,
     tdm_status status = rt_enter(device, err);
     if (status != TDM_OK) return status;
     const uint64_t number = queue->n_submitted + 1;
+    if (queue->n_submitted - queue->n_ended == N_EVENT) {
+        rt_result result = ended_count(queue, true);
+        if (result != RT_SUCCESS) return rt_fail(device, err, result, RT_FN_event_sync);
+    }
     status = rt_plan_launch(work, queue->stream, err);
     if (status == TDM_OK) {
         rt_result result = device->fn->event_record(queue->events[number % N_EVENT], queue->stream);
@@ -46,14 +84,10 @@ static tdm_status work_submit(void *context, void *work, gpu_ticket *ticket_out,
         return status;
     }
     queue->n_submitted = number;
+    queue->n_command[number % N_EVENT] = rt_plan_n_command(work) + 1;
+    queue->n_pending += queue->n_command[number % N_EVENT];
     *ticket_out = (gpu_ticket){.value = number};
     return TDM_OK;
-}
-
-static uint64_t now_ns(void) {
-    struct timespec t;
-    clock_gettime(CLOCK_MONOTONIC, &t);
-    return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
 }
 
 static tdm_status done_wait(void *context, const gpu_ticket *ticket, uint64_t timeout_ns,
@@ -67,20 +101,11 @@ static tdm_status done_wait(void *context, const gpu_ticket *ticket, uint64_t ti
         rt_result result = device->fn->event_sync(event);
         return result == RT_SUCCESS ? TDM_OK : rt_fail(device, err, result, RT_FN_event_sync);
     }
-    const uint64_t start = now_ns();
-    for (;;) {
-        rt_result result = device->fn->event_query(event);
-        if (result == RT_SUCCESS) return TDM_OK;
-        if (result != RT_NOT_READY) return rt_fail(device, err, result, RT_FN_event_query);
-        if (now_ns() - start >= timeout_ns)
-            return tdm_fail(err, TDM_DEADLINE_EXCEEDED, "%s: a computation has not ended",
-                            device->name);
-        const struct timespec pause = {.tv_nsec = POLL_NS};
-        nanosleep(&pause, NULL);
-    }
+    return rt_watch_wait(queue->watch, event, ticket->value, timeout_ns, err);
 }
 
-static const gpu_queue_driver driver_of_queue = {.submit = work_submit, .wait = done_wait};
+static const gpu_queue_driver driver_of_queue = {
+    .submit = work_submit, .wait = done_wait, .is_full = queue_is_full};
 
 /* ---- The ABI's table ------------------------------------------------------------------------- */
 
@@ -88,6 +113,7 @@ static void queue_destroy(tdm_queue *queue) {
     if (queue == NULL) return;
     const rt_driver *fn = queue->device->fn;
     gpu_queue_destroy(queue->base);
+    rt_watch_destroy(queue->watch);
     fn->context_set(queue->device->context);
     for (int i = 0; i < N_EVENT; i++)
         if (queue->events[i] != NULL) fn->event_destroy(queue->events[i]);
@@ -108,7 +134,7 @@ static tdm_status streams_create(tdm_queue *queue, tdm_error *err) {
         result = fn->stream_create(&queue->workspace.capture_stream, RT_STREAM_NON_BLOCKING);
     if (result != RT_SUCCESS) return rt_fail(device, err, result, RT_FN_stream_create);
     for (int i = 0; i < N_EVENT && result == RT_SUCCESS; i++)
-        result = fn->event_create(&queue->events[i], RT_EVENT_NO_TIMING);
+        result = fn->event_create(&queue->events[i], RT_EVENT_NO_TIMING | RT_EVENT_BLOCKING);
     return result == RT_SUCCESS ? TDM_OK : rt_fail(device, err, result, RT_FN_event_create);
 }
 
@@ -119,6 +145,7 @@ static tdm_status queue_create(tdm_device *device, tdm_queue **queue_out, tdm_er
     queue->device = device;
     gpu_scratch_pool_init(&queue->workspace.scratch, &rt_scratch_driver, device, device->name);
     tdm_status status = streams_create(queue, err);
+    if (status == TDM_OK) status = rt_watch_create(device, &queue->watch, err);
     if (status == TDM_OK)
         status = gpu_queue_create(device->name, device->instance->host->semaphore, &driver_of_queue,
                                   queue, &queue->base, err);

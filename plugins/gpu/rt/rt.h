@@ -17,6 +17,7 @@
  *   shared.c    bytes of shared memory that a step's kernel takes
  *   plan.c      plans: captured launches
  *   queue.c     streams behind plugins/gpu/queue
+ *   watch.c     waits for events with a timeout
  *   plugin.c    instances
  *
  * plugins/cuda and plugins/hip define rt_vendor_this and the entry, and have no other code.
@@ -128,7 +129,7 @@ tdm_status rt_enter(rt_device *device, tdm_error *err);
 tdm_status rt_memory_alloc(rt_device *device, uint64_t size, bool is_host, rt_memory *memory_out,
                            tdm_error *err);
 /* Page-locks memory of the caller's, which outlives it. Several devices of a driver may import the
- * same; memory that is locked otherwise is refused. [any-thread] */
+ * same; memory that is locked otherwise is refused with TDM_UNSUPPORTED. [any-thread] */
 tdm_status rt_memory_import(rt_device *device, void *ptr, uint64_t size, rt_memory *memory_out,
                             tdm_error *err);
 void rt_memory_free(rt_device *device, rt_memory *memory);

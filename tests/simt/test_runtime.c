@@ -1,0 +1,272 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * test_runtime.c: the runtime of CUDA (plugins/gpu/rt) on the emulated driver, without the core:
+ * what submits never waits for execution, waits end in time, refusals of the driver.
+ *
+ *     test_runtime CUDA.so DRIVER
+ */
+#include <dlfcn.h>
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "core/device/runtime.h"
+#include "core/graph/builder.h"
+#include "core/graph/builder_nodes.h"
+#include "tandem/plugin.h"
+
+/* The emulated driver takes 64 commands of a stream, then its caller waits. */
+enum { N = 257, N_ADD = 70, N_SUBMIT = 200, N_WAITER = 4 };
+
+static const tdm_plugin *plugin;
+static tdm_instance *instance;
+static const char *driver_path;
+static void (*simt_hold)(bool hold);
+
+#define OK(call)                                                                                   \
+    do {                                                                                           \
+        tdm_error err = {0};                                                                       \
+        if ((call) != TDM_OK) fail_msg("%s: %s", #call, err.message);                              \
+    } while (0)
+
+static tdm_device *device_open(const char *graphs) {
+    const tdm_option options[] = {{"driver", driver_path}, {"graphs", graphs}, {"fusion", "no"}};
+    const tdm_device_params params = {
+        .struct_size = sizeof params, .n_option = 3, .options = options};
+    tdm_device *device = NULL;
+    OK(plugin->device->open(instance, &params, &device, &err));
+    return device;
+}
+
+/* ---- A bound plan ---------------------------------------------------------------------------- */
+
+/* y = (n_add + 1) x */
+typedef struct scene {
+    tdm_device *device;
+    tdm_graph *graph;
+    tdm_queue *queue;
+    tdm_plan *plan;
+    tdm_buffer *x, *y;
+    tdm_semaphore *done;
+    int n_add;
+} scene;
+
+static tdm_buffer *buffer_make(tdm_device *device, tdm_buffer_purpose purpose) {
+    const tdm_buffer_params params = {
+        .struct_size = sizeof params, .size = N * sizeof(float), .purpose = purpose};
+    tdm_buffer *buffer = NULL;
+    OK(plugin->buffer->alloc(device, &params, &buffer, &err));
+    return buffer;
+}
+
+static scene scene_open(const char *graphs, int n_add) {
+    scene s = {.device = device_open(graphs), .n_add = n_add};
+    tdm_builder *b = NULL;
+    const tdm_plan_params params = {.struct_size = sizeof params};
+    OK(tdm_builder_create(&b, &err));
+    int32_t x = tdm_build_input(b, "x", TDM_TYPE_F32, (const int64_t[]){N, 1, 1, 1}), y = x;
+    for (int i = 0; i < n_add; i++) y = tdm_build_add(b, y, x);
+    tdm_build_output(b, y, "y");
+    OK(tdm_builder_finish(b, &s.graph, &err));
+    s.x = buffer_make(s.device, TDM_BUFFER_INPUT);
+    s.y = buffer_make(s.device, TDM_BUFFER_OUTPUT);
+    float *at = plugin->buffer->host_pointer(s.x, TDM_ACCESS_WRITE);
+    assert_non_null(at);
+    for (int i = 0; i < N; i++) at[i] = (float)i;
+    /* The device holds temporaries itself: their slots stay empty. */
+    tdm_binding bindings[N_ADD + 1] = {{.buffer = NULL}};
+    assert_in_range(s.graph->n_slot, 2, N_ADD + 1);
+    bindings[tdm_graph_value(s.graph, x)->slot] = (tdm_binding){s.x, 0, N * sizeof(float)};
+    bindings[tdm_graph_value(s.graph, y)->slot] = (tdm_binding){s.y, 0, N * sizeof(float)};
+    OK(plugin->queue->create(s.device, &s.queue, &err));
+    OK(plugin->queue->graph_prepare(s.queue, s.graph, &params, &s.plan, &err));
+    OK(plugin->queue->plan_bind(s.plan, bindings, s.graph->n_slot, &err));
+    OK(tdm_semaphore_ops.create(0, &s.done, &err));
+    return s;
+}
+
+static void scene_submit(scene *s, uint64_t value) {
+    const tdm_point done = {s->done, value};
+    OK(plugin->queue->graph_compute(s->queue, s->plan, NULL, 0, &done, 1, &err));
+}
+
+static void scene_check(const scene *s) {
+    const float *at = plugin->buffer->host_pointer(s->y, TDM_ACCESS_READ);
+    assert_non_null(at);
+    for (int i = 0; i < N; i++) assert_true(at[i] == (float)(i * (s->n_add + 1)));
+}
+
+static void scene_close(scene *s) {
+    plugin->queue->plan_destroy(s->plan);
+    plugin->queue->destroy(s->queue);
+    tdm_semaphore_ops.destroy(s->done);
+    plugin->buffer->free(s->x);
+    plugin->buffer->free(s->y);
+    tdm_graph_free(s->graph);
+    plugin->device->close(s->device);
+}
+
+/* ---- Tests ----------------------------------------------------------------------------------- */
+
+/* Far more commands than the stream takes, while it runs none: every call returns. A queue that
+ * waited in the driver would wait here for ever. */
+static void never_waits(const char *graphs, int n_add) {
+    scene s = scene_open(graphs, n_add);
+    uint64_t value = 99;
+    simt_hold(true);
+    for (int i = 0; i < N_SUBMIT; i++) scene_submit(&s, (uint64_t)i + 1);
+    OK(tdm_semaphore_ops.query(s.done, &value, &err));
+    assert_int_equal(value, 0);
+    simt_hold(false);
+    OK(tdm_semaphore_ops.wait(s.done, N_SUBMIT, TDM_WAIT_FOREVER, &err));
+    scene_check(&s);
+    /* And again, on a queue that had been full. */
+    for (int i = 0; i < 3; i++) {
+        scene_submit(&s, (uint64_t)(N_SUBMIT + i + 1));
+        OK(tdm_semaphore_ops.wait(s.done, (uint64_t)(N_SUBMIT + i + 1), TDM_WAIT_FOREVER, &err));
+    }
+    scene_check(&s);
+    scene_close(&s);
+}
+
+static void test_captured(void **state) {
+    (void)state;
+    never_waits("yes", 1);
+}
+
+static void test_launched(void **state) {
+    (void)state;
+    never_waits("no", 3);
+}
+
+/* One computation is more than the stream takes. */
+static void test_launched_long(void **state) {
+    (void)state;
+    never_waits("no", N_ADD);
+}
+
+typedef struct waiter {
+    pthread_t thread;
+    tdm_semaphore *semaphore;
+    uint64_t value;
+    tdm_status status;
+} waiter;
+
+static void *waiter_main(void *arg) {
+    waiter *w = arg;
+    tdm_error err = {0};
+    w->status = tdm_semaphore_ops.wait(w->semaphore, w->value, UINT64_C(60000000000), &err);
+    return NULL;
+}
+
+/* A wait that is too short says so and harms nothing; several threads wait for several points. */
+static void test_waits(void **state) {
+    (void)state;
+    scene s = scene_open("yes", 1);
+    waiter waiters[N_WAITER];
+    tdm_error err = {0};
+    static const uint64_t short_ns[] = {0, 1000, 100000, 3000000};
+    simt_hold(true);
+    for (int i = 0; i < N_WAITER; i++) scene_submit(&s, (uint64_t)i + 1);
+    for (size_t i = 0; i < sizeof short_ns / sizeof *short_ns; i++)
+        assert_int_equal(tdm_semaphore_ops.wait(s.done, 1, short_ns[i], &err),
+                         TDM_DEADLINE_EXCEEDED);
+    for (int i = 0; i < N_WAITER; i++) {
+        waiters[i] = (waiter){.semaphore = s.done, .value = (uint64_t)(N_WAITER - i)};
+        assert_int_equal(pthread_create(&waiters[i].thread, NULL, waiter_main, &waiters[i]), 0);
+    }
+    assert_int_equal(tdm_semaphore_ops.wait(s.done, 2, 2000000, &err), TDM_DEADLINE_EXCEEDED);
+    simt_hold(false);
+    for (int i = 0; i < N_WAITER; i++) {
+        pthread_join(waiters[i].thread, NULL);
+        assert_int_equal(waiters[i].status, TDM_OK);
+    }
+    scene_check(&s);
+    scene_close(&s);
+}
+
+/* Memory that the driver does not lock is refused, and the device goes on. */
+static void test_import_refused(void **state) {
+    (void)state;
+    tdm_device *device = device_open("yes");
+    char *memory = aligned_alloc(4096, 4 * 4096);
+    tdm_buffer *first = NULL, *second = NULL;
+    tdm_error err = {0};
+    assert_non_null(memory);
+    OK(plugin->buffer->import_host(device, memory, 2 * 4096, NULL, &first, &err));
+    /* Half of it is locked already. */
+    assert_int_equal(
+        plugin->buffer->import_host(device, memory + 4096, 2 * 4096, NULL, &second, &err),
+        TDM_UNSUPPORTED);
+    assert_null(second);
+    assert_non_null(strstr(err.message, "8192 bytes of host memory"));
+    assert_non_null(strstr(err.message, "cuMemHostRegister"));
+    OK(plugin->buffer->import_host(device, memory + 2 * 4096, 2 * 4096, NULL, &second, &err));
+    plugin->buffer->free(second);
+    plugin->buffer->free(first);
+    free(memory);
+    plugin->device->close(device);
+}
+
+/* Too much page-locked memory: what was asked for and what there is. */
+static void test_host_memory(void **state) {
+    (void)state;
+    tdm_device *device = device_open("yes");
+    const tdm_buffer_params params = {
+        .struct_size = sizeof params, .size = UINT64_C(1) << 62, .purpose = TDM_BUFFER_INPUT};
+    tdm_buffer *buffer = NULL;
+    tdm_error err = {0};
+    assert_int_equal(plugin->buffer->alloc(device, &params, &buffer, &err), TDM_RESOURCE_EXHAUSTED);
+    assert_null(buffer);
+    assert_non_null(strstr(err.message, "4611686018427387904 bytes of page-locked host memory"));
+    assert_non_null(strstr(err.message, "bytes of the machine are free"));
+    plugin->buffer->free(buffer_make(device, TDM_BUFFER_INPUT));
+    plugin->device->close(device);
+}
+
+static int plugin_begin(void **state) {
+    (void)state;
+    static const tdm_host host = {.struct_size = sizeof host, .semaphore = &tdm_semaphore_ops};
+    tdm_error err = {0};
+    if (plugin->init(&host, &instance, &err) == TDM_OK) return 0;
+    printf("%s\n", err.message);
+    return -1;
+}
+
+static int plugin_end(void **state) {
+    (void)state;
+    plugin->deinit(instance);
+    return 0;
+}
+
+/* ISO C has no conversion from an object's pointer to a function's. */
+static bool symbol_get(void *library, const char *name, void *function_out) {
+    void *found = library != NULL ? dlsym(library, name) : NULL;
+    memcpy(function_out, &found, sizeof found);
+    if (found == NULL) printf("%s: %s\n", name, dlerror());
+    return found != NULL;
+}
+
+int main(int argc, char **argv) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_captured),       cmocka_unit_test(test_launched),
+        cmocka_unit_test(test_launched_long),  cmocka_unit_test(test_waits),
+        cmocka_unit_test(test_import_refused), cmocka_unit_test(test_host_memory),
+    };
+    static const tdm_host host = {.struct_size = sizeof host, .semaphore = &tdm_semaphore_ops};
+    tdm_status (*entry)(const tdm_host *, const tdm_plugin **, tdm_error *) = NULL;
+    tdm_error err = {0};
+    if (argc != 3) return 2;
+    driver_path = argv[2];
+    if (!symbol_get(dlopen(argv[1], RTLD_NOW | RTLD_LOCAL), "tdm_plugin_entry_v0", &entry) ||
+        !symbol_get(dlopen(argv[2], RTLD_NOW | RTLD_LOCAL), "tandem_simt_hold", &simt_hold) ||
+        entry(&host, &plugin, &err) != TDM_OK)
+        return 1;
+    return cmocka_run_group_tests(tests, plugin_begin, plugin_end);
+}
