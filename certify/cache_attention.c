@@ -9,6 +9,29 @@
 
 #include "certify/cache_graph.h"
 
+/* op.h, tdm_attention_params: whether a token at `pos` sees the cached one at `cached`, t(pos) and
+ * the slope of an absolute head. */
+static bool is_seen(const tdm_attention_params *p, int32_t pos, int32_t cached) {
+    if (p->is_causal && cached > pos) return false;
+    if (p->window <= 0) return true;
+    return p->window_kind == TDM_WINDOW_CHUNKED ? cached / p->window >= pos / p->window
+                                                : pos - cached < p->window;
+}
+
+static double temperature_of(const tdm_attention_params *p, int32_t pos) {
+    if (p->temperature_scale == 0) return 1;
+    int32_t step = (pos + p->temperature_offset) / p->temperature_length;
+    return 1 + (double)p->temperature_scale * log(1 + (double)step);
+}
+
+static double slope_of(const tdm_attention_params *p, int32_t head) {
+    int32_t n = 1;
+    while (n <= p->n_head_all / 2) n *= 2;
+    if (!(p->alibi_max_bias > 0)) return 0;
+    return head < n ? exp2(-(double)p->alibi_max_bias * (head + 1) / n)
+                    : exp2(-(double)p->alibi_max_bias / 2 * (2 * (head - n) + 1) / n);
+}
+
 /* One query head of one token. o[head_dim_v]; ml[2] = m, l. */
 static void head_model(const certify_cache *cache, const certify_attention *a, int32_t token,
                        int32_t head, const double *q, const double *sink, double *o, double ml[2]) {
@@ -26,14 +49,14 @@ static void head_model(const certify_cache *cache, const certify_attention *a, i
             for (int32_t i = 0; i < a->entries[e].count; i++) {
                 int32_t c = a->entries[e].base_pos + i;
                 int32_t cell = a->entries[e].page * cache->page_len + a->entries[e].first + i;
-                if (p->is_causal && c > pos) continue;
-                if (p->window > 0 && pos - c >= p->window) continue;
+                if (!is_seen(p, pos, c)) continue;
                 const double *k = cache->k + (size_t)(cell * n_kv + kv) * (size_t)dk;
                 const double *v = cache->v + (size_t)(cell * n_kv + kv) * (size_t)dv;
                 double x = 0;
                 for (int32_t d = 0; d < dk; d++) x += q[d] * k[d];
-                x *= scale;
+                x *= scale * temperature_of(p, pos);
                 if (p->softcap > 0) x = (double)p->softcap * tanh(x / (double)p->softcap);
+                x -= slope_of(p, p->first_head + head) * abs(pos - c);
                 if (pass == 0 && x > max) max = x;
                 if (pass == 0) continue;
                 l += exp(x - max);

@@ -127,6 +127,8 @@ static void moe_route_cases(certify_trial *t) {
     route(t, "softmax in groups", 24, false,
           &(tdm_route_params){.n_used = 5, .n_group = 6, .n_group_used = 3});
     route(t, "one expert", 1, false, &(tdm_route_params){.n_used = 1});
+    route(t, "ids divided", 12, false,
+          &(tdm_route_params){.n_used = 4, .normalize = 1, .id_divisor = 5});
 }
 
 /* Drops (as taken) the experts of all but the best groups. */
@@ -191,7 +193,8 @@ static void route_reference(const certify_operands *o) {
         if (p->n_group > 1) groups_drop(p, choice, is_taken, n);
         for (int32_t u = 0; u < p->n_used; u++) {
             int64_t best = best_take(choice, is_taken, n);
-            o->dst[0].x[t * p->n_used + u] = (double)best;
+            o->dst[0].x[t * p->n_used + u] =
+                (double)(best / (p->id_divisor > 1 ? p->id_divisor : 1));
             weight[u] = score[best];
         }
         weights(p, weight);
@@ -227,6 +230,50 @@ static void ffn(certify_trial *t, tdm_type type, int32_t first, int32_t all, uin
                       tdm_build_moe_ffn(t->b, x, id, w, gate, up, down, TDM_ACT_SILU, first, all));
 }
 
+/* Experts of f32 with what changes h and the sum; `biases` mask: of gate, up, down. */
+static void ffn_form(certify_trial *t, const char *label, const tdm_moe_params *p, int biases,
+                     int64_t n_tok) {
+    enum { N = 20, N_FF = 24, N_EXPERT = 5, N_USED = 3 };
+    static const char *const names[] = {"gate_bias", "up_bias", "down_bias"};
+    if (!certify_trial_begin(t, certify_trial_bound(TDM_TYPE_F32) * 3, "moe_ffn f32, %s, %d tokens",
+                             label, (int)n_tok))
+        return;
+    t->scale = 1;
+    t->id_lo = 0;
+    t->id_hi = p->n_expert_all > 0 ? p->n_expert_all - 1 : N_EXPERT - 1;
+    int32_t x = tdm_build_input(t->b, "x", TDM_TYPE_F32, (const int64_t[]){N, n_tok, 1, 1});
+    int32_t id = tdm_build_input(t->b, "id", TDM_TYPE_I32, (const int64_t[]){N_USED, n_tok, 1, 1});
+    int32_t w =
+        tdm_build_input(t->b, "weight", TDM_TYPE_F32, (const int64_t[]){N_USED, n_tok, 1, 1});
+    const int64_t wide[] = {N, N_FF, N_EXPERT, 1}, narrow[] = {N_FF, N, N_EXPERT, 1};
+    const int32_t matrix[3] = {
+        tdm_build_weight(t->b, "gate", TDM_TYPE_F32, wide, TDM_USAGE_EXPERT),
+        tdm_build_weight(t->b, "up", TDM_TYPE_F32, wide, TDM_USAGE_EXPERT),
+        tdm_build_weight(t->b, "down", TDM_TYPE_F32, narrow, TDM_USAGE_EXPERT)};
+    int32_t bias[3] = {-1, -1, -1};
+    for (int i = 0; i < 3; i++)
+        if ((biases >> i & 1) != 0)
+            bias[i] = tdm_build_weight(t->b, names[i], TDM_TYPE_F32,
+                                       (const int64_t[]){i == 2 ? N : N_FF, N_EXPERT, 1, 1}, 0);
+    certify_trial_end(t, tdm_build_moe_ffn_biased(t->b, x, id, w, matrix, bias, p));
+}
+
+static void moe_ffn_forms(certify_trial *t, int64_t n_tok) {
+    ffn_form(t, "biases", &(tdm_moe_params){.act = TDM_ACT_SILU}, 7, n_tok);
+    ffn_form(t, "bias of down, foreign experts",
+             &(tdm_moe_params){.act = TDM_ACT_GELU, .first_expert = 4, .n_expert_all = 12}, 4,
+             n_tok);
+    ffn_form(t, "limits", &(tdm_moe_params){.act = TDM_ACT_SILU, .limit = 0.75f}, 0, n_tok);
+    ffn_form(
+        t, "biases, limits, alpha and offset",
+        &(tdm_moe_params){.act = TDM_ACT_SILU, .limit = 1.5f, .alpha = 1.702f, .up_offset = 1.0f},
+        7, n_tok);
+    ffn_form(t, "weights first", &(tdm_moe_params){.act = TDM_ACT_SILU, .is_weighted_first = 1}, 0,
+             n_tok);
+    ffn_form(t, "weights first and biases",
+             &(tdm_moe_params){.act = TDM_ACT_SILU, .is_weighted_first = 1}, 6, n_tok);
+}
+
 static void moe_ffn_cases(certify_trial *t) {
     for (size_t i = 0; i < n_certify_weight_types; i++) {
         tdm_type type = certify_weight_types[i];
@@ -234,6 +281,8 @@ static void moe_ffn_cases(certify_trial *t) {
         ffn(t, type, 0, 0, 0, 4);
         ffn(t, type, 4, 12, TDM_USAGE_EXPERT, 9); /* foreign experts on both sides */
     }
+    moe_ffn_forms(t, 2);
+    moe_ffn_forms(t, 11);
 }
 
 static double dot(const double *a, const double *b, int64_t n) {
@@ -242,7 +291,24 @@ static double dot(const double *a, const double *b, int64_t n) {
     return sum;
 }
 
+/* h of one expert: op.h, tdm_moe_params. `weight`: of x. */
+static void hidden_reference(const certify_operands *o, int64_t expert, const double *x,
+                             double weight, double *hidden) {
+    const tdm_moe_params *p = &o->node->params.moe;
+    const int64_t n = o->src[0].ne[0], n_ff = o->src[3].ne[1], at = expert * n * n_ff;
+    const double alpha = p->alpha > 0 ? (double)p->alpha : 1, limit = (double)p->limit;
+    for (int64_t j = 0; j < n_ff; j++) {
+        double g = weight * dot(o->src[3].x + at + j * n, x, n);
+        double u = weight * dot(o->src[4].x + at + j * n, x, n);
+        if (o->src[7].x != NULL) g += o->src[7].x[expert * n_ff + j];
+        if (o->src[8].x != NULL) u += o->src[8].x[expert * n_ff + j];
+        if (limit > 0) g = fmin(g, limit), u = fmax(-limit, fmin(u, limit));
+        hidden[j] = certify_act(p->act, alpha * g) / alpha * (u + (double)p->up_offset);
+    }
+}
+
 static void experts_reference(const certify_operands *o) {
+    const tdm_moe_params *p = &o->node->params.moe;
     int64_t n = o->src[0].ne[0], n_ff = o->src[3].ne[1], n_expert = o->src[3].ne[2];
     int64_t n_used = o->src[1].ne[0];
     double *hidden = malloc(((size_t)n_ff + 1) * sizeof *hidden);
@@ -251,16 +317,16 @@ static void experts_reference(const certify_operands *o) {
         double *y = o->dst[0].x + t * n;
         for (int64_t i = 0; i < n; i++) y[i] = 0;
         for (int64_t u = 0; u < n_used; u++) {
-            double e = o->src[1].x[t * n_used + u] - o->node->params.moe.first_expert;
+            double e = o->src[1].x[t * n_used + u] - p->first_expert;
+            double weight = o->src[2].x[t * n_used + u];
             if (e < 0 || e >= (double)n_expert) continue;
-            int64_t at = (int64_t)e * n * n_ff;
-            for (int64_t j = 0; j < n_ff; j++)
-                hidden[j] =
-                    certify_act(o->node->params.moe.act, dot(o->src[3].x + at + j * n, x, n)) *
-                    dot(o->src[4].x + at + j * n, x, n);
-            for (int64_t i = 0; i < n; i++)
-                y[i] +=
-                    o->src[2].x[t * n_used + u] * dot(o->src[5].x + at + i * n_ff, hidden, n_ff);
+            int64_t expert = (int64_t)e, at = expert * n * n_ff;
+            hidden_reference(o, expert, x, p->is_weighted_first ? weight : 1, hidden);
+            for (int64_t i = 0; i < n; i++) {
+                double sum = dot(o->src[5].x + at + i * n_ff, hidden, n_ff);
+                if (o->src[9].x != NULL) sum += o->src[9].x[expert * n + i];
+                y[i] += p->is_weighted_first ? sum : weight * sum;
+            }
         }
     }
     free(hidden);
@@ -268,5 +334,5 @@ static void experts_reference(const certify_operands *o) {
 
 CERTIFY_OP(
     moe_ffn, "op.moe-ffn", moe_ffn_cases, experts_reference,
-    "op.h: MOE_FFN: \"y = sum_u weight[u] * down_e(act(gate_e x) * (up_e x)), e = id[u]; experts "
-    "outside first_expert .. + n_expert add nothing\"")
+    "op.h: MOE_FFN and tdm_moe_params: \"y = sum_u weight[u] * (down_e h + down_bias_e)\", \"h = "
+    "act(g) * u\", \"Experts outside first_expert .. + n_expert add nothing\"")

@@ -486,10 +486,31 @@ static void with_offsets(certify_attention *a) {
     a->n_head = a->n_head - 1;
 }
 
+static void with_chunks(certify_attention *a) {
+    a->params.window = 7;
+    a->params.window_kind = TDM_WINDOW_CHUNKED;
+}
+
+/* Of heads of which some are beyond the largest power of two. */
+static void with_alibi(certify_attention *a) {
+    with_offsets(a);
+    a->params.n_head_all = a->params.first_head + a->n_head;
+    a->params.alibi_max_bias = 8;
+}
+
+static void with_temperature(certify_attention *a) {
+    a->params.temperature_scale = 0.3f;
+    a->params.temperature_length = 5;
+    a->params.temperature_offset = 2;
+}
+
 static certify_verdict variants_run(certify_cache *cache) {
-    static void (*const changes[])(certify_attention *) = {with_window, with_no_mask, with_softcap,
-                                                           with_sink, with_offsets};
-    static const char *const names[] = {"window", "not causal", "softcap", "sink", "head offsets"};
+    static void (*const changes[])(certify_attention *) = {
+        with_window,  with_no_mask, with_softcap, with_sink,
+        with_offsets, with_chunks,  with_alibi,   with_temperature};
+    static const char *const names[] = {"window", "not causal",   "softcap",
+                                        "sink",   "head offsets", "windows in chunks",
+                                        "ALiBi",  "temperature"};
     for (size_t i = 0; i < sizeof changes / sizeof changes[0]; i++) {
         certify_verdict verdict = attend(cache, changes[i]);
         if (verdict == CERTIFY_FAILED) {
@@ -648,7 +669,8 @@ static const certify_check checks[] = {
      "base_pos .. base_pos+count-1 of the sequence\"",
      long_check},
     {"kv.attention-variants", 4,
-     "op.h: ATTENTION: window, softcap, sink; tdm_attention_params: \"absolute head h reads KV "
+     "op.h: ATTENTION: window, softcap, sink, ALiBi, temperature; tdm_attention_params: \"absolute "
+     "head h reads KV "
      "head "
      "h / heads_per_kv - first_head_kv of the state\"",
      variants_check},

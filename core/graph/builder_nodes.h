@@ -176,17 +176,26 @@ static inline int32_t tdm_build_moe_route(tdm_builder *b, int32_t logit, int32_t
     return tdm_build_node(b, &r, weight_out);
 }
 
+/* matrix: gate, up, down. bias: theirs, -1 = none each; NULL = no biases. */
+static inline int32_t tdm_build_moe_ffn_biased(tdm_builder *b, int32_t x, int32_t id,
+                                               int32_t weight, const int32_t matrix[3],
+                                               const int32_t *bias, const tdm_moe_params *params) {
+    tdm_node_spec r = tdm_node_spec_of(TDM_OP_MOE_FFN, x, id, weight, matrix[0]);
+    r.src[4] = matrix[1];
+    r.src[5] = matrix[2];
+    r.src[6] = tdm_build_role(b);
+    for (int i = 0; i < 3; i++) r.src[7 + i] = bias != NULL ? bias[i] : -1;
+    r.params.moe = *params;
+    return tdm_build_node(b, &r, NULL);
+}
+
 static inline int32_t tdm_build_moe_ffn(tdm_builder *b, int32_t x, int32_t id, int32_t weight,
                                         int32_t gate, int32_t up, int32_t down, tdm_act act,
                                         int32_t first_expert, int32_t n_expert_all) {
-    tdm_node_spec r = tdm_node_spec_of(TDM_OP_MOE_FFN, x, id, weight, gate);
-    r.src[4] = up;
-    r.src[5] = down;
-    r.src[6] = tdm_build_role(b);
-    r.params.moe.act = (int32_t)act;
-    r.params.moe.first_expert = first_expert;
-    r.params.moe.n_expert_all = n_expert_all;
-    return tdm_build_node(b, &r, NULL);
+    const int32_t matrix[3] = {gate, up, down};
+    const tdm_moe_params params = {
+        .act = (int32_t)act, .first_expert = first_expert, .n_expert_all = n_expert_all};
+    return tdm_build_moe_ffn_biased(b, x, id, weight, matrix, NULL, &params);
 }
 
 static inline void tdm_build_kv_write(tdm_builder *b, int32_t k, int32_t v, int32_t step,

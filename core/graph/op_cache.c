@@ -61,6 +61,30 @@ static tdm_status heads_check(const tdm_op_args *a, int64_t n_head, tdm_error *e
     return TDM_OK;
 }
 
+/* What changes the scores of positions: the form of the window, ALiBi, a temperature. */
+static tdm_status positions_check(const tdm_op_args *a, tdm_error *err) {
+    const tdm_attention_params *p = &a->node->params.attention;
+    const int32_t kind_most = p->window > 0 ? TDM_WINDOW_CHUNKED : TDM_WINDOW_SLIDING;
+    const bool has_temperature = p->temperature_scale != 0;
+    tdm_status status = tdm_op_need_range(a, "window", p->window, 0, INT32_MAX, err);
+    if (status == TDM_OK)
+        status = tdm_op_need_range(a, "window_kind", p->window_kind, 0, kind_most, err);
+    if (status == TDM_OK)
+        status = tdm_op_need_float(a, "alibi_max_bias", p->alibi_max_bias, 0, err);
+    if (status == TDM_OK)
+        status = tdm_op_need_float(a, "temperature_scale", p->temperature_scale, -FLT_MAX, err);
+    if (status == TDM_OK)
+        status = tdm_op_need_range(a, "temperature_length", p->temperature_length, has_temperature,
+                                   has_temperature ? INT32_MAX : 0, err);
+    if (status == TDM_OK)
+        status = tdm_op_need_range(a, "temperature_offset", p->temperature_offset, 0,
+                                   has_temperature ? INT32_MAX : 0, err);
+    if (status == TDM_OK && p->alibi_max_bias > 0 && p->softcap > 0)
+        return tdm_op_fail(a, err, "alibi_max_bias = %g and softcap = %g exclude one another",
+                           (double)p->alibi_max_bias, (double)p->softcap);
+    return status;
+}
+
 tdm_status tdm_infer_attention(const tdm_op_args *a, tdm_op_result *dst, tdm_error *err) {
     const tdm_attention_params *p = &a->node->params.attention;
     const tdm_value *q = a->src[0];
@@ -74,9 +98,9 @@ tdm_status tdm_infer_attention(const tdm_op_args *a, tdm_op_result *dst, tdm_err
     }
     if (status == TDM_OK) status = heads_check(a, q->ne[1], err);
     if (status == TDM_OK) status = tdm_op_need_range(a, "is_causal", p->is_causal, 0, 1, err);
-    if (status == TDM_OK) status = tdm_op_need_range(a, "window", p->window, 0, INT32_MAX, err);
     if (status == TDM_OK) status = tdm_op_need_float(a, "scale", p->scale, -FLT_MAX, err);
     if (status == TDM_OK) status = tdm_op_need_float(a, "softcap", p->softcap, 0, err);
+    if (status == TDM_OK) status = positions_check(a, err);
     if (status == TDM_OK) {
         tdm_op_give(&dst[0], TDM_TYPE_F32, a->kv->head_dim_v, q->ne[1], q->ne[2], 1);
         tdm_op_give(&dst[1], TDM_TYPE_F32, 2, q->ne[1], q->ne[2], 1);

@@ -34,7 +34,7 @@ typedef struct tdm_op_rule {
     const char *name;
     int8_t n_src; /* optional ones included; n_src and n_dst of a node are exactly these */
     int8_t n_dst;
-    uint8_t optional_src; /* bit i: source i may be absent */
+    uint16_t optional_src; /* bit i: source i may be absent */
     uint8_t optional_dst;
     uint8_t step_src;    /* bit i: source i is the step block */
     uint8_t state_src;   /* bit i: source i is a STATE, which no other source may be */

@@ -51,6 +51,8 @@ tdm_status tdm_infer_moe_route(const tdm_op_args *a, tdm_op_result *dst, tdm_err
     }
     if (status == TDM_OK) status = tdm_op_need_range(a, "n_used", p->n_used, 1, n_choice, err);
     if (status == TDM_OK) status = tdm_op_need_float(a, "scale", p->scale, -FLT_MAX, err);
+    if (status == TDM_OK)
+        status = tdm_op_need_range(a, "id_divisor", p->id_divisor, 0, INT32_MAX, err);
     if (status == TDM_OK) {
         tdm_op_give(&dst[0], TDM_TYPE_I32, p->n_used, logit->ne[1], 1, 1);
         tdm_op_give(&dst[1], TDM_TYPE_F32, p->n_used, logit->ne[1], 1, 1);
@@ -58,10 +60,19 @@ tdm_status tdm_infer_moe_route(const tdm_op_args *a, tdm_op_result *dst, tdm_err
     return status;
 }
 
+/* A bias is a row of f32 for each expert. */
+static tdm_status expert_bias_check(const tdm_op_args *a, int32_t src, const char *name, int64_t n,
+                                    int64_t n_expert, tdm_error *err) {
+    if (a->src[src] == NULL) return TDM_OK;
+    tdm_status status = tdm_op_need_type(a, src, name, TDM_TYPE_F32, err);
+    return status != TDM_OK ? status : tdm_op_need_shape(a, src, name, n, n_expert, 1, 1, err);
+}
+
 tdm_status tdm_infer_moe_ffn(const tdm_op_args *a, tdm_op_result *dst, tdm_error *err) {
     const tdm_value *x = a->src[0], *id = a->src[1], *gate = a->src[3];
     int64_t n = x->ne[0], n_tok = x->ne[1], n_ff = gate->ne[1], n_expert = gate->ne[2];
-    int32_t first = a->node->params.moe.first_expert, all = a->node->params.moe.n_expert_all;
+    const tdm_moe_params *p = &a->node->params.moe;
+    int32_t first = p->first_expert, all = p->n_expert_all;
     tdm_status status = tdm_op_need_type(a, 0, "x", TDM_TYPE_F32, err);
     if (status == TDM_OK) status = tdm_op_need_shape(a, 0, "x", -1, -1, 1, 1, err);
     if (status == TDM_OK) status = tdm_op_need_type(a, 1, "id", TDM_TYPE_I32, err);
@@ -74,14 +85,21 @@ tdm_status tdm_infer_moe_ffn(const tdm_op_args *a, tdm_op_result *dst, tdm_error
     if (status == TDM_OK) status = tdm_op_need_shape(a, 4, "up", n, n_ff, n_expert, 1, err);
     if (status == TDM_OK) status = tdm_op_need_numbers(a, 5, "down", err);
     if (status == TDM_OK) status = tdm_op_need_shape(a, 5, "down", n_ff, n, n_expert, 1, err);
-    if (status == TDM_OK)
-        status = tdm_op_need_range(a, "act", a->node->params.moe.act, 0, TDM_ACT_COUNT_ - 1, err);
+    if (status == TDM_OK) status = tdm_op_need_range(a, "act", p->act, 0, TDM_ACT_COUNT_ - 1, err);
     if (status == TDM_OK) status = tdm_op_need_range(a, "experts", n_expert, 0, INT32_MAX, err);
     if (status == TDM_OK)
         status = tdm_op_need_range(a, "first_expert", first, 0, INT32_MAX - n_expert, err);
     if (status == TDM_OK && (all != 0 || first != 0))
         status = tdm_op_need_range(a, "n_expert_all", all, first + n_expert, INT32_MAX, err);
+    if (status == TDM_OK)
+        status = tdm_op_need_range(a, "is_weighted_first", p->is_weighted_first, 0, 1, err);
+    if (status == TDM_OK) status = tdm_op_need_float(a, "limit", p->limit, 0, err);
+    if (status == TDM_OK) status = tdm_op_need_float(a, "alpha", p->alpha, 0, err);
+    if (status == TDM_OK) status = tdm_op_need_float(a, "up_offset", p->up_offset, -FLT_MAX, err);
     if (status == TDM_OK) status = tdm_op_need_roles(a, 6, 0, 1, err);
+    if (status == TDM_OK) status = expert_bias_check(a, 7, "gate_bias", n_ff, n_expert, err);
+    if (status == TDM_OK) status = expert_bias_check(a, 8, "up_bias", n_ff, n_expert, err);
+    if (status == TDM_OK) status = expert_bias_check(a, 9, "down_bias", n, n_expert, err);
     if (status == TDM_OK) tdm_op_give(dst, TDM_TYPE_F32, n, n_tok, 1, 1);
     return status;
 }

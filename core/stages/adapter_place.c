@@ -101,7 +101,7 @@ static void probe_experts(probe *p, const tdm_tensor_desc *d) {
     src_add(p, weight_add(p, d));
     src_add(p, weight_add(p, d));
     src_add(p, weight_add(p, &down));
-    src_add(p, -1);
+    for (int i = 0; i < 4; i++) src_add(p, -1); /* no roles, no biases */
     dst_set(p, n, 1, 1);
     p->node.params.moe.act = TDM_ACT_SILU;
 }

@@ -271,6 +271,25 @@ void kv_scene_decode(kv_scene *s, const uint8_t *k, const uint8_t *v) {
     decode_side(s, has_v(s) ? v : k, true, s->v_row);
 }
 
+static bool in_window(const tdm_attention_params *p, int32_t pos, int32_t cached) {
+    if (p->window_kind == TDM_WINDOW_CHUNKED) return cached / p->window >= pos / p->window;
+    return pos - cached < p->window;
+}
+
+/* op.h, tdm_attention_params. */
+static double slope(const tdm_attention_params *p, int32_t head) {
+    double bias = (double)p->alibi_max_bias, n = 1;
+    if (bias == 0) return 0;
+    while (2 * n <= p->n_head_all) n *= 2;
+    return head < n ? pow(2, -bias * (head + 1) / n) : pow(2, -bias / 2 * (2 * (head - n) + 1) / n);
+}
+
+static double temperature(const tdm_attention_params *p, int32_t pos) {
+    if (p->temperature_scale == 0) return 1;
+    double step = floor((double)(pos + p->temperature_offset) / p->temperature_length);
+    return 1 + (double)p->temperature_scale * log(1 + step);
+}
+
 void kv_scene_attend(const kv_scene *s, const tdm_attention_params *p, int32_t n_head,
                      const float *q, const float *sink, const kv_query *queries, int32_t n_tok,
                      float *o, float *ml) {
@@ -293,14 +312,15 @@ void kv_scene_attend(const kv_scene *s, const tdm_attention_params *p, int32_t n
                 size_t cell = (size_t)(entry.page * s->page_len + entry.first + c - entry.base_pos);
                 size_t stored = cell * (size_t)s->desc.n_head_kv + (size_t)head_kv;
                 if (p->is_causal && c > query.pos) continue;
-                if (p->window > 0 && query.pos - c >= p->window) continue;
+                if (p->window > 0 && !in_window(p, query.pos, c)) continue;
                 if (pass == 0) {
                     double a = 0;
                     for (int32_t i = 0; i < dk; i++)
                         a += (double)q[(size_t)row * (size_t)dk + (size_t)i] *
                              s->k_row[stored * (size_t)dk + (size_t)i];
-                    a *= scale;
+                    a *= scale * temperature(p, query.pos);
                     if (p->softcap > 0) a = p->softcap * tanh(a / p->softcap);
+                    a -= slope(p, p->first_head + head) * abs(query.pos - c);
                     score[c] = a;
                     if (a > m) m = a;
                 } else {

@@ -2,7 +2,7 @@
  *
  * test_attention.c: ATTENTION and LSE_MERGE. Every kernel (type of K, type of V, ISA) against sums
  * in double over the rows that the cache holds, over odd shapes, shared and partial pages, windows,
- * sinks, softcap, padding; the same bits for any number of threads, whatever tokens attend beside
+ * sinks, softcap, ALiBi, temperatures, padding; the same bits for any number of threads, whatever tokens attend beside
  * one, and whatever a token that is not seen holds.
  *
  * Bounds. The reference path computes in double: 1e-12. The fast path rounds queries and weights to
@@ -39,9 +39,9 @@ typedef struct attention_case {
     uint32_t flags;
     int32_t rope_offset, n_rot;
     int32_t n_seq, len[SCENE_MAX_SEQ], shared;
-    int32_t window;
+    int32_t window, window_kind, temperature_length;
     bool is_causal, has_sink, has_padding, has_ml;
-    float softcap, scale, q_scale;
+    float softcap, alibi, scale, q_scale;
 } attention_case;
 
 static op_rig *rigs[N_RIG];
@@ -85,11 +85,13 @@ static void check(const char *what, int rig, const attention_case *c, double got
     if (got <= bound) return;
     fail_msg(
         "%s: %g > %g: isa %s, path %s, %s bits, %d threads, k %s, v %s, dim %d %d, heads %d x %d, "
-        "%d tokens, pages of %d, window %d, softcap %g, sink %d, flags %u, lengths %d %d %d",
+        "%d tokens, pages of %d, window %d of kind %d, softcap %g, ALiBi %g, "
+        "temperature by %d, sink %d, flags %u, lengths %d %d %d",
         what, got, bound, rig_rows[rig].isa, rig_rows[rig].path, rig_rows[rig].bits,
         rig_rows[rig].n_thread, tdm_type_name(c->type_k), tdm_type_name(c->type_v), c->dim_k,
-        c->dim_v, c->n_head_kv, c->heads_per_kv, c->n_tok, c->page_len, c->window,
-        (double)c->softcap, c->has_sink, c->flags, c->len[0], c->len[1], c->len[2]);
+        c->dim_v, c->n_head_kv, c->heads_per_kv, c->n_tok, c->page_len, c->window, c->window_kind,
+        (double)c->softcap, (double)c->alibi, c->temperature_length, c->has_sink, c->flags,
+        c->len[0], c->len[1], c->len[2]);
 }
 
 /* The largest difference of (m, l) from `want`: absolute in m, relative in l. */
@@ -146,6 +148,11 @@ static void run_case(const attention_case *c, uint64_t *seed, double bound_fast,
                                    .n_head_all = (first_kv + c->n_head_kv + 1) * c->heads_per_kv,
                                    .is_causal = c->is_causal,
                                    .window = c->window,
+                                   .window_kind = c->window_kind,
+                                   .alibi_max_bias = c->alibi,
+                                   .temperature_scale = c->temperature_length > 0 ? 0.3f : 0,
+                                   .temperature_length = c->temperature_length,
+                                   .temperature_offset = c->temperature_length / 3,
                                    .scale = c->scale,
                                    .softcap = c->softcap};
     size_t n_o = (size_t)c->dim_v * (size_t)n_head * (size_t)c->n_tok;
@@ -237,6 +244,10 @@ static attention_case random_case(uint64_t *seed, tdm_type type_k, tdm_type type
     c.has_ml = PICK(seed, 0, 1, 1) != 0;
     c.softcap = PICK(seed, 0, 0, 1) != 0 ? 5 : 0;
     c.scale = PICK(seed, 0, 0, 1) != 0 ? 0.2f : 0;
+    c.window_kind = c.window > 0 ? PICK(seed, TDM_WINDOW_SLIDING, TDM_WINDOW_CHUNKED) : 0;
+    c.alibi = c.softcap == 0 && PICK(seed, 0, 1) != 0 ? 8 : 0;
+    c.temperature_length = PICK(seed, 0, 0, 1, 20);
+    if (getenv("OP_CASE_PLUGIN") != NULL) c.alibi = 0, c.window_kind = 0, c.temperature_length = 0;
     return c;
 }
 
@@ -286,6 +297,7 @@ static void test_splits(void **state) {
         c.len[1] = 3100;
         c.shared = 1500;
         c.window = i % 4 == 3 ? 2000 : 0;
+        c.window_kind = TDM_WINDOW_SLIDING;
         c.is_causal = true;
         c.dim_k = c.dim_v = 32;
         c.n_rot = c.rope_offset = 0;

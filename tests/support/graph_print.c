@@ -122,11 +122,16 @@ static void params_route(page *p, const tdm_op_params *a) {
     page_add(p, " n_used=%d score=%d normalize=%d groups=%d/%d scale=%g", (int)a->route.n_used,
              (int)a->route.score, (int)a->route.normalize, (int)a->route.n_group_used,
              (int)a->route.n_group, (double)a->route.scale);
+    if (a->route.id_divisor != 0) page_add(p, " id_divisor=%d", (int)a->route.id_divisor);
 }
 
 static void params_moe(page *p, const tdm_op_params *a) {
     page_add(p, " %s first_expert=%d of %d", act_name(a->moe.act), (int)a->moe.first_expert,
              (int)a->moe.n_expert_all);
+    if (a->moe.is_weighted_first) page_add(p, " weighted first");
+    if (a->moe.limit != 0 || a->moe.alpha != 0 || a->moe.up_offset != 0)
+        page_add(p, " limit=%g alpha=%g up_offset=%g", (double)a->moe.limit, (double)a->moe.alpha,
+                 (double)a->moe.up_offset);
 }
 
 static void params_attention(page *p, const tdm_op_params *a) {
@@ -135,6 +140,13 @@ static void params_attention(page *p, const tdm_op_params *a) {
              (int)a->attention.first_head_kv, (int)a->attention.heads_per_kv,
              a->attention.is_causal ? " causal" : "", (int)a->attention.window);
     page_add(p, " scale=%g softcap=%g", (double)a->attention.scale, (double)a->attention.softcap);
+    if (a->attention.window_kind != 0)
+        page_add(p, " window_kind=%d", (int)a->attention.window_kind);
+    if (a->attention.alibi_max_bias != 0)
+        page_add(p, " alibi=%g", (double)a->attention.alibi_max_bias);
+    if (a->attention.temperature_scale != 0)
+        page_add(p, " temperature=%g/%d+%d", (double)a->attention.temperature_scale,
+                 (int)a->attention.temperature_length, (int)a->attention.temperature_offset);
 }
 
 static void params_kv(page *p, const tdm_op_params *a) {

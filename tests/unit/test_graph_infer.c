@@ -290,6 +290,7 @@ static void test_experts(void **state) {
     ROUTE_BAD("n_group_used = 5", bad.n_group_used = 5);
     ROUTE_BAD("n_group_used = 2", bad.n_group = 0);
     ROUTE_BAD("scale", bad.scale = NAN);
+    ROUTE_BAD("id_divisor = -1", bad.id_divisor = -1);
 
 #define MOE(x, id, weight, gate, up, down, act, first, all)                                        \
     tdm_build_moe_ffn(f.b, x, id, weight, gate, up, down, act, first, all)
@@ -311,6 +312,35 @@ static void test_experts(void **state) {
      MOE(f.x, ID, WEIGHT, f.gate, f.up, f.down, TDM_ACT_SILU, 0, 0))
     GOOD(F32, 64, 5, 1, 1, MOE_BY_ROLE(5));
     BAD("role must have an element for each token", MOE_BY_ROLE(4));
+}
+
+/* The experts of the fixture with biases. */
+static int32_t moe_biased(fixture *f, tdm_moe_params p, int32_t gate_bias, int32_t up_bias,
+                          int32_t down_bias) {
+    const int32_t matrix[3] = {f->gate, f->up, f->down}, bias[3] = {gate_bias, up_bias, down_bias};
+    int32_t id = tdm_build_input(f->b, "id", I32, NE(2, 5, 1, 1));
+    int32_t weight = tdm_build_input(f->b, "weight", F32, NE(2, 5, 1, 1));
+    return tdm_build_moe_ffn_biased(f->b, f->x, id, weight, matrix, bias, &p);
+}
+
+static void test_expert_forms(void **state) {
+    const tdm_moe_params p = {
+        .act = TDM_ACT_SILU, .is_weighted_first = 1, .limit = 7, .alpha = 1.7f, .up_offset = 1};
+    (void)state;
+    const int64_t n_ff = 32, n_expert = 4;
+#define MOE_BAD(text, ...)                                                                         \
+    BAD(text, tdm_moe_params bad = p; __VA_ARGS__; moe_biased(&f, bad, -1, -1, -1))
+    GOOD(F32, 64, 5, 1, 1,
+         moe_biased(&f, p, INPUT(n_ff, n_expert, 1, 1), INPUT(n_ff, n_expert, 1, 1),
+                    INPUT(64, n_expert, 1, 1)));
+    BAD("gate_bias must have shape", moe_biased(&f, p, INPUT(n_ff + 1, n_expert, 1, 1), -1, -1));
+    BAD("up_bias must have shape", moe_biased(&f, p, -1, INPUT(n_ff, n_expert + 1, 1, 1), -1));
+    BAD("down_bias must have shape", moe_biased(&f, p, -1, -1, INPUT(n_ff, n_expert, 1, 1)));
+    BAD("down_bias must be f32", moe_biased(&f, p, -1, -1, INPUT_I(64, n_expert, 1, 1)));
+    MOE_BAD("is_weighted_first = 2", bad.is_weighted_first = 2);
+    MOE_BAD("limit", bad.limit = -1);
+    MOE_BAD("alpha", bad.alpha = NAN);
+    MOE_BAD("up_offset", bad.up_offset = INFINITY);
 }
 
 static int32_t attend(fixture *f, tdm_attention_params p, int32_t q) {
@@ -351,6 +381,14 @@ static void test_attention(void **state) {
     ATTEND_BAD("window = -1", p.window = -1);
     ATTEND_BAD("scale = inf", p.scale = INFINITY);
     ATTEND_BAD("softcap = -1", p.softcap = -1);
+    ATTEND_BAD("window_kind = 2", p.window = 4, p.window_kind = 2);
+    ATTEND_BAD("window_kind = 1", p.window_kind = 1);
+    ATTEND_BAD("alibi_max_bias = -1", p.alibi_max_bias = -1);
+    ATTEND_BAD("exclude one another", p.alibi_max_bias = 8, p.softcap = 30);
+    ATTEND_BAD("temperature_scale", p.temperature_scale = NAN, p.temperature_length = 4);
+    ATTEND_BAD("temperature_length = 0", p.temperature_scale = 0.1f);
+    ATTEND_BAD("temperature_length = 4", p.temperature_length = 4);
+    ATTEND_BAD("temperature_offset = 1", p.temperature_offset = 1);
     ATTEND_BAD("q must have shape [16, *, 5]", q = INPUT(16, 4, 4, 1));
     ATTEND_BAD("q must have shape", q = INPUT(8, 4, 5, 1));
     BAD("sink", tdm_attention_params p = fixture_attention(&f);
@@ -517,14 +555,14 @@ static void test_partitions(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_reshape),    cmocka_unit_test(test_permute),
-        cmocka_unit_test(test_slice),      cmocka_unit_test(test_movement),
-        cmocka_unit_test(test_arithmetic), cmocka_unit_test(test_norms),
-        cmocka_unit_test(test_rope),       cmocka_unit_test(test_selection),
-        cmocka_unit_test(test_experts),    cmocka_unit_test(test_attention),
-        cmocka_unit_test(test_cache),      cmocka_unit_test(test_descriptions),
-        cmocka_unit_test(test_values),     cmocka_unit_test(test_names),
-        cmocka_unit_test(test_partitions),
+        cmocka_unit_test(test_reshape),      cmocka_unit_test(test_permute),
+        cmocka_unit_test(test_slice),        cmocka_unit_test(test_movement),
+        cmocka_unit_test(test_arithmetic),   cmocka_unit_test(test_norms),
+        cmocka_unit_test(test_rope),         cmocka_unit_test(test_selection),
+        cmocka_unit_test(test_experts),      cmocka_unit_test(test_expert_forms),
+        cmocka_unit_test(test_attention),    cmocka_unit_test(test_cache),
+        cmocka_unit_test(test_descriptions), cmocka_unit_test(test_values),
+        cmocka_unit_test(test_names),        cmocka_unit_test(test_partitions),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

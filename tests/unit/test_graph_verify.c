@@ -175,7 +175,7 @@ static void test_nodes(void **state) {
     REFUSED("destination 0 must be f32 [32, 5]", c.values[s.sum].type = TDM_TYPE_F16);
     REFUSED("reserved", c.nodes[s.node_sum].reserved = 1);
     REFUSED("unused parameter byte 63", c.nodes[s.node_sum].params.bytes[63] = 1);
-    REFUSED("unused parameter byte 36", c.nodes[s.node_attention].params.bytes[36] = 1);
+    REFUSED("unused parameter byte 56", c.nodes[s.node_attention].params.bytes[56] = 1);
     REFUSED("unused parameter byte 4", c.nodes[s.node_write].params.bytes[4] = 1);
     REFUSED("outside", c.nodes[s.node_view].params.slice.offset[0] = INT64_MAX);
     REFUSED("must not be a STATE", c.nodes[s.node_sum].src[0] = s.f.state);

@@ -81,9 +81,12 @@ extern "C" {
  *              weight [n_used, n_tok]: see tdm_route_params
  *   MOE_FFN    x [n, n_tok], id i32 [n_used, n_tok], weight [n_used, n_tok],
  *              gate [n, n_ff, n_expert], up [n, n_ff, n_expert], down [n_ff, n, n_expert],
- *              [role i32 [n_tok], as in MATMUL]
- *              -> y [n, n_tok] = sum_u weight[u] * down_e(act(gate_e x) * (up_e x)), e = id[u];
- *              experts outside first_expert .. + n_expert add nothing
+ *              [role i32 [n_tok], as in MATMUL], [gate_bias [n_ff, n_expert]],
+ *              [up_bias [n_ff, n_expert]], [down_bias [n, n_expert]]
+ *              -> y [n, n_tok] = sum_u weight[u] * (down_e h + down_bias_e), e = id[u], with
+ *              h = act(g) * u, g = gate_e x + gate_bias_e, u = up_e x + up_bias_e; see
+ *              tdm_moe_params for what changes g, u and the weights. Experts outside first_expert
+ *              .. + n_expert add nothing
  *
  * Key/value cache. `state` is a STATE value described by graph->kv[params.kv]. A node that changes
  * state has no destination; it runs after every earlier node that touches the same state and before
@@ -96,7 +99,10 @@ extern "C" {
  *              -> o [head_dim_v, n_head, n_tok], [ml [2, n_head, n_tok]]
  *              For token t of sequence s at position p, over every cached token of s at position c
  *              with c <= p (when causal) and p - c < window (when window > 0):
- *              a_c = scale * dot(q, k_c), softcap * tanh(a_c / softcap) where softcap > 0
+ *              (with windows in chunks: c / window >= p / window, rounded down, instead)
+ *              a_c = scale * t(p) * dot(q, k_c), softcap * tanh(a_c / softcap) where softcap > 0
+ *              then a_c - slope(head) * |p - c| where alibi_max_bias > 0; t and slope:
+ *              tdm_attention_params
  *              m = max a_c, l = sum exp(a_c - m), o = sum exp(a_c - m) v_c / l
  *              A sink adds one term exp(sink - m) to l and nothing to o. Over nothing, with a sink
  *              or without: o = 0, m = -inf, l = 0.
@@ -154,7 +160,7 @@ extern "C" {
     OP(TOP_K, top_k, 18, VALUE, top_k, top_k, .n_src = 1, .n_dst = 2)                              \
     OP(MOE_ROUTE, moe_route, 19, VALUE, moe_route, route, .n_src = 2, .n_dst = 2,                  \
        .optional_src = 2)                                                                          \
-    OP(MOE_FFN, moe_ffn, 20, VALUE, moe_ffn, moe, .n_src = 7, .n_dst = 1, .optional_src = 0x40,    \
+    OP(MOE_FFN, moe_ffn, 20, VALUE, moe_ffn, moe, .n_src = 10, .n_dst = 1, .optional_src = 0x3c0,  \
        .private_src = 0x38, .usage = TDM_USAGE_EXPERT)                                             \
     OP(KV_WRITE, kv_write, 21, CACHE, kv_write, kv, .n_src = 4, .optional_src = 2, .step_src = 4,  \
        .state_src = 8)                                                                             \
@@ -247,7 +253,9 @@ typedef struct tdm_rope_params {
  * are softmax), and only experts of the n_group_used best groups stay. The n_used best by choice
  * are taken, in descending order; weight = their score (without bias), divided by their sum where
  * `normalize`, times scale. Scoring TDM_ROUTE_TOP_SOFTMAX instead takes the best logits and
- * applies softmax to those alone. */
+ * applies softmax to those alone. With id_divisor > 1 neighbouring experts share one: the ids that
+ * the op gives are those of the chosen experts divided by it, rounded down, so an id may occur more
+ * than once. */
 typedef enum tdm_route_score {
     TDM_ROUTE_SOFTMAX = 0,
     TDM_ROUTE_SIGMOID = 1,
@@ -261,8 +269,31 @@ typedef struct tdm_route_params {
     int32_t n_group;      /* 0 or 1 = no groups */
     int32_t n_group_used; /* groups kept */
     float scale;          /* 0 = 1 */
+    int32_t id_divisor;   /* 0 = 1 */
 } tdm_route_params;
 
+/* Of MOE_FFN. Where limit > 0, g becomes min(g, limit) and u is clamped to -limit .. limit. Then
+ * h = act(alpha * g) / alpha * (u + up_offset). With is_weighted_first the matrices gate and up
+ * get weight[u] * x instead of x, and the sum has no weights. */
+typedef struct tdm_moe_params {
+    int32_t act;               /* tdm_act */
+    int32_t first_expert;      /* absolute number of the matrices' first expert */
+    int32_t n_expert_all;      /* experts in the whole layer; 0 = those of the matrices */
+    int32_t is_weighted_first; /* 0 or 1 */
+    float limit;               /* >= 0; 0 = none */
+    float alpha;               /* >= 0; 0 = 1 */
+    float up_offset;
+} tdm_moe_params;
+
+typedef enum tdm_window_kind {
+    TDM_WINDOW_SLIDING = 0, /* the last `window` tokens */
+    TDM_WINDOW_CHUNKED = 1  /* tokens of the same chunk: chunks of `window` from position 0 on */
+} tdm_window_kind;
+
+/* slope(h) of ALiBi (arXiv:2108.12409) for absolute head h, with n the largest power of two that is
+ * not above n_head_all:
+ *   h < n: 2^(-alibi_max_bias * (h + 1) / n), else 2^(-alibi_max_bias / 2 * (2 * (h - n) + 1) / n)
+ * t(p) = 1 + temperature_scale * ln(1 + floor((p + temperature_offset) / temperature_length)) */
 typedef struct tdm_attention_params {
     int32_t kv;            /* index into graph->kv */
     int32_t first_head;    /* absolute number of this node's first query head */
@@ -274,6 +305,11 @@ typedef struct tdm_attention_params {
     int32_t window;        /* tokens; 0 = no window */
     float scale;           /* 0 = 1 / sqrt(head_dim_k) */
     float softcap;         /* 0 = none */
+    int32_t window_kind;   /* tdm_window_kind; 0 where there is no window */
+    float alibi_max_bias;  /* >= 0; 0 = none; not together with a softcap */
+    float temperature_scale;    /* 0 = none: t(p) = 1 */
+    int32_t temperature_length; /* positions; >= 1 with a temperature_scale, else 0 */
+    int32_t temperature_offset; /* positions, >= 0; 0 without a temperature_scale */
 } tdm_attention_params;
 
 /* What an EXCHANGE gives; `senders` are the members that have something to send. The destination's
@@ -363,11 +399,7 @@ typedef union tdm_op_params {
         int32_t index_base;
     } top_k;
     tdm_route_params route;
-    struct {
-        int32_t act;          /* tdm_act */
-        int32_t first_expert; /* absolute number of the matrices' first expert */
-        int32_t n_expert_all; /* experts in the whole layer; 0 = those of the matrices */
-    } moe;
+    tdm_moe_params moe;
     tdm_attention_params attention;
     struct {
         int32_t kv; /* index into graph->kv; of KV_WRITE, KV_COPY, KV_EXPORT, KV_IMPORT */

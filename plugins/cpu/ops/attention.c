@@ -17,6 +17,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "core/base/position.h"
 #include "plugins/cpu/ops/attention_kernel.h"
 #include "plugins/cpu/ops/attention_part.h"
 #include "plugins/cpu/ops/ops.h"
@@ -52,6 +53,8 @@ typedef struct shape {
 
 typedef struct row_state {
     int64_t first_pos, last_pos; /* visible positions */
+    int64_t pos;
+    float slope; /* of ALiBi */
 } row_state;
 
 static size_t align_up(size_t n, size_t unit) {
@@ -208,7 +211,7 @@ static walk walk_begin(const cpu_node *n, uint8_t *at) {
 /* The positions that a token at `pos` sees. */
 static void visible_range(const tdm_attention_params *p, int64_t pos, int64_t *first,
                           int64_t *last) {
-    *first = p->window > 0 && pos - p->window + 1 > 0 ? pos - p->window + 1 : 0;
+    *first = tdm_window_first(p, pos);
     *last = p->is_causal ? pos : INT32_MAX;
 }
 
@@ -223,7 +226,10 @@ static void query_begin(walk *k, int32_t token, int32_t head) {
     if (state->first_pos > k->common_first) k->common_first = state->first_pos;
     if (state->last_pos < k->common_last) k->common_last = state->last_pos;
     cpu_kv_read_row(&k->n->src[SRC_Q], head, token, x);
-    for (int32_t i = 0; i < side->head_dim; i++) x[i] *= s->scale;
+    state->pos = k->step.pos[token];
+    state->slope = tdm_alibi_slope(&s->params, s->params.first_head + head);
+    const float scale = s->scale * tdm_attention_temperature(&s->params, state->pos);
+    for (int32_t i = 0; i < side->head_dim; i++) x[i] *= scale;
     memset(x + side->head_dim, 0, (size_t)(side->padded - side->head_dim) * sizeof *x);
     k->kernels.rotate(x, side->padded, side->rotation);
     if (k->kernels.query != NULL) k->kernels.query(side, x, q);
@@ -299,6 +305,20 @@ static int32_t activate_rows(walk *k, int64_t pos, int32_t valid_first, int32_t 
     return n;
 }
 
+/* Subtracts ALiBi's part from the scores of the active rows in the chunk whose first slot holds
+ * position `pos`. */
+static void bias_scores(const walk *k, int64_t pos, int32_t n) {
+    for (int32_t a = 0; a < n; a++) {
+        const row_state *row = &k->rows[k->active[a]];
+        float *score = k->score[a];
+        const int32_t distance = (int32_t)(row->pos - pos);
+        for (int32_t i = k->first[a]; i < k->last[a]; i++) {
+            int32_t d = distance - i;
+            score[i] -= row->slope * (float)(d < 0 ? -d : d);
+        }
+    }
+}
+
 /* Folds a chunk into the rows that see some of it: those that see the same slots together. */
 static void fold_chunk(walk *k, const chunk *c, const chunk *next) {
     const shape *s = k->s;
@@ -312,6 +332,7 @@ static void fold_chunk(walk *k, const chunk *c, const chunk *next) {
     }
     cpu_kv_span keys = span_get(&s->layout.k, c, next, first, last);
     k->kernels.score(&keys, n, k->q, k->score);
+    if (s->params.alibi_max_bias > 0) bias_scores(k, c->pos, n);
 
     bool is_whole = n == k->n_row; /* then active[a] = a */
     float *m = is_whole ? k->m : k->active_m, *l = is_whole ? k->l : k->active_l;

@@ -7,6 +7,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "core/base/position.h"
 #include "quant/convert.h"
 #include "plugins/cpu/ops/attention_kernel.h"
 #include "plugins/cpu/kv/hadamard.h"
@@ -59,7 +60,7 @@ static void read_row(const cpu_kv_side *side, const uint8_t *region, int32_t slo
 
 static bool is_visible(const tdm_attention_params *params, int64_t pos, int64_t cached) {
     if (params->is_causal && cached > pos) return false;
-    return params->window <= 0 || pos - cached < params->window;
+    return cached >= tdm_window_first(params, pos);
 }
 
 /* op.h, ATTENTION, for one token and head. */
@@ -73,6 +74,8 @@ static void attend(const cpu_node *n, const cpu_kv_layout *layout, const cpu_ste
     const tdm_page_entry *entries = NULL;
     int64_t pos = token < step->n_tok ? step->pos[token] : -1;
     if (pos >= 0) entries = cpu_step_entries(step, step->seq[token], &n_entry);
+    const double slope = (double)tdm_alibi_slope(params, params->first_head + head);
+    scale *= tdm_attention_temperature(params, pos);
 
     cpu_kv_read_row(&n->src[SRC_Q], head, token, f->q);
     double m = -INFINITY, l = 0;
@@ -88,6 +91,7 @@ static void attend(const cpu_node *n, const cpu_kv_layout *layout, const cpu_ste
             for (int32_t j = 0; j < layout->k.head_dim; j++) dot += (double)f->q[j] * f->x[j];
             dot *= scale;
             if (params->softcap > 0) dot = params->softcap * tanh(dot / params->softcap);
+            dot -= slope * fabs((double)(pos - entry.base_pos - i));
             f->score[at++] = dot;
             if (!(dot <= m)) m = dot;
         }

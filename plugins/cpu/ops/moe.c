@@ -2,6 +2,7 @@
  *
  * moe.c: the MOE_FFN op, from routed tokens to their weighted sum:
  *   y = sum_u weight[u] * down_e(act(gate_e x) * (up_e x)),  e = id[u] - first_expert
+ * with the biases and limits of op.h.
  *
  * A pair is a token and one of its choices u. Pairs are sorted by expert, so that an expert's
  * weights are read once for all of its tokens. The pairs of an expert are sorted by the role of the
@@ -20,7 +21,18 @@
 
 enum { CHUNK = 256 }; /* tokens */
 
-enum { SRC_X, SRC_ID, SRC_WEIGHT, SRC_GATE, SRC_UP, SRC_DOWN, SRC_ROLE };
+enum {
+    SRC_X,
+    SRC_ID,
+    SRC_WEIGHT,
+    SRC_GATE,
+    SRC_UP,
+    SRC_DOWN,
+    SRC_ROLE,
+    SRC_GATE_BIAS,
+    SRC_UP_BIAS,
+    SRC_DOWN_BIAS
+};
 
 /* Where things lie in the scratch (bytes) and how large they are. A chunk of tokens has at most
  * n_pair pairs; those of this device's experts get slots, sorted by expert. */
@@ -192,14 +204,58 @@ static float *h_row(const cpu_node *n, const plan *p, int64_t slot) {
     return (float *)(void *)(n->scratch + p->h_off) + slot * p->n_ff;
 }
 
-/* h = act(gate x) * (up x) for rows row .. row + CPU_MATMUL_LANE - 1 of slots first .. end-1, whose
- * tokens have that role. */
-static void hidden_compute(const cpu_node *n, const plan *p, const cpu_matmul_matrix *gate,
-                           const cpu_matmul_matrix *up, tdm_role role, int64_t row, int64_t first,
-                           int64_t end) {
+/* Whether h is more than act(gate x) * (up x). */
+static bool has_form(const cpu_node *n) {
+    const tdm_moe_params *m = &n->node->params.moe;
+    return m->limit > 0 || m->alpha > 0 || m->up_offset != 0 || m->is_weighted_first ||
+           n->src[SRC_GATE_BIAS].data != NULL || n->src[SRC_UP_BIAS].data != NULL;
+}
+
+static float bias_get(const cpu_node *n, int src, int64_t row, int64_t expert) {
+    const cpu_view *v = &n->src[src];
+    return v->data != NULL ? *(const float *)element(v, row, expert) : 0;
+}
+
+/* h of op.h for n_row rows of a slot, from the products g and u. */
+static void form_apply(const cpu_node *n, int64_t expert, int64_t row, int64_t n_row, float weight,
+                       const float *g, const float *u, float *h) {
+    const tdm_moe_params *m = &n->node->params.moe;
+    float (*act_apply)(tdm_act, float) =
+        n->device->is_reference ? cpu_act_reference : cpu_act_plain;
+    const float alpha = m->alpha > 0 ? m->alpha : 1;
+    for (int64_t j = 0; j < n_row; j++) {
+        float a = weight * g[j] + bias_get(n, SRC_GATE_BIAS, row + j, expert);
+        float b = weight * u[j] + bias_get(n, SRC_UP_BIAS, row + j, expert);
+        if (m->limit > 0) {
+            a = a > m->limit ? m->limit : a;
+            b = b > m->limit ? m->limit : b < -m->limit ? -m->limit : b;
+        }
+        h[j] = act_apply((tdm_act)m->act, alpha * a) / alpha * (b + m->up_offset);
+    }
+}
+
+/* The weight that a slot's x gets; `token` is the chunk's first. */
+static float slot_weight(const cpu_node *n, const plan *p, int64_t token, int64_t slot) {
+    const int32_t *pair = (const int32_t *)(const void *)(n->scratch + p->pair_off);
+    if (!n->node->params.moe.is_weighted_first) return 1;
+    return *(const float *)element(&n->src[SRC_WEIGHT], pair[slot] % p->n_used,
+                                   token + pair[slot] / p->n_used);
+}
+
+/* An expert's matrices, and the chunk's first token. */
+typedef struct hidden_input {
+    cpu_matmul_matrix gate, up;
+    int64_t expert, token;
+} hidden_input;
+
+/* h for rows row .. row + CPU_MATMUL_LANE - 1 of slots first .. end-1, whose tokens have that
+ * role. */
+static void hidden_compute(const cpu_node *n, const plan *p, const hidden_input *in, tdm_role role,
+                           int64_t row, int64_t first, int64_t end) {
     tdm_act act = (tdm_act)n->node->params.moe.act;
     float (*act_apply)(tdm_act, float) =
         n->device->is_reference ? cpu_act_reference : cpu_act_plain;
+    const bool is_formed = has_form(n);
     int64_t n_row = p->n_ff - row < CPU_MATMUL_LANE ? p->n_ff - row : CPU_MATMUL_LANE;
     for (int64_t s = first; s < end; s += CPU_MATMUL_TOK) {
         cpu_matmul_tile tile;
@@ -209,13 +265,18 @@ static void hidden_compute(const cpu_node *n, const plan *p, const cpu_matmul_ma
         for (int32_t t = 0; t < tile.n_tok; t++) {
             tile.x[t] = n->scratch + p->gate_x_off + (size_t)token[t] * p->gate_x_pitch;
         }
-        patch_multiply(gate, role, row, s == first, &tile, &a);
+        patch_multiply(&in->gate, role, row, s == first, &tile, &a);
         for (int32_t t = 0; t < tile.n_tok; t++) {
             tile.x[t] = n->scratch + p->up_x_off + (size_t)token[t] * p->up_x_pitch;
         }
-        patch_multiply(up, role, row, s == first, &tile, &b);
+        patch_multiply(&in->up, role, row, s == first, &tile, &b);
         for (int32_t t = 0; t < tile.n_tok; t++) {
             float *h = h_row(n, p, s + t) + row;
+            if (is_formed) {
+                form_apply(n, in->expert, row, n_row, slot_weight(n, p, in->token, s + t), a.y[t],
+                           b.y[t], h);
+                continue;
+            }
             for (int64_t j = 0; j < n_row; j++) {
                 h[j] = act_apply(act, a.y[t][j]) * b.y[t][j];
             }
@@ -252,7 +313,15 @@ static void token_sum(const cpu_node *n, const plan *p, int64_t token, int64_t i
         if (s < 0) continue;
         float weight = *(const float *)element(&n->src[SRC_WEIGHT], u, token);
         const float *addend = (const float *)(const void *)(n->scratch + p->out_off) + s * p->n;
-        for (int64_t j = 0; j < p->n; j++) y[j] += weight * addend[j];
+        if (n->node->params.moe.is_weighted_first) weight = 1;
+        if (n->src[SRC_DOWN_BIAS].data == NULL) {
+            for (int64_t j = 0; j < p->n; j++) y[j] += weight * addend[j];
+            continue;
+        }
+        int64_t e = *(const int32_t *)element(&n->src[SRC_ID], u, token) -
+                    (int64_t)n->node->params.moe.first_expert;
+        for (int64_t j = 0; j < p->n; j++)
+            y[j] += weight * (addend[j] + bias_get(n, SRC_DOWN_BIAS, j, e));
     }
 }
 
@@ -288,17 +357,17 @@ static void hx_prepare(const cpu_node *n, const plan *p, int64_t token, int64_t 
     }
 }
 
-/* The worker's rows of h for every slot, expert by expert. */
-static void hidden_share(const cpu_node *n, const plan *p, const cpu_worker *w) {
+/* The worker's rows of h for every slot, expert by expert; `token` is the chunk's first. */
+static void hidden_share(const cpu_node *n, const plan *p, int64_t token, const cpu_worker *w) {
     const int32_t *slots = (const int32_t *)(const void *)(n->scratch + p->first_off);
     int64_t first, last;
     cpu_worker_share(w, p->n_ff, CPU_MATMUL_LANE, &first, &last);
     for (int64_t e = 0; e < p->n_expert; e++, slots += CPU_N_ROLE) {
         if (slots[0] == slots[CPU_N_ROLE]) continue;
-        cpu_matmul_matrix gate = expert_get(n, SRC_GATE, e), up = expert_get(n, SRC_UP, e);
+        const hidden_input in = {expert_get(n, SRC_GATE, e), expert_get(n, SRC_UP, e), e, token};
         for (int64_t row = first; row < last; row += CPU_MATMUL_LANE)
             for (int role = 0; role < CPU_N_ROLE; role++)
-                hidden_compute(n, p, &gate, &up, (tdm_role)role, row, slots[role], slots[role + 1]);
+                hidden_compute(n, p, &in, (tdm_role)role, row, slots[role], slots[role + 1]);
     }
 }
 
@@ -327,7 +396,7 @@ static void moe_run(const cpu_node *n, cpu_worker *w) {
         if (w->ith == 0) pairs_sort(n, &p, token, n_tok);
         x_prepare(n, &p, token, n_tok, w);
         cpu_worker_barrier(w);
-        hidden_share(n, &p, w);
+        hidden_share(n, &p, token, w);
         cpu_worker_barrier(w);
         if (p.hx_pitch != 0) {
             hx_prepare(n, &p, token, slot_first[p.n_expert * CPU_N_ROLE], w);

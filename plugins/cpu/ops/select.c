@@ -181,6 +181,7 @@ static void token_route(const cpu_node *n, int64_t tok, const route_room *room) 
     double factor = p->scale != 0.0f ? (double)p->scale : 1.0;
     if (p->normalize && sum != 0) factor /= sum;
     for (int64_t u = 0; u < n_used; u++) weight[u] = (float)((double)weight[u] * factor);
+    for (int64_t u = 0; p->id_divisor > 1 && u < n_used; u++) id[u] /= p->id_divisor;
 }
 
 static void route_run(const cpu_node *n, cpu_worker *w) {

@@ -96,6 +96,8 @@ static tdm_status shape_get(gpu_emit *e, shape *s, tdm_error *err) {
     *s = (shape){.params = p};
     tdm_status status = gpu_cache_get(e, p->kv, SRC_STEP, SRC_STATE, &s->cache, err);
     if (status != TDM_OK) return status;
+    if (p->alibi_max_bias > 0 || p->temperature_scale != 0 || p->window_kind != 0)
+        return gpu_refuse(e, err, "ALiBi, a temperature by position or windows in chunks");
     const gpu_page *page = &s->cache.page;
     s->n_head = (int32_t)e->src[SRC_Q].ne[1];
     s->n_tok = (int32_t)e->src[SRC_Q].ne[2];

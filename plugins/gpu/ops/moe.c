@@ -12,7 +12,18 @@
 #include "plugins/gpu/ops/ops.h"
 #include "plugins/gpu/ops/product.h"
 
-enum { SRC_X, SRC_ID, SRC_WEIGHT, SRC_GATE, SRC_UP, SRC_DOWN, SRC_ROLE };
+enum {
+    SRC_X,
+    SRC_ID,
+    SRC_WEIGHT,
+    SRC_GATE,
+    SRC_UP,
+    SRC_DOWN,
+    SRC_ROLE,
+    SRC_GATE_BIAS,
+    SRC_UP_BIAS,
+    SRC_DOWN_BIAS
+};
 enum {
     SORT_FROM = 9, /* tokens from which pairs are sorted */
     SORT_GROUP = 128,
@@ -156,6 +167,11 @@ tdm_status gpu_op_moe_ffn(gpu_emit *e, tdm_error *err) {
     int64_t n_used = e->src[SRC_ID].ne[0], n_tok = x->ne[1];
     if (x->type != TDM_TYPE_F32)
         return gpu_refuse(e, err, "x is %s; kernels multiply f32", tdm_type_name(x->type));
+    const tdm_moe_params *m = &e->node->params.moe;
+    if (m->limit > 0 || m->alpha > 0 || m->up_offset != 0 || m->is_weighted_first ||
+        e->src[SRC_GATE_BIAS].is_present || e->src[SRC_UP_BIAS].is_present ||
+        e->src[SRC_DOWN_BIAS].is_present)
+        return gpu_refuse(e, err, "experts with biases, limits or weights before the matrices");
     if (gate->ne[2] > MAX_EXPERT || gate->ne[2] * 8 > (int64_t)e->target->shared_size)
         return gpu_refuse(e, err, "%lld experts; kernels sort up to %d", (long long)gate->ne[2],
                           (int)MAX_EXPERT);

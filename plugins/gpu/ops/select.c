@@ -198,6 +198,7 @@ tdm_status gpu_op_moe_route(gpu_emit *e, tdm_error *err) {
     step.word[0] = (int32_t)n_expert;
     step.word[5] = p->n_used;
     step.word[6] = p->n_group_used;
+    step.word[8] = p->id_divisor > 1 ? p->id_divisor : 1;
     memcpy(&step.word[7], &scale, sizeof scale);
     step.spec[0] = p->score;
     step.spec[1] = bias->is_present;

@@ -120,7 +120,7 @@
     KERNEL(SORT, sort, 4, 0x7, RT_SHARED(rank_size())) \
     /* MOE_ROUTE, a workgroup for each token. Operands id, weight, logit, bias. Words: n_expert (up \
      * to 1024), n_tok, stride[2] of logit, stride of bias, n_used, n_group_used, scale as the bits \
-     * of f32. Spec: 0 = tdm_route_score, 1 = 1 where it has a bias, 2 = 1 where weights are \
+     * of f32, id_divisor (at least 1). Spec: 0 = tdm_route_score, 1 = 1 where it has a bias, 2 = 1 where weights are \
      * normalised, 3 = groups of experts (1 = none). */ \
     KERNEL(ROUTE, route, 4, 0x3, RT_SHARED(route_size())) \
     /* LSE_MERGE, an invocation for each element. Operands dst, o, ml. Words: head_dim, n_head, \

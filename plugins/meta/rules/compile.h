@@ -135,6 +135,7 @@ typedef struct meta_emission {
      * becomes each member's own description. NULL: none. */
     const meta_state *state;
     int32_t state_src;
+    uint32_t single_src; /* mask: optional sources that some members may lack, though present */
 } meta_emission;
 
 /* Emits the node on every active member that holds all sources that are present and something of

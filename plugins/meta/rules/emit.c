@@ -41,7 +41,7 @@ static bool sources_local(const meta_compiler *c, const tdm_node *node, const me
         local[i] = is_state    ? e->state->local[d]
                    : is_absent ? -1
                                : meta_variant_at(c, e->src[i])->local[d];
-        if (!is_absent && local[i] < 0) return false;
+        if (!is_absent && local[i] < 0 && (e->single_src >> i & 1) == 0) return false;
     }
     return true;
 }

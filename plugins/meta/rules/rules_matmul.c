@@ -190,11 +190,39 @@ static bool owner_alone(meta_compiler *c, int32_t *variant, const meta_cut *cut)
     return true;
 }
 
+/* The biases of MOE_FFN, sources 7 to 9: those of gate and up cut as their matrices. The bias of
+ * down is cut with whole experts; where columns are cut, the first member that has any adds it. `cut`
+ * NULL: the matrices are whole. */
+static bool expert_biases_convert(meta_compiler *c, const tdm_node *node, const meta_cut *cut,
+                                  int32_t src[10]) {
+    for (int32_t i = 7; i < 10; i++) {
+        src[i] = -1;
+        if (node->src[i] < 0) continue;
+        if (cut == NULL) {
+            src[i] = meta_convert_replicated(c, node->src[i]);
+        } else if (cut->axis == 2 || i < 9) {
+            meta_cut own = *cut;
+            own.axis = cut->axis - 1;
+            src[i] = meta_convert_cut(c, node->src[i], &own);
+        } else {
+            int32_t whole = meta_convert_replicated(c, node->src[i]), owner = 0;
+            while (owner < c->n_member && cut->segments[0].hi[owner] <= cut->segments[0].lo[owner])
+                owner++;
+            if (whole < 0 || owner == c->n_member) return false;
+            src[i] = meta_variant_new(c, node->src[i], c->partial);
+            if (src[i] >= 0)
+                meta_variant_at(c, src[i])->local[owner] = meta_variant_at(c, whole)->local[owner];
+        }
+        if (src[i] < 0) return false;
+    }
+    return true;
+}
+
 /* The op reaches from the routed input to the weighted sum over experts. The result is linear in
  * the experts' outputs, so cut experts give addends. */
 static bool moe_ffn_rule(meta_compiler *c, const tdm_node *node) {
     tdm_op_params params[TDM_MAX_MEMBERS];
-    int32_t src[7];
+    int32_t src[10];
     meta_cut cut;
     src[0] = meta_convert_replicated(c, node->src[0]);
     src[1] = meta_convert_exact(c, node->src[1]);
@@ -209,6 +237,7 @@ static bool moe_ffn_rule(meta_compiler *c, const tdm_node *node) {
                                                     meta_value(c, node->src[3])->ne, 2, &cut)
                         : weight_cut(c, src[3], node->src[3], &cut)))
         return meta_fail(c, TDM_INTERNAL, "experts that no axis describes");
+    if (!expert_biases_convert(c, node, is_cut ? &cut : NULL, src)) return false;
     for (int32_t d = 0; d < c->n_member; d++) {
         params[d] = node->params;
         if (params[d].moe.n_expert_all == 0)
@@ -218,7 +247,15 @@ static bool moe_ffn_rule(meta_compiler *c, const tdm_node *node) {
     if (is_cut && !meta_cut_is_disjoint(&cut, c->n_member) && !owner_alone(c, &src[3], &cut))
         return meta_fail(c, TDM_UNSUPPORTED,
                          "columns of experts that two members hold would count twice");
-    return meta_emit_give(c, src, is_cut ? c->partial : c->equivalent, params);
+    const int32_t layout = is_cut ? c->partial : c->equivalent;
+    int32_t variant[TDM_MAX_DST];
+    const meta_emission e = {
+        .src = src, .dst_layout = &layout, .params = params, .single_src = 1u << 9};
+    if (!meta_emit(c, &e, variant)) return false;
+    meta_variant_link(c, variant[0]);
+    return c->status == TDM_OK;
 }
 const meta_rule meta_rule_moe_ffn = {
-    moe_ffn_rule, "experts cut along their hidden dimension or assigned whole: addends"};
+    moe_ffn_rule,
+    "experts cut along their hidden dimension or assigned whole: addends; biases of gate "
+    "and up are cut alike, that of down with whole experts, else one member adds it"};

@@ -125,7 +125,7 @@ void main() {
                 sum += weight;
                 continue;
             }
-            I32(args.address[0]).at[tok * n_used + u] = int(e);
+            I32(args.address[0]).at[tok * n_used + u] = int(e) / args.word[8];
             F32(args.address[1]).at[tok * n_used + u] = weight * factor;
         }
     }
