@@ -165,9 +165,12 @@ static uint8_t *host_range(const tdm_mem *mem, uint64_t off, uint64_t size, uint
 static bool copy_direct(const tdm_mem *dst, uint64_t dst_off, const tdm_mem *src, uint64_t src_off,
                         uint64_t size, tdm_status *status, tdm_error *err) {
     const tdm_buffer_ops *ops = buffer_ops(dst->dev);
-    uint8_t *host;
+    uint8_t *host, *to;
     if (dst->dev == src->dev && TDM_HAS(ops, copy))
         *status = ops->copy(dst->buffer, dst_off, src->buffer, src_off, size, err);
+    else if ((host = host_range(src, src_off, size, TDM_ACCESS_READ)) != NULL &&
+             (to = host_range(dst, dst_off, size, TDM_ACCESS_WRITE)) != NULL)
+        memcpy(to, host, (size_t)size);
     else if ((host = host_range(src, src_off, size, TDM_ACCESS_READ)) != NULL)
         *status = tdm_mem_upload(dst, dst_off, host, size, err);
     else if ((host = host_range(dst, dst_off, size, TDM_ACCESS_WRITE)) != NULL)

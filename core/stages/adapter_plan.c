@@ -97,17 +97,40 @@ static tdm_status sides_find(sides *s, bool *is_whole, tdm_error *err) {
 
 /* ---- Stages ---- */
 
+/* Memory of the stages on one side. */
+static tdm_status side_allocate(tdm_plan *plan, tdm_open_device *dev, int32_t d, tdm_error *err) {
+    const tdm_stages *st = &plan->stages;
+    tdm_stage_memory *m = &plan->memory;
+    tdm_status status = TDM_OK;
+    if (st->need[d] > 0)
+        status = tdm_mem_alloc(dev, st->need[d], TDM_BUFFER_COMPUTE, &m->mem[d], err);
+    if (status == TDM_OK && st->need_in[d] > 0)
+        status = tdm_mem_alloc(dev, st->need_in[d], TDM_BUFFER_INPUT, &m->in[d], err);
+    if (status == TDM_OK && st->need_out[d] > 0)
+        status = tdm_mem_alloc(dev, st->need_out[d], TDM_BUFFER_OUTPUT, &m->out[d], err);
+    return status;
+}
+
+static uint64_t side_size(const tdm_plan *plan, int32_t d) {
+    const tdm_stage_memory *m = &plan->memory;
+    return m->mem[d].size + m->in[d].size + m->out[d].size;
+}
+
 static tdm_status stages_make(tdm_plan *plan, const sides *s, tdm_error *err) {
     tdm_device *device = plan->device;
     tdm_open_device *fallback = adapter_fallback(device, err);
     if (fallback == NULL) return TDM_UNAVAILABLE;
-    tdm_device_info info;
+    tdm_device_info info, main;
     tdm_status status = tdm_open_device_get_info(fallback, &info, err);
+    if (status == TDM_OK) status = tdm_open_device_get_info(device->main, &main, err);
     if (status != TDM_OK) return status;
     const tdm_stage_device devs[ADAPTER_SIDE_COUNT_] = {
-        [ADAPTER_MAIN] = {device->main, device->align, false, false},
-        [ADAPTER_FALLBACK] = {fallback, device->align, (info.flags & TDM_DEVICE_HOLDS_TEMPS) == 0,
-                              false},
+        [ADAPTER_MAIN] = {.dev = device->main,
+                          .align = device->align,
+                          .separates_borders = tdm_stage_separates_borders(device->main, &main)},
+        [ADAPTER_FALLBACK] = {.dev = fallback,
+                              .align = device->align,
+                              .places_temps = (info.flags & TDM_DEVICE_HOLDS_TEMPS) == 0},
     };
     tdm_stage_queues *queues = &plan->queue->stages;
     if (queues->queues[ADAPTER_FALLBACK] == NULL)
@@ -120,9 +143,7 @@ static tdm_status stages_make(tdm_plan *plan, const sides *s, tdm_error *err) {
                                    .caller_dev = ADAPTER_MAIN};
     status = tdm_stages_create(&params, devs, &plan->stages, err);
     for (int32_t d = 0; d < ADAPTER_SIDE_COUNT_ && status == TDM_OK; d++)
-        if (plan->stages.need[d] > 0)
-            status = tdm_mem_alloc(devs[d].dev, plan->stages.need[d], TDM_BUFFER_COMPUTE,
-                                   &plan->memory.mem[d], err);
+        status = side_allocate(plan, devs[d].dev, d, err);
     if (status == TDM_OK)
         status = tdm_stage_memory_grow_staging(&plan->memory, plan->stages.staging_size, err);
     if (status == TDM_OK) status = tdm_stages_plan(&plan->stages, queues, err);
@@ -183,9 +204,9 @@ tdm_status adapter_plan_get_info(const tdm_plan *plan, tdm_plan_info *info_out, 
         status = tdm_stages_add_plan_info(&plan->stages, ADAPTER_FALLBACK, &fallback, err);
     if (status != TDM_OK) return status;
     sum.struct_size = known;
-    sum.device_size += plan->memory.mem[ADAPTER_MAIN].size;
+    sum.device_size += side_size(plan, ADAPTER_MAIN);
     sum.host_size += fallback.host_size + fallback.device_size + fallback.scratch_size +
-                     plan->memory.mem[ADAPTER_FALLBACK].size + plan->memory.staging_size;
+                     side_size(plan, ADAPTER_FALLBACK) + plan->memory.staging_size;
     sum.crossing_size += fallback.crossing_size + plan->stages.cut.copied_size;
     memcpy(info_out, &sum, known > 0 && known < sizeof sum ? known : sizeof sum);
     return TDM_OK;

@@ -33,7 +33,8 @@ static tdm_status device_add(tdm_scratch *s, tdm_open_device *dev, tdm_error *er
         (tdm_stage_device){.dev = dev,
                            .align = info.buffer_align > 64 ? info.buffer_align : 64,
                            .places_temps = (info.flags & TDM_DEVICE_HOLDS_TEMPS) == 0,
-                           .separates_io = true};
+                           .separates_io = true,
+                           .separates_borders = tdm_stage_separates_borders(dev, &info)};
     return tdm_queue_adapter_create(dev, &s->queues.queues[s->n_dev++], err);
 }
 

@@ -102,40 +102,115 @@ static uint64_t room(uint64_t size, uint64_t align) {
 }
 
 /* What of the stages' memory a slot lies in. */
-typedef enum stage_area { AREA_BORDER, AREA_IN, AREA_OUT } stage_area;
+typedef enum stage_area { AREA_BORDER, AREA_IN, AREA_OUT, AREA_COUNT_ } stage_area;
 
-static stage_area slot_area(const tdm_stages *st, int32_t slot, int32_t d) {
-    const tdm_cut_slot *s = &st->cut.slots[slot];
-    if (!st->devs[d].separates_io || s->value < 0) return AREA_BORDER;
-    int32_t kind = tdm_graph_value(st->cut.graph, s->value)->kind;
-    if (kind == TDM_VALUE_INPUT) return AREA_IN;
-    return kind == TDM_VALUE_OUTPUT && s->home == d ? AREA_OUT : AREA_BORDER;
+bool tdm_stage_separates_borders(tdm_open_device *dev, const tdm_device_info *info) {
+    return (info->flags & TDM_DEVICE_IS_HOST) == 0 &&
+           TDM_HAS(tdm_open_device_plugin(dev)->buffer, host_pointer);
 }
 
-/* Lays out the values that cross on device d. */
-static tdm_status border_place(tdm_stages *st, int32_t d, tdm_packed *things, tdm_error *err) {
+/* Ops that read each element of their sources once. */
+static bool reads_once(int32_t op) {
+    switch (op) {
+    case TDM_OP_ADD:
+    case TDM_OP_MUL:
+    case TDM_OP_DIV:
+    case TDM_OP_SCALE:
+    case TDM_OP_ACT:
+    case TDM_OP_GLU:
+    case TDM_OP_CLAMP:
+    case TDM_OP_SQRT:
+    case TDM_OP_COPY: return true;
+    default: return false;
+    }
+}
+
+/* Counts in n_read[slot] how often the nodes of device d read each slot; an op that reads elements
+ * more than once counts as two. */
+static void reads_count(const tdm_stages *st, int32_t d, int32_t *n_read) {
+    for (int32_t s = 0; s < st->cut.n_stage; s++) {
+        const tdm_stage *stage = &st->cut.stages[s];
+        for (int32_t i = 0; stage->dev == d && i < stage->graph->n_node; i++) {
+            const tdm_node *node = tdm_graph_node(stage->graph, i);
+            for (int32_t k = 0; k < node->n_src; k++) {
+                const tdm_value *v =
+                    node->src[k] >= 0 ? tdm_graph_value(stage->graph, node->src[k]) : NULL;
+                if (v != NULL && v->slot >= 0)
+                    n_read[stage->slot_map[v->slot]] += reads_once(node->op) ? 1 : 2;
+            }
+        }
+    }
+}
+
+static stage_area area_find(const tdm_stages *st, int32_t slot, int32_t d, int32_t n_read) {
+    const tdm_cut_slot *s = &st->cut.slots[slot];
+    int32_t kind = tdm_graph_value(st->cut.graph, s->value)->kind;
+    if (st->devs[d].separates_io && kind == TDM_VALUE_INPUT) return AREA_IN;
+    if (st->devs[d].separates_io && kind == TDM_VALUE_OUTPUT && s->home == d) return AREA_OUT;
+    if (!st->devs[d].separates_borders) return AREA_BORDER;
+    if (s->home == d) return n_read == 0 ? AREA_OUT : AREA_BORDER;
+    return n_read <= 1 ? AREA_IN : AREA_BORDER;
+}
+
+static tdm_status areas_find(tdm_stages *st, tdm_error *err) {
+    const size_t n_slot = (size_t)st->cut.graph->n_slot;
+    int32_t *n_read = malloc((n_slot + 1) * sizeof *n_read);
+    if (n_read == NULL) return out_of_memory(err);
+    for (int32_t d = 0; d < st->n_dev; d++) {
+        memset(n_read, 0, n_slot * sizeof *n_read);
+        reads_count(st, d, n_read);
+        for (int32_t i = 0; i < st->cut.graph->n_slot; i++)
+            st->area[d][i] = (uint8_t)area_find(st, i, d, n_read[i]);
+    }
+    free(n_read);
+    return TDM_OK;
+}
+
+/* Whether the owner writes or reads the slot itself: an INPUT or OUTPUT that has its bytes for the
+ * whole run. */
+static bool is_owners(const tdm_stages *st, int32_t slot, int32_t d) {
+    const tdm_cut_slot *s = &st->cut.slots[slot];
+    int32_t kind = tdm_graph_value(st->cut.graph, s->value)->kind;
+    return st->devs[d].separates_io &&
+           (kind == TDM_VALUE_INPUT || (kind == TDM_VALUE_OUTPUT && s->home == d));
+}
+
+static tdm_status too_large(tdm_error *err) {
+    return tdm_fail(err, TDM_OUT_OF_RANGE, "stages: values of more than 2^64 bytes");
+}
+
+/* Lays out the values that cross in one area of device d, behind those of the owner there. */
+static tdm_status area_place(tdm_stages *st, int32_t d, stage_area area, tdm_packed *things,
+                             tdm_error *err) {
+    uint64_t begin = 0, size, packed;
     int32_t n = 0;
     for (int32_t i = 0; i < st->cut.graph->n_slot; i++) {
         const tdm_cut_slot *slot = &st->cut.slots[i];
-        if ((slot->devs & 1u << d) == 0) continue;
-        uint64_t size = room(slot->size, st->devs[d].align);
+        if ((slot->devs & 1u << d) == 0 || st->area[d][i] != area) continue;
+        size = room(slot->size, st->devs[d].align);
         if (size < slot->size)
             return tdm_fail(err, TDM_OUT_OF_RANGE, "stages: '%s' has more than 2^64 bytes",
                             tdm_cut_slot_name(&st->cut, i));
-        stage_area area = slot_area(st, i, d);
-        if (area == AREA_BORDER) {
+        if (!is_owners(st, i, d)) {
             things[n++] = (tdm_packed){i, slot->first, slot->last, size, 0};
             continue;
         }
-        uint64_t *end = area == AREA_IN ? &st->need_in[d] : &st->need_out[d];
-        st->off[d][i] = *end;
-        if (__builtin_add_overflow(*end, size, end))
-            return tdm_fail(err, TDM_OUT_OF_RANGE, "stages: values of more than 2^64 bytes");
+        st->off[d][i] = begin;
+        if (__builtin_add_overflow(begin, size, &begin)) return too_large(err);
     }
-    if (!tdm_pack(things, n, &st->border_size[d]))
-        return tdm_fail(err, TDM_OUT_OF_RANGE, "stages: values of more than 2^64 bytes");
-    for (int32_t i = 0; i < n; i++) st->off[d][things[i].id] = things[i].off;
-    return TDM_OK;
+    if (!tdm_pack(things, n, &packed)) return too_large(err);
+    for (int32_t i = 0; i < n; i++) st->off[d][things[i].id] = begin + things[i].off;
+    uint64_t *end = area == AREA_IN    ? &st->need_in[d]
+                    : area == AREA_OUT ? &st->need_out[d]
+                                       : &st->border_size[d];
+    return __builtin_add_overflow(begin, packed, end) ? too_large(err) : TDM_OK;
+}
+
+static tdm_status border_place(tdm_stages *st, int32_t d, tdm_packed *things, tdm_error *err) {
+    tdm_status status = TDM_OK;
+    for (int area = 0; area < AREA_COUNT_ && status == TDM_OK; area++)
+        status = area_place(st, d, (stage_area)area, things, err);
+    return status;
 }
 
 /* Copies of weights have bytes of their own: they outlast a run. Conversion takes whole rows. */
@@ -193,7 +268,8 @@ static tdm_status arrays_alloc(tdm_stages *st, tdm_error *err) {
     }
     for (int32_t d = 0; d < st->n_dev; d++) {
         st->off[d] = malloc(n_slot * sizeof *st->off[d]);
-        if (st->off[d] == NULL) return out_of_memory(err);
+        st->area[d] = calloc(n_slot, 1);
+        if (st->off[d] == NULL || st->area[d] == NULL) return out_of_memory(err);
         memset(st->off[d], 0xff, n_slot * sizeof *st->off[d]);
     }
     return TDM_OK;
@@ -212,6 +288,7 @@ tdm_status tdm_stages_create(const tdm_cut_params *params, const tdm_stage_devic
         st.staging_size = st.cut.max_copy < TDM_STAGING_SIZE ? st.cut.max_copy : TDM_STAGING_SIZE;
         status = arrays_alloc(&st, err);
     }
+    if (status == TDM_OK) status = areas_find(&st, err);
     for (int32_t d = 0; d < st.n_dev && status == TDM_OK; d++)
         status = border_place(&st, d, things, err);
     if (status == TDM_OK) status = weights_place(&st, err);
@@ -232,7 +309,10 @@ void tdm_stages_free(tdm_stages *st) {
         free(st->execs[s].temp_off);
         free(st->execs[s].copies);
     }
-    for (int32_t d = 0; d < st->n_dev; d++) free(st->off[d]);
+    for (int32_t d = 0; d < st->n_dev; d++) {
+        free(st->off[d]);
+        free(st->area[d]);
+    }
     free(st->execs);
     free(st->weights);
     tdm_cut_free(&st->cut);
@@ -285,7 +365,7 @@ void tdm_stages_place(const tdm_stages *st, const tdm_stage_memory *memory, int3
     const uint64_t off = st->off[d][slot];
     *out = (tdm_slot_mem){0};
     if (off == TDM_NO_PLACE) return;
-    stage_area area = slot_area(st, slot, d);
+    const uint8_t area = st->area[d][slot];
     *out = (tdm_slot_mem){area == AREA_IN    ? memory->in[d]
                           : area == AREA_OUT ? memory->out[d]
                                              : memory->mem[d],

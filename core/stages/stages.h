@@ -6,9 +6,17 @@
  * Memory of the stages on one device, in order: values that cross, laid out so that those that live
  * at once share no byte; copies of weights that live on another device; temporaries, where the
  * stages overlap one another. The owner of the stages allocates need[d] bytes for device d, and
- * need_in[d] and need_out[d] bytes for what it writes and reads itself where the device
- * separates_io. It may reallocate them, and then calls tdm_stages_bind again. Everything else
- * (weights, caches, what the caller provides) lies where the owner's tdm_stage_locate_fn says.
+ * need_in[d] and need_out[d] bytes of INPUT and OUTPUT memory: for what the owner writes and reads
+ * itself where the device separates_io, and for values that cross where it separates_borders. It
+ * may reallocate them, and then calls tdm_stages_bind again. Everything else (weights, caches, what
+ * the caller provides) lies where the owner's tdm_stage_locate_fn says.
+ *
+ * A value that crosses lies in OUTPUT memory of the device that makes it, and in INPUT memory of the
+ * device that reads it, so that the host copies it without a call of a plugin. It does so only where
+ * the device need not read that memory again and again over its bus: no node of the device that
+ * makes it reads it, and where it arrives one node reads each element once.
+ *
+ * The host waits between two stages, because it copies what crosses between them.
  *
  * Order of calls: tdm_stages_create, memory, tdm_stages_plan, then tdm_stages_bind whenever memory
  * has moved, and tdm_stages_run any number of times. Running allocates, builds, plans and binds
@@ -30,7 +38,12 @@ typedef struct tdm_stage_device {
     uint64_t align;    /* of offsets, bytes */
     bool places_temps; /* temporaries lie in the memory of the stages; else where the owner says */
     bool separates_io; /* INPUTs and OUTPUTs of the whole graph lie in INPUT and OUTPUT memory */
+    bool separates_borders; /* so do values that cross (tdm_stage_separates_borders) */
 } tdm_stage_device;
+
+/* Whether values that cross may lie in INPUT and OUTPUT memory of the device: it gives addresses,
+ * and its memory is not the host's anyway. [any-thread] */
+bool tdm_stage_separates_borders(tdm_open_device *dev, const tdm_device_info *info);
 
 /* A queue for each device, and the semaphore that each stage signals. */
 typedef struct tdm_stage_queues {
@@ -91,6 +104,7 @@ typedef struct tdm_stages {
     tdm_stage_exec *execs;                /* [cut.n_stage] */
     tdm_stage_weight *weights;            /* [cut.n_weight] */
     uint64_t *off[TDM_MAX_STAGE_DEVICES]; /* [n_slot] in the memory of the stages, TDM_NO_PLACE */
+    uint8_t *area[TDM_MAX_STAGE_DEVICES]; /* [n_slot] which memory that is (stages.c) */
     uint64_t border_size[TDM_MAX_STAGE_DEVICES]; /* bytes in front of the temporaries */
     uint64_t need[TDM_MAX_STAGE_DEVICES], need_in[TDM_MAX_STAGE_DEVICES],
         need_out[TDM_MAX_STAGE_DEVICES];

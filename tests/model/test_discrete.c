@@ -229,6 +229,48 @@ static void test_bytes_down(void **state) {
     tdm_runtime_destroy(rt);
 }
 
+/* Experts on the CPU, everything else on a card. In each of the two layers the input of the experts
+ * comes down in a call, because the card reads it itself, too; ids, weights and the result of the
+ * experts cross in INPUT and OUTPUT memory, without a call. */
+static int32_t experts_on_second(void *user, const char *name) {
+    (void)user;
+    return strstr(name, "_exps") != NULL ? 1 : -1;
+}
+
+static void test_experts_on_host(void **state) {
+    (void)state;
+    const llm_placement placement = {experts_on_second, NULL};
+    const llm_context_params params = {.struct_size = sizeof params, .n_ctx = 64};
+    const int32_t token = 7, seq = 0;
+    const bool wanted = true;
+    const llm_batch batch = {.tokens = &token, .seqs = &seq, .wanted = &wanted, .n_tok = 1};
+    tdm_error err = {0};
+    card_rows want, got;
+    tdm_runtime *rt = card_runtime(NULL);
+    tdm_open_device *devs[2] = {card_device(rt, "d0"), card_device(rt, "c1")};
+    llm_model *model = NULL;
+    llm_context *ctx = NULL;
+    RIG_OK(card_run(rt, card_device(rt, "c1"), &types[0], want, &err));
+    RIG_OK(llm_model_open(card_model, &model, &err));
+    llm_model_place(model, &placement);
+    RIG_OK(llm_model_load(model, rt, devs, 2, NULL, NULL, &err));
+    RIG_OK(llm_context_create(model, &params, &ctx, &err));
+    RIG_OK(card_decode(ctx, got, &err));
+    assert_true(rig_nmse(want, got, CARD_ROW * CARD_VOCAB) <= 1e-6);
+    for (int i = 0; i < 3; i++) {
+        const int64_t submissions = card_get("c0", "submissions"), up = card_get("c0", "uploads"),
+                      down = card_get("c0", "downloads");
+        RIG_OK(llm_context_decode(ctx, &batch, &err));
+        assert_int_equal(card_get("c0", "submissions") - submissions, CARD_LAYER + 1);
+        assert_int_equal(card_get("c0", "uploads") - up, 0);
+        assert_int_equal(card_get("c0", "downloads") - down, CARD_LAYER);
+    }
+    llm_context_destroy(ctx);
+    llm_model_close(model);
+    tdm_runtime_destroy(rt);
+    assert_int_equal(card_live(), 0);
+}
+
 /* Is token a before token b? */
 static bool is_before(const float *row, int32_t a, int32_t b) {
     return row[a] > row[b] || (row[a] == row[b] && a < b);
@@ -507,6 +549,7 @@ int main(void) {
         cmocka_unit_test(test_steady_group),
         cmocka_unit_test(test_small_large_small),
         cmocka_unit_test(test_bytes_down),
+        cmocka_unit_test(test_experts_on_host),
         cmocka_unit_test(test_merged_candidates),
         cmocka_unit_test(test_candidates_down),
         cmocka_unit_test(test_limits),

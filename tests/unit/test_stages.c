@@ -224,14 +224,22 @@ static void outside_alloc(rig *r, const char *name, int32_t dev) {
 static const char *const sound[2] = {NULL, NULL};
 static const float w_data[8] = {1, -1, 2, 0.5f, 1, 0.25f, -2, 1};
 
-static rig *rig_make(int32_t caller_dev, int64_t n_row, const char *const option[2]) {
+/* Memory of one purpose. A value that a stage reads before it was written is not a number. */
+static void memory_alloc(tdm_open_device *dev, uint64_t size, tdm_buffer_purpose purpose,
+                         tdm_mem *out) {
+    OK(tdm_mem_alloc(dev, size + 64, purpose, out, err));
+    OK(tdm_mem_fill(out, 0, size + 64, 0xff, err));
+}
+
+static rig *rig_make_borders(int32_t caller_dev, int64_t n_row, const char *const option[2],
+                             bool separates_borders) {
     rig *r = calloc(1, sizeof *r);
     assert_non_null(r);
     r->rt = runtime_make(FAKE_PLUGIN_DIR);
     r->graph = zigzag_graph(n_row);
     const tdm_stage_device devs[2] = {
-        {open_fake(r->rt, "left", option[0], NULL), 128, true, false},
-        {open_fake(r->rt, "right", option[1], NULL), 128, true, false}};
+        {open_fake(r->rt, "left", option[0], NULL), 128, true, false, separates_borders},
+        {open_fake(r->rt, "right", option[1], NULL), 128, true, false, separates_borders}};
     int32_t slot_dev[MAX_SLOT];
     for (int32_t i = 0; i < r->graph->n_slot; i++) slot_dev[i] = -1;
     slot_dev[slot_named(r->graph, "w")] = 0;
@@ -239,10 +247,9 @@ static rig *rig_make(int32_t caller_dev, int64_t n_row, const char *const option
     OK(tdm_stages_create(&params, devs, &r->stages, err));
     for (int32_t d = 0; d < 2; d++) {
         OK(tdm_queue_adapter_create(devs[d].dev, &r->queues.queues[d], err));
-        OK(tdm_mem_alloc(devs[d].dev, r->stages.need[d] + 64, TDM_BUFFER_COMPUTE, &r->memory.mem[d],
-                         err));
-        /* A value that a stage reads before it was written is not a number. */
-        OK(tdm_mem_fill(&r->memory.mem[d], 0, r->stages.need[d] + 64, 0xff, err));
+        memory_alloc(devs[d].dev, r->stages.need[d], TDM_BUFFER_COMPUTE, &r->memory.mem[d]);
+        memory_alloc(devs[d].dev, r->stages.need_in[d], TDM_BUFFER_INPUT, &r->memory.in[d]);
+        memory_alloc(devs[d].dev, r->stages.need_out[d], TDM_BUFFER_OUTPUT, &r->memory.out[d]);
     }
     OK(tdm_semaphore_ops.create(0, &r->queues.semaphore, err));
     OK(tdm_stage_memory_grow_staging(&r->memory, r->stages.staging_size, err));
@@ -253,6 +260,10 @@ static rig *rig_make(int32_t caller_dev, int64_t n_row, const char *const option
     for (int32_t i = 0; i < 3 && caller_dev >= 0; i++)
         outside_alloc(r, ((const char *const[3]){"x", "mid", "y"})[i], caller_dev);
     return r;
+}
+
+static rig *rig_make(int32_t caller_dev, int64_t n_row, const char *const option[2]) {
+    return rig_make_borders(caller_dev, n_row, option, false);
 }
 
 static void rig_free(rig *r) {
@@ -308,6 +319,33 @@ static void test_run(void **state) {
         for (int32_t seed = 0; seed < 3; seed++) run_check(r, caller_dev, seed);
         rig_free(r);
     }
+}
+
+/* Values that cross lie in OUTPUT memory where the device that makes them does not read them, and in
+ * INPUT memory where one node reads them once. Those that live at once share no byte. */
+static void test_borders(void **state) {
+    (void)state;
+    static const struct {
+        const char *name;
+        char places[3]; /* on each device: m, i, o as in tdm_stage_memory; - = none */
+    } cases[] = {{"a", "mm"}, {"mid", "io"}, {"c", "oi"}, {"e", "io"}, {"f", "oi"}};
+    rig *r = rig_make_borders(-1, N_ROW, sound, true);
+    OK(tdm_stages_bind(&r->stages, &r->memory, rig_locate, r, err));
+    for (size_t i = 0; i < sizeof cases / sizeof *cases; i++)
+        for (int32_t d = 0; d < 2; d++) {
+            const tdm_slot_mem at = place_of(r, cases[i].name, d);
+            const char place = at.mem.buffer == r->memory.mem[d].buffer   ? 'm'
+                               : at.mem.buffer == r->memory.in[d].buffer  ? 'i'
+                               : at.mem.buffer == r->memory.out[d].buffer ? 'o'
+                                                                          : '-';
+            if (place != cases[i].places[d])
+                fail_msg("'%s' on device %d: %c", cases[i].name, d, place);
+        }
+    /* c and f live one after the other; mid and y are read at the end. */
+    assert_int_equal(r->stages.need_out[0], 128);
+    assert_int_equal(r->stages.need_in[1], 128);
+    for (int32_t seed = 0; seed < 3; seed++) run_check(r, -1, seed);
+    rig_free(r);
 }
 
 /* A device that does not answer is given up by name: later calls fail at once, and destroying keeps
@@ -443,6 +481,7 @@ int main(void) {
         cmocka_unit_test(test_weights),
         cmocka_unit_test(test_small),
         cmocka_unit_test(test_run),
+        cmocka_unit_test(test_borders),
         cmocka_unit_test(test_time_limit),
         cmocka_unit_test(test_moved_memory),
         cmocka_unit_test(test_layout),
