@@ -11,14 +11,6 @@
 #include "core/counters.h"
 #include "core/stages/schedule_internal.h"
 
-struct tdm_schedule {
-    tdm_scratch *scratch;
-    tdm_graph *graph;
-    tdm_slot_mem *outside; /* [n_slot] where weights and states live */
-    tdm_stages stages;
-    uint32_t generation[TDM_MAX_STAGE_DEVICES]; /* of the scratch when the stages were bound */
-};
-
 static tdm_status out_of_memory(tdm_error *err) {
     return tdm_fail(err, TDM_RESOURCE_EXHAUSTED, "schedule: out of memory");
 }
@@ -206,13 +198,6 @@ void tdm_schedule_destroy(tdm_schedule *c) {
     free(c->outside);
     tdm_graph_free(c->graph);
     free(c);
-}
-
-const tdm_graph *tdm_schedule_graph(const tdm_schedule *c) {
-    return c->graph;
-}
-int32_t tdm_schedule_stage_count(const tdm_schedule *c) {
-    return c->stages.cut.n_stage;
 }
 
 uint64_t tdm_schedule_plan_size(const tdm_schedule *c, uint64_t *scratch_out) {

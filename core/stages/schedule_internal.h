@@ -19,13 +19,17 @@ struct tdm_scratch {
     uint32_t generation[TDM_MAX_STAGE_DEVICES]; /* grows with each reallocation of memory */
 };
 
+struct tdm_schedule {
+    tdm_scratch *scratch;
+    tdm_graph *graph;
+    tdm_slot_mem *outside; /* [n_slot] where weights and states live */
+    tdm_stages stages;
+    uint32_t generation[TDM_MAX_STAGE_DEVICES]; /* of the scratch when the stages were bound */
+};
+
 /* As tdm_schedule_place; slot_dev[n_slot] holds the device of a WEIGHT or STATE that has one and
  * -1 for the others, and receives those found. */
 tdm_status tdm_schedule_place_slots(tdm_scratch *s, const tdm_graph *graph, int32_t *slot_dev,
                                     int32_t *dev_out, tdm_error *err);
-
-/* For tests: the graph of a schedule, and its stages, 1 where everything runs on one device. */
-const tdm_graph *tdm_schedule_graph(const tdm_schedule *schedule);
-int32_t tdm_schedule_stage_count(const tdm_schedule *schedule);
 
 #endif

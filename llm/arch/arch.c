@@ -9,10 +9,6 @@
 #define ROW(name) &llm_arch_##name,
 static const llm_arch *const arches[] = {LLM_ARCH_LIST(ROW)};
 
-const llm_arch *llm_arch_at(int32_t i) {
-    return i >= 0 && (size_t)i < sizeof arches / sizeof arches[0] ? arches[i] : NULL;
-}
-
 bool llm_arch_is_harmless(const llm_arch *arch, const char *tensor) {
     char suffix[80];
     int32_t layer = 0, used = 0;

@@ -133,8 +133,6 @@ tdm_status llm_arch_find(const char *name, const llm_arch **arch_out, tdm_error 
 /* Whether the architecture names this tensor as one that the forward pass does not read.
  * [any-thread] */
 bool llm_arch_is_harmless(const llm_arch *arch, const char *tensor);
-/* Architecture `i` of the list, NULL after the last. [any-thread] */
-const llm_arch *llm_arch_at(int32_t i);
 
 /* Fills in specs_out[n_layer] from the table, the keys and the tensors of a file: a layer has
  * experts if the file has a router for it. */

@@ -130,10 +130,6 @@ int32_t llm_kv_length(const llm_kv *kv, int32_t seq) {
     return has_seq(kv, seq) ? kv->seqs[seq].n_tok : 0;
 }
 
-int32_t llm_kv_free_pages(const llm_kv *kv) {
-    return kv->n_free;
-}
-
 int32_t llm_kv_entry_count(const llm_kv *kv, int32_t seq) {
     return has_seq(kv, seq) ? kv->seqs[seq].n_entry : 0;
 }

@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #include "llm/gguf/gguf.h"
-#include "llm/arch/arch.h"
+#include "llm/arch/families.h"
 #include "llm/model.h"
 #include "llm/tokenizer/tokenizer.h"
 #include "tests/fuzz/fuzz.h"
@@ -232,8 +232,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size) {
     for (uint32_t i = 0; i < llm_gguf_tensor_count(g); i++) tensor_try(g, llm_gguf_tensor_at(g, i));
     llm_gguf_release_all(g);
     vocab_try(g);
-    for (int32_t i = 0; llm_arch_at(i) != NULL; i++)
-        (void)llm_hparams_read(g, llm_arch_at(i), &hparams, &err);
+#define TRY(name) (void)llm_hparams_read(g, &llm_arch_##name, &hparams, &err);
+    LLM_ARCH_LIST(TRY)
+#undef TRY
     llm_gguf_close(g);
 
     status = llm_model_open(path, &model, &err);

@@ -41,13 +41,14 @@ static tdm_status range_check(const gpu_plan *plan, int32_t i, int k, tdm_error 
 
 /* ---- Order ----------------------------------------------------------------------------------- */
 
-/* True where the two steps conflict in one slot or one area. Bytes that two areas share in turn do
- * not count. */
-static bool share_data(const gpu_step *a, const gpu_step *b) {
+/* True where one of two steps writes bytes that the other touches, so that a barrier must stand
+ * between them. With of_one_area, only where they do so in one slot or one area: bytes that two
+ * areas share in turn do not count. */
+static bool steps_conflict(const gpu_step *a, const gpu_step *b, bool of_one_area) {
     for (int i = 0; i < GPU_MAX_OPERAND; i++)
         for (int k = 0; k < GPU_MAX_OPERAND; k++)
             if ((gpu_kernel_writes(a->kernel, i) || gpu_kernel_writes(b->kernel, k)) &&
-                a->operand[i].index == b->operand[k].index &&
+                (!of_one_area || a->operand[i].index == b->operand[k].index) &&
                 gpu_operands_overlap(&a->operand[i], &b->operand[k]))
                 return true;
     return false;
@@ -58,12 +59,12 @@ static tdm_status order_check(const gpu_plan *plan, int32_t i, int32_t first, td
     const gpu_step *step = &plan->steps[i];
     for (int32_t k = 0; k < i; k++) {
         const gpu_step *before = &plan->steps[k];
-        if (k >= first && gpu_steps_conflict(before, step))
+        if (k >= first && steps_conflict(before, step, false))
             return tdm_fail(err, TDM_INTERNAL,
                             "steps %d (%s) and %d (%s) conflict, and no barrier is between them",
                             (int)k, gpu_kernel_name(before->kernel), (int)i,
                             gpu_kernel_name(step->kernel));
-        if (before->order >= step->order && share_data(before, step))
+        if (before->order >= step->order && steps_conflict(before, step, true))
             return tdm_fail(err, TDM_INTERNAL,
                             "steps %d (%s) and %d (%s) conflict, and are not in emission order",
                             (int)k, gpu_kernel_name(before->kernel), (int)i,

@@ -13,7 +13,7 @@
 /* Replays the list with the byte ranges that its steps read and write. TDM_INTERNAL, with a message
  * that names the two steps or the operand, where
  *   - an operand reaches past its slot, the scratch or the constants, or writes constants,
- *   - two steps without a barrier between them conflict (gpu_steps_conflict),
+ *   - two steps without a barrier between them conflict: one writes bytes that the other touches,
  *   - two steps that conflict in a slot or an area are not in emission order,
  *   - a step reads scratch that no step wrote, or that belongs to another area since.
  * Time grows with the square of the number of steps. [any-thread] */

@@ -43,7 +43,7 @@ static int state_written(int32_t op) {
 static tdm_status form_get(gpu_emit *e, gpu_operand *out, tdm_error *err) {
     bool is_new = false;
     uint64_t size = (uint64_t)tdm_shape_count(e->src[0].ne);
-    gpu_operand form = gpu_emit_form(e, 0, GPU_FORM_Q8, size, &is_new);
+    gpu_operand form = gpu_emit_form(e, 0, -1, &(gpu_form_key){.form = GPU_FORM_Q8}, size, &is_new);
     tdm_status status = is_new ? pair(e, form, *out, (gpu_operand){0}, err) : TDM_OK;
     *out = form;
     return status;

@@ -25,6 +25,7 @@
 #include "plugins/gpu/layout/page.h"
 #include "plugins/gpu/plan/print.h"
 #include "tests/gpu/plan_check.h"
+#include "tests/gpu/plan_text.h"
 #include "tests/support/graph_print.h"
 
 static tdm_error error, *err = &error;

@@ -6,6 +6,7 @@
 #include "plugins/gpu/plan/print.h"
 #include "plugins/gpu/plan/work.h"
 #include "tests/gpu/plan_check.h"
+#include "tests/gpu/plan_text.h"
 #include "tests/gpu/stub_ops.h"
 #include "tests/unit/graph_fixture.h"
 

@@ -339,8 +339,7 @@ static void case_check(const char *path, const group_config *config, bool is_by_
     const tdm_queue_ops *queue = tdm_open_device_plugin(dev)->queue;
     tdm_queue *beside = NULL;
     RIG_OK(queue->create(group, &beside, &err));
-    RIG_OK(queue->graph_prepare(beside, tdm_schedule_graph(ctx->plans[0].schedule), &plan_params,
-                                &plan, &err));
+    RIG_OK(queue->graph_prepare(beside, ctx->plans[0].schedule->graph, &plan_params, &plan, &err));
     memcpy(ledger.accounts, kept, sizeof kept);
     for (int d = 0; d < group->n_member; d++) {
         if (meta_is_active(group, d))

@@ -278,7 +278,7 @@ static inline int32_t net_value(const tdm_graph *graph, const char *name) {
 /* Runs with inputs that follow from the seed; y is [N_EMBD * n_tok]. */
 static inline tdm_status net_run(tdm_schedule *schedule, int32_t n_tok, uint64_t seed, float *y,
                                  tdm_error *err) {
-    const tdm_graph *graph = tdm_schedule_graph(schedule);
+    const tdm_graph *graph = schedule->graph;
     size_t n = (size_t)N_EMBD * (size_t)n_tok;
     float *x = malloc(n * sizeof *x);
     assert_non_null(x);

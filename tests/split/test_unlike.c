@@ -196,7 +196,7 @@ static void shape_run(group_load *load, tdm_open_device *dev, int32_t first, int
     tdm_schedule *schedule = NULL;
     OK(tdm_open_device_kv_page_size(dev, &cache, &page_size, err));
     OK(group_load_schedule(load, network_make(n, page_size, is_whole), &schedule, err));
-    const tdm_graph *graph = tdm_schedule_graph(schedule);
+    const tdm_graph *graph = schedule->graph;
     int32_t x_value = -1, y_value = -1;
     for (int32_t i = 0; i < graph->n_value; i++) {
         if (strcmp(tdm_graph_value_name(graph, i), "x") == 0) x_value = i;

@@ -166,7 +166,7 @@ static tdm_status outputs_make(side *s, const tdm_graph *graph, records *out, co
 
 /* A repeated step must give the same bits. */
 static tdm_status repeat(side *s, tdm_schedule *schedule, const io_list *in, int first) {
-    const tdm_graph *graph = tdm_schedule_graph(schedule);
+    const tdm_graph *graph = schedule->graph;
     records again = {0};
     io_list *out = calloc(1, sizeof *out);
     tdm_status status = out != NULL ? outputs_make(s, graph, &again, "", 0, out) : out_of_memory(s);
@@ -183,7 +183,7 @@ static tdm_status repeat(side *s, tdm_schedule *schedule, const io_list *in, int
 }
 
 static tdm_status step_run(side *s, tdm_schedule *schedule, int32_t at, int32_t *step) {
-    const tdm_graph *graph = tdm_schedule_graph(schedule);
+    const tdm_graph *graph = schedule->graph;
     io_list *in = calloc(1, sizeof *in), *out = calloc(1, sizeof *out);
     int first = s->out->n;
     tdm_status status = in != NULL && out != NULL ? TDM_OK : out_of_memory(s);

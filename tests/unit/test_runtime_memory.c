@@ -132,7 +132,7 @@ static void test_schedule(void **state) {
     EACH_ALLOCATION(schedule_try(s, 1, &small, err));
     float x[8], y[8], before[8];
     x_fill(x, 8, 3);
-    const tdm_graph *graph = tdm_schedule_graph(small);
+    const tdm_graph *graph = small->graph;
     const tdm_io in = {value_named(graph, "x"), x, sizeof x};
     tdm_io out = {value_named(graph, "y"), before, sizeof before};
     OK(tdm_schedule_run(small, &in, 1, &out, 1, err));

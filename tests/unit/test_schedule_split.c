@@ -33,7 +33,7 @@ static size_t random_run(scene *s, uint64_t seed, float *y, int32_t *n_stage) {
     }
     OK(tdm_schedule_run(schedule, in, 2, out, n_output, err));
     OK(tdm_schedule_run(schedule, in, 2, out, n_output, err)); /* nothing is used up */
-    *n_stage = tdm_schedule_stage_count(schedule);
+    *n_stage = schedule->stages.cut.n_stage;
     tdm_schedule_destroy(schedule);
     weights_free(&s->w);
     return at;
@@ -107,11 +107,11 @@ static void mixed_run(scene *s, float *y, int32_t *n_stage) {
     x_fill(x, 192, 9);
     OK(tdm_scratch_create(s->rt, s->devs, s->n_dev, &s->scratch, err));
     tdm_schedule *schedule = schedule_make(s, mixed_graph());
-    const tdm_graph *graph = tdm_schedule_graph(schedule);
+    const tdm_graph *graph = schedule->graph;
     const tdm_io in = {value_named(graph, "x"), x, sizeof x};
     const tdm_io out = {value_named(graph, "y"), y, sizeof x};
     for (int i = 0; i < 3; i++) OK(tdm_schedule_run(schedule, &in, 1, &out, 1, err));
-    *n_stage = tdm_schedule_stage_count(schedule);
+    *n_stage = schedule->stages.cut.n_stage;
     tdm_schedule_destroy(schedule);
     tdm_scratch_destroy(s->scratch);
     weights_free(&s->w);

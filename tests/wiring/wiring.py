@@ -11,6 +11,7 @@ that cannot fail is a failure. Nothing is written.
 To extend it: a function with @check, and at least one row of MUTATIONS for it.
 """
 
+import collections
 import glob
 import os
 import re
@@ -407,6 +408,26 @@ def folder_circles(sources):
                 yield 'circle of folders: ' + ' -> '.join(way)
 
 
+# ---- Functions ------------------------------------------------------------------------------------
+
+@check
+def functions_called(sources):
+    """A function that a header of the product declares is called outside tests. The ABI is for others."""
+    text = {path: re.sub(r'/\*.*?\*/', ' ', sources.read(path), flags=re.DOTALL)
+            for folder in ('core', 'quant', 'llm', 'certify', 'runner', 'plugins', 'bench')
+            for path in (os.path.relpath(path, sources.root) for path in
+                         glob.glob(os.path.join(sources.root, folder, '**/*.[ch]'), recursive=True))}
+    n_word = collections.Counter(word for part in text.values() for word in re.findall(r'\w+', part))
+    declaration = re.compile(r'^(?!static|typedef)\w[^;{}()#]*?\b(\w+)\s*\([^;{}]*\)\s*;', re.MULTILINE)
+    for path in sorted(text):
+        if not path.endswith('.h') or path.startswith(('core/include/', 'bench/')):
+            continue
+        for name in declaration.findall(text[path]):
+            # Its declaration, its definition, a use. Macros make the names of kernels.
+            if n_word[name] < 3 and not re.search(r'_(avx2|avx512)$', name):
+                yield '%s declares %s, which is not used outside tests' % (path, name)
+
+
 # ---- The conformance suite ------------------------------------------------------------------------
 
 @check
@@ -508,6 +529,9 @@ MUTATIONS = [
     ('folder_circles', 'runner/session.c', r'\n#include "',
      '\n#include "runner/plan/choice.h"\n#include "',
      'runner/session -> runner/plan/choice -> runner/plan/plan -> runner/session'),
+    ('functions_called', 'llm/cache/kv_cache.h', r'\nint64_t llm_kv_room\(',
+     '\nint32_t llm_kv_free_pages(const llm_kv *kv);\nint64_t llm_kv_room(',
+     'llm/cache/kv_cache.h declares llm_kv_free_pages, which is not used'),
     ('certify_cites', 'core/include/tandem/semaphore.h', r'0 only polls', '0 polls',
      'order.attach cites what no header says'),
     ('certify_cites', 'certify/graph.c', r'Pure: reads', 'Pure: looks at',

@@ -65,7 +65,7 @@ tdm_status gpu_quantize_emit(gpu_emit *e, const gpu_product *p, gpu_operand *byt
         return TDM_OK;
     }
     if (p->form_of != NULL)
-        *bytes_out = gpu_emit_form_with(
+        *bytes_out = gpu_emit_form(
             p->form_of, 1, p->role.space != GPU_SPACE_NONE ? 2 : -1,
             &(gpu_form_key){.form = GPU_FORM_Q8, .number = {(int32_t)p->w->ne[2]}}, size, &is_new);
     else

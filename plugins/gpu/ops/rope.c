@@ -39,11 +39,11 @@ static tdm_status angles_emit(gpu_emit *e, gpu_operand *angles_out, tdm_error *e
     tdm_status status = gpu_angle_constant(e, p, factor->is_present, &table, err);
     if (status != TDM_OK) return status;
     float mscale = gpu_angle_mscale(p);
-    *angles_out = gpu_emit_form_with(
-        e, 1, factor->is_present ? 2 : -1,
-        &(gpu_form_key){.form = GPU_FORM_ANGLE,
-                        .number = {(int32_t)(table.off / 16), word_of_float(mscale)}},
-        (uint64_t)(n_pair * n_tok) * 2 * sizeof(float), &is_new);
+    *angles_out =
+        gpu_emit_form(e, 1, factor->is_present ? 2 : -1,
+                      &(gpu_form_key){.form = GPU_FORM_ANGLE,
+                                      .number = {(int32_t)(table.off / 16), word_of_float(mscale)}},
+                      (uint64_t)(n_pair * n_tok) * 2 * sizeof(float), &is_new);
     if (!is_new) return TDM_OK;
     status = gpu_word(e, &step.word[0], n_pair, err);
     if (status == TDM_OK && n_tok > 1)

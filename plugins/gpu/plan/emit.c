@@ -148,12 +148,8 @@ static bool is_same_view(const gpu_value *a, const gpu_value *b) {
 /* A form stays right as long as the plan runs: a value is written by one node, which comes before
  * its readers, and the memory of an INPUT or a WEIGHT does not change during a run. The bytes of a
  * STATE do change; no view of one exists, and its value has no form. */
-gpu_operand gpu_emit_form(gpu_emit *e, int src, int32_t form, uint64_t size, bool *is_new_out) {
-    return gpu_emit_form_with(e, src, -1, &(gpu_form_key){.form = form}, size, is_new_out);
-}
-
-gpu_operand gpu_emit_form_with(gpu_emit *e, int src, int with, const gpu_form_key *key,
-                               uint64_t size, bool *is_new_out) {
+gpu_operand gpu_emit_form(gpu_emit *e, int src, int with, const gpu_form_key *key, uint64_t size,
+                          bool *is_new_out) {
     gpu_maker *maker = e->maker;
     gpu_made_form form = {.key = *key, .of = e->src[src]};
     if (with >= 0) form.with = e->src[with];

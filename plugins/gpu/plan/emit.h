@@ -76,15 +76,12 @@ typedef struct gpu_form_key {
     int32_t number[2]; /* as the form defines them */
 } gpu_form_key;
 
-/* Scratch that holds `form` (a number that emitters agree on, gpu_form) of source `src`, such as
- * its rows as bytes with scales. *is_new_out says whether this emitter must append the step that
- * makes it; otherwise an earlier node of the plan has done so for the same view and size. Not for a
- * STATE. */
-gpu_operand gpu_emit_form(gpu_emit *e, int src, int32_t form, uint64_t size, bool *is_new_out);
-
-/* Likewise of two sources, the second of which is absent where `with` is -1. */
-gpu_operand gpu_emit_form_with(gpu_emit *e, int src, int with, const gpu_form_key *key,
-                               uint64_t size, bool *is_new_out);
+/* Scratch that holds the form `key` of source `src` and, unless `with` is -1, of source `with`, such
+ * as its rows as bytes with scales. *is_new_out says whether this emitter must append the step that
+ * makes it; otherwise an earlier node of the plan has done so for the same views and size. Not for
+ * a STATE. */
+gpu_operand gpu_emit_form(gpu_emit *e, int src, int with, const gpu_form_key *key, uint64_t size,
+                          bool *is_new_out);
 
 /* Copies ne[4], or the strides of v counted in elements (blocks of a quantised type), to four
  * words. Fails with a message where a number is above 2^31 - 1. `ne` is the shape over which the

@@ -24,15 +24,6 @@ bool gpu_operands_overlap(const gpu_operand *a, const gpu_operand *b) {
     return a->off < b->off + b->size && b->off < a->off + a->size;
 }
 
-bool gpu_steps_conflict(const gpu_step *a, const gpu_step *b) {
-    for (int i = 0; i < GPU_MAX_OPERAND; i++)
-        for (int k = 0; k < GPU_MAX_OPERAND; k++)
-            if ((gpu_kernel_writes(a->kernel, i) || gpu_kernel_writes(b->kernel, k)) &&
-                gpu_operands_overlap(&a->operand[i], &b->operand[k]))
-                return true;
-    return false;
-}
-
 /* ---- Earlier steps that a step conflicts with ------------------------------------------------ */
 
 /* An operand of an earlier step, in the list of its memory. */

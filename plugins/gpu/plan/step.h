@@ -59,8 +59,4 @@ bool gpu_kernel_writes(int32_t kernel, int operand);
  * plan, finished or in the making. [any-thread] */
 bool gpu_operands_overlap(const gpu_operand *a, const gpu_operand *b);
 
-/* True where one of two steps writes bytes that the other touches, so that a barrier must stand
- * between them. Both are of the same plan, finished or in the making. [any-thread] */
-bool gpu_steps_conflict(const gpu_step *a, const gpu_step *b);
-
 #endif
