@@ -7,9 +7,9 @@
 #define TANDEM_HIP_WORDS_H
 
 /* launch_bounds is ignored for these targets. */
-#define GPU_ENTRY(name, body)                                                                      \
-    extern "C" __attribute__((global, amdgpu_flat_work_group_size(1, 1024))) void name(            \
-        const Args args) body
+#define GPU_ENTRY(name, max_threads, ...)                                                          \
+    extern "C" __attribute__((global, amdgpu_flat_work_group_size(1, max_threads))) void  \
+    name(const Args args) __VA_ARGS__
 
 static inline uint thread_id() {
     return __builtin_amdgcn_workitem_id_x();
@@ -50,6 +50,119 @@ static inline uint shared_add(uint *word, uint n) {
 static inline uint shared_or(uint *word, uint bits) {
     return __scoped_atomic_fetch_or(word, bits, __ATOMIC_RELAXED, __MEMORY_SCOPE_WRKGRP);
 }
+#if defined(__GFX11__) || defined(__GFX12__)
+static inline int dot_4(uint a, uint b, int sum) {
+    return __builtin_amdgcn_sudot4(true, int(a), true, int(b), sum, false);
+}
+#elif defined(__gfx906__) || defined(__gfx908__) || defined(__gfx90a__) || defined(__gfx940__) ||  \
+    defined(__gfx941__) || defined(__gfx942__) || defined(__gfx1011__) || defined(__gfx1012__) ||  \
+    defined(__gfx1030__) || defined(__gfx1031__) || defined(__gfx1032__) ||                        \
+    defined(__gfx1033__) || defined(__gfx1034__) || defined(__gfx1035__) || defined(__gfx1036__)
+static inline int dot_4(uint a, uint b, int sum) {
+    return __builtin_amdgcn_sdot4(int(a), int(b), sum, false);
+}
+#else
+static inline int dot_4(uint a, uint b, int sum) {
+    return dot_4_plain(a, b, sum);
+}
+#endif
+/* v_perm_b32 takes bytes 0 to 3 from its second operand. */
+static inline uint bytes_pick(uint low, uint high, uint index) {
+    return __builtin_amdgcn_perm(high, low, index);
+}
+
+typedef int mat_int2 __attribute__((ext_vector_type(2)));
+typedef int mat_int4 __attribute__((ext_vector_type(4)));
+typedef int mat_int8 __attribute__((ext_vector_type(8)));
+static inline uint mat_lane() {
+    return thread_id() % __AMDGCN_WAVEFRONT_SIZE;
+}
+#if defined(__GFX11__) && __AMDGCN_WAVEFRONT_SIZE == 32
+/* RDNA 3: a lane has all 16 bytes of row l % 16; the halves of a wave have the same. */
+typedef mat_int4 Mat;
+static inline Mat mat_load(const uvec4 *rows) {
+    uvec4 row = rows[mat_lane() % 16];
+    return Mat{int(row.x), int(row.y), int(row.z), int(row.w)};
+}
+static inline uint mat_count() {
+    return 8;
+}
+static inline uint mat_row(uint i) {
+    return 2 * i + mat_lane() / 16;
+}
+static inline void mat_mul(int *sum, Mat a, Mat b) {
+    mat_int8 c = {sum[0], sum[1], sum[2], sum[3], sum[4], sum[5], sum[6], sum[7]};
+    c = __builtin_amdgcn_wmma_i32_16x16x16_iu8_w32(true, a, true, b, c, false);
+    for (int i = 0; i < 8; i++) sum[i] = c[i];
+}
+#define MAT_IS_DEFINED
+#elif defined(__GFX12__) && __AMDGCN_WAVEFRONT_SIZE == 32
+/* RDNA 4: a lane has bytes 8 * (l / 16) .. + 7 of row l % 16. */
+typedef mat_int2 Mat;
+static inline Mat mat_load(const uvec4 *rows) {
+    const uint *words = (const uint *)(rows + mat_lane() % 16) + 2 * (mat_lane() / 16);
+    return Mat{int(words[0]), int(words[1])};
+}
+static inline uint mat_count() {
+    return 8;
+}
+static inline uint mat_row(uint i) {
+    return i + 8 * (mat_lane() / 16);
+}
+static inline void mat_mul(int *sum, Mat a, Mat b) {
+    mat_int8 c = {sum[0], sum[1], sum[2], sum[3], sum[4], sum[5], sum[6], sum[7]};
+    c = __builtin_amdgcn_wmma_i32_16x16x16_iu8_w32_gfx12(true, a, true, b, c, false);
+    for (int i = 0; i < 8; i++) sum[i] = c[i];
+}
+#define MAT_IS_DEFINED
+#elif defined(__gfx908__) || defined(__gfx90a__)
+/* CDNA: a lane has bytes 4 * (l / 16) .. + 3 of row l % 16. */
+typedef int Mat;
+static inline Mat mat_load(const uvec4 *rows) {
+    return int(((const uint *)(rows + mat_lane() % 16))[mat_lane() / 16]);
+}
+static inline uint mat_count() {
+    return 4;
+}
+static inline uint mat_row(uint i) {
+    return 4 * (mat_lane() / 16) + i;
+}
+static inline void mat_mul(int *sum, Mat a, Mat b) {
+    mat_int4 c = {sum[0], sum[1], sum[2], sum[3]};
+    c = __builtin_amdgcn_mfma_i32_16x16x16i8(a, b, c, 0, 0, 0);
+    for (int i = 0; i < 4; i++) sum[i] = c[i];
+}
+#define MAT_IS_DEFINED
+#elif defined(__gfx940__) || defined(__gfx941__) || defined(__gfx942__)
+/* CDNA 3 multiplies 32 bytes of a row at a time: a lane has bytes 8 * (l / 16) .. + 7 of row l % 16,
+ * and those from 16 on are 0. */
+typedef long Mat;
+static inline Mat mat_load(const uvec4 *rows) {
+    const uint *words = (const uint *)(rows + mat_lane() % 16) + 2 * (mat_lane() / 16 % 2);
+    u64 bytes = u64(words[0]) | u64(words[1]) << 32;
+    return mat_lane() < 32 ? long(bytes) : 0;
+}
+static inline uint mat_count() {
+    return 4;
+}
+static inline uint mat_row(uint i) {
+    return 4 * (mat_lane() / 16) + i;
+}
+static inline void mat_mul(int *sum, Mat a, Mat b) {
+    mat_int4 c = {sum[0], sum[1], sum[2], sum[3]};
+    c = __builtin_amdgcn_mfma_i32_16x16x32_i8(a, b, c, 0, 0, 0);
+    for (int i = 0; i < 4; i++) sum[i] = c[i];
+}
+#define MAT_IS_DEFINED
+#endif
+#ifdef MAT_IS_DEFINED
+static inline uint mat_column(uint i) {
+    (void)i;
+    return mat_lane() % 16;
+}
+#else
+#include "plugins/gpu/kernels/matrix_plain.h"
+#endif
 static inline float half_to_float(uint bits) {
     u16 half = u16(bits);
     _Float16 x;

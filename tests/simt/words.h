@@ -9,10 +9,10 @@
 #include "plugins/gpu/kernels/half.h"
 #include "tests/simt/block.h"
 
-#define GPU_ENTRY(name, body)                                                                      \
+#define GPU_ENTRY(name, max_threads, ...)                                                          \
     static void entry_##name(const void *raw) {                                                    \
         const Args &args = *(const Args *)raw;                                                     \
-        body                                                                                       \
+        __VA_ARGS__                                                                                       \
     }                                                                                              \
     static simt_kernel kernel_##name = {#name, entry_##name, sizeof(Args), 0};                     \
     __attribute__((constructor)) static void add_##name(void) {                                    \
@@ -57,6 +57,13 @@ static inline uint shared_or(uint *word, uint bits) {
     *word |= bits;
     return before;
 }
+static inline int dot_4(uint a, uint b, int sum) {
+    return dot_4_plain(a, b, sum);
+}
+static inline uint bytes_pick(uint low, uint high, uint index) {
+    return bytes_pick_plain(low, high, index);
+}
+#include "plugins/gpu/kernels/matrix_plain.h"
 static inline float half_to_float(uint bits) {
     uint wide = f32_bits_of_f16(bits);
     float x;

@@ -9,7 +9,8 @@
  *   x[i] = scale[i / 16] * code[i] + offset[i / 16]         code: int8
  * with the same roundings as block.h where the product is not contracted with the sum. f32, f16 and
  * bf16 have no codes: weight_quad reads their elements.
- * SPEC1 is gpu_product_flag.
+ * SPEC1 is gpu_product_flag. A kernel that reads planes only defines WEIGHT_ALWAYS_PLANAR before
+ * it includes each_type.h.
  */
 #undef WEIGHT_IS_PLAIN
 #undef BLOCK_SIZE
@@ -127,8 +128,12 @@
 struct Weight : Kernel {
     explicit Weight(const Args &args_) : Kernel(args_) {}
 
+#ifdef WEIGHT_ALWAYS_PLANAR
+    static constexpr bool WEIGHT_IS_PLANAR = true;
+#else
     const bool WEIGHT_IS_PLANAR = (SPEC1 & 1) != 0;
-    // Plain types: rows are dense, whole groups, and begin at multiples of 8 bytes.
+#endif
+    // Plain types: rows are dense, whole groups, and begin at multiples of 16 bytes.
     const bool WEIGHT_IS_WIDE = (SPEC1 & 2) != 0;
 
     // Where the fields of a row's first block lie, and the bytes from block to block of a canonical
@@ -227,17 +232,15 @@ struct Weight : Kernel {
         return int(word << (24u - 8u * i)) >> 24;
     }
 
-    // The codebook entry of an index 0 .. 15; `book` is 16 bytes.
-    uvec4 book_one(uvec4 index, uvec4 book) {
-        uvec4 word;
-        for (int i = 0; i < 4; i++) word[i] = book[int(index[i] >> 2 & 3u)];
-        return word >> uvec4(8u) * (index & 3u) & 255u;
-    }
-
-    // The entries of indices in bytes.
+    // The codebook entries of indices 0 .. 15 in bytes; `book` is 16 bytes.
     uvec4 book_get(uvec4 indices, uvec4 book) {
-        return book_one(indices & 255u, book) | book_one(indices >> 8 & 255u, book) << 8 |
-               book_one(indices >> 16 & 255u, book) << 16 | book_one(indices >> 24, book) << 24;
+        uvec4 entries;
+        UNROLL for (int i = 0; i < 4; i++) {
+            uint index = indices[i] & 0x07070707u, upper = (indices[i] >> 3 & 0x01010101u) * 255u;
+            entries[i] = (bytes_pick(book.x, book.y, index) & ~upper) |
+                         (bytes_pick(book.z, book.w, index) & upper);
+        }
+        return entries;
     }
 
     // Trit number n of each byte: tdm_tq1_0_trit.
@@ -543,6 +546,23 @@ struct Weight : Kernel {
         return half_float(block_16(at));
 #else
         return bits_to_float(block_16(at) << 16);
+#endif
+    }
+
+    // Elements i .. i + 7 of a wide row, i a multiple of 8.
+    void plain_eight(WeightRow row, uint i, vec4 &low, vec4 &high) {
+        uvec4 words = load_16(row.at_0 + i * BLOCK_SIZE);
+#if WEIGHT_TYPE == TYPE_F32
+        low = bits_to_float(words);
+        high = bits_to_float(load_16(row.at_0 + i * BLOCK_SIZE + 16));
+#elif WEIGHT_TYPE == TYPE_F16
+        low = vec4(unpack_half2(words.x), unpack_half2(words.y));
+        high = vec4(unpack_half2(words.z), unpack_half2(words.w));
+#else
+        low = bits_to_float(uvec4(words.x << 16, words.x & 0xffff0000u, words.y << 16,
+                                  words.y & 0xffff0000u));
+        high = bits_to_float(uvec4(words.z << 16, words.z & 0xffff0000u, words.w << 16,
+                                   words.w & 0xffff0000u));
 #endif
     }
 

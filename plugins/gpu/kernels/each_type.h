@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
  * each_type.h: includes WEIGHT_FILE once for each type of weights, in a namespace of its own, with
- * WEIGHT_TYPE the number of the tdm_type. Entries are named <kernel>_<type>.
+ * WEIGHT_TYPE the number of the tdm_type; only for types with blocks, or only for the others, where
+ * WEIGHT_TYPES says so. Entries are named <kernel>_<type>, or <kernel>_<type>_<columns> where there
+ * is one for each number of columns of a tile: symbol_print of plugins/gpu/rt/module.c.
  */
 #include "lang.h"
 #include "math.h"
@@ -37,7 +39,22 @@
 /* As GPU_KERNEL, for the present type. */
 #define GPU_TYPED_ENTRY_(name, type) GPU_KERNEL(name, type)
 #define GPU_TYPED_KERNEL(name, type) GPU_TYPED_ENTRY_(GPU_TYPED_NAME(name, WEIGHT_TYPE), type)
+/* The struct follows `columns`; it may have commas. */
+#define GPU_SIZED_NAME_(name, type, columns) name##_##type##_##columns
+#define GPU_SIZED_NAME(name, type, columns)  GPU_SIZED_NAME_(name, type, columns)
+#define GPU_SIZED_ENTRY_(name, max_threads, ...) GPU_KERNEL_OF(name, max_threads, __VA_ARGS__)
+#define GPU_SIZED_KERNEL(name, max_threads, columns, ...)                                          \
+    GPU_SIZED_ENTRY_(GPU_SIZED_NAME(name, WEIGHT_TYPE, columns), max_threads, __VA_ARGS__)
 
+/* Values of WEIGHT_TYPES. */
+#define WEIGHT_TYPES_ALL    0
+#define WEIGHT_TYPES_PLAIN  1
+#define WEIGHT_TYPES_BLOCKS 2
+#ifndef WEIGHT_TYPES
+#define WEIGHT_TYPES WEIGHT_TYPES_ALL
+#endif
+
+#if WEIGHT_TYPES != WEIGHT_TYPES_BLOCKS
 #define WEIGHT_TYPE 0
 namespace type_0 {
 #include WEIGHT_FILE
@@ -48,6 +65,13 @@ namespace type_1 {
 #include WEIGHT_FILE
 }
 #undef WEIGHT_TYPE
+#define WEIGHT_TYPE 30
+namespace type_30 {
+#include WEIGHT_FILE
+}
+#undef WEIGHT_TYPE
+#endif
+#if WEIGHT_TYPES != WEIGHT_TYPES_PLAIN
 #define WEIGHT_TYPE 2
 namespace type_2 {
 #include WEIGHT_FILE
@@ -143,11 +167,6 @@ namespace type_29 {
 #include WEIGHT_FILE
 }
 #undef WEIGHT_TYPE
-#define WEIGHT_TYPE 30
-namespace type_30 {
-#include WEIGHT_FILE
-}
-#undef WEIGHT_TYPE
 #define WEIGHT_TYPE 34
 namespace type_34 {
 #include WEIGHT_FILE
@@ -163,3 +182,4 @@ namespace type_39 {
 #include WEIGHT_FILE
 }
 #undef WEIGHT_TYPE
+#endif

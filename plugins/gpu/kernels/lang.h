@@ -6,13 +6,22 @@
  *
  * What differs between devices is in words.h, which each of them has in a folder of its own and
  * which is found by the include path: plugins/cuda, plugins/hip, tests/simt. It defines
- *   GPU_ENTRY(name, body)  an entry; body sees `args`, a const Args &
+ *   GPU_ENTRY(name, max_threads, body)  an entry, for workgroups of up to max_threads; its body sees
+ *                          `args`, a const Args &
  *   thread_id() group_size() group_x() group_y() grid_x()   of the workgroup and the grid
  *   wave_size() wave_xchg(word, mask)   lanes that run together; the word of lane (own ^ mask)
  *   barrier()              of the workgroup; it also orders shared memory
  *   shared_memory()        the workgroup's shared memory, 16-byte aligned, undefined at first
  *   shared_add(word, n) shared_or(word, bits)   on a word of shared memory, atomically;
  *                          they return what was there
+ *   dot_4(a, b, sum)       sum + the products of the four signed bytes of two words
+ *   bytes_pick(low, high, index)   byte i is that of the eight bytes low, high whose number,
+ *                          0 .. 7, is byte i of index
+ *   Mat                    a lane's part of 16 rows of 16 signed bytes each; the wave holds all
+ *   mat_load(rows)         of shared memory; the wave's lanes call it together
+ *   mat_mul(sum, a, b)     int sum[8]: sum[i] += the product of row mat_row(i) of a and row
+ *                          mat_column(i) of b, for i below mat_count(). The wave's lanes call it
+ *                          together, and have the 256 products between them
  *   half_to_float(bits)    exact; denormals are kept
  * Kernels use no language library. Build without contraction (-ffp-contract=off): fma is written
  * out where it is wanted, and results are the same on all devices.
@@ -29,9 +38,11 @@ struct Args {
     int spec[8];
 };
 
+#include "vec.h"
 #include "words.h"
 
-#define UNROLL _Pragma("unroll")
+#define UNROLL      _Pragma("unroll")
+#define DONT_UNROLL _Pragma("unroll 1")
 
 /* Specialisation numbers, in members of struct Kernel. */
 #define SPEC0 (args.spec[0])
@@ -43,7 +54,10 @@ struct Args {
 #define SPEC6 (args.spec[6])
 #define SPEC7 (args.spec[7])
 
-#include "vec.h"
+/* Two f16 in a word, the low one first. */
+static inline vec2 unpack_half2(uint bits) {
+    return vec2(half_to_float(bits & 0xffffu), half_to_float(bits >> 16));
+}
 
 /* ---- Memory ---------------------------------------------------------------------------------- */
 
@@ -117,9 +131,14 @@ struct Kernel {
     uint invocation_number() const { return group_number() * group_size() + thread_id(); }
 };
 
-#define GPU_KERNEL(name, type)                                                                     \
-    GPU_ENTRY(name, {                                                                              \
-        type kernel(args);                                                                         \
+/* Threads of the largest workgroup: target_fill of plugins/gpu/rt/device.c. */
+#define GPU_MAX_GROUP 1024
+
+#define GPU_KERNEL(name, ...) GPU_KERNEL_OF(name, GPU_MAX_GROUP, __VA_ARGS__)
+/* The fewer threads a workgroup may have, the more registers a thread may use. */
+#define GPU_KERNEL_OF(name, max_threads, ...)                                                      \
+    GPU_ENTRY(name, max_threads, {                                                                 \
+        __VA_ARGS__ kernel(args);                                                                  \
         kernel.run();                                                                              \
     })
 

@@ -68,5 +68,19 @@ static inline int top_bit(uint x) {
 static inline uint bit_count(uint x) {
     return uint(__builtin_popcount(x));
 }
+/* sum + the products of the four signed bytes of a and of b. */
+static inline int dot_4_plain(uint a, uint b, int sum) {
+    for (int i = 0; i < 32; i += 8) sum += (int(a << (24 - i)) >> 24) * (int(b << (24 - i)) >> 24);
+    return sum;
+}
+/* Byte i is that of the eight bytes low, high whose number, 0 .. 7, is byte i of index. */
+static inline uint bytes_pick_plain(uint low, uint high, uint index) {
+    uint picked = 0;
+    for (int i = 0; i < 32; i += 8) {
+        uint number = index >> i & 7u;
+        picked |= ((number < 4 ? low : high) >> 8 * (number & 3u) & 255u) << i;
+    }
+    return picked;
+}
 
 #endif

@@ -16,10 +16,8 @@ struct Product : Weight {
     static constexpr int MODE_SORTED =
         2; // pairs sorted by expert: operand 4 is the table of moe_sort.cu
 
-    // x is dense and begins at multiples of 8 bytes in every column; k is a multiple of 32.
+    // x is dense and begins at multiples of 16 bytes in every column; k is a multiple of 32.
     const bool X_IS_WIDE = (SPEC1 & 4) != 0;
-    const int TILE_ROWS = SPEC2 < 1 ? 1 : SPEC2;
-    const int TILE_COLUMNS = SPEC3 < 1 ? 1 : SPEC3;
     const int MODE = SPEC4;
 
     // What is done with a sum before it is stored: gpu_product_end.
@@ -35,8 +33,8 @@ struct Product : Weight {
         uint matrix;
     };
 
-    // The tile of this workgroup, which computes tile_rows rows.
-    Tile tile_get(uint tile_rows) {
+    // The tile of this workgroup, which computes tile_rows rows for tile_columns columns.
+    Tile tile_get(uint tile_rows, uint tile_columns) {
         Tile t;
         uint n_row_tile = (uint(args.word[0]) + tile_rows - 1) / tile_rows;
         uint number = group_number(), rest = number / n_row_tile;
@@ -46,10 +44,10 @@ struct Product : Weight {
         t.column = 0;
         if (number >= uint(args.word[19])) return t;
         if (MODE == MODE_PLAIN) {
-            uint n_tile = (uint(args.word[2]) + TILE_COLUMNS - 1) / TILE_COLUMNS;
+            uint n_tile = (uint(args.word[2]) + tile_columns - 1) / tile_columns;
             t.matrix = rest / n_tile;
-            t.column = (rest - t.matrix * n_tile) * TILE_COLUMNS;
-            t.n_column = min(uint(args.word[2]) - t.column, uint(TILE_COLUMNS));
+            t.column = (rest - t.matrix * n_tile) * tile_columns;
+            t.n_column = min(uint(args.word[2]) - t.column, tile_columns);
         } else if (MODE == MODE_PAIRS) {
             uint n_used = uint(args.word[3]), token = rest / n_used;
             int id = I32(args.address[4])
@@ -86,6 +84,12 @@ struct Product : Weight {
             at = column / uint(args.word[4]) * uint(args.word[5]);
         }
         return args.address[2] + 4 * u64(at);
+    }
+
+    // The row of bytes of a column.
+    uint x_row(Tile t, uint column) {
+        if (MODE == MODE_PLAIN) return t.matrix * uint(args.word[2]) + column;
+        return column / uint(args.word[4]);
     }
 
     // The elements of y before those of a column.

@@ -2,9 +2,10 @@
  *
  * product_tile.cu: products for prompts. A workgroup computes 64 rows for 32 columns from tiles
  * of 32 elements of k in shared memory; each of its 128 threads 4 rows for 4 columns.
- * An entry for each WEIGHT_TYPE. See kernel.h.
+ * An entry for each plain WEIGHT_TYPE. See kernel.h.
  */
 #ifndef WEIGHT_TYPE
+#define WEIGHT_TYPES WEIGHT_TYPES_PLAIN
 #define WEIGHT_FILE "product_tile.cu"
 #include "each_type.h"
 #else
@@ -39,7 +40,7 @@ struct ProductTile : Product {
     }
 
     void run() {
-        Tile t = tile_get(ROWS / N_PART);
+        Tile t = tile_get(ROWS / N_PART, COLUMNS);
         if (t.n_column == 0) return;
         uint thread = thread_id();
         uint k = uint(args.word[1]), n_group = (k + DEPTH - 1) / DEPTH;
@@ -68,5 +69,5 @@ struct ProductTile : Product {
     }
 };
 
-GPU_TYPED_KERNEL(product_tile, ProductTile)
+GPU_SIZED_KERNEL(product_tile, 128, 32, ProductTile)
 #endif

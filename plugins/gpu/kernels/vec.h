@@ -122,9 +122,4 @@ static inline u64 pack64(uvec2 u) {
     return u64(u.x) | u64(u.y) << 32;
 }
 
-/* Two f16 in a word, the low one first. */
-static inline vec2 unpack_half2(uint bits) {
-    return vec2(half_to_float(bits & 0xffffu), half_to_float(bits >> 16));
-}
-
 #endif

@@ -53,7 +53,7 @@ tdm_status gpu_weight_words(const gpu_emit *e, const gpu_value *w, int32_t word[
     for (int i = 0; i < 3 && status == TDM_OK; i++) status = gpu_word(e, &word[i], stride[i], err);
     *flags_out = w->is_private ? GPU_PRODUCT_PLANAR : 0;
     if (!info.is_quantized && stride[0] == 1 && w->ne[0] % GROUP_LEN == 0 &&
-        stride[1] * size % 8 == 0 && stride[2] * size % 8 == 0 && w->place.off % 8 == 0)
+        stride[1] * size % 16 == 0 && stride[2] * size % 16 == 0 && w->place.off % 16 == 0)
         *flags_out |= GPU_PRODUCT_WIDE_WEIGHT;
     return status;
 }
@@ -150,7 +150,12 @@ static choice rows_choose(const gpu_target *t, const gpu_product *p, int64_t n_g
     if (c.group_size < t->subgroup_max) c.group_size = least(t->subgroup_max, max_group);
     c.rows = or_default(tuning->row_rows, c.columns <= 4 ? 4 : 2);
     if (is_canonical(p)) c.rows = c.columns = 1;
-    while (c.rows > 1 && (c.rows * c.columns > ROW_MAX_SUM || c.rows > p->w->ne[1])) c.rows /= 2;
+    if (tuning->has_fixed_tiles) {
+        c.columns = power_above(c.columns, 8);
+        c.rows = c.columns == 8 || is_canonical(p) ? 2 : 4;
+    } else
+        while (c.rows > 1 && (c.rows * c.columns > ROW_MAX_SUM || c.rows > p->w->ne[1]))
+            c.rows /= 2;
     c.row_tile = c.rows;
     c.trips = (n_group + c.group_size - 1) / c.group_size +
               (int64_t)c.rows * c.columns * (ROW_MAX_SUBGROUP / t->subgroup_min + 1);
@@ -159,9 +164,10 @@ static choice rows_choose(const gpu_target *t, const gpu_product *p, int64_t n_g
 
 static bool uses_dots(const gpu_target *t, const gpu_product *p) {
     if (!t->has_dot8 || !tdm_type_get_info(p->w->type).is_quantized) return false;
-    if (p->mode == GPU_PRODUCT_PAIRS) return p->n_column > p->n_used; /* more than a token */
+    int64_t n_column = p->n_column;
+    if (p->mode == GPU_PRODUCT_PAIRS) n_column = (n_column + p->n_used - 1) / p->n_used;
     return p->mode == GPU_PRODUCT_SORTED ||
-           p->n_column >= or_default(t->product.dot_min_columns, DOT_MIN_COLUMNS);
+           n_column >= or_default(t->product.dot_min_columns, DOT_MIN_COLUMNS);
 }
 
 static choice dots_choose(const gpu_target *t, const gpu_product *p, int64_t n_group) {
@@ -211,9 +217,9 @@ static void parts_set(choice *c) {
 /* ---- The step -------------------------------------------------------------------------------- */
 
 static bool x_is_wide(const gpu_product *p) {
-    bool is_even = p->x_stride_matrix % 2 == 0;
-    for (int i = 0; i < 3; i++) is_even = is_even && p->x_stride[i] % 2 == 0;
-    return is_even && p->x_stride_k == 1 && p->w->ne[0] % GROUP_LEN == 0 && p->x.off % 8 == 0;
+    bool is_whole = p->x_stride_matrix % 4 == 0;
+    for (int i = 0; i < 3; i++) is_whole = is_whole && p->x_stride[i] % 4 == 0;
+    return is_whole && p->x_stride_k == 1 && p->w->ne[0] % GROUP_LEN == 0 && p->x.off % 16 == 0;
 }
 
 /* The word that a number of the product goes to: kernel.h, PRODUCT. */

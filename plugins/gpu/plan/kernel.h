@@ -187,11 +187,11 @@
      * 3, 4 column_ne, 5 to 7 x strides, 8 x stride from matrix to matrix, 9 rows of a matrix, \
      * 10 x stride along k, 11 stride of role, 12 rows that share a role. Spec: 0 = 1 where there \
      * are roles, 1 = 1 where rows are dense and begin at multiples of 16 bytes. */ \
-    KERNEL(QUANTIZE, quantize, 3, 0x1, RT_ABSENT) \
+    KERNEL(QUANTIZE, quantize, 3, 0x1, RT_SHARED(0)) \
     /* PRODUCT_ROW and PRODUCT_TILE with integer dot products: x is what QUANTIZE writes, word 5 \
      * its rows. The tile has 32 or 64 columns, with 11 or 15.5 KiB of shared memory. */ \
-    KERNEL(PRODUCT_ROW_DOT, product_row_dot, 6, 0x1, RT_ABSENT) \
-    KERNEL(PRODUCT_TILE_DOT, product_tile_dot, 6, 0x1, RT_ABSENT) \
+    KERNEL(PRODUCT_ROW_DOT, product_row_dot, 6, 0x1, RT_SHARED(product_row_size(spec))) \
+    KERNEL(PRODUCT_TILE_DOT, product_tile_dot, 6, 0x1, RT_SHARED(tile_dot_size(or_one(spec[3])))) \
     /* Sorts pairs by expert. Operands dst, ids. dst is n_tile tiles of three words (expert, first \
      * slot, pairs; 0 pairs: no work), then the pairs by slot. Words: pairs, n_tile, n_used, id \
      * strides (2), first expert. Spec: 0 = experts, 1 = pairs of a tile. One workgroup. */ \
@@ -253,7 +253,7 @@ typedef enum gpu_lane {
 /* Spec number 1 of kernels that read weights. */
 typedef enum gpu_product_flag {
     GPU_PRODUCT_PLANAR = 1,      /* the weight has the planes of layout/weight.h; else canonical */
-    GPU_PRODUCT_WIDE_WEIGHT = 2, /* plain type: dense rows of whole groups of 32, 8-byte aligned */
+    GPU_PRODUCT_WIDE_WEIGHT = 2, /* plain type: dense rows of whole groups of 32, 16-byte aligned */
     GPU_PRODUCT_WIDE_X = 4       /* x likewise, in every column */
 } gpu_product_flag;
 

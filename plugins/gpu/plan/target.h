@@ -21,7 +21,10 @@ typedef struct gpu_product_tuning {
                                   columns on */
     int32_t row_max_columns;   /* columns up to which it is used. Default 8 */
     bool has_no_tiles;         /* PRODUCT_TILE is never used */
-    int32_t dot_min_columns;   /* columns from which quantised weights use integer dot products,
+    bool has_fixed_tiles;    /* PRODUCT_ROW and PRODUCT_ROW_DOT exist for 1, 2 and 4 columns with 4
+                                  rows and for 8 columns with 2; for canonical blocks for one
+                                  column with 2 rows. PRODUCT_TILE is for plain types alone */
+    int32_t dot_min_columns; /* columns from which quantised weights use integer dot products,
                                   where the device has them. Default 2 */
 } gpu_product_tuning;
 

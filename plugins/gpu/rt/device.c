@@ -178,7 +178,10 @@ static void target_fill(rt_device *device, const rt_options *options) {
     t->n_unit = a[RT_UNITS];
     t->is_host = a[RT_IS_INTEGRATED] != 0;
     t->is_unfused = !options->has_fusion;
+    t->has_dot8 = true;
     t->product.lane_max_subgroup = -1;
+    t->product.has_fixed_tiles = true;
+    t->product.dot_min_columns = 1;
     t->has_kernel = rt_has_kernel;
 }
 

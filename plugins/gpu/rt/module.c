@@ -9,7 +9,10 @@
 
 #include "plugins/gpu/rt/rt.h"
 
-enum { MAX_TYPE = 64 /* numbers of tdm_type are below */ };
+enum {
+    MAX_TYPE = 64, /* numbers of tdm_type are below */
+    MAX_SIZE = 7   /* numbers of columns of a tile: 1, 2, 4 .. 64 */
+};
 
 /* What the emulated driver takes for an image: it has the kernels itself. */
 static const char emulated_image[] = "tandem-simt";
@@ -17,7 +20,7 @@ static const char emulated_image[] = "tandem-simt";
 typedef struct rt_modules {
     pthread_mutex_t mutex;
     void *module[GPU_KERNEL_COUNT_]; /* NULL = not loaded */
-    void *function[GPU_KERNEL_COUNT_][MAX_TYPE];
+    void *function[GPU_KERNEL_COUNT_][MAX_TYPE][MAX_SIZE];
 } rt_modules;
 
 const bool rt_has_kernel[GPU_KERNEL_COUNT_] = {
@@ -30,9 +33,24 @@ const bool rt_has_kernel[GPU_KERNEL_COUNT_] = {
 #undef RT_SHARED
 };
 
+/* Kernels with an entry for each number of columns of a tile, which is spec 3. */
+static bool has_sizes(int32_t kernel) {
+    return kernel == GPU_KERNEL_PRODUCT_ROW || kernel == GPU_KERNEL_PRODUCT_ROW_DOT ||
+           kernel == GPU_KERNEL_PRODUCT_TILE || kernel == GPU_KERNEL_PRODUCT_TILE_DOT;
+}
+
 static bool has_types(int32_t kernel) {
-    return kernel == GPU_KERNEL_GET_ROWS || kernel == GPU_KERNEL_PRODUCT_ROW ||
-           kernel == GPU_KERNEL_PRODUCT_TILE || kernel == GPU_KERNEL_PRODUCT_LANE;
+    return kernel == GPU_KERNEL_GET_ROWS || has_sizes(kernel);
+}
+
+static void symbol_print(const gpu_step *step, char symbol[64]) {
+    const char *name = gpu_kernel_name(step->kernel);
+    if (has_sizes(step->kernel))
+        snprintf(symbol, 64, "%s_%d_%d", name, (int)step->spec[0], (int)step->spec[3]);
+    else if (has_types(step->kernel))
+        snprintf(symbol, 64, "%s_%d", name, (int)step->spec[0]);
+    else
+        snprintf(symbol, 64, "%s", name);
 }
 
 tdm_status rt_modules_create(rt_device *device, tdm_error *err) {
@@ -87,10 +105,7 @@ static tdm_status function_load(rt_device *device, const gpu_step *step, void **
         modules->module[step->kernel] = NULL;
         return status;
     }
-    if (has_types(step->kernel))
-        snprintf(symbol, sizeof symbol, "%s_%d", name, (int)step->spec[0]);
-    else
-        snprintf(symbol, sizeof symbol, "%s", name);
+    symbol_print(step, symbol);
     rt_result result =
         device->fn->module_function(function_out, modules->module[step->kernel], symbol);
     if (result == RT_SUCCESS) return TDM_OK;
@@ -101,14 +116,16 @@ static tdm_status function_load(rt_device *device, const gpu_step *step, void **
 tdm_status rt_function_get(rt_device *device, const gpu_step *step, void **function_out,
                            tdm_error *err) {
     rt_modules *modules = device->modules;
-    int32_t type = has_types(step->kernel) ? step->spec[0] : 0;
-    if (type < 0 || type >= MAX_TYPE)
-        return tdm_fail(err, TDM_INTERNAL, "%s: kernel %s has no type %d", device->name,
-                        gpu_kernel_name(step->kernel), (int)type);
+    int32_t type = has_types(step->kernel) ? step->spec[0] : 0, size = 0;
+    if (has_sizes(step->kernel))
+        while (size < MAX_SIZE && 1 << size != step->spec[3]) size++;
+    if (type < 0 || type >= MAX_TYPE || size == MAX_SIZE)
+        return tdm_fail(err, TDM_INTERNAL, "%s: kernel %s has no type %d for %d columns",
+                        device->name, gpu_kernel_name(step->kernel), (int)type, (int)step->spec[3]);
     tdm_status status = rt_enter(device, err);
     if (status != TDM_OK) return status;
     pthread_mutex_lock(&modules->mutex);
-    void **function = &modules->function[step->kernel][type];
+    void **function = &modules->function[step->kernel][type][size];
     if (*function == NULL) status = function_load(device, step, function, err);
     *function_out = *function;
     pthread_mutex_unlock(&modules->mutex);

@@ -55,6 +55,13 @@ static uint32_t route_size(void) {
     return rank_size() + taken(1024, 4) + taken(1024 / 32, 4);
 }
 
+/* struct ProductTileDot */
+static uint32_t tile_dot_size(int32_t columns) {
+    const int32_t n_w = 2 * 64, n_x = 2 * columns;
+    return taken(2 * n_w, 16) + taken(n_w, 16) + taken(4 * n_x, 16) + taken(n_x, 4) +
+           taken(n_x, 8) + taken(1, 4);
+}
+
 uint32_t rt_shared_size(const gpu_step *step) {
     const int32_t *spec = step->spec;
     switch (step->kernel) {

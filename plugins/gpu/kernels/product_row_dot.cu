@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * product_row_dot.cu: products for up to 8 columns of bytes (bytes.h). The threads of a workgroup
+ * divide k; each has the same ROWS rows and COLUMNS columns: product_sum.h. Weights have planes.
+ * Entries for each WEIGHT_TYPE with blocks. See kernel.h.
+ */
+#ifndef WEIGHT_TYPE
+#define WEIGHT_FILE  "product_row_dot.cu"
+#define WEIGHT_TYPES WEIGHT_TYPES_BLOCKS
+#define WEIGHT_ALWAYS_PLANAR
+#include "each_type.h"
+#else
+#include "product_sum.h"
+#include "bytes.h"
+
+template <int ROWS, int COLUMNS> struct ProductRowDot : ProductSum<ROWS, COLUMNS> {
+    typedef ProductSum<ROWS, COLUMNS> Sum;
+    typedef typename Sum::WeightRow WeightRow;
+    typedef typename Sum::WeightGroup WeightGroup;
+    using Sum::args, Sum::N_SUM, Sum::N_PART;
+    explicit ProductRowDot(const Args &args_) : Sum(args_) {}
+
+    float sum[N_SUM];
+
+    void group_add(const WeightGroup *groups, const BytesGroup &x, int c) {
+        int x_sums[2] = {0, 0};
+        if (WEIGHT_HAS_OFFSET)
+            UNROLL for (int h = 0; h < 2; h++) x_sums[h] = bytes_sum(x, h);
+        UNROLL for (int r = 0; r < ROWS; r++) {
+            const WeightGroup &w = groups[r];
+            const int dots[2] = {
+                dot_16(w.low, x.low[0], dot_16(w.low, x.high[0], 0) * 128),
+                dot_16(w.high, x.low[1], dot_16(w.high, x.high[1], 0) * 128),
+            };
+            sum[r * COLUMNS + c] += x.scale * group_product(w.scale, w.offset, dots, x_sums);
+        }
+    }
+
+    void run() {
+        auto t = this->tile_get(ROWS / N_PART, COLUMNS);
+        if (t.n_column == 0) return;
+        uint n_group = uint(args.word[1]) / 32;
+        Bytes x(args.address[2], u64(uint(args.word[5])) * n_group);
+        WeightRow rows[ROWS];
+        uint first[COLUMNS]; // group of each column
+        UNROLL for (int r = 0; r < ROWS; r++) rows[r] =
+            this->product_row(t, t.row + r / N_PART, r % N_PART);
+        UNROLL for (int c = 0; c < COLUMNS; c++) first[c] =
+            this->x_row(t, this->column_number(t, min(uint(c), t.n_column - 1))) * n_group;
+        UNROLL for (int i = 0; i < N_SUM; i++) sum[i] = 0;
+        DONT_UNROLL for (uint g = thread_id(); g < n_group; g += group_size()) {
+            WeightGroup groups[ROWS];
+            UNROLL for (int r = 0; r < ROWS; r++) groups[r] = this->weight_group(rows[r], g);
+            UNROLL for (int c = 0; c < COLUMNS; c++)
+                group_add(groups, bytes_group(x, first[c] + g, true), c);
+        }
+        this->sums_store(t, sum);
+    }
+};
+
+GPU_SIZED_KERNEL(product_row_dot, 256, 1, ProductRowDot<4, 1>)
+GPU_SIZED_KERNEL(product_row_dot, 256, 2, ProductRowDot<4, 2>)
+GPU_SIZED_KERNEL(product_row_dot, 256, 4, ProductRowDot<4, 4>)
+GPU_SIZED_KERNEL(product_row_dot, 256, 8, ProductRowDot<2, 8>)
+#endif

@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * product_sum.h: what the kernels share whose workgroups divide k: every thread has a sum for each
+ * row and column of the tile, and those of all threads are added up and stored. ROWS and COLUMNS are
+ * constants, so that sums lie in registers.
+ */
+#include "product.h"
+
+template <int ROWS, int COLUMNS> struct ProductSum : Product {
+    explicit ProductSum(const Args &args_) : Product(args_) {}
+
+    static constexpr int N_SUM = ROWS * COLUMNS;
+    // At most 32 waves in a workgroup: the emitter sees to that.
+    float *sums = shared_take<float>(32 * N_SUM);
+
+    // sum[r * COLUMNS + c] of this thread, row r of the tile and column c. Every thread calls it.
+    void sums_store(Tile t, float *sum) {
+        UNROLL for (int i = 0; i < N_SUM; i++) {
+            float total = wave_sum(sum[i]);
+            if (lane_id() == 0) sums[wave_id() * N_SUM + i] = total;
+        }
+        barrier();
+        // A thread for each row of y and column.
+        uint n_row = uint(ROWS) / uint(N_PART), i = thread_id();
+        uint c = i / n_row, r = (i - c * n_row) * uint(N_PART);
+        if (c >= t.n_column) return;
+        float first = 0, last = 0;
+        for (uint w = 0; w < group_waves(); w++) {
+            first += sums[w * N_SUM + r * COLUMNS + c];
+            if (IS_GLU) last += sums[w * N_SUM + (r + 1) * COLUMNS + c];
+        }
+        y_store(y_at(t, column_number(t, c)), t.row + r / uint(N_PART), first, last);
+    }
+};

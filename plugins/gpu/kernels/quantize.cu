@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * quantize.cu: rows of x as bytes, for products with integer dot products (bytes.h, kernel.h). A
+ * thread for each group of 32 elements:
+ *   x = scale * (128 * high + low)     scale = max |x| / 16256, high = -127 .. 127,
+ *                                      low = -64 .. 63
+ * A row of a prompt has 8 bits: low is 0. A group with a NaN or an infinity has the scale NaN.
+ */
+#include "lang.h"
+
+struct Quantize : Kernel {
+    explicit Quantize(const Args &args_) : Kernel(args_) {}
+
+    static constexpr int ROLE_PROMPT = 1;
+    const bool HAS_ROLES = SPEC0 != 0;
+    const bool X_IS_WIDE = SPEC1 != 0; // x is dense and aligned to 16 bytes in every row
+
+    u64 row_address(uint row) {
+        uint per_matrix = uint(args.word[9]), matrix = row / per_matrix;
+        uint column = row - matrix * per_matrix, rest = column / uint(args.word[3]);
+        uint c2 = rest / uint(args.word[4]);
+        uint at = (column - rest * uint(args.word[3])) * uint(args.word[5]) +
+                  (rest - c2 * uint(args.word[4])) * uint(args.word[6]) + c2 * uint(args.word[7]) +
+                  matrix * uint(args.word[8]);
+        return args.address[1] + 4 * u64(at);
+    }
+
+    vec4 quad_load(u64 x, uint i) {
+        if (X_IS_WIDE) return bits_to_float(load_16(x + 4 * i));
+        uint stride = uint(args.word[10]);
+        return vec4(F32(x).at[i * stride], F32(x).at[(i + 1) * stride], F32(x).at[(i + 2) * stride],
+                    F32(x).at[(i + 3) * stride]);
+    }
+
+    bool is_prompt(uint row) {
+        if (!HAS_ROLES) return false;
+        uint column = row % uint(args.word[9]);
+        return I32(args.address[2]).at[column / uint(args.word[12]) * uint(args.word[11])] ==
+               ROLE_PROMPT;
+    }
+
+    void run() {
+        uint number = invocation_number(), n_row = uint(args.word[1]), n_group = uint(args.word[2]);
+        uint row = number / n_group, g = number - row * n_group;
+        if (row >= n_row) return;
+        bool prompt = is_prompt(row);
+        u64 x = row_address(row), n = u64(n_row) * n_group, to = args.address[0];
+        vec4 v[8];
+        uint greatest = 0; // as bits without sign, of which a NaN has the greatest
+        UNROLL for (int i = 0; i < 8; i++) {
+            v[i] = quad_load(x, 32 * g + 4 * i);
+            UNROLL for (int e = 0; e < 4; e++) {
+                uint size = float_to_bits(v[i][e]) & 0x7fffffffu;
+                greatest = size > greatest ? size : greatest;
+            }
+        }
+        float scale = bits_to_float(greatest) * (1.0f / 16256.0f);
+        float inverse = (prompt ? 127.0f : 16256.0f) / bits_to_float(greatest);
+        if (greatest >= 0x7f800000u) {
+            scale = bits_to_float(0x7fc00000u);
+            inverse = 0;
+        } else if (greatest < 0x06800000u) { // 2^-114, of which the inverse would overflow
+            scale = inverse = 0;
+        }
+        uvec4 high[2], low[2];
+        UNROLL for (int i = 0; i < 8; i++) {
+            uint upper_word = 0, lower_word = 0;
+            UNROLL for (int e = 0; e < 4; e++) {
+                // What is not finite, and what its inverse made of it, must not reach the
+                // conversion.
+                float scaled = inverse == 0 ? 0 : round_even(v[i][e] * inverse);
+                int code = int(clamp(scaled, -16256.0f, 16256.0f));
+                int upper = prompt ? code : (code + 64) >> 7;
+                int lower = prompt ? 0 : code - upper * 128;
+                upper_word |= (uint(upper) & 255u) << 8 * e;
+                lower_word |= (uint(lower) & 255u) << 8 * e;
+            }
+            high[i / 4][i % 4] = upper_word;
+            low[i / 4][i % 4] = lower_word;
+        }
+        UNROLL for (int i = 0; i < 2; i++) {
+            store_16(to + u64(32) * number + 16 * i, high[i]);
+            store_16(to + 32 * (n + number) + 16 * i, low[i]);
+        }
+        F32(to + 64 * n).at[number] = scale;
+        if (g == 0) U32(to + 68 * n).at[row] = prompt ? 0u : 1u;
+    }
+};
+
+GPU_KERNEL(quantize, Quantize)
