@@ -7,8 +7,8 @@
 #define TANDEM_CUDA_WORDS_H
 
 #define GPU_ENTRY(name, max_threads, ...)                                                          \
-    extern "C" __attribute__((global, launch_bounds(max_threads))) void name(             \
-        const Args args) __VA_ARGS__
+    extern "C" __attribute__((global, launch_bounds(max_threads))) void name(const Args args)      \
+        __VA_ARGS__
 
 static inline uint thread_id() {
     return uint(__nvvm_read_ptx_sreg_tid_x());

@@ -8,8 +8,8 @@
 
 /* launch_bounds is ignored for these targets. */
 #define GPU_ENTRY(name, max_threads, ...)                                                          \
-    extern "C" __attribute__((global, amdgpu_flat_work_group_size(1, max_threads))) void  \
-    name(const Args args) __VA_ARGS__
+    extern "C" __attribute__((global, amdgpu_flat_work_group_size(1, max_threads))) void name(     \
+        const Args args) __VA_ARGS__
 
 static inline uint thread_id() {
     return __builtin_amdgcn_workitem_id_x();

@@ -12,7 +12,7 @@
 #define GPU_ENTRY(name, max_threads, ...)                                                          \
     static void entry_##name(const void *raw) {                                                    \
         const Args &args = *(const Args *)raw;                                                     \
-        __VA_ARGS__                                                                                       \
+        __VA_ARGS__                                                                                \
     }                                                                                              \
     static simt_kernel kernel_##name = {#name, entry_##name, sizeof(Args), 0};                     \
     __attribute__((constructor)) static void add_##name(void) {                                    \

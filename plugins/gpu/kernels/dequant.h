@@ -172,9 +172,13 @@ struct Weight : Kernel {
 
     // ---- Loads ----------------------------------------------------------------------------------
 
-    uint block_8(u64 at) { return uint(U8(at).at[0]); }
+    uint block_8(u64 at) {
+        return uint(U8(at).at[0]);
+    }
 
-    uint block_16(u64 at) { return uint(U16(at).at[0]); }
+    uint block_16(u64 at) {
+        return uint(U16(at).at[0]);
+    }
 
     // Aligned as the plane is; canonical blocks begin at multiples of 2, of mxfp4 at any byte.
     uint block_32(u64 at) {
@@ -559,10 +563,10 @@ struct Weight : Kernel {
         low = vec4(unpack_half2(words.x), unpack_half2(words.y));
         high = vec4(unpack_half2(words.z), unpack_half2(words.w));
 #else
-        low = bits_to_float(uvec4(words.x << 16, words.x & 0xffff0000u, words.y << 16,
-                                  words.y & 0xffff0000u));
-        high = bits_to_float(uvec4(words.z << 16, words.z & 0xffff0000u, words.w << 16,
-                                   words.w & 0xffff0000u));
+        low = bits_to_float(
+            uvec4(words.x << 16, words.x & 0xffff0000u, words.y << 16, words.y & 0xffff0000u));
+        high = bits_to_float(
+            uvec4(words.z << 16, words.z & 0xffff0000u, words.w << 16, words.w & 0xffff0000u));
 #endif
     }
 

@@ -27,8 +27,8 @@ template <int ROWS, int COLUMNS> struct ProductRow : ProductSum<ROWS, COLUMNS> {
         uint k = uint(args.word[1]);
         DONT_UNROLL for (uint i = 8 * thread_id(); i < k; i += 8 * group_size()) {
             vec4 w[2 * ROWS];
-            UNROLL for (int r = 0; r < ROWS; r++)
-                this->plain_eight(rows[r], i, w[2 * r], w[2 * r + 1]);
+            UNROLL for (int r = 0; r < ROWS;
+                        r++) this->plain_eight(rows[r], i, w[2 * r], w[2 * r + 1]);
             UNROLL for (int c = 0; c < COLUMNS; c++) {
                 vec4 low = bits_to_float(load_16(x[c] + 4 * i));
                 vec4 high = bits_to_float(load_16(x[c] + 4 * i + 16));

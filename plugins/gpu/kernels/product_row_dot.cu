@@ -24,8 +24,7 @@ template <int ROWS, int COLUMNS> struct ProductRowDot : ProductSum<ROWS, COLUMNS
 
     void group_add(const WeightGroup *groups, const BytesGroup &x, int c) {
         int x_sums[2] = {0, 0};
-        if (WEIGHT_HAS_OFFSET)
-            UNROLL for (int h = 0; h < 2; h++) x_sums[h] = bytes_sum(x, h);
+        if (WEIGHT_HAS_OFFSET) UNROLL for (int h = 0; h < 2; h++) x_sums[h] = bytes_sum(x, h);
         UNROLL for (int r = 0; r < ROWS; r++) {
             const WeightGroup &w = groups[r];
             const int dots[2] = {

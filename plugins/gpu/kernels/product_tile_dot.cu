@@ -70,15 +70,13 @@ template <uint COLUMNS> struct ProductTileDot : Product {
     template <bool WITH_LOW> void dots_get(const Mat *w, uint x_at, int (*dots)[8]) {
         UNROLL for (int h = 0; h < 2; h++) {
             int to = WEIGHT_HAS_HALF_SCALES ? h : 0;
-            if (to == h)
-                UNROLL for (uint i = 0; i < 8; i++) dots[h][i] = WITH_LOW ? 0 : BIAS_BITS;
+            if (to == h) UNROLL for (uint i = 0; i < 8; i++) dots[h][i] = WITH_LOW ? 0 : BIAS_BITS;
             mat_mul(dots[to], w[h], mat_load(x_codes + h * N_X + x_at));
         }
         if (!WITH_LOW) return;
         UNROLL for (int h = 0; h < 2; h++) {
             int to = WEIGHT_HAS_HALF_SCALES ? h : 0;
-            if (to == h)
-                UNROLL for (uint i = 0; i < 8; i++) dots[h][i] *= 128;
+            if (to == h) UNROLL for (uint i = 0; i < 8; i++) dots[h][i] *= 128;
             mat_mul(dots[to], w[h], mat_load(x_codes + (2 + h) * N_X + x_at));
         }
     }
@@ -121,8 +119,9 @@ template <uint COLUMNS> struct ProductTileDot : Product {
         UNROLL for (uint p = 0; p < MAX_PART; p++) {
             if (p >= part_count()) break;
             barrier();
-            UNROLL for (uint b = 0; b < BANDS; b++) UNROLL for (uint i = 0; i < 8; i++)
-                if (i < mat_count()) own[32 * mat_column(i) + 16 * b + mat_row(i)] = sum[b][p][i];
+            UNROLL for (uint b = 0; b < BANDS; b++)
+                UNROLL for (uint i = 0; i < 8; i++) if (i < mat_count())
+                    own[32 * mat_column(i) + 16 * b + mat_row(i)] = sum[b][p][i];
             barrier();
             DONT_UNROLL for (uint j = lane_id(); j < 16 * n_row; j += wave_size()) {
                 uint c = j / n_row, r = j - c * n_row, column = 16 * (part_first() + p) + c;
@@ -153,8 +152,7 @@ template <uint COLUMNS> struct ProductTileDot : Product {
         uint thread = thread_id(), n_group = uint(args.word[1]) / 32;
         Bytes x(args.address[2], u64(uint(args.word[5])) * n_group);
         uint x_number = x_row(t, column_number(t, min(thread % COLUMNS, t.n_column - 1)));
-        WeightRow row =
-            product_row(t, t.row + row_of(thread % ROWS), part_of(thread % ROWS));
+        WeightRow row = product_row(t, t.row + row_of(thread % ROWS), part_of(thread % ROWS));
         UNROLL for (uint b = 0; b < BANDS; b++) UNROLL for (uint p = 0; p < MAX_PART; p++)
             UNROLL for (uint i = 0; i < 8; i++) sum[b][p][i] = 0;
         if (thread == 0) *has_low = 0;

@@ -5,8 +5,8 @@
  *   PRODUCT_LANE  small subgroups: a thread has rows of its own and all of k
  *   PRODUCT_TILE  many columns: tiles in shared memory
  *   PRODUCT_ROW_DOT, PRODUCT_TILE_DOT  the same with integer dot products: x becomes bytes first,
- *                 of 15 bits, or 8 for rows of prompts. For quantised weights and two columns or
- *                 more: one column does not pay for the step that makes bytes
+ *                 of 15 bits, or 8 for rows of prompts. For quantised weights and, by default,
+ *                 two columns or more: there one column does not pay for the step that makes bytes
  * Which one, and its tile, follow from the target alone (gpu_product_tuning).
  */
 #include "plugins/gpu/ops/product.h"
