@@ -12,20 +12,22 @@
 #   bench           speed of each of them beside the CPU
 #   --model FILE    GGUF file; default: models/stories-3m-q8_0.gguf beside this script
 #   --allow-cpu     software drivers too, for a try without a card
+#   --driver PLUGIN=PATH    another library as the driver of cuda or hip: an emulated one (tests/simt)
 #   --report FILE   write everything there too, with the devices and the system: what to send in
 set -u
-usage() { sed -n 's/^#   //p' "$0" | head -n 9; exit 2; }
+usage() { sed -n 's/^#   //p' "$0" | head -n 10; exit 2; }
 [ $# -ge 1 ] && [ -d "$1" ] || usage
 here=$(cd "$(dirname "$0")" && pwd)
 tree=$(cd "$1" && pwd)
 shift
-stages='' model=$here/../models/stories-3m-q8_0.gguf allow_cpu=no report=''
+stages='' drivers='' model=$here/../models/stories-3m-q8_0.gguf allow_cpu=no report=''
 while [ $# -gt 0 ]; do
     case $1 in
     certify | groups | bench) stages="$stages $1" ;;
     --model) [ $# -ge 2 ] || usage; model=$2; shift ;;
     --report) [ $# -ge 2 ] || usage; report=$2; shift ;;
     --allow-cpu) allow_cpu=yes ;;
+    --driver) [ $# -ge 2 ] && [ -f "${2#*=}" ] || usage; drivers="$drivers ${2%%=*}=$(realpath "${2#*=}")"; shift ;;
     *) usage ;;
     esac
     shift
@@ -57,6 +59,12 @@ awk '$2 != "cpu" && $2 != "meta" && $3 ~ /^[0-9]+$/ { print $2, $3 }' "$work/dev
 if [ $allow_cpu = yes ] && [ -f "$tree/lib/tandem/plugins/vulkan.so" ] && ! grep -q '^vulkan ' "$work/list"; then
     echo 'vulkan 0' >>"$work/list"
 fi
+for driver in $drivers; do
+    grep -v "^${driver%%=*} " "$work/list" >"$work/others"
+    { cat "$work/others"; echo "${driver%%=*} 0"; } >"$work/list"
+done
+# driver_of PLUGIN: the library that --driver gave; nothing where it gave none.
+driver_of() { for driver in $drivers; do [ "${driver%%=*}" = "$1" ] && echo "${driver#*=}"; done; }
 say "tandem $("$tandem" --version 2>&1 | head -n 1)"
 say "system $(uname -srm)"
 say "model $(basename "$model")"
@@ -72,19 +80,25 @@ fi
         name=$plugin$index
         printf '[device %s]\nplugin = %s\nindex = %s\n' "$name" "$plugin" "$index"
         [ "$plugin" = vulkan ] && [ $allow_cpu = yes ] && echo 'allow-cpu = yes'
+        [ -z "$(driver_of "$plugin")" ] || echo "driver = $(driver_of "$plugin")"
         printf '[group %s-cpu]\nmembers = %s, cpu\nshare = 3, 1\n' "$name" "$name"
         printf '[group %s-auto]\nmembers = %s, cpu\nshare = auto\n' "$name" "$name"
     done <"$work/list"
 } >"$work/all.ini"
 if [ "$(wc -l <"$work/list")" -gt 1 ]; then
-    printf '[group gpus]\nmembers = %s\n' "$(awk '{ printf "%s%s%s", NR > 1 ? ", " : "", $1, $2 }' "$work/list")" \
-        >>"$work/all.ini"
+    # One card may be there through two plugins: both are members then, with the CPU as a third.
+    names=$(awk '{ printf "%s%s%s", (NR > 1 ? ", " : ""), $1, $2 }' "$work/list")
+    {
+        printf '[group gpus]\nmembers = %s\nallow-duplicate = yes\n' "$names"
+        printf '[group all]\nmembers = %s, cpu\nallow-duplicate = yes\n' "$names"
+    } >>"$work/all.ini"
 fi
 
 stage_certify() {
     while read -r plugin index; do
         options=''
         [ "$plugin" = vulkan ] && [ $allow_cpu = yes ] && options='--option allow-cpu=yes'
+        [ -z "$(driver_of "$plugin")" ] || options="--option driver=$(driver_of "$plugin")"
         # shellcheck disable=SC2086 # words
         limited "$tandem" certify "$tree/lib/tandem/plugins/$plugin.so" --device-index "$index" $options \
             >"$work/out" 2>&1 </dev/null

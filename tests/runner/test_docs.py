@@ -174,5 +174,41 @@ said = re.search(r"`tandem quantize IN.gguf OUT.gguf TYPE` knows (.*?);", " ".jo
 if types != re.split(r", | and ", said):
     fail(page, f"types of quantize: {said}; there are {types}")
 
+# What README.md says `tandem plan` prints of a group, with emulated cards and a software driver. Of a
+# member's memory only the bytes of weights and cache are compared: the rest depends on the machine.
+simt = {name: os.path.join(build, "tests", "simt", f"lib{library}_simt.so") for name, library in (("cuda", "cuda"), ("hip", "amdhip64"))}
+plugins = {name: os.path.join(build, "plugins", name) for name in ("cpu", "meta", "cuda", "hip", "vulkan")}
+shown = re.search(r"^    model +llama.*?(?=^\S)", text_of[page], re.M | re.S).group(0)
+with open(os.path.join(source, "conf", "nvidia-amd-cpu.ini"), encoding="utf-8") as f:
+    text = f.read().replace("../models", os.path.join(source, "models"))
+for name, library in simt.items():
+    text = text.replace(f"plugin = {name}\n", f"plugin = {name}\ndriver = {library}\n")
+text = re.sub(r"^plugin = vulkan$", "plugin = vulkan\nallow-cpu = yes", text, flags=re.M).replace("index = 2", "index = 0")
+text = re.sub(r"^reserve = .*\n", "", text, flags=re.M)
+os.environ["TANDEM_PLUGIN_PATH"] = ":".join(plugins.values())
+os.environ["TANDEM_SIMT_MEMORY"] = str(16 << 30)
+os.environ["TANDEM_TEST_RATES"] = "4e11,4e12 3e11,3e12 2e11,2e12 1e11,1e12"
+os.environ["TANDEM_TEST_LINKS"] = "1e-5,1e-5"
+if all(os.path.exists(path) for path in [*simt.values(), *(os.path.join(path, name + ".so") for name, path in plugins.items())]):
+    with tempfile.TemporaryDirectory() as work:
+        with open(os.path.join(work, "x.ini"), "w", encoding="utf-8") as f:
+            f.write(text)
+        code, printed, err = run("plan", "--config", os.path.join(work, "x.ini"))
+    if code != 0 and "integrated" in err:
+        print("SKIPPED: the plan in README.md:", err.strip())
+    elif code != 0:
+        fail(page, err.strip())
+    else:
+        def fixed(line):
+            words = line.split()
+            return words[:10] if "%" in words[:4] else words[:7] if words[:1] == ["together"] else words
+
+        there = [fixed(line) for line in printed.splitlines()]
+        for line in shown.splitlines():
+            if line.strip() and not line.startswith("    model ") and fixed(line) not in there:
+                fail(page, f"`tandem plan` does not print: {line.strip()}")
+else:
+    print("SKIPPED: the plan in README.md: without emulated drivers or the Vulkan plugin")
+
 print("\n".join(failures) or f"{n_command} commands, {n_ini} configurations, {n_key} keys")
 sys.exit(1 if failures else 0)

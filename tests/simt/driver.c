@@ -490,6 +490,8 @@ rt_result simt_memory_free(uint64_t address) {
 rt_result simt_host_alloc(void **pointer_out, size_t size, unsigned flags) {
     (void)flags;
     CALL(host_alloc, true);
+    /* Sanitizers end the program at such sizes. */
+    if (size > (size_t)1 << 40) return RT_OUT_OF_MEMORY;
     *pointer_out = aligned_alloc(4096, (size + 4095) / 4096 * 4096);
     return *pointer_out != NULL ? RT_SUCCESS : RT_OUT_OF_MEMORY;
 }

@@ -230,6 +230,29 @@ static void test_host_memory(void **state) {
     plugin->device->close(device);
 }
 
+/* The bandwidth is one that a processor may have; no memory for the measurement is no failure. */
+static void test_limits(void **state) {
+    (void)state;
+    tdm_device *device = device_open("yes");
+    tdm_device_limits limits = {.struct_size = sizeof limits};
+    tdm_device_info before = {.struct_size = sizeof before}, after = {.struct_size = sizeof after};
+    OK(plugin->device->get_info(device, &before, &err));
+    OK(plugin->device->measure_limits(device, &limits, &err));
+    OK(plugin->device->get_info(device, &after, &err));
+    assert_true(limits.read_bandwidth > 1e6 && limits.read_bandwidth < 1e13);
+    assert_true(limits.f32_peak == 0 && limits.int8_peak == 0);
+    assert_int_equal(after.memory_free, before.memory_free);
+    const tdm_buffer_params params = {.struct_size = sizeof params,
+                                      .size = before.memory_free - (8 << 20)};
+    tdm_buffer *buffer = NULL;
+    OK(plugin->buffer->alloc(device, &params, &buffer, &err));
+    limits.read_bandwidth = -1;
+    OK(plugin->device->measure_limits(device, &limits, &err));
+    assert_true(limits.read_bandwidth == 0);
+    plugin->buffer->free(buffer);
+    plugin->device->close(device);
+}
+
 static int plugin_begin(void **state) {
     (void)state;
     static const tdm_host host = {.struct_size = sizeof host, .semaphore = &tdm_semaphore_ops};
@@ -258,6 +281,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_captured),       cmocka_unit_test(test_launched),
         cmocka_unit_test(test_launched_long),  cmocka_unit_test(test_waits),
         cmocka_unit_test(test_import_refused), cmocka_unit_test(test_host_memory),
+        cmocka_unit_test(test_limits),
     };
     static const tdm_host host = {.struct_size = sizeof host, .semaphore = &tdm_semaphore_ops};
     tdm_status (*entry)(const tdm_host *, const tdm_plugin **, tdm_error *) = NULL;

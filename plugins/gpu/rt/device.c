@@ -303,6 +303,7 @@ const tdm_device_ops rt_device_ops = {
     .get_info = device_get_info,
     .supports_op = device_supports_op,
     .graph_supports = device_graph_supports,
+    .measure_limits = rt_limits_measure,
 };
 
 const tdm_split_ops rt_split_ops = {

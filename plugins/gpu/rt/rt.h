@@ -13,6 +13,7 @@
  *   options.c   options
  *   memory.c    device memory and page-locked memory; copies
  *   buffer.c    buffers as the ABI has them, and weights and pages in the layouts of plugins/gpu/layout
+ *   measure.c   bandwidth of a device's memory
  *   module.c    images of kernels; functions by name
  *   shared.c    bytes of shared memory that a step's kernel takes
  *   plan.c      plans: captured launches
@@ -143,6 +144,11 @@ tdm_status rt_copy(rt_device *device, const rt_memory *dst, uint64_t dst_off, co
                    uint64_t src_off, uint64_t size, tdm_error *err);
 tdm_status rt_fill(rt_device *device, const rt_memory *memory, uint64_t off, uint64_t size,
                    uint8_t byte, tdm_error *err);
+
+/* ---- measure.c ---- */
+
+/* tdm_device_ops.measure_limits. */
+tdm_status rt_limits_measure(tdm_device *device, tdm_device_limits *limits_out, tdm_error *err);
 
 /* ---- module.c, shared.c ---- */
 
