@@ -12,6 +12,7 @@
 #include <cmocka.h>
 
 #include "plugins/meta/share/solve.h"
+#include "tests/support/random.h"
 
 static void must_be(double got, double want) {
     if (!(got > want - 1e-9 && got < want + 1e-9)) fail_msg("%.9f is not %.9f", got, want);
@@ -32,6 +33,70 @@ static void test_balance(void **state) {
     must_be(part[0], 1);
     must_be(part[1], 0);
     must_be(part[2], 0);
+}
+
+/* Of a prompt and its answer, with these parts. */
+static double time_of(int32_t n, const meta_pace *pace, const double *part) {
+    double answer = 0, prompt = 0;
+    for (int32_t d = 0; d < n; d++) {
+        if (!(part[d] > 0)) continue;
+        double a = pace[d].extra + part[d] * pace[d].answer, p = part[d] * pace[d].prompt;
+        if (a > answer) answer = a;
+        if (p > prompt) prompt = p;
+    }
+    return answer + prompt;
+}
+
+/* A card of 1 TB/s and 60 T multiply-adds beside a CPU of 50 GB/s and 1 T, with a model of 3.8 GB
+ * and 6.6 G weights, four tokens of a prompt for one of an answer: ms. Shares by the sum of both
+ * times would give the CPU 4 %, and 0.57 ms of 4.7 would be spent waiting for it in prompts. */
+static void test_unlike_pace(void **state) {
+    const meta_pace pace[2] = {{3.8, 0, 0.44}, {76, 0, 26.4}};
+    const double summed[2] = {102.4 / 106.64, 4.24 / 106.64};
+    double part[2];
+    (void)state;
+    meta_share_pace(2, pace, part);
+    assert_true(part[1] > 0.0163 && part[1] < 0.0165);
+    assert_true(time_of(2, pace, part) < 0.89 * time_of(2, pace, summed));
+    /* Members alike but for their speed: both kinds of work end together. */
+    meta_share_pace(2, (const meta_pace[]){{4, 0, 1}, {12, 0, 3}}, part);
+    assert_true(part[0] > 0.75 - 1e-6 && part[0] < 0.75 + 1e-6);
+    /* Without prompts, and with members that cannot work. */
+    meta_share_pace(2, (const meta_pace[]){{4, 0, 0}, {4, 1, 0}}, part);
+    must_be(part[0], 0.625);
+    meta_share_pace(2, (const meta_pace[]){{0, 0, 0}, {4, 1, 2}}, part);
+    must_be(part[0], 0);
+    must_be(part[1], 1);
+}
+
+/* No random shares of random machines are faster. */
+static void test_pace_is_best(void **state) {
+    uint64_t random = 7;
+    (void)state;
+    for (int i = 0; i < 60; i++) {
+        const int32_t n = 2 + i % 4;
+        meta_pace pace[5];
+        double part[5], sum = 0;
+        for (int32_t d = 0; d < n; d++)
+            pace[d] =
+                (meta_pace){1 + random_u32_below(&random, 100), random_u32_below(&random, 3) * 0.3,
+                            1 + random_u32_below(&random, 100)};
+        meta_share_pace(n, pace, part);
+        const double time = time_of(n, pace, part);
+        for (int32_t d = 0; d < n; d++) sum += part[d];
+        must_be(sum, 1);
+        for (int k = 0; k < 4000; k++) {
+            double other[5], all = 0;
+            for (int32_t d = 0; d < n; d++) {
+                other[d] = random_u32_below(&random, 1000) * (random_u32_below(&random, 6) != 0);
+                if (k % 2 != 0) other[d] = part[d] * (900 + random_u32_below(&random, 200));
+                all += other[d];
+            }
+            for (int32_t d = 0; d < n; d++) other[d] /= all;
+            if (all > 0 && time_of(n, pace, other) < time * (1 - 1e-4))
+                fail_msg("machine %d: %.6f is less than %.6f", i, time_of(n, pace, other), time);
+        }
+    }
 }
 
 static void test_divide(void **state) {
@@ -112,10 +177,9 @@ static void test_caps_shared(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_balance),
-        cmocka_unit_test(test_divide),
-        cmocka_unit_test(test_caps_alone),
-        cmocka_unit_test(test_caps_shared),
+        cmocka_unit_test(test_balance),      cmocka_unit_test(test_unlike_pace),
+        cmocka_unit_test(test_pace_is_best), cmocka_unit_test(test_divide),
+        cmocka_unit_test(test_caps_alone),   cmocka_unit_test(test_caps_shared),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: MIT
  *
- * solve.c: share = auto. All members compute at the same time, so the group is fastest when all
- * finish at the same time. Shares follow the measured rates and what submissions and exchanges cost
- * a member besides, limited by each member's memory.
+ * solve.c: share = auto. Members wait for each other, so that a token takes as long as the slowest
+ * member needs. Weights are cut once, for prompts and answers alike. The shares give the shortest
+ * time of a prompt and its answer together, by the measured rates and by what submissions and
+ * exchanges cost a member besides. Each member's memory limits them.
  */
 #include "plugins/meta/share/solve.h"
 
@@ -75,6 +76,73 @@ void meta_share_balance(int32_t n, const double *seconds, const double *extra, d
             is_out[d] = has_changed = true;
         }
     }
+}
+
+/* The parts that members can do of both kinds of work, where an answer may take `answer` seconds and
+ * its prompt `prompt`. Returns their sum. */
+static double parts_within(int32_t n, const meta_pace *pace, double answer, double prompt,
+                           double *part_out) {
+    double sum = 0;
+    for (int32_t d = 0; d < n; d++) {
+        const meta_pace *m = &pace[d];
+        double part = m->answer > 0 && answer > m->extra ? (answer - m->extra) / m->answer : 0;
+        if (m->prompt > 0 && prompt / m->prompt < part) part = prompt / m->prompt;
+        part_out[d] = part;
+        sum += part;
+    }
+    return sum;
+}
+
+/* The shortest time of an answer whose prompt takes `prompt` seconds, with its parts. */
+static double answer_find(int32_t n, const meta_pace *pace, double prompt, double most,
+                          double *part_out) {
+    double low = 0, high = most;
+    for (int i = 0; i < 64; i++) {
+        double middle = (low + high) / 2;
+        if (parts_within(n, pace, middle, prompt, part_out) >= 1)
+            high = middle;
+        else
+            low = middle;
+    }
+    (void)parts_within(n, pace, high, prompt, part_out);
+    return high;
+}
+
+void meta_share_pace(int32_t n, const meta_pace *pace, double *part_out) {
+    enum { STEPS = 64, ROUNDS = 5 };
+    double seconds[TDM_MAX_MEMBERS] = {0}, extra[TDM_MAX_MEMBERS] = {0};
+    double rates = 0, least = 0, most = 0, all = 0;
+    for (int32_t d = 0; d < n; d++) {
+        seconds[d] = pace[d].answer;
+        extra[d] = pace[d].extra;
+        if (!(pace[d].answer > 0)) continue;
+        rates += pace[d].prompt > 0 ? 1 / pace[d].prompt : 0;
+        if (all == 0 || extra[d] + seconds[d] > all) all = extra[d] + seconds[d];
+    }
+    /* Without regard to prompts; then the prompt takes `most`, and never needs less than `least`. */
+    meta_share_balance(n, seconds, extra, part_out);
+    for (int32_t d = 0; d < n; d++)
+        if (part_out[d] * pace[d].prompt > most) most = part_out[d] * pace[d].prompt;
+    if (!(rates > 0) || !(most > 0)) return;
+    least = 1 / rates;
+    for (int round = 0; round < ROUNDS && most > least; round++) {
+        /* A slightly longer prompt than the least lets rounding leave parts of 1 together. */
+        double step = (most - least) / STEPS, best = 0, at = most, parts[TDM_MAX_MEMBERS];
+        for (int i = 0; i <= STEPS; i++) {
+            double prompt = i == STEPS ? most : least + i * step;
+            double total = prompt * (1 + 1e-9);
+            total += answer_find(n, pace, total, all, parts);
+            if (i > 0 && total >= best) continue;
+            best = total;
+            at = prompt;
+            memcpy(part_out, parts, (size_t)n * sizeof *parts);
+        }
+        least = at - step > least ? at - step : least;
+        most = at + step < most ? at + step : most;
+    }
+    double sum = 0;
+    for (int32_t d = 0; d < n; d++) sum += part_out[d];
+    for (int32_t d = 0; d < n && sum > 0; d++) part_out[d] /= sum;
 }
 
 tdm_status meta_share_divide(int32_t n, const double *rate, const double *cap, double least,
@@ -231,20 +299,19 @@ static int32_t exchanges_count(const tdm_graph *graph) {
     return n;
 }
 
-/* The rate of each member in a generated token and PROMPT_WEIGHT tokens of a prompt. */
+/* The part of each member in a generated token and PROMPT_WEIGHT tokens of a prompt. */
 static void rates_find(const meta_device *device, const tdm_graph *graph, const meta_load *load,
                        double *rate_out) {
-    double seconds[TDM_MAX_MEMBERS], extra[TDM_MAX_MEMBERS];
+    meta_pace pace[TDM_MAX_MEMBERS];
     int32_t n_exchange = exchanges_count(graph);
     for (int32_t d = 0; d < device->n_member; d++) {
         const meta_member *m = &device->members[d];
-        seconds[d] = 0;
-        extra[d] = m->submit_seconds + n_exchange * meta_exchange_seconds(m);
-        if (m->bandwidth > 0 && m->arithmetic > 0)
-            seconds[d] = (double)load->read_size / m->bandwidth +
-                         PROMPT_WEIGHT * load->n_mac / m->arithmetic;
+        pace[d] = (meta_pace){.extra = m->submit_seconds + n_exchange * meta_exchange_seconds(m)};
+        if (!(m->bandwidth > 0) || !(m->arithmetic > 0)) continue;
+        pace[d].answer = (double)load->read_size / m->bandwidth;
+        pace[d].prompt = PROMPT_WEIGHT * load->n_mac / m->arithmetic;
     }
-    meta_share_balance(device->n_member, seconds, extra, rate_out);
+    meta_share_pace(device->n_member, pace, rate_out);
 }
 
 tdm_status meta_share_solve(meta_device *device, const tdm_graph *graph, tdm_error *err) {

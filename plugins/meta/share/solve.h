@@ -41,6 +41,17 @@ void meta_share_caps(int32_t n, const meta_room *room, const double *rate, doubl
  * work). [any-thread] */
 void meta_share_balance(int32_t n, const double *seconds, const double *extra, double *part_out);
 
+/* Seconds of a member for the whole work: of the tokens of an answer, and of those of its prompt;
+ * and what an answer takes it besides, whatever its part. answer 0: it cannot work. */
+typedef struct meta_pace {
+    double answer, extra, prompt;
+} meta_pace;
+
+/* The parts, together 1, with which a prompt and its answer take the shortest time together. Each of
+ * the two takes as long as the slowest member needs for it, and a member has the same part in both:
+ * weights are cut once. [any-thread] */
+void meta_share_pace(int32_t n, const meta_pace *pace, double *part_out);
+
 /* Computes shares with the sum 1, proportional to rate[n] and none above cap[n] (1 or more = no
  * limit). A member whose share would be below `least` gets 0. TDM_RESOURCE_EXHAUSTED where the caps
  * add up to less than 1. [any-thread] */
