@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: MIT
  *
  * test_lent_model.c: whole models on groups whose members implement next to nothing (the ten-slot
- * plugin of the runtime's tests). The core adds the missing functions, the CPU runs the refused
- * ops, and the logits are those of one device.
+ * plugin of the runtime's tests, and the example for authors). The core adds the missing functions,
+ * the CPU runs the refused ops, and the logits are those of one device.
  */
 #include "core/counters.h"
 #include "llm/report.h"
@@ -23,6 +23,8 @@ static int begin(void **state) {
     declare("slow", "fake", NULL, NULL, NULL, NULL);
     declare("lazy", "fake", "refuse", "add,mul,concat", NULL, NULL);
     declare("holder", "fake_holds_temps", "refuse", "mul", NULL, NULL);
+    declare("theirs", "example", NULL, NULL, NULL, NULL);
+    declare("theirs+host", "meta", "members", "theirs,host", "share", "2,1");
     declare("host+slow", "meta", "members", "host,slow", "share", "2,1");
     declare("slow+lazy", "meta", "members", "slow,lazy", "share", "1,1");
     declare("holder+host+lazy", "meta", "members", "holder,host,lazy", "share", "1,1,1");
@@ -31,8 +33,8 @@ static int begin(void **state) {
     return 0;
 }
 
-static const char *const groups[] = {"host+slow", "slow+lazy", "holder+host+lazy", "group+slow",
-                                     "lazy alone"};
+static const char *const groups[] = {"theirs+host",      "host+slow",  "slow+lazy",
+                                     "holder+host+lazy", "group+slow", "lazy alone"};
 
 static tdm_open_device *device_open(const char *name) {
     tdm_error err = {0};
