@@ -11,18 +11,18 @@
 
 enum { UUID_LEN = sizeof((tdm_device_info *)0)->uuid };
 
-/* Domain, bus, device, function. */
+/* Domain (of up to 8 digits, as nvidia-smi prints it), bus, device, function. */
 typedef struct pci_place {
     unsigned number[4];
 } pci_place;
 
 static bool pci_parse(const char *text, pci_place *out) {
-    static const unsigned limits[4] = {0xffff, 0xff, 0x1f, 7};
+    static const unsigned limits[4] = {UINT32_MAX, 0xff, 0x1f, 7};
     unsigned *n = out->number;
     size_t len = strlen(text);
     int end = 0;
-    if (len > 12 || strspn(text, "0123456789abcdefABCDEF:.") != len) return false;
-    if (sscanf(text, "%4x:%2x:%2x.%1x%n", &n[0], &n[1], &n[2], &n[3], &end) != 4 ||
+    if (len > 16 || strspn(text, "0123456789abcdefABCDEF:.") != len) return false;
+    if (sscanf(text, "%8x:%2x:%2x.%1x%n", &n[0], &n[1], &n[2], &n[3], &end) != 4 ||
         (size_t)end != len) {
         n[0] = 0; /* the usual domain */
         if (sscanf(text, "%2x:%2x.%1x%n", &n[1], &n[2], &n[3], &end) != 3 || (size_t)end != len)

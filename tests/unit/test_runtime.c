@@ -312,17 +312,20 @@ static void test_address(void **state) {
     tdm_open_device *dev = NULL;
     card_declare(rt, "pci", "0000:a1:00.0", NULL, -1);
     card_declare(rt, "short", "A1:00.0", NULL, -1);
+    card_declare(rt, "long", "00000000:A1:00.0", NULL, -1); /* as nvidia-smi prints it */
     card_declare(rt, "uuid", NULL, two, -1);
     card_declare(rt, "both", "a1:00.0", one, 1);
     card_declare(rt, "second", "0000:a2:00.0", NULL, 3);
     card_declare(rt, "index", NULL, NULL, 2);
     card_is(rt, "pci", "fake_cards1");
     card_is(rt, "short", "fake_cards1");
+    card_is(rt, "long", "fake_cards1");
     card_is(rt, "uuid", "fake_cards2");
     card_is(rt, "both", "fake_cards1");
     card_is(rt, "second", "fake_cards3");
     card_is(rt, "index", "fake_cards2");
     card_declare(rt, "gone", "0000:b1:00.0", NULL, -1);
+    card_declare(rt, "domain", "00010000:a1:00.0", NULL, -1);
     card_declare(rt, "gone uuid", "a1:00.0", none, -1);
     card_declare(rt, "two", "a1:00.0", two, -1);
     card_declare(rt, "several", "a2:00.0", NULL, -1);
@@ -332,6 +335,8 @@ static void test_address(void **state) {
           "fake_cards0, pci none, uuid none; index 1: fake_cards1, pci 0000:a1:00.0, uuid "
           "fe000000-0000-0000-0000-000000000001; index 2",
           tdm_runtime_open(rt, "gone", &dev, err));
+    FAILS(TDM_NOT_FOUND, "no device with pci = 00010000:a1:00.0",
+          tdm_runtime_open(rt, "domain", &dev, err));
     FAILS(TDM_NOT_FOUND, "no device with pci = a1:00.0 and uuid = 0000",
           tdm_runtime_open(rt, "gone uuid", &dev, err));
     FAILS(TDM_INVALID_ARGUMENT, "are two devices; leave one of them out",
@@ -345,8 +350,9 @@ static void test_address(void **state) {
     FAILS(TDM_NOT_FOUND, "plugin fake_no_device has no devices: no fake driver is installed",
           tdm_runtime_open(rt, "bare", &dev, err));
     static const char *const bad_pci[] = {
-        "",         "1",       "a1:00",         "a1:00.8",       "a1:20.0", "0x1:00.0",
-        "a1:00.0 ", "-1:00.0", "00000:01:00.0", "0000:01:00.0:", "g1:00.0"};
+        "",         "1",        "a1:00",   "a1:00.8",           "a1:20.0",
+        "0x1:00.0", "a1:00.0 ", "-1:00.0", "000000000:01:00.0", "0000:01:00.0:",
+        "g1:00.0"};
     for (size_t i = 0; i < sizeof bad_pci / sizeof *bad_pci; i++) {
         const tdm_device_spec bad = {.name = "bad", .plugin = "fake", .pci = bad_pci[i]};
         FAILS(TDM_INVALID_ARGUMENT, "no PCI address such as 0000:01:00.0",
