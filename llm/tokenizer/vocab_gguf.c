@@ -133,14 +133,12 @@ static tdm_status charsmap_read(const llm_gguf *gguf, char **bytes, llm_vocab_pa
                                 tdm_error *err) {
     static const char key[] = KEY "precompiled_charsmap";
     llm_gguf_array array = {0};
-    tdm_status status = llm_gguf_get_array(gguf, key, LLM_GGUF_I8, LLM_GGUF_OPTIONAL, &array, NULL);
-    if (status != TDM_OK)
-        status = llm_gguf_get_array(gguf, key, LLM_GGUF_U8, LLM_GGUF_OPTIONAL, &array, err);
+    tdm_status status = llm_gguf_get_array(gguf, key, LLM_GGUF_U8, LLM_GGUF_OPTIONAL, &array, err);
     if (status != TDM_OK || array.n == 0) return status;
-    if (array.n > INT32_MAX || (*bytes = malloc((size_t)array.n)) == NULL)
-        return no_memory(gguf, key, err);
-    for (size_t i = 0; i < array.n; ++i) (*bytes)[i] = (char)llm_gguf_array_i64(&array, i);
-    params->charsmap = (llm_vocab_str){*bytes, (size_t)array.n};
+    *bytes = malloc(array.n);
+    if (*bytes == NULL) return no_memory(gguf, key, err);
+    for (uint64_t i = 0; i < array.n; ++i) (*bytes)[i] = (char)llm_gguf_array_i64(&array, i);
+    params->charsmap = (llm_vocab_str){*bytes, array.n};
     return TDM_OK;
 }
 
