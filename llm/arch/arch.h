@@ -79,7 +79,8 @@ typedef struct llm_arch {
     uint32_t keys;        /* LLM_KEY_* */
 
     /* The residual stream. */
-    llm_norm norm; /* of all norms but those of queries and keys */
+    llm_norm norm;       /* of all norms but those of queries and keys */
+    bool is_norm_by_key; /* RMS where the file has attention.layer_norm_rms_epsilon, else `norm` */
     llm_form form;
     bool has_bare_norms;                  /* norms have no weights */
     llm_role norm_mixer, norm_mixer_post; /* LLM_ROLE_NONE = no such norm */

@@ -45,15 +45,6 @@ const llm_arch llm_arch_cohere2 = {
     .layer = cohere2_layer,
 };
 
-/* Files name the kind of their norms by the key of its epsilon. */
-static void cohere2moe_read(llm_key_reader *r, llm_hparams *h) {
-    float eps = 0;
-    llm_key_float(r, "attention.layer_norm_rms_epsilon", LLM_GGUF_OPTIONAL, 0, 1, &eps);
-    if (eps == 0) return;
-    h->norm = LLM_NORM_RMS;
-    h->norm_eps = eps;
-}
-
 /* Dense layers see all tokens and rotate their heads all the same. */
 static void cohere2moe_layer(const llm_gguf *gguf, const llm_hparams *h, int32_t layer,
                              llm_layer_spec *spec) {
@@ -66,6 +57,7 @@ const llm_arch llm_arch_cohere2moe = {
     .families = "Command-A MoE",
     .keys = LLM_KEYS_EXPERTS | LLM_KEY_LOGIT_SCALE | LLM_KEY_WINDOW,
     .norm = LLM_NORM_LAYER,
+    .is_norm_by_key = true,
     .form = LLM_FORM_PARALLEL,
     .norm_mixer = LLM_ROLE_ATTN_NORM,
     .window_period = 4,
@@ -73,6 +65,5 @@ const llm_arch llm_arch_cohere2moe = {
     .act = TDM_ACT_SILU,
     .route_score = TDM_ROUTE_SIGMOID,
     .shared_scale = 0.5f,
-    .read = cohere2moe_read,
     .layer = cohere2moe_layer,
 };

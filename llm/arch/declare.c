@@ -10,14 +10,6 @@
 
 #include "llm/arch/arch.h"
 
-/* The name of a role's tensor in files. */
-static void tensor_name(llm_role role, int32_t layer, char *name, size_t name_size) {
-    if (layer < 0)
-        snprintf(name, name_size, "%s", llm_role_get(role)->suffix);
-    else
-        snprintf(name, name_size, "blk.%d.%s", layer, llm_role_get(role)->suffix);
-}
-
 /* ---- Symbols ---- */
 
 /* Values that are cut together share a block: one of these per layer, and the vocabulary. */
@@ -163,23 +155,13 @@ static void weight_add(llm_model *m, llm_role role, int32_t layer, const llm_ggu
         m->layer[layer][role] = index;
 }
 
-/* Converters of a few architectures leave out ".weight". */
-static const llm_gguf_tensor *tensor_find(const llm_gguf *gguf, const char *name) {
-    const llm_gguf_tensor *t = llm_gguf_tensor_find(gguf, name);
-    const char *end = strrchr(name, '.');
-    char bare[64];
-    if (t != NULL || end == NULL || strcmp(end, ".weight") != 0) return t;
-    snprintf(bare, sizeof bare, "%.*s", (int)(end - name), name);
-    return llm_gguf_tensor_find(gguf, bare);
-}
-
 void llm_declare(llm_declarer *d, llm_role role, bool is_required) {
     llm_model *m = d->model;
     const llm_role_info *info = llm_role_get(role);
-    char name[64];
+    char name[LLM_TENSOR_NAME_SIZE];
     if (d->status != TDM_OK || role == LLM_ROLE_NONE) return;
-    tensor_name(role, d->layer, name, sizeof name);
-    const llm_gguf_tensor *t = tensor_find(m->gguf, name);
+    llm_role_name(role, d->layer, name);
+    const llm_gguf_tensor *t = llm_role_tensor(m->gguf, role, d->layer);
     if (t == NULL || (!is_required && llm_arch_is_harmless(m->arch, name))) {
         if (is_required)
             d->status = tdm_fail(
@@ -223,10 +205,8 @@ static llm_gguf_tensor *part_make(llm_model *m, const llm_gguf_tensor *t, int32_
 bool llm_declare_halves(llm_declarer *d, llm_role both, llm_role first, llm_role second) {
     llm_model *m = d->model;
     const llm_role halves[2] = {first, second};
-    char name[64];
     if (d->status != TDM_OK) return false;
-    tensor_name(both, d->layer, name, sizeof name);
-    const llm_gguf_tensor *t = llm_gguf_tensor_find(m->gguf, name);
+    const llm_gguf_tensor *t = llm_role_tensor(m->gguf, both, d->layer);
     if (t == NULL) return false;
     int64_t ne[TDM_MAX_DIMS] = {1, 1, 1, 1};
     for (int32_t i = 0; i < 3; i++) ne[i] = dim_size(m, llm_role_get(both)->dim[i], d->layer);

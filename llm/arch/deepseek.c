@@ -83,7 +83,6 @@ static void read_temperature(llm_key_reader *r, llm_hparams *h) {
 /* A file without the key for gating uses a sigmoid if it has a bias for the choice of experts, else
  * a softmax. */
 static void read_routing(llm_key_reader *r, llm_hparams *h) {
-    char name[64];
     int32_t gating = 0;
     if (h->n_expert == 0 && h->n_layer_dense < h->n_layer) {
         r->status = tdm_fail(r->err, TDM_NOT_FOUND, "%s: key '%s.expert_count' is missing",
@@ -95,9 +94,7 @@ static void read_routing(llm_key_reader *r, llm_hparams *h) {
                 &h->n_ff_expert);
     llm_key_int(r, "expert_gating_func", LLM_GGUF_OPTIONAL, 0, 1 << 30, &gating);
     if (gating != 0) return;
-    snprintf(name, sizeof name, "blk.%d.%s", h->n_layer_dense,
-             llm_role_get(LLM_ROLE_FFN_ROUTER_BIAS)->suffix);
-    bool has_bias = llm_gguf_tensor_find(r->gguf, name) != NULL;
+    bool has_bias = llm_layer_has(r->gguf, LLM_ROLE_FFN_ROUTER_BIAS, h->n_layer_dense);
     h->route.score = has_bias ? TDM_ROUTE_SIGMOID : TDM_ROUTE_SOFTMAX;
 }
 

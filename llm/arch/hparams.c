@@ -176,7 +176,11 @@ static void read_experts(llm_key_reader *r, const llm_arch *arch, llm_hparams *h
 
 static void read_own(llm_key_reader *r, const llm_arch *arch, llm_hparams *h) {
     h->norm = arch->norm;
-    if (arch->norm == LLM_NORM_RMS)
+    if (arch->is_norm_by_key) {
+        llm_key_float(r, "attention.layer_norm_rms_epsilon", LLM_GGUF_OPTIONAL, 0, 1, &h->norm_eps);
+        if (h->norm_eps != 0) h->norm = LLM_NORM_RMS;
+    }
+    if (h->norm == LLM_NORM_RMS)
         llm_key_float(r, "attention.layer_norm_rms_epsilon", LLM_GGUF_REQUIRED, 0, 1, &h->norm_eps);
     else
         llm_key_float(r, "attention.layer_norm_epsilon", LLM_GGUF_REQUIRED, 0, 1, &h->norm_eps);

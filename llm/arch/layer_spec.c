@@ -8,9 +8,7 @@
 #include "llm/arch/key_reader.h"
 
 bool llm_layer_has(const llm_gguf *gguf, llm_role role, int32_t layer) {
-    char name[96];
-    snprintf(name, sizeof name, "blk.%d.%s", layer, llm_role_get(role)->suffix);
-    return llm_gguf_tensor_find(gguf, name) != NULL;
+    return llm_role_tensor(gguf, role, layer) != NULL;
 }
 
 /* Whether the file has any of these: a layer whose others are missing is damaged, which declaring

@@ -4,6 +4,9 @@
  */
 #include "llm/arch/role.h"
 
+#include <stdio.h>
+#include <string.h>
+
 #include "tandem/tensor.h"
 
 /* clang-format off */
@@ -85,4 +88,21 @@ static const llm_role_info roles[LLM_ROLE_COUNT_] = {
 
 const llm_role_info *llm_role_get(llm_role role) {
     return &roles[role];
+}
+
+void llm_role_name(llm_role role, int32_t layer, char name[LLM_TENSOR_NAME_SIZE]) {
+    if (layer < 0)
+        snprintf(name, LLM_TENSOR_NAME_SIZE, "%s", roles[role].suffix);
+    else
+        snprintf(name, LLM_TENSOR_NAME_SIZE, "blk.%d.%s", layer, roles[role].suffix);
+}
+
+const llm_gguf_tensor *llm_role_tensor(const llm_gguf *gguf, llm_role role, int32_t layer) {
+    char name[LLM_TENSOR_NAME_SIZE];
+    llm_role_name(role, layer, name);
+    const llm_gguf_tensor *t = llm_gguf_tensor_find(gguf, name);
+    char *end = strrchr(name, '.');
+    if (t != NULL || end == NULL || strcmp(end, ".weight") != 0) return t;
+    *end = '\0';
+    return llm_gguf_tensor_find(gguf, name);
 }

@@ -10,6 +10,8 @@
 
 #include <stdint.h>
 
+#include "llm/gguf/gguf.h"
+
 /* A role that names a norm is followed by that of the norm's bias. Roles of one tensor name differ
  * in shape; an architecture uses one of them. */
 typedef enum llm_role {
@@ -135,5 +137,14 @@ typedef struct llm_role_info {
 
 /* Never NULL. [any-thread] */
 const llm_role_info *llm_role_get(llm_role role);
+
+enum { LLM_TENSOR_NAME_SIZE = 96 };
+
+/* The name of a role's tensor in files; `layer` is -1 outside layers. [any-thread] */
+void llm_role_name(llm_role role, int32_t layer, char name[LLM_TENSOR_NAME_SIZE]);
+
+/* The tensor of a role, also where the file leaves out ".weight"; NULL if there is none.
+ * [any-thread] */
+const llm_gguf_tensor *llm_role_tensor(const llm_gguf *gguf, llm_role role, int32_t layer);
 
 #endif

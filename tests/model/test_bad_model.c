@@ -15,6 +15,15 @@
 
 static const char *good_path, *tied_path, *latent_path, *mixed_path, *bad_path;
 
+static void fixture_write(const char *name, const char *path) {
+    char head_path[96];
+    snprintf(head_path, sizeof head_path, "tests/model/archs/%s.head", name);
+    char *head = rig_source_file(head_path);
+    assert_non_null(head);
+    assert_true(arch_fixture_write(head, name, 1, path));
+    free(head);
+}
+
 static int begin(void **state) {
     tdm_error err = {0};
     if (rig_begin(state) != 0) return -1;
@@ -40,10 +49,7 @@ static int begin(void **state) {
     spec.rope = RANDOM_MODEL_ROPE_YARN;
     RIG_OK(random_model_write(&spec, latent_path, NULL, NULL, NULL, &err));
     mixed_path = rig_file("mixed.gguf");
-    char *head = rig_source_file("tests/model/archs/afmoe-moe.head");
-    assert_non_null(head);
-    assert_true(arch_fixture_write(head, "afmoe-moe", 1, mixed_path));
-    free(head);
+    fixture_write("afmoe-moe", mixed_path);
     return 0;
 }
 
@@ -118,18 +124,14 @@ static void edit_keys(const edit *e, const llm_gguf *in, llm_gguf_writer *out) {
     if (e->kind == KEY_TEXT) llm_gguf_writer_put_text(out, e->name, e->text);
 }
 
-/* Copies the good file with one change. */
-static void edit_write(const edit *e) {
+/* Copies a file with one change. */
+static void edit_copy(const edit *e, const char *from, const char *to) {
     tdm_error err = {0};
     llm_gguf *in = NULL;
     llm_gguf_writer *out = NULL;
     const int64_t ne[4] = {e->n, e->m, 1, 1};
-    const char *path = e->is_tied     ? tied_path
-                       : e->is_latent ? latent_path
-                       : e->is_mixed  ? mixed_path
-                                      : good_path;
-    RIG_OK(llm_gguf_open(path, &in, &err));
-    RIG_OK(llm_gguf_writer_create(bad_path, &out, &err));
+    RIG_OK(llm_gguf_open(from, &in, &err));
+    RIG_OK(llm_gguf_writer_create(to, &out, &err));
     edit_keys(e, in, out);
     for (int pass = 0; pass < 2; pass++) { /* descriptions, then data */
         for (uint32_t i = 0; i < llm_gguf_tensor_count(in); i++) {
@@ -156,6 +158,16 @@ static void edit_write(const edit *e) {
     RIG_OK(llm_gguf_writer_finish(out, &err));
     llm_gguf_writer_destroy(out);
     llm_gguf_close(in);
+}
+
+/* The bad file: the good one with one change. */
+static void edit_write(const edit *e) {
+    edit_copy(e,
+              e->is_tied     ? tied_path
+              : e->is_latent ? latent_path
+              : e->is_mixed  ? mixed_path
+                             : good_path,
+              bad_path);
 }
 
 static uint8_t *file_read(const char *path, size_t *size_out) {
@@ -390,6 +402,59 @@ static void test_yarn_ext_factor(void **state) {
     }
 }
 
+/* Files of cohere2moe name the kind of their norms by the key of its epsilon. */
+static void test_norm_by_key(void **state) {
+    (void)state;
+    static const char layer_key[] = "cohere2moe.attention.layer_norm_epsilon",
+                      rms_key[] = "cohere2moe.attention.layer_norm_rms_epsilon";
+    const edit rms_drop = {KEY_DROP, rms_key}, layer_drop = {KEY_DROP, layer_key},
+               rms_new = {KEY_F32, rms_key, .number = 0.25},
+               layer_new = {KEY_F32, layer_key, .number = 0.5};
+    const char *neither = rig_file("neither.gguf"), *one = rig_file("one.gguf");
+    llm_model *model = NULL;
+    tdm_error err = {0};
+    fixture_write("cohere2moe-moe", bad_path);
+    edit_copy(&rms_drop, bad_path, one);
+    edit_copy(&layer_drop, one, neither);
+    assert_int_equal(llm_model_open(neither, &model, &err), TDM_NOT_FOUND);
+    assert_non_null(strstr(err.message, layer_key));
+    edit_copy(&layer_new, neither, bad_path);
+    RIG_OK(llm_model_open(bad_path, &model, &err));
+    assert_true(model->hparams.norm == LLM_NORM_LAYER && model->hparams.norm_eps == 0.5f);
+    llm_model_close(model);
+    edit_copy(&rms_new, neither, one);
+    RIG_OK(llm_model_open(one, &model, &err));
+    assert_true(model->hparams.norm == LLM_NORM_RMS && model->hparams.norm_eps == 0.25f);
+    llm_model_close(model);
+    edit_copy(&rms_new, bad_path, one); /* with both keys */
+    RIG_OK(llm_model_open(one, &model, &err));
+    assert_true(model->hparams.norm == LLM_NORM_RMS && model->hparams.norm_eps == 0.25f);
+    llm_model_close(model);
+}
+
+/* A tensor whose name lacks ".weight" decides as much about its layer as one that has it. */
+static void test_bare_name(void **state) {
+    (void)state;
+    static const char name[] = "blk.1.layer_output_norm.weight";
+    const edit rename = {TENSOR_NAME, name, .text = "blk.1.layer_output_norm"},
+               drop = {TENSOR_DROP, name};
+    const char *grok = rig_file("grok.gguf");
+    llm_model *model = NULL;
+    llm_layer_spec specs[2];
+    tdm_error err = {0};
+    fixture_write("grok-moe", grok);
+    edit_copy(&rename, grok, bad_path);
+    for (int i = 0; i < 2; i++) {
+        RIG_OK(llm_model_open(i == 0 ? grok : bad_path, &model, &err));
+        specs[i] = model->specs[1];
+        llm_model_close(model);
+    }
+    assert_memory_equal(&specs[0], &specs[1], sizeof specs[0]);
+    edit_copy(&drop, grok, bad_path); /* without it, another norm is looked for */
+    assert_int_equal(llm_model_open(bad_path, &model, &err), TDM_NOT_FOUND);
+    assert_non_null(strstr(err.message, "blk.1.post_ffw_norm.weight"));
+}
+
 /* Whichever bit of the header is turned, the model is refused or runs. */
 static void test_header_bits(void **state) {
     (void)state;
@@ -517,6 +582,7 @@ static void test_cancelled(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_edits),       cmocka_unit_test(test_yarn_ext_factor),
+        cmocka_unit_test(test_norm_by_key), cmocka_unit_test(test_bare_name),
         cmocka_unit_test(test_header_bits), cmocka_unit_test(test_contexts),
         cmocka_unit_test(test_prompts),     cmocka_unit_test(test_cancelled),
     };
