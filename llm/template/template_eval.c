@@ -23,32 +23,43 @@ static bool method_make(llm_tpl_job *job, const llm_tpl_value *self, llm_tpl_str
     return true;
 }
 
+/* The item before or behind the present one. */
 static llm_tpl_value neighbour(const llm_tpl_loop *loop, bool is_there, size_t i,
                                llm_tpl_str name) {
     return is_there ? loop->items->items[i] : llm_tpl_undefined(name);
 }
 
-static llm_tpl_value loop_attribute(const llm_tpl_loop *loop, llm_tpl_str name) {
-    size_t n = loop->items->n, i = loop->index;
+static bool loop_attribute(llm_tpl_job *job, llm_tpl_loop *loop, llm_tpl_str name,
+                           llm_tpl_value *out) {
+    const size_t i = loop->index;
+    int64_t n = 0;
+    if ((llm_tpl_str_is(name, "length") || llm_tpl_str_is(name, "revindex") ||
+         llm_tpl_str_is(name, "revindex0")) &&
+        !llm_tpl_loop_length(job, loop, &n))
+        return false;
+    if ((llm_tpl_str_is(name, "last") || llm_tpl_str_is(name, "nextitem")) &&
+        !llm_tpl_loop_read(job, loop, i + 2))
+        return false;
     const struct {
         const char *name;
         llm_tpl_value value;
     } rows[] = {
         {"index", llm_tpl_int((int64_t)i + 1)},
         {"index0", llm_tpl_int((int64_t)i)},
-        {"revindex", llm_tpl_int((int64_t)(n - i))},
-        {"revindex0", llm_tpl_int((int64_t)(n - i) - 1)},
+        {"revindex", llm_tpl_int(n - (int64_t)i)},
+        {"revindex0", llm_tpl_int(n - (int64_t)i - 1)},
         {"first", llm_tpl_bool(i == 0)},
-        {"last", llm_tpl_bool(i + 1 == n)},
-        {"length", llm_tpl_int((int64_t)n)},
+        {"last", llm_tpl_bool(i + 1 >= loop->items->n)},
+        {"length", llm_tpl_int(n)},
         {"depth", llm_tpl_int(1)}, /* counts recursive loops only */
         {"depth0", llm_tpl_int(0)},
         {"previtem", neighbour(loop, i > 0, i - 1, name)},
-        {"nextitem", neighbour(loop, i + 1 < n, i + 1, name)},
+        {"nextitem", neighbour(loop, i + 1 < loop->items->n, i + 1, name)},
     };
+    *out = llm_tpl_undefined(name);
     for (size_t r = 0; r < sizeof rows / sizeof rows[0]; r++)
-        if (llm_tpl_str_is(name, rows[r].name)) return rows[r].value;
-    return llm_tpl_undefined(name);
+        if (llm_tpl_str_is(name, rows[r].name)) *out = rows[r].value;
+    return true;
 }
 
 bool llm_tpl_attribute(llm_tpl_job *job, const llm_tpl_value *value, llm_tpl_str name,
@@ -57,7 +68,7 @@ bool llm_tpl_attribute(llm_tpl_job *job, const llm_tpl_value *value, llm_tpl_str
     if (value->kind == LLM_TPL_UNDEFINED) return llm_tpl_fail_undefined(job, value);
     if (llm_tpl_method_find(value, name) != NULL) return method_make(job, value, name, out);
     if (value->kind == LLM_TPL_LOOP) {
-        *out = loop_attribute(value->as.loop, name);
+        return loop_attribute(job, value->as.loop, name, out);
     } else if (value->kind == LLM_TPL_DICT || value->kind == LLM_TPL_NAMESPACE) {
         const llm_tpl_value *found = llm_tpl_dict_get_str(value->as.dict, name);
         if (found != NULL) *out = *found;

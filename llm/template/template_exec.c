@@ -75,46 +75,73 @@ static bool filter_block_run(llm_tpl_job *job, const llm_tpl_node *node) {
 
 /* ---- Loops ---- */
 
-/* The items of the loop that meet its condition. */
-static bool loop_items(llm_tpl_job *job, const llm_tpl_node *node, llm_tpl_list **out) {
-    llm_tpl_value value, kept, test;
+static bool condition_meet(llm_tpl_job *job, const llm_tpl_loop *loop, const llm_tpl_value *item,
+                           bool *meets_out) {
     llm_tpl_scope *scope = job->scope;
-    if (!llm_tpl_eval(job, node->b, &value) || !llm_tpl_iterate(job, &value, out)) return false;
-    if (node->c == NULL) return true;
-    if (!llm_tpl_list_make(job, LLM_TPL_PLAIN, &kept)) return false;
-    for (size_t i = 0; i < (*out)->n; i++) {
-        bool ok = llm_tpl_scope_open(job, scope) &&
-                  target_assign(job, node->a, &(*out)->items[i]) &&
-                  llm_tpl_eval(job, node->c, &test);
-        job->scope = scope;
-        if (!ok) return false;
-        if (llm_tpl_is_true(&test) && !llm_tpl_list_push(job, kept.as.list, (*out)->items[i]))
+    llm_tpl_value test = {.kind = LLM_TPL_BOOL, .as.truth = true};
+    bool ok = loop->node->c == NULL ||
+              (llm_tpl_scope_open(job, loop->scope) && target_assign(job, loop->node->a, item) &&
+               llm_tpl_eval(job, loop->node->c, &test));
+    job->scope = scope;
+    *meets_out = ok && llm_tpl_is_true(&test);
+    return ok;
+}
+
+bool llm_tpl_loop_read(llm_tpl_job *job, llm_tpl_loop *loop, size_t n) {
+    while (loop->items->n < n && !loop->is_at_end) {
+        bool meets;
+        loop->is_at_end = loop->n_read >= loop->source->n;
+        if (loop->is_at_end) break;
+        const llm_tpl_value item = loop->source->items[loop->n_read++];
+        if (!condition_meet(job, loop, &item, &meets) ||
+            (meets && !llm_tpl_list_push(job, loop->items, item)))
             return false;
     }
-    *out = kept.as.list;
     return true;
 }
 
-static flow for_run(llm_tpl_job *job, const llm_tpl_node *node) {
-    llm_tpl_list *items = NULL;
-    llm_tpl_scope *scope = job->scope;
-    if (!loop_items(job, node, &items)) return FLOW_FAILED;
+bool llm_tpl_loop_length(llm_tpl_job *job, llm_tpl_loop *loop, int64_t *n_out) {
+    if (loop->length < 0) {
+        bool is_counted = loop->node->c == NULL && loop->source->flavor != LLM_TPL_LAZY;
+        if (!is_counted && !llm_tpl_loop_read(job, loop, SIZE_MAX)) return false;
+        loop->length = (int64_t)(is_counted ? loop->source->n : loop->items->n);
+    }
+    *n_out = loop->length;
+    return true;
+}
+
+static llm_tpl_loop *loop_make(llm_tpl_job *job, const llm_tpl_node *node) {
+    llm_tpl_value value, items;
+    llm_tpl_list *source;
     llm_tpl_loop *loop = llm_tpl_alloc(job, 1, sizeof *loop);
+    if (loop == NULL || !llm_tpl_eval(job, node->b, &value) ||
+        !llm_tpl_iterate(job, &value, &source) || !llm_tpl_list_make(job, LLM_TPL_PLAIN, &items))
+        return NULL;
+    loop->node = node;
+    loop->scope = job->scope;
+    loop->source = source;
+    loop->items = items.as.list;
+    loop->length = -1;
+    return loop;
+}
+
+static flow for_run(llm_tpl_job *job, const llm_tpl_node *node) {
+    llm_tpl_scope *scope = job->scope;
+    llm_tpl_loop *loop = loop_make(job, node);
     if (loop == NULL) return FLOW_FAILED;
-    loop->items = items;
     llm_tpl_value value = {.kind = LLM_TPL_LOOP, .as.loop = loop};
-    /* The body may take items out of the list. */
-    const bool is_empty = items->n == 0;
-    for (; loop->index < items->n; loop->index++) {
+    for (;; loop->index++) {
         flow how = FLOW_FAILED;
+        if (!llm_tpl_loop_read(job, loop, loop->index + 1)) return FLOW_FAILED;
+        if (loop->index >= loop->items->n) break;
         if (llm_tpl_scope_open(job, scope) && llm_tpl_assign(job, llm_tpl_str_of("loop"), value) &&
-            target_assign(job, node->a, &items->items[loop->index]))
+            target_assign(job, node->a, &loop->items->items[loop->index]))
             how = body_run(job, node->body);
         job->scope = scope;
         if (how == FLOW_FAILED) return how;
         if (how == FLOW_BREAK) break;
     }
-    if (!is_empty) return FLOW_NEXT;
+    if (loop->items->n > 0) return FLOW_NEXT;
     if (!llm_tpl_scope_open(job, scope)) return FLOW_FAILED;
     flow how = body_run(job, node->other);
     job->scope = scope;

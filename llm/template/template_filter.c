@@ -379,6 +379,7 @@ static bool filter_default(llm_tpl_call *c, llm_tpl_value *out) {
 static bool filter_length(llm_tpl_call *c, llm_tpl_value *out) {
     const llm_tpl_value *self = c->self;
     size_t n = 0;
+    int64_t n_item = 0;
     if (self->kind == LLM_TPL_STRING) {
         n = llm_tpl_text_count(self->as.text);
         if (!llm_tpl_step(c->job, 1 + self->as.text.len / 16)) return false;
@@ -387,7 +388,8 @@ static bool filter_length(llm_tpl_call *c, llm_tpl_value *out) {
     } else if (self->kind == LLM_TPL_LIST && self->as.list->flavor != LLM_TPL_LAZY) {
         n = self->as.list->n;
     } else if (self->kind == LLM_TPL_LOOP) {
-        n = self->as.loop->items->n;
+        if (!llm_tpl_loop_length(c->job, self->as.loop, &n_item)) return false;
+        n = (size_t)n_item;
     } else if (self->kind != LLM_TPL_UNDEFINED) {
         return llm_tpl_fail(c->job, TDM_INVALID_ARGUMENT, "a %s has no length",
                             llm_tpl_kind_name(self));

@@ -33,6 +33,10 @@ llm_tpl_value llm_tpl_lookup(llm_tpl_job *job, llm_tpl_str name);
 bool llm_tpl_eval(llm_tpl_job *job, const llm_tpl_node *node, llm_tpl_value *out);
 /* Runs statements; their text goes to job->out. */
 bool llm_tpl_exec(llm_tpl_job *job, const llm_tpl_node *body);
+/* Reads items until the loop has n; fewer where the source ends. */
+bool llm_tpl_loop_read(llm_tpl_job *job, llm_tpl_loop *loop, size_t n);
+/* The value of loop.length. */
+bool llm_tpl_loop_length(llm_tpl_job *job, llm_tpl_loop *loop, int64_t *n_out);
 /* Runs statements in a new inner scope and returns their text. */
 bool llm_tpl_exec_text(llm_tpl_job *job, const llm_tpl_node *body, llm_tpl_str *out);
 

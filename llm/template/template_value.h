@@ -96,9 +96,18 @@ struct llm_tpl_dict {
     size_t n_index;  /* a power of two */
 };
 
+/* A loop reads an item of its source when the body or an attribute needs it, as in Jinja: the body
+ * may change the source, and what the condition depends on. */
 struct llm_tpl_loop {
-    const llm_tpl_list *items;
-    size_t index;          /* from 0 */
+    const struct llm_tpl_node *node; /* the statement: its target, and its condition in c */
+    struct llm_tpl_scope *scope;     /* around the loop, in which the condition is evaluated */
+    const llm_tpl_list *source;
+    size_t n_read;  /* items of the source that were read */
+    bool is_at_end; /* no further item is read */
+    llm_tpl_list
+        *items;     /* those that met the condition, up to the present one and at times beyond */
+    size_t index;   /* of the present item, from 0 */
+    int64_t length; /* as the first use of it found it; -1 = not used yet */
     llm_tpl_value changed; /* the last argument of loop.changed(); ABSENT = none */
 };
 
