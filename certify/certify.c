@@ -19,12 +19,12 @@
 #include "certify/suite.h"
 
 static const certify_table *const tables[] = {
-    &certify_plugin_table, &certify_device_table,   &certify_status_table,
-    &certify_buffer_table, &certify_graph_table,    &certify_op_table,
-    &certify_memory_table, &certify_tensor_table,   &certify_queue_table,
-    &certify_order_table,  &certify_attach_table,   &certify_cache_table,
-    &certify_split_table,  &certify_exchange_table, &certify_exchange_phase_table,
-    &certify_option_table,
+    &certify_plugin_table, &certify_device_table,    &certify_status_table,
+    &certify_buffer_table, &certify_graph_table,     &certify_op_table,
+    &certify_memory_table, &certify_tensor_table,    &certify_queue_table,
+    &certify_order_table,  &certify_attach_table,    &certify_cache_table,
+    &certify_split_table,  &certify_exchange_table,  &certify_exchange_phase_table,
+    &certify_option_table, &certify_recurrent_table,
 };
 enum { N_TABLE = sizeof tables / sizeof tables[0], LIMIT_DEFAULT = 120, MAX_CHECK = 64 };
 

@@ -252,6 +252,31 @@ static inline int32_t tdm_build_lse_merge(tdm_builder *b, int32_t o, int32_t ml)
     return tdm_build_node(b, &r, NULL);
 }
 
+static inline int32_t tdm_build_conv1d(tdm_builder *b, int32_t x, int32_t w, int32_t bias,
+                                       int32_t step, int32_t state, const tdm_conv_params *params) {
+    tdm_node_spec r = tdm_node_spec_of(TDM_OP_CONV1D, x, w, bias, step);
+    r.src[4] = state;
+    r.params.conv = *params;
+    return tdm_build_node(b, &r, NULL);
+}
+
+/* Sources of a LINEAR_SCAN; -1 = absent. */
+typedef struct tdm_scan_sources {
+    int32_t q, k, v, g, a, beta;
+} tdm_scan_sources;
+
+static inline int32_t tdm_build_linear_scan(tdm_builder *b, const tdm_scan_sources *src,
+                                            int32_t step, int32_t state,
+                                            const tdm_scan_params *params) {
+    tdm_node_spec r = tdm_node_spec_of(TDM_OP_LINEAR_SCAN, src->q, src->k, src->v, src->g);
+    r.src[4] = src->a;
+    r.src[5] = src->beta;
+    r.src[6] = step;
+    r.src[7] = state;
+    r.params.scan = *params;
+    return tdm_build_node(b, &r, NULL);
+}
+
 /* x is -1 where the member sends nothing, residual where there is none; the result has this type
  * and shape. Returns -1 in phase PUBLISH, which has no result. */
 static inline int32_t tdm_build_exchange(tdm_builder *b, int32_t x, int32_t arena, int32_t step,

@@ -11,6 +11,13 @@ static bool has_v(const tdm_op_args *a) {
     return (a->kv->flags & TDM_KV_V_FROM_K) == 0;
 }
 
+/* The cache keeps rows of tokens. */
+static tdm_status rows_check(const tdm_op_args *a, tdm_error *err) {
+    if ((a->kv->flags & TDM_KV_RECURRENT) == 0) return TDM_OK;
+    return tdm_op_fail(a, err, "cache description %d has slots of recurrent states, not tokens",
+                       (int)a->node->params.kv.kv);
+}
+
 /* v, a source or a destination, is present exactly when the cache stores V. */
 static tdm_status v_check(const tdm_op_args *a, bool is_present, tdm_error *err) {
     if (is_present == has_v(a)) return TDM_OK;
@@ -23,8 +30,9 @@ static tdm_status v_check(const tdm_op_args *a, bool is_present, tdm_error *err)
 tdm_status tdm_infer_kv_write(const tdm_op_args *a, tdm_op_result *dst, tdm_error *err) {
     const tdm_kv_desc *kv = a->kv;
     int64_t n_tok = a->graph->step_caps.n_tok;
-    tdm_status status = tdm_op_need_type(a, 0, "k", TDM_TYPE_F32, err);
+    tdm_status status = rows_check(a, err);
     (void)dst;
+    if (status == TDM_OK) status = tdm_op_need_type(a, 0, "k", TDM_TYPE_F32, err);
     if (status == TDM_OK)
         status = tdm_op_need_shape(a, 0, "k", kv->head_dim_k, kv->n_head_kv, n_tok, 1, err);
     if (status == TDM_OK) status = v_check(a, a->src[1] != NULL, err);
@@ -88,7 +96,8 @@ static tdm_status positions_check(const tdm_op_args *a, tdm_error *err) {
 tdm_status tdm_infer_attention(const tdm_op_args *a, tdm_op_result *dst, tdm_error *err) {
     const tdm_attention_params *p = &a->node->params.attention;
     const tdm_value *q = a->src[0];
-    tdm_status status = tdm_op_need_type(a, 0, "q", TDM_TYPE_F32, err);
+    tdm_status status = rows_check(a, err);
+    if (status == TDM_OK) status = tdm_op_need_type(a, 0, "q", TDM_TYPE_F32, err);
     if (status == TDM_OK)
         status =
             tdm_op_need_shape(a, 0, "q", a->kv->head_dim_k, -1, a->graph->step_caps.n_tok, 1, err);
@@ -110,8 +119,10 @@ tdm_status tdm_infer_attention(const tdm_op_args *a, tdm_op_result *dst, tdm_err
 
 tdm_status tdm_infer_kv_shift(const tdm_op_args *a, tdm_op_result *dst, tdm_error *err) {
     const tdm_rope_params *p = &a->node->params.shift.rope;
-    tdm_status status = tdm_op_need_range(a, "reserved", a->node->params.shift.reserved, 0, 0, err);
+    tdm_status status = rows_check(a, err);
     (void)dst;
+    if (status == TDM_OK)
+        status = tdm_op_need_range(a, "reserved", a->node->params.shift.reserved, 0, 0, err);
     if (status == TDM_OK) status = tdm_op_need_rope(a, p, a->kv->head_dim_k, err);
     if (status != TDM_OK) return status;
     if (p->n_rot != a->kv->n_rot || (p->n_rot > 0 && p->rope_offset != a->kv->rope_offset))

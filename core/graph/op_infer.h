@@ -35,7 +35,7 @@ void tdm_op_give(tdm_op_result *dst, tdm_type type, int64_t n0, int64_t n1, int6
 
 /* tdm_infer_<infer> of each row of TDM_OP_LIST; some rows share one. Views and data movement are in
  * op_view.c, arithmetic, norms and rotation in op_arith.c, selection and experts in op_select.c,
- * what touches the cache in op_cache.c. */
+ * what touches the cache in op_cache.c, recurrences in op_recurrent.c. */
 #define TDM_OP_INFER_(ID, name, number, kind, infer, ...)                                          \
     tdm_status tdm_infer_##infer(const tdm_op_args *a, tdm_op_result *dst, tdm_error *err);
 TDM_OP_LIST(TDM_OP_INFER_)

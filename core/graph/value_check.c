@@ -119,7 +119,8 @@ tdm_status tdm_kv_desc_check(const tdm_kv_desc *desc, int32_t index, tdm_error *
         {"rope_offset", desc->rope_offset, 0, (int64_t)desc->head_dim_k - desc->n_rot},
         {"cls", desc->cls, 0, TDM_STEP_MAX_CLASS - 1},
         {"flags", desc->flags, 0,
-         (int64_t)(TDM_KV_ROTATE_K | TDM_KV_ROTATE_V | TDM_KV_V_FROM_K | TDM_KV_IN_HOST)},
+         (int64_t)(TDM_KV_ROTATE_K | TDM_KV_ROTATE_V | TDM_KV_V_FROM_K | TDM_KV_IN_HOST |
+                   TDM_KV_RECURRENT)},
     };
     size_t i;
     if (desc->struct_size < sizeof *desc)
@@ -145,6 +146,13 @@ tdm_status tdm_kv_desc_check(const tdm_kv_desc *desc, int32_t index, tdm_error *
     if (desc->n_rot % 2 != 0)
         return tdm_fail(err, TDM_INVALID_ARGUMENT, "cache description %d: n_rot = %d is odd",
                         (int)index, (int)desc->n_rot);
+    if ((desc->flags & TDM_KV_RECURRENT) != 0 &&
+        ((desc->flags & TDM_KV_V_FROM_K) == 0 || desc->type_k != TDM_TYPE_F32 ||
+         desc->page_len != 1 || desc->n_rot != 0 || desc->head_dim_v != desc->head_dim_k))
+        return tdm_fail(err, TDM_INVALID_ARGUMENT,
+                        "cache description %d has recurrent states: types are f32, page_len 1, "
+                        "n_rot 0, V is K",
+                        (int)index);
     if ((desc->flags & TDM_KV_V_FROM_K) != 0) {
         if (desc->type_v != desc->type_k)
             return tdm_fail(err, TDM_INVALID_ARGUMENT,

@@ -151,6 +151,8 @@ static bool dev_takes_cache(tdm_open_device *dev, const tdm_kv_desc *desc) {
     if (tdm_open_device_kv_page_size(dev, desc, &page_size, NULL) != TDM_OK ||
         tdm_step_layout(&caps, &header, NULL) != TDM_OK)
         return false;
+    /* A device that keeps recurrent states runs the ops on them. */
+    if ((desc->flags & TDM_KV_RECURRENT) != 0) return true;
     probe_begin(&p, TDM_OP_ATTENTION);
     p.kv = *desc;
     p.graph.n_kv = 1;

@@ -34,20 +34,18 @@ tdm_status meta_state_local(const meta_device *device, const tdm_kv_desc *desc, 
     *n_page_out = n_page;
     *is_held_out = meta_is_active(device, d);
     if (!*is_held_out) return TDM_OK;
-    /* All caches are cut in this way, because a step block numbers pages in one way only. */
-    if (device->attention == META_ATTENTION_SEQUENCE) {
+    bool is_recurrent = (desc_out->flags & TDM_KV_RECURRENT) != 0;
+    /* All caches are cut in this way, because a step block numbers pages in one way only. Slots of
+     * recurrent states are no pages of it. */
+    if (device->attention == META_ATTENTION_SEQUENCE && !is_recurrent) {
         tdm_status status = pages_count(device, n_page, d, n_page_out, err);
         *is_held_out = *n_page_out > 0;
         return status;
     }
     if (partition->id == 0) return TDM_OK;
-    tdm_status status = meta_partition_units(device, partition, lo, hi, err);
+    tdm_status status = meta_partition_heads(device, partition, desc_out, lo, hi, err);
     if (status != TDM_OK) return status;
-    /* A unit is one KV head, or several that stay on one member. */
-    if (partition->n_unit <= 0 || desc_out->n_head_kv % partition->n_unit != 0)
-        return tdm_fail(err, TDM_UNSUPPORTED, "a cache of %d KV heads is not cut into %d units",
-                        (int)desc_out->n_head_kv, (int)partition->n_unit);
-    desc_out->n_head_kv = (int32_t)((hi[d] - lo[d]) * (desc_out->n_head_kv / partition->n_unit));
+    desc_out->n_head_kv = (int32_t)(hi[d] - lo[d]);
     *is_held_out = hi[d] > lo[d];
     return TDM_OK;
 }

@@ -210,6 +210,24 @@ static void tables_write(const random_cache *cache, const tdm_step_header *heade
     }
 }
 
+/* Where each sequence's recurrent states come from and go to; its tokens are neighbours. */
+static void slots_write(random_cache *cache, const tdm_step_header *header, int32_t n,
+                        int32_t *step) {
+    const random_case *f = cache->facts;
+    int32_t at = 0;
+    for (int32_t s = 0; s < f->caps.n_seq; s++) {
+        step[header->first_tok_off + s] = at;
+        step[header->rs_read_off + s] = -1;
+        for (; at < n && step[header->seq_off + at] == s; at++)
+            step[header->rs_write_off + at] = -1;
+        if (at == step[header->first_tok_off + s]) continue;
+        if (cache->slot[s] > 0) step[header->rs_read_off + s] = 2 * s + cache->slot[s] % 2;
+        step[header->rs_write_off + at - 1] = 2 * s + ++cache->slot[s] % 2;
+    }
+    step[header->first_tok_off + f->caps.n_seq] = at;
+    for (int32_t i = n; i < f->caps.n_tok; i++) step[header->rs_write_off + i] = -1;
+}
+
 int32_t *random_cache_step(random_cache *cache) {
     const random_case *f = cache->facts;
     tdm_step_header header;
@@ -240,6 +258,7 @@ int32_t *random_cache_step(random_cache *cache) {
     h->n_seq = f->n_seq;
     h->n_out = f->caps.n_out;
     tables_write(cache, &header, step);
+    slots_write(cache, &header, n, step);
     return step;
 }
 

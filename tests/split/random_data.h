@@ -30,7 +30,8 @@ typedef struct random_cache {
         int32_t *order; /* [n_page] pages in the order in which they are taken */
         int32_t n_taken;
     } cls[RANDOM_MAX_CLASS];
-    int32_t base; /* position of the first tokens: grows by shifts */
+    int32_t base;                 /* position of the first tokens: grows by shifts */
+    int32_t slot[RANDOM_MAX_SEQ]; /* slots written so far, which take turns: 2 s, 2 s + 1 */
 } random_cache;
 
 bool random_cache_begin(random_cache *cache, const random_case *facts);

@@ -391,6 +391,7 @@ static const add_fn ops[] = {
     pool_block_moe,
     pool_block_ffn,
     pool_block_attention,
+    pool_block_recurrent,
     pool_block_attention,
 };
 enum { N_OPS = sizeof ops / sizeof ops[0] };
@@ -415,7 +416,8 @@ static void step_begin(pool *p) {
                               .n_seq = f->n_seq + (int32_t)pool_below(p, 2),
                               .n_out = (int32_t)pool_below(p, 3),
                               .n_entry = 4 * (int32_t)(f->n_page[0] + f->n_page[1]),
-                              .n_class = RANDOM_MAX_CLASS};
+                              .n_class = RANDOM_MAX_CLASS,
+                              .has_rs = 1};
     uint32_t upkeep = pool_below(p, 6);
     f->shift = upkeep == 3 ? 1 + (int32_t)pool_below(p, 9) : 0;
     f->moves_page = upkeep == 4;
@@ -521,7 +523,7 @@ tdm_status random_upkeep_make(const random_case *facts, random_upkeep kind, int3
         const random_state *s = &facts->states[i];
         uint64_t size = 0;
         int32_t kv = 0;
-        if (s->desc.cls != cls) continue;
+        if (s->desc.cls != cls || (s->desc.flags & TDM_KV_RECURRENT) != 0) continue;
         status = page_size(context, &s->desc, &size, err);
         if (status != TDM_OK) break;
         int32_t state = tdm_build_state(u.b, s->name, &s->desc, size, s->n_page, &kv);

@@ -107,6 +107,8 @@ int64_t pool_count(const int64_t ne[TDM_MAX_DIMS]);
 void pool_block_ffn(pool *p);
 void pool_block_moe(pool *p);
 void pool_block_attention(pool *p);
+/* A convolution and a scan with states. random_recurrent.c */
+void pool_block_recurrent(pool *p);
 /* w x (+ bias) of a token value, cut as given; a place in the pool. */
 int pool_project(pool *p, int x, int64_t n, int32_t partition, int32_t axis, bool has_bias);
 /* x + y where the shapes agree, else y. */

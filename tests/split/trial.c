@@ -224,7 +224,9 @@ static void rows_clear(const int32_t *step, const random_case *facts, int32_t cl
 
 static bool has_class(const random_case *facts, int32_t cls) {
     for (int i = 0; i < facts->n_state; i++)
-        if (facts->states[i].desc.cls == cls) return true;
+        if (facts->states[i].desc.cls == cls &&
+            (facts->states[i].desc.flags & TDM_KV_RECURRENT) == 0)
+            return true;
     return false;
 }
 

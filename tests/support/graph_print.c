@@ -153,6 +153,18 @@ static void params_kv(page *p, const tdm_op_params *a) {
     page_add(p, " kv=%d", (int)a->kv.kv);
 }
 
+static void params_conv(page *p, const tdm_op_params *a) {
+    page_add(p, " kv=%d unit=", (int)a->conv.kv);
+    for (int32_t i = 0; i < a->conv.n_segment && i < TDM_MAX_SEGMENTS; i++)
+        page_add(p, i > 0 ? "+%d" : "%d", (int)a->conv.unit_len[i]);
+}
+
+static void params_scan(page *p, const tdm_op_params *a) {
+    page_add(p, " kv=%d %s heads_per_k=%d head=%d head_k=%d scale=%g", (int)a->scan.kv,
+             a->scan.is_tiled ? "tiled" : "grouped", (int)a->scan.heads_per_k,
+             (int)a->scan.first_head, (int)a->scan.first_head_k, (double)a->scan.scale);
+}
+
 static void params_shift(page *p, const tdm_op_params *a) {
     page_add(p, " kv=%d", (int)a->shift.kv);
     rope_add(p, &a->shift.rope);

@@ -81,7 +81,7 @@ static inline tdm_kv_desc fixture_kv_desc(void) {
 }
 
 static inline fixture fixture_make(void) {
-    const tdm_step_caps caps = {FIX_TOK, 2, FIX_OUT, 8, 3, 1};
+    const tdm_step_caps caps = {FIX_TOK, 2, FIX_OUT, 8, 3, 1, .has_rs = 1};
     tdm_kv_desc desc = fixture_kv_desc(), latent = fixture_kv_desc();
     fixture f;
     assert_int_equal(tdm_builder_create(&f.b, NULL), TDM_OK);
@@ -115,6 +115,30 @@ static inline tdm_attention_params fixture_attention(const fixture *f) {
 static inline tdm_rope_params fixture_rope(void) {
     tdm_rope_params p = {.n_rot = FIX_HEAD_DIM, .freq_base = 10000};
     return p;
+}
+
+/* A convolution and a scan over its channels, each with slots of its own. */
+static inline int32_t fixture_recurrent(const fixture *f) {
+    tdm_kv_desc desc = {.struct_size = sizeof desc,
+                        .type_k = TDM_TYPE_F32,
+                        .type_v = TDM_TYPE_F32,
+                        .head_dim_k = 12,
+                        .head_dim_v = 12,
+                        .n_head_kv = 4,
+                        .page_len = 1,
+                        .flags = TDM_KV_V_FROM_K | TDM_KV_RECURRENT};
+    tdm_conv_params conv = {.n_segment = 2, .unit_len = {1, 3}};
+    tdm_scan_params scan = {.heads_per_k = 2};
+    int32_t state = tdm_build_state(f->b, NULL, &desc, 4096, 3, &conv.kv);
+    int32_t x = tdm_build_input(f->b, NULL, TDM_TYPE_F32, NE(16, FIX_TOK, 1, 1));
+    int32_t w = tdm_build_input(f->b, NULL, TDM_TYPE_F32, NE(4, 16, 1, 1));
+    x = tdm_build_conv1d(f->b, x, w, -1, f->step, state, &conv);
+    x = tdm_build_reshape(f->b, x, 4, 4, FIX_TOK, 1);
+    int32_t q = tdm_build_input(f->b, NULL, TDM_TYPE_F32, NE(3, 2, FIX_TOK, 1));
+    int32_t g = tdm_build_input(f->b, NULL, TDM_TYPE_F32, NE(1, 4, FIX_TOK, 1));
+    state = tdm_build_state(f->b, NULL, &desc, 4096, 3, &scan.kv);
+    const tdm_scan_sources s = {q, q, x, g, -1, -1};
+    return tdm_build_linear_scan(f->b, &s, f->step, state, &scan);
 }
 
 /* ---- Random graphs ---- */
@@ -165,7 +189,7 @@ static inline tdm_graph *random_graph(int n_step) {
         if (shape == NULL) break; /* tdm_builder_finish reports the reason */
         memcpy(ne, shape, sizeof ne);
         count = ne[0] * ne[1] * ne[2] * ne[3];
-        switch (random_below(23)) {
+        switch (random_below(24)) {
         case 0: y = tdm_build_scale(f.b, x, 2.0f, 0.5f); break;
         case 1: y = tdm_build_act(f.b, x, TDM_ACT_SILU); break;
         case 2: y = tdm_build_glu(f.b, x, x, TDM_ACT_GELU); break;
@@ -249,6 +273,7 @@ static inline tdm_graph *random_graph(int n_step) {
             y = tdm_build_node(f.b, &spec, NULL);
             break;
         }
+        case 22: y = fixture_recurrent(&f); break;
         default: /* an output, of a temporary that is no view */
             if (random_below(2) == 0) {
                 y = tdm_build_copy(f.b, x, TDM_TYPE_F32);

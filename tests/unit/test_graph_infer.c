@@ -438,6 +438,72 @@ static void test_cache(void **state) {
     BAD("v is absent", tdm_build_kv_import(f.b, ROWS(TDM_TYPE_Q8_0), -1, f.step, f.state, f.kv));
 }
 
+#define INPUT_OF(...) tdm_build_input(f->b, NULL, F32, NE(__VA_ARGS__))
+
+/* Units of two channels, or of one matrix of 4 x 8. */
+static int32_t slots(fixture *f, int32_t n_unit, int32_t len, int32_t *kv) {
+    tdm_kv_desc d = {.struct_size = sizeof d,
+                     .type_k = TDM_TYPE_F32,
+                     .type_v = TDM_TYPE_F32,
+                     .head_dim_k = len,
+                     .head_dim_v = len,
+                     .n_head_kv = n_unit,
+                     .page_len = 1,
+                     .flags = TDM_KV_V_FROM_K | TDM_KV_RECURRENT};
+    return tdm_build_state(f->b, "slots", &d, 4096, 3, kv);
+}
+
+static int32_t convolve(fixture *f, tdm_conv_params p, int64_t n_ch, int64_t k, int64_t n_w) {
+    int32_t state = slots(f, 3, 6, &p.kv);
+    return tdm_build_conv1d(f->b, INPUT_OF(n_ch, 5, 1, 1), INPUT_OF(k, n_w, 1, 1), -1, f->step,
+                            state, &p);
+}
+
+static int32_t scan(fixture *f, tdm_scan_params p, int64_t dk, int64_t n_k, int64_t n_v,
+                    int64_t ng) {
+    int32_t state = slots(f, 4, 32, &p.kv);
+    tdm_scan_sources s = {INPUT_OF(dk, n_k, 5, 1),
+                          INPUT_OF(dk, n_k, 5, 1),
+                          INPUT_OF(8, n_v, 5, 1),
+                          INPUT_OF(ng, n_v, 5, 1),
+                          -1,
+                          INPUT_OF(1, n_v, 5, 1)};
+    return tdm_build_linear_scan(f->b, &s, f->step, state, &p);
+}
+
+static void test_recurrent(void **state) {
+    const tdm_conv_params two = {.n_segment = 1, .unit_len = {2}};
+    const tdm_scan_params grouped = {.heads_per_k = 2};
+    (void)state;
+    GOOD(F32, 6, 5, 1, 1, convolve(&f, two, 6, 4, 6));
+#define CONV_BAD(text, change, ...)                                                                \
+    BAD(text, tdm_conv_params p = two; change; convolve(&f, p, __VA_ARGS__))
+    CONV_BAD("w must have shape [*, 6]", (void)0, 6, 4, 5);
+    CONV_BAD("3 units of 2 channels, x has 7", (void)0, 7, 4, 7);
+    CONV_BAD("a unit of the state has 6", (void)0, 6, 3, 6);
+    CONV_BAD("k = 1", (void)0, 6, 1, 6);
+    CONV_BAD("n_segment = 9", p.n_segment = 9, 6, 4, 6);
+    CONV_BAD("unit_len = 1 is not in 0 .. 0", p.unit_len[1] = 1, 6, 4, 6);
+    BAD("has tokens, not slots", tdm_conv_params p = two; p.kv = f.kv;
+        tdm_build_conv1d(f.b, INPUT(6, 5, 1, 1), INPUT(4, 6, 1, 1), -1, f.step, f.state, &p));
+
+    GOOD(F32, 8, 4, 5, 1, scan(&f, grouped, 4, 2, 4, 1));
+    GOOD(F32, 8, 4, 5, 1, scan(&f, grouped, 4, 2, 4, 4));
+#define SCAN_BAD(text, change, ...)                                                                \
+    BAD(text, tdm_scan_params p = grouped; change; scan(&f, p, __VA_ARGS__))
+    SCAN_BAD("g must have shape [4, 4, 5]", (void)0, 4, 2, 4, 3);
+    SCAN_BAD("5 heads of v in 4 units", (void)0, 4, 3, 5, 1);
+    SCAN_BAD("a unit of the state has 32", (void)0, 5, 2, 4, 1);
+    SCAN_BAD("read 0 .. 1 of 0 .. 0", (void)0, 4, 1, 4, 1);
+    SCAN_BAD("read 1 .. 2 of", p.first_head = 2, 4, 2, 4, 1);
+    SCAN_BAD("heads_per_k = 0", p.heads_per_k = 0, 4, 2, 4, 1);
+    SCAN_BAD("is_tiled = 2", p.is_tiled = 2, 4, 2, 4, 1);
+    SCAN_BAD("tiled: 4 heads of v", p.is_tiled = 1, 4, 2, 4, 1);
+    SCAN_BAD("scale = nan", p.scale = NAN, 4, 2, 4, 1);
+    BAD("slots of recurrent states, not tokens", int32_t kv; int32_t s = slots(&f, 2, 16, &kv);
+        tdm_build_kv_write(f.b, f.k, -1, f.step, s, kv));
+}
+
 static void desc_with(fixture *f, tdm_kv_desc desc) {
     int32_t kv;
     tdm_build_state(f->b, "other", &desc, 64, 1, &kv);
@@ -447,6 +513,7 @@ static void test_descriptions(void **state) {
     (void)state;
 #define DESC_BAD(text, ...)                                                                        \
     BAD(text, tdm_kv_desc d = fixture_kv_desc(); __VA_ARGS__; desc_with(&f, d))
+    DESC_BAD("has recurrent states", d.flags |= TDM_KV_RECURRENT);
     DESC_BAD("type_k is q4_K", d.type_k = TDM_TYPE_Q4_K);
     DESC_BAD("type_v is ?", d.type_v = (tdm_type)4);
     DESC_BAD("page_len = 48", d.page_len = 48);
@@ -457,7 +524,7 @@ static void test_descriptions(void **state) {
     DESC_BAD("n_rot = 15 is odd", d.n_rot = 15);
     DESC_BAD("n_rot = 32", d.n_rot = 32);
     DESC_BAD("rope_offset", d.rope_offset = 8);
-    DESC_BAD("flags", d.flags = 16);
+    DESC_BAD("flags", d.flags = 32);
     DESC_BAD("cls = 4", d.cls = 4);
     DESC_BAD("type_v cannot be q4_0", d.flags = TDM_KV_V_FROM_K);
     DESC_BAD("head_dim_v = 17", d.flags = TDM_KV_V_FROM_K, d.type_v = d.type_k, d.head_dim_v = 17);
@@ -555,14 +622,15 @@ static void test_partitions(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_reshape),      cmocka_unit_test(test_permute),
-        cmocka_unit_test(test_slice),        cmocka_unit_test(test_movement),
-        cmocka_unit_test(test_arithmetic),   cmocka_unit_test(test_norms),
-        cmocka_unit_test(test_rope),         cmocka_unit_test(test_selection),
-        cmocka_unit_test(test_experts),      cmocka_unit_test(test_expert_forms),
-        cmocka_unit_test(test_attention),    cmocka_unit_test(test_cache),
-        cmocka_unit_test(test_descriptions), cmocka_unit_test(test_values),
-        cmocka_unit_test(test_names),        cmocka_unit_test(test_partitions),
+        cmocka_unit_test(test_reshape),    cmocka_unit_test(test_permute),
+        cmocka_unit_test(test_slice),      cmocka_unit_test(test_movement),
+        cmocka_unit_test(test_arithmetic), cmocka_unit_test(test_norms),
+        cmocka_unit_test(test_rope),       cmocka_unit_test(test_selection),
+        cmocka_unit_test(test_experts),    cmocka_unit_test(test_expert_forms),
+        cmocka_unit_test(test_recurrent),  cmocka_unit_test(test_attention),
+        cmocka_unit_test(test_cache),      cmocka_unit_test(test_descriptions),
+        cmocka_unit_test(test_values),     cmocka_unit_test(test_names),
+        cmocka_unit_test(test_partitions),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -21,6 +21,13 @@
  * keeps such a cache as any other. A group passes the flag to its members, each with its part. Any
  * other device either reads such a cache itself and has the flag TDM_DEVICE_HAS_HOST_KV, or never
  * gets one: the core then keeps the pages with the CPU, which runs the ops that touch them.
+ *
+ * Recurrent states. With TDM_KV_RECURRENT the STATE keeps no rows of tokens but states: a page is a
+ * slot, which holds the state of one sequence after one of its tokens. A slot has n_head_kv units
+ * of head_dim_k floats; what they mean is said by CONV1D and LINEAR_SCAN (op.h), which alone read
+ * and write them, by rs_read and rs_write of the step block. KV_COPY, KV_EXPORT and KV_IMPORT take a
+ * slot as a page with one token. KV_WRITE, ATTENTION and KV_SHIFT do not take such a STATE. A group
+ * cuts it by units, never by sequence.
  */
 #ifndef TANDEM_KV_H
 #define TANDEM_KV_H
@@ -36,8 +43,10 @@ enum {
     TDM_KV_ROTATE_V = 1u << 1, /* rotate V where type_v is quantised; no effect otherwise */
     TDM_KV_V_FROM_K = 1u << 2, /* latent cache: V is the first head_dim_v elements of K and is not
                                   stored; type_v must equal type_k, ROTATE_V must equal ROTATE_K */
-    TDM_KV_IN_HOST = 1u << 3   /* the pages lie in the host's memory; no effect on a device that has
+    TDM_KV_IN_HOST = 1u << 3,  /* the pages lie in the host's memory; no effect on a device that has
                                   no other */
+    TDM_KV_RECURRENT = 1u << 4 /* slots of recurrent states: both types are f32, page_len 1, n_rot
+                                  0, V_FROM_K is set and head_dim_v is head_dim_k */
 };
 
 #define TDM_KV_PAGE_LEN_DEFAULT 64

@@ -116,6 +116,29 @@ extern "C" {
  *   LSE_MERGE  o [head_dim, n_head, n_tok, n_part], ml [2, n_head, n_tok, n_part]
  *              -> o [head_dim, n_head, n_tok]: attention over the union of the parts
  *
+ * Recurrence over the tokens of a sequence. `state` has slots (TDM_KV_RECURRENT, kv.h). Tokens are
+ * sorted by sequence, and the block has rs_read and rs_write (step.h). A sequence starts from slot
+ * rs_read of the step block, or from zeros where that is -1; after a token whose rs_write is not -1
+ * the state is stored in that slot. Tokens that belong to no sequence give zeros. A slot outside
+ * the state is as -1.
+ *
+ *   CONV1D     x [n_ch, n_tok], w [k, n_ch], [bias [n_ch]], step, state -> y [n_ch, n_tok]:
+ *              y[c, t] = bias[c] + sum_i w[i, c] * x[c, t - k + 1 + i], t counted within the
+ *              sequence; inputs of earlier steps come from the state. The channels are n_segment
+ *              segments, segment s of n_head_kv * unit_len[s] channels: unit u holds channels
+ *              u * unit_len[s] .. + unit_len[s] - 1 of each segment, as [n_ch / n_head_kv, k - 1]
+ *              inputs, the oldest first. k >= 2
+ *   LINEAR_SCAN  q, k [dk, n_k, n_tok], v [dv, n_v, n_tok], g [1 or dk, n_v, n_tok or 1],
+ *              [a [1 or dk, n_v]], [beta [1, n_v, n_tok]], step, state -> o [dv, n_v, n_tok]:
+ *              each head of v has a matrix S[i, j] of dk x dv. For each token, in order:
+ *              S[i, j] *= exp(g[i] * a[i]), a = 1 where absent; g and a of one element count for
+ *              all i
+ *              u[j] = v[j], or beta * (v[j] - sum_i k[i] S[i, j]) where there is beta
+ *              S[i, j] += k[i] * u[j],  o[j] = scale * sum_i q[i] S[i, j]
+ *              Which head of q and k a head of v reads: tdm_scan_params. A unit of the state holds
+ *              n_v / n_head_kv matrices as [dk, dv, n_v / n_head_kv]: head h of v is matrix h % m of
+ *              unit h / m, m = n_v / n_head_kv; where is_tiled, matrix h / n_k of unit h % n_k
+ *
  *   EXCHANGE   [x], arena (a STATE of bytes), step, [residual], [x2] -> [y], [y2]: inside a group's
  *              plan; see tdm_exchange_params and collective.h
  */
@@ -181,7 +204,11 @@ extern "C" {
     OP(CLAMP, clamp, 30, VALUE, clamp, clamp, .n_src = 1, .n_dst = 1)                              \
     OP(DIV, div, 31, VALUE, pair, none, .n_src = 2, .n_dst = 1)                                    \
     OP(SQRT, sqrt, 32, VALUE, like, none, .n_src = 1, .n_dst = 1)                                  \
-    OP(REPEAT, repeat, 33, VALUE, repeat, none, .n_src = 1, .n_dst = 1)
+    OP(REPEAT, repeat, 33, VALUE, repeat, none, .n_src = 1, .n_dst = 1)                            \
+    OP(CONV1D, conv1d, 34, CACHE, conv1d, conv, .n_src = 5, .n_dst = 1, .optional_src = 4,         \
+       .step_src = 8, .state_src = 16)                                                             \
+    OP(LINEAR_SCAN, linear_scan, 35, CACHE, linear_scan, scan, .n_src = 8, .n_dst = 1,             \
+       .optional_src = 0x30, .step_src = 0x40, .state_src = 0x80)
 
 typedef enum tdm_op {
     TDM_OP_NONE = 0,
@@ -312,6 +339,25 @@ typedef struct tdm_attention_params {
     int32_t temperature_offset; /* positions, >= 0; 0 without a temperature_scale */
 } tdm_attention_params;
 
+/* Segments of the channels of a CONV1D; see there. A cut by units keeps unit_len. */
+typedef struct tdm_conv_params {
+    int32_t kv;                         /* index into graph->kv; TDM_KV_RECURRENT */
+    int32_t n_segment;                  /* 1 .. TDM_MAX_SEGMENTS */
+    int32_t unit_len[TDM_MAX_SEGMENTS]; /* channels that a unit of the state has in each segment;
+                                           0 from n_segment on */
+} tdm_conv_params;
+
+/* Which head of q and k head h of v reads. Grouped: (first_head + h) / heads_per_k - first_head_k.
+ * Tiled: h % n_k; first_head and first_head_k are 0, and n_head_kv of the state is n_k. */
+typedef struct tdm_scan_params {
+    int32_t kv;           /* index into graph->kv; TDM_KV_RECURRENT */
+    int32_t heads_per_k;  /* heads of v that read one head of q and k, >= 1; tiled: n_v / n_k */
+    int32_t is_tiled;     /* 0 or 1 */
+    int32_t first_head;   /* absolute number of this node's first head of v */
+    int32_t first_head_k; /* absolute number of its first head of q and k */
+    float scale;          /* of the result; 0 = 1 */
+} tdm_scan_params;
+
 /* What an EXCHANGE gives; `senders` are the members that have something to send. The destination's
  * shape is the node's to say: a member that sends nothing has no x to infer it from. x and residual
  * may be any views. The step source is the step block, or any INPUT of i32 that begins with a
@@ -410,6 +456,8 @@ typedef union tdm_op_params {
         tdm_rope_params rope;
     } shift;
     tdm_exchange_params exchange;
+    tdm_conv_params conv;
+    tdm_scan_params scan;
     uint8_t bytes[128];
 } tdm_op_params;
 

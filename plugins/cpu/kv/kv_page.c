@@ -63,7 +63,9 @@ tdm_status cpu_kv_layout_get(const tdm_kv_desc *desc, cpu_kv_layout *layout_out,
     layout.n_head_kv = desc->n_head_kv;
     layout.page_len = page_len;
     layout.n_tile = (page_len + CPU_KV_TILE - 1) / CPU_KV_TILE;
-    side_init(&layout.k, desc->type_k, desc->head_dim_k, false);
+    bool is_recurrent = (desc->flags & TDM_KV_RECURRENT) != 0;
+    side_init(&layout.k, desc->type_k, desc->head_dim_k, is_recurrent);
+    if (is_recurrent) layout.k.data_size = (size_t)layout.k.stride * layout.k.block_size;
     if (rotate_k && layout.k.n_block > 0)
         layout.k.rotation = tdm_kv_rotation_block(layout.k.padded, desc->rope_offset, desc->n_rot);
     layout.head_size = side_place(&layout.k, layout.n_tile, 0);

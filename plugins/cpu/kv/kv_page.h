@@ -17,6 +17,7 @@
  *     neighbouring tokens. Fifth bits: one word for each of 16 elements (cpu_kv_fifth_v). Nibbles
  *     of q4_0 are stored less 8, in two's complement: no sum of weights has to be taken off.
  *   K, plain: a tile is [element][token]. V, plain: [token][element], rows padded to 16 elements.
+ *   Slots of recurrent states: the floats of a unit one after the other, padded to 16.
  *   Scales: a tile is [block][d, then m where the type has it][token], f16.
  *
  * A slot's bytes are its own but for V's fifth bits, where the tokens of a tile share words: an op

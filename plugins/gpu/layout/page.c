@@ -48,6 +48,9 @@ tdm_status gpu_page_get(const gpu_target *target, const tdm_kv_desc *desc, gpu_p
     int32_t page_len = desc->page_len != 0 ? desc->page_len : TDM_KV_PAGE_LEN_DEFAULT;
     tdm_status status = tdm_kv_page_check(desc, MAX_HEAD_DIM, err);
     if (status != TDM_OK) return status;
+    if ((desc->flags & TDM_KV_RECURRENT) != 0)
+        return tdm_fail(err, TDM_UNSUPPORTED,
+                        "%s: recurrent states are not supported; the CPU keeps them", target->name);
     if ((desc->flags & TDM_KV_IN_HOST) != 0 && !target->is_host)
         return tdm_fail(err, TDM_UNSUPPORTED,
                         "%s: the cache is in the host's memory, which this device's kernels do not "

@@ -8,7 +8,7 @@
 #include "plugins/gpu/plan/emit.h"
 
 /* gpu_op_<name> for each op that is no view: arith.c attention.c cache.c exchange.c matmul.c
- * merge.c moe.c move.c norm.c rope.c select.c */
+ * merge.c moe.c move.c norm.c recurrent.c rope.c select.c */
 #define GPU_OP_VIEW(name)
 #define GPU_OP_VALUE(name)                           tdm_status gpu_op_##name(gpu_emit *e, tdm_error *err);
 #define GPU_OP_CACHE                                 GPU_OP_VALUE

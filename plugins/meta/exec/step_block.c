@@ -22,6 +22,7 @@ typedef struct rewrite {
 static int32_t class_page_len(const tdm_graph *graph, int32_t cls) {
     for (int32_t i = 0; i < graph->n_kv; i++) {
         const tdm_kv_desc *kv = tdm_graph_kv(graph, i);
+        if ((kv->flags & TDM_KV_RECURRENT) != 0) continue; /* slots have no page table */
         if (kv->cls == cls) return kv->page_len != 0 ? kv->page_len : TDM_KV_PAGE_LEN_DEFAULT;
     }
     return 0;

@@ -138,6 +138,49 @@ tdm_status meta_partition_units(const meta_device *device, const tdm_partition *
     return TDM_OK;
 }
 
+bool meta_state_is_recurrent(const tdm_graph *graph, int32_t value) {
+    for (int32_t i = 0; i < graph->n_node; i++) {
+        const tdm_node *node = tdm_graph_node(graph, i);
+        bool is_slots = false, is_used = false;
+        switch (node->op) {
+        case TDM_OP_CONV1D:
+        case TDM_OP_LINEAR_SCAN: is_slots = true; break;
+        case TDM_OP_KV_COPY:
+        case TDM_OP_KV_EXPORT:
+        case TDM_OP_KV_IMPORT:
+            is_slots = (tdm_graph_kv(graph, node->params.kv.kv)->flags & TDM_KV_RECURRENT) != 0;
+            break;
+        default: continue;
+        }
+        for (int32_t s = 0; s < node->n_src; s++) is_used |= node->src[s] == value;
+        if (is_used) return is_slots;
+    }
+    return false;
+}
+
+tdm_status meta_partition_heads(const meta_device *device, const tdm_partition *partition,
+                                const tdm_kv_desc *desc, int64_t *lo_out, int64_t *hi_out,
+                                tdm_error *err) {
+    const meta_assignment *assigned = NULL;
+    const bool is_recurrent = (desc->flags & TDM_KV_RECURRENT) != 0;
+    int64_t heads = 0, n_sub = 1;
+    tdm_status status = meta_partition_find(device, partition, &assigned, err);
+    if (status == TDM_OK) status = meta_partition_units(device, partition, lo_out, hi_out, err);
+    if (status != TDM_OK) return status;
+    if (is_recurrent && (partition->whole_segments & 1) == 0) n_sub = assigned->n_sub;
+    if (partition->n_unit > 0) heads = desc->n_head_kv / (partition->n_unit * n_sub);
+    if (heads * partition->n_unit * n_sub != desc->n_head_kv)
+        return tdm_fail(err, TDM_UNSUPPORTED,
+                        "a cache of %d KV heads or units is not cut into %d units",
+                        (int)desc->n_head_kv, (int)partition->n_unit);
+    for (int32_t d = 0; d < device->n_member; d++) {
+        if (n_sub > 1) lo_out[d] = assigned->lo[d], hi_out[d] = assigned->hi[d];
+        lo_out[d] *= heads;
+        hi_out[d] *= heads;
+    }
+    return TDM_OK;
+}
+
 /* A weight whose experts (axis 2) are assigned whole. */
 static tdm_status experts_cut(const meta_device *device, const tdm_tensor_desc *desc, meta_cut *out,
                               tdm_error *err) {

@@ -63,6 +63,14 @@ tdm_status meta_partition_cut(const meta_device *device, const tdm_partition *pa
 /* The units (KV heads of a cache) that each member holds a part of. */
 tdm_status meta_partition_units(const meta_device *device, const tdm_partition *partition,
                                 int64_t *lo_out, int64_t *hi_out, tdm_error *err);
+/* Whether a STATE of the graph has slots of recurrent states. */
+bool meta_state_is_recurrent(const tdm_graph *graph, int32_t value);
+/* The KV heads of a cache, or the units of a recurrent state, that each member holds. A unit of the
+ * partition is one of them, or several. Those of a recurrent state whose segment is not whole are
+ * cut with the parts of a unit. */
+tdm_status meta_partition_heads(const meta_device *device, const tdm_partition *partition,
+                                const tdm_kv_desc *desc, int64_t *lo_out, int64_t *hi_out,
+                                tdm_error *err);
 /* The layout of a weight. With a partition it is cut by that. With options.experts == WHOLE and
  * USAGE_EXPERT the experts (axis 2) are assigned by the shares, in the same way for all weights of
  * the id. Without a partition it is replicated and exact. */

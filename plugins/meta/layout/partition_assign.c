@@ -166,7 +166,7 @@ static tdm_status drafts_measure(const meta_device *device, const tdm_graph *gra
         const tdm_value *value = tdm_graph_value(graph, i);
         if (value->partition == 0 || value->kind != TDM_VALUE_STATE) continue;
         draft *one = draft_find(d, tdm_graph_partition(graph, value->partition)->id);
-        if (one != NULL) one->is_cache = true;
+        if (one != NULL && !meta_state_is_recurrent(graph, i)) one->is_cache = true;
     }
     for (int32_t i = 0; i < d->n; i++) {
         draft *one = &d->all[i];

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "plugins/meta/exchange/arena.h"
+#include "plugins/meta/layout/partition.h"
 
 /* ---- Outputs ---- */
 
@@ -185,7 +186,8 @@ bool meta_override_apply(meta_compiler *c, int32_t value) {
 static bool is_cut_by_sequence(const meta_compiler *c) {
     if (c->device->attention != META_ATTENTION_SEQUENCE || c->device->n_active < 2) return false;
     for (int32_t i = 0; i < c->graph->n_value; i++)
-        if (meta_value(c, i)->kind == TDM_VALUE_STATE) return true;
+        if (meta_value(c, i)->kind == TDM_VALUE_STATE && !meta_state_is_recurrent(c->graph, i))
+            return true;
     return false;
 }
 

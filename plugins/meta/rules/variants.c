@@ -6,6 +6,7 @@
  */
 #include <string.h>
 
+#include "plugins/meta/layout/partition.h"
 #include "plugins/meta/rules/compile.h"
 
 bool meta_fail(meta_compiler *c, tdm_status status, const char *format, ...) {
@@ -186,24 +187,16 @@ static bool state_fill(meta_compiler *c, int32_t v, int32_t kv, meta_state *s) {
     tdm_error why = {0};
     tdm_status status = TDM_OK;
     s->is_cut = partition->id != 0;
-    s->is_by_page = c->plan->rewrites_step;
+    s->is_by_page = c->plan->rewrites_step && (desc->flags & TDM_KV_RECURRENT) == 0;
     if (s->is_cut) {
         const meta_assignment *assigned = NULL;
         status = meta_partition_find(c->device, partition, &assigned, &why);
         if (status == TDM_OK)
-            status = meta_partition_units(c->device, partition, s->head_lo, s->head_hi, &why);
-        if (status == TDM_OK && desc->n_head_kv % partition->n_unit != 0)
-            status = tdm_fail(&why, TDM_UNSUPPORTED, "%d KV heads are not whole units of %d",
-                              (int)desc->n_head_kv, (int)partition->n_unit);
+            status = meta_partition_heads(c->device, partition, desc, s->head_lo, s->head_hi, &why);
         if (status == TDM_OK) {
-            int64_t heads = desc->n_head_kv / partition->n_unit;
             memcpy(s->part_lo, assigned->lo, sizeof s->part_lo);
             memcpy(s->part_hi, assigned->hi, sizeof s->part_hi);
             s->n_part = (int64_t)assigned->n_unit * assigned->n_sub;
-            for (int32_t d = 0; d < c->n_member; d++) {
-                s->head_lo[d] *= heads;
-                s->head_hi[d] *= heads;
-            }
         }
     }
     for (int32_t d = 0; d < c->n_member && status == TDM_OK; d++) {

@@ -20,6 +20,11 @@
 /* A member with a smaller share would cost more in exchanges than it contributes. */
 #define LEAST_SHARE 0.02
 
+/* The STATE that a node writes. */
+static int32_t state_of(const tdm_node *node) {
+    return node->src[node->op == TDM_OP_KV_WRITE ? 3 : node->op == TDM_OP_CONV1D ? 4 : 7];
+}
+
 tdm_status meta_load_weigh(const meta_device *device, const tdm_graph *graph, meta_load *out,
                            tdm_error *err) {
     uint64_t by_type[TDM_TYPE_LIMIT_] = {0};
@@ -45,12 +50,14 @@ tdm_status meta_load_weigh(const meta_device *device, const tdm_graph *graph, me
     for (int32_t i = 0; i < graph->n_node; i++) {
         const tdm_node *node = tdm_graph_node(graph, i);
         uint64_t page_size = 0;
-        if (node->op != TDM_OP_KV_WRITE) continue;
+        if (node->op != TDM_OP_KV_WRITE && node->op != TDM_OP_CONV1D &&
+            node->op != TDM_OP_LINEAR_SCAN)
+            continue;
         const tdm_kv_desc *desc = tdm_graph_kv(graph, node->params.kv.kv);
         tdm_status status = owner->acquired.plugin->buffer->kv_page_size(owner->acquired.device,
                                                                          desc, &page_size, err);
         if (status != TDM_OK) return status;
-        page_size *= (uint64_t)tdm_graph_value(graph, node->src[3])->ne[1];
+        page_size *= (uint64_t)tdm_graph_value(graph, state_of(node))->ne[1];
         out->state_size += page_size;
         if ((desc->flags & TDM_KV_IN_HOST) != 0) out->host_size += page_size;
     }

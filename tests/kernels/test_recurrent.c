@@ -1,0 +1,328 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * test_recurrent.c: CONV1D and LINEAR_SCAN against a model in double, on the reference path and on
+ * every instruction set. Two steps of three sequences: the second begins from slots that the first
+ * wrote: its own last token, an earlier token (a rollback), and another sequence's (a fork).
+ */
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "tests/kernels/op_case.h"
+
+enum { N_TOK = 12, N_SEQ = 3, N_SLOT = 9, ROLLED_BACK = 3, SPARE = 5 };
+
+static const int32_t step_len[2][N_SEQ] = {{5, 2, 0}, {3, 4, 2}};
+/* Slots that the second step reads, and those that both write behind the last tokens. */
+static const int32_t second_read[N_SEQ] = {SPARE, 1, 0};
+static const int32_t last_write[2][N_SEQ] = {{0, 1, -1}, {6, 7, 8}};
+
+/* Tokens of the first step that sequence s of the second one continues: n of sequence `of`. */
+static int32_t history(int32_t s, int32_t *of) {
+    *of = s == 2 ? 0 : s;
+    return s == 0 ? ROLLED_BACK : step_len[0][*of];
+}
+
+static int32_t first_token(int32_t step, int32_t seq) {
+    int32_t first = 0;
+    for (int32_t s = 0; s < seq; s++) first += step_len[step][s];
+    return first;
+}
+
+static void block_fill(const tdm_step_caps *caps, int32_t step, int32_t *block) {
+    tdm_step_header h;
+    int32_t n = 0;
+    assert_int_equal(tdm_step_layout(caps, &h, NULL), TDM_OK);
+    memset(block, 0xff, (size_t)h.size * sizeof *block);
+    for (int32_t s = 0; s < N_SEQ; s++) {
+        block[h.first_tok_off + s] = n;
+        n += step_len[step][s];
+        block[h.rs_read_off + s] = step == 0 ? -1 : second_read[s];
+        if (step_len[step][s] > 0) block[h.rs_write_off + n - 1] = last_write[step][s];
+    }
+    block[h.first_tok_off + N_SEQ] = n;
+    if (step == 0) block[h.rs_write_off + ROLLED_BACK - 1] = SPARE;
+    h.n_tok = n;
+    h.n_seq = N_SEQ;
+    memcpy(block, &h, sizeof h);
+}
+
+/* ---- A graph with one op, on one rig ---- */
+
+typedef struct trial {
+    tdm_step_caps caps;
+    tdm_kv_desc desc;
+    tdm_builder *b;
+    int32_t step, state, kv;
+    op_arg args[9];
+    float *data[2][9]; /* of both steps, in the order of args; NULL = the same in both */
+    int n_arg;
+    size_t n_out;
+} trial;
+
+static void trial_begin(trial *t, int32_t n_unit, int32_t unit_len, op_rig *rig) {
+    tdm_error err = {0};
+    memset(t, 0, sizeof *t);
+    t->caps = (tdm_step_caps){.n_tok = N_TOK, .n_seq = N_SEQ, .n_class = 1, .has_rs = 1};
+    t->desc = (tdm_kv_desc){.struct_size = sizeof t->desc,
+                            .type_k = TDM_TYPE_F32,
+                            .type_v = TDM_TYPE_F32,
+                            .head_dim_k = unit_len,
+                            .head_dim_v = unit_len,
+                            .n_head_kv = n_unit,
+                            .page_len = 1,
+                            .flags = TDM_KV_V_FROM_K | TDM_KV_RECURRENT};
+    assert_int_equal(tdm_builder_create(&t->b, &err), TDM_OK);
+    t->step = tdm_build_step(t->b, &t->caps);
+    t->state =
+        tdm_build_state(t->b, "state", &t->desc, op_rig_page_size(rig, &t->desc), N_SLOT, &t->kv);
+}
+
+/* A random input, which both steps share or not. */
+static int32_t trial_input(trial *t, uint64_t *seed, const int64_t *ne, float scale, bool is_same) {
+    int32_t value = tdm_build_input(t->b, "x", TDM_TYPE_F32, ne);
+    size_t n = (size_t)tdm_shape_count(ne);
+    t->data[0][t->n_arg] = op_random_floats(seed, n, scale);
+    t->data[1][t->n_arg] = is_same ? NULL : op_random_floats(seed, n, scale);
+    t->args[t->n_arg++].value = value;
+    return value;
+}
+
+static const float *trial_data(const trial *t, int32_t step, int i) {
+    return t->data[step][i] != NULL ? t->data[step][i] : t->data[0][i];
+}
+
+/* Runs both steps; out[2][n_out]. */
+static void trial_run(trial *t, op_rig *rig, int32_t y, float *out[2]) {
+    tdm_graph *graph;
+    tdm_error err = {0};
+    int32_t block[256];
+    tdm_build_output(t->b, y, "y");
+    if (tdm_builder_finish(t->b, &graph, &err) != TDM_OK) fail_msg("builder: %s", err.message);
+    tdm_builder_destroy(t->b);
+    op_state *state = op_state_create(rig, op_rig_page_size(rig, &t->desc) * (uint64_t)N_SLOT);
+    t->n_out = (size_t)tdm_shape_count(tdm_graph_value(graph, y)->ne);
+    for (int32_t step = 0; step < 2; step++) {
+        op_arg args[12];
+        int n = t->n_arg;
+        for (int i = 0; i < n; i++)
+            args[i] = (op_arg){.value = t->args[i].value,
+                               .data = (void *)(uintptr_t)trial_data(t, step, i)};
+        block_fill(&t->caps, step, block);
+        out[step] = op_memory(t->n_out * sizeof(float));
+        args[n++] = (op_arg){.value = t->step, .data = block};
+        args[n++] = (op_arg){.value = t->state, .state = state};
+        args[n++] = (op_arg){.value = y, .data = out[step]};
+        op_rig_run(rig, graph, args, n);
+    }
+    op_state_destroy(state);
+    tdm_graph_free(graph);
+}
+
+static void trial_end(trial *t, float *out[2]) {
+    for (int i = 0; i < t->n_arg; i++) {
+        free(t->data[0][i]);
+        free(t->data[1][i]);
+    }
+    free(out[0]);
+    free(out[1]);
+}
+
+/* Compares the tokens in use, and that the others are zeros. */
+static void judge(const char *what, const trial *t, float *const out[2], float *const want[2]) {
+    for (int step = 0; step < 2; step++) {
+        double error = op_nmse(out[step], want[step], t->n_out);
+        if (!(error <= 1e-11)) fail_msg("%s, step %d: NMSE %g", what, step, error);
+        size_t width = t->n_out / N_TOK, n = (size_t)first_token(step, N_SEQ);
+        for (size_t i = n * width; i < t->n_out; i++)
+            if (out[step][i] != 0) fail_msg("%s: padding is not zero", what);
+    }
+}
+
+/* ---- CONV1D ---- */
+
+typedef struct conv_shape {
+    int32_t k, n_unit, n_segment, unit_len[3];
+    bool has_bias;
+} conv_shape;
+
+/* Input of channel c, `back` tokens before token t of a sequence of a step. */
+static double conv_input(const trial *t, int32_t n_ch, int32_t step, int32_t seq, int32_t at,
+                         int32_t c) {
+    if (at >= 0) return (double)trial_data(t, step, 0)[(first_token(step, seq) + at) * n_ch + c];
+    int32_t of, n;
+    if (step == 0) return 0;
+    n = history(seq, &of);
+    return n + at < 0 ? 0 : conv_input(t, n_ch, 0, of, n + at, c);
+}
+
+static void conv_want(const trial *t, const conv_shape *s, int32_t n_ch, float *want[2]) {
+    const float *w = trial_data(t, 0, 1), *bias = s->has_bias ? trial_data(t, 0, 2) : NULL;
+    for (int32_t step = 0; step < 2; step++) {
+        want[step] = op_memory((size_t)(N_TOK * n_ch) * sizeof(float));
+        for (int32_t seq = 0; seq < N_SEQ; seq++)
+            for (int32_t at = 0; at < step_len[step][seq]; at++)
+                for (int32_t c = 0; c < n_ch; c++) {
+                    double sum = bias != NULL ? (double)bias[c] : 0;
+                    for (int32_t i = 0; i < s->k; i++)
+                        sum += (double)w[c * s->k + i] *
+                               conv_input(t, n_ch, step, seq, at - s->k + 1 + i, c);
+                    want[step][(first_token(step, seq) + at) * n_ch + c] = (float)sum;
+                }
+    }
+}
+
+static void conv_check(op_rig *rig, const char *what, const conv_shape *s) {
+    trial t;
+    uint64_t seed = OP_SEED;
+    float *out[2], *want[2];
+    tdm_conv_params p = {.n_segment = s->n_segment};
+    int32_t unit = 0;
+    for (int i = 0; i < s->n_segment; i++) unit += p.unit_len[i] = s->unit_len[i];
+    int32_t n_ch = unit * s->n_unit;
+    trial_begin(&t, s->n_unit, unit * (s->k - 1), rig);
+    p.kv = t.kv;
+    int32_t x = trial_input(&t, &seed, OP_SHAPE(n_ch, N_TOK, 1, 1), 1, false);
+    int32_t w = trial_input(&t, &seed, OP_SHAPE(s->k, n_ch, 1, 1), 1, true);
+    int32_t bias = s->has_bias ? trial_input(&t, &seed, OP_SHAPE(n_ch, 1, 1, 1), 1, true) : -1;
+    trial_run(&t, rig, tdm_build_conv1d(t.b, x, w, bias, t.step, t.state, &p), out);
+    conv_want(&t, s, n_ch, want);
+    judge(what, &t, out, want);
+    free(want[0]);
+    free(want[1]);
+    trial_end(&t, out);
+}
+
+/* Calls check for the reference and each instruction set with one and three threads. */
+static void each_rig(void (*check)(op_rig *rig, const char *what)) {
+    check(op_reference, "reference");
+    for (int i = 0; i < OP_N_ISA; i++)
+        for (int n = 0; n < OP_N_COUNT; n++)
+            if (op_fast[i][n] != NULL) check(op_fast[i][n], op_isa_names[i]);
+}
+
+static void conv_all(op_rig *rig, const char *what) {
+    static const conv_shape shapes[] = {
+        {4, 3, 3, {5, 5, 10}, false}, /* q, k and v of heads */
+        {2, 7, 1, {1}, true},         /* a token back */
+        {3, 5, 2, {33, 2}, true},     /* more than a block */
+        {6, 1, 1, {140}, false},      /* more inputs than tokens of a step */
+    };
+    for (size_t i = 0; i < OP_COUNT_OF(shapes); i++) conv_check(rig, what, &shapes[i]);
+}
+
+static void test_conv1d(void **state) {
+    (void)state;
+    each_rig(conv_all);
+}
+
+/* ---- LINEAR_SCAN ---- */
+
+typedef struct scan_shape {
+    int32_t dk, dv, n_k, per_k, in_unit; /* heads of v for each of k, and in a unit of the state */
+    bool is_tiled, has_vector_g, has_a, has_beta, is_g_constant;
+    float scale;
+} scan_shape;
+
+enum { Q, K, V, G, A, BETA };
+
+/* One token of head h: S [dv][dk] and its result. */
+static void scan_token(const trial *t, const scan_shape *s, int32_t step, int32_t token, int32_t h,
+                       double *matrix, float *o) {
+    const int32_t n_v = s->n_k * s->per_k, hk = s->is_tiled ? h % s->n_k : h / s->per_k;
+    const int32_t a_at = A, beta_at = s->has_a ? BETA : A, ng = s->has_vector_g ? s->dk : 1;
+    const float *q = trial_data(t, step, Q) + (token * s->n_k + hk) * s->dk;
+    const float *k = trial_data(t, step, K) + (token * s->n_k + hk) * s->dk;
+    const float *v = trial_data(t, step, V) + (token * n_v + h) * s->dv;
+    const float *g = trial_data(t, step, G) + ((s->is_g_constant ? 0 : token) * n_v + h) * ng;
+    const float *a = s->has_a ? trial_data(t, step, a_at) + h * s->dk : NULL;
+    double beta = s->has_beta ? (double)trial_data(t, step, beta_at)[token * n_v + h] : 0;
+    for (int32_t j = 0; j < s->dv; j++) {
+        double *row = matrix + j * s->dk, held = 0, sum = 0;
+        for (int32_t i = 0; i < s->dk; i++) {
+            row[i] *= exp((double)g[ng > 1 ? i : 0] * (a != NULL ? (double)a[i] : 1));
+            held += (double)k[i] * row[i];
+        }
+        double u = s->has_beta ? beta * ((double)v[j] - held) : (double)v[j];
+        for (int32_t i = 0; i < s->dk; i++) {
+            row[i] += (double)k[i] * u;
+            sum += (double)q[i] * row[i];
+        }
+        if (o != NULL) o[j] = (float)(sum * (s->scale != 0 ? (double)s->scale : 1));
+    }
+}
+
+static void scan_want(const trial *t, const scan_shape *s, float *want[2]) {
+    const int32_t n_v = s->n_k * s->per_k;
+    double *matrix = op_memory((size_t)(s->dk * s->dv) * sizeof *matrix);
+    for (int32_t step = 0; step < 2; step++) {
+        want[step] = op_memory((size_t)(N_TOK * n_v * s->dv) * sizeof(float));
+        for (int32_t seq = 0; seq < N_SEQ; seq++)
+            for (int32_t h = 0; h < n_v; h++) {
+                int32_t of, n = step == 1 ? history(seq, &of) : 0;
+                memset(matrix, 0, (size_t)(s->dk * s->dv) * sizeof *matrix);
+                for (int32_t i = 0; i < n; i++)
+                    scan_token(t, s, 0, first_token(0, of) + i, h, matrix, NULL);
+                for (int32_t i = 0; i < step_len[step][seq]; i++) {
+                    int32_t token = first_token(step, seq) + i;
+                    scan_token(t, s, step, token, h, matrix,
+                               want[step] + (token * n_v + h) * s->dv);
+                }
+            }
+    }
+    free(matrix);
+}
+
+static void scan_check(op_rig *rig, const char *what, const scan_shape *s) {
+    trial t;
+    uint64_t seed = OP_SEED;
+    float *out[2], *want[2];
+    const int32_t n_v = s->n_k * s->per_k, ng = s->has_vector_g ? s->dk : 1;
+    const int32_t n_unit = s->is_tiled ? s->n_k : n_v / s->in_unit;
+    tdm_scan_sources src = {-1, -1, -1, -1, -1, -1};
+    trial_begin(&t, n_unit, n_v / n_unit * s->dk * s->dv, rig);
+    tdm_scan_params p = {
+        .kv = t.kv, .heads_per_k = s->per_k, .is_tiled = s->is_tiled, .scale = s->scale};
+    src.q = trial_input(&t, &seed, OP_SHAPE(s->dk, s->n_k, N_TOK, 1), 1, false);
+    src.k = trial_input(&t, &seed, OP_SHAPE(s->dk, s->n_k, N_TOK, 1), 0.5f, false);
+    src.v = trial_input(&t, &seed, OP_SHAPE(s->dv, n_v, N_TOK, 1), 1, false);
+    src.g = trial_input(&t, &seed, OP_SHAPE(ng, n_v, s->is_g_constant ? 1 : N_TOK, 1), 0.7f,
+                        s->is_g_constant);
+    if (s->has_a) src.a = trial_input(&t, &seed, OP_SHAPE(s->dk, n_v, 1, 1), 0.8f, true);
+    if (s->has_beta) src.beta = trial_input(&t, &seed, OP_SHAPE(1, n_v, N_TOK, 1), 1, false);
+    trial_run(&t, rig, tdm_build_linear_scan(t.b, &src, t.step, t.state, &p), out);
+    scan_want(&t, s, want);
+    judge(what, &t, out, want);
+    free(want[0]);
+    free(want[1]);
+    trial_end(&t, out);
+}
+
+static void scan_all(op_rig *rig, const char *what) {
+    static const scan_shape shapes[] = {
+        {16, 16, 2, 3, 1, false, false, false, true, false, 0.25f}, /* gated delta rule */
+        {24, 40, 3, 2, 0, true, false, false, true, false, 0.2f},   /* the same, tiled */
+        {16, 19, 2, 2, 2, false, true, false, true, false, 0},      /* a decay for each key */
+        {33, 5, 1, 6, 2, false, false, false, false, false, 0},     /* state space, a group */
+        {5, 1, 1, 12, 4, false, false, true, false, false, 0},      /* state space, channels */
+        {8, 70, 2, 1, 1, false, false, false, false, true, 0},      /* a constant decay */
+    };
+    for (size_t i = 0; i < OP_COUNT_OF(shapes); i++) scan_check(rig, what, &shapes[i]);
+}
+
+static void test_linear_scan(void **state) {
+    (void)state;
+    each_rig(scan_all);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_conv1d),
+        cmocka_unit_test(test_linear_scan),
+    };
+    return cmocka_run_group_tests(tests, op_rigs_open, op_rigs_close);
+}
