@@ -111,15 +111,21 @@ stage_certify() {
     done <"$work/list"
 }
 
+# A group or device that failed with this exit code, and why.
+group_failed() {
+    failed
+    if [ "$2" -eq 124 ]; then row groups "$1" 'no time' ''; else row groups "$1" FAILED "$(head -n 1 "$work/err")"; fi
+}
+
 # Text and divergence of one device or group.
 group_try() {
     name=$1
     limited "$tandem" run --config "$work/all.ini" --device "$name" -m "$model" -p "Once upon a time" -n 48 --temp 0 \
         --quiet >"$work/text" 2>"$work/err" </dev/null ||
-        { failed; row groups "$name" FAILED "$(head -n 1 "$work/err")"; return; }
+        { group_failed "$name" $?; return; }
     limited "$tandem" perplexity --config "$work/all.ini" --device "$name" -m "$model" -f "$work/corpus" -c 64 \
         --chunks 2 --kl-base "$work/base" --quiet >"$work/out" 2>"$work/err" </dev/null ||
-        { failed; row groups "$name" FAILED "$(head -n 1 "$work/err")"; return; }
+        { group_failed "$name" $?; return; }
     kl=$(awk '/^mean KL/ { print $5 }' "$work/out")
     top=$(awk '/^equal top/ { print $5 }' "$work/out")
     text='the same text'

@@ -11,7 +11,7 @@
  * from the reference's only where the reference's margin is at most 8 times that row's RMS error,
  * and in at most twice as many rows (plus 1 %) as on the worst member alone.
  */
-#include "tests/model/rig.h"
+#include "tests/simt/vendors.h"
 
 #include <math.h>
 
@@ -21,43 +21,18 @@
 #include "tests/model/preset.h"
 
 enum {
-    N_MEMBER = 4,
     N_CTX = 128,
     N_PROMPT = 21,
     N_NEXT = 4,
     N_DRAFT = 4,
     MAX_ROW = 64,
     N_TEXT = 20,
-    VULKAN = 2,
     SKIP_CODE = 77
 };
 
-static const char *const members[N_MEMBER] = {"nvidia", "amd", "vulkan", "cpu"};
 /* HIP has CUDA's kernels, and Vulkan's have tests of their own. Fewer members alone make the bound
  * smaller, not larger. */
-static const bool is_measured_alone[N_MEMBER] = {true, false, false, true};
-static const char *cuda_driver, *hip_driver;
-
-/* ---- Devices --------------------------------------------------------------------------------- */
-
-static tdm_status member_open(int i, tdm_open_device **dev_out, tdm_error *err) {
-    const tdm_option options[N_MEMBER][2] = {{{"driver", cuda_driver}},
-                                             {{"driver", hip_driver}},
-                                             {{"allow-cpu", "yes"}},
-                                             {{"threads", "1"}, {"activation-bits", "15"}}};
-    static const char *const plugins[N_MEMBER] = {"cuda", "hip", "vulkan", "cpu"};
-    static const int n_option[N_MEMBER] = {1, 1, 1, 2};
-    const tdm_device_spec spec = {members[i], plugins[i], 0, options[i], n_option[i]};
-    tdm_runtime_declare(rig_runtime(), &spec, NULL); /* may be there already */
-    return tdm_runtime_open(rig_runtime(), members[i], dev_out, err);
-}
-
-static tdm_open_device *member_device(int i) {
-    tdm_open_device *dev = NULL;
-    tdm_error err = {0};
-    RIG_OK(member_open(i, &dev, &err));
-    return dev;
-}
+static const bool is_measured_alone[N_VENDOR] = {true, false, false, true};
 
 /* The group of all members, made at the first call. `share` NULL = auto, by given rates. */
 static tdm_open_device *group_of_all(const char *share, const char *attention,
@@ -113,15 +88,6 @@ static llm_context *context_make(llm_model *model, const setup *s, int page_len)
 
 /* ---- What is done on each device ------------------------------------------------------------- */
 
-typedef struct rows {
-    float *logits; /* [n, n_vocab] */
-    int n, n_vocab;
-} rows;
-
-static int32_t token_of(int i, int n_vocab) {
-    return (i * 7919 + i * i * 31 + 13) % n_vocab;
-}
-
 /* Appends n tokens, counted from `first`, to a sequence, and keeps all their logits. */
 static void append(llm_context *ctx, rows *r, int seq, int first, int n) {
     int32_t tokens[N_PROMPT], seqs[N_PROMPT];
@@ -129,7 +95,7 @@ static void append(llm_context *ctx, rows *r, int seq, int first, int n) {
     tdm_error err = {0};
     assert_true(n <= N_PROMPT && r->n + n <= MAX_ROW);
     for (int i = 0; i < n; i++) {
-        tokens[i] = token_of(first + i, r->n_vocab);
+        tokens[i] = vendor_token(first + i, r->n_vocab);
         seqs[i] = seq;
         wanted[i] = true;
     }
@@ -140,23 +106,13 @@ static void append(llm_context *ctx, rows *r, int seq, int first, int n) {
                (size_t)r->n_vocab * sizeof *r->logits);
 }
 
-/* With the CPU behind the device, as in the program: a cache in the host's memory is with it. */
-static llm_model *model_load(const char *path, tdm_open_device *dev) {
-    tdm_open_device *devs[] = {dev, member_device(N_MEMBER - 1)};
-    llm_model *model = NULL;
-    tdm_error err = {0};
-    RIG_OK(llm_model_open(path, &model, &err));
-    RIG_OK(llm_model_load(model, rig_runtime(), devs, dev == devs[1] ? 1 : 2, NULL, NULL, &err));
-    return model;
-}
-
 /* A prompt, tokens one by one, drafted tokens of which all but one are dropped again, a context
  * shift, and the sequence saved and loaded into another one with pages of another length. */
 static rows story_run(const setup *s, tdm_open_device *dev) {
     tdm_error err = {0};
     int32_t ids[N_CTX], *loaded = NULL, n_loaded = 0;
     const char *path = preset_file(s->name, &s->spec), *state = rig_file("state");
-    llm_model *model = model_load(path, dev);
+    llm_model *model = vendor_model(path, dev);
     rows r = {.n_vocab = model->hparams.n_vocab};
     r.logits = calloc((size_t)MAX_ROW * (size_t)r.n_vocab, sizeof *r.logits);
     assert_non_null(r.logits);
@@ -171,7 +127,7 @@ static rows story_run(const setup *s, tdm_open_device *dev) {
     append(ctx, &r, 0, at + N_DRAFT + 1, 1);
     int n = llm_context_length(ctx, 0);
     assert_int_equal(n, at + 1 + 1 - 6 + 1);
-    for (int i = 0; i < n; i++) ids[i] = token_of(i, r.n_vocab);
+    for (int i = 0; i < n; i++) ids[i] = vendor_token(i, r.n_vocab);
     RIG_OK(llm_state_save(ctx, 0, ids, n, state, &err));
     llm_context_destroy(ctx);
     ctx = context_make(model, s, 8);
@@ -186,60 +142,24 @@ static rows story_run(const setup *s, tdm_open_device *dev) {
 
 /* ---- Comparison ------------------------------------------------------------------------------ */
 
-static int argmax(const float *x, int n) {
-    int best = 0;
-    for (int i = 1; i < n; i++)
-        if (x[i] > x[best]) best = i;
-    return best;
-}
-
-typedef struct verdict {
-    double error; /* relative RMS error against the reference */
-    int n_other;  /* rows with another most likely token */
-    int n_wrong;  /* of them, rows where the reference's margin is clear */
-} verdict;
-
-static verdict compare(const rows *reference, const rows *found) {
-    int n_vocab = reference->n_vocab;
-    verdict v = {0};
-    assert_int_equal(reference->n, found->n);
-    v.error =
-        sqrt(rig_nmse(reference->logits, found->logits, (size_t)reference->n * (size_t)n_vocab));
-    for (int i = 0; i < reference->n; i++) {
-        const float *a = reference->logits + (size_t)i * (size_t)n_vocab;
-        const float *b = found->logits + (size_t)i * (size_t)n_vocab;
-        int best = argmax(a, n_vocab);
-        double sum = 0;
-        float second = -INFINITY;
-        if (argmax(b, n_vocab) == best) continue;
-        for (int k = 0; k < n_vocab; k++) {
-            if (k != best && a[k] > second) second = a[k];
-            sum += ((double)a[k] - b[k]) * ((double)a[k] - b[k]);
-        }
-        v.n_other++;
-        v.n_wrong += (double)a[best] - second > 8 * sqrt(sum / n_vocab);
-    }
-    return v;
-}
-
 /* Every member holds weights and a part of the cache, in the given shares. */
 static void report_check(const setup *s, tdm_open_device *group) {
-    static const double given[N_MEMBER] = {0.4, 0.3, 0.2, 0.1};
-    tdm_split_member found[N_MEMBER] = {{.name = {0}}};
+    static const double given[N_VENDOR] = {0.4, 0.3, 0.2, 0.1};
+    tdm_split_member found[N_VENDOR] = {{.name = {0}}};
     tdm_split_report report = {.struct_size = sizeof report,
                                .member_size = sizeof *found,
                                .members = found,
-                               .capacity = N_MEMBER};
+                               .capacity = N_VENDOR};
     const llm_context_params params = params_of(s, 16);
     tdm_error err = {0};
     llm_model *model = NULL;
     RIG_OK(llm_model_open(preset_file(s->name, &s->spec), &model, &err));
     RIG_OK(llm_model_report(model, group, &params, 1, 1, &report, &err));
     llm_model_close(model);
-    assert_int_equal(report.n_member, N_MEMBER);
-    for (int i = 0; i < N_MEMBER; i++) {
-        printf("%s: %s has %.3f of the work\n", s->name, members[i], found[i].share);
-        assert_string_equal(found[i].name, members[i]);
+    assert_int_equal(report.n_member, N_VENDOR);
+    for (int i = 0; i < N_VENDOR; i++) {
+        printf("%s: %s has %.3f of the work\n", s->name, vendor_names[i], found[i].share);
+        assert_string_equal(found[i].name, vendor_names[i]);
         assert_true(found[i].share > 0 && found[i].weight_size > 0 && found[i].state_size > 0);
         if (s->share != NULL) assert_true(fabs(found[i].share - given[i]) < 1e-9);
     }
@@ -247,12 +167,12 @@ static void report_check(const setup *s, tdm_open_device *group) {
 
 static void setup_check(const setup *s) {
     rows reference = story_run(s, rig_device(NULL, "reference", 1));
-    verdict worst = {0};
-    for (int i = 0; i < N_MEMBER; i++) {
+    rows_verdict worst = {0};
+    for (int i = 0; i < N_VENDOR; i++) {
         if (!is_measured_alone[i]) continue;
-        rows one = story_run(s, member_device(i));
-        verdict v = compare(&reference, &one);
-        printf("%s: %s alone: error %.1e, %d other tokens\n", s->name, members[i], v.error,
+        rows one = story_run(s, vendor_device(i));
+        rows_verdict v = rows_compare(&reference, &one);
+        printf("%s: %s alone: error %.1e, %d other tokens\n", s->name, vendor_names[i], v.error,
                v.n_other);
         if (v.error > worst.error) worst.error = v.error;
         if (v.n_other > worst.n_other) worst.n_other = v.n_other;
@@ -261,7 +181,7 @@ static void setup_check(const setup *s) {
     tdm_open_device *group = group_of_all(s->share, s->attention, s->experts);
     report_check(s, group);
     rows many = story_run(s, group);
-    verdict v = compare(&reference, &many);
+    rows_verdict v = rows_compare(&reference, &many);
     printf("%s: group, share %s, attention %s: error %.1e, %d other tokens\n", s->name,
            s->share != NULL ? s->share : "auto", s->attention, v.error, v.n_other);
     if (v.error > 2 * worst.error + 1e-7)
@@ -283,7 +203,7 @@ static void greedy(llm_context *ctx, bool is_drafted, const int32_t *proposed, i
     int n_vocab = llm_context_model(ctx)->hparams.n_vocab;
     tdm_error err = {0};
     RIG_OK(llm_context_decode(ctx, &first, &err));
-    out[0] = argmax(llm_context_logits(ctx, 0), n_vocab);
+    out[0] = rows_argmax(llm_context_logits(ctx, 0), n_vocab);
     for (int n = 1; n < N_TEXT;) {
         int32_t tokens[N_DRAFT];
         bool wanted[N_DRAFT];
@@ -297,7 +217,7 @@ static void greedy(llm_context *ctx, bool is_drafted, const int32_t *proposed, i
         RIG_OK(llm_context_decode(ctx, &batch, &err));
         int n_right = 0;
         do {
-            out[n++] = argmax(llm_context_logits(ctx, n_right++), n_vocab);
+            out[n++] = rows_argmax(llm_context_logits(ctx, n_right++), n_vocab);
         } while (n_right < n_tok && out[n - 1] == tokens[n_right]);
         RIG_OK(llm_context_truncate(ctx, 0, length + n_right, &err));
     }
@@ -306,7 +226,7 @@ static void greedy(llm_context *ctx, bool is_drafted, const int32_t *proposed, i
 static void text_of(const char *path, tdm_open_device *dev, bool is_drafted,
                     const int32_t *proposed, int32_t *out) {
     static const setup s = {.k = TDM_TYPE_Q8_0, .v = TDM_TYPE_Q4_0};
-    llm_model *model = model_load(path, dev);
+    llm_model *model = vendor_model(path, dev);
     llm_context *ctx = context_make(model, &s, 64);
     greedy(ctx, is_drafted, proposed, out);
     llm_context_destroy(ctx);
@@ -318,7 +238,7 @@ static void test_text(void **state) {
     int32_t expected[N_TEXT], found[N_TEXT], proposed[N_TEXT];
     char *path = rig_source_file("models/stories-3m-q8_0.gguf");
     assert_non_null(path);
-    text_of(path, member_device(N_MEMBER - 1), false, NULL, expected);
+    text_of(path, vendor_device(VENDOR_CPU), false, NULL, expected);
     for (int i = 0; i < N_TEXT; i++) proposed[i] = i % 3 == 2 ? 5 : expected[i];
     text_of(path, group_of_all("4, 3, 2, 1", "heads", "hidden"), true, proposed, found);
     assert_memory_equal(found, expected, sizeof expected);
@@ -372,13 +292,13 @@ static int vendors_begin(void **state) {
     /* The members' memory bandwidth and arithmetic as 4 : 3 : 2 : 1, nothing is measured. */
     setenv("TANDEM_TEST_RATES", "4e11,4e12 3e11,3e12 2e11,2e12 1e11,1e12", 1);
     setenv("TANDEM_TEST_LINKS", "1e-6,1e-6", 1);
-    if (member_open(VULKAN, &dev, &err) != TDM_OK) {
+    if (vendor_open(VENDOR_VULKAN, &dev, &err) != TDM_OK) {
         printf("skipped: %s\n", err.message);
         rig_end(state);
         exit(SKIP_CODE);
     }
-    for (int i = 0; i < N_MEMBER; i++)
-        if (member_open(i, &dev, &err) != TDM_OK) {
+    for (int i = 0; i < N_VENDOR; i++)
+        if (vendor_open(i, &dev, &err) != TDM_OK) {
             printf("%s\n", err.message);
             return -1;
         }
@@ -394,7 +314,7 @@ int main(int argc, char **argv) {
         cmocka_unit_test(test_latent_by_sequence),
     };
     if (argc != 3) return 2;
-    cuda_driver = argv[1];
-    hip_driver = argv[2];
+    vendor_cuda_driver = argv[1];
+    vendor_hip_driver = argv[2];
     return cmocka_run_group_tests(tests, vendors_begin, rig_end);
 }

@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: MIT
+ *
+ * vendors.h: the devices of a machine with cards of several makers, for tests of whole models: CUDA
+ * and HIP on emulated drivers, Vulkan on the machine's driver, and the CPU; and how the logits of a
+ * device or group compare with the CPU's reference path.
+ */
+#ifndef TANDEM_TESTS_SIMT_VENDORS_H
+#define TANDEM_TESTS_SIMT_VENDORS_H
+
+#include "tests/model/rig.h"
+
+typedef enum vendor { VENDOR_NVIDIA, VENDOR_AMD, VENDOR_VULKAN, VENDOR_CPU, N_VENDOR } vendor;
+
+/* Names of the devices. */
+extern const char *const vendor_names[N_VENDOR];
+/* Paths of the emulated drivers; main sets them. */
+extern const char *vendor_cuda_driver, *vendor_hip_driver;
+
+/* Opens a device; it stays open until rig_end. */
+tdm_status vendor_open(int vendor, tdm_open_device **dev_out, tdm_error *err);
+/* The same; fails the running test where it cannot be opened. */
+tdm_open_device *vendor_device(int vendor);
+
+/* A loaded model, with the CPU behind the device, as in the program: a cache in the host's memory is
+ * with it. Closed with llm_model_close. */
+llm_model *vendor_model(const char *path, tdm_open_device *dev);
+
+/* The i-th token of what all devices are given. */
+int32_t vendor_token(int i, int n_vocab);
+
+/* Logits of some tokens. */
+typedef struct rows {
+    float *logits; /* [n, n_vocab] the caller's */
+    int n, n_vocab;
+} rows;
+
+typedef struct rows_verdict {
+    double error; /* relative RMS error against the reference */
+    int n_other;  /* rows with another most likely token */
+    int n_wrong;  /* of them, rows where the reference's margin is above 8 times the RMS error */
+} rows_verdict;
+
+int rows_argmax(const float *x, int n);
+rows_verdict rows_compare(const rows *reference, const rows *found);
+
+#endif
