@@ -23,6 +23,8 @@ tdm_status llm_context_measure(llm_context *ctx, const llm_model *m,
     const llm_context_params *p = params != NULL ? params : &defaults;
     int32_t n_ctx_default =
         m->hparams.n_ctx_train < LLM_N_CTX_DEFAULT ? m->hparams.n_ctx_train : LLM_N_CTX_DEFAULT;
+    const int32_t n_select = m->hparams.n_select;
+    if (n_select > 0 && n_select < n_ctx_default) n_ctx_default = n_select;
     ctx->n_ctx = p->n_ctx != 0 ? p->n_ctx : n_ctx_default;
     ctx->n_ubatch = p->n_ubatch != 0 ? p->n_ubatch : LLM_N_UBATCH_DEFAULT;
     ctx->n_seq = p->n_seq != 0 ? p->n_seq : 1;
@@ -30,6 +32,11 @@ tdm_status llm_context_measure(llm_context *ctx, const llm_model *m,
     if (ctx->n_ctx < 1 || ctx->n_ctx > LLM_MAX_CTX)
         return tdm_fail(err, TDM_INVALID_ARGUMENT, "ctx-size %d: expected 1 to %d", ctx->n_ctx,
                         LLM_MAX_CTX);
+    if (n_select > 0 && ctx->n_ctx > n_select)
+        return tdm_fail(err, TDM_UNSUPPORTED,
+                        "ctx-size %d: '%s' selects %d tokens for attention in longer contexts, "
+                        "which is not supported; set ctx-size to %d or less",
+                        ctx->n_ctx, m->hparams.arch, n_select, n_select);
     if (ctx->n_ubatch < 1 || ctx->n_ubatch > LLM_MAX_UBATCH)
         return tdm_fail(err, TDM_INVALID_ARGUMENT, "ubatch-size %d: expected 1 to %d",
                         ctx->n_ubatch, LLM_MAX_UBATCH);

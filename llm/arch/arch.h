@@ -51,7 +51,10 @@ enum {
     LLM_KEY_EXPERT_NORM = 1u << 13,   /* expert_weights_norm */
     LLM_KEY_EXPERT_GATING = 1u << 14, /* expert_gating_func */
     LLM_KEY_EXPERT_GROUPS = 1u << 15, /* expert_group_count, expert_group_used_count */
-    LLM_KEY_DENSE_FIRST = 1u << 16    /* leading_dense_block_count: layers without experts */
+    LLM_KEY_DENSE_FIRST = 1u << 16,   /* leading_dense_block_count: layers without experts */
+    LLM_KEY_ALIBI = 1u << 17,         /* attention.max_alibi_bias */
+    LLM_KEY_SELECT = 1u << 18,        /* attention.indexer.top_k: sparse attention */
+    LLM_KEY_TEMPERATURE = 1u << 19    /* attention.temperature_scale, .temperature_length */
 };
 
 typedef enum llm_form {
@@ -85,12 +88,13 @@ typedef struct llm_arch {
     bool has_bare_norms;                  /* norms have no weights */
     llm_role norm_mixer, norm_mixer_post; /* LLM_ROLE_NONE = no such norm */
     llm_role norm_channel, norm_channel_post;
-    bool has_embd_sqrt;      /* embeddings are multiplied by sqrt(n_embd) */
-    bool has_embd_norm;      /* token_embd_norm */
-    bool has_embd_skip;      /* each layer adds the embeddings, times layer_output_scale */
-    bool has_bare_embd_norm; /* embeddings are normed without a weight */
-    float post_norm_eps;     /* of the norms behind blocks; 0 = as the others */
-    bool has_position_embd;  /* position_embd, added to the embeddings */
+    bool has_embd_sqrt;              /* embeddings are multiplied by sqrt(n_embd) */
+    bool has_embd_norm;              /* token_embd_norm */
+    bool has_embd_skip;              /* each layer adds the embeddings, times layer_output_scale */
+    bool has_bare_embd_norm;         /* embeddings are normed without a weight */
+    float post_norm_eps;             /* of the norms behind blocks; 0 = as the others */
+    bool has_position_embd;          /* position_embd, added to the embeddings */
+    bool has_optional_position_embd; /* the same where the file has it */
 
     /* Attention. */
     llm_mixer mixer;
@@ -99,6 +103,8 @@ typedef struct llm_arch {
     bool is_bidirectional;   /* tokens see later ones of their batch, too */
     llm_role norm_q, norm_k; /* of queries and keys; their roles give the shape */
     bool has_bare_norm_k;    /* keys are normed without a weight, after RoPE */
+    bool has_rope_norm_k;    /* of latent attention: the rotated elements of keys are normed */
+    float alibi;             /* alibi_max_bias of files without the key */
     llm_norm norm_qk;
     bool is_norm_qk_late; /* after RoPE */
     llm_gate gate;
@@ -107,6 +113,7 @@ typedef struct llm_arch {
     int32_t window_period; /* every so many layers one has no window: the last, or the first of them
                               with is_window_last; 0 = none. A pattern in the file counts instead */
     bool is_window_last;
+    tdm_window_kind window_kind;
 
     /* Channel blocks. */
     llm_ffn_form ffn;
@@ -119,6 +126,12 @@ typedef struct llm_arch {
                               both_scale */
     float shared_scale;    /* of the sum of chosen and shared experts; 0 = 1 */
     bool has_shared_gate;  /* the shared expert is multiplied by a sigmoid of x */
+    bool has_expert_bias;  /* the router and the matrices of experts have biases */
+    bool has_chunk_experts;        /* neighbouring experts share a smaller one */
+    bool is_expert_weighted_first; /* x of an expert is multiplied by its weight, not its result */
+    llm_glu glu;                   /* of experts */
+    bool has_dense_glu;            /* and of dense blocks and shared experts */
+    bool has_stacks;               /* layers form stacks that run in cycles: block/stacks.c */
 
     const char *harmless; /* suffixes of tensors that the forward pass does not read, each with a
                              space before and behind it; NULL = none */

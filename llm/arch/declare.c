@@ -13,7 +13,7 @@
 /* ---- Symbols ---- */
 
 /* Values that are cut together share a block: one of these per layer, and the vocabulary. */
-enum { BLOCK_ATTENTION = 0, BLOCK_FFN, BLOCK_EXPERTS, BLOCK_SHARED, BLOCK_COUNT_ };
+enum { BLOCK_ATTENTION = 0, BLOCK_FFN, BLOCK_EXPERTS, BLOCK_SHARED, BLOCK_CHUNK, BLOCK_COUNT_ };
 enum { PARTITION_VOCAB = 1, PARTITION_FIRST = 2 };
 
 static tdm_partition partition_make(int32_t id, int32_t layer, int32_t n_unit) {
@@ -63,6 +63,7 @@ static tdm_partition dim_partition(const llm_model *m, llm_dim dim, int32_t laye
         return p;
     case LLM_DIM_HEADS: return heads_partition(layer, s, n_each, false);
     case LLM_DIM_HEADS_KV: return heads_partition(layer, s, 1, true);
+    case LLM_DIM_KV: return heads_partition(layer, s, s->k_len - s->rope.n_rot + s->v_len, true);
     case LLM_DIM_LATENT: return heads_partition(layer, s, h->n_lora_kv, true);
     case LLM_DIM_LATENT_ROW: return heads_partition(layer, s, s->k_len, true);
     case LLM_DIM_FF: return columns_partition(layer, BLOCK_FFN, s->n_ff);
@@ -77,6 +78,7 @@ static tdm_partition dim_partition(const llm_model *m, llm_dim dim, int32_t laye
         p.n_segment = 2;
         p.unit_len[1] = 1;
         return p;
+    case LLM_DIM_FF_CHUNK: return columns_partition(layer, BLOCK_CHUNK, s->n_ff_chunk);
     case LLM_DIM_FF_SHARED: return columns_partition(layer, BLOCK_SHARED, s->n_ff_shared);
     default: return (tdm_partition){0};
     }
@@ -95,7 +97,11 @@ static int64_t dim_size(const llm_model *m, llm_dim dim, int32_t layer) {
     case LLM_DIM_NOPE: return s->q_len - h->rope.n_rot;
     case LLM_DIM_LORA_Q: return h->n_lora_q;
     case LLM_DIM_LORA_KV: return h->n_lora_kv;
+    case LLM_DIM_ROT: return h->rope.n_rot;
+    case LLM_DIM_KV_ROW: return h->n_lora_kv + h->rope.n_rot;
     case LLM_DIM_EXPERTS: return h->n_expert;
+    case LLM_DIM_CHUNKS: return h->n_expert / h->n_expert_chunk;
+    case LLM_DIM_FF_WHOLE: return s->n_ff_expert;
     default: break;
     }
     const tdm_partition p = dim_partition(m, dim, layer);
@@ -106,7 +112,7 @@ static int64_t dim_size(const llm_model *m, llm_dim dim, int32_t layer) {
 
 tdm_partition llm_cache_rows_partition(const llm_model *m, int32_t layer) {
     llm_dim rows = m->specs[layer].mixer == LLM_MIXER_LATENT ? LLM_DIM_LATENT_ROW : LLM_DIM_K;
-    tdm_partition p = dim_partition(m, rows, layer);
+    tdm_partition p = dim_partition(m, rows, m->specs[layer].weight_layer);
     p.id += m->partition_base;
     return p;
 }
@@ -237,7 +243,8 @@ void llm_declare_ends(llm_declarer *d) {
     llm_model *m = d->model;
     const llm_arch *arch = m->arch;
     const int32_t *global = m->global;
-    llm_declare_norm(d, LLM_ROLE_OUTPUT_NORM);
+    if (!arch->has_stacks) llm_declare_norm(d, LLM_ROLE_OUTPUT_NORM);
+    if (arch->has_stacks) llm_declare(d, LLM_ROLE_STACK_START, true);
     llm_declare(d, LLM_ROLE_OUTPUT, false);
     llm_declare(d, LLM_ROLE_OUTPUT_BIAS, false);
     llm_declare(d, LLM_ROLE_TOKEN_EMBD, true);
@@ -252,7 +259,8 @@ void llm_declare_ends(llm_declarer *d) {
         embd->partition.layer = 0;
     }
     if (arch->has_embd_norm) llm_declare_norm(d, LLM_ROLE_TOKEN_EMBD_NORM);
-    if (arch->has_position_embd) llm_declare(d, LLM_ROLE_POSITION_EMBD, true);
+    if (arch->has_position_embd || arch->has_optional_position_embd)
+        llm_declare(d, LLM_ROLE_POSITION_EMBD, arch->has_position_embd);
     if (m->hparams.rope.n_rot == 0) return;
     llm_declare(d, LLM_ROLE_ROPE_FREQS, false);
     llm_declare(d, LLM_ROLE_ROPE_FACTORS_LONG, false);

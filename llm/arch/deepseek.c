@@ -61,14 +61,8 @@ static void read_latent(llm_key_reader *r, llm_hparams *h) {
  * therefore divided out. Without the key mscale is 1.
  * (deepseek-ai/DeepSeek-V3, inference/model.py and config.json.) */
 static void read_temperature(llm_key_reader *r, llm_hparams *h) {
-    float log_mul = 0, temperature_scale = 0, mscale = 1;
+    float log_mul = 0, mscale = 1;
     llm_key_float(r, "rope.scaling.yarn_log_multiplier", LLM_GGUF_OPTIONAL, 0, 1e3f, &log_mul);
-    llm_key_float(r, "attention.temperature_scale", LLM_GGUF_OPTIONAL, 0, 1e6f, &temperature_scale);
-    if (r->status == TDM_OK && temperature_scale != 0)
-        r->status = tdm_fail(r->err, TDM_UNSUPPORTED,
-                             "%s: key '%s.attention.temperature_scale': a temperature of "
-                             "attention that grows with the position is not supported",
-                             llm_gguf_name(r->gguf), r->arch);
     if (r->status != TDM_OK) return;
     bool is_yarn = h->rope_scaling == LLM_ROPE_SCALING_YARN && h->rope.ext_factor != 0 &&
                    h->rope.freq_scale < 1;
@@ -109,7 +103,7 @@ const llm_arch llm_arch_deepseek2 = {
     .name = "deepseek2",
     .families = "DeepSeek-V2, V3, R1",
     .keys = LLM_KEY_EXPERT_FF | LLM_KEY_EXPERT_SCALE | LLM_KEY_EXPERT_NORM | LLM_KEY_EXPERT_GATING |
-            LLM_KEY_EXPERT_GROUPS | LLM_KEY_DENSE_FIRST,
+            LLM_KEY_EXPERT_GROUPS | LLM_KEY_DENSE_FIRST | LLM_KEY_TEMPERATURE,
     LLM_PRE_NORMS,
     .mixer = LLM_MIXER_LATENT,
     .act = TDM_ACT_SILU,
@@ -119,9 +113,68 @@ const llm_arch llm_arch_deepseek2 = {
 const llm_arch llm_arch_mistral4 = {
     .name = "mistral4",
     .families = "Mistral 4",
-    .keys = LLM_KEYS_EXPERTS,
+    .keys = LLM_KEYS_EXPERTS | LLM_KEY_TEMPERATURE,
     LLM_PRE_NORMS,
     .mixer = LLM_MIXER_LATENT,
     .act = TDM_ACT_SILU,
     .read = deepseek2_read,
+};
+
+/* Attention selects tokens by an index of its own, all of them up to n_select: the tensors of the
+ * index are not read, and longer contexts are refused (hparams.h). */
+#define SPARSE                                                                                     \
+    .mixer = LLM_MIXER_LATENT,                                                                     \
+    .harmless = " indexer.k_norm.weight indexer.k_norm.bias indexer.proj.weight "                  \
+                "indexer.attn_k.weight indexer.attn_q_b.weight "
+
+const llm_arch llm_arch_deepseek32 = {
+    .name = "deepseek32",
+    .families = "DeepSeek-V3.2",
+    .keys = LLM_KEYS_EXPERTS | LLM_KEY_SELECT,
+    LLM_PRE_NORMS,
+    SPARSE,
+    .act = TDM_ACT_SILU,
+    .read = deepseek2_read,
+};
+
+const llm_arch llm_arch_glm_dsa = {
+    .name = "glm-dsa",
+    .families = "GLM-5",
+    .keys = LLM_KEYS_EXPERTS | LLM_KEY_SELECT,
+    LLM_PRE_NORMS,
+    SPARSE,
+    .act = TDM_ACT_SILU,
+    .read = deepseek2_read,
+};
+
+/* Layers with a window have sizes of latent rows of their own. */
+static void dots3note_read(llm_key_reader *r, llm_hparams *h) {
+    int32_t n_lora = 0, key = 0, value = 0;
+    deepseek2_read(r, h);
+    llm_key_int(r, "attention.kv_lora_rank_swa", LLM_GGUF_REQUIRED, 1, LLM_MAX_HEAD_DIM, &n_lora);
+    llm_key_int(r, "attention.key_length_mla_swa", LLM_GGUF_REQUIRED, 1, LLM_MAX_HEAD_DIM, &key);
+    llm_key_int(r, "attention.value_length_mla_swa", LLM_GGUF_REQUIRED, 1, LLM_MAX_HEAD_DIM,
+                &value);
+    if (r->status == TDM_OK &&
+        (n_lora != h->n_lora_kv || key != h->head_dim_q || value != h->head_dim_o))
+        r->status = tdm_fail(
+            r->err, TDM_UNSUPPORTED,
+            "%s: keys '%s.attention.kv_lora_rank_swa', 'key_length_mla_swa' and "
+            "'value_length_mla_swa' are %d, %d and %d, in layers without a window %d, %d and %d; "
+            "such models are not supported",
+            llm_gguf_name(r->gguf), r->arch, n_lora, key, value, h->n_lora_kv, h->head_dim_q,
+            h->head_dim_o);
+}
+
+const llm_arch llm_arch_dots3note = {
+    .name = "dots3note",
+    .families = "dots.note",
+    .keys = LLM_KEYS_EXPERTS | LLM_KEY_SELECT | LLM_KEY_WINDOW | LLM_KEY_WINDOW_ROPE,
+    LLM_PRE_NORMS,
+    SPARSE,
+    .has_rope_norm_k = true,
+    .gate = LLM_GATE_HEAD,
+    .gate_act = TDM_ACT_SIGMOID,
+    .act = TDM_ACT_SILU,
+    .read = dots3note_read,
 };

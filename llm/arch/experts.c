@@ -246,6 +246,46 @@ const llm_arch llm_arch_arctic = {
     .layer = arctic_layer,
 };
 
+/* Without a key for their columns, shared experts are as wide as a head. */
+static void grovemoe_read(llm_key_reader *r, llm_hparams *h) {
+    h->chunk_scale = 0.05f;
+    llm_key_int(r, "experts_per_group", LLM_GGUF_REQUIRED, 1, 65536, &h->n_expert_chunk);
+    llm_key_float(r, "expert_group_scale", LLM_GGUF_OPTIONAL, 0, 1e6f, &h->chunk_scale);
+    if (r->status == TDM_OK && (h->n_expert == 0 || h->n_expert % h->n_expert_chunk != 0))
+        r->status =
+            tdm_fail(r->err, TDM_DATA_LOSS,
+                     "%s: key '%s.experts_per_group' is %d, which does not divide %d experts",
+                     llm_gguf_name(r->gguf), r->arch, h->n_expert_chunk, h->n_expert);
+}
+
+static void grovemoe_layer(const llm_gguf *gguf, const llm_hparams *h, int32_t layer,
+                           llm_layer_spec *spec) {
+    char name[96];
+    const llm_key_reader r = {.gguf = gguf, .arch = h->arch};
+    int64_t n_ff = 0;
+    tdm_error unused;
+    (void)layer;
+    llm_key_name(&r, "expert_chunk_feed_forward_length", name);
+    if (llm_gguf_get_i64(gguf, name, LLM_GGUF_OPTIONAL, &n_ff, &unused) != TDM_OK ||
+        n_ff > LLM_MAX_WIDTH)
+        n_ff = 0;
+    spec->n_ff_chunk = n_ff > 0 ? (int32_t)n_ff : h->head_dim_k;
+}
+
+const llm_arch llm_arch_grovemoe = {
+    .name = "grovemoe",
+    .families = "GroveMoE",
+    .keys = LLM_KEY_EXPERT_FF,
+    LLM_PRE_NORMS,
+    LLM_HEAD_NORMS,
+    .rope = TDM_ROPE_HALVES,
+    .act = TDM_ACT_SILU,
+    .is_route_normalized = true,
+    .has_chunk_experts = true,
+    .read = grovemoe_read,
+    .layer = grovemoe_layer,
+};
+
 const llm_arch llm_arch_hy_v3 = {
     .name = "hy_v3",
     .families = "Hunyuan 3",

@@ -111,7 +111,21 @@
     ARCH(rnd1)                                                                                     \
     ARCH(mistral4)                                                                                 \
     ARCH(cohere2moe)                                                                               \
-    ARCH(hy_v3)
+    ARCH(hy_v3)                                                                                    \
+    ARCH(gpt_oss)                                                                                  \
+    ARCH(llama4)                                                                                   \
+    ARCH(minicpm3)                                                                                 \
+    ARCH(maple)                                                                                    \
+    ARCH(grovemoe)                                                                                 \
+    ARCH(hrm_text)                                                                                 \
+    ARCH(bloom)                                                                                    \
+    ARCH(mpt)                                                                                      \
+    ARCH(jais)                                                                                     \
+    ARCH(refact)                                                                                   \
+    ARCH(deepseek32)                                                                               \
+    ARCH(glm_dsa)                                                                                  \
+    ARCH(dots3note)                                                                                \
+    ARCH(minimax_m3)
 
 #define LLM_ARCH_DECLARE_(name) extern const llm_arch llm_arch_##name;
 LLM_ARCH_LIST(LLM_ARCH_DECLARE_)

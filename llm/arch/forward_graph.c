@@ -22,7 +22,7 @@ void llm_cache_desc_fill(const llm_model *m, tdm_kv_desc *desc) {
         .page_len = TDM_KV_PAGE_LEN_DEFAULT,
         .rope_offset = m->hparams.rope.rope_offset,
         .n_rot = m->hparams.rope.n_rot,
-        .flags = m->hparams.n_lora_kv > 0 ? TDM_KV_V_FROM_K : 0,
+        .flags = m->arch->mixer == LLM_MIXER_LATENT ? TDM_KV_V_FROM_K : 0,
     };
 }
 

@@ -64,3 +64,24 @@ const llm_arch llm_arch_minicpm = {
     .is_route_normalized = true,
     .read = minicpm_read,
 };
+
+static void minicpm3_read(llm_key_reader *r, llm_hparams *h) {
+    h->embd_scale = 12.0f;
+    h->residual_scale = 1.4f / sqrtf((float)h->n_layer);
+    h->logit_scale = 256.0f / (float)h->n_embd;
+    llm_key_int(r, "attention.q_lora_rank", LLM_GGUF_REQUIRED, 1, LLM_MAX_WIDTH, &h->n_lora_q);
+    llm_key_int(r, "attention.kv_lora_rank", LLM_GGUF_REQUIRED, 1, LLM_MAX_WIDTH, &h->n_lora_kv);
+    h->head_dim_q = h->head_dim_k;
+    h->head_dim_o = h->head_dim_v;
+    h->rope.rope_offset = h->head_dim_k - h->rope.n_rot;
+}
+
+const llm_arch llm_arch_minicpm3 = {
+    .name = "minicpm3",
+    .families = "MiniCPM 3",
+    LLM_PRE_NORMS,
+    .mixer = LLM_MIXER_LATENT_WIDE,
+    .rope = TDM_ROPE_HALVES,
+    .act = TDM_ACT_SILU,
+    .read = minicpm3_read,
+};

@@ -174,6 +174,17 @@ static void read_experts(llm_key_reader *r, const llm_arch *arch, llm_hparams *h
     if (r->status == TDM_OK && (arch->keys & LLM_KEY_EXPERT_GROUPS) != 0) read_groups(r, h);
 }
 
+/* Without a key for the length, the temperature grows with each context of the original model. */
+static void read_temperature(llm_key_reader *r, llm_hparams *h) {
+    h->temperature_length = h->rope.n_ctx_orig;
+    llm_key_float(r, "attention.temperature_scale", LLM_GGUF_OPTIONAL, 0, 1e6f,
+                  &h->temperature_scale);
+    int32_t length = 0;
+    llm_key_int(r, "attention.temperature_length", LLM_GGUF_OPTIONAL, 0, LLM_MAX_CTX, &length);
+    if (length > 0) h->temperature_length = length;
+    if (h->temperature_scale == 0) h->temperature_length = 0;
+}
+
 static void read_own(llm_key_reader *r, const llm_arch *arch, llm_hparams *h) {
     h->norm = arch->norm;
     if (arch->is_norm_by_key) {
@@ -196,6 +207,11 @@ static void read_own(llm_key_reader *r, const llm_arch *arch, llm_hparams *h) {
     read_optional(r, arch, LLM_KEY_EMBD_SCALE, "embedding_scale", &h->embd_scale);
     read_optional(r, arch, LLM_KEY_RESIDUAL_SCALE, "residual_scale", &h->residual_scale);
     read_optional(r, arch, LLM_KEY_CLAMP_QKV, "attention.clamp_kqv", &h->clamp_qkv);
+    h->alibi_max_bias = arch->alibi;
+    read_optional(r, arch, LLM_KEY_ALIBI, "attention.max_alibi_bias", &h->alibi_max_bias);
+    if ((arch->keys & LLM_KEY_SELECT) != 0)
+        llm_key_int(r, "attention.indexer.top_k", LLM_GGUF_REQUIRED, 1, LLM_MAX_CTX, &h->n_select);
+    if ((arch->keys & LLM_KEY_TEMPERATURE) != 0) read_temperature(r, h);
     h->is_parallel = arch->form == LLM_FORM_PARALLEL;
     if ((arch->keys & LLM_KEY_PARALLEL) != 0)
         llm_key_bool(r, "use_parallel_residual", LLM_GGUF_OPTIONAL, &h->is_parallel);

@@ -37,7 +37,8 @@ typedef struct llm_hparams {
     int32_t head_dim_v;
     /* Latent attention: the cache has one row for all heads: n_lora_kv elements, from which keys
      * and values are computed, then rope.n_rot rotated elements. */
-    int32_t n_lora_kv;  /* 0 = the cache has K and V; the rest of this group is 0 then */
+    int32_t n_lora_kv;  /* 0 = there is no such row; the rest of this group is 0 then. With
+                           LLM_MIXER_LATENT_WIDE the cache has K and V all the same */
     int32_t n_lora_q;   /* width of the row that queries are computed from; 0 = from the residual
                           stream */
     int32_t head_dim_q; /* of projected queries: plain elements, then rope.n_rot rotated ones */
@@ -48,20 +49,30 @@ typedef struct llm_hparams {
     int32_t n_ff_expert;    /* columns of one expert */
     int32_t n_ff_shared;    /* columns of all experts that serve every token; 0 = as many as one */
     int32_t n_layer_dense;  /* first layers, which have no experts */
+    int32_t n_expert_chunk; /* neighbouring experts that share a smaller one; 0 = none do */
+    float chunk_scale;      /* of what the shared smaller experts add */
     tdm_route_params route; /* how tokens choose experts */
     int32_t n_ctx_train;
     llm_norm norm; /* of all norms but those of queries and keys */
     float norm_eps;
     float attention_scale;   /* 0 = 1 / sqrt(head_dim_k) */
     float attention_softcap; /* 0 = none */
-    float clamp_qkv;         /* projections are clamped to this on both sides; 0 = they are not */
-    float embd_scale;        /* of embeddings; 0 = 1 */
-    float residual_scale;    /* of what a block adds to the residual stream; 0 = 1 */
-    float logit_scale;       /* 0 = 1 */
-    float logit_softcap;     /* 0 = none */
-    bool is_parallel;        /* mixer and channel block read the same stream */
-    int32_t window;          /* tokens that layers with a window see; 0 = no layer has one */
-    float window_freq_base;  /* of RoPE in layers with a window; 0 = rope.freq_base */
+    float alibi_max_bias;    /* 0 = none */
+    float
+        temperature_scale; /* of attention; 0 = none. It grows with (position + offset) / length */
+    int32_t temperature_length, temperature_offset;
+    /* Tokens of a context up to which sparse attention selects all of them. Longer contexts are
+     * refused. 0 = attention is not sparse. */
+    int32_t n_select;
+    float clamp_qkv;        /* projections are clamped to this on both sides; 0 = they are not */
+    float embd_scale;       /* of embeddings; 0 = 1 */
+    float residual_scale;   /* of what a block adds to the residual stream; 0 = 1 */
+    float logit_scale;      /* 0 = 1 */
+    float logit_softcap;    /* 0 = none */
+    bool is_parallel;       /* mixer and channel block read the same stream */
+    int32_t window;         /* tokens that layers with a window see; 0 = no layer has one */
+    float window_freq_base; /* of RoPE in layers with a window; 0 = rope.freq_base */
+    int32_t n_stack_layer, n_cycle_high, n_cycle_low; /* block/stacks.c; 0 = there are none */
     llm_rope_scaling rope_scaling;
     tdm_rope_params rope;
 } llm_hparams;

@@ -32,6 +32,7 @@ static void channel_fill(const llm_gguf *gguf, const llm_arch *arch, const llm_h
     spec->n_ff = has_dense ? h->n_ff : 0;
     spec->n_ff_expert = has_experts ? h->n_ff_expert : 0;
     spec->n_ff_shared = has_experts && has_any(gguf, shared, layer) ? h->n_ff_shared : 0;
+    spec->glu = arch->glu;
 }
 
 static bool has_window(const llm_arch *arch, const llm_hparams *h, const uint32_t *pattern,
@@ -99,10 +100,14 @@ tdm_status llm_layer_specs_read(const llm_gguf *gguf, const llm_arch *arch, cons
             .o_len = is_latent ? h->head_dim_o : h->head_dim_v,
             .rope = h->rope,
             .has_rope_factors = true,
+            .has_bare_norm_k = arch->has_bare_norm_k,
+            .has_temperature = h->temperature_scale != 0,
+            .weight_layer = layer,
         };
         channel_fill(gguf, arch, h, layer, s);
         if (has_window(arch, h, pattern, layer)) {
             s->window = h->window;
+            s->window_kind = arch->window_kind;
             if (h->window_freq_base > 0) s->rope.freq_base = h->window_freq_base;
         }
         if (arch->layer != NULL) arch->layer(gguf, h, layer, s);

@@ -18,8 +18,14 @@ typedef enum llm_norm {
 
 typedef enum llm_mixer {
     LLM_MIXER_ATTENTION = 0,
-    LLM_MIXER_LATENT /* attention over one latent row per token */
+    LLM_MIXER_LATENT,     /* attention over one latent row per token */
+    LLM_MIXER_LATENT_WIDE /* the same, but the cache has the keys and values of every head */
 } llm_mixer;
+
+/* What a gated unit does beyond act(gate) * up: tdm_moe_params. All 0 = nothing. */
+typedef struct llm_glu {
+    float limit, alpha, up_offset;
+} llm_glu;
 
 typedef struct llm_layer_spec {
     llm_mixer mixer;
@@ -29,16 +35,23 @@ typedef struct llm_layer_spec {
     bool is_parallel;        /* mixer and channel block read the same stream */
     int32_t n_head;          /* a multiple of n_head_kv */
     int32_t n_head_kv;
-    int32_t q_len;         /* elements of a projected query head */
-    int32_t k_len;         /* of a head of keys, as in the cache */
-    int32_t v_len;         /* of a head of values, as in the cache */
-    int32_t o_len;         /* of a head's result before the output projection */
-    int32_t window;        /* tokens that attention sees; 0 = all */
+    int32_t q_len;        /* elements of a projected query head */
+    int32_t k_len;        /* of a head of keys, as in the cache */
+    int32_t v_len;        /* of a head of values, as in the cache */
+    int32_t o_len;        /* of a head's result before the output projection */
+    bool has_bare_norm_q; /* queries are normed without a weight, after RoPE */
+    bool has_bare_norm_k; /* keys likewise */
+    bool has_temperature; /* of attention, by position: hparams.temperature_* */
+    int32_t window;       /* tokens that attention sees; 0 = all */
+    tdm_window_kind window_kind;
     tdm_rope_params rope;  /* n_rot 0 = heads are not rotated */
     bool has_rope_factors; /* the file's factors of frequencies apply */
     int32_t n_ff;          /* columns of the dense block; 0 = the layer has none */
     int32_t n_ff_expert;   /* columns of an expert; 0 = the layer has none */
     int32_t n_ff_shared;   /* of all experts together that serve every token */
+    int32_t n_ff_chunk;    /* of an expert that neighbouring experts share; 0 = there are none */
+    llm_glu glu;           /* of experts, and with has_dense_glu of all gated units */
+    int32_t weight_layer;  /* the layer whose weights it has: its own number or a lower one */
 } llm_layer_spec;
 
 #endif

@@ -17,22 +17,18 @@ const llm_arch llm_arch_llama = {
     .is_route_normalized = true,
 };
 
-/* A temperature of attention that grows with the position: not supported. */
+/* With YaRN rotated elements are not scaled: the op's own factor is divided out. */
 static void mistral3_read(llm_key_reader *r, llm_hparams *h) {
-    float scale = 0;
-    (void)h;
-    llm_key_float(r, "attention.temperature_scale", LLM_GGUF_OPTIONAL, 0, 1e6f, &scale);
-    if (r->status == TDM_OK && scale != 0)
-        r->status = tdm_fail(r->err, TDM_UNSUPPORTED,
-                             "%s: key '%s.attention.temperature_scale': a temperature of attention "
-                             "that grows with the position is not supported",
-                             llm_gguf_name(r->gguf), r->arch);
+    (void)r;
+    if (h->rope_scaling == LLM_ROPE_SCALING_YARN && h->rope.ext_factor != 0 &&
+        h->rope.freq_scale < 1)
+        h->rope.attn_factor /= 1.0f + 0.1f * logf(1.0f / h->rope.freq_scale);
 }
 
 const llm_arch llm_arch_mistral3 = {
     .name = "mistral3",
     .families = "Mistral 3",
-    .keys = LLM_KEY_ATTN_SCALE,
+    .keys = LLM_KEY_ATTN_SCALE | LLM_KEY_TEMPERATURE,
     LLM_PRE_NORMS,
     .act = TDM_ACT_SILU,
     .is_route_normalized = true,
@@ -70,17 +66,14 @@ const llm_arch llm_arch_xverse = {
 
 /* Only the model of 7 billion parameters rotates its heads. That of 13 billion has ALiBi. */
 static void baichuan_read(llm_key_reader *r, llm_hparams *h) {
-    if (r->status == TDM_OK && h->n_layer == 40)
-        r->status = tdm_fail(r->err, TDM_UNSUPPORTED,
-                             "%s: key '%s.block_count' is 40: Baichuan 13B has ALiBi, which is not "
-                             "supported",
-                             llm_gguf_name(r->gguf), r->arch);
+    (void)r;
+    if (h->n_layer == 40) h->alibi_max_bias = 8;
     if (h->n_layer != 32) h->rope.n_rot = 0;
 }
 
 const llm_arch llm_arch_baichuan = {
     .name = "baichuan",
-    .families = "Baichuan 7B",
+    .families = "Baichuan 7B, 13B",
     LLM_PRE_NORMS,
     .act = TDM_ACT_SILU,
     .read = baichuan_read,

@@ -27,6 +27,7 @@ typedef enum llm_role {
     LLM_ROLE_ROPE_FREQS,
     LLM_ROLE_ROPE_FACTORS_LONG, /* beyond the context of the original model */
     LLM_ROLE_ROPE_FACTORS_SHORT,
+    LLM_ROLE_STACK_START, /* hrm.z_l_init: what the low stack begins with */
     LLM_ROLE_GLOBAL_COUNT_,
     LLM_ROLE_ATTN_NORM = LLM_ROLE_GLOBAL_COUNT_,
     LLM_ROLE_ATTN_NORM_BIAS,
@@ -68,6 +69,12 @@ typedef enum llm_role {
     LLM_ROLE_ATTN_KV_A, /* to the cached row: latent part, rotated part */
     LLM_ROLE_ATTN_KV_A_NORM,
     LLM_ROLE_ATTN_KV_A_NORM_BIAS,
+    LLM_ROLE_ATTN_KV_A_WHOLE, /* the same for caches with every head's keys: on every member */
+    LLM_ROLE_ATTN_KV_A_NORM_WHOLE,
+    LLM_ROLE_ATTN_KV_A_NORM_WHOLE_BIAS,
+    LLM_ROLE_ATTN_KV_B, /* from the latent row to each head's keys without rotation and values */
+    LLM_ROLE_ATTN_K_ROPE_NORM, /* attn_k_norm, of rotated elements */
+    LLM_ROLE_ATTN_K_ROPE_NORM_BIAS,
     LLM_ROLE_ATTN_K_B, /* a matrix per head, applied to its query */
     LLM_ROLE_ATTN_V_B, /* a matrix per head, from the latent row to its values */
     LLM_ROLE_FFN_NORM,
@@ -85,6 +92,7 @@ typedef enum llm_role {
     LLM_ROLE_FFN_GATE_BIAS,
     LLM_ROLE_FFN_UP_BIAS,
     LLM_ROLE_FFN_DOWN_BIAS,
+    LLM_ROLE_FFN_ACT_SCALES, /* the result of the activation is divided by it */
     LLM_ROLE_FFN_ROUTER,
     LLM_ROLE_FFN_GATE_EXPS,
     LLM_ROLE_FFN_UP_EXPS,
@@ -92,7 +100,14 @@ typedef enum llm_role {
     LLM_ROLE_FFN_GATE_UP_EXPS,  /* rows of gate, then of up, in each matrix */
     LLM_ROLE_FFN_ROUTER_BIAS,   /* added for the choice of experts, not for their weights */
     LLM_ROLE_FFN_ROUTER_BIAS_2, /* the same under another name */
-    LLM_ROLE_FFN_GATE_SHARED,   /* experts that serve every token */
+    LLM_ROLE_FFN_LOGIT_BIAS,    /* added to the router's logits */
+    LLM_ROLE_FFN_GATE_EXPS_BIAS,
+    LLM_ROLE_FFN_UP_EXPS_BIAS,
+    LLM_ROLE_FFN_DOWN_EXPS_BIAS,
+    LLM_ROLE_FFN_GATE_CHUNK, /* experts that neighbouring experts share */
+    LLM_ROLE_FFN_UP_CHUNK,
+    LLM_ROLE_FFN_DOWN_CHUNK,
+    LLM_ROLE_FFN_GATE_SHARED, /* experts that serve every token */
     LLM_ROLE_FFN_UP_SHARED,
     LLM_ROLE_FFN_DOWN_SHARED,
     LLM_ROLE_FFN_SHARED_GATE, /* a number for each token, for the shared experts */
@@ -110,7 +125,11 @@ typedef enum llm_dim {
     LLM_DIM_NOPE,    /* of a query head before its rotated ones */
     LLM_DIM_LORA_Q,  /* of the latent row of queries */
     LLM_DIM_LORA_KV, /* of the latent row, as the inner dimension of a head's matrix */
+    LLM_DIM_ROT,     /* rotated elements of a head */
+    LLM_DIM_KV_ROW,  /* of the latent row with its rotated elements, on every member */
     LLM_DIM_EXPERTS,
+    LLM_DIM_CHUNKS,   /* experts that neighbouring experts share */
+    LLM_DIM_FF_WHOLE, /* columns of an expert, on every member */
     LLM_DIM_FIRST_CUT_,
     LLM_DIM_VOCAB = LLM_DIM_FIRST_CUT_,
     LLM_DIM_Q,          /* elements of all query heads */
@@ -120,12 +139,14 @@ typedef enum llm_dim {
     LLM_DIM_QKV,        /* Q, K, V one after the other */
     LLM_DIM_HEADS,      /* query heads */
     LLM_DIM_HEADS_KV,   /* key heads */
+    LLM_DIM_KV,         /* elements of all key heads without rotation and of all value heads */
     LLM_DIM_LATENT,     /* of the latent row, held whole by every member that has a head */
     LLM_DIM_LATENT_ROW, /* the same with its rotated elements */
     LLM_DIM_FF,
     LLM_DIM_FF_TWICE, /* columns of the gate, then of up */
     LLM_DIM_FF_EXPERT,
     LLM_DIM_FF_EXPERT_TWICE,
+    LLM_DIM_FF_CHUNK,
     LLM_DIM_FF_SHARED
 } llm_dim;
 

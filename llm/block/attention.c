@@ -13,18 +13,17 @@ static bool is_row_norm(llm_role role) {
     return role == LLM_ROLE_ATTN_Q_NORM_ROW || role == LLM_ROLE_ATTN_K_NORM_ROW;
 }
 
-/* build_fused has heads of one length, and no norm over all heads of Q or K. */
+/* build_fused has heads of one length. */
 static void fused_check(llm_declarer *d) {
     const llm_model *m = d->model;
     const llm_layer_spec *s = &m->specs[d->layer];
-    const bool has_row_norm = is_row_norm(s->norm_q) || is_row_norm(s->norm_k);
-    if (d->status != TDM_OK || (s->k_len == s->v_len && !has_row_norm)) return;
+    if (d->status != TDM_OK || s->k_len == s->v_len) return;
     d->status = tdm_fail(
         d->err, TDM_UNSUPPORTED,
         "%s: tensor 'blk.%d.attn_qkv.weight' has Q, K and V in one matrix, which is not supported "
-        "%s; convert the model again with a converter that writes attn_q, attn_k and attn_v",
-        llm_gguf_name(m->gguf), d->layer,
-        has_row_norm ? "with norms over all heads" : "with heads of different lengths");
+        "with heads of different lengths; convert the model again with a converter that writes "
+        "attn_q, attn_k and attn_v",
+        llm_gguf_name(m->gguf), d->layer);
 }
 
 void llm_declare_attention(llm_declarer *d) {
@@ -80,20 +79,6 @@ static int32_t heads_slice(llm_graph_builder *g, int32_t x, int64_t first, int64
     return tdm_build_slice(g->b, x, offset, ne);
 }
 
-/* One product for all three. fused_check has checked the layer. */
-static heads build_fused(llm_graph_builder *g, int32_t layer, const llm_mixer_input *in) {
-    const llm_layer_spec *s = &g->model->specs[layer];
-    int64_t n_all = (int64_t)s->n_head + 2 * (int64_t)s->n_head_kv;
-    int32_t qkv =
-        llm_build_project(g, layer, LLM_ROLE_ATTN_QKV, LLM_ROLE_ATTN_QKV_BIAS, in->x, "qkv");
-    qkv = tdm_build_reshape(g->b, clamp(g, qkv), s->k_len, n_all, in->n_tok, 1);
-    heads h = {-1, -1, -1};
-    if (in->is_needed) h.q = heads_slice(g, qkv, 0, s->k_len, s->n_head, in->n_tok);
-    h.k = heads_slice(g, qkv, s->n_head, s->k_len, s->n_head_kv, in->n_tok);
-    h.v = heads_slice(g, qkv, s->n_head + s->n_head_kv, s->v_len, s->n_head_kv, in->n_tok);
-    return h;
-}
-
 /* The norm of x [len * n, n_tok] or [len, n, n_tok], over rows or heads as the role says. */
 static int32_t build_head_norm(llm_graph_builder *g, int32_t layer, llm_role role, int32_t x) {
     const llm_norm norm = g->model->arch->norm_qk;
@@ -103,6 +88,34 @@ static int32_t build_head_norm(llm_graph_builder *g, int32_t layer, llm_role rol
         return llm_build_norm(g, layer, role, norm, x);
     int32_t weight = llm_graph_weight(g, g->model->layer[layer][role]);
     return tdm_build_mul(g->b, llm_build_norm(g, layer, LLM_ROLE_NONE, norm, x), weight);
+}
+
+/* Heads first .. first + n - 1 of rows [k_len * *, n_tok], normed over all of them together. */
+static int32_t rows_normed(llm_graph_builder *g, int32_t layer, llm_role role, int32_t rows,
+                           int64_t first, int64_t n, int64_t n_tok) {
+    const int32_t len = g->model->specs[layer].k_len;
+    int32_t x = llm_build_columns(g, rows, first * len, n * len);
+    return tdm_build_reshape(g->b, build_head_norm(g, layer, role, x), len, n, n_tok, 1);
+}
+
+/* One product for all three. fused_check has checked the layer. */
+static heads build_fused(llm_graph_builder *g, int32_t layer, const llm_mixer_input *in) {
+    const llm_layer_spec *s = &g->model->specs[layer];
+    int64_t n_all = (int64_t)s->n_head + 2 * (int64_t)s->n_head_kv;
+    int32_t qkv =
+        llm_build_project(g, layer, LLM_ROLE_ATTN_QKV, LLM_ROLE_ATTN_QKV_BIAS, in->x, "qkv");
+    int32_t rows = clamp(g, qkv);
+    qkv = tdm_build_reshape(g->b, rows, s->k_len, n_all, in->n_tok, 1);
+    heads h = {-1, -1, -1};
+    if (in->is_needed)
+        h.q = is_row_norm(s->norm_q)
+                  ? rows_normed(g, layer, s->norm_q, rows, 0, s->n_head, in->n_tok)
+                  : heads_slice(g, qkv, 0, s->k_len, s->n_head, in->n_tok);
+    h.k = is_row_norm(s->norm_k)
+              ? rows_normed(g, layer, s->norm_k, rows, s->n_head, s->n_head_kv, in->n_tok)
+              : heads_slice(g, qkv, s->n_head, s->k_len, s->n_head_kv, in->n_tok);
+    h.v = heads_slice(g, qkv, s->n_head + s->n_head_kv, s->v_len, s->n_head_kv, in->n_tok);
+    return h;
 }
 
 /* The products come first and the cache last. Their results are all live at once, so that they
@@ -133,12 +146,10 @@ static int32_t build_turned(llm_graph_builder *g, int32_t layer, llm_role norm, 
     return arch->is_norm_qk_late ? build_head_norm(g, layer, norm, x) : x;
 }
 
-/* o [len, n_head, n_tok] times its gate -> [len * n_head, n_tok] */
-static int32_t build_gate(llm_graph_builder *g, int32_t layer, const llm_mixer_input *in,
-                          int32_t o) {
+int32_t llm_build_gate(llm_graph_builder *g, int32_t layer, const llm_mixer_input *in, int32_t o) {
     const llm_layer_spec *s = &g->model->specs[layer];
     const llm_arch *arch = g->model->arch;
-    int64_t n = (int64_t)s->n_head * s->v_len;
+    int64_t n = (int64_t)s->n_head * s->o_len;
     if (arch->gate == LLM_GATE_HEAD) {
         int32_t gate =
             llm_build_project(g, layer, LLM_ROLE_ATTN_GATE_HEAD, LLM_ROLE_NONE, in->x, "attn_gate");
@@ -154,6 +165,28 @@ static int32_t build_gate(llm_graph_builder *g, int32_t layer, const llm_mixer_i
     return tdm_build_glu(g->b, gate, o, TDM_ACT_SIGMOID);
 }
 
+tdm_attention_params llm_attention_params(const llm_graph_builder *g, int32_t layer) {
+    const llm_model *m = g->model;
+    const llm_hparams *h = &m->hparams;
+    const llm_layer_spec *s = &m->specs[layer];
+    tdm_attention_params params = {
+        .kv = g->state_kv[layer],
+        .heads_per_kv = s->n_head / s->n_head_kv,
+        .n_head_all = s->n_head,
+        .is_causal = !m->arch->is_bidirectional,
+        .window = s->window,
+        .window_kind = s->window > 0 ? (int32_t)s->window_kind : 0,
+        .scale = h->attention_scale,
+        .softcap = h->attention_softcap,
+        .alibi_max_bias = h->alibi_max_bias,
+    };
+    if (!s->has_temperature) return params;
+    params.temperature_scale = h->temperature_scale;
+    params.temperature_length = h->temperature_length;
+    params.temperature_offset = h->temperature_offset;
+    return params;
+}
+
 int32_t llm_build_attention(llm_graph_builder *g, int32_t layer, const llm_mixer_input *in) {
     const llm_model *m = g->model;
     const llm_layer_spec *s = &m->specs[layer];
@@ -161,21 +194,15 @@ int32_t llm_build_attention(llm_graph_builder *g, int32_t layer, const llm_mixer
     bool is_fused = m->layer[layer][LLM_ROLE_ATTN_QKV] >= 0;
     heads h = is_fused ? build_fused(g, layer, in) : build_apart(g, layer, in);
     h.k = build_turned(g, layer, s->norm_k, h.k, in->pos);
-    if (m->arch->has_bare_norm_k)
-        h.k = llm_build_norm(g, layer, LLM_ROLE_NONE, m->arch->norm_qk, h.k);
+    if (s->has_bare_norm_k) h.k = llm_build_norm(g, layer, LLM_ROLE_NONE, m->arch->norm_qk, h.k);
     if (in->is_needed) h.q = build_turned(g, layer, s->norm_q, h.q, in->pos);
+    if (in->is_needed && s->has_bare_norm_q)
+        h.q = llm_build_norm(g, layer, LLM_ROLE_NONE, m->arch->norm_qk, h.q);
     tdm_build_kv_write(g->b, h.k, h.v, g->step, state, g->state_kv[layer]);
     if (!in->is_needed) return -1;
-    tdm_attention_params params = {0};
-    params.kv = g->state_kv[layer];
-    params.heads_per_kv = s->n_head / s->n_head_kv;
-    params.n_head_all = s->n_head;
-    params.is_causal = !m->arch->is_bidirectional;
-    params.window = s->window;
-    params.scale = m->hparams.attention_scale;
-    params.softcap = m->hparams.attention_softcap;
+    const tdm_attention_params params = llm_attention_params(g, layer);
     int32_t sink = llm_graph_weight(g, m->layer[layer][LLM_ROLE_ATTN_SINKS]);
     int32_t o = tdm_build_attention(g->b, h.q, g->step, state, sink, &params, NULL);
-    o = build_gate(g, layer, in, o);
+    o = llm_build_gate(g, layer, in, o);
     return llm_build_project(g, layer, LLM_ROLE_ATTN_OUT, LLM_ROLE_ATTN_OUT_BIAS, o, "attn_out");
 }

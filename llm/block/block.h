@@ -35,15 +35,39 @@ int32_t llm_build_attention(llm_graph_builder *g, int32_t layer, const llm_mixer
 /* The weight with factors of the layer's frequencies, -1 = none. */
 int32_t llm_rope_factor_weight(const llm_model *model, int32_t layer, int32_t n_ctx);
 
-/* Attention over one latent row per token. */
+/* The parameters of a layer's attention over its cache; the state exists. */
+tdm_attention_params llm_attention_params(const llm_graph_builder *g, int32_t layer);
+
+/* o [o_len, n_head, n_tok] times the architecture's gate of x -> [o_len * n_head, n_tok] */
+int32_t llm_build_gate(llm_graph_builder *g, int32_t layer, const llm_mixer_input *in, int32_t o);
+
+/* Attention over one latent row per token, as it is or as keys and values of every head. */
 void llm_declare_latent(llm_declarer *d);
 int32_t llm_build_latent(llm_graph_builder *g, int32_t layer, const llm_mixer_input *in);
+
+void llm_declare_latent_wide(llm_declarer *d);
+int32_t llm_build_latent_wide(llm_graph_builder *g, int32_t layer, const llm_mixer_input *in);
+
+/* The shape of a step, and what layers read beside the stream. */
+typedef struct llm_layer_input {
+    const llm_step_shape *shape;
+    int32_t pos; /* i32 [n_tok] */
+} llm_layer_input;
+
+/* One layer of the residual stream x [n_embd, n_tok]; the last one gives only the rows that have
+ * logits. -1 if nothing after its cache is needed. */
+int32_t llm_build_layer(llm_graph_builder *g, int32_t layer, const llm_layer_input *in, int32_t x);
+
+/* Layers in stacks that run in cycles, from embeddings to what the output matrix reads. -1 as
+ * above. */
+void llm_declare_stacks(llm_declarer *d, void (*declare_layer)(llm_declarer *d));
+int32_t llm_build_stacks(llm_graph_builder *g, const llm_layer_input *in, int32_t embd);
 
 /* A dense feed-forward block. */
 void llm_declare_ffn(llm_declarer *d);
 int32_t llm_build_ffn(llm_graph_builder *g, int32_t layer, int32_t x, const char *name);
 /* act(gate) * up, or what the form of the architecture's blocks is instead. gate -1 = none. */
-int32_t llm_build_ffn_act(llm_graph_builder *g, int32_t gate, int32_t up);
+int32_t llm_build_ffn_act(llm_graph_builder *g, int32_t layer, int32_t gate, int32_t up);
 
 /* Experts chosen for each token, and those that serve every token. */
 void llm_declare_experts(llm_declarer *d);

@@ -14,6 +14,17 @@ void llm_declare_experts(llm_declarer *d) {
         llm_declare(d, LLM_ROLE_FFN_UP_EXPS, true);
     }
     llm_declare(d, LLM_ROLE_FFN_DOWN_EXPS, true);
+    if (d->model->arch->has_expert_bias) {
+        llm_declare(d, LLM_ROLE_FFN_LOGIT_BIAS, false);
+        llm_declare(d, LLM_ROLE_FFN_GATE_EXPS_BIAS, false);
+        llm_declare(d, LLM_ROLE_FFN_UP_EXPS_BIAS, false);
+        llm_declare(d, LLM_ROLE_FFN_DOWN_EXPS_BIAS, false);
+    }
+    if (d->model->arch->has_chunk_experts) {
+        llm_declare(d, LLM_ROLE_FFN_GATE_CHUNK, true);
+        llm_declare(d, LLM_ROLE_FFN_UP_CHUNK, true);
+        llm_declare(d, LLM_ROLE_FFN_DOWN_CHUNK, true);
+    }
     llm_declare(d, LLM_ROLE_FFN_ROUTER_BIAS, false);
     if (llm_declared(d, LLM_ROLE_FFN_ROUTER_BIAS) < 0)
         llm_declare(d, LLM_ROLE_FFN_ROUTER_BIAS_2, false);
@@ -28,7 +39,7 @@ static int32_t build_shared(llm_graph_builder *g, int32_t layer, int32_t x) {
     int32_t gate =
         llm_build_project(g, layer, LLM_ROLE_FFN_GATE_SHARED, LLM_ROLE_NONE, x, "ffn_gate");
     int32_t up = llm_build_project(g, layer, LLM_ROLE_FFN_UP_SHARED, LLM_ROLE_NONE, x, "ffn_up");
-    int32_t y = llm_build_ffn_act(g, gate, up);
+    int32_t y = llm_build_ffn_act(g, layer, gate, up);
     y = llm_build_project(g, layer, LLM_ROLE_FFN_DOWN_SHARED, LLM_ROLE_NONE, y, "ffn_shared");
     if (!g->model->arch->has_shared_gate) return y;
     int32_t weight =
@@ -37,7 +48,41 @@ static int32_t build_shared(llm_graph_builder *g, int32_t layer, int32_t x) {
 }
 
 int32_t llm_build_router(llm_graph_builder *g, int32_t layer, int32_t x) {
-    return llm_build_project(g, layer, LLM_ROLE_FFN_ROUTER, LLM_ROLE_NONE, x, "router");
+    return llm_build_project(g, layer, LLM_ROLE_FFN_ROUTER, LLM_ROLE_FFN_LOGIT_BIAS, x, "router");
+}
+
+static int32_t weight_of(llm_graph_builder *g, int32_t layer, llm_role role) {
+    return llm_graph_weight(g, g->model->layer[layer][role]);
+}
+
+static tdm_moe_params moe_params(const llm_model *m, int32_t layer, int32_t n_expert) {
+    const llm_glu *glu = &m->specs[layer].glu;
+    return (tdm_moe_params){
+        .act = (int32_t)m->arch->act,
+        .n_expert_all = n_expert,
+        .is_weighted_first = m->arch->is_expert_weighted_first,
+        .limit = glu->limit,
+        .alpha = glu->alpha,
+        .up_offset = glu->up_offset,
+    };
+}
+
+/* What the smaller experts that neighbouring experts share add; they read the result of those. */
+static int32_t build_chunks(llm_graph_builder *g, int32_t layer, int32_t logit, int32_t y) {
+    const llm_hparams *h = &g->model->hparams;
+    const int32_t n_chunk = h->n_expert / h->n_expert_chunk;
+    const int32_t matrix[3] = {weight_of(g, layer, LLM_ROLE_FFN_GATE_CHUNK),
+                               weight_of(g, layer, LLM_ROLE_FFN_UP_CHUNK),
+                               weight_of(g, layer, LLM_ROLE_FFN_DOWN_CHUNK)};
+    const tdm_moe_params params = moe_params(g->model, layer, n_chunk);
+    tdm_route_params route = h->route;
+    int32_t weight = -1;
+    if (route.n_used > n_chunk) route.n_used = n_chunk;
+    route.id_divisor = h->n_expert_chunk;
+    int32_t id = tdm_build_moe_route(g->b, logit, -1, &route, &weight);
+    int32_t c = tdm_build_moe_ffn_biased(g->b, y, id, weight, matrix, NULL, &params);
+    tdm_build_name(g->b, c, "ffn_chunks", layer);
+    return tdm_build_add(g->b, y, tdm_build_scale(g->b, c, h->chunk_scale, 0));
 }
 
 int32_t llm_build_experts(llm_graph_builder *g, int32_t layer, int32_t logit, int32_t x) {
@@ -49,10 +94,15 @@ int32_t llm_build_experts(llm_graph_builder *g, int32_t layer, int32_t logit, in
     bias = llm_graph_weight(g, bias);
     int32_t weight = -1;
     int32_t id = tdm_build_moe_route(g->b, logit, bias, &h->route, &weight);
-    int32_t y = tdm_build_moe_ffn(
-        g->b, x, id, weight, llm_graph_weight(g, w[LLM_ROLE_FFN_GATE_EXPS]),
-        llm_graph_weight(g, w[LLM_ROLE_FFN_UP_EXPS]),
-        llm_graph_weight(g, w[LLM_ROLE_FFN_DOWN_EXPS]), g->model->arch->act, 0, h->n_expert);
+    const int32_t matrix[3] = {weight_of(g, layer, LLM_ROLE_FFN_GATE_EXPS),
+                               weight_of(g, layer, LLM_ROLE_FFN_UP_EXPS),
+                               weight_of(g, layer, LLM_ROLE_FFN_DOWN_EXPS)};
+    const int32_t biases[3] = {weight_of(g, layer, LLM_ROLE_FFN_GATE_EXPS_BIAS),
+                               weight_of(g, layer, LLM_ROLE_FFN_UP_EXPS_BIAS),
+                               weight_of(g, layer, LLM_ROLE_FFN_DOWN_EXPS_BIAS)};
+    const tdm_moe_params params = moe_params(g->model, layer, h->n_expert);
+    int32_t y = tdm_build_moe_ffn_biased(g->b, x, id, weight, matrix, biases, &params);
+    if (g->model->arch->has_chunk_experts) y = build_chunks(g, layer, logit, y);
     tdm_build_name(g->b, y, has_shared ? "ffn_routed" : "ffn_out", layer);
     if (!has_shared) return y;
     const float scale = g->model->arch->shared_scale;

@@ -8,6 +8,8 @@
  * Biases are optional. Those of gate and up are cut with their matrices. That of down is not cut:
  * it is added once, to the sum of the members' addends.
  */
+#include <math.h>
+
 #include "llm/arch/arch.h"
 #include "llm/block/block.h"
 
@@ -23,10 +25,26 @@ void llm_declare_ffn(llm_declarer *d) {
     if (form == LLM_FFN_GATED) llm_declare(d, LLM_ROLE_FFN_GATE_BIAS, false);
     if (form != LLM_FFN_FUSED) llm_declare(d, LLM_ROLE_FFN_UP_BIAS, false);
     llm_declare(d, LLM_ROLE_FFN_DOWN_BIAS, false);
+    if (form == LLM_FFN_PLAIN) llm_declare(d, LLM_ROLE_FFN_ACT_SCALES, false);
 }
 
-int32_t llm_build_ffn_act(llm_graph_builder *g, int32_t gate, int32_t up) {
+/* act(alpha * gate) / alpha * (up + offset), both limited: tdm_moe_params. */
+static int32_t build_limited(llm_graph_builder *g, const llm_glu *glu, int32_t gate, int32_t up) {
+    const float alpha = glu->alpha > 0 ? glu->alpha : 1;
+    if (glu->limit > 0) {
+        gate = tdm_build_clamp(g->b, gate, -INFINITY, glu->limit);
+        up = tdm_build_clamp(g->b, up, -glu->limit, glu->limit);
+    }
+    if (alpha != 1) gate = tdm_build_scale(g->b, gate, alpha, 0);
+    if (alpha != 1 || glu->up_offset != 0)
+        up = tdm_build_scale(g->b, up, 1 / alpha, glu->up_offset / alpha);
+    return tdm_build_glu(g->b, gate, up, g->model->arch->act);
+}
+
+int32_t llm_build_ffn_act(llm_graph_builder *g, int32_t layer, int32_t gate, int32_t up) {
     const llm_arch *arch = g->model->arch;
+    if (gate >= 0 && arch->has_dense_glu)
+        return build_limited(g, &g->model->specs[layer].glu, gate, up);
     if (gate >= 0) return tdm_build_glu(g->b, gate, up, arch->act);
     int32_t y = tdm_build_act(g->b, up, arch->act);
     return arch->ffn == LLM_FFN_SQUARED ? tdm_build_mul(g->b, y, y) : y;
@@ -47,6 +65,8 @@ int32_t llm_build_ffn(llm_graph_builder *g, int32_t layer, int32_t x, const char
                                      "ffn_gate");
         up = llm_build_project(g, layer, LLM_ROLE_FFN_UP, LLM_ROLE_FFN_UP_BIAS, x, "ffn_up");
     }
-    int32_t y = llm_build_ffn_act(g, gate, up);
+    int32_t y = llm_build_ffn_act(g, layer, gate, up);
+    int32_t scales = llm_graph_weight(g, g->model->layer[layer][LLM_ROLE_FFN_ACT_SCALES]);
+    if (scales >= 0) y = tdm_build_div(g->b, y, scales);
     return llm_build_project(g, layer, LLM_ROLE_FFN_DOWN, LLM_ROLE_FFN_DOWN_BIAS, y, name);
 }

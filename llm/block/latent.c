@@ -26,6 +26,8 @@ void llm_declare_latent(llm_declarer *d) {
     llm_declare(d, LLM_ROLE_ATTN_KV_A_NORM, true);
     llm_declare(d, LLM_ROLE_ATTN_K_B, true);
     llm_declare(d, LLM_ROLE_ATTN_V_B, true);
+    if (d->model->arch->has_rope_norm_k) llm_declare_norm(d, LLM_ROLE_ATTN_K_ROPE_NORM);
+    if (d->model->arch->gate == LLM_GATE_HEAD) llm_declare(d, LLM_ROLE_ATTN_GATE_HEAD, true);
     llm_declare(d, LLM_ROLE_ATTN_OUT, true);
 }
 
@@ -45,6 +47,8 @@ static int32_t build_row(llm_graph_builder *g, int32_t layer, const llm_mixer_in
     int32_t latent = llm_build_columns(g, row, 0, h->n_lora_kv);
     int32_t rotated = llm_build_columns(g, row, h->n_lora_kv, h->rope.n_rot);
     latent = llm_build_norm(g, layer, LLM_ROLE_ATTN_KV_A_NORM, LLM_NORM_RMS, latent);
+    if (g->model->arch->has_rope_norm_k)
+        rotated = llm_build_norm(g, layer, LLM_ROLE_ATTN_K_ROPE_NORM, LLM_NORM_RMS, rotated);
     return tdm_build_concat(g->b, latent, rotate(g, layer, rotated, in->pos), 0);
 }
 
@@ -70,22 +74,15 @@ static int32_t build_query(llm_graph_builder *g, int32_t layer, const llm_mixer_
 }
 
 int32_t llm_build_latent(llm_graph_builder *g, int32_t layer, const llm_mixer_input *in) {
-    const llm_hparams *h = &g->model->hparams;
     const int32_t *w = g->model->layer[layer];
     int32_t state = llm_graph_state(g, layer);
     tdm_build_kv_write(g->b, build_row(g, layer, in), -1, g->step, state, g->state_kv[layer]);
     if (!in->is_needed) return -1;
     int32_t q = build_query(g, layer, in);
-    tdm_attention_params params = {0};
-    params.kv = g->state_kv[layer];
-    params.heads_per_kv = h->n_head;
-    params.n_head_all = h->n_head;
-    params.is_causal = 1;
-    params.window = g->model->specs[layer].window;
-    params.scale = h->attention_scale;
+    const tdm_attention_params params = llm_attention_params(g, layer);
     int32_t o = tdm_build_attention(g->b, q, g->step, state, -1, &params, NULL);
     o = tdm_build_matmul(g->b, llm_graph_weight(g, w[LLM_ROLE_ATTN_V_B]), o);
     tdm_build_name(g->b, o, "v", layer);
-    o = tdm_build_reshape(g->b, o, (int64_t)h->n_head * h->head_dim_o, in->n_tok, 1, 1);
+    o = llm_build_gate(g, layer, in, o);
     return llm_build_project(g, layer, LLM_ROLE_ATTN_OUT, LLM_ROLE_NONE, o, "attn_out");
 }

@@ -20,10 +20,11 @@ static void layer_declare(llm_declarer *d) {
     llm_declare_norm(d, s->norm_channel_post);
     if (s->n_ff_expert > 0) llm_declare_norm(d, d->model->arch->norm_experts);
     if (d->model->arch->has_embd_skip) llm_declare(d, LLM_ROLE_LAYER_SCALE, true);
-    if (s->mixer == LLM_MIXER_LATENT)
-        llm_declare_latent(d);
-    else
-        llm_declare_attention(d);
+    switch (s->mixer) {
+    case LLM_MIXER_LATENT: llm_declare_latent(d); break;
+    case LLM_MIXER_LATENT_WIDE: llm_declare_latent_wide(d); break;
+    case LLM_MIXER_ATTENTION: llm_declare_attention(d); break;
+    }
     if (s->n_ff_expert > 0) llm_declare_experts(d);
     if (s->n_ff > 0) llm_declare_ffn(d);
 }
@@ -31,6 +32,10 @@ static void layer_declare(llm_declarer *d) {
 static tdm_status model_declare(llm_model *model, tdm_error *err) {
     llm_declarer d = {model, err, TDM_OK, -1};
     llm_declare_ends(&d);
+    if (model->arch->has_stacks) {
+        llm_declare_stacks(&d, layer_declare);
+        return d.status;
+    }
     for (d.layer = 0; d.layer < model->hparams.n_layer && d.status == TDM_OK; d.layer++)
         layer_declare(&d);
     return d.status;
@@ -56,8 +61,12 @@ static int32_t scale_if(llm_graph_builder *g, int32_t x, float scale) {
 /* What a mixer adds to the stream; -1 if it only fills the cache. */
 static int32_t build_mixer(llm_graph_builder *g, int32_t layer, const llm_mixer_input *in) {
     const llm_model *m = g->model;
-    int32_t o = m->specs[layer].mixer == LLM_MIXER_LATENT ? llm_build_latent(g, layer, in)
-                                                          : llm_build_attention(g, layer, in);
+    int32_t o = -1;
+    switch (m->specs[layer].mixer) {
+    case LLM_MIXER_LATENT: o = llm_build_latent(g, layer, in); break;
+    case LLM_MIXER_LATENT_WIDE: o = llm_build_latent_wide(g, layer, in); break;
+    case LLM_MIXER_ATTENTION: o = llm_build_attention(g, layer, in); break;
+    }
     if (o < 0) return -1;
     o = norm_post(g, layer, m->specs[layer].norm_mixer_post, o);
     return scale_if(g, o, m->hparams.residual_scale);
@@ -94,15 +103,15 @@ static int32_t out_rows(llm_graph_builder *g, int32_t x) {
     return tdm_build_get_rows(g->b, x, tdm_build_step_field(g->b, TDM_STEP_OUT_ROW), 0);
 }
 
-/* One layer of the residual stream x; -1 if nothing after its cache is needed. */
-static int32_t build_layer(llm_graph_builder *g, const llm_step_shape *shape, int32_t layer,
-                           int32_t x, int32_t pos) {
+int32_t llm_build_layer(llm_graph_builder *g, int32_t layer, const llm_layer_input *input,
+                        int32_t x) {
     const llm_model *m = g->model;
+    const llm_step_shape *shape = input->shape;
     const llm_layer_spec *s = &m->specs[layer];
     tdm_builder *b = g->b;
     bool is_last = layer == m->hparams.n_layer - 1;
     bool is_short = is_last && shape->n_out < shape->n_tok;
-    llm_mixer_input in = {-1, pos, shape->n_tok, !is_last || shape->n_out > 0};
+    llm_mixer_input in = {-1, input->pos, shape->n_tok, !is_last || shape->n_out > 0};
     in.x = norm_if(g, layer, s->norm_mixer, x);
     int32_t o = build_mixer(g, layer, &in), n = in.x;
     channel_input channel = {-1, -1};
@@ -142,7 +151,7 @@ static int32_t build_embedding(llm_graph_builder *g, int32_t pos) {
     int32_t x = tdm_build_get_rows(g->b, llm_graph_weight(g, global[LLM_ROLE_TOKEN_EMBD]),
                                    tdm_build_step_field(g->b, TDM_STEP_TOKEN), 0);
     x = scale_if(g, x, m->hparams.embd_scale);
-    if (m->arch->has_position_embd) {
+    if (global[LLM_ROLE_POSITION_EMBD] >= 0) {
         int32_t table = llm_graph_weight(g, global[LLM_ROLE_POSITION_EMBD]);
         x = tdm_build_add(g->b, x, tdm_build_get_rows(g->b, table, pos, 0));
     }
@@ -156,7 +165,7 @@ static int32_t build_embedding(llm_graph_builder *g, int32_t pos) {
 static int32_t build_head(llm_graph_builder *g, int32_t x) {
     const llm_model *m = g->model;
     const int32_t *global = m->global;
-    x = llm_build_norm(g, -1, LLM_ROLE_OUTPUT_NORM, m->hparams.norm, x);
+    if (!m->arch->has_stacks) x = llm_build_norm(g, -1, LLM_ROLE_OUTPUT_NORM, m->hparams.norm, x);
     llm_role head = global[LLM_ROLE_OUTPUT] >= 0 ? LLM_ROLE_OUTPUT : LLM_ROLE_TOKEN_EMBD;
     int32_t logits = tdm_build_matmul(g->b, llm_graph_weight(g, global[head]), x);
     if (global[LLM_ROLE_OUTPUT_BIAS] >= 0)
@@ -175,8 +184,11 @@ static int32_t model_build(llm_graph_builder *g, const llm_step_shape *shape) {
     int32_t pos = tdm_build_step_field(b, TDM_STEP_POS);
     int32_t embd = build_embedding(g, pos), x = embd;
     tdm_build_set_role(b, tdm_build_step_field(b, TDM_STEP_ROLE));
-    for (int32_t layer = 0; layer < g->model->hparams.n_layer; layer++) {
-        x = build_layer(g, shape, layer, x, pos);
+    const llm_layer_input in = {shape, pos};
+    const bool has_stacks = g->model->arch->has_stacks;
+    if (has_stacks && (x = llm_build_stacks(g, &in, embd)) < 0) return -1;
+    for (int32_t layer = 0; layer < g->model->hparams.n_layer && !has_stacks; layer++) {
+        x = llm_build_layer(g, layer, &in, x);
         if (x < 0) return -1;
         if (g->model->arch->has_embd_skip) x = add_embedding(g, shape, layer, x, embd);
         tdm_build_name(b, x, "out", layer);

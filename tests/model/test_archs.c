@@ -141,11 +141,24 @@ static void split_refused(llm_model *model) {
     llm_context_destroy(ctx);
 }
 
+/* Attention that would select tokens is refused beyond the contexts in which it selects all. */
+static void select_refused(llm_model *model) {
+    const int n_select = model->hparams.n_select;
+    const llm_context_params params = {.struct_size = sizeof params, .n_ctx = n_select + 1};
+    llm_context *ctx = NULL;
+    tdm_error err = {0};
+    char most[16];
+    assert_int_equal(llm_context_create(model, &params, &ctx, &err), TDM_UNSUPPORTED);
+    snprintf(most, sizeof most, "%d", n_select);
+    assert_non_null(strstr(err.message, most));
+}
+
 static result compare(const fixture *f, llm_model *model) {
     const size_t n_vocab = (size_t)model->hparams.n_vocab;
     float *found = malloc(N_TOK * n_vocab * sizeof *found);
     result r = {0};
     assert_non_null(found);
+    if (model->hparams.n_select > 0) select_refused(model);
     logits_of(model, N_TOK, N_TOK, found);
     r.batch = peer_nmse(f, found, n_vocab);
     if (!model->arch->is_bidirectional) {
