@@ -15,7 +15,8 @@ const rt_vendor rt_vendor_this = {
     .libraries = libraries,
     .error_name = "hipDrvGetErrorName",
     .is_hip = true,
-    .max_thread = UINT32_MAX, /* hipModuleLaunchKernel */
+    .host_flags = 0x40000000,  /* hipHostMallocCoherent: without it kernels may keep it in caches */
+    .max_thread = UINT32_MAX,  /* hipModuleLaunchKernel */
     .version_major = 10000000, /* HIP_VERSION */
     .version_minor = 100000,
     /* hipDeviceAttribute_t */

@@ -488,8 +488,13 @@ rt_result simt_memory_free(uint64_t address) {
 }
 
 rt_result simt_host_alloc(void **pointer_out, size_t size, unsigned flags) {
-    (void)flags;
     CALL(host_alloc, true);
+#ifdef SIMT_HIP
+    /* hipHostMallocCoherent: the plugin depends on coherent memory. */
+    if ((flags & 0x40000000) == 0) return RT_INVALID_VALUE;
+    flags &= ~0x40000000u;
+#endif
+    if (flags != (RT_HOST_PORTABLE | RT_HOST_MAPPED)) return RT_INVALID_VALUE;
     /* Sanitizers end the program at such sizes. */
     if (size > (size_t)1 << 40) return RT_OUT_OF_MEMORY;
     *pointer_out = aligned_alloc(4096, (size + 4095) / 4096 * 4096);

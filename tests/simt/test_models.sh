@@ -46,6 +46,13 @@ TANDEM_SIMT_DEVICES=2 "$tandem" run --config "$work/simt.ini" --device cards -m 
     --verbose >"$work/out" 2>&1 || fail "cards: $(cat "$work/out")"
 ! grep 'exchanges through the host' "$work/out" && ok || fail "two devices of a driver share no memory"
 
+# A token in steady state is one submission of a captured graph and one wait; nothing is copied, bound, planned
+# or allocated.
+"$tandem" run --config "$work/simt.ini" --device c -m "$model" -p Once -n 10 --temp 0 --profile \
+    >"$work/out" 2>"$work/err" || fail "profile: $(cat "$work/err")"
+sed -n '/per token when steady/,$p' "$work/err" | sed 1d >"$work/counters"
+steady_counters 1 1 "of an emulated device"
+
 # Divergence from the CPU's reference path.
 for device in reference c; do
     "$tandem" perplexity --config "$work/simt.ini" --device $device -m "$model" -f "$text" -c 32 --chunks 1 \
@@ -75,6 +82,7 @@ fails graph_instantiate:1:2 'cuGraphInstantiateWithFlags failed: SIMT_OUT_OF_MEM
 fails event_record:1:1 'cuEventRecord failed: SIMT_INVALID_VALUE'
 fails graph_launch:2:700 'the device is lost: cuGraphLaunch failed: SIMT_ILLEGAL_ADDRESS'
 fails event_query:1:719 'the device is lost'
+fails event_sync:1:719 'the device is lost: cuEventSynchronize failed'
 TANDEM_SIMT_MEMORY=3000000 generate c "$work/out" && fail "a model fits 3 MB"
 grep -q 'free\|fit' "$work/err" && ok || fail "no memory: $(cat "$work/err")"
 tally_end

@@ -142,6 +142,7 @@ typedef struct rt_vendor {
     const char *const *libraries; /* names to try, ended by NULL */
     const char *error_name;       /* symbol of rt_result (int error, const char **name_out) */
     bool is_hip;
+    uint32_t host_flags;   /* of host_alloc, besides RT_HOST_*: what makes memory coherent */
     uint64_t max_thread;   /* of a grid along an axis: workgroups times threads; 0 = no limit of its
                             own */
     int32_t version_major; /* what a major version counts in the number of version_get */

@@ -13,9 +13,11 @@
 static tdm_status host_alloc(rt_device *device, uint64_t size, rt_memory *memory, tdm_error *err) {
     const rt_driver *fn = device->fn;
     void *pointer = NULL;
-    rt_result result = size > SIZE_MAX / 2 ? RT_OUT_OF_MEMORY
-                                           : fn->host_alloc(&pointer, (size_t)size,
-                                                            RT_HOST_PORTABLE | RT_HOST_MAPPED);
+    rt_result result =
+        size > SIZE_MAX / 2
+            ? RT_OUT_OF_MEMORY
+            : fn->host_alloc(&pointer, (size_t)size,
+                             RT_HOST_PORTABLE | RT_HOST_MAPPED | rt_vendor_this.host_flags);
     if (result == RT_OUT_OF_MEMORY) {
         const uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
         return tdm_fail(err, TDM_RESOURCE_EXHAUSTED,
